@@ -1,0 +1,105 @@
+package driver
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Error is a fact that callers branch on. Compare with errors.Is; Code is for
+// machines.
+type Error struct{ code, text string }
+
+// Error returns the text.
+func (e *Error) Error() string { return e.text }
+
+// Code returns the stable dotted code, such as "lock.lost".
+func (e *Error) Code() string { return e.code }
+
+// The vocabulary of locks. Busy (ErrNotAcquired) and broken (ErrUnavailable)
+// are never the same error.
+var (
+	ErrNotAcquired = &Error{"lock.not_acquired", "lock: not acquired"}
+	ErrLost        = &Error{"lock.lost", "lock: lost"}
+	ErrUnavailable = &Error{"lock.unavailable", "lock: backend unavailable"}
+	ErrDeadlock    = &Error{"lock.deadlock", "lock: already held on this context"}
+	ErrInvalid     = &Error{"lock.invalid", "lock: invalid"}
+	ErrUnsupported = &Error{"lock.unsupported", "lock: unsupported by the driver"}
+	ErrClosed      = &Error{"lock.closed", "lock: closed"}
+)
+
+// NotAcquiredError is an ErrNotAcquired that says who was in the way.
+type NotAcquiredError struct {
+	Key      string
+	Waited   time.Duration
+	Holders  []Holder // as far as known
+	Position int      // in the queue when it was left, from 1; 0 if never queued or not known
+	Err      error    // the context's error, where that ended the wait
+}
+
+func (e *NotAcquiredError) Error() string {
+	var b strings.Builder
+	b.WriteString(ErrNotAcquired.text)
+	if e.Waited > 0 {
+		fmt.Fprintf(&b, " after %v", e.Waited.Round(time.Millisecond))
+	}
+	if e.Position > 0 {
+		fmt.Fprintf(&b, ", number %d in the queue", e.Position)
+	}
+	for i, h := range e.Holders {
+		b.WriteString([]string{", held by ", " and "}[min(i, 1)] + h.String())
+	}
+	if e.Err != nil {
+		b.WriteString(": " + e.Err.Error())
+	}
+	return b.String()
+}
+
+// Code returns "lock.not_acquired".
+func (e *NotAcquiredError) Code() string { return ErrNotAcquired.code }
+
+// Is makes the error an ErrNotAcquired.
+func (e *NotAcquiredError) Is(target error) bool { return target == ErrNotAcquired }
+
+// Unwrap returns the context's error, if that ended the wait.
+func (e *NotAcquiredError) Unwrap() error { return e.Err }
+
+// Cause is why a lease was lost.
+type Cause string
+
+// The causes of a loss.
+const (
+	Expired     Cause = "expired"     // its time ran out, or the backend no longer has it
+	Forced      Cause = "forced"      // an operator took it: see Reason and By
+	Unreachable Cause = "unreachable" // the backend could not be reached until the deadline
+	Shutdown    Cause = "shutdown"    // its Locker was closed
+)
+
+// LostError is an ErrLost that says why.
+type LostError struct {
+	Key    string
+	Cause  Cause
+	Reason string // what the operator gave, if Forced
+	By     Holder // who the operator was, if Forced
+	Err    error  // the backend's last error, if Unreachable
+}
+
+func (e *LostError) Error() string {
+	s := fmt.Sprintf("lock: lost %q: %s", e.Key, e.Cause)
+	if e.Cause == Forced {
+		s += fmt.Sprintf(" by %v: %s", e.By, e.Reason)
+	}
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+// Code returns "lock.lost".
+func (e *LostError) Code() string { return ErrLost.code }
+
+// Is makes the error an ErrLost.
+func (e *LostError) Is(target error) bool { return target == ErrLost }
+
+// Unwrap returns the backend's error, if there is one.
+func (e *LostError) Unwrap() error { return e.Err }

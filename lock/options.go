@@ -1,0 +1,158 @@
+package lock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// The bounds of what a call may ask for.
+const (
+	MaxKey   = 512 // bytes
+	MinTTL   = 100 * time.Millisecond
+	MaxTTL   = 24 * time.Hour
+	MaxSlots = 4096
+	MaxLabel = 128 // bytes
+)
+
+// Forever, given to [Wait], waits as long as the context does.
+const Forever = time.Duration(math.MaxInt64)
+
+// Config configures a [Locker]. The zero value is ready for use.
+type Config struct {
+	// TTL is how long others wait after a crash, unless a call says
+	// otherwise. Default 10s.
+	TTL time.Duration
+	// Wait is how long a call waits for a busy lock, unless it says
+	// otherwise. Default 5s.
+	Wait time.Duration
+	// FIFO makes every call strict across processes, as [FIFO] does for one.
+	FIFO bool
+	// Observer is told what happens. Default: nobody.
+	Observer Observer
+	// Identify completes the Holder that others see of a lease or a waiter
+	// asked for with ctx. Host, PID, Label and Since are already in it.
+	Identify func(ctx context.Context, h *Holder)
+}
+
+func (c Config) withDefaults() Config {
+	c.TTL = cmp.Or(c.TTL, 10*time.Second)
+	c.Wait = cmp.Or(c.Wait, 5*time.Second)
+	return c
+}
+
+// Option changes one call. Options are immutable and may be shared.
+type Option struct {
+	apply func(*call)
+}
+
+// TTL sets how long others wait after a crash of the holder, 100ms to 24h. It
+// is not a guess of how long the work takes: a lease renews itself.
+func TTL(d time.Duration) Option { return Option{func(c *call) { c.ttl = d }} }
+
+// Wait bounds how long the call waits for a busy lock, and nothing else; 0
+// does not wait. TryAcquire never waits and refuses it.
+func Wait(d time.Duration) Option { return Option{func(c *call) { c.wait, c.waitSet = d, true }} }
+
+// Slots makes the key a pool of n numbered slots, 1 to 4096, of which the
+// lease has one: see [Lease.Slot]. All callers of a key should agree on n; the
+// newest one's holds.
+func Slots(n int) Option { return Option{func(c *call) { c.slots = n }} }
+
+// FIFO makes the order strict across processes, for which throughput under
+// contention is paid.
+func FIFO() Option { return Option{func(c *call) { c.fifo = true }} }
+
+// NoRenew lets the lease end at its TTL.
+func NoRenew() Option { return Option{func(c *call) { c.noRenew = true }} }
+
+// Label tells others what the lease is for, in at most 128 bytes.
+func Label(s string) Option { return Option{func(c *call) { c.label = s }} }
+
+// call is what one call asks for.
+type call struct {
+	key           string
+	ttl, wait     time.Duration
+	waitSet       bool
+	slots         int
+	fifo, noRenew bool
+	label         string
+}
+
+func (l *Locker) newCall(key string, opts []Option) (call, error) {
+	c := call{key: key, ttl: l.config.TTL, wait: l.config.Wait, slots: 1, fifo: l.config.FIFO}
+	for _, o := range opts {
+		if o.apply != nil {
+			o.apply(&c)
+		}
+	}
+	return c, c.check()
+}
+
+func (c *call) check() error {
+	if err := checkKey(c.key); err != nil {
+		return err
+	}
+	switch {
+	case c.ttl < MinTTL || c.ttl > MaxTTL:
+		return invalidOption("TTL is %v, want %v to %v", c.ttl, MinTTL, MaxTTL)
+	case c.wait < 0:
+		return invalidOption("Wait is %v, want 0 or more", c.wait)
+	case c.slots < 1 || c.slots > MaxSlots:
+		return invalidOption("Slots is %d, want 1 to %d", c.slots, MaxSlots)
+	case len(c.label) > MaxLabel:
+		return invalidOption("Label has %d bytes, want at most %d", len(c.label), MaxLabel)
+	case !utf8.ValidString(c.label):
+		return invalidOption("Label %q is not valid UTF-8", c.label)
+	}
+	return nil
+}
+
+func checkKey(key string) error {
+	switch {
+	case key == "":
+		return invalid("lock.invalid_key", "key is empty")
+	case len(key) > MaxKey:
+		return invalid("lock.invalid_key", "key %.40q… has %d bytes, want at most %d", key, len(key), MaxKey)
+	case !utf8.ValidString(key):
+		return invalid("lock.invalid_key", "key %q is not valid UTF-8", key)
+	}
+	for _, r := range key {
+		if unicode.IsSpace(r) || unicode.IsControl(r) {
+			return invalid("lock.invalid_key", "key %q contains %q; white space and control characters are not allowed", key, r)
+		}
+	}
+	return nil
+}
+
+// invalidError is an ErrInvalid with a code and a text of its own.
+type invalidError struct{ code, text string }
+
+func (e *invalidError) Error() string        { return "lock: " + e.text }
+func (e *invalidError) Code() string         { return e.code }
+func (e *invalidError) Is(target error) bool { return target == ErrInvalid }
+
+func invalid(code, format string, args ...any) error {
+	return &invalidError{code, fmt.Sprintf(format, args...)}
+}
+
+func invalidOption(format string, args ...any) error {
+	return invalid("lock.invalid_option", format, args...)
+}
+
+var errNilDriver = errors.New("lock: New needs a driver")
+
+func (c Config) check(d driver.Driver) error {
+	if d == nil {
+		return errNilDriver
+	}
+	probe := call{key: "config", ttl: c.TTL, wait: c.Wait, slots: 1}
+	return probe.check()
+}

@@ -1,0 +1,106 @@
+package lock
+
+import (
+	"math/bits"
+	"sync/atomic"
+	"time"
+)
+
+// Stats is what a [Locker] has done since it was made. Its numbers are read one
+// after the other without stopping anyone; each is right by itself.
+type Stats struct {
+	Driver  string `json:"driver"`
+	Active  int64  `json:"active"`  // leases held now
+	Waiting int64  `json:"waiting"` // calls waiting now
+
+	Acquired  uint64 `json:"acquired"`
+	Contended uint64 `json:"contended"` // calls that found the lock busy
+	TimedOut  uint64 `json:"timed_out"` // calls whose wait passed
+	Lost      uint64 `json:"lost"`
+	Forced    uint64 `json:"forced"` // of Lost, those taken by ForceRelease
+
+	Wait Histogram `json:"wait"` // of the calls that were granted
+	Hold Histogram `json:"hold"`
+}
+
+// Buckets is the number of buckets of a [Histogram].
+const Buckets = 28
+
+// Histogram counts durations in buckets that double: bucket i counts those
+// below BucketBound(i) and not below the bound before it. The last one counts
+// all that are longer.
+type Histogram struct {
+	Counts [Buckets]uint64 `json:"counts"`
+	Sum    time.Duration   `json:"sum"`
+}
+
+// BucketBound is the upper bound of bucket i: 1µs, 2µs, 4µs and so on, to
+// 67 s. The last bucket has none and returns the largest duration.
+func BucketBound(i int) time.Duration {
+	if i >= Buckets-1 {
+		return Forever
+	}
+	return time.Microsecond << i
+}
+
+// Count is how many durations were counted.
+func (h Histogram) Count() (n uint64) {
+	for _, c := range h.Counts {
+		n += c
+	}
+	return n
+}
+
+// Quantile is an upper bound of the given share of the durations, 0 to 1: the
+// bound of the bucket in which it lies.
+func (h Histogram) Quantile(q float64) time.Duration {
+	rest := uint64(q * float64(h.Count()))
+	for i, c := range h.Counts {
+		if c > rest || i == Buckets-1 {
+			return BucketBound(i)
+		}
+		rest -= c
+	}
+	return 0
+}
+
+// counters are the live numbers behind Stats.
+type counters struct {
+	active, waiting                             atomic.Int64
+	acquired, contended, timedOut, lost, forced atomic.Uint64
+	wait, hold                                  histogram
+}
+
+func (c *counters) snapshot(driver string) Stats {
+	return Stats{
+		Driver:    driver,
+		Active:    c.active.Load(),
+		Waiting:   c.waiting.Load(),
+		Acquired:  c.acquired.Load(),
+		Contended: c.contended.Load(),
+		TimedOut:  c.timedOut.Load(),
+		Lost:      c.lost.Load(),
+		Forced:    c.forced.Load(),
+		Wait:      c.wait.snapshot(),
+		Hold:      c.hold.snapshot(),
+	}
+}
+
+type histogram struct {
+	counts [Buckets]atomic.Uint64
+	sum    atomic.Int64
+}
+
+func (h *histogram) add(d time.Duration) {
+	i := bits.Len64(uint64(max(d, 0) / time.Microsecond))
+	h.counts[min(i, Buckets-1)].Add(1)
+	h.sum.Add(int64(d))
+}
+
+func (h *histogram) snapshot() (s Histogram) {
+	for i := range h.counts {
+		s.Counts[i] = h.counts[i].Load()
+	}
+	s.Sum = time.Duration(h.sum.Load())
+	return s
+}
