@@ -1,0 +1,83 @@
+# mega: what there is to do here. `make` alone lists it.
+#
+# Everything covers every module of go.work. Test servers are started by the
+# tests themselves, on free loopback ports.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# The modules, and the pattern that names every package of each.
+MODULES  = $(shell go list -m -f '{{.Dir}}')
+PACKAGES = $(addsuffix /...,$(MODULES))
+
+# MEGA_TEST_SCALE multiplies every count in the tests: 1 is `make test`.
+# The race detector costs five to ten times as much for the same work.
+export MEGA_TEST_SCALE ?= 1
+RACE_SCALE    ?= 0.2
+SOAK_SCALE    ?= 20
+FUZZTIME      ?= 30s
+GOLANGCI_LINT ?= v2.15.0
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: ## serve the sample shop on http://127.0.0.1:8080
+	go run ./sample/crud
+
+.PHONY: test
+test: tools vet ## run every test of every module, then all of them again under -race
+	go test -timeout 10m $(PACKAGES)
+	MEGA_TEST_SCALE=$(RACE_SCALE) go test -race -timeout 10m $(PACKAGES)
+
+.PHONY: race
+race: tools ## run every test under -race, at the full count
+	go test -race -timeout 60m $(PACKAGES)
+
+.PHONY: soak
+soak: tools ## run every test with twenty times the count (SOAK_SCALE), for hours
+	MEGA_TEST_SCALE=$(SOAK_SCALE) go test -count=1 -timeout 6h $(PACKAGES)
+	MEGA_TEST_SCALE=$(SOAK_SCALE) go test -count=1 -race -timeout 12h $(PACKAGES)
+
+.PHONY: fuzz
+fuzz: ## run each fuzz target for 30s (FUZZTIME)
+	@grep -roE --include='*_test.go' '^func Fuzz\w+' . | sed 's/:func / /' | while read -r file target; do \
+		echo "$$target in $$(dirname "$$file")"; \
+		(cd "$$(dirname "$$file")" && go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) .); \
+	done
+
+.PHONY: bench
+bench: tools ## measure the locks beside their peers (ARGS='-row memory -quick')
+	cd bench && go run . $(ARGS)
+
+.PHONY: vet
+vet: ## go vet, each module alone
+	@for m in $(MODULES); do (cd "$$m" && GOWORK=off go vet ./...); done
+
+.PHONY: lint
+lint: vet bin/golangci-lint-$(GOLANGCI_LINT) ## gofmt, vet for every system, tidiness, golangci-lint
+	@test -z "$$(gofmt -l .)" || { gofmt -d .; exit 1; }
+	@for m in $(MODULES); do for os in darwin windows; do \
+		(cd "$$m" && GOOS=$$os GOWORK=off go vet ./...); \
+	done; done
+	@for m in $(MODULES); do (cd "$$m" && GOWORK=off go mod tidy -diff); done
+	@for m in $(MODULES); do \
+		(cd "$$m" && GOWORK=off $(CURDIR)/bin/golangci-lint-$(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...); \
+	done
+
+.PHONY: tidy
+tidy: ## go mod tidy and gofmt, in every module
+	@for m in $(MODULES); do (cd "$$m" && GOWORK=off go mod tidy); done
+	go work sync
+	gofmt -w .
+
+.PHONY: tools
+tools:
+	@.ci/tools
+
+bin/golangci-lint-$(GOLANGCI_LINT):
+	@echo "building golangci-lint $(GOLANGCI_LINT), once"
+	@GOBIN=$(CURDIR)/bin go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT)
+	@mv bin/golangci-lint $@

@@ -1,0 +1,4 @@
+// Command bench measures.
+package main
+
+func main() {}

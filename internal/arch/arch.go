@@ -1,0 +1,173 @@
+// Package arch holds the rules of the house: who may import whom, and what
+// every package owes its readers. Each rule is a function over facts, so that
+// its test can feed it a violation and see it refused; the same functions then
+// judge the repository.
+package arch
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Module is the path of the framework's module.
+const Module = "github.com/megaframework/mega"
+
+const fx = "go.uber.org/fx"
+
+// Package is what the rules know of a Go package.
+type Package struct {
+	Path        string   // import path
+	Name        string   // package clause
+	Doc         string   // first sentence of the package doc
+	Imports     []string // by its own files
+	TestImports []string // by its tests, inside and outside the package
+	Deps        []string // all that it is linked with
+}
+
+// Rule judges packages and returns a sentence for each violation.
+type Rule func(pkgs []Package) []string
+
+// layers says which packages of this repository the code of a package may
+// import, tests aside. A path ending in "/..." stands for a tree, the longest
+// match counts, and one that matches nothing here may not exist: a new package
+// gets a line, and with it a decision.
+func layers() map[string][]string {
+	return map[string][]string{
+		"lock/driver":   {},
+		"lock":          {"lock/driver"},
+		"lock/locktest": {"lock", "lock/driver"},
+
+		"drivers/memory":    {"lock/driver"},
+		"drivers/redis":     {"lock/driver", "drivers/redis/..."},
+		"drivers/redis/...": {"lock/driver", "drivers/redis/..."},
+
+		"ctx":  {"lock"},
+		"boot": {"ctx", "lock", "lock/driver", "drivers/..."},
+
+		"sample/...": {"ctx", "boot", "lock", "sample/..."},
+		"bench/...":  {"lock", "lock/driver", "drivers/...", "internal/redistest", "bench/..."},
+
+		"docs/guide":         {},
+		"internal/arch":      {},
+		"internal/redistest": {},
+	}
+}
+
+// Lattice holds each package to its line in layers.
+func Lattice(pkgs []Package) (broken []string) {
+	layers := layers()
+	for _, p := range pkgs {
+		from, ours := local(p.Path)
+		if !ours {
+			continue
+		}
+		layer, known := layerOf(layers, from)
+		if !known {
+			broken = append(broken, fmt.Sprintf("%s has no layer: give it a line that says what it may import", p.Path))
+			continue
+		}
+		for _, path := range p.Imports {
+			to, ours := local(path)
+			if ours && !allows(layers[layer], to) {
+				broken = append(broken, fmt.Sprintf("%s imports %s, which is not below it", p.Path, path))
+			}
+		}
+	}
+	return broken
+}
+
+// StandardOnly holds the lock front and its boundary to the standard library,
+// through everything that they are linked with.
+func StandardOnly(pkgs []Package) (broken []string) {
+	for _, p := range pkgs {
+		if p.Path != Module+"/lock" && p.Path != Module+"/lock/driver" {
+			continue
+		}
+		for _, dep := range p.Deps {
+			if !standard(dep) && dep != Module+"/lock/driver" {
+				broken = append(broken, fmt.Sprintf("%s is linked with %s; it needs the standard library alone", p.Path, dep))
+			}
+		}
+	}
+	return broken
+}
+
+// FxUnderBoot keeps fx, tests included, in one place: everything else works
+// without it.
+func FxUnderBoot(pkgs []Package) (broken []string) {
+	for _, p := range pkgs {
+		from, _ := local(p.Path)
+		if within(from, "boot/...") {
+			continue
+		}
+		for _, path := range slices.Concat(p.Imports, p.TestImports) {
+			if path == fx || strings.HasPrefix(path, fx+"/") {
+				broken = append(broken, fmt.Sprintf("%s imports %s; fx lives under boot alone", p.Path, path))
+			}
+		}
+	}
+	return broken
+}
+
+// Documented wants a package doc everywhere: it is the first thing that a
+// reader sees.
+func Documented(pkgs []Package) (broken []string) {
+	for _, p := range pkgs {
+		if p.Doc == "" {
+			broken = append(broken, fmt.Sprintf("%s has no package doc", p.Path))
+		}
+	}
+	return broken
+}
+
+// Named refuses packages whose name does not say what they are about.
+func Named(pkgs []Package) (broken []string) {
+	vague := []string{"util", "utils", "common", "helper", "helpers", "misc", "shared", "manager", "types", "base"}
+	for _, p := range pkgs {
+		for word := range strings.SplitSeq(p.Path+"/"+p.Name, "/") {
+			if slices.Contains(vague, word) {
+				broken = append(broken, fmt.Sprintf("%s: %q does not say what is inside", p.Path, word))
+				break
+			}
+		}
+	}
+	return broken
+}
+
+// local returns a path relative to the module, "" for its root.
+func local(path string) (string, bool) {
+	if path == Module {
+		return "", true
+	}
+	return strings.CutPrefix(path, Module+"/")
+}
+
+// standard says that a path is of the standard library: its first element has
+// no dot.
+func standard(path string) bool {
+	first, _, _ := strings.Cut(path, "/")
+	return !strings.Contains(first, ".")
+}
+
+// layerOf returns the longest line of layers that matches.
+func layerOf(layers map[string][]string, path string) (string, bool) {
+	best, found := "", false
+	for _, l := range slices.Sorted(maps.Keys(layers)) {
+		if within(path, l) && len(l) >= len(best) {
+			best, found = l, true
+		}
+	}
+	return best, found
+}
+
+func allows(layer []string, path string) bool {
+	return slices.ContainsFunc(layer, func(l string) bool { return within(path, l) })
+}
+
+// within says that path is the pattern, or in the tree that it names.
+func within(path, pattern string) bool {
+	tree, isTree := strings.CutSuffix(pattern, "/...")
+	return path == tree || isTree && strings.HasPrefix(path, tree+"/")
+}
