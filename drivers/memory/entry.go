@@ -1,0 +1,287 @@
+package memory
+
+import (
+	"time"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+const (
+	// indexed is the number of tickets from which an entry finds them by map.
+	indexed = 8
+	// named is how many holders an error names.
+	named = 16
+	// counted is how far an error counts the queue.
+	counted = 1000
+)
+
+// entry is a key that is held or waited for: a pool of slots, and a queue.
+type entry struct {
+	shard *shard
+	key   string
+	size  int       // of the pool, as the newest request has it
+	slots []*ticket // the holders by slot; longer than size while the pool drains
+	held  int       // how many of slots are not nil
+	low   int       // no slot below it is free
+	due   time.Time // no holder expires before it
+
+	queue queue
+	index map[string]*ticket // by token, once there are many
+
+	// The timer runs while there are waiters, for the first expiry. It belongs
+	// to one generation: an entry that was removed and used again does not
+	// hear of its old timer.
+	timer      *time.Timer
+	timerAt    time.Time
+	generation uint64
+}
+
+func (e *entry) used() bool { return e.held > 0 || e.queue.len > 0 }
+
+// reset makes e fit for another key.
+func (e *entry) reset() {
+	if e.timer != nil {
+		e.timer.Stop()
+	}
+	*e = entry{shard: e.shard, slots: e.slots[:0], generation: e.generation + 1}
+}
+
+// find returns the holder or waiter with token.
+func (e *entry) find(token string) *ticket {
+	if e.index != nil {
+		return e.index[token]
+	}
+	for _, t := range e.slots {
+		if t != nil && t.grant.Token == token {
+			return t
+		}
+	}
+	for t := e.queue.head; t != nil; t = t.next {
+		if t.grant.Token == token {
+			return t
+		}
+	}
+	return nil
+}
+
+func (e *entry) register(t *ticket) {
+	t.entry = e
+	if e.index != nil {
+		e.index[t.grant.Token] = t
+	} else if e.held+e.queue.len >= indexed {
+		e.buildIndex()
+		e.index[t.grant.Token] = t
+	}
+}
+
+func (e *entry) buildIndex() {
+	e.index = make(map[string]*ticket, 2*indexed)
+	for _, t := range e.slots {
+		if t != nil {
+			e.index[t.grant.Token] = t
+		}
+	}
+	for t := e.queue.head; t != nil; t = t.next {
+		e.index[t.grant.Token] = t
+	}
+}
+
+// settle brings e to what it is at now: it ends what has expired and serves
+// the queue.
+func (e *entry) settle(now time.Time) {
+	if e.held == 0 || now.Before(e.due) {
+		return
+	}
+	e.due = time.Time{}
+	for _, t := range e.slots {
+		switch {
+		case t == nil:
+		case now.Before(t.expires):
+			e.dueBy(t.expires)
+		default:
+			e.free(t)
+		}
+	}
+	e.serve(now)
+}
+
+func (e *entry) dueBy(t time.Time) {
+	if e.due.IsZero() || t.Before(e.due) {
+		e.due = t
+	}
+}
+
+// resize makes n the size of the pool and returns the size before, or 0 if it
+// is the same.
+func (e *entry) resize(n int, now time.Time) int {
+	if e.size == n {
+		return 0
+	}
+	before := e.size
+	e.size = n
+	e.serve(now)
+	return before
+}
+
+func (e *entry) hasRoom() bool { return e.held < e.size }
+
+// grant gives t the lowest free slot.
+func (e *entry) grant(t *ticket, now time.Time) {
+	e.register(t)
+	t.grant.Slot = e.take(t)
+	t.grant.Fence = e.shard.fences.reserve(t.grant.Fences, now)
+	t.grant.Deadline = driver.Deadline(now, t.grant.TTL)
+	t.lost = make(chan error)
+	t.grant.Lost = t.lost
+	t.state = granted
+	t.expires = now.Add(t.grant.TTL)
+	e.dueBy(t.expires)
+}
+
+func (e *entry) take(t *ticket) int {
+	for e.low < len(e.slots) && e.slots[e.low] != nil {
+		e.low++
+	}
+	slot := e.low
+	if slot == len(e.slots) {
+		e.slots = append(e.slots, nil)
+	}
+	e.slots[slot] = t
+	e.low++
+	e.held++
+	return slot
+}
+
+// free takes the slot of t back. Whoever does it serves the queue.
+func (e *entry) free(t *ticket) {
+	slot := t.grant.Slot
+	e.slots[slot] = nil
+	e.low = min(e.low, slot)
+	e.held--
+	delete(e.index, t.grant.Token)
+	if e.held == 0 {
+		e.due = time.Time{}
+	}
+}
+
+func (e *entry) freeAll() []*ticket {
+	taken := make([]*ticket, 0, e.held)
+	for _, t := range e.slots {
+		if t != nil {
+			taken = append(taken, t)
+			e.free(t)
+		}
+	}
+	return taken
+}
+
+// extend makes t live for ttl from now, which may be less than it had.
+func (e *entry) extend(t *ticket, ttl time.Duration, now time.Time) {
+	t.grant.TTL = ttl
+	t.grant.Deadline = driver.Deadline(now, ttl)
+	t.expires = now.Add(ttl)
+	e.dueBy(t.expires)
+	e.watch(now)
+}
+
+// enqueue puts t at the end of the queue.
+func (e *entry) enqueue(t *ticket, now time.Time) {
+	e.register(t)
+	t.state, t.calls, t.done = queued, 1, make(chan struct{})
+	e.queue.push(t)
+	e.watch(now)
+}
+
+// withdraw takes a waiter out of the queue and tells its calls why.
+func (e *entry) withdraw(t *ticket, why error) {
+	e.queue.remove(t)
+	delete(e.index, t.grant.Token)
+	t.state, t.err = refused, why
+	close(t.done)
+}
+
+// serve hands free slots to the head of the queue.
+func (e *entry) serve(now time.Time) {
+	for e.hasRoom() && e.queue.len > 0 {
+		t := e.queue.head
+		e.queue.remove(t)
+		e.grant(t, now)
+		close(t.done)
+		e.shard.sweepBy(t.expires)
+	}
+	e.watch(now)
+}
+
+// watch arms the timer if somebody waits for an expiry that it would miss.
+func (e *entry) watch(now time.Time) {
+	if e.queue.len == 0 || e.held == 0 || e.shard.closed {
+		return
+	}
+	if !e.timerAt.IsZero() && !e.due.Before(e.timerAt) {
+		return // it comes in time, and is set again then
+	}
+	e.timerAt = e.due
+	if e.timer != nil {
+		e.timer.Reset(e.due.Sub(now))
+		return
+	}
+	generation := e.generation
+	e.timer = time.AfterFunc(e.due.Sub(now), func() { e.expire(generation) })
+}
+
+// expire runs when the timer fires.
+func (e *entry) expire(generation uint64) {
+	s := e.shard
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e.generation != generation {
+		return
+	}
+	now := time.Now()
+	e.timerAt = time.Time{}
+	e.settle(now)
+	if !s.tidy(e) {
+		e.watch(now)
+	}
+}
+
+// close ends the waiters and the timer. Holders stay.
+func (e *entry) close() {
+	if e.timer != nil {
+		e.timer.Stop()
+	}
+	for e.queue.len > 0 {
+		e.withdraw(e.queue.head, driver.ErrClosed)
+	}
+}
+
+// busy says who is in the way of t, or of a request that does not wait if t is
+// nil.
+func (e *entry) busy(t *ticket, since time.Time, cause error) *driver.NotAcquiredError {
+	err := &driver.NotAcquiredError{Key: e.key, Err: cause}
+	if t != nil {
+		err.Waited = time.Since(since)
+		err.Position = e.queue.position(t, counted)
+	}
+	for _, h := range e.slots {
+		if h != nil && len(err.Holders) < named {
+			err.Holders = append(err.Holders, h.holder)
+		}
+	}
+	return err
+}
+
+func (e *entry) state(now time.Time) driver.State {
+	s := driver.State{Key: e.key, Slots: e.size}
+	for slot, t := range e.slots {
+		if t != nil {
+			s.Holders = append(s.Holders, driver.Holding{
+				Holder: t.holder, Slot: slot, Fence: t.grant.Fence, Left: t.expires.Sub(now),
+			})
+		}
+	}
+	for t := e.queue.head; t != nil; t = t.next {
+		s.Waiters = append(s.Waiters, t.holder)
+	}
+	return s
+}

@@ -1,0 +1,25 @@
+package memory
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// fences is the one counter of all keys. A key has none of its own, so that
+// nothing of it has to stay once nobody uses it.
+type fences struct{ last atomic.Uint64 }
+
+// reserve returns the first of n fences that nobody was given before. They are
+// not below the microseconds since 1970, the scale that all drivers share, so
+// that a stored fence survives a restart and a change of driver.
+func (f *fences) reserve(n int, now time.Time) uint64 {
+	span := uint64(max(n, 1))
+	floor := uint64(now.UnixMicro())
+	for {
+		last := f.last.Load()
+		next := max(last+span, floor)
+		if f.last.CompareAndSwap(last, next) {
+			return next - span + 1
+		}
+	}
+}

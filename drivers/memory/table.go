@@ -1,0 +1,113 @@
+package memory
+
+import (
+	"time"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// How the shard keeps its table small. An entry is there only while its key is
+// held or waited for; all of these expect the shard locked.
+
+// settled returns the entry of key as it is now, or nil if nobody uses it.
+func (s *shard) settled(key string, now time.Time) *entry {
+	e := s.entries[key]
+	if e == nil {
+		return nil
+	}
+	e.settle(now)
+	if s.tidy(e) {
+		return nil
+	}
+	return e
+}
+
+func (s *shard) add(key string, slots int) *entry {
+	var e *entry
+	if n := len(s.spareEntries); n > 0 {
+		e, s.spareEntries = s.spareEntries[n-1], s.spareEntries[:n-1]
+	} else {
+		e = &entry{shard: s}
+	}
+	e.key, e.size = key, slots
+	s.entries[key] = e
+	s.peak = max(s.peak, len(s.entries))
+	return e
+}
+
+// tidy removes e if nobody uses it any more.
+func (s *shard) tidy(e *entry) bool {
+	if e.used() {
+		return false
+	}
+	delete(s.entries, e.key)
+	e.reset()
+	if len(s.spareEntries) < spares && cap(e.slots) <= spares {
+		s.spareEntries = append(s.spareEntries, e)
+	}
+	if s.peak > roomy && len(s.entries) < s.peak/8 {
+		s.shrink()
+	}
+	return true
+}
+
+func (s *shard) shrink() {
+	entries := make(map[string]*entry, len(s.entries))
+	for key, e := range s.entries {
+		entries[key] = e
+	}
+	s.entries, s.peak = entries, len(entries)
+}
+
+func (s *shard) ticket(r *driver.Request) *ticket {
+	var t *ticket
+	if n := len(s.spareTickets); n > 0 {
+		t, s.spareTickets = s.spareTickets[n-1], s.spareTickets[:n-1]
+	} else {
+		t = new(ticket)
+	}
+	t.holder = r.Holder
+	t.grant = driver.Grant{Key: r.Key, Token: r.Token, Fences: max(r.Fences, 1), TTL: r.TTL, NoRenew: r.NoRenew}
+	return t
+}
+
+// recycle keeps a ticket for the next request. One that was queued is left
+// alone: its waiter may be about to read it.
+func (s *shard) recycle(t *ticket) {
+	if t.done == nil && len(s.spareTickets) < spares {
+		*t = ticket{}
+		s.spareTickets = append(s.spareTickets, t)
+	}
+}
+
+// sweepBy sees to it that what expires at t is collected in time.
+func (s *shard) sweepBy(t time.Time) {
+	if s.closed || !s.sweepAt.IsZero() && !t.Add(slack).Before(s.sweepAt) {
+		return
+	}
+	s.sweepAt = t.Add(slack)
+	if left := time.Until(s.sweepAt); s.sweeper == nil {
+		s.sweeper = time.AfterFunc(left, s.sweep)
+	} else {
+		s.sweeper.Reset(left)
+	}
+}
+
+func (s *shard) sweep() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	s.sweepAt = time.Time{}
+	if next, any := s.gone.purge(now); any {
+		s.sweepBy(next)
+	}
+	var next time.Time
+	for key := range s.entries {
+		if e := s.settled(key, now); e != nil && e.held > 0 && (next.IsZero() || e.due.Before(next)) {
+			next = e.due
+		}
+	}
+	if !next.IsZero() {
+		s.sweepBy(next)
+	}
+}
