@@ -1,0 +1,119 @@
+package redistest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// slots is the number of hash slots of a Redis Cluster.
+const slots = 16384
+
+// Cluster is a Redis Cluster of masters that share the slots evenly.
+type Cluster struct{ servers []*Server }
+
+// NewCluster starts a Cluster of that many masters, at least three, and returns when it
+// serves every slot. The caller closes it.
+func NewCluster(masters int, o Options) (*Cluster, error) {
+	c := &Cluster{}
+	if err := c.start(masters, o); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// StartCluster starts a Cluster that ends with the test.
+func StartCluster(t testing.TB, masters int, o Options) *Cluster {
+	t.Helper()
+	c, err := NewCluster(masters, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func (c *Cluster) start(masters int, o Options) error {
+	var busPorts []int
+	for range masters {
+		bus, err := freePort()
+		if err != nil {
+			return err
+		}
+		each := o
+		each.Config = append(slices.Clone(o.Config), "cluster-enabled yes", "cluster-node-timeout 2000",
+			fmt.Sprintf("cluster-port %d", bus))
+		server, err := New(each)
+		if err != nil {
+			return err
+		}
+		c.servers = append(c.servers, server)
+		busPorts = append(busPorts, bus)
+	}
+	if err := c.join(busPorts); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	return until(ctx, "wait for the cluster", c.complete)
+}
+
+// join gives each master its share of the slots and introduces it to the first.
+func (c *Cluster) join(busPorts []int) error {
+	share := slots/len(c.servers) + 1
+	host, port, _ := net.SplitHostPort(c.servers[0].Addr())
+	for i, s := range c.servers {
+		first, last := i*share, min((i+1)*share, slots)-1
+		errs := []error{
+			s.do("CLUSTER", "SET-CONFIG-EPOCH", i+1),
+			s.do("CLUSTER", "ADDSLOTSRANGE", first, last),
+		}
+		if i > 0 {
+			errs = append(errs, s.do("CLUSTER", "MEET", host, port, busPorts[0]))
+		}
+		if err := errors.Join(errs...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// complete returns nil when every master knows all slots as served.
+func (c *Cluster) complete() error {
+	for _, s := range c.servers {
+		text, err := s.text("CLUSTER", "INFO")
+		if err != nil {
+			return err
+		}
+		for _, want := range []string{
+			"cluster_state:ok", fmt.Sprintf("cluster_slots_ok:%d\r", slots), fmt.Sprintf("cluster_size:%d\r", len(c.servers)),
+		} {
+			if !strings.Contains(text, want) {
+				return fmt.Errorf("%s does not say %q", s.Addr(), want)
+			}
+		}
+	}
+	return nil
+}
+
+// URL is the Cluster's address for a client: redis-cluster://h1,h2,h3.
+func (c *Cluster) URL() string {
+	user := ""
+	if p := c.servers[0].options.Password; p != "" {
+		user = ":" + p + "@"
+	}
+	return "redis-cluster://" + user + strings.Join(c.Addrs(), ",")
+}
+
+// Addrs are the masters' addresses.
+func (c *Cluster) Addrs() []string { return addrs(c.servers) }
+
+// Servers are the masters.
+func (c *Cluster) Servers() []*Server { return slices.Clone(c.servers) }
+
+// Close kills all servers and removes their folders.
+func (c *Cluster) Close() error { return closeAll(c.servers) }

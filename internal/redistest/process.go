@@ -1,0 +1,105 @@
+package redistest
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"runtime"
+	"time"
+)
+
+// Process is a child process that does not outlive this one: on Linux the
+// kernel kills it when this process dies, however it dies. It has a process
+// group of its own there, and every signal goes to the whole group.
+type Process struct {
+	cmd  *exec.Cmd
+	done chan struct{} // closed when the process is gone; err is set before
+	err  error
+}
+
+// errUnsupported says that the system has no such signal.
+var errUnsupported = errors.New("redistest: not supported on " + runtime.GOOS)
+
+// StartProcess starts cmd, which must not have been started, as a child that
+// does not outlive this process.
+func StartProcess(cmd *exec.Cmd) (*Process, error) {
+	cmd.SysProcAttr = ownedChild()
+	p := &Process{cmd: cmd, done: make(chan struct{})}
+	started := make(chan error, 1)
+	go p.run(started)
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
+	}
+	return p, nil
+}
+
+// run starts the process and waits for it on one thread: the kernel ends the
+// child when the thread that started it ends, and so that thread has to last.
+func (p *Process) run(started chan<- error) {
+	runtime.LockOSThread()
+	err := p.cmd.Start()
+	started <- err
+	if err != nil {
+		return
+	}
+	p.err = p.cmd.Wait()
+	close(p.done)
+}
+
+// PID is the process id.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Done is closed when the process is gone.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Wait waits until the process is gone and returns how it ended, as
+// [exec.Cmd.Wait] does.
+func (p *Process) Wait() error {
+	<-p.done
+	return p.err
+}
+
+// Kill ends the process with SIGKILL and waits until it is gone. It is
+// idempotent.
+func (p *Process) Kill() error {
+	if p.gone() {
+		return nil
+	}
+	if err := killGroup(p.cmd); err != nil && !p.gone() {
+		return fmt.Errorf("kill %s: %w", p.cmd.Path, err)
+	}
+	<-p.done
+	return nil
+}
+
+// Stop asks the process to end, waits for that until grace has passed, and
+// kills it then.
+func (p *Process) Stop(grace time.Duration) error {
+	if p.gone() {
+		return nil
+	}
+	if err := errors.Join(terminate(p.cmd), p.Continue()); err != nil {
+		return p.Kill()
+	}
+	select {
+	case <-p.done:
+		return nil
+	case <-time.After(grace):
+		return p.Kill()
+	}
+}
+
+// Pause stops the process where it is (SIGSTOP) until Continue.
+func (p *Process) Pause() error { return pause(p.cmd) }
+
+// Continue lets a paused process go on (SIGCONT).
+func (p *Process) Continue() error { return proceed(p.cmd) }
+
+func (p *Process) gone() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
