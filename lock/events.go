@@ -1,8 +1,6 @@
 package lock
 
-import (
-	"time"
-)
+import "time"
 
 // Observer is told what happens in a [Locker]. Observe is called
 // synchronously, from several goroutines at once and outside all locks; it
@@ -18,19 +16,16 @@ type Observer interface {
 type Event interface{ event() }
 
 type (
-	// Acquired: a lease was granted. Handed says that it was passed on inside
-	// the process, without asking the backend.
+	// Acquired: a lease was granted, after it had to wait if Contended. Handed
+	// says that it was passed on inside the process, without asking the
+	// backend.
 	Acquired struct {
-		Key    string
-		Fence  uint64
-		Slot   int
-		Waited time.Duration
-		Handed bool
-	}
-	// Contended: a call found the lock busy and begins to wait, or gives up at
-	// once.
-	Contended struct {
-		Key string
+		Key       string
+		Fence     uint64
+		Slot      int
+		Waited    time.Duration
+		Contended bool
+		Handed    bool
 	}
 	// NotAcquired: a call ended without a lease, for the reason in Err: busy,
 	// cancelled, unavailable, closed.
@@ -88,7 +83,6 @@ type (
 )
 
 func (Acquired) event()      {}
-func (Contended) event()     {}
 func (NotAcquired) event()   {}
 func (Released) event()      {}
 func (Lost) event()          {}
@@ -98,10 +92,14 @@ func (ReleaseFailed) event() {}
 func (PoolResized) event()   {}
 func (Forgotten) event()     {}
 
+// observed says whether there is an observer; asking first keeps an event that
+// nobody hears from being made.
+func (l *Locker) observed() bool { return l.config.Observer != nil }
+
 // observe tells the observer, if there is one. It must be called without any
 // mutex held.
 func (l *Locker) observe(e Event) {
-	if l.config.Observer == nil {
+	if !l.observed() {
 		return
 	}
 	defer func() { _ = recover() }()

@@ -2,38 +2,238 @@ package lock
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"os"
 	"time"
 
 	"github.com/megaframework/mega/lock/driver"
 )
 
-type Locker struct{ config Config }
-type Lease struct{}
+// Locker grants leases of named keys. It owns its driver, and all that must be
+// the same on every driver: validation, defaults, the local queue, renewal,
+// loss, clean-up, events and counters.
+type Locker struct {
+	driver   driver.Driver
+	info     driver.Info
+	config   Config
+	self     Holder           // the part of a Holder that does not change
+	now      func() time.Time // the clock that grant deadlines are on
+	counters counters
 
-func New(d driver.Driver, c Config) (*Locker, error) { panic("stub") }
-func (l *Locker) With(ctx context.Context, key string, fn func(context.Context) error, opts ...Option) error {
-	panic("stub")
+	gate     gate     // counts who is inside, for Close
+	crew     crew     // owns the background goroutines
+	schedule schedule // renews the holds and ends them in time
+	queues   *queues  // waiters of this process by key; nil where the driver's scope is the process
+	sizes    sizes    // disagreements about pools that were told
 }
+
+// New returns a Locker over d, which it owns from now on: Close closes it. The
+// zero Config works; values out of bounds are ErrInvalid.
+func New(d driver.Driver, c Config) (*Locker, error) {
+	c = c.withDefaults()
+	if err := c.check(d); err != nil {
+		return nil, fmt.Errorf("new locker: %w", err)
+	}
+	host, _ := os.Hostname() // for display; an empty one is left out
+	l := &Locker{
+		driver: d,
+		info:   d.Info(),
+		config: c,
+		self:   Holder{Host: host, PID: os.Getpid()},
+		now:    time.Now,
+	}
+	l.crew.init()
+	l.gate.init()
+	if l.info.Scope > driver.Process {
+		l.now = driver.Now
+		l.schedule.nap = maxNap
+		l.queues = newQueues(l)
+	}
+	l.schedule.init(l.tick, l.now)
+	return l, nil
+}
+
+// With runs fn under a lease of key and releases it when fn has returned,
+// panicked or called runtime.Goexit. The context given to fn is that of the
+// lease: it ends with ctx, or when the lease is lost.
+//
+// With returns fn's error. If the lease was lost before fn returned, it
+// returns an error that wraps ErrLost as well as fn's, also where fn returned
+// nil. If the lease was not granted, fn is not called; see [Locker.Acquire]
+// for the errors.
+func (l *Locker) With(ctx context.Context, key string, fn func(context.Context) error, opts ...Option) (err error) {
+	c, err := l.newCall(key, opts)
+	c.with = true
+	lease, err := l.acquire(ctx, c, err)
+	if err != nil {
+		return err
+	}
+	defer func() { err = joinLoss(key, err, lease.leave()) }()
+	return fn(lease.Context())
+}
+
+// joinLoss adds what releasing found out to what the work returned. A release
+// that did not get through is repeated in the background and is not the
+// work's failure: the lease was live until the work was done.
+func joinLoss(key string, work, release error) error {
+	switch {
+	case !errors.Is(release, ErrLost):
+		return work
+	case work == nil:
+		return fmt.Errorf("with %q: %w", key, release)
+	case errors.Is(work, ErrLost):
+		return work
+	}
+	return fmt.Errorf("with %q: %w: %w", key, release, work)
+}
+
+// Acquire waits for a lease of key and returns it. The caller must Release it.
+// The lease lives on ctx: when ctx has ended and the lease is not released
+// soon after, it is released and reported as Forgotten.
+//
+// The errors: *NotAcquiredError (ErrNotAcquired) when the wait is over, which
+// wraps ctx's error if that ended it; ErrUnavailable when the backend does not
+// answer; ErrDeadlock when ctx already carries a lease of the key; ErrInvalid,
+// ErrUnsupported and ErrClosed.
 func (l *Locker) Acquire(ctx context.Context, key string, opts ...Option) (*Lease, error) {
-	panic("stub")
+	c, err := l.newCall(key, opts)
+	lease, err := l.acquire(ctx, c, err)
+	if err == nil {
+		lease.recordSite()
+	}
+	return lease, err
 }
+
+// TryAcquire is Acquire without waiting. It does not jump the queue: a free
+// key that others wait for is busy. [Wait] given to it is ErrInvalid.
 func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...Option) (*Lease, error) {
-	panic("stub")
+	c, err := l.newCall(key, opts)
+	if err == nil && c.waitSet {
+		err = invalidOption("Wait given to TryAcquire, which never waits")
+	}
+	c.wait = 0
+	lease, err := l.acquire(ctx, c, err)
+	if err == nil {
+		lease.recordSite()
+	}
+	return lease, err
 }
+
+// ForceRelease ends every lease of key, whoever holds it, and returns how many
+// there were. Their contexts end with a *LostError whose cause is Forced and
+// that carries reason and who asked; the next waiters are served. It needs a
+// reason of 1 to 512 bytes.
 func (l *Locker) ForceRelease(ctx context.Context, key, reason string) (released int, err error) {
-	panic("stub")
+	if err := l.check(ctx, key, checkReason(reason)); err != nil {
+		return 0, fmt.Errorf("force release %q: %w", key, err)
+	}
+	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
+	defer cancel()
+	n, err := l.driver.ForceRelease(bounded, key, reason, l.holder(ctx, ""))
+	if err != nil {
+		return n, fmt.Errorf("force release %q: %w", key, l.classify(err))
+	}
+	l.observe(ForcedRelease{Key: key, Reason: reason, Released: n})
+	return n, nil
 }
-func (l *Locker) Stats() Stats                                             { panic("stub") }
-func (l *Locker) Inspect(ctx context.Context, key string) (State, error)   { panic("stub") }
-func (l *Locker) List(ctx context.Context, prefix string) ([]State, error) { panic("stub") }
-func (l *Locker) Info() driver.Info                                        { panic("stub") }
-func (l *Locker) Close(ctx context.Context) error                          { panic("stub") }
-func (l *Lease) Key() string                                               { panic("stub") }
-func (l *Lease) Token() string                                             { panic("stub") }
-func (l *Lease) Fence() uint64                                             { panic("stub") }
-func (l *Lease) Slot() int                                                 { panic("stub") }
-func (l *Lease) Context() context.Context                                  { panic("stub") }
-func (l *Lease) Deadline() time.Time                                       { panic("stub") }
-func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error       { panic("stub") }
-func (l *Lease) Release() error                                            { panic("stub") }
-func LeaseFrom(ctx context.Context) (*Lease, bool)                         { panic("stub") }
+
+func checkReason(reason string) error {
+	if reason == "" || len(reason) > MaxReason {
+		return invalidOption("the reason has %d bytes, want 1 to %d", len(reason), MaxReason)
+	}
+	return nil
+}
+
+// Stats returns what this Locker holds and has done. It never blocks.
+func (l *Locker) Stats() Stats { return l.counters.snapshot(l.info.Name) }
+
+// Info says what the driver is, how far its exclusion reaches and what it
+// cannot do.
+func (l *Locker) Info() driver.Info { return l.info }
+
+// Inspect returns who holds key, and who waits for it in the order of service.
+// The waiters of other processes that queue behind one another there appear as
+// one.
+func (l *Locker) Inspect(ctx context.Context, key string) (State, error) {
+	if err := l.check(ctx, key, nil); err != nil {
+		return State{}, fmt.Errorf("inspect %q: %w", key, err)
+	}
+	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
+	defer cancel()
+	s, err := l.driver.Inspect(bounded, key)
+	if err != nil {
+		return State{}, fmt.Errorf("inspect %q: %w", key, l.classify(err))
+	}
+	return l.complete(s), nil
+}
+
+// List returns the state of every key in use that begins with prefix, sorted
+// by key. It is made for operators: it may be slow, and is not one instant's
+// view.
+func (l *Locker) List(ctx context.Context, prefix string) ([]State, error) {
+	if err := l.check(ctx, "list", nil); err != nil {
+		return nil, fmt.Errorf("list %q: %w", prefix, err)
+	}
+	bounded, cancel := context.WithTimeout(ctx, 10*driver.CallTimeout)
+	defer cancel()
+	states, err := l.driver.List(bounded, prefix)
+	if err != nil {
+		return nil, fmt.Errorf("list %q: %w", prefix, l.classify(err))
+	}
+	for i := range states {
+		states[i] = l.complete(states[i])
+	}
+	return states, nil
+}
+
+// check is what every call but Acquire's family begins with.
+func (l *Locker) check(ctx context.Context, key string, argument error) error {
+	switch {
+	case argument != nil:
+		return argument
+	case l.gate.shut():
+		return ErrClosed
+	case ctx.Err() != nil:
+		return contextError(ctx)
+	}
+	return checkKey(key)
+}
+
+// holder is what others see of who asks with ctx.
+func (l *Locker) holder(ctx context.Context, label string) Holder {
+	h := l.self
+	h.Label, h.Since = label, time.Now()
+	if l.config.Identify != nil {
+		l.config.Identify(ctx, &h)
+	}
+	return h
+}
+
+// complete replaces, in the backend's view of a key, the one ticket and grant
+// of this process by the waiters and the lease that stand behind them.
+func (l *Locker) complete(s State) State {
+	if l.queues == nil {
+		return s
+	}
+	return l.queues.complete(s)
+}
+
+// classify makes an error of the driver one of this package's.
+func (l *Locker) classify(err error) error {
+	for _, known := range []error{ErrNotAcquired, ErrLost, ErrUnavailable, ErrDeadlock, ErrInvalid, ErrUnsupported, ErrClosed} {
+		if errors.Is(err, known) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+}
+
+// contextError is ctx's error together with its cause.
+func contextError(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if cause == nil || errors.Is(err, cause) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}

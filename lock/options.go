@@ -20,6 +20,9 @@ const (
 	MaxTTL   = 24 * time.Hour
 	MaxSlots = 4096
 	MaxLabel = 128 // bytes
+
+	// MaxReason bounds the reason of a ForceRelease, in bytes.
+	MaxReason = 512
 )
 
 // Forever, given to [Wait], waits as long as the context does.
@@ -84,6 +87,7 @@ type call struct {
 	slots         int
 	fifo, noRenew bool
 	label         string
+	with          bool // for With, whose lease ends with its function
 }
 
 func (l *Locker) newCall(key string, opts []Option) (call, error) {

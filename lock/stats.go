@@ -52,16 +52,20 @@ func (h Histogram) Count() (n uint64) {
 }
 
 // Quantile is an upper bound of the given share of the durations, 0 to 1: the
-// bound of the bucket in which it lies.
+// bound of the bucket in which it lies. Without any it is 0.
 func (h Histogram) Quantile(q float64) time.Duration {
-	rest := uint64(q * float64(h.Count()))
+	total := h.Count()
+	if total == 0 {
+		return 0
+	}
+	rest := min(uint64(q*float64(total)), total-1)
 	for i, c := range h.Counts {
-		if c > rest || i == Buckets-1 {
+		if c > rest {
 			return BucketBound(i)
 		}
 		rest -= c
 	}
-	return 0
+	return Forever
 }
 
 // counters are the live numbers behind Stats.
@@ -69,6 +73,12 @@ type counters struct {
 	active, waiting                             atomic.Int64
 	acquired, contended, timedOut, lost, forced atomic.Uint64
 	wait, hold                                  histogram
+}
+
+// ended counts a lease that is over after held.
+func (c *counters) ended(held time.Duration) {
+	c.active.Add(-1)
+	c.hold.add(held)
 }
 
 func (c *counters) snapshot(driver string) Stats {

@@ -179,6 +179,8 @@ type Grant struct {
 	// Resized is the size that the pool had before this request changed it,
 	// or 0.
 	Resized int
+	// Queued says that the request found the key busy and had to wait.
+	Queued bool
 }
 
 // Renewal is the outcome of renewing one grant: until when it is surely live,

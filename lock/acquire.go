@@ -1,0 +1,231 @@
+package lock
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// acquire is the one way to a lease. invalid is what was wrong with the call.
+func (l *Locker) acquire(ctx context.Context, c call, invalid error) (*Lease, error) {
+	if invalid == nil {
+		invalid = l.findDeadlock(ctx, c)
+	}
+	if invalid != nil {
+		return nil, fmt.Errorf("acquire %q: %w", shorten(c.key), invalid)
+	}
+	if !l.gate.enter() {
+		return nil, fmt.Errorf("acquire %q: %w", c.key, ErrClosed)
+	}
+	start := l.now()
+	lease, err := l.obtain(ctx, c, start)
+	if err != nil {
+		l.gate.leave()
+		return nil, l.refused(ctx, c, l.now().Sub(start), err)
+	}
+	return lease, nil
+}
+
+// shorten keeps a key that was refused for its size out of the logs.
+func shorten(key string) string {
+	if len(key) > MaxKey {
+		return key[:40] + "…"
+	}
+	return key
+}
+
+// findDeadlock refuses a key that a live lease on ctx already holds: it would
+// wait for itself. A pool has more than one lease, so it may be asked again.
+func (l *Locker) findDeadlock(ctx context.Context, c call) error {
+	for held, ok := LeaseFrom(ctx); ok; held, ok = LeaseFrom(held.parent) {
+		if held.hold.locker == l && held.hold.key == c.key && c.slots == 1 && held.live() {
+			return fmt.Errorf("%w by the lease with fence %d", ErrDeadlock, held.fence)
+		}
+	}
+	return nil
+}
+
+// obtain gets a grant by the way that suits the call, and a lease on it. A
+// grant that was lost between its arrival and its use is asked for again.
+func (l *Locker) obtain(ctx context.Context, c call, start time.Time) (*Lease, error) {
+	for {
+		if ctx.Err() != nil {
+			return nil, contextError(ctx)
+		}
+		o, err := l.turn(ctx, c, start)
+		if err != nil {
+			return nil, err
+		}
+		lease := newLease(ctx, o, l.now())
+		if o.hold.attach(lease, c) {
+			l.granted(c, lease, o, lease.since.Sub(start))
+			return lease, nil
+		}
+	}
+}
+
+// turn waits for c's turn and returns the grant.
+func (l *Locker) turn(ctx context.Context, c call, start time.Time) (outcome, error) {
+	switch {
+	case l.queues == nil:
+		return l.ask(ctx, c)
+	case c.wait == 0 || c.fifo:
+		return l.askQueued(ctx, c, remaining(c.wait, l.now().Sub(start)), false)
+	}
+	return l.queues.wait(ctx, c, start)
+}
+
+// remaining is what is left of a wait, and below 0 for one without end.
+func remaining(wait, waited time.Duration) time.Duration {
+	if wait == Forever {
+		return -1
+	}
+	return max(wait-waited, 0)
+}
+
+// ask asks a driver that is in this process: first without waiting, which
+// needs no context of its own and tells whether the key is contended.
+func (l *Locker) ask(ctx context.Context, c call) (outcome, error) {
+	g, err := l.driver.Acquire(ctx, l.request(ctx, c, 0, 1))
+	if err == nil {
+		return outcome{hold: l.newHold(g, c), fence: g.Fence}, nil
+	}
+	if !errors.Is(err, ErrNotAcquired) || c.wait == 0 {
+		return outcome{}, err
+	}
+	return l.askQueued(ctx, c, remaining(c.wait, 0), true)
+}
+
+// askQueued asks the driver with a context that Close ends too.
+func (l *Locker) askQueued(ctx context.Context, c call, wait time.Duration, contended bool) (outcome, error) {
+	l.counters.waiting.Add(1)
+	defer l.counters.waiting.Add(-1)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(l.gate.closing, cancel)()
+	r := l.request(ctx, c, wait, 1)
+	g, err := l.driver.Acquire(ctx, r)
+	if err != nil {
+		l.tidy(r, err)
+		return outcome{}, err
+	}
+	return outcome{hold: l.newHold(g, c), fence: g.Fence, contended: contended || g.Queued}, nil
+}
+
+func (l *Locker) request(ctx context.Context, c call, wait time.Duration, fences int) driver.Request {
+	return driver.Request{
+		Key:     c.key,
+		Token:   newToken(),
+		TTL:     c.ttl,
+		Wait:    wait,
+		Slots:   c.slots,
+		Fences:  fences,
+		FIFO:    c.fifo,
+		NoRenew: c.noRenew,
+		Holder:  l.holder(ctx, c.label),
+	}
+}
+
+// newToken returns 128 random bits in 22 characters. The generator is the
+// runtime's ChaCha8, seeded by the system: tokens tell leases apart, they are
+// not secrets.
+func newToken() string {
+	var raw [16]byte
+	binary.NativeEndian.PutUint64(raw[:8], rand.Uint64())
+	binary.NativeEndian.PutUint64(raw[8:], rand.Uint64())
+	var text [22]byte
+	base64.RawURLEncoding.Encode(text[:], raw[:])
+	return string(text[:])
+}
+
+// granted counts and tells a lease that was granted.
+func (l *Locker) granted(c call, lease *Lease, o outcome, waited time.Duration) {
+	l.counters.active.Add(1)
+	l.counters.acquired.Add(1)
+	l.counters.wait.add(waited)
+	if o.contended {
+		l.counters.contended.Add(1)
+	}
+	if old := lease.hold.resized; old != 0 && l.sizes.news(c.key, old, c.slots) {
+		l.observe(PoolResized{Key: c.key, Old: old, New: c.slots})
+	}
+	if l.observed() {
+		l.observe(Acquired{c.key, lease.fence, lease.Slot(), waited, o.contended, o.handed})
+	}
+}
+
+// refused counts and tells a call that ends without a lease, and returns the
+// error for its caller.
+func (l *Locker) refused(ctx context.Context, c call, waited time.Duration, err error) error {
+	err = fmt.Errorf("acquire %q: %w", c.key, l.refusal(ctx, c, waited, err))
+	if errors.Is(err, ErrNotAcquired) {
+		l.counters.contended.Add(1)
+		if ctx.Err() == nil && c.wait > 0 {
+			l.counters.timedOut.Add(1)
+		}
+	}
+	l.observe(NotAcquired{Key: c.key, Err: err})
+	return err
+}
+
+// refusal sorts why a call ends. That the caller's context ended is said
+// beside what else is known: it is neither hidden nor taken for an outage.
+func (l *Locker) refusal(ctx context.Context, c call, waited time.Duration, err error) error {
+	var busy *NotAcquiredError
+	switch {
+	case errors.Is(err, ErrUnavailable) && ctx.Err() != nil && !errors.Is(err, ctx.Err()):
+		return fmt.Errorf("%w: %w", err, contextError(ctx))
+	case errors.As(err, &busy):
+		full := *busy
+		full.Key, full.Waited = c.key, waited
+		return &full
+	case errors.Is(err, ErrNotAcquired):
+		return &NotAcquiredError{Key: c.key, Waited: waited}
+	case isContextError(err) && ctx.Err() != nil:
+		return &NotAcquiredError{Key: c.key, Waited: waited, Err: contextError(ctx)}
+	case l.gate.shut():
+		return ErrClosed
+	}
+	return l.classify(err)
+}
+
+func isContextError(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// sizes remembers which disagreements about a pool's size were told.
+type sizes struct {
+	mu   sync.Mutex
+	told map[sizeChange]struct{}
+}
+
+type sizeChange struct {
+	key      string
+	old, new int
+}
+
+// maxTold bounds the memory of sizes; when it is full it starts again, and a
+// few disagreements are told twice.
+const maxTold = 1024
+
+// news says whether the change has not been told yet, in either direction.
+func (s *sizes) news(key string, before, after int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change := sizeChange{key, min(before, after), max(before, after)}
+	if _, ok := s.told[change]; ok {
+		return false
+	}
+	if s.told == nil || len(s.told) >= maxTold {
+		s.told = make(map[sizeChange]struct{})
+	}
+	s.told[change] = struct{}{}
+	return true
+}

@@ -1,0 +1,123 @@
+package lock
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// glance is one look at a key for all the waiters of this process that give up
+// at about the same time, so that they can say who was in the way.
+type glance struct {
+	locker *Locker
+	key    string
+	begun  time.Time
+
+	once  sync.Once
+	done  chan struct{} // closed when the look is over; state and ok are set before
+	state State
+	ok    bool
+}
+
+const (
+	glanceFresh = 50 * time.Millisecond  // how long a look may be shared
+	glanceBound = 200 * time.Millisecond // how long a waiter waits for it: its time is over
+)
+
+// look returns the newest glance if it is fresh, or a new one. The caller
+// holds queues.mu.
+func (q *queue) look(l *Locker) *glance {
+	now := l.now()
+	if q.glance == nil || now.Sub(q.glance.begun) > glanceFresh {
+		q.glance = &glance{locker: l, key: q.key, begun: now, done: make(chan struct{})}
+	}
+	return q.glance
+}
+
+// result returns what the look saw, if it saw it soon enough.
+func (g *glance) result(ctx context.Context) (State, bool) {
+	g.once.Do(func() {
+		if !g.locker.crew.do(g.inspect) {
+			close(g.done)
+		}
+	})
+	ctx, cancel := context.WithTimeout(ctx, glanceBound)
+	defer cancel()
+	select {
+	case <-g.done:
+		return g.state, g.ok
+	case <-ctx.Done():
+		return State{}, false
+	}
+}
+
+func (g *glance) inspect(ctx context.Context) {
+	defer close(g.done)
+	ctx, cancel := context.WithTimeout(ctx, driver.CallTimeout)
+	defer cancel()
+	s, err := g.locker.driver.Inspect(ctx, g.key)
+	g.state, g.ok = s, err == nil
+}
+
+// ahead counts the waiters in front of this process's first one.
+func (l *Locker) ahead(s State) int {
+	if i := slices.IndexFunc(s.Waiters, l.ours); i >= 0 {
+		return i
+	}
+	return len(s.Waiters)
+}
+
+func (l *Locker) ours(h Holder) bool { return h.PID == l.self.PID && h.Host == l.self.Host }
+
+// complete puts the waiters behind this process's ticket in its place, and the
+// lease that was handed on in that of the grant.
+func (qs *queues) complete(s State) State {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	q := qs.byKey[s.Key]
+	if q == nil {
+		return s
+	}
+	if q.hold != nil {
+		q.completeHolder(s.Holders)
+	}
+	at := len(s.Waiters)
+	if q.ticket != nil {
+		at = slices.IndexFunc(s.Waiters, func(h Holder) bool { return same(h, q.ticket.request.Holder) })
+		if at < 0 {
+			return s
+		}
+		s.Waiters = slices.Delete(s.Waiters, at, at+1)
+	}
+	// Without a ticket they will be handed the hold, before all others.
+	if q.ticket == nil {
+		at = 0
+	}
+	s.Waiters = slices.Insert(s.Waiters, at, q.waiters.holders()...)
+	return s
+}
+
+// completeHolder corrects the holding that is this queue's hold.
+func (q *queue) completeHolder(holdings []Holding) {
+	first, last := q.hold.first, q.hold.first+uint64(q.hold.grant.Fences)-1
+	for i := range holdings {
+		if f := holdings[i].Fence; f >= first && f <= last {
+			holdings[i].Holder, holdings[i].Fence = q.holder, first+uint64(q.handed)
+		}
+	}
+}
+
+// same compares what survives the way through a backend.
+func same(a, b Holder) bool {
+	return a.PID == b.PID && a.Host == b.Host && a.Since.Sub(b.Since).Abs() < time.Millisecond
+}
+
+func (ls *list) holders() (all []Holder) {
+	for w := ls.first; w != nil; w = w.next {
+		all = append(all, w.holder)
+	}
+	return all
+}

@@ -1,0 +1,244 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+	"weak"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// hold is one grant of the driver in this process, from its arrival until it
+// is given back or lost. The leases that are handed on under it follow one
+// another: at most one is current.
+type hold struct {
+	locker  *Locker
+	key     string
+	slot    int
+	resized int
+	first   uint64    // the first fence of the grant
+	since   time.Time // when the grant arrived
+
+	mu       sync.Mutex // guards the fields below; never held during I/O or a callback
+	grant    driver.Grant
+	deadline time.Time
+	ended    bool // given back or lost: no renewal changes that
+
+	// The current lease. It is held on to until its first renewal and watched
+	// by a weak pointer from then on, so that one which nobody can release
+	// any more is noticed, and a short one costs no watch.
+	lease *Lease
+	faint weak.Pointer[Lease]
+	idle  bool // between two leases
+	with  bool // the current lease belongs to With
+	fence uint64
+	taken time.Time
+	site  callSite
+
+	renewing  chan struct{} // closed when the renewal in flight is over; nil without one
+	renewAt   time.Time
+	failing   error         // of the last renewal, if it failed
+	forgetAt  time.Time     // when a lease whose context has ended is taken back; zero if not
+	listening chan struct{} // closed to end the listener; nil without one
+
+	// The place in the schedule, guarded by its mutex.
+	index int
+	next  time.Time
+}
+
+// pushLife bounds how much life a grant must still have to be handed on, for a
+// driver that grants less than the TTL at first.
+const pushLife = 2 * time.Second
+
+// newHold takes care of g from now on: it is renewed, and lost in time.
+func (l *Locker) newHold(g driver.Grant, c call) *hold {
+	now := l.now()
+	h := &hold{
+		locker:   l,
+		key:      c.key,
+		slot:     g.Slot,
+		resized:  g.Resized,
+		first:    g.Fence,
+		since:    now,
+		grant:    g,
+		deadline: g.Deadline,
+		idle:     true,
+		index:    -1,
+	}
+	h.renewAt = now.Add(firstRenewal(g.TTL, g.Deadline.Sub(now)))
+	l.schedule.set(h, earliest(h.renewAt, h.deadline))
+	return h
+}
+
+// attach makes lease the current one, unless the grant is gone.
+func (h *hold) attach(lease *Lease, c call) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ended || !lease.since.Before(h.deadline) {
+		return false
+	}
+	h.lease, h.faint, h.idle = lease, weak.Pointer[Lease]{}, false
+	h.with, h.fence, h.taken, h.site = c.with, lease.fence, lease.since, callSite{}
+	if !c.with && lease.parent.Done() != nil {
+		// The watch must not hold on to the lease, or it could never be
+		// garbage; the hold knows which one is current.
+		fence := lease.fence
+		lease.unbind = context.AfterFunc(lease.parent, func() { h.abandon(fence) })
+	}
+	return true
+}
+
+// adopt gives the grant, which was asked for on behalf of another waiter, the
+// TTL of the one that gets it.
+func (h *hold) adopt(ttl time.Duration) {
+	h.mu.Lock()
+	if h.grant.TTL == ttl {
+		h.mu.Unlock()
+		return
+	}
+	h.grant.TTL = ttl
+	h.renewAt = h.locker.now()
+	h.mu.Unlock()
+	h.locker.reschedule(h)
+}
+
+// current returns the current lease, if there is one and anybody has it still.
+// The caller holds h.mu.
+func (h *hold) current() *Lease {
+	if h.lease != nil {
+		return h.lease
+	}
+	return h.faint.Value()
+}
+
+// expiry is the loss of a hold whose time is over: the backend could not be
+// reached, or nobody renewed it in time.
+func (h *hold) expiry() *LostError {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.failing != nil {
+		return &LostError{Key: h.key, Cause: Unreachable, Err: h.failing}
+	}
+	return &LostError{Key: h.key, Cause: Expired}
+}
+
+// lose ends the hold and the context of its lease. Whoever calls it a second
+// time changes nothing.
+func (h *hold) lose(e *LostError) {
+	e.Key = h.key
+	h.mu.Lock()
+	if h.ended {
+		h.mu.Unlock()
+		return
+	}
+	lease, had := h.endCurrent(e), !h.idle
+	held, fence, with := h.locker.now().Sub(h.taken), h.fence, h.with
+	h.mu.Unlock()
+	if lease != nil {
+		lease.endContext(e)
+	}
+	l := h.locker
+	h.discard()
+	if !had {
+		return
+	}
+	l.counters.ended(held)
+	l.countLost(e)
+	if l.observed() {
+		l.observe(Lost{Key: h.key, Fence: fence, Held: held, Err: e})
+	}
+	// Nothing is left to do for a lease from Acquire. With leaves when its
+	// function has returned; at a shutdown both are still to be released.
+	if !with && e.Cause != Shutdown {
+		l.gate.leave()
+	}
+}
+
+func (l *Locker) countLost(e *LostError) {
+	l.counters.lost.Add(1)
+	if e.Cause == Forced {
+		l.counters.forced.Add(1)
+	}
+}
+
+// endCurrent marks hold and current lease as ended and returns the lease, whose
+// context the caller ends after it has unlocked h.mu.
+func (h *hold) endCurrent(cause error) *Lease {
+	h.ended = true
+	lease := h.current()
+	if lease != nil {
+		lease.over, lease.cause = true, cause
+	}
+	if h.listening != nil {
+		close(h.listening)
+		h.listening = nil
+	}
+	return lease
+}
+
+// discard takes a hold that has ended out of everybody's sight.
+func (h *hold) discard() {
+	h.locker.schedule.remove(h)
+	if h.locker.queues != nil {
+		h.locker.queues.forget(h)
+	}
+}
+
+// heed looks whether the driver has said that the grant was taken away.
+func (h *hold) heed() {
+	if h.grant.Lost == nil {
+		return
+	}
+	select {
+	case err := <-h.grant.Lost:
+		h.hint(err)
+	default:
+	}
+}
+
+// listen waits for the driver's word that the grant was taken away, while
+// somebody may be waiting for the end of the lease's context.
+func (h *hold) listen() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ended || h.listening != nil || h.grant.Lost == nil {
+		return
+	}
+	stop := make(chan struct{})
+	if h.locker.crew.do(func(context.Context) { h.awaitLoss(stop) }) {
+		h.listening = stop
+	}
+}
+
+func (h *hold) awaitLoss(stop <-chan struct{}) {
+	select {
+	case err := <-h.grant.Lost:
+		h.hint(err)
+	case <-stop:
+	}
+}
+
+// hint takes the driver's word: a loss is a loss, anything else is a reason to
+// ask at once.
+func (h *hold) hint(err error) {
+	if errors.Is(err, ErrLost) {
+		h.lose(asLost(err))
+		return
+	}
+	h.mu.Lock()
+	h.renewAt = h.locker.now()
+	h.mu.Unlock()
+	h.locker.reschedule(h)
+}
+
+// asLost returns a copy of the *LostError in err, or the plainest one.
+func asLost(err error) *LostError {
+	var lost *LostError
+	if errors.As(err, &lost) {
+		e := *lost
+		return &e
+	}
+	return &LostError{Cause: Expired}
+}

@@ -1,0 +1,144 @@
+package lock
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// Lease is the right to a key, until it is released or lost. It renews itself
+// unless NoRenew was given. Any number of goroutines may use it.
+type Lease struct {
+	hold   *hold
+	parent context.Context
+	fence  uint64
+	since  time.Time   // on the Locker's clock
+	unbind func() bool // ends the watch of parent; nil where there is none
+
+	inner atomic.Pointer[inner] // made when the context is first used in earnest
+
+	// The rest is guarded by hold.mu.
+	over     bool  // the context has ended
+	cause    error // why
+	released bool  // Release was called
+	token    string
+}
+
+// newLease makes a lease on the grant of o; it is not live before hold.attach.
+func newLease(ctx context.Context, o outcome, now time.Time) *Lease {
+	return &Lease{hold: o.hold, parent: ctx, fence: o.fence, since: now}
+}
+
+// Key is the key that is held.
+func (l *Lease) Key() string { return l.hold.key }
+
+// Token identifies this lease: random, made by the library, never used twice.
+func (l *Lease) Token() string {
+	l.hold.mu.Lock()
+	defer l.hold.mu.Unlock()
+	if l.token == "" {
+		l.token = newToken()
+	}
+	return l.token
+}
+
+// Fence is greater than that of every earlier lease of the key, and below
+// 2^53. A store that keeps the greatest fence it has seen can refuse whoever
+// comes late.
+func (l *Lease) Fence() uint64 { return l.fence }
+
+// Slot is the number of the lease's slot, 0 to n-1 under Slots(n), else 0.
+func (l *Lease) Slot() int { return l.hold.slot }
+
+// Deadline is until when this process may be sure of the lease. Each renewal
+// moves it.
+func (l *Lease) Deadline() time.Time {
+	l.hold.mu.Lock()
+	defer l.hold.mu.Unlock()
+	// The Locker's clock may count sleep, the caller's does not.
+	return l.hold.deadline.Add(time.Since(l.hold.locker.now()))
+}
+
+// Extend makes the lease live for ttl from now, and lets its renewals do so
+// too; under NoRenew it moves the end once. It returns ErrLost if the lease is
+// gone, and ErrUnavailable or ctx's error if that could not be found out; the
+// lease then ends at the earlier of its old and its new deadline, unless it is
+// renewed.
+func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
+	c := call{key: l.hold.key, ttl: ttl, slots: 1}
+	err := c.check()
+	if err == nil {
+		err = l.hold.extend(ctx, l, ttl)
+	}
+	if err != nil {
+		return fmt.Errorf("extend %q: %w", l.hold.key, err)
+	}
+	return nil
+}
+
+// Release ends the lease and lets the next waiter in. It does so also when the
+// lease's context has ended, takes at most about a second, and is idempotent.
+//
+// The first call returns ErrLost if the lease was gone already. If the backend
+// does not answer it returns ErrUnavailable, and the release is repeated in the
+// background until the TTL has passed. Any later call returns nil.
+func (l *Lease) Release() error {
+	if err := l.leave(); err != nil {
+		return fmt.Errorf("release %q: %w", l.hold.key, err)
+	}
+	return nil
+}
+
+// live says whether the lease is neither released nor lost.
+func (l *Lease) live() bool {
+	l.expire()
+	l.hold.mu.Lock()
+	defer l.hold.mu.Unlock()
+	return !l.over
+}
+
+// expire ends the lease if its time is over by the clock, whatever the timers
+// have noticed.
+func (l *Lease) expire() {
+	h := l.hold
+	now := h.locker.now()
+	h.mu.Lock()
+	expired := !l.over && !h.ended && !now.Before(h.deadline)
+	h.mu.Unlock()
+	if expired {
+		h.lose(h.expiry())
+	}
+}
+
+// recordSite remembers where Acquire was called, for Forgotten.
+func (l *Lease) recordSite() {
+	var site callSite
+	runtime.Callers(3, site[:])
+	l.hold.mu.Lock()
+	l.hold.site = site
+	l.hold.mu.Unlock()
+}
+
+// callSite is where a lease was asked for: the caller of this package, and its
+// caller in case that is this module's request context.
+type callSite [2]uintptr
+
+// requestContext begins the names of the functions that only pass a call on.
+const requestContext = "github.com/megaframework/mega/ctx."
+
+// String returns "file:line" of the user's call.
+func (s callSite) String() string {
+	if s[0] == 0 {
+		return "unknown"
+	}
+	frames := runtime.CallersFrames(s[:])
+	for {
+		frame, more := frames.Next()
+		if !more || !strings.HasPrefix(frame.Function, requestContext) {
+			return fmt.Sprintf("%s:%d", frame.File, frame.Line)
+		}
+	}
+}

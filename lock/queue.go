@@ -1,0 +1,402 @@
+package lock
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// The bounds of a process's turn: how many of its waiters may follow the one
+// that the backend has let in, and for how long.
+const (
+	maxHandOns = 16
+	turnLength = 100 * time.Millisecond
+)
+
+// queues holds the waiters of this process, by key, in front of a driver that
+// others share. A key with waiters has at most one request at the backend, its
+// ticket, which belongs to the key and not to a waiter: whoever gives up
+// passes it on, and it is withdrawn when nobody waits any more. What the
+// ticket brings goes to the first waiter, and from there on to the next ones,
+// without a word to the backend, until the process's turn is over.
+type queues struct {
+	locker *Locker
+
+	// mu guards byKey and every queue in it. A hold's mutex may be taken under
+	// it, never the other way round.
+	mu    sync.Mutex
+	byKey map[string]*queue
+}
+
+func newQueues(l *Locker) *queues {
+	return &queues{locker: l, byKey: make(map[string]*queue)}
+}
+
+// queue is the local side of one key. It is there while somebody waits, or
+// while there is a hold that could be handed on.
+type queue struct {
+	key     string
+	waiters list
+	ticket  *ticket     // what is asked of the backend now, or nil
+	hold    *hold       // what may be handed on, or nil
+	handed  int         // how often it was
+	holder  Holder      // who has it
+	turn    *time.Timer // asks the backend when the hold's turn is over; nil if not needed
+	glance  *glance     // the newest look at the backend, for waiters that give up
+}
+
+// ticket is one request at the backend.
+type ticket struct {
+	kind    kind
+	request driver.Request
+	ctx     context.Context
+	cancel  context.CancelFunc
+}
+
+// kind is what waiters must have in common to inherit each other's ticket.
+type kind struct {
+	slots   int
+	noRenew bool
+}
+
+// handable says whether a grant of this kind may be handed on.
+func (k kind) handable() bool { return k.slots == 1 && !k.noRenew }
+
+func (c call) kind() kind { return kind{c.slots, c.noRenew} }
+
+// waiter is a call that waits in a queue.
+type waiter struct {
+	call       call
+	holder     Holder
+	ready      chan outcome // receives once, unless the waiter left before
+	prev, next *waiter
+	queued     bool
+}
+
+// outcome is how waiting ends: with a grant and the fence of the lease to be
+// made on it, or with an error.
+type outcome struct {
+	hold      *hold
+	fence     uint64
+	contended bool
+	handed    bool
+	err       error
+}
+
+// wait queues c and returns when its turn has come.
+func (qs *queues) wait(ctx context.Context, c call, start time.Time) (outcome, error) {
+	l := qs.locker
+	w := &waiter{call: c, holder: l.holder(ctx, c.label), ready: make(chan outcome, 1)}
+	l.counters.waiting.Add(1)
+	defer l.counters.waiting.Add(-1)
+	qs.join(w)
+	var passed <-chan time.Time
+	if left := remaining(c.wait, l.now().Sub(start)); left >= 0 {
+		timer := time.NewTimer(left)
+		defer timer.Stop()
+		passed = timer.C
+	}
+	select {
+	case o := <-w.ready:
+		return o, o.err
+	case <-ctx.Done():
+		return qs.giveUp(w, contextError(ctx))
+	case <-l.gate.closing.Done():
+		return qs.giveUp(w, ErrClosed)
+	case <-passed:
+		return qs.timeOut(ctx, w, start)
+	}
+}
+
+// giveUp leaves the queue. A grant that arrived at the same instant is passed
+// on.
+func (qs *queues) giveUp(w *waiter, reason error) (outcome, error) {
+	if qs.leave(w, nil) {
+		return outcome{}, reason
+	}
+	if o := <-w.ready; o.err == nil {
+		_ = o.hold.pass() // what does not get through is cleaned up
+	}
+	return outcome{}, reason
+}
+
+// timeOut leaves the queue because the wait has passed, with what is known of
+// who was in the way. A grant that arrived at the same instant is taken.
+func (qs *queues) timeOut(ctx context.Context, w *waiter, start time.Time) (outcome, error) {
+	var place place
+	if !qs.leave(w, &place) {
+		o := <-w.ready
+		return o, o.err
+	}
+	busy := &NotAcquiredError{Waited: qs.locker.now().Sub(start)}
+	if s, ok := place.glance.result(ctx); ok {
+		for _, h := range s.Holders {
+			busy.Holders = append(busy.Holders, h.Holder)
+		}
+		busy.Position = place.index + 1 + qs.locker.ahead(s)
+	}
+	return outcome{}, busy
+}
+
+// join puts w at the end of its queue.
+func (qs *queues) join(w *waiter) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	q := qs.byKey[w.call.key]
+	if q == nil {
+		q = &queue{key: w.call.key}
+		qs.byKey[w.call.key] = q
+	}
+	q.waiters.push(w)
+	qs.settle(q)
+}
+
+// place is where a waiter stood when it left.
+type place struct {
+	index  int // among the waiters of this process
+	glance *glance
+}
+
+// leave takes w out of its queue and notes where it stood, if that is asked
+// for. It returns false if w had been served.
+func (qs *queues) leave(w *waiter, at *place) bool {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if !w.queued {
+		return false
+	}
+	q := qs.byKey[w.call.key]
+	if at != nil {
+		*at = place{q.waiters.index(w), q.look(qs.locker)}
+	}
+	q.waiters.remove(w)
+	qs.settle(q)
+	return true
+}
+
+// settle brings q into order after any change: its ticket is one that the
+// first waiter can use, or there is none because the hold will be handed on
+// soon or nobody waits. The caller holds qs.mu.
+func (qs *queues) settle(q *queue) {
+	head := q.waiters.first
+	switch {
+	case head == nil:
+		q.withdraw()
+		q.endTurn()
+		if q.hold == nil && q.ticket == nil {
+			delete(qs.byKey, q.key)
+		}
+	case q.ticket != nil:
+		if q.ticket.kind != head.call.kind() {
+			q.withdraw() // its end settles the queue again
+		}
+	case q.hold != nil && q.left(qs.locker.now()) > 0 && q.suits(head):
+		if q.turn == nil {
+			q.turn = time.AfterFunc(q.left(qs.locker.now()), func() { qs.turnOver(q) })
+		}
+	default:
+		q.endTurn()
+		qs.ask(q, head)
+	}
+}
+
+// left is how much of its turn the hold has left. The caller holds qs.mu.
+func (q *queue) left(now time.Time) time.Duration {
+	if q.handed >= min(maxHandOns, q.hold.grant.Fences-1) {
+		return 0
+	}
+	return turnLength - now.Sub(q.hold.since)
+}
+
+// suits says whether w may have what the hold is.
+func (q *queue) suits(w *waiter) bool {
+	q.hold.mu.Lock()
+	defer q.hold.mu.Unlock()
+	return w.call.kind().handable() && w.call.ttl == q.hold.grant.TTL
+}
+
+// turnOver asks the backend for those that wait still.
+func (qs *queues) turnOver(q *queue) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	q.turn = nil
+	if qs.byKey[q.key] == q {
+		qs.settle(q)
+	}
+}
+
+func (q *queue) endTurn() {
+	if q.turn != nil {
+		q.turn.Stop()
+		q.turn = nil
+	}
+}
+
+func (q *queue) withdraw() {
+	if q.ticket != nil {
+		q.ticket.cancel()
+	}
+}
+
+// ask sends a ticket for w, on behalf of whoever will be first when it is
+// granted. The caller holds qs.mu.
+func (qs *queues) ask(q *queue, w *waiter) {
+	l := qs.locker
+	t := &ticket{kind: w.call.kind(), request: driver.Request{
+		Key:     w.call.key,
+		Token:   newToken(),
+		TTL:     w.call.ttl,
+		Wait:    -1,
+		Slots:   w.call.slots,
+		Fences:  1,
+		NoRenew: w.call.noRenew,
+		Holder:  w.holder,
+	}}
+	if t.kind.handable() {
+		t.request.Fences = maxHandOns + 1
+	}
+	t.ctx, t.cancel = context.WithCancel(l.crew.ctx)
+	if l.crew.do(func(context.Context) { qs.run(q, t) }) {
+		q.ticket = t
+	}
+}
+
+// run waits for the ticket's grant and gives it to the first waiter.
+func (qs *queues) run(q *queue, t *ticket) {
+	l := qs.locker
+	g, err := l.driver.Acquire(t.ctx, t.request)
+	withdrawn := t.ctx.Err() != nil
+	t.cancel()
+	if err != nil {
+		l.tidy(t.request, err)
+		qs.refuse(q, err, withdrawn)
+		return
+	}
+	deliver := qs.serve(q, t, l.newHold(g, call{key: t.request.Key}), g)
+	deliver()
+}
+
+// refuse ends a ticket that brought nothing. An error that is not its
+// withdrawal is everybody's.
+func (qs *queues) refuse(q *queue, err error, withdrawn bool) {
+	qs.mu.Lock()
+	q.ticket = nil
+	var all []*waiter
+	for !withdrawn && q.waiters.first != nil {
+		all = append(all, q.waiters.pop())
+	}
+	qs.settle(q)
+	qs.mu.Unlock()
+	for _, w := range all {
+		w.ready <- outcome{err: err}
+	}
+}
+
+// serve ends a ticket that brought h and returns how to go on with it: to the
+// first waiter, or back if there is none of its kind.
+func (qs *queues) serve(q *queue, t *ticket, h *hold, g driver.Grant) (deliver func()) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	q.ticket = nil
+	w := q.waiters.first
+	if w == nil || w.call.kind() != t.kind {
+		qs.settle(q)
+		return func() { _ = h.pass() }
+	}
+	q.waiters.pop()
+	if t.kind.handable() {
+		q.endTurn()
+		q.hold, q.handed, q.holder = h, 0, w.holder
+	}
+	qs.settle(q)
+	return func() {
+		h.adopt(w.call.ttl)
+		w.ready <- outcome{hold: h, fence: g.Fence, contended: g.Queued}
+	}
+}
+
+// next returns the waiter that h is handed on to, and with what; or nil if it
+// must be given back, and then h is no longer the queue's.
+func (qs *queues) next(h *hold) (*waiter, outcome) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	q := qs.byKey[h.key]
+	if q == nil || q.hold != h {
+		return nil, outcome{}
+	}
+	w := q.waiters.first
+	now := qs.locker.now()
+	if w == nil || q.left(now) <= 0 || !q.suits(w) || !h.worthHanding(now) || qs.locker.gate.shut() {
+		q.hold = nil
+		qs.settle(q)
+		return nil, outcome{}
+	}
+	q.waiters.pop()
+	q.handed++
+	q.holder = w.holder
+	qs.settle(q)
+	return w, outcome{hold: h, fence: h.first + uint64(q.handed), contended: true, handed: true}
+}
+
+// worthHanding says whether enough of the grant's life is left for a next
+// lease: half of the TTL, or of what a driver grants at first.
+func (h *hold) worthHanding(now time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !h.ended && h.deadline.Sub(now) >= min(h.grant.TTL, pushLife)/2
+}
+
+// forget ends the part of a hold that was lost.
+func (qs *queues) forget(h *hold) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if q := qs.byKey[h.key]; q != nil && q.hold == h {
+		q.hold = nil
+		qs.settle(q)
+	}
+}
+
+// list is a queue of waiters from which any may leave.
+type list struct {
+	first, last *waiter
+}
+
+func (ls *list) push(w *waiter) {
+	w.queued = true
+	w.prev = ls.last
+	if ls.last != nil {
+		ls.last.next = w
+	} else {
+		ls.first = w
+	}
+	ls.last = w
+}
+
+func (ls *list) pop() *waiter {
+	w := ls.first
+	ls.remove(w)
+	return w
+}
+
+func (ls *list) remove(w *waiter) {
+	if w.prev != nil {
+		w.prev.next = w.next
+	} else {
+		ls.first = w.next
+	}
+	if w.next != nil {
+		w.next.prev = w.prev
+	} else {
+		ls.last = w.prev
+	}
+	w.prev, w.next, w.queued = nil, nil, false
+}
+
+func (ls *list) index(w *waiter) (i int) {
+	for p := w.prev; p != nil; p = p.prev {
+		i++
+	}
+	return i
+}

@@ -1,0 +1,225 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+	"weak"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// leave releases the lease once; see [Lease.Release].
+func (l *Lease) leave() error {
+	l.expire()
+	h := l.hold
+	h.mu.Lock()
+	if l.released {
+		h.mu.Unlock()
+		return nil
+	}
+	l.released = true
+	if l.over {
+		h.mu.Unlock()
+		return h.leaveLost(l)
+	}
+	l.over, l.cause = true, errReleased
+	h.lease, h.faint, h.idle = nil, weak.Pointer[Lease]{}, true
+	h.mu.Unlock()
+	l.endContext(errReleased)
+	return h.leaveLive(l)
+}
+
+// leaveLive ends a lease that was live until now.
+func (h *hold) leaveLive(l *Lease) error {
+	defer h.locker.gate.leave()
+	held := h.locker.now().Sub(l.since)
+	err := h.pass()
+	h.locker.counters.ended(held)
+	if errors.Is(err, ErrLost) {
+		lost := asLost(err)
+		lost.Key = h.key
+		h.locker.countLost(lost)
+		h.locker.observe(Lost{Key: h.key, Fence: l.fence, Held: held, Err: lost})
+		return lost
+	}
+	if h.locker.observed() {
+		h.locker.observe(Released{Key: h.key, Fence: l.fence, Held: held})
+	}
+	return err
+}
+
+// leaveLost ends a lease that was lost before. One that was lost because its
+// Locker closes is still the backend's; the others are its no more.
+func (h *hold) leaveLost(l *Lease) error {
+	var lost *LostError
+	if !errors.As(l.cause, &lost) {
+		return nil
+	}
+	if lost.Cause == Shutdown {
+		_ = h.giveBack() // what does not get through is left to its TTL
+	}
+	if lost.Cause == Shutdown || h.with {
+		h.locker.gate.leave()
+	}
+	return lost
+}
+
+// pass hands the grant on to the next waiter of this process, if it may have
+// it, and else gives it back.
+func (h *hold) pass() error {
+	if qs := h.locker.queues; qs != nil {
+		if w, o := qs.next(h); w != nil {
+			w.ready <- o
+			return nil
+		}
+	}
+	h.mu.Lock()
+	h.endCurrent(errReleased)
+	h.mu.Unlock()
+	h.locker.schedule.remove(h)
+	return h.giveBack()
+}
+
+// giveBack tells the driver, within a bound of its own. What does not get
+// through is repeated in the background until the TTL has passed.
+func (h *hold) giveBack() error {
+	l := h.locker
+	h.mu.Lock()
+	g, until := h.grant, h.deadline
+	h.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), driver.CallTimeout)
+	defer cancel()
+	err := l.driver.Release(ctx, g)
+	if err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrClosed) {
+		return err
+	}
+	err = l.unavailable(err)
+	l.cleanUp(g, until.Add(driver.Margin(g.TTL)), err)
+	return err
+}
+
+// unavailable makes err, the outcome of a call with a bound of our own, an
+// ErrUnavailable; that it ended by that bound is not the caller's context's
+// end.
+func (l *Locker) unavailable(err error) error {
+	if isContextError(err) && !errors.Is(err, ErrUnavailable) {
+		return fmt.Errorf("%w: no answer within %v", ErrUnavailable, driver.CallTimeout)
+	}
+	return l.classify(err)
+}
+
+// tidy cleans up after an Acquire whose outcome is not known: the backend may
+// have granted or queued it, or may do so when it receives it late.
+func (l *Locker) tidy(r driver.Request, err error) {
+	for _, known := range []error{ErrNotAcquired, ErrInvalid, ErrUnsupported, ErrClosed} {
+		if errors.Is(err, known) {
+			return
+		}
+	}
+	if l.info.Scope == driver.Process && isContextError(err) {
+		return // no message was under way
+	}
+	g := driver.Grant{Key: r.Key, Token: r.Token, TTL: r.TTL, NoRenew: r.NoRenew}
+	l.cleanUp(g, l.now().Add(r.TTL), nil)
+}
+
+// Pauses between the attempts of a clean-up.
+const (
+	cleanUpPause    = 50 * time.Millisecond
+	cleanUpPauseMax = time.Second
+)
+
+// cleanUp repeats the release of g in the background until it got through or
+// the backend has forgotten it by itself. failed is how it went so far, if it
+// was tried.
+func (l *Locker) cleanUp(g driver.Grant, until time.Time, failed error) {
+	l.crew.do(func(ctx context.Context) {
+		for pause := cleanUpPause; ; pause = min(2*pause, cleanUpPauseMax) {
+			if failed == nil {
+				failed = l.releaseOnce(ctx, g)
+			}
+			left := until.Sub(l.now())
+			if failed == nil || ctx.Err() != nil || left <= 0 {
+				return
+			}
+			l.observe(ReleaseFailed{Key: g.Key, Err: failed, Left: left})
+			if !sleep(ctx, min(jitter(pause), left)) {
+				return
+			}
+			failed = nil
+		}
+	})
+}
+
+// releaseOnce returns nil if the backend no longer has g.
+func (l *Locker) releaseOnce(ctx context.Context, g driver.Grant) error {
+	ctx, cancel := context.WithTimeout(ctx, driver.CallTimeout)
+	defer cancel()
+	err := l.driver.Release(ctx, g)
+	if err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrClosed) {
+		return nil
+	}
+	return l.unavailable(err)
+}
+
+// jitter spreads d by a fifth to both sides, so that processes that failed
+// together do not come back together.
+func jitter(d time.Duration) time.Duration {
+	return d*4/5 + rand.N(d*2/5+1)
+}
+
+// sleep says whether it slept through.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// maxGrace is how long after the end of its context a lease from Acquire may
+// still be released without being called forgotten: a cancelled function needs
+// a moment to run its defers.
+const maxGrace = time.Second
+
+// abandon notes that the context of the lease with this fence has ended: it is
+// renewed no more, and taken back if nobody releases it soon.
+func (h *hold) abandon(fence uint64) {
+	h.mu.Lock()
+	if h.ended || h.idle || h.fence != fence {
+		h.mu.Unlock()
+		return
+	}
+	h.forgetAt = h.locker.now().Add(min(h.grant.TTL/3, maxGrace))
+	h.mu.Unlock()
+	h.locker.reschedule(h)
+}
+
+// forget takes back a lease that its owner has forgotten.
+func (h *hold) forget(reason string) {
+	l := h.locker
+	h.mu.Lock()
+	if h.ended || h.idle {
+		h.mu.Unlock()
+		return
+	}
+	lost := &LostError{Key: h.key, Cause: Expired}
+	lease := h.endCurrent(lost)
+	held, fence, site := l.now().Sub(h.taken), h.fence, h.site
+	h.mu.Unlock()
+	if lease != nil {
+		lease.endContext(lost)
+	}
+	h.discard()
+	l.counters.ended(held)
+	l.observe(Forgotten{Key: h.key, Fence: fence, Reason: reason, Site: site.String()})
+	if !l.crew.do(func(context.Context) { defer l.gate.leave(); _ = h.giveBack() }) {
+		l.gate.leave()
+	}
+}
