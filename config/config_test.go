@@ -1,0 +1,210 @@
+package config_test
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/config"
+)
+
+type database struct {
+	URL      config.URL    `key:"url" default:"sqlite://shop.db"`
+	Password config.Secret `key:"password"`
+	Retry    time.Duration `key:"retry" default:"1s" max:"1m"`
+	Pool     int           `key:"pool" default:"4" min:"1" max:"64"`
+}
+
+func load(t *testing.T, environ ...string) (*config.Config, error) {
+	t.Helper()
+	return config.Load(config.Source{
+		Environ:  environ,
+		Apps:     []string{"main", "admin"},
+		Sections: []config.Section{{Name: "database", Type: reflect.TypeFor[database](), Site: "store.go:10"}},
+	})
+}
+
+func TestNothingSetIsTheDefaults(t *testing.T) {
+	c, err := load(t, "PATH=/bin", "MEGA_LOCK_TTL=")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Lock.TTL != 10*time.Second || c.Lock.Wait != 5*time.Second || c.Lock.Driver != "auto" || c.Env != "production" {
+		t.Errorf("got %+v", c)
+	}
+	if c.Apps["main"].Addr != "127.0.0.1:8080" || c.Apps["admin"].Addr != "127.0.0.1:8081" {
+		t.Errorf("apps listen on %v", c.Apps)
+	}
+	if !c.Origin("lock.ttl").IsDefault() || !c.Origin("lock.cache").IsDefault() {
+		t.Error("a value that nobody set does not say so")
+	}
+}
+
+func TestVariablesReachTheirKeysAndSayWhere(t *testing.T) {
+	c, err := load(t,
+		"MEGA_ENV=staging", "MEGA_LOCK_REDIS_KEY=%s", "MEGA_CACHE_MAIN_URL=redis://h:6379/1", "MEGA_APPS_ADMIN_ADDR=:9000",
+		"MEGA_DATABASE_URL=sqlite:///data/a.db", "MEGA_DATABASE_POOL=8", "MEGA_LOCK_FIFO=TRUE", "MEGA_BOOT_WAIT_FOR=0",
+		"MEGA_LOCK_CACHE=main", "MEGA_SHUTDOWN_DELAY=1m30s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	section, _ := c.Section("database")
+	for _, x := range []struct{ got, want any }{
+		{c.Env, "staging"}, {c.Lock.Redis.Key, "%s"}, {c.Cache["main"].URL.Reveal(), "redis://h:6379/1"},
+		{c.Apps["admin"].Addr, config.Addr(":9000")}, {c.Lock.FIFO, true}, {c.Boot.WaitFor, time.Duration(0)},
+		{c.Shutdown.Delay, 90 * time.Second}, {section.(database).URL.Reveal(), "sqlite:///data/a.db"}, {section.(database).Pool, 8},
+		{c.Origin("database.pool").String(), "env MEGA_DATABASE_POOL"}, {c.Origin("database.retry").String(), "default"},
+	} {
+		if x.got != x.want {
+			t.Errorf("got %v, want %v", x.got, x.want)
+		}
+	}
+}
+
+func TestWhatKubernetesInjectsIsNotConfiguration(t *testing.T) {
+	c, err := load(t, "KUBERNETES_SERVICE_HOST=10.0.0.1", "MEGA_SERVICE_HOST=10.0.0.2", "MEGA_WEB_SERVICE_PORT=80",
+		"MEGA_WEB_SERVICE_PORT_HTTP=80", "MEGA_WEB_PORT=tcp://10.0.0.2:80", "MEGA_WEB_PORT_80_TCP_ADDR=10.0.0.2", "MEGA_TEST_SCALE=2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Shutdown.Delay != 5*time.Second {
+		t.Errorf("shutdown.delay is %v in Kubernetes, want 5s", c.Shutdown.Delay)
+	}
+}
+
+func TestWrongValuesAreRefused(t *testing.T) {
+	for _, x := range []struct{ variable, code, says string }{
+		{"MEGA_LOCK_TTL=5", "config.no_unit", "write 5s"},
+		{"MEGA_LOCK_TTL=50ms", "config.invalid", "less than 100ms"},
+		{"MEGA_LOCK_TTL=25h", "config.invalid", "more than 24h"},
+		{"MEGA_LOCK_TTL=soon", "config.invalid", "not a duration"},
+		{"MEGA_LOCK_WAIT=-1s", "config.invalid", "less than 0s"},
+		{"MEGA_LOCK_DRIVER=reddis", "config.invalid", "did you mean redis?"},
+		{"MEGA_LOCK_FIFO=yes", "config.invalid", "neither true nor false"},
+		{"MEGA_LOCK_REQUIRE=cluster", "config.invalid", "none of process, node, fleet"},
+		{"MEGA_LOCK_REDIS_KEY=locks", "config.invalid", "%s once"},
+		{"MEGA_LOCK_REDIS_KEY=%s%d", "config.invalid", "%s once"},
+		{"MEGA_LOCK_CACHE=main", "config.unknown_cache", "set MEGA_CACHE_MAIN_URL"},
+		{"MEGA_LOK_TTL=5s", "config.unknown_key", "did you mean MEGA_LOCK_TTL?"},
+		{"MEGA_LOCK_REDIS_PASWORD=x", "config.unknown_key", "no key has this variable"},
+		{"MEGA_CACHE_URL=redis://h", "config.unknown_key", "did you mean MEGA_CACHE_MAIN_URL?"},
+		{"mega_lock_ttl=5s", "", ""},
+		{"MEGA_CACHE_main_URL=redis://h", "config.unknown_key", "did you mean MEGA_CACHE_MAIN_URL?"},
+		{"MEGA_APPS_WEB_ADDR=:1", "config.unknown_app", "its apps: main, admin"},
+		{"MEGA_APPS_MAIN_ADDR=8080", "config.invalid", "not an address"},
+		{"MEGA_APPS_MAIN_ADDR=:99999", "config.invalid", "not a number from 0 to 65535"},
+		{"MEGA_CACHE_MAIN_URL=localhost:6379", "config.invalid", "is not a URL"},
+		{"MEGA_CACHE_MAIN_URL=http://localhost", "config.invalid", `scheme "http"`},
+		{"MEGA_CACHE_MAIN_URL=redis://", "config.invalid", "is not a URL"},
+		{"MEGA_CACHE_MAIN_URL=redis://:6379", "config.invalid", "is not a host"},
+		{"MEGA_CACHE_MAIN_URL=redis://h:port", "config.invalid", "is not a host"},
+		{"MEGA_CACHE_MAIN_URL=redis://h:70000", "config.invalid", "not a number from 1 to 65535"},
+		{"MEGA_CACHE_MAIN_URL=redis-sentinel://a,b:26379,/x", "config.invalid", "is not a host"},
+		{"MEGA_CACHE_MAIN_URL=redis-sentinel://a,b:26379,[::1]:1/x", "", ""},
+		{"MEGA_DATABASE_POOL=0", "config.invalid", "less than 1"},
+		{"MEGA_DATABASE_POOL=65", "config.invalid", "more than 64"},
+		{"MEGA_DATABASE_POOL=4.5", "config.invalid", "not a whole number"},
+		{"MEGA_DATABASE_RETRY=2m", "config.invalid", "more than 1m0s"},
+	} {
+		_, err := load(t, x.variable)
+		if x.code == "" {
+			if err != nil {
+				t.Errorf("%s: %v", x.variable, err)
+			}
+			continue
+		}
+		var problems config.Problems
+		if !errors.As(err, &problems) || len(problems) != 1 {
+			t.Errorf("%s: got %v, want one problem", x.variable, err)
+			continue
+		}
+		name, _, _ := strings.Cut(x.variable, "=")
+		if problems[0].Code != x.code || !strings.Contains(problems[0].String(), x.says) || !strings.Contains(problems[0].String(), name) && problems[0].Key == "" {
+			t.Errorf("%s: got %s %q, want %s with %q", x.variable, problems[0].Code, problems[0], x.code, x.says)
+		}
+	}
+}
+
+func TestAllMistakesAreReportedAtOnce(t *testing.T) {
+	_, err := load(t, "MEGA_LOCK_TTL=5", "MEGA_LOK_WAIT=1s", "MEGA_CACHE_MAIN_URL=nonsense", "MEGA_LOCK_CACHE=other")
+	var problems config.Problems
+	if !errors.As(err, &problems) || len(problems) != 4 {
+		t.Fatalf("got %v, want four problems", err)
+	}
+	for _, name := range []string{"MEGA_LOCK_TTL", "MEGA_LOK_WAIT", "MEGA_CACHE_MAIN_URL", "MEGA_LOCK_CACHE"} {
+		if !strings.Contains(err.Error(), name+": ") {
+			t.Errorf("%s is not named in:\n%v", name, err)
+		}
+	}
+}
+
+func TestPasswordsAreNeverPrinted(t *testing.T) {
+	const password = "hunter2"
+	c, err := load(t, "MEGA_CACHE_MAIN_URL=redis://app:hunter2@h:6379?password=hunter2", "MEGA_DATABASE_PASSWORD=hunter2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	section, _ := c.Section("database")
+	var log strings.Builder
+	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "url", c.Cache["main"].URL, "secret", section.(database).Password, "all", section)
+	_, refused := load(t, "MEGA_CACHE_MAIN_URL=redis://app:hunter2@h:port")
+	for _, printed := range []string{
+		fmt.Sprintf("%v %+v %#v", c.Cache, section, c.Cache["main"].URL), fmt.Sprint(c.Values()), log.String(), refused.Error(),
+	} {
+		if strings.Contains(printed, password) {
+			t.Errorf("the password is in %s", printed)
+		}
+	}
+	if section.(database).Password.Reveal() != password || !strings.Contains(c.Cache["main"].URL.Reveal(), password) {
+		t.Error("whoever asks for the secret does not get it")
+	}
+}
+
+func TestSectionsThatCannotBeAreRefused(t *testing.T) {
+	for _, x := range []struct {
+		section config.Section
+		says    string
+	}{
+		{config.Section{Name: "Data", Type: reflect.TypeFor[database]()}, "lower-case word"},
+		{config.Section{Name: "data", Type: reflect.TypeFor[string]()}, "want a struct"},
+		{config.Section{Name: "lock", Type: reflect.TypeFor[database]()}, "mega's own"},
+		{config.Section{Name: "data", Type: reflect.TypeFor[struct {
+			F []string `key:"f"`
+		}]()}, "cannot be configured"},
+		{config.Section{Name: "data", Type: reflect.TypeFor[struct {
+			f string `key:"f"`
+		}]()}, "not exported"},
+	} {
+		_, err := config.Load(config.Source{Sections: []config.Section{x.section}})
+		if err == nil || !strings.Contains(err.Error(), x.says) {
+			t.Errorf("%s %v: got %v, want %q", x.section.Name, x.section.Type, err, x.says)
+		}
+	}
+}
+
+func TestOneSectionMayBeAskedForTwiceButNotAsTwoTypes(t *testing.T) {
+	type other struct{}
+	same := config.Section{Name: "database", Type: reflect.TypeFor[database](), Site: "a.go:1"}
+	if _, err := config.Load(config.Source{Sections: []config.Section{same, same}}); err != nil {
+		t.Errorf("the same section twice: %v", err)
+	}
+	differs := config.Section{Name: "database", Type: reflect.TypeFor[other](), Site: "b.go:2"}
+	_, err := config.Load(config.Source{Sections: []config.Section{same, differs}})
+	if err == nil || !strings.Contains(err.Error(), "a.go:1") {
+		t.Errorf("got %v, want an error that names a.go:1", err)
+	}
+}
+
+func TestRequiredKeysAreAskedFor(t *testing.T) {
+	type mail struct {
+		Host string `key:"host" required:"true"`
+	}
+	_, err := config.Load(config.Source{Sections: []config.Section{{Name: "mail", Type: reflect.TypeFor[mail]()}}})
+	if err == nil || !strings.Contains(err.Error(), "MEGA_MAIL_HOST") {
+		t.Errorf("got %v, want to be told of MEGA_MAIL_HOST", err)
+	}
+}

@@ -1,0 +1,148 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+const mask = "***"
+
+// Secret is text that masks itself wherever it is printed, logged or encoded.
+type Secret struct{ text string }
+
+// Reveal returns the text itself.
+func (s Secret) Reveal() string { return s.text }
+
+// String returns the mask.
+func (s Secret) String() string { return mask }
+
+// GoString returns the mask.
+func (s Secret) GoString() string { return mask }
+
+// LogValue returns the mask.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(mask) }
+
+// MarshalText returns the mask.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(mask), nil }
+
+// UnmarshalText takes any text.
+func (s *Secret) UnmarshalText(text []byte) error {
+	s.text = string(text)
+	return nil
+}
+
+// URL is an address with a scheme. A password in it is masked wherever the
+// URL is printed, logged or encoded.
+//
+// It is not a [url.URL], because it may name several hosts
+// (redis-sentinel://a,b/master) or a file (sqlite://shop.db).
+type URL struct{ text string }
+
+// NewURL returns the URL that text is.
+func NewURL(text string) (URL, error) {
+	var u URL
+	return u, u.UnmarshalText([]byte(text))
+}
+
+// Reveal returns the URL as it was configured, with its password.
+func (u URL) Reveal() string { return u.text }
+
+// IsZero reports whether there is no URL.
+func (u URL) IsZero() bool { return u.text == "" }
+
+// Scheme returns what stands before "://".
+func (u URL) Scheme() string {
+	scheme, _, _ := strings.Cut(u.text, "://")
+	return scheme
+}
+
+// String returns the URL with its password masked.
+func (u URL) String() string { return maskURL(u.text) }
+
+// GoString returns the URL with its password masked.
+func (u URL) GoString() string { return u.String() }
+
+// LogValue returns the URL with its password masked.
+func (u URL) LogValue() slog.Value { return slog.StringValue(u.String()) }
+
+// MarshalText returns the URL with its password masked.
+func (u URL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
+
+var urlRule = regexp.MustCompile(`^[a-z][a-z0-9+.-]*://[^\s\x00-\x1f]+$`)
+
+// UnmarshalText takes a URL with a scheme and something after it. The hosts of
+// a redis URL are checked too; what other schemes mean is for those to say who
+// use them.
+func (u *URL) UnmarshalText(text []byte) error {
+	s := string(text)
+	if !urlRule.MatchString(s) {
+		return fmt.Errorf("%q is not a URL such as redis://localhost:6379/0", maskURL(s))
+	}
+	u.text = s
+	if strings.HasPrefix(s, "redis") {
+		return checkHosts(s)
+	}
+	return nil
+}
+
+func checkHosts(s string) error {
+	_, rest, _ := strings.Cut(s, "://")
+	rest, _, _ = strings.Cut(rest, "?")
+	authority, _, _ := strings.Cut(rest, "/")
+	if i := strings.LastIndexByte(authority, '@'); i >= 0 {
+		authority = authority[i+1:]
+	}
+	for host := range strings.SplitSeq(authority, ",") {
+		if _, err := url.Parse("redis://" + host); err != nil || host == "" || strings.HasPrefix(host, ":") {
+			return fmt.Errorf("%s: %q is not a host or host:port", maskURL(s), host)
+		}
+		if i := strings.LastIndexByte(host, ':'); i > strings.LastIndexByte(host, ']') {
+			if err := checkPort(host[i+1:], 1); err != nil {
+				return fmt.Errorf("%s: %w", maskURL(s), err)
+			}
+		}
+	}
+	return nil
+}
+
+var (
+	userinfo  = regexp.MustCompile(`^([a-zA-Z][a-zA-Z0-9+.-]*://)([^/?#@]*):([^/?#]*)@`)
+	passwords = regexp.MustCompile(`(?i)([?&](?:password|passwd|pass|secret|token)=)[^&#]*`)
+)
+
+// maskURL hides what may be a password, also in a text that is no URL.
+func maskURL(s string) string {
+	s = userinfo.ReplaceAllString(s, "${1}${2}:"+mask+"@")
+	return passwords.ReplaceAllString(s, "${1}"+mask)
+}
+
+// Addr is an address to listen on: host:port, or :port for every interface.
+// Port 0 asks for a free one.
+type Addr string
+
+// UnmarshalText takes host:port or :port.
+func (a *Addr) UnmarshalText(text []byte) error {
+	_, port, err := net.SplitHostPort(string(text))
+	if err != nil {
+		return fmt.Errorf("%q is not an address such as 127.0.0.1:8080 or :8080", text)
+	}
+	if err := checkPort(port, 0); err != nil {
+		return fmt.Errorf("%q: %w", text, err)
+	}
+	*a = Addr(text)
+	return nil
+}
+
+func checkPort(port string, low int) error {
+	n, err := strconv.Atoi(port)
+	if err != nil || n < low || n > 65535 {
+		return errors.New("the port " + quote(port) + " is not a number from " + strconv.Itoa(low) + " to 65535")
+	}
+	return nil
+}
