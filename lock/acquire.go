@@ -45,7 +45,7 @@ func shorten(key string) string {
 // wait for itself. A pool has more than one lease, so it may be asked again.
 func (l *Locker) findDeadlock(ctx context.Context, c call) error {
 	for held, ok := LeaseFrom(ctx); ok; held, ok = LeaseFrom(held.parent) {
-		if held.hold.locker == l && held.hold.key == c.key && c.slots == 1 && held.live() {
+		if held.hold.locker == l && held.hold.grant.Key == c.key && c.slots == 1 && held.live() {
 			return fmt.Errorf("%w by the lease with fence %d", ErrDeadlock, held.fence)
 		}
 	}
@@ -63,7 +63,7 @@ func (l *Locker) obtain(ctx context.Context, c call, start time.Time) (*Lease, e
 		if err != nil {
 			return nil, err
 		}
-		lease := newLease(ctx, o, l.now())
+		lease := newLease(ctx, o)
 		if o.hold.attach(lease, c) {
 			l.granted(c, lease, o, lease.since.Sub(start))
 			return lease, nil
@@ -75,7 +75,7 @@ func (l *Locker) obtain(ctx context.Context, c call, start time.Time) (*Lease, e
 func (l *Locker) turn(ctx context.Context, c call, start time.Time) (outcome, error) {
 	switch {
 	case l.queues == nil:
-		return l.ask(ctx, c)
+		return l.ask(ctx, c, start)
 	case c.wait == 0 || c.fifo:
 		return l.askQueued(ctx, c, remaining(c.wait, l.now().Sub(start)), false)
 	}
@@ -92,10 +92,11 @@ func remaining(wait, waited time.Duration) time.Duration {
 
 // ask asks a driver that is in this process: first without waiting, which
 // needs no context of its own and tells whether the key is contended.
-func (l *Locker) ask(ctx context.Context, c call) (outcome, error) {
-	g, err := l.driver.Acquire(ctx, l.request(ctx, c, 0, 1))
+func (l *Locker) ask(ctx context.Context, c call, start time.Time) (outcome, error) {
+	g, err := l.driver.Acquire(ctx, l.request(ctx, c, 0, start))
 	if err == nil {
-		return outcome{hold: l.newHold(g, c), fence: g.Fence}, nil
+		// No time has passed that is worth another look at the clock.
+		return outcome{hold: l.newHold(g, start), fence: g.Fence, at: start}, nil
 	}
 	if !errors.Is(err, ErrNotAcquired) || c.wait == 0 {
 		return outcome{}, err
@@ -110,26 +111,27 @@ func (l *Locker) askQueued(ctx context.Context, c call, wait time.Duration, cont
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(l.gate.closing, cancel)()
-	r := l.request(ctx, c, wait, 1)
+	r := l.request(ctx, c, wait, time.Now())
 	g, err := l.driver.Acquire(ctx, r)
 	if err != nil {
 		l.tidy(r, err)
 		return outcome{}, err
 	}
-	return outcome{hold: l.newHold(g, c), fence: g.Fence, contended: contended || g.Queued}, nil
+	now := l.now()
+	return outcome{hold: l.newHold(g, now), fence: g.Fence, at: now, contended: contended || g.Queued}, nil
 }
 
-func (l *Locker) request(ctx context.Context, c call, wait time.Duration, fences int) driver.Request {
+func (l *Locker) request(ctx context.Context, c call, wait time.Duration, since time.Time) driver.Request {
 	return driver.Request{
 		Key:     c.key,
 		Token:   newToken(),
 		TTL:     c.ttl,
 		Wait:    wait,
 		Slots:   c.slots,
-		Fences:  fences,
+		Fences:  1,
 		FIFO:    c.fifo,
 		NoRenew: c.noRenew,
-		Holder:  l.holder(ctx, c.label),
+		Holder:  l.holder(ctx, c.label, since),
 	}
 }
 
@@ -153,7 +155,7 @@ func (l *Locker) granted(c call, lease *Lease, o outcome, waited time.Duration) 
 	if o.contended {
 		l.counters.contended.Add(1)
 	}
-	if old := lease.hold.resized; old != 0 && l.sizes.news(c.key, old, c.slots) {
+	if old := lease.hold.grant.Resized; old != 0 && l.sizes.news(c.key, old, c.slots) {
 		l.observe(PoolResized{Key: c.key, Old: old, New: c.slots})
 	}
 	if l.observed() {

@@ -64,7 +64,7 @@ func names(holds []*hold) string {
 	const most = 10
 	keys := make([]string, 0, most)
 	for _, h := range holds[:min(len(holds), most)] {
-		keys = append(keys, h.key)
+		keys = append(keys, h.grant.Key)
 	}
 	slices.Sort(keys)
 	if len(holds) > most {

@@ -43,9 +43,8 @@ func (c *leaseContext) Done() <-chan struct{} { return (*Lease)(c).innerContext(
 // Err looks at the clock, not only at what timers have noticed.
 func (c *leaseContext) Err() error {
 	l := (*Lease)(c)
-	l.expire()
 	l.hold.heed()
-	if l.inner.Load() == nil && l.live() {
+	if l.live() && l.inner.Load() == nil {
 		return l.parent.Err()
 	}
 	return l.innerContext().Err()
@@ -62,7 +61,7 @@ func (c *leaseContext) Value(key any) any {
 }
 
 // String names the context in derived contexts' texts.
-func (c *leaseContext) String() string { return "lock.Lease(" + c.hold.key + ")" }
+func (c *leaseContext) String() string { return "lock.Lease(" + c.hold.grant.Key + ")" }
 
 // innerContext returns the inner context, made now if need be; from then on
 // somebody may be waiting for its end, so losses are listened for.

@@ -16,7 +16,7 @@ import (
 
 type fleet struct{ driver.Driver }
 
-func (f fleet) Info() driver.Info { i := f.Driver.Info(); i.Scope = driver.Fleet; return i }
+func (f fleet) Info() driver.Info           { i := f.Driver.Info(); i.Scope = driver.Fleet; return i }
 func (f fleet) Close(context.Context) error { return nil }
 
 func TestEveryoneGetsTheirTurn(t *testing.T) {

@@ -102,7 +102,7 @@ func (qs *queues) complete(s State) State {
 
 // completeHolder corrects the holding that is this queue's hold.
 func (q *queue) completeHolder(holdings []Holding) {
-	first, last := q.hold.first, q.hold.first+uint64(q.hold.grant.Fences)-1
+	first, last := q.hold.grant.Fence, q.hold.grant.Fence+uint64(q.hold.grant.Fences)-1
 	for i := range holdings {
 		if f := holdings[i].Fence; f >= first && f <= last {
 			holdings[i].Holder, holdings[i].Fence = q.holder, first+uint64(q.handed)

@@ -14,15 +14,12 @@ import (
 // is given back or lost. The leases that are handed on under it follow one
 // another: at most one is current.
 type hold struct {
-	locker  *Locker
-	key     string
-	slot    int
-	resized int
-	first   uint64    // the first fence of the grant
-	since   time.Time // when the grant arrived
+	locker *Locker
+	grant  driver.Grant // as it arrived
+	since  time.Time    // when it did
 
-	mu       sync.Mutex // guards the fields below; never held during I/O or a callback
-	grant    driver.Grant
+	mu       sync.Mutex    // guards the fields below; never held during I/O or a callback
+	ttl      time.Duration // what it is renewed to
 	deadline time.Time
 	ended    bool // given back or lost: no renewal changes that
 
@@ -53,16 +50,12 @@ type hold struct {
 const pushLife = 2 * time.Second
 
 // newHold takes care of g from now on: it is renewed, and lost in time.
-func (l *Locker) newHold(g driver.Grant, c call) *hold {
-	now := l.now()
+func (l *Locker) newHold(g driver.Grant, now time.Time) *hold {
 	h := &hold{
 		locker:   l,
-		key:      c.key,
-		slot:     g.Slot,
-		resized:  g.Resized,
-		first:    g.Fence,
-		since:    now,
 		grant:    g,
+		since:    now,
+		ttl:      g.TTL,
 		deadline: g.Deadline,
 		idle:     true,
 		index:    -1,
@@ -80,8 +73,8 @@ func (h *hold) attach(lease *Lease, c call) bool {
 		return false
 	}
 	h.lease, h.faint, h.idle = lease, weak.Pointer[Lease]{}, false
-	h.with, h.fence, h.taken, h.site = c.with, lease.fence, lease.since, callSite{}
-	if !c.with && lease.parent.Done() != nil {
+	h.with, h.fence, h.taken, h.site = c.within, lease.fence, lease.since, c.site
+	if !c.within && lease.parent.Done() != nil {
 		// The watch must not hold on to the lease, or it could never be
 		// garbage; the hold knows which one is current.
 		fence := lease.fence
@@ -94,11 +87,11 @@ func (h *hold) attach(lease *Lease, c call) bool {
 // TTL of the one that gets it.
 func (h *hold) adopt(ttl time.Duration) {
 	h.mu.Lock()
-	if h.grant.TTL == ttl {
+	if h.ttl == ttl {
 		h.mu.Unlock()
 		return
 	}
-	h.grant.TTL = ttl
+	h.ttl = ttl
 	h.renewAt = h.locker.now()
 	h.mu.Unlock()
 	h.locker.reschedule(h)
@@ -119,15 +112,15 @@ func (h *hold) expiry() *LostError {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.failing != nil {
-		return &LostError{Key: h.key, Cause: Unreachable, Err: h.failing}
+		return &LostError{Key: h.grant.Key, Cause: Unreachable, Err: h.failing}
 	}
-	return &LostError{Key: h.key, Cause: Expired}
+	return &LostError{Key: h.grant.Key, Cause: Expired}
 }
 
 // lose ends the hold and the context of its lease. Whoever calls it a second
 // time changes nothing.
 func (h *hold) lose(e *LostError) {
-	e.Key = h.key
+	e.Key = h.grant.Key
 	h.mu.Lock()
 	if h.ended {
 		h.mu.Unlock()
@@ -147,7 +140,7 @@ func (h *hold) lose(e *LostError) {
 	l.counters.ended(held)
 	l.countLost(e)
 	if l.observed() {
-		l.observe(Lost{Key: h.key, Fence: fence, Held: held, Err: e})
+		l.observe(Lost{Key: h.grant.Key, Fence: fence, Held: held, Err: e})
 	}
 	// Nothing is left to do for a lease from Acquire. With leaves when its
 	// function has returned; at a shutdown both are still to be released.

@@ -28,12 +28,12 @@ type Lease struct {
 }
 
 // newLease makes a lease on the grant of o; it is not live before hold.attach.
-func newLease(ctx context.Context, o outcome, now time.Time) *Lease {
-	return &Lease{hold: o.hold, parent: ctx, fence: o.fence, since: now}
+func newLease(ctx context.Context, o outcome) *Lease {
+	return &Lease{hold: o.hold, parent: ctx, fence: o.fence, since: o.at}
 }
 
 // Key is the key that is held.
-func (l *Lease) Key() string { return l.hold.key }
+func (l *Lease) Key() string { return l.hold.grant.Key }
 
 // Token identifies this lease: random, made by the library, never used twice.
 func (l *Lease) Token() string {
@@ -51,7 +51,7 @@ func (l *Lease) Token() string {
 func (l *Lease) Fence() uint64 { return l.fence }
 
 // Slot is the number of the lease's slot, 0 to n-1 under Slots(n), else 0.
-func (l *Lease) Slot() int { return l.hold.slot }
+func (l *Lease) Slot() int { return l.hold.grant.Slot }
 
 // Deadline is until when this process may be sure of the lease. Each renewal
 // moves it.
@@ -68,13 +68,13 @@ func (l *Lease) Deadline() time.Time {
 // lease then ends at the earlier of its old and its new deadline, unless it is
 // renewed.
 func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
-	c := call{key: l.hold.key, ttl: ttl, slots: 1}
+	c := call{key: l.hold.grant.Key, ttl: ttl, slots: 1}
 	err := c.check()
 	if err == nil {
 		err = l.hold.extend(ctx, l, ttl)
 	}
 	if err != nil {
-		return fmt.Errorf("extend %q: %w", l.hold.key, err)
+		return fmt.Errorf("extend %q: %w", l.hold.grant.Key, err)
 	}
 	return nil
 }
@@ -87,14 +87,14 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 // background until the TTL has passed. Any later call returns nil.
 func (l *Lease) Release() error {
 	if err := l.leave(); err != nil {
-		return fmt.Errorf("release %q: %w", l.hold.key, err)
+		return fmt.Errorf("release %q: %w", l.hold.grant.Key, err)
 	}
 	return nil
 }
 
 // live says whether the lease is neither released nor lost.
 func (l *Lease) live() bool {
-	l.expire()
+	l.expire(l.hold.locker.now())
 	l.hold.mu.Lock()
 	defer l.hold.mu.Unlock()
 	return !l.over
@@ -102,9 +102,8 @@ func (l *Lease) live() bool {
 
 // expire ends the lease if its time is over by the clock, whatever the timers
 // have noticed.
-func (l *Lease) expire() {
+func (l *Lease) expire(now time.Time) {
 	h := l.hold
-	now := h.locker.now()
 	h.mu.Lock()
 	expired := !l.over && !h.ended && !now.Before(h.deadline)
 	h.mu.Unlock()
@@ -113,13 +112,10 @@ func (l *Lease) expire() {
 	}
 }
 
-// recordSite remembers where Acquire was called, for Forgotten.
-func (l *Lease) recordSite() {
-	var site callSite
+// caller returns who called the function that calls it.
+func caller() (site callSite) {
 	runtime.Callers(3, site[:])
-	l.hold.mu.Lock()
-	l.hold.site = site
-	l.hold.mu.Unlock()
+	return site
 }
 
 // callSite is where a lease was asked for: the caller of this package, and its

@@ -64,7 +64,7 @@ func New(d driver.Driver, c Config) (*Locker, error) {
 // for the errors.
 func (l *Locker) With(ctx context.Context, key string, fn func(context.Context) error, opts ...Option) (err error) {
 	c, err := l.newCall(key, opts)
-	c.with = true
+	c.within = true
 	lease, err := l.acquire(ctx, c, err)
 	if err != nil {
 		return err
@@ -98,11 +98,8 @@ func joinLoss(key string, work, release error) error {
 // ErrUnsupported and ErrClosed.
 func (l *Locker) Acquire(ctx context.Context, key string, opts ...Option) (*Lease, error) {
 	c, err := l.newCall(key, opts)
-	lease, err := l.acquire(ctx, c, err)
-	if err == nil {
-		lease.recordSite()
-	}
-	return lease, err
+	c.site = caller()
+	return l.acquire(ctx, c, err)
 }
 
 // TryAcquire is Acquire without waiting. It does not jump the queue: a free
@@ -112,12 +109,8 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...Option) (*L
 	if err == nil && c.waitSet {
 		err = invalidOption("Wait given to TryAcquire, which never waits")
 	}
-	c.wait = 0
-	lease, err := l.acquire(ctx, c, err)
-	if err == nil {
-		lease.recordSite()
-	}
-	return lease, err
+	c.wait, c.site = 0, caller()
+	return l.acquire(ctx, c, err)
 }
 
 // ForceRelease ends every lease of key, whoever holds it, and returns how many
@@ -130,7 +123,7 @@ func (l *Locker) ForceRelease(ctx context.Context, key, reason string) (released
 	}
 	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
 	defer cancel()
-	n, err := l.driver.ForceRelease(bounded, key, reason, l.holder(ctx, ""))
+	n, err := l.driver.ForceRelease(bounded, key, reason, l.holder(ctx, "", time.Now()))
 	if err != nil {
 		return n, fmt.Errorf("force release %q: %w", key, l.classify(err))
 	}
@@ -200,13 +193,20 @@ func (l *Locker) check(ctx context.Context, key string, argument error) error {
 	return checkKey(key)
 }
 
-// holder is what others see of who asks with ctx.
-func (l *Locker) holder(ctx context.Context, label string) Holder {
+// holder is what others see of who asks with ctx since then.
+func (l *Locker) holder(ctx context.Context, label string, since time.Time) Holder {
 	h := l.self
-	h.Label, h.Since = label, time.Now()
+	h.Label, h.Since = label, since
 	if l.config.Identify != nil {
-		l.config.Identify(ctx, &h)
+		return l.identify(ctx, h)
 	}
+	return h
+}
+
+// identify is apart from holder, so that a Holder nobody completes stays off
+// the heap.
+func (l *Locker) identify(ctx context.Context, h Holder) Holder {
+	l.config.Identify(ctx, &h)
 	return h
 }
 

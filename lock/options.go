@@ -87,17 +87,27 @@ type call struct {
 	slots         int
 	fifo, noRenew bool
 	label         string
-	with          bool // for With, whose lease ends with its function
+	within        bool     // for With, whose lease ends with its function
+	site          callSite // of Acquire
 }
 
 func (l *Locker) newCall(key string, opts []Option) (call, error) {
 	c := call{key: key, ttl: l.config.TTL, wait: l.config.Wait, slots: 1, fifo: l.config.FIFO}
+	if len(opts) > 0 {
+		c = c.with(opts)
+	}
+	return c, c.check()
+}
+
+// with applies options. It is apart so that a call without any stays off the
+// heap.
+func (c call) with(opts []Option) call {
 	for _, o := range opts {
 		if o.apply != nil {
 			o.apply(&c)
 		}
 	}
-	return c, c.check()
+	return c
 }
 
 func (c *call) check() error {

@@ -80,6 +80,7 @@ type waiter struct {
 type outcome struct {
 	hold      *hold
 	fence     uint64
+	at        time.Time // when the waiter had it
 	contended bool
 	handed    bool
 	err       error
@@ -88,7 +89,7 @@ type outcome struct {
 // wait queues c and returns when its turn has come.
 func (qs *queues) wait(ctx context.Context, c call, start time.Time) (outcome, error) {
 	l := qs.locker
-	w := &waiter{call: c, holder: l.holder(ctx, c.label), ready: make(chan outcome, 1)}
+	w := &waiter{call: c, holder: l.holder(ctx, c.label, time.Now()), ready: make(chan outcome, 1)}
 	l.counters.waiting.Add(1)
 	defer l.counters.waiting.Add(-1)
 	qs.join(w)
@@ -100,6 +101,7 @@ func (qs *queues) wait(ctx context.Context, c call, start time.Time) (outcome, e
 	}
 	select {
 	case o := <-w.ready:
+		o.at = l.now() // it may have taken a while to wake up
 		return o, o.err
 	case <-ctx.Done():
 		return qs.giveUp(w, contextError(ctx))
@@ -128,6 +130,7 @@ func (qs *queues) timeOut(ctx context.Context, w *waiter, start time.Time) (outc
 	var place place
 	if !qs.leave(w, &place) {
 		o := <-w.ready
+		o.at = qs.locker.now()
 		return o, o.err
 	}
 	busy := &NotAcquiredError{Waited: qs.locker.now().Sub(start)}
@@ -214,7 +217,7 @@ func (q *queue) left(now time.Time) time.Duration {
 func (q *queue) suits(w *waiter) bool {
 	q.hold.mu.Lock()
 	defer q.hold.mu.Unlock()
-	return w.call.kind().handable() && w.call.ttl == q.hold.grant.TTL
+	return w.call.kind().handable() && w.call.ttl == q.hold.ttl
 }
 
 // turnOver asks the backend for those that wait still.
@@ -274,7 +277,7 @@ func (qs *queues) run(q *queue, t *ticket) {
 		qs.refuse(q, err, withdrawn)
 		return
 	}
-	deliver := qs.serve(q, t, l.newHold(g, call{key: t.request.Key}), g)
+	deliver := qs.serve(q, t, l.newHold(g, l.now()), g)
 	deliver()
 }
 
@@ -322,7 +325,7 @@ func (qs *queues) serve(q *queue, t *ticket, h *hold, g driver.Grant) (deliver f
 func (qs *queues) next(h *hold) (*waiter, outcome) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	q := qs.byKey[h.key]
+	q := qs.byKey[h.grant.Key]
 	if q == nil || q.hold != h {
 		return nil, outcome{}
 	}
@@ -337,7 +340,7 @@ func (qs *queues) next(h *hold) (*waiter, outcome) {
 	q.handed++
 	q.holder = w.holder
 	qs.settle(q)
-	return w, outcome{hold: h, fence: h.first + uint64(q.handed), contended: true, handed: true}
+	return w, outcome{hold: h, fence: h.grant.Fence + uint64(q.handed), contended: true, handed: true}
 }
 
 // worthHanding says whether enough of the grant's life is left for a next
@@ -345,14 +348,14 @@ func (qs *queues) next(h *hold) (*waiter, outcome) {
 func (h *hold) worthHanding(now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return !h.ended && h.deadline.Sub(now) >= min(h.grant.TTL, pushLife)/2
+	return !h.ended && h.deadline.Sub(now) >= min(h.ttl, pushLife)/2
 }
 
 // forget ends the part of a hold that was lost.
 func (qs *queues) forget(h *hold) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	if q := qs.byKey[h.key]; q != nil && q.hold == h {
+	if q := qs.byKey[h.grant.Key]; q != nil && q.hold == h {
 		q.hold = nil
 		qs.settle(q)
 	}

@@ -13,9 +13,14 @@ import (
 
 // leave releases the lease once; see [Lease.Release].
 func (l *Lease) leave() error {
-	l.expire()
 	h := l.hold
+	now := h.locker.now()
 	h.mu.Lock()
+	if !l.over && !h.ended && !now.Before(h.deadline) {
+		h.mu.Unlock()
+		h.lose(h.expiry())
+		h.mu.Lock()
+	}
 	if l.released {
 		h.mu.Unlock()
 		return nil
@@ -27,26 +32,29 @@ func (l *Lease) leave() error {
 	}
 	l.over, l.cause = true, errReleased
 	h.lease, h.faint, h.idle = nil, weak.Pointer[Lease]{}, true
+	h.forgetAt = time.Time{}
+	if h.locker.queues == nil {
+		h.endCurrent(errReleased) // nobody to hand it on to
+	}
 	h.mu.Unlock()
 	l.endContext(errReleased)
-	return h.leaveLive(l)
+	return h.leaveLive(l, now.Sub(l.since))
 }
 
 // leaveLive ends a lease that was live until now.
-func (h *hold) leaveLive(l *Lease) error {
+func (h *hold) leaveLive(l *Lease, held time.Duration) error {
 	defer h.locker.gate.leave()
-	held := h.locker.now().Sub(l.since)
 	err := h.pass()
 	h.locker.counters.ended(held)
 	if errors.Is(err, ErrLost) {
 		lost := asLost(err)
-		lost.Key = h.key
+		lost.Key = h.grant.Key
 		h.locker.countLost(lost)
-		h.locker.observe(Lost{Key: h.key, Fence: l.fence, Held: held, Err: lost})
+		h.locker.observe(Lost{Key: h.grant.Key, Fence: l.fence, Held: held, Err: lost})
 		return lost
 	}
 	if h.locker.observed() {
-		h.locker.observe(Released{Key: h.key, Fence: l.fence, Held: held})
+		h.locker.observe(Released{Key: h.grant.Key, Fence: l.fence, Held: held})
 	}
 	return err
 }
@@ -75,10 +83,10 @@ func (h *hold) pass() error {
 			w.ready <- o
 			return nil
 		}
+		h.mu.Lock()
+		h.endCurrent(errReleased)
+		h.mu.Unlock()
 	}
-	h.mu.Lock()
-	h.endCurrent(errReleased)
-	h.mu.Unlock()
 	h.locker.schedule.remove(h)
 	return h.giveBack()
 }
@@ -87,18 +95,28 @@ func (h *hold) pass() error {
 // through is repeated in the background until the TTL has passed.
 func (h *hold) giveBack() error {
 	l := h.locker
-	h.mu.Lock()
-	g, until := h.grant, h.deadline
-	h.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), driver.CallTimeout)
-	defer cancel()
-	err := l.driver.Release(ctx, g)
+	err := l.releaseBounded(h.grant)
 	if err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrClosed) {
 		return err
 	}
 	err = l.unavailable(err)
-	l.cleanUp(g, until.Add(driver.Margin(g.TTL)), err)
+	g := h.renewable()
+	h.mu.Lock()
+	until := h.deadline.Add(driver.Margin(g.TTL))
+	h.mu.Unlock()
+	l.cleanUp(g, until, err)
 	return err
+}
+
+// releaseBounded is one attempt with a bound that nobody can shorten.
+func (l *Locker) releaseBounded(g driver.Grant) error {
+	ctx := context.Background()
+	if l.info.Scope > driver.Process {
+		bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
+		defer cancel()
+		ctx = bounded
+	}
+	return l.driver.Release(ctx, g)
 }
 
 // unavailable makes err, the outcome of a call with a bound of our own, an
@@ -196,7 +214,7 @@ func (h *hold) abandon(fence uint64) {
 		h.mu.Unlock()
 		return
 	}
-	h.forgetAt = h.locker.now().Add(min(h.grant.TTL/3, maxGrace))
+	h.forgetAt = h.locker.now().Add(min(h.ttl/3, maxGrace))
 	h.mu.Unlock()
 	h.locker.reschedule(h)
 }
@@ -209,7 +227,7 @@ func (h *hold) forget(reason string) {
 		h.mu.Unlock()
 		return
 	}
-	lost := &LostError{Key: h.key, Cause: Expired}
+	lost := &LostError{Key: h.grant.Key, Cause: Expired}
 	lease := h.endCurrent(lost)
 	held, fence, site := l.now().Sub(h.taken), h.fence, h.site
 	h.mu.Unlock()
@@ -218,7 +236,7 @@ func (h *hold) forget(reason string) {
 	}
 	h.discard()
 	l.counters.ended(held)
-	l.observe(Forgotten{Key: h.key, Fence: fence, Reason: reason, Site: site.String()})
+	l.observe(Forgotten{Key: h.grant.Key, Fence: fence, Reason: reason, Site: site.String()})
 	if !l.crew.do(func(context.Context) { defer l.gate.leave(); _ = h.giveBack() }) {
 		l.gate.leave()
 	}

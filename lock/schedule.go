@@ -173,7 +173,7 @@ func (h *hold) needs() (need, string) {
 		}
 		return toForget, "its context ended"
 	case h.renewing == nil && !now.Before(h.renewAt):
-		h.beginRenewal(now, h.grant.TTL, h.grant.NoRenew)
+		h.beginRenewal(now, h.ttl, h.grant.NoRenew)
 		h.loosen()
 		return toRenew, ""
 	}
@@ -248,7 +248,7 @@ func (l *Locker) renew(due []*hold) {
 	batches := make(map[time.Duration][]*hold)
 	for _, h := range due {
 		h.mu.Lock()
-		bound := renewBound(h.grant.TTL)
+		bound := renewBound(h.ttl)
 		h.mu.Unlock()
 		batches[bound] = append(batches[bound], h)
 	}
@@ -260,9 +260,7 @@ func (l *Locker) renew(due []*hold) {
 func (l *Locker) renewBatch(ctx context.Context, bound time.Duration, batch []*hold) {
 	grants := make([]driver.Grant, len(batch))
 	for i, h := range batch {
-		h.mu.Lock()
-		grants[i] = h.grant
-		h.mu.Unlock()
+		grants[i] = h.renewable()
 	}
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
@@ -271,6 +269,15 @@ func (l *Locker) renewBatch(ctx context.Context, bound time.Duration, batch []*h
 		h.renewed(renewals[i])
 		l.reschedule(h)
 	}
+}
+
+// renewable is the grant with the TTL that it is renewed to.
+func (h *hold) renewable() driver.Grant {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	g := h.grant
+	g.TTL = h.ttl
+	return g
 }
 
 // renewed takes in the outcome of a renewal. One that came back after the hold
@@ -294,10 +301,10 @@ func (h *hold) renewed(r driver.Renewal) {
 		return
 	}
 	h.failing = h.locker.unavailable(r.Err)
-	h.renewAt = now.Add(jitter(min(h.grant.TTL/10, retryAtMost)))
+	h.renewAt = now.Add(jitter(min(h.ttl/10, retryAtMost)))
 	err, left := h.failing, h.deadline.Sub(now)
 	h.mu.Unlock()
-	h.locker.observe(RenewFailed{Key: h.key, Err: err, Left: left})
+	h.locker.observe(RenewFailed{Key: h.grant.Key, Err: err, Left: left})
 }
 
 // beginRenewal marks a renewal to ttl as in flight. One that shortens the
@@ -322,7 +329,7 @@ func (h *hold) live(deadline, now time.Time) {
 		h.deadline = deadline
 	}
 	h.failing = nil
-	h.renewAt = now.Add(renewInterval(h.grant.TTL))
+	h.renewAt = now.Add(renewInterval(h.ttl))
 }
 
 // extend renews the hold to ttl at once, for lease.
@@ -330,9 +337,7 @@ func (h *hold) extend(ctx context.Context, lease *Lease, ttl time.Duration) erro
 	if err := h.beginExtend(ctx, lease, ttl); err != nil {
 		return err
 	}
-	h.mu.Lock()
 	g := h.grant
-	h.mu.Unlock()
 	g.TTL, g.NoRenew = ttl, false
 	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
 	defer cancel()
@@ -346,7 +351,7 @@ func (h *hold) extend(ctx context.Context, lease *Lease, ttl time.Duration) erro
 // open which TTL the backend has taken last.
 func (h *hold) beginExtend(ctx context.Context, lease *Lease, ttl time.Duration) error {
 	for {
-		lease.expire()
+		lease.expire(h.locker.now())
 		h.mu.Lock()
 		if lease.over {
 			defer h.mu.Unlock()
@@ -382,7 +387,7 @@ func (h *hold) extended(ctx context.Context, r driver.Renewal, ttl time.Duration
 	h.endRenewal()
 	switch {
 	case r.Err == nil && !h.ended:
-		h.grant.TTL = ttl
+		h.ttl = ttl
 		h.live(r.Deadline, h.locker.now())
 		h.deadline = r.Deadline // also under NoRenew
 		h.mu.Unlock()

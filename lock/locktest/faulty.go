@@ -1,0 +1,219 @@
+package locktest
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// Op names an operation of a driver.
+type Op string
+
+// The operations. Any stands for each of them.
+const (
+	Any     Op = ""
+	Acquire Op = "acquire"
+	Renew   Op = "renew"
+	Release Op = "release"
+	Force   Op = "force"
+	Inspect Op = "inspect"
+	List    Op = "list"
+)
+
+// Step disturbs calls of one operation. Without Executed the request does not
+// arrive; with it the call is executed and the reply does not come back.
+type Step struct {
+	Op    Op
+	After int // lets so many calls pass first
+	Times int // then concerns so many; 0 is all
+	// Key, if set, concerns only calls about it.
+	Key string
+
+	Executed bool
+	// Hold keeps the call until it is closed, or until the call's context has
+	// ended, which is then the error. If both Hold and Err are nil, nothing
+	// but Delay happens to the call.
+	Hold  <-chan struct{}
+	Delay time.Duration // before the request arrives, or before the reply does
+	Err   error         // what the caller gets
+}
+
+// Plan is what [Faulty] does, and counts the calls. Its zero value disturbs
+// nothing. It may be changed at any time, by any goroutine.
+type Plan struct {
+	mu    sync.Mutex // guards the fields below; never held during a call
+	steps []*progress
+	calls map[Op]int
+}
+
+type progress struct {
+	Step
+	seen, hit int
+}
+
+// Add adds a step, and returns a function that takes it out again. The first
+// step that concerns a call is the one that applies.
+func (p *Plan) Add(s Step) (remove func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	added := &progress{Step: s}
+	p.steps = append(p.steps, added)
+	return func() { p.remove(added) }
+}
+
+func (p *Plan) remove(gone *progress) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, s := range p.steps {
+		if s == gone {
+			p.steps = append(p.steps[:i:i], p.steps[i+1:]...)
+			return
+		}
+	}
+}
+
+// Calls returns how many calls of op were made, disturbed ones included.
+func (p *Plan) Calls(op Op) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if op != Any {
+		return p.calls[op]
+	}
+	sum := 0
+	for _, n := range p.calls {
+		sum += n
+	}
+	return sum
+}
+
+// next counts a call and returns the step that applies to it.
+func (p *Plan) next(op Op, key string) *Step {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.calls == nil {
+		p.calls = make(map[Op]int)
+	}
+	p.calls[op]++
+	for _, s := range p.steps {
+		if s.takes(op, key) {
+			step := s.Step
+			return &step
+		}
+	}
+	return nil
+}
+
+func (s *progress) takes(op Op, key string) bool {
+	if s.Op != Any && s.Op != op || s.Key != "" && s.Key != key {
+		return false
+	}
+	if s.seen++; s.seen <= s.After {
+		return false
+	}
+	s.hit++
+	return s.Times == 0 || s.hit <= s.Times
+}
+
+// pass keeps a call as long as the step says. Its error is the call's.
+func (s *Step) pass(ctx context.Context) error {
+	if s.Delay > 0 {
+		timer := time.NewTimer(s.Delay)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if s.Hold != nil {
+		select {
+		case <-s.Hold:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return s.Err
+}
+
+// disturb makes the call, as the plan has it.
+func (p *Plan) disturb(ctx context.Context, op Op, key string, call func()) error {
+	s := p.next(op, key)
+	if s == nil {
+		call()
+		return nil
+	}
+	if s.Executed {
+		call()
+		return s.pass(ctx)
+	}
+	if err := s.pass(ctx); err != nil {
+		return err
+	}
+	call()
+	return nil
+}
+
+// Faulty returns d with the faults of plan between it and its caller. Info and
+// Close pass.
+func Faulty(d driver.Driver, plan *Plan) driver.Driver { return &faulty{d, plan} }
+
+type faulty struct {
+	driver driver.Driver
+	plan   *Plan
+}
+
+func (f *faulty) Info() driver.Info { return f.driver.Info() }
+
+func (f *faulty) Close(ctx context.Context) error { return f.driver.Close(ctx) }
+
+func (f *faulty) Acquire(ctx context.Context, r driver.Request) (g driver.Grant, err error) {
+	if fault := f.plan.disturb(ctx, Acquire, r.Key, func() { g, err = f.driver.Acquire(ctx, r) }); fault != nil {
+		return driver.Grant{}, fault
+	}
+	return g, err
+}
+
+// Renew takes a batch for a call about the key of its first grant.
+func (f *faulty) Renew(ctx context.Context, grants []driver.Grant) (renewals []driver.Renewal) {
+	key := ""
+	if len(grants) > 0 {
+		key = grants[0].Key
+	}
+	if fault := f.plan.disturb(ctx, Renew, key, func() { renewals = f.driver.Renew(ctx, grants) }); fault != nil {
+		renewals = make([]driver.Renewal, len(grants))
+		for i := range renewals {
+			renewals[i].Err = fault
+		}
+	}
+	return renewals
+}
+
+func (f *faulty) Release(ctx context.Context, g driver.Grant) (err error) {
+	if fault := f.plan.disturb(ctx, Release, g.Key, func() { err = f.driver.Release(ctx, g) }); fault != nil {
+		return fault
+	}
+	return err
+}
+
+func (f *faulty) ForceRelease(ctx context.Context, key, reason string, by driver.Holder) (n int, err error) {
+	if fault := f.plan.disturb(ctx, Force, key, func() { n, err = f.driver.ForceRelease(ctx, key, reason, by) }); fault != nil {
+		return 0, fault
+	}
+	return n, err
+}
+
+func (f *faulty) Inspect(ctx context.Context, key string) (s driver.State, err error) {
+	if fault := f.plan.disturb(ctx, Inspect, key, func() { s, err = f.driver.Inspect(ctx, key) }); fault != nil {
+		return driver.State{}, fault
+	}
+	return s, err
+}
+
+func (f *faulty) List(ctx context.Context, prefix string) (s []driver.State, err error) {
+	if fault := f.plan.disturb(ctx, List, prefix, func() { s, err = f.driver.List(ctx, prefix) }); fault != nil {
+		return nil, fault
+	}
+	return s, err
+}

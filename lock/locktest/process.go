@@ -1,0 +1,242 @@
+package locktest
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// process is a front over a driver of its own, as another program has it.
+type process struct {
+	*lock.Locker
+	e      *env
+	opened driver.Driver // what Open returned; faults are done to it
+	plan   *Plan         // between the front and opened
+	events *events
+}
+
+// process opens one more.
+func (e *env) process(configure ...func(*lock.Config)) *process {
+	opened, err := e.h.Open()
+	e.must(err, "open the driver")
+	p := &process{e: e, opened: opened, plan: new(Plan), events: new(events)}
+	config := lock.Config{TTL: e.units(3), Wait: lock.Forever, Observer: p.events}
+	for _, f := range configure {
+		f(&config)
+	}
+	p.Locker, err = lock.New(Faulty(opened, p.plan), config)
+	e.must(err, "make a locker")
+	e.atEnd(p.shut)
+	return p
+}
+
+// shut closes the process without waiting for leases that the case has left.
+func (p *process) shut() {
+	ctx, cancel := context.WithTimeout(context.Background(), p.e.units(1))
+	defer cancel()
+	_ = p.Close(ctx)
+}
+
+// processes opens n.
+func (e *env) processes(n int) []*process {
+	all := make([]*process, n)
+	for i := range all {
+		all[i] = e.process()
+	}
+	return all
+}
+
+// acquire takes a lease, or fails the case if it takes too long.
+func (p *process) acquire(key string, opts ...lock.Option) *lock.Lease {
+	a := p.ask(key, opts...)
+	return a.lease()
+}
+
+// release releases lease without an error.
+func (e *env) releases(leases ...*lock.Lease) {
+	for _, l := range leases {
+		e.must(l.Release(), "release fence %d", l.Fence())
+	}
+}
+
+// try takes a lease if it is free.
+func (p *process) try(key string, opts ...lock.Option) (*lock.Lease, error) {
+	ctx, cancel := p.e.bounded()
+	defer cancel()
+	lease, err := p.TryAcquire(context.WithoutCancel(ctx), key, opts...)
+	return lease, err
+}
+
+// busy fails the case unless key is held or waited for.
+func (p *process) busy(key string, opts ...lock.Option) {
+	lease, err := p.try(key, opts...)
+	if err == nil {
+		p.e.fail("%q was granted to another, with fence %d", key, lease.Fence())
+	}
+	p.e.is(err, lock.ErrNotAcquired, "try %q", key)
+}
+
+// free fails the case unless key can be taken, soon.
+func (p *process) free(key string, opts ...lock.Option) {
+	p.e.soon(key+" is free", func() bool {
+		lease, err := p.try(key, opts...)
+		if err != nil {
+			return false
+		}
+		return lease.Release() == nil
+	})
+}
+
+// freeWithin fails the case unless key can be taken within d.
+func (p *process) freeWithin(d time.Duration, key string) {
+	p.e.eventually(d, key+" is free", func() bool {
+		lease, err := p.try(key)
+		if err != nil {
+			return false
+		}
+		return lease.Release() == nil
+	})
+}
+
+// asked is a call of Acquire under way.
+type asked struct {
+	e      *env
+	key    string
+	cancel context.CancelFunc
+	done   chan struct{}
+	got    *lock.Lease // once done
+	err    error
+	when   time.Time
+}
+
+// ask calls Acquire in a goroutine.
+func (p *process) ask(key string, opts ...lock.Option) *asked {
+	return p.askWith(p.e.ctx, key, opts...)
+}
+
+// askWith is ask with a context; the lease does not live on it, only the wait.
+func (p *process) askWith(ctx context.Context, key string, opts ...lock.Option) *asked {
+	ctx, cancel := context.WithCancel(ctx)
+	a := &asked{e: p.e, key: key, cancel: cancel, done: make(chan struct{})}
+	p.e.atEnd(cancel)
+	p.e.async(func() {
+		defer close(a.done)
+		a.got, a.err = p.Acquire(ctx, key, opts...)
+		a.when = time.Now()
+	})
+	return a
+}
+
+// queue asks, and returns when the call waits in the queue.
+func (p *process) queue(key, label string, opts ...lock.Option) *asked {
+	a := p.ask(key, append(opts, lock.Label(label))...)
+	p.isQueued(key, label)
+	return a
+}
+
+// isQueued waits until a call with label waits for key.
+func (p *process) isQueued(key, label string) {
+	if !p.e.keeps("L7") { // it has no queue to look at
+		p.e.soon(label+" waits", func() bool { return p.Stats().Waiting > 0 })
+		return
+	}
+	p.e.soon(label+" is queued for "+key, func() bool {
+		s, err := p.Inspect(p.e.ctx, key)
+		p.e.must(err, "inspect")
+		for _, w := range s.Waiters {
+			if w.Label == label {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// over says whether the call has returned.
+func (a *asked) over() bool {
+	select {
+	case <-a.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// wait waits for the call to return, for so long.
+func (a *asked) wait(bound time.Duration) {
+	timer := time.NewTimer(bound)
+	defer timer.Stop()
+	select {
+	case <-a.done:
+	case <-timer.C:
+		a.e.fail("the call for %q has not returned within %v", a.key, bound)
+	}
+}
+
+// lease returns the lease that the call was granted.
+func (a *asked) lease() *lock.Lease { return a.leaseWithin(a.e.patience()) }
+
+func (a *asked) leaseWithin(bound time.Duration) *lock.Lease {
+	a.wait(bound)
+	a.e.must(a.err, "acquire %q", a.key)
+	return a.got
+}
+
+// refused returns the error that the call ended with.
+func (a *asked) refused() error {
+	a.wait(a.e.patience())
+	if a.err == nil {
+		a.e.fail("%q was granted, with fence %d", a.key, a.got.Fence())
+	}
+	return a.err
+}
+
+// events remembers what an Observer is told.
+type events struct {
+	mu  sync.Mutex // guards all
+	all []lock.Event
+}
+
+// Observe implements lock.Observer.
+func (o *events) Observe(e lock.Event) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.all = append(o.all, e)
+}
+
+// told returns the events of type E.
+func told[E lock.Event](p *process) []E {
+	p.events.mu.Lock()
+	defer p.events.mu.Unlock()
+	var found []E
+	for _, e := range p.events.all {
+		if e, ok := e.(E); ok {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+// ended waits until the lease's context has ended, for so long, and returns
+// why.
+func (e *env) ended(l *lock.Lease, bound time.Duration) error {
+	timer := time.NewTimer(bound)
+	defer timer.Stop()
+	select {
+	case <-l.Context().Done():
+		return context.Cause(l.Context())
+	case <-timer.C:
+		e.fail("the context of the lease with fence %d has not ended within %v", l.Fence(), bound)
+		return nil
+	}
+}
+
+// live fails the case if the lease is over.
+func (e *env) live(l *lock.Lease) {
+	if l.Context().Err() != nil {
+		e.fail("the lease with fence %d has ended: %w", l.Fence(), context.Cause(l.Context()))
+	}
+}

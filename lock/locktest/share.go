@@ -1,0 +1,85 @@
+package locktest
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// Share returns an Open whose drivers are processes of d: they meet in it, and
+// closing one ends its waiters and leaves d and the others alone. They say that
+// their scope is scope, so that a driver of scope Process can also stand in for
+// a remote one, on fake time.
+func Share(d driver.Driver, scope driver.Scope) func() (driver.Driver, error) {
+	return func() (driver.Driver, error) {
+		ctx, end := context.WithCancel(context.Background())
+		return &view{shared: d, scope: scope, open: ctx, end: end}, nil
+	}
+}
+
+// view is one process of a shared driver.
+type view struct {
+	shared driver.Driver
+	scope  driver.Scope
+	open   context.Context // ends with Close
+	end    context.CancelFunc
+}
+
+func (v *view) Info() driver.Info {
+	info := v.shared.Info()
+	info.Scope = v.scope
+	return info
+}
+
+func (v *view) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	if v.open.Err() != nil {
+		return driver.Grant{}, driver.ErrClosed
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(v.open, cancel)()
+	g, err := v.shared.Acquire(ctx, r)
+	if err != nil && v.open.Err() != nil {
+		return driver.Grant{}, fmt.Errorf("%w: %w", driver.ErrClosed, err)
+	}
+	g.Deadline = v.onClock(g.Deadline)
+	return g, err
+}
+
+func (v *view) Renew(ctx context.Context, grants []driver.Grant) []driver.Renewal {
+	renewals := v.shared.Renew(ctx, grants)
+	for i := range renewals {
+		renewals[i].Deadline = v.onClock(renewals[i].Deadline)
+	}
+	return renewals
+}
+
+// onClock takes a deadline from time.Now's clock, where a driver of scope
+// Process has it, to that of driver.Now.
+func (v *view) onClock(t time.Time) time.Time {
+	if v.scope == driver.Process || v.shared.Info().Scope > driver.Process || t.IsZero() {
+		return t
+	}
+	return t.Add(time.Until(driver.Now()).Truncate(time.Millisecond))
+}
+
+func (v *view) Release(ctx context.Context, g driver.Grant) error { return v.shared.Release(ctx, g) }
+
+func (v *view) ForceRelease(ctx context.Context, key, reason string, by driver.Holder) (int, error) {
+	return v.shared.ForceRelease(ctx, key, reason, by)
+}
+
+func (v *view) Inspect(ctx context.Context, key string) (driver.State, error) {
+	return v.shared.Inspect(ctx, key)
+}
+
+func (v *view) List(ctx context.Context, prefix string) ([]driver.State, error) {
+	return v.shared.List(ctx, prefix)
+}
+
+func (v *view) Close(context.Context) error {
+	v.end()
+	return nil
+}
