@@ -78,6 +78,9 @@ func (l *Lease) innerContext() *inner {
 	// The lease may have ended while there was no context to end.
 	l.hold.mu.Lock()
 	over, cause := l.over, l.cause
+	if !over {
+		l.hold.ending.inner = in
+	}
 	l.hold.mu.Unlock()
 	if over {
 		end(cause)
@@ -87,13 +90,20 @@ func (l *Lease) innerContext() *inner {
 	return in
 }
 
-// endContext ends the inner context, if there is one. The lease was marked as
-// over before.
-func (l *Lease) endContext(cause error) {
-	if in := l.inner.Load(); in != nil {
-		in.end(cause)
+// ending is what is to be done when a lease ends. It does not hold on to the
+// lease.
+type ending struct {
+	inner  *inner
+	unbind func() bool // ends the watch of the context that the lease lives on
+}
+
+// end must be called without any mutex held: whoever waits for the context is
+// called from here.
+func (e ending) end(cause error) {
+	if e.inner != nil {
+		e.inner.end(cause)
 	}
-	if l.unbind != nil {
-		l.unbind()
+	if e.unbind != nil {
+		e.unbind()
 	}
 }

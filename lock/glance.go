@@ -62,8 +62,8 @@ func (g *glance) inspect(ctx context.Context) {
 	g.state, g.ok = s, err == nil
 }
 
-// ahead counts the waiters in front of this process's first one.
-func (l *Locker) ahead(s State) int {
+// inFront counts the waiters in front of this process's first one.
+func (l *Locker) inFront(s State) int {
 	if i := slices.IndexFunc(s.Waiters, l.ours); i >= 0 {
 		return i
 	}

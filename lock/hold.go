@@ -26,13 +26,14 @@ type hold struct {
 	// The current lease. It is held on to until its first renewal and watched
 	// by a weak pointer from then on, so that one which nobody can release
 	// any more is noticed, and a short one costs no watch.
-	lease *Lease
-	faint weak.Pointer[Lease]
-	idle  bool // between two leases
-	with  bool // the current lease belongs to With
-	fence uint64
-	taken time.Time
-	site  callSite
+	lease  *Lease
+	faint  weak.Pointer[Lease]
+	idle   bool // between two leases
+	with   bool // the current lease belongs to With
+	fence  uint64
+	taken  time.Time
+	site   callSite
+	ending ending // of the current lease's context
 
 	renewing  chan struct{} // closed when the renewal in flight is over; nil without one
 	renewAt   time.Time
@@ -72,13 +73,13 @@ func (h *hold) attach(lease *Lease, c call) bool {
 	if h.ended || !lease.since.Before(h.deadline) {
 		return false
 	}
-	h.lease, h.faint, h.idle = lease, weak.Pointer[Lease]{}, false
+	h.lease, h.faint, h.idle, h.ending = lease, weak.Pointer[Lease]{}, false, ending{}
 	h.with, h.fence, h.taken, h.site = c.within, lease.fence, lease.since, c.site
 	if !c.within && lease.parent.Done() != nil {
 		// The watch must not hold on to the lease, or it could never be
 		// garbage; the hold knows which one is current.
 		fence := lease.fence
-		lease.unbind = context.AfterFunc(lease.parent, func() { h.abandon(fence) })
+		h.ending.unbind = context.AfterFunc(lease.parent, func() { h.abandon(fence) })
 	}
 	return true
 }
@@ -111,7 +112,7 @@ func (h *hold) current() *Lease {
 func (h *hold) expiry() *LostError {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.failing != nil {
+	if !h.grant.NoRenew && (h.failing != nil || h.renewing != nil) {
 		return &LostError{Key: h.grant.Key, Cause: Unreachable, Err: h.failing}
 	}
 	return &LostError{Key: h.grant.Key, Cause: Expired}
@@ -126,12 +127,10 @@ func (h *hold) lose(e *LostError) {
 		h.mu.Unlock()
 		return
 	}
-	lease, had := h.endCurrent(e), !h.idle
+	had, ending := !h.idle, h.endCurrent(e)
 	held, fence, with := h.locker.now().Sub(h.taken), h.fence, h.with
 	h.mu.Unlock()
-	if lease != nil {
-		lease.endContext(e)
-	}
+	ending.end(e)
 	l := h.locker
 	h.discard()
 	if !had {
@@ -156,19 +155,20 @@ func (l *Locker) countLost(e *LostError) {
 	}
 }
 
-// endCurrent marks hold and current lease as ended and returns the lease, whose
-// context the caller ends after it has unlocked h.mu.
-func (h *hold) endCurrent(cause error) *Lease {
+// endCurrent marks hold and current lease as ended. The caller holds h.mu, and
+// ends the lease's context when it does no more.
+func (h *hold) endCurrent(cause error) ending {
 	h.ended = true
-	lease := h.current()
-	if lease != nil {
+	if lease := h.current(); lease != nil {
 		lease.over, lease.cause = true, cause
 	}
 	if h.listening != nil {
 		close(h.listening)
 		h.listening = nil
 	}
-	return lease
+	e := h.ending
+	h.ending = ending{}
+	return e
 }
 
 // discard takes a hold that has ended out of everybody's sight.
@@ -206,10 +206,14 @@ func (h *hold) listen() {
 }
 
 func (h *hold) awaitLoss(stop <-chan struct{}) {
-	select {
-	case err := <-h.grant.Lost:
-		h.hint(err)
-	case <-stop:
+	for more := true; more; {
+		var err error
+		select {
+		case err, more = <-h.grant.Lost:
+			h.hint(err)
+		case <-stop:
+			return
+		}
 	}
 }
 

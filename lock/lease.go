@@ -15,8 +15,7 @@ type Lease struct {
 	hold   *hold
 	parent context.Context
 	fence  uint64
-	since  time.Time   // on the Locker's clock
-	unbind func() bool // ends the watch of parent; nil where there is none
+	since  time.Time // on the Locker's clock
 
 	inner atomic.Pointer[inner] // made when the context is first used in earnest
 
@@ -58,8 +57,13 @@ func (l *Lease) Slot() int { return l.hold.grant.Slot }
 func (l *Lease) Deadline() time.Time {
 	l.hold.mu.Lock()
 	defer l.hold.mu.Unlock()
-	// The Locker's clock may count sleep, the caller's does not.
-	return l.hold.deadline.Add(time.Since(l.hold.locker.now()))
+	return l.hold.deadline.Add(-l.hold.locker.ahead())
+}
+
+// ahead is how far the Locker's clock, which may count the time that the
+// machine slept, has run ahead of its callers'.
+func (l *Locker) ahead() time.Duration {
+	return time.Until(l.now()).Truncate(time.Millisecond)
 }
 
 // Extend makes the lease live for ttl from now, and lets its renewals do so

@@ -66,15 +66,6 @@ func (k kind) handable() bool { return k.slots == 1 && !k.noRenew }
 
 func (c call) kind() kind { return kind{c.slots, c.noRenew} }
 
-// waiter is a call that waits in a queue.
-type waiter struct {
-	call       call
-	holder     Holder
-	ready      chan outcome // receives once, unless the waiter left before
-	prev, next *waiter
-	queued     bool
-}
-
 // outcome is how waiting ends: with a grant and the fence of the lease to be
 // made on it, or with an error.
 type outcome struct {
@@ -138,7 +129,7 @@ func (qs *queues) timeOut(ctx context.Context, w *waiter, start time.Time) (outc
 		for _, h := range s.Holders {
 			busy.Holders = append(busy.Holders, h.Holder)
 		}
-		busy.Position = place.index + 1 + qs.locker.ahead(s)
+		busy.Position = place.index + 1 + qs.locker.inFront(s)
 	}
 	return outcome{}, busy
 }
@@ -274,7 +265,7 @@ func (qs *queues) run(q *queue, t *ticket) {
 	t.cancel()
 	if err != nil {
 		l.tidy(t.request, err)
-		qs.refuse(q, err, withdrawn)
+		qs.refuse(q, t.kind, err, withdrawn)
 		return
 	}
 	deliver := qs.serve(q, t, l.newHold(g, l.now()), g)
@@ -282,13 +273,13 @@ func (qs *queues) run(q *queue, t *ticket) {
 }
 
 // refuse ends a ticket that brought nothing. An error that is not its
-// withdrawal is everybody's.
-func (qs *queues) refuse(q *queue, err error, withdrawn bool) {
+// withdrawal is everybody's who would have inherited it.
+func (qs *queues) refuse(q *queue, k kind, err error, withdrawn bool) {
 	qs.mu.Lock()
 	q.ticket = nil
 	var all []*waiter
-	for !withdrawn && q.waiters.first != nil {
-		all = append(all, q.waiters.pop())
+	if !withdrawn {
+		all = q.waiters.take(k)
 	}
 	qs.settle(q)
 	qs.mu.Unlock()
@@ -359,47 +350,4 @@ func (qs *queues) forget(h *hold) {
 		q.hold = nil
 		qs.settle(q)
 	}
-}
-
-// list is a queue of waiters from which any may leave.
-type list struct {
-	first, last *waiter
-}
-
-func (ls *list) push(w *waiter) {
-	w.queued = true
-	w.prev = ls.last
-	if ls.last != nil {
-		ls.last.next = w
-	} else {
-		ls.first = w
-	}
-	ls.last = w
-}
-
-func (ls *list) pop() *waiter {
-	w := ls.first
-	ls.remove(w)
-	return w
-}
-
-func (ls *list) remove(w *waiter) {
-	if w.prev != nil {
-		w.prev.next = w.next
-	} else {
-		ls.first = w.next
-	}
-	if w.next != nil {
-		w.next.prev = w.prev
-	} else {
-		ls.last = w.prev
-	}
-	w.prev, w.next, w.queued = nil, nil, false
-}
-
-func (ls *list) index(w *waiter) (i int) {
-	for p := w.prev; p != nil; p = p.prev {
-		i++
-	}
-	return i
 }

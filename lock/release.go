@@ -31,14 +31,21 @@ func (l *Lease) leave() error {
 		return h.leaveLost(l)
 	}
 	l.over, l.cause = true, errReleased
-	h.lease, h.faint, h.idle = nil, weak.Pointer[Lease]{}, true
-	h.forgetAt = time.Time{}
-	if h.locker.queues == nil {
-		h.endCurrent(errReleased) // nobody to hand it on to
-	}
+	e := h.detach()
 	h.mu.Unlock()
-	l.endContext(errReleased)
+	e.end(errReleased)
 	return h.leaveLive(l, now.Sub(l.since))
+}
+
+// detach leaves the hold without a lease. The caller holds h.mu.
+func (h *hold) detach() ending {
+	e := h.ending
+	h.lease, h.faint, h.idle = nil, weak.Pointer[Lease]{}, true
+	h.ending, h.forgetAt = ending{}, time.Time{}
+	if h.locker.queues == nil {
+		h.endCurrent(errReleased) // there is nobody to hand it on to
+	}
+	return e
 }
 
 // leaveLive ends a lease that was live until now.
@@ -219,21 +226,19 @@ func (h *hold) abandon(fence uint64) {
 	h.locker.reschedule(h)
 }
 
-// forget takes back a lease that its owner has forgotten.
-func (h *hold) forget(reason string) {
+// forget takes back the lease with this fence, which its owner has forgotten.
+func (h *hold) forget(fence uint64, reason string) {
 	l := h.locker
 	h.mu.Lock()
-	if h.ended || h.idle {
+	if h.ended || h.idle || h.fence != fence {
 		h.mu.Unlock()
 		return
 	}
 	lost := &LostError{Key: h.grant.Key, Cause: Expired}
-	lease := h.endCurrent(lost)
-	held, fence, site := l.now().Sub(h.taken), h.fence, h.site
+	ending := h.endCurrent(lost)
+	held, site := l.now().Sub(h.taken), h.site
 	h.mu.Unlock()
-	if lease != nil {
-		lease.endContext(lost)
-	}
+	ending.end(lost)
 	h.discard()
 	l.counters.ended(held)
 	l.observe(Forgotten{Key: h.grant.Key, Fence: fence, Reason: reason, Site: site.String()})

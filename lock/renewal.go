@@ -1,0 +1,204 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// The times of renewal.
+const (
+	renewAtMost = 10 * time.Second       // a lease of a long TTL hears of a force so soon
+	renewShort  = 100 * time.Millisecond // a grant with less than its TTL is renewed so soon
+	retryAtMost = time.Second
+)
+
+// renewInterval is how long after one renewal the next one follows.
+func renewInterval(ttl time.Duration) time.Duration { return min(ttl/3, renewAtMost) }
+
+// firstRenewal is when a new grant with this much life is renewed. One that
+// has less than its TTL is renewed soon; not at once, for most are given back
+// or handed on before.
+func firstRenewal(ttl, life time.Duration) time.Duration {
+	if life < ttl/2 {
+		return min(renewShort, life/3)
+	}
+	return min(renewInterval(ttl), life/3)
+}
+
+// renewBound is how long one renewal may take: short enough to be tried again
+// several times before the deadline.
+func renewBound(ttl time.Duration) time.Duration {
+	return min(max(ttl/4, MinTTL/4), driver.CallTimeout)
+}
+
+// renew renews holds in batches of the same bound, so that a short TTL neither
+// waits for a long one nor hurries it.
+func (l *Locker) renew(due []*hold) {
+	batches := make(map[time.Duration][]*hold)
+	for _, h := range due {
+		h.mu.Lock()
+		bound := renewBound(h.ttl)
+		h.mu.Unlock()
+		batches[bound] = append(batches[bound], h)
+	}
+	for bound, batch := range batches {
+		l.crew.do(func(ctx context.Context) { l.renewBatch(ctx, bound, batch) })
+	}
+}
+
+func (l *Locker) renewBatch(ctx context.Context, bound time.Duration, batch []*hold) {
+	grants := make([]driver.Grant, len(batch))
+	for i, h := range batch {
+		grants[i] = h.renewable()
+	}
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	renewals := l.driver.Renew(ctx, grants)
+	for i, h := range batch {
+		h.renewed(renewals[i])
+		l.reschedule(h)
+	}
+}
+
+// renewable is the grant with the TTL that it is renewed to.
+func (h *hold) renewable() driver.Grant {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	g := h.grant
+	g.TTL = h.ttl
+	return g
+}
+
+// renewed takes in the outcome of a renewal. One that came back after the hold
+// had ended changes nothing.
+func (h *hold) renewed(r driver.Renewal) {
+	now := h.locker.now()
+	h.mu.Lock()
+	h.endRenewal()
+	if h.ended {
+		h.mu.Unlock()
+		return
+	}
+	if r.Err == nil {
+		h.live(r.Deadline, now)
+		h.mu.Unlock()
+		return
+	}
+	if errors.Is(r.Err, ErrLost) {
+		h.mu.Unlock()
+		h.lose(asLost(r.Err))
+		return
+	}
+	h.failing = h.locker.unavailable(r.Err)
+	h.renewAt = now.Add(jitter(min(h.ttl/10, retryAtMost)))
+	err, left := h.failing, h.deadline.Sub(now)
+	h.mu.Unlock()
+	h.locker.observe(RenewFailed{Key: h.grant.Key, Err: err, Left: left})
+}
+
+// beginRenewal marks a renewal to ttl as in flight. One that shortens the
+// grant may take effect without an answer, so its deadline counts already. The
+// caller holds h.mu.
+func (h *hold) beginRenewal(now time.Time, ttl time.Duration, noRenew bool) {
+	h.renewing = make(chan struct{})
+	if !noRenew {
+		h.deadline = earliest(h.deadline, driver.Deadline(now, ttl))
+	}
+}
+
+// endRenewal marks the renewal in flight as over. The caller holds h.mu.
+func (h *hold) endRenewal() {
+	close(h.renewing)
+	h.renewing = nil
+}
+
+// live notes a renewal that got through. The caller holds h.mu.
+func (h *hold) live(deadline, now time.Time) {
+	if !h.grant.NoRenew {
+		h.deadline = deadline
+	}
+	h.failing = nil
+	h.renewAt = now.Add(renewInterval(h.ttl))
+}
+
+// extend renews the hold to ttl at once, for lease.
+func (h *hold) extend(ctx context.Context, lease *Lease, ttl time.Duration) error {
+	if err := h.beginExtend(ctx, lease, ttl); err != nil {
+		return err
+	}
+	g := h.grant
+	g.TTL, g.NoRenew = ttl, false
+	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
+	defer cancel()
+	r := h.locker.driver.Renew(bounded, []driver.Grant{g})[0]
+	err := h.extended(ctx, r, ttl)
+	h.locker.reschedule(h)
+	return err
+}
+
+// beginExtend waits until no renewal is in flight: two at once could leave it
+// open which TTL the backend has taken last.
+func (h *hold) beginExtend(ctx context.Context, lease *Lease, ttl time.Duration) error {
+	for {
+		lease.expire(h.locker.now())
+		h.mu.Lock()
+		if lease.over {
+			defer h.mu.Unlock()
+			return lease.gone()
+		}
+		inFlight := h.renewing
+		if inFlight == nil {
+			h.beginRenewal(h.locker.now(), ttl, false)
+			h.mu.Unlock()
+			return nil
+		}
+		h.mu.Unlock()
+		select {
+		case <-inFlight:
+		case <-h.locker.crew.ctx.Done():
+			return ErrClosed
+		case <-ctx.Done():
+			return contextError(ctx)
+		}
+	}
+}
+
+// gone is what an operation on a lease that is over says. The caller holds
+// hold.mu.
+func (l *Lease) gone() error {
+	if errors.Is(l.cause, ErrLost) {
+		return l.cause
+	}
+	return fmt.Errorf("%w: it was released", ErrLost)
+}
+
+// extended takes in the outcome of an Extend.
+func (h *hold) extended(ctx context.Context, r driver.Renewal, ttl time.Duration) error {
+	h.mu.Lock()
+	h.endRenewal()
+	switch {
+	case r.Err == nil && !h.ended:
+		h.ttl = ttl
+		h.live(r.Deadline, h.locker.now())
+		h.deadline = r.Deadline // also under NoRenew
+		h.mu.Unlock()
+		return nil
+	case r.Err == nil:
+		h.mu.Unlock()
+		return fmt.Errorf("%w: it ended meanwhile", ErrLost)
+	}
+	h.mu.Unlock()
+	if errors.Is(r.Err, ErrLost) {
+		lost := asLost(r.Err)
+		h.lose(lost)
+		return lost
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", ErrUnavailable, contextError(ctx))
+	}
+	return h.locker.unavailable(r.Err)
+}

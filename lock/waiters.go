@@ -1,0 +1,66 @@
+package lock
+
+// waiter is a call that waits in a queue.
+type waiter struct {
+	call       call
+	holder     Holder
+	ready      chan outcome // receives once, unless the waiter left before
+	prev, next *waiter
+	queued     bool
+}
+
+// list is a queue of waiters from which any may leave.
+type list struct {
+	first, last *waiter
+}
+
+func (ls *list) push(w *waiter) {
+	w.queued = true
+	w.prev = ls.last
+	if ls.last != nil {
+		ls.last.next = w
+	} else {
+		ls.first = w
+	}
+	ls.last = w
+}
+
+func (ls *list) pop() *waiter {
+	w := ls.first
+	ls.remove(w)
+	return w
+}
+
+// take removes and returns the waiters of one kind.
+func (ls *list) take(k kind) (all []*waiter) {
+	for w := ls.first; w != nil; {
+		next := w.next
+		if w.call.kind() == k {
+			ls.remove(w)
+			all = append(all, w)
+		}
+		w = next
+	}
+	return all
+}
+
+func (ls *list) remove(w *waiter) {
+	if w.prev != nil {
+		w.prev.next = w.next
+	} else {
+		ls.first = w.next
+	}
+	if w.next != nil {
+		w.next.prev = w.prev
+	} else {
+		ls.last = w.prev
+	}
+	w.prev, w.next, w.queued = nil, nil, false
+}
+
+func (ls *list) index(w *waiter) (i int) {
+	for p := w.prev; p != nil; p = p.prev {
+		i++
+	}
+	return i
+}
