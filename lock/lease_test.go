@@ -1,0 +1,261 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/megaframework/mega/drivers/memory"
+	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+func TestAForgottenLeaseIsReleasedAndReportedWithItsSite(t *testing.T) {
+	for name, forget := range map[string]func(cancel context.CancelFunc){
+		"its context ended":        func(cancel context.CancelFunc) { cancel() },
+		"it was garbage collected": func(context.CancelFunc) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var seen recorder
+				l := process(t, memory.NewLock(), lock.Config{TTL: time.Second, Observer: &seen})
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if _, err := l.Acquire(ctx, "k"); err != nil {
+					t.Fatal(err)
+				}
+				forget(cancel)
+				for range 5 {
+					runtime.GC()
+					time.Sleep(time.Second)
+					synctest.Wait()
+				}
+				told := told[lock.Forgotten](&seen)
+				if len(told) != 1 || told[0].Reason != name || !strings.Contains(told[0].Site, "lease_test.go:") {
+					t.Errorf("told %+v", told)
+				}
+				release(t, acquire(t, l, "k", lock.Wait(0)))
+			})
+		})
+	}
+}
+
+func TestADeferredReleaseAfterACancelIsNotForgetting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen recorder
+		l := process(t, memory.NewLock(), lock.Config{Observer: &seen})
+		ctx, cancel := context.WithCancel(t.Context())
+		lease, err := l.Acquire(ctx, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		if lease.Context().Err() == nil {
+			t.Error("the lease's context goes on after its parent's end")
+		}
+		time.Sleep(500 * time.Millisecond)
+		release(t, lease)
+		time.Sleep(time.Minute)
+		if told := told[lock.Forgotten](&seen); len(told) != 0 {
+			t.Errorf("told %+v", told)
+		}
+	})
+}
+
+func TestALeaseInUseIsNotGarbage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := process(t, memory.NewLock(), lock.Config{TTL: time.Second})
+		work, cancel := context.WithCancel(acquire(t, l, "k").Context())
+		defer cancel()
+		for range 5 {
+			runtime.GC()
+			time.Sleep(time.Second)
+		}
+		if err := work.Err(); err != nil {
+			t.Errorf("a context derived from the lease ended: %v", context.Cause(work))
+		}
+		lease, _ := lock.LeaseFrom(work)
+		release(t, lease)
+		if work.Err() == nil {
+			t.Error("a context derived from the lease goes on after its release")
+		}
+	})
+}
+
+// stalled is a driver whose renewals do not get through.
+type stalled struct{ driver.Driver }
+
+func (s stalled) Renew(ctx context.Context, grants []driver.Grant) []driver.Renewal {
+	<-ctx.Done()
+	renewals := make([]driver.Renewal, len(grants))
+	for i := range renewals {
+		renewals[i].Err = ctx.Err()
+	}
+	return renewals
+}
+
+func TestALeaseThatCannotBeRenewedEndsBeforeItsTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen recorder
+		const ttl = 9 * time.Second
+		l := process(t, stalled{memory.NewLock()}, lock.Config{TTL: ttl, Observer: &seen})
+		start := time.Now()
+		err := l.With(t.Context(), "k", func(ctx context.Context) error {
+			<-ctx.Done()
+			return nil
+		})
+		var lost *lock.LostError
+		if !errors.As(err, &lost) || lost.Cause != lock.Unreachable {
+			t.Errorf("With said %v, want a loss because the backend is unreachable", err)
+		}
+		if held := time.Since(start); held != ttl-driver.Margin(ttl) {
+			t.Errorf("held for %v of %v", held, ttl)
+		}
+		if told := told[lock.RenewFailed](&seen); len(told) < 3 {
+			t.Errorf("%d failed renewals told, want several attempts", len(told))
+		}
+		if s := l.Stats(); s.Active != 0 || s.Lost != 1 {
+			t.Errorf("stats %+v", s)
+		}
+	})
+}
+
+func TestTheWorksErrorIsKeptBesideTheLoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := process(t, memory.NewLock(), lock.Config{})
+		oops := errors.New("out of stock")
+		err := l.With(t.Context(), "k", func(ctx context.Context) error {
+			if n, err := l.ForceRelease(t.Context(), "k", "deploy"); n != 1 || err != nil {
+				t.Errorf("forced %d: %v", n, err)
+			}
+			<-ctx.Done()
+			return oops
+		})
+		if !errors.Is(err, oops) || !errors.Is(err, lock.ErrLost) || !strings.Contains(err.Error(), "deploy") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestAPanickingObserverHurtsNobody(t *testing.T) {
+	l := process(t, memory.NewLock(), lock.Config{Observer: panicker{}})
+	release(t, acquire(t, l, "k"))
+}
+
+type panicker struct{}
+
+func (panicker) Observe(lock.Event) { panic("observer") }
+
+func TestCloseNamesWhatItCutsOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := lock.New(memory.NewLock(), lock.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stubborn := acquire(t, l, "stubborn")
+		done := make(chan error)
+		go func() {
+			done <- l.With(t.Context(), "obedient", func(ctx context.Context) error {
+				<-ctx.Done()
+				return context.Cause(ctx)
+			})
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err = l.Close(ctx)
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "stubborn") {
+			t.Errorf("Close said %v", err)
+		}
+		for _, err := range []error{<-done, stubborn.Release()} {
+			var lost *lock.LostError
+			if !errors.As(err, &lost) || lost.Cause != lock.Shutdown {
+				t.Errorf("got %v, want a loss by the shutdown", err)
+			}
+		}
+		if _, err := l.TryAcquire(t.Context(), "k"); !errors.Is(err, lock.ErrClosed) {
+			t.Errorf("TryAcquire after Close: %v", err)
+		}
+	})
+}
+
+func TestExtendChangesTheTTLOfLaterRenewals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := process(t, memory.NewLock(), lock.Config{TTL: time.Second})
+		lease := acquire(t, l, "k")
+		if err := lease.Extend(t.Context(), time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		if left, want := time.Until(lease.Deadline()), time.Minute-driver.Margin(time.Minute); left != want {
+			t.Errorf("%v left after Extend, want %v", left, want)
+		}
+		time.Sleep(time.Hour)
+		if left := time.Until(lease.Deadline()); left < 40*time.Second {
+			t.Errorf("%v left an hour later, want renewals to the new TTL", left)
+		}
+		if err := lease.Extend(t.Context(), time.Millisecond); !errors.Is(err, lock.ErrInvalid) {
+			t.Errorf("Extend to 1ms: %v", err)
+		}
+		release(t, lease)
+		if err := lease.Extend(t.Context(), time.Minute); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("Extend after Release: %v", err)
+		}
+	})
+}
+
+func TestTheDriverIsNotAskedForWhatIsInvalid(t *testing.T) {
+	f := newFleet()
+	l := process(t, f, lock.Config{})
+	for name, c := range map[string]struct {
+		key  string
+		opts []lock.Option
+		code string
+	}{
+		"empty key":       {"", nil, "lock.invalid_key"},
+		"long key":        {strings.Repeat("k", lock.MaxKey+1), nil, "lock.invalid_key"},
+		"space":           {"a b", nil, "lock.invalid_key"},
+		"wide space":      {"a\u3000b", nil, "lock.invalid_key"},
+		"control":         {"a\x00b", nil, "lock.invalid_key"},
+		"not UTF-8":       {"a\xffb", nil, "lock.invalid_key"},
+		"no TTL":          {"k", []lock.Option{lock.TTL(0)}, "lock.invalid_option"},
+		"negative TTL":    {"k", []lock.Option{lock.TTL(-time.Second)}, "lock.invalid_option"},
+		"long TTL":        {"k", []lock.Option{lock.TTL(lock.MaxTTL + 1)}, "lock.invalid_option"},
+		"negative wait":   {"k", []lock.Option{lock.Wait(-1)}, "lock.invalid_option"},
+		"no slots":        {"k", []lock.Option{lock.Slots(0)}, "lock.invalid_option"},
+		"too many slots":  {"k", []lock.Option{lock.Slots(lock.MaxSlots + 1)}, "lock.invalid_option"},
+		"long label":      {"k", []lock.Option{lock.Label(strings.Repeat("l", lock.MaxLabel+1))}, "lock.invalid_option"},
+		"label not UTF-8": {"k", []lock.Option{lock.Label("\xff")}, "lock.invalid_option"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := l.Acquire(t.Context(), c.key, c.opts...)
+			var coded interface{ Code() string }
+			if !errors.Is(err, lock.ErrInvalid) || !errors.As(err, &coded) || coded.Code() != c.code {
+				t.Errorf("got %v, want the code %s", err, c.code)
+			}
+		})
+	}
+	if _, err := l.TryAcquire(t.Context(), "k", lock.Wait(time.Second)); !errors.Is(err, lock.ErrInvalid) {
+		t.Errorf("TryAcquire with Wait: %v", err)
+	}
+	if _, err := l.ForceRelease(t.Context(), "k", ""); !errors.Is(err, lock.ErrInvalid) {
+		t.Errorf("ForceRelease without a reason: %v", err)
+	}
+	if f.asked() != 0 {
+		t.Errorf("the driver was asked %d times", f.asked())
+	}
+}
+
+func TestConfigOutOfBoundsIsRefused(t *testing.T) {
+	for _, c := range []lock.Config{{TTL: time.Millisecond}, {TTL: 25 * time.Hour}, {Wait: -1}} {
+		if _, err := lock.New(memory.NewLock(), c); !errors.Is(err, lock.ErrInvalid) {
+			t.Errorf("New(%+v): %v", c, err)
+		}
+	}
+	if _, err := lock.New(nil, lock.Config{}); err == nil {
+		t.Error("New accepts no driver")
+	}
+}

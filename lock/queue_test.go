@@ -1,0 +1,318 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+func TestManyWaitersOfAProcessAreOneAtTheBackend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet()
+		holder, waiters := process(t, f, lock.Config{}), process(t, f, lock.Config{})
+		held := acquire(t, holder, "k")
+		var wg sync.WaitGroup
+		for range 1000 {
+			wg.Go(func() { release(t, acquire(t, waiters, "k", lock.Wait(lock.Forever))) })
+		}
+		synctest.Wait()
+		if got := f.asked(); got != 2 {
+			t.Errorf("the backend was asked %d times for 1 holder and 1000 waiters, want 2", got)
+		}
+		if got := waiters.Stats().Waiting; got != 1000 {
+			t.Errorf("waiting: %d, want 1000", got)
+		}
+		release(t, held)
+		wg.Wait()
+		// A ticket serves its first waiter and 16 more.
+		if got, want := f.asked(), 1+(1000+16)/17; got != want {
+			t.Errorf("the backend was asked %d times in all, want %d", got, want)
+		}
+		if got := waiters.Stats().Waiting; got != 0 {
+			t.Errorf("waiting afterwards: %d, want 0", got)
+		}
+	})
+}
+
+func TestAProcessHasTheKeyForOneTurnOnly(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		hold time.Duration // by each lease
+		want int           // leases of one process in a row
+	}{
+		{"16 are handed on", time.Millisecond, 17},
+		{"for 100 ms", 30 * time.Millisecond, 4},
+		{"or none", 200 * time.Millisecond, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var order []string
+				f := newFleet()
+				var wg sync.WaitGroup
+				for _, name := range []string{"a", "b"} {
+					l := process(t, f, lock.Config{Wait: lock.Forever})
+					for range 40 {
+						wg.Go(func() {
+							lease := acquire(t, l, "k")
+							order = append(order, name)
+							time.Sleep(c.hold)
+							release(t, lease)
+						})
+					}
+					synctest.Wait()
+				}
+				wg.Wait()
+				// Both wait from the start to the end of the first two turns.
+				turns := runs(order)[:2]
+				if want := []int{c.want, c.want}; !slices.Equal(turns, want) {
+					t.Errorf("leases in a row: %v, want %v", turns, want)
+				}
+			})
+		})
+	}
+}
+
+// runs returns the lengths of the runs of equal elements.
+func runs(s []string) (lengths []int) {
+	for i, x := range s {
+		if i == 0 || s[i-1] != x {
+			lengths = append(lengths, 0)
+		}
+		lengths[len(lengths)-1]++
+	}
+	return lengths
+}
+
+func TestAHandedOnLeaseHasAFenceAndATokenOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet()
+		l := process(t, f, lock.Config{})
+		first := acquire(t, l, "k")
+		second := make(chan *lock.Lease)
+		go func() { second <- acquire(t, l, "k") }()
+		synctest.Wait()
+		release(t, first)
+		handed := <-second
+		if f.asked() != 1 {
+			t.Errorf("the backend was asked %d times, want the second lease handed on", f.asked())
+		}
+		if handed.Fence() != first.Fence()+1 || handed.Token() == first.Token() {
+			t.Errorf("fence %d after %d, tokens %q and %q", handed.Fence(), first.Fence(), first.Token(), handed.Token())
+		}
+		if err := first.Release(); err != nil {
+			t.Errorf("second release of the first: %v", err)
+		}
+		if err := handed.Context().Err(); err != nil {
+			t.Errorf("the successor ended with its predecessor: %v", err)
+		}
+		release(t, handed)
+		third := acquire(t, l, "k")
+		if third.Fence() <= handed.Fence() {
+			t.Errorf("fence %d after %d", third.Fence(), handed.Fence())
+		}
+		release(t, third)
+	})
+}
+
+func TestWhatDiffersIsNotHandedOn(t *testing.T) {
+	for name, opts := range map[string][]lock.Option{
+		"another TTL": {lock.TTL(time.Minute)},
+		"NoRenew":     {lock.NoRenew()},
+		"FIFO":        {lock.FIFO()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet()
+				l := process(t, f, lock.Config{})
+				first := acquire(t, l, "k")
+				next := make(chan *lock.Lease)
+				go func() { next <- acquire(t, l, "k", opts...) }()
+				synctest.Wait()
+				if f.asked() != 2 {
+					t.Errorf("the backend was asked %d times while the second one waits, want 2", f.asked())
+				}
+				release(t, first)
+				release(t, <-next)
+			})
+		})
+	}
+}
+
+func TestWhoGivesUpPassesThePlaceOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet()
+		a, b, c := process(t, f, lock.Config{}), process(t, f, lock.Config{}), process(t, f, lock.Config{})
+		held := acquire(t, a, "k")
+		var order []string
+		var wg sync.WaitGroup
+		enter := func(ctx context.Context, l *lock.Locker, name string) {
+			wg.Go(func() {
+				lease, err := l.Acquire(ctx, "k", lock.Wait(lock.Forever))
+				if err != nil {
+					return
+				}
+				order = append(order, name)
+				release(t, lease)
+			})
+			synctest.Wait()
+		}
+		impatient, giveUp := context.WithCancel(t.Context())
+		enter(impatient, b, "b, who gives up")
+		enter(t.Context(), c, "c")
+		enter(t.Context(), b, "b")
+		giveUp()
+		synctest.Wait()
+		release(t, held)
+		wg.Wait()
+		if want := []string{"b", "c"}; !slices.Equal(order, want) {
+			t.Errorf("order of service %v, want %v: b's place was taken before c's", order, want)
+		}
+		if f.asked() != 3 {
+			t.Errorf("the backend was asked %d times, want 3: one for each process", f.asked())
+		}
+	})
+}
+
+func TestTheLastToGiveUpWithdrawsTheTicket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet()
+		a, b := process(t, f, lock.Config{}), process(t, f, lock.Config{})
+		held := acquire(t, a, "k")
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				_, err := b.Acquire(ctx, "k")
+				if !errors.Is(err, lock.ErrNotAcquired) || !errors.Is(err, context.Canceled) {
+					t.Errorf("cancelled waiter: %v", err)
+				}
+			})
+		}
+		synctest.Wait()
+		if s, _ := f.Driver.Inspect(t.Context(), "k"); len(s.Waiters) != 1 {
+			t.Errorf("%d waiters at the backend, want 1", len(s.Waiters))
+		}
+		cancel()
+		wg.Wait()
+		synctest.Wait()
+		if s, _ := f.Driver.Inspect(t.Context(), "k"); len(s.Waiters) != 0 {
+			t.Errorf("%d waiters at the backend after all gave up, want none", len(s.Waiters))
+		}
+		release(t, held)
+	})
+}
+
+func TestAnErrorOfTheTicketAnswersAllItsWaiters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet()
+		l := process(t, f, lock.Config{})
+		f.calls.fail = fmt.Errorf("%w: no route to host", driver.ErrUnavailable)
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() {
+				if _, err := l.Acquire(t.Context(), "k"); !errors.Is(err, lock.ErrUnavailable) {
+					t.Errorf("got %v", err)
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
+func TestWaitersThatTimeOutTogetherLookOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet()
+		a, b := process(t, f, lock.Config{}), process(t, f, lock.Config{})
+		held := acquire(t, a, "k", lock.Label("stocktaking"))
+		var wg sync.WaitGroup
+		positions := make([]int, 100)
+		for i := range positions {
+			wg.Go(func() {
+				_, err := b.Acquire(t.Context(), "k", lock.Wait(time.Second))
+				var busy *lock.NotAcquiredError
+				if !errors.As(err, &busy) {
+					t.Errorf("got %v", err)
+					return
+				}
+				if len(busy.Holders) != 1 || busy.Holders[0].Label != "stocktaking" || busy.Waited != time.Second {
+					t.Errorf("got %+v", busy)
+				}
+				positions[i] = busy.Position
+			})
+		}
+		wg.Wait()
+		if f.calls.inspects != 1 {
+			t.Errorf("%d looks at the backend, want 1", f.calls.inspects)
+		}
+		if slices.Min(positions) < 1 || slices.Max(positions) > 100 {
+			t.Errorf("positions %v", positions)
+		}
+		if s := b.Stats(); s.TimedOut != 100 {
+			t.Errorf("timed out: %d, want 100", s.TimedOut)
+		}
+		release(t, held)
+	})
+}
+
+func TestInspectShowsTheWaitersBehindTheTicket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet()
+		a, b := process(t, f, lock.Config{}), process(t, f, lock.Config{})
+		held := acquire(t, a, "k", lock.Label("holder"))
+		var wg sync.WaitGroup
+		for _, label := range []string{"one", "two", "three"} {
+			wg.Go(func() { release(t, acquire(t, b, "k", lock.Label(label))) })
+			synctest.Wait()
+		}
+		s, err := b.Inspect(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var labels []string
+		for _, w := range s.Waiters {
+			labels = append(labels, w.Label)
+		}
+		if want := []string{"one", "two", "three"}; !slices.Equal(labels, want) || s.Holders[0].Label != "holder" {
+			t.Errorf("holders %v, waiters %v", s.Holders, labels)
+		}
+		release(t, held)
+		wg.Wait()
+	})
+}
+
+func TestPoolWaitersDoNotBlockPlainOnesForever(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet()
+		a, b := process(t, f, lock.Config{}), process(t, f, lock.Config{})
+		held := acquire(t, a, "k", lock.Slots(2))
+		also := acquire(t, b, "k", lock.Slots(2))
+		if held.Slot() == also.Slot() {
+			t.Errorf("both have slot %d", held.Slot())
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		gone := make(chan error)
+		go func() {
+			_, err := b.Acquire(ctx, "k", lock.Slots(2))
+			gone <- err
+		}()
+		synctest.Wait()
+		done := make(chan *lock.Lease)
+		go func() { done <- acquire(t, b, "k", lock.Wait(lock.Forever)) }()
+		synctest.Wait()
+		cancel()
+		if err := <-gone; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		release(t, held)
+		release(t, also)
+		release(t, <-done)
+	})
+}

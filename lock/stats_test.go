@@ -1,0 +1,58 @@
+package lock_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/megaframework/mega/drivers/memory"
+	"github.com/megaframework/mega/lock"
+)
+
+func TestStatsAddUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := process(t, memory.NewLock(), lock.Config{})
+		held := acquire(t, l, "k")
+		if _, err := l.TryAcquire(t.Context(), "k"); err == nil {
+			t.Fatal("two holders")
+		}
+		if _, err := l.Acquire(t.Context(), "k", lock.Wait(time.Second)); err == nil {
+			t.Fatal("two holders")
+		}
+		release(t, held)
+		lost := acquire(t, l, "k")
+		if _, err := l.ForceRelease(t.Context(), "k", "test"); err != nil {
+			t.Fatal(err)
+		}
+		_ = lost.Release()
+		s := l.Stats()
+		if s.Active != 0 || s.Waiting != 0 || s.Acquired != 2 || s.Contended != 2 || s.TimedOut != 1 || s.Lost != 1 || s.Forced != 1 {
+			t.Errorf("got %+v", s)
+		}
+		if s.Hold.Count() != 2 || s.Hold.Sum != time.Second || s.Wait.Count() != 2 {
+			t.Errorf("histograms: hold %+v, wait %+v", s.Hold, s.Wait)
+		}
+		if got := s.Hold.Quantile(1); got < time.Second || got > 2*time.Second {
+			t.Errorf("longest hold %v, want a bound of 1s", got)
+		}
+	})
+}
+
+func TestQuantilesAreBoundsOfBuckets(t *testing.T) {
+	var h lock.Histogram
+	if got := h.Quantile(0.5); got != 0 {
+		t.Errorf("of nothing: %v", got)
+	}
+	h.Counts[0], h.Counts[10], h.Counts[lock.Buckets-1] = 50, 49, 1
+	for q, want := range map[float64]time.Duration{
+		0:    time.Microsecond,
+		0.49: time.Microsecond,
+		0.5:  time.Microsecond << 10,
+		0.98: time.Microsecond << 10,
+		1:    lock.Forever,
+	} {
+		if got := h.Quantile(q); got != want {
+			t.Errorf("quantile %v: got %v, want %v", q, got, want)
+		}
+	}
+}
