@@ -23,9 +23,9 @@ type hold struct {
 	deadline time.Time
 	ended    bool // given back or lost: no renewal changes that
 
-	// The current lease. It is held on to until its first renewal and watched
-	// by a weak pointer from then on, so that one which nobody can release
-	// any more is noticed, and a short one costs no watch.
+	// The current lease. From its first renewal on it is watched: by a weak
+	// pointer, so that one which nobody can release any more is noticed, and
+	// for the end of the context that it lives on. A short one costs no watch.
 	lease  *Lease
 	faint  weak.Pointer[Lease]
 	idle   bool // between two leases
@@ -75,12 +75,6 @@ func (h *hold) attach(lease *Lease, c call) bool {
 	}
 	h.lease, h.faint, h.idle, h.ending = lease, weak.Pointer[Lease]{}, false, ending{}
 	h.with, h.fence, h.taken, h.site = c.within, lease.fence, lease.since, c.site
-	if !c.within && lease.parent.Done() != nil {
-		// The watch must not hold on to the lease, or it could never be
-		// garbage; the hold knows which one is current.
-		fence := lease.fence
-		h.ending.unbind = context.AfterFunc(lease.parent, func() { h.abandon(fence) })
-	}
 	return true
 }
 

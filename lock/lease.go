@@ -116,12 +116,6 @@ func (l *Lease) expire(now time.Time) {
 	}
 }
 
-// caller returns who called the function that calls it.
-func caller() (site callSite) {
-	runtime.Callers(3, site[:])
-	return site
-}
-
 // callSite is where a lease was asked for: the caller of this package, and its
 // caller in case that is this module's request context.
 type callSite [2]uintptr

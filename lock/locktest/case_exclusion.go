@@ -1,0 +1,173 @@
+package locktest
+
+import (
+	"cmp"
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+var exclusionCases = []testCase{
+	{rule: "L1", claim: "many processes count one number exactly", run: countExactly},
+	{rule: "L1", claim: "lockers made apart exclude each other", run: lockersMadeApart},
+	{rule: "L1", claim: "a thousand goroutines of one process exclude each other", run: oneProcessCounts},
+	{rule: "L1", claim: "a pool of n lends n", also: []string{"L15"}, run: poolLendsN},
+	{rule: "L1", claim: "no slot is lent twice, whatever its holders do", also: []string{"L15"}, run: noSlotTwice},
+	{rule: "L1", claim: "the driver holds a grant for its TTL and no longer", run: driverHoldsForTTL},
+	{rule: "L1", claim: "an expired slot is lent again, once", also: []string{"L15"}, run: expiredSlotOnce},
+}
+
+// countExactly adds to a number by reading, working and writing. Without
+// exclusion some additions are lost.
+func countExactly(e *env) {
+	processes := e.processes(3)
+	each := Scaled(15)
+	var number, inside atomic.Int64
+	e.all(6, func(i int) {
+		p := processes[i%len(processes)]
+		for range each {
+			e.must(p.With(e.ctx, e.key("n"), func(context.Context) error {
+				e.want(inside.Add(1) == 1, "two are inside at once")
+				read := number.Load()
+				e.sleep(time.Millisecond)
+				number.Store(read + 1)
+				inside.Add(-1)
+				return nil
+			}), "with")
+		}
+	})
+	e.want(number.Load() == int64(6*each), "counted %d, want %d", number.Load(), 6*each)
+}
+
+func lockersMadeApart(e *env) {
+	a, b := e.process(), e.process()
+	lease := a.acquire(e.key("k"))
+	a.busy(e.key("k"))
+	b.busy(e.key("k"))
+	e.releases(lease)
+	b.free(e.key("k"))
+}
+
+func oneProcessCounts(e *env) {
+	p := e.process()
+	n := Scaled(1000)
+	var number atomic.Int64
+	e.all(n, func(int) {
+		e.must(p.With(e.ctx, e.key("n"), func(context.Context) error {
+			read := number.Load()
+			number.Store(read + 1)
+			return nil
+		}), "with")
+	})
+	e.want(number.Load() == int64(n), "counted %d, want %d", number.Load(), n)
+}
+
+func poolLendsN(e *env) {
+	a, b := e.process(), e.process()
+	key, pool := e.key("pool"), lock.Slots(3)
+	leases := []*lock.Lease{a.acquire(key, pool), b.acquire(key, pool), a.acquire(key, pool)}
+	var slots []int
+	for _, l := range leases {
+		slots = append(slots, l.Slot())
+	}
+	slices.Sort(slots)
+	e.want(slices.Equal(slots, []int{0, 1, 2}), "lent the slots %v, want 0, 1, 2", slots)
+	a.busy(key, pool)
+	b.busy(key, pool)
+	e.releases(leases[1])
+	again := b.acquire(key, pool)
+	e.want(again.Slot() == leases[1].Slot(), "slot %d was free, %d was lent", leases[1].Slot(), again.Slot())
+	b.busy(key, pool)
+	e.releases(leases[0], leases[2], again)
+}
+
+// tenure is how long somebody believed to have a slot.
+type tenure struct {
+	slot     int
+	from, to time.Time
+}
+
+// noSlotTwice has leases released, left to expire and given up, and looks
+// whether any two of a slot were believed in at once.
+func noSlotTwice(e *env) {
+	const size = 3
+	processes := e.processes(3)
+	var mu sync.Mutex
+	var tenures []tenure
+	e.all(9, func(i int) {
+		p := processes[i%len(processes)]
+		for range Scaled(6) {
+			lease, err := p.Acquire(e.ctx, e.key("pool"), lock.Slots(size), lock.NoRenew(), e.ttl(1))
+			e.must(err, "acquire")
+			t := tenure{slot: lease.Slot(), from: time.Now()}
+			e.want(0 <= t.slot && t.slot < size, "slot %d of %d", t.slot, size)
+			if rand.IntN(4) == 0 {
+				t.to = lease.Deadline()
+				<-lease.Context().Done()
+			} else {
+				e.sleep(rand.N(e.unit / 8))
+				t.to = time.Now()
+			}
+			_ = lease.Release()
+			mu.Lock()
+			tenures = append(tenures, t)
+			mu.Unlock()
+		}
+	})
+	slices.SortFunc(tenures, func(a, b tenure) int { return cmp.Or(a.slot-b.slot, a.from.Compare(b.from)) })
+	for i, t := range tenures[1:] {
+		before := tenures[i]
+		e.want(before.slot != t.slot || !t.from.Before(before.to), "slot %d was lent again %v before its holder was done", t.slot, before.to.Sub(t.from))
+	}
+	leases := make([]*lock.Lease, size)
+	for i := range leases {
+		leases[i] = processes[0].acquire(e.key("pool"), lock.Slots(size))
+	}
+	e.releases(leases...)
+}
+
+func driverHoldsForTTL(e *env) {
+	d, other := e.driver(), e.driver()
+	r := e.request(e.key("k"))
+	before := time.Now()
+	g := e.grant(d, r)
+	next := e.request(r.Key)
+	next.Wait = -1
+	ctx, cancel := e.bounded()
+	defer cancel()
+	late, err := other.Acquire(ctx, next)
+	e.must(err, "wait for an abandoned grant")
+	took := time.Since(before)
+	// The backend has begun to count before it answered.
+	e.want(took >= r.TTL-e.unit/20, "granted again %v after a grant of %v", took, r.TTL)
+	e.want(took <= r.TTL+e.patience()/2, "granted again only after %v", took)
+	e.is(e.release(d, g), driver.ErrLost, "release the abandoned grant")
+	e.must(e.release(other, late), "release")
+}
+
+func expiredSlotOnce(e *env) {
+	d := e.driver()
+	r := e.request(e.key("pool"))
+	r.Slots, r.NoRenew, r.TTL = 2, true, e.units(1)
+	old := e.grant(d, r)
+	stays := e.request(r.Key)
+	stays.Slots, stays.TTL = 2, e.units(30)
+	e.grant(d, stays)
+	e.soon("the slot has expired", func() bool { return len(e.inspect(d, r.Key).Holders) == 1 })
+	again := stays
+	again.Token = token()
+	g := e.grant(d, again)
+	e.want(g.Slot == old.Slot, "slot %d had expired, %d was lent", old.Slot, g.Slot)
+	again.Token = token()
+	_, err := d.Acquire(e.ctx, again)
+	e.is(err, driver.ErrNotAcquired, "a third grant of two")
+	e.is(e.release(d, old), driver.ErrLost, "the late release of the expired slot")
+	_, err = d.Acquire(e.ctx, again)
+	e.is(err, driver.ErrNotAcquired, "a third grant of two after the late release")
+}

@@ -1,0 +1,220 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+var errUnreachable = errors.New("no route to host")
+
+var lossCases = []testCase{
+	{rule: "L4", claim: "a lease whose renewals hang ends before another is granted", run: lossBefore(Step{Op: Renew, Hold: forever})},
+	{rule: "L4", claim: "a lease whose renewals fail ends before another is granted", run: lossBefore(Step{Op: Renew, Err: errUnreachable})},
+	{rule: "L4", claim: "a lease whose acquisition was answered late ends in time", run: lateAnswer},
+	{rule: "L4", claim: "a renewal counts from when it was sent", run: renewalCountsFromSending},
+	{rule: "L4", claim: "a lease without renewal ends at its TTL", run: noRenewEnds},
+	{rule: "L4", claim: "who looks at the deadline sees the end, whatever the timers", run: lookAtTheClock},
+	{rule: "L4", claim: "With says that the lease was lost, also where fn said nil", run: withSaysLost},
+	{rule: "L4", claim: "the driver keeps the margin in its deadlines", run: marginIsKept},
+	{rule: "L4", claim: "the driver counts a grant from when it was asked for", needs: []fault{"Delay"}, run: driverCountsFromSending},
+	{rule: "L4", claim: "a process that is cut off ends its lease before another is granted", remote: true, needs: []fault{"Partition"}, run: partitioned},
+	{rule: "L4", claim: "a process that hears no answers ends its lease before another is granted", remote: true, needs: []fault{"Deafen"}, run: deafened},
+	{rule: "L4", claim: "leases end in time while the backend stands still", remote: true, needs: []fault{"Stop", "Continue"}, run: backendStandsStill},
+	{rule: "L4", claim: "a wall clock that is set ends nothing early and keeps nothing for ever", needs: []fault{"Skew"}, run: skewedClock},
+}
+
+// forever is what is never closed.
+var forever = make(<-chan struct{})
+
+// lossBefore disturbs the renewals of a holder while another process waits.
+func lossBefore(s Step) func(*env) {
+	return func(e *env) {
+		a, b := e.process(), e.process()
+		lease := a.acquire(e.key("k"), e.ttl(2))
+		defer a.plan.Add(s)()
+		e.succeeds(lease, b)
+		e.is(lease.Release(), lock.ErrLost, "release the lost lease")
+	}
+}
+
+// succeeds waits until b is granted the key of lease, and fails the case if
+// lease was still believed in then.
+func (e *env) succeeds(lease *lock.Lease, b *process) {
+	end := make(chan time.Time, 1)
+	defer context.AfterFunc(lease.Context(), func() { end <- time.Now() })()
+	next := b.ask(lease.Key())
+	next.wait(3 * e.patience())
+	e.must(next.err, "wait for the lost lease")
+	e.want(lease.Context().Err() != nil, "another was granted the key while the lease was believed in until %v later", time.Until(lease.Deadline()))
+	cause := context.Cause(lease.Context())
+	e.is(cause, lock.ErrLost, "the cause of the loss")
+	var lost *lock.LostError
+	e.want(errors.As(cause, &lost) && (lost.Cause == lock.Unreachable || lost.Cause == lock.Expired), "the cause is %v", cause)
+	select {
+	case at := <-end:
+		// Real timers may be late; what is late then sees it by the clock.
+		e.want(at.Before(next.when) || !e.h.FakeTime, "the context ended %v after the other was granted", at.Sub(next.when))
+	case <-time.After(e.patience()):
+		e.fail("the context did not end")
+	}
+	e.releases(next.got)
+}
+
+func lateAnswer(e *env) {
+	a, b := e.process(), e.process()
+	ttl, late := e.units(2), e.units(0.5)
+	defer a.plan.Add(Step{Op: Acquire, Executed: true, Delay: late, Times: 1})()
+	before := time.Now()
+	lease := a.acquire(e.key("k"), lock.TTL(ttl), lock.NoRenew())
+	latest := before.Add(ttl - driver.Margin(ttl) + e.unit/20)
+	e.want(!lease.Deadline().After(latest), "the deadline is %v too late", lease.Deadline().Sub(latest))
+	e.succeeds(lease, b)
+	_ = lease.Release()
+}
+
+func renewalCountsFromSending(e *env) {
+	p := e.process()
+	ttl, late := e.units(5), e.units(0.4)
+	lease := p.acquire(e.key("k"), lock.TTL(ttl))
+	defer p.plan.Add(Step{Op: Renew, Executed: true, Delay: late})()
+	first := lease.Deadline()
+	e.soon("it is renewed", func() bool { return lease.Deadline().After(first) })
+	latest := time.Now().Add(ttl - driver.Margin(ttl) - late + e.unit/20)
+	e.want(!lease.Deadline().After(latest), "the deadline is %v too late", lease.Deadline().Sub(latest))
+	e.releases(lease)
+}
+
+func noRenewEnds(e *env) {
+	a, b := e.process(), e.process()
+	before := time.Now()
+	lease := a.acquire(e.key("k"), lock.NoRenew(), e.ttl(2))
+	e.want(!lease.Deadline().After(before.Add(e.units(2)+e.unit/20)), "the deadline is %v ahead", time.Until(lease.Deadline()))
+	e.succeeds(lease, b)
+	var lost *lock.LostError
+	cause := context.Cause(lease.Context())
+	e.want(errors.As(cause, &lost) && lost.Cause == lock.Expired, "the cause is %v, want expired", cause)
+	e.is(lease.Release(), lock.ErrLost, "release the expired lease")
+}
+
+// lookAtTheClock looks in the very instant of the deadline, when the timers of
+// that instant may not have run yet.
+func lookAtTheClock(e *env) {
+	p := e.process()
+	for i := range 20 {
+		lease := p.acquire(e.key("k"), lock.NoRenew(), lock.TTL(e.units(1)+time.Duration(i)*time.Microsecond))
+		e.sleep(time.Until(lease.Deadline()))
+		e.want(lease.Context().Err() != nil, "at its deadline the lease seems live")
+		_ = lease.Release()
+		p.free(e.key("k"))
+	}
+}
+
+func withSaysLost(e *env) {
+	a, b := e.process(), e.process()
+	own := errors.New("the work's own error")
+	for _, work := range []error{nil, own} {
+		err := a.With(e.ctx, e.key("k"), func(ctx context.Context) error {
+			_, err := b.ForceRelease(e.ctx, e.key("k"), "test")
+			e.must(err, "force")
+			<-ctx.Done()
+			return work
+		})
+		e.is(err, lock.ErrLost, "with, where fn said %v", work)
+		e.want(work == nil || errors.Is(err, own), "fn's error is hidden: %v", err)
+	}
+}
+
+func marginIsKept(e *env) {
+	d := e.driver()
+	now := driver.Now
+	if !e.remote() {
+		now = time.Now
+	}
+	r := e.request(e.key("k"))
+	r.NoRenew = true
+	g := e.grant(d, r)
+	bound := func() time.Time { return now().Add(r.TTL - driver.Margin(r.TTL)) }
+	e.want(!g.Deadline.After(bound()), "a grant's deadline is %v too late", g.Deadline.Sub(bound()))
+	e.want(now().Before(g.Deadline), "a grant's deadline is %v ago", now().Sub(g.Deadline))
+	g.NoRenew = false
+	renewal := e.renew(d, g)
+	e.must(renewal.Err, "renew")
+	e.want(!renewal.Deadline.After(bound()), "a renewal's deadline is %v too late", renewal.Deadline.Sub(bound()))
+	g.NoRenew = true
+	told := e.renew(d, g)
+	e.must(told.Err, "renew without renewal")
+	e.want(!told.Deadline.After(renewal.Deadline.Add(time.Millisecond)), "a look at a grant without renewal has moved its deadline by %v", told.Deadline.Sub(renewal.Deadline))
+	e.must(e.release(d, g), "release")
+}
+
+func driverCountsFromSending(e *env) {
+	d := e.driver()
+	r := e.request(e.key("k"))
+	late := e.units(0.5)
+	e.must(e.h.Faults.Delay(d, Acquire, late), "delay")
+	sent := driver.Now()
+	g := e.grant(d, r)
+	latest := sent.Add(r.TTL - driver.Margin(r.TTL) + late/2)
+	e.want(!g.Deadline.After(latest), "a grant's deadline is %v too late", g.Deadline.Sub(latest))
+	e.must(e.h.Faults.Delay(d, Renew, late), "delay")
+	sent = driver.Now()
+	renewal := e.renew(d, g)
+	e.must(renewal.Err, "renew")
+	latest = sent.Add(r.TTL - driver.Margin(r.TTL) + late/2)
+	e.want(!renewal.Deadline.After(latest), "a renewal's deadline is %v too late", renewal.Deadline.Sub(latest))
+	e.must(e.release(d, g), "release")
+}
+
+func partitioned(e *env) {
+	a, b := e.process(), e.process()
+	lease := a.acquire(e.key("k"), e.ttl(3))
+	undo, err := e.h.Faults.Partition(a.opened)
+	e.must(err, "partition")
+	e.succeeds(lease, b)
+	e.must(undo(), "heal")
+	e.is(lease.Release(), lock.ErrLost, "release the lost lease")
+	e.comeBack(a, e.key("k"))
+}
+
+func deafened(e *env) {
+	a, b := e.process(), e.process()
+	lease := a.acquire(e.key("k"), e.ttl(3))
+	undo, err := e.h.Faults.Deafen(a.opened)
+	e.must(err, "deafen")
+	<-lease.Context().Done() // its renewals arrive, but it cannot know
+	lease.Release()          //nolint:errcheck // it cannot know that either
+	e.must(undo(), "heal")
+	e.comeBack(b, e.key("k"))
+}
+
+func backendStandsStill(e *env) {
+	a, b := e.process(), e.process()
+	lease := a.acquire(e.key("k"), e.ttl(3))
+	next := b.queue(e.key("k"), "next")
+	deadline := lease.Deadline()
+	e.must(e.h.Faults.Stop(), "stop")
+	cause := e.ended(lease, 2*e.patience())
+	late := time.Since(deadline)
+	e.must(e.h.Faults.Continue(), "continue")
+	e.is(cause, lock.ErrLost, "the cause of the loss")
+	e.want(late < e.units(3), "the lease ended %v after the deadline it had when the backend stopped", late)
+	e.releases(next.leaseWithin(3 * e.patience()))
+}
+
+func skewedClock(e *env) {
+	for _, by := range []time.Duration{time.Hour, -time.Hour} {
+		a, b := e.process(), e.process()
+		lease := a.acquire(e.key("k"), e.ttl(1))
+		e.must(e.h.Faults.Skew(a.opened, by), "skew")
+		e.never(e.units(3), "another was granted the key", func() bool {
+			_, err := b.try(e.key("k"))
+			return err == nil
+		})
+		e.live(lease)
+		e.releases(lease)
+	}
+}

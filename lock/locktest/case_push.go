@@ -1,0 +1,87 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/megaframework/mega/lock"
+)
+
+var pushCases = []testCase{
+	{rule: "L4", claim: "a lease that was taken away ends by push", run: takenByPush},
+	{rule: "L4", claim: "a lease that was taken away ends at its next renewal without a push", run: takenWithoutPush},
+	{rule: "L4", claim: "a lease without renewal hears that it was taken away too", run: takenUnrenewed},
+	{rule: "L4", claim: "who asks its context hears of a loss that was pushed", run: takenAndAsked},
+	{rule: "L4", claim: "a holder whose key was deleted is told, and waiters go on", needs: []fault{"Delete"}, run: deleted},
+	{rule: "L4", claim: "holders are told when the backend forgets everything, and waiters go on", needs: []fault{"Flush"}, run: flushed},
+}
+
+func takenByPush(e *env) {
+	a, b := e.process(), e.process()
+	lease := a.acquire(e.key("k"), e.ttl(30)) // renewed every 10 units
+	done := lease.Context().Done()
+	_, err := b.ForceRelease(e.ctx, e.key("k"), "test")
+	e.must(err, "force")
+	renewals := a.plan.Calls(Renew)
+	select {
+	case <-done:
+	case <-time.After(e.units(5)):
+		e.fail("the lease has not ended within a sixth of its TTL")
+	}
+	e.want(a.plan.Calls(Renew) <= renewals+1, "it was renewed %d times", a.plan.Calls(Renew))
+	e.is(lease.Release(), lock.ErrLost, "release")
+}
+
+func takenWithoutPush(e *env) {
+	a, b := e.process(), e.process()
+	defer a.plan.Add(Step{Op: Acquire, Mute: true})()
+	lease := a.acquire(e.key("k"), e.ttl(3))
+	_, err := b.ForceRelease(e.ctx, e.key("k"), "test")
+	e.must(err, "force")
+	cause := e.ended(lease, e.units(2)) // a third of 3, and some
+	var lost *lock.LostError
+	e.want(errors.As(cause, &lost) && lost.Cause == lock.Forced, "the cause is %v, want forced", cause)
+	_ = lease.Release()
+}
+
+func takenUnrenewed(e *env) {
+	a, b := e.process(), e.process()
+	defer a.plan.Add(Step{Op: Acquire, Mute: true})()
+	lease := a.acquire(e.key("k"), e.ttl(12), lock.NoRenew())
+	deadline := lease.Deadline()
+	_, err := b.ForceRelease(e.ctx, e.key("k"), "test")
+	e.must(err, "force")
+	e.ended(lease, e.units(6))
+	e.want(time.Now().Before(deadline), "it ended only with its TTL")
+	_ = lease.Release()
+}
+
+// takenAndAsked never waits for the context's end: it only asks.
+func takenAndAsked(e *env) {
+	a, b := e.process(), e.process()
+	lease := a.acquire(e.key("k"), e.ttl(30))
+	_, err := b.ForceRelease(e.ctx, e.key("k"), "test")
+	e.must(err, "force")
+	e.eventually(e.units(5), "its context says so", func() bool { return lease.Context().Err() != nil })
+	e.is(context.Cause(lease.Context()), lock.ErrLost, "the cause")
+	_ = lease.Release()
+}
+
+func deleted(e *env) { e.vanishes(func(key string) error { return e.h.Faults.Delete(key) }) }
+
+func flushed(e *env) { e.vanishes(func(string) error { return e.h.Faults.Flush() }) }
+
+// vanishes makes the backend lose a key under its holder.
+func (e *env) vanishes(lose func(key string) error) {
+	a, b := e.process(), e.process()
+	lease := a.acquire(e.key("k"), e.ttl(3))
+	next := b.queue(e.key("k"), "next")
+	e.must(lose(e.key("k")), "lose the key")
+	cause := e.ended(lease, e.units(2)+time.Second) // the next renewal, and some
+	e.is(cause, lock.ErrLost, "the cause")
+	_ = lease.Release()
+	got := next.leaseWithin(2 * e.patience())
+	e.want(got.Fence() > lease.Fence(), "fence %d follows %d", got.Fence(), lease.Fence())
+	e.releases(got)
+}
