@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
@@ -12,10 +13,28 @@ const (
 	clockBoottime  = 7
 )
 
-// asleep returns how long the machine has slept since it booted: the one
-// difference between the two clocks. Both are read from the kernel, not from
-// time.Now, so that it is the same under testing/synctest.
-func asleep() time.Duration {
+// reading is what the kernel said of its clocks when the drift was so much.
+type reading struct{ drift, asleep time.Duration }
+
+// newest saves three system calls a look: as long as the drift stands still,
+// so does the time asleep. It holds nothing but what the kernel says.
+var newest atomic.Pointer[reading]
+
+// asleep returns how long the machine has slept since it booted.
+func asleep(now time.Time) time.Duration {
+	d := drift(now)
+	if r := newest.Load(); r != nil && (d-r.drift).Abs() < time.Millisecond {
+		return r.asleep
+	}
+	r := &reading{d, readAsleep()}
+	newest.Store(r)
+	return r.asleep
+}
+
+// readAsleep returns the one difference between the two clocks. Both are read
+// from the kernel, not from time.Now, so that it is the same under
+// testing/synctest.
+func readAsleep() time.Duration {
 	for {
 		before := clock(clockMonotonic)
 		boot := clock(clockBoottime)
