@@ -1,0 +1,65 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// remote grants everything, as a backend far away that never sleeps.
+type remote struct{ driver.Driver }
+
+func (remote) Info() driver.Info { return driver.Info{Name: "remote", Scope: driver.Fleet} }
+
+func (remote) Acquire(_ context.Context, r driver.Request) (driver.Grant, error) {
+	return driver.Grant{Key: r.Key, Token: r.Token, Fence: 1, Fences: r.Fences, TTL: r.TTL, Deadline: driver.Deadline(driver.Now(), r.TTL)}, nil
+}
+
+func (remote) Release(context.Context, driver.Grant) error { return nil }
+func (remote) Close(context.Context) error                 { return nil }
+
+// The timers of a process stand still while its machine sleeps; here the clock
+// jumps as it does over a suspend, and the timers have noticed nothing.
+func TestALeaseEndsWhileTheMachineSleeps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := New(remote{}, Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var slept atomic.Int64
+		l.now = func() time.Time { return driver.Now().Add(time.Duration(slept.Load())) }
+		l.schedule.now = l.now
+		asked, err := l.Acquire(t.Context(), "asked")
+		if err != nil {
+			t.Fatal(err)
+		}
+		waited, err := l.Acquire(t.Context(), "waited for")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := waited.Context().Done()
+
+		slept.Store(int64(time.Hour))
+		if asked.Context().Err() == nil || !errors.Is(context.Cause(asked.Context()), ErrLost) {
+			t.Error("the first look after waking up finds the lease alive")
+		}
+		woke := time.Now()
+		<-ended
+		if late := time.Since(woke); late > maxNap {
+			t.Errorf("who waits for the end hears of it after %v, want %v", late, maxNap)
+		}
+		for _, lease := range []*Lease{asked, waited} {
+			if err := lease.Release(); !errors.Is(err, ErrLost) {
+				t.Errorf("release of %s: %v", lease.Key(), err)
+			}
+		}
+		if err := l.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
