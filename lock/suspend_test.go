@@ -38,7 +38,7 @@ func TestALeaseEndsWhileTheMachineSleeps(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		waited, err := l.Acquire(t.Context(), "waited for")
+		waited, err := l.Acquire(t.Context(), "awaited")
 		if err != nil {
 			t.Fatal(err)
 		}
