@@ -1,0 +1,168 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+var errSlow = errors.New("no answer in time")
+
+// backend is one server, or a Cluster of them.
+type backend interface {
+	// do tries once to have a command executed by the server that has key. Its
+	// error is one that judge can sort. again says that the command may have
+	// been sent more than once.
+	do(ctx context.Context, key string, cmd *goredis.Cmd, limit time.Duration) (again bool, err error)
+	// shards puts locks that one script can serve together.
+	shards(all []*names) [][]*names
+	// together is how many keys of different locks one script may work on.
+	together() int
+	close()
+	wait()
+}
+
+// outcome is what a call has come to.
+type outcome struct {
+	reply any
+	sent  time.Time // on the clock of driver.Now: before the request that was answered left
+	again bool      // the request was sent more than once, a copy may still be on its way
+}
+
+// request is one call of a script.
+type request struct {
+	script *script
+	key    string // any key that it works on
+	args   []any  // as EVALSHA wants them, but for the script
+}
+
+// on is a request of a script on one lock.
+func (s *script) on(n *names, argv ...any) request {
+	args := make([]any, 3, 3+perLock+len(argv))
+	args[2] = perLockText
+	for i := range n {
+		args = append(args, &n[i]) // a pointer needs no allocation to be an any
+	}
+	return request{script: s, key: n[nHolder], args: append(args, argv...)}
+}
+
+// over is a request of a script on several keys.
+func (s *script) over(keys []*string, argv ...any) request {
+	args := make([]any, 3, 3+len(keys)+len(argv))
+	args[2] = strconv.Itoa(len(keys))
+	for _, k := range keys {
+		args = append(args, k)
+	}
+	return request{script: s, key: *keys[0], args: append(args, argv...)}
+}
+
+// Kept as what a command's arguments are.
+var evalsha, eval, perLockText any = "evalsha", "eval", strconv.Itoa(perLock)
+
+// command builds the command anew for each attempt: a lane may still have the
+// one before.
+func (r request) command(whole bool) *goredis.Cmd {
+	args := r.args
+	if args[0] != nil {
+		args = append([]any(nil), args...)
+	}
+	args[0], args[1] = evalsha, r.script.sha
+	if whole {
+		args[0], args[1] = eval, r.script.source
+	}
+	cmd := goredis.NewCmd(context.Background(), args...)
+	cmd.SetFirstKeyPos(3)
+	return cmd
+}
+
+// caller calls scripts, and sends again what may have been lost. Every script
+// is idempotent by token, so that is safe.
+type caller struct{ backend backend }
+
+// run returns what the script answered, or within driver.CallTimeout why it did
+// not: an error that wraps ctx's, or ErrUnavailable with the cause.
+func (c caller) run(ctx context.Context, r request) (outcome, error) {
+	start := time.Now()
+	var o outcome
+	var last error
+	for attempt, whole := 0, false; ; attempt++ {
+		limit := driver.CallTimeout - time.Since(start)
+		if limit <= 0 {
+			return o, fmt.Errorf("%w: %s: no success within %v: %w", driver.ErrUnavailable, r.script.name, driver.CallTimeout, last)
+		}
+		o.sent = driver.Now()
+		cmd := r.command(whole)
+		again, err := c.backend.do(ctx, r.key, cmd, limit)
+		o.again = o.again || again
+		if err == nil {
+			o.reply = cmd.Val()
+			return o, nil
+		}
+		if ctx.Err() != nil {
+			o.again = true
+			return o, fmt.Errorf("%s: %w", r.script.name, errors.Join(ctx.Err(), wrapCause(last)))
+		}
+		if errors.Is(err, errSlow) {
+			// The limit of the call, not of the attempt: the cause is the
+			// attempt before, if there was one.
+			o.again = true
+			return o, fmt.Errorf("%w: %s: no answer within %v%w", driver.ErrUnavailable, r.script.name, driver.CallTimeout, cause(last))
+		}
+		if errors.Is(err, driver.ErrClosed) {
+			return o, err
+		}
+		last = err
+		switch judge(err) {
+		case final:
+			return o, unavailable(fmt.Errorf("%s: %w", r.script.name, err))
+		case missing:
+			whole = true
+			continue
+		case unknown:
+			o.again = true
+		}
+		pause(ctx, backOff(attempt))
+	}
+}
+
+// cause is an error to be appended to a sentence, or nothing.
+func cause(err error) error {
+	if err == nil {
+		return nothing{}
+	}
+	return fmt.Errorf(": %w", err)
+}
+
+type nothing struct{}
+
+func (nothing) Error() string { return "" }
+
+func wrapCause(err error) error {
+	if err == nil {
+		return nil
+	}
+	return unavailable(err)
+}
+
+// backOff doubles from 5 to 80 ms, and is anything from half to whole of that,
+// so that processes do not ask in step.
+func backOff(attempt int) time.Duration {
+	d := 5 * time.Millisecond << min(attempt, 4)
+	return d/2 + rand.N(d/2) //nolint:gosec // not a secret
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}

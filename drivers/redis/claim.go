@@ -1,0 +1,239 @@
+package redis
+
+import (
+	"sync"
+	"time"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// claim is what this process wants, or has, of one token: from before the
+// first request until the release. Pushes find it by its token.
+type claim struct {
+	names *names
+	r     driver.Request
+	tail  string     // what of the holder's value does not depend on the grant
+	lost  chan error // Grant.Lost
+
+	// The fields below are guarded by claims.mu.
+
+	// wake receives when award was set, or when there is nothing to wait for
+	// any more. It is nil unless the claim is queued.
+	wake  chan struct{}
+	award *award
+	// number is the place in the queue, presented again if the server lost it.
+	number int64
+	// queuedAt is when the last call that answered "queued" was sent: a push
+	// that comes in answer to this place was granted later than that.
+	queuedAt time.Time
+	// loose says that a copy of an acquire may still be on its way: the token
+	// has to be barred at its release, and a push may be of an earlier place,
+	// so that it has to be confirmed.
+	loose bool
+	// until is when a held claim that nobody released has surely ended.
+	until time.Time
+}
+
+// award is a grant that came while waiting.
+type award struct {
+	fence uint64
+	slot  int
+	// sent and left bound how long it lives: at least for left from sent on. A
+	// push leaves sent zero.
+	sent time.Time
+	left time.Duration
+}
+
+// claims are all claims of a driver by token.
+type claims struct {
+	mu      sync.Mutex // guards what is below, and the claims' own fields
+	byToken map[string]*claim
+	waiting map[string]*claim // those with a place in the queue
+	sweepAt int               // size at which ended claims are looked for
+	closed  bool
+}
+
+// minSweep is how many claims are kept before any is looked at.
+const minSweep = 1024
+
+func newClaims() *claims {
+	return &claims{byToken: map[string]*claim{}, waiting: map[string]*claim{}, sweepAt: minSweep}
+}
+
+// add registers c before its first request leaves, so that no push misses it.
+func (cs *claims) add(c *claim) error {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if cs.closed {
+		return driver.ErrClosed
+	}
+	if len(cs.byToken) >= cs.sweepAt {
+		cs.sweepLocked()
+	}
+	cs.byToken[c.r.Token] = c
+	return nil
+}
+
+// sweepLocked forgets claims that ended without a release, such as those of
+// leases that were lost.
+func (cs *claims) sweepLocked() {
+	now := driver.Now()
+	for token, c := range cs.byToken {
+		if !c.until.IsZero() && now.After(c.until) {
+			delete(cs.byToken, token)
+		}
+	}
+	cs.sweepAt = max(minSweep, 2*len(cs.byToken))
+}
+
+// remove forgets a token. It returns its claim, and whether a copy of its
+// acquire may be on its way, which is so for a token that is not known.
+func (cs *claims) remove(token string) (c *claim, loose bool) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	c, ok := cs.byToken[token]
+	if !ok {
+		return nil, true
+	}
+	delete(cs.byToken, token)
+	delete(cs.waiting, token)
+	return c, c.loose
+}
+
+// held notes until when a claim is live.
+func (cs *claims) held(c *claim, deadline time.Time, loose bool) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	c.until = deadline.Add(2*driver.Margin(c.r.TTL) + window)
+	c.loose = c.loose || loose
+	c.wake = nil
+	delete(cs.waiting, c.r.Token)
+}
+
+// renewed is held for a token.
+func (cs *claims) renewed(token string, deadline time.Time) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if c := cs.byToken[token]; c != nil && deadline.After(c.until) {
+		c.until = deadline.Add(2*driver.Margin(c.r.TTL) + window)
+	}
+}
+
+// queued gives c a place in the queue. It says whether it is the only one.
+func (cs *claims) queued(c *claim, number int64, sent time.Time, loose bool) (first bool) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if cs.closed {
+		c.wake = make(chan struct{}, 1)
+		c.wake <- struct{}{}
+		return false
+	}
+	c.number, c.queuedAt, c.loose = number, sent, c.loose || loose
+	if c.wake == nil {
+		c.wake = make(chan struct{}, 1)
+	}
+	cs.waiting[c.r.Token] = c
+	if c.award != nil {
+		c.signalLocked()
+	}
+	return len(cs.waiting) == 1
+}
+
+func (c *claim) signalLocked() {
+	select {
+	case c.wake <- struct{}{}:
+	default: // it has been told, and will look
+	}
+}
+
+// give hands a grant to the claim of token. It says whether there is such a
+// claim, and whether the grant is news to it: one that is held has it already.
+func (cs *claims) give(token string, a award) (known, news bool) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	c, known := cs.byToken[token]
+	if !known || !c.until.IsZero() {
+		return known, false
+	}
+	news = c.award == nil
+	c.award = &a
+	if c.wake != nil {
+		c.signalLocked()
+	}
+	return true, news
+}
+
+// awarded takes what give has left, and says when the place that it answers
+// was confirmed last, or that this is not known.
+func (cs *claims) awarded(c *claim) (a *award, queuedAt time.Time, loose, closed bool) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	a, c.award = c.award, nil
+	return a, c.queuedAt, c.loose, cs.closed
+}
+
+// stillQueued notes that a call sent at sent has found the ticket in its place.
+func (cs *claims) stillQueued(token string, sent time.Time) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if c := cs.waiting[token]; c != nil && sent.After(c.queuedAt) {
+		c.queuedAt = sent
+	}
+}
+
+// loosen says that a claim's acquire is about to be sent again, and whether it
+// still waits.
+func (cs *claims) loosen(token string) (c *claim, number int64, waits bool) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	c = cs.waiting[token]
+	if c == nil || c.award != nil {
+		return nil, 0, false
+	}
+	c.loose = true
+	return c, c.number, true
+}
+
+// tell says to the holder of token that it was taken away.
+func (cs *claims) tell(token string, err error) {
+	cs.mu.Lock()
+	c := cs.byToken[token]
+	cs.mu.Unlock()
+	if c == nil {
+		return
+	}
+	select {
+	case c.lost <- err:
+	default: // it knows
+	}
+}
+
+// tickets are the waiting claims, by lock.
+func (cs *claims) tickets() map[string][]*claim {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if len(cs.waiting) == 0 {
+		return nil
+	}
+	byLock := make(map[string][]*claim, len(cs.waiting))
+	for _, c := range cs.waiting {
+		byLock[c.names[nHolder]] = append(byLock[c.names[nHolder]], c)
+	}
+	return byLock
+}
+
+// close wakes everyone who waits, and refuses new claims.
+func (cs *claims) close() {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	cs.closed = true
+	for _, c := range cs.waiting {
+		c.signalLocked()
+	}
+}
+
+func (cs *claims) len() int {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return len(cs.byToken)
+}

@@ -1,0 +1,117 @@
+package redis
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// cluster is the backend of a Redis Cluster: a wire to each master, so that one
+// that hangs holds up no call to another. A call that is answered by MOVED or
+// ASK goes the client's own way, which follows.
+type cluster struct {
+	client *goredis.ClusterClient
+
+	mu     sync.Mutex // guards the fields below; not held over I/O
+	wires  map[*goredis.Client]*wire
+	all    []*wire
+	closed bool
+}
+
+func newCluster(client *goredis.ClusterClient) *cluster {
+	return &cluster{client: client, wires: map[*goredis.Client]*wire{}}
+}
+
+func (c *cluster) do(ctx context.Context, key string, cmd *goredis.Cmd, limit time.Duration) (bool, error) {
+	start := time.Now()
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	master, err := c.client.MasterForKey(bounded, key)
+	if err != nil {
+		c.client.ReloadState(bounded)
+		return false, err
+	}
+	w, err := c.wire(master)
+	if err != nil {
+		return false, err
+	}
+	err = w.do(ctx, cmd, limit-time.Since(start))
+	switch {
+	case err == nil:
+		return master.Options().MaxRetries > 0, nil
+	case isMoved(err), isGone(err):
+		return c.follow(ctx, cmd, limit-time.Since(start))
+	case judge(err) == unknown, judge(err) == refused:
+		c.client.ReloadState(bounded) // its master may be another by now
+	}
+	return false, err
+}
+
+// follow has the client find out who serves the key. It sends again by itself.
+func (c *cluster) follow(ctx context.Context, cmd *goredis.Cmd, limit time.Duration) (bool, error) {
+	w, err := c.wire(nil)
+	if err != nil {
+		return false, err
+	}
+	again := goredis.NewCmd(context.Background(), cmd.Args()...)
+	again.SetFirstKeyPos(3)
+	err = w.do(ctx, again, limit)
+	if err == nil {
+		cmd.SetErr(nil)
+		cmd.SetVal(again.Val())
+	}
+	return true, err
+}
+
+// isGone says that the client has closed its connections to a node that left
+// the Cluster.
+func isGone(err error) bool { return err == goredis.ErrClosed } //nolint:errorlint // it is not wrapped
+
+// wire returns the wire to a master, or for nil the one that finds its way.
+func (c *cluster) wire(master *goredis.Client) (*wire, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, driver.ErrClosed
+	}
+	w, ok := c.wires[master]
+	if !ok {
+		if master == nil {
+			w = newWire(c.client)
+		} else {
+			w = newWire(master)
+		}
+		c.wires[master], c.all = w, append(c.all, w)
+	}
+	return w, nil
+}
+
+// shards is one script per lock: only the keys of one lock share a slot.
+func (c *cluster) shards(all []*names) [][]*names {
+	out := make([][]*names, len(all))
+	for i := range all {
+		out[i] = all[i : i+1]
+	}
+	return out
+}
+
+func (c *cluster) together() int { return 1 }
+
+func (c *cluster) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	for _, w := range c.all {
+		w.close()
+	}
+}
+
+func (c *cluster) wait() {
+	for _, w := range c.all {
+		w.wait()
+	}
+}

@@ -1,0 +1,58 @@
+package redis
+
+import (
+	"cmp"
+	"fmt"
+
+	goredis "github.com/redis/go-redis/v9"
+)
+
+// Config says which Redis keeps the locks. URL or Client is required.
+type Config struct {
+	// URL is the server:
+	//
+	//	redis://user:password@host:6379/0          one server; rediss:// with TLS
+	//	redis-sentinel://h1:26379,h2:26379/master  the master of a Sentinel set, and /0 for a database
+	//	redis-cluster://h1:6379,h2:6379            a Cluster
+	//
+	// rediss-sentinel and rediss-cluster use TLS. Options of go-redis may
+	// follow, such as ?read_timeout=1s or &client_name=web.
+	URL string
+	// Client is used instead of URL. It stays the caller's: Close leaves it
+	// open. A client that sends commands again by itself (MaxRetries other
+	// than -1) works, but costs an entry per release.
+	Client goredis.UniversalClient
+	// Key is the template of the keys in Redis. Default DefaultKey. "%s" alone
+	// locks the keys that other users of Redis would lock by that name; on a
+	// Cluster it has to be in a hash tag.
+	Key string
+	// Engine is how waiting is done. Default EngineQueue.
+	Engine string
+}
+
+// The engines.
+const (
+	// EngineQueue queues, in order, and is woken by pushes.
+	EngineQueue = "queue"
+	// EngineRedislock polls, with github.com/bsm/redislock: for a Redis without
+	// pub/sub. See [Info.Lacks] for what it does not keep.
+	EngineRedislock = "redislock"
+)
+
+func (c Config) withDefaults() Config {
+	c.Key = cmp.Or(c.Key, DefaultKey)
+	c.Engine = cmp.Or(c.Engine, EngineQueue)
+	return c
+}
+
+func (c Config) check() error {
+	switch {
+	case c.Engine != EngineQueue && c.Engine != EngineRedislock:
+		return fmt.Errorf("engine %q: want %q or %q", c.Engine, EngineQueue, EngineRedislock)
+	case c.URL == "" && c.Client == nil:
+		return fmt.Errorf("no server: set Config.URL, such as redis://localhost:6379, or Config.Client")
+	case c.URL != "" && c.Client != nil:
+		return fmt.Errorf("two servers: set Config.URL or Config.Client, not both")
+	}
+	return nil
+}

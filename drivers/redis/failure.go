@@ -1,0 +1,93 @@
+package redis
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// verdict is what an error of a call says about its future.
+type verdict int
+
+const (
+	final   verdict = iota // asking again would answer the same
+	refused                // was not executed; asking again may help
+	unknown                // may have been executed; asking again may help
+	missing                // NOSCRIPT: was not executed; EVAL will be
+)
+
+// codes sorts what Redis answers, by the word it begins with. What is not here
+// is final: NOAUTH, WRONGPASS, NOPERM, WRONGTYPE, ERR.
+var codes = map[string]verdict{
+	"NOSCRIPT":    missing,
+	"MOVED":       refused,
+	"ASK":         refused,
+	"TRYAGAIN":    refused,
+	"LOADING":     refused,
+	"BUSY":        refused,
+	"READONLY":    refused,
+	"CLUSTERDOWN": refused,
+	"MASTERDOWN":  refused,
+	"MISCONF":     refused,
+	"NOREPLICAS":  refused,
+	"OOM":         refused,
+}
+
+// judge sorts the error of one attempt.
+func judge(err error) verdict {
+	var answer goredis.Error
+	if errors.As(err, &answer) {
+		return judgeAnswer(answer.Error())
+	}
+	var dial *net.OpError
+	if errors.As(err, &dial) && dial.Op == "dial" ||
+		errors.Is(err, goredis.ErrPoolTimeout) || errors.Is(err, goredis.ErrPoolExhausted) {
+		return refused
+	}
+	if errors.Is(err, goredis.ErrClosed) {
+		return final
+	}
+	return unknown
+}
+
+func judgeAnswer(text string) verdict {
+	word, _, _ := strings.Cut(text, " ")
+	if v, ok := codes[word]; ok {
+		return v
+	}
+	if strings.HasPrefix(text, "ERR max number of clients") {
+		return refused
+	}
+	// Before version 7 an error inside a script is wrapped in another.
+	if strings.HasPrefix(text, "ERR Error running script") {
+		for code, v := range codes {
+			if v == refused && strings.Contains(text, code+" ") {
+				return v
+			}
+		}
+	}
+	return final
+}
+
+// isMoved says that a slot of a Cluster is served elsewhere.
+func isMoved(err error) bool {
+	for _, code := range []string{"MOVED ", "ASK ", "TRYAGAIN ", "CLUSTERDOWN "} {
+		if goredis.HasErrorPrefix(err, code) {
+			return true
+		}
+	}
+	return false
+}
+
+// unavailable makes an error of the backend one of the boundary's vocabulary.
+func unavailable(err error) error {
+	if errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrClosed) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+}

@@ -1,0 +1,177 @@
+package redis
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+)
+
+// inboxes is what the names of all inboxes begin with. It is no part of the
+// template: the channels of Redis know no databases, and the rest is random.
+const inboxes = "mega:inbox:"
+
+// silence is how long the subscription may be quiet until it is asked for a
+// sign of life. Nobody depends on it: beats find what a dead one has missed.
+const silence = 10 * time.Second
+
+// inbox is the channel on which this process is told of its grants.
+type inbox struct {
+	name    string
+	client  goredis.UniversalClient
+	receive func(message)
+	again   func() // subscribed anew: what was sent before is lost
+
+	mu     sync.Mutex // guards the fields below; not held over I/O
+	sub    *goredis.PubSub
+	closed bool
+
+	reader sync.WaitGroup
+}
+
+// message is one push.
+type message struct {
+	kind   string // "g": granted; "f": taken away by force
+	token  string
+	fence  uint64
+	slot   int
+	name   string // of the lock's holder key
+	reason string // JSON
+}
+
+func newInbox(client goredis.UniversalClient, receive func(message), again func()) *inbox {
+	return &inbox{name: inboxes + rand.Text(), client: client, receive: receive, again: again}
+}
+
+// open subscribes, and returns when the server has said so.
+func (in *inbox) open(ctx context.Context) error {
+	sub := in.client.Subscribe(ctx, in.name)
+	for {
+		m, err := sub.ReceiveTimeout(ctx, attemptTimeout)
+		if err != nil {
+			_ = sub.Close()
+			return fmt.Errorf("subscribe: %w", err)
+		}
+		if _, ok := m.(*goredis.Subscription); ok {
+			break
+		}
+	}
+	in.sub = sub
+	in.reader.Go(in.read)
+	return nil
+}
+
+func (in *inbox) close() {
+	in.mu.Lock()
+	sub := in.sub
+	in.closed = true
+	in.mu.Unlock()
+	if sub != nil {
+		_ = sub.Close()
+	}
+}
+
+func (in *inbox) wait() { in.reader.Wait() }
+
+func (in *inbox) current() (sub *goredis.PubSub, closed bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.sub, in.closed
+}
+
+// read delivers messages until close. The client connects and subscribes again
+// by itself when its connection ends; a Subscription says that it has.
+func (in *inbox) read() {
+	ctx := context.Background()
+	asked, failed := false, 0
+	for {
+		sub, closed := in.current()
+		if closed {
+			return
+		}
+		m, err := sub.ReceiveTimeout(ctx, silence)
+		switch {
+		case err == nil:
+			asked, failed = false, 0
+			in.heard(m)
+		case isTimeout(err) && !asked:
+			asked = true
+			_ = sub.Ping(ctx)
+		case isTimeout(err):
+			asked = false
+			in.replace(sub)
+		default:
+			asked = false
+			failed++
+			pause(ctx, backOff(failed))
+		}
+	}
+}
+
+func (in *inbox) heard(m any) {
+	switch m := m.(type) {
+	case *goredis.Message:
+		if parsed, ok := decodeMessage(m.Payload); ok {
+			in.receive(parsed)
+		}
+	case *goredis.Subscription:
+		in.again()
+	}
+}
+
+// replace puts a new subscription in the place of one that is deaf. If
+// Subscribe fails, the next Receive does it.
+func (in *inbox) replace(old *goredis.PubSub) {
+	sub := in.client.Subscribe(context.Background())
+	in.mu.Lock()
+	if in.closed || in.sub != old {
+		sub, old = old, sub
+	}
+	in.sub = sub
+	in.mu.Unlock()
+	_ = old.Close()
+	_ = sub.Subscribe(context.Background(), in.name)
+}
+
+// deaf is for when others say that nobody hears this inbox.
+func (in *inbox) deaf() {
+	if sub, closed := in.current(); !closed {
+		in.replace(sub)
+	}
+}
+
+func isTimeout(err error) bool {
+	t, ok := err.(interface{ Timeout() bool })
+	return ok && t.Timeout()
+}
+
+// decodeMessage reads "g <ticket> <fence> <slot> <holder key>" and
+// "f <token> <JSON>".
+func decodeMessage(s string) (message, bool) {
+	kind, rest, _ := strings.Cut(s, " ")
+	token, rest, ok := strings.Cut(rest, " ")
+	m := message{kind: kind, token: token}
+	switch {
+	case !ok || token == "":
+		return message{}, false
+	case kind == "f":
+		m.reason = rest
+		return m, true
+	case kind != "g":
+		return message{}, false
+	}
+	f := strings.SplitN(rest, " ", 3)
+	if len(f) != 3 {
+		return message{}, false
+	}
+	var err1, err2 error
+	m.fence, err1 = strconv.ParseUint(f[0], 10, 53)
+	m.slot, err2 = strconv.Atoi(f[1])
+	m.name = f[2]
+	return m, err1 == nil && err2 == nil && m.slot >= 0
+}

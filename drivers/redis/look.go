@@ -1,0 +1,209 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// look is what there is to say about a server before anything is locked there.
+type look struct {
+	client   goredis.UniversalClient
+	warnings []string
+}
+
+// at reads what the server says of itself. A server that will not say is used
+// all the same.
+func (l *look) at(ctx context.Context) error {
+	info, err := l.info(ctx)
+	if err != nil {
+		if goredis.IsPermissionError(err) || isUnknownCommand(err) {
+			l.warn("the server does not answer INFO (%v): its eviction, persistence and replication are not known", err)
+			return nil
+		}
+		return explainConnect(err)
+	}
+	_, cluster := l.client.(*goredis.ClusterClient)
+	switch {
+	case info["cluster_enabled"] == "1" && !cluster:
+		return invalid(errors.New("the server is part of a Redis Cluster: use the scheme redis-cluster:// (or a ClusterClient)"))
+	case info["cluster_enabled"] == "0" && cluster:
+		return invalid(errors.New("the server is not part of a Redis Cluster: use the scheme redis:// (or a Client)"))
+	case info["role"] == "slave":
+		return unavailable(errors.New("the server is a replica and takes no writes: connect to its master, or by redis-sentinel://"))
+	}
+	l.judge(info)
+	l.persistence(ctx, info)
+	return nil
+}
+
+// info retries while the server cannot be reached or is loading, as a call does.
+func (l *look) info(ctx context.Context) (map[string]string, error) {
+	start := time.Now()
+	for attempt := 0; ; attempt++ {
+		text, err := l.client.Info(ctx).Result()
+		if err == nil {
+			return parseInfo(text), nil
+		}
+		v := judge(err)
+		if v == final || ctx.Err() != nil || time.Since(start) > driver.CallTimeout {
+			return nil, err
+		}
+		pause(ctx, backOff(attempt+1))
+	}
+}
+
+func parseInfo(text string) map[string]string {
+	fields := map[string]string{}
+	for line := range strings.Lines(text) {
+		if name, v, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			fields[name] = v
+		}
+	}
+	return fields
+}
+
+func (l *look) warn(format string, args ...any) {
+	l.warnings = append(l.warnings, fmt.Sprintf(format, args...))
+}
+
+func (l *look) judge(info map[string]string) {
+	if v := info["redis_version"]; v != "" && older(v, 6, 2) {
+		l.warn("Redis %s is older than 6.2: it gets no fixes any more and is not tested", v)
+	}
+	if p := info["maxmemory_policy"]; strings.HasPrefix(p, "allkeys-") || strings.HasPrefix(p, "volatile-") {
+		if info["maxmemory"] != "0" {
+			l.warn("maxmemory-policy is %s: a full server deletes locks that are held; use noeviction", p)
+		}
+	}
+	if n := info["connected_slaves"]; n != "" && n != "0" {
+		l.warn("there are %s replicas: replication is asynchronous, so a failover may lose locks that were just granted; guard writes with the fence", n)
+	}
+}
+
+// persistence warns of a server that forgets. INFO does not say whether
+// snapshots are configured; where CONFIG is refused, nothing is said.
+func (l *look) persistence(ctx context.Context, info map[string]string) {
+	if info["aof_enabled"] != "0" {
+		return
+	}
+	save, err := l.client.ConfigGet(ctx, "save").Result()
+	switch {
+	case err != nil:
+	case save["save"] == "":
+		l.warn("the server keeps nothing on disk: a restart frees all locks at once; use appendonly yes")
+	default:
+		l.warn("the server keeps snapshots only: a restart forgets the locks since the last one; use appendonly yes")
+	}
+}
+
+func older(version string, major, minor int) bool {
+	a, rest, _ := strings.Cut(version, ".")
+	b, _, _ := strings.Cut(rest, ".")
+	x, err1 := strconv.Atoi(a)
+	y, err2 := strconv.Atoi(b)
+	return err1 == nil && err2 == nil && (x < major || x == major && y < minor)
+}
+
+func isUnknownCommand(err error) bool {
+	return err != nil && strings.HasPrefix(err.Error(), "ERR unknown command")
+}
+
+// rehearsal is how long the push of the rehearsal may take.
+const rehearsal = time.Second
+
+// rehearse runs each script on a key of its own, with a push that has to come
+// back: what is missing shows now and not at the first contention.
+func (q *queue) rehearse(ctx context.Context) error {
+	key := "rehearsal:" + newID()
+	n := q.template.names(key)
+	defer q.sweepUp(n)
+	r := driver.Request{Key: key, TTL: rehearsal, Wait: rehearsal, Slots: 1, Fences: 1}
+	first, second := r, r
+	first.Token, second.Token = newID(), newID()
+	g, err := q.Acquire(ctx, first)
+	if err != nil {
+		return err
+	}
+	pushed := make(chan error, 1)
+	go func() {
+		_, err := q.Acquire(ctx, second)
+		pushed <- err
+	}()
+	if err := errors.Join(q.untilQueued(ctx, key), q.Renew(ctx, []driver.Grant{g})[0].Err); err != nil {
+		return errors.Join(err, <-pushed)
+	}
+	if err := q.Release(ctx, g); err != nil {
+		return errors.Join(err, <-pushed)
+	}
+	if err := <-pushed; err != nil {
+		return fmt.Errorf("a push did not arrive: does something between here and the server hold back pub/sub? %w", err)
+	}
+	q.beatAll(ctx)
+	if _, err := q.ForceRelease(ctx, key, "rehearsal", driver.Holder{}); err != nil {
+		return err
+	}
+	if err := q.Release(ctx, driver.Grant{Key: key, Token: second.Token}); !errors.Is(err, driver.ErrLost) {
+		return fmt.Errorf("a grant that was taken away was still there: %w", unavailable(err))
+	}
+	return nil
+}
+
+func (q *queue) untilQueued(ctx context.Context, key string) error {
+	for {
+		s, err := q.Inspect(ctx, key)
+		if err != nil || len(s.Waiters) > 0 {
+			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// sweepUp removes what the rehearsal has left; if it cannot, time will.
+func (q *queue) sweepUp(n *names) {
+	ctx, cancel := context.WithTimeout(context.Background(), attemptTimeout)
+	defer cancel()
+	_ = q.client.Del(ctx, n[:]...).Err()
+}
+
+// explain adds to an error of the rehearsal what to do about it.
+func explain(err error, o opening) error {
+	if goredis.IsPermissionError(err) {
+		return unavailable(fmt.Errorf("the user lacks a right: %w; grant it by ACL SETUSER <user> ~%s &%s* %s",
+			err, strings.ReplaceAll(o.template.holder("\x00"), "\x00", "*")+"*", inboxes,
+			"+evalsha +eval +publish +subscribe +unsubscribe +ping +info +scan +@read +@write +time"))
+	}
+	return explainConnect(err)
+}
+
+func explainConnect(err error) error {
+	var hint string
+	switch text := err.Error(); {
+	case strings.Contains(text, "WRONGPASS"), strings.Contains(text, "NOAUTH"), strings.Contains(text, "invalid password"),
+		strings.Contains(text, "AUTH"):
+		hint = "check user and password"
+	case strings.Contains(text, "connection refused"):
+		hint = "is the server running there?"
+	case strings.Contains(text, "no such host"):
+		hint = "check the host name"
+	case strings.Contains(text, "all sentinels"):
+		hint = "check the sentinels' addresses and the master's name"
+	case strings.Contains(text, "certificate"), strings.Contains(text, "tls:"):
+		hint = "check that the server speaks TLS, and its certificate"
+	case isTimeout(err):
+		hint = "no answer: check address, firewall, and whether the server expects TLS (rediss://)"
+	}
+	if hint != "" {
+		err = fmt.Errorf("%w (%s)", err, hint)
+	}
+	return unavailable(err)
+}

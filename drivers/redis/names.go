@@ -1,0 +1,163 @@
+package redis
+
+import (
+	"fmt"
+	"strings"
+)
+
+// DefaultKey is the template of the keys in Redis.
+const DefaultKey = "mega:{%s}"
+
+// The names of one lock, in the order in which scripts get them.
+const (
+	nHolder = iota
+	nFence
+	nQueue
+	nTickets
+	nBarred
+	nForced
+	nPool
+	nUntil
+	nFree
+	perLock
+)
+
+var suffixes = [perLock]string{"", "fence", "queue", "tickets", "barred", "forced", "pool", "until", "free"}
+
+// names are the keys in Redis of one lock.
+type names [perLock]string
+
+// template turns the key of a lock into its names in Redis, and back. No two
+// keys share a name.
+//
+// With the placeholder inside a hash tag ("mega:{%s}") all names of a lock are
+// in one slot of a Cluster; '%', '{' and '}' of the key are percent-encoded, so
+// that the tag ends where the template says, and what follows it cannot come
+// from a key. Without a tag ("%s") the holder key is just what other users of
+// Redis would call it; the names beside it have a blank in them, which no key
+// of a lock has.
+type template struct {
+	before, after string
+	tagged        bool
+}
+
+func newTemplate(s string) (template, error) {
+	before, after, ok := strings.Cut(s, "%s")
+	switch {
+	case !ok || strings.Contains(after, "%s"):
+		return template{}, fmt.Errorf("key template %q: want %%s in it once, as in %q", s, DefaultKey)
+	case strings.ContainsAny(s, " \t\r\n\v\f\x00"):
+		return template{}, fmt.Errorf("key template %q: want no white space in it", s)
+	}
+	t := template{before: before, after: after}
+	if !strings.ContainsAny(s, "{}") {
+		return t, nil
+	}
+	t.tagged = strings.Count(before, "{") == 1 && strings.Count(after, "}") == 1 &&
+		!strings.Contains(before, "}") && !strings.Contains(after, "{")
+	if !t.tagged {
+		return template{}, fmt.Errorf("key template %q: want braces around %%s or none, as in %q", s, DefaultKey)
+	}
+	return t, nil
+}
+
+// holder is the name of the key's holder.
+func (t template) holder(key string) string {
+	if t.tagged {
+		key = tagEncoder.Replace(key)
+	}
+	return t.before + key + t.after
+}
+
+func (t template) names(key string) *names {
+	h := t.holder(key)
+	sep := " "
+	if t.tagged {
+		sep = ":"
+	}
+	// One allocation for all: they lie one after the other in one string.
+	var b strings.Builder
+	b.Grow(perLock*(len(h)+1) + 48)
+	for _, s := range suffixes {
+		b.WriteString(h)
+		if s != "" {
+			b.WriteString(sep)
+			b.WriteString(s)
+		}
+	}
+	n, all, at := &names{}, b.String(), 0
+	for i, s := range suffixes {
+		length := len(h)
+		if s != "" {
+			length += 1 + len(s)
+		}
+		n[i] = all[at : at+length]
+		at += length
+	}
+	return n
+}
+
+// key returns the key of the lock whose name in Redis is name, holder or not.
+func (t template) key(name string) (string, bool) {
+	sep := " "
+	if t.tagged {
+		sep = ":"
+	}
+	for _, s := range suffixes[1:] {
+		if base, ok := strings.CutSuffix(name, sep+s); ok && (!t.tagged || strings.HasSuffix(base, t.after)) {
+			name = base
+			break
+		}
+	}
+	body, ok := strings.CutPrefix(name, t.before)
+	if !ok {
+		return "", false
+	}
+	if body, ok = strings.CutSuffix(body, t.after); !ok || body == "" {
+		return "", false
+	}
+	if !t.tagged {
+		return body, !strings.Contains(body, " ")
+	}
+	key, ok := decodeTag(body)
+	return key, ok && t.holder(key) == name
+}
+
+// match is a glob for SCAN that finds the names of every key that begins with
+// prefix, and perhaps others.
+func (t template) match(prefix string) string {
+	if t.tagged {
+		prefix = tagEncoder.Replace(prefix)
+	}
+	return globEncoder.Replace(t.before+prefix) + "*"
+}
+
+var (
+	tagEncoder  = strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D")
+	globEncoder = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`)
+)
+
+func decodeTag(s string) (string, bool) {
+	if !strings.Contains(s, "%") {
+		return s, !strings.ContainsAny(s, "{}")
+	}
+	var b strings.Builder
+	for {
+		plain, rest, found := strings.Cut(s, "%")
+		b.WriteString(plain)
+		if !found {
+			return b.String(), true
+		}
+		if len(rest) < 2 {
+			return "", false
+		}
+		c, ok := encoded[rest[:2]]
+		if !ok {
+			return "", false
+		}
+		b.WriteByte(c)
+		s = rest[2:]
+	}
+}
+
+var encoded = map[string]byte{"25": '%', "7B": '{', "7D": '}'}

@@ -1,0 +1,495 @@
+package redis
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// comfortable is how long a grant must still live for its waiter to enter
+// without asking first.
+const comfortable = window / 2
+
+// queue is the engine that queues.
+type queue struct {
+	caller
+	info     driver.Info
+	template template
+	scripts  *scripts
+	client   goredis.UniversalClient
+	owned    bool // the client is closed with the driver
+
+	claims *claims
+	inbox  *inbox
+	beater *beater
+
+	ctx      context.Context //nolint:containedctx // ends with Close; of the goroutines that are the driver's own
+	cancel   context.CancelFunc
+	calls    sync.WaitGroup // Acquires in flight, and answers to pushes that nobody waits for
+	closing  atomic.Bool
+	listened atomic.Int64  // when it was last looked whether the inbox is heard, in ns
+	closed   chan struct{} // closed when nothing is left
+}
+
+var _ driver.Driver = (*queue)(nil)
+
+// Info says what the driver is and found.
+func (q *queue) Info() driver.Info {
+	info := q.info
+	info.Warnings = slices.Clone(info.Warnings)
+	return info
+}
+
+// Acquire is described by the boundary.
+func (q *queue) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	if err := ctx.Err(); err != nil {
+		return driver.Grant{}, err
+	}
+	c := &claim{
+		names: q.template.names(r.Key),
+		r:     r,
+		tail:  tail(q.inbox.name, r.Holder),
+		lost:  make(chan error, 1),
+	}
+	if err := q.begin(c); err != nil {
+		return driver.Grant{}, err
+	}
+	defer q.calls.Done()
+	start := time.Now()
+	t, err := q.try(ctx, c, 0)
+	if err != nil {
+		q.claims.remove(r.Token)
+		return driver.Grant{}, err
+	}
+	var g driver.Grant
+	switch t.status {
+	case statusGranted:
+		g, err = q.enter(c, t)
+	case statusQueued:
+		q.claims.queued(c, t.number, t.sent, t.again)
+		q.beater.within(soon(t.left))
+		g, err = q.await(ctx, c, start, t.resized)
+	default:
+		q.claims.remove(r.Token)
+		err = &driver.NotAcquiredError{Key: r.Key, Waited: time.Since(start), Holders: t.holders}
+	}
+	return g, err
+}
+
+// begin counts the call in, unless the driver is closed.
+func (q *queue) begin(c *claim) error {
+	q.claims.mu.Lock()
+	closed := q.claims.closed
+	if !closed {
+		q.calls.Add(1)
+	}
+	q.claims.mu.Unlock()
+	if closed {
+		return driver.ErrClosed
+	}
+	if err := q.claims.add(c); err != nil {
+		q.calls.Done()
+		return err
+	}
+	return nil
+}
+
+// The first number of what acquire answers.
+const (
+	statusBarred  = -1
+	statusBusy    = 0
+	statusGranted = 1
+	statusQueued  = 2
+)
+
+// tried is what one call of acquire has come to.
+type tried struct {
+	status  int64
+	grant   driver.Grant // if granted
+	resized int
+	number  int64         // if queued
+	left    time.Duration // if queued: until something may become free by itself
+	holders []driver.Holder
+	sent    time.Time
+	again   bool
+}
+
+// Kept as what a command's arguments are.
+var yes, no, none any = "1", "0", ""
+
+// try calls acquire; number is 0, or the place that the ticket had.
+func (q *queue) try(ctx context.Context, c *claim, number int64) (tried, error) {
+	wait, place := no, none
+	if c.r.Wait != 0 {
+		wait = yes
+	}
+	if number != 0 {
+		place = strconv.FormatInt(number, 10)
+	}
+	o, err := q.run(ctx, q.scripts.acquire.on(c.names,
+		c.r.Token, millis(c.r.TTL), wait, c.r.Slots, c.r.Fences, c.tail, place))
+	if err != nil {
+		return tried{}, err
+	}
+	a, err := check(o.reply, 1)
+	if err != nil {
+		return tried{}, err
+	}
+	t := tried{status: a.num(0), sent: o.sent, again: o.again}
+	switch t.status {
+	case statusGranted:
+		t.resized = int(a.num(3))
+		t.grant = c.grant(uint64(a.num(1)), int(a.num(2)), int(a.num(4)), driver.Deadline(o.sent, c.r.TTL)) //nolint:gosec // below 2^53
+	case statusQueued:
+		t.number, t.left, t.resized = a.num(1), time.Duration(a.num(3))*time.Millisecond, int(a.num(4))
+	case statusBusy:
+		t.holders = holders(a[1:])
+	}
+	return t, nil
+}
+
+func (c *claim) grant(fence uint64, slot, span int, deadline time.Time) driver.Grant {
+	return driver.Grant{
+		Key: c.r.Key, Token: c.r.Token, Fence: fence, Fences: span, Slot: slot,
+		TTL: c.r.TTL, NoRenew: c.r.NoRenew, Deadline: deadline, Lost: c.lost,
+	}
+}
+
+func holders(values answer) []driver.Holder {
+	out := make([]driver.Holder, 0, len(values))
+	for i := range values {
+		out = append(out, decodeValue(values.text(i)).Holder)
+	}
+	return out
+}
+
+// millis rounds up: the server must not count less than the client does.
+func millis(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+// enter is how a grant becomes the caller's, unless the driver was closed
+// meanwhile.
+func (q *queue) enter(c *claim, t tried) (driver.Grant, error) {
+	if q.closing.Load() {
+		return driver.Grant{}, q.withdrawClosed(c)
+	}
+	g := t.grant
+	g.Resized = t.resized
+	q.claims.held(c, g.Deadline, t.again)
+	return g, nil
+}
+
+// await waits in the queue.
+func (q *queue) await(ctx context.Context, c *claim, start time.Time, resized int) (driver.Grant, error) {
+	var over <-chan time.Time
+	if c.r.Wait > 0 {
+		t := time.NewTimer(c.r.Wait - time.Since(start))
+		defer t.Stop()
+		over = t.C
+	}
+	for {
+		select {
+		case <-c.wake:
+			g, ok, err := q.woken(ctx, c)
+			if ok || err != nil {
+				g.Resized = resized
+				return g, err
+			}
+		case <-over:
+			return driver.Grant{}, q.withdraw(c, time.Since(start))
+		case <-ctx.Done():
+			q.claims.remove(c.r.Token)
+			return driver.Grant{}, ctx.Err()
+		}
+	}
+}
+
+// woken looks at what came, and says whether it is a grant that may be entered.
+func (q *queue) woken(ctx context.Context, c *claim) (driver.Grant, bool, error) {
+	a, queuedAt, loose, closed := q.claims.awarded(c)
+	if closed {
+		return driver.Grant{}, false, q.withdrawClosed(c)
+	}
+	if a == nil {
+		return driver.Grant{}, false, nil
+	}
+	deadline := driver.Deadline(a.sent, a.left)
+	sure := true
+	if a.sent.IsZero() {
+		// The push says nothing about when it was sent, but the grant came
+		// after the last call that found the ticket in the queue.
+		deadline, sure = driver.Deadline(queuedAt, window), !loose
+	}
+	if sure && !c.r.NoRenew && deadline.Sub(driver.Now()) >= comfortable {
+		q.claims.held(c, deadline, loose)
+		return c.grant(a.fence, a.slot, c.r.Fences, deadline), true, nil
+	}
+	return q.confirm(ctx, c)
+}
+
+// confirm makes a grant live for its TTL, in one round trip. If it is gone, the
+// ticket is queued again in its old place; if that cannot be found out, a beat
+// will tell.
+func (q *queue) confirm(ctx context.Context, c *claim) (driver.Grant, bool, error) {
+	exact := no
+	if c.r.NoRenew {
+		exact = yes
+	}
+	o, err := q.run(ctx, q.scripts.confirm.on(c.names, c.r.Token, millis(c.r.TTL), exact))
+	if ctx.Err() != nil {
+		q.claims.remove(c.r.Token)
+		return driver.Grant{}, false, ctx.Err()
+	}
+	if err != nil {
+		q.beater.hurry()
+		return driver.Grant{}, false, nil //nolint:nilerr // a queued call rides out an outage
+	}
+	a, err := check(o.reply, 1)
+	if err != nil {
+		return driver.Grant{}, false, err
+	}
+	if a = a.sub(0); a.num(0) != 1 {
+		if reason := a.text(1); reason != "" {
+			q.claims.remove(c.r.Token)
+			return driver.Grant{}, false, lostBy(c.r.Key, reason)
+		}
+		q.requeue(ctx, c.r.Token)
+		return driver.Grant{}, false, nil
+	}
+	deadline := driver.Deadline(o.sent, c.r.TTL)
+	q.claims.held(c, deadline, o.again)
+	return c.grant(uint64(a.num(1)), int(a.num(2)), c.r.Fences, deadline), true, nil //nolint:gosec // below 2^53
+}
+
+// requeue asks again for a ticket that the server does not know any more.
+func (q *queue) requeue(ctx context.Context, token string) {
+	c, number, waits := q.claims.loosen(token)
+	if !waits {
+		return
+	}
+	t, err := q.try(ctx, c, number)
+	switch {
+	case err != nil:
+		q.beater.hurry()
+	case t.status == statusQueued:
+		q.claims.queued(c, t.number, t.sent, true)
+	case t.status == statusGranted:
+		known, _ := q.claims.give(token, award{fence: t.grant.Fence, slot: t.grant.Slot, sent: t.sent, left: c.r.TTL})
+		if !known {
+			q.refuse(c.names, token)
+		}
+	}
+}
+
+// withdraw leaves the queue at the end of the wait, and says who was in the way.
+func (q *queue) withdraw(c *claim, waited time.Duration) error {
+	_, loose := q.claims.remove(c.r.Token)
+	ctx, cancel := context.WithTimeout(context.Background(), driver.CallTimeout)
+	defer cancel()
+	o, err := q.run(ctx, q.scripts.release.on(c.names, c.r.Token, flag(loose), yes))
+	if err != nil {
+		return fmt.Errorf("leave the queue: %w", unavailable(err))
+	}
+	a, err := check(o.reply, 2)
+	if err != nil {
+		return err
+	}
+	return &driver.NotAcquiredError{Key: c.r.Key, Waited: waited, Position: int(a.num(1)), Holders: holders(a[2:])}
+}
+
+// withdrawClosed leaves the queue because the driver is closed.
+func (q *queue) withdrawClosed(c *claim) error {
+	_, loose := q.claims.remove(c.r.Token)
+	ctx, cancel := context.WithTimeout(context.Background(), driver.CallTimeout)
+	defer cancel()
+	_, _ = q.run(ctx, q.scripts.release.on(c.names, c.r.Token, flag(loose), no))
+	return driver.ErrClosed
+}
+
+func flag(b bool) any {
+	if b {
+		return yes
+	}
+	return no
+}
+
+// Renew is described by the boundary.
+func (q *queue) Renew(ctx context.Context, grants []driver.Grant) []driver.Renewal {
+	if q.closing.Load() {
+		return slices.Repeat([]driver.Renewal{{Err: driver.ErrClosed}}, len(grants))
+	}
+	return q.renew(ctx, grants)
+}
+
+// Release is described by the boundary.
+func (q *queue) Release(ctx context.Context, g driver.Grant) error {
+	if q.closing.Load() {
+		return driver.ErrClosed
+	}
+	c, loose := q.claims.remove(g.Token)
+	var n *names
+	if c != nil {
+		n = c.names
+	} else {
+		n = q.template.names(g.Key)
+	}
+	o, err := q.run(ctx, q.scripts.release.on(n, g.Token, flag(loose), no))
+	if err != nil {
+		return err
+	}
+	a, err := check(o.reply, 1)
+	if err != nil {
+		return err
+	}
+	// What was sent twice may have been found the first time.
+	if a.num(0) == 1 || o.again {
+		return nil
+	}
+	return lostBy(g.Key, "")
+}
+
+// refuse answers a grant that nobody waits for any more. It is the only call
+// that nobody is told about: what it cannot do, the window does.
+func (q *queue) refuse(n *names, token string) {
+	q.claims.mu.Lock()
+	closed := q.claims.closed
+	if !closed {
+		q.calls.Add(1)
+	}
+	q.claims.mu.Unlock()
+	if closed {
+		return
+	}
+	go func() {
+		defer q.calls.Done()
+		_, _ = q.run(q.ctx, q.scripts.release.on(n, token, yes, no))
+	}()
+}
+
+// received takes a push.
+func (q *queue) received(m message) {
+	if m.kind == "f" {
+		q.claims.mu.Lock()
+		c := q.claims.byToken[m.token]
+		q.claims.mu.Unlock()
+		if c != nil {
+			q.claims.tell(m.token, lostBy(c.r.Key, m.reason))
+		}
+		return
+	}
+	if known, _ := q.claims.give(m.token, award{fence: m.fence, slot: m.slot}); known {
+		return
+	}
+	if key, ok := q.template.key(m.name); ok {
+		q.refuse(q.template.names(key), m.token)
+	}
+}
+
+// ForceRelease is described by the boundary.
+func (q *queue) ForceRelease(ctx context.Context, key, reason string, by driver.Holder) (int, error) {
+	if q.closing.Load() {
+		return 0, driver.ErrClosed
+	}
+	why, err := json.Marshal(forced{Reason: reason, By: by})
+	if err != nil {
+		return 0, fmt.Errorf("force: %w", err)
+	}
+	o, err := q.run(ctx, q.scripts.force.on(q.template.names(key), newID(), string(why)))
+	if err != nil {
+		return 0, err
+	}
+	n, _ := o.reply.(int64)
+	return int(n), nil
+}
+
+// Inspect is described by the boundary.
+func (q *queue) Inspect(ctx context.Context, key string) (driver.State, error) {
+	if q.closing.Load() {
+		return driver.State{}, driver.ErrClosed
+	}
+	o, err := q.run(ctx, q.scripts.inspect.on(q.template.names(key)))
+	if err != nil {
+		return driver.State{}, err
+	}
+	a, err := check(o.reply, 3)
+	if err != nil {
+		return driver.State{}, err
+	}
+	return decodeState(key, a), nil
+}
+
+func decodeState(key string, a answer) driver.State {
+	s := driver.State{Key: key, Slots: int(a.num(0))}
+	held := a.sub(1)
+	for i := 0; i+2 < len(held); i += 3 {
+		v := decodeValue(held.text(i + 2))
+		left := time.Duration(math.MaxInt64) // a key without a TTL
+		if ms := held.num(i + 1); ms >= 0 {
+			left = time.Duration(ms) * time.Millisecond
+		}
+		s.Holders = append(s.Holders, driver.Holding{Holder: v.Holder, Slot: int(held.num(i)), Fence: v.Fence, Left: left})
+	}
+	slices.SortFunc(s.Holders, func(a, b driver.Holding) int { return a.Slot - b.Slot })
+	waiting := a.sub(2)
+	for i := range waiting {
+		h, _ := decodeRecord(waiting.text(i))
+		s.Waiters = append(s.Waiters, h)
+	}
+	return s
+}
+
+// List is described by the boundary.
+func (q *queue) List(ctx context.Context, prefix string) ([]driver.State, error) {
+	if q.closing.Load() {
+		return nil, driver.ErrClosed
+	}
+	keys, err := scan(ctx, q.client, q.template, prefix)
+	if err != nil {
+		return nil, err
+	}
+	return inspectAll(ctx, keys, q.Inspect)
+}
+
+// Close is described by the boundary.
+func (q *queue) Close(ctx context.Context) error {
+	if q.closing.CompareAndSwap(false, true) {
+		q.claims.close()
+		go q.shut()
+	}
+	select {
+	case <-q.closed:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("close: %w", ctx.Err())
+	}
+}
+
+// shut ends everything in order: who waits leaves the queue while there still
+// is a connection.
+func (q *queue) shut() {
+	defer close(q.closed)
+	q.calls.Wait()
+	q.cancel()
+	q.beater.wait()
+	q.inbox.close()
+	q.inbox.wait()
+	q.backend.close()
+	if q.owned {
+		_ = q.client.Close()
+	}
+	q.backend.wait()
+}
+
+var errNotRedis = errors.New("not a client of one server, a Sentinel set or a Cluster")

@@ -1,0 +1,147 @@
+package redis
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// renew renews what is plain by key, many in one call, and asks again, lock by
+// lock, about slots of pools and about what was not found.
+func (q *queue) renew(ctx context.Context, grants []driver.Grant) []driver.Renewal {
+	out := make([]driver.Renewal, len(grants))
+	var plain, rest []int
+	for i, g := range grants {
+		if g.Slot == 0 {
+			plain = append(plain, i)
+		} else {
+			rest = append(rest, i)
+		}
+	}
+	var mu sync.Mutex // guards rest
+	q.each(q.bundles(grants, plain), func(bundle []int) {
+		gone := q.renewPlain(ctx, grants, bundle, out)
+		mu.Lock()
+		defer mu.Unlock()
+		rest = append(rest, gone...)
+	})
+	q.each(byKey(grants, rest), func(same []int) { q.renewLock(ctx, grants, same, out) })
+	for i, r := range out {
+		if r.Err == nil {
+			q.claims.renewed(grants[i].Token, r.Deadline)
+		}
+	}
+	return out
+}
+
+// each calls fn for every part, at once; the lanes make pipelines of them.
+func (q *queue) each(parts [][]int, fn func(part []int)) {
+	if len(parts) == 1 {
+		fn(parts[0])
+		return
+	}
+	var calls sync.WaitGroup
+	for _, part := range parts {
+		calls.Go(func() { fn(part) })
+	}
+	calls.Wait()
+}
+
+// bundles cuts the grants with these indices into what one call of renew
+// carries.
+func (q *queue) bundles(grants []driver.Grant, indices []int) [][]int {
+	size := q.backend.together()
+	var out [][]int
+	for len(indices) > size {
+		out, indices = append(out, indices[:size]), indices[size:]
+	}
+	if len(indices) > 0 {
+		out = append(out, indices)
+	}
+	return out
+}
+
+func byKey(grants []driver.Grant, indices []int) [][]int {
+	var out [][]int
+	at := map[string]int{}
+	for _, i := range indices {
+		n, ok := at[grants[i].Key]
+		if !ok || len(out[n]) == maxKeys {
+			n = len(out)
+			at[grants[i].Key] = n
+			out = append(out, nil)
+		}
+		out[n] = append(out[n], i)
+	}
+	return out
+}
+
+// renewPlain renews the grants with these indices, and returns those that it
+// did not find.
+func (q *queue) renewPlain(ctx context.Context, grants []driver.Grant, indices []int, out []driver.Renewal) (gone []int) {
+	keys := make([]*string, len(indices))
+	argv := make([]any, 0, 2*len(indices))
+	for n, i := range indices {
+		holder := q.template.holder(grants[i].Key)
+		keys[n] = &holder
+		argv = append(argv, grants[i].Token, extension(grants[i]))
+	}
+	o, err := q.run(ctx, q.scripts.renew.over(keys, argv...))
+	if err == nil {
+		_, err = check(o.reply, len(indices))
+	}
+	for n, i := range indices {
+		switch {
+		case err != nil:
+			out[i].Err = err
+		case answer(o.reply.([]any)).num(n) == 1: //nolint:forcetypeassert // checked
+			out[i].Deadline = extended(grants[i], o)
+		default:
+			gone = append(gone, i)
+		}
+	}
+	return gone
+}
+
+// renewLock renews the grants with these indices, all of one lock, whatever
+// their slot.
+func (q *queue) renewLock(ctx context.Context, grants []driver.Grant, indices []int, out []driver.Renewal) {
+	argv := make([]any, 0, 3*len(indices))
+	for _, i := range indices {
+		argv = append(argv, grants[i].Token, extension(grants[i]), no)
+	}
+	o, err := q.run(ctx, q.scripts.confirm.on(q.template.names(grants[indices[0]].Key), argv...))
+	var a answer
+	if err == nil {
+		a, err = check(o.reply, len(indices))
+	}
+	for n, i := range indices {
+		switch {
+		case err != nil:
+			out[i].Err = err
+		case a.sub(n).num(0) == 1:
+			out[i].Deadline = extended(grants[i], o)
+		default:
+			out[i].Err = lostBy(grants[i].Key, a.sub(n).text(1))
+			q.claims.remove(grants[i].Token)
+		}
+	}
+}
+
+// extension is the TTL to renew to, or 0 to only look.
+func extension(g driver.Grant) int64 {
+	if g.NoRenew {
+		return 0
+	}
+	return millis(g.TTL)
+}
+
+// extended is until when a grant that was found is surely live.
+func extended(g driver.Grant, o outcome) time.Time {
+	if g.NoRenew {
+		return g.Deadline
+	}
+	return driver.Deadline(o.sent, g.TTL)
+}

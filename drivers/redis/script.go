@@ -1,0 +1,78 @@
+package redis
+
+import (
+	"crypto/sha1" //nolint:gosec // EVALSHA names a script by its SHA-1
+	_ "embed"
+	"encoding/hex"
+	"fmt"
+	"time"
+)
+
+const (
+	// window is how long a pushed grant lives: as long as a waiter that died in
+	// the queue can cost the next one.
+	window = 2 * time.Second
+	// stale is how long a ticket may go without a beat before it is passed over.
+	stale = 2 * time.Second
+	// gone is how long it may before it is removed.
+	gone = time.Minute
+	// barring is how long a token stays barred: longer than a copy of a call can
+	// be on its way.
+	barring = 5 * time.Minute
+	// keeping is how long what a lock leaves behind lives on.
+	keeping = time.Minute
+)
+
+var (
+	//go:embed settle.lua
+	settleLua string
+	//go:embed acquire.lua
+	acquireLua string
+	//go:embed release.lua
+	releaseLua string
+	//go:embed beat.lua
+	beatLua string
+	//go:embed confirm.lua
+	confirmLua string
+	//go:embed renew.lua
+	renewLua string
+	//go:embed force.lua
+	forceLua string
+	//go:embed inspect.lua
+	inspectLua string
+)
+
+// script is a Lua script as EVALSHA and EVAL want it.
+type script struct {
+	name   string
+	source any // a string; kept as what a command's arguments are
+	sha    any
+}
+
+func newScript(name, source string) *script {
+	sum := sha1.Sum([]byte(source)) //nolint:gosec // as above
+	return &script{name: name, source: source, sha: hex.EncodeToString(sum[:])}
+}
+
+// scripts are the operations of the queue engine.
+type scripts struct {
+	counted                                                bool // the answer of PUBLISH counts every subscriber
+	acquire, release, beat, confirm, renew, force, inspect *script
+}
+
+// newScripts prepares the scripts.
+func newScripts(counted bool) *scripts {
+	head := fmt.Sprintf("local counted = %v\nlocal window, stale, gone, barring, keeping = %d, %d, %d, %d, %d\n",
+		counted, window.Milliseconds(), stale.Milliseconds(), gone.Milliseconds(), barring.Milliseconds(), keeping.Milliseconds())
+	repaired := func(name, body string) *script { return newScript(name, head+settleLua+body) }
+	return &scripts{
+		counted: counted,
+		acquire: repaired("acquire", acquireLua),
+		release: repaired("release", releaseLua),
+		beat:    repaired("beat", beatLua),
+		confirm: repaired("confirm", confirmLua),
+		renew:   newScript("renew", renewLua),
+		force:   repaired("force", forceLua),
+		inspect: repaired("inspect", inspectLua),
+	}
+}

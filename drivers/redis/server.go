@@ -1,0 +1,33 @@
+package redis
+
+import (
+	"context"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+)
+
+// server is the backend of one server, or of the master of a Sentinel set.
+type server struct {
+	*wire
+	again bool // the client sends again by itself
+}
+
+func (s *server) do(ctx context.Context, _ string, cmd *goredis.Cmd, limit time.Duration) (bool, error) {
+	return s.again, s.wire.do(ctx, cmd, limit)
+}
+
+// maxKeys is how many keys one script carries: it bounds for how long it holds
+// up everyone else.
+const maxKeys = 128
+
+func (s *server) shards(all []*names) [][]*names {
+	const perScript = maxKeys / perLock
+	var out [][]*names
+	for len(all) > perScript {
+		out, all = append(out, all[:perScript]), all[perScript:]
+	}
+	return append(out, all)
+}
+
+func (s *server) together() int { return maxKeys }

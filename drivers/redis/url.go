@@ -1,0 +1,214 @@
+package redis
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// Bounds of the driver's own clients. An attempt takes less than half a call,
+// so that a connection that has died silently leaves time for another.
+const (
+	attemptTimeout = driver.CallTimeout * 45 / 100
+	poolSize       = lanes + 1 // one beside the lanes, for SCAN and the look at the server
+)
+
+// address is a parsed Config.URL.
+type address struct {
+	scheme string // redis, sentinel or cluster
+	tls    bool
+	user   *url.Userinfo
+	hosts  []string
+	path   []string
+	query  url.Values
+}
+
+// parse splits the list of hosts off by itself: package net/url takes one.
+func parse(raw string) (address, error) {
+	scheme, rest, ok := strings.Cut(raw, "://")
+	if !ok {
+		return address{}, fmt.Errorf("want a URL such as redis://localhost:6379")
+	}
+	var a address
+	base, kind, _ := strings.Cut(scheme, "-")
+	a.tls, a.scheme = base == "rediss", kind
+	if kind == "" {
+		a.scheme = "redis"
+	}
+	if base != "redis" && base != "rediss" || a.scheme != "redis" && a.scheme != "sentinel" && a.scheme != "cluster" {
+		return address{}, fmt.Errorf("scheme %q: want redis, rediss, redis-sentinel, rediss-sentinel, redis-cluster or rediss-cluster", scheme)
+	}
+	authority, tail := rest, ""
+	if i := strings.IndexAny(rest, "/?"); i >= 0 {
+		authority, tail = rest[:i], rest[i:]
+	}
+	if i := strings.LastIndex(authority, "@"); i >= 0 {
+		u, err := url.Parse("redis://" + authority[:i] + "@host")
+		if err != nil {
+			return address{}, fmt.Errorf("user and password: percent-encode what is special in them")
+		}
+		a.user, authority = u.User, authority[i+1:]
+	}
+	u, err := url.Parse("redis://host" + tail)
+	if err != nil {
+		return address{}, fmt.Errorf("path and options %q: %w", tail, err)
+	}
+	a.query = u.Query()
+	a.path = strings.Split(strings.Trim(u.Path, "/"), "/")
+	for h := range strings.SplitSeq(authority, ",") {
+		if h = strings.TrimSpace(h); h != "" {
+			a.hosts = append(a.hosts, h)
+		}
+	}
+	if len(a.hosts) == 0 && a.scheme != "redis" {
+		return address{}, fmt.Errorf("no host in it")
+	}
+	return a, nil
+}
+
+// dsn is what go-redis parses: one host, one path segment, options.
+func (a address) dsn(host, path string, query url.Values) string {
+	u := url.URL{Scheme: "redis", User: a.user, Host: host, Path: "/" + path, RawQuery: query.Encode()}
+	if a.tls {
+		u.Scheme = "rediss"
+	}
+	return u.String()
+}
+
+// dial makes the client that raw asks for. It does not connect yet.
+func dial(raw string) (goredis.UniversalClient, error) {
+	a, err := parse(raw)
+	if err != nil {
+		return nil, err
+	}
+	switch a.scheme {
+	case "sentinel":
+		return a.sentinel()
+	case "cluster":
+		return a.cluster()
+	}
+	return a.single()
+}
+
+func (a address) single() (goredis.UniversalClient, error) {
+	if len(a.hosts) > 1 {
+		return nil, fmt.Errorf("%d hosts: a list of them needs the scheme redis-sentinel or redis-cluster", len(a.hosts))
+	}
+	host := "localhost:6379"
+	if len(a.hosts) == 1 {
+		host = a.hosts[0]
+	}
+	o, err := goredis.ParseURL(a.dsn(host, a.path[0], a.query))
+	if err != nil {
+		return nil, trim(err)
+	}
+	bound(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
+	o.Protocol = a.protocol(o.Protocol)
+	o.MaxRetries, o.DialerRetries = -1, 1
+	o.PoolSize, o.MaxActiveConns, o.PipelinePoolSize, o.ConnMaxIdleTime = poolSize, poolSize, -1, -1
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return goredis.NewClient(o), nil
+}
+
+func (a address) sentinel() (goredis.UniversalClient, error) {
+	if a.path[0] == "" {
+		return nil, fmt.Errorf("no master in it: want redis-sentinel://host1,host2/master")
+	}
+	query := a.others("26379")
+	query.Set("master_name", a.path[0])
+	database := ""
+	if len(a.path) > 1 {
+		database = a.path[1]
+	}
+	o, err := goredis.ParseFailoverURL(a.dsn(withPort(a.hosts[0], "26379"), database, query))
+	if err != nil {
+		return nil, trim(err)
+	}
+	bound(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
+	o.Protocol = a.protocol(o.Protocol)
+	o.MaxRetries, o.DialerRetries = -1, 1
+	o.PoolSize, o.MaxActiveConns, o.PipelinePoolSize, o.ConnMaxIdleTime = poolSize, poolSize, -1, -1
+	return goredis.NewFailoverClient(o), nil
+}
+
+func (a address) cluster() (goredis.UniversalClient, error) {
+	if len(a.path) > 1 || a.path[0] != "" {
+		return nil, fmt.Errorf("path %q: a Cluster has no databases", strings.Join(a.path, "/"))
+	}
+	o, err := goredis.ParseClusterURL(a.dsn(withPort(a.hosts[0], "6379"), "", a.others("6379")))
+	if err != nil {
+		return nil, trim(err)
+	}
+	bound(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
+	o.Protocol = a.protocol(o.Protocol)
+	o.MaxRetries, o.DialerRetries = -1, 1
+	o.PoolSize, o.MaxActiveConns, o.PipelinePoolSize, o.ConnMaxIdleTime = poolSize, poolSize, -1, -1
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return goredis.NewClusterClient(o), nil
+}
+
+// others are the options, with the hosts beside the first.
+func (a address) others(port string) url.Values {
+	query := url.Values{}
+	for k, v := range a.query {
+		query[k] = v
+	}
+	for _, h := range a.hosts[1:] {
+		query.Add("addr", withPort(h, port))
+	}
+	return query
+}
+
+// protocol is RESP2 unless asked otherwise: its handshake is shorter, and
+// nothing of RESP3 is needed.
+func (a address) protocol(parsed int) int {
+	if a.query.Has("protocol") {
+		return parsed
+	}
+	return 2
+}
+
+func withPort(host, port string) string {
+	if i := strings.LastIndex(host, ":"); i > strings.LastIndex(host, "]") {
+		return host
+	}
+	return host + ":" + port
+}
+
+func bound(timeouts ...*time.Duration) {
+	for _, t := range timeouts {
+		if *t == 0 {
+			*t = attemptTimeout
+		}
+	}
+}
+
+// trim removes the name of the library in front.
+func trim(err error) error {
+	return fmt.Errorf("%s", strings.TrimPrefix(err.Error(), "redis: "))
+}
+
+// masked is raw without its password, for errors.
+func masked(raw string) string {
+	scheme, rest, ok := strings.Cut(raw, "://")
+	if !ok {
+		return "the URL given"
+	}
+	// Whatever stands before the last @ may hold the password, also where it
+	// was not percent-encoded.
+	if i := strings.LastIndex(rest, "@"); i >= 0 {
+		user, _, has := strings.Cut(rest[:i], ":")
+		if has {
+			user += ":xxxxx"
+		}
+		rest = user + rest[i:]
+	}
+	path, _, _ := strings.Cut(rest, "?")
+	return scheme + "://" + path
+}

@@ -1,0 +1,120 @@
+package redis
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// tokenLen is the length of every token, as of those of redislock.
+const tokenLen = 22
+
+// value is what a holder key holds behind the token.
+type value struct {
+	Fence  uint64        `json:"fence"`
+	Span   int           `json:"span"`
+	Inbox  string        `json:"inbox"`
+	Holder driver.Holder `json:"holder"`
+}
+
+// tail is the end of a value, from after the span on: all of it that does not
+// depend on the grant. It is built by hand: a request pays for it each time.
+func tail(inbox string, h driver.Holder) string {
+	b := make([]byte, 0, 192)
+	b = append(b, `,"inbox":"`...)
+	b = append(b, inbox...)
+	b = append(b, `","holder":{`...)
+	b = appendField(b, "app", h.App)
+	b = appendField(b, "host", h.Host)
+	if h.PID != 0 {
+		b = appendName(b, "pid")
+		b = strconv.AppendInt(b, int64(h.PID), 10)
+	}
+	b = appendField(b, "label", h.Label)
+	b = appendField(b, "request", h.Request)
+	if !h.Since.IsZero() {
+		b = appendName(b, "since")
+		b = append(b, '"')
+		b = h.Since.UTC().AppendFormat(b, time.RFC3339Nano)
+		b = append(b, '"')
+	}
+	return string(append(b, "}}"...))
+}
+
+func appendName(b []byte, name string) []byte {
+	if b[len(b)-1] != '{' {
+		b = append(b, ',')
+	}
+	b = append(b, '"')
+	b = append(b, name...)
+	return append(b, `":`...)
+}
+
+func appendField(b []byte, name, s string) []byte {
+	if s == "" {
+		return b
+	}
+	b = appendName(b, name)
+	if !plain(s) {
+		quoted, _ := json.Marshal(s) //nolint:errchkjson // a string always can be
+		return append(b, quoted...)
+	}
+	b = append(b, '"')
+	b = append(b, s...)
+	return append(b, '"')
+}
+
+// plain says that s stands in JSON as it is.
+func plain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
+}
+
+// decodeValue reads what a holder key holds. Another user of the key may have
+// written anything; what cannot be read stays empty.
+func decodeValue(s string) value {
+	var v value
+	if i := strings.IndexByte(s, '{'); i >= 0 {
+		if json.Unmarshal([]byte(s[i:]), &v) != nil {
+			return value{}
+		}
+	}
+	return v
+}
+
+// decodeRecord reads a ticket's record: version, beat, span, slots, tail.
+func decodeRecord(s string) (driver.Holder, bool) {
+	f := strings.SplitN(s, " ", 5)
+	if len(f) != 5 || f[0] != "1" || !strings.HasPrefix(f[4], ",") {
+		return driver.Holder{}, false
+	}
+	var v value
+	if json.Unmarshal([]byte("{"+f[4][1:]), &v) != nil {
+		return driver.Holder{}, false
+	}
+	return v.Holder, true
+}
+
+// forced is why a grant was taken away, as force stores and sends it.
+type forced struct {
+	Reason string        `json:"reason"`
+	By     driver.Holder `json:"by"`
+}
+
+// lostBy is the error for a grant of key that is gone, with what the server has
+// left about it: nothing if it has expired.
+func lostBy(key, reason string) *driver.LostError {
+	e := &driver.LostError{Key: key, Cause: driver.Expired}
+	var f forced
+	if reason != "" && json.Unmarshal([]byte(reason), &f) == nil {
+		e.Cause, e.Reason, e.By = driver.Forced, f.Reason, f.By
+	}
+	return e
+}

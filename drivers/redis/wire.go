@@ -1,0 +1,139 @@
+package redis
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+const (
+	// lanes is the number of connections that carry calls, to each server.
+	lanes = 2
+	// batch is how many calls one pipeline carries.
+	batch = 128
+)
+
+// wire carries calls to one server on a fixed number of lanes, each a
+// connection with one goroutine. A call that finds a lane free goes alone, on
+// the plain path; what comes while all are busy gathers and goes as one
+// pipeline with the next that is free. A caller may leave before its call is
+// over: nothing that happens on a connection holds it up.
+type wire struct {
+	client goredis.UniversalClient
+	calls  chan *call
+	stop   chan struct{}
+	lanes  sync.WaitGroup
+}
+
+// call is one command on its way.
+type call struct {
+	cmd   *goredis.Cmd
+	done  chan struct{} // receives once
+	timer *time.Timer
+}
+
+func newWire(client goredis.UniversalClient) *wire {
+	w := &wire{client: client, calls: make(chan *call, 4*batch), stop: make(chan struct{})}
+	for range lanes {
+		w.lanes.Go(w.lane)
+	}
+	return w
+}
+
+// close ends the lanes. A call in flight ends with its connection.
+func (w *wire) close() { close(w.stop) }
+
+func (w *wire) wait() { w.lanes.Wait() }
+
+func (w *wire) lane() {
+	todo := make([]*call, 0, batch)
+	for {
+		select {
+		case <-w.stop:
+			return
+		case c := <-w.calls:
+			todo = w.gather(append(todo[:0], c))
+		}
+		w.send(todo)
+		for i, c := range todo {
+			c.done <- struct{}{}
+			todo[i] = nil
+		}
+	}
+}
+
+// gather adds what has come while every lane was busy.
+func (w *wire) gather(todo []*call) []*call {
+	for len(todo) < batch {
+		select {
+		case c := <-w.calls:
+			todo = append(todo, c)
+		default:
+			return todo
+		}
+	}
+	return todo
+}
+
+// send leaves each outcome in its command.
+func (w *wire) send(todo []*call) {
+	ctx := context.Background() // the client's own timeouts bound it
+	if len(todo) == 1 {
+		_ = w.client.Process(ctx, todo[0].cmd)
+		return
+	}
+	pipe := w.client.Pipeline()
+	for _, c := range todo {
+		_ = pipe.Process(ctx, c.cmd)
+	}
+	_, _ = pipe.Exec(ctx)
+}
+
+var spare = sync.Pool{New: func() any {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return &call{done: make(chan struct{}, 1), timer: t}
+}}
+
+// do has cmd executed once. It returns when that has been tried, with ctx's
+// error, or with errSlow after limit.
+func (w *wire) do(ctx context.Context, cmd *goredis.Cmd, limit time.Duration) error {
+	c := spare.Get().(*call) //nolint:forcetypeassert // nothing else is in it
+	c.cmd = cmd
+	c.timer.Reset(limit)
+	var err error
+	select {
+	case w.calls <- c:
+		err = w.await(ctx, c)
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-c.timer.C:
+		err = errSlow
+	case <-w.stop:
+		err = driver.ErrClosed
+	}
+	if err != nil {
+		return err // a lane may still have c
+	}
+	c.timer.Stop()
+	c.cmd = nil
+	spare.Put(c)
+	return cmd.Err()
+}
+
+func (w *wire) await(ctx context.Context, c *call) error {
+	select {
+	case <-c.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-c.timer.C:
+		return errSlow
+	case <-w.stop:
+		return driver.ErrClosed
+	}
+}
