@@ -24,11 +24,11 @@ func (l *Locker) acquire(ctx context.Context, c call, invalid error) (*Lease, er
 	if !l.gate.enter() {
 		return nil, fmt.Errorf("acquire %q: %w", c.key, ErrClosed)
 	}
-	start := l.now()
+	start := l.clock.now()
 	lease, err := l.obtain(ctx, c, start)
 	if err != nil {
 		l.gate.leave()
-		return nil, l.refused(ctx, c, l.now().Sub(start), err)
+		return nil, l.refused(ctx, c, l.clock.now().sub(start), err)
 	}
 	return lease, nil
 }
@@ -54,7 +54,7 @@ func (l *Locker) findDeadlock(ctx context.Context, c call) error {
 
 // obtain gets a grant by the way that suits the call, and a lease on it. A
 // grant that was lost between its arrival and its use is asked for again.
-func (l *Locker) obtain(ctx context.Context, c call, start time.Time) (*Lease, error) {
+func (l *Locker) obtain(ctx context.Context, c call, start instant) (*Lease, error) {
 	for {
 		if ctx.Err() != nil {
 			return nil, contextError(ctx)
@@ -65,19 +65,19 @@ func (l *Locker) obtain(ctx context.Context, c call, start time.Time) (*Lease, e
 		}
 		lease := newLease(ctx, o)
 		if o.hold.attach(lease, c) {
-			l.granted(c, lease, o, lease.since.Sub(start))
+			l.granted(c, lease, o, lease.since.sub(start))
 			return lease, nil
 		}
 	}
 }
 
 // turn waits for c's turn and returns the grant.
-func (l *Locker) turn(ctx context.Context, c call, start time.Time) (outcome, error) {
+func (l *Locker) turn(ctx context.Context, c call, start instant) (outcome, error) {
 	switch {
 	case l.queues == nil:
 		return l.ask(ctx, c, start)
 	case c.wait == 0 || c.fifo:
-		return l.askQueued(ctx, c, remaining(c.wait, l.now().Sub(start)), false)
+		return l.askQueued(ctx, c, remaining(c.wait, l.clock.now().sub(start)), false)
 	}
 	return l.queues.wait(ctx, c, start)
 }
@@ -92,8 +92,8 @@ func remaining(wait, waited time.Duration) time.Duration {
 
 // ask asks a driver that is in this process: first without waiting, which
 // needs no context of its own and tells whether the key is contended.
-func (l *Locker) ask(ctx context.Context, c call, start time.Time) (outcome, error) {
-	g, err := l.driver.Acquire(ctx, l.request(ctx, c, 0, start))
+func (l *Locker) ask(ctx context.Context, c call, start instant) (outcome, error) {
+	g, err := l.driver.Acquire(ctx, l.request(ctx, c, 0, l.clock.time(start)))
 	if err == nil {
 		// No time has passed that is worth another look at the clock.
 		return outcome{hold: l.newHold(g, start), fence: g.Fence, at: start}, nil
@@ -117,7 +117,7 @@ func (l *Locker) askQueued(ctx context.Context, c call, wait time.Duration, cont
 		l.tidy(r, err)
 		return outcome{}, err
 	}
-	now := l.now()
+	now := l.clock.now()
 	return outcome{hold: l.newHold(g, now), fence: g.Fence, at: now, contended: contended || g.Queued}, nil
 }
 

@@ -14,7 +14,7 @@ import (
 type glance struct {
 	locker *Locker
 	key    string
-	begun  time.Time
+	begun  instant
 
 	once  sync.Once
 	done  chan struct{} // closed when the look is over; state and ok are set before
@@ -30,8 +30,8 @@ const (
 // look returns the newest glance if it is fresh, or a new one. The caller
 // holds queues.mu.
 func (q *queue) look(l *Locker) *glance {
-	now := l.now()
-	if q.glance == nil || now.Sub(q.glance.begun) > glanceFresh {
+	now := l.clock.now()
+	if q.glance == nil || now.sub(q.glance.begun) > glanceFresh {
 		q.glance = &glance{locker: l, key: q.key, begun: now, done: make(chan struct{})}
 	}
 	return q.glance

@@ -16,11 +16,11 @@ import (
 type hold struct {
 	locker *Locker
 	grant  driver.Grant // as it arrived
-	since  time.Time    // when it did
+	since  instant      // when it did
 
 	mu       sync.Mutex    // guards the fields below; never held during I/O or a callback
 	ttl      time.Duration // what it is renewed to
-	deadline time.Time
+	deadline instant
 	ended    bool // given back or lost: no renewal changes that
 
 	// The current lease. From its first renewal on it is watched: by a weak
@@ -31,19 +31,19 @@ type hold struct {
 	idle   bool // between two leases
 	with   bool // the current lease belongs to With
 	fence  uint64
-	taken  time.Time
+	taken  instant
 	site   callSite
 	ending ending // of the current lease's context
 
 	renewing  chan struct{} // closed when the renewal in flight is over; nil without one
-	renewAt   time.Time
+	renewAt   instant
 	failing   error         // of the last renewal, if it failed
-	forgetAt  time.Time     // when a lease whose context has ended is taken back; zero if not
+	forgetAt  instant       // when a lease whose context has ended is taken back; zero if not
 	listening chan struct{} // closed to end the listener; nil without one
 
 	// The place in the schedule, guarded by its mutex.
 	index int
-	next  time.Time
+	next  instant
 }
 
 // pushLife bounds how much life a grant must still have to be handed on, for a
@@ -51,18 +51,18 @@ type hold struct {
 const pushLife = 2 * time.Second
 
 // newHold takes care of g from now on: it is renewed, and lost in time.
-func (l *Locker) newHold(g driver.Grant, now time.Time) *hold {
+func (l *Locker) newHold(g driver.Grant, now instant) *hold {
 	h := &hold{
 		locker:   l,
 		grant:    g,
 		since:    now,
 		ttl:      g.TTL,
-		deadline: g.Deadline,
+		deadline: l.clock.at(g.Deadline),
 		idle:     true,
 		index:    -1,
 	}
-	h.renewAt = now.Add(firstRenewal(g.TTL, g.Deadline.Sub(now)))
-	l.schedule.set(h, earliest(h.renewAt, h.deadline))
+	h.renewAt = now.add(firstRenewal(g.TTL, h.deadline.sub(now)))
+	l.schedule.set(h, min(h.renewAt, h.deadline))
 	return h
 }
 
@@ -70,7 +70,7 @@ func (l *Locker) newHold(g driver.Grant, now time.Time) *hold {
 func (h *hold) attach(lease *Lease, c call) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.ended || !lease.since.Before(h.deadline) {
+	if h.ended || lease.since >= h.deadline {
 		return false
 	}
 	h.lease, h.faint, h.idle, h.ending = lease, weak.Pointer[Lease]{}, false, ending{}
@@ -87,7 +87,7 @@ func (h *hold) adopt(ttl time.Duration) {
 		return
 	}
 	h.ttl = ttl
-	h.renewAt = h.locker.now()
+	h.renewAt = h.locker.clock.now()
 	h.mu.Unlock()
 	h.locker.reschedule(h)
 }
@@ -122,7 +122,7 @@ func (h *hold) lose(e *LostError) {
 		return
 	}
 	had, ending := !h.idle, h.endCurrent(e)
-	held, fence, with := h.locker.now().Sub(h.taken), h.fence, h.with
+	held, fence, with := h.locker.clock.now().sub(h.taken), h.fence, h.with
 	h.mu.Unlock()
 	ending.end(e)
 	l := h.locker
@@ -219,7 +219,7 @@ func (h *hold) hint(err error) {
 		return
 	}
 	h.mu.Lock()
-	h.renewAt = h.locker.now()
+	h.renewAt = h.locker.clock.now()
 	h.mu.Unlock()
 	h.locker.reschedule(h)
 }

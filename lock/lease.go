@@ -15,7 +15,7 @@ type Lease struct {
 	hold   *hold
 	parent context.Context
 	fence  uint64
-	since  time.Time // on the Locker's clock
+	since  instant
 
 	inner atomic.Pointer[inner] // made when the context is first used in earnest
 
@@ -57,13 +57,7 @@ func (l *Lease) Slot() int { return l.hold.grant.Slot }
 func (l *Lease) Deadline() time.Time {
 	l.hold.mu.Lock()
 	defer l.hold.mu.Unlock()
-	return l.hold.deadline.Add(-l.hold.locker.ahead())
-}
-
-// ahead is how far the Locker's clock, which may count the time that the
-// machine slept, has run ahead of its callers'.
-func (l *Locker) ahead() time.Duration {
-	return time.Until(l.now()).Truncate(time.Millisecond)
+	return l.hold.locker.clock.time(l.hold.deadline)
 }
 
 // Extend makes the lease live for ttl from now, and lets its renewals do so
@@ -98,7 +92,7 @@ func (l *Lease) Release() error {
 
 // live says whether the lease is neither released nor lost.
 func (l *Lease) live() bool {
-	l.expire(l.hold.locker.now())
+	l.expire(l.hold.locker.clock.now())
 	l.hold.mu.Lock()
 	defer l.hold.mu.Unlock()
 	return !l.over
@@ -106,10 +100,10 @@ func (l *Lease) live() bool {
 
 // expire ends the lease if its time is over by the clock, whatever the timers
 // have noticed.
-func (l *Lease) expire(now time.Time) {
+func (l *Lease) expire(now instant) {
 	h := l.hold
 	h.mu.Lock()
-	expired := !l.over && !h.ended && !now.Before(h.deadline)
+	expired := !l.over && !h.ended && now >= h.deadline
 	h.mu.Unlock()
 	if expired {
 		h.lose(h.expiry())

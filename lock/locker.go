@@ -18,8 +18,8 @@ type Locker struct {
 	driver   driver.Driver
 	info     driver.Info
 	config   Config
-	self     Holder           // the part of a Holder that does not change
-	now      func() time.Time // the clock that grant deadlines are on
+	self     Holder // the part of a Holder that does not change
+	clock    clock
 	counters counters
 
 	gate     gate     // counts who is inside, for Close
@@ -42,24 +42,16 @@ func New(d driver.Driver, c Config) (*Locker, error) {
 		info:   d.Info(),
 		config: c,
 		self:   Holder{Host: host, PID: os.Getpid()},
-		now:    clock(),
 	}
+	l.clock = newClock(l.info.Scope)
 	l.crew.init()
 	l.gate.init()
 	if l.info.Scope > driver.Process {
-		l.now = driver.Now
 		l.schedule.nap = maxNap
 		l.queues = newQueues(l)
 	}
-	l.schedule.init(l.tick, l.now)
+	l.schedule.init(l.tick, &l.clock)
 	return l, nil
-}
-
-// clock returns a time.Now that costs half, for it reads the monotonic clock
-// alone.
-func clock() func() time.Time {
-	base := time.Now()
-	return func() time.Time { return base.Add(time.Since(base)) }
 }
 
 // With runs fn under a lease of key and releases it when fn has returned,

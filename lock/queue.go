@@ -71,28 +71,28 @@ func (c call) kind() kind { return kind{c.slots, c.noRenew} }
 type outcome struct {
 	hold      *hold
 	fence     uint64
-	at        time.Time // when the waiter had it
+	at        instant // when the waiter had it
 	contended bool
 	handed    bool
 	err       error
 }
 
 // wait queues c and returns when its turn has come.
-func (qs *queues) wait(ctx context.Context, c call, start time.Time) (outcome, error) {
+func (qs *queues) wait(ctx context.Context, c call, start instant) (outcome, error) {
 	l := qs.locker
 	w := &waiter{call: c, holder: l.holder(ctx, c.label, time.Now()), ready: make(chan outcome, 1)}
 	l.counters.waiting.Add(1)
 	defer l.counters.waiting.Add(-1)
 	qs.join(w)
 	var passed <-chan time.Time
-	if left := remaining(c.wait, l.now().Sub(start)); left >= 0 {
+	if left := remaining(c.wait, l.clock.now().sub(start)); left >= 0 {
 		timer := time.NewTimer(left)
 		defer timer.Stop()
 		passed = timer.C
 	}
 	select {
 	case o := <-w.ready:
-		o.at = l.now() // it may have taken a while to wake up
+		o.at = l.clock.now() // it may have taken a while to wake up
 		return o, o.err
 	case <-ctx.Done():
 		return qs.giveUp(w, contextError(ctx))
@@ -117,14 +117,14 @@ func (qs *queues) giveUp(w *waiter, reason error) (outcome, error) {
 
 // timeOut leaves the queue because the wait has passed, with what is known of
 // who was in the way. A grant that arrived at the same instant is taken.
-func (qs *queues) timeOut(ctx context.Context, w *waiter, start time.Time) (outcome, error) {
+func (qs *queues) timeOut(ctx context.Context, w *waiter, start instant) (outcome, error) {
 	var place place
 	if !qs.leave(w, &place) {
 		o := <-w.ready
-		o.at = qs.locker.now()
+		o.at = qs.locker.clock.now()
 		return o, o.err
 	}
-	busy := &NotAcquiredError{Waited: qs.locker.now().Sub(start)}
+	busy := &NotAcquiredError{Waited: qs.locker.clock.now().sub(start)}
 	if s, ok := place.glance.result(ctx); ok {
 		for _, h := range s.Holders {
 			busy.Holders = append(busy.Holders, h.Holder)
@@ -186,9 +186,9 @@ func (qs *queues) settle(q *queue) {
 		if q.ticket.kind != head.call.kind() {
 			q.withdraw() // its end settles the queue again
 		}
-	case q.hold != nil && q.left(qs.locker.now()) > 0 && q.suits(head):
+	case q.hold != nil && q.left(qs.locker.clock.now()) > 0 && q.suits(head):
 		if q.turn == nil {
-			q.turn = time.AfterFunc(q.left(qs.locker.now()), func() { qs.turnOver(q) })
+			q.turn = time.AfterFunc(q.left(qs.locker.clock.now()), func() { qs.turnOver(q) })
 		}
 	default:
 		q.endTurn()
@@ -197,11 +197,11 @@ func (qs *queues) settle(q *queue) {
 }
 
 // left is how much of its turn the hold has left. The caller holds qs.mu.
-func (q *queue) left(now time.Time) time.Duration {
+func (q *queue) left(now instant) time.Duration {
 	if q.handed >= min(maxHandOns, q.hold.grant.Fences-1) {
 		return 0
 	}
-	return turnLength - now.Sub(q.hold.since)
+	return turnLength - now.sub(q.hold.since)
 }
 
 // suits says whether w may have what the hold is.
@@ -268,7 +268,7 @@ func (qs *queues) run(q *queue, t *ticket) {
 		qs.refuse(q, t.kind, err, withdrawn)
 		return
 	}
-	deliver := qs.serve(q, t, l.newHold(g, l.now()), g)
+	deliver := qs.serve(q, t, l.newHold(g, l.clock.now()), g)
 	deliver()
 }
 
@@ -321,7 +321,7 @@ func (qs *queues) next(h *hold) (*waiter, outcome) {
 		return nil, outcome{}
 	}
 	w := q.waiters.first
-	now := qs.locker.now()
+	now := qs.locker.clock.now()
 	if w == nil || q.left(now) <= 0 || !q.suits(w) || !h.worthHanding(now) || qs.locker.gate.shut() {
 		q.hold = nil
 		qs.settle(q)
@@ -336,10 +336,10 @@ func (qs *queues) next(h *hold) (*waiter, outcome) {
 
 // worthHanding says whether enough of the grant's life is left for a next
 // lease: half of the TTL, or of what a driver grants at first.
-func (h *hold) worthHanding(now time.Time) bool {
+func (h *hold) worthHanding(now instant) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return !h.ended && h.deadline.Sub(now) >= min(h.ttl, pushLife)/2
+	return !h.ended && h.deadline.sub(now) >= min(h.ttl, pushLife)/2
 }
 
 // forget ends the part of a hold that was lost.

@@ -14,9 +14,9 @@ import (
 // leave releases the lease once; see [Lease.Release].
 func (l *Lease) leave() error {
 	h := l.hold
-	now := h.locker.now()
+	now := h.locker.clock.now()
 	h.mu.Lock()
-	if !l.over && !h.ended && !now.Before(h.deadline) {
+	if !l.over && !h.ended && now >= h.deadline {
 		h.mu.Unlock()
 		h.lose(h.expiry())
 		h.mu.Lock()
@@ -34,14 +34,14 @@ func (l *Lease) leave() error {
 	e := h.detach()
 	h.mu.Unlock()
 	e.end(errReleased)
-	return h.leaveLive(l, now.Sub(l.since))
+	return h.leaveLive(l, now.sub(l.since))
 }
 
 // detach leaves the hold without a lease. The caller holds h.mu.
 func (h *hold) detach() ending {
 	e := h.ending
 	h.lease, h.faint, h.idle = nil, weak.Pointer[Lease]{}, true
-	h.ending, h.forgetAt = ending{}, time.Time{}
+	h.ending, h.forgetAt = ending{}, 0
 	if h.locker.queues == nil {
 		h.endCurrent(errReleased) // there is nobody to hand it on to
 	}
@@ -109,7 +109,7 @@ func (h *hold) giveBack() error {
 	err = l.unavailable(err)
 	g := h.renewable()
 	h.mu.Lock()
-	until := h.deadline.Add(driver.Margin(g.TTL))
+	until := h.deadline.add(driver.Margin(g.TTL))
 	h.mu.Unlock()
 	l.cleanUp(g, until, err)
 	return err
@@ -148,7 +148,7 @@ func (l *Locker) tidy(r driver.Request, err error) {
 		return // no message was under way
 	}
 	g := driver.Grant{Key: r.Key, Token: r.Token, TTL: r.TTL, NoRenew: r.NoRenew}
-	l.cleanUp(g, l.now().Add(r.TTL), nil)
+	l.cleanUp(g, l.clock.now().add(r.TTL), nil)
 }
 
 // Pauses between the attempts of a clean-up.
@@ -160,13 +160,13 @@ const (
 // cleanUp repeats the release of g in the background until it got through or
 // the backend has forgotten it by itself. failed is how it went so far, if it
 // was tried.
-func (l *Locker) cleanUp(g driver.Grant, until time.Time, failed error) {
+func (l *Locker) cleanUp(g driver.Grant, until instant, failed error) {
 	l.crew.do(func(ctx context.Context) {
 		for pause := cleanUpPause; ; pause = min(2*pause, cleanUpPauseMax) {
 			if failed == nil {
 				failed = l.releaseOnce(ctx, g)
 			}
-			left := until.Sub(l.now())
+			left := until.sub(l.clock.now())
 			if failed == nil || ctx.Err() != nil || left <= 0 {
 				return
 			}
@@ -221,7 +221,7 @@ func (h *hold) abandon(fence uint64) {
 		h.mu.Unlock()
 		return
 	}
-	h.forgetAt = h.locker.now().Add(min(h.ttl/3, maxGrace))
+	h.forgetAt = h.locker.clock.now().add(min(h.ttl/3, maxGrace))
 	h.mu.Unlock()
 	h.locker.reschedule(h)
 }
@@ -236,7 +236,7 @@ func (h *hold) forget(fence uint64, reason string) {
 	}
 	lost := &LostError{Key: h.grant.Key, Cause: Expired}
 	ending := h.endCurrent(lost)
-	held, site := l.now().Sub(h.taken), h.site
+	held, site := l.clock.now().sub(h.taken), h.site
 	h.mu.Unlock()
 	ending.end(lost)
 	h.discard()

@@ -76,7 +76,7 @@ func (h *hold) renewable() driver.Grant {
 // renewed takes in the outcome of a renewal. One that came back after the hold
 // had ended changes nothing.
 func (h *hold) renewed(r driver.Renewal) {
-	now := h.locker.now()
+	now := h.locker.clock.now()
 	h.mu.Lock()
 	h.endRenewal()
 	if h.ended {
@@ -84,7 +84,7 @@ func (h *hold) renewed(r driver.Renewal) {
 		return
 	}
 	if r.Err == nil {
-		h.live(r.Deadline, now)
+		h.live(h.locker.clock.at(r.Deadline), now)
 		h.mu.Unlock()
 		return
 	}
@@ -94,8 +94,8 @@ func (h *hold) renewed(r driver.Renewal) {
 		return
 	}
 	h.failing = h.locker.unavailable(r.Err)
-	h.renewAt = now.Add(jitter(min(h.ttl/10, retryAtMost)))
-	err, left := h.failing, h.deadline.Sub(now)
+	h.renewAt = now.add(jitter(min(h.ttl/10, retryAtMost)))
+	err, left := h.failing, h.deadline.sub(now)
 	h.mu.Unlock()
 	h.locker.observe(RenewFailed{Key: h.grant.Key, Err: err, Left: left})
 }
@@ -103,10 +103,10 @@ func (h *hold) renewed(r driver.Renewal) {
 // beginRenewal marks a renewal to ttl as in flight. One that shortens the
 // grant may take effect without an answer, so its deadline counts already. The
 // caller holds h.mu.
-func (h *hold) beginRenewal(now time.Time, ttl time.Duration, noRenew bool) {
+func (h *hold) beginRenewal(now instant, ttl time.Duration, noRenew bool) {
 	h.renewing = make(chan struct{})
 	if !noRenew {
-		h.deadline = earliest(h.deadline, driver.Deadline(now, ttl))
+		h.deadline = min(h.deadline, now.add(ttl-driver.Margin(ttl)))
 	}
 }
 
@@ -117,12 +117,12 @@ func (h *hold) endRenewal() {
 }
 
 // live notes a renewal that got through. The caller holds h.mu.
-func (h *hold) live(deadline, now time.Time) {
+func (h *hold) live(deadline, now instant) {
 	if !h.grant.NoRenew {
 		h.deadline = deadline
 	}
 	h.failing = nil
-	h.renewAt = now.Add(renewInterval(h.ttl))
+	h.renewAt = now.add(renewInterval(h.ttl))
 }
 
 // extend renews the hold to ttl at once, for lease.
@@ -144,7 +144,7 @@ func (h *hold) extend(ctx context.Context, lease *Lease, ttl time.Duration) erro
 // open which TTL the backend has taken last.
 func (h *hold) beginExtend(ctx context.Context, lease *Lease, ttl time.Duration) error {
 	for {
-		lease.expire(h.locker.now())
+		lease.expire(h.locker.clock.now())
 		h.mu.Lock()
 		if lease.over {
 			defer h.mu.Unlock()
@@ -152,7 +152,7 @@ func (h *hold) beginExtend(ctx context.Context, lease *Lease, ttl time.Duration)
 		}
 		inFlight := h.renewing
 		if inFlight == nil {
-			h.beginRenewal(h.locker.now(), ttl, false)
+			h.beginRenewal(h.locker.clock.now(), ttl, false)
 			h.mu.Unlock()
 			return nil
 		}
@@ -183,8 +183,8 @@ func (h *hold) extended(ctx context.Context, r driver.Renewal, ttl time.Duration
 	switch {
 	case r.Err == nil && !h.ended:
 		h.ttl = ttl
-		h.live(r.Deadline, h.locker.now())
-		h.deadline = r.Deadline // also under NoRenew
+		h.live(h.locker.clock.at(r.Deadline), h.locker.clock.now())
+		h.deadline = h.locker.clock.at(r.Deadline) // also under NoRenew
 		h.mu.Unlock()
 		return nil
 	case r.Err == nil:

@@ -12,7 +12,7 @@ import (
 // schedule holds every hold of a Locker by when it next needs attention: its
 // renewal, or its end. One timer serves them all.
 type schedule struct {
-	now func() time.Time
+	clock *clock
 	// nap bounds how long the timer sleeps where the clock counts time asleep,
 	// which timers do not: a machine that was suspended looks at its leases at
 	// the latest so long after it woke up. 0 is no bound.
@@ -21,19 +21,19 @@ type schedule struct {
 	mu    sync.Mutex // guards the fields below
 	holds holds
 	timer *time.Timer
-	armed time.Time // when the timer fires; zero if it does not
+	armed instant // when the timer fires; zero if it does not
 }
 
 const maxNap = time.Second
 
-func (s *schedule) init(tick func(), now func() time.Time) {
-	s.now = now
+func (s *schedule) init(tick func(), c *clock) {
+	s.clock = c
 	s.timer = time.AfterFunc(time.Hour, tick)
 	s.timer.Stop()
 }
 
 // set puts h in its place, or in another.
-func (s *schedule) set(h *hold, at time.Time) {
+func (s *schedule) set(h *hold, at instant) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h.next = at
@@ -61,15 +61,15 @@ func (s *schedule) arm() {
 		return
 	}
 	first := s.holds[0].next
-	if !s.armed.IsZero() && !first.Before(s.armed) {
+	if s.armed != 0 && first >= s.armed {
 		return
 	}
-	now := s.now()
-	wait := max(first.Sub(now), 0)
+	now := s.clock.now()
+	wait := max(first.sub(now), 0)
 	if s.nap > 0 {
 		wait = min(wait, s.nap)
 	}
-	s.armed = now.Add(wait)
+	s.armed = now.add(wait)
 	s.timer.Reset(wait)
 }
 
@@ -78,9 +78,9 @@ func (s *schedule) arm() {
 func (s *schedule) due() (due []*hold) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.armed = time.Time{}
-	now := s.now()
-	for len(s.holds) > 0 && !s.holds[0].next.After(now) {
+	s.armed = 0
+	now := s.clock.now()
+	for len(s.holds) > 0 && s.holds[0].next <= now {
 		due = append(due, heap.Pop(&s.holds).(*hold))
 	}
 	s.arm()
@@ -98,7 +98,7 @@ func (s *schedule) all() []*hold {
 type holds []*hold
 
 func (hs holds) Len() int           { return len(hs) }
-func (hs holds) Less(i, j int) bool { return hs[i].next.Before(hs[j].next) }
+func (hs holds) Less(i, j int) bool { return hs[i].next < hs[j].next }
 func (hs holds) Swap(i, j int) {
 	hs[i], hs[j] = hs[j], hs[i]
 	hs[i].index, hs[j].index = i, j
@@ -160,22 +160,22 @@ const (
 // needs decides for the hold and its current lease, whose fence it returns, and
 // marks a hold that is to be renewed.
 func (h *hold) needs() (need, uint64) {
-	now := h.locker.now()
+	now := h.locker.clock.now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
 	case h.ended:
 		return nothing, h.fence
-	case !now.Before(h.deadline):
+	case now >= h.deadline:
 		return toExpire, h.fence
 	case !h.idle && h.current() == nil:
 		return dropped, h.fence
-	case !h.forgetAt.IsZero():
-		if now.Before(h.forgetAt) {
+	case h.forgetAt != 0:
+		if now < h.forgetAt {
 			return nothing, h.fence
 		}
 		return abandoned, h.fence
-	case h.renewing != nil || now.Before(h.renewAt):
+	case h.renewing != nil || now < h.renewAt:
 		return nothing, h.fence
 	case h.lease != nil && !h.with:
 		return toWatch, h.fence
@@ -227,10 +227,10 @@ func (l *Locker) reschedule(h *hold) {
 	}
 	at := h.deadline
 	switch {
-	case !h.forgetAt.IsZero():
-		at = earliest(at, h.forgetAt)
+	case h.forgetAt != 0:
+		at = min(at, h.forgetAt)
 	case h.renewing == nil:
-		at = earliest(at, h.renewAt)
+		at = min(at, h.renewAt)
 	}
 	h.mu.Unlock()
 	l.schedule.set(h, at)
@@ -244,11 +244,4 @@ func (h *hold) over() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.ended
-}
-
-func earliest(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
 }

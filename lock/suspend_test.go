@@ -32,8 +32,7 @@ func TestALeaseEndsWhileTheMachineSleeps(t *testing.T) {
 			t.Fatal(err)
 		}
 		var slept atomic.Int64
-		l.now = func() time.Time { return driver.Now().Add(time.Duration(slept.Load())) }
-		l.schedule.now = l.now
+		l.clock.read = func() time.Time { return driver.Now().Add(time.Duration(slept.Load())) }
 		asked, err := l.Acquire(t.Context(), "asked")
 		if err != nil {
 			t.Fatal(err)

@@ -1,0 +1,50 @@
+package lock
+
+import (
+	"time"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// instant is a moment on a Locker's clock, in nanoseconds. It is a third of a
+// time.Time, compares with <, and cannot be mixed up with the time of another
+// clock. The zero instant is before every other one.
+type instant int64
+
+func (i instant) add(d time.Duration) instant { return i + instant(d) }
+
+func (i instant) sub(j instant) time.Duration { return time.Duration(i - j) }
+
+// clock is what a Locker's deadlines are on.
+type clock struct {
+	base time.Time // one nanosecond before the first instant
+	// read is the clock of a backend's grants, or nil for that of time.Now.
+	read func() time.Time
+}
+
+func newClock(s driver.Scope) clock {
+	if s == driver.Process {
+		return clock{base: time.Now().Add(-1)}
+	}
+	return clock{base: driver.Now().Add(-1), read: driver.Now}
+}
+
+func (c *clock) now() instant {
+	if c.read == nil {
+		return instant(time.Since(c.base)) // half the price of time.Now
+	}
+	return instant(c.read().Sub(c.base))
+}
+
+// at is the instant of a driver's deadline.
+func (c *clock) at(t time.Time) instant { return instant(t.Sub(c.base)) }
+
+// time is when i is on the clock of time.Now, from which this one may have
+// run away while the machine slept.
+func (c *clock) time(i instant) time.Time {
+	t := c.base.Add(time.Duration(i))
+	if c.read == nil {
+		return t
+	}
+	return t.Add(time.Until(c.read()).Truncate(time.Millisecond) * -1)
+}
