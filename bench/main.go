@@ -1,4 +1,131 @@
-// Command bench measures.
+// Command bench measures mega's locks beside the locks that its users would
+// take otherwise, and beside the floor: what the backend costs without any
+// lock. It starts a redis-server of its own, prints a table of ratios with
+// their targets, and compares them with the results of the last committed run.
+//
+// README.md tells how each figure comes about.
 package main
 
-func main() {}
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/pprof"
+	"strings"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if len(os.Args) > 1 && os.Args[1] == workerArg {
+		if err := work(ctx, os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "bench worker:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// errMissed ends the program with a status that says so: the table has told
+// which.
+var errMissed = errors.New("a target was missed")
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	only := flags.String("row", "", "run only the rows whose name contains `text`")
+	quick := flags.Bool("quick", false, "a fifth of the work: a look, not a result")
+	output := flags.String("o", "", "write the results as JSON to `file` (default results.json for a whole run, else nowhere)")
+	before := flags.String("before", "results.json", "compare with the results in `file`")
+	profile := flags.String("cpuprofile", "", "write a CPU profile of this process to `file`, to explain a miss")
+	strict := flags.Bool("strict", false, "exit with status 1 if a target was missed")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+
+	rows := selected(*only)
+	if len(rows) == 0 {
+		return fmt.Errorf("no row has %q in its name; there are: %s", *only, strings.Join(names(allRows()), ", "))
+	}
+	earlier, err := load(*before)
+	if err != nil {
+		return err
+	}
+	var found *results
+	err = profiled(*profile, func() (err error) {
+		found, err = measure(ctx, rows, *quick, stderr)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	found.print(stdout, earlier)
+	if *output == "" && *only == "" && !*quick {
+		*output = "results.json"
+	}
+	if err := found.save(*output); err != nil {
+		return err
+	}
+	if *strict && found.missed() > 0 {
+		return errMissed
+	}
+	return nil
+}
+
+func selected(text string) (rows []row) {
+	for _, r := range allRows() {
+		if strings.Contains(r.name, text) {
+			rows = append(rows, r)
+		}
+	}
+	return rows
+}
+
+func names(rows []row) (names []string) {
+	for _, r := range rows {
+		names = append(names, r.name)
+	}
+	return names
+}
+
+// profiled runs fn, with a CPU profile of it written to file if one is named.
+func profiled(file string, fn func() error) error {
+	if file == "" {
+		return fn()
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		return fmt.Errorf("profile: %w", err)
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return errors.Join(fmt.Errorf("profile: %w", err), f.Close())
+	}
+	err = fn()
+	pprof.StopCPUProfile()
+	return errors.Join(err, f.Close())
+}
+
+// measure runs the rows one after the other, each in a lab of its own.
+func measure(ctx context.Context, rows []row, quick bool, progress io.Writer) (*results, error) {
+	res := newResults(quick)
+	for _, r := range rows {
+		fmt.Fprintf(progress, "%s: %s\n", r.name, r.about)
+		claims, err := inLab(ctx, quick, r.run)
+		if err != nil {
+			return nil, fmt.Errorf("row %s: %w", r.name, err)
+		}
+		for i := range claims {
+			claims[i].Row = r.name
+		}
+		res.Claims = append(res.Claims, claims...)
+	}
+	return res, nil
+}

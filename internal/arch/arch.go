@@ -43,14 +43,19 @@ func layers() map[string][]string {
 		"drivers/redis":     {"lock/driver", "drivers/redis/..."},
 		"drivers/redis/...": {"lock/driver", "drivers/redis/..."},
 
-		"ctx":  {"lock"},
-		"boot": {"ctx", "lock", "lock/driver", "drivers/..."},
+		"config":   {},
+		"ctx":      {"lock", "lock/driver"},
+		"boot/...": {"config", "ctx", "lock", "lock/driver", "drivers/...", "boot/..."},
 
-		"sample/...": {"ctx", "boot", "lock", "sample/..."},
+		"internal/cli": {"boot", "config", "ctx", "lock", "lock/driver"},
+		"":             {"internal/cli", "boot", "config", "ctx", "lock"},
+
+		"sample/...": {"", "lock", "sample/..."},
 		"bench/...":  {"lock", "lock/driver", "drivers/...", "internal/redistest", "bench/..."},
 
 		"docs/guide":         {},
 		"internal/arch":      {},
+		"internal/history":   {"lock"},
 		"internal/redistest": {},
 	}
 }

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/megaframework/mega/internal/redistest"
+)
+
+// lab is where a row is measured: a server and other processes, started when
+// first asked for and gone with the row.
+type lab struct {
+	quick   bool
+	server  *redistest.Server
+	open    map[string]locker
+	workers []*worker
+}
+
+// inLab measures in a lab of its own.
+func inLab(ctx context.Context, quick bool, run func(context.Context, *lab) ([]claim, error)) (claims []claim, err error) {
+	l := &lab{quick: quick, open: map[string]locker{}}
+	defer func() { err = errors.Join(err, l.close()) }()
+	return run(ctx, l)
+}
+
+// reps is how often a row repeats its measurement: an odd number, at least
+// five, for the median.
+func (l *lab) reps(n int) int {
+	if l.quick {
+		return 3
+	}
+	return n
+}
+
+// scaled is a number of operations, less of them for a quick look.
+func (l *lab) scaled(n int) int {
+	if l.quick {
+		return n / 4
+	}
+	return n
+}
+
+// slice is how long one contestant runs at a time.
+func (l *lab) slice(d time.Duration) time.Duration {
+	if l.quick {
+		return d / 4
+	}
+	return d
+}
+
+// redis returns the server, which keeps nothing and listens on a free loopback
+// port.
+func (l *lab) redis() (*redistest.Server, error) {
+	if l.server == nil {
+		s, err := redistest.New(redistest.Options{})
+		if err != nil {
+			return nil, err
+		}
+		l.server = s
+	}
+	return l.server, nil
+}
+
+// locker returns a contestant of this process, connected to the lab's server.
+func (l *lab) locker(ctx context.Context, name string) (locker, error) {
+	if c, ok := l.open[name]; ok {
+		return c, nil
+	}
+	server, err := l.redis()
+	if err != nil {
+		return nil, err
+	}
+	c, err := open(ctx, name, server.Addr())
+	if err != nil {
+		return nil, err
+	}
+	l.open[name] = c
+	return c, nil
+}
+
+// lockers returns several contestants, in order.
+func (l *lab) lockers(ctx context.Context, names ...string) ([]locker, error) {
+	lockers := make([]locker, len(names))
+	for i, name := range names {
+		var err error
+		if lockers[i], err = l.locker(ctx, name); err != nil {
+			return nil, err
+		}
+	}
+	return lockers, nil
+}
+
+// staff returns n other processes.
+func (l *lab) staff(n int) ([]*worker, error) {
+	for len(l.workers) < n {
+		w, err := startWorker()
+		if err != nil {
+			return nil, err
+		}
+		l.workers = append(l.workers, w)
+	}
+	return l.workers[:n], nil
+}
+
+func (l *lab) close() error {
+	var errs []error
+	for _, w := range l.workers {
+		errs = append(errs, w.stop())
+	}
+	for name, c := range l.open {
+		if err := c.close(); err != nil {
+			errs = append(errs, fmt.Errorf("close %s: %w", name, err))
+		}
+	}
+	if l.server != nil {
+		errs = append(errs, l.server.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// turn returns the n contestants' numbers in an order that begins with another
+// one each time, so that nobody always runs in the same one's wake.
+func turn(n, round int) []int {
+	order := make([]int, n)
+	for i := range order {
+		order[i] = (i + round) % n
+	}
+	return order
+}
+
+// key makes a name that no earlier repetition has used.
+func key(parts ...any) string {
+	return strings.ReplaceAll(fmt.Sprintf("bench:%d:%v", os.Getpid(), parts), " ", ":")
+}

@@ -1,0 +1,242 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// redisAlone takes and releases one free key at a time; the contestants
+// alternate operation by operation.
+func redisAlone(ctx context.Context, l *lab) ([]claim, error) {
+	names := []string{setNX, redisLock, rueidisLock, mega}
+	lockers, err := l.lockers(ctx, names...)
+	if err != nil {
+		return nil, err
+	}
+	acquires, cycles := samples{}, samples{}
+	for rep := range l.reps(7) {
+		acquire, cycle := make([][]time.Duration, len(names)), make([][]time.Duration, len(names))
+		for round := range l.scaled(1000) {
+			for _, i := range turn(len(names), round) {
+				a, c, err := timed(ctx, lockers[i], key("alone", rep))
+				if err != nil {
+					return nil, fmt.Errorf("%s: %w", names[i], err)
+				}
+				acquire[i], cycle[i] = append(acquire[i], a), append(cycle[i], c)
+			}
+		}
+		for i, name := range names {
+			acquires.add(name, micros(median(acquire[i])))
+			cycles.add(name, micros(median(cycle[i])))
+		}
+	}
+	return []claim{
+		acquires.ratio("acquire, p50", "µs", redisLock, setNX, redisLock, rueidisLock).atMost(1.30),
+		cycles.ratio("whole cycle, p50", "µs", redisLock, setNX, redisLock, rueidisLock).atMost(1.30),
+	}, nil
+}
+
+// timed is one cycle: how long until the key was held, and until it was free.
+func timed(ctx context.Context, l locker, key string) (acquire, cycle time.Duration, err error) {
+	start := time.Now()
+	release, err := l.acquire(ctx, key)
+	if err != nil {
+		return 0, 0, err
+	}
+	acquire = time.Since(start)
+	err = release()
+	return acquire, time.Since(start), err
+}
+
+// redisManyKeys has 32 goroutines cycle, each on a free key of its own; the
+// contestants take turns.
+func redisManyKeys(ctx context.Context, l *lab) ([]claim, error) {
+	names := []string{redisLock, rueidisLock, mega}
+	lockers, err := l.lockers(ctx, names...)
+	if err != nil {
+		return nil, err
+	}
+	rates := samples{}
+	for rep := range l.reps(9) {
+		for _, i := range turn(len(names), rep) {
+			rate, err := manyKeys(ctx, lockers[i], rep, l.slice(400*time.Millisecond))
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", names[i], err)
+			}
+			rates.add(names[i], rate)
+		}
+	}
+	return []claim{
+		rates.ratio("cycles/s", "/s", redisLock, redisLock).atLeast(1.2),
+		rates.ratio("cycles/s, beside rueidislock", "/s", rueidisLock, rueidisLock).atLeast(1),
+	}, nil
+}
+
+func manyKeys(ctx context.Context, l locker, rep int, d time.Duration) (rate float64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	var (
+		wg   sync.WaitGroup
+		mu   sync.Mutex // guards rate and err
+		done = time.Now()
+	)
+	for g := range 32 {
+		wg.Go(func() {
+			n, _, e := cycle(ctx, l, key("many", rep, g))
+			mu.Lock()
+			defer mu.Unlock()
+			rate += n
+			if e != nil {
+				err = e
+			}
+		})
+	}
+	wg.Wait()
+	return rate / time.Since(done).Seconds(), err
+}
+
+// redisHandover holds a key here while another process waits for it, and
+// measures from just before Release here to just after Acquire there. The
+// contestants alternate operation by operation. The floor publishes a message
+// instead, to which the other process has subscribed.
+func redisHandover(ctx context.Context, l *lab) ([]claim, error) {
+	names := []string{push, rueidisLock, mega}
+	h, err := newHandover(ctx, l, names)
+	if err != nil {
+		return nil, err
+	}
+	times := samples{}
+	for rep := range l.reps(7) {
+		took := make([][]time.Duration, len(names))
+		for round := range l.scaled(200) {
+			for _, i := range turn(len(names), round) {
+				d, err := h.once(ctx, names[i], key("handover", rep))
+				if err != nil {
+					return nil, fmt.Errorf("%s: %w", names[i], err)
+				}
+				took[i] = append(took[i], d)
+			}
+		}
+		for i, name := range names {
+			times.add(name, micros(median(took[i])))
+		}
+	}
+	return []claim{
+		times.ratio("Release to Acquire, p50", "µs", push, push, rueidisLock).atMost(1.25),
+	}, nil
+}
+
+// handover is this process, which holds, and another one, which waits.
+type handover struct {
+	addr  string
+	here  map[string]locker
+	there *worker
+}
+
+func newHandover(ctx context.Context, l *lab, names []string) (*handover, error) {
+	server, err := l.redis()
+	if err != nil {
+		return nil, err
+	}
+	staff, err := l.staff(1)
+	if err != nil {
+		return nil, err
+	}
+	h := &handover{addr: server.Addr(), here: map[string]locker{}, there: staff[0]}
+	for _, name := range names {
+		if h.here[name], err = l.locker(ctx, name); err != nil {
+			return nil, err
+		}
+		if err := h.there.ask(order{Do: doOpen, Contestant: name, Addr: h.addr}); err != nil {
+			return nil, err
+		}
+	}
+	return h, nil
+}
+
+func (h *handover) once(ctx context.Context, name, key string) (time.Duration, error) {
+	release := func() error { return h.here[push].(*pushLock).publish(ctx) }
+	if name != push {
+		var err error
+		if release, err = h.here[name].acquire(ctx, key); err != nil {
+			return 0, err
+		}
+	}
+	if err := h.there.tell(order{Do: doTake, Contestant: name, Addr: h.addr, Key: key}); err != nil {
+		return 0, err
+	}
+	time.Sleep(3 * time.Millisecond) // ample for the other to be queued
+	start := time.Now()
+	if err := release(); err != nil {
+		return 0, err
+	}
+	a, err := h.there.hear()
+	return a.At.Sub(start), err
+}
+
+// redisContended has 4 processes of 8 goroutines each acquire and release one
+// key as fast as they get it; the contestants take turns.
+func redisContended(ctx context.Context, l *lab) ([]claim, error) {
+	server, err := l.redis()
+	if err != nil {
+		return nil, err
+	}
+	staff, err := l.staff(4)
+	if err != nil {
+		return nil, err
+	}
+	names := []string{redisLock, rueidisLock, mega, megaFIFO}
+	rates, fairness, worst := samples{}, samples{}, samples{}
+	for rep := range l.reps(5) + 1 {
+		for _, i := range turn(len(names), rep) {
+			t, err := together(staff, order{
+				Do: doContend, Contestant: names[i], Addr: server.Addr(), Key: key("contended", rep),
+				Goroutines: 8, Start: time.Now().Add(50 * time.Millisecond), For: l.slice(2 * time.Second),
+			})
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", names[i], err)
+			}
+			if rep == 0 {
+				continue // connections and scripts are new
+			}
+			var cycles float64
+			for _, n := range t.Cycles {
+				cycles += n
+			}
+			rates.add(names[i], cycles/l.slice(2*time.Second).Seconds())
+			fairness.add(names[i], jain(t.Cycles))
+			worst.add(names[i], micros(t.Worst)/1000)
+		}
+	}
+	strict := func(s samples) samples {
+		return samples{mega: s[megaFIFO], redisLock: s[redisLock], rueidisLock: s[rueidisLock]}
+	}
+	return []claim{
+		rates.ratio("cycles/s", "/s", redisLock, redisLock, rueidisLock).atLeast(8),
+		fairness.absolute("Jain's index of 32 goroutines", "", redisLock, rueidisLock).atLeast(0.99),
+		worst.ratio("worst wait", "ms", redisLock, redisLock, rueidisLock).atMost(0.1),
+		strict(rates).ratio("FIFO: cycles/s", "/s", redisLock, redisLock, rueidisLock).atLeast(0.7),
+		strict(fairness).absolute("FIFO: Jain's index", "", redisLock, rueidisLock).atLeast(0.999),
+		strict(worst).ratio("FIFO: worst wait", "ms", redisLock, redisLock, rueidisLock),
+	}, nil
+}
+
+// together gives all workers the same order and adds up what they say.
+func together(staff []*worker, o order) (sum tally, err error) {
+	for _, w := range staff {
+		if err := w.tell(o); err != nil {
+			return sum, err
+		}
+	}
+	for _, w := range staff {
+		a, e := w.hear()
+		if e != nil {
+			err = e
+		}
+		sum.Cycles = append(sum.Cycles, a.Tally.Cycles...)
+		sum.Worst = max(sum.Worst, a.Tally.Worst)
+	}
+	return sum, err
+}

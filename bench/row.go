@@ -1,0 +1,114 @@
+package main
+
+import "context"
+
+// row is one line of work: it measures mega and its peers side by side.
+type row struct {
+	name  string
+	about string
+	run   func(ctx context.Context, l *lab) ([]claim, error)
+}
+
+func allRows() []row {
+	return []row{
+		{"memory-alone", "Acquire and Release of a free key, beside a keyed mutex and a semaphore", memoryAlone},
+		{"redis-alone", "acquire and whole cycle of a free key, one after the other", redisAlone},
+		{"redis-32-keys", "32 goroutines, each with a key of its own", redisManyKeys},
+		{"redis-handover", "from Release here to Acquire there, in another process", redisHandover},
+		{"redis-contended", "4 processes of 8 goroutines want one key", redisContended},
+		{"redis-idle", "200 goroutines wait for a key that is not released", redisIdle},
+	}
+}
+
+// claim is one promise about speed, with what was measured.
+type claim struct {
+	Row  string `json:"row"`
+	Name string `json:"name"`
+	Unit string `json:"unit"`
+	// Mega is the median of the repetitions, as are the others' figures.
+	Mega   float64  `json:"mega"`
+	Others []figure `json:"others,omitempty"`
+	// Against names the one of Others that Value is a ratio to; without it
+	// Value is Mega.
+	Against string  `json:"against,omitempty"`
+	Value   float64 `json:"value"`
+	// Low and High are the quartiles of Value over the repetitions.
+	Low  float64 `json:"low"`
+	High float64 `json:"high"`
+	// Bound is the target: an upper bound, or a lower one with AtLeast. A
+	// claim without one is there to be read.
+	Bound   float64 `json:"bound,omitempty"`
+	AtLeast bool    `json:"at_least,omitempty"`
+}
+
+type figure struct {
+	Name  string  `json:"name"`
+	Value float64 `json:"value"`
+}
+
+func (c claim) missed() bool {
+	switch {
+	case c.Bound == 0:
+		return false
+	case c.AtLeast:
+		return c.Value < c.Bound
+	}
+	return c.Value > c.Bound
+}
+
+// worse says by how much of itself a value is worse than an earlier one, as a
+// share; negative is better.
+func (c claim) worse(earlier float64) float64 {
+	switch {
+	case c.AtLeast:
+		return 1 - c.Value/earlier
+	}
+	return c.Value/earlier - 1
+}
+
+// samples holds what each contestant achieved, one value per repetition.
+type samples map[string][]float64
+
+func (s samples) add(name string, v float64) { s[name] = append(s[name], v) }
+
+const mega = "mega"
+
+// ratio makes a claim about mega's figure as a multiple of another's in the
+// same repetition.
+func (s samples) ratio(name, unit, against string, others ...string) claim {
+	c := s.figures(name, unit, others...)
+	c.Against = against
+	ratios := make([]float64, len(s[mega]))
+	for i, v := range s[mega] {
+		ratios[i] = v / s[against][i]
+	}
+	return c.judge(ratios)
+}
+
+// absolute makes a claim about mega's figure itself.
+func (s samples) absolute(name, unit string, others ...string) claim {
+	return s.figures(name, unit, others...).judge(s[mega])
+}
+
+func (s samples) figures(name, unit string, others ...string) claim {
+	c := claim{Name: name, Unit: unit, Mega: median(s[mega])}
+	for _, o := range others {
+		c.Others = append(c.Others, figure{o, median(s[o])})
+	}
+	return c
+}
+
+func (c claim) judge(values []float64) claim {
+	c.Value, c.Low, c.High = median(values), quantile(values, 0.25), quantile(values, 0.75)
+	return c
+}
+
+func (c claim) atMost(bound float64) claim {
+	c.Bound = bound
+	return c
+}
+
+func (c claim) atLeast(bound float64) claim {
+	c.Bound, c.AtLeast = bound, true
+	return c
+}
