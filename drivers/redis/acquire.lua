@@ -5,17 +5,6 @@
 -- the ticket had before it was lost).
 -- Answers {1, fence, slot, resized, span} if granted; {2, number, position, left,
 -- resized} if queued; {0, holder...} if busy; {-1} if the token is barred.
-local token, ttl, wait, slots, span, tail, number = unpack(ARGV)
-
--- A plain lock that nobody waits for takes the short way.
-clock()
-if slots == '1' and call('exists', Q, B, P) == 0 then
-  local first = fence()
-  if call('set', H, value(token, first, span, tail), 'nx', 'px', ttl) then
-    reserve(first, span)
-    return {1, first, 0, 0, span + 0}
-  end
-end
 
 -- resize makes the pool as large as this request says, and returns what it was
 -- before, if it is in use.

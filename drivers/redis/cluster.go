@@ -81,9 +81,9 @@ func (c *cluster) wire(master *goredis.Client) (*wire, error) {
 	w, ok := c.wires[master]
 	if !ok {
 		if master == nil {
-			w = newWire(c.client)
+			w = newWire(c.client, nil)
 		} else {
-			w = newWire(master)
+			w = newWire(master, nil)
 		}
 		c.wires[master], c.all = w, append(c.all, w)
 	}

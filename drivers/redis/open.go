@@ -45,13 +45,13 @@ func open(ctx context.Context, c Config) (driver.Driver, error) {
 	if err != nil {
 		return nil, invalid(err)
 	}
-	client := c.Client
+	client, alone := c.Client, (*solo)(nil)
 	if client == nil {
-		if client, err = dial(c.URL); err != nil {
+		if client, alone, err = dial(c.URL); err != nil {
 			return nil, invalid(err)
 		}
 	}
-	b, err := newBackend(client, t)
+	b, err := newBackend(client, alone, t)
 	if err != nil {
 		return nil, errors.Join(err, closeOwned(c, client))
 	}
@@ -76,10 +76,10 @@ func closeOwned(c Config, client goredis.UniversalClient) error {
 // invalid makes an error of the configuration one of the vocabulary.
 func invalid(err error) error { return fmt.Errorf("%w: %w", driver.ErrInvalid, err) }
 
-func newBackend(client goredis.UniversalClient, t template) (backend, error) {
+func newBackend(client goredis.UniversalClient, alone *solo, t template) (backend, error) {
 	switch c := client.(type) {
 	case *goredis.Client:
-		return &server{wire: newWire(c), again: c.Options().MaxRetries > 0}, nil
+		return &server{wire: newWire(c, alone), again: c.Options().MaxRetries > 0}, nil
 	case *goredis.ClusterClient:
 		if !t.tagged {
 			return nil, invalid(fmt.Errorf("key template %q: a Cluster needs a hash tag in it, as in %q", t.holder("%s"), DefaultKey))

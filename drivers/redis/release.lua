@@ -2,14 +2,6 @@
 -- ARGV: token, barred (1: also bar the token, because a copy of its acquire may
 -- still be on its way), tell (1: say who is in the way).
 -- Answers {found, position, holder...}; what is not found is always barred.
-local token, barred, tell = unpack(ARGV)
-
--- A plain lock that nobody waits for takes the short way.
-if barred == '0' and tell == '0' and call('exists', Q, P) == 0
-  and call('getrange', H, 0, #token - 1) == token then
-  call('del', H)
-  return {1, 0}
-end
 
 clock()
 open()

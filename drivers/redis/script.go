@@ -24,8 +24,14 @@ const (
 )
 
 var (
+	//go:embed head.lua
+	headLua string
 	//go:embed settle.lua
 	settleLua string
+	//go:embed acquire_plain.lua
+	acquirePlainLua string
+	//go:embed release_plain.lua
+	releasePlainLua string
 	//go:embed acquire.lua
 	acquireLua string
 	//go:embed release.lua
@@ -64,15 +70,17 @@ type scripts struct {
 func newScripts(counted bool) *scripts {
 	head := fmt.Sprintf("local counted = %v\nlocal window, stale, gone, barring, keeping = %d, %d, %d, %d, %d\n",
 		counted, window.Milliseconds(), stale.Milliseconds(), gone.Milliseconds(), barring.Milliseconds(), keeping.Milliseconds())
-	repaired := func(name, body string) *script { return newScript(name, head+settleLua+body) }
+	repaired := func(name, short, body string) *script {
+		return newScript(name, head+headLua+short+settleLua+body)
+	}
 	return &scripts{
 		counted: counted,
-		acquire: repaired("acquire", acquireLua),
-		release: repaired("release", releaseLua),
-		beat:    repaired("beat", beatLua),
-		confirm: repaired("confirm", confirmLua),
+		acquire: repaired("acquire", acquirePlainLua, acquireLua),
+		release: repaired("release", releasePlainLua, releaseLua),
+		beat:    repaired("beat", "", beatLua),
+		confirm: repaired("confirm", "", confirmLua),
 		renew:   newScript("renew", renewLua),
-		force:   repaired("force", forceLua),
-		inspect: repaired("inspect", inspectLua),
+		force:   repaired("force", "", forceLua),
+		inspect: repaired("inspect", "", inspectLua),
 	}
 }

@@ -81,24 +81,26 @@ func (a address) dsn(host, path string, query url.Values) string {
 	return u.String()
 }
 
-// dial makes the client that raw asks for. It does not connect yet.
-func dial(raw string) (goredis.UniversalClient, error) {
+// dial makes the client that raw asks for, and, but for a Cluster, one for calls
+// that come alone. They do not connect yet.
+func dial(raw string) (goredis.UniversalClient, *solo, error) {
 	a, err := parse(raw)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	switch a.scheme {
 	case "sentinel":
 		return a.sentinel()
 	case "cluster":
-		return a.cluster()
+		c, err := a.cluster()
+		return c, nil, err
 	}
 	return a.single()
 }
 
-func (a address) single() (goredis.UniversalClient, error) {
+func (a address) single() (goredis.UniversalClient, *solo, error) {
 	if len(a.hosts) > 1 {
-		return nil, fmt.Errorf("%d hosts: a list of them needs the scheme redis-sentinel or redis-cluster", len(a.hosts))
+		return nil, nil, fmt.Errorf("%d hosts: a list of them needs the scheme redis-sentinel or redis-cluster", len(a.hosts))
 	}
 	host := "localhost:6379"
 	if len(a.hosts) == 1 {
@@ -106,19 +108,23 @@ func (a address) single() (goredis.UniversalClient, error) {
 	}
 	o, err := goredis.ParseURL(a.dsn(host, a.path[0], a.query))
 	if err != nil {
-		return nil, trim(err)
+		return nil, nil, trim(err)
 	}
 	bound(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
 	o.Protocol = a.protocol(o.Protocol)
 	o.MaxRetries, o.DialerRetries = -1, 1
 	o.PoolSize, o.MaxActiveConns, o.PipelinePoolSize, o.ConnMaxIdleTime = poolSize, poolSize, -1, -1
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	return goredis.NewClient(o), nil
+	alone, s := *o, &solo{}
+	alone.Dialer = s.dialer(goredis.NewDialer(&alone))
+	alone.PoolSize, alone.MaxActiveConns, alone.ContextTimeoutEnabled = 1, 1, true
+	s.client = goredis.NewClient(&alone)
+	return goredis.NewClient(o), s, nil
 }
 
-func (a address) sentinel() (goredis.UniversalClient, error) {
+func (a address) sentinel() (goredis.UniversalClient, *solo, error) {
 	if a.path[0] == "" {
-		return nil, fmt.Errorf("no master in it: want redis-sentinel://host1,host2/master")
+		return nil, nil, fmt.Errorf("no master in it: want redis-sentinel://host1,host2/master")
 	}
 	query := a.others("26379")
 	query.Set("master_name", a.path[0])
@@ -128,13 +134,19 @@ func (a address) sentinel() (goredis.UniversalClient, error) {
 	}
 	o, err := goredis.ParseFailoverURL(a.dsn(withPort(a.hosts[0], "26379"), database, query))
 	if err != nil {
-		return nil, trim(err)
+		return nil, nil, trim(err)
 	}
 	bound(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
 	o.Protocol = a.protocol(o.Protocol)
 	o.MaxRetries, o.DialerRetries = -1, 1
 	o.PoolSize, o.MaxActiveConns, o.PipelinePoolSize, o.ConnMaxIdleTime = poolSize, poolSize, -1, -1
-	return goredis.NewFailoverClient(o), nil
+	alone, s := *o, &solo{}
+	alone.Dialer = s.dialer(goredis.NewDialer(&goredis.Options{
+		DialTimeout: o.DialTimeout, TLSConfig: o.TLSConfig,
+	}))
+	alone.PoolSize, alone.MaxActiveConns, alone.ContextTimeoutEnabled = 1, 1, true
+	s.client = goredis.NewFailoverClient(&alone)
+	return goredis.NewFailoverClient(o), s, nil
 }
 
 func (a address) cluster() (goredis.UniversalClient, error) {

@@ -17,13 +17,14 @@ const (
 	batch = 128
 )
 
-// wire carries calls to one server on a fixed number of lanes, each a
-// connection with one goroutine. A call that finds a lane free goes alone, on
-// the plain path; what comes while all are busy gathers and goes as one
-// pipeline with the next that is free. A caller may leave before its call is
-// over: nothing that happens on a connection holds it up.
+// wire carries calls to one server on a fixed number of connections. A call that
+// comes alone takes the plain path, on solo. One that comes while another is in
+// flight goes through a lane, which is a connection with a goroutine: what
+// gathers while the lanes are busy goes as one pipeline. A caller may leave
+// before its call is over: nothing that happens on a connection holds it up.
 type wire struct {
 	client goredis.UniversalClient
+	solo   *solo // or nil
 	calls  chan *call
 	stop   chan struct{}
 	lanes  sync.WaitGroup
@@ -36,8 +37,8 @@ type call struct {
 	timer *time.Timer
 }
 
-func newWire(client goredis.UniversalClient) *wire {
-	w := &wire{client: client, calls: make(chan *call, 4*batch), stop: make(chan struct{})}
+func newWire(client goredis.UniversalClient, s *solo) *wire {
+	w := &wire{client: client, solo: s, calls: make(chan *call, 4*batch), stop: make(chan struct{})}
 	for range lanes {
 		w.lanes.Go(w.lane)
 	}
@@ -45,7 +46,12 @@ func newWire(client goredis.UniversalClient) *wire {
 }
 
 // close ends the lanes. A call in flight ends with its connection.
-func (w *wire) close() { close(w.stop) }
+func (w *wire) close() {
+	close(w.stop)
+	if w.solo != nil {
+		_ = w.solo.client.Close()
+	}
+}
 
 func (w *wire) wait() { w.lanes.Wait() }
 
@@ -99,9 +105,12 @@ var spare = sync.Pool{New: func() any {
 	return &call{done: make(chan struct{}, 1), timer: t}
 }}
 
-// do has cmd executed once. It returns when that has been tried, with ctx's
-// error, or with errSlow after limit.
+// do has cmd executed once. It returns when that has been tried, or with an
+// error when ctx has ended or limit has passed.
 func (w *wire) do(ctx context.Context, cmd *goredis.Cmd, limit time.Duration) error {
+	if w.solo != nil && w.solo.try(ctx, cmd, limit) {
+		return cmd.Err()
+	}
 	c := spare.Get().(*call) //nolint:forcetypeassert // nothing else is in it
 	c.cmd = cmd
 	c.timer.Reset(limit)

@@ -1,0 +1,12 @@
+-- The short way of acquire, whose arguments and answer acquire.lua explains: a
+-- plain lock that nobody waits for.
+local token, ttl, wait, slots, span, tail, number = unpack(ARGV)
+
+clock()
+if slots == '1' and call('exists', Q, B, P) == 0 then
+  local first = fence()
+  if call('set', H, value(token, first, span, tail), 'nx', 'px', ttl) then
+    reserve(first, span)
+    return {1, first, 0, 0, span + 0}
+  end
+end

@@ -1,0 +1,38 @@
+-- The head of every script on a lock: its names, its clock and its fences.
+--
+-- The driver puts constants in front of it: counted (PUBLISH's answer counts
+-- every subscriber there is, which it does not in a Cluster), and the times
+-- window, stale, gone, barring and keeping in ms.
+local call, pcall, format = redis.call, redis.pcall, string.format
+
+local H, F, Q, T, B, X, P, U, N = unpack(KEYS, 1, 9)
+
+local function lock(i) H, F, Q, T, B, X, P, U, N = unpack(KEYS, i, i + 8) end
+
+local us, ms
+local function clock()
+  local t = call('time')
+  us = t[1] * 1000000 + t[2]
+  ms = math.floor(us / 1000)
+end
+
+-- fence is the next fence: above every earlier one that is stored, and never
+-- below the clock, so that it grows although what was stored is lost. What is
+-- no fence counts as nothing, of whatever type it is.
+local function fence()
+  local last = tonumber(pcall('get', F))
+  if not last or not (last >= us and last < 9e15) then return us end
+  return last + 1
+end
+
+-- reserve records span fences from first on. The record may go once the clock
+-- is past it.
+local function reserve(first, span)
+  local last = first + span - 1
+  local ahead = math.max(0, math.ceil((last - us) / 1000))
+  call('set', F, format('%.0f', last), 'px', format('%.0f', keeping + ahead))
+end
+
+local function value(token, first, span, tail)
+  return format('%s{"fence":%.0f,"span":%s%s', token, first, span, tail)
+end
