@@ -1,0 +1,149 @@
+package history
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Overlap is an instant, or more, in which two clients were sure of the same
+// slot.
+type Overlap struct {
+	Key  string
+	A, B Belief // A was granted first
+	For  time.Duration
+}
+
+func (o Overlap) String() string {
+	return fmt.Sprintf("key %q: two holders for %v:\n  %v\n  %v", o.Key, o.For, o.A, o.B)
+}
+
+// Overlaps returns where beliefs overlap, the longest first.
+func (h History) Overlaps() []Overlap {
+	var found []Overlap
+	for _, beliefs := range h.bySlot() {
+		found = append(found, overlaps(beliefs)...)
+	}
+	slices.SortFunc(found, func(a, b Overlap) int { return cmp.Compare(b.For, a.For) })
+	return found
+}
+
+// overlaps compares each belief with the one before it that lasted longest.
+func overlaps(beliefs []Belief) (found []Overlap) {
+	var last Belief
+	for i, b := range beliefs {
+		if until := min(last.To, b.To); i > 0 && until > b.From {
+			found = append(found, Overlap{Key: b.Key, A: last, B: b, For: time.Duration(until - b.From)})
+		}
+		if i == 0 || b.To > last.To {
+			last = b
+		}
+	}
+	return found
+}
+
+// bySlot returns the beliefs of each slot of each key, in the order in which
+// they began.
+func (h History) bySlot() map[string][]Belief {
+	slots := map[string][]Belief{}
+	for _, b := range h.Beliefs {
+		if b.To > b.From { // else it was over before the client knew
+			slot := fmt.Sprintf("%d %s", b.Slot, b.Key)
+			slots[slot] = append(slots[slot], b)
+		}
+	}
+	for _, beliefs := range slots {
+		slices.SortFunc(beliefs, func(a, b Belief) int { return cmp.Compare(a.From, b.From) })
+	}
+	return slots
+}
+
+// FenceErrors returns where fences did not grow: within a slot in the order of
+// the beliefs, and within a key wherever one grant was known before the next
+// was asked for.
+func (h History) FenceErrors() []string {
+	var found []string
+	for _, beliefs := range h.bySlot() {
+		for i := 1; i < len(beliefs); i++ {
+			if a, b := beliefs[i-1], beliefs[i]; b.Fence <= a.Fence {
+				found = append(found, fmt.Sprintf("key %q: the fence fell or stayed:\n  %v\n  %v", b.Key, a, b))
+			}
+		}
+	}
+	for _, grants := range h.grants() {
+		found = append(found, fallen(grants)...)
+	}
+	return found
+}
+
+func (h History) grants() map[string][]Op {
+	keys := map[string][]Op{}
+	for _, op := range h.Ops {
+		if op.Kind == Acquire && op.Outcome == OK {
+			keys[op.Key] = append(keys[op.Key], op)
+		}
+	}
+	return keys
+}
+
+// fallen returns the grants whose fence is not above that of every grant that
+// was known before they were asked for.
+func fallen(grants []Op) (found []string) {
+	asked, known := slices.Clone(grants), slices.Clone(grants)
+	slices.SortFunc(asked, func(a, b Op) int { return cmp.Compare(a.Call, b.Call) })
+	slices.SortFunc(known, func(a, b Op) int { return cmp.Compare(a.Return, b.Return) })
+	var highest Op
+	for _, op := range asked {
+		for len(known) > 0 && known[0].Return < op.Call {
+			if known[0].Fence > highest.Fence {
+				highest = known[0]
+			}
+			known = known[1:]
+		}
+		if op.Fence <= highest.Fence {
+			found = append(found, fmt.Sprintf("key %q: a later grant has no higher fence:\n  %v\n  %v", op.Key, highest, op))
+		}
+	}
+	return found
+}
+
+// CheckBeliefs returns an error that says where two clients were sure of the
+// same slot for longer than allowed, or where fences did not grow.
+//
+// Nothing is allowed under partitions, delays, pauses and stalled renewals.
+// After a force, a flush or a failover that lost leases, the holder learns
+// with its next renewal, and one period of those is.
+func (h History) CheckBeliefs(allowed time.Duration) error {
+	found := h.FenceErrors()
+	for _, o := range h.Overlaps() {
+		if o.For > allowed {
+			found = append(found, o.String())
+		}
+	}
+	return complaint(found)
+}
+
+// LongestOverlap is the longest time in which two clients were sure of the
+// same slot, 0 if there is none.
+func (h History) LongestOverlap() time.Duration {
+	if o := h.Overlaps(); len(o) > 0 {
+		return o[0].For
+	}
+	return 0
+}
+
+// complaint is an error with the first few of what was found.
+func complaint(found []string) error {
+	const shown = 5
+	if len(found) == 0 {
+		return nil
+	}
+	text := strings.Join(found[:min(len(found), shown)], "\n")
+	if more := len(found) - shown; more > 0 {
+		text += fmt.Sprintf("\nand %d more", more)
+	}
+	return errors.New(text)
+}

@@ -1,0 +1,212 @@
+package history
+
+import (
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// The model is a lock server that does one thing at a time. It has no clock
+// and needs none: an operation took effect at some instant before its return,
+// so that a lease may have expired for it if it returned after the lease's
+// deadline, and cannot have otherwise.
+
+// input is an operation with what the rest of the history says about it.
+type input struct {
+	Op
+	// contended says that other acquires of the key were under way: a waiter
+	// may have had the lock for a moment without taking it.
+	contended bool
+}
+
+// held is a lease as the server knows it.
+type held struct {
+	token string
+	fence uint64
+	slot  int
+	until int64 // it has surely not expired before
+	// doubtful says that it may be gone already: its holder was told so, or
+	// the server may have forgotten it.
+	doubtful bool
+}
+
+// state is what the server knows of one key.
+type state struct {
+	leases []held // by slot
+	fence  uint64 // the highest that was granted
+	// ghost says that from now on there may be leases that nobody knows of: the
+	// outcome of an acquire was lost.
+	ghost bool
+}
+
+// model returns the server as porcupine wants it.
+func model() porcupine.Model {
+	return porcupine.Model{
+		Partition: byKey,
+		Init:      func() any { return state{} },
+		Step: func(s, in, _ any) (bool, any) {
+			return s.(state).step(in.(input))
+		},
+		Equal:             func(a, b any) bool { return a.(state).equal(b.(state)) },
+		Hash:              func(s any) uint64 { return s.(state).hash() },
+		DescribeOperation: func(in, _ any) string { return in.(input).String() },
+		DescribeState:     func(s any) string { return s.(state).String() },
+	}
+}
+
+func byKey(ops []porcupine.Operation) [][]porcupine.Operation {
+	keys := map[string][]porcupine.Operation{}
+	for _, op := range ops {
+		key := op.Input.(input).Key
+		keys[key] = append(keys[key], op)
+	}
+	var parts [][]porcupine.Operation
+	for _, part := range keys {
+		parts = append(parts, part)
+	}
+	return parts
+}
+
+// step says whether in could have had its outcome in state s, and what the
+// state is afterwards. An operation without a known outcome is one that may
+// happen at any time after its call, or at the very end, which is never.
+func (s state) step(in input) (bool, state) {
+	switch in.Kind {
+	case Acquire:
+		return s.acquire(in)
+	case Extend:
+		return s.extend(in)
+	case Release:
+		return s.release(in)
+	case Force:
+		s.leases = nil
+		return true, s
+	case Forget:
+		return true, s.doubtAll()
+	}
+	return false, s
+}
+
+func (s state) acquire(in input) (bool, state) {
+	switch in.Outcome {
+	case Busy:
+		return in.contended || s.ghost || len(s.leases) >= in.Slots, s
+	case Unknown:
+		s.ghost = true
+		return true, s
+	case OK:
+		return s.grant(in)
+	}
+	return false, s
+}
+
+func (s state) grant(in input) (bool, state) {
+	if in.Fence <= s.fence || in.Slot < 0 || in.Slot >= in.Slots {
+		return false, s
+	}
+	rest := make([]held, 0, len(s.leases)+1)
+	for _, l := range s.leases {
+		switch live := !l.over(in); {
+		case live && l.slot == in.Slot:
+			return false, s
+		case l.slot != in.Slot:
+			rest = append(rest, l)
+		}
+	}
+	s.fence = in.Fence
+	s.leases = append(rest, held{token: in.Token, fence: in.Fence, slot: in.Slot, until: in.Deadline})
+	slices.SortFunc(s.leases, func(a, b held) int { return a.slot - b.slot })
+	return true, s
+}
+
+// over says whether the lease may be gone by the time in happened.
+func (l held) over(in input) bool { return l.doubtful || in.Return >= l.until }
+
+func (s state) extend(in input) (bool, state) {
+	i := s.find(in.Token)
+	switch in.Outcome {
+	case OK:
+		if i < 0 {
+			return false, s
+		}
+		return true, s.with(i, func(l *held) { l.until, l.doubtful = in.Deadline, false })
+	case Lost:
+		return s.lost(i, in)
+	}
+	return true, s // unknown: it can only have made the lease last longer
+}
+
+func (s state) release(in input) (bool, state) {
+	i := s.find(in.Token)
+	if in.Outcome == Lost {
+		return s.lost(i, in)
+	}
+	if i < 0 {
+		return in.Outcome == Unknown, s
+	}
+	s.leases = slices.Delete(slices.Clone(s.leases), i, i+1)
+	return true, s
+}
+
+// lost tells a holder that its lease is gone: it must be, or be able to be.
+func (s state) lost(i int, in input) (bool, state) {
+	if i < 0 {
+		return true, s
+	}
+	if !s.leases[i].over(in) {
+		return false, s
+	}
+	return true, s.with(i, func(l *held) { l.doubtful = true })
+}
+
+func (s state) doubtAll() state {
+	for i := range s.leases {
+		s = s.with(i, func(l *held) { l.doubtful = true })
+	}
+	s.ghost = true
+	return s
+}
+
+func (s state) with(i int, change func(*held)) state {
+	s.leases = slices.Clone(s.leases)
+	change(&s.leases[i])
+	return s
+}
+
+func (s state) find(token string) int {
+	return slices.IndexFunc(s.leases, func(l held) bool { return l.token == token })
+}
+
+func (s state) equal(o state) bool {
+	return s.fence == o.fence && s.ghost == o.ghost && slices.Equal(s.leases, o.leases)
+}
+
+func (s state) hash() uint64 {
+	h := fnv.New64a()
+	fmt.Fprint(h, s.fence, s.ghost)
+	for _, l := range s.leases {
+		_, _ = h.Write([]byte(l.token))
+	}
+	return h.Sum64()
+}
+
+func (s state) String() string {
+	var lines []string
+	for _, l := range s.leases {
+		line := fmt.Sprintf("slot %d: lease %.6s fence %d until %s", l.slot, l.token, l.fence, at(l.until))
+		if l.doubtful {
+			line += " or gone"
+		}
+		lines = append(lines, line)
+	}
+	if s.ghost {
+		lines = append(lines, "perhaps a lease that nobody knows of")
+	}
+	if len(lines) == 0 {
+		lines = []string{"free"}
+	}
+	return fmt.Sprintf("%s; highest fence %d", strings.Join(lines, ", "), s.fence)
+}
