@@ -188,6 +188,7 @@ func (e *entry) extend(t *ticket, ttl time.Duration, now time.Time) {
 func (e *entry) enqueue(t *ticket, now time.Time) {
 	e.register(t)
 	t.state, t.calls, t.done = queued, 1, make(chan struct{})
+	t.grant.Queued = true
 	e.queue.push(t)
 	e.watch(now)
 }

@@ -12,7 +12,7 @@ import (
 var errUnreachable = errors.New("no route to host")
 
 var lossCases = []testCase{
-	{rule: "L4", claim: "a lease whose renewals hang ends before another is granted", run: lossBefore(Step{Op: Renew, Hold: forever})},
+	{rule: "L4", claim: "a lease whose renewals hang ends before another is granted", run: lossBefore(Step{Op: Renew, Hang: true})},
 	{rule: "L4", claim: "a lease whose renewals fail ends before another is granted", run: lossBefore(Step{Op: Renew, Err: errUnreachable})},
 	{rule: "L4", claim: "a lease whose acquisition was answered late ends in time", run: lateAnswer},
 	{rule: "L4", claim: "a renewal counts from when it was sent", run: renewalCountsFromSending},
@@ -26,9 +26,6 @@ var lossCases = []testCase{
 	{rule: "L4", claim: "leases end in time while the backend stands still", remote: true, needs: []fault{"Stop", "Continue"}, run: backendStandsStill},
 	{rule: "L4", claim: "a wall clock that is set ends nothing early and keeps nothing for ever", needs: []fault{"Skew"}, run: skewedClock},
 }
-
-// forever is what is never closed.
-var forever = make(<-chan struct{})
 
 // lossBefore disturbs the renewals of a holder while another process waits.
 func lossBefore(s Step) func(*env) {
@@ -186,7 +183,7 @@ func deafened(e *env) {
 	undo, err := e.h.Faults.Deafen(a.opened)
 	e.must(err, "deafen")
 	<-lease.Context().Done() // its renewals arrive, but it cannot know
-	lease.Release()          //nolint:errcheck // it cannot know that either
+	_ = lease.Release()      // nor whether this did
 	e.must(undo(), "heal")
 	e.comeBack(b, e.key("k"))
 }

@@ -25,6 +25,8 @@ type env struct {
 	unit   time.Duration
 	prefix string // of the case's keys, so that cases on one backend do not meet
 
+	looker *process // see outsider
+
 	work sync.WaitGroup // goroutines of the case
 
 	mu     sync.Mutex // guards the fields below

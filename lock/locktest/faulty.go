@@ -22,8 +22,9 @@ const (
 	List    Op = "list"
 )
 
-// Step disturbs calls of one operation. Without Executed the request does not
-// arrive; with it the call is executed and the reply does not come back.
+// Step disturbs calls of one operation: what it says happens before the request
+// arrives, which it does not if there is an error; or, with Executed, before
+// the reply does.
 type Step struct {
 	Op    Op
 	After int // lets so many calls pass first
@@ -37,9 +38,9 @@ type Step struct {
 	Late time.Duration
 	// Mute takes the channel Lost from a grant, as if no push could arrive.
 	Mute bool
-	// Hold keeps the call until it is closed, or until the call's context has
-	// ended, which is then the error. If both Hold and Err are nil, nothing
-	// but Delay happens to the call.
+	// Hang keeps the call until its context has ended, which is then the
+	// error. Hold does so too, but only until it is closed.
+	Hang  bool
 	Hold  <-chan struct{}
 	Delay time.Duration // before the request arrives, or before the reply does
 	Err   error         // what the caller gets
@@ -133,7 +134,7 @@ func (s *Step) pass(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	if s.Hold != nil {
+	if s.Hang || s.Hold != nil {
 		select {
 		case <-s.Hold:
 		case <-ctx.Done():

@@ -1,0 +1,224 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+var closeCases = []testCase{
+	{rule: "L17", claim: "what is asked after Close is ErrClosed", run: afterClose},
+	{rule: "L17", claim: "Close ends the waiters", run: closeEndsWaiters},
+	{rule: "L17", claim: "Close lets holders finish", run: closeLetsFinish},
+	{rule: "L17", claim: "when its context ends Close ends the holders', and waits for no one", run: closeGivesUp},
+	{rule: "L17", claim: "nothing is released before its fn has returned", run: closeReleasesLast},
+	{rule: "L17", claim: "what Close has left is not renewed", run: closeLeavesToTTL},
+	{rule: "L17", claim: "Close is idempotent, and may meet anything", run: closeMeetsAll},
+	{rule: "L17", claim: "the driver ends its waiters when it is closed", also: []string{"L7"}, run: driverCloses},
+}
+
+func afterClose(e *env) {
+	p := e.process()
+	e.must(p.Close(e.ctx), "close")
+	for call, err := range p.calls(e.key("k")) {
+		e.is(err, lock.ErrClosed, "%s", call)
+	}
+	_, err := p.ForceRelease(e.ctx, e.key("k"), "test")
+	e.is(err, lock.ErrClosed, "force")
+	_, err = p.Inspect(e.ctx, e.key("k"))
+	e.is(err, lock.ErrClosed, "inspect")
+	_, err = p.List(e.ctx, "")
+	e.is(err, lock.ErrClosed, "list")
+	e.must(p.Close(e.ctx), "close again")
+	_ = p.Stats()
+}
+
+func closeEndsWaiters(e *env) {
+	a, b, c := e.process(), e.process(), e.process()
+	holder := a.acquire(e.key("k"))
+	waiters := []*asked{b.queue(e.key("k"), "one"), b.queue(e.key("k"), "two"), b.queue(e.key("k"), "strict", lock.FIFO())}
+	next := c.queue(e.key("k"), "next")
+	ctx, cancel := e.bounded()
+	defer cancel()
+	e.must(b.Close(ctx), "close")
+	for _, w := range waiters {
+		err := w.refused()
+		e.is(err, lock.ErrClosed, "a waiter")
+		e.want(!errors.Is(err, lock.ErrUnavailable), "a waiter got %v", err)
+	}
+	e.releases(holder)
+	e.releases(next.lease())
+}
+
+func closeLetsFinish(e *env) {
+	a, b := e.process(), e.process()
+	inside, finish := make(chan struct{}), make(chan struct{})
+	var finished atomic.Bool
+	e.async(func() {
+		e.must(a.With(e.ctx, e.key("k"), func(ctx context.Context) error {
+			close(inside)
+			<-finish
+			finished.Store(true)
+			return ctx.Err()
+		}, e.ttl(2)), "with, while it is closed")
+	})
+	<-inside
+	closed := make(chan error, 1)
+	e.async(func() { closed <- a.Close(e.ctx) })
+	e.soon("new work is refused", func() bool {
+		lease, err := a.TryAcquire(e.ctx, e.key("other"))
+		if err == nil {
+			e.releases(lease)
+		}
+		return errors.Is(err, lock.ErrClosed)
+	})
+	e.pass(4) // two TTLs
+	b.busy(e.key("k"))
+	e.want(len(closed) == 0, "Close did not wait")
+	close(finish)
+	select {
+	case err := <-closed:
+		e.must(err, "close")
+	case <-time.After(e.patience()):
+		e.fail("Close does not return")
+	}
+	e.want(finished.Load(), "Close did not wait for fn")
+	b.freeWithin(e.units(1), e.key("k"))
+}
+
+// closing starts fn under a lease of a, and closes a with a context that soon
+// ends. It returns when Close has.
+func (e *env) closing(a *process, key string, fn func(context.Context)) (with <-chan error) {
+	inside, done := make(chan struct{}), make(chan error, 1)
+	e.async(func() {
+		done <- a.With(e.ctx, key, func(ctx context.Context) error {
+			close(inside)
+			fn(ctx)
+			return nil
+		}, e.ttl(30))
+	})
+	<-inside
+	ctx, cancel := context.WithTimeout(e.ctx, e.units(1))
+	defer cancel()
+	before := time.Now()
+	err := a.Close(ctx)
+	e.want(time.Since(before) < e.units(1)+e.patience(), "Close took %v", time.Since(before))
+	e.is(err, context.DeadlineExceeded, "close while fn runs")
+	return done
+}
+
+func closeGivesUp(e *env) {
+	a, b := e.process(), e.process()
+	var cause error
+	with := e.closing(a, e.key("k"), func(ctx context.Context) {
+		<-ctx.Done()
+		cause = context.Cause(ctx)
+	})
+	select {
+	case err := <-with:
+		e.is(err, lock.ErrLost, "with")
+	case <-time.After(e.patience()):
+		e.fail("fn's context has not ended")
+	}
+	var lost *lock.LostError
+	e.want(errors.As(cause, &lost) && lost.Cause == lock.Shutdown, "the cause is %v, want shutdown", cause)
+	_ = b
+}
+
+func closeReleasesLast(e *env) {
+	a, b := e.process(), e.process()
+	var returned atomic.Bool
+	with := e.closing(a, e.key("k"), func(ctx context.Context) {
+		<-ctx.Done()
+		e.pass(3) // cannot be hurried
+		returned.Store(true)
+	})
+	e.never(e.units(2), "another was granted the key while fn ran", func() bool {
+		lease, err := b.try(e.key("k"))
+		if err != nil {
+			return false
+		}
+		e.releases(lease)
+		return !returned.Load()
+	})
+	e.is(<-with, lock.ErrLost, "with")
+}
+
+func closeLeavesToTTL(e *env) {
+	a, b := e.process(), e.process()
+	lease := a.acquire(e.key("k"), e.ttl(4))
+	ctx, cancel := context.WithTimeout(e.ctx, e.units(1))
+	defer cancel()
+	e.is(a.Close(ctx), context.DeadlineExceeded, "close while a lease is held")
+	e.want(lease.Context().Err() != nil, "the lease has not ended")
+	b.busy(e.key("k"))
+	calls := a.plan.Calls(Renew)
+	b.freeWithin(e.units(5)+time.Second, e.key("k"))
+	e.want(a.plan.Calls(Renew) == calls, "it was renewed")
+}
+
+func closeMeetsAll(e *env) {
+	for range Scaled(5) {
+		p := e.process()
+		stop := make(chan struct{})
+		for i := range 6 {
+			e.async(func() {
+				for n := 0; ; n++ {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					err := p.With(e.ctx, e.key(string(rune('a'+n%3))), func(context.Context) error { return nil })
+					if errors.Is(err, lock.ErrClosed) {
+						return
+					}
+					e.must(err, "with, in goroutine %d", i)
+					e.sleep(time.Microsecond)
+				}
+			})
+		}
+		e.sleep(e.unit / 32)
+		ctx, cancel := e.bounded()
+		e.all(8, func(int) { e.must(p.Close(ctx), "close") })
+		cancel()
+		close(stop)
+		e.want(p.Stats().Active == 0 && p.Stats().Waiting == 0, "after Close %+v", p.Stats())
+	}
+	p := e.process()
+	for _, key := range []string{"a", "b", "c"} {
+		p.freeWithin(e.units(1), e.key(key))
+	}
+}
+
+func driverCloses(e *env) {
+	a, b := e.driver(), e.driver()
+	held := e.grant(a, e.longRequest(e.key("k")))
+	r := e.longRequest(held.Key)
+	r.Wait = -1
+	done := make(chan error, 1)
+	e.async(func() {
+		_, err := b.Acquire(e.ctx, r)
+		done <- err
+	})
+	e.soon("it is queued", func() bool { return len(e.inspect(a, r.Key).Waiters) == 1 })
+	e.must(closeBounded(b), "close")
+	select {
+	case err := <-done:
+		e.is(err, driver.ErrClosed, "the waiter")
+	case <-time.After(e.patience()):
+		e.fail("the waiter of a closed driver waits on")
+	}
+	e.must(closeBounded(b), "close again")
+	_, err := b.Acquire(e.ctx, e.request(e.key("other")))
+	e.is(err, driver.ErrClosed, "acquire after close")
+	e.must(e.release(a, held), "release")
+	e.eventually(3*time.Second, "nothing of the closed driver is queued or holds", func() bool {
+		s := e.inspect(a, r.Key)
+		return len(s.Waiters)+len(s.Holders) == 0
+	})
+}

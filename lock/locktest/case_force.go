@@ -1,0 +1,151 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"github.com/megaframework/mega/lock"
+)
+
+var forceCases = []testCase{
+	{rule: "L16", claim: "the holder is told who took its lease, and why", run: forcedSaysWhy},
+	{rule: "L16", claim: "force keeps the queue and serves it", also: []string{"L7"}, run: forceServesQueue},
+	{rule: "L16", claim: "force frees every slot", also: []string{"L15"}, run: forceFreesSlots},
+	{rule: "L16", claim: "force on a free key is nothing", run: forceOnFree},
+	{rule: "L16", claim: "force of the own process's lease tells its holder", run: forceOwn},
+	{rule: "L16", claim: "force beside renewal and release brings nothing back", run: forceRaces},
+	{rule: "L16", claim: "the release of a forced lease frees nothing of its successor", run: forcedReleaseIsHarmless},
+	{rule: "L16", claim: "a lease that was handed on can be forced", run: forceHandedOn},
+}
+
+func forcedSaysWhy(e *env) {
+	a := e.process()
+	b := e.process(func(c *lock.Config) {
+		c.Identify = func(_ context.Context, h *lock.Holder) { h.App, h.Label = "console", "on call" }
+	})
+	lease := a.acquire(e.key("k"), e.ttl(20))
+	n, err := b.ForceRelease(e.ctx, e.key("k"), "the disk is full")
+	e.must(err, "force")
+	e.want(n == 1, "forced %d, want 1", n)
+	cause := e.ended(lease, e.units(10))
+	var lost *lock.LostError
+	e.want(errors.As(cause, &lost), "the cause is %v", cause)
+	e.want(lost.Cause == lock.Forced && lost.Reason == "the disk is full", "the cause is %v", lost)
+	e.want(lost.By.App == "console" && lost.By.Label == "on call" && lost.By.PID == os.Getpid(), "by %+v", lost.By)
+	e.is(lease.Release(), lock.ErrLost, "the first release")
+	e.must(lease.Release(), "the second release")
+	e.want(a.Stats().Forced == 1 && a.Stats().Lost == 1, "counted %d forced of %d lost", a.Stats().Forced, a.Stats().Lost)
+	e.want(len(told[lock.ForcedRelease](b)) == 1, "the observer was not told")
+	b.free(e.key("k"))
+}
+
+func forceServesQueue(e *env) {
+	a, b, c := e.process(), e.process(), e.process()
+	holder := a.acquire(e.key("k"))
+	first := b.queue(e.key("k"), "first")
+	second := c.queue(e.key("k"), "second")
+	_, err := c.ForceRelease(e.ctx, e.key("k"), "test")
+	e.must(err, "force")
+	got := first.lease()
+	e.want(got.Fence() > holder.Fence(), "fence %d follows %d", got.Fence(), holder.Fence())
+	e.want(!second.over(), "two were served")
+	_ = holder.Release()
+	e.live(got)
+	e.releases(got)
+	e.releases(second.lease())
+}
+
+func forceFreesSlots(e *env) {
+	a, b := e.process(), e.process()
+	var leases []*lock.Lease
+	for i := range 4 {
+		leases = append(leases, []*process{a, b}[i%2].acquire(e.key("pool"), lock.Slots(4), e.ttl(20)))
+	}
+	n, err := b.ForceRelease(e.ctx, e.key("pool"), "test")
+	e.must(err, "force")
+	e.want(n == 4, "forced %d, want 4", n)
+	for _, l := range leases {
+		e.is(e.ended(l, e.units(10)), lock.ErrLost, "the cause")
+		_ = l.Release()
+	}
+	for i := range leases {
+		leases[i] = a.acquire(e.key("pool"), lock.Slots(4))
+	}
+	a.busy(e.key("pool"), lock.Slots(4))
+	e.releases(leases...)
+}
+
+func forceOnFree(e *env) {
+	p := e.process()
+	for range 2 {
+		n, err := p.ForceRelease(e.ctx, e.key("k"), "test")
+		e.must(err, "force a free key")
+		e.want(n == 0, "forced %d, want 0", n)
+	}
+	p.free(e.key("k"))
+}
+
+func forceOwn(e *env) {
+	p := e.process()
+	lease := p.acquire(e.key("k"), e.ttl(20))
+	_, err := p.ForceRelease(lease.Context(), e.key("k"), "test")
+	e.must(err, "force")
+	e.is(e.ended(lease, e.units(10)), lock.ErrLost, "the cause")
+	_ = lease.Release()
+	p.free(e.key("k"))
+}
+
+func forceRaces(e *env) {
+	d, other := e.driver(), e.driver()
+	for range Scaled(150) {
+		r := e.longRequest(e.key("k"))
+		g := e.grant(d, r)
+		e.all(3, func(i int) {
+			ctx, cancel := e.bounded()
+			defer cancel()
+			switch i {
+			case 0:
+				_, err := other.ForceRelease(ctx, r.Key, "test", r.Holder)
+				e.must(err, "force")
+			case 1:
+				e.renew(d, g)
+			case 2:
+				_ = e.release(d, g)
+			}
+		})
+		s := e.inspect(d, r.Key)
+		e.want(len(s.Holders) == 0, "still held: %+v", s.Holders)
+		e.want(e.renew(d, g).Err != nil, "what was forced and released is renewed")
+	}
+}
+
+func forcedReleaseIsHarmless(e *env) {
+	a, b := e.process(), e.process()
+	defer a.plan.Add(Step{Op: Acquire, Mute: true})()
+	stale := a.acquire(e.key("k"), e.ttl(30))
+	_, err := b.ForceRelease(e.ctx, e.key("k"), "test")
+	e.must(err, "force")
+	live := b.acquire(e.key("k"), e.ttl(30))
+	e.is(stale.Release(), lock.ErrLost, "release what was forced")
+	e.live(live)
+	a.busy(e.key("k"))
+	e.must(live.Extend(e.ctx, e.units(20)), "extend the successor")
+	e.releases(live)
+}
+
+func forceHandedOn(e *env) {
+	a, b := e.process(), e.process()
+	holder := a.acquire(e.key("k"), e.ttl(20))
+	next := a.queue(e.key("k"), "next", e.ttl(20))
+	e.releases(holder)
+	got := next.lease()
+	n, err := b.ForceRelease(e.ctx, e.key("k"), "test")
+	e.must(err, "force")
+	e.want(n == 1, "forced %d, want 1", n)
+	cause := e.ended(got, e.units(10))
+	var lost *lock.LostError
+	e.want(errors.As(cause, &lost) && lost.Cause == lock.Forced, "the cause is %v, want forced", cause)
+	_ = got.Release()
+	b.free(e.key("k"))
+}

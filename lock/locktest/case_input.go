@@ -1,0 +1,182 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/megaframework/mega/lock"
+)
+
+var inputCases = []testCase{
+	{rule: "L14", claim: "an illegal key is refused before anything is asked", run: illegalKeys},
+	{rule: "L14", claim: "an option out of bounds is refused before anything is asked", run: illegalOptions},
+	{rule: "L14", claim: "the bounds themselves are legal", run: legalBounds},
+	{rule: "L14", claim: "odd keys work and never meet", run: oddKeys},
+	{rule: "L14", claim: "the errors have their codes", run: errorCodes},
+	{rule: "L14", claim: "something of another kind at the key is an error, at once", needs: []fault{"Corrupt"}, run: corruptKey},
+}
+
+// calls is every way to name a key.
+func (p *process) calls(key string, opts ...lock.Option) map[string]error {
+	_, acquire := p.Acquire(p.e.ctx, key, opts...)
+	_, try := p.TryAcquire(p.e.ctx, key, opts...)
+	with := p.With(p.e.ctx, key, func(context.Context) error { return nil }, opts...)
+	return map[string]error{"acquire": acquire, "try": try, "with": with}
+}
+
+func illegalKeys(e *env) {
+	p := e.process()
+	for _, key := range []string{"", " ", "a b", "\x00", "a\nb", "\t", "\u00a0", "\u2028", "\x7f", "\xff", "a\xc3", strings.Repeat("x", 513), strings.Repeat("x", 10_000)} {
+		calls := p.calls(key)
+		_, calls["force"] = p.ForceRelease(e.ctx, key, "reason")
+		_, calls["inspect"] = p.Inspect(e.ctx, key)
+		for call, err := range calls {
+			e.is(err, lock.ErrInvalid, "%s %.20q", call, key)
+			e.hasCode(err, "lock.invalid_key")
+			e.want(len(err.Error()) < 2000, "%s %.20q: the error has %d bytes", call, key, len(err.Error()))
+		}
+	}
+	e.want(p.plan.Calls(Any) == 0, "%d calls were made", p.plan.Calls(Any))
+}
+
+func illegalOptions(e *env) {
+	p := e.process()
+	for name, opt := range map[string]lock.Option{
+		"TTL 0":            lock.TTL(0),
+		"TTL -1s":          lock.TTL(-time.Second),
+		"TTL 500µs":        lock.TTL(500 * time.Microsecond),
+		"TTL below 100ms":  lock.TTL(100*time.Millisecond - 1),
+		"TTL above 24h":    lock.TTL(24*time.Hour + 1),
+		"TTL of ever":      lock.TTL(math.MaxInt64),
+		"Slots 0":          lock.Slots(0),
+		"Slots -1":         lock.Slots(-1),
+		"Slots 4097":       lock.Slots(4097),
+		"Label of 129":     lock.Label(strings.Repeat("x", 129)),
+		"Label not UTF-8":  lock.Label("\xff"),
+		"Wait -1":          lock.Wait(-1),
+		"Wait of past all": lock.Wait(math.MinInt64),
+	} {
+		for call, err := range p.calls(e.key("k"), opt) {
+			e.is(err, lock.ErrInvalid, "%s with %s", call, name)
+			e.hasCode(err, "lock.invalid_option")
+		}
+	}
+	_, err := p.TryAcquire(e.ctx, e.key("k"), lock.Wait(time.Second))
+	e.is(err, lock.ErrInvalid, "try with a wait")
+	_, err = p.ForceRelease(e.ctx, e.key("k"), "")
+	e.is(err, lock.ErrInvalid, "force without a reason")
+	e.want(p.plan.Calls(Any) == 0, "%d calls were made", p.plan.Calls(Any))
+}
+
+func legalBounds(e *env) {
+	p := e.process()
+	key := e.key("k")
+	for _, opt := range []lock.Option{
+		lock.TTL(lock.MinTTL), lock.TTL(lock.MaxTTL), lock.Wait(0), lock.Wait(lock.Forever), lock.Label(strings.Repeat("x", 128)),
+	} {
+		e.must(p.With(e.ctx, key, func(context.Context) error { return nil }, opt), "with")
+	}
+	long := e.prefix + strings.Repeat("k", 512-len(e.prefix))
+	e.must(p.With(e.ctx, long, func(context.Context) error { return nil }), "with a key of 512 bytes")
+	if e.keeps("L15") {
+		e.must(p.With(e.ctx, e.key("pool"), func(context.Context) error { return nil }, lock.Slots(4096)), "with a pool of 4096")
+	}
+}
+
+func oddKeys(e *env) {
+	a, b := e.process(), e.process()
+	var keys []string
+	for _, odd := range []string{
+		":", "::", "{}", "}", "{", "}x", "x}", "a}{b", "a{b}", "{a}b", "{a}", "a", "a:", ":a", "%", "%7B", "%7b", "%257B", "%%", "*", "?", "[a]", "a*", "\\", `"`, "'",
+		"ключ", "鍵", "🔑", "e\u0301", "é", "A", "mega:a", "mega:{a}", "../a", "-", "--", "0", "{{a}}", "a:fence", "a:queue", "a:q", "a:f",
+	} {
+		keys = append(keys, odd+e.prefix, e.prefix+odd)
+	}
+	leases := make(map[string]*lock.Lease)
+	for _, key := range keys {
+		lease, err := a.try(key)
+		e.must(err, "take %q while %d others are held", key, len(leases))
+		e.want(lease.Key() == key, "the key %q became %q", key, lease.Key())
+		leases[key] = lease
+	}
+	for _, key := range keys {
+		b.busy(key)
+		s, err := b.Inspect(e.ctx, key)
+		e.must(err, "inspect")
+		e.want(s.Key == key && len(s.Holders) == 1 && s.Holders[0].Fence == leases[key].Fence(), "%q is held by %+v, want fence %d", key, s.Holders, leases[key].Fence())
+	}
+	e.listed(b, e.prefix, keys)
+	e.listed(b, e.prefix+"*", keys)
+	e.listed(b, e.prefix+"[a", keys)
+	for key, lease := range leases {
+		e.releases(lease)
+		b.free(key)
+	}
+}
+
+// listed fails the case unless exactly those of keys that begin with prefix
+// are listed for it.
+func (e *env) listed(p *process, prefix string, keys []string) {
+	states, err := p.List(e.ctx, prefix)
+	e.must(err, "list %q", prefix)
+	want := make(map[string]bool)
+	for _, key := range keys {
+		if strings.HasPrefix(key, prefix) {
+			want[key] = true
+		}
+	}
+	last := ""
+	for _, s := range states {
+		e.want(want[s.Key], "list %q has %q", prefix, s.Key)
+		e.want(s.Key > last, "list %q is not in order: %q after %q", prefix, s.Key, last)
+		last = s.Key
+	}
+	e.want(len(states) == len(want), "list %q has %d keys, want %d", prefix, len(states), len(want))
+}
+
+func (e *env) hasCode(err error, code string) {
+	var coded interface{ Code() string }
+	e.want(errors.As(err, &coded) && coded.Code() == code, "%v: want the code %s", err, code)
+}
+
+func errorCodes(e *env) {
+	a, b := e.process(), e.process()
+	lease := a.acquire(e.key("k"))
+	_, err := b.try(e.key("k"))
+	e.hasCode(err, "lock.not_acquired")
+	_, err = a.Acquire(lease.Context(), e.key("k"))
+	e.hasCode(err, "lock.deadlock")
+	_, err = b.ForceRelease(e.ctx, e.key("k"), "test")
+	e.must(err, "force")
+	e.ended(lease, e.patience())
+	e.hasCode(lease.Release(), "lock.lost")
+	b.plan.Add(Step{Op: Acquire, Err: errUnreachable, Times: 1})
+	_, err = b.Acquire(e.ctx, e.key("k"))
+	e.hasCode(err, "lock.unavailable")
+	e.must(b.Close(e.ctx), "close")
+	_, err = b.Acquire(e.ctx, e.key("k"))
+	e.hasCode(err, "lock.closed")
+	for _, s := range []string{"acquire", fmt.Sprintf("%q", e.key("k"))} {
+		e.want(strings.Contains(err.Error(), s), "the text %q does not say %s", err, s)
+	}
+}
+
+func corruptKey(e *env) {
+	p := e.process()
+	e.must(e.h.Faults.Corrupt(e.key("k")), "corrupt")
+	before := time.Now()
+	for call, err := range p.calls(e.key("k"), lock.Wait(0)) {
+		if call == "try" {
+			continue // it refuses the option
+		}
+		e.want(isUnavailable(err), "%s: got %v, want ErrUnavailable", call, err)
+	}
+	_, err := p.try(e.key("k"))
+	e.want(isUnavailable(err), "try: got %v, want ErrUnavailable", err)
+	e.want(time.Since(before) < e.patience(), "it took %v", time.Since(before))
+	p.free(e.key("other"))
+}

@@ -1,0 +1,40 @@
+package locktest
+
+import (
+	"context"
+
+	"github.com/megaframework/mega/lock"
+)
+
+// lackCases are about drivers that do not keep a rule: what they cannot do
+// they have to refuse, not to do by half.
+var lackCases = []testCase{
+	{rule: "L15", claim: "a driver without pools refuses them", lacks: "L15", run: refusesPools},
+	{rule: "L7", claim: "a driver without a queue refuses FIFO", lacks: "L7", run: refusesFIFO},
+	{rule: "L7", claim: "a driver without a queue still serves those who wait", lacks: "L7", run: servesAnyhow},
+}
+
+func (e *env) unsupported(opt lock.Option) {
+	p := e.process()
+	lease, err := p.Acquire(e.ctx, e.key("k"), opt)
+	if err == nil {
+		e.releases(lease)
+	}
+	e.is(err, lock.ErrUnsupported, "acquire")
+	_, err = p.TryAcquire(e.ctx, e.key("k"), opt)
+	e.is(err, lock.ErrUnsupported, "try")
+	p.free(e.key("k"))
+}
+
+func refusesPools(e *env) { e.unsupported(lock.Slots(2)) }
+
+func refusesFIFO(e *env) { e.unsupported(lock.FIFO()) }
+
+func servesAnyhow(e *env) {
+	processes := e.processes(3)
+	e.all(6, func(i int) {
+		for range 3 {
+			e.must(processes[i%3].With(e.ctx, e.key("k"), func(context.Context) error { return nil }), "with")
+		}
+	})
+}

@@ -1,0 +1,125 @@
+package locktest
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+
+	"github.com/megaframework/mega/lock"
+)
+
+var leakCases = []testCase{
+	{rule: "L18", claim: "after leases, cancelled waits and failures everything is back", run: everythingIsBack},
+	{rule: "L18", claim: "thousands of waiters on one key leave nothing", run: waitersLeaveNothing},
+	{rule: "L18", claim: "the statistics add up", run: statsAddUp},
+	{rule: "L18", claim: "connections come back", needs: []fault{"Connections"}, run: connectionsComeBack},
+}
+
+// life does all that can happen to n leases.
+func (e *env) life(p *process, n int) {
+	e.all(8, func(g int) {
+		for i := range n / 8 {
+			e.oneLife(p, g, i)
+		}
+	})
+}
+
+func (e *env) oneLife(p *process, g, i int) {
+	key := e.key(fmt.Sprint(g, "-", i%50))
+	switch i % 5 {
+	case 0, 1:
+		e.must(p.With(e.ctx, key, func(ctx context.Context) error { return ctx.Err() }), "with")
+	case 2:
+		_, err := p.Acquire(e.ctx, "not legal")
+		e.is(err, lock.ErrInvalid, "acquire")
+	case 3: // a wait that is cancelled
+		lease, err := p.Acquire(e.ctx, key)
+		e.must(err, "acquire")
+		ctx, cancel := context.WithCancel(e.ctx)
+		cancel()
+		_, err = p.Acquire(ctx, key)
+		e.is(err, context.Canceled, "acquire")
+		e.releases(lease)
+	case 4: // a busy key
+		lease, err := p.Acquire(e.ctx, key)
+		e.must(err, "acquire")
+		_, err = p.Acquire(e.ctx, key, lock.Wait(e.unit/256))
+		e.is(err, lock.ErrNotAcquired, "acquire")
+		e.must(lease.Extend(lease.Context(), e.units(4)), "extend")
+		e.releases(lease)
+	}
+}
+
+func everythingIsBack(e *env) {
+	p := e.process()
+	e.life(p, 80)
+	goroutines, heap := runtime.NumGoroutine(), heapInUse()
+	e.life(p, Scaled(1600))
+	e.soon("the goroutines are back", func() bool { return runtime.NumGoroutine() <= goroutines+2 })
+	e.want(heapInUse() <= heap+4<<20, "%d bytes more are in use than before", heapInUse()-heap)
+	states, err := p.List(e.ctx, e.key(""))
+	e.must(err, "list")
+	e.want(len(states) == 0, "%d keys are left: %+v", len(states), states)
+	s := p.Stats()
+	e.want(s.Active == 0 && s.Waiting == 0, "%d active, %d waiting", s.Active, s.Waiting)
+}
+
+func waitersLeaveNothing(e *env) {
+	a, b := e.process(), e.process()
+	n := Scaled(2000)
+	before := runtime.NumGoroutine()
+	holder := a.acquire(e.key("k"))
+	ctx, cancel := context.WithCancel(e.ctx)
+	var calls []*asked
+	for range n {
+		calls = append(calls, b.askWith(ctx, e.key("k")))
+	}
+	e.soon("all wait", func() bool { return b.Stats().Waiting == int64(n) })
+	cancel()
+	for _, c := range calls {
+		e.is(c.refused(), context.Canceled, "a cancelled call")
+	}
+	e.want(b.Stats().Waiting == 0, "%d wait", b.Stats().Waiting)
+	e.releases(holder)
+	e.soon("the goroutines are back", func() bool { return runtime.NumGoroutine() <= before+4 })
+	b.free(e.key("k"))
+}
+
+func statsAddUp(e *env) {
+	a, b := e.process(), e.process()
+	held := a.acquire(e.key("k"))
+	e.want(a.Stats().Active == 1, "%d active, want 1", a.Stats().Active)
+	w := b.queue(e.key("k"), "waiter")
+	e.want(b.Stats().Waiting == 1, "%d waiting, want 1", b.Stats().Waiting)
+	_, err := b.Acquire(e.ctx, e.key("k"), lock.Wait(e.unit/8))
+	e.is(err, lock.ErrNotAcquired, "acquire")
+	_, err = b.try(e.key("k"))
+	e.is(err, lock.ErrNotAcquired, "try")
+	e.releases(held)
+	e.releases(w.lease())
+	s := b.Stats()
+	e.want(s.Driver == e.info.Name, "the driver is called %q", s.Driver)
+	e.want(s.Active == 0 && s.Waiting == 0 && s.Acquired == 1, "%d active, %d waiting, %d acquired", s.Active, s.Waiting, s.Acquired)
+	e.want(s.TimedOut == 1, "%d timed out, want 1", s.TimedOut)
+	e.want(s.Contended == 3, "%d contended, want 3", s.Contended)
+	e.want(s.Wait.Count() == 1 && s.Hold.Count() == 1, "%d waits, %d holds are counted, want 1 of each", s.Wait.Count(), s.Hold.Count())
+	e.want(len(told[lock.Acquired](b)) == 1 && len(told[lock.Released](b)) == 1 && len(told[lock.NotAcquired](b)) == 2, "the observer was told otherwise")
+}
+
+func connectionsComeBack(e *env) {
+	p := e.process()
+	e.life(p, 400)
+	e.soon("at most five connections are left", func() bool {
+		n, err := e.h.Faults.Connections(p.opened)
+		e.must(err, "count connections")
+		return n <= 5
+	})
+}
+
+func heapInUse() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}

@@ -1,0 +1,214 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/megaframework/mega/lock"
+)
+
+var leavingCases = []testCase{
+	{rule: "L8", claim: "a call under a context that has ended asks for nothing", run: endedBefore},
+	{rule: "L8", claim: "a waiter whose context ends leaves no trace and says why", run: cancelledWaiter},
+	{rule: "L8", claim: "a waiter whose wait has passed says who was in the way", run: timedOutWaiter},
+	{rule: "L8", claim: "a deadline of the context is not a wait that has passed", run: contextDeadline},
+	{rule: "L8", claim: "a wait that ends in the instant of the grant loses nothing", run: timeoutMeetsGrant},
+	{rule: "L8", claim: "a cancellation in the instant of the grant loses nothing", run: cancelMeetsGrant},
+	{rule: "L8", claim: "when the last waiter of a process gives up nothing of it is queued", also: []string{"L7"}, run: allGiveUp},
+	{rule: "L8", claim: "a holder that crashes is succeeded at its TTL", needs: []fault{"Crash"}, run: crashedHolder},
+	{rule: "L8", claim: "dead waiters together cost the next one a grant window", remote: true, also: []string{"L7"}, needs: []fault{"Crash"}, run: deadWaiters},
+}
+
+func endedBefore(e *env) {
+	p := e.process()
+	ctx, cancel := context.WithCancelCause(e.ctx)
+	cause := errors.New("the user has gone")
+	cancel(cause)
+	_, err := p.Acquire(ctx, e.key("k"))
+	e.is(err, context.Canceled, "acquire")
+	e.is(err, cause, "acquire")
+	_, err = p.TryAcquire(ctx, e.key("k"))
+	e.is(err, context.Canceled, "try")
+	called := false
+	err = p.With(ctx, e.key("k"), func(context.Context) error { called = true; return nil })
+	e.is(err, context.Canceled, "with")
+	e.want(!called, "fn was called")
+	s, err := p.Inspect(e.ctx, e.key("k"))
+	e.must(err, "inspect")
+	e.want(len(s.Holders)+len(s.Waiters) == 0, "left %+v", s)
+}
+
+func cancelledWaiter(e *env) {
+	a, b, c := e.process(), e.process(), e.process()
+	holder := a.acquire(e.key("k"))
+	ctx, cancel := context.WithCancelCause(e.ctx)
+	cause := errors.New("the user has gone")
+	gone := b.askWith(ctx, e.key("k"), lock.Label("gone"))
+	b.isQueued(e.key("k"), "gone")
+	next := c.queue(e.key("k"), "next")
+	cancel(cause)
+	err := gone.refused()
+	e.is(err, context.Canceled, "the cancelled call")
+	e.is(err, cause, "the cancelled call")
+	e.want(!errors.Is(err, lock.ErrUnavailable), "a cancellation was taken for an outage: %v", err)
+	e.want(b.Stats().Waiting == 0, "%d wait", b.Stats().Waiting)
+	if e.keeps("L7") {
+		e.soon("it is not queued", func() bool {
+			s, err := a.Inspect(e.ctx, e.key("k"))
+			e.must(err, "inspect")
+			return len(s.Waiters) == 1
+		})
+	}
+	e.releases(holder)
+	e.releases(next.lease())
+	c.free(e.key("k"))
+}
+
+func timedOutWaiter(e *env) {
+	a, b := e.process(), e.process()
+	holder := a.acquire(e.key("k"), lock.Label("the holder"))
+	before := time.Now()
+	_, err := b.Acquire(e.ctx, e.key("k"), lock.Wait(e.units(1)))
+	took := time.Since(before)
+	e.is(err, lock.ErrNotAcquired, "the call whose wait has passed")
+	e.want(!errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, lock.ErrUnavailable), "got %v", err)
+	e.want(e.units(1) <= took && took < e.units(1)+e.patience(), "it took %v", took)
+	var busy *lock.NotAcquiredError
+	e.want(errors.As(err, &busy), "got %T, want a *NotAcquiredError", err)
+	e.want(busy.Key == e.key("k") && busy.Waited >= e.units(1), "it says %+v", busy)
+	e.want(len(busy.Holders) == 1 && busy.Holders[0].Label == "the holder", "it says that %+v holds", busy.Holders)
+	if e.keeps("L7") {
+		e.want(busy.Position == 1, "it says it was number %d", busy.Position)
+	}
+	_, err = b.try(e.key("k"))
+	e.want(errors.As(err, &busy) && len(busy.Holders) == 1, "a call that does not wait says %v", err)
+	e.releases(holder)
+	b.free(e.key("k"))
+}
+
+func contextDeadline(e *env) {
+	a, b := e.process(), e.process()
+	holder := a.acquire(e.key("k"))
+	ctx, cancel := context.WithTimeout(e.ctx, e.units(1))
+	defer cancel()
+	_, err := b.Acquire(ctx, e.key("k"), e.long())
+	e.is(err, context.DeadlineExceeded, "the call whose context has ended")
+	e.want(!errors.Is(err, lock.ErrUnavailable), "it was taken for an outage: %v", err)
+	e.releases(holder)
+	b.free(e.key("k"))
+}
+
+// timeoutMeetsGrant releases in the instant in which the waiter gives up.
+func timeoutMeetsGrant(e *env) {
+	a, b := e.process(), e.process()
+	for i := range e.rounds() {
+		holder := a.acquire(e.key("k"))
+		wait := e.unit / 8
+		call := b.ask(e.key("k"), lock.Wait(wait))
+		e.sleep(wait - e.jitter(i))
+		e.releases(holder)
+		e.settles(call)
+	}
+}
+
+func cancelMeetsGrant(e *env) {
+	a, b := e.process(), e.process()
+	for i := range e.rounds() {
+		holder := a.acquire(e.key("k"))
+		call := b.queue(e.key("k"), "waiter")
+		time.AfterFunc(e.unit/16, call.cancel)
+		e.sleep(e.unit/16 - e.jitter(i))
+		e.releases(holder)
+		e.settles(call)
+	}
+}
+
+// rounds is how often a race is tried: fake time costs nothing.
+func (e *env) rounds() int {
+	if e.h.FakeTime {
+		return Scaled(200)
+	}
+	return Scaled(20)
+}
+
+// jitter is none in every other round, so that both happen at once on fake
+// time.
+func (e *env) jitter(i int) time.Duration {
+	if i%2 == 0 {
+		return 0
+	}
+	return rand.N(e.unit / 64)
+}
+
+// settles fails the case unless the call either has the key or has left it
+// free.
+func (e *env) settles(call *asked) {
+	call.wait(e.patience())
+	if call.err == nil {
+		_ = call.got.Release()
+	} else {
+		e.want(errors.Is(call.err, lock.ErrNotAcquired) || errors.Is(call.err, context.Canceled), "the call ended with %v", call.err)
+	}
+	e.outsider().freeWithin(e.patience(), call.key)
+}
+
+// outsider is a process that the case keeps to look from outside.
+func (e *env) outsider() *process {
+	if e.looker == nil {
+		e.looker = e.process()
+	}
+	return e.looker
+}
+
+func allGiveUp(e *env) {
+	a, b := e.process(), e.process()
+	d := e.driver()
+	holder := a.acquire(e.key("k"))
+	var calls []*asked
+	for i := range 50 {
+		calls = append(calls, b.ask(e.key("k"), lock.Label(fmt.Sprint(i))))
+	}
+	e.soon("all wait", func() bool { return b.Stats().Waiting == 50 && len(e.inspect(d, e.key("k")).Waiters) > 0 })
+	for _, c := range calls {
+		c.cancel()
+	}
+	for _, c := range calls {
+		e.is(c.refused(), context.Canceled, "a cancelled call")
+	}
+	e.soon("nothing is queued", func() bool { return len(e.inspect(d, e.key("k")).Waiters) == 0 })
+	e.releases(holder)
+	a.free(e.key("k"))
+}
+
+func crashedHolder(e *env) {
+	a, b := e.process(), e.process()
+	lease := a.acquire(e.key("k"), e.ttl(3))
+	next := b.queue(e.key("k"), "next")
+	crashed := time.Now()
+	e.must(e.h.Faults.Crash(a.opened), "crash")
+	got := next.leaseWithin(e.units(3) + e.patience())
+	took := next.when.Sub(crashed)
+	e.want(took <= e.units(3)+2*time.Second, "the next had it %v after the crash of a holder whose TTL is %v", took, e.units(3))
+	e.want(got.Fence() > lease.Fence(), "fence %d follows %d", got.Fence(), lease.Fence())
+	e.releases(got)
+}
+
+func deadWaiters(e *env) {
+	a, b := e.process(), e.process()
+	holder := a.acquire(e.key("k"), e.ttl(100))
+	for i := range 5 {
+		dead := e.process()
+		dead.queue(e.key("k"), fmt.Sprint("dead-", i), e.ttl(100))
+		e.must(e.h.Faults.Crash(dead.opened), "crash")
+	}
+	next := b.queue(e.key("k"), "next")
+	before := time.Now()
+	e.releases(holder)
+	got := next.leaseWithin(e.units(60))
+	took := next.when.Sub(before)
+	e.want(took <= 2*time.Second+e.unit, "five dead waiters cost the next one %v", took)
+	e.releases(got)
+}

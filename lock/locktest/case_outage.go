@@ -1,0 +1,118 @@
+package locktest
+
+import (
+	"errors"
+	"time"
+
+	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+var outageCases = []testCase{
+	{rule: "L1", claim: "a backend that keeps its data keeps its leases over a restart", needs: []fault{"Kill", "Restart", "Keeps"}, run: leaseSurvivesRestart},
+	{rule: "L4", claim: "a lease ends in time when the backend dies", needs: []fault{"Kill", "Restart"}, run: backendDies},
+	{rule: "L7", claim: "waiters ride out a restart of the backend", needs: []fault{"Kill", "Restart"}, run: waitersOverRestart},
+	{rule: "L8", claim: "a call to a backend that is away ends within its bound, and is not busy", needs: []fault{"Kill", "Restart"}, run: backendAway},
+	{rule: "L8", claim: "a call to a backend that stands still ends within its bound, and is not busy", needs: []fault{"Stop", "Continue"}, run: backendStopped},
+	{rule: "L6", claim: "a backend that refuses is an outage, and leaves nothing locked", needs: []fault{"Refuse"}, run: backendRefuses},
+}
+
+func leaseSurvivesRestart(e *env) {
+	a, b := e.process(), e.process()
+	lease := a.acquire(e.key("k"), lock.TTL(30*time.Second))
+	e.must(e.h.Faults.Kill(), "kill")
+	e.must(e.h.Faults.Restart(), "restart")
+	e.eventually(3*e.patience(), "it is busy again", func() bool {
+		_, err := b.try(e.key("k"))
+		e.want(err != nil, "another was granted the key")
+		return errors.Is(err, lock.ErrNotAcquired)
+	})
+	e.live(lease)
+	e.releases(lease)
+}
+
+func backendDies(e *env) {
+	a := e.process()
+	lease := a.acquire(e.key("k"), e.ttl(3))
+	deadline := lease.Deadline()
+	e.must(e.h.Faults.Kill(), "kill")
+	cause := e.ended(lease, e.units(4)+e.patience())
+	late := time.Since(deadline)
+	e.must(e.h.Faults.Restart(), "restart")
+	e.is(cause, lock.ErrLost, "the cause")
+	e.want(late < e.units(3), "it ended %v after its deadline", late)
+	_ = lease.Release()
+	e.comeBack(a, e.key("k"))
+}
+
+func waitersOverRestart(e *env) {
+	a, b, c := e.process(), e.process(), e.process()
+	holder := a.acquire(e.key("k"), e.ttl(5))
+	first, second := b.queue(e.key("k"), "first"), c.queue(e.key("k"), "second")
+	e.must(e.h.Faults.Kill(), "kill")
+	e.must(e.h.Faults.Restart(), "restart")
+	_ = holder.Release()
+	for range 2 {
+		select {
+		case <-first.done:
+			e.releases(first.lease())
+			first = second
+		case <-second.done:
+			e.releases(second.lease())
+			second = first
+		case <-time.After(3 * e.patience()):
+			e.fail("a waiter waits for ever")
+		}
+	}
+}
+
+// bound is how long a call that is not queued may take, and some.
+const bound = driver.CallTimeout + 2*time.Second
+
+func (e *env) isAway(p *process) {
+	before := time.Now()
+	_, err := p.Acquire(e.ctx, e.key("other"), lock.Wait(time.Minute))
+	took := time.Since(before)
+	e.want(isUnavailable(err), "acquire: got %v, want ErrUnavailable", err)
+	e.want(took < bound, "acquire took %v", took)
+	before = time.Now()
+	_, err = p.TryAcquire(e.ctx, e.key("other"))
+	e.want(isUnavailable(err), "try: got %v, want ErrUnavailable", err)
+	_, err = p.Inspect(e.ctx, e.key("other"))
+	e.want(isUnavailable(err), "inspect: got %v, want ErrUnavailable", err)
+	_, err = p.ForceRelease(e.ctx, e.key("other"), "test")
+	e.want(isUnavailable(err), "force: got %v, want ErrUnavailable", err)
+	e.want(time.Since(before) < 3*bound, "the other calls took %v", time.Since(before))
+}
+
+func backendAway(e *env) {
+	p := e.process()
+	p.free(e.key("k"))
+	e.must(e.h.Faults.Kill(), "kill")
+	e.isAway(p)
+	e.must(e.h.Faults.Restart(), "restart")
+	e.comeBack(p, e.key("other"))
+}
+
+func backendStopped(e *env) {
+	p := e.process()
+	p.free(e.key("k"))
+	e.must(e.h.Faults.Stop(), "stop")
+	e.isAway(p)
+	e.must(e.h.Faults.Continue(), "continue")
+	e.comeBack(p, e.key("other"))
+}
+
+func backendRefuses(e *env) {
+	a, b := e.process(), e.process()
+	a.free(e.key("k"))
+	undo, err := e.h.Faults.Refuse()
+	e.must(err, "refuse")
+	before := time.Now()
+	_, err = a.Acquire(e.ctx, e.key("k"), e.ttl(100))
+	took := time.Since(before)
+	e.must(undo(), "undo")
+	e.want(isUnavailable(err), "acquire: got %v, want ErrUnavailable", err)
+	e.want(took < bound, "acquire took %v", took)
+	b.freeWithin(e.patience(), e.key("k"))
+}

@@ -1,0 +1,175 @@
+package locktest
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+
+	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+var poolCases = []testCase{
+	{rule: "L15", claim: "the newest request's size holds", run: newestSize},
+	{rule: "L15", claim: "a grown pool serves its queue", run: grownPool},
+	{rule: "L15", claim: "a shrunk pool drains", run: shrunkPool},
+	{rule: "L15", claim: "a lock and a pool of one name are one", run: lockAndPool},
+	{rule: "L15", claim: "a differing size is told once with both values", run: resizeIsTold},
+	{rule: "L15", claim: "permits survive resizing, cancelling and losing", run: permitsSurvive},
+	{rule: "L15", claim: "the driver says which size the pool had", run: driverSaysSize},
+	{rule: "L15", claim: "a slot is lent again from the lowest number", run: lowestSlot},
+}
+
+func newestSize(e *env) {
+	a, b := e.process(), e.process()
+	one := a.acquire(e.key("pool"), lock.Slots(1))
+	two := b.acquire(e.key("pool"), lock.Slots(2))
+	b.busy(e.key("pool"), lock.Slots(2))
+	three := a.acquire(e.key("pool"), lock.Slots(3))
+	e.releases(one, two, three)
+}
+
+func grownPool(e *env) {
+	a, b := e.process(), e.process()
+	holder := a.acquire(e.key("pool"), lock.Slots(1))
+	waiter := a.queue(e.key("pool"), "waiter", lock.Slots(1))
+	newcomer := b.acquire(e.key("pool"), lock.Slots(3))
+	got := waiter.lease()
+	e.want(got.Slot() != holder.Slot() && got.Slot() != newcomer.Slot(), "a slot was lent twice")
+	e.releases(holder, got, newcomer)
+}
+
+func shrunkPool(e *env) {
+	a, b := e.process(), e.process()
+	large, small := lock.Slots(3), lock.Slots(1)
+	held := []*lock.Lease{a.acquire(e.key("pool"), large), a.acquire(e.key("pool"), large), a.acquire(e.key("pool"), large)}
+	next := b.queue(e.key("pool"), "next", small)
+	for _, l := range held {
+		e.live(l)
+		e.want(!next.over(), "a pool of one was lent while one of the larger pool was held")
+		e.releases(l)
+		if l != held[2] {
+			e.never(e.units(0.5), "a pool of one was lent while one of the larger pool was held", next.over)
+		}
+	}
+	got := next.lease()
+	e.want(got.Slot() == 0, "a pool of one has slot %d", got.Slot())
+	b.busy(e.key("pool"), small)
+	e.releases(got)
+}
+
+func lockAndPool(e *env) {
+	a, b := e.process(), e.process()
+	plain := a.acquire(e.key("k"))
+	slot := b.acquire(e.key("k"), lock.Slots(2))
+	e.want(plain.Slot() == 0 && slot.Slot() == 1, "slots %d and %d, want 0 and 1", plain.Slot(), slot.Slot())
+	next := a.queue(e.key("k"), "next")
+	e.releases(plain)
+	e.never(e.units(0.5), "the lock was granted while a slot of it was held", next.over)
+	e.releases(slot)
+	e.releases(next.lease())
+	b.free(e.key("k"))
+}
+
+func resizeIsTold(e *env) {
+	a, b := e.process(), e.process()
+	keep := a.acquire(e.key("pool"), lock.Slots(4))
+	for range 3 {
+		e.releases(b.acquire(e.key("pool"), lock.Slots(6)))
+		e.releases(a.acquire(e.key("pool"), lock.Slots(4)))
+	}
+	resized := told[lock.PoolResized](b)
+	e.want(len(resized) == 1, "told %d times, want once: %+v", len(resized), resized)
+	e.want(resized[0] == lock.PoolResized{Key: e.key("pool"), Old: 4, New: 6}, "told %+v", resized[0])
+	e.releases(keep)
+}
+
+// permitsSurvive does all that can be done to a pool, and then wants all of it.
+func permitsSurvive(e *env) {
+	processes := e.processes(3)
+	const most = 6
+	believed := newCrowd()
+	e.all(9, func(i int) {
+		for range Scaled(8) {
+			ctx, cancel := context.WithTimeout(e.ctx, rand.N(e.units(2))+e.unit/4)
+			lease, err := processes[i%3].Acquire(ctx, e.key("pool"), lock.Slots(2+rand.IntN(most-1)), e.ttl(1), lock.NoRenew())
+			if err == nil {
+				n := believed.join(lease)
+				e.want(n <= most, "%d are held of a pool that was never larger than %d", n, most)
+				e.sleep(rand.N(e.units(1.5))) // some outlive their TTL or their context
+				believed.leave(lease)
+				_ = lease.Release()
+			}
+			cancel()
+		}
+	})
+	leases := make([]*lock.Lease, most)
+	for i := range leases {
+		leases[i] = processes[i%3].acquire(e.key("pool"), lock.Slots(most))
+	}
+	processes[0].busy(e.key("pool"), lock.Slots(most))
+	e.releases(leases...)
+}
+
+// crowd counts the leases that are believed in at the same time.
+type crowd struct {
+	mu     sync.Mutex // guards leases
+	leases map[*lock.Lease]bool
+}
+
+func newCrowd() *crowd { return &crowd{leases: make(map[*lock.Lease]bool)} }
+
+// join adds l and returns how many are believed in now.
+func (c *crowd) join(l *lock.Lease) (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.leases[l] = true
+	for l := range c.leases {
+		if l.Context().Err() == nil {
+			n++
+		}
+	}
+	return n
+}
+
+func (c *crowd) leave(l *lock.Lease) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.leases, l)
+}
+
+func driverSaysSize(e *env) {
+	d := e.driver()
+	var grants []driver.Grant
+	for i, size := range []int{3, 3, 5, 4} {
+		r := e.longRequest(e.key("pool"))
+		r.Slots = size
+		g := e.grant(d, r)
+		e.want(g.Resized == []int{0, 0, 3, 5}[i], "grant %d says the pool had %d", i, g.Resized)
+		grants = append(grants, g)
+	}
+	s := e.inspect(d, e.key("pool"))
+	e.want(s.Slots == 4 && len(s.Holders) == 4, "the pool is %+v", s)
+	for _, g := range grants {
+		e.must(e.release(d, g), "release")
+	}
+}
+
+func lowestSlot(e *env) {
+	p := e.process()
+	pool := lock.Slots(5)
+	leases := make([]*lock.Lease, 5)
+	for i := range leases {
+		leases[i] = p.acquire(e.key("pool"), pool)
+		e.want(leases[i].Slot() == i, "lease %d has slot %d", i, leases[i].Slot())
+	}
+	for _, i := range []int{4, 1} {
+		e.releases(leases[i])
+	}
+	for _, want := range []int{1, 4} {
+		lease := p.acquire(e.key("pool"), pool)
+		e.want(lease.Slot() == want, "slot %d was lent, want %d", lease.Slot(), want)
+		leases[want] = lease
+	}
+	e.releases(leases...)
+}

@@ -1,0 +1,203 @@
+package locktest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/megaframework/mega/lock"
+)
+
+var queueCases = []testCase{
+	{rule: "L10", claim: "a thousand waiters of a process are one waiter to the others", remote: true, run: oneRemoteWaiter},
+	{rule: "L10", claim: "under FIFO each waiter is a waiter to the others", remote: true, run: eachRemoteWaiter},
+	{rule: "L10", claim: "what is handed on inside a process costs the backend nothing", remote: true, run: handOnIsFree},
+	{rule: "L10", claim: "who gives up passes its place on to the next of its process", remote: true, run: placeIsPassedOn},
+	{rule: "L10", claim: "each lease has a token and a TTL of its own", run: leasesOfTheirOwn},
+	{rule: "L10", claim: "a pool and a lease without renewal are not handed on", remote: true, also: []string{"L15"}, run: notHandedOn},
+	{rule: "L10", claim: "an outage answers all waiters at once", remote: true, run: outageAnswersAll},
+	{rule: "L10", claim: "others see who holds and who waits behind the one", remote: true, run: seenFromInside},
+	{rule: "L10", claim: "the number of connections does not depend on the number of waiters", needs: []fault{"Connections"}, run: fixedConnections},
+	{rule: "L10", claim: "thousands of keys can be waited for", run: manyKeys},
+}
+
+func oneRemoteWaiter(e *env) {
+	a, b, d := e.process(), e.process(), e.driver()
+	n := Scaled(1000)
+	holder := a.acquire(e.key("k"))
+	before := b.plan.Calls(Any)
+	var calls []*asked
+	for range n {
+		calls = append(calls, b.ask(e.key("k")))
+	}
+	e.soon("all wait", func() bool { return b.Stats().Waiting == int64(n) })
+	waiters := func() int { return len(e.inspect(d, e.key("k")).Waiters) }
+	e.soon("one waits at the backend", func() bool { return waiters() == 1 })
+	e.never(e.units(1), "more than one waits at the backend", func() bool { return waiters() > 1 })
+	e.want(b.plan.Calls(Any)-before <= 2, "%d waiters made %d calls", n, b.plan.Calls(Any)-before)
+	e.releases(holder)
+	for _, c := range calls {
+		e.releases(c.leaseWithin(4 * e.patience()))
+	}
+	used := b.plan.Calls(Any) - before
+	e.want(used <= 2*n/8+10, "%d leases in a row cost %d calls", n, used)
+	a.free(e.key("k"))
+}
+
+func eachRemoteWaiter(e *env) {
+	a, b, d := e.process(), e.process(), e.driver()
+	holder := a.acquire(e.key("k"), lock.FIFO())
+	var calls []*asked
+	for i := range 5 {
+		calls = append(calls, b.queue(e.key("k"), fmt.Sprint(i), lock.FIFO()))
+	}
+	waiters := e.inspect(d, e.key("k")).Waiters
+	e.want(len(waiters) == 5, "%d wait at the backend, want 5", len(waiters))
+	e.serveInOrder(holder, calls)
+}
+
+func handOnIsFree(e *env) {
+	p := e.process()
+	e.all(16, func(int) {
+		lease, err := p.Acquire(e.ctx, e.key("k"), e.ttl(60))
+		e.must(err, "acquire")
+		e.releases(lease)
+	})
+	handed := 0
+	for _, a := range told[lock.Acquired](p) {
+		if a.Handed {
+			handed++
+		}
+	}
+	calls := p.plan.Calls(Acquire) + p.plan.Calls(Release)
+	e.want(calls <= 2*(16-handed)+2, "16 leases, %d of them handed on, cost %d calls", handed, calls)
+	if e.h.FakeTime { // whether they meet at all depends on time
+		e.want(handed >= 8, "%d of 16 were handed on", handed)
+	}
+}
+
+func placeIsPassedOn(e *env) {
+	a, b, c := e.process(), e.process(), e.process()
+	holder := a.acquire(e.key("k"))
+	first := b.queue(e.key("k"), "first of b")
+	second := b.queue(e.key("k"), "second of b")
+	other := c.queue(e.key("k"), "other")
+	first.cancel()
+	_ = first.refused()
+	e.serveInOrder(holder, []*asked{second, other})
+}
+
+func leasesOfTheirOwn(e *env) {
+	p := e.process()
+	holder := p.acquire(e.key("k"), e.ttl(3))
+	same := p.queue(e.key("k"), "same", e.ttl(3))
+	longer := p.queue(e.key("k"), "longer", e.ttl(30))
+	tokens := map[string]bool{holder.Token(): true}
+	e.releases(holder)
+	second := same.lease()
+	tokens[second.Token()] = true
+	e.releases(second)
+	third := longer.lease()
+	tokens[third.Token()] = true
+	e.want(len(tokens) == 3, "three leases have %d tokens", len(tokens))
+	e.soon("the longer one has its own TTL", func() bool { return time.Until(third.Deadline()) > e.units(10) })
+	e.releases(third)
+}
+
+func notHandedOn(e *env) {
+	p := e.process()
+	for name, opt := range map[string]lock.Option{"pool": lock.Slots(2), "unrenewed": lock.NoRenew()} {
+		key := e.key(name)
+		first, second := p.acquire(key, e.ttl(5), opt), (*lock.Lease)(nil)
+		if name == "pool" {
+			second = p.acquire(key, e.ttl(5), opt)
+		}
+		next := p.queue(key, "next", e.ttl(5), opt)
+		e.pass(1)
+		e.releases(first)
+		got := next.lease()
+		left := time.Until(got.Deadline())
+		e.want(left > e.units(4), "%s: a lease of %v begins with %v", name, e.units(5), left)
+		e.releases(got)
+		if second != nil {
+			e.releases(second)
+		}
+	}
+	for _, a := range told[lock.Acquired](p) {
+		e.want(!a.Handed, "%q was handed on", a.Key)
+	}
+}
+
+func outageAnswersAll(e *env) {
+	a, b := e.process(), e.process()
+	holder := a.acquire(e.key("k"))
+	hold := make(chan struct{})
+	b.plan.Add(Step{Op: Acquire, Hold: hold, Err: errUnreachable, Times: 1})
+	var calls []*asked
+	for range 10 {
+		calls = append(calls, b.ask(e.key("k")))
+	}
+	e.soon("all wait", func() bool { return b.Stats().Waiting == 10 })
+	close(hold)
+	for _, c := range calls {
+		err := c.refused()
+		e.want(isUnavailable(err), "a waiter got %v, want ErrUnavailable", err)
+	}
+	e.releases(holder)
+	b.free(e.key("k"))
+}
+
+func seenFromInside(e *env) {
+	a, b := e.process(), e.process()
+	holder := a.acquire(e.key("k"), lock.Label("holder"))
+	b.queue(e.key("k"), "other")
+	for _, label := range []string{"one", "two"} {
+		a.queue(e.key("k"), label)
+	}
+	s, err := a.Inspect(e.ctx, e.key("k"))
+	e.must(err, "inspect")
+	e.want(len(s.Holders) == 1 && s.Holders[0].Label == "holder" && s.Holders[0].Fence == holder.Fence(), "the holders are %+v", s.Holders)
+	seen := make(map[string]bool)
+	for _, w := range s.Waiters {
+		seen[w.Label] = true
+	}
+	e.want(seen["one"] && seen["two"] && seen["other"], "the waiters are %+v", s.Waiters)
+	e.releases(holder)
+}
+
+func fixedConnections(e *env) {
+	a, b := e.process(), e.process()
+	count := func() int {
+		n, err := e.h.Faults.Connections(b.opened)
+		e.must(err, "count connections")
+		return n
+	}
+	holder := a.acquire(e.key("k"))
+	b.free(e.key("warm"))
+	for range 500 {
+		b.ask(e.key("k"))
+	}
+	e.soon("all wait", func() bool { return b.Stats().Waiting == 500 })
+	e.want(count() <= 5, "500 waiters have %d connections", count())
+	e.releases(holder)
+}
+
+func manyKeys(e *env) {
+	a, b := e.process(), e.process()
+	n := Scaled(300)
+	holders, waiters := make([]*lock.Lease, n), make([]*asked, n)
+	for i := range n {
+		key := e.key(fmt.Sprint("k", i))
+		holders[i] = a.acquire(key, e.ttl(100))
+		waiters[i] = b.ask(key, e.ttl(100))
+	}
+	e.soon("all wait", func() bool { return b.Stats().Waiting == int64(n) })
+	e.releases(holders...)
+	for _, w := range waiters {
+		e.releases(w.leaseWithin(2 * e.patience()))
+	}
+	e.soon("nothing is left", func() bool {
+		states, err := a.List(e.ctx, e.key(""))
+		e.must(err, "list")
+		return len(states) == 0
+	})
+}

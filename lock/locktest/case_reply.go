@@ -1,0 +1,228 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+var replyCases = []testCase{
+	{rule: "L6", claim: "the driver takes a request that is sent again for the same", run: sameRequestTwice},
+	{rule: "L6", claim: "the driver gives a request that is sent again one slot", also: []string{"L15"}, run: oneSlotForOneToken},
+	{rule: "L6", claim: "the driver refuses a request that arrives after its release", run: requestAfterRelease},
+	{rule: "L6", claim: "the driver withdraws a queued request by its token", also: []string{"L7"}, run: releaseWithdraws},
+	{rule: "L6", claim: "an acquisition whose reply was lost leaves nothing behind", run: acquireReplyLost},
+	{rule: "L6", claim: "an acquisition that is cancelled before its reply leaves nothing behind", run: cancelledBeforeReply},
+	{rule: "L6", claim: "an acquisition that arrives late, after it was given up, is refused", run: lateAcquire},
+	{rule: "L6", claim: "the clean-up of an acquisition goes on until it gets through", run: cleanUpPersists},
+	{rule: "L6", claim: "a renewal whose reply was lost loses nothing", run: renewReplyLost},
+	{rule: "L6", claim: "any reply may be lost on the wire", needs: []fault{"DropReply"}, run: anyReplyLost},
+	{rule: "L6", claim: "an old request that arrives again takes nothing", needs: []fault{"Duplicate"}, run: duplicateAcquire},
+	{rule: "L6", claim: "the backend may forget its scripts between any two operations", needs: []fault{"ForgetScripts"}, run: forgottenScripts},
+}
+
+// isUnavailable says whether err is an outage and not busy.
+func isUnavailable(err error) bool {
+	return errors.Is(err, lock.ErrUnavailable) && !errors.Is(err, lock.ErrNotAcquired)
+}
+
+func sameRequestTwice(e *env) {
+	d := e.driver()
+	r := e.request(e.key("k"))
+	first := e.grant(d, r)
+	for range 3 {
+		again := e.grant(d, r)
+		e.want(again.Fence == first.Fence && again.Slot == first.Slot, "got %+v, and again %+v", first, again)
+	}
+	e.must(e.release(d, first), "release")
+	r.Token = token()
+	e.must(e.release(d, e.grant(d, r)), "release the next")
+}
+
+func oneSlotForOneToken(e *env) {
+	d := e.driver()
+	r := e.request(e.key("pool"))
+	r.Slots = 2
+	e.grant(d, r)
+	e.grant(d, r)
+	held := e.inspect(d, r.Key).Holders
+	e.want(len(held) == 1, "one token holds %d slots", len(held))
+	r.Token = token()
+	e.grant(d, r)
+	r.Token = token()
+	_, err := d.Acquire(e.ctx, r)
+	e.is(err, driver.ErrNotAcquired, "a third token in a pool of two")
+}
+
+func requestAfterRelease(e *env) {
+	d, other := e.driver(), e.driver()
+	r := e.request(e.key("k"))
+	e.is(e.release(d, driver.Grant{Key: r.Key, Token: r.Token}), driver.ErrLost, "release what was never asked for")
+	for _, late := range []driver.Driver{d, other} {
+		ctx, cancel := e.bounded()
+		g, err := late.Acquire(ctx, r)
+		cancel()
+		e.want(err != nil, "a request that was withdrawn got fence %d", g.Fence)
+	}
+	s := e.inspect(d, r.Key)
+	e.want(len(s.Holders)+len(s.Waiters) == 0, "it has left %+v", s)
+}
+
+func releaseWithdraws(e *env) {
+	d, other := e.driver(), e.driver()
+	held := e.grant(d, e.longRequest(e.key("k")))
+	r := e.longRequest(held.Key)
+	r.Wait = -1
+	done := make(chan error, 1)
+	ctx, cancel := context.WithCancel(e.ctx)
+	defer cancel()
+	e.async(func() {
+		_, err := other.Acquire(ctx, r)
+		done <- err
+	})
+	e.soon("it is queued", func() bool { return len(e.inspect(d, r.Key).Waiters) == 1 })
+	e.must(e.release(other, driver.Grant{Key: r.Key, Token: r.Token}), "withdraw")
+	e.soon("nothing is queued", func() bool { return len(e.inspect(d, r.Key).Waiters) == 0 })
+	cancel()
+	e.want(<-done != nil, "the withdrawn request was granted")
+	e.must(e.release(d, held), "release")
+	e.want(len(e.inspect(d, held.Key).Holders) == 0, "the withdrawn request has the key")
+}
+
+// longRequest is a request whose TTL never ends a case.
+func (e *env) longRequest(key string) driver.Request {
+	r := e.request(key)
+	r.TTL = e.units(100)
+	return r
+}
+
+func acquireReplyLost(e *env) {
+	a, b := e.process(), e.process()
+	a.plan.Add(Step{Op: Acquire, Executed: true, Err: errUnreachable, Times: 1})
+	lease, err := a.Acquire(e.ctx, e.key("k"), e.ttl(100))
+	e.want(lease == nil, "a call whose reply was lost has a lease")
+	e.want(isUnavailable(err) && errors.Is(err, errUnreachable), "got %v, want ErrUnavailable with its reason", err)
+	b.freeWithin(e.units(20)+time.Second, e.key("k"))
+}
+
+func cancelledBeforeReply(e *env) {
+	a, b := e.process(), e.process()
+	a.plan.Add(Step{Op: Acquire, Executed: true, Hang: true, Times: 1})
+	call := a.ask(e.key("k"), e.ttl(100))
+	e.soon("it is held", func() bool {
+		_, err := b.try(e.key("k"))
+		return err != nil
+	})
+	call.cancel()
+	e.is(call.refused(), context.Canceled, "the cancelled call")
+	b.freeWithin(e.units(20)+time.Second, e.key("k"))
+}
+
+func lateAcquire(e *env) {
+	a, b := e.process(), e.process()
+	a.plan.Add(Step{Op: Acquire, Times: 1, Err: errUnreachable, Late: e.units(1)})
+	_, err := a.Acquire(e.ctx, e.key("k"), e.ttl(100))
+	e.want(isUnavailable(err), "got %v, want ErrUnavailable", err)
+	e.never(e.units(3), "the request that came late was granted", func() bool {
+		s, err := b.Inspect(e.ctx, e.key("k"))
+		e.must(err, "inspect")
+		return len(s.Holders) > 0
+	})
+	b.free(e.key("k"))
+}
+
+func cleanUpPersists(e *env) {
+	a, b := e.process(), e.process()
+	a.plan.Add(Step{Op: Acquire, Executed: true, Err: errUnreachable, Times: 1})
+	a.plan.Add(Step{Op: Release, Err: errUnreachable, Times: 3})
+	_, err := a.Acquire(e.ctx, e.key("k"), e.ttl(100))
+	e.want(isUnavailable(err), "got %v, want ErrUnavailable", err)
+	b.freeWithin(e.units(40)+4*time.Second, e.key("k"))
+}
+
+func renewReplyLost(e *env) {
+	a, b := e.process(), e.process()
+	lease := a.acquire(e.key("k"), e.ttl(3))
+	a.plan.Add(Step{Op: Renew, Executed: true, Err: errUnreachable, Times: 2})
+	fence := lease.Fence()
+	e.soon("it was renewed", func() bool { return a.plan.Calls(Renew) >= 4 })
+	e.live(lease)
+	b.busy(e.key("k"))
+	e.want(lease.Fence() == fence && len(told[lock.Lost](a)) == 0, "the lease was changed")
+	e.releases(lease)
+}
+
+// anyReplyLost loses the reply to each operation in turn. The call may succeed
+// or say that the backend is unavailable; what it says has to be so.
+func anyReplyLost(e *env) {
+	a, b := e.process(), e.process()
+	for round := range 3 {
+		key := e.key(fmt.Sprint("k", round))
+		e.must(e.h.Faults.DropReply(a.opened, Acquire), "drop a reply")
+		lease, err := a.Acquire(e.ctx, key, e.ttl(6))
+		if err != nil {
+			e.want(isUnavailable(err), "acquire: %v", err)
+			b.freeWithin(e.units(4)+2*time.Second, key)
+			lease = a.acquire(key, e.ttl(6))
+		}
+		s, err := b.Inspect(e.ctx, key)
+		e.must(err, "inspect")
+		e.want(len(s.Holders) == 1 && s.Holders[0].Fence == lease.Fence(), "the holders are %+v, want fence %d", s.Holders, lease.Fence())
+		e.must(e.h.Faults.DropReply(a.opened, Renew), "drop a reply")
+		renewals := a.plan.Calls(Renew)
+		e.soon("it is renewed", func() bool { return a.plan.Calls(Renew) >= renewals+2 })
+		e.live(lease)
+		next := b.queue(key, "next")
+		e.must(e.h.Faults.DropReply(a.opened, Release), "drop a reply")
+		err = lease.Release()
+		e.want(err == nil || isUnavailable(err), "release: %v", err)
+		got := next.leaseWithin(e.units(4) + 2*time.Second)
+		e.must(lease.Release(), "release again")
+		e.live(got)
+		e.releases(got)
+	}
+}
+
+func duplicateAcquire(e *env) {
+	a, b := e.process(), e.process()
+	late := e.units(1)
+	e.must(e.h.Faults.Duplicate(a.opened, Acquire, late), "duplicate")
+	lease := a.acquire(e.key("k"), e.ttl(100))
+	e.releases(lease)
+	e.sleep(2 * late)
+	// The duplicate may take the key for as long as nobody answers it.
+	b.freeWithin(3*time.Second, e.key("k"))
+	fence := b.acquire(e.key("k"))
+	e.want(fence.Fence() > lease.Fence(), "fence %d follows %d", fence.Fence(), lease.Fence())
+	e.releases(fence)
+}
+
+func forgottenScripts(e *env) {
+	a, b := e.process(), e.process()
+	forget := func() { e.must(e.h.Faults.ForgetScripts(), "forget scripts") }
+	forget()
+	lease := a.acquire(e.key("k"), e.ttl(2))
+	forget()
+	next := b.queue(e.key("k"), "next")
+	forget()
+	renewals := a.plan.Calls(Renew)
+	e.soon("it is renewed", func() bool { return a.plan.Calls(Renew) >= renewals+2 })
+	e.live(lease)
+	forget()
+	e.must(lease.Extend(e.ctx, e.units(2)), "extend")
+	forget()
+	e.releases(lease)
+	got := next.lease()
+	forget()
+	n, err := a.ForceRelease(e.ctx, e.key("k"), "test")
+	e.must(err, "force")
+	e.want(n == 1, "forced %d, want 1", n)
+	e.is(e.ended(got, e.patience()), lock.ErrLost, "the cause")
+	_ = got.Release()
+	forget()
+	a.free(e.key("k"))
+}

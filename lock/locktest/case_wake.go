@@ -1,0 +1,104 @@
+package locktest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/megaframework/mega/lock"
+)
+
+var wakeCases = []testCase{
+	{rule: "L9", claim: "a release wakes the next one up at once", run: wokenAtOnce},
+	{rule: "L9", claim: "waiting makes no calls", run: waitingIsIdle},
+	{rule: "L9", claim: "waiting costs the backend next to nothing", needs: []fault{"Commands"}, run: waitingIsCheap},
+	{rule: "L9", claim: "a lost push is repaired", needs: []fault{"BreakPush"}, run: lostPush},
+	{rule: "L9", claim: "many lost pushes at once are repaired", needs: []fault{"BreakPush"}, run: manyLostPushes},
+	{rule: "L9", claim: "a release that meets the beginning of a wait is not missed", run: releaseMeetsWait},
+}
+
+func wokenAtOnce(e *env) {
+	a, b := e.process(), e.process()
+	for range 10 {
+		holder := a.acquire(e.key("k"), e.ttl(60))
+		next := b.queue(e.key("k"), "next", e.ttl(60))
+		before := time.Now()
+		e.releases(holder)
+		e.releases(next.leaseWithin(e.units(10)))
+		took := next.when.Sub(before)
+		e.want(took == 0 || !e.h.FakeTime, "on a clock that stands still it took %v", took)
+	}
+}
+
+// waitingIsIdle counts the calls of a process that does nothing but wait: the
+// backend is asked once, not again and again.
+func waitingIsIdle(e *env) {
+	a, b := e.process(), e.process()
+	holder := a.acquire(e.key("k"))
+	for i := range 20 {
+		b.queue(e.key("k"), fmt.Sprint(i))
+	}
+	looks := b.plan.Calls(Inspect)
+	before := b.plan.Calls(Any)
+	e.pass(12)
+	more := b.plan.Calls(Any) - before - (b.plan.Calls(Inspect) - looks)
+	e.want(more <= 1, "20 idle waiters have made %d calls", more)
+	e.releases(holder)
+}
+
+func waitingIsCheap(e *env) {
+	a, b := e.process(), e.process()
+	holder := a.acquire(e.key("k"), lock.TTL(time.Hour))
+	for i := range 200 {
+		b.ask(e.key("k"), lock.Label(fmt.Sprint(i)))
+	}
+	e.soon("all wait", func() bool { return b.Stats().Waiting == 200 })
+	b.isQueued(e.key("k"), "0")
+	const span = 5 * time.Second
+	before, err := e.h.Faults.Commands()
+	e.must(err, "count commands")
+	e.sleep(span)
+	after, err := e.h.Faults.Commands()
+	e.must(err, "count commands")
+	e.want(after-before <= 2*int(span.Seconds())+4, "200 idle waiters have cost %d commands in %v", after-before, span)
+	e.releases(holder)
+}
+
+func lostPush(e *env) {
+	a, b := e.process(), e.process()
+	for range 3 {
+		holder := a.acquire(e.key("k"), e.ttl(60))
+		next := b.queue(e.key("k"), "next", e.ttl(60))
+		e.must(e.h.Faults.BreakPush(), "break push")
+		e.releases(holder)
+		e.releases(next.leaseWithin(5 * time.Second))
+	}
+}
+
+func manyLostPushes(e *env) {
+	a, b := e.process(), e.process()
+	const n = 100
+	var holders []*lock.Lease
+	var waiters []*asked
+	for i := range n {
+		key := e.key(fmt.Sprint("k", i))
+		holders = append(holders, a.acquire(key, e.ttl(100)))
+		waiters = append(waiters, b.ask(key, e.ttl(100)))
+	}
+	e.soon("all wait", func() bool { return b.Stats().Waiting == n })
+	e.must(e.h.Faults.BreakPush(), "break push")
+	e.releases(holders...)
+	for _, w := range waiters {
+		e.releases(w.leaseWithin(10 * time.Second))
+	}
+}
+
+// releaseMeetsWait releases while the next one is on its way into the queue.
+func releaseMeetsWait(e *env) {
+	a, b := e.process(), e.process()
+	for range Scaled(50) {
+		holder := a.acquire(e.key("k"), e.ttl(100))
+		next := b.ask(e.key("k"), e.ttl(100))
+		e.releases(holder)
+		e.releases(next.leaseWithin(e.units(10)))
+	}
+}

@@ -1,0 +1,170 @@
+package locktest_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/megaframework/mega/drivers/memory"
+	"github.com/megaframework/mega/lock/driver"
+	"github.com/megaframework/mega/lock/locktest"
+)
+
+// fleet is a harness of several processes over one table in memory, which the
+// front takes for a remote backend. With it the front's local queue and its
+// answers to an unreachable backend run on fake time. Between each process and
+// the table is a wire that can be cut.
+type fleet struct {
+	wrap  func(driver.Driver) driver.Driver // the table, for drivers that are broken on purpose
+	table driver.Driver
+	wires map[driver.Driver]*wire
+}
+
+func newFleet(wrap func(driver.Driver) driver.Driver) *fleet {
+	if wrap == nil {
+		wrap = func(d driver.Driver) driver.Driver { return d }
+	}
+	return &fleet{wrap: wrap}
+}
+
+func (f *fleet) harness() locktest.Harness {
+	return locktest.Harness{
+		Begin:    f.begin,
+		Open:     f.open,
+		FakeTime: true,
+		Faults: locktest.Faults{
+			DropReply: f.dropReply,
+			Delay:     f.delay,
+			Partition: f.partition,
+			Deafen:    f.deafen,
+			Crash:     f.crash,
+		},
+	}
+}
+
+func (f *fleet) begin() error {
+	f.table = f.wrap(memory.NewLock())
+	f.wires = make(map[driver.Driver]*wire)
+	return nil
+}
+
+func (f *fleet) open() (driver.Driver, error) {
+	d, err := locktest.Share(f.table, driver.Fleet)()
+	w := &wire{Driver: d, open: make(chan struct{})}
+	w.drop = locktest.Faulty(w.Driver, &w.plan)
+	f.wires[w] = w
+	return w, err
+}
+
+func (f *fleet) dropReply(d driver.Driver, op locktest.Op) error {
+	f.wires[d].plan.Add(locktest.Step{Op: op, Executed: true, Err: fmt.Errorf("%w: connection reset", driver.ErrUnavailable), Times: 1})
+	return nil
+}
+
+func (f *fleet) delay(d driver.Driver, op locktest.Op, by time.Duration) error {
+	f.wires[d].plan.Add(locktest.Step{Op: op, Executed: true, Delay: by, Times: 1})
+	return nil
+}
+
+func (f *fleet) partition(d driver.Driver) (undo func() error, err error) {
+	return f.wires[d].cut(true), nil
+}
+
+func (f *fleet) deafen(d driver.Driver) (undo func() error, err error) {
+	return f.wires[d].cut(false), nil
+}
+
+// crash makes the table see a closed connection, and the process nothing.
+func (f *fleet) crash(d driver.Driver) error {
+	f.wires[d].cut(true)
+	return f.wires[d].Driver.Close(context.Background())
+}
+
+// wire is one process's way to the table.
+type wire struct {
+	driver.Driver
+	plan locktest.Plan
+	drop driver.Driver // Driver, disturbed by plan
+
+	mu      sync.Mutex // guards the fields below
+	open    chan struct{}
+	isCut   bool
+	outward bool // the requests are lost too
+}
+
+func (w *wire) cut(outward bool) (heal func() error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.isCut, w.outward, w.open = true, outward, make(chan struct{})
+	return func() error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.isCut = false
+		close(w.open)
+		return nil
+	}
+}
+
+// state returns what is cut, and what is closed when it is whole again.
+func (w *wire) state() (requests, replies bool, whole <-chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.isCut && w.outward, w.isCut, w.open
+}
+
+// send makes a call over the wire. A call that is lost is waited for until its
+// context ends.
+func (w *wire) send(ctx context.Context, call func()) error {
+	if requests, _, _ := w.state(); requests {
+		<-ctx.Done()
+		return fmt.Errorf("%w: no answer: %w", driver.ErrUnavailable, ctx.Err())
+	}
+	call()
+	if _, replies, _ := w.state(); replies {
+		<-ctx.Done()
+		return fmt.Errorf("%w: no answer: %w", driver.ErrUnavailable, ctx.Err())
+	}
+	return nil
+}
+
+// Acquire rides out a cut once it is queued: its answer comes when the wire is
+// whole again.
+func (w *wire) Acquire(ctx context.Context, r driver.Request) (g driver.Grant, err error) {
+	if requests, _, whole := w.state(); requests {
+		select {
+		case <-whole:
+		case <-time.After(driver.CallTimeout):
+			return g, fmt.Errorf("%w: no answer", driver.ErrUnavailable)
+		case <-ctx.Done():
+			return g, ctx.Err()
+		}
+	}
+	g, err = w.drop.Acquire(ctx, r)
+	if _, replies, whole := w.state(); replies {
+		select {
+		case <-whole:
+		case <-ctx.Done():
+			return driver.Grant{}, ctx.Err()
+		}
+	}
+	return g, err
+}
+
+func (w *wire) Renew(ctx context.Context, grants []driver.Grant) (renewals []driver.Renewal) {
+	err := w.send(ctx, func() { renewals = w.drop.Renew(ctx, grants) })
+	if err != nil {
+		renewals = make([]driver.Renewal, len(grants))
+		for i := range renewals {
+			renewals[i].Err = err
+		}
+	}
+	return renewals
+}
+
+func (w *wire) Release(ctx context.Context, g driver.Grant) (err error) {
+	if lost := w.send(ctx, func() { err = w.drop.Release(ctx, g) }); lost != nil {
+		return lost
+	}
+	return err
+}

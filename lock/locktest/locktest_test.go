@@ -1,0 +1,12 @@
+package locktest_test
+
+import (
+	"testing"
+
+	"github.com/megaframework/mega/lock/locktest"
+)
+
+// The front's local queue, over a table that several processes share.
+func TestFleet(t *testing.T) {
+	locktest.Run(t, newFleet(nil).harness())
+}
