@@ -1,0 +1,178 @@
+package megactx
+
+import (
+	"encoding"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"reflect"
+	"strconv"
+	"strings"
+)
+
+// maxBody bounds what Bind reads.
+const maxBody = 1 << 20
+
+// Bind reads the request's body, JSON or a form, into the struct that v points
+// to, and then calls its method Validate() error, if it has one. A form's
+// fields are found by the name in a field's tag form, else json.
+//
+// Its errors are answers: 400 for a body that cannot be read, 413 for one of
+// more than 1 MiB, 415 for an unknown type, 422 for what Validate refuses.
+// Without a body it only validates.
+func (c *Ctx) Bind(v any) error {
+	if c.exchange == nil {
+		return ErrNoRequest
+	}
+	if t := reflect.TypeOf(v); t == nil || t.Kind() != reflect.Pointer || t.Elem().Kind() != reflect.Struct {
+		return fmt.Errorf("bind: want a pointer to a struct, got %T", v)
+	}
+	if err := c.readBody(v); err != nil {
+		return err
+	}
+	checked, ok := v.(interface{ Validate() error })
+	if !ok {
+		return nil
+	}
+	if err := checked.Validate(); err != nil {
+		return invalidInput(err)
+	}
+	return nil
+}
+
+func (c *Ctx) readBody(v any) error {
+	r := c.exchange.request
+	header := r.Header.Get("Content-Type")
+	if header == "" && r.ContentLength == 0 {
+		return nil
+	}
+	r.Body = http.MaxBytesReader(c.exchange.writer, r.Body, maxBody)
+	switch t := mediaType(header); {
+	case isJSON(t):
+		return readJSON(r.Body, v)
+	case t == "application/x-www-form-urlencoded" || t == "multipart/form-data":
+		return readForm(r, t, v)
+	}
+	return Error(http.StatusUnsupportedMediaType, "request.unsupported_media_type",
+		fmt.Sprintf("A body of type %q is not understood; send JSON or a form.", header))
+}
+
+func readJSON(body io.Reader, v any) error {
+	dec := json.NewDecoder(body)
+	if err := dec.Decode(v); err != nil {
+		return badJSON(err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return badBody("The body has more than one JSON value.", err)
+	}
+	return nil
+}
+
+func badJSON(err error) error {
+	var wrongType *json.UnmarshalTypeError
+	var tooLarge *http.MaxBytesError
+	var fields FieldErrors
+	switch {
+	case errors.As(err, &tooLarge):
+		return bodyTooLarge(err)
+	case errors.As(err, &fields): // from a field's own UnmarshalJSON
+		return invalidInput(err)
+	case errors.As(err, &wrongType):
+		return badBody(fmt.Sprintf("The field %q cannot be a %s.", wrongType.Field, wrongType.Value), err)
+	case errors.Is(err, io.EOF):
+		return badBody("The body is empty.", err)
+	}
+	return badBody("The body is not valid JSON.", err)
+}
+
+func bodyTooLarge(cause error) error {
+	return &statusError{
+		status: http.StatusRequestEntityTooLarge, code: "request.too_large",
+		detail: fmt.Sprintf("The body has more than %d bytes.", maxBody), cause: cause,
+	}
+}
+
+func readForm(r *http.Request, mediaType string, v any) error {
+	err := r.ParseForm()
+	if err == nil && mediaType == "multipart/form-data" {
+		err = r.ParseMultipartForm(maxBody)
+	}
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return bodyTooLarge(err)
+	case err != nil:
+		return badBody("The body is not a valid form.", err)
+	}
+	if wrong := setFields(reflect.ValueOf(v).Elem(), r.PostForm); len(wrong) > 0 {
+		return invalidInput(wrong)
+	}
+	return nil
+}
+
+func setFields(v reflect.Value, form url.Values) FieldErrors {
+	wrong := FieldErrors{}
+	for i := range v.NumField() {
+		name := formName(v.Type().Field(i))
+		if name == "" || !form.Has(name) {
+			continue
+		}
+		if err := setField(v.Field(i), strings.TrimSpace(form.Get(name))); err != nil {
+			wrong[name] = err.Error()
+		}
+	}
+	return wrong
+}
+
+func formName(f reflect.StructField) string {
+	if !f.IsExported() {
+		return ""
+	}
+	tag, ok := f.Tag.Lookup("form")
+	if !ok {
+		tag = f.Tag.Get("json")
+	}
+	name, _, _ := strings.Cut(tag, ",")
+	if name == "-" {
+		return ""
+	}
+	return name
+}
+
+// setField sets a field to what a form says. An empty input of a form is a
+// field that was left out, unless it is text.
+func setField(v reflect.Value, text string) error {
+	if u, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		return u.UnmarshalText([]byte(text))
+	}
+	if text == "" && v.Kind() != reflect.String {
+		return nil
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		return setField(v.Elem(), text)
+	case reflect.String:
+		v.SetString(text)
+	case reflect.Bool:
+		v.SetBool(text == "true" || text == "on" || text == "1")
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		n, err := strconv.ParseInt(text, 10, v.Type().Bits())
+		if err != nil {
+			return errors.New("must be a whole number")
+		}
+		v.SetInt(n)
+	case reflect.Float32, reflect.Float64:
+		n, err := strconv.ParseFloat(text, v.Type().Bits())
+		if err != nil {
+			return errors.New("must be a number")
+		}
+		v.SetFloat(n)
+	default:
+		return fmt.Errorf("cannot be set from a form: its type is %v", v.Type())
+	}
+	return nil
+}

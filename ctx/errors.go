@@ -1,0 +1,105 @@
+package megactx
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// fact is an error that callers compare with errors.Is, with a code for
+// machines.
+type fact struct{ code, text string }
+
+func (e *fact) Error() string { return e.text }
+func (e *fact) Code() string  { return e.code }
+
+var (
+	// ErrNotConfigured says that a Ctx was made without what is asked of it:
+	// mega.not_configured.
+	ErrNotConfigured error = &fact{"mega.not_configured", "mega: not configured"}
+	// ErrNoRequest says that there is no request to answer or to read:
+	// mega.no_request.
+	ErrNoRequest error = &fact{"mega.no_request", "mega: not inside a request"}
+	// ErrHandlerReturned is why a request's context has ended once its handler
+	// has returned.
+	ErrHandlerReturned error = &fact{"mega.handler_returned", "mega: the handler has returned"}
+	// ErrShuttingDown is why the contexts of requests end that have not
+	// finished within the shutdown's time.
+	ErrShuttingDown error = &fact{"mega.shutting_down", "mega: shutting down"}
+)
+
+// statusError is an error that knows its own answer.
+type statusError struct {
+	status       int
+	code, detail string
+	fields       FieldErrors
+	cause        error
+}
+
+// Error returns an error that answers a request with this status, the dotted
+// code and a detail for whoever asked. It is the application's own: nothing of
+// it is hidden from the client.
+func Error(status int, code, detail string) error {
+	return &statusError{status: status, code: code, detail: detail}
+}
+
+func (e *statusError) Error() string {
+	s := fmt.Sprintf("%d %s: %s", e.status, e.code, e.detail)
+	if e.cause != nil && e.cause.Error() != e.detail {
+		s += ": " + e.cause.Error()
+	}
+	return s
+}
+
+func (e *statusError) Code() string  { return e.code }
+func (e *statusError) Unwrap() error { return e.cause }
+
+// FieldErrors says what is wrong with which field of an input. A Validate
+// method may return it; it becomes the member "errors" of the answer.
+type FieldErrors map[string]string
+
+// Error lists the fields in alphabetical order.
+func (f FieldErrors) Error() string {
+	var lines []string
+	for _, name := range slices.Sorted(maps.Keys(f)) {
+		lines = append(lines, name+" "+f[name])
+	}
+	return strings.Join(lines, "; ")
+}
+
+// Or returns f as an error, or nil if nothing is wrong.
+func (f FieldErrors) Or() error {
+	if len(f) == 0 {
+		return nil
+	}
+	return f
+}
+
+func badBody(detail string, cause error) error {
+	return &statusError{status: http.StatusBadRequest, code: "request.bad_body", detail: detail, cause: cause}
+}
+
+// invalidInput is a body that could be read but must not be used.
+func invalidInput(cause error) error {
+	e := &statusError{status: http.StatusUnprocessableEntity, code: "request.invalid", detail: cause.Error(), cause: cause}
+	errors.As(cause, &e.fields)
+	return e
+}
+
+// panicError is a handler's panic.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
+func (e *panicError) Code() string  { return "internal" }
+
+// Unwrap returns the value of the panic, where that was an error.
+func (e *panicError) Unwrap() error {
+	err, _ := e.value.(error)
+	return err
+}

@@ -1,0 +1,125 @@
+package megactx
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"github.com/megaframework/mega/lock"
+)
+
+// Problem is an error as a client sees it: RFC 9457. The view "error" of an
+// app, where it has one, is given it to render a page.
+type Problem struct {
+	Type    string      `json:"type"`
+	Title   string      `json:"title"`
+	Status  int         `json:"status"`
+	Code    string      `json:"code"`
+	Detail  string      `json:"detail,omitempty"`
+	Request string      `json:"request,omitempty"` // the request's id, to be quoted to an operator
+	Errors  FieldErrors `json:"errors,omitempty"`
+
+	retry bool
+}
+
+// clientClosed is the status under which the log has a request whose client
+// went away. Nobody receives it.
+const clientClosed = 499
+
+// answers maps facts to answers. The first row that matches decides, so what
+// says most stands first: a lease that was lost outweighs what became of the
+// work done under it, and a lock's own error outweighs the context's error
+// beside it. The texts never name holders; the log does.
+var answers = []struct {
+	err    error
+	status int
+	code   string
+	detail string
+	retry  bool
+}{
+	{lock.ErrNotAcquired, http.StatusConflict, "lock.not_acquired", "Someone else is working on this. Try again in a moment.", true},
+	{lock.ErrInvalid, http.StatusBadRequest, "lock.invalid", "The name or an option of a lock is not valid.", false},
+	{lock.ErrUnavailable, http.StatusServiceUnavailable, "lock.unavailable", "Locks are not available. Try again in a moment.", true},
+	{lock.ErrClosed, http.StatusServiceUnavailable, "lock.closed", "The service is shutting down. Try again in a moment.", true},
+	{lock.ErrDeadlock, http.StatusInternalServerError, "lock.deadlock", "The service waits for itself.", false},
+	{lock.ErrUnsupported, http.StatusInternalServerError, "lock.unsupported", "The service's locks cannot do this.", false},
+	{ErrNotConfigured, http.StatusInternalServerError, "mega.not_configured", "A part of the service is not configured.", false},
+	{context.DeadlineExceeded, http.StatusGatewayTimeout, "request.timeout", "This took too long.", false},
+}
+
+// problemOf returns what err is to a client. end is why the request itself has
+// ended: because the client went away or the service is shutting down; nil if
+// it has not.
+func problemOf(err, end error) Problem {
+	var own *statusError
+	switch {
+	case errors.Is(end, ErrShuttingDown) && errors.Is(err, context.Canceled):
+		p := problem(http.StatusServiceUnavailable, "mega.shutting_down", "The service is shutting down. Try again in a moment.")
+		p.retry = true
+		return p
+	case end != nil && errors.Is(err, context.Canceled):
+		return problem(clientClosed, "request.cancelled", "")
+	case errors.Is(err, lock.ErrLost):
+		return problem(http.StatusConflict, "lock.lost", "The lock was lost while this was being done. Look at the outcome before trying again.")
+	case errors.As(err, &own):
+		p := problem(own.status, own.code, own.detail)
+		p.Errors = own.fields
+		return p
+	}
+	for _, a := range answers {
+		if errors.Is(err, a.err) {
+			p := problem(a.status, codeOf(err, a.code), a.detail)
+			p.retry = a.retry
+			return p
+		}
+	}
+	return problem(http.StatusInternalServerError, "internal", "Something went wrong here.")
+}
+
+func problem(status int, code, detail string) Problem {
+	return Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: code, Detail: detail}
+}
+
+// codeOf refines lock.invalid to the code of what exactly is invalid.
+func codeOf(err error, code string) string {
+	var coded interface{ Code() string }
+	if code == "lock.invalid" && errors.As(err, &coded) {
+		return coded.Code()
+	}
+	return code
+}
+
+// fail answers a request with an error, unless an answer has begun or nobody
+// is there to receive it.
+func (h *Host) fail(w http.ResponseWriter, r *http.Request, rec *record, err error) {
+	p := problemOf(err, context.Cause(rec.gone))
+	p.Request = rec.id
+	rec.code, rec.err = p.Code, err
+	if rec.wrote() {
+		return
+	}
+	if p.Status == clientClosed {
+		rec.status = clientClosed
+		return
+	}
+	header := w.Header()
+	header.Set("Cache-Control", "no-store")
+	header.Add("Vary", "Accept")
+	if p.retry {
+		header.Set("Retry-After", "1")
+	}
+	if wantsJSON(r) {
+		writeProblem(w, p)
+		return
+	}
+	h.errorPage(w, p)
+}
+
+func writeProblem(w http.ResponseWriter, p Problem) {
+	body, err := json.Marshal(p)
+	if err != nil { // its fields are strings and numbers
+		panic(err)
+	}
+	writeBody(w, p.Status, "application/problem+json", body)
+}

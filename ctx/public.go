@@ -1,0 +1,65 @@
+package megactx
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// Public are an app's assets, served at their paths wherever no route is. They
+// are read once; an ETag spares clients what they have.
+type Public struct{ files map[string]asset }
+
+type asset struct {
+	name, etag string
+	content    []byte
+}
+
+// ReadPublic reads every file system; a later one's files replace an earlier
+// one's at the same path. A file system that has nothing but one folder at its
+// root stands for that folder.
+func ReadPublic(sources ...fs.FS) (*Public, error) {
+	p := &Public{files: map[string]asset{}}
+	for _, source := range sources {
+		if err := p.read(below(source)); err != nil {
+			return nil, fmt.Errorf("read public files: %w", err)
+		}
+	}
+	return p, nil
+}
+
+func (p *Public) read(source fs.FS) error {
+	return fs.WalkDir(source, ".", func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		content, err := fs.ReadFile(source, file)
+		if err != nil {
+			return err
+		}
+		sum := sha256.Sum256(content)
+		p.files["/"+file] = asset{file, `"` + hex.EncodeToString(sum[:8]) + `"`, content}
+		return nil
+	})
+}
+
+// serve answers with the file at the request's path, if there is one.
+func (p *Public) serve(w http.ResponseWriter, r *http.Request) bool {
+	if p == nil || r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return false
+	}
+	file, ok := p.files[r.URL.Path]
+	if !ok || strings.HasSuffix(r.URL.Path, "/") {
+		return false
+	}
+	w.Header().Set("ETag", file.etag)
+	w.Header().Set("Cache-Control", "no-cache") // ask again, and be told 304
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	http.ServeContent(w, r, file.name, time.Time{}, bytes.NewReader(file.content))
+	return true
+}

@@ -1,0 +1,119 @@
+package megactx
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/go-chi/chi/v5"
+)
+
+// Router collects an app's routes. A pattern is a path whose parts in braces
+// are parameters: "/products/{id}"; a last part "*" takes the rest.
+//
+// It is made for the time before the app serves; its methods panic on a
+// pattern or an order that cannot be, and that stops the boot.
+type Router struct{ group *group }
+
+// group is a router and what wraps every Handler added to it.
+type group struct {
+	host   *Host
+	mux    chi.Router
+	wraps  []func(Handler) Handler
+	routed bool
+}
+
+// NewRouter returns a Router for the app that h hosts, every Handler of which
+// is wrapped by wraps, the first one outermost.
+func NewRouter(h *Host, wraps ...func(Handler) Handler) Router {
+	mux := chi.NewRouter()
+	g := &group{host: h, mux: mux, wraps: wraps}
+	mux.NotFound(h.adapt(h.notFound))
+	mux.MethodNotAllowed(h.adapt(func(c *Ctx) error { return methodNotAllowed(c, mux) }))
+	return Router{g}
+}
+
+// ServeHTTP serves the routes behind the app's front door.
+func (r Router) Handler() http.Handler { return r.group.host.serve(r.group.mux) }
+
+// Get adds a route for GET and HEAD.
+func (r Router) Get(pattern string, h Handler) {
+	r.add(http.MethodGet, pattern, h)
+	r.add(http.MethodHead, pattern, h)
+}
+
+// Post adds a route for POST.
+func (r Router) Post(pattern string, h Handler) { r.add(http.MethodPost, pattern, h) }
+
+// Put adds a route for PUT.
+func (r Router) Put(pattern string, h Handler) { r.add(http.MethodPut, pattern, h) }
+
+// Patch adds a route for PATCH.
+func (r Router) Patch(pattern string, h Handler) { r.add(http.MethodPatch, pattern, h) }
+
+// Delete adds a route for DELETE.
+func (r Router) Delete(pattern string, h Handler) { r.add(http.MethodDelete, pattern, h) }
+
+// Handle adds a route for every method.
+func (r Router) Handle(pattern string, h Handler) {
+	r.group.mux.Handle(pattern, r.group.handler(h))
+}
+
+// Route adds the routes that fn gives it below prefix. What is used inside
+// stays inside.
+func (r Router) Route(prefix string, fn func(Router)) {
+	r.group.routed = true
+	r.group.mux.Route(prefix, func(sub chi.Router) {
+		fn(Router{&group{host: r.group.host, mux: sub, wraps: slices.Clone(r.group.wraps)}})
+	})
+}
+
+// Use wraps every Handler that is added afterwards. It has to come before the
+// routes, so that none of them is left bare by mistake.
+func (r Router) Use(wrap func(Handler) Handler) {
+	if r.group.routed {
+		panic("mega: Use has to come before the routes of its router")
+	}
+	r.group.wraps = append(r.group.wraps, wrap)
+}
+
+// UseStd wraps everything that this router serves, as net/http does it. It has
+// to come before the routes.
+func (r Router) UseStd(wrap func(http.Handler) http.Handler) { r.group.mux.Use(wrap) }
+
+func (r Router) add(method, pattern string, h Handler) {
+	r.group.mux.Method(method, pattern, r.group.handler(h))
+}
+
+func (g *group) handler(h Handler) http.HandlerFunc {
+	if h == nil {
+		panic("mega: a route without a handler")
+	}
+	g.routed = true
+	for _, wrap := range slices.Backward(g.wraps) {
+		h = wrap(h)
+	}
+	return g.host.adapt(h)
+}
+
+func (h *Host) notFound(c *Ctx) error {
+	if h.Public.serve(c.Writer(), c.Request()) {
+		return nil
+	}
+	return Error(http.StatusNotFound, "request.not_found", "There is nothing at this address.")
+}
+
+func methodNotAllowed(c *Ctx, routes chi.Routes) error {
+	path := c.Request().URL.Path
+	if raw := c.Request().URL.RawPath; raw != "" {
+		path = raw
+	}
+	var allowed []string
+	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+		if routes.Match(chi.NewRouteContext(), method, path) {
+			allowed = append(allowed, method)
+		}
+	}
+	c.Writer().Header().Set("Allow", strings.Join(allowed, ", "))
+	return Error(http.StatusMethodNotAllowed, "request.method_not_allowed", "This address does not know the method "+c.Request().Method+".")
+}
