@@ -1,0 +1,89 @@
+package boot
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+
+	"github.com/megaframework/mega/config"
+	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/lock"
+)
+
+// building is an app that is being put together.
+type building struct {
+	*booting
+	name   string
+	part   part
+	wraps  []func(megactx.Handler) megactx.Handler
+	std    []func(http.Handler) http.Handler
+	routes []bound
+}
+
+func (a *building) info(c *config.Config) megactx.AppInfo {
+	return megactx.AppInfo{Name: a.name, Env: c.Env}
+}
+
+func (a *building) newHost(info megactx.AppInfo, log *slog.Logger, l *lock.Locker) (*megactx.Host, error) {
+	views, err := megactx.ParseViews(a.part.views...)
+	if err != nil {
+		return nil, a.failure("boot.views", "Its pages cannot be used.", err)
+	}
+	public, err := megactx.ReadPublic(a.part.public...)
+	if err != nil {
+		return nil, a.failure("boot.public", "Its public files cannot be read.", err)
+	}
+	return &megactx.Host{App: info, Log: log, Locker: l, Views: views, Public: public}, nil
+}
+
+func (a *building) failure(code, text string, err error) error {
+	return &Failure{Code: code, Exit: ExitInternal, Text: fmt.Sprintf("The app %q cannot be put together. %s", a.name, text), Cause: err}
+}
+
+// use wraps all handlers of the app with what a Use was given.
+func (a *building) use(f bound) {
+	if f.takes() == httpHandlerType {
+		a.std = append(a.std, func(next http.Handler) http.Handler { return f.call(next)[0].Interface().(http.Handler) })
+		return
+	}
+	a.wraps = append(a.wraps, func(next megactx.Handler) megactx.Handler {
+		return f.call(next)[0].Interface().(megactx.Handler)
+	})
+}
+
+func (a *building) route(f bound) { a.routes = append(a.routes, f) }
+
+// finish builds the app's handler.
+func (a *building) finish(host *megactx.Host) error {
+	router := megactx.NewRouter(host, a.wraps...)
+	for _, wrap := range a.std {
+		router.UseStd(wrap)
+	}
+	for _, f := range a.routes {
+		if err := addRoutes(router, f); err != nil {
+			return err
+		}
+	}
+	a.sites = append(a.sites, site{a.name, host, router.Handler()})
+	return nil
+}
+
+// addRoutes calls a function of Routes. A route that cannot be is a panic of
+// the router, and a mistake of the function.
+func addRoutes(router megactx.Router, f bound) (err error) {
+	refused := func(cause error) error {
+		return &Failure{
+			Code: "boot.routes", Exit: ExitInternal, Text: "The routes cannot be used.", Cause: cause,
+			Facts: []Fact{{"declared", f.declared()}, {"given at", f.site}},
+		}
+	}
+	defer func() {
+		if value := recover(); value != nil {
+			err = refused(fmt.Errorf("%v", value))
+		}
+	}()
+	if err := errorOf(f.call(router)); err != nil {
+		return refused(err)
+	}
+	return nil
+}

@@ -1,0 +1,204 @@
+package boot
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+
+	megactx "github.com/megaframework/mega/ctx"
+)
+
+// function is a function that an option was given. Its parameters are of two
+// kinds: its own arguments, which the option hands it with each call, and
+// provided values, which it gets once.
+type function struct {
+	option string // "Routes"
+	site   string // file:line of the option
+	value  reflect.Value
+}
+
+func newFunction(option string, fn any) function {
+	return function{option: option, site: callSite(), value: reflect.ValueOf(fn)}
+}
+
+var (
+	errorType       = reflect.TypeFor[error]()
+	contextType     = reflect.TypeFor[context.Context]()
+	ctxType         = reflect.TypeFor[*megactx.Ctx]()
+	routerType      = reflect.TypeFor[megactx.Router]()
+	handlerType     = reflect.TypeFor[megactx.Handler]()
+	httpHandlerType = reflect.TypeFor[http.Handler]()
+)
+
+// own lists the types that are arguments and never provided values.
+var own = []reflect.Type{contextType, ctxType, routerType, handlerType, httpHandlerType}
+
+// shape is what an option expects of its function.
+type shape struct {
+	takes   []reflect.Type // of these arguments, at least one; none for a constructor
+	returns []reflect.Type // one of these
+	nothing bool           // may return nothing
+	says    string         // the same, for people
+}
+
+var shapes = map[string]shape{
+	"Routes":        {[]reflect.Type{routerType}, []reflect.Type{errorType}, true, "func(mega.Router, provided values…)"},
+	"Use":           {[]reflect.Type{handlerType, httpHandlerType}, []reflect.Type{handlerType, httpHandlerType}, false, "func(provided values…, mega.Handler) mega.Handler, or the same with http.Handler"},
+	string(onStart): {[]reflect.Type{contextType, ctxType}, []reflect.Type{errorType}, true, "func(provided values…, context.Context) error, or the same with *mega.Ctx"},
+	string(onStop):  {[]reflect.Type{contextType, ctxType}, []reflect.Type{errorType}, true, "func(provided values…, context.Context) error, or the same with *mega.Ctx"},
+	string(onRun):   {[]reflect.Type{contextType, ctxType}, []reflect.Type{errorType}, true, "func(provided values…, context.Context) error, or the same with *mega.Ctx"},
+	string(onReady): {[]reflect.Type{contextType, ctxType}, []reflect.Type{errorType}, false, "func(provided values…, context.Context) error, or the same with *mega.Ctx"},
+}
+
+// check says what is wrong with the function's shape.
+func (f function) check() error {
+	if !f.value.IsValid() || f.value.Kind() != reflect.Func || f.value.IsNil() {
+		return f.wrong("it is not a function", "a function")
+	}
+	if f.option == "Provide" {
+		return f.checkConstructor()
+	}
+	s, t := shapes[f.option], f.value.Type()
+	var given []reflect.Type
+	for in := range t.Ins() {
+		if slices.Contains(own, in) {
+			given = append(given, in)
+		}
+	}
+	switch {
+	case t.IsVariadic():
+		return f.wrong("it is variadic", s.says)
+	case len(given) != 1 || !slices.Contains(s.takes, given[0]):
+		return f.wrong("its arguments do not fit", s.says)
+	case t.NumOut() == 0 && s.nothing:
+	case t.NumOut() != 1 || !slices.Contains(s.returns, t.Out(0)):
+		return f.wrong("what it returns does not fit", s.says)
+	case f.option == "Use" && t.Out(0) != given[0]:
+		return f.wrong("it takes one kind of handler and returns another", s.says)
+	}
+	return nil
+}
+
+const constructorSays = "func(provided values…) (value…), or the same with an error at the end"
+
+func (f function) checkConstructor() error {
+	t := f.value.Type()
+	switch made := f.makes(); {
+	case t.IsVariadic():
+		return f.wrong("it is variadic", constructorSays)
+	case len(made) == 0:
+		return f.wrong("it returns no value", constructorSays)
+	case slices.Contains(made, errorType):
+		return f.wrong("its error is not the last result", constructorSays)
+	}
+	for _, typ := range slices.Concat(slices.Collect(t.Ins()), f.makes()) {
+		if slices.Contains(own, typ) {
+			return f.wrong(fmt.Sprintf("%v belongs to a request or a call, not to a constructor", typ), constructorSays)
+		}
+	}
+	return nil
+}
+
+func (f function) wrong(why, want string) error {
+	failure := &Failure{
+		Code:  "boot.wrong_shape",
+		Exit:  ExitInternal,
+		Text:  fmt.Sprintf("mega.%s cannot use what it was given: %s.", f.option, why),
+		Facts: []Fact{{"given at", f.site}, {"want", want}},
+	}
+	if f.value.IsValid() {
+		failure.Facts = append(failure.Facts, Fact{"got", f.value.Type().String()})
+	}
+	if f.value.IsValid() && f.value.Kind() == reflect.Func && !f.value.IsNil() {
+		failure.Facts = append(failure.Facts, Fact{"declared", f.declared()})
+	}
+	return failure
+}
+
+// needs are the provided values that the function takes.
+func (f function) needs() (types []reflect.Type) {
+	for in := range f.value.Type().Ins() {
+		if !slices.Contains(own, in) {
+			types = append(types, in)
+		}
+	}
+	return types
+}
+
+// makes are the values that a constructor returns.
+func (f function) makes() (types []reflect.Type) {
+	types = slices.Collect(f.value.Type().Outs())
+	if n := len(types); n > 0 && types[n-1] == errorType {
+		types = types[:n-1]
+	}
+	return types
+}
+
+// declared is the function's name and where its code is.
+func (f function) declared() string {
+	code := runtime.FuncForPC(f.value.Pointer())
+	file, line := code.FileLine(code.Entry())
+	name := code.Name()[strings.LastIndexByte(code.Name(), '/')+1:]
+	return fmt.Sprintf("%s, %s:%d", name, file, line)
+}
+
+// bound is a function that has its provided values.
+type bound struct {
+	function
+	values []reflect.Value // by parameter; the zero Value where an argument goes
+}
+
+// invocation returns a function for the injector that takes the provided
+// values and passes the bound function on.
+func (f function) invocation(then func(bound)) any {
+	t := reflect.FuncOf(f.needs(), nil, false)
+	return reflect.MakeFunc(t, func(given []reflect.Value) []reflect.Value {
+		b := bound{function: f}
+		for in := range f.value.Type().Ins() {
+			if slices.Contains(own, in) {
+				b.values = append(b.values, reflect.Value{})
+				continue
+			}
+			b.values = append(b.values, given[0])
+			given = given[1:]
+		}
+		then(b)
+		return nil
+	}).Interface()
+}
+
+// takes returns the type of the function's own argument.
+func (b bound) takes() reflect.Type {
+	return b.value.Type().In(slices.IndexFunc(b.values, func(v reflect.Value) bool { return !v.IsValid() }))
+}
+
+// call calls the function with its own argument.
+func (b bound) call(argument any) []reflect.Value {
+	in := slices.Clone(b.values)
+	for i, v := range in {
+		if !v.IsValid() {
+			in[i] = reflect.ValueOf(argument)
+		}
+	}
+	return b.value.Call(in)
+}
+
+// run calls a function that takes a context, of the process or of the app that
+// h hosts.
+func (b bound) run(ctx context.Context, h *megactx.Host) error {
+	var argument any = h.New(ctx) // is a context.Context too
+	return errorOf(b.call(argument))
+}
+
+// errorOf returns the error at the end of a call's results.
+func errorOf(results []reflect.Value) error {
+	if len(results) == 0 {
+		return nil
+	}
+	err, _ := results[len(results)-1].Interface().(error)
+	return err
+}

@@ -1,0 +1,136 @@
+package boot
+
+import (
+	"fmt"
+	"io/fs"
+	"reflect"
+	"runtime"
+	"strings"
+)
+
+// Option is a piece of a program: an app, a module, or something that either
+// consists of. It is data; nothing happens before the boot.
+type Option interface{ option() }
+
+type (
+	appOption struct {
+		name, site string
+		options    []Option
+	}
+	moduleOption  struct{ options []Option }
+	provideOption struct{ constructors []function }
+	sectionOption struct {
+		name, site string
+		typ        reflect.Type
+	}
+	routesOption struct{ fn function }
+	useOption    struct{ fn function }
+	hookOption   struct {
+		kind hookKind
+		name string
+		fn   function
+	}
+	viewsOption  struct{ files fs.FS }
+	publicOption struct{ files fs.FS }
+)
+
+func (appOption) option()     {}
+func (moduleOption) option()  {}
+func (provideOption) option() {}
+func (sectionOption) option() {}
+func (routesOption) option()  {}
+func (useOption) option()     {}
+func (hookOption) option()    {}
+func (viewsOption) option()   {}
+func (publicOption) option()  {}
+
+// hookKind is when a named function runs.
+type hookKind string
+
+const (
+	onStart hookKind = "OnStart"
+	onStop  hookKind = "OnStop"
+	onRun   hookKind = "Run"
+	onReady hookKind = "Ready"
+)
+
+// App is an app of the program: what is in options is private to it.
+func App(name string, options ...Option) Option {
+	return appOption{name, callSite(), options}
+}
+
+// Module is several options as one.
+func Module(options ...Option) Option { return moduleOption{options} }
+
+// Provide adds constructors: functions that take provided values and return
+// one or more values, the last of which may be an error. One that nobody needs
+// is not called. What has a Close method is closed when the program ends, in
+// reverse order.
+func Provide(constructors ...any) Option {
+	var o provideOption
+	for _, c := range constructors {
+		o.constructors = append(o.constructors, newFunction("Provide", c))
+	}
+	return o
+}
+
+// Section adds a section to the configuration and provides its value.
+func Section(t reflect.Type, name string) Option { return sectionOption{name, callSite(), t} }
+
+// Routes has fn add routes: it takes a Router and provided values.
+func Routes(fn any) Option { return routesOption{newFunction("Routes", fn)} }
+
+// Use has fn wrap every handler of the app: it takes provided values and a
+// Handler, and returns the wrapped one. With http.Handler in the place of
+// Handler it wraps everything that the app serves.
+func Use(fn any) Option { return useOption{newFunction("Use", fn)} }
+
+// OnStart has fn run before the program serves. It takes provided values and a
+// context, and may return an error, which stops the boot.
+func OnStart(name string, fn any) Option { return hook(onStart, name, fn) }
+
+// OnStop has fn run when the last request is over, in reverse order, while
+// locks still work.
+func OnStop(name string, fn any) Option { return hook(onStop, name, fn) }
+
+// Run has fn run in the background from when everything has started until it
+// returns or its context ends, when the last request is over. An error that it
+// returns before then ends the program.
+func Run(name string, fn any) Option { return hook(onRun, name, fn) }
+
+// Ready has fn decide, with an error, whether the program is ready for traffic.
+func Ready(name string, fn any) Option { return hook(onReady, name, fn) }
+
+func hook(kind hookKind, name string, fn any) Option {
+	return hookOption{kind, name, newFunction(string(kind), fn)}
+}
+
+// Views adds html/template pages to the app.
+func Views(files fs.FS) Option { return viewsOption{files} }
+
+// Public adds files that the app serves at their paths.
+func Public(files fs.FS) Option { return publicOption{files} }
+
+// Where options are written down is named in every complaint about them. The
+// packages that only pass them on are not where.
+var passing = []string{"github.com/megaframework/mega.", "github.com/megaframework/mega/boot."}
+
+func callSite() string {
+	pc := make([]uintptr, 16)
+	frames := runtime.CallersFrames(pc[:runtime.Callers(2, pc)])
+	for {
+		frame, more := frames.Next()
+		if !passes(frame.Function) || !more {
+			return fmt.Sprintf("%s:%d", frame.File, frame.Line)
+		}
+	}
+}
+
+func passes(function string) bool {
+	for _, prefix := range passing {
+		if strings.HasPrefix(function, prefix) {
+			return true
+		}
+	}
+	return false
+}

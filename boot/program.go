@@ -1,0 +1,264 @@
+package boot
+
+import (
+	"fmt"
+	"io/fs"
+	"reflect"
+	"slices"
+
+	"github.com/megaframework/mega/config"
+)
+
+// program is what the options describe.
+type program struct {
+	shared part
+	apps   []*app
+}
+
+// app is one app of the program.
+type app struct {
+	name, site string
+	part
+}
+
+// part is what the program or one of its apps consists of.
+type part struct {
+	provides []function
+	sections []sectionOption
+	routes   []function
+	uses     []function
+	hooks    []hookOption
+	views    []fs.FS
+	public   []fs.FS
+}
+
+// newProgram sorts the options and checks all that can be checked before
+// anything runs.
+func newProgram(options []Option) (*program, error) {
+	p := &program{}
+	if err := p.collect(options); err != nil {
+		return nil, err
+	}
+	if len(p.apps) == 0 {
+		return nil, &Failure{
+			Code: "boot.no_app", Exit: ExitInternal, Text: "The program has no app.",
+			Actions: []string{`give mega.Main one: mega.App("main", …)`},
+		}
+	}
+	for _, a := range p.apps {
+		a.sections = slices.DeleteFunc(a.sections, p.shared.has)
+	}
+	return p, p.check()
+}
+
+func (p *program) collect(options []Option) error {
+	for _, o := range options {
+		switch o := o.(type) {
+		case appOption:
+			if err := p.addApp(o); err != nil {
+				return err
+			}
+		case moduleOption:
+			if err := p.collect(o.options); err != nil {
+				return err
+			}
+		default:
+			p.shared.add(o)
+		}
+	}
+	return nil
+}
+
+func (p *program) addApp(o appOption) error {
+	if !config.ValidName(o.name) {
+		return appFailure(o, "an app's name is a lower-case word")
+	}
+	if slices.ContainsFunc(p.apps, func(a *app) bool { return a.name == o.name }) {
+		return appFailure(o, "there are two of them")
+	}
+	a := &app{name: o.name, site: o.site}
+	if err := a.collect(o.options); err != nil {
+		return err
+	}
+	p.apps = append(p.apps, a)
+	return nil
+}
+
+func appFailure(o appOption, why string) error {
+	return &Failure{
+		Code: "boot.app", Exit: ExitInternal,
+		Text: fmt.Sprintf("The app %q cannot be: %s.", o.name, why), Facts: []Fact{{"given at", o.site}},
+	}
+}
+
+func (a *app) collect(options []Option) error {
+	for _, o := range options {
+		switch o := o.(type) {
+		case appOption:
+			return appFailure(o, "it is inside the app "+a.name)
+		case moduleOption:
+			if err := a.collect(o.options); err != nil {
+				return err
+			}
+		default:
+			a.add(o)
+		}
+	}
+	return nil
+}
+
+func (p *part) add(o Option) {
+	switch o := o.(type) {
+	case provideOption:
+		p.provides = append(p.provides, o.constructors...)
+	case sectionOption:
+		if !p.has(o) {
+			p.sections = append(p.sections, o)
+		}
+	case routesOption:
+		p.routes = append(p.routes, o.fn)
+	case useOption:
+		p.uses = append(p.uses, o.fn)
+	case hookOption:
+		p.hooks = append(p.hooks, o)
+	case viewsOption:
+		p.views = append(p.views, o.files)
+	case publicOption:
+		p.public = append(p.public, o.files)
+	}
+}
+
+// has reports whether the part has that section already, be it from another
+// module.
+func (p *part) has(s sectionOption) bool {
+	return slices.ContainsFunc(p.sections, func(o sectionOption) bool { return o.name == s.name && o.typ == s.typ })
+}
+
+// served is the app together with what is shared by all of them.
+func (p *program) served(a *app) part {
+	return part{
+		routes: slices.Concat(p.shared.routes, a.routes),
+		uses:   slices.Concat(p.shared.uses, a.uses),
+		views:  slices.Concat(p.shared.views, a.views),
+		public: slices.Concat(p.shared.public, a.public),
+	}
+}
+
+// sections are those of the configuration that the program adds.
+func (p *program) sections() (all []config.Section) {
+	for _, part := range p.parts() {
+		for _, s := range part.sections {
+			all = append(all, config.Section{Name: s.name, Type: s.typ, Site: s.site})
+		}
+	}
+	return all
+}
+
+func (p *program) names() (all []string) {
+	for _, a := range p.apps {
+		all = append(all, a.name)
+	}
+	return all
+}
+
+func (p *program) parts() []*part {
+	all := []*part{&p.shared}
+	for _, a := range p.apps {
+		all = append(all, &a.part)
+	}
+	return all
+}
+
+// functions are all that a part was given.
+func (p *part) functions() []function {
+	all := slices.Concat(p.provides, p.routes, p.uses)
+	for _, h := range p.hooks {
+		all = append(all, h.fn)
+	}
+	return all
+}
+
+// check finds wrong shapes, values that two constructors make, and values that
+// nobody makes, before the injector would say so in its own words.
+func (p *program) check() error {
+	for _, part := range p.parts() {
+		for _, f := range part.functions() {
+			if err := f.check(); err != nil {
+				return err
+			}
+		}
+	}
+	framework := map[reflect.Type]string{}
+	for _, t := range frameworkTypes {
+		framework[t] = "mega"
+	}
+	shared, err := p.shared.makers(framework)
+	if err != nil {
+		return err
+	}
+	// Shared routes and wrappers belong to each app, and may take its values.
+	base := part{provides: p.shared.provides, hooks: p.shared.hooks}
+	if err := base.satisfied(shared); err != nil {
+		return err
+	}
+	for _, a := range p.apps {
+		makers, err := a.makers(shared)
+		if err != nil {
+			return err
+		}
+		served := p.served(a)
+		for _, part := range []*part{&a.part, &served} {
+			if err := part.satisfied(makers); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// makers returns who makes which type: those of outer and the part's own.
+func (p *part) makers(outer map[reflect.Type]string) (map[reflect.Type]string, error) {
+	all := map[reflect.Type]string{}
+	for t, site := range outer {
+		all[t] = site
+	}
+	add := func(t reflect.Type, site string) error {
+		if first, taken := all[t]; taken {
+			return &Failure{
+				Code: "boot.provided_twice", Exit: ExitInternal, Text: fmt.Sprintf("%v is provided twice.", t),
+				Facts: []Fact{{"first", first}, {"again", site}},
+			}
+		}
+		all[t] = site
+		return nil
+	}
+	for _, s := range p.sections {
+		if err := add(s.typ, s.site); err != nil {
+			return nil, err
+		}
+	}
+	for _, f := range p.provides {
+		for _, t := range f.makes() {
+			if err := add(t, f.site); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return all, nil
+}
+
+// satisfied checks that all that the part's functions take is made.
+func (p *part) satisfied(makers map[reflect.Type]string) error {
+	for _, f := range p.functions() {
+		for _, t := range f.needs() {
+			if _, ok := makers[t]; !ok {
+				return &Failure{
+					Code: "boot.not_provided", Exit: ExitInternal, Text: fmt.Sprintf("Nothing provides %v.", t),
+					Facts:   []Fact{{"needed by", "mega." + f.option + " at " + f.site}, {"declared", f.declared()}},
+					Actions: []string{"add its constructor: mega.Provide(…)"},
+				}
+			}
+		}
+	}
+	return nil
+}

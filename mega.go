@@ -1,0 +1,139 @@
+// Package mega is all that an application has to import: an app is a value,
+// a program is its apps, and a handler is a function of a [Ctx], which carries
+// the request, the logger and the locks.
+//
+//	func main() { mega.Main(mega.App("main", mega.Routes(routes))) }
+//
+//	func routes(r mega.Router) { r.Post("/products/{id}/buy", buy) }
+//
+//	func buy(ctx *mega.Ctx) error {
+//		return ctx.Lock.With("product:"+ctx.Param("id"), func(ctx *mega.Ctx) error {
+//			…
+//			return ctx.JSON(http.StatusOK, left)
+//		})
+//	}
+//
+// Which driver keeps the locks is chosen at boot by the configuration, and
+// told: redis if a cache is configured, else the memory of the process.
+package mega
+
+import (
+	"context"
+	"io/fs"
+	"net/http"
+	"os"
+	"reflect"
+
+	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/config"
+	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/cli"
+)
+
+type (
+	// Ctx is the context of one request.
+	Ctx = megactx.Ctx
+	// Lock is the view of locks on a Ctx.
+	Lock = megactx.Lock
+	// Handler answers a request; an error that it returns becomes the answer.
+	Handler = megactx.Handler
+	// Router collects an app's routes.
+	Router = megactx.Router
+	// AppInfo says which app the work belongs to.
+	AppInfo = megactx.AppInfo
+	// FieldErrors says what is wrong with which field of an input.
+	FieldErrors = megactx.FieldErrors
+	// Problem is an error as a client sees it: RFC 9457.
+	Problem = megactx.Problem
+	// Option is a piece of a program.
+	Option = boot.Option
+	// URL is an address in a section of the configuration. A password in it is
+	// masked wherever it is printed.
+	URL = config.URL
+	// Secret is a text in a section of the configuration that masks itself.
+	Secret = config.Secret
+)
+
+var (
+	// ErrNotConfigured says that a Ctx was made without what is asked of it.
+	ErrNotConfigured = megactx.ErrNotConfigured
+	// ErrNoRequest says that there is no request to answer or to read.
+	ErrNoRequest = megactx.ErrNoRequest
+)
+
+// Error returns an error that answers a request with this status, dotted code
+// and detail.
+func Error(status int, code, detail string) error { return megactx.Error(status, code, detail) }
+
+// From returns the Ctx that ctx is or descends from, bound to ctx.
+func From(ctx context.Context) (*Ctx, bool) { return megactx.From(ctx) }
+
+// WrapHandler makes an http.Handler a Handler.
+func WrapHandler(h http.Handler) Handler { return megactx.WrapHandler(h) }
+
+// Main runs the program that options describe, until a signal ends it, and
+// exits. What is given to it outside an App is shared by all apps.
+//
+// It exits with 0; with 1 if something had to be cut off, 64 for a wrong
+// command line, 69 if something that was asked for cannot be had, 70 if the
+// program is wrong, 75 if a start hook took too long, and 78 if the
+// configuration is wrong.
+func Main(options ...Option) {
+	os.Exit(cli.Run(cli.Process{Args: os.Args, Environ: os.Environ(), Stdout: os.Stdout, Stderr: os.Stderr}, options...))
+}
+
+// App is an app of the program. Its name is a lower-case word; what it is
+// given is private to it.
+func App(name string, options ...Option) Option { return boot.App(name, options...) }
+
+// Module is several options as one.
+func Module(options ...Option) Option { return boot.Module(options...) }
+
+// Provide adds constructors: functions that take provided values and return
+// one or more values, the last of which may be an error. Provided from the
+// start are *slog.Logger, *lock.Locker and, inside an app, AppInfo.
+//
+// A constructor whose values nobody needs is not called. A value with a method
+// Close(context.Context) error, Close() error or Close() is closed when the
+// program ends, in reverse order.
+func Provide(constructors ...any) Option { return boot.Provide(constructors...) }
+
+// Config adds the struct T to the configuration as a section, and provides it.
+// A field with the tag key:"url" in a section called "database" is
+// database.url, and MEGA_DATABASE_URL; its tags default, enum, min, max and
+// required are checked before anything starts.
+func Config[T any](section string) Option { return boot.Section(reflect.TypeFor[T](), section) }
+
+// Routes has fn add the app's routes: it takes a Router and provided values.
+func Routes(fn any) Option { return boot.Routes(fn) }
+
+// Use has fn wrap every handler of the app: it takes provided values and a
+// Handler, and returns the wrapped one. With http.Handler in the place of
+// Handler it wraps everything that the app serves.
+func Use(fn any) Option { return boot.Use(fn) }
+
+// OnStart has fn run before the program serves. It takes provided values and a
+// context or a *Ctx; its error stops the boot.
+func OnStart(name string, fn any) Option { return boot.OnStart(name, fn) }
+
+// OnStop has fn run when the last request is over, while locks still work.
+func OnStop(name string, fn any) Option { return boot.OnStop(name, fn) }
+
+// Run has fn run in the background until it returns, or until its context ends
+// because the last request is over. An error that it returns before then ends
+// the program.
+func Run(name string, fn any) Option { return boot.Run(name, fn) }
+
+// Ready has fn decide, with an error, whether the program is ready for traffic:
+// /readyz on the address of ops.addr.
+func Ready(name string, fn any) Option { return boot.Ready(name, fn) }
+
+// Views adds pages for Ctx.HTML: html/template files that end in .html. Those
+// in the folder "shared" belong to all pages, and if one of them defines the
+// template "layout", it is rendered around each page. The page "error" shows a
+// Problem.
+func Views(files fs.FS) Option { return boot.Views(files) }
+
+// Public adds files that the app serves at their paths, wherever it has no
+// route.
+func Public(files fs.FS) Option { return boot.Public(files) }
