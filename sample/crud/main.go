@@ -1,0 +1,44 @@
+// Command crud is a shop that never sells what it does not have: products with
+// a stock, on SQLite, whose stock is read and written back under a lock.
+package main
+
+import (
+	"embed"
+
+	"github.com/megaframework/mega"
+)
+
+//go:embed views
+var views embed.FS
+
+//go:embed public
+var public embed.FS
+
+func main() { mega.Main(program(NewHandlers)) }
+
+// program is the shop. Its tests give it handlers of their own, to show what
+// becomes of it without the lock.
+func program(newHandlers func(*Store) *Handlers) mega.Option {
+	return mega.App("main",
+		mega.Config[Database]("database"),
+		mega.Provide(OpenStore, newHandlers),
+		mega.Routes(routes),
+		mega.Ready("database", (*Store).Ping),
+		mega.Views(views),
+		mega.Public(public),
+	)
+}
+
+func routes(r mega.Router, h *Handlers) {
+	r.Get("/", h.Home)
+	r.Get("/products", h.List)
+	r.Post("/products", h.Create)
+	r.Get("/products/{id}", h.Show)
+	r.Put("/products/{id}", h.Update)
+	r.Delete("/products/{id}", h.Delete)
+	r.Post("/products/{id}/buy", h.Buy)
+
+	// What a form without scripts can do.
+	r.Post("/products/{id}", h.Update)
+	r.Post("/products/{id}/delete", h.Delete)
+}

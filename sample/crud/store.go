@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/megaframework/mega"
+)
+
+// Database says where the products are. Without a URL it is a file in the
+// user's cache folder.
+type Database struct {
+	URL mega.URL `key:"url" schemes:"sqlite" doc:"sqlite://path"`
+}
+
+// file returns the path of the database.
+func (d Database) file() (string, error) {
+	if d.URL.IsZero() {
+		folder, err := os.UserCacheDir()
+		if err != nil { // there is no home
+			folder = os.TempDir()
+		}
+		return filepath.Join(folder, "mega-crud", "shop.db"), nil
+	}
+	path := strings.TrimPrefix(d.URL.Reveal(), "sqlite://")
+	if path == ":memory:" || strings.Contains(path, "?") {
+		return "", fmt.Errorf("database.url %v: want sqlite:// and the path of a file", d.URL)
+	}
+	return filepath.Abs(path)
+}
+
+// Store keeps the products. It does not order what its callers do: whoever
+// reads a product in order to change it holds the product's lock, and gives the
+// lock's fence with the change.
+type Store struct{ db *sql.DB }
+
+var (
+	errNotFound  = mega.Error(http.StatusNotFound, "product.not_found", "There is no such product.")
+	errOvertaken = mega.Error(http.StatusConflict, "product.overtaken", "Somebody else changed the product in the meantime.")
+)
+
+// OpenStore opens the database and creates what is missing in it. Any number
+// of processes may do so at once.
+func OpenStore(d Database, log *slog.Logger) (*Store, error) {
+	file, err := d.file()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	db, err := sql.Open("sqlite", dsn(file))
+	if err != nil {
+		return nil, fmt.Errorf("open database %s: %w", file, err)
+	}
+	s := &Store{db}
+	if err := s.prepare(); err != nil {
+		return nil, errors.Join(fmt.Errorf("open database %s: %w", file, err), db.Close())
+	}
+	log.Info("database", "file", file)
+	return s, nil
+}
+
+// dsn opens the file so that a writer waits for another one instead of
+// failing, and a transaction is a writer from its begin.
+func dsn(file string) string {
+	return "file:" + (&url.URL{Path: file}).EscapedPath() + "?" + url.Values{
+		"_pragma": {"busy_timeout(10000)", "synchronous(NORMAL)"}, "_txlock": {"immediate"},
+	}.Encode()
+}
+
+const schema = `CREATE TABLE products (
+	id    INTEGER PRIMARY KEY AUTOINCREMENT,
+	name  TEXT    NOT NULL,
+	price INTEGER NOT NULL CHECK (price >= 0),
+	stock INTEGER NOT NULL,
+	fence INTEGER NOT NULL DEFAULT 0
+) STRICT`
+
+// openTime is how long processes that start at once may take to agree on who
+// creates the database.
+const openTime = 15 * time.Second
+
+func (s *Store) prepare() error {
+	ctx, cancel := context.WithTimeout(context.Background(), openTime)
+	defer cancel()
+	if err := s.writeAhead(ctx); err != nil {
+		return err
+	}
+	return s.migrate(ctx)
+}
+
+// writeAhead lets readers and a writer work at once, for good. SQLite does not
+// wait for another process that is doing the same, so this does.
+func (s *Store) writeAhead(ctx context.Context) error {
+	for {
+		_, err := s.db.ExecContext(ctx, "PRAGMA journal_mode = WAL")
+		if err == nil || !busy(err) {
+			return err
+		}
+		pause := time.NewTimer(10 * time.Millisecond)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return err
+		}
+	}
+}
+
+func busy(err error) bool {
+	var e *sqlite.Error
+	return errors.As(err, &e) && (e.Code()&0xff == sqlite3.SQLITE_BUSY || e.Code()&0xff == sqlite3.SQLITE_LOCKED)
+}
+
+// migrate creates the schema, once: a transaction writes from its begin, so
+// that a second process sees what the first one did.
+func (s *Store) migrate(ctx context.Context) error {
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // says nothing new after a commit
+	var version int
+	if err := tx.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil {
+		return err
+	}
+	if version == 0 {
+		if _, err := tx.ExecContext(ctx, schema+"; PRAGMA user_version = 1"); err != nil {
+			return err
+		}
+	}
+	return tx.Commit()
+}
+
+// Close closes the database.
+func (s *Store) Close() error { return s.db.Close() }
+
+// Ping reports whether the database answers.
+func (s *Store) Ping(ctx context.Context) error { return s.db.PingContext(ctx) }
+
+// List returns all products, by name.
+func (s *Store) List(ctx context.Context) ([]Product, error) {
+	rows, err := s.db.QueryContext(ctx, "SELECT id, name, price, stock FROM products ORDER BY name, id")
+	if err != nil {
+		return nil, fmt.Errorf("list products: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	products := []Product{}
+	for rows.Next() {
+		var p Product
+		if err := rows.Scan(&p.ID, &p.Name, &p.Price, &p.Stock); err != nil {
+			return nil, fmt.Errorf("list products: %w", err)
+		}
+		products = append(products, p)
+	}
+	return products, rows.Err()
+}
+
+// Get returns a product.
+func (s *Store) Get(ctx context.Context, id int64) (Product, error) {
+	p := Product{ID: id}
+	row := s.db.QueryRowContext(ctx, "SELECT name, price, stock FROM products WHERE id = ?", id)
+	switch err := row.Scan(&p.Name, &p.Price, &p.Stock); {
+	case errors.Is(err, sql.ErrNoRows):
+		return Product{}, errNotFound
+	case err != nil:
+		return Product{}, fmt.Errorf("get product %d: %w", id, err)
+	}
+	return p, nil
+}
+
+// Create stores a new product and returns it with its id.
+func (s *Store) Create(ctx context.Context, p Product) (Product, error) {
+	row := s.db.QueryRowContext(ctx, "INSERT INTO products (name, price, stock) VALUES (?, ?, ?) RETURNING id", p.Name, p.Price, p.Stock)
+	if err := row.Scan(&p.ID); err != nil {
+		return Product{}, fmt.Errorf("create product: %w", err)
+	}
+	return p, nil
+}
+
+// Put replaces a product. A fence below that of the last change comes from
+// somebody who held the lock before and does not know that it is gone: such a
+// change is refused.
+func (s *Store) Put(ctx context.Context, p Product, fence uint64) error {
+	result, err := s.db.ExecContext(ctx, "UPDATE products SET name = ?, price = ?, stock = ?, fence = ? WHERE id = ? AND fence <= ?",
+		p.Name, p.Price, p.Stock, fence, p.ID, fence)
+	if err != nil {
+		return fmt.Errorf("put product %d: %w", p.ID, err)
+	}
+	return s.changed(ctx, p.ID, result)
+}
+
+// changed tells a product that is gone from a change that came too late.
+func (s *Store) changed(ctx context.Context, id int64, result sql.Result) error {
+	n, err := result.RowsAffected()
+	if err != nil || n > 0 {
+		return err
+	}
+	if _, err := s.Get(ctx, id); err != nil {
+		return err
+	}
+	return errOvertaken
+}
+
+// Delete removes a product.
+func (s *Store) Delete(ctx context.Context, id int64, fence uint64) error {
+	result, err := s.db.ExecContext(ctx, "DELETE FROM products WHERE id = ? AND fence <= ?", id, fence)
+	if err != nil {
+		return fmt.Errorf("delete product %d: %w", id, err)
+	}
+	return s.changed(ctx, id, result)
+}
