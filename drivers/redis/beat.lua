@@ -32,7 +32,7 @@ local function tell(ticket)
 end
 
 clock()
-for k = 1, #KEYS, 9 do
+for k = 1, #KEYS, 8 do
   lock(k)
   open()
   local n = tonumber(ARGV[a])

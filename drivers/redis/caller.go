@@ -45,10 +45,23 @@ type request struct {
 
 // on is a request of a script on one lock.
 func (s *script) on(n *names, argv ...any) request {
-	args := make([]any, 3, 3+perLock+len(argv))
-	args[2] = perLockText
+	return s.onBoth(n, nil, argv)
+}
+
+// onToken is a request of a script on one lock that knows what bars a token.
+func (s *script) onToken(n *names, barred *string, argv ...any) request {
+	return s.onBoth(n, barred, argv)
+}
+
+func (s *script) onBoth(n *names, barred *string, argv []any) request {
+	args := make([]any, 3, 4+perLock+len(argv))
+	args[2] = "8"
 	for i := range n {
 		args = append(args, &n[i]) // a pointer needs no allocation to be an any
+	}
+	if barred != nil {
+		args[2] = "9"
+		args = append(args, barred)
 	}
 	return request{script: s, key: n[nHolder], args: append(args, argv...)}
 }
@@ -64,7 +77,7 @@ func (s *script) over(keys []*string, argv ...any) request {
 }
 
 // Kept as what a command's arguments are.
-var evalsha, eval, perLockText any = "evalsha", "eval", strconv.Itoa(perLock)
+var evalsha, eval any = "evalsha", "eval"
 
 // command builds the command anew for each attempt: a lane may still have the
 // one before.
@@ -89,31 +102,37 @@ type caller struct{ backend backend }
 // run returns what the script answered, or within driver.CallTimeout why it did
 // not: an error that wraps ctx's, or ErrUnavailable with the cause.
 func (c caller) run(ctx context.Context, r request) (outcome, error) {
+	return c.send(ctx, r.script.name, r.key, r.command)
+}
+
+// send is run for a command that is built anew for each attempt; whole says
+// that the server does not know the script by its name.
+func (c caller) send(ctx context.Context, name, key string, build func(whole bool) *goredis.Cmd) (outcome, error) {
 	start := time.Now()
 	var o outcome
 	var last error
 	for attempt, whole := 0, false; ; attempt++ {
 		limit := driver.CallTimeout - time.Since(start)
 		if limit <= 0 {
-			return o, fmt.Errorf("%w: %s: no success within %v: %w", driver.ErrUnavailable, r.script.name, driver.CallTimeout, last)
+			return o, fmt.Errorf("%w: %s: no success within %v: %w", driver.ErrUnavailable, name, driver.CallTimeout, last)
 		}
 		o.sent = driver.Now()
-		cmd := r.command(whole)
-		again, err := c.backend.do(ctx, r.key, cmd, limit)
+		cmd := build(whole)
+		again, err := c.backend.do(ctx, key, cmd, limit)
 		o.again = o.again || again
-		if err == nil {
+		if err == nil || errors.Is(err, goredis.Nil) {
 			o.reply = cmd.Val()
 			return o, nil
 		}
 		if ctx.Err() != nil {
 			o.again = true
-			return o, fmt.Errorf("%s: %w", r.script.name, errors.Join(ctx.Err(), wrapCause(last)))
+			return o, fmt.Errorf("%s: %w", name, errors.Join(ctx.Err(), wrapCause(last)))
 		}
 		if errors.Is(err, errSlow) {
 			// The limit of the call, not of the attempt: the cause is the
 			// attempt before, if there was one.
 			o.again = true
-			return o, fmt.Errorf("%w: %s: no answer within %v%w", driver.ErrUnavailable, r.script.name, driver.CallTimeout, cause(last))
+			return o, fmt.Errorf("%w: %s: no answer within %v%w", driver.ErrUnavailable, name, driver.CallTimeout, cause(last))
 		}
 		if errors.Is(err, driver.ErrClosed) {
 			return o, err
@@ -121,8 +140,11 @@ func (c caller) run(ctx context.Context, r request) (outcome, error) {
 		last = err
 		switch judge(err) {
 		case final:
-			return o, unavailable(fmt.Errorf("%s: %w", r.script.name, err))
+			return o, unavailable(fmt.Errorf("%s: %w", name, err))
 		case missing:
+			if whole {
+				return o, unavailable(fmt.Errorf("%s: %w", name, err))
+			}
 			whole = true
 			continue
 		case unknown:

@@ -34,6 +34,20 @@ type claim struct {
 	until time.Time
 }
 
+func (c *claim) grant(fence uint64, slot, span int, deadline time.Time) driver.Grant {
+	return driver.Grant{
+		Key: c.r.Key, Token: c.r.Token, Fence: fence, Fences: span, Slot: slot,
+		TTL: c.r.TTL, NoRenew: c.r.NoRenew, Deadline: deadline, Lost: c.lost,
+	}
+}
+
+// waited is a grant that came while waiting.
+func (c *claim) waited(fence uint64, slot int, deadline time.Time) driver.Grant {
+	g := c.grant(fence, slot, c.r.Fences, deadline)
+	g.Queued = true
+	return g
+}
+
 // award is a grant that came while waiting.
 type award struct {
 	fence uint64
@@ -51,27 +65,24 @@ type claims struct {
 	waiting map[string]*claim // those with a place in the queue
 	sweepAt int               // size at which ended claims are looked for
 	closed  bool
+	ending  chan struct{} // closed with closed
 }
 
 // minSweep is how many claims are kept before any is looked at.
 const minSweep = 1024
 
 func newClaims() *claims {
-	return &claims{byToken: map[string]*claim{}, waiting: map[string]*claim{}, sweepAt: minSweep}
+	return &claims{ending: make(chan struct{}), byToken: map[string]*claim{}, waiting: map[string]*claim{}, sweepAt: minSweep}
 }
 
 // add registers c before its first request leaves, so that no push misses it.
-func (cs *claims) add(c *claim) error {
+func (cs *claims) add(c *claim) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	if cs.closed {
-		return driver.ErrClosed
-	}
 	if len(cs.byToken) >= cs.sweepAt {
 		cs.sweepLocked()
 	}
 	cs.byToken[c.r.Token] = c
-	return nil
 }
 
 // sweepLocked forgets claims that ended without a release, such as those of
@@ -84,6 +95,13 @@ func (cs *claims) sweepLocked() {
 		}
 	}
 	cs.sweepAt = max(minSweep, 2*len(cs.byToken))
+}
+
+// find returns the claim of a token, or nil.
+func (cs *claims) find(token string) *claim {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return cs.byToken[token]
 }
 
 // remove forgets a token. It returns its claim, and whether a copy of its
@@ -227,6 +245,7 @@ func (cs *claims) close() {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	cs.closed = true
+	close(cs.ending)
 	for _, c := range cs.waiting {
 		c.signalLocked()
 	}

@@ -1,5 +1,5 @@
--- force: takes the key from all its holders, tells each, bars their tokens and
--- serves the queue.
+-- force: takes the key from all its holders, tells each, leaves word for their
+-- next renewal, which also bars their tokens, and serves the queue.
 -- ARGV: id of this call, so that a repeat takes nothing from a successor; why,
 -- as JSON. Answers how many there were.
 local id, why = unpack(ARGV)
@@ -14,8 +14,7 @@ local n = 0
 local function take_away(slot, v)
   local token = string.sub(v, 1, 22)
   local inbox = string.match(v, '"inbox":"([^"]*)"')
-  if inbox then pcall('publish', inbox, format('f %s %s', token, why)) end
-  bar(token)
+  if inbox and inbox ~= '' then pcall('publish', inbox, format('f %s %s', token, why)) end
   call('hset', X, token, why)
   vacate(slot)
   n = n + 1

@@ -2,12 +2,13 @@
 --
 -- The driver puts constants in front of it: counted (PUBLISH's answer counts
 -- every subscriber there is, which it does not in a Cluster), and the times
--- window, stale, gone, barring and keeping in ms.
+-- window, stale, gone, barring and keeping in ms. Every lock has eight keys:
+-- holder, fence, queue, tickets, forced, pool, until, free.
 local call, pcall, format = redis.call, redis.pcall, string.format
 
-local H, F, Q, T, B, X, P, U, N = unpack(KEYS, 1, 9)
+local H, F, Q, T, X, P, U, N = unpack(KEYS, 1, 8)
 
-local function lock(i) H, F, Q, T, B, X, P, U, N = unpack(KEYS, i, i + 8) end
+local function lock(i) H, F, Q, T, X, P, U, N = unpack(KEYS, i, i + 7) end
 
 local us, ms
 local function clock()

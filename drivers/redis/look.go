@@ -124,10 +124,11 @@ const rehearsal = time.Second
 func (q *queue) rehearse(ctx context.Context) error {
 	key := "rehearsal:" + newID()
 	n := q.template.names(key)
-	defer q.sweepUp(n)
+	tokens := []string{newID(), newID()}
+	defer q.sweepUp(n, tokens...)
 	r := driver.Request{Key: key, TTL: rehearsal, Wait: rehearsal, Slots: 1, Fences: 1}
 	first, second := r, r
-	first.Token, second.Token = newID(), newID()
+	first.Token, second.Token = tokens[0], tokens[1]
 	g, err := q.Acquire(ctx, first)
 	if err != nil {
 		return err
@@ -169,10 +170,14 @@ func (q *queue) untilQueued(ctx context.Context, key string) error {
 }
 
 // sweepUp removes what the rehearsal has left; if it cannot, time will.
-func (q *queue) sweepUp(n *names) {
+func (e *engine) sweepUp(n *names, tokens ...string) {
 	ctx, cancel := context.WithTimeout(context.Background(), attemptTimeout)
 	defer cancel()
-	_ = q.client.Del(ctx, n[:]...).Err()
+	keys := n[:]
+	for _, t := range tokens {
+		keys = append(keys, *e.template.barred(n, t))
+	}
+	_ = e.client.Del(ctx, keys...).Err()
 }
 
 // explain adds to an error of the rehearsal what to do about it.

@@ -14,7 +14,6 @@ const (
 	nFence
 	nQueue
 	nTickets
-	nBarred
 	nForced
 	nPool
 	nUntil
@@ -22,10 +21,24 @@ const (
 	perLock
 )
 
-var suffixes = [perLock]string{"", "fence", "queue", "tickets", "barred", "forced", "pool", "until", "free"}
+var suffixes = [perLock]string{"", "fence", "queue", "tickets", "forced", "pool", "until", "free"}
 
 // names are the keys in Redis of one lock.
 type names [perLock]string
+
+// barred is the key that bars a token. Its length is the one of a token more
+// than that of the other names, so that it is none of them.
+func (t template) barred(n *names, token string) *string {
+	s := n[nHolder] + t.separator() + "barred" + t.separator() + token
+	return &s
+}
+
+func (t template) separator() string {
+	if t.tagged {
+		return ":"
+	}
+	return " "
+}
 
 // template turns the key of a lock into its names in Redis, and back. No two
 // keys share a name.
@@ -70,11 +83,7 @@ func (t template) holder(key string) string {
 }
 
 func (t template) names(key string) *names {
-	h := t.holder(key)
-	sep := " "
-	if t.tagged {
-		sep = ":"
-	}
+	h, sep := t.holder(key), t.separator()
 	// One allocation for all: they lie one after the other in one string.
 	var b strings.Builder
 	b.Grow(perLock*(len(h)+1) + 48)
@@ -99,10 +108,7 @@ func (t template) names(key string) *names {
 
 // key returns the key of the lock whose name in Redis is name, holder or not.
 func (t template) key(name string) (string, bool) {
-	sep := " "
-	if t.tagged {
-		sep = ":"
-	}
+	sep := t.separator()
 	for _, s := range suffixes[1:] {
 		if base, ok := strings.CutSuffix(name, sep+s); ok && (!t.tagged || strings.HasSuffix(base, t.after)) {
 			name = base

@@ -103,23 +103,13 @@ func (o opening) open(ctx context.Context) (driver.Driver, error) {
 		return nil, err
 	}
 	if o.config.Engine == EngineRedislock {
-		return o.openQueue(ctx, l)
+		return o.openPolling(ctx, l)
 	}
 	return o.openQueue(ctx, l)
 }
 
 func (o opening) openQueue(ctx context.Context, l look) (driver.Driver, error) {
-	_, cluster := o.client.(*goredis.ClusterClient)
-	q := &queue{
-		caller:   caller{o.backend},
-		template: o.template,
-		scripts:  newScripts(!cluster),
-		client:   o.client,
-		owned:    o.config.Client == nil,
-		claims:   newClaims(),
-		closed:   make(chan struct{}),
-	}
-	q.info = driver.Info{Name: "redis", Engine: EngineQueue, Scope: driver.Fleet, Warnings: l.warnings}
+	q := &queue{engine: o.engine(l, EngineQueue)}
 	q.inbox = newInbox(o.client, q.received, func() { q.beater.hurry() })
 	q.beater = newBeater(q.beatAll)
 	if err := q.inbox.open(ctx); err != nil {

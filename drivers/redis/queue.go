@@ -2,17 +2,10 @@ package redis
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"math"
-	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
-
-	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -23,33 +16,16 @@ const comfortable = window / 2
 
 // queue is the engine that queues.
 type queue struct {
-	caller
-	info     driver.Info
-	template template
-	scripts  *scripts
-	client   goredis.UniversalClient
-	owned    bool // the client is closed with the driver
-
-	claims *claims
+	*engine
 	inbox  *inbox
 	beater *beater
 
 	ctx      context.Context //nolint:containedctx // ends with Close; of the goroutines that are the driver's own
 	cancel   context.CancelFunc
-	calls    sync.WaitGroup // Acquires in flight, and answers to pushes that nobody waits for
-	closing  atomic.Bool
-	listened atomic.Int64  // when it was last looked whether the inbox is heard, in ns
-	closed   chan struct{} // closed when nothing is left
+	listened atomic.Int64 // when it was last looked whether the inbox is heard, in ns
 }
 
 var _ driver.Driver = (*queue)(nil)
-
-// Info says what the driver is and found.
-func (q *queue) Info() driver.Info {
-	info := q.info
-	info.Warnings = slices.Clone(info.Warnings)
-	return info
-}
 
 // Acquire is described by the boundary.
 func (q *queue) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
@@ -62,10 +38,11 @@ func (q *queue) Acquire(ctx context.Context, r driver.Request) (driver.Grant, er
 		tail:  tail(q.inbox.name, r.Holder),
 		lost:  make(chan error, 1),
 	}
-	if err := q.begin(c); err != nil {
+	if err := q.begin(); err != nil {
 		return driver.Grant{}, err
 	}
 	defer q.calls.Done()
+	q.claims.add(c)
 	start := time.Now()
 	t, err := q.try(ctx, c, 0)
 	if err != nil {
@@ -85,24 +62,6 @@ func (q *queue) Acquire(ctx context.Context, r driver.Request) (driver.Grant, er
 		err = &driver.NotAcquiredError{Key: r.Key, Waited: time.Since(start), Holders: t.holders}
 	}
 	return g, err
-}
-
-// begin counts the call in, unless the driver is closed.
-func (q *queue) begin(c *claim) error {
-	q.claims.mu.Lock()
-	closed := q.claims.closed
-	if !closed {
-		q.calls.Add(1)
-	}
-	q.claims.mu.Unlock()
-	if closed {
-		return driver.ErrClosed
-	}
-	if err := q.claims.add(c); err != nil {
-		q.calls.Done()
-		return err
-	}
-	return nil
 }
 
 // The first number of what acquire answers.
@@ -125,9 +84,6 @@ type tried struct {
 	again   bool
 }
 
-// Kept as what a command's arguments are.
-var yes, no, none any = "1", "0", ""
-
 // try calls acquire; number is 0, or the place that the ticket had.
 func (q *queue) try(ctx context.Context, c *claim, number int64) (tried, error) {
 	wait, place := no, none
@@ -137,7 +93,7 @@ func (q *queue) try(ctx context.Context, c *claim, number int64) (tried, error) 
 	if number != 0 {
 		place = strconv.FormatInt(number, 10)
 	}
-	o, err := q.run(ctx, q.scripts.acquire.on(c.names,
+	o, err := q.run(ctx, q.scripts.acquire.onToken(c.names, q.template.barred(c.names, c.r.Token),
 		c.r.Token, millis(c.r.TTL), wait, c.r.Slots, c.r.Fences, c.tail, place))
 	if err != nil {
 		return tried{}, err
@@ -157,26 +113,6 @@ func (q *queue) try(ctx context.Context, c *claim, number int64) (tried, error) 
 		t.holders = holders(a[1:])
 	}
 	return t, nil
-}
-
-func (c *claim) grant(fence uint64, slot, span int, deadline time.Time) driver.Grant {
-	return driver.Grant{
-		Key: c.r.Key, Token: c.r.Token, Fence: fence, Fences: span, Slot: slot,
-		TTL: c.r.TTL, NoRenew: c.r.NoRenew, Deadline: deadline, Lost: c.lost,
-	}
-}
-
-func holders(values answer) []driver.Holder {
-	out := make([]driver.Holder, 0, len(values))
-	for i := range values {
-		out = append(out, decodeValue(values.text(i)).Holder)
-	}
-	return out
-}
-
-// millis rounds up: the server must not count less than the client does.
-func millis(d time.Duration) int64 {
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
 // enter is how a grant becomes the caller's, unless the driver was closed
@@ -234,7 +170,7 @@ func (q *queue) woken(ctx context.Context, c *claim) (driver.Grant, bool, error)
 	}
 	if sure && !c.r.NoRenew && deadline.Sub(driver.Now()) >= comfortable {
 		q.claims.held(c, deadline, loose)
-		return c.grant(a.fence, a.slot, c.r.Fences, deadline), true, nil
+		return c.waited(a.fence, a.slot, deadline), true, nil
 	}
 	return q.confirm(ctx, c)
 }
@@ -270,7 +206,7 @@ func (q *queue) confirm(ctx context.Context, c *claim) (driver.Grant, bool, erro
 	}
 	deadline := driver.Deadline(o.sent, c.r.TTL)
 	q.claims.held(c, deadline, o.again)
-	return c.grant(uint64(a.num(1)), int(a.num(2)), c.r.Fences, deadline), true, nil //nolint:gosec // below 2^53
+	return c.waited(uint64(a.num(1)), int(a.num(2)), deadline), true, nil //nolint:gosec // below 2^53
 }
 
 // requeue asks again for a ticket that the server does not know any more.
@@ -298,7 +234,7 @@ func (q *queue) withdraw(c *claim, waited time.Duration) error {
 	_, loose := q.claims.remove(c.r.Token)
 	ctx, cancel := context.WithTimeout(context.Background(), driver.CallTimeout)
 	defer cancel()
-	o, err := q.run(ctx, q.scripts.release.on(c.names, c.r.Token, flag(loose), yes))
+	o, err := q.run(ctx, q.leaving(c.names, c.r.Token, loose, yes))
 	if err != nil {
 		return fmt.Errorf("leave the queue: %w", unavailable(err))
 	}
@@ -314,67 +250,19 @@ func (q *queue) withdrawClosed(c *claim) error {
 	_, loose := q.claims.remove(c.r.Token)
 	ctx, cancel := context.WithTimeout(context.Background(), driver.CallTimeout)
 	defer cancel()
-	_, _ = q.run(ctx, q.scripts.release.on(c.names, c.r.Token, flag(loose), no))
+	_, _ = q.run(ctx, q.leaving(c.names, c.r.Token, loose, no))
 	return driver.ErrClosed
-}
-
-func flag(b bool) any {
-	if b {
-		return yes
-	}
-	return no
-}
-
-// Renew is described by the boundary.
-func (q *queue) Renew(ctx context.Context, grants []driver.Grant) []driver.Renewal {
-	if q.closing.Load() {
-		return slices.Repeat([]driver.Renewal{{Err: driver.ErrClosed}}, len(grants))
-	}
-	return q.renew(ctx, grants)
-}
-
-// Release is described by the boundary.
-func (q *queue) Release(ctx context.Context, g driver.Grant) error {
-	if q.closing.Load() {
-		return driver.ErrClosed
-	}
-	c, loose := q.claims.remove(g.Token)
-	var n *names
-	if c != nil {
-		n = c.names
-	} else {
-		n = q.template.names(g.Key)
-	}
-	o, err := q.run(ctx, q.scripts.release.on(n, g.Token, flag(loose), no))
-	if err != nil {
-		return err
-	}
-	a, err := check(o.reply, 1)
-	if err != nil {
-		return err
-	}
-	// What was sent twice may have been found the first time.
-	if a.num(0) == 1 || o.again {
-		return nil
-	}
-	return lostBy(g.Key, "")
 }
 
 // refuse answers a grant that nobody waits for any more. It is the only call
 // that nobody is told about: what it cannot do, the window does.
 func (q *queue) refuse(n *names, token string) {
-	q.claims.mu.Lock()
-	closed := q.claims.closed
-	if !closed {
-		q.calls.Add(1)
-	}
-	q.claims.mu.Unlock()
-	if closed {
+	if q.begin() != nil {
 		return
 	}
 	go func() {
 		defer q.calls.Done()
-		_, _ = q.run(q.ctx, q.scripts.release.on(n, token, yes, no))
+		_, _ = q.run(q.ctx, q.leaving(n, token, true, no))
 	}()
 }
 
@@ -397,99 +285,13 @@ func (q *queue) received(m message) {
 	}
 }
 
-// ForceRelease is described by the boundary.
-func (q *queue) ForceRelease(ctx context.Context, key, reason string, by driver.Holder) (int, error) {
-	if q.closing.Load() {
-		return 0, driver.ErrClosed
-	}
-	why, err := json.Marshal(forced{Reason: reason, By: by})
-	if err != nil {
-		return 0, fmt.Errorf("force: %w", err)
-	}
-	o, err := q.run(ctx, q.scripts.force.on(q.template.names(key), newID(), string(why)))
-	if err != nil {
-		return 0, err
-	}
-	n, _ := o.reply.(int64)
-	return int(n), nil
-}
-
-// Inspect is described by the boundary.
-func (q *queue) Inspect(ctx context.Context, key string) (driver.State, error) {
-	if q.closing.Load() {
-		return driver.State{}, driver.ErrClosed
-	}
-	o, err := q.run(ctx, q.scripts.inspect.on(q.template.names(key)))
-	if err != nil {
-		return driver.State{}, err
-	}
-	a, err := check(o.reply, 3)
-	if err != nil {
-		return driver.State{}, err
-	}
-	return decodeState(key, a), nil
-}
-
-func decodeState(key string, a answer) driver.State {
-	s := driver.State{Key: key, Slots: int(a.num(0))}
-	held := a.sub(1)
-	for i := 0; i+2 < len(held); i += 3 {
-		v := decodeValue(held.text(i + 2))
-		left := time.Duration(math.MaxInt64) // a key without a TTL
-		if ms := held.num(i + 1); ms >= 0 {
-			left = time.Duration(ms) * time.Millisecond
-		}
-		s.Holders = append(s.Holders, driver.Holding{Holder: v.Holder, Slot: int(held.num(i)), Fence: v.Fence, Left: left})
-	}
-	slices.SortFunc(s.Holders, func(a, b driver.Holding) int { return a.Slot - b.Slot })
-	waiting := a.sub(2)
-	for i := range waiting {
-		h, _ := decodeRecord(waiting.text(i))
-		s.Waiters = append(s.Waiters, h)
-	}
-	return s
-}
-
-// List is described by the boundary.
-func (q *queue) List(ctx context.Context, prefix string) ([]driver.State, error) {
-	if q.closing.Load() {
-		return nil, driver.ErrClosed
-	}
-	keys, err := scan(ctx, q.client, q.template, prefix)
-	if err != nil {
-		return nil, err
-	}
-	return inspectAll(ctx, keys, q.Inspect)
-}
-
 // Close is described by the boundary.
-func (q *queue) Close(ctx context.Context) error {
-	if q.closing.CompareAndSwap(false, true) {
-		q.claims.close()
-		go q.shut()
-	}
-	select {
-	case <-q.closed:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("close: %w", ctx.Err())
-	}
-}
+func (q *queue) Close(ctx context.Context) error { return q.close(ctx, q.shut) }
 
-// shut ends everything in order: who waits leaves the queue while there still
-// is a connection.
+// shut ends what is beside the calls.
 func (q *queue) shut() {
-	defer close(q.closed)
-	q.calls.Wait()
 	q.cancel()
 	q.beater.wait()
 	q.inbox.close()
 	q.inbox.wait()
-	q.backend.close()
-	if q.owned {
-		_ = q.client.Close()
-	}
-	q.backend.wait()
 }
-
-var errNotRedis = errors.New("not a client of one server, a Sentinel set or a Cluster")

@@ -10,7 +10,7 @@ import (
 
 // renew renews what is plain by key, many in one call, and asks again, lock by
 // lock, about slots of pools and about what was not found.
-func (q *queue) renew(ctx context.Context, grants []driver.Grant) []driver.Renewal {
+func (e *engine) renew(ctx context.Context, grants []driver.Grant) []driver.Renewal {
 	out := make([]driver.Renewal, len(grants))
 	var plain, rest []int
 	for i, g := range grants {
@@ -21,23 +21,23 @@ func (q *queue) renew(ctx context.Context, grants []driver.Grant) []driver.Renew
 		}
 	}
 	var mu sync.Mutex // guards rest
-	q.each(q.bundles(grants, plain), func(bundle []int) {
-		gone := q.renewPlain(ctx, grants, bundle, out)
+	e.each(e.bundles(grants, plain), func(bundle []int) {
+		gone := e.renewPlain(ctx, grants, bundle, out)
 		mu.Lock()
 		defer mu.Unlock()
 		rest = append(rest, gone...)
 	})
-	q.each(byKey(grants, rest), func(same []int) { q.renewLock(ctx, grants, same, out) })
+	e.each(byKey(grants, rest), func(same []int) { e.renewLock(ctx, grants, same, out) })
 	for i, r := range out {
 		if r.Err == nil {
-			q.claims.renewed(grants[i].Token, r.Deadline)
+			e.claims.renewed(grants[i].Token, r.Deadline)
 		}
 	}
 	return out
 }
 
 // each calls fn for every part, at once; the lanes make pipelines of them.
-func (q *queue) each(parts [][]int, fn func(part []int)) {
+func (e *engine) each(parts [][]int, fn func(part []int)) {
 	if len(parts) == 1 {
 		fn(parts[0])
 		return
@@ -51,8 +51,8 @@ func (q *queue) each(parts [][]int, fn func(part []int)) {
 
 // bundles cuts the grants with these indices into what one call of renew
 // carries.
-func (q *queue) bundles(grants []driver.Grant, indices []int) [][]int {
-	size := q.backend.together()
+func (e *engine) bundles(grants []driver.Grant, indices []int) [][]int {
+	size := e.backend.together()
 	var out [][]int
 	for len(indices) > size {
 		out, indices = append(out, indices[:size]), indices[size:]
@@ -80,15 +80,15 @@ func byKey(grants []driver.Grant, indices []int) [][]int {
 
 // renewPlain renews the grants with these indices, and returns those that it
 // did not find.
-func (q *queue) renewPlain(ctx context.Context, grants []driver.Grant, indices []int, out []driver.Renewal) (gone []int) {
+func (e *engine) renewPlain(ctx context.Context, grants []driver.Grant, indices []int, out []driver.Renewal) (gone []int) {
 	keys := make([]*string, len(indices))
 	argv := make([]any, 0, 2*len(indices))
 	for n, i := range indices {
-		holder := q.template.holder(grants[i].Key)
+		holder := e.template.holder(grants[i].Key)
 		keys[n] = &holder
 		argv = append(argv, grants[i].Token, extension(grants[i]))
 	}
-	o, err := q.run(ctx, q.scripts.renew.over(keys, argv...))
+	o, err := e.run(ctx, e.scripts.renew.over(keys, argv...))
 	if err == nil {
 		_, err = check(o.reply, len(indices))
 	}
@@ -107,12 +107,12 @@ func (q *queue) renewPlain(ctx context.Context, grants []driver.Grant, indices [
 
 // renewLock renews the grants with these indices, all of one lock, whatever
 // their slot.
-func (q *queue) renewLock(ctx context.Context, grants []driver.Grant, indices []int, out []driver.Renewal) {
+func (e *engine) renewLock(ctx context.Context, grants []driver.Grant, indices []int, out []driver.Renewal) {
 	argv := make([]any, 0, 3*len(indices))
 	for _, i := range indices {
 		argv = append(argv, grants[i].Token, extension(grants[i]), no)
 	}
-	o, err := q.run(ctx, q.scripts.confirm.on(q.template.names(grants[indices[0]].Key), argv...))
+	o, err := e.run(ctx, e.scripts.confirm.on(e.template.names(grants[indices[0]].Key), argv...))
 	var a answer
 	if err == nil {
 		a, err = check(o.reply, len(indices))
@@ -125,7 +125,7 @@ func (q *queue) renewLock(ctx context.Context, grants []driver.Grant, indices []
 			out[i].Deadline = extended(grants[i], o)
 		default:
 			out[i].Err = lostBy(grants[i].Key, a.sub(n).text(1))
-			q.claims.remove(grants[i].Token)
+			e.claims.remove(grants[i].Token)
 		}
 	}
 }

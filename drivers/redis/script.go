@@ -16,9 +16,12 @@ const (
 	stale = 2 * time.Second
 	// gone is how long it may before it is removed.
 	gone = time.Minute
-	// barring is how long a token stays barred: longer than a copy of a call can
-	// be on its way.
+	// barring is how long a token stays barred if a copy of its acquire may be
+	// on its way: longer than that can take.
 	barring = 5 * time.Minute
+	// barringSure is how long if no copy was sent: there may be a network that
+	// delivers twice.
+	barringSure = 10 * time.Second
 	// keeping is how long what a lock leaves behind lives on.
 	keeping = time.Minute
 )
@@ -46,6 +49,8 @@ var (
 	forceLua string
 	//go:embed inspect.lua
 	inspectLua string
+	//go:embed stamp.lua
+	stampLua string
 )
 
 // script is a Lua script as EVALSHA and EVAL want it.
@@ -62,8 +67,8 @@ func newScript(name, source string) *script {
 
 // scripts are the operations of the queue engine.
 type scripts struct {
-	counted                                                bool // the answer of PUBLISH counts every subscriber
-	acquire, release, beat, confirm, renew, force, inspect *script
+	counted                                                       bool // the answer of PUBLISH counts every subscriber
+	acquire, release, beat, confirm, renew, force, inspect, stamp *script
 }
 
 // newScripts prepares the scripts.
@@ -82,5 +87,6 @@ func newScripts(counted bool) *scripts {
 		renew:   newScript("renew", renewLua),
 		force:   repaired("force", "", forceLua),
 		inspect: repaired("inspect", "", inspectLua),
+		stamp:   newScript("stamp", head+headLua+stampLua),
 	}
 }

@@ -74,12 +74,6 @@ local function prolong(slot, ttl)
   end
 end
 
-local function bar(token)
-  call('zremrangebyscore', B, '-inf', ms)
-  call('zadd', B, format('%.0f', ms + barring), token)
-  call('pexpire', B, barring)
-end
-
 -- writable fails if this server takes no writes, and makes the later ones of
 -- this script exempt from the limit of memory: once a push has left, what it
 -- says has to be written.

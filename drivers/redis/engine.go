@@ -1,0 +1,216 @@
+package redis
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// engine is what both engines have in common: all that concerns a grant once
+// it is there.
+type engine struct {
+	caller
+	info     driver.Info
+	template template
+	scripts  *scripts
+	client   goredis.UniversalClient
+	owned    bool // the client is closed with the driver
+
+	claims  *claims
+	calls   sync.WaitGroup // Acquires in flight, and what the driver does by itself
+	closing atomic.Bool
+	closed  chan struct{} // closed when nothing is left
+}
+
+func (o opening) engine(l look, name string) *engine {
+	_, cluster := o.client.(*goredis.ClusterClient)
+	return &engine{
+		caller:   caller{o.backend},
+		info:     driver.Info{Name: "redis", Engine: name, Scope: driver.Fleet, Warnings: l.warnings},
+		template: o.template,
+		scripts:  newScripts(!cluster),
+		client:   o.client,
+		owned:    o.config.Client == nil,
+		claims:   newClaims(),
+		closed:   make(chan struct{}),
+	}
+}
+
+// Info says what the driver is and found.
+func (e *engine) Info() driver.Info {
+	info := e.info
+	info.Warnings, info.Lacks = slices.Clone(info.Warnings), slices.Clone(info.Lacks)
+	return info
+}
+
+// begin counts a call in, unless the driver is closed.
+func (e *engine) begin() error {
+	e.claims.mu.Lock()
+	defer e.claims.mu.Unlock()
+	if e.claims.closed {
+		return driver.ErrClosed
+	}
+	e.calls.Add(1)
+	return nil
+}
+
+// leaving is a call of release. loose says that a copy of the token's acquire may
+// be on its way.
+func (e *engine) leaving(n *names, token string, loose bool, tell any) request {
+	bar := barringSure
+	if loose {
+		bar = barring
+	}
+	return e.scripts.release.onToken(n, e.template.barred(n, token), token, bar.Milliseconds(), tell)
+}
+
+// Renew is described by the boundary.
+func (e *engine) Renew(ctx context.Context, grants []driver.Grant) []driver.Renewal {
+	if e.closing.Load() {
+		return slices.Repeat([]driver.Renewal{{Err: driver.ErrClosed}}, len(grants))
+	}
+	return e.renew(ctx, grants)
+}
+
+// Release is described by the boundary.
+func (e *engine) Release(ctx context.Context, g driver.Grant) error {
+	if e.closing.Load() {
+		return driver.ErrClosed
+	}
+	c, loose := e.claims.remove(g.Token)
+	var n *names
+	if c != nil {
+		n = c.names
+	} else {
+		n = e.template.names(g.Key)
+	}
+	o, err := e.run(ctx, e.leaving(n, g.Token, loose, no))
+	if err != nil {
+		return err
+	}
+	a, err := check(o.reply, 1)
+	if err != nil {
+		return err
+	}
+	// What was sent twice may have been found the first time.
+	if a.num(0) == 1 || o.again {
+		return nil
+	}
+	return lostBy(g.Key, "")
+}
+
+// ForceRelease is described by the boundary.
+func (e *engine) ForceRelease(ctx context.Context, key, reason string, by driver.Holder) (int, error) {
+	if e.closing.Load() {
+		return 0, driver.ErrClosed
+	}
+	why, err := json.Marshal(forced{Reason: reason, By: by})
+	if err != nil {
+		return 0, fmt.Errorf("force: %w", err)
+	}
+	o, err := e.run(ctx, e.scripts.force.on(e.template.names(key), newID(), string(why)))
+	if err != nil {
+		return 0, err
+	}
+	n, _ := o.reply.(int64)
+	return int(n), nil
+}
+
+// Inspect is described by the boundary.
+func (e *engine) Inspect(ctx context.Context, key string) (driver.State, error) {
+	if e.closing.Load() {
+		return driver.State{}, driver.ErrClosed
+	}
+	o, err := e.run(ctx, e.scripts.inspect.on(e.template.names(key)))
+	if err != nil {
+		return driver.State{}, err
+	}
+	a, err := check(o.reply, 3)
+	if err != nil {
+		return driver.State{}, err
+	}
+	return decodeState(key, a), nil
+}
+
+func decodeState(key string, a answer) driver.State {
+	s := driver.State{Key: key, Slots: int(a.num(0))}
+	held := a.sub(1)
+	for i := 0; i+2 < len(held); i += 3 {
+		v := decodeValue(held.text(i + 2))
+		left := time.Duration(math.MaxInt64) // a key without a TTL
+		if ms := held.num(i + 1); ms >= 0 {
+			left = time.Duration(ms) * time.Millisecond
+		}
+		s.Holders = append(s.Holders, driver.Holding{Holder: v.Holder, Slot: int(held.num(i)), Fence: v.Fence, Left: left})
+	}
+	slices.SortFunc(s.Holders, func(a, b driver.Holding) int { return a.Slot - b.Slot })
+	waiting := a.sub(2)
+	for i := range waiting {
+		h, _ := decodeRecord(waiting.text(i))
+		s.Waiters = append(s.Waiters, h)
+	}
+	return s
+}
+
+// List is described by the boundary.
+func (e *engine) List(ctx context.Context, prefix string) ([]driver.State, error) {
+	if e.closing.Load() {
+		return nil, driver.ErrClosed
+	}
+	keys, err := scan(ctx, e.client, e.template, prefix)
+	if err != nil {
+		return nil, err
+	}
+	return inspectAll(ctx, keys, e.Inspect)
+}
+
+// Close is described by the boundary.
+func (e *engine) close(ctx context.Context, shut func()) error {
+	if e.closing.CompareAndSwap(false, true) {
+		e.claims.close()
+		go func() {
+			defer close(e.closed)
+			e.calls.Wait()
+			shut()
+			e.backend.close()
+			if e.owned {
+				_ = e.client.Close()
+			}
+			e.backend.wait()
+		}()
+	}
+	select {
+	case <-e.closed:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("close: %w", ctx.Err())
+	}
+}
+
+// Kept as what a command's arguments are.
+var yes, no, none any = "1", "0", ""
+
+func holders(values answer) []driver.Holder {
+	out := make([]driver.Holder, 0, len(values))
+	for i := range values {
+		out = append(out, decodeValue(values.text(i)).Holder)
+	}
+	return out
+}
+
+// millis rounds up: the server must not count less than the client does.
+func millis(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+var errNotRedis = errors.New("not a client of one server, a Sentinel set or a Cluster")

@@ -1,0 +1,283 @@
+package redis_test
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"errors"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/drivers/redis"
+	"github.com/megaframework/mega/internal/history"
+	"github.com/megaframework/mega/internal/redistest"
+	"github.com/megaframework/mega/lock"
+)
+
+// slack is what the tests allow, beside what the contract says, for a machine
+// that is busy.
+const slack = 500 * time.Millisecond
+
+// scaled is n times MEGA_TEST_SCALE, at least 1.
+func scaled(n int) int {
+	scale, err := strconv.ParseFloat(os.Getenv("MEGA_TEST_SCALE"), 64)
+	if err != nil {
+		scale = 1
+	}
+	return max(1, int(float64(n)*scale))
+}
+
+// member opens a Locker of its own on the server at url, as another process
+// would have it. It is closed with the test.
+func member(t testing.TB, url string) *lock.Locker {
+	t.Helper()
+	return memberOf(t, redis.Config{URL: url})
+}
+
+func memberOf(t testing.TB, c redis.Config) *lock.Locker {
+	t.Helper()
+	l, err := openMember(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dismiss(t, l) })
+	return l
+}
+
+func openMember(ctx context.Context, c redis.Config) (*lock.Locker, error) {
+	d, err := redis.OpenLock(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return lock.New(d, lock.Config{})
+}
+
+// dismiss closes l. Whoever still holds a lease loses it.
+func dismiss(t testing.TB, l *lock.Locker) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := l.Close(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("close: %v", err)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// take acquires key, which must succeed.
+func take(t testing.TB, l *lock.Locker, key string, opts ...lock.Option) *lock.Lease {
+	t.Helper()
+	lease, err := l.Acquire(t.Context(), key, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease
+}
+
+// wait begins to wait for key and returns once the backend has the waiter.
+func wait(t testing.TB, l *lock.Locker, key string, opts ...lock.Option) <-chan granted {
+	t.Helper()
+	before := waiters(t, l, key)
+	got := make(chan granted, 1)
+	go func() {
+		lease, err := l.Acquire(t.Context(), key, opts...)
+		got <- granted{lease, err, time.Now()}
+	}()
+	eventually(t, "the waiter to queue", func() bool { return waiters(t, l, key) > before })
+	return got
+}
+
+type granted struct {
+	lease *lock.Lease
+	err   error
+	at    time.Time
+}
+
+func waiters(t testing.TB, l *lock.Locker, key string) int {
+	t.Helper()
+	s, err := l.Inspect(t.Context(), key)
+	must(t, err)
+	return len(s.Waiters)
+}
+
+// receive returns what the waiter got, which has to be a lease within bound.
+func receive(t testing.TB, got <-chan granted, bound time.Duration) granted {
+	t.Helper()
+	select {
+	case g := <-got:
+		if g.err != nil {
+			t.Fatalf("the waiter got %v", g.err)
+		}
+		return g
+	case <-time.After(generous(bound)):
+		t.Fatalf("the waiter got nothing within %v", bound)
+	}
+	panic("unreachable")
+}
+
+// ends waits for the context of lease to end, and returns its cause.
+func ends(t testing.TB, lease *lock.Lease, bound time.Duration) error {
+	t.Helper()
+	select {
+	case <-lease.Context().Done():
+	case <-time.After(generous(bound)):
+		t.Fatalf("the lease did not end within %v", bound)
+	}
+	return context.Cause(lease.Context())
+}
+
+// generous is bound, or much more where upper bounds are not checked.
+func generous(bound time.Duration) time.Duration {
+	if timed {
+		return bound
+	}
+	return 10*bound + 10*time.Second
+}
+
+// eventually waits for what another process does, and cannot be waited for
+// otherwise.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	const bound = 10 * time.Second
+	for end := time.Now().Add(generous(bound)); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited %v for %s", bound, what)
+		}
+	}
+}
+
+// during checks for a while that something holds.
+func during(t testing.TB, d time.Duration, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if !holds() {
+			t.Fatal(what)
+		}
+	}
+}
+
+// busy checks that nobody else gets key.
+func busy(t testing.TB, l *lock.Locker, key string) {
+	t.Helper()
+	if lease, err := l.TryAcquire(t.Context(), key); !errors.Is(err, lock.ErrNotAcquired) {
+		t.Errorf("TryAcquire(%q) = %v, %v, want %v", key, lease, err, lock.ErrNotAcquired)
+	}
+}
+
+// unused checks that nobody holds key or waits for it, in the end.
+func unused(t testing.TB, l *lock.Locker, key string) {
+	t.Helper()
+	eventually(t, "key "+strconv.Quote(key)+" to be unused", func() bool {
+		s, err := l.Inspect(t.Context(), key)
+		return err == nil && len(s.Holders) == 0 && len(s.Waiters) == 0
+	})
+}
+
+// scriptOf finds the name of a script in its source.
+var scriptOf = regexp.MustCompile(`(?m)^-- (acquire|release|beat|confirm|renew|force|inspect): `)
+
+// namer names commands: a script by what it does, whatever its hash is.
+func namer() func(args []string) string {
+	var mu sync.Mutex
+	hashes := map[string]string{}
+	return func(args []string) string {
+		word := redistest.FirstWord(args)
+		if len(args) < 2 || word != "EVAL" && word != "EVALSHA" {
+			return word
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if word == "EVALSHA" {
+			if name, known := hashes[args[1]]; known {
+				return name
+			}
+			return word
+		}
+		found := scriptOf.FindAllStringSubmatch(args[1], -1)
+		if len(found) == 0 {
+			return word
+		}
+		name := found[len(found)-1][1]
+		hashes[hash(args[1])] = name
+		return name
+	}
+}
+
+// rig is a server with two members: one reaches it through a proxy, the other
+// does not.
+type rig struct {
+	server       *redistest.Server
+	proxy        *redistest.Proxy
+	near, remote *lock.Locker // remote is behind the proxy
+}
+
+func newRig(t testing.TB) *rig {
+	t.Helper()
+	s := redistest.Start(t, redistest.Options{})
+	p := redistest.StartProxy(t, s, namer())
+	// The first to open sends the scripts' sources, which the proxy has to see.
+	return &rig{server: s, proxy: p, remote: member(t, p.URL()), near: member(t, s.URL())}
+}
+
+// witness records what clients see, and checks it at the end.
+type witness struct {
+	t        testing.TB
+	path     string
+	recorder *history.Recorder
+}
+
+func newWitness(t testing.TB) *witness {
+	t.Helper()
+	w := &witness{t: t, path: t.TempDir() + "/history"}
+	r, err := history.NewRecorder(w.path, "test")
+	must(t, err)
+	w.recorder = r
+	t.Cleanup(func() { _ = r.Close() })
+	return w
+}
+
+func (w *witness) client(name string, l *lock.Locker) *history.Client {
+	return history.NewClient(name, l, w.recorder)
+}
+
+// checkIn is how long the checker may think.
+const checkIn = 30 * time.Second
+
+// verify checks the answers, and that beliefs overlapped for no longer than
+// allowed. It returns the longest overlap.
+func (w *witness) verify(allowed time.Duration) time.Duration {
+	w.t.Helper()
+	h, err := history.Read(w.path)
+	must(w.t, err)
+	if err := h.CheckServer(checkIn); err != nil {
+		w.t.Errorf("server: %v", err)
+	}
+	return w.believe(h, allowed)
+}
+
+// believe checks the beliefs alone: for what is too large for the server check,
+// or where the server forgot.
+func (w *witness) believe(h history.History, allowed time.Duration) time.Duration {
+	w.t.Helper()
+	if err := h.CheckBeliefs(allowed); err != nil {
+		w.t.Errorf("beliefs: %v", err)
+	}
+	return h.LongestOverlap()
+}
+
+// hash is how EVALSHA names a script.
+func hash(source string) string {
+	sum := sha1.Sum([]byte(source))
+	return hex.EncodeToString(sum[:])
+}
+
+func contains(err error, text string) bool { return strings.Contains(err.Error(), text) }

@@ -1,0 +1,261 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/bsm/redislock"
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// polling is the engine that obtains with redislock and waits by asking again.
+// All that comes after obtaining it has in common with the other engine: a
+// grant has the same form, and so the same scripts renew and release it.
+type polling struct {
+	*engine
+	obtainer *redislock.Client
+}
+
+var _ driver.Driver = (*polling)(nil)
+
+// Pauses between two tries.
+const (
+	pollFirst = 8 * time.Millisecond
+	pollMax   = 256 * time.Millisecond
+)
+
+func (o opening) openPolling(ctx context.Context, l look) (driver.Driver, error) {
+	p := &polling{engine: o.engine(l, EngineRedislock)}
+	p.obtainer = redislock.New(scripter{p.caller})
+	p.info.Lacks = []driver.Lack{
+		{Rule: "L7", Why: "who asks first when the lock is free has it; FIFO is refused"},
+		{Rule: "L9", Why: "waiters ask again, every 8 to 256 ms"},
+		{Rule: "L10", Why: "every waiter asks for itself"},
+		{Rule: "L15", Why: "redislock knows no pools; Slots above 1 are refused"},
+	}
+	p.info.Warnings = append(p.info.Warnings,
+		"redislock refuses no token: a copy of an acquire that arrives after its release locks the key until its TTL (part of L6)",
+		"a lease that is taken away ends at its next renewal: there is no push")
+	if err := p.rehearse(ctx); err != nil {
+		return nil, explain(err, o)
+	}
+	return p, nil
+}
+
+// rehearse obtains and releases a key of its own.
+func (p *polling) rehearse(ctx context.Context) error {
+	r := driver.Request{Key: "rehearsal:" + newID(), Token: newID(), TTL: rehearsal, Slots: 1, Fences: 1}
+	defer p.sweepUp(p.template.names(r.Key), r.Token)
+	g, err := p.Acquire(ctx, r)
+	if err != nil {
+		return err
+	}
+	if err := p.Renew(ctx, []driver.Grant{g})[0].Err; err != nil {
+		return err
+	}
+	return p.Release(ctx, g)
+}
+
+// Acquire is described by the boundary.
+func (p *polling) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	switch {
+	case r.Slots > 1:
+		return driver.Grant{}, fmt.Errorf("%w: Slots(%d) with the engine %s", driver.ErrUnsupported, r.Slots, EngineRedislock)
+	case r.FIFO:
+		return driver.Grant{}, fmt.Errorf("%w: FIFO with the engine %s", driver.ErrUnsupported, EngineRedislock)
+	case ctx.Err() != nil:
+		return driver.Grant{}, ctx.Err()
+	}
+	if err := p.begin(); err != nil {
+		return driver.Grant{}, err
+	}
+	defer p.calls.Done()
+	if g, err := p.again(ctx, r); err == nil {
+		return g, nil
+	}
+	return p.poll(ctx, &claim{names: p.template.names(r.Key), r: r, tail: tail("", r.Holder)})
+}
+
+// again answers a request for a token that this process holds. Obtaining it
+// anew would give it another fence.
+func (p *polling) again(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	c := p.claims.find(r.Token)
+	if c == nil {
+		return driver.Grant{}, driver.ErrLost
+	}
+	o, err := p.run(ctx, p.scripts.confirm.on(c.names, r.Token, millis(r.TTL), no))
+	if err != nil {
+		return driver.Grant{}, err
+	}
+	a, err := check(o.reply, 1)
+	if err != nil || a.sub(0).num(0) != 1 {
+		return driver.Grant{}, driver.ErrLost
+	}
+	return c.grant(uint64(a.sub(0).num(1)), 0, r.Fences, driver.Deadline(o.sent, r.TTL)), nil //nolint:gosec // below 2^53
+}
+
+var errBusy = errors.New("busy")
+
+// poll asks until granted or the wait is over. An outage ends it only if the
+// server has not yet been heard of.
+func (p *polling) poll(ctx context.Context, c *claim) (driver.Grant, error) {
+	start, reached := time.Now(), false
+	for every := pollFirst; ; every = min(2*every, pollMax) {
+		g, err := p.try(ctx, c)
+		switch {
+		case err == nil:
+			g.Queued = reached
+			return g, nil
+		case errors.Is(err, errBusy):
+			reached = true
+		case ctx.Err() != nil || !reached || !errors.Is(err, driver.ErrUnavailable):
+			return driver.Grant{}, err
+		}
+		left := every
+		if c.r.Wait >= 0 {
+			left = min(left, c.r.Wait-time.Since(start))
+		}
+		if left <= 0 {
+			return driver.Grant{}, p.busy(ctx, c, err, time.Since(start))
+		}
+		if err := p.pause(ctx, left/2+rand.N(left/2+1)); err != nil { //nolint:gosec // not a secret
+			return driver.Grant{}, err
+		}
+	}
+}
+
+func (p *polling) pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-p.claims.ending:
+		return driver.ErrClosed
+	}
+}
+
+// busy is the error at the end of the wait. last is how the last try ended: if
+// it was not answered, the key may have been obtained.
+func (p *polling) busy(ctx context.Context, c *claim, last error, waited time.Duration) error {
+	if !errors.Is(last, errBusy) {
+		return last
+	}
+	e := &driver.NotAcquiredError{Key: c.r.Key, Waited: waited}
+	if s, err := p.Inspect(ctx, c.r.Key); err == nil {
+		for _, h := range s.Holders {
+			e.Holders = append(e.Holders, h.Holder)
+		}
+	}
+	return e
+}
+
+// try obtains the key, and then its fences.
+func (p *polling) try(ctx context.Context, c *claim) (driver.Grant, error) {
+	sent := driver.Now()
+	s := scripter{p.caller}
+	_, err := p.obtainer.Obtain(ctx, c.names[nHolder], time.Duration(millis(c.r.TTL))*time.Millisecond,
+		&redislock.Options{Token: c.r.Token, Metadata: "{" + c.tail[1:]})
+	switch {
+	case errors.Is(err, redislock.ErrNotObtained):
+		return driver.Grant{}, errBusy
+	case err != nil:
+		return driver.Grant{}, s.sorted(err)
+	}
+	o, err := p.run(ctx, p.scripts.stamp.onToken(c.names, p.template.barred(c.names, c.r.Token), c.r.Token, c.r.Fences, c.tail))
+	if err != nil {
+		return driver.Grant{}, err
+	}
+	a, err := check(o.reply, 1)
+	if err != nil {
+		return driver.Grant{}, err
+	}
+	if a.num(0) != 1 {
+		return driver.Grant{}, errBusy
+	}
+	g := c.grant(uint64(a.num(1)), 0, c.r.Fences, driver.Deadline(sent, c.r.TTL)) //nolint:gosec // below 2^53
+	p.claims.add(c)
+	p.claims.held(c, g.Deadline, true)
+	return g, nil
+}
+
+// Close is described by the boundary.
+func (p *polling) Close(ctx context.Context) error { return p.close(ctx, func() {}) }
+
+// scripter is what redislock calls scripts through: it sorts errors and sends
+// again as every call of the driver does.
+type scripter struct{ caller }
+
+var _ redislock.RedisClient = scripter{}
+
+// Eval runs a script by its source.
+func (s scripter) Eval(ctx context.Context, source string, keys []string, args ...any) *goredis.Cmd {
+	return s.script(ctx, eval, source, keys, args)
+}
+
+// EvalSha runs a script by its name.
+func (s scripter) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *goredis.Cmd {
+	return s.script(ctx, evalsha, sha, keys, args)
+}
+
+// EvalRO is Eval.
+func (s scripter) EvalRO(ctx context.Context, source string, keys []string, args ...any) *goredis.Cmd {
+	return s.Eval(ctx, source, keys, args...)
+}
+
+// EvalShaRO is EvalSha.
+func (s scripter) EvalShaRO(ctx context.Context, sha string, keys []string, args ...any) *goredis.Cmd {
+	return s.EvalSha(ctx, sha, keys, args...)
+}
+
+// ScriptExists is not needed by redislock.
+func (s scripter) ScriptExists(ctx context.Context, _ ...string) *goredis.BoolSliceCmd {
+	cmd := goredis.NewBoolSliceCmd(ctx)
+	cmd.SetErr(driver.ErrUnsupported)
+	return cmd
+}
+
+// ScriptLoad is not needed by redislock.
+func (s scripter) ScriptLoad(ctx context.Context, _ string) *goredis.StringCmd {
+	cmd := goredis.NewStringCmd(ctx)
+	cmd.SetErr(driver.ErrUnsupported)
+	return cmd
+}
+
+func (s scripter) script(ctx context.Context, name any, source string, keys []string, args []any) *goredis.Cmd {
+	all := []any{name, source, len(keys)}
+	for _, k := range keys {
+		all = append(all, k)
+	}
+	all = append(all, args...)
+	out := goredis.NewCmd(ctx, all...)
+	o, err := s.send(ctx, "obtain", keys[0], func(bool) *goredis.Cmd {
+		cmd := goredis.NewCmd(context.Background(), all...)
+		cmd.SetFirstKeyPos(3)
+		return cmd
+	})
+	switch {
+	case err != nil:
+		out.SetErr(err)
+	case o.reply == nil:
+		out.SetErr(goredis.Nil)
+	default:
+		out.SetVal(o.reply)
+	}
+	return out
+}
+
+// sorted is an error that redislock has passed on, or made of a context's.
+func (scripter) sorted(err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("obtain: %w", err)
+	}
+	return unavailable(err)
+}

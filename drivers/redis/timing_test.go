@@ -1,0 +1,7 @@
+//go:build !race
+
+package redis_test
+
+// timed says that upper bounds on time are checked: the race detector makes
+// everything too slow for that.
+const timed = true
