@@ -226,13 +226,13 @@ func (e *entry) watch(now time.Time) {
 		e.timer.Reset(e.due.Sub(now))
 		return
 	}
-	generation := e.generation
-	e.timer = time.AfterFunc(e.due.Sub(now), func() { e.expire(generation) })
+	s, generation := e.shard, e.generation
+	e.timer = time.AfterFunc(e.due.Sub(now), func() { s.expire(e, generation) })
 }
 
-// expire runs when the timer fires.
-func (e *entry) expire(generation uint64) {
-	s := e.shard
+// expire runs when the timer of e fires. All of e is guarded by the shard, so
+// it is the shard's.
+func (s *shard) expire(e *entry, generation uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e.generation != generation {

@@ -3,6 +3,7 @@ package locktest
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -164,21 +165,18 @@ func closeLeavesToTTL(e *env) {
 func closeMeetsAll(e *env) {
 	for range Scaled(5) {
 		p := e.process()
-		stop := make(chan struct{})
+		var users sync.WaitGroup
 		for i := range 6 {
+			users.Add(1)
 			e.async(func() {
+				defer users.Done()
 				for n := 0; ; n++ {
-					select {
-					case <-stop:
-						return
-					default:
-					}
 					err := p.With(e.ctx, e.key(string(rune('a'+n%3))), func(context.Context) error { return nil })
 					if errors.Is(err, lock.ErrClosed) {
 						return
 					}
 					e.must(err, "with, in goroutine %d", i)
-					e.sleep(time.Microsecond)
+					e.sleep(e.unit / 1024)
 				}
 			})
 		}
@@ -186,7 +184,7 @@ func closeMeetsAll(e *env) {
 		ctx, cancel := e.bounded()
 		e.all(8, func(int) { e.must(p.Close(ctx), "close") })
 		cancel()
-		close(stop)
+		users.Wait()
 		e.want(p.Stats().Active == 0 && p.Stats().Waiting == 0, "after Close %+v", p.Stats())
 	}
 	p := e.process()

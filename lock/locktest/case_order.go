@@ -105,7 +105,7 @@ func (e *env) row(hold time.Duration) int64 {
 	many, one := e.process(), e.process()
 	holder := many.acquire(e.key("k"))
 	other := one.queue(e.key("k"), "the other")
-	var served, before atomic.Int64
+	var served, done, before atomic.Int64
 	const n = 40
 	for range n {
 		e.async(func() {
@@ -116,6 +116,7 @@ func (e *env) row(hold time.Duration) int64 {
 				e.sleep(hold)
 			}
 			e.releases(lease)
+			done.Add(1)
 		})
 	}
 	e.soon("all wait", func() bool { return many.Stats().Waiting == n })
@@ -125,7 +126,7 @@ func (e *env) row(hold time.Duration) int64 {
 		e.releases(lease)
 	})
 	e.releases(holder)
-	e.eventually(4*e.patience(), "all are served", func() bool { return served.Load() == n && other.over() })
+	e.eventually(4*e.patience(), "all are served", func() bool { return done.Load() == n && one.Stats().Active == 0 })
 	return before.Load()
 }
 

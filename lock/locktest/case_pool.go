@@ -30,10 +30,10 @@ func newestSize(e *env) {
 }
 
 func grownPool(e *env) {
-	a, b := e.process(), e.process()
+	a, b, c := e.process(), e.process(), e.process()
 	holder := a.acquire(e.key("pool"), lock.Slots(1))
-	waiter := a.queue(e.key("pool"), "waiter", lock.Slots(1))
-	newcomer := b.acquire(e.key("pool"), lock.Slots(3))
+	waiter := b.queue(e.key("pool"), "waiter", lock.Slots(1))
+	newcomer := c.acquire(e.key("pool"), lock.Slots(3))
 	got := waiter.lease()
 	e.want(got.Slot() != holder.Slot() && got.Slot() != newcomer.Slot(), "a slot was lent twice")
 	e.releases(holder, got, newcomer)
@@ -59,11 +59,11 @@ func shrunkPool(e *env) {
 }
 
 func lockAndPool(e *env) {
-	a, b := e.process(), e.process()
+	a, b, c := e.process(), e.process(), e.process()
 	plain := a.acquire(e.key("k"))
 	slot := b.acquire(e.key("k"), lock.Slots(2))
 	e.want(plain.Slot() == 0 && slot.Slot() == 1, "slots %d and %d, want 0 and 1", plain.Slot(), slot.Slot())
-	next := a.queue(e.key("k"), "next")
+	next := c.queue(e.key("k"), "next")
 	e.releases(plain)
 	e.never(e.units(0.5), "the lock was granted while a slot of it was held", next.over)
 	e.releases(slot)

@@ -104,9 +104,9 @@ func secondReleaseIsNothing(e *env) {
 }
 
 func manyReleases(e *env) {
-	a, b := e.process(), e.process()
+	a, b, c := e.process(), e.process(), e.process()
 	lease := a.acquire(e.key("k"))
-	next, last := b.queue(e.key("k"), "next"), a.queue(e.key("k"), "last")
+	next, last := b.queue(e.key("k"), "next"), c.queue(e.key("k"), "last")
 	e.all(100, func(int) { e.releases(lease) })
 	got := next.lease()
 	e.never(e.units(0.5), "a third was granted the key", last.over)

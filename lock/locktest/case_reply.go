@@ -114,8 +114,9 @@ func cancelledBeforeReply(e *env) {
 	a.plan.Add(Step{Op: Acquire, Executed: true, Hang: true, Times: 1})
 	call := a.ask(e.key("k"), e.ttl(100))
 	e.soon("it is held", func() bool {
-		_, err := b.try(e.key("k"))
-		return err != nil
+		s, err := b.Inspect(e.ctx, e.key("k"))
+		e.must(err, "inspect")
+		return len(s.Holders) == 1
 	})
 	call.cancel()
 	e.is(call.refused(), context.Canceled, "the cancelled call")
