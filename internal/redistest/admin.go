@@ -107,13 +107,10 @@ func (s *Server) Clients() ([]map[string]string, error) {
 }
 
 // PauseClients has the server keep every client but its replicas waiting for
-// d (CLIENT PAUSE).
+// d (CLIENT PAUSE). Nothing ends it early: CLIENT UNPAUSE has to wait too.
 func (s *Server) PauseClients(d time.Duration) error {
 	return s.do("CLIENT", "PAUSE", d.Milliseconds(), "ALL")
 }
-
-// UnpauseClients ends PauseClients early.
-func (s *Server) UnpauseClients() error { return s.do("CLIENT", "UNPAUSE") }
 
 // KillPubSub closes every connection that has subscribed and returns how many
 // there were.
