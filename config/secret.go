@@ -74,7 +74,7 @@ func (u URL) LogValue() slog.Value { return slog.StringValue(u.String()) }
 // MarshalText returns the URL with its password masked.
 func (u URL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
 
-var urlRule = regexp.MustCompile(`^[a-z][a-z0-9+.-]*://[^\s\x00-\x1f]+$`)
+var urlRule = regexp.MustCompile(`^[a-z][a-z0-9+.-]*://[^\x00-\x1f]+$`)
 
 // UnmarshalText takes a URL with a scheme and something after it. The hosts of
 // a redis URL are checked too; what other schemes mean is for those to say who

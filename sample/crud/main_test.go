@@ -1,0 +1,27 @@
+package main
+
+import (
+	"flag"
+	"os"
+	"testing"
+
+	"github.com/megaframework/mega"
+)
+
+var oversell = flag.Bool("oversell", false, "take the lock away from the shop that TestBuyers buys from, to see the test fail")
+
+// unguarded, in the environment, makes the test's executable a shop without a
+// lock. There is no such switch in the shop itself.
+const unguarded = "CRUD_TEST_UNGUARDED"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(unguarded) != "" {
+		mega.Main(program(withoutLock))
+	}
+	os.Exit(m.Run())
+}
+
+// withoutLock makes handlers that run at once what they should run alone.
+func withoutLock(store *Store) *Handlers {
+	return &Handlers{store, func(ctx *mega.Ctx, _ string, fn func(*mega.Ctx) error) error { return fn(ctx) }}
+}

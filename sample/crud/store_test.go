@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"testing"
+
+	"github.com/megaframework/mega"
+)
+
+func newStore(t *testing.T) *Store {
+	t.Helper()
+	s, err := openFile(filepath.Join(t.TempDir(), "shop.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func openFile(file string) (*Store, error) {
+	var d Database
+	if err := d.URL.UnmarshalText([]byte("sqlite://" + file)); err != nil {
+		return nil, err
+	}
+	return OpenStore(d, slog.New(slog.DiscardHandler))
+}
+
+func openAndWrite(file string) error {
+	s, err := openFile(file)
+	if err != nil {
+		return err
+	}
+	_, err = s.Create(context.Background(), Product{Name: "Lamp"})
+	return errors.Join(err, s.Close())
+}
+
+// Whoever held the lock before and does not know that it is gone comes with
+// the older fence.
+func TestChangeUnderAnOlderFenceIsRefused(t *testing.T) {
+	s := newStore(t)
+	p, err := s.Create(t.Context(), Product{Name: "Lamp", Stock: 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Stock = 4
+	if err := s.Put(t.Context(), p, 20); err != nil {
+		t.Fatal(err)
+	}
+	p.Stock = 3
+	if err := s.Put(t.Context(), p, 19); !errors.Is(err, errOvertaken) {
+		t.Errorf("put under an older fence: got %v, want %v", err, errOvertaken)
+	}
+	if err := s.Delete(t.Context(), p.ID, 19); !errors.Is(err, errOvertaken) {
+		t.Errorf("delete under an older fence: got %v, want %v", err, errOvertaken)
+	}
+	if got, err := s.Get(t.Context(), p.ID); err != nil || got.Stock != 4 {
+		t.Errorf("got %+v, %v, want a stock of 4", got, err)
+	}
+}
+
+func TestPriceIsNeverRounded(t *testing.T) {
+	for text, want := range map[string]Price{"0": 0, "9": 900, "9.5": 950, "9.50": 950, "9.05": 905, "1200": 120000, "0.10000": 10, "-1.25": -125} {
+		var p Price
+		if err := p.UnmarshalText([]byte(text)); err != nil || p != want {
+			t.Errorf("%s: got %d, %v, want %d", text, p, err, want)
+		}
+	}
+	for _, text := range []string{"", "-", ".", ".5", "9.555", "1e3", "0x10", "9.-5", "9,50", "1.2.3", "99999999999999999999", "null", `"9"`} {
+		var p Price
+		if err := p.UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q: got %v, want an error", text, p)
+		}
+	}
+}
+
+func TestDatabaseHasToBeAFile(t *testing.T) {
+	for _, text := range []string{"sqlite://:memory:", "sqlite://shop.db?mode=ro"} {
+		var u mega.URL
+		if err := u.UnmarshalText([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		if file, err := (Database{URL: u}).file(); err == nil {
+			t.Errorf("%s: got %s, want an error", text, file)
+		}
+	}
+}
