@@ -93,12 +93,14 @@ func remaining(wait, waited time.Duration) time.Duration {
 // ask asks a driver that is in this process: first without waiting, which
 // needs no context of its own and tells whether the key is contended.
 func (l *Locker) ask(ctx context.Context, c call, start instant) (outcome, error) {
-	g, err := l.driver.Acquire(ctx, l.request(ctx, c, 0, l.clock.time(start)))
+	r := l.request(ctx, c, 0, l.clock.time(start))
+	g, err := l.driver.Acquire(ctx, r)
 	if err == nil {
 		// No time has passed that is worth another look at the clock.
 		return outcome{hold: l.newHold(g, start), fence: g.Fence, at: start}, nil
 	}
-	if !errors.Is(err, ErrNotAcquired) || c.wait == 0 {
+	if !errors.Is(err, ErrNotAcquired) || c.wait == 0 || ctx.Err() != nil {
+		l.tidy(r, err)
 		return outcome{}, err
 	}
 	return l.askQueued(ctx, c, remaining(c.wait, 0), true)
@@ -149,8 +151,6 @@ func newToken() string {
 
 // granted counts and tells a lease that was granted.
 func (l *Locker) granted(c call, lease *Lease, o outcome, waited time.Duration) {
-	l.counters.active.Add(1)
-	l.counters.acquired.Add(1)
 	l.counters.wait.add(waited)
 	if o.contended {
 		l.counters.contended.Add(1)
@@ -184,16 +184,19 @@ func (l *Locker) refusal(ctx context.Context, c call, waited time.Duration, err 
 	switch {
 	case errors.Is(err, ErrUnavailable) && ctx.Err() != nil && !errors.Is(err, ctx.Err()):
 		return fmt.Errorf("%w: %w", err, contextError(ctx))
+	case isContextError(err) && ctx.Err() == nil && l.gate.shut():
+		return ErrClosed // which ended the context that the driver was given
 	case errors.As(err, &busy):
 		full := *busy
 		full.Key, full.Waited = c.key, waited
+		if full.Err != nil && ctx.Err() != nil {
+			full.Err = contextError(ctx)
+		}
 		return &full
 	case errors.Is(err, ErrNotAcquired):
 		return &NotAcquiredError{Key: c.key, Waited: waited}
 	case isContextError(err) && ctx.Err() != nil:
 		return &NotAcquiredError{Key: c.key, Waited: waited, Err: contextError(ctx)}
-	case l.gate.shut():
-		return ErrClosed
 	}
 	return l.classify(err)
 }

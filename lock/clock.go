@@ -46,5 +46,6 @@ func (c *clock) time(i instant) time.Time {
 	if c.read == nil {
 		return t
 	}
-	return t.Add(time.Until(c.read()).Truncate(time.Millisecond) * -1)
+	now := time.Now() // first: a pause between the two readings errs to the early side
+	return t.Add(-c.read().Sub(now).Truncate(time.Millisecond))
 }

@@ -130,7 +130,7 @@ func (h *hold) lose(e *LostError) {
 	if !had {
 		return
 	}
-	l.counters.ended(held)
+	l.counters.hold.add(held)
 	l.countLost(e)
 	if l.observed() {
 		l.observe(Lost{Key: h.grant.Key, Fence: fence, Held: held, Err: e})

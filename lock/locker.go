@@ -120,7 +120,7 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...Option) (*L
 // reason of 1 to 512 bytes.
 func (l *Locker) ForceRelease(ctx context.Context, key, reason string) (released int, err error) {
 	if err := l.check(ctx, key, checkReason(reason)); err != nil {
-		return 0, fmt.Errorf("force release %q: %w", key, err)
+		return 0, fmt.Errorf("force release %q: %w", shorten(key), err)
 	}
 	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
 	defer cancel()
@@ -151,7 +151,7 @@ func (l *Locker) Info() driver.Info { return l.info }
 // one.
 func (l *Locker) Inspect(ctx context.Context, key string) (State, error) {
 	if err := l.check(ctx, key, nil); err != nil {
-		return State{}, fmt.Errorf("inspect %q: %w", key, err)
+		return State{}, fmt.Errorf("inspect %q: %w", shorten(key), err)
 	}
 	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
 	defer cancel()

@@ -135,6 +135,8 @@ func checkKey(key string) error {
 		return invalid("lock.invalid_key", "key is empty")
 	case len(key) > MaxKey:
 		return invalid("lock.invalid_key", "key %.40q… has %d bytes, want at most %d", key, len(key), MaxKey)
+	case isPlain(key):
+		return nil
 	case !utf8.ValidString(key):
 		return invalid("lock.invalid_key", "key %q is not valid UTF-8", key)
 	}
@@ -144,6 +146,16 @@ func checkKey(key string) error {
 		}
 	}
 	return nil
+}
+
+// isPlain says that key is visible ASCII, as nearly every one is.
+func isPlain(key string) bool {
+	for i := range len(key) {
+		if key[i] <= ' ' || key[i] > '~' {
+			return false
+		}
+	}
+	return true
 }
 
 // invalidError is an ErrInvalid with a code and a text of its own.

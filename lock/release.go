@@ -52,7 +52,7 @@ func (h *hold) detach() ending {
 func (h *hold) leaveLive(l *Lease, held time.Duration) error {
 	defer h.locker.gate.leave()
 	err := h.pass()
-	h.locker.counters.ended(held)
+	h.locker.counters.hold.add(held)
 	if errors.Is(err, ErrLost) {
 		lost := asLost(err)
 		lost.Key = h.grant.Key
@@ -106,7 +106,7 @@ func (h *hold) giveBack() error {
 	if err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrClosed) {
 		return err
 	}
-	err = l.unavailable(err)
+	err = l.unavailable(err, driver.CallTimeout)
 	g := h.renewable()
 	h.mu.Lock()
 	until := h.deadline.add(driver.Margin(g.TTL))
@@ -129,9 +129,9 @@ func (l *Locker) releaseBounded(g driver.Grant) error {
 // unavailable makes err, the outcome of a call with a bound of our own, an
 // ErrUnavailable; that it ended by that bound is not the caller's context's
 // end.
-func (l *Locker) unavailable(err error) error {
+func (l *Locker) unavailable(err error, bound time.Duration) error {
 	if isContextError(err) && !errors.Is(err, ErrUnavailable) {
-		return fmt.Errorf("%w: no answer within %v", ErrUnavailable, driver.CallTimeout)
+		return fmt.Errorf("%w: no answer within %v", ErrUnavailable, bound.Round(time.Millisecond))
 	}
 	return l.classify(err)
 }
@@ -143,9 +143,6 @@ func (l *Locker) tidy(r driver.Request, err error) {
 		if errors.Is(err, known) {
 			return
 		}
-	}
-	if l.info.Scope == driver.Process && isContextError(err) {
-		return // no message was under way
 	}
 	g := driver.Grant{Key: r.Key, Token: r.Token, TTL: r.TTL, NoRenew: r.NoRenew}
 	l.cleanUp(g, l.clock.now().add(r.TTL), nil)
@@ -187,7 +184,7 @@ func (l *Locker) releaseOnce(ctx context.Context, g driver.Grant) error {
 	if err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrClosed) {
 		return nil
 	}
-	return l.unavailable(err)
+	return l.unavailable(err, driver.CallTimeout)
 }
 
 // jitter spreads d by a fifth to both sides, so that processes that failed
@@ -240,7 +237,7 @@ func (h *hold) forget(fence uint64, reason string) {
 	h.mu.Unlock()
 	ending.end(lost)
 	h.discard()
-	l.counters.ended(held)
+	l.counters.hold.add(held)
 	l.observe(Forgotten{Key: h.grant.Key, Fence: fence, Reason: reason, Site: site.String()})
 	if !l.crew.do(func(context.Context) { defer l.gate.leave(); _ = h.giveBack() }) {
 		l.gate.leave()

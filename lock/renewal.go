@@ -29,10 +29,16 @@ func firstRenewal(ttl, life time.Duration) time.Duration {
 	return min(renewInterval(ttl), life/3)
 }
 
-// renewBound is how long one renewal may take: short enough to be tried again
-// several times before the deadline.
-func renewBound(ttl time.Duration) time.Duration {
-	return min(max(ttl/4, MinTTL/4), driver.CallTimeout)
+// renewBound is how long a renewal may take: short enough for another try, or,
+// after one that failed, until the deadline, in case the way is slow.
+func (h *hold) renewBound() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	bound := h.ttl / 3
+	if h.failing != nil {
+		bound = max(bound, h.deadline.sub(h.locker.clock.now()))
+	}
+	return min(bound.Round(MinTTL/4), driver.CallTimeout)
 }
 
 // renew renews holds in batches of the same bound, so that a short TTL neither
@@ -40,9 +46,7 @@ func renewBound(ttl time.Duration) time.Duration {
 func (l *Locker) renew(due []*hold) {
 	batches := make(map[time.Duration][]*hold)
 	for _, h := range due {
-		h.mu.Lock()
-		bound := renewBound(h.ttl)
-		h.mu.Unlock()
+		bound := h.renewBound()
 		batches[bound] = append(batches[bound], h)
 	}
 	for bound, batch := range batches {
@@ -59,7 +63,7 @@ func (l *Locker) renewBatch(ctx context.Context, bound time.Duration, batch []*h
 	defer cancel()
 	renewals := l.driver.Renew(ctx, grants)
 	for i, h := range batch {
-		h.renewed(renewals[i])
+		h.renewed(renewals[i], bound)
 		l.reschedule(h)
 	}
 }
@@ -73,9 +77,9 @@ func (h *hold) renewable() driver.Grant {
 	return g
 }
 
-// renewed takes in the outcome of a renewal. One that came back after the hold
+// renewed takes in the outcome of a renewal that had so much time. One that came back after the hold
 // had ended changes nothing.
-func (h *hold) renewed(r driver.Renewal) {
+func (h *hold) renewed(r driver.Renewal, bound time.Duration) {
 	now := h.locker.clock.now()
 	h.mu.Lock()
 	h.endRenewal()
@@ -93,8 +97,8 @@ func (h *hold) renewed(r driver.Renewal) {
 		h.lose(asLost(r.Err))
 		return
 	}
-	h.failing = h.locker.unavailable(r.Err)
-	h.renewAt = now.add(jitter(min(h.ttl/10, retryAtMost)))
+	h.failing = h.locker.unavailable(r.Err, bound)
+	h.renewAt = now.add(jitter(min(h.ttl/20, retryAtMost)))
 	err, left := h.failing, h.deadline.sub(now)
 	h.mu.Unlock()
 	h.locker.observe(RenewFailed{Key: h.grant.Key, Err: err, Left: left})
@@ -200,5 +204,5 @@ func (h *hold) extended(ctx context.Context, r driver.Renewal, ttl time.Duration
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, contextError(ctx))
 	}
-	return h.locker.unavailable(r.Err)
+	return h.locker.unavailable(r.Err, driver.CallTimeout)
 }

@@ -70,29 +70,26 @@ func (h Histogram) Quantile(q float64) time.Duration {
 
 // counters are the live numbers behind Stats.
 type counters struct {
-	active, waiting                             atomic.Int64
-	acquired, contended, timedOut, lost, forced atomic.Uint64
-	wait, hold                                  histogram
-}
-
-// ended counts a lease that is over after held.
-func (c *counters) ended(held time.Duration) {
-	c.active.Add(-1)
-	c.hold.add(held)
+	waiting                           atomic.Int64
+	contended, timedOut, lost, forced atomic.Uint64
+	wait, hold                        histogram // each lease is in the first, and in the second when it is over
 }
 
 func (c *counters) snapshot(driver string) Stats {
+	// Read in this order, no lease is over before it began.
+	hold := c.hold.snapshot()
+	wait := c.wait.snapshot()
 	return Stats{
 		Driver:    driver,
-		Active:    c.active.Load(),
+		Active:    int64(wait.Count() - hold.Count()),
 		Waiting:   c.waiting.Load(),
-		Acquired:  c.acquired.Load(),
+		Acquired:  wait.Count(),
 		Contended: c.contended.Load(),
 		TimedOut:  c.timedOut.Load(),
 		Lost:      c.lost.Load(),
 		Forced:    c.forced.Load(),
-		Wait:      c.wait.snapshot(),
-		Hold:      c.hold.snapshot(),
+		Wait:      wait,
+		Hold:      hold,
 	}
 }
 

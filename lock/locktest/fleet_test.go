@@ -16,16 +16,12 @@ import (
 // answers to an unreachable backend run on fake time. Between each process and
 // the table is a wire that can be cut.
 type fleet struct {
-	wrap  func(driver.Driver) driver.Driver // the table, for drivers that are broken on purpose
+	// Two places at which a driver can be broken on purpose: the table, and
+	// the side of a process.
+	breakTable, breakClient func(driver.Driver) driver.Driver
+
 	table driver.Driver
 	wires map[driver.Driver]*wire
-}
-
-func newFleet(wrap func(driver.Driver) driver.Driver) *fleet {
-	if wrap == nil {
-		wrap = func(d driver.Driver) driver.Driver { return d }
-	}
-	return &fleet{wrap: wrap}
 }
 
 func (f *fleet) harness() locktest.Harness {
@@ -44,7 +40,10 @@ func (f *fleet) harness() locktest.Harness {
 }
 
 func (f *fleet) begin() error {
-	f.table = f.wrap(memory.NewLock())
+	f.table = memory.NewLock()
+	if f.breakTable != nil {
+		f.table = f.breakTable(f.table)
+	}
 	f.wires = make(map[driver.Driver]*wire)
 	return nil
 }
@@ -53,8 +52,12 @@ func (f *fleet) open() (driver.Driver, error) {
 	d, err := locktest.Share(f.table, driver.Fleet)()
 	w := &wire{Driver: d, open: make(chan struct{})}
 	w.drop = locktest.Faulty(w.Driver, &w.plan)
-	f.wires[w] = w
-	return w, err
+	var client driver.Driver = w
+	if f.breakClient != nil {
+		client = f.breakClient(w)
+	}
+	f.wires[client] = w
+	return client, err
 }
 
 func (f *fleet) dropReply(d driver.Driver, op locktest.Op) error {

@@ -8,5 +8,5 @@ import (
 
 // The front's local queue, over a table that several processes share.
 func TestFleet(t *testing.T) {
-	locktest.Run(t, newFleet(nil).harness())
+	locktest.Run(t, new(fleet).harness())
 }
