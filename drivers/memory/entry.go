@@ -131,7 +131,9 @@ func (e *entry) grant(t *ticket, now time.Time) {
 	t.grant.Slot = e.take(t)
 	t.grant.Fence = e.shard.fences.reserve(t.grant.Fences, now)
 	t.grant.Deadline = driver.Deadline(now, t.grant.TTL)
-	t.lost = make(chan error)
+	if t.lost == nil {
+		t.lost = make(chan error)
+	}
 	t.grant.Lost = t.lost
 	t.state = granted
 	t.expires = now.Add(t.grant.TTL)
@@ -238,7 +240,7 @@ func (s *shard) expire(e *entry, generation uint64) {
 	if e.generation != generation {
 		return
 	}
-	now := time.Now()
+	now := s.clock.now()
 	e.timerAt = time.Time{}
 	e.settle(now)
 	if !s.tidy(e) {

@@ -16,6 +16,7 @@ const shardCount = 64
 // Lock is a lock driver of scope Process. Its queue is always strict.
 type Lock struct {
 	seed   maphash.Seed
+	clock  clock
 	fences fences
 	shards [shardCount]shard
 }
@@ -25,12 +26,17 @@ var _ driver.Driver = (*Lock)(nil)
 // NewLock returns an empty driver. Two of them know nothing of each other: a
 // process makes one.
 func NewLock() *Lock {
-	l := &Lock{seed: maphash.MakeSeed()}
+	l := &Lock{seed: maphash.MakeSeed(), clock: clock{time.Now()}}
 	for i := range l.shards {
-		l.shards[i].open(&l.fences)
+		l.shards[i].open(l.clock, &l.fences)
 	}
 	return l
 }
+
+// clock is time.Now at half its price: only the monotonic clock is read.
+type clock struct{ base time.Time }
+
+func (c clock) now() time.Time { return c.base.Add(time.Since(c.base)) }
 
 func (l *Lock) shard(key string) *shard {
 	return &l.shards[maphash.String(l.seed, key)%shardCount]
@@ -49,7 +55,7 @@ func (l *Lock) Acquire(ctx context.Context, r driver.Request) (driver.Grant, err
 		return driver.Grant{}, &driver.NotAcquiredError{Key: r.Key, Err: err}
 	}
 	s := l.shard(r.Key)
-	now := time.Now()
+	now := l.clock.now()
 	g, queued, err := s.acquire(&r, now)
 	if queued == nil {
 		return g, err
@@ -62,25 +68,25 @@ func (l *Lock) Renew(_ context.Context, grants []driver.Grant) []driver.Renewal 
 	renewals := make([]driver.Renewal, len(grants))
 	for i := range grants {
 		g := &grants[i]
-		renewals[i].Deadline, renewals[i].Err = l.shard(g.Key).renew(g, time.Now())
+		renewals[i].Deadline, renewals[i].Err = l.shard(g.Key).renew(g, l.clock.now())
 	}
 	return renewals
 }
 
 // Release implements [driver.Driver].
 func (l *Lock) Release(_ context.Context, g driver.Grant) error {
-	return l.shard(g.Key).release(g.Key, g.Token, time.Now())
+	return l.shard(g.Key).release(g.Key, g.Token, l.clock.now())
 }
 
 // ForceRelease implements [driver.Driver].
 func (l *Lock) ForceRelease(_ context.Context, key, reason string, by driver.Holder) (int, error) {
 	lost := &driver.LostError{Key: key, Cause: driver.Forced, Reason: reason, By: by}
-	return l.shard(key).force(lost, time.Now())
+	return l.shard(key).force(lost, l.clock.now())
 }
 
 // Inspect implements [driver.Driver].
 func (l *Lock) Inspect(_ context.Context, key string) (driver.State, error) {
-	return l.shard(key).inspect(key, time.Now())
+	return l.shard(key).inspect(key, l.clock.now())
 }
 
 // List implements [driver.Driver]. Each state is of one instant, not all of
@@ -88,7 +94,7 @@ func (l *Lock) Inspect(_ context.Context, key string) (driver.State, error) {
 func (l *Lock) List(_ context.Context, prefix string) ([]driver.State, error) {
 	var states []driver.State
 	for i := range l.shards {
-		more, err := l.shards[i].list(prefix, time.Now())
+		more, err := l.shards[i].list(prefix, l.clock.now())
 		if err != nil {
 			return nil, err
 		}

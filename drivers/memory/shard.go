@@ -27,6 +27,7 @@ type shard struct {
 	entries map[string]*entry
 	peak    int // most entries since the map was made
 	gone    departed
+	clock   clock
 	fences  *fences
 	closed  bool
 
@@ -41,9 +42,9 @@ type shard struct {
 	_ [64]byte // keeps neighbours off this cache line
 }
 
-func (s *shard) open(f *fences) {
+func (s *shard) open(c clock, f *fences) {
 	s.entries = make(map[string]*entry)
-	s.fences = f
+	s.clock, s.fences = c, f
 }
 
 // acquire returns a grant, or a ticket to wait for, or an error.

@@ -71,11 +71,13 @@ func (s *shard) ticket(r *driver.Request) *ticket {
 	return t
 }
 
-// recycle keeps a ticket for the next request. One that was queued is left
-// alone: its waiter may be about to read it.
+// recycle keeps the ticket of a grant that was released for the next request.
+// One that was queued is left alone: its waiter may be about to read it. Its
+// channel was not closed and can serve another grant: whoever still listens
+// there hears of a loss that is none, and asks.
 func (s *shard) recycle(t *ticket) {
 	if t.done == nil && len(s.spareTickets) < spares {
-		*t = ticket{}
+		*t = ticket{lost: t.lost}
 		s.spareTickets = append(s.spareTickets, t)
 	}
 }
@@ -86,7 +88,7 @@ func (s *shard) sweepBy(t time.Time) {
 		return
 	}
 	s.sweepAt = t.Add(slack)
-	if left := time.Until(s.sweepAt); s.sweeper == nil {
+	if left := s.sweepAt.Sub(s.clock.now()); s.sweeper == nil {
 		s.sweeper = time.AfterFunc(left, s.sweep)
 	} else {
 		s.sweeper.Reset(left)
@@ -96,7 +98,7 @@ func (s *shard) sweepBy(t time.Time) {
 func (s *shard) sweep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
+	now := s.clock.now()
 	s.sweepAt = time.Time{}
 	if next, any := s.gone.purge(now); any {
 		s.sweepBy(next)
