@@ -5,6 +5,7 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"errors"
+	"math/rand/v2"
 	"os"
 	"regexp"
 	"strconv"
@@ -258,9 +259,17 @@ func (w *witness) verify(allowed time.Duration) time.Duration {
 	w.t.Helper()
 	h, err := history.Read(w.path)
 	must(w.t, err)
+	if len(h.Beliefs) == 0 {
+		w.t.Error("nobody was ever granted anything")
+	}
 	if err := h.CheckServer(checkIn); err != nil {
 		w.t.Errorf("server: %v", err)
 	}
+	outcomes := map[history.Outcome]int{}
+	for _, op := range h.Ops {
+		outcomes[op.Outcome]++
+	}
+	w.t.Logf("checked %d operations, %v", len(h.Ops), outcomes)
 	return w.believe(h, allowed)
 }
 
@@ -281,3 +290,15 @@ func hash(source string) string {
 }
 
 func contains(err error, text string) bool { return strings.Contains(err.Error(), text) }
+
+// pick is a random number below n.
+func pick(n int) int { return rand.IntN(n) }
+
+// together runs all at once and waits for them.
+func together(all ...func()) {
+	var wg sync.WaitGroup
+	for _, f := range all {
+		wg.Go(f)
+	}
+	wg.Wait()
+}

@@ -1,0 +1,476 @@
+package redis_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/internal/history"
+	"github.com/megaframework/mega/internal/redistest"
+	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// What happens on the way to the server, and what must hold then. In each test
+// the member called remote is behind the proxy, and near is not.
+
+// lossy are the faults in which the server executes a command and its client
+// does not hear of it.
+var lossy = map[string]func(*redistest.Proxy, redistest.Match) *redistest.Fault{
+	"reply dropped":         (*redistest.Proxy).DropReply,
+	"reset after execution": (*redistest.Proxy).ResetAfter,
+}
+
+// struck returns the fault's command once it has happened.
+func struck(t *testing.T, f *redistest.Fault) redistest.Command {
+	t.Helper()
+	select {
+	case <-f.Hit():
+	case <-time.After(generous(5 * time.Second)):
+		t.Fatal("the fault met no command")
+	}
+	return f.Command()
+}
+
+func TestAcquireWhoseReplyIsLostHoldsOnce(t *testing.T) {
+	for name, fault := range lossy {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			f := fault(r.proxy, redistest.Named("acquire"))
+			start := time.Now()
+			lease := take(t, r.remote, "k", lock.TTL(5*time.Second))
+			struck(t, f)
+			if took := time.Since(start); timed && took > time.Second {
+				t.Errorf("acquire took %v", took)
+			}
+			s, err := r.near.Inspect(t.Context(), "k")
+			must(t, err)
+			if len(s.Holders) != 1 || s.Holders[0].Fence != lease.Fence() || len(s.Waiters) != 0 {
+				t.Errorf("the server has %+v, want the lease with fence %d alone", s, lease.Fence())
+			}
+			busy(t, r.near, "k")
+			must(t, lease.Release())
+			unused(t, r.near, "k")
+			must(t, take(t, r.near, "k").Release())
+		})
+	}
+}
+
+// The same for a request that has to queue: one place, one grant.
+func TestQueuedAcquireWhoseReplyIsLostWaitsOnce(t *testing.T) {
+	for name, fault := range lossy {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			held := take(t, r.near, "k")
+			f := fault(r.proxy, redistest.Named("acquire"))
+			got := wait(t, r.remote, "k", lock.Wait(lock.Forever))
+			struck(t, f)
+			if n := waiters(t, r.near, "k"); n != 1 {
+				t.Errorf("%d wait, want 1", n)
+			}
+			must(t, held.Release())
+			g := receive(t, got, 3*time.Second)
+			must(t, g.lease.Release())
+			unused(t, r.near, "k")
+		})
+	}
+}
+
+// A pool does not lose a slot to a reply that was lost.
+func TestSlotWhoseReplyIsLostIsCountedOnce(t *testing.T) {
+	r := newRig(t)
+	f := r.proxy.DropReply(redistest.Named("acquire"))
+	one := take(t, r.remote, "pool", lock.Slots(2))
+	struck(t, f)
+	two := take(t, r.near, "pool", lock.Slots(2))
+	if one.Slot() == two.Slot() {
+		t.Errorf("slot %d was given twice", one.Slot())
+	}
+	must(t, one.Release())
+	must(t, two.Release())
+	unused(t, r.near, "pool")
+}
+
+// What was granted without the caller's hearing of it, and cannot be asked
+// about, is given back as soon as there is a way, long before its TTL.
+func TestGrantThatNobodyHeardOfIsGivenBack(t *testing.T) {
+	r := newRig(t)
+	f := r.proxy.DropReply(redistest.Named("acquire"))
+	go func() {
+		<-f.Hit()
+		r.proxy.Partition()
+	}()
+	start := time.Now()
+	_, err := r.remote.TryAcquire(t.Context(), "k", lock.TTL(time.Minute))
+	if !errors.Is(err, lock.ErrUnavailable) {
+		t.Fatalf("TryAcquire = %v, want %v", err, lock.ErrUnavailable)
+	}
+	if took := time.Since(start); timed && took > time.Second+slack {
+		t.Errorf("TryAcquire took %v", took)
+	}
+	busy(t, r.near, "k") // the grant is there
+	got := wait(t, r.near, "k", lock.Wait(time.Minute))
+	r.proxy.Heal()
+	must(t, receive(t, got, 5*time.Second).lease.Release())
+	unused(t, r.near, "k")
+}
+
+// A caller whose context ends while the reply is under way gets an error, and
+// the lock is free again in the time of a round trip.
+func TestCancelledAcquireLeavesNothing(t *testing.T) {
+	r := newRig(t)
+	f := r.proxy.HoldReply(redistest.Named("acquire"))
+	ctx, cancel := context.WithCancel(t.Context())
+	failed := make(chan error, 1)
+	go func() {
+		_, err := r.remote.Acquire(ctx, "k", lock.TTL(time.Minute))
+		failed <- err
+	}()
+	struck(t, f)
+	cancel()
+	if err := <-failed; !errors.Is(err, context.Canceled) {
+		t.Errorf("acquire = %v, want %v", err, context.Canceled)
+	}
+	must(t, take(t, r.near, "k", lock.Wait(2*time.Second)).Release())
+	f.Release()
+	unused(t, r.near, "k")
+}
+
+func TestRenewalWhoseReplyIsLostLosesNothing(t *testing.T) {
+	for name, fault := range lossy {
+		t.Run(name, func(t *testing.T) {
+			const ttl = 1500 * time.Millisecond
+			r := newRig(t)
+			lease := take(t, r.remote, "k", lock.TTL(ttl))
+			for range 2 {
+				struck(t, fault(r.proxy, renewals))
+				before := lease.Deadline()
+				eventually(t, "the next renewal", func() bool {
+					soundDeadline(t, r.server, lease)
+					return lease.Deadline().Sub(before) > ttl/10 || lease.Context().Err() != nil
+				})
+			}
+			if err := lease.Context().Err(); err != nil {
+				t.Errorf("the lease ended: %v", context.Cause(lease.Context()))
+			}
+			busy(t, r.near, "k")
+			must(t, lease.Release())
+			unused(t, r.near, "k")
+		})
+	}
+}
+
+// renewals are the commands that make a lease live longer.
+func renewals(c redistest.Command) bool { return c.Name == "renew" || c.Name == "confirm" }
+
+// soundDeadline checks that the server keeps the lease for longer than its
+// holder believes in it.
+func soundDeadline(t *testing.T, s *redistest.Server, lease *lock.Lease) {
+	t.Helper()
+	deadline := lease.Deadline() // first: it only moves forward
+	v, err := s.Do("PTTL", "mega:{"+lease.Key()+"}")
+	must(t, err)
+	left, _ := v.(int64)
+	expiry := time.Now().Add(time.Duration(left+1) * time.Millisecond) // at the latest
+	if expiry.Before(deadline) && lease.Context().Err() == nil {
+		t.Errorf("the holder is sure for %v longer than the server keeps the lease", deadline.Sub(expiry))
+	}
+}
+
+// A renewal that is executed, and whose reply never comes, with everything
+// that follows: the holder ends in time although the server has it for longer.
+func TestRenewalThatNeverAnswersEndsTheLeaseInTime(t *testing.T) {
+	const ttl = time.Second
+	r := newRig(t)
+	w := newWitness(t)
+	a, b := w.client("a", r.remote), w.client("b", r.near)
+	held, err := a.Acquire(t.Context(), "k", 1, lock.TTL(ttl))
+	must(t, err)
+	f := r.proxy.DropReply(renewals)
+	struck(t, f)
+	r.proxy.Hold(redistest.Replies)
+	next, err := b.Acquire(t.Context(), "k", 1, lock.Wait(lock.Forever))
+	must(t, err)
+	ends(t, held.Lease, time.Millisecond)
+	r.proxy.Heal()
+	_ = held.Release()
+	must(t, next.Release())
+	w.verify(0)
+}
+
+func TestReleaseWhoseReplyIsLostTouchesNoSuccessor(t *testing.T) {
+	for name, fault := range lossy {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			lease := take(t, r.remote, "k")
+			got := wait(t, r.near, "k", lock.Wait(lock.Forever))
+			f := fault(r.proxy, redistest.Named("release"))
+			if err := lease.Release(); err != nil {
+				t.Errorf("Release = %v, want nil: it was executed", err)
+			}
+			struck(t, f)
+			next := receive(t, got, 3*time.Second).lease
+			busy(t, r.remote, "k")
+			must(t, next.Extend(t.Context(), 10*time.Second))
+			if err := next.Context().Err(); err != nil {
+				t.Errorf("the successor's lease ended: %v", context.Cause(next.Context()))
+			}
+			must(t, next.Release())
+			unused(t, r.near, "k")
+		})
+	}
+}
+
+// A waiter that leaves and does not hear that it has left is not queued twice.
+func TestLeavingTheQueueWithoutAReplyLeavesNoTrace(t *testing.T) {
+	r := newRig(t)
+	held := take(t, r.near, "k")
+	f := r.proxy.DropReply(redistest.Named("release"))
+	_, err := r.remote.Acquire(t.Context(), "k", lock.Wait(300*time.Millisecond))
+	struck(t, f)
+	if !errors.Is(err, lock.ErrNotAcquired) {
+		t.Errorf("acquire = %v, want %v", err, lock.ErrNotAcquired)
+	}
+	eventually(t, "the queue to be empty", func() bool { return waiters(t, r.near, "k") == 0 })
+	must(t, held.Release())
+	unused(t, r.near, "k")
+}
+
+// The first copy of an acquire is held up for so long that the client has sent
+// it again, has used the lock and has given it back. When it arrives at last it
+// is refused.
+func TestAcquireThatArrivesAfterItsReleaseIsRefused(t *testing.T) {
+	r := newRig(t)
+	f := r.proxy.HoldRequest(redistest.Named("acquire"))
+	lease := take(t, r.remote, "k", lock.TTL(time.Minute))
+	struck(t, f)
+	must(t, lease.Release())
+	f.Release()
+	notTaken(t, r)
+	if _, err := f.Redeliver(); err != nil { // and once more
+		t.Error(err)
+	}
+	notTaken(t, r)
+}
+
+// The same for a caller that gave up.
+func TestAcquireThatArrivesAfterItsCallerGaveUpIsRefused(t *testing.T) {
+	r := newRig(t)
+	f := r.proxy.HoldRequest(redistest.Named("acquire"))
+	ctx, cancel := context.WithCancel(t.Context())
+	failed := make(chan error, 1)
+	go func() {
+		_, err := r.remote.Acquire(ctx, "k", lock.TTL(time.Minute))
+		failed <- err
+	}()
+	struck(t, f)
+	cleaned := r.proxy.Record(redistest.Named("release"))
+	cancel()
+	<-failed
+	struck(t, cleaned)
+	notTaken(t, r)
+	f.Release()
+	notTaken(t, r)
+}
+
+// notTaken checks for a while that the key is free.
+func notTaken(t *testing.T, r *rig) {
+	t.Helper()
+	during(t, 100*time.Millisecond, "a late acquire has taken the key", func() bool {
+		s, err := r.near.Inspect(t.Context(), "k")
+		return err == nil && len(s.Holders) == 0 && len(s.Waiters) == 0
+	})
+}
+
+// An old renewal or release that arrives once more does nothing to a
+// successor, and nothing to the lease's own time.
+func TestOldCallsThatArriveAgainDoNothing(t *testing.T) {
+	r := newRig(t)
+	lease := take(t, r.remote, "k", lock.TTL(300*time.Millisecond))
+	renewed := r.proxy.Record(renewals)
+	struck(t, renewed)
+	must(t, lease.Extend(t.Context(), time.Minute))
+	if _, err := renewed.Redeliver(); err != nil {
+		t.Error(err)
+	}
+	soundDeadline(t, r.server, lease) // the copy did not shorten it
+	released := r.proxy.Record(redistest.Named("release"))
+	must(t, lease.Release())
+	next := take(t, r.near, "k")
+	for _, old := range []*redistest.Fault{renewed, released} {
+		if _, err := old.Redeliver(); err != nil {
+			t.Error(err)
+		}
+	}
+	busy(t, r.remote, "k")
+	must(t, next.Extend(t.Context(), time.Minute))
+	must(t, next.Release())
+	unused(t, r.near, "k")
+}
+
+// The deadline is counted from when the request was sent, however long the
+// reply was under way.
+func TestDeadlineIsCountedFromSending(t *testing.T) {
+	const ttl, delay = 2 * time.Second, 300 * time.Millisecond
+	r := newRig(t)
+	r.proxy.Delay(redistest.Replies, delay)
+	sent := time.Now()
+	lease := take(t, r.remote, "k", lock.TTL(ttl))
+	if took := time.Since(sent); took < delay {
+		t.Fatalf("acquire took %v, the delay is %v", took, delay)
+	}
+	if believed := lease.Deadline().Sub(sent); timed && believed > ttl-driver.Margin(ttl)+delay/3 {
+		t.Errorf("the deadline is %v after sending, want %v", believed, ttl-driver.Margin(ttl))
+	}
+	soundDeadline(t, r.server, lease)
+	during(t, ttl+ttl/2, "the lease ended although its renewals got through", func() bool {
+		soundDeadline(t, r.server, lease)
+		return lease.Context().Err() == nil
+	})
+	r.proxy.Heal()
+	must(t, lease.Release())
+}
+
+// Whatever the way to the server does for longer than a TTL, with connections
+// that stay open or break: the holder behind it ends before the next one
+// begins, and afterwards everything works again.
+func TestBrokenWayEndsLeasesInTime(t *testing.T) {
+	breaks := map[string]func(*redistest.Proxy){
+		"requests are held back": func(p *redistest.Proxy) { p.Hold(redistest.Requests) },
+		"replies are held back":  func(p *redistest.Proxy) { p.Hold(redistest.Replies) },
+		"a partition":            func(p *redistest.Proxy) { p.Partition() },
+		"replies are too slow":   func(p *redistest.Proxy) { p.Delay(redistest.Replies, 900*time.Millisecond) },
+		"a partition and resets": func(p *redistest.Proxy) { p.Partition(); p.Reset() },
+	}
+	for name, breakWay := range breaks {
+		t.Run(name, func(t *testing.T) {
+			const ttl = time.Second
+			r := newRig(t)
+			w := newWitness(t)
+			a, b := w.client("a", r.remote), w.client("b", r.near)
+			for range 2 {
+				held, err := a.Acquire(t.Context(), "k", 1, lock.TTL(ttl), lock.Wait(lock.Forever))
+				must(t, err)
+				breakWay(r.proxy)
+				next, err := b.Acquire(t.Context(), "k", 1, lock.Wait(lock.Forever))
+				must(t, err)
+				// The margin lies between the two; that it is over is a matter
+				// of one look at the clock.
+				cause := ends(t, held.Lease, time.Millisecond)
+				if !errors.Is(cause, lock.ErrLost) {
+					t.Errorf("cause = %v, want %v", cause, lock.ErrLost)
+				}
+				r.proxy.Heal()
+				_ = held.Release()
+				must(t, next.Release())
+			}
+			if o := w.verify(0); o != 0 {
+				t.Errorf("two holders for %v", o)
+			}
+			unused(t, r.near, "k")
+		})
+	}
+}
+
+// A waiter behind a partition is passed over when its turn comes, at the cost
+// of one grant window, and gets the lock when there is a way again.
+func TestPartitionedWaiterDelaysTheQueueByOneWindowAtMost(t *testing.T) {
+	r := newRig(t)
+	held := take(t, r.near, "k")
+	cut := wait(t, r.remote, "k", lock.Wait(lock.Forever))
+	third := member(t, r.server.URL())
+	behind := wait(t, third, "k", lock.Wait(lock.Forever))
+	r.proxy.Partition()
+	must(t, held.Release())
+	start := time.Now()
+	next := receive(t, behind, grantWindow+slack).lease
+	t.Logf("the next one waited %v", time.Since(start))
+	r.proxy.Heal()
+	must(t, next.Release())
+	must(t, receive(t, cut, 5*time.Second).lease.Release())
+	unused(t, r.near, "k")
+}
+
+// grantWindow is how long a pushed grant lives until its waiter has answered.
+const grantWindow = 2 * time.Second
+
+// Two members on ways that lose, delay and reset at random: the histories
+// agree with one lock, and no two ever believed at once.
+func TestHistoriesUnderFaultsOnTheWay(t *testing.T) {
+	s := redistest.Start(t, redistest.Options{})
+	w := newWitness(t)
+	var clients []func()
+	var proxies []*redistest.Proxy
+	for i := range 3 {
+		p := redistest.StartProxy(t, s, namer())
+		proxies = append(proxies, p)
+		c := w.client(fmt.Sprint("c", i), member(t, p.URL()))
+		clients = append(clients, func() { busyClient(t, c, scaled(30)) })
+	}
+	stop := repeat(func() { troubleSome(t, proxies) })
+	together(clients...)
+	stop()
+	for _, p := range proxies {
+		p.Heal()
+	}
+	if o := w.verify(0); o != 0 {
+		t.Errorf("two holders for %v", o)
+	}
+	unused(t, member(t, s.URL()), "k")
+}
+
+// troubleSome does one thing to one way, and ends it after a while.
+func troubleSome(t *testing.T, proxies []*redistest.Proxy) {
+	p := proxies[pick(len(proxies))]
+	pause := time.Duration(20+pick(600)) * time.Millisecond
+	any := func(redistest.Command) bool { return true }
+	switch pick(6) {
+	case 0:
+		p.Partition()
+	case 1:
+		p.Hold(redistest.Direction(pick(2)))
+	case 2:
+		p.Delay(redistest.Direction(pick(2)), pause/4)
+	case 3:
+		p.Reset()
+	case 4:
+		defer p.DropReply(any).Cancel()
+	case 5:
+		defer p.ResetAfter(any).Cancel()
+	}
+	select {
+	case <-time.After(pause):
+	case <-t.Context().Done():
+	}
+	p.Heal()
+}
+
+// busyClient takes the key n times: waits, tries, gives up, extends, holds on
+// for too long.
+func busyClient(t *testing.T, c *history.Client, n int) {
+	const ttl = 600 * time.Millisecond
+	for range n {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(50+pick(3000))*time.Millisecond)
+		opts := []lock.Option{lock.TTL(ttl), lock.Wait(time.Duration(pick(2000)) * time.Millisecond)}
+		if pick(3) == 0 {
+			opts = append(opts, lock.NoRenew())
+		}
+		if lease, err := c.Acquire(ctx, "k", 1, opts...); err == nil {
+			hold := time.Duration(pick(30)) * time.Millisecond
+			if pick(10) == 0 {
+				hold = ttl
+			}
+			select {
+			case <-time.After(hold):
+			case <-lease.Context().Done():
+			}
+			if pick(4) == 0 {
+				_ = lease.Extend(ctx, ttl)
+			}
+			_ = lease.Release()
+		}
+		cancel()
+	}
+}
