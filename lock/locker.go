@@ -97,8 +97,15 @@ func joinLoss(key string, work, release error) error {
 // answer; ErrDeadlock when ctx already carries a lease of the key; ErrInvalid,
 // ErrUnsupported and ErrClosed.
 func (l *Locker) Acquire(ctx context.Context, key string, opts ...Option) (*Lease, error) {
+	// Where the call came from is cheapest to find out in a small function.
+	var site callSite
+	runtime.Callers(2, site[:])
+	return l.acquireFrom(ctx, key, opts, &site)
+}
+
+func (l *Locker) acquireFrom(ctx context.Context, key string, opts []Option, site *callSite) (*Lease, error) {
 	c, err := l.newCall(key, opts)
-	runtime.Callers(2, c.site[:])
+	c.site = *site
 	return l.acquire(ctx, c, err)
 }
 

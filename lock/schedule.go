@@ -1,7 +1,6 @@
 package lock
 
 import (
-	"container/heap"
 	"context"
 	"slices"
 	"sync"
@@ -37,11 +36,10 @@ func (s *schedule) set(h *hold, at instant) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h.next = at
-	if h.index >= 0 {
-		heap.Fix(&s.holds, h.index)
-	} else {
-		heap.Push(&s.holds, h)
+	if h.index < 0 {
+		s.holds.push(h)
 	}
+	s.holds.fix(h)
 	s.arm()
 }
 
@@ -49,7 +47,7 @@ func (s *schedule) remove(h *hold) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if h.index >= 0 {
-		heap.Remove(&s.holds, h.index)
+		s.holds.remove(h)
 	}
 }
 
@@ -81,7 +79,8 @@ func (s *schedule) due() (due []*hold) {
 	s.armed = 0
 	now := s.clock.now()
 	for len(s.holds) > 0 && s.holds[0].next <= now {
-		due = append(due, heap.Pop(&s.holds).(*hold))
+		due = append(due, s.holds[0])
+		s.holds.remove(s.holds[0])
 	}
 	s.arm()
 	return due
@@ -92,31 +91,6 @@ func (s *schedule) all() []*hold {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.holds)
-}
-
-// holds is a heap by next.
-type holds []*hold
-
-func (hs holds) Len() int           { return len(hs) }
-func (hs holds) Less(i, j int) bool { return hs[i].next < hs[j].next }
-func (hs holds) Swap(i, j int) {
-	hs[i], hs[j] = hs[j], hs[i]
-	hs[i].index, hs[j].index = i, j
-}
-
-func (hs *holds) Push(x any) {
-	h := x.(*hold)
-	h.index = len(*hs)
-	*hs = append(*hs, h)
-}
-
-func (hs *holds) Pop() any {
-	last := len(*hs) - 1
-	h := (*hs)[last]
-	(*hs)[last] = nil
-	*hs = (*hs)[:last]
-	h.index = -1
-	return h
 }
 
 // tick gives each hold whose time has come what it needs. It runs in the
