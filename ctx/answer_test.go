@@ -1,0 +1,244 @@
+package megactx_test
+
+import (
+	"errors"
+	"math"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	megactx "github.com/megaframework/mega/ctx"
+)
+
+func TestWhoIsAnsweredInJSON(t *testing.T) {
+	const browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+	for _, x := range []struct {
+		accept, content string
+		json            bool
+	}{
+		{"", "", false},
+		{"*/*", "", false},
+		{browser, "", false},
+		{"application/json", "", true},
+		{"application/problem+json", "", true},
+		{"application/json, text/plain, */*", "", true},
+		{"text/html;q=0.5, application/json", "", true},
+		{"text/html, application/json;q=0.5", "", false},
+		{"application/json;q=0", "", false},
+		{"Application/JSON; charset=utf-8", "", true},
+		{"nonsense;;", "", false},
+		{browser, "application/json", true},
+		{"", "application/json; charset=utf-8", true},
+		{"", "application/merge-patch+json", true},
+		{"", "application/x-www-form-urlencoded", false},
+		{"application/json", "application/x-www-form-urlencoded", true},
+	} {
+		s := newStage()
+		var got bool
+		s.router.Post("/", func(c *megactx.Ctx) error { got = c.WantsJSON(); return errors.New("x") })
+		w := s.ask("POST", "/", "{}", "Accept: "+x.accept, "Content-Type: "+x.content)
+		if got != x.json || strings.HasPrefix(w.Body.String(), "{") != x.json {
+			t.Errorf("Accept %q, Content-Type %q: JSON is %v, want %v, and the error is %s", x.accept, x.content, got, x.json, w.Body)
+		}
+	}
+}
+
+// order is what the tests bind.
+type order struct {
+	Name   string  `json:"name"`
+	Count  int     `json:"count"`
+	Weight float64 `json:"weight"`
+	Gift   bool    `json:"gift"`
+	Note   *string `json:"note" form:"remark"`
+	Level  level   `json:"level"`
+	hidden int
+	Skip   string `json:"-"`
+}
+
+type level int
+
+func (l *level) UnmarshalText(text []byte) error {
+	if string(text) != "high" {
+		return errors.New("has to be high")
+	}
+	*l = 1
+	return nil
+}
+
+func (o *order) Validate() error {
+	wrong := megactx.FieldErrors{}
+	if o.Count > 9 {
+		wrong["count"] = "is more than 9"
+	}
+	if o.hidden != 0 {
+		wrong["hidden"] = "was found"
+	}
+	return wrong.Or()
+}
+
+func TestBind(t *testing.T) {
+	const form = "application/x-www-form-urlencoded"
+	multipart := "--b\r\nContent-Disposition: form-data; name=\"name\"\r\n\r\nlamp\r\n--b--\r\n"
+	for _, x := range []struct {
+		name, content, body string
+		status              int
+		says                string
+	}{
+		{"JSON", "application/json", `{"name":"lamp","count":2,"level":"high","unknown":1}`, 200, "lamp 2 0 false - 1"},
+		{"a form", form, "name=+lamp+&count=2&weight=1.5&gift=on&remark=hi&level=high&hidden=1&Skip=x", 200, "lamp 2 1.5 true hi 1"},
+		{"a form of parts", "multipart/form-data; boundary=b", multipart, 200, "lamp 0 0 false - 0"},
+		{"a form with an empty number", form, "name=&count=", 200, " 0 0 false - 0"},
+		{"nothing", "", "", 200, " 0 0 false - 0"},
+		{"an empty body that says it is JSON", "application/json", "", 400, "The body is empty."},
+		{"no JSON", "application/json", "{", 400, "not valid JSON"},
+		{"two values", "application/json", "{} {}", 400, "more than one"},
+		{"a wrong type", "application/json", `{"count":"two"}`, 400, `field \"count\" cannot be a string`},
+		{"a list", "application/json", `[]`, 400, "request.bad_body"},
+		{"an unknown type", "text/plain", "x", 415, "request.unsupported_media_type"},
+		{"no type", "", "x", 415, "request.unsupported_media_type"},
+		{"too much JSON", "application/json", `{"name":"` + strings.Repeat("x", 1<<20) + `"}`, 413, "request.too_large"},
+		{"too much form", form, "name=" + strings.Repeat("x", 1<<20), 413, "request.too_large"},
+		{"a broken form", form, "name=%zz", 400, "request.bad_body"},
+		{"a form with text for numbers", form, "count=two&weight=heavy&level=low", 422, `"errors":{"count":"must be a whole number","level":"has to be high","weight":"must be a number"}`},
+		{"what Validate refuses", "application/json", `{"count":10}`, 422, `"errors":{"count":"is more than 9"}`},
+		{"what Validate refuses of a form", form, "count=10", 422, "request.invalid"},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			s := newStage()
+			s.router.Post("/", func(c *megactx.Ctx) error {
+				var o order
+				if err := c.Bind(&o); err != nil {
+					return err
+				}
+				note := "-"
+				if o.Note != nil {
+					note = *o.Note
+				}
+				return c.Text(200, strings.Join([]string{o.Name, str(o.Count), str(o.Weight), str(o.Gift), note, str(int(o.Level))}, " "))
+			})
+			headers := []string{wantJSON}
+			if x.content != "" {
+				headers = append(headers, "Content-Type: "+x.content)
+			}
+			w := s.ask("POST", "/", x.body, headers...)
+			if w.Code != x.status || !strings.Contains(w.Body.String(), x.says) {
+				t.Errorf("got %d %s, want %d with %s", w.Code, w.Body, x.status, x.says)
+			}
+		})
+	}
+}
+
+func TestBindNeedsAPointerToAStruct(t *testing.T) {
+	s := newStage()
+	s.router.Post("/", func(c *megactx.Ctx) error {
+		for _, v := range []any{nil, order{}, new(int), map[string]string{}} {
+			if err := c.Bind(v); err == nil || !strings.Contains(err.Error(), "pointer to a struct") {
+				t.Errorf("%T: got %v", v, err)
+			}
+		}
+		return nil
+	})
+	s.ask("POST", "/", "{}", "Content-Type: application/json")
+}
+
+func TestWhatCannotBeEncodedIsNotHalfAnAnswer(t *testing.T) {
+	s := newStage()
+	s.router.Get("/", func(c *megactx.Ctx) error { return c.JSON(200, math.NaN()) })
+	if p := problemIn(t, s.ask("GET", "/", "", wantJSON)); p.Status != 500 {
+		t.Errorf("got %+v", p)
+	}
+}
+
+func TestRedirectIsOne(t *testing.T) {
+	s := newStage()
+	s.router.Get("/there", func(c *megactx.Ctx) error { return c.Redirect(http.StatusSeeOther, "/here?x=1") })
+	s.router.Get("/wrong", func(c *megactx.Ctx) error { return c.Redirect(http.StatusOK, "/here") })
+	if w := s.ask("GET", "/there", ""); w.Code != 303 || w.Header().Get("Location") != "/here?x=1" {
+		t.Errorf("got %d %s", w.Code, w.Header().Get("Location"))
+	}
+	if w := s.ask("GET", "/wrong", ""); w.Code != 500 {
+		t.Errorf("a redirect of status 200: got %d", w.Code)
+	}
+}
+
+var pages = fstest.MapFS{
+	"views/shared/layout.html": {Data: []byte(`{{define "layout"}}<title>{{block "title" .}}none{{end}}</title>{{template "mark"}}{{block "content" .}}{{end}}{{end}}`)},
+	"views/shared/mark.html":   {Data: []byte(`{{define "mark"}}[m]{{end}}`)},
+	"views/one.html":           {Data: []byte(`{{define "title"}}One{{end}}{{define "content"}}{{.Name}}{{end}}`)},
+	"views/deep/two.html":      {Data: []byte(`{{define "content"}}two{{end}}`)},
+	"views/error.html":         {Data: []byte(`{{define "content"}}{{.Status}} {{.Code}}{{end}}`)},
+	"views/notes.txt":          {Data: []byte(`{{ not a view`)},
+}
+
+func TestPagesShareALayout(t *testing.T) {
+	s := newStage()
+	views, err := megactx.ParseViews(pages)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.host.Views = views
+	s.router.Get("/one", func(c *megactx.Ctx) error { return c.HTML(201, "one", map[string]string{"Name": "<b>"}) })
+	s.router.Get("/two", func(c *megactx.Ctx) error { return c.HTML(200, "deep/two", nil) })
+	s.router.Get("/broken", func(c *megactx.Ctx) error { return c.HTML(200, "one", 5) })
+	s.router.Get("/missing", func(c *megactx.Ctx) error { return c.HTML(200, "three", nil) })
+	for target, want := range map[string]string{
+		"/one":     "<title>One</title>[m]&lt;b&gt;",
+		"/two":     "<title>none</title>[m]two",
+		"/broken":  "<title>none</title>[m]500 internal",
+		"/missing": "<title>none</title>[m]500 internal",
+		"/nowhere": "<title>none</title>[m]404 request.not_found",
+	} {
+		if w := s.ask("GET", target, ""); w.Body.String() != want || w.Header().Get("Content-Type") != "text/html; charset=utf-8" {
+			t.Errorf("%s: got %s, want %s", target, w.Body, want)
+		}
+	}
+}
+
+func TestViewsThatDoNotParseAreRefused(t *testing.T) {
+	for _, file := range []string{"one.html", "shared/one.html"} {
+		_, err := megactx.ParseViews(fstest.MapFS{file: {Data: []byte("{{")}, "other.html": {}})
+		if err == nil || !strings.Contains(err.Error(), strings.TrimSuffix(file, ".html")) {
+			t.Errorf("%s: got %v", file, err)
+		}
+	}
+}
+
+func TestErrorsHaveAPlainPage(t *testing.T) {
+	s := newStage()
+	s.router.Get("/", func(*megactx.Ctx) error { return megactx.Error(418, "tea.pot", "<short> and stout") })
+	w := s.ask("GET", "/", "")
+	for _, want := range []string{"<h1>I&#39;m a teapot</h1>", "&lt;short&gt; and stout", "418 · tea.pot · request "} {
+		if !strings.Contains(w.Body.String(), want) {
+			t.Errorf("the page has no %q:\n%s", want, w.Body)
+		}
+	}
+	if w.Code != 418 {
+		t.Errorf("got %d", w.Code)
+	}
+}
+
+func TestPublicFilesAreServedWhereNoRouteIs(t *testing.T) {
+	s := newStage()
+	public, err := megactx.ReadPublic(fstest.MapFS{"public/app.css": {Data: []byte("body{}")}, "public/a/b.txt": {Data: []byte("b")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.host.Public = public
+	s.router.Get("/a/b.txt", func(c *megactx.Ctx) error { return c.Text(200, "a route") })
+	w := s.ask("GET", "/app.css", "")
+	if w.Code != 200 || w.Body.String() != "body{}" || !strings.HasPrefix(w.Header().Get("Content-Type"), "text/css") {
+		t.Errorf("got %d %s %s", w.Code, w.Header(), w.Body)
+	}
+	if again := s.ask("GET", "/app.css", "", "If-None-Match: "+w.Header().Get("ETag")); again.Code != http.StatusNotModified {
+		t.Errorf("asked again: got %d", again.Code)
+	}
+	if w := s.ask("GET", "/a/b.txt", ""); w.Body.String() != "a route" {
+		t.Errorf("a file hides a route: %s", w.Body)
+	}
+	for _, target := range []string{"/", "/a", "/a/", "/public/app.css", "/../app.css"} {
+		if w := s.ask("GET", target, ""); w.Code != http.StatusNotFound {
+			t.Errorf("%s: got %d", target, w.Code)
+		}
+	}
+}

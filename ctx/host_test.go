@@ -1,0 +1,330 @@
+package megactx_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/lock"
+)
+
+// stage is an app under test and its log.
+type stage struct {
+	host   *megactx.Host
+	router megactx.Router
+	log    *bytes.Buffer
+}
+
+func newStage(wraps ...func(megactx.Handler) megactx.Handler) *stage {
+	s := &stage{log: &bytes.Buffer{}}
+	s.host = &megactx.Host{App: megactx.AppInfo{Name: "web", Env: "test"}, Log: slog.New(slog.NewJSONHandler(s.log, nil))}
+	s.router = megactx.NewRouter(s.host, wraps...)
+	return s
+}
+
+// ask sends a request, whose headers are given as "Name: value".
+func (s *stage) ask(method, target, body string, headers ...string) *httptest.ResponseRecorder {
+	var content io.Reader
+	if body != "" {
+		content = strings.NewReader(body)
+	}
+	r := httptest.NewRequest(method, target, content)
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		r.Header.Set(name, value)
+	}
+	w := httptest.NewRecorder()
+	s.router.Handler().ServeHTTP(w, r)
+	return w
+}
+
+// last is the last line of the log.
+func (s *stage) last(t *testing.T) map[string]any {
+	t.Helper()
+	lines := strings.Split(strings.TrimSpace(s.log.String()), "\n")
+	line := map[string]any{}
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &line); err != nil {
+		t.Fatalf("log line %q: %v", lines[len(lines)-1], err)
+	}
+	return line
+}
+
+const wantJSON = "Accept: application/json"
+
+func problemIn(t *testing.T, w *httptest.ResponseRecorder) megactx.Problem {
+	t.Helper()
+	if got := w.Header().Get("Content-Type"); got != "application/problem+json" {
+		t.Fatalf("the answer is %q: %s", got, w.Body)
+	}
+	var p megactx.Problem
+	if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+var secret = lock.Holder{App: "billing", Host: "db-7", PID: 4711, Label: "nightly"}
+
+func TestErrorsBecomeAnswers(t *testing.T) {
+	busy := &lock.NotAcquiredError{Key: "x", Holders: []lock.Holder{secret}}
+	lost := &lock.LostError{Key: "x", Cause: lock.Forced, By: secret, Reason: "stuck"}
+	for _, x := range []struct {
+		name   string
+		err    error
+		status int
+		code   string
+		retry  bool
+	}{
+		{"not acquired", busy, 409, "lock.not_acquired", true},
+		{"not acquired within the context's time", &lock.NotAcquiredError{Holders: []lock.Holder{secret}, Err: context.DeadlineExceeded}, 409, "lock.not_acquired", true},
+		{"not acquired, wrapped", fmt.Errorf("buy: %w", busy), 409, "lock.not_acquired", true},
+		{"lost", lost, 409, "lock.lost", false},
+		{"lost, and the work's own error", errors.Join(lost, megactx.Error(404, "x.y", "z")), 409, "lock.lost", false},
+		{"unavailable", fmt.Errorf("%w: %w: dial %v", lock.ErrUnavailable, context.DeadlineExceeded, secret), 503, "lock.unavailable", true},
+		{"closed", lock.ErrClosed, 503, "lock.closed", true},
+		{"deadlock", lock.ErrDeadlock, 500, "lock.deadlock", false},
+		{"unsupported", lock.ErrUnsupported, 500, "lock.unsupported", false},
+		{"not configured", megactx.ErrNotConfigured, 500, "mega.not_configured", false},
+		{"a deadline", fmt.Errorf("query: %w", context.DeadlineExceeded), 504, "request.timeout", false},
+		{"the app's own", megactx.Error(402, "card.declined", "No money."), 402, "card.declined", false},
+		{"the app's own, wrapped", fmt.Errorf("pay: %w", megactx.Error(402, "card.declined", "No money.")), 402, "card.declined", false},
+		{"anything else", errors.New("secret " + secret.String()), 500, "internal", false},
+		{"a context that is not the request's", context.Canceled, 500, "internal", false},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			s := newStage()
+			s.router.Get("/", func(*megactx.Ctx) error { return x.err })
+			w := s.ask("GET", "/", "", wantJSON)
+			p := problemIn(t, w)
+			if w.Code != x.status || p.Status != x.status || p.Code != x.code || p.Title != http.StatusText(x.status) || p.Type != "about:blank" {
+				t.Errorf("got %d %+v, want %d %s", w.Code, p, x.status, x.code)
+			}
+			if (w.Header().Get("Retry-After") != "") != x.retry {
+				t.Errorf("Retry-After is %q", w.Header().Get("Retry-After"))
+			}
+			for _, name := range []string{"billing", "db-7", "4711", "nightly"} {
+				if strings.Contains(w.Body.String(), name) {
+					t.Errorf("the body names %q: %s", name, w.Body)
+				}
+			}
+			if line := s.last(t); line["error"] != x.err.Error() || line["code"] != x.code || line["request"] != p.Request {
+				t.Errorf("the log has %v", line)
+			}
+		})
+	}
+}
+
+func TestInvalidKeyIsTheClientsMistake(t *testing.T) {
+	s := newStage()
+	s.host.Locker, _ = newLocker(t)
+	s.router.Get("/{id}", func(c *megactx.Ctx) error {
+		return c.Lock.With("product:"+c.Param("id"), func(*megactx.Ctx) error { return nil })
+	})
+	if p := problemIn(t, s.ask("GET", "/a%20b", "", wantJSON)); p.Status != 400 || p.Code != "lock.invalid_key" {
+		t.Errorf("got %+v, want 400 lock.invalid_key", p)
+	}
+	if w := s.ask("GET", "/a%2Fb", "", wantJSON); w.Code != http.StatusNoContent {
+		t.Errorf("an escaped slash: got %d %s", w.Code, w.Body)
+	}
+}
+
+func TestHandlerThatWritesNothingAnswers204(t *testing.T) {
+	s := newStage()
+	s.router.Get("/handler", func(*megactx.Ctx) error { return nil })
+	s.router.Get("/std", megactx.WrapHandler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+	if w := s.ask("GET", "/handler", ""); w.Code != http.StatusNoContent || w.Header().Get("Content-Type") != "" {
+		t.Errorf("a Handler: got %d", w.Code)
+	}
+	if w := s.ask("GET", "/std", ""); w.Code != http.StatusOK {
+		t.Errorf("an http.Handler: got %d, want the 200 that silence means to net/http", w.Code)
+	}
+}
+
+func TestErrorAfterTheAnswerHasBegunIsLoggedAlone(t *testing.T) {
+	s := newStage()
+	s.router.Get("/", func(c *megactx.Ctx) error {
+		return errors.Join(c.Text(http.StatusOK, "fine"), errors.New("but"))
+	})
+	if w := s.ask("GET", "/", ""); w.Code != http.StatusOK || w.Body.String() != "fine" {
+		t.Errorf("got %d %s", w.Code, w.Body)
+	}
+	if line := s.last(t); line["error"] != "but" || line["status"] != 200.0 {
+		t.Errorf("the log has %v", line)
+	}
+}
+
+func TestPanicIsAnAnswerAndALogLine(t *testing.T) {
+	s := newStage()
+	s.router.UseStd(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/std" {
+				panic("outside")
+			}
+			next.ServeHTTP(w, r)
+		})
+	})
+	s.router.Get("/", func(*megactx.Ctx) error { panic("inside") })
+	s.router.Get("/std", func(*megactx.Ctx) error { return nil })
+	for target, value := range map[string]string{"/": "inside", "/std": "outside"} {
+		p := problemIn(t, s.ask("GET", target, "", wantJSON))
+		line := s.last(t)
+		if p.Status != 500 || p.Code != "internal" || line["error"] != "panic: "+value || !strings.Contains(fmt.Sprint(line["stack"]), "host_test.go") {
+			t.Errorf("%s: got %+v and %v", target, p, line)
+		}
+	}
+}
+
+func TestAbortedHandlerIsLeftToNetHTTP(t *testing.T) {
+	s := newStage()
+	s.router.Get("/", func(*megactx.Ctx) error { panic(http.ErrAbortHandler) })
+	defer func() {
+		if got := recover(); got != http.ErrAbortHandler {
+			t.Errorf("the panic that came out is %v", got)
+		}
+	}()
+	s.ask("GET", "/", "")
+}
+
+func TestClientThatWentAwayIsLoggedAs499(t *testing.T) {
+	s := newStage()
+	ctx, leave := context.WithCancel(t.Context())
+	s.router.Get("/", func(c *megactx.Ctx) error {
+		leave()
+		<-c.Done()
+		return fmt.Errorf("query: %w", c.Err())
+	})
+	w := httptest.NewRecorder()
+	s.router.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx))
+	if line := s.last(t); line["status"] != 499.0 || line["level"] != "INFO" {
+		t.Errorf("the log has %v", line)
+	}
+}
+
+func TestRequestCutOffByTheShutdownIsAnswered503(t *testing.T) {
+	s := newStage()
+	ctx, end := context.WithCancelCause(t.Context())
+	s.router.Get("/", func(c *megactx.Ctx) error {
+		end(megactx.ErrShuttingDown)
+		<-c.Done()
+		return c.Err()
+	})
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest("GET", "/", nil).WithContext(ctx)
+	r.Header.Set("Accept", "application/json")
+	s.router.Handler().ServeHTTP(w, r)
+	if p := problemIn(t, w); p.Status != 503 || p.Code != "mega.shutting_down" || w.Header().Get("Retry-After") == "" {
+		t.Errorf("got %+v", p)
+	}
+}
+
+func TestForgottenLeaseIsReleasedAndReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage()
+		locker, told := newLocker(t)
+		s.host.Locker = locker
+		var after *megactx.Ctx
+		s.router.Get("/", func(c *megactx.Ctx) error {
+			after = c
+			_, err := c.Lock.Acquire("x")
+			return err
+		})
+		if w := s.ask("GET", "/", ""); w.Code != http.StatusNoContent {
+			t.Fatalf("got %d %s", w.Code, w.Body)
+		}
+		if !errors.Is(context.Cause(after), megactx.ErrHandlerReturned) {
+			t.Errorf("the request's context ended because of %v", context.Cause(after))
+		}
+		time.Sleep(10 * time.Second) // fake time: at the latest a TTL later
+		synctest.Wait()
+		all := told.forgotten()
+		if len(all) != 1 || !strings.Contains(all[0].Site, "host_test.go") {
+			t.Errorf("forgotten: %+v, want one, acquired in host_test.go", all)
+		}
+		if n := locker.Stats().Active; n != 0 {
+			t.Errorf("%d leases are held", n)
+		}
+	})
+}
+
+func TestOtherSitesCannotPost(t *testing.T) {
+	s := newStage()
+	s.router.Post("/", func(c *megactx.Ctx) error { return nil })
+	s.router.Get("/", func(c *megactx.Ctx) error { return nil })
+	for _, x := range []struct {
+		method string
+		header string
+		status int
+	}{
+		{"POST", "Sec-Fetch-Site: cross-site", 403},
+		{"POST", "Sec-Fetch-Site: same-site", 403},
+		{"POST", "Origin: https://evil.example", 403},
+		{"POST", "Sec-Fetch-Site: same-origin", 204},
+		{"POST", "Origin: http://example.com", 204},
+		{"POST", "X-No: browser", 204},
+		{"GET", "Sec-Fetch-Site: cross-site", 204},
+	} {
+		if w := s.ask(x.method, "http://example.com/", "", x.header); w.Code != x.status {
+			t.Errorf("%s with %s: got %d, want %d", x.method, x.header, w.Code, x.status)
+		}
+	}
+}
+
+func TestRequestsHaveIDs(t *testing.T) {
+	s := newStage()
+	s.router.Get("/", func(c *megactx.Ctx) error {
+		c.Log.Info("inside")
+		return nil
+	})
+	if w := s.ask("GET", "/", "", "X-Request-Id: abc-1"); w.Header().Get("X-Request-Id") != "abc-1" {
+		t.Errorf("a proxy's id became %q", w.Header().Get("X-Request-Id"))
+	}
+	if inside, _, _ := strings.Cut(s.log.String(), "\n"); !strings.Contains(inside, `"request":"abc-1"`) || !strings.Contains(inside, `"route":"/"`) {
+		t.Errorf("the handler's log has neither id nor route: %s", inside)
+	}
+	for _, bad := range []string{"", "a b", strings.Repeat("x", 65), "<script>"} {
+		w := s.ask("GET", "/", "", "X-Request-Id: "+bad)
+		if id := w.Header().Get("X-Request-Id"); id == bad || len(id) < 16 {
+			t.Errorf("%q became %q", bad, id)
+		}
+	}
+}
+
+func TestHoldersAreKnownByTheirRequest(t *testing.T) {
+	s := newStage()
+	s.host.Locker, _ = newLocker(t)
+	s.router.Get("/", func(c *megactx.Ctx) error {
+		return c.Lock.With("x", func(c *megactx.Ctx) error {
+			state, err := c.Lock.Inspect("x")
+			if err != nil || len(state.Holders) != 1 || state.Holders[0].Request != "abc-1" || state.Holders[0].App != "web" {
+				t.Errorf("got %+v, %v", state, err)
+			}
+			return nil
+		})
+	})
+	s.ask("GET", "/", "", "X-Request-Id: abc-1")
+}
+
+func TestRequestsInFlightAreListed(t *testing.T) {
+	s := newStage()
+	s.router.Get("/slow", func(*megactx.Ctx) error {
+		if active := s.host.Active(); len(active) != 1 || !strings.HasPrefix(active[0], "GET /slow (") {
+			t.Errorf("in flight: %q", active)
+		}
+		return nil
+	})
+	s.ask("GET", "/slow", "")
+	if active := s.host.Active(); len(active) != 0 {
+		t.Errorf("afterwards: %q", active)
+	}
+}

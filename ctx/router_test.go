@@ -1,0 +1,117 @@
+package megactx_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	megactx "github.com/megaframework/mega/ctx"
+)
+
+func str(v any) string { return fmt.Sprint(v) }
+
+// marking returns a wrapper that leaves its mark in a header.
+func marking(mark string) func(megactx.Handler) megactx.Handler {
+	return func(next megactx.Handler) megactx.Handler {
+		return func(c *megactx.Ctx) error {
+			c.Writer().Header().Add("Marks", mark)
+			return next(c)
+		}
+	}
+}
+
+func TestWrappersRunFromTheOutside(t *testing.T) {
+	s := newStage(marking("app"))
+	s.router.UseStd(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if c, ok := megactx.From(r.Context()); !ok || c.App.Name != "web" {
+				t.Error("a plain middleware does not find the Ctx")
+			}
+			w.Header().Add("Marks", "std")
+			next.ServeHTTP(w, r)
+		})
+	})
+	s.router.Use(marking("router"))
+	s.router.Route("/in", func(in megactx.Router) {
+		in.Use(marking("inner"))
+		in.Get("/{id}", func(c *megactx.Ctx) error { return c.Text(200, c.Param("id")) })
+	})
+	s.router.Get("/out", func(c *megactx.Ctx) error { return nil })
+	for target, want := range map[string]string{"/in/7": "std,app,router,inner", "/out": "std,app,router", "/nowhere": "std"} {
+		if got := strings.Join(s.ask("GET", target, "").Header()["Marks"], ","); got != want {
+			t.Errorf("%s: got %s, want %s", target, got, want)
+		}
+	}
+	if line := s.ask("GET", "/in/7", ""); line.Body.String() != "7" {
+		t.Errorf("the parameter is %s", line.Body)
+	}
+}
+
+func TestWrapperSeesTheErrorAndMayAnswer(t *testing.T) {
+	s := newStage(func(next megactx.Handler) megactx.Handler {
+		return func(c *megactx.Ctx) error {
+			if err := next(c); err != nil {
+				return c.Text(299, "caught "+err.Error())
+			}
+			return nil
+		}
+	})
+	s.router.Get("/", func(*megactx.Ctx) error { return fmt.Errorf("x") })
+	if w := s.ask("GET", "/", ""); w.Code != 299 || w.Body.String() != "caught x" {
+		t.Errorf("got %d %s", w.Code, w.Body)
+	}
+}
+
+func TestRouterRefusesWhatCannotBe(t *testing.T) {
+	nothing := func(*megactx.Ctx) error { return nil }
+	for name, do := range map[string]func(megactx.Router){
+		"Use after a route":          func(r megactx.Router) { r.Get("/", nothing); r.Use(marking("late")) },
+		"Use after a group":          func(r megactx.Router) { r.Route("/a", func(megactx.Router) {}); r.Use(marking("late")) },
+		"UseStd after a route":       func(r megactx.Router) { r.Get("/", nothing); r.UseStd(func(h http.Handler) http.Handler { return h }) },
+		"a pattern without a slash":  func(r megactx.Router) { r.Get("x", nothing) },
+		"a route without a handler":  func(r megactx.Router) { r.Get("/", nil) },
+		"a parameter that is no one": func(r megactx.Router) { r.Get("/{id", nothing) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			do(newStage().router)
+		}()
+	}
+}
+
+func TestMethods(t *testing.T) {
+	s := newStage()
+	echo := func(c *megactx.Ctx) error { return c.Text(200, c.Request().Method) }
+	s.router.Get("/get", echo)
+	s.router.Post("/post", echo)
+	s.router.Put("/put", echo)
+	s.router.Patch("/patch", echo)
+	s.router.Delete("/delete", echo)
+	s.router.Handle("/any", echo)
+	s.router.Get("/files/*", func(c *megactx.Ctx) error { return c.Text(200, c.Param("*")+c.Query("q")) })
+	for _, x := range []struct {
+		method, target string
+		status         int
+		body           string
+	}{
+		{"GET", "/get", 200, "GET"}, {"HEAD", "/get", 200, "HEAD"}, {"POST", "/post", 200, "POST"}, {"PUT", "/put", 200, "PUT"},
+		{"PATCH", "/patch", 200, "PATCH"}, {"DELETE", "/delete", 200, "DELETE"}, {"OPTIONS", "/any", 200, "OPTIONS"},
+		{"GET", "/files/a/b%20c?q=1", 200, "a/b c1"}, {"GET", "/files/a%2Fb", 200, "a/b"},
+	} {
+		if w := s.ask(x.method, x.target, ""); w.Code != x.status || w.Body.String() != x.body {
+			t.Errorf("%s %s: got %d %s, want %d %s", x.method, x.target, w.Code, w.Body, x.status, x.body)
+		}
+	}
+	w := s.ask("DELETE", "/get", "", wantJSON)
+	if p := problemIn(t, w); p.Status != 405 || p.Code != "request.method_not_allowed" || w.Header().Get("Allow") != "GET, HEAD" {
+		t.Errorf("got %+v, allowed %q", p, w.Header().Get("Allow"))
+	}
+	if p := problemIn(t, s.ask("BREW", "/get", "", wantJSON)); p.Status != 405 {
+		t.Errorf("an unknown method: got %+v", p)
+	}
+}
