@@ -1,0 +1,235 @@
+package redis_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/internal/history"
+	"github.com/megaframework/mega/internal/redistest"
+	"github.com/megaframework/mega/lock"
+)
+
+// More than one server: a Sentinel set that fails over, and a Cluster.
+
+const failoverBound = 30 * time.Second
+
+// A failover that keeps what was acknowledged is an outage and no more: leases
+// with a TTL beyond it live on, and waiters keep their place.
+func TestFailoverThatKeepsTheLockLosesNothing(t *testing.T) {
+	set := redistest.StartSentinels(t, 1, redistest.Options{})
+	w := newWitness(t)
+	a, b := w.client("a", member(t, set.URL())), w.client("b", member(t, set.URL()))
+	other := member(t, set.URL())
+	held, err := a.Acquire(t.Context(), "k", 1, lock.TTL(20*time.Second))
+	must(t, err)
+	got := waitRecorded(t, b, other, lock.TTL(20*time.Second))
+	ctx, cancel := context.WithTimeout(t.Context(), failoverBound)
+	defer cancel()
+	must(t, set.Replicated(ctx))
+	must(t, set.Failover(ctx))
+	reachable(t, other)
+	busy(t, other, "k")
+	if err := held.Context().Err(); err != nil {
+		t.Errorf("the lease ended: %v", context.Cause(held.Context()))
+	}
+	must(t, held.Release())
+	next := leaseOf(t, got, 10*time.Second)
+	if next.Fence() <= held.Fence() {
+		t.Errorf("fence %d after %d", next.Fence(), held.Fence())
+	}
+	must(t, next.Release())
+	w.verify(0)
+	unused(t, other, "k")
+}
+
+// A failover to a replica that never heard of the lock: the holder ends with
+// its next renewal at the latest, the waiters queue again by themselves, and
+// the fence grows although the new master has no record of the old ones.
+func TestFailoverThatLosesTheLockEndsItWithinARenewal(t *testing.T) {
+	const ttl = 9 * time.Second
+	const period = ttl / 3
+	set := redistest.StartSentinels(t, 1, redistest.Options{})
+	w := newWitness(t)
+	a, b := w.client("a", member(t, set.URL())), w.client("b", member(t, set.URL()))
+	other := member(t, set.URL())
+	must(t, set.Sever()) // from here on nothing that is acknowledged will last
+	held, err := a.Acquire(t.Context(), "k", 1, lock.TTL(ttl))
+	must(t, err)
+	got := waitRecorded(t, b, other, lock.TTL(ttl))
+	ctx, cancel := context.WithTimeout(t.Context(), failoverBound)
+	defer cancel()
+	done := a.Forget("k")
+	start := time.Now()
+	must(t, set.Failover(ctx))
+	reachable(t, other)
+	done()
+	back := time.Now()
+	cause := ends(t, held.Lease, period+time.Second+slack)
+	t.Logf("the failover took %v, the holder was told %v after it; the renewal period is %v", back.Sub(start), time.Since(back), period)
+	if !errors.Is(cause, lock.ErrLost) {
+		t.Errorf("cause = %v, want %v", cause, lock.ErrLost)
+	}
+	next := leaseOf(t, got, 10*time.Second)
+	if next.Fence() <= held.Fence() {
+		t.Errorf("fence %d after %d", next.Fence(), held.Fence())
+	}
+	if err := held.Release(); !errors.Is(err, lock.ErrLost) {
+		t.Errorf("Release of the lost lease = %v, want %v", err, lock.ErrLost)
+	}
+	busy(t, other, "k")
+	must(t, next.Release())
+	t.Logf("two holders for %v", w.verify(generous(period+time.Second+slack)))
+	unused(t, other, "k")
+}
+
+// waitRecorded begins to wait for "k" and returns once the backend has the
+// waiter.
+func waitRecorded(t *testing.T, c *history.Client, other *lock.Locker, opts ...lock.Option) <-chan *history.Lease {
+	t.Helper()
+	before := waiters(t, other, "k")
+	got := make(chan *history.Lease, 1)
+	go func() {
+		lease, err := c.Acquire(t.Context(), "k", 1, append(opts, lock.Wait(lock.Forever))...)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- lease
+	}()
+	eventually(t, "the waiter to queue", func() bool { return waiters(t, other, "k") > before })
+	return got
+}
+
+func leaseOf(t *testing.T, got <-chan *history.Lease, bound time.Duration) *history.Lease {
+	t.Helper()
+	select {
+	case lease := <-got:
+		if lease == nil {
+			t.FailNow()
+		}
+		return lease
+	case <-time.After(generous(bound)):
+		t.Fatalf("the waiter got nothing within %v", bound)
+	}
+	panic("unreachable")
+}
+
+func reachable(t *testing.T, l *lock.Locker) {
+	t.Helper()
+	eventually(t, "the lock to be reachable", func() bool {
+		_, err := l.Inspect(t.Context(), "k")
+		return err == nil
+	})
+}
+
+// Keys of every shape, on all masters of a Cluster.
+func TestClusterLocksKeysOnEveryMaster(t *testing.T) {
+	c := redistest.StartCluster(t, 3, redistest.Options{})
+	a, b := member(t, c.URL()), member(t, c.URL())
+	keys := []string{"{}", "a}{b", "}", "}x", "{", "{x}", ":", "*", "%7B", "%", "{}{}", "a{b}c", "ключ", "k:fence", "k"}
+	for i := range scaled(300) {
+		keys = append(keys, fmt.Sprint("key", i))
+	}
+	var leases []*lock.Lease
+	for _, k := range keys {
+		leases = append(leases, take(t, a, k)) // all at once: none may be another's
+	}
+	for _, k := range keys {
+		busy(t, b, k)
+	}
+	for _, s := range c.Servers() {
+		if n, err := s.Do("DBSIZE"); err != nil || n == int64(0) {
+			t.Errorf("master %s has %v keys, %v", s.Addr(), n, err)
+		}
+	}
+	list, err := a.List(t.Context(), "")
+	must(t, err)
+	if len(list) != len(keys) {
+		t.Errorf("List found %d keys, want %d", len(list), len(keys))
+	}
+	for i, k := range keys {
+		fence := leases[i].Fence()
+		must(t, leases[i].Release())
+		next := take(t, b, k, lock.Wait(0))
+		if next.Fence() <= fence {
+			t.Errorf("key %q: fence %d after %d", k, next.Fence(), fence)
+		}
+		must(t, next.Release())
+		unused(t, a, k)
+	}
+}
+
+// Two members pass many keys to and fro, over all masters: the push reaches
+// whoever waits, wherever it is connected.
+func TestClusterHandsOverBetweenMembers(t *testing.T) {
+	c := redistest.StartCluster(t, 3, redistest.Options{})
+	a, b := member(t, c.URL()), member(t, c.URL())
+	for i := range scaled(30) {
+		key := fmt.Sprint("k", i)
+		from, to := a, b
+		if i%2 == 1 {
+			from, to = b, a
+		}
+		held := take(t, from, key)
+		got := wait(t, to, key)
+		released := time.Now()
+		must(t, held.Release())
+		g := receive(t, got, 5*time.Second)
+		if took := g.at.Sub(released); timed && took > 300*time.Millisecond {
+			t.Errorf("key %q was handed over in %v: not by a push", key, took)
+		}
+		if g.lease.Fence() <= held.Fence() {
+			t.Errorf("key %q: fence %d after %d", key, g.lease.Fence(), held.Fence())
+		}
+		must(t, g.lease.Release())
+		unused(t, a, key)
+	}
+}
+
+func TestClusterExcludesUnderContention(t *testing.T) {
+	c := redistest.StartCluster(t, 3, redistest.Options{})
+	crowd(t, []*lock.Locker{member(t, c.URL()), member(t, c.URL()), member(t, c.URL())}, scaled(300), 10, func() {
+		time.Sleep(time.Millisecond)
+	})
+}
+
+func TestClusterKeepsPools(t *testing.T) {
+	c := redistest.StartCluster(t, 3, redistest.Options{})
+	pools(t, []*lock.Locker{member(t, c.URL()), member(t, c.URL())})
+}
+
+func TestSentinelKeepsPools(t *testing.T) {
+	set := redistest.StartSentinels(t, 1, redistest.Options{})
+	pools(t, []*lock.Locker{member(t, set.URL()), member(t, set.URL())})
+}
+
+// pools has several members use a pool, and checks its history.
+func pools(t *testing.T, lockers []*lock.Locker) {
+	t.Helper()
+	const slots = 3
+	w := newWitness(t)
+	var users []func()
+	for i := range 6 {
+		c := w.client(fmt.Sprint("c", i), lockers[i%len(lockers)])
+		users = append(users, func() {
+			for range scaled(30) {
+				lease, err := c.Acquire(t.Context(), "pool", slots, lock.Wait(lock.Forever))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				time.Sleep(time.Duration(pick(3)) * time.Millisecond) // work
+				if err := lease.Release(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	together(users...)
+	if o := w.verify(0); o != 0 {
+		t.Errorf("two holders of a slot for %v", o)
+	}
+	unused(t, lockers[0], "pool")
+}
