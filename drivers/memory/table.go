@@ -66,7 +66,7 @@ func (s *shard) ticket(r *driver.Request) *ticket {
 	} else {
 		t = new(ticket)
 	}
-	t.holder = r.Holder
+	t.state, t.holder = queued, r.Holder
 	t.grant = driver.Grant{Key: r.Key, Token: r.Token, Fences: max(r.Fences, 1), TTL: r.TTL, NoRenew: r.NoRenew}
 	return t
 }
@@ -77,7 +77,6 @@ func (s *shard) ticket(r *driver.Request) *ticket {
 // there hears of a loss that is none, and asks.
 func (s *shard) recycle(t *ticket) {
 	if t.done == nil && len(s.spareTickets) < spares {
-		*t = ticket{lost: t.lost}
 		s.spareTickets = append(s.spareTickets, t)
 	}
 }
