@@ -14,7 +14,7 @@ import (
 )
 
 // acquire is the one way to a lease. invalid is what was wrong with the call.
-func (l *Locker) acquire(ctx context.Context, c call, invalid error) (*Lease, error) {
+func (l *Locker) acquire(ctx context.Context, c *call, invalid error) (*Lease, error) {
 	if invalid == nil {
 		invalid = l.findDeadlock(ctx, c)
 	}
@@ -43,7 +43,7 @@ func shorten(key string) string {
 
 // findDeadlock refuses a key that a live lease on ctx already holds: it would
 // wait for itself. A pool has more than one lease, so it may be asked again.
-func (l *Locker) findDeadlock(ctx context.Context, c call) error {
+func (l *Locker) findDeadlock(ctx context.Context, c *call) error {
 	for held, ok := LeaseFrom(ctx); ok; held, ok = LeaseFrom(held.parent) {
 		if held.hold.locker == l && held.hold.grant.Key == c.key && c.slots == 1 && held.live() {
 			return fmt.Errorf("%w by the lease with fence %d", ErrDeadlock, held.fence)
@@ -54,7 +54,7 @@ func (l *Locker) findDeadlock(ctx context.Context, c call) error {
 
 // obtain gets a grant by the way that suits the call, and a lease on it. A
 // grant that was lost between its arrival and its use is asked for again.
-func (l *Locker) obtain(ctx context.Context, c call, start instant) (*Lease, error) {
+func (l *Locker) obtain(ctx context.Context, c *call, start instant) (*Lease, error) {
 	for {
 		if ctx.Err() != nil {
 			return nil, contextError(ctx)
@@ -72,7 +72,7 @@ func (l *Locker) obtain(ctx context.Context, c call, start instant) (*Lease, err
 }
 
 // turn waits for c's turn and returns the grant.
-func (l *Locker) turn(ctx context.Context, c call, start instant) (outcome, error) {
+func (l *Locker) turn(ctx context.Context, c *call, start instant) (outcome, error) {
 	switch {
 	case l.queues == nil:
 		return l.ask(ctx, c, start)
@@ -92,7 +92,7 @@ func remaining(wait, waited time.Duration) time.Duration {
 
 // ask asks a driver that is in this process: first without waiting, which
 // needs no context of its own and tells whether the key is contended.
-func (l *Locker) ask(ctx context.Context, c call, start instant) (outcome, error) {
+func (l *Locker) ask(ctx context.Context, c *call, start instant) (outcome, error) {
 	r := l.request(ctx, c, 0, l.clock.time(start))
 	g, err := l.driver.Acquire(ctx, r)
 	if err == nil {
@@ -107,7 +107,7 @@ func (l *Locker) ask(ctx context.Context, c call, start instant) (outcome, error
 }
 
 // askQueued asks the driver with a context that Close ends too.
-func (l *Locker) askQueued(ctx context.Context, c call, wait time.Duration, contended bool) (outcome, error) {
+func (l *Locker) askQueued(ctx context.Context, c *call, wait time.Duration, contended bool) (outcome, error) {
 	l.counters.waiting.Add(1)
 	defer l.counters.waiting.Add(-1)
 	ctx, cancel := context.WithCancel(ctx)
@@ -123,7 +123,7 @@ func (l *Locker) askQueued(ctx context.Context, c call, wait time.Duration, cont
 	return outcome{hold: l.newHold(g, now), fence: g.Fence, at: now, contended: contended || g.Queued}, nil
 }
 
-func (l *Locker) request(ctx context.Context, c call, wait time.Duration, since time.Time) driver.Request {
+func (l *Locker) request(ctx context.Context, c *call, wait time.Duration, since time.Time) driver.Request {
 	return driver.Request{
 		Key:     c.key,
 		Token:   newToken(),
@@ -150,7 +150,7 @@ func newToken() string {
 }
 
 // granted counts and tells a lease that was granted.
-func (l *Locker) granted(c call, lease *Lease, o outcome, waited time.Duration) {
+func (l *Locker) granted(c *call, lease *Lease, o outcome, waited time.Duration) {
 	l.counters.wait.add(waited)
 	if o.contended {
 		l.counters.contended.Add(1)
@@ -165,7 +165,7 @@ func (l *Locker) granted(c call, lease *Lease, o outcome, waited time.Duration) 
 
 // refused counts and tells a call that ends without a lease, and returns the
 // error for its caller.
-func (l *Locker) refused(ctx context.Context, c call, waited time.Duration, err error) error {
+func (l *Locker) refused(ctx context.Context, c *call, waited time.Duration, err error) error {
 	err = fmt.Errorf("acquire %q: %w", c.key, l.refusal(ctx, c, waited, err))
 	if errors.Is(err, ErrNotAcquired) {
 		l.counters.contended.Add(1)
@@ -179,7 +179,7 @@ func (l *Locker) refused(ctx context.Context, c call, waited time.Duration, err 
 
 // refusal sorts why a call ends. That the caller's context ended is said
 // beside what else is known: it is neither hidden nor taken for an outage.
-func (l *Locker) refusal(ctx context.Context, c call, waited time.Duration, err error) error {
+func (l *Locker) refusal(ctx context.Context, c *call, waited time.Duration, err error) error {
 	var busy *NotAcquiredError
 	switch {
 	case errors.Is(err, ErrUnavailable) && ctx.Err() != nil && !errors.Is(err, ctx.Err()):

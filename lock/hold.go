@@ -67,7 +67,7 @@ func (l *Locker) newHold(g driver.Grant, now instant) *hold {
 }
 
 // attach makes lease the current one, unless the grant is gone.
-func (h *hold) attach(lease *Lease, c call) bool {
+func (h *hold) attach(lease *Lease, c *call) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.ended || lease.since >= h.deadline {

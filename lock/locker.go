@@ -65,7 +65,7 @@ func New(d driver.Driver, c Config) (*Locker, error) {
 func (l *Locker) With(ctx context.Context, key string, fn func(context.Context) error, opts ...Option) (err error) {
 	c, err := l.newCall(key, opts)
 	c.within = true
-	lease, err := l.acquire(ctx, c, err)
+	lease, err := l.acquire(ctx, &c, err)
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (l *Locker) Acquire(ctx context.Context, key string, opts ...Option) (*Leas
 func (l *Locker) acquireFrom(ctx context.Context, key string, opts []Option, site *callSite) (*Lease, error) {
 	c, err := l.newCall(key, opts)
 	c.site = *site
-	return l.acquire(ctx, c, err)
+	return l.acquire(ctx, &c, err)
 }
 
 // TryAcquire is Acquire without waiting. It does not jump the queue: a free
@@ -118,7 +118,7 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...Option) (*L
 	}
 	c.wait = 0
 	runtime.Callers(2, c.site[:])
-	return l.acquire(ctx, c, err)
+	return l.acquire(ctx, &c, err)
 }
 
 // ForceRelease ends every lease of key, whoever holds it, and returns how many

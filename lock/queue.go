@@ -78,9 +78,9 @@ type outcome struct {
 }
 
 // wait queues c and returns when its turn has come.
-func (qs *queues) wait(ctx context.Context, c call, start instant) (outcome, error) {
+func (qs *queues) wait(ctx context.Context, c *call, start instant) (outcome, error) {
 	l := qs.locker
-	w := &waiter{call: c, holder: l.holder(ctx, c.label, time.Now()), ready: make(chan outcome, 1)}
+	w := &waiter{call: *c, holder: l.holder(ctx, c.label, time.Now()), ready: make(chan outcome, 1)}
 	l.counters.waiting.Add(1)
 	defer l.counters.waiting.Add(-1)
 	qs.join(w)
