@@ -1,0 +1,193 @@
+package boot_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/boot"
+	megactx "github.com/megaframework/mega/ctx"
+)
+
+func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }
+
+// gate is an app whose only handler says that it has begun and waits to be let
+// go, or to be told to end.
+type gate struct{ begun, leave chan struct{} }
+
+func newGate() *gate {
+	return &gate{begun: make(chan struct{}, 100), leave: make(chan struct{})}
+}
+
+func (g *gate) app() boot.Option {
+	return boot.App("main", boot.Routes(func(r megactx.Router) {
+		r.Get("/", func(c *megactx.Ctx) error {
+			g.begun <- struct{}{}
+			select {
+			case <-g.leave:
+				return c.Text(200, "done")
+			case <-c.Done():
+				return c.Err()
+			}
+		})
+	}))
+}
+
+// dial sends a request and returns the connection with the answer to come.
+func dial(t *testing.T, url string) net.Conn {
+	t.Helper()
+	addr := strings.TrimPrefix(url, "http://")
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+	return conn
+}
+
+func ask(t *testing.T, conn net.Conn) {
+	t.Helper()
+	if _, err := fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\nAccept: application/json\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func status(conn net.Conn) (int, error) {
+	w, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		return 0, err
+	}
+	return w.StatusCode, w.Body.Close()
+}
+
+// stopping stops a program in the background and waits until it accepts
+// nothing any more.
+func stopping(t *testing.T, r *boot.Running) <-chan error {
+	t.Helper()
+	stopped := make(chan error, 1)
+	go func() { stopped <- r.Stop() }()
+	addr := strings.TrimPrefix(r.Report().Apps[0].URL, "http://")
+	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			return stopped
+		}
+		_ = conn.Close()
+		if time.Since(began) > 10*time.Second {
+			t.Fatal("it goes on accepting")
+		}
+	}
+}
+
+func TestRequestsInFlightAreFinished(t *testing.T) {
+	g := newGate()
+	p, _ := process()
+	r := start(t, p, g.app())
+	conn := dial(t, r.Report().Apps[0].URL)
+	ask(t, conn)
+	<-g.begun
+	stopped := stopping(t, r)
+	select {
+	case err := <-stopped:
+		t.Fatalf("it stopped over a request: %v", err)
+	default:
+	}
+	close(g.leave)
+	if code, err := status(conn); code != 200 || err != nil {
+		t.Errorf("the request was answered %d, %v", code, err)
+	}
+	if err := <-stopped; err != nil {
+		t.Errorf("stop: %v", err)
+	}
+}
+
+func TestRequestsThatTakeTooLongAreCutOffAndNamed(t *testing.T) {
+	g := newGate()
+	p, stderr := process("MEGA_SHUTDOWN_TIMEOUT=100ms")
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan int, 1)
+	url := make(chan string, 1)
+	go func() { ended <- boot.Main(ctx, p, g.app(), boot.OnStart("x", func(context.Context) {})) }()
+	go func() { url <- served(stderr) }()
+	conn := dial(t, <-url)
+	ask(t, conn)
+	<-g.begun
+	stop()
+	if code, err := status(conn); code != 503 || err != nil {
+		t.Errorf("the request was answered %d, %v, want 503", code, err)
+	}
+	if code := <-ended; code != boot.ExitCut || !strings.Contains(stderr.String(), "1 requests cut off: GET / (") {
+		t.Errorf("exit status %d, want %d and the request's name:\n%s", code, boot.ExitCut, stderr)
+	}
+}
+
+// served waits for the report and returns where the app is.
+func served(stderr *notes) string {
+	for {
+		if _, after, ok := strings.Cut(stderr.String(), `"app":"main","url":"`); ok {
+			url, _, _ := strings.Cut(after, `"`)
+			return url
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// A connection that was accepted, or that waits in the listener's queue, has
+// been promised an answer. http.Server.Shutdown alone resets it.
+func TestNoConnectionIsLostToTheShutdown(t *testing.T) {
+	for range 5 {
+		p, _ := process()
+		r := start(t, p, boot.App("main", boot.Routes(hello)))
+		const many = 50
+		conns := make([]net.Conn, many)
+		for i := range conns {
+			conns[i] = dial(t, r.Report().Apps[0].URL)
+		}
+		stopped := make(chan error, 1)
+		go func() { stopped <- r.Stop() }()
+		errs := make([]error, many)
+		var all sync.WaitGroup
+		for i, conn := range conns {
+			all.Go(func() {
+				_, err := fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+				code, err2 := status(conn)
+				if err != nil || err2 != nil || code != 200 {
+					errs[i] = fmt.Errorf("connection %d: %d, %w", i, code, errors.Join(err, err2))
+				}
+			})
+		}
+		all.Wait()
+		if err := errors.Join(append(errs, <-stopped)...); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestIdleConnectionsDoNotHoldUpTheEnd(t *testing.T) {
+	p, _ := process()
+	r := start(t, p, boot.App("main", boot.Routes(hello)))
+	idle, silent := dial(t, r.Report().Apps[0].URL), dial(t, r.Report().Apps[0].URL)
+	ask(t, idle)
+	if code, err := status(idle); code != 200 || err != nil {
+		t.Fatal(code, err)
+	}
+	began := time.Now()
+	if err := r.Stop(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > 20*time.Second { // far below shutdown.timeout, far above what it takes
+		t.Errorf("it took %v", took)
+	}
+	if _, err := silent.Read(make([]byte, 1)); err == nil {
+		t.Error("the connection that said nothing is open")
+	}
+}
