@@ -62,12 +62,12 @@ func closeLetsFinish(e *env) {
 	e.async(func() {
 		e.must(a.With(e.ctx, e.key("k"), func(ctx context.Context) error {
 			close(inside)
-			<-finish
+			e.await(finish, "it may finish")
 			finished.Store(true)
 			return ctx.Err()
 		}, e.ttl(2)), "with, while it is closed")
 	})
-	<-inside
+	e.await(inside, "fn runs")
 	closed := make(chan error, 1)
 	e.async(func() { closed <- a.Close(e.ctx) })
 	e.soon("new work is refused", func() bool {
@@ -102,7 +102,7 @@ func (e *env) closing(a *process, key string, fn func(context.Context)) (with <-
 			return nil
 		}, e.ttl(30))
 	})
-	<-inside
+	e.await(inside, "fn runs")
 	ctx, cancel := context.WithTimeout(e.ctx, e.units(1))
 	defer cancel()
 	before := time.Now()
@@ -116,7 +116,7 @@ func closeGivesUp(e *env) {
 	a, b := e.process(), e.process()
 	var cause error
 	with := e.closing(a, e.key("k"), func(ctx context.Context) {
-		<-ctx.Done()
+		e.await(ctx.Done(), "fn's context ends")
 		cause = context.Cause(ctx)
 	})
 	select {
@@ -134,7 +134,7 @@ func closeReleasesLast(e *env) {
 	a, b := e.process(), e.process()
 	var returned atomic.Bool
 	with := e.closing(a, e.key("k"), func(ctx context.Context) {
-		<-ctx.Done()
+		e.await(ctx.Done(), "fn's context ends")
 		e.pass(3) // cannot be hurried
 		returned.Store(true)
 	})
@@ -146,7 +146,12 @@ func closeReleasesLast(e *env) {
 		e.releases(lease)
 		return !returned.Load()
 	})
-	e.is(<-with, lock.ErrLost, "with")
+	select {
+	case err := <-with:
+		e.is(err, lock.ErrLost, "with")
+	case <-time.After(e.patience()):
+		e.fail("With does not return")
+	}
 }
 
 func closeLeavesToTTL(e *env) {

@@ -109,7 +109,7 @@ func noSlotTwice(e *env) {
 			e.want(0 <= t.slot && t.slot < size, "slot %d of %d", t.slot, size)
 			if rand.IntN(4) == 0 {
 				t.to = lease.Deadline()
-				<-lease.Context().Done()
+				e.ended(lease, e.patience())
 			} else {
 				e.sleep(rand.N(e.unit / 8))
 				t.to = time.Now()

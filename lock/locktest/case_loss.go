@@ -117,7 +117,7 @@ func withSaysLost(e *env) {
 		err := a.With(e.ctx, e.key("k"), func(ctx context.Context) error {
 			_, err := b.ForceRelease(e.ctx, e.key("k"), "test")
 			e.must(err, "force")
-			<-ctx.Done()
+			e.await(ctx.Done(), "fn's context ends")
 			return work
 		})
 		e.is(err, lock.ErrLost, "with, where fn said %v", work)
@@ -182,8 +182,8 @@ func deafened(e *env) {
 	lease := a.acquire(e.key("k"), e.ttl(3))
 	undo, err := e.h.Faults.Deafen(a.opened)
 	e.must(err, "deafen")
-	<-lease.Context().Done() // its renewals arrive, but it cannot know
-	_ = lease.Release()      // nor whether this did
+	e.ended(lease, e.patience()) // its renewals arrive, but it cannot know
+	_ = lease.Release()          // nor whether this did
 	e.must(undo(), "heal")
 	e.comeBack(b, e.key("k"))
 }

@@ -43,17 +43,17 @@ func releaseFollowsWork(e *env) {
 		defer close(done)
 		_ = a.With(ctx, e.key("k"), func(ctx context.Context) error {
 			close(inside)
-			<-ctx.Done()
+			e.await(ctx.Done(), "fn's context ends")
 			e.pass(4) // longer than its TTL
 			returned = time.Now()
 			return ctx.Err()
 		}, e.ttl(2))
 	})
-	<-inside
+	e.await(inside, "fn runs")
 	next := b.queue(e.key("k"), "next")
 	cancel()
 	e.releases(next.leaseWithin(2 * e.patience()))
-	<-done
+	e.await(done, "With returns")
 	e.want(!next.when.Before(returned), "the key was granted %v before its holder had returned", returned.Sub(next.when))
 }
 
@@ -168,7 +168,7 @@ func releaseRacesRenewal(e *env) {
 			e.renew(d, g)
 		})
 		e.must(e.release(d, g), "release")
-		<-renewed
+		e.await(renewed, "the renewal returns")
 		s := e.inspect(d, r.Key)
 		e.want(len(s.Holders) == 0, "after its release it is held by %+v", s.Holders)
 		e.is(e.renew(d, g).Err, driver.ErrLost, "renew what was released")

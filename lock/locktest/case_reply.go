@@ -88,7 +88,12 @@ func releaseWithdraws(e *env) {
 	e.must(e.release(other, driver.Grant{Key: r.Key, Token: r.Token}), "withdraw")
 	e.soon("nothing is queued", func() bool { return len(e.inspect(d, r.Key).Waiters) == 0 })
 	cancel()
-	e.want(<-done != nil, "the withdrawn request was granted")
+	select {
+	case err := <-done:
+		e.want(err != nil, "the withdrawn request was granted")
+	case <-time.After(e.patience()):
+		e.fail("the withdrawn request has not returned")
+	}
 	e.must(e.release(d, held), "release")
 	e.want(len(e.inspect(d, held.Key).Holders) == 0, "the withdrawn request has the key")
 }

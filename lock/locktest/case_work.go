@@ -60,7 +60,7 @@ func goexitReleases(e *env) {
 		defer close(done)
 		_ = a.With(e.ctx, e.key("k"), func(context.Context) error { runtime.Goexit(); return nil }, e.ttl(100))
 	})
-	<-done
+	e.await(done, "With returns")
 	b.freeWithin(e.units(10), e.key("k"))
 	e.want(a.Stats().Active == 0, "%d leases are active", a.Stats().Active)
 }
@@ -223,7 +223,7 @@ func contextCarriesOver(e *env) {
 	e.want(held.Err() == nil, "it has ended: %v", held.Err())
 	cause := errors.New("the user has gone")
 	cancel(cause)
-	<-held.Done()
+	e.await(held.Done(), "the lease's context ends")
 	e.is(held.Err(), context.Canceled, "the context")
 	e.is(context.Cause(held), cause, "the cause")
 	_ = lease.Release()
@@ -234,7 +234,7 @@ func renewedUntilReturn(e *env) {
 	ctx, cancel := context.WithCancel(e.ctx)
 	e.must(a.With(ctx, e.key("k"), func(ctx context.Context) error {
 		cancel()
-		<-ctx.Done()
+		e.await(ctx.Done(), "fn's context ends")
 		e.never(e.units(6), "another was granted the key while fn ran", func() bool {
 			_, err := b.try(e.key("k"))
 			return err == nil
@@ -295,7 +295,7 @@ func notForgotten(e *env) {
 	lease, err := p.Acquire(ctx, e.key("k"), e.ttl(30))
 	e.must(err, "acquire")
 	cancel()
-	<-lease.Context().Done()
+	e.await(lease.Context().Done(), "the lease's context ends")
 	e.releases(lease)
 	e.never(e.units(1)+time.Second, "it was told as forgotten", func() bool { return len(told[lock.Forgotten](p)) > 0 })
 	p.free(e.key("k"))

@@ -56,7 +56,6 @@ func (e *env) end() error {
 	case <-done:
 	case <-time.After(e.patience()):
 		stuck = errors.New("a call has not returned although its context has ended")
-		<-done // a case that hangs is told by the test's own time limit
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -135,6 +134,18 @@ func (e *env) all(n int, f func(i int)) {
 
 // patience is how long a case waits for what should happen at once.
 func (e *env) patience() time.Duration { return 5*time.Second + 10*e.unit }
+
+// await waits for c to be closed, for as long as what should happen at once may
+// take.
+func (e *env) await(c <-chan struct{}, what string) {
+	timer := time.NewTimer(e.patience())
+	defer timer.Stop()
+	select {
+	case <-c:
+	case <-timer.C:
+		e.fail("not within %v: %s", e.patience(), what)
+	}
+}
 
 // pass lets n units go by. It is for what has to take time, such as a TTL; for
 // what has to happen there is eventually.

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -208,14 +207,11 @@ func (h Harness) watchGoroutines() func() error {
 	for _, f := range h.Background {
 		options = append(options, goleak.IgnoreAnyFunction(f))
 	}
-	return func() error {
-		err := goleak.Find(options...)
-		for range 100 {
-			if err == nil {
+	return func() (err error) {
+		for range 3 { // each looks again and again for about a second
+			if err = goleak.Find(options...); err == nil {
 				break
 			}
-			time.Sleep(10 * time.Millisecond)
-			err = goleak.Find(options...)
 		}
 		return err
 	}
