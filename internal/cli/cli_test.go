@@ -1,0 +1,159 @@
+package cli_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/megaframework/mega/boot"
+	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/cli"
+)
+
+// program, in the environment, makes the test's executable a program of that
+// kind.
+const program = "CLI_TEST_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if kind := os.Getenv(program); kind != "" {
+		os.Exit(cli.Run(cli.Process{
+			Args: os.Args, Stdout: os.Stdout, Stderr: os.Stderr,
+			Environ: []string{"MEGA_APPS_MAIN_ADDR=127.0.0.1:0", "MEGA_OPS_ADDR=127.0.0.1:0", "MEGA_LOG_FORMAT=json"},
+		}, programs[kind]))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+var programs = map[string]boot.Option{
+	"polite": boot.App("main", boot.Routes(func(megactx.Router) {})),
+	"stubborn": boot.App("main", boot.OnStop("never", func(context.Context) error {
+		select {} // what a second signal is for
+	})),
+	"booting": boot.App("main", boot.OnStart("wait", func(ctx context.Context) error {
+		_, _ = io.WriteString(os.Stderr, "booting\n")
+		<-ctx.Done()
+		return ctx.Err()
+	})),
+}
+
+// child is a program in a process of its own.
+type child struct {
+	cmd    *exec.Cmd
+	stderr *bufio.Reader
+}
+
+func startChild(t *testing.T, kind string) *child {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), program+"="+kind)
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stop := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+	t.Cleanup(func() {
+		stop.Stop()
+		_ = cmd.Process.Kill() // it has ended, unless the test failed
+	})
+	return &child{cmd, bufio.NewReader(stderr)}
+}
+
+// until reads what the child writes up to a line that has s in it.
+func (c *child) until(t *testing.T, s string) {
+	t.Helper()
+	for {
+		line, err := c.stderr.ReadString('\n')
+		if strings.Contains(line, s) {
+			return
+		}
+		if err != nil {
+			t.Fatalf("the child did not say %q: %v", s, err)
+		}
+	}
+}
+
+func (c *child) signal(t *testing.T) {
+	t.Helper()
+	if err := c.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// end returns the rest of what the child wrote, and its exit status.
+func (c *child) end(t *testing.T) (string, int) {
+	t.Helper()
+	rest, err := io.ReadAll(c.stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var exit *exec.ExitError
+	if err := c.cmd.Wait(); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return string(rest), c.cmd.ProcessState.ExitCode()
+}
+
+func TestSignalEndsTheProgramPolitely(t *testing.T) {
+	c := startChild(t, "polite")
+	c.until(t, "boot.report")
+	c.signal(t)
+	c.signal(t) // at the same time: still one request
+	if rest, status := c.end(t); status != boot.ExitOK || !strings.Contains(rest, `"stopped"`) {
+		t.Errorf("exit status %d:\n%s", status, rest)
+	}
+}
+
+func TestSignalDuringTheBootIsNotLost(t *testing.T) {
+	c := startChild(t, "booting")
+	c.until(t, "booting")
+	c.signal(t)
+	if rest, status := c.end(t); status != boot.ExitOK {
+		t.Errorf("exit status %d:\n%s", status, rest)
+	}
+}
+
+func TestSecondSignalEndsAtOnceAndShowsWhatHangs(t *testing.T) {
+	c := startChild(t, "stubborn")
+	c.until(t, "boot.report")
+	c.signal(t)
+	c.until(t, "stopping")
+	time.Sleep(300 * time.Millisecond) // signals that arrive together are one
+	c.signal(t)
+	if rest, status := c.end(t); status != 130 || !strings.Contains(rest, "cli_test.go") {
+		t.Errorf("exit status %d:\n%s", status, rest)
+	}
+}
+
+func TestCommandLine(t *testing.T) {
+	for _, x := range []struct {
+		args           []string
+		status         int
+		stdout, stderr string
+	}{
+		{[]string{"shop", "help"}, boot.ExitOK, "usage: shop", ""},
+		{[]string{"shop", "--help"}, boot.ExitOK, "usage: shop", ""},
+		{[]string{"shop", "server"}, boot.ExitUsage, "", `unknown command "server"`},
+		{[]string{"shop", "serve", "now"}, boot.ExitUsage, "", "usage: shop"},
+		{[]string{"shop", "serve"}, boot.ExitInternal, "", "has no app"},
+		{[]string{"shop"}, boot.ExitInternal, "", "has no app"},
+		{nil, boot.ExitInternal, "", "has no app"},
+	} {
+		var stdout, stderr bytes.Buffer
+		status := cli.Run(cli.Process{Args: x.args, Stdout: &stdout, Stderr: &stderr})
+		if status != x.status || !strings.Contains(stdout.String(), x.stdout) || !strings.Contains(stderr.String(), x.stderr) {
+			t.Errorf("%q: got %d %q %q, want %d %q %q", x.args, status, &stdout, &stderr, x.status, x.stdout, x.stderr)
+		}
+	}
+}
