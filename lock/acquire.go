@@ -60,6 +60,9 @@ func (l *Locker) obtain(ctx context.Context, c *call, start instant) (*Lease, er
 			return nil, contextError(ctx)
 		}
 		o, err := l.turn(ctx, c, start)
+		if errors.Is(err, ErrLost) && c.wait > 0 {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}

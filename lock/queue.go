@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -261,7 +262,8 @@ func (qs *queues) ask(q *queue, w *waiter) {
 func (qs *queues) run(q *queue, t *ticket) {
 	l := qs.locker
 	g, err := l.driver.Acquire(t.ctx, t.request)
-	withdrawn := t.ctx.Err() != nil
+	// A grant that was forced away before it arrived is asked for again.
+	withdrawn := t.ctx.Err() != nil || errors.Is(err, ErrLost)
 	t.cancel()
 	if err != nil {
 		l.tidy(t.request, err)

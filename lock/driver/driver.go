@@ -57,6 +57,9 @@ type Driver interface {
 	// outage until r.Wait has passed, and keeps its place where the backend
 	// still has one for it.
 	//
+	// An error that wraps ErrLost says that the grant was taken away by force
+	// before it arrived; the front asks again.
+	//
 	// Asking again with the token of a live grant answers the same grant.
 	Acquire(ctx context.Context, r Request) (Grant, error)
 
