@@ -183,6 +183,18 @@ func unused(t testing.TB, l *lock.Locker, key string) {
 	})
 }
 
+// free checks that key can be had at once, although tickets of dead waiters may
+// still be in its queue.
+func free(t testing.TB, l *lock.Locker, key string) {
+	t.Helper()
+	lease, err := l.TryAcquire(t.Context(), key)
+	if err != nil {
+		t.Errorf("TryAcquire(%q) = %v, want a free lock", key, err)
+		return
+	}
+	must(t, lease.Release())
+}
+
 // scriptOf finds the name of a script in its source.
 var scriptOf = regexp.MustCompile(`(?m)^-- (acquire|release|beat|confirm|renew|force|inspect): `)
 
@@ -270,13 +282,27 @@ func (w *witness) verify(allowed time.Duration) time.Duration {
 		outcomes[op.Outcome]++
 	}
 	w.t.Logf("checked %d operations, %v", len(h.Ops), outcomes)
-	return w.believe(h, allowed)
+	return w.believe(allowed)
 }
 
-// believe checks the beliefs alone: for what is too large for the server check,
-// or where the server forgot.
-func (w *witness) believe(h history.History, allowed time.Duration) time.Duration {
+// lostAcquires counts the acquires that were told of a loss.
+func (w *witness) lostAcquires() (n int) {
 	w.t.Helper()
+	h, err := history.Read(w.path)
+	must(w.t, err)
+	for _, op := range h.Ops {
+		if op.Kind == history.Acquire && op.Outcome == history.Lost {
+			n++
+		}
+	}
+	return n
+}
+
+// believe checks the beliefs alone.
+func (w *witness) believe(allowed time.Duration) time.Duration {
+	w.t.Helper()
+	h, err := history.Read(w.path)
+	must(w.t, err)
 	if err := h.CheckBeliefs(allowed); err != nil {
 		w.t.Errorf("beliefs: %v", err)
 	}

@@ -14,6 +14,7 @@ import (
 var shared *redistest.Server
 
 func TestMain(m *testing.M) {
+	runChild()
 	os.Exit(run(m))
 }
 

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/megaframework/mega/internal/history"
 	"github.com/megaframework/mega/internal/redistest"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
@@ -393,6 +392,24 @@ func TestPartitionedWaiterDelaysTheQueueByOneWindowAtMost(t *testing.T) {
 	unused(t, r.near, "k")
 }
 
+// A grant that is taken away before its waiter has heard of it was nobody's
+// lease: the waiter goes on waiting.
+func TestForceOfAGrantOnItsWayKeepsTheWaiter(t *testing.T) {
+	r := newRig(t)
+	held := take(t, r.near, "k")
+	got := wait(t, r.remote, "k", lock.Wait(lock.Forever))
+	r.proxy.Hold(redistest.Replies)
+	must(t, held.Release())
+	if n, err := r.near.ForceRelease(t.Context(), "k", "test"); n != 1 || err != nil {
+		t.Errorf("ForceRelease = %d, %v, want the grant that was pushed", n, err)
+	}
+	time.Sleep(grantWindow / 2) // by now its waiter has to ask before it enters
+	r.proxy.Heal()
+	g := receive(t, got, 5*time.Second)
+	must(t, g.lease.Release())
+	unused(t, r.near, "k")
+}
+
 // grantWindow is how long a pushed grant lives until its waiter has answered.
 const grantWindow = 2 * time.Second
 
@@ -407,7 +424,7 @@ func TestHistoriesUnderFaultsOnTheWay(t *testing.T) {
 		p := redistest.StartProxy(t, s, namer())
 		proxies = append(proxies, p)
 		c := w.client(fmt.Sprint("c", i), member(t, p.URL()))
-		clients = append(clients, func() { busyClient(t, c, scaled(30)) })
+		clients = append(clients, func() { useKey(t.Context(), c, "k", 600*time.Millisecond, scaled(30)) })
 	}
 	stop := repeat(func() { troubleSome(t, proxies) })
 	together(clients...)
@@ -445,32 +462,4 @@ func troubleSome(t *testing.T, proxies []*redistest.Proxy) {
 	case <-t.Context().Done():
 	}
 	p.Heal()
-}
-
-// busyClient takes the key n times: waits, tries, gives up, extends, holds on
-// for too long.
-func busyClient(t *testing.T, c *history.Client, n int) {
-	const ttl = 600 * time.Millisecond
-	for range n {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(50+pick(3000))*time.Millisecond)
-		opts := []lock.Option{lock.TTL(ttl), lock.Wait(time.Duration(pick(2000)) * time.Millisecond)}
-		if pick(3) == 0 {
-			opts = append(opts, lock.NoRenew())
-		}
-		if lease, err := c.Acquire(ctx, "k", 1, opts...); err == nil {
-			hold := time.Duration(pick(30)) * time.Millisecond
-			if pick(10) == 0 {
-				hold = ttl
-			}
-			select {
-			case <-time.After(hold):
-			case <-lease.Context().Done():
-			}
-			if pick(4) == 0 {
-				_ = lease.Extend(ctx, ttl)
-			}
-			_ = lease.Release()
-		}
-		cancel()
-	}
 }

@@ -64,17 +64,31 @@ func (h History) bySlot() map[string][]Belief {
 // FenceErrors returns where fences did not grow: within a slot in the order of
 // the beliefs, and within a key wherever one grant was known before the next
 // was asked for.
-func (h History) FenceErrors() []string {
+//
+// Within allowed after a grant its slot may see a lower fence: a process that
+// has not yet heard that its lease was taken away may still have passed it on.
+func (h History) FenceErrors(allowed time.Duration) []string {
 	var found []string
 	for _, beliefs := range h.bySlot() {
-		for i := 1; i < len(beliefs); i++ {
-			if a, b := beliefs[i-1], beliefs[i]; b.Fence <= a.Fence {
-				found = append(found, fmt.Sprintf("key %q: the fence fell or stayed:\n  %v\n  %v", b.Key, a, b))
-			}
-		}
+		found = append(found, fell(beliefs, allowed)...)
 	}
 	for _, grants := range h.grants() {
 		found = append(found, fallen(grants)...)
+	}
+	return found
+}
+
+// fell compares each belief with the one of the highest fence before it.
+func fell(beliefs []Belief, allowed time.Duration) (found []string) {
+	var highest Belief
+	for i, b := range beliefs {
+		if i > 0 && b.Fence <= highest.Fence {
+			if late := time.Duration(b.From - highest.From); late >= allowed || b.Fence == highest.Fence {
+				found = append(found, fmt.Sprintf("key %q: the fence fell or stayed:\n  %v\n  %v", b.Key, highest, b))
+			}
+			continue
+		}
+		highest = b
 	}
 	return found
 }
@@ -111,13 +125,14 @@ func fallen(grants []Op) (found []string) {
 }
 
 // CheckBeliefs returns an error that says where two clients were sure of the
-// same slot for longer than allowed, or where fences did not grow.
+// same slot for longer than allowed, or where fences did not grow (see
+// FenceErrors).
 //
 // Nothing is allowed under partitions, delays, pauses and stalled renewals.
 // After a force, a flush or a failover that lost leases, the holder learns
 // with its next renewal, and one period of those is.
 func (h History) CheckBeliefs(allowed time.Duration) error {
-	found := h.FenceErrors()
+	found := h.FenceErrors(allowed)
 	for _, o := range h.Overlaps() {
 		if o.For > allowed {
 			found = append(found, o.String())

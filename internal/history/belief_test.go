@@ -50,6 +50,16 @@ func TestAllowedOverlapPassesAndALongerOneDoesNot(t *testing.T) {
 	}
 }
 
+func TestLowerFenceIsAllowedAsLongAsAnOverlapIs(t *testing.T) {
+	h := history.History{Beliefs: []history.Belief{belief("a", 0, 2, 0, 10), belief("b", 0, 1, 5, 7), belief("c", 0, 3, 20, 30)}}
+	if found := h.FenceErrors(6); len(found) != 0 {
+		t.Errorf("a fence that fell 5 after a grant, 6 allowed: %v", found)
+	}
+	if found := h.FenceErrors(5); len(found) != 1 {
+		t.Errorf("a fence that fell 5 after a grant, 5 allowed: %v, want one error", found)
+	}
+}
+
 func TestFenceGrowsFromWhatWasKnownBeforeTheNextWasAskedFor(t *testing.T) {
 	for _, test := range []struct {
 		ops []history.Op
@@ -59,7 +69,7 @@ func TestFenceGrowsFromWhatWasKnownBeforeTheNextWasAskedFor(t *testing.T) {
 		{[]history.Op{grant("a", 1, 3, "A", 5, 9), inSlot(grant("b", 3, 4, "B", 4, 9), 1, 2)}, true}, // at once: any order
 		{[]history.Op{grant("a", 1, 2, "A", 5, 9), inSlot(grant("b", 3, 4, "B", 6, 9), 1, 2)}, true},
 	} {
-		if found := (history.History{Ops: test.ops}).FenceErrors(); (len(found) == 0) != test.ok {
+		if found := (history.History{Ops: test.ops}).FenceErrors(0); (len(found) == 0) != test.ok {
 			t.Errorf("FenceErrors(%v) = %v, want ok = %v", test.ops, found, test.ok)
 		}
 	}

@@ -74,6 +74,7 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 // Release is [lock.Lease.Release], to be called once.
 func (l *Lease) Release() error {
 	op := l.op(Release)
+	op.Deadline = onClock(l.Deadline())
 	end := l.client.recorder.Begin(op)
 	err := l.Lease.Release()
 	if op.Outcome = outcome(err); err != nil {

@@ -60,7 +60,8 @@ type Op struct {
 	Token string `json:"token,omitempty"`
 	Fence uint64 `json:"fence,omitempty"`
 	Slot  int    `json:"slot,omitempty"`
-	// Deadline is until when the caller was told to be sure of the lease.
+	// Deadline is until when the caller was told to be sure of the lease; for a
+	// release, what it was told last.
 	Deadline int64  `json:"deadline,omitempty"`
 	Err      string `json:"error,omitempty"`
 }

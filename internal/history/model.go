@@ -99,6 +99,8 @@ func (s state) acquire(in input) (bool, state) {
 		return true, s
 	case OK:
 		return s.grant(in)
+	case Lost: // it was granted and taken away before the caller knew
+		return true, s
 	}
 	return false, s
 }

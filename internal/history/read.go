@@ -92,6 +92,9 @@ func (b *builder) history() History {
 		h.Ops = append(h.Ops, op)
 		if op.Kind == Release {
 			released[op.Token] = op.Call
+			if op.Deadline != 0 {
+				released[op.Token] = min(op.Call, op.Deadline)
+			}
 		}
 	}
 	for i, op := range h.Ops {

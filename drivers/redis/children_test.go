@@ -1,0 +1,332 @@
+package redis_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/drivers/redis"
+	"github.com/megaframework/mega/internal/history"
+	"github.com/megaframework/mega/internal/redistest"
+	"github.com/megaframework/mega/lock"
+)
+
+// childEnv makes this test binary a child of itself: it holds the orders.
+const childEnv = "MEGA_TEST_CHILD"
+
+// orders tell a child what to do.
+type orders struct {
+	Task    string        `json:"task"`
+	URL     string        `json:"url"`
+	Name    string        `json:"name"`
+	Key     string        `json:"key"`
+	TTL     time.Duration `json:"ttl"`
+	History string        `json:"history,omitempty"` // the recording; none if empty
+	File    string        `json:"file,omitempty"`
+	Workers int           `json:"workers,omitempty"`
+	Rounds  int           `json:"rounds,omitempty"`
+	FIFO    bool          `json:"fifo,omitempty"`
+}
+
+// report is what a child tells its parent, as a line of JSON.
+type report struct {
+	What  string `json:"what"`
+	Fence uint64 `json:"fence,omitempty"`
+	Text  string `json:"text,omitempty"`
+}
+
+// What a child reports.
+const (
+	ready    = "ready" // it is connected
+	holding  = "holding"
+	lost     = "lost"
+	released = "released"
+	broken   = "broken" // a promise was broken
+	failed   = "failed"
+	finished = "finished"
+)
+
+// runChild is the main function of a child. In the test binary itself it
+// returns at once.
+func runChild() {
+	text, isChild := os.LookupEnv(childEnv)
+	if !isChild {
+		return
+	}
+	var o orders
+	err := json.Unmarshal([]byte(text), &o)
+	if err == nil {
+		err = o.carryOut()
+	}
+	if err != nil {
+		tell(report{What: failed, Text: err.Error()})
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func tell(r report) {
+	text, _ := json.Marshal(r)
+	_, _ = os.Stdout.Write(append(text, '\n'))
+}
+
+func (o orders) carryOut() error {
+	l, err := openMember(context.Background(), redis.Config{URL: o.URL})
+	if err != nil {
+		return err
+	}
+	tell(report{What: ready})
+	switch o.Task {
+	case "hold":
+		err = o.hold(l)
+	case "count":
+		err = o.count(l)
+	case "record":
+		err = o.record(l)
+	default:
+		err = fmt.Errorf("unknown task %q", o.Task)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err = errors.Join(err, l.Close(ctx)); err == nil {
+		tell(report{What: finished})
+	}
+	return err
+}
+
+// hold takes the key, as soon as it can, and holds it until it is lost or
+// stdin ends.
+func (o orders) hold(l *lock.Locker) error {
+	r, err := o.recorder()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	lease, err := history.NewClient(o.Name, l, r).Acquire(context.Background(), o.Key, 1, lock.TTL(o.TTL), lock.Wait(lock.Forever))
+	if err != nil {
+		return err
+	}
+	tell(report{What: holding, Fence: lease.Fence()})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = io.Copy(io.Discard, os.Stdin)
+	}()
+	o.believe(lease, done)
+	if err := lease.Release(); err == nil {
+		tell(report{What: released, Fence: lease.Fence()})
+	}
+	return nil
+}
+
+// believe looks at the lease all the time until it has ended or done is
+// closed. Whatever has stopped this process in between: a lease that is over
+// by the clock must not look alive.
+func (o orders) believe(lease *history.Lease, done <-chan struct{}) {
+	for {
+		now := time.Now() // before the look, so that the look is not older
+		err := lease.Context().Err()
+		if err != nil {
+			tell(report{What: lost, Fence: lease.Fence(), Text: context.Cause(lease.Context()).Error()})
+			return
+		}
+		if late := now.Sub(lease.Deadline()); late > 0 {
+			tell(report{What: broken, Text: fmt.Sprintf("the context was alive %v after the deadline", late)})
+			return
+		}
+		select {
+		case <-done:
+			return
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+func (o orders) recorder() (*history.Recorder, error) {
+	path := o.History
+	if path == "" {
+		path = os.DevNull
+	}
+	return history.NewRecorder(path, o.Name)
+}
+
+// count increments the number in a file, with many workers, under the lock
+// and by nothing else.
+func (o orders) count(l *lock.Locker) error {
+	opts := append(o.options(), lock.TTL(o.TTL), lock.Wait(lock.Forever))
+	errs := make([]error, o.Workers)
+	var workers []func()
+	for i := range o.Workers {
+		workers = append(workers, func() {
+			for range o.Rounds {
+				err := l.With(context.Background(), o.Key, func(context.Context) error { return increment(o.File) }, opts...)
+				errs[i] = errors.Join(errs[i], err)
+			}
+		})
+	}
+	together(workers...)
+	return errors.Join(errs...)
+}
+
+func (o orders) options() (opts []lock.Option) {
+	if o.FIFO {
+		opts = append(opts, lock.FIFO())
+	}
+	return opts
+}
+
+// increment reads, waits a little and writes: two at once lose one.
+func increment(path string) error {
+	n, err := counted(path)
+	if err != nil {
+		return err
+	}
+	time.Sleep(100 * time.Microsecond)
+	return os.WriteFile(path, []byte(strconv.Itoa(n+1)), 0o600)
+}
+
+func counted(path string) (int, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(string(text)))
+}
+
+// record uses the key in every way, with several clients, and records it.
+func (o orders) record(l *lock.Locker) error {
+	r, err := o.recorder()
+	if err != nil {
+		return err
+	}
+	var clients []func()
+	for i := range o.Workers {
+		c := history.NewClient(fmt.Sprint(o.Name, ".", i), l, r)
+		clients = append(clients, func() { useKey(context.Background(), c, o.Key, o.TTL, o.Rounds, o.options()...) })
+	}
+	together(clients...)
+	return r.Close()
+}
+
+// useKey takes the key n times: waits, gives up, extends, holds on for too
+// long.
+func useKey(ctx context.Context, c *history.Client, key string, ttl time.Duration, n int, also ...lock.Option) {
+	for range n {
+		impatient, cancel := context.WithTimeout(ctx, time.Duration(50+pick(3000))*time.Millisecond)
+		opts := append(slices.Clip(also), lock.TTL(ttl), lock.Wait(time.Duration(pick(2000))*time.Millisecond))
+		if pick(3) == 0 {
+			opts = append(opts, lock.NoRenew())
+		}
+		if lease, err := c.Acquire(impatient, key, 1, opts...); err == nil {
+			useLease(impatient, lease, ttl)
+		}
+		cancel()
+	}
+}
+
+func useLease(ctx context.Context, lease *history.Lease, ttl time.Duration) {
+	hold := time.Duration(pick(30)) * time.Millisecond
+	if pick(10) == 0 {
+		hold = ttl
+	}
+	select {
+	case <-time.After(hold):
+	case <-lease.Context().Done():
+	}
+	if pick(4) == 0 {
+		_ = lease.Extend(ctx, ttl)
+	}
+	_ = lease.Release()
+}
+
+// child is a process that carries out orders.
+type child struct {
+	*redistest.Process
+	t       testing.TB
+	name    string
+	reports chan report
+	stdin   *os.File
+}
+
+// spawn starts a child that does not outlive the test, and waits until it is
+// connected.
+func spawn(t testing.TB, o orders) *child {
+	t.Helper()
+	text, err := json.Marshal(o)
+	must(t, err)
+	in, stdin, err := os.Pipe()
+	must(t, err)
+	stdout, out, err := os.Pipe()
+	must(t, err)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childEnv+"="+string(text))
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, os.Stderr
+	p, err := redistest.StartProcess(cmd)
+	_, _ = in.Close(), out.Close() // the child has them
+	must(t, err)
+	c := &child{Process: p, t: t, name: o.Name, reports: make(chan report, 1000), stdin: stdin}
+	go c.listen(stdout)
+	t.Cleanup(func() {
+		_ = stdin.Close()
+		_ = p.Kill()
+		for range c.reports { // until listen has ended
+		}
+	})
+	c.expect(ready, 20*time.Second)
+	return c
+}
+
+func (c *child) listen(stdout *os.File) {
+	defer close(c.reports)
+	defer stdout.Close()
+	lines := bufio.NewScanner(stdout)
+	for lines.Scan() {
+		var r report
+		if json.Unmarshal(lines.Bytes(), &r) == nil {
+			c.reports <- r
+		}
+	}
+}
+
+// expect waits for the child's next report, which has to be what is expected.
+func (c *child) expect(what string, bound time.Duration) report {
+	c.t.Helper()
+	select {
+	case r, ok := <-c.reports:
+		if !ok || r.What != what {
+			c.t.Fatalf("child %s reports %+v, want %q", c.name, r, what)
+		}
+		return r
+	case <-time.After(generous(bound)):
+		c.t.Fatalf("child %s did not report %q within %v", c.name, what, bound)
+	}
+	panic("unreachable")
+}
+
+// silent checks that the child has reported nothing so far.
+func (c *child) silent() {
+	c.t.Helper()
+	select {
+	case r := <-c.reports:
+		c.t.Errorf("child %s reports %+v, want nothing yet", c.name, r)
+	default:
+	}
+}
+
+// letGo has a child release what it holds, and end.
+func (c *child) letGo() {
+	c.t.Helper()
+	must(c.t, c.stdin.Close())
+	c.expect(released, 5*time.Second)
+	c.expect(finished, 10*time.Second)
+}

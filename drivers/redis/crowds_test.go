@@ -1,0 +1,228 @@
+package redis_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/internal/redistest"
+	"github.com/megaframework/mega/lock"
+)
+
+// What many waiters of one process cost the server, and this process
+// afterwards.
+
+// baseline is what a process has in use.
+type baseline struct {
+	heap       uint64
+	goroutines int
+}
+
+// measure lets the collector finish first.
+func measure() baseline {
+	var m runtime.MemStats
+	for range 3 {
+		runtime.GC()
+	}
+	runtime.ReadMemStats(&m)
+	return baseline{m.HeapAlloc, runtime.NumGoroutine()}
+}
+
+// returnsTo checks that what was in use has been given back.
+func (b baseline) returnsTo(t *testing.T, allowed uint64) {
+	t.Helper()
+	eventually(t, "the goroutines to end", func() bool { return runtime.NumGoroutine() <= b.goroutines+2 })
+	if now := measure(); now.heap > b.heap+allowed {
+		t.Errorf("the heap has %d KiB, %d before", now.heap>>10, b.heap>>10)
+	} else {
+		t.Logf("heap %d KiB, %d before; goroutines %d, %d before", now.heap>>10, b.heap>>10, now.goroutines, b.goroutines)
+	}
+}
+
+func connections(t *testing.T, s *redistest.Server) int {
+	t.Helper()
+	list, err := s.Clients()
+	must(t, err)
+	return len(list)
+}
+
+// scripts is how many scripts the server has run since its counters were reset.
+func scripts(t *testing.T, s *redistest.Server) int {
+	t.Helper()
+	calls, err := s.Commands()
+	must(t, err)
+	return calls["evalsha"] + calls["eval"]
+}
+
+// One process has many goroutines that wait for one key, another has it: the
+// server sees one ticket, a few connections and, for the hand-overs, less than
+// a script each.
+func TestManyWaitersOfOneProcessAreOneTicket(t *testing.T) {
+	s := redistest.Start(t, redistest.Options{})
+	holder, l := member(t, s.URL()), member(t, s.URL())
+	n := scaled(10_000)
+	// The first round is for what the runtime keeps: a goroutine's descriptor,
+	// for example, is used again and never freed.
+	manyWaiters(t, s, holder, l, n)
+	before := measure()
+	manyWaiters(t, s, holder, l, n)
+	before.returnsTo(t, 1<<20)
+}
+
+func manyWaiters(t *testing.T, s *redistest.Server, holder, l *lock.Locker, n int) {
+	t.Helper()
+	held := take(t, holder, "k", lock.TTL(time.Minute))
+	var granted atomic.Int64
+	var inside atomic.Int32
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() {
+			err := l.With(t.Context(), "k", func(context.Context) error {
+				if inside.Add(1) != 1 {
+					t.Error("two holders")
+				}
+				granted.Add(1)
+				inside.Add(-1)
+				return nil
+			}, lock.Wait(lock.Forever))
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	eventually(t, "all to wait", func() bool { return l.Stats().Waiting == int64(n) && waiters(t, holder, "k") > 0 })
+	ticket, err := s.Do("ZCARD", "mega:{k}:queue")
+	must(t, err)
+	if ticket != int64(1) {
+		t.Errorf("%d waiters of one process are %v tickets, want 1", n, ticket)
+	}
+	fewConnections(t, s)
+	idleCosts(t, s)
+	must(t, s.ResetCommands())
+	start := time.Now()
+	must(t, held.Release())
+	all.Wait()
+	took, used := time.Since(start), scripts(t, s)
+	t.Logf("%d hand-overs took %v and %d scripts", n, took, used)
+	if granted.Load() != int64(n) {
+		t.Errorf("%d of %d were granted", granted.Load(), n)
+	}
+	if used > n+100 {
+		t.Errorf("%d hand-overs cost %d scripts, want at most one each", n, used)
+	}
+	fewConnections(t, s)
+	unused(t, holder, "k")
+}
+
+func fewConnections(t *testing.T, s *redistest.Server) {
+	t.Helper()
+	if c := connections(t, s); c > 2*maxConnections {
+		t.Errorf("%d connections of two processes, want at most %d", c, 2*maxConnections)
+	}
+}
+
+// maxConnections is how many connections a process may have.
+const maxConnections = 5
+
+// idleCosts checks what a second of waiting costs.
+func idleCosts(t *testing.T, s *redistest.Server) {
+	t.Helper()
+	must(t, s.ResetCommands())
+	time.Sleep(2 * time.Second) // there is nothing to wait for: that is the point
+	// One process beats its ticket every 600 ms, another renews its lease.
+	if used := scripts(t, s); timed && used > 10 {
+		t.Errorf("waiting costs %d scripts in 2s, want at most 10", used)
+	}
+}
+
+// Two processes, each with many waiters on one key, pass it to and fro: a few
+// commands for each grant that crosses.
+func TestHandOverBetweenProcessesCostsAFewCommands(t *testing.T) {
+	s := redistest.Start(t, redistest.Options{})
+	lockers := []*lock.Locker{member(t, s.URL()), member(t, s.URL())}
+	n := scaled(2000)
+	must(t, s.ResetCommands())
+	crowd(t, lockers, n, 1, func() { time.Sleep(time.Millisecond) })
+	used := scripts(t, s)
+	t.Logf("%d grants in two processes took %d scripts", n, used)
+	if used > n {
+		t.Errorf("%d grants cost %d scripts, want at most one each", n, used)
+	}
+}
+
+// One process waits for many keys that another holds: still a few connections
+// and one subscription, and nothing is left of it.
+func TestManyKeysWaitedForShareTheirConnections(t *testing.T) {
+	s := redistest.Start(t, redistest.Options{})
+	holder, l := member(t, s.URL()), member(t, s.URL())
+	n := scaled(10_000)
+	manyKeys(t, s, holder, l, n)
+	before := measure()
+	manyKeys(t, s, holder, l, n)
+	before.returnsTo(t, 2<<20)
+}
+
+func manyKeys(t *testing.T, s *redistest.Server, holder, l *lock.Locker, n int) {
+	t.Helper()
+	held := holdMany(t, holder, n)
+	var granted atomic.Int64
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			lease, err := l.Acquire(t.Context(), fmt.Sprint("many", i), lock.Wait(lock.Forever))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			granted.Add(1)
+			if err := lease.Release(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	eventually(t, "all to wait", func() bool { return l.Stats().Waiting == int64(n) })
+	fewConnections(t, s)
+	if c := subscribed(t, s); c != 2 {
+		t.Errorf("%d connections have subscribed, want 2", c)
+	}
+	start := time.Now()
+	for _, lease := range held {
+		must(t, lease.Release())
+	}
+	all.Wait()
+	t.Logf("%d keys were handed over in %v", n, time.Since(start))
+	if granted.Load() != int64(n) {
+		t.Errorf("%d of %d were granted", granted.Load(), n)
+	}
+	eventually(t, "the queues to be empty", func() bool {
+		list, err := holder.List(t.Context(), "many")
+		return err == nil && len(list) == 0
+	})
+}
+
+func holdMany(t *testing.T, l *lock.Locker, n int) []*lock.Lease {
+	t.Helper()
+	held := make([]*lock.Lease, n)
+	var workers []func()
+	for w := range 32 {
+		workers = append(workers, func() {
+			for i := w; i < n; i += 32 {
+				lease, err := l.Acquire(t.Context(), fmt.Sprint("many", i), lock.TTL(time.Minute))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				held[i] = lease
+			}
+		})
+	}
+	together(workers...)
+	if t.Failed() {
+		t.FailNow()
+	}
+	return held
+}

@@ -1,0 +1,347 @@
+package redis_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/internal/history"
+	"github.com/megaframework/mega/internal/redistest"
+	"github.com/megaframework/mega/lock"
+)
+
+// Holders and waiters as processes of their own, which are killed and stopped.
+
+func holder(url, name string, ttl time.Duration) orders {
+	return orders{Task: "hold", URL: url, Name: name, Key: "k", TTL: ttl}
+}
+
+// A holder that dies without releasing costs the next one its TTL and no more.
+func TestKilledHolderCostsItsTTL(t *testing.T) {
+	const ttl = 2 * time.Second
+	s := redistest.Start(t, redistest.Options{})
+	w := newWitness(t)
+	l := member(t, s.URL())
+	o := holder(s.URL(), "victim", ttl)
+	o.History = w.path
+	victim := spawn(t, o)
+	first := victim.expect(holding, 5*time.Second)
+	got := waitRecorded(t, w.client("next", l), l)
+	time.Sleep(ttl) // its renewals go on: that it lives is what keeps the lock
+	victim.silent()
+	must(t, victim.Kill())
+	w.recorder.Gone("victim")
+	killed := time.Now()
+	next := leaseOf(t, got, ttl+slack)
+	t.Logf("served %v after the kill, the TTL is %v", time.Since(killed), ttl)
+	if next.Fence() <= first.Fence {
+		t.Errorf("fence %d after %d", next.Fence(), first.Fence)
+	}
+	must(t, next.Release())
+	w.verify(0)
+	unused(t, l, "k")
+}
+
+// A waiter whose process is gone is passed over in the moment of its turn: the
+// server sees the closed connection.
+func TestWaiterKilledWhileWaitingCostsNothing(t *testing.T) {
+	s := redistest.Start(t, redistest.Options{})
+	l, other := member(t, s.URL()), member(t, s.URL())
+	held := take(t, l, "k")
+	for i := range 3 {
+		queueChild(t, l, spawn(t, holder(s.URL(), fmt.Sprint("dead", i), 5*time.Second)), i+1, (*child).Kill)
+	}
+	got := wait(t, other, "k", lock.Wait(lock.Forever))
+	released := time.Now()
+	must(t, held.Release())
+	g := receive(t, got, slack)
+	t.Logf("served after %v", g.at.Sub(released))
+	must(t, g.lease.Release())
+	free(t, l, "k")
+}
+
+// queueChild waits until the child is the n-th waiter, and strikes it.
+func queueChild(t *testing.T, l *lock.Locker, c *child, n int, strike func(*child) error) {
+	t.Helper()
+	eventually(t, "the child to queue", func() bool { return waiters(t, l, "k") == n })
+	must(t, strike(c))
+}
+
+func (c *child) Kill() error  { return c.Process.Kill() }
+func (c *child) Pause() error { return c.Process.Pause() }
+
+// Waiters that stand still look alive to the server: however many there are,
+// together they cost one grant window.
+func TestStoppedWaitersTogetherCostOneWindow(t *testing.T) {
+	s := redistest.Start(t, redistest.Options{})
+	l, other := member(t, s.URL()), member(t, s.URL())
+	held := take(t, l, "k", lock.TTL(time.Minute))
+	for i := range 4 {
+		queueChild(t, l, spawn(t, holder(s.URL(), fmt.Sprint("still", i), 5*time.Second)), i+1, (*child).Pause)
+	}
+	got := wait(t, other, "k", lock.Wait(lock.Forever))
+	released := time.Now()
+	must(t, held.Release())
+	g := receive(t, got, grantWindow+slack)
+	t.Logf("served after %v, the window is %v", g.at.Sub(released), grantWindow)
+	must(t, g.lease.Release())
+}
+
+// The head of the queue dies between the grant and its hearing of it.
+func TestWaiterKilledAtItsGrantCostsOneWindow(t *testing.T) {
+	s := redistest.Start(t, redistest.Options{})
+	l, other := member(t, s.URL()), member(t, s.URL())
+	held := take(t, l, "k", lock.TTL(time.Minute))
+	victim := spawn(t, holder(s.URL(), "victim", time.Minute))
+	queueChild(t, l, victim, 1, (*child).Pause)
+	got := wait(t, other, "k", lock.Wait(lock.Forever))
+	must(t, held.Release())
+	released := time.Now()
+	state, err := l.Inspect(t.Context(), "k")
+	must(t, err)
+	if len(state.Holders) != 1 || state.Holders[0].PID != victim.PID() {
+		t.Fatalf("the key is held by %+v, want the victim, pid %d", state.Holders, victim.PID())
+	}
+	must(t, victim.Kill())
+	g := receive(t, got, grantWindow+slack)
+	t.Logf("served after %v, the window is %v", g.at.Sub(released), grantWindow)
+	if g.lease.Fence() <= state.Holders[0].Fence {
+		t.Errorf("fence %d after %d", g.lease.Fence(), state.Holders[0].Fence)
+	}
+	must(t, g.lease.Release())
+	unused(t, l, "k")
+}
+
+// The head of the queue dies as soon as it has been told: by then it may have
+// made the lease last for its TTL.
+func TestWaiterKilledRightAfterItsGrantCostsItsTTL(t *testing.T) {
+	const ttl = time.Second
+	s := redistest.Start(t, redistest.Options{})
+	w := newWitness(t)
+	l, other := member(t, s.URL()), member(t, s.URL())
+	held := take(t, l, "k", lock.TTL(time.Minute))
+	o := holder(s.URL(), "victim", ttl)
+	o.History = w.path
+	victim := spawn(t, o)
+	eventually(t, "the child to queue", func() bool { return waiters(t, l, "k") == 1 })
+	before := waiters(t, other, "k")
+	got := make(chan *history.Lease, 1)
+	go func() {
+		lease, err := w.client("next", other).Acquire(t.Context(), "k", 1, lock.Wait(lock.Forever))
+		if err != nil {
+			t.Error(err)
+		}
+		got <- lease
+	}()
+	eventually(t, "the next to queue", func() bool { return waiters(t, other, "k") > before })
+	must(t, held.Release())
+	first := victim.expect(holding, 5*time.Second)
+	must(t, victim.Kill())
+	w.recorder.Gone("victim")
+	killed := time.Now()
+	next := leaseOf(t, got, max(ttl, grantWindow)+slack)
+	t.Logf("served %v after the kill", time.Since(killed))
+	if next.Fence() <= first.Fence {
+		t.Errorf("fence %d after %d", next.Fence(), first.Fence)
+	}
+	must(t, next.Release())
+	w.verify(0)
+	unused(t, l, "k")
+}
+
+// A holder that is stopped for twice its TTL finds its lease ended before it
+// can do anything else, and another had the lock meanwhile.
+func TestStoppedHolderWakesUpWithoutItsLease(t *testing.T) {
+	const ttl = time.Second
+	s := redistest.Start(t, redistest.Options{})
+	w := newWitness(t)
+	l := member(t, s.URL())
+	for i := range scaled(3) {
+		o := holder(s.URL(), fmt.Sprint("sleeper", i), ttl)
+		o.History = w.path
+		sleeper := spawn(t, o)
+		first := sleeper.expect(holding, 5*time.Second)
+		got := waitRecorded(t, w.client(fmt.Sprint("next", i), l), l)
+		must(t, sleeper.Pause())
+		stopped := time.Now()
+		next := leaseOf(t, got, ttl+slack)
+		if next.Fence() <= first.Fence {
+			t.Errorf("fence %d after %d", next.Fence(), first.Fence)
+		}
+		time.Sleep(time.Until(stopped.Add(2 * ttl)))
+		sleeper.silent()
+		must(t, sleeper.Continue())
+		woke := sleeper.expect(lost, time.Second) // and not broken
+		if woke.Fence != first.Fence {
+			t.Errorf("lost fence %d, held %d", woke.Fence, first.Fence)
+		}
+		sleeper.expect(finished, 10*time.Second)
+		busy(t, l, "k") // its waking has disturbed nobody
+		must(t, next.Release())
+	}
+	if o := w.verify(0); o != 0 {
+		t.Errorf("two holders for %v", o)
+	}
+	unused(t, l, "k")
+}
+
+// A stop that is shorter than the TTL costs nothing.
+func TestHolderStoppedForLessThanItsTTLKeepsItsLease(t *testing.T) {
+	s := redistest.Start(t, redistest.Options{})
+	l := member(t, s.URL())
+	holds := spawn(t, holder(s.URL(), "holder", 3*time.Second))
+	holds.expect(holding, 5*time.Second)
+	must(t, holds.Pause())
+	time.Sleep(time.Second)
+	must(t, holds.Continue())
+	busy(t, l, "k")
+	holds.silent()
+	holds.letGo()
+	unused(t, l, "k")
+}
+
+// Several processes with several goroutines each increment a number that
+// nothing protects but the lock.
+func TestProcessesCountExactly(t *testing.T) {
+	for _, fifo := range []bool{false, true} {
+		t.Run(fmt.Sprint("fifo=", fifo), func(t *testing.T) {
+			const processes, workers = 4, 8
+			rounds := scaled(40)
+			s := redistest.Start(t, redistest.Options{})
+			path := filepath.Join(t.TempDir(), "number")
+			must(t, os.WriteFile(path, []byte("0"), 0o600))
+			var children []*child
+			for i := range processes {
+				children = append(children, spawn(t, orders{
+					Task: "count", URL: s.URL(), Name: fmt.Sprint("p", i), Key: "k", TTL: 10 * time.Second,
+					File: path, Workers: workers, Rounds: rounds, FIFO: fifo,
+				}))
+			}
+			start := time.Now()
+			for _, c := range children {
+				c.expect(finished, time.Duration(scaled(60))*time.Second)
+			}
+			n, err := counted(path)
+			must(t, err)
+			if want := processes * workers * rounds; n != want {
+				t.Errorf("counted to %d, want %d", n, want)
+			}
+			t.Logf("%d rounds took %v", n, time.Since(start))
+			unused(t, member(t, s.URL()), "k")
+		})
+	}
+}
+
+const recordedTTL = 600 * time.Millisecond
+
+// recorders starts processes that use one key in every way.
+func recorders(t *testing.T, w *witness, o orders, processes int) (children []*child) {
+	t.Helper()
+	o.Task, o.Key, o.TTL, o.History = "record", "k", recordedTTL, w.path
+	for i := range processes {
+		o.Name = fmt.Sprint("p", i)
+		children = append(children, spawn(t, o))
+	}
+	return children
+}
+
+func runRecorders(t *testing.T, w *witness, o orders, processes int) {
+	t.Helper()
+	waitRecorders(t, recorders(t, w, o, processes))
+}
+
+func waitRecorders(t *testing.T, children []*child) {
+	t.Helper()
+	for _, c := range children {
+		c.expect(finished, time.Duration(scaled(90))*time.Second)
+	}
+}
+
+func TestHistoriesOfProcesses(t *testing.T) {
+	s := redistest.Start(t, redistest.Options{})
+	w := newWitness(t)
+	runRecorders(t, w, orders{URL: s.URL(), Workers: 2, Rounds: scaled(25)}, 4)
+	if o := w.verify(0); o != 0 {
+		t.Errorf("two holders for %v", o)
+	}
+	unused(t, member(t, s.URL()), "k")
+}
+
+// The same while some are killed and others stopped, and the server too.
+func TestHistoriesOfProcessesUnderFaults(t *testing.T) {
+	s := redistest.Start(t, redistest.Options{Persistence: redistest.AOFAlways})
+	w := newWitness(t)
+	children := recorders(t, w, orders{URL: s.URL(), Workers: 2, Rounds: scaled(25)}, 4)
+	time.Sleep(200 * time.Millisecond)
+	must(t, children[0].Kill())
+	w.recorder.Gone("p0")
+	stopFor(t, children[1].Process, time.Second)
+	must(t, s.Kill())
+	must(t, s.Restart())
+	must(t, s.Pause())
+	stopFor(t, children[2].Process, 700*time.Millisecond)
+	must(t, s.Continue())
+	waitRecorders(t, children[1:])
+	if o := w.verify(0); o != 0 {
+		t.Errorf("two holders for %v", o)
+	}
+	free(t, member(t, s.URL()), "k")
+}
+
+// The same while an operator takes the lock away again and again: a holder may
+// believe in it until its next renewal, and a push tells it long before.
+//
+// Under FIFO every grant is the server's, and what it answered is checked too.
+// Without, a process may pass on what it does not know that it has lost.
+func TestHistoriesOfProcessesUnderForce(t *testing.T) {
+	for _, fifo := range []bool{false, true} {
+		t.Run(fmt.Sprint("fifo=", fifo), func(t *testing.T) {
+			const period = recordedTTL / 3
+			s := redistest.Start(t, redistest.Options{})
+			w := newWitness(t)
+			l := member(t, s.URL())
+			taken := forceAgainAndAgain(t, w.client("operator", l), func() {
+				runRecorders(t, w, orders{URL: s.URL(), Workers: 2, Rounds: scaled(25), FIFO: fifo}, 3)
+			})
+			check := w.believe
+			if fifo {
+				check = w.verify
+			}
+			overlap := check(generous(period + slack))
+			t.Logf("%d leases were taken away; two holders for %v at most, the renewal period is %v", taken, overlap, period)
+			if taken == 0 {
+				t.Error("nobody was ever forced")
+			}
+			if n := w.lostAcquires(); n > 0 {
+				t.Errorf("%d acquires ended as lost: they had no lease to lose, and should have gone on waiting", n)
+			}
+			unused(t, l, "k")
+		})
+	}
+}
+
+// forceAgainAndAgain takes the lock away while fn runs, and returns how many
+// leases that has ended.
+func forceAgainAndAgain(t *testing.T, operator *history.Client, fn func()) (taken int) {
+	t.Helper()
+	stop := repeat(func() {
+		time.Sleep(time.Duration(20+pick(60)) * time.Millisecond) // operators are rare
+		n, err := operator.ForceRelease(t.Context(), "k", "test")
+		if err != nil {
+			t.Error(err)
+		}
+		taken += n
+	})
+	fn()
+	stop()
+	return taken
+}
+
+func stopFor(t *testing.T, p *redistest.Process, d time.Duration) {
+	t.Helper()
+	must(t, p.Pause())
+	time.Sleep(d)
+	must(t, p.Continue())
+}
