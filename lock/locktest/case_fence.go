@@ -60,6 +60,7 @@ func fencesGrowUnderLoad(e *env) {
 			e.must(err, "acquire")
 			before := last.Swap(lease.Fence())
 			e.want(lease.Fence() > before, "fence %d follows %d", lease.Fence(), before)
+			e.sleep(time.Millisecond) // so that others come to wait
 			e.releases(lease)
 		}
 	})

@@ -117,8 +117,15 @@ func timeoutMeetsGrant(e *env) {
 func cancelMeetsGrant(e *env) {
 	a, b := e.process(), e.process()
 	for i := range e.rounds() {
-		holder := a.acquire(e.key("k"))
+		// In one process, the waiter is served before it has seen its end.
+		holder := b.acquire(e.key("k"))
 		call := b.queue(e.key("k"), "waiter")
+		call.cancel()
+		e.releases(holder)
+		e.settles(call)
+
+		holder = a.acquire(e.key("k"))
+		call = b.queue(e.key("k"), "waiter")
 		time.AfterFunc(e.unit/16, call.cancel)
 		e.sleep(e.unit/16 - e.jitter(i))
 		e.releases(holder)

@@ -125,7 +125,6 @@ func notHandedOn(e *env) {
 			second = p.acquire(key, e.ttl(5), opt)
 		}
 		next := p.queue(key, "next", e.ttl(5), opt)
-		e.pass(1)
 		e.releases(first)
 		got := next.lease()
 		left := time.Until(got.Deadline())

@@ -270,6 +270,7 @@ func forgottenAsGarbage(e *env) {
 	a, b := e.process(), e.process()
 	fence := leaveBehind(e, a)
 	e.eventually(e.units(20)+2*time.Second, "the key is free", func() bool {
+		e.pass(0.5)
 		runtime.GC()
 		lease, err := b.try(e.key("k"))
 		if err != nil {

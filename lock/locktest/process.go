@@ -207,6 +207,12 @@ func (o *events) Observe(e lock.Event) {
 	o.all = append(o.all, e)
 }
 
+func (o *events) forget() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.all = nil
+}
+
 // told returns the events of type E.
 func told[E lock.Event](p *process) []E {
 	p.events.mu.Lock()

@@ -1,0 +1,182 @@
+package locktest_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// mutations are changes of the front that break a rule, and the case that has
+// to notice. The old text must stand in the file exactly once.
+var mutations = []struct {
+	noticed  string // rule/claim
+	file     string // in package lock
+	old, new string
+}{
+	{"L1/many processes count one number exactly", "release.go",
+		"\t\t\tw.ready <- o\n\t\t\treturn nil\n", "\t\t\tw.ready <- o\n\t\t\treturn h.giveBack()\n"},
+	{"L2/fences grow in the order of the grants, also under load", "queue.go",
+		"fence: h.grant.Fence + uint64(q.handed)", "fence: h.grant.Fence"},
+	{"L3/a lease that was lost does not disturb its successor", "acquire.go",
+		"return string(text[:])", `return "the-same-token-for-all"`},
+	{"L4/a renewal counts from when it was sent", "renewal.go",
+		"\t\th.deadline = deadline\n", "\t\th.deadline = max(deadline, now.add(h.ttl-driver.Margin(h.ttl)))\n"},
+	{"L4/a lease whose acquisition was answered late ends in time", "hold.go",
+		"l.clock.at(g.Deadline),", "now.add(g.TTL - driver.Margin(g.TTL)),"},
+	{"L4/a lease whose renewals hang ends before another is granted", "schedule.go",
+		"\tat := h.deadline\n", "\tat := h.deadline.add(h.ttl)\n"},
+	{"L4/who looks at the deadline sees the end, whatever the timers", "lease.go",
+		"\tl.expire(l.hold.locker.clock.now())\n", ""},
+	{"L4/a lease that was taken away ends by push, where the driver has one", "hold.go",
+		"if h.ended || h.listening != nil ||", "if true || h.ended || h.listening != nil ||"},
+	{"L4/a lease without renewal hears that it was taken away too", "schedule.go",
+		"\t\t\trenew = append(renew, h)\n", "\t\t\tif !h.grant.NoRenew {\n\t\t\t\trenew = append(renew, h)\n\t\t\t}\n"},
+	{"L4/With says that the lease was lost, also where fn said nil", "locker.go",
+		"return fmt.Errorf(\"with %q: %w\", key, release)", "return nil"},
+	{"L5/a hung backend does not hang Release, which is repeated in the background", "release.go",
+		"bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)", "bounded, cancel := context.WithTimeout(ctx, 10*driver.CallTimeout)"},
+	{"L5/a release that fails is repeated until it gets through", "release.go",
+		"\tl.cleanUp(g, until, err)\n", "\t_, _ = g, until\n"},
+	{"L5/what could not be released is left to its TTL", "release.go",
+		"left := until.sub(l.clock.now())", "left := time.Hour"},
+	{"L5/the first release of a lost lease says so, the second is a no-op", "release.go",
+		"\tif l.released {", "\tif false {"},
+	{"L6/an acquisition whose reply was lost leaves nothing behind", "release.go",
+		"\tl.cleanUp(g, l.clock.now().add(r.TTL), nil)\n", "\t_ = g\n"},
+	{"L7/the waiters of one process are served in order", "waiters.go",
+		"\tw := ls.first\n\tls.remove(w)\n", "\tw := ls.last\n\tls.remove(w)\n"},
+	{"L7/under FIFO the waiters of all processes are served in order", "acquire.go",
+		"case c.wait == 0 || c.fifo:", "case c.wait == 0:"},
+	{"L7/at most 16 of a process follow one another while another process waits", "queue.go",
+		"maxHandOns = 16", "maxHandOns = 32"},
+	{"L7/the turn of a process is over after 100 ms", "queue.go",
+		"turnLength = 100 * time.Millisecond", "turnLength = 10 * time.Second"},
+	{"L8/a cancellation in the instant of the grant loses nothing", "queue.go",
+		"_ = o.hold.pass()", "_ = o.hold"},
+	{"L8/when the last waiter of a process gives up nothing of it is queued", "queue.go",
+		"\t\tq.ticket.cancel()\n", ""},
+	{"L8/a waiter whose context ends leaves no trace and says why", "locker.go",
+		"return fmt.Errorf(\"%w: %w\", err, cause)", "return err"},
+	{"L10/a thousand waiters of a process are one waiter to the others", "acquire.go",
+		"case c.wait == 0 || c.fifo:", "case true:"},
+	{"L10/each lease has a token and a TTL of its own", "queue.go",
+		"w.call.kind().handable() && w.call.ttl == q.hold.ttl", "w.call.kind().handable()"},
+	{"L10/a pool and a lease without renewal are not handed on", "queue.go",
+		"k.slots == 1 && !k.noRenew", "k.slots == 1"},
+	{"L10/an outage answers all waiters at once", "queue.go",
+		"all = q.waiters.take(k)", "_ = k"},
+	{"L11/a panic of fn releases and goes on", "locker.go",
+		"\tdefer func() { err = joinLoss(key, err, lease.leave()) }()\n\treturn fn(lease.Context())\n", "\terr = fn(lease.Context())\n\treturn joinLoss(key, err, lease.leave())\n"},
+	{"L12/a renewal that fails is tried again", "renewal.go",
+		"\tif errors.Is(r.Err, ErrLost) {\n\t\th.mu.Unlock()\n", "\tif r.Err != nil {\n\t\th.mu.Unlock()\n"},
+	{"L12/renewals are tried until the deadline, and the cause says so", "renewal.go",
+		"jitter(min(h.ttl/20, retryAtMost))", "h.ttl"},
+	{"L13/only a live lease of the same Locker on the chain counts", "acquire.go",
+		"held.hold.locker == l && ", ""},
+	{"L13/a key taken again on the same context chain fails at once", "acquire.go",
+		"; ok; held, ok = LeaseFrom(held.parent) {", "; ok; ok = false {"},
+	{"L14/an illegal key is refused before anything is asked", "options.go",
+		"unicode.IsSpace(r) || ", ""},
+	{"L15/a differing size is told once with both values", "acquire.go",
+		"if _, ok := s.told[change]; ok {", "if false {"},
+	{"L16/the holder is told who took its lease, and why", "hold.go",
+		"\t\te := *lost\n", "\t\te := LostError{Cause: lost.Cause}\n"},
+	{"L17/Close ends the waiters", "gate.go",
+		"\tg.shutNow()\n", ""},
+	{"L17/Close lets holders finish", "close.go",
+		"left := l.empty(ctx)", "var left error"},
+	{"L17/nothing is released before its fn has returned", "close.go",
+		"\t\th.lose(&LostError{Cause: Shutdown})\n", "\t\th.lose(&LostError{Cause: Shutdown})\n\t\t_ = h.giveBack()\n"},
+	{"L18/after leases, cancelled waits and failures everything is back", "queue.go",
+		"\t\t\tdelete(qs.byKey, q.key)\n", ""},
+	{"L18/the statistics add up", "queue.go",
+		"\tdefer l.counters.waiting.Add(-1)\n", ""},
+	{"L19/a lease whose context has ended is taken back and told", "release.go",
+		"\th.forgetAt = h.locker.clock.now().add(min(h.ttl/3, maxGrace))\n", "\t_ = maxGrace\n"},
+	{"L19/a lease that was garbage collected is taken back and told", "schedule.go",
+		"case !h.idle && h.current() == nil:", "case false:"},
+	{"L19/With renews until fn has returned, also when its context has ended", "hold.go",
+		"= c.within, lease.fence", "= false, lease.fence"},
+	{"L19/values, deadline and end of the context carry over", "context.go",
+		"\treturn c.parent.Value(key)\n", "\treturn nil\n"},
+}
+
+// Each mutation of the front makes the case fail that is about it. The changed
+// file replaces its original for one build of this package's tests, by go's
+// -overlay; the tree is not touched.
+func TestMutatedFrontsAreCaught(t *testing.T) {
+	front, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	builds := make(chan struct{}, 2) // at once
+	for _, m := range mutations {
+		t.Run(m.noticed, func(t *testing.T) {
+			t.Parallel()
+			builds <- struct{}{}
+			defer func() { <-builds }()
+			bin := buildMutated(t, filepath.Join(front, m.file), m.old, m.new)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			out, err := exec.CommandContext(ctx, bin, "-test.run", runPattern("TestFleet/"+m.noticed)).CombinedOutput()
+			if err == nil || !strings.Contains(string(out), "--- FAIL: TestFleet/"+strings.ReplaceAll(m.noticed, " ", "_")+" ") {
+				t.Errorf("in %s\n%s\nbecame\n%s\nand nothing was noticed: %v\n%s", m.file, m.old, m.new, err, tail(out))
+			}
+		})
+	}
+}
+
+// buildMutated builds the tests of this package over a front in which old has
+// become new.
+func buildMutated(t *testing.T, file, before, after string) (bin string) {
+	t.Helper()
+	source, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(source), before); n != 1 {
+		t.Fatalf("%s has the text to be changed %d times, want once; bring the table up to date:\n%s", file, n, before)
+	}
+	dir := t.TempDir()
+	changed := filepath.Join(dir, filepath.Base(file))
+	overlay := filepath.Join(dir, "overlay.json")
+	replace, err := json.Marshal(map[string]map[string]string{"Replace": {file: changed}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, changed, []byte(strings.Replace(string(source), before, after, 1)))
+	write(t, overlay, replace)
+	bin = filepath.Join(dir, "mutated.test")
+	build := exec.CommandContext(t.Context(), goTool(), "test", "-c", "-overlay", overlay, "-ldflags", "-s -w", "-o", bin, ".")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("the mutation does not compile: %v\n%s", err, out)
+	}
+	return bin
+}
+
+func goTool() string { return filepath.Join(runtime.GOROOT(), "bin", "go") }
+
+func write(t *testing.T, file string, content []byte) {
+	t.Helper()
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// runPattern is the -test.run that selects exactly the test with name.
+func runPattern(name string) string {
+	parts := strings.Split(strings.ReplaceAll(name, " ", "_"), "/")
+	for i, p := range parts {
+		parts[i] = "^" + regexp.QuoteMeta(p) + "$"
+	}
+	return strings.Join(parts, "/")
+}
+
+func tail(out []byte) []byte { return out[max(0, len(out)-2000):] }
