@@ -3,6 +3,26 @@
 // both sides of it.
 //
 // Applications import it as package mega, where every name has an alias.
+//
+// # Errors as answers
+//
+// What a handler returns becomes an answer: problem+json (RFC 9457), or a page
+// for whoever did not ask for JSON, with a code for machines.
+//
+//	400  lock.invalid_key, lock.invalid_option, request.bad_body
+//	403  request.cross_origin
+//	404  request.not_found
+//	405  request.method_not_allowed
+//	409  lock.not_acquired (with Retry-After), lock.lost
+//	413  request.too_large
+//	415  request.unsupported_media_type
+//	422  request.invalid
+//	500  lock.deadlock, lock.unsupported, mega.not_configured, internal
+//	503  lock.unavailable, lock.closed, mega.shutting_down
+//	504  request.timeout
+//
+// [Error] makes the application's own. An answer never says who holds a lock;
+// the log does. A request whose client went away is logged as 499.
 package megactx
 
 import (
@@ -36,9 +56,8 @@ type AppInfo struct {
 	Env  string // dev, test, production or a name of the operator's own
 }
 
-// Handler answers a request. What it returns as an error becomes the answer,
-// as [Error] and the package's documentation of problems say; one that wrote
-// nothing and returned nil answers 204.
+// Handler answers a request. An error that it returns becomes the answer; one
+// that wrote nothing and returned nil answers 204.
 type Handler func(*Ctx) error
 
 type ctxKey struct{}

@@ -65,6 +65,8 @@ func OpenStore(d Database, log *slog.Logger) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open database %s: %w", file, err)
 	}
+	db.SetMaxOpenConns(maxConns)
+	db.SetMaxIdleConns(maxConns) // opening one costs more than keeping it
 	s := &Store{db}
 	if err := s.prepare(); err != nil {
 		return nil, errors.Join(fmt.Errorf("open database %s: %w", file, err), db.Close())
@@ -88,6 +90,9 @@ const schema = `CREATE TABLE products (
 	stock INTEGER NOT NULL,
 	fence INTEGER NOT NULL DEFAULT 0
 ) STRICT`
+
+// maxConns bounds the open files, not the work: SQLite has one writer anyway.
+const maxConns = 16
 
 // openTime is how long processes that start at once may take to agree on who
 // creates the database.
