@@ -86,6 +86,7 @@ func (h *hold) leaveLost(l *Lease) error {
 // it, and else gives it back.
 func (h *hold) pass() error {
 	if qs := h.locker.queues; qs != nil {
+		h.heed() // what is known to be lost is not handed on
 		if w, o := qs.next(h); w != nil {
 			w.ready <- o
 			return nil
