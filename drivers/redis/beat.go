@@ -212,6 +212,8 @@ func (q *queue) listen(ctx context.Context) {
 		!q.listened.CompareAndSwap(last, time.Now().UnixNano()) || !q.scripts.counted {
 		return
 	}
+	q.side <- struct{}{}
+	defer func() { <-q.side }()
 	heard, err := q.client.PubSubNumSub(ctx, q.inbox.name).Result()
 	if err == nil && heard[q.inbox.name] == 0 {
 		q.inbox.deaf()

@@ -111,7 +111,7 @@ func (o orders) hold(l *lock.Locker) error {
 	if err != nil {
 		return err
 	}
-	defer r.Close()
+	defer func() { _ = r.Close() }() // an incomplete history shows by itself
 	lease, err := history.NewClient(o.Name, l, r).Acquire(context.Background(), o.Key, 1, lock.TTL(o.TTL), lock.Wait(lock.Forever))
 	if err != nil {
 		return err
@@ -252,7 +252,7 @@ func useLease(ctx context.Context, lease *history.Lease, ttl time.Duration) {
 // child is a process that carries out orders.
 type child struct {
 	*redistest.Process
-	t       testing.TB
+	t       *testing.T
 	name    string
 	reports chan report
 	stdin   *os.File
@@ -260,7 +260,7 @@ type child struct {
 
 // spawn starts a child that does not outlive the test, and waits until it is
 // connected.
-func spawn(t testing.TB, o orders) *child {
+func spawn(t *testing.T, o orders) *child {
 	t.Helper()
 	text, err := json.Marshal(o)
 	must(t, err)
@@ -288,7 +288,7 @@ func spawn(t testing.TB, o orders) *child {
 
 func (c *child) listen(stdout *os.File) {
 	defer close(c.reports)
-	defer stdout.Close()
+	defer func() { _ = stdout.Close() }()
 	lines := bufio.NewScanner(stdout)
 	for lines.Scan() {
 		var r report

@@ -30,7 +30,11 @@ type claim struct {
 	// has to be barred at its release, and a push may be of an earlier place,
 	// so that it has to be confirmed.
 	loose bool
-	// until is when a held claim that nobody released has surely ended.
+	// abandoned says that its Acquire has returned without knowing the outcome. A
+	// release is to be expected; Close makes up for one that did not come.
+	abandoned bool
+	// until is when a held or abandoned claim that nobody released has surely
+	// ended.
 	until time.Time
 }
 
@@ -97,11 +101,14 @@ func (cs *claims) sweepLocked() {
 	cs.sweepAt = max(minSweep, 2*len(cs.byToken))
 }
 
-// find returns the claim of a token, or nil.
+// find returns the claim of a token that is held, or nil.
 func (cs *claims) find(token string) *claim {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	return cs.byToken[token]
+	if c := cs.byToken[token]; c != nil && !c.until.IsZero() && !c.abandoned {
+		return c
+	}
+	return nil
 }
 
 // remove forgets a token. It returns its claim, and whether a copy of its
@@ -116,6 +123,29 @@ func (cs *claims) remove(token string) (c *claim, loose bool) {
 	delete(cs.byToken, token)
 	delete(cs.waiting, token)
 	return c, c.loose
+}
+
+// abandon notes that nobody waits for c any more, although the server may know
+// of it.
+func (cs *claims) abandon(c *claim) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	c.abandoned, c.loose, c.wake = true, true, nil
+	c.until = driver.Now().Add(c.r.TTL + window)
+	delete(cs.waiting, c.r.Token)
+}
+
+// orphans are the claims that were abandoned and not released.
+func (cs *claims) orphans() []*claim {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	var out []*claim
+	for _, c := range cs.byToken {
+		if c.abandoned {
+			out = append(out, c)
+		}
+	}
+	return out
 }
 
 // held notes until when a claim is live.
@@ -170,8 +200,11 @@ func (cs *claims) give(token string, a award) (known, news bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	c, known := cs.byToken[token]
-	if !known || !c.until.IsZero() {
-		return known, false
+	if !known || c.abandoned {
+		return false, false
+	}
+	if !c.until.IsZero() {
+		return true, false
 	}
 	news = c.award == nil
 	c.award = &a

@@ -25,6 +25,9 @@ type engine struct {
 	scripts  *scripts
 	client   goredis.UniversalClient
 	owned    bool // the client is closed with the driver
+	// side has room for one user of the client beside the lanes, so that the
+	// number of connections is fixed.
+	side chan struct{}
 
 	claims  *claims
 	calls   sync.WaitGroup // Acquires in flight, and what the driver does by itself
@@ -41,6 +44,7 @@ func (o opening) engine(l look, name string) *engine {
 		scripts:  newScripts(!cluster),
 		client:   o.client,
 		owned:    o.config.Client == nil,
+		side:     make(chan struct{}, 1),
 		claims:   newClaims(),
 		closed:   make(chan struct{}),
 	}
@@ -88,14 +92,14 @@ func (e *engine) Release(ctx context.Context, g driver.Grant) error {
 		return driver.ErrClosed
 	}
 	c, loose := e.claims.remove(g.Token)
-	var n *names
-	if c != nil {
-		n = c.names
-	} else {
-		n = e.template.names(g.Key)
+	if c == nil {
+		c = &claim{names: e.template.names(g.Key), r: driver.Request{Key: g.Key, Token: g.Token, TTL: g.TTL}}
 	}
-	o, err := e.run(ctx, e.leaving(n, g.Token, loose, no))
+	o, err := e.run(ctx, e.leaving(c.names, g.Token, loose, no))
 	if err != nil {
+		// Another release is to be expected; if none comes, Close does it.
+		e.claims.add(c)
+		e.claims.abandon(c)
 		return err
 	}
 	a, err := check(o.reply, 1)
@@ -167,20 +171,38 @@ func (e *engine) List(ctx context.Context, prefix string) ([]driver.State, error
 	if e.closing.Load() {
 		return nil, driver.ErrClosed
 	}
+	select {
+	case e.side <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	keys, err := scan(ctx, e.client, e.template, prefix)
+	<-e.side
 	if err != nil {
 		return nil, err
 	}
 	return inspectAll(ctx, keys, e.Inspect)
 }
 
-// Close is described by the boundary.
+// tidy releases what was left by Acquires whose outcome is not known.
+func (e *engine) tidy() {
+	ctx, cancel := context.WithTimeout(context.Background(), driver.CallTimeout)
+	defer cancel()
+	var calls sync.WaitGroup
+	for _, c := range e.claims.orphans() {
+		calls.Go(func() { _, _ = e.run(ctx, e.leaving(c.names, c.r.Token, true, no)) })
+	}
+	calls.Wait()
+}
+
+// close ends the engine in order; shut ends what it has beside the calls.
 func (e *engine) close(ctx context.Context, shut func()) error {
 	if e.closing.CompareAndSwap(false, true) {
 		e.claims.close()
 		go func() {
 			defer close(e.closed)
 			e.calls.Wait()
+			e.tidy()
 			shut()
 			e.backend.close()
 			if e.owned {

@@ -27,6 +27,8 @@ type inbox struct {
 	receive func(message)
 	again   func() // subscribed anew: what was sent before is lost
 
+	drained chan struct{} // receives when the server has confirmed an unsubscription
+
 	mu     sync.Mutex // guards the fields below; not held over I/O
 	sub    *goredis.PubSub
 	closed bool
@@ -45,7 +47,7 @@ type message struct {
 }
 
 func newInbox(client goredis.UniversalClient, receive func(message), again func()) *inbox {
-	return &inbox{name: inboxes + rand.Text(), client: client, receive: receive, again: again}
+	return &inbox{name: inboxes + rand.Text(), client: client, receive: receive, again: again, drained: make(chan struct{}, 1)}
 }
 
 // open subscribes, and returns when the server has said so.
@@ -64,6 +66,21 @@ func (in *inbox) open(ctx context.Context) error {
 	in.sub = sub
 	in.reader.Go(in.read)
 	return nil
+}
+
+// drain has the server send no more, and returns when what it has sent before
+// was received, or after a while.
+func (in *inbox) drain() {
+	sub, _ := in.current()
+	if err := sub.Unsubscribe(context.Background(), in.name); err != nil {
+		return
+	}
+	t := time.NewTimer(attemptTimeout)
+	defer t.Stop()
+	select {
+	case <-in.drained:
+	case <-t.C:
+	}
 }
 
 func (in *inbox) close() {
@@ -120,7 +137,14 @@ func (in *inbox) heard(m any) {
 			in.receive(parsed)
 		}
 	case *goredis.Subscription:
-		in.again()
+		if m.Kind == "subscribe" {
+			in.again()
+			return
+		}
+		select {
+		case in.drained <- struct{}{}:
+		default: // once is enough
+		}
 	}
 }
 

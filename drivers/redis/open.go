@@ -115,8 +115,9 @@ func (o opening) openQueue(ctx context.Context, l look) (driver.Driver, error) {
 	if err := q.inbox.open(ctx); err != nil {
 		return nil, explain(err, o)
 	}
-	q.ctx, q.cancel = context.WithCancel(context.Background())
-	q.beater.start(q.ctx)
+	var beating context.Context
+	beating, q.cancel = context.WithCancel(context.Background())
+	q.beater.start(beating)
 	if err := q.rehearse(ctx); err != nil {
 		q.cancel()
 		q.beater.wait()

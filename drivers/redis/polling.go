@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/bsm/redislock"
@@ -78,7 +79,18 @@ func (p *polling) Acquire(ctx context.Context, r driver.Request) (driver.Grant, 
 	if g, err := p.again(ctx, r); err == nil {
 		return g, nil
 	}
-	return p.poll(ctx, &claim{names: p.template.names(r.Key), r: r, tail: tail("", r.Holder)})
+	c := &claim{names: p.template.names(r.Key), r: r, tail: tail("", r.Holder)}
+	p.claims.add(c)
+	g, err := p.poll(ctx, c)
+	switch {
+	case err == nil:
+		p.claims.held(c, g.Deadline, true)
+	case errors.Is(err, driver.ErrNotAcquired):
+		p.claims.remove(r.Token)
+	default: // it may have been obtained
+		p.claims.abandon(c)
+	}
+	return g, err
 }
 
 // again answers a request for a token that this process holds. Obtaining it
@@ -157,8 +169,41 @@ func (p *polling) busy(ctx context.Context, c *claim, last error, waited time.Du
 	return e
 }
 
-// try obtains the key, and then its fences.
+// obtained is how one try went.
+type obtained struct {
+	grant driver.Grant
+	err   error
+}
+
+// try obtains the key, unless ctx ends before. What is on its way then is seen
+// to its end: redislock refuses no token, so that a release now could come too
+// early.
 func (p *polling) try(ctx context.Context, c *claim) (driver.Grant, error) {
+	var decided atomic.Bool // whose the outcome is
+	done := make(chan obtained, 1)
+	p.calls.Go(func() {
+		whole := context.WithoutCancel(ctx)
+		g, err := p.obtain(whole, c)
+		mine := !decided.CompareAndSwap(false, true)
+		done <- obtained{g, err}
+		if mine && !errors.Is(err, errBusy) {
+			_, _ = p.run(whole, p.leaving(c.names, c.r.Token, true, no))
+		}
+	})
+	select {
+	case o := <-done:
+		return o.grant, o.err
+	case <-ctx.Done():
+		if decided.CompareAndSwap(false, true) {
+			return driver.Grant{}, ctx.Err()
+		}
+		o := <-done
+		return o.grant, o.err
+	}
+}
+
+// obtain obtains the key, and then its fences.
+func (p *polling) obtain(ctx context.Context, c *claim) (driver.Grant, error) {
 	sent := driver.Now()
 	s := scripter{p.caller}
 	_, err := p.obtainer.Obtain(ctx, c.names[nHolder], time.Duration(millis(c.r.TTL))*time.Millisecond,
@@ -177,12 +222,13 @@ func (p *polling) try(ctx context.Context, c *claim) (driver.Grant, error) {
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	if a.num(0) != 1 {
+	switch a.num(0) {
+	case statusBarred:
+		return driver.Grant{}, &driver.NotAcquiredError{Key: c.r.Key}
+	case statusBusy:
 		return driver.Grant{}, errBusy
 	}
 	g := c.grant(uint64(a.num(1)), 0, c.r.Fences, driver.Deadline(sent, c.r.TTL)) //nolint:gosec // below 2^53
-	p.claims.add(c)
-	p.claims.held(c, g.Deadline, true)
 	return g, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,7 +21,7 @@ type queue struct {
 	inbox  *inbox
 	beater *beater
 
-	ctx      context.Context //nolint:containedctx // ends with Close; of the goroutines that are the driver's own
+	refusals sync.WaitGroup // answers to pushes that nobody waits for
 	cancel   context.CancelFunc
 	listened atomic.Int64 // when it was last looked whether the inbox is heard, in ns
 }
@@ -46,7 +47,7 @@ func (q *queue) Acquire(ctx context.Context, r driver.Request) (driver.Grant, er
 	start := time.Now()
 	t, err := q.try(ctx, c, 0)
 	if err != nil {
-		q.claims.remove(r.Token)
+		q.claims.abandon(c)
 		return driver.Grant{}, err
 	}
 	var g driver.Grant
@@ -146,7 +147,7 @@ func (q *queue) await(ctx context.Context, c *claim, start time.Time, resized in
 		case <-over:
 			return driver.Grant{}, q.withdraw(c, time.Since(start))
 		case <-ctx.Done():
-			q.claims.remove(c.r.Token)
+			q.claims.abandon(c)
 			return driver.Grant{}, ctx.Err()
 		}
 	}
@@ -185,7 +186,7 @@ func (q *queue) confirm(ctx context.Context, c *claim) (driver.Grant, bool, erro
 	}
 	o, err := q.run(ctx, q.scripts.confirm.on(c.names, c.r.Token, millis(c.r.TTL), exact))
 	if ctx.Err() != nil {
-		q.claims.remove(c.r.Token)
+		q.claims.abandon(c)
 		return driver.Grant{}, false, ctx.Err()
 	}
 	if err != nil {
@@ -194,6 +195,7 @@ func (q *queue) confirm(ctx context.Context, c *claim) (driver.Grant, bool, erro
 	}
 	a, err := check(o.reply, 1)
 	if err != nil {
+		q.claims.abandon(c)
 		return driver.Grant{}, false, err
 	}
 	if a = a.sub(0); a.num(0) != 1 {
@@ -236,6 +238,8 @@ func (q *queue) withdraw(c *claim, waited time.Duration) error {
 	defer cancel()
 	o, err := q.run(ctx, q.leaving(c.names, c.r.Token, loose, yes))
 	if err != nil {
+		q.claims.add(c)
+		q.claims.abandon(c)
 		return fmt.Errorf("leave the queue: %w", unavailable(err))
 	}
 	a, err := check(o.reply, 2)
@@ -257,13 +261,7 @@ func (q *queue) withdrawClosed(c *claim) error {
 // refuse answers a grant that nobody waits for any more. It is the only call
 // that nobody is told about: what it cannot do, the window does.
 func (q *queue) refuse(n *names, token string) {
-	if q.begin() != nil {
-		return
-	}
-	go func() {
-		defer q.calls.Done()
-		_, _ = q.run(q.ctx, q.leaving(n, token, true, no))
-	}()
+	q.refusals.Go(func() { _, _ = q.run(context.Background(), q.leaving(n, token, true, no)) })
 }
 
 // received takes a push.
@@ -288,10 +286,13 @@ func (q *queue) received(m message) {
 // Close is described by the boundary.
 func (q *queue) Close(ctx context.Context) error { return q.close(ctx, q.shut) }
 
-// shut ends what is beside the calls.
+// shut ends what is beside the calls: first the pushes, of which none that has
+// arrived stays unanswered.
 func (q *queue) shut() {
-	q.cancel()
-	q.beater.wait()
+	q.inbox.drain()
 	q.inbox.close()
 	q.inbox.wait()
+	q.cancel()
+	q.beater.wait()
+	q.refusals.Wait()
 }

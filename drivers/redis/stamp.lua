@@ -1,15 +1,15 @@
 -- stamp: gives a grant that redislock has obtained its fences, from the counter
 -- that all engines share, and writes them into its value.
 -- KEYS[9]: what bars the token. ARGV: token, span, tail.
--- Answers {1, fence} or, if the token does not hold the key, {0}. A token that is
--- barred was obtained by a copy of a call, and is let go.
+-- Answers {1, fence}; {0} if the token does not hold the key; {-1} if it is barred,
+-- and then it holds the key no more.
 local token, span, tail = unpack(ARGV)
 
 local v = call('get', H)
 if not v or string.sub(v, 1, #token) ~= token then return {0} end
 if call('exists', KEYS[9]) == 1 or call('hexists', X, token) == 1 then
   call('del', H)
-  return {0}
+  return {-1}
 end
 local had = string.match(v, '^{"fence":(%d+)', #token + 1)
 if had then return {1, tonumber(had)} end

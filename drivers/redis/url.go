@@ -16,7 +16,10 @@ import (
 // so that a connection that has died silently leaves time for another.
 const (
 	attemptTimeout = driver.CallTimeout * 45 / 100
-	poolSize       = lanes + 1 // one beside the lanes, for SCAN and the look at the server
+	// poolSize bounds nothing: a lane, and what else uses a client, has at most
+	// one connection each. The client stops dialing for a second after so many
+	// dials have failed, which would make the end of an outage late.
+	poolSize = 1 << 16
 )
 
 // address is a parsed Config.URL.
@@ -113,11 +116,11 @@ func (a address) single() (goredis.UniversalClient, *solo, error) {
 	bound(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
 	o.Protocol = a.protocol(o.Protocol)
 	o.MaxRetries, o.DialerRetries = -1, 1
-	o.PoolSize, o.MaxActiveConns, o.PipelinePoolSize, o.ConnMaxIdleTime = poolSize, poolSize, -1, -1
+	o.PoolSize, o.PipelinePoolSize, o.ConnMaxIdleTime = poolSize, -1, -1
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	alone, s := *o, &solo{}
 	alone.Dialer = s.dialer(goredis.NewDialer(&alone))
-	alone.PoolSize, alone.MaxActiveConns, alone.ContextTimeoutEnabled = 1, 1, true
+	alone.ContextTimeoutEnabled = true
 	s.client = goredis.NewClient(&alone)
 	return goredis.NewClient(o), s, nil
 }
@@ -139,12 +142,12 @@ func (a address) sentinel() (goredis.UniversalClient, *solo, error) {
 	bound(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
 	o.Protocol = a.protocol(o.Protocol)
 	o.MaxRetries, o.DialerRetries = -1, 1
-	o.PoolSize, o.MaxActiveConns, o.PipelinePoolSize, o.ConnMaxIdleTime = poolSize, poolSize, -1, -1
+	o.PoolSize, o.PipelinePoolSize, o.ConnMaxIdleTime = poolSize, -1, -1
 	alone, s := *o, &solo{}
 	alone.Dialer = s.dialer(goredis.NewDialer(&goredis.Options{
 		DialTimeout: o.DialTimeout, TLSConfig: o.TLSConfig,
 	}))
-	alone.PoolSize, alone.MaxActiveConns, alone.ContextTimeoutEnabled = 1, 1, true
+	alone.ContextTimeoutEnabled = true
 	s.client = goredis.NewFailoverClient(&alone)
 	return goredis.NewFailoverClient(o), s, nil
 }
@@ -160,7 +163,7 @@ func (a address) cluster() (goredis.UniversalClient, error) {
 	bound(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
 	o.Protocol = a.protocol(o.Protocol)
 	o.MaxRetries, o.DialerRetries = -1, 1
-	o.PoolSize, o.MaxActiveConns, o.PipelinePoolSize, o.ConnMaxIdleTime = poolSize, poolSize, -1, -1
+	o.PoolSize, o.PipelinePoolSize, o.ConnMaxIdleTime = poolSize, -1, -1
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return goredis.NewClusterClient(o), nil
 }

@@ -1,0 +1,211 @@
+package redis_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/drivers/redis"
+	"github.com/megaframework/mega/internal/redistest"
+	"github.com/megaframework/mega/lock/driver"
+	"github.com/megaframework/mega/lock/locktest"
+)
+
+func TestQueueKeepsTheContract(t *testing.T) {
+	locktest.Run(t, newYard(t, redis.EngineQueue).harness())
+}
+
+func TestRedislockKeepsTheContractButForItsLacks(t *testing.T) {
+	locktest.Run(t, newYard(t, redis.EngineRedislock).harness())
+}
+
+// yard opens drivers as processes that reach one server, each through a proxy
+// of its own.
+type yard struct {
+	t      *testing.T
+	engine string
+	server *redistest.Server
+	names  map[string]string // of scripts, by hash
+
+	mu      sync.Mutex // guards the fields below
+	proxies map[driver.Driver]*redistest.Proxy
+	late    sync.WaitGroup // duplicates under way
+}
+
+func newYard(t *testing.T, engine string) *yard {
+	y := &yard{t: t, engine: engine, names: redis.ScriptNames(), proxies: map[driver.Driver]*redistest.Proxy{}}
+	y.server = redistest.Start(t, redistest.Options{Persistence: redistest.AOFAlways})
+	t.Cleanup(y.late.Wait)
+	return y
+}
+
+func (y *yard) open() (driver.Driver, error) {
+	p, err := redistest.NewProxy(y.server, y.name)
+	if err != nil {
+		return nil, err
+	}
+	d, err := redis.OpenLock(context.Background(), redis.Config{URL: p.URL(), Engine: y.engine})
+	if err != nil {
+		_ = p.Close()
+		return nil, err
+	}
+	y.mu.Lock()
+	y.proxies[d] = p
+	y.mu.Unlock()
+	return closing{d, y}, nil
+}
+
+// closing ends a process's proxy with it.
+type closing struct {
+	driver.Driver
+	yard *yard
+}
+
+func (c closing) Close(ctx context.Context) error {
+	err := c.Driver.Close(ctx)
+	_ = c.yard.proxy(c).Close()
+	return err
+}
+
+func (y *yard) proxy(d driver.Driver) *redistest.Proxy {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	return y.proxies[d.(closing).Driver]
+}
+
+// name calls a script by what it does.
+func (y *yard) name(args []string) string {
+	if len(args) > 1 {
+		if name := y.names[args[1]]; name != "" {
+			return name
+		}
+	}
+	return redistest.FirstWord(args)
+}
+
+// match finds the commands of an operation of the boundary.
+func (y *yard) match(op locktest.Op) redistest.Match {
+	commands := map[locktest.Op][]string{
+		locktest.Acquire: {"acquire", "stamp"},
+		locktest.Renew:   {"renew", "confirm"},
+		locktest.Release: {"release"},
+		locktest.Force:   {"force"},
+		locktest.Inspect: {"inspect"},
+		locktest.List:    {"SCAN"},
+	}
+	return func(c redistest.Command) bool {
+		if op == locktest.Any {
+			return y.known(c.Name)
+		}
+		for _, name := range commands[op] {
+			if c.Name == name {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+func (y *yard) known(name string) bool {
+	for _, n := range y.names {
+		if n == name {
+			return true
+		}
+	}
+	return false
+}
+
+func (y *yard) harness() locktest.Harness {
+	s := y.server
+	return locktest.Harness{
+		Open: y.open,
+		Background: []string{
+			"github.com/megaframework/mega/internal/redistest.(*Process).run",
+			"github.com/megaframework/mega/internal/redistest.(*Proxy).accept",
+		},
+		Faults: locktest.Faults{
+			Kill: s.Kill, Restart: s.Restart, Keeps: true,
+			Flush: s.FlushAll,
+			Stop:  s.Pause, Continue: s.Continue,
+			Refuse: func() (func() error, error) {
+				undo := func() error { return y.do("CONFIG", "SET", "maxmemory", "0") }
+				return undo, y.do("CONFIG", "SET", "maxmemory", "1")
+			},
+			ForgetScripts: s.ScriptFlush,
+			BreakPush:     func() error { _, err := s.KillPubSub(); return err },
+			Delete: func(key string) error {
+				h := "mega:{" + key + "}"
+				return y.do("DEL", h, h+":pool", h+":until", h+":free")
+			},
+			Corrupt: func(key string) error {
+				h := "mega:{" + key + "}"
+				if err := y.do("DEL", h); err != nil {
+					return err
+				}
+				return y.do("LPUSH", h, "x")
+			},
+			DropReply: func(d driver.Driver, op locktest.Op) error {
+				y.proxy(d).DropReply(y.match(op))
+				return nil
+			},
+			Delay: func(d driver.Driver, op locktest.Op, by time.Duration) error {
+				y.proxy(d).DelayReply(y.match(op), by)
+				return nil
+			},
+			Duplicate: y.duplicate,
+			Partition: func(d driver.Driver) (func() error, error) {
+				y.proxy(d).Partition()
+				return y.heal(d), nil
+			},
+			Deafen: func(d driver.Driver) (func() error, error) {
+				y.proxy(d).Hold(redistest.Replies)
+				return y.heal(d), nil
+			},
+			Crash:       func(d driver.Driver) error { return y.proxy(d).Close() },
+			Connections: func(d driver.Driver) (int, error) { return y.proxy(d).Links(), nil },
+			Commands:    y.commands,
+		},
+	}
+}
+
+func (y *yard) do(args ...any) error {
+	_, err := y.server.Do(args...)
+	return err
+}
+
+func (y *yard) heal(d driver.Driver) func() error {
+	return func() error {
+		y.proxy(d).Heal()
+		return nil
+	}
+}
+
+func (y *yard) duplicate(d driver.Driver, op locktest.Op, by time.Duration) error {
+	f := y.proxy(d).Record(y.match(op))
+	y.late.Go(func() {
+		select {
+		case <-f.Hit():
+			time.Sleep(by)
+			if _, err := f.Redeliver(); err != nil {
+				y.t.Error(fmt.Errorf("deliver %s again: %w", op, err))
+			}
+		case <-y.t.Context().Done():
+		}
+	})
+	return nil
+}
+
+// commands counts what all processes have asked for.
+func (y *yard) commands() (int, error) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	n := 0
+	for _, p := range y.proxies {
+		for _, count := range p.Counts() {
+			n += count
+		}
+	}
+	return n, nil
+}

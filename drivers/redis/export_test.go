@@ -1,0 +1,14 @@
+package redis
+
+// ScriptNames are the names of the scripts by their SHA-1, for tests that watch
+// the wire.
+func ScriptNames() map[string]string {
+	names := map[string]string{}
+	for _, counted := range []bool{true, false} {
+		s := newScripts(counted)
+		for _, one := range []*script{s.acquire, s.release, s.beat, s.confirm, s.renew, s.force, s.inspect, s.stamp} {
+			names[one.sha.(string)] = one.name
+		}
+	}
+	return names
+}
