@@ -13,7 +13,8 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-var errSlow = errors.New("no answer in time")
+// errSlow ends a call at its limit.
+var errSlow = errors.New("no answer")
 
 // backend is one server, or a Cluster of them.
 type backend interface {
@@ -110,67 +111,47 @@ func (c caller) run(ctx context.Context, r request) (outcome, error) {
 func (c caller) send(ctx context.Context, name, key string, build func(whole bool) *goredis.Cmd) (outcome, error) {
 	start := time.Now()
 	var o outcome
-	var last error
+	last := errSlow
 	for attempt, whole := 0, false; ; attempt++ {
 		limit := driver.CallTimeout - time.Since(start)
 		if limit <= 0 {
-			return o, fmt.Errorf("%w: %s: no success within %v: %w", driver.ErrUnavailable, name, driver.CallTimeout, last)
+			return o, tooLate(name, last)
 		}
 		o.sent = driver.Now()
 		cmd := build(whole)
 		again, err := c.backend.do(ctx, key, cmd, limit)
 		o.again = o.again || again
-		if err == nil || errors.Is(err, goredis.Nil) {
+		switch {
+		case err == nil || errors.Is(err, goredis.Nil):
 			o.reply = cmd.Val()
 			return o, nil
-		}
-		if ctx.Err() != nil {
+		case ctx.Err() != nil:
 			o.again = true
-			return o, fmt.Errorf("%s: %w", name, errors.Join(ctx.Err(), wrapCause(last)))
-		}
-		if errors.Is(err, errSlow) {
-			// The limit of the call, not of the attempt: the cause is the
-			// attempt before, if there was one.
+			return o, fmt.Errorf("%s: %w", name, ctx.Err())
+		case errors.Is(err, errSlow):
+			// The limit of the call, not of the attempt: what the attempt
+			// before came to says more, if there was one.
 			o.again = true
-			return o, fmt.Errorf("%w: %s: no answer within %v%w", driver.ErrUnavailable, name, driver.CallTimeout, cause(last))
-		}
-		if errors.Is(err, driver.ErrClosed) {
+			return o, tooLate(name, last)
+		case errors.Is(err, driver.ErrClosed):
 			return o, err
 		}
 		last = err
-		switch judge(err) {
-		case final:
+		switch v := judge(err); {
+		case v == final, v == missing && whole:
 			return o, unavailable(fmt.Errorf("%s: %w", name, err))
-		case missing:
-			if whole {
-				return o, unavailable(fmt.Errorf("%s: %w", name, err))
-			}
+		case v == missing:
 			whole = true
 			continue
-		case unknown:
+		case v == unknown:
 			o.again = true
 		}
 		pause(ctx, backOff(attempt))
 	}
 }
 
-// cause is an error to be appended to a sentence, or nothing.
-func cause(err error) error {
-	if err == nil {
-		return nothing{}
-	}
-	return fmt.Errorf(": %w", err)
-}
-
-type nothing struct{}
-
-func (nothing) Error() string { return "" }
-
-func wrapCause(err error) error {
-	if err == nil {
-		return nil
-	}
-	return unavailable(err)
+func tooLate(name string, last error) error {
+	return fmt.Errorf("%w: %s: no success within %v: %w", driver.ErrUnavailable, name, driver.CallTimeout, last)
 }
 
 // backOff doubles from 5 to 80 ms, and is anything from half to whole of that,

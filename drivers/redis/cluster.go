@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -43,7 +44,12 @@ func (c *cluster) do(ctx context.Context, key string, cmd *goredis.Cmd, limit ti
 	switch {
 	case err == nil:
 		return master.Options().MaxRetries > 0, nil
-	case isMoved(err), isGone(err):
+	case isGone(err), errors.Is(err, driver.ErrClosed):
+		// The client or another call has dropped that master; if it was Close,
+		// follow says so.
+		c.forget(master)
+		return c.follow(ctx, cmd, limit-time.Since(start))
+	case isMoved(err):
 		return c.follow(ctx, cmd, limit-time.Since(start))
 	case judge(err) == unknown, judge(err) == refused:
 		c.client.ReloadState(bounded) // its master may be another by now
@@ -88,6 +94,16 @@ func (c *cluster) wire(master *goredis.Client) (*wire, error) {
 		c.wires[master], c.all = w, append(c.all, w)
 	}
 	return w, nil
+}
+
+// forget ends the wire to a master that has left.
+func (c *cluster) forget(master *goredis.Client) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w := c.wires[master]; w != nil && !c.closed {
+		delete(c.wires, master)
+		w.close()
+	}
 }
 
 // shards is one script per lock: only the keys of one lock share a slot.

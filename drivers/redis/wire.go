@@ -109,7 +109,7 @@ var spare = sync.Pool{New: func() any {
 // error when ctx has ended or limit has passed.
 func (w *wire) do(ctx context.Context, cmd *goredis.Cmd, limit time.Duration) error {
 	if w.solo != nil && w.solo.try(ctx, cmd, limit) {
-		return cmd.Err()
+		return w.outcome(cmd)
 	}
 	c := spare.Get().(*call) //nolint:forcetypeassert // nothing else is in it
 	c.cmd = cmd
@@ -131,7 +131,20 @@ func (w *wire) do(ctx context.Context, cmd *goredis.Cmd, limit time.Duration) er
 	c.timer.Stop()
 	c.cmd = nil
 	spare.Put(c)
-	return cmd.Err()
+	return w.outcome(cmd)
+}
+
+// outcome is the error of cmd, which is ErrClosed if that was why.
+func (w *wire) outcome(cmd *goredis.Cmd) error {
+	err := cmd.Err()
+	if err != nil {
+		select {
+		case <-w.stop:
+			return driver.ErrClosed
+		default:
+		}
+	}
+	return err
 }
 
 func (w *wire) await(ctx context.Context, c *call) error {

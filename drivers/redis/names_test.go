@@ -1,0 +1,119 @@
+package redis
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+var oddKeys = []string{
+	"{}", "a}{b", "}", "}x", "{", "{x", ":", "*", "?", "[a]", `\`, "%", "%7B", "%7b", "%25", "%257B", "a", "A", "a:queue", "a:fence",
+	"queue", ":queue", "a}:queue", "{a}:queue", "{a}", "a:barred:0123456789012345678901", "mega:{a}", "käse", "日本",
+	strings.Repeat("x", 512), strings.Repeat("}", 512),
+}
+
+func mustTemplate(t testing.TB, s string) template {
+	t.Helper()
+	tmpl, err := newTemplate(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tmpl
+}
+
+func TestNoTwoKeysShareAName(t *testing.T) {
+	for _, s := range []string{DefaultKey, "%s", "lock:%s", "%s:lock", "x{a%sb}y", "{%s}:queue", "{%s}:fence"} {
+		tmpl := mustTemplate(t, s)
+		owner := map[string]string{}
+		for _, key := range oddKeys {
+			n := tmpl.names(key)
+			for _, name := range append(n[:], *tmpl.barred(n, "0123456789012345678901")) {
+				if other, taken := owner[name]; taken {
+					t.Errorf("template %q: %q and %q share the name %q", s, key, other, name)
+				}
+				owner[name] = key
+			}
+		}
+	}
+}
+
+func TestEachNameSaysItsKey(t *testing.T) {
+	for _, s := range []string{DefaultKey, "%s", "lock:%s", "%s:lock", "x{a%sb}y", "{%s}:queue", "{%s}:fence"} {
+		tmpl := mustTemplate(t, s)
+		for _, key := range oddKeys {
+			for _, name := range tmpl.names(key) {
+				if got, ok := tmpl.key(name); !ok || got != key {
+					t.Errorf("template %q: the name %q is of %q, got %q, %v", s, name, key, got, ok)
+				}
+			}
+		}
+	}
+}
+
+func TestAllNamesOfATaggedKeyHaveItsTag(t *testing.T) {
+	tag := func(name string) string {
+		_, rest, _ := strings.Cut(name, "{")
+		tag, _, _ := strings.Cut(rest, "}")
+		return tag
+	}
+	tmpl := mustTemplate(t, DefaultKey)
+	for _, key := range oddKeys {
+		n := tmpl.names(key)
+		for _, name := range append(n[:], *tmpl.barred(n, "t")) {
+			if tag(name) == "" || tag(name) != tag(n[nHolder]) {
+				t.Errorf("the tag of %q is %q, want %q", name, tag(name), tag(n[nHolder]))
+			}
+		}
+	}
+}
+
+func TestPlainTemplateMeetsTheNamesOfOthers(t *testing.T) {
+	tmpl := mustTemplate(t, "%s")
+	for _, key := range oddKeys {
+		if got := tmpl.holder(key); got != key {
+			t.Errorf("holder of %q is %q", key, got)
+		}
+	}
+}
+
+func TestTemplatesThatCannotWorkAreRefused(t *testing.T) {
+	for _, s := range []string{"", "mega", "%s%s", "a b%s", "{%s", "%s}", "}%s{", "{}%s", "{a}%s", "{{%s}}", "{%s}{b}", "\t%s"} {
+		if tmpl, err := newTemplate(s); err == nil {
+			t.Errorf("template %q was taken: %+v", s, tmpl)
+		}
+	}
+}
+
+func TestForeignNamesAreNoLocks(t *testing.T) {
+	tagged, plain := mustTemplate(t, DefaultKey), mustTemplate(t, "%s")
+	for _, name := range []string{"", "mega:", "mega:{}", "mega:{a", "other:{a}", "mega:{%7b}", "mega:{%}", "mega:{%2", "mega:{a}:barred:x", "mega:{a}b}", "mega:{{}"} {
+		if key, ok := tagged.key(name); ok {
+			t.Errorf("%q was taken for the lock %q", name, key)
+		}
+	}
+	for _, name := range []string{"", "a b", "a barred x", " queue"} {
+		if key, ok := plain.key(name); ok {
+			t.Errorf("%q was taken for the lock %q", name, key)
+		}
+	}
+}
+
+func FuzzNameSaysItsKey(f *testing.F) {
+	for _, key := range oddKeys {
+		f.Add(key)
+	}
+	tmpl := mustTemplate(f, DefaultKey)
+	f.Fuzz(func(t *testing.T, s string) {
+		if key, ok := tmpl.key(s); ok && !slices.Contains(tmpl.names(key)[:], s) {
+			t.Errorf("%q is no name of %q", s, key)
+		}
+		if s == "" {
+			return
+		}
+		for _, name := range tmpl.names(s) {
+			if got, ok := tmpl.key(name); !ok || got != s {
+				t.Errorf("the name %q is of %q, got %q, %v", name, s, got, ok)
+			}
+		}
+	})
+}
