@@ -201,7 +201,7 @@ func TestFunctionsOfWrongShapesStopTheBoot(t *testing.T) {
 		"OnStop with two contexts":           boot.OnStop("x", func(context.Context, *megactx.Ctx) error { return nil }),
 		"Provide of nothing":                 boot.Provide(func() {}),
 		"Provide of an error alone":          boot.Provide(func() error { return nil }),
-		"Provide of an error in the middle":  boot.Provide(func() (error, *value) { return nil, nil }),
+		"Provide of an error in the middle":  boot.Provide(errorFirst),
 		"Provide that takes a context":       boot.Provide(func(context.Context) *value { return nil }),
 		"Provide with several":               boot.Provide(func(...int) *value { return nil }),
 		"Run with a value that nobody makes": boot.Run("x", func(*http.Client, context.Context) error { return nil }),
@@ -218,6 +218,9 @@ func TestFunctionsOfWrongShapesStopTheBoot(t *testing.T) {
 		})
 	}
 }
+
+//nolint:staticcheck // it is a mistake to be refused
+func errorFirst() (error, *int) { return nil, nil }
 
 func TestProgramsThatCannotBeAreRefused(t *testing.T) {
 	main := boot.App("main", boot.Routes(hello))
@@ -356,7 +359,7 @@ func TestLocksEndBeforeWhatTheyProtect(t *testing.T) {
 func TestBootThatFailsHalfwayEndsWhatItBegan(t *testing.T) {
 	d := &diary{}
 	p, _ := process()
-	fail(t, p, boot.App("main",
+	_ = fail(t, p, boot.App("main",
 		boot.Provide(func() *lower { return &lower{d} }),
 		boot.OnStart("first", func(*lower, context.Context) { d.add("start") }),
 		boot.OnStop("first", func(context.Context) { d.add("stop") }),
@@ -370,7 +373,7 @@ func TestBootThatFailsHalfwayEndsWhatItBegan(t *testing.T) {
 func TestConstructorThatFailsLeavesNothingOpen(t *testing.T) {
 	d := &diary{}
 	p, _ := process()
-	fail(t, p, boot.App("main",
+	_ = fail(t, p, boot.App("main",
 		boot.Provide(func() *lower { return &lower{d} }, func(*lower) (*upper, error) { return nil, errors.New("no") }),
 		boot.Routes(func(megactx.Router, *upper) {}),
 	))

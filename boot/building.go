@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"reflect"
 
 	"github.com/megaframework/mega/config"
 	megactx "github.com/megaframework/mega/ctx"
@@ -42,7 +43,7 @@ func (a *building) failure(code, text string, err error) error {
 
 // use wraps all handlers of the app with what a Use was given.
 func (a *building) use(f bound) {
-	if f.takes() == httpHandlerType {
+	if f.takes() == reflect.TypeFor[http.Handler]() {
 		a.std = append(a.std, func(next http.Handler) http.Handler { return f.call(next)[0].Interface().(http.Handler) })
 		return
 	}

@@ -23,7 +23,7 @@ type listener struct {
 }
 
 func listen(addr string) (*listener, error) {
-	l, err := net.Listen("tcp", addr)
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", addr)
 	if err != nil {
 		return nil, err
 	}

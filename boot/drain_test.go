@@ -166,7 +166,7 @@ func TestNoConnectionIsLostToTheShutdown(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if err := errors.Join(append(errs, <-stopped)...); err != nil {
+		if err := errors.Join(errors.Join(errs...), <-stopped); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/megaframework/mega/config"
@@ -48,12 +49,10 @@ func (f *Failure) Unwrap() error { return f.Cause }
 
 // failureOf makes every error of a boot a Failure.
 func failureOf(err error) *Failure {
-	var known *Failure
-	if errors.As(err, &known) {
+	if known, ok := errors.AsType[*Failure](err); ok {
 		return known
 	}
-	var problems config.Problems
-	if errors.As(err, &problems) {
+	if problems, ok := errors.AsType[config.Problems](err); ok {
 		return configFailure(problems)
 	}
 	return &Failure{Code: "boot.failed", Exit: ExitInternal, Text: "The program could not be put together.", Cause: err}
@@ -96,5 +95,5 @@ func (f *Failure) facts() []Fact {
 	if f.Cause == nil {
 		return f.Facts
 	}
-	return append(f.Facts[:len(f.Facts):len(f.Facts)], Fact{"cause", f.Cause.Error()})
+	return append(slices.Clip(f.Facts), Fact{"cause", f.Cause.Error()})
 }

@@ -25,33 +25,39 @@ func newFunction(option string, fn any) function {
 	return function{option: option, site: callSite(), value: reflect.ValueOf(fn)}
 }
 
-var (
-	errorType       = reflect.TypeFor[error]()
-	contextType     = reflect.TypeFor[context.Context]()
-	ctxType         = reflect.TypeFor[*megactx.Ctx]()
-	routerType      = reflect.TypeFor[megactx.Router]()
-	handlerType     = reflect.TypeFor[megactx.Handler]()
-	httpHandlerType = reflect.TypeFor[http.Handler]()
-)
+// isArgument reports whether a parameter of this type is an option's own
+// argument, and never a provided value.
+func isArgument(t reflect.Type) bool {
+	switch t {
+	case reflect.TypeFor[context.Context](), reflect.TypeFor[*megactx.Ctx](), reflect.TypeFor[megactx.Router](),
+		reflect.TypeFor[megactx.Handler](), reflect.TypeFor[http.Handler]():
+		return true
+	}
+	return false
+}
 
-// own lists the types that are arguments and never provided values.
-var own = []reflect.Type{contextType, ctxType, routerType, handlerType, httpHandlerType}
+func isError(t reflect.Type) bool { return t == reflect.TypeFor[error]() }
 
 // shape is what an option expects of its function.
 type shape struct {
-	takes   []reflect.Type // of these arguments, at least one; none for a constructor
+	takes   []reflect.Type // of these arguments, exactly one
 	returns []reflect.Type // one of these
 	nothing bool           // may return nothing
 	says    string         // the same, for people
 }
 
-var shapes = map[string]shape{
-	"Routes":        {[]reflect.Type{routerType}, []reflect.Type{errorType}, true, "func(mega.Router, provided values…)"},
-	"Use":           {[]reflect.Type{handlerType, httpHandlerType}, []reflect.Type{handlerType, httpHandlerType}, false, "func(provided values…, mega.Handler) mega.Handler, or the same with http.Handler"},
-	string(onStart): {[]reflect.Type{contextType, ctxType}, []reflect.Type{errorType}, true, "func(provided values…, context.Context) error, or the same with *mega.Ctx"},
-	string(onStop):  {[]reflect.Type{contextType, ctxType}, []reflect.Type{errorType}, true, "func(provided values…, context.Context) error, or the same with *mega.Ctx"},
-	string(onRun):   {[]reflect.Type{contextType, ctxType}, []reflect.Type{errorType}, true, "func(provided values…, context.Context) error, or the same with *mega.Ctx"},
-	string(onReady): {[]reflect.Type{contextType, ctxType}, []reflect.Type{errorType}, false, "func(provided values…, context.Context) error, or the same with *mega.Ctx"},
+func shapeOf(option string) shape {
+	failing := []reflect.Type{reflect.TypeFor[error]()}
+	switch option {
+	case "Routes":
+		return shape{[]reflect.Type{reflect.TypeFor[megactx.Router]()}, failing, true, "func(mega.Router, provided values…)"}
+	case "Use":
+		handlers := []reflect.Type{reflect.TypeFor[megactx.Handler](), reflect.TypeFor[http.Handler]()}
+		return shape{handlers, handlers, false, "func(provided values…, mega.Handler) mega.Handler, or the same with http.Handler"}
+	}
+	contexts := []reflect.Type{reflect.TypeFor[context.Context](), reflect.TypeFor[*megactx.Ctx]()}
+	mayBeSilent := option != string(onReady)
+	return shape{contexts, failing, mayBeSilent, "func(provided values…, context.Context) error, or the same with *mega.Ctx"}
 }
 
 // check says what is wrong with the function's shape.
@@ -62,10 +68,10 @@ func (f function) check() error {
 	if f.option == "Provide" {
 		return f.checkConstructor()
 	}
-	s, t := shapes[f.option], f.value.Type()
+	s, t := shapeOf(f.option), f.value.Type()
 	var given []reflect.Type
 	for in := range t.Ins() {
-		if slices.Contains(own, in) {
+		if isArgument(in) {
 			given = append(given, in)
 		}
 	}
@@ -92,11 +98,11 @@ func (f function) checkConstructor() error {
 		return f.wrong("it is variadic", constructorSays)
 	case len(made) == 0:
 		return f.wrong("it returns no value", constructorSays)
-	case slices.Contains(made, errorType):
+	case slices.ContainsFunc(made, isError):
 		return f.wrong("its error is not the last result", constructorSays)
 	}
 	for _, typ := range slices.Concat(slices.Collect(t.Ins()), f.makes()) {
-		if slices.Contains(own, typ) {
+		if isArgument(typ) {
 			return f.wrong(fmt.Sprintf("%v belongs to a request or a call, not to a constructor", typ), constructorSays)
 		}
 	}
@@ -122,7 +128,7 @@ func (f function) wrong(why, want string) error {
 // needs are the provided values that the function takes.
 func (f function) needs() (types []reflect.Type) {
 	for in := range f.value.Type().Ins() {
-		if !slices.Contains(own, in) {
+		if !isArgument(in) {
 			types = append(types, in)
 		}
 	}
@@ -132,7 +138,7 @@ func (f function) needs() (types []reflect.Type) {
 // makes are the values that a constructor returns.
 func (f function) makes() (types []reflect.Type) {
 	types = slices.Collect(f.value.Type().Outs())
-	if n := len(types); n > 0 && types[n-1] == errorType {
+	if n := len(types); n > 0 && isError(types[n-1]) {
 		types = types[:n-1]
 	}
 	return types
@@ -159,7 +165,7 @@ func (f function) invocation(then func(bound)) any {
 	return reflect.MakeFunc(t, func(given []reflect.Value) []reflect.Value {
 		b := bound{function: f}
 		for in := range f.value.Type().Ins() {
-			if slices.Contains(own, in) {
+			if isArgument(in) {
 				b.values = append(b.values, reflect.Value{})
 				continue
 			}
@@ -199,6 +205,6 @@ func errorOf(results []reflect.Value) error {
 	if len(results) == 0 {
 		return nil
 	}
-	err, _ := results[len(results)-1].Interface().(error)
+	err, _ := reflect.TypeAssert[error](results[len(results)-1])
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 )
 
@@ -69,8 +70,7 @@ func (l *lifecycle) startOne(ctx context.Context, h namedHook) error {
 func (l *lifecycle) stop(ctx context.Context) error {
 	var errs []error
 	end := func(hooks []namedHook) {
-		for i := len(hooks) - 1; i >= 0; i-- {
-			h := hooks[i]
+		for _, h := range slices.Backward(hooks) {
 			if h.stop == nil {
 				continue
 			}

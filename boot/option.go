@@ -111,10 +111,8 @@ func Views(files fs.FS) Option { return viewsOption{files} }
 // Public adds files that the app serves at their paths.
 func Public(files fs.FS) Option { return publicOption{files} }
 
-// Where options are written down is named in every complaint about them. The
-// packages that only pass them on are not where.
-var passing = []string{"github.com/megaframework/mega.", "github.com/megaframework/mega/boot."}
-
+// callSite is where an option is written down, which every complaint about it
+// names.
 func callSite() string {
 	pc := make([]uintptr, 16)
 	frames := runtime.CallersFrames(pc[:runtime.Callers(2, pc)])
@@ -126,11 +124,8 @@ func callSite() string {
 	}
 }
 
+// passes reports whether a function is one that only passes options on.
 func passes(function string) bool {
-	for _, prefix := range passing {
-		if strings.HasPrefix(function, prefix) {
-			return true
-		}
-	}
-	return false
+	const module = "github.com/megaframework/mega"
+	return strings.HasPrefix(function, module+".") || strings.HasPrefix(function, module+"/boot.")
 }

@@ -3,6 +3,7 @@ package boot
 import (
 	"fmt"
 	"io/fs"
+	"maps"
 	"reflect"
 	"slices"
 
@@ -189,7 +190,7 @@ func (p *program) check() error {
 		}
 	}
 	framework := map[reflect.Type]string{}
-	for _, t := range frameworkTypes {
+	for _, t := range frameworkTypes() {
 		framework[t] = "mega"
 	}
 	shared, err := p.shared.makers(framework)
@@ -219,9 +220,7 @@ func (p *program) check() error {
 // makers returns who makes which type: those of outer and the part's own.
 func (p *part) makers(outer map[reflect.Type]string) (map[reflect.Type]string, error) {
 	all := map[reflect.Type]string{}
-	for t, site := range outer {
-		all[t] = site
-	}
+	maps.Copy(all, outer)
 	add := func(t reflect.Type, site string) error {
 		if first, taken := all[t]; taken {
 			return &Failure{

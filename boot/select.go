@@ -156,18 +156,24 @@ func (d *Decision) consider(c *config.Config) {
 	}
 }
 
-var reach = map[string]driver.Scope{"memory": driver.Process, "redis": driver.Fleet}
+// reach is how far a driver excludes, before it is opened and can say so.
+func reach(name string) driver.Scope {
+	if name == "redis" {
+		return driver.Fleet
+	}
+	return driver.Process
+}
 
 // required fails if locks do not reach as far as lock.require says.
 func required(c *config.Config, d Decision) error {
 	scopes := []string{"", driver.Process.String(), driver.Node.String(), driver.Fleet.String()}
 	want := driver.Scope(slices.Index(scopes, c.Lock.Require) - 1)
-	if reach[d.Chosen] >= want {
+	if reach(d.Chosen) >= want {
 		return nil
 	}
 	return &Failure{
 		Code: "lock.scope_too_small", Exit: ExitConfig,
-		Text:    fmt.Sprintf("Locks have to reach the %s, but %s only excludes within a %s.", c.Lock.Require, d.Chosen, reach[d.Chosen]),
+		Text:    fmt.Sprintf("Locks have to reach the %s, but %s only excludes within a %s.", c.Lock.Require, d.Chosen, reach(d.Chosen)),
 		Facts:   []Fact{asked(c, "lock.require"), {"chosen", d.Chosen + ", because " + d.Why}},
 		Actions: []string{"say where redis is: MEGA_CACHE_MAIN_URL=redis://localhost:6379/0", "ask for less: unset " + config.EnvName("lock.require")},
 	}

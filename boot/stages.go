@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"reflect"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -21,10 +22,8 @@ import (
 )
 
 // frameworkTypes are the values that every function may take.
-var frameworkTypes = []reflect.Type{
-	reflect.TypeFor[*slog.Logger](),
-	reflect.TypeFor[*lock.Locker](),
-	reflect.TypeFor[megactx.AppInfo](),
+func frameworkTypes() []reflect.Type {
+	return []reflect.Type{reflect.TypeFor[*slog.Logger](), reflect.TypeFor[*lock.Locker](), reflect.TypeFor[megactx.AppInfo]()}
 }
 
 // booting is a boot under way, and later what it came to. The stages run one
@@ -132,9 +131,7 @@ func (b *booting) appStage(a *app) fx.Option {
 		fx.Decorate(func(log *slog.Logger) *slog.Logger { return log.With("app", a.name) }),
 		fx.Provide(fx.Private, building.info, building.newHost),
 	}
-	for _, o := range b.provided(&a.part) {
-		options = append(options, o)
-	}
+	options = append(options, b.provided(&a.part)...)
 	for _, f := range served.uses {
 		options = append(options, fx.Invoke(f.invocation(building.use)))
 	}
@@ -181,13 +178,13 @@ func (b *booting) section(s sectionOption) any {
 // constructor wraps a constructor so that its failure says where it is, and
 // what it makes is closed in the end.
 func (b *booting) constructor(f function) any {
-	made := f.makes()
-	t := reflect.FuncOf(f.needs(), append(made[:len(made):len(made)], errorType), false)
+	made, failure := f.makes(), reflect.TypeFor[error]()
+	t := reflect.FuncOf(f.needs(), append(slices.Clip(made), failure), false)
 	return reflect.MakeFunc(t, func(in []reflect.Value) []reflect.Value {
 		out, err := construct(f, in)
 		if err == nil {
 			b.closeLater(out)
-			return append(out, reflect.Zero(errorType))
+			return append(out, reflect.Zero(failure))
 		}
 		for _, t := range made {
 			out = append(out, reflect.Zero(t))

@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -70,7 +71,7 @@ func (d *decoder) leaf(v reflect.Value, f reflect.StructField, key string) {
 	d.values[key] = value
 	if err := set(v, f, value.Text); err != nil {
 		p := Problem{Code: "config.invalid", Key: key, Origin: value.Origin, Text: err.Error()}
-		if u, ok := err.(*unitError); ok {
+		if u, ok := errors.AsType[*unitError](err); ok {
 			p.Code, p.Hint = "config.no_unit", u.hint()
 		}
 		d.problems = append(d.problems, p)
@@ -78,14 +79,14 @@ func (d *decoder) leaf(v reflect.Value, f reflect.StructField, key string) {
 }
 
 func set(v reflect.Value, f reflect.StructField, text string) error {
-	if u, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+	if u, ok := reflect.TypeAssert[encoding.TextUnmarshaler](v.Addr()); ok {
 		if err := u.UnmarshalText([]byte(text)); err != nil {
 			return err
 		}
 		return checkScheme(v.Interface(), f.Tag.Get("schemes"))
 	}
 	switch {
-	case f.Type == durationType:
+	case isDuration(f.Type):
 		return setDuration(v, f, text)
 	case f.Type.Kind() == reflect.String:
 		return setString(v, f, text)

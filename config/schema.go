@@ -36,11 +36,7 @@ type schema struct {
 	sections []Section // each name once
 }
 
-var (
-	nameRule     = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
-	durationType = reflect.TypeFor[time.Duration]()
-	textType     = reflect.TypeFor[encoding.TextUnmarshaler]()
-)
+var nameRule = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
 
 // ValidName reports whether name may name an app, a cache or a section: it
 // becomes part of variables, so it is a lower-case word.
@@ -111,8 +107,10 @@ func decodable(t reflect.Type, key string) error {
 	return nil
 }
 
+func isDuration(t reflect.Type) bool { return t == reflect.TypeFor[time.Duration]() }
+
 func isLeaf(t reflect.Type) bool {
-	if t == durationType || reflect.PointerTo(t).Implements(textType) {
+	if isDuration(t) || reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
 		return true
 	}
 	switch t.Kind() {
@@ -128,7 +126,7 @@ func (sc *schema) add(t reflect.Type, path []string) {
 		if !ok {
 			continue
 		}
-		at := append(path[:len(path):len(path)], key)
+		at := append(slices.Clip(path), key)
 		switch {
 		case isLeaf(f.Type):
 			sc.fields = append(sc.fields, newField(f, at))

@@ -112,13 +112,14 @@ func checkHosts(s string) error {
 }
 
 var (
-	userinfo  = regexp.MustCompile(`^([a-zA-Z][a-zA-Z0-9+.-]*://)([^/?#@]*):([^/?#]*)@`)
+	// Up to the last @: a password whose / or @ was not escaped is one, too.
+	userinfo  = regexp.MustCompile(`(?s)^([^:]*:/*[^:/?#@]*):.*@`)
 	passwords = regexp.MustCompile(`(?i)([?&](?:password|passwd|pass|secret|token)=)[^&#]*`)
 )
 
 // maskURL hides what may be a password, also in a text that is no URL.
 func maskURL(s string) string {
-	s = userinfo.ReplaceAllString(s, "${1}${2}:"+mask+"@")
+	s = userinfo.ReplaceAllString(s, "${1}:"+mask+"@")
 	return passwords.ReplaceAllString(s, "${1}"+mask)
 }
 

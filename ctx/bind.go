@@ -145,7 +145,7 @@ func formName(f reflect.StructField) string {
 // setField sets a field to what a form says. An empty input of a form is a
 // field that was left out, unless it is text.
 func setField(v reflect.Value, text string) error {
-	if u, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+	if u, ok := reflect.TypeAssert[encoding.TextUnmarshaler](v.Addr()); ok {
 		return u.UnmarshalText([]byte(text))
 	}
 	if text == "" && v.Kind() != reflect.String {

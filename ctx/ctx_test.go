@@ -65,12 +65,14 @@ func newCtx(t *testing.T) *megactx.Ctx {
 	return h.New(t.Context())
 }
 
+type word struct{} // a context key
+
 func TestFromFindsTheCtxOnEveryDescendant(t *testing.T) {
 	c := newCtx(t)
-	std, cancel := context.WithTimeout(context.WithValue(c, "k", "v"), time.Hour)
+	std, cancel := context.WithTimeout(context.WithValue(c, word{}, "v"), time.Hour)
 	defer cancel()
 	found, ok := megactx.From(std)
-	if !ok || found.App.Name != "web" || found.Value("k") != "v" {
+	if !ok || found.App.Name != "web" || found.Value(word{}) != "v" {
 		t.Fatalf("got %v, %v", found, ok)
 	}
 	if _, bounded := found.Deadline(); !bounded {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"html/template"
 	"log/slog"
 	"net/http"
 	"regexp"
@@ -24,6 +25,9 @@ type Host struct {
 	Locker *lock.Locker // without one, locks answer ErrNotConfigured
 	Views  *Views       // without them, HTML answers ErrNotConfigured
 	Public *Public      // may be nil
+
+	plainOnce sync.Once // makes plain, the page for problems without a page
+	plain     *template.Template
 
 	mu     sync.Mutex // guards active
 	active map[*record]struct{}
@@ -182,8 +186,7 @@ func (h *Host) leave(rec *record) {
 		attrs = append(attrs, slog.String("code", rec.code), slog.String("error", rec.err.Error()))
 		level = severity(rec.status)
 	}
-	var p *panicError
-	if errors.As(rec.err, &p) {
+	if p, ok := errors.AsType[*panicError](rec.err); ok {
 		attrs = append(attrs, slog.String("stack", string(p.stack)))
 		level = slog.LevelError
 	}

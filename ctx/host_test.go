@@ -189,7 +189,7 @@ func TestAbortedHandlerIsLeftToNetHTTP(t *testing.T) {
 	s := newStage()
 	s.router.Get("/", func(*megactx.Ctx) error { panic(http.ErrAbortHandler) })
 	defer func() {
-		if got := recover(); got != http.ErrAbortHandler {
+		if got, _ := recover().(error); !errors.Is(got, http.ErrAbortHandler) {
 			t.Errorf("the panic that came out is %v", got)
 		}
 	}()

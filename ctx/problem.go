@@ -27,25 +27,30 @@ type Problem struct {
 // went away. Nobody receives it.
 const clientClosed = 499
 
-// answers maps facts to answers. The first row that matches decides, so what
-// says most stands first: a lease that was lost outweighs what became of the
-// work done under it, and a lock's own error outweighs the context's error
-// beside it. The texts never name holders; the log does.
-var answers = []struct {
+// known is how a fact is answered.
+type known struct {
 	err    error
 	status int
 	code   string
 	detail string
 	retry  bool
-}{
-	{lock.ErrNotAcquired, http.StatusConflict, "lock.not_acquired", "Someone else is working on this. Try again in a moment.", true},
-	{lock.ErrInvalid, http.StatusBadRequest, "lock.invalid", "The name or an option of a lock is not valid.", false},
-	{lock.ErrUnavailable, http.StatusServiceUnavailable, "lock.unavailable", "Locks are not available. Try again in a moment.", true},
-	{lock.ErrClosed, http.StatusServiceUnavailable, "lock.closed", "The service is shutting down. Try again in a moment.", true},
-	{lock.ErrDeadlock, http.StatusInternalServerError, "lock.deadlock", "The service waits for itself.", false},
-	{lock.ErrUnsupported, http.StatusInternalServerError, "lock.unsupported", "The service's locks cannot do this.", false},
-	{ErrNotConfigured, http.StatusInternalServerError, "mega.not_configured", "A part of the service is not configured.", false},
-	{context.DeadlineExceeded, http.StatusGatewayTimeout, "request.timeout", "This took too long.", false},
+}
+
+// answers maps facts to answers. The first row that matches decides, so what
+// says most stands first: a lease that was lost outweighs what became of the
+// work done under it, and a lock's own error outweighs the context's error
+// beside it. The texts never name holders; the log does.
+func answers() []known {
+	return []known{
+		{lock.ErrNotAcquired, http.StatusConflict, "lock.not_acquired", "Someone else is working on this. Try again in a moment.", true},
+		{lock.ErrInvalid, http.StatusBadRequest, "lock.invalid", "The name or an option of a lock is not valid.", false},
+		{lock.ErrUnavailable, http.StatusServiceUnavailable, "lock.unavailable", "Locks are not available. Try again in a moment.", true},
+		{lock.ErrClosed, http.StatusServiceUnavailable, "lock.closed", "The service is shutting down. Try again in a moment.", true},
+		{lock.ErrDeadlock, http.StatusInternalServerError, "lock.deadlock", "The service waits for itself.", false},
+		{lock.ErrUnsupported, http.StatusInternalServerError, "lock.unsupported", "The service's locks cannot do this.", false},
+		{ErrNotConfigured, http.StatusInternalServerError, "mega.not_configured", "A part of the service is not configured.", false},
+		{context.DeadlineExceeded, http.StatusGatewayTimeout, "request.timeout", "This took too long.", false},
+	}
 }
 
 // problemOf returns what err is to a client. end is why the request itself has
@@ -67,7 +72,7 @@ func problemOf(err, end error) Problem {
 		p.Errors = own.fields
 		return p
 	}
-	for _, a := range answers {
+	for _, a := range answers() {
 		if errors.Is(err, a.err) {
 			p := problem(a.status, codeOf(err, a.code), a.detail)
 			p.retry = a.retry

@@ -33,7 +33,7 @@ func NewRouter(h *Host, wraps ...func(Handler) Handler) Router {
 	return Router{g}
 }
 
-// ServeHTTP serves the routes behind the app's front door.
+// Handler serves the routes behind the app's front door.
 func (r Router) Handler() http.Handler { return r.group.host.serve(r.group.mux) }
 
 // Get adds a route for GET and HEAD.

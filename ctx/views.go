@@ -96,8 +96,6 @@ func (v *Views) render(name string, data any) ([]byte, error) {
 //go:embed problem.html
 var problemText string
 
-var problemPage = template.Must(template.New("problem").Parse(problemText))
-
 // errorPage shows a problem on the app's own page for it, or on a plain one.
 func (h *Host) errorPage(w http.ResponseWriter, p Problem) {
 	const view = "error"
@@ -110,7 +108,8 @@ func (h *Host) errorPage(w http.ResponseWriter, p Problem) {
 		h.log().Error("the error page cannot be rendered", "error", err)
 	}
 	var out bytes.Buffer
-	if err := problemPage.Execute(&out, p); err != nil { // embedded, and tested
+	h.plainOnce.Do(func() { h.plain = template.Must(template.New("problem").Parse(problemText)) })
+	if err := h.plain.Execute(&out, p); err != nil { // embedded, and tested
 		panic(err)
 	}
 	writeBody(w, p.Status, "text/html; charset=utf-8", out.Bytes())

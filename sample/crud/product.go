@@ -89,7 +89,7 @@ func (p Price) String() string {
 }
 
 // MarshalJSON writes a number: 9.50.
-func (p Price) MarshalJSON() ([]byte, error) { return []byte(p.String()), nil }
+func (p Price) MarshalJSON() ([]byte, error) { return []byte(p.String()), nil } //nolint:unparam // it is a json.Marshaler
 
 // UnmarshalJSON reads a number.
 func (p *Price) UnmarshalJSON(text []byte) error {

@@ -102,7 +102,7 @@ func start(executable string, environ []string) (*shop, error) {
 	case <-time.After(startTime):
 	}
 	_ = cmd.Process.Kill()
-	return nil, fmt.Errorf("the process does not serve: %v\n%s", cmd.Wait(), s.log)
+	return nil, fmt.Errorf("the process does not serve: %w\n%s", cmd.Wait(), s.log)
 }
 
 // report is the part of the boot's report that the tests look at.
@@ -222,8 +222,11 @@ func redisServer(t *testing.T) string {
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("start redis: %v", err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait() // it is killed, or has said why in its log
+	}()
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		<-ended
@@ -233,9 +236,8 @@ func redisServer(t *testing.T) string {
 			return "redis://127.0.0.1:" + port + "/0"
 		}
 		select {
-		case err := <-ended:
-			ended <- err
-			t.Fatalf("redis ended: %v\n%s", err, log.String())
+		case <-ended:
+			t.Fatalf("redis ended by itself:\n%s", log.String())
 		case <-time.After(10 * time.Millisecond):
 		}
 	}

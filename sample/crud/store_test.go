@@ -91,3 +91,18 @@ func TestDatabaseHasToBeAFile(t *testing.T) {
 		}
 	}
 }
+
+func FuzzPrice(f *testing.F) {
+	for _, text := range []string{"9.5", "-0.01", "1e3", "00012.30", "9999999999999999999.99", ".", "-"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		var p, again Price
+		if p.UnmarshalText([]byte(text)) != nil {
+			return
+		}
+		if err := again.UnmarshalText([]byte(p.String())); err != nil || again != p {
+			t.Errorf("%q is %v, which is read as %v, %v", text, p, again, err)
+		}
+	})
+}
