@@ -18,7 +18,7 @@ func TestEachRuleSeesItsViolation(t *testing.T) {
 		{Path: mod + "lock", Name: "lock", Doc: "Locks.", Imports: []string{"context", mod + "lock/driver"}, Deps: []string{"internal/abi", mod + "lock/driver"}},
 		{Path: mod + "drivers/redis", Name: "redis", Doc: "Redis.", Imports: []string{"github.com/redis/go-redis/v9", mod + "lock/driver"}, TestImports: []string{mod + "lock/locktest"}},
 		{Path: mod + "boot", Name: "boot", Doc: "Boot.", Imports: []string{"go.uber.org/fx", mod + "drivers/redis", mod + "drivers/memory"}},
-		{Path: mod + "sample/crud", Name: "main", Doc: "Command crud.", Imports: []string{mod + "boot"}},
+		{Path: mod + "sample/crud", Name: "main", Doc: "Command crud.", Imports: []string{arch.Module}},
 	}
 	for _, tt := range []struct {
 		name string
