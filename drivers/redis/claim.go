@@ -33,6 +33,9 @@ type claim struct {
 	// abandoned says that its Acquire has returned without knowing the outcome. A
 	// release is to be expected; Close makes up for one that did not come.
 	abandoned bool
+	// barred says that the token was released before anything was known of it: a
+	// request with it comes too late.
+	barred bool
 	// until is when a held or abandoned claim that nobody released has surely
 	// ended.
 	until time.Time
@@ -105,7 +108,7 @@ func (cs *claims) sweepLocked() {
 func (cs *claims) find(token string) *claim {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	if c := cs.byToken[token]; c != nil && !c.until.IsZero() && !c.abandoned {
+	if c := cs.byToken[token]; c != nil && !c.until.IsZero() && !c.abandoned && !c.barred {
 		return c
 	}
 	return nil
@@ -117,7 +120,7 @@ func (cs *claims) remove(token string) (c *claim, loose bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	c, ok := cs.byToken[token]
-	if !ok {
+	if !ok || c.barred {
 		return nil, true
 	}
 	delete(cs.byToken, token)
@@ -133,6 +136,23 @@ func (cs *claims) abandon(c *claim) {
 	c.abandoned, c.loose, c.wake = true, true, nil
 	c.until = driver.Now().Add(c.r.TTL + window)
 	delete(cs.waiting, c.r.Token)
+}
+
+// bar notes that a token is about to be released, unless it is known here.
+func (cs *claims) bar(token string) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if cs.byToken[token] == nil {
+		cs.byToken[token] = &claim{r: driver.Request{Token: token}, barred: true, until: driver.Now().Add(barring)}
+	}
+}
+
+// isBarred says whether a token was barred by this process.
+func (cs *claims) isBarred(token string) bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	c := cs.byToken[token]
+	return c != nil && c.barred
 }
 
 // orphans are the claims that were abandoned and not released.
@@ -200,7 +220,7 @@ func (cs *claims) give(token string, a award) (known, news bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	c, known := cs.byToken[token]
-	if !known || c.abandoned {
+	if !known || c.abandoned || c.barred {
 		return false, false
 	}
 	if !c.until.IsZero() {

@@ -71,6 +71,8 @@ func (p *polling) Acquire(ctx context.Context, r driver.Request) (driver.Grant, 
 		return driver.Grant{}, fmt.Errorf("%w: FIFO with the engine %s", driver.ErrUnsupported, EngineRedislock)
 	case ctx.Err() != nil:
 		return driver.Grant{}, ctx.Err()
+	case p.claims.isBarred(r.Token): // redislock would obtain it for a moment
+		return driver.Grant{}, &driver.NotAcquiredError{Key: r.Key}
 	}
 	if err := p.begin(); err != nil {
 		return driver.Grant{}, err
@@ -91,6 +93,12 @@ func (p *polling) Acquire(ctx context.Context, r driver.Request) (driver.Grant, 
 		p.claims.abandon(c)
 	}
 	return g, err
+}
+
+// Release is described by the boundary.
+func (p *polling) Release(ctx context.Context, g driver.Grant) error {
+	p.claims.bar(g.Token)
+	return p.engine.Release(ctx, g)
 }
 
 // again answers a request for a token that this process holds. Obtaining it
