@@ -79,6 +79,7 @@ func WrapHandler(h http.Handler) Handler { return megactx.WrapHandler(h) }
 // program is wrong, 75 if a start hook took too long, and 78 if the
 // configuration is wrong.
 func Main(options ...Option) {
+	boot.OwnProcess()
 	os.Exit(cli.Run(cli.Process{Args: os.Args, Environ: os.Environ(), Stdout: os.Stdout, Stderr: os.Stderr}, options...))
 }
 

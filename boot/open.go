@@ -81,7 +81,7 @@ func (w *waiting) failure(c *config.Config, d Decision, err error) error {
 		Text:  fmt.Sprintf("Locks are to be kept in %s, but it cannot be used.", d.Chosen),
 		Facts: []Fact{asked(c, "cache."+d.Cache+".url"), asked(c, d.Key), {"tried", fmt.Sprintf("%d times in %v", w.attempts, w.took.Round(100*time.Millisecond))}},
 		Actions: []string{
-			"start it:         redis-server --port 6379",
+			"start it:         a redis-server at that address",
 			"point elsewhere:  " + config.EnvName("cache."+d.Cache+".url") + "=redis://localhost:6379/0",
 			"wait longer:      MEGA_BOOT_WAIT_FOR=60s",
 			"do without:       unset " + config.EnvName("cache."+d.Cache+".url") + ", and locks end at this process",
