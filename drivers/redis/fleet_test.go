@@ -33,14 +33,22 @@ func scaled(n int) int {
 	return max(1, int(float64(n)*scale))
 }
 
+// rounds is how often each client of a history does something, and how many
+// such histories there are: the checker takes only so much in one, so that more
+// scale means more of them.
+func rounds(n int) (each, histories int) {
+	each = min(scaled(n), 3*n)
+	return each, max(1, scaled(n)/each)
+}
+
 // member opens a Locker of its own on the server at url, as another process
 // would have it. It is closed with the test.
-func member(t testing.TB, url string) *lock.Locker {
+func member(t *testing.T, url string) *lock.Locker {
 	t.Helper()
 	return memberOf(t, redis.Config{URL: url})
 }
 
-func memberOf(t testing.TB, c redis.Config) *lock.Locker {
+func memberOf(t *testing.T, c redis.Config) *lock.Locker {
 	t.Helper()
 	l, err := openMember(t.Context(), c)
 	if err != nil {
@@ -59,7 +67,7 @@ func openMember(ctx context.Context, c redis.Config) (*lock.Locker, error) {
 }
 
 // dismiss closes l. Whoever still holds a lease loses it.
-func dismiss(t testing.TB, l *lock.Locker) {
+func dismiss(t *testing.T, l *lock.Locker) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	if err := l.Close(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
@@ -67,7 +75,7 @@ func dismiss(t testing.TB, l *lock.Locker) {
 	}
 }
 
-func must(t testing.TB, err error) {
+func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +83,7 @@ func must(t testing.TB, err error) {
 }
 
 // take acquires key, which must succeed.
-func take(t testing.TB, l *lock.Locker, key string, opts ...lock.Option) *lock.Lease {
+func take(t *testing.T, l *lock.Locker, key string, opts ...lock.Option) *lock.Lease {
 	t.Helper()
 	lease, err := l.Acquire(t.Context(), key, opts...)
 	if err != nil {
@@ -85,7 +93,7 @@ func take(t testing.TB, l *lock.Locker, key string, opts ...lock.Option) *lock.L
 }
 
 // wait begins to wait for key and returns once the backend has the waiter.
-func wait(t testing.TB, l *lock.Locker, key string, opts ...lock.Option) <-chan granted {
+func wait(t *testing.T, l *lock.Locker, key string, opts ...lock.Option) <-chan granted {
 	t.Helper()
 	before := waiters(t, l, key)
 	got := make(chan granted, 1)
@@ -103,7 +111,7 @@ type granted struct {
 	at    time.Time
 }
 
-func waiters(t testing.TB, l *lock.Locker, key string) int {
+func waiters(t *testing.T, l *lock.Locker, key string) int {
 	t.Helper()
 	s, err := l.Inspect(t.Context(), key)
 	must(t, err)
@@ -111,7 +119,7 @@ func waiters(t testing.TB, l *lock.Locker, key string) int {
 }
 
 // receive returns what the waiter got, which has to be a lease within bound.
-func receive(t testing.TB, got <-chan granted, bound time.Duration) granted {
+func receive(t *testing.T, got <-chan granted, bound time.Duration) granted {
 	t.Helper()
 	select {
 	case g := <-got:
@@ -126,7 +134,7 @@ func receive(t testing.TB, got <-chan granted, bound time.Duration) granted {
 }
 
 // ends waits for the context of lease to end, and returns its cause.
-func ends(t testing.TB, lease *lock.Lease, bound time.Duration) error {
+func ends(t *testing.T, lease *lock.Lease, bound time.Duration) error {
 	t.Helper()
 	select {
 	case <-lease.Context().Done():
@@ -146,9 +154,9 @@ func generous(bound time.Duration) time.Duration {
 
 // eventually waits for what another process does, and cannot be waited for
 // otherwise.
-func eventually(t testing.TB, what string, ok func() bool) {
+func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	const bound = 10 * time.Second
+	bound := time.Duration(max(10, scaled(10))) * time.Second
 	for end := time.Now().Add(generous(bound)); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("waited %v for %s", bound, what)
@@ -157,7 +165,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 }
 
 // during checks for a while that something holds.
-func during(t testing.TB, d time.Duration, what string, holds func() bool) {
+func during(t *testing.T, d time.Duration, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if !holds() {
@@ -167,7 +175,7 @@ func during(t testing.TB, d time.Duration, what string, holds func() bool) {
 }
 
 // busy checks that nobody else gets key.
-func busy(t testing.TB, l *lock.Locker, key string) {
+func busy(t *testing.T, l *lock.Locker, key string) {
 	t.Helper()
 	if lease, err := l.TryAcquire(t.Context(), key); !errors.Is(err, lock.ErrNotAcquired) {
 		t.Errorf("TryAcquire(%q) = %v, %v, want %v", key, lease, err, lock.ErrNotAcquired)
@@ -175,7 +183,7 @@ func busy(t testing.TB, l *lock.Locker, key string) {
 }
 
 // unused checks that nobody holds key or waits for it, in the end.
-func unused(t testing.TB, l *lock.Locker, key string) {
+func unused(t *testing.T, l *lock.Locker, key string) {
 	t.Helper()
 	eventually(t, "key "+strconv.Quote(key)+" to be unused", func() bool {
 		s, err := l.Inspect(t.Context(), key)
@@ -185,7 +193,7 @@ func unused(t testing.TB, l *lock.Locker, key string) {
 
 // free checks that key can be had at once, although tickets of dead waiters may
 // still be in its queue.
-func free(t testing.TB, l *lock.Locker, key string) {
+func free(t *testing.T, l *lock.Locker, key string) {
 	t.Helper()
 	lease, err := l.TryAcquire(t.Context(), key)
 	if err != nil {
@@ -233,7 +241,7 @@ type rig struct {
 	near, remote *lock.Locker // remote is behind the proxy
 }
 
-func newRig(t testing.TB) *rig {
+func newRig(t *testing.T) *rig {
 	t.Helper()
 	s := redistest.Start(t, redistest.Options{})
 	p := redistest.StartProxy(t, s, namer())
@@ -243,12 +251,12 @@ func newRig(t testing.TB) *rig {
 
 // witness records what clients see, and checks it at the end.
 type witness struct {
-	t        testing.TB
+	t        *testing.T
 	path     string
 	recorder *history.Recorder
 }
 
-func newWitness(t testing.TB) *witness {
+func newWitness(t *testing.T) *witness {
 	t.Helper()
 	w := &witness{t: t, path: t.TempDir() + "/history"}
 	r, err := history.NewRecorder(w.path, "test")
@@ -258,8 +266,70 @@ func newWitness(t testing.TB) *witness {
 	return w
 }
 
-func (w *witness) client(name string, l *lock.Locker) *history.Client {
-	return history.NewClient(name, l, w.recorder)
+func (w *witness) client(name string, l *lock.Locker) *party {
+	return &party{history.NewClient(name, l, w.recorder), l}
+}
+
+// join opens a member whose use of locks is recorded.
+func (w *witness) join(name string, c redis.Config) *party {
+	w.t.Helper()
+	return w.client(name, memberOf(w.t, c))
+}
+
+// party is a client of a recorded history.
+type party struct {
+	*history.Client
+	locker *lock.Locker
+}
+
+// wait begins to wait for "k" and returns once the call waits and, where there
+// is a queue, the server has its ticket. Who polls has no place to lose: an
+// outage ends its call, and it is made again.
+func (p *party) wait(t *testing.T, opts ...lock.Option) <-chan *history.Lease {
+	t.Helper()
+	queues := p.locker.Info().Engine == redis.EngineQueue
+	before := 0
+	if queues {
+		before = waiters(t, p.locker, "k")
+	}
+	got := make(chan *history.Lease, 1)
+	go func() {
+		lease, err := p.Acquire(t.Context(), "k", 1, append(opts, lock.Wait(lock.Forever))...)
+		for !queues && errors.Is(err, lock.ErrUnavailable) {
+			lease, err = p.Acquire(t.Context(), "k", 1, append(opts, lock.Wait(lock.Forever))...)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		got <- lease
+	}()
+	eventually(t, "the call to wait", func() bool {
+		return p.locker.Stats().Waiting == 1 && (!queues || waiters(t, p.locker, "k") > before)
+	})
+	return got
+}
+
+// leaseOf returns what a waiter got, which has to be a lease within bound.
+func leaseOf(t *testing.T, got <-chan *history.Lease, bound time.Duration) *history.Lease {
+	t.Helper()
+	select {
+	case lease := <-got:
+		if lease == nil {
+			t.FailNow()
+		}
+		return lease
+	case <-time.After(generous(bound)):
+		t.Fatalf("the waiter got nothing within %v", bound)
+	}
+	panic("unreachable")
+}
+
+// onEachEngine runs a test for each engine.
+func onEachEngine(t *testing.T, test func(t *testing.T, engine string)) {
+	t.Helper()
+	for _, engine := range []string{redis.EngineQueue, redis.EngineRedislock} {
+		t.Run(engine, func(t *testing.T) { test(t, engine) })
+	}
 }
 
 // checkIn is how long the checker may think.

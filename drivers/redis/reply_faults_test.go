@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega/drivers/redis"
 	"github.com/megaframework/mega/internal/redistest"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
@@ -192,7 +193,9 @@ func TestRenewalThatNeverAnswersEndsTheLeaseInTime(t *testing.T) {
 	r.proxy.Hold(redistest.Replies)
 	next, err := b.Acquire(t.Context(), "k", 1, lock.Wait(lock.Forever))
 	must(t, err)
-	ends(t, held.Lease, time.Millisecond)
+	if cause := ends(t, held.Lease, time.Millisecond); !errors.Is(cause, lock.ErrLost) {
+		t.Errorf("cause = %v, want %v", cause, lock.ErrLost)
+	}
 	r.proxy.Heal()
 	_ = held.Release()
 	must(t, next.Release())
@@ -267,7 +270,9 @@ func TestAcquireThatArrivesAfterItsCallerGaveUpIsRefused(t *testing.T) {
 	struck(t, f)
 	cleaned := r.proxy.Record(redistest.Named("release"))
 	cancel()
-	<-failed
+	if err := <-failed; !errors.Is(err, context.Canceled) {
+		t.Errorf("acquire = %v, want %v", err, context.Canceled)
+	}
 	struck(t, cleaned)
 	notTaken(t, r)
 	f.Release()
@@ -345,32 +350,41 @@ func TestBrokenWayEndsLeasesInTime(t *testing.T) {
 	}
 	for name, breakWay := range breaks {
 		t.Run(name, func(t *testing.T) {
-			const ttl = time.Second
 			r := newRig(t)
-			w := newWitness(t)
-			a, b := w.client("a", r.remote), w.client("b", r.near)
-			for range 2 {
-				held, err := a.Acquire(t.Context(), "k", 1, lock.TTL(ttl), lock.Wait(lock.Forever))
-				must(t, err)
-				breakWay(r.proxy)
-				next, err := b.Acquire(t.Context(), "k", 1, lock.Wait(lock.Forever))
-				must(t, err)
-				// The margin lies between the two; that it is over is a matter
-				// of one look at the clock.
-				cause := ends(t, held.Lease, time.Millisecond)
-				if !errors.Is(cause, lock.ErrLost) {
-					t.Errorf("cause = %v, want %v", cause, lock.ErrLost)
-				}
-				r.proxy.Heal()
-				_ = held.Release()
-				must(t, next.Release())
-			}
-			if o := w.verify(0); o != 0 {
-				t.Errorf("two holders for %v", o)
-			}
-			unused(t, r.near, "k")
+			brokenWay(t, r, r.remote, r.near, breakWay)
 		})
 	}
+	t.Run("a partition, with the engine that polls", func(t *testing.T) {
+		r := newRig(t)
+		remote := memberOf(t, redis.Config{URL: r.proxy.URL(), Engine: redis.EngineRedislock})
+		brokenWay(t, r, remote, r.near, breaks["a partition"])
+	})
+}
+
+func brokenWay(t *testing.T, r *rig, remote, near *lock.Locker, breakWay func(*redistest.Proxy)) {
+	t.Helper()
+	const ttl = time.Second
+	w := newWitness(t)
+	a, b := w.client("a", remote), w.client("b", near)
+	for range 2 {
+		held, err := a.Acquire(t.Context(), "k", 1, lock.TTL(ttl), lock.Wait(lock.Forever))
+		must(t, err)
+		breakWay(r.proxy)
+		next, err := b.Acquire(t.Context(), "k", 1, lock.Wait(lock.Forever))
+		must(t, err)
+		// The margin lies between the two; that it is over is a matter of one
+		// look at the clock.
+		if cause := ends(t, held.Lease, time.Millisecond); !errors.Is(cause, lock.ErrLost) {
+			t.Errorf("cause = %v, want %v", cause, lock.ErrLost)
+		}
+		r.proxy.Heal()
+		_ = held.Release()
+		must(t, next.Release())
+	}
+	if o := w.verify(0); o != 0 {
+		t.Errorf("two holders for %v", o)
+	}
+	unused(t, near, "k")
 }
 
 // A waiter behind a partition is passed over when its turn comes, at the cost
@@ -416,6 +430,14 @@ const grantWindow = 2 * time.Second
 // Two members on ways that lose, delay and reset at random: the histories
 // agree with one lock, and no two ever believed at once.
 func TestHistoriesUnderFaultsOnTheWay(t *testing.T) {
+	each, histories := rounds(30)
+	for range histories {
+		underWayFaults(t, each)
+	}
+}
+
+func underWayFaults(t *testing.T, each int) {
+	t.Helper()
 	s := redistest.Start(t, redistest.Options{})
 	w := newWitness(t)
 	var clients []func()
@@ -423,15 +445,12 @@ func TestHistoriesUnderFaultsOnTheWay(t *testing.T) {
 	for i := range 3 {
 		p := redistest.StartProxy(t, s, namer())
 		proxies = append(proxies, p)
-		c := w.client(fmt.Sprint("c", i), member(t, p.URL()))
-		clients = append(clients, func() { useKey(t.Context(), c, "k", 600*time.Millisecond, scaled(30)) })
+		c := w.join(fmt.Sprint("c", i), redis.Config{URL: p.URL()})
+		clients = append(clients, func() { useKey(t.Context(), c.Client, "k", 600*time.Millisecond, each) })
 	}
 	stop := repeat(func() { troubleSome(t, proxies) })
 	together(clients...)
 	stop()
-	for _, p := range proxies {
-		p.Heal()
-	}
 	if o := w.verify(0); o != 0 {
 		t.Errorf("two holders for %v", o)
 	}
@@ -440,6 +459,7 @@ func TestHistoriesUnderFaultsOnTheWay(t *testing.T) {
 
 // troubleSome does one thing to one way, and ends it after a while.
 func troubleSome(t *testing.T, proxies []*redistest.Proxy) {
+	t.Helper()
 	p := proxies[pick(len(proxies))]
 	pause := time.Duration(20+pick(600)) * time.Millisecond
 	any := func(redistest.Command) bool { return true }

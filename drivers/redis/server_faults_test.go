@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/drivers/redis"
-	"github.com/megaframework/mega/internal/history"
 	"github.com/megaframework/mega/internal/redistest"
 	"github.com/megaframework/mega/lock"
 )
@@ -18,21 +17,19 @@ import (
 // What happens to the server, and what must hold then.
 
 func TestLocksSurviveAKilledServerThatPersists(t *testing.T) {
+	onEachEngine(t, locksSurvive)
+}
+
+func locksSurvive(t *testing.T, engine string) {
+	t.Helper()
 	s := redistest.Start(t, redistest.Options{Persistence: redistest.AOFAlways})
+	c := redis.Config{URL: s.URL(), Engine: engine}
 	w := newWitness(t)
-	a, b := w.client("a", member(t, s.URL())), w.client("b", member(t, s.URL()))
-	other := member(t, s.URL())
+	a, b := w.join("a", c), w.join("b", c)
+	other := memberOf(t, c)
 	held, err := a.Acquire(t.Context(), "k", 1, lock.TTL(10*time.Second))
 	must(t, err)
-	got := make(chan *history.Lease, 1)
-	go func() {
-		lease, err := b.Acquire(t.Context(), "k", 1, lock.TTL(10*time.Second), lock.Wait(lock.Forever))
-		if err != nil {
-			t.Error(err)
-		}
-		got <- lease
-	}()
-	eventually(t, "the waiter to queue", func() bool { return waiters(t, other, "k") == 1 })
+	got := b.wait(t, lock.TTL(10*time.Second))
 	must(t, s.Kill())
 	must(t, s.Restart())
 	eventually(t, "the lock to be reachable", func() bool { _, err := other.Inspect(t.Context(), "k"); return err == nil })
@@ -41,7 +38,7 @@ func TestLocksSurviveAKilledServerThatPersists(t *testing.T) {
 		t.Errorf("the lease ended: %v", context.Cause(held.Context()))
 	}
 	must(t, held.Release())
-	next := <-got
+	next := leaseOf(t, got, 10*time.Second)
 	if next.Fence() <= held.Fence() {
 		t.Errorf("fence %d after %d", next.Fence(), held.Fence())
 	}
@@ -53,37 +50,34 @@ func TestLocksSurviveAKilledServerThatPersists(t *testing.T) {
 // A server that comes back empty has lost the lease: the holder hears of it
 // with its next renewal, and meanwhile another may have been granted.
 func TestKilledServerThatForgetsEndsLeasesWithinARenewal(t *testing.T) {
-	s := redistest.Start(t, redistest.Options{})
-	forgets(t, s, func() {
-		must(t, s.Kill())
-		must(t, s.Restart())
+	onEachEngine(t, func(t *testing.T, engine string) {
+		s := redistest.Start(t, redistest.Options{})
+		forgets(t, redis.Config{URL: s.URL(), Engine: engine}, func() {
+			must(t, s.Kill())
+			must(t, s.Restart())
+		})
 	})
 }
 
 func TestFlushedServerEndsLeasesWithinARenewal(t *testing.T) {
-	s := redistest.Start(t, redistest.Options{})
-	forgets(t, s, func() { must(t, s.FlushAll()) })
+	onEachEngine(t, func(t *testing.T, engine string) {
+		s := redistest.Start(t, redistest.Options{})
+		forgets(t, redis.Config{URL: s.URL(), Engine: engine}, func() { must(t, s.FlushAll()) })
+	})
 }
 
 // forgets has a holder and a waiter, makes the server forget both, and checks
 // that the holder is told, the waiter served and the fence higher.
-func forgets(t *testing.T, s *redistest.Server, forget func()) {
+func forgets(t *testing.T, c redis.Config, forget func()) {
+	t.Helper()
 	const ttl = 3 * time.Second
 	const period = ttl / 3
 	w := newWitness(t)
-	a, b := w.client("a", member(t, s.URL())), w.client("b", member(t, s.URL()))
-	other := member(t, s.URL())
+	a, b := w.join("a", c), w.join("b", c)
+	other := memberOf(t, c)
 	held, err := a.Acquire(t.Context(), "k", 1, lock.TTL(ttl))
 	must(t, err)
-	got := make(chan *history.Lease, 1)
-	go func() {
-		lease, err := b.Acquire(t.Context(), "k", 1, lock.TTL(ttl), lock.Wait(lock.Forever))
-		if err != nil {
-			t.Error(err)
-		}
-		got <- lease
-	}()
-	eventually(t, "the waiter to queue", func() bool { return waiters(t, other, "k") == 1 })
+	got := b.wait(t, lock.TTL(ttl))
 	done := a.Forget("k")
 	forget()
 	done()
@@ -96,7 +90,7 @@ func forgets(t *testing.T, s *redistest.Server, forget func()) {
 	if !errors.As(cause, &lost) || lost.Cause != lock.Expired {
 		t.Errorf("cause = %v, want %v", cause, lock.Expired)
 	}
-	next := <-got
+	next := leaseOf(t, got, 10*time.Second)
 	if next.Fence() <= held.Fence() {
 		t.Errorf("fence %d after %d", next.Fence(), held.Fence())
 	}
@@ -112,31 +106,27 @@ func forgets(t *testing.T, s *redistest.Server, forget func()) {
 // A server that stands still for longer than the TTL lets every lease run out:
 // its holder knows before anyone else can be granted.
 func TestPausedProcessOfServerEndsLeasesInTime(t *testing.T) {
-	s := redistest.Start(t, redistest.Options{})
-	standsStill(t, s, func() { must(t, s.Pause()) }, func() { must(t, s.Continue()) })
+	onEachEngine(t, func(t *testing.T, engine string) {
+		s := redistest.Start(t, redistest.Options{})
+		standsStill(t, redis.Config{URL: s.URL(), Engine: engine},
+			func() { must(t, s.Pause()) }, func() { must(t, s.Continue()) })
+	})
 }
 
 func TestPausedClientsOfServerEndLeasesInTime(t *testing.T) {
 	s := redistest.Start(t, redistest.Options{})
-	standsStill(t, s, func() { must(t, s.PauseClients(2*time.Second)) }, func() {}) // ends by itself
+	standsStill(t, redis.Config{URL: s.URL()}, func() { must(t, s.PauseClients(2*time.Second)) }, func() {}) // ends by itself
 }
 
-func standsStill(t *testing.T, s *redistest.Server, stop, goOn func()) {
+func standsStill(t *testing.T, c redis.Config, stop, goOn func()) {
+	t.Helper()
 	const ttl = time.Second
 	w := newWitness(t)
-	a, b := w.client("a", member(t, s.URL())), w.client("b", member(t, s.URL()))
-	other := member(t, s.URL())
+	a, b := w.join("a", c), w.join("b", c)
+	other := memberOf(t, c)
 	held, err := a.Acquire(t.Context(), "k", 1, lock.TTL(ttl))
 	must(t, err)
-	got := make(chan *history.Lease, 1)
-	go func() {
-		lease, err := b.Acquire(t.Context(), "k", 1, lock.TTL(ttl), lock.Wait(lock.Forever))
-		if err != nil {
-			t.Error(err)
-		}
-		got <- lease
-	}()
-	eventually(t, "the waiter to queue", func() bool { return waiters(t, other, "k") == 1 })
+	got := b.wait(t, lock.TTL(ttl))
 	stop()
 	stopped := time.Now()
 	cause := ends(t, held.Lease, ttl)
@@ -147,7 +137,7 @@ func standsStill(t *testing.T, s *redistest.Server, stop, goOn func()) {
 	// Twice the TTL, so that the server has something to catch up with.
 	time.Sleep(time.Until(stopped.Add(2 * ttl)))
 	goOn()
-	next := <-got
+	next := leaseOf(t, got, 10*time.Second)
 	if next.Fence() <= held.Fence() {
 		t.Errorf("fence %d after %d", next.Fence(), held.Fence())
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/megaframework/mega/internal/history"
+	"github.com/megaframework/mega/drivers/redis"
 	"github.com/megaframework/mega/internal/redistest"
 	"github.com/megaframework/mega/lock"
 )
@@ -21,11 +21,11 @@ const failoverBound = 30 * time.Second
 func TestFailoverThatKeepsTheLockLosesNothing(t *testing.T) {
 	set := redistest.StartSentinels(t, 1, redistest.Options{})
 	w := newWitness(t)
-	a, b := w.client("a", member(t, set.URL())), w.client("b", member(t, set.URL()))
+	a, b := w.join("a", redis.Config{URL: set.URL()}), w.join("b", redis.Config{URL: set.URL()})
 	other := member(t, set.URL())
 	held, err := a.Acquire(t.Context(), "k", 1, lock.TTL(20*time.Second))
 	must(t, err)
-	got := waitRecorded(t, b, other, lock.TTL(20*time.Second))
+	got := b.wait(t, lock.TTL(20*time.Second))
 	ctx, cancel := context.WithTimeout(t.Context(), failoverBound)
 	defer cancel()
 	must(t, set.Replicated(ctx))
@@ -53,12 +53,12 @@ func TestFailoverThatLosesTheLockEndsItWithinARenewal(t *testing.T) {
 	const period = ttl / 3
 	set := redistest.StartSentinels(t, 1, redistest.Options{})
 	w := newWitness(t)
-	a, b := w.client("a", member(t, set.URL())), w.client("b", member(t, set.URL()))
+	a, b := w.join("a", redis.Config{URL: set.URL()}), w.join("b", redis.Config{URL: set.URL()})
 	other := member(t, set.URL())
 	must(t, set.Sever()) // from here on nothing that is acknowledged will last
 	held, err := a.Acquire(t.Context(), "k", 1, lock.TTL(ttl))
 	must(t, err)
-	got := waitRecorded(t, b, other, lock.TTL(ttl))
+	got := b.wait(t, lock.TTL(ttl))
 	ctx, cancel := context.WithTimeout(t.Context(), failoverBound)
 	defer cancel()
 	done := a.Forget("k")
@@ -83,37 +83,6 @@ func TestFailoverThatLosesTheLockEndsItWithinARenewal(t *testing.T) {
 	must(t, next.Release())
 	t.Logf("two holders for %v", w.verify(generous(period+time.Second+slack)))
 	unused(t, other, "k")
-}
-
-// waitRecorded begins to wait for "k" and returns once the backend has the
-// waiter.
-func waitRecorded(t *testing.T, c *history.Client, other *lock.Locker, opts ...lock.Option) <-chan *history.Lease {
-	t.Helper()
-	before := waiters(t, other, "k")
-	got := make(chan *history.Lease, 1)
-	go func() {
-		lease, err := c.Acquire(t.Context(), "k", 1, append(opts, lock.Wait(lock.Forever))...)
-		if err != nil {
-			t.Error(err)
-		}
-		got <- lease
-	}()
-	eventually(t, "the waiter to queue", func() bool { return waiters(t, other, "k") > before })
-	return got
-}
-
-func leaseOf(t *testing.T, got <-chan *history.Lease, bound time.Duration) *history.Lease {
-	t.Helper()
-	select {
-	case lease := <-got:
-		if lease == nil {
-			t.FailNow()
-		}
-		return lease
-	case <-time.After(generous(bound)):
-		t.Fatalf("the waiter got nothing within %v", bound)
-	}
-	panic("unreachable")
 }
 
 func reachable(t *testing.T, l *lock.Locker) {
@@ -214,7 +183,7 @@ func pools(t *testing.T, lockers []*lock.Locker) {
 	for i := range 6 {
 		c := w.client(fmt.Sprint("c", i), lockers[i%len(lockers)])
 		users = append(users, func() {
-			for range scaled(30) {
+			for range min(scaled(30), 100) {
 				lease, err := c.Acquire(t.Context(), "pool", slots, lock.Wait(lock.Forever))
 				if err != nil {
 					t.Error(err)

@@ -91,7 +91,7 @@ type releasesAnything struct{ driver.Driver }
 func (r releasesAnything) Release(ctx context.Context, g driver.Grant) error {
 	err := r.Driver.Release(ctx, g)
 	if errors.Is(err, driver.ErrLost) {
-		_, err = r.Driver.ForceRelease(ctx, g.Key, "whoever it is", driver.Holder{})
+		_, err = r.ForceRelease(ctx, g.Key, "whoever it is", driver.Holder{})
 	}
 	return err
 }
@@ -172,6 +172,7 @@ func crowd(t *testing.T, d driver.Driver) history.History {
 const crowdTTL = 100 * time.Millisecond
 
 func use(t *testing.T, c *history.Client) {
+	t.Helper()
 	ctx := t.Context()
 	for range 20 {
 		patience := time.Duration(rand.IntN(200)) * time.Millisecond

@@ -44,7 +44,7 @@ func (b *builder) file(path string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // it was only read
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
 		var l line

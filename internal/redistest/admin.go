@@ -95,7 +95,7 @@ func (s *Server) Clients() ([]map[string]string, error) {
 	var clients []map[string]string
 	for line := range strings.Lines(text) {
 		c := map[string]string{}
-		for _, field := range strings.Fields(line) {
+		for field := range strings.FieldsSeq(line) {
 			name, value, _ := strings.Cut(field, "=")
 			c[name] = value
 		}

@@ -27,13 +27,13 @@ func NewCluster(masters int, o Options) (*Cluster, error) {
 }
 
 // StartCluster starts a Cluster that ends with the test.
-func StartCluster(t testing.TB, masters int, o Options) *Cluster {
-	t.Helper()
+func StartCluster(tb testing.TB, masters int, o Options) *Cluster {
+	tb.Helper()
 	c, err := NewCluster(masters, o)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { _ = c.Close() })
+	tb.Cleanup(func() { _ = c.Close() })
 	return c
 }
 

@@ -2,7 +2,6 @@ package redistest
 
 import (
 	"net"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -252,9 +251,16 @@ func decodeList(frame []byte) ([]string, bool) {
 	return words, true
 }
 
-var subscribing = []string{"SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE"}
+func subscribes(c Command) bool { return subscribing(FirstWord(c.Args)) }
 
-func subscribes(c Command) bool { return slices.Contains(subscribing, FirstWord(c.Args)) }
+// subscribing says that a command of that name is confirmed by pushes.
+func subscribing(word string) bool {
+	switch word {
+	case "SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE":
+		return true
+	}
+	return false
+}
 
 // reply finds the command that the frame answers and returns the fault that
 // strikes its reply, if any.
@@ -304,5 +310,5 @@ func (l *link) push(frame []byte) string {
 }
 
 func isPush(kind string) bool {
-	return strings.HasSuffix(kind, "message") || slices.Contains(subscribing, strings.ToUpper(kind))
+	return strings.HasSuffix(kind, "message") || subscribing(strings.ToUpper(kind))
 }

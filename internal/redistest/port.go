@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -14,11 +15,15 @@ func freePort() (int, error) {
 	for range 100 {
 		port := 10_000 + rand.IntN(20_000)
 		var l net.Listener
-		if l, err = net.Listen("tcp", address(port)); err == nil {
+		if l, err = listen(address(port)); err == nil {
 			return port, l.Close()
 		}
 	}
 	return 0, fmt.Errorf("redistest: find a free port: %w", err)
+}
+
+func listen(addr string) (net.Listener, error) {
+	return new(net.ListenConfig).Listen(context.Background(), "tcp", addr)
 }
 
 func address(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }

@@ -17,9 +17,6 @@ type Process struct {
 	err  error
 }
 
-// errUnsupported says that the system has no such signal.
-var errUnsupported = errors.New("redistest: not supported on " + runtime.GOOS)
-
 // StartProcess starts cmd, which must not have been started, as a child that
 // does not outlive this process.
 func StartProcess(cmd *exec.Cmd) (*Process, error) {

@@ -1,6 +1,12 @@
 package redistest
 
-import "os/exec"
+import (
+	"errors"
+	"os/exec"
+)
+
+// errUnsupported says that the system has no such signal.
+var errUnsupported = errors.New("redistest: not supported on windows")
 
 func killGroup(cmd *exec.Cmd) error { return cmd.Process.Kill() }
 func terminate(*exec.Cmd) error     { return errUnsupported }

@@ -47,7 +47,7 @@ type way struct {
 // NewProxy starts a proxy in front of s. It names each command with name;
 // FirstWord if that is nil. The caller closes it.
 func NewProxy(s *Server, name func(args []string) string) (*Proxy, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := listen("127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("redistest: %w", err)
 	}
@@ -63,13 +63,13 @@ func NewProxy(s *Server, name func(args []string) string) (*Proxy, error) {
 }
 
 // StartProxy starts a proxy that ends with the test.
-func StartProxy(t testing.TB, s *Server, name func(args []string) string) *Proxy {
-	t.Helper()
+func StartProxy(tb testing.TB, s *Server, name func(args []string) string) *Proxy {
+	tb.Helper()
 	p, err := NewProxy(s, name)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { _ = p.Close() })
+	tb.Cleanup(func() { _ = p.Close() })
 	return p
 }
 

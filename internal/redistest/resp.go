@@ -34,7 +34,7 @@ func newSplitter(r io.Reader) *splitter { return &splitter{r: bufio.NewReader(r)
 func (s *splitter) next() ([]byte, error) {
 	s.frame = bytes.Buffer{}
 	err := s.value(0)
-	if err == io.EOF && s.frame.Len() > 0 {
+	if errors.Is(err, io.EOF) && s.frame.Len() > 0 {
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
@@ -77,7 +77,7 @@ func (s *splitter) line() ([]byte, error) {
 		if s.frame.Len()-start > maxLine || s.frame.Len() > maxFrame {
 			return nil, fmt.Errorf("%w: a line of more than %d bytes", errProtocol, maxLine)
 		}
-		if err == bufio.ErrBufferFull {
+		if errors.Is(err, bufio.ErrBufferFull) {
 			continue
 		}
 		if err != nil {
@@ -135,7 +135,7 @@ func length(line []byte) (int, error) {
 }
 
 func inside(err error) error {
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
 	}
 	return err
@@ -235,7 +235,7 @@ func (d *decoder) values(line []byte, each, depth int) any {
 // inline is a command sent as one line of words.
 func inline(line string) any {
 	list := []any{}
-	for _, word := range strings.Fields(line) {
+	for word := range strings.FieldsSeq(line) {
 		list = append(list, word)
 	}
 	return list

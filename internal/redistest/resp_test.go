@@ -55,7 +55,7 @@ func splitAll(t *testing.T, r io.Reader) (got []string) {
 	t.Helper()
 	for s := newSplitter(r); ; {
 		f, err := s.next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return got
 		}
 		if err != nil {
@@ -87,7 +87,7 @@ func TestSplitterRefusesWhatIsNotRESP(t *testing.T) {
 func TestSplitterTellsACutFrameFromTheEnd(t *testing.T) {
 	for frame := range frames {
 		for cut := 1; cut < len(frame); cut++ {
-			if f, err := newSplitter(strings.NewReader(frame[:cut])).next(); err != io.ErrUnexpectedEOF {
+			if f, err := newSplitter(strings.NewReader(frame[:cut])).next(); !errors.Is(err, io.ErrUnexpectedEOF) {
 				t.Errorf("split %q = %q, %v, want %v", frame[:cut], f, err, io.ErrUnexpectedEOF)
 			}
 		}

@@ -36,13 +36,13 @@ func NewSentinels(replicas int, o Options) (*Sentinels, error) {
 }
 
 // StartSentinels starts a set that ends with the test.
-func StartSentinels(t testing.TB, replicas int, o Options) *Sentinels {
-	t.Helper()
+func StartSentinels(tb testing.TB, replicas int, o Options) *Sentinels {
+	tb.Helper()
 	s, err := NewSentinels(replicas, o)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { _ = s.Close() })
+	tb.Cleanup(func() { _ = s.Close() })
 	return s
 }
 
@@ -113,22 +113,27 @@ func (s *Server) follows(want int64) error {
 // watch starts the sentinels and waits until all know all.
 func (s *Sentinels) watch(ctx context.Context, replicas int) error {
 	host, port, _ := net.SplitHostPort(s.servers[0].Addr())
-	config := []string{
-		"sentinel monitor " + masterName + " " + host + " " + port + " 2",
-		"sentinel down-after-milliseconds " + masterName + " 500",
-		"sentinel failover-timeout " + masterName + " 5000",
-	}
-	if p := s.servers[0].options.Password; p != "" {
-		config = append(config, "sentinel auth-pass "+masterName+" "+p)
-	}
-	for range 3 {
+	for i := range 3 {
+		// One notices before the others and asks them for their votes: when
+		// several stand for election at once the votes may be split, and the
+		// next election is seconds away.
+		config := []string{
+			"sentinel monitor " + masterName + " " + host + " " + port + " 1",
+			fmt.Sprintf("sentinel down-after-milliseconds %s %d", masterName, 500+1000*i),
+			"sentinel failover-timeout " + masterName + " 2000",
+		}
+		if p := s.servers[0].options.Password; p != "" {
+			config = append(config, "sentinel auth-pass "+masterName+" "+p)
+		}
 		sentinel, err := launch(Options{Config: config}, "--sentinel")
 		if err != nil {
 			return err
 		}
 		s.sentinels = append(s.sentinels, sentinel)
-		// The periods are made for networks; these are for one machine.
-		if err := sentinel.do("SENTINEL", "DEBUG", "info-period", 300, "ping-period", 100,
+		// The periods are made for networks; these are for one machine. Five
+		// ping periods have to be longer than the second after which a sentinel
+		// asks a replica again, or it takes none for good enough.
+		if err := sentinel.do("SENTINEL", "DEBUG", "info-period", 300, "ping-period", 300,
 			"publish-period", 200, "ask-period", 100, "default-down-after", 500); err != nil {
 			return err
 		}
@@ -212,7 +217,19 @@ func (s *Sentinels) Failover(ctx context.Context) error {
 	if err := old.Kill(); err != nil {
 		return err
 	}
-	return until(ctx, "wait for failover", func() error { return s.movedFrom(old) })
+	if err := until(ctx, "wait for failover", func() error { return s.movedFrom(old) }); err != nil {
+		return fmt.Errorf("%w\n%s", err, s.logs())
+	}
+	return nil
+}
+
+// logs are the ends of what the sentinels say.
+func (s *Sentinels) logs() string {
+	var b strings.Builder
+	for _, sentinel := range s.sentinels {
+		fmt.Fprintf(&b, "sentinel %s:\n%s\n", sentinel.Addr(), sentinel.LogTail())
+	}
+	return b.String()
 }
 
 func (s *Sentinels) movedFrom(old *Server) error {

@@ -8,6 +8,7 @@
 package redistest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -63,13 +64,13 @@ type Server struct {
 func New(o Options) (*Server, error) { return launch(o) }
 
 // Start starts a server that ends with the test.
-func Start(t testing.TB, o Options) *Server {
-	t.Helper()
+func Start(tb testing.TB, o Options) *Server {
+	tb.Helper()
 	s, err := New(o)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { _ = s.Close() })
+	tb.Cleanup(func() { _ = s.Close() })
 	return s
 }
 
@@ -174,7 +175,7 @@ func (s *Server) Restart() error {
 	if err != nil {
 		return fmt.Errorf("redistest: %w", err)
 	}
-	defer log.Close() // the server has its own by then
+	defer func() { _ = log.Close() }() // the server has its own by then
 	cmd := exec.Command(binary, append([]string{s.file("redis.conf")}, s.role...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	p, err := StartProcess(cmd)
@@ -296,4 +297,7 @@ func (s *Server) isSentinel() bool { return len(s.role) > 0 && s.role[0] == "--s
 
 func (s *Server) file(name string) string { return filepath.Join(s.dir, name) }
 
-func (s *Server) dial() (net.Conn, error) { return net.DialTimeout("tcp", s.Addr(), 2*time.Second) }
+func (s *Server) dial() (net.Conn, error) {
+	d := net.Dialer{Timeout: 2 * time.Second}
+	return d.DialContext(context.Background(), "tcp", s.Addr())
+}

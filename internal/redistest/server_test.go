@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -14,7 +14,10 @@ import (
 	"github.com/megaframework/mega/internal/redistest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	runParent()
+	goleak.VerifyTestMain(m)
+}
 
 func do(t *testing.T, s *redistest.Server, args ...any) any {
 	t.Helper()
@@ -114,8 +117,8 @@ func TestClosedServerLeavesNothing(t *testing.T) {
 	if _, err := os.Stat(s.Dir()); !os.IsNotExist(err) {
 		t.Errorf("the folder %s is still there: %v", s.Dir(), err)
 	}
-	if _, err := os.Stat(filepath.Join("/proc", fmt.Sprint(pid))); !os.IsNotExist(err) {
-		t.Errorf("the process %d is still there: %v", pid, err)
+	if p, err := os.FindProcess(pid); err == nil && p.Signal(syscall.Signal(0)) == nil {
+		t.Errorf("the process %d is still there", pid)
 	}
 }
 
