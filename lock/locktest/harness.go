@@ -90,8 +90,6 @@ type Faults struct {
 	// Crash cuts the process off for good, as kill -9 does: the backend sees
 	// its connections close, and it says no farewell.
 	Crash func(d driver.Driver) error
-	// Skew sets the wall clock of the process off.
-	Skew func(d driver.Driver, by time.Duration) error
 
 	// Connections counts the connections that the process has to the backend.
 	Connections func(d driver.Driver) (int, error)

@@ -34,7 +34,7 @@ var mutations = []struct {
 		"\tat := h.deadline\n", "\tat := h.deadline.add(h.ttl)\n"},
 	{"L4/who looks at the deadline sees the end, whatever the timers", "lease.go",
 		"\tl.expire(l.hold.locker.clock.now())\n", ""},
-	{"L4/a lease that was taken away ends by push, where the driver has one", "hold.go",
+	{"L4/a lease that was taken away ends by push", "hold.go",
 		"if h.ended || h.listening != nil ||", "if true || h.ended || h.listening != nil ||"},
 	{"L4/a lease without renewal hears that it was taken away too", "schedule.go",
 		"\t\t\trenew = append(renew, h)\n", "\t\t\tif !h.grant.NoRenew {\n\t\t\t\trenew = append(renew, h)\n\t\t\t}\n"},
