@@ -3,6 +3,7 @@ package memory_test
 import (
 	"context"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -46,23 +47,14 @@ func BenchmarkLockCycleOfManyKeys(b *testing.B) {
 
 func BenchmarkLockHandOver(b *testing.B) {
 	d := memory.NewLock()
-	r := request("product:42", "")
-	r.Wait = -1
-	var next int
+	var last atomic.Int64
 	b.ReportAllocs()
 	b.SetParallelism(8)
-	tokens := make(chan string, 1024)
-	go func() {
-		defer close(tokens)
-		for ; next < b.N; next++ {
-			tokens <- strconv.Itoa(next)
-		}
-	}()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			mine := r
-			mine.Token = <-tokens
-			g, err := d.Acquire(context.Background(), mine)
+			r := request("product:42", strconv.FormatInt(last.Add(1), 10))
+			r.Wait = -1
+			g, err := d.Acquire(context.Background(), r)
 			if err != nil {
 				b.Error(err)
 				return

@@ -35,6 +35,7 @@ func forcedSaysWhy(e *env) {
 	e.want(lost.By.App == "console" && lost.By.Label == "on call" && lost.By.PID == os.Getpid(), "by %+v", lost.By)
 	e.is(lease.Release(), lock.ErrLost, "the first release")
 	e.must(lease.Release(), "the second release")
+	e.soon("the loss is counted", func() bool { return a.Stats().Forced > 0 })
 	e.want(a.Stats().Forced == 1 && a.Stats().Lost == 1, "counted %d forced of %d lost", a.Stats().Forced, a.Stats().Lost)
 	e.want(len(told[lock.ForcedRelease](b)) == 1, "the observer was not told")
 	b.free(e.key("k"))

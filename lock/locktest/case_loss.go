@@ -101,7 +101,7 @@ func noRenewEnds(e *env) {
 // that instant may not have run yet.
 func lookAtTheClock(e *env) {
 	p := e.process()
-	for i := range 20 {
+	for i := range e.rounds() / 5 {
 		lease := p.acquire(e.key("k"), lock.NoRenew(), lock.TTL(e.units(1)+time.Duration(i)*time.Microsecond))
 		e.sleep(time.Until(lease.Deadline()))
 		e.want(lease.Context().Err() != nil, "at its deadline the lease seems live")

@@ -174,7 +174,7 @@ func middleGivesUp(e *env) {
 
 func everyoneHasAShare(e *env) {
 	processes := e.processes(3)
-	each := Scaled(60)
+	each := max(Scaled(60), 40) // several turns of 16
 	const n = 6
 	var counts [n]atomic.Int64
 	var first atomic.Bool
@@ -198,7 +198,7 @@ func everyoneHasAShare(e *env) {
 func tenMinutes(e *env) {
 	wait := 10 * time.Minute
 	if !e.h.FakeTime {
-		wait = e.units(20)
+		wait = e.units(10)
 	}
 	a, b, c := e.process(), e.process(), e.process()
 	holder := a.acquire(e.key("k"))

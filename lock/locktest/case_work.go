@@ -114,6 +114,7 @@ func triedUntilDeadline(e *env) {
 	e.want(errors.As(cause, &lost) && lost.Cause == lock.Unreachable, "the cause is %v, want unreachable", cause)
 	e.is(cause, errUnreachable, "the cause")
 	e.is(lease.Release(), lock.ErrLost, "release")
+	e.soon("the loss is told", func() bool { return len(told[lock.Lost](p)) > 0 })
 	e.want(len(told[lock.Lost](p)) == 1, "the loss was told %d times", len(told[lock.Lost](p)))
 	e.want(p.Stats().Lost == 1, "the loss was counted %d times", p.Stats().Lost)
 }

@@ -1,0 +1,338 @@
+package locktest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// defects are drivers that break a rule, each as somebody might write it.
+var defects = []struct {
+	rule   string
+	is     string
+	client bool // the defect is on the side of the process, not of the backend
+	broken func() broken
+}{
+	{"L1", "lends a lock twice", false, func() broken {
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			r.Slots++
+			return d.Acquire(ctx, r)
+		}}
+	}},
+	{"L1", "lets a grant expire at half of its TTL", false, func() broken {
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			r.TTL /= 2
+			return d.Acquire(ctx, r)
+		}}
+	}},
+	{"L1", "lends a slot twice", false, func() broken {
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			g, err := d.Acquire(ctx, r)
+			g.Slot /= 2
+			return g, err
+		}}
+	}},
+	{"L2", "counts fences anew for each process", true, func() broken {
+		var mu sync.Mutex
+		next := uint64(time.Now().UnixMicro())
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			g, err := d.Acquire(ctx, r)
+			mu.Lock()
+			defer mu.Unlock()
+			next += 100
+			g.Fence = next
+			return g, err
+		}}
+	}},
+	{"L2", "counts fences from one", false, func() broken {
+		start := uint64(time.Now().UnixMicro())
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			g, err := d.Acquire(ctx, r)
+			g.Fence -= start
+			return g, err
+		}}
+	}},
+	{"L2", "takes a new fence when it is asked again", false, func() broken {
+		var more uint64
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			g, err := d.Acquire(ctx, r)
+			more++
+			g.Fence += more
+			return g, err
+		}}
+	}},
+	{"L2", "reserves one fence where a span was asked for", false, func() broken {
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			span := r.Fences
+			r.Fences = 1
+			g, err := d.Acquire(ctx, r)
+			g.Fences = span
+			return g, err
+		}}
+	}},
+	{"L3", "releases without comparing the token", false, func() broken {
+		return broken{release: func(d driver.Driver, ctx context.Context, g driver.Grant) error {
+			err := d.Release(ctx, g)
+			if errors.Is(err, driver.ErrLost) {
+				_, _ = d.ForceRelease(ctx, g.Key, "released", driver.Holder{})
+			}
+			return err
+		}}
+	}},
+	{"L3", "renews what is not live", false, func() broken {
+		return broken{renew: func(d driver.Driver, ctx context.Context, grants []driver.Grant) []driver.Renewal {
+			renewals := d.Renew(ctx, grants)
+			for i := range renewals {
+				if renewals[i].Err != nil {
+					renewals[i] = driver.Renewal{Deadline: time.Now().Add(grants[i].TTL / 2)}
+				}
+			}
+			return renewals
+		}}
+	}},
+	{"L3", "brings an expired grant back when it is renewed", false, func() broken {
+		return broken{renew: func(d driver.Driver, ctx context.Context, grants []driver.Grant) []driver.Renewal {
+			for _, g := range grants {
+				_, _ = d.Acquire(ctx, driver.Request{Key: g.Key, Token: g.Token, TTL: g.TTL, Slots: 1})
+			}
+			return d.Renew(ctx, grants)
+		}}
+	}},
+	{"L3", "fails a whole batch for one lost grant", false, func() broken {
+		return broken{renew: func(d driver.Driver, ctx context.Context, grants []driver.Grant) []driver.Renewal {
+			renewals := d.Renew(ctx, grants)
+			for _, lost := range renewals {
+				for i := range renewals {
+					if lost.Err != nil {
+						renewals[i].Err = lost.Err
+					}
+				}
+			}
+			return renewals
+		}}
+	}},
+	{"L4", "counts a grant from the reply", true, func() broken {
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			g, err := d.Acquire(ctx, r)
+			g.Deadline = driver.Deadline(driver.Now(), g.TTL)
+			return g, err
+		}}
+	}},
+	{"L4", "counts a renewal from the reply", true, func() broken {
+		return broken{renew: func(d driver.Driver, ctx context.Context, grants []driver.Grant) []driver.Renewal {
+			renewals := d.Renew(ctx, grants)
+			for i := range renewals {
+				renewals[i].Deadline = driver.Deadline(driver.Now(), grants[i].TTL)
+			}
+			return renewals
+		}}
+	}},
+	{"L4", "leaves no margin", false, func() broken {
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			g, err := d.Acquire(ctx, r)
+			g.Deadline = g.Deadline.Add(driver.Margin(g.TTL))
+			return g, err
+		}}
+	}},
+	{"L4", "has a push that never comes", true, func() broken {
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			g, err := d.Acquire(ctx, r)
+			g.Lost = make(chan error)
+			return g, err
+		}}
+	}},
+	{"L4", "renews without looking", false, func() broken {
+		return broken{renew: func(d driver.Driver, ctx context.Context, grants []driver.Grant) []driver.Renewal {
+			renewals := d.Renew(ctx, grants)
+			for i, g := range grants {
+				renewals[i] = driver.Renewal{Deadline: driver.Deadline(time.Now(), g.TTL)}
+			}
+			return renewals
+		}}
+	}},
+	{"L5", "says that it has released and has not", false, func() broken {
+		return broken{release: func(driver.Driver, context.Context, driver.Grant) error { return nil }}
+	}},
+	{"L5", "grants again what is renewed after its release", false, func() broken {
+		return broken{renew: func(d driver.Driver, ctx context.Context, grants []driver.Grant) []driver.Renewal {
+			renewals := d.Renew(ctx, grants)
+			for i, g := range grants {
+				if renewals[i].Err != nil {
+					g, err := d.Acquire(ctx, driver.Request{Key: g.Key, Token: g.Token + "x", TTL: g.TTL, Slots: 1})
+					renewals[i] = driver.Renewal{Deadline: g.Deadline, Err: err}
+				}
+			}
+			return renewals
+		}}
+	}},
+	{"L6", "is busy for its own holder", false, func() broken {
+		var mu sync.Mutex
+		seen := make(map[string]bool)
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			mu.Lock()
+			again := seen[r.Token]
+			seen[r.Token] = true
+			mu.Unlock()
+			if again {
+				return driver.Grant{}, &driver.NotAcquiredError{Key: r.Key}
+			}
+			return d.Acquire(ctx, r)
+		}}
+	}},
+	{"L6", "gives a second slot when it is asked again", false, func() broken {
+		var mu sync.Mutex
+		seen := make(map[string]int)
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			mu.Lock()
+			n := seen[r.Token]
+			seen[r.Token]++
+			mu.Unlock()
+			if n > 0 {
+				r.Token += fmt.Sprint(n)
+			}
+			return d.Acquire(ctx, r)
+		}}
+	}},
+	{"L6", "does not bar a token that was released before it came", false, func() broken {
+		return broken{release: func(d driver.Driver, ctx context.Context, g driver.Grant) error {
+			s, _ := d.Inspect(ctx, g.Key)
+			if len(s.Holders)+len(s.Waiters) == 0 {
+				return &driver.LostError{Key: g.Key, Cause: driver.Expired}
+			}
+			return d.Release(ctx, g)
+		}}
+	}},
+	{"L7", "lets everyone try again after a random while", false, func() broken { return broken{acquire: poll} }},
+	{"L7", "serves the last one first", false, func() broken {
+		stack := new(stack)
+		return broken{acquire: stack.acquire}
+	}},
+	{"L8", "leaves a waiter in the queue that has given up", false, func() broken {
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			type reply struct {
+				g   driver.Grant
+				err error
+			}
+			c := make(chan reply, 1)
+			if r.Wait < 0 {
+				r.Wait = 30 * time.Minute // or the bubble would not end
+			}
+			go func() {
+				g, err := d.Acquire(context.WithoutCancel(ctx), r)
+				c <- reply{g, err}
+			}()
+			select {
+			case r := <-c:
+				return r.g, r.err
+			case <-ctx.Done():
+				return driver.Grant{}, ctx.Err()
+			}
+		}, release: func(d driver.Driver, ctx context.Context, g driver.Grant) error {
+			if g.Fence == 0 {
+				return &driver.LostError{Key: g.Key, Cause: driver.Expired} // it looks for holders only
+			}
+			return d.Release(ctx, g)
+		}}
+	}},
+	{"L9", "polls", false, func() broken { return broken{acquire: poll} }},
+	{"L12", "says that it has renewed and has not", false, func() broken {
+		return broken{renew: func(d driver.Driver, ctx context.Context, grants []driver.Grant) []driver.Renewal {
+			look := make([]driver.Grant, len(grants))
+			for i, g := range grants {
+				g.NoRenew = true
+				look[i] = g
+			}
+			renewals := d.Renew(ctx, look)
+			for i, g := range grants {
+				renewals[i].Deadline = driver.Deadline(time.Now(), g.TTL)
+			}
+			return renewals
+		}}
+	}},
+	{"L14", "drops the braces of keys", false, func() broken {
+		braces := strings.NewReplacer("{", "", "}", "")
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			if bare := braces.Replace(r.Key); bare != r.Key {
+				if s, _ := d.Inspect(ctx, bare); len(s.Holders) > 0 {
+					return driver.Grant{}, &driver.NotAcquiredError{Key: r.Key}
+				}
+			}
+			return d.Acquire(ctx, r)
+		}}
+	}},
+	{"L15", "keeps the first size of a pool", false, func() broken {
+		var mu sync.Mutex
+		sizes := make(map[string]int)
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			mu.Lock()
+			if sizes[r.Key] == 0 {
+				sizes[r.Key] = r.Slots
+			}
+			r.Slots = sizes[r.Key]
+			mu.Unlock()
+			return d.Acquire(ctx, r)
+		}}
+	}},
+	{"L15", "never shrinks a pool", false, func() broken {
+		var mu sync.Mutex
+		sizes := make(map[string]int)
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			mu.Lock()
+			sizes[r.Key] = max(sizes[r.Key], r.Slots)
+			r.Slots = sizes[r.Key]
+			mu.Unlock()
+			return d.Acquire(ctx, r)
+		}}
+	}},
+	{"L15", "does not say that the size was another", false, func() broken {
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			g, err := d.Acquire(ctx, r)
+			g.Resized = 0
+			return g, err
+		}}
+	}},
+	{"L16", "does not say why it took a lease away", false, func() broken {
+		return broken{renew: func(d driver.Driver, ctx context.Context, grants []driver.Grant) []driver.Renewal {
+			renewals := d.Renew(ctx, grants)
+			for i, g := range grants {
+				if errors.Is(renewals[i].Err, driver.ErrLost) {
+					renewals[i].Err = &driver.LostError{Key: g.Key, Cause: driver.Expired}
+				}
+			}
+			return renewals
+		}}
+	}},
+	{"L16", "frees one slot of a pool", false, func() broken {
+		return broken{force: func(d driver.Driver, ctx context.Context, key, reason string, by driver.Holder) (int, error) {
+			s, err := d.Inspect(ctx, key)
+			if err != nil || len(s.Holders) > 1 {
+				return 1, err
+			}
+			return d.ForceRelease(ctx, key, reason, by)
+		}}
+	}},
+	{"L16", "does nothing when it is forced", false, func() broken {
+		return broken{force: func(d driver.Driver, ctx context.Context, key, _ string, _ driver.Holder) (int, error) {
+			s, err := d.Inspect(ctx, key)
+			return len(s.Holders), err
+		}}
+	}},
+	{"L17", "leaves its waiters waiting when it is closed", true, func() broken {
+		return broken{close: func(driver.Driver, context.Context) error { return nil }}
+	}},
+	{"L18", "leaves a goroutine behind now and then", false, func() broken {
+		var grants atomic.Int64
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			if grants.Add(1)%50 == 0 {
+				go time.Sleep(30 * time.Minute)
+			}
+			return d.Acquire(ctx, r)
+		}}
+	}},
+}
