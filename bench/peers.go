@@ -11,9 +11,12 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 )
 
-// ttl is the lease of every contestant: long enough that none has to renew
-// while it is measured.
-const ttl = 10 * time.Second
+// ttl is the lease of those who renew. The others take one that outlives every
+// row.
+const (
+	ttl     = 10 * time.Second
+	lasting = 10 * time.Minute
+)
 
 // locker is a lock that somebody could take, on a server.
 type locker interface {
@@ -59,7 +62,7 @@ func dial(addr string) *goredis.Client {
 type rawLock struct{ client *goredis.Client }
 
 func (l *rawLock) acquire(ctx context.Context, key string) (func() error, error) {
-	ok, err := l.client.SetNX(ctx, "raw:"+key, "0123456789abcdefghijkl", ttl).Result()
+	ok, err := l.client.SetNX(ctx, "raw:"+key, "0123456789abcdefghijkl", lasting).Result()
 	if err == nil && !ok {
 		err = fmt.Errorf("set %q: it is taken", key)
 	}
@@ -108,7 +111,7 @@ type redislockLock struct {
 }
 
 func (l *redislockLock) acquire(ctx context.Context, key string) (func() error, error) {
-	held, err := l.locks.Obtain(ctx, "redislock:"+key, ttl, &redislock.Options{
+	held, err := l.locks.Obtain(ctx, "redislock:"+key, lasting, &redislock.Options{
 		RetryStrategy: redislock.LinearBackoff(time.Millisecond),
 	})
 	if err != nil {
@@ -121,7 +124,10 @@ func (l *redislockLock) close() error { return l.client.Close() }
 
 // rueidislockLock is github.com/redis/rueidis/rueidislock, with one key per
 // lock as the others have, and NOLOOP, which its authors recommend.
-type rueidislockLock struct{ locks rueidislock.Locker }
+type rueidislockLock struct {
+	locks    rueidislock.Locker
+	patience time.Duration
+}
 
 func openRueidis(addr string) (locker, error) {
 	locks, err := rueidislock.NewLocker(rueidislock.LockerOption{
@@ -133,12 +139,35 @@ func openRueidis(addr string) (locker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open rueidislock: %w", err)
 	}
-	return &rueidislockLock{locks}, nil
+	return &rueidislockLock{locks, patience}, nil
 }
 
+// patience is how long a call of rueidislock may wait before it is made again:
+// now and then one misses its wake-up and waits for ever on a free key.
+const patience = 5 * time.Second
+
 func (l *rueidislockLock) acquire(ctx context.Context, key string) (func() error, error) {
-	_, cancel, err := l.locks.WithContext(ctx, key)
-	return func() error { cancel(); return nil }, err
+	for {
+		attempt, cancel := context.WithCancel(ctx)
+		over := time.AfterFunc(l.patience, cancel)
+		_, release, err := l.locks.WithContext(attempt, key)
+		switch inTime := over.Stop(); {
+		case inTime && err == nil:
+			return func() error { release(); cancel(); return nil }, nil
+		case err == nil:
+			release()
+		case inTime:
+			cancel()
+			return nil, err
+		}
+		cancel()
+	}
+}
+
+// patient does not ask again: a crowd that waits is measured as its authors
+// made it.
+func (l *rueidislockLock) patient() locker {
+	return &rueidislockLock{l.locks, time.Hour}
 }
 
 func (l *rueidislockLock) close() error {

@@ -110,7 +110,7 @@ func redisHandover(ctx context.Context, l *lab) ([]claim, error) {
 	times := samples{}
 	for rep := range l.reps(7) {
 		took := make([][]time.Duration, len(names))
-		for round := range l.scaled(200) {
+		for round := range l.scaled(60) {
 			for _, i := range turn(len(names), round) {
 				d, err := h.once(ctx, names[i], key("handover", rep))
 				if err != nil {
@@ -167,7 +167,7 @@ func (h *handover) once(ctx context.Context, name, key string) (time.Duration, e
 	if err := h.there.tell(order{Do: doTake, Contestant: name, Addr: h.addr, Key: key}); err != nil {
 		return 0, err
 	}
-	time.Sleep(3 * time.Millisecond) // ample for the other to be queued
+	time.Sleep(20 * time.Millisecond) // the other is queued, and at rest as a waiter is
 	start := time.Now()
 	if err := release(); err != nil {
 		return 0, err

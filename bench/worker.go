@@ -196,6 +196,9 @@ func take(ctx context.Context, l locker, key string) (time.Time, error) {
 
 // wait starts goroutines that wait for a key until they are told to leave.
 func (d *desk) wait(ctx context.Context, l locker, o order) {
+	if r, ok := l.(*rueidislockLock); ok {
+		l = r.patient()
+	}
 	ctx, d.leave = context.WithCancel(ctx)
 	for range o.Goroutines {
 		d.idle.Go(func() {
