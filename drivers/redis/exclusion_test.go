@@ -29,7 +29,7 @@ func TestBothEnginesAndForeignClientsExcludeEachOther(t *testing.T) {
 	s := redistest.Start(t, redistest.Options{})
 	users := []user{foreign(t, s, "foreign 1"), foreign(t, s, "foreign 2")}
 	for i := range 2 {
-		for _, engine := range []string{redis.EngineQueue, redis.EngineRedislock} {
+		for _, engine := range engines() {
 			l := memberOf(t, redis.Config{URL: s.URL(), Key: "%s", Engine: engine})
 			users = append(users, user{fmt.Sprint(engine, i), with(l)})
 		}
@@ -125,7 +125,7 @@ func TestForeignLocksAreBusyNotBroken(t *testing.T) {
 	client := goredis.NewClient(&goredis.Options{Addr: s.Addr()})
 	t.Cleanup(func() { must(t, client.Close()) })
 	locks := redislock.New(client)
-	for _, engine := range []string{redis.EngineQueue, redis.EngineRedislock} {
+	for _, engine := range engines() {
 		t.Run(engine, func(t *testing.T) {
 			l := memberOf(t, redis.Config{URL: s.URL(), Key: "%s", Engine: engine})
 			theirs, err := locks.Obtain(t.Context(), "k", time.Minute, nil)

@@ -68,6 +68,7 @@ func openMember(ctx context.Context, c redis.Config) (*lock.Locker, error) {
 
 // dismiss closes l. Whoever still holds a lease loses it.
 func dismiss(t *testing.T, l *lock.Locker) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	if err := l.Close(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
@@ -324,13 +325,8 @@ func leaseOf(t *testing.T, got <-chan *history.Lease, bound time.Duration) *hist
 	panic("unreachable")
 }
 
-// onEachEngine runs a test for each engine.
-func onEachEngine(t *testing.T, test func(t *testing.T, engine string)) {
-	t.Helper()
-	for _, engine := range []string{redis.EngineQueue, redis.EngineRedislock} {
-		t.Run(engine, func(t *testing.T) { test(t, engine) })
-	}
-}
+// engines are those that keep leases; what they do for waiters differs.
+func engines() []string { return []string{redis.EngineQueue, redis.EngineRedislock} }
 
 // checkIn is how long the checker may think.
 const checkIn = 30 * time.Second

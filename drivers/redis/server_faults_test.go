@@ -17,7 +17,9 @@ import (
 // What happens to the server, and what must hold then.
 
 func TestLocksSurviveAKilledServerThatPersists(t *testing.T) {
-	onEachEngine(t, locksSurvive)
+	for _, engine := range engines() {
+		t.Run(engine, func(t *testing.T) { locksSurvive(t, engine) })
+	}
 }
 
 func locksSurvive(t *testing.T, engine string) {
@@ -50,20 +52,24 @@ func locksSurvive(t *testing.T, engine string) {
 // A server that comes back empty has lost the lease: the holder hears of it
 // with its next renewal, and meanwhile another may have been granted.
 func TestKilledServerThatForgetsEndsLeasesWithinARenewal(t *testing.T) {
-	onEachEngine(t, func(t *testing.T, engine string) {
-		s := redistest.Start(t, redistest.Options{})
-		forgets(t, redis.Config{URL: s.URL(), Engine: engine}, func() {
-			must(t, s.Kill())
-			must(t, s.Restart())
+	for _, engine := range engines() {
+		t.Run(engine, func(t *testing.T) {
+			s := redistest.Start(t, redistest.Options{})
+			forgets(t, redis.Config{URL: s.URL(), Engine: engine}, func() {
+				must(t, s.Kill())
+				must(t, s.Restart())
+			})
 		})
-	})
+	}
 }
 
 func TestFlushedServerEndsLeasesWithinARenewal(t *testing.T) {
-	onEachEngine(t, func(t *testing.T, engine string) {
-		s := redistest.Start(t, redistest.Options{})
-		forgets(t, redis.Config{URL: s.URL(), Engine: engine}, func() { must(t, s.FlushAll()) })
-	})
+	for _, engine := range engines() {
+		t.Run(engine, func(t *testing.T) {
+			s := redistest.Start(t, redistest.Options{})
+			forgets(t, redis.Config{URL: s.URL(), Engine: engine}, func() { must(t, s.FlushAll()) })
+		})
+	}
 }
 
 // forgets has a holder and a waiter, makes the server forget both, and checks
@@ -106,11 +112,13 @@ func forgets(t *testing.T, c redis.Config, forget func()) {
 // A server that stands still for longer than the TTL lets every lease run out:
 // its holder knows before anyone else can be granted.
 func TestPausedProcessOfServerEndsLeasesInTime(t *testing.T) {
-	onEachEngine(t, func(t *testing.T, engine string) {
-		s := redistest.Start(t, redistest.Options{})
-		standsStill(t, redis.Config{URL: s.URL(), Engine: engine},
-			func() { must(t, s.Pause()) }, func() { must(t, s.Continue()) })
-	})
+	for _, engine := range engines() {
+		t.Run(engine, func(t *testing.T) {
+			s := redistest.Start(t, redistest.Options{})
+			standsStill(t, redis.Config{URL: s.URL(), Engine: engine},
+				func() { must(t, s.Pause()) }, func() { must(t, s.Continue()) })
+		})
+	}
 }
 
 func TestPausedClientsOfServerEndLeasesInTime(t *testing.T) {
@@ -239,6 +247,7 @@ func repeat(f func()) (stop func()) {
 }
 
 func queued(t *testing.T, l *lock.Locker, keys int) bool {
+	t.Helper()
 	for k := range keys {
 		if waiters(t, l, fmt.Sprint("crowd", k)) == 0 {
 			return false
