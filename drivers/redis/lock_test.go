@@ -97,3 +97,13 @@ func TestReleaseHandsOver(t *testing.T) {
 		t.Errorf("second release: got %v, want ErrLost", err)
 	}
 }
+
+// soon waits for what the server or another goroutine does.
+func soon(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(generous(10 * time.Second)); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}

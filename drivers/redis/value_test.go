@@ -69,7 +69,7 @@ func TestReasonIsReadBack(t *testing.T) {
 func TestMessagesAreReadBack(t *testing.T) {
 	for text, want := range map[string]message{
 		"g 0123456789012345678901 1795189625145255 3 mega:{a b}": {kind: "g", token: "0123456789012345678901", fence: 1795189625145255, slot: 3, name: "mega:{a b}"},
-		`f 0123456789012345678901 {"reason":"a b"}`:               {kind: "f", token: "0123456789012345678901", reason: `{"reason":"a b"}`},
+		`f 0123456789012345678901 {"reason":"a b"}`:              {kind: "f", token: "0123456789012345678901", reason: `{"reason":"a b"}`},
 	} {
 		if got, ok := decodeMessage(text); !ok || got != want {
 			t.Errorf("%q: got %+v, %v, want %+v", text, got, ok, want)

@@ -1,0 +1,187 @@
+package redis_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/drivers/redis"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// seat asks for a slot of a pool of n.
+func seat(key string, n int) driver.Request {
+	r := request(key)
+	r.Slots = n
+	return r
+}
+
+// fill takes every slot of a pool of n.
+func fill(t testing.TB, d driver.Driver, key string, n int) []driver.Grant {
+	t.Helper()
+	grants := make([]driver.Grant, n)
+	for i := range grants {
+		grants[i] = acquire(t, d, seat(key, n))
+		if grants[i].Slot != i {
+			t.Fatalf("grant %d has slot %d", i, grants[i].Slot)
+		}
+	}
+	return grants
+}
+
+// full checks that a request for a slot of a pool of n is refused.
+func full(t testing.TB, d driver.Driver, key string, n int) {
+	t.Helper()
+	r := seat(key, n)
+	r.Wait = 0
+	var busy *driver.NotAcquiredError
+	if g, err := d.Acquire(t.Context(), r); !errors.As(err, &busy) || len(busy.Holders) == 0 {
+		t.Fatalf("a pool that is full: got slot %d, %v", g.Slot, err)
+	}
+}
+
+func TestLowestFreeSlotIsGivenFirst(t *testing.T) {
+	d := openShared(t)
+	g := fill(t, d, t.Name(), 5)
+	full(t, d, t.Name(), 5)
+	for _, slot := range []int{3, 0, 1} {
+		release(t, d, g[slot])
+	}
+	for _, want := range []int{0, 1, 3} {
+		if got := acquire(t, d, seat(t.Name(), 5)); got.Slot != want {
+			t.Errorf("got slot %d, want %d", got.Slot, want)
+		}
+	}
+	full(t, d, t.Name(), 5)
+}
+
+func TestTokenHoldsOneSlotHoweverOftenItAsks(t *testing.T) {
+	d := openShared(t)
+	for range 2 { // slot 0, and one of the others
+		r := seat(t.Name(), 3)
+		first, again := acquire(t, d, r), acquire(t, d, r)
+		if first.Slot != again.Slot || first.Fence != again.Fence {
+			t.Errorf("got slot %d fence %d, and again slot %d fence %d", first.Slot, first.Fence, again.Slot, again.Fence)
+		}
+	}
+	if n := len(inspect(t, d, t.Name()).Holders); n != 2 {
+		t.Errorf("%d slots are held, want 2", n)
+	}
+}
+
+func TestExpiredSlotIsGivenAgainOnceAndNotFreedByItsOldHolder(t *testing.T) {
+	d := openShared(t)
+	fill(t, d, t.Name(), 1)
+	r := seat(t.Name(), 2)
+	r.TTL = 150 * time.Millisecond
+	old := acquire(t, d, r)
+	next := acquire(t, d, seat(t.Name(), 2)) // waits for it to expire
+	if next.Slot != old.Slot || next.Fence <= old.Fence {
+		t.Errorf("slot %d fence %d follows slot %d fence %d", next.Slot, next.Fence, old.Slot, old.Fence)
+	}
+	if err := d.Release(t.Context(), old); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("the old holder's release: %v", err)
+	}
+	if got := d.Renew(t.Context(), []driver.Grant{old, next}); !errors.Is(got[0].Err, driver.ErrLost) || got[1].Err != nil {
+		t.Errorf("renewals: %v", got)
+	}
+	full(t, d, t.Name(), 2)
+}
+
+func TestShrunkPoolDrains(t *testing.T) {
+	d := openShared(t)
+	g := fill(t, d, t.Name(), 4)
+	full(t, d, t.Name(), 2)
+	for _, slot := range []int{1, 3} { // two are left, of which one has a number that is gone
+		release(t, d, g[slot])
+		full(t, d, t.Name(), 2)
+	}
+	release(t, d, g[2])
+	got := acquire(t, d, seat(t.Name(), 2))
+	if got.Slot != 1 {
+		t.Errorf("got slot %d, want 1", got.Slot)
+	}
+	full(t, d, t.Name(), 2)
+}
+
+func TestGrownPoolServesItsQueueAndForgetsNoSlot(t *testing.T) {
+	d := openShared(t)
+	g := fill(t, d, t.Name(), 4)
+	release(t, d, g[3])
+	release(t, d, g[2])
+	full(t, d, t.Name(), 2) // shrinks
+	waiting := queueUp(t, d, seat(t.Name(), 2))
+	last := acquire(t, d, seat(t.Name(), 4)) // grows again
+	if last.Resized != 2 {
+		t.Errorf("the size was %d before, want 2", last.Resized)
+	}
+	if got := waiting.granted(t, slack); got.Slot != 2 || last.Slot != 3 {
+		t.Errorf("slots %d and %d, want 2 and 3", got.Slot, last.Slot)
+	}
+	full(t, d, t.Name(), 4)
+}
+
+func TestEachChangeOfSizeIsToldWithTheOldOne(t *testing.T) {
+	d := openShared(t)
+	for _, step := range []struct{ size, was int }{{3, 0}, {3, 0}, {5, 3}, {4, 5}, {6, 4}} {
+		if g := acquire(t, d, seat(t.Name(), step.size)); g.Resized != step.was {
+			t.Errorf("size %d: it was %d, want %d", step.size, g.Resized, step.was)
+		}
+	}
+}
+
+func TestLockIsThePoolOfOne(t *testing.T) {
+	d := openShared(t)
+	lock := acquire(t, d, request(t.Name()))
+	pool := acquire(t, d, seat(t.Name(), 3))
+	if lock.Slot != 0 || pool.Slot != 1 || pool.Resized != 1 {
+		t.Errorf("slots %d and %d, resized from %d", lock.Slot, pool.Slot, pool.Resized)
+	}
+	full(t, d, t.Name(), 1)
+	release(t, d, lock)
+	full(t, d, t.Name(), 1) // the slot of the pool is still held
+	release(t, d, pool)
+	again := acquire(t, d, request(t.Name()))
+	if n := do(t, "EXISTS", "mega:{"+t.Name()+"}:pool"); again.Slot != 0 || n != int64(0) {
+		t.Errorf("slot %d, and what was a pool still is one: %v", again.Slot, n)
+	}
+}
+
+func TestForceFreesEverySlotAndServesTheQueue(t *testing.T) {
+	a, b := openShared(t), openShared(t)
+	g := fill(t, a, t.Name(), 3)
+	waiting := queueUp(t, b, seat(t.Name(), 3))
+	by := driver.Holder{Host: "ops", PID: 7}
+	n, err := b.ForceRelease(t.Context(), t.Name(), "it hung", by)
+	if err != nil || n != 3 {
+		t.Fatalf("forced %d, %v", n, err)
+	}
+	waiting.granted(t, slack)
+	for i, r := range a.Renew(t.Context(), g) {
+		var lost *driver.LostError
+		if !errors.As(r.Err, &lost) || lost.Cause != driver.Forced || lost.Reason != "it hung" || lost.By != by {
+			t.Errorf("slot %d: renewal says %v", i, r.Err)
+		}
+		select {
+		case err := <-g[i].Lost:
+			if !errors.As(err, &lost) || lost.Reason != "it hung" || lost.By != by {
+				t.Errorf("slot %d: the push says %v", i, err)
+			}
+		case <-time.After(generous(slack)):
+			t.Errorf("slot %d was not told", i)
+		}
+	}
+}
+
+func TestSlotZeroOfAPoolIsBusyForRedislock(t *testing.T) {
+	d := openShared(t)
+	polling := open(t, redis.Config{URL: shared.URL(), Engine: redis.EngineRedislock})
+	pool := acquire(t, d, seat(t.Name(), 2))
+	full(t, polling, t.Name(), 1)
+	release(t, d, pool)
+	plain := acquire(t, polling, request(t.Name()))
+	if g := acquire(t, d, seat(t.Name(), 2)); g.Slot != 1 {
+		t.Errorf("beside redislock's lock the pool gave slot %d", g.Slot)
+	}
+	release(t, polling, plain)
+}

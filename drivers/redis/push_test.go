@@ -1,0 +1,228 @@
+package redis_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/drivers/redis"
+	"github.com/megaframework/mega/internal/redistest"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// watched opens a driver behind a proxy that knows the scripts by name.
+func watched(t *testing.T) (driver.Driver, *redistest.Proxy) {
+	t.Helper()
+	names := redis.ScriptNames()
+	p := redistest.StartProxy(t, shared, func(args []string) string {
+		if len(args) > 1 && names[args[1]] != "" {
+			return names[args[1]]
+		}
+		return redistest.FirstWord(args)
+	})
+	return open(t, redis.Config{URL: p.URL()}), p
+}
+
+func pttl(t testing.TB, key string) time.Duration {
+	t.Helper()
+	return time.Duration(do(t, "PTTL", "mega:{"+key+"}").(int64)) * time.Millisecond
+}
+
+// inboxOf is the channel of the process that holds key.
+func inboxOf(t testing.TB, key string) string {
+	t.Helper()
+	_, rest, _ := strings.Cut(do(t, "GET", "mega:{"+key+"}").(string), `"inbox":"`)
+	inbox, _, _ := strings.Cut(rest, `"`)
+	return inbox
+}
+
+func TestPushedGrantIsEnteredWithoutAnotherCall(t *testing.T) {
+	near := openShared(t)
+	far, p := watched(t)
+	held := acquire(t, near, request(t.Name()))
+	next := queueUp(t, far, request(t.Name()))
+	p.ResetCounts()
+	release(t, near, held)
+	g := next.granted(t, slack)
+	if n := p.Count("confirm") + p.Count("renew") + p.Count("acquire"); n != 0 {
+		t.Errorf("it made %d calls before it entered: %v", n, p.Counts())
+	}
+	if left := pttl(t, t.Name()); left > 2*time.Second {
+		t.Errorf("it lives for %v, want the window", left)
+	}
+	if sure := g.Deadline.Sub(driver.Now()); sure <= 0 || sure > 2*time.Second || !g.Queued {
+		t.Errorf("it is sure for %v, queued %v", sure, g.Queued)
+	}
+	if r := far.Renew(t.Context(), []driver.Grant{g}); r[0].Err != nil {
+		t.Error(r[0].Err)
+	}
+	if left := pttl(t, t.Name()); left < 9*time.Second {
+		t.Errorf("renewed, it lives for %v", left)
+	}
+	release(t, far, g)
+}
+
+func TestDeadlineOfAPushedGrantIsNeverLaterThanTheServers(t *testing.T) {
+	near, far := openShared(t), openShared(t)
+	for range scaled(20) {
+		held := acquire(t, near, request(t.Name()))
+		next := queueUp(t, far, request(t.Name()))
+		release(t, near, held)
+		g := next.granted(t, slack)
+		sure := g.Deadline.Sub(driver.Now())
+		if left := pttl(t, t.Name()); sure > left {
+			t.Errorf("it is believed for %v, and lives for %v", sure, left)
+		}
+		release(t, far, g)
+	}
+}
+
+func TestPushedGrantWithoutRenewalLivesForExactlyItsTTL(t *testing.T) {
+	near, far := openShared(t), openShared(t)
+	for _, ttl := range []time.Duration{300 * time.Millisecond, 8 * time.Second} {
+		held := acquire(t, near, request(t.Name()))
+		r := request(t.Name())
+		r.TTL, r.NoRenew = ttl, true
+		next := queueUp(t, far, r)
+		release(t, near, held)
+		g := next.granted(t, slack)
+		sure, left := g.Deadline.Sub(driver.Now()), pttl(t, t.Name())
+		if left > ttl || timed && left < ttl-200*time.Millisecond || sure > left || timed && sure < left-ttl/20-100*time.Millisecond {
+			t.Errorf("TTL %v: it lives for %v and is believed for %v", ttl, left, sure)
+		}
+		_ = far.Release(t.Context(), g) // the short one may be over
+	}
+}
+
+func TestGrantThatNobodyWaitsForIsGivenBackAtOnce(t *testing.T) {
+	near, far := openShared(t), openShared(t)
+	held := acquire(t, far, request(t.Name()))
+	inbox, stray := inboxOf(t, t.Name()), token()
+	release(t, far, held)
+	do(t, "SET", "mega:{"+t.Name()+"}", stray+`{"fence":5,"span":1,"inbox":"`+inbox+`"}`, "PX", 60_000)
+	do(t, "PUBLISH", inbox, fmt.Sprintf("g %s 5 0 mega:{%s}", stray, t.Name()))
+	release(t, near, acquire(t, near, request(t.Name())))
+}
+
+func TestPushesThatMakeNoSenseAreIgnored(t *testing.T) {
+	near, far := openShared(t), openShared(t)
+	held := acquire(t, far, request(t.Name()))
+	for _, m := range []string{"", "x", "g", "g a b c d", "f", "f nobody {}", "g nobody 1 0 elsewhere", "g " + held.Token + " 1 0 mega:{" + t.Name() + "}"} {
+		do(t, "PUBLISH", inboxOf(t, t.Name()), m)
+	}
+	next := queueUp(t, near, request(t.Name()))
+	if r := far.Renew(t.Context(), []driver.Grant{held}); r[0].Err != nil {
+		t.Error(r[0].Err)
+	}
+	release(t, far, held)
+	release(t, near, next.granted(t, slack))
+}
+
+// A ticket that was lost and queued again may be told of a grant that it had
+// before, which is long over. It has to ask.
+func TestOldPushForATicketThatWasQueuedAgainIsNotBelieved(t *testing.T) {
+	near, far := openShared(t), openShared(t)
+	held := acquire(t, near, request(t.Name()))
+	probe := acquire(t, far, request(t.Name()+":probe"))
+	inbox := inboxOf(t, t.Name()+":probe")
+	release(t, far, probe)
+	next := queueUp(t, far, request(t.Name()))
+	queue := "mega:{" + t.Name() + "}:queue"
+	do(t, "ZREM", queue, next.Token)
+	soon(t, "the ticket to be queued again", func() bool { return do(t, "ZSCORE", queue, next.Token) != nil })
+	do(t, "PUBLISH", inbox, fmt.Sprintf("g %s 5 0 mega:{%s}", next.Token, t.Name()))
+	select {
+	case <-next.done:
+		t.Fatalf("it has entered beside the holder: %+v, %v", next.grant, next.err)
+	case <-time.After(300 * time.Millisecond):
+	}
+	release(t, near, held)
+	release(t, far, next.granted(t, slack))
+}
+
+func TestRenewalNeverShortens(t *testing.T) {
+	d := openShared(t)
+	for _, slots := range []int{1, 2} {
+		g := acquire(t, d, seat(t.Name(), slots))
+		long, short := g, g
+		long.TTL, short.TTL = time.Minute, time.Second
+		for i, r := range []driver.Grant{long, short} { // the short one is a copy that was on its way for long
+			if got := d.Renew(t.Context(), []driver.Grant{r})[0]; got.Err != nil {
+				t.Fatalf("renewal %d: %v", i, got.Err)
+			}
+		}
+		if _, err := d.Acquire(t.Context(), driver.Request{Key: g.Key, Token: g.Token, TTL: time.Second, Slots: slots, Fences: 1}); err != nil {
+			t.Fatal(err)
+		}
+		s := inspect(t, d, t.Name())
+		if left := s.Holders[g.Slot].Left; left < 50*time.Second {
+			t.Errorf("slot %d lives for %v", g.Slot, left)
+		}
+	}
+}
+
+func TestForceThatIsSentTwiceTakesNothingFromTheSuccessor(t *testing.T) {
+	near := openShared(t)
+	far, p := watched(t)
+	held := acquire(t, near, request(t.Name()))
+	next := queueUp(t, near, request(t.Name()))
+	fault := p.ResetAfter(redistest.Named("force"))
+	n, err := far.ForceRelease(t.Context(), t.Name(), "test", driver.Holder{})
+	<-fault.Hit()
+	if err != nil || n != 1 {
+		t.Errorf("forced %d, %v, want 1", n, err)
+	}
+	if got := near.Renew(t.Context(), []driver.Grant{held, next.granted(t, slack)}); !errors.Is(got[0].Err, driver.ErrLost) || got[1].Err != nil {
+		t.Errorf("renewals: %v", got)
+	}
+}
+
+func TestServerThatIsFullNeverPushesWhatItCannotWrite(t *testing.T) {
+	s := redistest.Start(t, redistest.Options{})
+	a, b := open(t, redis.Config{URL: s.URL()}), open(t, redis.Config{URL: s.URL()})
+	g := acquire(t, a, request("k"))
+	next := queueUp(t, b, request("k"))
+	if _, err := s.Do("CONFIG", "SET", "maxmemory", "1"); err != nil {
+		t.Fatal(err)
+	}
+	// A release frees memory and may hand over; a new request may not be taken.
+	if err := a.Release(t.Context(), g); err != nil {
+		t.Fatal(err)
+	}
+	got := next.granted(t, slack)
+	if n := len(inspect(t, b, "k").Holders); n != 1 {
+		t.Errorf("it was told of a grant, and there are %d", n)
+	}
+	if r := b.Renew(t.Context(), []driver.Grant{got}); r[0].Err != nil {
+		t.Error(r[0].Err)
+	}
+	if _, err := a.Acquire(t.Context(), request("other")); !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "OOM") {
+		t.Errorf("a new request: %v", err)
+	}
+	release(t, b, got)
+}
+
+func TestCancelledCallReturnsAtOnceAlsoInMidCall(t *testing.T) {
+	d, p := watched(t)
+	release(t, d, acquire(t, d, request(t.Name()))) // the connections are there
+	fault := p.HoldReply(redistest.Named("acquire"))
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-fault.Hit()
+		cancel()
+	}()
+	start := time.Now()
+	r := request(t.Name())
+	_, err := d.Acquire(ctx, r)
+	if took := time.Since(start); !errors.Is(err, context.Canceled) || timed && took > 200*time.Millisecond {
+		t.Errorf("got %v after %v", err, took)
+	}
+	fault.Release()
+	if err := d.Release(t.Context(), driver.Grant{Key: r.Key, Token: r.Token}); err != nil {
+		t.Error(err)
+	}
+	release(t, d, acquire(t, d, request(t.Name())))
+}

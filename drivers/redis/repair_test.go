@@ -1,0 +1,270 @@
+package redis_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// do sends a command to the shared server.
+func do(t testing.TB, args ...any) any {
+	t.Helper()
+	v, err := shared.Do(args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// queuing is an Acquire that waits.
+type queuing struct {
+	driver.Request
+	grant  driver.Grant
+	err    error
+	done   chan struct{}
+	cancel context.CancelFunc
+}
+
+// queueUp begins to wait and returns when the server has the ticket.
+func queueUp(t testing.TB, d driver.Driver, r driver.Request) *queuing {
+	t.Helper()
+	before := len(inspect(t, d, r.Key).Waiters)
+	ctx, cancel := context.WithCancel(t.Context())
+	q := &queuing{Request: r, done: make(chan struct{}), cancel: cancel}
+	go func() {
+		defer close(q.done)
+		q.grant, q.err = d.Acquire(ctx, r)
+	}()
+	t.Cleanup(func() { cancel(); <-q.done })
+	soon(t, "the ticket to be queued", func() bool { return len(inspect(t, d, r.Key).Waiters) > before })
+	return q
+}
+
+// granted waits for the grant.
+func (q *queuing) granted(t testing.TB, within time.Duration) driver.Grant {
+	t.Helper()
+	select {
+	case <-q.done:
+	case <-time.After(generous(within)):
+		t.Fatalf("not granted within %v", within)
+	}
+	if q.err != nil {
+		t.Fatalf("the waiter got %v", q.err)
+	}
+	return q.grant
+}
+
+func inspect(t testing.TB, d driver.Driver, key string) driver.State {
+	t.Helper()
+	s, err := d.Inspect(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// ghost puts a ticket into the queue whose process is dead: its inbox has no
+// subscriber, and its last beat was so long ago.
+func ghost(t testing.TB, key string, age time.Duration) string {
+	t.Helper()
+	ticket := token()
+	beaten := time.Now().Add(-age).UnixMilli()
+	do(t, "ZADD", "mega:{"+key+"}:queue", beaten*1000, ticket)
+	do(t, "HSET", "mega:{"+key+"}:tickets", ticket,
+		fmt.Sprintf(`1 %d 1 1 ,"inbox":"mega:inbox:nobody","holder":{"label":"ghost"}}`, beaten))
+	return ticket
+}
+
+func hasPlace(t testing.TB, key, ticket string) bool {
+	t.Helper()
+	return do(t, "ZSCORE", "mega:{"+key+"}:queue", ticket) != nil
+}
+
+func TestTicketThatNobodyHearsIsPassedOverAndKeepsItsPlace(t *testing.T) {
+	d := openShared(t)
+	held := acquire(t, d, request(t.Name()))
+	dead := ghost(t, t.Name(), 0)
+	next := queueUp(t, d, request(t.Name()))
+	release(t, d, held)
+	release(t, d, next.granted(t, slack))
+	if !hasPlace(t, t.Name(), dead) {
+		t.Error("the ticket has lost its place")
+	}
+	if s := inspect(t, d, t.Name()); len(s.Waiters) != 1 || s.Waiters[0].Label != "ghost" {
+		t.Errorf("the queue is %+v, want the ghost alone", s.Waiters)
+	}
+}
+
+func TestTicketThatIsNotBeatenIsPassedOverAndRemovedInTheEnd(t *testing.T) {
+	d := openShared(t)
+	held := acquire(t, d, request(t.Name()))
+	stale, gone := ghost(t, t.Name(), 3*time.Second), ghost(t, t.Name(), 61*time.Second)
+	next := queueUp(t, d, request(t.Name()))
+	release(t, d, held)
+	g := next.granted(t, slack)
+	if !hasPlace(t, t.Name(), stale) {
+		t.Error("a ticket that is stale has lost its place")
+	}
+	if hasPlace(t, t.Name(), gone) {
+		t.Error("a ticket that is gone is still there")
+	}
+	release(t, d, g)
+}
+
+func TestManyDeadTicketsCostTheNextOneNothing(t *testing.T) {
+	d := openShared(t)
+	held := acquire(t, d, request(t.Name()))
+	for range scaled(500) {
+		ghost(t, t.Name(), 3*time.Second)
+	}
+	next := queueUp(t, d, request(t.Name()))
+	start := time.Now()
+	release(t, d, held)
+	release(t, d, next.granted(t, slack))
+	t.Logf("served in %v", time.Since(start))
+}
+
+func TestTicketWithoutARecordIsRemoved(t *testing.T) {
+	d := openShared(t)
+	held := acquire(t, d, request(t.Name()))
+	do(t, "ZADD", "mega:{"+t.Name()+"}:queue", 1, "orphan")
+	next := queueUp(t, d, request(t.Name()))
+	release(t, d, held)
+	release(t, d, next.granted(t, slack))
+	if hasPlace(t, t.Name(), "orphan") {
+		t.Error("it is still queued")
+	}
+}
+
+func TestTicketOfAnUnknownVersionIsLeftAlone(t *testing.T) {
+	d := openShared(t)
+	held := acquire(t, d, request(t.Name()))
+	do(t, "ZADD", "mega:{"+t.Name()+"}:queue", 1, "newer")
+	do(t, "HSET", "mega:{"+t.Name()+"}:tickets", "newer", "2 something else")
+	next := queueUp(t, d, request(t.Name()))
+	release(t, d, held)
+	release(t, d, next.granted(t, slack))
+	if !hasPlace(t, t.Name(), "newer") {
+		t.Error("a ticket that another version can read was removed")
+	}
+}
+
+// Whoever calls first after a holder has expired serves the queue: here a call
+// that asks for nothing.
+func TestAnyCallServesTheQueueOfAnExpiredHolder(t *testing.T) {
+	calls := map[string]func(d driver.Driver, key string) error{
+		"inspect": func(d driver.Driver, key string) error { _, err := d.Inspect(context.Background(), key); return err },
+		"try": func(d driver.Driver, key string) error {
+			r := request(key)
+			r.Wait = 0
+			if _, err := d.Acquire(context.Background(), r); !errors.Is(err, driver.ErrNotAcquired) {
+				return fmt.Errorf("a newcomer got %w", err)
+			}
+			return nil
+		},
+		"stale release": func(d driver.Driver, key string) error {
+			if err := d.Release(context.Background(), driver.Grant{Key: key, Token: token()}); !errors.Is(err, driver.ErrLost) {
+				return fmt.Errorf("a stale release got %w", err)
+			}
+			return nil
+		},
+		"force": func(d driver.Driver, key string) error {
+			n, err := d.ForceRelease(context.Background(), key, "test", driver.Holder{})
+			if n != 0 {
+				return fmt.Errorf("forced %d", n)
+			}
+			return err
+		},
+	}
+	for name, call := range calls {
+		t.Run(name, func(t *testing.T) {
+			d, other := openShared(t), openShared(t)
+			acquire(t, d, request(t.Name()))
+			next := queueUp(t, d, request(t.Name()))
+			do(t, "DEL", "mega:{"+t.Name()+"}") // as if it had expired
+			if err := call(other, t.Name()); err != nil {
+				t.Error(err)
+			}
+			if s := inspect(t, other, t.Name()); len(s.Waiters) != 0 {
+				t.Errorf("the queue is still %+v", s.Waiters)
+			}
+			release(t, d, next.granted(t, slack))
+		})
+	}
+}
+
+func TestExpiredHolderIsSucceededAtOnce(t *testing.T) {
+	d := openShared(t)
+	r := request(t.Name())
+	r.TTL = 300 * time.Millisecond
+	start := time.Now()
+	acquire(t, d, r)
+	next := queueUp(t, d, request(t.Name()))
+	g := next.granted(t, r.TTL+slack)
+	if took := time.Since(start); timed && took > r.TTL+200*time.Millisecond {
+		t.Errorf("it was succeeded after %v, its TTL is %v", took, r.TTL)
+	}
+	release(t, d, g)
+}
+
+func TestLostTicketIsQueuedAgainWithItsNumber(t *testing.T) {
+	a, b := openShared(t), openShared(t)
+	held := acquire(t, a, request(t.Name()))
+	first, second := queueUp(t, a, request(t.Name())), queueUp(t, b, request(t.Name()))
+	number := do(t, "ZSCORE", "mega:{"+t.Name()+"}:queue", first.Token)
+	do(t, "ZREM", "mega:{"+t.Name()+"}:queue", first.Token)
+	do(t, "HDEL", "mega:{"+t.Name()+"}:tickets", first.Token)
+	soon(t, "a beat to bring the ticket back", func() bool { return hasPlace(t, t.Name(), first.Token) })
+	if got := do(t, "ZSCORE", "mega:{"+t.Name()+"}:queue", first.Token); got != number {
+		t.Errorf("its number is %v, and was %v", got, number)
+	}
+	release(t, a, held)
+	release(t, a, first.granted(t, slack))
+	release(t, b, second.granted(t, slack))
+}
+
+func TestQueueIsInOrderWhateverTheClock(t *testing.T) {
+	d := openShared(t)
+	held := acquire(t, d, request(t.Name()))
+	first := queueUp(t, d, request(t.Name()))
+	// As if the clock of the server had been an hour ahead at that time.
+	ahead := strconv.FormatInt(time.Now().Add(time.Hour).UnixMicro(), 10)
+	do(t, "ZADD", "mega:{"+t.Name()+"}:queue", ahead, first.Token)
+	second := queueUp(t, d, request(t.Name()))
+	release(t, d, held)
+	release(t, d, first.granted(t, slack))
+	release(t, d, second.granted(t, slack))
+}
+
+func TestNothingStaysBehindForEver(t *testing.T) {
+	d := openShared(t)
+	pool := request(t.Name())
+	pool.Slots = 3
+	a := acquire(t, d, pool)
+	pool.Token = token()
+	b := acquire(t, d, pool)
+	pool.Token = token()
+	c := acquire(t, d, pool)
+	pool.Token = token()
+	next := queueUp(t, d, pool)
+	release(t, d, b)
+	b = next.granted(t, slack)
+	if _, err := d.ForceRelease(t.Context(), t.Name(), "test", driver.Holder{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range []driver.Grant{a, b, c} {
+		if err := d.Release(t.Context(), g); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("release after force: %v", err)
+		}
+	}
+	for _, key := range do(t, "KEYS", "mega:{"+t.Name()+"}*").([]any) {
+		if ttl := do(t, "PTTL", key).(int64); ttl < 0 || ttl > (5*time.Minute).Milliseconds() {
+			t.Errorf("%s lives for another %d ms", key, ttl)
+		}
+	}
+}
