@@ -24,6 +24,8 @@ type backend interface {
 	do(ctx context.Context, key string, cmd *goredis.Cmd, limit time.Duration) (again bool, err error)
 	// shards puts locks that one script can serve together.
 	shards(all []*names) [][]*names
+	// repeats says that a command may be sent again without anyone's knowing.
+	repeats() bool
 	// together is how many keys of different locks one script may work on.
 	together() int
 	close()
@@ -34,8 +36,11 @@ type backend interface {
 type outcome struct {
 	reply any
 	sent  time.Time // on the clock of driver.Now: before the request that was answered left
-	again bool      // the request was sent more than once, a copy may still be on its way
+	again bool      // the request was sent more than once
 }
+
+// loose says that a copy of the request may still be on its way.
+func (c caller) loose(o outcome) bool { return o.again || c.backend.repeats() }
 
 // request is one call of a script.
 type request struct {

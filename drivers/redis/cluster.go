@@ -43,7 +43,7 @@ func (c *cluster) do(ctx context.Context, key string, cmd *goredis.Cmd, limit ti
 	err = w.do(ctx, cmd, limit-time.Since(start))
 	switch {
 	case err == nil:
-		return master.Options().MaxRetries > 0, nil
+		return false, nil
 	case isGone(err), errors.Is(err, driver.ErrClosed):
 		// The client or another call has dropped that master; if it was Close,
 		// follow says so.
@@ -116,6 +116,8 @@ func (c *cluster) shards(all []*names) [][]*names {
 }
 
 func (c *cluster) together() int { return 1 }
+
+func (c *cluster) repeats() bool { return c.client.Options().MaxRetries > 0 }
 
 func (c *cluster) close() {
 	c.mu.Lock()

@@ -16,7 +16,8 @@ type Config struct {
 	//	redis-cluster://h1:6379,h2:6379            a Cluster
 	//
 	// rediss-sentinel and rediss-cluster use TLS. Options of go-redis may
-	// follow, such as ?read_timeout=1s or &client_name=web.
+	// follow, such as ?read_timeout=1s&client_name=web; the sentinels' own user
+	// is ?sentinel_username=u&sentinel_password=p.
 	URL string
 	// Client is used instead of URL. It stays the caller's: Close leaves it
 	// open. A client that sends commands again by itself (MaxRetries other

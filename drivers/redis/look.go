@@ -196,6 +196,8 @@ func explainConnect(err error) error {
 	case strings.Contains(text, "WRONGPASS"), strings.Contains(text, "NOAUTH"), strings.Contains(text, "invalid password"),
 		strings.Contains(text, "AUTH"):
 		hint = "check user and password"
+	case strings.Contains(text, "cluster support disabled"):
+		hint = "it is one server: use the scheme redis:// (or a Client)"
 	case strings.Contains(text, "connection refused"):
 		hint = "is the server running there?"
 	case strings.Contains(text, "no such host"):

@@ -79,7 +79,7 @@ func invalid(err error) error { return fmt.Errorf("%w: %w", driver.ErrInvalid, e
 func newBackend(client goredis.UniversalClient, alone *solo, t template) (backend, error) {
 	switch c := client.(type) {
 	case *goredis.Client:
-		return &server{wire: newWire(c, alone), again: c.Options().MaxRetries > 0}, nil
+		return &server{wire: newWire(c, alone), persistent: c.Options().MaxRetries > 0}, nil
 	case *goredis.ClusterClient:
 		if !t.tagged {
 			return nil, invalid(fmt.Errorf("key template %q: a Cluster needs a hash tag in it, as in %q", t.holder("%s"), DefaultKey))

@@ -55,7 +55,7 @@ func (q *queue) Acquire(ctx context.Context, r driver.Request) (driver.Grant, er
 	case statusGranted:
 		g, err = q.enter(c, t)
 	case statusQueued:
-		q.claims.queued(c, t.number, t.sent, t.again)
+		q.claims.queued(c, t.number, t.sent, t.loose)
 		q.beater.within(soon(t.left))
 		g, err = q.await(ctx, c, start, t.resized)
 	default:
@@ -82,7 +82,7 @@ type tried struct {
 	left    time.Duration // if queued: until something may become free by itself
 	holders []driver.Holder
 	sent    time.Time
-	again   bool
+	loose   bool
 }
 
 // try calls acquire; number is 0, or the place that the ticket had.
@@ -103,7 +103,7 @@ func (q *queue) try(ctx context.Context, c *claim, number int64) (tried, error) 
 	if err != nil {
 		return tried{}, err
 	}
-	t := tried{status: a.num(0), sent: o.sent, again: o.again}
+	t := tried{status: a.num(0), sent: o.sent, loose: q.loose(o)}
 	switch t.status {
 	case statusGranted:
 		t.resized = int(a.num(3))
@@ -124,7 +124,7 @@ func (q *queue) enter(c *claim, t tried) (driver.Grant, error) {
 	}
 	g := t.grant
 	g.Resized = t.resized
-	q.claims.held(c, g.Deadline, t.again)
+	q.claims.held(c, g.Deadline, t.loose)
 	return g, nil
 }
 
@@ -207,7 +207,7 @@ func (q *queue) confirm(ctx context.Context, c *claim) (driver.Grant, bool, erro
 		return driver.Grant{}, false, nil
 	}
 	deadline := driver.Deadline(o.sent, c.r.TTL)
-	q.claims.held(c, deadline, o.again)
+	q.claims.held(c, deadline, q.loose(o))
 	return c.waited(uint64(a.num(1)), int(a.num(2)), deadline), true, nil //nolint:gosec // below 2^53
 }
 

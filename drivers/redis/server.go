@@ -10,12 +10,14 @@ import (
 // server is the backend of one server, or of the master of a Sentinel set.
 type server struct {
 	*wire
-	again bool // the client sends again by itself
+	persistent bool // the client sends again by itself
 }
 
 func (s *server) do(ctx context.Context, _ string, cmd *goredis.Cmd, limit time.Duration) (bool, error) {
-	return s.again, s.wire.do(ctx, cmd, limit)
+	return false, s.wire.do(ctx, cmd, limit)
 }
+
+func (s *server) repeats() bool { return s.persistent }
 
 // maxKeys is how many keys one script carries: it bounds for how long it holds
 // up everyone else.

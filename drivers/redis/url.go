@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"crypto/tls"
 	"fmt"
 	"net/url"
 	"strings"
@@ -131,6 +132,9 @@ func (a address) sentinel() (goredis.UniversalClient, *solo, error) {
 	}
 	query := a.others("26379")
 	query.Set("master_name", a.path[0])
+	user, password := query.Get("sentinel_username"), query.Get("sentinel_password")
+	query.Del("sentinel_username")
+	query.Del("sentinel_password")
 	database := ""
 	if len(a.path) > 1 {
 		database = a.path[1]
@@ -139,6 +143,11 @@ func (a address) sentinel() (goredis.UniversalClient, *solo, error) {
 	if err != nil {
 		return nil, nil, trim(err)
 	}
+	// What go-redis takes for the sentinels' user is the server's here, as it is
+	// in every other URL.
+	o.Username, o.Password = o.SentinelUsername, o.SentinelPassword
+	o.SentinelUsername, o.SentinelPassword = user, password
+	anyHost(o.TLSConfig)
 	bound(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
 	o.Protocol = a.protocol(o.Protocol)
 	o.MaxRetries, o.DialerRetries = -1, 1
@@ -160,6 +169,7 @@ func (a address) cluster() (goredis.UniversalClient, error) {
 	if err != nil {
 		return nil, trim(err)
 	}
+	anyHost(o.TLSConfig)
 	bound(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
 	o.Protocol = a.protocol(o.Protocol)
 	o.MaxRetries, o.DialerRetries = -1, 1
@@ -187,6 +197,14 @@ func (a address) protocol(parsed int) int {
 		return parsed
 	}
 	return 2
+}
+
+// anyHost has each certificate checked against the host that was dialed, not
+// against the first of the list.
+func anyHost(c *tls.Config) {
+	if c != nil {
+		c.ServerName = ""
+	}
 }
 
 func withPort(host, port string) string {

@@ -1,0 +1,117 @@
+package redis
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+)
+
+func TestURLOfOneServer(t *testing.T) {
+	for raw, want := range map[string]goredis.Options{
+		"redis://localhost":                      {Addr: "localhost:6379"},
+		"redis://":                               {Addr: "localhost:6379"},
+		"redis://h:1/3":                          {Addr: "h:1", DB: 3},
+		"redis://:secret@h:1":                    {Addr: "h:1", Password: "secret"},
+		"redis://alice:p%40ss%2Fword@h:1":        {Addr: "h:1", Username: "alice", Password: "p@ss/word"},
+		"redis://[::1]:7000/1":                   {Addr: "[::1]:7000", DB: 1},
+		"redis://h:1?read_timeout=2s&protocol=3": {Addr: "h:1", ReadTimeout: 2 * time.Second, Protocol: 3},
+	} {
+		client, alone, err := dial(raw)
+		if err != nil {
+			t.Errorf("%s: %v", raw, err)
+			continue
+		}
+		for _, c := range []goredis.UniversalClient{client, alone.client} {
+			o := c.(*goredis.Client).Options()
+			if o.Addr != want.Addr || o.DB != want.DB || o.Username != want.Username || o.Password != want.Password {
+				t.Errorf("%s: %s db %d user %q password %q", raw, o.Addr, o.DB, o.Username, o.Password)
+			}
+			if o.MaxRetries != 0 || o.PipelinePoolSize != -1 { // 0 is what -1 becomes
+				t.Errorf("%s: the client sends again by itself: %d retries", raw, o.MaxRetries)
+			}
+			if wantRead := max(want.ReadTimeout, attemptTimeout); o.ReadTimeout != wantRead || o.Protocol != max(2, want.Protocol) {
+				t.Errorf("%s: read timeout %v, protocol %d", raw, o.ReadTimeout, o.Protocol)
+			}
+			_ = c.Close()
+		}
+	}
+}
+
+func TestURLOfManyHosts(t *testing.T) {
+	for raw, hosts := range map[string][]string{
+		"redis-cluster://a:1,b:2,c":                     {"a:1", "b:2", "c:6379"},
+		"rediss-cluster://u:p@a:1, b:2":                 {"a:1", "b:2"},
+		"redis-cluster://[::1]:1,[::2]?max_redirects=5": {"[::1]:1", "[::2]:6379"},
+	} {
+		client, _, err := dial(raw)
+		if err != nil {
+			t.Errorf("%s: %v", raw, err)
+			continue
+		}
+		o := client.(*goredis.ClusterClient).Options()
+		slices.Sort(o.Addrs)
+		slices.Sort(hosts)
+		if !slices.Equal(o.Addrs, hosts) || (o.TLSConfig != nil) != strings.HasPrefix(raw, "rediss") {
+			t.Errorf("%s: hosts %q, TLS %v", raw, o.Addrs, o.TLSConfig != nil)
+		}
+		_ = client.Close()
+	}
+	for _, raw := range []string{"redis-sentinel://a,b:2/master", "redis-sentinel://u:p@a/master/3", "rediss-sentinel://a/master?sentinel_password=x"} {
+		client, alone, err := dial(raw)
+		if err != nil {
+			t.Errorf("%s: %v", raw, err)
+			continue
+		}
+		_, _ = client.Close(), alone.client.Close()
+	}
+}
+
+func TestURLsThatCannotWorkAreRefused(t *testing.T) {
+	for _, raw := range []string{
+		"", "localhost:6379", "http://h", "redis-x://h", "redis://a,b", "redis://h/notanumber", "redis://h?what=1",
+		"redis-sentinel://a,b", "redis-sentinel:///master", "redis-cluster://", "redis-cluster://a/1", "redis://u:p%zz@h", "redis://h:port",
+	} {
+		if client, _, err := dial(raw); err == nil {
+			t.Errorf("%q was taken", raw)
+			_ = client.Close()
+		} else if strings.HasPrefix(err.Error(), "redis:") || strings.Contains(err.Error(), "p%zz") {
+			t.Errorf("%q: the error is %q", raw, err)
+		}
+	}
+}
+
+func TestMaskedURLHasNoPassword(t *testing.T) {
+	for raw, want := range map[string]string{
+		"redis://localhost:6379/1":                                 "redis://localhost:6379/1",
+		"redis://:secret@h:1":                                      "redis://:xxxxx@h:1",
+		"redis://alice:secret@h:1/2?read_timeout=1s":               "redis://alice:xxxxx@h:1/2",
+		"redis://alice:se/cret@h:1":                                "redis://alice:xxxxx@h:1",
+		"redis://alice:se?cret@h:1":                                "redis://alice:xxxxx@h:1",
+		"redis-sentinel://u:secret@a,b/m?sentinel_password=secret": "redis-sentinel://u:xxxxx@a,b/m",
+		"secret": "the URL given",
+	} {
+		if got := masked(raw); got != want {
+			t.Errorf("%s is shown as %s, want %s", raw, got, want)
+		}
+	}
+}
+
+func FuzzURL(f *testing.F) {
+	for _, raw := range []string{"redis://u:p@h:1/2?db=3", "redis-sentinel://a,b/m/1", "redis-cluster://a,[::1]:2", "rediss://", "redis://%zz@"} {
+		f.Add(raw)
+	}
+	f.Fuzz(func(t *testing.T, raw string) {
+		_ = masked(raw)
+		client, alone, err := dial(raw)
+		if err != nil {
+			return
+		}
+		_ = client.Close()
+		if alone != nil {
+			_ = alone.client.Close()
+		}
+	})
+}
