@@ -66,8 +66,7 @@ func Example_errors() {
 
 	_, err := locks.TryAcquire(ctx, "report")
 
-	var busy *lock.NotAcquiredError
-	if errors.As(err, &busy) {
+	if busy, ok := errors.AsType[*lock.NotAcquiredError](err); ok {
 		fmt.Println(status(err), "held for:", busy.Holders[0].Label)
 	}
 	var code interface{ Code() string }
@@ -165,8 +164,7 @@ func Example_force() {
 
 	n, err := locks.ForceRelease(ctx, "export", "stuck since noon")
 	<-work.Done()
-	var lost *lock.LostError
-	if errors.As(context.Cause(work), &lost) {
+	if lost, ok := errors.AsType[*lock.LostError](context.Cause(work)); ok {
 		fmt.Println(n, err, lost.Cause, "-", lost.Reason)
 	}
 	// Output: 1 <nil> forced - stuck since noon
