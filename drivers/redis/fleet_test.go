@@ -145,6 +145,17 @@ func ends(t *testing.T, lease *lock.Lease, bound time.Duration) error {
 	return context.Cause(lease.Context())
 }
 
+// over checks that a lease whose key another has been granted looks ended at
+// the first glance, and returns the cause.
+func over(t *testing.T, lease *lock.Lease) error {
+	t.Helper()
+	if lease.Context().Err() == nil {
+		t.Errorf("the lease with fence %d is alive, %v after its deadline, although another has its key",
+			lease.Fence(), time.Since(lease.Deadline()))
+	}
+	return ends(t, lease, slack)
+}
+
 // generous is bound, or much more where upper bounds are not checked.
 func generous(bound time.Duration) time.Duration {
 	if timed {

@@ -193,7 +193,7 @@ func TestRenewalThatNeverAnswersEndsTheLeaseInTime(t *testing.T) {
 	r.proxy.Hold(redistest.Replies)
 	next, err := b.Acquire(t.Context(), "k", 1, lock.Wait(lock.Forever))
 	must(t, err)
-	if cause := ends(t, held.Lease, time.Millisecond); !errors.Is(cause, lock.ErrLost) {
+	if cause := over(t, held.Lease); !errors.Is(cause, lock.ErrLost) {
 		t.Errorf("cause = %v, want %v", cause, lock.ErrLost)
 	}
 	r.proxy.Heal()
@@ -372,9 +372,7 @@ func brokenWay(t *testing.T, r *rig, remote, near *lock.Locker, breakWay func(*r
 		breakWay(r.proxy)
 		next, err := b.Acquire(t.Context(), "k", 1, lock.Wait(lock.Forever))
 		must(t, err)
-		// The margin lies between the two; that it is over is a matter of one
-		// look at the clock.
-		if cause := ends(t, held.Lease, time.Millisecond); !errors.Is(cause, lock.ErrLost) {
+		if cause := over(t, held.Lease); !errors.Is(cause, lock.ErrLost) {
 			t.Errorf("cause = %v, want %v", cause, lock.ErrLost)
 		}
 		r.proxy.Heal()

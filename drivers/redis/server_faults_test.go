@@ -137,7 +137,7 @@ func standsStill(t *testing.T, c redis.Config, stop, goOn func()) {
 	got := b.wait(t, lock.TTL(ttl))
 	stop()
 	stopped := time.Now()
-	cause := ends(t, held.Lease, ttl)
+	cause := ends(t, held.Lease, ttl+slack)
 	var lost *lock.LostError
 	if !errors.As(cause, &lost) || lost.Cause != lock.Unreachable && lost.Cause != lock.Expired {
 		t.Errorf("cause = %v, want unreachable", cause)
