@@ -132,12 +132,12 @@ func (g grantsTwice) Close(ctx context.Context) error {
 	return errors.Join(g.Driver.Close(ctx), g.other.Close(ctx))
 }
 
-// forgetsFences grants every lease with a fence from the start again.
-type forgetsFences struct{ driver.Driver }
+// countsBackwards counts backwards.
+type countsBackwards struct{ driver.Driver }
 
-func (f forgetsFences) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+func (f countsBackwards) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	g, err := f.Driver.Acquire(ctx, r)
-	g.Fence = uint64(time.Now().Nanosecond()) + 1
+	g.Fence = 1<<52 - uint64(time.Now().UnixMicro())
 	return g, err
 }
 
@@ -249,7 +249,7 @@ func TestBrokenDriversAreFlagged(t *testing.T) {
 	}{
 		{"a release without compare", fleet{deaf{releasesAnything{memory.NewLock()}}}, true, true},
 		{"a grant to two", fleet{grantsTwice{memory.NewLock(), memory.NewLock(), new(atomic.Int64)}}, true, true},
-		{"fences that fall", fleet{forgetsFences{memory.NewLock()}}, true, true},
+		{"fences that fall", fleet{countsBackwards{memory.NewLock()}}, true, true},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
