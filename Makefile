@@ -25,7 +25,8 @@ help: ## list the targets
 
 .PHONY: run
 run: ## serve the sample shop on http://127.0.0.1:8080
-	go run ./sample/crud
+	go build -buildvcs=false -o bin/crud ./sample/crud
+	@MEGA_ENV=$${MEGA_ENV:-dev} exec bin/crud
 
 .PHONY: test
 test: tools vet ## run every test of every module, then all of them again under -race
