@@ -1,7 +1,7 @@
 -- acquire: grants at once, or else queues, if it may wait. The failing try is
 -- the enqueueing. Asked again with the token of a live grant or of a ticket, it
 -- answers the same again.
--- KEYS[9]: what bars the token. ARGV: token, ttl, wait (1 or 0), slots, span, tail, number ('' or the one that
+-- ARGV: token, ttl, wait (1 or 0), slots, span, tail, number ('' or the one that
 -- the ticket had before it was lost).
 -- Answers {1, fence, slot, resized, span} if granted; {2, number, position, left,
 -- resized} if queued; {0, holder...} if busy; {-1} if the token is barred.

@@ -1,7 +1,7 @@
 -- The short way of acquire, whose arguments and answer acquire.lua explains: a
 -- plain lock that nobody waits for.
 local token, ttl, wait, slots, span, tail, number = unpack(ARGV)
-local barred = KEYS[9]
+local barred = bar(token)
 
 clock()
 if slots == '1' and call('exists', Q, P, X, barred) == 0 then

@@ -111,21 +111,21 @@ func (q *queue) beatAll(ctx context.Context) time.Duration {
 
 // portion is what one call of beat carries: the claims on some locks.
 type portion struct {
-	locks   []*names
+	locks   []string // their holder keys
 	tickets [][]*claim
 }
 
 // portions cuts the tickets so that no call carries too much.
 func (q *queue) portions(byLock map[string][]*claim) []portion {
-	all := make([]*names, 0, len(byLock))
-	for _, cs := range byLock {
-		all = append(all, cs[0].names)
+	all := make([]string, 0, len(byLock))
+	for holder := range byLock {
+		all = append(all, holder)
 	}
 	var out []portion
 	for _, locks := range q.backend.shards(all) {
 		p, n := portion{}, 0
 		for _, lock := range locks {
-			cs := byLock[lock[nHolder]]
+			cs := byLock[lock]
 			for len(cs) > 0 {
 				if n == maxKeys {
 					out, p, n = append(out, p), portion{}, 0
@@ -141,16 +141,19 @@ func (q *queue) portions(byLock map[string][]*claim) []portion {
 }
 
 func (s *script) onAll(p portion) request {
-	keys := make([]*string, 0, perLock*len(p.locks))
 	argv := make([]any, 0, 2*len(p.locks))
-	for i, lock := range p.locks {
-		for k := range lock {
-			keys = append(keys, &lock[k])
-		}
+	for i := range p.locks {
 		argv = append(argv, len(p.tickets[i]))
 		for _, c := range p.tickets[i] {
 			argv = append(argv, c.r.Token)
 		}
+	}
+	if !s.declares {
+		return s.over(p.locks, argv...)
+	}
+	var keys []string
+	for _, holder := range p.locks {
+		keys = append(keys, s.declared(holder, argv)...)
 	}
 	return s.over(keys, argv...)
 }

@@ -32,8 +32,8 @@ local function tell(ticket)
 end
 
 clock()
-for k = 1, #KEYS, 8 do
-  lock(k)
+for i = 1, #KEYS / perLock do
+  lock(i)
   open()
   local n = tonumber(ARGV[a])
   local tickets = {unpack(ARGV, a + 1, a + n)}

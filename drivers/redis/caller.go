@@ -23,7 +23,7 @@ type backend interface {
 	// been sent more than once.
 	do(ctx context.Context, key string, cmd *goredis.Cmd, limit time.Duration) (again bool, err error)
 	// shards puts locks that one script can serve together.
-	shards(all []*names) [][]*names
+	shards(all []string) [][]string
 	// repeats says that a command may be sent again without anyone's knowing.
 	repeats() bool
 	// together is how many keys of different locks one script may work on.
@@ -49,41 +49,39 @@ type request struct {
 	args   []any  // as EVALSHA wants them, but for the script
 }
 
-// on is a request of a script on one lock.
-func (s *script) on(n *names, argv ...any) request {
-	return s.onBoth(n, nil, argv)
-}
-
-// onToken is a request of a script on one lock that knows what bars a token.
-func (s *script) onToken(n *names, barred *string, argv ...any) request {
-	return s.onBoth(n, barred, argv)
-}
-
-func (s *script) onBoth(n *names, barred *string, argv []any) request {
-	args := make([]any, 3, 4+perLock+len(argv))
-	args[2] = "8"
-	for i := range n {
-		args = append(args, &n[i]) // a pointer needs no allocation to be an any
+// on is a request of a script on the lock with this holder key. If the script
+// works with what bars a token, that is argv's first.
+func (s *script) on(holder string, argv ...any) request {
+	if s.declares {
+		return s.over(s.declared(holder, argv), argv...)
 	}
-	if barred != nil {
-		args[2] = "9"
-		args = append(args, barred)
-	}
-	return request{script: s, key: n[nHolder], args: append(args, argv...)}
+	args := make([]any, 4, 4+len(argv))
+	args[2], args[3] = one, holder
+	return request{script: s, key: holder, args: append(args, argv...)}
 }
 
-// over is a request of a script on several keys.
-func (s *script) over(keys []*string, argv ...any) request {
+// declared are all keys that a script on one lock may touch.
+func (s *script) declared(holder string, argv []any) []string {
+	keys := namesOf(holder, s.separator)[:]
+	if s.bars {
+		token, _ := argv[0].(string)
+		keys = append(keys, barredKey(holder, s.separator, token))
+	}
+	return keys
+}
+
+// over is a request of a script with these keys.
+func (s *script) over(keys []string, argv ...any) request {
 	args := make([]any, 3, 3+len(keys)+len(argv))
 	args[2] = strconv.Itoa(len(keys))
 	for _, k := range keys {
 		args = append(args, k)
 	}
-	return request{script: s, key: *keys[0], args: append(args, argv...)}
+	return request{script: s, key: keys[0], args: append(args, argv...)}
 }
 
 // Kept as what a command's arguments are.
-var evalsha, eval any = "evalsha", "eval"
+var evalsha, eval, one any = "evalsha", "eval", "1"
 
 // command builds the command anew for each attempt: a lane may still have the
 // one before.

@@ -10,10 +10,10 @@ import (
 // claim is what this process wants, or has, of one token: from before the
 // first request until the release. Pushes find it by its token.
 type claim struct {
-	names *names
-	r     driver.Request
-	tail  string     // what of the holder's value does not depend on the grant
-	lost  chan error // Grant.Lost
+	name string // the holder key in Redis
+	r    driver.Request
+	tail string     // what of the holder's value does not depend on the grant
+	lost chan error // Grant.Lost
 
 	// The fields below are guarded by claims.mu.
 
@@ -288,7 +288,7 @@ func (cs *claims) tickets() map[string][]*claim {
 	}
 	byLock := make(map[string][]*claim, len(cs.waiting))
 	for _, c := range cs.waiting {
-		byLock[c.names[nHolder]] = append(byLock[c.names[nHolder]], c)
+		byLock[c.name] = append(byLock[c.name], c)
 	}
 	return byLock
 }

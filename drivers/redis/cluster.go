@@ -107,8 +107,8 @@ func (c *cluster) forget(master *goredis.Client) {
 }
 
 // shards is one script per lock: only the keys of one lock share a slot.
-func (c *cluster) shards(all []*names) [][]*names {
-	out := make([][]*names, len(all))
+func (c *cluster) shards(all []string) [][]string {
+	out := make([][]string, len(all))
 	for i := range all {
 		out[i] = all[i : i+1]
 	}

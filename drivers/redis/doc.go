@@ -26,7 +26,8 @@
 //	mega:{k}:until    zset    slot -> when its lease ends, in ms
 //	mega:{k}:free     zset    the numbers of slots that were given back
 //
-// beside which each token that was released leaves, for a while,
+// beside which a token whose acquire may have been sent twice, or was released
+// before it came, leaves for a while
 //
 //	mega:{k}:barred:<token>   so that a copy of its acquire is refused if it comes late
 //
@@ -50,9 +51,10 @@
 //
 // Those on one lock begin with the same repair: while a slot is free and
 // somebody is queued, grant. So every call by anyone mends a crashed holder or a
-// dead head of the queue. Scripts name every key that they touch: while a Cluster
-// moves a slot, that is what makes it answer TRYAGAIN instead of showing half a
-// lock.
+// dead head of the queue. On a Cluster a call names every key that its script may
+// touch: while a slot is moved, that is what makes it answer TRYAGAIN instead of
+// showing half a lock. Elsewhere it names the holder key, and the script makes
+// the others of it: that halves what a server has to take apart.
 //
 // # Waiting
 //

@@ -41,7 +41,7 @@ func (o opening) engine(l look, name string) *engine {
 		caller:   caller{o.backend},
 		info:     driver.Info{Name: "redis", Engine: name, Scope: driver.Fleet, Warnings: l.warnings},
 		template: o.template,
-		scripts:  newScripts(!cluster),
+		scripts:  newScripts(cluster, o.template.separator()),
 		client:   o.client,
 		owned:    o.config.Client == nil,
 		side:     make(chan struct{}, 1),
@@ -70,12 +70,12 @@ func (e *engine) begin() error {
 
 // leaving is a call of release. loose says that a copy of the token's acquire may
 // be on its way.
-func (e *engine) leaving(n *names, token string, loose bool, tell any) request {
-	bar := barringSure
+func (e *engine) leaving(holder, token string, loose bool, tell any) request {
+	bar := no
 	if loose {
-		bar = barring
+		bar = yes
 	}
-	return e.scripts.release.onToken(n, e.template.barred(n, token), token, bar.Milliseconds(), tell)
+	return e.scripts.release.on(holder, token, bar, tell)
 }
 
 // Renew is described by the boundary.
@@ -93,9 +93,9 @@ func (e *engine) Release(ctx context.Context, g driver.Grant) error {
 	}
 	c, loose := e.claims.remove(g.Token)
 	if c == nil {
-		c = &claim{names: e.template.names(g.Key), r: driver.Request{Key: g.Key, Token: g.Token, TTL: g.TTL}}
+		c = &claim{name: e.template.holder(g.Key), r: driver.Request{Key: g.Key, Token: g.Token, TTL: g.TTL}}
 	}
-	o, err := e.run(ctx, e.leaving(c.names, g.Token, loose, no))
+	o, err := e.run(ctx, e.leaving(c.name, g.Token, loose, no))
 	if err != nil {
 		// Another release is to be expected; if none comes, Close does it.
 		e.claims.add(c)
@@ -122,7 +122,7 @@ func (e *engine) ForceRelease(ctx context.Context, key, reason string, by driver
 	if err != nil {
 		return 0, fmt.Errorf("force: %w", err)
 	}
-	o, err := e.run(ctx, e.scripts.force.on(e.template.names(key), newID(), string(why)))
+	o, err := e.run(ctx, e.scripts.force.on(e.template.holder(key), newID(), string(why)))
 	if err != nil {
 		return 0, err
 	}
@@ -135,7 +135,7 @@ func (e *engine) Inspect(ctx context.Context, key string) (driver.State, error) 
 	if e.closing.Load() {
 		return driver.State{}, driver.ErrClosed
 	}
-	o, err := e.run(ctx, e.scripts.inspect.on(e.template.names(key)))
+	o, err := e.run(ctx, e.scripts.inspect.on(e.template.holder(key)))
 	if err != nil {
 		return driver.State{}, err
 	}
@@ -190,7 +190,7 @@ func (e *engine) tidy() {
 	defer cancel()
 	var calls sync.WaitGroup
 	for _, c := range e.claims.orphans() {
-		calls.Go(func() { _, _ = e.run(ctx, e.leaving(c.names, c.r.Token, true, no)) })
+		calls.Go(func() { _, _ = e.run(ctx, e.leaving(c.name, c.r.Token, true, no)) })
 	}
 	calls.Wait()
 }

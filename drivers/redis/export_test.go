@@ -4,8 +4,7 @@ package redis
 // the wire.
 func ScriptNames() map[string]string {
 	names := map[string]string{}
-	for _, counted := range []bool{true, false} {
-		s := newScripts(counted)
+	for _, s := range []*scripts{newScripts(false, ":"), newScripts(false, " "), newScripts(true, ":")} {
 		for _, one := range []*script{s.acquire, s.release, s.beat, s.confirm, s.renew, s.force, s.inspect, s.stamp} {
 			names[one.sha.(string)] = one.name
 		}

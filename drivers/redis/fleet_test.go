@@ -103,6 +103,7 @@ func wait(t *testing.T, l *lock.Locker, key string, opts ...lock.Option) <-chan 
 		got <- granted{lease, err, time.Now()}
 	}()
 	eventually(t, "the waiter to queue", func() bool { return waiters(t, l, key) > before })
+	waiters(t, l, key) // by when the waiter has its own answer, too
 	return got
 }
 

@@ -1,14 +1,30 @@
 -- The head of every script on a lock: its names, its clock and its fences.
 --
--- The driver puts constants in front of it: counted (PUBLISH's answer counts
--- every subscriber there is, which it does not in a Cluster), and the times
--- window, stale, gone, barring and keeping in ms. Every lock has eight keys:
--- holder, fence, queue, tickets, forced, pool, until, free.
+-- The driver puts constants in front of it: cluster, sep (what stands between
+-- the parts of a name), and the times window, stale, gone, barring and keeping
+-- in ms. Every lock has eight keys: holder, fence, queue, tickets, forced, pool,
+-- until, free. On a Cluster all are in KEYS, so that it answers TRYAGAIN while
+-- it moves some of them; elsewhere KEYS has just the holders, which is less to
+-- send and to take apart.
 local call, pcall, format = redis.call, redis.pcall, string.format
 
-local H, F, Q, T, X, P, U, N = unpack(KEYS, 1, 8)
+local H, F, Q, T, X, P, U, N
+local perLock = cluster and 8 or 1
 
-local function lock(i) H, F, Q, T, X, P, U, N = unpack(KEYS, i, i + 7) end
+-- lock makes the i-th lock of KEYS the one that all below is about.
+local function lock(i)
+  if cluster then
+    H, F, Q, T, X, P, U, N = unpack(KEYS, 8 * i - 7, 8 * i)
+    return
+  end
+  H = KEYS[i]
+  local s = H .. sep
+  F, Q, T, X, P, U, N = s .. 'fence', s .. 'queue', s .. 'tickets', s .. 'forced', s .. 'pool', s .. 'until', s .. 'free'
+end
+lock(1)
+
+-- bar is the key that bars a token. On a Cluster it is the last of KEYS.
+local function bar(token) return cluster and KEYS[9] or H .. sep .. 'barred' .. sep .. token end
 
 local us, ms
 local function clock()

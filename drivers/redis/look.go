@@ -175,7 +175,7 @@ func (e *engine) sweepUp(n *names, tokens ...string) {
 	defer cancel()
 	keys := n[:]
 	for _, t := range tokens {
-		keys = append(keys, *e.template.barred(n, t))
+		keys = append(keys, barredKey(n[nHolder], e.template.separator(), t))
 	}
 	_ = e.client.Del(ctx, keys...).Err()
 }

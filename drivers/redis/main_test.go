@@ -1,10 +1,12 @@
 package redis_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"testing"
 
+	goredis "github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
 	"github.com/megaframework/mega/internal/redistest"
@@ -14,9 +16,14 @@ import (
 var shared *redistest.Server
 
 func TestMain(m *testing.M) {
+	goredis.SetLogger(muted{}) // the faults are the tests' own
 	runChild()
 	os.Exit(run(m))
 }
+
+type muted struct{}
+
+func (muted) Printf(context.Context, string, ...any) {}
 
 func run(m *testing.M) int {
 	s, err := redistest.New(redistest.Options{})

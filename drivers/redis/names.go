@@ -26,11 +26,10 @@ var suffixes = [perLock]string{"", "fence", "queue", "tickets", "forced", "pool"
 // names are the keys in Redis of one lock.
 type names [perLock]string
 
-// barred is the key that bars a token. Its length is the one of a token more
-// than that of the other names, so that it is none of them.
-func (t template) barred(n *names, token string) *string {
-	s := n[nHolder] + t.separator() + "barred" + t.separator() + token
-	return &s
+// barredKey is the key that bars a token. A token is longer than what the other
+// names end in, so that it is none of them.
+func barredKey(holder, separator, token string) string {
+	return holder + separator + "barred" + separator + token
 }
 
 func (t template) separator() string {
@@ -82,8 +81,10 @@ func (t template) holder(key string) string {
 	return t.before + key + t.after
 }
 
-func (t template) names(key string) *names {
-	h, sep := t.holder(key), t.separator()
+func (t template) names(key string) *names { return namesOf(t.holder(key), t.separator()) }
+
+// namesOf are the names beside a holder key. Scripts make them in the same way.
+func namesOf(h, sep string) *names {
 	// One allocation for all: they lie one after the other in one string.
 	var b strings.Builder
 	b.Grow(perLock*(len(h)+1) + 48)

@@ -27,7 +27,7 @@ func TestNoTwoKeysShareAName(t *testing.T) {
 		owner := map[string]string{}
 		for _, key := range oddKeys {
 			n := tmpl.names(key)
-			for _, name := range append(n[:], *tmpl.barred(n, "0123456789012345678901")) {
+			for _, name := range append(n[:], barredKey(n[nHolder], tmpl.separator(), "0123456789012345678901")) {
 				if other, taken := owner[name]; taken {
 					t.Errorf("template %q: %q and %q share the name %q", s, key, other, name)
 				}
@@ -59,7 +59,7 @@ func TestAllNamesOfATaggedKeyHaveItsTag(t *testing.T) {
 	tmpl := mustTemplate(t, DefaultKey)
 	for _, key := range oddKeys {
 		n := tmpl.names(key)
-		for _, name := range append(n[:], *tmpl.barred(n, "t")) {
+		for _, name := range append(n[:], barredKey(n[nHolder], tmpl.separator(), "t")) {
 			if tag(name) == "" || tag(name) != tag(n[nHolder]) {
 				t.Errorf("the tag of %q is %q, want %q", name, tag(name), tag(n[nHolder]))
 			}

@@ -81,7 +81,7 @@ func (p *polling) Acquire(ctx context.Context, r driver.Request) (driver.Grant, 
 	if g, err := p.again(ctx, r); err == nil {
 		return g, nil
 	}
-	c := &claim{names: p.template.names(r.Key), r: r, tail: tail("", r.Holder)}
+	c := &claim{name: p.template.holder(r.Key), r: r, tail: tail("", r.Holder)}
 	p.claims.add(c)
 	g, err := p.poll(ctx, c)
 	switch {
@@ -108,7 +108,7 @@ func (p *polling) again(ctx context.Context, r driver.Request) (driver.Grant, er
 	if c == nil {
 		return driver.Grant{}, driver.ErrLost
 	}
-	o, err := p.run(ctx, p.scripts.confirm.on(c.names, r.Token, millis(r.TTL), no))
+	o, err := p.run(ctx, p.scripts.confirm.on(c.name, r.Token, millis(r.TTL), no))
 	if err != nil {
 		return driver.Grant{}, err
 	}
@@ -195,7 +195,7 @@ func (p *polling) try(ctx context.Context, c *claim) (driver.Grant, error) {
 		mine := !decided.CompareAndSwap(false, true)
 		done <- obtained{g, err}
 		if mine && !errors.Is(err, errBusy) {
-			_, _ = p.run(whole, p.leaving(c.names, c.r.Token, true, no))
+			_, _ = p.run(whole, p.leaving(c.name, c.r.Token, true, no))
 		}
 	})
 	select {
@@ -214,7 +214,7 @@ func (p *polling) try(ctx context.Context, c *claim) (driver.Grant, error) {
 func (p *polling) obtain(ctx context.Context, c *claim) (driver.Grant, error) {
 	sent := driver.Now()
 	s := scripter{p.caller}
-	_, err := p.obtainer.Obtain(ctx, c.names[nHolder], time.Duration(millis(c.r.TTL))*time.Millisecond,
+	_, err := p.obtainer.Obtain(ctx, c.name, time.Duration(millis(c.r.TTL))*time.Millisecond,
 		&redislock.Options{Token: c.r.Token, Metadata: "{" + c.tail[1:]})
 	switch {
 	case errors.Is(err, redislock.ErrNotObtained):
@@ -222,7 +222,7 @@ func (p *polling) obtain(ctx context.Context, c *claim) (driver.Grant, error) {
 	case err != nil:
 		return driver.Grant{}, s.sorted(err)
 	}
-	o, err := p.run(ctx, p.scripts.stamp.onToken(c.names, p.template.barred(c.names, c.r.Token), c.r.Token, c.r.Fences, c.tail))
+	o, err := p.run(ctx, p.scripts.stamp.on(c.name, c.r.Token, c.r.Fences, c.tail))
 	if err != nil {
 		return driver.Grant{}, err
 	}

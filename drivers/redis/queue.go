@@ -34,10 +34,10 @@ func (q *queue) Acquire(ctx context.Context, r driver.Request) (driver.Grant, er
 		return driver.Grant{}, err
 	}
 	c := &claim{
-		names: q.template.names(r.Key),
-		r:     r,
-		tail:  tail(q.inbox.name, r.Holder),
-		lost:  make(chan error, 1),
+		name: q.template.holder(r.Key),
+		r:    r,
+		tail: tail(q.inbox.name, r.Holder),
+		lost: make(chan error, 1),
 	}
 	if err := q.begin(); err != nil {
 		return driver.Grant{}, err
@@ -94,7 +94,7 @@ func (q *queue) try(ctx context.Context, c *claim, number int64) (tried, error) 
 	if number != 0 {
 		place = strconv.FormatInt(number, 10)
 	}
-	o, err := q.run(ctx, q.scripts.acquire.onToken(c.names, q.template.barred(c.names, c.r.Token),
+	o, err := q.run(ctx, q.scripts.acquire.on(c.name,
 		c.r.Token, millis(c.r.TTL), wait, c.r.Slots, c.r.Fences, c.tail, place))
 	if err != nil {
 		return tried{}, err
@@ -184,7 +184,7 @@ func (q *queue) confirm(ctx context.Context, c *claim) (driver.Grant, bool, erro
 	if c.r.NoRenew {
 		exact = yes
 	}
-	o, err := q.run(ctx, q.scripts.confirm.on(c.names, c.r.Token, millis(c.r.TTL), exact))
+	o, err := q.run(ctx, q.scripts.confirm.on(c.name, c.r.Token, millis(c.r.TTL), exact))
 	if ctx.Err() != nil {
 		q.claims.abandon(c)
 		return driver.Grant{}, false, ctx.Err()
@@ -226,7 +226,7 @@ func (q *queue) requeue(ctx context.Context, token string) {
 	case t.status == statusGranted:
 		known, _ := q.claims.give(token, award{fence: t.grant.Fence, slot: t.grant.Slot, sent: t.sent, left: c.r.TTL})
 		if !known {
-			q.refuse(c.names, token)
+			q.refuse(c.name, token)
 		}
 	}
 }
@@ -236,7 +236,7 @@ func (q *queue) withdraw(c *claim, waited time.Duration) error {
 	_, loose := q.claims.remove(c.r.Token)
 	ctx, cancel := context.WithTimeout(context.Background(), driver.CallTimeout)
 	defer cancel()
-	o, err := q.run(ctx, q.leaving(c.names, c.r.Token, loose, yes))
+	o, err := q.run(ctx, q.leaving(c.name, c.r.Token, loose, yes))
 	if err != nil {
 		q.claims.add(c)
 		q.claims.abandon(c)
@@ -254,14 +254,14 @@ func (q *queue) withdrawClosed(c *claim) error {
 	_, loose := q.claims.remove(c.r.Token)
 	ctx, cancel := context.WithTimeout(context.Background(), driver.CallTimeout)
 	defer cancel()
-	_, _ = q.run(ctx, q.leaving(c.names, c.r.Token, loose, no))
+	_, _ = q.run(ctx, q.leaving(c.name, c.r.Token, loose, no))
 	return driver.ErrClosed
 }
 
 // refuse answers a grant that nobody waits for any more. It is the only call
 // that nobody is told about: what it cannot do, the window does.
-func (q *queue) refuse(n *names, token string) {
-	q.refusals.Go(func() { _, _ = q.run(context.Background(), q.leaving(n, token, true, no)) })
+func (q *queue) refuse(holder, token string) {
+	q.refusals.Go(func() { _, _ = q.run(context.Background(), q.leaving(holder, token, true, no)) })
 }
 
 // received takes a push.
@@ -278,9 +278,7 @@ func (q *queue) received(m message) {
 	if known, _ := q.claims.give(m.token, award{fence: m.fence, slot: m.slot}); known {
 		return
 	}
-	if key, ok := q.template.key(m.name); ok {
-		q.refuse(q.template.names(key), m.token)
-	}
+	q.refuse(m.name, m.token)
 }
 
 // Close is described by the boundary.

@@ -81,11 +81,10 @@ func byKey(grants []driver.Grant, indices []int) [][]int {
 // renewPlain renews the grants with these indices, and returns those that it
 // did not find.
 func (e *engine) renewPlain(ctx context.Context, grants []driver.Grant, indices []int, out []driver.Renewal) (gone []int) {
-	keys := make([]*string, len(indices))
+	keys := make([]string, len(indices))
 	argv := make([]any, 0, 2*len(indices))
 	for n, i := range indices {
-		holder := e.template.holder(grants[i].Key)
-		keys[n] = &holder
+		keys[n] = e.template.holder(grants[i].Key)
 		argv = append(argv, grants[i].Token, extension(grants[i]))
 	}
 	o, err := e.run(ctx, e.scripts.renew.over(keys, argv...))
@@ -112,7 +111,7 @@ func (e *engine) renewLock(ctx context.Context, grants []driver.Grant, indices [
 	for _, i := range indices {
 		argv = append(argv, grants[i].Token, extension(grants[i]), no)
 	}
-	o, err := e.run(ctx, e.scripts.confirm.on(e.template.names(grants[indices[0]].Key), argv...))
+	o, err := e.run(ctx, e.scripts.confirm.on(e.template.holder(grants[indices[0]].Key), argv...))
 	var a answer
 	if err == nil {
 		a, err = check(o.reply, len(indices))

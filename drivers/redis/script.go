@@ -19,9 +19,6 @@ const (
 	// barring is how long a token stays barred if a copy of its acquire may be
 	// on its way: longer than that can take.
 	barring = 5 * time.Minute
-	// barringSure is how long if no copy was sent: there may be a network that
-	// delivers twice.
-	barringSure = 10 * time.Second
 	// keeping is how long what a lock leaves behind lives on.
 	keeping = time.Minute
 )
@@ -58,6 +55,12 @@ type script struct {
 	name   string
 	source any // a string; kept as what a command's arguments are
 	sha    any
+
+	// declares says that a call has to name every key that it may touch, not
+	// just the holder key, from which the script knows the others.
+	declares  bool
+	separator string // of the names of a lock
+	bars      bool   // the key that bars a token is one of them
 }
 
 func newScript(name, source string) *script {
@@ -71,15 +74,20 @@ type scripts struct {
 	acquire, release, beat, confirm, renew, force, inspect, stamp *script
 }
 
-// newScripts prepares the scripts.
-func newScripts(counted bool) *scripts {
-	head := fmt.Sprintf("local counted = %v\nlocal window, stale, gone, barring, keeping = %d, %d, %d, %d, %d\n",
-		counted, window.Milliseconds(), stale.Milliseconds(), gone.Milliseconds(), barring.Milliseconds(), keeping.Milliseconds())
-	repaired := func(name, short, body string) *script {
-		return newScript(name, head+headLua+short+settleLua+body)
+// newScripts prepares the scripts for locks whose names have this separator, on
+// one server or on a Cluster.
+func newScripts(cluster bool, separator string) *scripts {
+	head := fmt.Sprintf("local cluster, sep = %v, %q\nlocal window, stale, gone, barring, keeping = %d, %d, %d, %d, %d\n",
+		cluster, separator, window.Milliseconds(), stale.Milliseconds(), gone.Milliseconds(), barring.Milliseconds(), keeping.Milliseconds())
+	onLock := func(name, source string) *script {
+		s := newScript(name, head+headLua+source)
+		s.declares, s.separator = cluster, separator
+		s.bars = name == "acquire" || name == "release" || name == "stamp"
+		return s
 	}
+	repaired := func(name, short, body string) *script { return onLock(name, short+settleLua+body) }
 	return &scripts{
-		counted: counted,
+		counted: !cluster,
 		acquire: repaired("acquire", acquirePlainLua, acquireLua),
 		release: repaired("release", releasePlainLua, releaseLua),
 		beat:    repaired("beat", "", beatLua),
@@ -87,6 +95,6 @@ func newScripts(counted bool) *scripts {
 		renew:   newScript("renew", renewLua),
 		force:   repaired("force", "", forceLua),
 		inspect: repaired("inspect", "", inspectLua),
-		stamp:   newScript("stamp", head+headLua+stampLua),
+		stamp:   onLock("stamp", stampLua),
 	}
 }

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -23,13 +24,8 @@ func (s *server) repeats() bool { return s.persistent }
 // up everyone else.
 const maxKeys = 128
 
-func (s *server) shards(all []*names) [][]*names {
-	const perScript = maxKeys / perLock
-	var out [][]*names
-	for len(all) > perScript {
-		out, all = append(out, all[:perScript]), all[perScript:]
-	}
-	return append(out, all)
+func (s *server) shards(all []string) [][]string {
+	return slices.Collect(slices.Chunk(all, maxKeys))
 }
 
 func (s *server) together() int { return maxKeys }

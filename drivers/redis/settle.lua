@@ -95,7 +95,7 @@ local function offer(ticket, record, slot, alive, deaf)
     local inbox = string.match(tail, '^,"inbox":"([^"]*)"')
     if ms - beaten > stale or deaf[inbox] then return end
     local heard = pcall('publish', inbox, format('g %s %.0f %d %s', ticket, first, slot, H))
-    if counted and heard == 0 then
+    if not cluster and heard == 0 then
       deaf[inbox] = true
       return
     end

@@ -1,13 +1,13 @@
 -- stamp: gives a grant that redislock has obtained its fences, from the counter
 -- that all engines share, and writes them into its value.
--- KEYS[9]: what bars the token. ARGV: token, span, tail.
+-- ARGV: token, span, tail.
 -- Answers {1, fence}; {0} if the token does not hold the key; {-1} if it is barred,
 -- and then it holds the key no more.
 local token, span, tail = unpack(ARGV)
 
 local v = call('get', H)
 if not v or string.sub(v, 1, #token) ~= token then return {0} end
-if call('exists', KEYS[9]) == 1 or call('hexists', X, token) == 1 then
+if call('exists', bar(token)) == 1 or call('hexists', X, token) == 1 then
   call('del', H)
   return {-1}
 end

@@ -21,7 +21,7 @@ var replyCases = []testCase{
 	{rule: "L6", claim: "the clean-up of an acquisition goes on until it gets through", run: cleanUpPersists},
 	{rule: "L6", claim: "a renewal whose reply was lost loses nothing", run: renewReplyLost},
 	{rule: "L6", claim: "any reply may be lost on the wire", needs: []fault{"DropReply"}, run: anyReplyLost},
-	{rule: "L6", claim: "an old request that arrives again takes nothing", needs: []fault{"Duplicate"}, run: duplicateAcquire},
+	{rule: "L6", claim: "an old copy of a request that was sent again takes nothing", needs: []fault{"DropReply", "Duplicate"}, run: duplicateAcquire},
 	{rule: "L6", claim: "the backend may forget its scripts between any two operations", needs: []fault{"ForgetScripts"}, run: forgottenScripts},
 }
 
@@ -196,6 +196,7 @@ func anyReplyLost(e *env) {
 func duplicateAcquire(e *env) {
 	a, b := e.process(), e.process()
 	late := e.units(1)
+	e.must(e.h.Faults.DropReply(a.opened, Acquire), "drop a reply")
 	e.must(e.h.Faults.Duplicate(a.opened, Acquire, late), "duplicate")
 	lease := a.acquire(e.key("k"), e.ttl(100))
 	e.releases(lease)
