@@ -54,15 +54,14 @@ bench: tools ## measure the locks beside their peers (ARGS='-row memory -quick')
 	cd bench && go run . $(ARGS)
 
 .PHONY: vet
-vet: ## go vet, each module alone
-	@for m in $(MODULES); do (cd "$$m" && GOWORK=off go vet ./...); done
-
-.PHONY: lint
-lint: vet bin/golangci-lint-$(GOLANGCI_LINT) ## gofmt, vet for every system, tidiness, golangci-lint
-	@test -z "$$(gofmt -l .)" || { gofmt -d .; exit 1; }
-	@for m in $(MODULES); do for os in darwin windows; do \
+vet: ## go vet for Linux, macOS and Windows, each module alone
+	@for m in $(MODULES); do for os in linux darwin windows; do \
 		(cd "$$m" && GOOS=$$os GOWORK=off go vet ./...); \
 	done; done
+
+.PHONY: lint
+lint: vet bin/golangci-lint-$(GOLANGCI_LINT) ## gofmt, vet, tidiness, golangci-lint
+	@test -z "$$(gofmt -l .)" || { gofmt -d .; exit 1; }
 	@for m in $(MODULES); do (cd "$$m" && GOWORK=off go mod tidy -diff); done
 	@for m in $(MODULES); do \
 		(cd "$$m" && GOWORK=off $(CURDIR)/bin/golangci-lint-$(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...); \
