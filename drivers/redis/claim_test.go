@@ -104,7 +104,7 @@ func TestErrorsAreSorted(t *testing.T) {
 		"NOPERM this user has no permissions to access one of the keys":             final,
 		"WRONGTYPE Operation against a key holding the wrong kind of value":         final,
 		"ERR unknown command":                                                       final,
-		"READONLYX": final,
+		"READONLYX":                                                                 final,
 	} {
 		if got := judgeAnswer(text); got != want {
 			t.Errorf("%q: got %d, want %d", text, got, want)
