@@ -5,6 +5,9 @@
 -- the ticket had before it was lost).
 -- Answers {1, fence, slot, resized, span} if granted; {2, number, position, left,
 -- resized} if queued; {0, holder...} if busy; {-1} if the token is barred.
+local token, ttl, wait, slots, span, tail, number = unpack(ARGV)
+local barred = bar(token)
+clock()
 
 -- resize makes the pool as large as this request says, and returns what it was
 -- before, if it is in use.

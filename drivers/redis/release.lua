@@ -3,6 +3,7 @@
 -- ARGV: token, loose (1: a copy of its acquire may be on its way), tell (1: say
 -- who is in the way).
 -- Answers {found, position, holder...}.
+local token, loose, tell = unpack(ARGV)
 
 clock()
 open()

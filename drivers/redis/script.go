@@ -79,13 +79,13 @@ type scripts struct {
 func newScripts(cluster bool, separator string) *scripts {
 	head := fmt.Sprintf("local cluster, sep = %v, %q\nlocal window, stale, gone, barring, keeping = %d, %d, %d, %d, %d\n",
 		cluster, separator, window.Milliseconds(), stale.Milliseconds(), gone.Milliseconds(), barring.Milliseconds(), keeping.Milliseconds())
-	onLock := func(name, source string) *script {
-		s := newScript(name, head+headLua+source)
+	onLock := func(name, short, source string) *script {
+		s := newScript(name, head+short+headLua+source)
 		s.declares, s.separator = cluster, separator
 		s.bars = name == "acquire" || name == "release" || name == "stamp"
 		return s
 	}
-	repaired := func(name, short, body string) *script { return onLock(name, short+settleLua+body) }
+	repaired := func(name, short, body string) *script { return onLock(name, short, settleLua+body) }
 	return &scripts{
 		counted: !cluster,
 		acquire: repaired("acquire", acquirePlainLua, acquireLua),
@@ -95,6 +95,6 @@ func newScripts(cluster bool, separator string) *scripts {
 		renew:   newScript("renew", renewLua),
 		force:   repaired("force", "", forceLua),
 		inspect: repaired("inspect", "", inspectLua),
-		stamp:   onLock("stamp", stampLua),
+		stamp:   onLock("stamp", "", stampLua),
 	}
 }
