@@ -71,6 +71,10 @@ func (l *Locker) obtain(ctx context.Context, c *call, start instant) (*Lease, er
 			l.granted(c, lease, o, lease.since.sub(start))
 			return lease, nil
 		}
+		if l.gate.shut() {
+			_ = o.hold.giveBack() // what does not get through is left to its TTL
+			return nil, ErrClosed
+		}
 	}
 }
 
@@ -106,7 +110,7 @@ func (l *Locker) ask(ctx context.Context, c *call, start instant) (outcome, erro
 		l.tidy(r, err)
 		return outcome{}, err
 	}
-	return l.askQueued(ctx, c, remaining(c.wait, 0), true)
+	return l.askQueued(ctx, c, remaining(c.wait, l.clock.now().sub(start)), true)
 }
 
 // askQueued asks the driver with a context that Close ends too.
@@ -196,7 +200,7 @@ func (l *Locker) refusal(ctx context.Context, c *call, waited time.Duration, err
 			full.Err = contextError(ctx)
 		}
 		return &full
-	case errors.Is(err, ErrNotAcquired):
+	case errors.Is(err, ErrNotAcquired), errors.Is(err, ErrLost):
 		return &NotAcquiredError{Key: c.key, Waited: waited}
 	case isContextError(err) && ctx.Err() != nil:
 		return &NotAcquiredError{Key: c.key, Waited: waited, Err: contextError(ctx)}

@@ -25,11 +25,12 @@ const closeGrace = 250 * time.Millisecond
 func (l *Locker) Close(ctx context.Context) error {
 	l.gate.close()
 	left := l.empty(ctx)
-	l.schedule.timer.Stop()
 	l.crew.close()
+	l.schedule.timer.Stop() // after the last tick, which may have set it
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), driver.CallTimeout)
 	defer cancel()
 	err := l.driver.Close(bounded)
+	l.closeOnce.Do(func() { close(l.over) })
 	if left != nil {
 		return fmt.Errorf("close locks: %w", left)
 	}
@@ -44,9 +45,11 @@ func (l *Locker) empty(ctx context.Context) error {
 	select {
 	case <-l.gate.empty:
 		return nil
+	case <-l.over:
+		return nil
 	case <-ctx.Done():
 	}
-	holds := l.schedule.all()
+	holds := l.schedule.cut()
 	for _, h := range holds {
 		h.lose(&LostError{Cause: Shutdown})
 	}

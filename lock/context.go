@@ -44,10 +44,15 @@ func (c *leaseContext) Done() <-chan struct{} { return (*Lease)(c).innerContext(
 func (c *leaseContext) Err() error {
 	l := (*Lease)(c)
 	l.hold.heed()
-	if l.live() && l.inner.Load() == nil {
+	over, cause := l.end()
+	if !over && l.inner.Load() == nil {
 		return l.parent.Err()
 	}
-	return l.innerContext().Err()
+	in := l.innerContext()
+	if over {
+		in.end(cause) // whoever ended the lease may not have come so far yet
+	}
+	return in.Err()
 }
 
 func (c *leaseContext) Value(key any) any {

@@ -6,7 +6,7 @@ import (
 )
 
 // crew owns the background goroutines of a Locker: tickets, renewals and
-// clean-ups. Stop ends their context and waits for them.
+// clean-ups. Its close ends their context and waits for them.
 type crew struct {
 	ctx  context.Context
 	stop context.CancelFunc

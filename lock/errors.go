@@ -10,8 +10,8 @@ var (
 	// ErrNotAcquired says that the lock was busy until the wait was over:
 	// lock.not_acquired. It is always a *NotAcquiredError.
 	ErrNotAcquired = driver.ErrNotAcquired
-	// ErrLost says that a lease ended before it was released: lock.lost. It is
-	// always a *LostError.
+	// ErrLost says that a lease ended before it was released: lock.lost. It is a
+	// *LostError, but for what is asked of a lease after its release.
 	ErrLost = driver.ErrLost
 	// ErrUnavailable says that the backend did not answer, or not in a way
 	// that can be relied on: lock.unavailable.

@@ -37,7 +37,7 @@ func (g *gate) enter() bool {
 
 func (g *gate) leave() {
 	// Both sides change their own word before they read the other's, so at
-	// least one of leave and shut sees that the gate is shut and empty.
+	// least one of leave and close sees that the gate is shut and empty.
 	if g.inside.Add(-1) == 0 && g.closed.Load() {
 		g.once.Do(func() { close(g.empty) })
 	}

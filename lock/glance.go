@@ -62,16 +62,6 @@ func (g *glance) inspect(ctx context.Context) {
 	g.state, g.ok = s, err == nil
 }
 
-// inFront counts the waiters in front of this process's first one.
-func (l *Locker) inFront(s State) int {
-	if i := slices.IndexFunc(s.Waiters, l.ours); i >= 0 {
-		return i
-	}
-	return len(s.Waiters)
-}
-
-func (l *Locker) ours(h Holder) bool { return h.PID == l.self.PID && h.Host == l.self.Host }
-
 // complete puts the waiters behind this process's ticket in its place, and the
 // lease that was handed on in that of the grant.
 func (qs *queues) complete(s State) State {

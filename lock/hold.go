@@ -21,7 +21,8 @@ type hold struct {
 	mu       sync.Mutex    // guards the fields below; never held during I/O or a callback
 	ttl      time.Duration // what it is renewed to
 	deadline instant
-	ended    bool // given back or lost: no renewal changes that
+	kept     instant // until when the backend may keep it: later, while the effect of a renewal is not known
+	ended    bool    // given back or lost: no renewal changes that
 
 	// The current lease. From its first renewal on it is watched: by a weak
 	// pointer, so that one which nobody can release any more is noticed, and
@@ -37,6 +38,8 @@ type hold struct {
 
 	renewing  chan struct{} // closed when the renewal in flight is over; nil without one
 	renewAt   instant
+	doubted   bool          // the driver has hinted at a loss, and no renewal sent since has answered
+	again     bool          // it has done so since the renewal in flight was sent
 	failing   error         // of the last renewal, if it failed
 	forgetAt  instant       // when a lease whose context has ended is taken back; zero if not
 	listening chan struct{} // closed to end the listener; nil without one
@@ -62,7 +65,8 @@ func (l *Locker) newHold(g driver.Grant, now instant) *hold {
 		index:    -1,
 	}
 	h.renewAt = now.add(firstRenewal(g.TTL, h.deadline.sub(now)))
-	l.schedule.set(h, min(h.renewAt, h.deadline))
+	h.kept = h.deadline.add(driver.Margin(g.TTL))
+	l.reschedule(h)
 	return h
 }
 
@@ -194,18 +198,20 @@ func (h *hold) listen() {
 		return
 	}
 	stop := make(chan struct{})
-	if h.locker.crew.do(func(context.Context) { h.awaitLoss(stop) }) {
+	if h.locker.crew.do(func(ctx context.Context) { h.awaitLoss(ctx, stop) }) {
 		h.listening = stop
 	}
 }
 
-func (h *hold) awaitLoss(stop <-chan struct{}) {
+func (h *hold) awaitLoss(ctx context.Context, stop <-chan struct{}) {
 	for more := true; more; {
 		var err error
 		select {
 		case err, more = <-h.grant.Lost:
 			h.hint(err)
 		case <-stop:
+			return
+		case <-ctx.Done():
 			return
 		}
 	}
@@ -219,7 +225,7 @@ func (h *hold) hint(err error) {
 		return
 	}
 	h.mu.Lock()
-	h.renewAt = h.locker.clock.now()
+	h.renewAt, h.doubted, h.again = h.locker.clock.now(), true, true
 	h.mu.Unlock()
 	h.locker.reschedule(h)
 }

@@ -92,10 +92,16 @@ func (l *Lease) Release() error {
 
 // live says whether the lease is neither released nor lost.
 func (l *Lease) live() bool {
+	over, _ := l.end()
+	return !over
+}
+
+// end says whether the lease is over, by the clock too, and why.
+func (l *Lease) end() (over bool, cause error) {
 	l.expire(l.hold.locker.clock.now())
 	l.hold.mu.Lock()
 	defer l.hold.mu.Unlock()
-	return !l.over
+	return l.over, l.cause
 }
 
 // expire ends the lease if its time is over by the clock, whatever the timers

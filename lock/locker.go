@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/megaframework/mega/lock/driver"
@@ -27,6 +28,9 @@ type Locker struct {
 	schedule schedule // renews the holds and ends them in time
 	queues   *queues  // waiters of this process by key; nil where the driver's scope is the process
 	sizes    sizes    // disagreements about pools that were told
+
+	closeOnce sync.Once
+	over      chan struct{} // closed when a Close has come to its end
 }
 
 // New returns a Locker over d, which it owns from now on: Close closes it. The
@@ -42,6 +46,7 @@ func New(d driver.Driver, c Config) (*Locker, error) {
 		info:   d.Info(),
 		config: c,
 		self:   Holder{Host: host, PID: os.Getpid()},
+		over:   make(chan struct{}),
 	}
 	l.clock = newClock(l.info.Scope)
 	l.crew.init()
@@ -82,7 +87,7 @@ func joinLoss(key string, work, release error) error {
 		return work
 	case work == nil:
 		return fmt.Errorf("with %q: %w", key, release)
-	case errors.Is(work, ErrLost):
+	case errors.Is(work, release): // this very loss, not one of another key
 		return work
 	}
 	return fmt.Errorf("with %q: %w: %w", key, release, work)
@@ -133,7 +138,7 @@ func (l *Locker) ForceRelease(ctx context.Context, key, reason string) (released
 	defer cancel()
 	n, err := l.driver.ForceRelease(bounded, key, reason, l.holder(ctx, "", time.Now()))
 	if err != nil {
-		return n, fmt.Errorf("force release %q: %w", key, l.classify(err))
+		return n, fmt.Errorf("force release %q: %w", key, l.within(ctx, err, driver.CallTimeout))
 	}
 	l.observe(ForcedRelease{Key: key, Reason: reason, Released: n})
 	return n, nil
@@ -164,7 +169,7 @@ func (l *Locker) Inspect(ctx context.Context, key string) (State, error) {
 	defer cancel()
 	s, err := l.driver.Inspect(bounded, key)
 	if err != nil {
-		return State{}, fmt.Errorf("inspect %q: %w", key, l.classify(err))
+		return State{}, fmt.Errorf("inspect %q: %w", key, l.within(ctx, err, driver.CallTimeout))
 	}
 	return l.complete(s), nil
 }
@@ -176,11 +181,12 @@ func (l *Locker) List(ctx context.Context, prefix string) ([]State, error) {
 	if err := l.check(ctx, "list", nil); err != nil {
 		return nil, fmt.Errorf("list %q: %w", prefix, err)
 	}
-	bounded, cancel := context.WithTimeout(ctx, 10*driver.CallTimeout)
+	const bound = 10 * driver.CallTimeout
+	bounded, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	states, err := l.driver.List(bounded, prefix)
 	if err != nil {
-		return nil, fmt.Errorf("list %q: %w", prefix, l.classify(err))
+		return nil, fmt.Errorf("list %q: %w", prefix, l.within(ctx, err, bound))
 	}
 	for i := range states {
 		states[i] = l.complete(states[i])
@@ -225,6 +231,15 @@ func (l *Locker) complete(s State) State {
 		return s
 	}
 	return l.queues.complete(s)
+}
+
+// within sorts the error of a call that had the caller's ctx and a bound of our
+// own: an end by the latter is not passed off as the former's.
+func (l *Locker) within(ctx context.Context, err error, bound time.Duration) error {
+	if ctx.Err() == nil {
+		return l.unavailable(err, bound)
+	}
+	return l.classify(err)
 }
 
 // classify makes an error of the driver one of this package's.

@@ -3,6 +3,8 @@ package lock
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,6 +26,7 @@ const (
 // without a word to the backend, until the process's turn is over.
 type queues struct {
 	locker *Locker
+	asker  driver.Asker // the driver, if it is one
 
 	// mu guards byKey and every queue in it. A hold's mutex may be taken under
 	// it, never the other way round.
@@ -32,7 +35,8 @@ type queues struct {
 }
 
 func newQueues(l *Locker) *queues {
-	return &queues{locker: l, byKey: make(map[string]*queue)}
+	asker, _ := l.driver.(driver.Asker)
+	return &queues{locker: l, asker: asker, byKey: make(map[string]*queue)}
 }
 
 // queue is the local side of one key. It is there while somebody waits, or
@@ -50,7 +54,9 @@ type queue struct {
 
 // ticket is one request at the backend.
 type ticket struct {
+	queue   *queue
 	kind    kind
+	queued  bool // the backend has said so; guarded by queues.mu
 	request driver.Request
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -60,12 +66,18 @@ type ticket struct {
 type kind struct {
 	slots   int
 	noRenew bool
+	ttl     time.Duration // under noRenew, where no renewal adopts another one; else 0
 }
 
 // handable says whether a grant of this kind may be handed on.
 func (k kind) handable() bool { return k.slots == 1 && !k.noRenew }
 
-func (c call) kind() kind { return kind{c.slots, c.noRenew} }
+func (c call) kind() kind {
+	if c.noRenew {
+		return kind{c.slots, true, c.ttl}
+	}
+	return kind{slots: c.slots}
+}
 
 // outcome is how waiting ends: with a grant and the fence of the lease to be
 // made on it, or with an error.
@@ -84,9 +96,15 @@ func (qs *queues) wait(ctx context.Context, c *call, start instant) (outcome, er
 	w := &waiter{call: *c, holder: l.holder(ctx, c.label, time.Now()), ready: make(chan outcome, 1)}
 	l.counters.waiting.Add(1)
 	defer l.counters.waiting.Add(-1)
-	qs.join(w)
+	t := qs.join(w)
+	left := remaining(c.wait, l.clock.now().sub(start))
+	if t != nil && qs.askHere(ctx, t, left) {
+		o := <-w.ready
+		o.at = l.clock.now()
+		return o, o.err
+	}
 	var passed <-chan time.Time
-	if left := remaining(c.wait, l.clock.now().sub(start)); left >= 0 {
+	if left >= 0 {
 		timer := time.NewTimer(left)
 		defer timer.Stop()
 		passed = timer.C
@@ -107,7 +125,7 @@ func (qs *queues) wait(ctx context.Context, c *call, start instant) (outcome, er
 // giveUp leaves the queue. A grant that arrived at the same instant is passed
 // on.
 func (qs *queues) giveUp(w *waiter, reason error) (outcome, error) {
-	if qs.leave(w, nil) {
+	if qs.leave(w) {
 		return outcome{}, reason
 	}
 	if o := <-w.ready; o.err == nil {
@@ -119,24 +137,32 @@ func (qs *queues) giveUp(w *waiter, reason error) (outcome, error) {
 // timeOut leaves the queue because the wait has passed, with what is known of
 // who was in the way. A grant that arrived at the same instant is taken.
 func (qs *queues) timeOut(ctx context.Context, w *waiter, start instant) (outcome, error) {
-	var place place
-	if !qs.leave(w, &place) {
+	// It looks while it still has its place: the ticket may end with it.
+	busy, silent := &NotAcquiredError{Waited: qs.locker.clock.now().sub(start)}, false
+	if at := qs.place(w); at != nil {
+		s, ok := at.glance.result(ctx)
+		if ok {
+			for _, h := range s.Holders {
+				busy.Holders = append(busy.Holders, h.Holder)
+			}
+			busy.Position = at.position(s)
+		}
+		silent = !ok && at.unheard
+	}
+	if !qs.leave(w) {
 		o := <-w.ready
 		o.at = qs.locker.clock.now()
 		return o, o.err
 	}
-	busy := &NotAcquiredError{Waited: qs.locker.clock.now().sub(start)}
-	if s, ok := place.glance.result(ctx); ok {
-		for _, h := range s.Holders {
-			busy.Holders = append(busy.Holders, h.Holder)
-		}
-		busy.Position = place.index + 1 + qs.locker.inFront(s)
+	if silent {
+		return outcome{}, fmt.Errorf("%w: no answer within %v", ErrUnavailable, busy.Waited.Round(time.Millisecond))
 	}
 	return outcome{}, busy
 }
 
-// join puts w at the end of its queue.
-func (qs *queues) join(w *waiter) {
+// join puts w at the end of its queue. It returns a ticket if its caller has to
+// ask for it.
+func (qs *queues) join(w *waiter) *ticket {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	q := qs.byKey[w.call.key]
@@ -145,27 +171,53 @@ func (qs *queues) join(w *waiter) {
 		qs.byKey[w.call.key] = q
 	}
 	q.waiters.push(w)
+	w.asks = qs.asker != nil
 	qs.settle(q)
+	w.asks = false
+	return w.ticket
 }
 
-// place is where a waiter stood when it left.
+// place is where a waiter stands.
 type place struct {
-	index  int // among the waiters of this process
+	index  int     // among the waiters of this process
+	ticket *ticket // they wait behind it, or, if it is nil, to be handed the hold
 	glance *glance
+	// unheard says that the backend has not answered the ticket yet, so that it
+	// is not known to be busy.
+	unheard bool
 }
 
-// leave takes w out of its queue and notes where it stood, if that is asked
-// for. It returns false if w had been served.
-func (qs *queues) leave(w *waiter, at *place) bool {
+// place returns where w stands, or nil if it was served.
+func (qs *queues) place(w *waiter) *place {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if !w.queued {
+		return nil
+	}
+	q := qs.byKey[w.call.key]
+	return &place{q.waiters.index(w), q.ticket, q.look(qs.locker), q.ticket != nil && !q.ticket.queued}
+}
+
+// position is the place from 1 in all of the queue, or 0 if it is not known.
+func (p *place) position(s State) int {
+	if p.ticket == nil {
+		return p.index + 1
+	}
+	front := slices.IndexFunc(s.Waiters, func(h Holder) bool { return same(h, p.ticket.request.Holder) })
+	if front < 0 {
+		return 0
+	}
+	return p.index + 1 + front
+}
+
+// leave takes w out of its queue. It returns false if w had been served.
+func (qs *queues) leave(w *waiter) bool {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	if !w.queued {
 		return false
 	}
 	q := qs.byKey[w.call.key]
-	if at != nil {
-		*at = place{q.waiters.index(w), q.look(qs.locker)}
-	}
 	q.waiters.remove(w)
 	qs.settle(q)
 	return true
@@ -239,7 +291,7 @@ func (q *queue) withdraw() {
 // granted. The caller holds qs.mu.
 func (qs *queues) ask(q *queue, w *waiter) {
 	l := qs.locker
-	t := &ticket{kind: w.call.kind(), request: driver.Request{
+	t := &ticket{queue: q, kind: w.call.kind(), request: driver.Request{
 		Key:     w.call.key,
 		Token:   newToken(),
 		TTL:     w.call.ttl,
@@ -253,35 +305,75 @@ func (qs *queues) ask(q *queue, w *waiter) {
 		t.request.Fences = maxHandOns + 1
 	}
 	t.ctx, t.cancel = context.WithCancel(l.crew.ctx)
-	if l.crew.do(func(context.Context) { qs.run(q, t) }) {
+	if w.asks {
+		q.ticket, w.ticket = t, t
+		return
+	}
+	if l.crew.do(func(context.Context) {
+		g, err := l.driver.Acquire(t.ctx, t.request)
+		qs.came(t, g, err, false)
+	}) {
 		q.ticket = t
 	}
 }
 
-// run waits for the ticket's grant and gives it to the first waiter.
-func (qs *queues) run(q *queue, t *ticket) {
+// askHere asks for t on the goroutine of a waiter that has so much time left,
+// and lets another one wait if it is queued. It says whether it has brought
+// anything: to start a goroutine and be woken by it takes as long as a third of
+// the way to the backend.
+func (qs *queues) askHere(ctx context.Context, t *ticket, left time.Duration) bool {
 	l := qs.locker
-	g, err := l.driver.Acquire(t.ctx, t.request)
-	// A grant that was forced away before it arrived is asked for again.
-	withdrawn := t.ctx.Err() != nil || errors.Is(err, ErrLost)
-	t.cancel()
-	if err != nil {
-		l.tidy(t.request, err)
-		qs.refuse(q, t.kind, err, withdrawn)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(l.gate.closing, cancel)()
+	if left >= 0 && left < driver.CallTimeout {
+		defer time.AfterFunc(left, cancel).Stop()
+	}
+	g, wait, err := qs.asker.Ask(ctx, t.request)
+	if wait == nil {
+		qs.came(t, g, err, ctx.Err() != nil)
+		return err == nil
+	}
+	qs.mu.Lock()
+	t.queued = true
+	qs.mu.Unlock()
+	rest := func(context.Context) {
+		g, err := wait(t.ctx)
+		qs.came(t, g, err, false)
+	}
+	if !l.crew.do(rest) {
+		t.cancel()
+		rest(t.ctx)
+	}
+	return false
+}
+
+// came takes the outcome of t's request, and gives a grant to the first waiter.
+// left says that whoever asked has given up asking.
+func (qs *queues) came(t *ticket, g driver.Grant, err error, left bool) {
+	l := qs.locker
+	if err == nil {
+		t.cancel()
+		deliver := qs.serve(t, l.newHold(g, l.clock.now()), g)
+		deliver()
 		return
 	}
-	deliver := qs.serve(q, t, l.newHold(g, l.clock.now()), g)
-	deliver()
+	// A grant that was forced away before it arrived is asked for again.
+	withdrawn := left || t.ctx.Err() != nil || errors.Is(err, ErrLost)
+	t.cancel()
+	l.tidy(t.request, err)
+	qs.refuse(t, err, withdrawn)
 }
 
 // refuse ends a ticket that brought nothing. An error that is not its
 // withdrawal is everybody's who would have inherited it.
-func (qs *queues) refuse(q *queue, k kind, err error, withdrawn bool) {
+func (qs *queues) refuse(t *ticket, err error, withdrawn bool) {
 	qs.mu.Lock()
+	q := t.queue
 	q.ticket = nil
 	var all []*waiter
 	if !withdrawn {
-		all = q.waiters.take(k)
+		all = q.waiters.take(t.kind)
 	}
 	qs.settle(q)
 	qs.mu.Unlock()
@@ -292,9 +384,10 @@ func (qs *queues) refuse(q *queue, k kind, err error, withdrawn bool) {
 
 // serve ends a ticket that brought h and returns how to go on with it: to the
 // first waiter, or back if there is none of its kind.
-func (qs *queues) serve(q *queue, t *ticket, h *hold, g driver.Grant) (deliver func()) {
+func (qs *queues) serve(t *ticket, h *hold, g driver.Grant) (deliver func()) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
+	q := t.queue
 	q.ticket = nil
 	w := q.waiters.first
 	if w == nil || w.call.kind() != t.kind {
@@ -341,7 +434,7 @@ func (qs *queues) next(h *hold) (*waiter, outcome) {
 func (h *hold) worthHanding(now instant) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return !h.ended && h.deadline.sub(now) >= min(h.ttl, pushLife)/2
+	return !h.ended && !h.doubted && h.deadline.sub(now) >= min(h.ttl, pushLife)/2
 }
 
 // forget ends the part of a hold that was lost.

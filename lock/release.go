@@ -73,8 +73,11 @@ func (h *hold) leaveLost(l *Lease) error {
 	if !errors.As(l.cause, &lost) {
 		return nil
 	}
-	if lost.Cause == Shutdown {
+	switch lost.Cause {
+	case Shutdown:
 		_ = h.giveBack() // what does not get through is left to its TTL
+	case Expired, Unreachable:
+		h.bury()
 	}
 	if lost.Cause == Shutdown || h.with {
 		h.locker.gate.leave()
@@ -108,12 +111,24 @@ func (h *hold) giveBack() error {
 		return err
 	}
 	err = l.unavailable(err, driver.CallTimeout)
-	g := h.renewable()
-	h.mu.Lock()
-	until := h.deadline.add(driver.Margin(g.TTL))
-	h.mu.Unlock()
+	g, until := h.keptUntil()
 	l.cleanUp(g, until, err)
 	return err
+}
+
+// bury releases in the background what was lost by time here, and which the
+// backend may keep for longer.
+func (h *hold) bury() {
+	if g, until := h.keptUntil(); h.locker.clock.now() < until {
+		h.locker.cleanUp(g, until, nil)
+	}
+}
+
+func (h *hold) keptUntil() (driver.Grant, instant) {
+	g := h.renewable()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return g, h.kept
 }
 
 // releaseBounded is one attempt with a bound that nobody can shorten.

@@ -108,8 +108,9 @@ func (h *hold) renewed(r driver.Renewal, bound time.Duration) {
 // grant may take effect without an answer, so its deadline counts already. The
 // caller holds h.mu.
 func (h *hold) beginRenewal(now instant, ttl time.Duration, noRenew bool) {
-	h.renewing = make(chan struct{})
+	h.renewing, h.again = make(chan struct{}), false
 	if !noRenew {
+		h.kept = max(h.kept, now.add(ttl))
 		h.deadline = min(h.deadline, now.add(ttl-driver.Margin(ttl)))
 	}
 }
@@ -124,22 +125,30 @@ func (h *hold) endRenewal() {
 func (h *hold) live(deadline, now instant) {
 	if !h.grant.NoRenew {
 		h.deadline = deadline
+		h.kept = deadline.add(driver.Margin(h.ttl))
 	}
-	h.failing = nil
+	h.failing, h.doubted = nil, h.again
 	h.renewAt = now.add(renewInterval(h.ttl))
+	if h.doubted {
+		h.renewAt = now
+	}
 }
 
 // extend renews the hold to ttl at once, for lease.
 func (h *hold) extend(ctx context.Context, lease *Lease, ttl time.Duration) error {
+	if lease.live() && ctx.Err() != nil {
+		return contextError(ctx) // nothing was sent
+	}
 	if err := h.beginExtend(ctx, lease, ttl); err != nil {
 		return err
 	}
+	h.locker.reschedule(h) // a shorter end counts already
 	g := h.grant
 	g.TTL, g.NoRenew = ttl, false
 	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
 	defer cancel()
 	r := h.locker.driver.Renew(bounded, []driver.Grant{g})[0]
-	err := h.extended(ctx, r, ttl)
+	err := h.extended(ctx, lease, r, ttl)
 	h.locker.reschedule(h)
 	return err
 }
@@ -181,20 +190,28 @@ func (l *Lease) gone() error {
 }
 
 // extended takes in the outcome of an Extend.
-func (h *hold) extended(ctx context.Context, r driver.Renewal, ttl time.Duration) error {
+func (h *hold) extended(ctx context.Context, lease *Lease, r driver.Renewal, ttl time.Duration) error {
 	h.mu.Lock()
 	h.endRenewal()
 	switch {
-	case r.Err == nil && !h.ended:
+	case r.Err == nil && !lease.over:
 		h.ttl = ttl
 		h.live(h.locker.clock.at(r.Deadline), h.locker.clock.now())
 		h.deadline = h.locker.clock.at(r.Deadline) // also under NoRenew
+		h.kept = h.deadline.add(driver.Margin(ttl))
 		h.mu.Unlock()
 		return nil
 	case r.Err == nil:
+		err, ended := lease.gone(), h.ended
+		h.renewAt = h.locker.clock.now() // to the TTL of a successor
 		h.mu.Unlock()
-		return fmt.Errorf("%w: it ended meanwhile", ErrLost)
+		if ended {
+			h.bury()
+		}
+		return err
 	}
+	// What is not known is renewed, to the TTL that holds still.
+	h.renewAt = h.locker.clock.now()
 	h.mu.Unlock()
 	if errors.Is(r.Err, ErrLost) {
 		lost := asLost(r.Err)

@@ -17,8 +17,9 @@ type schedule struct {
 	// the latest so long after it woke up. 0 is no bound.
 	nap time.Duration
 
-	mu    sync.Mutex // guards the fields below
+	mu    sync.Mutex // guards the fields below; may be taken under a hold's
 	holds holds
+	isCut bool
 	timer *time.Timer
 	armed instant // when the timer fires; zero if it does not
 }
@@ -31,16 +32,20 @@ func (s *schedule) init(tick func(), c *clock) {
 	s.timer.Stop()
 }
 
-// set puts h in its place, or in another.
-func (s *schedule) set(h *hold, at instant) {
+// set puts h in its place, or in another. It refuses once the schedule was cut.
+func (s *schedule) set(h *hold, at instant) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.isCut {
+		return false
+	}
 	h.next = at
 	if h.index < 0 {
 		s.holds.push(h)
 	}
 	s.holds.fix(h)
 	s.arm()
+	return true
 }
 
 func (s *schedule) remove(h *hold) {
@@ -86,10 +91,12 @@ func (s *schedule) due() (due []*hold) {
 	return due
 }
 
-// all returns every hold.
-func (s *schedule) all() []*hold {
+// cut returns every hold and takes no more: one that is just being attended
+// to, or arrives later, ends when it wants its place.
+func (s *schedule) cut() []*hold {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.isCut = true
 	return slices.Clone(s.holds)
 }
 
@@ -194,10 +201,18 @@ func (h *hold) watch(fence uint64) {
 
 // reschedule puts h where its next need is.
 func (l *Locker) reschedule(h *hold) {
+	if !h.place() {
+		h.lose(&LostError{Cause: Shutdown})
+	}
+}
+
+// place looks and sets under one mutex: of two at once, the later one knows
+// what the earlier one has seen.
+func (h *hold) place() bool {
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	if h.ended {
-		h.mu.Unlock()
-		return
+		return true
 	}
 	at := h.deadline
 	switch {
@@ -206,16 +221,5 @@ func (l *Locker) reschedule(h *hold) {
 	case h.renewing == nil:
 		at = min(at, h.renewAt)
 	}
-	h.mu.Unlock()
-	l.schedule.set(h, at)
-	// It may have ended in between, and must not stay in the schedule then.
-	if h.over() {
-		l.schedule.remove(h)
-	}
-}
-
-func (h *hold) over() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.ended
+	return h.locker.schedule.set(h, at)
 }

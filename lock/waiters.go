@@ -7,6 +7,8 @@ type waiter struct {
 	ready      chan outcome // receives once, unless the waiter left before
 	prev, next *waiter
 	queued     bool
+	asks       bool    // it would ask for its ticket itself
+	ticket     *ticket // which it has to ask for, or nil
 }
 
 // list is a queue of waiters from which any may leave.

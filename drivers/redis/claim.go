@@ -33,6 +33,10 @@ type claim struct {
 	// abandoned says that its Acquire has returned without knowing the outcome. A
 	// release is to be expected; Close makes up for one that did not come.
 	abandoned bool
+	// leaving says that its release is on its way. A push that comes now, of a
+	// grant that a beat had told of before, needs no answer: that would be a
+	// second release, and one of the two would find nothing.
+	leaving bool
 	// barred says that the token was released before anything was known of it: a
 	// request with it comes too late.
 	barred bool
@@ -108,7 +112,7 @@ func (cs *claims) sweepLocked() {
 func (cs *claims) find(token string) *claim {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	if c := cs.byToken[token]; c != nil && !c.until.IsZero() && !c.abandoned && !c.barred {
+	if c := cs.byToken[token]; c != nil && !c.until.IsZero() && !c.abandoned && !c.barred && !c.leaving {
 		return c
 	}
 	return nil
@@ -128,12 +132,26 @@ func (cs *claims) remove(token string) (c *claim, loose bool) {
 	return c, c.loose
 }
 
+// leave is remove for a claim that is about to be released: pushes still find
+// it until remove.
+func (cs *claims) leave(token string) (c *claim, loose bool) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	c, ok := cs.byToken[token]
+	if !ok || c.barred {
+		return nil, true
+	}
+	delete(cs.waiting, token)
+	c.leaving, c.until = true, driver.Now().Add(2*driver.CallTimeout)
+	return c, c.loose
+}
+
 // abandon notes that nobody waits for c any more, although the server may know
 // of it.
 func (cs *claims) abandon(c *claim) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	c.abandoned, c.loose, c.wake = true, true, nil
+	c.abandoned, c.loose, c.wake, c.leaving = true, true, nil, false
 	c.until = driver.Now().Add(c.r.TTL + window)
 	delete(cs.waiting, c.r.Token)
 }
@@ -223,7 +241,7 @@ func (cs *claims) give(token string, a award) (known, news bool) {
 	if !known || c.abandoned || c.barred {
 		return false, false
 	}
-	if !c.until.IsZero() {
+	if !c.until.IsZero() || c.leaving {
 		return true, false
 	}
 	news = c.award == nil

@@ -91,7 +91,7 @@ func (e *engine) Release(ctx context.Context, g driver.Grant) error {
 	if e.closing.Load() {
 		return driver.ErrClosed
 	}
-	c, loose := e.claims.remove(g.Token)
+	c, loose := e.claims.leave(g.Token)
 	if c == nil {
 		c = &claim{name: e.template.holder(g.Key), r: driver.Request{Key: g.Key, Token: g.Token, TTL: g.TTL}}
 	}
@@ -102,6 +102,7 @@ func (e *engine) Release(ctx context.Context, g driver.Grant) error {
 		e.claims.abandon(c)
 		return err
 	}
+	e.claims.remove(g.Token)
 	a, err := check(o.reply, 1)
 	if err != nil {
 		return err

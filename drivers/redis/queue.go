@@ -26,12 +26,27 @@ type queue struct {
 	listened atomic.Int64 // when it was last looked whether the inbox is heard, in ns
 }
 
-var _ driver.Driver = (*queue)(nil)
+var (
+	_ driver.Driver = (*queue)(nil)
+	_ driver.Asker  = (*queue)(nil)
+)
 
 // Acquire is described by the boundary.
 func (q *queue) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	g, wait, err := q.Ask(ctx, r)
+	if wait != nil {
+		return wait(ctx)
+	}
+	return g, err
+}
+
+// waiting is the rest of an Acquire that is queued.
+type waiting = func(context.Context) (driver.Grant, error)
+
+// Ask is described by the boundary.
+func (q *queue) Ask(ctx context.Context, r driver.Request) (driver.Grant, waiting, error) {
 	if err := ctx.Err(); err != nil {
-		return driver.Grant{}, err
+		return driver.Grant{}, nil, err
 	}
 	c := &claim{
 		name: q.template.holder(r.Key),
@@ -40,29 +55,30 @@ func (q *queue) Acquire(ctx context.Context, r driver.Request) (driver.Grant, er
 		lost: make(chan error, 1),
 	}
 	if err := q.begin(); err != nil {
-		return driver.Grant{}, err
+		return driver.Grant{}, nil, err
 	}
-	defer q.calls.Done()
 	q.claims.add(c)
 	start := time.Now()
 	t, err := q.try(ctx, c, 0)
-	if err != nil {
-		q.claims.abandon(c)
-		return driver.Grant{}, err
-	}
-	var g driver.Grant
-	switch t.status {
-	case statusGranted:
-		g, err = q.enter(c, t)
-	case statusQueued:
+	if err == nil && t.status == statusQueued {
 		q.claims.queued(c, t.number, t.sent, t.loose)
 		q.beater.within(soon(t.left))
-		g, err = q.await(ctx, c, start, t.resized)
-	default:
-		q.claims.remove(r.Token)
-		err = &driver.NotAcquiredError{Key: r.Key, Waited: time.Since(start), Holders: t.holders}
+		return driver.Grant{}, func(ctx context.Context) (driver.Grant, error) {
+			defer q.calls.Done()
+			return q.await(ctx, c, start, t.resized)
+		}, nil
 	}
-	return g, err
+	defer q.calls.Done()
+	if err != nil {
+		q.claims.abandon(c)
+		return driver.Grant{}, nil, err
+	}
+	if t.status == statusGranted {
+		g, err := q.enter(c, t)
+		return g, nil, err
+	}
+	q.claims.remove(r.Token)
+	return driver.Grant{}, nil, &driver.NotAcquiredError{Key: r.Key, Waited: time.Since(start), Holders: t.holders}
 }
 
 // The first number of what acquire answers.

@@ -13,8 +13,9 @@
 //
 // Keys, tokens, TTLs, slots and labels were checked by the front. Tokens are
 // random, 22 characters of [A-Za-z0-9_-], and never used for a second request.
-// Every context given to Renew, Release, ForceRelease, Inspect and List has a
-// deadline of about a second.
+// Every context given to Renew, Release, ForceRelease and Inspect has a deadline
+// of at most about a second, and List's of ten; a driver of scope Process may be
+// given one without.
 //
 // # What a driver must keep
 //
@@ -73,8 +74,9 @@ type Driver interface {
 	Renew(ctx context.Context, grants []Grant) []Renewal
 
 	// Release ends the grant or withdraws the request with g's key and token,
-	// whichever there is; the fields beside them may be zero. A request of
-	// that token that reaches the backend later is refused.
+	// whichever there is; the fields beside them may be zero. If there is
+	// neither, or if the request may have been sent more than once, a copy of
+	// it that reaches the backend later is refused.
 	//
 	// It returns an error that wraps ErrLost if there is neither; others'
 	// grants are never touched.
@@ -96,6 +98,15 @@ type Driver interface {
 	// its process: connections, goroutines, timers. Live grants are left to
 	// their TTL. It is idempotent.
 	Close(ctx context.Context) error
+}
+
+// Asker is what a Driver may be beside: one whose Acquire can be had in two
+// parts. The front then asks on its caller's goroutine, which is the whole of it
+// for a free key, and waits on another.
+type Asker interface {
+	// Ask is Acquire until r is granted, refused or queued. If it is queued,
+	// wait is not nil and is the rest of Acquire; it must be called, once.
+	Ask(ctx context.Context, r Request) (g Grant, wait func(ctx context.Context) (Grant, error), err error)
 }
 
 // Scope is how far a driver's exclusion reaches.

@@ -71,7 +71,7 @@ var mutations = []struct {
 	{"L10/a pool and a lease without renewal are not handed on", "queue.go",
 		"k.slots == 1 && !k.noRenew", "k.slots == 1"},
 	{"L10/an outage answers all waiters at once", "queue.go",
-		"all = q.waiters.take(k)", "_ = k"},
+		"all = q.waiters.take(t.kind)", "_ = t.kind"},
 	{"L11/a panic of fn releases and goes on", "locker.go",
 		"\tdefer func() { err = joinLoss(key, err, lease.leave()) }()\n\treturn fn(lease.Context())\n", "\terr = fn(lease.Context())\n\treturn joinLoss(key, err, lease.leave())\n"},
 	{"L12/a renewal that fails is tried again", "renewal.go",

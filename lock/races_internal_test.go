@@ -1,0 +1,73 @@
+package lock
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+)
+
+// What lose does, stopped between its unlock and ending.end.
+func TestErrSaysSoOnceTheLeaseIsOver(t *testing.T) {
+	l, err := New(remote{}, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease, err := l.Acquire(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := lease.Context()
+	ctx.Done()
+	h := lease.hold
+	h.mu.Lock()
+	e := h.endCurrent(&LostError{Cause: Expired})
+	h.mu.Unlock()
+	// the goroutine in lose is preempted here
+	if ctx.Err() == nil {
+		t.Errorf("live %v, Err %v", lease.live(), ctx.Err())
+	}
+	e.end(&LostError{Cause: Expired})
+	l.gate.leave()
+	_ = l.Close(context.Background())
+}
+
+// Two reschedules at once; the later place wins over the earlier need.
+func TestOfTwoPlacesInTheScheduleTheEarlierHolds(t *testing.T) {
+	l, err := New(remote{}, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease, err := l.Acquire(t.Context(), "k", TTL(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := lease.hold
+	far := l.clock.now().add(time.Minute)
+	near := l.clock.now().add(30 * time.Second)
+	lost := 0
+	for range 200000 {
+		h.mu.Lock()
+		h.renewAt = far
+		h.mu.Unlock()
+		var wg sync.WaitGroup
+		wg.Go(func() { l.reschedule(h) }) // a renewal has come back
+		wg.Go(func() {                    // hint: ask at once
+			h.mu.Lock()
+			h.renewAt = near
+			h.mu.Unlock()
+			l.reschedule(h)
+		})
+		wg.Wait()
+		l.schedule.mu.Lock()
+		if h.next != near {
+			lost++
+		}
+		l.schedule.mu.Unlock()
+	}
+	if lost > 0 {
+		t.Errorf("%d of 200000 hints were overwritten", lost)
+	}
+	_ = lease.Release()
+	_ = l.Close(context.Background())
+}
