@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -24,7 +25,8 @@ const (
 // before its call is over: nothing that happens on a connection holds it up.
 type wire struct {
 	client goredis.UniversalClient
-	solo   *solo // or nil
+	solo   *solo        // or nil
+	flying atomic.Int32 // calls in flight
 	calls  chan *call
 	stop   chan struct{}
 	lanes  sync.WaitGroup
@@ -108,7 +110,8 @@ var spare = sync.Pool{New: func() any {
 // do has cmd executed once. It returns when that has been tried, or with an
 // error when ctx has ended or limit has passed.
 func (w *wire) do(ctx context.Context, cmd *goredis.Cmd, limit time.Duration) error {
-	if w.solo != nil && w.solo.try(ctx, cmd, limit) {
+	defer w.flying.Add(-1)
+	if w.flying.Add(1) == 1 && w.solo != nil && w.solo.try(ctx, cmd, limit) {
 		return w.outcome(cmd)
 	}
 	c := spare.Get().(*call) //nolint:forcetypeassert // nothing else is in it
