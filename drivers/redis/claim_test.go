@@ -111,3 +111,23 @@ func TestErrorsAreSorted(t *testing.T) {
 		}
 	}
 }
+
+// A beat may tell of a grant before its push does. By the time of the push the
+// lease may be on its way back: an answer to the push would be a second
+// release, and the holder's own would find nothing.
+func TestAPushDuringTheReleaseNeedsNoAnswer(t *testing.T) {
+	cs := newClaims()
+	c := &claim{r: driver.Request{Token: "token", TTL: time.Second}}
+	cs.add(c)
+	cs.held(c, driver.Now().Add(time.Second), false)
+	if got, loose := cs.leave("token"); got != c || loose {
+		t.Errorf("leave = %v, %v, want the claim and no copy on its way", got, loose)
+	}
+	if known, news := cs.give("token", award{fence: 1}); !known || news {
+		t.Errorf("a push during the release is known: %v, news: %v, want only known", known, news)
+	}
+	cs.remove("token")
+	if known, _ := cs.give("token", award{fence: 1}); known {
+		t.Error("a push after the release is known")
+	}
+}
