@@ -30,8 +30,8 @@ run: ## serve the sample shop on http://127.0.0.1:8080
 
 .PHONY: test
 test: tools vet ## run every test of every module, then all of them again under -race
-	go test -timeout 10m $(PACKAGES)
-	MEGA_TEST_SCALE=$(RACE_SCALE) go test -race -timeout 10m $(PACKAGES)
+	go test -timeout 15m $(PACKAGES)
+	MEGA_TEST_SCALE=$(RACE_SCALE) go test -race -timeout 15m $(PACKAGES)
 
 .PHONY: race
 race: tools ## run every test under -race, at the full count
