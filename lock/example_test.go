@@ -37,8 +37,7 @@ func ExampleLocker_TryAcquire() {
 	defer lease.Release()
 
 	_, err := locker.TryAcquire(ctx, "report")
-	var busy *lock.NotAcquiredError
-	if errors.As(err, &busy) {
+	if busy, ok := errors.AsType[*lock.NotAcquiredError](err); ok {
 		fmt.Println("busy with", busy.Holders[0].Label)
 	}
 	// Output: busy with nightly

@@ -232,8 +232,7 @@ func (h *hold) hint(err error) {
 
 // asLost returns a copy of the *LostError in err, or the plainest one.
 func asLost(err error) *LostError {
-	var lost *LostError
-	if errors.As(err, &lost) {
+	if lost, ok := errors.AsType[*LostError](err); ok {
 		e := *lost
 		return &e
 	}

@@ -27,10 +27,9 @@ func (ls *list) push(w *waiter) {
 	ls.last = w
 }
 
-func (ls *list) pop() *waiter {
+func (ls *list) pop() {
 	w := ls.first
 	ls.remove(w)
-	return w
 }
 
 // take removes and returns the waiters of one kind.

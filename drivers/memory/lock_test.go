@@ -201,7 +201,8 @@ func TestForceTellsTheHoldersAndServesTheQueue(t *testing.T) {
 		if n != 1 || err != nil {
 			t.Fatalf("forced %d, %v", n, err)
 		}
-		<-g.Lost
+		for range g.Lost { // until it is closed
+		}
 		if o := <-next; o.err != nil {
 			t.Fatal(o.err)
 		}
@@ -381,7 +382,7 @@ func TestAMillionNamesLeaveNothing(t *testing.T) {
 	for _, g := range grants {
 		_ = d.Release(t.Context(), g)
 	}
-	grants = nil
+	clear(grants)
 	if after := heap(); after > before+2<<20 {
 		t.Errorf("%d bytes more in use than before", after-before)
 	}
@@ -444,6 +445,7 @@ type outcome struct {
 }
 
 func wait(t *testing.T, d driver.Driver, r driver.Request) <-chan outcome {
+	t.Helper()
 	c := make(chan outcome, 1)
 	go func() {
 		g, err := d.Acquire(context.WithoutCancel(t.Context()), r)

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"maps"
 	"time"
 
 	"github.com/megaframework/mega/lock/driver"
@@ -53,9 +54,7 @@ func (s *shard) tidy(e *entry) bool {
 
 func (s *shard) shrink() {
 	entries := make(map[string]*entry, len(s.entries))
-	for key, e := range s.entries {
-		entries[key] = e
-	}
+	maps.Copy(entries, s.entries)
 	s.entries, s.peak = entries, len(entries)
 }
 

@@ -91,6 +91,7 @@ func BenchmarkManyKeysBesideRedislock(b *testing.B) {
 }
 
 func crowd32(b *testing.B, cycle func(key string) error) {
+	b.Helper()
 	const goroutines = 32
 	var left atomic.Int64
 	left.Store(int64(b.N))

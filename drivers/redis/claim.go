@@ -118,18 +118,18 @@ func (cs *claims) find(token string) *claim {
 	return nil
 }
 
-// remove forgets a token. It returns its claim, and whether a copy of its
-// acquire may be on its way, which is so for a token that is not known.
-func (cs *claims) remove(token string) (c *claim, loose bool) {
+// remove forgets a token. It says whether a copy of its acquire may be on its
+// way, which is so for a token that is not known.
+func (cs *claims) remove(token string) (loose bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	c, ok := cs.byToken[token]
 	if !ok || c.barred {
-		return nil, true
+		return true
 	}
 	delete(cs.byToken, token)
 	delete(cs.waiting, token)
-	return c, c.loose
+	return c.loose
 }
 
 // leave is remove for a claim that is about to be released: pushes still find
@@ -205,14 +205,14 @@ func (cs *claims) renewed(token string, deadline time.Time) {
 	}
 }
 
-// queued gives c a place in the queue. It says whether it is the only one.
-func (cs *claims) queued(c *claim, number int64, sent time.Time, loose bool) (first bool) {
+// queued gives c a place in the queue.
+func (cs *claims) queued(c *claim, number int64, sent time.Time, loose bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	if cs.closed {
 		c.wake = make(chan struct{}, 1)
 		c.wake <- struct{}{}
-		return false
+		return
 	}
 	c.number, c.queuedAt, c.loose = number, sent, c.loose || loose
 	if c.wake == nil {
@@ -222,7 +222,6 @@ func (cs *claims) queued(c *claim, number int64, sent time.Time, loose bool) (fi
 	if c.award != nil {
 		c.signalLocked()
 	}
-	return len(cs.waiting) == 1
 }
 
 func (c *claim) signalLocked() {

@@ -65,7 +65,7 @@ func TestClaimThatWasAbandonedTakesNoGrant(t *testing.T) {
 	if len(cs.tickets()) != 0 || len(cs.orphans()) != 1 {
 		t.Errorf("%d tickets, %d orphans, want 0 and 1", len(cs.tickets()), len(cs.orphans()))
 	}
-	if _, loose := cs.remove("t"); !loose || len(cs.orphans()) != 0 {
+	if loose := cs.remove("t"); !loose || len(cs.orphans()) != 0 {
 		t.Error("its release need not bar the token, or leaves an orphan")
 	}
 }

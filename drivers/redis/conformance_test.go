@@ -3,6 +3,7 @@ package redis_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -35,6 +36,7 @@ type yard struct {
 }
 
 func newYard(t *testing.T, engine string) *yard {
+	t.Helper()
 	y := &yard{t: t, engine: engine, names: redis.ScriptNames(), proxies: map[driver.Driver]*redistest.Proxy{}}
 	y.server = redistest.Start(t, redistest.Options{Persistence: redistest.AOFAlways})
 	t.Cleanup(y.late.Wait)
@@ -99,12 +101,7 @@ func (y *yard) match(op locktest.Op) redistest.Match {
 		if op == locktest.Any {
 			return y.known(c.Name)
 		}
-		for _, name := range commands[op] {
-			if c.Name == name {
-				return true
-			}
-		}
-		return false
+		return slices.Contains(commands[op], c.Name)
 	}
 }
 

@@ -40,8 +40,7 @@ var codes = map[string]verdict{
 
 // judge sorts the error of one attempt.
 func judge(err error) verdict {
-	var answer goredis.Error
-	if errors.As(err, &answer) {
+	if answer, ok := errors.AsType[goredis.Error](err); ok {
 		return judgeAnswer(answer.Error())
 	}
 	var dial *net.OpError

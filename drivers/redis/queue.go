@@ -249,7 +249,7 @@ func (q *queue) requeue(ctx context.Context, token string) {
 
 // withdraw leaves the queue at the end of the wait, and says who was in the way.
 func (q *queue) withdraw(c *claim, waited time.Duration) error {
-	_, loose := q.claims.remove(c.r.Token)
+	loose := q.claims.remove(c.r.Token)
 	ctx, cancel := context.WithTimeout(context.Background(), driver.CallTimeout)
 	defer cancel()
 	o, err := q.run(ctx, q.leaving(c.name, c.r.Token, loose, yes))
@@ -267,7 +267,7 @@ func (q *queue) withdraw(c *claim, waited time.Duration) error {
 
 // withdrawClosed leaves the queue because the driver is closed.
 func (q *queue) withdrawClosed(c *claim) error {
-	_, loose := q.claims.remove(c.r.Token)
+	loose := q.claims.remove(c.r.Token)
 	ctx, cancel := context.WithTimeout(context.Background(), driver.CallTimeout)
 	defer cancel()
 	_, _ = q.run(ctx, q.leaving(c.name, c.r.Token, loose, no))

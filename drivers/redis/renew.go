@@ -21,7 +21,7 @@ func (e *engine) renew(ctx context.Context, grants []driver.Grant) []driver.Rene
 		}
 	}
 	var mu sync.Mutex // guards rest
-	e.each(e.bundles(grants, plain), func(bundle []int) {
+	e.each(e.bundles(plain), func(bundle []int) {
 		gone := e.renewPlain(ctx, grants, bundle, out)
 		mu.Lock()
 		defer mu.Unlock()
@@ -51,7 +51,7 @@ func (e *engine) each(parts [][]int, fn func(part []int)) {
 
 // bundles cuts the grants with these indices into what one call of renew
 // carries.
-func (e *engine) bundles(grants []driver.Grant, indices []int) [][]int {
+func (e *engine) bundles(indices []int) [][]int {
 	size := e.backend.together()
 	var out [][]int
 	for len(indices) > size {

@@ -3,6 +3,7 @@ package redis
 import (
 	"crypto/tls"
 	"fmt"
+	"maps"
 	"net/url"
 	"strings"
 	"time"
@@ -181,9 +182,7 @@ func (a address) cluster() (goredis.UniversalClient, error) {
 // others are the options, with the hosts beside the first.
 func (a address) others(port string) url.Values {
 	query := url.Values{}
-	for k, v := range a.query {
-		query[k] = v
-	}
+	maps.Copy(query, a.query)
 	for _, h := range a.hosts[1:] {
 		query.Add("addr", withPort(h, port))
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -46,8 +47,8 @@ func (e *env) end() error {
 	e.mu.Lock()
 	undo := e.undo
 	e.mu.Unlock()
-	for i := len(undo) - 1; i >= 0; i-- {
-		undo[i]()
+	for _, fn := range slices.Backward(undo) {
+		fn()
 	}
 	done := make(chan struct{})
 	go func() { e.work.Wait(); close(done) }()

@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -157,14 +156,12 @@ func buildMutated(t *testing.T, file, before, after string) (bin string) {
 	write(t, changed, []byte(strings.Replace(string(source), before, after, 1)))
 	write(t, overlay, replace)
 	bin = filepath.Join(dir, "mutated.test")
-	build := exec.CommandContext(t.Context(), goTool(), "test", "-c", "-overlay", overlay, "-ldflags", "-s -w", "-o", bin, ".")
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-overlay", overlay, "-ldflags", "-s -w", "-o", bin, ".")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("the mutation does not compile: %v\n%s", err, out)
 	}
 	return bin
 }
-
-func goTool() string { return filepath.Join(runtime.GOROOT(), "bin", "go") }
 
 func write(t *testing.T, file string, content []byte) {
 	t.Helper()

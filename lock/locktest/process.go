@@ -80,9 +80,9 @@ func (p *process) busy(key string, opts ...lock.Option) {
 }
 
 // free fails the case unless key can be taken, soon.
-func (p *process) free(key string, opts ...lock.Option) {
+func (p *process) free(key string) {
 	p.e.soon(key+" is free", func() bool {
-		lease, err := p.try(key, opts...)
+		lease, err := p.try(key)
 		if err != nil {
 			return false
 		}
