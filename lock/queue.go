@@ -98,10 +98,16 @@ func (qs *queues) wait(ctx context.Context, c *call, start instant) (outcome, er
 	defer l.counters.waiting.Add(-1)
 	t := qs.join(w)
 	left := remaining(c.wait, l.clock.now().sub(start))
-	if t != nil && qs.askHere(ctx, t, left) {
-		o := <-w.ready
-		o.at = l.clock.now()
-		return o, o.err
+	if t != nil {
+		served, err := qs.askHere(ctx, w, t, left)
+		if err != nil {
+			return outcome{}, err
+		}
+		if served {
+			o := <-w.ready
+			o.at = l.clock.now()
+			return o, o.err
+		}
 	}
 	var passed <-chan time.Time
 	if left >= 0 {
@@ -311,46 +317,62 @@ func (qs *queues) ask(q *queue, w *waiter) {
 	}
 	if l.crew.do(func(context.Context) {
 		g, err := l.driver.Acquire(t.ctx, t.request)
-		qs.came(t, g, err, false)
+		qs.came(t, g, err, nil)
 	}) {
 		q.ticket = t
 	}
 }
 
-// askHere asks for t on the goroutine of a waiter that has so much time left,
-// and lets another one wait if it is queued. It says whether it has brought
-// anything: to start a goroutine and be woken by it takes as long as a third of
-// the way to the backend.
-func (qs *queues) askHere(ctx context.Context, t *ticket, left time.Duration) bool {
+// askHere asks for t on the goroutine of w, which has so much time left, and
+// lets another one wait if it is queued: to start a goroutine and be woken by it
+// takes as long as a third of the way to the backend. It says whether w was
+// served. An error is why w had to give up before there was an answer; it has
+// left the queue then.
+func (qs *queues) askHere(parent context.Context, w *waiter, t *ticket, left time.Duration) (served bool, err error) {
 	l := qs.locker
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(parent)
 	defer cancel()
 	defer context.AfterFunc(l.gate.closing, cancel)()
 	if left >= 0 && left < driver.CallTimeout {
 		defer time.AfterFunc(left, cancel).Stop()
 	}
 	g, wait, err := qs.asker.Ask(ctx, t.request)
+	if err != nil && ctx.Err() != nil {
+		qs.came(t, g, err, w)
+		return false, l.gaveUp(parent, left)
+	}
 	if wait == nil {
-		qs.came(t, g, err, ctx.Err() != nil)
-		return err == nil
+		qs.came(t, g, err, nil)
+		return err == nil, nil
 	}
 	qs.mu.Lock()
 	t.queued = true
 	qs.mu.Unlock()
 	rest := func(context.Context) {
 		g, err := wait(t.ctx)
-		qs.came(t, g, err, false)
+		qs.came(t, g, err, nil)
 	}
 	if !l.crew.do(rest) {
 		t.cancel()
 		rest(t.ctx)
 	}
-	return false
+	return false, nil
+}
+
+// gaveUp is why a waiter had to give up asking.
+func (l *Locker) gaveUp(ctx context.Context, left time.Duration) error {
+	switch {
+	case ctx.Err() != nil:
+		return contextError(ctx)
+	case l.gate.shut():
+		return ErrClosed
+	}
+	return fmt.Errorf("%w: no answer within %v", ErrUnavailable, left.Round(time.Millisecond))
 }
 
 // came takes the outcome of t's request, and gives a grant to the first waiter.
-// left says that whoever asked has given up asking.
-func (qs *queues) came(t *ticket, g driver.Grant, err error, left bool) {
+// A leaver is the waiter that asked for it itself and has given up.
+func (qs *queues) came(t *ticket, g driver.Grant, err error, leaver *waiter) {
 	l := qs.locker
 	if err == nil {
 		t.cancel()
@@ -359,18 +381,21 @@ func (qs *queues) came(t *ticket, g driver.Grant, err error, left bool) {
 		return
 	}
 	// A grant that was forced away before it arrived is asked for again.
-	withdrawn := left || t.ctx.Err() != nil || errors.Is(err, ErrLost)
+	withdrawn := leaver != nil || t.ctx.Err() != nil || errors.Is(err, ErrLost)
 	t.cancel()
 	l.tidy(t.request, err)
-	qs.refuse(t, err, withdrawn)
+	qs.refuse(t, err, withdrawn, leaver)
 }
 
 // refuse ends a ticket that brought nothing. An error that is not its
 // withdrawal is everybody's who would have inherited it.
-func (qs *queues) refuse(t *ticket, err error, withdrawn bool) {
+func (qs *queues) refuse(t *ticket, err error, withdrawn bool, leaver *waiter) {
 	qs.mu.Lock()
 	q := t.queue
 	q.ticket = nil
+	if leaver != nil && leaver.queued {
+		q.waiters.remove(leaver) // before another ticket is asked for on its behalf
+	}
 	var all []*waiter
 	if !withdrawn {
 		all = q.waiters.take(t.kind)
