@@ -19,14 +19,19 @@ import (
 // polls by itself, because it keeps the server busy.
 func redisIdle(ctx context.Context, l *lab) ([]claim, error) {
 	commands, connections := samples{}, samples{}
-	window := l.slice(3 * time.Second)
-	for i, names := range [][]string{{rueidisLock, mega}, {redisLock}} {
-		crowds, err := gather(ctx, l, i*2, names)
+	for i, group := range []struct {
+		names  []string
+		window time.Duration
+	}{
+		{[]string{rueidisLock, mega}, 6 * time.Second}, // a few commands a second
+		{[]string{redisLock}, time.Second},             // tens of thousands
+	} {
+		crowds, err := gather(ctx, l, i*2, group.names)
 		if err != nil {
 			return nil, err
 		}
 		for range l.reps(5) {
-			if err := watch(ctx, l.server, crowds, window, commands, connections); err != nil {
+			if err := watch(ctx, l.server, crowds, l.slice(group.window), commands, connections); err != nil {
 				return nil, err
 			}
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -146,11 +147,11 @@ func (c claim) before(earlier *results) string {
 		if e.Row != c.Row || e.Name != c.Name || e.Value == 0 {
 			continue
 		}
-		was := c.value(e.Value)
+		was, noise := c.value(e.Value), cmp.Or(c.noise, noteworthy)
 		switch d := c.worse(e.Value); {
-		case d > noteworthy:
+		case d > noise:
 			return fmt.Sprintf("%s  WORSE by %.0f %%", was, 100*d)
-		case d < -noteworthy:
+		case d < -noise:
 			return fmt.Sprintf("%s  better by %.0f %%", was, -100*d)
 		}
 		return was

@@ -39,6 +39,18 @@ func TestTableShowsARegressionAtAGlance(t *testing.T) {
 	}
 }
 
+func TestExtremesAreAllowedMoreNoise(t *testing.T) {
+	earlier := &results{Claims: []claim{{Row: "r", Name: "worst", Value: 1}}}
+	c := claim{Row: "r", Name: "worst", Value: 1.8}.atMost(5).noisy(1)
+	if got := c.before(earlier); strings.Contains(got, "WORSE") {
+		t.Errorf("less than twice as bad: %s", got)
+	}
+	c.Value = 2.1
+	if got := c.before(earlier); !strings.Contains(got, "WORSE") {
+		t.Errorf("more than twice as bad: %s", got)
+	}
+}
+
 func TestResultsSurviveTheirFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "results.json")
 	r := newResults(true)

@@ -39,6 +39,8 @@ type claim struct {
 	// claim without one is there to be read.
 	Bound   float64 `json:"bound,omitempty"`
 	AtLeast bool    `json:"at_least,omitempty"`
+
+	noise float64 // by which share runs differ; 0 for the usual one
 }
 
 type figure struct {
@@ -105,6 +107,12 @@ func (c claim) judge(values []float64) claim {
 
 func (c claim) atMost(bound float64) claim {
 	c.Bound = bound
+	return c
+}
+
+// noisy says that runs differ by as large a share as this.
+func (c claim) noisy(share float64) claim {
+	c.noise = share
 	return c
 }
 
