@@ -62,9 +62,10 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	end := l.client.recorder.Begin(op)
 	err := l.Lease.Extend(ctx, ttl)
 	op.Outcome = outcome(err)
-	if err == nil {
+	if err == nil || op.Outcome == Lost {
 		op.Deadline = onClock(l.Deadline())
-	} else {
+	}
+	if err != nil {
 		op.Err = err.Error()
 	}
 	end(op)

@@ -153,9 +153,11 @@ func (s state) release(in input) (bool, state) {
 	return true, s
 }
 
-// lost tells a holder that its lease is gone: it must be, or be able to be.
+// lost tells a holder that its lease is gone. Its own clock may have said so,
+// which ends before the server's, and earlier still after an extension to less
+// whose answer did not come; then the server knows nothing of it.
 func (s state) lost(i int, in input) (bool, state) {
-	if i < 0 {
+	if i < 0 || in.Deadline != 0 && in.Return >= in.Deadline {
 		return true, s
 	}
 	if !s.leases[i].over(in) {
