@@ -316,3 +316,30 @@ func TestPoolWaitersDoNotBlockPlainOnesForever(t *testing.T) {
 		release(t, <-done)
 	})
 }
+
+// silent is a driver that can be asked in two parts and never answers.
+type silent struct{ fleet }
+
+func (s silent) Ask(ctx context.Context, _ driver.Request) (driver.Grant, func(context.Context) (driver.Grant, error), error) {
+	<-ctx.Done()
+	return driver.Grant{}, nil, ctx.Err()
+}
+
+func TestWhoGivesUpAskingIsNotAskedForAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := silent{newFleet()}
+		l := process(t, s, lock.Config{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := l.Acquire(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a context that ended: %v", err)
+		}
+		if _, err := l.Acquire(t.Context(), "k", lock.Wait(time.Millisecond)); !errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrNotAcquired) {
+			t.Errorf("a wait that passed without an answer: %v, want an outage", err)
+		}
+		synctest.Wait()
+		if got := s.asked(); got != 0 {
+			t.Errorf("%d requests were sent for waiters that had given up", got)
+		}
+	})
+}
