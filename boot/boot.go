@@ -30,6 +30,12 @@ type Process struct {
 	Name    string    // of the program; default that of the executable
 	Environ []string  // as from os.Environ
 	Stderr  io.Writer // where the report and the log go
+
+	Dir    string   // where the search for files of configuration begins; "" searches nowhere
+	Config string   // the file of configuration, in place of the search
+	Set    []string // key=value, stronger than everything else
+	Only   []string // the apps to run; empty runs them all
+	Trace  []string // what to trace while booting: "fx"
 }
 
 // Running is a program that has started.
@@ -41,7 +47,7 @@ type Running struct {
 // Start boots the program that options describe. When ctx ends before it has
 // started, what was started is ended again. ctx's end afterwards means nothing.
 func Start(ctx context.Context, p Process, options ...Option) (*Running, error) {
-	program, err := newProgram(options)
+	program, err := p.program(options)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,12 @@ package boot
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"go.uber.org/fx"
+	"go.uber.org/fx/fxevent"
 
 	goredis "github.com/redis/go-redis/v9"
 )
@@ -14,3 +20,35 @@ func OwnProcess() { goredis.SetLogger(muted{}) }
 type muted struct{}
 
 func (muted) Printf(context.Context, string, ...any) {}
+
+// program is what options describe, as far as this process runs it.
+func (p Process) program(options []Option) (*program, error) {
+	for _, topic := range p.Trace {
+		if topic != traceFx {
+			return nil, &Failure{
+				Code: "boot.unknown_trace", Exit: ExitUsage, Text: fmt.Sprintf("There is nothing called %q to trace.", topic),
+				Actions: []string{"trace the injector: " + traceFx},
+			}
+		}
+	}
+	program, err := newProgram(options)
+	if err != nil {
+		return nil, err
+	}
+	return program, program.narrow(p.Only)
+}
+
+// traceFx in Process.Trace has the injector tell what it does, a line each.
+const traceFx = "fx"
+
+// injectorLog is where the injector tells what it does: nowhere, unless that is
+// traced. It speaks before there is a configuration, and so has a plain log of
+// its own.
+func (p Process) injectorLog() fx.Option {
+	if !slices.Contains(p.Trace, traceFx) {
+		return fx.NopLogger
+	}
+	return fx.WithLogger(func() fxevent.Logger {
+		return &fxevent.SlogLogger{Logger: slog.New(slog.NewTextHandler(p.Stderr, nil)).With("trace", traceFx)}
+	})
+}

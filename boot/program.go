@@ -6,6 +6,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/megaframework/mega/config"
 )
@@ -14,6 +15,7 @@ import (
 type program struct {
 	shared part
 	apps   []*app
+	runs   []*app // those that this process runs
 }
 
 // app is one app of the program.
@@ -49,7 +51,37 @@ func newProgram(options []Option) (*program, error) {
 	for _, a := range p.apps {
 		a.sections = slices.DeleteFunc(a.sections, p.shared.has)
 	}
+	p.runs = p.apps
 	return p, p.check()
+}
+
+// narrow leaves out all apps but those called only; without any it leaves out
+// none. The others stay in the schema of the configuration, which processes
+// that run different apps may share.
+func (p *program) narrow(only []string) error {
+	if len(only) == 0 {
+		return nil
+	}
+	for _, name := range only {
+		if !slices.Contains(p.names(), name) {
+			return &Failure{
+				Code: "boot.unknown_app", Exit: ExitUsage, Text: fmt.Sprintf("There is no app %q to run alone.", name),
+				Facts: []Fact{{"its apps", strings.Join(p.names(), ", ")}},
+			}
+		}
+	}
+	p.runs = slices.DeleteFunc(slices.Clone(p.apps), func(a *app) bool { return !slices.Contains(only, a.name) })
+	return nil
+}
+
+// leftOut are the apps that this process does not run.
+func (p *program) leftOut() (names []string) {
+	for _, a := range p.apps {
+		if !slices.Contains(p.runs, a) {
+			names = append(names, a.name)
+		}
+	}
+	return names
 }
 
 func (p *program) collect(options []Option) error {

@@ -59,13 +59,13 @@ func newBooting(ctx context.Context, p Process, program *program) *booting {
 // they are invoked.
 func (b *booting) stages() fx.Option {
 	stages := []fx.Option{
-		fx.NopLogger,
+		b.process.injectorLog(),
 		fx.RecoverFromPanics(),
 		fx.Module("config", fx.Provide(b.loadConfig, b.openLog)),
 		fx.Module("lock", fx.Provide(b.selectLock, b.openLock, b.newLocker), fx.Invoke(func(*lock.Locker) {})),
 		b.sharedStage(),
 	}
-	for _, a := range b.program.apps {
+	for _, a := range b.program.runs {
 		stages = append(stages, b.appStage(a))
 	}
 	return fx.Options(append(stages,
