@@ -45,7 +45,7 @@ func layers() map[string][]string {
 
 		"config":   {},
 		"ctx":      {"lock", "lock/driver"},
-		"boot/...": {"config", "ctx", "lock", "lock/driver", "drivers/...", "boot/..."},
+		"boot/...": {"config", "ctx", "lock", "lock/driver", "drivers/...", "boot/...", "internal/metrics"},
 
 		"internal/cli": {"boot", "config", "ctx", "lock", "lock/driver"},
 		"":             {"internal/cli", "boot", "config", "ctx", "lock"},
@@ -56,6 +56,7 @@ func layers() map[string][]string {
 		"docs/guide":         {},
 		"internal/arch":      {},
 		"internal/history":   {"lock"},
+		"internal/metrics":   {"lock"},
 		"internal/redistest": {},
 	}
 }

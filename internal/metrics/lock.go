@@ -1,0 +1,153 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/megaframework/mega/lock"
+)
+
+// lockBuckets reach from a lock in memory to a wait that a person notices.
+var lockBuckets = []float64{0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60}
+
+// The series of locks.
+var (
+	lockAcquired  = byClass("mega_lock_acquired_total", "counter", "Leases granted.")
+	lockContended = byClass("mega_lock_contended_total", "counter", "Calls that found the lock busy.")
+	lockRefused   = byClass("mega_lock_not_acquired_total", "counter", "Calls that ended without a lease, by reason: busy, cancelled, unavailable, closed, unsupported or other.", "reason")
+	lockLost      = byClass("mega_lock_lost_total", "counter", "Leases that ended before they were released, by cause: expired, forced, unreachable, shutdown or unknown.", "cause")
+	lockForced    = byClass("mega_lock_forced_total", "counter", "Leases that this process took away by force, its own and others'.")
+	lockForgotten = byClass("mega_lock_forgotten_total", "counter", "Leases that nobody released, and mega did.")
+	renewFailed   = byClass("mega_lock_renew_failures_total", "counter", "Renewals that did not get through and were tried again.")
+	releaseFailed = byClass("mega_lock_release_failures_total", "counter", "Releases that did not get through and were tried again.")
+	lockWait      = byClass("mega_lock_wait_seconds", "histogram", "How long calls waited that were granted.")
+	lockHeld      = byClass("mega_lock_held_seconds", "histogram", "How long leases were held that were released or lost.")
+
+	lockActive  = Series{"mega_lock_active", "gauge", nil, "Leases that this process holds now."}
+	lockWaiting = Series{"mega_lock_waiting", "gauge", nil, "Calls of this process that wait now."}
+	lockScope   = Series{"mega_lock_scope", "gauge", []string{"driver"}, "How far exclusion reaches: 0 this process, 1 this node, 2 the fleet."}
+)
+
+func byClass(name, kind, help string, more ...string) Series {
+	return Series{name, kind, append([]string{"key_class"}, more...), help}
+}
+
+func lockCatalogue() []Series {
+	return []Series{
+		lockAcquired, lockContended, lockRefused, lockLost, lockForced, lockForgotten,
+		renewFailed, releaseFailed, lockWait, lockHeld, lockActive, lockWaiting, lockScope,
+	}
+}
+
+// locks counts the events of a Locker.
+type locks struct {
+	classes                                                  *classes
+	refused, lost, forced, forgotten, notRenewed, unreleased *prometheus.CounterVec
+}
+
+// class is what is counted with every lease, found once for all keys of the
+// class.
+type class struct {
+	name                string
+	acquired, contended prometheus.Counter
+	wait, held          prometheus.Observer
+}
+
+func newLocks(r *prometheus.Registry) locks {
+	acquired, contended := counter(r, lockAcquired), counter(r, lockContended)
+	wait, held := histogram(r, lockWait, lockBuckets), histogram(r, lockHeld, lockBuckets)
+	return locks{
+		classes: newClasses(func(name string) *class {
+			return &class{name, acquired.WithLabelValues(name), contended.WithLabelValues(name), wait.WithLabelValues(name), held.WithLabelValues(name)}
+		}),
+		refused: counter(r, lockRefused), lost: counter(r, lockLost), forced: counter(r, lockForced), forgotten: counter(r, lockForgotten),
+		notRenewed: counter(r, renewFailed), unreleased: counter(r, releaseFailed),
+	}
+}
+
+var _ lock.Observer = (*Metrics)(nil)
+
+// Observe counts an event of a Locker.
+func (m *Metrics) Observe(e lock.Event) {
+	l := &m.locks
+	switch e := e.(type) {
+	case lock.Acquired:
+		c := l.classes.of(e.Key)
+		c.acquired.Inc()
+		c.wait.Observe(e.Waited.Seconds())
+		if e.Contended {
+			c.contended.Inc()
+		}
+	case lock.Released:
+		l.classes.of(e.Key).held.Observe(e.Held.Seconds())
+	case lock.NotAcquired:
+		l.refuse(l.classes.of(e.Key), e.Err)
+	case lock.Lost:
+		c := l.classes.of(e.Key)
+		c.held.Observe(e.Held.Seconds())
+		l.lost.WithLabelValues(c.name, cause(e.Err)).Inc()
+	case lock.ForcedRelease:
+		l.forced.WithLabelValues(l.classes.of(e.Key).name).Add(float64(e.Released))
+	case lock.Forgotten:
+		l.forgotten.WithLabelValues(l.classes.of(e.Key).name).Inc()
+	case lock.RenewFailed:
+		l.notRenewed.WithLabelValues(l.classes.of(e.Key).name).Inc()
+	case lock.ReleaseFailed:
+		l.unreleased.WithLabelValues(l.classes.of(e.Key).name).Inc()
+	}
+}
+
+func (l *locks) refuse(c *class, err error) {
+	if errors.Is(err, lock.ErrNotAcquired) {
+		c.contended.Inc()
+	}
+	l.refused.WithLabelValues(c.name, reason(err)).Inc()
+}
+
+// reason says in a word why a call ended without a lease. Busy and broken are
+// never the same one.
+func reason(err error) string {
+	switch {
+	case errors.Is(err, lock.ErrUnavailable):
+		return "unavailable"
+	case errors.Is(err, lock.ErrClosed):
+		return "closed"
+	case errors.Is(err, lock.ErrUnsupported):
+		return "unsupported"
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return "cancelled"
+	case errors.Is(err, lock.ErrNotAcquired):
+		return "busy"
+	}
+	return "other"
+}
+
+func cause(err error) string {
+	if lost, ok := errors.AsType[*lock.LostError](err); ok && lost.Cause != "" {
+		return string(lost.Cause)
+	}
+	return "unknown"
+}
+
+// Locker adds what l holds and what waits for it, read with each scrape, and how
+// far its exclusion reaches. It must be called once.
+func (m *Metrics) Locker(l *lock.Locker) {
+	info := l.Info()
+	m.registry.MustRegister(
+		gaugeOf(lockActive, func() float64 { return float64(l.Stats().Active) }),
+		gaugeOf(lockWaiting, func() float64 { return float64(l.Stats().Waiting) }),
+	)
+	gauge(m.registry, lockScope).WithLabelValues(info.Name).Set(float64(info.Scope))
+}
+
+// gaugeOf is a gauge that is read when it is asked for. values belong to the
+// labels of s.
+func gaugeOf(s Series, read func() float64, values ...string) prometheus.Collector {
+	labels := prometheus.Labels{}
+	for i, name := range s.Labels {
+		labels[name] = values[i]
+	}
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: s.Name, Help: s.Help, ConstLabels: labels}, read)
+}

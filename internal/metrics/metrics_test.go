@@ -1,0 +1,300 @@
+package metrics_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/megaframework/mega/drivers/memory"
+	"github.com/megaframework/mega/internal/metrics"
+	"github.com/megaframework/mega/lock"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func newMetrics() *metrics.Metrics {
+	return metrics.New(metrics.Build{Program: "shop", Version: "v1", Revision: "abc", Go: "go1"})
+}
+
+// scrape returns what Prometheus would read.
+func scrape(t *testing.T, m *metrics.Metrics) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+	if w.Code != http.StatusOK {
+		t.Fatalf("status %d: %s", w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+func want(t *testing.T, text string, lines ...string) {
+	t.Helper()
+	for _, line := range lines {
+		if !strings.Contains(text, line+"\n") {
+			t.Errorf("no line %q in:\n%s", line, ours(text))
+		}
+	}
+}
+
+// ours leaves out the series of the runtime.
+func ours(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "mega_") || strings.HasPrefix(line, "http_") {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
+// all tells m everything that there is to tell.
+func all(m *metrics.Metrics) {
+	for _, e := range []lock.Event{
+		lock.Acquired{Key: "order:1", Contended: true, Waited: time.Second},
+		lock.Released{Key: "order:1", Held: time.Second},
+		lock.NotAcquired{Key: "order:1", Err: lock.ErrNotAcquired},
+		lock.Lost{Key: "order:1", Err: &lock.LostError{Cause: lock.Forced}},
+		lock.ForcedRelease{Key: "order:1", Released: 3},
+		lock.RenewFailed{Key: "order:1"},
+		lock.ReleaseFailed{Key: "order:1"},
+		lock.Forgotten{Key: "order:1"},
+		lock.PoolResized{Key: "order:1"},
+	} {
+		m.Observe(e)
+	}
+	m.Served(metrics.Request{App: "web", Route: "/orders/{id}", Method: "GET", Status: 200, Took: time.Second})
+	m.App("web", func() int { return 7 })
+	m.Boot("lock", 2*time.Second)
+}
+
+func newLocker(t testing.TB, o lock.Observer) *lock.Locker {
+	t.Helper()
+	l, err := lock.New(memory.NewLock(), lock.Config{Observer: o})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close(context.Background()) })
+	return l
+}
+
+func TestCatalogueIsAllThatIsCounted(t *testing.T) {
+	m := newMetrics()
+	all(m)
+	m.Locker(newLocker(t, m))
+	families, err := m.Gatherer().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got, catalogue []string
+	for _, f := range families {
+		if strings.HasPrefix(f.GetName(), "go_") || strings.HasPrefix(f.GetName(), "process_") {
+			continue
+		}
+		var labels []string
+		for _, l := range f.GetMetric()[0].GetLabel() {
+			labels = append(labels, l.GetName())
+		}
+		got = append(got, fmt.Sprint(f.GetName(), strings.ToLower(f.GetType().String()), labels, f.GetHelp()))
+	}
+	for _, s := range metrics.Catalogue() {
+		labels := slices.Sorted(slices.Values(s.Labels)) // as Prometheus has them
+		catalogue = append(catalogue, fmt.Sprint(s.Name, s.Kind, labels, s.Help))
+	}
+	if !slices.Equal(got, catalogue) {
+		t.Errorf("counted:\n%s\nin the catalogue:\n%s", strings.Join(got, "\n"), strings.Join(catalogue, "\n"))
+	}
+}
+
+func TestEventsAreCountedByClassOfKey(t *testing.T) {
+	m := newMetrics()
+	all(m)
+	want(t, scrape(t, m),
+		`mega_lock_acquired_total{key_class="order:*"} 1`,
+		`mega_lock_contended_total{key_class="order:*"} 2`,
+		`mega_lock_not_acquired_total{key_class="order:*",reason="busy"} 1`,
+		`mega_lock_lost_total{cause="forced",key_class="order:*"} 1`,
+		`mega_lock_forced_total{key_class="order:*"} 3`,
+		`mega_lock_forgotten_total{key_class="order:*"} 1`,
+		`mega_lock_renew_failures_total{key_class="order:*"} 1`,
+		`mega_lock_release_failures_total{key_class="order:*"} 1`,
+		`mega_lock_wait_seconds_bucket{key_class="order:*",le="0.5"} 0`,
+		`mega_lock_wait_seconds_bucket{key_class="order:*",le="1"} 1`,
+		`mega_lock_held_seconds_count{key_class="order:*"} 2`,
+		`http_server_request_duration_seconds_count{app="web",method="GET",route="/orders/{id}",status="2xx"} 1`,
+		`http_server_active_requests{app="web"} 7`,
+		`mega_boot_seconds{phase="lock"} 2`,
+		`mega_build_info{go="go1",program="shop",revision="abc",version="v1"} 1`,
+	)
+}
+
+func TestEachEndWithoutALeaseHasItsReason(t *testing.T) {
+	cancelled := &lock.NotAcquiredError{Err: context.Canceled}
+	for _, x := range []struct {
+		err    error
+		reason string
+	}{
+		{&lock.NotAcquiredError{Key: "k"}, "busy"},
+		{fmt.Errorf("acquire: %w", cancelled), "cancelled"},
+		{&lock.NotAcquiredError{Err: context.DeadlineExceeded}, "cancelled"},
+		{fmt.Errorf("%w: no route", lock.ErrUnavailable), "unavailable"},
+		{fmt.Errorf("%w: %w", lock.ErrUnavailable, context.Canceled), "unavailable"},
+		{lock.ErrClosed, "closed"},
+		{lock.ErrUnsupported, "unsupported"},
+		{errors.New("odd"), "other"},
+		{nil, "other"},
+	} {
+		m := newMetrics()
+		m.Observe(lock.NotAcquired{Key: "k", Err: x.err})
+		want(t, scrape(t, m), fmt.Sprintf(`mega_lock_not_acquired_total{key_class="k",reason=%q} 1`, x.reason))
+	}
+}
+
+func TestLossWithoutACauseIsUnknown(t *testing.T) {
+	m := newMetrics()
+	m.Observe(lock.Lost{Key: "k", Err: errors.New("odd")})
+	want(t, scrape(t, m), `mega_lock_lost_total{cause="unknown",key_class="k"} 1`)
+}
+
+func TestLockerIsCountedAndReadWithEachScrape(t *testing.T) {
+	m := newMetrics()
+	l := newLocker(t, m)
+	m.Locker(l)
+	lease, err := l.Acquire(t.Context(), "order:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(t, scrape(t, m), `mega_lock_active 1`, `mega_lock_waiting 0`, `mega_lock_scope{driver="memory"} 0`)
+	if _, err := l.ForceRelease(t.Context(), "order:1", "a test"); err != nil {
+		t.Fatal(err)
+	}
+	<-lease.Context().Done()
+	_ = lease.Release()
+	want(t, scrape(t, m), `mega_lock_active 0`, `mega_lock_forced_total{key_class="order:*"} 1`,
+		`mega_lock_lost_total{cause="forced",key_class="order:*"} 1`, `mega_lock_held_seconds_count{key_class="order:*"} 1`)
+}
+
+func TestTwoInOneProcessCountApart(t *testing.T) {
+	a, b := newMetrics(), newMetrics()
+	a.Observe(lock.Forgotten{Key: "k"})
+	if text := scrape(t, b); strings.Contains(text, "mega_lock_forgotten_total{") {
+		t.Errorf("b has counted what a was told:\n%s", ours(text))
+	}
+	want(t, scrape(t, a), `mega_lock_forgotten_total{key_class="k"} 1`)
+}
+
+func TestRuntimeAndProcessAreTold(t *testing.T) {
+	text := scrape(t, newMetrics())
+	for _, name := range []string{"\ngo_goroutines ", "\nprocess_start_time_seconds "} {
+		if !strings.Contains(text, name) {
+			t.Errorf("no series%q", name)
+		}
+	}
+}
+
+func TestClassesAreBounded(t *testing.T) {
+	m := newMetrics()
+	for i := range 1000 {
+		m.Observe(lock.Released{Key: fmt.Sprintf("key-%d", i)})
+		m.Observe(lock.Forgotten{Key: fmt.Sprintf("kind-%d:1", i)})
+	}
+	m.Observe(lock.Released{Key: "key-0"}) // it came early, and is still told apart
+	text := scrape(t, m)
+	for _, series := range []string{"mega_lock_held_seconds_count{", "mega_lock_forgotten_total{"} {
+		if n := strings.Count(text, series); n > 201 {
+			t.Errorf("%d series of %s for 2000 classes", n, series)
+		}
+	}
+	want(t, text, `mega_lock_held_seconds_count{key_class="key-0"} 2`, `mega_lock_forgotten_total{key_class="other"} 900`)
+}
+
+func TestWhatAClientMakesUpIsNoLabel(t *testing.T) {
+	m := newMetrics()
+	for i := range 100 {
+		m.Served(metrics.Request{App: "web", Method: fmt.Sprint("M", i), Status: 600 + i})
+	}
+	want(t, scrape(t, m), `http_server_request_duration_seconds_count{app="web",method="other",route="none",status="none"} 100`)
+}
+
+func TestKeysMayBeOfAnyShape(t *testing.T) {
+	m := newMetrics()
+	for key, class := range map[string]string{
+		"order:1:2": "order:*", "order": "order", ":": ":*", "::": ":*", "{a}": "{a}", "a\"b": `a\"b`, "주문:1": "주문:*", strings.Repeat("x", 512): strings.Repeat("x", 512),
+	} {
+		m.Observe(lock.Acquired{Key: key})
+		if text := scrape(t, m); !strings.Contains(text, `mega_lock_acquired_total{key_class="`+class+`"}`) {
+			t.Errorf("%q is not of the class %q:\n%s", key, class, ours(text))
+		}
+	}
+}
+
+func TestCountingAndReadingAtOnce(t *testing.T) {
+	m := newMetrics()
+	var wg sync.WaitGroup
+	const each = 500
+	for g := range 8 {
+		wg.Go(func() {
+			for i := range each {
+				m.Observe(lock.Acquired{Key: fmt.Sprintf("kind-%d:%d", i%20, g)})
+			}
+		})
+	}
+	wg.Go(func() {
+		for range 5 {
+			scrape(t, m)
+		}
+	})
+	wg.Wait()
+	want(t, scrape(t, m), fmt.Sprintf(`mega_lock_acquired_total{key_class="kind-0:*"} %d`, 8*each/20))
+}
+
+// What is counted with every lease allocates nothing.
+func TestCountingALeaseAllocatesNothing(t *testing.T) {
+	m := newMetrics()
+	var acquired, released lock.Event = lock.Acquired{Key: "order:1", Waited: time.Millisecond}, lock.Released{Key: "order:1", Held: time.Millisecond}
+	if n := testing.AllocsPerRun(100, func() { m.Observe(acquired); m.Observe(released) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// nobody is an observer that costs nothing by itself.
+type nobody struct{}
+
+func (nobody) Observe(lock.Event) {}
+
+// BenchmarkLock says what being observed adds to a lease in memory.
+func BenchmarkLock(b *testing.B) {
+	for _, x := range []struct {
+		name     string
+		observer lock.Observer
+	}{{"unobserved", nil}, {"observed by nobody", nobody{}}, {"counted", newMetrics()}} {
+		b.Run(x.name, func(b *testing.B) {
+			l := newLocker(b, x.observer)
+			ctx := context.Background()
+			b.ReportAllocs()
+			for b.Loop() {
+				lease, err := l.Acquire(ctx, "product:42")
+				if err != nil {
+					b.Fatal(err)
+				}
+				_ = lease.Release()
+			}
+		})
+	}
+}
+
+func BenchmarkServed(b *testing.B) {
+	m := newMetrics()
+	b.ReportAllocs()
+	for b.Loop() {
+		m.Served(metrics.Request{App: "web", Route: "/orders/{id}", Method: "GET", Status: 200, Took: time.Millisecond})
+	}
+}
