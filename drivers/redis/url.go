@@ -104,22 +104,13 @@ func dial(raw string) (goredis.UniversalClient, *solo, error) {
 }
 
 func (a address) single() (goredis.UniversalClient, *solo, error) {
-	if len(a.hosts) > 1 {
-		return nil, nil, fmt.Errorf("%d hosts: a list of them needs the scheme redis-sentinel or redis-cluster", len(a.hosts))
-	}
-	host := "localhost:6379"
-	if len(a.hosts) == 1 {
-		host = a.hosts[0]
-	}
-	o, err := goredis.ParseURL(a.dsn(host, a.path[0], a.query))
+	o, err := a.options()
 	if err != nil {
-		return nil, nil, trim(err)
+		return nil, nil, err
 	}
 	bound(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
-	o.Protocol = a.protocol(o.Protocol)
 	o.MaxRetries, o.DialerRetries = -1, 1
 	o.PoolSize, o.PipelinePoolSize, o.ConnMaxIdleTime = poolSize, -1, -1
-	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	alone, s := *o, &solo{}
 	alone.Dialer = s.dialer(goredis.NewDialer(&alone))
 	alone.ContextTimeoutEnabled = true
@@ -127,9 +118,45 @@ func (a address) single() (goredis.UniversalClient, *solo, error) {
 	return goredis.NewClient(o), s, nil
 }
 
+// options are those of one server, as the URL has them.
+func (a address) options() (*goredis.Options, error) {
+	if len(a.hosts) > 1 {
+		return nil, fmt.Errorf("%d hosts: a list of them needs the scheme redis-sentinel or redis-cluster", len(a.hosts))
+	}
+	host := "localhost:6379"
+	if len(a.hosts) == 1 {
+		host = a.hosts[0]
+	}
+	o, err := goredis.ParseURL(a.dsn(host, a.path[0], a.query))
+	if err != nil {
+		return nil, trim(err)
+	}
+	o.Protocol = a.protocol(o.Protocol)
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return o, nil
+}
+
 func (a address) sentinel() (goredis.UniversalClient, *solo, error) {
+	o, err := a.failoverOptions()
+	if err != nil {
+		return nil, nil, err
+	}
+	bound(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
+	o.MaxRetries, o.DialerRetries = -1, 1
+	o.PoolSize, o.PipelinePoolSize, o.ConnMaxIdleTime = poolSize, -1, -1
+	alone, s := *o, &solo{}
+	alone.Dialer = s.dialer(goredis.NewDialer(&goredis.Options{
+		DialTimeout: o.DialTimeout, TLSConfig: o.TLSConfig,
+	}))
+	alone.ContextTimeoutEnabled = true
+	s.client = goredis.NewFailoverClient(&alone)
+	return goredis.NewFailoverClient(o), s, nil
+}
+
+// failoverOptions are those of a Sentinel set, as the URL has them.
+func (a address) failoverOptions() (*goredis.FailoverOptions, error) {
 	if a.path[0] == "" {
-		return nil, nil, fmt.Errorf("no master in it: want redis-sentinel://host1,host2/master")
+		return nil, fmt.Errorf("no master in it: want redis-sentinel://host1,host2/master")
 	}
 	query := a.others("26379")
 	query.Set("master_name", a.path[0])
@@ -142,27 +169,30 @@ func (a address) sentinel() (goredis.UniversalClient, *solo, error) {
 	}
 	o, err := goredis.ParseFailoverURL(a.dsn(withPort(a.hosts[0], "26379"), database, query))
 	if err != nil {
-		return nil, nil, trim(err)
+		return nil, trim(err)
 	}
 	// What go-redis takes for the sentinels' user is the server's here, as it is
 	// in every other URL.
 	o.Username, o.Password = o.SentinelUsername, o.SentinelPassword
 	o.SentinelUsername, o.SentinelPassword = user, password
 	anyHost(o.TLSConfig)
-	bound(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
 	o.Protocol = a.protocol(o.Protocol)
-	o.MaxRetries, o.DialerRetries = -1, 1
-	o.PoolSize, o.PipelinePoolSize, o.ConnMaxIdleTime = poolSize, -1, -1
-	alone, s := *o, &solo{}
-	alone.Dialer = s.dialer(goredis.NewDialer(&goredis.Options{
-		DialTimeout: o.DialTimeout, TLSConfig: o.TLSConfig,
-	}))
-	alone.ContextTimeoutEnabled = true
-	s.client = goredis.NewFailoverClient(&alone)
-	return goredis.NewFailoverClient(o), s, nil
+	return o, nil
 }
 
 func (a address) cluster() (goredis.UniversalClient, error) {
+	o, err := a.clusterOptions()
+	if err != nil {
+		return nil, err
+	}
+	bound(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
+	o.MaxRetries, o.DialerRetries = -1, 1
+	o.PoolSize, o.PipelinePoolSize, o.ConnMaxIdleTime = poolSize, -1, -1
+	return goredis.NewClusterClient(o), nil
+}
+
+// clusterOptions are those of a Cluster, as the URL has them.
+func (a address) clusterOptions() (*goredis.ClusterOptions, error) {
 	if len(a.path) > 1 || a.path[0] != "" {
 		return nil, fmt.Errorf("path %q: a Cluster has no databases", strings.Join(a.path, "/"))
 	}
@@ -171,12 +201,9 @@ func (a address) cluster() (goredis.UniversalClient, error) {
 		return nil, trim(err)
 	}
 	anyHost(o.TLSConfig)
-	bound(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
 	o.Protocol = a.protocol(o.Protocol)
-	o.MaxRetries, o.DialerRetries = -1, 1
-	o.PoolSize, o.PipelinePoolSize, o.ConnMaxIdleTime = poolSize, -1, -1
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	return goredis.NewClusterClient(o), nil
+	return o, nil
 }
 
 // others are the options, with the hosts beside the first.
