@@ -105,6 +105,13 @@ func (h *hold) current() *Lease {
 	return h.faint.Value()
 }
 
+// inUse reports whether somebody holds a lease of the grant.
+func (h *hold) inUse() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !h.idle && !h.ended
+}
+
 // expiry is the loss of a hold whose time is over: the backend could not be
 // reached, or nobody renewed it in time.
 func (h *hold) expiry() *LostError {

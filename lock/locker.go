@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -153,6 +154,20 @@ func checkReason(reason string) error {
 
 // Stats returns what this Locker holds and has done. It never blocks.
 func (l *Locker) Stats() Stats { return l.counters.snapshot(l.info.Name) }
+
+// Held returns the keys of the leases that this Locker holds, sorted; that of a
+// pool once for each slot. It asks the driver nothing; a lease that is just
+// being renewed may be missing.
+func (l *Locker) Held() []string {
+	var keys []string
+	for _, h := range l.schedule.all() {
+		if h.inUse() {
+			keys = append(keys, h.grant.Key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
 
 // Info says what the driver is, how far its exclusion reaches and what it
 // cannot do.

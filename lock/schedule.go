@@ -91,6 +91,13 @@ func (s *schedule) due() (due []*hold) {
 	return due
 }
 
+// all returns every hold but one that is just being attended to.
+func (s *schedule) all() []*hold {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.holds)
+}
+
 // cut returns every hold and takes no more: one that is just being attended
 // to, or arrives later, ends when it wants its place.
 func (s *schedule) cut() []*hold {

@@ -1,6 +1,7 @@
 package lock_test
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,6 +37,22 @@ func TestStatsAddUp(t *testing.T) {
 			t.Errorf("longest hold %v, want a bound of 1s", got)
 		}
 	})
+}
+
+func TestHeldAreTheKeysThatAreInUse(t *testing.T) {
+	for name, l := range map[string]*lock.Locker{
+		"process": process(t, memory.NewLock(), lock.Config{}), "fleet": process(t, newFleet(), lock.Config{}),
+	} {
+		b, a := acquire(t, l, "b"), acquire(t, l, "a")
+		if got := l.Held(); !slices.Equal(got, []string{"a", "b"}) {
+			t.Errorf("%s: got %q", name, got)
+		}
+		release(t, a)
+		release(t, b)
+		if got := l.Held(); len(got) != 0 {
+			t.Errorf("%s: nothing is held, got %q", name, got)
+		}
+	}
 }
 
 func TestQuantilesAreBoundsOfBuckets(t *testing.T) {
