@@ -58,7 +58,7 @@ func Start(ctx context.Context, p Process, options ...Option) (*Running, error) 
 	}
 	if err != nil {
 		_ = b.life.stop(context.WithoutCancel(ctx)) // why it did not start says more
-		return nil, failureOf(err)
+		return nil, p.told(err)
 	}
 	b.report.Took = time.Since(b.began)
 	b.report.tell(p.Stderr, b.config, b.log)
@@ -102,7 +102,7 @@ func Main(ctx context.Context, p Process, options ...Option) int {
 			return ExitOK // it was asked to stop before it had started
 		}
 		f := failureOf(err)
-		f.print(p.Stderr, p.name())
+		f.Print(p.Stderr, p.name())
 		return f.Exit
 	}
 	broken := running.Wait(ctx)

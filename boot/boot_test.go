@@ -23,7 +23,10 @@ import (
 	"github.com/megaframework/mega/lock"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	boot.OwnProcess()
+	goleak.VerifyTestMain(m)
+}
 
 // notes is a writer for several goroutines.
 type notes struct {
@@ -268,7 +271,7 @@ func TestWhatCannotBeHadStopsTheBoot(t *testing.T) {
 		{"an address that is taken", []string{"MEGA_APPS_MAIN_ADDR=" + taken.Addr().String()}, main, "app.cannot_listen", 69, "env MEGA_APPS_MAIN_ADDR"},
 		{"an address for probes that is taken", []string{"MEGA_OPS_ADDR=" + taken.Addr().String()}, main, "app.cannot_listen", 69, "env MEGA_OPS_ADDR"},
 		{"a constructor that fails", nil, constructed(func() (*int, error) { return nil, errors.New("no disk") }), "boot.constructor_failed", 69, "no disk"},
-		{"a constructor that panics", nil, constructed(func() (*int, error) { panic("no idea") }), "boot.constructor_failed", 70, "no idea"},
+		{"a constructor that panics", nil, constructed(func() (*int, error) { panic("no idea") }), "boot.constructor_panicked", 70, "no idea"},
 		{"a hook that fails", nil, boot.App("main", boot.OnStart("warm up", func(context.Context) error { return errors.New("cold") })), "boot.hook_failed", 70, "warm up"},
 		{"a hook that panics", nil, boot.App("main", boot.OnStart("warm up", func(context.Context) { panic("cold") })), "boot.hook_failed", 70, "cold"},
 	} {

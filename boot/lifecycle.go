@@ -112,7 +112,7 @@ func within(ctx context.Context, budget time.Duration, fn func(context.Context) 
 func contained(ctx context.Context, fn func(context.Context) error) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
-			err = fmt.Errorf("panic: %v", value)
+			err = panicked(value)
 		}
 	}()
 	return fn(ctx)

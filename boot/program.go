@@ -239,6 +239,9 @@ func (p *program) check() error {
 		if err != nil {
 			return err
 		}
+		if err := uncircled(slices.Concat(p.shared.provides, a.provides)); err != nil {
+			return err
+		}
 		served := p.served(a)
 		for _, part := range []*part{&a.part, &served} {
 			if err := part.satisfied(makers); err != nil {

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"reflect"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"syscall"
@@ -194,15 +193,12 @@ func (b *booting) constructor(f function) any {
 }
 
 func construct(f function, in []reflect.Value) (values []reflect.Value, err error) {
-	failure := func(exit int, text string, cause error) error {
-		return &Failure{
-			Code: "boot.constructor_failed", Exit: exit, Text: text, Cause: cause,
-			Facts: []Fact{{"constructor", f.declared()}, {"provided at", f.site}},
-		}
-	}
+	facts := []Fact{{"constructor", f.declared()}, {"provided at", f.site}}
 	defer func() {
 		if value := recover(); value != nil {
-			values, err = nil, failure(ExitInternal, "A constructor panicked.", fmt.Errorf("%v\n%s", value, debug.Stack()))
+			values, err = nil, &Failure{
+				Code: "boot.constructor_panicked", Exit: ExitInternal, Text: "A constructor panicked.", Cause: panicked(value), Facts: facts,
+			}
 		}
 	}()
 	out := f.value.Call(in)
@@ -211,7 +207,9 @@ func construct(f function, in []reflect.Value) (values []reflect.Value, err erro
 	}
 	values = out[:len(out)-1]
 	if cause := errorOf(out); cause != nil {
-		return nil, failure(ExitUnavailable, "Something that the program needs cannot be had.", cause)
+		return nil, &Failure{
+			Code: "boot.constructor_failed", Exit: ExitUnavailable, Text: "Something that the program needs cannot be had.", Cause: cause, Facts: facts,
+		}
 	}
 	return values, nil
 }

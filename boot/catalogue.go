@@ -1,0 +1,105 @@
+package boot
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// Code is an entry of the catalogue: what a dotted code means, wherever it is
+// met. A code keeps its meaning and its exit status for good.
+type Code struct {
+	Name   string   `json:"code"`           // "lock.driver_unavailable"
+	Exit   int      `json:"exit,omitempty"` // the status of a boot that it ends; 0 for one that is met at run time
+	Title  string   `json:"title"`
+	Means  string   `json:"means"`
+	Causes []string `json:"causes,omitempty"` // the usual ones
+	Do     []string `json:"do,omitempty"`
+}
+
+// Codes is the catalogue, sorted by name: every code that can end a boot, and
+// every one that mega's own errors have at run time.
+func Codes() []Code {
+	all := slices.Concat(configCodes(), bootCodes(), lockBootCodes(), lockCodes(), requestCodes())
+	slices.SortFunc(all, func(a, b Code) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// Explain returns the entry of a code. Its error names the code that was most
+// likely meant.
+func Explain(code string) (Code, error) {
+	all := Codes()
+	var names []string
+	for _, c := range all {
+		if c.Name == code {
+			return c, nil
+		}
+		names = append(names, c.Name)
+	}
+	if near := akin(code, names); len(near) > 0 {
+		return Code{}, fmt.Errorf("there is no code %q; there are %s", code, strings.Join(near, ", "))
+	}
+	return Code{}, fmt.Errorf("there is no code %q", code)
+}
+
+// akin are the names that have a word of the code in common, the rarest word
+// first: lock.unreachable finds the codes of locks, driver_unavailable the one
+// that ends in it.
+func akin(code string, names []string) []string {
+	_, last, dotted := strings.Cut(code, ".")
+	if !dotted {
+		last = code
+	}
+	for _, part := range []string{last, strings.TrimSuffix(code, last)} {
+		near := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return part == "" || !strings.Contains(n, part) })
+		if len(near) > 0 {
+			return near
+		}
+	}
+	return nil
+}
+
+// Print writes the entry for people.
+func (c Code) Print(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s\n", c.Name, c.Title)
+	if c.Exit != 0 {
+		fmt.Fprintf(&b, "It ends the boot with exit status %d.\n", c.Exit)
+	}
+	fmt.Fprintf(&b, "\n%s\n", folded(c.Means, "  "))
+	for _, list := range []struct {
+		name  string
+		lines []string
+	}{{"Usual causes", c.Causes}, {"What to do", c.Do}} {
+		if len(list.lines) > 0 {
+			fmt.Fprintf(&b, "\n%s\n", list.name)
+		}
+		for _, line := range list.lines {
+			fmt.Fprintf(&b, "  • %s\n", strings.TrimLeft(folded(line, "    "), " "))
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// folded breaks a text into lines that a terminal shows whole.
+func folded(text, indent string) string {
+	const width = 80
+	var b strings.Builder
+	at := 0
+	for word := range strings.FieldsSeq(text) {
+		switch {
+		case at == 0 || at+1+len(word) > width:
+			if at > 0 {
+				b.WriteByte('\n')
+			}
+			b.WriteString(indent + word)
+			at = len(indent) + len(word)
+		default:
+			b.WriteString(" " + word)
+			at += 1 + len(word)
+		}
+	}
+	return b.String()
+}

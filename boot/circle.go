@@ -1,0 +1,75 @@
+package boot
+
+import (
+	"reflect"
+	"slices"
+)
+
+// circle returns constructors each of which needs what the next one makes, and
+// the last what the first makes; nil if there are none.
+func circle(constructors []function) []function {
+	s := search{makers: map[reflect.Type]int{}, constructors: constructors, done: make([]bool, len(constructors))}
+	for i, f := range constructors {
+		for _, t := range f.makes() {
+			s.makers[t] = i
+		}
+	}
+	for i := range constructors {
+		if found := s.from(i); found != nil {
+			return found
+		}
+	}
+	return nil
+}
+
+// search walks from each constructor to those that it needs.
+type search struct {
+	makers       map[reflect.Type]int
+	constructors []function
+	done         []bool
+	path         []int
+}
+
+func (s *search) from(i int) []function {
+	if at := slices.Index(s.path, i); at >= 0 {
+		return s.named(s.path[at:])
+	}
+	if s.done[i] {
+		return nil
+	}
+	s.path = append(s.path, i)
+	for _, t := range s.constructors[i].needs() {
+		if maker, ok := s.makers[t]; ok {
+			if found := s.from(maker); found != nil {
+				return found
+			}
+		}
+	}
+	s.path = s.path[:len(s.path)-1]
+	s.done[i] = true
+	return nil
+}
+
+func (s *search) named(path []int) (all []function) {
+	for _, i := range path {
+		all = append(all, s.constructors[i])
+	}
+	return all
+}
+
+// uncircled fails if none of some constructors can be the first.
+func uncircled(constructors []function) error {
+	round := circle(constructors)
+	if round == nil {
+		return nil
+	}
+	f := &Failure{
+		Code: "boot.circle", Exit: ExitInternal, Text: "Constructors need each other, so that none can be the first.",
+		Actions: []string{"move what both need into a value of its own", "let one get the other later: mega.OnStart(…)"},
+	}
+	for _, c := range round {
+		f.Facts = append(f.Facts, Fact{"needs the next", c.declared()})
+	}
+	f.Facts[len(f.Facts)-1].Name = "needs the first"
+	return f
+}
