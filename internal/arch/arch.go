@@ -39,7 +39,12 @@ func layers() map[string][]string {
 		"lock":          {"lock/driver"},
 		"lock/locktest": {"lock", "lock/driver"},
 
-		"drivers/memory":    {"lock/driver"},
+		"bus/driver":  {},
+		"bus":         {"bus/driver"},
+		"bus/bustest": {"bus", "bus/driver"},
+
+		"drivers/memory":    {"lock/driver", "bus/driver"},
+		"drivers/nats":      {"bus/driver"},
 		"drivers/redis":     {"lock/driver", "drivers/redis/..."},
 		"drivers/redis/...": {"lock/driver", "drivers/redis/..."},
 
@@ -84,15 +89,16 @@ func Lattice(pkgs []Package) (broken []string) {
 	return broken
 }
 
-// StandardOnly holds the lock front and its boundary to the standard library,
+// StandardOnly holds the fronts and their boundaries to the standard library,
 // through everything that they are linked with.
 func StandardOnly(pkgs []Package) (broken []string) {
 	for _, p := range pkgs {
-		if p.Path != Module+"/lock" && p.Path != Module+"/lock/driver" {
+		front, ours := local(strings.TrimSuffix(p.Path, "/driver"))
+		if !ours || front != "lock" && front != "bus" {
 			continue
 		}
 		for _, dep := range p.Deps {
-			if !standard(dep) && dep != Module+"/lock/driver" {
+			if !standard(dep) && dep != Module+"/"+front+"/driver" {
 				broken = append(broken, fmt.Sprintf("%s is linked with %s; it needs the standard library alone", p.Path, dep))
 			}
 		}

@@ -36,6 +36,8 @@ func TestEachRuleSeesItsViolation(t *testing.T) {
 		{"a package without a layer", arch.Lattice, arch.Package{Path: mod + "attic"}, "has no layer"},
 		{"lock is linked with a third party", arch.StandardOnly, arch.Package{Path: mod + "lock", Deps: []string{"context", "golang.org/x/sys/unix"}}, "standard library alone"},
 		{"lock is linked with its own suite", arch.StandardOnly, arch.Package{Path: mod + "lock", Deps: []string{mod + "lock/locktest"}}, "standard library alone"},
+		{"bus is linked with lock", arch.StandardOnly, arch.Package{Path: mod + "bus", Deps: []string{mod + "bus/driver", mod + "lock/driver"}}, "standard library alone"},
+		{"the boundary of the bus is linked with a third party", arch.StandardOnly, arch.Package{Path: mod + "bus/driver", Deps: []string{"github.com/nats-io/nats.go"}}, "standard library alone"},
 		{"lock imports fx", arch.FxUnderBoot, arch.Package{Path: mod + "lock", Imports: []string{"go.uber.org/fx"}}, "fx lives under boot"},
 		{"a test imports a part of fx", arch.FxUnderBoot, arch.Package{Path: mod + "ctx", TestImports: []string{"go.uber.org/fx/fxtest"}}, "fx lives under boot"},
 		{"a name that only begins like boot", arch.FxUnderBoot, arch.Package{Path: mod + "bootstrap", Imports: []string{"go.uber.org/fx"}}, "fx lives under boot"},

@@ -1,0 +1,266 @@
+// Package driver is the boundary between package bus and its backends: what a
+// message backend implements, and the words both sides share.
+//
+// Users of the bus need this package only to name an error or an [Info];
+// package bus has an alias for each. Authors of drivers start here, and prove
+// their work with package bustest.
+//
+// A driver carries messages and reports honestly. It does not validate
+// subjects, headers or sizes, apply defaults, queue behind a subscription, run
+// handlers, match answers to requests, keep deadlines, count, log or wrap error
+// texts: the front does each of these once, for every driver. What is left is
+// little on purpose: to route, to say when a subscription is in effect, and to
+// say what was lost.
+//
+// # Three kinds of message
+//
+// Events go to the subscriptions of kind [Event] whose pattern matches,
+// requests to those of kind [Request], and an answer goes back to the driver
+// that sent the request. The kinds never meet, whatever the subject. In each
+// kind a message reaches every matching subscription without a group, and one
+// member of every matching group, where a group is a pattern and a name: the
+// same name under two patterns is two groups.
+//
+// # What a driver may rely on
+//
+// Subjects, patterns, groups and headers were checked by the front, and a
+// message is at most [Info].MaxPayload of [Message.Size]. Data and headers are
+// immutable from the moment they are handed over, in both directions; a driver
+// that delivers inside the process passes them on as they are. [Sink] and
+// [Front] never block, whoever calls them, and never call the driver back from
+// within. Subscribe, Interest.End, Flush and Close are given a context with a
+// deadline.
+//
+// # What a driver must keep
+//
+// Its methods may be called concurrently, also from within a handler. An error
+// that is neither a context's nor one of this package's is taken for
+// [ErrDisconnected].
+//
+// Order: if Publish of one message has returned before Publish of another was
+// called, every Sink that gets both gets them in this order.
+//
+// It delivers a message at most once to a Sink, and it never waits for one: a
+// Sink takes what it is given or counts it as dropped.
+package driver
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// CallTimeout bounds the calls that wait for the backend's word: Subscribe,
+// Interest.End and Close.
+const CallTimeout = 5 * time.Second
+
+// Driver carries messages between the fronts in its scope.
+type Driver interface {
+	// Info says what the driver is. It does no I/O and never changes.
+	Info() Info
+
+	// Attach is called once, before any other method but Info: f is told what
+	// concerns no subscription in particular. A driver that is not connected
+	// says so to f before it returns.
+	Attach(f Front) error
+
+	// Publish accepts an event: it is on its way, or in an outbound buffer.
+	// It never waits for a subscriber.
+	//
+	// It may wait for room in the buffer until ctx ends; then, or at once where
+	// waiting is of no use, it returns an error that wraps ErrOverloaded, and
+	// the event is not sent. While the backend cannot be reached it buffers.
+	Publish(ctx context.Context, m Message) error
+
+	// Request sends a request, whose ID is the front's: it is never used for a
+	// second one on this driver. What comes of it is told to the Front, also
+	// from within the call. An error says that it was not sent, and then the
+	// Front hears nothing.
+	//
+	// If no subscription of the kind matches, it returns an error that wraps
+	// ErrNoResponders, or the Front is told so promptly. While the backend
+	// cannot be reached it returns an error that wraps ErrDisconnected:
+	// requests are not buffered.
+	Request(ctx context.Context, m Message) error
+
+	// Answer sends an answer to a request that a Sink was given. It may be
+	// called several times for one request, and waits for room as Publish
+	// does. That the asker is gone is no error.
+	Answer(ctx context.Context, request, answer Message) error
+
+	// Subscribe makes s active: what is published or requested through this
+	// driver after it has returned reaches s.Sink. The subscription stands
+	// until its Interest is ended, over any number of reconnects: it is active
+	// again before anything that was buffered meanwhile is sent.
+	Subscribe(ctx context.Context, s Subscription) (Interest, error)
+
+	// Flush returns when everything accepted before has been taken over by the
+	// backend.
+	Flush(ctx context.Context) error
+
+	// Close ends all interest and frees what the driver holds of its process:
+	// connections, goroutines, timers. Once it has returned, no Sink and no
+	// Front is called again. What is still buffered is sent if that is
+	// possible until ctx ends. It is idempotent.
+	Close(ctx context.Context) error
+}
+
+// Interest is an active subscription.
+type Interest interface {
+	// End ends it. Once it has returned nil, nothing more is routed to the
+	// subscription, and what had been routed to it was given to its Sink. If
+	// that is not known when ctx ends, it returns an error that wraps ctx's;
+	// the interest ends all the same, as soon as it can be told.
+	//
+	// It is idempotent. While the backend cannot be reached it returns nil at
+	// once: the subscription is not renewed.
+	End(ctx context.Context) error
+}
+
+// Subscription is what a front is interested in.
+type Subscription struct {
+	Kind    Kind // Event or Request
+	Pattern string
+	// Group is the name under which the subscriptions with this very pattern
+	// share the messages; "" is to get every one.
+	Group string
+	Sink  Sink
+}
+
+// Sink is where the messages of a subscription go: a bounded queue of the
+// front. Its methods may be called from several goroutines at once.
+type Sink interface {
+	// Deliver hands over a message. It returns false if the subscription takes
+	// no more messages: where the driver can choose another member of the
+	// group, it must. A full queue is no such case, since the front counts and
+	// tells the loss.
+	Deliver(m Message) bool
+
+	// Gap says that messages were lost before the next one: how many, or -1 if
+	// that is not known. After an outage it is called once for every
+	// subscription, at the latest before the first message that arrives again.
+	Gap(lost int)
+
+	// Load is how many messages wait or are being handled, for a driver that
+	// chooses among the members of a group.
+	Load() int
+
+	// Fail says that the backend has ended the subscription, and why. No
+	// message follows, and its Interest is ended.
+	Fail(err error)
+}
+
+// Front is what a driver tells when it concerns no subscription in particular.
+// Its methods may be called from several goroutines at once.
+type Front interface {
+	// Answer hands over an answer to the request with m.ID. Those that nobody
+	// waits for any more are counted and dropped.
+	Answer(m Message)
+
+	// Fail says that no further answer to the request will come: err wraps
+	// ErrNoResponders if nobody was there to be asked, and ErrDisconnected if
+	// who was asked is gone.
+	Fail(id uint64, err error)
+
+	// Disconnected says that the backend cannot be reached, and Connected that
+	// it can again, with every subscription in effect. The front fails all
+	// requests in flight when it is told of the former. Telling either twice
+	// is harmless.
+	Disconnected(err error)
+	Connected()
+}
+
+// Kind is what a message is for.
+type Kind uint8
+
+// The kinds. A Subscription has one of the first two.
+const (
+	Event Kind = iota
+	Request
+	Answer
+)
+
+// String returns "event", "request" or "answer".
+func (k Kind) String() string {
+	switch k {
+	case Event:
+		return "event"
+	case Request:
+		return "request"
+	case Answer:
+		return "answer"
+	}
+	return fmt.Sprintf("kind(%d)", uint8(k))
+}
+
+// Message is what a driver carries. It is passed by value, so that one that
+// stays inside the process costs no allocation on its way; Data and Header are
+// shared and immutable.
+//
+// A driver that leaves the process sends Data with the header that
+// [Message.Wire] makes of everything else, and puts it together again with
+// [FromWire].
+type Message struct {
+	Kind Kind
+	// Hops is how many messages led to this one, each published while the one
+	// before was handled.
+	Hops uint8
+	// End marks the last answer to a request; it has no Data.
+	End     bool
+	Subject string
+	Header  Header // nil if there is none
+	Data    []byte // not nil
+	// Deadline is when the message is of no use any more; zero is never.
+	Deadline time.Time
+	// ID is the asking front's number of a request, and of the answers to it.
+	ID uint64
+	// Return is where the answers to a request go. It is the driver's, which
+	// sets it in what it delivers and finds it again in Answer.
+	Return any
+	// Err is set in an answer that says that the responder failed; its text is
+	// in Data too.
+	Err *RemoteError
+}
+
+// Scope is how far a driver's messages reach.
+type Scope int
+
+// The scopes, from the narrowest.
+const (
+	Process Scope = iota // one process
+	Node                 // the processes of one node
+	Fleet                // every process that reaches the same backend
+)
+
+// String returns "process", "node" or "fleet".
+func (s Scope) String() string {
+	switch s {
+	case Process:
+		return "process"
+	case Node:
+		return "node"
+	case Fleet:
+		return "fleet"
+	}
+	return fmt.Sprintf("scope(%d)", int(s))
+}
+
+// Info says what a driver is, and what it cannot do.
+type Info struct {
+	Name  string `json:"name"` // "memory", "cluster", "nats"
+	Scope Scope  `json:"scope"`
+	// MaxPayload is the largest Size of a message that the backend takes; 0 is
+	// no bound of its own. The front's may be lower.
+	MaxPayload int `json:"max_payload,omitempty"`
+	// Lacks lists the rules of the contract that the driver does not keep.
+	Lacks []Lack `json:"lacks,omitempty"`
+	// Warnings lists what weakens its promise on the backend that it found,
+	// each a sentence for an operator.
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// Lack is a rule of the contract that a driver does not keep.
+type Lack struct {
+	Rule string `json:"rule"` // "S11"
+	Why  string `json:"why"`
+}

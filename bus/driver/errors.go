@@ -1,0 +1,90 @@
+package driver
+
+import "fmt"
+
+// Error is a fact that callers branch on. Compare with errors.Is; Code is for
+// machines.
+type Error struct{ code, text string }
+
+// Error returns the text.
+func (e *Error) Error() string { return e.text }
+
+// Code returns the stable dotted code, such as "bus.no_responders".
+func (e *Error) Code() string { return e.code }
+
+// The vocabulary of the bus. A front adds what was being done and, where the
+// end of a context is behind it, the context's error.
+var (
+	ErrBadSubject   = &Error{"bus.bad_subject", "bus: bad subject"}
+	ErrBadGroup     = &Error{"bus.bad_group", "bus: bad group"}
+	ErrBadHeader    = &Error{"bus.bad_header", "bus: bad header"}
+	ErrInvalid      = &Error{"bus.invalid", "bus: invalid"}
+	ErrTooLarge     = &Error{"bus.too_large", "bus: message too large"}
+	ErrClosed       = &Error{"bus.closed", "bus: closed"}
+	ErrDraining     = &Error{"bus.draining", "bus: draining"}
+	ErrNoResponders = &Error{"bus.no_responders", "bus: nobody responds"}
+	ErrTimeout      = &Error{"bus.timeout", "bus: no answer in time"}
+	ErrOverloaded   = &Error{"bus.overloaded", "bus: overloaded"}
+	ErrDisconnected = &Error{"bus.disconnected", "bus: disconnected"}
+	ErrTerminated   = &Error{"bus.terminated", "bus: subscription terminated"}
+	ErrDecode       = &Error{"bus.decode", "bus: cannot decode"}
+	ErrCycle        = &Error{"bus.cycle", "bus: too many hops"}
+	ErrUnsupported  = &Error{"bus.unsupported", "bus: unsupported by the driver"}
+)
+
+// TooLargeError is an ErrTooLarge that says by how much.
+type TooLargeError struct {
+	Subject string
+	Size    int // of data and headers, in bytes
+	Limit   int
+}
+
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("bus: message too large: %d bytes with its headers, at most %d", e.Size, e.Limit)
+}
+
+// Code returns "bus.too_large".
+func (e *TooLargeError) Code() string { return ErrTooLarge.code }
+
+// Is makes the error an ErrTooLarge.
+func (e *TooLargeError) Is(target error) bool { return target == ErrTooLarge }
+
+// RemoteError is what a responder answered instead of a result. A responder
+// that returns one chooses what its caller sees.
+type RemoteError struct {
+	// Reason is the code, for machines: 1 to 64 letters, digits, dots, dashes
+	// and underscores. It is "panic" if the responder panicked, and "error" if
+	// it returned an error without a code.
+	Reason    string
+	Message   string
+	Retryable bool // asking again may help
+}
+
+func (e *RemoteError) Error() string {
+	return fmt.Sprintf("bus: the responder failed: %s: %s", e.Reason, e.Message)
+}
+
+// Code returns the responder's code.
+func (e *RemoteError) Code() string { return e.Reason }
+
+// PanicError is what a handler's panic has become.
+type PanicError struct {
+	Value any // what was given to panic; nil after runtime.Goexit
+	Stack []byte
+}
+
+func (e *PanicError) Error() string {
+	if e.Value == nil {
+		return "bus: the handler ended its goroutine"
+	}
+	return fmt.Sprintf("bus: the handler panicked: %v", e.Value)
+}
+
+// Code returns "bus.panic".
+func (e *PanicError) Code() string { return "bus.panic" }
+
+// Unwrap returns the value, if it is an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}

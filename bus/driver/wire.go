@@ -1,0 +1,134 @@
+package driver
+
+import (
+	"maps"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The keys that carry the fields of a Message where it leaves the process. All
+// that begins with "Bus-" is reserved; of these, KeyID alone is in the header
+// that a handler sees.
+const (
+	KeyID = "Bus-Id" // given by whoever sent the message; the bus makes no use of it
+
+	keyHops      = "Bus-Hops"      // decimal
+	keyExpires   = "Bus-Expires"   // of an event: milliseconds since 1970
+	keyBudget    = "Bus-Budget"    // of a request: milliseconds that are left
+	keyError     = "Bus-Error"     // of an answer: the code; the text is its data
+	keyRetryable = "Bus-Retryable" // of an answer with an error: "1"
+	keyEnd       = "Bus-End"       // of an answer: "1"
+)
+
+// Wire returns the header to send: m.Header and a line for each field that is
+// set, or nil if there is nothing to say. m.Header is not changed.
+//
+// An event's deadline is sent as the time of day, since the event may be held
+// up in buffers; it is as exact as the clocks agree. A request's is sent as
+// what is left of it, since it is never held up and the clocks may not agree.
+func (m *Message) Wire() Header {
+	if !m.isMarked() {
+		return m.Header
+	}
+	h := make(Header, len(m.Header)+3)
+	maps.Copy(h, m.Header)
+	m.eachMark(func(key, value string) { h.Set(key, value) })
+	return h
+}
+
+// isMarked says that a field besides the header has to be sent.
+func (m *Message) isMarked() bool {
+	return m.Hops > 0 || m.End || m.Err != nil || m.Kind != Answer && !m.Deadline.IsZero()
+}
+
+func (m *Message) eachMark(do func(key, value string)) {
+	if m.Hops > 0 {
+		do(keyHops, strconv.Itoa(int(m.Hops)))
+	}
+	switch {
+	case m.Deadline.IsZero():
+	case m.Kind == Event:
+		do(keyExpires, strconv.FormatInt(m.Deadline.UnixMilli(), 10))
+	case m.Kind == Request:
+		do(keyBudget, strconv.FormatInt(max(time.Until(m.Deadline).Milliseconds(), 1), 10))
+	}
+	if m.Err != nil {
+		do(keyError, m.Err.Reason)
+	}
+	if m.Err != nil && m.Err.Retryable {
+		do(keyRetryable, "1")
+	}
+	if m.End {
+		do(keyEnd, "1")
+	}
+}
+
+// FromWire is the message that arrived with header h: the reverse of
+// [Message.Wire]. Reserved lines that make no sense are ignored: whoever sent
+// them does not use this library. h belongs to the message from now on, and
+// may be changed.
+func FromWire(k Kind, subject string, h Header, data []byte) Message {
+	m := Message{Kind: k, Subject: subject, Data: data}
+	if m.Data == nil {
+		m.Data = []byte{}
+	}
+	if len(h) == 0 {
+		return m
+	}
+	if n, err := strconv.ParseUint(h.Get(keyHops), 10, 8); err == nil {
+		m.Hops = uint8(n)
+	}
+	switch k {
+	case Event:
+		m.Deadline = moment(h.Get(keyExpires), time.UnixMilli)
+	case Request:
+		m.Deadline = moment(h.Get(keyBudget), fromNow)
+	case Answer:
+		m.End = h.Get(keyEnd) != ""
+		if reason := h.Get(keyError); reason != "" {
+			m.Err = &RemoteError{Reason: reason, Message: string(data), Retryable: h.Get(keyRetryable) != ""}
+		}
+	}
+	maps.DeleteFunc(h, func(key string, _ []string) bool { return key != KeyID && strings.HasPrefix(key, "Bus-") })
+	if len(h) > 0 {
+		m.Header = h
+	}
+	return m
+}
+
+// moment reads milliseconds; anything else is no deadline.
+func moment(text string, of func(ms int64) time.Time) time.Time {
+	const most = 1 << 50 // some 35 000 years
+	ms, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || ms <= 0 || ms > most {
+		return time.Time{}
+	}
+	return of(ms)
+}
+
+func fromNow(ms int64) time.Time {
+	const year = 365 * 24 * time.Hour
+	return time.Now().Add(time.Duration(min(ms, year.Milliseconds())) * time.Millisecond)
+}
+
+// Size is how much of a backend's limit the message takes: its data, and its
+// header in the form that NATS gives it. Every driver counts like that, so that
+// a message that is too large for one is so for all. Numbers are given the
+// room that they need at most.
+func (m *Message) Size() int {
+	if len(m.Header) == 0 && !m.isMarked() {
+		return len(m.Data)
+	}
+	const preamble, colon, newline, number = len("NATS/1.0\r\n"), len(": "), len("\r\n"), 16
+	size := len(m.Data) + preamble + newline
+	for key, values := range m.Header {
+		for _, v := range values {
+			size += len(key) + colon + len(v) + newline
+		}
+	}
+	m.eachMark(func(key, value string) {
+		size += len(key) + colon + max(len(value), number) + newline
+	})
+	return size
+}

@@ -1,0 +1,113 @@
+package driver_test
+
+import (
+	"maps"
+	"reflect"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/megaframework/mega/bus/driver"
+)
+
+func TestEveryFieldCrossesTheWire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		for name, m := range map[string]driver.Message{
+			"a bare event":       {Kind: driver.Event, Subject: "a", Data: []byte("x")},
+			"an event":           {Kind: driver.Event, Subject: "a.b", Data: []byte{}, Hops: 7, Deadline: now.Add(time.Minute), Header: driver.Header{"k": {"1", "2"}, driver.KeyID: {"42"}}},
+			"a request":          {Kind: driver.Request, Subject: "a", Data: []byte{}, Deadline: now.Add(3 * time.Second), Hops: 1},
+			"an answer":          {Kind: driver.Answer, Data: []byte("x"), Header: driver.Header{"k": {"v"}}},
+			"the last answer":    {Kind: driver.Answer, Data: []byte{}, End: true},
+			"an error":           {Kind: driver.Answer, Data: []byte("none left"), Err: &driver.RemoteError{Reason: "stock.gone", Message: "none left"}},
+			"an error to repeat": {Kind: driver.Answer, Data: []byte("busy"), Err: &driver.RemoteError{Reason: "error", Message: "busy", Retryable: true}},
+		} {
+			got := driver.FromWire(m.Kind, m.Subject, maps.Clone(m.Wire()), m.Data)
+			if !got.Deadline.Equal(m.Deadline) {
+				t.Errorf("%s: the deadline is %v, want %v", name, got.Deadline, m.Deadline)
+			}
+			got.Deadline = m.Deadline
+			if !reflect.DeepEqual(got, m) {
+				t.Errorf("%s: got %+v, want %+v", name, got, m)
+			}
+		}
+	})
+}
+
+func TestWireLeavesTheHeaderAlone(t *testing.T) {
+	m := driver.Message{Header: driver.Header{"k": {"v"}}, Hops: 3}
+	if wire := m.Wire(); len(wire) != 2 {
+		t.Errorf("the wire has %v", wire)
+	}
+	if len(m.Header) != 1 {
+		t.Errorf("the header has become %v", m.Header)
+	}
+}
+
+func TestABudgetIsNeverNothing(t *testing.T) {
+	m := driver.Message{Kind: driver.Request, Deadline: time.Now().Add(-time.Hour)}
+	if got := m.Wire().Get("Bus-Budget"); got != "1" {
+		t.Errorf("the budget is %q, want 1 ms", got)
+	}
+}
+
+func TestForeignLinesAreIgnored(t *testing.T) {
+	m := driver.FromWire(driver.Event, "a", driver.Header{
+		"Bus-Hops": {"-1"}, "Bus-Expires": {"soon"}, "Bus-Budget": {"9"}, "Bus-End": {"1"}, "Bus-Error": {"x"}, "Bus-New": {"?"}, "k": {"v"},
+	}, nil)
+	want := driver.Message{Kind: driver.Event, Subject: "a", Data: []byte{}, Header: driver.Header{"k": {"v"}}}
+	if !reflect.DeepEqual(m, want) {
+		t.Errorf("got %+v, want %+v", m, want)
+	}
+}
+
+func FuzzFromWire(f *testing.F) {
+	f.Add(uint8(0), "3", "1700000000000", "5000", "code", []byte("text"))
+	f.Add(uint8(2), "256", "-1", "99999999999999999999", "", []byte(nil))
+	f.Fuzz(func(t *testing.T, kind uint8, hops, expires, budget, code string, data []byte) {
+		m := driver.FromWire(driver.Kind(kind%3), "a", driver.Header{
+			"Bus-Hops": {hops}, "Bus-Expires": {expires}, "Bus-Budget": {budget}, "Bus-Error": {code}, "Bus-Retryable": {}, "k": {"v"},
+		}, data)
+		if len(m.Header) != 1 || m.Data == nil {
+			t.Fatalf("got %+v", m)
+		}
+		again := driver.FromWire(m.Kind, "a", maps.Clone(m.Wire()), m.Data)
+		if again.Hops != m.Hops || again.Deadline.Sub(m.Deadline).Abs() > time.Second || (again.Err == nil) != (m.Err == nil) {
+			t.Fatalf("%+v became %+v", m, again)
+		}
+		if size, wire := m.Size(), wireSize(&m); size < wire {
+			t.Fatalf("Size is %d, and %d bytes were written", size, wire)
+		}
+	})
+}
+
+// wireSize is what NATS writes for the message.
+func wireSize(m *driver.Message) int {
+	h := m.Wire()
+	if len(h) == 0 {
+		return len(m.Data)
+	}
+	n := len("NATS/1.0\r\n\r\n") + len(m.Data)
+	for key, values := range h {
+		for _, v := range values {
+			n += len(key) + len(v) + len(": \r\n")
+		}
+	}
+	return n
+}
+
+func TestSizeIsAtLeastWhatIsWritten(t *testing.T) {
+	for _, m := range []driver.Message{
+		{Data: make([]byte, 5)},
+		{Data: make([]byte, 5), Header: driver.Header{"k": {"v", ""}, "long": {"value"}}},
+		{Data: make([]byte, 5), Hops: 32, Deadline: time.Now().Add(100 * 365 * 24 * time.Hour)},
+	} {
+		size, wire := m.Size(), wireSize(&m)
+		if size < wire || size > wire+64 {
+			t.Errorf("%+v: Size is %d, and %d bytes are written", m, size, wire)
+		}
+	}
+	if plain := (&driver.Message{Data: make([]byte, 5)}); plain.Size() != 5 {
+		t.Errorf("a message without a header has size %d, want that of its data", plain.Size())
+	}
+}
