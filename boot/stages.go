@@ -166,7 +166,7 @@ func (b *booting) provided(p *part) (options []fx.Option) {
 func (b *booting) section(s sectionOption) any {
 	t := reflect.FuncOf([]reflect.Type{reflect.TypeFor[*config.Config]()}, []reflect.Type{s.typ}, false)
 	return reflect.MakeFunc(t, func(in []reflect.Value) []reflect.Value {
-		v, ok := in[0].Interface().(*config.Config).Section(s.name)
+		v, ok := in[0].Interface().(*config.Config).Section("", s.name)
 		if !ok { // every section of the program was given to Load
 			panic("no section " + s.name)
 		}

@@ -52,7 +52,7 @@ func TestVariablesReachTheirKeysAndSayWhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	section, _ := c.Section("database")
+	section, _ := c.Section("", "database")
 	for _, x := range []struct{ got, want any }{
 		{c.Env, "staging"}, {c.Lock.Redis.Key, "%s"}, {c.Cache["main"].URL.Reveal(), "redis://h:6379/1"},
 		{c.Apps["admin"].Addr, config.Addr(":9000")}, {c.Lock.FIFO, true}, {c.Boot.WaitFor, time.Duration(0)},
@@ -108,7 +108,7 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		{"MEGA_DATABASE_POOL=0", "config.invalid", "less than 1"},
 		{"MEGA_DATABASE_POOL=65", "config.invalid", "more than 64"},
 		{"MEGA_DATABASE_POOL=4.5", "config.invalid", "not a whole number"},
-		{"MEGA_DATABASE_RETRY=2m", "config.invalid", "more than 1m0s"},
+		{"MEGA_DATABASE_RETRY=2m", "config.invalid", "more than 1m"},
 	} {
 		_, err := load(t, x.variable)
 		if x.code == "" {
@@ -148,7 +148,7 @@ func TestPasswordsAreNeverPrinted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	section, _ := c.Section("database")
+	section, _ := c.Section("", "database")
 	var log strings.Builder
 	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "url", c.Cache["main"].URL, "secret", section.(database).Password, "all", section)
 	_, refused := load(t, "MEGA_CACHE_MAIN_URL=redis://app:hunter2@h:port")
@@ -173,7 +173,7 @@ func TestSectionsThatCannotBeAreRefused(t *testing.T) {
 		{config.Section{Name: "data", Type: reflect.TypeFor[string]()}, "want a struct"},
 		{config.Section{Name: "lock", Type: reflect.TypeFor[database]()}, "mega's own"},
 		{config.Section{Name: "data", Type: reflect.TypeFor[struct {
-			F []string `key:"f"`
+			F map[string]string `key:"f"`
 		}]()}, "cannot be configured"},
 		{config.Section{Name: "data", Type: reflect.TypeFor[struct {
 			f string `key:"f"`
@@ -206,5 +206,46 @@ func TestRequiredKeysAreAskedFor(t *testing.T) {
 	_, err := config.Load(config.Source{Sections: []config.Section{{Name: "mail", Type: reflect.TypeFor[mail]()}}})
 	if err == nil || !strings.Contains(err.Error(), "MEGA_MAIL_HOST") {
 		t.Errorf("got %v, want to be told of MEGA_MAIL_HOST", err)
+	}
+}
+
+func TestAnAppSeesItsOwnValueOfASharedKey(t *testing.T) {
+	c, err := config.Load(config.Source{
+		Apps: []string{"web", "admin"},
+		Sections: []config.Section{
+			{App: "web", Name: "database", Type: reflect.TypeFor[database]()},
+			{App: "admin", Name: "database", Type: reflect.TypeFor[database]()},
+		},
+		Environ: []string{"MEGA_DATABASE_URL=sqlite://all.db", "MEGA_DATABASE_POOL=8", "MEGA_APPS_WEB_DATABASE_URL=sqlite://web.db"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	web, _ := c.Section("web", "database")
+	admin, _ := c.Section("admin", "database")
+	if web.(database).URL.Reveal() != "sqlite://web.db" || admin.(database).URL.Reveal() != "sqlite://all.db" {
+		t.Errorf("web has %v, admin %v", web, admin)
+	}
+	if web.(database).Pool != 8 || web.(database).Retry != time.Second {
+		t.Errorf("web inherits %+v", web)
+	}
+	if c.Apps["web"].LogLevel != "info" {
+		t.Errorf("the log level of web is %q", c.Apps["web"].LogLevel)
+	}
+}
+
+func TestTheCommandLineIsTheStrongestLayer(t *testing.T) {
+	c, err := config.Load(config.Source{
+		Environ: []string{"MEGA_LOCK_TTL=1m", "MEGA_CACHE_MAIN_URL=redis://h"},
+		Set:     []string{"lock.ttl=2m", "cache.main.url=", "lock.ttl=3m"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Lock.TTL != 3*time.Minute || c.Origin("lock.ttl").String() != "--set lock.ttl" {
+		t.Errorf("lock.ttl is %v from %v", c.Lock.TTL, c.Origin("lock.ttl"))
+	}
+	if len(c.Cache) != 0 {
+		t.Errorf("a cache that was taken back is still there: %v", c.Cache)
 	}
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -9,58 +10,93 @@ import (
 const prefix = "MEGA_"
 
 // foreign are the variables with our prefix that are not configuration: what
-// Kubernetes injects for a service called mega-something, and what test runs
-// are scaled with.
-var foreign = regexp.MustCompile(`^MEGA_(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT(_\d+_.+)?)$|^MEGA_TEST_`)
+// says where the configuration is, what the processes of a program tell each
+// other, what test runs are scaled with, and what Kubernetes injects for a
+// service called mega-something.
+var foreign = regexp.MustCompile(`^MEGA_(CONFIG$|RUN_|WORKER_|TEST_)|^MEGA_(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT(_\d+_.+)?)$`)
 
-func inKubernetes(environ []string) bool {
-	return slices.ContainsFunc(environ, func(kv string) bool { return strings.HasPrefix(kv, "KUBERNETES_SERVICE_HOST=") })
-}
+// environment is the variables of a process. An empty one counts as unset, and
+// of several with one name the last counts.
+type environment map[string]string
 
-// readEnviron is the layer of the environment. An empty variable counts as
-// unset.
-func (sc *schema) readEnviron(environ []string) (map[string]Value, Problems) {
-	layer := map[string]Value{}
-	var problems Problems
+func newEnvironment(environ []string) environment {
+	env := environment{}
 	for _, kv := range environ {
 		name, text, _ := strings.Cut(kv, "=")
-		if !strings.HasPrefix(name, prefix) || text == "" {
-			continue
-		}
-		key, problem := sc.keyOf(name)
-		switch {
-		case key != "":
-			layer[key] = Value{Key: key, Text: text, Origin: Origin{Layer: "env", Name: name}}
-		case !foreign.MatchString(name):
-			problems = append(problems, problem)
+		env[name] = text
+	}
+	maps.DeleteFunc(env, func(_, text string) bool { return text == "" })
+	return env
+}
+
+func inKubernetes(environ []string) bool {
+	return newEnvironment(environ)["KUBERNETES_SERVICE_HOST"] != ""
+}
+
+var link = regexp.MustCompile(`^(tcp|udp|sctp)://`)
+
+// injected reports whether Kubernetes set the variable, although a key has its
+// name: for a service mega-mail it sets MEGA_MAIL_PORT, beside
+// MEGA_MAIL_SERVICE_HOST.
+func (env environment) injected(name string) bool {
+	service, ok := strings.CutSuffix(name, "_PORT")
+	return ok && link.MatchString(env[name]) && env[service+"_SERVICE_HOST"] != ""
+}
+
+// readEnviron is the layer of the environment.
+func (sc *schema) readEnviron(env environment) *layer {
+	l := newLayer()
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		if strings.HasPrefix(name, prefix) && !env.injected(name) {
+			sc.putVariable(l, env[name], Origin{Layer: LayerEnv, Name: name})
 		}
 	}
-	return layer, problems
+	return l
+}
+
+// putVariable adds the value of a variable, which o names.
+func (sc *schema) putVariable(l *layer, text string, o Origin) {
+	f, key, problem := sc.keyOf(o)
+	switch {
+	case key != "":
+		l.put(f, key, f.parse(text), o)
+	case !foreign.MatchString(o.Name):
+		l.problems = append(l.problems, problem)
+	}
 }
 
 // keyOf finds the key that a variable sets, or says why there is none.
-func (sc *schema) keyOf(name string) (string, Problem) {
-	for _, f := range sc.fields {
-		key, ok := f.match(name)
-		if !ok {
-			continue
-		}
-		if f.Path[0] == "apps" && !slices.Contains(sc.apps, f.nameIn(key)) {
-			return "", sc.unknownApp(name, f.nameIn(key))
-		}
-		return key, Problem{}
+func (sc *schema) keyOf(o Origin) (Field, string, Problem) {
+	if key, ok := sc.variable[o.Name]; ok && !strings.Contains(key, "*") {
+		f, _ := sc.find(key)
+		return f, key, Problem{}
 	}
-	return "", sc.unknownVariable(name)
+	for _, f := range sc.fields {
+		if key, ok := f.named(o.Name); ok {
+			return f, key, Problem{}
+		}
+	}
+	if app, ok := sc.foreignApp(o.Name); ok {
+		return Field{}, "", sc.unknownApp(app, o)
+	}
+	return Field{}, "", sc.unknownVariable(o)
 }
 
-// match returns the key that the variable called name sets, if it is one of
-// f's.
-func (f Field) match(name string) (string, bool) {
-	before, after, named := strings.Cut(EnvName(f.Key()), "*")
-	if !named {
-		return f.Key(), name == before
+// named returns the key that a variable sets, if f is what every cache has and
+// the variable is that of one of them.
+func (f Field) named(variable string) (string, bool) {
+	before, after, ok := strings.Cut(EnvName(f.Key()), "*")
+	if !ok {
+		return "", false
 	}
-	rest, ok := strings.CutPrefix(name, before)
+	word, ok := between(variable, before, after)
+	return strings.Replace(f.Key(), "*", word, 1), ok
+}
+
+// between returns the name, in lower case, that a variable has between two of
+// its parts.
+func between(variable, before, after string) (string, bool) {
+	rest, ok := strings.CutPrefix(variable, before)
 	if !ok {
 		return "", false
 	}
@@ -68,28 +104,34 @@ func (f Field) match(name string) (string, bool) {
 	if !ok || word != strings.ToUpper(word) || !ValidName(strings.ToLower(word)) {
 		return "", false
 	}
-	return strings.Replace(f.Key(), "*", strings.ToLower(word), 1), true
+	return strings.ToLower(word), true
 }
 
-// nameIn returns the part of key that stands where f has its star.
-func (f Field) nameIn(key string) string {
-	return strings.Split(key, ".")[slices.Index(f.Path, "*")]
-}
-
-func (sc *schema) unknownApp(variable, app string) Problem {
-	return Problem{
-		Code: "config.unknown_app", Origin: Origin{Layer: "env", Name: variable},
-		Text: "this program has no app called " + quote(app),
-		Hint: "its apps: " + strings.Join(sc.apps, ", "),
+// foreignApp returns the app that a variable would belong to, if this program
+// had it.
+func (sc *schema) foreignApp(variable string) (string, bool) {
+	for _, f := range appFields() {
+		if app, ok := between(variable, "MEGA_APPS_", "_"+strings.ToUpper(f.Path[0])); ok && !slices.Contains(sc.apps, app) {
+			return app, true
+		}
 	}
+	return "", false
 }
 
-func (sc *schema) unknownVariable(name string) Problem {
+func (sc *schema) unknownApp(app string, o Origin) Problem {
 	p := Problem{
-		Code: "config.unknown_key", Origin: Origin{Layer: "env", Name: name},
-		Text: "no key has this variable",
+		Code: "config.unknown_app", Origin: o,
+		Text: "this program has no app called " + quote(app), Hint: sc.appNames(),
 	}
-	if best := sc.nearestVariable(name); best != "" {
+	if best := nearest(app, sc.apps); best != "" {
+		p.Hint = "did you mean " + best + "? " + p.Hint
+	}
+	return p
+}
+
+func (sc *schema) unknownVariable(o Origin) Problem {
+	p := Problem{Code: "config.unknown_key", Origin: o, Text: "no key has this variable"}
+	if best := sc.nearestVariable(o.Name); best != "" {
 		p.Hint = "did you mean " + best + "?"
 	}
 	return p
@@ -99,36 +141,22 @@ func (sc *schema) unknownVariable(name string) Problem {
 // the name of the cache or app was left out.
 func (sc *schema) nearestVariable(name string) string {
 	for _, f := range sc.fields {
-		if pattern := EnvName(f.Key()); name == strings.Replace(pattern, "_*", "", 1) {
-			return strings.Replace(pattern, "*", strings.ToUpper(sc.likely(f)), 1)
+		if pattern := EnvName(f.Key()); strings.Contains(pattern, "*") && name == strings.Replace(pattern, "_*", "", 1) {
+			return strings.Replace(pattern, "*", "MAIN", 1)
+		}
+	}
+	for _, f := range appFields() {
+		if len(sc.apps) > 0 && name == "MEGA_APPS_"+strings.ToUpper(f.Path[0]) {
+			return EnvName("apps." + sc.apps[0] + "." + f.Path[0])
 		}
 	}
 	return nearest(name, sc.variables())
 }
 
-// likely is a name to put in the place of f's star.
-func (sc *schema) likely(f Field) string {
-	if f.Path[0] == "apps" && len(sc.apps) > 0 {
-		return sc.apps[0]
-	}
-	return "main"
-}
-
-// variables lists every variable there is, with the likeliest name in the
-// place of a star.
+// variables lists every variable there is, with a likely name for a cache.
 func (sc *schema) variables() (names []string) {
 	for _, f := range sc.fields {
-		name := EnvName(f.Key())
-		switch {
-		case !strings.Contains(name, "*"):
-			names = append(names, name)
-		case f.Path[0] == "apps":
-			for _, app := range sc.apps {
-				names = append(names, strings.Replace(name, "*", strings.ToUpper(app), 1))
-			}
-		default:
-			names = append(names, strings.Replace(name, "*", strings.ToUpper(sc.likely(f)), 1))
-		}
+		names = append(names, strings.Replace(EnvName(f.Key()), "*", "MAIN", 1))
 	}
 	return names
 }

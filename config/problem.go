@@ -1,6 +1,9 @@
 package config
 
 import (
+	"cmp"
+	"errors"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -16,13 +19,19 @@ type Problem struct {
 
 // subject is what the problem is about, in the words of whoever set it.
 func (p Problem) subject() string {
-	if p.Origin.Name != "" {
-		return p.Origin.Name
+	switch p.Origin.Layer {
+	case LayerFile:
+		return strings.TrimSuffix(p.Origin.place()+": "+p.Key, ": ")
+	case LayerDotEnv:
+		return strings.TrimSuffix(p.Origin.place()+": "+p.Origin.Name, ": ")
+	case LayerSet:
+		return p.Origin.String()
 	}
-	return p.Key
+	return cmp.Or(p.Origin.Name, p.Key)
 }
 
-// String is one line: MEGA_LOCK_TTL: "5" has no unit (write 5s or 5ms).
+// String is one line: mega.config.yaml:8: lock.ttl: "5" has no unit (write 5s
+// or 5ms).
 func (p Problem) String() string {
 	s := p.subject() + ": " + p.Text
 	if p.Hint != "" {
@@ -46,46 +55,27 @@ func (p Problems) Error() string {
 // Code returns the code of the first problem.
 func (p Problems) Code() string { return p[0].Code }
 
-func quote(s string) string { return strconv.Quote(s) }
-
-// nearest returns the candidate that s was most likely meant to be, or "".
-func nearest(s string, candidates []string) string {
-	best, least := "", max(2, len(s)/4)+1
-	for _, c := range candidates {
-		if d := distance(s, c); d < least {
-			best, least = c, d
-		}
-	}
-	return best
+func (p Problems) sort() {
+	slices.SortStableFunc(p, func(a, b Problem) int {
+		return cmp.Or(a.Origin.compare(b.Origin), strings.Compare(a.Key, b.Key))
+	})
 }
 
-// distance counts the letters to insert, delete, replace or swap with their
-// neighbour to turn a into b.
-func distance(a, b string) int {
-	rows := make([][]int, len(a)+1)
-	for i := range rows {
-		rows[i] = make([]int, len(b)+1)
-		rows[i][0] = i
+// invalid is a value that its key does not take.
+func invalid(key string, o Origin, err error) Problem {
+	p := Problem{Code: "config.invalid", Key: key, Origin: o, Text: err.Error()}
+	if u, ok := errors.AsType[*unitError](err); ok {
+		p.Code, p.Hint = "config.no_unit", u.hint()
 	}
-	for j := range len(b) + 1 {
-		rows[0][j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		for j := 1; j <= len(b); j++ {
-			rows[i][j] = step(rows, a, b, i, j)
-		}
-	}
-	return rows[len(a)][len(b)]
+	return p
 }
 
-func step(rows [][]int, a, b string, i, j int) int {
-	replace := rows[i-1][j-1]
-	if a[i-1] != b[j-1] {
-		replace++
+// quote shows a text that somebody wrote, or the beginning of one that is too
+// long to be read.
+func quote(s string) string {
+	const most = 80
+	if runes := []rune(s); len(runes) > most {
+		return strconv.Quote(string(runes[:most]) + "…")
 	}
-	d := min(rows[i-1][j]+1, rows[i][j-1]+1, replace)
-	if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-		d = min(d, rows[i-2][j-2]+1)
-	}
-	return d
+	return strconv.Quote(s)
 }

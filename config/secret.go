@@ -77,22 +77,33 @@ func (u URL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
 var urlRule = regexp.MustCompile(`^[a-z][a-z0-9+.-]*://[^\x00-\x1f]+$`)
 
 // UnmarshalText takes a URL with a scheme and something after it. The hosts of
-// a redis URL are checked too; what other schemes mean is for those to say who
-// use them.
+// a redis and of a NATS URL are checked too; what other schemes mean is for
+// those to say who use them.
 func (u *URL) UnmarshalText(text []byte) error {
 	s := string(text)
 	if !urlRule.MatchString(s) {
 		return fmt.Errorf("%q is not a URL such as redis://localhost:6379/0", maskURL(s))
 	}
 	u.text = s
-	if strings.HasPrefix(s, "redis") {
-		return checkHosts(s)
+	switch u.Scheme() {
+	case "redis", "rediss", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster":
+		return checkHosts(s, s)
+	case "nats", "tls", "ws", "wss":
+		for server := range strings.SplitSeq(s, ",") {
+			if err := checkHosts(s, server); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
 
-func checkHosts(s string) error {
-	_, rest, _ := strings.Cut(s, "://")
+// checkHosts checks the hosts of a URL, or of a server that is a part of it.
+func checkHosts(s, server string) error {
+	_, rest, ok := strings.Cut(server, "://")
+	if !ok {
+		rest = server // nats://a,b
+	}
 	rest, _, _ = strings.Cut(rest, "?")
 	authority, _, _ := strings.Cut(rest, "/")
 	if i := strings.LastIndexByte(authority, '@'); i >= 0 {
@@ -111,15 +122,23 @@ func checkHosts(s string) error {
 	return nil
 }
 
+// HasPassword reports whether the URL carries a secret: what String masks.
+func (u URL) HasPassword() bool { return u.text != maskURL(u.text) }
+
 var (
 	// Up to the last @: a password whose / or @ was not escaped is one, too.
-	userinfo  = regexp.MustCompile(`(?s)^([^:]*:/*[^:/?#@]*):.*@`)
+	userinfo = regexp.MustCompile(`(?s)^([^:]*:/*[^:/?#@]*):.*@`)
+	// NATS takes a user without a password for a token.
+	token     = regexp.MustCompile(`(?is)^((?:nats|tls|wss?)://).*@`)
 	passwords = regexp.MustCompile(`(?i)([?&](?:password|passwd|pass|secret|token)=)[^&#]*`)
 )
 
 // maskURL hides what may be a password, also in a text that is no URL.
 func maskURL(s string) string {
 	s = userinfo.ReplaceAllString(s, "${1}:"+mask+"@")
+	if !strings.Contains(s, ":"+mask+"@") {
+		s = token.ReplaceAllString(s, "${1}"+mask+"@")
+	}
 	return passwords.ReplaceAllString(s, "${1}"+mask)
 }
 

@@ -2,58 +2,80 @@ package config
 
 import (
 	"cmp"
-	"maps"
+	"strconv"
+	"strings"
 )
 
 // Value is a key's text and where it came from.
 type Value struct {
 	Key    string
-	Text   string
+	Text   string // a list with commas between its items
 	Origin Origin
 	// Shadows are the origins of the layers below that set the key too, the
 	// nearest first; the default is not among them.
 	Shadows []Origin
 
+	list        []string // of a list
 	secret, url bool
 }
 
-func (v Value) masked() string {
+// masked is the value as it may be shown.
+func (v Value) masked() Value {
 	switch {
-	case v.secret:
-		return mask
+	case v.secret && v.Text != "":
+		v.Text = mask
 	case v.url:
-		return maskURL(v.Text)
+		v.Text = maskURL(v.Text)
 	}
-	return v.Text
+	return v
 }
+
+// The layers that an Origin names, from the weakest to the strongest.
+const (
+	LayerDefault = "default"
+	LayerFile    = "file"   // mega.config.* and app.config.*
+	LayerDotEnv  = "dotenv" // .env
+	LayerEnv     = "env"
+	LayerSet     = "set" // the command line
+)
 
 // Origin is where a value came from. The zero Origin says that nothing set it.
 type Origin struct {
-	Layer string // "default", "env"
-	Name  string // of the variable, in the layer env
+	Layer string
+	Name  string // of the variable, or the argument of --set; in LayerDefault why it is not the usual one
+	File  string
+	Line  int
 }
 
-// String returns "default", or "env MEGA_LOCK_TTL".
+// String returns "default", "mega.config.yaml:8", ".env:2 MEGA_LOCK_TTL",
+// "env MEGA_LOCK_TTL" or "--set lock.ttl".
 func (o Origin) String() string {
-	if o.Name != "" {
-		return o.Layer + " " + o.Name
+	switch o.Layer {
+	case LayerFile:
+		return o.place()
+	case LayerDotEnv:
+		return strings.TrimSpace(o.place() + " " + o.Name)
+	case LayerEnv:
+		return "env " + o.Name
+	case LayerSet:
+		return "--set " + o.Name
+	case LayerDefault:
+		return strings.TrimSpace("default " + o.Name)
 	}
-	return cmp.Or(o.Layer, "not set")
+	return "not set"
+}
+
+func (o Origin) place() string {
+	if o.Line == 0 {
+		return o.File
+	}
+	return o.File + ":" + strconv.Itoa(o.Line)
 }
 
 // IsDefault reports whether nobody set the value.
-func (o Origin) IsDefault() bool { return o.Layer == "" || o.Layer == "default" }
+func (o Origin) IsDefault() bool { return o.Layer == "" || o.Layer == LayerDefault }
 
-// merge lays the layers over each other, the strongest last.
-func merge(layers ...map[string]Value) map[string]Value {
-	merged := map[string]Value{}
-	for _, layer := range layers {
-		for key, v := range maps.All(layer) {
-			if below, ok := merged[key]; ok && !below.Origin.IsDefault() {
-				v.Shadows = append([]Origin{below.Origin}, below.Shadows...)
-			}
-			merged[key] = v
-		}
-	}
-	return merged
+// compare orders origins by file and line, then by name.
+func (o Origin) compare(other Origin) int {
+	return cmp.Or(strings.Compare(o.File, other.File), cmp.Compare(o.Line, other.Line), strings.Compare(o.Name, other.Name))
 }

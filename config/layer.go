@@ -1,0 +1,128 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/knadh/koanf/providers/confmap"
+	"github.com/knadh/koanf/v2"
+)
+
+// layer is what one source sets: legal values of keys that exist.
+type layer struct {
+	values   map[string]Value
+	problems Problems
+}
+
+func newLayer() *layer { return &layer{values: map[string]Value{}} }
+
+// put adds the value of a key, or says what is wrong with it.
+func (l *layer) put(f Field, key string, v Value, o Origin) {
+	v.Key, v.Origin = key, o
+	if err := f.check(v); err != nil {
+		l.problems = append(l.problems, invalid(key, o, err))
+		return
+	}
+	if first, twice := l.values[key]; twice {
+		l.problems = append(l.problems, Problem{
+			Code: "config.duplicate_key", Key: key, Origin: o, Text: fmt.Sprintf("is set twice, first at %v", first.Origin),
+		})
+		return
+	}
+	l.values[key] = v
+}
+
+// tree is the layer as koanf keeps it: texts and lists of texts, nested.
+func (l *layer) tree() (*koanf.Koanf, error) {
+	flat := map[string]any{}
+	for key, v := range l.values {
+		flat[key] = v.Text
+		if v.list != nil {
+			flat[key] = v.list
+		}
+	}
+	k := koanf.New(".")
+	return k, k.Load(confmap.Provider(flat, "."), nil)
+}
+
+// merge lays the layers over each other, the strongest last: sections merge
+// key by key, lists replace each other. Koanf merges what is set; the origins
+// go the same way beside it.
+func merge(layers ...*layer) (map[string]Value, error) {
+	all, origins := koanf.New("."), map[string]Value{}
+	for _, l := range layers {
+		k, err := l.tree()
+		if err != nil {
+			return nil, fmt.Errorf("merge the configuration: %w", err)
+		}
+		if err := all.Merge(k); err != nil {
+			return nil, fmt.Errorf("merge the configuration: %w", err)
+		}
+		for key, v := range l.values {
+			origins[key] = v.over(origins[key])
+		}
+	}
+	merged := map[string]Value{}
+	for key, text := range all.All() {
+		merged[key] = origins[key].with(text)
+	}
+	return merged, nil
+}
+
+// over is v in a layer above the one that set below.
+func (v Value) over(below Value) Value {
+	if !below.Origin.IsDefault() {
+		v.Shadows = append([]Origin{below.Origin}, below.Shadows...)
+	}
+	return v
+}
+
+func (v Value) with(text any) Value {
+	switch text := text.(type) {
+	case string:
+		v.Text = text
+	case []string:
+		v.list, v.Text = text, strings.Join(text, ",")
+	}
+	return v
+}
+
+// defaults is the lowest layer.
+func (sc *schema) defaults(s Source) *layer {
+	l := newLayer()
+	put := func(key, text string) {
+		if f, ok := sc.find(key); ok {
+			l.put(f, key, f.parse(text), Origin{Layer: LayerDefault})
+		}
+	}
+	values := map[string]string{"env": "production", "name": programName(s.Name)}
+	for _, f := range sc.fields {
+		if f.Default != "" {
+			values[f.Key()] = f.Default
+		}
+	}
+	if s.Env != "" {
+		values["env"] = s.Env
+	}
+	if inKubernetes(s.Environ) {
+		values["shutdown.delay"] = "5s" // endpoints learn late that a pod is going away
+	}
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		put(key, values[key])
+	}
+	return l
+}
+
+// programName is the name of an executable, as far as it may name a program.
+func programName(executable string) string {
+	legal := func(r rune) rune {
+		if strings.ContainsRune("._-", r) || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+			return r
+		}
+		return '-'
+	}
+	name := strings.TrimLeft(strings.Map(legal, executable), "._-")
+	return name[:min(len(name), 64)]
+}

@@ -1,0 +1,259 @@
+package config
+
+import (
+	"encoding"
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// family is how a value of a key is written.
+type family int
+
+const (
+	noFamily family = iota // it is no key
+	textFamily
+	boolFamily
+	intFamily
+	floatFamily
+	listFamily // of texts
+)
+
+func familyOf(t reflect.Type) family {
+	if isDuration(t) || reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
+		return textFamily
+	}
+	switch {
+	case t.Kind() == reflect.String:
+		return textFamily
+	case t.Kind() == reflect.Bool:
+		return boolFamily
+	case t.Kind() == reflect.Int || t.Kind() == reflect.Int64:
+		return intFamily
+	case t.Kind() == reflect.Float64:
+		return floatFamily
+	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.String:
+		return listFamily
+	}
+	return noFamily
+}
+
+func isDuration(t reflect.Type) bool { return t == reflect.TypeFor[time.Duration]() }
+
+// measured reports whether values have a magnitude, which min and max bound.
+func (f Field) measured() bool {
+	family := familyOf(f.Type)
+	return isDuration(f.Type) || f.Type == reflect.TypeFor[Size]() || family == intFamily || family == floatFamily
+}
+
+// parse is the value that a text means: that of a variable, of an argument or
+// of a default.
+func (f Field) parse(text string) Value {
+	v := Value{Key: f.Key(), Text: text, secret: f.Type == reflect.TypeFor[Secret](), url: f.Type == reflect.TypeFor[URL]()}
+	if familyOf(f.Type) == listFamily && text != "" {
+		for item := range strings.SplitSeq(text, ",") {
+			v.list = append(v.list, strings.TrimSpace(item))
+		}
+	}
+	return v
+}
+
+// check reports what is wrong with v.
+func (f Field) check(v Value) error { return f.set(reflect.New(f.Type).Elem(), v) }
+
+// set gives to the value v. Text that is empty was set so on purpose and means
+// nothing at all, where a key may be nothing.
+func (f Field) set(to reflect.Value, v Value) error {
+	if familyOf(f.Type) == listFamily {
+		return f.setList(to, v.list)
+	}
+	if u, ok := reflect.TypeAssert[encoding.TextUnmarshaler](to.Addr()); ok {
+		return f.setText(to, u, v)
+	}
+	switch {
+	case isDuration(f.Type):
+		return f.setDuration(to, v.Text)
+	case familyOf(f.Type) == textFamily:
+		to.SetString(v.Text)
+		return f.match(v.Text)
+	case familyOf(f.Type) == boolFamily:
+		return setBool(to, v.Text)
+	case familyOf(f.Type) == floatFamily:
+		return f.setFloat(to, v.Text)
+	}
+	return f.setInt(to, v.Text)
+}
+
+func (f Field) setText(to reflect.Value, u encoding.TextUnmarshaler, v Value) error {
+	if v.Text == "" && !f.measured() {
+		to.SetZero()
+		return nil
+	}
+	if err := u.UnmarshalText([]byte(v.Text)); err != nil {
+		return f.hide(err)
+	}
+	if err := f.match(v.Text); err != nil {
+		return f.hide(err)
+	}
+	if f.measured() {
+		return f.bounded(to, v.Text)
+	}
+	return f.checkScheme(to.Interface())
+}
+
+// hide keeps what a foreign type says of a secret to itself.
+func (f Field) hide(err error) error {
+	if f.Type == reflect.TypeFor[Secret]() {
+		return errors.New("the secret is not legal")
+	}
+	return err
+}
+
+func (f Field) setList(to reflect.Value, items []string) error {
+	list := reflect.MakeSlice(f.Type, 0, len(items))
+	for _, item := range items {
+		if item == "" {
+			return errors.New("an item of the list is empty")
+		}
+		if err := f.match(item); err != nil {
+			return err
+		}
+		list = reflect.Append(list, reflect.ValueOf(item).Convert(f.Type.Elem()))
+	}
+	to.Set(list)
+	return nil
+}
+
+// mayBeEmpty reports whether empty text stands for nothing, rather than for a
+// text that enum and pattern judge.
+func (f Field) mayBeEmpty() bool { return f.Default == "" && f.Inherits == "" }
+
+// match checks a text against enum and pattern.
+func (f Field) match(text string) error {
+	if text == "" && f.mayBeEmpty() {
+		return nil
+	}
+	if f.Enum != nil && !slices.Contains(f.Enum, text) {
+		legal := strings.Join(f.Enum, ", ")
+		if best := nearest(text, f.Enum); best != "" {
+			return fmt.Errorf("%s is none of %s; did you mean %s?", quote(text), legal, best)
+		}
+		return fmt.Errorf("%s is none of %s", quote(text), legal)
+	}
+	if f.pattern != nil && !f.pattern.MatchString(text) {
+		if f.Like == "" {
+			return fmt.Errorf("%s does not match %s", quote(text), f.pattern)
+		}
+		return fmt.Errorf("%s is not like %s", quote(text), f.Like)
+	}
+	return nil
+}
+
+func setBool(to reflect.Value, text string) error {
+	switch strings.ToLower(text) {
+	case "true":
+		to.SetBool(true)
+	case "false":
+		to.SetBool(false)
+	default:
+		return fmt.Errorf("%s is neither true nor false", quote(text))
+	}
+	return nil
+}
+
+var (
+	numberRule = regexp.MustCompile(`^[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?$`)
+	octalRule  = regexp.MustCompile(`^-?0[0-9]+$`)
+	wholeRule  = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
+	floatRule  = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$`)
+)
+
+func isNumber(text string) bool { return numberRule.MatchString(text) }
+
+// notNumber is why a text is not the number that a key takes.
+func notNumber(text, want string) error {
+	if octalRule.MatchString(text) {
+		return fmt.Errorf("%s begins with 0, which some read as base 8; write it without", quote(text))
+	}
+	return fmt.Errorf("%s is not %s", quote(text), want)
+}
+
+func (f Field) setInt(to reflect.Value, text string) error {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || to.OverflowInt(n) || !wholeRule.MatchString(text) {
+		return notNumber(text, "a whole number")
+	}
+	to.SetInt(n)
+	return f.bounded(to, text)
+}
+
+func (f Field) setFloat(to reflect.Value, text string) error {
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil || !floatRule.MatchString(text) {
+		return notNumber(text, "a number")
+	}
+	to.SetFloat(n)
+	return f.bounded(to, text)
+}
+
+// unitError is a duration or a size that is a bare number. It is never guessed
+// what it meant: read as nanoseconds it would be wrong almost always.
+type unitError struct{ text, unit, other string }
+
+func (e *unitError) Error() string { return quote(e.text) + " has no unit" }
+func (e *unitError) hint() string {
+	return "write " + e.text + e.unit + " or " + e.text + e.other
+}
+
+func (f Field) setDuration(to reflect.Value, text string) error {
+	if isNumber(text) && text != "0" {
+		return &unitError{text, "s", "ms"}
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return fmt.Errorf("%s is not a duration such as 500ms, 10s or 1m30s", quote(text))
+	}
+	to.SetInt(int64(d))
+	return f.bounded(to, d.String())
+}
+
+// bounded checks a magnitude against min and max.
+func (f Field) bounded(v reflect.Value, text string) error {
+	if low, err := f.magnitude(f.Min); err == nil && less(v, low) {
+		return fmt.Errorf("%s is less than %s", text, f.Min)
+	}
+	if high, err := f.magnitude(f.Max); err == nil && less(high, v) {
+		return fmt.Errorf("%s is more than %s", text, f.Max)
+	}
+	return nil
+}
+
+func less(a, b reflect.Value) bool {
+	if a.CanFloat() {
+		return a.Float() < b.Float()
+	}
+	return a.Int() < b.Int()
+}
+
+// magnitude is what a bound means.
+func (f Field) magnitude(bound string) (reflect.Value, error) {
+	if bound == "" {
+		return reflect.Value{}, errors.New("there is no bound")
+	}
+	f.Min, f.Max = "", ""
+	v := reflect.New(f.Type).Elem()
+	return v, f.set(v, Value{Text: bound})
+}
+
+func (f Field) checkScheme(v any) error {
+	u, ok := v.(URL)
+	if !ok || f.Schemes == nil || slices.Contains(f.Schemes, u.Scheme()) {
+		return nil
+	}
+	return fmt.Errorf("%s: the scheme %q is none of %s", u, u.Scheme(), strings.Join(f.Schemes, ", "))
+}

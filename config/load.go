@@ -1,0 +1,99 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Source is what a Config is loaded from.
+type Source struct {
+	Environ  []string // as from os.Environ
+	Env      string   // what env is where MEGA_ENV is not set; default production
+	Name     string   // what name is where nothing sets it
+	Apps     []string // the apps of the program, in order
+	Sections []Section
+	Set      []string // key=value, as from the command line
+}
+
+// Load returns the configuration that s describes, or [Problems] with all that
+// is wrong with it.
+func Load(s Source) (*Config, error) {
+	sc, problems := newSchema(s)
+	layers := []*layer{sc.defaults(s), sc.readEnviron(newEnvironment(s.Environ)), sc.readSet(s.Set)}
+	for _, l := range layers {
+		problems = append(problems, l.problems...)
+	}
+	values, err := merge(layers...)
+	if err != nil {
+		return nil, err
+	}
+	c, more := sc.assemble(values)
+	if problems = append(problems, problems.causes(more, c.Lock.Cache)...); len(problems) > 0 {
+		problems.sort()
+		return nil, problems
+	}
+	return c, nil
+}
+
+// causes returns those of later that are not the consequence of a problem in p:
+// a key that has an illegal value is not missing, too, nor is the cache that it
+// belongs to.
+func (p Problems) causes(later Problems, cache string) Problems {
+	return slices.DeleteFunc(later, func(l Problem) bool {
+		return slices.ContainsFunc(p, func(first Problem) bool {
+			return first.Key != "" && (first.Key == l.Key || l.Code == "config.unknown_cache" && first.Key == "cache."+cache+".url")
+		})
+	})
+}
+
+// assemble makes a Config of merged values.
+func (sc *schema) assemble(values map[string]Value) (*Config, Problems) {
+	c := &Config{schema: sc, values: values, sections: map[sectionID]reflect.Value{}}
+	c.placeApps()
+	d := decoder{config: c}
+	d.decode(reflect.ValueOf(c).Elem(), "", "")
+	for _, sec := range sc.sections {
+		v := reflect.New(sec.Type).Elem()
+		below := ""
+		if sec.App != "" {
+			below = "apps." + sec.App + "."
+		}
+		d.decode(v, below, sec.Name)
+		c.sections[sectionID{sec.App, sec.Name}] = v
+	}
+	return c, append(d.problems, c.contradictions()...)
+}
+
+// placeApps gives an address to each app that has none: 8080 for the first, one
+// more for each further one, and for one with a host or a prefix that of the
+// first app that has neither.
+func (c *Config) placeApps() {
+	var mounted []string
+	first := ""
+	for i, app := range c.schema.apps {
+		key := "apps." + app + "."
+		if c.values[key+"host"].Text != "" || c.values[key+"prefix"].Text != "" {
+			mounted = append(mounted, key)
+			continue
+		}
+		c.defaultAddr(key, fmt.Sprintf("127.0.0.1:%d", 8080+i), "")
+		if first == "" {
+			first = key
+		}
+	}
+	for _, key := range mounted {
+		if first == "" {
+			c.defaultAddr(key, "127.0.0.1:8080", "")
+			continue
+		}
+		c.defaultAddr(key, c.values[first+"addr"].Text, "(that of "+strings.TrimSuffix(first, ".")+")")
+	}
+}
+
+func (c *Config) defaultAddr(key, addr, why string) {
+	if key += "addr"; c.values[key].Text == "" {
+		c.values[key] = Value{Key: key, Text: addr, Origin: Origin{Layer: LayerDefault, Name: why}}
+	}
+}

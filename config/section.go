@@ -1,0 +1,127 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+)
+
+// reserved are first parts of variables that are not configuration.
+var reserved = []string{"config", "env", "run", "test", "worker"}
+
+// admit checks that a section is a struct of keys that can be decoded, under a
+// name that is free. What is wrong with it is a mistake in the program, which
+// nobody should have to find at run time by what it does.
+func (sc *schema) admit(sec Section) error {
+	switch {
+	case !ValidName(sec.Name):
+		return errors.New("a section's name is a lower-case word")
+	case sec.Type == nil || sec.Type.Kind() != reflect.Struct:
+		return fmt.Errorf("want a struct, got %v", sec.Type)
+	case sc.root.parts[sec.Name] != nil || slices.Contains(reserved, sec.Name) || isAppKey(sec.Name):
+		return errors.New("the name is mega's own")
+	}
+	return admitStruct(sec.Type, sec.Name)
+}
+
+func isAppKey(name string) bool {
+	return slices.ContainsFunc(appFields(), func(f Field) bool { return f.Path[0] == name })
+}
+
+func admitStruct(t reflect.Type, at string) error {
+	seen := map[string]bool{}
+	for f := range t.Fields() {
+		name, ok := f.Tag.Lookup("key")
+		if !ok {
+			continue
+		}
+		key := at + "." + name
+		if seen[name] {
+			return fmt.Errorf("%s: two fields have this key", key)
+		}
+		seen[name] = true
+		if err := admitField(f, key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func admitField(f reflect.StructField, key string) error {
+	switch {
+	case !keyRule.MatchString(f.Tag.Get("key")):
+		return fmt.Errorf("%s: a key is a lower-case word, or several with underscores between them", key)
+	case !f.IsExported():
+		return fmt.Errorf("%s: field %s is not exported", key, f.Name)
+	case familyOf(f.Type) != noFamily:
+		if err := admitTags(f); err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+		return nil
+	case f.Type.Kind() == reflect.Struct:
+		return admitStruct(f.Type, key)
+	}
+	return fmt.Errorf("%s: a field of type %v cannot be configured", key, f.Type)
+}
+
+// admitTags checks that the tags of a key mean something, and that its default
+// is legal.
+func admitTags(f reflect.StructField) error {
+	if pattern := f.Tag.Get("pattern"); pattern != "" {
+		if _, err := regexp.Compile(pattern); err != nil {
+			return fmt.Errorf("its pattern: %w", err)
+		}
+	}
+	field := newField(f, []string{f.Tag.Get("key")})
+	if field.Live {
+		return errors.New(`a section is handed over once, so reload:"live" promises too much`)
+	}
+	if err := field.misplaced(); err != nil {
+		return err
+	}
+	for _, bound := range []string{field.Min, field.Max} {
+		if bound == "" {
+			continue
+		}
+		if _, err := field.magnitude(bound); err != nil {
+			return fmt.Errorf("its bound: %w", err)
+		}
+	}
+	if field.Default == "" {
+		return nil
+	}
+	if err := field.check(field.parse(field.Default)); err != nil {
+		return fmt.Errorf("its default: %w", err)
+	}
+	return nil
+}
+
+// misplaced finds tags that say nothing of a key of this type.
+func (f Field) misplaced() error {
+	family := familyOf(f.Type)
+	for _, x := range []struct {
+		tag  string
+		set  bool
+		fits bool
+	}{
+		{"enum", f.Enum != nil, family == textFamily || family == listFamily},
+		{"schemes", f.Schemes != nil, f.Type == reflect.TypeFor[URL]()},
+		{"pattern", f.pattern != nil, family == textFamily || family == listFamily},
+		{"min or max", f.Min != "" || f.Max != "", f.measured()},
+	} {
+		if x.set && !x.fits {
+			return fmt.Errorf("the tag %s means nothing for %v", x.tag, f.Type)
+		}
+	}
+	return nil
+}
+
+// appFields are the keys that every app has, without the apps.<name> before.
+func appFields() (all []Field) {
+	for f := range reflect.TypeFor[App]().Fields() {
+		all = append(all, newField(f, []string{f.Tag.Get("key")}))
+	}
+	return all
+}

@@ -1,0 +1,79 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+)
+
+// readSet is the layer of the command line: key=value, of which a later one
+// replaces an earlier one. Nothing after the = sets the key to nothing.
+func (sc *schema) readSet(args []string) *layer {
+	last := map[string]int{}
+	for i, arg := range args {
+		key, _, _ := strings.Cut(arg, "=")
+		last[key] = i
+	}
+	l := newLayer()
+	for i, arg := range args {
+		key, text, ok := strings.Cut(arg, "=")
+		if last[key] != i {
+			continue
+		}
+		o := Origin{Layer: LayerSet, Name: key}
+		if !ok {
+			l.problems = append(l.problems, Problem{Code: "config.syntax", Origin: o, Text: "has no value", Hint: "write --set key=value"})
+			continue
+		}
+		sc.putArgument(l, key, text, o)
+	}
+	return l
+}
+
+func (sc *schema) putArgument(l *layer, key, text string, o Origin) {
+	f, ok := sc.find(key)
+	if !ok || strings.Contains(key, "*") {
+		l.problems = append(l.problems, sc.unknownKey(key, o))
+		return
+	}
+	v := f.parse(text)
+	if f.secretive(v) {
+		l.problems = append(l.problems, Problem{
+			Code: "config.secret_on_command_line", Key: key, Origin: o,
+			Text: "a secret on a command line can be read by everybody on this machine",
+			Hint: "set " + EnvName(key) + ", or the key in a file",
+		})
+		return
+	}
+	l.put(f, key, v, o)
+}
+
+// secretive reports whether v has something to hide.
+func (f Field) secretive(v Value) bool {
+	switch f.Type {
+	case reflect.TypeFor[Secret]():
+		return v.Text != ""
+	case reflect.TypeFor[URL]():
+		return maskURL(v.Text) != v.Text
+	}
+	return false
+}
+
+// unknownKey says that there is no such key, and which was probably meant.
+func (sc *schema) unknownKey(key string, o Origin) Problem {
+	if app, ok := sc.strangeApp(key); ok {
+		return sc.unknownApp(app, o)
+	}
+	p := Problem{Code: "config.unknown_key", Origin: o, Text: fmt.Sprintf("there is no key %s", quote(key))}
+	if best := sc.nearestKey(key); best != "" {
+		p.Hint = "did you mean " + best + "?"
+	}
+	return p
+}
+
+// strangeApp returns the app that a key names although the program lacks it.
+func (sc *schema) strangeApp(key string) (string, bool) {
+	rest, ok := strings.CutPrefix(key, "apps.")
+	app, _, _ := strings.Cut(rest, ".")
+	return app, ok && ValidName(app) && sc.root.grow([]string{"apps"}).parts[app] == nil
+}
