@@ -121,7 +121,7 @@ func (sc *schema) put(f Field) Problems {
 	name := EnvName(f.Key())
 	if first, taken := sc.variable[name]; taken && first != f.Key() {
 		return Problems{{
-			Code: "config.same_variable", Key: f.Key(),
+			Code: "config.section", Key: f.Key(),
 			Text: fmt.Sprintf("has the variable %s, as %s has", name, first), Hint: "rename one of them",
 		}}
 	}
