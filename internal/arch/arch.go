@@ -50,15 +50,16 @@ func layers() map[string][]string {
 
 		"config":   {},
 		"ctx":      {"lock", "lock/driver"},
-		"boot/...": {"config", "ctx", "lock", "lock/driver", "drivers/...", "boot/...", "internal/metrics"},
+		"boot/...": {"config", "ctx", "lock", "lock/driver", "drivers/...", "boot/...", "internal/admin", "internal/metrics"},
 
-		"internal/cli": {"boot", "config", "ctx", "lock", "lock/driver"},
+		"internal/cli": {"boot", "config", "ctx", "lock", "lock/driver", "internal/admin"},
 		"":             {"internal/cli", "boot", "config", "ctx", "lock"},
 
 		"sample/...": {"", "lock", "sample/..."},
 		"bench/...":  {"lock", "lock/driver", "drivers/...", "internal/redistest", "bench/..."},
 
 		"docs/guide":         {},
+		"internal/admin":     {"lock"},
 		"internal/arch":      {},
 		"internal/history":   {"lock"},
 		"internal/metrics":   {"lock"},

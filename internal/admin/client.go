@@ -1,0 +1,203 @@
+package admin
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/megaframework/mega/lock"
+)
+
+// findTime is how long a process has to say who it is.
+const findTime = time.Second
+
+// maxAnswer bounds what is read of one answer, in bytes.
+const maxAnswer = 64 << 20
+
+// Found is a process that has an admin socket.
+type Found struct {
+	Path string
+	Info Info
+	Err  error // why it did not say who it is: it may be stopped, or very busy
+}
+
+// Find asks every process of this user who it is and returns those of that
+// name, or all of them if name is empty, sorted by name and number. A process
+// that does not answer is among them, with Err, if its socket is called so.
+func Find(ctx context.Context, folders []string, name string) ([]Found, error) {
+	if !supported {
+		return nil, ErrUnsupported
+	}
+	paths := sockets(folders)
+	all := make([]Found, len(paths))
+	var asking sync.WaitGroup
+	for i, path := range paths {
+		asking.Go(func() { all[i] = whois(ctx, path) })
+	}
+	asking.Wait()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	all = slices.DeleteFunc(all, func(f Found) bool { return gone(f.Err) || !f.called(name) })
+	slices.SortFunc(all, func(a, b Found) int {
+		return cmp.Or(cmp.Compare(a.Info.Name, b.Info.Name), cmp.Compare(a.Info.PID, b.Info.PID), cmp.Compare(a.Path, b.Path))
+	})
+	return all, nil
+}
+
+func whois(ctx context.Context, path string) Found {
+	ctx, cancel := context.WithTimeout(ctx, findTime)
+	defer cancel()
+	f := Found{Path: path}
+	f.Err = Dial(path).Get(ctx, "/process", &f.Info)
+	return f
+}
+
+// called reports whether the process has that name, judging one that does not
+// answer by its socket.
+func (f Found) called(name string) bool {
+	switch {
+	case name == "":
+		return true
+	case f.Err == nil:
+		return f.Info.Name == name
+	}
+	return strings.HasPrefix(filepath.Base(f.Path), plain(name)+".")
+}
+
+// Client talks to one process. Each call is a connection of its own; there is
+// nothing to close.
+type Client struct {
+	path string
+	http http.Client
+}
+
+// Dial returns a Client of the socket at path. Nothing is connected yet.
+func Dial(path string) *Client {
+	return &Client{path, http.Client{Transport: &http.Transport{
+		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return connect(ctx, path) },
+		DisableKeepAlives: true,
+	}}}
+}
+
+// Error is an answer that says no.
+type Error struct {
+	Status int
+	code   string
+	Text   string
+}
+
+// Error returns the process's words.
+func (e *Error) Error() string { return e.Text }
+
+// Code returns the dotted code.
+func (e *Error) Code() string { return e.code }
+
+// Process returns who it is.
+func (c *Client) Process(ctx context.Context) (i Info, err error) {
+	return i, c.Get(ctx, "/process", &i)
+}
+
+// Locks returns the locks in use whose keys begin with prefix, at most limit,
+// or 100 if that is 0.
+func (c *Client) Locks(ctx context.Context, prefix string, limit int) (l Listing, err error) {
+	q := url.Values{"prefix": {prefix}}
+	if limit != 0 {
+		q.Set("limit", strconv.Itoa(limit))
+	}
+	return l, c.Get(ctx, "/locks?"+q.Encode(), &l)
+}
+
+// Lock returns who holds key and who waits for it.
+func (c *Client) Lock(ctx context.Context, key string) (e Entry, err error) {
+	return e, c.Get(ctx, "/lock?"+url.Values{"key": {key}}.Encode(), &e)
+}
+
+// Stats returns what the process has done with locks.
+func (c *Client) Stats(ctx context.Context) (s lock.Stats, err error) {
+	return s, c.Get(ctx, "/stats", &s)
+}
+
+// Release takes key away from whoever holds it, and returns how many leases
+// that were.
+func (c *Client) Release(ctx context.Context, key, reason string) (released int, err error) {
+	var out releaseAnswer
+	err = c.post(ctx, "/lock/release", releaseRequest{key, reason}, &out)
+	return out.Released, err
+}
+
+// Reload has the process read its configuration again, and decodes what has
+// changed into changes.
+func (c *Client) Reload(ctx context.Context, changes any) error {
+	return c.post(ctx, "/config/reload", struct{}{}, &struct {
+		Changes any `json:"changes"`
+	}{changes})
+}
+
+// SetLevel sets the least level that is logged of an app, or of the whole
+// process if app is empty.
+func (c *Client) SetLevel(ctx context.Context, app, level string) error {
+	return c.post(ctx, "/log", levelRequest{app, level}, nil)
+}
+
+// Get decodes the JSON at path, such as /boot, /config or /routes, into v.
+func (c *Client) Get(ctx context.Context, path string, v any) error {
+	return c.do(ctx, http.MethodGet, path, nil, v)
+}
+
+func (c *Client) post(ctx context.Context, path string, in, out any) error {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return err
+	}
+	return c.do(ctx, http.MethodPost, path, body, out)
+}
+
+func (c *Client) do(ctx context.Context, method, path string, body []byte, v any) error {
+	r, err := http.NewRequestWithContext(ctx, method, "http://admin"+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	w, err := c.http.Do(r)
+	if gone(err) {
+		return fmt.Errorf("the process behind %s has ended: %w", c.path, err)
+	}
+	if err != nil {
+		return fmt.Errorf("ask the process behind %s: %w", c.path, err)
+	}
+	defer func() { _ = w.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(w.Body, maxAnswer))
+	if err != nil {
+		return fmt.Errorf("read the answer of %s: %w", c.path, err)
+	}
+	if w.StatusCode != http.StatusOK {
+		return refused(w.StatusCode, text)
+	}
+	if v == nil {
+		return nil
+	}
+	if err := json.Unmarshal(text, v); err != nil {
+		return fmt.Errorf("read the answer of %s: %w", c.path, err)
+	}
+	return nil
+}
+
+func refused(status int, text []byte) error {
+	var no refusal
+	if json.Unmarshal(text, &no) != nil || no.Text == "" {
+		no = refusal{"internal", fmt.Sprintf("status %d: %s", status, bytes.TrimSpace(text[:min(len(text), 200)]))}
+	}
+	return &Error{status, no.Code, no.Text}
+}

@@ -1,0 +1,68 @@
+//go:build linux || darwin
+
+package admin
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// prepare makes folder, if it is not there, and checks that nobody but this
+// user can put something into it or take it away.
+func prepare(folder string) error {
+	if err := checkParent(filepath.Dir(folder)); err != nil {
+		return err
+	}
+	if err := os.Mkdir(folder, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return checkFolder(folder, os.Geteuid())
+}
+
+// checkParent refuses a parent in which somebody else could replace the
+// folder. A link in the path to it is followed: it is the place that counts.
+func checkParent(parent string) error {
+	real, err := filepath.EvalSymlinks(parent)
+	if err != nil {
+		return err
+	}
+	info, err := os.Stat(real)
+	if err != nil {
+		return err
+	}
+	shared := info.Mode().Perm()&0o022 != 0 && info.Mode()&fs.ModeSticky == 0
+	switch uid := owner(info); {
+	case uid != 0 && uid != os.Geteuid():
+		return fmt.Errorf("%s belongs to another user (uid %d)", real, uid)
+	case shared:
+		return fmt.Errorf("%s can be written to by other users (%v), who could replace what is in it", real, info.Mode())
+	}
+	return nil
+}
+
+// checkFolder refuses a folder that is not one, is not uid's, or that others
+// can enter. It does not follow a link: one in this place was put there by
+// somebody who wants the sockets elsewhere.
+func checkFolder(folder string, uid int) error {
+	info, err := os.Lstat(folder)
+	if err != nil {
+		return err
+	}
+	switch {
+	case !info.IsDir():
+		return fmt.Errorf("%s is no folder (%v): remove it", folder, info.Mode())
+	case owner(info) != uid:
+		return fmt.Errorf("%s belongs to another user (uid %d)", folder, owner(info))
+	case info.Mode().Perm()&0o077 != 0:
+		return fmt.Errorf("%s can be entered by other users (%v): chmod 700 it", folder, info.Mode())
+	}
+	return nil
+}
+
+func owner(info fs.FileInfo) int {
+	return int(info.Sys().(*syscall.Stat_t).Uid) // what it is on every unix
+}

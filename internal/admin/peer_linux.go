@@ -1,0 +1,13 @@
+package admin
+
+import "golang.org/x/sys/unix"
+
+const supported = true
+
+func credentials(fd int) (Peer, error) {
+	c, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return Peer{}, err
+	}
+	return Peer{UID: int(c.Uid), PID: int(c.Pid)}, nil
+}

@@ -1,0 +1,145 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+)
+
+// Server is a process's open admin socket.
+type Server struct {
+	path     string
+	listener *net.UnixListener
+	http     *http.Server
+	door     door
+	served   chan struct{} // closed when the goroutine that accepts has ended
+}
+
+// Open opens the admin socket of a process in the first of folders, see
+// [Folders], that can be used. The caller has to Close it.
+func Open(p Process, folders []string) (*Server, error) {
+	if !supported {
+		return nil, ErrUnsupported
+	}
+	l, path, err := listen(folders, p.Info.Name, p.Info.PID)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{path: path, listener: l, served: make(chan struct{})}
+	s.door.idle = make(chan struct{})
+	s.http = &http.Server{
+		Handler:           s.door.guard(verbs(p), os.Geteuid()),
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		IdleTimeout:       time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          slog.NewLogLogger(p.Log.Handler(), slog.LevelWarn),
+		ConnContext:       withPeer,
+	}
+	go func() {
+		defer close(s.served)
+		if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+			p.Log.Error("admin: the socket is no longer served", "error", err)
+		}
+	}()
+	return s, nil
+}
+
+// Path is where the socket is.
+func (s *Server) Path() string { return s.path }
+
+// Close removes the socket and accepts nothing more. Requests in flight are
+// finished, or cut off when ctx ends, which is an error. It is idempotent.
+func (s *Server) Close(ctx context.Context) error {
+	gone := os.Remove(s.path) // first, so that nobody finds it and is refused
+	if errors.Is(gone, os.ErrNotExist) {
+		gone = nil
+	}
+	_ = s.listener.Close() // again, when Close is called again
+	<-s.served
+	s.door.shut()
+	var cut error
+	select {
+	case <-s.door.idle:
+	case <-ctx.Done():
+		cut = fmt.Errorf("admin socket: requests were cut off: %w", ctx.Err())
+	}
+	return errors.Join(gone, cut, s.http.Close())
+}
+
+// withPeer puts who connects into the context of his requests. Whoever is not
+// known has no peer there, and is refused by the door.
+func withPeer(ctx context.Context, conn net.Conn) context.Context {
+	p, err := peerOf(conn)
+	if err != nil {
+		return ctx
+	}
+	return context.WithValue(ctx, peerKey{}, p)
+}
+
+// admits says who may come in: the user whose process it is, and root.
+func admits(uid, self int) bool { return uid == self || uid == 0 }
+
+// door lets in whoever may, and counts who is inside.
+type door struct {
+	mu     sync.Mutex // guards the fields below
+	inside int
+	closed bool
+	idle   chan struct{} // closed when it is shut and nobody is inside
+}
+
+func (d *door) guard(next http.Handler, self int) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p, known := PeerFrom(r.Context())
+		switch {
+		case !known:
+			refuse(w, http.StatusForbidden, "admin.unknown_peer", errors.New("the system does not say who connects"))
+		case !admits(p.UID, self):
+			refuse(w, http.StatusForbidden, "admin.forbidden", fmt.Errorf("this process belongs to another user than %s", p.User()))
+		case !d.enter():
+			refuse(w, http.StatusServiceUnavailable, "mega.shutting_down", errors.New("the process is ending"))
+		default:
+			defer d.leave(w)
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+func (d *door) enter() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.closed {
+		d.inside++
+	}
+	return !d.closed
+}
+
+// leave sends the answer on its way first: the server may be closed next.
+func (d *door) leave(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).Flush() // the client went away
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.inside--
+	d.settleLocked()
+}
+
+func (d *door) shut() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.closed {
+		d.closed = true
+		d.settleLocked()
+	}
+}
+
+func (d *door) settleLocked() {
+	if d.closed && d.inside == 0 {
+		close(d.idle)
+	}
+}

@@ -1,0 +1,213 @@
+//go:build linux || darwin
+
+package admin
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// maxPath is how long a socket's path may be: what the system's address of one
+// has room for, with the 0 at its end.
+const maxPath = len(syscall.RawSockaddrUnix{}.Path) - 1
+
+// Sockets are called <name>.<pid>.sock. Until one listens it is called by
+// another name, so that a file with this suffix that refuses connections is a
+// dead process's, and nothing else.
+const (
+	suffix   = ".sock"
+	nascent  = ".new-"
+	infancy  = time.Minute // how long a nascent socket may be one
+	dialTime = time.Second
+)
+
+// listen opens the socket of a process in the first folder that can be used,
+// and removes those of dead processes from it.
+func listen(folders []string, name string, pid int) (*net.UnixListener, string, error) {
+	var errs []error
+	for _, folder := range folders {
+		l, path, err := listenIn(folder, name, pid)
+		if err == nil {
+			return l, path, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, "", fmt.Errorf("open the admin socket: %w", errors.Join(errs...))
+}
+
+func listenIn(folder, name string, pid int) (*net.UnixListener, string, error) {
+	if err := prepare(folder); err != nil {
+		return nil, "", err
+	}
+	sweep(folder)
+	path, err := reserve(folder, name, pid)
+	if err != nil {
+		return nil, "", err
+	}
+	l, err := listenAt(folder, path)
+	if err != nil {
+		return nil, "", errors.Join(err, os.Remove(path))
+	}
+	return l, path, nil
+}
+
+// reserve takes a name that no other process has, nor another part of this
+// one: an empty file holds its place.
+func reserve(folder, name string, pid int) (string, error) {
+	for _, extra := range []string{"", "." + word(), "." + word()} {
+		file, err := fileName(folder, name, pid, extra)
+		if err != nil {
+			return "", err
+		}
+		path := filepath.Join(folder, file)
+		place, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+		if err == nil {
+			return path, place.Close()
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			return "", err
+		}
+	}
+	return "", fmt.Errorf("every name for a socket of process %d in %s is taken", pid, folder)
+}
+
+// listenAt listens under a name of its own, and takes that of path when it can
+// answer.
+func listenAt(folder, path string) (*net.UnixListener, error) {
+	first := filepath.Join(folder, nascent+word())
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: first, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	l.SetUnlinkOnClose(false) // that would remove the first name
+	err = os.Chmod(first, 0o600)
+	if err == nil {
+		err = os.Rename(first, path)
+	}
+	if err != nil {
+		return nil, errors.Join(err, l.Close(), os.Remove(first))
+	}
+	return l, nil
+}
+
+func word() string { return strings.ToLower(rand.Text()[:6]) }
+
+// fileName is how a process's socket is called: by its name where that fits
+// into maxPath, else by its number alone. extra tells apart two of one process.
+func fileName(folder, name string, pid int, extra string) (string, error) {
+	rest := strconv.Itoa(pid) + extra + suffix
+	for _, file := range []string{plain(name) + "." + rest, rest} {
+		if len(folder)+1+len(file) <= maxPath {
+			return file, nil
+		}
+	}
+	return "", fmt.Errorf("the path of a socket in %s is longer than %d bytes: set XDG_RUNTIME_DIR to a folder with a shorter path", folder, maxPath)
+}
+
+// sweep removes what dead processes have left in a folder. One process sweeps
+// at a time: between the look and the removal nobody else may remove the file,
+// and so nobody can take its name.
+func sweep(folder string) {
+	dir, err := os.Open(folder)
+	if err != nil {
+		return
+	}
+	defer func() { _ = dir.Close() }()
+	if err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return // somebody else does it
+	}
+	entries, err := dir.ReadDir(-1)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if path := filepath.Join(folder, e.Name()); dead(path, e) {
+			_ = os.Remove(path) // who sweeps next tries again
+		}
+	}
+}
+
+func dead(path string, e fs.DirEntry) bool {
+	info, err := e.Info()
+	if err != nil {
+		return false
+	}
+	isSocket := info.Mode().Type() == fs.ModeSocket
+	switch {
+	case isSocket && strings.HasSuffix(e.Name(), suffix):
+		return refuses(path)
+	case isSocket && strings.HasPrefix(e.Name(), nascent), info.Mode().IsRegular() && info.Size() == 0 && strings.HasSuffix(e.Name(), suffix):
+		return time.Since(info.ModTime()) > infancy
+	}
+	return false
+}
+
+// refuses reports that nobody listens any more. One that does not answer at
+// once is busy, or stopped, and lives.
+func refuses(path string) bool {
+	conn, err := net.DialTimeout("unix", path, dialTime)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
+}
+
+// sockets lists the admin sockets in the folders that this user can trust.
+func sockets(folders []string) (paths []string) {
+	for _, folder := range folders {
+		if trusted(folder, os.Geteuid()) != nil {
+			continue
+		}
+		entries, err := os.ReadDir(folder)
+		if err != nil {
+			continue
+		}
+		for _, e := range entries {
+			if e.Type() == fs.ModeSocket && strings.HasSuffix(e.Name(), suffix) {
+				paths = append(paths, filepath.Join(folder, e.Name()))
+			}
+		}
+	}
+	return paths
+}
+
+// trusted refuses a folder in which somebody else may have put a socket that
+// answers for another's process. Root may look into everybody's.
+func trusted(folder string, uid int) error {
+	if uid == 0 {
+		return nil
+	}
+	return errors.Join(checkParent(filepath.Dir(folder)), checkFolder(folder, uid))
+}
+
+// connect dials a socket and makes sure that this user's process, or root's,
+// is behind it.
+func connect(ctx context.Context, path string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	p, err := peerOf(conn)
+	if self := os.Geteuid(); err == nil && self != 0 && !admits(p.UID, self) {
+		err = fmt.Errorf("%s is served by another user (uid %d)", path, p.UID)
+	}
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
+}
+
+// gone reports that an error means that the process has ended.
+func gone(err error) bool {
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist)
+}

@@ -1,0 +1,104 @@
+package admin
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+)
+
+// maxBody bounds what a request may carry, in bytes.
+const maxBody = 64 << 10
+
+// verbs is what can be done to a process, and what can be seen of it. Whatever
+// was done is logged with who asked.
+func verbs(p Process) http.Handler {
+	mux := http.NewServeMux()
+	addViews(mux, p)
+	v := doing{p}
+	mux.HandleFunc("POST /lock/release", v.release)
+	mux.HandleFunc("POST /config/reload", v.reload)
+	mux.HandleFunc("POST /log", v.level)
+	return mux
+}
+
+type doing struct{ process Process }
+
+func (d doing) release(w http.ResponseWriter, r *http.Request) {
+	var in releaseRequest
+	if !read(w, r, &in) {
+		return
+	}
+	if strings.TrimSpace(in.Reason) == "" {
+		refuse(w, http.StatusBadRequest, "request.invalid", errors.New("a lock is taken away with a reason: it is told to whoever loses it"))
+		return
+	}
+	n, err := d.process.Locks.ForceRelease(r.Context(), in.Key, in.Reason)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	d.log(r, "admin: lock released by force", slog.String("key", in.Key), slog.String("reason", in.Reason), slog.Int("leases", n))
+	answer(w, http.StatusOK, releaseAnswer{n})
+}
+
+func (d doing) reload(w http.ResponseWriter, r *http.Request) {
+	changes, err := d.process.Reload(r.Context())
+	if err != nil {
+		refuse(w, http.StatusUnprocessableEntity, codeOf(err, "config.refused"), err)
+		return
+	}
+	d.log(r, "admin: configuration read again", slog.Any("changes", changes))
+	answer(w, http.StatusOK, map[string]any{"changes": changes})
+}
+
+func (d doing) level(w http.ResponseWriter, r *http.Request) {
+	var in levelRequest
+	if !read(w, r, &in) {
+		return
+	}
+	if err := d.process.SetLevel(in.App, in.Level); err != nil {
+		refuse(w, http.StatusBadRequest, codeOf(err, "request.invalid"), err)
+		return
+	}
+	d.log(r, "admin: log level set", slog.String("of", in.App), slog.String("level", in.Level))
+	answer(w, http.StatusOK, in)
+}
+
+// log tells who has done what.
+func (d doing) log(r *http.Request, text string, attrs ...slog.Attr) {
+	p, _ := PeerFrom(r.Context())
+	attrs = append(attrs, slog.Group("by", slog.String("user", p.User()), slog.Int("uid", p.UID), slog.Int("pid", p.PID)))
+	d.process.Log.LogAttrs(r.Context(), slog.LevelWarn, text, attrs...)
+}
+
+// What the verbs take and answer.
+type (
+	releaseRequest struct {
+		Key    string `json:"key"`
+		Reason string `json:"reason"`
+	}
+	releaseAnswer struct {
+		Released int `json:"released"`
+	}
+	levelRequest struct {
+		App   string `json:"app"`
+		Level string `json:"level"`
+	}
+)
+
+// read decodes the body of a request strictly, or answers what is wrong with it.
+func read(w http.ResponseWriter, r *http.Request, in any) bool {
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+	d.DisallowUnknownFields()
+	err := d.Decode(in)
+	if err == nil && d.More() {
+		err = errors.New("there is more than one value")
+	}
+	if err != nil {
+		refuse(w, http.StatusBadRequest, "request.bad_body", fmt.Errorf("the body is no JSON that fits: %w", err))
+	}
+	return err == nil
+}

@@ -1,0 +1,168 @@
+package admin
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/megaframework/mega/lock"
+)
+
+// The bounds of what one answer holds.
+const (
+	defaultLocks = 100
+	maxLocks     = 1000
+	shownWaiters = 20   // of each key in a listing
+	maxWaiters   = 1000 // of one key
+)
+
+// maxListings is how many listings are made at a time: each may go through all
+// keys of a server.
+const maxListings = 2
+
+// Listing is the locks in use whose keys begin with a prefix, sorted by key.
+type Listing struct {
+	Locks     []Entry `json:"locks"`
+	Total     int     `json:"total"`
+	Truncated bool    `json:"truncated"` // there are more than Locks has
+}
+
+// Entry is one lock, with its first waiters and how many there are.
+type Entry struct {
+	lock.State
+	Waiting int `json:"waiting"`
+}
+
+func newEntry(s lock.State, shown int) Entry {
+	e := Entry{s, len(s.Waiters)}
+	e.Waiters = e.Waiters[:min(len(e.Waiters), shown)]
+	return e
+}
+
+// Views answers what can be looked at, and changes nothing.
+func Views(p Process) http.Handler {
+	mux := http.NewServeMux()
+	addViews(mux, p)
+	return mux
+}
+
+func addViews(mux *http.ServeMux, p Process) {
+	v := views{p, make(chan struct{}, maxListings)}
+	mux.HandleFunc("GET /process", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, p.Info) })
+	mux.HandleFunc("GET /locks", v.locks)
+	mux.HandleFunc("GET /lock", v.lock)
+	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, p.Locks.Stats()) })
+	for path, see := range map[string]func() any{"/boot": p.Boot, "/config": p.Config, "/routes": p.Routes} {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, see()) })
+	}
+}
+
+type views struct {
+	process  Process
+	listings chan struct{} // has room for one more
+}
+
+func (v views) locks(w http.ResponseWriter, r *http.Request) {
+	prefix := r.FormValue("prefix")
+	limit, err := limitOf(r.FormValue("limit"))
+	if err == nil && len(prefix) > lock.MaxKey {
+		err = fmt.Errorf("the prefix has %d bytes, want at most %d", len(prefix), lock.MaxKey)
+	}
+	if err != nil {
+		refuse(w, http.StatusBadRequest, "request.invalid", err)
+		return
+	}
+	select {
+	case v.listings <- struct{}{}:
+		defer func() { <-v.listings }()
+	default:
+		refuse(w, http.StatusServiceUnavailable, "mega.busy", fmt.Errorf("%d listings of locks are being made", maxListings))
+		return
+	}
+	states, err := v.process.Locks.List(r.Context(), prefix)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	answer(w, http.StatusOK, newListing(states, limit))
+}
+
+func newListing(states []lock.State, limit int) Listing {
+	l := Listing{Locks: []Entry{}, Total: len(states), Truncated: len(states) > limit}
+	for _, s := range states[:min(len(states), limit)] {
+		l.Locks = append(l.Locks, newEntry(s, shownWaiters))
+	}
+	return l
+}
+
+func limitOf(text string) (int, error) {
+	if text == "" {
+		return defaultLocks, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > maxLocks {
+		return 0, fmt.Errorf("limit is %q, want 1 to %d", text, maxLocks)
+	}
+	return n, nil
+}
+
+func (v views) lock(w http.ResponseWriter, r *http.Request) {
+	state, err := v.process.Locks.Inspect(r.Context(), r.FormValue("key"))
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	answer(w, http.StatusOK, newEntry(state, maxWaiters))
+}
+
+// answer writes body as JSON. That it is written whole, with its length, lets a
+// server that is closed right afterwards not cut it off.
+func answer(w http.ResponseWriter, status int, body any) {
+	text, err := json.MarshalIndent(body, "", "  ")
+	if err != nil {
+		status, text = http.StatusInternalServerError, []byte(`{"code":"internal","error":"the answer cannot be encoded"}`)
+	}
+	text = append(text, '\n')
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write(text) // the client went away
+}
+
+// refusal is the body of an answer that says no.
+type refusal struct {
+	Code string `json:"code"`
+	Text string `json:"error"`
+}
+
+func refuse(w http.ResponseWriter, status int, code string, err error) {
+	answer(w, status, refusal{code, err.Error()})
+}
+
+// fail answers with an error of locks.
+func fail(w http.ResponseWriter, err error) {
+	status := http.StatusInternalServerError
+	switch {
+	case errors.Is(err, lock.ErrInvalid):
+		status = http.StatusBadRequest
+	case errors.Is(err, lock.ErrUnsupported):
+		status = http.StatusNotImplemented
+	case errors.Is(err, lock.ErrUnavailable), errors.Is(err, lock.ErrClosed):
+		status = http.StatusServiceUnavailable
+	}
+	refuse(w, status, codeOf(err, "internal"), err)
+}
+
+// codeOf returns the dotted code of an error that has one.
+func codeOf(err error, otherwise string) string {
+	if coded, ok := errors.AsType[interface {
+		error
+		Code() string
+	}](err); ok {
+		return coded.Code()
+	}
+	return otherwise
+}
