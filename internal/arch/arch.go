@@ -61,6 +61,7 @@ func layers() map[string][]string {
 		"docs/guide":         {},
 		"internal/admin":     {"lock"},
 		"internal/arch":      {},
+		"internal/scaffold":  {},
 		"internal/history":   {"lock"},
 		"internal/metrics":   {"lock"},
 		"internal/redistest": {},

@@ -1,0 +1,75 @@
+package scaffold
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"runtime/debug"
+	"strings"
+)
+
+// Module is the path of the framework's module.
+const Module = "github.com/megaframework/mega"
+
+// goVersion is the least version of Go that an application says it needs.
+const goVersion = "1.26.0"
+
+// ErrNoFramework says that it is not known which mega an application should
+// use.
+var ErrNoFramework = errors.New("no mega to build with")
+
+// Framework is the mega that an application is built with: a version, or a
+// working copy.
+type Framework struct {
+	Version string
+	Dir     string // of a working copy, absolute; it goes before Version
+}
+
+// String returns the version, or the folder of the working copy.
+func (f Framework) String() string { return cmp.Or(f.Dir, f.version()) }
+
+func (f Framework) version() string { return cmp.Or(f.Version, "v0.0.0") }
+
+// replacement is Dir as go.mod wants it.
+func (f Framework) replacement() string {
+	if strings.ContainsAny(f.Dir, " \t'`\"()[],") {
+		return fmt.Sprintf("%q", f.Dir)
+	}
+	return f.Dir
+}
+
+// WorkingCopy returns the framework in dir.
+func WorkingCopy(dir string) (Framework, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return Framework{}, err
+	}
+	text, err := os.ReadFile(filepath.Join(abs, "go.mod")) //nolint:gosec // it is what was asked for
+	if err != nil {
+		return Framework{}, fmt.Errorf("%w: %w", ErrNoFramework, err)
+	}
+	if !moduleLine.Match(text) {
+		return Framework{}, fmt.Errorf("%w: %s is not the module %s", ErrNoFramework, abs, Module)
+	}
+	return Framework{Dir: abs}, nil
+}
+
+var moduleLine = regexp.MustCompile(`(?m)^module ` + regexp.QuoteMeta(Module) + `\s*$`)
+
+// Own returns the framework that this program was built from: a version, where
+// the go command downloaded one, else the working copy that its sources are in.
+func Own() (Framework, error) {
+	info, ok := debug.ReadBuildInfo()
+	if ok && info.Main.Path == Module && info.Main.Sum != "" { // only what was downloaded has a sum
+		return Framework{Version: info.Main.Version}, nil
+	}
+	_, file, _, ok := runtime.Caller(0)
+	if !ok || !filepath.IsAbs(file) {
+		return Framework{}, fmt.Errorf("%w: this program was built from a working copy, and does not know where that is", ErrNoFramework)
+	}
+	return WorkingCopy(filepath.Join(filepath.Dir(file), "..", ".."))
+}

@@ -1,0 +1,41 @@
+package scaffold
+
+import (
+	"fmt"
+	"go/token"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A name becomes part of variables, of addresses in the configuration and of a
+// module's path.
+var nameRule = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
+
+const maxName = 32
+
+// taken are names that mean something to the go command: its patterns, and the
+// roots of the standard library, whose packages a module of that name would
+// hide.
+const taken = "all archive bufio builtin bytes cmd cmp compress container context crypto database debug embed encoding errors " +
+	"expvar flag fmt go hash html image index internal io iter log main maps math mime net os path plugin reflect regexp runtime " +
+	"slices sort std strconv strings structs sync syscall test testing text time tool unicode unique unsafe uuid vendor weak work"
+
+// CheckName returns an error that wraps ErrName, and says why, if an
+// application cannot be called name.
+func CheckName(name string) error {
+	wrong := func(why string) error { return fmt.Errorf("%w: %q %s", ErrName, name, why) }
+	switch {
+	case name == "":
+		return wrong("is empty")
+	case !nameRule.MatchString(name):
+		return wrong("is not a word of lower-case letters and digits that begins with a letter")
+	case len(name) > maxName:
+		return wrong(fmt.Sprintf("is longer than %d letters", maxName))
+	case token.IsKeyword(name):
+		return wrong("is a keyword of Go")
+	case slices.Contains(strings.Fields(taken), name):
+		return wrong("has a meaning to the go command already")
+	}
+	return nil
+}

@@ -1,0 +1,199 @@
+// Package scaffold writes a new application: one that builds, runs and passes
+// its own test from the first minute.
+package scaffold
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/template"
+)
+
+// The templates end in .tmpl, so that the go tool does not take them for
+// sources of this module, and their brackets are not those of html/template,
+// which are part of what is written.
+//
+//go:embed templates
+var templates embed.FS
+
+var (
+	// ErrName says that an application cannot be called that.
+	ErrName = errors.New("not a name for an application")
+	// ErrNotEmpty says that there is something already where the application
+	// should be written.
+	ErrNotEmpty = errors.New("the folder is not empty")
+	// ErrTidy says that the modules that the application needs could not be
+	// put together.
+	ErrTidy = errors.New("go mod tidy")
+)
+
+// App is an application to be written.
+type App struct {
+	Name      string // a lower-case word: the program, its module and its app
+	Dir       string // the folder to write; default Name, in the current one
+	Framework Framework
+	// Untidied leaves out go mod tidy, which needs the go command and, for
+	// modules that this machine does not have yet, the network.
+	Untidied bool
+}
+
+// Write writes the application: all of it, or nothing. It returns the files, in
+// the folder that it wrote.
+func Write(ctx context.Context, a App) (dir string, files []string, err error) {
+	if err := CheckName(a.Name); err != nil {
+		return "", nil, err
+	}
+	if a.Dir == "" {
+		a.Dir = a.Name
+	}
+	dir, err = filepath.Abs(a.Dir)
+	if err != nil {
+		return "", nil, err
+	}
+	if err := vacant(dir); err != nil {
+		return "", nil, err
+	}
+	files, err = a.build(ctx, dir)
+	return dir, files, err
+}
+
+// vacant checks that dir is not there, or empty.
+func vacant(dir string) error {
+	entries, err := os.ReadDir(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("write to %s: %w", dir, err)
+	case len(entries) > 0:
+		return fmt.Errorf("%w: %s has %s in it", ErrNotEmpty, dir, entries[0].Name())
+	}
+	return nil
+}
+
+// build puts the application together beside its place, and moves it there when
+// it is whole.
+func (a App) build(ctx context.Context, dir string) (files []string, err error) {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return nil, err
+	}
+	temp, err := os.MkdirTemp(filepath.Dir(dir), "."+a.Name+"-*")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
+	whole := filepath.Join(temp, a.Name)
+	if err := a.fill(whole); err != nil {
+		return nil, err
+	}
+	if !a.Untidied {
+		if err := tidy(ctx, whole); err != nil {
+			return nil, err
+		}
+	}
+	if files, err = list(whole); err != nil {
+		return nil, err
+	}
+	return files, move(whole, dir)
+}
+
+// fill writes every file into a new folder.
+func (a App) fill(dir string) error {
+	return fs.WalkDir(templates, "templates", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(dir, filepath.FromSlash(written(name)))
+		if entry.IsDir() {
+			return os.MkdirAll(target, 0o755)
+		}
+		text, err := a.render(name)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(target, text, 0o644) //nolint:gosec // sources are for everybody to read
+	})
+}
+
+// written is the path of a template's file in the application.
+func written(name string) string {
+	name = strings.TrimPrefix(strings.TrimPrefix(name, "templates"), "/")
+	name = strings.TrimSuffix(name, ".tmpl")
+	if name == "gitignore" { // go:embed passes over names that begin with a dot
+		return ".gitignore"
+	}
+	return name
+}
+
+func (a App) render(name string) ([]byte, error) {
+	text, err := templates.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	t, err := template.New(path.Base(name)).Delims("[[", "]]").Option("missingkey=error").Parse(string(text))
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	err = t.Execute(&out, map[string]string{
+		"Name": a.Name, "Upper": strings.ToUpper(a.Name), "Module": Module, "Go": goVersion,
+		"Version": a.Framework.version(), "Replace": a.Framework.replacement(),
+	})
+	return out.Bytes(), err
+}
+
+// tidy has the go command complete go.mod and write go.sum.
+func tidy(ctx context.Context, dir string) error {
+	cmd := exec.CommandContext(ctx, "go", "mod", "tidy")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOWORK=off", "PWD="+dir)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %w\n%s", ErrTidy, err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// list returns the files in dir, sorted.
+func list(dir string) (files []string, err error) {
+	err = fs.WalkDir(os.DirFS(dir), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			files = append(files, name)
+		}
+		return err
+	})
+	slices.Sort(files)
+	return files, err
+}
+
+// move puts what is in whole at dir, which is not there or empty. An empty
+// folder stays the one it is: somebody's shell may be in it.
+func move(whole, dir string) error {
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return os.Rename(whole, dir)
+	}
+	entries, err := os.ReadDir(whole)
+	if err != nil {
+		return err
+	}
+	var moved []string
+	for _, e := range entries {
+		target := filepath.Join(dir, e.Name())
+		if err := os.Rename(filepath.Join(whole, e.Name()), target); err != nil {
+			for _, m := range moved {
+				err = errors.Join(err, os.RemoveAll(m))
+			}
+			return err
+		}
+		moved = append(moved, target)
+	}
+	return nil
+}

@@ -1,0 +1,205 @@
+package scaffold_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/megaframework/mega/internal/scaffold"
+)
+
+const root = "../.."
+
+func app(t *testing.T, dir string) scaffold.App {
+	t.Helper()
+	framework, err := scaffold.WorkingCopy(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return scaffold.App{Name: "shop", Dir: dir, Framework: framework, Untidied: true}
+}
+
+// entries are the names in dir.
+func entries(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	all, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range all {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func TestWhatIsWritten(t *testing.T) {
+	want := []string{
+		".gitignore", "Makefile", "README.md", "go.mod", "handlers.go", "handlers_test.go", "main.go",
+		"mega.config.yaml", "store.go", "views/error.html", "views/home.html", "views/shared/layout.html",
+	}
+	dir := filepath.Join(t.TempDir(), "new", "shop")
+	got, files, err := scaffold.Write(t.Context(), app(t, dir))
+	if err != nil || got != dir || !slices.Equal(files, want) {
+		t.Fatalf("got %s %q, %v\nwant %s %q", got, files, err, dir, want)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil || len(text) == 0 || strings.Contains(string(text), "[[") {
+			t.Errorf("%s: %v\n%s", file, err, text)
+		}
+	}
+	if names := entries(t, filepath.Dir(dir)); !slices.Equal(names, []string{"shop"}) {
+		t.Errorf("beside it there is %q", names)
+	}
+}
+
+func TestEmptyFolderIsFilledAndStays(t *testing.T) {
+	dir := t.TempDir()
+	before, err := os.Stat(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := scaffold.Write(t.Context(), app(t, dir)); err != nil {
+		t.Fatal(err)
+	}
+	after, err := os.Stat(dir)
+	if err != nil || !os.SameFile(before, after) || !slices.Contains(entries(t, dir), "main.go") {
+		t.Errorf("it is another folder, or without a program: %v, %q", err, entries(t, dir))
+	}
+}
+
+func TestWhatIsThereIsLeftAlone(t *testing.T) {
+	full := t.TempDir()
+	file := filepath.Join(full, "letter")
+	if err := os.WriteFile(file, []byte("dear"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := scaffold.Write(t.Context(), app(t, full)); !errors.Is(err, scaffold.ErrNotEmpty) || !strings.Contains(err.Error(), "letter") {
+		t.Errorf("got %v, want ErrNotEmpty with what is in it", err)
+	}
+	if _, _, err := scaffold.Write(t.Context(), app(t, file)); err == nil {
+		t.Error("it was written over a file")
+	}
+	if text, err := os.ReadFile(file); err != nil || string(text) != "dear" || len(entries(t, full)) != 1 {
+		t.Errorf("the folder has %q, the letter %q, %v", entries(t, full), text, err)
+	}
+}
+
+// A go command that fails, here because it was told to end, leaves nothing.
+func TestFailureLeavesNothing(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	parent := t.TempDir()
+	a := app(t, filepath.Join(parent, "shop"))
+	a.Untidied = false
+	if _, _, err := scaffold.Write(ctx, a); !errors.Is(err, scaffold.ErrTidy) {
+		t.Errorf("got %v, want ErrTidy", err)
+	}
+	if names := entries(t, parent); len(names) > 0 {
+		t.Errorf("it left %q", names)
+	}
+}
+
+func TestNames(t *testing.T) {
+	for _, name := range []string{"shop", "a", "shop2", "mega", "lock"} {
+		if err := scaffold.CheckName(name); err != nil {
+			t.Error(err)
+		}
+	}
+	for name, why := range map[string]string{
+		"": "empty", "Shop": "lower-case", "my-shop": "lower-case", "my_shop": "lower-case", "2shop": "begins with a letter",
+		"shop/x": "lower-case", "../shop": "lower-case", "상점": "lower-case", "func": "keyword", "range": "keyword",
+		"http2x" + strings.Repeat("x", 30): "longer", "fmt": "go command", "main": "go command", "all": "go command",
+	} {
+		if err := scaffold.CheckName(name); !errors.Is(err, scaffold.ErrName) || !strings.Contains(err.Error(), why) {
+			t.Errorf("%q: got %v, want ErrName that says %q", name, err, why)
+		}
+	}
+}
+
+func TestNoNameHidesTheStandardLibrary(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", "std").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range strings.Fields(string(out)) {
+		name, _, _ := strings.Cut(path, "/")
+		if err := scaffold.CheckName(name); err == nil {
+			t.Errorf("%q was allowed", name)
+		}
+	}
+}
+
+func TestFrameworkIsAVersionOrAWorkingCopy(t *testing.T) {
+	gomod := func(f scaffold.Framework) string {
+		a := app(t, filepath.Join(t.TempDir(), "shop"))
+		a.Framework = f
+		dir, _, err := scaffold.Write(t.Context(), a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	const head = "module shop\n\ngo 1.26.0\n\nrequire github.com/megaframework/mega "
+	for _, x := range []struct {
+		framework scaffold.Framework
+		want      string
+	}{
+		{scaffold.Framework{Version: "v0.3.0"}, head + "v0.3.0\n"},
+		{scaffold.Framework{Dir: "/src/mega"}, head + "v0.0.0\n\nreplace github.com/megaframework/mega => /src/mega\n"},
+		{scaffold.Framework{Dir: "/my src/mega"}, head + "v0.0.0\n\nreplace github.com/megaframework/mega => \"/my src/mega\"\n"},
+	} {
+		if got := gomod(x.framework); got != x.want {
+			t.Errorf("%+v: got\n%s\nwant\n%s", x.framework, got, x.want)
+		}
+	}
+}
+
+// An application asks for the version of Go that the framework asks for.
+func TestVersionOfGoIsTheFrameworks(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := regexp.MustCompile(`(?m)^go .*$`).FindString(string(text))
+	dir, _, err := scaffold.Write(t.Context(), app(t, filepath.Join(t.TempDir(), "shop")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "go.mod")); err != nil || !strings.Contains(string(text), line+"\n") {
+		t.Errorf("want %q, got %v\n%s", line, err, text)
+	}
+}
+
+func TestFolderWithoutTheFrameworkIsRefused(t *testing.T) {
+	other := t.TempDir()
+	if err := os.WriteFile(filepath.Join(other, "go.mod"), []byte("module example.com/other\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{t.TempDir(), other} {
+		if _, err := scaffold.WorkingCopy(dir); !errors.Is(err, scaffold.ErrNoFramework) {
+			t.Errorf("%s: got %v, want ErrNoFramework", dir, err)
+		}
+	}
+}
+
+// A test is built from a working copy.
+func TestOwnFrameworkIsWhereTheSourcesAre(t *testing.T) {
+	want, err := scaffold.WorkingCopy(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := scaffold.Own(); err != nil || got != want {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+}
