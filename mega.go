@@ -80,7 +80,11 @@ func WrapHandler(h http.Handler) Handler { return megactx.WrapHandler(h) }
 // configuration is wrong.
 func Main(options ...Option) {
 	boot.OwnProcess()
-	os.Exit(cli.Run(cli.Process{Args: os.Args, Environ: os.Environ(), Stdout: os.Stdout, Stderr: os.Stderr}, options...))
+	dir, err := os.Getwd()
+	if err != nil {
+		dir = "" // a folder that was removed: there is nothing to search
+	}
+	os.Exit(cli.Run(cli.Process{Args: os.Args, Environ: os.Environ(), Dir: dir, Stdout: os.Stdout, Stderr: os.Stderr}, options...))
 }
 
 // App is an app of the program. Its name is a lower-case word; what it is

@@ -55,6 +55,8 @@ func layers() map[string][]string {
 		"internal/cli": {"boot", "config", "ctx", "lock", "lock/driver", "internal/admin"},
 		"":             {"internal/cli", "boot", "config", "ctx", "lock"},
 
+		"cmd/mega": {"internal/cli", "internal/scaffold", "boot", "lock", "drivers/redis"},
+
 		"sample/...": {"", "lock", "sample/..."},
 		"bench/...":  {"lock", "lock/driver", "drivers/...", "internal/redistest", "bench/..."},
 

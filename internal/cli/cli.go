@@ -1,18 +1,21 @@
-// Package cli is the command line of a program: its verbs, and what signals
-// mean to it.
+// Package cli is the command line of a program: its verbs, what they write, and
+// what signals mean to it.
+//
+// A verb writes its result to standard output, as a table for people or with
+// --json as one document, and its errors to standard error, as a panel or with
+// --json as the same in JSON. The exit status is the same either way: 64 for a
+// wrong command line, else that of the failure.
 package cli
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"io"
-	"os"
-	"os/signal"
-	"runtime"
+	"path/filepath"
+	"slices"
 	"strings"
-	"sync"
-	"syscall"
-	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/megaframework/mega/boot"
 )
@@ -21,83 +24,118 @@ import (
 type Process struct {
 	Args    []string // with the program's name first
 	Environ []string
+	Dir     string // where the search for files of configuration begins; "" searches nowhere
 	Stdout  io.Writer
 	Stderr  io.Writer
 }
 
-const usage = `usage: %s [serve]
+// name is what the program was called by.
+func (p Process) name() string {
+	if len(p.Args) == 0 {
+		return "program"
+	}
+	return strings.TrimSuffix(filepath.Base(p.Args[0]), ".exe")
+}
 
-  serve    boot and serve until SIGINT or SIGTERM; the default
+// line is the command line of one run of an app's program.
+type line struct {
+	shell   *Shell
+	process Process
+	options []boot.Option
+	flags   flags
+}
 
-The configuration is read from variables that begin with MEGA_.
+// flags are those that an app's program has.
+type flags struct {
+	config string
+	set    []string
+	trace  []string
+	only   []string
+}
+
+// Run does what the command line of an app's program says, and returns the exit
+// status.
+func Run(p Process, options ...boot.Option) int {
+	l := &line{shell: newShell(p), process: p, options: options}
+	root := l.root()
+	root.AddCommand(
+		l.serveVerb(),
+		explainVerb(l.shell), completionVerb(l.shell), versionVerb(l.shell),
+	)
+	return execute(l.shell, root, p.Args)
+}
+
+// root serves where no verb is given.
+func (l *line) root() *cobra.Command {
+	serve := l.serveVerb()
+	root := &cobra.Command{
+		Use:         l.shell.Name,
+		Long:        "Without a verb it serves: it boots, and ends with SIGINT or SIGTERM.",
+		Args:        noVerb,
+		RunE:        serve.RunE,
+		Annotations: map[string]string{statuses: programStatuses},
+	}
+	root.Flags().AddFlagSet(serve.Flags())
+	all := root.PersistentFlags()
+	all.StringVar(&l.flags.config, "config", "", "read the configuration from the file `PATH`, and search for none")
+	all.StringArrayVar(&l.flags.set, "set", nil, "set a key of the configuration, as `KEY=VALUE`; may be given again")
+	all.StringSliceVar(&l.flags.trace, "trace", nil, "tell more of the boot: `WHAT` is fx, the injector")
+	all.BoolVar(&l.shell.JSON, "json", false, "write JSON")
+	return root
+}
+
+const programStatuses = `   0  done
+   1  stopped, but something had to be cut off; or a check found something
+  64  the command line is wrong
+  69  something that was asked for cannot be had now
+  70  the program is wrong
+  75  a start hook took longer than its budget
+  78  the configuration is wrong
 `
 
-// Run does what the command line says and returns the exit status.
-func Run(p Process, options ...boot.Option) int {
-	bp := boot.Process{Environ: p.Environ, Stderr: p.Stderr}
-	switch verb := strings.Join(p.Args[min(1, len(p.Args)):], " "); verb {
-	case "", "serve":
-		return serve(bp, options)
-	case "help", "-h", "-help", "--help":
-		fmt.Fprintf(p.Stdout, usage, p.Args[0])
-		return boot.ExitOK
-	default:
-		fmt.Fprintf(p.Stderr, "%s: unknown command %q\n\n"+usage, p.Args[0], verb, p.Args[0])
-		return boot.ExitUsage
+// boot is the process as package boot wants it.
+func (l *line) boot() boot.Process {
+	return boot.Process{
+		Environ: l.process.Environ, Stderr: l.process.Stderr, Dir: l.process.Dir,
+		Config: l.flags.config, Set: l.flags.set, Trace: l.flags.trace, Only: l.flags.only,
 	}
 }
 
-// together is how close two signals are that mean one request: who ends a
-// group of processes often tells its leader, too.
-const together = 200 * time.Millisecond
+// exit ends a verb with a status, after it has said all there is to say.
+type exit int
 
-// serve boots and serves. Signals are caught before the boot begins, so that
-// none is lost in between; the first one asks politely, a second one ends the
-// process at once, with the stacks of what did not end.
-func serve(p boot.Process, options []boot.Option) int {
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	ctx, stop := context.WithCancel(context.Background())
-	over := make(chan struct{})
-	var watch sync.WaitGroup
-	watch.Go(func() { heed(signals, stop, over, p.Stderr) })
-	status := boot.Main(ctx, p, options...)
-	signal.Stop(signals)
-	close(over)
-	watch.Wait()
-	stop()
-	return status
-}
+func (exit) Error() string { return "exit" }
 
-// heed calls stop at the first signal and exits at the second.
-func heed(signals <-chan os.Signal, stop func(), over <-chan struct{}, stderr io.Writer) {
-	var asked time.Time
-	for {
-		select {
-		case s := <-signals:
-			switch {
-			case asked.IsZero():
-				asked = time.Now()
-				stop()
-			case time.Since(asked) > together:
-				dump(stderr)
-				os.Exit(128 + number(s))
-			}
-		case <-over:
-			return
-		}
+// execute runs the verb that args name and returns the exit status.
+func execute(s *Shell, root *cobra.Command, args []string) int {
+	args = slices.Clone(args[min(1, len(args)):])
+	s.JSON = s.JSON || slices.Contains(beforeDashes(args), "--json") // also where the command line is wrong
+	dress(s, root)
+	root.SetArgs(append([]string{}, args...))
+	err := root.ExecuteContext(context.Background())
+	if status, ok := errors.AsType[exit](err); ok {
+		return int(status)
 	}
-}
-
-func number(s os.Signal) int {
-	n, ok := s.(syscall.Signal)
-	if !ok {
-		return 0
+	if err != nil {
+		return s.fail(err)
 	}
-	return int(n)
+	return boot.ExitOK
 }
 
-func dump(w io.Writer) {
-	stacks := make([]byte, 1<<20)
-	_, _ = w.Write(stacks[:runtime.Stack(stacks, true)])
+func beforeDashes(args []string) []string {
+	if i := slices.Index(args, "--"); i >= 0 {
+		return args[:i]
+	}
+	return args
+}
+
+// dress gives a tree of verbs what all of them have.
+func dress(s *Shell, root *cobra.Command) {
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetOut(s.Stdout)
+	root.SetErr(s.Stderr)
+	root.SetFlagErrorFunc(wrongFlag)
+	root.SetHelpFunc(func(c *cobra.Command, _ []string) { help(s.Stdout, c) })
+	root.SetHelpCommand(helpVerb(root))
 }

@@ -2,7 +2,6 @@ package cli_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -133,27 +132,5 @@ func TestSecondSignalEndsAtOnceAndShowsWhatHangs(t *testing.T) {
 	c.signal(t)
 	if rest, status := c.end(t); status != 130 || !strings.Contains(rest, "cli_test.go") {
 		t.Errorf("exit status %d:\n%s", status, rest)
-	}
-}
-
-func TestCommandLine(t *testing.T) {
-	for _, x := range []struct {
-		args           []string
-		status         int
-		stdout, stderr string
-	}{
-		{[]string{"shop", "help"}, boot.ExitOK, "usage: shop", ""},
-		{[]string{"shop", "--help"}, boot.ExitOK, "usage: shop", ""},
-		{[]string{"shop", "server"}, boot.ExitUsage, "", `unknown command "server"`},
-		{[]string{"shop", "serve", "now"}, boot.ExitUsage, "", "usage: shop"},
-		{[]string{"shop", "serve"}, boot.ExitInternal, "", "has no app"},
-		{[]string{"shop"}, boot.ExitInternal, "", "has no app"},
-		{nil, boot.ExitInternal, "", "has no app"},
-	} {
-		var stdout, stderr bytes.Buffer
-		status := cli.Run(cli.Process{Args: x.args, Stdout: &stdout, Stderr: &stderr})
-		if status != x.status || !strings.Contains(stdout.String(), x.stdout) || !strings.Contains(stderr.String(), x.stderr) {
-			t.Errorf("%q: got %d %q %q, want %d %q %q", x.args, status, &stdout, &stderr, x.status, x.stdout, x.stderr)
-		}
 	}
 }

@@ -4,13 +4,13 @@ package scaffold
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"embed"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
@@ -31,9 +31,9 @@ var (
 	// ErrNotEmpty says that there is something already where the application
 	// should be written.
 	ErrNotEmpty = errors.New("the folder is not empty")
-	// ErrTidy says that the modules that the application needs could not be
-	// put together.
-	ErrTidy = errors.New("go mod tidy")
+	// ErrModules says that the modules that the application needs cannot be
+	// had.
+	ErrModules = errors.New("the modules cannot be had")
 )
 
 // App is an application to be written.
@@ -41,29 +41,34 @@ type App struct {
 	Name      string // a lower-case word: the program, its module and its app
 	Dir       string // the folder to write; default Name, in the current one
 	Framework Framework
-	// Untidied leaves out go mod tidy, which needs the go command and, for
-	// modules that this machine does not have yet, the network.
-	Untidied bool
+	// Bare leaves go.mod as it is written and go.sum out: to complete them
+	// takes the go command and, for modules that this machine does not have
+	// yet, the network.
+	Bare bool
 }
 
-// Write writes the application: all of it, or nothing. It returns the files, in
-// the folder that it wrote.
-func Write(ctx context.Context, a App) (dir string, files []string, err error) {
+// Written is an application that was written.
+type Written struct {
+	Dir   string
+	Files []string // in Dir, sorted
+	// Tidy says that go mod tidy would change nothing. It is false where that
+	// could not be run because it asks for more than the application needs: the
+	// modules that only the tests of other modules use.
+	Tidy bool
+}
+
+// Write writes the application: all of it, or nothing.
+func Write(ctx context.Context, a App) (w Written, err error) {
 	if err := CheckName(a.Name); err != nil {
-		return "", nil, err
+		return w, err
 	}
-	if a.Dir == "" {
-		a.Dir = a.Name
+	if w.Dir, err = filepath.Abs(cmp.Or(a.Dir, a.Name)); err != nil {
+		return w, err
 	}
-	dir, err = filepath.Abs(a.Dir)
-	if err != nil {
-		return "", nil, err
+	if err := vacant(w.Dir); err != nil {
+		return w, err
 	}
-	if err := vacant(dir); err != nil {
-		return "", nil, err
-	}
-	files, err = a.build(ctx, dir)
-	return dir, files, err
+	return w, a.build(ctx, &w)
 }
 
 // vacant checks that dir is not there, or empty.
@@ -82,28 +87,28 @@ func vacant(dir string) error {
 
 // build puts the application together beside its place, and moves it there when
 // it is whole.
-func (a App) build(ctx context.Context, dir string) (files []string, err error) {
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return nil, err
+func (a App) build(ctx context.Context, w *Written) (err error) {
+	if err := os.MkdirAll(filepath.Dir(w.Dir), 0o755); err != nil { //nolint:gosec // as mkdir does
+		return err
 	}
-	temp, err := os.MkdirTemp(filepath.Dir(dir), "."+a.Name+"-*")
+	temp, err := os.MkdirTemp(filepath.Dir(w.Dir), "."+a.Name+"-*")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
 	whole := filepath.Join(temp, a.Name)
 	if err := a.fill(whole); err != nil {
-		return nil, err
+		return err
 	}
-	if !a.Untidied {
-		if err := tidy(ctx, whole); err != nil {
-			return nil, err
+	if !a.Bare {
+		if w.Tidy, err = complete(ctx, whole); err != nil {
+			return err
 		}
 	}
-	if files, err = list(whole); err != nil {
-		return nil, err
+	if w.Files, err = list(whole); err != nil {
+		return err
 	}
-	return files, move(whole, dir)
+	return move(whole, w.Dir)
 }
 
 // fill writes every file into a new folder.
@@ -149,17 +154,6 @@ func (a App) render(name string) ([]byte, error) {
 		"Version": a.Framework.version(), "Replace": a.Framework.replacement(),
 	})
 	return out.Bytes(), err
-}
-
-// tidy has the go command complete go.mod and write go.sum.
-func tidy(ctx context.Context, dir string) error {
-	cmd := exec.CommandContext(ctx, "go", "mod", "tidy")
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOWORK=off", "PWD="+dir)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w: %w\n%s", ErrTidy, err, bytes.TrimSpace(out))
-	}
-	return nil
 }
 
 // list returns the files in dir, sorted.

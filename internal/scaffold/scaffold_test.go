@@ -22,7 +22,7 @@ func app(t *testing.T, dir string) scaffold.App {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return scaffold.App{Name: "shop", Dir: dir, Framework: framework, Untidied: true}
+	return scaffold.App{Name: "shop", Dir: dir, Framework: framework, Bare: true}
 }
 
 // entries are the names in dir.
@@ -44,11 +44,11 @@ func TestWhatIsWritten(t *testing.T) {
 		"mega.config.yaml", "store.go", "views/error.html", "views/home.html", "views/shared/layout.html",
 	}
 	dir := filepath.Join(t.TempDir(), "new", "shop")
-	got, files, err := scaffold.Write(t.Context(), app(t, dir))
-	if err != nil || got != dir || !slices.Equal(files, want) {
-		t.Fatalf("got %s %q, %v\nwant %s %q", got, files, err, dir, want)
+	got, err := scaffold.Write(t.Context(), app(t, dir))
+	if err != nil || got.Dir != dir || !slices.Equal(got.Files, want) {
+		t.Fatalf("got %+v, %v\nwant %s %q", got, err, dir, want)
 	}
-	for _, file := range files {
+	for _, file := range got.Files {
 		text, err := os.ReadFile(filepath.Join(dir, file))
 		if err != nil || len(text) == 0 || strings.Contains(string(text), "[[") {
 			t.Errorf("%s: %v\n%s", file, err, text)
@@ -65,7 +65,7 @@ func TestEmptyFolderIsFilledAndStays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := scaffold.Write(t.Context(), app(t, dir)); err != nil {
+	if _, err := scaffold.Write(t.Context(), app(t, dir)); err != nil {
 		t.Fatal(err)
 	}
 	after, err := os.Stat(dir)
@@ -80,10 +80,10 @@ func TestWhatIsThereIsLeftAlone(t *testing.T) {
 	if err := os.WriteFile(file, []byte("dear"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := scaffold.Write(t.Context(), app(t, full)); !errors.Is(err, scaffold.ErrNotEmpty) || !strings.Contains(err.Error(), "letter") {
+	if _, err := scaffold.Write(t.Context(), app(t, full)); !errors.Is(err, scaffold.ErrNotEmpty) || !strings.Contains(err.Error(), "letter") {
 		t.Errorf("got %v, want ErrNotEmpty with what is in it", err)
 	}
-	if _, _, err := scaffold.Write(t.Context(), app(t, file)); err == nil {
+	if _, err := scaffold.Write(t.Context(), app(t, file)); err == nil {
 		t.Error("it was written over a file")
 	}
 	if text, err := os.ReadFile(file); err != nil || string(text) != "dear" || len(entries(t, full)) != 1 {
@@ -97,12 +97,40 @@ func TestFailureLeavesNothing(t *testing.T) {
 	cancel()
 	parent := t.TempDir()
 	a := app(t, filepath.Join(parent, "shop"))
-	a.Untidied = false
-	if _, _, err := scaffold.Write(ctx, a); !errors.Is(err, scaffold.ErrTidy) {
-		t.Errorf("got %v, want ErrTidy", err)
+	a.Bare = false
+	if _, err := scaffold.Write(ctx, a); !errors.Is(err, scaffold.ErrModules) {
+		t.Errorf("got %v, want ErrModules", err)
 	}
 	if names := entries(t, parent); len(names) > 0 {
 		t.Errorf("it left %q", names)
+	}
+}
+
+// Where go mod tidy cannot have what the tests of others need, the application
+// has what it needs itself.
+func TestApplicationIsWrittenWhereItCannotBeTidied(t *testing.T) {
+	real, err := exec.LookPath("go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := t.TempDir()
+	script := "#!/bin/sh\n[ \"$1 $2\" = \"mod tidy\" ] && exit 1\nexec '" + real + "' \"$@\"\n"
+	if err := os.WriteFile(filepath.Join(bin, "go"), []byte(script), 0o700); err != nil { //nolint:gosec // it is to be run
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+	t.Setenv("GOPROXY", "off")
+	t.Setenv("GOFLAGS", "")
+	a := app(t, filepath.Join(t.TempDir(), "shop"))
+	a.Bare = false
+	w, err := scaffold.Write(t.Context(), a)
+	if err != nil || w.Tidy || !slices.Contains(w.Files, "go.sum") {
+		t.Fatalf("got %+v, %v", w, err)
+	}
+	cmd := exec.CommandContext(t.Context(), real, "vet", "./...")
+	cmd.Dir, cmd.Env = w.Dir, append(os.Environ(), "GOWORK=off")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("go vet: %v\n%s", err, out)
 	}
 }
 
@@ -140,11 +168,11 @@ func TestFrameworkIsAVersionOrAWorkingCopy(t *testing.T) {
 	gomod := func(f scaffold.Framework) string {
 		a := app(t, filepath.Join(t.TempDir(), "shop"))
 		a.Framework = f
-		dir, _, err := scaffold.Write(t.Context(), a)
+		w, err := scaffold.Write(t.Context(), a)
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		text, err := os.ReadFile(filepath.Join(w.Dir, "go.mod"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -172,11 +200,11 @@ func TestVersionOfGoIsTheFrameworks(t *testing.T) {
 		t.Fatal(err)
 	}
 	line := regexp.MustCompile(`(?m)^go .*$`).FindString(string(text))
-	dir, _, err := scaffold.Write(t.Context(), app(t, filepath.Join(t.TempDir(), "shop")))
+	w, err := scaffold.Write(t.Context(), app(t, filepath.Join(t.TempDir(), "shop")))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text, err := os.ReadFile(filepath.Join(dir, "go.mod")); err != nil || !strings.Contains(string(text), line+"\n") {
+	if text, err := os.ReadFile(filepath.Join(w.Dir, "go.mod")); err != nil || !strings.Contains(string(text), line+"\n") {
 		t.Errorf("want %q, got %v\n%s", line, err, text)
 	}
 }

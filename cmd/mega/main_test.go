@@ -1,0 +1,84 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/internal/cli"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// mega runs the program in this process.
+func mega(args ...string) (status int, stdout, stderr string) {
+	var out, err bytes.Buffer
+	status = run(cli.Process{Args: append([]string{"mega"}, args...), Environ: os.Environ(), Stdout: &out, Stderr: &err})
+	return status, out.String(), err.String()
+}
+
+func TestVerbsAreThoseThatNeedNoApp(t *testing.T) {
+	status, stdout, stderr := mega()
+	if status != boot.ExitOK || stderr != "" {
+		t.Fatalf("exit status %d: %s", status, stderr)
+	}
+	for _, verb := range []string{"completion", "explain", "new", "version"} {
+		if !strings.Contains(stdout, "\n  "+verb+"  ") {
+			t.Errorf("%s is missing:\n%s", verb, stdout)
+		}
+	}
+}
+
+func TestWhatCannotBeWrittenSaysWhatToDo(t *testing.T) {
+	full := t.TempDir()
+	if err := os.WriteFile(filepath.Join(full, "letter"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	unwritable := filepath.Join(full, "letter", "shop")
+	for _, x := range []struct {
+		args   []string
+		status int
+		says   []string
+	}{
+		{[]string{"new"}, boot.ExitUsage, []string{"cli.missing_argument", "mega new shop"}},
+		{[]string{"new", "a", "b"}, boot.ExitUsage, []string{"cli.extra_argument", `"b"`}},
+		{[]string{"new", "Shop"}, boot.ExitUsage, []string{"new.name", "lower-case", "choose a word such as shop"}},
+		{[]string{"new", "func"}, boot.ExitUsage, []string{"new.name", "keyword"}},
+		{[]string{"new", "shop", "--dir", full}, boot.ExitUsage, []string{"new.not_empty", "letter", "--dir DIR"}},
+		{[]string{"new", "shop", "--dir", unwritable}, boot.ExitUnavailable, []string{"new.failed", "letter"}},
+		{[]string{"new", "shop", "--mega", full}, boot.ExitUsage, []string{"new.no_framework", "--mega DIR"}},
+	} {
+		status, stdout, stderr := mega(x.args...)
+		if status != x.status || stdout != "" {
+			t.Errorf("%q: exit status %d, want %d: %s%s", x.args, status, x.status, stdout, stderr)
+		}
+		for _, s := range x.says {
+			if !strings.Contains(stderr, s) {
+				t.Errorf("%q does not say %q:\n%s", x.args, s, stderr)
+			}
+		}
+	}
+}
+
+func TestUntidiedApplicationSaysThatItHasToBeTidied(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "shop")
+	status, stdout, stderr := mega("new", "shop", "--no-tidy", "--dir", dir)
+	if status != boot.ExitOK || !strings.Contains(stdout, "\n  go mod tidy  ") || !strings.Contains(stdout, "\n  handlers_test.go\n") {
+		t.Errorf("exit status %d:\n%s%s", status, stdout, stderr)
+	}
+}
+
+func build(t *testing.T, dir, output string, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"build", "-o", output}, args...)...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go build in %s: %v\n%s", dir, err, out)
+	}
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/internal/cli"
+	"github.com/megaframework/mega/internal/scaffold"
+)
+
+// written is the document of new --json.
+type written struct {
+	Name  string   `json:"name"`
+	Dir   string   `json:"dir"`
+	Mega  string   `json:"mega"` // the version that it requires, or the working copy that it is built with
+	Files []string `json:"files"`
+	Tidy  bool     `json:"tidy"` // go mod tidy would change nothing
+}
+
+func newVerb(s *cli.Shell) *cobra.Command {
+	var a scaffold.App
+	var copyAt string
+	c := &cobra.Command{
+		Use: "new NAME", Short: "write a new application that builds, runs and passes its own test",
+		Long: "It writes a small shop into a folder of that name: a program, a handler that sells under a lock, its\n" +
+			"test, a configuration with comments. NAME is a word of lower-case letters and digits. Either everything\n" +
+			"is written, or nothing.\n\nWith --json: {\"name\", \"dir\", \"mega\", \"files\", \"tidy\"}.",
+		Example: "  mega new shop && cd shop && make run",
+		Args: func(c *cobra.Command, args []string) error {
+			return cli.Arguments(c, args, 1, "a name, as in: "+c.CommandPath()+" shop")
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(c *cobra.Command, args []string) (err error) {
+			a.Name = args[0]
+			if a.Framework, err = chosen(copyAt); err != nil {
+				return failure(a, err)
+			}
+			have, err := scaffold.Write(c.Context(), a)
+			if err != nil {
+				return failure(a, err)
+			}
+			w := written{Name: a.Name, Dir: have.Dir, Mega: a.Framework.String(), Files: have.Files, Tidy: have.Tidy}
+			return s.Print(w, w.print)
+		},
+	}
+	c.Flags().StringVar(&a.Dir, "dir", "", "write into `DIR` (default NAME), which is not there yet or empty")
+	c.Flags().StringVar(&copyAt, "mega", "", "build with the working copy of mega in `DIR` (default: what this mega was built from)")
+	c.Flags().BoolVar(&a.Bare, "no-tidy", false, "do not run the go command, which may need the network")
+	return c
+}
+
+func chosen(dir string) (scaffold.Framework, error) {
+	if dir != "" {
+		return scaffold.WorkingCopy(dir)
+	}
+	return scaffold.Own()
+}
+
+// failure says what to do about an application that could not be written.
+func failure(a scaffold.App, err error) error {
+	f := &boot.Failure{Code: "new.failed", Exit: boot.ExitUnavailable, Text: fmt.Sprintf("The application %q could not be written.", a.Name), Cause: err}
+	switch {
+	case errors.Is(err, scaffold.ErrName):
+		f.Code, f.Exit, f.Actions = "new.name", boot.ExitUsage, []string{"choose a word such as shop: it names the folder, the module and the program"}
+	case errors.Is(err, scaffold.ErrNotEmpty):
+		f.Code, f.Exit, f.Actions = "new.not_empty", boot.ExitUsage, []string{"choose another folder: --dir DIR"}
+	case errors.Is(err, scaffold.ErrNoFramework):
+		f.Code, f.Exit, f.Actions = "new.no_framework", boot.ExitUsage, []string{"say where a working copy of mega is: --mega DIR"}
+	case errors.Is(err, scaffold.ErrModules):
+		f.Code, f.Actions = "new.modules", []string{
+			"see that go is installed and the network is there, and try again",
+			"write the files alone: --no-tidy, and go mod tidy later",
+		}
+	}
+	return f
+}
+
+func (w written) print(out io.Writer) {
+	fmt.Fprintf(out, "%s is in %s, with mega %s\n\n", w.Name, w.Dir, w.Mega)
+	for _, file := range w.Files {
+		fmt.Fprintf(out, "  %s\n", file)
+	}
+	fmt.Fprintf(out, "\nnext:\n  cd %s\n", shortest(w.Dir))
+	if !w.Tidy {
+		fmt.Fprintln(out, "  go mod tidy  # with a network")
+	}
+	fmt.Fprint(out, "  make run     # http://127.0.0.1:8080\n  make test\n")
+}
+
+// shortest is a folder as one would type it here.
+func shortest(dir string) string {
+	here, err := os.Getwd()
+	if err != nil {
+		return dir
+	}
+	rel, err := filepath.Rel(here, dir)
+	if err != nil || len(rel) > len(dir) {
+		return dir
+	}
+	return rel
+}

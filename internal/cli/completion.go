@@ -1,0 +1,38 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+var shells = []string{"bash", "zsh", "fish", "powershell"}
+
+func completionVerb(s *Shell) *cobra.Command {
+	return &cobra.Command{
+		Use: "completion SHELL", Short: "have a shell complete verbs, flags, keys and codes",
+		Long: "It writes a script for bash, zsh, fish or powershell.",
+		Example: fmt.Sprintf(`  source <(%[1]s completion bash)
+  %[1]s completion zsh > "${fpath[1]}/_%[1]s"
+  %[1]s completion fish > ~/.config/fish/completions/%[1]s.fish
+  %[1]s completion powershell | Out-String | Invoke-Expression`, s.Name),
+		Args:      arguments(1, "a shell: "+strings.Join(shells, ", ")),
+		ValidArgs: shells,
+		RunE: func(c *cobra.Command, args []string) error {
+			root := c.Root()
+			switch args[0] {
+			case "bash":
+				return root.GenBashCompletionV2(s.Stdout, true)
+			case "zsh":
+				return root.GenZshCompletion(s.Stdout)
+			case "fish":
+				return root.GenFishCompletion(s.Stdout, true)
+			case "powershell":
+				return root.GenPowerShellCompletionWithDesc(s.Stdout)
+			}
+			text := fmt.Sprintf("There is no completion for the shell %q; there is for %s.", args[0], strings.Join(shells, ", "))
+			return usage(c, "cli.unknown_shell", text, meant(args[0], shells, c.CommandPath()+" ")...)
+		},
+	}
+}

@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/megaframework/mega/boot"
+)
+
+// explainVerb shows the catalogue of codes, or one of its entries.
+func explainVerb(s *Shell) *cobra.Command {
+	return &cobra.Command{
+		Use: "explain [CODE]", Short: "what a code such as lock.not_acquired means, and what to do",
+		Long: "It explains a code of an error, a log line or an answer. Without one it lists all there are.\n" +
+			"With --json: {\"code\", \"exit\", \"title\", \"means\", \"causes\", \"do\"}, or a list of them.",
+		Args: arguments(0, "a code"),
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			var names []string
+			for _, c := range boot.Codes() {
+				if len(args) == 0 {
+					names = append(names, cobra.CompletionWithDesc(c.Name, c.Title))
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return s.Print(boot.Codes(), printCodes)
+			}
+			code, err := boot.Explain(args[0])
+			if err != nil {
+				return unknownCode(c, args[0], err)
+			}
+			return s.Print(code, func(w io.Writer) { _ = code.Print(w) })
+		},
+	}
+}
+
+// unknownCode names the code that was most likely meant, or all that are akin.
+func unknownCode(c *cobra.Command, code string, err error) error {
+	const list = "list them all: "
+	if best := nearest(code, codeNames()); best != "" {
+		text := fmt.Sprintf("There is no code %q.", code)
+		return usage(c, "cli.unknown_code", text, "did you mean: "+c.CommandPath()+" "+best, list+c.CommandPath())
+	}
+	return usage(c, "cli.unknown_code", sentence(err.Error()), list+c.CommandPath())
+}
+
+func codeNames() (names []string) {
+	for _, c := range boot.Codes() {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+func printCodes(w io.Writer) {
+	t := table{}
+	t.add("CODE", "EXIT", "MEANS")
+	for _, c := range boot.Codes() {
+		exit := "-"
+		if c.Exit != 0 {
+			exit = fmt.Sprint(c.Exit)
+		}
+		t.add(c.Name, exit, c.Title)
+	}
+	t.print(w)
+}

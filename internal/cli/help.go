@@ -1,0 +1,98 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// help writes what a verb does and how it is used.
+func help(w io.Writer, c *cobra.Command) {
+	var b strings.Builder
+	text := c.Long
+	if text == "" {
+		text = c.Short + "."
+	}
+	fmt.Fprintf(&b, "usage: %s\n\n%s\n", useLine(c), strings.TrimSpace(text))
+	printVerbs(&b, c)
+	printFlags(&b, "flags", c.LocalNonPersistentFlags())
+	all := c.InheritedFlags()
+	all.AddFlagSet(c.PersistentFlags())
+	printFlags(&b, "flags of every verb", all)
+	if c.Example != "" {
+		fmt.Fprintf(&b, "\nexamples:\n%s\n", strings.TrimRight(c.Example, "\n"))
+	}
+	if epilogue := c.Annotations[statuses]; epilogue != "" {
+		fmt.Fprintf(&b, "\nexit status:\n%s", epilogue)
+	}
+	_, _ = io.WriteString(w, b.String()) // there is nobody left to tell
+}
+
+// statuses is the annotation that says what a program's exit statuses mean.
+const statuses = "statuses"
+
+func useLine(c *cobra.Command) string {
+	line := c.CommandPath() + strings.TrimPrefix(c.Use, c.Name())
+	switch {
+	case c.HasAvailableSubCommands() && c.HasParent():
+		return line + " VERB"
+	case c.HasAvailableSubCommands():
+		return line + " [VERB] [flags]"
+	}
+	return line + " [flags]"
+}
+
+func printVerbs(b *strings.Builder, c *cobra.Command) {
+	if !c.HasAvailableSubCommands() {
+		return
+	}
+	b.WriteString("\nverbs:\n")
+	t := table{indent: "  "}
+	for _, sub := range c.Commands() {
+		if sub.IsAvailableCommand() {
+			t.add(sub.Name(), sub.Short)
+		}
+	}
+	t.print(b)
+}
+
+func printFlags(b *strings.Builder, title string, f *pflag.FlagSet) {
+	if f.HasAvailableFlags() {
+		fmt.Fprintf(b, "\n%s:\n%s", title, f.FlagUsages())
+	}
+}
+
+// helpVerb is help of another verb.
+func helpVerb(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [VERB...]",
+		Short: "how a verb is used",
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			at, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			var names []string
+			for _, sub := range at.Commands() {
+				if sub.IsAvailableCommand() {
+					names = append(names, cobra.CompletionWithDesc(sub.Name(), sub.Short))
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			at, rest, err := root.Find(args)
+			if err != nil {
+				return err
+			}
+			if len(rest) > 0 {
+				return noVerb(at, rest)
+			}
+			at.InitDefaultHelpFlag()
+			return at.Help()
+		},
+	}
+}

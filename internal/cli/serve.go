@@ -1,0 +1,86 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/megaframework/mega/boot"
+)
+
+func (l *line) serveVerb() *cobra.Command {
+	c := &cobra.Command{
+		Use: "serve", Short: "boot and serve until SIGINT or SIGTERM; the default",
+		Args: arguments(0),
+		RunE: func(*cobra.Command, []string) error {
+			if status := serve(l.boot(), l.options); status != boot.ExitOK {
+				return exit(status)
+			}
+			return nil
+		},
+	}
+	c.Flags().StringSliceVar(&l.flags.only, "only", nil, "serve only the apps `A,B`")
+	return c
+}
+
+// together is how close two signals are that mean one request: who ends a
+// group of processes often tells its leader, too.
+const together = 200 * time.Millisecond
+
+// serve boots and serves. Signals are caught before the boot begins, so that
+// none is lost in between; the first one asks politely, a second one ends the
+// process at once, with the stacks of what did not end.
+func serve(p boot.Process, options []boot.Option) int {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := context.WithCancel(context.Background())
+	over := make(chan struct{})
+	var watch sync.WaitGroup
+	watch.Go(func() { heed(signals, stop, over, p.Stderr) })
+	status := boot.Main(ctx, p, options...)
+	signal.Stop(signals)
+	close(over)
+	watch.Wait()
+	stop()
+	return status
+}
+
+// heed calls stop at the first signal and exits at the second.
+func heed(signals <-chan os.Signal, stop func(), over <-chan struct{}, stderr io.Writer) {
+	var asked time.Time
+	for {
+		select {
+		case s := <-signals:
+			switch {
+			case asked.IsZero():
+				asked = time.Now()
+				stop()
+			case time.Since(asked) > together:
+				dump(stderr)
+				os.Exit(128 + number(s))
+			}
+		case <-over:
+			return
+		}
+	}
+}
+
+func number(s os.Signal) int {
+	n, ok := s.(syscall.Signal)
+	if !ok {
+		return 0
+	}
+	return int(n)
+}
+
+func dump(w io.Writer) {
+	stacks := make([]byte, 1<<20)
+	_, _ = w.Write(stacks[:runtime.Stack(stacks, true)])
+}

@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/megaframework/mega/boot"
+)
+
+// Shell is what verbs write to.
+type Shell struct {
+	Name           string // of the program
+	Stdout, Stderr io.Writer
+	JSON           bool
+}
+
+func newShell(p Process) *Shell { return &Shell{Name: p.name(), Stdout: p.Stdout, Stderr: p.Stderr} }
+
+// Print writes the result of a verb: v as JSON, or what page makes of it for
+// people.
+func (s *Shell) Print(v any, page func(w io.Writer)) error {
+	if s.JSON {
+		return s.printJSON(v)
+	}
+	var b strings.Builder
+	page(&b)
+	return s.write(b.String())
+}
+
+// printJSON writes one document.
+func (s *Shell) printJSON(v any) error {
+	text, err := encode(v)
+	if err != nil {
+		return err
+	}
+	return s.write(string(text))
+}
+
+func (s *Shell) write(text string) error {
+	if _, err := io.WriteString(s.Stdout, text); err != nil {
+		return &boot.Failure{Code: "cli.output", Exit: boot.ExitUnavailable, Text: "The result could not be written.", Cause: err}
+	}
+	return nil
+}
+
+func encode(v any) ([]byte, error) {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	err := enc.Encode(v)
+	return []byte(b.String()), err
+}
+
+// fail tells why a verb could not do what it was asked, and returns the exit
+// status.
+func (s *Shell) fail(err error) int {
+	f, ok := errors.AsType[*boot.Failure](err)
+	if !ok {
+		f = &boot.Failure{Code: "cli.failed", Exit: boot.ExitInternal, Text: "It could not be done.", Cause: err}
+	}
+	if s.JSON {
+		if text, err := encode(f); err == nil {
+			_, _ = s.Stderr.Write(text) // there is nobody left to tell
+			return f.Exit
+		}
+	}
+	panel(s.Stderr, s.Name, f)
+	return f.Exit
+}
+
+// panel writes a failure for people. That of a boot says that the program could
+// not start; a verb only says what it could not do.
+func panel(w io.Writer, program string, f *boot.Failure) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s  (%s)\n", program, f.Text, f.Code)
+	facts := f.Facts
+	if f.Cause != nil {
+		facts = append(facts[:len(facts):len(facts)], boot.Fact{Name: "cause", Value: f.Cause.Error()})
+	}
+	t := table{indent: "  "}
+	for _, fact := range facts {
+		for i, line := range strings.Split(fact.Value, "\n") {
+			t.add([]string{fact.Name, ""}[min(i, 1)], line)
+		}
+	}
+	t.print(&b)
+	for _, action := range f.Actions {
+		fmt.Fprintf(&b, "  • %s\n", action)
+	}
+	_, _ = io.WriteString(w, b.String()) // there is nobody left to tell
+}

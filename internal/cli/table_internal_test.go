@@ -1,0 +1,47 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestColumnsAreAlignedAsTheyAreSeen(t *testing.T) {
+	var table table
+	table.add("KEY", "HOLDER", "HELD")
+	table.add("상품:1", "web", "1.2s")
+	table.add("product:lamp", "", "")
+	var b strings.Builder
+	table.print(&b)
+	const want = "" +
+		"KEY           HOLDER  HELD\n" +
+		"상품:1        web     1.2s\n" +
+		"product:lamp\n"
+	if b.String() != want {
+		t.Errorf("got\n%swant\n%s", &b, want)
+	}
+}
+
+func TestDurationsAreShort(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0µs", 950 * time.Microsecond: "950µs", 12 * time.Millisecond: "12ms", 999 * time.Millisecond: "999ms",
+		1290 * time.Millisecond: "1.2s", 9999 * time.Millisecond: "9.9s", 10 * time.Second: "10s", 59900 * time.Millisecond: "59s",
+		61 * time.Second: "1m01s", 2*time.Hour + 5*time.Minute: "2h05m", 49 * time.Hour: "2d01h", -1500 * time.Millisecond: "-1.5s",
+	} {
+		if got := short(d); got != want {
+			t.Errorf("%d: got %s, want %s", d, got, want)
+		}
+	}
+}
+
+func TestNearestNameIsWhatWasMeant(t *testing.T) {
+	names := []string{"serve", "config", "boot", "doctor", "routes", "lock", "ls"}
+	for word, want := range map[string]string{
+		"sevre": "serve", "server": "serve", "cofnig": "config", "rout": "routes", "lst": "ls", "lokc": "lock",
+		"buy": "", "x": "", "": "", "restart": "",
+	} {
+		if got := nearest(word, names); got != want {
+			t.Errorf("%q: got %q, want %q", word, got, want)
+		}
+	}
+}

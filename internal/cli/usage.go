@@ -1,0 +1,126 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/megaframework/mega/boot"
+)
+
+// usage is a wrong command line: what is wrong, and what was meant.
+func usage(c *cobra.Command, code, text string, actions ...string) error {
+	return &boot.Failure{
+		Code: code, Exit: boot.ExitUsage, Text: text,
+		Actions: append(actions, "see what there is: "+c.CommandPath()+" --help"),
+	}
+}
+
+// noVerb is for verbs that have verbs of their own: what is left over is one
+// that does not exist.
+func noVerb(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var names []string
+	for _, sub := range c.Commands() {
+		if sub.IsAvailableCommand() {
+			names = append(names, sub.Name())
+		}
+	}
+	return usage(c, "cli.unknown_verb", fmt.Sprintf("There is no verb %q.", args[0]), meant(args[0], names, c.CommandPath()+" ")...)
+}
+
+// group is a verb that does nothing without one of its own verbs.
+func group(name, short string, verbs ...*cobra.Command) *cobra.Command {
+	g := &cobra.Command{Use: name, Short: short, Args: noVerb, RunE: func(c *cobra.Command, _ []string) error {
+		var names []string
+		for _, sub := range c.Commands() {
+			names = append(names, sub.Name())
+		}
+		return usage(c, "cli.no_verb", fmt.Sprintf("%s needs a verb: %s.", c.CommandPath(), strings.Join(names, ", ")))
+	}}
+	g.AddCommand(verbs...)
+	return g
+}
+
+// Arguments checks that a verb was given at least as many arguments as least and
+// at most one for each of their names.
+func Arguments(c *cobra.Command, args []string, least int, names ...string) error {
+	switch {
+	case len(args) < least:
+		return usage(c, "cli.missing_argument", fmt.Sprintf("%s needs %s.", c.CommandPath(), names[len(args)]))
+	case len(args) > len(names):
+		return usage(c, "cli.extra_argument", fmt.Sprintf("%s does not take %q.", c.CommandPath(), args[len(names)]))
+	}
+	return nil
+}
+
+func arguments(least int, names ...string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error { return Arguments(c, args, least, names...) }
+}
+
+// wrongFlag says what is wrong with a flag, and which one was meant.
+func wrongFlag(c *cobra.Command, err error) error {
+	if errors.Is(err, pflag.ErrHelp) {
+		return err
+	}
+	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok && unknown.GetSpecifiedShortnames() == "" {
+		name := unknown.GetSpecifiedName()
+		var names []string
+		c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		return usage(c, "cli.unknown_flag", fmt.Sprintf("%s has no flag --%s.", c.CommandPath(), name), meant(name, names, "--")...)
+	}
+	return usage(c, "cli.wrong_flag", sentence(err.Error()))
+}
+
+// meant is the action that tries the nearest of the names, if one is near.
+func meant(word string, names []string, before string) []string {
+	if best := nearest(word, names); best != "" {
+		return []string{"did you mean: " + before + best}
+	}
+	return nil
+}
+
+func sentence(s string) string {
+	return strings.ToUpper(s[:1]) + s[1:] + "."
+}
+
+// nearest returns the name that a word was most likely meant to be, or "": one
+// that has more letters right than wrong.
+func nearest(word string, names []string) string {
+	best, least := "", max(2, len(word)/4)+1
+	for _, name := range names {
+		if d := distance(word, name); d < least && 2*d < max(len(word), len(name)) {
+			best, least = name, d
+		}
+	}
+	return best
+}
+
+// distance counts the letters to insert, delete, replace or swap with their
+// neighbour to turn a into b.
+func distance(a, b string) int {
+	before, last, next := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		next[0] = i
+		for j := 1; j <= len(b); j++ {
+			replace := last[j-1]
+			if a[i-1] != b[j-1] {
+				replace++
+			}
+			next[j] = min(last[j]+1, next[j-1]+1, replace)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				next[j] = min(next[j], before[j-2]+1)
+			}
+		}
+		before, last, next = last, next, before
+	}
+	return last[len(b)]
+}

@@ -1,0 +1,81 @@
+package cli_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/megaframework/mega/boot"
+	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/cli"
+)
+
+// shop is the program whose command line is tested in this process.
+func shop(t *testing.T, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	var out, err bytes.Buffer
+	status = cli.Run(cli.Process{Args: append([]string{"/usr/bin/shop"}, args...), Stdout: &out, Stderr: &err},
+		boot.App("web", boot.Routes(func(megactx.Router) {})))
+	return status, out.String(), err.String()
+}
+
+func TestWrongCommandLineSaysWhatWasMeant(t *testing.T) {
+	for _, x := range []struct{ line, code, says string }{
+		{"server", "cli.unknown_verb", "did you mean: shop serve"},
+		{"versoin", "cli.unknown_verb", "did you mean: shop version"},
+		{"help versoin", "cli.unknown_verb", "did you mean: shop version"},
+		{"buy", "cli.unknown_verb", `no verb "buy"`},
+		{"serve now", "cli.extra_argument", `does not take "now"`},
+		{"serve --onyl web", "cli.unknown_flag", "did you mean: --only"},
+		{"--confgi x serve", "cli.unknown_flag", "did you mean: --config"},
+		{"--only web version", "cli.unknown_flag", "shop version has no flag --only"},
+		{"serve -x", "cli.wrong_flag", "'x' in -x"},
+		{"serve --config", "cli.wrong_flag", "needs an argument: --config"},
+		{"--json=maybe version", "cli.wrong_flag", "maybe"},
+		{"explain lock.lots", "cli.unknown_code", "did you mean: shop explain lock.lost"},
+		{"explain lock.lost now", "cli.extra_argument", `"now"`},
+		{"completion", "cli.missing_argument", "bash, zsh, fish, powershell"},
+		{"completion tcsh", "cli.unknown_shell", "bash, zsh, fish, powershell"},
+		{"completion fsih", "cli.unknown_shell", "did you mean: shop completion fish"},
+	} {
+		args := strings.Fields(x.line)
+		status, stdout, stderr := shop(t, args...)
+		if status != boot.ExitUsage || stdout != "" || !strings.Contains(stderr, "("+x.code+")") || !strings.Contains(stderr, x.says) {
+			t.Errorf("%s: exit status %d, want %s that says %q:\n%s%s", x.line, status, x.code, x.says, stdout, stderr)
+		}
+		if c, err := boot.Explain(x.code); err != nil || c.Exit != boot.ExitUsage {
+			t.Errorf("%s is explained by %+v, %v", x.code, c, err)
+		}
+	}
+}
+
+// However wrong the command line is, --json has its say.
+func TestFailureIsJSONWhereThatIsAskedFor(t *testing.T) {
+	for _, line := range []string{"buy --json", "--json buy", "--josn --json", "serve --onyl web --json", "explain --json lock.lots"} {
+		status, stdout, stderr := shop(t, strings.Fields(line)...)
+		var f struct {
+			Code    string
+			Exit    int
+			Text    string
+			Actions []string
+		}
+		err := json.Unmarshal([]byte(stderr), &f)
+		if err != nil || status != boot.ExitUsage || f.Exit != status || f.Text == "" || len(f.Actions) == 0 || stdout != "" {
+			t.Errorf("%s: exit status %d, %v: %s%s", line, status, err, stdout, stderr)
+		}
+	}
+	if _, _, stderr := shop(t, "buy", "--", "--json"); strings.HasPrefix(stderr, "{") {
+		t.Errorf("an argument was taken for a flag: %s", stderr)
+	}
+}
+
+func TestProgramWithoutAnAppSaysSo(t *testing.T) {
+	for _, args := range [][]string{{"shop", "serve"}, {"shop"}, nil} {
+		var stderr bytes.Buffer
+		status := cli.Run(cli.Process{Args: args, Stderr: &stderr})
+		if status != boot.ExitInternal || !strings.Contains(stderr.String(), "has no app") {
+			t.Errorf("%q: exit status %d: %s", args, status, &stderr)
+		}
+	}
+}

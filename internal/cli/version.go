@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+const framework = "github.com/megaframework/mega"
+
+// version is the document of version --json.
+type version struct {
+	Program  string `json:"program"`
+	Module   string `json:"module"`
+	Version  string `json:"version"`
+	Revision string `json:"revision,omitempty"`
+	Modified bool   `json:"modified,omitempty"` // built from sources that were not committed
+	Mega     string `json:"mega"`
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+func versionVerb(s *Shell) *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "what this program was built from",
+		Args: arguments(0),
+		RunE: func(*cobra.Command, []string) error {
+			v := versionOf(s.Name)
+			return s.Print(v, v.print)
+		},
+	}
+}
+
+func versionOf(program string) version {
+	v := version{Program: program, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Version: "unknown", Mega: "unknown"}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return v
+	}
+	v.Module, v.Version = info.Main.Path, cmp.Or(info.Main.Version, "(devel)")
+	if v.Module == framework {
+		v.Mega = v.Version
+	}
+	for _, m := range info.Deps {
+		if m.Path == framework {
+			v.Mega = m.Version
+			if m.Replace != nil {
+				v.Mega = cmp.Or(m.Replace.Version, "(devel)") + " from " + m.Replace.Path
+			}
+		}
+	}
+	for _, setting := range info.Settings {
+		switch setting.Key {
+		case "vcs.revision":
+			v.Revision = setting.Value
+		case "vcs.modified":
+			v.Modified = setting.Value == "true"
+		}
+	}
+	return v
+}
+
+func (v version) print(w io.Writer) {
+	line := v.Version
+	if v.Revision != "" {
+		line += " (" + v.Revision[:min(len(v.Revision), 12)]
+		if v.Modified {
+			line += ", with changes"
+		}
+		line += ")"
+	}
+	t := table{}
+	t.add(v.Program, line)
+	if v.Module != framework {
+		t.add("mega", v.Mega)
+	}
+	t.add("go", v.Go+" "+v.Platform)
+	t.print(w)
+	fmt.Fprint(w)
+}

@@ -1,0 +1,34 @@
+package scaffold
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+)
+
+// complete has the go command complete go.mod and write go.sum. It does not
+// give up where go mod tidy does: without a network that often lacks a module
+// which only somebody else's tests use.
+func complete(ctx context.Context, dir string) (tidy bool, err error) {
+	if err := goCommand(ctx, dir, "mod", "tidy"); err == nil {
+		return true, nil
+	}
+	return false, goCommand(ctx, dir, "list", "-mod=mod", "-deps", "-test", "./...")
+}
+
+// goCommand runs the go command in dir, as if it were in no workspace: the
+// application is to build alone.
+func goCommand(ctx context.Context, dir string, args ...string) error {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOWORK=off", "PWD="+dir)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%w: go %s: %w\n%s", ErrModules, strings.Join(args, " "), err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return nil
+}
