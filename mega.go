@@ -37,6 +37,8 @@ type (
 	Lock = megactx.Lock
 	// Handler answers a request; an error that it returns becomes the answer.
 	Handler = megactx.Handler
+	// Stream is an answer of server-sent events: see Ctx.SSE.
+	Stream = megactx.Stream
 	// Router collects an app's routes.
 	Router = megactx.Router
 	// AppInfo says which app the work belongs to.
@@ -59,6 +61,14 @@ var (
 	ErrNotConfigured = megactx.ErrNotConfigured
 	// ErrNoRequest says that there is no request to answer or to read.
 	ErrNoRequest = megactx.ErrNoRequest
+	// ErrAnswered says that an answer has begun already.
+	ErrAnswered = megactx.ErrAnswered
+	// ErrHandlerReturned is why a request's context has ended once its handler
+	// has returned, and what its writers answer from then on.
+	ErrHandlerReturned = megactx.ErrHandlerReturned
+	// ErrShuttingDown is why the contexts of requests, streams and tasks end
+	// that have not finished within the shutdown's time.
+	ErrShuttingDown = megactx.ErrShuttingDown
 )
 
 // Error returns an error that answers a request with this status, dotted code

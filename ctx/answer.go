@@ -4,40 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/url"
-	"strconv"
+	"strings"
 )
-
-// exchange is a request and its answer, as a handler sees them.
-type exchange struct {
-	host    *Host
-	request *http.Request
-	writer  http.ResponseWriter
-	record  *record
-}
-
-// Param returns the part of the path that the route calls name, unescaped.
-func (c *Ctx) Param(name string) string {
-	if c.exchange == nil {
-		return ""
-	}
-	value := c.exchange.request.PathValue(name)
-	if c.exchange.request.URL.RawPath == "" {
-		return value
-	}
-	if plain, err := url.PathUnescape(value); err == nil {
-		return plain
-	}
-	return value
-}
-
-// Query returns the first value of a query parameter, or "".
-func (c *Ctx) Query(name string) string {
-	if c.exchange == nil {
-		return ""
-	}
-	return c.exchange.request.URL.Query().Get(name)
-}
 
 // WantsJSON reports whether the request is to be answered in JSON: its body is
 // JSON, or it asks for JSON.
@@ -45,6 +13,9 @@ func (c *Ctx) WantsJSON() bool { return c.exchange != nil && wantsJSON(c.exchang
 
 // JSON answers with v.
 func (c *Ctx) JSON(status int, v any) error {
+	if c.exchange == nil {
+		return ErrNoRequest
+	}
 	body, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("encode the answer: %w", err)
@@ -70,8 +41,8 @@ func (c *Ctx) HTML(status int, name string, data any) error {
 	return c.answer(status, "text/html; charset=utf-8", body)
 }
 
-// Redirect sends the client to target, which may be relative, with a status of
-// 300 to 399.
+// Redirect sends the client to target with a status of 300 to 399. An absolute
+// path is one of this app: see [Ctx.URL].
 func (c *Ctx) Redirect(status int, target string) error {
 	if c.exchange == nil {
 		return ErrNoRequest
@@ -79,27 +50,29 @@ func (c *Ctx) Redirect(status int, target string) error {
 	if status < 300 || status > 399 {
 		return fmt.Errorf("redirect to %q: the status %d is not one of a redirect", target, status)
 	}
-	http.Redirect(c.exchange.writer, c.exchange.request, target, status)
-	return nil
+	location := asciiOnly(c.URL(target))
+	return c.exchange.writer.answer(answer{status: status, header: http.Header{"Location": {location}}})
+}
+
+// asciiOnly percent-encodes what must not stand in a header.
+func asciiOnly(target string) string {
+	var b strings.Builder
+	for i := range len(target) {
+		if c := target[i]; c > ' ' && c < 0x7f {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String()
 }
 
 func (c *Ctx) answer(status int, contentType string, body []byte) error {
 	if c.exchange == nil {
 		return ErrNoRequest
 	}
-	// A page and its JSON may share an address.
-	c.exchange.writer.Header().Add("Vary", "Accept")
-	writeBody(c.exchange.writer, status, contentType, body)
-	return nil
-}
-
-// writeBody writes a whole answer. A failed write is a client that went away,
-// which the request's context tells to everyone concerned.
-func writeBody(w http.ResponseWriter, status int, contentType string, body []byte) {
-	h := w.Header()
-	h.Set("Content-Type", contentType)
-	h.Set("Content-Length", strconv.Itoa(len(body)))
-	h.Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(status)
-	_, _ = w.Write(body)
+	return c.exchange.writer.answer(answer{
+		status: status, contentType: contentType, body: body,
+		header: http.Header{"Vary": {"Accept"}}, // a page and its JSON may share an address
+	})
 }

@@ -1,11 +1,13 @@
 package megactx
 
 import (
+	"context"
 	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -13,15 +15,15 @@ import (
 	"strings"
 )
 
-// maxBody bounds what Bind reads.
-const maxBody = 1 << 20
+// formMemory is how much of a form's files is kept in memory.
+const formMemory = 1 << 20
 
 // Bind reads the request's body, JSON or a form, into the struct that v points
 // to, and then calls its method Validate() error, if it has one. A form's
 // fields are found by the name in a field's tag form, else json.
 //
-// Its errors are answers: 400 for a body that cannot be read, 413 for one of
-// more than 1 MiB, 415 for an unknown type, 422 for what Validate refuses.
+// Its errors are answers: 400 for a body that cannot be read, 413 for one that
+// is larger than the app's limit, 415 for an unknown type, 422 for what Validate refuses.
 // Without a body it only validates.
 func (c *Ctx) Bind(v any) error {
 	if c.exchange == nil {
@@ -49,7 +51,6 @@ func (c *Ctx) readBody(v any) error {
 	if header == "" && r.ContentLength == 0 {
 		return nil
 	}
-	r.Body = http.MaxBytesReader(c.exchange.writer, r.Body, maxBody)
 	switch t := mediaType(header); {
 	case isJSON(t):
 		return readJSON(r.Body, v)
@@ -77,7 +78,9 @@ func badJSON(err error) error {
 	var fields FieldErrors
 	switch {
 	case errors.As(err, &tooLarge):
-		return bodyTooLarge(err)
+		return bodyTooLarge(tooLarge)
+	case errors.Is(err, context.DeadlineExceeded):
+		return err
 	case errors.As(err, &fields): // from a field's own UnmarshalJSON
 		return invalidInput(err)
 	case errors.As(err, &wrongType):
@@ -88,22 +91,25 @@ func badJSON(err error) error {
 	return badBody("The body is not valid JSON.", err)
 }
 
-func bodyTooLarge(cause error) error {
+func bodyTooLarge(cause *http.MaxBytesError) error {
 	return &statusError{
 		status: http.StatusRequestEntityTooLarge, code: "request.too_large",
-		detail: fmt.Sprintf("The body has more than %d bytes.", maxBody), cause: cause,
+		detail: fmt.Sprintf("The body has more than %d bytes.", cause.Limit), cause: cause,
 	}
 }
 
 func readForm(r *http.Request, mediaType string, v any) error {
+	r.Body = http.MaxBytesReader(nil, r.Body, math.MaxInt64) // the bound is ours; net/http's own is 10 MB
 	err := r.ParseForm()
 	if err == nil && mediaType == "multipart/form-data" {
-		err = r.ParseMultipartForm(maxBody)
+		err = r.ParseMultipartForm(formMemory)
 	}
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		return bodyTooLarge(err)
+		return bodyTooLarge(tooLarge)
+	case errors.Is(err, context.DeadlineExceeded):
+		return err
 	case err != nil:
 		return badBody("The body is not a valid form.", err)
 	}

@@ -29,14 +29,22 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"net/url"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/go-chi/chi/v5"
 
 	"github.com/megaframework/mega/lock"
 )
 
 // Ctx is the context of one request, or of one piece of work outside a
 // request. It is immutable, never reused, and safe for use by several
-// goroutines; what derives from it is a new Ctx.
+// goroutines, also after the handler has returned; what derives from it is a
+// new Ctx. Whatever cannot be done where it is answers with an error: the zero
+// Ctx with ErrNotConfigured or ErrNoRequest, one whose handler has returned
+// with ErrHandlerReturned.
 //
 // It is a [context.Context] like any other: it may be handed to code that knows
 // nothing of this package, and [From] finds it again on every descendant.
@@ -44,17 +52,32 @@ type Ctx struct {
 	context.Context // the request's; never reassigned
 
 	Lock Lock         // bound to this Ctx
-	Log  *slog.Logger // with the app, the request's id and the route
+	Log  *slog.Logger // with the app, the request's id, its trace and the route
 	App  AppInfo
 
+	host     *Host
+	asked    asked     // what remains true when the request is over
 	exchange *exchange // nil outside a request
 }
 
 // AppInfo says which app the work belongs to.
 type AppInfo struct {
-	Name string
-	Env  string // dev, test, production or a name of the operator's own
+	Name    string
+	Env     string   // dev, test, production or a name of the operator's own
+	Locales []string // the first is for those who want none of them
+	// Prefix is the path below which the app is mounted, "/admin", or "". Who
+	// mounts it strips it from requests; [Ctx.URL] adds it.
+	Prefix string
 }
+
+// asked is what a request asked for.
+type asked struct {
+	id     string
+	query  string
+	params []param
+}
+
+type param struct{ name, value string }
 
 // Handler answers a request. An error that it returns becomes the answer; one
 // that wrote nothing and returned nil answers 204.
@@ -62,13 +85,40 @@ type Handler func(*Ctx) error
 
 type ctxKey struct{}
 
+// Deadline is the wrapped context's.
+func (c *Ctx) Deadline() (time.Time, bool) { return c.std().Deadline() }
+
+// Done is the wrapped context's.
+func (c *Ctx) Done() <-chan struct{} { return c.std().Done() }
+
+// Err is the wrapped context's.
+func (c *Ctx) Err() error { return c.std().Err() }
+
 // Value returns the Ctx itself for this package's key, and asks the wrapped
-// context for every other.
+// context for every other but the router's own, whose value is used again for
+// the next request.
 func (c *Ctx) Value(key any) any {
-	if key == (ctxKey{}) {
+	switch key {
+	case ctxKey{}:
 		return c
+	case chi.RouteCtxKey:
+		return nil
 	}
-	return c.Context.Value(key)
+	return c.std().Value(key)
+}
+
+func (c *Ctx) std() context.Context {
+	if c.Context == nil {
+		return context.Background()
+	}
+	return c.Context
+}
+
+func (c *Ctx) logger() *slog.Logger {
+	if c.Log == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return c.Log
 }
 
 // From returns the Ctx that ctx is or descends from. It is bound to ctx: to its
@@ -96,6 +146,17 @@ func (c *Ctx) WithTimeout(d time.Duration) (*Ctx, context.CancelFunc) {
 	return c.WithContext(std), cancel
 }
 
+// Detach returns a copy of c for work that goes on when the request is over:
+// it does not end with c, cannot answer, and holds none of c's locks. It keeps
+// the values, the log, the trace, and what was asked: Param, Query and Locale.
+//
+// Nothing waits for such work; see [Ctx.Go].
+func (c *Ctx) Detach() *Ctx {
+	d := c.WithContext(lock.WithoutLease(context.WithoutCancel(c)))
+	d.exchange = nil
+	return d
+}
+
 // Lease returns the lease on which c runs: the innermost one, inside
 // [Lock.With].
 func (c *Ctx) Lease() (*lock.Lease, bool) { return lock.LeaseFrom(c) }
@@ -108,13 +169,44 @@ func (c *Ctx) Request() *http.Request {
 	return c.exchange.request
 }
 
-// Writer returns the writer of the response. Outside a request it returns one
-// that answers ErrNoRequest.
+// Writer returns the writer of the response. It answers ErrNoRequest outside a
+// request, and ErrHandlerReturned when that is over.
 func (c *Ctx) Writer() http.ResponseWriter {
 	if c.exchange == nil {
 		return nowhere{}
 	}
 	return c.exchange.writer
+}
+
+// Param returns the part of the path that the route calls name, unescaped.
+func (c *Ctx) Param(name string) string {
+	for _, p := range slices.Backward(c.asked.params) { // of a route in a route, the inner one
+		if p.name == name {
+			return p.value
+		}
+	}
+	return ""
+}
+
+// Query returns the first value of a query parameter, or "".
+func (c *Ctx) Query(name string) string {
+	if c.asked.query == "" {
+		return ""
+	}
+	values, _ := url.ParseQuery(c.asked.query) // what is malformed is left out
+	return values.Get(name)
+}
+
+// URL returns the address of a path of this app: the path with the prefix
+// below which the app is mounted. What is not an absolute path is returned as
+// it is.
+func (c *Ctx) URL(path string) string { return c.App.url(path) }
+
+func (a AppInfo) url(path string) string {
+	if !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") {
+		return path
+	}
+	return a.Prefix + path
 }
 
 // nowhere is the writer where there is nobody to answer.
@@ -127,12 +219,7 @@ func (nowhere) WriteHeader(int)           {}
 // Identify completes a lock's Holder with the app and the request that ask for
 // it, for use as [lock.Config].Identify.
 func Identify(ctx context.Context, h *lock.Holder) {
-	c, ok := ctx.Value(ctxKey{}).(*Ctx)
-	if !ok {
-		return
-	}
-	h.App = c.App.Name
-	if c.exchange != nil {
-		h.Request = c.exchange.record.id
+	if c, ok := ctx.Value(ctxKey{}).(*Ctx); ok {
+		h.App, h.Request = c.App.Name, c.asked.id
 	}
 }

@@ -23,11 +23,14 @@ var (
 	// ErrNoRequest says that there is no request to answer or to read:
 	// mega.no_request.
 	ErrNoRequest error = &fact{"mega.no_request", "mega: not inside a request"}
+	// ErrAnswered says that an answer has begun already: mega.answered.
+	ErrAnswered error = &fact{"mega.answered", "mega: the request has been answered already"}
 	// ErrHandlerReturned is why a request's context has ended once its handler
-	// has returned.
+	// has returned, and what its writers answer from then on:
+	// mega.handler_returned.
 	ErrHandlerReturned error = &fact{"mega.handler_returned", "mega: the handler has returned"}
-	// ErrShuttingDown is why the contexts of requests end that have not
-	// finished within the shutdown's time.
+	// ErrShuttingDown is why the contexts of requests, streams and tasks end
+	// that have not finished within the shutdown's time: mega.shutting_down.
 	ErrShuttingDown error = &fact{"mega.shutting_down", "mega: shutting down"}
 )
 

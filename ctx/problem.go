@@ -27,6 +27,12 @@ type Problem struct {
 // went away. Nobody receives it.
 const clientClosed = 499
 
+// The codes of requests that nobody receives an answer to.
+const (
+	codeCancelled = "request.cancelled"
+	codeAborted   = "request.aborted" // the handler gave up the connection
+)
+
 // known is how a fact is answered.
 type known struct {
 	err    error
@@ -49,22 +55,21 @@ func answers() []known {
 		{lock.ErrDeadlock, http.StatusInternalServerError, "lock.deadlock", "The service waits for itself.", false},
 		{lock.ErrUnsupported, http.StatusInternalServerError, "lock.unsupported", "The service's locks cannot do this.", false},
 		{ErrNotConfigured, http.StatusInternalServerError, "mega.not_configured", "A part of the service is not configured.", false},
+		{ErrShuttingDown, http.StatusServiceUnavailable, "mega.shutting_down", "The service is shutting down. Try again in a moment.", true},
 		{context.DeadlineExceeded, http.StatusGatewayTimeout, "request.timeout", "This took too long.", false},
 	}
 }
 
 // problemOf returns what err is to a client. end is why the request itself has
-// ended: because the client went away or the service is shutting down; nil if
-// it has not.
+// ended: because its time was up, the client went away, or the service is
+// shutting down; nil if it has not.
 func problemOf(err, end error) Problem {
 	var own *statusError
 	switch {
 	case errors.Is(end, ErrShuttingDown) && errors.Is(err, context.Canceled):
-		p := problem(http.StatusServiceUnavailable, "mega.shutting_down", "The service is shutting down. Try again in a moment.")
-		p.retry = true
-		return p
-	case end != nil && errors.Is(err, context.Canceled):
-		return problem(clientClosed, "request.cancelled", "")
+		return shuttingDown()
+	case end != nil && end != context.DeadlineExceeded && errors.Is(err, context.Canceled):
+		return problem(clientClosed, codeCancelled, "")
 	case errors.Is(err, lock.ErrLost):
 		return problem(http.StatusConflict, "lock.lost", "The lock was lost while this was being done. Look at the outcome before trying again.")
 	case errors.As(err, &own):
@@ -79,7 +84,25 @@ func problemOf(err, end error) Problem {
 			return p
 		}
 	}
+	var tooLarge *http.MaxBytesError
+	var panicked *panicError
+	switch {
+	case errors.As(err, &tooLarge):
+		return problemOf(bodyTooLarge(tooLarge), end)
+	case end == context.DeadlineExceeded && !errors.As(err, &panicked):
+		return timedOut() // whatever became of the work when its context ended
+	}
 	return problem(http.StatusInternalServerError, "internal", "Something went wrong here.")
+}
+
+func shuttingDown() Problem {
+	p := problem(http.StatusServiceUnavailable, "mega.shutting_down", "The service is shutting down. Try again in a moment.")
+	p.retry = true
+	return p
+}
+
+func timedOut() Problem {
+	return problem(http.StatusGatewayTimeout, "request.timeout", "This took too long.")
 }
 
 func problem(status int, code, detail string) Problem {
@@ -95,17 +118,27 @@ func codeOf(err error, code string) string {
 	return code
 }
 
+// note keeps an error for the log, and returns what it is to a client.
+func (rec *record) note(err error) Problem {
+	p := problemOf(err, rec.ended())
+	p.Request = rec.id
+	rec.code, rec.err = p.Code, err
+	return p
+}
+
+// ended is why the request itself has ended, or nil if it has not.
+func (rec *record) ended() error {
+	if rec.allowance.isUp() {
+		return context.DeadlineExceeded
+	}
+	return context.Cause(rec.gone)
+}
+
 // fail answers a request with an error, unless an answer has begun or nobody
 // is there to receive it.
 func (h *Host) fail(w http.ResponseWriter, r *http.Request, rec *record, err error) {
-	p := problemOf(err, context.Cause(rec.gone))
-	p.Request = rec.id
-	rec.code, rec.err = p.Code, err
-	if rec.wrote() {
-		return
-	}
-	if p.Status == clientClosed {
-		rec.status = clientClosed
+	p := rec.note(err)
+	if p.Status == clientClosed || rec.out.begun() != 0 {
 		return
 	}
 	header := w.Header()
@@ -127,4 +160,10 @@ func writeProblem(w http.ResponseWriter, p Problem) {
 		panic(err)
 	}
 	writeBody(w, p.Status, "application/problem+json", body)
+}
+
+func writeBody(w http.ResponseWriter, status int, contentType string, body []byte) {
+	answer{contentType: contentType, body: body}.writeHeader(w.Header())
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // a failed write is a client that went away
 }

@@ -1,51 +1,225 @@
 package megactx
 
 import (
+	"bufio"
 	"io"
+	"net"
 	"net/http"
+	"os"
+	"strconv"
+	"sync"
+	"time"
 )
 
-// response watches what is answered. It lets [http.ResponseController] through
-// to the connection.
+// response is a way to the connection that one goroutine takes at a time and
+// that can be shut: the server goes on with the connection when the handler
+// has returned, and whoever still writes is told so. The front door has one,
+// which counts, and each handler one of its own.
+//
+// It has all that [http.ResponseController] asks for and does not let it
+// through to the connection.
 type response struct {
-	http.ResponseWriter
-	record *record
+	mu     sync.Mutex // guards all, the way itself above all: it is held while writing
+	w      http.ResponseWriter
+	status int // 0 until an answer has begun
+	bytes  int64
+	over   bool
+}
+
+// Header returns the header of the answer; once the handler has returned, one
+// that nobody sees.
+func (r *response) Header() http.Header {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return http.Header{}
+	}
+	return r.w.Header()
 }
 
 // WriteHeader notes the status. An informational one is not an answer yet.
-func (w *response) WriteHeader(status int) {
-	if !w.record.wrote() && (status >= 200 || status == http.StatusSwitchingProtocols) {
-		w.record.status = status
+func (r *response) WriteHeader(status int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.over {
+		r.writeHeaderLocked(status)
 	}
-	w.ResponseWriter.WriteHeader(status)
 }
 
-func (w *response) Write(b []byte) (int, error) {
-	w.begin()
-	n, err := w.ResponseWriter.Write(b)
-	w.record.bytes += int64(n)
+func (r *response) writeHeaderLocked(status int) {
+	if r.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
+		r.status = status
+	}
+	r.w.WriteHeader(status)
+}
+
+// Write answers ErrHandlerReturned once the handler has returned.
+func (r *response) Write(b []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return 0, ErrHandlerReturned
+	}
+	return r.writeLocked(b)
+}
+
+func (r *response) writeLocked(b []byte) (int, error) {
+	r.beginLocked()
+	n, err := r.w.Write(b)
+	r.bytes += int64(n)
 	return n, err
 }
 
-// ReadFrom keeps sendfile in use for files.
-func (w *response) ReadFrom(src io.Reader) (int64, error) {
-	w.begin()
-	n, err := io.Copy(w.ResponseWriter, src)
-	w.record.bytes += n
+// ReadFrom keeps sendfile in use for files. What may not end is copied piece
+// by piece, so that it cannot keep the way to itself.
+func (r *response) ReadFrom(src io.Reader) (int64, error) {
+	if !isFile(src) {
+		return io.Copy(struct{ io.Writer }{r}, src)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return 0, ErrHandlerReturned
+	}
+	r.beginLocked()
+	n, err := io.Copy(r.w, src)
+	r.bytes += n
 	return n, err
+}
+
+func isFile(src io.Reader) bool {
+	if part, ok := src.(*io.LimitedReader); ok {
+		src = part.R
+	}
+	f, ok := src.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode().IsRegular()
 }
 
 // Flush sends what was written so far, where the connection can.
-func (w *response) Flush() {
-	w.begin()
-	_ = http.NewResponseController(w.ResponseWriter).Flush()
+func (r *response) Flush() { _ = r.FlushError() }
+
+// FlushError is Flush for [http.ResponseController].
+func (r *response) FlushError() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return ErrHandlerReturned
+	}
+	r.beginLocked()
+	return http.NewResponseController(r.w).Flush()
 }
 
-// Unwrap is for [http.ResponseController].
-func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-func (w *response) begin() {
-	if !w.record.wrote() {
-		w.record.status = http.StatusOK
+// Hijack takes the connection away from the server, for [http.Hijacker].
+func (r *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return nil, nil, ErrHandlerReturned
 	}
+	conn, rw, err := http.NewResponseController(r.w).Hijack()
+	if err == nil && r.status == 0 {
+		r.status = http.StatusSwitchingProtocols // what follows is not HTTP
+	}
+	return conn, rw, err
+}
+
+// SetReadDeadline is for [http.ResponseController].
+func (r *response) SetReadDeadline(t time.Time) error {
+	return r.control(func(c *http.ResponseController) error { return c.SetReadDeadline(t) })
+}
+
+// SetWriteDeadline is for [http.ResponseController].
+func (r *response) SetWriteDeadline(t time.Time) error {
+	return r.control(func(c *http.ResponseController) error { return c.SetWriteDeadline(t) })
+}
+
+// EnableFullDuplex is for [http.ResponseController].
+func (r *response) EnableFullDuplex() error {
+	return r.control((*http.ResponseController).EnableFullDuplex)
+}
+
+func (r *response) control(do func(*http.ResponseController) error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return ErrHandlerReturned
+	}
+	return do(http.NewResponseController(r.w))
+}
+
+// answer writes a whole answer at once.
+func (r *response) answer(a answer) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.over:
+		return ErrHandlerReturned
+	case r.status != 0:
+		return ErrAnswered
+	}
+	a.writeHeader(r.w.Header())
+	r.writeHeaderLocked(a.status)
+	if len(a.body) > 0 {
+		// A failed write is a client that went away, which the request's
+		// context tells to everyone concerned.
+		_, _ = r.writeLocked(a.body)
+	}
+	return nil
+}
+
+// begun returns the status of the answer, or 0.
+func (r *response) begun() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.status
+}
+
+// begin makes silence a 200, as net/http does.
+func (r *response) begin() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.status == 0 && !r.over {
+		r.writeHeaderLocked(http.StatusOK)
+	}
+}
+
+func (r *response) beginLocked() {
+	if r.status == 0 {
+		r.status = http.StatusOK
+	}
+}
+
+// shut ends the way: a write that is under way is waited for, and every later
+// one is refused.
+func (r *response) shut() {
+	r.mu.Lock()
+	r.over = true
+	r.mu.Unlock()
+}
+
+// answer is a whole answer.
+type answer struct {
+	status      int
+	contentType string
+	header      http.Header // more headers; those of Vary are added
+	body        []byte
+}
+
+func (a answer) writeHeader(h http.Header) {
+	for name, values := range a.header {
+		if name == "Vary" {
+			values = append(h[name], values...)
+		}
+		h[name] = values
+	}
+	if a.contentType == "" {
+		return
+	}
+	h.Set("Content-Type", a.contentType)
+	h.Set("Content-Length", strconv.Itoa(len(a.body)))
+	h.Set("X-Content-Type-Options", "nosniff")
 }

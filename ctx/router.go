@@ -2,6 +2,8 @@ package megactx
 
 import (
 	"net/http"
+	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -15,19 +17,28 @@ import (
 // pattern or an order that cannot be, and that stops the boot.
 type Router struct{ group *group }
 
+// Route is one route of an app, for people.
+type Route struct {
+	Method  string // "*" for every one; a GET answers HEAD, too
+	Pattern string
+	Handler string // the name of the function, as far as it has one
+}
+
 // group is a router and what wraps every Handler added to it.
 type group struct {
 	host   *Host
 	mux    chi.Router
+	prefix string
 	wraps  []func(Handler) Handler
 	routed bool
+	routes *[]Route // of the whole tree
 }
 
 // NewRouter returns a Router for the app that h hosts, every Handler of which
 // is wrapped by wraps, the first one outermost.
 func NewRouter(h *Host, wraps ...func(Handler) Handler) Router {
 	mux := chi.NewRouter()
-	g := &group{host: h, mux: mux, wraps: wraps}
+	g := &group{host: h, mux: mux, wraps: wraps, routes: &[]Route{}}
 	mux.NotFound(h.adapt(h.notFound))
 	mux.MethodNotAllowed(h.adapt(func(c *Ctx) error { return methodNotAllowed(c, mux) }))
 	return Router{g}
@@ -36,10 +47,13 @@ func NewRouter(h *Host, wraps ...func(Handler) Handler) Router {
 // Handler serves the routes behind the app's front door.
 func (r Router) Handler() http.Handler { return r.group.host.serve(r.group.mux) }
 
+// Routes lists the routes in the order in which they were added.
+func (r Router) Routes() []Route { return slices.Clone(*r.group.routes) }
+
 // Get adds a route for GET and HEAD.
 func (r Router) Get(pattern string, h Handler) {
 	r.add(http.MethodGet, pattern, h)
-	r.add(http.MethodHead, pattern, h)
+	r.group.mux.Method(http.MethodHead, pattern, r.group.handler(h))
 }
 
 // Post adds a route for POST.
@@ -57,6 +71,7 @@ func (r Router) Delete(pattern string, h Handler) { r.add(http.MethodDelete, pat
 // Handle adds a route for every method.
 func (r Router) Handle(pattern string, h Handler) {
 	r.group.mux.Handle(pattern, r.group.handler(h))
+	r.group.note("*", pattern, h)
 }
 
 // Route adds the routes that fn gives it below prefix. What is used inside
@@ -64,7 +79,10 @@ func (r Router) Handle(pattern string, h Handler) {
 func (r Router) Route(prefix string, fn func(Router)) {
 	r.group.routed = true
 	r.group.mux.Route(prefix, func(sub chi.Router) {
-		fn(Router{&group{host: r.group.host, mux: sub, wraps: slices.Clone(r.group.wraps)}})
+		inner := *r.group
+		inner.mux, inner.prefix, inner.routed = sub, r.group.prefix+prefix, false
+		inner.wraps = slices.Clone(r.group.wraps)
+		fn(Router{&inner})
 	})
 }
 
@@ -83,6 +101,26 @@ func (r Router) UseStd(wrap func(http.Handler) http.Handler) { r.group.mux.Use(w
 
 func (r Router) add(method, pattern string, h Handler) {
 	r.group.mux.Method(method, pattern, r.group.handler(h))
+	r.group.note(method, pattern, h)
+}
+
+func (g *group) note(method, pattern string, h Handler) {
+	pattern = g.prefix + pattern
+	if g.prefix != "" {
+		pattern = strings.TrimSuffix(pattern, "/") // of a group's root
+	}
+	*g.routes = append(*g.routes, Route{method, pattern, nameOf(h)})
+}
+
+// nameOf returns the name of a function without the path of its package:
+// "shop.(*Handlers).Buy".
+func nameOf(h Handler) string {
+	name, _, _ := strings.Cut(runtime.FuncForPC(reflect.ValueOf(h).Pointer()).Name(), "[")
+	name = strings.TrimSuffix(name[strings.LastIndexByte(name, '/')+1:], "-fm")
+	if strings.Contains(name, "WrapHandler.func") {
+		return "http.Handler"
+	}
+	return name
 }
 
 func (g *group) handler(h Handler) http.HandlerFunc {

@@ -23,6 +23,20 @@ func LeaseFrom(ctx context.Context) (*Lease, bool) {
 	return l, ok
 }
 
+// WithoutLease returns a context on which no lease is found: work that goes on
+// beside the one that holds a lease has to take the key itself, and may wait
+// for it. In all else it is ctx.
+func WithoutLease(ctx context.Context) context.Context { return leaseless{ctx} }
+
+type leaseless struct{ context.Context }
+
+func (c leaseless) Value(key any) any {
+	if key == (leaseKey{}) {
+		return nil
+	}
+	return c.Context.Value(key)
+}
+
 // leaseContext is a Lease as a context.Context. Until somebody waits for its
 // end it needs nothing of its own; from then on it stands on an inner context
 // of the standard library, so that derived contexts attach to it without

@@ -16,6 +16,7 @@ type Lease struct {
 	parent context.Context
 	fence  uint64
 	since  instant
+	waited bool // the key was busy when it was asked for
 
 	inner atomic.Pointer[inner] // made when the context is first used in earnest
 
@@ -28,7 +29,7 @@ type Lease struct {
 
 // newLease makes a lease on the grant of o; it is not live before hold.attach.
 func newLease(ctx context.Context, o outcome) *Lease {
-	return &Lease{hold: o.hold, parent: ctx, fence: o.fence, since: o.at}
+	return &Lease{hold: o.hold, parent: ctx, fence: o.fence, since: o.at, waited: o.contended}
 }
 
 // Key is the key that is held.
@@ -51,6 +52,9 @@ func (l *Lease) Fence() uint64 { return l.fence }
 
 // Slot is the number of the lease's slot, 0 to n-1 under Slots(n), else 0.
 func (l *Lease) Slot() int { return l.hold.grant.Slot }
+
+// Contended reports whether the key was busy when this lease was asked for.
+func (l *Lease) Contended() bool { return l.waited }
 
 // Deadline is until when this process may be sure of the lease. Each renewal
 // moves it.

@@ -259,3 +259,28 @@ func TestConfigOutOfBoundsIsRefused(t *testing.T) {
 		t.Error("New accepts no driver")
 	}
 }
+
+func TestAContextWithoutLeaseMayWaitForItsKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := process(t, memory.NewLock(), lock.Config{})
+		held := acquire(t, l, "k")
+		if held.Contended() {
+			t.Error("a free key was contended")
+		}
+		type word struct{}
+		beside := lock.WithoutLease(context.WithValue(held.Context(), word{}, "v"))
+		if _, ok := lock.LeaseFrom(beside); ok || beside.Value(word{}) != "v" {
+			t.Errorf("it has a lease, %v, or lost a value, %v", ok, beside.Value(word{}))
+		}
+		beside = context.WithoutCancel(beside)
+		time.AfterFunc(time.Second, func() { release(t, held) })
+		next, err := l.Acquire(beside, "k")
+		if err != nil {
+			t.Fatalf("waiting for what the other context holds: %v", err)
+		}
+		if !next.Contended() {
+			t.Error("a key that had to be waited for was not contended")
+		}
+		release(t, next)
+	})
+}

@@ -1,0 +1,214 @@
+package megactx
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"os"
+	"time"
+)
+
+// Limits bounds what a request may do. The zero value is a body of 1 MiB, no
+// end to its time, and no other site.
+type Limits struct {
+	// Body is how many bytes of a request's body may be read; 0 stands for
+	// 1 MiB, and what is below 0 for no bound.
+	Body int64
+	// Timeout is how long a request may take before its context ends; 0 is for
+	// ever. A stream is exempt.
+	Timeout time.Duration
+	// Origins are other sites whose pages may post here:
+	// "https://shop.example", without a path.
+	Origins []string
+}
+
+const defaultBody = 1 << 20
+
+// rules are Limits made ready for requests.
+type rules struct {
+	body    int64
+	timeout time.Duration
+	origins *http.CrossOriginProtection
+}
+
+func newRules(l Limits) (*rules, error) {
+	if l.Timeout < 0 {
+		return nil, fmt.Errorf("a request's time cannot be below 0: %v", l.Timeout)
+	}
+	r := &rules{body: l.Body, timeout: l.Timeout, origins: http.NewCrossOriginProtection()}
+	if r.body == 0 {
+		r.body = defaultBody
+	}
+	for _, o := range l.Origins {
+		if err := r.origins.AddTrustedOrigin(o); err != nil {
+			return nil, fmt.Errorf("trusted origin %q: want scheme://host, optionally with a port: %w", o, err)
+		}
+	}
+	return r, nil
+}
+
+// SetLimits puts new limits in force for the requests that come from now on.
+// Limits that cannot be are refused, and the old ones stay.
+func (h *Host) SetLimits(l Limits) error {
+	r, err := newRules(l)
+	if err != nil {
+		return fmt.Errorf("set limits: %w", err)
+	}
+	h.rules.Store(r)
+	return nil
+}
+
+// limits returns the rules in force.
+func (h *Host) limits() *rules {
+	if r := h.rules.Load(); r != nil {
+		return r
+	}
+	r, err := newRules(Limits{})
+	if err != nil { // the zero Limits are valid
+		panic(err)
+	}
+	h.rules.CompareAndSwap(nil, r)
+	return h.rules.Load()
+}
+
+var errTimeIsUp = errors.New("the request's time is up")
+
+// allowance is the context of a request that has so much time, and ends with
+// DeadlineExceeded unless it is lifted before. A stream lifts it, which no
+// context of the standard library allows.
+//
+// Its values are its parent's, so that contexts derived from it do not attach
+// to the inner one behind its back; they use AfterFunc, and see its Err.
+type allowance struct {
+	context.Context                 // the parent
+	inner           context.Context // ends with the parent, or when the time is up
+	cancel          context.CancelCauseFunc
+	deadline        time.Time
+	timer           *time.Timer
+}
+
+func newAllowance(parent context.Context, d time.Duration) *allowance {
+	a := &allowance{Context: parent, deadline: time.Now().Add(d)}
+	a.inner, a.cancel = context.WithCancelCause(parent)
+	a.timer = time.AfterFunc(d, func() { a.cancel(errTimeIsUp) })
+	return a
+}
+
+func (a *allowance) Deadline() (time.Time, bool) {
+	if d, ok := a.Context.Deadline(); ok && d.Before(a.deadline) {
+		return d, true
+	}
+	return a.deadline, true
+}
+
+func (a *allowance) Done() <-chan struct{} { return a.inner.Done() }
+
+func (a *allowance) Err() error {
+	if a.isUp() {
+		return context.DeadlineExceeded
+	}
+	return a.inner.Err()
+}
+
+// AfterFunc is what package context asks for, so that deriving from an
+// allowance needs no goroutine.
+func (a *allowance) AfterFunc(f func()) (stop func() bool) { return context.AfterFunc(a.inner, f) }
+
+// isUp says that the time is what ended it.
+func (a *allowance) isUp() bool { return a != nil && context.Cause(a.inner) == errTimeIsUp }
+
+// lift lets the request go on for as long as it likes.
+func (a *allowance) lift() {
+	if a != nil {
+		a.timer.Stop()
+	}
+}
+
+// end frees what the allowance holds.
+func (a *allowance) end() {
+	if a != nil {
+		a.timer.Stop()
+		a.cancel(ErrHandlerReturned)
+	}
+}
+
+// unhurried is a context below an allowance that has been lifted: it has only
+// the deadlines that others gave it.
+type unhurried struct {
+	context.Context
+	lifted time.Time
+}
+
+func (u unhurried) Deadline() (time.Time, bool) {
+	d, ok := u.Context.Deadline()
+	if ok && d.Equal(u.lifted) {
+		return time.Time{}, false
+	}
+	return d, ok
+}
+
+// body is a request's body of which no more than its limit is read, however
+// it was sent, and for no longer than the request has time.
+type body struct {
+	io.ReadCloser
+	limit, left int64
+	length      int64 // as announced, or -1
+	allowance   *allowance
+	control     *response // of the connection
+	begun       bool
+}
+
+func limitBody(r *http.Request, limit int64, rec *record) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return
+	}
+	if limit < 0 {
+		limit = math.MaxInt64 - 1
+	}
+	r.Body = &body{
+		ReadCloser: r.Body, limit: limit, left: limit, length: r.ContentLength,
+		allowance: rec.allowance, control: &rec.out,
+	}
+}
+
+// Read reads one byte more than the limit to know that there is more. What was
+// announced to be too large is not read at all.
+func (b *body) Read(p []byte) (int, error) {
+	if b.length > b.limit || b.left < 0 {
+		return 0, &http.MaxBytesError{Limit: b.limit}
+	}
+	if int64(len(p)) > b.left+1 {
+		p = p[:b.left+1]
+	}
+	b.hurry()
+	n, err := b.ReadCloser.Read(p)
+	b.left -= int64(n)
+	if b.left < 0 {
+		return n - 1, &http.MaxBytesError{Limit: b.limit}
+	}
+	return n, b.timed(err)
+}
+
+// hurry has a client that stops sending noticed: waiting for it does not end
+// with the context. Where a deadline cannot be set there is no connection.
+func (b *body) hurry() {
+	if b.allowance != nil && !b.begun {
+		b.begun = true
+		_ = b.control.SetReadDeadline(b.allowance.deadline)
+	}
+}
+
+func (b *body) timed(err error) error {
+	switch {
+	case err == nil || b.allowance == nil:
+		return err
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("read the request: %w: %w", context.DeadlineExceeded, err)
+	}
+	// What is read from now on is whether the client is still there.
+	_ = b.control.SetReadDeadline(time.Time{})
+	return err
+}

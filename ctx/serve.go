@@ -1,0 +1,178 @@
+package megactx
+
+import (
+	"context"
+	"crypto/rand"
+	"net/http"
+	"net/url"
+	"regexp"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+)
+
+// exchange is a request and its answer, as a handler sees them.
+type exchange struct {
+	host    *Host
+	request *http.Request
+	writer  *response
+	record  *record
+	end     context.CancelCauseFunc // ends the handler's Ctx
+}
+
+// serve is the front door of an app: it gives every request an id, its time
+// and a Ctx, keeps other sites' pages from posting here, contains panics, and
+// logs.
+func (h *Host) serve(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rules := h.limits()
+		rec := &record{id: requestID(r), method: r.Method, path: r.URL.Path, began: time.Now(), gone: r.Context()}
+		rec.out.w = w
+		h.enter(rec)
+		defer h.leave(rec)
+		std, end := rec.allow(r.Context(), rules.timeout)
+		defer end(ErrHandlerReturned)
+
+		c := h.New(std)
+		c.Log = c.Log.With("request", rec.id)
+		c.asked = asked{id: rec.id, query: r.URL.RawQuery}
+		r = r.WithContext(c)
+		limitBody(r, rules.body, rec)
+		c.exchange = &exchange{host: h, request: r, writer: &rec.out, record: rec, end: end}
+		rec.out.Header().Set("X-Request-Id", rec.id)
+
+		defer h.contain(r, rec)
+		if err := rules.origins.Check(r); err != nil {
+			h.fail(&rec.out, r, rec, &statusError{
+				status: http.StatusForbidden, code: "request.cross_origin",
+				detail: "This request came from the page of another site.", cause: err,
+			})
+			return
+		}
+		next.ServeHTTP(&rec.out, r)
+		if rec.code != codeCancelled {
+			rec.out.begin() // net/http takes silence for a 200
+		}
+	})
+}
+
+// allow returns the context of a request that may take so long, or for ever
+// if d is 0.
+func (rec *record) allow(parent context.Context, d time.Duration) (context.Context, context.CancelCauseFunc) {
+	if d == 0 {
+		return context.WithCancelCause(parent)
+	}
+	rec.allowance = newAllowance(parent, d)
+	std, end := context.WithCancelCause(rec.allowance)
+	return std, func(cause error) {
+		end(cause)
+		rec.allowance.end()
+	}
+}
+
+// contain turns a panic of a middleware or a plain http.Handler into an
+// answer. It has to be deferred itself.
+func (h *Host) contain(r *http.Request, rec *record) {
+	switch value := recover(); value {
+	case nil:
+	case http.ErrAbortHandler:
+		rec.code, rec.err = codeAborted, http.ErrAbortHandler
+		panic(value)
+	default:
+		h.fail(&rec.out, r, rec, &panicError{value, debug.Stack()})
+	}
+}
+
+// adapt makes a Handler an http.Handler behind the front door.
+func (h *Host) adapt(fn Handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		outer, ok := From(r.Context())
+		if !ok || outer.exchange == nil {
+			h.serve(h.adapt(fn)).ServeHTTP(w, r)
+			return
+		}
+		rec := outer.exchange.record
+		rec.route = r.Pattern
+		std, end := context.WithCancelCause(r.Context())
+		defer end(ErrHandlerReturned) // forgotten leases and lost goroutines notice
+
+		c := outer.WithContext(std)
+		c.Log = outer.Log.With("route", r.Pattern)
+		c.asked = askedOf(r, rec.id)
+		r = r.WithContext(c)
+		out := &response{w: w}
+		defer out.shut()
+		c.exchange = &exchange{host: h, request: r, writer: out, record: rec, end: end}
+		err := protect(fn, c)
+		out.shut()
+		switch answered := out.status != 0 || rec.out.begun() != 0; {
+		case err != nil && answered:
+			rec.note(err)
+		case err != nil:
+			h.fail(w, r, rec, err)
+		case !answered:
+			w.WriteHeader(http.StatusNoContent)
+		}
+	}
+}
+
+// askedOf copies what the router found: its own memory of it is used again for
+// the next request.
+func askedOf(r *http.Request, id string) asked {
+	a := asked{id: id, query: r.URL.RawQuery}
+	route := chi.RouteContext(r.Context())
+	if route == nil {
+		return a
+	}
+	for i, name := range route.URLParams.Keys {
+		value := route.URLParams.Values[i]
+		if r.URL.RawPath != "" { // the router has matched the escaped path
+			if plain, err := url.PathUnescape(value); err == nil {
+				value = plain
+			}
+		}
+		a.params = append(a.params, param{name, value})
+	}
+	return a
+}
+
+// protect calls fn and returns its panic as an error. That of
+// http.ErrAbortHandler is net/http's own business.
+func protect(fn Handler, c *Ctx) (err error) {
+	defer func() {
+		switch value := recover(); value {
+		case nil:
+		case http.ErrAbortHandler:
+			panic(value)
+		default:
+			err = &panicError{value, debug.Stack()}
+		}
+	}()
+	return fn(c)
+}
+
+// WrapHandler makes an http.Handler a Handler. The request it is given carries
+// the Ctx; see From. Its parameters are the request's PathValue.
+func WrapHandler(std http.Handler) Handler {
+	return func(c *Ctx) error {
+		if c.exchange == nil {
+			return ErrNoRequest
+		}
+		std.ServeHTTP(c.exchange.writer, c.exchange.request)
+		c.exchange.writer.begin()
+		return nil
+	}
+}
+
+var idRule = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+
+// requestID takes over the id that a proxy gave, if it is one that can stand
+// in a log, else makes one.
+func requestID(r *http.Request) string {
+	if id := r.Header.Get("X-Request-Id"); idRule.MatchString(id) {
+		return id
+	}
+	return strings.ToLower(rand.Text()[:16])
+}

@@ -1,0 +1,249 @@
+package megactx
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// heartbeat is how often a stream that says nothing says so: proxies close
+	// connections that are silent, and a dead client is noticed by it.
+	heartbeat = 15 * time.Second
+	// stall is how long a client may take to receive an event.
+	stall = 10 * time.Second
+)
+
+// Stream is an answer of server-sent events. It is a Ctx, which ends when the
+// client goes away or stops receiving, and when the service shuts down; any
+// number of goroutines may send.
+type Stream struct {
+	*Ctx
+	out *response
+	end context.CancelCauseFunc
+}
+
+// streams are the streams that are open.
+type streams struct {
+	mu   sync.Mutex // guards the fields below
+	open map[*Stream]context.CancelCauseFunc
+	over bool
+}
+
+func (ss *streams) add(s *Stream, end context.CancelCauseFunc) {
+	ss.mu.Lock()
+	over := ss.over
+	if !over {
+		if ss.open == nil {
+			ss.open = map[*Stream]context.CancelCauseFunc{}
+		}
+		ss.open[s] = end
+	}
+	ss.mu.Unlock()
+	if over {
+		end(ErrShuttingDown)
+	}
+}
+
+func (ss *streams) remove(s *Stream) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	delete(ss.open, s)
+}
+
+// EndStreams ends every stream, with ErrShuttingDown as the cause, and from
+// now on each new one as soon as it has begun: its client comes back, and
+// finds another process. The shutdown calls it first, because a stream does
+// not end by itself.
+func (h *Host) EndStreams() {
+	h.streams.mu.Lock()
+	h.streams.over = true
+	open := h.streams.open
+	h.streams.open = nil
+	h.streams.mu.Unlock()
+	for _, end := range open {
+		end(ErrShuttingDown)
+	}
+}
+
+// SSE answers with a stream of server-sent events, which fn sends until it
+// returns. The request's time limit does not apply to it, and a comment every
+// 15 seconds keeps the connection in use.
+//
+// When the client goes away or the service shuts down, the Ctx of the handler
+// and that of the stream end, and sending fails; an fn that returns because of
+// it has done nothing wrong, and SSE returns nil. Any other error of fn can
+// only be logged.
+func (c *Ctx) SSE(fn func(*Stream) error) error {
+	if c.exchange == nil {
+		return ErrNoRequest
+	}
+	if c.exchange.request.Method == http.MethodHead {
+		return c.exchange.writer.answer(answer{status: http.StatusOK, header: streamHeader()})
+	}
+	if err := c.Err(); err != nil {
+		return err
+	}
+	s := c.newStream()
+	defer s.end(ErrHandlerReturned)
+	if err := s.begin(); err != nil {
+		return err
+	}
+	c.host.streams.add(s, c.exchange.end)
+	defer c.host.streams.remove(s)
+	var beating sync.WaitGroup
+	defer beating.Wait()
+	defer s.end(ErrHandlerReturned)
+	beating.Go(s.beat)
+
+	err := fn(s)
+	if s.Err() != nil && (errors.Is(err, s.Err()) || errors.Is(err, context.Cause(s))) {
+		return nil
+	}
+	return err
+}
+
+// newStream returns a Stream on a Ctx without the request's time limit.
+func (c *Ctx) newStream() *Stream {
+	var std context.Context = c
+	if limit := c.exchange.record.allowance; limit != nil {
+		limit.lift()
+		std = unhurried{c, limit.deadline}
+	}
+	std, end := context.WithCancelCause(std)
+	return &Stream{Ctx: c.WithContext(std), out: c.exchange.writer, end: end}
+}
+
+func streamHeader() http.Header {
+	return http.Header{
+		"Content-Type":           {"text/event-stream"},
+		"Cache-Control":          {"no-cache"},
+		"X-Content-Type-Options": {"nosniff"},
+		"X-Accel-Buffering":      {"no"}, // nginx would collect events
+	}
+}
+
+func (s *Stream) begin() error {
+	if err := s.out.answer(answer{status: http.StatusOK, header: streamHeader()}); err != nil {
+		return err
+	}
+	// The server's own limits are made for answers that end.
+	_ = s.out.SetWriteDeadline(time.Time{})
+	_ = s.out.SetReadDeadline(time.Time{})
+	if err := s.out.FlushError(); err != nil {
+		return fmt.Errorf("begin a stream: the connection cannot send in pieces: %w", err)
+	}
+	return nil
+}
+
+// beat sends comments until the stream ends.
+func (s *Stream) beat() {
+	tick := time.NewTicker(heartbeat)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			_ = s.Comment("") // a failure has ended the stream
+		case <-s.Done():
+			return
+		}
+	}
+}
+
+// LastEventID is the id of the last event that the client had received before
+// its connection broke, or "".
+func (s *Stream) LastEventID() string { return s.Request().Header.Get("Last-Event-ID") }
+
+// Send sends an event with v as its data: a string or bytes as they are, all
+// else as JSON. A browser hands it to the listeners of event, or, if that is
+// "", to onmessage.
+func (s *Stream) Send(event string, v any) error { return s.SendID("", event, v) }
+
+// SendID is Send with an id, which a client that comes back gives as the last
+// one that it has received.
+func (s *Stream) SendID(id, event string, v any) error {
+	if strings.ContainsAny(id+event, "\r\n\x00") {
+		return fmt.Errorf("send an event: its id %q or name %q has a line break or a zero byte", id, event)
+	}
+	data, err := eventData(v)
+	if err != nil {
+		return fmt.Errorf("send an event: encode it: %w", err)
+	}
+	var b bytes.Buffer
+	if id != "" {
+		b.WriteString("id: " + id + "\n")
+	}
+	if event != "" {
+		b.WriteString("event: " + event + "\n")
+	}
+	writeLines(&b, "data: ", data)
+	b.WriteByte('\n')
+	return s.send(b.Bytes())
+}
+
+// Comment sends what clients ignore.
+func (s *Stream) Comment(text string) error {
+	var b bytes.Buffer
+	writeLines(&b, ": ", text)
+	b.WriteByte('\n')
+	return s.send(b.Bytes())
+}
+
+func eventData(v any) (string, error) {
+	switch v := v.(type) {
+	case string:
+		return v, nil
+	case []byte:
+		return string(v), nil
+	}
+	data, err := json.Marshal(v)
+	return string(data), err
+}
+
+// writeLines writes every line of text with a prefix. A line ends with LF, CR
+// or both.
+func writeLines(b *bytes.Buffer, prefix, text string) {
+	text = strings.ReplaceAll(text, "\r\n", "\n")
+	text = strings.ReplaceAll(text, "\r", "\n")
+	for line := range strings.SplitSeq(text, "\n") {
+		b.WriteString(prefix + line + "\n")
+	}
+}
+
+// send writes one event and has it on its way when it returns. A client that
+// does not take it in time ends the stream, and with it the handler's Ctx.
+func (s *Stream) send(event []byte) error {
+	if err := context.Cause(s); err != nil {
+		return err
+	}
+	err := s.out.push(event, stall)
+	if err != nil {
+		err = fmt.Errorf("send an event: %w", err)
+		s.exchange.end(err)
+	}
+	return err
+}
+
+// push writes b and flushes, within a time.
+func (r *response) push(b []byte, within time.Duration) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return ErrHandlerReturned
+	}
+	control := http.NewResponseController(r.w)
+	// Where a deadline cannot be set, as in a test, there is no connection.
+	_ = control.SetWriteDeadline(time.Now().Add(within))
+	_, err := r.writeLocked(b)
+	if err == nil {
+		err = control.Flush()
+	}
+	_ = control.SetWriteDeadline(time.Time{})
+	return err
+}

@@ -1,0 +1,253 @@
+package megactx_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	megactx "github.com/megaframework/mega/ctx"
+)
+
+func TestEventsAreSentAsTheStandardHasIt(t *testing.T) {
+	s := newStage()
+	s.router.Get("/", func(c *megactx.Ctx) error {
+		return c.SSE(func(s *megactx.Stream) error {
+			return errors.Join(
+				s.Send("", "plain"),
+				s.Send("stock", map[string]int{"left": 3}),
+				s.SendID("7", "two", "one\r\ntwo\rthree\nfour"),
+				s.Send("bytes", []byte("b")),
+				s.Comment("hello"),
+				s.Comment("a\nb"),
+			)
+		})
+	})
+	w := s.ask("GET", "/", "")
+	want := "data: plain\n\n" + "event: stock\ndata: {\"left\":3}\n\n" +
+		"id: 7\nevent: two\ndata: one\ndata: two\ndata: three\ndata: four\n\n" +
+		"event: bytes\ndata: b\n\n" + ": hello\n\n" + ": a\n: b\n\n"
+	if w.Code != 200 || w.Body.String() != want || w.Header().Get("Content-Type") != "text/event-stream" || !w.Flushed {
+		t.Errorf("got %d %v\n%s", w.Code, w.Header(), w.Body)
+	}
+}
+
+func TestWhatCannotBeAnEventIsRefused(t *testing.T) {
+	s := newStage()
+	s.router.Get("/", func(c *megactx.Ctx) error {
+		return c.SSE(func(s *megactx.Stream) error {
+			for name, err := range map[string]error{
+				"a name of two lines": s.Send("a\nb", ""), "an id of two lines": s.SendID("1\r2", "", ""),
+				"no JSON": s.Send("", func() {}),
+			} {
+				if err == nil {
+					t.Errorf("%s was sent", name)
+				}
+			}
+			return nil
+		})
+	})
+	if w := s.ask("GET", "/", ""); w.Body.Len() != 0 {
+		t.Errorf("got %q", w.Body)
+	}
+}
+
+func TestAStreamKnowsWhereItsClientStopped(t *testing.T) {
+	s := newStage()
+	s.router.Get("/", func(c *megactx.Ctx) error {
+		return c.SSE(func(s *megactx.Stream) error { return s.Send("", s.LastEventID()) })
+	})
+	if w := s.ask("GET", "/", "", "Last-Event-ID: 41"); w.Body.String() != "data: 41\n\n" {
+		t.Errorf("got %q", w.Body)
+	}
+	if w := s.ask("HEAD", "/", ""); w.Code != 200 || w.Body.Len() != 0 {
+		t.Errorf("HEAD: got %d %q", w.Code, w.Body)
+	}
+}
+
+func TestASilentStreamSaysThatItLives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := limited(t, megactx.Limits{Timeout: time.Second})
+		s.router.Get("/", func(c *megactx.Ctx) error {
+			return c.SSE(func(s *megactx.Stream) error {
+				if d, ok := s.Deadline(); ok {
+					t.Errorf("it has a deadline, in %v", time.Until(d))
+				}
+				time.Sleep(40 * time.Second)
+				return s.Err()
+			})
+		})
+		if w := s.ask("GET", "/", ""); w.Body.String() != ": \n\n: \n\n" {
+			t.Errorf("in 40 s: %q", w.Body)
+		}
+		if line := s.last(t); line["error"] != nil || line["status"] != 200.0 {
+			t.Errorf("the log has %v", line)
+		}
+	})
+}
+
+func TestAStreamKeepsTheDeadlinesOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := limited(t, megactx.Limits{Timeout: time.Second})
+		s.router.Get("/", func(c *megactx.Ctx) error {
+			c, cancel := c.WithTimeout(500 * time.Millisecond)
+			defer cancel()
+			return c.SSE(func(s *megactx.Stream) error {
+				<-s.Done()
+				if s.Err() != context.DeadlineExceeded {
+					t.Errorf("it ended with %v", s.Err())
+				}
+				return s.Err()
+			})
+		})
+		s.ask("GET", "/", "")
+		if line := s.last(t); line["took"] != 0.5e9 || line["error"] != nil {
+			t.Errorf("the log has %v", line)
+		}
+	})
+}
+
+func TestAStreamThatComesTooLateIsATimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := limited(t, megactx.Limits{Timeout: time.Second})
+		s.router.Get("/", func(c *megactx.Ctx) error {
+			time.Sleep(time.Minute)
+			return c.SSE(func(*megactx.Stream) error { t.Error("it began"); return nil })
+		})
+		if w := s.ask("GET", "/", ""); w.Code != 504 {
+			t.Errorf("got %d", w.Code)
+		}
+	})
+}
+
+func TestAStreamEndsWithItsClient(t *testing.T) {
+	for name, wait := range map[string]func(outer *megactx.Ctx, s *megactx.Stream) error{
+		"waiting":                  func(_ *megactx.Ctx, s *megactx.Stream) error { <-s.Done(); return s.Err() },
+		"waiting on the handler's": func(outer *megactx.Ctx, _ *megactx.Stream) error { <-outer.Done(); return nil },
+		"sending": func(_ *megactx.Ctx, s *megactx.Stream) error {
+			for {
+				if err := s.Send("", "x"); err != nil {
+					return err
+				}
+				time.Sleep(time.Millisecond)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage()
+			over := make(chan error, 1)
+			s.router.Get("/", func(c *megactx.Ctx) error {
+				err := c.SSE(func(s *megactx.Stream) error {
+					if err := s.Send("", "hello"); err != nil {
+						return err
+					}
+					return wait(c, s)
+				})
+				over <- err
+				return err
+			})
+			server := httptest.NewServer(s.router.Handler())
+			defer server.Close()
+			leave := subscribe(t, server.URL)
+			leave()
+			if err := <-over; err != nil {
+				t.Errorf("a client that leaves is an error: %v", err)
+			}
+		})
+	}
+}
+
+// subscribe opens a stream, waits for its first line, and returns what leaves
+// it.
+func subscribe(t *testing.T, url string) (leave func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	r, err := http.NewRequestWithContext(ctx, "GET", url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(answer.Body).ReadString('\n'); err != nil || line != "data: hello\n" {
+		t.Fatalf("its first line is %q, %v", line, err)
+	}
+	return func() {
+		cancel()
+		answer.Body.Close()
+	}
+}
+
+func TestStreamsDoNotHoldUpTheShutdown(t *testing.T) {
+	s := newStage()
+	causes := make(chan error, 3)
+	s.router.Get("/", func(c *megactx.Ctx) error {
+		return c.SSE(func(s *megactx.Stream) error {
+			if err := s.Send("", "hello"); err != nil {
+				causes <- err
+				return err
+			}
+			<-s.Done()
+			causes <- s.Send("", "x")
+			return context.Cause(s)
+		})
+	})
+	server := httptest.NewServer(s.router.Handler())
+	defer server.Close()
+	for range 2 {
+		defer subscribe(t, server.URL)()
+	}
+	s.host.EndStreams()
+	if err := server.Config.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if w := s.ask("GET", "/", ""); w.Code != 200 || w.Body.Len() != 0 {
+		t.Errorf("a stream that begins now: got %d %q", w.Code, w.Body)
+	}
+	for range 3 {
+		if err := <-causes; !errors.Is(err, megactx.ErrShuttingDown) {
+			t.Errorf("it ended because of %v", err)
+		}
+	}
+	if strings.Contains(s.log.String(), `"error"`) {
+		t.Errorf("an ended stream is logged as an error:\n%s", s.log)
+	}
+}
+
+// stalled is a writer whose client takes nothing: each write ends with its
+// deadline.
+type stalled struct {
+	http.ResponseWriter
+	deadline time.Time
+}
+
+func (s *stalled) Flush()                             {}
+func (s *stalled) SetWriteDeadline(t time.Time) error { s.deadline = t; return nil }
+
+func (s *stalled) Write([]byte) (int, error) {
+	time.Sleep(time.Until(s.deadline))
+	return 0, context.DeadlineExceeded
+}
+
+func TestAClientThatTakesNothingIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage()
+		s.router.Get("/", func(c *megactx.Ctx) error {
+			return c.SSE(func(s *megactx.Stream) error {
+				<-c.Done() // of the handler, by the failed heartbeat
+				return context.Cause(s)
+			})
+		})
+		began := time.Now()
+		s.router.Handler().ServeHTTP(&stalled{ResponseWriter: httptest.NewRecorder()}, httptest.NewRequest("GET", "/", nil))
+		if took := time.Since(began); took != 25*time.Second {
+			t.Errorf("it was given up after %v, want a heartbeat and 10 s", took)
+		}
+	})
+}
