@@ -98,6 +98,10 @@ func requestCodes() []Code {
 			Means: "Nobody received an answer; the log has the request under the status 499.",
 		},
 		{
+			Name: "request.aborted", Title: "the handler gave up the connection",
+			Means: "It panicked with http.ErrAbortHandler, by which net/http is told to cut the connection. Nobody received the rest of the answer.",
+		},
+		{
 			Name: "mega.not_configured", Title: "a Ctx has no part of that kind",
 			Means:  "A view of the Ctx was used that nothing was put behind. A request is answered 500.",
 			Causes: []string{"a Ctx that a test made by itself"},
@@ -107,8 +111,13 @@ func requestCodes() []Code {
 			Means: "A Ctx of a hook or of a detached task has nobody to answer.",
 		},
 		{
+			Name: "mega.answered", Title: "the request has been answered already",
+			Means: "A handler answered twice. What the client got is the first answer.",
+			Do:    []string{"return the error of the first answer: return ctx.JSON(…)"},
+		},
+		{
 			Name: "mega.handler_returned", Title: "the handler has returned",
-			Means: "Why the context of a request ends once its handler has returned.",
+			Means: "Why the context of a request ends once its handler has returned, and what its writers answer from then on.",
 			Do:    []string{"let work that outlives the request run in ctx.Go"},
 		},
 		{
