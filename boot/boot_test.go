@@ -493,7 +493,7 @@ func TestRedisMayComeUpLate(t *testing.T) {
 	p, stderr := process("MEGA_CACHE_MAIN_URL="+server.URL(), "MEGA_BOOT_WAIT_FOR=60s")
 	back := make(chan error, 1)
 	go func() {
-		for !strings.Contains(stderr.String(), "waiting for the lock's server") {
+		for !strings.Contains(stderr.String(), "waiting for the server") {
 			time.Sleep(time.Millisecond)
 		}
 		back <- server.Restart()

@@ -21,7 +21,17 @@ type Code struct {
 // Codes is the catalogue, sorted by name: every code that can end a boot, and
 // every one that mega's own errors have at run time.
 func Codes() []Code {
-	all := slices.Concat(configCodes(), bootCodes(), lockBootCodes(), lockCodes(), requestCodes(), cliCodes(), newCodes())
+	all := slices.Concat(
+		configCodes(),
+		bootCodes(),
+		lockBootCodes(),
+		busBootCodes(),
+		lockCodes(),
+		busCodes(),
+		requestCodes(),
+		cliCodes(),
+		newCodes(),
+	)
 	slices.SortFunc(all, func(a, b Code) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }

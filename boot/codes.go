@@ -113,6 +113,11 @@ func lockBootCodes() []Code {
 			Do:    []string{"name it: lock.cache"},
 		},
 		{
+			Name: "lock.no_cluster", Exit: ExitConfig, Title: "locks of the cluster are asked for outside a cluster",
+			Means: "lock.driver is cluster, but this process is no worker of a supervisor, and cluster.socket does not say where the processes of this node meet.",
+			Do:    []string{"meet at the socket of the node: cluster.socket: auto", "let mega choose: leave lock.driver out"},
+		},
+		{
 			Name: "lock.driver_missing", Exit: ExitConfig, Title: "this build does not have the lock driver that the configuration decides for",
 			Means: "The decision stands, and is not replaced by another driver: what was to be excluded would not be.",
 			Do:    []string{"share locks through redis: cache.main.url", "keep them in the process: lock.driver: memory"},
@@ -134,6 +139,32 @@ func lockBootCodes() []Code {
 			Means:  "The configuration asks for something that the server is not: trying again would not help.",
 			Causes: []string{"a Redis Cluster behind a redis:// URL, or one server behind a redis-cluster:// URL", "a database that is no number", "a lock.redis.key without a hash tag on a Redis Cluster"},
 			Do:     []string{"correct the URL or the key that is named"},
+		},
+	}
+}
+
+func busBootCodes() []Code {
+	return []Code{
+		{
+			Name: "bus.no_server", Exit: ExitConfig, Title: "a bus on NATS is asked for, but no server is configured",
+			Means: "bus.driver is nats, and nats.url does not say where one is.",
+			Do:    []string{"say where NATS is: nats.url", "let mega choose: leave bus.driver out"},
+		},
+		{
+			Name: "bus.no_cluster", Exit: ExitConfig, Title: "the bus of the cluster is asked for outside a cluster",
+			Means: "bus.driver is cluster, but this process is no worker of a supervisor, and cluster.socket does not say where the processes of this node meet.",
+			Do:    []string{"meet at the socket of the node: cluster.socket: auto", "let mega choose: leave bus.driver out"},
+		},
+		{
+			Name: "bus.driver_missing", Exit: ExitConfig, Title: "this build does not have the bus driver that the configuration decides for",
+			Means: "The decision stands, and is not replaced by another driver: messages would not arrive where they are expected.",
+			Do:    []string{"keep the bus in the process: bus.driver: memory"},
+		},
+		{
+			Name: "bus.scope_too_small", Exit: ExitConfig, Title: "the bus does not reach as far as is required",
+			Means:  "bus.require, or an app's RequireScope, asks for a bus of the node or the fleet; the driver that was chosen ends before that.",
+			Causes: []string{"the variable or the line that says where NATS is got lost on the way to this machine"},
+			Do:     []string{"say where NATS is: nats.url", "ask for less: bus.require, or the app's RequireScope"},
 		},
 	}
 }

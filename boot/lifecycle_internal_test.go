@@ -49,12 +49,12 @@ func TestHookThatHeedsNothingIsLeftBehind(t *testing.T) {
 func TestServerThatDoesNotAnswerIsTriedUntilTheWaitIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		down := errors.New("down")
-		w := waiting{log: slog.New(slog.DiscardHandler), limit: 10 * time.Second}
+		w := waiting[driver.Driver]{log: slog.New(slog.DiscardHandler), limit: 10 * time.Second, hopeless: func(error) bool { return false }}
 		w.open = opener(func(int) error { return down })
 		if _, err := w.run(t.Context()); !errors.Is(err, down) || w.took != 10*time.Second || w.attempts < 5 {
 			t.Errorf("got %v after %d attempts in %v", err, w.attempts, w.took)
 		}
-		w = waiting{log: w.log, limit: 10 * time.Second}
+		w = waiting[driver.Driver]{log: w.log, limit: 10 * time.Second, hopeless: w.hopeless}
 		w.open = opener(func(n int) error {
 			if n < 3 {
 				return down

@@ -14,19 +14,50 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
+// built reports whether this build has a driver. A decision does not depend on
+// it: one that cannot be carried out ends the boot.
+func built(component, name string) bool {
+	switch component {
+	case "lock":
+		return name == "redis" || name == "memory"
+	case "bus":
+		return name == "memory"
+	}
+	return false
+}
+
 // openLock opens the driver that was decided on.
 func openLock(ctx context.Context, c *config.Config, d Decision, log *slog.Logger) (driver.Driver, error) {
-	if d.Chosen == "memory" {
+	switch d.Chosen {
+	case "memory":
 		return memory.NewLock(), nil
+	case "redis":
+		return openRedis(ctx, c, d, log)
 	}
-	w := waiting{open: func(ctx context.Context) (driver.Driver, error) {
-		return redis.OpenLock(ctx, redis.Config{
-			URL: c.Cache[d.Cache].URL.Reveal(), Engine: c.Lock.Redis.Engine, Key: c.Lock.Redis.Key,
-		})
-	}, log: log.With("driver", d.Chosen, "address", c.Cache[d.Cache].URL), limit: c.Boot.WaitFor}
+	return nil, lockMissing(c, d)
+}
+
+// openBus fails if this build does not have the driver that was decided on.
+func openBus(c *config.Config, d decisions) error {
+	if built("bus", d.bus.Chosen) {
+		return nil
+	}
+	return busMissing(c, d.bus)
+}
+
+func openRedis(ctx context.Context, c *config.Config, d Decision, log *slog.Logger) (driver.Driver, error) {
+	w := waiting[driver.Driver]{
+		open: func(ctx context.Context) (driver.Driver, error) {
+			return redis.OpenLock(ctx, redis.Config{
+				URL: c.Cache[d.Cache].URL.Reveal(), Engine: c.Lock.Redis.Engine, Key: c.Lock.Redis.Key,
+			})
+		},
+		log: log.With("component", d.Component, "driver", d.Chosen, "server", d.Server), limit: c.Boot.WaitFor,
+		hopeless: func(err error) bool { return errors.Is(err, lock.ErrInvalid) || errors.Is(err, lock.ErrUnsupported) },
+	}
 	opened, err := w.run(ctx)
 	if err != nil {
-		return nil, w.failure(c, d, err)
+		return nil, lockUnavailable(c, d, w.account(err), err)
 	}
 	return opened, nil
 }
@@ -38,60 +69,122 @@ const (
 )
 
 // waiting opens a driver whose server may come up later than this program.
-type waiting struct {
-	open     func(context.Context) (driver.Driver, error)
+type waiting[D any] struct {
+	open     func(context.Context) (D, error)
+	hopeless func(error) bool // errors that are the same next time
 	log      *slog.Logger
 	limit    time.Duration
+
 	attempts int
 	took     time.Duration
 }
 
-func (w *waiting) run(ctx context.Context) (driver.Driver, error) {
+// run tries until it succeeds, the time is over or ctx ends, and tells the
+// cause of each attempt that failed. If ctx ends, its error is within what run
+// returns.
+func (w *waiting[D]) run(ctx context.Context) (D, error) {
 	began := time.Now()
 	defer func() { w.took = time.Since(began) }()
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		w.attempts++
 		d, err := w.open(ctx)
-		if err == nil || hopeless(err) || ctx.Err() != nil {
+		left := w.limit - time.Since(began)
+		switch {
+		case err == nil:
+			return d, nil
+		case ctx.Err() != nil:
+			return d, errors.Join(ctx.Err(), err)
+		case w.hopeless(err) || left <= 0:
 			return d, err
 		}
-		left := w.limit - time.Since(began)
-		if left <= 0 {
-			return nil, err
-		}
-		w.log.Warn("waiting for the lock's server", "error", err, "left", left.Round(100*time.Millisecond))
-		timer := time.NewTimer(min(pause, left))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return nil, err
+		w.log.Warn("waiting for the server", "attempt", w.attempts, "error", err, "left", left.Round(100*time.Millisecond))
+		if err := sleep(ctx, min(pause, left)); err != nil {
+			return d, err
 		}
 	}
 }
 
-// hopeless errors are the same next time.
-func hopeless(err error) bool {
-	return errors.Is(err, lock.ErrInvalid) || errors.Is(err, lock.ErrUnsupported)
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
-func (w *waiting) failure(c *config.Config, d Decision, err error) error {
-	f := &Failure{
-		Code: "lock.driver_unavailable", Exit: ExitUnavailable, Cause: err,
-		Text:  fmt.Sprintf("Locks are to be kept in %s, but it cannot be used.", d.Chosen),
-		Facts: []Fact{asked(c, "cache."+d.Cache+".url"), asked(c, d.Key), {"tried", fmt.Sprintf("%d times in %v", w.attempts, w.took.Round(100*time.Millisecond))}},
+// attempts is how much was tried.
+type attempts struct {
+	tried    Fact
+	hopeless bool
+}
+
+func (w *waiting[D]) account(err error) attempts {
+	times := "once"
+	if w.attempts > 1 {
+		times = fmt.Sprintf("%d times", w.attempts)
+	}
+	return attempts{Fact{"tried", fmt.Sprintf("%s in %v", times, w.took.Round(100*time.Millisecond))}, w.hopeless(err)}
+}
+
+// lockUnavailable is why the server that keeps the locks cannot be used.
+func lockUnavailable(c *config.Config, d Decision, a attempts, cause error) error {
+	key := "cache." + d.Cache + ".url"
+	facts := []Fact{asked(c, key)}
+	if d.Key != key {
+		facts = append(facts, asked(c, d.Key))
+	}
+	if a.hopeless {
+		return &Failure{
+			Code: "lock.driver_refused", Exit: ExitConfig, Cause: cause, Facts: facts,
+			Text:    "Locks are to be kept in redis, but it cannot be opened as configured.",
+			Actions: []string{"correct it:  " + put(c, key, "redis://localhost:6379/0")},
+		}
+	}
+	return &Failure{
+		Code: "lock.driver_unavailable", Exit: ExitUnavailable, Cause: cause, Facts: append(facts, a.tried),
+		Text: "Locks are to be kept in redis, but it cannot be used.",
 		Actions: []string{
-			"start it:         a redis-server at that address",
-			"point elsewhere:  " + config.EnvName("cache."+d.Cache+".url") + "=redis://localhost:6379/0",
-			"wait longer:      MEGA_BOOT_WAIT_FOR=60s",
-			"do without:       unset " + config.EnvName("cache."+d.Cache+".url") + ", and locks end at this process",
+			"see to it:        the cause says what is wrong with the server",
+			"point elsewhere:  " + put(c, key, "redis://localhost:6379/0"),
+			"wait longer:      " + put(c, "boot.wait_for", "60s"),
+			"do without:       " + doWithout(c, d, key),
 		},
 	}
-	if d.Key == "cache."+d.Cache+".url" {
-		f.Facts = append(f.Facts[:1], f.Facts[2])
+}
+
+// doWithout is how to keep locks in the process instead.
+func doWithout(c *config.Config, d Decision, key string) string {
+	if d.Key == key && len(c.Caches()) == 1 {
+		return drop(c, key) + ": locks then end at this process"
 	}
-	if hopeless(err) {
-		f.Code, f.Exit, f.Actions = "lock.driver_refused", ExitConfig, nil
+	return put(c, "lock.driver", "memory") + ": locks then end at this process"
+}
+
+func lockMissing(c *config.Config, d Decision) error {
+	return &Failure{
+		Code: "lock.driver_missing", Exit: ExitConfig,
+		Text:    fmt.Sprintf("Locks are to be kept by the driver %s, which this build does not have.", d.Chosen),
+		Facts:   decidedBy(c, d),
+		Actions: []string{"share them through redis:   " + remedy(c, "redis"), "keep them in this process:  " + put(c, "lock.driver", "memory")},
 	}
-	return f
+}
+
+func busMissing(c *config.Config, d Decision) error {
+	return &Failure{
+		Code: "bus.driver_missing", Exit: ExitConfig,
+		Text:    fmt.Sprintf("Messages are to be carried by the driver %s, which this build does not have.", d.Chosen),
+		Facts:   decidedBy(c, d),
+		Actions: []string{"keep them in this process:  " + put(c, "bus.driver", "memory")},
+	}
+}
+
+// decidedBy is the key that decided, or what did in its place.
+func decidedBy(c *config.Config, d Decision) []Fact {
+	if _, ok := valueOf(c, d.Key); ok {
+		return []Fact{asked(c, d.Key), {"because", d.Why}}
+	}
+	return []Fact{{"because", told(d)}}
 }

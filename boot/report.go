@@ -20,6 +20,7 @@ type Report struct {
 	Took    time.Duration `json:"took"`
 	Set     []string      `json:"set"` // "lock.ttl = 5s  (env MEGA_LOCK_TTL)", what is not default
 	Lock    Decision      `json:"lock"`
+	Bus     Decision      `json:"bus"`
 	Lacks   []driver.Lack `json:"lacks,omitempty"`
 	Apps    []Served      `json:"apps"`
 	Ops     string        `json:"ops"`

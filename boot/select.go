@@ -9,26 +9,32 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// Decision is which driver keeps the locks, and why. It is made from the
-// configuration alone: a server that cannot be reached never changes it.
+// Decision is which driver keeps the locks or carries the messages, and why. It
+// is made from the configuration and the surroundings of the process alone: a
+// server that cannot be reached never changes it.
 type Decision struct {
-	Component  string      `json:"component"` // "lock"
-	Chosen     string      `json:"chosen"`    // "redis", "memory"
-	Cache      string      `json:"cache,omitempty"`
+	Component  string      `json:"component"`        // "lock" or "bus"
+	Chosen     string      `json:"chosen"`           // "redis", "nats", "cluster", "memory"
+	Scope      string      `json:"scope"`            // how far it reaches: "process", "node", "fleet"
+	Cache      string      `json:"cache,omitempty"`  // the alias of the redis
+	Server     string      `json:"server,omitempty"` // where it is, without its password
 	Why        string      `json:"why"`
 	Key        string      `json:"key,omitempty"` // the key that decided
 	Origin     string      `json:"origin"`        // where that key came from
-	Candidates []Candidate `json:"candidates"`    // every driver there is, best first
+	Candidates []Candidate `json:"candidates"`    // every driver there is, the one that reaches furthest first
 	Warnings   []string    `json:"warnings,omitempty"`
+	Wider      []string    `json:"wider,omitempty"` // what would reach further, in this build
 }
 
 // Candidate is a driver that might have been chosen.
 type Candidate struct {
 	Name    string  `json:"name"`
+	Scope   string  `json:"scope"`
 	Outcome Outcome `json:"outcome"`
 	Reason  string  `json:"reason"`
-	Key     string  `json:"key,omitempty"` // the key that decided about it
-	Origin  string  `json:"origin"`        // where that key came from
+	Key     string  `json:"key,omitempty"`   // the key that decided about it
+	Origin  string  `json:"origin"`          // where that key came from
+	Needs   string  `json:"needs,omitempty"` // what it would take to choose it
 }
 
 // Outcome is what became of a candidate.
@@ -41,140 +47,240 @@ const (
 	Outdone  Outcome = "outdone"  // a better one was chosen
 )
 
-const memoryWarning = "exclusion ends at this process: another process does not see its locks"
+// Surroundings are what decisions depend on beside the configuration.
+type Surroundings struct {
+	Worker       bool     // the process is one of several that a supervisor runs
+	LeftOut      []string // the apps of the program that this process does not run
+	Requirements []Requirement
+}
+
+// Requirement is how far locks or messages have to reach for an app.
+type Requirement struct {
+	App       string
+	Component string // "lock" or "bus"
+	Scope     driver.Scope
+	Site      string // file:line of the option
+}
 
 // SelectLock decides which driver keeps the locks: the one that lock.driver
-// names, or none; else redis, if a cache is configured; else memory.
-func SelectLock(c *config.Config) (Decision, error) {
-	d := Decision{Component: "lock", Key: "lock.driver", Origin: c.Origin("lock.driver").String()}
-	var err error
-	switch c.Lock.Driver {
+// names, or none; else redis, if a cache is configured; else cluster, if the
+// process belongs to one; else memory.
+//
+// The decision is whole, with all its candidates, also where an error says
+// that it must not be.
+func SelectLock(c *config.Config, s Surroundings) (Decision, error) {
+	k := component{
+		name: "lock", asked: c.Lock.Driver, required: c.Lock.Require, subject: "locks", act: "excludes",
+		ends: "exclusion ends at this %s: another %[1]s does not see its locks",
+		code: codes{noCluster: "lock.no_cluster", tooSmall: "lock.scope_too_small"},
+	}
+	k.drivers = []option{
+		{"redis", driver.Fleet, lockCache(c)},
+		{"cluster", driver.Node, k.cluster(c, s)},
+		{"memory", driver.Process, alone(c)},
+	}
+	return k.decide(c, s)
+}
+
+// SelectBus decides which driver carries the messages: the one that bus.driver
+// names, or none; else nats, if nats.url is configured; else cluster, if the
+// process belongs to one; else memory. It returns what SelectLock does.
+func SelectBus(c *config.Config, s Surroundings) (Decision, error) {
+	k := component{
+		name: "bus", asked: c.Bus.Driver, required: c.Bus.Require, subject: "messages", act: "carries them",
+		ends: "messages end at this %s: another %[1]s does not receive them",
+		code: codes{noCluster: "bus.no_cluster", tooSmall: "bus.scope_too_small"},
+	}
+	k.drivers = []option{
+		{"nats", driver.Fleet, natsServer(c)},
+		{"cluster", driver.Node, k.cluster(c, s)},
+		{"memory", driver.Process, alone(c)},
+	}
+	return k.decide(c, s)
+}
+
+// component is what a driver is chosen for.
+type component struct {
+	name     string   // "lock"
+	asked    string   // the driver that is asked for, or "auto"
+	required string   // the scope that is asked for, or ""
+	drivers  []option // the one that reaches furthest first; the last one always fits
+	subject  string   // what the scope is about, for people
+	act      string   // what a driver does within its scope
+	ends     string   // the warning of a driver whose scope is not the fleet
+	code     codes
+}
+
+type codes struct{ noCluster, tooSmall string }
+
+// option is a driver with what the configuration says of it.
+type option struct {
+	name  string
+	scope driver.Scope
+	fit
+}
+
+// fit is whether the configuration has what a driver needs.
+type fit struct {
+	ok            bool
+	reason        string // why it fits, or why not
+	key, origin   string // which key says so
+	needs         string // what it would take to fit
+	cache, server string
+	refused       error // why it cannot be had although it is chosen
+}
+
+func (k component) key(name string) string { return k.name + "." + name }
+
+func (k component) explicit() bool { return k.asked != "auto" }
+
+// decide chooses the driver that is asked for, or else the first that fits.
+func (k component) decide(c *config.Config, s Surroundings) (Decision, error) {
+	o := k.drivers[slices.IndexFunc(k.drivers, func(o option) bool {
+		return k.asked == o.name || !k.explicit() && o.ok
+	})]
+	d := Decision{
+		Component: k.name, Chosen: o.name, Scope: o.scope.String(), Cache: o.cache, Server: o.server,
+		Why: o.reason, Key: o.key, Origin: o.origin,
+	}
+	if k.explicit() {
+		d.Why = k.key("driver") + " asks for it"
+		d.Key, d.Origin = k.key("driver"), c.Origin(k.key("driver")).String()
+	}
+	for _, other := range k.drivers {
+		d.Candidates = append(d.Candidates, k.candidate(d, o, other))
+	}
+	d.Warnings = k.warnings(o, s)
+	d.Wider = k.wider(c, o)
+	if o.refused != nil {
+		return d, o.refused
+	}
+	return d, k.reaches(c, s, d, o)
+}
+
+// candidate is what became of a driver, given which was chosen.
+func (k component) candidate(d Decision, chosen, o option) Candidate {
+	c := Candidate{Name: o.name, Scope: o.scope.String(), Key: o.key, Origin: o.origin, Reason: o.reason, Needs: o.needs}
+	switch {
+	case o.name == chosen.name:
+		c.Outcome, c.Reason, c.Key, c.Origin, c.Needs = Chosen, d.Why, d.Key, d.Origin, ""
+	case k.explicit():
+		c.Outcome, c.Reason, c.Key, c.Origin = Rejected, d.Key+" asks for "+chosen.name, d.Key, d.Origin
+		c.Needs = strings.Join(append([]string{d.Key + ": " + o.name}, given(o.needs)...), " and ")
+	case !o.ok:
+		c.Outcome = Rejected
+	default:
+		c.Outcome, c.Reason, c.Key, c.Origin = Outdone, chosen.name+" reaches further", d.Key, d.Origin
+		c.Needs = k.key("driver") + ": " + o.name
+	}
+	return c
+}
+
+// given is s, if there is one.
+func given(s string) []string {
+	if s == "" {
+		return nil
+	}
+	return []string{s}
+}
+
+// warnings say where the reach of a driver ends, and who is beyond it.
+func (k component) warnings(o option, s Surroundings) (all []string) {
+	if o.scope == driver.Fleet {
+		return nil
+	}
+	all = append(all, fmt.Sprintf(k.ends, o.scope))
+	if o.scope > driver.Process {
+		return all
+	}
+	if s.Worker {
+		all = append(all, "this process is one of several workers, and each has "+k.subject+" of its own")
+	}
+	if len(s.LeftOut) > 0 {
+		all = append(all, fmt.Sprintf("apps that are left out and run elsewhere have %s of their own: %s", k.subject, strings.Join(s.LeftOut, ", ")))
+	}
+	return all
+}
+
+// wider is what would reach further than the driver that was chosen.
+func (k component) wider(c *config.Config, chosen option) (all []string) {
+	for _, o := range k.drivers {
+		if o.scope <= chosen.scope || !built(k.name, o.name) {
+			continue
+		}
+		var ways []string
+		if !o.ok {
+			ways = append(ways, remedy(c, o.name))
+		}
+		if k.explicit() {
+			ways = append(ways, drop(c, k.key("driver")))
+		}
+		all = append(all, strings.Join(ways, ", and "))
+	}
+	return all
+}
+
+// remedy is how to give a driver what it needs.
+func remedy(c *config.Config, name string) string {
+	switch name {
 	case "redis":
-		d.Cache, err = lockCache(c)
-		d.choose("redis", "lock.driver asks for it")
-	case "memory":
-		d.choose("memory", "lock.driver asks for it")
-	case "cluster":
-		return d, noCluster(c)
-	default:
-		err = d.automatic(c)
+		return put(c, "cache.main.url", "redis://localhost:6379/0")
+	case "nats":
+		return put(c, "nats.url", "nats://localhost:4222")
 	}
-	if err != nil {
-		return d, err
-	}
-	d.consider(c)
-	if d.Chosen == "memory" {
-		d.Warnings = append(d.Warnings, memoryWarning)
-	}
-	return d, required(c, d)
+	return put(c, "cluster.socket", "auto")
 }
 
-func (d *Decision) choose(name, why string) { d.Chosen, d.Why = name, why }
-
-// automatic chooses by what is configured.
-func (d *Decision) automatic(c *config.Config) (err error) {
-	if len(c.Cache) == 0 {
-		d.choose("memory", "nothing is configured that processes could share")
-		d.Key, d.Origin = "cache.<alias>.url", "not set"
-		return nil
-	}
-	if d.Cache, err = lockCache(c); err != nil {
-		return err
-	}
-	d.Key = "cache." + d.Cache + ".url"
-	d.Origin = c.Origin(d.Key).String()
-	d.choose("redis", "a cache is configured")
-	return nil
+// alone is that a process needs nothing to be on its own.
+func alone(c *config.Config) fit {
+	return fit{ok: true, reason: "nothing is configured that processes could share", origin: c.Origin("").String()}
 }
 
-// lockCache returns the alias of the cache that keeps the locks.
-func lockCache(c *config.Config) (string, error) {
-	switch caches := c.Caches(); {
-	case c.Lock.Cache != "":
-		return c.Lock.Cache, nil // that it exists was checked when it was loaded
-	case len(caches) == 1:
-		return caches[0], nil
+// cluster is whether the process belongs to a cluster of this node.
+func (k component) cluster(c *config.Config, s Surroundings) fit {
+	switch {
+	case s.Worker:
+		return fit{ok: true, reason: "this process is a worker", origin: "its supervisor"}
+	case c.Cluster.Workers > 1:
+		return fit{ok: true, reason: "several workers are to run", key: "cluster.workers", origin: c.Origin("cluster.workers").String()}
+	case c.Cluster.Socket != "":
+		return fit{ok: true, reason: "a socket of this node is configured", key: "cluster.socket", origin: c.Origin("cluster.socket").String()}
+	}
+	return fit{
+		reason: "this process is no worker, and cluster.socket is not set", key: "cluster.socket", origin: c.Origin("cluster.socket").String(),
+		needs: "cluster.socket", refused: k.noCluster(c),
+	}
+}
+
+// lockCache is which cache keeps the locks.
+func lockCache(c *config.Config) fit {
+	caches, alias := c.Caches(), c.Lock.Cache // that lock.cache exists was checked when it was loaded
+	switch {
 	case len(caches) == 0:
-		return "", &Failure{
-			Code: "lock.no_cache", Exit: ExitConfig,
-			Text:    "You asked for locks in redis, but no cache is configured.",
-			Facts:   []Fact{asked(c, "lock.driver")},
-			Actions: []string{"say where redis is: MEGA_CACHE_MAIN_URL=redis://localhost:6379/0", "let mega choose: unset " + config.EnvName("lock.driver")},
+		return fit{
+			reason: "no cache is configured", key: "cache.<alias>.url", origin: c.Origin("").String(),
+			needs: "cache.<alias>.url", refused: noCache(c),
 		}
-	default:
-		f := &Failure{
-			Code: "lock.ambiguous_cache", Exit: ExitConfig,
-			Text: fmt.Sprintf("Several caches are configured (%s), and nothing says which of them keeps the locks.", strings.Join(caches, ", ")),
+	case alias == "" && len(caches) > 1:
+		return fit{
+			ok: true, reason: "caches are configured, but nothing says which of them keeps the locks", key: "lock.cache", origin: c.Origin("lock.cache").String(),
+			refused: ambiguousCache(c, caches),
 		}
-		for _, alias := range caches {
-			f.Facts = append(f.Facts, asked(c, "cache."+alias+".url"))
-			f.Actions = append(f.Actions, "choose it: MEGA_LOCK_CACHE="+alias)
-		}
-		f.Actions = f.Actions[:min(len(f.Actions), 4)]
-		return "", f
+	case alias == "":
+		alias = caches[0]
+	}
+	key := "cache." + alias + ".url"
+	return fit{
+		ok: true, reason: "a cache is configured", key: key, origin: c.Origin(key).String(),
+		cache: alias, server: c.Cache[alias].URL.String(),
 	}
 }
 
-// asked says where a key was set, and to what.
-func asked(c *config.Config, key string) Fact {
-	for _, v := range c.Values() {
-		if v.Key == key {
-			return Fact{"asked by", fmt.Sprintf("%s = %s  (%v)", key, v.Text, v.Origin)}
-		}
+// natsServer is where NATS is.
+func natsServer(c *config.Config) fit {
+	origin := c.Origin("nats.url").String()
+	if c.NATS.URL.IsZero() {
+		return fit{reason: "nats.url is not set", key: "nats.url", origin: origin, needs: "nats.url", refused: noServer(c)}
 	}
-	return Fact{"not set", key}
-}
-
-func noCluster(c *config.Config) error {
-	return &Failure{
-		Code: "lock.driver_missing", Exit: ExitConfig,
-		Text:    "You asked for the lock driver cluster, but this build has neither the supervisor nor the socket that it needs.",
-		Facts:   []Fact{asked(c, "lock.driver")},
-		Actions: []string{"share locks through redis: MEGA_CACHE_MAIN_URL=redis://localhost:6379/0 and no " + config.EnvName("lock.driver"), "keep them in this process: MEGA_LOCK_DRIVER=memory"},
-	}
-}
-
-// consider writes down what became of every driver.
-func (d *Decision) consider(c *config.Config) {
-	explicit := c.Lock.Driver != "auto"
-	for _, name := range []string{"redis", "cluster", "memory"} {
-		candidate := Candidate{Name: name, Outcome: Outdone, Key: d.Key, Origin: d.Origin}
-		switch {
-		case name == d.Chosen:
-			candidate.Outcome, candidate.Reason = Chosen, d.Why
-		case explicit:
-			candidate.Outcome, candidate.Reason = Rejected, "lock.driver asks for "+d.Chosen
-		case name == "redis":
-			candidate.Outcome, candidate.Reason = Rejected, "no cache is configured: cache.<alias>.url is not set"
-		case name == "cluster":
-			candidate.Outcome, candidate.Reason = Rejected, "this build has neither its supervisor nor its socket"
-			candidate.Key, candidate.Origin = "", ""
-		default:
-			candidate.Reason = d.Chosen + " reaches further"
-		}
-		d.Candidates = append(d.Candidates, candidate)
-	}
-}
-
-// reach is how far a driver excludes, before it is opened and can say so.
-func reach(name string) driver.Scope {
-	if name == "redis" {
-		return driver.Fleet
-	}
-	return driver.Process
-}
-
-// required fails if locks do not reach as far as lock.require says.
-func required(c *config.Config, d Decision) error {
-	scopes := []string{"", driver.Process.String(), driver.Node.String(), driver.Fleet.String()}
-	want := driver.Scope(slices.Index(scopes, c.Lock.Require) - 1)
-	if reach(d.Chosen) >= want {
-		return nil
-	}
-	return &Failure{
-		Code: "lock.scope_too_small", Exit: ExitConfig,
-		Text:    fmt.Sprintf("Locks have to reach the %s, but %s only excludes within a %s.", c.Lock.Require, d.Chosen, reach(d.Chosen)),
-		Facts:   []Fact{asked(c, "lock.require"), {"chosen", d.Chosen + ", because " + d.Why}},
-		Actions: []string{"say where redis is: MEGA_CACHE_MAIN_URL=redis://localhost:6379/0", "ask for less: unset " + config.EnvName("lock.require")},
-	}
+	return fit{ok: true, reason: "a NATS server is configured", key: "nats.url", origin: origin, server: c.NATS.URL.String()}
 }

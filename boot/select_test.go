@@ -8,54 +8,194 @@ import (
 
 	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/lock/driver"
 )
 
-func TestSelection(t *testing.T) {
-	const a, b = "MEGA_CACHE_MAIN_URL=redis://a", "MEGA_CACHE_OTHER_URL=redis://b"
-	for _, x := range []struct {
-		name    string
-		environ []string
-		chosen  string // or the code of the failure
-		cache   string
-		key     string // that decided
-		origin  string
-	}{
-		{"nothing is configured", nil, "memory", "", "cache.<alias>.url", "not set"},
-		{"a cache is configured", []string{a}, "redis", "main", "cache.main.url", "env MEGA_CACHE_MAIN_URL"},
-		{"two caches, and one is meant", []string{a, b, "MEGA_LOCK_CACHE=other"}, "redis", "other", "cache.other.url", "env MEGA_CACHE_OTHER_URL"},
-		{"two caches, and nobody says which", []string{a, b}, "lock.ambiguous_cache", "", "", ""},
-		{"redis is asked for", []string{a, "MEGA_LOCK_DRIVER=redis"}, "redis", "main", "lock.driver", "env MEGA_LOCK_DRIVER"},
-		{"redis is asked for without a cache", []string{"MEGA_LOCK_DRIVER=redis"}, "lock.no_cache", "", "", ""},
-		{"redis is asked for with two caches", []string{a, b, "MEGA_LOCK_DRIVER=redis"}, "lock.ambiguous_cache", "", "", ""},
-		{"memory is asked for beside a cache", []string{a, "MEGA_LOCK_DRIVER=memory"}, "memory", "", "lock.driver", "env MEGA_LOCK_DRIVER"},
-		{"memory is asked for beside two caches", []string{a, b, "MEGA_LOCK_DRIVER=memory"}, "memory", "", "lock.driver", "env MEGA_LOCK_DRIVER"},
-		{"auto is asked for", []string{"MEGA_LOCK_DRIVER=auto"}, "memory", "", "cache.<alias>.url", "not set"},
-		{"cluster is asked for", []string{"MEGA_LOCK_DRIVER=cluster"}, "lock.driver_missing", "", "", ""},
-		{"the fleet is required of memory", []string{"MEGA_LOCK_REQUIRE=fleet"}, "lock.scope_too_small", "", "", ""},
-		{"the node is required of memory", []string{"MEGA_LOCK_REQUIRE=node"}, "lock.scope_too_small", "", "", ""},
-		{"the process is required of memory", []string{"MEGA_LOCK_REQUIRE=process"}, "memory", "", "cache.<alias>.url", "not set"},
-		{"the fleet is required of redis", []string{a, "MEGA_LOCK_REQUIRE=fleet"}, "redis", "main", "cache.main.url", "env MEGA_CACHE_MAIN_URL"},
-		{"the fleet is required of memory that was asked for", []string{a, "MEGA_LOCK_DRIVER=memory", "MEGA_LOCK_REQUIRE=fleet"}, "lock.scope_too_small", "", "", ""},
+func load(t *testing.T, environ ...string) *config.Config {
+	t.Helper()
+	c, err := config.Load(config.Source{Environ: environ})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+const (
+	cacheA = "MEGA_CACHE_MAIN_URL=redis://user:hidden@a"
+	cacheB = "MEGA_CACHE_OTHER_URL=redis://b"
+	nats   = "MEGA_NATS_URL=nats://user:hidden@n"
+	socket = "MEGA_CLUSTER_SOCKET=auto"
+)
+
+func TestDriverOfLocksIsChosenByTheConfiguration(t *testing.T) {
+	for _, x := range []choice{
+		{"nothing is configured", nil, "memory", "", "", "not set"},
+		{"a cache is configured", []string{cacheA}, "redis", "main", "cache.main.url", "env MEGA_CACHE_MAIN_URL"},
+		{"a cache and a socket are configured", []string{cacheA, socket}, "redis", "main", "cache.main.url", "env MEGA_CACHE_MAIN_URL"},
+		{"two caches, and one is meant", []string{cacheA, cacheB, "MEGA_LOCK_CACHE=other"}, "redis", "other", "cache.other.url", "env MEGA_CACHE_OTHER_URL"},
+		{"a socket is configured", []string{socket}, "cluster", "", "cluster.socket", "env MEGA_CLUSTER_SOCKET"},
+		{"several workers are to run", []string{"MEGA_CLUSTER_WORKERS=4"}, "cluster", "", "cluster.workers", "env MEGA_CLUSTER_WORKERS"},
+		{"a message server is configured", []string{nats}, "memory", "", "", "not set"},
+		{"redis is asked for", []string{cacheA, "MEGA_LOCK_DRIVER=redis"}, "redis", "main", "lock.driver", "env MEGA_LOCK_DRIVER"},
+		{"memory is asked for beside a cache", []string{cacheA, "MEGA_LOCK_DRIVER=memory"}, "memory", "", "lock.driver", "env MEGA_LOCK_DRIVER"},
+		{"memory is asked for beside two caches", []string{cacheA, cacheB, "MEGA_LOCK_DRIVER=memory"}, "memory", "", "lock.driver", "env MEGA_LOCK_DRIVER"},
+		{"cluster is asked for beside a cache", []string{cacheA, socket, "MEGA_LOCK_DRIVER=cluster"}, "cluster", "", "lock.driver", "env MEGA_LOCK_DRIVER"},
+		{"auto is asked for", []string{"MEGA_LOCK_DRIVER=auto"}, "memory", "", "", "not set"},
+		{"the process is required of memory", []string{"MEGA_LOCK_REQUIRE=process"}, "memory", "", "", "not set"},
+		{"the node is required of a cluster", []string{socket, "MEGA_LOCK_REQUIRE=node"}, "cluster", "", "cluster.socket", "env MEGA_CLUSTER_SOCKET"},
+		{"the fleet is required of redis", []string{cacheA, "MEGA_LOCK_REQUIRE=fleet"}, "redis", "main", "cache.main.url", "env MEGA_CACHE_MAIN_URL"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			c, err := config.Load(config.Source{Environ: x.environ})
-			if err != nil {
-				t.Fatal(err)
-			}
-			d, err := boot.SelectLock(c)
-			if strings.Contains(x.chosen, ".") {
-				refused(t, err, x.chosen)
-				return
-			}
-			if err != nil || d.Chosen != x.chosen || d.Cache != x.cache || d.Key != x.key || d.Origin != x.origin {
-				t.Errorf("got %+v, %v, want %s %s by %s (%s)", d, err, x.chosen, x.cache, x.key, x.origin)
-			}
-			explained(t, d)
+			d, err := boot.SelectLock(load(t, x.environ...), boot.Surroundings{})
+			x.is(t, d, err)
+			explained(t, d, "redis", "cluster", "memory")
 		})
 	}
 }
 
-func refused(t *testing.T, err error, code string) {
+func TestDriverOfTheBusIsChosenByTheConfiguration(t *testing.T) {
+	for _, x := range []choice{
+		{"nothing is configured", nil, "memory", "", "", "not set"},
+		{"a server is configured", []string{nats}, "nats", "", "nats.url", "env MEGA_NATS_URL"},
+		{"a server and a socket are configured", []string{nats, socket}, "nats", "", "nats.url", "env MEGA_NATS_URL"},
+		{"a socket is configured", []string{socket}, "cluster", "", "cluster.socket", "env MEGA_CLUSTER_SOCKET"},
+		{"a cache is configured", []string{cacheA}, "memory", "", "", "not set"},
+		{"nats is asked for", []string{nats, "MEGA_BUS_DRIVER=nats"}, "nats", "", "bus.driver", "env MEGA_BUS_DRIVER"},
+		{"memory is asked for beside a server", []string{nats, "MEGA_BUS_DRIVER=memory"}, "memory", "", "bus.driver", "env MEGA_BUS_DRIVER"},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			d, err := boot.SelectBus(load(t, x.environ...), boot.Surroundings{})
+			x.is(t, d, err)
+			explained(t, d, "nats", "cluster", "memory")
+		})
+	}
+}
+
+// choice is what has to be chosen, and why.
+type choice struct {
+	name    string
+	environ []string
+	chosen  string
+	cache   string
+	key     string // that decided
+	origin  string
+}
+
+func (x choice) is(t *testing.T, d boot.Decision, err error) {
+	t.Helper()
+	if err != nil || d.Chosen != x.chosen || d.Cache != x.cache || d.Key != x.key || d.Origin != x.origin {
+		t.Errorf("got %+v, %v, want %s %s by %s (%s)", d, err, x.chosen, x.cache, x.key, x.origin)
+	}
+	if strings.Contains(d.Server, "hidden") {
+		t.Errorf("the password is told: %s", d.Server)
+	}
+}
+
+// explained checks that a decision accounts for every driver, that what was not
+// chosen says what it would take, and that a scope that ends is warned of.
+func explained(t *testing.T, d boot.Decision, drivers ...string) {
+	t.Helper()
+	var names []string
+	chosen := 0
+	for _, c := range d.Candidates {
+		names = append(names, c.Name)
+		if c.Reason == "" || c.Origin == "" {
+			t.Errorf("%s has no reason: %+v", c.Name, c)
+		}
+		if (c.Outcome == boot.Chosen) != (c.Needs == "") {
+			t.Errorf("%s is %s and needs %q", c.Name, c.Outcome, c.Needs)
+		}
+		if c.Outcome == boot.Chosen {
+			chosen++
+			if c.Name != d.Chosen || c.Key != d.Key || c.Origin != d.Origin || c.Scope != d.Scope {
+				t.Errorf("the chosen candidate is %+v in %+v", c, d)
+			}
+		}
+	}
+	if !slices.Equal(names, drivers) || chosen != 1 {
+		t.Errorf("the candidates are %v, %d of them chosen", names, chosen)
+	}
+	if warned := len(d.Warnings) > 0; warned != (d.Scope != "fleet") {
+		t.Errorf("%s has the warnings %q", d.Chosen, d.Warnings)
+	}
+}
+
+func TestCandidatesSayWhatTheyWouldTake(t *testing.T) {
+	for _, x := range []struct {
+		environ   []string
+		candidate string
+		outcome   boot.Outcome
+		needs     string
+		key       string
+	}{
+		{nil, "redis", boot.Rejected, "cache.<alias>.url", "cache.<alias>.url"},
+		{nil, "cluster", boot.Rejected, "cluster.socket", "cluster.socket"},
+		{[]string{cacheA}, "cluster", boot.Rejected, "cluster.socket", "cluster.socket"},
+		{[]string{cacheA}, "memory", boot.Outdone, "lock.driver: memory", "cache.main.url"},
+		{[]string{cacheA, socket}, "cluster", boot.Outdone, "lock.driver: cluster", "cache.main.url"},
+		{[]string{cacheA, "MEGA_LOCK_DRIVER=memory"}, "redis", boot.Rejected, "lock.driver: redis", "lock.driver"},
+		{[]string{"MEGA_LOCK_DRIVER=memory"}, "redis", boot.Rejected, "lock.driver: redis and cache.<alias>.url", "lock.driver"},
+	} {
+		d, err := boot.SelectLock(load(t, x.environ...), boot.Surroundings{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(d.Candidates, func(c boot.Candidate) bool { return c.Name == x.candidate })
+		if c := d.Candidates[i]; c.Outcome != x.outcome || c.Needs != x.needs || c.Key != x.key {
+			t.Errorf("%q: got %+v, want it %s, in need of %s, because of %s", x.environ, c, x.outcome, x.needs, x.key)
+		}
+	}
+}
+
+// Whether a server answers is not among what a decision can see: the address
+// is all that differs.
+func TestServerThatCannotBeReachedDoesNotChangeTheDecision(t *testing.T) {
+	a, err := boot.SelectLock(load(t, "MEGA_CACHE_MAIN_URL=redis://localhost"), boot.Surroundings{})
+	b, err2 := boot.SelectLock(load(t, "MEGA_CACHE_MAIN_URL=redis://nowhere.invalid:1"), boot.Surroundings{})
+	a.Server, b.Server = "", ""
+	if err != nil || err2 != nil || a.Chosen != b.Chosen || a.Why != b.Why || a.Origin != b.Origin {
+		t.Errorf("got %+v, %v and %+v, %v", a, err, b, err2)
+	}
+}
+
+func TestConfigurationsThatCannotBeAreRefused(t *testing.T) {
+	for _, x := range []struct {
+		name    string
+		environ []string
+		code    string
+		says    string // of what to do
+	}{
+		{"two caches, and nobody says which", []string{cacheA, cacheB}, "lock.ambiguous_cache", "MEGA_LOCK_CACHE=other"},
+		{"redis is asked for with two caches", []string{cacheA, cacheB, "MEGA_LOCK_DRIVER=redis"}, "lock.ambiguous_cache", "MEGA_LOCK_CACHE=main"},
+		{"redis is asked for without a cache", []string{"MEGA_LOCK_DRIVER=redis"}, "lock.no_cache", "MEGA_CACHE_MAIN_URL=redis://"},
+		{"redis is asked for beside a socket", []string{"MEGA_LOCK_DRIVER=redis", socket}, "lock.no_cache", "unset MEGA_LOCK_DRIVER"},
+		{"cluster is asked for outside one", []string{cacheA, "MEGA_LOCK_DRIVER=cluster"}, "lock.no_cluster", "MEGA_CLUSTER_SOCKET=auto"},
+		{"the fleet is required of memory", []string{"MEGA_LOCK_REQUIRE=fleet"}, "lock.scope_too_small", "MEGA_CACHE_MAIN_URL=redis://"},
+		{"the node is required of memory", []string{"MEGA_LOCK_REQUIRE=node"}, "lock.scope_too_small", "unset MEGA_LOCK_REQUIRE"},
+		{"the fleet is required of a cluster", []string{"MEGA_LOCK_REQUIRE=fleet", socket}, "lock.scope_too_small", "unset MEGA_LOCK_REQUIRE"},
+		{"the fleet is required of memory that was asked for", []string{cacheA, "MEGA_LOCK_DRIVER=memory", "MEGA_LOCK_REQUIRE=fleet"}, "lock.scope_too_small", "unset MEGA_LOCK_DRIVER"},
+		{"nats is asked for without a server", []string{"MEGA_BUS_DRIVER=nats"}, "bus.no_server", "MEGA_NATS_URL=nats://"},
+		{"the bus of a cluster is asked for outside one", []string{"MEGA_BUS_DRIVER=cluster"}, "bus.no_cluster", "MEGA_CLUSTER_SOCKET=auto"},
+		{"the fleet is required of a bus in memory", []string{"MEGA_BUS_REQUIRE=fleet"}, "bus.scope_too_small", "unset MEGA_BUS_REQUIRE"},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			c := load(t, x.environ...)
+			d, err := boot.SelectLock(c, boot.Surroundings{})
+			if strings.HasPrefix(x.code, "bus.") {
+				d, err = boot.SelectBus(c, boot.Surroundings{})
+			}
+			f := refused(t, err, x.code)
+			if !strings.Contains(strings.Join(f.Actions, "\n"), x.says) {
+				t.Errorf("the actions are %q, want %q among them", f.Actions, x.says)
+			}
+			if len(d.Candidates) != 3 {
+				t.Errorf("the decision is not explained: %+v", d)
+			}
+		})
+	}
+}
+
+func refused(t *testing.T, err error, code string) *boot.Failure {
 	t.Helper()
 	var f *boot.Failure
 	if !errors.As(err, &f) || f.Code != code || f.Exit != boot.ExitConfig {
@@ -64,29 +204,79 @@ func refused(t *testing.T, err error, code string) {
 	if len(f.Actions) == 0 || len(f.Actions) > 4 || len(f.Facts) == 0 {
 		t.Errorf("%s does not say where it comes from and what to do: %+v", code, f)
 	}
+	return f
 }
 
-// Every decision accounts for every driver, and memory comes with a warning.
-func explained(t *testing.T, d boot.Decision) {
-	t.Helper()
-	var names []string
-	chosen := 0
-	for _, c := range d.Candidates {
-		names = append(names, c.Name)
-		if c.Reason == "" {
-			t.Errorf("%s has no reason", c.Name)
+func TestAppThatNeedsMoreIsNamedWithItsLine(t *testing.T) {
+	s := boot.Surroundings{
+		LeftOut: []string{"admin"},
+		Requirements: []boot.Requirement{
+			{App: "main", Component: "lock", Scope: driver.Node, Site: "shop.go:12"},
+			{App: "web", Component: "lock", Scope: driver.Process, Site: "web.go:1"},
+			{App: "ledger", Component: "bus", Scope: driver.Fleet, Site: "ledger.go:1"},
+		},
+	}
+	_, err := boot.SelectLock(load(t), s)
+	f := refused(t, err, "lock.scope_too_small")
+	want := []boot.Fact{
+		{Name: "asked by", Value: `app "main", which requires the scope node  (shop.go:12)`},
+		{Name: "chosen", Value: "memory, because nothing is configured that processes could share"},
+		{Name: "left out", Value: "admin"},
+	}
+	if !slices.Equal(f.Facts, want) {
+		t.Errorf("got %q, want %q", f.Facts, want)
+	}
+	if _, err := boot.SelectLock(load(t, cacheA), s); err != nil {
+		t.Errorf("redis reaches the node: %v", err)
+	}
+	_, err = boot.SelectBus(load(t), s)
+	if f := refused(t, err, "bus.scope_too_small"); !strings.Contains(f.Facts[0].Value, "ledger.go:1") {
+		t.Errorf("got %q", f.Facts)
+	}
+}
+
+func TestWhoIsBeyondTheReachOfADriverIsWarnedOf(t *testing.T) {
+	for _, x := range []struct {
+		name    string
+		environ []string
+		around  boot.Surroundings
+		warns   []string
+	}{
+		{"memory", nil, boot.Surroundings{}, []string{"exclusion ends at this process"}},
+		{"memory, beside apps that are left out", nil, boot.Surroundings{LeftOut: []string{"admin", "api"}}, []string{"ends at this process", "admin, api"}},
+		{"memory in one of several workers", []string{"MEGA_LOCK_DRIVER=memory"}, boot.Surroundings{Worker: true}, []string{"ends at this process", "one of several workers"}},
+		{"a worker", nil, boot.Surroundings{Worker: true, LeftOut: []string{"admin"}}, []string{"exclusion ends at this node"}},
+		{"redis", []string{cacheA}, boot.Surroundings{Worker: true, LeftOut: []string{"admin"}}, nil},
+	} {
+		d, err := boot.SelectLock(load(t, x.environ...), x.around)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if c.Outcome == boot.Chosen {
-			chosen++
-			if c.Name != d.Chosen || c.Key != d.Key || c.Origin != d.Origin {
-				t.Errorf("the chosen candidate is %+v in %+v", c, d)
+		if len(d.Warnings) != len(x.warns) {
+			t.Errorf("%s: got %q, want %q", x.name, d.Warnings, x.warns)
+			continue
+		}
+		for i, w := range x.warns {
+			if !strings.Contains(d.Warnings[i], w) {
+				t.Errorf("%s: got %q, want %q in it", x.name, d.Warnings[i], w)
 			}
 		}
 	}
-	if !slices.Equal(names, []string{"redis", "cluster", "memory"}) || chosen != 1 {
-		t.Errorf("the candidates are %v, %d of them chosen", names, chosen)
-	}
-	if warned := len(d.Warnings) > 0; warned != (d.Chosen == "memory") {
-		t.Errorf("%s has the warnings %q", d.Chosen, d.Warnings)
+}
+
+func TestWhatWouldReachFurtherIsTold(t *testing.T) {
+	for _, x := range []struct {
+		environ []string
+		wider   []string
+	}{
+		{nil, []string{"MEGA_CACHE_MAIN_URL=redis://localhost:6379/0"}},
+		{[]string{cacheA}, nil},
+		{[]string{cacheA, "MEGA_LOCK_DRIVER=memory"}, []string{"unset MEGA_LOCK_DRIVER"}},
+		{[]string{"MEGA_LOCK_DRIVER=memory"}, []string{"MEGA_CACHE_MAIN_URL=redis://localhost:6379/0, and unset MEGA_LOCK_DRIVER"}},
+	} {
+		d, err := boot.SelectLock(load(t, x.environ...), boot.Surroundings{})
+		if err != nil || !slices.Equal(d.Wider, x.wider) {
+			t.Errorf("%q: got %q, %v, want %q", x.environ, d.Wider, err, x.wider)
+		}
 	}
 }

@@ -61,7 +61,9 @@ func (b *booting) stages() fx.Option {
 		b.process.injectorLog(),
 		fx.RecoverFromPanics(),
 		fx.Module("config", fx.Provide(b.loadConfig, b.openLog)),
-		fx.Module("lock", fx.Provide(b.selectLock, b.openLock, b.newLocker), fx.Invoke(func(*lock.Locker) {})),
+		fx.Module("decide", fx.Provide(b.decide)),
+		fx.Module("lock", fx.Provide(b.openLock, b.newLocker), fx.Invoke(func(*lock.Locker) {})),
+		fx.Module("bus", fx.Invoke(openBus)),
 		b.sharedStage(),
 	}
 	for _, a := range b.program.runs {
@@ -75,14 +77,15 @@ func (b *booting) stages() fx.Option {
 	)...)
 }
 
-func (b *booting) selectLock(c *config.Config) (Decision, error) {
-	d, err := SelectLock(c)
-	b.report.Lock = d
+// decide makes every decision before anything is opened.
+func (b *booting) decide(c *config.Config) (d decisions, err error) {
+	d, err = b.program.decide(c, b.process)
+	b.report.Lock, b.report.Bus = d.lock, d.bus
 	return d, err
 }
 
-func (b *booting) openLock(c *config.Config, d Decision, log *slog.Logger) (driver.Driver, error) {
-	return openLock(b.ctx, c, d, log)
+func (b *booting) openLock(c *config.Config, d decisions, log *slog.Logger) (driver.Driver, error) {
+	return openLock(b.ctx, c, d.lock, log)
 }
 
 // lockTime is what leases in use get to be released, once the requests are

@@ -1,0 +1,30 @@
+package boot
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/megaframework/mega/config"
+)
+
+// decisions are all that is decided at boot.
+type decisions struct{ lock, bus Decision }
+
+// decide makes every decision of a process. They are there also where one of
+// them must not be.
+func (p *program) decide(c *config.Config, in Process) (decisions, error) {
+	s := Surroundings{Worker: in.isWorker(), LeftOut: p.leftOut()}
+	lock, lockErr := SelectLock(c, s)
+	bus, busErr := SelectBus(c, s)
+	d := decisions{lock, bus}
+	if lockErr != nil {
+		return d, lockErr // one at a time: what mends this may mend the other
+	}
+	return d, busErr
+}
+
+// isWorker reports whether a supervisor started the process: it tells its
+// workers what they are by variables.
+func (p Process) isWorker() bool {
+	return slices.ContainsFunc(p.Environ, func(kv string) bool { return strings.HasPrefix(kv, "MEGA_WORKER_") })
+}

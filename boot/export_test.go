@@ -1,0 +1,21 @@
+package boot
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/megaframework/mega/config"
+)
+
+// Open opens what was decided on and closes it again, for tests that go from a
+// decision to its exit status.
+func Open(ctx context.Context, c *config.Config, d Decision) error {
+	if d.Component == "bus" {
+		return openBus(c, decisions{bus: d})
+	}
+	opened, err := openLock(ctx, c, d, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	return opened.Close(ctx)
+}

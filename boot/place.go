@@ -1,0 +1,74 @@
+package boot
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/megaframework/mega/config"
+)
+
+// How failures and reports speak of a key: at the place where whoever reads
+// them has configured it.
+
+// valueOf is the value of a key with all that is known of it.
+func valueOf(c *config.Config, key string) (config.Value, bool) {
+	for _, v := range c.Values() {
+		if v.Key == key {
+			return v, true
+		}
+	}
+	return config.Value{}, false
+}
+
+// asked says what a key was set to and where, and what that hides.
+func asked(c *config.Config, key string) Fact {
+	v, ok := valueOf(c, key)
+	if !ok {
+		return Fact{"not set", key}
+	}
+	return Fact{"asked by", fmt.Sprintf("%s = %s  (%s)", v.Key, v.Text, place(v))}
+}
+
+// place is where a value comes from, and which weaker ones it hides.
+func place(v config.Value) string {
+	places := []string{v.Origin.String()}
+	for _, below := range v.Shadows {
+		places = append(places, below.String())
+	}
+	return strings.Join(places, ", over ")
+}
+
+// put says how to set a key: where it is set now, else by its variable.
+func put(c *config.Config, key, value string) string {
+	switch o := c.Origin(key); o.Layer {
+	case config.LayerFile:
+		return fmt.Sprintf("%s: %s  in %v", key, value, o)
+	case config.LayerDotEnv:
+		return fmt.Sprintf("%s=%s  in %s:%d", config.EnvName(key), value, o.File, o.Line)
+	case config.LayerSet:
+		return fmt.Sprintf("--set %s=%s", key, value)
+	case config.LayerEnv:
+		return config.EnvName(key) + "=" + value
+	}
+	return config.EnvName(key) + "=" + value
+}
+
+// drop says how to take back what sets a key, and what then holds.
+func drop(c *config.Config, key string) string {
+	v, _ := valueOf(c, key)
+	var how string
+	switch o := v.Origin; o.Layer {
+	case config.LayerFile:
+		how = fmt.Sprintf("remove %s from %v", key, o)
+	case config.LayerDotEnv:
+		how = fmt.Sprintf("remove %s from %s:%d", config.EnvName(key), o.File, o.Line)
+	case config.LayerSet:
+		how = "leave out --set " + key
+	default:
+		how = "unset " + config.EnvName(key)
+	}
+	if len(v.Shadows) > 0 {
+		how += fmt.Sprintf(" (then %v sets it)", v.Shadows[0])
+	}
+	return how
+}

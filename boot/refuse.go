@@ -1,0 +1,113 @@
+package boot
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// How a configuration is refused that asks for what it does not provide.
+
+func noCache(c *config.Config) error {
+	return &Failure{
+		Code: "lock.no_cache", Exit: ExitConfig,
+		Text:    "You asked for locks in redis, but no cache is configured.",
+		Facts:   []Fact{asked(c, "lock.driver")},
+		Actions: []string{"say where redis is:  " + remedy(c, "redis"), "let mega choose:     " + drop(c, "lock.driver")},
+	}
+}
+
+func ambiguousCache(c *config.Config, caches []string) error {
+	f := &Failure{
+		Code: "lock.ambiguous_cache", Exit: ExitConfig,
+		Text: fmt.Sprintf("Several caches are configured (%s), and nothing says which of them keeps the locks.", strings.Join(caches, ", ")),
+	}
+	for _, alias := range caches {
+		f.Facts = append(f.Facts, asked(c, "cache."+alias+".url"))
+		f.Actions = append(f.Actions, "choose it:  "+put(c, "lock.cache", alias))
+	}
+	f.Actions = f.Actions[:min(len(f.Actions), 4)]
+	return f
+}
+
+func noServer(c *config.Config) error {
+	return &Failure{
+		Code: "bus.no_server", Exit: ExitConfig,
+		Text:    "You asked for a bus on NATS, but no server is configured.",
+		Facts:   []Fact{asked(c, "bus.driver")},
+		Actions: []string{"say where NATS is:  " + remedy(c, "nats"), "let mega choose:    " + drop(c, "bus.driver")},
+	}
+}
+
+func (k component) noCluster(c *config.Config) error {
+	return &Failure{
+		Code: k.code.noCluster, Exit: ExitConfig,
+		Text:    fmt.Sprintf("You asked for the %s of a cluster, but this process belongs to none: it is no worker, and cluster.socket is not set.", k.subject),
+		Facts:   []Fact{asked(c, k.key("driver"))},
+		Actions: []string{"meet at the node's socket:  " + remedy(c, "cluster"), "let mega choose:            " + drop(c, k.key("driver"))},
+	}
+}
+
+// reaches fails if a driver does not reach as far as the configuration or an
+// app of the program says.
+func (k component) reaches(c *config.Config, s Surroundings, d Decision, o option) error {
+	wants, facts := k.unmet(c, s, o)
+	if len(facts) == 0 {
+		return nil
+	}
+	f := &Failure{
+		Code: k.code.tooSmall, Exit: ExitConfig, Facts: facts,
+		Text: fmt.Sprintf("%s need to reach the whole %s, but %s only %s within one %s.", sentence(k.subject), wants, o.name, k.act, o.scope),
+	}
+	f.Facts = append(f.Facts, Fact{"chosen", fmt.Sprintf("%s, because %s", o.name, told(d))})
+	if len(s.LeftOut) > 0 {
+		f.Facts = append(f.Facts, Fact{"left out", strings.Join(s.LeftOut, ", ")})
+	}
+	for _, way := range d.Wider {
+		f.Actions = append(f.Actions, "reach further:  "+way)
+	}
+	if k.required != "" {
+		f.Actions = append(f.Actions, "ask for less:   "+drop(c, k.key("require")))
+	} else {
+		f.Actions = append(f.Actions, "ask for less:   the app's mega.RequireScope")
+	}
+	return f
+}
+
+// unmet are the requirements that a driver does not meet, and the widest scope
+// among them.
+func (k component) unmet(c *config.Config, s Surroundings, o option) (widest driver.Scope, facts []Fact) {
+	if want := scopeOf(k.required); want > o.scope {
+		widest, facts = want, append(facts, asked(c, k.key("require")))
+	}
+	for _, r := range s.Requirements {
+		if r.Component == k.name && r.Scope > o.scope {
+			widest = max(widest, r.Scope)
+			facts = append(facts, Fact{"asked by", fmt.Sprintf("app %q, which requires the scope %s  (%s)", r.App, r.Scope, r.Site)})
+		}
+	}
+	return widest, facts
+}
+
+// scopeOf is the scope of that name, and the narrowest if there is none.
+func scopeOf(name string) driver.Scope {
+	for _, s := range []driver.Scope{driver.Fleet, driver.Node} {
+		if s.String() == name {
+			return s
+		}
+	}
+	return driver.Process
+}
+
+// told is why a driver was chosen, with the key that decided.
+func told(d Decision) string {
+	if d.Key == "" {
+		return d.Why
+	}
+	return fmt.Sprintf("%s  (%s: %s)", d.Why, d.Key, d.Origin)
+}
+
+// sentence is a word at the beginning of a sentence.
+func sentence(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
