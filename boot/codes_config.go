@@ -59,5 +59,10 @@ func configCodes() []Code {
 			Means: "Everybody on the machine can list the arguments of a process, and shells keep them.",
 			Do:    []string{"set the variable that is named", "put the key in a file that only the program can read"},
 		},
+		{
+			Name: "config.refused", Title: "a changed configuration was not taken over",
+			Means: "It was read again and refused as a whole: the process goes on with what it had. The text says what is wrong.",
+			Do:    []string{"correct it, and have it read again", "see what is wrong before that: config check"},
+		},
 	}
 }

@@ -107,6 +107,11 @@ func requestCodes() []Code {
 			Causes: []string{"a Ctx that a test made by itself"},
 		},
 		{
+			Name: "mega.busy", Title: "an operator asks for too much at once",
+			Means: "A listing of all locks walks through all of them, so only a few are made at a time.",
+			Do:    []string{"ask again, when the others have ended"},
+		},
+		{
 			Name: "mega.no_request", Title: "there is no request here",
 			Means: "A Ctx of a hook or of a detached task has nobody to answer.",
 		},
