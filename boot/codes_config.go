@@ -64,5 +64,31 @@ func configCodes() []Code {
 			Means: "It was read again and refused as a whole: the process goes on with what it had. The text says what is wrong.",
 			Do:    []string{"correct it, and have it read again", "see what is wrong before that: config check"},
 		},
+		{
+			Name: "config.empty_section", Exit: ExitConfig, Title: "a section has no keys",
+			Means: "It looks as if it took back what a weaker file says. Sections merge, so it would take back nothing.",
+			Do:    []string{"remove the section, or give it a key"},
+		},
+		{
+			Name: "config.two_formats", Exit: ExitConfig, Title: "files of two formats stand side by side",
+			Means: "Which of mega.config.yaml and mega.config.toml is the stronger, nobody could say.",
+			Do:    []string{"keep one of them"},
+		},
+		{
+			Name: "config.no_file", Exit: ExitConfig, Title: "a file of configuration is not where or what it should be",
+			Means: "What --config or MEGA_CONFIG names has to exist; a name that mega does not read, such as mega.config.yml, is not passed over in silence.",
+			Do:    []string{"correct the path or the name"},
+		},
+		{
+			Name: "config.file", Exit: ExitConfig, Title: "a file of configuration cannot be used",
+			Means:  "It is there, but cannot be read or is not what a configuration can be.",
+			Causes: []string{"its permissions", "a link to nothing, or a folder of its name", "text that is not UTF-8", "more than 1 MiB"},
+			Do:     []string{"mend the file that is named"},
+		},
+		{
+			Name: "config.too_late", Exit: ExitConfig, Title: "a file sets what decides which files are read",
+			Means: "The environment's name and the place of the files have to be known before any of them is read.",
+			Do:    []string{"set MEGA_ENV or MEGA_CONFIG in the environment"},
+		},
 	}
 }

@@ -65,6 +65,7 @@ type Config struct {
 
 	schema   *schema
 	values   map[string]Value
+	files    []File
 	sections map[sectionID]reflect.Value
 }
 
@@ -91,6 +92,9 @@ func (c *Config) Caches() []string {
 	slices.Sort(aliases)
 	return aliases
 }
+
+// Files returns the files that were read, the weakest first.
+func (c *Config) Files() []File { return slices.Clone(c.files) }
 
 // Origin says where the value of key came from.
 func (c *Config) Origin(key string) Origin {

@@ -76,7 +76,7 @@ type App struct {
 
 // Ops configures the listener for operators and their machines.
 type Ops struct {
-	Addr Addr `key:"addr" default:"127.0.0.1:9090" doc:"where /livez, /readyz and /metrics are served; unless it is set, a free port where this one is taken"`
+	Addr Addr `key:"addr" default:"127.0.0.1:9090" required:"true" doc:"where /livez, /readyz and /metrics are served; unless it is set, a free port where this one is taken"`
 }
 
 // Boot configures how the process starts.

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -12,6 +13,8 @@ type Source struct {
 	Environ  []string // as from os.Environ
 	Env      string   // what env is where MEGA_ENV is not set; default production
 	Name     string   // what name is where nothing sets it
+	Dir      string   // where the search for files begins; empty for none
+	File     string   // the file or the folder to read instead, as from --config
 	Apps     []string // the apps of the program, in order
 	Sections []Section
 	Set      []string // key=value, as from the command line
@@ -21,7 +24,14 @@ type Source struct {
 // is wrong with it.
 func Load(s Source) (*Config, error) {
 	sc, problems := newSchema(s)
-	layers := []*layer{sc.defaults(s), sc.readEnviron(newEnvironment(s.Environ)), sc.readSet(s.Set)}
+	vars := newEnvironment(s.Environ)
+	env, set := sc.readEnviron(vars), sc.readSet(s.Set)
+	defaults := sc.defaults(s)
+	files := reader{schema: sc, dir: absolute(s.Dir), env: strongest("env", defaults, env, set)}
+	files.read(s.named(vars))
+
+	layers := slices.Concat([]*layer{defaults}, files.layers, []*layer{env, set})
+	problems = append(problems, files.problems...)
 	for _, l := range layers {
 		problems = append(problems, l.problems...)
 	}
@@ -34,7 +44,35 @@ func Load(s Source) (*Config, error) {
 		problems.sort()
 		return nil, problems
 	}
+	c.files = files.files
 	return c, nil
+}
+
+// absolute is dir from the root. Of a working directory that is gone nothing is
+// found.
+func absolute(dir string) string {
+	if path, err := filepath.Abs(dir); err == nil && dir != "" {
+		return path
+	}
+	return dir
+}
+
+// strongest is what the last of the layers that have the key says.
+func strongest(key string, layers ...*layer) (text string) {
+	for _, l := range layers {
+		if v, ok := l.values[key]; ok {
+			text = v.Text
+		}
+	}
+	return text
+}
+
+// named is the file or folder that somebody named, and who did.
+func (s Source) named(vars environment) (string, Origin) {
+	if s.File != "" {
+		return s.File, Origin{Layer: LayerCommand, Name: "--config"}
+	}
+	return vars["MEGA_CONFIG"], Origin{Layer: LayerEnv, Name: "MEGA_CONFIG"}
 }
 
 // causes returns those of later that are not the consequence of a problem in p:

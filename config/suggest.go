@@ -59,7 +59,7 @@ func step(rows [][]int, a, b string, i, j int) int {
 // nearestKey finds the key or section that was most likely meant: the one that
 // is spelled most alike, or the only one that ends in the same part.
 func (sc *schema) nearestKey(key string) string {
-	keys := sc.keys()
+	keys := slices.DeleteFunc(sc.keys(), func(k string) bool { return strings.HasPrefix(key, k+".") })
 	for _, k := range keys {
 		if plain(k) == plain(key) {
 			return k

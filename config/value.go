@@ -36,7 +36,9 @@ const (
 	LayerFile    = "file"   // mega.config.* and app.config.*
 	LayerDotEnv  = "dotenv" // .env
 	LayerEnv     = "env"
-	LayerSet     = "set" // the command line
+	LayerSet     = "set" // --set key=value
+	// LayerCommand is the rest of the command line, which sets no keys.
+	LayerCommand = "command"
 )
 
 // Origin is where a value came from. The zero Origin says that nothing set it.
@@ -59,6 +61,8 @@ func (o Origin) String() string {
 		return "env " + o.Name
 	case LayerSet:
 		return "--set " + o.Name
+	case LayerCommand:
+		return o.Name
 	case LayerDefault:
 		return strings.TrimSpace("default " + o.Name)
 	}

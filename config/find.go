@@ -1,0 +1,169 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// formats are the endings of files, each with its reader.
+var formats = map[string]func([]byte) (node, []fault){".yaml": readYAML, ".toml": readTOML, ".json": readJSON}
+
+// endings are those of formats, and one that people expect to work.
+var endings = []string{".yaml", ".toml", ".json", ".yml"}
+
+const (
+	mainStem = "mega.config"
+	appStem  = "app.config"
+)
+
+// place is where the files of a program are.
+type place struct {
+	folder string // empty where nothing is to be read
+	stem   string // mega.config, or what stands before the ending of the file that was named
+	file   string // the one that was named
+}
+
+// exists reports whether there is something of that name, be it a link to
+// nothing: a name that is there was meant to be read.
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// find says where the files are: where it was told, else in the nearest folder
+// that has some, from dir upwards to the root of the module or the repository.
+// Without such a root it does not leave dir: further up is nobody's, or
+// everybody's.
+func (r *reader) find(named string, o Origin) place {
+	if named != "" {
+		return r.told(named, o)
+	}
+	if r.dir == "" {
+		return place{}
+	}
+	p := place{stem: mainStem}
+	for _, p.folder = range upwards(r.dir) {
+		if len(existing(p.folder, p.stems(r.env))) > 0 {
+			break
+		}
+	}
+	return p
+}
+
+// upwards lists the folders from dir to the root that it belongs to.
+func upwards(dir string) (folders []string) {
+	for at := dir; ; at = filepath.Dir(at) {
+		folders = append(folders, at)
+		if exists(filepath.Join(at, "go.mod")) || exists(filepath.Join(at, ".git")) {
+			return folders
+		}
+		if at == filepath.Dir(at) {
+			return []string{dir}
+		}
+	}
+}
+
+// told is the place that somebody named, a file or a folder.
+func (r *reader) told(named string, o Origin) place {
+	path := named
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(r.dir, path)
+	}
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		r.problem(Problem{Code: "config.no_file", Origin: o, Text: fmt.Sprintf("%s cannot be read: %v", quote(named), cause(err))})
+		return place{}
+	case info.IsDir():
+		if p := (place{folder: path, stem: mainStem}); len(existing(path, p.stems(r.env))) > 0 {
+			return p
+		}
+		r.problem(Problem{Code: "config.no_file", Origin: o, Text: fmt.Sprintf("the folder %s holds no mega.config file", quote(named)), Hint: "it is called mega.config.yaml, .toml or .json"})
+		return place{}
+	case formats[filepath.Ext(path)] == nil:
+		r.problem(Problem{Code: "config.no_file", Origin: o, Text: quote(named) + " has no format", Hint: "its name ends in .yaml, .toml or .json"})
+		return place{}
+	}
+	return place{folder: filepath.Dir(path), stem: strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)), file: path}
+}
+
+// stems are the names of the main files, without their endings, the weakest
+// first.
+func (p place) stems(env string) []string { return []string{p.stem, p.stem + "." + env} }
+
+// existing are the files of a folder that have one of these names, in their
+// order.
+func existing(folder string, stems []string) (paths []string) {
+	for _, stem := range stems {
+		for _, ending := range endings {
+			if path := filepath.Join(folder, stem+ending); exists(path) {
+				paths = append(paths, path)
+			}
+		}
+	}
+	return paths
+}
+
+// mainFiles are those to be read of a place.
+func (r *reader) mainFiles(p place) []string {
+	stems := p.stems(r.env)
+	if p.file == "" {
+		return r.oneFormat(existing(p.folder, stems))
+	}
+	return r.oneFormat(append([]string{p.file}, existing(p.folder, stems[1:])...))
+}
+
+// oneFormat refuses files of several formats side by side: which of them is
+// the stronger, nobody could say.
+func (r *reader) oneFormat(paths []string) []string {
+	paths = slices.DeleteFunc(paths, func(path string) bool {
+		wrong := formats[filepath.Ext(path)] == nil
+		if wrong {
+			r.problem(Problem{Code: "config.no_file", Origin: r.origin(path), Text: "is not read", Hint: "rename it: its ending is .yaml"})
+		}
+		return wrong
+	})
+	for _, path := range paths {
+		if filepath.Ext(path) != filepath.Ext(paths[0]) {
+			r.problem(Problem{
+				Code: "config.two_formats", Origin: r.origin(path),
+				Text: "has another format than " + filepath.Base(paths[0]) + " beside it", Hint: "keep one of them",
+			})
+		}
+	}
+	return paths
+}
+
+// appFiles returns the file of each app that has one. A folder of an app that
+// the program does not have is a mistake: its file would never be read.
+func (r *reader) appFiles(p place) map[string]string {
+	found := map[string]string{}
+	folders, err := os.ReadDir(filepath.Join(p.folder, "apps"))
+	if err != nil && exists(filepath.Join(p.folder, "apps")) && !errors.Is(err, syscall.ENOTDIR) {
+		r.problem(Problem{Code: "config.file", Origin: r.origin(filepath.Join(p.folder, "apps")), Text: fmt.Sprintf("cannot be searched: %v", cause(err))})
+	}
+	for _, folder := range folders {
+		app := folder.Name()
+		paths := existing(filepath.Join(p.folder, "apps", app), []string{appStem, appStem + "." + r.env})
+		if len(paths) == 0 {
+			continue
+		}
+		if !slices.Contains(r.schema.apps, app) {
+			r.problem(r.schema.unknownApp(app, r.origin(paths[0])))
+			continue
+		}
+		for _, path := range r.oneFormat(paths) {
+			if strings.HasPrefix(filepath.Base(path), appStem+"."+r.env+".") {
+				r.problem(Problem{Code: "config.no_file", Origin: r.origin(path), Text: "is not read", Hint: fmt.Sprintf("what differs in %s goes into mega.config.%s.*, below apps.%s", r.env, r.env, app)})
+				continue
+			}
+			found[app] = path
+		}
+	}
+	return found
+}

@@ -1,0 +1,127 @@
+package config
+
+import (
+	"bytes"
+	"fmt"
+	"sort"
+)
+
+// node is a value of a file, whatever its format.
+type node struct {
+	kind  kind
+	text  string // of a scalar
+	line  int
+	parts []part // of a section, in the order of the file
+	items []node // of a list
+}
+
+// part is a key of a section with its value.
+type part struct {
+	key   string
+	line  int
+	value node
+}
+
+// kind is what a file says that a value is.
+type kind string
+
+const (
+	sectionKind kind = "a section of keys"
+	listKind    kind = "a list"
+	textKind    kind = "text"
+	numberKind  kind = "a number"
+	boolKind    kind = "true or false"
+	dateKind    kind = "a date"
+	nullKind    kind = "nothing"
+)
+
+// fault is what is wrong with a file, before anybody asks what its keys mean.
+type fault struct {
+	code string
+	line int
+	text string
+	hint string
+}
+
+// Bounds on what a file may hold. No configuration comes near them; what is
+// made to exhaust a reader does.
+const (
+	maxFile   = 1 << 20
+	maxNodes  = 50_000
+	maxDepth  = 32
+	maxFaults = 50
+)
+
+// builder makes nodes of what a parser read, within bounds.
+type builder struct {
+	nodes, depth int
+	full         bool // a bound was reached; what is read from then on is cut short
+	faults       []fault
+}
+
+// enter counts a node and reports whether there may be one more; leave follows
+// in either case.
+func (b *builder) enter(line int) bool {
+	b.nodes++
+	b.depth++
+	switch {
+	case b.full:
+	case b.nodes > maxNodes:
+		b.full = true
+		b.fault("config.file", line, fmt.Sprintf("holds more than %d values", maxNodes), "")
+	case b.depth > maxDepth:
+		b.full = true
+		b.fault("config.file", line, fmt.Sprintf("nests deeper than %d levels", maxDepth), "")
+	}
+	return !b.full
+}
+
+// done is what a reader returns: nothing of a file that reached a bound.
+func (b *builder) done(root node) (node, []fault) {
+	if b.full {
+		return node{kind: sectionKind}, b.faults
+	}
+	return root, b.faults
+}
+
+func (b *builder) leave() { b.depth-- }
+
+func (b *builder) fault(code string, line int, text, hint string) {
+	if len(b.faults) < maxFaults {
+		b.faults = append(b.faults, fault{code, line, text, hint})
+	}
+}
+
+// section makes a section of parts, of which each key may occur once.
+func (b *builder) section(line int, parts []part) node {
+	n := node{kind: sectionKind, line: line}
+	first := map[string]int{}
+	for _, p := range parts {
+		if at, twice := first[p.key]; twice {
+			b.fault("config.duplicate_key", p.line, fmt.Sprintf("the key %s is there twice, first in line %d", quote(p.key), at), "remove one of them")
+			continue
+		}
+		first[p.key] = p.line
+		n.parts = append(n.parts, p)
+	}
+	return n
+}
+
+// lines finds the line of an offset.
+type lines []int // the offset at which each line begins
+
+func newLines(data []byte) lines {
+	l := lines{0}
+	for at := 0; ; {
+		i := bytes.IndexByte(data[at:], '\n')
+		if i < 0 {
+			return l
+		}
+		at += i + 1
+		l = append(l, at)
+	}
+}
+
+func (l lines) at(offset int) int {
+	return sort.Search(len(l), func(i int) bool { return l[i] > offset })
+}

@@ -1,0 +1,225 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+)
+
+// walk lays the tree of a file over the tree of keys.
+type walk struct {
+	schema *schema
+	layer  *layer
+	file   string   // as it is shown
+	under  []string // the part of the tree that the file is about: apps.web
+}
+
+// root reads the whole file.
+func (w *walk) root(n node) {
+	b := w.schema.root
+	for _, part := range w.under {
+		b = b.below(part)
+	}
+	if n.kind != sectionKind {
+		w.problem("config.syntax", n.line, "holds "+string(n.kind)+", and not keys", "")
+		return
+	}
+	for _, p := range n.parts {
+		if p.key != "$schema" { // it is for editors
+			w.part(b, w.under, p)
+		}
+	}
+}
+
+func (w *walk) problem(code string, line int, text, hint string) {
+	if len(w.layer.problems) < maxFaults {
+		w.layer.problems = append(w.layer.problems, Problem{Code: code, Origin: w.at(line), Text: text, Hint: hint})
+	}
+}
+
+func (w *walk) at(line int) Origin { return Origin{Layer: LayerFile, File: w.file, Line: line} }
+
+// part reads one key of the section at path.
+func (w *walk) part(b *branch, path []string, p part) {
+	path = append(append([]string{}, path...), p.key)
+	key := strings.Join(path, ".")
+	next := b.below(p.key)
+	switch {
+	case next == nil:
+		w.unknown(b, path, p)
+	case next.field == nil:
+		w.section(next, path, p)
+	case !next.field.InFiles:
+		w.problem("config.too_late", p.line, quote(key)+" decides which files are read, so no file can set it", "set "+EnvName(key))
+	default:
+		w.leaf(*next.field, key, p)
+	}
+}
+
+// section reads the keys of a section. One without keys is a mistake: it looks
+// as if it took back what a weaker layer says, and does not.
+func (w *walk) section(b *branch, path []string, p part) {
+	key := strings.Join(path, ".")
+	switch {
+	case p.value.kind == nullKind, p.value.kind == sectionKind && len(p.value.parts) == 0:
+		w.problem("config.empty_section", p.line, "the section "+key+" is empty", "remove it, or give it a key")
+	case p.value.kind != sectionKind:
+		w.problem("config.invalid", p.line, fmt.Sprintf("%s is a section of keys, and this is %s", key, p.value.kind), w.example(b, path))
+	default:
+		for _, below := range p.value.parts {
+			w.part(b, path, below)
+		}
+	}
+}
+
+// example names a key below a section.
+func (w *walk) example(b *branch, path []string) string {
+	for _, k := range w.schema.keys() {
+		if f, ok := w.schema.find(k); ok && strings.HasPrefix(k, strings.Join(path, ".")+".") {
+			return "one of its keys is " + strings.Join(f.Path, ".")
+		}
+	}
+	return ""
+}
+
+func (w *walk) unknown(b *branch, path []string, p part) {
+	key := strings.Join(path, ".")
+	switch {
+	case strings.Contains(p.key, "."):
+		w.problem("config.unknown_key", p.line, quote(p.key)+" has a dot in it", "write a section for each part: "+nested(p.key))
+	case b.names != nil:
+		w.problem("config.invalid", p.line, quote(p.key)+" cannot be the alias of a cache", "an alias is a lower-case word, such as main")
+	case b == w.schema.root.parts["apps"]:
+		w.layer.problems = append(w.layer.problems, w.schema.unknownApp(p.key, w.at(p.line)))
+	default:
+		w.layer.problems = append(w.layer.problems, w.misplaced(key, p))
+	}
+}
+
+// nested is a dotted key as YAML.
+func nested(key string) string {
+	parts := strings.Split(key, ".")
+	return strings.Join(parts, ": {") + ": …" + strings.Repeat("}", len(parts)-1)
+}
+
+// misplaced says that there is no such key, in the words of the file: that of
+// an app does not repeat the name of the app.
+func (w *walk) misplaced(key string, p part) Problem {
+	before := strings.Join(w.under, ".")
+	problem := w.schema.unknownKey(key, w.at(p.line))
+	if before == "" {
+		return problem
+	}
+	own := strings.TrimPrefix(key, before+".")
+	problem.Text = "there is no key " + quote(own) + " below " + before
+	if w.schema.root.below(p.key) != nil && !strings.Contains(own, ".") {
+		problem.Hint = "it belongs into mega.config"
+	}
+	problem.Hint = strings.Replace(problem.Hint, before+".", "", 1)
+	return problem
+}
+
+func (w *walk) leaf(f Field, key string, p part) {
+	v, err := f.accept(p.value)
+	if err == nil {
+		w.layer.put(f, key, v, w.at(p.line))
+		return
+	}
+	problem := invalid(key, w.at(p.line), err)
+	if m, ok := errors.AsType[*mismatch](err); ok {
+		problem.Hint = m.hint
+	}
+	w.layer.problems = append(w.layer.problems, problem)
+}
+
+// mismatch is a value of another kind than its key takes. Nothing is
+// converted: 1.10 as a number is 1.1, and 012 is ten.
+type mismatch struct{ text, hint string }
+
+func (m *mismatch) Error() string { return m.text }
+
+// accept is the value that a file gives to f.
+func (f Field) accept(n node) (Value, error) {
+	family := familyOf(f.Type)
+	switch {
+	case n.kind == nullKind:
+		return Value{}, &mismatch{"has no value", "remove the key, or give it one"}
+	case family == listFamily && n.kind == listKind:
+		return f.acceptList(n)
+	case family == textFamily && n.kind == textKind, family == boolFamily && n.kind == boolKind,
+		(family == intFamily || family == floatFamily) && n.kind == numberKind:
+		return f.parse(n.text), nil
+	case f.measured() && n.kind == numberKind:
+		return f.parse(n.text), nil // and told to have no unit
+	}
+	return Value{}, f.mismatch(n)
+}
+
+func (f Field) acceptList(n node) (Value, error) {
+	v := f.parse("")
+	v.list = []string{}
+	for _, item := range n.items {
+		if item.kind != textKind {
+			return v, &mismatch{fmt.Sprintf("the item in line %d is %s, and not text", item.line, item.kind), inQuotes(item)}
+		}
+		v.list = append(v.list, item.text)
+	}
+	v.Text = strings.Join(v.list, ",")
+	return v, nil
+}
+
+func (f Field) mismatch(n node) error {
+	m := &mismatch{text: fmt.Sprintf("is %s, and the key takes %s", n.kind, f.takes())}
+	if n.text != "" && f.Type != reflect.TypeFor[Secret]() && f.Type != reflect.TypeFor[URL]() {
+		m.text = quote(n.text) + " " + m.text
+	}
+	switch family := familyOf(f.Type); {
+	case family == listFamily && n.kind == textKind:
+		m.hint = "write a list: [" + strings.Join(f.parse(n.text).list, ", ") + "]"
+	case family == textFamily && (n.kind == numberKind || n.kind == boolKind || n.kind == dateKind):
+		m.hint = f.quoted(n)
+	case family == boolFamily:
+		m.hint = "write true or false, without quotes"
+	case (family == intFamily || family == floatFamily) && n.kind == textKind:
+		m.hint = "write it without quotes"
+	}
+	return m
+}
+
+func (f Field) quoted(n node) string {
+	if f.Type == reflect.TypeFor[Secret]() {
+		return "put it in quotes"
+	}
+	return inQuotes(n)
+}
+
+func inQuotes(n node) string {
+	if n.text == "" {
+		return ""
+	}
+	return "write " + quote(n.text)
+}
+
+// takes is what a key takes, for a sentence.
+func (f Field) takes() string {
+	switch family := familyOf(f.Type); {
+	case isDuration(f.Type):
+		return "a duration such as 10s"
+	case f.Type == reflect.TypeFor[Size]():
+		return "a size such as 1MiB"
+	case f.Type == reflect.TypeFor[URL]():
+		return "a URL"
+	case f.Type == reflect.TypeFor[Addr]():
+		return "an address such as 127.0.0.1:8080"
+	case family == listFamily:
+		return "a list of texts"
+	case family == boolFamily:
+		return "true or false"
+	case family == intFamily:
+		return "a whole number"
+	case family == floatFamily:
+		return "a number"
+	}
+	return "text"
+}

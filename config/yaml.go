@@ -1,0 +1,142 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// readYAML reads the one document of a file.
+func readYAML(data []byte) (node, []fault) {
+	var doc, more yaml.Node
+	d := yaml.NewDecoder(bytes.NewReader(data))
+	err := d.Decode(&doc)
+	if errors.Is(err, io.EOF) {
+		return node{kind: sectionKind}, nil // comments alone
+	}
+	if err == nil {
+		if err = d.Decode(&more); errors.Is(err, io.EOF) {
+			y := yamlBuilder{}
+			return y.done(y.node(doc.Content[0]))
+		}
+	}
+	if err == nil {
+		return node{kind: sectionKind}, []fault{{"config.syntax", more.Line, "a second document begins", "a file holds one"}}
+	}
+	return node{kind: sectionKind}, []fault{yamlFault(data, err)}
+}
+
+var yamlError = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)`)
+
+// yamlFault is an error of the parser. What the file holds is not repeated: it
+// may be a secret.
+func yamlFault(data []byte, err error) fault {
+	f := fault{code: "config.syntax", line: 1, text: "is not YAML"}
+	m := yamlError.FindStringSubmatch(err.Error())
+	if m == nil {
+		return f
+	}
+	if n, err := strconv.Atoi(m[1]); err == nil {
+		f.line = n
+	}
+	what := m[2]
+	switch {
+	case strings.HasPrefix(what, "unknown anchor"):
+		name := strings.Split(what+"''", "'")[1]
+		f.line = newLines(data).at(max(0, bytes.Index(data, []byte("*"+name))))
+		what = "an alias has no anchor"
+	case strings.HasPrefix(what, "did not find"): // the parser counts from 0, unlike the scanner
+		f.line = min(f.line+min(1, len(m[1])), len(newLines(data)))
+	}
+	f.text += ": " + what
+	return f
+}
+
+type yamlBuilder struct{ builder }
+
+func (y *yamlBuilder) node(n *yaml.Node) node {
+	defer y.leave()
+	if !y.enter(n.Line) {
+		return node{kind: nullKind, line: n.Line}
+	}
+	switch n.Kind {
+	case yaml.AliasNode:
+		return y.node(n.Alias)
+	case yaml.MappingNode:
+		return y.section(n.Line, y.parts(n, nil))
+	case yaml.SequenceNode:
+		list := node{kind: listKind, line: n.Line}
+		for _, item := range n.Content {
+			if y.full {
+				break
+			}
+			list.items = append(list.items, y.node(item))
+		}
+		return list
+	}
+	return y.scalar(n)
+}
+
+func (y *yamlBuilder) scalar(n *yaml.Node) node {
+	kinds := map[string]kind{
+		"!!str": textKind, "!!int": numberKind, "!!float": numberKind, "!!bool": boolKind, "!!null": nullKind, "!!timestamp": dateKind,
+	}
+	tag := n.ShortTag()
+	k, ok := kinds[tag]
+	if !ok {
+		y.fault("config.syntax", n.Line, "the tag "+quote(tag)+" means nothing here", "remove it")
+		k = textKind
+	}
+	return node{kind: k, text: n.Value, line: n.Line}
+}
+
+// parts are the keys of a mapping. Those that it merges in with << come after
+// its own, of which those are left out that it, or what was merged before, has.
+func (y *yamlBuilder) parts(n *yaml.Node, under []*yaml.Node) (parts []part) {
+	var merged []*yaml.Node
+	for i := 0; i+1 < len(n.Content) && !y.full; i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		switch tag := key.ShortTag(); {
+		case tag == "!!merge":
+			merged = append(merged, value)
+		case key.Kind == yaml.ScalarNode && tag == "!!str":
+			parts = append(parts, part{key.Value, key.Line, y.node(value)})
+		default:
+			y.fault("config.syntax", key.Line, "a key is no text", `put it in quotes: "8080":`)
+		}
+	}
+	for _, m := range merged {
+		for _, p := range y.merged(m, append(slices.Clip(under), n)) {
+			if !slices.ContainsFunc(parts, func(own part) bool { return own.key == p.key }) {
+				parts = append(parts, p)
+			}
+		}
+	}
+	return parts
+}
+
+// merged are the keys of what stands after <<: a mapping or several. Under are
+// the mappings that it is merged into.
+func (y *yamlBuilder) merged(n *yaml.Node, under []*yaml.Node) (parts []part) {
+	defer y.leave()
+	switch {
+	case !y.enter(n.Line):
+	case n.Kind == yaml.AliasNode && !slices.Contains(under, n.Alias):
+		return y.merged(n.Alias, under)
+	case n.Kind == yaml.MappingNode:
+		return y.parts(n, under)
+	case n.Kind == yaml.SequenceNode:
+		for _, m := range n.Content {
+			parts = append(parts, y.merged(m, under)...)
+		}
+	default:
+		y.fault("config.syntax", n.Line, "<< takes the keys of a mapping, and this is none", "")
+	}
+	return parts
+}
