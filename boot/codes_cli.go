@@ -46,6 +46,40 @@ func cliCodes() []Code {
 			Do:    []string{"list the catalogue: explain"},
 		},
 		{
+			Name: "cli.no_reason", Exit: ExitUsage, Title: "a lock is to be taken away without a reason",
+			Means: "The reason is told to whoever loses the lock, and written to the log with the name of who took it.",
+			Do:    []string{`give it: lock release <key> --reason "the till is stuck"`},
+		},
+		{
+			Name: "cli.no_process", Exit: ExitUnavailable, Title: "no such program runs here",
+			Means:  "A running process is asked through its admin socket, which only processes of the same user on the same machine can reach. There is none by that name.",
+			Causes: []string{"the program is not running", "it runs as another user, or in another container", "it is called something else: its name is the key name of its configuration", "it looks for its sockets elsewhere: XDG_RUNTIME_DIR differs"},
+			Do:     []string{"start it, or ask again as its user", "look at locks that are kept in redis: mega lock ls --url redis://HOST:6379/0"},
+		},
+		{
+			Name: "cli.no_socket", Exit: ExitUnavailable, Title: "running processes cannot be asked here",
+			Means:  "The folder of the admin sockets cannot be read, or the system has no such sockets: on Windows a peer's user is not known.",
+			Causes: []string{"the folder belongs to another user", "the system is Windows"},
+			Do:     []string{"see to the folder that is named", "ask the process for its ops address: /ops/locks"},
+		},
+		{
+			Name: "cli.unanswered", Exit: ExitUnavailable, Title: "a process or a server did not answer",
+			Means:  "What the others answered was shown. The one that is named is there, but did not answer in time.",
+			Causes: []string{"the process is stopped or very busy", "it is ending", "the server that keeps its locks cannot be reached"},
+			Do:     []string{"ask again", "see what it does: its log, or its stacks by kill -QUIT"},
+		},
+		{
+			Name: "cli.refused", Exit: ExitUsage, Title: "a process refused what it was asked",
+			Means: "It was understood, and cannot be done. The reason is in the words of the process.",
+			Do:    []string{"see to the reason"},
+		},
+		{
+			Name: "cli.no_server", Exit: ExitUnavailable, Title: "the locks of a server cannot be looked at",
+			Means:  "The server at the URL that was given does not answer, or refuses.",
+			Causes: []string{"a wrong address", "a missing user or password", "the server is down"},
+			Do:     []string{"see to the cause", "give a URL with a password by a variable: --url-env REDIS_URL"},
+		},
+		{
 			Name: "cli.output", Exit: ExitUnavailable, Title: "the result could not be written",
 			Means:  "The verb did its work, but standard output took no more.",
 			Causes: []string{"the disk is full"},

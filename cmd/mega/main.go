@@ -19,6 +19,7 @@ func run(p cli.Process) int {
 	return cli.RunTool(p, cli.Tool{
 		Long: "mega writes new applications and looks at locks. Everything else is a verb of an\n" +
 			"application's own binary: see `go run . help` in its folder.",
-		Verbs: []func(*cli.Shell) *cobra.Command{newVerb},
+		Verbs:     []func(*cli.Shell) *cobra.Command{newVerb},
+		OpenLocks: openLocks,
 	})
 }

@@ -28,7 +28,7 @@ func TestVerbsAreThoseThatNeedNoApp(t *testing.T) {
 	if status != boot.ExitOK || stderr != "" {
 		t.Fatalf("exit status %d: %s", status, stderr)
 	}
-	for _, verb := range []string{"completion", "explain", "new", "version"} {
+	for _, verb := range []string{"completion", "explain", "lock", "new", "version"} {
 		if !strings.Contains(stdout, "\n  "+verb+"  ") {
 			t.Errorf("%s is missing:\n%s", verb, stdout)
 		}

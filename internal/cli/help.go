@@ -21,7 +21,7 @@ func help(w io.Writer, c *cobra.Command) {
 	printFlags(&b, "flags", c.LocalNonPersistentFlags())
 	all := c.InheritedFlags()
 	all.AddFlagSet(c.PersistentFlags())
-	printFlags(&b, "flags of every verb", all)
+	printFlags(&b, "shared flags", all)
 	if c.Example != "" {
 		fmt.Fprintf(&b, "\nexamples:\n%s\n", strings.TrimRight(c.Example, "\n"))
 	}

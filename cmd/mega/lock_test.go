@@ -1,0 +1,61 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/drivers/redis"
+	"github.com/megaframework/mega/internal/redistest"
+	"github.com/megaframework/mega/lock"
+)
+
+func TestLocksOfARedisAreSeenAndTakenAway(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	for _, engine := range []string{redis.EngineQueue, redis.EngineRedislock} {
+		d, err := redis.OpenLock(t.Context(), redis.Config{URL: server.URL(), Engine: engine, Key: engine + ":{%s}"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := lock.New(d, lock.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease, err := l.Acquire(t.Context(), "product:lamp")
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := []string{"--url", server.URL(), "--engine", engine, "--template", engine + ":{%s}"}
+		for verb, says := range map[string]string{"ls": "product:lamp  -", "show product:lamp": "holds"} {
+			status, stdout, stderr := mega(append(append([]string{"lock"}, strings.Fields(verb)...), at...)...)
+			if status != boot.ExitOK || !strings.Contains(stdout, says) || !strings.Contains(stdout, server.URL()) {
+				t.Errorf("%s: exit status %d:\n%s%s", verb, status, stdout, stderr)
+			}
+		}
+		status, stdout, stderr := mega(append([]string{"lock", "release", "product:lamp", "--reason", "stuck"}, at...)...)
+		if status != boot.ExitOK || !strings.Contains(stdout, "taken away from 1 holder") {
+			t.Errorf("release: exit status %d:\n%s%s", status, stdout, stderr)
+		}
+		<-lease.Context().Done()
+		if err := l.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestRedisThatCannotBeAskedIsSaidWithItsAddress(t *testing.T) {
+	for url, x := range map[string]struct {
+		status int
+		says   string
+	}{
+		"redis://127.0.0.1:1/0":    {boot.ExitUnavailable, "cli.no_server"},
+		"http://127.0.0.1:1":       {boot.ExitUsage, "cli.wrong_flag"},
+		"redis://127.0.0.1:1/zero": {boot.ExitUsage, "cli.wrong_flag"},
+		"no url":                   {boot.ExitUsage, "cli.wrong_flag"},
+	} {
+		status, stdout, stderr := mega("lock", "ls", "--url", url)
+		if status != x.status || !strings.Contains(stderr, x.says) || !strings.Contains(stderr, url) || stdout != "" {
+			t.Errorf("%s: exit status %d: %s%s", url, status, stdout, stderr)
+		}
+	}
+}

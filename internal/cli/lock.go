@@ -1,0 +1,276 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/internal/admin"
+)
+
+// locks are the verbs of lock. Whom they ask is up to the program.
+type locks struct {
+	shell *Shell
+	open  func(context.Context) ([]source, func(), error)
+}
+
+func (l locks) verb() *cobra.Command {
+	return group("lock", "see who holds which lock and who waits, and take one away", l.ls(), l.show(), l.release())
+}
+
+// ask has every source do the same, side by side, and returns the first error,
+// of which there may be several, together with who it came from.
+func ask[T any](ctx context.Context, sources []source, do func(context.Context, keeper) (T, error)) ([]T, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	answers, errs := make([]T, len(sources)), make([]error, len(sources))
+	var asking sync.WaitGroup
+	for i, s := range sources {
+		if errs[i] = s.err; s.err == nil {
+			asking.Go(func() { answers[i], errs[i] = do(ctx, s.keeper) })
+		}
+	}
+	asking.Wait()
+	for i, err := range errs {
+		sources[i].err = err
+	}
+	return answers, unanswered(sources)
+}
+
+// unanswered is a failure if one of the sources did not answer.
+func unanswered(sources []source) error {
+	f := &boot.Failure{Code: "cli.unanswered", Exit: boot.ExitUnavailable}
+	var silent []string
+	for _, s := range sources {
+		if s.err == nil {
+			continue
+		}
+		if refused, ok := errors.AsType[*admin.Error](s.err); ok && refused.Status < 500 {
+			f.Code, f.Exit = "cli.refused", boot.ExitUsage
+		}
+		silent = append(silent, s.about.short())
+		f.Facts = append(f.Facts, boot.Fact{Name: s.about.short(), Value: s.err.Error()})
+	}
+	if len(silent) == 0 {
+		return nil
+	}
+	f.Text = "There is no answer from " + strings.Join(silent, ", ") + "."
+	if f.Exit == boot.ExitUsage {
+		f.Text = "It was refused by " + strings.Join(silent, ", ") + "."
+	}
+	return f
+}
+
+// failed says why a source did not answer, in the documents of lock --json.
+func (s source) failed() string {
+	if s.err == nil {
+		return ""
+	}
+	return s.err.Error()
+}
+
+// listed is an element of the document of lock ls --json.
+type listed struct {
+	about
+	Error string `json:"error,omitempty"`
+	admin.Listing
+}
+
+// maxLimit is how many locks a process tells at a time.
+const maxLimit = 1000
+
+func (l locks) ls() *cobra.Command {
+	var limit int
+	var watch bool
+	c := &cobra.Command{
+		Use: "ls [PREFIX]", Aliases: []string{"list"}, Short: "the locks in use, whose keys begin with PREFIX",
+		Long: "It lists every lock that somebody holds or waits for.\n\n" +
+			"With --json: a list of {\"name\", \"pid\", \"for\", \"driver\", \"scope\", \"total\", \"truncated\", \"locks\", \"error\"}, one for each\n" +
+			"that was asked; a lock is {\"key\", \"slots\", \"holders\", \"waiters\", \"waiting\"}. With --watch as well: such a list on\n" +
+			"a line, every second.",
+		Args:              arguments(0, "a prefix"),
+		ValidArgsFunction: l.completeKey,
+		RunE: func(c *cobra.Command, args []string) error {
+			if limit < 1 || limit > maxLimit {
+				return usage(c, "cli.wrong_flag", fmt.Sprintf("--limit is %d; it takes 1 to %d.", limit, maxLimit))
+			}
+			prefix := strings.Join(args, "")
+			look := func(ctx context.Context) ([]listed, error) { return l.list(ctx, prefix, limit) }
+			if watch {
+				return l.watch(c.Context(), look)
+			}
+			all, err := look(c.Context())
+			if all == nil {
+				return err
+			}
+			return errors.Join(l.shell.Print(all, func(w io.Writer) { printListed(w, all) }), err)
+		},
+	}
+	c.Flags().IntVar(&limit, "limit", 100, "list at most `N` locks of each")
+	c.Flags().BoolVarP(&watch, "watch", "w", false, "look again every second, until SIGINT")
+	return c
+}
+
+func (l locks) list(ctx context.Context, prefix string, limit int) ([]listed, error) {
+	sources, done, err := l.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	answers, err := ask(ctx, sources, func(ctx context.Context, k keeper) (admin.Listing, error) { return k.Locks(ctx, prefix, limit) })
+	all := make([]listed, len(sources))
+	for i, s := range sources {
+		all[i] = listed{s.about, s.failed(), answers[i]}
+	}
+	return all, err
+}
+
+// every is how often watch looks.
+const every = time.Second
+
+// watch shows the locks again and again. It begins only if they can be seen,
+// and then stays: that a process has gone is worth seeing, too.
+func (l locks) watch(ctx context.Context, look func(context.Context) ([]listed, error)) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for first := true; ; first = false {
+		all, err := look(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && first:
+			return err
+		}
+		if err := l.glimpse(all, err); err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// clear moves a terminal's cursor home and forgets what was there.
+const clear = "\x1b[H\x1b[2J\x1b[3J"
+
+// glimpse shows what one look saw: a page in the place of the one before, or a
+// line of JSON.
+func (l locks) glimpse(all []listed, failed error) error {
+	if l.shell.JSON {
+		line, err := json.Marshal(all)
+		if err != nil {
+			return err
+		}
+		return l.shell.write(string(line) + "\n")
+	}
+	var b strings.Builder
+	if terminal(l.shell.Stdout) {
+		b.WriteString(clear)
+	}
+	fmt.Fprintf(&b, "%s\n\n", time.Now().Format(time.TimeOnly))
+	printListed(&b, all)
+	if f, ok := errors.AsType[*boot.Failure](failed); ok {
+		panel(&b, l.shell.Name, f)
+	}
+	return l.shell.write(b.String() + "\n")
+}
+
+// shown is an element of the document of lock show --json.
+type shown struct {
+	about
+	Error string `json:"error,omitempty"`
+	admin.Entry
+}
+
+func (l locks) show() *cobra.Command {
+	return &cobra.Command{
+		Use: "show KEY", Short: "who holds a lock, and who waits, in order",
+		Long: "With --json: a list of {\"name\", \"pid\", \"for\", \"driver\", \"scope\", \"key\", \"slots\", \"holders\", \"waiters\",\n" +
+			"\"waiting\", \"error\"}, one for each that was asked.",
+		Args:              arguments(1, "the key of a lock"),
+		ValidArgsFunction: l.completeKey,
+		RunE: func(c *cobra.Command, args []string) error {
+			sources, done, err := l.open(c.Context())
+			if err != nil {
+				return err
+			}
+			defer done()
+			answers, err := ask(c.Context(), sources, func(ctx context.Context, k keeper) (admin.Entry, error) { return k.Lock(ctx, args[0]) })
+			all := make([]shown, len(sources))
+			for i, s := range sources {
+				all[i] = shown{s.about, s.failed(), answers[i]}
+			}
+			return errors.Join(l.shell.Print(all, func(w io.Writer) { printShown(w, all) }), err)
+		},
+	}
+}
+
+// released is an element of the document of lock release --json.
+type released struct {
+	about
+	Error    string `json:"error,omitempty"`
+	Released int    `json:"released"`
+}
+
+func (l locks) release() *cobra.Command {
+	var reason string
+	c := &cobra.Command{
+		Use: "release KEY --reason TEXT", Short: "take a lock away from whoever holds it",
+		Long: "It ends every lease of KEY at once. The context of the work that held it ends, with the reason and who gave\n" +
+			"it, and whoever waits is next. Of several processes that keep their locks in their own memory, each is asked.\n\n" +
+			"With --json: a list of {\"name\", \"pid\", \"for\", \"driver\", \"scope\", \"released\", \"error\"}, one for each that was asked.",
+		Args:              arguments(1, "the key of a lock"),
+		ValidArgsFunction: l.completeKey,
+		RunE: func(c *cobra.Command, args []string) error {
+			if strings.TrimSpace(reason) == "" {
+				return usage(c, "cli.no_reason", "A lock is taken away with a reason: it is told to whoever loses it.", `give it: --reason "TEXT"`)
+			}
+			sources, done, err := l.open(c.Context())
+			if err != nil {
+				return err
+			}
+			defer done()
+			answers, err := ask(c.Context(), sources, func(ctx context.Context, k keeper) (int, error) { return k.Release(ctx, args[0], reason) })
+			all := make([]released, len(sources))
+			for i, s := range sources {
+				all[i] = released{s.about, s.failed(), answers[i]}
+			}
+			return errors.Join(l.shell.Print(all, func(w io.Writer) { printReleased(w, args[0], all) }), err)
+		},
+	}
+	c.Flags().StringVar(&reason, "reason", "", "why, in a `TEXT` for whoever loses the lock and for the log")
+	return c
+}
+
+// completeKey offers the keys that are in use.
+func (l locks) completeKey(c *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	all, err := l.list(c.Context(), prefix, 100)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var keys []string
+	for _, a := range all {
+		for _, e := range a.Locks {
+			keys = append(keys, e.Key)
+		}
+	}
+	return keys, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,365 @@
+//go:build unix
+
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/drivers/memory"
+	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/cli"
+	"github.com/megaframework/mega/lock"
+)
+
+// site is a machine of its own, as far as processes find each other.
+type site struct{ environ []string }
+
+func newSite(t *testing.T) site {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "cli") // the path of a socket has to be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return site{[]string{"XDG_RUNTIME_DIR=" + dir, "TMPDIR=" + dir}}
+}
+
+// run opens the door of a process with locks in its memory. It says that it is
+// that process, though it is this one.
+func (s site) run(t *testing.T, name string, pid int) *lock.Locker {
+	t.Helper()
+	l, err := lock.New(memory.NewLock(), lock.Config{Identify: func(ctx context.Context, h *lock.Holder) {
+		h.App, h.Host, h.PID, h.Request = "web", "host", pid, "r1"
+		admin.Identify(ctx, h)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.open(t, admin.Info{Name: name, PID: pid, Driver: "memory", Scope: "process"}, l)
+	return l
+}
+
+func (s site) open(t *testing.T, i admin.Info, l *lock.Locker) {
+	t.Helper()
+	server, err := admin.Open(admin.Process{Info: i, Locks: l, Log: slog.New(slog.DiscardHandler)}, admin.Folders(s.environ))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = server.Close(context.Background())
+		_ = l.Close(context.Background())
+	})
+}
+
+// tool runs cmd/mega without its own verbs.
+func (s site) tool(t *testing.T, line string, extra ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	var out, err bytes.Buffer
+	p := cli.Process{Args: append(append([]string{"mega"}, strings.Fields(line)...), extra...), Environ: s.environ, Stdout: &out, Stderr: &err}
+	status = cli.RunTool(p, cli.Tool{})
+	return status, out.String(), err.String()
+}
+
+// hold takes a lock until the test is over.
+func hold(t *testing.T, l *lock.Locker, key string, opts ...lock.Option) *lock.Lease {
+	t.Helper()
+	lease, err := l.Acquire(context.Background(), key, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = lease.Release() })
+	return lease
+}
+
+// wait has somebody wait for a lock until the test is over, and returns when it
+// does.
+func wait(t *testing.T, l *lock.Locker, key string, opts ...lock.Option) {
+	t.Helper()
+	before := l.Stats().Waiting
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		lease, err := l.Acquire(ctx, key, append(opts, lock.Wait(lock.Forever))...)
+		if err == nil {
+			_ = lease.Release()
+		}
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	for l.Stats().Waiting == before {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+var times = regexp.MustCompile(`\b\d+(\.\d+)?(µs|ms|s)\b`)
+
+// stable is a page without what differs from run to run.
+func stable(page string) string {
+	page = regexp.MustCompile(`\b\d{16}\b`).ReplaceAllString(page, "<fence>")
+	page = times.ReplaceAllString(page, "<t>")
+	return regexp.MustCompile(` {2,}(\S)`).ReplaceAllString(page, "  $1")
+}
+
+func TestLocksAreListedWithHoldersAndWaiters(t *testing.T) {
+	s := newSite(t)
+	l := s.run(t, "shop", 4121)
+	hold(t, l, "product:lamp", lock.Label("checkout"))
+	wait(t, l, "product:lamp")
+	hold(t, l, "sandbox", lock.Slots(3))
+	hold(t, l, "sandbox", lock.Slots(3))
+	hold(t, l, "상품:1")
+
+	status, stdout, stderr := s.tool(t, "lock ls")
+	const want = `shop, pid 4121: memory, exclusion ends at the process
+  KEY  SLOT  HOLDER  AGE  LEFT  WAITING  LABEL
+  product:lamp  -  web@host:4121  <t>  <t>  1  checkout
+  sandbox  0 of 3  web@host:4121  <t>  <t>  0
+  1 of 3  web@host:4121  <t>  <t>
+  상품:1  -  web@host:4121  <t>  <t>  0
+`
+	if status != boot.ExitOK || stable(stdout) != want || stderr != "" {
+		t.Errorf("exit status %d\n%s%s\nwant\n%s", status, stable(stdout), stderr, want)
+	}
+	if _, stdout, _ := s.tool(t, "lock ls sand"); strings.Contains(stdout, "product") || !strings.Contains(stdout, "sandbox") {
+		t.Errorf("with a prefix:\n%s", stdout)
+	}
+	if _, stdout, _ := s.tool(t, "lock ls --limit 1"); !strings.Contains(stdout, "1 of 3: see more with --limit") {
+		t.Errorf("with a limit:\n%s", stdout)
+	}
+}
+
+func TestLockIsShownWithItsQueue(t *testing.T) {
+	s := newSite(t)
+	l := s.run(t, "shop", 4121)
+	hold(t, l, "product:lamp", lock.Label("checkout"))
+	wait(t, l, "product:lamp")
+	wait(t, l, "product:lamp", lock.Label("refund"))
+	const want = `shop, pid 4121: memory, exclusion ends at the process
+  WHO  AGE  LEFT  FENCE  REQUEST  LABEL
+  holds  web@host:4121  <t>  <t>  <fence>  r1  checkout
+  waits 1  web@host:4121  <t>  -  -  r1
+  waits 2  web@host:4121  <t>  -  -  r1  refund
+`
+	if status, stdout, stderr := s.tool(t, "lock show product:lamp"); status != boot.ExitOK || stable(stdout) != want {
+		t.Errorf("exit status %d\n%s%s\nwant\n%s", status, stable(stdout), stderr, want)
+	}
+	if _, stdout, _ := s.tool(t, "lock show product:chair"); !strings.Contains(stdout, "nobody holds it, and nobody waits") {
+		t.Errorf("of a free lock:\n%s", stdout)
+	}
+}
+
+func TestLockIsTakenAwayWithAReason(t *testing.T) {
+	s := newSite(t)
+	l := s.run(t, "shop", 4121)
+	lease := hold(t, l, "product:lamp")
+	if status, _, stderr := s.tool(t, "lock release product:lamp"); status != boot.ExitUsage || !strings.Contains(stderr, "cli.no_reason") {
+		t.Errorf("without a reason: exit status %d: %s", status, stderr)
+	}
+	if err := lease.Context().Err(); err != nil {
+		t.Fatal("it was taken away without a reason")
+	}
+	status, stdout, stderr := s.tool(t, "lock release product:lamp --reason", "the till is stuck")
+	if status != boot.ExitOK || stdout != "product:lamp: taken away from 1 holder  (shop, pid 4121)\n" {
+		t.Errorf("exit status %d: %s%s", status, stdout, stderr)
+	}
+	<-lease.Context().Done()
+	if err := context.Cause(lease.Context()); !strings.Contains(err.Error(), "the till is stuck") {
+		t.Errorf("the holder is told %v", err)
+	}
+	if _, stdout, _ := s.tool(t, "lock release product:lamp --reason again"); stdout != "product:lamp: nobody held it  (shop, pid 4121)\n" {
+		t.Errorf("again: %s", stdout)
+	}
+}
+
+// Two processes with a memory of their own have two locks of one name.
+func TestEachProcessWithAMemoryOfItsOwnIsAsked(t *testing.T) {
+	s := newSite(t)
+	first, second := s.run(t, "shop", 11), s.run(t, "shop", 22)
+	other := s.run(t, "bank", 33)
+	for _, l := range []*lock.Locker{first, second, other} {
+		hold(t, l, "product:lamp")
+	}
+	_, stdout, _ := s.tool(t, "lock ls --name shop")
+	if strings.Count(stdout, "product:lamp") != 2 || !strings.Contains(stdout, "shop, pid 11:") || !strings.Contains(stdout, "shop, pid 22:") {
+		t.Errorf("of one program:\n%s", stdout)
+	}
+	if _, stdout, _ := s.tool(t, "lock ls"); !strings.Contains(stdout, "bank, pid 33:") {
+		t.Errorf("of all programs:\n%s", stdout)
+	}
+	_, stdout, _ = s.tool(t, "lock release --name shop --reason x product:lamp")
+	const want = "product:lamp: taken away from 1 holder  (shop, pid 11)\nproduct:lamp: taken away from 1 holder  (shop, pid 22)\n"
+	if stdout != want || other.Stats().Active != 1 {
+		t.Errorf("got\n%swant\n%sand the other program has %d", stdout, want, other.Stats().Active)
+	}
+}
+
+func TestOneOfThoseThatShareTheirLocksIsAsked(t *testing.T) {
+	s := newSite(t)
+	l := s.run(t, "bank", 1) // it has a Locker
+	for pid := 11; pid <= 13; pid++ {
+		s.open(t, admin.Info{Name: "shop", PID: pid, Driver: "redis", Scope: "fleet"}, l)
+	}
+	hold(t, l, "product:lamp")
+	_, stdout, _ := s.tool(t, "lock ls --name shop")
+	if !strings.HasPrefix(stdout, "shop, pid 11 and 12, 13: redis, exclusion ends at the fleet\n") || strings.Count(stdout, "product:lamp") != 1 {
+		t.Errorf("got\n%s", stdout)
+	}
+}
+
+func TestDocumentsOfLocks(t *testing.T) {
+	s := newSite(t)
+	l := s.run(t, "shop", 4121)
+	hold(t, l, "product:lamp")
+	wait(t, l, "product:lamp")
+	about := map[string]any{"name": "shop", "pid": 4121.0, "driver": "memory", "scope": "process"}
+	for line, keys := range map[string][]string{
+		"lock ls --json":                                 {"total", "truncated", "locks"},
+		"lock show product:lamp --json":                  {"key", "slots", "holders", "waiters", "waiting"},
+		"lock release product:lamp --reason late --json": {"released"},
+	} {
+		status, stdout, stderr := s.tool(t, line)
+		var all []map[string]any
+		if err := json.Unmarshal([]byte(stdout), &all); err != nil || status != boot.ExitOK || len(all) != 1 {
+			t.Fatalf("%s: exit status %d, %v: %s%s", line, status, err, stdout, stderr)
+		}
+		for k, v := range about {
+			if all[0][k] != v {
+				t.Errorf("%s: %s is %v, want %v", line, k, all[0][k], v)
+			}
+		}
+		if len(all[0]) != len(about)+len(keys) {
+			t.Errorf("%s: want %q beside %v, got %s", line, keys, about, stdout)
+		}
+		for _, k := range keys {
+			if all[0][k] == nil {
+				t.Errorf("%s: %s is missing: %s", line, k, stdout)
+			}
+		}
+	}
+}
+
+func TestNobodyRunsIsSaidWithWhatElseThereIs(t *testing.T) {
+	s := newSite(t)
+	s.run(t, "bank", 1)
+	for _, line := range []string{"lock ls", "lock show x", "lock release x --reason y"} {
+		status, stdout, stderr := s.tool(t, line+" --name shop")
+		if status != boot.ExitUnavailable || stdout != "" || !strings.Contains(stderr, `"shop"`) || !strings.Contains(stderr, "--url redis://") {
+			t.Errorf("%s: exit status %d: %s%s", line, status, stdout, stderr)
+		}
+	}
+}
+
+// What a process left that was killed is nobody's.
+func TestSocketOfADeadProcessIsPassedOver(t *testing.T) {
+	s := newSite(t)
+	l := s.run(t, "shop", 4121)
+	hold(t, l, "product:lamp")
+	folder := admin.Folders(s.environ)[0]
+	leave(t, filepath.Join(folder, "shop.1.sock"))
+	status, stdout, stderr := s.tool(t, "lock ls")
+	if status != boot.ExitOK || !strings.HasPrefix(stdout, "shop, pid 4121:") || stderr != "" {
+		t.Errorf("exit status %d: %s%s", status, stdout, stderr)
+	}
+}
+
+// A process that does not answer is named, and the others are shown.
+func TestProcessThatDoesNotAnswerIsNamed(t *testing.T) {
+	s := newSite(t)
+	l := s.run(t, "shop", 4121)
+	hold(t, l, "product:lamp")
+	path := filepath.Join(admin.Folders(s.environ)[0], "shop.1.sock")
+	deaf(t, path)
+	status, stdout, stderr := s.tool(t, "lock ls --name shop")
+	if status != boot.ExitUnavailable || !strings.Contains(stdout, "product:lamp") || !strings.Contains(stderr, path) || !strings.Contains(stderr, "cli.unanswered") {
+		t.Errorf("exit status %d: %s%s", status, stdout, stderr)
+	}
+}
+
+func TestWrongLockCommandLines(t *testing.T) {
+	s := newSite(t)
+	s.environ = append(s.environ, "REDIS_URL=redis://:geheim@localhost:1/0")
+	s.run(t, "shop", 4121)
+	for _, x := range []struct{ line, code, says string }{
+		{"lock", "cli.no_verb", "ls, release, show"},
+		{"lock hsow", "cli.unknown_verb", "did you mean: mega lock show"},
+		{"lock show", "cli.missing_argument", "the key of a lock"},
+		{"lock show a b", "cli.extra_argument", `"b"`},
+		{"lock release a --reson x", "cli.unknown_flag", "did you mean: --reason"},
+		{"lock ls --limit many", "cli.wrong_flag", "--limit"},
+		{"lock ls --limit 0", "cli.wrong_flag", "1 to 1000"},
+		{"lock show " + strings.Repeat("x", 600), "cli.refused", "600"},
+		{"lock ls --url redis://:geheim@localhost/0", "cli.wrong_flag", "--url-env REDIS_URL"},
+		{"lock ls --url-env NOTHING", "cli.wrong_flag", "NOTHING"},
+		{"lock ls --url redis://x --url-env REDIS_URL", "cli.wrong_flag", "Both"},
+		{"lock ls --name shop --url redis://x", "cli.wrong_flag", "--name"},
+		{"lock ls --engine queue", "cli.wrong_flag", "--url"},
+	} {
+		status, stdout, stderr := s.tool(t, x.line)
+		if status != boot.ExitUsage || !strings.Contains(stderr, "("+x.code+")") || !strings.Contains(stderr, x.says) || strings.Contains(stderr, "geheim") {
+			t.Errorf("%s: exit status %d, want %s that says %q:\n%s%s", x.line, status, x.code, x.says, stdout, stderr)
+		}
+	}
+}
+
+func TestKeysInUseAreCompleted(t *testing.T) {
+	s := newSite(t)
+	l := s.run(t, "shop", 4121)
+	hold(t, l, "product:lamp")
+	hold(t, l, "order:1")
+	for _, verb := range []string{"show", "release"} {
+		_, stdout, _ := s.tool(t, "__complete lock "+verb, "prod")
+		if !strings.HasPrefix(stdout, "product:lamp\n:") {
+			t.Errorf("%s: got %s", verb, stdout)
+		}
+	}
+}
+
+func TestResultThatCannotBeWrittenIsAFailure(t *testing.T) {
+	s := newSite(t)
+	s.run(t, "shop", 4121)
+	var stderr bytes.Buffer
+	full := fmt.Errorf("the disk is full")
+	status := cli.RunTool(cli.Process{Args: []string{"mega", "lock", "ls"}, Environ: s.environ, Stdout: failing{full}, Stderr: &stderr}, cli.Tool{})
+	if status != boot.ExitUnavailable || !strings.Contains(stderr.String(), full.Error()) {
+		t.Errorf("exit status %d: %s", status, &stderr)
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Write([]byte) (int, error) { return 0, f.err }
+
+// leave leaves a socket that nobody listens on any more.
+func leave(t *testing.T, path string) {
+	t.Helper()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// deaf listens at path, and never answers.
+func deaf(t *testing.T, path string) {
+	t.Helper()
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+}

@@ -1,0 +1,151 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/megaframework/mega/lock"
+)
+
+// printListed writes the locks of each source as a table.
+func printListed(w io.Writer, all []listed) {
+	for i, l := range all {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintln(w, l.about)
+		switch {
+		case l.Error != "":
+			continue // told on standard error
+		case l.Total == 0:
+			fmt.Fprintln(w, "  no lock is held")
+			continue
+		}
+		t := table{indent: "  "}
+		t.add("KEY", "SLOT", "HOLDER", "AGE", "LEFT", "WAITING", "LABEL")
+		for _, e := range l.Locks {
+			addHolders(&t, e.State, e.Waiting)
+		}
+		t.print(w)
+		if l.Truncated {
+			fmt.Fprintf(w, "  %d of %d: see more with --limit, or fewer with a prefix\n", len(l.Locks), l.Total)
+		}
+	}
+}
+
+// addHolders adds a row for each holder. A key that is only waited for has one,
+// too.
+func addHolders(t *table, s lock.State, waiting int) {
+	if len(s.Holders) == 0 {
+		t.add(s.Key, "-", "-", "-", "-", fmt.Sprint(waiting), "")
+	}
+	for i, h := range s.Holders {
+		key, waits := s.Key, fmt.Sprint(waiting)
+		if i > 0 {
+			key, waits = "", ""
+		}
+		t.add(key, slot(s, h), who(h.Holder), age(h.Holder), short(h.Left), waits, h.Label)
+	}
+}
+
+func slot(s lock.State, h lock.Holding) string {
+	if s.Slots == 1 {
+		return "-"
+	}
+	return fmt.Sprintf("%d of %d", h.Slot, s.Slots)
+}
+
+// who is a holder as a word: app@host:pid.
+func who(h lock.Holder) string {
+	s := fmt.Sprintf("%s:%d", cmp.Or(h.Host, "?"), h.PID)
+	if h.App != "" {
+		s = h.App + "@" + s
+	}
+	return s
+}
+
+// age is how long ago somebody asked for the lock.
+func age(h lock.Holder) string {
+	if h.Since.IsZero() {
+		return "-"
+	}
+	return short(max(0, time.Since(h.Since)))
+}
+
+// printShown writes who holds a lock and who waits for it, for each source.
+func printShown(w io.Writer, all []shown) {
+	for i, s := range all {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintln(w, s.about)
+		if s.Error == "" {
+			printState(w, s.State, s.Waiting)
+		}
+	}
+}
+
+func printState(w io.Writer, s lock.State, waiting int) {
+	if len(s.Holders)+waiting == 0 {
+		fmt.Fprintln(w, "  nobody holds it, and nobody waits")
+		return
+	}
+	t := table{indent: "  "}
+	t.add("", "WHO", "AGE", "LEFT", "FENCE", "REQUEST", "LABEL")
+	for _, h := range s.Holders {
+		name := "holds"
+		if s.Slots > 1 {
+			name = "holds " + slot(s, h)
+		}
+		t.add(name, who(h.Holder), age(h.Holder), short(h.Left), fmt.Sprint(h.Fence), cmp.Or(h.Request, "-"), h.Label)
+	}
+	for i, h := range s.Waiters {
+		t.add(fmt.Sprintf("waits %d", i+1), who(h), age(h), "-", "-", cmp.Or(h.Request, "-"), h.Label)
+	}
+	t.print(w)
+	if more := waiting - len(s.Waiters); more > 0 {
+		fmt.Fprintf(w, "  and %d more that wait\n", more)
+	}
+}
+
+// printReleased writes what became of the leases of a key.
+func printReleased(w io.Writer, key string, all []released) {
+	for _, r := range all {
+		switch {
+		case r.Error != "":
+		case r.Released == 0:
+			fmt.Fprintf(w, "%s: nobody held it  (%s)\n", key, r.short())
+		default:
+			fmt.Fprintf(w, "%s: taken away from %s  (%s)\n", key, count(r.Released, "holder"), r.short())
+		}
+	}
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// short is who was asked, within a sentence.
+func (a about) short() string {
+	head, _, _ := strings.Cut(a.String(), ": ")
+	if a.URL != "" || a.Socket != "" {
+		return a.String()
+	}
+	return head
+}
+
+func terminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
