@@ -23,6 +23,7 @@ import (
 	"net/http"
 	"os"
 	"reflect"
+	"time"
 
 	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/config"
@@ -49,11 +50,24 @@ type (
 	Problem = megactx.Problem
 	// Option is a piece of a program.
 	Option = boot.Option
+	// HookOption changes how a named function runs.
+	HookOption = boot.HookOption
+	// Scope is how far locks exclude.
+	Scope = boot.Scope
+	// Caches are the clients of all caches that are configured, by their
+	// aliases.
+	Caches = boot.Caches
 	// URL is an address in a section of the configuration. A password in it is
 	// masked wherever it is printed.
 	URL = config.URL
 	// Secret is a text in a section of the configuration that masks itself.
 	Secret = config.Secret
+)
+
+// The scopes for RequireScope.
+const (
+	Node  = boot.Node  // the processes of one machine
+	Fleet = boot.Fleet // all processes that share the driver's server
 )
 
 var (
@@ -106,7 +120,9 @@ func Module(options ...Option) Option { return boot.Module(options...) }
 
 // Provide adds constructors: functions that take provided values and return
 // one or more values, the last of which may be an error. Provided from the
-// start are *slog.Logger, *lock.Locker and, inside an app, AppInfo.
+// start are *slog.Logger, *lock.Locker, inside an app AppInfo, and where caches
+// are configured redis.UniversalClient (of github.com/redis/go-redis/v9: the
+// only cache, else the one called main, else the one of lock.cache) and Caches.
 //
 // A constructor whose values nobody needs is not called. A value with a method
 // Close(context.Context) error, Close() error or Close() is closed when the
@@ -127,21 +143,43 @@ func Routes(fn any) Option { return boot.Routes(fn) }
 // Handler it wraps everything that the app serves.
 func Use(fn any) Option { return boot.Use(fn) }
 
+// OnPrimary has fn run once for all processes that are one program: before any
+// OnStart, and before anything serves. It is for migrations. It takes what
+// OnStart takes, and has 2 minutes unless it is given another Budget.
+func OnPrimary(name string, fn any, options ...HookOption) Option {
+	return boot.OnPrimary(name, fn, options...)
+}
+
 // OnStart has fn run before the program serves. It takes provided values and a
-// context or a *Ctx; its error stops the boot.
-func OnStart(name string, fn any) Option { return boot.OnStart(name, fn) }
+// context or a *Ctx; its error stops the boot, and everything that had started
+// is ended again. It has 15 seconds unless it is given another Budget.
+func OnStart(name string, fn any, options ...HookOption) Option {
+	return boot.OnStart(name, fn, options...)
+}
 
 // OnStop has fn run when the last request is over, while locks still work.
-func OnStop(name string, fn any) Option { return boot.OnStop(name, fn) }
+func OnStop(name string, fn any, options ...HookOption) Option {
+	return boot.OnStop(name, fn, options...)
+}
 
 // Run has fn run in the background until it returns, or until its context ends
 // because the last request is over. An error that it returns before then ends
 // the program.
-func Run(name string, fn any) Option { return boot.Run(name, fn) }
+func Run(name string, fn any, options ...HookOption) Option { return boot.Run(name, fn, options...) }
 
 // Ready has fn decide, with an error, whether the program is ready for traffic:
 // /readyz on the address of ops.addr.
-func Ready(name string, fn any) Option { return boot.Ready(name, fn) }
+func Ready(name string, fn any, options ...HookOption) Option {
+	return boot.Ready(name, fn, options...)
+}
+
+// Budget is what a named function may take. One that takes longer is told to
+// end, and named.
+func Budget(d time.Duration) HookOption { return boot.Budget(d) }
+
+// RequireScope refuses to boot where locks do not reach as far as the app needs
+// them to.
+func RequireScope(s Scope) Option { return boot.RequireScope(s) }
 
 // Views adds pages for Ctx.HTML: html/template files that end in .html. Those
 // in the folder "shared" belong to all pages, and if one of them defines the

@@ -17,10 +17,10 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"time"
-
-	"go.uber.org/fx"
 
 	"github.com/megaframework/mega/config"
 )
@@ -40,29 +40,54 @@ type Process struct {
 
 // Running is a program that has started.
 type Running struct {
-	b      *booting
-	failed chan error // the first error that ends the program by itself
+	b    *booting
+	stop func() error
 }
 
 // Start boots the program that options describe. When ctx ends before it has
-// started, what was started is ended again. ctx's end afterwards means nothing.
+// started, or when a part of it fails, what was started is ended again. ctx's
+// end afterwards means nothing.
 func Start(ctx context.Context, p Process, options ...Option) (*Running, error) {
 	program, err := p.program(options)
 	if err != nil {
 		return nil, err
 	}
 	b := newBooting(ctx, p, program)
-	app := fx.New(b.stages())
-	if err = app.Err(); err == nil {
-		err = app.Start(ctx)
-	}
-	if err != nil {
-		_ = b.life.stop(context.WithoutCancel(ctx)) // why it did not start says more
-		return nil, p.told(err)
+	if err := b.start(); err != nil {
+		return nil, b.gaveUp(err, b.unwind())
 	}
 	b.report.Took = time.Since(b.began)
 	b.report.tell(p.Stderr, b.config, b.log)
-	return &Running{b: b, failed: b.failed}, nil
+	return &Running{b, sync.OnceValue(b.shutdown)}, nil
+}
+
+// stoppedError is a boot that was asked to stop before it had come to its end.
+type stoppedError struct {
+	why error // the end of its context
+	cut error // what did not end with it; may be nil
+}
+
+func (e *stoppedError) Error() string {
+	return errors.Join(fmt.Errorf("stopped before it had started: %w", e.why), e.cut).Error()
+}
+
+func (e *stoppedError) Unwrap() error { return e.why }
+
+// gaveUp is why a program did not start, and what could not be ended again.
+func (b *booting) gaveUp(err, cut error) error {
+	if why := b.ctx.Err(); why != nil && errors.Is(err, why) {
+		if errors.Is(err, errStuck) {
+			cut = errors.Join(err, cut)
+		}
+		return &stoppedError{why, cut}
+	}
+	f := b.process.told(err)
+	if cut == nil {
+		return f
+	}
+	more := *f
+	more.Facts = append(slices.Clip(f.Facts), Fact{"left behind", cut.Error()})
+	return &more
 }
 
 // Report is what the boot came to.
@@ -71,39 +96,32 @@ func (r *Running) Report() Report { return r.b.report }
 // Log is the logger of the process.
 func (r *Running) Log() *slog.Logger { return r.b.log }
 
-// Wait returns nil when ctx has ended, or why the program cannot go on.
+// Wait returns nil when ctx has ended or the program has asked for its own
+// end, or why the program cannot go on.
 func (r *Running) Wait(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
-	case err := <-r.failed:
+	case err := <-r.b.failed:
+		if err == (shutdownError{}) {
+			return nil
+		}
 		return err
 	}
 }
 
 // Stop ends the program: it is no longer ready, accepts nothing new, finishes
-// what is in flight, ends the locks, and closes what was provided. It returns
-// what had to be cut off, by name.
-func (r *Running) Stop() error {
-	r.b.probes.serving.Store(false)
-	if delay := r.b.config.Shutdown.Delay; delay > 0 {
-		r.b.log.Info("stopping", "after", delay)
-		time.Sleep(delay)
-	}
-	return r.b.life.stop(context.Background())
-}
+// what is in flight, ends the locks, and closes what was provided, all within
+// shutdown.timeout. It returns what had to be cut off, by name. Every call
+// returns when all is over, with the same.
+func (r *Running) Stop() error { return r.stop() }
 
 // Main is a whole program: it starts, serves until ctx ends, stops, and returns
 // the exit status.
 func Main(ctx context.Context, p Process, options ...Option) int {
 	running, err := Start(ctx, p, options...)
 	if err != nil {
-		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-			return ExitOK // it was asked to stop before it had started
-		}
-		f := failureOf(err)
-		f.Print(p.Stderr, p.name())
-		return f.Exit
+		return p.notStarted(err)
 	}
 	broken := running.Wait(ctx)
 	log := running.Log()
@@ -121,8 +139,26 @@ func Main(ctx context.Context, p Process, options ...Option) int {
 	return status(broken, cut)
 }
 
-func status(broken, cut error) int {
+// notStarted tells why a program did not start and returns the exit status.
+func (p Process) notStarted(err error) int {
+	stopped, ok := errors.AsType[*stoppedError](err)
 	switch {
+	case !ok:
+		f := failureOf(err)
+		f.Print(p.Stderr, p.name())
+		return f.Exit
+	case stopped.cut != nil:
+		fmt.Fprintf(p.Stderr, "%s was %v\n", p.name(), stopped)
+		return ExitCut
+	}
+	return ExitOK
+}
+
+func status(broken, cut error) int {
+	asked, isAsked := errors.AsType[shutdownError](broken)
+	switch {
+	case isAsked:
+		return asked.code
 	case broken != nil:
 		return ExitInternal
 	case cut != nil:
@@ -162,9 +198,7 @@ func env() string {
 
 // loadConfig is the first stage.
 func (b *booting) loadConfig() (*config.Config, error) {
-	c, err := config.Load(config.Source{
-		Environ: b.process.Environ, Env: env(), Apps: b.program.names(), Sections: b.program.sections(),
-	})
+	c, err := config.Load(b.process.source(b.program))
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +209,8 @@ func (b *booting) loadConfig() (*config.Config, error) {
 
 // openLog is available from the first stage on.
 func (b *booting) openLog(c *config.Config) *slog.Logger {
-	b.log = newLog(b.process.Stderr, c)
+	b.logs = newLogs(b.process.Stderr, c)
+	b.log = b.logs.process()
 	b.life.log = b.log
 	return b.log
 }

@@ -22,7 +22,8 @@ type building struct {
 }
 
 func (a *building) info(c *config.Config) megactx.AppInfo {
-	return megactx.AppInfo{Name: a.name, Env: c.Env}
+	app := c.Apps[a.name]
+	return megactx.AppInfo{Name: a.name, Env: c.Env, Locales: app.Locales, Prefix: app.Prefix}
 }
 
 func (a *building) newHost(info megactx.AppInfo, log *slog.Logger, l *lock.Locker) (*megactx.Host, error) {
@@ -34,7 +35,13 @@ func (a *building) newHost(info megactx.AppInfo, log *slog.Logger, l *lock.Locke
 	if err != nil {
 		return nil, a.failure("boot.public", "Its public files cannot be read.", err)
 	}
-	return &megactx.Host{App: info, Log: log, Locker: l, Views: views, Public: public}, nil
+	host := &megactx.Host{App: info, Log: log, Locker: l, Views: views, Public: public}
+	a.hosts = append(a.hosts, host)
+	return host, host.SetLimits(limitsOf(a.config.Apps[a.name]))
+}
+
+func limitsOf(app config.App) megactx.Limits {
+	return megactx.Limits{Body: int64(app.BodyLimit), Timeout: app.Timeout, Origins: app.TrustedOrigins}
 }
 
 func (a *building) failure(code, text string, err error) error {
@@ -65,7 +72,11 @@ func (a *building) finish(host *megactx.Host) error {
 			return err
 		}
 	}
-	a.sites = append(a.sites, site{a.name, host, router.Handler()})
+	app := a.config.Apps[a.name]
+	a.sites = append(a.sites, site{
+		app: a.name, addr: string(app.Addr), host: app.Host, prefix: app.Prefix,
+		routes: router.Routes(), context: host, handler: router.Handler(),
+	})
 	return nil
 }
 

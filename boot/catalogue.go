@@ -24,6 +24,7 @@ func Codes() []Code {
 	all := slices.Concat(
 		configCodes(),
 		bootCodes(),
+		appCodes(),
 		lockBootCodes(),
 		busBootCodes(),
 		lockCodes(),

@@ -13,7 +13,7 @@ type decisions struct{ lock, bus Decision }
 // decide makes every decision of a process. They are there also where one of
 // them must not be.
 func (p *program) decide(c *config.Config, in Process) (decisions, error) {
-	s := Surroundings{Worker: in.isWorker(), LeftOut: p.leftOut()}
+	s := Surroundings{Worker: in.isWorker(), LeftOut: p.leftOut(), Requirements: p.requirements()}
 	lock, lockErr := SelectLock(c, s)
 	bus, busErr := SelectBus(c, s)
 	d := decisions{lock, bus}

@@ -125,7 +125,7 @@ func TestRequestsThatTakeTooLongAreCutOffAndNamed(t *testing.T) {
 	if code, err := status(conn); code != 503 || err != nil {
 		t.Errorf("the request was answered %d, %v, want 503", code, err)
 	}
-	if code := <-ended; code != boot.ExitCut || !strings.Contains(stderr.String(), "1 requests cut off: GET / (") {
+	if code := <-ended; code != boot.ExitCut || !strings.Contains(stderr.String(), "main: cut off 1 in flight: GET / (") {
 		t.Errorf("exit status %d, want %d and the request's name:\n%s", code, boot.ExitCut, stderr)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,13 +17,17 @@ import (
 
 func TestHookThatOverrunsItsBudgetIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := lifecycle{log: slog.New(slog.DiscardHandler), hooks: []namedHook{{
-			name: "warm up", start: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+		l := lifecycle{log: slog.New(slog.DiscardHandler), steps: []step{{
+			start: hook{"warm up", time.Minute, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }},
 		}}}
+		began := time.Now()
 		err := l.start(t.Context())
-		var f *Failure
-		if !errors.As(err, &f) || f.Exit != ExitOverrun || f.Code != "boot.hook_overrun" || !strings.Contains(f.Text, "warm up") {
+		f, ok := errors.AsType[*Failure](err)
+		if !ok || f.Exit != ExitOverrun || f.Code != "boot.hook_overrun" || !strings.Contains(f.Text, `"warm up" did not start within 1m0s`) {
 			t.Errorf("got %+v, want status %d and the hook's name", err, ExitOverrun)
+		}
+		if took := time.Since(began); took != time.Minute {
+			t.Errorf("it took %v", took)
 		}
 	})
 }
@@ -29,21 +35,62 @@ func TestHookThatOverrunsItsBudgetIsNamed(t *testing.T) {
 func TestHookThatHeedsNothingIsLeftBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stuck := make(chan struct{})
-		began := time.Now()
-		l := lifecycle{log: slog.New(slog.DiscardHandler), started: 1, hooks: []namedHook{{
-			name: "pump", budget: time.Minute, stop: func(context.Context) error { <-stuck; return nil },
-		}}}
+		var l lifecycle
+		l.endWith(owning, hook{"store", time.Minute, func(context.Context) error { return nil }})
+		l.endWith(leaving, hook{"pump", time.Minute, func(context.Context) error { <-stuck; return nil }})
 		ended := false
-		l.values = []namedHook{{name: "store", budget: time.Minute, stop: func(context.Context) error { ended = true; return nil }}}
-		err := l.stop(t.Context())
-		if err == nil || !strings.Contains(err.Error(), `"pump"`) || !ended {
+		l.endWith(owning, hook{"file", time.Minute, func(context.Context) error { ended = true; return nil }})
+		began := time.Now()
+		err := l.stop(began, time.Hour)
+		if err == nil || !strings.Contains(err.Error(), `"pump"`) || !errors.Is(err, errStuck) || !ended {
 			t.Errorf("got %v, and what came after it was ended: %v", err, ended)
 		}
-		if took := time.Since(began); took != time.Minute+time.Second {
+		if took := time.Since(began); took != time.Minute+noticeTime {
 			t.Errorf("it took %v", took)
 		}
 		close(stuck)
 	})
+}
+
+// All hooks together have the budget of the shutdown, whatever their own; and
+// where requests have used it up, the rest still gets to let go.
+func TestShutdownHasOneBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l lifecycle
+		left := map[phase]time.Duration{}
+		for p := range phases {
+			l.endWith(p, hook{"x", time.Hour, func(ctx context.Context) error {
+				deadline, _ := ctx.Deadline()
+				left[p] = time.Until(deadline)
+				if p == serving {
+					<-ctx.Done() // and nothing is left for work in flight
+				}
+				return nil
+			}})
+		}
+		if err := l.stop(time.Now(), 30*time.Second); err != nil {
+			t.Error(err)
+		}
+		want := map[phase]time.Duration{
+			serving: 25 * time.Second, working: lastWord, leaving: 2500 * time.Millisecond, locking: 2500 * time.Millisecond,
+			owning: 5 * time.Second, watching: 5 * time.Second,
+		}
+		if !maps.Equal(left, want) {
+			t.Errorf("got %v\nwant %v", left, want)
+		}
+	})
+}
+
+func TestWhatPanicsAtTheEndDoesNotKeepTheRestFromEnding(t *testing.T) {
+	var l lifecycle
+	ended := false
+	l.endWith(owning, hook{"store", time.Minute, func(context.Context) error { ended = true; return nil }})
+	l.endWith(leaving, hook{"pump", time.Minute, func(context.Context) error { panic("dry") }})
+	l.endWith(leaving, hook{"quitter", time.Minute, func(context.Context) error { runtime.Goexit(); return nil }})
+	err := l.stop(time.Now(), time.Minute)
+	if err == nil || !strings.Contains(err.Error(), "dry") || !strings.Contains(err.Error(), `"quitter"`) || !ended {
+		t.Errorf("got %v, and the store was ended: %v", err, ended)
+	}
 }
 
 func TestServerThatDoesNotAnswerIsTriedUntilTheWaitIsOver(t *testing.T) {
@@ -54,7 +101,7 @@ func TestServerThatDoesNotAnswerIsTriedUntilTheWaitIsOver(t *testing.T) {
 		if _, err := w.run(t.Context()); !errors.Is(err, down) || w.took != 10*time.Second || w.attempts < 5 {
 			t.Errorf("got %v after %d attempts in %v", err, w.attempts, w.took)
 		}
-		w = waiting[driver.Driver]{log: w.log, limit: 10 * time.Second, hopeless: w.hopeless}
+		w = waiting[driver.Driver]{log: w.log, limit: 10 * time.Second, hopeless: func(error) bool { return false }}
 		w.open = opener(func(n int) error {
 			if n < 3 {
 				return down

@@ -13,19 +13,75 @@ import (
 	"github.com/megaframework/mega/lock"
 )
 
-// newLog returns the logger of a process: lines for people on a terminal and
-// in dev, JSON elsewhere.
-func newLog(w io.Writer, c *config.Config) *slog.Logger {
+// logs is where a process writes, and how much of it: each app has a level of
+// its own, and all of them can change while it runs.
+type logs struct {
+	handler slog.Handler // writes everything
+	level   slog.LevelVar
+	apps    map[string]*slog.LevelVar
+}
+
+// newLogs writes lines for people on a terminal and in dev, JSON elsewhere.
+func newLogs(w io.Writer, c *config.Config) *logs {
+	l := &logs{handler: newHandler(w, c), apps: map[string]*slog.LevelVar{}}
+	for name := range c.Apps {
+		l.apps[name] = new(slog.LevelVar)
+	}
+	l.apply(c)
+	return l
+}
+
+func newHandler(w io.Writer, c *config.Config) slog.Handler {
+	if !readable(w, c) {
+		return slog.NewJSONHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug})
+	}
+	return tint.NewTextHandler(w, &tint.Options{
+		Level: slog.LevelDebug, TimeFormat: time.TimeOnly, NoColor: !isTerminal(w) || os.Getenv("NO_COLOR") != "",
+	})
+}
+
+// apply puts the levels of a configuration in force.
+func (l *logs) apply(c *config.Config) {
+	l.level.Set(levelOf(c.Log.Level))
+	for name, level := range l.apps {
+		level.Set(levelOf(c.Apps[name].LogLevel))
+	}
+}
+
+func levelOf(text string) slog.Level {
 	var level slog.Level
-	if err := level.UnmarshalText([]byte(c.Log.Level)); err != nil { // the schema allows only levels
+	if err := level.UnmarshalText([]byte(text)); err != nil { // the schema allows only levels
 		panic(err)
 	}
-	if !readable(w, c) {
-		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}))
+	return level
+}
+
+// process is the logger of what belongs to no app.
+func (l *logs) process() *slog.Logger { return slog.New(leveled{l.handler, &l.level}) }
+
+// app is the logger of an app, below the process's, which may have been
+// decorated.
+func (l *logs) app(name string, process *slog.Logger) *slog.Logger {
+	if h, ok := process.Handler().(leveled); ok {
+		process = slog.New(leveled{h.Handler, l.apps[name]})
 	}
-	return slog.New(tint.NewTextHandler(w, &tint.Options{
-		Level: level, TimeFormat: time.TimeOnly, NoColor: !isTerminal(w) || os.Getenv("NO_COLOR") != "",
-	}))
+	return process.With("app", name)
+}
+
+// leveled is a handler of records from a level on.
+type leveled struct {
+	slog.Handler
+	level *slog.LevelVar
+}
+
+func (h leveled) Enabled(_ context.Context, level slog.Level) bool { return level >= h.level.Level() }
+
+func (h leveled) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return leveled{h.Handler.WithAttrs(attrs), h.level}
+}
+
+func (h leveled) WithGroup(name string) slog.Handler {
+	return leveled{h.Handler.WithGroup(name), h.level}
 }
 
 // readable reports whether people read the log as it is written.

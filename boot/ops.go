@@ -19,8 +19,9 @@ type probes struct {
 
 // check is one reason to be unready.
 type check struct {
-	name string
-	run  func(context.Context) error
+	name   string
+	budget time.Duration
+	run    func(context.Context) error
 }
 
 const checkTime = 2 * time.Second
@@ -51,7 +52,7 @@ func (p *probes) reasons(ctx context.Context) map[string]string {
 	failed := map[string]string{}
 	for _, c := range p.checks {
 		wg.Go(func() {
-			err := within(ctx, checkTime, c.run)
+			err := checked(ctx, c)
 			if err == nil {
 				return
 			}
@@ -62,6 +63,12 @@ func (p *probes) reasons(ctx context.Context) map[string]string {
 	}
 	wg.Wait()
 	return failed
+}
+
+func checked(ctx context.Context, c check) error {
+	ctx, cancel := context.WithTimeout(ctx, c.budget)
+	defer cancel()
+	return await(ctx, c.run)
 }
 
 func answer(w http.ResponseWriter, status int, body any) {

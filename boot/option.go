@@ -6,6 +6,11 @@ import (
 	"reflect"
 	"runtime"
 	"strings"
+	"time"
+
+	"go.uber.org/fx"
+
+	"github.com/megaframework/mega/lock/driver"
 )
 
 // Option is a piece of a program: an app, a module, or something that either
@@ -26,12 +31,18 @@ type (
 	routesOption struct{ fn function }
 	useOption    struct{ fn function }
 	hookOption   struct {
-		kind hookKind
-		name string
-		fn   function
+		kind   hookKind
+		name   string
+		fn     function
+		budget time.Duration
 	}
 	viewsOption  struct{ files fs.FS }
 	publicOption struct{ files fs.FS }
+	scopeOption  struct {
+		site  string
+		scope Scope
+	}
+	fxOption struct{ options []fx.Option }
 )
 
 func (appOption) option()     {}
@@ -43,15 +54,35 @@ func (useOption) option()     {}
 func (hookOption) option()    {}
 func (viewsOption) option()   {}
 func (publicOption) option()  {}
+func (scopeOption) option()   {}
+func (fxOption) option()      {}
 
 // hookKind is when a named function runs.
 type hookKind string
 
 const (
-	onStart hookKind = "OnStart"
-	onStop  hookKind = "OnStop"
-	onRun   hookKind = "Run"
-	onReady hookKind = "Ready"
+	onPrimary hookKind = "OnPrimary"
+	onStart   hookKind = "OnStart"
+	onStop    hookKind = "OnStop"
+	onRun     hookKind = "Run"
+	onReady   hookKind = "Ready"
+)
+
+// HookOption changes how a named function runs.
+type HookOption func(*hookOption)
+
+// Budget is what a named function may take, in place of what mega thinks right:
+// 2 minutes for OnPrimary, 15 seconds for OnStart, OnStop and the end of a Run,
+// 2 seconds for Ready.
+func Budget(d time.Duration) HookOption { return func(o *hookOption) { o.budget = d } }
+
+// Scope is how far locks exclude.
+type Scope = driver.Scope
+
+// The scopes that can be required.
+const (
+	Node  = driver.Node  // the processes of one machine
+	Fleet = driver.Fleet // all processes that share the driver's server
 )
 
 // App is an app of the program: what is in options is private to it.
@@ -85,25 +116,55 @@ func Routes(fn any) Option { return routesOption{newFunction("Routes", fn)} }
 // Handler it wraps everything that the app serves.
 func Use(fn any) Option { return useOption{newFunction("Use", fn)} }
 
+// OnPrimary has fn run once for all processes that are one program: before any
+// OnStart, and before anything serves. It is for migrations, and takes what
+// OnStart takes.
+func OnPrimary(name string, fn any, options ...HookOption) Option {
+	return named(onPrimary, name, fn, primaryBudget, options)
+}
+
 // OnStart has fn run before the program serves. It takes provided values and a
 // context, and may return an error, which stops the boot.
-func OnStart(name string, fn any) Option { return hook(onStart, name, fn) }
+func OnStart(name string, fn any, options ...HookOption) Option {
+	return named(onStart, name, fn, hookBudget, options)
+}
 
 // OnStop has fn run when the last request is over, in reverse order, while
-// locks still work.
-func OnStop(name string, fn any) Option { return hook(onStop, name, fn) }
+// locks still work. It runs where everything that was given before it had
+// started, also if a later part did not start.
+func OnStop(name string, fn any, options ...HookOption) Option {
+	return named(onStop, name, fn, hookBudget, options)
+}
 
 // Run has fn run in the background from when everything has started until it
 // returns or its context ends, when the last request is over. An error that it
 // returns before then ends the program.
-func Run(name string, fn any) Option { return hook(onRun, name, fn) }
+func Run(name string, fn any, options ...HookOption) Option {
+	return named(onRun, name, fn, hookBudget, options)
+}
 
 // Ready has fn decide, with an error, whether the program is ready for traffic.
-func Ready(name string, fn any) Option { return hook(onReady, name, fn) }
-
-func hook(kind hookKind, name string, fn any) Option {
-	return hookOption{kind, name, newFunction(string(kind), fn)}
+func Ready(name string, fn any, options ...HookOption) Option {
+	return named(onReady, name, fn, checkTime, options)
 }
+
+func named(kind hookKind, name string, fn any, budget time.Duration, options []HookOption) Option {
+	o := hookOption{kind, name, newFunction(string(kind), fn), budget}
+	for _, change := range options {
+		change(&o)
+	}
+	return o
+}
+
+// RequireScope refuses to boot where locks do not reach as far as the app needs
+// them to.
+func RequireScope(s Scope) Option { return scopeOption{callSite(), s} }
+
+// Fx adds options of the injector itself, inside an app to that app's module:
+// for what the other options cannot say. What it provides can be taken by every
+// function like other provided values, and its hooks run before those of
+// OnPrimary. Whoever needs it has to know fx.
+func Fx(options ...fx.Option) Option { return fxOption{options} }
 
 // Views adds html/template pages to the app.
 func Views(files fs.FS) Option { return viewsOption{files} }

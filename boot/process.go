@@ -10,6 +10,8 @@ import (
 	"go.uber.org/fx/fxevent"
 
 	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/megaframework/mega/config"
 )
 
 // OwnProcess is what a program does once, when the process is its own: it
@@ -36,6 +38,14 @@ func (p Process) program(options []Option) (*program, error) {
 		return nil, err
 	}
 	return program, program.narrow(p.Only)
+}
+
+// source is where the configuration comes from.
+func (p Process) source(program *program) config.Source {
+	return config.Source{
+		Environ: p.Environ, Env: env(), Name: p.name(), Set: p.Set,
+		Apps: program.names(), Sections: program.sections(),
+	}
 }
 
 // traceFx in Process.Trace has the injector tell what it does, a line each.

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"go.uber.org/fx"
+
 	"github.com/megaframework/mega/config"
 )
 
@@ -33,6 +35,8 @@ type part struct {
 	hooks    []hookOption
 	views    []fs.FS
 	public   []fs.FS
+	scopes   []scopeOption
+	fx       []fx.Option // what the injector is given as it is
 }
 
 // newProgram sorts the options and checks all that can be checked before
@@ -72,6 +76,19 @@ func (p *program) narrow(only []string) error {
 	}
 	p.runs = slices.DeleteFunc(slices.Clone(p.apps), func(a *app) bool { return !slices.Contains(only, a.name) })
 	return nil
+}
+
+// requirements are what the apps that this process runs require.
+func (p *program) requirements() (all []Requirement) {
+	add := func(app string, scopes []scopeOption) {
+		for _, s := range scopes {
+			all = append(all, Requirement{App: app, Component: "lock", Scope: s.scope, Site: s.site})
+		}
+	}
+	for _, a := range p.runs {
+		add(a.name, slices.Concat(p.shared.scopes, a.scopes))
+	}
+	return all
 }
 
 // leftOut are the apps that this process does not run.
@@ -158,6 +175,10 @@ func (p *part) add(o Option) {
 		p.views = append(p.views, o.files)
 	case publicOption:
 		p.public = append(p.public, o.files)
+	case scopeOption:
+		p.scopes = append(p.scopes, o)
+	case fxOption:
+		p.fx = append(p.fx, o.options...)
 	}
 }
 
@@ -179,10 +200,14 @@ func (p *program) served(a *app) part {
 
 // sections are those of the configuration that the program adds.
 func (p *program) sections() (all []config.Section) {
-	for _, part := range p.parts() {
+	add := func(app string, part part) {
 		for _, s := range part.sections {
-			all = append(all, config.Section{Name: s.name, Type: s.typ, Site: s.site})
+			all = append(all, config.Section{App: app, Name: s.name, Type: s.typ, Site: s.site})
 		}
+	}
+	add("", p.shared)
+	for _, a := range p.apps {
+		add(a.name, a.part)
 	}
 	return all
 }
@@ -221,13 +246,12 @@ func (p *program) check() error {
 			}
 		}
 	}
-	framework := map[reflect.Type]string{}
-	for _, t := range frameworkTypes() {
-		framework[t] = "mega"
-	}
-	shared, err := p.shared.makers(framework)
+	shared, err := p.shared.makers(framework(frameworkTypes()))
 	if err != nil {
 		return err
+	}
+	if p.opaque() {
+		return nil // nobody knows what it provides but the injector
 	}
 	// Shared routes and wrappers belong to each app, and may take its values.
 	base := part{provides: p.shared.provides, hooks: p.shared.hooks}
@@ -235,7 +259,7 @@ func (p *program) check() error {
 		return err
 	}
 	for _, a := range p.apps {
-		makers, err := a.makers(shared)
+		makers, err := a.makers(framework(appTypes()), shared)
 		if err != nil {
 			return err
 		}
@@ -252,12 +276,29 @@ func (p *program) check() error {
 	return nil
 }
 
-// makers returns who makes which type: those of outer and the part's own.
-func (p *part) makers(outer map[reflect.Type]string) (map[reflect.Type]string, error) {
+// opaque reports whether the injector was given options of its own.
+func (p *program) opaque() bool {
+	return slices.ContainsFunc(p.parts(), func(part *part) bool { return len(part.fx) > 0 })
+}
+
+// framework says that mega makes these types.
+func framework(types []reflect.Type) map[reflect.Type]string {
+	makers := map[reflect.Type]string{}
+	for _, t := range types {
+		makers[t] = "mega"
+	}
+	return makers
+}
+
+// makers returns who makes which type: those of outer and the part's own. A
+// client of redis may be the program's own, in place of mega's.
+func (p *part) makers(outer ...map[reflect.Type]string) (map[reflect.Type]string, error) {
 	all := map[reflect.Type]string{}
-	maps.Copy(all, outer)
+	for _, makers := range outer {
+		maps.Copy(all, makers)
+	}
 	add := func(t reflect.Type, site string) error {
-		if first, taken := all[t]; taken {
+		if first, taken := all[t]; taken && (t != clientType() || first != "mega") {
 			return &Failure{
 				Code: "boot.provided_twice", Exit: ExitInternal, Text: fmt.Sprintf("%v is provided twice.", t),
 				Facts: []Fact{{"first", first}, {"again", site}},

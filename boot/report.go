@@ -28,8 +28,9 @@ type Report struct {
 
 // Served is an app and where it is served.
 type Served struct {
-	App string `json:"app"`
-	URL string `json:"url"`
+	App  string `json:"app"`
+	URL  string `json:"url"`
+	Host string `json:"host,omitempty"` // the only one that it answers for; "" for all
 }
 
 // settings lists what the configuration says beyond its defaults.

@@ -7,38 +7,47 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"strings"
-	"syscall"
 	"time"
 
-	"github.com/megaframework/mega/config"
 	megactx "github.com/megaframework/mega/ctx"
 )
 
+// What a server grants its clients. How long a request may take and how large
+// it may be is each app's own; here is what nobody has a reason to exceed.
+const (
+	headerTime  = 10 * time.Second // to send a request's head
+	idleTime    = 2 * time.Minute  // between two requests
+	headerBytes = 64 << 10
+	stallTime   = time.Minute // to take any of an answer at all
+)
+
 // server is one listener with what it serves. Its goroutine is started by
-// serve, ended by drain or cut, and waited for by both.
+// serve, ended by drain, and waited for by it.
 type server struct {
-	name     string // the app's, or "ops"
-	host     *megactx.Host
+	name     string // of the apps, or "ops"
+	hosts    []*megactx.Host
 	listener *listener
 	http     *http.Server
 	conns    connections
 	cancel   context.CancelCauseFunc // ends every request
-	served   chan struct{}
+	served   chan struct{}           // closed when the server accepts no more; nil before it does
 }
 
-func newServer(name, addr string, host *megactx.Host, handler http.Handler, log *slog.Logger) (*server, error) {
+func newServer(name, addr string, handler http.Handler, log *slog.Logger, hosts ...*megactx.Host) (*server, error) {
 	l, err := listen(addr)
 	if err != nil {
 		return nil, err
 	}
 	base, cancel := context.WithCancelCause(context.Background())
-	s := &server{name: name, host: host, listener: l, cancel: cancel, served: make(chan struct{})}
+	s := &server{name: name, hosts: hosts, listener: l, cancel: cancel}
+	l.conns = &s.conns
 	s.http = &http.Server{
-		Handler:           handler,
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       2 * time.Minute,
+		Handler:           s.conns.handler(handler),
+		ReadHeaderTimeout: headerTime,
+		IdleTimeout:       idleTime,
+		MaxHeaderBytes:    headerBytes,
 		ConnState:         s.conns.track,
+		ConnContext:       s.conns.context,
 		BaseContext:       func(net.Listener) context.Context { return base },
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
@@ -59,6 +68,7 @@ func (s *server) url() string {
 
 // serve begins to serve and tells failed if that ends by itself.
 func (s *server) serve(failed func(error)) {
+	s.served = make(chan struct{})
 	go func() {
 		defer close(s.served)
 		err := s.http.Serve(s.listener)
@@ -68,20 +78,26 @@ func (s *server) serve(failed func(error)) {
 	}()
 }
 
-// drain stops accepting and waits for the requests in flight until ctx ends.
-// Then their contexts end, and who does not answer within a moment is cut off
-// and named.
+// drain stops accepting and waits for what is in flight until ctx ends. Then
+// the contexts of the requests end, and who does not answer within a moment is
+// cut off and named.
 func (s *server) drain(ctx context.Context) error {
 	defer s.cancel(megactx.ErrShuttingDown)
-	s.http.SetKeepAlivesEnabled(false)
+	if s.served == nil {
+		_ = s.listener.Close() // it never served
+		return nil
+	}
+	for _, h := range s.hosts {
+		h.EndStreams()
+	}
+	s.conns.leave(megactx.ErrShuttingDown)
 	s.listener.drain()
 	<-s.served
+	s.http.SetKeepAlivesEnabled(false) // answers to come say so; idle connections are closed already
 	if err := s.conns.quiet(ctx); err != nil {
 		return s.cut()
 	}
-	for _, conn := range s.conns.silent() {
-		_ = conn.Close() // it was never used
-	}
+	s.conns.closeAll() // what is left was opened and never used
 	if err := s.http.Shutdown(ctx); err != nil {
 		return s.cut()
 	}
@@ -92,36 +108,31 @@ func (s *server) drain(ctx context.Context) error {
 const cutGrace = 250 * time.Millisecond
 
 func (s *server) cut() error {
-	active := s.active()
+	cut, held := s.active(), s.held()
 	s.cancel(megactx.ErrShuttingDown)
 	grace, done := context.WithTimeout(context.Background(), cutGrace)
 	defer done()
 	_ = s.conns.quiet(grace) // either way they were not let finish
 	_ = s.http.Close()
-	return fmt.Errorf("%s: %d requests cut off: %s", s.name, len(active), strings.Join(active, ", "))
+	s.conns.closeAll()
+	return cutOff(s.name, cut, held)
 }
 
-func (s *server) active() []string {
-	if s.host == nil {
-		return nil
+// active names the requests in flight, and the connections that are in use
+// without one.
+func (s *server) active() (all []string) {
+	for _, h := range s.hosts {
+		all = append(all, h.Active()...)
 	}
-	return s.host.Active()
+	return append(all, s.conns.unserved()...)
 }
 
-// close gives up a listener that never served.
-func (s *server) close() { _ = s.listener.Close() }
-
-// listenFailure is why an app's address cannot be had.
-func listenFailure(c *config.Config, key, addr string, err error) error {
-	f := &Failure{
-		Code: "app.cannot_listen", Exit: ExitUnavailable, Cause: err,
-		Text:    fmt.Sprintf("The address %s cannot be listened on.", addr),
-		Facts:   []Fact{asked(c, key)},
-		Actions: []string{"choose another:   " + config.EnvName(key) + "=127.0.0.1:8088", "take a free one:  " + config.EnvName(key) + "=127.0.0.1:0"},
+// held are the locks that this process holds.
+func (s *server) held() []string {
+	for _, h := range s.hosts {
+		if h.Locker != nil {
+			return h.Locker.Held()
+		}
 	}
-	if errors.Is(err, syscall.EADDRINUSE) {
-		f.Text = fmt.Sprintf("The address %s is taken by another process.", addr)
-		f.Actions = append(f.Actions, "see who has it:   ss -ltnp")
-	}
-	return f
+	return nil
 }

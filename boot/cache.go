@@ -1,0 +1,151 @@
+package boot
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	goredis "github.com/redis/go-redis/v9"
+	"go.uber.org/fx"
+
+	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/drivers/redis"
+)
+
+// Caches are the clients of all caches that are configured, by their aliases.
+// A program that asks for them connects to all of them.
+type Caches map[string]goredis.UniversalClient
+
+// clientType is the type under which a cache is provided.
+func clientType() reflect.Type { return reflect.TypeFor[goredis.UniversalClient]() }
+
+// caches are the clients that were asked for. They have their own connections:
+// what becomes of them is not felt by the locks.
+type caches struct {
+	*booting
+	open map[string]goredis.UniversalClient
+}
+
+// provide makes the caches known to the injector, unless the program has a
+// client of its own.
+func (c *caches) provide(shared *part) []fx.Option {
+	options := []fx.Option{fx.Provide(c.all)}
+	own := slices.ContainsFunc(shared.provides, func(f function) bool { return slices.Contains(f.makes(), clientType()) })
+	if !own {
+		options = append(options, fx.Provide(c.main))
+	}
+	return options
+}
+
+func (c *caches) all(cfg *config.Config) (Caches, error) {
+	all := Caches{}
+	for _, alias := range cfg.Caches() {
+		client, err := c.client(cfg, alias)
+		if err != nil {
+			return nil, err
+		}
+		all[alias] = client
+	}
+	return all, nil
+}
+
+// main is the cache that is meant where no alias is said.
+func (c *caches) main(cfg *config.Config) (goredis.UniversalClient, error) {
+	alias, err := c.choose(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return c.client(cfg, alias)
+}
+
+// choose takes the only cache, else the one called main, else the one that
+// keeps the locks by name.
+func (c *caches) choose(cfg *config.Config) (string, error) {
+	aliases := cfg.Caches()
+	switch {
+	case len(aliases) == 1:
+		return aliases[0], nil
+	case slices.Contains(aliases, "main"):
+		return "main", nil
+	case cfg.Lock.Cache != "":
+		return cfg.Lock.Cache, nil // that it exists was checked when it was loaded
+	case len(aliases) == 0:
+		return "", &Failure{
+			Code: "cache.not_configured", Exit: ExitConfig, Text: "A client of redis is asked for, but no cache is configured.",
+			Facts:   c.asking(),
+			Actions: []string{"say where redis is:  " + put(cfg, "cache.main.url", "redis://localhost:6379/0")},
+		}
+	}
+	f := &Failure{
+		Code: "cache.ambiguous", Exit: ExitConfig, Facts: c.asking(),
+		Text:    fmt.Sprintf("A client of redis is asked for, several caches are configured (%s), and none of them is called main.", strings.Join(aliases, ", ")),
+		Actions: []string{"call one of them main:       cache.main.url", "take them by their aliases:  mega.Caches, in the place of redis.UniversalClient"},
+	}
+	for _, alias := range aliases {
+		f.Facts = append(f.Facts, asked(cfg, "cache."+alias+".url"))
+	}
+	return "", f
+}
+
+// asking says who takes a client.
+func (c *caches) asking() (facts []Fact) {
+	for _, part := range c.program.parts() {
+		for _, f := range part.functions() {
+			if slices.Contains(f.needs(), clientType()) {
+				facts = append(facts, Fact{"asked for", f.declared()}, Fact{"given at", f.site})
+			}
+		}
+	}
+	return facts
+}
+
+// client connects to a cache, once.
+func (c *caches) client(cfg *config.Config, alias string) (goredis.UniversalClient, error) {
+	if client, ok := c.open[alias]; ok {
+		return client, nil
+	}
+	url := cfg.Cache[alias].URL
+	client, err := redis.NewClient(url.Reveal())
+	if err != nil {
+		return nil, cacheRefused(cfg, alias, err)
+	}
+	c.life.endWith(owning, hook{name: "close cache " + alias, budget: hookBudget, run: func(context.Context) error { return client.Close() }})
+	w := waiting[struct{}]{
+		limit: cfg.Boot.WaitFor, log: c.log.With("component", "cache "+alias, "server", url),
+		hopeless: func(error) bool { return false },
+		open:     func(ctx context.Context) (struct{}, error) { return struct{}{}, client.Ping(ctx).Err() },
+	}
+	if _, err := w.run(c.ctx); err != nil {
+		return nil, cacheUnavailable(cfg, alias, w.account(err), err)
+	}
+	if c.open == nil {
+		c.open = map[string]goredis.UniversalClient{}
+	}
+	c.open[alias] = client
+	return client, nil
+}
+
+func cacheRefused(cfg *config.Config, alias string, cause error) error {
+	key := "cache." + alias + ".url"
+	return &Failure{
+		Code: "cache.refused", Exit: ExitConfig, Cause: cause, Facts: []Fact{asked(cfg, key)},
+		Text:    fmt.Sprintf("The cache %s cannot be opened as configured.", alias),
+		Actions: []string{"correct it:  " + put(cfg, key, "redis://localhost:6379/0")},
+	}
+}
+
+func cacheUnavailable(cfg *config.Config, alias string, a attempts, cause error) error {
+	key := "cache." + alias + ".url"
+	return &Failure{
+		Code: "cache.unavailable", Exit: ExitUnavailable, Cause: cause,
+		Text:  fmt.Sprintf("The cache %s is asked for, but it does not answer.", alias),
+		Facts: []Fact{asked(cfg, key), a.tried},
+		Actions: []string{
+			"see to it:        the cause says what is wrong with the server",
+			"point elsewhere:  " + put(cfg, key, "redis://localhost:6379/0"),
+			"wait longer:      " + put(cfg, "boot.wait_for", "60s"),
+		},
+	}
+}

@@ -1,0 +1,280 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// silence is how long a new connection may say nothing before it is taken for
+// one that a browser opened in advance.
+const silence = 500 * time.Millisecond
+
+// connections knows what the connections of a server are doing, which
+// http.Server.Shutdown alone does not: it closes those that have been accepted
+// and not been read from, and forgets those that a handler took over.
+type connections struct {
+	ending atomic.Bool // answers ask for the end of their connections
+
+	mu   sync.Mutex // guards the fields below, and state and since of each connection
+	open map[*conn]struct{}
+	left error // why those that a handler took over end; nil while they need not
+}
+
+// conn is a connection of a server. It knows whether its client has said
+// anything, and gives up a client that takes nothing.
+type conn struct {
+	net.Conn
+	of      *connections
+	cancel  context.CancelCauseFunc // ends the requests on it
+	heard   atomic.Bool             // something since it was opened or idle
+	serving atomic.Bool             // a handler is at work
+
+	state http.ConnState
+	since time.Time
+
+	mu    sync.Mutex // guards limit
+	limit time.Time  // until when a handler wants its writes to be over
+}
+
+type connKey struct{}
+
+// context is an http.Server's ConnContext.
+func (c *connections) context(ctx context.Context, raw net.Conn) context.Context {
+	its, ok := raw.(*conn)
+	if !ok {
+		return ctx
+	}
+	ctx, its.cancel = context.WithCancelCause(context.WithValue(ctx, connKey{}, its))
+	return ctx
+}
+
+// track is an http.Server's ConnState.
+func (c *connections) track(raw net.Conn, state http.ConnState) {
+	its, ok := raw.(*conn)
+	if !ok {
+		return
+	}
+	switch state {
+	case http.StateClosed:
+		c.forget(its)
+		return
+	case http.StateIdle:
+		its.heard.Store(false)
+	}
+	switch left := c.note(its, state); {
+	case left != nil && state == http.StateIdle:
+		_ = its.Close() // its last answer could not say so
+	case left != nil && state == http.StateHijacked:
+		its.cancel(left)
+	}
+}
+
+// note notes what a connection is doing now, and returns why none is to go on.
+func (c *connections) note(its *conn, state http.ConnState) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.open == nil {
+		c.open = map[*conn]struct{}{}
+	}
+	c.open[its] = struct{}{}
+	its.state, its.since = state, time.Now()
+	return c.left
+}
+
+func (c *connections) forget(its *conn) {
+	c.mu.Lock()
+	delete(c.open, its)
+	c.mu.Unlock()
+	if its.cancel != nil {
+		its.cancel(nil)
+	}
+}
+
+// handler serves what next serves, and has clients look for another connection
+// where this one is to end.
+func (c *connections) handler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if its, ok := r.Context().Value(connKey{}).(*conn); ok {
+			its.serving.Store(true)
+			defer its.serving.Store(false)
+		}
+		if c.ending.Load() {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// leave ends the connections that are idle, and the contexts of what handlers
+// have taken over: nobody waits for an answer there.
+func (c *connections) leave(cause error) {
+	c.ending.Store(true)
+	c.mu.Lock()
+	c.left = cause
+	idle := c.allLocked(func(k *conn) bool { return k.state == http.StateIdle && !k.heard.Load() })
+	taken := c.allLocked(func(k *conn) bool { return k.state == http.StateHijacked })
+	c.mu.Unlock()
+	for _, its := range idle {
+		_ = its.Close()
+	}
+	for _, its := range taken {
+		its.cancel(cause)
+	}
+}
+
+// allLocked are the connections that something holds of.
+func (c *connections) allLocked(holds func(*conn) bool) (all []*conn) {
+	for its := range c.open {
+		if holds(its) {
+			all = append(all, its)
+		}
+	}
+	return all
+}
+
+// busy reports whether a connection is being served, is sending a request, has
+// just come, or was taken over by a handler.
+func (k *conn) busy() bool {
+	switch k.state {
+	case http.StateNew:
+		return k.heard.Load() || time.Since(k.since) < silence
+	case http.StateIdle:
+		return k.heard.Load()
+	}
+	return true
+}
+
+// inUse returns the busy connections.
+func (c *connections) inUse() []*conn {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.allLocked((*conn).busy)
+}
+
+// quiet waits until no connection is busy.
+func (c *connections) quiet(ctx context.Context) error {
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for len(c.inUse()) > 0 {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// unserved names the connections in use without a handler at work: their
+// request has not arrived whole, or the handler that took them over has
+// returned.
+func (c *connections) unserved() (names []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, its := range c.allLocked((*conn).busy) {
+		if !its.serving.Load() {
+			names = append(names, fmt.Sprintf("connection from %v (%v)", its.RemoteAddr(), time.Since(its.since).Round(time.Millisecond)))
+		}
+	}
+	return names
+}
+
+// closeAll closes what is left.
+func (c *connections) closeAll() {
+	c.mu.Lock()
+	left := c.allLocked(func(*conn) bool { return true })
+	c.mu.Unlock()
+	for _, its := range left {
+		_ = its.Close()
+	}
+}
+
+// Read notes that the client has said something.
+func (k *conn) Read(b []byte) (int, error) {
+	n, err := k.Conn.Read(b)
+	if n > 0 && !k.heard.Load() {
+		k.heard.Store(true)
+	}
+	return n, err
+}
+
+// Write gives up when the client has taken nothing for stallTime: a whole
+// answer may take longer, and so may what a handler has to say from time to
+// time.
+func (k *conn) Write(b []byte) (written int, err error) {
+	for {
+		if err := k.Conn.SetWriteDeadline(k.stalledAt()); err != nil {
+			return written, err
+		}
+		n, err := k.Conn.Write(b[written:])
+		written += n
+		if n == 0 || !errors.Is(err, os.ErrDeadlineExceeded) || k.overdue() {
+			return written, err
+		}
+	}
+}
+
+// stalledAt is when a write that begins now has to have got on.
+func (k *conn) stalledAt() time.Time {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	at := time.Now().Add(stallTime)
+	if k.limit.IsZero() {
+		return at
+	}
+	return earlier(at, k.limit)
+}
+
+func (k *conn) overdue() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return !k.limit.IsZero() && !time.Now().Before(k.limit)
+}
+
+// SetWriteDeadline is a handler's own bound, beside stallTime.
+func (k *conn) SetWriteDeadline(t time.Time) error {
+	k.mu.Lock()
+	k.limit = t
+	k.mu.Unlock()
+	return k.Conn.SetWriteDeadline(t)
+}
+
+// SetDeadline sets both deadlines.
+func (k *conn) SetDeadline(t time.Time) error {
+	return errors.Join(k.SetReadDeadline(t), k.SetWriteDeadline(t))
+}
+
+// CloseWrite lets a client read the last answer that has not read it yet.
+func (k *conn) CloseWrite() error {
+	if tcp, ok := k.Conn.(*net.TCPConn); ok {
+		return tcp.CloseWrite()
+	}
+	return nil
+}
+
+// NetConn returns the connection below, for who took this one over and wants to
+// set what only TCP has.
+func (k *conn) NetConn() net.Conn { return k.Conn }
+
+// Close closes the connection, and forgets it where net/http does not say that
+// it is closed.
+func (k *conn) Close() error {
+	k.of.forgetTaken(k)
+	return k.Conn.Close()
+}
+
+func (c *connections) forgetTaken(its *conn) {
+	c.mu.Lock()
+	taken := its.state == http.StateHijacked
+	c.mu.Unlock()
+	if taken {
+		c.forget(its)
+	}
+}

@@ -1,0 +1,57 @@
+package boot
+
+import (
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"runtime"
+
+	"go.uber.org/fx"
+)
+
+// injected has what options of the injector append or ask for come to the same
+// lifecycle as everything else: fx's own names no hook that overruns, and
+// unwinds nothing once its time is over.
+func (b *booting) injected() fx.Option {
+	return fx.Decorate(
+		func(fx.Lifecycle) fx.Lifecycle { return &appended{b} },
+		func(fx.Shutdowner) fx.Shutdowner { return shutdowner{b} },
+	)
+}
+
+// appended is an fx.Lifecycle whose hooks are steps of the boot.
+type appended struct{ b *booting }
+
+// Append has a hook run, with a budget of its own, before those of OnPrimary.
+func (a *appended) Append(h fx.Hook) {
+	name := "fx hook"
+	if pc, file, line, ok := runtime.Caller(1); ok {
+		name = fmt.Sprintf("fx hook of %s (%s:%d)", filepath.Base(runtime.FuncForPC(pc).Name()), file, line)
+	}
+	a.b.injections = append(a.b.injections, step{
+		start: hook{name, hookBudget, h.OnStart},
+		end:   hook{name, hookBudget, h.OnStop},
+		phase: leaving,
+	})
+}
+
+// shutdowner ends the program where fx would end its own.
+type shutdowner struct{ b *booting }
+
+// shutdownError is why the program ends that asked for it itself.
+type shutdownError struct{ code int }
+
+func (e shutdownError) Error() string { return fmt.Sprintf("fx.Shutdowner, with exit code %d", e.code) }
+
+// Shutdown ends the program as a signal would, with an exit code if one is
+// given.
+func (s shutdowner) Shutdown(options ...fx.ShutdownOption) error {
+	code := 0
+	for _, o := range options {
+		if reflect.TypeOf(o) == reflect.TypeOf(fx.ExitCode(0)) {
+			code = int(reflect.ValueOf(o).Int())
+		}
+	}
+	s.b.fail(shutdownError{code})
+	return nil
+}

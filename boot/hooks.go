@@ -1,0 +1,82 @@
+package boot
+
+import (
+	"context"
+	"fmt"
+
+	"go.uber.org/fx"
+
+	megactx "github.com/megaframework/mega/ctx"
+)
+
+// bindHooks gives the hooks their values, and their place in the lifecycle.
+func (b *booting) bindHooks(hooks []hookOption) (options []fx.Option) {
+	for _, h := range hooks {
+		var have bound
+		options = append(options,
+			fx.Invoke(h.fn.invocation(func(f bound) { have = f })),
+			fx.Invoke(func(host *megactx.Host) { b.bind(h, have, host) }),
+		)
+	}
+	return options
+}
+
+func (b *booting) bind(h hookOption, f bound, host *megactx.Host) {
+	does := hook{name: h.name, budget: h.budget, run: func(ctx context.Context) error { return f.run(ctx, host) }}
+	switch h.kind {
+	case onPrimary:
+		b.first = append(b.first, step{start: b.once.hook(does)})
+	case onStart:
+		b.hooks = append(b.hooks, step{start: does})
+	case onStop:
+		b.hooks = append(b.hooks, step{end: does, phase: leaving})
+	case onReady:
+		b.probes.checks = append(b.probes.checks, check{h.name, h.budget, does.run})
+	case onRun:
+		b.tasks = append(b.tasks, b.task(does))
+	}
+}
+
+// task is a step around a function that runs until it is told to end.
+func (b *booting) task(runs hook) step {
+	var cancel context.CancelFunc
+	done := make(chan struct{})
+	begin := func(ctx context.Context) error {
+		ctx, cancel = context.WithCancel(context.WithoutCancel(ctx))
+		go func() {
+			defer close(done)
+			if err := contained(ctx, runs.run); err != nil && ctx.Err() == nil {
+				b.fail(fmt.Errorf("run %q: %w", runs.name, err))
+			}
+		}()
+		return nil
+	}
+	end := func(ctx context.Context) error {
+		cancel()
+		select {
+		case <-done:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return step{
+		start: hook{name: runs.name, budget: hookBudget, run: begin},
+		end:   hook{name: runs.name, budget: runs.budget, run: end},
+		phase: working,
+	}
+}
+
+// once does something once for all processes that are one program: those of a
+// node, or the only one.
+type once func(ctx context.Context, name string, do func(context.Context) error) error
+
+// hereAndNow is the once of a process that has nobody beside it.
+func hereAndNow(ctx context.Context, _ string, do func(context.Context) error) error { return do(ctx) }
+
+// hook is h, done once.
+func (o once) hook(h hook) hook {
+	do := h.run
+	h.run = func(ctx context.Context) error { return o(ctx, h.name, do) }
+	return h
+}

@@ -1,0 +1,51 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+	"time"
+)
+
+var errDraining = errors.New("the listener is draining")
+
+// queueTime is how long a draining listener goes on accepting: what the kernel
+// has connected was promised an answer. Where new connections can be kept away
+// meanwhile, those under way complete, unless their clients are further off.
+const queueTime = 100 * time.Millisecond
+
+// listener can end without refusing the connections that wait in its queue.
+type listener struct {
+	*net.TCPListener
+	conns    *connections
+	draining atomic.Bool
+}
+
+func listen(addr string) (*listener, error) {
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	return &listener{TCPListener: l.(*net.TCPListener)}, nil
+}
+
+// Accept returns errDraining, which is no timeout to net/http, when the queue
+// has been emptied.
+func (l *listener) Accept() (net.Conn, error) {
+	tcp, err := l.AcceptTCP()
+	if err != nil && l.draining.Load() {
+		return nil, errDraining
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &conn{Conn: tcp, of: l.conns}, nil
+}
+
+// drain has Accept end once the queue is empty.
+func (l *listener) drain() {
+	l.draining.Store(true)
+	_ = turnAway(l.TCPListener)                  // without it, what connects in the last moment is lost
+	_ = l.SetDeadline(time.Now().Add(queueTime)) // fails on a closed listener, which is drained
+}

@@ -1,0 +1,100 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"syscall"
+
+	"github.com/megaframework/mega/config"
+	megactx "github.com/megaframework/mega/ctx"
+)
+
+// listen takes every address before any app serves, so that a program serves
+// whole or not at all.
+func (b *booting) listen(c *config.Config, log *slog.Logger) error {
+	ops, err := b.listenOps(c)
+	if err != nil {
+		return err
+	}
+	b.ops, b.report.Ops = ops, ops.url()
+	b.life.endWith(serving, hook{name: "listeners", budget: longBudget, run: b.intake})
+	all, err := fronts(c, b.sites)
+	if err != nil {
+		return err
+	}
+	nothing := megactx.NewRouter(&megactx.Host{App: megactx.AppInfo{Env: c.Env}, Log: log}).Handler()
+	for _, p := range all {
+		if err := b.listenAt(c, p, nothing); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *booting) listenAt(c *config.Config, p front, nothing http.Handler) error {
+	server, err := newServer(strings.Join(p.names(), ", "), p.addr, p.handler(nothing), b.log, p.contexts()...)
+	if err != nil {
+		return listenFailure(c, "apps."+p.sites[0].app+".addr", p.addr, err)
+	}
+	b.servers = append(b.servers, server)
+	for _, s := range p.sites {
+		b.report.Apps = append(b.report.Apps, Served{App: s.app, URL: server.url() + s.prefix, Host: s.host})
+	}
+	return nil
+}
+
+// listenOps takes the address for probes. The default one gives way to another
+// process that has it.
+func (b *booting) listenOps(c *config.Config) (*server, error) {
+	addr := string(c.Ops.Addr)
+	ops, err := newServer("ops", addr, b.probes.handler(), b.log)
+	if errors.Is(err, syscall.EADDRINUSE) && c.Origin("ops.addr").IsDefault() {
+		ops, err = newServer("ops", "127.0.0.1:0", b.probes.handler(), b.log)
+	}
+	if err != nil {
+		return nil, listenFailure(c, "ops.addr", addr, err)
+	}
+	b.life.endWith(watching, hook{name: "ops", budget: hookBudget, run: ops.drain})
+	return ops, nil
+}
+
+// serves are the last steps: the probes answer, the apps serve, and the program
+// is ready.
+func (b *booting) serves() []step {
+	steps := []struct {
+		name string
+		do   func()
+	}{
+		{"ops", func() { b.ops.serve(b.fail) }},
+		{"listeners", func() {
+			for _, s := range b.servers {
+				s.serve(b.fail)
+			}
+		}},
+		{"readiness", func() { b.probes.serving.Store(true) }},
+	}
+	var all []step
+	for _, s := range steps {
+		all = append(all, step{start: hook{s.name, hookBudget, func(context.Context) error { s.do(); return nil }}})
+	}
+	return all
+}
+
+// listenFailure is why an address cannot be had.
+func listenFailure(c *config.Config, key, addr string, err error) error {
+	f := &Failure{
+		Code: "app.cannot_listen", Exit: ExitUnavailable, Cause: err,
+		Text:    fmt.Sprintf("The address %s cannot be listened on.", addr),
+		Facts:   []Fact{asked(c, key)},
+		Actions: []string{"choose another:   " + put(c, key, "127.0.0.1:8088"), "take a free one:  " + put(c, key, "127.0.0.1:0")},
+	}
+	if errors.Is(err, syscall.EADDRINUSE) {
+		f.Text = fmt.Sprintf("The address %s is taken by another process.", addr)
+		f.Actions = append(f.Actions, "see who has it:   ss -ltnp")
+	}
+	return f
+}

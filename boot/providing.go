@@ -1,0 +1,119 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"go.uber.org/fx"
+
+	"github.com/megaframework/mega/config"
+)
+
+// provided makes a part's constructors and sections known to the injector.
+// They are private to the module in which they stand and to those inside it:
+// those of an app to the app.
+func (b *booting) provided(app string, p *part) (options []fx.Option) {
+	for _, s := range p.sections {
+		options = append(options, fx.Provide(fx.Private, b.section(app, s)))
+	}
+	for _, f := range p.provides {
+		options = append(options, fx.Provide(fx.Private, b.constructor(f)))
+	}
+	return options
+}
+
+// section returns a constructor of a section's value, as an app sees it.
+func (b *booting) section(app string, s sectionOption) any {
+	t := reflect.FuncOf([]reflect.Type{reflect.TypeFor[*config.Config]()}, []reflect.Type{s.typ}, false)
+	return reflect.MakeFunc(t, func(in []reflect.Value) []reflect.Value {
+		v, ok := in[0].Interface().(*config.Config).Section(app, s.name)
+		if !ok { // every section of the program was given to Load
+			panic("no section " + s.name)
+		}
+		return []reflect.Value{reflect.ValueOf(v)}
+	}).Interface()
+}
+
+// constructor wraps a constructor so that its failure says where it is, and
+// what it makes is closed in the end.
+func (b *booting) constructor(f function) any {
+	made, failure := f.makes(), reflect.TypeFor[error]()
+	t := reflect.FuncOf(f.needs(), append(slices.Clip(made), failure), false)
+	return reflect.MakeFunc(t, func(in []reflect.Value) []reflect.Value {
+		out, err := b.construct(f, in)
+		if err == nil {
+			b.closeLater(out)
+			return append(out, reflect.Zero(failure))
+		}
+		out = nil
+		for _, t := range made {
+			out = append(out, reflect.Zero(t))
+		}
+		return append(out, reflect.ValueOf(&err).Elem())
+	}).Interface()
+}
+
+// construct calls a constructor, which gets as long as a server may take to
+// come up, and then as long as a hook: it has no context that could end it, so
+// one that hangs is left behind and named.
+func (b *booting) construct(f function, in []reflect.Value) (values []reflect.Value, err error) {
+	if err := b.ctx.Err(); err != nil {
+		return nil, err
+	}
+	budget := b.config.Boot.WaitFor + hookBudget
+	ctx, cancel := context.WithTimeout(b.ctx, budget)
+	defer cancel()
+	err = await(ctx, func(context.Context) (err error) {
+		made, err := construct(f, in)
+		values = made
+		return err
+	})
+	switch {
+	case err == nil:
+		return values, nil
+	case errors.Is(err, errStuck) && b.ctx.Err() == nil:
+		return nil, &Failure{
+			Code: "boot.constructor_overrun", Exit: ExitOverrun, Text: fmt.Sprintf("A constructor did not return within %v.", budget),
+			Facts: constructed(f), Actions: []string{"do what takes long later:  mega.OnStart, mega.Run", "wait longer for servers:   MEGA_BOOT_WAIT_FOR=60s"},
+		}
+	}
+	return nil, err
+}
+
+func construct(f function, in []reflect.Value) (values []reflect.Value, err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			values, err = nil, &Failure{
+				Code: "boot.constructor_panicked", Exit: ExitInternal, Text: "A constructor panicked.", Cause: panicked(value), Facts: constructed(f),
+			}
+		}
+	}()
+	out := f.value.Call(in)
+	if len(out) == len(f.makes()) {
+		return out, nil
+	}
+	values = out[:len(out)-1]
+	if cause := errorOf(out); cause != nil {
+		return nil, &Failure{
+			Code: "boot.constructor_failed", Exit: ExitUnavailable, Text: "Something that the program needs cannot be had.", Cause: cause, Facts: constructed(f),
+		}
+	}
+	return values, nil
+}
+
+// constructed says which constructor a failure is about.
+func constructed(f function) []Fact {
+	return []Fact{{"constructor", f.declared()}, {"provided at", f.site}}
+}
+
+// closeLater has the values that can be closed closed in the end.
+func (b *booting) closeLater(values []reflect.Value) {
+	for _, v := range values {
+		if stop, ok := closer(v.Interface()); ok {
+			b.life.endWith(owning, hook{name: "close " + v.Type().String(), run: stop, budget: hookBudget})
+		}
+	}
+}
