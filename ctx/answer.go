@@ -28,17 +28,27 @@ func (c *Ctx) Text(status int, s string) error {
 	return c.answer(status, "text/plain; charset=utf-8", []byte(s))
 }
 
-// HTML answers with the view called name. Nothing is written if it cannot be
-// rendered.
+// HTML answers with the view called name, in the request's locale. Nothing is
+// written if it cannot be rendered.
 func (c *Ctx) HTML(status int, name string, data any) error {
 	if c.exchange == nil {
 		return ErrNoRequest
 	}
-	body, err := c.exchange.host.Views.render(name, data)
+	body, err := c.host.render(c.Locale(), name, data)
 	if err != nil {
 		return err
 	}
-	return c.answer(status, "text/html; charset=utf-8", body)
+	return c.exchange.writer.answer(answer{status: status, contentType: htmlType, header: c.pageHeader(), body: body})
+}
+
+const htmlType = "text/html; charset=utf-8"
+
+// pageHeader says what a page depends on, for caches.
+func (c *Ctx) pageHeader() http.Header {
+	if c.host.Locales == nil {
+		return http.Header{"Vary": {"Accept"}}
+	}
+	return http.Header{"Vary": {"Accept, Accept-Language, Cookie"}, "Content-Language": {c.Locale()}}
 }
 
 // Redirect sends the client to target with a status of 300 to 399. An absolute

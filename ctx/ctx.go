@@ -75,6 +75,7 @@ type asked struct {
 	id     string
 	query  string
 	params []param
+	locale string // "" to be found out
 }
 
 type param struct{ name, value string }
@@ -153,6 +154,7 @@ func (c *Ctx) WithTimeout(d time.Duration) (*Ctx, context.CancelFunc) {
 // Nothing waits for such work; see [Ctx.Go].
 func (c *Ctx) Detach() *Ctx {
 	d := c.WithContext(lock.WithoutLease(context.WithoutCancel(c)))
+	d.asked.locale = c.Locale()
 	d.exchange = nil
 	return d
 }

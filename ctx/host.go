@@ -18,16 +18,19 @@ import (
 // Host is what every Ctx of one app shares. Fill it before the first use and
 // do not change it afterwards, but for its limits.
 type Host struct {
-	App    AppInfo
-	Log    *slog.Logger  // default: nowhere
-	Locker *lock.Locker  // without one, locks answer ErrNotConfigured
-	Views  *Views        // without them, HTML answers ErrNotConfigured
-	Public *Public       // may be nil
-	Served func(Request) // told of every request that is over; may be nil
+	App     AppInfo
+	Log     *slog.Logger  // default: nowhere
+	Locker  *lock.Locker  // without one, locks answer ErrNotConfigured
+	Views   *Views        // without them, HTML answers ErrNotConfigured
+	Public  *Public       // may be nil
+	Locales *Locales      // without them, T answers with the key
+	Served  func(Request) // told of every request that is over; may be nil
 
-	rules   atomic.Pointer[rules] // see SetLimits
-	tasks   tasks
-	streams streams
+	rules      atomic.Pointer[rules] // see SetLimits
+	tasks      tasks
+	streams    streams
+	pages      pages
+	complaints complaints
 
 	plainOnce sync.Once // makes plain, the page for problems without a page
 	plain     *template.Template
@@ -50,6 +53,9 @@ type Request struct {
 func (h *Host) New(ctx context.Context) *Ctx {
 	c := &Ctx{Context: ctx, Log: h.log(), App: h.App, Lock: Lock{locker: h.Locker}, host: h}
 	c.Lock.ctx = c
+	if c.App.Locales == nil {
+		c.App.Locales = h.Locales.Names()
+	}
 	return c
 }
 
@@ -66,9 +72,12 @@ type record struct {
 	id           string
 	method, path string
 	began        time.Time
-	gone         context.Context // ends when the client goes away
-	out          response        // to the connection
-	allowance    *allowance      // nil if its time has no end
+	request      *http.Request // as it came; its context ends when the client goes away
+	out          response      // to the connection
+	allowance    *allowance    // nil if its time has no end
+
+	localeOnce sync.Once // chooses the locale
+	chosen     string
 
 	// The rest belongs to the goroutine that serves the request.
 	route string

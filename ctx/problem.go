@@ -131,7 +131,7 @@ func (rec *record) ended() error {
 	if rec.allowance.isUp() {
 		return context.DeadlineExceeded
 	}
-	return context.Cause(rec.gone)
+	return context.Cause(rec.request.Context())
 }
 
 // fail answers a request with an error, unless an answer has begun or nobody
@@ -151,7 +151,7 @@ func (h *Host) fail(w http.ResponseWriter, r *http.Request, rec *record, err err
 		writeProblem(w, p)
 		return
 	}
-	h.errorPage(w, p)
+	writeBody(w, p.Status, htmlType, h.errorPage(r, p))
 }
 
 func writeProblem(w http.ResponseWriter, p Problem) {

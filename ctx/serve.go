@@ -28,7 +28,7 @@ type exchange struct {
 func (h *Host) serve(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rules := h.limits()
-		rec := &record{id: requestID(r), method: r.Method, path: r.URL.Path, began: time.Now(), gone: r.Context()}
+		rec := &record{id: requestID(r), method: r.Method, path: r.URL.Path, began: time.Now(), request: r}
 		rec.out.w = w
 		h.enter(rec)
 		defer h.leave(rec)

@@ -3,11 +3,13 @@ package megactx
 import (
 	"bytes"
 	_ "embed"
+	"errors"
 	"fmt"
 	"html/template"
 	"io/fs"
 	"net/http"
 	"strings"
+	"sync"
 )
 
 // Views are an app's pages: html/template files that end in .html.
@@ -25,7 +27,7 @@ const layout = "layout"
 // earlier one's of the same name. A file system that has nothing but one
 // folder at its root stands for that folder, as go:embed makes it.
 func ParseViews(sources ...fs.FS) (*Views, error) {
-	shared := template.New("")
+	shared := template.New("").Funcs((&Host{}).functions(""))
 	pages := map[string]string{}
 	for _, source := range sources {
 		if err := readViews(below(source), shared, pages); err != nil {
@@ -75,19 +77,63 @@ func below(source fs.FS) fs.FS {
 	return folder
 }
 
-func (v *Views) render(name string, data any) ([]byte, error) {
-	if v == nil {
-		return nil, fmt.Errorf("render %q: %w", name, ErrNotConfigured)
+// pages are an app's views in its locales, made when they are first asked for.
+type pages struct {
+	mu   sync.Mutex // guards made
+	made map[pageKey]*template.Template
+}
+
+type pageKey struct{ locale, name string }
+
+// functions are those that a page in a locale has.
+func (h *Host) functions(locale string) template.FuncMap {
+	return template.FuncMap{
+		"t":      func(key string, kv ...any) string { return h.translate(locale, key, kv) },
+		"url":    h.App.url,
+		"locale": func() string { return locale },
 	}
-	page, ok := v.pages[name]
-	if !ok {
-		return nil, fmt.Errorf("render %q: there is no such view", name)
+}
+
+// page returns what is to be executed for a view, or nil if there is none.
+func (h *Host) page(locale, name string) (*template.Template, error) {
+	master := h.Views.pages[name]
+	if master == nil {
+		return nil, nil
 	}
+	h.pages.mu.Lock()
+	defer h.pages.mu.Unlock()
+	key := pageKey{locale, name}
+	if made := h.pages.made[key]; made != nil {
+		return made, nil
+	}
+	page, err := master.Clone()
+	if err != nil {
+		return nil, err
+	}
+	page.Funcs(h.functions(locale))
 	if page.Lookup(layout) != nil {
 		page = page.Lookup(layout)
 	}
+	if h.pages.made == nil {
+		h.pages.made = map[pageKey]*template.Template{}
+	}
+	h.pages.made[key] = page
+	return page, nil
+}
+
+func (h *Host) render(locale, name string, data any) ([]byte, error) {
+	if h.Views == nil {
+		return nil, fmt.Errorf("render %q: %w", name, ErrNotConfigured)
+	}
+	page, err := h.page(locale, name)
+	if err == nil && page == nil {
+		err = errors.New("there is no such view")
+	}
 	var out bytes.Buffer
-	if err := page.Execute(&out, data); err != nil {
+	if err == nil {
+		err = page.Execute(&out, data)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("render %q: %w", name, err)
 	}
 	return out.Bytes(), nil
@@ -96,21 +142,24 @@ func (v *Views) render(name string, data any) ([]byte, error) {
 //go:embed problem.html
 var problemText string
 
-// errorPage shows a problem on the app's own page for it, or on a plain one.
-func (h *Host) errorPage(w http.ResponseWriter, p Problem) {
+// errorPage shows a problem on the app's own page for it, or on the plain one.
+func (h *Host) errorPage(r *http.Request, p Problem) []byte {
 	const view = "error"
 	if h.Views != nil && h.Views.pages[view] != nil {
-		body, err := h.Views.render(view, p)
+		c, ok := From(r.Context())
+		if !ok {
+			c = h.New(r.Context())
+		}
+		body, err := h.render(c.Locale(), view, p)
 		if err == nil {
-			writeBody(w, p.Status, "text/html; charset=utf-8", body)
-			return
+			return body
 		}
 		h.log().Error("the error page cannot be rendered", "error", err)
 	}
-	var out bytes.Buffer
 	h.plainOnce.Do(func() { h.plain = template.Must(template.New("problem").Parse(problemText)) })
+	var out bytes.Buffer
 	if err := h.plain.Execute(&out, p); err != nil { // embedded, and tested
 		panic(err)
 	}
-	writeBody(w, p.Status, "text/html; charset=utf-8", out.Bytes())
+	return out.Bytes()
 }
