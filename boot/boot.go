@@ -36,6 +36,8 @@ type Process struct {
 	Set    []string // key=value, stronger than everything else
 	Only   []string // the apps to run; empty runs them all
 	Trace  []string // what to trace while booting: "fx"
+
+	Offline *Offline // for test kits: the program runs without sockets
 }
 
 // Running is a program that has started.

@@ -15,6 +15,9 @@ type decisions struct{ lock, bus Decision }
 func (p *program) decide(c *config.Config, in Process) (decisions, error) {
 	s := Surroundings{Worker: in.isWorker(), LeftOut: p.leftOut(), Requirements: p.requirements()}
 	lock, lockErr := SelectLock(c, s)
+	if in.Offline != nil {
+		lock, lockErr = in.Offline.decision(), nil
+	}
 	bus, busErr := SelectBus(c, s)
 	d := decisions{lock, bus}
 	if lockErr != nil {

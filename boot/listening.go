@@ -16,6 +16,10 @@ import (
 // listen takes every address before any app serves, so that a program serves
 // whole or not at all.
 func (b *booting) listen(c *config.Config, log *slog.Logger) error {
+	if b.process.Offline != nil {
+		b.placed()
+		return nil
+	}
 	ops, err := b.listenOps(c)
 	if err != nil {
 		return err
@@ -69,7 +73,11 @@ func (b *booting) serves() []step {
 		name string
 		do   func()
 	}{
-		{"ops", func() { b.ops.serve(b.fail) }},
+		{"ops", func() {
+			if b.ops != nil { // there is none offline
+				b.ops.serve(b.fail)
+			}
+		}},
 		{"listeners", func() {
 			for _, s := range b.servers {
 				s.serve(b.fail)

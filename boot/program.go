@@ -101,6 +101,17 @@ func (p *program) leftOut() (names []string) {
 	return names
 }
 
+// HasApp reports whether o is an app, or a module with one.
+func HasApp(o Option) bool {
+	switch o := o.(type) {
+	case appOption:
+		return true
+	case moduleOption:
+		return slices.ContainsFunc(o.options, HasApp)
+	}
+	return false
+}
+
 func (p *program) collect(options []Option) error {
 	for _, o := range options {
 		switch o := o.(type) {

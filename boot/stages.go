@@ -42,6 +42,7 @@ type booting struct {
 	life    lifecycle
 	probes  *probes
 	caches  *caches
+	locker  *lock.Locker
 	hosts   []*megactx.Host
 	sites   []site
 	ops     *server
@@ -114,6 +115,9 @@ func (b *booting) decide(c *config.Config) (d decisions, err error) {
 }
 
 func (b *booting) openLock(c *config.Config, d decisions, log *slog.Logger) (driver.Driver, error) {
+	if o := b.process.Offline; o != nil {
+		return o.Lock, nil
+	}
 	return openLock(b.ctx, c, d.lock, log)
 }
 
@@ -128,6 +132,7 @@ func (b *booting) newLocker(c *config.Config, d driver.Driver, log *slog.Logger)
 	if err != nil {
 		return nil, errors.Join(err, d.Close(b.ctx))
 	}
+	b.locker = l
 	info := l.Info()
 	b.report.Lacks = info.Lacks
 	b.report.Lock.Warnings = append(b.report.Lock.Warnings, info.Warnings...)

@@ -43,6 +43,8 @@ func layers() map[string][]string {
 		"bus":         {"bus/driver"},
 		"bus/bustest": {"bus", "bus/driver"},
 
+		"megatest": {"", "boot", "lock", "lock/driver", "drivers/memory"},
+
 		"drivers/memory":    {"lock/driver", "bus/driver"},
 		"drivers/nats":      {"bus/driver"},
 		"drivers/redis":     {"lock/driver", "drivers/redis/..."},

@@ -1,0 +1,166 @@
+package megatest
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+// Client sends requests to one app. A body is sent as JSON, unless it is
+// [url.Values], which is sent as a form, or an [io.Reader], which is sent as it
+// is. Without one, JSON is asked for.
+//
+// Headers are written "Name: value"; they replace what a Client says by itself.
+type Client struct {
+	t       testing.TB
+	handler http.Handler
+}
+
+// Get sends a GET.
+func (c Client) Get(target string, headers ...string) *Response {
+	c.t.Helper()
+	return c.Do(http.MethodGet, target, nil, headers...)
+}
+
+// Post sends a POST.
+func (c Client) Post(target string, body any, headers ...string) *Response {
+	c.t.Helper()
+	return c.Do(http.MethodPost, target, body, headers...)
+}
+
+// Put sends a PUT.
+func (c Client) Put(target string, body any, headers ...string) *Response {
+	c.t.Helper()
+	return c.Do(http.MethodPut, target, body, headers...)
+}
+
+// Patch sends a PATCH.
+func (c Client) Patch(target string, body any, headers ...string) *Response {
+	c.t.Helper()
+	return c.Do(http.MethodPatch, target, body, headers...)
+}
+
+// Delete sends a DELETE.
+func (c Client) Delete(target string, headers ...string) *Response {
+	c.t.Helper()
+	return c.Do(http.MethodDelete, target, nil, headers...)
+}
+
+// Do sends a request and returns its answer. Redirects are answers.
+func (c Client) Do(method, target string, body any, headers ...string) *Response {
+	c.t.Helper()
+	r := c.Request(method, target, body, headers...)
+	w := httptest.NewRecorder()
+	c.handler.ServeHTTP(w, r)
+	return &Response{t: c.t, request: r.Method + " " + r.URL.RequestURI(), Recorded: w}
+}
+
+// Request returns the request that Do sends, for a test that changes it or
+// gives it another context. Serve it with [Client.Serve].
+func (c Client) Request(method, target string, body any, headers ...string) *http.Request {
+	c.t.Helper()
+	content, contentType, err := encode(body)
+	if err != nil {
+		c.t.Fatalf("%s %s: encode the body: %v", method, target, err)
+	}
+	r := httptest.NewRequestWithContext(c.t.Context(), method, target, content)
+	r.Header.Set("Accept", "application/json")
+	if contentType != "" {
+		r.Header.Set("Content-Type", contentType)
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ":")
+		r.Header.Set(strings.TrimSpace(name), strings.TrimSpace(value))
+	}
+	if host := r.Header.Get("Host"); host != "" {
+		r.Host = host
+	}
+	return r
+}
+
+// Serve answers r, on the caller's own writer.
+func (c Client) Serve(w http.ResponseWriter, r *http.Request) { c.handler.ServeHTTP(w, r) }
+
+func encode(body any) (io.Reader, string, error) {
+	switch b := body.(type) {
+	case nil:
+		return http.NoBody, "", nil
+	case io.Reader:
+		return b, "", nil
+	case url.Values:
+		return strings.NewReader(b.Encode()), "application/x-www-form-urlencoded", nil
+	}
+	text, err := json.Marshal(body)
+	return bytes.NewReader(text), "application/json", err
+}
+
+// Response is an answer. Its methods fail the test if it is not as they say,
+// with the whole answer, and return it for the next one.
+type Response struct {
+	Recorded *httptest.ResponseRecorder
+
+	t       testing.TB
+	request string
+}
+
+// Body returns the body.
+func (r *Response) Body() string { return r.Recorded.Body.String() }
+
+// Status expects a status.
+func (r *Response) Status(want int) *Response {
+	r.t.Helper()
+	if got := r.Recorded.Code; got != want {
+		r.fail("the status is %d, want %d", got, want)
+	}
+	return r
+}
+
+// Code expects a problem with that code.
+func (r *Response) Code(want string) *Response {
+	r.t.Helper()
+	var problem struct{ Code string }
+	if err := json.Unmarshal(r.Recorded.Body.Bytes(), &problem); err != nil || problem.Code != want {
+		r.fail("the code is %q, want %q", problem.Code, want)
+	}
+	return r
+}
+
+// Header expects a header with that value.
+func (r *Response) Header(name, want string) *Response {
+	r.t.Helper()
+	if got := r.Recorded.Header().Get(name); got != want {
+		r.fail("the header %s is %q, want %q", name, got, want)
+	}
+	return r
+}
+
+// Contains expects a part of the body.
+func (r *Response) Contains(want string) *Response {
+	r.t.Helper()
+	if !strings.Contains(r.Body(), want) {
+		r.fail("the body does not contain %q", want)
+	}
+	return r
+}
+
+// JSON expects a body that decodes into v, without a field that v does not
+// have.
+func (r *Response) JSON(v any) *Response {
+	r.t.Helper()
+	d := json.NewDecoder(strings.NewReader(r.Body()))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		r.fail("decode the body: %v", err)
+	}
+	return r
+}
+
+func (r *Response) fail(format string, args ...any) {
+	r.t.Helper()
+	r.t.Errorf("%s: "+format+"\n%d %s\n%s", append(append([]any{r.request}, args...), r.Recorded.Code, r.Recorded.Header(), r.Body())...)
+}

@@ -1,0 +1,91 @@
+package megatest
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/megaframework/mega/drivers/memory"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// fragile is the memory driver with the misfortunes of one behind a network: its
+// leases can expire before their time, and it can be out of reach.
+type fragile struct {
+	*memory.Lock
+
+	mu     sync.Mutex // guards broken
+	broken bool
+}
+
+func newFragile() *fragile {
+	return &fragile{Lock: memory.NewLock()}
+}
+
+// untouched is the same table for those whom misfortune does not meet.
+type untouched struct{ *memory.Lock }
+
+// Close leaves the table to the application, which closes it.
+func (untouched) Close(context.Context) error { return nil }
+
+func (f *fragile) setBroken(broken bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.broken = broken
+}
+
+var errBroken = errors.New("the test has broken the locks' backend")
+
+func (f *fragile) check() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.broken {
+		return errors.Join(driver.ErrUnavailable, errBroken)
+	}
+	return nil
+}
+
+// Acquire implements [driver.Driver].
+func (f *fragile) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	if err := f.check(); err != nil {
+		return driver.Grant{}, err
+	}
+	return f.Lock.Acquire(ctx, r)
+}
+
+// expire ends the leases of key and returns how many there were. The table only
+// knows how to take a lease by force; what the holders are told of it, when
+// they ask, is Renew's to say.
+func (f *fragile) expire(key string) (int, error) {
+	return f.Lock.ForceRelease(context.Background(), key, expiry, driver.Holder{})
+}
+
+// expiry is the reason under which the table remembers a lease that expire has
+// ended. No reason of an operator contains a control character.
+const expiry = "\x00expired"
+
+// Renew implements [driver.Driver].
+func (f *fragile) Renew(ctx context.Context, grants []driver.Grant) []driver.Renewal {
+	renewals := make([]driver.Renewal, len(grants))
+	if err := f.check(); err != nil {
+		for i := range renewals {
+			renewals[i].Err = err
+		}
+		return renewals
+	}
+	renewals = f.Lock.Renew(ctx, grants)
+	for i := range renewals {
+		if lost, ok := errors.AsType[*driver.LostError](renewals[i].Err); ok && lost.Reason == expiry {
+			renewals[i].Err = &driver.LostError{Key: lost.Key, Cause: driver.Expired}
+		}
+	}
+	return renewals
+}
+
+// Release implements [driver.Driver].
+func (f *fragile) Release(ctx context.Context, g driver.Grant) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	return f.Lock.Release(ctx, g)
+}

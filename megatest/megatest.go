@@ -1,0 +1,111 @@
+// Package megatest is the kit for an application's own tests: it boots the
+// application as it is, with all that its options say, but without sockets and
+// on locks that a test can hold, expire and break.
+//
+//	func TestTwoBuyers(t *testing.T) {
+//		kit := megatest.New(t, megatest.Config{}, shop.Module)
+//		kit.Lock.Hold("product:42")
+//		kit.Post("/products/42/buy", nil).Status(409).Code("lock.not_acquired")
+//	}
+//
+// A Kit starts no goroutine outside the test and opens nothing that testing/synctest
+// cannot see: inside [synctest.Test] an hour's lease expires in milliseconds.
+// (What the application's own constructors open is another matter.)
+//
+// The environment of the test does not reach the application. Its configuration
+// is its defaults, those of a test (env is "test", lock.wait is 250ms, so that a
+// busy lock does not hold a test up), and what Config says.
+package megatest
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/megaframework/mega"
+	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/lock"
+)
+
+// Config configures a Kit. The zero value is ready for use.
+type Config struct {
+	// Set is configuration, as after --set: "lock.wait=50ms". It may name
+	// secrets, which a command line must not.
+	Set []string
+	// Environ is the environment of the application: "MEGA_DATABASE_URL=…".
+	Environ []string
+	// Dir is where the search for mega.config files begins. Default: none is
+	// read.
+	Dir string
+	// Only names the apps to run. Default: all.
+	Only []string
+}
+
+// Kit is an application under test. Its methods may be called from several
+// goroutines at once, as long as the test runs.
+type Kit struct {
+	Client        // of the first app
+	Lock   *Locks // the locks of the application, seen from outside
+	Log    *Log   // what it has logged
+
+	t       testing.TB
+	running *boot.Running
+}
+
+// New boots the application that options describe and has it stopped when the
+// test ends. Options without an App are one, called "main".
+//
+// The test fails if the application does not boot, if it does not stop in
+// order, or if a lease is still held when the test is over.
+func New(t testing.TB, c Config, options ...mega.Option) *Kit {
+	t.Helper()
+	if !slices.ContainsFunc(options, boot.HasApp) {
+		options = []mega.Option{mega.App("main", options...)}
+	}
+	k := &Kit{t: t, Log: newLog(t), Lock: newLocks(t)}
+	running, err := boot.Start(t.Context(), boot.Process{
+		Name: "test", Environ: c.Environ, Stderr: k.Log, Dir: c.Dir, Only: c.Only,
+		Set:     append([]string{"log.format=json", "log.level=debug", "lock.wait=250ms"}, c.Set...),
+		Offline: &boot.Offline{Lock: k.Lock.driver},
+	}, options...)
+	if err != nil {
+		t.Fatalf("boot: %v", err)
+	}
+	k.running = running
+	k.Client = k.App(running.Report().Apps[0].App)
+	t.Cleanup(k.stop)
+	return k
+}
+
+// stop is the end of the application. The leases are looked at before: a stop
+// would release them.
+func (k *Kit) stop() {
+	k.t.Helper()
+	k.Lock.letGo()
+	if held := k.running.Locks().Held(); len(held) > 0 {
+		k.t.Errorf("still locked at the end of the test: %s", strings.Join(held, ", "))
+	}
+	if err := k.running.Stop(); err != nil {
+		k.t.Errorf("stop: %v", err)
+	}
+}
+
+// App returns the client of the app of that name.
+func (k *Kit) App(name string) Client {
+	k.t.Helper()
+	handler, ok := k.running.Handler(name)
+	if !ok {
+		k.t.Fatalf("there is no app %q", name)
+	}
+	return Client{t: k.t, handler: handler}
+}
+
+// Ctx returns a Ctx of the first app outside a request, for code that takes
+// one. It ends with the test.
+func (k *Kit) Ctx() *mega.Ctx {
+	ctx, _ := k.running.Ctx(k.t.Context(), k.running.Report().Apps[0].App) // it is there: it was asked for its handler
+	return ctx
+}
+
+// Locks is the Locker of the application, for code that takes one.
+func (k *Kit) Locks() *lock.Locker { return k.running.Locks() }

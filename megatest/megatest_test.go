@@ -1,0 +1,232 @@
+package megatest_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/megaframework/mega"
+	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/megatest"
+)
+
+// counter is an application with something to protect.
+type counter struct{ n int }
+
+func newCounter() *counter { return &counter{} }
+
+func routes(r mega.Router, c *counter) {
+	r.Post("/count", func(ctx *mega.Ctx) error {
+		return ctx.Lock.With("count", func(ctx *mega.Ctx) error {
+			c.n++
+			ctx.Log.Info("counted", "n", c.n)
+			return ctx.JSON(http.StatusCreated, map[string]int{"n": c.n})
+		})
+	})
+	r.Post("/work", func(ctx *mega.Ctx) error {
+		return ctx.Lock.With("work", func(ctx *mega.Ctx) error {
+			<-ctx.Done() // work that ends only when its lock does
+			return ctx.Err()
+		})
+	})
+	r.Post("/form", func(ctx *mega.Ctx) error {
+		var in struct {
+			Name string `json:"name"`
+		}
+		if err := ctx.Bind(&in); err != nil {
+			return err
+		}
+		return ctx.Text(http.StatusOK, "hello "+in.Name)
+	})
+}
+
+func module() mega.Option { return mega.Module(mega.Provide(newCounter), mega.Routes(routes)) }
+
+func TestApplicationAnswersWithoutSockets(t *testing.T) {
+	kit := megatest.New(t, megatest.Config{}, module())
+	var got struct{ N int }
+	kit.Post("/count", nil).Status(http.StatusCreated).JSON(&got)
+	kit.Post("/form", url.Values{"name": {"Kim"}}, "Accept: text/plain").Status(http.StatusOK).Contains("hello Kim")
+	kit.Get("/nowhere").Status(http.StatusNotFound).Code("request.not_found")
+	if got.N != 1 {
+		t.Errorf("counted %d, want 1", got.N)
+	}
+	kit.Log.Expect("counted", "n", 1, "app", "main")
+	kit.Log.Never("counted", "n", 2)
+	kit.Log.Expect("request", "status", http.StatusNotFound)
+}
+
+func TestHeldLockIsBusyForTheApplication(t *testing.T) {
+	kit := megatest.New(t, megatest.Config{Set: []string{"lock.wait=20ms"}}, module())
+	release := kit.Lock.Hold("count")
+	kit.Post("/count", nil).Status(http.StatusConflict).Code("lock.not_acquired").Header("Retry-After", "1")
+	release()
+	kit.Post("/count", nil).Status(http.StatusCreated)
+}
+
+func TestExpiredLockEndsTheWorkUnderIt(t *testing.T) {
+	for name, take := range map[string]func(*megatest.Kit){
+		"expired": func(k *megatest.Kit) { k.Lock.Expire("work") },
+		"forced":  func(k *megatest.Kit) { k.Lock.Force("work", "a deploy") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			kit := megatest.New(t, megatest.Config{}, module())
+			answered := make(chan *megatest.Response)
+			go func() { answered <- kit.Post("/work", nil) }()
+			kit.Lock.AwaitHolder("work")
+			take(kit)
+			(<-answered).Status(http.StatusConflict).Code("lock.lost")
+			r := kit.Log.Expect("lock lost", "key", "work")
+			if !strings.Contains(fmt.Sprint(r["error"]), name) {
+				t.Errorf("the loss was logged as %v, want %q in it", r, name)
+			}
+		})
+	}
+}
+
+func TestBrokenBackendIsUnavailableUntilItIsMended(t *testing.T) {
+	kit := megatest.New(t, megatest.Config{}, module())
+	kit.Lock.Break()
+	kit.Post("/count", nil).Status(http.StatusServiceUnavailable).Code("lock.unavailable")
+	kit.Lock.Mend()
+	kit.Post("/count", nil).Status(http.StatusCreated)
+}
+
+func TestHourPassesInAMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kit := megatest.New(t, megatest.Config{}, module())
+		began := time.Now()
+		err := kit.Ctx().Lock.With("nightly", func(ctx *mega.Ctx) error {
+			time.Sleep(time.Hour)
+			return ctx.Err()
+		}, lock.TTL(time.Minute))
+		if err != nil || time.Since(began) < time.Hour {
+			t.Errorf("after %v the lease that renews itself came to %v", time.Since(began), err)
+		}
+	})
+}
+
+func TestWaitersAreServedInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kit := megatest.New(t, megatest.Config{Set: []string{"lock.wait=1m"}}, module())
+		release := kit.Lock.Hold("count")
+		answered := make(chan *megatest.Response, 2)
+		for range 2 {
+			go func() { answered <- kit.Post("/count", nil) }()
+		}
+		kit.Lock.AwaitWaiters("count", 2)
+		release()
+		for range 2 {
+			(<-answered).Status(http.StatusCreated)
+		}
+	})
+}
+
+func TestExclusiveWorkIsAlone(t *testing.T) {
+	kit := megatest.New(t, megatest.Config{}, module())
+	megatest.Exclusive(t, 50, func(inside func()) error {
+		return kit.Ctx().Lock.With("report", func(*mega.Ctx) error {
+			inside()
+			return nil
+		}, lock.Wait(time.Minute))
+	})
+}
+
+func TestAppsAreAskedByName(t *testing.T) {
+	says := func(what string) mega.Option {
+		return mega.Routes(func(r mega.Router) {
+			r.Get("/", func(ctx *mega.Ctx) error { return ctx.Text(http.StatusOK, what) })
+		})
+	}
+	kit := megatest.New(t, megatest.Config{}, mega.App("web", says("hello")), mega.App("admin", says("yes?")))
+	kit.Get("/").Contains("hello")
+	kit.App("admin").Get("/").Contains("yes?")
+}
+
+// What a test says that is not so has to fail it.
+func TestExpectationsFail(t *testing.T) {
+	for name, wrong := range map[string]func(t testing.TB){
+		"status":   func(t testing.TB) { kit(t).Get("/nowhere").Status(http.StatusOK) },
+		"code":     func(t testing.TB) { kit(t).Get("/nowhere").Code("lock.lost") },
+		"header":   func(t testing.TB) { kit(t).Get("/nowhere").Header("Retry-After", "1") },
+		"contains": func(t testing.TB) { kit(t).Get("/nowhere").Contains("everything") },
+		"json": func(t testing.TB) {
+			var v struct{ N int }
+			kit(t).Get("/nowhere").JSON(&v)
+		},
+		"app":     func(t testing.TB) { kit(t).App("elsewhere") },
+		"expire":  func(t testing.TB) { kit(t).Lock.Expire("nobody's") },
+		"boot":    func(t testing.TB) { megatest.New(t, megatest.Config{Set: []string{"lock.wait=soon"}}, module()) },
+		"overlap": func(t testing.TB) { megatest.Exclusive(t, 2, func(inside func()) error { inside(); return nil }) },
+		"outside": func(t testing.TB) { megatest.Exclusive(t, 2, func(func()) error { return nil }) },
+		"error": func(t testing.TB) {
+			megatest.Exclusive(t, 1, func(inside func()) error { inside(); return errors.New("no") })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fake := &recorder{TB: t}
+			func() {
+				defer func() { _ = recover() }() // of Fatalf
+				for range 1000 {                 // what depends on chance gets many
+					if wrong(fake); fake.failed > 0 {
+						break
+					}
+					fake.end()
+				}
+			}()
+			fake.end()
+			if fake.failed == 0 {
+				t.Error("nothing was noticed")
+			}
+		})
+	}
+}
+
+func TestLeaseThatIsStillHeldFailsTheTest(t *testing.T) {
+	fake := &recorder{TB: t}
+	k := kit(fake)
+	if _, err := k.Locks().Acquire(t.Context(), "kept"); err != nil {
+		t.Fatal(err)
+	}
+	fake.end()
+	if fake.failed == 0 || !strings.Contains(fake.said, "kept") {
+		t.Errorf("a lease was left behind, and the kit said %q", fake.said)
+	}
+}
+
+func kit(t testing.TB) *megatest.Kit { return megatest.New(t, megatest.Config{}, module()) }
+
+// recorder is a test that is expected to fail.
+type recorder struct {
+	testing.TB
+	failed   int
+	said     string
+	cleanups []func()
+}
+
+func (r *recorder) Errorf(format string, args ...any) {
+	r.failed++
+	r.said += fmt.Sprintf(format, args...) + "\n"
+}
+
+func (r *recorder) Fatalf(format string, args ...any) {
+	r.Errorf(format, args...)
+	panic(r)
+}
+
+func (r *recorder) Cleanup(f func()) { r.cleanups = append(r.cleanups, f) }
+
+// end runs the cleanups, the last one first.
+func (r *recorder) end() {
+	for len(r.cleanups) > 0 {
+		last := len(r.cleanups) - 1
+		f := r.cleanups[last]
+		r.cleanups = r.cleanups[:last]
+		f()
+	}
+}
