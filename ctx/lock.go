@@ -23,16 +23,9 @@ func (l Lock) With(key string, fn func(*Ctx) error, opts ...lock.Option) error {
 	if l.locker == nil {
 		return ErrNotConfigured
 	}
-	wait := l.beginWait(key)
-	err := l.locker.With(l.ctx, key, func(held context.Context) error {
-		c := l.ctx.WithContext(held)
-		if lease, ok := c.Lease(); ok {
-			wait.granted(lease)
-		}
-		return fn(c)
+	return l.locker.With(l.ctx, key, func(held context.Context) error {
+		return fn(l.ctx.WithContext(held))
 	}, opts...)
-	wait.refused(err)
-	return err
 }
 
 // Acquire waits for key as long as its Wait allows and returns the lease. The
@@ -41,10 +34,7 @@ func (l Lock) Acquire(key string, opts ...lock.Option) (*lock.Lease, error) {
 	if l.locker == nil {
 		return nil, ErrNotConfigured
 	}
-	wait := l.beginWait(key)
-	lease, err := l.locker.Acquire(l.ctx, key, opts...) // called from here: the lock notes by whom
-	wait.over(lease, err)
-	return lease, err
+	return l.locker.Acquire(l.ctx, key, opts...)
 }
 
 // TryAcquire is Acquire without waiting.
@@ -52,10 +42,7 @@ func (l Lock) TryAcquire(key string, opts ...lock.Option) (*lock.Lease, error) {
 	if l.locker == nil {
 		return nil, ErrNotConfigured
 	}
-	wait := l.beginWait(key)
-	lease, err := l.locker.TryAcquire(l.ctx, key, opts...) // called from here: the lock notes by whom
-	wait.over(lease, err)
-	return lease, err
+	return l.locker.TryAcquire(l.ctx, key, opts...)
 }
 
 // ForceRelease takes key from whoever holds it, for an operator's reason, and

@@ -1,0 +1,119 @@
+// Package admin is the app for those who run the shop: it takes orders back,
+// adds stock, and shows who holds which lock.
+package admin
+
+import (
+	"embed"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/megaframework/mega"
+	"github.com/megaframework/mega/sample/multi/shop"
+)
+
+var (
+	//go:embed views
+	views embed.FS
+	//go:embed public
+	public embed.FS
+)
+
+// Module is the app.
+var Module = mega.Module(
+	mega.Provide(NewHandlers),
+	mega.Routes(func(r mega.Router, h *Handlers) {
+		r.Get("/", h.Home)
+		r.Post("/refunds", h.Refund)
+		r.Post("/restocks", h.Restock)
+		r.Get("/locks", h.Locks)
+		r.Get("/locks/live", h.Live)
+		r.Post("/locks/release", h.Release)
+	}),
+	mega.Views(views),
+	mega.Public(public),
+)
+
+// Handlers answer operators.
+type Handlers struct {
+	store *shop.Store
+	shop  *shop.Shop
+}
+
+// NewHandlers returns the handlers of the app.
+func NewHandlers(store *shop.Store, s *shop.Shop) *Handlers { return &Handlers{store, s} }
+
+type homePage struct {
+	Title    string
+	Products []shop.Product
+	Orders   []shop.Order
+	Locks    []row
+	Driver   string
+	Scope    string
+	Done     string
+}
+
+const newest = 20 // orders on the page
+
+// Home shows orders, stock and locks.
+func (h *Handlers) Home(ctx *mega.Ctx) (err error) {
+	info := ctx.Lock.Info()
+	page := homePage{Title: "Admin", Driver: info.Name, Scope: info.Scope.String(), Done: ctx.Query("done")}
+	if page.Products, err = h.store.Products(ctx); err != nil {
+		return err
+	}
+	if page.Orders, err = h.store.Orders(ctx, newest); err != nil {
+		return err
+	}
+	if page.Locks, err = h.rows(ctx); err != nil {
+		return err
+	}
+	return ctx.HTML(http.StatusOK, "home", page)
+}
+
+// RefundInput names the order to take back.
+type RefundInput struct {
+	Order int64 `json:"order"`
+}
+
+// Validate reports what is no order.
+func (in *RefundInput) Validate() error {
+	if in.Order < 1 {
+		return mega.FieldErrors{"order": "has to be the id of an order"}
+	}
+	return nil
+}
+
+// Refund takes an order back.
+func (h *Handlers) Refund(ctx *mega.Ctx) error {
+	var in RefundInput
+	if err := ctx.Bind(&in); err != nil {
+		return err
+	}
+	order, err := h.shop.Refund(ctx, in.Order)
+	if err != nil {
+		return err
+	}
+	return done(ctx, order, fmt.Sprintf("Order %d was refunded.", order.ID))
+}
+
+// Restock adds to a product's stock.
+func (h *Handlers) Restock(ctx *mega.Ctx) error {
+	var in shop.Quantity
+	if err := ctx.Bind(&in); err != nil {
+		return err
+	}
+	p, err := h.shop.Restock(ctx, in.Product, in.Quantity)
+	if err != nil {
+		return err
+	}
+	return done(ctx, p, fmt.Sprintf("The stock of %s is %d.", p.Name, p.Stock))
+}
+
+// done answers with what was changed, or leads back to the page that says so.
+func done(ctx *mega.Ctx, changed any, text string) error {
+	if ctx.WantsJSON() {
+		return ctx.JSON(http.StatusOK, changed)
+	}
+	return ctx.Redirect(http.StatusSeeOther, "/?"+url.Values{"done": {text}}.Encode())
+}

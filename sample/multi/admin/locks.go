@@ -1,0 +1,107 @@
+package admin
+
+import (
+	"fmt"
+	"net/http"
+	"reflect"
+	"time"
+
+	"github.com/megaframework/mega"
+	"github.com/megaframework/mega/lock"
+)
+
+// Locks tells who holds which lock and who waits for it.
+func (h *Handlers) Locks(ctx *mega.Ctx) error {
+	states, err := ctx.Lock.List(ctx.Query("prefix"))
+	if err != nil {
+		return err
+	}
+	return ctx.JSON(http.StatusOK, states)
+}
+
+// look is how often the page of an operator hears of the locks.
+const look = 250 * time.Millisecond
+
+// Live tells the same whenever it has changed, as long as somebody looks.
+func (h *Handlers) Live(ctx *mega.Ctx) error {
+	return ctx.SSE(func(s *mega.Stream) error {
+		tick := time.NewTicker(look)
+		defer tick.Stop()
+		var told []row
+		for first := true; ; first = false {
+			rows, err := h.rows(ctx)
+			if err != nil {
+				return err
+			}
+			if first || !reflect.DeepEqual(rows, told) {
+				if err := s.Send("locks", rows); err != nil {
+					return err
+				}
+				told = rows
+			}
+			select {
+			case <-tick.C:
+			case <-s.Done():
+				return nil
+			}
+		}
+	})
+}
+
+// row is a lock as the page shows it.
+type row struct {
+	Key     string   `json:"key"`
+	Holders []string `json:"holders"`
+	Waiting int      `json:"waiting"`
+}
+
+func (h *Handlers) rows(ctx *mega.Ctx) ([]row, error) {
+	states, err := ctx.Lock.List("")
+	if err != nil {
+		return nil, err
+	}
+	rows := []row{}
+	for _, s := range states {
+		r := row{Key: s.Key, Holders: []string{}, Waiting: len(s.Waiters)}
+		for _, by := range s.Holders {
+			r.Holders = append(r.Holders, fmt.Sprintf("%s: %s (pid %d)", by.App, by.Label, by.PID))
+		}
+		rows = append(rows, r)
+	}
+	return rows, nil
+}
+
+// ReleaseInput is a lock to take away, and why.
+type ReleaseInput struct {
+	Key    string `json:"key"`
+	Reason string `json:"reason"`
+}
+
+// Validate reports what is missing.
+func (in *ReleaseInput) Validate() error {
+	wrong := mega.FieldErrors{}
+	if in.Key == "" {
+		wrong["key"] = "is required"
+	}
+	switch {
+	case in.Reason == "":
+		wrong["reason"] = "is required: whoever loses the lock reads it"
+	case len(in.Reason) > lock.MaxReason:
+		wrong["reason"] = fmt.Sprintf("has more than %d bytes", lock.MaxReason)
+	}
+	return wrong.Or()
+}
+
+// Release takes a lock from whoever holds it. Their contexts end, and whoever
+// waits is next.
+func (h *Handlers) Release(ctx *mega.Ctx) error {
+	var in ReleaseInput
+	if err := ctx.Bind(&in); err != nil {
+		return err
+	}
+	n, err := ctx.Lock.ForceRelease(in.Key, in.Reason)
+	if err != nil {
+		return err
+	}
+	return done(ctx, map[string]int{"released": n}, fmt.Sprintf("%s: %d released.", in.Key, n))
+}

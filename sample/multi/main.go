@@ -1,0 +1,33 @@
+// Command multi is two apps in one process: web takes orders, admin takes them
+// back, and both keep the stock of a product under the same lock.
+package main
+
+import (
+	"embed"
+
+	"github.com/megaframework/mega"
+	"github.com/megaframework/mega/sample/multi/admin"
+	"github.com/megaframework/mega/sample/multi/shop"
+	"github.com/megaframework/mega/sample/multi/web"
+)
+
+// What both apps look like.
+var (
+	//go:embed views
+	views embed.FS
+	//go:embed public
+	public embed.FS
+)
+
+func main() { mega.Main(program()) }
+
+// program is both apps, and what they share.
+func program() mega.Option {
+	return mega.Module(
+		shop.Module,
+		mega.Views(views),
+		mega.Public(public),
+		mega.App("web", web.Module),
+		mega.App("admin", admin.Module),
+	)
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/megaframework/mega/megatest"
+	"github.com/megaframework/mega/sample/multi/shop"
+)
+
+// open is the shop as it is, on a database of the test's own.
+func open(t *testing.T, set ...string) *megatest.Kit {
+	t.Helper()
+	set = append(set, "database.url=sqlite://"+filepath.Join(t.TempDir(), "shop.db"))
+	return megatest.New(t, megatest.Config{Dir: ".", Set: set}, program())
+}
+
+type quantity map[string]any
+
+func order(product string, n int) quantity { return quantity{"product": product, "quantity": n} }
+
+func stock(kit *megatest.Kit, product string) int64 {
+	var all []shop.Product
+	kit.Get("/").Status(http.StatusOK).JSON(&all)
+	for _, p := range all {
+		if p.Name == product {
+			return p.Stock
+		}
+	}
+	return -1
+}
+
+func TestOrderIsTakenAndTakenBack(t *testing.T) {
+	kit := open(t)
+	admin := kit.App("admin")
+
+	var o shop.Order
+	kit.Post("/orders", order("lamp", 3)).Status(http.StatusCreated).Header("Location", "/orders/1").JSON(&o)
+	if o.ID != 1 || stock(kit, "lamp") != 17 {
+		t.Errorf("the order is %+v and leaves %d", o, stock(kit, "lamp"))
+	}
+	kit.Get("/orders/1").Status(http.StatusOK).Contains(`"refunded":false`)
+
+	admin.Post("/refunds", map[string]int64{"order": o.ID}).Status(http.StatusOK).Contains(`"refunded":true`)
+	admin.Post("/refunds", map[string]int64{"order": o.ID}).Status(http.StatusConflict).Code("order.refunded")
+	if left := stock(kit, "lamp"); left != 20 {
+		t.Errorf("after the refund there are %d, want 20", left)
+	}
+}
+
+func TestRestockAddsToWhatIsThere(t *testing.T) {
+	kit := open(t)
+	admin := kit.App("admin")
+	admin.Post("/restocks", order("lamp", 5)).Status(http.StatusOK).Contains(`"stock":25`)
+	admin.Post("/restocks", order("kettle", 2)).Status(http.StatusOK).Contains(`"stock":2`)
+	kit.Post("/orders", order("kettle", 2)).Status(http.StatusCreated)
+	kit.Post("/orders", order("kettle", 1)).Status(http.StatusConflict).Code("product.sold_out")
+}
+
+func TestWhatCannotBeIsRefused(t *testing.T) {
+	kit := open(t)
+	admin := kit.App("admin")
+	kit.Post("/orders", order("lamp", 0)).Status(http.StatusUnprocessableEntity).Code("request.invalid").Contains("quantity")
+	kit.Post("/orders", order("", 1)).Status(http.StatusUnprocessableEntity).Contains("product")
+	kit.Post("/orders", order("a/b", 1)).Status(http.StatusUnprocessableEntity)
+	kit.Post("/orders", order("nothing", 1)).Status(http.StatusNotFound).Code("product.not_found")
+	kit.Post("/orders", strings.NewReader("{"), "Content-Type: application/json").Status(http.StatusBadRequest).Code("request.bad_body")
+	kit.Get("/orders/none").Status(http.StatusNotFound).Code("order.not_found")
+	admin.Post("/refunds", map[string]int64{"order": 99}).Status(http.StatusNotFound).Code("order.not_found")
+	admin.Post("/refunds", map[string]int64{}).Status(http.StatusUnprocessableEntity)
+	admin.Post("/locks/release", map[string]string{"key": "product:lamp"}).Status(http.StatusUnprocessableEntity).Contains("reason")
+	admin.Post("/orders", order("lamp", 1)).Status(http.StatusNotFound) // the other app's
+}
+
+// The two apps do not know of each other. That an order and a refund of one
+// product never work at once is the key of their lock.
+func TestOrderAndRefundExcludeEachOther(t *testing.T) {
+	kit := open(t, "lock.wait=20ms", "picking.time=10s")
+	admin := kit.App("admin")
+	answered := make(chan *megatest.Response)
+	go func() { answered <- kit.Post("/orders", order("lamp", 1)) }()
+	kit.Lock.AwaitHolder("product:lamp")
+
+	admin.Post("/restocks", order("lamp", 1)).Status(http.StatusConflict).Code("lock.not_acquired")
+	admin.Get("/locks").Status(http.StatusOK).Contains("product:lamp").Contains(`"app":"web"`).Contains(`"label":"order"`)
+
+	admin.Post("/locks/release", map[string]string{"key": "product:lamp", "reason": "stuck"}).Status(http.StatusOK).Contains(`"released":1`)
+	(<-answered).Status(http.StatusConflict).Code("lock.lost")
+	kit.Log.Expect("lock released by force", "key", "product:lamp", "reason", "stuck")
+	if left := stock(kit, "lamp"); left != 20 {
+		t.Errorf("an order that lost its lock left %d of 20", left)
+	}
+}
+
+// Orders, refunds and restocks of one product at once leave what they should:
+// each reads the stock, works and writes it back.
+func TestStockAddsUp(t *testing.T) {
+	const n = 20
+	kit := open(t, "lock.wait=1m", "picking.time=1ms")
+	admin := kit.App("admin")
+	admin.Post("/restocks", order("chair", n)).Status(http.StatusOK) // 8 and n
+
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() {
+			var o shop.Order
+			kit.Post("/orders", order("chair", 1)).Status(http.StatusCreated).JSON(&o)
+			admin.Post("/refunds", map[string]int64{"order": o.ID}).Status(http.StatusOK)
+		})
+		all.Go(func() { admin.Post("/restocks", order("chair", 1)).Status(http.StatusOK) })
+	}
+	all.Wait()
+	if left, want := stock(kit, "chair"), int64(8+n+n); left != want {
+		t.Errorf("the stock is %d, want %d", left, want)
+	}
+}
+
+func TestPagesShowAndDo(t *testing.T) {
+	const page = "Accept: text/html"
+	kit := open(t)
+	admin := kit.App("admin")
+	kit.Get("/", page).Status(http.StatusOK).Contains("<h1>Products</h1>").Contains("teapot")
+	kit.Post("/orders", url.Values{"product": {"lamp"}, "quantity": {"2"}}, page).Status(http.StatusSeeOther).Header("Location", "/?ordered=1")
+	kit.Get("/?ordered=1", page).Contains("Your order has the number 1")
+	kit.Post("/orders", url.Values{"product": {"lamp"}, "quantity": {"2000"}}, page).Status(http.StatusConflict).Contains("There is not enough of it")
+
+	admin.Get("/", page).Status(http.StatusOK).Contains("Refund").Contains("Nobody holds one").Contains("memory")
+	admin.Post("/refunds", url.Values{"order": {"1"}}, page).Status(http.StatusSeeOther)
+	admin.Get("/", page).Contains("refunded")
+	admin.Get("/style.css").Status(http.StatusOK)
+	admin.Get("/locks.js").Status(http.StatusOK).Header("Content-Type", "text/javascript; charset=utf-8")
+	kit.Get("/locks.js").Status(http.StatusNotFound) // the admin's own
+}

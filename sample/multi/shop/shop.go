@@ -1,0 +1,152 @@
+// Package shop is what the apps web and admin share: products with a stock, and
+// the orders that were made of them.
+package shop
+
+import (
+	"fmt"
+	"net/http"
+	"regexp"
+	"time"
+
+	"github.com/megaframework/mega"
+	"github.com/megaframework/mega/lock"
+)
+
+// Module is given to the program outside its apps: one store and one Shop for
+// both.
+var Module = mega.Module(
+	mega.Config[Database]("database"),
+	mega.Config[Picking]("picking"),
+	mega.Provide(Open, New),
+	mega.OnPrimary("migrate", (*Store).Migrate),
+	mega.Ready("database", (*Store).Ping),
+)
+
+// Picking says how long it takes to get something from its shelf.
+type Picking struct {
+	Time time.Duration `key:"time" default:"5ms" min:"0s" max:"1m" doc:"how long an order or a refund works under its lock"`
+}
+
+// Shop sells products and takes them back. It reads a stock, works, and writes
+// back what is left, which is only right while nobody else does the same: each
+// of its methods holds the lock of the product that it changes, in whichever
+// app it is called.
+type Shop struct {
+	store *Store
+	work  time.Duration
+}
+
+// New returns a Shop on a store.
+func New(store *Store, picking Picking) *Shop { return &Shop{store, picking.Time} }
+
+// Order sells a quantity of a product.
+func (s *Shop) Order(ctx *mega.Ctx, product string, quantity int64) (order Order, err error) {
+	err = s.exclusive(ctx, product, "order", func(ctx *mega.Ctx) error {
+		p, err := s.store.Product(ctx, product)
+		if err != nil {
+			return err
+		}
+		if p.Stock < quantity {
+			return mega.Error(http.StatusConflict, "product.sold_out", fmt.Sprintf("There is not enough of it: the stock is %d.", p.Stock))
+		}
+		if err := s.pick(ctx); err != nil {
+			return err
+		}
+		order, err = s.store.Sell(ctx, Product{p.Name, p.Stock - quantity}, quantity, fence(ctx))
+		return err
+	})
+	return order, err
+}
+
+// Refund takes an order back, once.
+func (s *Shop) Refund(ctx *mega.Ctx, id int64) (order Order, err error) {
+	if order, err = s.store.Order(ctx, id); err != nil {
+		return Order{}, err
+	}
+	err = s.exclusive(ctx, order.Product, "refund", func(ctx *mega.Ctx) error {
+		if order, err = s.store.Order(ctx, id); err != nil { // again: it may have been refunded while this waited
+			return err
+		}
+		if order.Refunded {
+			return errRefunded
+		}
+		p, err := s.store.Product(ctx, order.Product)
+		if err != nil {
+			return err
+		}
+		if err := s.pick(ctx); err != nil {
+			return err
+		}
+		order.Refunded = true
+		return s.store.TakeBack(ctx, Product{p.Name, p.Stock + order.Quantity}, id, fence(ctx))
+	})
+	return order, err
+}
+
+// Restock adds to a product's stock, and the product if there is none yet.
+func (s *Shop) Restock(ctx *mega.Ctx, product string, quantity int64) (p Product, err error) {
+	err = s.exclusive(ctx, product, "restock", func(ctx *mega.Ctx) error {
+		if err := s.store.Add(ctx, product); err != nil {
+			return err
+		}
+		if p, err = s.store.Product(ctx, product); err != nil {
+			return err
+		}
+		p.Stock += quantity
+		return s.store.Put(ctx, p, fence(ctx))
+	})
+	return p, err
+}
+
+// exclusive is what makes an order and a refund of one product exclude each
+// other: the same key, whichever app asks. The ctx that fn is given ends if the
+// lock is lost.
+func (s *Shop) exclusive(ctx *mega.Ctx, product, label string, fn func(*mega.Ctx) error) error {
+	return ctx.Lock.With("product:"+product, fn, lock.Label(label))
+}
+
+func (s *Shop) pick(ctx *mega.Ctx) error {
+	select {
+	case <-time.After(s.work):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// fence is what the lock gives its holder to show to the store.
+func fence(ctx *mega.Ctx) uint64 {
+	lease, ok := ctx.Lease()
+	if !ok {
+		return 0
+	}
+	return lease.Fence()
+}
+
+// Quantity is how much of which product.
+type Quantity struct {
+	Product  string `json:"product"`
+	Quantity int64  `json:"quantity"`
+}
+
+const (
+	maxName     = 100 // bytes
+	maxQuantity = 1_000_000
+)
+
+var nameRule = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+
+// Validate reports what nobody can order or bring.
+func (q *Quantity) Validate() error {
+	wrong := mega.FieldErrors{}
+	switch {
+	case q.Product == "":
+		wrong["product"] = "is required"
+	case len(q.Product) > maxName || !nameRule.MatchString(q.Product):
+		wrong["product"] = fmt.Sprintf("has to be 1 to %d letters, digits, dots and dashes", maxName)
+	}
+	if q.Quantity < 1 || q.Quantity > maxQuantity {
+		wrong["quantity"] = fmt.Sprintf("has to be 1 to %d", maxQuantity)
+	}
+	return wrong.Or()
+}

@@ -1,0 +1,250 @@
+package shop
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	_ "modernc.org/sqlite" // the driver "sqlite"
+
+	"github.com/megaframework/mega"
+)
+
+// Database says where the products and orders are. Without a URL it is a file
+// in the user's cache folder.
+type Database struct {
+	URL mega.URL `key:"url" schemes:"sqlite" doc:"sqlite://path"`
+}
+
+func (d Database) file() (string, error) {
+	if !d.URL.IsZero() {
+		return filepath.Abs(strings.TrimPrefix(d.URL.Reveal(), "sqlite://"))
+	}
+	folder, err := os.UserCacheDir()
+	if err != nil { // there is no home
+		folder = os.TempDir()
+	}
+	return filepath.Join(folder, "mega-multi", "shop.db"), nil
+}
+
+// Product is something to order.
+type Product struct {
+	Name  string `json:"product"`
+	Stock int64  `json:"stock"`
+}
+
+// Order is what somebody ordered.
+type Order struct {
+	ID       int64     `json:"id"`
+	Product  string    `json:"product"`
+	Quantity int64     `json:"quantity"`
+	Refunded bool      `json:"refunded"`
+	At       time.Time `json:"at"`
+}
+
+var (
+	errNoProduct = mega.Error(http.StatusNotFound, "product.not_found", "There is no such product.")
+	errNoOrder   = mega.Error(http.StatusNotFound, "order.not_found", "There is no such order.")
+	errRefunded  = mega.Error(http.StatusConflict, "order.refunded", "The order was refunded before.")
+	errOvertaken = mega.Error(http.StatusConflict, "product.overtaken", "Somebody else changed the product in the meantime.")
+)
+
+// Store keeps products and orders. It does not order what its callers do:
+// whoever reads a product in order to change it holds the product's lock, and
+// gives the lock's fence with the change.
+type Store struct{ db *sql.DB }
+
+// Open opens the database. A writer waits for another one instead of failing,
+// and a transaction is a writer from its begin.
+func Open(d Database) (*Store, error) {
+	file, err := d.file()
+	if err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	options := url.Values{"_pragma": {"busy_timeout(10000)"}, "_txlock": {"immediate"}}
+	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: file}).EscapedPath()+"?"+options.Encode())
+	if err != nil {
+		return nil, fmt.Errorf("open database %s: %w", file, err)
+	}
+	db.SetMaxOpenConns(8)
+	db.SetMaxIdleConns(8) // opening one costs more than keeping it
+	return &Store{db}, nil
+}
+
+const schema = `
+CREATE TABLE products (
+	name  TEXT PRIMARY KEY,
+	stock INTEGER NOT NULL CHECK (stock >= 0),
+	fence INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE TABLE orders (
+	id       INTEGER PRIMARY KEY AUTOINCREMENT,
+	product  TEXT NOT NULL REFERENCES products (name),
+	quantity INTEGER NOT NULL,
+	refunded INTEGER NOT NULL DEFAULT 0,
+	at       INTEGER NOT NULL
+) STRICT;
+INSERT INTO products (name, stock) VALUES ('chair', 8), ('lamp', 20), ('teapot', 3);
+PRAGMA user_version = 1`
+
+// Migrate creates what is missing, once, however many processes start.
+func (s *Store) Migrate(ctx context.Context) error {
+	return s.write(ctx, "migrate", func(tx *sql.Tx) error {
+		var version int
+		if err := tx.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil || version > 0 {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, schema)
+		return err
+	})
+}
+
+// Close closes the database.
+func (s *Store) Close() error { return s.db.Close() }
+
+// Ping reports whether the database answers.
+func (s *Store) Ping(ctx context.Context) error { return s.db.PingContext(ctx) }
+
+// Products returns all products, by name.
+func (s *Store) Products(ctx context.Context) ([]Product, error) {
+	return list(ctx, s.db, "SELECT name, stock FROM products ORDER BY name", func(row *sql.Rows, p *Product) error {
+		return row.Scan(&p.Name, &p.Stock)
+	})
+}
+
+// Product returns the product of that name.
+func (s *Store) Product(ctx context.Context, name string) (Product, error) {
+	p := Product{Name: name}
+	err := s.db.QueryRowContext(ctx, "SELECT stock FROM products WHERE name = ?", name).Scan(&p.Stock)
+	return p, described(err, errNoProduct, "get product %q", name)
+}
+
+const orderColumns = "SELECT id, product, quantity, refunded, at FROM orders "
+
+// Orders returns the newest orders, at most n.
+func (s *Store) Orders(ctx context.Context, n int) ([]Order, error) {
+	return list(ctx, s.db, orderColumns+"ORDER BY id DESC LIMIT ?", func(rows *sql.Rows, o *Order) error { return o.scan(rows) }, n)
+}
+
+// Find returns the order that text names. What is no number names none.
+func (s *Store) Find(ctx context.Context, text string) (Order, error) {
+	id, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return Order{}, errNoOrder
+	}
+	return s.Order(ctx, id)
+}
+
+// Order returns the order with that id.
+func (s *Store) Order(ctx context.Context, id int64) (Order, error) {
+	var o Order
+	err := o.scan(s.db.QueryRowContext(ctx, orderColumns+"WHERE id = ?", id))
+	return o, described(err, errNoOrder, "get order %d", id)
+}
+
+func (o *Order) scan(row interface{ Scan(...any) error }) error {
+	var at int64
+	err := row.Scan(&o.ID, &o.Product, &o.Quantity, &o.Refunded, &at)
+	o.At = time.UnixMilli(at).UTC()
+	return err
+}
+
+// Add adds a product without stock, unless it is there.
+func (s *Store) Add(ctx context.Context, name string) error {
+	_, err := s.db.ExecContext(ctx, "INSERT OR IGNORE INTO products (name, stock) VALUES (?, 0)", name)
+	return described(err, nil, "add product %q", name)
+}
+
+// Put writes a product. A fence below that of the last change comes from
+// somebody who held the lock before and does not know that it is gone: such a
+// change is refused.
+func (s *Store) Put(ctx context.Context, p Product, fence uint64) error {
+	return s.write(ctx, "put product", func(tx *sql.Tx) error { return put(ctx, tx, p, fence) })
+}
+
+// Sell writes a product together with the order that left it so.
+func (s *Store) Sell(ctx context.Context, p Product, quantity int64, fence uint64) (o Order, err error) {
+	err = s.write(ctx, "sell", func(tx *sql.Tx) error {
+		if err := put(ctx, tx, p, fence); err != nil {
+			return err
+		}
+		row := tx.QueryRowContext(ctx, "INSERT INTO orders (product, quantity, at) VALUES (?, ?, ?) RETURNING id, product, quantity, refunded, at",
+			p.Name, quantity, time.Now().UnixMilli())
+		return o.scan(row)
+	})
+	return o, err
+}
+
+// TakeBack writes a product together with the order that was refunded.
+func (s *Store) TakeBack(ctx context.Context, p Product, order int64, fence uint64) error {
+	return s.write(ctx, "take back", func(tx *sql.Tx) error {
+		if err := put(ctx, tx, p, fence); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, "UPDATE orders SET refunded = 1 WHERE id = ?", order)
+		return err
+	})
+}
+
+func put(ctx context.Context, tx *sql.Tx, p Product, fence uint64) error {
+	result, err := tx.ExecContext(ctx, "UPDATE products SET stock = ?, fence = ? WHERE name = ? AND fence <= ?", p.Stock, fence, p.Name, fence)
+	if err != nil {
+		return err
+	}
+	if n, err := result.RowsAffected(); err != nil || n > 0 {
+		return err
+	}
+	return errOvertaken // products are never removed
+}
+
+// write runs fn in a transaction.
+func (s *Store) write(ctx context.Context, what string, fn func(*sql.Tx) error) error {
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return described(err, nil, "%s", what)
+	}
+	defer func() { _ = tx.Rollback() }() // says nothing new after a commit
+	if err := fn(tx); err != nil {
+		return described(err, nil, "%s", what)
+	}
+	return described(tx.Commit(), nil, "%s", what)
+}
+
+// described says what was being done when err came up; nothing found is none.
+func described(err, none error, format string, args ...any) error {
+	switch {
+	case err == nil:
+		return nil
+	case none != nil && errors.Is(err, sql.ErrNoRows):
+		return none
+	}
+	return fmt.Errorf(format+": %w", append(args, err)...)
+}
+
+func list[T any](ctx context.Context, db *sql.DB, query string, scan func(*sql.Rows, *T) error, args ...any) ([]T, error) {
+	rows, err := db.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, fmt.Errorf("list: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	all := []T{}
+	for rows.Next() {
+		var v T
+		if err := scan(rows, &v); err != nil {
+			return nil, fmt.Errorf("list: %w", err)
+		}
+		all = append(all, v)
+	}
+	return all, rows.Err()
+}

@@ -1,0 +1,78 @@
+// Package web is the app for buyers: it shows what there is and takes orders.
+package web
+
+import (
+	"embed"
+	"fmt"
+	"net/http"
+
+	"github.com/megaframework/mega"
+	"github.com/megaframework/mega/sample/multi/shop"
+)
+
+//go:embed views
+var views embed.FS
+
+// Module is the app.
+var Module = mega.Module(
+	mega.Provide(NewHandlers),
+	mega.Routes(func(r mega.Router, h *Handlers) {
+		r.Get("/", h.Home)
+		r.Post("/orders", h.Order)
+		r.Get("/orders/{id}", h.Show)
+	}),
+	mega.Views(views),
+)
+
+// Handlers answer buyers.
+type Handlers struct {
+	store *shop.Store
+	shop  *shop.Shop
+}
+
+// NewHandlers returns the handlers of the app.
+func NewHandlers(store *shop.Store, s *shop.Shop) *Handlers { return &Handlers{store, s} }
+
+type homePage struct {
+	Title    string
+	Products []shop.Product
+	Ordered  string
+}
+
+// Home shows the products, each with a way to order it.
+func (h *Handlers) Home(ctx *mega.Ctx) error {
+	products, err := h.store.Products(ctx)
+	if err != nil {
+		return err
+	}
+	if ctx.WantsJSON() {
+		return ctx.JSON(http.StatusOK, products)
+	}
+	return ctx.HTML(http.StatusOK, "home", homePage{Title: "Products", Products: products, Ordered: ctx.Query("ordered")})
+}
+
+// Order takes an order.
+func (h *Handlers) Order(ctx *mega.Ctx) error {
+	in := shop.Quantity{Quantity: 1}
+	if err := ctx.Bind(&in); err != nil {
+		return err
+	}
+	order, err := h.shop.Order(ctx, in.Product, in.Quantity)
+	switch {
+	case err != nil:
+		return err
+	case ctx.WantsJSON():
+		ctx.Writer().Header().Set("Location", fmt.Sprintf("/orders/%d", order.ID))
+		return ctx.JSON(http.StatusCreated, order)
+	}
+	return ctx.Redirect(http.StatusSeeOther, fmt.Sprintf("/?ordered=%d", order.ID))
+}
+
+// Show shows one order.
+func (h *Handlers) Show(ctx *mega.Ctx) error {
+	order, err := h.store.Find(ctx, ctx.Param("id"))
+	if err != nil {
+		return err
+	}
+	return ctx.JSON(http.StatusOK, order)
+}
