@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/megaframework/mega/lock"
 )
 
@@ -25,12 +27,14 @@ type Host struct {
 	Public  *Public       // may be nil
 	Locales *Locales      // without them, T answers with the key
 	Served  func(Request) // told of every request that is over; may be nil
+	Tracer  trace.Tracer  // default: the global provider's
 
 	rules      atomic.Pointer[rules] // see SetLimits
 	tasks      tasks
 	streams    streams
 	pages      pages
 	complaints complaints
+	tracing    tracing
 
 	plainOnce sync.Once // makes plain, the page for problems without a page
 	plain     *template.Template
@@ -80,6 +84,8 @@ type record struct {
 	chosen     string
 
 	// The rest belongs to the goroutine that serves the request.
+	span  trace.Span // nil if nobody receives it
+	trace string     // its id, or ""
 	route string
 	code  string // of the error, if any
 	err   error
@@ -108,6 +114,7 @@ func (h *Host) leave(rec *record) {
 	if rec.code == codeCancelled && r.Status == 0 {
 		r.Status = clientClosed
 	}
+	rec.endSpan(r)
 	h.access(rec, r)
 	if h.Served != nil {
 		h.Served(r)
@@ -120,6 +127,9 @@ func (h *Host) access(rec *record, r Request) {
 		slog.String("request", rec.id), slog.String("method", r.Method), slog.String("path", rec.path),
 		slog.String("route", r.Route), slog.Int("status", r.Status), slog.Int64("bytes", r.Bytes),
 		slog.Duration("took", r.Took),
+	}
+	if rec.trace != "" {
+		attrs = append(attrs, slog.String("trace_id", rec.trace))
 	}
 	level := slog.LevelInfo
 	if rec.err != nil {

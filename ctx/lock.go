@@ -23,9 +23,16 @@ func (l Lock) With(key string, fn func(*Ctx) error, opts ...lock.Option) error {
 	if l.locker == nil {
 		return ErrNotConfigured
 	}
-	return l.locker.With(l.ctx, key, func(held context.Context) error {
-		return fn(l.ctx.WithContext(held))
+	wait := l.beginWait(key)
+	err := l.locker.With(l.ctx, key, func(held context.Context) error {
+		c := l.ctx.WithContext(held)
+		if lease, ok := c.Lease(); ok {
+			wait.granted(lease)
+		}
+		return fn(c)
 	}, opts...)
+	wait.refused(err)
+	return err
 }
 
 // Acquire waits for key as long as its Wait allows and returns the lease. The
@@ -34,7 +41,10 @@ func (l Lock) Acquire(key string, opts ...lock.Option) (*lock.Lease, error) {
 	if l.locker == nil {
 		return nil, ErrNotConfigured
 	}
-	return l.locker.Acquire(l.ctx, key, opts...)
+	wait := l.beginWait(key)
+	lease, err := l.locker.Acquire(l.ctx, key, opts...) // called from here: the lock notes by whom
+	wait.over(lease, err)
+	return lease, err
 }
 
 // TryAcquire is Acquire without waiting.
@@ -42,7 +52,10 @@ func (l Lock) TryAcquire(key string, opts ...lock.Option) (*lock.Lease, error) {
 	if l.locker == nil {
 		return nil, ErrNotConfigured
 	}
-	return l.locker.TryAcquire(l.ctx, key, opts...)
+	wait := l.beginWait(key)
+	lease, err := l.locker.TryAcquire(l.ctx, key, opts...) // called from here: the lock notes by whom
+	wait.over(lease, err)
+	return lease, err
 }
 
 // ForceRelease takes key from whoever holds it, for an operator's reason, and

@@ -3,6 +3,7 @@ package megactx
 import (
 	"context"
 	"crypto/rand"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -35,8 +36,9 @@ func (h *Host) serve(next http.Handler) http.Handler {
 		std, end := rec.allow(r.Context(), rules.timeout)
 		defer end(ErrHandlerReturned)
 
+		std, rec.span = h.beginSpan(std, r)
 		c := h.New(std)
-		c.Log = c.Log.With("request", rec.id)
+		c.Log = rec.logOn(c.Log, traceOf(std))
 		c.asked = asked{id: rec.id, query: r.URL.RawQuery}
 		r = r.WithContext(c)
 		limitBody(r, rules.body, rec)
@@ -70,6 +72,15 @@ func (rec *record) allow(parent context.Context, d time.Duration) (context.Conte
 		end(cause)
 		rec.allowance.end()
 	}
+}
+
+// logOn returns a logger that says which request, and which trace, it is about.
+func (rec *record) logOn(log *slog.Logger, traceID string) *slog.Logger {
+	rec.trace = traceID
+	if traceID == "" {
+		return log.With("request", rec.id)
+	}
+	return log.With("request", rec.id, "trace_id", traceID)
 }
 
 // contain turns a panic of a middleware or a plain http.Handler into an

@@ -107,10 +107,12 @@ type Driver interface {
 
 // Interest is an active subscription.
 type Interest interface {
-	// End ends it. Once it has returned nil, nothing more is routed to the
-	// subscription, and what had been routed to it was given to its Sink. If
-	// that is not known when ctx ends, it returns an error that wraps ctx's;
-	// the interest ends all the same, as soon as it can be told.
+	// End ends it. Once it has returned nil, nothing that is published from
+	// then on is routed to the subscription, and what had been routed to it
+	// was given to its Sink; a message that was being published meanwhile may
+	// still be offered to the Sink, which refuses it. If that is not known
+	// when ctx ends, End returns an error that wraps ctx's; the interest ends
+	// all the same, as soon as the backend can be told.
 	//
 	// It is idempotent. While the backend cannot be reached it returns nil at
 	// once: the subscription is not renewed.

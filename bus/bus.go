@@ -1,0 +1,167 @@
+package bus
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/megaframework/mega/bus/driver"
+)
+
+// Handler handles an event. The error that it returns is told to the Observer
+// and counted; it concerns neither the publisher nor other subscriptions.
+//
+// ctx carries the trace of the message and ends at its deadline, if it has one.
+// It ends with the context that the subscription was made with, with Close,
+// and when the time for draining is over; it does not end because draining has
+// begun. m must not be changed and may be kept.
+type Handler func(ctx context.Context, m *Msg) error
+
+// Responder answers a request. An error that it returns reaches who asked, as a
+// *RemoteError: one that it returns itself as it is, any other with the code
+// that it has.
+type Responder func(ctx context.Context, m *Msg) ([]byte, error)
+
+// Middleware wraps a handler. It may be given to responders too: their answer
+// is sent when the outermost handler has returned nil.
+type Middleware func(Handler) Handler
+
+// Bus publishes, subscribes, requests and responds. It owns its driver, and all
+// that must be the same on every driver: validation, queues, handlers, requests
+// in flight, deadlines, events and counters.
+type Bus struct {
+	driver   driver.Driver
+	info     driver.Info
+	config   Config
+	codecs   codecs
+	limit    int // of a message's Size
+	counters counters
+
+	crew   crew   // owns the background goroutines
+	teller teller // tells the observer
+	watch  watchdog
+	calls  calls // requests in flight
+	link   link  // whether the backend can be reached
+
+	refusals refusals
+
+	state    atomic.Int32  // open, draining, closed
+	drained  chan struct{} // closed when the first Drain has come to its end
+	drainErr error         // what it found, once drained is closed
+	shutOne  sync.Once
+	shutErr  error // what the first to close found
+
+	mu   sync.Mutex // guards the fields below
+	subs map[*Sub]struct{}
+	gone SubStats // of the subscriptions that have ended
+}
+
+// The states of a Bus.
+const (
+	open int32 = iota
+	draining
+	closed
+)
+
+// New returns a Bus over d, which it owns from now on: Close and Drain close
+// it. The zero Config works; values out of bounds are ErrInvalid.
+func New(d driver.Driver, c Config) (*Bus, error) {
+	c = c.withDefaults()
+	if err := c.check(d); err != nil {
+		return nil, fmt.Errorf("new bus: %w", err)
+	}
+	info := d.Info()
+	b := &Bus{
+		driver:  d,
+		info:    info,
+		config:  c,
+		codecs:  c.Codecs,
+		limit:   min(c.MaxPayload, cmp.Or(info.MaxPayload, c.MaxPayload)),
+		drained: make(chan struct{}),
+		subs:    make(map[*Sub]struct{}),
+	}
+	b.crew.init()
+	b.calls.init()
+	b.watch.init(b)
+	if err := d.Attach((*front)(b)); err != nil {
+		return nil, fmt.Errorf("new bus: %w", err)
+	}
+	return b, nil
+}
+
+// Publish sends an event to the subscriptions whose pattern matches subject.
+//
+// A nil error says that it is accepted: data may be used again, and what was
+// subscribed on this Bus before will get it, unless it is lost on its way, which
+// the subscription is then told. Publish never waits for a handler. It may wait
+// for room in the backend's buffer until ctx ends: ErrOverloaded. With a ctx
+// that has ended nothing is published.
+func (b *Bus) Publish(ctx context.Context, subject string, data []byte, opts ...PubOption) error {
+	m := driver.Message{Kind: driver.Event, Subject: subject}
+	if err := b.compose(ctx, &m, data, opts); err != nil {
+		return fmt.Errorf("publish %s: %w", shorten(subject), err)
+	}
+	if err := b.driver.Publish(ctx, m); err != nil {
+		return b.refused(ctx, "publish", subject, err)
+	}
+	b.counters.published.Add(1)
+	return nil
+}
+
+// Flush returns when everything published before has left this process.
+func (b *Bus) Flush(ctx context.Context) error {
+	if b.isClosed() {
+		return fmt.Errorf("flush: %w", ErrClosed)
+	}
+	ctx, cancel := withBound(ctx, b.config.Timeout)
+	defer cancel()
+	if err := b.driver.Flush(ctx); err != nil {
+		return b.refused(ctx, "flush", "", err)
+	}
+	return nil
+}
+
+// Info says what the driver is, how far its messages reach, the largest
+// message, and what it cannot do.
+func (b *Bus) Info() driver.Info {
+	info := b.info
+	info.MaxPayload = b.limit
+	return info
+}
+
+// withBound gives ctx a deadline if it has none.
+func withBound(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, d)
+}
+
+func (b *Bus) isClosed() bool { return b.state.Load() == closed }
+
+// refused is the error of a call that the driver has refused.
+func (b *Bus) refused(ctx context.Context, what, subject string, err error) error {
+	if b.isClosed() {
+		err = ErrClosed
+	} else {
+		err = classify(ctx, err)
+	}
+	if subject == "" {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return fmt.Errorf("%s %s: %w", what, subject, err)
+}
+
+// shorten keeps a subject that was refused for its size out of the logs.
+func shorten(subject string) string {
+	if len(subject) > MaxSubject {
+		return fmt.Sprintf("%.40q…", subject)
+	}
+	if !isLiteral(subject) {
+		return fmt.Sprintf("%q", subject)
+	}
+	return subject
+}

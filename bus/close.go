@@ -1,0 +1,240 @@
+package bus
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/megaframework/mega/bus/driver"
+)
+
+// closeGrace is how long Close waits, after it has ended the contexts of the
+// handlers, for those who listen to them.
+const closeGrace = 250 * time.Millisecond
+
+// endAtOnce is how many interests are ended at a time.
+const endAtOnce = 64
+
+// Drain ends the Bus in order. New subscriptions are refused with ErrDraining
+// from now on; the interest of all is ended; what is queued and what is being
+// handled is finished, and handlers may still publish, request and answer; what
+// was published is flushed; then the Bus is closed.
+//
+// It returns nil if nothing was left undone. When ctx ends before, the contexts
+// of the handlers are ended, and the error wraps ctx's and an *UnfinishedError
+// that lists the subscriptions. It may be called again, and at once from
+// several goroutines: all get what the first one has found. Called from within
+// a handler, it does not wait for that one. After Close it is ErrClosed.
+func (b *Bus) Drain(ctx context.Context) error {
+	if b.state.CompareAndSwap(open, draining) {
+		b.drainErr = b.drain(ctx)
+		close(b.drained)
+		return b.drainErr
+	}
+	select {
+	case <-b.drained:
+		return b.drainErr
+	default:
+	}
+	if b.isClosed() {
+		return fmt.Errorf("drain bus: %w", ErrClosed)
+	}
+	select {
+	case <-b.drained:
+		return b.drainErr
+	case <-ctx.Done():
+		return fmt.Errorf("drain bus: %w: another Drain is still at it", contextError(ctx))
+	}
+}
+
+func (b *Bus) drain(ctx context.Context) error {
+	subs := b.list()
+	b.leaveAll(ctx, subs)
+	own := ownSub(ctx)
+	for _, s := range subs {
+		if s != own {
+			s.await(ctx.Done())
+		}
+	}
+	err := unfinished(ctx, subs, own)
+	if flushErr := b.Flush(ctx); err == nil {
+		err = flushErr
+	}
+	if closeErr := b.shut(own); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return fmt.Errorf("drain bus: %w", err)
+	}
+	return nil
+}
+
+// ownSub is the subscription in whose handler the caller is.
+func ownSub(ctx context.Context) *Sub {
+	if d := deliveryFrom(ctx); d != nil {
+		return d.sub
+	}
+	return nil
+}
+
+// leaveAll ends the interest of all, several at a time.
+func (b *Bus) leaveAll(ctx context.Context, subs []*Sub) {
+	var leaving sync.WaitGroup
+	slots := make(chan struct{}, endAtOnce)
+	for _, s := range subs {
+		slots <- struct{}{}
+		leaving.Go(func() {
+			_ = s.leave(ctx) // who has not left is listed as unfinished
+			<-slots
+		})
+	}
+	leaving.Wait()
+}
+
+// await waits for the end of s, and says whether it has come.
+func (s *Sub) await(giveUp <-chan struct{}) bool {
+	select {
+	case <-s.done:
+		return true
+	default:
+	}
+	select {
+	case <-s.done:
+		return true
+	case <-giveUp:
+		return false
+	}
+}
+
+// Close ends the Bus and its driver at once: what is queued is discarded,
+// requests in flight are ErrClosed, and the contexts of the handlers are ended.
+// They have a quarter of a second to return; the error is an *UnfinishedError
+// that lists those which have not. It may be called again, and at once from
+// several goroutines: each call returns when all is over, and the first one's
+// error.
+func (b *Bus) Close() error {
+	if err := b.shut(nil); err != nil {
+		return fmt.Errorf("close bus: %w", err)
+	}
+	return nil
+}
+
+// shut ends everything, and waits for all handlers but own's.
+func (b *Bus) shut(own *Sub) error {
+	b.shutOne.Do(func() { b.shutErr = b.shutNow(own) })
+	return b.shutErr
+}
+
+func (b *Bus) shutNow(own *Sub) error {
+	b.state.Store(closed)
+	b.calls.close()
+	subs := b.list()
+	for _, s := range subs {
+		s.halt(ErrClosed)
+		s.cancel(ErrClosed)
+		s.detach()
+	}
+	grace, cancel := context.WithTimeout(context.Background(), closeGrace)
+	defer cancel()
+	for _, s := range subs {
+		if s != own {
+			s.await(grace.Done())
+		}
+	}
+	err := unfinished(context.Background(), subs, own)
+	bounded, cancelClose := context.WithTimeout(context.Background(), driver.CallTimeout)
+	defer cancelClose()
+	if closeErr := b.driver.Close(bounded); err == nil && closeErr != nil {
+		err = closeErr
+	}
+	b.watch.stop()
+	if !b.crew.close(closeGrace) && err == nil {
+		err = errObserver
+	}
+	return err
+}
+
+var errObserver = errors.New("bus: the observer, or a call to the backend, has not returned")
+
+// UnfinishedError lists the subscriptions that had not come to their end.
+type UnfinishedError struct {
+	Subs []SubStats
+}
+
+func (e *UnfinishedError) Error() string {
+	const most = 10
+	var names []string
+	for _, s := range e.Subs[:min(len(e.Subs), most)] {
+		names = append(names, fmt.Sprintf("%s (%s): %d running, %d queued", s.Name, s.Site, s.Running, s.Pending))
+	}
+	if len(e.Subs) > most {
+		names = append(names, "…")
+	}
+	return fmt.Sprintf("bus: %d subscriptions were cut off: %s", len(e.Subs), strings.Join(names, "; "))
+}
+
+// Code returns "bus.unfinished".
+func (e *UnfinishedError) Code() string { return "bus.unfinished" }
+
+// unfinished is the error about those of subs that have not ended, own aside.
+// If ctx has ended, that is why.
+func unfinished(ctx context.Context, subs []*Sub, own *Sub) error {
+	var left []SubStats
+	for _, s := range subs {
+		if st := s.Stats(); st.Running+st.Pending > 0 && (s != own || st.Pending > 0) {
+			left = append(left, st)
+		}
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	slices.SortFunc(left, func(a, b SubStats) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Site, b.Site)) })
+	err := &UnfinishedError{Subs: left}
+	if ctx.Err() == nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w", contextError(ctx), err)
+}
+
+// enroll adds a subscription, unless the Bus takes none any more.
+func (b *Bus) enroll(s *Sub) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch b.state.Load() {
+	case closed:
+		return ErrClosed
+	case draining:
+		return ErrDraining
+	}
+	b.subs[s] = struct{}{}
+	return nil
+}
+
+// retire drops a subscription that has ended, and keeps its numbers. It is
+// called under the subscription's mu.
+func (b *Bus) retire(s *Sub, last SubStats) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.subs, s)
+	b.gone.add(last)
+}
+
+func (b *Bus) list() []*Sub {
+	subs, _ := b.enrolled()
+	return subs
+}
+
+// endLater ends the interest of a subscription that was halted where its
+// driver must not be called.
+func (b *Bus) endLater(s *Sub) {
+	b.crew.do(func(context.Context) {
+		if i := s.detach(); i != nil {
+			s.endInterest(i)
+		}
+	})
+}

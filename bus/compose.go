@@ -1,0 +1,164 @@
+package bus
+
+import (
+	"context"
+	"time"
+
+	"github.com/megaframework/mega/bus/driver"
+)
+
+// compose checks and completes a message that is to be sent. It keeps neither
+// m nor data.
+func (b *Bus) compose(ctx context.Context, m *driver.Message, data []byte, opts []PubOption) error {
+	if b.isClosed() {
+		return ErrClosed
+	}
+	if ctx.Err() != nil {
+		return contextError(ctx)
+	}
+	if err := CheckSubject(m.Subject); err != nil {
+		return err
+	}
+	if len(opts) > 0 {
+		if err := applyTo(m, opts); err != nil {
+			return err
+		}
+	}
+	if err := b.inherit(ctx, m); err != nil {
+		return err
+	}
+	m.Data = clone(data)
+	return b.checkSize(m)
+}
+
+// applyTo puts what the options ask for into the message. It is apart from
+// compose so that a message without any stays off the heap.
+func applyTo(m *driver.Message, opts []PubOption) error {
+	var p publication
+	for _, o := range opts {
+		if o.apply != nil {
+			o.apply(&p)
+		}
+	}
+	if p.err != nil {
+		return p.err
+	}
+	if err := checkHeader(p.header); err != nil {
+		return err
+	}
+	m.Header = p.header
+	if p.expires > 0 {
+		m.Deadline = time.Now().Add(p.expires)
+	}
+	return nil
+}
+
+// clone copies data, so that its owner may go on to use it. Nil becomes empty.
+func clone(data []byte) []byte {
+	if len(data) == 0 {
+		return []byte{}
+	}
+	own := make([]byte, len(data))
+	copy(own, data)
+	return own
+}
+
+func (b *Bus) checkSize(m *driver.Message) error {
+	if size := m.Size(); size > b.limit {
+		return &TooLargeError{Subject: m.Subject, Size: size, Limit: b.limit}
+	}
+	return nil
+}
+
+// inherit gives a message that is sent while another is handled what that one
+// passes on: its place in the chain, its trace and its baggage.
+func (b *Bus) inherit(ctx context.Context, m *driver.Message) error {
+	d := deliveryFrom(ctx)
+	if d != nil {
+		if d.hops >= MaxHops {
+			return ErrCycle
+		}
+		m.Hops = d.hops + 1
+	}
+	switch {
+	case b.config.Inject != nil:
+		b.inject(ctx, m)
+	case d != nil && d.msg.Header != nil:
+		passOn(d.msg.Header, m)
+	}
+	return nil
+}
+
+// inject asks the hook for the trace of ctx. What cannot be sent is left out,
+// since it is not the caller's.
+func (b *Bus) inject(ctx context.Context, m *driver.Message) {
+	traced := make(Headers)
+	b.config.Inject(ctx, traced)
+	for _, key := range traced.Keys() {
+		for _, v := range traced[key] {
+			addIfFits(m, key, v)
+		}
+	}
+}
+
+// passOn copies the trace and the baggage of the message being handled, unless
+// the caller has given its own.
+func passOn(from Headers, m *driver.Message) {
+	if isTraceParent(from.Get(KeyTraceParent)) && m.Header[KeyTraceParent] == nil {
+		addIfFits(m, KeyTraceParent, from.Get(KeyTraceParent))
+		if state := from.Get(KeyTraceState); state != "" {
+			addIfFits(m, KeyTraceState, state)
+		}
+	}
+	if baggage := from.Get(KeyBaggage); baggage != "" && m.Header[KeyBaggage] == nil {
+		addIfFits(m, KeyBaggage, baggage)
+	}
+}
+
+func addIfFits(m *driver.Message, key, value string) {
+	if m.Header == nil {
+		m.Header = make(Headers, 2)
+	}
+	before := m.Header[key]
+	m.Header.Add(key, value)
+	if checkHeader(m.Header) == nil {
+		return
+	}
+	if before == nil {
+		delete(m.Header, key)
+	} else {
+		m.Header[key] = before
+	}
+}
+
+// isTraceParent says that s is a traceparent of the W3C: 00-<32 hex>-<16
+// hex>-<2 hex>, whose ids are not all zeros. Later versions may add to it.
+func isTraceParent(s string) bool {
+	const length = 55
+	if len(s) < length || len(s) > length && (s[length] != '-' || s[:2] == "00") || s[:2] == "ff" {
+		return false
+	}
+	if s[2] != '-' || s[35] != '-' || s[52] != '-' {
+		return false
+	}
+	version, trace, span, flags := s[:2], s[3:35], s[36:52], s[53:55]
+	return isHex(version) && isHex(flags) && isHex(trace) && !isZero(trace) && isHex(span) && !isZero(span)
+}
+
+func isHex(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; ('0' > c || c > '9') && ('a' > c || c > 'f') {
+			return false
+		}
+	}
+	return true
+}
+
+func isZero(s string) bool {
+	for i := range len(s) {
+		if s[i] != '0' {
+			return false
+		}
+	}
+	return true
+}

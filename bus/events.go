@@ -1,0 +1,141 @@
+package bus
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Observer is told what happens in a [Bus]: logs, metrics, traces and consoles
+// hang on it, so that this package needs none of their libraries. It is the one
+// place where the errors of handlers arrive.
+//
+// Observe is called from one goroutine at a time, in the order of what has
+// happened, and not from where it happened: it may use the bus, and one that
+// blocks holds up nothing but what is told after it. Up to 65 536 events wait
+// for it; those beyond are counted in Stats.Untold. A panic in it is caught and
+// dropped.
+type Observer interface {
+	Observe(Event)
+}
+
+// Event is one of the event types of this package. More may be added.
+type Event interface{ event() }
+
+// Who names a subscription in an event.
+type Who struct {
+	Name    string `json:"name"` // as given by [Name], else its pattern
+	Pattern string `json:"pattern"`
+	Group   string `json:"group,omitempty"`
+	Site    string `json:"site"`              // file:line of who subscribed
+	Answers bool   `json:"answers,omitempty"` // it was made by Respond
+}
+
+type (
+	// HandlerFailed: a handler returned an error, or panicked, in which case
+	// Err is a *PanicError. It is told for every such message.
+	HandlerFailed struct {
+		Who
+		Msg *Msg
+		Err error
+	}
+	// Dropped: messages were lost since the buffer of a subscription was full.
+	// Count is how many since this was told last; it is told at once, and then
+	// at most once a second.
+	Dropped struct {
+		Who
+		Subject string // of the first of them
+		Count   uint64
+	}
+	// Missed: messages were lost on the way to a subscription, -1 where it is
+	// not known how many, as after an outage.
+	Missed struct {
+		Who
+		Count int
+	}
+	// Stuck: a handler has not returned for so long. It is told again for as
+	// long as that is so.
+	Stuck struct {
+		Who
+		Subject string
+		For     time.Duration
+	}
+	// Ended: a subscription ended although nobody had stopped it: its context
+	// ended, its buffer was full (ErrTerminated), or the backend refused it.
+	Ended struct {
+		Who
+		Err error
+	}
+	// AnswerFailed: the answer to a request could not be sent.
+	AnswerFailed struct {
+		Who
+		Subject string
+		Err     error
+	}
+	// Disconnected: the backend cannot be reached. The requests in flight have
+	// failed.
+	Disconnected struct{ Err error }
+	// Connected: the backend can be reached again.
+	Connected struct{ After time.Duration }
+)
+
+func (HandlerFailed) event() {}
+func (Dropped) event()       {}
+func (Missed) event()        {}
+func (Stuck) event()         {}
+func (Ended) event()         {}
+func (AnswerFailed) event()  {}
+func (Disconnected) event()  {}
+func (Connected) event()     {}
+
+// maxUntold bounds the events that wait for the observer.
+const maxUntold = 1 << 16
+
+// teller holds the events that the observer has yet to be told.
+type teller struct {
+	mu      sync.Mutex // guards the fields below; never held while telling
+	events  []Event
+	telling bool // a goroutine is at it
+	untold  uint64
+}
+
+// tell queues an event for the observer, if there is one. It does not block
+// and may be called under any mutex but the teller's.
+func (b *Bus) tell(e Event) {
+	if b.config.Observer == nil {
+		return
+	}
+	t := &b.teller
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.events) >= maxUntold {
+		t.untold++
+		return
+	}
+	t.events = append(t.events, e)
+	if !t.telling {
+		t.telling = b.crew.do(b.tellAll)
+	}
+}
+
+func (b *Bus) tellAll(context.Context) {
+	for events := b.teller.take(); events != nil; events = b.teller.take() {
+		for _, e := range events {
+			b.observe(e)
+		}
+	}
+}
+
+func (t *teller) take() []Event {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	events := t.events
+	t.events = nil
+	t.telling = events != nil
+	return events
+}
+
+func (b *Bus) observe(e Event) {
+	defer func() { _ = recover() }()
+	b.config.Observer.Observe(e)
+}

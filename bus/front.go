@@ -1,0 +1,97 @@
+package bus
+
+import (
+	"sync"
+	"time"
+
+	"github.com/megaframework/mega/bus/driver"
+)
+
+// front is a Bus as its driver sees it.
+type front Bus
+
+var _ driver.Front = (*front)(nil)
+
+// Answer implements [driver.Front].
+func (f *front) Answer(m driver.Message) { f.calls.answer(&m) }
+
+// Fail implements [driver.Front].
+func (f *front) Fail(id uint64, err error) { f.calls.fail(id, err) }
+
+// Disconnected implements [driver.Front].
+func (f *front) Disconnected(err error) {
+	b := (*Bus)(f)
+	if b.link.cut(err) {
+		b.tell(Disconnected{Err: err})
+	}
+	b.calls.failAll(ErrDisconnected)
+}
+
+// Connected implements [driver.Front].
+func (f *front) Connected() {
+	b := (*Bus)(f)
+	if after, news := b.link.mend(); news {
+		b.tell(Connected{After: after})
+	}
+}
+
+// link is whether the backend can be reached.
+type link struct {
+	mu    sync.Mutex // guards the fields below
+	err   error      // why not
+	down  bool
+	since time.Time
+	cuts  uint64
+}
+
+// cut says whether this is news.
+func (l *link) cut(err error) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.err = err
+	if l.down {
+		return false
+	}
+	l.down, l.since = true, time.Now()
+	l.cuts++
+	return true
+}
+
+// mend says whether this is news, and how long the link was down.
+func (l *link) mend() (after time.Duration, news bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.down {
+		return 0, false
+	}
+	l.down, l.err = false, nil
+	return time.Since(l.since), true
+}
+
+// State is what a Bus can be asked to do at the moment.
+type State string
+
+// The states.
+const (
+	StateConnected    State = "connected"
+	StateDisconnected State = "disconnected" // publishes are buffered, requests fail at once
+	StateDraining     State = "draining"     // no new subscriptions
+	StateClosed       State = "closed"
+)
+
+// State says whether the bus can be used, for a readiness check. While the
+// backend cannot be reached, the error says why.
+func (b *Bus) State() (State, error) {
+	switch b.state.Load() {
+	case closed:
+		return StateClosed, nil
+	case draining:
+		return StateDraining, nil
+	}
+	b.link.mu.Lock()
+	defer b.link.mu.Unlock()
+	if b.link.down {
+		return StateDisconnected, b.link.err
+	}
+	return StateConnected, nil
+}

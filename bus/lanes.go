@@ -1,0 +1,216 @@
+package bus
+
+import (
+	"runtime/debug"
+
+	"github.com/megaframework/mega/bus/driver"
+)
+
+// lanes are the messages of a subscription whose key is known, by key: those of
+// one key are handled one after the other, the keys at once. The subscription's
+// mu guards it.
+type lanes struct {
+	byKey   map[string]*lane
+	ready   []*lane // with messages, and nobody at them; may have lanes that were emptied
+	sorting bool    // a runner is finding out the key of the oldest message
+
+	oldest, newest *parked // all that is parked, in the order of arrival
+	len, bytes     int
+}
+
+// lane is the messages of one key.
+type lane struct {
+	key         string
+	first, last *parked
+	taken       bool // a runner handles one of its messages
+	listed      bool // it is in ready
+}
+
+// parked is a message in its lane.
+type parked struct {
+	delivery   *delivery
+	weight     int
+	lane       *lane
+	behind     *parked // in the lane
+	prev, next *parked // in the order of arrival
+}
+
+// pickInOrder returns the next message whose key nobody is at. On its way it
+// puts messages into their lanes, one runner at a time, so that their order is
+// kept. The caller holds s.mu, which is given up while the key is found out.
+func (s *Sub) pickInOrder(r *runner) *delivery {
+	ls := &s.lanes
+	for {
+		if l := ls.takeReady(); l != nil {
+			r.lane = l
+			return ls.pop(l)
+		}
+		if ls.sorting || s.queue.len() == 0 {
+			return nil
+		}
+		s.sortOne()
+	}
+}
+
+// sortOne moves the oldest message of the queue to its lane. A message whose
+// key cannot be found out is done with. The caller holds s.mu, which is given
+// up meanwhile, and held again even if the goroutine is ended there.
+func (s *Sub) sortOne() {
+	m := s.queue.pop()
+	weight := weigh(&m)
+	s.lanes.beginSorting(weight)
+	s.mu.Unlock()
+	var d *delivery
+	var key string
+	ok := false
+	defer func() {
+		s.mu.Lock()
+		s.lanes.endSorting(weight)
+		switch {
+		case !ok:
+		case s.phase >= stopping:
+			s.discarded++
+			s.bus.refuse(d.request, s)
+		default:
+			s.lanes.park(d, key, weight)
+		}
+	}()
+	d, key, ok = s.keyOf(&m)
+}
+
+// beginSorting counts the message as waiting until it is known where.
+func (ls *lanes) beginSorting(weight int) {
+	ls.sorting = true
+	ls.len++
+	ls.bytes += weight
+}
+
+func (ls *lanes) endSorting(weight int) {
+	ls.sorting = false
+	ls.len--
+	ls.bytes -= weight
+}
+
+// keyOf asks the caller's function, and survives it.
+func (s *Sub) keyOf(m *driver.Message) (d *delivery, key string, ok bool) {
+	d = s.newDelivery(m)
+	defer func() {
+		if !ok {
+			s.finish(d, &PanicError{Value: recover(), Stack: debug.Stack()})
+		}
+	}()
+	return d, s.orderBy(&d.msg), true
+}
+
+func (ls *lanes) park(d *delivery, key string, weight int) {
+	l := ls.byKey[key]
+	if l == nil {
+		l = &lane{key: key}
+		if ls.byKey == nil {
+			ls.byKey = make(map[string]*lane)
+		}
+		ls.byKey[key] = l
+	}
+	p := &parked{delivery: d, weight: weight, lane: l, prev: ls.newest}
+	if l.first == nil {
+		l.first = p
+	} else {
+		l.last.behind = p
+	}
+	l.last = p
+	if ls.newest == nil {
+		ls.oldest = p
+	} else {
+		ls.newest.next = p
+	}
+	ls.newest = p
+	ls.len++
+	ls.bytes += weight
+	ls.list(l)
+}
+
+// list puts a lane that somebody could take into ready.
+func (ls *lanes) list(l *lane) {
+	if l.first != nil && !l.taken && !l.listed {
+		l.listed = true
+		ls.ready = append(ls.ready, l)
+	}
+}
+
+// takeReady takes the lane that has waited longest, or returns nil.
+func (ls *lanes) takeReady() *lane {
+	for len(ls.ready) > 0 {
+		l := ls.ready[0]
+		ls.ready[0] = nil
+		ls.ready = ls.ready[1:]
+		l.listed = false
+		if l.first != nil {
+			l.taken = true
+			return l
+		}
+		ls.forget(l)
+	}
+	return nil
+}
+
+// pop takes the first message of a lane out.
+func (ls *lanes) pop(l *lane) *delivery {
+	p := l.first
+	l.first = p.behind
+	if l.first == nil {
+		l.last = nil
+	}
+	if p.prev != nil {
+		p.prev.next = p.next
+	} else {
+		ls.oldest = p.next
+	}
+	if p.next != nil {
+		p.next.prev = p.prev
+	} else {
+		ls.newest = p.prev
+	}
+	ls.len--
+	ls.bytes -= p.weight
+	return p.delivery
+}
+
+// popOldest takes the message out that has waited longest, which is the first
+// of its lane, or returns nil.
+func (ls *lanes) popOldest() *delivery {
+	if ls.oldest == nil {
+		return nil
+	}
+	l := ls.oldest.lane
+	d := ls.pop(l)
+	ls.forget(l)
+	return d
+}
+
+// leave gives the lane back that r has taken.
+func (ls *lanes) leave(r *runner) {
+	l := r.lane
+	if l == nil {
+		return
+	}
+	r.lane, l.taken = nil, false
+	ls.list(l)
+	ls.forget(l)
+}
+
+// forget drops a lane of which nothing is left.
+func (ls *lanes) forget(l *lane) {
+	if l.first == nil && !l.taken && !l.listed {
+		delete(ls.byKey, l.key)
+	}
+}
+
+// giveBack gives back what r has taken.
+func (s *Sub) giveBack(r *runner) {
+	if r.lane == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lanes.leave(r)
+}

@@ -1,0 +1,140 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/megaframework/mega/bus/driver"
+)
+
+// maxAnswers bounds what waits for the consumer of a RequestMany; what comes
+// on top of it is counted as late.
+const maxAnswers = DefaultBuffer
+
+// many is what the options of a RequestMany ask for.
+type many struct {
+	publish []PubOption
+	count   int
+	stall   time.Duration
+	err     error
+}
+
+type manyOption func(*many)
+
+func (o manyOption) applyMany(m *many) { o(m) }
+
+func (o PubOption) applyMany(m *many) { m.publish = append(m.publish, o) }
+
+// Count ends a RequestMany after n answers.
+func Count(n int) ManyOption {
+	return manyOption(func(m *many) {
+		m.count = n
+		if n < 1 {
+			m.err = invalid("Count is %d, want at least 1", n)
+		}
+	})
+}
+
+// Stall ends a RequestMany when, after the first answer, none has come for d.
+// The time that the consumer takes does not count.
+func Stall(d time.Duration) ManyOption {
+	return manyOption(func(m *many) {
+		m.stall = d
+		if d <= 0 {
+			m.err = invalid("Stall is %v, want more than 0", d)
+		}
+	})
+}
+
+// RequestMany asks those who respond to subject and yields every answer, of
+// all of their groups, and of all responders without one (see [Group]). A
+// responder that failed is an answer with a *RemoteError, and others may follow.
+//
+// It ends after [Count] answers, when they [Stall], when a responder returns
+// ErrEnd, when the consumer breaks, and at the deadline: that of ctx, or
+// Config.Timeout from now. None of these is an error; if there was no answer
+// at all, the last one is, ErrTimeout. Any other error is the last that it
+// yields. The request is sent when the iteration begins.
+func (b *Bus) RequestMany(ctx context.Context, subject string, data []byte, opts ...ManyOption) iter.Seq2[*Msg, error] {
+	return func(yield func(*Msg, error) bool) {
+		if err := b.requestMany(ctx, subject, data, opts, yield); err != nil {
+			yield(nil, fmt.Errorf("request %s: %w", shorten(subject), err))
+		}
+	}
+}
+
+func (b *Bus) requestMany(ctx context.Context, subject string, data []byte, opts []ManyOption, yield func(*Msg, error) bool) error {
+	var o many
+	for _, opt := range opts {
+		if opt != nil {
+			opt.applyMany(&o)
+		}
+	}
+	if o.err != nil {
+		return o.err
+	}
+	m := driver.Message{Kind: driver.Request, Subject: subject}
+	if err := b.composeRequest(ctx, &m, data, o.publish); err != nil {
+		return err
+	}
+	most := maxAnswers
+	if o.count > 0 {
+		most = o.count
+	}
+	c, err := b.calls.open(most)
+	if err != nil {
+		return err
+	}
+	defer b.calls.end(c)
+	m.ID = c.id
+	b.counters.requested.Add(1)
+	if err := b.driver.Request(ctx, m); err != nil {
+		return b.failed(ctx, err)
+	}
+	return b.gather(ctx, c, &o, m.Deadline, yield)
+}
+
+// gather yields the answers of a call until it ends.
+func (b *Bus) gather(ctx context.Context, c *call, o *many, deadline time.Time, yield func(*Msg, error) bool) error {
+	timer := time.NewTimer(time.Until(deadline))
+	defer timer.Stop()
+	for n := 0; o.count == 0 || n < o.count; {
+		wait := time.Until(deadline)
+		if n > 0 && o.stall > 0 {
+			wait = min(wait, o.stall)
+		}
+		timer.Reset(wait)
+		select {
+		case <-c.news:
+		case <-timer.C:
+			return b.lull(ctx, n)
+		case <-ctx.Done():
+			return b.lull(ctx, n)
+		}
+		m, err := c.take()
+		switch {
+		case err != nil:
+			return b.failed(ctx, err)
+		case m.End:
+			return nil
+		}
+		n++
+		if !yield(b.received(&m)) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// lull is the end of a call by time: an error if nothing has come, or if its
+// caller has left.
+func (b *Bus) lull(ctx context.Context, answers int) error {
+	err := b.timedOut(ctx)
+	if answers > 0 && errors.Is(err, ErrTimeout) {
+		return nil
+	}
+	return err
+}

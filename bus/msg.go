@@ -1,0 +1,74 @@
+package bus
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/megaframework/mega/bus/driver"
+)
+
+// Msg is a message as a handler gets it, or the answer to a request. It must
+// not be changed, and may be kept: its data are shared with the other
+// subscriptions of this process.
+type Msg struct {
+	Subject string
+	Header  Headers // nil if there is none
+	Data    []byte  // not nil
+	// Missed is how many messages of the subscription were lost since the one
+	// that was handled before: its buffer was full, or the backend had to drop
+	// them. It is -1 if that is not known, as after an outage. Who keeps a
+	// state up to date from messages has to fetch it anew.
+	Missed int
+
+	bus      *Bus
+	delivery *delivery // nil for an answer
+}
+
+// ID returns what the sender gave as [ID], or "".
+func (m *Msg) ID() string { return m.Header.Get(KeyID) }
+
+// Decode decodes the data into v, by the codec that the Content-Type names;
+// without one they are JSON. The error wraps ErrDecode.
+func (m *Msg) Decode(v any) error {
+	contentType := m.Header.Get(KeyContentType)
+	c, err := m.codec(contentType)
+	if err == nil {
+		err = c.Unmarshal(m.Data, v)
+	}
+	if err != nil {
+		return fmt.Errorf("%w %s into %T: %w", ErrDecode, m.Subject, v, err)
+	}
+	return nil
+}
+
+func (m *Msg) codec(contentType string) (Codec, error) {
+	if m.bus == nil {
+		return codecs(nil).find(contentType)
+	}
+	return m.bus.codecs.find(contentType)
+}
+
+// Reply sends one of several answers to a request, ahead of the one that the
+// responder returns: a responder may answer a [Bus.RequestMany] bit by bit, and
+// say with ErrEnd that it has no more. It fails for anything but a request.
+func (m *Msg) Reply(ctx context.Context, data []byte) error {
+	d := m.delivery
+	if d == nil || d.request == nil {
+		return fmt.Errorf("reply to %s: %w", m.Subject, invalid("it is no request"))
+	}
+	b := d.sub.bus
+	if b.isClosed() {
+		return fmt.Errorf("reply to %s: %w", m.Subject, ErrClosed)
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("reply to %s: %w", m.Subject, contextError(ctx))
+	}
+	a := driver.Message{Kind: driver.Answer, Subject: m.Subject, ID: d.request.ID, Data: clone(data), Hops: d.hops}
+	if err := b.checkSize(&a); err != nil {
+		return fmt.Errorf("reply to %s: %w", m.Subject, err)
+	}
+	if err := b.driver.Answer(ctx, *d.request, a); err != nil {
+		return b.refused(ctx, "reply to", m.Subject, err)
+	}
+	return nil
+}

@@ -1,0 +1,239 @@
+package bus
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/megaframework/mega/bus/driver"
+)
+
+// The bounds and defaults of what a call may ask for.
+const (
+	MaxConcurrency = 4096
+	MaxHops        = 32
+
+	DefaultBuffer      = 65_536   // messages
+	DefaultBufferBytes = 64 << 20 // bytes
+	MaxBuffer          = 1<<24 - 1
+
+	// DefaultPayload is Config.MaxPayload's default, headers included.
+	DefaultPayload = 1 << 20
+
+	respondConcurrency = 64
+	// respondGroup is the group of a responder that names none.
+	respondGroup = "responders"
+)
+
+// Config configures a [Bus]. The zero value is ready for use.
+type Config struct {
+	// Timeout is how long a request may take whose context has no deadline.
+	// Default 5s.
+	Timeout time.Duration
+	// MaxPayload is the largest message, with its header. Default 1 MiB; a
+	// backend that takes less lowers it.
+	MaxPayload int
+	// StuckAfter is how long a handler may run before [Stuck] is told.
+	// Default 30s.
+	StuckAfter time.Duration
+	// Observer is told what happens. Default: nobody.
+	Observer Observer
+	// Use wraps every handler and responder, outside of what the subscription
+	// itself asks for.
+	Use []Middleware
+
+	// Inject adds the trace of ctx to the header of a message that is about to
+	// be sent, and Extract puts it into the context of the handler. Headers is a
+	// carrier of OpenTelemetry's propagators. Without Inject, what is sent from
+	// within a handler carries the trace and the baggage that came with its
+	// message. What Inject adds and cannot be sent is left out.
+	Inject  func(ctx context.Context, h Headers)
+	Extract func(ctx context.Context, h Headers) context.Context
+
+	// Codecs are the codecs beside JSON, by content type.
+	Codecs map[string]Codec
+}
+
+func (c Config) withDefaults() Config {
+	c.Timeout = cmp.Or(c.Timeout, 5*time.Second)
+	c.MaxPayload = cmp.Or(c.MaxPayload, DefaultPayload)
+	c.StuckAfter = cmp.Or(c.StuckAfter, 30*time.Second)
+	return c
+}
+
+var errNilDriver = errors.New("bus: New needs a driver")
+
+func (c Config) check(d driver.Driver) error {
+	switch {
+	case d == nil:
+		return errNilDriver
+	case c.Timeout < 0:
+		return invalid("Timeout is %v, want more than 0", c.Timeout)
+	case c.MaxPayload < 0:
+		return invalid("MaxPayload is %d, want more than 0", c.MaxPayload)
+	case c.StuckAfter < 0:
+		return invalid("StuckAfter is %v, want more than 0", c.StuckAfter)
+	}
+	return nil
+}
+
+// Policy is what happens to a message that finds the buffer of its
+// subscription full.
+type Policy int
+
+// The policies. None of them blocks a publisher.
+const (
+	DropNewest Policy = iota // it is dropped
+	DropOldest               // the one that has waited longest is dropped for it
+	Terminate                // the subscription ends with ErrTerminated
+)
+
+// SubOption changes one subscription. Options are immutable and may be shared.
+type SubOption struct {
+	apply func(*subscription)
+}
+
+// Name is what events and statistics call the subscription. Default: its
+// pattern.
+func Name(s string) SubOption { return SubOption{func(o *subscription) { o.name = s }} }
+
+// Group makes the subscriptions with this name and the same pattern share the
+// messages: each goes to one of them. The empty name is no group, so that every
+// responder answers (see [Bus.RequestMany]).
+func Group(name string) SubOption {
+	return SubOption{func(o *subscription) { o.group = name }}
+}
+
+// Concurrency is how many messages are handled at once, 1 to 4096. With more
+// than one the order of their ends is anybody's guess; see [OrderBy].
+func Concurrency(n int) SubOption { return SubOption{func(o *subscription) { o.concurrency = n }} }
+
+// OrderBy keeps the order of messages with the same key at any concurrency:
+// one is handled when the one before it is done. A key whose handler hangs
+// keeps no other from being handled. key must not block.
+func OrderBy(key func(*Msg) string) SubOption {
+	return SubOption{func(o *subscription) { o.orderBy = key }}
+}
+
+// Buffer bounds what waits for the handler, in messages and in bytes of data
+// and headers. A single message always fits.
+func Buffer(messages, bytes int) SubOption {
+	return SubOption{func(o *subscription) { o.maxMessages, o.maxBytes = messages, bytes }}
+}
+
+// OnFull says what happens to a message that finds the buffer full.
+func OnFull(p Policy) SubOption { return SubOption{func(o *subscription) { o.onFull = p }} }
+
+// Use wraps the handler or responder, the first outermost.
+func Use(m ...Middleware) SubOption {
+	return SubOption{func(o *subscription) { o.middleware = append(o.middleware, m...) }}
+}
+
+// CrashOnPanic lets a panic of the handler end the program, for tests.
+func CrashOnPanic() SubOption { return SubOption{func(o *subscription) { o.crash = true }} }
+
+// Site says where the subscription was made, for a package that makes it on
+// behalf of another. Default: the file and line of who called.
+func Site(fileLine string) SubOption { return SubOption{func(o *subscription) { o.site = fileLine }} }
+
+// subscription is what a Subscribe or Respond asks for.
+type subscription struct {
+	kind        driver.Kind
+	pattern     string
+	name        string
+	group       string
+	site        string
+	concurrency int
+	orderBy     func(*Msg) string
+	maxMessages int
+	maxBytes    int
+	onFull      Policy
+	middleware  []Middleware
+	crash       bool
+}
+
+func newSubscription(k driver.Kind, pattern string, opts []SubOption) (subscription, error) {
+	o := subscription{kind: k, pattern: pattern, concurrency: 1, maxMessages: DefaultBuffer, maxBytes: DefaultBufferBytes}
+	if k == driver.Request {
+		o.group, o.concurrency = respondGroup, respondConcurrency
+	}
+	for _, opt := range opts {
+		if opt.apply != nil {
+			opt.apply(&o)
+		}
+	}
+	o.name = cmp.Or(o.name, pattern)
+	return o, o.check()
+}
+
+func (o *subscription) check() error {
+	if err := CheckPattern(o.pattern); err != nil {
+		return err
+	}
+	if err := checkGroup(o.group); err != nil {
+		return err
+	}
+	switch {
+	case o.concurrency < 1 || o.concurrency > MaxConcurrency:
+		return invalid("Concurrency is %d, want 1 to %d", o.concurrency, MaxConcurrency)
+	case o.maxMessages < 1 || o.maxMessages > MaxBuffer:
+		return invalid("Buffer is %d messages, want 1 to %d", o.maxMessages, MaxBuffer)
+	case o.maxBytes < 1:
+		return invalid("Buffer is %d bytes, want at least 1", o.maxBytes)
+	case o.onFull < DropNewest || o.onFull > Terminate:
+		return invalid("OnFull is %d, want DropNewest, DropOldest or Terminate", o.onFull)
+	}
+	return nil
+}
+
+func (o *subscription) who() Who {
+	return Who{Name: o.name, Pattern: o.pattern, Group: o.group, Site: o.site, Answers: o.kind == driver.Request}
+}
+
+// PubOption changes one message that is published or requested. Options are
+// immutable and may be shared.
+type PubOption struct {
+	apply func(*publication)
+}
+
+// ManyOption changes one [Bus.RequestMany]. Every PubOption is one.
+type ManyOption interface {
+	applyMany(*many)
+}
+
+// publication is what the options of one message ask for.
+type publication struct {
+	header  Headers
+	expires time.Duration
+	err     error
+}
+
+func (p *publication) addHeader(key, value string) {
+	if p.header == nil {
+		p.header = make(Headers)
+	}
+	p.header.Add(key, value)
+}
+
+// Header adds a value of key to the message's header. Keys are HTTP tokens
+// whose case counts; values are UTF-8 without line breaks, and without white
+// space at their ends.
+func Header(key, value string) PubOption {
+	return PubOption{func(p *publication) { p.addHeader(key, value) }}
+}
+
+// Expires drops the message wherever it still waits after d. It must be more
+// than 0.
+func Expires(d time.Duration) PubOption {
+	return PubOption{func(p *publication) {
+		p.expires = d
+		if d <= 0 {
+			p.err = invalid("Expires is %v, want more than 0", d)
+		}
+	}}
+}
+
+// ID gives the message an id, which its handlers find as [Msg.ID]. The bus
+// makes no use of it: it is not deduplication.
+func ID(s string) PubOption { return PubOption{func(p *publication) { p.addHeader(KeyID, s) }} }

@@ -1,0 +1,255 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/megaframework/mega/bus/driver"
+)
+
+// Request asks those who respond to subject, and returns the first answer. It
+// takes no longer than ctx, or than Config.Timeout if ctx has no deadline.
+//
+// The errors: ErrNoResponders at once if nobody is there; ErrTimeout;
+// *RemoteError if the responder failed; ErrDisconnected if it, or the backend,
+// can no longer be reached; ErrOverloaded; ErrClosed; and ctx's.
+func (b *Bus) Request(ctx context.Context, subject string, data []byte, opts ...PubOption) (*Msg, error) {
+	m := driver.Message{Kind: driver.Request, Subject: subject}
+	answer, err := b.request(ctx, &m, data, opts)
+	if err != nil {
+		return nil, fmt.Errorf("request %s: %w", shorten(subject), err)
+	}
+	return answer, nil
+}
+
+func (b *Bus) request(ctx context.Context, m *driver.Message, data []byte, opts []PubOption) (*Msg, error) {
+	if err := b.composeRequest(ctx, m, data, opts); err != nil {
+		return nil, err
+	}
+	c, err := b.calls.open(1)
+	if err != nil {
+		return nil, err
+	}
+	defer b.calls.end(c)
+	m.ID = c.id
+	b.counters.requested.Add(1)
+	if err := b.driver.Request(ctx, *m); err != nil {
+		return nil, b.failed(ctx, err)
+	}
+	timer := time.NewTimer(time.Until(m.Deadline))
+	defer timer.Stop()
+	select {
+	case <-c.news:
+		return b.outcome(ctx, c)
+	case <-timer.C:
+		return nil, b.timedOut(ctx)
+	case <-ctx.Done():
+		return nil, b.timedOut(ctx)
+	}
+}
+
+// composeRequest gives the request its deadline, besides what every message
+// gets.
+func (b *Bus) composeRequest(ctx context.Context, m *driver.Message, data []byte, opts []PubOption) error {
+	if err := b.compose(ctx, m, data, opts); err != nil {
+		return err
+	}
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		deadline = time.Now().Add(b.config.Timeout)
+	}
+	if m.Deadline.IsZero() || deadline.Before(m.Deadline) {
+		m.Deadline = deadline
+	}
+	return b.checkSize(m)
+}
+
+// outcome is what has come in for a call of one answer.
+func (b *Bus) outcome(ctx context.Context, c *call) (*Msg, error) {
+	m, err := c.take()
+	if err != nil {
+		return nil, b.failed(ctx, err)
+	}
+	return b.received(&m)
+}
+
+// received is an answer as the caller gets it.
+func (b *Bus) received(m *driver.Message) (*Msg, error) {
+	if m.Err != nil {
+		return nil, m.Err
+	}
+	return &Msg{Subject: m.Subject, Header: m.Header, Data: m.Data, bus: b}, nil
+}
+
+// failed sorts why no answer will come, and counts it.
+func (b *Bus) failed(ctx context.Context, err error) error {
+	if errors.Is(err, ErrNoResponders) {
+		b.counters.noResponders.Add(1)
+	}
+	if b.isClosed() {
+		return ErrClosed
+	}
+	if isContextError(err) && ctx.Err() != nil {
+		return b.timedOut(ctx)
+	}
+	return classify(ctx, err)
+}
+
+// timedOut is the error of a request whose time is over, or whose caller has
+// left.
+func (b *Bus) timedOut(ctx context.Context) error {
+	switch err := ctx.Err(); {
+	case b.isClosed():
+		return ErrClosed
+	case err == nil:
+		b.counters.timedOut.Add(1)
+		return fmt.Errorf("%w: %w", ErrTimeout, context.DeadlineExceeded)
+	case errors.Is(err, context.DeadlineExceeded):
+		b.counters.timedOut.Add(1)
+		return fmt.Errorf("%w: %w", ErrTimeout, contextError(ctx))
+	}
+	return contextError(ctx)
+}
+
+func isContextError(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// calls are the requests in flight, by their id.
+type calls struct {
+	mu     sync.Mutex // guards the fields below
+	byID   map[uint64]*call
+	lastID uint64
+	closed bool
+	late   uint64 // answers that nobody waited for
+}
+
+// call is a request in flight.
+type call struct {
+	id   uint64
+	news chan struct{} // receives when there is something to take
+
+	mu      sync.Mutex // guards the fields below
+	most    int        // answers that it takes
+	answers []driver.Message
+	taken   int
+	err     error // no more will come
+}
+
+func (cs *calls) init() { cs.byID = make(map[uint64]*call) }
+
+// open registers a call that takes so many answers.
+func (cs *calls) open(most int) (*call, error) {
+	c := &call{news: make(chan struct{}, 1), most: most}
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if cs.closed {
+		return nil, ErrClosed
+	}
+	cs.lastID++
+	c.id = cs.lastID
+	cs.byID[c.id] = c
+	return c, nil
+}
+
+func (cs *calls) end(c *call) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	delete(cs.byID, c.id)
+}
+
+func (cs *calls) find(id uint64) *call {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return cs.byID[id]
+}
+
+// answer hands an answer to its call, or counts it as late.
+func (cs *calls) answer(m *driver.Message) {
+	if c := cs.find(m.ID); c != nil && c.put(m) {
+		return
+	}
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	cs.late++
+}
+
+// fail ends one call.
+func (cs *calls) fail(id uint64, err error) {
+	if c := cs.find(id); c != nil {
+		c.fail(err)
+	}
+}
+
+// failAll ends every call that is in flight now.
+func (cs *calls) failAll(err error) {
+	for _, c := range cs.inFlight() {
+		c.fail(err)
+	}
+}
+
+func (cs *calls) inFlight() []*call {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	all := make([]*call, 0, len(cs.byID))
+	for _, c := range cs.byID {
+		all = append(all, c)
+	}
+	return all
+}
+
+// close ends every call and takes no more.
+func (cs *calls) close() {
+	cs.mu.Lock()
+	cs.closed = true
+	cs.mu.Unlock()
+	cs.failAll(ErrClosed)
+}
+
+// put takes an answer in, unless the call has all it wants, or has failed.
+func (c *call) put(m *driver.Message) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil || c.taken+len(c.answers) >= c.most {
+		return false
+	}
+	c.answers = append(c.answers, *m)
+	c.notify()
+	return true
+}
+
+func (c *call) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil {
+		c.err = err
+		c.notify()
+	}
+}
+
+// notify wakes who waits. The caller holds c.mu.
+func (c *call) notify() {
+	select {
+	case c.news <- struct{}{}:
+	default:
+	}
+}
+
+// take returns the next answer, or why no more will come.
+func (c *call) take() (driver.Message, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.answers) == 0 {
+		return driver.Message{}, c.err
+	}
+	m := c.answers[0]
+	c.answers = c.answers[1:]
+	c.taken++
+	if len(c.answers) > 0 || c.err != nil {
+		c.notify()
+	}
+	return m, nil
+}

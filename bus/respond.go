@@ -1,0 +1,166 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/megaframework/mega/bus/driver"
+)
+
+// maxReason and maxText bound what an error says on its way to who asked.
+const (
+	maxReason = 64
+	maxText   = 4 << 10
+)
+
+// Respond answers requests whose subject matches pattern, until the
+// subscription is stopped or ctx has ended. Unless told otherwise it is one of
+// a group, of which one answers each request, and works on 64 at once.
+func (b *Bus) Respond(ctx context.Context, pattern string, r Responder, opts ...SubOption) (*Sub, error) {
+	return b.subscribe(ctx, pattern, driver.Request, r.handler(), opts, callSite(1))
+}
+
+// handler is r as a handler, for the middleware: its answer waits in the
+// delivery.
+func (r Responder) handler() Handler {
+	if r == nil {
+		return nil
+	}
+	return func(ctx context.Context, m *Msg) error {
+		data, err := r(ctx, m)
+		m.delivery.answer = &answer{data: data}
+		return err
+	}
+}
+
+// respond sends what a responder's handler has come to.
+func (s *Sub) respond(d *delivery, err error) {
+	a := s.answer(d, err)
+	if a.Size() > s.bus.limit {
+		a = failure(d, &TooLargeError{Subject: d.msg.Subject, Size: a.Size(), Limit: s.bus.limit})
+	}
+	if err := s.bus.driver.Answer(d, *d.request, a); err != nil {
+		s.bus.tell(AnswerFailed{Who: s.who(), Subject: d.msg.Subject, Err: classify(d, err)})
+	}
+}
+
+func (s *Sub) answer(d *delivery, err error) driver.Message {
+	switch {
+	case errors.Is(err, ErrEnd):
+		a := plainAnswer(d)
+		a.Data, a.End = []byte{}, true
+		return a
+	case err != nil:
+		return failure(d, err)
+	}
+	a := plainAnswer(d)
+	if d.answer != nil {
+		a.Data, a.Header = clone(d.answer.data), d.answer.header
+	}
+	return a
+}
+
+func plainAnswer(d *delivery) driver.Message {
+	return driver.Message{Kind: driver.Answer, Subject: d.msg.Subject, ID: d.request.ID, Data: []byte{}, Hops: d.hops}
+}
+
+// failure is the answer of a responder that failed.
+func failure(d *delivery, err error) driver.Message {
+	a := plainAnswer(d)
+	a.Err = remoteError(err)
+	a.Data = []byte(a.Err.Message)
+	return a
+}
+
+// remoteError is err as who asked gets it. A panic's stack stays here.
+func remoteError(err error) *RemoteError {
+	var own *RemoteError
+	var coded interface{ Code() string }
+	e := &RemoteError{Reason: "error", Message: err.Error()}
+	switch {
+	case errors.As(err, &own):
+		*e = *own
+	case errors.As(err, new(*PanicError)):
+		e.Reason, e.Message = "panic", "the responder panicked"
+	case errors.As(err, &coded):
+		e.Reason = coded.Code()
+		e.Retryable = errors.Is(err, ErrOverloaded) || errors.Is(err, ErrDisconnected) || errors.Is(err, ErrTerminated)
+	}
+	if !isReason(e.Reason) {
+		e.Reason = "error"
+	}
+	e.Message = e.Message[:min(len(e.Message), maxText)]
+	return e
+}
+
+func isReason(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if ('a' > c || c > 'z') && ('A' > c || c > 'Z') && ('0' > c || c > '9') && c != '.' && c != '-' && c != '_' {
+			return false
+		}
+	}
+	return s != "" && len(s) <= maxReason
+}
+
+// refusals are requests that no handler will answer: their askers are told, so
+// that they do not wait for their deadline.
+type refusals struct {
+	mu      sync.Mutex // guards the fields below; never held during a call
+	waiting []refusal
+	busy    bool // a goroutine is at it
+}
+
+type refusal struct {
+	request driver.Message
+	why     error
+}
+
+const maxRefusals = 1 << 16
+
+// refuse answers a message that s had to drop, if it is a request. It does not
+// block, and may be called under any mutex but the refusals'.
+func (b *Bus) refuse(m *driver.Message, s *Sub) {
+	if m == nil || s.kind != driver.Request {
+		return
+	}
+	why := fmt.Errorf("%w: the responder's buffer is full", ErrOverloaded)
+	if s.phase >= stopping {
+		why = fmt.Errorf("%w: the responder has stopped", ErrTerminated)
+	}
+	request := *m
+	request.Data, request.Header = nil, nil
+	rs := &b.refusals
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if len(rs.waiting) >= maxRefusals {
+		return
+	}
+	rs.waiting = append(rs.waiting, refusal{request, why})
+	if !rs.busy {
+		rs.busy = b.crew.do(b.refuseAll)
+	}
+}
+
+func (b *Bus) refuseAll(ctx context.Context) {
+	for all := b.refusals.take(); all != nil; all = b.refusals.take() {
+		for _, r := range all {
+			a := driver.Message{Kind: driver.Answer, Subject: r.request.Subject, ID: r.request.ID, Err: remoteError(r.why)}
+			a.Data = []byte(a.Err.Message)
+			bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
+			_ = b.driver.Answer(bounded, r.request, a) // else the asker waits for its deadline
+			cancel()
+		}
+	}
+}
+
+func (rs *refusals) take() []refusal {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	all := rs.waiting
+	rs.waiting = nil
+	rs.busy = all != nil
+	return all
+}

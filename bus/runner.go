@@ -1,0 +1,234 @@
+package bus
+
+import (
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"sync/atomic"
+)
+
+// runner is a goroutine that handles messages. It lives as long as there are
+// any: an idle subscription has none.
+type runner struct {
+	current atomic.Pointer[delivery] // what it handles, for the watchdog
+	lane    *lane                    // which it has to give back, under OrderBy
+	seen    sighting                 // the watchdog's
+}
+
+// idleSpins is how often a runner that has nothing to do lets others run and
+// looks again, before it ends: starting another costs more than a few looks.
+const idleSpins = 16
+
+// hire returns a runner that the caller has to start, if there is work for
+// another one. The caller holds s.mu.
+func (s *Sub) hire() *runner {
+	if s.idle > 0 || len(s.runners) >= s.concurrency || !s.hasWork() {
+		return nil
+	}
+	r := &runner{}
+	s.runners = append(s.runners, r)
+	return r
+}
+
+func (s *Sub) hasWork() bool {
+	return len(s.lanes.ready) > 0 || s.queue.len() > 0 && !s.lanes.sorting
+}
+
+// run is the goroutine of r.
+func (s *Sub) run(r *runner) {
+	s.bus.watch.arm()
+	returned := false
+	defer func() {
+		if !returned {
+			s.replace(r)
+		}
+	}()
+	if s.isSerial() {
+		s.runSerial(r)
+	} else {
+		s.runMany(r)
+	}
+	returned = true
+}
+
+// replace goes on where a runner was when a handler ended its goroutine. A
+// panic that goes on to end the program passes here too.
+func (s *Sub) replace(r *runner) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lanes.leave(r)
+	go s.run(r)
+}
+
+// isSerial says that one runner takes whole batches: the quick way, where
+// nobody else wants to have a say in what it has taken.
+func (s *Sub) isSerial() bool {
+	return s.concurrency == 1 && s.orderBy == nil && s.onFull != DropOldest
+}
+
+func (s *Sub) runSerial(r *runner) {
+	for s.refill(r) {
+		for m, ok := s.batch.next(); ok; m, ok = s.batch.next() {
+			s.start(r, s.newDelivery(&m))
+		}
+	}
+}
+
+// refill takes the next batch. If there is none the runner is dismissed.
+func (s *Sub) refill(r *runner) bool {
+	for spins := 0; ; spins++ {
+		s.mu.Lock()
+		if s.batch.at < len(s.batch.items) { // of a runner that was replaced
+			s.mu.Unlock()
+			return true
+		}
+		if s.queue.len() > 0 {
+			s.batch.fill(&s.queue)
+			s.mu.Unlock()
+			return true
+		}
+		if spins == idleSpins || s.phase >= emptying {
+			s.batch.rest()
+			s.dismiss(r)
+			s.mu.Unlock()
+			return false
+		}
+		s.mu.Unlock()
+		runtime.Gosched()
+	}
+}
+
+// dismiss lets the runner go. The caller holds s.mu.
+func (s *Sub) dismiss(r *runner) {
+	i := slices.Index(s.runners, r)
+	s.runners = slices.Delete(s.runners, i, i+1)
+	s.settle()
+}
+
+func (s *Sub) runMany(r *runner) {
+	for {
+		d, ok := s.next(r)
+		if !ok {
+			return
+		}
+		s.start(r, d)
+		s.giveBack(r)
+	}
+}
+
+// next returns what r is to handle. If there is nothing the runner is
+// dismissed.
+func (s *Sub) next(r *runner) (*delivery, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for spins := 0; ; spins++ {
+		if d := s.pick(r); d != nil {
+			if another := s.hire(); another != nil {
+				go s.run(another)
+			}
+			return d, true
+		}
+		if spins == idleSpins || s.phase >= emptying && s.queue.len() == 0 {
+			s.dismiss(r)
+			return nil, false
+		}
+		s.idle++
+		s.mu.Unlock()
+		runtime.Gosched()
+		s.mu.Lock()
+		s.idle--
+	}
+}
+
+// pick returns the next message that may be handled now, or nil. The caller
+// holds s.mu, which is given up while the caller's OrderBy is asked.
+func (s *Sub) pick(r *runner) *delivery {
+	if s.orderBy != nil {
+		return s.pickInOrder(r)
+	}
+	if s.queue.len() == 0 {
+		return nil
+	}
+	m := s.queue.pop()
+	return s.newDelivery(&m)
+}
+
+// start calls the handler, unless the message is of no use any more.
+func (s *Sub) start(r *runner, d *delivery) {
+	switch {
+	case s.stopped.Load():
+		s.discardOne(d)
+		return
+	case isExpired(d.deadline):
+		s.expired.Add(1)
+		return
+	case s.lossy.Load():
+		d.msg.Missed = s.takeLost()
+	}
+	r.current.Store(d)
+	s.invoke(d)
+}
+
+// discardOne counts a message that was taken out of the queue, and not handled
+// since the subscription was stopped.
+func (s *Sub) discardOne(d *delivery) {
+	s.bus.refuse(d.request, s)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.discarded++
+}
+
+// takeLost returns what was lost since it was asked last.
+func (s *Sub) takeLost() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.lost
+	s.lost = 0
+	s.lossy.Store(false)
+	return n
+}
+
+// invoke calls the handler, and survives it.
+func (s *Sub) invoke(d *delivery) {
+	var err error
+	returned := false
+	defer func() {
+		if !returned {
+			if s.crash {
+				return
+			}
+			err = &PanicError{Value: recover(), Stack: debug.Stack()}
+		}
+		s.finish(d, err)
+	}()
+	err = s.call(d)
+	returned = true
+}
+
+func (s *Sub) call(d *delivery) error {
+	if extract := s.bus.config.Extract; extract != nil {
+		return s.handler(extract(d, d.msg.Header), &d.msg)
+	}
+	return s.handler(d, &d.msg)
+}
+
+// finish counts and tells what has become of a message, and answers it if it
+// is a request.
+func (s *Sub) finish(d *delivery, err error) {
+	if d.request != nil {
+		s.respond(d, err)
+	}
+	d.over()
+	if err != nil {
+		s.fail(d, err)
+	}
+	s.handled.Add(1)
+}
+
+func (s *Sub) fail(d *delivery, err error) {
+	s.failed.Add(1)
+	if _, ok := err.(*PanicError); ok {
+		s.panicked.Add(1)
+	}
+	s.bus.tell(HandlerFailed{Who: s.who(), Msg: &d.msg, Err: err})
+}

@@ -1,0 +1,151 @@
+package bus
+
+import (
+	"cmp"
+	"slices"
+	"sync/atomic"
+)
+
+// Stats is what a [Bus] has done since it was made. Its numbers are read one
+// after the other without stopping anyone; each is right by itself.
+type Stats struct {
+	Driver string `json:"driver"`
+	State  State  `json:"state"`
+	Cuts   uint64 `json:"cuts"` // how often the backend was lost
+
+	Published uint64 `json:"published"`
+
+	Requested    uint64 `json:"requested"`
+	InFlight     int    `json:"in_flight"`     // requests waiting now
+	NoResponders uint64 `json:"no_responders"` // requests that found nobody
+	TimedOut     uint64 `json:"timed_out"`     // requests whose time was over
+	Late         uint64 `json:"late"`          // answers that nobody waited for, second ones among them
+
+	Untold uint64 `json:"untold"` // events that the observer was too slow for
+
+	// Total is the sum over all subscriptions, those that have ended included.
+	Total SubStats `json:"total"`
+	// Subs are the subscriptions that there are, by name.
+	Subs []SubStats `json:"subs"`
+}
+
+// SubStats is what has become of the messages of a subscription. At rest,
+// Received is the sum of Handled, Dropped, Expired and Discarded.
+type SubStats struct {
+	Who
+
+	Received  uint64 `json:"received"`
+	Handled   uint64 `json:"handled"`
+	Failed    uint64 `json:"failed"`    // of Handled, those with an error
+	Panicked  uint64 `json:"panicked"`  // of Failed, those with a panic
+	Dropped   uint64 `json:"dropped"`   // since the buffer was full
+	Expired   uint64 `json:"expired"`   // before they were handled
+	Discarded uint64 `json:"discarded"` // since the subscription was stopped
+
+	Missed uint64 `json:"missed"` // lost on the way to the subscription
+	Gaps   uint64 `json:"gaps"`   // how often it is not known what was lost
+
+	Pending      int `json:"pending"` // waiting now
+	PendingBytes int `json:"pending_bytes"`
+	Running      int `json:"running"` // being handled now
+}
+
+func (t *SubStats) add(s SubStats) {
+	t.Received += s.Received
+	t.Handled += s.Handled
+	t.Failed += s.Failed
+	t.Panicked += s.Panicked
+	t.Dropped += s.Dropped
+	t.Expired += s.Expired
+	t.Discarded += s.Discarded
+	t.Missed += s.Missed
+	t.Gaps += s.Gaps
+	t.Pending += s.Pending
+	t.PendingBytes += s.PendingBytes
+	t.Running += s.Running
+}
+
+// counters are the live numbers behind Stats that are of no subscription.
+type counters struct {
+	published, requested, noResponders, timedOut atomic.Uint64
+}
+
+// Stats returns what the Bus and its subscriptions have done. It never blocks.
+func (b *Bus) Stats() Stats {
+	subs, gone := b.enrolled()
+	st := Stats{
+		Driver:       b.info.Name,
+		Published:    b.counters.published.Load(),
+		Requested:    b.counters.requested.Load(),
+		NoResponders: b.counters.noResponders.Load(),
+		TimedOut:     b.counters.timedOut.Load(),
+		Total:        gone,
+	}
+	for _, s := range subs {
+		one := s.Stats()
+		st.Total.add(one)
+		st.Subs = append(st.Subs, one)
+	}
+	slices.SortFunc(st.Subs, func(a, b SubStats) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Site, b.Site)) })
+	st.State, _ = b.State()
+	st.Cuts = b.link.count()
+	st.InFlight, st.Late = b.calls.count()
+	st.Untold = b.teller.missed()
+	return st
+}
+
+// enrolled returns the subscriptions that there are, and the numbers of the
+// others.
+func (b *Bus) enrolled() ([]*Sub, SubStats) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := make([]*Sub, 0, len(b.subs))
+	for s := range b.subs {
+		all = append(all, s)
+	}
+	return all, b.gone
+}
+
+func (l *link) count() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.cuts
+}
+
+func (cs *calls) count() (inFlight int, late uint64) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return len(cs.byID), cs.late
+}
+
+func (t *teller) missed() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.untold
+}
+
+// Stats returns what has become of the messages of the subscription.
+func (s *Sub) Stats() SubStats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stats()
+}
+
+// stats needs s.mu held.
+func (s *Sub) stats() SubStats {
+	st := SubStats{
+		Who:       s.who(),
+		Received:  s.received,
+		Handled:   s.handled.Load(),
+		Failed:    s.failed.Load(),
+		Panicked:  s.panicked.Load(),
+		Dropped:   s.dropped,
+		Expired:   s.expired.Load(),
+		Discarded: s.discarded,
+		Missed:    s.missed,
+		Gaps:      s.gaps,
+		Running:   len(s.runners) - s.idle,
+	}
+	st.Pending, st.PendingBytes = s.waiting()
+	return st
+}

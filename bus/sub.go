@@ -1,0 +1,344 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/megaframework/mega/bus/driver"
+)
+
+// Sub is a subscription, made by [Bus.Subscribe] or [Bus.Respond]. It ends by
+// Stop or Drain, with the context that it was made with, or with its Bus.
+type Sub struct {
+	subscription
+	bus     *Bus
+	handler Handler
+	ctx     context.Context // the handlers' parent
+	cancel  context.CancelCauseFunc
+	done    chan struct{} // closed when it has ended and no handler runs
+
+	// Read before each handler starts.
+	stopped atomic.Bool // none starts any more
+	lossy   atomic.Bool // lost is not 0
+
+	handled, failed, panicked, expired atomic.Uint64
+
+	mu       sync.Mutex // guards the fields below; never held while calling a handler or the driver
+	phase    phase
+	err      error // why it ended
+	interest driver.Interest
+	unbind   func() bool // ends the watch of the context that it lives on
+
+	queue   fifo
+	batch   batch // taken out of the queue by the one runner, where there is only one
+	lanes   lanes // taken out of the queue under OrderBy
+	runners []*runner
+	idle    int // of the runners, those that look for work
+
+	lost                         int // for the next message's Missed
+	received, dropped, discarded uint64
+	missed, gaps                 uint64 // as told by the driver: how many, and how often that was not known
+	drops                        drops
+}
+
+// phase is where a subscription is in its life.
+type phase int
+
+const (
+	active   phase = iota
+	leaving        // its interest is being ended; what arrives is taken
+	emptying       // what is queued is run, nothing is taken
+	stopping       // nothing is started any more
+	over           // and no handler runs
+)
+
+// Subscribe calls h for every event whose subject matches pattern, one at a
+// time and in order unless [Concurrency] says otherwise, until the subscription
+// is stopped or ctx has ended. When it has returned, whatever is published on
+// this Bus reaches h.
+//
+// The values of ctx are those of the handler's context.
+func (b *Bus) Subscribe(ctx context.Context, pattern string, h Handler, opts ...SubOption) (*Sub, error) {
+	return b.subscribe(ctx, pattern, driver.Event, h, opts, callSite(1))
+}
+
+// callSite is the file and line of who called the function that is so many
+// above the caller.
+func callSite(skip int) string {
+	_, file, line, ok := runtime.Caller(skip + 1)
+	if !ok {
+		return ""
+	}
+	return file + ":" + strconv.Itoa(line)
+}
+
+func (b *Bus) subscribe(ctx context.Context, pattern string, k driver.Kind, h Handler, opts []SubOption, site string) (*Sub, error) {
+	verb := "subscribe to"
+	if k == driver.Request {
+		verb = "respond to"
+	}
+	s, err := b.newSub(ctx, pattern, k, h, opts, site)
+	if err == nil {
+		err = s.activate(ctx)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", verb, shorten(pattern), err)
+	}
+	return s, nil
+}
+
+func (b *Bus) newSub(ctx context.Context, pattern string, k driver.Kind, h Handler, opts []SubOption, site string) (*Sub, error) {
+	o, err := newSubscription(k, pattern, opts)
+	switch {
+	case err != nil:
+		return nil, err
+	case h == nil:
+		return nil, invalid("the handler is nil")
+	case ctx.Err() != nil:
+		return nil, contextError(ctx)
+	}
+	if o.site == "" {
+		o.site = site
+	}
+	s := &Sub{subscription: o, bus: b, done: make(chan struct{})}
+	s.handler = wrap(wrap(h, o.middleware), b.config.Use)
+	s.ctx, s.cancel = context.WithCancelCause(ctx)
+	return s, nil
+}
+
+// wrap puts the middleware around h, the first outermost.
+func wrap(h Handler, ms []Middleware) Handler {
+	for i := len(ms) - 1; i >= 0; i-- {
+		h = ms[i](h)
+	}
+	return h
+}
+
+// activate asks the driver for the messages, and watches the context.
+func (s *Sub) activate(ctx context.Context) error {
+	if err := s.bus.enroll(s); err != nil {
+		s.cancel(err)
+		return err
+	}
+	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
+	defer cancel()
+	interest, err := s.bus.driver.Subscribe(bounded, driver.Subscription{Kind: s.kind, Pattern: s.pattern, Group: s.group, Sink: (*sink)(s)})
+	if err != nil {
+		err = s.bus.unconfirmed(ctx, err)
+		s.end(err)
+		return err
+	}
+	if !s.adopt(interest) { // the Bus was closed meanwhile, or the backend has refused it
+		s.endInterest(interest)
+		return s.Err()
+	}
+	unbind := func() bool { return true }
+	if ctx.Done() != nil {
+		unbind = context.AfterFunc(ctx, func() { s.endWith(ctx) })
+	}
+	s.mu.Lock()
+	s.unbind = unbind
+	live := s.phase < stopping
+	s.mu.Unlock()
+	if !live {
+		unbind()
+	}
+	return nil
+}
+
+// adopt takes the interest over, unless the subscription has ended already.
+func (s *Sub) adopt(i driver.Interest) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.interest = i
+	return s.phase < stopping
+}
+
+// unconfirmed is the error of a call that waited for the backend's word with
+// the caller's ctx and a bound of our own: an end by the latter is not passed
+// off as the former's.
+func (b *Bus) unconfirmed(ctx context.Context, err error) error {
+	switch {
+	case b.isClosed():
+		return ErrClosed
+	case ctx.Err() == nil && isContextError(err):
+		return fmt.Errorf("%w: no word from the backend within %v", ErrDisconnected, driver.CallTimeout)
+	}
+	return classify(ctx, err)
+}
+
+// Stop ends the subscription: no handler starts any more, and what is queued is
+// discarded and counted. A handler that has been given its message runs to its
+// end, for which Stop does not wait; see Done. It may be called from within a
+// handler, and repeatedly.
+func (s *Sub) Stop() { s.end(nil) }
+
+// endWith is Stop by the end of the context that the subscription lives on.
+func (s *Sub) endWith(ctx context.Context) {
+	if s.bus.crew.begin() {
+		defer s.bus.crew.done()
+		s.end(contextError(ctx))
+	}
+}
+
+// end stops the subscription for the reason given, or nil if it was asked for.
+func (s *Sub) end(why error) {
+	if !s.halt(why) {
+		return
+	}
+	if i := s.detach(); i != nil {
+		s.endInterest(i)
+	}
+}
+
+// halt makes that no handler starts any more, and says whether this call has.
+func (s *Sub) halt(why error) bool {
+	s.mu.Lock()
+	if s.phase >= stopping {
+		s.mu.Unlock()
+		return false
+	}
+	s.phase, s.err = stopping, why
+	s.stopped.Store(true)
+	s.discard()
+	s.tellLastDrops()
+	s.settle()
+	s.mu.Unlock()
+	if why != nil && !s.bus.isClosed() {
+		s.bus.tell(Ended{Who: s.who(), Err: why})
+	}
+	return true
+}
+
+// detach lets go of the context and the interest, which it returns.
+func (s *Sub) detach() driver.Interest {
+	s.mu.Lock()
+	unbind, i := s.unbind, s.interest
+	s.mu.Unlock()
+	if unbind != nil {
+		unbind()
+	}
+	return i
+}
+
+// endInterest tells the driver. What that comes to does not matter: the sink
+// takes nothing any more.
+func (s *Sub) endInterest(i driver.Interest) {
+	ctx, cancel := context.WithTimeout(context.Background(), driver.CallTimeout)
+	defer cancel()
+	_ = i.End(ctx)
+}
+
+// discard throws away what is queued. The caller holds s.mu.
+func (s *Sub) discard() {
+	for s.queue.len() > 0 {
+		m := s.queue.pop()
+		s.discarded++
+		s.bus.refuse(&m, s)
+	}
+	for d := s.lanes.popOldest(); d != nil; d = s.lanes.popOldest() {
+		s.discarded++
+		s.bus.refuse(d.request, s)
+	}
+}
+
+// settle ends the subscription for good once nothing of it is left to do. The
+// caller holds s.mu.
+func (s *Sub) settle() {
+	if s.phase < emptying || s.phase == over || len(s.runners) > 0 || s.phase == emptying && s.pending() > 0 {
+		return
+	}
+	s.phase = over
+	s.stopped.Store(true)
+	s.tellLastDrops()
+	s.cancel(nil)
+	s.bus.retire(s, s.stats())
+	close(s.done)
+}
+
+// Drain ends the subscription in order: its interest, then what is queued, then
+// what is being handled, and returns when all is done. When ctx ends before, it
+// stops the subscription, ends the contexts of its handlers and returns an
+// error that wraps ctx's and says what was left.
+//
+// Called from within a handler of the subscription, with the context that it
+// was given, it does not wait for what comes after.
+func (s *Sub) Drain(ctx context.Context) error {
+	if err := s.leave(ctx); err != nil {
+		return s.cutOff(ctx)
+	}
+	if ownSub(ctx) == s || s.await(ctx.Done()) {
+		return nil
+	}
+	return s.cutOff(ctx)
+}
+
+// leave ends the interest and lets what is queued run. Its error is that of
+// ctx; no word from the backend is none, since the rest runs all the same.
+func (s *Sub) leave(ctx context.Context) error {
+	if !s.beginLeaving() {
+		return nil
+	}
+	i := s.detach()
+	if i == nil { // it is still being made
+		s.end(ErrDraining)
+		return nil
+	}
+	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
+	defer cancel()
+	if err := i.End(bounded); err != nil && ctx.Err() != nil {
+		return contextError(ctx)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.phase == leaving {
+		s.phase = emptying
+		s.settle()
+	}
+	return nil
+}
+
+// beginLeaving says whether there is something to leave.
+func (s *Sub) beginLeaving() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.phase == active {
+		s.phase = leaving
+	}
+	return s.phase == leaving
+}
+
+// cutOff ends a drain whose time is over.
+func (s *Sub) cutOff(ctx context.Context) error {
+	left := s.Stats()
+	s.cancel(errTimeOver)
+	s.end(nil)
+	return fmt.Errorf("drain %s: %w: %d messages were not handled and %d handlers were still running", s.name, contextError(ctx), left.Pending, left.Running)
+}
+
+// errTimeOver is the cause of a handler's context that ended since the time for
+// draining was over.
+var errTimeOver = errors.New("bus: the time for draining is over")
+
+// Done is closed when the subscription has ended and none of its handlers runs.
+func (s *Sub) Done() <-chan struct{} { return s.done }
+
+// Err says why the subscription ended: nil while it lives and after Stop and
+// Drain, ErrTerminated, ErrClosed, an error of the backend, or that of the
+// context that it was made with.
+func (s *Sub) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// Name returns the name that was given as [Name], or the pattern.
+func (s *Sub) Name() string { return s.name }
+
+// Pattern returns the pattern.
+func (s *Sub) Pattern() string { return s.pattern }

@@ -1,0 +1,121 @@
+package bus
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/megaframework/mega/bus/driver"
+)
+
+// Topic is a subject, or a pattern, whose events carry a T:
+//
+//	const Sold = bus.Topic[Sale]("product.sold")
+type Topic[T any] string
+
+// Publish encodes v and publishes it. It is JSON unless the options have a
+// [Header] that names another Content-Type.
+func (t Topic[T]) Publish(ctx context.Context, b *Bus, v T, opts ...PubOption) error {
+	data, err := b.encode(v, opts)
+	if err != nil {
+		return fmt.Errorf("publish %s: %w", shorten(string(t)), err)
+	}
+	return b.Publish(ctx, string(t), data, opts...)
+}
+
+// Subscribe calls h with what is decoded from each event. One that cannot be
+// decoded is an error of the handler, ErrDecode; the next one is not touched by
+// it. The message itself is at hand as MsgFrom(ctx).
+func (t Topic[T]) Subscribe(ctx context.Context, b *Bus, h func(context.Context, T) error, opts ...SubOption) (*Sub, error) {
+	return b.subscribe(ctx, string(t), driver.Event, typedHandler(h), opts, callSite(1))
+}
+
+func typedHandler[T any](h func(context.Context, T) error) Handler {
+	if h == nil {
+		return nil
+	}
+	return func(ctx context.Context, m *Msg) error {
+		var v T
+		if err := m.Decode(&v); err != nil {
+			return err
+		}
+		return h(ctx, v)
+	}
+}
+
+// Call requests subject with req, encoded as [Topic.Publish] does, and decodes
+// the answer. See [Bus.Request] for the errors; one that decodes badly is
+// ErrDecode.
+func Call[Req, Resp any](ctx context.Context, b *Bus, subject string, req Req, opts ...PubOption) (resp Resp, err error) {
+	data, err := b.encode(req, opts)
+	if err != nil {
+		return resp, fmt.Errorf("call %s: %w", shorten(subject), err)
+	}
+	m, err := b.Request(ctx, subject, data, opts...)
+	if err != nil {
+		return resp, err
+	}
+	err = m.Decode(&resp)
+	return resp, err
+}
+
+// Answer responds to pattern with what fn makes of each request, in the
+// encoding of the request. A request that cannot be decoded is answered with an
+// error whose code is that of ErrDecode.
+func Answer[Req, Resp any](ctx context.Context, b *Bus, pattern string, fn func(context.Context, Req) (Resp, error), opts ...SubOption) (*Sub, error) {
+	return b.subscribe(ctx, pattern, driver.Request, typedResponder(fn), opts, callSite(1))
+}
+
+func typedResponder[Req, Resp any](fn func(context.Context, Req) (Resp, error)) Handler {
+	if fn == nil {
+		return nil
+	}
+	return func(ctx context.Context, m *Msg) error {
+		var req Req
+		if err := m.Decode(&req); err != nil {
+			return err
+		}
+		resp, err := fn(ctx, req)
+		if err != nil {
+			return err
+		}
+		return m.setAnswer(resp)
+	}
+}
+
+// setAnswer encodes v as the request is.
+func (m *Msg) setAnswer(v any) error {
+	contentType := m.Header.Get(KeyContentType)
+	c, err := m.codec(contentType)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrDecode, err)
+	}
+	data, err := c.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode the answer, a %T: %w", v, err)
+	}
+	a := &answer{data: data}
+	if contentType != "" {
+		a.header = Headers{KeyContentType: {contentType}}
+	}
+	m.delivery.answer = a
+	return nil
+}
+
+// encode encodes v by the Content-Type among the options.
+func (b *Bus) encode(v any, opts []PubOption) ([]byte, error) {
+	var p publication
+	for _, o := range opts {
+		if o.apply != nil {
+			o.apply(&p)
+		}
+	}
+	c, err := b.codecs.find(p.header.Get(KeyContentType))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	data, err := c.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("encode a %T: %w", v, err)
+	}
+	return data, nil
+}

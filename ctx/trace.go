@@ -1,0 +1,208 @@
+package megactx
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/megaframework/mega/lock"
+)
+
+// instrumentation is the name under which spans are made.
+const instrumentation = "github.com/megaframework/mega/ctx"
+
+// tracing finds the Tracer of a Host.
+type tracing struct {
+	global atomic.Pointer[trace.Tracer] // the global provider's, once there is one
+}
+
+// tracer returns what makes spans, or nil where nobody receives any: they then
+// cost nothing.
+func (h *Host) tracer() trace.Tracer {
+	if h.Tracer != nil {
+		return h.Tracer
+	}
+	if known := h.tracing.global.Load(); known != nil {
+		return *known
+	}
+	provider := otel.GetTracerProvider()
+	if isPlaceholder(provider) {
+		return nil
+	}
+	t := provider.Tracer(instrumentation)
+	h.tracing.global.Store(&t)
+	return t
+}
+
+// isPlaceholder recognises the provider that the API has until an SDK is
+// installed. It would make spans that nobody receives.
+func isPlaceholder(p trace.TracerProvider) bool {
+	t := reflect.TypeOf(p)
+	return t.Kind() == reflect.Pointer && t.Elem().PkgPath() == "go.opentelemetry.io/otel/internal/global"
+}
+
+// beginSpan continues the trace that a request brings with it, or begins one.
+// The span is nil if nobody receives it.
+func (h *Host) beginSpan(ctx context.Context, r *http.Request) (context.Context, trace.Span) {
+	carrier := propagation.HeaderCarrier(r.Header)
+	if len(r.Header["Traceparent"]) > 0 {
+		ctx = propagation.TraceContext{}.Extract(ctx, carrier)
+	}
+	if len(r.Header["Baggage"]) > 0 {
+		ctx = propagation.Baggage{}.Extract(ctx, carrier)
+	}
+	tracer := h.tracer()
+	if tracer == nil {
+		return ctx, nil
+	}
+	return tracer.Start(ctx, methodOf(r.Method), trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(h.requestAttributes(r)...))
+}
+
+// methodOf keeps names few: a client can make up methods.
+func methodOf(method string) string {
+	known := []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"}
+	if slices.Contains(known, method) {
+		return method
+	}
+	return "HTTP"
+}
+
+// requestAttributes are named by OpenTelemetry's semantic conventions.
+func (h *Host) requestAttributes(r *http.Request) []attribute.KeyValue {
+	scheme := "http"
+	if r.TLS != nil {
+		scheme = "https"
+	}
+	all := []attribute.KeyValue{
+		attribute.String("http.request.method", r.Method),
+		attribute.String("url.scheme", scheme),
+		attribute.String("url.path", r.URL.Path),
+		attribute.String("server.address", r.Host),
+		attribute.String("network.protocol.version", strings.TrimPrefix(r.Proto, "HTTP/")),
+		attribute.String("mega.app", h.App.Name),
+	}
+	if methodOf(r.Method) != r.Method {
+		all[0] = attribute.String("http.request.method", "_OTHER")
+		all = append(all, attribute.String("http.request.method_original", r.Method))
+	}
+	if client, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
+		all = append(all, attribute.String("client.address", client))
+	}
+	if agent := r.UserAgent(); agent != "" {
+		all = append(all, attribute.String("user_agent.original", agent))
+	}
+	return all
+}
+
+// endSpan ends the span of a request with what became of it.
+func (rec *record) endSpan(r Request) {
+	if rec.span == nil {
+		return
+	}
+	if r.Route != "" {
+		rec.span.SetName(methodOf(r.Method) + " " + r.Route)
+		rec.span.SetAttributes(attribute.String("http.route", r.Route))
+	}
+	rec.span.SetAttributes(attribute.String("mega.request", rec.id))
+	if r.Status != 0 {
+		rec.span.SetAttributes(attribute.Int("http.response.status_code", r.Status))
+	}
+	if rec.code != "" {
+		rec.span.SetAttributes(attribute.String("error.type", rec.code))
+	}
+	if r.Status >= 500 || r.Status == 0 { // what a client got wrong is not the service's error
+		rec.span.SetStatus(codes.Error, rec.code)
+		if rec.err != nil {
+			rec.span.RecordError(rec.err)
+		}
+	}
+	rec.span.End()
+}
+
+// traceOf returns the id of the trace that ctx belongs to, or "".
+func traceOf(ctx context.Context) string {
+	if span := trace.SpanContextFromContext(ctx); span.HasTraceID() {
+		return span.TraceID().String()
+	}
+	return ""
+}
+
+// waiting is the span around a wait for a lock. The zero one is for where
+// nobody receives it.
+type waiting struct{ span trace.Span }
+
+// beginWait begins a span beside the context, not on it: what is done under
+// the lock is no part of the wait.
+func (l Lock) beginWait(key string) waiting {
+	if l.ctx.host == nil {
+		return waiting{}
+	}
+	tracer := l.ctx.host.tracer()
+	if tracer == nil {
+		return waiting{}
+	}
+	_, span := tracer.Start(l.ctx, "lock.acquire", trace.WithAttributes(
+		attribute.String("mega.lock.key_class", keyClass(key)),
+		attribute.String("mega.lock.driver", l.locker.Info().Name),
+	))
+	return waiting{span}
+}
+
+// over ends the wait with what came of it.
+func (w *waiting) over(lease *lock.Lease, err error) {
+	if err != nil {
+		w.refused(err)
+		return
+	}
+	w.granted(lease)
+}
+
+// granted ends the wait with a lease.
+func (w *waiting) granted(lease *lock.Lease) {
+	if w.span == nil {
+		return
+	}
+	w.span.SetAttributes(
+		attribute.Bool("mega.lock.contended", lease.Contended()),
+		attribute.String("mega.lock.fence", strconv.FormatUint(lease.Fence(), 10)),
+	)
+	w.end()
+}
+
+// refused ends the wait without one, unless it has ended.
+func (w *waiting) refused(err error) {
+	if w.span == nil {
+		return
+	}
+	if err != nil {
+		code := problemOf(err, nil).Code
+		w.span.SetAttributes(attribute.String("error.type", code))
+		w.span.SetStatus(codes.Error, code)
+	}
+	w.end()
+}
+
+func (w *waiting) end() {
+	w.span.End()
+	w.span = nil
+}
+
+// keyClass is what keys have in common that differ in their ids: "order:*", or
+// the key itself where it has no colon. Keys may name people.
+func keyClass(key string) string {
+	if class, _, ok := strings.Cut(key, ":"); ok {
+		return class + ":*"
+	}
+	return key
+}

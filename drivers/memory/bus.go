@@ -1,0 +1,114 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/megaframework/mega/bus/driver"
+)
+
+// Bus is a bus driver of scope Process: a message goes straight from the
+// publisher's goroutine into the queues of the subscriptions that match. It has
+// no goroutine, no timer and no buffer of its own.
+type Bus struct {
+	front  driver.Front
+	events routes
+	asked  routes // requests
+	closed atomic.Bool
+}
+
+var _ driver.Driver = (*Bus)(nil)
+
+// NewBus returns a driver without subscriptions. Two of them know nothing of
+// each other: a process makes one.
+func NewBus() *Bus {
+	b := &Bus{}
+	b.events.init()
+	b.asked.init()
+	return b
+}
+
+// Info names the driver.
+func (b *Bus) Info() driver.Info { return driver.Info{Name: "memory", Scope: driver.Process} }
+
+// Attach implements [driver.Driver].
+func (b *Bus) Attach(f driver.Front) error {
+	if b.front != nil {
+		return fmt.Errorf("%w: a memory.Bus serves one front; make another one", driver.ErrInvalid)
+	}
+	b.front = f
+	return nil
+}
+
+// Publish implements [driver.Driver]. It never waits.
+func (b *Bus) Publish(_ context.Context, m driver.Message) error {
+	if b.closed.Load() {
+		return driver.ErrClosed
+	}
+	b.events.deliver(&m)
+	return nil
+}
+
+// Request implements [driver.Driver].
+func (b *Bus) Request(_ context.Context, m driver.Message) error {
+	if b.closed.Load() {
+		return driver.ErrClosed
+	}
+	m.Return = b.front
+	if b.asked.deliver(&m) == 0 {
+		return driver.ErrNoResponders
+	}
+	return nil
+}
+
+// Answer implements [driver.Driver].
+func (b *Bus) Answer(_ context.Context, request, answer driver.Message) error {
+	if b.closed.Load() {
+		return driver.ErrClosed
+	}
+	request.Return.(driver.Front).Answer(answer)
+	return nil
+}
+
+// Subscribe implements [driver.Driver].
+func (b *Bus) Subscribe(_ context.Context, s driver.Subscription) (driver.Interest, error) {
+	if b.closed.Load() {
+		return nil, driver.ErrClosed
+	}
+	r := &b.events
+	if s.Kind == driver.Request {
+		r = &b.asked
+	}
+	i := &interest{Subscription: s, routes: r}
+	r.add(i)
+	return i, nil
+}
+
+// Flush implements [driver.Driver]. There is nothing to flush.
+func (b *Bus) Flush(context.Context) error {
+	if b.closed.Load() {
+		return driver.ErrClosed
+	}
+	return nil
+}
+
+// Close implements [driver.Driver].
+func (b *Bus) Close(context.Context) error {
+	b.closed.Store(true)
+	b.events.clear()
+	b.asked.clear()
+	return nil
+}
+
+// interest is a subscription in its routes.
+type interest struct {
+	driver.Subscription
+	routes *routes
+}
+
+// End implements [driver.Interest].
+func (i *interest) End(context.Context) error {
+	i.routes.remove(i)
+	return nil
+}
