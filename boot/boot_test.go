@@ -83,8 +83,18 @@ func fail(t *testing.T, p boot.Process, options ...boot.Option) *boot.Failure {
 
 func get(t *testing.T, url string) (int, string) {
 	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return send(t, r)
+}
+
+// send sends a request on a connection of its own.
+func send(t *testing.T, r *http.Request) (int, string) {
+	t.Helper()
 	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	w, err := c.Get(url)
+	w, err := c.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
