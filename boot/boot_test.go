@@ -297,6 +297,17 @@ func TestWhatCannotBeHadStopsTheBoot(t *testing.T) {
 	}
 }
 
+// listening takes an address.
+func listening(t *testing.T) string {
+	t.Helper()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = taken.Close() })
+	return taken.Addr().String()
+}
+
 func constructed(c func() (*int, error)) boot.Option {
 	return boot.App("main", boot.Provide(c), boot.Routes(func(megactx.Router, *int) {}))
 }
