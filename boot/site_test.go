@@ -2,8 +2,12 @@ package boot_test
 
 import (
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
+	"time"
 
 	"github.com/megaframework/mega/boot"
 	megactx "github.com/megaframework/mega/ctx"
@@ -134,5 +138,51 @@ func TestLimitsOfAnAppComeFromItsConfiguration(t *testing.T) {
 	}
 	if status, body := get(t, url+"/slow"); status != 504 {
 		t.Errorf("too slow: got %d %s", status, body)
+	}
+}
+
+func TestAppSpeaksItsLanguages(t *testing.T) {
+	texts := fstest.MapFS{"locales/en.yaml": {Data: []byte("hello: Hello")}, "locales/ko.yaml": {Data: []byte("hello: 안녕")}}
+	app := boot.App("main", boot.Locales(texts), boot.Routes(func(r megactx.Router, info megactx.AppInfo) {
+		r.Get("/", func(c *megactx.Ctx) error {
+			return c.Text(200, c.T("hello")+" "+strings.Join(info.Locales, ",")+" "+strings.Join(c.App.Locales, ","))
+		})
+	}))
+	for variable, want := range map[string]string{"": "Hello en,ko en,ko", "ko": "안녕 ko ko"} {
+		p, _ := process("MEGA_APPS_MAIN_LOCALES=" + variable)
+		r := start(t, p, app)
+		if _, body := get(t, r.Report().Apps[0].URL); body != want {
+			t.Errorf("got %q, want %q", body, want)
+		}
+	}
+	p, _ := process("MEGA_APPS_MAIN_LOCALES=fr")
+	if f := fail(t, p, app); f.Code != "boot.locales" {
+		t.Errorf("got %+v", f)
+	}
+}
+
+func TestConfigurationIsFoundAboveTheFolder(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"go.mod": "module shop\n", "mega.config.yaml": "lock: {ttl: 3s}\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	below := filepath.Join(dir, "cmd")
+	if err := os.Mkdir(below, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p, _ := process()
+	p.Dir, p.Set = below, []string{"lock.wait=4s"}
+	c, err := boot.LoadConfig(p, boot.App("main"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Lock.TTL != 3*time.Second || c.Lock.Wait != 4*time.Second {
+		t.Errorf("got %v and %v", c.Lock.TTL, c.Lock.Wait)
+	}
+	p.Set = []string{"lock.wiat=4s"}
+	if _, err := boot.LoadConfig(p, boot.App("main")); err == nil || !strings.Contains(err.Error(), "wrong") {
+		t.Errorf("got %v", err)
 	}
 }
