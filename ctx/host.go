@@ -57,7 +57,7 @@ type Request struct {
 func (h *Host) New(ctx context.Context) *Ctx {
 	c := &Ctx{Context: ctx, Log: h.log(), App: h.App, Lock: Lock{locker: h.Locker}, host: h}
 	c.Lock.ctx = c
-	if c.App.Locales == nil {
+	if len(c.App.Locales) == 0 {
 		c.App.Locales = h.Locales.Names()
 	}
 	return c

@@ -8,12 +8,18 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/lock"
@@ -326,5 +332,165 @@ func TestRequestsInFlightAreListed(t *testing.T) {
 	s.ask("GET", "/slow", "")
 	if active := s.host.Active(); len(active) != 0 {
 		t.Errorf("afterwards: %q", active)
+	}
+}
+
+func TestEveryRequestIsCountedOnce(t *testing.T) {
+	s := newStage()
+	var told []megactx.Request
+	s.host.Served = func(r megactx.Request) {
+		if n := s.host.InFlight(); n != 0 {
+			t.Errorf("%d requests are in flight when the last is told", n)
+		}
+		r.Took = 0
+		told = append(told, r)
+	}
+	s.router.Get("/a/{id}", func(c *megactx.Ctx) error { return c.Text(201, "abc") })
+	s.router.Post("/fail", func(*megactx.Ctx) error { panic("x") })
+	s.router.Get("/cut", func(*megactx.Ctx) error { panic(http.ErrAbortHandler) })
+	s.router.Get("/half", func(c *megactx.Ctx) error { _ = c.Text(200, "half"); panic(http.ErrAbortHandler) })
+	for _, ask := range []string{"GET /a/7", "POST /fail", "GET /none", "GET /cut", "GET /half"} {
+		func() {
+			defer func() { _ = recover() }()
+			method, target, _ := strings.Cut(ask, " ")
+			s.ask(method, target, "", wantJSON)
+		}()
+	}
+	want := []megactx.Request{
+		{App: "web", Route: "/a/{id}", Method: "GET", Status: 201, Bytes: 3},
+		{App: "web", Route: "/fail", Method: "POST", Status: 500},
+		{App: "web", Method: "GET", Status: 404},
+		{App: "web", Route: "/cut", Method: "GET"},
+		{App: "web", Route: "/half", Method: "GET", Status: 200, Bytes: 4},
+	}
+	for i := range told {
+		if told[i].Status >= 400 && told[i].Bytes > 50 {
+			told[i].Bytes = 0 // of a problem
+		}
+	}
+	if diff := cmp.Diff(want, told); diff != "" {
+		t.Error(diff)
+	}
+	if line := s.last(t); line["route"] != "/half" || line["code"] != "request.aborted" || line["status"] != 200.0 {
+		t.Errorf("the log of an aborted request has %v", line)
+	}
+}
+
+func TestOnlyTheFirstAnswerCounts(t *testing.T) {
+	s := newStage()
+	s.router.Get("/", func(c *megactx.Ctx) error {
+		if err := c.Text(200, "first"); err != nil {
+			t.Error(err)
+		}
+		for name, err := range map[string]error{
+			"Text": c.Text(500, "second"), "JSON": c.JSON(500, 2), "Redirect": c.Redirect(302, "/"),
+			"SSE": c.SSE(func(*megactx.Stream) error { return nil }),
+		} {
+			if !errors.Is(err, megactx.ErrAnswered) {
+				t.Errorf("%s: got %v, want %v", name, err, megactx.ErrAnswered)
+			}
+		}
+		return nil
+	})
+	if w := s.ask("GET", "/", ""); w.Code != 200 || w.Body.String() != "first" {
+		t.Errorf("got %d %s", w.Code, w.Body)
+	}
+}
+
+func TestMountedAppsAddTheirPrefix(t *testing.T) {
+	s := newStage()
+	s.host.App.Prefix = "/admin"
+	s.router.Get("/go", func(c *megactx.Ctx) error { return c.Redirect(303, c.Query("to")) })
+	for to, want := range map[string]string{
+		"/orders?x=1": "/admin/orders?x=1", "/": "/admin/", "//cdn.example/x": "//cdn.example/x", "https://x.example/": "https://x.example/",
+		"next": "next", "?page=2": "?page=2", "/값 ": "/admin/%EA%B0%92%20", "/%0d%0aX: y": "/admin/%0d%0aX:%20y",
+	} {
+		w := s.ask("GET", "/go?to="+url.QueryEscape(to), "")
+		if got := w.Header().Get("Location"); got != want || w.Code != 303 {
+			t.Errorf("%q: got %d to %q, want %q", to, w.Code, got, want)
+		}
+	}
+}
+
+func TestTheConnectionCanBeTakenOver(t *testing.T) {
+	s := newStage()
+	over := make(chan struct{})
+	s.host.Served = func(megactx.Request) { close(over) }
+	s.router.Get("/", func(c *megactx.Ctx) error {
+		conn, rw, err := http.NewResponseController(c.Writer()).Hijack()
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		_, err = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\n\r\nhello")
+		return errors.Join(err, rw.Flush())
+	})
+	server := httptest.NewServer(s.router.Handler())
+	defer server.Close()
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	if text, err := io.ReadAll(conn); err != nil || !strings.HasSuffix(string(text), "hello") {
+		t.Errorf("got %q, %v", text, err)
+	}
+	<-over
+	if line := s.last(t); line["status"] != 101.0 || line["error"] != nil {
+		t.Errorf("the log has %v", line)
+	}
+}
+
+// An app's middleware may stand in front of the writer, as one that compresses.
+type upper struct{ http.ResponseWriter }
+
+func (u upper) Write(b []byte) (int, error) { return u.ResponseWriter.Write(bytes.ToUpper(b)) }
+
+func TestMiddlewareMayReplaceTheWriter(t *testing.T) {
+	s := newStage()
+	s.router.UseStd(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			next.ServeHTTP(upper{w}, r)
+			fmt.Fprint(w, "!") // after the handler, which is over by now
+		})
+	})
+	var late *megactx.Ctx
+	s.router.Get("/", func(c *megactx.Ctx) error { late = c; return c.Text(200, "hello") })
+	s.router.Get("/copy", func(c *megactx.Ctx) error {
+		_, err := io.Copy(c.Writer(), strings.NewReader("hello"))
+		return err
+	})
+	for target, want := range map[string]string{"/": "HELLO!", "/copy": "HELLO!"} {
+		if w := s.ask("GET", target, ""); w.Body.String() != want {
+			t.Errorf("%s: got %s, want %s", target, w.Body, want)
+		}
+	}
+	if err := late.Text(200, "late"); !errors.Is(err, megactx.ErrHandlerReturned) {
+		t.Errorf("afterwards: %v", err)
+	}
+}
+
+func TestFilesAreSentAsTheyAre(t *testing.T) {
+	s := newStage()
+	file := filepath.Join(t.TempDir(), "big")
+	content := bytes.Repeat([]byte("0123456789"), 10_000)
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.router.Get("/", megactx.WrapHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, file) })))
+	server := httptest.NewServer(s.router.Handler())
+	defer server.Close()
+	answer, err := server.Client().Get(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if text, err := io.ReadAll(answer.Body); err != nil || !bytes.Equal(text, content) {
+		t.Errorf("%d bytes of %d arrived, %v", len(text), len(content), err)
+	}
+	server.Close()
+	if line := s.last(t); line["bytes"] != 100_000.0 {
+		t.Errorf("the log has %v", line)
 	}
 }

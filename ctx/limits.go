@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 	"os"
+	"sync"
 	"time"
 )
 
@@ -154,11 +155,14 @@ func (u unhurried) Deadline() (time.Time, bool) {
 // it was sent, and for no longer than the request has time.
 type body struct {
 	io.ReadCloser
-	limit, left int64
-	length      int64 // as announced, or -1
-	allowance   *allowance
-	control     *response // of the connection
-	begun       bool
+	limit     int64
+	length    int64 // as announced, or -1
+	allowance *allowance
+	control   *response // of the connection
+
+	mu    sync.Mutex // guards the fields below; held while reading, as net/http's own
+	left  int64
+	begun bool
 }
 
 func limitBody(r *http.Request, limit int64, rec *record) {
@@ -177,6 +181,8 @@ func limitBody(r *http.Request, limit int64, rec *record) {
 // Read reads one byte more than the limit to know that there is more. What was
 // announced to be too large is not read at all.
 func (b *body) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if b.length > b.limit || b.left < 0 {
 		return 0, &http.MaxBytesError{Limit: b.limit}
 	}

@@ -117,7 +117,7 @@ func (g *group) note(method, pattern string, h Handler) {
 func nameOf(h Handler) string {
 	name, _, _ := strings.Cut(runtime.FuncForPC(reflect.ValueOf(h).Pointer()).Name(), "[")
 	name = strings.TrimSuffix(name[strings.LastIndexByte(name, '/')+1:], "-fm")
-	if strings.Contains(name, "WrapHandler.func") {
+	if strings.HasPrefix(name, "ctx.WrapHandler.") {
 		return "http.Handler"
 	}
 	return name

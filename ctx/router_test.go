@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	megactx "github.com/megaframework/mega/ctx"
 )
 
@@ -113,5 +115,58 @@ func TestMethods(t *testing.T) {
 	}
 	if p := problemIn(t, s.ask("BREW", "/get", "", wantJSON)); p.Status != 405 {
 		t.Errorf("an unknown method: got %+v", p)
+	}
+}
+
+type handlers struct{}
+
+func (*handlers) Buy(*megactx.Ctx) error { return nil }
+
+func list(*megactx.Ctx) error { return nil }
+
+func TestRoutesAreListedAsTheyWereAdded(t *testing.T) {
+	var h *handlers
+	r := newStage().router
+	r.Use(marking("x")) // the name is that of the handler, not of what wraps it
+	r.Post("/products/{id}/buy", h.Buy)
+	r.Route("/admin", func(r megactx.Router) {
+		r.Get("/", list)
+		r.Route("/v1", func(r megactx.Router) { r.Delete("/x", list) })
+		r.Handle("/any", megactx.WrapHandler(http.NotFoundHandler()))
+	})
+	r.Get("/", func(*megactx.Ctx) error { return nil })
+	want := []megactx.Route{
+		{"POST", "/products/{id}/buy", "ctx_test.(*handlers).Buy"},
+		{"GET", "/admin", "ctx_test.list"},
+		{"DELETE", "/admin/v1/x", "ctx_test.list"},
+		{"*", "/admin/any", "http.Handler"},
+		{"GET", "/", "ctx_test.TestRoutesAreListedAsTheyWereAdded.func2"},
+	}
+	if diff := cmp.Diff(want, r.Routes()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestParametersAreThoseOfTheRoute(t *testing.T) {
+	s := newStage()
+	echo := func(c *megactx.Ctx) error {
+		return c.Text(200, c.Param("a")+"|"+c.Param("b")+"|"+c.Param("*")+"|"+c.Param("none"))
+	}
+	s.router.Route("/x/{a}", func(r megactx.Router) {
+		r.Get("/{b}", echo)
+	})
+	s.router.Route("/in/{a}", func(r megactx.Router) {
+		r.Route("/{a}", func(r megactx.Router) { r.Get("/files/*", echo) })
+	})
+	s.router.Get("/std/{a}", megactx.WrapHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, _ := megactx.From(r.Context())
+		fmt.Fprint(w, r.PathValue("a")+"|"+c.Param("a"))
+	})))
+	for target, want := range map[string]string{
+		"/x/1/2": "1|2||", "/in/1/2/files/3/4": "2||3/4|", "/x/a%2Fb/%ED%95%9C": "a/b|한||", "/std/7": "7|7", "/x/100%25/b": "100%|b||",
+	} {
+		if w := s.ask("GET", target, ""); w.Body.String() != want {
+			t.Errorf("%s: got %s, want %s", target, w.Body, want)
+		}
 	}
 }

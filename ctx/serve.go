@@ -166,6 +166,8 @@ func protect(fn Handler, c *Ctx) (err error) {
 
 // WrapHandler makes an http.Handler a Handler. The request it is given carries
 // the Ctx; see From. Its parameters are the request's PathValue.
+//
+//go:noinline // the list of routes knows it by its name
 func WrapHandler(std http.Handler) Handler {
 	return func(c *Ctx) error {
 		if c.exchange == nil {

@@ -158,7 +158,12 @@ func (s *Stream) beat() {
 
 // LastEventID is the id of the last event that the client had received before
 // its connection broke, or "".
-func (s *Stream) LastEventID() string { return s.Request().Header.Get("Last-Event-ID") }
+func (s *Stream) LastEventID() string {
+	if s.Ctx == nil || s.exchange == nil {
+		return ""
+	}
+	return s.exchange.request.Header.Get("Last-Event-ID")
+}
 
 // Send sends an event with v as its data: a string or bytes as they are, all
 // else as JSON. A browser hands it to the listeners of event, or, if that is
@@ -219,6 +224,9 @@ func writeLines(b *bytes.Buffer, prefix, text string) {
 // send writes one event and has it on its way when it returns. A client that
 // does not take it in time ends the stream, and with it the handler's Ctx.
 func (s *Stream) send(event []byte) error {
+	if s.Ctx == nil || s.exchange == nil {
+		return ErrNoRequest
+	}
 	if err := context.Cause(s); err != nil {
 		return err
 	}
