@@ -114,7 +114,7 @@ func (rec *record) endSpan(r Request) {
 		rec.span.SetName(methodOf(r.Method) + " " + r.Route)
 		rec.span.SetAttributes(attribute.String("http.route", r.Route))
 	}
-	rec.span.SetAttributes(attribute.String("mega.request", rec.id))
+	rec.span.SetAttributes(attribute.String("mega.request.id", rec.id))
 	if r.Status != 0 {
 		rec.span.SetAttributes(attribute.Int("http.response.status_code", r.Status))
 	}
