@@ -68,6 +68,7 @@ func layers() map[string][]string {
 		"internal/scaffold":  {},
 		"internal/history":   {"lock"},
 		"internal/metrics":   {"lock"},
+		"internal/natstest":  {"internal/redistest"},
 		"internal/redistest": {},
 	}
 }

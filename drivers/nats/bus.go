@@ -1,0 +1,233 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/megaframework/mega/bus/driver"
+)
+
+// Bus is a bus driver of scope Fleet, on one connection.
+type Bus struct {
+	config Config
+	conn   *nats.Conn
+	info   driver.Info
+	inbox  string // of the answers to this driver's requests; a number is added
+
+	pipe   atomic.Pointer[pipe] // of the latest connection
+	epoch  atomic.Int64         // counts connections
+	pipes  sync.WaitGroup
+	closed chan struct{} // the client has called its last callback
+	once   sync.Once     // of Close
+
+	mu        sync.Mutex // guards the fields below
+	front     driver.Front
+	interests map[*interest]struct{}
+
+	calls sync.RWMutex // held for reading while a front or a sink is called
+	quiet bool         // under calls: nobody is called any more
+}
+
+var _ driver.Driver = (*Bus)(nil)
+
+func newBus(c Config) *Bus {
+	return &Bus{config: c, closed: make(chan struct{}), interests: map[*interest]struct{}{}}
+}
+
+// options connect the client's callbacks. It calls them one after the other,
+// in the order of what happened.
+func (b *Bus) options() []nats.Option {
+	return []nats.Option{
+		nats.SetCustomDialer(dialer{b}),
+		nats.DisconnectErrHandler(b.disconnected),
+		nats.ReconnectHandler(func(*nats.Conn) { b.connected() }),
+		nats.ErrorHandler(func(_ *nats.Conn, s *nats.Subscription, err error) { b.failed(s, err) }),
+		nats.ClosedHandler(func(*nats.Conn) { close(b.closed) }),
+	}
+}
+
+// dialer opens connections that do not block who writes.
+type dialer struct{ b *Bus }
+
+// Dial implements [nats.CustomDialer].
+func (d dialer) Dial(network, address string) (net.Conn, error) {
+	conn, err := (&net.Dialer{Timeout: dialTime}).Dial(network, address)
+	if err != nil {
+		return nil, err
+	}
+	p := newPipe(conn)
+	d.b.pipes.Go(p.run) // ends when the connection does
+	d.b.pipe.Store(p)
+	d.b.epoch.Add(1)
+	return p, nil
+}
+
+// pause is how long to wait after the given number of times that no server
+// could be reached: up to 5s, and never as long as anybody else.
+func pause(times int) time.Duration {
+	most := min(50*time.Millisecond<<min(times, 10), 5*time.Second)
+	return most/4 + rand.N(most*3/4)
+}
+
+// open asks the server what it can do and makes the inbox.
+func (b *Bus) open(ctx context.Context) error {
+	b.info = driver.Info{
+		Name: "nats", Scope: driver.Fleet, MaxPayload: int(b.conn.MaxPayload()),
+		Lacks: []driver.Lack{{Rule: "S12", Why: "the death of a responder is not told to who asked: it is a timeout"}},
+	}
+	err := b.prepare(ctx)
+	if err != nil {
+		b.conn.Close()
+		<-b.closed
+		b.pipes.Wait()
+	}
+	return err
+}
+
+func (b *Bus) prepare(ctx context.Context) error {
+	if !b.conn.HeadersSupported() {
+		return fmt.Errorf("the server %s knows no headers, which came with 2.2: %w", b.conn.ConnectedServerVersion(), driver.ErrUnsupported)
+	}
+	b.inbox = nats.NewInbox() + "."
+	answers, err := b.conn.Subscribe(b.inbox+"*", b.answer)
+	if err != nil {
+		return err
+	}
+	if err := answers.SetPendingLimits(-1, -1); err != nil { // the front takes everything at once
+		return err
+	}
+	if err := b.conn.FlushWithContext(ctx); err != nil {
+		return err
+	}
+	return b.refused(b.inbox + "*")
+}
+
+// refused returns why the server refused a subscription that was flushed.
+func (b *Bus) refused(subject string) error {
+	err := b.conn.LastError()
+	if errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), `"`+subject+`"`) {
+		return err
+	}
+	return nil
+}
+
+// Info implements [driver.Driver].
+func (b *Bus) Info() driver.Info { return b.info }
+
+// Attach implements [driver.Driver].
+func (b *Bus) Attach(f driver.Front) error {
+	b.mu.Lock()
+	b.front = f
+	b.mu.Unlock()
+	if !b.conn.IsConnected() {
+		b.tell(func(f driver.Front) { f.Disconnected(driver.ErrDisconnected) })
+	}
+	return nil
+}
+
+// tell calls the front, unless that is over.
+func (b *Bus) tell(what func(driver.Front)) {
+	b.mu.Lock()
+	f := b.front
+	b.mu.Unlock()
+	b.calls.RLock()
+	defer b.calls.RUnlock()
+	if f != nil && !b.quiet {
+		what(f)
+	}
+}
+
+func (b *Bus) disconnected(conn *nats.Conn, err error) {
+	if conn.IsClosed() {
+		return // by Close
+	}
+	if err == nil {
+		err = nats.ErrDisconnected
+	}
+	b.tell(func(f driver.Front) { f.Disconnected(fmt.Errorf("%w: %w", driver.ErrDisconnected, err)) })
+}
+
+// connected tells every subscription of the gap before it tells the front.
+func (b *Bus) connected() {
+	for _, in := range b.standing() {
+		in.mind()
+	}
+	b.tell(func(f driver.Front) { f.Connected() })
+}
+
+func (b *Bus) standing() []*interest {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := make([]*interest, 0, len(b.interests))
+	for in := range b.interests {
+		all = append(all, in)
+	}
+	return all
+}
+
+// failed hears what the server says later: that a subscription is not allowed.
+func (b *Bus) failed(s *nats.Subscription, err error) {
+	if s == nil || !errors.Is(err, nats.ErrPermissionViolation) {
+		return
+	}
+	for _, in := range b.standing() {
+		if in.sub == s {
+			in.fail(err)
+		}
+	}
+}
+
+// Flush implements [driver.Driver].
+func (b *Bus) Flush(ctx context.Context) error {
+	err := b.conn.FlushWithContext(ctx)
+	if errors.Is(err, nats.ErrConnectionClosed) && !b.conn.IsClosed() {
+		err = nats.ErrDisconnected // which is what the client means, while it waits for the server's word
+	}
+	return known(err)
+}
+
+// Close implements [driver.Driver].
+func (b *Bus) Close(ctx context.Context) (err error) {
+	b.once.Do(func() {
+		if b.conn.IsConnected() {
+			err = b.Flush(ctx)
+		}
+		standing := b.standing()
+		b.conn.Close()
+		b.calls.Lock()
+		b.quiet = true
+		b.calls.Unlock()
+		for _, in := range standing {
+			<-in.done
+		}
+	})
+	<-b.closed
+	b.pipes.Wait()
+	return err
+}
+
+// known puts the client's errors into the words of the boundary.
+func known(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	case errors.Is(err, nats.ErrReconnectBufExceeded):
+		return fmt.Errorf("%w: %w", driver.ErrOverloaded, err)
+	case errors.Is(err, nats.ErrConnectionClosed):
+		return fmt.Errorf("%w: %w", driver.ErrClosed, err)
+	case errors.Is(err, nats.ErrMaxPayload):
+		return fmt.Errorf("%w: %w", driver.ErrTooLarge, err)
+	}
+	return fmt.Errorf("%w: %w", driver.ErrDisconnected, err)
+}

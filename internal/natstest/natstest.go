@@ -1,0 +1,132 @@
+// Package natstest gives tests real NATS servers of their own, on free loopback
+// ports: inside the test's process, or as a process of its own, which can be
+// killed, stopped and started again.
+//
+// No server outlives the process that started it.
+package natstest
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// startTime is how long a server may take until it serves.
+const startTime = 20 * time.Second
+
+// Options configures a server. The zero value lets everyone in.
+type Options struct {
+	User, Password string
+	Token          string
+	Port           int // default: a free one
+	MaxPayload     int32
+	// Deny are subjects that nobody may subscribe to.
+	Deny []string
+	// Cert and Key are files in PEM; with them the server speaks TLS.
+	Cert, Key string
+}
+
+func (o Options) server() (*server.Options, error) {
+	s := &server.Options{
+		Host: "127.0.0.1", Port: o.Port, NoLog: true, NoSigs: true, MaxPayload: o.MaxPayload,
+		Authorization: o.Token,
+	}
+	if s.Port == 0 {
+		s.Port = server.RANDOM_PORT
+	}
+	if o.User != "" {
+		s.Users = []*server.User{{Username: o.User, Password: o.Password}}
+	}
+	if len(o.Deny) > 0 {
+		s.NoAuthUser = "anyone"
+		s.Users = append(s.Users, &server.User{Username: "anyone", Password: "x", Permissions: &server.Permissions{
+			Subscribe: &server.SubjectPermission{Deny: o.Deny},
+		}})
+	}
+	if o.Cert != "" {
+		config, err := server.GenTLSConfig(&server.TLSConfigOpts{CertFile: o.Cert, KeyFile: o.Key})
+		if err != nil {
+			return nil, err
+		}
+		s.TLSConfig, s.TLSTimeout = config, 2
+	}
+	return s, nil
+}
+
+// Server is a server inside this process. It belongs to the test's goroutine.
+type Server struct {
+	options Options
+	server  *server.Server
+	port    int
+}
+
+// New starts a server and returns when it serves. The caller stops it.
+func New(o Options) (*Server, error) {
+	s := &Server{options: o}
+	return s, s.Start()
+}
+
+// Start starts a server that ends with the test.
+func Start(tb testing.TB, o Options) *Server {
+	tb.Helper()
+	s, err := New(o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(s.Stop)
+	return s
+}
+
+// Start starts the server again, at its address.
+func (s *Server) Start() error {
+	if s.port != 0 {
+		s.options.Port = s.port
+	}
+	options, err := s.options.server()
+	if err != nil {
+		return fmt.Errorf("start NATS: %w", err)
+	}
+	if s.server, err = server.NewServer(options); err != nil {
+		return fmt.Errorf("start NATS: %w", err)
+	}
+	s.server.Start()
+	if !s.server.ReadyForConnections(startTime) {
+		s.Stop()
+		return errors.New("start NATS: it does not serve")
+	}
+	s.port = s.server.Addr().(*net.TCPAddr).Port
+	return nil
+}
+
+// URL is where the server is.
+func (s *Server) URL() string { return fmt.Sprintf("nats://127.0.0.1:%d", s.port) }
+
+// Stop ends the server and waits for it. It is idempotent.
+func (s *Server) Stop() {
+	s.server.Shutdown()
+	s.server.WaitForShutdown()
+}
+
+// Drop closes the connections of all clients, as an outage does that is over at
+// once.
+func (s *Server) Drop() error {
+	conns, err := s.server.Connz(nil)
+	if err != nil {
+		return fmt.Errorf("list the clients: %w", err)
+	}
+	var errs []error
+	for _, c := range conns.Conns {
+		errs = append(errs, s.server.DisconnectClientByID(c.Cid))
+	}
+	return errors.Join(errs...)
+}
+
+// Clients is how many are connected.
+func (s *Server) Clients() int { return s.server.NumClients() }
+
+// Subscriptions is how many there are, of all clients.
+func (s *Server) Subscriptions() int { return int(s.server.NumSubscriptions()) }
