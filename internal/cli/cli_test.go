@@ -23,7 +23,11 @@ import (
 const program = "CLI_TEST_PROGRAM"
 
 func TestMain(m *testing.M) {
-	if kind := os.Getenv(program); kind != "" {
+	switch kind := os.Getenv(program); kind {
+	case "":
+	case "tool":
+		os.Exit(cli.RunTool(cli.Process{Args: os.Args, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ()}, cli.Tool{}))
+	default:
 		os.Exit(cli.Run(cli.Process{
 			Args: os.Args, Stdout: os.Stdout, Stderr: os.Stderr,
 			Environ: []string{"MEGA_APPS_MAIN_ADDR=127.0.0.1:0", "MEGA_OPS_ADDR=127.0.0.1:0", "MEGA_LOG_FORMAT=json"},

@@ -62,17 +62,13 @@ func (a about) String() string {
 const askTime = 12 * time.Second
 
 // running finds the processes of this user that are called name, or all of
-// them. Of several that share their locks one is asked.
+// them.
 func running(ctx context.Context, environ []string, name string) (sources []source, err error) {
 	found, err := admin.Find(ctx, admin.Folders(environ), name)
 	if err != nil {
 		return nil, notFound(err)
 	}
 	for _, f := range found {
-		if i := slices.IndexFunc(sources, func(s source) bool { return shares(s.about, f) }); i >= 0 {
-			sources[i].about.For = append(sources[i].about.For, f.Info.PID)
-			continue
-		}
 		s := source{keeper: admin.Dial(f.Path), about: about{Name: f.Info.Name, PID: f.Info.PID, Driver: f.Info.Driver, Scope: f.Info.Scope}}
 		if f.Err != nil {
 			s.err, s.about = f.Err, about{Socket: f.Path}
@@ -82,10 +78,22 @@ func running(ctx context.Context, environ []string, name string) (sources []sour
 	return sources, nil
 }
 
-// shares reports whether a process has the locks of one that is asked already.
-func shares(a about, f admin.Found) bool {
-	return f.Err == nil && f.Info.Scope != driver.Process.String() &&
-		a.Name == f.Info.Name && a.Driver == f.Info.Driver && a.Scope == f.Info.Scope
+// sharing is those of all that have locks of their own: of several that share
+// them there is one, which names the others.
+func sharing(all []source) (sources []source) {
+	for _, s := range all {
+		if i := slices.IndexFunc(sources, func(first source) bool { return first.about.shares(s.about) }); i >= 0 {
+			sources[i].about.For = append(sources[i].about.For, s.about.PID)
+			continue
+		}
+		sources = append(sources, s)
+	}
+	return sources
+}
+
+// shares reports whether the locks of b are those of a.
+func (a about) shares(b about) bool {
+	return b.Driver != "" && b.Scope != driver.Process.String() && a.Name == b.Name && a.Driver == b.Driver && a.Scope == b.Scope
 }
 
 // lockerKeeper makes a Locker's backend a keeper.

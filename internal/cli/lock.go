@@ -172,11 +172,11 @@ const clear = "\x1b[H\x1b[2J\x1b[3J"
 // line of JSON.
 func (l locks) glimpse(all []listed, failed error) error {
 	if l.shell.JSON {
-		line, err := json.Marshal(all)
-		if err != nil {
-			return err
+		if failed != nil {
+			l.shell.fail(failed)
 		}
-		return l.shell.write(string(line) + "\n")
+		line, err := json.Marshal(append([]listed{}, all...))
+		return errors.Join(err, l.shell.write(string(line)+"\n"))
 	}
 	var b strings.Builder
 	if terminal(l.shell.Stdout) {

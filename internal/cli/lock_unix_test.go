@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -310,6 +311,59 @@ func TestWrongLockCommandLines(t *testing.T) {
 		if status != boot.ExitUsage || !strings.Contains(stderr, "("+x.code+")") || !strings.Contains(stderr, x.says) || strings.Contains(stderr, "geheim") {
 			t.Errorf("%s: exit status %d, want %s that says %q:\n%s%s", x.line, status, x.code, x.says, stdout, stderr)
 		}
+	}
+}
+
+// A look a second, until a signal ends it; that the process has gone meanwhile
+// is told, and does not end it.
+func TestLocksAreWatched(t *testing.T) {
+	s := newSite(t)
+	l, err := lock.New(memory.NewLock(), lock.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close(context.Background()) })
+	server, err := admin.Open(admin.Process{Info: admin.Info{Name: "shop", PID: 1, Driver: "memory", Scope: "process"}, Locks: l, Log: slog.New(slog.DiscardHandler)}, admin.Folders(s.environ))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0], "lock", "ls", "-w", "--json")
+	cmd.Env = append(append(os.Environ(), s.environ...), program+"=tool")
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	late := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+	defer late.Stop()
+
+	looks := json.NewDecoder(stdout)
+	look := func() (all []struct{ Total int }) {
+		if err := looks.Decode(&all); err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	if all := look(); len(all) != 1 || all[0].Total != 0 {
+		t.Errorf("at first there is %v", all)
+	}
+	hold(t, l, "product:lamp")
+	if all := look(); len(all) != 1 || all[0].Total != 1 {
+		t.Errorf("then there is %v", all)
+	}
+	if err := server.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if all := look(); len(all) != 0 {
+		t.Errorf("in the end there is %v", all)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("a signal ended it with %v", err)
 	}
 }
 

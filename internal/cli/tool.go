@@ -80,7 +80,7 @@ func (t *target) open(ctx context.Context) ([]source, func(), error) {
 		if err == nil && len(sources) == 0 {
 			err = t.nobody()
 		}
-		return sources, func() {}, err
+		return sharing(sources), func() {}, err
 	}
 	return t.openServer(ctx)
 }
