@@ -124,3 +124,10 @@ func notFound(err error) error {
 	}
 	return f
 }
+
+// listable is an entry whose lists are lists, where there is nobody, too.
+func listable(e admin.Entry) admin.Entry {
+	e.Holders = append([]lock.Holding{}, e.Holders...)
+	e.Waiters = append([]lock.Holder{}, e.Waiters...)
+	return e
+}

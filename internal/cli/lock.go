@@ -131,6 +131,11 @@ func (l locks) list(ctx context.Context, prefix string, limit int) ([]listed, er
 	answers, err := ask(ctx, sources, func(ctx context.Context, k keeper) (admin.Listing, error) { return k.Locks(ctx, prefix, limit) })
 	all := make([]listed, len(sources))
 	for i, s := range sources {
+		locks := []admin.Entry{}
+		for _, e := range answers[i].Locks {
+			locks = append(locks, listable(e))
+		}
+		answers[i].Locks = locks
 		all[i] = listed{s.about, s.failed(), answers[i]}
 	}
 	return all, err
@@ -213,7 +218,7 @@ func (l locks) show() *cobra.Command {
 			answers, err := ask(c.Context(), sources, func(ctx context.Context, k keeper) (admin.Entry, error) { return k.Lock(ctx, args[0]) })
 			all := make([]shown, len(sources))
 			for i, s := range sources {
-				all[i] = shown{s.about, s.failed(), answers[i]}
+				all[i] = shown{s.about, s.failed(), listable(answers[i])}
 			}
 			return errors.Join(l.shell.Print(all, func(w io.Writer) { printShown(w, all) }), err)
 		},

@@ -225,11 +225,16 @@ func TestDocumentsOfLocks(t *testing.T) {
 	hold(t, l, "product:lamp")
 	wait(t, l, "product:lamp")
 	about := map[string]any{"name": "shop", "pid": 4121.0, "driver": "memory", "scope": "process"}
-	for line, keys := range map[string][]string{
-		"lock ls --json":                                 {"total", "truncated", "locks"},
-		"lock show product:lamp --json":                  {"key", "slots", "holders", "waiters", "waiting"},
-		"lock release product:lamp --reason late --json": {"released"},
+	for _, x := range []struct {
+		line string
+		keys []string
+	}{
+		{"lock ls --json", []string{"total", "truncated", "locks"}},
+		{"lock show product:lamp --json", []string{"key", "slots", "holders", "waiters", "waiting"}},
+		{"lock show product:chair --json", []string{"key", "slots", "holders", "waiters", "waiting"}},
+		{"lock release product:lamp --reason late --json", []string{"released"}},
 	} {
+		line, keys := x.line, x.keys
 		status, stdout, stderr := s.tool(t, line)
 		var all []map[string]any
 		if err := json.Unmarshal([]byte(stdout), &all); err != nil || status != boot.ExitOK || len(all) != 1 {
