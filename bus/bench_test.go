@@ -54,8 +54,8 @@ func benchmarkPublish(b *testing.B, subscribers int) {
 			b.Fatal(err)
 		}
 		published++
-		if published%1024 == 0 {
-			for published-slowest() > 32*1024 {
+		if published%256 == 0 {
+			for published-slowest() > 1024 {
 				runtime.Gosched()
 			}
 		}

@@ -137,7 +137,7 @@ func (b *Bus) shutNow(own *Sub) error {
 	for _, s := range subs {
 		s.halt(ErrClosed)
 		s.cancel(ErrClosed)
-		s.detach()
+		s.release()
 	}
 	grace, cancel := context.WithTimeout(context.Background(), closeGrace)
 	defer cancel()
@@ -215,9 +215,9 @@ func (b *Bus) enroll(s *Sub) error {
 	return nil
 }
 
-// retire drops a subscription that has ended, and keeps its numbers. It is
-// called under the subscription's mu.
-func (b *Bus) retire(s *Sub, last SubStats) {
+// retire drops a subscription that is over, and keeps its numbers.
+func (b *Bus) retire(s *Sub) {
+	last := s.Stats()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.subs, s)
@@ -232,9 +232,5 @@ func (b *Bus) list() []*Sub {
 // endLater ends the interest of a subscription that was halted where its
 // driver must not be called.
 func (b *Bus) endLater(s *Sub) {
-	b.crew.do(func(context.Context) {
-		if i := s.detach(); i != nil {
-			s.endInterest(i)
-		}
-	})
+	b.crew.do(func(context.Context) { s.endInterest(s.held()) })
 }

@@ -18,6 +18,7 @@ type delivery struct {
 	answer   *answer         // of the responder
 	hops     uint8
 	timed    atomic.Pointer[timed] // the context once its deadline is waited for
+	next     *delivery             // behind it in its queue
 }
 
 // answer is what a responder has returned.

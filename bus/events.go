@@ -60,8 +60,8 @@ type (
 		Subject string
 		For     time.Duration
 	}
-	// Ended: a subscription ended although nobody had stopped it: its context
-	// ended, its buffer was full (ErrTerminated), or the backend refused it.
+	// Ended: a subscription ended although nobody had stopped it: its buffer was
+	// full (ErrTerminated), or the backend has refused it.
 	Ended struct {
 		Who
 		Err error

@@ -1,6 +1,8 @@
 package bus
 
 import (
+	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -24,7 +26,17 @@ func (f *front) Disconnected(err error) {
 	if b.link.cut(err) {
 		b.tell(Disconnected{Err: err})
 	}
-	b.calls.failAll(ErrDisconnected)
+	b.calls.failAll(disconnected(err))
+}
+
+func disconnected(err error) error {
+	switch {
+	case err == nil:
+		return ErrDisconnected
+	case errors.Is(err, ErrDisconnected):
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrDisconnected, err)
 }
 
 // Connected implements [driver.Front].

@@ -1,10 +1,6 @@
 package bus
 
-import (
-	"runtime/debug"
-
-	"github.com/megaframework/mega/bus/driver"
-)
+import "runtime/debug"
 
 // lanes are the messages of a subscription whose key is known, by key: those of
 // one key are handled one after the other, the keys at once. The subscription's
@@ -29,7 +25,6 @@ type lane struct {
 // parked is a message in its lane.
 type parked struct {
 	delivery   *delivery
-	weight     int
 	lane       *lane
 	behind     *parked // in the lane
 	prev, next *parked // in the order of arrival
@@ -45,7 +40,7 @@ func (s *Sub) pickInOrder(r *runner) *delivery {
 			r.lane = l
 			return ls.pop(l)
 		}
-		if ls.sorting || s.queue.len() == 0 {
+		if ls.sorting || s.queue.len == 0 {
 			return nil
 		}
 		s.sortOne()
@@ -56,53 +51,49 @@ func (s *Sub) pickInOrder(r *runner) *delivery {
 // key cannot be found out is done with. The caller holds s.mu, which is given
 // up meanwhile, and held again even if the goroutine is ended there.
 func (s *Sub) sortOne() {
-	m := s.queue.pop()
-	weight := weigh(&m)
-	s.lanes.beginSorting(weight)
+	d := s.queue.pop()
+	s.lanes.beginSorting(d)
 	s.mu.Unlock()
-	var d *delivery
-	var key string
-	ok := false
+	key, ok := "", false
 	defer func() {
 		s.mu.Lock()
-		s.lanes.endSorting(weight)
+		s.lanes.endSorting(d)
 		switch {
 		case !ok:
 		case s.phase >= stopping:
 			s.discarded++
-			s.bus.refuse(d.request, s)
+			s.bus.refuse(d, ErrTerminated)
 		default:
-			s.lanes.park(d, key, weight)
+			s.lanes.park(d, key)
 		}
 	}()
-	d, key, ok = s.keyOf(&m)
+	key, ok = s.keyOf(d)
 }
 
 // beginSorting counts the message as waiting until it is known where.
-func (ls *lanes) beginSorting(weight int) {
+func (ls *lanes) beginSorting(d *delivery) {
 	ls.sorting = true
 	ls.len++
-	ls.bytes += weight
+	ls.bytes += d.weight()
 }
 
-func (ls *lanes) endSorting(weight int) {
+func (ls *lanes) endSorting(d *delivery) {
 	ls.sorting = false
 	ls.len--
-	ls.bytes -= weight
+	ls.bytes -= d.weight()
 }
 
 // keyOf asks the caller's function, and survives it.
-func (s *Sub) keyOf(m *driver.Message) (d *delivery, key string, ok bool) {
-	d = s.newDelivery(m)
+func (s *Sub) keyOf(d *delivery) (key string, ok bool) {
 	defer func() {
 		if !ok {
 			s.finish(d, &PanicError{Value: recover(), Stack: debug.Stack()})
 		}
 	}()
-	return d, s.orderBy(&d.msg), true
+	return s.orderBy(&d.msg), true
 }
 
-func (ls *lanes) park(d *delivery, key string, weight int) {
+func (ls *lanes) park(d *delivery, key string) {
 	l := ls.byKey[key]
 	if l == nil {
 		l = &lane{key: key}
@@ -111,7 +102,7 @@ func (ls *lanes) park(d *delivery, key string, weight int) {
 		}
 		ls.byKey[key] = l
 	}
-	p := &parked{delivery: d, weight: weight, lane: l, prev: ls.newest}
+	p := &parked{delivery: d, lane: l, prev: ls.newest}
 	if l.first == nil {
 		l.first = p
 	} else {
@@ -125,7 +116,7 @@ func (ls *lanes) park(d *delivery, key string, weight int) {
 	}
 	ls.newest = p
 	ls.len++
-	ls.bytes += weight
+	ls.bytes += d.weight()
 	ls.list(l)
 }
 
@@ -171,7 +162,7 @@ func (ls *lanes) pop(l *lane) *delivery {
 		ls.newest = p.prev
 	}
 	ls.len--
-	ls.bytes -= p.weight
+	ls.bytes -= p.delivery.weight()
 	return p.delivery
 }
 

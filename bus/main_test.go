@@ -9,6 +9,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/bus/driver"
 	"github.com/megaframework/mega/drivers/memory"
 )
 
@@ -61,3 +62,5 @@ func publish(tb testing.TB, b *bus.Bus, subject, data string, opts ...bus.PubOpt
 		tb.Fatal(err)
 	}
 }
+
+func memoryBus() driver.Driver { return memory.NewBus() }

@@ -53,6 +53,11 @@ type Config struct {
 
 	// Codecs are the codecs beside JSON, by content type.
 	Codecs map[string]Codec
+
+	// CheckData compares the data of every message before and after its
+	// handler, and makes it an error of the handler that they have changed. It
+	// is for tests, and costs a copy.
+	CheckData bool
 }
 
 func (c Config) withDefaults() Config {

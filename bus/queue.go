@@ -1,64 +1,97 @@
 package bus
 
-import "github.com/megaframework/mega/bus/driver"
+import "sync/atomic"
 
-// fifo is a queue of messages in one slice: pushed at its end, popped at head.
-type fifo struct {
-	items []driver.Message
-	head  int
-	bytes int // weight of all that is queued
+// queue is deliveries in their order, linked through themselves: it takes no
+// room of its own, and all of it is taken at once.
+type queue struct {
+	first, last *delivery
+	len, bytes  int
 }
 
-// keptCapacity is how much room an empty queue keeps for the next burst.
-const keptCapacity = 64
-
-func (q *fifo) len() int { return len(q.items) - q.head }
-
-func (q *fifo) push(m *driver.Message, weight int) {
-	if q.head > len(q.items)/2 && len(q.items) == cap(q.items) {
-		n := copy(q.items, q.items[q.head:])
-		clear(q.items[n:])
-		q.items, q.head = q.items[:n], 0
+func (q *queue) push(d *delivery) {
+	if q.last == nil {
+		q.first = d
+	} else {
+		q.last.next = d
 	}
-	q.items = append(q.items, *m)
-	q.bytes += weight
+	q.last = d
+	q.len++
+	q.bytes += d.weight()
 }
 
-// pop takes the oldest message out.
-func (q *fifo) pop() (m driver.Message) {
-	m = q.items[q.head]
-	q.items[q.head] = driver.Message{}
-	q.head++
-	q.bytes -= weigh(&m)
-	if q.head == len(q.items) {
-		q.items, q.head = kept(q.items), 0
-	}
-	return m
-}
-
-// swap takes everything out, and leaves the room that the caller has no more
-// use for.
-func (q *fifo) swap(spare []driver.Message) []driver.Message {
-	all := q.items[q.head:]
-	q.items, q.head, q.bytes = spare[:0], 0, 0
-	return all
-}
-
-// kept is the slice emptied, or nothing if it is large.
-func kept(items []driver.Message) []driver.Message {
-	if cap(items) > keptCapacity {
+// pop takes the oldest out, or returns nil.
+func (q *queue) pop() *delivery {
+	d := q.first
+	if d == nil {
 		return nil
 	}
-	return items[:0]
+	q.first, d.next = d.next, nil
+	if q.first == nil {
+		q.last = nil
+	}
+	q.len--
+	q.bytes -= d.weight()
+	return d
 }
 
-// weigh is what a message counts in a buffer: its data and header.
-func weigh(m *driver.Message) int {
-	w := len(m.Data)
-	for key, values := range m.Header {
+// weight is what a message counts in a buffer: its data and its header.
+func (d *delivery) weight() int {
+	if d.msg.Header == nil {
+		return len(d.msg.Data)
+	}
+	return len(d.msg.Data) + headerSize(d.msg.Header)
+}
+
+func headerSize(h Headers) (size int) {
+	for key, values := range h {
 		for _, v := range values {
-			w += len(key) + len(v)
+			size += len(key) + len(v)
 		}
 	}
-	return w
+	return size
+}
+
+// batch is what the one runner of a subscription has taken out of its queue,
+// and how far it is with it.
+type batch struct {
+	first *delivery // the next one; the runner's alone
+
+	len, bytes int // when it was taken; guarded by the subscription's mu
+	// started is how many of them were started, and their weight, in one word,
+	// so that a publisher that finds the buffer nearly full can see how full.
+	// The runner alone writes it.
+	started atomic.Uint64
+}
+
+const (
+	weightBits = 40 // a terabyte
+	maxWeight  = 1<<weightBits - 1
+)
+
+// left is what has not been started. The caller holds the subscription's mu.
+func (b *batch) left() (messages, bytes int) {
+	if b.len == 0 {
+		return 0, 0
+	}
+	s := b.started.Load()
+	return b.len - int(s>>weightBits), b.bytes - int(s&maxWeight)
+}
+
+// next takes the next one out, or returns nil. The runner alone calls it.
+func (b *batch) next() *delivery {
+	d := b.first
+	if d != nil {
+		b.first, d.next = d.next, nil
+		b.started.Store(b.started.Load() + 1<<weightBits + uint64(d.weight()))
+	}
+	return d
+}
+
+// fill takes all of q; the batch before is done. The caller holds the
+// subscription's mu.
+func (b *batch) fill(q *queue) {
+	b.first, b.len, b.bytes = q.first, q.len, q.bytes
+	b.started.Store(0)
+	*q = queue{}
 }

@@ -3,7 +3,6 @@ package bus
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 
 	"github.com/megaframework/mega/bus/driver"
@@ -30,9 +29,26 @@ func (r Responder) handler() Handler {
 	}
 	return func(ctx context.Context, m *Msg) error {
 		data, err := r(ctx, m)
-		m.delivery.answer = &answer{data: data}
-		return err
+		if err != nil {
+			return err
+		}
+		return keepAnswer(ctx, m, &answer{data: data})
 	}
+}
+
+var errNotOurs = errors.New("bus: the middleware has replaced the message and its context, so the answer has nowhere to go")
+
+// keepAnswer puts the answer where it is found once the middleware is through.
+func keepAnswer(ctx context.Context, m *Msg, a *answer) error {
+	d := m.delivery
+	if d == nil {
+		d = deliveryFrom(ctx)
+	}
+	if d == nil {
+		return errNotOurs
+	}
+	d.answer = a
+	return nil
 }
 
 // respond sends what a responder's handler has come to.
@@ -114,31 +130,25 @@ type refusals struct {
 }
 
 type refusal struct {
-	request driver.Message
-	why     error
+	delivery *delivery
+	why      error
 }
 
 const maxRefusals = 1 << 16
 
-// refuse answers a message that s had to drop, if it is a request. It does not
-// block, and may be called under any mutex but the refusals'.
-func (b *Bus) refuse(m *driver.Message, s *Sub) {
-	if m == nil || s.kind != driver.Request {
+// refuse answers a message that no handler will see, if it is a request. It
+// does not block, and may be called under any mutex but the refusals'.
+func (b *Bus) refuse(d *delivery, why error) {
+	if d.request == nil {
 		return
 	}
-	why := fmt.Errorf("%w: the responder's buffer is full", ErrOverloaded)
-	if s.phase >= stopping {
-		why = fmt.Errorf("%w: the responder has stopped", ErrTerminated)
-	}
-	request := *m
-	request.Data, request.Header = nil, nil
 	rs := &b.refusals
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	if len(rs.waiting) >= maxRefusals {
-		return
+		return // who asked waits for the deadline
 	}
-	rs.waiting = append(rs.waiting, refusal{request, why})
+	rs.waiting = append(rs.waiting, refusal{d, why})
 	if !rs.busy {
 		rs.busy = b.crew.do(b.refuseAll)
 	}
@@ -147,10 +157,8 @@ func (b *Bus) refuse(m *driver.Message, s *Sub) {
 func (b *Bus) refuseAll(ctx context.Context) {
 	for all := b.refusals.take(); all != nil; all = b.refusals.take() {
 		for _, r := range all {
-			a := driver.Message{Kind: driver.Answer, Subject: r.request.Subject, ID: r.request.ID, Err: remoteError(r.why)}
-			a.Data = []byte(a.Err.Message)
 			bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
-			_ = b.driver.Answer(bounded, r.request, a) // else the asker waits for its deadline
+			_ = b.driver.Answer(bounded, *r.delivery.request, failure(r.delivery, r.why)) // as above
 			cancel()
 		}
 	}

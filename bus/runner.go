@@ -1,6 +1,9 @@
 package bus
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -12,6 +15,7 @@ import (
 type runner struct {
 	current atomic.Pointer[delivery] // what it handles, for the watchdog
 	lane    *lane                    // which it has to give back, under OrderBy
+	last    bool                     // the subscription is over with it
 	seen    sighting                 // the watchdog's
 }
 
@@ -31,7 +35,7 @@ func (s *Sub) hire() *runner {
 }
 
 func (s *Sub) hasWork() bool {
-	return len(s.lanes.ready) > 0 || s.queue.len() > 0 && !s.lanes.sorting
+	return len(s.lanes.ready) > 0 || s.queue.len > 0 && !s.lanes.sorting
 }
 
 // run is the goroutine of r.
@@ -49,6 +53,9 @@ func (s *Sub) run(r *runner) {
 		s.runMany(r)
 	}
 	returned = true
+	if r.last {
+		s.bury()
+	}
 }
 
 // replace goes on where a runner was when a handler ended its goroutine. A
@@ -68,41 +75,46 @@ func (s *Sub) isSerial() bool {
 
 func (s *Sub) runSerial(r *runner) {
 	for s.refill(r) {
-		for m, ok := s.batch.next(); ok; m, ok = s.batch.next() {
-			s.start(r, s.newDelivery(&m))
+		for d := s.batch.next(); d != nil; d = s.batch.next() {
+			s.start(r, d)
 		}
 	}
 }
 
 // refill takes the next batch. If there is none the runner is dismissed.
 func (s *Sub) refill(r *runner) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.batch.first != nil {
+		return true // it was left by a runner that was replaced
+	}
 	for spins := 0; ; spins++ {
-		s.mu.Lock()
-		if s.batch.at < len(s.batch.items) { // of a runner that was replaced
-			s.mu.Unlock()
+		s.batch.fill(&s.queue)
+		switch {
+		case s.batch.len > 0:
 			return true
-		}
-		if s.queue.len() > 0 {
-			s.batch.fill(&s.queue)
-			s.mu.Unlock()
-			return true
-		}
-		if spins == idleSpins || s.phase >= emptying {
-			s.batch.rest()
+		case spins == idleSpins || s.phase >= emptying:
 			s.dismiss(r)
-			s.mu.Unlock()
 			return false
 		}
-		s.mu.Unlock()
-		runtime.Gosched()
+		s.yield()
 	}
+}
+
+// yield lets others run. The caller holds s.mu, which is given up meanwhile.
+func (s *Sub) yield() {
+	s.idle++
+	s.mu.Unlock()
+	runtime.Gosched()
+	s.mu.Lock()
+	s.idle--
 }
 
 // dismiss lets the runner go. The caller holds s.mu.
 func (s *Sub) dismiss(r *runner) {
 	i := slices.Index(s.runners, r)
 	s.runners = slices.Delete(s.runners, i, i+1)
-	s.settle()
+	r.last = s.settle()
 }
 
 func (s *Sub) runMany(r *runner) {
@@ -128,15 +140,11 @@ func (s *Sub) next(r *runner) (*delivery, bool) {
 			}
 			return d, true
 		}
-		if spins == idleSpins || s.phase >= emptying && s.queue.len() == 0 {
+		if spins == idleSpins || s.phase >= emptying && s.queue.len == 0 {
 			s.dismiss(r)
 			return nil, false
 		}
-		s.idle++
-		s.mu.Unlock()
-		runtime.Gosched()
-		s.mu.Lock()
-		s.idle--
+		s.yield()
 	}
 }
 
@@ -146,11 +154,7 @@ func (s *Sub) pick(r *runner) *delivery {
 	if s.orderBy != nil {
 		return s.pickInOrder(r)
 	}
-	if s.queue.len() == 0 {
-		return nil
-	}
-	m := s.queue.pop()
-	return s.newDelivery(&m)
+	return s.queue.pop()
 }
 
 // start calls the handler, unless the message is of no use any more.
@@ -172,7 +176,7 @@ func (s *Sub) start(r *runner, d *delivery) {
 // discardOne counts a message that was taken out of the queue, and not handled
 // since the subscription was stopped.
 func (s *Sub) discardOne(d *delivery) {
-	s.bus.refuse(d.request, s)
+	s.bus.refuse(d, ErrTerminated)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.discarded++
@@ -206,10 +210,26 @@ func (s *Sub) invoke(d *delivery) {
 }
 
 func (s *Sub) call(d *delivery) error {
+	var ctx context.Context = d
 	if extract := s.bus.config.Extract; extract != nil {
-		return s.handler(extract(d, d.msg.Header), &d.msg)
+		ctx = extract(d, d.msg.Header)
 	}
-	return s.handler(d, &d.msg)
+	if s.bus.config.CheckData {
+		return s.callChecked(ctx, d)
+	}
+	return s.handler(ctx, &d.msg)
+}
+
+var errChangedData = errors.New("bus: the handler has changed the data of its message, which others share; it has to copy them first")
+
+// callChecked finds handlers that change what they share.
+func (s *Sub) callChecked(ctx context.Context, d *delivery) error {
+	data, before := d.msg.Data, bytes.Clone(d.msg.Data)
+	err := s.handler(ctx, &d.msg)
+	if !bytes.Equal(data, before) {
+		return errors.Join(err, errChangedData)
+	}
+	return err
 }
 
 // finish counts and tells what has become of a message, and answers it if it
@@ -219,7 +239,7 @@ func (s *Sub) finish(d *delivery, err error) {
 		s.respond(d, err)
 	}
 	d.over()
-	if err != nil {
+	if err != nil && (d.request == nil || !errors.Is(err, ErrEnd)) {
 		s.fail(d, err)
 	}
 	s.handled.Add(1)

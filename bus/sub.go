@@ -34,7 +34,7 @@ type Sub struct {
 	interest driver.Interest
 	unbind   func() bool // ends the watch of the context that it lives on
 
-	queue   fifo
+	queue   queue
 	batch   batch // taken out of the queue by the one runner, where there is only one
 	lanes   lanes // taken out of the queue under OrderBy
 	runners []*runner
@@ -133,30 +133,25 @@ func (s *Sub) activate(ctx context.Context) error {
 		s.end(err)
 		return err
 	}
-	if !s.adopt(interest) { // the Bus was closed meanwhile, or the backend has refused it
+	unbind := context.AfterFunc(ctx, func() { s.endWith(ctx) })
+	if !s.adopt(interest, unbind) { // the Bus was closed meanwhile, or the backend has refused it
+		unbind()
 		s.endInterest(interest)
 		return s.Err()
-	}
-	unbind := func() bool { return true }
-	if ctx.Done() != nil {
-		unbind = context.AfterFunc(ctx, func() { s.endWith(ctx) })
-	}
-	s.mu.Lock()
-	s.unbind = unbind
-	live := s.phase < stopping
-	s.mu.Unlock()
-	if !live {
-		unbind()
 	}
 	return nil
 }
 
-// adopt takes the interest over, unless the subscription has ended already.
-func (s *Sub) adopt(i driver.Interest) bool {
+// adopt takes the interest and the watch of the context over, unless the
+// subscription has ended already.
+func (s *Sub) adopt(i driver.Interest, unbind func() bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.interest = i
-	return s.phase < stopping
+	if s.phase >= stopping {
+		return false
+	}
+	s.interest, s.unbind = i, unbind
+	return true
 }
 
 // unconfirmed is the error of a call that waited for the backend's word with
@@ -188,11 +183,8 @@ func (s *Sub) endWith(ctx context.Context) {
 
 // end stops the subscription for the reason given, or nil if it was asked for.
 func (s *Sub) end(why error) {
-	if !s.halt(why) {
-		return
-	}
-	if i := s.detach(); i != nil {
-		s.endInterest(i)
+	if s.halt(why) {
+		s.endInterest(s.held())
 	}
 }
 
@@ -207,28 +199,27 @@ func (s *Sub) halt(why error) bool {
 	s.stopped.Store(true)
 	s.discard()
 	s.tellLastDrops()
-	s.settle()
+	last := s.settle()
 	s.mu.Unlock()
-	if why != nil && !s.bus.isClosed() {
-		s.bus.tell(Ended{Who: s.who(), Err: why})
+	if last {
+		s.bury()
 	}
 	return true
 }
 
-// detach lets go of the context and the interest, which it returns.
-func (s *Sub) detach() driver.Interest {
+// held is the interest, or nil while the driver is being asked for it.
+func (s *Sub) held() driver.Interest {
 	s.mu.Lock()
-	unbind, i := s.unbind, s.interest
-	s.mu.Unlock()
-	if unbind != nil {
-		unbind()
-	}
-	return i
+	defer s.mu.Unlock()
+	return s.interest
 }
 
 // endInterest tells the driver. What that comes to does not matter: the sink
 // takes nothing any more.
 func (s *Sub) endInterest(i driver.Interest) {
+	if i == nil {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), driver.CallTimeout)
 	defer cancel()
 	_ = i.End(ctx)
@@ -236,29 +227,40 @@ func (s *Sub) endInterest(i driver.Interest) {
 
 // discard throws away what is queued. The caller holds s.mu.
 func (s *Sub) discard() {
-	for s.queue.len() > 0 {
-		m := s.queue.pop()
+	for d := s.popOldest(); d != nil; d = s.popOldest() {
 		s.discarded++
-		s.bus.refuse(&m, s)
-	}
-	for d := s.lanes.popOldest(); d != nil; d = s.lanes.popOldest() {
-		s.discarded++
-		s.bus.refuse(d.request, s)
+		s.bus.refuse(d, ErrTerminated)
 	}
 }
 
-// settle ends the subscription for good once nothing of it is left to do. The
-// caller holds s.mu.
-func (s *Sub) settle() {
+// settle says that nothing of the subscription is left to do; it is over then,
+// and the caller has to bury it. The caller holds s.mu.
+func (s *Sub) settle() bool {
 	if s.phase < emptying || s.phase == over || len(s.runners) > 0 || s.phase == emptying && s.pending() > 0 {
-		return
+		return false
 	}
 	s.phase = over
 	s.stopped.Store(true)
 	s.tellLastDrops()
+	return true
+}
+
+// bury frees what a subscription that is over has held.
+func (s *Sub) bury() {
+	s.release()
 	s.cancel(nil)
-	s.bus.retire(s, s.stats())
+	s.bus.retire(s)
 	close(s.done)
+}
+
+// release ends the watch of the context that the subscription lives on.
+func (s *Sub) release() {
+	s.mu.Lock()
+	unbind := s.unbind
+	s.mu.Unlock()
+	if unbind != nil {
+		unbind()
+	}
 }
 
 // Drain ends the subscription in order: its interest, then what is queued, then
@@ -284,7 +286,7 @@ func (s *Sub) leave(ctx context.Context) error {
 	if !s.beginLeaving() {
 		return nil
 	}
-	i := s.detach()
+	i := s.held()
 	if i == nil { // it is still being made
 		s.end(ErrDraining)
 		return nil
@@ -294,13 +296,21 @@ func (s *Sub) leave(ctx context.Context) error {
 	if err := i.End(bounded); err != nil && ctx.Err() != nil {
 		return contextError(ctx)
 	}
+	s.empty()
+	return nil
+}
+
+// empty takes no more messages.
+func (s *Sub) empty() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.phase == leaving {
 		s.phase = emptying
-		s.settle()
 	}
-	return nil
+	last := s.settle()
+	s.mu.Unlock()
+	if last {
+		s.bury()
+	}
 }
 
 // beginLeaving says whether there is something to leave.

@@ -78,12 +78,12 @@ func typedResponder[Req, Resp any](fn func(context.Context, Req) (Resp, error)) 
 		if err != nil {
 			return err
 		}
-		return m.setAnswer(resp)
+		return m.setAnswer(ctx, resp)
 	}
 }
 
 // setAnswer encodes v as the request is.
-func (m *Msg) setAnswer(v any) error {
+func (m *Msg) setAnswer(ctx context.Context, v any) error {
 	contentType := m.Header.Get(KeyContentType)
 	c, err := m.codec(contentType)
 	if err != nil {
@@ -97,8 +97,7 @@ func (m *Msg) setAnswer(v any) error {
 	if contentType != "" {
 		a.header = Headers{KeyContentType: {contentType}}
 	}
-	m.delivery.answer = a
-	return nil
+	return keepAnswer(ctx, m, a)
 }
 
 // encode encodes v by the Content-Type among the options.

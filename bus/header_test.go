@@ -1,0 +1,181 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"unicode/utf8"
+
+	"github.com/megaframework/mega/bus"
+)
+
+func TestHeadersTravelAsTheyAre(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{})
+		var got bus.Headers
+		subscribe(t, b, "a", func(_ context.Context, m *bus.Msg) error { got = m.Header; return nil })
+		publish(t, b, "a", "", bus.Header("X-Case", "1"), bus.Header("x-case", "ä€ 😀"), bus.Header("X-Case", ""), bus.ID("42"))
+		synctest.Wait()
+		want := bus.Headers{"X-Case": {"1", ""}, "x-case": {"ä€ 😀"}, bus.KeyID: {"42"}}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
+
+func TestBadHeadersAreRefused(t *testing.T) {
+	b := newBus(t, bus.Config{})
+	many := make([]bus.PubOption, 65)
+	for i := range many {
+		many[i] = bus.Header(fmt.Sprint("k", i), "v")
+	}
+	if err := b.Publish(t.Context(), "a", nil, many[:64]...); err != nil {
+		t.Errorf("64 keys: %v", err)
+	}
+	if err := b.Publish(t.Context(), "a", nil, bus.Header("k", strings.Repeat("v", bus.MaxHeader-1))); err != nil {
+		t.Errorf("8 KiB: %v", err)
+	}
+	for name, opts := range map[string][]bus.PubOption{
+		"65 keys":           many,
+		"over 8 KiB":        {bus.Header("k", strings.Repeat("v", bus.MaxHeader))},
+		"an empty key":      {bus.Header("", "v")},
+		"a space in a key":  {bus.Header("a b", "v")},
+		"a colon in a key":  {bus.Header("a:b", "v")},
+		"an umlaut":         {bus.Header("ä", "v")},
+		"CR":                {bus.Header("k", "a\rb")},
+		"LF":                {bus.Header("k", "a\nX: y")},
+		"NUL":               {bus.Header("k", "a\x00b")},
+		"a space in front":  {bus.Header("k", " v")},
+		"a tab behind":      {bus.Header("k", "v\t")},
+		"invalid UTF-8":     {bus.Header("k", "\xff")},
+		"a reserved key":    {bus.Header("Bus-Hops", "1")},
+		"reserved for NATS": {bus.Header("nats-Msg-Id", "1")},
+		"a bad id":          {bus.ID("a\nb")},
+	} {
+		if err := b.Publish(t.Context(), "a", nil, opts...); !errors.Is(err, bus.ErrBadHeader) {
+			t.Errorf("%s: got %v, want ErrBadHeader", name, err)
+		}
+		if _, err := b.Request(t.Context(), "a", nil, opts...); !errors.Is(err, bus.ErrBadHeader) {
+			t.Errorf("%s: request: got %v, want ErrBadHeader", name, err)
+		}
+	}
+}
+
+func FuzzHeader(f *testing.F) {
+	f.Add("k", "v")
+	f.Add("X-Long", "a b")
+	f.Add("Nats-X", "")
+	f.Add("k", "a\r\nb")
+	f.Fuzz(func(t *testing.T, key, value string) {
+		b := newBus(t, bus.Config{})
+		got := make(chan bus.Headers, 1)
+		subscribe(t, b, "a", func(_ context.Context, m *bus.Msg) error { got <- m.Header; return nil })
+		err := b.Publish(t.Context(), "a", nil, bus.Header(key, value))
+		switch {
+		case err != nil && !errors.Is(err, bus.ErrBadHeader):
+			t.Errorf("%q: %q: %v", key, value, err)
+		case err != nil:
+		case strings.ContainsAny(key+value, "\r\n\x00") || !utf8.ValidString(value) || strings.ContainsAny(key, ": "):
+			t.Errorf("%q: %q was accepted", key, value)
+		default:
+			if h := <-got; !maps.EqualFunc(h, bus.Headers{key: {value}}, func(a, b []string) bool { return reflect.DeepEqual(a, b) }) {
+				t.Errorf("%q: %q became %q", key, value, h)
+			}
+		}
+	})
+}
+
+const (
+	traceParent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	traceState  = "rojo=00f067aa0ba902b7"
+)
+
+func TestTraceAndBaggageArePassedOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{})
+		var event, request bus.Headers
+		respond(t, b, "c", func(_ context.Context, m *bus.Msg) ([]byte, error) { request = m.Header; return nil, nil })
+		subscribe(t, b, "b", func(_ context.Context, m *bus.Msg) error { event = m.Header; return nil })
+		subscribe(t, b, "a", func(ctx context.Context, _ *bus.Msg) error {
+			_, err := b.Request(ctx, "c", nil)
+			return errors.Join(err, b.Publish(ctx, "b", nil, bus.Header("own", "1"), bus.Header("baggage", "mine=1")))
+		})
+		publish(t, b, "a", "", bus.Header("traceparent", traceParent), bus.Header("tracestate", traceState), bus.Header("baggage", "user=7"), bus.Header("own", "0"))
+		synctest.Wait()
+		if want := (bus.Headers{"traceparent": {traceParent}, "tracestate": {traceState}, "baggage": {"user=7"}}); !reflect.DeepEqual(request, want) {
+			t.Errorf("the request has %q, want %q", request, want)
+		}
+		if want := (bus.Headers{"traceparent": {traceParent}, "tracestate": {traceState}, "baggage": {"mine=1"}, "own": {"1"}}); !reflect.DeepEqual(event, want) {
+			t.Errorf("the event has %q, want %q", event, want)
+		}
+	})
+}
+
+func TestAnInvalidTraceIsNotPassedOn(t *testing.T) {
+	for _, bad := range []string{
+		"", "00", traceParent[:54], traceParent + "-x", "ff" + traceParent[2:], strings.ToUpper(traceParent),
+		"00-00000000000000000000000000000000-b7ad6b7169203331-01", "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
+		strings.ReplaceAll(traceParent, "-", "_"),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBus(t, bus.Config{})
+			var passed bus.Headers
+			subscribe(t, b, "b", func(_ context.Context, m *bus.Msg) error { passed = m.Header; return nil })
+			subscribe(t, b, "a", func(ctx context.Context, _ *bus.Msg) error { return b.Publish(ctx, "b", nil) })
+			publish(t, b, "a", "", bus.Header("traceparent", bad), bus.Header("tracestate", traceState))
+			synctest.Wait()
+			if passed != nil {
+				t.Errorf("%q was passed on: %q", bad, passed)
+			}
+		})
+	}
+}
+
+func TestHooksCarryTheTrace(t *testing.T) {
+	type spanKey struct{}
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{
+			Inject: func(ctx context.Context, h bus.Headers) {
+				if span, ok := ctx.Value(spanKey{}).(string); ok {
+					h.Set("traceparent", span)
+					h.Set("bad", "not\nsent")
+				}
+			},
+			Extract: func(ctx context.Context, h bus.Headers) context.Context {
+				return context.WithValue(ctx, spanKey{}, h.Get("traceparent")+"'")
+			},
+		})
+		var got bus.Headers
+		subscribe(t, b, "b", func(_ context.Context, m *bus.Msg) error { got = m.Header; return nil })
+		subscribe(t, b, "a", func(ctx context.Context, _ *bus.Msg) error { return b.Publish(ctx, "b", nil) })
+		if err := b.Publish(context.WithValue(t.Context(), spanKey{}, "span"), "a", nil); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if want := (bus.Headers{"traceparent": {"span'"}}); !reflect.DeepEqual(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
+
+func TestATraceThatDoesNotFitIsLeftOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{})
+		var got bus.Headers
+		large := strings.Repeat("v", bus.MaxHeader-100)
+		subscribe(t, b, "b", func(_ context.Context, m *bus.Msg) error { got = m.Header; return nil })
+		subscribe(t, b, "a", func(ctx context.Context, _ *bus.Msg) error {
+			return b.Publish(ctx, "b", nil, bus.Header("k", large))
+		})
+		publish(t, b, "a", "", bus.Header("traceparent", traceParent), bus.Header("baggage", "b="+strings.Repeat("x", 200)))
+		synctest.Wait()
+		if want := (bus.Headers{"k": {large}, "traceparent": {traceParent}}); !reflect.DeepEqual(got, want) {
+			t.Errorf("got the keys %q", got.Keys())
+		}
+	})
+}

@@ -1,0 +1,578 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/megaframework/mega/bus"
+)
+
+func TestSubscribeMeansActive(t *testing.T) {
+	b := newBus(t, bus.Config{})
+	for range scale(10_000) {
+		got := make(chan struct{})
+		s := subscribe(t, b, "a", func(context.Context, *bus.Msg) error { close(got); return nil })
+		publish(t, b, "a", "")
+		<-got
+		s.Stop()
+	}
+}
+
+func TestStopDiscardsWhatIsQueued(t *testing.T) {
+	for name, opts := range map[string][]bus.SubOption{
+		"serial":   {},
+		"parallel": {bus.Concurrency(2)},
+		"in lanes": {bus.Concurrency(2), bus.OrderBy(func(m *bus.Msg) string { return string(m.Data) })},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBus(t, bus.Config{})
+				l := newGatedLog()
+				s := subscribe(t, b, "a", l.handler, opts...)
+				publishAll(t, b, "a", 1, 10)
+				synctest.Wait()
+				running := s.Stats().Running
+				s.Stop()
+				s.Stop()
+				publishAll(t, b, "a", 11, 12)
+				select {
+				case <-s.Done():
+					t.Error("it is done while a handler runs")
+				default:
+				}
+				close(l.gate)
+				<-s.Done()
+				st := s.Stats()
+				if len(l.all()) != running || st.Discarded != uint64(10-running) || s.Err() != nil {
+					t.Errorf("handled %q, stats %+v, err %v", l.all(), st, s.Err())
+				}
+				checkSum(t, st)
+				if total := b.Stats().Total; total.Handled != st.Handled || total.Discarded != st.Discarded {
+					t.Errorf("the total is %+v", total)
+				}
+			})
+		})
+	}
+}
+
+// After Stop has returned, only a handler that had been given its message
+// before may still begin.
+func TestStopMeansStopped(t *testing.T) {
+	b := newBus(t, bus.Config{})
+	publishing := true
+	var publisher sync.WaitGroup
+	var mu sync.RWMutex
+	publisher.Go(func() {
+		for {
+			mu.RLock()
+			ok := publishing
+			mu.RUnlock()
+			if !ok {
+				return
+			}
+			publish(t, b, "a", "")
+		}
+	})
+	for range scale(2000) {
+		var stopped atomic.Bool
+		var late atomic.Int64
+		s := subscribe(t, b, "a", func(context.Context, *bus.Msg) error {
+			if stopped.Load() {
+				late.Add(1)
+			}
+			return nil
+		})
+		s.Stop()
+		stopped.Store(true)
+		<-s.Done()
+		if n := late.Load(); n > 1 {
+			t.Fatalf("%d handlers began after Stop", n)
+		}
+	}
+	mu.Lock()
+	publishing = false
+	mu.Unlock()
+	publisher.Wait()
+}
+
+func TestTheEndOfItsContextIsStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{})
+		ctx, cancel := context.WithCancelCause(t.Context())
+		type key struct{}
+		var ended error
+		var value any
+		s, err := b.Subscribe(context.WithValue(ctx, key{}, "v"), "a", func(ctx context.Context, _ *bus.Msg) error {
+			value = ctx.Value(key{})
+			<-ctx.Done()
+			ended = context.Cause(ctx)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		publish(t, b, "a", "")
+		synctest.Wait()
+		gone := errors.New("the client has gone")
+		cancel(gone)
+		<-s.Done()
+		if !errors.Is(ended, gone) || value != "v" || !errors.Is(s.Err(), context.Canceled) || !errors.Is(s.Err(), gone) {
+			t.Errorf("the handler's context ended with %v and had %v, the subscription with %v", ended, value, s.Err())
+		}
+		if n := len(b.Stats().Subs); n != 0 {
+			t.Errorf("%d subscriptions are left", n)
+		}
+		if _, err := b.Subscribe(ctx, "a", func(context.Context, *bus.Msg) error { return nil }); !errors.Is(err, context.Canceled) {
+			t.Errorf("subscribe with an ended context: %v", err)
+		}
+	})
+}
+
+func TestEveryCallIsLegalInAHandler(t *testing.T) {
+	for name, call := range map[string]func(context.Context, *bus.Bus, *bus.Sub) error{
+		"Stop":      func(_ context.Context, _ *bus.Bus, s *bus.Sub) error { s.Stop(); return nil },
+		"Sub.Drain": func(ctx context.Context, _ *bus.Bus, s *bus.Sub) error { return s.Drain(ctx) },
+		"Drain":     func(ctx context.Context, b *bus.Bus, _ *bus.Sub) error { return b.Drain(ctx) },
+		"Flush":     func(ctx context.Context, b *bus.Bus, _ *bus.Sub) error { return b.Flush(ctx) },
+		"Stats":     func(_ context.Context, b *bus.Bus, s *bus.Sub) error { s.Stats(); b.Stats(); return nil },
+		"Publish":   func(ctx context.Context, b *bus.Bus, _ *bus.Sub) error { return b.Publish(ctx, "b", nil) },
+		"Subscribe": func(ctx context.Context, b *bus.Bus, _ *bus.Sub) error {
+			_, err := b.Subscribe(ctx, "b", func(context.Context, *bus.Msg) error { return nil })
+			return err
+		},
+		"Request": func(ctx context.Context, b *bus.Bus, _ *bus.Sub) error {
+			_, err := b.Request(ctx, "echo", nil)
+			return err
+		},
+		"Close": func(_ context.Context, b *bus.Bus, _ *bus.Sub) error {
+			if err := b.Close(); !strings.Contains(err.Error(), "lifetime_test.go:") {
+				return err
+			}
+			return nil // this very handler had not returned
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, err := bus.New(memoryBus(), bus.Config{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer b.Close()
+				var s *bus.Sub
+				var got error
+				returned := false
+				if _, err := b.Respond(t.Context(), "echo", func(context.Context, *bus.Msg) ([]byte, error) { return nil, nil }); err != nil {
+					t.Fatal(err)
+				}
+				s, err = b.Subscribe(t.Context(), "a", func(ctx context.Context, _ *bus.Msg) error {
+					got = call(ctx, b, s)
+					returned = true
+					return nil
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				publish(t, b, "a", "")
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if !returned || got != nil {
+					t.Errorf("returned %v, %v", returned, got)
+				}
+			})
+		})
+	}
+}
+
+// Publishing never waits for a handler, so a mutex that both take is no
+// deadlock.
+func TestAMutexThatPublisherAndHandlerTake(t *testing.T) {
+	b := newBus(t, bus.Config{})
+	var mu sync.Mutex
+	s := subscribe(t, b, "a", func(context.Context, *bus.Msg) error {
+		mu.Lock()
+		defer mu.Unlock()
+		return nil
+	})
+	mu.Lock()
+	for range scale(70_000) { // more than the buffer takes
+		publish(t, b, "a", "")
+	}
+	mu.Unlock()
+	if err := s.Drain(t.Context()); err != nil {
+		t.Error(err)
+	}
+	checkSum(t, s.Stats())
+}
+
+func TestTwoSubscriptionsThatFeedEachOtherAreCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o observed
+		b := newBus(t, bus.Config{Observer: &o})
+		forward := func(to string) bus.Handler {
+			return func(ctx context.Context, m *bus.Msg) error { return b.Publish(ctx, to, m.Data) }
+		}
+		subscribe(t, b, "a", forward("b"), bus.Buffer(1, 1))
+		subscribe(t, b, "b", forward("a"), bus.Buffer(1, 1))
+		publish(t, b, "a", "x")
+		synctest.Wait()
+		failed := of[bus.HandlerFailed](&o)
+		if st := b.Stats(); len(failed) != 1 || !errors.Is(failed[0].Err, bus.ErrCycle) || st.Published != bus.MaxHops+1 {
+			t.Errorf("told %+v after %d messages", failed, st.Published)
+		}
+	})
+}
+
+func TestSubDrainRunsWhatIsQueuedAndTakesNoMore(t *testing.T) {
+	for name, opts := range map[string][]bus.SubOption{
+		"serial":   {},
+		"parallel": {bus.Concurrency(3)},
+		"in lanes": {bus.Concurrency(3), bus.OrderBy(func(m *bus.Msg) string { return string(m.Data) })},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBus(t, bus.Config{})
+				var l log
+				s := subscribe(t, b, "a", func(ctx context.Context, m *bus.Msg) error {
+					time.Sleep(time.Second)
+					return l.handler(ctx, m)
+				}, opts...)
+				publishAll(t, b, "a", 1, 10)
+				go func() {
+					time.Sleep(time.Second / 2)
+					publishAll(t, b, "a", 11, 12)
+				}()
+				if err := s.Drain(t.Context()); err != nil {
+					t.Error(err)
+				}
+				if n := len(l.all()); n != 10 {
+					t.Errorf("handled %d of 10", n)
+				}
+				if err := errors.Join(s.Drain(t.Context()), s.Err()); err != nil {
+					t.Errorf("a second Drain: %v", err)
+				}
+				checkSum(t, s.Stats())
+			})
+		})
+	}
+}
+
+func TestSubDrainEndsAtItsBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{})
+		var ended error
+		s := subscribe(t, b, "a", func(ctx context.Context, _ *bus.Msg) error {
+			<-ctx.Done()
+			ended = context.Cause(ctx)
+			return nil
+		}, bus.Name("ledger"))
+		publishAll(t, b, "a", 1, 5)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start := time.Now()
+		err := s.Drain(ctx)
+		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Second || err.Error() != "drain ledger: context deadline exceeded: 4 messages were not handled and 1 handlers were still running" {
+			t.Errorf("after %v: %v", time.Since(start), err)
+		}
+		<-s.Done()
+		if ended == nil || !strings.Contains(ended.Error(), "draining") {
+			t.Errorf("the handler's context ended with %v", ended)
+		}
+		checkSum(t, s.Stats())
+	})
+}
+
+func TestDrainRefusesNewSubscriptionsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{})
+		respond(t, b, "echo", func(_ context.Context, m *bus.Msg) ([]byte, error) { return m.Data, nil })
+		var errs [3]error
+		var state bus.State
+		subscribe(t, b, "a", func(ctx context.Context, _ *bus.Msg) error {
+			time.Sleep(time.Second)
+			_, errs[0] = b.Subscribe(ctx, "b", func(context.Context, *bus.Msg) error { return nil })
+			errs[1] = b.Publish(ctx, "c", nil)
+			_, errs[2] = b.Request(ctx, "echo", nil)
+			state, _ = b.State()
+			return nil
+		})
+		publish(t, b, "a", "")
+		var drains sync.WaitGroup
+		for range 3 {
+			drains.Go(func() {
+				if err := b.Drain(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		drains.Wait()
+		if !errors.Is(errs[0], bus.ErrDraining) || errs[1] != nil || state != bus.StateDraining {
+			t.Errorf("during the drain: %v, %s", errs, state)
+		}
+		// Its interest has ended, as that of all.
+		if !errors.Is(errs[2], bus.ErrNoResponders) {
+			t.Errorf("a request during the drain: %v", errs[2])
+		}
+		if err := b.Drain(t.Context()); err != nil {
+			t.Errorf("a later Drain: %v", err)
+		}
+	})
+}
+
+func TestDrainNamesWhatIsStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, err := bus.New(memoryBus(), bus.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		release := make(chan struct{})
+		subscribe(t, b, "a", func(context.Context, *bus.Msg) error { <-release; return nil }, bus.Name("ledger"))
+		subscribe(t, b, "a", func(ctx context.Context, _ *bus.Msg) error { <-ctx.Done(); return nil }, bus.Name("polite"))
+		subscribe(t, b, "a", func(context.Context, *bus.Msg) error { return nil }, bus.Name("quick"))
+		publishAll(t, b, "a", 1, 3)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start := time.Now()
+		err = b.Drain(ctx)
+		left, ok := errors.AsType[*bus.UnfinishedError](err)
+		if !ok || !errors.Is(err, context.DeadlineExceeded) || len(left.Subs) != 2 || left.Subs[0].Name != "ledger" || left.Subs[0].Running != 1 || left.Subs[0].Pending != 2 {
+			t.Errorf("got %v", err)
+		}
+		if took := time.Since(start); took > 1500*time.Millisecond {
+			t.Errorf("it took %v", took)
+		}
+		close(release)
+		synctest.Wait()
+		checkSum(t, b.Stats().Total)
+	})
+}
+
+func TestCloseEndsEverything(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{})
+		var cause error
+		s := subscribe(t, b, "a", func(ctx context.Context, _ *bus.Msg) error {
+			<-ctx.Done()
+			cause = context.Cause(ctx)
+			return nil
+		})
+		respond(t, b, "hang", func(ctx context.Context, _ *bus.Msg) ([]byte, error) { <-ctx.Done(); return nil, ctx.Err() })
+		publishAll(t, b, "a", 1, 5)
+		var requests sync.WaitGroup
+		for range 100 {
+			requests.Go(func() {
+				if _, err := b.Request(t.Context(), "hang", nil); !errors.Is(err, bus.ErrClosed) {
+					t.Errorf("a request in flight: %v", err)
+				}
+			})
+		}
+		synctest.Wait()
+		start := time.Now()
+		if err := b.Close(); err != nil || time.Since(start) != 0 {
+			t.Errorf("close after %v: %v", time.Since(start), err)
+		}
+		requests.Wait()
+		if !errors.Is(cause, bus.ErrClosed) || !errors.Is(s.Err(), bus.ErrClosed) {
+			t.Errorf("the handler's context ended with %v, the subscription with %v", cause, s.Err())
+		}
+		checkSum(t, b.Stats().Total)
+		for name, err := range afterClose(t, b) {
+			if !errors.Is(err, bus.ErrClosed) {
+				t.Errorf("%s after Close: %v", name, err)
+			}
+		}
+		if err := b.Close(); err != nil {
+			t.Errorf("a second Close: %v", err)
+		}
+		if err := s.Drain(t.Context()); err != nil {
+			t.Errorf("Drain of a subscription that is over: %v", err)
+		}
+		s.Stop()
+	})
+}
+
+func afterClose(t *testing.T, b *bus.Bus) map[string]error {
+	ctx := t.Context()
+	errs := map[string]error{
+		"Publish": b.Publish(ctx, "a", nil),
+		"Flush":   b.Flush(ctx),
+		"Drain":   b.Drain(ctx),
+	}
+	_, errs["Request"] = b.Request(ctx, "a", nil)
+	_, errs["Subscribe"] = b.Subscribe(ctx, "a", func(context.Context, *bus.Msg) error { return nil })
+	_, errs["Respond"] = b.Respond(ctx, "a", func(context.Context, *bus.Msg) ([]byte, error) { return nil, nil })
+	for _, err := range b.RequestMany(ctx, "a", nil) {
+		errs["RequestMany"] = err
+	}
+	return errs
+}
+
+func TestCloseNamesAHandlerThatDoesNotReturn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, err := bus.New(memoryBus(), bus.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		release := make(chan struct{})
+		subscribe(t, b, "a", func(context.Context, *bus.Msg) error { <-release; return nil }, bus.Name("ledger"))
+		publish(t, b, "a", "")
+		synctest.Wait()
+		start := time.Now()
+		err = b.Close()
+		if err == nil || !strings.Contains(err.Error(), "ledger (") || time.Since(start) > time.Second {
+			t.Errorf("after %v: %v", time.Since(start), err)
+		}
+		close(release)
+	})
+}
+
+func TestEndsThatMeet(t *testing.T) {
+	for range scale(300) {
+		b, err := bus.New(memoryBus(), bus.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		s, err := b.Subscribe(ctx, "a", func(ctx context.Context, m *bus.Msg) error { return b.Publish(ctx, "b", m.Data) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all sync.WaitGroup
+		for _, f := range []func(){
+			s.Stop,
+			cancel,
+			func() { _ = s.Drain(t.Context()) },
+			func() { _ = b.Drain(t.Context()) },
+			func() { _ = b.Close() },
+			func() { _ = b.Publish(t.Context(), "a", nil) },
+			func() { _, _ = b.Subscribe(t.Context(), "a", func(context.Context, *bus.Msg) error { return nil }) },
+			func() { b.Stats() },
+		} {
+			all.Go(f)
+		}
+		all.Wait()
+		<-s.Done()
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+		checkSum(t, b.Stats().Total)
+	}
+}
+
+func TestOptionsOutOfBounds(t *testing.T) {
+	b := newBus(t, bus.Config{})
+	h := func(context.Context, *bus.Msg) error { return nil }
+	for name, c := range map[string]struct {
+		pattern string
+		h       bus.Handler
+		opt     bus.SubOption
+		want    error
+	}{
+		"pattern":       {"a..b", h, bus.SubOption{}, bus.ErrBadSubject},
+		"group":         {"a", h, bus.Group("a b"), bus.ErrBadGroup},
+		"a long group":  {"a", h, bus.Group(strings.Repeat("g", 65)), bus.ErrBadGroup},
+		"no handler":    {"a", nil, bus.SubOption{}, bus.ErrInvalid},
+		"concurrency":   {"a", h, bus.Concurrency(0), bus.ErrInvalid},
+		"messages":      {"a", h, bus.Buffer(0, 1), bus.ErrInvalid},
+		"bytes":         {"a", h, bus.Buffer(1, 0), bus.ErrInvalid},
+		"policy":        {"a", h, bus.OnFull(7), bus.ErrInvalid},
+		"many messages": {"a", h, bus.Buffer(bus.MaxBuffer+1, 1), bus.ErrInvalid},
+	} {
+		if _, err := b.Subscribe(t.Context(), c.pattern, c.h, c.opt); !errors.Is(err, c.want) {
+			t.Errorf("%s: got %v, want %v", name, err, c.want)
+		}
+	}
+	if _, err := b.Respond(t.Context(), "a", nil); !errors.Is(err, bus.ErrInvalid) {
+		t.Errorf("no responder: %v", err)
+	}
+	for _, c := range []bus.Config{{Timeout: -1}, {MaxPayload: -1}, {StuckAfter: -1}} {
+		if _, err := bus.New(memoryBus(), c); !errors.Is(err, bus.ErrInvalid) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+	if _, err := bus.New(nil, bus.Config{}); err == nil {
+		t.Error("New without a driver")
+	}
+	if n := len(b.Stats().Subs); n != 0 {
+		t.Errorf("%d subscriptions are left", n)
+	}
+}
+
+func TestPayloads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{MaxPayload: 100})
+		var got []int
+		subscribe(t, b, "a", func(_ context.Context, m *bus.Msg) error {
+			if m.Data == nil {
+				t.Error("the data are nil")
+			}
+			got = append(got, len(m.Data))
+			return nil
+		})
+		respond(t, b, "reply", func(_ context.Context, m *bus.Msg) ([]byte, error) { return make([]byte, 101), nil })
+		for _, n := range []int{0, 1, 100} {
+			if err := b.Publish(t.Context(), "a", make([]byte, n)); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := b.Publish(t.Context(), "a", nil); err != nil {
+			t.Error(err)
+		}
+		err := b.Publish(t.Context(), "a", make([]byte, 101))
+		if e, ok := errors.AsType[*bus.TooLargeError](err); !ok || e.Size != 101 || e.Limit != 100 || !errors.Is(err, bus.ErrTooLarge) {
+			t.Errorf("101 bytes: %v", err)
+		}
+		if err := b.Publish(t.Context(), "a", make([]byte, 90), bus.Header("k", "v")); !errors.Is(err, bus.ErrTooLarge) {
+			t.Errorf("90 bytes and a header: %v", err)
+		}
+		_, err = b.Request(t.Context(), "reply", nil)
+		if e, ok := errors.AsType[*bus.RemoteError](err); !ok || e.Reason != "bus.too_large" {
+			t.Errorf("a large answer: %v", err)
+		}
+		synctest.Wait()
+		if fmt.Sprint(got) != "[0 1 100 0]" {
+			t.Errorf("got %v", got)
+		}
+	})
+}
+
+func TestPublishCopiesItsData(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{})
+		l := newGatedLog()
+		subscribe(t, b, "a", l.handler)
+		data := []byte("original")
+		if err := b.Publish(t.Context(), "a", data); err != nil {
+			t.Fatal(err)
+		}
+		copy(data, "scribble")
+		close(l.gate)
+		synctest.Wait()
+		l.want(t, "original")
+	})
+}
+
+func TestWithAnEndedContextNothingIsPublished(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{})
+		var l log
+		subscribe(t, b, "a", l.handler)
+		respond(t, b, "a", func(context.Context, *bus.Msg) ([]byte, error) { t.Error("asked"); return nil, nil })
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := b.Publish(ctx, "a", nil); !errors.Is(err, context.Canceled) {
+			t.Errorf("publish: %v", err)
+		}
+		if _, err := b.Request(ctx, "a", nil); !errors.Is(err, context.Canceled) {
+			t.Errorf("request: %v", err)
+		}
+		synctest.Wait()
+		l.want(t)
+	})
+}

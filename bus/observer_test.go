@@ -1,0 +1,201 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/megaframework/mega/bus"
+)
+
+// observed keeps what it is told.
+type observed struct {
+	mu     sync.Mutex
+	events []bus.Event
+}
+
+func (o *observed) Observe(e bus.Event) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.events = append(o.events, e)
+}
+
+// of returns the events of one type.
+func of[E bus.Event](o *observed) (all []E) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, e := range o.events {
+		if e, ok := e.(E); ok {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+func TestFailuresOfHandlersAreToldAndHarmNobody(t *testing.T) {
+	for name, opts := range map[string][]bus.SubOption{
+		"serial":   {},
+		"parallel": {bus.Concurrency(3)},
+		"in lanes": {bus.Concurrency(3), bus.OrderBy(func(m *bus.Msg) string { return string(m.Data) })},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var o observed
+				b := newBus(t, bus.Config{Observer: &o})
+				failure := errors.New("no stock")
+				s := subscribe(t, b, "a", func(_ context.Context, m *bus.Msg) error {
+					switch string(m.Data) {
+					case "1":
+						return failure
+					case "2":
+						panic("out of paper")
+					case "3":
+						runtime.Goexit()
+					case "4":
+						panic(failure)
+					}
+					return nil
+				}, append(opts, bus.Name("ledger"), bus.Group("g"))...)
+				for range 20 {
+					publishAll(t, b, "a", 0, 4)
+				}
+				synctest.Wait()
+				failed := of[bus.HandlerFailed](&o)
+				if st := s.Stats(); len(failed) != 80 || st.Failed != 80 || st.Panicked != 60 || st.Handled != 100 {
+					t.Errorf("told %d, stats are %+v", len(failed), st)
+				}
+				for _, f := range failed {
+					checkFailure(t, f, failure)
+				}
+			})
+		})
+	}
+}
+
+func checkFailure(t *testing.T, f bus.HandlerFailed, failure error) {
+	t.Helper()
+	if f.Name != "ledger" || f.Pattern != "a" || f.Group != "g" || f.Msg.Subject != "a" || !strings.Contains(f.Site, "main_test.go:") {
+		t.Errorf("told of %+v", f)
+	}
+	p, panicked := errors.AsType[*bus.PanicError](f.Err)
+	switch string(f.Msg.Data) {
+	case "1":
+		if !errors.Is(f.Err, failure) || panicked {
+			t.Errorf("an error is told as %v", f.Err)
+		}
+	case "2":
+		if !panicked || p.Value != "out of paper" || !strings.Contains(string(p.Stack), "observer_test.go") {
+			t.Errorf("a panic is told as %v", f.Err)
+		}
+	case "3":
+		if !panicked || p.Value != nil {
+			t.Errorf("a Goexit is told as %v", f.Err)
+		}
+	case "4":
+		if !panicked || !errors.Is(f.Err, failure) {
+			t.Errorf("a panic with an error is told as %v", f.Err)
+		}
+	}
+}
+
+func TestAnObserverThatHangsHoldsUpNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hang := make(chan struct{})
+		var told atomic.Int64
+		b := newBus(t, bus.Config{Observer: observer(func(bus.Event) {
+			told.Add(1)
+			<-hang
+		})})
+		s := subscribe(t, b, "a", func(context.Context, *bus.Msg) error { return errors.New("no") })
+		publishAll(t, b, "a", 1, 100)
+		synctest.Wait()
+		if st := s.Stats(); st.Handled != 100 || told.Load() != 1 {
+			t.Errorf("told %d, stats are %+v", told.Load(), st)
+		}
+		close(hang)
+		synctest.Wait()
+		if told.Load() != 100 {
+			t.Errorf("told %d", told.Load())
+		}
+	})
+}
+
+// observer is a function as an Observer.
+type observer func(bus.Event)
+
+func (o observer) Observe(e bus.Event) { o(e) }
+
+func TestAnObserverMayUseTheBusAndPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b *bus.Bus
+		b = newBus(t, bus.Config{Observer: observer(func(e bus.Event) {
+			if f := e.(bus.HandlerFailed); f.Msg.Subject == "a" {
+				publish(t, b, "failures", string(f.Msg.Data))
+				panic("observer")
+			}
+		})})
+		var l log
+		subscribe(t, b, "failures", l.handler)
+		subscribe(t, b, "a", func(context.Context, *bus.Msg) error { return errors.New("no") })
+		publishAll(t, b, "a", 1, 3)
+		synctest.Wait()
+		l.want(t, "1", "2", "3")
+	})
+}
+
+func TestAStuckHandlerIsToldWithItsName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o observed
+		b := newBus(t, bus.Config{Observer: &o, StuckAfter: time.Second})
+		release := make(chan struct{})
+		subscribe(t, b, "a.*", func(_ context.Context, m *bus.Msg) error {
+			if m.Subject == "a.stuck" {
+				<-release
+			} else {
+				time.Sleep(900 * time.Millisecond)
+			}
+			return nil
+		}, bus.Name("ledger"))
+		for range 5 {
+			publish(t, b, "a.slow", "")
+		}
+		time.Sleep(10 * time.Second)
+		if told := of[bus.Stuck](&o); len(told) != 0 {
+			t.Errorf("told of slow handlers: %+v", told)
+		}
+		publish(t, b, "a.stuck", "")
+		time.Sleep(1300 * time.Millisecond)
+		told := of[bus.Stuck](&o)
+		if len(told) != 1 || told[0].Name != "ledger" || told[0].Subject != "a.stuck" || told[0].For < time.Second || !strings.Contains(told[0].Site, "main_test.go:") {
+			t.Errorf("told %+v", told)
+		}
+		time.Sleep(2 * time.Second)
+		if told := of[bus.Stuck](&o); len(told) != 3 {
+			t.Errorf("told %d times in three seconds", len(told))
+		}
+		close(release)
+		time.Sleep(10 * time.Second)
+		if told := of[bus.Stuck](&o); len(told) != 3 {
+			t.Errorf("told of a handler that has returned: %+v", told)
+		}
+	})
+}
+
+func TestAHandlerThatChangesItsDataIsFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o observed
+		b := newBus(t, bus.Config{Observer: &o, CheckData: true})
+		subscribe(t, b, "a", func(_ context.Context, m *bus.Msg) error { m.Data[0] = 'x'; return nil })
+		publish(t, b, "a", "data")
+		synctest.Wait()
+		if failed := of[bus.HandlerFailed](&o); len(failed) != 1 {
+			t.Errorf("told %+v", failed)
+		}
+	})
+}

@@ -1,0 +1,310 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/megaframework/mega/bus"
+)
+
+// gatedLog is a log whose handler waits to be let through.
+type gatedLog struct {
+	log
+	gate chan struct{}
+}
+
+func newGatedLog() *gatedLog { return &gatedLog{gate: make(chan struct{})} }
+
+func (l *gatedLog) handler(ctx context.Context, m *bus.Msg) error {
+	<-l.gate
+	text := string(m.Data)
+	if m.Missed != 0 {
+		text += fmt.Sprintf(" after %d", m.Missed)
+	}
+	l.add(text)
+	return nil
+}
+
+func publishAll(tb testing.TB, b *bus.Bus, subject string, from, to int) {
+	tb.Helper()
+	for i := from; i <= to; i++ {
+		publish(tb, b, subject, fmt.Sprint(i))
+	}
+}
+
+func TestAFullBufferDropsTheNewest(t *testing.T) {
+	for _, opts := range [][]bus.SubOption{
+		{},
+		{bus.OrderBy(func(*bus.Msg) string { return "" })},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBus(t, bus.Config{})
+			l := newGatedLog()
+			s := subscribe(t, b, "a", l.handler, append(opts, bus.Buffer(3, 1<<20))...)
+			publish(t, b, "a", "0")
+			synctest.Wait() // it is being handled
+			publishAll(t, b, "a", 1, 13)
+			if st := s.Stats(); st.Dropped != 10 || st.Pending != 3 || st.Running != 1 {
+				t.Errorf("stats are %+v", st)
+			}
+			close(l.gate)
+			synctest.Wait()
+			publishAll(t, b, "a", 14, 15)
+			synctest.Wait()
+			l.want(t, "0", "1 after 10", "2", "3", "14", "15")
+			checkSum(t, s.Stats())
+		})
+	}
+}
+
+func TestAFullBufferDropsTheOldest(t *testing.T) {
+	for _, opts := range [][]bus.SubOption{
+		{},
+		{bus.OrderBy(func(*bus.Msg) string { return "" })},
+		{bus.Concurrency(2), bus.OrderBy(func(*bus.Msg) string { return "" })},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBus(t, bus.Config{})
+			l := newGatedLog()
+			s := subscribe(t, b, "a", l.handler, append(opts, bus.Buffer(3, 1<<20), bus.OnFull(bus.DropOldest))...)
+			publish(t, b, "a", "0")
+			synctest.Wait()
+			publishAll(t, b, "a", 1, 13)
+			synctest.Wait()
+			close(l.gate)
+			synctest.Wait()
+			l.want(t, "0", "11 after 10", "12", "13")
+			checkSum(t, s.Stats())
+		})
+	}
+}
+
+func TestAFullBufferEndsTheSubscription(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o observed
+		b := newBus(t, bus.Config{Observer: &o})
+		l := newGatedLog()
+		s := subscribe(t, b, "a", l.handler, bus.Buffer(3, 1<<20), bus.OnFull(bus.Terminate), bus.Name("ledger"))
+		publish(t, b, "a", "0")
+		synctest.Wait()
+		publishAll(t, b, "a", 1, 13)
+		if !errors.Is(s.Err(), bus.ErrTerminated) {
+			t.Errorf("it ended with %v", s.Err())
+		}
+		close(l.gate)
+		<-s.Done()
+		l.want(t, "0")
+		checkSum(t, s.Stats())
+		synctest.Wait()
+		ended := of[bus.Ended](&o)
+		if len(ended) != 1 || ended[0].Name != "ledger" || !errors.Is(ended[0].Err, bus.ErrTerminated) {
+			t.Errorf("told %+v", ended)
+		}
+	})
+}
+
+func TestABufferIsBoundedInBytesToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{})
+		l := newGatedLog()
+		s := subscribe(t, b, "a", l.handler, bus.Buffer(1000, 100))
+		publish(t, b, "a", "0")
+		synctest.Wait()
+		publish(t, b, "a", strings.Repeat("x", 500)) // a single one always fits
+		publish(t, b, "a", "dropped")
+		close(l.gate)
+		synctest.Wait()
+		l.gate = make(chan struct{}) // nobody reads it: all is handled
+		publish(t, b, "a", "held")
+		synctest.Wait()
+		for range 5 {
+			publish(t, b, "a", strings.Repeat("x", 30), bus.Header("k", "1234"))
+		}
+		if st := s.Stats(); st.Dropped != 1+3 || st.Pending != 2 || st.PendingBytes != 70 {
+			t.Errorf("stats are %+v", st)
+		}
+		close(l.gate)
+		synctest.Wait()
+		if st := s.Stats(); st.Pending != 0 || st.PendingBytes != 0 {
+			t.Errorf("stats are %+v", st)
+		}
+	})
+}
+
+// The runner takes what is queued in batches; how much room there is does not
+// depend on it.
+func TestABatchBeingHandledCountsByWhatIsLeftOfIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{})
+		step := make(chan struct{})
+		s := subscribe(t, b, "a", func(context.Context, *bus.Msg) error { <-step; return nil }, bus.Buffer(10, 1<<20))
+		publishAll(t, b, "a", 1, 11)
+		synctest.Wait()
+		publishAll(t, b, "a", 12, 20) // one is being handled, ten wait
+		before := s.Stats().Dropped
+		for i := range 10 {
+			step <- struct{}{}
+			synctest.Wait()
+			publish(t, b, "a", "fits")
+			if st := s.Stats(); st.Dropped != before || st.Pending != 10 {
+				t.Fatalf("after %d: %+v, dropped %d before", i+1, st, before)
+			}
+		}
+		publish(t, b, "a", "does not")
+		if st := s.Stats(); st.Dropped != before+1 {
+			t.Errorf("%+v", st)
+		}
+		close(step)
+	})
+}
+
+func TestDropsAreToldAtOnceAndThenOnceASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o observed
+		b := newBus(t, bus.Config{Observer: &o})
+		l := newGatedLog()
+		s := subscribe(t, b, "a.*", l.handler, bus.Buffer(1, 1<<20))
+		publish(t, b, "a.0", "")
+		synctest.Wait()
+		publish(t, b, "a.0", "") // fills it
+		publish(t, b, "a.first", "")
+		synctest.Wait()
+		for range 25 {
+			publish(t, b, "a.x", "")
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(10 * time.Second)
+		var counts []uint64
+		for _, d := range of[bus.Dropped](&o) {
+			if d.Pattern != "a.*" || !strings.Contains(d.Site, "main_test.go:") {
+				t.Errorf("told %+v", d)
+			}
+			counts = append(counts, d.Count)
+		}
+		if len(counts) != 4 || counts[0] != 1 || sum(counts) != s.Stats().Dropped {
+			t.Errorf("told %v of %d", counts, s.Stats().Dropped)
+		}
+		publish(t, b, "a.later", "")
+		synctest.Wait()
+		if told := of[bus.Dropped](&o); len(told) != 5 || told[4].Subject != "a.later" {
+			t.Errorf("told %+v", told)
+		}
+		close(l.gate)
+	})
+}
+
+func TestDropsUntoldAreToldAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o observed
+		b := newBus(t, bus.Config{Observer: &o})
+		l := newGatedLog()
+		s := subscribe(t, b, "a", l.handler, bus.Buffer(1, 1<<20))
+		publish(t, b, "a", "")
+		synctest.Wait()
+		publishAll(t, b, "a", 1, 9)
+		s.Stop()
+		synctest.Wait()
+		var counts []uint64
+		for _, d := range of[bus.Dropped](&o) {
+			counts = append(counts, d.Count)
+		}
+		if sum(counts) != 8 {
+			t.Errorf("told %v, want 8 in all", counts)
+		}
+		close(l.gate)
+	})
+}
+
+func sum(ns []uint64) (total uint64) {
+	for _, n := range ns {
+		total += n
+	}
+	return total
+}
+
+// checkSum checks what holds at rest.
+func checkSum(t *testing.T, s bus.SubStats) {
+	t.Helper()
+	if s.Received != s.Handled+s.Dropped+s.Expired+s.Discarded || s.Pending+s.Running != 0 {
+		t.Errorf("the numbers do not add up: %+v", s)
+	}
+}
+
+func TestAStuckHandlerHoldsUpNobodyElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{})
+		var healthy log
+		l := newGatedLog()
+		subscribe(t, b, "a", l.handler, bus.Buffer(10, 1<<20))
+		subscribe(t, b, "a", healthy.handler)
+		publishAll(t, b, "a", 1, 1000)
+		synctest.Wait()
+		if n := len(healthy.all()); n != 1000 {
+			t.Errorf("the healthy one has %d of 1000", n)
+		}
+		close(l.gate)
+	})
+}
+
+func TestExpiredMessagesAreNotHandled(t *testing.T) {
+	for name, opts := range map[string][]bus.SubOption{
+		"serial":   {},
+		"parallel": {bus.Concurrency(2)},
+		"in lanes": {bus.Concurrency(2), bus.OrderBy(func(*bus.Msg) string { return "" })},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBus(t, bus.Config{})
+				l := newGatedLog()
+				s := subscribe(t, b, "a", l.handler, opts...)
+				publish(t, b, "a", "1")
+				publish(t, b, "a", "2")
+				synctest.Wait()
+				publish(t, b, "a", "expires", bus.Expires(time.Second))
+				publish(t, b, "a", "lasts", bus.Expires(time.Hour))
+				time.Sleep(time.Second)
+				close(l.gate)
+				synctest.Wait()
+				if got := slices.Sorted(slices.Values(l.all())); !slices.Equal(got, []string{"1", "2", "lasts"}) {
+					t.Errorf("handled %q", got)
+				}
+				if st := s.Stats(); st.Expired != 1 {
+					t.Errorf("stats are %+v", st)
+				}
+				checkSum(t, s.Stats())
+			})
+		})
+	}
+}
+
+func TestExpiryIsTheHandlersDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{})
+		start := time.Now()
+		var err error
+		var at time.Time
+		subscribe(t, b, "a", func(ctx context.Context, _ *bus.Msg) error {
+			at, _ = ctx.Deadline()
+			inner, cancel := context.WithCancel(ctx)
+			defer cancel()
+			<-inner.Done()
+			err = inner.Err()
+			return nil
+		})
+		publish(t, b, "a", "", bus.Expires(time.Minute))
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if !at.Equal(start.Add(time.Minute)) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the deadline was %v, the error %v", at.Sub(start), err)
+		}
+		if err := b.Publish(t.Context(), "a", nil, bus.Expires(0)); !errors.Is(err, bus.ErrInvalid) {
+			t.Errorf("Expires(0): %v", err)
+		}
+	})
+}
