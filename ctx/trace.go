@@ -90,7 +90,7 @@ func (h *Host) requestAttributes(r *http.Request) []attribute.KeyValue {
 		attribute.String("url.path", r.URL.Path),
 		attribute.String("server.address", r.Host),
 		attribute.String("network.protocol.version", strings.TrimPrefix(r.Proto, "HTTP/")),
-		attribute.String("mega.app", h.App.Name),
+		attribute.String("mega.app.name", h.App.Name),
 	}
 	if methodOf(r.Method) != r.Method {
 		all[0] = attribute.String("http.request.method", "_OTHER")

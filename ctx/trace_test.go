@@ -73,7 +73,7 @@ func TestARequestIsASpan(t *testing.T) {
 		for key, want := range map[string]any{
 			"http.response.status_code": int64(x.status), "http.route": x.route, "error.type": x.failure, "url.scheme": "http",
 			"url.path": strings.TrimSuffix(x.target, "?q=x"), "server.address": "example.com", "client.address": "192.0.2.1",
-			"user_agent.original": "test", "network.protocol.version": "1.1", "mega.app": "web", "mega.request.id": "abc-1",
+			"user_agent.original": "test", "network.protocol.version": "1.1", "mega.app.name": "web", "mega.request.id": "abc-1",
 		} {
 			if has[key] != want {
 				t.Errorf("%s %s: %s is %v, want %v", x.method, x.target, key, has[key], want)
