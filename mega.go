@@ -197,6 +197,11 @@ func RequireScope(s Scope) Option { return boot.RequireScope(s) }
 // Problem.
 func Views(files fs.FS) Option { return boot.Views(files) }
 
+// Locales adds the app's texts in the languages that it speaks, for Ctx.T: files
+// as go-i18n has them, called by their locales, such as ko.yaml and en.yaml.
+// Which of them are offered is apps.<name>.locales; default all.
+func Locales(files fs.FS) Option { return boot.Locales(files) }
+
 // Public adds files that the app serves at their paths, wherever it has no
 // route.
 func Public(files fs.FS) Option { return boot.Public(files) }

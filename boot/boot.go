@@ -32,7 +32,7 @@ type Process struct {
 	Stderr  io.Writer // where the report and the log go
 
 	Dir    string   // where the search for files of configuration begins; "" searches nowhere
-	Config string   // the file of configuration, in place of the search
+	Config string   // the file of configuration, or its folder, in place of the search
 	Set    []string // key=value, stronger than everything else
 	Only   []string // the apps to run; empty runs them all
 	Trace  []string // what to trace while booting: "fx"
@@ -196,6 +196,20 @@ func env() string {
 		return "dev"
 	}
 	return "production"
+}
+
+// LoadConfig returns the configuration of the program that options describe,
+// and does nothing else.
+func LoadConfig(p Process, options ...Option) (*config.Config, error) {
+	program, err := p.program(options)
+	if err != nil {
+		return nil, err
+	}
+	c, err := config.Load(p.source(program))
+	if err != nil {
+		return nil, failureOf(err)
+	}
+	return c, nil
 }
 
 // loadConfig is the first stage.

@@ -21,12 +21,27 @@ type building struct {
 	routes []bound
 }
 
-func (a *building) info(c *config.Config) megactx.AppInfo {
+// speaks are the app's texts, or nil if it was given none.
+func (a *building) speaks(c *config.Config) (*megactx.Locales, error) {
+	if len(a.part.locales) == 0 {
+		return nil, nil
+	}
+	l, err := megactx.ParseLocales(c.Apps[a.name].Locales, a.part.locales...)
+	if err != nil {
+		return nil, a.failure("boot.locales", "Its texts cannot be used.", err)
+	}
+	return l, nil
+}
+
+func (a *building) info(c *config.Config, l *megactx.Locales) megactx.AppInfo {
 	app := c.Apps[a.name]
+	if l != nil {
+		app.Locales = l.Names()
+	}
 	return megactx.AppInfo{Name: a.name, Env: c.Env, Locales: app.Locales, Prefix: app.Prefix}
 }
 
-func (a *building) newHost(info megactx.AppInfo, log *slog.Logger, l *lock.Locker) (*megactx.Host, error) {
+func (a *building) newHost(info megactx.AppInfo, log *slog.Logger, l *lock.Locker, texts *megactx.Locales) (*megactx.Host, error) {
 	views, err := megactx.ParseViews(a.part.views...)
 	if err != nil {
 		return nil, a.failure("boot.views", "Its pages cannot be used.", err)
@@ -35,7 +50,7 @@ func (a *building) newHost(info megactx.AppInfo, log *slog.Logger, l *lock.Locke
 	if err != nil {
 		return nil, a.failure("boot.public", "Its public files cannot be read.", err)
 	}
-	host := &megactx.Host{App: info, Log: log, Locker: l, Views: views, Public: public}
+	host := &megactx.Host{App: info, Log: log, Locker: l, Views: views, Public: public, Locales: texts}
 	a.hosts = append(a.hosts, host)
 	return host, host.SetLimits(limitsOf(a.config.Apps[a.name]))
 }

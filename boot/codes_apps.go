@@ -11,6 +11,11 @@ func appCodes() []Code {
 			Do:     []string{"have it return, and do what takes long in an OnStart hook, which has a budget of its own"},
 		},
 		{
+			Name: "boot.locales", Exit: ExitInternal, Title: "the texts of an app cannot be used",
+			Means: "A catalog given to mega.Locales cannot be read, the catalogs of the locales that are offered do not have the same texts, or apps.<name>.locales names one that has no catalog.",
+			Do:    []string{"see to the cause: it names the file and the text"},
+		},
+		{
 			Name: "app.same_place", Exit: ExitConfig, Title: "two apps would answer the same requests",
 			Means: "Apps that share an address are told apart by apps.<name>.host and apps.<name>.prefix. These two have the same.",
 			Do:    []string{"give one of them an address, a prefix or a host of its own"},

@@ -69,6 +69,12 @@ func busCodes() []Code {
 			Do:    []string{"see which handlers publish what they themselves, or each other, subscribe to"},
 		},
 		{
+			Name: "bus.unfinished", Title: "the bus was closed before every handler was done",
+			Means:  "The time of the shutdown was over. The subscriptions are named, with what was running and what was queued.",
+			Causes: []string{"a handler that does not heed its context", "more messages in a queue than the shutdown has time for"},
+			Do:     []string{"give the shutdown longer: shutdown.timeout"},
+		},
+		{
 			Name: "bus.unsupported", Title: "the bus driver cannot do this",
 			Means: "What was asked for is among what the driver says it lacks.",
 		},

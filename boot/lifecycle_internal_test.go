@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -91,6 +92,24 @@ func TestWhatPanicsAtTheEndDoesNotKeepTheRestFromEnding(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "dry") || !strings.Contains(err.Error(), `"quitter"`) || !ended {
 		t.Errorf("got %v, and the store was ended: %v", err, ended)
 	}
+}
+
+func TestConstructorThatDoesNotReturnIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leave := make(chan struct{})
+		b := &booting{ctx: t.Context(), config: &config.Config{Boot: config.Boot{WaitFor: time.Minute}}}
+		hang := newFunction("Provide", func() *int { <-leave; return nil })
+		began := time.Now()
+		_, err := b.construct(hang, nil)
+		f, ok := errors.AsType[*Failure](err)
+		if !ok || f.Code != "boot.constructor_overrun" || f.Exit != ExitOverrun || !strings.Contains(f.Facts[0].Value, "lifecycle_internal_test.go") {
+			t.Errorf("got %+v", err)
+		}
+		if took := time.Since(began); took != time.Minute+hookBudget+noticeTime {
+			t.Errorf("it took %v", took)
+		}
+		close(leave)
+	})
 }
 
 func TestServerThatDoesNotAnswerIsTriedUntilTheWaitIsOver(t *testing.T) {

@@ -36,9 +36,10 @@ type (
 		fn     function
 		budget time.Duration
 	}
-	viewsOption  struct{ files fs.FS }
-	publicOption struct{ files fs.FS }
-	scopeOption  struct {
+	viewsOption   struct{ files fs.FS }
+	publicOption  struct{ files fs.FS }
+	localesOption struct{ files fs.FS }
+	scopeOption   struct {
 		site  string
 		scope Scope
 	}
@@ -54,6 +55,7 @@ func (useOption) option()     {}
 func (hookOption) option()    {}
 func (viewsOption) option()   {}
 func (publicOption) option()  {}
+func (localesOption) option() {}
 func (scopeOption) option()   {}
 func (fxOption) option()      {}
 
@@ -171,6 +173,9 @@ func Views(files fs.FS) Option { return viewsOption{files} }
 
 // Public adds files that the app serves at their paths.
 func Public(files fs.FS) Option { return publicOption{files} }
+
+// Locales adds the app's texts in the languages that it speaks.
+func Locales(files fs.FS) Option { return localesOption{files} }
 
 // callSite is where an option is written down, which every complaint about it
 // names.

@@ -43,7 +43,7 @@ func (p Process) program(options []Option) (*program, error) {
 // source is where the configuration comes from.
 func (p Process) source(program *program) config.Source {
 	return config.Source{
-		Environ: p.Environ, Env: env(), Name: p.name(), Set: p.Set,
+		Environ: p.Environ, Env: env(), Name: p.name(), Dir: p.Dir, File: p.Config, Set: p.Set,
 		Apps: program.names(), Sections: program.sections(),
 	}
 }

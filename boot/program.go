@@ -35,6 +35,7 @@ type part struct {
 	hooks    []hookOption
 	views    []fs.FS
 	public   []fs.FS
+	locales  []fs.FS
 	scopes   []scopeOption
 	fx       []fx.Option // what the injector is given as it is
 }
@@ -186,6 +187,8 @@ func (p *part) add(o Option) {
 		p.views = append(p.views, o.files)
 	case publicOption:
 		p.public = append(p.public, o.files)
+	case localesOption:
+		p.locales = append(p.locales, o.files)
 	case scopeOption:
 		p.scopes = append(p.scopes, o)
 	case fxOption:
@@ -202,10 +205,11 @@ func (p *part) has(s sectionOption) bool {
 // served is the app together with what is shared by all of them.
 func (p *program) served(a *app) part {
 	return part{
-		routes: slices.Concat(p.shared.routes, a.routes),
-		uses:   slices.Concat(p.shared.uses, a.uses),
-		views:  slices.Concat(p.shared.views, a.views),
-		public: slices.Concat(p.shared.public, a.public),
+		routes:  slices.Concat(p.shared.routes, a.routes),
+		uses:    slices.Concat(p.shared.uses, a.uses),
+		views:   slices.Concat(p.shared.views, a.views),
+		public:  slices.Concat(p.shared.public, a.public),
+		locales: slices.Concat(p.shared.locales, a.locales),
 	}
 }
 

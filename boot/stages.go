@@ -165,7 +165,7 @@ func (b *booting) appStage(a *app) fx.Option {
 	building := &building{booting: b, name: a.name, part: served}
 	options := []fx.Option{
 		fx.Decorate(func(log *slog.Logger) *slog.Logger { return b.logs.app(a.name, log) }),
-		fx.Provide(fx.Private, building.info, building.newHost),
+		fx.Provide(fx.Private, building.speaks, building.info, building.newHost),
 	}
 	options = append(options, b.provided(a.name, &a.part)...)
 	options = append(options, a.fx...)

@@ -65,7 +65,7 @@ type Cluster struct {
 // App configures one app of the process.
 type App struct {
 	Addr           Addr          `key:"addr" doc:"where the app listens; default 127.0.0.1:8080 for the first app, 8081 for the second; one with a host or a prefix listens with the first app that has neither"`
-	Host           string        `key:"host" pattern:"^([a-z0-9]([a-z0-9-]*[a-z0-9])?(\\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*)?$" like:"admin.example.org" doc:"the app answers requests for this host"`
+	Host           string        `key:"host" pattern:"^((\\*\\.)?[a-z0-9]([a-z0-9-]*[a-z0-9])?(\\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*)?$" like:"admin.example.org or *.example.org" doc:"the app answers requests for this host, or with *. in front for any below it"`
 	Prefix         string        `key:"prefix" pattern:"^((/[A-Za-z0-9._~-]+)+)?$" like:"/admin" doc:"the app answers requests for paths below this one"`
 	Locales        []string      `key:"locales" pattern:"^[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*$" like:"en or ko-KR" doc:"the languages that the app speaks, the preferred one first"`
 	LogLevel       string        `key:"log_level" inherits:"log.level" enum:"debug|info|warn|error" reload:"live" doc:"the least level that the app writes"`

@@ -1,0 +1,89 @@
+package boot_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/fx"
+
+	"github.com/megaframework/mega/boot"
+	megactx "github.com/megaframework/mega/ctx"
+)
+
+type gear struct{ teeth int }
+
+func TestWhatTheInjectorIsGivenCanBeTaken(t *testing.T) {
+	p, _ := process()
+	r := start(t, p,
+		boot.Fx(fx.Supply(&gear{7})),
+		boot.App("main",
+			boot.Fx(fx.Decorate(func(g *gear) *gear { return &gear{g.teeth + 1} })),
+			boot.Routes(func(r megactx.Router, g *gear) {
+				r.Get("/", func(c *megactx.Ctx) error { return c.JSON(200, g.teeth) })
+			})))
+	if _, body := get(t, r.Report().Apps[0].URL); body != "8" {
+		t.Errorf("got %s", body)
+	}
+}
+
+func TestHooksOfTheInjectorAreStepsOfTheBoot(t *testing.T) {
+	d := &diary{}
+	p, _ := process()
+	r := start(t, p, boot.App("main",
+		boot.OnPrimary("migrate", d.note("migrate")),
+		boot.OnStop("flush", d.note("flush")),
+		boot.Fx(fx.Invoke(func(l fx.Lifecycle) {
+			l.Append(fx.StartStopHook(func() { d.add("fx 1 starts") }, func() { d.add("fx 1 ends") }))
+			l.Append(fx.Hook{OnStop: func(context.Context) error { d.add("fx 2 ends"); return nil }})
+		})),
+	))
+	if err := r.Stop(); err != nil {
+		t.Error(err)
+	}
+	if want := []string{"fx 1 starts", "migrate", "flush", "fx 2 ends", "fx 1 ends"}; !slices.Equal(d.lines(), want) {
+		t.Errorf("got  %q\nwant %q", d.lines(), want)
+	}
+}
+
+// fx itself says "context deadline exceeded" and unwinds nothing.
+func TestHookOfTheInjectorThatFailsIsNamedAndUnwound(t *testing.T) {
+	d := &diary{}
+	p, _ := process()
+	f := fail(t, p, boot.App("main", boot.Fx(fx.Invoke(func(l fx.Lifecycle) {
+		l.Append(fx.StartStopHook(func() { d.add("starts") }, func() { d.add("ends") }))
+		l.Append(fx.StartHook(func() error { return errors.New("no") }))
+	}))))
+	if !strings.Contains(f.Text, "fx hook of boot_test.TestHookOfTheInjector") || !slices.Equal(d.lines(), []string{"starts", "ends"}) {
+		t.Errorf("got %v, and %q", f, d.lines())
+	}
+}
+
+func TestProgramMayAskForItsOwnEnd(t *testing.T) {
+	for code, want := range map[int]int{0: boot.ExitOK, 3: 3} {
+		p, stderr := process()
+		status := boot.Main(t.Context(), p, boot.App("main", boot.Fx(fx.Invoke(func(l fx.Lifecycle, s fx.Shutdowner) {
+			l.Append(fx.StartHook(func() error { return s.Shutdown(fx.ExitCode(code), fx.ShutdownTimeout(time.Second)) }))
+		}))))
+		if status != want {
+			t.Errorf("exit status %d, want %d:\n%s", status, want, stderr)
+		}
+	}
+}
+
+// Where the injector was given options of its own, only it knows what is
+// provided, and its root cause comes first.
+func TestWhatTheInjectorCannotDoIsToldByItsRootCause(t *testing.T) {
+	p, _ := process()
+	f := fail(t, p, boot.Fx(fx.Supply(&gear{})), boot.App("main", boot.Routes(func(megactx.Router, *strings.Builder) {})))
+	if f.Code != "boot.failed" || !strings.HasPrefix(f.Cause.Error(), "missing type: *strings.Builder") {
+		t.Errorf("got %v", f)
+	}
+	f = fail(t, p, boot.App("main", boot.Fx(fx.Invoke(func() error { return errors.New("the root") }))))
+	if f.Cause == nil || f.Cause.Error() != "the root" {
+		t.Errorf("got %v", f)
+	}
+}
