@@ -90,5 +90,17 @@ func configCodes() []Code {
 			Means: "The environment's name and the place of the files have to be known before any of them is read.",
 			Do:    []string{"set MEGA_ENV or MEGA_CONFIG in the environment"},
 		},
+		{
+			Name: "config.address_twice", Exit: ExitConfig, Title: "two cannot listen on one address",
+			Means:  "Apps share an address only if a request says by its host or its path which of them it is for, and if both write the address alike. The address for probes is shared by nobody.",
+			Causes: []string{"the same address twice", "an address of one host beside the same port of every host"},
+			Do:     []string{"give one of them another address", "give one of the apps a host or a prefix, and both the same address"},
+		},
+		{
+			Name: "config.contradiction", Exit: ExitConfig, Title: "two keys contradict each other",
+			Means:  "Each of them is legal, but not beside the other, or not without it.",
+			Causes: []string{"two ways to say to a server who we are", "a certificate without its key"},
+			Do:     []string{"keep one of them, or add the one that is missing"},
+		},
 	}
 }

@@ -51,7 +51,7 @@ import (
 // Config is the configuration of a process. It does not change once loaded.
 type Config struct {
 	Env      string           `key:"env" file:"no" pattern:"^[a-z][a-z0-9_-]*$" like:"staging" doc:"dev, test, production or a name of your own; not in files, as it decides which of them are read"`
-	Name     string           `key:"name" pattern:"^([A-Za-z0-9][A-Za-z0-9._-]{0,63})?$" like:"shop" doc:"what the program is called; default the name of its executable"`
+	Name     string           `key:"name" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$" like:"shop" doc:"what the program is called; default the name of its executable"`
 	Lock     Lock             `key:"lock"`
 	Bus      Bus              `key:"bus"`
 	NATS     NATS             `key:"nats"`
@@ -65,6 +65,7 @@ type Config struct {
 
 	schema   *schema
 	values   map[string]Value
+	defaults map[string]string // what keys are where nothing sets them
 	files    []File
 	sections map[sectionID]reflect.Value
 }

@@ -1,10 +1,13 @@
 package config
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // contradictions are the mistakes that a type or a tag cannot express.
 func (c *Config) contradictions() (p Problems) {
-	for _, find := range []func() Problems{c.badTemplate, c.missingCache} {
+	for _, find := range []func() Problems{c.badTemplate, c.missingCache, c.addressTwice, c.manyIdentities, c.halfIdentity} {
 		p = append(p, find()...)
 	}
 	return p
@@ -36,4 +39,35 @@ func (c *Config) cacheHint() string {
 		return "set " + EnvName("cache."+c.Lock.Cache+".url")
 	}
 	return "configured: " + strings.Join(c.Caches(), ", ")
+}
+
+// manyIdentities finds more than one way to say to NATS who we are.
+func (c *Config) manyIdentities() Problems {
+	var ways []string
+	for _, key := range []string{"nats.user", "nats.token", "nats.nkey_file", "nats.creds_file"} {
+		if c.values[key].Text != "" {
+			ways = append(ways, key)
+		}
+	}
+	if len(ways) < 2 {
+		return nil
+	}
+	first, second := ways[0], ways[1]
+	return Problems{{
+		Code: "config.contradiction", Key: second, Origin: c.Origin(second),
+		Text: fmt.Sprintf("NATS is told by %s (%v), too, who we are", first, c.Origin(first)), Hint: "keep one of them",
+	}}
+}
+
+// halfIdentity finds keys that mean nothing without another.
+func (c *Config) halfIdentity() (p Problems) {
+	for key, with := range map[string]string{"nats.password": "nats.user", "nats.tls.cert": "nats.tls.key", "nats.tls.key": "nats.tls.cert"} {
+		if c.values[key].Text != "" && c.values[with].Text == "" {
+			p = append(p, Problem{
+				Code: "config.contradiction", Key: key, Origin: c.Origin(key),
+				Text: "means nothing without " + with, Hint: "set " + EnvName(with),
+			})
+		}
+	}
+	return p
 }

@@ -2,7 +2,6 @@ package config_test
 
 import (
 	"errors"
-	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -258,111 +257,117 @@ func TestAFileOrAFolderMayBeNamed(t *testing.T) {
 	}
 }
 
+// mistake is a file with one thing wrong.
+type mistake struct{ file, text, code, says string }
+
+const yamlFile, tomlFile, jsonFile = "mega.config.yaml", "mega.config.toml", "mega.config.json"
+
+var mistakes = []mistake{
+	{yamlFile, "name: shop\nlock:\n  drivr: redis\n", "config.unknown_key", `mega.config.yaml:3: there is no key "lock.drivr" (did you mean lock.driver?)`},
+	{tomlFile, "[lock]\ndrivr = 'redis'\n", "config.unknown_key", `mega.config.toml:2: there is no key "lock.drivr" (did you mean lock.driver?)`},
+	{jsonFile, "{\"lock\": {\n\"drivr\": 1}}", "config.unknown_key", `mega.config.json:2: there is no key "lock.drivr" (did you mean lock.driver?)`},
+	{yamlFile, "lok: {ttl: 5s}\n", "config.unknown_key", "did you mean lock?"},
+	{yamlFile, "boot: {waitFor: 5s}\n", "config.unknown_key", "did you mean boot.wait_for?"},
+	{yamlFile, "fifo: true\n", "config.unknown_key", "did you mean lock.fifo?"},
+	{yamlFile, "limits: {b: 1}\n", "config.unknown_key", "there is no key \"limits.b\" (did you mean limits.big?)"},
+	{yamlFile, "something_else_entirely: 1\n", "config.unknown_key", `there is no key "something_else_entirely"`},
+	{yamlFile, "lock.ttl: 5s\n", "config.unknown_key", "write a section for each part: lock: {ttl: …}"},
+	{tomlFile, "\"lock.ttl\" = '5s'\n", "config.unknown_key", `"lock.ttl" has a dot in it`},
+	{yamlFile, "apps: {wbe: {addr: ':1'}}\n", "config.unknown_app", `this program has no app called "wbe" (did you mean web? its apps: web, admin)`},
+	{yamlFile, "cache: {Main: {url: redis://h}}\n", "config.invalid", "an alias is a lower-case word"},
+	{yamlFile, "cache: {my-cache: {url: redis://h}}\n", "config.invalid", "an alias is a lower-case word"},
+	{yamlFile, "env: dev\n", "config.too_late", "set MEGA_ENV"},
+	{yamlFile, "x: {y: &a {z: 1}}\n", "config.unknown_key", `"x"`},
+
+	{yamlFile, "lock: {ttl: 5}\n", "config.no_unit", `mega.config.yaml:1: lock.ttl: "5" has no unit (write 5s or 5ms)`},
+	{tomlFile, "[lock]\nttl = 5\n", "config.no_unit", `mega.config.toml:2: lock.ttl: "5" has no unit (write 5s or 5ms)`},
+	{yamlFile, "lock: {ttl: '5'}\n", "config.no_unit", "write 5s"},
+	{yamlFile, "lock: {ttl: 1.5}\n", "config.no_unit", "write 1.5s"},
+	{yamlFile, "apps: {web: {body_limit: 1048576}}\n", "config.no_unit", "write 1048576MiB or 1048576KiB"},
+	{yamlFile, "apps: {web: {body_limit: 1M}}\n", "config.invalid", "is not a size such as"},
+	{yamlFile, "apps: {web: {body_limit: 0B}}\n", "config.invalid", "0B is less than 1B"},
+	{yamlFile, "apps: {web: {body_limit: 9EiB}}\n", "config.invalid", "is not a size"},
+	{yamlFile, "apps: {web: {body_limit: 0.3B}}\n", "config.invalid", "whole number of bytes"},
+	{yamlFile, "apps: {web: {body_limit: 99999999TiB}}\n", "config.invalid", "below 8EiB"},
+
+	{yamlFile, "name: x\nlock:\n", "config.empty_section", "mega.config.yaml:2: the section lock is empty"},
+	{yamlFile, "lock: {}\n", "config.empty_section", "remove it"},
+	{yamlFile, "cache: {main: }\n", "config.empty_section", "cache.main"},
+	{yamlFile, "apps: {web: ~}\n", "config.empty_section", "apps.web"},
+	{tomlFile, "[lock]\n[log]\nlevel='info'\n", "config.empty_section", "mega.config.toml:1: the section lock is empty"},
+	{jsonFile, "{\n\"lock\": null}", "config.empty_section", "mega.config.json:2"},
+	{yamlFile, "lock: redis\n", "config.invalid", "lock is a section of keys, and this is text (one of its keys is lock.driver)"},
+	{yamlFile, "lock: [a]\n", "config.invalid", "this is a list"},
+	{yamlFile, "lock: {driver: {redis: 1}}\n", "config.invalid", "is a section of keys, and the key takes text"},
+	{yamlFile, "lock: {ttl: }\n", "config.invalid", "lock.ttl: has no value"},
+	{jsonFile, `{"lock": {"ttl": null}}`, "config.invalid", "has no value"},
+
+	{yamlFile, "limits: {note: 012}\n", "config.invalid", `"012" is a number, and the key takes text (write "012")`},
+	{yamlFile, "name: 1.10\n", "config.invalid", `write "1.10"`},
+	{yamlFile, "limits: {note: true}\n", "config.invalid", `write "true"`},
+	{yamlFile, "limits: {note: 2024-01-01}\n", "config.invalid", `"2024-01-01" is a date, and the key takes text (write "2024-01-01")`},
+	{tomlFile, "limits.note = 2024-01-01T00:00:00Z\n", "config.invalid", `is a date, and the key takes text (write "2024-01-01T00:00:00Z")`},
+	{tomlFile, "limits.note = 2024-01-01\n", "config.invalid", `write "2024-01-01"`},
+	{tomlFile, "limits.note = 07:30:00\n", "config.invalid", `write "07:30:00"`},
+	{tomlFile, "limits.note = 2024-01-01T00:00:00\n", "config.invalid", `is a date`},
+	{yamlFile, "limits: {big: 012}\n", "config.invalid", `"012" begins with 0`},
+	{yamlFile, "limits: {big: 0x1F}\n", "config.invalid", `"0x1F" is not a whole number`},
+	{yamlFile, "limits: {big: 1.0}\n", "config.invalid", "is not a whole number"},
+	{yamlFile, "limits: {big: '8'}\n", "config.invalid", "write it without quotes"},
+	{jsonFile, `{"limits": {"big": 9223372036854775808}}`, "config.invalid", "is not a whole number"},
+	{jsonFile, `{"limits": {"big": 1e3}}`, "config.invalid", "is not a whole number"},
+	{yamlFile, "limits: {rate: .inf}\n", "config.invalid", "is not a number"},
+	{yamlFile, "limits: {rate: 0.01}\n", "config.invalid", "less than 0.1"},
+	{yamlFile, "limits: {quiet: yes}\n", "config.invalid", `"yes" is text, and the key takes true or false (write true or false, without quotes)`},
+	{yamlFile, "limits: {quiet: 'true'}\n", "config.invalid", "without quotes"},
+	{yamlFile, "limits: {quiet: 1}\n", "config.invalid", "takes true or false"},
+	{yamlFile, "limits:\n  hosts: a,b\n", "config.invalid", "write a list: [a, b]"},
+	{yamlFile, "limits:\n  hosts:\n  - a\n  - 5\n", "config.invalid", `the item in line 4 is a number, and not text (write "5")`},
+	{yamlFile, "limits: {hosts: [a, '']}\n", "config.invalid", "an item of the list is empty"},
+	{yamlFile, "limits: {hosts: [[a]]}\n", "config.invalid", "is a list, and not text"},
+	{yamlFile, "apps: {web: {addr: 8080}}\n", "config.invalid", "takes an address such as"},
+	{yamlFile, "apps: {web: {prefix: admin}}\n", "config.invalid", `"admin" is not like /admin`},
+	{yamlFile, "apps: {web: {prefix: /admin/}}\n", "config.invalid", `is not like /admin`},
+	{yamlFile, "apps: {web: {host: 'http://x'}}\n", "config.invalid", `is not like admin.example.org`},
+	{yamlFile, "apps: {web: {trusted_origins: [shop.example.org]}}\n", "config.invalid", `is not like https://shop.example.org`},
+	{yamlFile, "apps: {web: {locales: [korean_KR]}}\n", "config.invalid", `is not like en`},
+	{yamlFile, "nats: {token: 12345678}\n", "config.invalid", "nats.token: is a number, and the key takes text (put it in quotes)"},
+
+	{yamlFile, "lock:\n  ttl: 5s\n  ttl: 6s\n", "config.duplicate_key", `mega.config.yaml:3: the key "ttl" is there twice, first in line 2`},
+	{jsonFile, "{\"name\": \"a\",\n\"name\": \"b\"}", "config.duplicate_key", `mega.config.json:2: the key "name" is there twice, first in line 1`},
+	{tomlFile, "name = 'a'\nname = 'b'\n", "config.syntax", "mega.config.toml:2: is not TOML"},
+
+	{yamlFile, "lock: {ttl: 5s\n", "config.syntax", "mega.config.yaml:2: is not YAML"},
+	{yamlFile, "lock:\n\tttl: 5s\n", "config.syntax", "mega.config.yaml:2: is not YAML: found "},
+	{yamlFile, "a: b: c\n", "config.syntax", "mega.config.yaml:1: is not YAML: mapping values"},
+	{yamlFile, "name: shop\nlock: *gone\n", "config.syntax", "mega.config.yaml:2: is not YAML: an alias has no anchor"},
+	{yamlFile, "name: a\n---\nname: b\n", "config.syntax", "a second document begins"},
+	{yamlFile, "- name: a\n", "config.syntax", "holds a list, and not keys"},
+	{yamlFile, "shop\n", "config.syntax", "holds text, and not keys"},
+	{yamlFile, "1: x\n", "config.syntax", "a key is no text"},
+	{yamlFile, "? [a]\n: x\n", "config.syntax", "a key is no text"},
+	{yamlFile, "name: !env NAME\n", "config.syntax", `mega.config.yaml:1: the tag "!env" means nothing here`},
+	{yamlFile, "lock: {<<: 5, ttl: 5s}\n", "config.syntax", "<< takes the keys of a mapping"},
+	{tomlFile, "name = shop\n", "config.syntax", "mega.config.toml:1: is not TOML"},
+	{jsonFile, "{\n\"name\": \"shop\",\n}", "config.syntax", "mega.config.json:3: is not JSON"},
+	{jsonFile, "", "config.syntax", "mega.config.json:1: is not JSON"},
+	{jsonFile, "{} {}", "config.syntax", "is not JSON"},
+	{jsonFile, "[]", "config.syntax", "holds a list"},
+	{yamlFile, "name: \xff\n", "config.file", "mega.config.yaml: is not UTF-8, from line 1 on"},
+	{tomlFile, "name = 'a'\n# \xc3\x28\n", "config.file", "is not UTF-8, from line 2 on"},
+	{yamlFile, "\xff\xfen\x00", "config.file", "is not UTF-8"},
+	{yamlFile, "# " + strings.Repeat("x", 1<<20), "config.file", "is larger than 1MiB"},
+	{yamlFile, "lock: " + strings.Repeat("[", 1000) + strings.Repeat("]", 1000), "config.file", "nests deeper than 32 levels"},
+	{jsonFile, strings.Repeat("[", 1000) + strings.Repeat("]", 1000), "config.file", "nests deeper than 32 levels"},
+	{tomlFile, "lock = " + strings.Repeat("[", 1000) + strings.Repeat("]", 1000), "config.file", "nests deeper than 32 levels"},
+	{yamlFile, "limits: {hosts: [" + strings.Repeat("a,", 60_000) + "]}\n", "config.file", "holds more than 50000 values"},
+	{jsonFile, `{"limits": {"hosts": [` + strings.Repeat("1,", 60_000) + "1]}}", "config.file", "holds more than 50000 values"},
+	{yamlFile, bomb, "config.file", "holds more than 50000 values"},
+	{yamlFile, "lock: &a {ttl: 5s, redis: *a}\n", "config.file", "nests deeper than 32 levels"},
+}
+
 func TestMistakesInFilesAreToldWithTheirLine(t *testing.T) {
-	const yaml, toml, json = "mega.config.yaml", "mega.config.toml", "mega.config.json"
-	for _, x := range []struct{ file, text, code, says string }{
-		{yaml, "name: shop\nlock:\n  drivr: redis\n", "config.unknown_key", `mega.config.yaml:3: there is no key "lock.drivr" (did you mean lock.driver?)`},
-		{toml, "[lock]\ndrivr = 'redis'\n", "config.unknown_key", `mega.config.toml:2: there is no key "lock.drivr" (did you mean lock.driver?)`},
-		{json, "{\"lock\": {\n\"drivr\": 1}}", "config.unknown_key", `mega.config.json:2: there is no key "lock.drivr" (did you mean lock.driver?)`},
-		{yaml, "lok: {ttl: 5s}\n", "config.unknown_key", "did you mean lock?"},
-		{yaml, "boot: {waitFor: 5s}\n", "config.unknown_key", "did you mean boot.wait_for?"},
-		{yaml, "fifo: true\n", "config.unknown_key", "did you mean lock.fifo?"},
-		{yaml, "limits: {b: 1}\n", "config.unknown_key", "there is no key \"limits.b\" (did you mean limits.big?)"},
-		{yaml, "something_else_entirely: 1\n", "config.unknown_key", `there is no key "something_else_entirely"`},
-		{yaml, "lock.ttl: 5s\n", "config.unknown_key", "write a section for each part: lock: {ttl: …}"},
-		{toml, "\"lock.ttl\" = '5s'\n", "config.unknown_key", `"lock.ttl" has a dot in it`},
-		{yaml, "apps: {wbe: {addr: ':1'}}\n", "config.unknown_app", `this program has no app called "wbe" (did you mean web? its apps: web, admin)`},
-		{yaml, "cache: {Main: {url: redis://h}}\n", "config.invalid", "an alias is a lower-case word"},
-		{yaml, "cache: {my-cache: {url: redis://h}}\n", "config.invalid", "an alias is a lower-case word"},
-		{yaml, "env: dev\n", "config.too_late", "set MEGA_ENV"},
-		{yaml, "x: {y: &a {z: 1}}\n", "config.unknown_key", `"x"`},
-
-		{yaml, "lock: {ttl: 5}\n", "config.no_unit", `mega.config.yaml:1: lock.ttl: "5" has no unit (write 5s or 5ms)`},
-		{toml, "[lock]\nttl = 5\n", "config.no_unit", `mega.config.toml:2: lock.ttl: "5" has no unit (write 5s or 5ms)`},
-		{yaml, "lock: {ttl: '5'}\n", "config.no_unit", "write 5s"},
-		{yaml, "lock: {ttl: 1.5}\n", "config.no_unit", "write 1.5s"},
-		{yaml, "apps: {web: {body_limit: 1048576}}\n", "config.no_unit", "write 1048576MiB or 1048576KiB"},
-		{yaml, "apps: {web: {body_limit: 1M}}\n", "config.invalid", "is not a size such as"},
-		{yaml, "apps: {web: {body_limit: 0B}}\n", "config.invalid", "0B is less than 1B"},
-		{yaml, "apps: {web: {body_limit: 9EiB}}\n", "config.invalid", "is not a size"},
-		{yaml, "apps: {web: {body_limit: 0.3B}}\n", "config.invalid", "whole number of bytes"},
-		{yaml, "apps: {web: {body_limit: 99999999TiB}}\n", "config.invalid", "below 8EiB"},
-
-		{yaml, "name: x\nlock:\n", "config.empty_section", "mega.config.yaml:2: the section lock is empty"},
-		{yaml, "lock: {}\n", "config.empty_section", "remove it"},
-		{yaml, "cache: {main: }\n", "config.empty_section", "cache.main"},
-		{yaml, "apps: {web: ~}\n", "config.empty_section", "apps.web"},
-		{toml, "[lock]\n[log]\nlevel='info'\n", "config.empty_section", "mega.config.toml:1: the section lock is empty"},
-		{json, "{\n\"lock\": null}", "config.empty_section", "mega.config.json:2"},
-		{yaml, "lock: redis\n", "config.invalid", "lock is a section of keys, and this is text (one of its keys is lock.driver)"},
-		{yaml, "lock: [a]\n", "config.invalid", "this is a list"},
-		{yaml, "lock: {driver: {redis: 1}}\n", "config.invalid", "is a section of keys, and the key takes text"},
-		{yaml, "lock: {ttl: }\n", "config.invalid", "lock.ttl: has no value"},
-		{json, `{"lock": {"ttl": null}}`, "config.invalid", "has no value"},
-
-		{yaml, "limits: {note: 012}\n", "config.invalid", `"012" is a number, and the key takes text (write "012")`},
-		{yaml, "name: 1.10\n", "config.invalid", `write "1.10"`},
-		{yaml, "limits: {note: true}\n", "config.invalid", `write "true"`},
-		{yaml, "limits: {note: 2024-01-01}\n", "config.invalid", `"2024-01-01" is a date, and the key takes text (write "2024-01-01")`},
-		{toml, "limits.note = 2024-01-01T00:00:00Z\n", "config.invalid", `is a date, and the key takes text (write "2024-01-01T00:00:00Z")`},
-		{toml, "limits.note = 2024-01-01\n", "config.invalid", `write "2024-01-01"`},
-		{toml, "limits.note = 07:30:00\n", "config.invalid", `write "07:30:00"`},
-		{toml, "limits.note = 2024-01-01T00:00:00\n", "config.invalid", `is a date`},
-		{yaml, "limits: {big: 012}\n", "config.invalid", `"012" begins with 0`},
-		{yaml, "limits: {big: 0x1F}\n", "config.invalid", `"0x1F" is not a whole number`},
-		{yaml, "limits: {big: 1.0}\n", "config.invalid", "is not a whole number"},
-		{yaml, "limits: {big: '8'}\n", "config.invalid", "write it without quotes"},
-		{json, `{"limits": {"big": 9223372036854775808}}`, "config.invalid", "is not a whole number"},
-		{json, `{"limits": {"big": 1e3}}`, "config.invalid", "is not a whole number"},
-		{yaml, "limits: {rate: .inf}\n", "config.invalid", "is not a number"},
-		{yaml, "limits: {rate: 0.01}\n", "config.invalid", "less than 0.1"},
-		{yaml, "limits: {quiet: yes}\n", "config.invalid", `"yes" is text, and the key takes true or false (write true or false, without quotes)`},
-		{yaml, "limits: {quiet: 'true'}\n", "config.invalid", "without quotes"},
-		{yaml, "limits: {quiet: 1}\n", "config.invalid", "takes true or false"},
-		{yaml, "limits:\n  hosts: a,b\n", "config.invalid", "write a list: [a, b]"},
-		{yaml, "limits:\n  hosts:\n  - a\n  - 5\n", "config.invalid", `the item in line 4 is a number, and not text (write "5")`},
-		{yaml, "limits: {hosts: [a, '']}\n", "config.invalid", "an item of the list is empty"},
-		{yaml, "limits: {hosts: [[a]]}\n", "config.invalid", "is a list, and not text"},
-		{yaml, "apps: {web: {addr: 8080}}\n", "config.invalid", "takes an address such as"},
-		{yaml, "apps: {web: {prefix: admin}}\n", "config.invalid", `"admin" is not like /admin`},
-		{yaml, "apps: {web: {prefix: /admin/}}\n", "config.invalid", `is not like /admin`},
-		{yaml, "apps: {web: {host: 'http://x'}}\n", "config.invalid", `is not like admin.example.org`},
-		{yaml, "apps: {web: {trusted_origins: [shop.example.org]}}\n", "config.invalid", `is not like https://shop.example.org`},
-		{yaml, "apps: {web: {locales: [korean_KR]}}\n", "config.invalid", `is not like en`},
-		{yaml, "nats: {token: 12345678}\n", "config.invalid", "nats.token: is a number, and the key takes text (put it in quotes)"},
-
-		{yaml, "lock:\n  ttl: 5s\n  ttl: 6s\n", "config.duplicate_key", `mega.config.yaml:3: the key "ttl" is there twice, first in line 2`},
-		{json, "{\"name\": \"a\",\n\"name\": \"b\"}", "config.duplicate_key", `mega.config.json:2: the key "name" is there twice, first in line 1`},
-		{toml, "name = 'a'\nname = 'b'\n", "config.syntax", "mega.config.toml:2: is not TOML"},
-
-		{yaml, "lock: {ttl: 5s\n", "config.syntax", "mega.config.yaml:2: is not YAML"},
-		{yaml, "lock:\n\tttl: 5s\n", "config.syntax", "mega.config.yaml:2: is not YAML: found "},
-		{yaml, "a: b: c\n", "config.syntax", "mega.config.yaml:1: is not YAML: mapping values"},
-		{yaml, "name: shop\nlock: *gone\n", "config.syntax", "mega.config.yaml:2: is not YAML: an alias has no anchor"},
-		{yaml, "name: a\n---\nname: b\n", "config.syntax", "a second document begins"},
-		{yaml, "- name: a\n", "config.syntax", "holds a list, and not keys"},
-		{yaml, "shop\n", "config.syntax", "holds text, and not keys"},
-		{yaml, "1: x\n", "config.syntax", "a key is no text"},
-		{yaml, "? [a]\n: x\n", "config.syntax", "a key is no text"},
-		{yaml, "name: !env NAME\n", "config.syntax", `mega.config.yaml:1: the tag "!env" means nothing here`},
-		{yaml, "lock: {<<: 5, ttl: 5s}\n", "config.syntax", "<< takes the keys of a mapping"},
-		{toml, "name = shop\n", "config.syntax", "mega.config.toml:1: is not TOML"},
-		{json, "{\n\"name\": \"shop\",\n}", "config.syntax", "mega.config.json:3: is not JSON"},
-		{json, "", "config.syntax", "mega.config.json:1: is not JSON"},
-		{json, "{} {}", "config.syntax", "is not JSON"},
-		{json, "[]", "config.syntax", "holds a list"},
-		{yaml, "name: \xff\n", "config.file", "mega.config.yaml: is not UTF-8, from line 1 on"},
-		{toml, "name = 'a'\n# \xc3\x28\n", "config.file", "is not UTF-8, from line 2 on"},
-		{yaml, "\xff\xfen\x00", "config.file", "is not UTF-8"},
-		{yaml, "# " + strings.Repeat("x", 1<<20), "config.file", "is larger than 1MiB"},
-		{yaml, "lock: " + strings.Repeat("[", 1000) + strings.Repeat("]", 1000), "config.file", "nests deeper than 32 levels"},
-		{json, strings.Repeat("[", 1000) + strings.Repeat("]", 1000), "config.file", "nests deeper than 32 levels"},
-		{toml, "lock = " + strings.Repeat("[", 1000) + strings.Repeat("]", 1000), "config.file", "nests deeper than 32 levels"},
-		{yaml, "limits: {hosts: [" + strings.Repeat("a,", 60_000) + "]}\n", "config.file", "holds more than 50000 values"},
-		{json, `{"limits": {"hosts": [` + strings.Repeat("1,", 60_000) + "1]}}", "config.file", "holds more than 50000 values"},
-		{yaml, bomb, "config.file", "holds more than 50000 values"},
-		{yaml, "lock: &a {ttl: 5s, redis: *a}\n", "config.file", "nests deeper than 32 levels"},
-	} {
+	for _, x := range mistakes {
 		p := problems(t, source(folder(t, map[string]string{x.file: x.text})))
 		if len(p) != 1 || p[0].Code != x.code || !strings.Contains(p.Error(), x.says) {
 			t.Errorf("%.60q: got %s %.400q, want %s %q", x.text, p[0].Code, p.Error(), x.code, x.says)
@@ -647,27 +652,5 @@ func TestAMillionMistakesAreNotAllTold(t *testing.T) {
 	p := problems(t, source(folder(t, map[string]string{"mega.config.yaml": b.String()})))
 	if len(p) > 110 || time.Since(began) > 10*time.Second {
 		t.Errorf("%d problems after %v", len(p), time.Since(began))
-	}
-}
-
-func TestAppsShareAnAddressOnlyWithAHostOrAPrefix(t *testing.T) {
-	for _, x := range []struct{ file, addrs, says string }{
-		{"", "admin=127.0.0.1:8081 web=127.0.0.1:8080", ""},
-		{"apps: {admin: {prefix: /admin}}\n", "admin=127.0.0.1:8080 web=127.0.0.1:8080", ""},
-		{"apps: {web: {addr: ':9'}, admin: {host: admin.example.org}}\n", "admin=:9 web=:9", ""},
-		{"apps: {web: {prefix: /web}}\n", "admin=127.0.0.1:8081 web=127.0.0.1:8081", ""},
-	} {
-		c, err := config.Load(source(folder(t, map[string]string{"mega.config.yaml": x.file})))
-		if err != nil {
-			t.Errorf("%s: %v", x.file, err)
-			continue
-		}
-		got := ""
-		for _, name := range slices.Sorted(maps.Keys(c.Apps)) {
-			got += " " + name + "=" + string(c.Apps[name].Addr)
-		}
-		if got[1:] != x.addrs {
-			t.Errorf("%s: got %s, want %s", x.file, got, x.addrs)
-		}
 	}
 }

@@ -28,7 +28,7 @@ type Bus struct {
 
 // BusNATS configures what the bus calls its subjects on NATS.
 type BusNATS struct {
-	Prefix        string `key:"prefix" pattern:"^([A-Za-z0-9_-]+(\\.[A-Za-z0-9_-]+)*)?$" like:"shop or shop.eu" doc:"stands before the subjects of both events and requests"`
+	Prefix        string `key:"prefix" pattern:"^[A-Za-z0-9_-]+(\\.[A-Za-z0-9_-]+)*$" like:"shop or shop.eu" doc:"stands before the subjects of both events and requests"`
 	EventPrefix   string `key:"event_prefix" default:"ev" pattern:"^([A-Za-z0-9_-]+(\\.[A-Za-z0-9_-]+)*)?$" like:"ev" doc:"stands before the subjects of events; empty for subjects as they are"`
 	RequestPrefix string `key:"request_prefix" default:"rpc" pattern:"^[A-Za-z0-9_-]+(\\.[A-Za-z0-9_-]+)*$" like:"rpc" doc:"stands before the subjects of requests"`
 }
@@ -65,8 +65,8 @@ type Cluster struct {
 // App configures one app of the process.
 type App struct {
 	Addr           Addr          `key:"addr" doc:"where the app listens; default 127.0.0.1:8080 for the first app, 8081 for the second; one with a host or a prefix listens with the first app that has neither"`
-	Host           string        `key:"host" pattern:"^((\\*\\.)?[a-z0-9]([a-z0-9-]*[a-z0-9])?(\\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*)?$" like:"admin.example.org or *.example.org" doc:"the app answers requests for this host, or with *. in front for any below it"`
-	Prefix         string        `key:"prefix" pattern:"^((/[A-Za-z0-9._~-]+)+)?$" like:"/admin" doc:"the app answers requests for paths below this one"`
+	Host           string        `key:"host" pattern:"^(\\*\\.)?[a-z0-9]([a-z0-9-]*[a-z0-9])?(\\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$" like:"admin.example.org or *.example.org" doc:"the app answers requests for this host alone, or with *. in front for any below it"`
+	Prefix         string        `key:"prefix" pattern:"^(/[A-Za-z0-9._~-]+)+$" like:"/admin" doc:"the app answers requests for paths below this one alone"`
 	Locales        []string      `key:"locales" pattern:"^[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*$" like:"en or ko-KR" doc:"the languages that the app speaks, the preferred one first"`
 	LogLevel       string        `key:"log_level" inherits:"log.level" enum:"debug|info|warn|error" reload:"live" doc:"the least level that the app writes"`
 	BodyLimit      Size          `key:"body_limit" default:"1MiB" min:"1B" reload:"live" doc:"the largest body of a request"`

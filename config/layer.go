@@ -34,6 +34,14 @@ func (l *layer) put(f Field, key string, v Value, o Origin) {
 	l.values[key] = v
 }
 
+func (l *layer) texts() map[string]string {
+	texts := map[string]string{}
+	for key, v := range l.values {
+		texts[key] = v.Text
+	}
+	return texts
+}
+
 // tree is the layer as koanf keeps it: texts and lists of texts, nested.
 func (l *layer) tree() (*koanf.Koanf, error) {
 	flat := map[string]any{}

@@ -1,11 +1,10 @@
 package config
 
 import (
-	"fmt"
+	"maps"
 	"path/filepath"
 	"reflect"
 	"slices"
-	"strings"
 )
 
 // Source is what a Config is loaded from.
@@ -39,7 +38,7 @@ func Load(s Source) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, more := sc.assemble(values)
+	c, more := sc.assemble(values, defaults.texts())
 	if problems = append(problems, problems.causes(more, c.Lock.Cache)...); len(problems) > 0 {
 		problems.sort()
 		return nil, problems
@@ -87,8 +86,8 @@ func (p Problems) causes(later Problems, cache string) Problems {
 }
 
 // assemble makes a Config of merged values.
-func (sc *schema) assemble(values map[string]Value) (*Config, Problems) {
-	c := &Config{schema: sc, values: values, sections: map[sectionID]reflect.Value{}}
+func (sc *schema) assemble(values map[string]Value, defaults map[string]string) (*Config, Problems) {
+	c := &Config{schema: sc, values: values, defaults: maps.Clone(defaults), sections: map[sectionID]reflect.Value{}}
 	c.placeApps()
 	d := decoder{config: c}
 	d.decode(reflect.ValueOf(c).Elem(), "", "")
@@ -102,36 +101,4 @@ func (sc *schema) assemble(values map[string]Value) (*Config, Problems) {
 		c.sections[sectionID{sec.App, sec.Name}] = v
 	}
 	return c, append(d.problems, c.contradictions()...)
-}
-
-// placeApps gives an address to each app that has none: 8080 for the first, one
-// more for each further one, and for one with a host or a prefix that of the
-// first app that has neither.
-func (c *Config) placeApps() {
-	var mounted []string
-	first := ""
-	for i, app := range c.schema.apps {
-		key := "apps." + app + "."
-		if c.values[key+"host"].Text != "" || c.values[key+"prefix"].Text != "" {
-			mounted = append(mounted, key)
-			continue
-		}
-		c.defaultAddr(key, fmt.Sprintf("127.0.0.1:%d", 8080+i), "")
-		if first == "" {
-			first = key
-		}
-	}
-	for _, key := range mounted {
-		if first == "" {
-			c.defaultAddr(key, "127.0.0.1:8080", "")
-			continue
-		}
-		c.defaultAddr(key, c.values[first+"addr"].Text, "(that of "+strings.TrimSuffix(first, ".")+")")
-	}
-}
-
-func (c *Config) defaultAddr(key, addr, why string) {
-	if key += "addr"; c.values[key].Text == "" {
-		c.values[key] = Value{Key: key, Text: addr, Origin: Origin{Layer: LayerDefault, Name: why}}
-	}
 }

@@ -13,8 +13,8 @@ import (
 
 // File is a file that a configuration was read from.
 type File struct {
-	Path string // as origins show it: relative to where the search began, if it is near
-	Keys int    // how many keys it sets
+	Path string `json:"path"` // as origins show it: relative to where the search began, if it is near
+	Keys int    `json:"keys"` // how many keys it sets
 }
 
 // reader reads the files of a program into layers.

@@ -8,12 +8,12 @@ import (
 
 // Value is a key's text and where it came from.
 type Value struct {
-	Key    string
-	Text   string // a list with commas between its items
-	Origin Origin
+	Key    string `json:"key"`
+	Text   string `json:"value"` // a list with commas between its items
+	Origin Origin `json:"origin"`
 	// Shadows are the origins of the layers below that set the key too, the
 	// nearest first; the default is not among them.
-	Shadows []Origin
+	Shadows []Origin `json:"shadows,omitempty"`
 
 	list        []string // of a list
 	secret, url bool
@@ -68,6 +68,9 @@ func (o Origin) String() string {
 	}
 	return "not set"
 }
+
+// MarshalText returns what String does.
+func (o Origin) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
 func (o Origin) place() string {
 	if o.Line == 0 {

@@ -22,12 +22,12 @@ func readYAML(data []byte) (node, []fault) {
 	}
 	if err == nil {
 		if err = d.Decode(&more); errors.Is(err, io.EOF) {
-			y := yamlBuilder{}
+			y := yamlBuilder{last: len(newLines(data))}
 			return y.done(y.node(doc.Content[0]))
 		}
 	}
 	if err == nil {
-		return node{kind: sectionKind}, []fault{{"config.syntax", more.Line, "a second document begins", "a file holds one"}}
+		return node{kind: sectionKind}, []fault{{"config.syntax", min(more.Line, len(newLines(data))), "a second document begins", "a file holds one"}}
 	}
 	return node{kind: sectionKind}, []fault{yamlFault(data, err)}
 }
@@ -45,23 +45,28 @@ func yamlFault(data []byte, err error) fault {
 	if n, err := strconv.Atoi(m[1]); err == nil {
 		f.line = n
 	}
-	what := m[2]
+	what, lines := m[2], newLines(data)
 	switch {
 	case strings.HasPrefix(what, "unknown anchor"):
 		name := strings.Split(what+"''", "'")[1]
-		f.line = newLines(data).at(max(0, bytes.Index(data, []byte("*"+name))))
+		f.line = lines.at(max(0, bytes.Index(data, []byte("*"+name))))
 		what = "an alias has no anchor"
-	case strings.HasPrefix(what, "did not find"): // the parser counts from 0, unlike the scanner
-		f.line = min(f.line+min(1, len(m[1])), len(newLines(data)))
+	case strings.HasPrefix(what, "did not find") && m[1] != "": // the parser counts from 0, unlike the scanner
+		f.line++
 	}
+	f.line = min(f.line, len(lines))
 	f.text += ": " + what
 	return f
 }
 
-type yamlBuilder struct{ builder }
+type yamlBuilder struct {
+	builder
+	last int // the last line: YAML breaks lines where others do not, too
+}
 
 func (y *yamlBuilder) node(n *yaml.Node) node {
 	defer y.leave()
+	n.Line = min(n.Line, y.last)
 	if !y.enter(n.Line) {
 		return node{kind: nullKind, line: n.Line}
 	}
@@ -102,6 +107,7 @@ func (y *yamlBuilder) parts(n *yaml.Node, under []*yaml.Node) (parts []part) {
 	var merged []*yaml.Node
 	for i := 0; i+1 < len(n.Content) && !y.full; i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
+		key.Line = min(key.Line, y.last)
 		switch tag := key.ShortTag(); {
 		case tag == "!!merge":
 			merged = append(merged, value)
@@ -125,6 +131,7 @@ func (y *yamlBuilder) parts(n *yaml.Node, under []*yaml.Node) (parts []part) {
 // the mappings that it is merged into.
 func (y *yamlBuilder) merged(n *yaml.Node, under []*yaml.Node) (parts []part) {
 	defer y.leave()
+	n.Line = min(n.Line, y.last)
 	switch {
 	case !y.enter(n.Line):
 	case n.Kind == yaml.AliasNode && !slices.Contains(under, n.Alias):

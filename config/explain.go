@@ -1,0 +1,65 @@
+package config
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Explanation is all there is to say of a key.
+type Explanation struct {
+	Key      string   `json:"key"`
+	Doc      string   `json:"doc,omitempty"`
+	Takes    string   `json:"takes"` // "a duration such as 10s"
+	Value    string   `json:"value"` // masked
+	Set      bool     `json:"set"`   // whether it has a value, be it empty
+	Origin   Origin   `json:"origin"`
+	Shadows  []Origin `json:"shadows,omitempty"`  // the weaker layers that set it, the nearest first
+	Inherits string   `json:"inherits,omitempty"` // the key whose value it has, where nothing sets its own
+	Default  string   `json:"default,omitempty"`
+	Variable string   `json:"variable"` // MEGA_LOCK_TTL
+	Legal    []string `json:"legal,omitempty"`
+	Min      string   `json:"min,omitempty"`
+	Max      string   `json:"max,omitempty"`
+	Like     string   `json:"like,omitempty"` // an example, where the text has to have a form
+	Required bool     `json:"required,omitempty"`
+	Live     bool     `json:"live"`   // a running process takes a new value over
+	Secret   bool     `json:"secret"` // it is not shown, and refused on a command line
+}
+
+// Explain says what a key is and where its value came from. Its error is
+// [Problems] that name the key that was probably meant.
+func (c *Config) Explain(key string) (Explanation, error) {
+	f, ok := c.schema.find(key)
+	if !ok || strings.Contains(key, "*") {
+		return Explanation{}, Problems{c.schema.unknownKey(key, Origin{})}
+	}
+	v, set := c.lookup(key)
+	own, shown := c.values[key], v.masked()
+	e := Explanation{
+		Key: key, Doc: f.Doc, Takes: f.takes(), Value: shown.Text, Set: set, Origin: v.Origin, Shadows: v.Shadows,
+		Default: f.parse(c.defaults[key]).masked().Text, Variable: EnvName(key), Legal: slices.Concat(f.Enum, f.Schemes), Min: f.Min, Max: f.Max, Like: f.Like,
+		Required: f.Required, Live: f.Live, Secret: f.Type == reflect.TypeFor[Secret](),
+	}
+	if own.Origin.Layer == "" {
+		e.Inherits = f.Inherits
+	}
+	return e, nil
+}
+
+// Keys returns every key that there is, sorted: of caches those that are
+// configured.
+func (c *Config) Keys() []string {
+	all := map[string]bool{}
+	for _, f := range c.schema.fields {
+		if !strings.Contains(f.Key(), "*") {
+			all[f.Key()] = true
+			continue
+		}
+		for _, alias := range c.Caches() {
+			all[strings.Replace(f.Key(), "*", alias, 1)] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(all))
+}

@@ -1,0 +1,104 @@
+package config_test
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/megaframework/mega/config"
+)
+
+func TestExplainSaysWhatAKeyIsAndWhereItsValueCameFrom(t *testing.T) {
+	s := source(folder(t, map[string]string{"mega.config.yaml": "lock: {ttl: 1s}\ndatabase: {pool: 3}\n", "mega.config.dev.yaml": "\nlock: {ttl: 2s}\n"}),
+		"MEGA_ENV=dev", "MEGA_LOCK_TTL=3s", "MEGA_DATABASE_PASSWORD=hunter2", "MEGA_CACHE_MAIN_URL=redis://u:hunter2@h")
+	c, err := config.Load(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []config.Explanation{
+		{
+			Key: "lock.ttl", Doc: "how long others wait after a crash", Takes: "a duration such as 10s", Value: "3s", Set: true,
+			Origin: config.Origin{Layer: config.LayerEnv, Name: "MEGA_LOCK_TTL"},
+			Shadows: []config.Origin{
+				{Layer: config.LayerFile, File: "mega.config.dev.yaml", Line: 2}, {Layer: config.LayerFile, File: "mega.config.yaml", Line: 1},
+			},
+			Default: "10s", Variable: "MEGA_LOCK_TTL", Min: "100ms", Max: "24h",
+		},
+		{
+			Key: "apps.web.database.pool", Takes: "a whole number", Value: "3", Set: true, Origin: config.Origin{Layer: config.LayerFile, File: "mega.config.yaml", Line: 2},
+			Inherits: "database.pool", Variable: "MEGA_APPS_WEB_DATABASE_POOL", Min: "1", Max: "64",
+		},
+		{
+			Key: "database.password", Takes: "text", Value: "***", Set: true, Origin: config.Origin{Layer: config.LayerEnv, Name: "MEGA_DATABASE_PASSWORD"},
+			Variable: "MEGA_DATABASE_PASSWORD", Secret: true,
+		},
+		{
+			Key: "cache.main.url", Doc: "where it is", Takes: "a URL", Value: "redis://u:***@h", Set: true, Origin: config.Origin{Layer: config.LayerEnv, Name: "MEGA_CACHE_MAIN_URL"},
+			Variable: "MEGA_CACHE_MAIN_URL", Legal: []string{"redis", "rediss", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster"},
+		},
+		{
+			Key: "apps.admin.log_level", Doc: "the least level that the app writes", Takes: "text", Value: "info", Set: true, Origin: config.Origin{Layer: config.LayerDefault},
+			Inherits: "log.level", Variable: "MEGA_APPS_ADMIN_LOG_LEVEL", Legal: []string{"debug", "info", "warn", "error"}, Live: true,
+		},
+		{Key: "lock.cache", Doc: "the alias of the cache that keeps the locks, where there are several", Takes: "text", Variable: "MEGA_LOCK_CACHE"},
+	} {
+		got, err := c.Explain(want.Key)
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s:\ngot  %+v, %v\nwant %+v", want.Key, got, err, want)
+		}
+	}
+	addr, err := c.Explain("apps.admin.addr")
+	if err != nil || addr.Default != "127.0.0.1:8081" || addr.Value != addr.Default {
+		t.Errorf("an address that nobody set: %+v, %v", addr, err)
+	}
+}
+
+func TestExplainOfAnUnknownKeyNamesTheNearest(t *testing.T) {
+	c, err := config.Load(source(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, says := range map[string]string{"lock.tll": "did you mean lock.ttl?", "lock": `no key "lock"`, "apps.wbe.addr": "did you mean web?", "cache.*.url": "no key", "": "no key"} {
+		_, err := c.Explain(key)
+		if p, ok := errors.AsType[config.Problems](err); !ok || !strings.Contains(p.Error(), says) {
+			t.Errorf("%s: got %v, want %q", key, err, says)
+		}
+	}
+}
+
+func TestEveryKeyCanBeExplained(t *testing.T) {
+	c, err := config.Load(source("", "MEGA_CACHE_MAIN_URL=redis://h"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := c.Keys()
+	for _, v := range c.Values() {
+		if !slices.Contains(keys, v.Key) {
+			t.Errorf("%s has a value, but is not among the keys", v.Key)
+		}
+	}
+	for _, key := range keys {
+		if e, err := c.Explain(key); err != nil || e.Doc == "" && !strings.Contains(key, "database") && !strings.Contains(key, "limits") {
+			t.Errorf("%s: %+v, %v", key, e, err)
+		}
+	}
+	for _, key := range []string{"cache.main.url", "apps.web.database.url", "limits.hosts", "nats.tls.ca"} {
+		if !slices.Contains(keys, key) {
+			t.Errorf("%s is not among the keys", key)
+		}
+	}
+}
+
+func TestValuesAsJSONNameTheirOrigin(t *testing.T) {
+	c, err := config.Load(source("", "MEGA_NATS_TOKEN=hunter2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(c.Values())
+	if err != nil || !strings.Contains(string(text), `{"key":"nats.token","value":"***","origin":"env MEGA_NATS_TOKEN"}`) || strings.Contains(string(text), "hunter2") {
+		t.Errorf("got %s, %v", text, err)
+	}
+}

@@ -1,0 +1,165 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// JSONSchema returns a JSON Schema, draft 2020-12, of the files of s: of
+// mega.config.*, and below #/$defs/app.<name> of the app.config.* of each app.
+// It says all that such a schema can say: which keys there are, of what kind
+// and form their values are, and that no section is empty.
+func JSONSchema(s Source) ([]byte, error) {
+	sc, problems := newSchema(s)
+	if len(problems) > 0 {
+		return nil, problems
+	}
+	root := describeFile(sc.root)
+	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+	root["title"] = "mega.config"
+	apps := object{}
+	for _, app := range sc.apps {
+		apps["app."+app] = describeFile(sc.root.parts["apps"].parts[app])
+	}
+	if len(apps) > 0 {
+		root["$defs"] = apps
+	}
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false) // patterns are to be read
+	e.SetIndent("", "  ")
+	err := e.Encode(root)
+	return out.Bytes(), err
+}
+
+type object = map[string]any
+
+// describeFile describes the keys of a file, which may name its schema, and
+// may set nothing.
+func describeFile(b *branch) object {
+	file := b.describe()
+	delete(file, "minProperties")
+	file["properties"].(object)["$schema"] = object{"type": "string"}
+	return file
+}
+
+// describe describes a section. One that no file can set is left out.
+func (b *branch) describe() object {
+	section := object{"type": "object", "additionalProperties": false, "minProperties": 1}
+	properties := object{}
+	for _, name := range slices.Sorted(maps.Keys(b.parts)) {
+		if part := b.parts[name]; part.field == nil {
+			properties[name] = part.describe()
+		} else if part.field.InFiles {
+			properties[name] = part.field.describe()
+		}
+	}
+	section["properties"] = properties
+	if b.names != nil {
+		section["additionalProperties"] = b.names.describe()
+		section["propertyNames"] = object{"pattern": nameRule.String()}
+	}
+	return section
+}
+
+// describe describes what a file may give to a key.
+func (f Field) describe() object {
+	d := f.describeKind()
+	if f.Doc != "" {
+		d["description"] = f.Doc
+	}
+	if f.Default != "" {
+		d["default"] = f.literal(f.Default)
+	}
+	return d
+}
+
+func (f Field) describeKind() object {
+	switch familyOf(f.Type) {
+	case boolFamily:
+		return object{"type": "boolean"}
+	case intFamily:
+		return f.describeNumber("integer")
+	case floatFamily:
+		return f.describeNumber("number")
+	case listFamily:
+		items := f.describeText()
+		items["minLength"] = 1
+		return object{"type": "array", "items": items}
+	}
+	if f.measured() {
+		return object{"anyOf": []object{f.describeText(), {"const": 0}}}
+	}
+	return f.describeText()
+}
+
+func (f Field) describeNumber(kind string) object {
+	d := object{"type": kind}
+	if f.Min != "" {
+		d["minimum"] = json.Number(f.Min)
+	}
+	if f.Max != "" {
+		d["maximum"] = json.Number(f.Max)
+	}
+	return d
+}
+
+// durationForm is what time.ParseDuration takes.
+const durationForm = `^([+-]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+|0)$`
+
+func (f Field) describeText() object {
+	d := object{"type": "string"}
+	switch {
+	case isDuration(f.Type):
+		d["pattern"] = durationForm
+	case f.Type == reflect.TypeFor[Size]():
+		d["pattern"] = "^0$|" + sizeRule.String()
+	case f.Type == reflect.TypeFor[Addr]():
+		d["pattern"] = f.orNothing(`^.*:[0-9]{1,5}$`)
+	case f.Type == reflect.TypeFor[URL]():
+		d["pattern"] = f.orNothing(f.describeSchemes())
+	case f.pattern != nil && f.mayBeEmpty():
+		d["pattern"] = f.orNothing(f.pattern.String())
+	case f.pattern != nil:
+		d["pattern"] = f.pattern.String()
+	case f.Enum != nil && f.mayBeEmpty() && familyOf(f.Type) == textFamily:
+		d["enum"] = append([]string{""}, f.Enum...)
+	case f.Enum != nil:
+		d["enum"] = f.Enum
+	case f.Type == reflect.TypeFor[Secret]():
+		d["writeOnly"] = true
+	}
+	return d
+}
+
+// orNothing is a pattern that lets empty text pass where a key may have it.
+func (f Field) orNothing(pattern string) string {
+	if f.Required || familyOf(f.Type) == listFamily {
+		return pattern
+	}
+	return "^$|" + pattern
+}
+
+func (f Field) describeSchemes() string {
+	if f.Schemes == nil {
+		return urlRule.String()
+	}
+	return "^(" + strings.Join(f.Schemes, "|") + ")://."
+}
+
+// literal is a default as a file would say it.
+func (f Field) literal(text string) any {
+	switch familyOf(f.Type) {
+	case boolFamily:
+		return text == "true"
+	case intFamily, floatFamily:
+		return json.Number(text)
+	case listFamily:
+		return f.parse(text).list
+	}
+	return text
+}
