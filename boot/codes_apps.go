@@ -16,11 +16,6 @@ func appCodes() []Code {
 			Do:    []string{"see to the cause: it names the file and the text"},
 		},
 		{
-			Name: "app.same_place", Exit: ExitConfig, Title: "two apps would answer the same requests",
-			Means: "Apps that share an address are told apart by apps.<name>.host and apps.<name>.prefix. These two have the same.",
-			Do:    []string{"give one of them an address, a prefix or a host of its own"},
-		},
-		{
 			Name: "cache.not_configured", Exit: ExitConfig, Title: "a client of redis is asked for, but no cache is configured",
 			Means: "A function takes redis.UniversalClient, and no key cache.<alias>.url says where a redis is.",
 			Do:    []string{"say where redis is: cache.main.url"},

@@ -26,12 +26,8 @@ func (b *booting) listen(c *config.Config, log *slog.Logger) error {
 	}
 	b.ops, b.report.Ops = ops, ops.url()
 	b.life.endWith(serving, hook{name: "listeners", budget: longBudget, run: b.intake})
-	all, err := fronts(c, b.sites)
-	if err != nil {
-		return err
-	}
 	nothing := megactx.NewRouter(&megactx.Host{App: megactx.AppInfo{Env: c.Env}, Log: log}).Handler()
-	for _, p := range all {
+	for _, p := range fronts(b.sites) {
 		if err := b.listenAt(c, p, nothing); err != nil {
 			return err
 		}

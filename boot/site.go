@@ -2,14 +2,12 @@ package boot
 
 import (
 	"cmp"
-	"fmt"
 	"net"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 
-	"github.com/megaframework/mega/config"
 	megactx "github.com/megaframework/mega/ctx"
 )
 
@@ -33,43 +31,23 @@ type front struct {
 }
 
 // fronts puts the sites together that have the same address. Port 0 is a
-// different port for each app, but for those that take only some requests.
-func fronts(c *config.Config, sites []site) ([]front, error) {
-	var all []front
+// different port for each app, but for those that take only some requests. Two
+// for the same requests were refused with the configuration.
+func fronts(sites []site) (all []front) {
 	for _, s := range sites {
 		at := slices.IndexFunc(all, func(p front) bool { return p.addr == s.addr && p.has(s) < 0 })
-		taken := slices.IndexFunc(all, func(p front) bool { return p.addr == s.addr && p.has(s) >= 0 })
-		switch {
-		case at >= 0:
-			all[at].sites = append(all[at].sites, s)
-		case taken >= 0 && (s.mounted() || !anyPort(s.addr)):
-			p := all[taken]
-			return nil, samePlace(c, p.sites[p.has(s)], s)
-		default:
+		if at < 0 {
 			all = append(all, front{s.addr, []site{s}})
+			continue
 		}
+		all[at].sites = append(all[at].sites, s)
 	}
-	return all, nil
+	return all
 }
 
 // has returns the index of the site that takes the same requests as s, or -1.
 func (f front) has(s site) int {
 	return slices.IndexFunc(f.sites, func(o site) bool { return o.host == s.host && o.prefix == s.prefix })
-}
-
-func anyPort(addr string) bool { return strings.HasSuffix(addr, ":0") }
-
-func samePlace(c *config.Config, a, b site) error {
-	return &Failure{
-		Code: "app.same_place", Exit: ExitConfig,
-		Text:  fmt.Sprintf("The apps %s and %s would answer the same requests.", a.app, b.app),
-		Facts: []Fact{asked(c, "apps."+a.app+".addr"), asked(c, "apps."+b.app+".addr")},
-		Actions: []string{
-			"give one another address:  " + put(c, "apps."+b.app+".addr", "127.0.0.1:8088"),
-			"or a path of its own:      " + put(c, "apps."+b.app+".prefix", "/"+b.app),
-			"or a host of its own:      " + put(c, "apps."+b.app+".host", b.app+".example.org"),
-		},
-	}
 }
 
 // names are the apps of the front.

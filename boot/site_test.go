@@ -79,7 +79,7 @@ func TestTwoAppsForTheSameRequestsAreRefused(t *testing.T) {
 	} {
 		p, _ := process(environ...)
 		f := fail(t, p, boot.App("main", boot.Routes(where)), boot.App("admin", boot.Routes(where)))
-		if f.Code != "app.same_place" || f.Exit != boot.ExitConfig || !strings.Contains(f.Text, "main and admin") {
+		if f.Code != "config.address_twice" || f.Exit != boot.ExitConfig {
 			t.Errorf("%q: got %+v", environ, f)
 		}
 	}
