@@ -2,8 +2,11 @@ package megactx_test
 
 import (
 	"errors"
+	"io"
 	"math"
 	"net/http"
+	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -240,5 +243,50 @@ func TestPublicFilesAreServedWhereNoRouteIs(t *testing.T) {
 		if w := s.ask("GET", target, ""); w.Code != http.StatusNotFound {
 			t.Errorf("%s: got %d", target, w.Code)
 		}
+	}
+}
+
+func TestFilesOfAnUploadAreRemoved(t *testing.T) {
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	t.Setenv("TMP", temp)
+	s := limited(t, megactx.Limits{Body: 8 << 20})
+	var late *megactx.Ctx
+	read := func(c *megactx.Ctx) error {
+		late = c
+		var v struct{ Name string }
+		if err := c.Bind(&v); err != nil {
+			return err
+		}
+		if left, err := os.ReadDir(temp); err != nil || len(left) != 1 {
+			t.Errorf("during the request there are %v, %v", left, err)
+		}
+		file, _, err := c.Request().FormFile("big")
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		n, err := io.Copy(io.Discard, file)
+		return errors.Join(err, c.Text(200, str(n)))
+	}
+	s.router.Post("/", read)
+	body := "--b\r\nContent-Disposition: form-data; name=\"big\"; filename=\"x\"\r\n\r\n" + strings.Repeat("x", 3<<20) + "\r\n--b--\r\n"
+	server := httptest.NewServer(s.router.Handler())
+	defer server.Close()
+	answer, err := server.Client().Post(server.URL, "multipart/form-data; boundary=b", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(answer.Body)
+	answer.Body.Close()
+	if string(text) != str(3<<20) || err != nil {
+		t.Errorf("got %s, %v", text, err)
+	}
+	server.Close()
+	if left, err := os.ReadDir(temp); err != nil || len(left) != 0 {
+		t.Errorf("afterwards there are %v, %v", left, err)
+	}
+	if err := late.Bind(&struct{}{}); !errors.Is(err, megactx.ErrHandlerReturned) {
+		t.Errorf("Bind after the end: %v", err)
 	}
 }

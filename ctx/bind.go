@@ -32,7 +32,7 @@ func (c *Ctx) Bind(v any) error {
 	if t := reflect.TypeOf(v); t == nil || t.Kind() != reflect.Pointer || t.Elem().Kind() != reflect.Struct {
 		return fmt.Errorf("bind: want a pointer to a struct, got %T", v)
 	}
-	if err := c.readBody(v); err != nil {
+	if err := c.exchange.readBody(v); err != nil {
 		return err
 	}
 	checked, ok := v.(interface{ Validate() error })
@@ -45,8 +45,13 @@ func (c *Ctx) Bind(v any) error {
 	return nil
 }
 
-func (c *Ctx) readBody(v any) error {
-	r := c.exchange.request
+func (e *exchange) readBody(v any) error {
+	e.binding.Lock()
+	defer e.binding.Unlock()
+	if e.over {
+		return ErrHandlerReturned
+	}
+	r := e.request
 	header := r.Header.Get("Content-Type")
 	if header == "" && r.ContentLength == 0 {
 		return nil

@@ -81,7 +81,9 @@ type asked struct {
 type param struct{ name, value string }
 
 // Handler answers a request. An error that it returns becomes the answer; one
-// that wrote nothing and returned nil answers 204.
+// that wrote nothing and returned nil answers 204. An error after a part of the
+// answer has been written cuts the connection, so that nobody takes the part
+// for the whole.
 type Handler func(*Ctx) error
 
 type ctxKey struct{}

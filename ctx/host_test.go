@@ -494,3 +494,61 @@ func TestFilesAreSentAsTheyAre(t *testing.T) {
 		t.Errorf("the log has %v", line)
 	}
 }
+
+func TestAPartOfAnAnswerIsNotTakenForTheWhole(t *testing.T) {
+	for name, x := range map[string]struct {
+		do    func(c *megactx.Ctx) error
+		whole bool
+	}{
+		"an error in the middle": {func(c *megactx.Ctx) error { fmt.Fprint(c.Writer(), "a,b\n"); return errors.New("x") }, false},
+		"a panic in the middle":  {func(c *megactx.Ctx) error { fmt.Fprint(c.Writer(), "a,b\n"); panic("x") }, false},
+		"nothing after the head": {func(c *megactx.Ctx) error { c.Writer().WriteHeader(200); return errors.New("x") }, false},
+		"an error afterwards":    {func(c *megactx.Ctx) error { return errors.Join(c.Text(200, "a,b\n"), errors.New("x")) }, true},
+		"a panic afterwards":     {func(c *megactx.Ctx) error { _ = c.Text(200, "a,b\n"); panic("x") }, true},
+		"as long as announced": {func(c *megactx.Ctx) error {
+			c.Writer().Header().Set("Content-Length", "4")
+			fmt.Fprint(c.Writer(), "a,b\n")
+			return errors.New("x")
+		}, true},
+		"an answer without a body": {func(c *megactx.Ctx) error { c.Writer().WriteHeader(204); return errors.New("x") }, true},
+		"a stream":                 {func(c *megactx.Ctx) error { return c.SSE(func(*megactx.Stream) error { return errors.New("x") }) }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage()
+			s.router.Get("/", x.do)
+			over := make(chan struct{})
+			s.host.Served = func(megactx.Request) { close(over) }
+			server := httptest.NewServer(s.router.Handler())
+			defer server.Close()
+			answer, err := server.Client().Get(server.URL)
+			if err == nil {
+				_, err = io.ReadAll(answer.Body)
+				answer.Body.Close()
+			}
+			if (err == nil) != x.whole {
+				t.Errorf("the client got %v", err)
+			}
+			<-over
+			if line := s.last(t); !strings.HasSuffix(str(line["error"]), "x") || line["route"] != "/" {
+				t.Errorf("the log has %v", line)
+			}
+		})
+	}
+}
+
+func TestAMiddlewareThatPanicsAfterAPartCutsTheConnection(t *testing.T) {
+	s := newStage()
+	s.router.UseStd(func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "a"); panic("x") })
+	})
+	s.router.Get("/", func(*megactx.Ctx) error { return nil })
+	defer func() {
+		if got, _ := recover().(error); !errors.Is(got, http.ErrAbortHandler) {
+			t.Errorf("the panic that came out is %v", got)
+		}
+		if line := s.last(t); line["error"] != "panic: x" {
+			t.Errorf("the log has %v", line)
+		}
+	}()
+	s.ask("GET", "/", "")
+}

@@ -27,6 +27,11 @@ func scaled(n int) int {
 	return max(int(float64(n)*scale), 1)
 }
 
+// nowhere takes a log, which is made in full.
+type nowhere struct{}
+
+func (nowhere) Write(b []byte) (int, error) { return len(b), nil }
+
 // leaky is an app whose handlers leave their Ctx to goroutines that go on
 // using it.
 type leaky struct {
@@ -96,7 +101,7 @@ func (l *leaky) useUp(c *megactx.Ctx) {
 	for name, err := range map[string]error{
 		"Write": write, "Copy": copied, "Flush": control.Flush(), "deadline": control.SetWriteDeadline(time.Now()),
 		"read deadline": control.SetReadDeadline(time.Now()), "full duplex": control.EnableFullDuplex(), "Hijack": hijack,
-		"JSON": c.JSON(500, "leaked"), "Text": c.Text(500, "leaked"), "Redirect": c.Redirect(302, "/leaked"), "HTML": c.HTML(500, "page", "leaked"),
+		"Bind": c.Bind(&struct{}{}), "JSON": c.JSON(500, "leaked"), "Text": c.Text(500, "leaked"), "Redirect": c.Redirect(302, "/leaked"), "HTML": c.HTML(500, "page", "leaked"),
 	} {
 		if !errors.Is(err, megactx.ErrHandlerReturned) {
 			l.t.Errorf("%s after the handler has returned: %v", name, err)
@@ -122,7 +127,7 @@ func TestACtxThatLeaksIsHarmless(t *testing.T) {
 	}
 	var served atomic.Int64
 	h := &megactx.Host{
-		Log: slog.New(slog.NewJSONHandler(io.Discard, nil)), Locker: locker, Locales: locales, Views: views,
+		Log: slog.New(slog.NewJSONHandler(nowhere{}, nil)), Locker: locker, Locales: locales, Views: views,
 		Served: func(megactx.Request) { served.Add(1) },
 	}
 	if err := h.SetLimits(megactx.Limits{Timeout: time.Minute}); err != nil {
@@ -159,6 +164,7 @@ func TestACtxThatLeaksIsHarmless(t *testing.T) {
 
 // askLeaky sends one request and looks for what belongs to another.
 func askLeaky(t *testing.T, server *httptest.Server, i int) {
+	t.Helper()
 	method, body, name := "GET", "", ""
 	if i%2 == 0 {
 		name = strconv.Itoa(i)

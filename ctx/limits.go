@@ -119,7 +119,7 @@ func (a *allowance) Err() error {
 func (a *allowance) AfterFunc(f func()) (stop func() bool) { return context.AfterFunc(a.inner, f) }
 
 // isUp says that the time is what ended it.
-func (a *allowance) isUp() bool { return a != nil && context.Cause(a.inner) == errTimeIsUp }
+func (a *allowance) isUp() bool { return a != nil && errors.Is(context.Cause(a.inner), errTimeIsUp) }
 
 // lift lets the request go on for as long as it likes.
 func (a *allowance) lift() {

@@ -158,7 +158,7 @@ func TestARequestThatTakesTooLongIs504(t *testing.T) {
 						t.Errorf("its deadline is in %v, %v", time.Until(d), ok)
 					}
 					err := x.do(c)
-					if c.Err() != context.DeadlineExceeded || context.Cause(c) != context.DeadlineExceeded {
+					if !errors.Is(c.Err(), context.DeadlineExceeded) || !errors.Is(context.Cause(c), context.DeadlineExceeded) {
 						t.Errorf("its context ended with %v because of %v", c.Err(), context.Cause(c))
 					}
 					return err

@@ -261,7 +261,7 @@ func TestCatalogsHaveToAgree(t *testing.T) {
 		{"a template of Go", []string{"en.yaml", `a: "{{.Name}}"`}, []string{"a placeholder here is {name}"}},
 		{"an open brace", []string{"en.yaml", `a: "x {name"`}, []string{`"{name" does not end`}},
 		{"a closing brace", []string{"en.yaml", `a: "x } y"`}, []string{`a } without its {`}},
-		{"an odd name", []string{"en.yaml", `a: "{na me}"`, "ko.yaml", `a: "{}"`}, []string{"{na me}: the name", "{}: the name"}},
+		{"an odd name", []string{"en.yaml", `a: "{na me}"`, "ko.yaml", `a: "{}"`}, []string{"{na me}: a placeholder", "{}: a placeholder"}},
 		{"an odd particle", []string{"ko.yaml", `a: "{n|을}"`}, []string{`{n|을}: "을" is not a particle`}},
 		{"a particle the wrong way round", []string{"ko.yaml", `a: "{n|를/을}"`}, []string{"is the wrong way round; write 을/를"}},
 		{"another kind of file", []string{"en.yaml", "a: x", "README.md", "# x"}, []string{"README.md: a catalog is a file in yaml, toml or json"}},

@@ -72,7 +72,7 @@ func cutLiteral(text string) (literal, rest string, err error) {
 func parsePlaceholder(inside string) (part, error) {
 	name, particle, has := strings.Cut(inside, "|")
 	if !isName(name) && (name != "" || !has) {
-		return part{}, fmt.Errorf("{%s}: the name of a placeholder is letters, digits, _ and .", inside)
+		return part{}, fmt.Errorf("{%s}: a placeholder is called by letters, digits, dots and _", inside)
 	}
 	if !has {
 		return part{name: name}, nil

@@ -68,7 +68,7 @@ func problemOf(err, end error) Problem {
 	switch {
 	case errors.Is(end, ErrShuttingDown) && errors.Is(err, context.Canceled):
 		return shuttingDown()
-	case end != nil && end != context.DeadlineExceeded && errors.Is(err, context.Canceled):
+	case end != nil && !errors.Is(end, context.DeadlineExceeded) && errors.Is(err, context.Canceled):
 		return problem(clientClosed, codeCancelled, "")
 	case errors.Is(err, lock.ErrLost):
 		return problem(http.StatusConflict, "lock.lost", "The lock was lost while this was being done. Look at the outcome before trying again.")
@@ -89,7 +89,7 @@ func problemOf(err, end error) Problem {
 	switch {
 	case errors.As(err, &tooLarge):
 		return problemOf(bodyTooLarge(tooLarge), end)
-	case end == context.DeadlineExceeded && !errors.As(err, &panicked):
+	case errors.Is(end, context.DeadlineExceeded) && !errors.As(err, &panicked):
 		return timedOut() // whatever became of the work when its context ended
 	}
 	return problem(http.StatusInternalServerError, "internal", "Something went wrong here.")

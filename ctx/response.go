@@ -23,6 +23,7 @@ type response struct {
 	w      http.ResponseWriter
 	status int // 0 until an answer has begun
 	bytes  int64
+	ends   bool // what was begun is known to be complete
 	over   bool
 }
 
@@ -163,12 +164,25 @@ func (r *response) answer(a answer) error {
 	}
 	a.writeHeader(r.w.Header())
 	r.writeHeaderLocked(a.status)
+	r.ends = true
 	if len(a.body) > 0 {
 		// A failed write is a client that went away, which the request's
 		// context tells to everyone concerned.
 		_, _ = r.writeLocked(a.body)
 	}
 	return nil
+}
+
+// whole says that nothing is missing of the answer: it was written at once, or
+// has no body, or is as long as was announced.
+func (r *response) whole() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch r.status {
+	case http.StatusSwitchingProtocols, http.StatusNoContent, http.StatusNotModified:
+		return true
+	}
+	return r.ends || r.w.Header().Get("Content-Length") == strconv.FormatInt(r.bytes, 10)
 }
 
 // begun returns the status of the answer, or 0.

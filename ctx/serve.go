@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -21,6 +22,20 @@ type exchange struct {
 	writer  *response
 	record  *record
 	end     context.CancelCauseFunc // ends the handler's Ctx
+
+	binding sync.Mutex // held by who reads the body into a value; guards over and the request's form
+	over    bool
+}
+
+// discard ends the use of the body and removes the files of an upload, which
+// net/http does for the request that it knows alone.
+func (e *exchange) discard() {
+	e.binding.Lock()
+	defer e.binding.Unlock()
+	e.over = true
+	if form := e.request.MultipartForm; form != nil {
+		_ = form.RemoveAll() // what cannot be removed is left to the system's temporary folder
+	}
 }
 
 // serve is the front door of an app: it gives every request an id, its time
@@ -43,6 +58,7 @@ func (h *Host) serve(next http.Handler) http.Handler {
 		r = r.WithContext(c)
 		limitBody(r, rules.body, rec)
 		c.exchange = &exchange{host: h, request: r, writer: &rec.out, record: rec, end: end}
+		defer c.exchange.discard()
 		rec.out.Header().Set("X-Request-Id", rec.id)
 
 		defer h.contain(r, rec)
@@ -89,10 +105,16 @@ func (h *Host) contain(r *http.Request, rec *record) {
 	switch value := recover(); value {
 	case nil:
 	case http.ErrAbortHandler:
-		rec.code, rec.err = codeAborted, http.ErrAbortHandler
+		if rec.err == nil {
+			rec.code, rec.err = codeAborted, http.ErrAbortHandler
+		}
 		panic(value)
 	default:
+		begun := rec.out.begun() != 0
 		h.fail(&rec.out, r, rec, &panicError{value, debug.Stack()})
+		if begun && !rec.out.whole() {
+			panic(http.ErrAbortHandler)
+		}
 	}
 }
 
@@ -116,11 +138,15 @@ func (h *Host) adapt(fn Handler) http.HandlerFunc {
 		out := &response{w: w}
 		defer out.shut()
 		c.exchange = &exchange{host: h, request: r, writer: out, record: rec, end: end}
+		defer c.exchange.discard()
 		err := protect(fn, c)
 		out.shut()
 		switch answered := out.status != 0 || rec.out.begun() != 0; {
 		case err != nil && answered:
 			rec.note(err)
+			if !out.whole() {
+				panic(http.ErrAbortHandler) // or the client would take a part for the whole
+			}
 		case err != nil:
 			h.fail(w, r, rec, err)
 		case !answered:

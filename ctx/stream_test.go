@@ -99,7 +99,7 @@ func TestAStreamKeepsTheDeadlinesOfOthers(t *testing.T) {
 			defer cancel()
 			return c.SSE(func(s *megactx.Stream) error {
 				<-s.Done()
-				if s.Err() != context.DeadlineExceeded {
+				if !errors.Is(s.Err(), context.DeadlineExceeded) {
 					t.Errorf("it ended with %v", s.Err())
 				}
 				return s.Err()
@@ -171,7 +171,7 @@ func subscribe(t *testing.T, url string) (leave func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer, err := http.DefaultClient.Do(r)
+	answer, err := http.DefaultClient.Do(r) //nolint:bodyclose // by what is returned
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -230,7 +229,7 @@ func BenchmarkRequest(b *testing.B) {
 		},
 	} {
 		b.Run(name, func(b *testing.B) {
-			h := &megactx.Host{Log: slog.New(slog.NewJSONHandler(io.Discard, nil))}
+			h := &megactx.Host{Log: slog.New(slog.NewJSONHandler(nowhere{}, nil))}
 			prepare(h)
 			router := megactx.NewRouter(h)
 			router.Get("/products/{id}", func(c *megactx.Ctx) error { return c.Text(200, c.Param("id")) })

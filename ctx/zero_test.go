@@ -53,6 +53,7 @@ func promoted(method string) bool {
 
 // arguments are some for a function of type typ.
 func arguments(t *testing.T, typ reflect.Type) (all []reflect.Value) {
+	t.Helper()
 	for i := range typ.NumIn() {
 		if typ.IsVariadic() && i == typ.NumIn()-1 {
 			break
