@@ -118,9 +118,9 @@ func (g group) deliver(m *driver.Message) bool {
 	if len(g) == 1 {
 		return g[0].Sink.Deliver(*m)
 	}
-	random := rand.Uint64()
-	a, b := int(random>>32)%len(g), int(uint32(random))%len(g)
-	if a != b && g[b].Sink.Load() < g[a].Sink.Load() {
+	a := rand.IntN(len(g))
+	b := (a + 1 + rand.IntN(len(g)-1)) % len(g)
+	if g[b].Sink.Load() < g[a].Sink.Load() {
 		a = b
 	}
 	for n := range g {

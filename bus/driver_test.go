@@ -1,0 +1,460 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/bus/driver"
+)
+
+// remote is the memory driver as one that can fail.
+type remote struct {
+	driver.Driver
+	front driver.Front
+	info  driver.Info
+
+	mu    sync.Mutex // guards the fields below
+	fail  map[string]error
+	hang  map[string]bool
+	sinks []driver.Sink
+	ends  int
+}
+
+func newRemote() *remote {
+	d := memoryBus()
+	return &remote{Driver: d, info: d.Info(), fail: map[string]error{}, hang: map[string]bool{}}
+}
+
+func (r *remote) set(call string, err error, hang bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fail[call], r.hang[call] = err, hang
+}
+
+func (r *remote) disturb(ctx context.Context, call string) error {
+	r.mu.Lock()
+	err, hang := r.fail[call], r.hang[call]
+	r.mu.Unlock()
+	if hang {
+		<-ctx.Done()
+		return errors.Join(err, ctx.Err())
+	}
+	return err
+}
+
+func (r *remote) Info() driver.Info { return r.info }
+
+func (r *remote) Attach(f driver.Front) error {
+	r.front = f
+	return errors.Join(r.disturb(context.Background(), "Attach"), r.Driver.Attach(f))
+}
+
+func (r *remote) Publish(ctx context.Context, m driver.Message) error {
+	if err := r.disturb(ctx, "Publish"); err != nil {
+		return err
+	}
+	return r.Driver.Publish(ctx, m)
+}
+
+func (r *remote) Request(ctx context.Context, m driver.Message) error {
+	if err := r.disturb(ctx, "Request"); err != nil {
+		return err
+	}
+	return r.Driver.Request(ctx, m)
+}
+
+func (r *remote) Answer(ctx context.Context, request, answer driver.Message) error {
+	if err := r.disturb(ctx, "Answer"); err != nil {
+		return err
+	}
+	return r.Driver.Answer(ctx, request, answer)
+}
+
+func (r *remote) Flush(ctx context.Context) error {
+	return errors.Join(r.disturb(ctx, "Flush"), r.Driver.Flush(ctx))
+}
+
+func (r *remote) Close(ctx context.Context) error {
+	return errors.Join(r.disturb(ctx, "Close"), r.Driver.Close(ctx))
+}
+
+func (r *remote) Subscribe(ctx context.Context, s driver.Subscription) (driver.Interest, error) {
+	if err := r.disturb(ctx, "Subscribe"); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	r.sinks = append(r.sinks, s.Sink)
+	r.mu.Unlock()
+	i, err := r.Driver.Subscribe(ctx, s)
+	return &remoteInterest{i, r}, err
+}
+
+type remoteInterest struct {
+	driver.Interest
+	r *remote
+}
+
+func (i *remoteInterest) End(ctx context.Context) error {
+	i.r.mu.Lock()
+	i.r.ends++
+	i.r.mu.Unlock()
+	return errors.Join(i.r.disturb(ctx, "End"), i.Interest.End(ctx))
+}
+
+func newRemoteBus(t *testing.T, c bus.Config) (*bus.Bus, *remote) {
+	t.Helper()
+	r := newRemote()
+	b, err := bus.New(r, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	return b, r
+}
+
+func TestADisconnectFailsTheRequestsInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o observed
+		b, r := newRemoteBus(t, bus.Config{Observer: &o})
+		respond(t, b, "hang", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
+			_ = m.Reply(ctx, []byte("first"))
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		respond(t, b, "silent", func(ctx context.Context, m *bus.Msg) ([]byte, error) { <-ctx.Done(); return nil, ctx.Err() })
+		cut := errors.New("connection reset")
+		start := time.Now()
+		var callers sync.WaitGroup
+		for range 10 {
+			callers.Go(func() {
+				if _, err := b.Request(t.Context(), "silent", nil); !errors.Is(err, bus.ErrDisconnected) || !errors.Is(err, cut) {
+					t.Errorf("request: %v", err)
+				}
+				if got, err := gather(b, t.Context(), "hang"); len(got) != 1 || !errors.Is(err, bus.ErrDisconnected) {
+					t.Errorf("request many: %q, %v", got, err)
+				}
+			})
+		}
+		synctest.Wait()
+		r.front.Disconnected(cut)
+		synctest.Wait() // the first have failed, the others are in flight
+		r.front.Disconnected(cut)
+		callers.Wait()
+		if time.Since(start) != 0 {
+			t.Errorf("it took %v", time.Since(start))
+		}
+		if state, err := b.State(); state != bus.StateDisconnected || !errors.Is(err, cut) {
+			t.Errorf("the state is %s, %v", state, err)
+		}
+		time.Sleep(time.Minute)
+		r.front.Connected()
+		r.front.Connected()
+		if state, err := b.State(); state != bus.StateConnected || err != nil {
+			t.Errorf("the state is %s, %v", state, err)
+		}
+		synctest.Wait()
+		cuts, back := of[bus.Disconnected](&o), of[bus.Connected](&o)
+		if len(cuts) != 1 || cuts[0].Err != cut || len(back) != 1 || back[0].After != time.Minute || b.Stats().Cuts != 1 {
+			t.Errorf("told %+v and %+v", cuts, back)
+		}
+	})
+}
+
+func TestAGapIsToldByTheNextMessage(t *testing.T) {
+	for name, c := range map[string]struct {
+		gaps []int
+		want string
+	}{
+		"known":          {[]int{3, 4}, "2 after 7"},
+		"unknown":        {[]int{-1}, "2 after -1"},
+		"known, unknown": {[]int{3, -1}, "2 after -1"},
+		"unknown, known": {[]int{-1, 3}, "2 after -1"},
+		"none":           {[]int{0}, "2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var o observed
+				b, r := newRemoteBus(t, bus.Config{Observer: &o})
+				l := newGatedLog()
+				close(l.gate)
+				s := subscribe(t, b, "a", l.handler)
+				publish(t, b, "a", "1")
+				synctest.Wait()
+				for _, n := range c.gaps {
+					r.sinks[0].Gap(n)
+				}
+				publishAll(t, b, "a", 2, 3)
+				synctest.Wait()
+				l.want(t, "1", c.want, "3")
+				told := 0
+				for _, m := range of[bus.Missed](&o) {
+					told += m.Count
+				}
+				if st := s.Stats(); told != c.gaps[0]+sumInts(c.gaps[1:]) || st.Missed+st.Gaps == 0 && name != "none" {
+					t.Errorf("told %d, stats are %+v", told, st)
+				}
+			})
+		})
+	}
+}
+
+func sumInts(ns []int) (total int) {
+	for _, n := range ns {
+		total += n
+	}
+	return total
+}
+
+func TestASubscriptionThatTheBackendRefusesLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o observed
+		b, r := newRemoteBus(t, bus.Config{Observer: &o})
+		s := subscribe(t, b, "a", func(context.Context, *bus.Msg) error { return nil })
+		refused := errors.New("permission withdrawn")
+		r.sinks[0].Fail(refused)
+		<-s.Done()
+		synctest.Wait()
+		told := of[bus.Ended](&o)
+		if !errors.Is(s.Err(), refused) || len(told) != 1 || !errors.Is(told[0].Err, refused) || r.ends != 1 || len(b.Stats().Subs) != 0 {
+			t.Errorf("it ended with %v, told %+v, %d ends", s.Err(), told, r.ends)
+		}
+	})
+}
+
+func TestASubscriptionThatFailsLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, r := newRemoteBus(t, bus.Config{})
+		h := func(context.Context, *bus.Msg) error { return nil }
+		refused := errors.New("permission denied")
+		r.set("Subscribe", refused, false)
+		if _, err := b.Subscribe(t.Context(), "a", h); !errors.Is(err, refused) || !errors.Is(err, bus.ErrDisconnected) {
+			t.Errorf("refused: %v", err)
+		}
+		r.set("Subscribe", nil, true)
+		start := time.Now()
+		if _, err := b.Subscribe(t.Context(), "a", h); !errors.Is(err, bus.ErrDisconnected) || errors.Is(err, context.DeadlineExceeded) || time.Since(start) != driver.CallTimeout {
+			t.Errorf("no word: %v after %v", err, time.Since(start))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := b.Subscribe(ctx, "a", h); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("an impatient caller: %v", err)
+		}
+		var closed error
+		var subscriber sync.WaitGroup
+		subscriber.Go(func() { _, closed = b.Subscribe(t.Context(), "a", h) })
+		synctest.Wait()
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+		subscriber.Wait()
+		if !errors.Is(closed, bus.ErrClosed) {
+			t.Errorf("closed meanwhile: %v", closed)
+		}
+		if st := b.Stats(); len(st.Subs) != 0 {
+			t.Errorf("left: %+v", st.Subs)
+		}
+	})
+}
+
+func TestASubscriptionBegunWhileDraining(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, r := newRemoteBus(t, bus.Config{})
+		r.set("Subscribe", nil, true)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		var got error
+		var subscriber sync.WaitGroup
+		subscriber.Go(func() { _, got = b.Subscribe(ctx, "a", func(context.Context, *bus.Msg) error { return nil }) })
+		synctest.Wait()
+		if err := b.Drain(t.Context()); err != nil {
+			t.Error(err)
+		}
+		subscriber.Wait()
+		if !errors.Is(got, bus.ErrClosed) && !errors.Is(got, bus.ErrDraining) {
+			t.Errorf("got %v", got)
+		}
+	})
+}
+
+func TestErrorsOfTheDriverAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, r := newRemoteBus(t, bus.Config{})
+		respond(t, b, "a", func(context.Context, *bus.Msg) ([]byte, error) { return nil, nil })
+		odd := errors.New("odd")
+		calls := map[string]func(context.Context) error{
+			"Publish": func(ctx context.Context) error { return b.Publish(ctx, "a", nil) },
+			"Flush":   b.Flush,
+			"Request": func(ctx context.Context) error { _, err := b.Request(ctx, "a", nil); return err },
+		}
+		for name, c := range map[string]struct {
+			err  error
+			hang bool
+			want []error
+		}{
+			"odd":          {odd, false, []error{odd, bus.ErrDisconnected}},
+			"disconnected": {driver.ErrDisconnected, false, []error{bus.ErrDisconnected}},
+			"overloaded":   {fmt.Errorf("buffer: %w", driver.ErrOverloaded), false, []error{bus.ErrOverloaded}},
+			"no room":      {driver.ErrOverloaded, true, []error{context.DeadlineExceeded}},
+			"no word":      {nil, true, []error{context.DeadlineExceeded}},
+		} {
+			for call, do := range calls {
+				r.set(call, c.err, c.hang)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				err := do(ctx)
+				cancel()
+				for _, want := range c.want {
+					if !errors.Is(err, want) {
+						t.Errorf("%s, %s: got %v, want %v", call, name, err, want)
+					}
+				}
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := calls["Request"](ctx); !errors.Is(err, bus.ErrTimeout) {
+			t.Errorf("a request that is not sent in time: %v", err)
+		}
+	})
+}
+
+func TestNoRoomUntilTheContextEndsIsOverloaded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, r := newRemoteBus(t, bus.Config{})
+		r.set("Publish", driver.ErrOverloaded, true)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start := time.Now()
+		err := b.Publish(ctx, "a", nil)
+		if !errors.Is(err, bus.ErrOverloaded) || !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Second {
+			t.Errorf("after %v: %v", time.Since(start), err)
+		}
+	})
+}
+
+func TestAnAnswerThatCannotBeSentIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o observed
+		b, r := newRemoteBus(t, bus.Config{Observer: &o})
+		respond(t, b, "a", func(context.Context, *bus.Msg) ([]byte, error) { return nil, nil }, bus.Name("stock"))
+		r.set("Answer", driver.ErrOverloaded, false)
+		if _, err := b.Request(t.Context(), "a", nil); !errors.Is(err, bus.ErrTimeout) {
+			t.Errorf("got %v", err)
+		}
+		synctest.Wait()
+		if told := of[bus.AnswerFailed](&o); len(told) != 1 || told[0].Name != "stock" || !errors.Is(told[0].Err, bus.ErrOverloaded) {
+			t.Errorf("told %+v", told)
+		}
+	})
+}
+
+func TestAResponderThatIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, r := newRemoteBus(t, bus.Config{})
+		asked := make(chan struct{}, 1)
+		respond(t, b, "a", func(ctx context.Context, _ *bus.Msg) ([]byte, error) { asked <- struct{}{}; <-ctx.Done(); return nil, nil })
+		go func() {
+			<-asked
+			r.front.Fail(1, driver.ErrDisconnected)
+			r.front.Fail(99, driver.ErrDisconnected) // nobody's
+		}()
+		if _, err := b.Request(t.Context(), "a", nil); !errors.Is(err, bus.ErrDisconnected) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestADriverThatCannotEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, r := newRemoteBus(t, bus.Config{})
+		var l log
+		s := subscribe(t, b, "a", l.handler)
+		r.set("End", nil, true)
+		publish(t, b, "a", "1")
+		start := time.Now()
+		if err := s.Drain(t.Context()); err != nil || time.Since(start) != driver.CallTimeout {
+			t.Errorf("drain without word: %v after %v", err, time.Since(start))
+		}
+		l.want(t, "1")
+		s = subscribe(t, b, "a", l.handler)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := s.Drain(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("drain with a bound: %v", err)
+		}
+		r.set("Close", errors.New("cannot close"), false)
+		if err := b.Close(); err == nil || !strings.Contains(err.Error(), "cannot close") {
+			t.Errorf("close: %v", err)
+		}
+	})
+}
+
+func TestADrainThatCannotFlushSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, r := newRemoteBus(t, bus.Config{})
+		r.set("Flush", driver.ErrDisconnected, false)
+		if err := b.Drain(t.Context()); !errors.Is(err, bus.ErrDisconnected) {
+			t.Errorf("got %v", err)
+		}
+		if err := b.Publish(t.Context(), "a", nil); !errors.Is(err, bus.ErrClosed) {
+			t.Errorf("afterwards: %v", err)
+		}
+	})
+}
+
+func TestTheBackendsLimitLowersTheBusses(t *testing.T) {
+	r := newRemote()
+	r.info.MaxPayload = 10
+	r.info.Lacks = []driver.Lack{{Rule: "S11", Why: "test"}}
+	b, err := bus.New(r, bus.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if err := b.Publish(t.Context(), "a", make([]byte, 11)); !errors.Is(err, bus.ErrTooLarge) {
+		t.Errorf("got %v", err)
+	}
+	if want := r.info; !reflect.DeepEqual(b.Info(), want) {
+		t.Errorf("info is %+v, want %+v", b.Info(), want)
+	}
+}
+
+func TestADriverServesOneFront(t *testing.T) {
+	d := memoryBus()
+	b, err := bus.New(d, bus.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if _, err := bus.New(d, bus.Config{}); !errors.Is(err, bus.ErrInvalid) {
+		t.Errorf("a second front: %v", err)
+	}
+}
+
+// A panic under CrashOnPanic ends the program, which is therefore another one.
+func TestCrashOnPanicCrashes(t *testing.T) {
+	const child = "MEGA_TEST_CRASH"
+	if os.Getenv(child) == "" {
+		cmd := exec.Command(os.Args[0], "-test.run", "^TestCrashOnPanicCrashes$")
+		cmd.Env = append(os.Environ(), child+"=1")
+		out, err := cmd.CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "panic: out of paper") {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	b := newBus(t, bus.Config{})
+	s := subscribe(t, b, "a", func(context.Context, *bus.Msg) error { panic("out of paper") }, bus.CrashOnPanic())
+	publish(t, b, "a", "")
+	<-s.Done()
+}

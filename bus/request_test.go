@@ -1,0 +1,401 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/megaframework/mega/bus"
+)
+
+func TestManyRequestsDoNotMixUp(t *testing.T) {
+	b := newBus(t, bus.Config{})
+	respond(t, b, "echo", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
+		if rand.IntN(4) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		return m.Data, nil
+	})
+	var callers sync.WaitGroup
+	for range 16 {
+		callers.Go(func() {
+			for i := range scale(2000) {
+				ctx, cancel := context.WithCancel(t.Context())
+				if i%2 == 0 {
+					time.AfterFunc(time.Duration(rand.IntN(200))*time.Microsecond, cancel)
+				}
+				want := strconv.Itoa(rand.Int())
+				m, err := b.Request(ctx, "echo", []byte(want))
+				if err == nil && string(m.Data) != want {
+					t.Errorf("got %s, want %s", m.Data, want)
+				}
+				if err != nil && !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+				cancel()
+			}
+		})
+	}
+	callers.Wait()
+	if st := b.Stats(); st.InFlight != 0 {
+		t.Errorf("%d requests are left", st.InFlight)
+	}
+}
+
+func TestALateAnswerIsDroppedAndCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{Timeout: time.Second})
+		respond(t, b, "slow", func(_ context.Context, m *bus.Msg) ([]byte, error) {
+			if string(m.Data) == "late" {
+				time.Sleep(2 * time.Second) // whatever its context says
+			}
+			return m.Data, nil
+		})
+		if _, err := b.Request(t.Context(), "slow", []byte("late")); !errors.Is(err, bus.ErrTimeout) {
+			t.Errorf("got %v", err)
+		}
+		for range 5 {
+			if m, err := b.Request(t.Context(), "slow", []byte("next")); err != nil || string(m.Data) != "next" {
+				t.Errorf("got %v, %v", m, err)
+			}
+			time.Sleep(time.Second)
+		}
+		if st := b.Stats(); st.Late != 1 || st.TimedOut != 1 || st.Requested != 6 {
+			t.Errorf("stats are %+v", st)
+		}
+	})
+}
+
+func TestTheFirstAnswerWins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{})
+		for i := range 3 {
+			respond(t, b, "who", func(context.Context, *bus.Msg) ([]byte, error) {
+				time.Sleep(time.Duration(i) * time.Second)
+				return strconv.AppendInt(nil, int64(i), 10), nil
+			}, bus.Group(""))
+		}
+		m, err := b.Request(t.Context(), "who", nil)
+		if err != nil || string(m.Data) != "0" {
+			t.Errorf("got %v, %v", m, err)
+		}
+		time.Sleep(time.Minute)
+		if st := b.Stats(); st.Late != 2 {
+			t.Errorf("%d late answers, want 2", st.Late)
+		}
+	})
+}
+
+func TestOneOfAGroupAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{})
+		var asked atomic.Int64
+		for range 3 {
+			respond(t, b, "who", func(context.Context, *bus.Msg) ([]byte, error) { asked.Add(1); return nil, nil })
+		}
+		if _, err := b.Request(t.Context(), "who", nil); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if n := asked.Load(); n != 1 {
+			t.Errorf("%d were asked", n)
+		}
+	})
+}
+
+func TestTheBudgetIsPassedOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{})
+		var left []time.Duration
+		respond(t, b, "a", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
+			deadline, _ := ctx.Deadline()
+			left = append(left, time.Until(deadline))
+			return nil, nil
+		}, bus.Concurrency(1))
+		respond(t, b, "b", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
+			time.Sleep(time.Second)
+			_, err := b.Request(ctx, "a", nil)
+			return nil, err
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err1 := b.Request(t.Context(), "a", nil)
+		_, err2 := b.Request(ctx, "a", nil)
+		_, err3 := b.Request(ctx, "a", nil, bus.Expires(time.Second))
+		_, err4 := b.Request(t.Context(), "b", nil)
+		if err := errors.Join(err1, err2, err3, err4); err != nil {
+			t.Error(err)
+		}
+		if want := []time.Duration{5 * time.Second, time.Minute, time.Second, 4 * time.Second}; !slices.Equal(left, want) {
+			t.Errorf("%v were left, want %v", left, want)
+		}
+	})
+}
+
+func TestARequestToOneselfTimesOutAndHarmsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{})
+		respond(t, b, "self", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
+			if len(m.Data) == 0 {
+				_, err := b.Request(ctx, "self", []byte("inner"))
+				return nil, err
+			}
+			return m.Data, nil
+		}, bus.Concurrency(1))
+		if _, err := b.Request(t.Context(), "self", nil); !errors.Is(err, bus.ErrTimeout) {
+			t.Errorf("got %v", err)
+		}
+		synctest.Wait()
+		if m, err := b.Request(t.Context(), "self", []byte("x")); err != nil || string(m.Data) != "x" {
+			t.Errorf("afterwards: %v, %v", m, err)
+		}
+	})
+}
+
+func TestAChainOfRequestsHasAnEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{})
+		depth := 0
+		respond(t, b, "down", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
+			left, err := strconv.Atoi(string(m.Data))
+			if left == 0 || err != nil {
+				return nil, err
+			}
+			depth++
+			_, err = b.Request(ctx, "down", strconv.AppendInt(nil, int64(left-1), 10))
+			return nil, err
+		})
+		if _, err := b.Request(t.Context(), "down", []byte("31")); err != nil {
+			t.Errorf("31 levels: %v", err)
+		}
+		_, err := b.Request(t.Context(), "down", []byte("33"))
+		if e, ok := errors.AsType[*bus.RemoteError](err); !ok || e.Reason != "bus.cycle" {
+			t.Errorf("33 levels: %v", err)
+		}
+	})
+}
+
+func TestARequestThatFindsNoRoomFailsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{})
+		hang := make(chan struct{})
+		s := respond(t, b, "a", func(context.Context, *bus.Msg) ([]byte, error) { <-hang; return nil, nil }, bus.Concurrency(1), bus.Buffer(1, 1<<20))
+		var errs [3]error
+		var callers sync.WaitGroup
+		for i := range errs {
+			callers.Go(func() { _, errs[i] = b.Request(t.Context(), "a", nil) })
+			synctest.Wait()
+		}
+		if e, ok := errors.AsType[*bus.RemoteError](errs[2]); !ok || e.Reason != "bus.overloaded" || !e.Retryable {
+			t.Errorf("no room: %v", errs[2])
+		}
+		s.Stop()
+		synctest.Wait()
+		if e, ok := errors.AsType[*bus.RemoteError](errs[1]); !ok || e.Reason != "bus.terminated" || !e.Retryable {
+			t.Errorf("stopped: %v", errs[1])
+		}
+		close(hang)
+		callers.Wait()
+		if errs[0] != nil {
+			t.Errorf("the one in flight: %v", errs[0])
+		}
+	})
+}
+
+// gather collects what a RequestMany yields.
+func gather(b *bus.Bus, ctx context.Context, subject string, opts ...bus.ManyOption) (answers []string, err error) {
+	for m, e := range b.RequestMany(ctx, subject, nil, opts...) {
+		if _, remote := errors.AsType[*bus.RemoteError](e); remote {
+			answers = append(answers, "error")
+		} else if e != nil {
+			err = errors.Join(err, e)
+		} else {
+			answers = append(answers, string(m.Data))
+		}
+	}
+	return answers, err
+}
+
+func TestRequestManyEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{})
+		for i := range 4 {
+			respond(t, b, "who", func(ctx context.Context, _ *bus.Msg) ([]byte, error) {
+				time.Sleep(time.Duration(i*i) * time.Second / 2) // 0, 0.5s, 2s, 4.5s
+				if i == 1 {
+					return nil, errors.New("no")
+				}
+				return strconv.AppendInt(nil, int64(i), 10), nil
+			}, bus.Group(""))
+		}
+		for name, c := range map[string]struct {
+			opts []bus.ManyOption
+			want []string
+			took time.Duration
+		}{
+			"at the default deadline": {nil, []string{"0", "error", "2", "3"}, 5 * time.Second},
+			"by count":                {[]bus.ManyOption{bus.Count(2)}, []string{"0", "error"}, time.Second / 2},
+			"by stall":                {[]bus.ManyOption{bus.Stall(time.Second)}, []string{"0", "error"}, 3 * time.Second / 2},
+			"by its expiry":           {[]bus.ManyOption{bus.Expires(time.Second)}, []string{"0", "error"}, time.Second},
+		} {
+			start := time.Now()
+			got, err := gather(b, t.Context(), "who", c.opts...)
+			if !slices.Equal(got, c.want) || err != nil || time.Since(start) != c.took {
+				t.Errorf("%s: got %q, %v after %v", name, got, err, time.Since(start))
+			}
+			time.Sleep(10 * time.Second)
+		}
+		if got, err := gather(b, t.Context(), "nobody"); len(got) > 0 || !errors.Is(err, bus.ErrNoResponders) {
+			t.Errorf("nobody: %q, %v", got, err)
+		}
+		if _, err := gather(b, t.Context(), "who", bus.Count(0)); !errors.Is(err, bus.ErrInvalid) {
+			t.Errorf("Count(0): %v", err)
+		}
+		if _, err := gather(b, t.Context(), "who", bus.Stall(0)); !errors.Is(err, bus.ErrInvalid) {
+			t.Errorf("Stall(0): %v", err)
+		}
+		if st := b.Stats(); st.InFlight != 0 {
+			t.Errorf("%d requests are left", st.InFlight)
+		}
+	})
+}
+
+func TestRequestManyEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{})
+		respond(t, b, "who", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
+			if m.Subject == "who" {
+				if err := m.Reply(ctx, []byte("0")); err != nil {
+					return nil, err
+				}
+			}
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		respond(t, b, "silent", func(ctx context.Context, m *bus.Msg) ([]byte, error) { <-ctx.Done(); return nil, ctx.Err() })
+		for name, c := range map[string]struct {
+			subject string
+			cancel  bool
+			want    error
+		}{
+			"a deadline after an answer": {"who", false, nil},
+			"a deadline without any":     {"silent", false, bus.ErrTimeout},
+			"a caller that leaves":       {"who", true, context.Canceled},
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			if c.cancel {
+				time.AfterFunc(time.Second/2, cancel)
+			}
+			if _, err := gather(b, ctx, c.subject); !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
+				t.Errorf("%s: %v", name, err)
+			}
+			cancel()
+		}
+	})
+}
+
+func TestAResponderMayAnswerBitByBit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var o observed
+		b := newBus(t, bus.Config{Observer: &o})
+		respond(t, b, "count", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
+			for i := range 3 {
+				if err := m.Reply(ctx, strconv.AppendInt(nil, int64(i), 10)); err != nil {
+					return nil, err
+				}
+			}
+			return nil, fmt.Errorf("done: %w", bus.ErrEnd)
+		})
+		start := time.Now()
+		got, err := gather(b, t.Context(), "count")
+		if !slices.Equal(got, []string{"0", "1", "2"}) || err != nil || time.Since(start) != 0 {
+			t.Errorf("got %q, %v after %v", got, err, time.Since(start))
+		}
+		for m, err := range b.RequestMany(t.Context(), "count", nil) {
+			if err != nil || string(m.Data) != "0" {
+				t.Errorf("got %v, %v", m, err)
+			}
+			break
+		}
+		synctest.Wait()
+		if st := b.Stats(); st.InFlight != 0 || st.Total.Failed != 0 || len(of[bus.HandlerFailed](&o)) != 0 {
+			t.Errorf("stats are %+v", st)
+		}
+		m, err := b.Request(t.Context(), "count", nil)
+		if err != nil || string(m.Data) != "0" {
+			t.Errorf("a plain request: %v, %v", m, err)
+		}
+		if err := m.Reply(t.Context(), nil); !errors.Is(err, bus.ErrInvalid) {
+			t.Errorf("a reply to an answer: %v", err)
+		}
+	})
+}
+
+func TestMiddlewareWrapsHandlersAndResponders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l log
+		mark := func(name string) bus.Middleware {
+			return func(next bus.Handler) bus.Handler {
+				return func(ctx context.Context, m *bus.Msg) error {
+					l.add("> " + name)
+					defer l.add("< " + name)
+					return next(ctx, m)
+				}
+			}
+		}
+		b := newBus(t, bus.Config{Use: []bus.Middleware{mark("bus")}})
+		subscribe(t, b, "a", l.handler, bus.Use(mark("outer"), mark("inner")))
+		publish(t, b, "a", "event")
+		synctest.Wait()
+		l.want(t, "> bus", "> outer", "> inner", "event", "< inner", "< outer", "< bus")
+
+		refuse := func(next bus.Handler) bus.Handler {
+			return func(ctx context.Context, m *bus.Msg) error {
+				if len(m.Data) == 0 {
+					return &bus.RemoteError{Reason: "empty", Message: "nothing to do"}
+				}
+				changed := *m
+				changed.Data = append([]byte("!"), m.Data...)
+				return next(ctx, &changed)
+			}
+		}
+		replace := func(next bus.Handler) bus.Handler {
+			return func(ctx context.Context, m *bus.Msg) error { return next(ctx, &bus.Msg{Data: m.Data}) }
+		}
+		respond(t, b, "echo", func(_ context.Context, m *bus.Msg) ([]byte, error) { return m.Data, nil }, bus.Use(refuse, replace))
+		if m, err := b.Request(t.Context(), "echo", []byte("x")); err != nil || string(m.Data) != "!x" {
+			t.Errorf("got %v, %v", m, err)
+		}
+		_, err := b.Request(t.Context(), "echo", nil)
+		if e, ok := errors.AsType[*bus.RemoteError](err); !ok || e.Reason != "empty" {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestMsgFromIsTheMessageAtHand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{})
+		subscribe(t, b, "a", func(ctx context.Context, m *bus.Msg) error {
+			inner, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			if got, ok := bus.MsgFrom(inner); !ok || got != m {
+				t.Errorf("got %v, %v", got, ok)
+			}
+			return nil
+		})
+		publish(t, b, "a", "")
+		synctest.Wait()
+		if _, ok := bus.MsgFrom(t.Context()); ok {
+			t.Error("there is a message outside of a handler")
+		}
+	})
+}
