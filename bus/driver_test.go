@@ -362,7 +362,11 @@ func TestAResponderThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, r := newRemoteBus(t, bus.Config{})
 		asked := make(chan struct{}, 1)
-		respond(t, b, "a", func(ctx context.Context, _ *bus.Msg) ([]byte, error) { asked <- struct{}{}; <-ctx.Done(); return nil, nil })
+		respond(t, b, "a", func(ctx context.Context, _ *bus.Msg) ([]byte, error) {
+			asked <- struct{}{}
+			<-ctx.Done()
+			return nil, nil
+		})
 		go func() {
 			<-asked
 			r.front.Fail(1, driver.ErrDisconnected)
