@@ -59,7 +59,7 @@ func Start(ctx context.Context, p Process, options ...Option) (*Running, error) 
 		return nil, b.gaveUp(err, b.unwind())
 	}
 	b.report.Took = time.Since(b.began)
-	b.report.tell(p.Stderr, b.config, b.log)
+	b.report.tell(p, b.config, b.log)
 	return &Running{b, sync.OnceValue(b.shutdown)}, nil
 }
 
@@ -219,7 +219,7 @@ func (b *booting) loadConfig() (*config.Config, error) {
 		return nil, err
 	}
 	b.config = c
-	b.report = Report{Program: b.process.name(), Env: c.Env, PID: os.Getpid(), Set: settings(c)}
+	b.report = newReport(b.process.name(), c)
 	return c, nil
 }
 

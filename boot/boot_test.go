@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -25,7 +26,10 @@ import (
 
 func TestMain(m *testing.M) {
 	boot.OwnProcess()
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(status int) {
+		_ = os.RemoveAll(shopDir)
+		os.Exit(status)
+	}))
 }
 
 // notes is a writer for several goroutines.
@@ -117,8 +121,8 @@ func TestProgramServesAndSaysWhatItChose(t *testing.T) {
 		t.Errorf("got %d %s", status, body)
 	}
 	for _, line := range []string{
-		"shop · env test · pid ", "lock.ttl = 3s  (env MEGA_LOCK_TTL)", "nothing is configured that processes could share",
-		"redis    no: no cache is configured", "exclusion ends at this process", "main      " + r.Report().Apps[0].URL,
+		"shop · env test · pid ", "lock.ttl        3s           env MEGA_LOCK_TTL", "nothing is configured that processes could share",
+		"redis    no: needs cache.<alias>.url", "exclusion ends at this process", "main  " + r.Report().Apps[0].URL,
 	} {
 		if !strings.Contains(stderr.String(), line) {
 			t.Errorf("%q is not told:\n%s", line, stderr)

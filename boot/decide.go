@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/lock/driver"
 )
 
 // decisions are all that is decided at boot.
@@ -30,4 +31,12 @@ func (p *program) decide(c *config.Config, in Process) (decisions, error) {
 // workers what they are by variables.
 func (p Process) isWorker() bool {
 	return slices.ContainsFunc(p.Environ, func(kv string) bool { return strings.HasPrefix(kv, "MEGA_WORKER_") })
+}
+
+// opened adds what a driver says of itself once it is open.
+func (d *Decision) opened(info driver.Info) {
+	for _, l := range info.Lacks {
+		d.Lacks = append(d.Lacks, Lack{l.Rule, l.Why})
+	}
+	d.Warnings = append(d.Warnings, info.Warnings...)
 }

@@ -148,8 +148,13 @@ func (f function) makes() (types []reflect.Type) {
 func (f function) declared() string {
 	code := runtime.FuncForPC(f.value.Pointer())
 	file, line := code.FileLine(code.Entry())
-	name := code.Name()[strings.LastIndexByte(code.Name(), '/')+1:]
-	return fmt.Sprintf("%s, %s:%d", name, file, line)
+	return fmt.Sprintf("%s, %s:%d", f.name(), file, line)
+}
+
+// name is the function's, with its package.
+func (f function) name() string {
+	name := runtime.FuncForPC(f.value.Pointer()).Name()
+	return name[strings.LastIndexByte(name, '/')+1:]
 }
 
 // bound is a function that has its provided values.

@@ -42,7 +42,9 @@ func (b *booting) listenAt(c *config.Config, p front, nothing http.Handler) erro
 	}
 	b.servers = append(b.servers, server)
 	for _, s := range p.sites {
-		b.report.Apps = append(b.report.Apps, Served{App: s.app, URL: server.url() + s.prefix, Host: s.host})
+		b.report.Apps = append(b.report.Apps, Served{
+			App: s.app, URL: server.url() + s.prefix, Host: s.host, Routes: len(s.routes), Locales: s.context.App.Locales,
+		})
 	}
 	return nil
 }
@@ -83,7 +85,7 @@ func (b *booting) serves() []step {
 	}
 	var all []step
 	for _, s := range steps {
-		all = append(all, step{start: hook{s.name, hookBudget, func(context.Context) error { s.do(); return nil }}})
+		all = append(all, step{start: hook{name: s.name, budget: hookBudget, run: func(context.Context) error { s.do(); return nil }}})
 	}
 	return all
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"time"
 
 	"go.uber.org/fx"
 
@@ -43,8 +44,10 @@ func (b *booting) constructor(f function) any {
 	made, failure := f.makes(), reflect.TypeFor[error]()
 	t := reflect.FuncOf(f.needs(), append(slices.Clip(made), failure), false)
 	return reflect.MakeFunc(t, func(in []reflect.Value) []reflect.Value {
+		began := time.Now()
 		out, err := b.construct(f, in)
 		if err == nil {
+			b.report.phase(f.name(), began)
 			b.closeLater(out)
 			return append(out, reflect.Zero(failure))
 		}

@@ -2,93 +2,155 @@ package boot
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/megaframework/mega/config"
-	"github.com/megaframework/mega/lock/driver"
 )
 
-// Report is what a boot came to, for people and for machines.
+// Report is what a boot came to, for people and for machines. Its fields have
+// stable names in JSON; times are in nanoseconds.
 type Report struct {
 	Program string        `json:"program"`
+	Version string        `json:"version,omitempty"` // of the program, where its build says so
+	Go      string        `json:"go"`
 	Env     string        `json:"env"`
 	PID     int           `json:"pid"`
 	Took    time.Duration `json:"took"`
-	Set     []string      `json:"set"` // "lock.ttl = 5s  (env MEGA_LOCK_TTL)", what is not default
+	Files   []string      `json:"files"` // of the configuration, the weakest first
+	Keys    int           `json:"keys"`  // that have a value
+	Set     []Setting     `json:"set"`   // those that are not at their default
 	Lock    Decision      `json:"lock"`
 	Bus     Decision      `json:"bus"`
-	Lacks   []driver.Lack `json:"lacks,omitempty"`
 	Apps    []Served      `json:"apps"`
-	Ops     string        `json:"ops"`
+	LeftOut []string      `json:"left_out,omitempty"` // apps that this process does not run
+	Ops     string        `json:"ops"`                // where probes are answered
+	Phases  []Phase       `json:"phases"`             // of the boot, in order
+}
+
+// Setting is a key of the configuration that somebody set.
+type Setting struct {
+	Key    string   `json:"key"`
+	Value  string   `json:"value"`
+	Origin string   `json:"origin"`
+	Over   []string `json:"over,omitempty"` // the origins that it hides
+}
+
+// Lack is a rule of the contract that a driver does not keep.
+type Lack struct {
+	Rule string `json:"rule"`
+	Why  string `json:"why"`
 }
 
 // Served is an app and where it is served.
 type Served struct {
-	App  string `json:"app"`
-	URL  string `json:"url"`
-	Host string `json:"host,omitempty"` // the only one that it answers for; "" for all
+	App     string   `json:"app"`
+	URL     string   `json:"url"`
+	Host    string   `json:"host,omitempty"` // the only one it answers for
+	Routes  int      `json:"routes"`
+	Locales []string `json:"locales,omitempty"`
 }
 
-// settings lists what the configuration says beyond its defaults.
-func settings(c *config.Config) (lines []string) {
+// Phase is a part of the boot and how long it took.
+type Phase struct {
+	Name string        `json:"name"`
+	Took time.Duration `json:"took"`
+}
+
+// newReport is a report as far as the configuration knows it.
+func newReport(program string, c *config.Config) Report {
+	r := Report{
+		Program: program, Version: version(), Go: runtime.Version(), Env: c.Env, PID: os.Getpid(),
+		Files: files(c), Keys: len(c.Values()),
+	}
 	for _, v := range c.Values() {
-		if !v.Origin.IsDefault() {
-			lines = append(lines, fmt.Sprintf("%s = %s  (%v)", v.Key, v.Text, v.Origin))
+		if v.Origin.IsDefault() {
+			continue
+		}
+		s := Setting{Key: v.Key, Value: v.Text, Origin: v.Origin.String()}
+		for _, below := range v.Shadows {
+			s.Over = append(s.Over, below.String())
+		}
+		r.Set = append(r.Set, s)
+	}
+	return r
+}
+
+// version is that of the program, or the revision that it was built from.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return s.Value[:min(len(s.Value), 12)]
 		}
 	}
-	return lines
+	return ""
+}
+
+// phase notes how long a part of the boot took that began then.
+func (r *Report) phase(name string, began time.Time) {
+	r.Phases = append(r.Phases, Phase{name, time.Since(began)})
+}
+
+// slowest are the phases that took longest, and long enough to be of interest.
+func (r *Report) slowest() []Phase {
+	const few, long = 3, time.Millisecond
+	all := slices.DeleteFunc(slices.Clone(r.Phases), func(p Phase) bool { return p.Took < long })
+	slices.SortStableFunc(all, func(a, b Phase) int { return int(b.Took - a.Took) })
+	return all[:min(len(all), few)]
 }
 
 // tell writes the report: as a page where people read the log, else as one
-// record.
-func (r *Report) tell(w io.Writer, c *config.Config, log *slog.Logger) {
-	for _, warning := range r.Lock.Warnings {
-		log.Warn("locks: "+warning, "driver", r.Lock.Chosen)
-	}
-	if readable(w, c) {
-		r.print(w)
+// record, with its warnings as records of their own, so that they are found.
+func (r *Report) tell(p Process, c *config.Config, log *slog.Logger) {
+	if readable(p.Stderr, c) {
+		_, _ = io.WriteString(p.Stderr, "\n"+r.page(p.paint())+"\n") // a report that cannot be read stops nothing
 		return
+	}
+	for _, d := range []Decision{r.Lock, r.Bus} {
+		for _, warning := range d.Warnings {
+			log.Warn(d.Component+": "+warning, "driver", d.Chosen)
+		}
 	}
 	log.LogAttrs(context.Background(), slog.LevelInfo, "boot.report", slog.Any("report", r))
 }
 
-// print writes the report as a page.
-func (r *Report) print(w io.Writer) {
-	var b strings.Builder
-	fmt.Fprintf(&b, "\n%s · env %s · pid %d · %v\n", r.Program, r.Env, r.PID, r.Took.Round(time.Millisecond))
-	for i, line := range r.Set {
-		fmt.Fprintf(&b, "%-8s%s\n", first(i, "config"), line)
-	}
-	r.printLock(&b)
-	for i, a := range r.Apps {
-		fmt.Fprintf(&b, "%-8s%-9s %s\n", first(i, "apps"), a.App, a.URL)
-	}
-	fmt.Fprintf(&b, "%-8s%-9s %s/livez  %s/readyz\n\n", "ops", "", r.Ops, r.Ops)
-	_, _ = io.WriteString(w, b.String()) // a report that cannot be read stops nothing
+// Print writes the report for people, without colours.
+func (r *Report) Print(w io.Writer) error {
+	_, err := io.WriteString(w, r.page(paint{}))
+	return err
 }
 
-func (r *Report) printLock(b *strings.Builder) {
-	fmt.Fprintf(b, "%-8s%-9s %s  (%s: %s)\n", "lock", r.Lock.Chosen, r.Lock.Why, r.Lock.Key, r.Lock.Origin)
-	for _, c := range r.Lock.Candidates {
-		if c.Outcome != Chosen {
-			fmt.Fprintf(b, "          %-8s no: %s\n", c.Name, c.Reason)
-		}
-	}
-	for _, l := range r.Lacks {
-		fmt.Fprintf(b, "          without %s: %s\n", l.Rule, l.Why)
-	}
-	for _, warning := range r.Lock.Warnings {
-		fmt.Fprintf(b, "          ! %s\n", warning)
-	}
+// paint is how emphasis is written; the zero paint has none.
+type paint struct{ colours bool }
+
+// paint has colours on a terminal, unless its user wants none.
+func (p Process) paint() paint {
+	unwanted := slices.ContainsFunc(p.Environ, func(kv string) bool {
+		return strings.HasPrefix(kv, "NO_COLOR=") && kv != "NO_COLOR=" || kv == "TERM=dumb"
+	})
+	return paint{isTerminal(p.Stderr) && !unwanted}
 }
 
-func first(i int, s string) string {
-	if i == 0 {
+func (p paint) in(code, s string) string {
+	if !p.colours || s == "" {
 		return s
 	}
-	return ""
+	return "\x1b[" + code + "m" + s + "\x1b[0m"
 }
+
+func (p paint) strong(s string) string  { return p.in("1", s) }
+func (p paint) faint(s string) string   { return p.in("2", s) }
+func (p paint) warning(s string) string { return p.in("33", s) }

@@ -19,9 +19,10 @@ type Decision struct {
 	Cache      string      `json:"cache,omitempty"`  // the alias of the redis
 	Server     string      `json:"server,omitempty"` // where it is, without its password
 	Why        string      `json:"why"`
-	Key        string      `json:"key,omitempty"` // the key that decided
-	Origin     string      `json:"origin"`        // where that key came from
-	Candidates []Candidate `json:"candidates"`    // every driver there is, the one that reaches furthest first
+	Key        string      `json:"key,omitempty"`   // the key that decided
+	Origin     string      `json:"origin"`          // where that key came from
+	Candidates []Candidate `json:"candidates"`      // every driver there is, the one that reaches furthest first
+	Lacks      []Lack      `json:"lacks,omitempty"` // what the driver does not promise
 	Warnings   []string    `json:"warnings,omitempty"`
 	Wider      []string    `json:"wider,omitempty"` // what would reach further, in this build
 }

@@ -62,6 +62,7 @@ func newBooting(ctx context.Context, p Process, program *program) *booting {
 		failed: make(chan error, 1), once: hereAndNow, probes: &probes{},
 	}
 	b.caches = &caches{booting: b}
+	b.life.took = b.report.phase
 	b.life.endWith(working, hook{name: "background", budget: longBudget, run: b.background})
 	return b
 }
@@ -110,7 +111,7 @@ func (b *booting) order() {
 // decide makes every decision before anything is opened.
 func (b *booting) decide(c *config.Config) (d decisions, err error) {
 	d, err = b.program.decide(c, b.process)
-	b.report.Lock, b.report.Bus = d.lock, d.bus
+	b.report.Lock, b.report.Bus, b.report.LeftOut = d.lock, d.bus, b.program.leftOut()
 	return d, err
 }
 
@@ -118,6 +119,7 @@ func (b *booting) openLock(c *config.Config, d decisions, log *slog.Logger) (dri
 	if o := b.process.Offline; o != nil {
 		return o.Lock, nil
 	}
+	defer b.report.phase("lock", time.Now())
 	return openLock(b.ctx, c, d.lock, log)
 }
 
@@ -133,9 +135,7 @@ func (b *booting) newLocker(c *config.Config, d driver.Driver, log *slog.Logger)
 		return nil, errors.Join(err, d.Close(b.ctx))
 	}
 	b.locker = l
-	info := l.Info()
-	b.report.Lacks = info.Lacks
-	b.report.Lock.Warnings = append(b.report.Lock.Warnings, info.Warnings...)
+	b.report.Lock.opened(l.Info())
 	b.life.endWith(locking, hook{name: "locks", budget: lockTime, run: l.Close})
 	return l, nil
 }

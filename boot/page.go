@@ -1,0 +1,163 @@
+package boot
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// The report as a page. Each section begins with its name; its rows have
+// columns, and what does not fit into columns stands in lines of its own.
+
+// row is a line of a section: cells, of which the last one may be as long as
+// it likes, or a single cell.
+type row struct {
+	cells []string
+	style func(string) string // of the whole line; nil is plain
+}
+
+// margin is the width of the names of sections.
+const margin = 8
+
+func (r *Report) page(p paint) string {
+	var b strings.Builder
+	b.WriteString(p.strong(r.title()) + "\n\n")
+	section(&b, p, "config", r.configRows())
+	section(&b, p, "lock", r.Lock.rows(p))
+	section(&b, p, "bus", r.Bus.rows(p))
+	section(&b, p, "apps", r.appRows())
+	if r.Ops != "" {
+		section(&b, p, "ops", []row{{cells: []string{r.Ops, "/livez", "/readyz"}}})
+	}
+	var slow []string
+	for _, phase := range r.slowest() {
+		slow = append(slow, fmt.Sprintf("%s %v", phase.Name, rounded(phase.Took)))
+	}
+	if len(slow) > 0 {
+		section(&b, p, "slowest", []row{{cells: []string{strings.Join(slow, ", ")}}})
+	}
+	if r.Took > 0 {
+		b.WriteString(p.strong(fmt.Sprintf("ready in %v", rounded(r.Took))) + "\n")
+	}
+	return b.String()
+}
+
+func rounded(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
+
+func (r *Report) title() string {
+	name := r.Program
+	if r.Version != "" {
+		name += " " + r.Version
+	}
+	return strings.Join([]string{name, "env " + r.Env, fmt.Sprintf("pid %d", r.PID), r.Go}, " · ")
+}
+
+func (r *Report) configRows() []row {
+	files := strings.Join(r.Files, ", ")
+	if files == "" {
+		files = "no file"
+	}
+	rows := []row{{cells: []string{fmt.Sprintf("%s: %d keys, %d of them set", files, r.Keys, len(r.Set))}}}
+	for _, s := range r.Set {
+		from := s.Origin
+		if len(s.Over) > 0 {
+			from += ", over " + strings.Join(s.Over, ", ")
+		}
+		rows = append(rows, row{cells: []string{s.Key, s.Value, from}})
+	}
+	return rows
+}
+
+func (r *Report) appRows() (rows []row) {
+	for _, a := range r.Apps {
+		routes := fmt.Sprintf("%d routes", a.Routes)
+		if a.Routes == 1 {
+			routes = "1 route"
+		}
+		cells := []string{a.App, a.URL, routes}
+		if a.Host != "" {
+			cells = append(cells, "for "+a.Host)
+		}
+		rows = append(rows, row{cells: append(cells, strings.Join(a.Locales, ", "))})
+	}
+	if len(r.LeftOut) > 0 {
+		rows = append(rows, row{cells: []string{"left out: " + strings.Join(r.LeftOut, ", ")}})
+	}
+	return rows
+}
+
+// rows tell a decision: what was chosen and why, what was not, what it lacks.
+func (d Decision) rows(p paint) []row {
+	rows := []row{{cells: []string{d.Chosen, extent(d.Scope), told(d)}}}
+	if d.Server != "" {
+		rows = append(rows, row{cells: []string{"", "at " + d.Server}})
+	}
+	for _, c := range d.Candidates {
+		if c.Outcome == Chosen {
+			continue
+		}
+		why := c.Reason
+		if c.Key != "" && c.Key != d.Key && c.Origin != notSet {
+			why += fmt.Sprintf("  (%s: %s)", c.Key, c.Origin)
+		}
+		rows = append(rows, row{cells: []string{c.Name, "no: needs " + c.Needs, why}, style: p.faint})
+	}
+	for _, l := range d.Lacks {
+		rows = append(rows, row{cells: []string{"", "without " + l.Rule, l.Why}})
+	}
+	for _, warning := range d.Warnings {
+		rows = append(rows, row{cells: []string{"! " + warning}, style: p.warning})
+	}
+	for _, way := range d.Wider {
+		rows = append(rows, row{cells: []string{"to reach further: " + way}})
+	}
+	return rows
+}
+
+// notSet is the origin of a key that nobody set.
+const notSet = "not set"
+
+// extent is how far a driver reaches, in words.
+func extent(scope string) string {
+	if scope == "fleet" {
+		return "across the fleet"
+	}
+	return "within the " + scope
+}
+
+// section writes rows below a name, with their columns aligned.
+func section(b *strings.Builder, p paint, name string, rows []row) {
+	var widths []int
+	for _, r := range rows {
+		for i, cell := range r.cells[:max(len(r.cells)-1, 0)] {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for i, r := range rows {
+		label := ""
+		if i == 0 {
+			label = name
+		}
+		b.WriteString(p.strong(fmt.Sprintf("%-*s", margin, label)))
+		line := strings.TrimRight(r.line(widths), " ")
+		if r.style != nil {
+			line = r.style(line)
+		}
+		b.WriteString(line + "\n")
+	}
+}
+
+func (r row) line(widths []int) string {
+	var b strings.Builder
+	for i, cell := range r.cells {
+		b.WriteString(cell)
+		if i < len(r.cells)-1 {
+			b.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+2))
+		}
+	}
+	return b.String()
+}
