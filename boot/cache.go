@@ -143,7 +143,7 @@ func cacheUnavailable(cfg *config.Config, alias string, a attempts, cause error)
 		Text:  fmt.Sprintf("The cache %s is asked for, but it does not answer.", alias),
 		Facts: []Fact{asked(cfg, key), a.tried},
 		Actions: []string{
-			"see to it:        the cause says what is wrong with the server",
+			mend(cfg, key, cause),
 			"point elsewhere:  " + put(cfg, key, "redis://localhost:6379/0"),
 			"wait longer:      " + put(cfg, "boot.wait_for", "60s"),
 		},

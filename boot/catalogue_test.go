@@ -26,8 +26,9 @@ var exits = map[string]int{
 
 // notCodes are words of the sources that look like a code and are none.
 var notCodes = []string{
-	"boot.report", "mega.config", "app.config",
-	"lock.acquire", "mega.app", "mega.request", // of spans
+	"boot.report",               // a record
+	"mega.config", "app.config", // files
+	"mega.app", "mega.request", "lock.acquire", // spans and their attributes
 }
 
 func TestEveryCodeInTheSourcesIsInTheCatalogueAndNoOther(t *testing.T) {

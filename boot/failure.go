@@ -95,7 +95,7 @@ func (p Process) told(err error) *Failure {
 // Print writes the failure as a panel, for people.
 func (f *Failure) Print(w io.Writer, program string) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n%s could not start  (%s)\n\n  %s\n\n", program, f.Code, f.Text)
+	fmt.Fprintf(&b, "\n%s could not start  (%s)\n\n  %s\n", program, f.Code, f.Text)
 	f.printFacts(&b)
 	if len(f.Actions) > 0 {
 		b.WriteString("\n  Do one of\n")
@@ -108,7 +108,10 @@ func (f *Failure) Print(w io.Writer, program string) {
 }
 
 func (f *Failure) printFacts(b *strings.Builder) {
-	lines, width := f.lines(), 0
+	lines, width := f.Lines(), 0
+	if len(lines) > 0 {
+		b.WriteString("\n")
+	}
 	for _, fact := range lines {
 		width = max(width, len(fact.Name))
 	}
@@ -118,8 +121,8 @@ func (f *Failure) printFacts(b *strings.Builder) {
 	}
 }
 
-// lines are all that the panel tells by name.
-func (f *Failure) lines() []Fact {
+// Lines are all that the panel tells by name.
+func (f *Failure) Lines() []Fact {
 	lines := slices.Clone(f.Facts)
 	for _, p := range f.Problems {
 		lines = append(lines, Fact{p.Code, p.String()})

@@ -29,8 +29,8 @@ func (a *appended) Append(h fx.Hook) {
 		name = fmt.Sprintf("fx hook of %s (%s:%d)", filepath.Base(runtime.FuncForPC(pc).Name()), file, line)
 	}
 	a.b.injections = append(a.b.injections, step{
-		start: hook{name, hookBudget, h.OnStart},
-		end:   hook{name, hookBudget, h.OnStop},
+		start: hook{name: name, budget: hookBudget, run: h.OnStart},
+		end:   hook{name: name, budget: hookBudget, run: h.OnStop},
 		phase: leaving,
 	})
 }

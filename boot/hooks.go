@@ -23,11 +23,12 @@ func (b *booting) bindHooks(hooks []hookOption) (options []fx.Option) {
 
 func (b *booting) bind(h hookOption, f bound, host *megactx.Host) {
 	does := hook{name: h.name, budget: h.budget, run: func(ctx context.Context) error { return f.run(ctx, host) }}
+	from := h.from(host)
 	switch h.kind {
 	case onPrimary:
-		b.first = append(b.first, step{start: b.once.hook(does)})
+		b.first = append(b.first, step{start: b.once.hook(does), from: from})
 	case onStart:
-		b.hooks = append(b.hooks, step{start: does})
+		b.hooks = append(b.hooks, step{start: does, from: from})
 	case onStop:
 		b.hooks = append(b.hooks, step{end: does, phase: leaving})
 	case onReady:
@@ -79,4 +80,13 @@ func (o once) hook(h hook) hook {
 	do := h.run
 	h.run = func(ctx context.Context) error { return o(ctx, h.name, do) }
 	return h
+}
+
+// from says where a hook is from.
+func (h hookOption) from(host *megactx.Host) []Fact {
+	facts := []Fact{{"declared", h.fn.declared()}, {"given at", "mega." + h.fn.option + ", " + h.fn.site}}
+	if app := host.App.Name; app != "" {
+		facts = append(facts, Fact{"app", app})
+	}
+	return facts
 }

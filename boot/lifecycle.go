@@ -27,6 +27,15 @@ type step struct {
 	start hook
 	end   hook
 	phase phase // when it ends
+	from  []Fact
+}
+
+// placed adds to a failure of the step where the step is from.
+func (s step) placed(err error) error {
+	if f, ok := errors.AsType[*Failure](err); ok && len(f.Facts) == 0 {
+		f.Facts = s.from
+	}
+	return err
 }
 
 // phase is when something ends. The phases end one after the other, and what
@@ -69,6 +78,7 @@ const lastWord = 250 * time.Millisecond
 // It belongs to the goroutine that boots, and later to the one that ends.
 type lifecycle struct {
 	log   *slog.Logger
+	took  func(name string, began time.Time) // notes what a start took; may be nil
 	steps []step
 	ends  [phases][]hook
 }
@@ -80,7 +90,7 @@ func (l *lifecycle) endWith(p phase, h hook) { l.ends[p] = append(l.ends[p], h) 
 func (l *lifecycle) start(ctx context.Context) error {
 	for _, s := range l.steps {
 		if err := l.startOne(ctx, s.start); err != nil {
-			return err
+			return s.placed(err)
 		}
 		l.endWith(s.phase, s.end)
 	}
@@ -99,6 +109,9 @@ func (l *lifecycle) startOne(ctx context.Context, h hook) error {
 	switch {
 	case err == nil:
 		l.log.Debug("started", "hook", h.name, "took", time.Since(began))
+		if l.took != nil {
+			l.took(h.name, began)
+		}
 		return nil
 	case isKnown:
 		return known

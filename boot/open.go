@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/megaframework/mega/config"
@@ -147,7 +149,7 @@ func lockUnavailable(c *config.Config, d Decision, a attempts, cause error) erro
 		Code: "lock.driver_unavailable", Exit: ExitUnavailable, Cause: cause, Facts: append(facts, a.tried),
 		Text: "Locks are to be kept in redis, but it cannot be used.",
 		Actions: []string{
-			"see to it:        the cause says what is wrong with the server",
+			mend(c, key, cause),
 			"point elsewhere:  " + put(c, key, "redis://localhost:6379/0"),
 			"wait longer:      " + put(c, "boot.wait_for", "60s"),
 			"do without:       " + doWithout(c, d, key),
@@ -155,9 +157,26 @@ func lockUnavailable(c *config.Config, d Decision, a attempts, cause error) erro
 	}
 }
 
+// mend is what to do about the server itself, as far as the cause tells.
+func mend(c *config.Config, key string, cause error) string {
+	text := cause.Error()
+	has := func(words ...string) bool {
+		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(text, w) })
+	}
+	switch {
+	case has("WRONGPASS", "NOAUTH", "invalid password"):
+		return "log in:           " + put(c, key, "redis://user:password@host:6379/0")
+	case has("replica"):
+		return "use its master:   " + put(c, key, "redis-sentinel://host1,host2,host3/master")
+	case has("connection refused"):
+		return "start it:         redis-server, or what runs it at that address"
+	}
+	return "see to it:        the cause says what is wrong with the server"
+}
+
 // doWithout is how to keep locks in the process instead.
 func doWithout(c *config.Config, d Decision, key string) string {
-	if d.Key == key && len(c.Caches()) == 1 {
+	if v, _ := valueOf(c, key); d.Key == key && len(c.Caches()) == 1 && len(v.Shadows) == 0 {
 		return drop(c, key) + ": locks then end at this process"
 	}
 	return put(c, "lock.driver", "memory") + ": locks then end at this process"

@@ -2,6 +2,7 @@ package boot
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/megaframework/mega/config"
@@ -38,7 +39,8 @@ func place(v config.Value) string {
 	return strings.Join(places, ", over ")
 }
 
-// put says how to set a key: where it is set now, else by its variable.
+// put says how to set a key: where it is set now, else in the file of the
+// configuration, if there is one, else by its variable.
 func put(c *config.Config, key, value string) string {
 	switch o := c.Origin(key); o.Layer {
 	case config.LayerFile:
@@ -47,10 +49,23 @@ func put(c *config.Config, key, value string) string {
 		return fmt.Sprintf("%s=%s  in %s:%d", config.EnvName(key), value, o.File, o.Line)
 	case config.LayerSet:
 		return fmt.Sprintf("--set %s=%s", key, value)
-	case config.LayerEnv:
-		return config.EnvName(key) + "=" + value
+	case config.LayerDefault, "":
+		if file := mainFile(c); file != "" {
+			return fmt.Sprintf("%s: %s  in %s", key, value, file)
+		}
 	}
 	return config.EnvName(key) + "=" + value
+}
+
+// mainFile is the file of the configuration that is the process's own, if there
+// is one.
+func mainFile(c *config.Config) string {
+	for _, f := range c.Files() {
+		if name := filepath.Base(f.Path); name != ".env" && !strings.HasPrefix(name, "app.config.") {
+			return f.Path
+		}
+	}
+	return ""
 }
 
 // drop says how to take back what sets a key, and what then holds.
@@ -71,4 +86,12 @@ func drop(c *config.Config, key string) string {
 		how += fmt.Sprintf(" (then %v sets it)", v.Shadows[0])
 	}
 	return how
+}
+
+// files are those of the configuration, the weakest first.
+func files(c *config.Config) (paths []string) {
+	for _, f := range c.Files() {
+		paths = append(paths, f.Path)
+	}
+	return paths
 }

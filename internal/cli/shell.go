@@ -77,12 +77,8 @@ func (s *Shell) fail(err error) int {
 func panel(w io.Writer, program string, f *boot.Failure) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s  (%s)\n", program, f.Text, f.Code)
-	facts := f.Facts
-	if f.Cause != nil {
-		facts = append(facts[:len(facts):len(facts)], boot.Fact{Name: "cause", Value: f.Cause.Error()})
-	}
 	t := table{indent: "  "}
-	for _, fact := range facts {
+	for _, fact := range f.Lines() {
 		for i, line := range strings.Split(fact.Value, "\n") {
 			t.add([]string{fact.Name, ""}[min(i, 1)], line)
 		}

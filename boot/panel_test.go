@@ -1,0 +1,213 @@
+package boot_test
+
+import (
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/internal/redistest"
+)
+
+// broken is a configuration or a program that cannot start.
+type broken struct {
+	code string
+	name string // what distinguishes it from others of the same code
+	exit int
+	run
+	needs func(t *testing.T) (environ []string) // what has to be there, or to be broken
+}
+
+func (b broken) file() string {
+	name := b.code
+	if b.name != "" {
+		name += "-" + strings.ReplaceAll(b.name, " ", "-")
+	}
+	return "panels/" + name + ".txt"
+}
+
+// in is a run with a program that is broken.
+func in(program string) run {
+	return run{environ: []string{"MEGA_TEST_SHOP=" + program}}
+}
+
+func with(environ ...string) run { return run{environ: environ} }
+
+// file is a run in a folder with that file.
+func file(name, text string) run { return run{files: map[string]string{name: text}} }
+
+// breakages are all the ways in which a boot fails.
+func breakages() []broken {
+	return []broken{
+		{code: "boot.no_app", exit: 70, run: in("without an app")},
+		{code: "boot.app", exit: 70, run: in("with an app that cannot be called that")},
+		{code: "boot.unknown_app", exit: 64, run: run{args: []string{"serve", "--only", "shop"}}},
+		{code: "boot.wrong_shape", exit: 70, run: in("with a function of the wrong shape")},
+		{code: "boot.not_provided", exit: 70, run: in("with a value that nobody provides")},
+		{code: "boot.provided_twice", exit: 70, run: in("with a value that is provided twice")},
+		{code: "boot.circle", exit: 70, run: in("with constructors that need each other")},
+		{code: "boot.constructor_failed", exit: 69, run: in("with a constructor that fails")},
+		{code: "boot.constructor_panicked", exit: 70, run: in("with a constructor that panics")},
+		{code: "boot.hook_failed", exit: 70, run: in("with a hook that fails")},
+		{code: "boot.hook_overrun", exit: 75, run: in("with a hook that takes too long")},
+		{code: "boot.views", exit: 70, run: in("with a page that does not parse")},
+		{code: "boot.public", exit: 70, run: in("with a file that cannot be read")},
+		{code: "boot.routes", exit: 70, run: in("with routes that cannot be")},
+		{code: "boot.failed", exit: 70, run: in("with an option of the injector that fails")},
+		{code: "boot.unknown_trace", exit: 64, run: run{args: []string{"serve", "--trace", "everything"}}},
+		{code: "app.cannot_listen", name: "taken", exit: 69, needs: taken("MEGA_APPS_WEB_ADDR")},
+		{code: "app.cannot_listen", name: "ops", exit: 69, needs: taken("MEGA_OPS_ADDR")},
+		{code: "app.cannot_listen", name: "not ours", exit: 69, run: with("MEGA_APPS_ADMIN_ADDR=192.0.2.1:80")},
+		{code: "app.same_place", exit: 78, run: with("MEGA_APPS_WEB_ADDR=127.0.0.1:8080", "MEGA_APPS_ADMIN_ADDR=127.0.0.1:8080")},
+		{code: "cache.not_configured", exit: 78, run: in("with a client of redis")},
+		{code: "cache.ambiguous", exit: 78, run: in("with a client of redis").and("MEGA_CACHE_PAGES_URL=redis://a", "MEGA_CACHE_USERS_URL=redis://b", "MEGA_LOCK_DRIVER=memory")},
+		{code: "cache.refused", exit: 78, run: in("with a client of redis").and("MEGA_CACHE_MAIN_URL=redis://cache/shop", "MEGA_LOCK_DRIVER=memory")},
+		{code: "cache.unavailable", exit: 69, run: in("with a client of redis").and("MEGA_LOCK_DRIVER=memory"), needs: gone},
+
+		{code: "lock.no_cache", exit: 78, run: file("mega.config.yaml", "lock:\n  driver: redis\n")},
+		{code: "lock.ambiguous_cache", exit: 78, run: file("mega.config.toml", "[cache.main]\nurl = \"redis://:hunter2@a\"\n\n[cache.pages]\nurl = \"redis://b\"\n")},
+		{code: "lock.no_cluster", exit: 78, run: file("mega.config.json", "{\n  \"lock\": {\"driver\": \"cluster\"}\n}\n")},
+		{code: "lock.driver_missing", exit: 78, run: file("mega.config.yaml", "cluster:\n  socket: auto\n")},
+		{code: "lock.driver_missing", name: "workers", exit: 78, run: with("MEGA_CLUSTER_WORKERS=4")},
+		{code: "lock.scope_too_small", exit: 78, run: file("mega.config.yaml", "lock:\n  require: node\n")},
+		{code: "lock.scope_too_small", name: "asked", exit: 78, run: file("mega.config.yaml", "cache:\n  main:\n    url: redis://cache:6379/0\nlock:\n  require: fleet\n").and("MEGA_LOCK_DRIVER=memory")},
+		{code: "lock.scope_too_small", name: "app", exit: 78, run: in("with an app that needs the whole fleet")},
+		{code: "lock.scope_too_small", name: "only", exit: 78, run: run{args: []string{"serve", "--only", "web"}, environ: []string{"MEGA_LOCK_REQUIRE=fleet"}}},
+		{code: "lock.driver_unavailable", exit: 69, needs: gone, run: file("mega.config.yaml", "cache:\n  main:\n    url: redis://cache:6379/0\nboot:\n  wait_for: 200ms\n")},
+		{code: "lock.driver_unavailable", name: "asked", exit: 69, needs: gone, run: run{args: []string{"serve", "--set", "lock.driver=redis"}}},
+		{code: "lock.driver_unavailable", name: "password", exit: 69, needs: guarded},
+		{code: "lock.driver_unavailable", name: "replica", exit: 69, needs: replica},
+		{code: "lock.driver_refused", exit: 78, run: file("mega.config.yaml", "cache:\n  main:\n    url: redis://:hunter2@cache:6379/shop\n")},
+
+		{code: "bus.no_server", exit: 78, run: with("MEGA_BUS_DRIVER=nats")},
+		{code: "bus.no_cluster", exit: 78, run: with("MEGA_BUS_DRIVER=cluster")},
+		{code: "bus.driver_missing", exit: 78, run: with("MEGA_NATS_URL=nats://:hunter2@queue:4222")},
+		{code: "bus.scope_too_small", exit: 78, run: file("mega.config.yaml", "bus:\n  require: fleet\n")},
+
+		{code: "config.problems", exit: 78, run: file("mega.config.yaml", "lock:\n  ttl: 5\n  drivr: redis\nbus:\n").and("MEGA_LOK_WAIT=1s", "MEGA_CACHE_MAIN_URL=http://:hunter2@cache")},
+		{code: "config.unknown_key", exit: 78, run: file("mega.config.yaml", "name: shop\nlock:\n  drivr: redis\n")},
+		{code: "config.unknown_key", name: "toml", exit: 78, run: file("mega.config.toml", "name = \"shop\"\n\n[lock]\ndrivr = \"redis\"\n")},
+		{code: "config.unknown_key", name: "json", exit: 78, run: file("mega.config.json", "{\n  \"name\": \"shop\",\n  \"lock\": {\n    \"drivr\": \"redis\"\n  }\n}\n")},
+		{code: "config.unknown_key", name: "app", exit: 78, run: file("apps/web/app.config.yaml", "database:\n  pol: 8\n")},
+		{code: "config.unknown_key", name: "variable", exit: 78, run: with("MEGA_LOCK_REDIS_PASSWORD=hunter2")},
+		{code: "config.unknown_key", name: "set", exit: 78, run: run{args: []string{"serve", "--set", "lock.drivr=redis"}}},
+		{code: "config.unknown_app", exit: 78, run: with("MEGA_APPS_SHOP_ADDR=:8080")},
+		{code: "config.unknown_cache", exit: 78, run: file("mega.config.yaml", "lock:\n  cache: main\n")},
+		{code: "config.no_unit", exit: 78, run: file("mega.config.yaml", "lock:\n  ttl: 5\n")},
+		{code: "config.no_unit", name: "variable", exit: 78, run: file("mega.config.yaml", "lock:\n  ttl: 30s\n").and("MEGA_LOCK_TTL=5")},
+		{code: "config.invalid", exit: 78, run: file("mega.config.yaml", "lock:\n  driver: reddis\n")},
+		{code: "config.missing", exit: 78, run: in("with a section that must be set")},
+		{code: "config.section", exit: 70, run: in("with a section that cannot be")},
+		{code: "config.duplicate_key", exit: 78, run: file("mega.config.yaml", "lock:\n  ttl: 5s\n  wait: 1s\n  ttl: 10s\n")},
+		{code: "config.syntax", exit: 78, run: file("mega.config.yaml", "lock:\n  ttl: 5s\n wait: 1s\n")},
+		{code: "config.secret_on_command_line", exit: 78, run: run{args: []string{"serve", "--set", "database.password=hunter2"}}},
+		{code: "config.empty_section", exit: 78, run: file("mega.config.yaml", "name: shop\nlock:\n")},
+		{code: "config.two_formats", exit: 78, run: file("mega.config.yaml", "name: shop\n").beside("mega.config.toml", "name = \"shop\"\n")},
+		{code: "config.no_file", exit: 78, run: run{args: []string{"serve", "--config", "nowhere.yaml"}}},
+		{code: "config.file", exit: 78, run: file("mega.config.yaml/notes", "a folder of that name\n")},
+		{code: "config.too_late", exit: 78, run: file("mega.config.yaml", "name: shop\nenv: staging\n")},
+	}
+}
+
+// notShown are codes that no panel here shows, and why.
+var notShown = map[string]string{
+	"boot.constructor_overrun": "a constructor has 15 seconds",
+}
+
+// taken is an address that somebody else has.
+func taken(variable string) func(t *testing.T) []string {
+	return func(t *testing.T) []string {
+		t.Helper()
+		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		return []string{variable + "=" + l.Addr().String()}
+	}
+}
+
+// gone is a redis that is no longer there.
+func gone(t *testing.T) []string {
+	t.Helper()
+	server := redistest.Start(t, redistest.Options{})
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"MEGA_CACHE_MAIN_URL=" + server.URL(), "MEGA_BOOT_WAIT_FOR=200ms"}
+}
+
+// guarded is a redis with another password.
+func guarded(t *testing.T) []string {
+	t.Helper()
+	server := redistest.Start(t, redistest.Options{Password: "swordfish"})
+	return []string{"MEGA_CACHE_MAIN_URL=redis://:hunter2@" + server.Addr(), "MEGA_BOOT_WAIT_FOR=0"}
+}
+
+// replica is a redis that takes no writes.
+func replica(t *testing.T) []string {
+	t.Helper()
+	master, server := redistest.Start(t, redistest.Options{}), redistest.Start(t, redistest.Options{})
+	_, port, err := net.SplitHostPort(master.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := server.Do("REPLICAOF", "127.0.0.1", port); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"MEGA_CACHE_MAIN_URL=" + server.URL(), "MEGA_BOOT_WAIT_FOR=0"}
+}
+
+// TestPanels breaks the configuration, the surroundings or the program itself,
+// starts the real binary and compares what it says with a golden file. What
+// the panel says is what somebody reads who has to mend it at night: read it.
+func TestPanels(t *testing.T) {
+	for _, b := range breakages() {
+		t.Run(strings.TrimSuffix(filepath.Base(b.file()), ".txt"), func(t *testing.T) {
+			t.Parallel()
+			if b.needs != nil {
+				b.environ = append(b.environ, b.needs(t)...)
+			}
+			e := b.end(t)
+			if e.status != b.exit || !strings.Contains(e.stderr, "("+b.code+")") {
+				t.Fatalf("exit status %d, want %d with %s:\n%s", e.status, b.exit, b.code, e.stderr)
+			}
+			if strings.Contains(e.stderr, "hunter2") {
+				t.Errorf("the panel tells the password:\n%s", e.stderr)
+			}
+			golden(t, b.file(), b.told(e))
+		})
+	}
+}
+
+// TestEveryCodeOfABootHasAPanel holds the panels against the catalogue.
+func TestEveryCodeOfABootHasAPanel(t *testing.T) {
+	shown := map[string]int{}
+	for _, b := range breakages() {
+		shown[b.code]++
+		c, err := boot.Explain(b.code)
+		if err != nil || c.Exit != b.exit {
+			t.Errorf("%s ends with %d, in the catalogue with %d (%v)", b.file(), b.exit, c.Exit, err)
+		}
+	}
+	for _, c := range boot.Codes() {
+		area, _, _ := strings.Cut(c.Name, ".")
+		if c.Exit != 0 && area != "cli" && area != "new" && shown[c.Name] == 0 && notShown[c.Name] == "" {
+			t.Errorf("no panel shows %s", c.Name)
+		}
+	}
+	files, err := filepath.Glob("testdata/panels/*.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	for _, b := range breakages() {
+		known[filepath.Base(b.file())] = true
+	}
+	for _, f := range files {
+		if !known[filepath.Base(f)] {
+			t.Errorf("nothing writes %s", f)
+		}
+	}
+}
