@@ -138,6 +138,7 @@ func (r run) told(e ended) string {
 func steady(text string) string {
 	for _, r := range []struct{ from, to string }{
 		{`127\.0\.0\.1:[1-9][0-9]{3,4}`, "127.0.0.1:<port>"},
+		{`(boot/testdata/shop/[a-z]+\.go):[0-9]+`, "$1:<line>"},
 		{`pid [0-9]+`, "pid <pid>"},
 		{`(once|[0-9]+ times) in [0-9.µms]+`, "<n> times in <time>"},
 	} {

@@ -53,13 +53,13 @@ func breakages() []broken {
 		{code: "boot.hook_overrun", exit: 75, run: in("with a hook that takes too long")},
 		{code: "boot.views", exit: 70, run: in("with a page that does not parse")},
 		{code: "boot.public", exit: 70, run: in("with a file that cannot be read")},
+		{code: "boot.locales", exit: 70, run: in("with texts in too few languages")},
 		{code: "boot.routes", exit: 70, run: in("with routes that cannot be")},
 		{code: "boot.failed", exit: 70, run: in("with an option of the injector that fails")},
 		{code: "boot.unknown_trace", exit: 64, run: run{args: []string{"serve", "--trace", "everything"}}},
 		{code: "app.cannot_listen", name: "taken", exit: 69, needs: taken("MEGA_APPS_WEB_ADDR")},
 		{code: "app.cannot_listen", name: "ops", exit: 69, needs: taken("MEGA_OPS_ADDR")},
 		{code: "app.cannot_listen", name: "not ours", exit: 69, run: with("MEGA_APPS_ADMIN_ADDR=192.0.2.1:80")},
-		{code: "app.same_place", exit: 78, run: with("MEGA_APPS_WEB_ADDR=127.0.0.1:8080", "MEGA_APPS_ADMIN_ADDR=127.0.0.1:8080")},
 		{code: "cache.not_configured", exit: 78, run: in("with a client of redis")},
 		{code: "cache.ambiguous", exit: 78, run: in("with a client of redis").and("MEGA_CACHE_PAGES_URL=redis://a", "MEGA_CACHE_USERS_URL=redis://b", "MEGA_LOCK_DRIVER=memory")},
 		{code: "cache.refused", exit: 78, run: in("with a client of redis").and("MEGA_CACHE_MAIN_URL=redis://cache/shop", "MEGA_LOCK_DRIVER=memory")},
@@ -106,6 +106,8 @@ func breakages() []broken {
 		{code: "config.two_formats", exit: 78, run: file("mega.config.yaml", "name: shop\n").beside("mega.config.toml", "name = \"shop\"\n")},
 		{code: "config.no_file", exit: 78, run: run{args: []string{"serve", "--config", "nowhere.yaml"}}},
 		{code: "config.file", exit: 78, run: file("mega.config.yaml/notes", "a folder of that name\n")},
+		{code: "config.address_twice", exit: 78, run: with("MEGA_APPS_WEB_ADDR=127.0.0.1:8080", "MEGA_APPS_ADMIN_ADDR=127.0.0.1:8080")},
+		{code: "config.contradiction", exit: 78, run: file("mega.config.yaml", "nats:\n  url: nats://queue:4222\n  password: hunter2\n")},
 		{code: "config.too_late", exit: 78, run: file("mega.config.yaml", "name: shop\nenv: staging\n")},
 	}
 }

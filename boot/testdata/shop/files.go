@@ -12,6 +12,12 @@ const budget = 100 * time.Millisecond
 // pages do not parse.
 var pages = fstest.MapFS{"home.html": {Data: []byte("<p>{{.Name</p>")}}
 
+// texts lack one in Korean.
+var texts = fstest.MapFS{
+	"en.toml": {Data: []byte("hello = \"Hello\"\nbye = \"Good bye\"\n")},
+	"ko.toml": {Data: []byte("hello = \"안녕하세요\"\n")},
+}
+
 // unreadable is a folder whose one file cannot be read.
 type unreadable struct{}
 

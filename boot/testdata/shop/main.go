@@ -99,6 +99,8 @@ func main() {
 		mega.Main(web(mega.Routes(func(r mega.Router) { r.Get("products", home) })))
 	case "with a page that does not parse":
 		mega.Main(web(mega.Views(pages)))
+	case "with texts in too few languages":
+		mega.Main(web(mega.Locales(texts)))
 	case "with a file that cannot be read":
 		mega.Main(web(mega.Public(unreadable{})))
 	case "with a section that must be set":
