@@ -203,9 +203,22 @@ func TestRequiredKeysAreAskedFor(t *testing.T) {
 	type mail struct {
 		Host string `key:"host" required:"true"`
 	}
-	_, err := config.Load(config.Source{Sections: []config.Section{{Name: "mail", Type: reflect.TypeFor[mail]()}}})
-	if err == nil || !strings.Contains(err.Error(), "MEGA_MAIL_HOST") {
-		t.Errorf("got %v, want to be told of MEGA_MAIL_HOST", err)
+	s := config.Source{Apps: []string{"web", "admin"}, Sections: []config.Section{{Name: "mail", App: "web", Type: reflect.TypeFor[mail]()}}}
+	for _, x := range []struct {
+		only, environ []string
+		says          string
+	}{
+		{nil, nil, "apps.web.mail.host: is required (set MEGA_MAIL_HOST)"},
+		{[]string{"web"}, nil, "is required"},
+		{[]string{"admin"}, nil, ""},
+		{nil, []string{"MEGA_MAIL_HOST=h"}, ""},
+		{nil, []string{"MEGA_APPS_WEB_MAIL_HOST=h"}, ""},
+	} {
+		s.Only, s.Environ = x.only, x.environ
+		_, err := config.Load(s)
+		if (err == nil) != (x.says == "") || err != nil && !strings.Contains(err.Error(), x.says) {
+			t.Errorf("%v %v: got %v, want %q", x.only, x.environ, err, x.says)
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ type Source struct {
 	Dir      string   // where the search for files begins; empty for none
 	File     string   // the file or the folder to read instead, as from --config
 	Apps     []string // the apps of the program, in order
+	Only     []string // those of them that this process runs; empty for all
 	Sections []Section
 	Set      []string // key=value, as from the command line
 }
@@ -38,7 +39,7 @@ func Load(s Source) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, more := sc.assemble(values, defaults.texts())
+	c, more := sc.assemble(s.Only, values, defaults.texts())
 	if problems = append(problems, problems.causes(more, c.Lock.Cache)...); len(problems) > 0 {
 		problems.sort()
 		return nil, problems
@@ -85,13 +86,17 @@ func (p Problems) causes(later Problems, cache string) Problems {
 	})
 }
 
-// assemble makes a Config of merged values.
-func (sc *schema) assemble(values map[string]Value, defaults map[string]string) (*Config, Problems) {
+// assemble makes a Config of merged values. Of an app that only leaves out, a
+// section may lack what it requires: another process has it.
+func (sc *schema) assemble(only []string, values map[string]Value, defaults map[string]string) (*Config, Problems) {
 	c := &Config{schema: sc, values: values, defaults: maps.Clone(defaults), sections: map[sectionID]reflect.Value{}}
 	c.placeApps()
 	d := decoder{config: c}
 	d.decode(reflect.ValueOf(c).Elem(), "", "")
 	for _, sec := range sc.sections {
+		if sec.App != "" && len(only) > 0 && !slices.Contains(only, sec.App) {
+			continue
+		}
 		v := reflect.New(sec.Type).Elem()
 		below := ""
 		if sec.App != "" {

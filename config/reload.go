@@ -24,7 +24,7 @@ func Reload(old *Config, s Source) (*Config, []Change, error) {
 		return old, nil, err
 	}
 	values, changes := old.changed(fresh)
-	next, problems := fresh.schema.assemble(values, fresh.defaults)
+	next, problems := fresh.schema.assemble(s.Only, values, fresh.defaults)
 	if len(problems) > 0 { // a live key contradicts one that is not
 		problems.sort()
 		return old, nil, problems

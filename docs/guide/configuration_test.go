@@ -1,0 +1,149 @@
+package guide_test
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega"
+	"github.com/megaframework/mega/config"
+)
+
+var update = flag.Bool("update", false, "write what is made from sources")
+
+// What 02-configuration.md shows.
+
+type Database struct {
+	URL      mega.URL      `key:"url" default:"sqlite://shop.db" schemes:"sqlite|postgres" doc:"where the data is"`
+	Password mega.Secret   `key:"password" doc:"of the database's user"`
+	Pool     int           `key:"pool" default:"4" min:"1" max:"64" doc:"how many connections there are"`
+	Retry    time.Duration `key:"retry" default:"1s" max:"1m" doc:"how long to wait after a failure"`
+}
+
+func NewStore(d Database) *Store { return &Store{url: d.URL, pool: d.Pool} }
+
+var Module = mega.Module(
+	mega.Config[Database]("database"),
+	mega.Provide(NewStore),
+)
+
+type Store struct {
+	url  mega.URL
+	pool int
+}
+
+const configurationPage = "02-configuration.md"
+
+// shopSource is the program of which the page speaks.
+func shopSource(dir string, environ ...string) config.Source {
+	return config.Source{
+		Dir: dir, Environ: environ, Apps: []string{"web", "admin"},
+		Sections: []config.Section{{App: "web", Name: "database", Type: reflect.TypeFor[Database]()}},
+	}
+}
+
+func written(t *testing.T, name, text string) string {
+	t.Helper()
+	dir := t.TempDir()
+	path := filepath.Join(dir, filepath.FromSlash(name))
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestFilesOfThePageAreLoadedAndSayTheSame(t *testing.T) {
+	loaded := map[string]*config.Config{}
+	for _, format := range []string{"yaml", "toml", "json"} {
+		for _, text := range fenced(read(t, configurationPage), format) {
+			name := "mega.config." + format
+			if first, _, _ := strings.Cut(text, "\n"); strings.HasPrefix(first, "# ") {
+				name = first[2:]
+			}
+			c, err := config.Load(shopSource(written(t, name, text)))
+			if err != nil {
+				t.Errorf("%s:\n%v", text, err)
+				continue
+			}
+			loaded[name] = c
+		}
+	}
+	if len(loaded) != 4 {
+		t.Fatalf("loaded %v, want four files", loaded)
+	}
+	for _, format := range []string{"toml", "json"} {
+		if a, b := loaded["mega.config.yaml"], loaded["mega.config."+format]; !reflect.DeepEqual(a.Apps, b.Apps) || !reflect.DeepEqual(a.Cache, b.Cache) || a.Lock != b.Lock || a.Name != b.Name {
+			t.Errorf("the files in YAML and in %s differ: %+v and %+v", format, a, b)
+		}
+	}
+	if d, _ := loaded["apps/web/app.config.yaml"].Section("web", "database"); NewStore(d.(Database)).url.Reveal() != "sqlite://web.db" {
+		t.Errorf("the app's file gives it %v", d)
+	}
+}
+
+// The rows of the tables of mistakes: what is written, and what is told.
+func TestMistakesOfThePageAreToldAsItSays(t *testing.T) {
+	rows := 0
+	for line := range strings.Lines(read(t, configurationPage)) {
+		cells := strings.Split(strings.Trim(line, "| \n"), " | ")
+		if len(cells) != 2 || !strings.HasPrefix(cells[0], "`") {
+			continue
+		}
+		wrong := strings.Trim(cells[0], "`")
+		var s config.Source
+		switch {
+		case strings.HasPrefix(cells[1], "mega.config.yaml:"):
+			s = shopSource(written(t, "mega.config.yaml", wrong+"\n"))
+		case strings.HasPrefix(wrong, "MEGA_") && strings.HasPrefix(cells[1], "MEGA_"):
+			s = shopSource("", wrong)
+		default:
+			continue
+		}
+		rows++
+		if _, err := config.Load(s); err == nil || err.Error() != cells[1] {
+			t.Errorf("%s is told as\n%v, the page says\n%s", wrong, err, cells[1])
+		}
+	}
+	if rows < 10 {
+		t.Errorf("only %d rows were tried", rows)
+	}
+}
+
+func TestReferenceIsCurrent(t *testing.T) {
+	const mark = "<!-- reference -->\n"
+	page := read(t, configurationPage)
+	before, _, ok := strings.Cut(page, mark)
+	if !ok {
+		t.Fatalf("the page has no %s", mark)
+	}
+	reference, err := config.Reference(config.Source{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	current := before + mark + reference
+	if *update {
+		if err := os.WriteFile(configurationPage, []byte(current), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if page != current {
+		t.Error("the reference is not that of the keys: go test ./docs/guide -run Reference -update")
+	}
+}
+
+// fenced returns the blocks of a language in a page.
+func fenced(page, language string) (found []string) {
+	for _, rest := range strings.Split(page, "```"+language+"\n")[1:] {
+		block, _, _ := strings.Cut(rest, "```")
+		found = append(found, block)
+	}
+	return found
+}
