@@ -46,6 +46,11 @@ func cliCodes() []Code {
 			Do:    []string{"list the catalogue: explain"},
 		},
 		{
+			Name: "cli.unknown_key", Exit: ExitUsage, Title: "there is no such key to explain or print",
+			Means: "Neither mega nor a section of the program has a key or a section of keys of that name. Of caches only those that are configured are known.",
+			Do:    []string{"see all keys: config print, or config schema"},
+		},
+		{
 			Name: "cli.no_reason", Exit: ExitUsage, Title: "a lock is to be taken away without a reason",
 			Means: "The reason is told to whoever loses the lock, and written to the log with the name of who took it.",
 			Do:    []string{`give it: lock release <key> --reason "the till is stuck"`},

@@ -60,7 +60,7 @@ func Run(p Process, options ...boot.Option) int {
 	root := l.root()
 	root.AddCommand(
 		l.serveVerb(),
-		explainVerb(l.shell), completionVerb(l.shell), versionVerb(l.shell),
+		l.configVerb(), l.locks().verb(), explainVerb(l.shell), completionVerb(l.shell), versionVerb(l.shell),
 	)
 	return execute(l.shell, root, p.Args)
 }

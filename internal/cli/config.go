@@ -1,0 +1,258 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/admin"
+)
+
+func (l *line) configVerb() *cobra.Command {
+	return group("config", "print, check and explain the configuration", l.printVerb(), l.checkVerb(), l.schemaVerb(), l.explainKeyVerb(), l.reloadVerb())
+}
+
+// load returns the configuration with which the program would boot.
+func (l *line) load() (*config.Config, error) { return boot.LoadConfig(l.boot(), l.options...) }
+
+// configuration is the document of config print --json.
+type configuration struct {
+	Name   string  `json:"name"`
+	Env    string  `json:"env"`
+	Files  []file  `json:"files"`
+	Values []value `json:"values"`
+}
+
+// file is one that was read.
+type file struct {
+	Path string `json:"path"`
+	Keys int    `json:"keys"`
+}
+
+// value is a key of it.
+type value struct {
+	config.Value
+	Default bool `json:"default"`
+}
+
+func newConfiguration(c *config.Config, prefix string) configuration {
+	doc := configuration{Name: c.Name, Env: c.Env, Files: filesOf(c), Values: []value{}}
+	for _, v := range c.Values() {
+		if below(v.Key, prefix) {
+			doc.Values = append(doc.Values, value{v, v.Origin.IsDefault()})
+		}
+	}
+	return doc
+}
+
+func filesOf(c *config.Config) []file {
+	files := []file{}
+	for _, f := range c.Files() {
+		files = append(files, file{f.Path, f.Keys})
+	}
+	return files
+}
+
+// below reports whether key is the one called prefix, or below it.
+func below(key, prefix string) bool {
+	return prefix == "" || key == prefix || strings.HasPrefix(key, strings.TrimSuffix(prefix, ".")+".")
+}
+
+func (l *line) printVerb() *cobra.Command {
+	var origin bool
+	c := &cobra.Command{
+		Use: "print [KEY]", Short: "the configuration as it holds, secrets masked",
+		Long: "It prints every key that has a value, or KEY and those below it.\n\n" +
+			"With --json: {\"name\", \"env\", \"files\": [{\"path\", \"keys\"}], \"values\": [{\"key\", \"value\", \"default\", \"origin\", \"shadows\"}]}.",
+		Args:              arguments(0, "a key"),
+		ValidArgsFunction: l.completeKey,
+		RunE: func(c *cobra.Command, args []string) error {
+			have, err := l.load()
+			if err != nil {
+				return err
+			}
+			prefix := strings.Join(args, "")
+			if !slices.ContainsFunc(have.Keys(), func(key string) bool { return below(key, prefix) }) {
+				return noKey(c, have, prefix)
+			}
+			doc := newConfiguration(have, prefix)
+			return l.shell.Print(doc, func(w io.Writer) { doc.print(w, origin) })
+		},
+	}
+	c.Flags().BoolVar(&origin, "origin", false, "say where each value was set, and what it hides")
+	return c
+}
+
+// noKey is a key that is not there, with the one that was meant.
+func noKey(c *cobra.Command, have *config.Config, key string) error {
+	text := fmt.Sprintf("There is no key %q.", key)
+	if _, err := have.Explain(key); err != nil {
+		if problems, ok := errors.AsType[config.Problems](err); ok && problems[0].Hint != "" {
+			return usage(c, "cli.unknown_key", text, problems[0].Hint)
+		}
+	}
+	return usage(c, "cli.unknown_key", text)
+}
+
+func (c configuration) print(w io.Writer, origin bool) {
+	t := table{}
+	for _, v := range c.Values {
+		row := []string{v.Key, oneLine(v.Text)}
+		if origin {
+			row = append(row, v.Origin.String()+hidden(v.Shadows))
+		}
+		t.add(row...)
+	}
+	t.print(w)
+}
+
+// oneLine is a value within a table.
+func oneLine(s string) string {
+	if s == "" {
+		return `""`
+	}
+	return strings.ReplaceAll(s, "\n", `\n`)
+}
+
+func hidden(shadows []config.Origin) string {
+	if len(shadows) == 0 {
+		return ""
+	}
+	var names []string
+	for _, o := range shadows {
+		names = append(names, o.String())
+	}
+	return ", hides " + strings.Join(names, ", ")
+}
+
+// checked is the document of config check --json.
+type checked struct {
+	OK    bool   `json:"ok"`
+	Env   string `json:"env"`
+	Files []file `json:"files"`
+	Set   int    `json:"set"` // how many keys somebody set
+}
+
+func (l *line) checkVerb() *cobra.Command {
+	return &cobra.Command{
+		Use: "check", Short: "what is wrong with the configuration: all of it, with file and line",
+		Long: "Nothing is started and nothing is connected to: boot --dry-run says what would be chosen, doctor what\n" +
+			"can be reached. What is wrong ends it with exit status 78.\n\nWith --json: {\"ok\", \"env\", \"files\", \"set\"}.",
+		Args: arguments(0),
+		RunE: func(*cobra.Command, []string) error {
+			c, err := l.load()
+			if err != nil {
+				return err
+			}
+			doc := checked{OK: true, Env: c.Env, Files: filesOf(c)}
+			for _, v := range c.Values() {
+				if !v.Origin.IsDefault() {
+					doc.Set++
+				}
+			}
+			return l.shell.Print(doc, doc.print)
+		},
+	}
+}
+
+func (c checked) print(w io.Writer) {
+	fmt.Fprintf(w, "The configuration is right: env %s, %s set.\n", c.Env, count(c.Set, "key"))
+	t := table{indent: "  "}
+	for _, f := range c.Files {
+		t.add(f.Path, count(f.Keys, "key"))
+	}
+	t.print(w)
+}
+
+func (l *line) schemaVerb() *cobra.Command {
+	return &cobra.Command{
+		Use: "schema", Short: "the JSON Schema of mega.config.*, for editors",
+		Long: "It knows the program's own sections, too. With the YAML extension of an editor, this first line of\n" +
+			"mega.config.yaml makes use of it:\n\n  # yaml-language-server: $schema=mega.schema.json",
+		Example: "  " + l.shell.Name + " config schema > mega.schema.json",
+		Args:    arguments(0),
+		RunE: func(*cobra.Command, []string) error {
+			text, err := boot.ConfigSchema(l.boot(), l.options...)
+			if err != nil {
+				return err
+			}
+			return l.shell.write(strings.TrimSuffix(string(text), "\n") + "\n")
+		},
+	}
+}
+
+// completeKey offers the keys of the configuration, or all sections of it.
+func (l *line) completeKey(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	c, err := l.load()
+	if err != nil || len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return c.Keys(), cobra.ShellCompDirectiveNoFileComp
+}
+
+// reloaded is an element of the document of config reload --json.
+type reloaded struct {
+	about
+	Error   string   `json:"error,omitempty"`
+	Changes []change `json:"changes"`
+}
+
+// change is a config.Change as a process tells it.
+type change struct {
+	Key    string `json:"key"`
+	Old    string `json:"old"`
+	New    string `json:"new"`
+	Origin string `json:"origin"`
+	Live   bool   `json:"live"` // it is in force; otherwise it takes a restart
+}
+
+func (l *line) reloadVerb() *cobra.Command {
+	return &cobra.Command{
+		Use: "reload", Short: "have the running processes read the configuration again",
+		Long: "Keys that are live take effect at once; others are named, and wait for a restart. Where anything is\n" +
+			"wrong, a process keeps what it has.\n\n" +
+			"With --json: a list of {\"name\", \"pid\", \"changes\": [{\"key\", \"old\", \"new\", \"origin\", \"live\"}], \"error\"}, one for each process.",
+		Args: arguments(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			sources, err := l.processes(c.Context())
+			if err != nil {
+				return err
+			}
+			answers, err := ask(c.Context(), sources, reload)
+			all := make([]reloaded, len(sources))
+			for i, s := range sources {
+				all[i] = reloaded{s.about, s.failed(), append([]change{}, answers[i]...)}
+			}
+			return errors.Join(l.shell.Print(all, func(w io.Writer) { printReloaded(w, all) }), err)
+		},
+	}
+}
+
+func reload(ctx context.Context, k keeper) (changes []change, err error) {
+	return changes, k.(*admin.Client).Reload(ctx, &changes)
+}
+
+func printReloaded(w io.Writer, all []reloaded) {
+	for _, r := range all {
+		if r.Error != "" {
+			continue
+		}
+		fmt.Fprintf(w, "%s: %s changed\n", r.short(), count(len(r.Changes), "key"))
+		t := table{indent: "  "}
+		for _, c := range r.Changes {
+			force := "in force"
+			if !c.Live {
+				force = "after a restart"
+			}
+			t.add(c.Key, fmt.Sprintf("%s -> %s", oneLine(c.Old), oneLine(c.New)), force, c.Origin)
+		}
+		t.print(w)
+	}
+}

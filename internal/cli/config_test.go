@@ -1,0 +1,230 @@
+package cli_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/megaframework/mega/boot"
+	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/cli"
+)
+
+// shelf is a section of the program under test.
+type shelf struct {
+	Stock int `key:"stock" default:"10" min:"0" doc:"pieces of each product"`
+}
+
+// bench is a folder with a configuration, and a program that reads it.
+type bench struct {
+	dir     string
+	environ []string
+}
+
+func newBench(t *testing.T, yaml string, environ ...string) bench {
+	t.Helper()
+	b := bench{t.TempDir(), append(environ, "MEGA_ENV=production")}
+	if yaml != "" {
+		if err := os.WriteFile(filepath.Join(b.dir, "mega.config.yaml"), []byte(yaml), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b
+}
+
+func (b bench) run(line string) (status int, stdout, stderr string) {
+	var out, err bytes.Buffer
+	p := cli.Process{Args: append([]string{"shop"}, strings.Fields(line)...), Environ: b.environ, Dir: b.dir, Stdout: &out, Stderr: &err}
+	status = cli.Run(p, boot.Section(reflect.TypeFor[shelf](), "shelf"),
+		boot.App("web", boot.Routes(func(r megactx.Router) { r.Get("/", func(*megactx.Ctx) error { return nil }) })))
+	return status, out.String(), err.String()
+}
+
+const yaml = `name: shop
+lock:
+  ttl: 20s
+shelf:
+  stock: 5
+`
+
+func TestConfigurationIsPrintedWithItsOrigins(t *testing.T) {
+	b := newBench(t, yaml, "MEGA_LOCK_TTL=30s", "MEGA_CACHE_MAIN_URL=redis://me:geheim@localhost:6379/0")
+	status, stdout, stderr := b.run("config print --origin --set log.level=warn")
+	for _, want := range []string{
+		"lock.ttl  30s  env MEGA_LOCK_TTL, hides mega.config.yaml:3",
+		"shelf.stock  5  mega.config.yaml:5",
+		"log.level  warn  --set log.level",
+		"lock.wait  5s  default",
+		"cache.main.url  redis://me:***@localhost:6379/0  env MEGA_CACHE_MAIN_URL",
+	} {
+		if !strings.Contains(squeezed(stdout), "\n"+want+"\n") {
+			t.Errorf("%q is not told:\n%s%s", want, squeezed(stdout), stderr)
+		}
+	}
+	if status != boot.ExitOK || strings.Contains(stdout, "geheim") {
+		t.Errorf("exit status %d\n%s", status, stdout)
+	}
+	if _, stdout, _ := b.run("config print shelf"); stdout != "shelf.stock  5\n" {
+		t.Errorf("of a section: %q", stdout)
+	}
+}
+
+// squeezed is a table without its alignment.
+func squeezed(page string) string {
+	for strings.Contains(page, "   ") {
+		page = strings.ReplaceAll(page, "   ", "  ")
+	}
+	return page
+}
+
+func TestDocumentsOfTheConfiguration(t *testing.T) {
+	b := newBench(t, yaml)
+	for _, x := range []struct{ line, want string }{
+		{"config print shelf --json", `{
+			"name": "shop", "env": "production", "files": [{"path": "mega.config.yaml", "keys": 3}],
+			"values": [{"key": "shelf.stock", "value": "5", "origin": "mega.config.yaml:5", "default": false}]}`},
+		{"config check --json", `{"ok": true, "env": "production", "files": [{"path": "mega.config.yaml", "keys": 3}], "set": 4}`},
+		{"config explain shelf.stock --json --set shelf.stock=7", `{
+			"key": "shelf.stock", "doc": "pieces of each product", "takes": "a whole number", "value": "7", "set": true,
+			"origin": "--set shelf.stock", "shadows": ["mega.config.yaml:5"], "default": "10", "variable": "MEGA_SHELF_STOCK",
+			"min": "0", "live": false, "secret": false}`},
+		{"config explain shelf --json", `[{
+			"key": "shelf.stock", "doc": "pieces of each product", "takes": "a whole number", "value": "5", "set": true,
+			"origin": "mega.config.yaml:5", "default": "10", "variable": "MEGA_SHELF_STOCK", "min": "0", "live": false, "secret": false}]`},
+	} {
+		status, stdout, stderr := b.run(x.line)
+		var got, want any
+		if err := json.Unmarshal([]byte(stdout), &got); err != nil || status != boot.ExitOK {
+			t.Errorf("%s: exit status %d, %v: %s%s", x.line, status, err, stdout, stderr)
+			continue
+		}
+		if err := json.Unmarshal([]byte(x.want), &want); err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %s\nwant %s", x.line, stdout, x.want)
+		}
+	}
+}
+
+func TestKeyIsExplained(t *testing.T) {
+	const want = `lock.ttl: how long others wait after a crash
+  value  20s  (mega.config.yaml:3)
+  default  10s
+  takes  a duration such as 10s
+  from  100ms
+  to  24h
+  variable  MEGA_LOCK_TTL
+
+for the lock this chooses memory: nothing is configured that processes could share
+`
+	b := newBench(t, yaml)
+	if status, stdout, stderr := b.run("config explain lock.ttl"); status != boot.ExitOK || !strings.HasPrefix(squeezed(stdout), want) {
+		t.Errorf("exit status %d, got\n%s%s\nwant\n%s", status, squeezed(stdout), stderr, want)
+	}
+	for line, says := range map[string]string{
+		"config explain log.level":          "config reload",
+		"config explain nats.password":      "refused on a command line",
+		"config explain lock.cache":         "value  not set",
+		"config explain apps.web.log_level": "inherits  log.level",
+		"config explain bus.driver":         "for the bus this chooses memory",
+	} {
+		if _, stdout, stderr := b.run(line); !strings.Contains(squeezed(stdout), says) {
+			t.Errorf("%s does not say %q:\n%s%s", line, says, stdout, stderr)
+		}
+	}
+}
+
+// What would be chosen is told for a configuration that is not there yet, also
+// if it would stop the boot.
+func TestChoiceIsExplainedForWhatIsNotThereYet(t *testing.T) {
+	b := newBench(t, "")
+	for _, x := range []struct{ set, says string }{
+		{"--set cache.main.url=redis://localhost:6379/0", "for the lock this chooses redis: a cache is configured"},
+		{"--set lock.require=fleet", "the boot stops: "},
+		{"--set lock.driver=redis", "(lock.no_cache)"},
+	} {
+		if status, stdout, stderr := b.run("config explain lock.driver " + x.set); status != boot.ExitOK || !strings.Contains(stdout, x.says) {
+			t.Errorf("%s: exit status %d, want %q:\n%s%s", x.set, status, x.says, stdout, stderr)
+		}
+	}
+	_, stdout, _ := b.run("config explain lock.driver --json --set lock.require=fleet")
+	var doc struct {
+		Decision struct {
+			Chosen  string
+			Refused struct{ Code string }
+		}
+	}
+	if err := json.Unmarshal([]byte(stdout), &doc); err != nil || doc.Decision.Chosen != "memory" || doc.Decision.Refused.Code != "lock.scope_too_small" {
+		t.Errorf("got %+v, %v: %s", doc, err, stdout)
+	}
+}
+
+func TestWrongConfigurationIsCheckedWithoutABoot(t *testing.T) {
+	b := newBench(t, "lock:\n  ttl: 5\n  dirver: redis\n")
+	for _, verb := range []string{"config check", "config print", "config explain lock.ttl", "lock ls", "config reload"} {
+		status, stdout, stderr := b.run(verb + " --json")
+		var f struct {
+			Code     string
+			Problems []struct{ Code, Origin, Hint string }
+		}
+		if err := json.Unmarshal([]byte(stderr), &f); err != nil || status != boot.ExitConfig || stdout != "" || len(f.Problems) != 2 {
+			t.Errorf("%s: exit status %d, %v: %s%s", verb, status, err, stdout, stderr)
+			continue
+		}
+		if f.Problems[1].Origin != "mega.config.yaml:3" || !strings.Contains(f.Problems[1].Hint, "lock.driver") {
+			t.Errorf("%s: got %+v", verb, f)
+		}
+	}
+	if status, stdout, stderr := newBench(t, yaml).run("config check"); status != boot.ExitOK ||
+		stdout != "The configuration is right: env production, 4 keys set.\n  mega.config.yaml  3 keys\n" {
+		t.Errorf("of a right one: exit status %d: %s%s", status, stdout, stderr)
+	}
+}
+
+func TestUnknownKeyIsAnsweredByTheOneThatWasMeant(t *testing.T) {
+	b := newBench(t, yaml)
+	for line, says := range map[string]string{
+		"config explain lock.tll": "lock.ttl", "config print shelv": "shelf", "config explain": "cli.missing_argument",
+		"config explain lock.ttl now": `"now"`, "config": "check, explain, print, reload, schema", "config show": "no verb",
+	} {
+		if status, stdout, stderr := b.run(line); status != boot.ExitUsage || stdout != "" || !strings.Contains(stderr, says) {
+			t.Errorf("%s: exit status %d, want %q: %s%s", line, status, says, stdout, stderr)
+		}
+	}
+}
+
+func TestSchemaKnowsTheProgramsOwnSections(t *testing.T) {
+	status, stdout, stderr := newBench(t, "").run("config schema")
+	var schema struct{ Properties map[string]any }
+	if err := json.Unmarshal([]byte(stdout), &schema); err != nil || status != boot.ExitOK || schema.Properties["shelf"] == nil {
+		t.Errorf("exit status %d, %v: %s%s", status, err, stdout, stderr)
+	}
+}
+
+func TestKeysAreCompleted(t *testing.T) {
+	b := newBench(t, yaml)
+	for _, verb := range []string{"explain", "print"} {
+		if _, stdout, _ := b.run("__complete config " + verb + " shelf."); !strings.Contains(stdout, "shelf.stock\n") {
+			t.Errorf("%s: got %s", verb, stdout)
+		}
+	}
+}
+
+// The file may be named, in the place of those that are found.
+func TestConfigFlagNamesTheFile(t *testing.T) {
+	b := newBench(t, yaml)
+	other := filepath.Join(t.TempDir(), "mega.config.toml")
+	if err := os.WriteFile(other, []byte("[shelf]\nstock = 99\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"--config " + other + " config print shelf", "config print shelf --config=" + other} {
+		if _, stdout, stderr := b.run(line); stdout != "shelf.stock  99\n" {
+			t.Errorf("%s: got %s%s", line, stdout, stderr)
+		}
+	}
+}

@@ -1,0 +1,160 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/config"
+)
+
+// explained is the document of config explain --json.
+type explained struct {
+	config.Explanation
+	Decision *choice `json:"decision,omitempty"`
+}
+
+func (l *line) explainKeyVerb() *cobra.Command {
+	return &cobra.Command{
+		Use: "explain KEY", Short: "what a key is, what it takes, and where its value comes from",
+		Long: "Of a key that the choice of a driver depends on it says what would be chosen, and why. With --set it\n" +
+			"says so for a configuration that is not there yet. Of a section it lists the keys.\n\n" +
+			"With --json: {\"key\", \"doc\", \"takes\", \"value\", \"set\", \"origin\", \"shadows\", \"inherits\", \"default\", \"variable\",\n" +
+			"\"legal\", \"min\", \"max\", \"like\", \"required\", \"live\", \"secret\", \"decision\"}; of a section a list of these.",
+		Example: fmt.Sprintf("  %[1]s config explain lock.driver\n  %[1]s config explain lock.driver --set cache.main.url=redis://localhost:6379/0", l.shell.Name),
+		Args:    arguments(1, "a key, such as lock.driver"), ValidArgsFunction: l.completeKey,
+		RunE: func(c *cobra.Command, args []string) error {
+			have, err := l.load()
+			if err != nil {
+				return err
+			}
+			e, err := have.Explain(args[0])
+			if err != nil {
+				return l.explainSection(c, have, args[0])
+			}
+			doc := explained{e, choiceOf(have, e.Key)}
+			return l.shell.Print(doc, doc.print)
+		},
+	}
+}
+
+// explainSection lists the keys of a section.
+func (l *line) explainSection(c *cobra.Command, have *config.Config, section string) error {
+	var all []config.Explanation
+	for _, key := range have.Keys() {
+		if e, err := have.Explain(key); err == nil && below(key, section) {
+			all = append(all, e)
+		}
+	}
+	if len(all) == 0 {
+		return noKey(c, have, section)
+	}
+	return l.shell.Print(all, func(w io.Writer) {
+		t := table{}
+		t.add("KEY", "VALUE", "ORIGIN", "WHAT")
+		for _, e := range all {
+			t.add(e.Key, listedValue(e), e.Origin.String(), e.Doc)
+		}
+		t.print(w)
+	})
+}
+
+func listedValue(e config.Explanation) string {
+	if !e.Set {
+		return "-"
+	}
+	return oneLine(e.Value)
+}
+
+// choice is what a key takes part in: which driver would be chosen, with every
+// candidate, and why that choice would stop the boot, if it would.
+type choice struct {
+	boot.Decision
+	Refused *boot.Failure `json:"refused,omitempty"`
+}
+
+// choiceOf is the one that key takes part in, if there is one.
+func choiceOf(c *config.Config, key string) *choice {
+	var d boot.Decision
+	var err error
+	switch section, _, _ := strings.Cut(key, "."); section {
+	case "lock", "cache", "cluster":
+		d, err = boot.SelectLock(c, boot.Surroundings{})
+	case "bus", "nats":
+		d, err = boot.SelectBus(c, boot.Surroundings{})
+	default:
+		return nil
+	}
+	refused, _ := errors.AsType[*boot.Failure](err)
+	return &choice{d, refused}
+}
+
+func (e explained) print(w io.Writer) {
+	fmt.Fprintf(w, "%s: %s\n", e.Key, cmp.Or(e.Doc, "a key of the program"))
+	t := table{indent: "  "}
+	add := func(name, text string) {
+		if text != "" {
+			t.add(name, text)
+		}
+	}
+	t.add("value", e.valueLine())
+	add("default", e.Default)
+	add("inherits", e.Inherits)
+	add("takes", e.Takes)
+	add("legal", strings.Join(e.Legal, ", "))
+	add("from", e.Min)
+	add("to", e.Max)
+	add("like", e.Like)
+	t.add("variable", e.Variable)
+	for _, is := range []struct {
+		so   bool
+		text string
+	}{
+		{e.Required, "it has to have a value"},
+		{e.Live, "a running process takes a new value over: config reload"},
+		{e.Secret, "it is never shown, and refused on a command line"},
+	} {
+		if is.so {
+			t.add("note", is.text)
+		}
+	}
+	t.print(w)
+	if e.Decision != nil {
+		printDecision(w, e.Decision)
+	}
+}
+
+func (e explained) valueLine() string {
+	if !e.Set {
+		return "not set"
+	}
+	return oneLine(e.Value) + "  (" + e.Origin.String() + hidden(e.Shadows) + ")"
+}
+
+func printDecision(w io.Writer, d *choice) {
+	fmt.Fprintf(w, "\nfor the %s this chooses %s: %s\n", d.Component, d.Chosen, d.Why)
+	t := table{indent: "  "}
+	for _, c := range d.Candidates {
+		t.add(c.Name, string(c.Outcome), c.Reason, needs(c))
+	}
+	t.print(w)
+	for _, warning := range d.Warnings {
+		fmt.Fprintf(w, "  ! %s\n", warning)
+	}
+	if d.Refused != nil {
+		fmt.Fprintf(w, "  the boot stops: %s (%s)\n", d.Refused.Text, d.Refused.Code)
+	}
+}
+
+// needs is what it would take to choose a candidate.
+func needs(c boot.Candidate) string {
+	if c.Outcome == boot.Chosen || c.Needs == "" {
+		return ""
+	}
+	return "it would take " + c.Needs
+}

@@ -1,0 +1,49 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"github.com/megaframework/mega/boot"
+)
+
+// locks are the verbs that ask the running processes of this program.
+func (l *line) locks() locks {
+	return locks{l.shell, func(ctx context.Context) ([]source, func(), error) {
+		sources, err := l.processes(ctx)
+		return sharing(sources), func() {}, err
+	}}
+}
+
+// processes are the running ones of this program.
+func (l *line) processes(ctx context.Context) ([]source, error) {
+	c, err := l.load()
+	if err != nil {
+		return nil, err
+	}
+	sources, err := running(ctx, l.process.Environ, c.Name)
+	if err == nil && len(sources) == 0 {
+		d, _ := boot.SelectLock(c, boot.Surroundings{}) // whole, even if it is refused
+		err = l.nobody(c.Name, d)
+	}
+	return sources, err
+}
+
+// nobody is that no process of this program runs, with what that means for its
+// locks.
+func (l *line) nobody(name string, d boot.Decision) error {
+	f := &boot.Failure{
+		Code: "cli.no_process", Exit: boot.ExitUnavailable,
+		Text:    fmt.Sprintf("No process called %q runs here, as this user.", name),
+		Facts:   []boot.Fact{{Name: "locks", Value: fmt.Sprintf("%s: %s", d.Chosen, d.Why)}},
+		Actions: []string{"start it: " + l.shell.Name + " serve"},
+	}
+	switch {
+	case d.Chosen == "redis":
+		f.Actions = append(f.Actions, "look at the locks in redis itself: mega lock ls --url "+cmp.Or(d.Server, "redis://HOST:6379/0"))
+	case d.Scope == "process":
+		f.Actions = append(f.Actions, "a lock in the memory of a process ends with it: while none runs, none is held")
+	}
+	return f
+}
