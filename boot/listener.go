@@ -13,7 +13,10 @@ var errDraining = errors.New("the listener is draining")
 // queueTime is how long a draining listener goes on accepting: what the kernel
 // has connected was promised an answer. Where new connections can be kept away
 // meanwhile, those under way complete, unless their clients are further off.
-const queueTime = 100 * time.Millisecond
+const (
+	queueTime = 100 * time.Millisecond
+	lastLook  = 10 * time.Millisecond // then, for who has waited in the queue of a busy machine
+)
 
 // listener can end without refusing the connections that wait in its queue.
 type listener struct {
@@ -31,11 +34,14 @@ func listen(addr string) (*listener, error) {
 }
 
 // Accept returns errDraining, which is no timeout to net/http, when the queue
-// has been emptied.
+// has been emptied: when nobody has come out of it for a moment.
 func (l *listener) Accept() (net.Conn, error) {
 	tcp, err := l.AcceptTCP()
 	if err != nil && l.draining.Load() {
-		return nil, errDraining
+		_ = l.SetDeadline(time.Now().Add(lastLook)) // fails on a closed listener, and so does what follows
+		if tcp, err = l.AcceptTCP(); err != nil {
+			return nil, errDraining
+		}
 	}
 	if err != nil {
 		return nil, err
