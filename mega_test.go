@@ -17,7 +17,10 @@ import (
 	"github.com/megaframework/mega/boot"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	runChild()
+	goleak.VerifyTestMain(m)
+}
 
 // settings and shelf are what the app of the test is made of.
 type (

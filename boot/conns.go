@@ -33,7 +33,7 @@ type conn struct {
 	net.Conn
 	of      *connections
 	cancel  context.CancelCauseFunc // ends the requests on it
-	heard   atomic.Bool             // something since it was opened or idle
+	use     atomic.Int32            // quiet, heard or retired
 	serving atomic.Bool             // a handler is at work
 
 	state http.ConnState
@@ -42,6 +42,13 @@ type conn struct {
 	mu    sync.Mutex // guards limit
 	limit time.Time  // until when a handler wants its writes to be over
 }
+
+// What a connection is used for since it was opened or its last answer.
+const (
+	quiet   int32 = iota // nothing yet
+	heard                // a request has begun to arrive: it will be answered
+	retired              // nothing any more: what arrives now is not looked at
+)
 
 type connKey struct{}
 
@@ -66,11 +73,11 @@ func (c *connections) track(raw net.Conn, state http.ConnState) {
 		c.forget(its)
 		return
 	case http.StateIdle:
-		its.heard.Store(false)
+		its.use.Store(quiet)
 	}
 	switch left := c.note(its, state); {
 	case left != nil && state == http.StateIdle:
-		_ = its.Close() // its last answer could not say so
+		its.retire() // its last answer could not say so
 	case left != nil && state == http.StateHijacked:
 		its.cancel(left)
 	}
@@ -102,6 +109,9 @@ func (c *connections) forget(its *conn) {
 func (c *connections) handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if its, ok := r.Context().Value(connKey{}).(*conn); ok {
+			if its.use.Load() == retired {
+				panic(http.ErrAbortHandler) // it was sent behind another one, and nobody would hear of it
+			}
 			its.serving.Store(true)
 			defer its.serving.Store(false)
 		}
@@ -118,11 +128,11 @@ func (c *connections) leave(cause error) {
 	c.ending.Store(true)
 	c.mu.Lock()
 	c.left = cause
-	idle := c.allLocked(func(k *conn) bool { return k.state == http.StateIdle && !k.heard.Load() })
+	idle := c.allLocked(func(k *conn) bool { return k.state == http.StateIdle })
 	taken := c.allLocked(func(k *conn) bool { return k.state == http.StateHijacked })
 	c.mu.Unlock()
 	for _, its := range idle {
-		_ = its.Close()
+		its.retire()
 	}
 	for _, its := range taken {
 		its.cancel(cause)
@@ -144,32 +154,11 @@ func (c *connections) allLocked(holds func(*conn) bool) (all []*conn) {
 func (k *conn) busy() bool {
 	switch k.state {
 	case http.StateNew:
-		return k.heard.Load() || time.Since(k.since) < silence
+		return k.use.Load() == heard || time.Since(k.since) < silence
 	case http.StateIdle:
-		return k.heard.Load()
+		return k.use.Load() == heard
 	}
 	return true
-}
-
-// inUse returns the busy connections.
-func (c *connections) inUse() []*conn {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.allLocked((*conn).busy)
-}
-
-// quiet waits until no connection is busy.
-func (c *connections) quiet(ctx context.Context) error {
-	look := time.NewTicker(5 * time.Millisecond)
-	defer look.Stop()
-	for len(c.inUse()) > 0 {
-		select {
-		case <-look.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	return nil
 }
 
 // unserved names the connections in use without a handler at work: their
@@ -186,6 +175,36 @@ func (c *connections) unserved() (names []string) {
 	return names
 }
 
+// quiet waits until no connection is busy, and ends those that are open and not
+// used.
+func (c *connections) quiet(ctx context.Context) error {
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for c.inUse() {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// inUse ends the connections that are not busy, and reports whether there are
+// others.
+func (c *connections) inUse() bool {
+	c.mu.Lock()
+	busy := c.allLocked((*conn).busy)
+	rest := c.allLocked(func(k *conn) bool { return !k.busy() })
+	c.mu.Unlock()
+	for _, its := range rest {
+		if !its.retire() {
+			return true
+		}
+	}
+	return len(busy) > 0
+}
+
 // closeAll closes what is left.
 func (c *connections) closeAll() {
 	c.mu.Lock()
@@ -196,13 +215,23 @@ func (c *connections) closeAll() {
 	}
 }
 
-// Read notes that the client has said something.
+// Read notes that the client has said something. A request that arrives as its
+// connection ends is either answered or not even read.
 func (k *conn) Read(b []byte) (int, error) {
 	n, err := k.Conn.Read(b)
-	if n > 0 && !k.heard.Load() {
-		k.heard.Store(true)
+	if n > 0 && !k.use.CompareAndSwap(quiet, heard) && k.use.Load() == retired {
+		return 0, net.ErrClosed
 	}
 	return n, err
+}
+
+// retire closes the connection and reports that, unless a request has begun to
+// arrive.
+func (k *conn) retire() bool {
+	if k.use.CompareAndSwap(quiet, retired) {
+		_ = k.Close()
+	}
+	return k.use.Load() == retired
 }
 
 // Write gives up when the client has taken nothing for stallTime: a whole

@@ -93,11 +93,9 @@ func (s *server) drain(ctx context.Context) error {
 	s.conns.leave(megactx.ErrShuttingDown)
 	s.listener.drain()
 	<-s.served
-	s.http.SetKeepAlivesEnabled(false) // answers to come say so; idle connections are closed already
 	if err := s.conns.quiet(ctx); err != nil {
 		return s.cut()
 	}
-	s.conns.closeAll() // what is left was opened and never used
 	if err := s.http.Shutdown(ctx); err != nil {
 		return s.cut()
 	}

@@ -109,7 +109,7 @@ func TestTasksAreWaitedForWhileLocksWork(t *testing.T) {
 	p, _ := process()
 	r := start(t, p, boot.App("main",
 		boot.OnStop("flush", d.note("OnStop")),
-		boot.Run("pump", func(ctx context.Context) { <-ctx.Done(); d.add("Run ends") }),
+		boot.Run("pump", func(ctx context.Context) { <-ctx.Done(); d.add("Run ends"); close(leave) }),
 		boot.Routes(func(r megactx.Router) {
 			r.Get("/", func(c *megactx.Ctx) error {
 				c.Go("bill", func(c *megactx.Ctx) error {
@@ -120,11 +120,7 @@ func TestTasksAreWaitedForWhileLocksWork(t *testing.T) {
 			})
 		})))
 	get(t, r.Report().Apps[0].URL)
-	stopped := stopping(t, r)
-	close(leave)
-	if err := <-stopped; err != nil {
-		t.Error(err)
-	}
+	stop(t, r)
 	if want := []string{"Run ends", "task, under a lock", "OnStop"}; !slices.Equal(d.lines(), want) {
 		t.Errorf("got %q, want %q", d.lines(), want)
 	}

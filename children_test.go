@@ -1,0 +1,77 @@
+package mega_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/megaframework/mega"
+)
+
+// childProgram, in the environment, makes the test's executable a program of
+// that name, run as any other is.
+const childProgram = "CHILD_TEST_PROGRAM"
+
+// runChild does not return in a process that is such a program.
+func runChild() {
+	if name := os.Getenv(childProgram); name != "" {
+		mega.Main(children()[name])
+	}
+}
+
+func children() map[string]mega.Option {
+	say := func(what string) { fmt.Fprintln(os.Stderr, what) }
+	wait := func(what string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			say("in " + what)
+			<-ctx.Done()
+			say("out of " + what)
+			return ctx.Err()
+		}
+	}
+	never := mega.OnStart("never", func(context.Context) { say("it went on") })
+	return map[string]mega.Option{
+		"shop":     mega.App("main", mega.Provide(newTill), mega.Routes(func(r mega.Router, t *till) { r.Post("/sell/{id}", t.sell) })),
+		"server":   mega.App("main", never),
+		"primary":  mega.App("main", mega.OnPrimary("migrate", wait("primary")), never),
+		"start":    mega.App("main", mega.OnStart("warm up", wait("start")), never),
+		"run":      mega.App("main", mega.Run("pump", wait("run"))),
+		"settings": mega.App("main", mega.Routes(func(r mega.Router) { r.Get("/", tellSettings) })),
+		"constructor": mega.App("main", never,
+			mega.Provide(func() *till {
+				say("in constructor")
+				time.Sleep(500 * time.Millisecond) // it has no context to heed
+				say("out of constructor")
+				return &till{}
+			}),
+			mega.OnStart("use", func(*till, context.Context) {})),
+	}
+}
+
+// till counts what was sold, in redis.
+type till struct{ redis goredis.UniversalClient }
+
+func newTill(r goredis.UniversalClient) *till { return &till{r} }
+
+func (t *till) sell(ctx *mega.Ctx) error {
+	return ctx.Lock.With("product:"+ctx.Param("id"), func(ctx *mega.Ctx) error {
+		n, err := t.redis.Get(ctx, "sold").Int()
+		if err != nil && err != goredis.Nil {
+			return err
+		}
+		if err := t.redis.Incr(ctx, "sold").Err(); err != nil {
+			return err
+		}
+		return ctx.Text(http.StatusOK, strconv.Itoa(n))
+	})
+}
+
+func tellSettings(ctx *mega.Ctx) error {
+	ctx.Log.Debug("a detail")
+	return ctx.Text(http.StatusOK, "told")
+}
