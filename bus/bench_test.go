@@ -21,6 +21,7 @@ func BenchmarkPublishToFourSubscribers(b *testing.B) {
 }
 
 func benchmarkPublish(b *testing.B, subscribers int) {
+	b.Helper()
 	ctx := context.Background()
 	mb, err := bus.New(memory.NewBus(), bus.Config{})
 	if err != nil {

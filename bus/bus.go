@@ -14,10 +14,11 @@ import (
 // Handler handles an event. The error that it returns is told to the Observer
 // and counted; it concerns neither the publisher nor other subscriptions.
 //
-// ctx carries the trace of the message and ends at its deadline, if it has one.
-// It ends with the context that the subscription was made with, with Close,
-// and when the time for draining is over; it does not end because draining has
-// begun. m must not be changed and may be kept.
+// ctx carries the trace of the message. It ends at the message's deadline, with
+// the context that the subscription was made with, with Close, and when the
+// time for draining is over, but not because draining has begun; that of a
+// message with a deadline ends too when the handler has returned. m must not be
+// changed and may be kept.
 type Handler func(ctx context.Context, m *Msg) error
 
 // Responder answers a request. An error that it returns reaches who asked, as a

@@ -21,9 +21,10 @@ const closeGrace = 250 * time.Millisecond
 const endAtOnce = 64
 
 // Drain ends the Bus in order. New subscriptions are refused with ErrDraining
-// from now on; the interest of all is ended; what is queued and what is being
-// handled is finished, and handlers may still publish, request and answer; what
-// was published is flushed; then the Bus is closed.
+// from now on. The interest in events is ended, and what is queued and being
+// handled is finished; these handlers may still publish, and request what is
+// responded to here. Then the same is done with the responders, what was
+// published is flushed, and the Bus is closed.
 //
 // It returns nil if nothing was left undone. When ctx ends before, the contexts
 // of the handlers are ended, and the error wraps ctx's and an *UnfinishedError
@@ -53,13 +54,9 @@ func (b *Bus) Drain(ctx context.Context) error {
 }
 
 func (b *Bus) drain(ctx context.Context) error {
-	subs := b.list()
-	b.leaveAll(ctx, subs)
-	own := ownSub(ctx)
-	for _, s := range subs {
-		if s != own {
-			s.await(ctx.Done())
-		}
+	subs, own := b.list(), ownSub(ctx)
+	for _, k := range []driver.Kind{driver.Event, driver.Request} {
+		b.leaveAll(ctx, subs, k, own)
 	}
 	err := unfinished(ctx, subs, own)
 	if flushErr := b.Flush(ctx); err == nil {
@@ -82,11 +79,15 @@ func ownSub(ctx context.Context) *Sub {
 	return nil
 }
 
-// leaveAll ends the interest of all, several at a time.
-func (b *Bus) leaveAll(ctx context.Context, subs []*Sub) {
+// leaveAll ends the interest of all subscriptions of a kind, several at a time,
+// and waits for what they have to do, but for own.
+func (b *Bus) leaveAll(ctx context.Context, subs []*Sub, k driver.Kind, own *Sub) {
 	var leaving sync.WaitGroup
 	slots := make(chan struct{}, endAtOnce)
 	for _, s := range subs {
+		if s.kind != k {
+			continue
+		}
 		slots <- struct{}{}
 		leaving.Go(func() {
 			_ = s.leave(ctx) // who has not left is listed as unfinished
@@ -94,6 +95,11 @@ func (b *Bus) leaveAll(ctx context.Context, subs []*Sub) {
 		})
 	}
 	leaving.Wait()
+	for _, s := range subs {
+		if s.kind == k && s != own {
+			s.await(ctx.Done())
+		}
+	}
 }
 
 // await waits for the end of s, and says whether it has come.

@@ -63,7 +63,7 @@ func (m *Msg) Reply(ctx context.Context, data []byte) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("reply to %s: %w", m.Subject, contextError(ctx))
 	}
-	a := driver.Message{Kind: driver.Answer, Subject: m.Subject, ID: d.request.ID, Data: clone(data), Hops: d.hops}
+	a := driver.Message{Kind: driver.Answer, Subject: m.Subject, ID: d.request.ID, Data: clone(data)}
 	if err := b.checkSize(&a); err != nil {
 		return fmt.Errorf("reply to %s: %w", m.Subject, err)
 	}

@@ -18,7 +18,7 @@ const (
 // subscription is stopped or ctx has ended. Unless told otherwise it is one of
 // a group, of which one answers each request, and works on 64 at once.
 func (b *Bus) Respond(ctx context.Context, pattern string, r Responder, opts ...SubOption) (*Sub, error) {
-	return b.subscribe(ctx, pattern, driver.Request, r.handler(), opts, callSite(1))
+	return b.subscribe(ctx, pattern, driver.Request, r.handler(), opts, callSite())
 }
 
 // handler is r as a handler, for the middleware: its answer waits in the
@@ -79,7 +79,7 @@ func (s *Sub) answer(d *delivery, err error) driver.Message {
 }
 
 func plainAnswer(d *delivery) driver.Message {
-	return driver.Message{Kind: driver.Answer, Subject: d.msg.Subject, ID: d.request.ID, Data: []byte{}, Hops: d.hops}
+	return driver.Message{Kind: driver.Answer, Subject: d.msg.Subject, ID: d.request.ID, Data: []byte{}}
 }
 
 // failure is the answer of a responder that failed.

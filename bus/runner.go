@@ -247,7 +247,7 @@ func (s *Sub) finish(d *delivery, err error) {
 
 func (s *Sub) fail(d *delivery, err error) {
 	s.failed.Add(1)
-	if _, ok := err.(*PanicError); ok {
+	if _, ok := errors.AsType[*PanicError](err); ok {
 		s.panicked.Add(1)
 	}
 	s.bus.tell(HandlerFailed{Who: s.who(), Msg: &d.msg, Err: err})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -64,13 +65,12 @@ const (
 //
 // The values of ctx are those of the handler's context.
 func (b *Bus) Subscribe(ctx context.Context, pattern string, h Handler, opts ...SubOption) (*Sub, error) {
-	return b.subscribe(ctx, pattern, driver.Event, h, opts, callSite(1))
+	return b.subscribe(ctx, pattern, driver.Event, h, opts, callSite())
 }
 
-// callSite is the file and line of who called the function that is so many
-// above the caller.
-func callSite(skip int) string {
-	_, file, line, ok := runtime.Caller(skip + 1)
+// callSite is the file and line of who called the function that calls this.
+func callSite() string {
+	_, file, line, ok := runtime.Caller(2)
 	if !ok {
 		return ""
 	}
@@ -113,8 +113,8 @@ func (b *Bus) newSub(ctx context.Context, pattern string, k driver.Kind, h Handl
 
 // wrap puts the middleware around h, the first outermost.
 func wrap(h Handler, ms []Middleware) Handler {
-	for i := len(ms) - 1; i >= 0; i-- {
-		h = ms[i](h)
+	for _, m := range slices.Backward(ms) {
+		h = m(h)
 	}
 	return h
 }

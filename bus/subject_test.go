@@ -76,7 +76,7 @@ func legal(s string, wild bool) bool {
 	tokens := strings.Split(s, ".")
 	for i, token := range tokens {
 		wildcard := token == "*" || token == ">" && i == len(tokens)-1
-		if !tokenGrammar.MatchString(token) && !(wild && wildcard) {
+		if !tokenGrammar.MatchString(token) && (!wild || !wildcard) {
 			return false
 		}
 	}

@@ -26,7 +26,7 @@ func (t Topic[T]) Publish(ctx context.Context, b *Bus, v T, opts ...PubOption) e
 // decoded is an error of the handler, ErrDecode; the next one is not touched by
 // it. The message itself is at hand as MsgFrom(ctx).
 func (t Topic[T]) Subscribe(ctx context.Context, b *Bus, h func(context.Context, T) error, opts ...SubOption) (*Sub, error) {
-	return b.subscribe(ctx, string(t), driver.Event, typedHandler(h), opts, callSite(1))
+	return b.subscribe(ctx, string(t), driver.Event, typedHandler(h), opts, callSite())
 }
 
 func typedHandler[T any](h func(context.Context, T) error) Handler {
@@ -62,7 +62,7 @@ func Call[Req, Resp any](ctx context.Context, b *Bus, subject string, req Req, o
 // encoding of the request. A request that cannot be decoded is answered with an
 // error whose code is that of ErrDecode.
 func Answer[Req, Resp any](ctx context.Context, b *Bus, pattern string, fn func(context.Context, Req) (Resp, error), opts ...SubOption) (*Sub, error) {
-	return b.subscribe(ctx, pattern, driver.Request, typedResponder(fn), opts, callSite(1))
+	return b.subscribe(ctx, pattern, driver.Request, typedResponder(fn), opts, callSite())
 }
 
 func typedResponder[Req, Resp any](fn func(context.Context, Req) (Resp, error)) Handler {

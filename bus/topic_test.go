@@ -23,6 +23,7 @@ func (xmlCodec) Marshal(v any) ([]byte, error)      { return xml.Marshal(v) }
 func (xmlCodec) Unmarshal(data []byte, v any) error { return xml.Unmarshal(data, v) }
 
 func newTypedBus(t *testing.T, o bus.Observer) *bus.Bus {
+	t.Helper()
 	return newBus(t, bus.Config{Observer: o, Codecs: map[string]bus.Codec{"application/xml": xmlCodec{}}})
 }
 

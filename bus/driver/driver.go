@@ -100,8 +100,8 @@ type Driver interface {
 
 	// Close ends all interest and frees what the driver holds of its process:
 	// connections, goroutines, timers. Once it has returned, no Sink and no
-	// Front is called again. What is still buffered is sent if that is
-	// possible until ctx ends. It is idempotent.
+	// Front is called again, but by a call that is still under way. What is
+	// buffered is sent if that is possible until ctx ends. It is idempotent.
 	Close(ctx context.Context) error
 }
 
