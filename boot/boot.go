@@ -60,6 +60,7 @@ func Start(ctx context.Context, p Process, options ...Option) (*Running, error) 
 	}
 	b.report.Took = time.Since(b.began)
 	b.report.tell(p, b.config, b.log)
+	b.publish()
 	return &Running{b, sync.OnceValue(b.shutdown)}, nil
 }
 
@@ -219,6 +220,7 @@ func (b *booting) loadConfig() (*config.Config, error) {
 		return nil, err
 	}
 	b.config = c
+	b.inForce.Store(c)
 	b.report = newReport(b.process.name(), c)
 	return c, nil
 }

@@ -51,6 +51,8 @@ func (a *building) newHost(info megactx.AppInfo, log *slog.Logger, l *lock.Locke
 		return nil, a.failure("boot.public", "Its public files cannot be read.", err)
 	}
 	host := &megactx.Host{App: info, Log: log, Locker: l, Views: views, Public: public, Locales: texts}
+	host.Served = a.served
+	a.metrics.App(a.name, host.InFlight)
 	a.hosts = append(a.hosts, host)
 	return host, host.SetLimits(limitsOf(a.config.Apps[a.name]))
 }

@@ -31,6 +31,7 @@ func Codes() []Code {
 		busCodes(),
 		requestCodes(),
 		cliCodes(),
+		opsCodes(),
 		newCodes(),
 	)
 	slices.SortFunc(all, func(a, b Code) int { return strings.Compare(a.Name, b.Name) })

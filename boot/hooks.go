@@ -32,7 +32,7 @@ func (b *booting) bind(h hookOption, f bound, host *megactx.Host) {
 	case onStop:
 		b.hooks = append(b.hooks, step{end: does, phase: leaving})
 	case onReady:
-		b.probes.checks = append(b.probes.checks, check{h.name, h.budget, does.run})
+		b.probes.add(does)
 	case onRun:
 		b.tasks = append(b.tasks, b.task(does))
 	}

@@ -20,11 +20,6 @@ func (b *booting) listen(c *config.Config, log *slog.Logger) error {
 		b.placed()
 		return nil
 	}
-	ops, err := b.listenOps(c)
-	if err != nil {
-		return err
-	}
-	b.ops, b.report.Ops = ops, ops.url()
 	b.life.endWith(serving, hook{name: "listeners", budget: longBudget, run: b.intake})
 	nothing := megactx.NewRouter(&megactx.Host{App: megactx.AppInfo{Env: c.Env}, Log: log}).Handler()
 	for _, p := range fronts(b.sites) {
@@ -49,45 +44,22 @@ func (b *booting) listenAt(c *config.Config, p front, nothing http.Handler) erro
 	return nil
 }
 
-// listenOps takes the address for probes. The default one gives way to another
-// process that has it.
-func (b *booting) listenOps(c *config.Config) (*server, error) {
-	addr := string(c.Ops.Addr)
-	ops, err := newServer("ops", addr, b.probes.handler(), b.log)
-	if errors.Is(err, syscall.EADDRINUSE) && c.Origin("ops.addr").IsDefault() {
-		ops, err = newServer("ops", "127.0.0.1:0", b.probes.handler(), b.log)
-	}
-	if err != nil {
-		return nil, listenFailure(c, "ops.addr", addr, err)
-	}
-	b.life.endWith(watching, hook{name: "ops", budget: hookBudget, run: ops.drain})
-	return ops, nil
-}
-
-// serves are the last steps: the probes answer, the apps serve, and the program
-// is ready.
+// serves are the last steps: the process can be operated, the apps serve, and
+// the program is ready.
 func (b *booting) serves() []step {
-	steps := []struct {
-		name string
-		do   func()
-	}{
-		{"ops", func() {
-			if b.ops != nil { // there is none offline
-				b.ops.serve(b.fail)
-			}
-		}},
-		{"listeners", func() {
+	return []step{
+		{
+			start: hook{"admin socket", hookBudget, b.openAdmin},
+			end:   hook{"admin socket", adminTime, b.closeAdmin}, phase: watching,
+		},
+		{start: hook{"listeners", hookBudget, func(context.Context) error {
 			for _, s := range b.servers {
 				s.serve(b.fail)
 			}
-		}},
-		{"readiness", func() { b.probes.serving.Store(true) }},
+			return nil
+		}}},
+		{start: hook{"readiness", hookBudget, func(context.Context) error { b.probes.begin(); return nil }}},
 	}
-	var all []step
-	for _, s := range steps {
-		all = append(all, step{start: hook{name: s.name, budget: hookBudget, run: func(context.Context) error { s.do(); return nil }}})
-	}
-	return all
 }
 
 // listenFailure is why an address cannot be had.

@@ -1,79 +1,150 @@
 package boot
 
 import (
-	"context"
 	"encoding/json"
+	"errors"
+	"log/slog"
 	"net/http"
-	"sync"
+	"net/http/pprof"
+	"strings"
 	"sync/atomic"
-	"time"
+	"syscall"
+
+	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/metrics"
 )
 
-// probes answers whether the process lives and whether it wants traffic. That
-// something it depends on is down makes it unready, never dead: restarting it
-// would not help.
-type probes struct {
-	serving atomic.Bool
-	checks  []check
+// lookout is what the listener of ops.addr answers to those who watch the process.
+// Nothing here changes anything: that is what the admin socket is for.
+type lookout struct {
+	probes  *probes
+	metrics *metrics.Metrics
+	build   build
+	profile bool // with pprof
+	local   bool // it is listened to on a loopback address alone
+
+	views atomic.Pointer[http.Handler] // what there is to see, once it is complete
 }
 
-// check is one reason to be unready.
-type check struct {
-	name   string
-	budget time.Duration
-	run    func(context.Context) error
+// openOps serves those who watch the process from now on, so that a boot can be
+// watched, too. The default address gives way to another process that has it.
+func (b *booting) openOps(c *config.Config, d decisions, log *slog.Logger) error {
+	if b.process.Offline != nil {
+		return nil
+	}
+	l := b.lookout
+	l.profile = c.Env == "dev"
+	b.degraded(d)
+	b.probes.hide = secretsOf(c, b.program.sections()).hide()
+	addr := string(c.Ops.Addr)
+	server, err := newServer("ops", addr, l.handler(), log)
+	if errors.Is(err, syscall.EADDRINUSE) && c.Origin("ops.addr").IsDefault() {
+		server, err = newServer("ops", "127.0.0.1:0", l.handler(), log)
+	}
+	if err != nil {
+		return listenFailure(c, "ops.addr", addr, err)
+	}
+	l.local = isLoopback(server.listener.Addr())
+	b.report.Ops = server.url()
+	b.life.endWith(watching, hook{name: "checks", budget: lastWord, run: b.probes.drain})
+	b.life.endWith(watching, hook{name: "ops", budget: hookBudget, run: server.drain})
+	server.serve(b.fail)
+	return nil
 }
 
-const checkTime = 2 * time.Second
+// publish has the process seen as it is now that it has started.
+func (b *booting) publish() {
+	report := b.report
+	b.told.Store(&report)
+	for _, p := range report.Phases {
+		b.metrics.Boot(p.Name, p.Took)
+	}
+	b.metrics.Boot("total", report.Took)
+	views := admin.Views(b.operated())
+	b.lookout.views.Store(&views)
+}
 
-func (p *probes) handler() http.Handler {
+func (l *lookout) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, map[string]any{"status": "ok"}) })
-	mux.HandleFunc("GET /readyz", p.readyz)
-	return mux
+	mux.HandleFunc("/livez", l.probes.livez)
+	mux.HandleFunc("/readyz", l.probes.readyz)
+	mux.HandleFunc("/startupz", l.probes.startupz)
+	mux.Handle("/metrics", l.metrics.Handler())
+	mux.HandleFunc("/ops/build", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, l.build) })
+	mux.Handle("/ops/", http.StripPrefix("/ops", http.HandlerFunc(l.see)))
+	mux.HandleFunc("/{$}", index)
+	if l.profile {
+		mux.HandleFunc("/debug/pprof/", pprof.Index)
+		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
+	return l.guard(mux)
 }
 
-func (p *probes) readyz(w http.ResponseWriter, r *http.Request) {
-	if !p.serving.Load() {
-		answer(w, http.StatusServiceUnavailable, map[string]any{"status": "starting or stopping"})
+func (l *lookout) see(w http.ResponseWriter, r *http.Request) {
+	views := l.views.Load()
+	if views == nil {
+		refuse(w, http.StatusServiceUnavailable, "mega.starting", errors.New("the process has not started yet"))
 		return
 	}
-	if reasons := p.reasons(r.Context()); len(reasons) > 0 {
-		answer(w, http.StatusServiceUnavailable, map[string]any{"status": "not ready", "reasons": reasons})
-		return
-	}
-	answer(w, http.StatusOK, map[string]any{"status": "ok"})
+	(*views).ServeHTTP(w, r)
 }
 
-// reasons runs the checks side by side and returns those that failed.
-func (p *probes) reasons(ctx context.Context) map[string]string {
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	failed := map[string]string{}
-	for _, c := range p.checks {
-		wg.Go(func() {
-			err := checked(ctx, c)
-			if err == nil {
-				return
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			failed[c.name] = err.Error()
-		})
-	}
-	wg.Wait()
-	return failed
+const paths = `/livez          the process lives
+/startupz       it has started
+/readyz         it wants traffic; ?verbose for each check
+/metrics        for Prometheus
+/ops/boot       the report of the boot
+/ops/config     the configuration, and where each value came from
+/ops/locks      who holds and who waits; ?prefix= and ?limit=
+/ops/lock       the same of one lock; ?key=
+/ops/stats      what has been done with locks
+/ops/routes     of every app
+/ops/process    which process this is
+/ops/build      what it was built from
+`
+
+func index(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = w.Write([]byte(paths)) // the client went away
 }
 
-func checked(ctx context.Context, c check) error {
-	ctx, cancel := context.WithTimeout(ctx, c.budget)
-	defer cancel()
-	return await(ctx, c.run)
-}
-
+// answer writes body as JSON.
 func answer(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(body) // the client went away
+}
+
+func refuse(w http.ResponseWriter, status int, code string, err error) {
+	answer(w, status, map[string]string{"code": code, "error": err.Error()})
+}
+
+// readOnly are the methods that are answered.
+var readOnly = []string{http.MethodGet, http.MethodHead}
+
+// guard refuses what changes something, and what a browser asks for on behalf
+// of a page from elsewhere.
+func (l *lookout) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("X-Frame-Options", "DENY")
+		switch {
+		case r.Method != http.MethodGet && r.Method != http.MethodHead:
+			w.Header().Set("Allow", strings.Join(readOnly, ", "))
+			refuse(w, http.StatusMethodNotAllowed, "request.method_not_allowed", errors.New("nothing can be changed here: use the admin socket"))
+		case l.local && !localHost(r.Host):
+			// A page that has its own name resolve to a loopback address
+			// would read what is here as its own.
+			refuse(w, http.StatusForbidden, "ops.foreign_host", errors.New("ask for localhost, or for a loopback address"))
+		case l.foreign(r):
+			refuse(w, http.StatusForbidden, "request.cross_origin", errors.New("this request came from the page of another site"))
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
 }

@@ -28,7 +28,7 @@ func (r *Report) page(p paint) string {
 	section(&b, p, "bus", r.Bus.rows(p))
 	section(&b, p, "apps", r.appRows())
 	if r.Ops != "" {
-		section(&b, p, "ops", []row{{cells: []string{r.Ops, "/livez", "/readyz"}}})
+		section(&b, p, "ops", r.opsRows())
 	}
 	var slow []string
 	for _, phase := range r.slowest() {
@@ -41,6 +41,14 @@ func (r *Report) page(p paint) string {
 		b.WriteString(p.strong(fmt.Sprintf("ready in %v", rounded(r.Took))) + "\n")
 	}
 	return b.String()
+}
+
+func (r *Report) opsRows() []row {
+	rows := []row{{cells: []string{r.Ops, "/livez", "/readyz", "/metrics"}}}
+	if r.Admin != "" {
+		rows = append(rows, row{cells: []string{"admin socket " + r.Admin}})
+	}
+	return rows
 }
 
 func rounded(d time.Duration) time.Duration { return d.Round(time.Millisecond) }

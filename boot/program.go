@@ -79,6 +79,14 @@ func (p *program) narrow(only []string) error {
 	return nil
 }
 
+// running are the names of the apps that this process runs.
+func (p *program) running() (names []string) {
+	for _, a := range p.runs {
+		names = append(names, a.name)
+	}
+	return names
+}
+
 // requirements are what the apps that this process runs require.
 func (p *program) requirements() (all []Requirement) {
 	add := func(app string, scopes []scopeOption) {

@@ -31,10 +31,12 @@ type Report struct {
 	Apps    []Served      `json:"apps"`
 	LeftOut []string      `json:"left_out,omitempty"` // apps that this process does not run
 	Ops     string        `json:"ops"`                // where probes are answered
+	Admin   string        `json:"admin,omitempty"`    // the socket by which the process is operated
 	Phases  []Phase       `json:"phases"`             // of the boot, in order
 }
 
-// Setting is a key of the configuration that somebody set.
+// Setting is a key of the configuration and where its value came from. A secret
+// is masked.
 type Setting struct {
 	Key    string   `json:"key"`
 	Value  string   `json:"value"`
@@ -73,13 +75,17 @@ func newReport(program string, c *config.Config) Report {
 		if v.Origin.IsDefault() {
 			continue
 		}
-		s := Setting{Key: v.Key, Value: v.Text, Origin: v.Origin.String()}
-		for _, below := range v.Shadows {
-			s.Over = append(s.Over, below.String())
-		}
-		r.Set = append(r.Set, s)
+		r.Set = append(r.Set, newSetting(v))
 	}
 	return r
+}
+
+func newSetting(v config.Value) Setting {
+	s := Setting{Key: v.Key, Value: v.Text, Origin: v.Origin.String()}
+	for _, below := range v.Shadows {
+		s.Over = append(s.Over, below.String())
+	}
+	return s
 }
 
 // version is that of the program, or the revision that it was built from.

@@ -49,6 +49,7 @@ func fullReport() boot.Report {
 		},
 		LeftOut: []string{"ledger"},
 		Ops:     "http://127.0.0.1:9090",
+		Admin:   "/run/user/1000/mega/shop.4121.sock",
 		Phases: []boot.Phase{
 			{Name: "lock", Took: 118 * time.Millisecond}, {Name: "provide shop.NewStore", Took: 1400 * time.Microsecond},
 			{Name: "migrate", Took: 96 * time.Millisecond}, {Name: "warm up", Took: 97 * time.Millisecond}, {Name: "bus", Took: 20 * time.Microsecond},
@@ -84,7 +85,7 @@ func TestReportIsTheSameAsARecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	told := texts(t, record.Report)
-	words := "env pid config keys of them set lock bus apps ops slowest ready in 412ms across within the at no needs without over routes 1 route for left out to reach further /livez /readyz 97ms 118ms 96ms · !"
+	words := "env pid config keys of them set lock bus apps ops slowest ready in 412ms across within the at no needs without over routes 1 route for left out to reach further /livez /readyz /metrics admin socket 97ms 118ms 96ms · !"
 	for word := range strings.FieldsSeq(page.String()) {
 		word = strings.Trim(word, "():,")
 		if !strings.Contains(told, word) && !strings.Contains(words, word) {

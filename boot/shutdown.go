@@ -22,7 +22,7 @@ const longBudget = 24 * time.Hour
 // shutdown ends the program and returns what had to be cut off.
 func (b *booting) shutdown() error {
 	began := time.Now()
-	b.probes.serving.Store(false)
+	b.probes.end()
 	c := b.config.Shutdown
 	if c.Delay > 0 {
 		b.log.Info("stopping", "after", c.Delay)
@@ -36,6 +36,7 @@ func (b *booting) shutdown() error {
 
 // unwind ends what a boot has begun that did not come to its end.
 func (b *booting) unwind() error {
+	b.probes.end()
 	budget := unwindBudget
 	if b.config != nil {
 		budget = b.config.Shutdown.Timeout

@@ -6,12 +6,16 @@ import (
 	"log/slog"
 	"reflect"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/fx"
 
 	"github.com/megaframework/mega/config"
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/metrics"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -41,13 +45,19 @@ type booting struct {
 	logs    *logs
 	life    lifecycle
 	probes  *probes
+	metrics *metrics.Metrics
+	lookout *lookout
 	caches  *caches
 	locker  *lock.Locker
 	hosts   []*megactx.Host
 	sites   []site
-	ops     *server
 	servers []*server
+	admin   *admin.Server // nil where it cannot be had
 	report  Report
+	told    atomic.Pointer[Report] // for those who ask while the process runs
+
+	reloading sync.Mutex                    // held while the configuration is read again
+	inForce   atomic.Pointer[config.Config] // config, with what has changed since
 
 	// The steps, until they are in order.
 	injections []step // hooks of the injector
@@ -59,8 +69,11 @@ type booting struct {
 func newBooting(ctx context.Context, p Process, program *program) *booting {
 	b := &booting{
 		ctx: ctx, process: p, program: program, began: time.Now(),
-		failed: make(chan error, 1), once: hereAndNow, probes: &probes{},
+		failed: make(chan error, 1), once: hereAndNow, probes: newProbes(),
 	}
+	build := newBuild(p.name())
+	b.metrics = metrics.New(build.metrics())
+	b.lookout = &lookout{probes: b.probes, metrics: b.metrics, build: build}
 	b.caches = &caches{booting: b}
 	b.life.took = b.report.phase
 	b.life.endWith(working, hook{name: "background", budget: longBudget, run: b.background})
@@ -90,7 +103,8 @@ func (b *booting) stages() fx.Option {
 		fx.RecoverFromPanics(),
 		b.injected(),
 		fx.Module("config", fx.Provide(b.loadConfig, b.openLog)),
-		fx.Module("decide", fx.Provide(b.decide)),
+		fx.Module("decide", fx.Provide(b.decide), fx.Invoke(func(decisions) {})),
+		fx.Module("ops", fx.Invoke(b.openOps)),
 		fx.Module("lock", fx.Provide(b.openLock, b.newLocker), fx.Invoke(func(*lock.Locker) {})),
 		fx.Module("bus", fx.Invoke(openBus)),
 		b.sharedStage(),
@@ -129,12 +143,13 @@ const lockTime = 2 * time.Second
 func (b *booting) newLocker(c *config.Config, d driver.Driver, log *slog.Logger) (*lock.Locker, error) {
 	l, err := lock.New(d, lock.Config{
 		TTL: c.Lock.TTL, Wait: c.Lock.Wait, FIFO: c.Lock.FIFO,
-		Observer: lockLog{log}, Identify: megactx.Identify,
+		Observer: observers{lockLog{log}, b.metrics}, Identify: identify,
 	})
 	if err != nil {
 		return nil, errors.Join(err, d.Close(b.ctx))
 	}
 	b.locker = l
+	b.metrics.Locker(l)
 	b.report.Lock.opened(l.Info())
 	b.life.endWith(locking, hook{name: "locks", budget: lockTime, run: l.Close})
 	return l, nil

@@ -59,12 +59,21 @@ type Process struct {
 	Routes func() any // encodes as JSON
 
 	// Reload reads the configuration again and returns what has changed.
-	Reload func(context.Context) (changes any, err error)
+	Reload func(context.Context) ([]Change, error)
 	// SetLevel sets the least level that is logged of an app, or of the whole
 	// process if app is empty.
 	SetLevel func(app, level string) error
 
 	Log *slog.Logger
+}
+
+// Change is a key of the configuration whose value is another one than it was.
+type Change struct {
+	Key    string `json:"key"`
+	Old    string `json:"old"` // a secret is masked
+	New    string `json:"new"`
+	Origin string `json:"origin"` // of the new value
+	Live   bool   `json:"live"`   // it is in force; otherwise it takes a restart
 }
 
 // Peer is who is at the other end of a connection.

@@ -78,7 +78,7 @@ func process(t testing.TB) (admin.Process, *notes) {
 		Boot:   func() any { return map[string]string{"program": "shop"} },
 		Config: func() any { return []string{"lock.ttl"} },
 		Routes: func() any { return []string{"/"} },
-		Reload: func(context.Context) (any, error) { return []string{"log.level"}, nil },
+		Reload: func(context.Context) ([]admin.Change, error) { return []admin.Change{{Key: "log.level"}}, nil },
 		SetLevel: func(_, level string) error {
 			if level != "debug" {
 				return errors.New("no such level")
@@ -129,9 +129,8 @@ func TestProcessIsSeenAndChangedThroughItsSocket(t *testing.T) {
 	}
 	n, err := c.Release(ctx, "order:1", "stuck since noon")
 	check("release", err, n == 1)
-	var changes []string
-	check("reload", c.Reload(ctx, &changes), true)
-	check("what has changed", nil, len(changes) == 1 && changes[0] == "log.level")
+	changes, err := c.Reload(ctx)
+	check("reload", err, len(changes) == 1 && changes[0].Key == "log.level")
 	check("level", c.SetLevel(ctx, "web", "debug"), true)
 	<-lease.Context().Done()
 }
@@ -159,7 +158,7 @@ func TestWhoLosesALockIsToldByWhomAndWhy(t *testing.T) {
 
 func TestWhatCannotBeDoneIsRefusedWithACode(t *testing.T) {
 	p, log := process(t)
-	p.Reload = func(context.Context) (any, error) { return nil, errors.New("lock.ttl is wrong") }
+	p.Reload = func(context.Context) ([]admin.Change, error) { return nil, errors.New("lock.ttl is wrong") }
 	s := open(t, p, folders(runtimeDir(t)))
 	c := admin.Dial(s.Path())
 	for _, x := range []struct {
@@ -182,7 +181,7 @@ func TestWhatCannotBeDoneIsRefusedWithACode(t *testing.T) {
 		{"a limit that cannot be", func(ctx context.Context) error { _, err := c.Locks(ctx, "", -1); return err }, 400, "request.invalid"},
 		{"a limit that is too high", func(ctx context.Context) error { _, err := c.Locks(ctx, "", 1001); return err }, 400, "request.invalid"},
 		{"a prefix that is too long", func(ctx context.Context) error { _, err := c.Locks(ctx, strings.Repeat("x", 513), 0); return err }, 400, "request.invalid"},
-		{"a reload that is refused", func(ctx context.Context) error { return c.Reload(ctx, nil) }, 422, "config.refused"},
+		{"a reload that is refused", func(ctx context.Context) error { _, err := c.Reload(ctx); return err }, 422, "config.refused"},
 		{"a level that there is not", func(ctx context.Context) error { return c.SetLevel(ctx, "", "loud") }, 400, "request.invalid"},
 		{"a path that there is not", func(ctx context.Context) error { return c.Get(ctx, "/nothing", nil) }, 404, "internal"},
 		{"a verb that is only looked at", func(ctx context.Context) error { return c.Get(ctx, "/lock/release", nil) }, 405, "internal"},
@@ -518,11 +517,11 @@ func TestFindEndsWithItsContext(t *testing.T) {
 func hanging(t *testing.T) (p admin.Process, begun, leave chan struct{}) {
 	p, _ = process(t)
 	begun, leave = make(chan struct{}), make(chan struct{})
-	p.Reload = func(ctx context.Context) (any, error) {
+	p.Reload = func(ctx context.Context) ([]admin.Change, error) {
 		close(begun)
 		select {
 		case <-leave:
-			return []string{strings.Repeat("x", 1<<20)}, nil // more than a connection's buffer holds
+			return []admin.Change{{Key: strings.Repeat("x", 1<<20)}}, nil // more than a connection's buffer holds
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
@@ -534,18 +533,22 @@ func TestCloseFinishesWhatIsInFlight(t *testing.T) {
 	p, begun, let := hanging(t)
 	s := open(t, p, folders(runtimeDir(t)))
 	answered, closed := make(chan error, 1), make(chan error, 1)
-	var changes []string
-	go func() { answered <- admin.Dial(s.Path()).Reload(t.Context(), &changes) }()
+	var changes []admin.Change
+	go func() {
+		var err error
+		changes, err = admin.Dial(s.Path()).Reload(t.Context())
+		answered <- err
+	}()
 	<-begun
 	go func() { closed <- s.Close(t.Context()) }()
 	for !missing(s.Path()) {
 		time.Sleep(time.Millisecond)
 	}
-	if err := admin.Dial(s.Path()).Reload(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "has ended") {
+	if _, err := admin.Dial(s.Path()).Reload(t.Context()); err == nil || !strings.Contains(err.Error(), "has ended") {
 		t.Errorf("a new request: %v, want it to find nobody", err)
 	}
 	close(let)
-	if err := errors.Join(<-answered, <-closed); err != nil || len(changes) != 1 || len(changes[0]) != 1<<20 {
+	if err := errors.Join(<-answered, <-closed); err != nil || len(changes) != 1 || len(changes[0].Key) != 1<<20 {
 		t.Errorf("the request in flight: %v, %d changes", err, len(changes))
 	}
 	if err := s.Close(t.Context()); err != nil {
@@ -558,7 +561,10 @@ func TestCloseCutsOffWhatDoesNotEnd(t *testing.T) {
 	defer close(let)
 	s := open(t, p, folders(runtimeDir(t)))
 	answered := make(chan error, 1)
-	go func() { answered <- admin.Dial(s.Path()).Reload(t.Context(), nil) }()
+	go func() {
+		_, err := admin.Dial(s.Path()).Reload(t.Context())
+		answered <- err
+	}()
 	<-begun
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()

@@ -138,12 +138,12 @@ func (c *Client) Release(ctx context.Context, key, reason string) (released int,
 	return out.Released, err
 }
 
-// Reload has the process read its configuration again, and decodes what has
-// changed into changes.
-func (c *Client) Reload(ctx context.Context, changes any) error {
-	return c.post(ctx, "/config/reload", struct{}{}, &struct {
-		Changes any `json:"changes"`
-	}{changes})
+// Reload has the process read its configuration again and returns what has
+// changed.
+func (c *Client) Reload(ctx context.Context) ([]Change, error) {
+	var out reloadAnswer
+	err := c.post(ctx, "/config/reload", struct{}{}, &out)
+	return out.Changes, err
 }
 
 // SetLevel sets the least level that is logged of an app, or of the whole

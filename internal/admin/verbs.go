@@ -50,8 +50,8 @@ func (d doing) reload(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusUnprocessableEntity, codeOf(err, "config.refused"), err)
 		return
 	}
-	d.log(r, "admin: configuration read again", slog.Any("changes", changes))
-	answer(w, http.StatusOK, map[string]any{"changes": changes})
+	d.log(r, "admin: configuration read again", slog.Int("changes", len(changes)))
+	answer(w, http.StatusOK, reloadAnswer{append([]Change{}, changes...)})
 }
 
 func (d doing) level(w http.ResponseWriter, r *http.Request) {
@@ -82,6 +82,9 @@ type (
 	}
 	releaseAnswer struct {
 		Released int `json:"released"`
+	}
+	reloadAnswer struct {
+		Changes []Change `json:"changes"`
 	}
 	levelRequest struct {
 		App   string `json:"app"`

@@ -200,17 +200,8 @@ func (l *line) completeKey(_ *cobra.Command, args []string, _ string) ([]string,
 // reloaded is an element of the document of config reload --json.
 type reloaded struct {
 	about
-	Error   string   `json:"error,omitempty"`
-	Changes []change `json:"changes"`
-}
-
-// change is a config.Change as a process tells it.
-type change struct {
-	Key    string `json:"key"`
-	Old    string `json:"old"`
-	New    string `json:"new"`
-	Origin string `json:"origin"`
-	Live   bool   `json:"live"` // it is in force; otherwise it takes a restart
+	Error   string         `json:"error,omitempty"`
+	Changes []admin.Change `json:"changes"`
 }
 
 func (l *line) reloadVerb() *cobra.Command {
@@ -228,15 +219,15 @@ func (l *line) reloadVerb() *cobra.Command {
 			answers, err := ask(c.Context(), sources, reload)
 			all := make([]reloaded, len(sources))
 			for i, s := range sources {
-				all[i] = reloaded{s.about, s.failed(), append([]change{}, answers[i]...)}
+				all[i] = reloaded{s.about, s.failed(), append([]admin.Change{}, answers[i]...)}
 			}
 			return errors.Join(l.shell.Print(all, func(w io.Writer) { printReloaded(w, all) }), err)
 		},
 	}
 }
 
-func reload(ctx context.Context, k keeper) (changes []change, err error) {
-	return changes, k.(*admin.Client).Reload(ctx, &changes)
+func reload(ctx context.Context, k keeper) ([]admin.Change, error) {
+	return k.(*admin.Client).Reload(ctx)
 }
 
 func printReloaded(w io.Writer, all []reloaded) {

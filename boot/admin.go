@@ -1,0 +1,93 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/admin"
+)
+
+// Route is a route of an app, where a client finds it.
+type Route struct {
+	App     string `json:"app"`
+	Host    string `json:"host,omitempty"` // what a request has to be for; empty for any
+	Method  string `json:"method"`         // * for every one
+	Pattern string `json:"pattern"`        // below the app's prefix
+	Handler string `json:"handler,omitempty"`
+}
+
+func (s site) listed() (all []Route) {
+	for _, r := range s.routes {
+		all = append(all, Route{App: s.app, Host: s.host, Method: r.Method, Pattern: s.prefix + r.Pattern, Handler: r.Handler})
+	}
+	return all
+}
+
+// adminTime is what a request at the admin socket gets to be finished, in the
+// end.
+const adminTime = 2 * time.Second
+
+// operated is the process for whoever operates it. It is complete when the apps
+// are put together.
+func (b *booting) operated() admin.Process {
+	info := b.locker.Info()
+	routes := []Route{}
+	for _, s := range b.sites {
+		routes = append(routes, s.listed()...)
+	}
+	return admin.Process{
+		Info: admin.Info{
+			Name: b.report.Program, PID: b.report.PID, Env: b.config.Env, Apps: b.program.running(),
+			Driver: info.Name, Scope: info.Scope.String(), Since: b.began,
+		},
+		Locks:    b.locker,
+		Boot:     b.seen,
+		Config:   func() any { return b.settings() },
+		Routes:   func() any { return routes },
+		Reload:   func(context.Context) ([]admin.Change, error) { return changed(b.reload()) },
+		SetLevel: b.logs.set,
+		Log:      b.log,
+	}
+}
+
+func changed(changes []config.Change, err error) (all []admin.Change, _ error) {
+	for _, c := range changes {
+		all = append(all, admin.Change{Key: c.Key, Old: c.Old, New: c.New, Origin: c.Origin.String(), Live: c.Live})
+	}
+	return all, err
+}
+
+// seen is the report, or nothing before there is one.
+func (b *booting) seen() any {
+	if r := b.told.Load(); r != nil {
+		return r
+	}
+	return nil
+}
+
+// openAdmin opens the admin socket. A process without one serves all the same,
+// so that this stops no boot: it is told.
+func (b *booting) openAdmin(context.Context) error {
+	if b.process.Offline != nil {
+		return nil
+	}
+	s, err := admin.Open(b.operated(), admin.Folders(b.process.Environ))
+	switch {
+	case errors.Is(err, admin.ErrUnsupported):
+		b.log.Debug("no admin socket", "error", err)
+	case err != nil:
+		b.log.Warn("no admin socket: this process cannot be changed while it runs", "error", err)
+	default:
+		b.admin, b.report.Admin = s, s.Path()
+	}
+	return nil
+}
+
+func (b *booting) closeAdmin(ctx context.Context) error {
+	if b.admin == nil {
+		return nil
+	}
+	return b.admin.Close(ctx)
+}

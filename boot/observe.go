@@ -1,0 +1,99 @@
+package boot
+
+import (
+	"context"
+	"runtime"
+	"runtime/debug"
+
+	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/metrics"
+	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// observers are several Observers as one. A panic in one of them does not keep
+// the others from being told.
+type observers []lock.Observer
+
+// Observe tells each of them.
+func (all observers) Observe(e lock.Event) {
+	for _, o := range all {
+		tell(o, e)
+	}
+}
+
+func tell(o lock.Observer, e lock.Event) {
+	defer func() { _ = recover() }() // a Locker drops it, too
+	o.Observe(e)
+}
+
+// served counts a request of an app.
+func (b *booting) served(r megactx.Request) {
+	b.metrics.Served(metrics.Request{App: r.App, Route: r.Route, Method: r.Method, Status: r.Status, Took: r.Took})
+}
+
+// degraded has the probes tell what reaches no further than this process.
+func (b *booting) degraded(d decisions) {
+	for _, x := range []struct {
+		what   string
+		chosen Decision
+	}{{"locks", d.lock}, {"messages", d.bus}} {
+		if x.chosen.Scope == driver.Process.String() {
+			b.probes.degrade(x.what + " end at this process (driver " + x.chosen.Chosen + "): another process does not see them")
+		}
+	}
+}
+
+// identify completes a lock's Holder with what asks for it: a request of an
+// app, or somebody at the admin socket.
+func identify(ctx context.Context, h *lock.Holder) {
+	megactx.Identify(ctx, h)
+	admin.Identify(ctx, h)
+}
+
+// build is what a program was built from.
+type build struct {
+	Program  string `json:"program"`
+	Module   string `json:"module,omitempty"`
+	Version  string `json:"version,omitempty"`
+	Mega     string `json:"mega,omitempty"` // the version of the framework
+	Revision string `json:"revision,omitempty"`
+	Time     string `json:"time,omitempty"` // of the revision
+	Modified bool   `json:"modified,omitempty"`
+	Go       string `json:"go"`
+	System   string `json:"system"`
+}
+
+const megaModule = "github.com/megaframework/mega"
+
+// newBuild reads what the linker wrote into the executable, which may be
+// nothing.
+func newBuild(program string) build {
+	b := build{Program: program, Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	b.Module, b.Version = info.Main.Path, info.Main.Version
+	for _, m := range append(info.Deps, &info.Main) {
+		if m.Path == megaModule {
+			b.Mega = m.Version
+		}
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.Revision = s.Value
+		case "vcs.time":
+			b.Time = s.Value
+		case "vcs.modified":
+			b.Modified = s.Value == "true"
+		}
+	}
+	return b
+}
+
+func (b build) metrics() metrics.Build {
+	return metrics.Build{Program: b.Program, Version: b.Version, Revision: b.Revision, Go: b.Go}
+}

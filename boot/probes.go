@@ -1,0 +1,272 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// checkTime is what a check may take that was not given a budget.
+const checkTime = 2 * time.Second
+
+// probes answers whether the process lives, whether it has started, and
+// whether it wants traffic. That something it depends on is down makes it
+// unready, never dead: restarting it would not help.
+type probes struct {
+	ctx    context.Context // of the checks; ends with readiness
+	cancel context.CancelFunc
+	hide   func(string) string // keeps secrets out of what checks say
+	state  atomic.Int32
+
+	mu       sync.Mutex // guards the fields below
+	checks   []*check
+	degraded []string
+}
+
+// The states of a process.
+const (
+	starting int32 = iota
+	ready
+	stopping
+)
+
+func newProbes() *probes {
+	p := &probes{hide: func(s string) string { return s }}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	return p
+}
+
+// add has a check decide about readiness.
+func (p *probes) add(h hook) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.checks = append(p.checks, &check{hook: h})
+}
+
+// degrade tells what is weaker than it may have to be. It changes no status: the
+// configuration has asked for it.
+func (p *probes) degrade(what string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.degraded = append(p.degraded, what)
+}
+
+// begin says that the process has started and wants traffic.
+func (p *probes) begin() { p.state.CompareAndSwap(starting, ready) }
+
+// end says that it wants no more, and ends the checks: what they look at will
+// not be there much longer.
+func (p *probes) end() {
+	p.mu.Lock()
+	p.state.Store(stopping)
+	p.mu.Unlock()
+	p.cancel()
+}
+
+// drain waits for the checks that are under way. It comes after end, since
+// when none is begun.
+func (p *probes) drain(ctx context.Context) error {
+	for _, c := range p.all() {
+		r := c.current()
+		if r == nil {
+			continue
+		}
+		select {
+		case <-r.done:
+		case <-ctx.Done():
+			return fmt.Errorf("the check %q has not ended for %v", c.name, time.Since(r.began).Round(time.Millisecond))
+		}
+	}
+	return nil
+}
+
+func (p *probes) all() []*check {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.checks
+}
+
+// readiness is what /readyz answers.
+type readiness struct {
+	Status   string            `json:"status"`
+	Reasons  map[string]string `json:"reasons,omitempty"`  // by check that failed
+	Degraded []string          `json:"degraded,omitempty"` // what is weaker than it may have to be
+	Checks   []checked         `json:"checks,omitempty"`   // with ?verbose
+}
+
+// checked is what came of a check.
+type checked struct {
+	Name   string `json:"name"`
+	Status string `json:"status"` // ok, failed
+	Took   string `json:"took"`
+	Error  string `json:"error,omitempty"`
+}
+
+func (p *probes) livez(w http.ResponseWriter, _ *http.Request) {
+	answer(w, http.StatusOK, readiness{Status: "ok"})
+}
+
+func (p *probes) startupz(w http.ResponseWriter, _ *http.Request) {
+	if p.state.Load() == starting {
+		answer(w, http.StatusServiceUnavailable, readiness{Status: "starting"})
+		return
+	}
+	answer(w, http.StatusOK, readiness{Status: "ok"})
+}
+
+func (p *probes) readyz(w http.ResponseWriter, r *http.Request) {
+	status, is := p.ready(r.Context(), r.URL.Query().Has("verbose"))
+	answer(w, status, is)
+}
+
+// ready runs the checks side by side.
+func (p *probes) ready(ctx context.Context, verbose bool) (int, readiness) {
+	is := readiness{}
+	switch p.state.Load() {
+	case starting:
+		is.Status = "starting"
+		return http.StatusServiceUnavailable, is
+	case stopping:
+		is.Status = "stopping"
+		return http.StatusServiceUnavailable, is
+	}
+	is.Status, is.Degraded = "ok", p.weaker()
+	results := p.run(ctx)
+	if verbose {
+		is.Checks = results
+	}
+	is.Reasons = reasons(results)
+	if len(is.Reasons) == 0 {
+		return http.StatusOK, is
+	}
+	is.Status = "not ready"
+	return http.StatusServiceUnavailable, is
+}
+
+func (p *probes) weaker() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.degraded
+}
+
+// reasons are what the checks say that failed.
+func reasons(results []checked) map[string]string {
+	all := map[string]string{}
+	for _, c := range results {
+		if c.Error != "" {
+			all[c.Name] = c.Error
+		}
+	}
+	return all
+}
+
+func (p *probes) run(ctx context.Context) []checked {
+	checks := p.all()
+	results := make([]checked, len(checks))
+	var wg sync.WaitGroup
+	for i, c := range checks {
+		wg.Go(func() { results[i] = p.ask(ctx, c) })
+	}
+	wg.Wait()
+	return results
+}
+
+// ask returns what comes of a check. Whoever asks while it is under way waits
+// for the same answer, so that one that hangs is hung in once, however often
+// it is asked for.
+func (p *probes) ask(ctx context.Context, c *check) checked {
+	began := time.Now()
+	err := errStopping
+	if r := p.attempt(c); r != nil {
+		err = r.wait(ctx, c.budget)
+	}
+	is := checked{Name: c.name, Status: "ok", Took: time.Since(began).Round(time.Microsecond).String()}
+	if err != nil {
+		is.Status, is.Error = "failed", p.hide(err.Error())
+	}
+	return is
+}
+
+var errStopping = errors.New("the process is stopping")
+
+// attempt joins the attempt at a check that is under way, or begins one. It
+// returns nil where it is too late for that.
+func (p *probes) attempt(c *check) *attempt {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.state.Load() == stopping {
+		return nil
+	}
+	r, begun := c.begin()
+	if begun {
+		go c.do(p.ctx, r) // drain waits for it
+	}
+	return r
+}
+
+// check is one reason to be unready.
+type check struct {
+	hook
+
+	mu  sync.Mutex // guards now
+	now *attempt   // the one under way
+}
+
+// attempt is one run of a check.
+type attempt struct {
+	began time.Time
+	done  chan struct{} // closed when err is there
+	err   error
+}
+
+func (c *check) current() *attempt {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+// begin returns the attempt under way, or a new one, which has to be done.
+func (c *check) begin() (r *attempt, begun bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.now == nil {
+		c.now, begun = &attempt{began: time.Now(), done: make(chan struct{})}, true
+	}
+	return c.now, begun
+}
+
+func (c *check) do(ctx context.Context, r *attempt) {
+	ctx, cancel := context.WithTimeout(ctx, c.budget)
+	defer cancel()
+	r.err = errGone
+	defer func() {
+		c.mu.Lock()
+		c.now = nil
+		c.mu.Unlock()
+		close(r.done)
+	}()
+	r.err = contained(ctx, c.run)
+}
+
+// checkGrace is what a check may take to notice that its time is up, before it
+// is no longer waited for.
+const checkGrace = 100 * time.Millisecond
+
+// wait returns what comes of the attempt, or how long it has been under way
+// when it does not end in time.
+func (r *attempt) wait(ctx context.Context, budget time.Duration) error {
+	timer := time.NewTimer(time.Until(r.began.Add(budget + checkGrace)))
+	defer timer.Stop()
+	select {
+	case <-r.done:
+		return r.err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return fmt.Errorf("it has not answered for %v", time.Since(r.began).Round(time.Millisecond))
+	}
+}

@@ -1,0 +1,321 @@
+package boot
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/metrics"
+	"github.com/megaframework/mega/lock"
+)
+
+func probe(h http.HandlerFunc, target string) (int, readiness) {
+	w := httptest.NewRecorder()
+	h(w, httptest.NewRequestWithContext(context.Background(), http.MethodGet, target, nil))
+	var is readiness
+	if err := json.Unmarshal(w.Body.Bytes(), &is); err != nil {
+		panic(err)
+	}
+	return w.Code, is
+}
+
+func TestProbesFollowTheLifeOfTheProcess(t *testing.T) {
+	p := newProbes()
+	check := func(state string, live, started, ready int) {
+		t.Helper()
+		for _, x := range []struct {
+			name string
+			h    http.HandlerFunc
+			want int
+		}{{"livez", p.livez, live}, {"startupz", p.startupz, started}, {"readyz", p.readyz, ready}} {
+			if got, _ := probe(x.h, "/"); got != x.want {
+				t.Errorf("%s: %s answers %d, want %d", state, x.name, got, x.want)
+			}
+		}
+	}
+	check("starting", 200, 503, 503)
+	p.begin()
+	check("ready", 200, 200, 200)
+	p.end()
+	check("stopping", 200, 200, 503)
+	p.begin() // a boot that comes to its end too late
+	check("stopping", 200, 200, 503)
+}
+
+func TestReadinessSaysWhichCheckFailedAndWhy(t *testing.T) {
+	p := newProbes()
+	p.add(hook{"disk", time.Second, func(context.Context) error { return errors.New("it is full") }})
+	p.add(hook{"database", time.Second, func(context.Context) error { return nil }})
+	p.add(hook{"network", time.Second, func(context.Context) error { panic("no idea") }})
+	p.degrade("locks end at this process")
+	p.begin()
+	status, is := probe(p.readyz, "/readyz")
+	if status != 503 || is.Status != "not ready" || is.Reasons["disk"] != "it is full" || !strings.Contains(is.Reasons["network"], "no idea") || len(is.Reasons) != 2 || is.Checks != nil {
+		t.Errorf("got %d %+v", status, is)
+	}
+	if !slices.Equal(is.Degraded, []string{"locks end at this process"}) {
+		t.Errorf("what is degraded is told as %q", is.Degraded)
+	}
+	_, is = probe(p.readyz, "/readyz?verbose")
+	if len(is.Checks) != 3 || is.Checks[1].Name != "database" || is.Checks[1].Status != "ok" || is.Checks[0].Status != "failed" {
+		t.Errorf("verbose: %+v", is.Checks)
+	}
+}
+
+func TestWhatIsDegradedIsStillReady(t *testing.T) {
+	p := newProbes()
+	p.degrade("locks end at this process")
+	p.begin()
+	if status, is := probe(p.readyz, "/"); status != 200 || is.Status != "ok" || len(is.Degraded) != 1 {
+		t.Errorf("got %d %+v", status, is)
+	}
+}
+
+// A check that hangs, and does not even heed its context, costs one goroutine
+// and the time of its budget, however often it is asked for.
+func TestCheckThatHangsHangsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProbes()
+		let, begun := make(chan struct{}), 0
+		p.add(hook{"disk", 2 * time.Second, func(context.Context) error { begun++; <-let; return nil }})
+		p.begin()
+		before := runtime.NumGoroutine()
+		var askers sync.WaitGroup
+		for range 50 {
+			askers.Go(func() {
+				if status, is := probe(p.readyz, "/"); status != 503 || !strings.Contains(is.Reasons["disk"], "not answered for 2.1s") {
+					t.Errorf("got %d %+v", status, is)
+				}
+			})
+		}
+		began := time.Now()
+		askers.Wait()
+		if took := time.Since(began); took != 2*time.Second+checkGrace {
+			t.Errorf("they waited %v", took)
+		}
+		if status, is := probe(p.readyz, "/"); status != 503 || time.Since(began) != 2*time.Second+checkGrace {
+			t.Errorf("one that comes later waits until %v: %d %+v", time.Since(began), status, is)
+		}
+		if n := runtime.NumGoroutine() - before; begun != 1 || n > 1 {
+			t.Errorf("%d attempts, %d goroutines more", begun, n)
+		}
+		close(let)
+		synctest.Wait()
+		if status, _ := probe(p.readyz, "/"); status != 200 || begun != 2 {
+			t.Errorf("when it no longer hangs: %d after %d attempts", status, begun)
+		}
+	})
+}
+
+func TestCheckEndsByItsBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProbes()
+		p.add(hook{"disk", 2 * time.Second, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }})
+		p.begin()
+		began := time.Now()
+		if _, is := probe(p.readyz, "/"); !strings.Contains(is.Reasons["disk"], "deadline") || time.Since(began) != 2*time.Second {
+			t.Errorf("after %v: %+v", time.Since(began), is)
+		}
+	})
+}
+
+func TestWhoAsksDoesNotEndTheCheckOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProbes()
+		p.add(hook{"disk", 2 * time.Second, func(ctx context.Context) error {
+			select {
+			case <-time.After(time.Second):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}})
+		p.begin()
+		gone, leave := context.WithCancel(t.Context())
+		var both sync.WaitGroup
+		both.Go(func() { p.ready(gone, false) })
+		synctest.Wait()
+		both.Go(func() {
+			if status, is := p.ready(t.Context(), false); status != 200 {
+				t.Errorf("got %d %+v", status, is)
+			}
+		})
+		leave()
+		both.Wait()
+	})
+}
+
+func TestChecksEndWithReadiness(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProbes()
+		p.add(hook{"disk", time.Hour, func(ctx context.Context) error { <-ctx.Done(); time.Sleep(time.Second); return ctx.Err() }})
+		p.begin()
+		go p.ready(t.Context(), false)
+		synctest.Wait()
+		p.end()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		if err := p.drain(ctx); err == nil || !strings.Contains(err.Error(), `"disk"`) {
+			t.Errorf("drain: %v, want the name of the check", err)
+		}
+		if err := p.drain(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if r := p.attempt(p.all()[0]); r != nil {
+			t.Error("one more is begun")
+		}
+	})
+}
+
+func newTestOps(local, profile bool) *lookout {
+	return &lookout{probes: newProbes(), metrics: metrics.New(metrics.Build{}), local: local, profile: profile}
+}
+
+func TestOnlyThisMachinesOwnPagesAreAnswered(t *testing.T) {
+	type headers = map[string]string
+	for _, x := range []struct {
+		name    string
+		local   bool
+		method  string
+		host    string
+		headers headers
+		status  int
+	}{
+		{"localhost", true, "GET", "localhost:9090", nil, 200},
+		{"localhost without a port", true, "GET", "LOCALHOST", nil, 200},
+		{"the address", true, "GET", "127.0.0.1:9090", nil, 200},
+		{"another address of the loopback", true, "GET", "127.8.0.1", nil, 200},
+		{"the address of IPv6", true, "GET", "[::1]:9090", nil, 200},
+		{"the same without a port", true, "GET", "[::1]", nil, 200},
+		{"HEAD", true, "HEAD", "localhost", nil, 200},
+		{"a name that somebody has resolve to here", true, "GET", "evil.example:9090", nil, 403},
+		{"a name that begins like one of ours", true, "GET", "localhost.evil.example", nil, 403},
+		{"an address that begins like ours", true, "GET", "127.0.0.1.evil.example", nil, 403},
+		{"a name with an @", true, "GET", "localhost@evil.example", nil, 403},
+		{"no name", true, "GET", "", nil, 403},
+		{"a name, where others are served too", false, "GET", "node-7.internal:9090", nil, 200},
+		{"our own page", true, "GET", "localhost:9090", headers{"Origin": "http://localhost:9090"}, 200},
+		{"the page of another port", true, "GET", "localhost:9090", headers{"Origin": "http://localhost:8080"}, 403},
+		{"another site's page", false, "GET", "node-7:9090", headers{"Origin": "https://evil.example"}, 403},
+		{"a page from nowhere", true, "GET", "localhost", headers{"Origin": "null"}, 403},
+		{"an image on another site's page", true, "GET", "localhost", headers{"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}, 403},
+		{"a link on another site's page", true, "GET", "localhost", headers{"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, 200},
+		{"an address that was typed", true, "GET", "localhost", headers{"Sec-Fetch-Site": "none", "Sec-Fetch-Mode": "navigate"}, 200},
+		{"POST", true, "POST", "localhost", nil, 405},
+		{"DELETE", false, "DELETE", "localhost", nil, 405},
+		{"OPTIONS", true, "OPTIONS", "localhost", nil, 405},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			r := httptest.NewRequestWithContext(t.Context(), x.method, "/livez", nil)
+			r.Host = x.host
+			for k, v := range x.headers {
+				r.Header.Set(k, v)
+			}
+			w := httptest.NewRecorder()
+			newTestOps(x.local, false).handler().ServeHTTP(w, r)
+			if w.Code != x.status {
+				t.Errorf("got %d %s, want %d", w.Code, w.Body, x.status)
+			}
+		})
+	}
+}
+
+func TestProfilesAreForDevelopmentAlone(t *testing.T) {
+	for _, dev := range []bool{true, false} {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/debug/pprof/goroutine?debug=1", nil)
+		newTestOps(false, dev).handler().ServeHTTP(w, r)
+		if (w.Code == 200) != dev {
+			t.Errorf("dev is %v: got %d", dev, w.Code)
+		}
+	}
+}
+
+func TestNothingIsSeenBeforeItIsComplete(t *testing.T) {
+	w := httptest.NewRecorder()
+	newTestOps(false, false).handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/ops/locks", nil))
+	if w.Code != 503 || !strings.Contains(w.Body.String(), "mega.starting") {
+		t.Errorf("got %d %s", w.Code, w.Body)
+	}
+}
+
+func TestSecretsAreTakenOutOfWhatOthersSay(t *testing.T) {
+	url := func(s string) config.URL {
+		u, err := config.NewURL(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return u
+	}
+	secret := func(text string) (s config.Secret) {
+		_ = s.UnmarshalText([]byte(text))
+		return s
+	}
+	type inner struct{ Token config.Secret }
+	var s secrets
+	s.collect(reflect.ValueOf(struct {
+		URL    config.URL
+		Caches map[string]struct{ URL config.URL }
+		Inner  *inner
+		List   []config.Secret
+		None   *inner
+		Short  config.Secret
+		hidden config.Secret
+		At     time.Time
+	}{
+		URL:    url("postgres://app:p%40ssword@db/shop?sslmode=disable&password=queried"),
+		Caches: map[string]struct{ URL config.URL }{"main": {url("redis://:redispass@cache:6379/0")}},
+		Inner:  &inner{secret("tokentext")}, List: []config.Secret{secret("listed"), secret("")}, Short: secret("abc"), hidden: secret("unseen"),
+	}))
+	hide := s.hide()
+	for _, text := range []string{
+		`dial "postgres://app:p%40ssword@db/shop?sslmode=disable&password=queried": no`,
+		"wrong password p@ssword", "wrong password p%40ssword", "wrong password queried", "AUTH redispass", "bad token tokentext", "listed",
+	} {
+		got := hide(text)
+		for _, leak := range []string{"p%40ssword", "p@ssword", "queried", "redispass", "tokentext", "listed"} {
+			if strings.Contains(got, leak) {
+				t.Errorf("%q becomes %q", text, got)
+			}
+		}
+	}
+	if got := hide("db is down, abc unseen"); got != "db is down, abc unseen" {
+		t.Errorf("a harmless text becomes %q", got)
+	}
+}
+
+type counting struct{ n int }
+
+func (c *counting) Observe(lock.Event) { c.n++ }
+
+type panicking struct{}
+
+func (panicking) Observe(lock.Event) { panic("broken") }
+
+func TestObserverThatPanicsDoesNotKeepOthersFromHearing(t *testing.T) {
+	var before, after counting
+	observers{&before, panicking{}, &after}.Observe(lock.Acquired{})
+	if before.n != 1 || after.n != 1 {
+		t.Errorf("told %d and %d times", before.n, after.n)
+	}
+}
+
+func BenchmarkObservers(b *testing.B) {
+	var e lock.Event = lock.Acquired{Key: "order:1"}
+	all := observers{lockLog{}, metrics.New(metrics.Build{})}
+	b.ReportAllocs()
+	for b.Loop() {
+		all.Observe(e)
+	}
+}

@@ -1,0 +1,148 @@
+//go:build linux || darwin
+
+package boot_test
+
+import (
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/megaframework/mega/boot"
+	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/admin"
+)
+
+// configured is a process with a file of configuration, and how to rewrite
+// that.
+func configured(t *testing.T, text string) (boot.Process, func(string), *notes) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "mega.config.yaml")
+	write := func(text string) {
+		t.Helper()
+		next := file + ".new" // nobody sees half of it
+		if err := errors.Join(os.WriteFile(next, []byte(text), 0o600), os.Rename(next, file)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(text)
+	p, stderr := process("XDG_RUNTIME_DIR=" + runtimeDir(t))
+	p.Config = file
+	return p, write, stderr
+}
+
+// echoes is an app that reads what it is sent, and says at the level debug that
+// it has.
+func echoes() boot.Option {
+	return boot.App("main", boot.Routes(func(r megactx.Router) {
+		r.Post("/", func(c *megactx.Ctx) error {
+			var in struct {
+				Text string `json:"text"`
+			}
+			if err := c.Bind(&in); err != nil {
+				return err
+			}
+			c.Log.Debug("echoed")
+			return c.Text(200, in.Text)
+		})
+	}))
+}
+
+func post(t *testing.T, url, text string) int {
+	t.Helper()
+	body := `{"text":"` + text + `"}`
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	status, _ := send(t, r)
+	return status
+}
+
+func TestWhatCanChangeChangesWithoutARestart(t *testing.T) {
+	p, write, stderr := configured(t, "log: {level: info}\nlock: {ttl: 10s}\n")
+	r := start(t, p, echoes())
+	url, client := r.Report().Apps[0].URL, dialAdmin(t, p)
+	if status := post(t, url, "a longer text"); status != 200 {
+		t.Fatalf("got %d", status)
+	}
+	write("log: {level: debug}\nlock: {ttl: 20s}\napps: {main: {body_limit: 20B}}\n")
+	changes, err := client.Reload(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]bool{}
+	for _, c := range changes {
+		got[c.Key] = c.Live
+	}
+	for key, live := range map[string]bool{"log.level": true, "apps.main.body_limit": true, "lock.ttl": false} {
+		if is, told := got[key]; !told || is != live {
+			t.Errorf("%s: told %v, in force %v; want %v", key, told, is, live)
+		}
+	}
+	if status := post(t, url, "a longer text"); status != 413 {
+		t.Errorf("a body over the new limit: %d", status)
+	}
+	if status := post(t, url, "short"); status != 200 || !strings.Contains(stderr.String(), "echoed") {
+		t.Errorf("%d, and the new level is not in force:\n%s", status, stderr)
+	}
+	var settings []boot.Setting
+	if err := client.Get(t.Context(), "/config", &settings); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range settings {
+		if s.Key == "log.level" && s.Value != "debug" || s.Key == "lock.ttl" && s.Value != "10s" {
+			t.Errorf("it says that it goes by %+v", s)
+		}
+	}
+}
+
+func TestWrongConfigurationChangesNothing(t *testing.T) {
+	p, write, stderr := configured(t, "log: {level: info}\n")
+	r := start(t, p, echoes())
+	write("log: {level: debug}\nlock: {ttl: 5}\n")
+	_, err := dialAdmin(t, p).Reload(t.Context())
+	var refused *admin.Error
+	if !errors.As(err, &refused) || refused.Status != 422 || refused.Code() != "config.no_unit" || !strings.Contains(refused.Text, "mega.config.yaml:2") {
+		t.Errorf("got %+v, want the mistake and its line", err)
+	}
+	if post(t, r.Report().Apps[0].URL, "x"); strings.Contains(stderr.String(), "echoed") {
+		t.Error("the level has changed")
+	}
+	if !strings.Contains(stderr.String(), "nothing has changed") {
+		t.Errorf("it is not logged:\n%s", stderr)
+	}
+	write("log: {level: debug}\n")
+	if changes, err := r.Reload(); err != nil || len(changes) == 0 {
+		t.Errorf("after it is mended: %v, %v", changes, err)
+	}
+}
+
+func TestReloadsAndRequestsAtOnce(t *testing.T) {
+	p, write, _ := configured(t, "log: {level: info}\n")
+	r := start(t, p, echoes())
+	url := r.Report().Apps[0].URL
+	var all sync.WaitGroup
+	for range 3 {
+		all.Go(func() {
+			for range 10 {
+				if _, err := r.Reload(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		all.Go(func() {
+			for range 10 {
+				if status := post(t, url, "x"); status != 200 {
+					t.Errorf("got %d", status)
+				}
+			}
+		})
+	}
+	write("log: {level: debug}\n")
+	all.Wait()
+}
