@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"reflect"
 	"strings"
 	"testing"
@@ -73,6 +74,35 @@ func TestWhatKubernetesInjectsIsNotConfiguration(t *testing.T) {
 	}
 	if c.Shutdown.Delay != 5*time.Second {
 		t.Errorf("shutdown.delay is %v in Kubernetes, want 5s", c.Shutdown.Delay)
+	}
+}
+
+// A section may have a key called port, although Kubernetes sets a variable of
+// that name, too, for a service of the section's name.
+func TestAKeyCalledPortIsNotTheOneThatKubernetesInjects(t *testing.T) {
+	type mail struct {
+		Port int `key:"port" default:"25"`
+	}
+	for _, x := range []struct {
+		environ []string
+		port    int
+	}{
+		{[]string{"MEGA_MAIL_PORT=2525"}, 2525},
+		{[]string{"MEGA_MAIL_SERVICE_HOST=10.0.0.2", "MEGA_MAIL_PORT=tcp://10.0.0.2:25", "MEGA_MAIL_PORT_25_TCP=tcp://10.0.0.2:25"}, 25},
+		{[]string{"MEGA_MAIL_SERVICE_HOST=10.0.0.2", "MEGA_MAIL_PORT=2525"}, 2525},
+	} {
+		c, err := config.Load(config.Source{Environ: x.environ, Sections: []config.Section{{Name: "mail", Type: reflect.TypeFor[mail]()}}})
+		if err != nil {
+			t.Errorf("%v: %v", x.environ, err)
+			continue
+		}
+		if got, _ := c.Section("", "mail"); got.(mail).Port != x.port {
+			t.Errorf("%v: got %v, want %d", x.environ, got, x.port)
+		}
+	}
+	_, err := config.Load(config.Source{Environ: []string{"MEGA_MAIL_PORT=tcp://10.0.0.2:25"}, Sections: []config.Section{{Name: "mail", Type: reflect.TypeFor[mail]()}}})
+	if err == nil {
+		t.Error("outside of Kubernetes the same value is taken for a port")
 	}
 }
 
@@ -165,26 +195,104 @@ func TestPasswordsAreNeverPrinted(t *testing.T) {
 }
 
 func TestSectionsThatCannotBeAreRefused(t *testing.T) {
+	type empty struct{}
 	for _, x := range []struct {
-		section config.Section
-		says    string
+		name string
+		typ  reflect.Type
+		says string
 	}{
-		{config.Section{Name: "Data", Type: reflect.TypeFor[database]()}, "lower-case word"},
-		{config.Section{Name: "data", Type: reflect.TypeFor[string]()}, "want a struct"},
-		{config.Section{Name: "lock", Type: reflect.TypeFor[database]()}, "mega's own"},
-		{config.Section{Name: "data", Type: reflect.TypeFor[struct {
+		{"Data", reflect.TypeFor[database](), "lower-case word"},
+		{"data", reflect.TypeFor[string](), "want a struct"},
+		{"data", nil, "want a struct"},
+		{"lock", reflect.TypeFor[database](), "mega's own"},
+		{"addr", reflect.TypeFor[database](), "mega's own"},
+		{"worker", reflect.TypeFor[database](), "mega's own"},
+		{"service", reflect.TypeFor[database](), "mega's own"},
+		{"data", reflect.TypeFor[empty](), "has no field with a key tag"},
+		{"data", reflect.TypeFor[struct {
 			F map[string]string `key:"f"`
-		}]()}, "cannot be configured"},
-		{config.Section{Name: "data", Type: reflect.TypeFor[struct {
+		}](), "cannot be configured"},
+		{"data", reflect.TypeFor[struct {
+			F empty `key:"f"`
+		}](), "data.f: config_test.empty has no field"},
+		{"data", reflect.TypeFor[struct {
 			f string `key:"f"`
-		}]()}, "not exported"},
+		}](), "not exported"},
+		{"data", reflect.TypeFor[struct {
+			F string `key:"a.b"`
+		}](), "data.a.b: a key is a lower-case word"},
+		{"data", reflect.TypeFor[struct {
+			F string `key:"f"`
+			G string `key:"f"`
+		}](), "two fields have this key"},
+		{"data", reflect.TypeFor[struct {
+			F string `key:"service_host"`
+		}](), "has the variable MEGA_DATA_SERVICE_HOST, which Kubernetes sets for a service"},
+		{"data", reflect.TypeFor[struct {
+			F int `key:"f" default:"a"`
+		}](), `data.f: its default: "a" is not a whole number`},
+		{"data", reflect.TypeFor[struct {
+			F int `key:"f" default:"1" min:"2"`
+		}](), `data.f: its default: 1 is less than 2`},
+		{"data", reflect.TypeFor[struct {
+			F time.Duration `key:"f" min:"2"`
+		}](), `data.f: its bound: "2" has no unit`},
+		{"data", reflect.TypeFor[struct {
+			F time.Duration `key:"f" enum:"1s|2s"`
+		}](), "the tag enum means nothing for time.Duration"},
+		{"data", reflect.TypeFor[struct {
+			F string `key:"f" max:"3"`
+		}](), "the tag min or max means nothing for string"},
+		{"data", reflect.TypeFor[struct {
+			F string `key:"f" schemes:"http"`
+		}](), "the tag schemes means nothing for string"},
+		{"data", reflect.TypeFor[struct {
+			F string `key:"f" pattern:"("`
+		}](), "data.f: its pattern"},
+		{"data", reflect.TypeFor[struct {
+			F string `key:"f" reload:"live"`
+		}](), "promises too much"},
 	} {
-		_, err := config.Load(config.Source{Sections: []config.Section{x.section}})
-		if err == nil || !strings.Contains(err.Error(), x.says) {
-			t.Errorf("%s %v: got %v, want %q", x.section.Name, x.section.Type, err, x.says)
+		_, err := config.Load(config.Source{Sections: []config.Section{{Name: x.name, Type: x.typ, Site: "a.go:1"}}})
+		if p, ok := errors.AsType[config.Problems](err); !ok || p[0].Code != "config.section" || !strings.Contains(err.Error(), x.says) || !strings.Contains(err.Error(), "declared at a.go:1") {
+			t.Errorf("%s %v: got %v, want %q", x.name, x.typ, err, x.says)
 		}
 	}
+	_, err := config.Load(config.Source{Apps: []string{"web"}, Sections: []config.Section{{App: "admin", Name: "data", Type: reflect.TypeFor[database]()}}})
+	if err == nil || !strings.Contains(err.Error(), `there is no app called "admin"`) {
+		t.Errorf("of an app that is not there: %v", err)
+	}
 }
+
+func TestForeignTypesReadThemselves(t *testing.T) {
+	type net struct {
+		IP    netip.Addr  `key:"ip" default:"127.0.0.1"`
+		Since time.Time   `key:"since"`
+		Paid  config.URL  `key:"paid" pattern:"/v2$"`
+		Max   config.Size `key:"max" default:"1.5KiB"`
+		Ratio float32     `key:"ratio"`
+		Modes []mode      `key:"modes" enum:"fast|safe"`
+		Level slog.Level  `key:"level" default:"WARN"`
+	}
+	s := config.Source{Sections: []config.Section{{Name: "net", Type: reflect.TypeFor[net]()}}}
+	s.Environ = []string{"MEGA_NET_SINCE=2026-01-02T03:04:05Z", "MEGA_NET_MODES=safe,fast", "MEGA_NET_RATIO=0.5"}
+	c, err := config.Load(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, _ := c.Section("", "net")
+	if n := got.(net); n.IP != netip.MustParseAddr("127.0.0.1") || n.Since.Year() != 2026 || n.Max != 1536 || n.Modes[1] != "fast" || n.Level != slog.LevelWarn {
+		t.Errorf("got %+v", n)
+	}
+	s.Environ = []string{"MEGA_NET_IP=1.2.3", "MEGA_NET_PAID=http://u:hunter2@h/v1", "MEGA_NET_MODES=sfe", "MEGA_NET_LEVEL=loud"}
+	_, err = config.Load(s)
+	p, _ := errors.AsType[config.Problems](err)
+	if len(p) != 4 || strings.Contains(p.Error(), "hunter2") || !strings.Contains(p.Error(), "did you mean safe?") {
+		t.Errorf("got %v, want four problems without a password", err)
+	}
+}
+
+type mode string
 
 func TestOneSectionMayBeAskedForTwiceButNotAsTwoTypes(t *testing.T) {
 	type other struct{}

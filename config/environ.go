@@ -33,6 +33,10 @@ func inKubernetes(environ []string) bool {
 	return newEnvironment(environ)["KUBERNETES_SERVICE_HOST"] != ""
 }
 
+// injectedAlways are those of them that no key may have. What ends in _PORT
+// alone, a key may well be called.
+var injectedAlways = regexp.MustCompile(`_SERVICE_(HOST|PORT(_.+)?)$`)
+
 var link = regexp.MustCompile(`^(tcp|udp|sctp)://`)
 
 // injected reports whether Kubernetes set the variable, although a key has its

@@ -15,7 +15,7 @@ type Explanation struct {
 	Value    string   `json:"value"` // masked
 	Set      bool     `json:"set"`   // whether it has a value, be it empty
 	Origin   Origin   `json:"origin"`
-	Shadows  []Origin `json:"shadows,omitempty"`  // the weaker layers that set it, the nearest first
+	Shadows  []Origin `json:"shadows,omitempty"`  // what set it more weakly, the nearest first
 	Inherits string   `json:"inherits,omitempty"` // the key whose value it has, where nothing sets its own
 	Default  string   `json:"default,omitempty"`
 	Variable string   `json:"variable"` // MEGA_LOCK_TTL
@@ -42,8 +42,13 @@ func (c *Config) Explain(key string) (Explanation, error) {
 		Default: f.parse(c.defaults[key]).masked().Text, Variable: EnvName(key), Legal: slices.Concat(f.Enum, f.Schemes), Min: f.Min, Max: f.Max, Like: f.Like,
 		Required: f.Required, Live: f.Live, Secret: f.Type == reflect.TypeFor[Secret](),
 	}
+	if f.Inherits == "" {
+		return e, nil
+	}
 	if own.Origin.Layer == "" {
 		e.Inherits = f.Inherits
+	} else if below, _ := c.lookup(f.Inherits); !below.Origin.IsDefault() {
+		e.Shadows = slices.Concat(v.Shadows, []Origin{below.Origin}, below.Shadows)
 	}
 	return e, nil
 }

@@ -50,6 +50,14 @@ func TestExplainSaysWhatAKeyIsAndWhereItsValueCameFrom(t *testing.T) {
 			t.Errorf("%s:\ngot  %+v, %v\nwant %+v", want.Key, got, err, want)
 		}
 	}
+	s.Set = []string{"apps.web.database.pool=5"}
+	if c, err = config.Load(s); err != nil {
+		t.Fatal(err)
+	}
+	own, err := c.Explain("apps.web.database.pool")
+	if err != nil || own.Value != "5" || own.Inherits != "" || len(own.Shadows) != 1 || own.Shadows[0].Line != 2 {
+		t.Errorf("an app's own value: %+v, %v, want it to shadow what all share", own, err)
+	}
 	addr, err := c.Explain("apps.admin.addr")
 	if err != nil || addr.Default != "127.0.0.1:8081" || addr.Value != addr.Default {
 		t.Errorf("an address that nobody set: %+v, %v", addr, err)

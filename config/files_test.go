@@ -47,6 +47,7 @@ type limits struct {
 	Note  string   `key:"note"`
 	Hosts []string `key:"hosts" default:"a,b"`
 	Quiet bool     `key:"quiet"`
+	Small uint8    `key:"small" max:"200"`
 }
 
 // problems loads s and returns what is wrong with it, a line each.
@@ -283,7 +284,7 @@ var mistakes = []mistake{
 	{tomlFile, "[lock]\nttl = 5\n", "config.no_unit", `mega.config.toml:2: lock.ttl: "5" has no unit (write 5s or 5ms)`},
 	{yamlFile, "lock: {ttl: '5'}\n", "config.no_unit", "write 5s"},
 	{yamlFile, "lock: {ttl: 1.5}\n", "config.no_unit", "write 1.5s"},
-	{yamlFile, "apps: {web: {body_limit: 1048576}}\n", "config.no_unit", "write 1048576MiB or 1048576KiB"},
+	{yamlFile, "apps: {web: {body_limit: 1048576}}\n", "config.no_unit", "write 1048576B or 1048576KiB"},
 	{yamlFile, "apps: {web: {body_limit: 1M}}\n", "config.invalid", "is not a size such as"},
 	{yamlFile, "apps: {web: {body_limit: 0B}}\n", "config.invalid", "0B is less than 1B"},
 	{yamlFile, "apps: {web: {body_limit: 9EiB}}\n", "config.invalid", "is not a size"},
@@ -314,7 +315,10 @@ var mistakes = []mistake{
 	{yamlFile, "limits: {big: 0x1F}\n", "config.invalid", `"0x1F" is not a whole number`},
 	{yamlFile, "limits: {big: 1.0}\n", "config.invalid", "is not a whole number"},
 	{yamlFile, "limits: {big: '8'}\n", "config.invalid", "write it without quotes"},
-	{jsonFile, `{"limits": {"big": 9223372036854775808}}`, "config.invalid", "is not a whole number"},
+	{jsonFile, `{"limits": {"big": 9223372036854775808}}`, "config.invalid", `"9223372036854775808" is out of the range of int64`},
+	{yamlFile, "limits: {small: 256}\n", "config.invalid", `"256" is out of the range of uint8`},
+	{yamlFile, "limits: {small: -1}\n", "config.invalid", `"-1" is out of the range of uint8`},
+	{yamlFile, "limits: {small: 201}\n", "config.invalid", `201 is more than 200`},
 	{jsonFile, `{"limits": {"big": 1e3}}`, "config.invalid", "is not a whole number"},
 	{yamlFile, "limits: {rate: .inf}\n", "config.invalid", "is not a number"},
 	{yamlFile, "limits: {rate: 0.01}\n", "config.invalid", "less than 0.1"},

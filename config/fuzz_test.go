@@ -86,7 +86,7 @@ func FuzzFiles(f *testing.F) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		defer os.Remove(path)
+		defer func() { _ = os.Remove(path) }()
 		c, err := config.Load(source(dir, "MEGA_ENV=dev"))
 		p, ok := errors.AsType[config.Problems](err)
 		if err != nil && !ok {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -73,10 +74,9 @@ func TestTheSchemaTakesWhatLoadTakes(t *testing.T) {
 			"apps: {admin: {host: '*.example.org', prefix: /a/b, body_limit: 1.5MiB, trusted_origins: ['https://x.org:8443']}}\ndatabase: {url: '', pool: 64}\nlimits: {rate: 1e3, big: -5, hosts: []}\n",
 		yamlFile + " an app's own section": "apps: {web: {database: {password: p, retry: 1ms}}}\n",
 		yamlFile + " nothing":              "# nothing\n",
+		yamlFile + " less":                 "---\n# nothing\n",
 	}
-	for name, text := range sample {
-		files[name] = text
-	}
+	maps.Copy(files, sample)
 	for name, text := range files {
 		name, _, _ := strings.Cut(name, " ")
 		if _, err := config.Load(source(folder(t, map[string]string{name: text}))); err != nil {
@@ -105,7 +105,7 @@ func TestTheSchemaTakesWhatLoadTakes(t *testing.T) {
 // unseen are mistakes that no schema can see: bounds of what is text to it,
 // and how a number was written before the parser made one of it.
 var unseen = []string{
-	"is less than 1B", "whole number of bytes", "below 8EiB", `"012" begins with 0`, `"0x1F" is not`, "is not a whole number", "is a date", `"2024-01-01" is a date`,
+	"out of the range", "is less than 1B", "whole number of bytes", "below 8EiB", `"012" begins with 0`, `"0x1F" is not`, "is not a whole number", "is a date", `"2024-01-01" is a date`,
 	`write "2024-01-01"`, `write "07:30:00"`,
 }
 

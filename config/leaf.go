@@ -28,16 +28,16 @@ func familyOf(t reflect.Type) family {
 	if isDuration(t) || reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
 		return textFamily
 	}
-	switch {
-	case t.Kind() == reflect.String:
+	switch k := t.Kind(); {
+	case k == reflect.String:
 		return textFamily
-	case t.Kind() == reflect.Bool:
+	case k == reflect.Bool:
 		return boolFamily
-	case t.Kind() == reflect.Int || t.Kind() == reflect.Int64:
+	case k >= reflect.Int && k <= reflect.Uint64:
 		return intFamily
-	case t.Kind() == reflect.Float64:
+	case k == reflect.Float32 || k == reflect.Float64:
 		return floatFamily
-	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.String:
+	case k == reflect.Slice && t.Elem().Kind() == reflect.String:
 		return listFamily
 	}
 	return noFamily
@@ -95,10 +95,10 @@ func (f Field) setText(to reflect.Value, u encoding.TextUnmarshaler, v Value) er
 		return nil
 	}
 	if err := u.UnmarshalText([]byte(v.Text)); err != nil {
-		return f.hide(err)
+		return err
 	}
 	if err := f.match(v.Text); err != nil {
-		return f.hide(err)
+		return err
 	}
 	if f.measured() {
 		return f.bounded(to, v.Text)
@@ -106,12 +106,15 @@ func (f Field) setText(to reflect.Value, u encoding.TextUnmarshaler, v Value) er
 	return f.checkScheme(to.Interface())
 }
 
-// hide keeps what a foreign type says of a secret to itself.
-func (f Field) hide(err error) error {
-	if f.Type == reflect.TypeFor[Secret]() {
-		return errors.New("the secret is not legal")
+// show is a text as a complaint may repeat it.
+func (f Field) show(text string) string {
+	switch f.Type {
+	case reflect.TypeFor[Secret]():
+		return "the secret"
+	case reflect.TypeFor[URL]():
+		return quote(maskURL(text))
 	}
-	return err
+	return quote(text)
 }
 
 func (f Field) setList(to reflect.Value, items []string) error {
@@ -141,15 +144,15 @@ func (f Field) match(text string) error {
 	if f.Enum != nil && !slices.Contains(f.Enum, text) {
 		legal := strings.Join(f.Enum, ", ")
 		if best := nearest(text, f.Enum); best != "" {
-			return fmt.Errorf("%s is none of %s; did you mean %s?", quote(text), legal, best)
+			return fmt.Errorf("%s is none of %s; did you mean %s?", f.show(text), legal, best)
 		}
-		return fmt.Errorf("%s is none of %s", quote(text), legal)
+		return fmt.Errorf("%s is none of %s", f.show(text), legal)
 	}
 	if f.pattern != nil && !f.pattern.MatchString(text) {
 		if f.Like == "" {
-			return fmt.Errorf("%s does not match %s", quote(text), f.pattern)
+			return fmt.Errorf("%s does not match %s", f.show(text), f.pattern)
 		}
-		return fmt.Errorf("%s is not like %s", quote(text), f.Like)
+		return fmt.Errorf("%s is not like %s", f.show(text), f.Like)
 	}
 	return nil
 }
@@ -184,16 +187,24 @@ func notNumber(text, want string) error {
 }
 
 func (f Field) setInt(to reflect.Value, text string) error {
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || to.OverflowInt(n) || !wholeRule.MatchString(text) {
+	if !wholeRule.MatchString(text) {
 		return notNumber(text, "a whole number")
 	}
-	to.SetInt(n)
+	n, err := strconv.ParseInt(text, 10, to.Type().Bits())
+	u, uerr := strconv.ParseUint(text, 10, to.Type().Bits())
+	switch {
+	case to.CanInt() && err == nil:
+		to.SetInt(n)
+	case to.CanUint() && uerr == nil:
+		to.SetUint(u)
+	default:
+		return fmt.Errorf("%s is out of the range of %v", quote(text), to.Type())
+	}
 	return f.bounded(to, text)
 }
 
 func (f Field) setFloat(to reflect.Value, text string) error {
-	n, err := strconv.ParseFloat(text, 64)
+	n, err := strconv.ParseFloat(text, to.Type().Bits())
 	if err != nil || !floatRule.MatchString(text) {
 		return notNumber(text, "a number")
 	}
@@ -234,8 +245,11 @@ func (f Field) bounded(v reflect.Value, text string) error {
 }
 
 func less(a, b reflect.Value) bool {
-	if a.CanFloat() {
+	switch {
+	case a.CanFloat():
 		return a.Float() < b.Float()
+	case a.CanUint():
+		return a.Uint() < b.Uint()
 	}
 	return a.Int() < b.Int()
 }

@@ -125,6 +125,12 @@ func (sc *schema) put(f Field) Problems {
 			Text: fmt.Sprintf("has the variable %s, as %s has", name, first), Hint: "rename one of them",
 		}}
 	}
+	if injectedAlways.MatchString(name) {
+		return Problems{{
+			Code: "config.section", Key: f.Key(),
+			Text: fmt.Sprintf("has the variable %s, which Kubernetes sets for a service", name), Hint: "rename it",
+		}}
+	}
 	if _, known := sc.find(f.Key()); known {
 		return nil // another app declares the same section
 	}

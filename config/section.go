@@ -9,7 +9,7 @@ import (
 )
 
 // reserved are first parts of variables that are not configuration.
-var reserved = []string{"config", "env", "run", "test", "worker"}
+var reserved = []string{"config", "env", "run", "test", "worker", "service", "port"}
 
 // admit checks that a section is a struct of keys that can be decoded, under a
 // name that is free. What is wrong with it is a mistake in the program, which
@@ -31,7 +31,7 @@ func isAppKey(name string) bool {
 }
 
 func admitStruct(t reflect.Type, at string) error {
-	seen := map[string]bool{}
+	seen := map[string]bool{} // the keys
 	for f := range t.Fields() {
 		name, ok := f.Tag.Lookup("key")
 		if !ok {
@@ -45,6 +45,9 @@ func admitStruct(t reflect.Type, at string) error {
 		if err := admitField(f, key); err != nil {
 			return err
 		}
+	}
+	if len(seen) == 0 {
+		return fmt.Errorf("%s: %v has no field with a key tag", at, t)
 	}
 	return nil
 }
@@ -101,14 +104,15 @@ func admitTags(f reflect.StructField) error {
 // misplaced finds tags that say nothing of a key of this type.
 func (f Field) misplaced() error {
 	family := familyOf(f.Type)
+	formed := family == textFamily && !f.measured() || family == listFamily
 	for _, x := range []struct {
 		tag  string
 		set  bool
 		fits bool
 	}{
-		{"enum", f.Enum != nil, family == textFamily || family == listFamily},
+		{"enum", f.Enum != nil, formed},
 		{"schemes", f.Schemes != nil, f.Type == reflect.TypeFor[URL]()},
-		{"pattern", f.pattern != nil, family == textFamily || family == listFamily},
+		{"pattern", f.pattern != nil, formed},
 		{"min or max", f.Min != "" || f.Max != "", f.measured()},
 	} {
 		if x.set && !x.fits {

@@ -30,7 +30,7 @@ func (s *Size) UnmarshalText(text []byte) error {
 		return nil
 	}
 	if isNumber(string(text)) {
-		return &unitError{string(text), "MiB", "KiB"}
+		return &unitError{string(text), "B", "KiB"}
 	}
 	m := sizeRule.FindStringSubmatch(string(text))
 	if m == nil {

@@ -65,7 +65,7 @@ func (w *walk) section(b *branch, path []string, p part) {
 	case p.value.kind == nullKind, p.value.kind == sectionKind && len(p.value.parts) == 0:
 		w.problem("config.empty_section", p.line, "the section "+key+" is empty", "remove it, or give it a key")
 	case p.value.kind != sectionKind:
-		w.problem("config.invalid", p.line, fmt.Sprintf("%s is a section of keys, and this is %s", key, p.value.kind), w.example(b, path))
+		w.problem("config.invalid", p.line, fmt.Sprintf("%s is a section of keys, and this is %s", key, p.value.kind), w.example(path))
 	default:
 		for _, below := range p.value.parts {
 			w.part(b, path, below)
@@ -74,7 +74,7 @@ func (w *walk) section(b *branch, path []string, p part) {
 }
 
 // example names a key below a section.
-func (w *walk) example(b *branch, path []string) string {
+func (w *walk) example(path []string) string {
 	for _, k := range w.schema.keys() {
 		if f, ok := w.schema.find(k); ok && strings.HasPrefix(k, strings.Join(path, ".")+".") {
 			return "one of its keys is " + strings.Join(f.Path, ".")
@@ -171,8 +171,8 @@ func (f Field) acceptList(n node) (Value, error) {
 
 func (f Field) mismatch(n node) error {
 	m := &mismatch{text: fmt.Sprintf("is %s, and the key takes %s", n.kind, f.takes())}
-	if n.text != "" && f.Type != reflect.TypeFor[Secret]() && f.Type != reflect.TypeFor[URL]() {
-		m.text = quote(n.text) + " " + m.text
+	if n.text != "" && f.Type != reflect.TypeFor[Secret]() {
+		m.text = f.show(n.text) + " " + m.text
 	}
 	switch family := familyOf(f.Type); {
 	case family == listFamily && n.kind == textKind:

@@ -23,7 +23,11 @@ func readYAML(data []byte) (node, []fault) {
 	if err == nil {
 		if err = d.Decode(&more); errors.Is(err, io.EOF) {
 			y := yamlBuilder{last: len(newLines(data))}
-			return y.done(y.node(doc.Content[0]))
+			root := y.node(doc.Content[0])
+			if root.kind == nullKind {
+				root.kind = sectionKind // nothing but --- and comments
+			}
+			return y.done(root)
 		}
 	}
 	if err == nil {

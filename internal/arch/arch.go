@@ -14,7 +14,10 @@ import (
 // Module is the path of the framework's module.
 const Module = "github.com/megaframework/mega"
 
-const fx = "go.uber.org/fx"
+const (
+	fx    = "go.uber.org/fx"
+	koanf = "github.com/knadh/koanf"
+)
 
 // Package is what the rules know of a Go package.
 type Package struct {
@@ -116,14 +119,25 @@ func StandardOnly(pkgs []Package) (broken []string) {
 // FxUnderBoot keeps fx, tests included, in one place: everything else works
 // without it.
 func FxUnderBoot(pkgs []Package) (broken []string) {
+	return confined(pkgs, fx, "boot/...", "fx lives under boot alone")
+}
+
+// KoanfUnderConfig keeps koanf, tests included, where files and variables are
+// read: everything else asks config.
+func KoanfUnderConfig(pkgs []Package) (broken []string) {
+	return confined(pkgs, koanf, "config", "koanf lives in config alone")
+}
+
+// confined finds imports of a module, or of a part of it, outside of its home.
+func confined(pkgs []Package, module, home, why string) (broken []string) {
 	for _, p := range pkgs {
 		from, _ := local(p.Path)
-		if within(from, "boot/...") {
+		if within(from, home) {
 			continue
 		}
 		for _, path := range slices.Concat(p.Imports, p.TestImports) {
-			if path == fx || strings.HasPrefix(path, fx+"/") {
-				broken = append(broken, fmt.Sprintf("%s imports %s; fx lives under boot alone", p.Path, path))
+			if path == module || strings.HasPrefix(path, module+"/") {
+				broken = append(broken, fmt.Sprintf("%s imports %s; %s", p.Path, path, why))
 			}
 		}
 	}

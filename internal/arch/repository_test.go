@@ -21,11 +21,12 @@ const root = "../.."
 func TestRepositoryKeepsItsRules(t *testing.T) {
 	pkgs := packages(t)
 	for name, rule := range map[string]arch.Rule{
-		"Lattice":      arch.Lattice,
-		"StandardOnly": arch.StandardOnly,
-		"FxUnderBoot":  arch.FxUnderBoot,
-		"Documented":   arch.Documented,
-		"Named":        arch.Named,
+		"Lattice":          arch.Lattice,
+		"StandardOnly":     arch.StandardOnly,
+		"FxUnderBoot":      arch.FxUnderBoot,
+		"KoanfUnderConfig": arch.KoanfUnderConfig,
+		"Documented":       arch.Documented,
+		"Named":            arch.Named,
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, v := range rule(pkgs) {

@@ -40,6 +40,7 @@ func TestEachRuleSeesItsViolation(t *testing.T) {
 		{"the boundary of the bus is linked with a third party", arch.StandardOnly, arch.Package{Path: mod + "bus/driver", Deps: []string{"github.com/nats-io/nats.go"}}, "standard library alone"},
 		{"lock imports fx", arch.FxUnderBoot, arch.Package{Path: mod + "lock", Imports: []string{"go.uber.org/fx"}}, "fx lives under boot"},
 		{"a test imports a part of fx", arch.FxUnderBoot, arch.Package{Path: mod + "ctx", TestImports: []string{"go.uber.org/fx/fxtest"}}, "fx lives under boot"},
+		{"boot imports koanf", arch.KoanfUnderConfig, arch.Package{Path: mod + "boot", Imports: []string{"github.com/knadh/koanf/v2"}}, "koanf lives in config"},
 		{"a name that only begins like boot", arch.FxUnderBoot, arch.Package{Path: mod + "bootstrap", Imports: []string{"go.uber.org/fx"}}, "fx lives under boot"},
 		{"no package doc", arch.Documented, arch.Package{Path: mod + "lock", Name: "lock"}, "no package doc"},
 		{"a folder called util", arch.Named, arch.Package{Path: mod + "lock/util", Name: "lockutil"}, `"util"`},
