@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -68,13 +69,23 @@ func (b *Bus) Subscribe(ctx context.Context, pattern string, h Handler, opts ...
 	return b.subscribe(ctx, pattern, driver.Event, h, opts, callSite())
 }
 
-// callSite is the file and line of who called the function that calls this.
+// views are packages that call this one for somebody else.
+const views = "github.com/megaframework/mega/ctx."
+
+// callSite is the file and line of who called the function that calls this, or
+// had it called by a view.
 func callSite() string {
-	_, file, line, ok := runtime.Caller(2)
-	if !ok {
-		return ""
+	pcs := make([]uintptr, 8)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)])
+	for {
+		f, more := frames.Next()
+		if f.File != "" && !strings.HasPrefix(f.Function, views) {
+			return f.File + ":" + strconv.Itoa(f.Line)
+		}
+		if !more {
+			return ""
+		}
 	}
-	return file + ":" + strconv.Itoa(line)
 }
 
 func (b *Bus) subscribe(ctx context.Context, pattern string, k driver.Kind, h Handler, opts []SubOption, site string) (*Sub, error) {

@@ -100,6 +100,9 @@ func (m *Msg) setAnswer(ctx context.Context, v any) error {
 	return keepAnswer(ctx, m, a)
 }
 
+// Encode encodes v as [Topic.Publish] does with these options.
+func (b *Bus) Encode(v any, opts ...PubOption) ([]byte, error) { return b.encode(v, opts) }
+
 // encode encodes v by the Content-Type among the options.
 func (b *Bus) encode(v any, opts []PubOption) ([]byte, error) {
 	var p publication

@@ -9,17 +9,18 @@
 // What a handler returns becomes an answer: problem+json (RFC 9457), or a page
 // for whoever did not ask for JSON, with a code for machines.
 //
-//	400  lock.invalid_key, lock.invalid_option, request.bad_body
+//	400  lock.invalid_key, lock.invalid_option, request.bad_body, bus.bad_subject, bus.bad_header
 //	403  request.cross_origin
 //	404  request.not_found
 //	405  request.method_not_allowed
 //	409  lock.not_acquired (with Retry-After), lock.lost
-//	413  request.too_large
+//	413  request.too_large, bus.too_large
 //	415  request.unsupported_media_type
 //	422  request.invalid
 //	500  lock.deadlock, lock.unsupported, mega.not_configured, internal
-//	503  lock.unavailable, lock.closed, mega.shutting_down
-//	504  request.timeout
+//	502  bus.no_responders (with Retry-After), bus.decode, and the code of a responder's error
+//	503  lock.unavailable, lock.closed, bus.overloaded, bus.disconnected, bus.closed, bus.draining, mega.shutting_down
+//	504  request.timeout, bus.timeout
 //
 // [Error] makes the application's own. An answer never says who holds a lock;
 // the log does. A request whose client went away is logged as 499.
@@ -52,6 +53,7 @@ type Ctx struct {
 	context.Context // the request's; never reassigned
 
 	Lock Lock         // bound to this Ctx
+	Bus  Bus          // likewise
 	Log  *slog.Logger // with the app, the request's id, its trace and the route
 	App  AppInfo
 
@@ -139,7 +141,7 @@ func From(ctx context.Context) (*Ctx, bool) {
 func (c *Ctx) WithContext(std context.Context) *Ctx {
 	bound := *c
 	bound.Context = std
-	bound.Lock.ctx = &bound
+	bound.Lock.ctx, bound.Bus.ctx = &bound, &bound
 	return &bound
 }
 

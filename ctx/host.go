@@ -14,6 +14,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -23,6 +24,7 @@ type Host struct {
 	App     AppInfo
 	Log     *slog.Logger  // default: nowhere
 	Locker  *lock.Locker  // without one, locks answer ErrNotConfigured
+	Bus     *bus.Bus      // likewise
 	Views   *Views        // without them, HTML answers ErrNotConfigured
 	Public  *Public       // may be nil
 	Locales *Locales      // without them, T answers with the key
@@ -55,8 +57,8 @@ type Request struct {
 
 // New returns a Ctx for work outside a request.
 func (h *Host) New(ctx context.Context) *Ctx {
-	c := &Ctx{Context: ctx, Log: h.log(), App: h.App, Lock: Lock{locker: h.Locker}, host: h}
-	c.Lock.ctx = c
+	c := &Ctx{Context: ctx, Log: h.log(), App: h.App, Lock: Lock{locker: h.Locker}, Bus: Bus{bus: h.Bus}, host: h}
+	c.Lock.ctx, c.Bus.ctx = c, c
 	if len(c.App.Locales) == 0 {
 		c.App.Locales = h.Locales.Names()
 	}

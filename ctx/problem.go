@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -54,6 +55,16 @@ func answers() []known {
 		{lock.ErrClosed, http.StatusServiceUnavailable, "lock.closed", "The service is shutting down. Try again in a moment.", true},
 		{lock.ErrDeadlock, http.StatusInternalServerError, "lock.deadlock", "The service waits for itself.", false},
 		{lock.ErrUnsupported, http.StatusInternalServerError, "lock.unsupported", "The service's locks cannot do this.", false},
+		{bus.ErrNoResponders, http.StatusBadGateway, "bus.no_responders", "Nobody is there to answer this. Try again in a moment.", true},
+		{bus.ErrTimeout, http.StatusGatewayTimeout, "bus.timeout", "The answer took too long.", false},
+		{bus.ErrOverloaded, http.StatusServiceUnavailable, "bus.overloaded", "The service has too much to do. Try again in a moment.", true},
+		{bus.ErrDisconnected, http.StatusServiceUnavailable, "bus.disconnected", "A part of the service cannot be reached. Try again in a moment.", true},
+		{bus.ErrClosed, http.StatusServiceUnavailable, "bus.closed", "The service is shutting down. Try again in a moment.", true},
+		{bus.ErrDraining, http.StatusServiceUnavailable, "bus.draining", "The service is shutting down. Try again in a moment.", true},
+		{bus.ErrTooLarge, http.StatusRequestEntityTooLarge, "bus.too_large", "This is too large to be passed on.", false},
+		{bus.ErrBadSubject, http.StatusBadRequest, "bus.bad_subject", "The name of a message is not valid.", false},
+		{bus.ErrBadHeader, http.StatusBadRequest, "bus.bad_header", "A header of a message is not valid.", false},
+		{bus.ErrDecode, http.StatusBadGateway, "bus.decode", "A part of the service answered with something else than was expected.", false},
 		{ErrNotConfigured, http.StatusInternalServerError, "mega.not_configured", "A part of the service is not configured.", false},
 		{ErrShuttingDown, http.StatusServiceUnavailable, "mega.shutting_down", "The service is shutting down. Try again in a moment.", true},
 		{context.DeadlineExceeded, http.StatusGatewayTimeout, "request.timeout", "This took too long.", false},
@@ -75,6 +86,11 @@ func problemOf(err, end error) Problem {
 	case errors.As(err, &own):
 		p := problem(own.status, own.code, own.detail)
 		p.Errors = own.fields
+		return p
+	}
+	if remote, ok := errors.AsType[*bus.RemoteError](err); ok {
+		p := problem(http.StatusBadGateway, remote.Code(), "A part of the service answered with an error.")
+		p.retry = remote.Retryable
 		return p
 	}
 	for _, a := range answers() {

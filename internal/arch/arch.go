@@ -54,7 +54,7 @@ func layers() map[string][]string {
 		"drivers/redis/...": {"lock/driver", "drivers/redis/..."},
 
 		"config":   {},
-		"ctx":      {"lock", "lock/driver"},
+		"ctx":      {"lock", "lock/driver", "bus", "bus/driver"},
 		"boot/...": {"config", "ctx", "lock", "lock/driver", "drivers/...", "boot/...", "internal/admin", "internal/metrics"},
 
 		"internal/cli": {"boot", "config", "ctx", "lock", "lock/driver", "internal/admin"},

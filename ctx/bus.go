@@ -1,0 +1,156 @@
+package megactx
+
+import (
+	"context"
+	"fmt"
+	"iter"
+
+	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/bus/driver"
+)
+
+// Bus is a view of the process's message bus that is bound to a Ctx: what it
+// sends carries the trace and the id of the request, a call ends with that Ctx,
+// and so does a subscription.
+//
+// A value is encoded as JSON, unless an option has a header that names another
+// Content-Type. Bytes are sent as they are.
+//
+// The zero Bus answers ErrNotConfigured.
+type Bus struct {
+	bus *bus.Bus
+	ctx *Ctx
+}
+
+// Publish sends an event to whoever has subscribed to subject. It returns once
+// the event is on its way, and waits for nobody who handles it.
+func (b Bus) Publish(subject string, v any, opts ...bus.PubOption) (err error) {
+	if b.bus == nil {
+		return ErrNotConfigured
+	}
+	data, err := b.encode(v, opts)
+	if err != nil {
+		return fmt.Errorf("publish %s: %w", subject, err)
+	}
+	hop := b.ctx.beginHop(sending, subject)
+	err = b.bus.Publish(hop.on(b.ctx), subject, data, opts...)
+	hop.over(err)
+	return err
+}
+
+// Request asks whoever responds to subject and returns the answer.
+func (b Bus) Request(subject string, v any, opts ...bus.PubOption) (answer *bus.Msg, err error) {
+	if b.bus == nil {
+		return nil, ErrNotConfigured
+	}
+	data, err := b.encode(v, opts)
+	if err != nil {
+		return nil, fmt.Errorf("request %s: %w", subject, err)
+	}
+	hop := b.ctx.beginHop(asking, subject)
+	answer, err = b.bus.Request(hop.on(b.ctx), subject, data, opts...)
+	hop.over(err)
+	return answer, err
+}
+
+// RequestMany asks all who respond to subject and yields their answers; see
+// [bus.Bus.RequestMany].
+func (b Bus) RequestMany(subject string, v any, opts ...bus.ManyOption) iter.Seq2[*bus.Msg, error] {
+	if b.bus == nil {
+		return failing(ErrNotConfigured)
+	}
+	data, err := b.encode(v, nil)
+	if err != nil {
+		return failing(fmt.Errorf("request %s: %w", subject, err))
+	}
+	return b.bus.RequestMany(b.ctx, subject, data, opts...)
+}
+
+func failing(err error) iter.Seq2[*bus.Msg, error] {
+	return func(yield func(*bus.Msg, error) bool) { yield(nil, err) }
+}
+
+func (b Bus) encode(v any, opts []bus.PubOption) ([]byte, error) {
+	if data, ok := v.([]byte); ok {
+		return data, nil
+	}
+	return b.bus.Encode(v, opts...)
+}
+
+// Subscribe calls h with every event whose subject matches pattern, one after
+// the other, until the subscription is stopped or this Ctx has ended: in a
+// handler, when the request is over. The Ctx that h is given can answer the
+// request, as a stream does.
+func (b Bus) Subscribe(pattern string, h func(*Ctx, *bus.Msg) error, opts ...bus.SubOption) (*bus.Sub, error) {
+	switch {
+	case b.bus == nil:
+		return nil, ErrNotConfigured
+	case h == nil:
+		return b.bus.Subscribe(b.ctx, pattern, nil, opts...) // which says what is wrong
+	}
+	return b.bus.Subscribe(b.ctx, pattern, func(std context.Context, m *bus.Msg) error {
+		return h(b.ctx.WithContext(std), m)
+	}, opts...)
+}
+
+// Respond answers requests whose subject matches pattern with what r returns,
+// encoded as the request was, until the subscription is stopped or this Ctx has
+// ended.
+func (b Bus) Respond(pattern string, r func(*Ctx, *bus.Msg) (any, error), opts ...bus.SubOption) (*bus.Sub, error) {
+	switch {
+	case b.bus == nil:
+		return nil, ErrNotConfigured
+	case r == nil:
+		return b.bus.Respond(b.ctx, pattern, nil, opts...) // which says what is wrong
+	}
+	return b.bus.Respond(b.ctx, pattern, func(std context.Context, m *bus.Msg) ([]byte, error) {
+		v, err := r(b.ctx.WithContext(std), m)
+		if err != nil {
+			return nil, err
+		}
+		return b.encode(v, nil)
+	}, opts...)
+}
+
+// Flush returns when everything published before has been taken over by the
+// backend.
+func (b Bus) Flush() error {
+	if b.bus == nil {
+		return ErrNotConfigured
+	}
+	return b.bus.Flush(b.ctx)
+}
+
+// Stats returns what the bus of this process has done. It is zero where it is
+// not configured.
+func (b Bus) Stats() bus.Stats {
+	if b.bus == nil {
+		return bus.Stats{}
+	}
+	return b.bus.Stats()
+}
+
+// Info says which driver carries the messages and what it promises. It is zero
+// where the bus is not configured.
+func (b Bus) Info() driver.Info {
+	if b.bus == nil {
+		return driver.Info{}
+	}
+	return b.bus.Info()
+}
+
+// Publish sends v as an event of its topic, as [Bus.Publish] does.
+func Publish[T any](c *Ctx, topic bus.Topic[T], v T, opts ...bus.PubOption) error {
+	return c.Bus.Publish(string(topic), v, opts...)
+}
+
+// Call requests subject with req, as [Bus.Request] does, and decodes the
+// answer. One that cannot be decoded is bus.ErrDecode.
+func Call[Req, Resp any](c *Ctx, subject string, req Req, opts ...bus.PubOption) (resp Resp, err error) {
+	m, err := c.Bus.Request(subject, req, opts...)
+	if err != nil {
+		return resp, err
+	}
+	err = m.Decode(&resp)
+	return resp, err
+}

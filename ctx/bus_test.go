@@ -1,0 +1,166 @@
+package megactx_test
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/bus"
+	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/drivers/memory"
+)
+
+type sale struct {
+	Product string `json:"product"`
+}
+
+const sold = bus.Topic[sale]("product.sold")
+
+// newBus is a bus as boot makes it.
+func newBus(t *testing.T) *bus.Bus {
+	t.Helper()
+	b, err := bus.New(memory.NewBus(), bus.Config{Inject: megactx.Inject, Extract: megactx.Extract})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	return b
+}
+
+// answerOf serves one request by h and returns the answer.
+func answerOf(t *testing.T, host *megactx.Host, h megactx.Handler, headers ...string) *httptest.ResponseRecorder {
+	t.Helper()
+	r := megactx.NewRouter(host)
+	r.Post("/", h)
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
+	request.Header.Set("Accept", "application/json")
+	for _, line := range headers {
+		name, value, _ := strings.Cut(line, ": ")
+		request.Header.Set(name, value)
+	}
+	w := httptest.NewRecorder()
+	r.Handler().ServeHTTP(w, request)
+	return w
+}
+
+func TestEventContinuesItsRequest(t *testing.T) {
+	const trace = "0af7651916cd43dd8448eb211c80319c"
+	host := &megactx.Host{Bus: newBus(t), App: megactx.AppInfo{Name: "web"}}
+	type seen struct{ request, trace, product, app string }
+	got := make(chan seen, 1)
+	_, err := host.Bus.Subscribe(t.Context(), string(sold), host.Handle(func(c *megactx.Ctx, m *bus.Msg) error {
+		var s sale
+		err := m.Decode(&s)
+		got <- seen{m.Header.Get("X-Request-Id"), m.Header.Get("traceparent"), s.Product, c.App.Name}
+		return err
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := answerOf(t, host, func(c *megactx.Ctx) error { return megactx.Publish(c, sold, sale{"lamp"}) },
+		"X-Request-Id: r-1", "Traceparent: 00-"+trace+"-b7ad6b7169203331-01")
+	if w.Code != http.StatusNoContent {
+		t.Fatalf("answered %d: %s", w.Code, w.Body)
+	}
+	s := <-got
+	if s.request != "r-1" || !strings.Contains(s.trace, trace) || s.product != "lamp" || s.app != "web" {
+		t.Errorf("the event came as %+v", s)
+	}
+}
+
+func TestCallIsAnswered(t *testing.T) {
+	host := &megactx.Host{Bus: newBus(t)}
+	c := host.New(t.Context())
+	_, err := c.Bus.Respond("stock.get", func(_ *megactx.Ctx, m *bus.Msg) (any, error) {
+		var s sale
+		if err := m.Decode(&s); err != nil {
+			return nil, err
+		}
+		return map[string]int{s.Product: 3}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := megactx.Call[sale, map[string]int](c, "stock.get", sale{"lamp"})
+	if err != nil || got["lamp"] != 3 {
+		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+func TestSubscriptionOfARequestEndsWithIt(t *testing.T) {
+	host := &megactx.Host{Bus: newBus(t)}
+	var sub *bus.Sub
+	answerOf(t, host, func(c *megactx.Ctx) (err error) {
+		sub, err = c.Bus.Subscribe("product.>", func(*megactx.Ctx, *bus.Msg) error { return nil })
+		return err
+	})
+	select {
+	case <-sub.Done():
+	case <-time.After(5 * time.Second):
+		t.Error("it goes on after the request")
+	}
+}
+
+func TestErrorsOfTheBusAreAnswers(t *testing.T) {
+	host := &megactx.Host{Bus: newBus(t)}
+	fails := func(err error) func(*megactx.Ctx, *bus.Msg) (any, error) {
+		return func(*megactx.Ctx, *bus.Msg) (any, error) { return nil, err }
+	}
+	c := host.New(t.Context())
+	if _, err := c.Bus.Respond("fails", fails(&bus.RemoteError{Reason: "stock.unknown", Message: "secret"})); err != nil {
+		t.Fatal(err)
+	}
+	for name, x := range map[string]struct {
+		do     megactx.Handler
+		status int
+		code   string
+	}{
+		"nobody":      {func(c *megactx.Ctx) error { _, err := c.Bus.Request("nobody", nil); return err }, 502, "bus.no_responders"},
+		"remote":      {func(c *megactx.Ctx) error { _, err := c.Bus.Request("fails", nil); return err }, 502, "stock.unknown"},
+		"subject":     {func(c *megactx.Ctx) error { return c.Bus.Publish("no spaces", nil) }, 400, "bus.bad_subject"},
+		"too large":   {func(c *megactx.Ctx) error { return c.Bus.Publish("x", make([]byte, 2<<20)) }, 413, "bus.too_large"},
+		"overloaded":  {func(*megactx.Ctx) error { return bus.ErrOverloaded }, 503, "bus.overloaded"},
+		"no answer":   {func(*megactx.Ctx) error { return bus.ErrTimeout }, 504, "bus.timeout"},
+		"not encoded": {func(c *megactx.Ctx) error { return c.Bus.Publish("x", func() {}) }, 500, "internal"},
+	} {
+		w := answerOf(t, host, x.do)
+		if w.Code != x.status || !strings.Contains(w.Body.String(), `"code":"`+x.code+`"`) || strings.Contains(w.Body.String(), "secret") {
+			t.Errorf("%s: answered %d %s, want %d with %s", name, w.Code, w.Body, x.status, x.code)
+		}
+	}
+}
+
+func TestBusThatIsNotConfiguredSaysSo(t *testing.T) {
+	var b megactx.Bus
+	_, subscribed := b.Subscribe("x", nil)
+	_, responds := b.Respond("x", nil)
+	_, asked := b.Request("x", nil)
+	var many error
+	for _, err := range b.RequestMany("x", nil) {
+		many = err
+	}
+	for name, err := range map[string]error{
+		"publish": b.Publish("x", nil), "subscribe": subscribed, "respond": responds, "request": asked, "many": many, "flush": b.Flush(),
+	} {
+		if !errors.Is(err, megactx.ErrNotConfigured) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if b.Info().Name != "" || b.Stats().Published != 0 {
+		t.Error("there is something")
+	}
+}
+
+func TestSubscriberIsKnownByTheHandlersLine(t *testing.T) {
+	host := &megactx.Host{Bus: newBus(t)}
+	if _, err := host.New(t.Context()).Bus.Subscribe("x", func(*megactx.Ctx, *bus.Msg) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	subs := host.Bus.Stats().Subs
+	if len(subs) != 1 || !strings.Contains(subs[0].Site, "bus_test.go:") {
+		t.Errorf("the subscriptions are %+v", subs)
+	}
+}
