@@ -37,6 +37,10 @@ type Process struct {
 	Only   []string // the apps to run; empty runs them all
 	Trace  []string // what to trace while booting: "fx"
 
+	// Hangups has Main read the configuration again with each signal; in env
+	// dev it ends the program, whose terminal was closed. It may be nil.
+	Hangups <-chan os.Signal
+
 	Offline *Offline // for test kits: the program runs without sockets
 }
 
@@ -126,7 +130,7 @@ func Main(ctx context.Context, p Process, options ...Option) int {
 	if err != nil {
 		return p.notStarted(err)
 	}
-	broken := running.Wait(ctx)
+	broken := running.until(ctx, p.Hangups)
 	log := running.Log()
 	if broken != nil {
 		log.Error("the program cannot go on", "error", broken)
@@ -221,7 +225,8 @@ func (b *booting) loadConfig() (*config.Config, error) {
 	}
 	b.config = c
 	b.inForce.Store(c)
-	b.report = newReport(b.process.name(), c)
+	b.report = newReport(c)
+	b.counted(c)
 	return c, nil
 }
 

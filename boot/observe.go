@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"runtime/debug"
 
+	"github.com/megaframework/mega/config"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/metrics"
@@ -26,6 +27,13 @@ func (all observers) Observe(e lock.Event) {
 func tell(o lock.Observer, e lock.Event) {
 	defer func() { _ = recover() }() // a Locker drops it, too
 	o.Observe(e)
+}
+
+// counted begins to count what the process does.
+func (b *booting) counted(c *config.Config) {
+	build := newBuild(c.Name)
+	b.metrics = metrics.New(build.metrics())
+	b.lookout = &lookout{probes: b.probes, metrics: b.metrics, build: build, profile: c.Env == "dev"}
 }
 
 // served counts a request of an app.

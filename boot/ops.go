@@ -34,7 +34,6 @@ func (b *booting) openOps(c *config.Config, d decisions, log *slog.Logger) error
 		return nil
 	}
 	l := b.lookout
-	l.profile = c.Env == "dev"
 	b.degraded(d)
 	b.probes.hide = secretsOf(c, b.program.sections()).hide()
 	addr := string(c.Ops.Addr)

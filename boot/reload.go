@@ -1,10 +1,13 @@
 package boot
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/megaframework/mega/config"
 )
@@ -46,6 +49,33 @@ func (b *booting) settings() []Setting {
 // that a running process can take over; each says whether it is. Where anything
 // is wrong with what it reads, nothing changes, and the error says what.
 func (r *Running) Reload() ([]config.Change, error) { return r.b.reload() }
+
+// until is Wait, and has the configuration read again with each hangup.
+func (r *Running) until(ctx context.Context, hangups <-chan os.Signal) error {
+	ctx, stop := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer stop() // and then wait
+	watch.Go(func() { r.heed(ctx, hangups, stop) })
+	return r.Wait(ctx)
+}
+
+func (r *Running) heed(ctx context.Context, hangups <-chan os.Signal, stop func()) {
+	for {
+		select {
+		case <-hangups:
+		case <-ctx.Done():
+			return
+		}
+		if r.b.config.Env == "dev" {
+			r.b.log.Info("hung up: the terminal was closed")
+			stop()
+			return
+		}
+		r.b.log.Info("hung up: reading the configuration again")
+		_, _ = r.b.reload() // it tells its errors
+	}
+}
 
 func (b *booting) reload() ([]config.Change, error) {
 	b.reloading.Lock()

@@ -3,13 +3,16 @@
 package boot_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/megaframework/mega/boot"
 	megactx "github.com/megaframework/mega/ctx"
@@ -145,4 +148,41 @@ func TestReloadsAndRequestsAtOnce(t *testing.T) {
 	}
 	write("log: {level: debug}\n")
 	all.Wait()
+}
+
+func TestHangupReadsTheConfigurationAgain(t *testing.T) {
+	p, write, stderr := configured(t, "log: {level: info, format: json}\n")
+	hangups := make(chan os.Signal, 1)
+	p.Hangups = hangups
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan int, 1)
+	go func() { ended <- boot.Main(ctx, p, echoes()) }()
+	url := served(stderr)
+	for _, x := range []struct{ text, told string }{
+		{"log: {level: nonsense, format: json}\n", "nothing has changed"},
+		{"log: {level: debug, format: json}\n", "configuration changed"},
+	} {
+		write(x.text)
+		hangups <- syscall.SIGHUP
+		for !strings.Contains(stderr.String(), x.told) {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	if status := post(t, url, "x"); status != 200 || !strings.Contains(stderr.String(), "echoed") {
+		t.Errorf("%d, and the new level is not in force:\n%s", status, stderr)
+	}
+	stop()
+	if status := <-ended; status != boot.ExitOK {
+		t.Errorf("it ended with %d", status)
+	}
+}
+
+func TestHangupInDevelopmentIsTheEnd(t *testing.T) {
+	p, _ := process("MEGA_ENV=dev", "XDG_RUNTIME_DIR="+runtimeDir(t))
+	hangups := make(chan os.Signal, 1)
+	hangups <- syscall.SIGHUP
+	p.Hangups = hangups
+	if status := boot.Main(t.Context(), p, echoes()); status != boot.ExitOK {
+		t.Errorf("it ended with %d", status)
+	}
 }

@@ -66,9 +66,9 @@ type Phase struct {
 }
 
 // newReport is a report as far as the configuration knows it.
-func newReport(program string, c *config.Config) Report {
+func newReport(c *config.Config) Report {
 	r := Report{
-		Program: program, Version: version(), Go: runtime.Version(), Env: c.Env, PID: os.Getpid(),
+		Program: c.Name, Version: version(), Go: runtime.Version(), Env: c.Env, PID: os.Getpid(),
 		Files: files(c), Keys: len(c.Values()),
 	}
 	for _, v := range c.Values() {

@@ -71,9 +71,6 @@ func newBooting(ctx context.Context, p Process, program *program) *booting {
 		ctx: ctx, process: p, program: program, began: time.Now(),
 		failed: make(chan error, 1), once: hereAndNow, probes: newProbes(),
 	}
-	build := newBuild(p.name())
-	b.metrics = metrics.New(build.metrics())
-	b.lookout = &lookout{probes: b.probes, metrics: b.metrics, build: build}
 	b.caches = &caches{booting: b}
 	b.life.took = b.report.phase
 	b.life.endWith(working, hook{name: "background", budget: longBudget, run: b.background})

@@ -40,6 +40,12 @@ const together = 200 * time.Millisecond
 func serve(p boot.Process, options []boot.Option) int {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
+		hangups := make(chan os.Signal, 1)
+		signal.Notify(hangups, syscall.SIGHUP)
+		defer signal.Stop(hangups)
+		p.Hangups = hangups
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	over := make(chan struct{})
 	var watch sync.WaitGroup
