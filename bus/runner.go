@@ -24,9 +24,15 @@ type runner struct {
 const idleSpins = 16
 
 // hire returns a runner that the caller has to start, if there is work for
-// another one. The caller holds s.mu.
+// another one and none is idle. The caller holds s.mu.
 func (s *Sub) hire() *runner {
-	if s.idle > 0 || len(s.runners) >= s.concurrency || !s.hasWork() {
+	switch {
+	case !s.hasWork():
+		return nil
+	case s.idle > 0:
+		s.wanted.Store(true)
+		return nil
+	case len(s.runners) >= s.concurrency:
 		return nil
 	}
 	r := &runner{}
@@ -88,26 +94,33 @@ func (s *Sub) refill(r *runner) bool {
 	if s.batch.first != nil {
 		return true // it was left by a runner that was replaced
 	}
-	for spins := 0; ; spins++ {
+	for wanted := true; ; wanted = s.rest() {
 		s.batch.fill(&s.queue)
 		switch {
 		case s.batch.len > 0:
 			return true
-		case spins == idleSpins || s.phase >= emptying:
+		case !wanted || s.phase >= emptying:
 			s.dismiss(r)
 			return false
 		}
-		s.yield()
 	}
 }
 
-// yield lets others run. The caller holds s.mu, which is given up meanwhile.
-func (s *Sub) yield() {
+// rest lets others run for a while, and says whether a runner is wanted again.
+// The caller holds s.mu, which is given up meanwhile.
+func (s *Sub) rest() (wanted bool) {
 	s.idle++
 	s.mu.Unlock()
-	runtime.Gosched()
+	for range idleSpins {
+		if wanted = s.wanted.Load(); wanted {
+			break
+		}
+		runtime.Gosched()
+	}
 	s.mu.Lock()
 	s.idle--
+	s.wanted.Store(false)
+	return wanted
 }
 
 // dismiss lets the runner go. The caller holds s.mu.
@@ -133,18 +146,17 @@ func (s *Sub) runMany(r *runner) {
 func (s *Sub) next(r *runner) (*delivery, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for spins := 0; ; spins++ {
+	for wanted := true; ; wanted = s.rest() {
 		if d := s.pick(r); d != nil {
 			if another := s.hire(); another != nil {
 				go s.run(another)
 			}
 			return d, true
 		}
-		if spins == idleSpins || s.phase >= emptying && s.queue.len == 0 {
+		if !wanted || s.phase >= emptying {
 			s.dismiss(r)
 			return nil, false
 		}
-		s.yield()
 	}
 }
 

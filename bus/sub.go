@@ -24,6 +24,8 @@ type Sub struct {
 	cancel  context.CancelCauseFunc
 	done    chan struct{} // closed when it has ended and no handler runs
 
+	wanted atomic.Bool // there is work for an idle runner
+
 	// Read before each handler starts.
 	stopped atomic.Bool // none starts any more
 	lossy   atomic.Bool // lost is not 0

@@ -1,0 +1,68 @@
+package bus_test
+
+import (
+	"context"
+	"runtime"
+	"testing"
+
+	"github.com/megaframework/mega/bus"
+)
+
+func heap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+func TestSubscriptionsAndRequestsLeaveNothing(t *testing.T) {
+	b := newBus(t, bus.Config{})
+	respond(t, b, "echo", func(_ context.Context, m *bus.Msg) ([]byte, error) { return m.Data, nil })
+	round := func(n int) {
+		for i := range n {
+			ctx, cancel := context.WithCancel(t.Context()) // as of a request
+			s, err := b.Subscribe(ctx, "a.>", func(context.Context, *bus.Msg) error { return nil }, bus.Concurrency(1+i%2))
+			if err != nil {
+				t.Fatal(err)
+			}
+			publish(t, b, "a.b", "data", bus.Header("k", "v"))
+			if _, err := b.Request(ctx, "echo", nil); err != nil {
+				t.Fatal(err)
+			}
+			cancel()
+			<-s.Done()
+		}
+	}
+	round(100)
+	before, goroutines := heap(), runtime.NumGoroutine()
+	round(scale(20_000))
+	if grown := heap() - before; grown > 1<<20 {
+		t.Errorf("the heap grew by %d bytes", grown)
+	}
+	if n := runtime.NumGoroutine(); n > goroutines+3 { // a runner may be about to end
+		t.Errorf("%d goroutines, %d before", n, goroutines)
+	}
+	if st := b.Stats(); len(st.Subs) != 1 || st.InFlight != 0 {
+		t.Errorf("stats are %+v", st)
+	}
+}
+
+func TestIdleSubscriptionsHaveNoGoroutine(t *testing.T) {
+	b := newBus(t, bus.Config{})
+	before := runtime.NumGoroutine()
+	var l log
+	subs := make([]*bus.Sub, scale(1000))
+	for i := range subs {
+		subs[i] = subscribe(t, b, "a", l.handler)
+	}
+	publish(t, b, "a", "")
+	for _, s := range subs {
+		for s.Stats().Handled == 0 || s.Stats().Running > 0 {
+			runtime.Gosched()
+		}
+	}
+	for runtime.NumGoroutine() > before { // ends by the test's timeout, or because they do
+		runtime.Gosched()
+	}
+}
