@@ -80,7 +80,7 @@ func (r run) command(ctx context.Context, t *testing.T) (*exec.Cmd, *bytes.Buffe
 	var stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, binary, r.args...)
 	cmd.Dir, cmd.Stderr = dir, &stderr
-	cmd.Env = slices.Concat([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "MEGA_LOG_LEVEL=error"}, r.elsewhere(), r.environ)
+	cmd.Env = slices.Concat([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "XDG_RUNTIME_DIR=" + dir, "MEGA_LOG_LEVEL=error"}, r.elsewhere(), r.environ)
 	return cmd, &stderr
 }
 

@@ -40,3 +40,11 @@ func (d *Decision) opened(info driver.Info) {
 	}
 	d.Warnings = append(d.Warnings, info.Warnings...)
 }
+
+// lacking are sentences about what a driver does not promise.
+func lacking(lacks []driver.Lack) (all []string) {
+	for _, l := range lacks {
+		all = append(all, "without "+l.Rule+": "+l.Why)
+	}
+	return all
+}

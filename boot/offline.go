@@ -18,7 +18,8 @@ type Offline struct {
 }
 
 func (o *Offline) decision() Decision {
-	return Decision{Component: "lock", Chosen: "memory", Why: "it was given to the boot"}
+	info := o.Lock.Info()
+	return Decision{Component: "lock", Chosen: info.Name, Scope: info.Scope.String(), Why: "it was given to the boot", Origin: "its caller"}
 }
 
 // placed is the step of the listeners in a program without any.

@@ -47,6 +47,14 @@ func openBus(c *config.Config, d decisions) error {
 	return busMissing(c, d.bus)
 }
 
+// missing fails if this build lacks a driver that was decided on.
+func missing(c *config.Config, d decisions) error {
+	if !built("lock", d.lock.Chosen) {
+		return lockMissing(c, d.lock)
+	}
+	return openBus(c, d)
+}
+
 func openRedis(ctx context.Context, c *config.Config, d Decision, log *slog.Logger) (driver.Driver, error) {
 	w := waiting[driver.Driver]{
 		open: func(ctx context.Context) (driver.Driver, error) {

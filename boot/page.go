@@ -58,6 +58,9 @@ func (r *Report) title() string {
 	if r.Version != "" {
 		name += " " + r.Version
 	}
+	if r.Rehearsed {
+		return strings.Join([]string{name, "env " + r.Env, "rehearsed: nothing was opened", r.Go}, " · ")
+	}
 	return strings.Join([]string{name, "env " + r.Env, fmt.Sprintf("pid %d", r.PID), r.Go}, " · ")
 }
 
@@ -83,7 +86,10 @@ func (r *Report) appRows() (rows []row) {
 		if a.Routes == 1 {
 			routes = "1 route"
 		}
-		cells := []string{a.App, a.URL, routes}
+		cells := []string{a.App, a.URL}
+		if !r.Rehearsed {
+			cells = append(cells, routes)
+		}
 		if a.Host != "" {
 			cells = append(cells, "for "+a.Host)
 		}

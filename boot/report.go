@@ -32,7 +32,11 @@ type Report struct {
 	LeftOut []string      `json:"left_out,omitempty"` // apps that this process does not run
 	Ops     string        `json:"ops"`                // where probes are answered
 	Admin   string        `json:"admin,omitempty"`    // the socket by which the process is operated
-	Phases  []Phase       `json:"phases"`             // of the boot, in order
+	Phases  []Phase       `json:"phases,omitempty"`   // of the boot, in order
+
+	// Rehearsed says that nothing was opened: addresses are as configured, and
+	// nobody has counted routes.
+	Rehearsed bool `json:"rehearsed,omitempty"`
 }
 
 // Setting is a key of the configuration and where its value came from. A secret

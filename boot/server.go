@@ -56,14 +56,7 @@ func newServer(name, addr string, handler http.Handler, log *slog.Logger, hosts 
 
 // url is where the server is reached from this machine.
 func (s *server) url() string {
-	host, port, err := net.SplitHostPort(s.listener.Addr().String())
-	if err != nil {
-		return s.listener.Addr().String()
-	}
-	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
-		host = "localhost"
-	}
-	return "http://" + net.JoinHostPort(host, port)
+	return urlOf(s.listener.Addr().String())
 }
 
 // serve begins to serve and tells failed if that ends by itself.

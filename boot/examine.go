@@ -1,0 +1,147 @@
+package boot
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/megaframework/mega/config"
+)
+
+// Finding is what a look at one thing that a program needs came to.
+type Finding struct {
+	Name    string        `json:"name"` // "cache main"
+	Verdict Verdict       `json:"verdict"`
+	Text    string        `json:"text"`
+	Action  string        `json:"action,omitempty"` // what to do, where something is to be done
+	Took    time.Duration `json:"took"`
+}
+
+// Verdict is how a Finding is to be taken.
+type Verdict string
+
+// The verdicts.
+const (
+	OK   Verdict = "ok"
+	Warn Verdict = "warn" // the program starts, and promises less
+	Fail Verdict = "fail" // the program does not start
+)
+
+// Examine looks at all that a program needs, from where it is to run: its
+// configuration and what follows from it, its addresses, its servers and the
+// machine. Where locks are to be in redis it opens the driver, which tries its
+// scripts on a key of its own. It takes a few seconds where something does not
+// answer, and always tells everything, in one order.
+func Examine(ctx context.Context, p Process, options ...Option) []Finding {
+	b, err := rehearse(p, options)
+	if b == nil {
+		return append(refusals(failureOf(err)), examined(ctx, p.machine())...)
+	}
+	findings := []Finding{configured(b.report), decided(b.report.Lock), decided(b.report.Bus)}
+	looks := append(b.places(), p.machine()...)
+	if err != nil {
+		findings = refuted(findings, failureOf(err))
+	} else {
+		looks = append(b.drivers(), looks...)
+	}
+	return append(findings, examined(ctx, looks)...)
+}
+
+// lookTime bounds each look: whoever asked waits for it.
+const lookTime = 3 * time.Second
+
+// look is one thing to look at.
+type look struct {
+	name string
+	at   func(context.Context) Finding
+}
+
+// examined looks at everything side by side.
+func examined(ctx context.Context, looks []look) []Finding {
+	findings := make([]Finding, len(looks))
+	var all sync.WaitGroup
+	for i, l := range looks {
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, lookTime)
+			defer cancel()
+			began := time.Now()
+			findings[i] = l.at(ctx)
+			findings[i].Name, findings[i].Took = l.name, time.Since(began)
+		})
+	}
+	all.Wait()
+	return findings
+}
+
+// refusals are why there is no configuration to look further with: each of its
+// problems, or what is wrong with the program.
+func refusals(f *Failure) (all []Finding) {
+	for _, p := range f.Problems {
+		all = append(all, Finding{Name: "configuration", Verdict: Fail, Text: p.String(), Action: "explain " + p.Code})
+	}
+	if len(all) == 0 {
+		all = append(all, refusal("program", f))
+	}
+	return all
+}
+
+func refusal(name string, f *Failure) Finding {
+	action := "explain " + f.Code
+	if len(f.Actions) > 0 {
+		action = strings.Join(strings.Fields(f.Actions[0]), " ")
+	}
+	return Finding{Name: name, Verdict: Fail, Text: f.Error(), Action: action}
+}
+
+// refuted puts a failure in the place of what it is about, or at the end.
+func refuted(findings []Finding, f *Failure) []Finding {
+	area, _, _ := strings.Cut(f.Code, ".")
+	for i, found := range findings {
+		if found.Name == area {
+			findings[i] = refusal(area, f)
+			return findings
+		}
+	}
+	if area != "cache" {
+		area = "program"
+	}
+	return append(findings, refusal(area, f))
+}
+
+func configured(r Report) Finding {
+	return Finding{Name: "configuration", Verdict: OK, Text: r.configRows()[0].cells[0]}
+}
+
+func decided(d Decision) Finding {
+	f := Finding{Name: d.Component, Verdict: OK, Text: fmt.Sprintf("%s, %s: %s", d.Chosen, extent(d.Scope), told(d))}
+	if len(d.Warnings) > 0 {
+		f.Verdict = Warn
+		f.Text += "; " + strings.Join(d.Warnings, "; ")
+	}
+	if len(d.Wider) > 0 {
+		f.Action = d.Wider[0]
+	}
+	return f
+}
+
+// places are the addresses and servers of a configuration.
+func (b *booting) places() (looks []look) {
+	c := b.config
+	listened := map[config.Addr]bool{}
+	for _, a := range b.program.runs {
+		if addr := c.Apps[a.name].Addr; !listened[addr] {
+			listened[addr] = true
+			looks = append(looks, look{"address of " + a.name, addressed(c, "apps."+a.name+".addr", string(addr))})
+		}
+	}
+	looks = append(looks, look{"address of ops", addressed(c, "ops.addr", string(c.Ops.Addr))})
+	for _, alias := range c.Caches() {
+		looks = append(looks, look{"cache " + alias, cached(c, alias)})
+	}
+	if !c.NATS.URL.IsZero() {
+		looks = append(looks, look{"nats", messaged(c)})
+	}
+	return looks
+}

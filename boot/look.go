@@ -1,0 +1,187 @@
+package boot
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/drivers/redis"
+)
+
+// How the addresses and servers of a configuration are looked at.
+
+func fine(format string, args ...any) Finding {
+	return Finding{Verdict: OK, Text: fmt.Sprintf(format, args...)}
+}
+
+func broken(action string, err error) Finding {
+	return Finding{Verdict: Fail, Text: err.Error(), Action: strings.Join(strings.Fields(action), " ")}
+}
+
+// addressed takes an address and gives it back.
+func addressed(c *config.Config, key, addr string) func(context.Context) Finding {
+	return func(ctx context.Context) Finding {
+		l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+		switch {
+		case err == nil:
+			return fine("%s is free", l.Addr()).after(l.Close())
+		case key == "ops.addr" && c.Origin(key).IsDefault() && errors.Is(err, syscall.EADDRINUSE):
+			return Finding{Verdict: Warn, Text: addr + " is taken; the program takes a free port in its place", Action: put(c, key, "127.0.0.1:9091")}
+		case errors.Is(err, syscall.EADDRINUSE):
+			return broken("if it is not this program that runs already: "+put(c, key, "127.0.0.1:8088"), err)
+		}
+		return broken(put(c, key, "127.0.0.1:0"), err)
+	}
+}
+
+// after adds what went wrong in the end.
+func (f Finding) after(err error) Finding {
+	if err != nil {
+		f.Verdict, f.Text = Fail, f.Text+", but "+err.Error()
+	}
+	return f
+}
+
+// Where a redis is too far, or too far off, to be what locks rely on.
+const (
+	farAway = 50 * time.Millisecond // each lock takes that long
+	askew   = time.Second           // fences are taken from the server's clock
+)
+
+// cached asks a cache for its time.
+func cached(c *config.Config, alias string) func(context.Context) Finding {
+	key := "cache." + alias + ".url"
+	return func(ctx context.Context) Finding {
+		client, err := redis.NewClient(c.Cache[alias].URL.Reveal())
+		if err != nil {
+			return broken("correct it: "+put(c, key, "redis://localhost:6379/0"), err)
+		}
+		stop := context.AfterFunc(ctx, func() { _ = client.Close() }) // it does not heed a context while it connects
+		defer stop()
+		defer func() { _ = client.Close() }()
+		trip, skew, err := clock(ctx, client)
+		if err != nil {
+			return broken(mend(c, key, err), err)
+		}
+		return timed(trip, skew)
+	}
+}
+
+func timed(trip, skew time.Duration) Finding {
+	f := fine("answers in %v; its clock is %s", trip.Round(10*time.Microsecond), ahead(skew))
+	switch {
+	case skew.Abs() > askew:
+		f.Verdict, f.Action = Warn, "set the clocks: fences come from the server's, and a successor's must not be behind"
+	case trip > farAway:
+		f.Verdict, f.Action = Warn, "use a redis that is nearer: every lock takes a round trip"
+	}
+	return f
+}
+
+func ahead(skew time.Duration) string {
+	switch d := skew.Abs().Round(time.Millisecond); {
+	case d == 0:
+		return "the same"
+	case skew > 0:
+		return fmt.Sprintf("%v ahead", d)
+	default:
+		return fmt.Sprintf("%v behind", d)
+	}
+}
+
+// clock asks a server for its time, a few times, and believes the answer that
+// came fastest: what it may be wrong by is half of what it took.
+func clock(ctx context.Context, client goredis.UniversalClient) (trip, skew time.Duration, err error) {
+	for range 5 {
+		sent := time.Now()
+		then, err := client.Time(ctx).Result()
+		if err != nil {
+			return 0, 0, err
+		}
+		if took := time.Since(sent); trip == 0 || took < trip {
+			trip, skew = took, then.Sub(sent.Add(took/2))
+		}
+	}
+	if skew.Abs() <= trip/2 {
+		skew = 0
+	}
+	return trip, skew, nil
+}
+
+// messaged reads what a NATS server says first.
+func messaged(c *config.Config) func(context.Context) Finding {
+	return func(ctx context.Context) Finding {
+		var errs []error
+		for server := range strings.SplitSeq(c.NATS.URL.Reveal(), ",") {
+			version, err := natsVersion(ctx, server)
+			if err == nil {
+				return fine("NATS %s answers", version)
+			}
+			errs = append(errs, err)
+		}
+		return broken("start it, or point elsewhere: "+put(c, "nats.url", "nats://localhost:4222"), errors.Join(errs...))
+	}
+}
+
+func natsVersion(ctx context.Context, server string) (string, error) {
+	if !strings.Contains(server, "://") {
+		server = "nats://" + server
+	}
+	u, err := url.Parse(server)
+	if err != nil || !slices.Contains([]string{"nats", "tls"}, u.Scheme) {
+		return "", errors.New("only nats:// and tls:// can be looked at")
+	}
+	port := u.Port()
+	if port == "" {
+		port = "4222"
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), port))
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = conn.Close() }()
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = conn.SetDeadline(deadline) // a connection that is closed fails below
+	}
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	text, isInfo := strings.CutPrefix(line, "INFO ")
+	if err != nil || !isInfo {
+		return "", errors.Join(fmt.Errorf("%s does not speak NATS", conn.RemoteAddr()), err)
+	}
+	var info struct{ Version string }
+	err = json.Unmarshal([]byte(text), &info)
+	return info.Version, err
+}
+
+// drivers are what was decided on, opened once.
+func (b *booting) drivers() []look {
+	if b.report.Lock.Chosen != "redis" {
+		return nil
+	}
+	return []look{{"locks in redis", func(ctx context.Context) Finding {
+		c := *b.config
+		c.Boot.WaitFor = 0
+		opened, err := openLock(ctx, &c, b.report.Lock, slog.New(slog.DiscardHandler))
+		if err != nil {
+			return refusal("", failureOf(err))
+		}
+		info := opened.Info()
+		f := fine("the driver opens, with the engine %s", info.Engine)
+		if weak := slices.Concat(info.Warnings, lacking(info.Lacks)); len(weak) > 0 {
+			f = Finding{Verdict: Warn, Text: strings.Join(weak, "; ")}
+		}
+		return f.after(opened.Close(ctx))
+	}}}
+}

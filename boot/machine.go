@@ -1,0 +1,99 @@
+package boot
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"math"
+	"os"
+	"path"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"github.com/megaframework/mega/internal/admin"
+)
+
+// How the machine is looked at that a program runs on.
+
+func (p Process) machine() []look {
+	return []look{
+		{"open files", func(context.Context) Finding { return openFiles(fileLimit()) }},
+		{"admin socket", p.admits},
+		{"processors", func(context.Context) Finding { return processors(runtime.GOMAXPROCS(0), os.DirFS("/")) }},
+	}
+}
+
+// fewFiles is a limit that a busy server meets: each connection is a file.
+const fewFiles = 4096
+
+func openFiles(limit uint64, known bool) Finding {
+	switch {
+	case !known:
+		return fine("this system has no limit")
+	case limit < fewFiles:
+		return Finding{Verdict: Warn, Text: fmt.Sprintf("at most %d, and each connection is one", limit), Action: fmt.Sprintf("ulimit -n %d, or LimitNOFILE= of the service", 16*fewFiles)}
+	}
+	return fine("at most %d", limit)
+}
+
+// admits opens an admin socket and closes it again.
+func (p Process) admits(ctx context.Context) Finding {
+	s, err := admin.Open(admin.Process{
+		Info: admin.Info{Name: "doctor", PID: os.Getpid()}, Log: slog.New(slog.DiscardHandler),
+	}, admin.Folders(p.Environ))
+	if err != nil {
+		return Finding{
+			Verdict: Warn, Text: "the program cannot be operated while it runs: " + err.Error(),
+			Action: "give it a folder of its own: XDG_RUNTIME_DIR",
+		}
+	}
+	return fine("can be opened in %s", path.Dir(s.Path())).after(s.Close(ctx))
+}
+
+// processors compares how many processors the program uses with how many the
+// control group lets it have.
+func processors(uses int, root fs.FS) Finding {
+	limit := cpuLimit(root)
+	switch allowed := int(math.Ceil(limit)); {
+	case limit == 0:
+		return fine("%d in use", uses)
+	case uses > allowed:
+		return Finding{
+			Verdict: Warn, Text: fmt.Sprintf("%d in use, but the control group allows %v: the program is made to stand still", uses, limit),
+			Action: fmt.Sprintf("unset GOMAXPROCS, or set it to %d", allowed),
+		}
+	}
+	return fine("%d in use, of %v that the control group allows", uses, limit)
+}
+
+// cpuLimit is how many processors the control group of the process, and those
+// above it, allow; 0 if they set no limit.
+func cpuLimit(root fs.FS) (least float64) {
+	groups, _ := fs.ReadFile(root, "proc/self/cgroup") // not there, not limited
+	for line := range strings.Lines(string(groups)) {
+		group, ok := strings.CutPrefix(strings.TrimSpace(line), "0::/")
+		for at := group; ok; at = path.Dir(at) {
+			if q := quota(root, path.Join("sys/fs/cgroup", at, "cpu.max")); q > 0 && (least == 0 || q < least) {
+				least = q
+			}
+			ok = at != "." && at != ""
+		}
+	}
+	return least
+}
+
+func quota(root fs.FS, file string) float64 {
+	text, _ := fs.ReadFile(root, file) // the root has none
+	f := strings.Fields(string(text))
+	if len(f) != 2 {
+		return 0
+	}
+	quota, err := strconv.ParseFloat(f[0], 64) // "max" is no limit
+	period, err2 := strconv.ParseFloat(f[1], 64)
+	if err != nil || err2 != nil || period <= 0 {
+		return 0
+	}
+	return quota / period
+}

@@ -1,0 +1,13 @@
+//go:build linux || darwin
+
+package boot
+
+import "syscall"
+
+// fileLimit is how many files the process may have open: Go raises the soft
+// limit to the hard one.
+func fileLimit() (uint64, bool) {
+	var limit syscall.Rlimit
+	err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit)
+	return limit.Max, err == nil
+}

@@ -1,0 +1,214 @@
+package boot_test
+
+import (
+	"errors"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/megaframework/mega/boot"
+	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/redistest"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+func rehearse(t *testing.T, p boot.Process, options ...boot.Option) (boot.Report, *boot.Failure) {
+	t.Helper()
+	r, err := boot.Rehearse(p, options...)
+	var f *boot.Failure
+	if err != nil && !errors.As(err, &f) {
+		t.Fatalf("%T is no Failure: %v", err, err)
+	}
+	return r, f
+}
+
+// silent is an address where somebody listens and counts who comes.
+func silent(t *testing.T) (addr string, came func() bool) {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l.Addr().String(), func() bool {
+		if err := l.(*net.TCPListener).SetDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		conn, err := l.Accept()
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	}
+}
+
+func TestRehearsalDecidesAndOpensNothing(t *testing.T) {
+	addr, came := silent(t)
+	p, stderr := process("MEGA_CACHE_MAIN_URL=redis://"+addr, "MEGA_APPS_MAIN_ADDR="+addr, "MEGA_APPS_ADMIN_PREFIX=/admin", "MEGA_APPS_MAIN_LOCALES=ko,en")
+	made := func() *int { t.Error("a constructor is called"); return nil }
+	r, f := rehearse(t, p, boot.App("main", boot.Provide(made), boot.Routes(func(megactx.Router, *int) { t.Error("routes are added") })), boot.App("admin"))
+	if f != nil {
+		t.Fatal(f)
+	}
+	if came() || stderr.String() != "" {
+		t.Errorf("it connected, or wrote %q", stderr)
+	}
+	if r.Lock.Chosen != "redis" || r.Bus.Chosen != "memory" || !r.Rehearsed || r.PID == 0 {
+		t.Errorf("got %+v", r)
+	}
+	if len(r.Apps) != 2 || r.Apps[0].URL != "http://"+addr || !slices.Equal(r.Apps[0].Locales, []string{"ko", "en"}) || !strings.HasSuffix(r.Apps[1].URL, "/admin") {
+		t.Errorf("the apps are %+v", r.Apps)
+	}
+	var page strings.Builder
+	if err := r.Print(&page); err != nil || strings.Contains(page.String(), "routes") || strings.Contains(page.String(), "ready in") || !strings.Contains(page.String(), "nothing was opened") {
+		t.Errorf("the page promises what was not done: %v\n%s", err, &page)
+	}
+}
+
+func TestRehearsalEndsAsTheBootWould(t *testing.T) {
+	main := boot.App("main", boot.Routes(hello))
+	client := boot.Routes(func(megactx.Router, goredis.UniversalClient) {})
+	for _, x := range []struct {
+		name    string
+		environ []string
+		options []boot.Option
+		code    string
+	}{
+		{"a mistake", []string{"MEGA_LOCK_TTL=5"}, []boot.Option{main}, "config.no_unit"},
+		{"no app", nil, nil, "boot.no_app"},
+		{"no cache", []string{"MEGA_LOCK_DRIVER=redis"}, []boot.Option{main}, "lock.no_cache"},
+		{"a scope", nil, []boot.Option{boot.App("main", boot.RequireScope(driver.Fleet))}, "lock.scope_too_small"},
+		{"a driver that is not there", []string{"MEGA_CLUSTER_SOCKET=auto"}, []boot.Option{main}, "lock.driver_missing"},
+		{"a page", nil, []boot.Option{boot.App("main", boot.Views(fstest.MapFS{"a.html": {Data: []byte("{{")}}))}, "boot.views"},
+		{"a client that nobody configured", nil, []boot.Option{boot.App("main", client)}, "cache.not_configured"},
+		{"a client by way of a constructor", nil, []boot.Option{boot.App("main",
+			boot.Provide(func(goredis.UniversalClient) *int { return nil }), boot.Routes(func(megactx.Router, *int) {}))}, "cache.not_configured"},
+		{"a constructor that nobody needs", nil, []boot.Option{boot.App("main", boot.Provide(func(goredis.UniversalClient) *int { return nil }))}, ""},
+		{"a client that the program makes itself", nil, []boot.Option{boot.Provide(func() goredis.UniversalClient { return nil }), boot.App("main", client)}, ""},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			p, _ := process(x.environ...)
+			switch _, f := rehearse(t, p, x.options...); {
+			case f == nil && x.code != "":
+				t.Errorf("it would start, want %s", x.code)
+			case f != nil && f.Code != x.code:
+				t.Errorf("got %v, want %s", f, x.code)
+			}
+		})
+	}
+}
+
+func TestRehearsalTellsWhatItDecidedWhereItFails(t *testing.T) {
+	p, _ := process("MEGA_LOCK_REQUIRE=fleet")
+	r, f := rehearse(t, p, boot.App("main"))
+	if f == nil || f.Code != "lock.scope_too_small" || r.Lock.Chosen != "memory" || len(r.Lock.Candidates) != 3 || len(r.Apps) != 1 {
+		t.Errorf("got %+v, %v", r, f)
+	}
+}
+
+// found returns the finding of that name.
+func found(t *testing.T, all []boot.Finding, name string) boot.Finding {
+	t.Helper()
+	i := slices.IndexFunc(all, func(f boot.Finding) bool { return f.Name == name })
+	if i < 0 {
+		t.Fatalf("nothing is found about %q: %+v", name, all)
+	}
+	return all[i]
+}
+
+func TestExaminationFindsAllIsWell(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{Persistence: redistest.AOFAlways})
+	p, _ := process("MEGA_CACHE_MAIN_URL="+server.URL(), "XDG_RUNTIME_DIR="+t.TempDir(), "MEGA_BUS_DRIVER=memory")
+	all := boot.Examine(t.Context(), p, boot.App("main", boot.Routes(hello)))
+	var names []string
+	for _, f := range all {
+		names = append(names, f.Name)
+		if f.Verdict == boot.Fail || f.Text == "" {
+			t.Errorf("got %+v", f)
+		}
+	}
+	want := []string{"configuration", "lock", "bus", "locks in redis", "address of main", "address of ops", "cache main", "open files", "admin socket", "processors"}
+	if !slices.Equal(names, want) {
+		t.Errorf("got %q, want %q", names, want)
+	}
+	if f := found(t, all, "cache main"); f.Verdict != boot.OK || !strings.Contains(f.Text, "its clock is ") || f.Took == 0 {
+		t.Errorf("got %+v", f)
+	}
+	if f := found(t, all, "bus"); f.Verdict != boot.Warn || !strings.Contains(f.Text, "messages end at this process") {
+		t.Errorf("got %+v", f)
+	}
+}
+
+func TestExaminationFindsEverythingThatIsWrongAtOnce(t *testing.T) {
+	gone := redistest.Start(t, redistest.Options{})
+	if err := gone.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	forgetful := redistest.Start(t, redistest.Options{})
+	taken, _ := silent(t)
+	p, _ := process("MEGA_CACHE_MAIN_URL="+forgetful.URL(), "MEGA_CACHE_OTHER_URL="+gone.URL(), "MEGA_LOCK_CACHE=main",
+		"MEGA_APPS_MAIN_ADDR="+taken, "XDG_RUNTIME_DIR="+filepath.Join(t.TempDir(), "gone"), "TMPDIR="+filepath.Join(t.TempDir(), "gone"))
+	all := boot.Examine(t.Context(), p, boot.App("main", boot.Routes(hello)))
+	for _, x := range []struct {
+		name    string
+		verdict boot.Verdict
+		says    string
+		action  string
+	}{
+		{"address of main", boot.Fail, "address already in use", "MEGA_APPS_MAIN_ADDR="},
+		{"cache other", boot.Fail, "connection refused", "start it"},
+		{"cache main", boot.OK, "answers in", ""},
+		{"locks in redis", boot.Warn, "keeps nothing on disk", ""},
+		{"admin socket", boot.Warn, "cannot be operated", "XDG_RUNTIME_DIR"},
+	} {
+		if f := found(t, all, x.name); f.Verdict != x.verdict || !strings.Contains(f.Text, x.says) || !strings.Contains(f.Action, x.action) {
+			t.Errorf("got %+v, want it to %s with %q", f, x.verdict, x.says)
+		}
+	}
+}
+
+func TestExaminationOfAConfigurationThatIsWrongTellsEachMistake(t *testing.T) {
+	p, _ := process("MEGA_LOCK_TTL=5", "MEGA_LOK_WAIT=1s")
+	all := boot.Examine(t.Context(), p, boot.App("main"))
+	var wrong []string
+	for _, f := range all {
+		if f.Name == "configuration" && f.Verdict == boot.Fail {
+			wrong = append(wrong, f.Text)
+		}
+	}
+	if len(wrong) != 2 || !strings.Contains(wrong[0], "MEGA_LOCK_TTL") || !strings.Contains(wrong[1], "MEGA_LOK_WAIT") {
+		t.Errorf("got %q", wrong)
+	}
+	found(t, all, "open files") // the machine is looked at all the same
+	p, _ = process("MEGA_LOCK_DRIVER=redis")
+	all = boot.Examine(t.Context(), p, boot.App("main"))
+	if f := found(t, all, "lock"); f.Verdict != boot.Fail || !strings.Contains(f.Action, "MEGA_CACHE_MAIN_URL") {
+		t.Errorf("got %+v", f)
+	}
+	if f := found(t, boot.Examine(t.Context(), p), "program"); f.Verdict != boot.Fail || !strings.Contains(f.Text, "no app") {
+		t.Errorf("got %+v", f)
+	}
+}
+
+// A server that accepts and says nothing is the worst to wait for.
+func TestExaminationDoesNotWaitForLong(t *testing.T) {
+	redis, _ := silent(t)
+	queue, _ := silent(t)
+	p, _ := process("MEGA_CACHE_MAIN_URL=redis://"+redis, "MEGA_LOCK_DRIVER=memory", "MEGA_NATS_URL=nats://"+queue, "MEGA_BUS_DRIVER=memory")
+	began := time.Now()
+	all := boot.Examine(t.Context(), p, boot.App("main"))
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	for _, name := range []string{"cache main", "nats"} {
+		if f := found(t, all, name); f.Verdict != boot.Fail {
+			t.Errorf("got %+v", f)
+		}
+	}
+}
