@@ -55,8 +55,9 @@ func (c *Config) listening() (all []listening) {
 		}
 	}
 	for _, app := range c.schema.apps {
-		a := c.Apps[app]
-		add("apps."+app+".addr", a.Addr, a.Host+a.Prefix)
+		if a := c.Apps[app]; c.runs(app) {
+			add("apps."+app+".addr", a.Addr, a.Host+a.Prefix)
+		}
 	}
 	if !c.Origin("ops.addr").IsDefault() { // else it makes way
 		add("ops.addr", c.Ops.Addr, "")

@@ -64,6 +64,7 @@ type Config struct {
 	Log      Log              `key:"log"`
 
 	schema   *schema
+	only     []string // the apps that this process runs; empty for all
 	values   map[string]Value
 	defaults map[string]string // what keys are where nothing sets them
 	files    []File

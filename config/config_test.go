@@ -159,6 +159,14 @@ func TestWrongValuesAreRefused(t *testing.T) {
 	}
 }
 
+func TestAProgramWithoutAppsSaysSo(t *testing.T) {
+	for _, s := range []config.Source{{Environ: []string{"MEGA_APPS_WEB_ADDR=:1"}}, {Set: []string{"apps.web.addr=:1"}}, {Dir: folder(t, map[string]string{yamlFile: "apps: {web: {addr: ':1'}}\n"})}} {
+		if p := problems(t, s); len(p) != 1 || !strings.Contains(p.Error(), `no app called "web" (it has none)`) {
+			t.Errorf("got %v", p)
+		}
+	}
+}
+
 func TestAllMistakesAreReportedAtOnce(t *testing.T) {
 	_, err := load(t, "MEGA_LOCK_TTL=5", "MEGA_LOK_WAIT=1s", "MEGA_CACHE_MAIN_URL=nonsense", "MEGA_LOCK_CACHE=other")
 	var problems config.Problems
@@ -309,7 +317,7 @@ func TestOneSectionMayBeAskedForTwiceButNotAsTwoTypes(t *testing.T) {
 
 func TestRequiredKeysAreAskedFor(t *testing.T) {
 	type mail struct {
-		Host string `key:"host" required:"true"`
+		Host string `key:"host" required:"true" pattern:"^[a-z]+$"`
 	}
 	s := config.Source{Apps: []string{"web", "admin"}, Sections: []config.Section{{Name: "mail", App: "web", Type: reflect.TypeFor[mail]()}}}
 	for _, x := range []struct {
@@ -321,10 +329,11 @@ func TestRequiredKeysAreAskedFor(t *testing.T) {
 		{[]string{"admin"}, nil, ""},
 		{nil, []string{"MEGA_MAIL_HOST=h"}, ""},
 		{nil, []string{"MEGA_APPS_WEB_MAIL_HOST=h"}, ""},
+		{nil, []string{"MEGA_MAIL_HOST=?"}, `MEGA_MAIL_HOST: "?" does not match`},
 	} {
 		s.Only, s.Environ = x.only, x.environ
 		_, err := config.Load(s)
-		if (err == nil) != (x.says == "") || err != nil && !strings.Contains(err.Error(), x.says) {
+		if (err == nil) != (x.says == "") || err != nil && (!strings.Contains(err.Error(), x.says) || strings.Contains(err.Error(), "\n")) {
 			t.Errorf("%v %v: got %v, want %q", x.only, x.environ, err, x.says)
 		}
 	}

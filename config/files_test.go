@@ -141,6 +141,37 @@ func TestEveryFormatSaysTheSameAndWhere(t *testing.T) {
 	}
 }
 
+// What a parser complains of may be a secret.
+func TestWhatIsInAFileIsNotRepeated(t *testing.T) {
+	const secret = "99999999999999999999123"
+	for name, text := range map[string]string{
+		tomlFile: "nats.token = " + secret, yamlFile: "nats: {token: *" + secret + "}", jsonFile: `{"nats": {"token": "` + secret + `\x"}}`, ".env": "MEGA_NATS_TOKEN='" + secret,
+	} {
+		p := problems(t, source(folder(t, map[string]string{name: text}), "MEGA_ENV=dev"))
+		if len(p) != 1 || p[0].Code != "config.syntax" || strings.Contains(p.Error(), secret) {
+			t.Errorf("%s: got %v", name, p)
+		}
+	}
+	for _, text := range []string{"nats: {token: " + secret + "}", "nats: {token: [" + secret + "]}", "nats: {url: " + secret + "}", "nats: {url: '//u:" + secret + "@h'}"} {
+		if p := problems(t, source(folder(t, map[string]string{yamlFile: text}))); strings.Contains(p.Error(), secret) && !strings.Contains(text, "url: 9") {
+			t.Errorf("%s: got %v", text, p)
+		}
+	}
+}
+
+func TestTheCommandLineMayChooseTheEnvironment(t *testing.T) {
+	s := source(folder(t, map[string]string{"mega.config.staging.yaml": "lock: {ttl: 3s}\n", ".env": "MEGA_LOCK_TTL=4s\n"}), "MEGA_ENV=dev")
+	s.Set = []string{"env=staging"}
+	c, err := config.Load(s)
+	if err != nil || c.Env != "staging" || c.Lock.TTL != 3*time.Second {
+		t.Errorf("got %v, %v", c, err)
+	}
+	s.Set = []string{"env=../staging"}
+	if p := problems(t, s); len(p) != 1 || !strings.Contains(p.Error(), "--set env: \"../staging\" is not like staging") {
+		t.Errorf("got %v", p)
+	}
+}
+
 func TestLayersLieOverEachOther(t *testing.T) {
 	files := map[string]string{
 		"mega.config.yaml":         "lock: {ttl: 1s, wait: 1s, fifo: true}\nlimits: {hosts: [a, b, c], note: file}\napps: {web: {timeout: 1s, host: a.example.org}, admin: {timeout: 1s}}\nlog: {level: warn}\n",

@@ -21,9 +21,12 @@ func FuzzPasswordsInURLs(f *testing.F) {
 		if len(password) < 6 || strings.Contains("redis://user:***@host:6379/0 is not a URL such as localhost nats", password) {
 			return // it would be found by chance
 		}
-		for _, text := range []string{"redis://user:" + password + "@host:6379/0", "nats://" + password + "@host:4222", "nats://host,nats://user:" + password + "@other"} {
+		for _, text := range []string{"redis://user:" + password + "@host:6379/0", "nats://" + password + "@host:4222", "nats://host,nats://user:" + password + "@other", "user:" + password + "@host"} {
 			if strings.HasPrefix(text, "nats://"+password) && strings.ContainsAny(password, ":/?#@") {
 				continue // it is no token, but a user and a password, or a host and a path
+			}
+			if strings.HasPrefix(text, "user:") && strings.Contains(password, "://") || strings.HasPrefix(text, "user://") {
+				continue // it is a URL, of which this is the user
 			}
 			var u config.URL
 			shown := fmt.Sprint(u.UnmarshalText([]byte(text)), u)

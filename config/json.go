@@ -12,7 +12,7 @@ func readJSON(data []byte) (node, []fault) {
 	at := newLines(data)
 	var whole json.RawMessage
 	if err := json.Unmarshal(data, &whole); err != nil {
-		f := fault{code: "config.syntax", line: len(at), text: "is not JSON: " + err.Error()}
+		f := fault{code: "config.syntax", line: len(at), text: complaint("JSON", err.Error())}
 		if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 			f.line = at.at(max(0, int(syntax.Offset)-1))
 		}
@@ -38,7 +38,7 @@ func (j *jsonBuilder) token() (json.Token, int) {
 	line := j.lines.at(max(0, int(j.decoder.InputOffset())-1))
 	if err != nil && !j.full {
 		j.full = true
-		j.fault("config.syntax", line, "is not JSON: "+err.Error(), "")
+		j.fault("config.syntax", line, complaint("JSON", err.Error()), "")
 	}
 	return t, line
 }

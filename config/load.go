@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 )
 
 // Source is what a Config is loaded from.
@@ -24,6 +25,9 @@ type Source struct {
 // is wrong with it.
 func Load(s Source) (*Config, error) {
 	sc, problems := newSchema(s)
+	if len(problems) > 0 {
+		return nil, problems // what else is wrong may be their consequence
+	}
 	vars := newEnvironment(s.Environ)
 	env, set := sc.readEnviron(vars), sc.readSet(s.Set)
 	defaults := sc.defaults(s)
@@ -76,25 +80,28 @@ func (s Source) named(vars environment) (string, Origin) {
 }
 
 // causes returns those of later that are not the consequence of a problem in p:
-// a key that has an illegal value is not missing, too, nor is the cache that it
-// belongs to.
+// a key that has an illegal value is not missing, too, be it for an app that
+// inherits it, nor is the cache that it belongs to.
 func (p Problems) causes(later Problems, cache string) Problems {
 	return slices.DeleteFunc(later, func(l Problem) bool {
 		return slices.ContainsFunc(p, func(first Problem) bool {
-			return first.Key != "" && (first.Key == l.Key || l.Code == "config.unknown_cache" && first.Key == "cache."+cache+".url")
+			return first.Key != "" && (first.Key == l.Key || strings.HasSuffix(l.Key, "."+first.Key) || l.Code == "config.unknown_cache" && first.Key == "cache."+cache+".url")
 		})
 	})
 }
 
-// assemble makes a Config of merged values. Of an app that only leaves out, a
-// section may lack what it requires: another process has it.
+// runs reports whether this process runs the app. What another process needs
+// is not asked of this one.
+func (c *Config) runs(app string) bool { return len(c.only) == 0 || slices.Contains(c.only, app) }
+
+// assemble makes a Config of merged values.
 func (sc *schema) assemble(only []string, values map[string]Value, defaults map[string]string) (*Config, Problems) {
-	c := &Config{schema: sc, values: values, defaults: maps.Clone(defaults), sections: map[sectionID]reflect.Value{}}
+	c := &Config{schema: sc, only: only, values: values, defaults: maps.Clone(defaults), sections: map[sectionID]reflect.Value{}}
 	c.placeApps()
 	d := decoder{config: c}
 	d.decode(reflect.ValueOf(c).Elem(), "", "")
 	for _, sec := range sc.sections {
-		if sec.App != "" && len(only) > 0 && !slices.Contains(only, sec.App) {
+		if sec.App != "" && !c.runs(sec.App) {
 			continue
 		}
 		v := reflect.New(sec.Type).Elem()

@@ -3,6 +3,7 @@ package config
 import (
 	"bytes"
 	"fmt"
+	"regexp"
 	"sort"
 )
 
@@ -105,6 +106,14 @@ func (b *builder) section(line int, parts []part) node {
 		n.parts = append(n.parts, p)
 	}
 	return n
+}
+
+var quoted = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+
+// complaint is what a parser says, without what it quotes of the file: that may
+// be a secret.
+func complaint(format, says string) string {
+	return "is not " + format + ": " + quoted.ReplaceAllString(says, `"…"`)
 }
 
 // lines finds the line of an offset.

@@ -63,6 +63,7 @@ func ValidName(name string) bool { return nameRule.MatchString(name) }
 
 func newSchema(s Source) (*schema, Problems) {
 	sc := &schema{apps: s.Apps, variable: map[string]string{}, root: newBranch()}
+	sc.root.grow([]string{"apps"}) // it is known, although a program may have none
 	problems := sc.add(reflect.TypeFor[Config](), nil)
 	for _, sec := range s.Sections {
 		problems = append(problems, sc.join(sec)...)

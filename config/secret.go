@@ -135,6 +135,9 @@ var (
 
 // maskURL hides what may be a password, also in a text that is no URL.
 func maskURL(s string) string {
+	if at := strings.LastIndexByte(s, '@'); at >= 0 && !strings.Contains(s, "://") {
+		return mask + s[at:] // the scheme was forgotten
+	}
 	s = userinfo.ReplaceAllString(s, "${1}:"+mask+"@")
 	if !strings.Contains(s, ":"+mask+"@") {
 		s = token.ReplaceAllString(s, "${1}"+mask+"@")

@@ -75,5 +75,5 @@ func (sc *schema) unknownKey(key string, o Origin) Problem {
 func (sc *schema) strangeApp(key string) (string, bool) {
 	rest, ok := strings.CutPrefix(key, "apps.")
 	app, _, _ := strings.Cut(rest, ".")
-	return app, ok && ValidName(app) && sc.root.grow([]string{"apps"}).parts[app] == nil
+	return app, ok && ValidName(app) && sc.root.parts["apps"].parts[app] == nil
 }

@@ -19,7 +19,7 @@ import (
 func readTOML(data []byte) (node, []fault) {
 	var values map[string]any
 	if err := toml.Unmarshal(data, &values); err != nil {
-		f := fault{code: "config.syntax", line: 1, text: "is not TOML: " + strings.TrimPrefix(err.Error(), "toml: ")}
+		f := fault{code: "config.syntax", line: 1, text: complaint("TOML", strings.TrimPrefix(err.Error(), "toml: "))}
 		if at, ok := errors.AsType[*toml.DecodeError](err); ok {
 			f.line, _ = at.Position()
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -42,7 +43,7 @@ func (w *walk) at(line int) Origin { return Origin{Layer: LayerFile, File: w.fil
 
 // part reads one key of the section at path.
 func (w *walk) part(b *branch, path []string, p part) {
-	path = append(append([]string{}, path...), p.key)
+	path = append(slices.Clone(path), p.key)
 	key := strings.Join(path, ".")
 	next := b.below(p.key)
 	switch {

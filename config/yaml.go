@@ -38,8 +38,7 @@ func readYAML(data []byte) (node, []fault) {
 
 var yamlError = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)`)
 
-// yamlFault is an error of the parser. What the file holds is not repeated: it
-// may be a secret.
+// yamlFault is an error of the parser.
 func yamlFault(data []byte, err error) fault {
 	f := fault{code: "config.syntax", line: 1, text: "is not YAML"}
 	m := yamlError.FindStringSubmatch(err.Error())
@@ -59,7 +58,7 @@ func yamlFault(data []byte, err error) fault {
 		f.line++
 	}
 	f.line = min(f.line, len(lines))
-	f.text += ": " + what
+	f.text = complaint("YAML", what)
 	return f
 }
 
