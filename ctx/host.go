@@ -89,8 +89,9 @@ type record struct {
 	span  trace.Span // nil if nobody receives it
 	trace string     // its id, or ""
 	route string
-	code  string // of the error, if any
 	err   error
+	code  string // of the error, if any
+	wrong int    // the status that it would be answered with
 }
 
 func (h *Host) enter(rec *record) {
@@ -136,7 +137,7 @@ func (h *Host) access(rec *record, r Request) {
 	level := slog.LevelInfo
 	if rec.err != nil {
 		attrs = append(attrs, slog.String("code", rec.code), slog.String("error", rec.err.Error()))
-		level = severity(r.Status)
+		level = severity(rec.wrong)
 	}
 	if p, ok := errors.AsType[*panicError](rec.err); ok {
 		attrs = append(attrs, slog.String("stack", string(p.stack)))

@@ -529,7 +529,7 @@ func TestAPartOfAnAnswerIsNotTakenForTheWhole(t *testing.T) {
 				t.Errorf("the client got %v", err)
 			}
 			<-over
-			if line := s.last(t); !strings.HasSuffix(str(line["error"]), "x") || line["route"] != "/" {
+			if line := s.last(t); !strings.HasSuffix(str(line["error"]), "x") || line["level"] != "ERROR" || line["route"] != "/" {
 				t.Errorf("the log has %v", line)
 			}
 		})

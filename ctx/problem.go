@@ -138,7 +138,7 @@ func codeOf(err error, code string) string {
 func (rec *record) note(err error) Problem {
 	p := problemOf(err, rec.ended())
 	p.Request = rec.id
-	rec.code, rec.err = p.Code, err
+	rec.err, rec.code, rec.wrong = err, p.Code, p.Status
 	return p
 }
 

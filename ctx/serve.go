@@ -106,7 +106,7 @@ func (h *Host) contain(r *http.Request, rec *record) {
 	case nil:
 	case http.ErrAbortHandler:
 		if rec.err == nil {
-			rec.code, rec.err = codeAborted, http.ErrAbortHandler
+			rec.err, rec.code = http.ErrAbortHandler, codeAborted
 		}
 		panic(value)
 	default:

@@ -121,7 +121,7 @@ func (rec *record) endSpan(r Request) {
 	if rec.code != "" {
 		rec.span.SetAttributes(attribute.String("error.type", rec.code))
 	}
-	if r.Status >= 500 || r.Status == 0 { // what a client got wrong is not the service's error
+	if rec.wrong >= 500 || r.Status >= 500 || r.Status == 0 { // what a client got wrong is not the service's error
 		rec.span.SetStatus(codes.Error, rec.code)
 		if rec.err != nil {
 			rec.span.RecordError(rec.err)
