@@ -47,8 +47,8 @@ func (c *Ctx) Bind(v any) error {
 
 func (e *exchange) readBody(v any) error {
 	e.binding.Lock()
-	defer e.binding.Unlock()
-	if e.over {
+	defer e.bound()
+	if e.over.Load() {
 		return ErrHandlerReturned
 	}
 	r := e.request
@@ -64,6 +64,13 @@ func (e *exchange) readBody(v any) error {
 	}
 	return Error(http.StatusUnsupportedMediaType, "request.unsupported_media_type",
 		fmt.Sprintf("A body of type %q is not understood; send JSON or a form.", header))
+}
+
+func (e *exchange) bound() {
+	e.binding.Unlock()
+	if e.over.Load() {
+		e.removeFiles()
+	}
 }
 
 func readJSON(body io.Reader, v any) error {

@@ -416,12 +416,20 @@ func TestTheConnectionCanBeTakenOver(t *testing.T) {
 	s := newStage()
 	over := make(chan struct{})
 	s.host.Served = func(megactx.Request) { close(over) }
+	if err := s.host.SetLimits(megactx.Limits{Timeout: 20 * time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
 	s.router.Get("/", func(c *megactx.Ctx) error {
 		conn, rw, err := http.NewResponseController(c.Writer()).Hijack()
 		if err != nil {
 			return err
 		}
 		defer conn.Close()
+		select {
+		case <-c.Done():
+			t.Errorf("its time ends: %v", context.Cause(c))
+		case <-time.After(40 * time.Millisecond):
+		}
 		_, err = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\n\r\nhello")
 		return errors.Join(err, rw.Flush())
 	})

@@ -19,7 +19,7 @@ type Limits struct {
 	// 1 MiB, and what is below 0 for no bound.
 	Body int64
 	// Timeout is how long a request may take before its context ends; 0 is for
-	// ever. A stream is exempt.
+	// ever. A stream is exempt, as is a connection that was taken over.
 	Timeout time.Duration
 	// Origins are other sites whose pages may post here:
 	// "https://shop.example", without a path.

@@ -78,7 +78,7 @@ func problemOf(err, end error) Problem {
 	var own *statusError
 	switch {
 	case errors.Is(end, ErrShuttingDown) && errors.Is(err, context.Canceled):
-		return shuttingDown()
+		return problemOf(ErrShuttingDown, nil)
 	case end != nil && !errors.Is(end, context.DeadlineExceeded) && errors.Is(err, context.Canceled):
 		return problem(clientClosed, codeCancelled, "")
 	case errors.Is(err, lock.ErrLost):
@@ -106,19 +106,9 @@ func problemOf(err, end error) Problem {
 	case errors.As(err, &tooLarge):
 		return problemOf(bodyTooLarge(tooLarge), end)
 	case errors.Is(end, context.DeadlineExceeded) && !errors.As(err, &panicked):
-		return timedOut() // whatever became of the work when its context ended
+		return problemOf(context.DeadlineExceeded, nil) // whatever became of the work when its context ended
 	}
 	return problem(http.StatusInternalServerError, "internal", "Something went wrong here.")
-}
-
-func shuttingDown() Problem {
-	p := problem(http.StatusServiceUnavailable, "mega.shutting_down", "The service is shutting down. Try again in a moment.")
-	p.retry = true
-	return p
-}
-
-func timedOut() Problem {
-	return problem(http.StatusGatewayTimeout, "request.timeout", "This took too long.")
 }
 
 func problem(status int, code, detail string) Problem {

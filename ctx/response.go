@@ -25,6 +25,8 @@ type response struct {
 	bytes  int64
 	ends   bool // what was begun is known to be complete
 	over   bool
+
+	allowance *allowance // of the request, at the front door; may be nil
 }
 
 // Header returns the header of the answer; once the handler has returned, one
@@ -122,10 +124,14 @@ func (r *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, ErrHandlerReturned
 	}
 	conn, rw, err := http.NewResponseController(r.w).Hijack()
-	if err == nil && r.status == 0 {
-		r.status = http.StatusSwitchingProtocols // what follows is not HTTP
+	if err != nil {
+		return nil, nil, err
 	}
-	return conn, rw, err
+	r.allowance.lift() // what follows is not a request
+	if r.status == 0 {
+		r.status = http.StatusSwitchingProtocols
+	}
+	return conn, rw, nil
 }
 
 // SetReadDeadline is for [http.ResponseController].

@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -23,16 +24,24 @@ type exchange struct {
 	record  *record
 	end     context.CancelCauseFunc // ends the handler's Ctx
 
-	binding sync.Mutex // held by who reads the body into a value; guards over and the request's form
-	over    bool
+	binding sync.Mutex // held by who reads the body into a value; guards the request's form
+	over    atomic.Bool
 }
 
-// discard ends the use of the body and removes the files of an upload, which
-// net/http does for the request that it knows alone.
+// discard ends the use of the body. It does not wait for a Bind that still
+// reads: the client may send the rest only when it has its answer.
 func (e *exchange) discard() {
-	e.binding.Lock()
+	e.over.Store(true)
+	e.removeFiles()
+}
+
+// removeFiles removes the files of an upload, which net/http does for the
+// request that it knows alone. A Bind under way does so when it is done.
+func (e *exchange) removeFiles() {
+	if !e.binding.TryLock() {
+		return
+	}
 	defer e.binding.Unlock()
-	e.over = true
 	if form := e.request.MultipartForm; form != nil {
 		_ = form.RemoveAll() // what cannot be removed is left to the system's temporary folder
 	}
@@ -83,6 +92,7 @@ func (rec *record) allow(parent context.Context, d time.Duration) (context.Conte
 		return context.WithCancelCause(parent)
 	}
 	rec.allowance = newAllowance(parent, d)
+	rec.out.allowance = rec.allowance
 	std, end := context.WithCancelCause(rec.allowance)
 	return std, func(cause error) {
 		end(cause)

@@ -97,10 +97,12 @@ func (c *Ctx) SSE(fn func(*Stream) error) error {
 	}
 	c.host.streams.add(s, c.exchange.end)
 	defer c.host.streams.remove(s)
-	var beating sync.WaitGroup
-	defer beating.Wait()
+	var helpers sync.WaitGroup
+	defer s.restore(&helpers)
 	defer s.end(ErrHandlerReturned)
-	beating.Go(s.beat)
+	helpers.Go(s.beat)
+	helpers.Add(1)
+	context.AfterFunc(s, func() { defer helpers.Done(); s.hurry() })
 
 	err := fn(s)
 	if s.Err() != nil && (errors.Is(err, s.Err()) || errors.Is(err, context.Cause(s))) {
@@ -140,6 +142,20 @@ func (s *Stream) begin() error {
 		return fmt.Errorf("begin a stream: the connection cannot send in pieces: %w", err)
 	}
 	return nil
+}
+
+// hurry has a write that is under way when the stream ends come to its end: the
+// shutdown does not wait for a client that takes nothing. It speaks to the
+// connection past whoever writes to it.
+func (s *Stream) hurry() {
+	_ = http.NewResponseController(s.exchange.record.out.w).SetWriteDeadline(time.Now().Add(grace))
+}
+
+// restore waits for the stream's goroutines and leaves the connection as the
+// next request expects it.
+func (s *Stream) restore(helpers *sync.WaitGroup) {
+	helpers.Wait()
+	_ = s.out.SetWriteDeadline(time.Time{})
 }
 
 // beat sends comments until the stream ends.

@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -250,4 +252,37 @@ func TestAClientThatTakesNothingIsGivenUp(t *testing.T) {
 			t.Errorf("it was given up after %v, want a heartbeat and 10 s", took)
 		}
 	})
+}
+
+func TestAStalledClientDoesNotHoldUpTheShutdown(t *testing.T) {
+	s := newStage()
+	stuck := make(chan struct{})
+	s.router.Get("/", func(c *megactx.Ctx) error {
+		return c.SSE(func(s *megactx.Stream) error {
+			event := strings.Repeat("x", 1<<20)
+			time.AfterFunc(50*time.Millisecond, func() { close(stuck) })
+			for {
+				if err := s.Send("", event); err != nil {
+					return err
+				}
+			}
+		})
+	})
+	server := httptest.NewServer(s.router.Handler())
+	defer server.Close()
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n") // and reads nothing
+	<-stuck
+	began := time.Now()
+	s.host.EndStreams()
+	if err := server.Config.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("the shutdown took %v", took)
+	}
 }
