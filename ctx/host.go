@@ -103,13 +103,11 @@ func (h *Host) enter(rec *record) {
 	h.active[rec] = struct{}{}
 }
 
-// leave shuts the way to the connection, and tells of the request: also of one
-// that ends in a panic.
+// leave tells of a request that is over, also of one that ends in a panic.
 func (h *Host) leave(rec *record) {
 	h.mu.Lock()
 	delete(h.active, rec)
 	h.mu.Unlock()
-	rec.out.shut()
 	r := Request{
 		App: h.App.Name, Route: rec.route, Method: rec.method,
 		Status: rec.out.status, Took: time.Since(rec.began), Bytes: rec.out.bytes,

@@ -215,6 +215,9 @@ func TestClientThatWentAwayIsLoggedAs499(t *testing.T) {
 	if line := s.last(t); line["status"] != 499.0 || line["level"] != "INFO" {
 		t.Errorf("the log has %v", line)
 	}
+	if w.Body.Len() != 0 {
+		t.Errorf("nobody was answered %s", w.Body)
+	}
 }
 
 func TestRequestCutOffByTheShutdownIsAnswered503(t *testing.T) {
@@ -559,4 +562,28 @@ func TestAMiddlewareThatPanicsAfterAPartCutsTheConnection(t *testing.T) {
 		}
 	}()
 	s.ask("GET", "/", "")
+}
+
+func TestACopyThatDoesNotEndDoesNotHoldUpTheHandler(t *testing.T) {
+	s := newStage()
+	source, feed := io.Pipe()
+	copied := make(chan error, 1)
+	begun := make(chan struct{})
+	s.router.Get("/", func(c *megactx.Ctx) error {
+		go func() {
+			close(begun)
+			_, err := io.Copy(c.Writer(), source)
+			copied <- err
+		}()
+		<-begun
+		time.Sleep(20 * time.Millisecond) // until the copy waits for its source, as a rule
+		return nil
+	})
+	s.ask("GET", "/", "")
+	if _, err := feed.Write([]byte("late")); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-copied; !errors.Is(err, megactx.ErrHandlerReturned) {
+		t.Errorf("the copy ended with %v", err)
+	}
 }

@@ -134,6 +134,16 @@ func TestACtxThatLeaksIsHarmless(t *testing.T) {
 		t.Fatal(err)
 	}
 	router := megactx.NewRouter(h)
+	router.UseStd(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			outer, _ := megactx.From(r.Context())
+			l.leaked.Go(func() {
+				<-outer.Done()
+				l.useUp(outer)
+			})
+			next.ServeHTTP(w, r)
+		})
+	})
 	router.Post("/things/{id}", l.answer)
 	router.Get("/things/{id}", l.answer)
 	server := httptest.NewServer(router.Handler())

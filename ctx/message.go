@@ -168,17 +168,17 @@ func (m *message) bareParticle() (written, instead string, found bool) {
 	return "", "", false
 }
 
-// leadingParticle returns the particle that text begins with: the longest one
-// that is a word's end, by itself or with another particle behind it.
+// leadingParticle returns the particle that text begins with, if a word ends
+// behind it.
 func leadingParticle(text string) (form string, of pair, found bool) {
 	for _, p := range particles() {
 		for _, f := range []string{p.closed, p.open} {
-			if rest, ok := strings.CutPrefix(text, f); ok && endsWord(rest) && len(f) > len(form) {
-				form, of, found = f, p, true
+			if rest, ok := strings.CutPrefix(text, f); ok && endsWord(rest) {
+				return f, p, true
 			}
 		}
 	}
-	return form, of, found
+	return "", pair{}, false
 }
 
 // endsWord says that a word ends here, if need be after one more particle, as

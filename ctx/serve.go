@@ -59,6 +59,7 @@ func (h *Host) serve(next http.Handler) http.Handler {
 		defer h.leave(rec)
 		std, end := rec.allow(r.Context(), rules.timeout)
 		defer end(ErrHandlerReturned)
+		defer rec.out.shut()
 
 		std, rec.span = h.beginSpan(std, r)
 		c := h.New(std)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/lock"
 )
 
 func TestATaskOutlivesItsRequest(t *testing.T) {
@@ -20,6 +21,12 @@ func TestATaskOutlivesItsRequest(t *testing.T) {
 		s.router.Post("/orders/{id}", func(c *megactx.Ctx) error {
 			return c.Lock.With("order", func(c *megactx.Ctx) error {
 				c.Go("mail", func(c *megactx.Ctx) error {
+					if _, ok := c.Lease(); ok {
+						t.Error("it has the lease of the request")
+					}
+					if _, err := c.Lock.TryAcquire("order"); !errors.Is(err, lock.ErrNotAcquired) {
+						t.Errorf("a key that the request holds: %v", err)
+					}
 					time.Sleep(time.Minute) // until the handler has long returned
 					if err := c.Err(); err != nil {
 						t.Errorf("it ended with the request: %v", err)
@@ -32,6 +39,7 @@ func TestATaskOutlivesItsRequest(t *testing.T) {
 					done <- c.Param("id") + c.Query("q")
 					return err
 				})
+				time.Sleep(time.Second)
 				return nil
 			})
 		})
