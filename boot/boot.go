@@ -11,6 +11,7 @@ package boot
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -36,6 +37,7 @@ type Process struct {
 	Set    []string // key=value, stronger than everything else
 	Only   []string // the apps to run; empty runs them all
 	Trace  []string // what to trace while booting: "fx"
+	JSON   bool     // Main tells why the program did not start as JSON, in place of a panel
 
 	// Hangups has Main read the configuration again with each signal; in env
 	// dev it ends the program, whose terminal was closed. It may be nil.
@@ -151,14 +153,23 @@ func (p Process) notStarted(err error) int {
 	stopped, ok := errors.AsType[*stoppedError](err)
 	switch {
 	case !ok:
-		f := failureOf(err)
-		f.Print(p.Stderr, p.name())
-		return f.Exit
+		return p.tellFailure(failureOf(err))
 	case stopped.cut != nil:
 		fmt.Fprintf(p.Stderr, "%s was %v\n", p.name(), stopped)
 		return ExitCut
 	}
 	return ExitOK
+}
+
+func (p Process) tellFailure(f *Failure) int {
+	if !p.JSON {
+		f.Print(p.Stderr, p.name())
+		return f.Exit
+	}
+	text := json.NewEncoder(p.Stderr)
+	text.SetEscapeHTML(false)
+	_ = text.Encode(f) // there is nobody left to tell
+	return f.Exit
 }
 
 func status(broken, cut error) int {

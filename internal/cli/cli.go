@@ -60,7 +60,7 @@ func Run(p Process, options ...boot.Option) int {
 	root := l.root()
 	root.AddCommand(
 		l.serveVerb(),
-		l.configVerb(), l.locks().verb(), explainVerb(l.shell), completionVerb(l.shell), versionVerb(l.shell),
+		l.configVerb(), l.lockVerb(), explainVerb(l.shell), completionVerb(l.shell), versionVerb(l.shell),
 	)
 	return execute(l.shell, root, p.Args)
 }
@@ -77,7 +77,7 @@ func (l *line) root() *cobra.Command {
 	}
 	root.Flags().AddFlagSet(serve.Flags())
 	all := root.PersistentFlags()
-	all.StringVar(&l.flags.config, "config", "", "read the configuration from the file `PATH`, and search for none")
+	all.StringVar(&l.flags.config, "config", "", "read the configuration from `PATH`, a file or a folder, and search for none")
 	all.StringArrayVar(&l.flags.set, "set", nil, "set a key of the configuration, as `KEY=VALUE`; may be given again")
 	all.StringSliceVar(&l.flags.trace, "trace", nil, "tell more of the boot: `WHAT` is fx, the injector")
 	all.BoolVar(&l.shell.JSON, "json", false, "write JSON")

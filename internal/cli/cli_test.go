@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -22,6 +23,9 @@ import (
 // kind.
 const program = "CLI_TEST_PROGRAM"
 
+// folder, in the environment, is where that program's configuration is.
+const folder = "CLI_TEST_FOLDER"
+
 func TestMain(m *testing.M) {
 	switch kind := os.Getenv(program); kind {
 	case "":
@@ -29,8 +33,8 @@ func TestMain(m *testing.M) {
 		os.Exit(cli.RunTool(cli.Process{Args: os.Args, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ()}, cli.Tool{}))
 	default:
 		os.Exit(cli.Run(cli.Process{
-			Args: os.Args, Stdout: os.Stdout, Stderr: os.Stderr,
-			Environ: []string{"MEGA_APPS_MAIN_ADDR=127.0.0.1:0", "MEGA_OPS_ADDR=127.0.0.1:0", "MEGA_LOG_FORMAT=json"},
+			Args: os.Args, Stdout: os.Stdout, Stderr: os.Stderr, Dir: os.Getenv(folder),
+			Environ: append([]string{"MEGA_APPS_MAIN_ADDR=127.0.0.1:0", "MEGA_OPS_ADDR=127.0.0.1:0", "MEGA_LOG_FORMAT=json"}, os.Environ()...),
 		}, programs[kind]))
 	}
 	goleak.VerifyTestMain(m)
@@ -46,6 +50,14 @@ var programs = map[string]boot.Option{
 		<-ctx.Done()
 		return ctx.Err()
 	})),
+	"holder": boot.App("main", boot.Run("hold", func(c *megactx.Ctx) error {
+		return c.Lock.With("product:lamp", func(c *megactx.Ctx) error {
+			_, _ = io.WriteString(os.Stderr, "holding\n")
+			<-c.Done()
+			_, _ = fmt.Fprintln(os.Stderr, "let go:", context.Cause(c))
+			select {} // it lives on without the lock, until its process ends
+		})
+	})),
 }
 
 // child is a program in a process of its own.
@@ -54,10 +66,10 @@ type child struct {
 	stderr *bufio.Reader
 }
 
-func startChild(t *testing.T, kind string) *child {
+func startChild(t *testing.T, kind string, environ ...string) *child {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), program+"="+kind)
+	cmd.Env = append(append(os.Environ(), program+"="+kind), environ...)
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -74,12 +86,12 @@ func startChild(t *testing.T, kind string) *child {
 }
 
 // until reads what the child writes up to a line that has s in it.
-func (c *child) until(t *testing.T, s string) {
+func (c *child) until(t *testing.T, s string) string {
 	t.Helper()
 	for {
 		line, err := c.stderr.ReadString('\n')
 		if strings.Contains(line, s) {
-			return
+			return line
 		}
 		if err != nil {
 			t.Fatalf("the child did not say %q: %v", s, err)

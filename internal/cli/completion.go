@@ -36,3 +36,15 @@ func completionVerb(s *Shell) *cobra.Command {
 		},
 	}
 }
+
+// completing makes a completion of all that could stand there, with what it is
+// behind a tab.
+func completing(prefix string, all []string) ([]string, cobra.ShellCompDirective) {
+	var fit []string
+	for _, one := range all {
+		if strings.HasPrefix(one, prefix) {
+			fit = append(fit, one)
+		}
+	}
+	return fit, cobra.ShellCompDirectiveNoFileComp
+}

@@ -189,12 +189,12 @@ func (l *line) schemaVerb() *cobra.Command {
 }
 
 // completeKey offers the keys of the configuration, or all sections of it.
-func (l *line) completeKey(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+func (l *line) completeKey(_ *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	c, err := l.load()
 	if err != nil || len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return c.Keys(), cobra.ShellCompDirectiveNoFileComp
+	return completing(prefix, c.Keys())
 }
 
 // reloaded is an element of the document of config reload --json.
@@ -209,7 +209,8 @@ func (l *line) reloadVerb() *cobra.Command {
 		Use: "reload", Short: "have the running processes read the configuration again",
 		Long: "Keys that are live take effect at once; others are named, and wait for a restart. Where anything is\n" +
 			"wrong, a process keeps what it has.\n\n" +
-			"With --json: a list of {\"name\", \"pid\", \"changes\": [{\"key\", \"old\", \"new\", \"origin\", \"live\"}], \"error\"}, one for each process.",
+			"With --json: a list of {\"name\", \"pid\", \"changes\": [{\"key\", \"old\", \"new\", \"origin\", \"live\"}], \"error\"}, one for\n" +
+			"each process.",
 		Args: arguments(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			sources, err := l.processes(c.Context())

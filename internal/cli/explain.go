@@ -16,14 +16,14 @@ func explainVerb(s *Shell) *cobra.Command {
 		Long: "It explains a code of an error, a log line or an answer. Without one it lists all there are.\n" +
 			"With --json: {\"code\", \"exit\", \"title\", \"means\", \"causes\", \"do\"}, or a list of them.",
 		Args: arguments(0, "a code"),
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		ValidArgsFunction: func(_ *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 			var names []string
 			for _, c := range boot.Codes() {
 				if len(args) == 0 {
 					names = append(names, cobra.CompletionWithDesc(c.Name, c.Title))
 				}
 			}
-			return names, cobra.ShellCompDirectiveNoFileComp
+			return completing(prefix, names)
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {

@@ -11,10 +11,13 @@ import (
 
 // help writes what a verb does and how it is used.
 func help(w io.Writer, c *cobra.Command) {
+	if f := c.Flags().Lookup("help"); f != nil {
+		f.Hidden = true // whoever reads this knows it
+	}
 	var b strings.Builder
 	text := c.Long
 	if text == "" {
-		text = c.Short + "."
+		text = sentence(c.Short)
 	}
 	fmt.Fprintf(&b, "usage: %s\n\n%s\n", useLine(c), strings.TrimSpace(text))
 	printVerbs(&b, c)
@@ -70,7 +73,7 @@ func helpVerb(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [VERB...]",
 		Short: "how a verb is used",
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		ValidArgsFunction: func(_ *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 			at, rest, err := root.Find(args)
 			if err != nil || len(rest) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
@@ -81,7 +84,7 @@ func helpVerb(root *cobra.Command) *cobra.Command {
 					names = append(names, cobra.CompletionWithDesc(sub.Name(), sub.Short))
 				}
 			}
-			return names, cobra.ShellCompDirectiveNoFileComp
+			return completing(prefix, names)
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
 			at, rest, err := root.Find(args)

@@ -277,5 +277,5 @@ func (l locks) completeKey(c *cobra.Command, args []string, prefix string) ([]st
 			keys = append(keys, e.Key)
 		}
 	}
-	return keys, cobra.ShellCompDirectiveNoFileComp
+	return completing(prefix, keys)
 }

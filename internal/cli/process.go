@@ -5,8 +5,16 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/spf13/cobra"
+
 	"github.com/megaframework/mega/boot"
 )
+
+func (l *line) lockVerb() *cobra.Command {
+	c := l.locks().verb()
+	c.Long = "It asks the processes of this program that run here, as this user."
+	return c
+}
 
 // locks are the verbs that ask the running processes of this program.
 func (l *line) locks() locks {

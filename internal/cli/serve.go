@@ -18,9 +18,17 @@ import (
 func (l *line) serveVerb() *cobra.Command {
 	c := &cobra.Command{
 		Use: "serve", Short: "boot and serve until SIGINT or SIGTERM; the default",
+		Long: "It boots, serves, and ends with SIGINT or SIGTERM: what is in flight is finished, locks are released. A\n" +
+			"second signal ends it at once and shows what hung. SIGHUP reads the configuration again, except in env dev,\n" +
+			"where it ends the program, too: that is a terminal being closed.\n\n" +
+			"With --json the log, the report of the boot and a failure are JSON, as with log.format: json.",
 		Args: arguments(0),
 		RunE: func(*cobra.Command, []string) error {
-			if status := serve(l.boot(), l.options); status != boot.ExitOK {
+			p := l.boot()
+			if p.JSON = l.shell.JSON; p.JSON {
+				p.Set = append(p.Set, "log.format=json")
+			}
+			if status := serve(p, l.options); status != boot.ExitOK {
 				return exit(status)
 			}
 			return nil

@@ -1,0 +1,180 @@
+//go:build unix
+
+package cli_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/internal/admin"
+)
+
+// verb runs a verb of the program's own binary, in a process of its own.
+func verb(t *testing.T, kind string, environ []string, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
+	cmd.Env = append(append(os.Environ(), program+"="+kind), environ...)
+	var out, err bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &err
+	var exit *exec.ExitError
+	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), err.String()
+}
+
+// configured writes the file of configuration of a site's programs.
+func (s site) configured(t *testing.T, yaml string) []string {
+	t.Helper()
+	dir := s.environ[0][strings.IndexByte(s.environ[0], '=')+1:]
+	if err := os.WriteFile(filepath.Join(dir, "mega.config.yaml"), []byte(yaml), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return append([]string{folder + "=" + dir, "MEGA_ENV=production"}, s.environ...)
+}
+
+// holds reads until a holder serves and holds, whichever comes first.
+func (c *child) holds(t *testing.T) {
+	t.Helper()
+	for serves, holds := false, false; !serves || !holds; {
+		line := c.until(t, "o") // as both have
+		serves = serves || strings.Contains(line, "boot.report")
+		holds = holds || strings.Contains(line, "holding")
+	}
+}
+
+func TestLocksInTheMemoryOfARunningProcessAreSeenAndTakenAway(t *testing.T) {
+	s := newSite(t)
+	environ := s.configured(t, "name: shop\n")
+	c := startChild(t, "holder", environ...)
+	c.holds(t)
+	pid := c.cmd.Process.Pid
+
+	status, stdout, stderr := verb(t, "holder", environ, "lock", "ls")
+	head := fmt.Sprintf("shop, pid %d: memory, exclusion ends at the process\n", pid)
+	if status != boot.ExitOK || !strings.HasPrefix(stdout, head) || !strings.Contains(stdout, fmt.Sprintf(":%d ", pid)) {
+		t.Errorf("ls: exit status %d\n%s%s", status, stdout, stderr)
+	}
+	status, stdout, stderr = verb(t, "holder", environ, "lock", "release", "product:lamp", "--reason", "the till is stuck")
+	if want := fmt.Sprintf("product:lamp: taken away from 1 holder  (shop, pid %d)\n", pid); status != boot.ExitOK || stdout != want {
+		t.Errorf("release: exit status %d: %s%s", status, stdout, stderr)
+	}
+	c.until(t, "the till is stuck") // the holder is told
+	if _, stdout, _ := verb(t, "holder", environ, "lock", "show", "product:lamp"); !strings.Contains(stdout, "nobody holds it") {
+		t.Errorf("show: %s", stdout)
+	}
+	if err := c.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	c.end(t)
+}
+
+// kill -9 leaves a socket behind, which does not speak for anybody.
+func TestKilledProcessIsNoLongerThere(t *testing.T) {
+	s := newSite(t)
+	environ := s.configured(t, "name: shop\n")
+	first, second := startChild(t, "holder", environ...), startChild(t, "holder", environ...)
+	first.holds(t)
+	second.holds(t)
+	if _, stdout, _ := verb(t, "holder", environ, "lock", "ls"); strings.Count(stdout, "product:lamp") != 2 {
+		t.Errorf("of two:\n%s", stdout)
+	}
+	kill := func(c *child) {
+		if err := c.cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		c.end(t)
+	}
+	kill(first)
+	if left, err := filepath.Glob(filepath.Join(admin.Folders(s.environ)[0], fmt.Sprintf("*.%d*.sock", first.cmd.Process.Pid))); err != nil || len(left) != 1 {
+		t.Errorf("it left %q, %v", left, err)
+	}
+	status, stdout, stderr := verb(t, "holder", environ, "lock", "ls")
+	if status != boot.ExitOK || strings.Count(stdout, "product:lamp") != 1 || stderr != "" {
+		t.Errorf("of the other: exit status %d\n%s%s", status, stdout, stderr)
+	}
+	kill(second)
+	status, stdout, stderr = verb(t, "holder", environ, "lock", "ls")
+	if status != boot.ExitUnavailable || stdout != "" || !strings.Contains(stderr, "cli.no_process") || !strings.Contains(stderr, "memory") {
+		t.Errorf("of none: exit status %d\n%s%s", status, stdout, stderr)
+	}
+}
+
+func TestHangUpReadsTheConfigurationAgain(t *testing.T) {
+	s := newSite(t)
+	environ := s.configured(t, "name: shop\n")
+	c := startChild(t, "polite", environ...)
+	c.until(t, "boot.report")
+	s.configured(t, "log:\n  level: debug\nlock:\n  ttl: 20s\nname: shop\n")
+	if err := c.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	c.until(t, `"key":"log.level"`)
+
+	s.configured(t, "log:\n  level: warn\nname: shop\n")
+	status, stdout, stderr := verb(t, "polite", environ, "config", "reload", "--json")
+	var all []struct {
+		PID     int
+		Changes []struct {
+			Key, Old, New string
+			Live          bool
+		}
+	}
+	if err := json.Unmarshal([]byte(stdout), &all); err != nil || status != boot.ExitOK || len(all) != 1 || all[0].PID != c.cmd.Process.Pid {
+		t.Fatalf("exit status %d, %v: %s%s", status, err, stdout, stderr)
+	}
+	if got := all[0].Changes; len(got) != 1 || got[0].Key != "log.level" || got[0].Old != "debug" || got[0].New != "warn" || !got[0].Live {
+		t.Errorf("got %+v", got)
+	}
+	s.configured(t, "name: shop\nlock:\n  ttl: 20s\n")
+	if _, stdout, _ := verb(t, "polite", environ, "config", "reload"); !strings.Contains(squeezed(stdout), "lock.ttl  10s -> 20s  after a restart") {
+		t.Errorf("got %s", stdout)
+	}
+	s.configured(t, "name: shop\nlog:\n  level: loud\n")
+	// The verb itself reads the configuration, to know whom to ask.
+	if status, _, stderr := verb(t, "polite", environ, "config", "reload"); status != boot.ExitConfig || !strings.Contains(stderr, "config.invalid") {
+		t.Errorf("of a wrong configuration: exit status %d: %s", status, stderr)
+	}
+	c.signal(t)
+	if rest, status := c.end(t); status != boot.ExitOK {
+		t.Errorf("exit status %d:\n%s", status, rest)
+	}
+}
+
+// In dev it is a terminal that was closed.
+func TestHangUpInDevEndsTheProgram(t *testing.T) {
+	s := newSite(t)
+	c := startChild(t, "polite", append(s.environ, "MEGA_ENV=dev")...)
+	c.until(t, "boot.report")
+	if err := c.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	if rest, status := c.end(t); status != boot.ExitOK || !strings.Contains(rest, `"stopped"`) {
+		t.Errorf("exit status %d:\n%s", status, rest)
+	}
+}
+
+func TestServeTellsItsFailureInJSON(t *testing.T) {
+	s := newSite(t)
+	environ := s.configured(t, "lock:\n  require: fleet\n")
+	status, stdout, stderr := verb(t, "polite", environ, "--json", "serve")
+	var f struct {
+		Code string
+		Exit int
+	}
+	if err := json.Unmarshal([]byte(stderr), &f); err != nil || status != boot.ExitConfig || f.Exit != status || f.Code != "lock.scope_too_small" || stdout != "" {
+		t.Errorf("exit status %d, %v: %s%s", status, err, stdout, stderr)
+	}
+	if status, _, stderr := verb(t, "polite", environ, "serve"); status != boot.ExitConfig || !strings.Contains(stderr, "could not start") {
+		t.Errorf("for people: exit status %d: %s", status, stderr)
+	}
+}

@@ -1,0 +1,113 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/megaframework/mega/boot"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// golden compares a page with the one in testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (go test -update writes it anew):\n%s", file, diff)
+	}
+}
+
+func TestHelpOfEveryVerb(t *testing.T) {
+	var all strings.Builder
+	for _, line := range []string{
+		"help", "help serve", "help config", "help config explain", "help config print",
+		"help config reload", "help lock", "help lock ls", "help lock release", "help explain", "help completion", "help version",
+	} {
+		status, stdout, stderr := shop(t, strings.Fields(line)...)
+		if status != boot.ExitOK || stderr != "" {
+			t.Errorf("%s: exit status %d: %s", line, status, stderr)
+		}
+		all.WriteString("$ shop " + line + "\n" + stdout + "\n")
+		args := strings.Fields(line)[1:]
+		if _, dashed, _ := shop(t, append(args, "--help")...); dashed != stdout {
+			t.Errorf("%s: with --help it is\n%s", line, dashed)
+		}
+		for row := range strings.Lines(stdout) {
+			if len([]rune(row)) > 121 {
+				t.Errorf("%s: the line is too long for a terminal: %q", line, row)
+			}
+		}
+	}
+	golden(t, "help.txt", all.String())
+}
+
+func TestCodesAreListedAndExplained(t *testing.T) {
+	_, list, _ := shop(t, "explain")
+	for _, c := range boot.Codes() {
+		if !strings.Contains(list, "\n"+c.Name+" ") {
+			t.Errorf("%s is not listed", c.Name)
+		}
+	}
+	if status, page, _ := shop(t, "explain", "lock.lost"); status != boot.ExitOK || !strings.HasPrefix(page, "lock.lost: ") {
+		t.Errorf("exit status %d: %s", status, page)
+	}
+	var one boot.Code
+	if _, doc, _ := shop(t, "explain", "lock.lost", "--json"); json.Unmarshal([]byte(doc), &one) != nil || one.Name != "lock.lost" {
+		t.Errorf("got %s", doc)
+	}
+	var all []boot.Code
+	if _, doc, _ := shop(t, "explain", "--json"); json.Unmarshal([]byte(doc), &all) != nil || len(all) != len(boot.Codes()) {
+		t.Errorf("got %s", doc)
+	}
+	if _, stdout, _ := shop(t, "__complete", "explain", "lock.los"); !strings.Contains(stdout, "lock.lost\t") {
+		t.Errorf("completed by %s", stdout)
+	}
+}
+
+func TestVersionSaysWhatItWasBuiltFrom(t *testing.T) {
+	status, page, _ := shop(t, "version")
+	if status != boot.ExitOK || !strings.HasPrefix(page, "shop") || !strings.Contains(page, "go1.") {
+		t.Errorf("exit status %d: %s", status, page)
+	}
+	var v struct{ Program, Module, Version, Mega, Go, Platform string }
+	_, doc, _ := shop(t, "version", "--json")
+	if err := json.Unmarshal([]byte(doc), &v); err != nil || v.Program != "shop" || v.Version == "" || v.Mega == "" || v.Go == "" || v.Platform == "" {
+		t.Errorf("got %+v, %v: %s", v, err, doc)
+	}
+}
+
+func TestCompletionScriptsAreWritten(t *testing.T) {
+	for shell, says := range map[string]string{"bash": "__start_shop", "zsh": "#compdef shop", "fish": "complete -c shop", "powershell": "Register-ArgumentCompleter"} {
+		if status, script, stderr := shop(t, "completion", shell); status != boot.ExitOK || !strings.Contains(script, says) {
+			t.Errorf("%s: exit status %d: %s%s", shell, status, script, stderr)
+		}
+	}
+	_, script, _ := shop(t, "completion", "bash")
+	cmd := exec.CommandContext(t.Context(), "bash", "-n")
+	cmd.Stdin = strings.NewReader(script)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("bash does not understand it: %v\n%s", err, out)
+	}
+	for line, want := range map[string]string{"__complete conf": "config\t", "__complete help lock s": "show\t", "__complete completion f": "fish\n"} {
+		if _, stdout, _ := shop(t, strings.Fields(line)...); !strings.HasPrefix(stdout, want) {
+			t.Errorf("%s: got %s", line, stdout)
+		}
+	}
+}
