@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/megaframework/mega/bus/driver"
@@ -95,8 +96,8 @@ func (b *Bus) inject(ctx context.Context, m *driver.Message) {
 	traced := make(Headers)
 	b.config.Inject(ctx, traced)
 	for _, key := range traced.Keys() {
-		for _, v := range traced[key] {
-			addIfFits(m, key, v)
+		if !isReserved(key) {
+			addIfFits(m, key, traced[key]...)
 		}
 	}
 }
@@ -106,28 +107,28 @@ func (b *Bus) inject(ctx context.Context, m *driver.Message) {
 func passOn(from Headers, m *driver.Message) {
 	if isTraceParent(from.Get(KeyTraceParent)) && m.Header[KeyTraceParent] == nil {
 		addIfFits(m, KeyTraceParent, from.Get(KeyTraceParent))
-		if state := from.Get(KeyTraceState); state != "" {
-			addIfFits(m, KeyTraceState, state)
-		}
+		addIfFits(m, KeyTraceState, from.Values(KeyTraceState)...)
 	}
-	if baggage := from.Get(KeyBaggage); baggage != "" && m.Header[KeyBaggage] == nil {
-		addIfFits(m, KeyBaggage, baggage)
+	if m.Header[KeyBaggage] == nil {
+		addIfFits(m, KeyBaggage, from.Values(KeyBaggage)...)
 	}
 }
 
-func addIfFits(m *driver.Message, key, value string) {
-	if m.Header == nil {
-		m.Header = make(Headers, 2)
-	}
-	before := m.Header[key]
-	m.Header.Add(key, value)
-	if checkHeader(m.Header) == nil {
-		return
-	}
-	if before == nil {
-		delete(m.Header, key)
-	} else {
+// addIfFits adds the values that can be sent, and leaves out the others.
+func addIfFits(m *driver.Message, key string, values ...string) {
+	for _, v := range values {
+		if m.Header == nil {
+			m.Header = make(Headers, 2)
+		}
+		before := m.Header[key]
+		m.Header[key] = append(slices.Clip(before), v)
+		if checkHeader(m.Header) == nil {
+			continue
+		}
 		m.Header[key] = before
+		if before == nil {
+			delete(m.Header, key)
+		}
 	}
 }
 

@@ -66,11 +66,11 @@ func checkKey(key string) error {
 			return fmt.Errorf("%w: %q is not allowed in a key, as in %.80q", ErrBadHeader, c, key)
 		}
 	}
-	if key != KeyID && (hasPrefixFold(key, "Bus-") || hasPrefixFold(key, "Nats-")) {
-		return fmt.Errorf("%w: the key %.80q is reserved", ErrBadHeader, key)
-	}
 	return nil
 }
+
+// isReserved says that a key is the bus's own, or that of a backend.
+func isReserved(key string) bool { return hasPrefixFold(key, "Bus-") || hasPrefixFold(key, "Nats-") }
 
 func hasPrefixFold(s, prefix string) bool {
 	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)

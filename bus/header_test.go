@@ -54,6 +54,7 @@ func TestBadHeadersAreRefused(t *testing.T) {
 		"a tab behind":      {bus.Header("k", "v\t")},
 		"invalid UTF-8":     {bus.Header("k", "\xff")},
 		"a reserved key":    {bus.Header("Bus-Hops", "1")},
+		"an id as a header": {bus.Header(bus.KeyID, "1")},
 		"reserved for NATS": {bus.Header("nats-Msg-Id", "1")},
 		"a bad id":          {bus.ID("a\nb")},
 	} {
@@ -105,9 +106,9 @@ func TestTraceAndBaggageArePassedOn(t *testing.T) {
 			_, err := b.Request(ctx, "c", nil)
 			return errors.Join(err, b.Publish(ctx, "b", nil, bus.Header("own", "1"), bus.Header("baggage", "mine=1")))
 		})
-		publish(t, b, "a", "", bus.Header("traceparent", traceParent), bus.Header("tracestate", traceState), bus.Header("baggage", "user=7"), bus.Header("own", "0"))
+		publish(t, b, "a", "", bus.Header("traceparent", traceParent), bus.Header("tracestate", traceState), bus.Header("baggage", "user=7"), bus.Header("baggage", "tenant=1"), bus.Header("own", "0"))
 		synctest.Wait()
-		if want := (bus.Headers{"traceparent": {traceParent}, "tracestate": {traceState}, "baggage": {"user=7"}}); !reflect.DeepEqual(request, want) {
+		if want := (bus.Headers{"traceparent": {traceParent}, "tracestate": {traceState}, "baggage": {"user=7", "tenant=1"}}); !reflect.DeepEqual(request, want) {
 			t.Errorf("the request has %q, want %q", request, want)
 		}
 		if want := (bus.Headers{"traceparent": {traceParent}, "tracestate": {traceState}, "baggage": {"mine=1"}, "own": {"1"}}); !reflect.DeepEqual(event, want) {
@@ -144,6 +145,7 @@ func TestHooksCarryTheTrace(t *testing.T) {
 				if span, ok := ctx.Value(spanKey{}).(string); ok {
 					h.Set("traceparent", span)
 					h.Set("bad", "not\nsent")
+					h.Set("Bus-Hops", "0")
 				}
 			},
 			Extract: func(ctx context.Context, h bus.Headers) context.Context {

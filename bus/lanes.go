@@ -43,16 +43,17 @@ func (s *Sub) pickInOrder(r *runner) *delivery {
 		if ls.sorting || s.queue.len == 0 {
 			return nil
 		}
-		s.sortOne()
+		s.sortOne(r)
 	}
 }
 
 // sortOne moves the oldest message of the queue to its lane. A message whose
 // key cannot be found out is done with. The caller holds s.mu, which is given
 // up meanwhile, and held again even if the goroutine is ended there.
-func (s *Sub) sortOne() {
+func (s *Sub) sortOne(r *runner) {
 	d := s.queue.pop()
 	s.lanes.beginSorting(d)
+	r.current.Store(d)
 	s.mu.Unlock()
 	key, ok := "", false
 	defer func() {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/megaframework/mega/bus/driver"
@@ -225,7 +226,12 @@ func (p *publication) addHeader(key, value string) {
 // whose case counts; values are UTF-8 without line breaks, and without white
 // space at their ends.
 func Header(key, value string) PubOption {
-	return PubOption{func(p *publication) { p.addHeader(key, value) }}
+	return PubOption{func(p *publication) {
+		if isReserved(key) {
+			p.err = fmt.Errorf("%w: the key %.80q is reserved", ErrBadHeader, key)
+		}
+		p.addHeader(key, value)
+	}}
 }
 
 // Expires drops the message wherever it still waits after d. It must be more

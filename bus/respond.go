@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 
 	"github.com/megaframework/mega/bus/driver"
@@ -107,7 +108,7 @@ func remoteError(err error) *RemoteError {
 	if !isReason(e.Reason) {
 		e.Reason = "error"
 	}
-	e.Message = e.Message[:min(len(e.Message), maxText)]
+	e.Message = strings.ToValidUTF8(e.Message[:min(len(e.Message), maxText)], "")
 	return e
 }
 

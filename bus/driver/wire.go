@@ -2,6 +2,7 @@ package driver
 
 import (
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -69,7 +70,7 @@ func (m *Message) eachMark(do func(key, value string)) {
 // them does not use this library. h belongs to the message from now on, and
 // may be changed.
 func FromWire(k Kind, subject string, h Header, data []byte) Message {
-	m := Message{Kind: k, Subject: subject, Data: data}
+	m := Message{Kind: k, Subject: subject, Data: slices.Clip(data)}
 	if m.Data == nil {
 		m.Data = []byte{}
 	}
