@@ -62,6 +62,10 @@ type (
 	URL = config.URL
 	// Secret is a text in a section of the configuration that masks itself.
 	Secret = config.Secret
+	// Size is a number of bytes in a section of the configuration: 1MiB.
+	Size = config.Size
+	// Addr is an address to listen on in a section of the configuration.
+	Addr = config.Addr
 )
 
 // The scopes for RequireScope.

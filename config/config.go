@@ -37,8 +37,7 @@
 //	like       an example of pattern, for those who did not match it
 //	required   "true": it has to be set, and not to nothing
 //
-// and are a string, bool, int, int64, float64, [time.Duration], []string,
-// [Size], [Addr], [URL], [Secret], another encoding.TextUnmarshaler, or a
+// and are a string, bool, number, [time.Duration], list of strings, [Size], [Addr], [URL], [Secret], another encoding.TextUnmarshaler, or a
 // struct of such fields.
 package config
 
