@@ -151,6 +151,11 @@ func busBootCodes() []Code {
 			Do:    []string{"say where NATS is: nats.url", "let mega choose: leave bus.driver out"},
 		},
 		{
+			Name: "cluster.no_supervisor", Exit: ExitConfig, Title: "this build cannot run several workers",
+			Means: "cluster.workers asks for several processes that share the addresses of the program, and this build has nothing to start them.",
+			Do:    []string{"serve in one process: leave cluster.workers out", "start several processes yourself, each with its own addresses"},
+		},
+		{
 			Name: "bus.no_cluster", Exit: ExitConfig, Title: "the bus of the cluster is asked for outside a cluster",
 			Means: "bus.driver is cluster, but this process is no worker of a supervisor, and cluster.socket does not say where the processes of this node meet.",
 			Do:    []string{"meet at the socket of the node: cluster.socket: auto", "let mega choose: leave bus.driver out"},

@@ -11,8 +11,8 @@ import (
 // decisions are all that is decided at boot.
 type decisions struct{ lock, bus Decision }
 
-// decide makes every decision of a process. They are there also where one of
-// them must not be.
+// decide makes every decision of a process, and checks that this build can
+// carry them out. They are there also where one of them must not be.
 func (p *program) decide(c *config.Config, in Process) (decisions, error) {
 	s := Surroundings{Worker: in.isWorker(), LeftOut: p.leftOut(), Requirements: p.requirements()}
 	lock, lockErr := SelectLock(c, s)
@@ -21,10 +21,15 @@ func (p *program) decide(c *config.Config, in Process) (decisions, error) {
 	}
 	bus, busErr := SelectBus(c, s)
 	d := decisions{lock, bus}
-	if lockErr != nil {
-		return d, lockErr // one at a time: what mends this may mend the other
+	switch { // one at a time: what mends the first may mend the next
+	case lockErr != nil:
+		return d, lockErr
+	case busErr != nil:
+		return d, busErr
+	case in.Offline != nil:
+		return d, nil
 	}
-	return d, busErr
+	return d, missing(c, d, s)
 }
 
 // isWorker reports whether a supervisor started the process: it tells its

@@ -11,7 +11,10 @@ import (
 // decision to its exit status.
 func Open(ctx context.Context, c *config.Config, d Decision) error {
 	if d.Component == "bus" {
-		return openBus(c, decisions{bus: d})
+		if !built("bus", d.Chosen) {
+			return busMissing(c, d)
+		}
+		return nil
 	}
 	opened, err := openLock(ctx, c, d, slog.New(slog.DiscardHandler))
 	if err != nil {

@@ -47,12 +47,17 @@ func openBus(c *config.Config, d decisions) error {
 	return busMissing(c, d.bus)
 }
 
-// missing fails if this build lacks a driver that was decided on.
-func missing(c *config.Config, d decisions) error {
-	if !built("lock", d.lock.Chosen) {
+// missing fails if this build lacks what was decided on.
+func missing(c *config.Config, d decisions, s Surroundings) error {
+	switch {
+	case !built("lock", d.lock.Chosen):
 		return lockMissing(c, d.lock)
+	case !built("bus", d.bus.Chosen):
+		return busMissing(c, d.bus)
+	case c.Cluster.Workers > 1 && !s.Worker:
+		return supervisorMissing(c)
 	}
-	return openBus(c, d)
+	return nil
 }
 
 func openRedis(ctx context.Context, c *config.Config, d Decision, log *slog.Logger) (driver.Driver, error) {
@@ -205,6 +210,15 @@ func busMissing(c *config.Config, d Decision) error {
 		Text:    fmt.Sprintf("Messages are to be carried by the driver %s, which this build does not have.", d.Chosen),
 		Facts:   decidedBy(c, d),
 		Actions: []string{"keep them in this process:  " + put(c, "bus.driver", "memory")},
+	}
+}
+
+func supervisorMissing(c *config.Config) error {
+	return &Failure{
+		Code: "cluster.no_supervisor", Exit: ExitConfig,
+		Text:    "Several workers are to run, but this build has no supervisor for them.",
+		Facts:   []Fact{asked(c, "cluster.workers")},
+		Actions: []string{"serve in one process:  " + drop(c, "cluster.workers")},
 	}
 }
 

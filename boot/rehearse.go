@@ -39,10 +39,9 @@ func rehearse(p Process, options []Option) (*booting, error) {
 	b.log = slog.New(slog.DiscardHandler)
 	b.report.Rehearsed = true
 	b.announce()
-	d, err := b.decide(b.config)
+	_, err = b.decide(b.config)
 	for _, step := range []func() error{
 		func() error { return err },
-		func() error { return missing(b.config, d) },
 		b.chooseCache,
 		b.readFiles,
 	} {

@@ -103,7 +103,6 @@ func (b *booting) stages() fx.Option {
 		fx.Module("decide", fx.Provide(b.decide), fx.Invoke(func(decisions) {})),
 		fx.Module("ops", fx.Invoke(b.openOps)),
 		fx.Module("lock", fx.Provide(b.openLock, b.newLocker), fx.Invoke(func(*lock.Locker) {})),
-		fx.Module("bus", fx.Invoke(openBus)),
 		b.sharedStage(),
 	}
 	for _, a := range b.program.runs {
