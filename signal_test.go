@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -160,6 +161,58 @@ func TestSignalInAnyPhaseOfTheBootEndsIt(t *testing.T) {
 				t.Errorf("it took %v", took)
 			}
 		})
+	}
+}
+
+func TestHangupReadsTheConfigurationAgain(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "mega.config.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("log: {level: info}\n")
+	c := startChild(t, "settings", "MEGA_CONFIG="+file)
+	addr := c.address(t)
+	ask := func() {
+		t.Helper()
+		w, err := http.Get("http://" + addr) //nolint:noctx // it is answered at once
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = w.Body.Close()
+		c.until(t, `"msg":"request"`)
+	}
+	defer http.DefaultClient.CloseIdleConnections()
+	ask()
+	if strings.Contains(c.String(), "a detail") {
+		t.Errorf("the level is not in force:\n%s", c)
+	}
+	write("log: {level: debug}\nlock: {ttl: 20s}\n")
+	c.signal(t, syscall.SIGHUP)
+	c.until(t, `not before a restart","key":"lock.ttl"`)
+	c.until(t, `configuration changed","key":"log.level"`)
+	ask()
+	if !strings.Contains(c.String(), "a detail") {
+		t.Errorf("the new level is not in force:\n%s", c)
+	}
+	write("log: {level: loud}\n")
+	c.signal(t, syscall.SIGHUP)
+	c.until(t, "refused; nothing has changed")
+	ask()
+	c.signal(t, syscall.SIGTERM)
+	if status := c.end(t); status != 0 {
+		t.Errorf("exit status %d:\n%s", status, c)
+	}
+}
+
+func TestHangupInDevIsTheEnd(t *testing.T) {
+	c := startChild(t, "settings", "MEGA_ENV=dev", "MEGA_LOG_FORMAT=json")
+	c.address(t)
+	c.signal(t, syscall.SIGHUP)
+	if status := c.end(t); status != 0 {
+		t.Errorf("exit status %d:\n%s", status, c)
 	}
 }
 

@@ -33,10 +33,7 @@ const adminTime = 2 * time.Second
 // are put together.
 func (b *booting) operated() admin.Process {
 	info := b.locker.Info()
-	routes := []Route{}
-	for _, s := range b.sites {
-		routes = append(routes, s.listed()...)
-	}
+	routes := b.routes()
 	return admin.Process{
 		Info: admin.Info{
 			Name: b.report.Program, PID: b.report.PID, Env: b.config.Env, Apps: b.program.running(),

@@ -100,22 +100,34 @@ func (b *booting) gaveUp(err, cut error) error {
 }
 
 // Report is what the boot came to.
-func (r *Running) Report() Report { return r.b.report }
+func (r *Running) Report() Report { return *r.b.told.Load() }
 
 // Log is the logger of the process.
 func (r *Running) Log() *slog.Logger { return r.b.log }
 
 // Wait returns nil when ctx has ended or the program has asked for its own
 // end, or why the program cannot go on.
-func (r *Running) Wait(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return nil
-	case err := <-r.b.failed:
-		if err == (shutdownError{}) {
+func (r *Running) Wait(ctx context.Context) error { return r.until(ctx, nil) }
+
+// until is Wait, and has the configuration read again with each hangup.
+func (r *Running) until(ctx context.Context, hangups <-chan os.Signal) error {
+	for {
+		select {
+		case <-ctx.Done():
 			return nil
+		case err := <-r.b.failed:
+			if err == (shutdownError{}) {
+				return nil
+			}
+			return err
+		case <-hangups:
+			if r.b.config.Env == "dev" {
+				r.b.log.Info("hung up: the terminal was closed")
+				return nil
+			}
+			r.b.log.Info("hung up: reading the configuration again")
+			_, _ = r.b.reload() // it tells its errors
 		}
-		return err
 	}
 }
 

@@ -11,6 +11,12 @@ func appCodes() []Code {
 			Do:     []string{"have it return, and do what takes long in an OnStart hook, which has a budget of its own"},
 		},
 		{
+			Name: "boot.routes_unknown", Exit: ExitUnavailable, Title: "the routes cannot be listed without starting the program",
+			Means:  "To list routes nothing is opened: a function of mega.Routes is called with nil or zero values of what it takes. This one looked into a value, or failed for another reason, which is told.",
+			Causes: []string{"a handler is made from a value: r.Get(\"/\", newHome(store))", "a method on an interface or with a value receiver, which Go looks up at once"},
+			Do:     []string{"ask the running program: /ops/routes at ops.addr"},
+		},
+		{
 			Name: "boot.locales", Exit: ExitInternal, Title: "the texts of an app cannot be used",
 			Means: "A catalog given to mega.Locales cannot be read, the catalogs of the locales that are offered do not have the same texts, or apps.<name>.locales names one that has no catalog.",
 			Do:    []string{"see to the cause: it names the file and the text"},

@@ -116,6 +116,7 @@ func breakages() []broken {
 // notShown are codes that no panel here shows, and why.
 var notShown = map[string]string{
 	"boot.constructor_overrun": "a constructor has 15 seconds",
+	"boot.routes_unknown":      "it ends no boot, but the listing of routes",
 }
 
 // taken is an address that somebody else has.

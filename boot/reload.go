@@ -1,13 +1,11 @@
 package boot
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
-	"sync"
+	"time"
 
 	"github.com/megaframework/mega/config"
 )
@@ -50,39 +48,47 @@ func (b *booting) settings() []Setting {
 // is wrong with what it reads, nothing changes, and the error says what.
 func (r *Running) Reload() ([]config.Change, error) { return r.b.reload() }
 
-// until is Wait, and has the configuration read again with each hangup.
-func (r *Running) until(ctx context.Context, hangups <-chan os.Signal) error {
-	ctx, stop := context.WithCancel(ctx)
-	var watch sync.WaitGroup
-	defer watch.Wait()
-	defer stop() // and then wait
-	watch.Go(func() { r.heed(ctx, hangups, stop) })
-	return r.Wait(ctx)
-}
-
-func (r *Running) heed(ctx context.Context, hangups <-chan os.Signal, stop func()) {
-	for {
-		select {
-		case <-hangups:
-		case <-ctx.Done():
-			return
-		}
-		if r.b.config.Env == "dev" {
-			r.b.log.Info("hung up: the terminal was closed")
-			stop()
-			return
-		}
-		r.b.log.Info("hung up: reading the configuration again")
-		_, _ = r.b.reload() // it tells its errors
-	}
+// Reloaded is what became of a configuration that was read again.
+type Reloaded struct {
+	At      time.Time `json:"at"`
+	Refused string    `json:"refused,omitempty"` // all that is wrong with it; nothing has changed
+	Live    []string  `json:"live,omitempty"`    // keys that have changed and are in force
+	Pending []string  `json:"pending,omitempty"` // keys that have changed and take a restart
 }
 
 func (b *booting) reload() ([]config.Change, error) {
 	b.reloading.Lock()
 	defer b.reloading.Unlock()
-	next, changes, err := config.Reload(b.inForce.Load(), b.process.source(b.program))
+	changes, err := b.readAgain()
 	if err != nil {
 		b.log.Error("the configuration was read again and refused; nothing has changed", "error", err)
+	}
+	if report := b.told.Load(); report != nil { // there is none before the boot is over
+		now := *report
+		now.Reload = newReloaded(changes, err)
+		b.told.Store(&now)
+	}
+	return changes, err
+}
+
+func newReloaded(changes []config.Change, err error) *Reloaded {
+	r := &Reloaded{At: time.Now()}
+	if err != nil {
+		r.Refused = err.Error()
+	}
+	for _, c := range changes {
+		if c.Live {
+			r.Live = append(r.Live, c.Key)
+		} else {
+			r.Pending = append(r.Pending, c.Key)
+		}
+	}
+	return r
+}
+
+func (b *booting) readAgain() ([]config.Change, error) {
+	next, changes, err := config.Reload(b.inForce.Load(), b.process.source(b.program))
+	if err != nil {
 		return nil, err
 	}
 	b.logs.apply(next)
@@ -94,8 +100,19 @@ func (b *booting) reload() ([]config.Change, error) {
 		}
 	}
 	b.inForce.Store(next)
-	for _, c := range changes {
-		b.log.Info("configuration changed", slog.String("key", c.Key), slog.String("old", c.Old), slog.String("new", c.New), slog.Bool("in_force", c.Live))
-	}
+	b.tellChanges(changes)
 	return changes, nil
+}
+
+func (b *booting) tellChanges(changes []config.Change) {
+	if len(changes) == 0 {
+		b.log.Info("the configuration was read again; nothing has changed")
+	}
+	for _, c := range changes {
+		text := "configuration changed"
+		if !c.Live {
+			text = "configuration changed, but not before a restart"
+		}
+		b.log.Info(text, slog.String("key", c.Key), slog.String("old", c.Old), slog.String("new", c.New), slog.String("origin", c.Origin.String()))
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -184,5 +185,37 @@ func TestHangupInDevelopmentIsTheEnd(t *testing.T) {
 	p.Hangups = hangups
 	if status := boot.Main(t.Context(), p, echoes()); status != boot.ExitOK {
 		t.Errorf("it ended with %d", status)
+	}
+}
+
+// The last reload is part of the report, so that whoever looks at the process
+// sees what it goes by, and what a restart would change.
+func TestReportTellsOfTheLastReload(t *testing.T) {
+	p, write, stderr := configured(t, "log: {level: info}\n")
+	r := start(t, p, echoes())
+	if r.Report().Reload != nil {
+		t.Error("there was none yet")
+	}
+	write("log: {level: debug}\nlock: {ttl: 20s}\n")
+	if _, err := r.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	last := r.Report().Reload
+	if !slices.Contains(last.Live, "log.level") || !slices.Equal(last.Pending, []string{"lock.ttl"}) || last.Refused != "" {
+		t.Errorf("got %+v", last)
+	}
+	if !strings.Contains(stderr.String(), `not before a restart`) {
+		t.Errorf("what takes a restart is not named:\n%s", stderr)
+	}
+	write("log: {level: loud}\nlock: {ttl: 5}\n")
+	if _, err := r.Reload(); err == nil {
+		t.Fatal("it was taken")
+	}
+	last = r.Report().Reload
+	if !strings.Contains(last.Refused, "mega.config.yaml:1") || !strings.Contains(last.Refused, "mega.config.yaml:2") || last.Live != nil {
+		t.Errorf("got %+v", last)
+	}
+	if _, body := get(t, r.Report().Ops+"/ops/boot"); !strings.Contains(body, `"refused": "`) {
+		t.Errorf("who looks from outside sees %s", body)
 	}
 }

@@ -33,6 +33,7 @@ type Report struct {
 	Ops     string        `json:"ops"`                // where probes are answered
 	Admin   string        `json:"admin,omitempty"`    // the socket by which the process is operated
 	Phases  []Phase       `json:"phases,omitempty"`   // of the boot, in order
+	Reload  *Reloaded     `json:"reload,omitempty"`   // the last time that the configuration was read again
 
 	// Rehearsed says that nothing was opened: addresses are as configured, and
 	// nobody has counted routes.
