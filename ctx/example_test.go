@@ -6,6 +6,7 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"testing/fstest"
 
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/drivers/memory"
@@ -43,4 +44,67 @@ func ExampleLock_With() {
 	// Output:
 	// 200 {"stock":0}
 	// 409 {"type":"about:blank","title":"Conflict","status":409,"code":"product.sold_out","detail":"There are none left.","request":"4711"}
+}
+
+func ExampleCtx_SSE() {
+	app := megactx.NewRouter(&megactx.Host{})
+	app.Get("/countdown", func(ctx *megactx.Ctx) error {
+		return ctx.SSE(func(stream *megactx.Stream) error {
+			for n := 2; n > 0; n-- {
+				if err := stream.Send("tick", map[string]int{"left": n}); err != nil {
+					return err
+				}
+			}
+			return stream.Send("done", "liftoff")
+		})
+	})
+
+	w := httptest.NewRecorder()
+	app.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/countdown", nil))
+	fmt.Print(w.Body)
+	// Output:
+	// event: tick
+	// data: {"left":2}
+	//
+	// event: tick
+	// data: {"left":1}
+	//
+	// event: done
+	// data: liftoff
+}
+
+func ExampleCtx_T() {
+	locales, err := megactx.ParseLocales([]string{"ko", "en"}, fstest.MapFS{
+		"ko.yaml": {Data: []byte(`cart: "{product|을/를} {count}개 담았습니다."`)},
+		"en.yaml": {Data: []byte(`cart: {one: "One {product} added.", other: "{count} {product}s added."}`)},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	host := &megactx.Host{Locales: locales}
+	ctx := host.New(context.Background())
+
+	fmt.Println(ctx.T("cart", "product", "의자", "count", 2))
+	fmt.Println(ctx.T("cart", "product", "책", "count", 1))
+	fmt.Println(ctx.WithLocale("en-GB").T("cart", "product", "chair", "count", 2))
+	fmt.Println(ctx.WithLocale("en-GB").T("cart", "product", "book", "count", 1))
+	// Output:
+	// 의자를 2개 담았습니다.
+	// 책을 1개 담았습니다.
+	// 2 chairs added.
+	// One book added.
+}
+
+func ExampleJosa() {
+	for _, word := range []string{"사과", "책", "‘서울’", "3", "10", "URL", "漢"} {
+		fmt.Println(word + megactx.Josa(word, "으로/로"))
+	}
+	// Output:
+	// 사과로
+	// 책으로
+	// ‘서울’로
+	// 3으로
+	// 10으로
+	// URL로
+	// 漢(으)로
 }
