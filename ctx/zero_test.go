@@ -20,6 +20,7 @@ func TestZeroValuesAnswer(t *testing.T) {
 		"a Ctx":                {&megactx.Ctx{}, []string{"Err"}},
 		"a Ctx of a zero Host": {(&megactx.Host{}).New(t.Context()), []string{"Err", "Go"}},
 		"a Lock":               {megactx.Lock{}, nil},
+		"a Bus":                {megactx.Bus{}, nil},
 		"a Stream":             {&megactx.Stream{}, nil},
 		"Locales":              {(*megactx.Locales)(nil), nil},
 		"a zero Locales":       {&megactx.Locales{}, nil},
