@@ -4,7 +4,7 @@
 // One schema, the key tags of the structs in this package and of an
 // application's own sections, decides everything: which keys exist, what the
 // variable of a key is called (lock.redis.key is MEGA_LOCK_REDIS_KEY), its
-// default, what is a legal value, what [Explain], [JSONSchema] and [Reference]
+// default, what is a legal value, what [Config.Explain], [JSONSchema] and [Reference]
 // say of it. Loading is strict and complete: an unknown key, a number without
 // its unit, an empty section and a malformed URL are errors, each says the
 // line of its file, and all of them are reported at once.
@@ -37,8 +37,9 @@
 //	like       an example of pattern, for those who did not match it
 //	required   "true": it has to be set, and not to nothing
 //
-// and are a string, bool, number, [time.Duration], list of strings, [Size], [Addr], [URL], [Secret], another encoding.TextUnmarshaler, or a
-// struct of such fields.
+// and are a string, bool, number, [time.Duration], list of strings, [Size],
+// [Addr], [URL], [Secret], another encoding.TextUnmarshaler, or a struct of
+// such fields.
 package config
 
 import (
