@@ -34,7 +34,7 @@ func (l *line) serveVerb() *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().StringSliceVar(&l.flags.only, "only", nil, "serve only the apps `A,B`")
+	l.onlyFlag(c)
 	return c
 }
 

@@ -87,5 +87,8 @@ func panel(w io.Writer, program string, f *boot.Failure) {
 	for _, action := range f.Actions {
 		fmt.Fprintf(&b, "  • %s\n", action)
 	}
+	if f.Exit != boot.ExitUsage {
+		fmt.Fprintf(&b, "  more: %s explain %s\n", program, f.Code)
+	}
 	_, _ = io.WriteString(w, b.String()) // there is nobody left to tell
 }

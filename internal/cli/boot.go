@@ -1,0 +1,77 @@
+package cli
+
+import (
+	"errors"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/megaframework/mega/boot"
+)
+
+// bootVerb goes through a boot without one.
+func (l *line) bootVerb() *cobra.Command {
+	var dry bool
+	c := &cobra.Command{
+		Use: "boot --dry-run", Short: "what a boot would decide, and why; nothing is started",
+		Long: "It loads the configuration, makes every decision and reads the files of the apps, but connects to nothing,\n" +
+			"listens nowhere and calls no constructor. What would stop the boot here ends it with the same exit status;\n" +
+			"the decisions are shown all the same.\n\n" +
+			"With --json: the report, as in the record boot.report of the log and at /ops/boot.",
+		Args: arguments(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if !dry {
+				return usage(c, "cli.missing_argument", c.CommandPath()+" needs --dry-run.", "boot and serve: "+l.shell.Name+" serve")
+			}
+			report, err := boot.Rehearse(l.boot(), l.options...)
+			if report.Program == "" { // not even a configuration
+				return err
+			}
+			return errors.Join(l.shell.Print(&report, func(w io.Writer) { _ = report.Print(w) }), err)
+		},
+	}
+	c.Flags().BoolVar(&dry, "dry-run", false, "do not boot; it has to be there")
+	l.onlyFlag(c)
+	return c
+}
+
+// doctorVerb looks at all that the program needs.
+func (l *line) doctorVerb() *cobra.Command {
+	c := &cobra.Command{
+		Use: "doctor", Short: "look at all that the program needs: configuration, addresses, servers, machine",
+		Long: "It looks from where the program is to run, and connects to the servers that it is to use. What stops the\n" +
+			"program from starting is fail and ends it with exit status 1; what weakens a promise is warn.\n\n" +
+			"With --json: a list of {\"name\", \"verdict\", \"text\", \"action\", \"took\"}; took is in nanoseconds.",
+		Args: arguments(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			findings := boot.Examine(c.Context(), l.boot(), l.options...)
+			if err := l.shell.Print(findings, func(w io.Writer) { printFindings(w, findings) }); err != nil {
+				return err
+			}
+			for _, f := range findings {
+				if f.Verdict == boot.Fail {
+					return exit(boot.ExitCut)
+				}
+			}
+			return nil
+		},
+	}
+	l.onlyFlag(c)
+	return c
+}
+
+func printFindings(w io.Writer, findings []boot.Finding) {
+	t := table{}
+	for _, f := range findings {
+		t.add(string(f.Verdict), f.Name, f.Text)
+		if f.Action != "" {
+			t.add("", "", "-> "+f.Action)
+		}
+	}
+	t.print(w)
+}
+
+// onlyFlag is for verbs that look at the apps that would run.
+func (l *line) onlyFlag(c *cobra.Command) {
+	c.Flags().StringSliceVar(&l.flags.only, "only", nil, "only the apps `A,B`")
+}
