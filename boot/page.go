@@ -152,11 +152,11 @@ func section(b *strings.Builder, p paint, name string, rows []row) {
 		}
 	}
 	for i, r := range rows {
-		label := ""
+		label := strings.Repeat(" ", margin)
 		if i == 0 {
-			label = name
+			label = p.strong(name) + label[len(name):]
 		}
-		b.WriteString(p.strong(fmt.Sprintf("%-*s", margin, label)))
+		b.WriteString(label)
 		line := strings.TrimRight(r.line(widths), " ")
 		if r.style != nil {
 			line = r.style(line)

@@ -86,6 +86,8 @@ func breakages() []broken {
 		{code: "bus.driver_missing", exit: 78, run: with("MEGA_NATS_URL=nats://:hunter2@queue:4222")},
 		{code: "bus.scope_too_small", exit: 78, run: file("mega.config.yaml", "bus:\n  require: fleet\n")},
 
+		{code: "config.problems", name: "json", exit: 78, run: run{args: []string{"serve", "--json"}, environ: []string{"MEGA_LOCK_TTL=5", "MEGA_LOK_WAIT=1s"}}},
+		{code: "lock.scope_too_small", name: "json", exit: 78, run: run{args: []string{"serve", "--json"}, environ: []string{"MEGA_LOCK_REQUIRE=fleet"}}},
 		{code: "config.problems", exit: 78, run: file("mega.config.yaml", "lock:\n  ttl: 5\n  drivr: redis\nbus:\n").and("MEGA_LOK_WAIT=1s", "MEGA_CACHE_MAIN_URL=http://:hunter2@cache")},
 		{code: "config.unknown_key", exit: 78, run: file("mega.config.yaml", "name: shop\nlock:\n  drivr: redis\n")},
 		{code: "config.unknown_key", name: "toml", exit: 78, run: file("mega.config.toml", "name = \"shop\"\n\n[lock]\ndrivr = \"redis\"\n")},
@@ -174,8 +176,11 @@ func TestPanels(t *testing.T) {
 				b.environ = append(b.environ, b.needs(t)...)
 			}
 			e := b.end(t)
-			if e.status != b.exit || !strings.Contains(e.stderr, "("+b.code+")") {
+			if e.status != b.exit || !strings.Contains(e.stderr, "("+b.code+")") && !strings.Contains(e.stderr, `"code":"`+b.code+`"`) {
 				t.Fatalf("exit status %d, want %d with %s:\n%s", e.status, b.exit, b.code, e.stderr)
+			}
+			if n := strings.Count(e.stderr, "\n    • "); n > 4 {
+				t.Errorf("the panel has %d things to do, want at most 4", n)
 			}
 			if strings.Contains(e.stderr, "hunter2") {
 				t.Errorf("the panel tells the password:\n%s", e.stderr)
