@@ -48,7 +48,7 @@ func (b *booting) degraded(d decisions) {
 		chosen Decision
 	}{{"locks", d.lock}, {"messages", d.bus}} {
 		if x.chosen.Scope == driver.Process.String() {
-			b.probes.degrade(x.what + " end at this process (driver " + x.chosen.Chosen + "): another process does not see them")
+			b.probes.degrade(x.what + " end at this process (driver " + x.chosen.Chosen + ")")
 		}
 	}
 }

@@ -72,6 +72,26 @@ func TestBootIsWatchedWhileItGoesOn(t *testing.T) {
 	}
 }
 
+func TestProcessThatWaitsForItsServerIsAlive(t *testing.T) {
+	ops, redis := freeAddr(t), freeAddr(t)
+	p, stderr := process("MEGA_OPS_ADDR="+ops, "MEGA_CACHE_MAIN_URL=redis://"+redis, "MEGA_BOOT_WAIT_FOR=60s")
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan int, 1)
+	go func() { ended <- boot.Main(ctx, p, boot.App("main", boot.Routes(hello))) }()
+	for !strings.Contains(stderr.String(), "waiting for the server") {
+		time.Sleep(time.Millisecond)
+	}
+	for path, want := range map[string]int{"/livez": 200, "/startupz": 503, "/readyz": 503} {
+		if got, body := get(t, "http://"+ops+path); got != want {
+			t.Errorf("%s answers %d %s, want %d", path, got, body, want)
+		}
+	}
+	stop()
+	if status := <-ended; status != boot.ExitOK {
+		t.Errorf("it ended with %d:\n%s", status, stderr)
+	}
+}
+
 func TestLivenessOutlastsReadiness(t *testing.T) {
 	g := newGate()
 	p, _ := process()

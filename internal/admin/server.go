@@ -101,7 +101,7 @@ func (d *door) guard(next http.Handler, self int) http.Handler {
 		case !known:
 			refuse(w, http.StatusForbidden, "admin.unknown_peer", errors.New("the system does not say who connects"))
 		case !admits(p.UID, self):
-			refuse(w, http.StatusForbidden, "admin.forbidden", fmt.Errorf("this process belongs to another user than %s", p.User()))
+			refuse(w, http.StatusForbidden, "admin.forbidden", fmt.Errorf("the user %q is neither the one who runs this process nor root", p.User()))
 		case !d.enter():
 			refuse(w, http.StatusServiceUnavailable, "mega.shutting_down", errors.New("the process is ending"))
 		default:

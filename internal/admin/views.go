@@ -35,9 +35,11 @@ type Entry struct {
 	Waiting int `json:"waiting"`
 }
 
+// newEntry shows so many waiters. Where there is nobody, the list is empty.
 func newEntry(s lock.State, shown int) Entry {
 	e := Entry{s, len(s.Waiters)}
-	e.Waiters = e.Waiters[:min(len(e.Waiters), shown)]
+	e.Holders = append([]lock.Holding{}, s.Holders...)
+	e.Waiters = append([]lock.Holder{}, s.Waiters[:min(len(s.Waiters), shown)]...)
 	return e
 }
 

@@ -1,0 +1,251 @@
+//go:build linux || darwin
+
+package guide_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// console is a shell beside a running shop, in whose folder it is. Pages show
+// what was typed there and what came of it.
+type console struct {
+	t      *testing.T
+	dir    string
+	ops    string // where its probes are, host:port
+	shop   *exec.Cmd
+	stderr *os.File
+}
+
+// What a page calls a process and its address.
+const (
+	pagePID = "4121"
+	pageOps = "localhost:9090"
+	pageDir = "/run/user/1000"
+)
+
+func newConsole(t *testing.T) *console {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "guide") //nolint:usetesting // a path with the test's name in it is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	stderr, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = stderr.Close() })
+	c := &console{t: t, dir: dir, ops: free(t), stderr: stderr}
+	c.write("mega.config.yaml", "name: shop\nlog:\n  level: info\n  format: text\n")
+	// A command called shop, which is this executable.
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.write("shop", "#!/bin/sh\nexec env "+operatedEnv+"=yes '"+exe+"' \"$@\"\n")
+	if err := os.Chmod(filepath.Join(dir, "shop"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	c.start()
+	return c
+}
+
+func free(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+func (c *console) write(name, text string) {
+	c.t.Helper()
+	if err := os.WriteFile(filepath.Join(c.dir, name), []byte(text), 0o600); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *console) command(name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(name, args...)
+	cmd.Dir = c.dir
+	for _, kv := range os.Environ() {
+		if !strings.HasPrefix(kv, "MEGA_") {
+			cmd.Env = append(cmd.Env, kv)
+		}
+	}
+	cmd.Env = append(cmd.Env, "PATH="+c.dir+":"+os.Getenv("PATH"), "XDG_RUNTIME_DIR="+c.dir, "TMPDIR="+c.dir, "NO_COLOR=1",
+		"MEGA_ENV=production", "MEGA_OPS_ADDR="+c.ops, "MEGA_APPS_WEB_ADDR=127.0.0.1:0")
+	return cmd
+}
+
+// start runs the shop until the test ends.
+func (c *console) start() {
+	c.t.Helper()
+	c.shop = c.command(filepath.Join(c.dir, "shop"))
+	c.shop.Stderr = c.stderr
+	if err := c.shop.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() {
+		_ = c.shop.Process.Signal(syscall.SIGTERM)
+		if err := c.shop.Wait(); err != nil {
+			c.t.Errorf("the shop ended with %v\n%s", err, c.log())
+		}
+	})
+	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		if status, _, err := c.get("/readyz"); err == nil && status == http.StatusOK {
+			return
+		}
+		if time.Since(began) > 30*time.Second {
+			c.t.Fatalf("the shop does not get ready:\n%s", c.log())
+		}
+	}
+}
+
+func (c *console) log() string {
+	text, _ := os.ReadFile(c.stderr.Name())
+	return string(text)
+}
+
+func (c *console) get(path string) (int, string, error) {
+	r, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://"+c.ops+path, nil)
+	if err != nil {
+		return 0, "", err
+	}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	w, err := client.Do(r)
+	if err != nil {
+		return 0, "", err
+	}
+	defer func() { _ = w.Body.Close() }()
+	body, err := io.ReadAll(w.Body)
+	return w.StatusCode, string(body), err
+}
+
+// run does what was typed and returns what came of it, as a page would say it.
+func (c *console) run(typed, expected string) string {
+	c.t.Helper()
+	if path, ok := strings.CutPrefix(strings.ReplaceAll(typed, "'", ""), "curl -s "+pageOps); ok { // not every machine has curl
+		_, body, err := c.get(path)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		return c.told(body)
+	}
+	if n, ok := strings.CutPrefix(typed, "journalctl -u shop -o cat -n "); ok {
+		return c.journal(n, expected)
+	}
+	typed = strings.ReplaceAll(typed, pagePID, strconv.Itoa(c.shop.Process.Pid))
+	out, _ := c.command("sh", "-c", typed).CombinedOutput() // a failure says so
+	return c.told(string(out))
+}
+
+// journal returns the last n lines of the log, as soon as they are those that
+// are expected.
+func (c *console) journal(n, expected string) string {
+	c.t.Helper()
+	count, err := strconv.Atoi(n)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+		lines := strings.SplitAfter(c.log(), "\n")
+		last := c.told(strings.Join(lines[max(len(lines)-1-count, 0):], ""))
+		if same(expected, last) || time.Since(began) > 10*time.Second {
+			return last
+		}
+	}
+}
+
+// told is what came of something, on the page's machine.
+func (c *console) told(text string) string {
+	host, _ := os.Hostname()
+	for was, is := range map[string]string{
+		regexp.QuoteMeta(strconv.Itoa(c.shop.Process.Pid)): pagePID,
+		regexp.QuoteMeta(c.ops):                            pageOps, regexp.QuoteMeta(c.dir): pageDir,
+		`@` + regexp.QuoteMeta(host) + `:`: "@node-1:", `"host": "` + regexp.QuoteMeta(host): `"host": "node-1`, `by ` + regexp.QuoteMeta(host) + `,`: "by node-1,",
+		`by\.user=\S+ by\.uid=\d+`: "by.user=ann by.uid=1000", `\(\S+, by the admin`: "(ann, by the admin",
+	} {
+		text = regexp.MustCompile(was).ReplaceAllString(text, is)
+	}
+	return text
+}
+
+// varying is what differs from one run to the next.
+var varying = regexp.MustCompile(`\d+(\.\d+)?(ns|µs|ms|s)\b|\d{4}-\d\d-\d\dT[0-9:.]+(Z|[+-]\d\d:\d\d)|\d\d:\d\d:\d\d|\b\d{12,}\b|"(left|took)": ?\d+|pid[ =]\d+`)
+
+// same reports whether two answers differ only in what differs from one run to
+// the next: that, the width of columns, and the order of lines that two
+// goroutines write.
+func same(shown, got string) bool {
+	flat := func(text string) []string {
+		var lines []string
+		for line := range strings.Lines(varying.ReplaceAllString(text, "~")) {
+			lines = append(lines, strings.Join(strings.Fields(line), " "))
+		}
+		slices.Sort(lines)
+		return lines
+	}
+	return slices.Equal(flat(shown), flat(got))
+}
+
+// exchange is a line that was typed, and the answer below it.
+type exchange struct{ typed, answer string }
+
+func exchanges(block string) (all []exchange) {
+	for line := range strings.Lines(block) {
+		if typed, ok := strings.CutPrefix(line, "$ "); ok {
+			all = append(all, exchange{typed: strings.TrimSpace(typed)})
+			continue
+		}
+		if len(all) > 0 {
+			all[len(all)-1].answer += line
+		}
+	}
+	return all
+}
+
+// Everything that the page shows of a terminal is typed beside a real process,
+// in the page's order.
+func TestConsoleOfTheOperationsPage(t *testing.T) {
+	c := newConsole(t)
+	page := read(t, operationsPage)
+	tried := 0
+	for _, block := range fenced(page, "console") {
+		var b strings.Builder
+		for _, x := range exchanges(block) {
+			got := c.run(x.typed, x.answer)
+			fmt.Fprintf(&b, "$ %s\n%s", x.typed, got)
+			if tried++; !*update && !same(x.answer, got) {
+				t.Errorf("$ %s\nanswers\n%s\nthe page says\n%s", x.typed, got, x.answer)
+			}
+		}
+		if *update {
+			page = strings.Replace(page, "```console\n"+block+"```", "```console\n"+b.String()+"```", 1)
+		}
+	}
+	if tried < 8 {
+		t.Errorf("only %d lines were tried", tried)
+	}
+	if *update {
+		if err := os.WriteFile(operationsPage, []byte(page), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

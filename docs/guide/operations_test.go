@@ -1,0 +1,102 @@
+package guide_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/megaframework/mega"
+	"github.com/megaframework/mega/internal/metrics"
+	"github.com/megaframework/mega/lock"
+)
+
+const operationsPage = "10-operations.md"
+
+// operatedEnv makes the test's executable the shop of which the page speaks.
+const operatedEnv = "GUIDE_TEST_OPERATED"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(operatedEnv) != "" {
+		_ = os.Unsetenv(operatedEnv)
+		mega.Main(operated())
+	}
+	os.Exit(m.Run())
+}
+
+// What 10-operations.md shows.
+
+func operated() mega.Option {
+	return mega.App("web",
+		mega.Provide(OpenDisk),
+		mega.Routes(sales),
+		mega.Ready("disk", (*Disk).Writable),
+		mega.Run("import", importAll),
+	)
+}
+
+// Disk is the folder that the shop writes to.
+type Disk struct{ dir string }
+
+func OpenDisk() *Disk { return &Disk{"."} }
+
+// Writable says why nothing can be written.
+func (d *Disk) Writable(context.Context) error {
+	_, err := os.Stat(filepath.Join(d.dir, "full"))
+	if err == nil {
+		return errors.New("no space left on device")
+	}
+	return nil
+}
+
+func sales(r mega.Router) {
+	r.Post("/products/{id}/buy", func(ctx *mega.Ctx) error {
+		return ctx.Lock.With("product:"+ctx.Param("id"), func(ctx *mega.Ctx) error { return ctx.Text(http.StatusOK, "sold") })
+	})
+}
+
+// importAll holds its lock until it is told to end.
+func importAll(ctx *mega.Ctx) error {
+	err := ctx.Lock.With("import:nightly", func(ctx *mega.Ctx) error {
+		<-ctx.Done()
+		return nil
+	}, lock.Label("feed 7"))
+	if errors.Is(err, lock.ErrLost) {
+		return nil // an operator took it away, and had his reasons
+	}
+	return err
+}
+
+// The table of the page is the catalogue, in its order.
+func TestEveryMetricIsOnThePage(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("| name | kind | labels | |\n|---|---|---|---|\n")
+	for _, s := range metrics.Catalogue() {
+		labels := "`" + strings.Join(s.Labels, "`, `") + "`"
+		if len(s.Labels) == 0 {
+			labels = ""
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", s.Name, s.Kind, labels, s.Help)
+	}
+	const begin, end = "<!-- metrics -->\n", "<!-- end of metrics -->\n"
+	page := read(t, operationsPage)
+	before, rest, ok := strings.Cut(page, begin)
+	_, after, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("the page has no %s and %s", begin, end)
+	}
+	current := before + begin + b.String() + end + after
+	if *update {
+		if err := os.WriteFile(operationsPage, []byte(current), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if page != current {
+		t.Error("the table is not that of the metrics: go test ./docs/guide -run Metric -update")
+	}
+}
