@@ -404,6 +404,34 @@ func TestADriverThatCannotEnd(t *testing.T) {
 	})
 }
 
+func TestWhatArrivesAfterTheEndIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, r := newRemoteBus(t, bus.Config{})
+		l := newGatedLog()
+		s := subscribe(t, b, "a", l.handler)
+		publishAll(t, b, "a", 1, 2)
+		synctest.Wait()
+		var drain sync.WaitGroup
+		drain.Go(func() {
+			if err := s.Drain(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait() // its interest has ended, and its handler runs
+		late := driver.Message{Subject: "a", Data: []byte("late")}
+		if r.sinks[0].Deliver(late) {
+			t.Error("a message was taken while it was drained")
+		}
+		close(l.gate)
+		drain.Wait()
+		if r.sinks[0].Deliver(late) {
+			t.Error("a message was taken after it had ended")
+		}
+		l.want(t, "1", "2")
+		checkSum(t, s.Stats())
+	})
+}
+
 func TestADrainThatCannotFlushSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, r := newRemoteBus(t, bus.Config{})

@@ -3,6 +3,8 @@ package bus_test
 import (
 	"context"
 	"runtime"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/megaframework/mega/bus"
@@ -64,5 +66,28 @@ func TestIdleSubscriptionsHaveNoGoroutine(t *testing.T) {
 	}
 	for runtime.NumGoroutine() > before { // ends by the test's timeout, or because they do
 		runtime.Gosched()
+	}
+}
+
+func TestKeysLeaveNothing(t *testing.T) {
+	b := newBus(t, bus.Config{})
+	s := subscribe(t, b, "a", func(context.Context, *bus.Msg) error { return nil }, bus.Concurrency(4),
+		bus.OrderBy(func(m *bus.Msg) string { return strings.Repeat(string(m.Data), 100) }))
+	round := func(n int) {
+		for i := range n {
+			publish(t, b, "a", strconv.Itoa(i))
+			for s.Stats().Pending > 1000 {
+				runtime.Gosched()
+			}
+		}
+		for s.Stats().Handled != s.Stats().Received {
+			runtime.Gosched()
+		}
+	}
+	round(100)
+	before := heap()
+	round(max(scale(20_000), 5000)) // fewer would not show
+	if grown := heap() - before; grown > 1<<20 {
+		t.Errorf("the heap grew by %d bytes", grown)
 	}
 }

@@ -113,7 +113,12 @@ func TestOrderByKeepsTheOrderOfAKey(t *testing.T) {
 		busy[m.Subject] = false
 		mu.Unlock()
 		return nil
-	}, bus.Concurrency(16), bus.OrderBy(func(m *bus.Msg) string { return m.Subject }), bus.Buffer(bus.MaxBuffer, 1<<40-1))
+	}, bus.Concurrency(16), bus.OrderBy(func(m *bus.Msg) string {
+		if rand.IntN(2) == 0 {
+			runtime.Gosched()
+		}
+		return m.Subject
+	}), bus.Buffer(bus.MaxBuffer, 1<<40-1))
 	n := scale(500)
 	for i := range n {
 		for k := range keys {
@@ -281,5 +286,68 @@ func TestAGroupPrefersWhoHasLessToDo(t *testing.T) {
 			t.Errorf("the stuck member got %d of 100", got)
 		}
 		close(l.gate)
+	})
+}
+
+// A runner that was idle takes one of several messages; the others get runners
+// of their own.
+func TestABurstIsSharedOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{})
+		hold := make(chan struct{})
+		s := subscribe(t, b, "a.*", func(_ context.Context, m *bus.Msg) error {
+			if m.Subject == "a.slow" {
+				<-hold
+			}
+			return nil
+		}, bus.Concurrency(4))
+		for n := range scale(500) {
+			publish(t, b, "a.quick", "")
+			for s.Stats().Handled == uint64(5*n) { // until it is idle
+				runtime.Gosched()
+			}
+			for range 4 {
+				publish(t, b, "a.slow", "")
+			}
+			synctest.Wait()
+			if st := s.Stats(); st.Running != 4 || st.Pending != 0 {
+				t.Fatalf("%d run and %d wait", st.Running, st.Pending)
+			}
+			for range 4 {
+				hold <- struct{}{}
+			}
+			synctest.Wait()
+		}
+	})
+}
+
+// The keys are found out one after the other, or the order would be lost.
+func TestOneRunnerAtATimeFindsOutKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{})
+		var l log
+		busy, key := make(chan struct{}), make(chan struct{})
+		subscribe(t, b, "a.*", func(ctx context.Context, m *bus.Msg) error {
+			if m.Subject == "a.busy" {
+				<-busy
+			}
+			return l.handler(ctx, m)
+		}, bus.Concurrency(2), bus.OrderBy(func(m *bus.Msg) string {
+			if string(m.Data) == "1" {
+				<-key
+			}
+			return m.Subject
+		}))
+		publish(t, b, "a.busy", "0")
+		synctest.Wait()
+		publish(t, b, "a.x", "1")
+		synctest.Wait()
+		publish(t, b, "a.x", "2")
+		close(busy) // its runner looks for work, and finds the key of 1 unknown
+		synctest.Wait()
+		l.want(t, "0")
+		close(key)
+		synctest.Wait()
+		l.want(t, "0", "1", "2")
 	})
 }

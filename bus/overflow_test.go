@@ -134,6 +134,9 @@ func TestABufferIsBoundedInBytesToo(t *testing.T) {
 		if st := s.Stats(); st.Pending != 0 || st.PendingBytes != 0 {
 			t.Errorf("stats are %+v", st)
 		}
+		if got := l.all(); len(got) != 5 || !strings.HasPrefix(got[1], strings.Repeat("x", 500)) {
+			t.Errorf("handled %.20q", got)
+		}
 	})
 }
 
@@ -305,6 +308,49 @@ func TestExpiryIsTheHandlersDeadline(t *testing.T) {
 		}
 		if err := b.Publish(t.Context(), "a", nil, bus.Expires(0)); !errors.Is(err, bus.ErrInvalid) {
 			t.Errorf("Expires(0): %v", err)
+		}
+	})
+}
+
+func TestTheEarlierDeadlineCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{})
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var got []time.Duration
+		if _, err := b.Subscribe(ctx, "a", func(ctx context.Context, _ *bus.Msg) error {
+			at, _ := ctx.Deadline()
+			got = append(got, at.Sub(start))
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		publish(t, b, "a", "")
+		publish(t, b, "a", "", bus.Expires(time.Hour))
+		publish(t, b, "a", "", bus.Expires(time.Second))
+		synctest.Wait()
+		if want := []time.Duration{time.Minute, time.Minute, time.Second}; !slices.Equal(got, want) {
+			t.Errorf("the deadlines are %v, want %v", got, want)
+		}
+	})
+}
+
+func TestTheContextOfADeadlineEndsWithItsHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{})
+		var kept context.Context
+		subscribe(t, b, "a", func(ctx context.Context, _ *bus.Msg) error {
+			kept = ctx
+			if ctx.Done() == nil || ctx.Err() != nil {
+				t.Error("it has no end, or has ended already")
+			}
+			return nil
+		})
+		publish(t, b, "a", "", bus.Expires(time.Hour))
+		synctest.Wait()
+		if err := kept.Err(); !errors.Is(err, context.Canceled) {
+			t.Errorf("afterwards it is %v", err)
 		}
 	})
 }

@@ -245,6 +245,7 @@ func TestRequestManyEnds(t *testing.T) {
 		}{
 			"at the default deadline": {nil, []string{"0", "error", "2", "3"}, 5 * time.Second},
 			"by count":                {[]bus.ManyOption{bus.Count(2)}, []string{"0", "error"}, time.Second / 2},
+			"by the deadline first":   {[]bus.ManyOption{bus.Stall(time.Hour)}, []string{"0", "error", "2", "3"}, 5 * time.Second},
 			"by stall":                {[]bus.ManyOption{bus.Stall(time.Second)}, []string{"0", "error"}, 3 * time.Second / 2},
 			"by its expiry":           {[]bus.ManyOption{bus.Expires(time.Second)}, []string{"0", "error"}, time.Second},
 		} {

@@ -246,10 +246,11 @@ func (s *Sub) discard() {
 	}
 }
 
-// settle says that nothing of the subscription is left to do; it is over then,
-// and the caller has to bury it. The caller holds s.mu.
+// settle says that nothing of the subscription is left to do, as nothing waits
+// without a runner; it is over then, and the caller has to bury it. The caller
+// holds s.mu.
 func (s *Sub) settle() bool {
-	if s.phase < emptying || s.phase == over || len(s.runners) > 0 || s.phase == emptying && s.pending() > 0 {
+	if s.phase < emptying || s.phase == over || len(s.runners) > 0 {
 		return false
 	}
 	s.phase = over

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"slices"
 	"strings"
@@ -95,40 +96,51 @@ func name(seed uint64, tokens []string) string {
 func FuzzRoutes(f *testing.F) {
 	f.Add(uint64(1), uint64(2), uint64(3), uint64(4))
 	f.Add(uint64(123456789), uint64(987654321), uint64(55555), uint64(0))
-	f.Fuzz(func(t *testing.T, a, b, c, subject uint64) {
-		bus := newMemoryBus(t)
-		literal := name(subject, []string{"a", "b", "c"})
-		send(t, bus, literal) // is remembered
-		var patterns []string
-		var counters []*counter
-		var interests []driver.Interest
-		for _, seed := range []uint64{a, b, c} {
-			p := name(seed, []string{"a", "b", "*", ">"})
-			n, i := add(t, bus, driver.Event, p, "")
-			patterns, counters, interests = append(patterns, p), append(counters, n), append(interests, i)
-		}
-		for gone := range 4 {
-			before := counts(counters)
-			send(t, bus, literal)
-			for i, n := range counts(counters) {
-				if want := before[i]; i >= gone && matches(patterns[i], literal) {
-					if n != want+1 {
-						t.Fatalf("%q did not get %q", patterns[i], literal)
-					}
-				} else if n != want {
-					t.Fatalf("%q got %q (%d of %q have left)", patterns[i], literal, gone, patterns)
+	f.Fuzz(checkRoutes)
+}
+
+func TestRoutesKeepTheRule(t *testing.T) {
+	for range scaled(t, 5000) {
+		checkRoutes(t, rand.Uint64(), rand.Uint64(), rand.Uint64(), rand.Uint64())
+	}
+}
+
+// checkRoutes adds three subscriptions and takes them out again; each gets what
+// it matches.
+func checkRoutes(t *testing.T, a, b, c, subject uint64) {
+	t.Helper()
+	bus := newMemoryBus(t)
+	literal := name(subject, []string{"a", "b", "c"})
+	send(t, bus, literal) // is remembered
+	var patterns []string
+	var counters []*counter
+	var interests []driver.Interest
+	for _, seed := range []uint64{a, b, c} {
+		p := name(seed, []string{"a", "b", "*", ">"})
+		n, i := add(t, bus, driver.Event, p, "")
+		patterns, counters, interests = append(patterns, p), append(counters, n), append(interests, i)
+	}
+	for gone := range 4 {
+		before := counts(counters)
+		send(t, bus, literal)
+		for i, n := range counts(counters) {
+			if want := before[i]; i >= gone && matches(patterns[i], literal) {
+				if n != want+1 {
+					t.Fatalf("%q did not get %q", patterns[i], literal)
 				}
-			}
-			if gone < 3 {
-				if err := interests[gone].End(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+			} else if n != want {
+				t.Fatalf("%q got %q (%d of %q have left)", patterns[i], literal, gone, patterns)
 			}
 		}
-		if n := bus.Size(); n != 0 {
-			t.Errorf("%d nodes are left", n)
+		if gone < 3 {
+			if err := interests[gone].End(t.Context()); err != nil {
+				t.Fatal(err)
+			}
 		}
-	})
+	}
+	if n := bus.Size(); n != 0 {
+		t.Errorf("%d nodes are left", n)
+	}
 }
 
 func counts(cs []*counter) (ns []int64) {
