@@ -113,13 +113,28 @@ func (c *connections) handler(next http.Handler) http.Handler {
 				panic(http.ErrAbortHandler) // it was sent behind another one, and nobody would hear of it
 			}
 			its.serving.Store(true)
-			defer its.serving.Store(false)
+			defer c.served(its)
 		}
 		if c.ending.Load() {
 			w.Header().Set("Connection", "close")
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// served notes that a handler has returned. Where it has taken the connection
+// over, that is the end of its context.
+func (c *connections) served(its *conn) {
+	its.serving.Store(false)
+	if c.taken(its) {
+		its.cancel(nil)
+	}
+}
+
+func (c *connections) taken(its *conn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return its.state == http.StateHijacked
 }
 
 // leave ends the connections that are idle, and the contexts of what handlers
@@ -164,13 +179,15 @@ func (k *conn) busy() bool {
 // unserved names the connections in use without a handler at work: their
 // request has not arrived whole, or the handler that took them over has
 // returned.
-func (c *connections) unserved() (names []string) {
+func (c *connections) unserved() []string {
+	return c.names(func(its *conn) bool { return its.busy() && !its.serving.Load() })
+}
+
+func (c *connections) names(of func(*conn) bool) (names []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, its := range c.allLocked((*conn).busy) {
-		if !its.serving.Load() {
-			names = append(names, fmt.Sprintf("connection from %v (%v)", its.RemoteAddr(), time.Since(its.since).Round(time.Millisecond)))
-		}
+	for _, its := range c.allLocked(of) {
+		names = append(names, fmt.Sprintf("connection from %v (%v)", its.RemoteAddr(), time.Since(its.since).Round(time.Millisecond)))
 	}
 	return names
 }
@@ -292,18 +309,13 @@ func (k *conn) CloseWrite() error {
 // set what only TCP has.
 func (k *conn) NetConn() net.Conn { return k.Conn }
 
-// Close closes the connection, and forgets it where net/http does not say that
-// it is closed.
+// Close closes the connection, and forgets one that was taken over: net/http
+// does not say that it is closed.
 func (k *conn) Close() error {
-	k.of.forgetTaken(k)
-	return k.Conn.Close()
-}
-
-func (c *connections) forgetTaken(its *conn) {
-	c.mu.Lock()
-	taken := its.state == http.StateHijacked
-	c.mu.Unlock()
-	if taken {
-		c.forget(its)
+	k.of.mu.Lock()
+	if k.state == http.StateHijacked {
+		delete(k.of.open, k)
 	}
+	k.of.mu.Unlock()
+	return k.Conn.Close()
 }

@@ -22,6 +22,7 @@ const (
 type listener struct {
 	*net.TCPListener
 	conns    *connections
+	queue    time.Duration // for which it goes on accepting
 	draining atomic.Bool
 }
 
@@ -52,6 +53,6 @@ func (l *listener) Accept() (net.Conn, error) {
 // drain has Accept end once the queue is empty.
 func (l *listener) drain() {
 	l.draining.Store(true)
-	_ = turnAway(l.TCPListener)                  // without it, what connects in the last moment is lost
-	_ = l.SetDeadline(time.Now().Add(queueTime)) // fails on a closed listener, which is drained
+	_ = turnAway(l.TCPListener)                // without it, what connects in the last moment is lost
+	_ = l.SetDeadline(time.Now().Add(l.queue)) // fails on a closed listener, which is drained
 }

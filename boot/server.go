@@ -41,6 +41,9 @@ func newServer(name, addr string, handler http.Handler, log *slog.Logger, hosts 
 	base, cancel := context.WithCancelCause(context.Background())
 	s := &server{name: name, hosts: hosts, listener: l, cancel: cancel}
 	l.conns = &s.conns
+	if len(hosts) > 0 {
+		l.queue = queueTime // for the others nobody is promised anything
+	}
 	s.http = &http.Server{
 		Handler:           s.conns.handler(handler),
 		ReadHeaderTimeout: headerTime,
@@ -112,6 +115,9 @@ func (s *server) cut() error {
 // active names the requests in flight, and the connections that are in use
 // without one.
 func (s *server) active() (all []string) {
+	if len(s.hosts) == 0 { // whose requests nobody lists
+		return s.conns.names((*conn).busy)
+	}
 	for _, h := range s.hosts {
 		all = append(all, h.Active()...)
 	}

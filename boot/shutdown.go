@@ -1,6 +1,7 @@
 package boot
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,12 +25,12 @@ func (b *booting) shutdown() error {
 	began := time.Now()
 	b.probes.end()
 	c := b.config.Shutdown
-	if c.Delay > 0 {
-		b.log.Info("stopping", "after", c.Delay)
+	if delay := min(c.Delay, c.Timeout/2); delay > 0 { // else no time would be left for anything
+		b.log.Info("going away", "after", delay)
 		for _, s := range b.servers {
 			s.conns.ending.Store(true)
 		}
-		time.Sleep(c.Delay)
+		time.Sleep(delay)
 	}
 	return b.life.stop(began, c.Timeout)
 }
@@ -62,7 +63,7 @@ func (b *booting) background(ctx context.Context) error {
 	for i, h := range b.hosts {
 		wg.Go(func() {
 			if err := h.Drain(ctx); err != nil {
-				errs[i] = fmt.Errorf("%s: %w", h.App.Name, err)
+				errs[i] = fmt.Errorf("%s: %w", cmp.Or(h.App.Name, "shared"), err)
 			}
 		})
 	}

@@ -383,3 +383,42 @@ func unheard(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && op.Op == "dial"
 }
+
+// The budget is for the whole end: a delay leaves at least half of it.
+func TestDelayLeavesTimeForTheEnd(t *testing.T) {
+	p, _ := process("MEGA_SHUTDOWN_DELAY=1h", "MEGA_SHUTDOWN_TIMEOUT=600ms")
+	r := start(t, p, boot.App("main", boot.Routes(hello)))
+	stop(t, r)
+}
+
+func TestHandlerMayGoOnWhenItHasClosedItsConnection(t *testing.T) {
+	over := make(chan error, 1)
+	p, _ := process()
+	r := start(t, p, boot.App("main", boot.Routes(func(r megactx.Router) {
+		r.Get("/", func(c *megactx.Ctx) error {
+			conn, _, err := http.NewResponseController(c.Writer()).Hijack()
+			if err != nil {
+				return err
+			}
+			_ = conn.Close()
+			over <- c.Lock.With("afterwards", func(*megactx.Ctx) error { return nil })
+			return nil
+		})
+	})))
+	conn := dial(t, r.Report().Apps[0].URL)
+	ask(t, conn)
+	if err := <-over; err != nil {
+		t.Error(err)
+	}
+	stop(t, r)
+}
+
+func TestHeadsHaveABound(t *testing.T) {
+	p, _ := process()
+	r := start(t, p, boot.App("main", boot.Routes(hello)))
+	conn := dial(t, r.Report().Apps[0].URL)
+	write(t, conn, "GET / HTTP/1.1\r\nHost: x\r\nX: "+strings.Repeat("x", 100<<10)+"\r\n\r\n")
+	if code, err := status(conn); code != http.StatusRequestHeaderFieldsTooLarge || err != nil {
+		t.Errorf("got %d, %v", code, err)
+	}
+}

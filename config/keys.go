@@ -86,8 +86,8 @@ type Boot struct {
 
 // Shutdown configures how the process ends.
 type Shutdown struct {
-	Timeout time.Duration `key:"timeout" default:"30s" min:"0s" doc:"how long requests in flight may take"`
-	Delay   time.Duration `key:"delay" default:"0s" min:"0s" doc:"how long to keep serving after readiness is gone; default 5s in Kubernetes"`
+	Timeout time.Duration `key:"timeout" default:"30s" min:"0s" doc:"how long the whole end may take, most of it for requests in flight"`
+	Delay   time.Duration `key:"delay" default:"0s" min:"0s" doc:"how long to keep serving after readiness is gone, at most half of shutdown.timeout; default 5s in Kubernetes"`
 }
 
 // Log configures what the process tells.
