@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/config"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/cli"
@@ -34,6 +35,8 @@ import (
 type (
 	// Ctx is the context of one request.
 	Ctx = megactx.Ctx
+	// Bus is the view of the message bus on a Ctx.
+	Bus = megactx.Bus
 	// Lock is the view of locks on a Ctx.
 	Lock = megactx.Lock
 	// Handler answers a request; an error that it returns becomes the answer.
@@ -134,7 +137,7 @@ func Module(options ...Option) Option { return boot.Module(options...) }
 
 // Provide adds constructors: functions that take provided values and return
 // one or more values, the last of which may be an error. Provided from the
-// start are *slog.Logger, *lock.Locker, inside an app AppInfo, and where caches
+// start are *slog.Logger, *lock.Locker, *bus.Bus, inside an app AppInfo, and where caches
 // are configured redis.UniversalClient (of github.com/redis/go-redis/v9: the
 // only cache, else the one called main, else the one of lock.cache) and Caches.
 //
@@ -156,6 +159,38 @@ func Routes(fn any) Option { return boot.Routes(fn) }
 // Handler, and returns the wrapped one. With http.Handler in the place of
 // Handler it wraps everything that the app serves.
 func Use(fn any) Option { return boot.Use(fn) }
+
+// Subscribe has fn called with every event of topic, which may be a pattern: fn
+// takes provided values, a *Ctx of its app, and a T or the *bus.Msg itself. The
+// subscription stands before anything serves, and its messages are handled
+// before the program ends. Two processes of a program both get every event,
+// unless the subscription has a bus.Group.
+//
+//	mega.Subscribe(Sold, (*Ledger).OnSold) // func(*Ledger, *mega.Ctx, Sale) error
+func Subscribe[T any](topic bus.Topic[T], fn any, options ...bus.SubOption) Option {
+	return boot.Subscribe(string(topic), reflect.TypeFor[T](), fn, options...)
+}
+
+// Respond has fn answer the requests whose subject matches pattern: fn takes
+// provided values, a *Ctx of its app and what the request carries, and returns
+// the answer and an error. Of the processes that respond, one answers each.
+//
+//	mega.Respond("stock.get", (*Shop).Stock) // func(*Shop, *mega.Ctx, StockOf) (Stock, error)
+func Respond(pattern string, fn any, options ...bus.SubOption) Option {
+	return boot.Respond(pattern, fn, options...)
+}
+
+// Publish sends v as an event of its topic to all who have subscribed. It
+// returns once the event is on its way. Trace and request id travel with it.
+func Publish[T any](ctx *Ctx, topic bus.Topic[T], v T, options ...bus.PubOption) error {
+	return megactx.Publish(ctx, topic, v, options...)
+}
+
+// Call requests subject with req and returns the answer of who responds to it.
+// Without a deadline on ctx it waits for 5 seconds.
+func Call[Req, Resp any](ctx *Ctx, subject string, req Req, options ...bus.PubOption) (Resp, error) {
+	return megactx.Call[Req, Resp](ctx, subject, req, options...)
+}
 
 // OnPrimary has fn run once for all processes that are one program: before any
 // OnStart, and before anything serves. It is for migrations. It takes what

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"reflect"
 
+	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/config"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/lock"
@@ -41,7 +42,7 @@ func (a *building) info(c *config.Config, l *megactx.Locales) megactx.AppInfo {
 	return megactx.AppInfo{Name: a.name, Env: c.Env, Locales: app.Locales, Prefix: app.Prefix}
 }
 
-func (a *building) newHost(info megactx.AppInfo, log *slog.Logger, l *lock.Locker, texts *megactx.Locales) (*megactx.Host, error) {
+func (a *building) newHost(info megactx.AppInfo, log *slog.Logger, l *lock.Locker, messages *bus.Bus, texts *megactx.Locales) (*megactx.Host, error) {
 	views, err := megactx.ParseViews(a.part.views...)
 	if err != nil {
 		return nil, a.failure("boot.views", "Its pages cannot be used.", err)
@@ -50,7 +51,7 @@ func (a *building) newHost(info megactx.AppInfo, log *slog.Logger, l *lock.Locke
 	if err != nil {
 		return nil, a.failure("boot.public", "Its public files cannot be read.", err)
 	}
-	host := &megactx.Host{App: info, Log: log, Locker: l, Views: views, Public: public, Locales: texts}
+	host := &megactx.Host{App: info, Log: log, Locker: l, Bus: messages, Views: views, Public: public, Locales: texts}
 	host.Served = a.served
 	a.metrics.App(a.name, host.InFlight)
 	a.hosts = append(a.hosts, host)

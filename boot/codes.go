@@ -146,6 +146,18 @@ func lockBootCodes() []Code {
 func busBootCodes() []Code {
 	return []Code{
 		{
+			Name: "bus.driver_unavailable", Exit: ExitUnavailable, Title: "the server that carries the messages cannot be used",
+			Means:  "It did not answer, or did not let this process in, for as long as boot.wait_for says. mega never falls back to another driver: processes would then talk to themselves.",
+			Causes: []string{"the server is not running, or is elsewhere", "a wrong user, password, token or credentials file"},
+			Do:     []string{"start it, or correct nats.url", "wait longer, where servers start in any order: boot.wait_for"},
+		},
+		{
+			Name: "bus.driver_refused", Exit: ExitConfig, Title: "the bus driver cannot be opened as configured",
+			Means:  "The configuration asks for something that cannot be: trying again would not help.",
+			Causes: []string{"an address that is not one of NATS", "a file of credentials or certificates that cannot be read", "one prefix for events and requests"},
+			Do:     []string{"correct the key that is named"},
+		},
+		{
 			Name: "bus.no_server", Exit: ExitConfig, Title: "a bus on NATS is asked for, but no server is configured",
 			Means: "bus.driver is nats, and nats.url does not say where one is.",
 			Do:    []string{"say where NATS is: nats.url", "let mega choose: leave bus.driver out"},

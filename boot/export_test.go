@@ -11,10 +11,11 @@ import (
 // decision to its exit status.
 func Open(ctx context.Context, c *config.Config, d Decision) error {
 	if d.Component == "bus" {
-		if !built("bus", d.Chosen) {
-			return busMissing(c, d)
+		opened, err := openBus(ctx, c, d, "test", slog.New(slog.DiscardHandler))
+		if err != nil {
+			return err
 		}
-		return nil
+		return opened.Close(ctx)
 	}
 	opened, err := openLock(ctx, c, d, slog.New(slog.DiscardHandler))
 	if err != nil {

@@ -19,6 +19,9 @@ type function struct {
 	option string // "Routes"
 	site   string // file:line of the option
 	value  reflect.Value
+
+	message bool         // its last parameter is a message, or what one carries
+	payload reflect.Type // what that has to be, where a topic says so
 }
 
 func newFunction(option string, fn any) function {
@@ -34,6 +37,12 @@ func isArgument(t reflect.Type) bool {
 		return true
 	}
 	return false
+}
+
+// isArgument reports whether parameter i is the option's own argument.
+func (f function) isArgument(i int) bool {
+	t := f.value.Type()
+	return isArgument(t.In(i)) || f.message && i == t.NumIn()-1
 }
 
 func isError(t reflect.Type) bool { return t == reflect.TypeFor[error]() }
@@ -65,8 +74,11 @@ func (f function) check() error {
 	if !f.value.IsValid() || f.value.Kind() != reflect.Func || f.value.IsNil() {
 		return f.wrong("it is not a function", "a function")
 	}
-	if f.option == "Provide" {
+	switch {
+	case f.option == "Provide":
 		return f.checkConstructor()
+	case f.message:
+		return f.checkMessage()
 	}
 	s, t := shapeOf(f.option), f.value.Type()
 	var given []reflect.Type
@@ -127,9 +139,9 @@ func (f function) wrong(why, want string) error {
 
 // needs are the provided values that the function takes.
 func (f function) needs() (types []reflect.Type) {
-	for in := range f.value.Type().Ins() {
-		if !isArgument(in) {
-			types = append(types, in)
+	for i := range f.value.Type().NumIn() {
+		if !f.isArgument(i) {
+			types = append(types, f.value.Type().In(i))
 		}
 	}
 	return types
@@ -169,8 +181,8 @@ func (f function) invocation(then func(bound)) any {
 	t := reflect.FuncOf(f.needs(), nil, false)
 	return reflect.MakeFunc(t, func(given []reflect.Value) []reflect.Value {
 		b := bound{function: f}
-		for in := range f.value.Type().Ins() {
-			if isArgument(in) {
+		for i := range f.value.Type().NumIn() {
+			if f.isArgument(i) {
 				b.values = append(b.values, reflect.Value{})
 				continue
 			}
@@ -187,13 +199,18 @@ func (b bound) takes() reflect.Type {
 	return b.value.Type().In(slices.IndexFunc(b.values, func(v reflect.Value) bool { return !v.IsValid() }))
 }
 
-// call calls the function with its own argument.
-func (b bound) call(argument any) []reflect.Value {
+// call calls the function with its own arguments, in their order.
+func (b bound) call(arguments ...any) []reflect.Value {
 	in := slices.Clone(b.values)
 	for i, v := range in {
-		if !v.IsValid() {
-			in[i] = reflect.ValueOf(argument)
+		if v.IsValid() {
+			continue
 		}
+		in[i] = reflect.New(b.value.Type().In(i)).Elem()
+		if arguments[0] != nil {
+			in[i].Set(reflect.ValueOf(arguments[0]))
+		}
+		arguments = arguments[1:]
 	}
 	return b.value.Call(in)
 }

@@ -23,7 +23,7 @@ func (b *booting) bindHooks(hooks []hookOption) (options []fx.Option) {
 
 func (b *booting) bind(h hookOption, f bound, host *megactx.Host) {
 	does := hook{name: h.name, budget: h.budget, run: func(ctx context.Context) error { return f.run(ctx, host) }}
-	from := h.from(host)
+	from := placeOf(h.fn, host)
 	switch h.kind {
 	case onPrimary:
 		b.first = append(b.first, step{start: b.once.hook(does), from: from})
@@ -82,9 +82,9 @@ func (o once) hook(h hook) hook {
 	return h
 }
 
-// from says where a hook is from.
-func (h hookOption) from(host *megactx.Host) []Fact {
-	facts := []Fact{{"declared", h.fn.declared()}, {"given at", "mega." + h.fn.option + ", " + h.fn.site}}
+// placeOf says where a function is from.
+func placeOf(f function, host *megactx.Host) []Fact {
+	facts := []Fact{{"declared", f.declared()}, {"given at", "mega." + f.option + ", " + f.site}}
 	if app := host.App.Name; app != "" {
 		facts = append(facts, Fact{"app", app})
 	}

@@ -166,22 +166,32 @@ func natsVersion(ctx context.Context, server string) (string, error) {
 }
 
 // drivers are what was decided on, opened once.
-func (b *booting) drivers() []look {
-	if b.report.Lock.Chosen != "redis" {
-		return nil
+func (b *booting) drivers() (looks []look) {
+	quiet := slog.New(slog.DiscardHandler)
+	c := *b.config
+	c.Boot.WaitFor = 0
+	if b.report.Lock.Chosen == "redis" {
+		looks = append(looks, look{"locks in redis", func(ctx context.Context) Finding {
+			opened, err := openLock(ctx, &c, b.report.Lock, quiet)
+			if err != nil {
+				return refusal("", failureOf(err))
+			}
+			info := opened.Info()
+			f := fine("the driver opens, with the engine %s", info.Engine)
+			if weak := slices.Concat(info.Warnings, lacking(info.Lacks)); len(weak) > 0 {
+				f = Finding{Verdict: Warn, Text: strings.Join(weak, "; ")}
+			}
+			return f.after(opened.Close(ctx))
+		}})
 	}
-	return []look{{"locks in redis", func(ctx context.Context) Finding {
-		c := *b.config
-		c.Boot.WaitFor = 0
-		opened, err := openLock(ctx, &c, b.report.Lock, slog.New(slog.DiscardHandler))
-		if err != nil {
-			return refusal("", failureOf(err))
-		}
-		info := opened.Info()
-		f := fine("the driver opens, with the engine %s", info.Engine)
-		if weak := slices.Concat(info.Warnings, lacking(info.Lacks)); len(weak) > 0 {
-			f = Finding{Verdict: Warn, Text: strings.Join(weak, "; ")}
-		}
-		return f.after(opened.Close(ctx))
-	}}}
+	if b.report.Bus.Chosen == "nats" {
+		looks = append(looks, look{"messages through NATS", func(ctx context.Context) Finding {
+			opened, err := openBus(ctx, &c, b.report.Bus, b.process.name(), quiet)
+			if err != nil {
+				return refusal("", failureOf(err))
+			}
+			return fine("the driver opens").after(opened.Close(ctx))
+		}})
+	}
+	return looks
 }

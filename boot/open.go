@@ -23,7 +23,7 @@ func built(component, name string) bool {
 	case "lock":
 		return name == "redis" || name == "memory"
 	case "bus":
-		return name == "memory"
+		return name == "nats" || name == "memory"
 	}
 	return false
 }
@@ -37,14 +37,6 @@ func openLock(ctx context.Context, c *config.Config, d Decision, log *slog.Logge
 		return openRedis(ctx, c, d, log)
 	}
 	return nil, lockMissing(c, d)
-}
-
-// openBus fails if this build does not have the driver that was decided on.
-func openBus(c *config.Config, d decisions) error {
-	if built("bus", d.bus.Chosen) {
-		return nil
-	}
-	return busMissing(c, d.bus)
 }
 
 // missing fails if this build lacks what was decided on.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/internal/natstest"
 	"github.com/megaframework/mega/internal/redistest"
 )
 
@@ -83,7 +84,9 @@ func breakages() []broken {
 
 		{code: "bus.no_server", exit: 78, run: with("MEGA_BUS_DRIVER=nats")},
 		{code: "bus.no_cluster", exit: 78, run: with("MEGA_BUS_DRIVER=cluster")},
-		{code: "bus.driver_missing", exit: 78, run: with("MEGA_NATS_URL=nats://:hunter2@queue:4222")},
+		{code: "bus.driver_missing", exit: 78, run: with("MEGA_CLUSTER_SOCKET=auto", "MEGA_LOCK_DRIVER=memory")},
+		{code: "bus.driver_unavailable", exit: 69, needs: goneNATS},
+		{code: "bus.driver_refused", exit: 78, run: file("mega.config.yaml", "nats:\n  url: nats://u:hunter2@queue:4222\n  creds_file: missing.creds\n")},
 		{code: "bus.scope_too_small", exit: 78, run: file("mega.config.yaml", "bus:\n  require: fleet\n")},
 
 		{code: "config.problems", name: "json", exit: 78, run: run{args: []string{"serve", "--json"}, environ: []string{"MEGA_LOCK_TTL=5", "MEGA_LOK_WAIT=1s"}}},
@@ -142,6 +145,14 @@ func gone(t *testing.T) []string {
 		t.Fatal(err)
 	}
 	return []string{"MEGA_CACHE_MAIN_URL=" + server.URL(), "MEGA_BOOT_WAIT_FOR=200ms"}
+}
+
+// goneNATS is a server of messages that is no longer there.
+func goneNATS(t *testing.T) []string {
+	t.Helper()
+	server := natstest.Start(t, natstest.Options{})
+	server.Stop()
+	return []string{"MEGA_NATS_URL=nats://u:hunter2@" + strings.TrimPrefix(server.URL(), "nats://"), "MEGA_BOOT_WAIT_FOR=200ms"}
 }
 
 // guarded is a redis with another password.

@@ -33,6 +33,7 @@ type part struct {
 	routes   []function
 	uses     []function
 	hooks    []hookOption
+	messages []messageOption
 	views    []fs.FS
 	public   []fs.FS
 	locales  []fs.FS
@@ -191,6 +192,8 @@ func (p *part) add(o Option) {
 		p.uses = append(p.uses, o.fn)
 	case hookOption:
 		p.hooks = append(p.hooks, o)
+	case messageOption:
+		p.messages = append(p.messages, o)
 	case viewsOption:
 		p.views = append(p.views, o.files)
 	case publicOption:
@@ -256,6 +259,9 @@ func (p *part) functions() []function {
 	for _, h := range p.hooks {
 		all = append(all, h.fn)
 	}
+	for _, m := range p.messages {
+		all = append(all, m.fn)
+	}
 	return all
 }
 
@@ -277,7 +283,7 @@ func (p *program) check() error {
 		return nil // nobody knows what it provides but the injector
 	}
 	// Shared routes and wrappers belong to each app, and may take its values.
-	base := part{provides: p.shared.provides, hooks: p.shared.hooks}
+	base := part{provides: p.shared.provides, hooks: p.shared.hooks, messages: p.shared.messages}
 	if err := base.satisfied(shared); err != nil {
 		return err
 	}

@@ -83,6 +83,9 @@ func (p *program) takes(t reflect.Type) bool {
 		for _, h := range part.hooks {
 			called = append(called, h.fn)
 		}
+		for _, m := range part.messages {
+			called = append(called, m.fn)
+		}
 		if reaches(t, called, makes) {
 			return true
 		}
@@ -120,7 +123,7 @@ func (b *booting) readFiles() error {
 		app := &building{booting: b, name: a.name, part: b.program.served(a)}
 		texts, err := app.speaks(b.config)
 		if err == nil {
-			_, err = app.newHost(megactx.AppInfo{Name: a.name}, b.log, nil, texts)
+			_, err = app.newHost(megactx.AppInfo{Name: a.name}, b.log, nil, nil, texts)
 		}
 		errs = append(errs, err)
 	}

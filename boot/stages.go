@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/fx"
 
+	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/config"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/admin"
@@ -23,7 +24,7 @@ import (
 // frameworkTypes are the values that every function may take.
 func frameworkTypes() []reflect.Type {
 	return []reflect.Type{
-		reflect.TypeFor[*slog.Logger](), reflect.TypeFor[*lock.Locker](), clientType(), reflect.TypeFor[Caches](),
+		reflect.TypeFor[*slog.Logger](), reflect.TypeFor[*lock.Locker](), reflect.TypeFor[*bus.Bus](), clientType(), reflect.TypeFor[Caches](),
 	}
 }
 
@@ -63,6 +64,7 @@ type booting struct {
 	injections []step // hooks of the injector
 	first      []step // OnPrimary
 	hooks      []step // OnStart and OnStop
+	listeners  []step // Subscribe and Respond
 	tasks      []step // Run
 }
 
@@ -103,6 +105,7 @@ func (b *booting) stages() fx.Option {
 		fx.Module("decide", fx.Provide(b.decide), fx.Invoke(func(decisions) {})),
 		fx.Module("ops", fx.Invoke(b.openOps)),
 		fx.Module("lock", fx.Provide(b.openLock, b.newLocker), fx.Invoke(func(*lock.Locker) {})),
+		fx.Module("bus", fx.Provide(b.openBus, b.newBus), fx.Invoke(func(*bus.Bus) {})),
 		b.sharedStage(),
 	}
 	for _, a := range b.program.runs {
@@ -113,9 +116,9 @@ func (b *booting) stages() fx.Option {
 
 // order puts the steps that the stages have collected into the order in which
 // they are done: what the injector was given as it is, what only the primary
-// does, OnStart, Run, and at last the listeners and the readiness.
+// does, OnStart, subscriptions, Run, and at last the listeners and the readiness.
 func (b *booting) order() {
-	b.life.steps = slices.Concat(b.injections, b.first, b.hooks, b.tasks, b.serves())
+	b.life.steps = slices.Concat(b.injections, b.first, b.hooks, b.listeners, b.tasks, b.serves())
 }
 
 // decide makes every decision before anything is opened.
@@ -156,16 +159,16 @@ func (b *booting) sharedStage() fx.Option {
 	shared := b.program.shared
 	options := append(b.provided("", &shared), b.caches.provide(&shared)...)
 	options = append(options, shared.fx...)
-	if len(shared.hooks) > 0 {
-		hooks := []fx.Option{fx.Provide(fx.Private, b.sharedHost)}
-		options = append(options, fx.Module("shared", append(hooks, b.bindHooks(shared.hooks)...)...))
+	if len(shared.hooks)+len(shared.messages) > 0 {
+		calls := append([]fx.Option{fx.Provide(fx.Private, b.sharedHost)}, b.bindHooks(shared.hooks)...)
+		options = append(options, fx.Module("shared", append(calls, b.bindMessages(shared.messages)...)...))
 	}
 	return fx.Options(options...)
 }
 
-// sharedHost is what hooks run in that belong to no app.
-func (b *booting) sharedHost(c *config.Config, log *slog.Logger, l *lock.Locker) *megactx.Host {
-	host := &megactx.Host{App: megactx.AppInfo{Env: c.Env}, Log: log, Locker: l}
+// sharedHost is what hooks and subscriptions run in that belong to no app.
+func (b *booting) sharedHost(c *config.Config, log *slog.Logger, l *lock.Locker, messages *bus.Bus) *megactx.Host {
+	host := &megactx.Host{App: megactx.AppInfo{Env: c.Env}, Log: log, Locker: l, Bus: messages}
 	b.hosts = append(b.hosts, host)
 	return host
 }
@@ -187,6 +190,7 @@ func (b *booting) appStage(a *app) fx.Option {
 		options = append(options, fx.Invoke(f.invocation(building.route)))
 	}
 	options = append(options, b.bindHooks(a.hooks)...)
+	options = append(options, b.bindMessages(a.messages)...)
 	options = append(options, fx.Invoke(building.finish))
 	return fx.Module("app."+a.name, options...)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/natstest"
 	"github.com/megaframework/mega/internal/redistest"
 )
 
@@ -52,7 +53,11 @@ func TestTableOfSelection(t *testing.T) {
 		{"worker", []setting{{"no", nil}, {"yes", []string{"MEGA_WORKER_ID=1"}}}},
 		{"socket", []setting{{"-", nil}, {"auto", []string{"MEGA_CLUSTER_SOCKET=auto"}}}},
 	}
-	nats := dimension{"nats", []setting{{"-", nil}, {"set", []string{"MEGA_NATS_URL=nats://127.0.0.1:1"}}}}
+	queue, lost := natstest.Start(t, natstest.Options{}), natstest.Start(t, natstest.Options{})
+	lost.Stop()
+	nats := dimension{"nats", []setting{
+		{"none", nil}, {"one", []string{"MEGA_NATS_URL=" + queue.URL()}}, {"unreachable", []string{"MEGA_NATS_URL=" + lost.URL()}},
+	}}
 	for _, x := range []struct {
 		component string
 		drivers   []string
@@ -60,8 +65,8 @@ func TestTableOfSelection(t *testing.T) {
 		rest      []dimension
 		count     int
 	}{
-		{"lock", []string{"auto", "redis", "cluster", "memory"}, boot.SelectLock, slices.Concat([]dimension{cache}, cluster, []dimension{nats}), 288},
-		{"bus", []string{"auto", "nats", "cluster", "memory"}, boot.SelectBus, slices.Concat([]dimension{nats}, cluster, []dimension{cache}), 288},
+		{"lock", []string{"auto", "redis", "cluster", "memory"}, boot.SelectLock, slices.Concat([]dimension{cache}, cluster, []dimension{nats}), 432},
+		{"bus", []string{"auto", "nats", "cluster", "memory"}, boot.SelectBus, slices.Concat([]dimension{nats}, cluster, []dimension{cache}), 432},
 	} {
 		t.Run(x.component, func(t *testing.T) {
 			table := table{t: t, component: x.component, decide: x.decide, opened: map[string]error{}}

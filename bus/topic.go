@@ -65,6 +65,25 @@ func Answer[Req, Resp any](ctx context.Context, b *Bus, pattern string, fn func(
 	return b.subscribe(ctx, pattern, driver.Request, typedResponder(fn), opts, callSite())
 }
 
+// RespondValue answers requests whose subject matches pattern with what fn
+// returns, in the encoding of the request; bytes are sent as they are.
+func (b *Bus) RespondValue(ctx context.Context, pattern string, fn func(context.Context, *Msg) (any, error), opts ...SubOption) (*Sub, error) {
+	var h Handler
+	if fn != nil {
+		h = func(ctx context.Context, m *Msg) error {
+			v, err := fn(ctx, m)
+			if err != nil {
+				return err
+			}
+			if data, ok := v.([]byte); ok {
+				return keepAnswer(ctx, m, &answer{data: data})
+			}
+			return m.setAnswer(ctx, v)
+		}
+	}
+	return b.subscribe(ctx, pattern, driver.Request, h, opts, callSite())
+}
+
 func typedResponder[Req, Resp any](fn func(context.Context, Req) (Resp, error)) Handler {
 	if fn == nil {
 		return nil

@@ -35,7 +35,7 @@ type BusNATS struct {
 
 // NATS is the NATS server that the process may use.
 type NATS struct {
-	URL       URL     `key:"url" schemes:"nats|tls|ws|wss" doc:"where it is; several servers with commas between them"`
+	URL       URL     `key:"url" schemes:"nats|tls" doc:"where it is; several servers with commas between them"`
 	User      string  `key:"user" doc:"who we are"`
 	Password  Secret  `key:"password" doc:"the password of nats.user"`
 	Token     Secret  `key:"token" doc:"a token, in the place of a user"`

@@ -101,14 +101,10 @@ func (b Bus) Respond(pattern string, r func(*Ctx, *bus.Msg) (any, error), opts .
 	case b.bus == nil:
 		return nil, ErrNotConfigured
 	case r == nil:
-		return b.bus.Respond(b.ctx, pattern, nil, opts...) // which says what is wrong
+		return b.bus.RespondValue(b.ctx, pattern, nil, opts...) // which says what is wrong
 	}
-	return b.bus.Respond(b.ctx, pattern, func(std context.Context, m *bus.Msg) ([]byte, error) {
-		v, err := r(b.ctx.WithContext(std), m)
-		if err != nil {
-			return nil, err
-		}
-		return b.encode(v, nil)
+	return b.bus.RespondValue(b.ctx, pattern, func(std context.Context, m *bus.Msg) (any, error) {
+		return r(b.ctx.WithContext(std), m)
 	}, opts...)
 }
 

@@ -50,14 +50,14 @@ func (h *Host) Handle(fn func(*Ctx, *bus.Msg) error) bus.Handler {
 	}
 }
 
-// Answer makes a function of a Ctx a responder of the app. What it returns is
-// encoded as the request was; see [bus.Answer].
-func (h *Host) Answer(fn func(*Ctx, *bus.Msg) ([]byte, error)) bus.Responder {
-	return func(std context.Context, m *bus.Msg) ([]byte, error) {
+// Answer makes a function of a Ctx a responder of the app, for
+// [bus.Bus.RespondValue].
+func (h *Host) Answer(fn func(*Ctx, *bus.Msg) (any, error)) func(context.Context, *bus.Msg) (any, error) {
+	return func(std context.Context, m *bus.Msg) (any, error) {
 		c, hop := h.receive(std, m)
-		data, err := fn(c, m)
+		v, err := fn(c, m)
 		hop.over(err)
-		return data, err
+		return v, err
 	}
 }
 

@@ -84,6 +84,8 @@ func (b *Bus) open(ctx context.Context) error {
 		Name: "nats", Scope: driver.Fleet, MaxPayload: int(b.conn.MaxPayload()),
 		Lacks: []driver.Lack{{Rule: "S12", Why: "the death of a responder is not told to who asked: it is a timeout"}},
 	}
+	ctx, cancel := context.WithTimeout(ctx, driver.CallTimeout) // the client wants a deadline
+	defer cancel()
 	err := b.prepare(ctx)
 	if err != nil {
 		b.conn.Close()

@@ -55,14 +55,14 @@ func layers() map[string][]string {
 
 		"config":   {},
 		"ctx":      {"lock", "lock/driver", "bus", "bus/driver"},
-		"boot/...": {"config", "ctx", "lock", "lock/driver", "drivers/...", "boot/...", "internal/admin", "internal/metrics"},
+		"boot/...": {"config", "ctx", "lock", "lock/driver", "bus", "bus/driver", "drivers/...", "boot/...", "internal/admin", "internal/metrics"},
 
 		"internal/cli": {"boot", "config", "ctx", "lock", "lock/driver", "internal/admin"},
-		"":             {"internal/cli", "boot", "config", "ctx", "lock"},
+		"":             {"internal/cli", "boot", "config", "ctx", "lock", "bus"},
 
 		"cmd/mega": {"internal/cli", "internal/scaffold", "boot", "lock", "drivers/redis"},
 
-		"sample/...": {"", "lock", "sample/..."},
+		"sample/...": {"", "lock", "bus", "sample/..."},
 		"bench/...":  {"lock", "lock/driver", "drivers/...", "internal/redistest", "bench/..."},
 
 		"docs/guide":         {},

@@ -1,0 +1,150 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/megaframework/mega/bus"
+	busdriver "github.com/megaframework/mega/bus/driver"
+	"github.com/megaframework/mega/config"
+	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/drivers/memory"
+	"github.com/megaframework/mega/drivers/nats"
+)
+
+// openBus opens the driver that was decided on.
+func openBus(ctx context.Context, c *config.Config, d Decision, program string, log *slog.Logger) (busdriver.Driver, error) {
+	switch {
+	case !built("bus", d.Chosen):
+		return nil, busMissing(c, d)
+	case d.Chosen == "nats":
+		return openNATS(ctx, c, d, program, log)
+	}
+	return memory.NewBus(), nil
+}
+
+func openNATS(ctx context.Context, c *config.Config, d Decision, program string, log *slog.Logger) (busdriver.Driver, error) {
+	w := waiting[busdriver.Driver]{
+		open:  func(ctx context.Context) (busdriver.Driver, error) { return nats.OpenBus(ctx, natsConfig(c, program)) },
+		log:   log.With("component", d.Component, "driver", d.Chosen, "server", d.Server),
+		limit: c.Boot.WaitFor,
+		hopeless: func(err error) bool {
+			return errors.Is(err, bus.ErrInvalid) || errors.Is(err, busdriver.ErrUnsupported)
+		},
+	}
+	opened, err := w.run(ctx)
+	if err != nil {
+		return nil, busUnavailable(c, d, w.account(err), err)
+	}
+	return opened, nil
+}
+
+func natsConfig(c *config.Config, program string) nats.Config {
+	n := c.NATS
+	return nats.Config{
+		URL: n.URL.Reveal(), Name: program,
+		User: n.User, Password: n.Password.Reveal(), Token: n.Token.Reveal(), NKeyFile: n.NKeyFile, CredsFile: n.CredsFile,
+		TLS:    nats.TLS{CA: n.TLS.CA, Cert: n.TLS.Cert, Key: n.TLS.Key},
+		Prefix: dotted(c.Bus.NATS.Prefix), EventPrefix: dotted(c.Bus.NATS.EventPrefix), RequestPrefix: dotted(c.Bus.NATS.RequestPrefix),
+		Raw: c.Bus.NATS.EventPrefix == "",
+	}
+}
+
+func dotted(prefix string) string {
+	if prefix == "" {
+		return ""
+	}
+	return prefix + "."
+}
+
+// busUnavailable is why the server that carries the messages cannot be used.
+func busUnavailable(c *config.Config, d Decision, a attempts, cause error) error {
+	const key = "nats.url"
+	facts := []Fact{asked(c, key)}
+	if d.Key != key {
+		facts = append(facts, asked(c, d.Key))
+	}
+	if a.hopeless {
+		return &Failure{
+			Code: "bus.driver_refused", Exit: ExitConfig, Cause: cause, Facts: facts,
+			Text:    "Messages are to be carried by NATS, but it cannot be opened as configured.",
+			Actions: []string{"correct it:  " + put(c, key, "nats://localhost:4222")},
+		}
+	}
+	return &Failure{
+		Code: "bus.driver_unavailable", Exit: ExitUnavailable, Cause: cause, Facts: append(facts, a.tried),
+		Text: "Messages are to be carried by NATS, but it cannot be used.",
+		Actions: []string{
+			"see to it:        the cause says what is wrong with the server",
+			"point elsewhere:  " + put(c, key, "nats://localhost:4222"),
+			"wait longer:      " + put(c, "boot.wait_for", "60s"),
+			"do without:       " + put(c, "bus.driver", "memory") + ": messages then end at this process",
+		},
+	}
+}
+
+func (b *booting) openBus(c *config.Config, d decisions, log *slog.Logger) (busdriver.Driver, error) {
+	defer b.report.phase("bus", time.Now())
+	return openBus(b.ctx, c, d.bus, b.process.name(), log)
+}
+
+func (b *booting) newBus(d busdriver.Driver, log *slog.Logger) (*bus.Bus, error) {
+	messages, err := bus.New(d, bus.Config{Observer: busLog{log}, Inject: megactx.Inject, Extract: megactx.Extract})
+	if err != nil {
+		return nil, errors.Join(err, d.Close(b.ctx))
+	}
+	b.report.Bus.Warnings = append(b.report.Bus.Warnings, messages.Info().Warnings...)
+	b.probes.add(hook{"bus", time.Second, func(context.Context) error { return connected(messages) }})
+	b.life.endWith(locking, hook{name: "bus", budget: longBudget, run: messages.Drain})
+	return messages, nil
+}
+
+// connected is a reason to be unready: what is published is only buffered.
+func connected(messages *bus.Bus) error {
+	if state, why := messages.State(); state == bus.StateDisconnected {
+		return fmt.Errorf("the bus is %s: %w", state, why)
+	}
+	return nil
+}
+
+// busLog tells the log what an operator wants to know of the bus.
+type busLog struct{ log *slog.Logger }
+
+// Observe writes an event of a Bus to the log.
+func (l busLog) Observe(e bus.Event) {
+	switch e := e.(type) {
+	case bus.HandlerFailed:
+		l.failed(e)
+	case bus.Dropped:
+		l.tell(slog.LevelWarn, "messages dropped: a subscription is too slow", e.Who, slog.String("subject", e.Subject), slog.Uint64("messages", e.Count))
+	case bus.Missed:
+		l.tell(slog.LevelWarn, "messages may have been missed", e.Who, slog.Int("messages", e.Count))
+	case bus.Stuck:
+		l.tell(slog.LevelWarn, "a handler does not return", e.Who, slog.String("subject", e.Subject), slog.Duration("for", e.For))
+	case bus.Ended:
+		l.tell(slog.LevelError, "a subscription has ended", e.Who, failed(e.Err))
+	case bus.AnswerFailed:
+		l.tell(slog.LevelWarn, "an answer could not be sent", e.Who, slog.String("subject", e.Subject), failed(e.Err))
+	case bus.Disconnected:
+		l.log.Error("the bus is disconnected", "error", e.Err)
+	case bus.Connected:
+		l.log.Info("the bus is connected again", "after", e.After)
+	}
+}
+
+// failed logs the error of a handler. That of a responder is its answer, too.
+func (l busLog) failed(e bus.HandlerFailed) {
+	attrs := []slog.Attr{slog.String("subject", e.Msg.Subject), failed(e.Err)}
+	if p, ok := errors.AsType[*bus.PanicError](e.Err); ok {
+		attrs = append(attrs, slog.String("stack", string(p.Stack)))
+	}
+	l.tell(slog.LevelError, "a message was not handled", e.Who, attrs...)
+}
+
+func (l busLog) tell(level slog.Level, text string, who bus.Who, attrs ...slog.Attr) {
+	attrs = append([]slog.Attr{slog.String("subscription", who.Name), slog.String("pattern", who.Pattern)}, attrs...)
+	l.log.LogAttrs(context.Background(), level, text, attrs...)
+}

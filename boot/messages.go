@@ -1,0 +1,132 @@
+package boot
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+
+	"go.uber.org/fx"
+
+	"github.com/megaframework/mega/bus"
+	megactx "github.com/megaframework/mega/ctx"
+)
+
+// messageOption is a function that is called with messages.
+type messageOption struct {
+	fn      function
+	pattern string
+	options []bus.SubOption
+}
+
+func (messageOption) option() {}
+
+// Subscribe has fn called with every event whose subject matches pattern: it
+// takes provided values, a *Ctx of its app and what the event carries, a
+// payload or the *bus.Msg itself.
+func Subscribe(pattern string, payload reflect.Type, fn any, options ...bus.SubOption) Option {
+	f := newFunction("Subscribe", fn)
+	f.message, f.payload = true, payload
+	return messageOption{f, pattern, options}
+}
+
+// Respond has fn answer the requests whose subject matches pattern: it takes
+// provided values, a *Ctx of its app and what the request carries, and returns
+// the answer and an error.
+func Respond(pattern string, fn any, options ...bus.SubOption) Option {
+	f := newFunction("Respond", fn)
+	f.message = true
+	return messageOption{f, pattern, options}
+}
+
+// checkMessage says what is wrong with the shape of a function that is called
+// with messages.
+func (f function) checkMessage() error {
+	says := "func(provided values…, *mega.Ctx, payload) error"
+	if f.option == "Respond" {
+		says = "func(provided values…, *mega.Ctx, request) (answer, error)"
+	}
+	t := f.value.Type()
+	n := t.NumIn()
+	switch {
+	case t.IsVariadic():
+		return f.wrong("it is variadic", says)
+	case n < 2 || t.In(n-2) != reflect.TypeFor[*megactx.Ctx]():
+		return f.wrong("its last parameters are not a *mega.Ctx and what the message carries", says)
+	case f.payload != nil && t.In(n-1) != f.payload && t.In(n-1) != messageType():
+		return f.wrong(fmt.Sprintf("its topic carries a %v", f.payload), says)
+	case f.option == "Subscribe" && (t.NumOut() != 1 || !isError(t.Out(0))):
+		return f.wrong("it does not return an error", says)
+	case f.option == "Respond" && (t.NumOut() != 2 || !isError(t.Out(1))):
+		return f.wrong("it does not return an answer and an error", says)
+	}
+	for i := range n - 2 {
+		if isArgument(t.In(i)) {
+			return f.wrong(fmt.Sprintf("%v is not a provided value", t.In(i)), says)
+		}
+	}
+	return nil
+}
+
+func messageType() reflect.Type { return reflect.TypeFor[*bus.Msg]() }
+
+// bindMessages gives the functions their values, and their place in the
+// lifecycle: after what OnStart has prepared, and before anything serves.
+func (b *booting) bindMessages(messages []messageOption) (options []fx.Option) {
+	for _, m := range messages {
+		var have bound
+		options = append(options,
+			fx.Invoke(m.fn.invocation(func(f bound) { have = f })),
+			fx.Invoke(func(host *megactx.Host) { b.listeners = append(b.listeners, m.step(have, host)) }),
+		)
+	}
+	return options
+}
+
+func (m messageOption) step(f bound, host *megactx.Host) step {
+	var sub *bus.Sub
+	name := m.fn.name()
+	return step{
+		start: hook{name: "subscription " + name, budget: hookBudget, run: func(ctx context.Context) (err error) {
+			sub, err = m.subscribe(context.WithoutCancel(ctx), f, host, bus.Name(name))
+			return err
+		}},
+		end:   hook{name: "subscription " + name, budget: longBudget, run: func(ctx context.Context) error { return sub.Drain(ctx) }},
+		phase: working,
+		from:  placeOf(m.fn, host),
+	}
+}
+
+// subscribe subscribes for as long as the program runs.
+func (m messageOption) subscribe(ctx context.Context, f bound, host *megactx.Host, name bus.SubOption) (*bus.Sub, error) {
+	options := append([]bus.SubOption{name}, m.options...)
+	if m.fn.option == "Respond" {
+		return host.Bus.RespondValue(ctx, m.pattern, host.Answer(func(c *megactx.Ctx, msg *bus.Msg) (any, error) {
+			out, err := f.receive(c, msg)
+			if err != nil {
+				return nil, err
+			}
+			return out[0].Interface(), errorOf(out)
+		}), options...)
+	}
+	return host.Bus.Subscribe(ctx, m.pattern, host.Handle(func(c *megactx.Ctx, msg *bus.Msg) error {
+		out, err := f.receive(c, msg)
+		if err != nil {
+			return err
+		}
+		return errorOf(out)
+	}), options...)
+}
+
+// receive calls the function with a message, or with what it carries.
+func (b bound) receive(c *megactx.Ctx, m *bus.Msg) ([]reflect.Value, error) {
+	t := b.value.Type()
+	takes := t.In(t.NumIn() - 1)
+	if takes == messageType() {
+		return b.call(c, m), nil
+	}
+	payload := reflect.New(takes)
+	if err := m.Decode(payload.Interface()); err != nil {
+		return nil, err
+	}
+	return b.call(c, payload.Elem().Interface()), nil
+}
