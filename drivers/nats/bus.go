@@ -84,8 +84,6 @@ func (b *Bus) open(ctx context.Context) error {
 		Name: "nats", Scope: driver.Fleet, MaxPayload: int(b.conn.MaxPayload()),
 		Lacks: []driver.Lack{{Rule: "S12", Why: "the death of a responder is not told to who asked: it is a timeout"}},
 	}
-	ctx, cancel := context.WithTimeout(ctx, driver.CallTimeout) // the client wants a deadline
-	defer cancel()
 	err := b.prepare(ctx)
 	if err != nil {
 		b.conn.Close()
@@ -107,7 +105,7 @@ func (b *Bus) prepare(ctx context.Context) error {
 	if err := answers.SetPendingLimits(-1, -1); err != nil { // the front takes everything at once
 		return err
 	}
-	if err := b.conn.FlushWithContext(ctx); err != nil {
+	if err := b.Flush(ctx); err != nil {
 		return err
 	}
 	return b.refused(b.inbox + "*")
@@ -190,6 +188,11 @@ func (b *Bus) failed(s *nats.Subscription, err error) {
 
 // Flush implements [driver.Driver].
 func (b *Bus) Flush(ctx context.Context) error {
+	if _, bounded := ctx.Deadline(); !bounded { // the client insists on one
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, driver.CallTimeout)
+		defer cancel()
+	}
 	err := b.conn.FlushWithContext(ctx)
 	if errors.Is(err, nats.ErrConnectionClosed) && !b.conn.IsClosed() {
 		err = nats.ErrDisconnected // which is what the client means, while it waits for the server's word
