@@ -74,4 +74,5 @@ func printFindings(w io.Writer, findings []boot.Finding) {
 // onlyFlag is for verbs that look at the apps that would run.
 func (l *line) onlyFlag(c *cobra.Command) {
 	c.Flags().StringSliceVar(&l.flags.only, "only", nil, "only the apps `A,B`")
+	completeFlag(c, "only", l.completeApps)
 }

@@ -67,20 +67,21 @@ func Run(p Process, options ...boot.Option) int {
 
 // root serves where no verb is given.
 func (l *line) root() *cobra.Command {
-	serve := l.serveVerb()
 	root := &cobra.Command{
 		Use:         l.shell.Name,
 		Long:        "Without a verb it serves: it boots, and ends with SIGINT or SIGTERM.",
 		Args:        noVerb,
-		RunE:        serve.RunE,
+		RunE:        l.serveVerb().RunE,
 		Annotations: map[string]string{statuses: programStatuses},
 	}
-	root.Flags().AddFlagSet(serve.Flags())
+	l.onlyFlag(root)
 	all := root.PersistentFlags()
 	all.StringVar(&l.flags.config, "config", "", "read the configuration from `PATH`, a file or a folder, and search for none")
 	all.StringArrayVar(&l.flags.set, "set", nil, "set a key of the configuration, as `KEY=VALUE`; may be given again")
 	all.StringSliceVar(&l.flags.trace, "trace", nil, "tell more of the boot: `WHAT` is fx, the injector")
 	all.BoolVar(&l.shell.JSON, "json", false, "write JSON")
+	completeFlag(root, "set", l.completeSet)
+	completeFlag(root, "trace", cobra.FixedCompletions([]string{"fx"}, cobra.ShellCompDirectiveNoFileComp))
 	return root
 }
 

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -47,4 +49,34 @@ func completing(prefix string, all []string) ([]string, cobra.ShellCompDirective
 		}
 	}
 	return fit, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeFlag has the values of a flag completed.
+func completeFlag(c *cobra.Command, flag string, with cobra.CompletionFunc) {
+	if err := c.RegisterFlagCompletionFunc(flag, with); err != nil { // there is no such flag
+		panic(err)
+	}
+}
+
+// completeSet offers the keys of the configuration, to be followed by a value.
+func (l *line) completeSet(_ *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	c, err := l.load()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var settings []string
+	for _, key := range c.Keys() {
+		settings = append(settings, key+"=")
+	}
+	fit, directive := completing(prefix, settings)
+	return fit, directive | cobra.ShellCompDirectiveNoSpace
+}
+
+// completeApps offers the apps of the program.
+func (l *line) completeApps(_ *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	c, err := l.load()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return completing(prefix, slices.Sorted(maps.Keys(c.Apps)))
 }

@@ -215,6 +215,17 @@ func TestKeysAreCompleted(t *testing.T) {
 	}
 }
 
+func TestValuesOfFlagsAreCompleted(t *testing.T) {
+	b := newBench(t, yaml)
+	for line, want := range map[string]string{
+		"--only w": "web\n", "serve --only w": "web\n", "boot --set shelf.": "shelf.stock=\n", "serve --trace f": "fx\n",
+	} {
+		if _, stdout, _ := b.run("__complete " + line); !strings.HasPrefix(stdout, want) {
+			t.Errorf("%s: got %s", line, stdout)
+		}
+	}
+}
+
 // The file may be named, in the place of those that are found.
 func TestConfigFlagNamesTheFile(t *testing.T) {
 	b := newBench(t, yaml)
