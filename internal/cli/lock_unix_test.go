@@ -29,7 +29,7 @@ type site struct{ environ []string }
 
 func newSite(t *testing.T) site {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "cli") // the path of a socket has to be short
+	dir, err := os.MkdirTemp("", "cli") //nolint:usetesting // the path of a socket has to be short
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,11 +30,12 @@ func (t *table) print(w io.Writer) {
 		}
 	}
 	for _, row := range t.rows {
-		line := t.indent
+		var line strings.Builder
+		line.WriteString(t.indent)
 		for i, cell := range row {
-			line += cell + strings.Repeat(" ", widths[i]-columns(cell)+2)
+			line.WriteString(cell + strings.Repeat(" ", widths[i]-columns(cell)+2))
 		}
-		fmt.Fprintln(w, strings.TrimRight(line, " "))
+		fmt.Fprintln(w, strings.TrimRight(line.String(), " "))
 	}
 }
 

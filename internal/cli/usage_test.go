@@ -23,11 +23,11 @@ func shop(t *testing.T, args ...string) (status int, stdout, stderr string) {
 func TestWrongCommandLineSaysWhatWasMeant(t *testing.T) {
 	for _, x := range []struct{ line, code, says string }{
 		{"server", "cli.unknown_verb", "did you mean: shop serve"},
-		{"versoin", "cli.unknown_verb", "did you mean: shop version"},
-		{"help versoin", "cli.unknown_verb", "did you mean: shop version"},
+		{"vesrion", "cli.unknown_verb", "did you mean: shop version"},
+		{"help vesrion", "cli.unknown_verb", "did you mean: shop version"},
 		{"buy", "cli.unknown_verb", `no verb "buy"`},
 		{"serve now", "cli.extra_argument", `does not take "now"`},
-		{"serve --onyl web", "cli.unknown_flag", "did you mean: --only"},
+		{"serve --olny web", "cli.unknown_flag", "did you mean: --only"},
 		{"--confgi x serve", "cli.unknown_flag", "did you mean: --config"},
 		{"--only web version", "cli.unknown_flag", "shop version has no flag --only"},
 		{"serve -x", "cli.wrong_flag", "'x' in -x"},
@@ -52,7 +52,7 @@ func TestWrongCommandLineSaysWhatWasMeant(t *testing.T) {
 
 // However wrong the command line is, --json has its say.
 func TestFailureIsJSONWhereThatIsAskedFor(t *testing.T) {
-	for _, line := range []string{"buy --json", "--json buy", "--josn --json", "serve --onyl web --json", "explain --json lock.lots"} {
+	for _, line := range []string{"buy --json", "--json buy", "--josn --json", "serve --olny web --json", "explain --json lock.lots"} {
 		status, stdout, stderr := shop(t, strings.Fields(line)...)
 		var f struct {
 			Code    string

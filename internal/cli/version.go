@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"fmt"
 	"io"
 	"runtime"
 	"runtime/debug"
@@ -80,5 +79,4 @@ func (v version) print(w io.Writer) {
 	}
 	t.add("go", v.Go+" "+v.Platform)
 	t.print(w)
-	fmt.Fprint(w)
 }

@@ -88,7 +88,7 @@ func vacant(dir string) error {
 // build puts the application together beside its place, and moves it there when
 // it is whole.
 func (a App) build(ctx context.Context, w *Written) (err error) {
-	if err := os.MkdirAll(filepath.Dir(w.Dir), 0o755); err != nil { //nolint:gosec // as mkdir does
+	if err := os.MkdirAll(filepath.Dir(w.Dir), 0o755); err != nil {
 		return err
 	}
 	temp, err := os.MkdirTemp(filepath.Dir(w.Dir), "."+a.Name+"-*")
@@ -125,7 +125,7 @@ func (a App) fill(dir string) error {
 		if err != nil {
 			return err
 		}
-		return os.WriteFile(target, text, 0o644) //nolint:gosec // sources are for everybody to read
+		return os.WriteFile(target, text, 0o644)
 	})
 }
 

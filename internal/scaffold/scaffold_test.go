@@ -115,7 +115,7 @@ func TestApplicationIsWrittenWhereItCannotBeTidied(t *testing.T) {
 	}
 	bin := t.TempDir()
 	script := "#!/bin/sh\n[ \"$1 $2\" = \"mod tidy\" ] && exit 1\nexec '" + real + "' \"$@\"\n"
-	if err := os.WriteFile(filepath.Join(bin, "go"), []byte(script), 0o700); err != nil { //nolint:gosec // it is to be run
+	if err := os.WriteFile(filepath.Join(bin, "go"), []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
@@ -156,7 +156,7 @@ func TestNoNameHidesTheStandardLibrary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range strings.Fields(string(out)) {
+	for path := range strings.FieldsSeq(string(out)) {
 		name, _, _ := strings.Cut(path, "/")
 		if err := scaffold.CheckName(name); err == nil {
 			t.Errorf("%q was allowed", name)
