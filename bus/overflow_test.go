@@ -339,9 +339,9 @@ func TestTheEarlierDeadlineCounts(t *testing.T) {
 func TestTheContextOfADeadlineEndsWithItsHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBus(t, bus.Config{})
-		var kept context.Context
+		kept := make(chan context.Context, 1)
 		subscribe(t, b, "a", func(ctx context.Context, _ *bus.Msg) error {
-			kept = ctx
+			kept <- ctx
 			if ctx.Done() == nil || ctx.Err() != nil {
 				t.Error("it has no end, or has ended already")
 			}
@@ -349,7 +349,7 @@ func TestTheContextOfADeadlineEndsWithItsHandler(t *testing.T) {
 		})
 		publish(t, b, "a", "", bus.Expires(time.Hour))
 		synctest.Wait()
-		if err := kept.Err(); !errors.Is(err, context.Canceled) {
+		if err := (<-kept).Err(); !errors.Is(err, context.Canceled) {
 			t.Errorf("afterwards it is %v", err)
 		}
 	})
