@@ -2,7 +2,7 @@ package boot
 
 // The entries of the catalogue that a command line ends with.
 
-func cliCodes() []Code {
+func cliCodes() []Code { //nolint:funlen // it is a list
 	return []Code{
 		{
 			Name: "cli.unknown_verb", Exit: ExitUsage, Title: "there is no such verb",
