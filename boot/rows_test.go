@@ -29,7 +29,7 @@ func TestTellingRowsThroughTheRealBinary(t *testing.T) {
 		exit   int
 		code   string
 	}{
-		{"nothing is configured", with(), "memory", "", "not set", 0, ""},
+		{"nothing is configured", with(), "memory", "cache.<alias>.url", "not set", 0, ""},
 		{"a cache is configured", with(cache), "redis", "cache.main.url", "env MEGA_CACHE_MAIN_URL", 0, ""},
 		{"a cache in a file", file("mega.config.yaml", "cache:\n  main:\n    url: "+server.URL()+"\n"), "redis", "cache.main.url", "mega.config.yaml:3", 0, ""},
 		{"memory is asked for beside a cache", with(cache, "MEGA_LOCK_DRIVER=memory"), "memory", "lock.driver", "env MEGA_LOCK_DRIVER", 0, ""},
@@ -38,7 +38,7 @@ func TestTellingRowsThroughTheRealBinary(t *testing.T) {
 		{"a cache that cannot be reached", with("MEGA_CACHE_MAIN_URL=redis://127.0.0.1:1", "MEGA_BOOT_WAIT_FOR=0"), "", "", "", 69, "lock.driver_unavailable"},
 		{"redis is asked for without a cache", with("MEGA_LOCK_DRIVER=redis"), "", "", "", 78, "lock.no_cache"},
 		{"a worker without a cache", with("MEGA_WORKER_ID=1"), "", "", "", 78, "lock.driver_missing"},
-		{"only one of two apps, in memory", run{args: []string{"serve", "--only", "web"}}, "memory", "", "not set", 0, ""},
+		{"only one of two apps, in memory", run{args: []string{"serve", "--only", "web"}}, "memory", "cache.<alias>.url", "not set", 0, ""},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			t.Parallel()

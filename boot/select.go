@@ -1,6 +1,7 @@
 package boot
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -78,7 +79,7 @@ func SelectLock(c *config.Config, s Surroundings) (Decision, error) {
 	k.drivers = []option{
 		{"redis", driver.Fleet, lockCache(c)},
 		{"cluster", driver.Node, k.cluster(c, s)},
-		{"memory", driver.Process, alone(c)},
+		{"memory", driver.Process, fit{ok: true, reason: "nothing is configured that processes could share", key: "cache.<alias>.url", origin: notSet}},
 	}
 	return k.decide(c, s)
 }
@@ -95,7 +96,7 @@ func SelectBus(c *config.Config, s Surroundings) (Decision, error) {
 	k.drivers = []option{
 		{"nats", driver.Fleet, natsServer(c)},
 		{"cluster", driver.Node, k.cluster(c, s)},
-		{"memory", driver.Process, alone(c)},
+		{"memory", driver.Process, fit{ok: true, reason: "neither a NATS server nor a cluster is configured", key: "nats.url", origin: notSet}},
 	}
 	return k.decide(c, s)
 }
@@ -127,6 +128,7 @@ type fit struct {
 	reason        string // why it fits, or why not
 	key, origin   string // which key says so
 	needs         string // what it would take to fit
+	remedy        string // how to give it that
 	cache, server string
 	refused       error // why it cannot be had although it is chosen
 }
@@ -210,8 +212,8 @@ func (k component) wider(c *config.Config, chosen option) (all []string) {
 			continue
 		}
 		var ways []string
-		if !o.ok {
-			ways = append(ways, remedy(c, o.name))
+		if o.remedy != "" {
+			ways = append(ways, o.remedy)
 		}
 		if k.explicit() {
 			ways = append(ways, drop(c, k.key("driver")))
@@ -232,11 +234,6 @@ func remedy(c *config.Config, name string) string {
 	return put(c, "cluster.socket", "auto")
 }
 
-// alone is that a process needs nothing to be on its own.
-func alone(c *config.Config) fit {
-	return fit{ok: true, reason: "nothing is configured that processes could share", origin: c.Origin("").String()}
-}
-
 // cluster is whether the process belongs to a cluster of this node.
 func (k component) cluster(c *config.Config, s Surroundings) fit {
 	switch {
@@ -249,7 +246,7 @@ func (k component) cluster(c *config.Config, s Surroundings) fit {
 	}
 	return fit{
 		reason: "this process is no worker, and cluster.socket is not set", key: "cluster.socket", origin: c.Origin("cluster.socket").String(),
-		needs: "cluster.socket", refused: k.noCluster(c),
+		needs: "cluster.socket", remedy: remedy(c, "cluster"), refused: k.noCluster(c),
 	}
 }
 
@@ -259,20 +256,23 @@ func lockCache(c *config.Config) fit {
 	switch {
 	case len(caches) == 0:
 		return fit{
-			reason: "no cache is configured", key: "cache.<alias>.url", origin: c.Origin("").String(),
-			needs: "cache.<alias>.url", refused: noCache(c),
+			reason: "no cache is configured", key: "cache.<alias>.url", origin: notSet,
+			needs: "cache.<alias>.url", remedy: remedy(c, "redis"), refused: noCache(c),
 		}
 	case alias == "" && len(caches) > 1:
 		return fit{
 			ok: true, reason: "caches are configured, but nothing says which of them keeps the locks", key: "lock.cache", origin: c.Origin("lock.cache").String(),
-			refused: ambiguousCache(c, caches),
+			remedy: put(c, "lock.cache", caches[0]), refused: ambiguousCache(c, caches),
 		}
-	case alias == "":
-		alias = caches[0]
 	}
+	reason := "a cache is configured"
+	if alias != "" {
+		reason = "lock.cache names a cache"
+	}
+	alias = cmp.Or(alias, caches[0])
 	key := "cache." + alias + ".url"
 	return fit{
-		ok: true, reason: "a cache is configured", key: key, origin: c.Origin(key).String(),
+		ok: true, reason: reason, key: key, origin: c.Origin(key).String(),
 		cache: alias, server: c.Cache[alias].URL.String(),
 	}
 }
@@ -281,7 +281,10 @@ func lockCache(c *config.Config) fit {
 func natsServer(c *config.Config) fit {
 	origin := c.Origin("nats.url").String()
 	if c.NATS.URL.IsZero() {
-		return fit{reason: "nats.url is not set", key: "nats.url", origin: origin, needs: "nats.url", refused: noServer(c)}
+		return fit{
+			reason: "no NATS server is configured", key: "nats.url", origin: origin,
+			needs: "nats.url", remedy: remedy(c, "nats"), refused: noServer(c),
+		}
 	}
 	return fit{ok: true, reason: "a NATS server is configured", key: "nats.url", origin: origin, server: c.NATS.URL.String()}
 }

@@ -29,19 +29,19 @@ const (
 
 func TestDriverOfLocksIsChosenByTheConfiguration(t *testing.T) {
 	for _, x := range []choice{
-		{"nothing is configured", nil, "memory", "", "", "not set"},
+		{"nothing is configured", nil, "memory", "", "cache.<alias>.url", "not set"},
 		{"a cache is configured", []string{cacheA}, "redis", "main", "cache.main.url", "env MEGA_CACHE_MAIN_URL"},
 		{"a cache and a socket are configured", []string{cacheA, socket}, "redis", "main", "cache.main.url", "env MEGA_CACHE_MAIN_URL"},
 		{"two caches, and one is meant", []string{cacheA, cacheB, "MEGA_LOCK_CACHE=other"}, "redis", "other", "cache.other.url", "env MEGA_CACHE_OTHER_URL"},
 		{"a socket is configured", []string{socket}, "cluster", "", "cluster.socket", "env MEGA_CLUSTER_SOCKET"},
 		{"several workers are to run", []string{"MEGA_CLUSTER_WORKERS=4"}, "cluster", "", "cluster.workers", "env MEGA_CLUSTER_WORKERS"},
-		{"a message server is configured", []string{nats}, "memory", "", "", "not set"},
+		{"a message server is configured", []string{nats}, "memory", "", "cache.<alias>.url", "not set"},
 		{"redis is asked for", []string{cacheA, "MEGA_LOCK_DRIVER=redis"}, "redis", "main", "lock.driver", "env MEGA_LOCK_DRIVER"},
 		{"memory is asked for beside a cache", []string{cacheA, "MEGA_LOCK_DRIVER=memory"}, "memory", "", "lock.driver", "env MEGA_LOCK_DRIVER"},
 		{"memory is asked for beside two caches", []string{cacheA, cacheB, "MEGA_LOCK_DRIVER=memory"}, "memory", "", "lock.driver", "env MEGA_LOCK_DRIVER"},
 		{"cluster is asked for beside a cache", []string{cacheA, socket, "MEGA_LOCK_DRIVER=cluster"}, "cluster", "", "lock.driver", "env MEGA_LOCK_DRIVER"},
-		{"auto is asked for", []string{"MEGA_LOCK_DRIVER=auto"}, "memory", "", "", "not set"},
-		{"the process is required of memory", []string{"MEGA_LOCK_REQUIRE=process"}, "memory", "", "", "not set"},
+		{"auto is asked for", []string{"MEGA_LOCK_DRIVER=auto"}, "memory", "", "cache.<alias>.url", "not set"},
+		{"the process is required of memory", []string{"MEGA_LOCK_REQUIRE=process"}, "memory", "", "cache.<alias>.url", "not set"},
 		{"the node is required of a cluster", []string{socket, "MEGA_LOCK_REQUIRE=node"}, "cluster", "", "cluster.socket", "env MEGA_CLUSTER_SOCKET"},
 		{"the fleet is required of redis", []string{cacheA, "MEGA_LOCK_REQUIRE=fleet"}, "redis", "main", "cache.main.url", "env MEGA_CACHE_MAIN_URL"},
 	} {
@@ -55,11 +55,11 @@ func TestDriverOfLocksIsChosenByTheConfiguration(t *testing.T) {
 
 func TestDriverOfTheBusIsChosenByTheConfiguration(t *testing.T) {
 	for _, x := range []choice{
-		{"nothing is configured", nil, "memory", "", "", "not set"},
+		{"nothing is configured", nil, "memory", "", "nats.url", "not set"},
 		{"a server is configured", []string{nats}, "nats", "", "nats.url", "env MEGA_NATS_URL"},
 		{"a server and a socket are configured", []string{nats, socket}, "nats", "", "nats.url", "env MEGA_NATS_URL"},
 		{"a socket is configured", []string{socket}, "cluster", "", "cluster.socket", "env MEGA_CLUSTER_SOCKET"},
-		{"a cache is configured", []string{cacheA}, "memory", "", "", "not set"},
+		{"a cache is configured", []string{cacheA}, "memory", "", "nats.url", "not set"},
 		{"nats is asked for", []string{nats, "MEGA_BUS_DRIVER=nats"}, "nats", "", "bus.driver", "env MEGA_BUS_DRIVER"},
 		{"memory is asked for beside a server", []string{nats, "MEGA_BUS_DRIVER=memory"}, "memory", "", "bus.driver", "env MEGA_BUS_DRIVER"},
 	} {
@@ -220,7 +220,7 @@ func TestAppThatNeedsMoreIsNamedWithItsLine(t *testing.T) {
 	f := refused(t, err, "lock.scope_too_small")
 	want := []boot.Fact{
 		{Name: "asked by", Value: `app "main", which requires the scope node  (shop.go:12)`},
-		{Name: "chosen", Value: "memory, because nothing is configured that processes could share"},
+		{Name: "chosen", Value: "memory, because nothing is configured that processes could share  (cache.<alias>.url: not set)"},
 		{Name: "left out", Value: "admin"},
 	}
 	if !slices.Equal(f.Facts, want) {
@@ -272,6 +272,7 @@ func TestWhatWouldReachFurtherIsTold(t *testing.T) {
 		{nil, []string{"MEGA_CACHE_MAIN_URL=redis://localhost:6379/0"}},
 		{[]string{cacheA}, nil},
 		{[]string{cacheA, "MEGA_LOCK_DRIVER=memory"}, []string{"unset MEGA_LOCK_DRIVER"}},
+		{[]string{cacheA, cacheB, "MEGA_LOCK_DRIVER=memory"}, []string{"MEGA_LOCK_CACHE=main, and unset MEGA_LOCK_DRIVER"}},
 		{[]string{"MEGA_LOCK_DRIVER=memory"}, []string{"MEGA_CACHE_MAIN_URL=redis://localhost:6379/0, and unset MEGA_LOCK_DRIVER"}},
 	} {
 		d, err := boot.SelectLock(load(t, x.environ...), boot.Surroundings{})
