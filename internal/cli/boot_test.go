@@ -75,3 +75,15 @@ func TestDoctorFindsWhatStopsTheProgram(t *testing.T) {
 		t.Errorf("exit status %d: %s", status, doc)
 	}
 }
+
+func TestRoutesAreListedWithoutABoot(t *testing.T) {
+	b := newBench(t, "apps:\n  web:\n    prefix: /shop\n")
+	status, stdout, stderr := b.run("routes")
+	if status != boot.ExitOK || !strings.Contains(squeezed(stdout), "\nweb  GET  /shop/") || stderr != "" {
+		t.Errorf("exit status %d: %s%s", status, stdout, stderr)
+	}
+	var routes []boot.Route
+	if _, doc, _ := b.run("routes --json"); json.Unmarshal([]byte(doc), &routes) != nil || len(routes) != 1 || routes[0].App != "web" || routes[0].Method != "GET" {
+		t.Errorf("got %s", doc)
+	}
+}

@@ -59,7 +59,7 @@ func Run(p Process, options ...boot.Option) int {
 	l := &line{shell: newShell(p), process: p, options: options}
 	root := l.root()
 	root.AddCommand(
-		l.serveVerb(), l.bootVerb(), l.doctorVerb(),
+		l.serveVerb(), l.bootVerb(), l.doctorVerb(), l.routesVerb(),
 		l.configVerb(), l.lockVerb(), explainVerb(l.shell), completionVerb(l.shell), versionVerb(l.shell),
 	)
 	return execute(l.shell, root, p.Args)

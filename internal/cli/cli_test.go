@@ -50,6 +50,9 @@ var programs = map[string]boot.Option{
 		<-ctx.Done()
 		return ctx.Err()
 	})),
+	"deciding": boot.App("main",
+		boot.Provide(func() *string { path := "/decided"; return &path }),
+		boot.Routes(func(r megactx.Router, path *string) { r.Get(*path, func(*megactx.Ctx) error { return nil }) })),
 	"holder": boot.App("main", boot.Run("hold", func(c *megactx.Ctx) error {
 		return c.Lock.With("product:lamp", func(c *megactx.Ctx) error {
 			_, _ = io.WriteString(os.Stderr, "holding\n")

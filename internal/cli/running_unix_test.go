@@ -178,3 +178,22 @@ func TestServeTellsItsFailureInJSON(t *testing.T) {
 		t.Errorf("for people: exit status %d: %s", status, stderr)
 	}
 }
+
+// Routes that depend on a value are known to the running program alone.
+func TestRunningProcessTellsRoutesThatAValueDecides(t *testing.T) {
+	s := newSite(t)
+	environ := s.configured(t, "name: shop\n")
+	status, stdout, stderr := verb(t, "deciding", environ, "routes")
+	if status != boot.ExitUnavailable || stdout != "" || !strings.Contains(stderr, "boot.routes_unknown") {
+		t.Errorf("while none runs: exit status %d: %s%s", status, stdout, stderr)
+	}
+	c := startChild(t, "deciding", environ...)
+	c.until(t, "boot.report")
+	want := fmt.Sprintf("as told by shop, pid %d\n", c.cmd.Process.Pid)
+	status, stdout, stderr = verb(t, "deciding", environ, "routes")
+	if status != boot.ExitOK || !strings.Contains(squeezed(stdout), "\nmain  GET  /decided") || !strings.HasSuffix(stdout, want) {
+		t.Errorf("exit status %d: %s%s", status, stdout, stderr)
+	}
+	c.signal(t)
+	c.end(t)
+}

@@ -37,7 +37,7 @@ func golden(t *testing.T, name, got string) {
 func TestHelpOfEveryVerb(t *testing.T) {
 	var all strings.Builder
 	for _, line := range []string{
-		"help", "help serve", "help boot", "help doctor", "help config", "help config explain", "help config print",
+		"help", "help serve", "help boot", "help doctor", "help routes", "help config", "help config explain", "help config print",
 		"help config reload", "help lock", "help lock ls", "help lock release", "help explain", "help completion", "help version",
 	} {
 		status, stdout, stderr := shop(t, strings.Fields(line)...)

@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/internal/admin"
+)
+
+// routesVerb lists what is served where.
+func (l *line) routesVerb() *cobra.Command {
+	c := &cobra.Command{
+		Use: "routes", Short: "the routes of every app",
+		Long: "Nothing is started and no constructor is called. Where the routes depend on a value that would have to be\n" +
+			"made first, a running process of this program is asked for its own.\n\n" +
+			"With --json: a list of {\"app\", \"host\", \"method\", \"pattern\", \"handler\"}; the method * stands for every one.",
+		Args: arguments(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			routes, from, err := l.routes(c.Context())
+			if err != nil {
+				return err
+			}
+			return l.shell.Print(routes, func(w io.Writer) { printRoutes(w, routes, from) })
+		},
+	}
+	l.onlyFlag(c)
+	return c
+}
+
+// routes are those that the program says it has, or else those of a running
+// process of it, which from names.
+func (l *line) routes(ctx context.Context) (routes []boot.Route, from string, err error) {
+	routes, err = boot.ListRoutes(l.boot(), l.options...)
+	f, failed := errors.AsType[*boot.Failure](err)
+	if !failed || f.Code != "boot.routes_unknown" {
+		return routes, "", err
+	}
+	sources, none := l.processes(ctx)
+	if none != nil {
+		return nil, "", err // that of the program says what to do
+	}
+	answers, _ := ask(ctx, sources, func(ctx context.Context, k keeper) (all []boot.Route, err error) {
+		return all, k.(*admin.Client).Get(ctx, "/routes", &all)
+	})
+	for i, s := range sources {
+		if s.err == nil {
+			return answers[i], s.about.short(), nil
+		}
+	}
+	return nil, "", err
+}
+
+func printRoutes(w io.Writer, routes []boot.Route, from string) {
+	t := table{}
+	t.add("APP", "METHOD", "PATTERN", "HANDLER")
+	for _, r := range routes {
+		t.add(r.App, r.Method, r.Host+r.Pattern, r.Handler)
+	}
+	t.print(w)
+	if from != "" {
+		fmt.Fprintf(w, "\nas told by %s\n", from)
+	}
+}
