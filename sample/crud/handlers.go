@@ -168,7 +168,11 @@ func (h *Handlers) sell(ctx *mega.Ctx, id, quantity int64) (left int64, err erro
 		return 0, ctx.Err()
 	}
 	p.Stock -= quantity
-	return p.Stock, h.store.Put(ctx, p, fence(ctx))
+	if err := h.store.Put(ctx, p, fence(ctx)); err != nil {
+		return 0, err
+	}
+	h.tell(ctx, id, quantity)
+	return p.Stock, nil
 }
 
 func (h *Handlers) find(ctx *mega.Ctx) (Product, error) {

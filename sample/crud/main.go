@@ -6,6 +6,7 @@ import (
 	"embed"
 
 	"github.com/megaframework/mega"
+	"github.com/megaframework/mega/bus"
 )
 
 //go:embed views
@@ -21,15 +22,17 @@ func main() { mega.Main(program(NewHandlers)) }
 func program(newHandlers func(*Store) *Handlers) mega.Option {
 	return mega.App("main",
 		mega.Config[Database]("database"),
-		mega.Provide(OpenStore, newHandlers),
+		mega.Provide(OpenStore, newHandlers, NewLedger),
 		mega.Routes(routes),
+		mega.Subscribe(Sold, (*Ledger).OnSold, bus.Group("ledger")),
+		mega.Respond(stockOf, (*Handlers).AnswerStock),
 		mega.Ready("database", (*Store).Ping),
 		mega.Views(views),
 		mega.Public(public),
 	)
 }
 
-func routes(r mega.Router, h *Handlers) {
+func routes(r mega.Router, h *Handlers, l *Ledger) {
 	r.Get("/", h.Home)
 	r.Get("/products", h.List)
 	r.Post("/products", h.Create)
@@ -37,6 +40,8 @@ func routes(r mega.Router, h *Handlers) {
 	r.Put("/products/{id}", h.Update)
 	r.Delete("/products/{id}", h.Delete)
 	r.Post("/products/{id}/buy", h.Buy)
+	r.Get("/products/{id}/stock", h.AskStock)
+	r.Get("/ledger", l.List)
 
 	// What a form without scripts can do.
 	r.Post("/products/{id}", h.Update)

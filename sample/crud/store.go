@@ -46,8 +46,10 @@ func (d Database) file() (string, error) {
 // lock's fence with the change.
 type Store struct{ db *sql.DB }
 
+const codeNotFound = "product.not_found"
+
 var (
-	errNotFound  = mega.Error(http.StatusNotFound, "product.not_found", "There is no such product.")
+	errNotFound  = mega.Error(http.StatusNotFound, codeNotFound, "There is no such product.")
 	errOvertaken = mega.Error(http.StatusConflict, "product.overtaken", "Somebody else changed the product in the meantime.")
 )
 
@@ -90,6 +92,16 @@ const schema = `CREATE TABLE products (
 	stock INTEGER NOT NULL,
 	fence INTEGER NOT NULL DEFAULT 0
 ) STRICT`
+
+const ledgerSchema = `CREATE TABLE ledger (
+	product  INTEGER NOT NULL,
+	quantity INTEGER NOT NULL,
+	at       INTEGER NOT NULL
+) STRICT`
+
+// migrations are the steps of the schema; a database is at the version that is
+// the number of those it has had.
+func migrations() []string { return []string{schema, ledgerSchema} }
 
 // maxConns bounds the open files, not the work: SQLite has one writer anyway.
 const maxConns = 16
@@ -142,8 +154,9 @@ func (s *Store) migrate(ctx context.Context) error {
 	if err := tx.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil {
 		return err
 	}
-	if version == 0 {
-		if _, err := tx.ExecContext(ctx, schema+"; PRAGMA user_version = 1"); err != nil {
+	steps := migrations()
+	for i := version; i < len(steps); i++ {
+		if _, err := tx.ExecContext(ctx, fmt.Sprintf("%s; PRAGMA user_version = %d", steps[i], i+1)); err != nil {
 			return err
 		}
 	}

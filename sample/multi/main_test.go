@@ -1,12 +1,15 @@
 package main
 
 import (
+	"context"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/megaframework/mega/megatest"
 	"github.com/megaframework/mega/sample/multi/shop"
@@ -119,6 +122,67 @@ func TestStockAddsUp(t *testing.T) {
 	}
 }
 
+// An order made in one app is on the page of the other at once: the page
+// listens to a stream, and the stream to the bus.
+func TestOrderReachesTheAdminsPageAtOnce(t *testing.T) {
+	kit := open(t)
+	admin := kit.App("admin")
+	ctx, leave := context.WithCancel(t.Context())
+	page := &page{ResponseRecorder: httptest.NewRecorder(), flushed: make(chan string, 100)}
+	var watching sync.WaitGroup
+	watching.Go(func() { admin.Serve(page, admin.Request(http.MethodGet, "/orders/live", nil).WithContext(ctx)) })
+	defer watching.Wait()
+	defer leave()
+	page.begins(t) // the subscription follows the head of the answer
+
+	for range 100 { // until the page listens
+		kit.Post("/orders", order("lamp", 1)).Status(http.StatusCreated)
+		if page.has(t, `"product":"lamp"`, 50*time.Millisecond) {
+			return
+		}
+	}
+	t.Error("no order arrived")
+}
+
+// page is a browser that reads a stream.
+type page struct {
+	*httptest.ResponseRecorder
+	flushed chan string
+}
+
+func (p *page) Write(b []byte) (int, error) {
+	p.flushed <- string(b)
+	return len(b), nil
+}
+
+func (p *page) Flush() { p.flushed <- "" }
+
+func (p *page) SetWriteDeadline(time.Time) error { return nil }
+
+func (p *page) has(t *testing.T, text string, within time.Duration) bool {
+	t.Helper()
+	late := time.After(within)
+	for {
+		select {
+		case got := <-p.flushed:
+			if got != "" && strings.Contains(got, text) {
+				return true
+			}
+		case <-late:
+			return false
+		}
+	}
+}
+
+func (p *page) begins(t *testing.T) {
+	t.Helper()
+	select {
+	case <-p.flushed:
+	case <-time.After(5 * time.Second):
+		t.Fatal("the stream does not begin")
+	}
+}
+
 func TestPagesShowAndDo(t *testing.T) {
 	const page = "Accept: text/html"
 	kit := open(t)
@@ -132,6 +196,6 @@ func TestPagesShowAndDo(t *testing.T) {
 	admin.Post("/refunds", url.Values{"order": {"1"}}, page).Status(http.StatusSeeOther)
 	admin.Get("/", page).Contains("refunded")
 	admin.Get("/style.css").Status(http.StatusOK)
-	admin.Get("/locks.js").Status(http.StatusOK).Header("Content-Type", "text/javascript; charset=utf-8")
-	kit.Get("/locks.js").Status(http.StatusNotFound) // the admin's own
+	admin.Get("/live.js").Status(http.StatusOK).Header("Content-Type", "text/javascript; charset=utf-8")
+	kit.Get("/live.js").Status(http.StatusNotFound) // the admin's own
 }

@@ -4,11 +4,13 @@ package admin
 
 import (
 	"embed"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
 
 	"github.com/megaframework/mega"
+	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/sample/multi/shop"
 )
 
@@ -28,6 +30,7 @@ var Module = mega.Module(
 		r.Post("/restocks", h.Restock)
 		r.Get("/locks", h.Locks)
 		r.Get("/locks/live", h.Live)
+		r.Get("/orders/live", h.Orders)
 		r.Post("/locks/release", h.Release)
 	}),
 	mega.Views(views),
@@ -108,6 +111,21 @@ func (h *Handlers) Restock(ctx *mega.Ctx) error {
 		return err
 	}
 	return done(ctx, p, fmt.Sprintf("The stock of %s is %d.", p.Name, p.Stock))
+}
+
+// Orders tells of each order in the moment in which it is made, in whichever
+// process that is.
+func (h *Handlers) Orders(ctx *mega.Ctx) error {
+	return ctx.SSE(func(s *mega.Stream) error {
+		_, err := s.Bus.Subscribe(string(shop.Ordered), func(_ *mega.Ctx, m *bus.Msg) error {
+			return s.Send("order", json.RawMessage(m.Data))
+		})
+		if err != nil {
+			return err
+		}
+		<-s.Done()
+		return nil
+	})
 }
 
 // done answers with what was changed, or leads back to the page that says so.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega"
+	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -21,6 +22,9 @@ var Module = mega.Module(
 	mega.OnPrimary("migrate", (*Store).Migrate),
 	mega.Ready("database", (*Store).Ping),
 )
+
+// Ordered is told of every order, to whoever wants to know.
+const Ordered = bus.Topic[Order]("order.placed")
 
 // Picking says how long it takes to get something from its shelf.
 type Picking struct {
@@ -39,8 +43,19 @@ type Shop struct {
 // New returns a Shop on a store.
 func New(store *Store, picking Picking) *Shop { return &Shop{store, picking.Time} }
 
-// Order sells a quantity of a product.
-func (s *Shop) Order(ctx *mega.Ctx, product string, quantity int64) (order Order, err error) {
+// Order sells a quantity of a product, and tells.
+func (s *Shop) Order(ctx *mega.Ctx, product string, quantity int64) (Order, error) {
+	order, err := s.sell(ctx, product, quantity)
+	if err != nil {
+		return order, err
+	}
+	if err := mega.Publish(ctx, Ordered, order); err != nil { // the order stands
+		ctx.Log.Error("ordered, and could not tell", "order", order.ID, "error", err)
+	}
+	return order, nil
+}
+
+func (s *Shop) sell(ctx *mega.Ctx, product string, quantity int64) (order Order, err error) {
 	err = s.exclusive(ctx, product, "order", func(ctx *mega.Ctx) error {
 		p, err := s.store.Product(ctx, product)
 		if err != nil {

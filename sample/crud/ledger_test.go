@@ -1,0 +1,89 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/megatest"
+)
+
+// offline is the shop without sockets.
+func offline(t *testing.T) *megatest.Kit {
+	t.Helper()
+	return megatest.New(t, megatest.Config{
+		Set: []string{"database.url=sqlite://" + filepath.Join(t.TempDir(), "shop.db")},
+	}, program(NewHandlers))
+}
+
+// What was sold is in the ledger in a moment: the seller does not wait for it.
+func TestEverySaleIsEntered(t *testing.T) {
+	kit := offline(t)
+	kit.Post("/products", map[string]any{"name": "Lamp", "price": 9.5, "stock": 5}).Status(http.StatusCreated)
+	for q := 1; q <= 2; q++ {
+		kit.Post("/products/1/buy", map[string]int{"quantity": q}).Status(http.StatusOK)
+	}
+	kit.Post("/products/1/buy", map[string]int{"quantity": 3}).Status(http.StatusConflict)
+
+	var sales []Sale
+	for began := time.Now(); len(sales) < 2; time.Sleep(time.Millisecond) {
+		if time.Since(began) > 5*time.Second {
+			t.Fatalf("the ledger has %+v, want two sales", sales)
+		}
+		kit.Get("/ledger").Status(http.StatusOK).JSON(&sales)
+	}
+	total := int64(0)
+	for _, s := range sales {
+		total += s.Quantity
+		if s.Product != 1 || time.Since(s.At) > time.Minute {
+			t.Errorf("an entry is %+v", s)
+		}
+	}
+	if len(sales) != 2 || total != 3 {
+		t.Errorf("the ledger has %+v, want 1 and 2 pieces", sales)
+	}
+	kit.Get("/ledger", "Accept: text/html").Status(http.StatusOK).Contains("<h1>Ledger</h1>")
+}
+
+func TestStockIsAnsweredOverTheBus(t *testing.T) {
+	kit := offline(t)
+	kit.Post("/products", map[string]any{"name": "Lamp", "price": 9.5, "stock": 5}).Status(http.StatusCreated)
+	kit.Get("/products/1/stock").Status(http.StatusOK).Contains(`{"stock":5}`)
+	kit.Get("/products/2/stock").Status(http.StatusNotFound).Code("product.not_found")
+	answer, err := kit.Ctx().Bus.Request(stockOf, StockRequest{1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stock Stock
+	if err := json.Unmarshal(answer.Data, &stock); err != nil || stock.Stock != 5 {
+		t.Errorf("the answer is %s, %v", answer.Data, err)
+	}
+}
+
+func TestDatabaseFromBeforeTheLedgerIsBroughtUpToDate(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "shop.db")
+	s, err := openFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.db.ExecContext(t.Context(), "DROP TABLE ledger; PRAGMA user_version = 1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s, err = openFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	if err := s.Enter(t.Context(), Sale{Product: 1, Quantity: 2, At: time.Now()}); err != nil {
+		t.Error(err)
+	}
+	if sales, err := s.Sales(t.Context()); err != nil || len(sales) != 1 {
+		t.Error(fmt.Sprint(sales), err)
+	}
+}
