@@ -2,6 +2,7 @@ package mega_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -61,7 +62,7 @@ func newTill(r goredis.UniversalClient) *till { return &till{r} }
 func (t *till) sell(ctx *mega.Ctx) error {
 	return ctx.Lock.With("product:"+ctx.Param("id"), func(ctx *mega.Ctx) error {
 		n, err := t.redis.Get(ctx, "sold").Int()
-		if err != nil && err != goredis.Nil {
+		if err != nil && !errors.Is(err, goredis.Nil) {
 			return err
 		}
 		if err := t.redis.Incr(ctx, "sold").Err(); err != nil {

@@ -132,7 +132,7 @@ func TestProcessWithoutAnAdminSocketServesAndSaysSo(t *testing.T) {
 
 func TestFailedBootLeavesNoSocketBehind(t *testing.T) {
 	p, _ := process("XDG_RUNTIME_DIR=" + runtimeDir(t))
-	fail(t, p, boot.App("main", boot.OnStart("warm up", func(context.Context) error { return errors.New("cold") })))
+	_ = fail(t, p, boot.App("main", boot.OnStart("warm up", func(context.Context) error { return errors.New("cold") })))
 	found, err := admin.Find(t.Context(), admin.Folders(p.Environ)[:1], "")
 	if err != nil || len(found) != 0 {
 		t.Errorf("found %+v, %v", found, err)

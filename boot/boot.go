@@ -116,7 +116,7 @@ func (r *Running) until(ctx context.Context, hangups <-chan os.Signal) error {
 		case <-ctx.Done():
 			return nil
 		case err := <-r.b.failed:
-			if err == (shutdownError{}) {
+			if errors.Is(err, shutdownError{}) {
 				return nil
 			}
 			return err

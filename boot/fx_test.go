@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/fx"
 
@@ -66,7 +65,7 @@ func TestProgramMayAskForItsOwnEnd(t *testing.T) {
 	for code, want := range map[int]int{0: boot.ExitOK, 3: 3} {
 		p, stderr := process()
 		status := boot.Main(t.Context(), p, boot.App("main", boot.Fx(fx.Invoke(func(l fx.Lifecycle, s fx.Shutdowner) {
-			l.Append(fx.StartHook(func() error { return s.Shutdown(fx.ExitCode(code), fx.ShutdownTimeout(time.Second)) }))
+			l.Append(fx.StartHook(func() error { return s.Shutdown(fx.ExitCode(code)) }))
 		}))))
 		if status != want {
 			t.Errorf("exit status %d, want %d:\n%s", status, want, stderr)

@@ -114,7 +114,7 @@ func TestLivenessOutlastsReadiness(t *testing.T) {
 func TestFailedBootLeavesNoListenerBehind(t *testing.T) {
 	addr := freeAddr(t)
 	p, _ := process("MEGA_OPS_ADDR=" + addr)
-	fail(t, p, boot.App("main", boot.OnStart("warm up", func(context.Context) error { return errors.New("cold") })))
+	_ = fail(t, p, boot.App("main", boot.OnStart("warm up", func(context.Context) error { return errors.New("cold") })))
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		t.Fatalf("the address is not free again: %v", err)

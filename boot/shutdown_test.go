@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -47,25 +48,35 @@ func TestStreamsEndFirst(t *testing.T) {
 			})
 		})
 	})))
-	var streams []*http.Response
+	var all sync.WaitGroup
+	begun := make(chan struct{})
 	for range 3 {
-		w, err := http.Get(r.Report().Apps[0].URL) //nolint:noctx // the shutdown ends it
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = w.Body.Close() }()
-		if line, err := bufio.NewReader(w.Body).ReadString('\n'); err != nil || !strings.Contains(line, "hello") {
-			t.Fatalf("%q, %v", line, err)
-		}
-		streams = append(streams, w)
+		all.Go(func() { follow(t, r.Report().Apps[0].URL, begun) })
+		<-begun
 	}
 	stop(t, r)
-	for _, w := range streams {
-		if _, err := io.Copy(io.Discard, w.Body); err != nil {
-			t.Errorf("the stream did not end as it should: %v", err)
-		}
-	}
+	all.Wait()
 	http.DefaultClient.CloseIdleConnections()
+}
+
+// follow reads a stream from its first event to its end.
+func follow(t *testing.T, url string, begun chan<- struct{}) {
+	t.Helper()
+	w, err := http.Get(url)
+	if err != nil {
+		t.Error(err)
+		close(begun)
+		return
+	}
+	defer func() { _ = w.Body.Close() }()
+	lines := bufio.NewReader(w.Body)
+	if line, err := lines.ReadString('\n'); err != nil || !strings.Contains(line, "hello") {
+		t.Errorf("%q, %v", line, err)
+	}
+	begun <- struct{}{}
+	if _, err := io.Copy(io.Discard, lines); err != nil {
+		t.Errorf("the stream did not end as it should: %v", err)
+	}
 }
 
 // Whoever is inside a lock finishes there, and whoever queues for it is served
@@ -286,17 +297,17 @@ func TestDelayIsForOthersToNotice(t *testing.T) {
 	r := start(t, p, boot.App("main", boot.Routes(hello)))
 	conn := dial(t, r.Report().Apps[0].URL)
 	lines := bufio.NewReader(conn)
-	answer := func() *http.Response {
+	answer := func() (status int, last bool) {
 		ask(t, conn)
 		w, err := http.ReadResponse(lines, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer func() { _ = w.Body.Close() }()
 		_, _ = io.Copy(io.Discard, w.Body)
-		_ = w.Body.Close()
-		return w
+		return w.StatusCode, w.Close
 	}
-	if w := answer(); w.Close {
+	if _, last := answer(); last {
 		t.Error("the connection ends before the program does")
 	}
 	began := time.Now()
@@ -307,8 +318,8 @@ func TestDelayIsForOthersToNotice(t *testing.T) {
 			break
 		}
 	}
-	if w := answer(); w.StatusCode != 200 || !w.Close {
-		t.Errorf("got %d, and the client is told to go elsewhere: %v", w.StatusCode, w.Close)
+	if status, last := answer(); status != 200 || !last {
+		t.Errorf("got %d, and the client is told to go elsewhere: %v", status, last)
 	}
 	if status, _ := get(t, r.Report().Apps[0].URL); status != 200 {
 		t.Errorf("a new connection: %d", status)
