@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -122,7 +123,8 @@ func (in *interest) fail(cause error) {
 }
 
 // End implements [driver.Interest]. The client's drain is what it takes: the
-// server confirms, and what it had sent before that is handed over.
+// server confirms, and what it had sent before that is handed over. The client
+// looks every 100 ms whether that is so, which is too seldom.
 func (in *interest) End(ctx context.Context) error {
 	in.bus.forget(in)
 	if !in.bus.conn.IsConnected() {
@@ -132,10 +134,25 @@ func (in *interest) End(ctx context.Context) error {
 	if err := in.sub.Drain(); err != nil { // it has ended before
 		return nil //nolint:nilerr // which is what was asked for
 	}
+	if in.bus.Flush(ctx) == nil { // else the client's drain ends by itself
+		in.finish(ctx)
+	}
 	select {
 	case <-in.done:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+}
+
+// finish ends the subscription, of which the server sends no more, as soon as
+// everything was handed over.
+func (in *interest) finish(ctx context.Context) {
+	for wait := 20 * time.Microsecond; ctx.Err() == nil; wait = min(2*wait, 5*time.Millisecond) {
+		if n, _, err := in.sub.Pending(); err != nil || n == 0 {
+			_ = in.sub.Unsubscribe() // fails if the client was quicker
+			return
+		}
+		time.Sleep(wait)
 	}
 }

@@ -1,0 +1,254 @@
+package bustest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/megaframework/mega/bus"
+)
+
+var endCases = []testCase{
+	{rule: "S8", claim: "no handler starts after Stop", run: noneAfterStop},
+	{rule: "S8", claim: "what was queued is discarded and counted, and what runs may finish", run: stopDiscards},
+	{rule: "S8", claim: "Stop is safe within its own handler, and twice", run: stopWithin},
+	{rule: "S8", claim: "Stop, Drain and Close may meet", run: stopMeetsAll},
+	{rule: "S8", claim: "the end of the context is Stop", run: contextStops},
+	{rule: "S8", claim: "Drain runs what is queued and takes nothing new", run: subDrain},
+	{rule: "S8", claim: "Drain ends when its context does, and says what was left", run: subDrainBounded},
+	{rule: "S8", claim: "Drain within its own handler returns", run: subDrainWithin},
+	{rule: "S8", claim: "the backend forgets a subscription that has ended", needs: []fault{"Interests"}, run: interestsEnd},
+}
+
+func noneAfterStop(e *env) {
+	a, b := e.pair()
+	publishing, stop := context.WithCancel(e.ctx)
+	over := e.async(func() {
+		for publishing.Err() == nil {
+			a.publish("x.y", "")
+			if e.h.FakeTime || e.remote() {
+				e.sleep(e.unit / 10_000)
+			}
+		}
+	})
+	for i := range Scaled(200) {
+		var stopped atomic.Bool
+		s := b.subscribe("x.*", func(context.Context, *bus.Msg) error {
+			if stopped.Load() {
+				e.report("a handler has started after Stop")
+			}
+			return nil
+		}, bus.Concurrency(1+i%3))
+		e.soon("messages come", func() bool { return s.Stats().Received > 0 })
+		s.Stop()
+		e.await(s.Done(), "the handlers that run return")
+		stopped.Store(true)
+	}
+	stop()
+	e.await(over, "the publisher ends")
+}
+
+func stopDiscards(e *env) {
+	a, b := e.pair()
+	g := e.gate()
+	running := e.gate()
+	var finished atomic.Bool
+	s := b.subscribe("x", func(ctx context.Context, _ *bus.Msg) error {
+		running.open()
+		g.pass(ctx)
+		finished.Store(ctx.Err() == nil)
+		return nil
+	})
+	for range 10 {
+		a.publish("x", "")
+	}
+	a.flush()
+	e.soon("all have arrived", func() bool { return s.Stats().Received == 10 })
+	e.await(running.c, "the first is being handled")
+	s.Stop()
+	e.must(s.Err(), "a subscription that was stopped")
+	e.want(s.Stats().Running == 1, "after Stop: %+v", s.Stats())
+	g.open()
+	e.await(s.Done(), "it is over")
+	e.want(finished.Load(), "the context of the handler that ran has ended with Stop")
+	e.want(s.Stats().Handled == 1 && s.Stats().Discarded == 9, "it came to %+v", s.Stats())
+}
+
+func stopWithin(e *env) {
+	a, b := e.pair()
+	sub := make(chan *bus.Sub, 1)
+	var handled atomic.Int64
+	s := b.subscribe("x", func(context.Context, *bus.Msg) error {
+		handled.Add(1)
+		s := <-sub
+		s.Stop()
+		s.Stop()
+		return nil
+	})
+	sub <- s
+	for range 10 {
+		a.publish("x", "")
+	}
+	a.flush()
+	e.await(s.Done(), "it is over")
+	s.Stop()
+	e.want(handled.Load() == 1, "%d were handled, want 1", handled.Load())
+}
+
+func stopMeetsAll(e *env) {
+	for range Scaled(30) {
+		b := e.process()
+		ctx, cancel := context.WithCancel(e.ctx)
+		s, err := b.Subscribe(ctx, "x", func(context.Context, *bus.Msg) error { return nil })
+		e.must(err, "subscribe")
+		b.publish("x", "")
+		e.all(5, func(i int) {
+			switch i {
+			case 0:
+				s.Stop()
+			case 1:
+				_ = s.Drain(e.ctx)
+			case 2:
+				cancel()
+			case 3:
+				_ = b.Drain(e.ctx)
+			default:
+				e.must(b.Close(), "close")
+			}
+		})
+		cancel()
+		e.await(s.Done(), "it is over")
+		e.must(b.Close(), "close again")
+	}
+}
+
+func contextStops(e *env) {
+	a, b := e.pair()
+	cause := errors.New("the request is over")
+	ctx, cancel := context.WithCancelCause(context.WithValue(e.ctx, valueKey{}, "value"))
+	running, ended := e.gate(), e.gate()
+	hold := e.gate()
+	s, err := b.Subscribe(ctx, "x", func(ctx context.Context, _ *bus.Msg) error {
+		if ctx.Value(valueKey{}) != "value" {
+			e.report("the values of the subscription's context are missing")
+		}
+		running.open()
+		<-ctx.Done()
+		if !errors.Is(context.Cause(ctx), cause) {
+			e.report("the handler's context has ended with %v", context.Cause(ctx))
+		}
+		ended.open()
+		<-hold.c
+		return nil
+	})
+	e.must(err, "subscribe")
+	a.publish("x", "1")
+	e.await(running.c, "the handler runs")
+	a.publish("x", "2")
+	cancel(cause)
+	e.await(ended.c, "the handler's context ends")
+	e.soon("the subscription is stopped", func() bool { return s.Err() != nil })
+	hold.open()
+	e.await(s.Done(), "it is over")
+	e.is(s.Err(), context.Canceled, "why it ended")
+	e.is(s.Err(), cause, "why it ended")
+	e.want(s.Stats().Handled == 1, "%d were handled", s.Stats().Handled)
+	_, err = b.Subscribe(ctx, "x", func(context.Context, *bus.Msg) error { return nil })
+	e.is(err, context.Canceled, "subscribe with a context that has ended")
+}
+
+type valueKey struct{}
+
+func subDrain(e *env) {
+	a, b := e.pair()
+	n := Scaled(300)
+	in, other := b.listen("x"), b.listen("x")
+	slow := &inbox{e: e}
+	slow.Sub = b.subscribe("x", func(ctx context.Context, m *bus.Msg) error {
+		time.Sleep(e.unit / 1000)
+		return slow.handle(ctx, m)
+	})
+	for i := range n {
+		a.publish("x", fmt.Sprint(i))
+	}
+	a.flush()
+	e.drain(in, slow)
+	for _, s := range []*inbox{in, slow} {
+		e.want(s.len() == n, "%d of %d were handled when Drain had returned", s.len(), n)
+		e.must(s.Err(), "a subscription that was drained")
+	}
+	a.publish("x", "later")
+	a.flush()
+	e.drain(other, in)
+	e.want(other.len() == n+1 && in.len() == n, "after Drain one more was handled")
+}
+
+func subDrainBounded(e *env) {
+	a, b := e.pair()
+	g := e.gate()
+	var cause atomic.Value
+	s := b.subscribe("x", func(ctx context.Context, _ *bus.Msg) error {
+		g.pass(ctx)
+		cause.Store(ctx.Err())
+		return nil
+	})
+	for range 3 {
+		a.publish("x", "")
+	}
+	a.flush()
+	e.soon("they have arrived", func() bool { return s.Stats().Received == 3 })
+	ctx, cancel := e.within(2)
+	defer cancel()
+	before := time.Now()
+	err := s.Drain(ctx)
+	e.is(err, context.DeadlineExceeded, "drain")
+	e.took(before, e.units(2), 20, "a drain of 2 units")
+	e.await(s.Done(), "the handler's context was ended")
+	e.want(cause.Load() != nil && s.Stats().Discarded == 2, "the stats are %+v", s.Stats())
+}
+
+func subDrainWithin(e *env) {
+	a, b := e.pair()
+	sub := make(chan *bus.Sub, 1)
+	in := &inbox{e: e}
+	s := b.subscribe("x", func(ctx context.Context, m *bus.Msg) error {
+		if in.len() == 0 {
+			if err := (<-sub).Drain(ctx); err != nil {
+				e.report("drain within: %w", err)
+			}
+		}
+		return in.handle(ctx, m)
+	})
+	in.Sub = s
+	for i := range 5 {
+		a.publish("x", fmt.Sprint(i))
+	}
+	a.flush()
+	e.soon("they have arrived", func() bool { return s.Stats().Received == 5 })
+	sub <- s
+	e.await(s.Done(), "it is over")
+	in.has("0", "1", "2", "3", "4")
+}
+
+func interestsEnd(e *env) {
+	a, b := e.pair()
+	count := func() int {
+		n, err := e.h.Faults.Interests()
+		e.must(err, "count the interests")
+		return n
+	}
+	before := count()
+	for range Scaled(100) {
+		in := b.listen("x.*")
+		in.Stop()
+		e.drain(b.listen("x.y", bus.Group("g")), a.listen(">"))
+		ctx, cancel := context.WithCancel(e.ctx)
+		s, err := b.Subscribe(ctx, "x", func(context.Context, *bus.Msg) error { return nil })
+		e.must(err, "subscribe")
+		cancel()
+		e.await(s.Done(), "it is over")
+	}
+	e.soon(fmt.Sprintf("the backend is back at %d interests", before), func() bool { return count() == before })
+}

@@ -1,0 +1,274 @@
+package bustest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/megaframework/mega/bus"
+)
+
+var messageCases = []testCase{
+	{rule: "S9", claim: "a message that is kept stays as it was", run: keptMessages},
+	{rule: "S9", claim: "a handler that changes the data is told of when they are checked", run: changedData},
+	{rule: "S16", claim: "headers arrive as they were given", run: headersArrive},
+	{rule: "S16", claim: "bad headers are refused before the driver is asked", run: badHeaders},
+	{rule: "S16", claim: "headers at the bounds pass, beyond they do not", run: headerBounds},
+	{rule: "S16", claim: "trace and baggage travel from handler to handler", run: traceTravels},
+	{rule: "S17", claim: "the largest message passes, and one byte more is refused with the bus intact", run: largest},
+	{rule: "S17", claim: "an answer that is too large is an error of the responder", run: largeAnswer},
+	{rule: "S18", claim: "nil and empty data arrive empty, not nil", run: emptyData},
+	{rule: "S18", claim: "all bytes arrive", run: allBytes},
+	{rule: "S24", claim: "a message that expires before its handler starts is dropped and counted", run: expires},
+	{rule: "S24", claim: "a message that has not expired is handled, and its handler has the deadline", run: notExpired},
+}
+
+func keptMessages(e *env) {
+	a, b := e.pair()
+	in := b.listen("x.*")
+	n := Scaled(500)
+	for i := range n {
+		a.publish(fmt.Sprint("x.", i), strings.Repeat(fmt.Sprint(i, " "), 50), bus.Header("n", fmt.Sprint(i)))
+	}
+	a.flush()
+	e.drain(in)
+	for i, m := range in.all() {
+		want := strings.Repeat(fmt.Sprint(i, " "), 50)
+		e.want(m.Subject == fmt.Sprint("x.", i) && string(m.Data) == want && m.Header.Get("n") == fmt.Sprint(i), "message %d has become %s %.40q %v", i, m.Subject, m.Data, m.Header)
+		e.want(cap(m.Data) == len(m.Data) || i > 0, "appending to the data of a message writes into memory of others")
+	}
+}
+
+func changedData(e *env) {
+	p := e.process(func(c *bus.Config) { c.CheckData = true })
+	p.subscribe("x", func(_ context.Context, m *bus.Msg) error { m.Data[0] = 'X'; return nil }, bus.Name("rude"))
+	p.publish("x", "data")
+	e.soon("it is told", func() bool {
+		told := toldOf[bus.HandlerFailed](p)
+		return len(told) == 1 && told[0].Name == "rude"
+	})
+}
+
+func headersArrive(e *env) {
+	a, b := e.pair()
+	in := b.listen("x")
+	var asked bus.Headers
+	b.respond("x", func(_ context.Context, m *bus.Msg) ([]byte, error) { asked = m.Header; return nil, nil })
+	want := bus.Headers{
+		"Key": {"1"}, "key": {"2"}, "KEY": {"3"}, "multi": {"b", "a", "b", ""}, "a!#$%&'*+-.^_`|~1": {"odd"},
+		"utf8": {"ключ 鍵 🔑"}, "inner": {"a  b\tc"}, "colon": {"a: b: c"}, "Content-Type": {"text/plain"}, "status": {"503"}, "Status": {"503"},
+	}
+	var opts []bus.PubOption
+	for _, key := range want.Keys() {
+		for _, v := range want[key] {
+			opts = append(opts, bus.Header(key, v))
+		}
+	}
+	a.publish("x", "", append(opts, bus.ID("id-1"))...)
+	in.wants("")
+	m := in.all()[0]
+	e.want(m.ID() == "id-1", "the id is %q", m.ID())
+	e.sameHeader(m.Header, want)
+	_, err := a.Request(e.ctx, "x", nil, opts...)
+	e.must(err, "request")
+	e.sameHeader(asked, want)
+	a.publish("x", "none")
+	in.wants("", "none")
+	e.want(len(in.all()[1].Header) == 0, "a message without headers has %v", in.all()[1].Header)
+}
+
+func (e *env) sameHeader(got, want bus.Headers) {
+	got = maps.Clone(got)
+	delete(got, bus.KeyID)
+	e.want(maps.EqualFunc(got, want, slices.Equal[[]string]), "the header is\n%q, want\n%q", got, want)
+}
+
+func badHeaders(e *env) {
+	a, b := e.pair()
+	before := a.calls.sum()
+	for name, o := range map[string]bus.PubOption{
+		"empty key": bus.Header("", "v"), "space": bus.Header("a b", "v"), "colon": bus.Header("a:b", "v"), "key with a line": bus.Header("a\r\nb", "v"),
+		"key not ASCII": bus.Header("ü", "v"), "CR": bus.Header("k", "a\rb"), "LF": bus.Header("k", "a\nb"), "injection": bus.Header("k", "v\r\nother: w"),
+		"NUL": bus.Header("k", "a\x00b"), "leading space": bus.Header("k", " v"), "trailing space": bus.Header("k", "v "), "trailing tab": bus.Header("k", "v\t"),
+		"only space": bus.Header("k", " "), "not UTF-8": bus.Header("k", "\xff"), "id": bus.ID("a\nb"),
+		"reserved": bus.Header("Bus-Hops", "1"), "reserved, small": bus.Header("bus-x", "1"), "of NATS": bus.Header("Nats-Msg-Id", "1"), "of NATS, big": bus.Header("NATS-x", "1"),
+	} {
+		_, err := a.Request(e.ctx, "x", nil, o)
+		for verb, err := range map[string]error{"publish": a.Publish(e.ctx, "x", nil, o), "request": err} {
+			e.is(err, bus.ErrBadHeader, "%s with %s", verb, name)
+			e.hasCode(err, "bus.bad_header")
+		}
+	}
+	e.want(a.calls.sum() == before, "the driver was asked %d times", a.calls.sum()-before)
+	e.works(a, b)
+}
+
+func headerBounds(e *env) {
+	a, b := e.pair()
+	in := b.listen("x")
+	var opts []bus.PubOption
+	for i := range 64 {
+		opts = append(opts, bus.Header(fmt.Sprint("k", i), "v"))
+	}
+	a.publish("x", "64 keys", opts...)
+	e.is(a.Publish(e.ctx, "x", nil, append(opts, bus.Header("k64", "v"))...), bus.ErrBadHeader, "65 keys")
+	a.publish("x", "8 KiB", bus.Header("k", strings.Repeat("v", 8<<10-1)))
+	e.is(a.Publish(e.ctx, "x", nil, bus.Header("k", strings.Repeat("v", 8<<10))), bus.ErrBadHeader, "8 KiB and a byte")
+	in.wants("64 keys", "8 KiB")
+	e.want(len(in.all()[0].Header) == 64 && len(in.all()[1].Header.Get("k")) == 8<<10-1, "the headers are not complete")
+}
+
+func traceTravels(e *env) {
+	a, b := e.pair()
+	trace := []bus.PubOption{
+		bus.Header("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+		bus.Header("tracestate", "a=1,b=2"), bus.Header("baggage", "user=42"),
+	}
+	b.respond("ask", func(_ context.Context, m *bus.Msg) ([]byte, error) { return []byte(m.Header.Get("traceparent")), nil })
+	second, hand := a.listen("second"), e.gate()
+	b.subscribe("first", func(ctx context.Context, _ *bus.Msg) error {
+		defer hand.open()
+		if err := b.Publish(ctx, "second", nil); err != nil {
+			e.report("publish: %w", err)
+		}
+		if got, err := b.Request(ctx, "ask", nil); err != nil || !strings.HasPrefix(string(got.Data), "00-0af7") {
+			e.report("the request carries %v, %v", got, err)
+		}
+		return nil
+	})
+	a.publish("first", "", trace...)
+	e.await(hand.c, "the first is handled")
+	second.wants("")
+	e.sameHeader(second.all()[0].Header, bus.Headers{
+		"traceparent": {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}, "tracestate": {"a=1,b=2"}, "baggage": {"user=42"},
+	})
+}
+
+// fits is how much data a message without headers may have.
+func (e *env) fits(p *process) int { return p.Info().MaxPayload }
+
+func largest(e *env) {
+	a, b := e.pair()
+	in := b.listen("x")
+	most := e.fits(a)
+	e.want(most == bus.DefaultPayload, "the limit is %d by default, want %d on every driver", most, bus.DefaultPayload)
+	data := make([]byte, most+1)
+	e.must(a.Publish(e.ctx, "x", data[:most]), "the largest")
+	in.waits(1)
+	e.want(len(in.all()[0].Data) == most, "%d of %d bytes have arrived", len(in.all()[0].Data), most)
+	before := a.calls.sum()
+	_, err := a.Request(e.ctx, "x", data)
+	for verb, err := range map[string]error{
+		"publish": a.Publish(e.ctx, "x", data), "request": err, "with a header": a.Publish(e.ctx, "x", data[:most-5], bus.Header("k", "v")),
+	} {
+		var large *bus.TooLargeError
+		e.want(errors.As(err, &large) && large.Limit == most && large.Size > most && large.Subject == "x", "%s: got %#v", verb, err)
+		e.is(err, bus.ErrTooLarge, "%s", verb)
+		e.hasCode(err, "bus.too_large")
+	}
+	e.want(a.calls.sum() == before, "the driver was asked %d times", a.calls.sum()-before)
+	e.works(a, b)
+	e.works(b, a)
+}
+
+func largeAnswer(e *env) {
+	a, b := e.pair()
+	most := e.fits(b)
+	b.respond("x", func(_ context.Context, m *bus.Msg) ([]byte, error) {
+		return make([]byte, most+len(m.Data)), nil
+	})
+	m, err := a.Request(e.ctx, "x", nil)
+	e.must(err, "the largest answer")
+	e.want(len(m.Data) == most, "%d bytes came back", len(m.Data))
+	_, err = a.Request(e.ctx, "x", []byte("1"))
+	e.hasCode(err, "bus.too_large")
+	e.want(errors.As(err, new(*bus.RemoteError)), "got %v", err)
+	e.works(a, b)
+}
+
+func emptyData(e *env) {
+	a, b := e.pair()
+	in := b.listen("x")
+	b.respond("nil", func(_ context.Context, m *bus.Msg) ([]byte, error) {
+		if m.Data == nil {
+			e.report("the data of a request are nil")
+		}
+		return nil, nil
+	})
+	for _, data := range [][]byte{nil, {}} {
+		e.must(a.Publish(e.ctx, "x", data), "publish")
+		e.must(a.Publish(e.ctx, "x", data, bus.Header("k", "v")), "publish with a header")
+		m, err := a.Request(e.ctx, "nil", data)
+		e.must(err, "request")
+		e.want(m.Data != nil && len(m.Data) == 0, "the answer has %#v", m.Data)
+	}
+	a.flush()
+	e.drain(in)
+	in.has("", "", "", "")
+	for _, m := range in.all() {
+		e.want(m.Data != nil, "the data are nil")
+	}
+}
+
+func allBytes(e *env) {
+	a, b := e.pair()
+	var data []byte
+	for i := range 256 {
+		data = append(data, byte(i))
+	}
+	text := string(data) + "\r\n+OK\r\nMSG x 1 1\r\nx\r\n"
+	in := b.listen("x")
+	b.echo("x")
+	a.publish("x", text)
+	a.publish("x", text, bus.Header("k", "v"))
+	in.wants(text, text)
+	e.want(a.request("x", text) == text, "the answer is another")
+}
+
+func expires(e *env) {
+	a, b := e.pair()
+	g := e.gate()
+	in := &inbox{e: e}
+	in.Sub = b.subscribe("x", func(ctx context.Context, m *bus.Msg) error {
+		if string(m.Data) == "first" {
+			g.pass(ctx)
+		}
+		return in.handle(ctx, m)
+	})
+	a.publish("x", "first")
+	a.publish("x", "short", bus.Expires(e.units(1)))
+	a.publish("x", "long", bus.Expires(e.patience()))
+	a.flush()
+	e.soon("they have arrived", func() bool { return in.Stats().Received == 3 })
+	e.pass(2)
+	g.open()
+	e.drain(in)
+	in.has("first", "long")
+	e.want(in.Stats().Expired == 1, "%d are counted as expired", in.Stats().Expired)
+	e.is(a.Publish(e.ctx, "x", nil, bus.Expires(0)), bus.ErrInvalid, "an expiry of nothing")
+	e.is(a.Publish(e.ctx, "x", nil, bus.Expires(-1)), bus.ErrInvalid, "an expiry in the past")
+}
+
+func notExpired(e *env) {
+	a, b := e.pair()
+	over := e.gate()
+	b.subscribe("x", func(ctx context.Context, _ *bus.Msg) error {
+		defer over.open()
+		if _, ok := ctx.Deadline(); !ok {
+			e.report("the handler's context has no deadline")
+		}
+		select {
+		case <-ctx.Done():
+			if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				e.report("the handler's context has ended with %v", ctx.Err())
+			}
+		case <-e.ctx.Done():
+		}
+		return nil
+	})
+	a.publish("x", "", bus.Expires(e.units(5)))
+	e.await(over.c, "the handler's context ends when the message expires")
+}

@@ -1,0 +1,102 @@
+package bustest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/megaframework/mega/bus/driver"
+)
+
+// Harness says how the suite reaches the driver under test. Open alone is
+// required.
+type Harness struct {
+	// Open opens the driver as one more process on the same backend: what is
+	// opened twice meets there, and shares nothing else. Each is closed by the
+	// suite. A driver of scope Process is opened once for each case.
+	Open func() (driver.Driver, error)
+
+	// Begin, if set, is called before each case, under FakeTime inside its
+	// bubble. What it makes ready is what Open opens from then on.
+	Begin func() error
+
+	// FakeTime says that the driver's time is that of package time alone, so
+	// that it can run in a bubble of testing/synctest. Run gives each case a
+	// bubble of its own; Check runs in its caller's.
+	FakeTime bool
+
+	// Unit is what the durations of the cases are counted in. Short ones make
+	// the run quick, long ones forgiving. Default 100ms, or 1s on fake time.
+	Unit time.Duration
+
+	// Faults is what can be done to the backend and to the way there. Cases
+	// that need a fault which does not exist are not registered, and the run
+	// lists them.
+	Faults Faults
+
+	// Background names functions (as in "net/http.(*Server).Serve") whose
+	// goroutines belong to the harness and may outlive a case.
+	Background []string
+}
+
+// Faults is what a harness can do to its backend; nil is what does not exist
+// there. Each returns when the fault is in effect. The suite undoes what it has
+// done before it closes its processes.
+type Faults struct {
+	// Drop breaks the connections of all processes, which may connect again at
+	// once.
+	Drop func() error
+	// Down takes the backend away, and Up brings it back, with nothing of what
+	// it knew.
+	Down, Up func() error
+	// Pause and Continue halt the backend as SIGSTOP and SIGCONT do.
+	Pause, Continue func() error
+	// Crash cuts a process off for good, as kill -9 does: the backend sees its
+	// connection close, and it says no farewell. It is given what Open
+	// returned.
+	Crash func(d driver.Driver) error
+	// Interests counts the subscriptions that the backend knows of, whoever
+	// made them.
+	Interests func() (int, error)
+}
+
+// fault is the name of a field of Faults.
+type fault string
+
+func (f Faults) has(name fault) bool {
+	return !reflect.ValueOf(f).FieldByName(string(name)).IsZero()
+}
+
+func (h Harness) withDefaults() (Harness, error) {
+	if h.Open == nil {
+		return h, fmt.Errorf("bustest: Harness.Open is required")
+	}
+	if h.FakeTime {
+		h.Unit = cmp.Or(h.Unit, time.Second)
+	}
+	h.Unit = cmp.Or(h.Unit, 100*time.Millisecond)
+	if h.Begin == nil {
+		h.Begin = func() error { return nil }
+	}
+	return h, nil
+}
+
+// info opens the driver once to ask what it is.
+func (h Harness) info() (driver.Info, error) {
+	if err := h.Begin(); err != nil {
+		return driver.Info{}, fmt.Errorf("begin: %w", err)
+	}
+	d, err := h.Open()
+	if err != nil {
+		return driver.Info{}, fmt.Errorf("open: %w", err)
+	}
+	info := d.Info()
+	ctx, cancel := context.WithTimeout(context.Background(), driver.CallTimeout)
+	defer cancel()
+	if err := d.Close(ctx); err != nil {
+		return info, fmt.Errorf("close %s: %w", info.Name, err)
+	}
+	return info, nil
+}

@@ -1,0 +1,54 @@
+package nats_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/megaframework/mega/bus/bustest"
+	"github.com/megaframework/mega/bus/driver"
+	"github.com/megaframework/mega/drivers/nats"
+	"github.com/megaframework/mega/internal/natstest"
+)
+
+// opener opens drivers on the server at url.
+func opener(url string) func() (driver.Driver, error) {
+	return func() (driver.Driver, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		return nats.OpenBus(ctx, nats.Config{URL: url, Buffer: 4 << 20})
+	}
+}
+
+// serving is what a server inside this process has running.
+var serving = []string{"github.com/nats-io/nats-server/v2/server.(*Server).startGoRoutine.func1"}
+
+func TestBusConformance(t *testing.T) {
+	server := natstest.Start(t, natstest.Options{})
+	bustest.Run(t, bustest.Harness{
+		Open:       opener(server.URL()),
+		Background: serving,
+		Faults: bustest.Faults{
+			Drop:      server.Drop,
+			Down:      func() error { server.Stop(); return nil },
+			Up:        server.Start,
+			Interests: func() (int, error) { return server.Subscriptions(), nil },
+		},
+	})
+}
+
+// The same with a server that is killed, and halted, as only a process can be.
+func TestBusConformanceOnAProcess(t *testing.T) {
+	server := natstest.StartProcess(t)
+	err := bustest.Check(t.Context(), bustest.Harness{
+		Open: opener(server.URL()),
+		Faults: bustest.Faults{
+			Down:     func() error { server.Kill(); return nil },
+			Up:       func() error { server.Start(); return nil },
+			Pause:    func() error { server.Pause(); return nil },
+			Continue: func() error { server.Continue(); return nil },
+		},
+	}, "S6")
+	if err != nil {
+		t.Error(err)
+	}
+}
