@@ -73,3 +73,45 @@ func Own() (Framework, error) {
 	}
 	return WorkingCopy(filepath.Join(filepath.Dir(file), "..", ".."))
 }
+
+// requirement is a line of a go.mod that names a module and its version.
+var requirement = regexp.MustCompile(`^(?:require )?\s*(\S+ v\S+)(?: // indirect)?$`)
+
+// requires are the modules that a working copy is built with: known in full,
+// nothing of them has to be looked up, so that a machine that has built the
+// working copy can build an application without a network. A version is looked
+// up by the go command.
+func (f Framework) requires() (modules []string, err error) {
+	if f.Dir == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(filepath.Join(f.Dir, "go.mod"))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoFramework, err)
+	}
+	block := ""
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		switch m := requirement.FindStringSubmatch(line); {
+		case strings.HasSuffix(line, "("):
+			block = strings.TrimSpace(strings.TrimSuffix(line, "("))
+		case line == ")":
+			block = ""
+		case m != nil && (block == "require" || strings.HasPrefix(line, "require ")):
+			modules = append(modules, m[1])
+		}
+	}
+	return modules, nil
+}
+
+// sums is the go.sum of a working copy.
+func (f Framework) sums() ([]byte, error) {
+	if f.Dir == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(filepath.Join(f.Dir, "go.sum"))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoFramework, err)
+	}
+	return text, nil
+}

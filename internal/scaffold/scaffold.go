@@ -41,9 +41,9 @@ type App struct {
 	Name      string // a lower-case word: the program, its module and its app
 	Dir       string // the folder to write; default Name, in the current one
 	Framework Framework
-	// Bare leaves go.mod as it is written and go.sum out: to complete them
-	// takes the go command and, for modules that this machine does not have
-	// yet, the network.
+	// Bare leaves go.mod and go.sum as they are written: to complete them takes
+	// the go command and, for modules that this machine does not have yet, the
+	// network.
 	Bare bool
 }
 
@@ -113,7 +113,11 @@ func (a App) build(ctx context.Context, w *Written) (err error) {
 
 // fill writes every file into a new folder.
 func (a App) fill(dir string) error {
-	return fs.WalkDir(templates, "templates", func(name string, entry fs.DirEntry, err error) error {
+	values, err := a.values()
+	if err != nil {
+		return err
+	}
+	err = fs.WalkDir(templates, "templates", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -121,12 +125,26 @@ func (a App) fill(dir string) error {
 		if entry.IsDir() {
 			return os.MkdirAll(target, 0o755)
 		}
-		text, err := a.render(name)
+		text, err := render(name, values)
 		if err != nil {
 			return err
 		}
 		return os.WriteFile(target, text, 0o644)
 	})
+	sums, unread := a.Framework.sums()
+	if err := errors.Join(err, unread); err != nil || sums == nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "go.sum"), sums, 0o644)
+}
+
+// values are those of the templates.
+func (a App) values() (map[string]any, error) {
+	requires, err := a.Framework.requires()
+	return map[string]any{
+		"Name": a.Name, "Upper": strings.ToUpper(a.Name), "Module": Module, "Go": goVersion,
+		"Version": a.Framework.version(), "Replace": a.Framework.replacement(), "Requires": requires,
+	}, err
 }
 
 // written is the path of a template's file in the application.
@@ -139,7 +157,7 @@ func written(name string) string {
 	return name
 }
 
-func (a App) render(name string) ([]byte, error) {
+func render(name string, values map[string]any) ([]byte, error) {
 	text, err := templates.ReadFile(name)
 	if err != nil {
 		return nil, err
@@ -149,10 +167,7 @@ func (a App) render(name string) ([]byte, error) {
 		return nil, err
 	}
 	var out bytes.Buffer
-	err = t.Execute(&out, map[string]string{
-		"Name": a.Name, "Upper": strings.ToUpper(a.Name), "Module": Module, "Go": goVersion,
-		"Version": a.Framework.version(), "Replace": a.Framework.replacement(),
-	})
+	err = t.Execute(&out, values)
 	return out.Bytes(), err
 }
 

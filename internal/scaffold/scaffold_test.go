@@ -40,7 +40,7 @@ func entries(t *testing.T, dir string) (names []string) {
 
 func TestWhatIsWritten(t *testing.T) {
 	want := []string{
-		".gitignore", "Makefile", "README.md", "go.mod", "handlers.go", "handlers_test.go", "main.go",
+		".gitignore", "Makefile", "README.md", "go.mod", "go.sum", "handlers.go", "handlers_test.go", "main.go",
 		"mega.config.yaml", "store.go", "views/error.html", "views/home.html", "views/shared/layout.html",
 	}
 	dir := filepath.Join(t.TempDir(), "new", "shop")
@@ -178,14 +178,28 @@ func TestFrameworkIsAVersionOrAWorkingCopy(t *testing.T) {
 		}
 		return string(text)
 	}
+	dir := func(name string) string {
+		dir := filepath.Join(t.TempDir(), name)
+		for file, text := range map[string]string{
+			"go.mod": "module " + scaffold.Module + "\n\ngo 1.26.0\n\nrequire example.com/a v1.0.0\n\nrequire (\n\texample.com/b v1.2.3 // indirect\n)\n\nexclude (\n\texample.com/c v0.1.0\n)\n",
+			"go.sum": "example.com/a v1.0.0 h1:x=\n",
+		} {
+			if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return dir
+	}
+	plain, spaced := dir("mega"), dir("my mega")
 	const head = "module shop\n\ngo 1.26.0\n\nrequire github.com/megaframework/mega "
+	const all = "v0.0.0\n\nrequire (\n\texample.com/a v1.0.0 // indirect\n\texample.com/b v1.2.3 // indirect\n)\n\nreplace github.com/megaframework/mega => "
 	for _, x := range []struct {
 		framework scaffold.Framework
 		want      string
 	}{
 		{scaffold.Framework{Version: "v0.3.0"}, head + "v0.3.0\n"},
-		{scaffold.Framework{Dir: "/src/mega"}, head + "v0.0.0\n\nreplace github.com/megaframework/mega => /src/mega\n"},
-		{scaffold.Framework{Dir: "/my src/mega"}, head + "v0.0.0\n\nreplace github.com/megaframework/mega => \"/my src/mega\"\n"},
+		{scaffold.Framework{Dir: plain}, head + all + plain + "\n"},
+		{scaffold.Framework{Dir: spaced}, head + all + "\"" + spaced + "\"\n"},
 	} {
 		if got := gomod(x.framework); got != x.want {
 			t.Errorf("%+v: got\n%s\nwant\n%s", x.framework, got, x.want)
