@@ -90,3 +90,14 @@ func placeOf(f function, host *megactx.Host) []Fact {
 	}
 	return facts
 }
+
+// check says what is wrong with a hook beside its function.
+func (h hookOption) check() error {
+	switch {
+	case h.name == "":
+		return h.fn.wrong("it has no name", "a name: whoever reads the log has to know what is meant")
+	case h.budget <= 0:
+		return h.fn.wrong(fmt.Sprintf("its budget is %v", h.budget), "a budget above 0, or none for the default")
+	}
+	return nil
+}

@@ -274,6 +274,11 @@ func (p *program) check() error {
 				return err
 			}
 		}
+		for _, h := range part.hooks {
+			if err := h.check(); err != nil {
+				return err
+			}
+		}
 	}
 	shared, err := p.shared.makers(framework(frameworkTypes()))
 	if err != nil {
