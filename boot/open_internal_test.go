@@ -1,0 +1,62 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// never is a server that does not come up.
+func never(err error, hopeless bool, log *slog.Logger) waiting[int] {
+	return waiting[int]{
+		open: func(context.Context) (int, error) { return 0, err }, hopeless: func(error) bool { return hopeless },
+		log: log, limit: time.Minute,
+	}
+}
+
+func TestWaitingEndsWithItsContextAndSaysBoth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		down := errors.New("down")
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		w := never(down, false, slog.New(slog.DiscardHandler))
+		began := time.Now()
+		_, err := w.run(ctx)
+		if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 5*time.Second {
+			t.Errorf("got %v after %v", err, time.Since(began))
+		}
+	})
+}
+
+func TestWhatIsTheSameNextTimeIsNotTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := never(errors.New("no such database"), true, slog.New(slog.DiscardHandler))
+		if _, err := w.run(t.Context()); err == nil || w.attempts != 1 || w.took != 0 {
+			t.Errorf("got %v after %d attempts in %v", err, w.attempts, w.took)
+		}
+	})
+}
+
+func TestEachAttemptTellsItsCauseAndWhatIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		w := never(errors.New("connection refused"), false, slog.New(slog.NewTextHandler(&log, nil)))
+		_, err := w.run(t.Context())
+		lines := strings.Count(log.String(), "\n")
+		if err == nil || lines != w.attempts-1 || lines < 5 {
+			t.Errorf("%d lines for %d attempts:\n%s", lines, w.attempts, &log)
+		}
+		for line := range strings.Lines(log.String()) {
+			if !strings.Contains(line, `error="connection refused"`) || !strings.Contains(line, "left=") || !strings.Contains(line, "attempt=") {
+				t.Errorf("got %q", line)
+			}
+		}
+		if a := w.account(err); a.tried.Name != "tried" || !strings.Contains(a.tried.Value, "times in 1m0s") {
+			t.Errorf("got %+v", a)
+		}
+	})
+}
