@@ -46,14 +46,20 @@ type Fact struct {
 
 // Error returns the sentence and the cause.
 func (f *Failure) Error() string {
-	if f.Cause == nil {
+	cause := f.Unwrap()
+	if cause == nil {
 		return f.Text
 	}
-	return strings.TrimSuffix(f.Text, ".") + ": " + f.Cause.Error()
+	return strings.TrimSuffix(f.Text, ".") + ": " + cause.Error()
 }
 
-// Unwrap returns the cause.
-func (f *Failure) Unwrap() error { return f.Cause }
+// Unwrap returns the cause, or else what is wrong with the configuration.
+func (f *Failure) Unwrap() error {
+	if f.Cause == nil && len(f.Problems) > 0 {
+		return f.Problems
+	}
+	return f.Cause
+}
 
 // failureOf makes every error of a boot a Failure.
 func failureOf(err error) *Failure {

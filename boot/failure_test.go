@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/config"
 	megactx "github.com/megaframework/mega/ctx"
 )
 
@@ -115,4 +116,13 @@ func texts(t *testing.T, document []byte) string {
 	}
 	walk(v)
 	return b.String()
+}
+
+func TestFailureOfAConfigurationNamesItsProblemsAsAnError(t *testing.T) {
+	p, _ := process("MEGA_LOCK_TTL=5", "MEGA_LOK_WAIT=1s")
+	f := fail(t, p, boot.App("main"))
+	var problems config.Problems
+	if !errors.As(f, &problems) || len(problems) != 2 || !strings.Contains(f.Error(), "MEGA_LOK_WAIT") {
+		t.Errorf("got %v", f)
+	}
 }
