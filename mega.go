@@ -137,9 +137,11 @@ func Module(options ...Option) Option { return boot.Module(options...) }
 
 // Provide adds constructors: functions that take provided values and return
 // one or more values, the last of which may be an error. Provided from the
-// start are *slog.Logger, *lock.Locker, *bus.Bus, inside an app AppInfo, and where caches
-// are configured redis.UniversalClient (of github.com/redis/go-redis/v9: the
-// only cache, else the one called main, else the one of lock.cache) and Caches.
+// start are *slog.Logger, *lock.Locker, *bus.Bus, prometheus.Registerer (of
+// github.com/prometheus/client_golang/prometheus), inside an app AppInfo, and
+// where caches are configured redis.UniversalClient (of
+// github.com/redis/go-redis/v9: the only cache, else the one called main, else
+// the one of lock.cache) and Caches.
 //
 // A constructor whose values nobody needs is not called. A value with a method
 // Close(context.Context) error, Close() error or Close() is closed when the

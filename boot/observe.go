@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"runtime/debug"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/megaframework/mega/config"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/admin"
@@ -36,6 +38,17 @@ func (b *booting) counted(c *config.Config) {
 	b.lookout = &lookout{probes: b.probes, metrics: b.metrics, build: build, profile: c.Env == "dev"}
 }
 
+// registerer takes series of the program's own.
+func (b *booting) registerer(*config.Config) prometheus.Registerer { return b.metrics.Registerer() }
+
+// labeled has an app's series say whose they are, so that two apps may use one
+// module.
+func labeled(app string) func(prometheus.Registerer) prometheus.Registerer {
+	return func(r prometheus.Registerer) prometheus.Registerer {
+		return prometheus.WrapRegistererWith(prometheus.Labels{"app": app}, r)
+	}
+}
+
 // served counts a request of an app.
 func (b *booting) served(r megactx.Request) {
 	b.metrics.Served(metrics.Request{App: r.App, Route: r.Route, Method: r.Method, Status: r.Status, Took: r.Took})
@@ -56,8 +69,9 @@ func (b *booting) degraded(d decisions) {
 // identify completes a lock's Holder with what asks for it: a request of an
 // app, or somebody at the admin socket.
 func identify(ctx context.Context, h *lock.Holder) {
-	megactx.Identify(ctx, h)
-	admin.Identify(ctx, h)
+	if megactx.Identify(ctx, h); h.App == "" { // looking further costs every lock
+		admin.Identify(ctx, h)
+	}
 }
 
 // build is what a program was built from.

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/pprof"
-	"strings"
 	"sync/atomic"
 	"syscall"
 
@@ -15,8 +14,8 @@ import (
 	"github.com/megaframework/mega/internal/metrics"
 )
 
-// lookout is what the listener of ops.addr answers to those who watch the process.
-// Nothing here changes anything: that is what the admin socket is for.
+// lookout is what the listener of ops.addr answers to those who watch the
+// process. Nothing here changes anything: that is what the admin socket is for.
 type lookout struct {
 	probes  *probes
 	metrics *metrics.Metrics
@@ -123,9 +122,6 @@ func refuse(w http.ResponseWriter, status int, code string, err error) {
 	answer(w, status, map[string]string{"code": code, "error": err.Error()})
 }
 
-// readOnly are the methods that are answered.
-var readOnly = []string{http.MethodGet, http.MethodHead}
-
 // guard refuses what changes something, and what a browser asks for on behalf
 // of a page from elsewhere.
 func (l *lookout) guard(next http.Handler) http.Handler {
@@ -134,7 +130,7 @@ func (l *lookout) guard(next http.Handler) http.Handler {
 		w.Header().Set("X-Frame-Options", "DENY")
 		switch {
 		case r.Method != http.MethodGet && r.Method != http.MethodHead:
-			w.Header().Set("Allow", strings.Join(readOnly, ", "))
+			w.Header().Set("Allow", "GET, HEAD")
 			refuse(w, http.StatusMethodNotAllowed, "request.method_not_allowed", errors.New("nothing can be changed here: use the admin socket"))
 		case l.local && !localHost(r.Host):
 			// A page that has its own name resolve to a loopback address

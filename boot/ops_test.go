@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/megaframework/mega/boot"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/lock"
@@ -181,6 +183,25 @@ func TestProcessIsSeenFromOutside(t *testing.T) {
 	for _, path := range []string{"/", "/ops/build", "/ops/process", "/ops/stats", "/ops/lock?key=held:1"} {
 		if status, body := get(t, ops+path); status != 200 {
 			t.Errorf("%s: %d %s", path, status, body)
+		}
+	}
+}
+
+func TestAppsCountWhatIsTheirOwn(t *testing.T) {
+	count := boot.Module(
+		boot.Provide(func(r prometheus.Registerer) prometheus.Counter {
+			c := prometheus.NewCounter(prometheus.CounterOpts{Name: "shop_sales_total", Help: "Pieces sold."})
+			r.MustRegister(c)
+			return c
+		}),
+		boot.OnStart("sell", func(c prometheus.Counter, _ context.Context) { c.Inc() }),
+	)
+	p, _ := process("MEGA_APPS_ADMIN_ADDR=127.0.0.1:0")
+	r := start(t, p, boot.App("main", count), boot.App("admin", count))
+	_, text := get(t, r.Report().Ops+"/metrics")
+	for _, line := range []string{`shop_sales_total{app="main"} 1`, `shop_sales_total{app="admin"} 1`} {
+		if !strings.Contains(text, line+"\n") {
+			t.Errorf("no line %s", line)
 		}
 	}
 }

@@ -276,15 +276,15 @@ func TestSecretsAreTakenOutOfWhatOthersSay(t *testing.T) {
 	}{
 		URL:    url("postgres://app:p%40ssword@db/shop?sslmode=disable&password=queried"),
 		Caches: map[string]struct{ URL config.URL }{"main": {url("redis://:redispass@cache:6379/0")}},
-		Inner:  &inner{secret("tokentext")}, List: []config.Secret{secret("listed"), secret("")}, Short: secret("abc"), hidden: secret("unseen"),
+		Inner:  &inner{secret("tokentext")}, List: []config.Secret{secret("listed"), secret(""), secret("listed and more")}, Short: secret("abc"), hidden: secret("unseen"),
 	}))
 	hide := s.hide()
 	for _, text := range []string{
 		`dial "postgres://app:p%40ssword@db/shop?sslmode=disable&password=queried": no`,
-		"wrong password p@ssword", "wrong password p%40ssword", "wrong password queried", "AUTH redispass", "bad token tokentext", "listed",
+		"listed and more", "wrong password p@ssword", "wrong password p%40ssword", "wrong password queried", "AUTH redispass", "bad token tokentext", "listed",
 	} {
 		got := hide(text)
-		for _, leak := range []string{"p%40ssword", "p@ssword", "queried", "redispass", "tokentext", "listed"} {
+		for _, leak := range []string{"p%40ssword", "p@ssword", "queried", "redispass", "tokentext", "listed", "more"} {
 			if strings.Contains(got, leak) {
 				t.Errorf("%q becomes %q", text, got)
 			}

@@ -1,8 +1,10 @@
 package boot
 
 import (
+	"cmp"
 	"net/url"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/megaframework/mega/config"
@@ -15,7 +17,10 @@ const leastSecret = 4
 // secrets finds the texts in a configuration that must not be shown. The
 // configuration masks them itself; but what a library says of a connection
 // that failed may have the whole URL in it.
-type secrets struct{ pairs []string }
+type secrets struct{ texts []concealed }
+
+// concealed is a text and what is shown in its place.
+type concealed struct{ text, shown string }
 
 // secretsOf collects those of a configuration and of the sections in it.
 func secretsOf(c *config.Config, sections []config.Section) *secrets {
@@ -29,8 +34,16 @@ func secretsOf(c *config.Config, sections []config.Section) *secrets {
 	return s
 }
 
-// hide returns a function that takes the secrets out of a text.
-func (s *secrets) hide() func(string) string { return strings.NewReplacer(s.pairs...).Replace }
+// hide returns a function that takes the secrets out of a text, the longest
+// first: one may be the beginning of another.
+func (s *secrets) hide() func(string) string {
+	slices.SortFunc(s.texts, func(a, b concealed) int { return cmp.Or(len(b.text)-len(a.text), strings.Compare(a.text, b.text)) })
+	var pairs []string
+	for _, t := range s.texts {
+		pairs = append(pairs, t.text, t.shown)
+	}
+	return strings.NewReplacer(pairs...).Replace
+}
 
 // collect adds the secrets in v, which is what a configuration consists of.
 func (s *secrets) collect(v reflect.Value) {
@@ -69,7 +82,7 @@ func (s *secrets) collectStruct(v reflect.Value) {
 
 func (s *secrets) add(text, shown string) {
 	if len(text) >= leastSecret {
-		s.pairs = append(s.pairs, text, shown)
+		s.texts = append(s.texts, concealed{text, shown})
 	}
 }
 

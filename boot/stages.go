@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/fx"
 
 	"github.com/megaframework/mega/bus"
@@ -25,6 +26,7 @@ import (
 func frameworkTypes() []reflect.Type {
 	return []reflect.Type{
 		reflect.TypeFor[*slog.Logger](), reflect.TypeFor[*lock.Locker](), reflect.TypeFor[*bus.Bus](), clientType(), reflect.TypeFor[Caches](),
+		reflect.TypeFor[prometheus.Registerer](),
 	}
 }
 
@@ -101,7 +103,7 @@ func (b *booting) stages() fx.Option {
 		b.process.injectorLog(),
 		fx.RecoverFromPanics(),
 		b.injected(),
-		fx.Module("config", fx.Provide(b.loadConfig, b.openLog)),
+		fx.Module("config", fx.Provide(b.loadConfig, b.openLog, b.registerer)),
 		fx.Module("decide", fx.Provide(b.decide), fx.Invoke(func(decisions) {})),
 		fx.Module("ops", fx.Invoke(b.openOps)),
 		fx.Module("lock", fx.Provide(b.openLock, b.newLocker), fx.Invoke(func(*lock.Locker) {})),
@@ -178,7 +180,7 @@ func (b *booting) appStage(a *app) fx.Option {
 	served := b.program.served(a)
 	building := &building{booting: b, name: a.name, part: served}
 	options := []fx.Option{
-		fx.Decorate(func(log *slog.Logger) *slog.Logger { return b.logs.app(a.name, log) }),
+		fx.Decorate(func(log *slog.Logger) *slog.Logger { return b.logs.app(a.name, log) }, labeled(a.name)),
 		fx.Provide(fx.Private, building.speaks, building.info, building.newHost),
 	}
 	options = append(options, b.provided(a.name, &a.part)...)

@@ -142,9 +142,13 @@ func (c *console) get(path string) (int, string, error) {
 func (c *console) run(typed, expected string) string {
 	c.t.Helper()
 	if path, ok := strings.CutPrefix(strings.ReplaceAll(typed, "'", ""), "curl -s "+pageOps); ok { // not every machine has curl
+		path, word, filtered := strings.Cut(path, " | grep ")
 		_, body, err := c.get(path)
 		if err != nil {
 			c.t.Fatal(err)
+		}
+		if filtered {
+			body = with(word, body)
 		}
 		return c.told(body)
 	}
@@ -154,6 +158,17 @@ func (c *console) run(typed, expected string) string {
 	typed = strings.ReplaceAll(typed, pagePID, strconv.Itoa(c.shop.Process.Pid))
 	out, _ := c.command("sh", "-c", typed).CombinedOutput() // a failure says so
 	return c.told(string(out))
+}
+
+// with returns the lines that have a word in them.
+func with(word, text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, word) {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
 }
 
 // journal returns the last n lines of the log, as soon as they are those that
@@ -177,8 +192,8 @@ func (c *console) journal(n, expected string) string {
 func (c *console) told(text string) string {
 	host, _ := os.Hostname()
 	for was, is := range map[string]string{
-		regexp.QuoteMeta(strconv.Itoa(c.shop.Process.Pid)): pagePID,
-		regexp.QuoteMeta(c.ops):                            pageOps, regexp.QuoteMeta(c.dir): pageDir,
+		`\b` + strconv.Itoa(c.shop.Process.Pid) + `\b`: pagePID,
+		regexp.QuoteMeta(c.ops):                        pageOps, regexp.QuoteMeta(c.dir): pageDir,
 		`@` + regexp.QuoteMeta(host) + `:`: "@node-1:", `"host": "` + regexp.QuoteMeta(host): `"host": "node-1`, `by ` + regexp.QuoteMeta(host) + `,`: "by node-1,",
 		`by\.user=\S+ by\.uid=\d+`: "by.user=ann by.uid=1000", `\(\S+, by the admin`: "(ann, by the admin",
 	} {

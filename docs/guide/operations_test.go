@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/internal/metrics"
 	"github.com/megaframework/mega/lock"
@@ -32,7 +34,7 @@ func TestMain(m *testing.M) {
 
 func operated() mega.Option {
 	return mega.App("web",
-		mega.Provide(OpenDisk),
+		mega.Provide(OpenDisk, NewSales),
 		mega.Routes(sales),
 		mega.Ready("disk", (*Disk).Writable),
 		mega.Run("import", importAll),
@@ -53,9 +55,19 @@ func (d *Disk) Writable(context.Context) error {
 	return nil
 }
 
-func sales(r mega.Router) {
+// NewSales counts the pieces that are sold.
+func NewSales(r prometheus.Registerer) prometheus.Counter {
+	c := prometheus.NewCounter(prometheus.CounterOpts{Name: "shop_sales_total", Help: "Pieces sold."})
+	r.MustRegister(c)
+	return c
+}
+
+func sales(r mega.Router, sold prometheus.Counter) {
 	r.Post("/products/{id}/buy", func(ctx *mega.Ctx) error {
-		return ctx.Lock.With("product:"+ctx.Param("id"), func(ctx *mega.Ctx) error { return ctx.Text(http.StatusOK, "sold") })
+		return ctx.Lock.With("product:"+ctx.Param("id"), func(ctx *mega.Ctx) error {
+			sold.Inc()
+			return ctx.Text(http.StatusOK, "sold")
+		})
 	})
 }
 

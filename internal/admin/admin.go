@@ -54,7 +54,7 @@ type Info struct {
 type Process struct {
 	Info   Info
 	Locks  *lock.Locker
-	Boot   func() any // encodes as JSON
+	Boot   func() any // encodes as JSON; nil while there is nothing yet
 	Config func() any // encodes as JSON, with secrets masked
 	Routes func() any // encodes as JSON
 

@@ -159,6 +159,7 @@ func TestWhoLosesALockIsToldByWhomAndWhy(t *testing.T) {
 func TestWhatCannotBeDoneIsRefusedWithACode(t *testing.T) {
 	p, log := process(t)
 	p.Reload = func(context.Context) ([]admin.Change, error) { return nil, errors.New("lock.ttl is wrong") }
+	p.Boot = func() any { return nil }
 	s := open(t, p, folders(runtimeDir(t)))
 	c := admin.Dial(s.Path())
 	for _, x := range []struct {
@@ -183,6 +184,7 @@ func TestWhatCannotBeDoneIsRefusedWithACode(t *testing.T) {
 		{"a prefix that is too long", func(ctx context.Context) error { _, err := c.Locks(ctx, strings.Repeat("x", 513), 0); return err }, 400, "request.invalid"},
 		{"a reload that is refused", func(ctx context.Context) error { _, err := c.Reload(ctx); return err }, 422, "config.refused"},
 		{"a level that there is not", func(ctx context.Context) error { return c.SetLevel(ctx, "", "loud") }, 400, "request.invalid"},
+		{"a report that there is not yet", func(ctx context.Context) error { return c.Get(ctx, "/boot", nil) }, 503, "mega.starting"},
 		{"a path that there is not", func(ctx context.Context) error { return c.Get(ctx, "/nothing", nil) }, 404, "internal"},
 		{"a verb that is only looked at", func(ctx context.Context) error { return c.Get(ctx, "/lock/release", nil) }, 405, "internal"},
 	} {
@@ -515,6 +517,7 @@ func TestFindEndsWithItsContext(t *testing.T) {
 // hanging is a process whose reload says that it has begun, and ends when it
 // is let go.
 func hanging(t *testing.T) (p admin.Process, begun, leave chan struct{}) {
+	t.Helper()
 	p, _ = process(t)
 	begun, leave = make(chan struct{}), make(chan struct{})
 	p.Reload = func(ctx context.Context) ([]admin.Change, error) {

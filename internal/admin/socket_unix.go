@@ -155,7 +155,9 @@ func dead(path string, e fs.DirEntry) bool {
 // refuses reports that nobody listens any more. One that does not answer at
 // once is busy, or stopped, and lives.
 func refuses(path string) bool {
-	conn, err := net.DialTimeout("unix", path, dialTime)
+	ctx, cancel := context.WithTimeout(context.Background(), dialTime)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
 	if err == nil {
 		_ = conn.Close()
 	}

@@ -57,8 +57,16 @@ func addViews(mux *http.ServeMux, p Process) {
 	mux.HandleFunc("GET /lock", v.lock)
 	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, p.Locks.Stats()) })
 	for path, see := range map[string]func() any{"/boot": p.Boot, "/config": p.Config, "/routes": p.Routes} {
-		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, see()) })
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) { show(w, see()) })
 	}
+}
+
+func show(w http.ResponseWriter, body any) {
+	if body == nil {
+		refuse(w, http.StatusServiceUnavailable, "mega.starting", errors.New("the process has not started yet"))
+		return
+	}
+	answer(w, http.StatusOK, body)
 }
 
 type views struct {

@@ -56,6 +56,9 @@ func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes, Timeout: scrapeTime})
 }
 
+// Registerer takes series of an application's own.
+func (m *Metrics) Registerer() prometheus.Registerer { return m.registry }
+
 // Gatherer reads what has been counted.
 func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
 
