@@ -41,6 +41,7 @@ func (b *booting) operated() admin.Process {
 		},
 		Locks:    b.locker,
 		Boot:     b.seen,
+		Bus:      func() any { return b.bus.Stats() },
 		Config:   func() any { return b.settings() },
 		Routes:   func() any { return routes },
 		Reload:   func(context.Context) ([]admin.Change, error) { return changed(b.reload()) },

@@ -96,6 +96,8 @@ func (b *booting) newBus(d busdriver.Driver, log *slog.Logger) (*bus.Bus, error)
 	if err != nil {
 		return nil, errors.Join(err, d.Close(b.ctx))
 	}
+	b.bus = messages
+	b.metrics.Bus(messages)
 	b.report.Bus.Warnings = append(b.report.Bus.Warnings, messages.Info().Warnings...)
 	b.probes.add(hook{"bus", time.Second, func(context.Context) error { return connected(messages) }})
 	b.life.endWith(locking, hook{name: "bus", budget: longBudget, run: messages.Drain})

@@ -100,6 +100,7 @@ const paths = `/livez          the process lives
 /ops/locks      who holds and who waits; ?prefix= and ?limit=
 /ops/lock       the same of one lock; ?key=
 /ops/stats      what has been done with locks
+/ops/bus        the same of messages, and of each subscription
 /ops/routes     of every app
 /ops/process    which process this is
 /ops/build      what it was built from

@@ -180,7 +180,7 @@ func TestProcessIsSeenFromOutside(t *testing.T) {
 	if !slices.ContainsFunc(ready.Degraded, func(s string) bool { return strings.HasPrefix(s, "locks end at this process") }) {
 		t.Errorf("what is degraded is told as %q", ready.Degraded)
 	}
-	for _, path := range []string{"/", "/ops/build", "/ops/process", "/ops/stats", "/ops/lock?key=held:1"} {
+	for _, path := range []string{"/", "/ops/build", "/ops/process", "/ops/stats", "/ops/bus", "/ops/lock?key=held:1"} {
 		if status, body := get(t, ops+path); status != 200 {
 			t.Errorf("%s: %d %s", path, status, body)
 		}

@@ -71,7 +71,7 @@ func TestNoSecretIsShownAnywhere(t *testing.T) {
 	}
 	for _, path := range []string{
 		"/", "/livez", "/readyz", "/readyz?verbose", "/startupz", "/metrics", "/ops/boot", "/ops/config", "/ops/locks", "/ops/routes",
-		"/ops/stats", "/ops/process", "/ops/build", "/debug/pprof/cmdline",
+		"/ops/stats", "/ops/bus", "/ops/process", "/ops/build", "/debug/pprof/cmdline",
 	} {
 		if _, body := get(t, r.Report().Ops+path); strings.Contains(body, password) {
 			t.Errorf("%s shows a secret:\n%s", path, body)

@@ -52,6 +52,7 @@ type booting struct {
 	lookout *lookout
 	caches  *caches
 	locker  *lock.Locker
+	bus     *bus.Bus
 	hosts   []*megactx.Host
 	sites   []site
 	servers []*server

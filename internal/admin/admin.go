@@ -7,6 +7,7 @@
 //	GET  /locks           ?prefix= &limit=: Listing
 //	GET  /lock            ?key=: lock.State
 //	GET  /stats           of locks: lock.Stats
+//	GET  /bus             the statistics of the bus
 //	GET  /boot            the report of the boot
 //	GET  /config          the configuration, secrets masked, with origins
 //	GET  /routes          of every app
@@ -55,6 +56,7 @@ type Process struct {
 	Info   Info
 	Locks  *lock.Locker
 	Boot   func() any // encodes as JSON; nil while there is nothing yet
+	Bus    func() any // encodes as JSON
 	Config func() any // encodes as JSON, with secrets masked
 	Routes func() any // encodes as JSON
 

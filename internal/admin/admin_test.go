@@ -76,6 +76,7 @@ func process(t testing.TB) (admin.Process, *notes) {
 		Info:   admin.Info{Name: "shop", PID: os.Getpid(), Env: "test", Apps: []string{"web"}, Driver: "memory", Scope: "process", Since: time.Unix(1e9, 0).UTC()},
 		Locks:  locks,
 		Boot:   func() any { return map[string]string{"program": "shop"} },
+		Bus:    func() any { return map[string]int{"published": 0} },
 		Config: func() any { return []string{"lock.ttl"} },
 		Routes: func() any { return []string{"/"} },
 		Reload: func(context.Context) ([]admin.Change, error) { return []admin.Change{{Key: "log.level"}}, nil },
@@ -123,7 +124,7 @@ func TestProcessIsSeenAndChangedThroughItsSocket(t *testing.T) {
 	check("lock", err, entry.Holders[0].Fence == lease.Fence())
 	stats, err := c.Stats(ctx)
 	check("stats", err, stats.Active == 1)
-	for _, path := range []string{"/boot", "/config", "/routes"} {
+	for _, path := range []string{"/boot", "/bus", "/config", "/routes"} {
 		var v any
 		check(path, c.Get(ctx, path, &v), v != nil)
 	}

@@ -70,7 +70,7 @@ func layers() map[string][]string {
 		"internal/arch":      {},
 		"internal/scaffold":  {},
 		"internal/history":   {"lock"},
-		"internal/metrics":   {"lock"},
+		"internal/metrics":   {"lock", "bus"},
 		"internal/natstest":  {"internal/redistest"},
 		"internal/redistest": {},
 	}

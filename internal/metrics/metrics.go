@@ -1,5 +1,5 @@
 // Package metrics counts what happens in a process, for Prometheus: its locks
-// by class of key, the requests of its apps, its boot, what it was built from,
+// by class of key, its messages, the requests of its apps, its boot, what it was built from,
 // and what the Go runtime and the system say of it.
 //
 // Each Metrics has a registry of its own, so that two of them live side by side
@@ -84,7 +84,7 @@ var (
 // Catalogue lists every series of this package, sorted by name. Those of the Go
 // runtime (go_…) and of the process (process_…) come beside them.
 func Catalogue() []Series {
-	all := slices.Concat(lockCatalogue(), []Series{requestSeconds, requestsActive, bootSeconds, buildInfo})
+	all := slices.Concat(lockCatalogue(), busCatalogue(), []Series{requestSeconds, requestsActive, bootSeconds, buildInfo})
 	slices.SortFunc(all, func(a, b Series) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }

@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/internal/metrics"
 	"github.com/megaframework/mega/lock"
@@ -76,6 +77,29 @@ func all(m *metrics.Metrics) {
 	m.Boot("lock", 2*time.Second)
 }
 
+// newBus has a subscription, on which each of the messages "x" fails.
+func newBus(t testing.TB) *bus.Bus {
+	t.Helper()
+	b, err := bus.New(memory.NewBus(), bus.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	_, err = b.Subscribe(context.Background(), "order.*", func(_ context.Context, m *bus.Msg) error {
+		switch string(m.Data) {
+		case "x":
+			return errors.New("broken")
+		case "panic":
+			panic("no idea")
+		}
+		return nil
+	}, bus.Name("ledger"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
 func newLocker(t testing.TB, o lock.Observer) *lock.Locker {
 	t.Helper()
 	l, err := lock.New(memory.NewLock(), lock.Config{Observer: o})
@@ -90,6 +114,7 @@ func TestCatalogueIsAllThatIsCounted(t *testing.T) {
 	m := newMetrics()
 	all(m)
 	m.Locker(newLocker(t, m))
+	m.Bus(newBus(t))
 	families, err := m.Gatherer().Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -180,6 +205,44 @@ func TestLockerIsCountedAndReadWithEachScrape(t *testing.T) {
 	_ = lease.Release()
 	want(t, scrape(t, m), `mega_lock_active 0`, `mega_lock_forced_total{key_class="order:*"} 1`,
 		`mega_lock_lost_total{cause="forced",key_class="order:*"} 1`, `mega_lock_held_seconds_count{key_class="order:*"} 1`)
+}
+
+func TestBusIsReadWithEachScrape(t *testing.T) {
+	m, b := newMetrics(), newBus(t)
+	m.Bus(b)
+	for _, data := range []string{"ok", "x", "panic", "ok"} {
+		if err := b.Publish(t.Context(), "order.made", []byte(data)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := b.Request(t.Context(), "nobody.there", nil); !errors.Is(err, bus.ErrNoResponders) {
+		t.Fatal(err)
+	}
+	for b.Stats().Total.Handled < 4 {
+		time.Sleep(time.Millisecond)
+	}
+	want(t, scrape(t, m), `mega_bus_published_total 4`, `mega_bus_requests_total 1`, `mega_bus_requests_unanswered_total{reason="no_responders"} 1`,
+		`mega_bus_messages_total{outcome="handled"} 4`, `mega_bus_handler_failures_total{kind="error"} 1`, `mega_bus_handler_failures_total{kind="panic"} 1`,
+		`mega_bus_connected 1`, `mega_bus_pending{subscription="ledger"} 0`, `mega_bus_scope{driver="memory"} 0`)
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	want(t, scrape(t, m), `mega_bus_connected 0`, `mega_bus_published_total 4`, `mega_bus_messages_total{outcome="handled"} 4`)
+}
+
+func TestSubscriptionsAreBounded(t *testing.T) {
+	m, b := newMetrics(), newBus(t)
+	m.Bus(b)
+	for i := range 300 {
+		for range 2 { // several of one name are one
+			if _, err := b.Subscribe(t.Context(), "a", func(context.Context, *bus.Msg) error { return nil }, bus.Name(fmt.Sprint("live ", i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if n := strings.Count(scrape(t, m), "\nmega_bus_pending{"); n != 201 {
+		t.Errorf("%d series for 301 subscriptions, want 201", n)
+	}
 }
 
 func TestTwoInOneProcessCountApart(t *testing.T) {

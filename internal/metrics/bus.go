@@ -1,0 +1,124 @@
+package metrics
+
+import (
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/megaframework/mega/bus"
+)
+
+// The series of the bus. Counters include the subscriptions that have ended;
+// gauges are those of the subscriptions that there are, by name.
+var (
+	busPublished  = Series{"mega_bus_published_total", "counter", nil, "Events published by this process."}
+	busRequests   = Series{"mega_bus_requests_total", "counter", nil, "Requests made by this process."}
+	busUnanswered = Series{"mega_bus_requests_unanswered_total", "counter", []string{"reason"}, "Requests without an answer, by reason: no_responders or timeout."}
+	busLate       = Series{"mega_bus_late_answers_total", "counter", nil, "Answers that nobody waited for any more."}
+	busInFlight   = Series{"mega_bus_requests_in_flight", "gauge", nil, "Requests that wait for their answer."}
+	busMessages   = Series{"mega_bus_messages_total", "counter", []string{"outcome"}, "Messages that came to subscriptions, by outcome: handled, dropped, expired or discarded."}
+	busFailures   = Series{"mega_bus_handler_failures_total", "counter", []string{"kind"}, "Handled messages whose handler failed, by kind: error or panic."}
+	busMissed     = Series{"mega_bus_missed_total", "counter", nil, "Messages that were lost on the way to subscriptions, as far as it is known."}
+	busOutages    = Series{"mega_bus_outages_total", "counter", nil, "How often the backend could not be reached any more."}
+	busConnected  = Series{"mega_bus_connected", "gauge", nil, "1 if the backend can be reached, else 0."}
+	busPending    = Series{"mega_bus_pending", "gauge", []string{"subscription"}, "Messages that wait to be handled."}
+	busRunning    = Series{"mega_bus_running", "gauge", []string{"subscription"}, "Messages that are being handled."}
+	busScope      = Series{"mega_bus_scope", "gauge", []string{"driver"}, "How far messages reach: 0 this process, 1 this node, 2 the fleet."}
+)
+
+func busCatalogue() []Series {
+	return []Series{
+		busPublished, busRequests, busUnanswered, busLate, busInFlight, busMessages, busFailures, busMissed,
+		busOutages, busConnected, busPending, busRunning, busScope,
+	}
+}
+
+// Bus adds what a bus has done, read with each scrape, and how far its messages
+// reach. It must be called once.
+func (m *Metrics) Bus(b *bus.Bus) {
+	info := b.Info()
+	gauge(m.registry, busScope).WithLabelValues(info.Name).Set(float64(info.Scope))
+	m.registry.MustRegister(newBusCollector(b))
+}
+
+// busCollector reads the statistics of a bus.
+type busCollector struct {
+	bus   *bus.Bus
+	descs map[string]*prometheus.Desc // by name
+}
+
+func newBusCollector(b *bus.Bus) *busCollector {
+	c := &busCollector{b, map[string]*prometheus.Desc{}}
+	for _, s := range busCatalogue() {
+		if s.Name != busScope.Name {
+			c.descs[s.Name] = prometheus.NewDesc(s.Name, s.Help, s.Labels, nil)
+		}
+	}
+	return c
+}
+
+// Describe is for the registry.
+func (c *busCollector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range c.descs {
+		out <- d
+	}
+}
+
+// Collect is for the registry.
+func (c *busCollector) Collect(out chan<- prometheus.Metric) {
+	st := c.bus.Stats()
+	count := func(s Series, n uint64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(c.descs[s.Name], prometheus.CounterValue, float64(n), labels...)
+	}
+	level := func(s Series, n int, labels ...string) {
+		out <- prometheus.MustNewConstMetric(c.descs[s.Name], prometheus.GaugeValue, float64(n), labels...)
+	}
+	count(busPublished, st.Published)
+	count(busRequests, st.Requested)
+	count(busUnanswered, st.NoResponders, "no_responders")
+	count(busUnanswered, st.TimedOut, "timeout")
+	count(busLate, st.Late)
+	level(busInFlight, st.InFlight)
+	for outcome, n := range map[string]uint64{
+		"handled": st.Total.Handled, "dropped": st.Total.Dropped, "expired": st.Total.Expired, "discarded": st.Total.Discarded,
+	} {
+		count(busMessages, n, outcome)
+	}
+	count(busFailures, st.Total.Failed-min(st.Total.Panicked, st.Total.Failed), "error")
+	count(busFailures, st.Total.Panicked, "panic")
+	count(busMissed, st.Total.Missed)
+	count(busOutages, st.Cuts)
+	level(busConnected, connected(st.State))
+	for name, load := range loads(st.Subs) {
+		level(busPending, load.Pending, name)
+		level(busRunning, load.Running, name)
+	}
+}
+
+func connected(s bus.State) int {
+	if s == bus.StateDisconnected || s == bus.StateClosed {
+		return 0
+	}
+	return 1
+}
+
+// maxSubscriptions bounds the names of subscriptions, as maxClasses does those
+// of keys.
+const maxSubscriptions = 200
+
+// loads are what waits and runs, by the name of the subscription. Several of
+// one name are one.
+func loads(subs []bus.SubStats) map[string]bus.SubStats {
+	all := map[string]bus.SubStats{}
+	for _, s := range subs {
+		name := strings.ToValidUTF8(s.Name, "?")
+		if _, known := all[name]; !known && len(all) >= maxSubscriptions {
+			name = otherClass
+		}
+		sum := all[name]
+		sum.Pending += s.Pending
+		sum.Running += s.Running
+		all[name] = sum
+	}
+	return all
+}
