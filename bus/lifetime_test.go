@@ -62,6 +62,31 @@ func TestStopDiscardsWhatIsQueued(t *testing.T) {
 	}
 }
 
+// The end of the context is Stop also for the message behind the one that is
+// being handled, whoever hears of the end first.
+func TestEndOfTheContextStartsNothingMore(t *testing.T) {
+	for range scale(1000) {
+		b := newBus(t, bus.Config{})
+		ctx, cancel := context.WithCancel(t.Context())
+		queued := make(chan struct{})
+		s, err := b.Subscribe(ctx, "a", func(ctx context.Context, _ *bus.Msg) error {
+			<-queued
+			cancel()
+			<-ctx.Done()
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		publishAll(t, b, "a", 1, 2)
+		close(queued)
+		<-s.Done()
+		if st := s.Stats(); st.Handled != 1 || st.Discarded != 1 {
+			t.Fatalf("one of two was under way when the context ended: %+v", st)
+		}
+	}
+}
+
 // After Stop has returned, only a handler that had been given its message
 // before may still begin.
 func TestStopMeansStopped(t *testing.T) {

@@ -172,7 +172,7 @@ func (s *Sub) pick(r *runner) *delivery {
 // start calls the handler, unless the message is of no use any more.
 func (s *Sub) start(r *runner, d *delivery) {
 	switch {
-	case s.stopped.Load():
+	case s.stopped.Load() || s.ctx.Err() != nil: // who hears of the end of ctx may not have come to stop it yet
 		s.discardOne(d)
 		return
 	case isExpired(d.deadline):
