@@ -255,14 +255,7 @@ func (p *program) parts() []*part {
 
 // functions are all that a part was given.
 func (p *part) functions() []function {
-	all := slices.Concat(p.provides, p.routes, p.uses)
-	for _, h := range p.hooks {
-		all = append(all, h.fn)
-	}
-	for _, m := range p.messages {
-		all = append(all, m.fn)
-	}
-	return all
+	return slices.Concat(p.provides, p.routes, p.uses, p.background())
 }
 
 // check finds wrong shapes, values that two constructors make, and values that

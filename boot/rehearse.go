@@ -71,26 +71,31 @@ func (b *booting) chooseCache() error {
 }
 
 // takes reports whether a function that is going to be called takes a value of
-// that type which the program does not make itself.
+// that type which the program does not make itself. What the injector was given
+// as it is may make everything.
 func (p *program) takes(t reflect.Type) bool {
-	parts := []*part{&p.shared}
-	for _, a := range p.runs {
-		parts = append(parts, &a.part)
+	if p.opaque() {
+		return false
 	}
-	for _, part := range parts {
-		makes := slices.Concat(p.shared.provides, part.provides)
-		called := slices.Concat(part.routes, part.uses)
-		for _, h := range part.hooks {
-			called = append(called, h.fn)
-		}
-		for _, m := range part.messages {
-			called = append(called, m.fn)
-		}
-		if reaches(t, called, makes) {
-			return true
-		}
+	if reaches(t, p.shared.background(), p.shared.provides) {
+		return true
 	}
-	return false
+	return slices.ContainsFunc(p.runs, func(a *app) bool {
+		served := p.served(a)
+		called := slices.Concat(served.routes, served.uses, a.background())
+		return reaches(t, called, slices.Concat(p.shared.provides, a.provides))
+	})
+}
+
+// background are the functions that are called beside requests.
+func (p *part) background() (all []function) {
+	for _, h := range p.hooks {
+		all = append(all, h.fn)
+	}
+	for _, m := range p.messages {
+		all = append(all, m.fn)
+	}
+	return all
 }
 
 // reaches walks from functions to the constructors of what they take.

@@ -13,6 +13,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/bus"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/redistest"
 	"github.com/megaframework/mega/lock/driver"
@@ -90,6 +91,12 @@ func TestRehearsalEndsAsTheBootWould(t *testing.T) {
 		{"a client by way of a constructor", nil, []boot.Option{boot.App("main",
 			boot.Provide(func(goredis.UniversalClient) *int { return nil }), boot.Routes(func(megactx.Router, *int) {}))}, "cache.not_configured"},
 		{"a constructor that nobody needs", nil, []boot.Option{boot.App("main", boot.Provide(func(goredis.UniversalClient) *int { return nil }))}, ""},
+		{"a client by way of shared routes", nil, []boot.Option{
+			boot.Routes(func(megactx.Router, *int) {}),
+			boot.App("main", boot.Provide(func(goredis.UniversalClient) *int { return nil })),
+		}, "cache.not_configured"},
+		{"a client for a subscription", nil, []boot.Option{boot.App("main",
+			boot.Subscribe("x", typeOf[*bus.Msg](), func(goredis.UniversalClient, *megactx.Ctx, *bus.Msg) error { return nil }))}, "cache.not_configured"},
 		{"a client that the program makes itself", nil, []boot.Option{boot.Provide(func() goredis.UniversalClient { return nil }), boot.App("main", client)}, ""},
 	} {
 		t.Run(x.name, func(t *testing.T) {
