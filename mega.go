@@ -55,7 +55,7 @@ type (
 	Option = boot.Option
 	// HookOption changes how a named function runs.
 	HookOption = boot.HookOption
-	// Scope is how far locks exclude.
+	// Scope is how far locks exclude, and messages reach.
 	Scope = boot.Scope
 	// Caches are the clients of all caches that are configured, by their
 	// aliases.
@@ -229,7 +229,7 @@ func Ready(name string, fn any, options ...HookOption) Option {
 func Budget(d time.Duration) HookOption { return boot.Budget(d) }
 
 // RequireScope refuses to boot where locks do not reach as far as the app needs
-// them to.
+// them to, and for an app that subscribes or responds, where messages do not.
 func RequireScope(s Scope) Option { return boot.RequireScope(s) }
 
 // Views adds pages for Ctx.HTML: html/template files that end in .html. Those

@@ -171,3 +171,22 @@ func TestLostServerOfTheBusMakesTheProgramUnreadyNotDead(t *testing.T) {
 	}
 	probe("/readyz", http.StatusOK)
 }
+
+func TestScopeIsRequiredOfTheBusWhereAnAppListens(t *testing.T) {
+	var log strings.Builder
+	start := func(options ...boot.Option) error {
+		_, err := boot.Start(t.Context(), boot.Process{
+			Name: "test", Stderr: &log, Environ: []string{"MEGA_APPS_WEB_ADDR=127.0.0.1:0", "MEGA_OPS_ADDR=127.0.0.1:0", "MEGA_CACHE_MAIN_URL=redis://127.0.0.1:1", "MEGA_BOOT_WAIT_FOR=0"},
+		}, boot.App("web", append(options, boot.RequireScope(boot.Fleet))...))
+		return err
+	}
+	var f *boot.Failure
+	if err := start(boot.Respond("x", two)); !errors.As(err, &f) || f.Code != "bus.scope_too_small" {
+		t.Errorf("an app that responds: %v", err)
+	}
+	if err := start(); !errors.As(err, &f) || f.Code != "lock.driver_unavailable" { // its locks would do, if the server were there
+		t.Errorf("an app that does not: %v", err)
+	}
+}
+
+func two(*megactx.Ctx, sold) (int, error) { return 2, nil }

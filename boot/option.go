@@ -78,7 +78,7 @@ type HookOption func(*hookOption)
 // 2 seconds for Ready.
 func Budget(d time.Duration) HookOption { return func(o *hookOption) { o.budget = d } }
 
-// Scope is how far locks exclude.
+// Scope is how far locks exclude, and messages reach.
 type Scope = driver.Scope
 
 // The scopes that can be required.

@@ -90,13 +90,16 @@ func (p *program) running() (names []string) {
 
 // requirements are what the apps that this process runs require.
 func (p *program) requirements() (all []Requirement) {
-	add := func(app string, scopes []scopeOption) {
-		for _, s := range scopes {
-			all = append(all, Requirement{App: app, Component: "lock", Scope: s.scope, Site: s.site})
-		}
-	}
 	for _, a := range p.runs {
-		add(a.name, slices.Concat(p.shared.scopes, a.scopes))
+		components := []string{"lock"}
+		if len(p.shared.messages)+len(a.messages) > 0 {
+			components = append(components, "bus")
+		}
+		for _, s := range slices.Concat(p.shared.scopes, a.scopes) {
+			for _, of := range components {
+				all = append(all, Requirement{App: a.name, Component: of, Scope: s.scope, Site: s.site})
+			}
+		}
 	}
 	return all
 }
