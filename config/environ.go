@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/megaframework/mega/internal/spelling"
 )
 
 const prefix = "MEGA_"
@@ -127,7 +129,7 @@ func (sc *schema) unknownApp(app string, o Origin) Problem {
 		Code: "config.unknown_app", Origin: o,
 		Text: "this program has no app called " + quote(app), Hint: sc.appNames(),
 	}
-	if best := nearest(app, sc.apps); best != "" {
+	if best := spelling.Nearest(app, sc.apps); best != "" {
 		p.Hint = "did you mean " + best + "? " + p.Hint
 	}
 	return p
@@ -154,7 +156,7 @@ func (sc *schema) nearestVariable(name string) string {
 			return EnvName("apps." + sc.apps[0] + "." + f.Path[0])
 		}
 	}
-	return nearest(name, sc.variables())
+	return spelling.Nearest(name, sc.variables())
 }
 
 // variables lists every variable there is, with a likely name for a cache.

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/megaframework/mega/internal/spelling"
 )
 
 // family is how a value of a key is written.
@@ -143,7 +145,7 @@ func (f Field) match(text string) error {
 	}
 	if f.Enum != nil && !slices.Contains(f.Enum, text) {
 		legal := strings.Join(f.Enum, ", ")
-		if best := nearest(text, f.Enum); best != "" {
+		if best := spelling.Nearest(text, f.Enum); best != "" {
 			return fmt.Errorf("%s is none of %s; did you mean %s?", f.show(text), legal, best)
 		}
 		return fmt.Errorf("%s is none of %s", f.show(text), legal)

@@ -43,6 +43,18 @@ func TestLocksOfARedisAreSeenAndTakenAway(t *testing.T) {
 	}
 }
 
+func TestURLWithAPasswordComesFromAVariable(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{Password: "geheim"})
+	t.Setenv("SHOP_REDIS", server.URL())
+	status, stdout, stderr := mega("lock", "ls", "--url-env", "SHOP_REDIS")
+	if status != boot.ExitOK || !strings.Contains(stdout, "no lock is held") || strings.Contains(stdout, "geheim") {
+		t.Errorf("exit status %d: %s%s", status, stdout, stderr)
+	}
+	if status, _, stderr := mega("lock", "ls", "--url", server.URL()); status != boot.ExitUsage || strings.Contains(stderr, "geheim") {
+		t.Errorf("on the command line: exit status %d: %s", status, stderr)
+	}
+}
+
 func TestRedisThatCannotBeAskedIsSaidWithItsAddress(t *testing.T) {
 	for url, x := range map[string]struct {
 		status int

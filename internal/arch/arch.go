@@ -53,11 +53,11 @@ func layers() map[string][]string {
 		"drivers/redis":     {"lock/driver", "drivers/redis/..."},
 		"drivers/redis/...": {"lock/driver", "drivers/redis/..."},
 
-		"config":   {},
+		"config":   {"internal/spelling"},
 		"ctx":      {"lock", "lock/driver", "bus", "bus/driver"},
 		"boot/...": {"config", "ctx", "lock", "lock/driver", "bus", "bus/driver", "drivers/...", "boot/...", "internal/admin", "internal/metrics"},
 
-		"internal/cli": {"boot", "config", "ctx", "lock", "lock/driver", "internal/admin"},
+		"internal/cli": {"internal/spelling", "boot", "config", "ctx", "lock", "lock/driver", "internal/admin"},
 		"":             {"internal/cli", "boot", "config", "ctx", "lock", "bus"},
 
 		"cmd/mega": {"internal/cli", "internal/scaffold", "boot", "lock", "drivers/redis"},
@@ -69,6 +69,7 @@ func layers() map[string][]string {
 		"internal/admin":     {"lock"},
 		"internal/arch":      {},
 		"internal/scaffold":  {},
+		"internal/spelling":  {},
 		"internal/history":   {"lock"},
 		"internal/metrics":   {"lock", "bus"},
 		"internal/natstest":  {"internal/redistest"},

@@ -109,15 +109,16 @@ func (exit) Error() string { return "exit" }
 
 // execute runs the verb that args name and returns the exit status.
 func execute(s *Shell, root *cobra.Command, args []string) int {
-	args = slices.Clone(args[min(1, len(args)):])
-	s.JSON = s.JSON || slices.Contains(beforeDashes(args), "--json") // also where the command line is wrong
+	args = append([]string{}, args[min(1, len(args)):]...) // not nil: that would be os.Args
 	dress(s, root)
-	root.SetArgs(append([]string{}, args...))
+	root.SetArgs(args)
 	err := root.ExecuteContext(context.Background())
-	if status, ok := errors.AsType[exit](err); ok {
+	status, told := errors.AsType[exit](err)
+	switch {
+	case told:
 		return int(status)
-	}
-	if err != nil {
+	case err != nil:
+		s.JSON = s.JSON || slices.Contains(beforeDashes(args), "--json") // it may stand behind what is wrong
 		return s.fail(err)
 	}
 	return boot.ExitOK

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/internal/spelling"
 )
 
 // explainVerb shows the catalogue of codes, or one of its entries.
@@ -41,7 +42,7 @@ func explainVerb(s *Shell) *cobra.Command {
 // unknownCode names the code that was most likely meant, or all that are akin.
 func unknownCode(c *cobra.Command, code string, err error) error {
 	const list = "list them all: "
-	if best := nearest(code, codeNames()); best != "" {
+	if best := spelling.Nearest(code, codeNames()); best != "" {
 		text := fmt.Sprintf("There is no code %q.", code)
 		return usage(c, "cli.unknown_code", text, "did you mean: "+c.CommandPath()+" "+best, list+c.CommandPath())
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/signal"
 	"strings"
@@ -22,15 +23,15 @@ import (
 // locks are the verbs of lock. Whom they ask is up to the program.
 type locks struct {
 	shell *Shell
-	open  func(context.Context) ([]source, func(), error)
+	open  func(context.Context) ([]source, error)
 }
 
 func (l locks) verb() *cobra.Command {
 	return group("lock", "see who holds which lock and who waits, and take one away", l.ls(), l.show(), l.release())
 }
 
-// ask has every source do the same, side by side, and returns the first error,
-// of which there may be several, together with who it came from.
+// ask has every source do the same, side by side. Each source keeps why it did
+// not answer; the error is all of these as one failure.
 func ask[T any](ctx context.Context, sources []source, do func(context.Context, keeper) (T, error)) ([]T, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
@@ -48,7 +49,9 @@ func ask[T any](ctx context.Context, sources []source, do func(context.Context, 
 	return answers, unanswered(sources)
 }
 
-// unanswered is a failure if one of the sources did not answer.
+// unanswered is a failure if one of the sources did not answer, or refused. What
+// was refused has the code and the exit status of its reason, where that has
+// any.
 func unanswered(sources []source) error {
 	f := &boot.Failure{Code: "cli.unanswered", Exit: boot.ExitUnavailable}
 	var silent []string
@@ -56,17 +59,21 @@ func unanswered(sources []source) error {
 		if s.err == nil {
 			continue
 		}
-		if refused, ok := errors.AsType[*admin.Error](s.err); ok && refused.Status < 500 {
+		if no, ok := errors.AsType[*admin.Error](s.err); ok && no.Status < http.StatusInternalServerError {
 			f.Code, f.Exit = "cli.refused", boot.ExitUsage
+			if why, err := boot.Explain(no.Code()); err == nil && why.Exit != 0 {
+				f.Code, f.Exit = why.Name, why.Exit
+			}
 		}
 		silent = append(silent, s.about.short())
 		f.Facts = append(f.Facts, boot.Fact{Name: s.about.short(), Value: s.err.Error()})
 	}
-	if len(silent) == 0 {
+	switch {
+	case silent == nil:
 		return nil
-	}
-	f.Text = "There is no answer from " + strings.Join(silent, ", ") + "."
-	if f.Exit == boot.ExitUsage {
+	case f.Code == "cli.unanswered":
+		f.Text = "There is no answer from " + strings.Join(silent, ", ") + "."
+	default:
 		f.Text = "It was refused by " + strings.Join(silent, ", ") + "."
 	}
 	return f
@@ -123,11 +130,10 @@ func (l locks) ls() *cobra.Command {
 }
 
 func (l locks) list(ctx context.Context, prefix string, limit int) ([]listed, error) {
-	sources, done, err := l.open(ctx)
+	sources, err := l.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
 	answers, err := ask(ctx, sources, func(ctx context.Context, k keeper) (admin.Listing, error) { return k.Locks(ctx, prefix, limit) })
 	all := make([]listed, len(sources))
 	for i, s := range sources {
@@ -210,11 +216,10 @@ func (l locks) show() *cobra.Command {
 		Args:              arguments(1, "the key of a lock"),
 		ValidArgsFunction: l.completeKey,
 		RunE: func(c *cobra.Command, args []string) error {
-			sources, done, err := l.open(c.Context())
+			sources, err := l.open(c.Context())
 			if err != nil {
 				return err
 			}
-			defer done()
 			answers, err := ask(c.Context(), sources, func(ctx context.Context, k keeper) (admin.Entry, error) { return k.Lock(ctx, args[0]) })
 			all := make([]shown, len(sources))
 			for i, s := range sources {
@@ -245,11 +250,10 @@ func (l locks) release() *cobra.Command {
 			if strings.TrimSpace(reason) == "" {
 				return usage(c, "cli.no_reason", "A lock is taken away with a reason: it is told to whoever loses it.", `give it: --reason "TEXT"`)
 			}
-			sources, done, err := l.open(c.Context())
+			sources, err := l.open(c.Context())
 			if err != nil {
 				return err
 			}
-			defer done()
 			answers, err := ask(c.Context(), sources, func(ctx context.Context, k keeper) (int, error) { return k.Release(ctx, args[0], reason) })
 			all := make([]released, len(sources))
 			for i, s := range sources {

@@ -18,9 +18,9 @@ func (l *line) lockVerb() *cobra.Command {
 
 // locks are the verbs that ask the running processes of this program.
 func (l *line) locks() locks {
-	return locks{l.shell, func(ctx context.Context) ([]source, func(), error) {
+	return locks{l.shell, func(ctx context.Context) ([]source, error) {
 		sources, err := l.processes(ctx)
-		return sharing(sources), func() {}, err
+		return sharing(sources), err
 	}}
 }
 

@@ -150,6 +150,27 @@ func TestHangUpReadsTheConfigurationAgain(t *testing.T) {
 	}
 }
 
+// What a process refuses ends the verb as it would end a boot.
+func TestRefusedReloadHasTheStatusOfItsReason(t *testing.T) {
+	s := newSite(t)
+	file := filepath.Join(t.TempDir(), "mega.config.yaml")
+	if err := os.WriteFile(file, []byte("log:\n  level: info\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	environ := append([]string{"MEGA_ENV=production", "MEGA_NAME=shop"}, s.environ...)
+	c := startChild(t, "polite", append(environ, "MEGA_CONFIG="+file)...)
+	c.until(t, "boot.report")
+	if err := os.WriteFile(file, []byte("log:\n  level: loud\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	status, _, stderr := verb(t, "polite", environ, "config", "reload")
+	if status != boot.ExitConfig || !strings.Contains(stderr, "(config.invalid)") || !strings.Contains(stderr, "loud") {
+		t.Errorf("exit status %d: %s", status, stderr)
+	}
+	c.signal(t)
+	c.end(t)
+}
+
 // In dev it is a terminal that was closed.
 func TestHangUpInDevEndsTheProgram(t *testing.T) {
 	s := newSite(t)

@@ -33,15 +33,3 @@ func TestDurationsAreShort(t *testing.T) {
 		}
 	}
 }
-
-func TestNearestNameIsWhatWasMeant(t *testing.T) {
-	names := []string{"serve", "config", "boot", "doctor", "routes", "lock", "ls"}
-	for word, want := range map[string]string{
-		"sevre": "serve", "server": "serve", "cofnig": "config", "rout": "routes", "lst": "ls", "lokc": "lock",
-		"buy": "", "x": "", "": "", "restart": "",
-	} {
-		if got := nearest(word, names); got != want {
-			t.Errorf("%q: got %q, want %q", word, got, want)
-		}
-	}
-}

@@ -34,7 +34,9 @@ func RunTool(p Process, t Tool) int {
 		RunE:        func(c *cobra.Command, _ []string) error { return c.Help() },
 		Annotations: map[string]string{statuses: toolStatuses},
 	}
-	root.AddCommand(t.lockVerb(s, p), explainVerb(s), completionVerb(s), versionVerb(s))
+	at := &target{tool: t, process: p}
+	defer at.close()
+	root.AddCommand(at.lockVerb(s), explainVerb(s), completionVerb(s), versionVerb(s))
 	root.PersistentFlags().BoolVar(&s.JSON, "json", false, "write JSON")
 	for _, verb := range t.Verbs {
 		root.AddCommand(verb(s))
@@ -54,60 +56,72 @@ type target struct {
 	name    string
 	urlEnv  string
 	server  Server
+
+	locker *lock.Locker // of the server, once it has been asked
 }
 
-func (t Tool) lockVerb(s *Shell, p Process) *cobra.Command {
-	at := &target{tool: t, process: p}
-	c := locks{s, at.open}.verb()
+func (t *target) close() {
+	if t.locker != nil {
+		_ = t.locker.Close(context.Background()) // it held nothing
+	}
+}
+
+func (t *target) lockVerb(s *Shell) *cobra.Command {
+	c := locks{s, t.open}.verb()
 	c.Long = "It asks the processes of this user that run here, or with --url a redis. An application's own binary has\n" +
 		"the same verbs for its own processes."
 	all := c.PersistentFlags()
-	all.StringVar(&at.name, "name", "", "ask only processes that are called `NAME`")
-	all.StringVar(&at.server.URL, "url", "", "ask the redis at `URL`, such as redis://localhost:6379/0")
-	all.StringVar(&at.urlEnv, "url-env", "", "ask the redis at the URL in the variable `VAR`, for one with a password")
-	all.StringVar(&at.server.Engine, "engine", "", "`NAME`: lock.redis.engine of the programs that use that redis: queue or redislock")
-	all.StringVar(&at.server.Key, "template", "", "`TEMPLATE`: lock.redis.key of the programs that use that redis")
+	all.StringVar(&t.name, "name", "", "ask only processes that are called `NAME`")
+	all.StringVar(&t.server.URL, "url", "", "ask the redis at `URL`, such as redis://localhost:6379/0")
+	all.StringVar(&t.urlEnv, "url-env", "", "ask the redis at the URL in the variable `VAR`, for one with a password")
+	all.StringVar(&t.server.Engine, "engine", "", "`NAME`: lock.redis.engine of the programs that use that redis: queue or redislock")
+	all.StringVar(&t.server.Key, "template", "", "`TEMPLATE`: lock.redis.key of the programs that use that redis")
 	return c
 }
 
 // open finds whom to ask.
-func (t *target) open(ctx context.Context) ([]source, func(), error) {
-	if err := t.settle(); err != nil {
-		return nil, nil, err
+func (t *target) open(ctx context.Context) ([]source, error) {
+	at, err := t.url()
+	switch {
+	case err != nil:
+		return nil, err
+	case at != "":
+		return t.openServer(ctx, at)
 	}
-	if t.server.URL == "" {
-		sources, err := running(ctx, t.process.Environ, t.name)
-		if err == nil && len(sources) == 0 {
-			err = t.nobody()
-		}
-		return sharing(sources), func() {}, err
+	sources, err := running(ctx, t.process.Environ, t.name)
+	if err == nil && len(sources) == 0 {
+		err = t.nobody()
 	}
-	return t.openServer(ctx)
+	return sharing(sources), err
 }
 
-// settle checks the flags, and finds the URL.
-func (t *target) settle() error {
-	wrong := func(text string, actions ...string) error {
-		return &boot.Failure{Code: "cli.wrong_flag", Exit: boot.ExitUsage, Text: text, Actions: actions}
+// url is where the redis is, or "" for the processes that run here.
+func (t *target) url() (string, error) {
+	wrong := func(text string, actions ...string) (string, error) {
+		return "", &boot.Failure{Code: "cli.wrong_flag", Exit: boot.ExitUsage, Text: text, Actions: actions}
 	}
+	at := t.server.URL
 	switch {
-	case t.urlEnv != "" && t.server.URL != "":
+	case t.urlEnv != "" && at != "":
 		return wrong("Both --url and --url-env say where the redis is.")
 	case t.urlEnv != "":
-		if t.server.URL = lookup(t.process.Environ, t.urlEnv); t.server.URL == "" {
+		if at = lookup(t.process.Environ, t.urlEnv); at == "" {
 			return wrong(fmt.Sprintf("The variable %s, which --url-env names, is not set.", t.urlEnv))
 		}
-	case hasPassword(t.server.URL):
+	case hasPassword(at):
 		return wrong("A password on the command line is seen by everybody on this machine.",
 			"put the URL into a variable, and name that: --url-env REDIS_URL")
 	}
-	if t.server.URL != "" && t.name != "" {
+	if _, err := config.NewURL(at); at != "" && err != nil {
+		return wrong(sentence("the redis cannot be there: " + err.Error()))
+	}
+	if at != "" && t.name != "" {
 		return wrong("A redis does not belong to one program: --name goes with the processes that run here.")
 	}
-	if t.server.URL == "" && t.server.Engine+t.server.Key != "" {
+	if at == "" && t.server.Engine+t.server.Key != "" {
 		return wrong("--engine and --template go with --url.")
 	}
-	return nil
+	return at, nil
 }
 
 func hasPassword(text string) bool {
@@ -140,21 +154,21 @@ func (t *target) nobody() error {
 	}
 }
 
-// openServer connects to the redis.
-func (t *target) openServer(ctx context.Context) ([]source, func(), error) {
-	shown := t.server.URL
-	if u, err := config.NewURL(t.server.URL); err == nil {
+// openServer connects to the redis, the first time.
+func (t *target) openServer(ctx context.Context, at string) (_ []source, err error) {
+	shown := at
+	if u, err := config.NewURL(at); err == nil {
 		shown = u.String()
 	}
-	opened, cancel := context.WithTimeout(ctx, askTime)
-	defer cancel()
-	locker, err := t.tool.OpenLocks(opened, t.server)
-	if err != nil {
-		return nil, nil, cannotOpen(shown, err)
+	if t.locker == nil {
+		ctx, cancel := context.WithTimeout(ctx, askTime)
+		defer cancel()
+		if t.locker, err = t.tool.OpenLocks(ctx, Server{URL: at, Engine: t.server.Engine, Key: t.server.Key}); err != nil {
+			return nil, cannotOpen(shown, err)
+		}
 	}
-	info := locker.Info()
-	done := func() { _ = locker.Close(ctx) } // it held nothing
-	return []source{{keeper: lockerKeeper{locker}, about: about{Driver: info.Name, Scope: info.Scope.String(), URL: shown}}}, done, nil
+	info := t.locker.Info()
+	return []source{{keeper: lockerKeeper{t.locker}, about: about{Driver: info.Name, Scope: info.Scope.String(), URL: shown}}}, nil
 }
 
 func cannotOpen(shown string, err error) error {

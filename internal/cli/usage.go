@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/internal/spelling"
 )
 
 // usage is a wrong command line: what is wrong, and what was meant.
@@ -79,7 +80,7 @@ func wrongFlag(c *cobra.Command, err error) error {
 
 // meant is the action that tries the nearest of the names, if one is near.
 func meant(word string, names []string, before string) []string {
-	if best := nearest(word, names); best != "" {
+	if best := spelling.Nearest(word, names); best != "" {
 		return []string{"did you mean: " + before + best}
 	}
 	return nil
@@ -87,40 +88,4 @@ func meant(word string, names []string, before string) []string {
 
 func sentence(s string) string {
 	return strings.ToUpper(s[:1]) + s[1:] + "."
-}
-
-// nearest returns the name that a word was most likely meant to be, or "": one
-// that has more letters right than wrong.
-func nearest(word string, names []string) string {
-	best, least := "", max(2, len(word)/4)+1
-	for _, name := range names {
-		if d := distance(word, name); d < least && 2*d < max(len(word), len(name)) {
-			best, least = name, d
-		}
-	}
-	return best
-}
-
-// distance counts the letters to insert, delete, replace or swap with their
-// neighbour to turn a into b.
-func distance(a, b string) int {
-	before, last, next := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range last {
-		last[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		next[0] = i
-		for j := 1; j <= len(b); j++ {
-			replace := last[j-1]
-			if a[i-1] != b[j-1] {
-				replace++
-			}
-			next[j] = min(last[j]+1, next[j-1]+1, replace)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				next[j] = min(next[j], before[j-2]+1)
-			}
-		}
-		before, last, next = last, next, before
-	}
-	return last[len(b)]
 }
