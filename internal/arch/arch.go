@@ -73,6 +73,7 @@ func layers() map[string][]string {
 		"internal/history":   {"lock"},
 		"internal/metrics":   {"lock", "bus"},
 		"internal/natstest":  {"internal/redistest"},
+		"internal/pagetest":  {},
 		"internal/redistest": {},
 	}
 }

@@ -1,0 +1,65 @@
+// Package pagetest reads the pages of the guide for the tests that do what a
+// page shows: the commands in its blocks, and what came of them.
+package pagetest
+
+import (
+	"regexp"
+	"strings"
+)
+
+// Blocks returns the fenced blocks of a language in a page.
+func Blocks(page, language string) (found []string) {
+	for _, rest := range strings.Split(page, "```"+language+"\n")[1:] {
+		block, _, _ := strings.Cut(rest, "```")
+		found = append(found, block)
+	}
+	return found
+}
+
+// Exchange is a line that was typed behind "$ ", and the answer below it.
+type Exchange struct{ Typed, Answer string }
+
+// Exchanges returns what was typed in a block of language console.
+func Exchanges(block string) (all []Exchange) {
+	for line := range strings.Lines(block) {
+		if typed, ok := strings.CutPrefix(line, "$ "); ok {
+			all = append(all, Exchange{Typed: strings.TrimSpace(typed)})
+			continue
+		}
+		if len(all) > 0 {
+			all[len(all)-1].Answer += line
+		}
+	}
+	return all
+}
+
+// varying is what differs from one run to the next.
+var varying = regexp.MustCompile(`\d+(\.\d+)?(ns|µs|ms|s)\b|\d{4}-\d\d-\d\dT[0-9:.]+(Z|[+-]\d\d:\d\d)|\d\d:\d\d:\d\d|\b\d{12,}\b|"(left|took)": ?\d+|pid[ =]\d+|go1[.\d]+|\b[a-z2-7]{16}\b`)
+
+// elided is a line that stands for any number of lines of an answer.
+const elided = "…\n"
+
+// Same reports whether got is the answer that a page shows, apart from what
+// differs from one run to the next, the space between words, and the lines for
+// which the page has a … alone.
+func Same(shown, got string) bool {
+	var b strings.Builder
+	for line := range strings.Lines(plain(shown)) {
+		if line == elided {
+			b.WriteString(`(.*\n)*?`)
+			continue
+		}
+		b.WriteString(regexp.QuoteMeta(line))
+	}
+	return regexp.MustCompile(`^` + b.String() + `$`).MatchString(plain(got))
+}
+
+// plain is a text without what Same passes over. An empty line at its end is
+// nothing.
+func plain(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(strings.TrimRight(varying.ReplaceAllString(text, "~"), "\n")) {
+		b.WriteString(strings.Join(strings.Fields(line), " ") + "\n")
+	}
+	return b.String()
+}
