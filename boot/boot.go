@@ -18,6 +18,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -215,12 +216,18 @@ func env() string {
 	if err != nil {
 		return "production"
 	}
-	name := strings.TrimSuffix(filepath.Base(exe), ".exe")
-	folder := filepath.ToSlash(filepath.Dir(exe)) + "/"
+	return envOf(filepath.ToSlash(exe))
+}
+
+// goRun is where go run has its executables: where it linked one, or from the
+// second time on in the go command's cache.
+var goRun = regexp.MustCompile(`/go-build[^/]*/.*/exe/[^/]+$|/[0-9a-f]{2}/[0-9a-f]{64}-d/[^/]+$`)
+
+func envOf(exe string) string {
 	switch {
-	case strings.HasSuffix(name, ".test"):
+	case strings.HasSuffix(strings.TrimSuffix(exe, ".exe"), ".test"):
 		return "test"
-	case strings.Contains(folder, "/go-build") && strings.HasSuffix(folder, "/exe/"):
+	case goRun.MatchString(exe):
 		return "dev"
 	}
 	return "production"
