@@ -1,128 +1,338 @@
 package main
 
 import (
-	"bufio"
-	"encoding/json"
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/megaframework/mega/internal/pagetest"
+	"github.com/megaframework/mega/internal/redistest"
 )
 
-// environ is that of a machine with Go, the modules of this repository, and no
-// network.
-func environ() []string {
-	return append(os.Environ(), "GOFLAGS=-mod=mod", "GOPROXY=off", "GOWORK=off", "MEGA_APPS_SHOP_ADDR=127.0.0.1:0",
-		"MEGA_OPS_ADDR=127.0.0.1:0", "MEGA_LOG_FORMAT=json", "MEGA_ENV=dev")
+var update = flag.Bool("update", false, "write into the guide what commands answer")
+
+const quickstart = "../../docs/guide/01-quickstart.md"
+
+// The whole way of somebody who has just heard of mega is the guide's first
+// page: all that it says to type is typed here, and answers what it says.
+func TestQuickstartOfTheGuide(t *testing.T) {
+	text, err := os.ReadFile(quickstart)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, r := string(text), newReader(t)
+	for _, block := range pagetest.Blocks(page, "console", "diff") {
+		if block.Language == "diff" {
+			r.edit(block.Text)
+			continue
+		}
+		var now strings.Builder
+		for _, x := range pagetest.Exchanges(block.Text) {
+			got := r.types(x.Typed)
+			if pagetest.Same(x.Answer, got) {
+				got = x.Answer
+			} else if !*update {
+				t.Errorf("$ %s\nanswers\n%s\nthe page says\n%s", x.Typed, got, x.Answer)
+			}
+			fmt.Fprintf(&now, "$ %s\n%s", x.Typed, got)
+		}
+		page = strings.Replace(page, block.Text, now.String(), 1)
+	}
+	r.stop()
+	if *update {
+		if err := os.WriteFile(quickstart, []byte(page), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out := r.types("gofmt -l ."); out != "" {
+		t.Errorf("gofmt would change %s", out)
+	}
+	if out := r.types("make"); !strings.Contains(out, "make run") {
+		t.Errorf("make lists\n%s", out)
+	}
 }
 
-// The whole way of somebody who has just heard of mega.
-func TestNewApplicationBuildsRunsAndPassesItsOwnTest(t *testing.T) {
-	parent := t.TempDir()
-	tool := filepath.Join(parent, "mega")
-	build(t, ".", tool, ".")
+// reader does what a page says, on a machine with Go, the modules of this
+// repository, and no network.
+type reader struct {
+	t          *testing.T
+	home, root string // root is the clone called mega
+	dir        string // where the reader is
+	port       string // what is 8080 on the page
+	undo       func() // the last edit
+	redis      *redistest.Server
+	program    *program // runs in the other terminal, or nil
+	background sync.WaitGroup
+}
+
+func newReader(t *testing.T) *reader {
+	t.Helper()
+	home, err := os.MkdirTemp("", "mega") //nolint:usetesting // a path with the test's name in it is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(home) })
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	command(t, parent, tool, "new", "shop", "--mega", root)
-	dir := filepath.Join(parent, "shop")
-	program := filepath.Join(dir, "bin", "shop")
-	command(t, dir, "go", "build", "-o", program, ".")
-	if out := command(t, dir, "gofmt", "-l", "."); out != "" {
-		t.Errorf("gofmt would change %s", out)
-	}
-	if out := command(t, dir, "make"); !strings.Contains(out, "make run") {
-		t.Errorf("make lists\n%s", out)
-	}
-	if out := command(t, dir, "go", "test", "./..."); !strings.HasPrefix(out, "ok") {
-		t.Errorf("its test says %s", out)
-	}
-	if stock := sell(t, dir, program); stock != 9 {
-		t.Errorf("a lamp of ten was sold, and %d are left", stock)
-	}
-}
-
-func command(t *testing.T, dir, name string, args ...string) string {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), name, args...)
-	cmd.Dir, cmd.Env = dir, environ()
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
-	}
-	return string(out)
-}
-
-// sell starts the shop, buys a lamp, asks it to end, and returns what was left.
-func sell(t *testing.T, dir, program string) (stock int) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), program)
-	cmd.Dir, cmd.Env = dir, environ()
-	stderr, err := cmd.StderrPipe()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	late := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
-	defer late.Stop()
-
-	lines := bufio.NewReader(stderr)
-	stock = buy(t, whereServed(t, lines)+"/products/lamp/buy")
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	rest, err := io.ReadAll(lines)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("it ended with %v\n%s", err, rest)
-	}
-	return stock
+	defer func() { _ = l.Close() }()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	return &reader{t: t, home: home, root: root, dir: home, port: port}
 }
 
-// whereServed reads the program's log up to the report of its boot.
-func whereServed(t *testing.T, lines *bufio.Reader) string {
-	t.Helper()
+// types does what was typed, and returns what came of it as a page has it.
+func (r *reader) types(typed string) string {
+	r.t.Helper()
+	if to, ok := strings.CutPrefix(typed, "cd "); ok {
+		to, rest, more := strings.Cut(to, " && ")
+		if r.walk(to); !more {
+			return ""
+		}
+		typed = rest
+	}
+	words := strings.Fields(typed)
+	switch {
+	case strings.HasPrefix(typed, "git clone "): // there is one
+		return ""
+	case words[0] == "redis-server":
+		r.redis = redistest.Start(r.t, redistest.Options{})
+		return ""
+	case words[0] == "redis-cli":
+		if err := r.redis.Stop(); err != nil {
+			r.t.Error(err)
+		}
+		return ""
+	case strings.HasSuffix(typed, " &"):
+		r.later(strings.TrimSuffix(typed, " &"))
+		return ""
+	case typed == "make run", serves.MatchString(typed):
+		return r.told(r.run(typed))
+	case typed == "make test":
+		r.undo()
+	case words[0] == "cat":
+		r.background.Wait()
+	}
+	out, _ := r.command(typed).CombinedOutput() // a failure says so
+	if strings.HasPrefix(typed, "mega new ") {
+		r.replace("shop/mega.config.yaml", ":8080", ":"+r.port)
+	}
+	return r.told(string(out))
+}
+
+// serves are the calls of the program that have no verb.
+var serves = regexp.MustCompile(`(^|\s)go run \.( --.*)?$`)
+
+func (r *reader) walk(to string) {
+	switch to {
+	case "mega":
+		r.dir = r.root
+	case "..":
+		r.dir = r.home
+	default:
+		r.dir = filepath.Join(r.dir, to)
+	}
+}
+
+func (r *reader) command(typed string) *exec.Cmd {
+	typed = strings.ReplaceAll(typed, "8080", r.port)
+	if r.redis != nil {
+		_, port, _ := net.SplitHostPort(r.redis.Addr())
+		typed = strings.ReplaceAll(typed, "6379", port)
+	}
+	cmd := exec.CommandContext(r.t.Context(), "sh", "-c", typed)
+	cmd.Dir = r.dir
+	for _, kv := range os.Environ() {
+		if !strings.HasPrefix(kv, "MEGA_") && !strings.HasPrefix(kv, "GOFLAGS=") {
+			cmd.Env = append(cmd.Env, kv)
+		}
+	}
+	bin := filepath.Join(r.home, "bin")
+	cmd.Env = append(cmd.Env, "GOBIN="+bin, "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"), "GOPROXY=off", "GOWORK=off",
+		"NO_COLOR=1", "XDG_RUNTIME_DIR="+r.home, "TMPDIR="+r.home)
+	if r.dir != r.root { // whose go.mod stays as it is
+		cmd.Env = append(cmd.Env, "GOFLAGS=-mod=mod")
+	}
+	return cmd
+}
+
+// later does what is typed with an & behind it, and waits until a lock is held.
+func (r *reader) later(typed string) {
+	r.t.Helper()
+	cmd := r.command(typed)
+	r.background.Go(func() {
+		if out, err := cmd.CombinedOutput(); err != nil {
+			r.t.Errorf("%s: %v\n%s", typed, err, out)
+		}
+	})
+	for began := time.Now(); !strings.Contains(r.program.ops(r.t, "/ops/locks"), "product:"); time.Sleep(5 * time.Millisecond) {
+		if time.Since(began) > 30*time.Second {
+			r.t.Fatalf("%s: nobody takes a lock", typed)
+		}
+	}
+}
+
+func (r *reader) edit(diff string) {
+	r.t.Helper()
+	was, is, ok := strings.Cut(diff, "\n")
+	if was, is = strings.TrimPrefix(was, "-"), strings.TrimPrefix(strings.TrimSuffix(is, "\n"), "+"); !ok {
+		r.t.Fatalf("not a change of one line:\n%s", diff)
+	}
+	r.replace("handlers.go", was, is)
+	r.undo = func() { r.replace("handlers.go", is, was) }
+}
+
+func (r *reader) replace(file, was, is string) {
+	r.t.Helper()
+	path := filepath.Join(r.dir, file)
+	text, err := os.ReadFile(path)
+	if err != nil || strings.Count(string(text), was) != 1 {
+		r.t.Fatalf("%s does not have one %q: %v\n%s", file, was, err, text)
+	}
+	if err := os.WriteFile(path, []byte(strings.Replace(string(text), was, is, 1)), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// told is what came of something, on the page's machine.
+func (r *reader) told(text string) string {
+	if text != "" && !strings.HasSuffix(text, "\n") {
+		text += "\n"
+	}
+	host, _ := os.Hostname()
+	text = strings.NewReplacer(r.root, "/home/ann/mega", r.home+"/mega/", "/run/user/1000/mega/", r.home, "/home/ann",
+		":"+r.port, ":8080", "@"+host+":", "@node-1:", "tcp [::1]:", "tcp 127.0.0.1:").Replace(text)
+	if r.redis != nil {
+		_, port, _ := net.SplitHostPort(r.redis.Addr())
+		text = strings.ReplaceAll(text, ":"+port, ":6379")
+	}
+	text = regexp.MustCompile(`(?m)^(ops +http://127\.0\.0\.1:)\d+`).ReplaceAllString(text, "${1}9090")
+	return regexp.MustCompile(`(pid |\.|node-1:)(`+r.program.pid()+`)\b`).ReplaceAllString(text, "${1}4121")
+}
+
+// program is what serves in the other terminal.
+type program struct {
+	cmd   *exec.Cmd
+	ended chan struct{}
+	err   error // why, once ended
+
+	mu  sync.Mutex // guards out
+	out bytes.Buffer
+}
+
+func (p *program) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.out.Write(b)
+}
+
+func (p *program) said() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.out.String()
+}
+
+var (
+	ready   = regexp.MustCompile(`(?m)^ready in .*\n`)
+	pidLine = regexp.MustCompile(`pid (\d+)`)
+	opsLine = regexp.MustCompile(`(?m)^ops +(http://\S+)`)
+)
+
+// run stops what runs, starts what is typed, and returns what it says up to
+// the end of its boot.
+func (r *reader) run(typed string) string {
+	r.t.Helper()
+	r.stop()
+	p := &program{cmd: r.command(typed), ended: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = p, p
+	if err := p.cmd.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	go func() {
+		defer close(p.ended)
+		p.err = p.cmd.Wait()
+	}()
+	late := time.After(2 * time.Minute) // the machine may have much to do
 	for {
-		line, err := lines.ReadBytes('\n')
-		if err != nil {
-			t.Fatalf("the program ended before it served: %v: %s", err, line)
-		}
-		var record struct {
-			Msg    string
-			Report struct{ Apps []struct{ URL string } }
-		}
-		if json.Unmarshal(line, &record) == nil && record.Msg == "boot.report" && len(record.Report.Apps) > 0 {
-			return record.Report.Apps[0].URL
+		select {
+		case <-p.ended:
+			return p.said()
+		case <-late:
+			_ = p.cmd.Process.Kill()
+			r.t.Fatalf("%s does not get ready:\n%s", typed, p.said())
+		case <-time.After(5 * time.Millisecond):
+			if ready.MatchString(p.said()) {
+				r.program = p
+				return p.said()
+			}
 		}
 	}
 }
 
-func buy(t *testing.T, url string) (stock int) {
+// stop is Ctrl-C in the other terminal, if something runs there.
+func (r *reader) stop() {
+	r.t.Helper()
+	if r.program == nil {
+		return
+	}
+	pid, err := strconv.Atoi(r.program.pid())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	shop, err := os.FindProcess(pid)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := shop.Signal(syscall.SIGINT); err != nil {
+		r.t.Fatal(err)
+	}
+	<-r.program.ended
+	if r.program.err != nil {
+		r.t.Errorf("the shop ended with %v\n%s", r.program.err, r.program.said())
+	}
+	r.program = nil
+}
+
+// pid is the process of the program, or what no process has.
+func (p *program) pid() string {
+	if p == nil {
+		return "-"
+	}
+	return pidLine.FindStringSubmatch(p.said())[1]
+}
+
+func (p *program) ops(t *testing.T, path string) string {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, nil)
+	req, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), http.MethodGet, opsLine.FindStringSubmatch(p.said())[1]+path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Header.Set("Accept", "application/json")
-	answer, err := http.DefaultClient.Do(r)
+	answer, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer http.DefaultClient.CloseIdleConnections()
-	defer answer.Body.Close()
-	var product struct{ Stock int }
-	if err := json.NewDecoder(answer.Body).Decode(&product); err != nil || answer.StatusCode != http.StatusOK {
-		t.Fatalf("got %s, %v", answer.Status, err)
+	defer func() { _ = answer.Body.Close() }()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return product.Stock
+	return string(body)
 }

@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// What a page shows must be code that is compiled and run here: each fenced
-// block of Go has to appear, line by line, in a test of this folder.
+// What a page shows must be code that is compiled and run: each fenced block of
+// Go has to appear, line by line, in a test of this folder, in sample/multi, or
+// in what mega new writes, which cmd/mega tests.
 func TestEverySnippetIsCompiled(t *testing.T) {
 	code := compiled(t)
 	pages, err := filepath.Glob("*.md")
@@ -34,17 +35,22 @@ func TestSnippetsAreFoundAndCompared(t *testing.T) {
 	}
 }
 
-// compiled is the text of this folder's tests, without this file.
+// compiled is the text of this folder's tests, without this file, and of the
+// applications that the pages speak of.
 func compiled(t *testing.T) string {
 	t.Helper()
-	files, err := filepath.Glob("*_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var b strings.Builder
-	for _, f := range files {
-		if f != "snippets_test.go" {
-			b.WriteString(flat(read(t, f)))
+	for _, pattern := range []string{
+		"*_test.go", "../../internal/scaffold/templates/*.go.tmpl", "../../sample/multi/*.go", "../../sample/multi/*/*.go",
+	} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %q, %v", pattern, files, err)
+		}
+		for _, f := range files {
+			if f != "snippets_test.go" {
+				b.WriteString(flat(strings.ReplaceAll(read(t, f), "[[.Name]]", "shop")))
+			}
 		}
 	}
 	return b.String()

@@ -4,14 +4,22 @@ package pagetest
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 )
 
-// Blocks returns the fenced blocks of a language in a page.
-func Blocks(page, language string) (found []string) {
-	for _, rest := range strings.Split(page, "```"+language+"\n")[1:] {
-		block, _, _ := strings.Cut(rest, "```")
-		found = append(found, block)
+// Block is a fenced block of a page.
+type Block struct{ Language, Text string }
+
+var fence = regexp.MustCompile("(?ms)^```([a-z]+)\n(.*?)^```$")
+
+// Blocks returns the fenced blocks of a page that are in one of languages, in
+// the page's order.
+func Blocks(page string, languages ...string) (found []Block) {
+	for _, m := range fence.FindAllStringSubmatch(page, -1) {
+		if slices.Contains(languages, m[1]) {
+			found = append(found, Block{m[1], m[2]})
+		}
 	}
 	return found
 }

@@ -9,11 +9,11 @@ import (
 
 func TestBlocksAndWhatIsTypedInThem(t *testing.T) {
 	blocks := pagetest.Blocks("# A\n```sh\n$ no\n```\n```console\n$ ls\na\nb\n$ true\n```\ntext\n", "console")
-	if len(blocks) != 1 {
+	if len(blocks) != 1 || blocks[0].Language != "console" {
 		t.Fatalf("found %q", blocks)
 	}
 	want := []pagetest.Exchange{{Typed: "ls", Answer: "a\nb\n"}, {Typed: "true"}}
-	if got := pagetest.Exchanges(blocks[0]); !slices.Equal(got, want) {
+	if got := pagetest.Exchanges(blocks[0].Text); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
