@@ -218,7 +218,7 @@ func (r *reader) told(text string) string {
 		text += "\n"
 	}
 	host, _ := os.Hostname()
-	text = strings.NewReplacer(r.root, "/home/ann/mega", r.home+"/mega/", "/run/user/1000/mega/", r.home, "/home/ann",
+	text = strings.NewReplacer(r.root, "~/mega", r.home+"/mega/", "/run/user/1000/mega/", r.home, "~",
 		":"+r.port, ":8080", "@"+host+":", "@node-1:", "tcp [::1]:", "tcp 127.0.0.1:").Replace(text)
 	if r.redis != nil {
 		_, port, _ := net.SplitHostPort(r.redis.Addr())
