@@ -32,16 +32,17 @@ const adminTime = 2 * time.Second
 // operated is the process for whoever operates it. It is complete when the apps
 // are put together.
 func (b *booting) operated() admin.Process {
-	info := b.locker.Info()
+	info, messages := b.locker.Info(), b.bus.Info()
 	routes := b.routes()
 	return admin.Process{
 		Info: admin.Info{
 			Name: b.report.Program, PID: b.report.PID, Env: b.config.Env, Apps: b.program.running(),
 			Driver: info.Name, Scope: info.Scope.String(), Since: b.began,
+			Bus: admin.Reach{Driver: messages.Name, Scope: messages.Scope.String()},
 		},
 		Locks:    b.locker,
+		Bus:      b.bus,
 		Boot:     b.seen,
-		Bus:      func() any { return b.bus.Stats() },
 		Config:   func() any { return b.settings() },
 		Routes:   func() any { return routes },
 		Reload:   func(context.Context) ([]admin.Change, error) { return changed(b.reload()) },

@@ -92,7 +92,9 @@ func (b *booting) openBus(c *config.Config, d decisions, log *slog.Logger) (busd
 }
 
 func (b *booting) newBus(d busdriver.Driver, log *slog.Logger) (*bus.Bus, error) {
-	messages, err := bus.New(d, bus.Config{Observer: busLog{log}, Inject: megactx.Inject, Extract: megactx.Extract})
+	messages, err := bus.New(d, bus.Config{
+		Observer: busLog{log}, Use: []bus.Middleware{b.metrics.Timed}, Inject: megactx.Inject, Extract: megactx.Extract,
+	})
 	if err != nil {
 		return nil, errors.Join(err, d.Close(b.ctx))
 	}

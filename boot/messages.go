@@ -98,7 +98,7 @@ func (m messageOption) step(f bound, host *megactx.Host) step {
 
 // subscribe subscribes for as long as the program runs.
 func (m messageOption) subscribe(ctx context.Context, f bound, host *megactx.Host, name bus.SubOption) (*bus.Sub, error) {
-	options := append([]bus.SubOption{name}, m.options...)
+	options := append([]bus.SubOption{name, bus.Site(m.fn.site)}, m.options...)
 	if m.fn.option == "Respond" {
 		return host.Bus.RespondValue(ctx, m.pattern, host.Answer(func(c *megactx.Ctx, msg *bus.Msg) (any, error) {
 			out, err := f.receive(c, msg)

@@ -101,6 +101,7 @@ const paths = `/livez          the process lives
 /ops/lock       the same of one lock; ?key=
 /ops/stats      what has been done with locks
 /ops/bus        the same of messages, and of each subscription
+/ops/bus/topics what is subscribed and responded to, by pattern
 /ops/routes     of every app
 /ops/process    which process this is
 /ops/build      what it was built from

@@ -27,6 +27,15 @@ type Msg struct {
 // ID returns what the sender gave as [ID], or "".
 func (m *Msg) ID() string { return m.Header.Get(KeyID) }
 
+// Subscription returns the name of the subscription that was given the message,
+// see [Name], or "" for an answer.
+func (m *Msg) Subscription() string {
+	if m.delivery == nil {
+		return ""
+	}
+	return m.delivery.sub.name
+}
+
 // Decode decodes the data into v, by the codec that the Content-Type names;
 // without one they are JSON. The error wraps ErrDecode.
 func (m *Msg) Decode(v any) error {

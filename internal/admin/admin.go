@@ -7,13 +7,17 @@
 //	GET  /locks           ?prefix= &limit=: Listing
 //	GET  /lock            ?key=: lock.State
 //	GET  /stats           of locks: lock.Stats
-//	GET  /bus             the statistics of the bus
 //	GET  /boot            the report of the boot
 //	GET  /config          the configuration, secrets masked, with origins
 //	GET  /routes          of every app
+//	GET  /bus             Messages
+//	GET  /bus/topics      []Topic
+//	GET  /bus/tail        ?pattern=: Event, one on a line, until the client or the process ends
 //	POST /lock/release    {key, reason} -> {released}
 //	POST /config/reload   -> {changes}
 //	POST /log             {app, level}
+//	POST /bus/pub         Message -> {bytes}
+//	POST /bus/req         Message -> Reply
 //
 // The socket is <folder>/<name>.<pid>.sock, in a folder that only the user can
 // enter: $XDG_RUNTIME_DIR/mega, else mega-<uid> in the temporary folder. Who
@@ -33,6 +37,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -47,7 +52,14 @@ type Info struct {
 	Apps   []string  `json:"apps"`
 	Driver string    `json:"driver"` // of locks
 	Scope  string    `json:"scope"`  // how far they reach: process, node, fleet
+	Bus    Reach     `json:"bus"`
 	Since  time.Time `json:"since"`
+}
+
+// Reach is a driver and how far it reaches: process, node, fleet.
+type Reach struct {
+	Driver string `json:"driver"`
+	Scope  string `json:"scope"`
 }
 
 // Process is what can be seen of a process and done to it. All of it may be
@@ -55,8 +67,8 @@ type Info struct {
 type Process struct {
 	Info   Info
 	Locks  *lock.Locker
+	Bus    *bus.Bus
 	Boot   func() any // encodes as JSON; nil while there is nothing yet
-	Bus    func() any // encodes as JSON
 	Config func() any // encodes as JSON, with secrets masked
 	Routes func() any // encodes as JSON
 

@@ -76,7 +76,7 @@ func process(t testing.TB) (admin.Process, *notes) {
 		Info:   admin.Info{Name: "shop", PID: os.Getpid(), Env: "test", Apps: []string{"web"}, Driver: "memory", Scope: "process", Since: time.Unix(1e9, 0).UTC()},
 		Locks:  locks,
 		Boot:   func() any { return map[string]string{"program": "shop"} },
-		Bus:    func() any { return map[string]int{"published": 0} },
+		Bus:    newBus(t),
 		Config: func() any { return []string{"lock.ttl"} },
 		Routes: func() any { return []string{"/"} },
 		Reload: func(context.Context) ([]admin.Change, error) { return []admin.Change{{Key: "log.level"}}, nil },
@@ -124,7 +124,7 @@ func TestProcessIsSeenAndChangedThroughItsSocket(t *testing.T) {
 	check("lock", err, entry.Holders[0].Fence == lease.Fence())
 	stats, err := c.Stats(ctx)
 	check("stats", err, stats.Active == 1)
-	for _, path := range []string{"/boot", "/bus", "/config", "/routes"} {
+	for _, path := range []string{"/boot", "/bus", "/bus/topics", "/config", "/routes"} {
 		var v any
 		check(path, c.Get(ctx, path, &v), v != nil)
 	}
@@ -609,7 +609,7 @@ func TestViewsChangeNothing(t *testing.T) {
 	p, _ := process(t)
 	views := admin.Views(p)
 	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch} {
-		for _, path := range []string{"/lock/release", "/config/reload", "/log", "/locks", "/process"} {
+		for _, path := range []string{"/lock/release", "/config/reload", "/log", "/locks", "/process", "/bus", "/bus/pub", "/bus/req"} {
 			w := record(views, method, path)
 			if w.Code < 400 {
 				t.Errorf("%s %s: %d", method, path, w.Code)

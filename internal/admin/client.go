@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -152,6 +153,53 @@ func (c *Client) SetLevel(ctx context.Context, app, level string) error {
 	return c.post(ctx, "/log", levelRequest{app, level}, nil)
 }
 
+// Messages returns what has become of the messages of the process.
+func (c *Client) Messages(ctx context.Context) (m Messages, err error) {
+	return m, c.Get(ctx, "/bus", &m)
+}
+
+// Topics returns what the process has subscribed and responds to.
+func (c *Client) Topics(ctx context.Context) (all []Topic, err error) {
+	return all, c.Get(ctx, "/bus/topics", &all)
+}
+
+// Publish has the process publish an event, and returns when it has left it.
+func (c *Client) Publish(ctx context.Context, m Message) error {
+	return c.post(ctx, "/bus/pub", m, nil)
+}
+
+// Request has the process make a request, and returns the answer. The error of
+// a responder is an *Error with its code.
+func (c *Client) Request(ctx context.Context, m Message) (r Reply, err error) {
+	return r, c.post(ctx, "/bus/req", m, &r)
+}
+
+// Tail calls begun when the process listens for pattern, and see with each event
+// from then on, until ctx ends or one of them returns an error, which it
+// returns. It returns nil when the process has ended.
+func (c *Client) Tail(ctx context.Context, pattern string, begun func(), see func(Event) error) error {
+	w, err := c.open(ctx, http.MethodGet, "/bus/tail?"+url.Values{"pattern": {pattern}}.Encode(), nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = w.Body.Close() }()
+	begun()
+	for events := json.NewDecoder(w.Body); ; {
+		var e Event
+		switch err := events.Decode(&e); {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), gone(err):
+			return nil
+		case err != nil:
+			return fmt.Errorf("read the events of %s: %w", c.path, err)
+		}
+		if err := see(e); err != nil {
+			return err
+		}
+	}
+}
+
 // Get decodes the JSON at path, such as /boot, /config or /routes, into v.
 func (c *Client) Get(ctx context.Context, path string, v any) error {
 	return c.do(ctx, http.MethodGet, path, nil, v)
@@ -166,32 +214,45 @@ func (c *Client) post(ctx context.Context, path string, in, out any) error {
 }
 
 func (c *Client) do(ctx context.Context, method, path string, body []byte, v any) error {
-	r, err := http.NewRequestWithContext(ctx, method, "http://admin"+path, bytes.NewReader(body))
+	w, err := c.open(ctx, method, path, body)
 	if err != nil {
 		return err
 	}
-	w, err := c.http.Do(r)
-	if gone(err) {
-		return fmt.Errorf("the process behind %s has ended: %w", c.path, err)
-	}
-	if err != nil {
-		return fmt.Errorf("ask the process behind %s: %w", c.path, err)
-	}
 	defer func() { _ = w.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(w.Body, maxAnswer))
-	if err != nil {
+	switch {
+	case err != nil:
 		return fmt.Errorf("read the answer of %s: %w", c.path, err)
-	}
-	if w.StatusCode != http.StatusOK {
-		return refused(w.StatusCode, text)
-	}
-	if v == nil {
+	case v == nil:
 		return nil
 	}
 	if err := json.Unmarshal(text, v); err != nil {
 		return fmt.Errorf("read the answer of %s: %w", c.path, err)
 	}
 	return nil
+}
+
+// open returns an answer that says yes.
+func (c *Client) open(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, method, "http://admin"+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	w, err := c.http.Do(r)
+	switch {
+	case gone(err):
+		return nil, fmt.Errorf("the process behind %s has ended: %w", c.path, err)
+	case err != nil:
+		return nil, fmt.Errorf("ask the process behind %s: %w", c.path, err)
+	case w.StatusCode == http.StatusOK:
+		return w, nil
+	}
+	defer func() { _ = w.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(w.Body, maxAnswer))
+	if err != nil {
+		return nil, fmt.Errorf("read the answer of %s: %w", c.path, err)
+	}
+	return nil, refused(w.StatusCode, text)
 }
 
 func refused(status int, text []byte) error {

@@ -19,6 +19,7 @@ type Server struct {
 	http     *http.Server
 	door     door
 	served   chan struct{} // closed when the goroutine that accepts has ended
+	end      func()        // ends streams
 }
 
 // Open opens the admin socket of a process in the first of folders, see
@@ -31,10 +32,11 @@ func Open(p Process, folders []string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{path: path, listener: l, served: make(chan struct{})}
+	ending, end := context.WithCancel(context.Background())
+	s := &Server{path: path, listener: l, served: make(chan struct{}), end: end}
 	s.door.idle = make(chan struct{})
 	s.http = &http.Server{
-		Handler:           s.door.guard(verbs(p), os.Geteuid()),
+		Handler:           s.door.guard(verbs(ending, p), os.Geteuid()),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		IdleTimeout:       time.Minute,
@@ -54,8 +56,8 @@ func Open(p Process, folders []string) (*Server, error) {
 // Path is where the socket is.
 func (s *Server) Path() string { return s.path }
 
-// Close removes the socket and accepts nothing more. Requests in flight are
-// finished, or cut off when ctx ends, which is an error. It is idempotent.
+// Close removes the socket, accepts nothing more and ends streams. Requests in
+// flight are finished, or cut off when ctx ends, which is an error. It is idempotent.
 func (s *Server) Close(ctx context.Context) error {
 	gone := os.Remove(s.path) // first, so that nobody finds it and is refused
 	if errors.Is(gone, os.ErrNotExist) {
@@ -63,6 +65,7 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 	_ = s.listener.Close() // again, when Close is called again
 	<-s.served
+	s.end()
 	s.door.shut()
 	var cut error
 	select {

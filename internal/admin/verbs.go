@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,17 +11,20 @@ import (
 )
 
 // maxBody bounds what a request may carry, in bytes.
-const maxBody = 64 << 10
+const maxBody = 64 << 10 // but for messages
 
 // verbs is what can be done to a process, and what can be seen of it. Whatever
-// was done is logged with who asked.
-func verbs(p Process) http.Handler {
+// was done is logged with who asked. Streams end with ending.
+func verbs(ending context.Context, p Process) http.Handler {
 	mux := http.NewServeMux()
 	addViews(mux, p)
 	v := doing{p}
 	mux.HandleFunc("POST /lock/release", v.release)
 	mux.HandleFunc("POST /config/reload", v.reload)
 	mux.HandleFunc("POST /log", v.level)
+	mux.HandleFunc("POST /bus/pub", v.publish)
+	mux.HandleFunc("POST /bus/req", v.request)
+	mux.HandleFunc("GET /bus/tail", tails{p.Bus, make(chan struct{}, maxTails), ending}.serve)
 	return mux
 }
 
@@ -93,8 +97,10 @@ type (
 )
 
 // read decodes the body of a request strictly, or answers what is wrong with it.
-func read(w http.ResponseWriter, r *http.Request, in any) bool {
-	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+func read(w http.ResponseWriter, r *http.Request, in any) bool { return readUpTo(w, r, maxBody, in) }
+
+func readUpTo(w http.ResponseWriter, r *http.Request, limit int64, in any) bool {
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, limit))
 	d.DisallowUnknownFields()
 	err := d.Decode(in)
 	if err == nil && d.More() {

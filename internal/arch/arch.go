@@ -66,7 +66,7 @@ func layers() map[string][]string {
 		"bench/...":  {"lock", "lock/driver", "drivers/...", "internal/redistest", "bench/..."},
 
 		"docs/guide":         {},
-		"internal/admin":     {"lock"},
+		"internal/admin":     {"lock", "bus"},
 		"internal/arch":      {},
 		"internal/scaffold":  {},
 		"internal/spelling":  {},

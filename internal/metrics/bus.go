@@ -1,7 +1,10 @@
 package metrics
 
 import (
+	"context"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -23,13 +26,17 @@ var (
 	busConnected  = Series{"mega_bus_connected", "gauge", nil, "1 if the backend can be reached, else 0."}
 	busPending    = Series{"mega_bus_pending", "gauge", []string{"subscription"}, "Messages that wait to be handled."}
 	busRunning    = Series{"mega_bus_running", "gauge", []string{"subscription"}, "Messages that are being handled."}
+	busSeconds    = Series{"mega_bus_handler_seconds", "histogram", []string{"subscription"}, "How long handlers and responders took."}
 	busScope      = Series{"mega_bus_scope", "gauge", []string{"driver"}, "How far messages reach: 0 this process, 1 this node, 2 the fleet."}
 )
+
+// busBuckets reach from a handler in memory to one that is told to be stuck.
+var busBuckets = []float64{0.00001, 0.0001, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30}
 
 func busCatalogue() []Series {
 	return []Series{
 		busPublished, busRequests, busUnanswered, busLate, busInFlight, busMessages, busFailures, busMissed,
-		busOutages, busConnected, busPending, busRunning, busScope,
+		busOutages, busConnected, busPending, busRunning, busSeconds, busScope,
 	}
 }
 
@@ -41,6 +48,41 @@ func (m *Metrics) Bus(b *bus.Bus) {
 	m.registry.MustRegister(newBusCollector(b))
 }
 
+// Timed measures how long each call of a handler takes.
+func (m *Metrics) Timed(next bus.Handler) bus.Handler {
+	var once sync.Once
+	var took prometheus.Observer
+	return func(ctx context.Context, msg *bus.Msg) error {
+		once.Do(func() { took = m.handlers.of(msg.Subscription()) })
+		began := time.Now()
+		defer func() { took.Observe(time.Since(began).Seconds()) }()
+		return next(ctx, msg)
+	}
+}
+
+// handlers are the histograms of handlers, by the name of the subscription.
+type handlers struct {
+	took *prometheus.HistogramVec
+
+	mu    sync.Mutex // guards known
+	known map[string]prometheus.Observer
+}
+
+// of returns that of a subscription, or that of all for whom there is no room.
+func (h *handlers) of(name string) prometheus.Observer {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if found, ok := h.known[name]; ok {
+		return found
+	}
+	if len(h.known) >= maxSubscriptions {
+		return h.took.WithLabelValues(otherClass)
+	}
+	name = strings.Clone(name)
+	h.known[name] = h.took.WithLabelValues(strings.ToValidUTF8(name, "?"))
+	return h.known[name]
+}
+
 // busCollector reads the statistics of a bus.
 type busCollector struct {
 	bus   *bus.Bus
@@ -50,7 +92,7 @@ type busCollector struct {
 func newBusCollector(b *bus.Bus) *busCollector {
 	c := &busCollector{b, map[string]*prometheus.Desc{}}
 	for _, s := range busCatalogue() {
-		if s.Name != busScope.Name {
+		if s.Name != busScope.Name && s.Name != busSeconds.Name {
 			c.descs[s.Name] = prometheus.NewDesc(s.Name, s.Help, s.Labels, nil)
 		}
 	}

@@ -31,6 +31,7 @@ type Metrics struct {
 	registry *prometheus.Registry
 	locks    locks
 	requests *prometheus.HistogramVec
+	handlers handlers
 	boot     *prometheus.GaugeVec
 }
 
@@ -38,7 +39,11 @@ type Metrics struct {
 // else yet.
 func New(b Build) *Metrics {
 	r := prometheus.NewRegistry()
-	m := &Metrics{registry: r, locks: newLocks(r), requests: histogram(r, requestSeconds, requestBuckets), boot: gauge(r, bootSeconds)}
+	m := &Metrics{
+		registry: r, locks: newLocks(r), boot: gauge(r, bootSeconds),
+		requests: histogram(r, requestSeconds, requestBuckets),
+		handlers: handlers{took: histogram(r, busSeconds, busBuckets), known: map[string]prometheus.Observer{}},
+	}
 	gauge(r, buildInfo).WithLabelValues(b.Program, b.Version, b.Revision, b.Go).Set(1)
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m

@@ -78,9 +78,9 @@ func all(m *metrics.Metrics) {
 }
 
 // newBus has a subscription, on which each of the messages "x" fails.
-func newBus(t testing.TB) *bus.Bus {
+func newBus(t testing.TB, use ...bus.Middleware) *bus.Bus {
 	t.Helper()
-	b, err := bus.New(memory.NewBus(), bus.Config{})
+	b, err := bus.New(memory.NewBus(), bus.Config{Use: use})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,14 @@ func TestCatalogueIsAllThatIsCounted(t *testing.T) {
 	m := newMetrics()
 	all(m)
 	m.Locker(newLocker(t, m))
-	m.Bus(newBus(t))
+	b := newBus(t, m.Timed)
+	m.Bus(b)
+	if err := b.Publish(t.Context(), "order.made", nil); err != nil {
+		t.Fatal(err)
+	}
+	for b.Stats().Total.Handled < 1 {
+		time.Sleep(time.Millisecond)
+	}
 	families, err := m.Gatherer().Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -243,6 +250,33 @@ func TestSubscriptionsAreBounded(t *testing.T) {
 	if n := strings.Count(scrape(t, m), "\nmega_bus_pending{"); n != 201 {
 		t.Errorf("%d series for 301 subscriptions, want 201", n)
 	}
+}
+
+func TestHandlersAreTimedByTheNameOfTheirSubscription(t *testing.T) {
+	m := newMetrics()
+	b := newBus(t, m.Timed)
+	for i := range 300 {
+		name := bus.Name(fmt.Sprint("asked ", i))
+		if _, err := b.Respond(t.Context(), fmt.Sprint("ask.", i), func(context.Context, *bus.Msg) ([]byte, error) { return nil, nil }, name); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Request(t.Context(), fmt.Sprint("ask.", i), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if err := b.Publish(t.Context(), "order.made", []byte("panic")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.Drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	text := scrape(t, m)
+	if n := strings.Count(text, "\nmega_bus_handler_seconds_count{"); n != 201 {
+		t.Errorf("%d series for 301 subscriptions, want 201", n)
+	}
+	want(t, text, `mega_bus_handler_seconds_count{subscription="asked 7"} 1`, `mega_bus_handler_seconds_count{subscription="other"} 102`)
 }
 
 func TestTwoInOneProcessCountApart(t *testing.T) {

@@ -1,0 +1,119 @@
+package admin
+
+import (
+	"cmp"
+	"errors"
+	"net/http"
+	"slices"
+
+	"github.com/megaframework/mega/bus"
+)
+
+// Messages is the bus of a process: how far it reaches, whether it can be used,
+// and what has become of the messages of each subscription.
+type Messages struct {
+	Scope      string `json:"scope"` // how far messages reach: process, node, fleet
+	Why        string `json:"why,omitempty"`
+	MaxPayload int    `json:"max_payload"` // of a message with its header, in bytes
+	bus.Stats
+}
+
+// newMessages never has a null where a list is expected.
+func newMessages(b *bus.Bus) Messages {
+	info := b.Info()
+	m := Messages{Scope: info.Scope.String(), MaxPayload: info.MaxPayload, Stats: b.Stats()}
+	if _, why := b.State(); why != nil {
+		m.Why = why.Error()
+	}
+	m.Subs = append([]bus.SubStats{}, m.Subs...)
+	return m
+}
+
+// Topic is a pattern that a process has subscribed or responds to, with what all
+// of its subscriptions to it have done.
+type Topic struct {
+	Pattern       string   `json:"pattern"`
+	Answers       bool     `json:"answers"` // requests; else it is about events
+	Subscriptions int      `json:"subscriptions"`
+	Groups        []string `json:"groups"`
+	Received      uint64   `json:"received"`
+	Handled       uint64   `json:"handled"`
+	Failed        uint64   `json:"failed"`
+	Dropped       uint64   `json:"dropped"`
+	Missed        uint64   `json:"missed"`
+	Pending       int      `json:"pending"` // waiting now
+}
+
+// newTopics is sorted by pattern, events first.
+func newTopics(subs []bus.SubStats) []Topic {
+	type key struct {
+		pattern string
+		answers bool
+	}
+	found := map[key]*Topic{}
+	for _, s := range subs {
+		k := key{s.Pattern, s.Answers}
+		if found[k] == nil {
+			found[k] = &Topic{Pattern: s.Pattern, Answers: s.Answers, Groups: []string{}}
+		}
+		found[k].add(s)
+	}
+	all := make([]Topic, 0, len(found))
+	for _, t := range found {
+		slices.Sort(t.Groups)
+		all = append(all, *t)
+	}
+	slices.SortFunc(all, func(a, b Topic) int { return cmp.Or(cmp.Compare(a.Pattern, b.Pattern), compare(a.Answers, b.Answers)) })
+	return all
+}
+
+func compare(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+func (t *Topic) add(s bus.SubStats) {
+	t.Subscriptions++
+	if s.Group != "" && !slices.Contains(t.Groups, s.Group) {
+		t.Groups = append(t.Groups, s.Group)
+	}
+	t.Received += s.Received
+	t.Handled += s.Handled
+	t.Failed += s.Failed
+	t.Dropped += s.Dropped
+	t.Missed += s.Missed
+	t.Pending += s.Pending
+}
+
+// failBus answers with an error of messages. What the responder answered
+// instead of a result has its own code.
+func failBus(w http.ResponseWriter, err error) {
+	refuse(w, busStatus(err), codeOf(err, "internal"), err)
+}
+
+func busStatus(err error) int {
+	if _, remote := errors.AsType[*bus.RemoteError](err); remote {
+		return http.StatusBadGateway
+	}
+	for _, is := range []struct {
+		status int
+		errs   []error
+	}{
+		{http.StatusBadRequest, []error{bus.ErrBadSubject, bus.ErrBadGroup, bus.ErrBadHeader, bus.ErrInvalid}},
+		{http.StatusRequestEntityTooLarge, []error{bus.ErrTooLarge}},
+		{http.StatusNotImplemented, []error{bus.ErrUnsupported}},
+		{http.StatusBadGateway, []error{bus.ErrNoResponders}},
+		{http.StatusGatewayTimeout, []error{bus.ErrTimeout}},
+		{http.StatusServiceUnavailable, []error{bus.ErrClosed, bus.ErrDraining, bus.ErrDisconnected, bus.ErrOverloaded}},
+	} {
+		if slices.ContainsFunc(is.errs, func(known error) bool { return errors.Is(err, known) }) {
+			return is.status
+		}
+	}
+	return http.StatusInternalServerError
+}

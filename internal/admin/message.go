@@ -1,0 +1,172 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+	"unicode/utf8"
+
+	"github.com/megaframework/mega/bus"
+)
+
+// Data is what a message carries, in one of three ways: as JSON, as text, or,
+// where it is neither, as bytes. Without any of them it carries nothing.
+type Data struct {
+	JSON   json.RawMessage `json:"json,omitempty"`
+	Text   string          `json:"data,omitempty"`
+	Binary []byte          `json:"base64,omitempty"`
+}
+
+// NewData tells the ways apart.
+func NewData(b []byte) Data {
+	switch {
+	case len(b) == 0:
+		return Data{}
+	case !utf8.Valid(b):
+		return Data{Binary: b}
+	case json.Valid(b):
+		return Data{JSON: b}
+	}
+	return Data{Text: string(b)}
+}
+
+// Bytes is what is carried. JSON may have lost the spaces that it had.
+func (d Data) Bytes() []byte {
+	switch {
+	case len(d.JSON) > 0:
+		return d.JSON
+	case len(d.Binary) > 0:
+		return d.Binary
+	}
+	return []byte(d.Text)
+}
+
+var errSeveralData = errors.New("json, data and base64 are three ways to say the same: give one of them")
+
+func (d Data) check() error {
+	given := 0
+	for _, n := range []int{len(d.JSON), len(d.Text), len(d.Binary)} {
+		given += min(n, 1)
+	}
+	if given > 1 {
+		return errSeveralData
+	}
+	return nil
+}
+
+// Message is an event to publish, or a request to make.
+type Message struct {
+	Subject string      `json:"subject"`
+	Headers bus.Headers `json:"headers,omitempty"`
+	Timeout string      `json:"timeout,omitempty"` // of a request, as "2s"; default: 5s
+	Data
+}
+
+// Reply is the answer to a request.
+type Reply struct {
+	Headers bus.Headers `json:"headers,omitempty"`
+	Took    string      `json:"took"`
+	Data
+}
+
+// published is the answer to an event.
+type published struct {
+	Bytes int `json:"bytes"`
+}
+
+// The bounds of how long a request may wait for its answer.
+const (
+	defaultTimeout = 5 * time.Second
+	maxTimeout     = time.Hour
+)
+
+func (m Message) options() (options []bus.PubOption) {
+	for key, values := range m.Headers {
+		for _, v := range values {
+			options = append(options, bus.Header(key, v))
+		}
+	}
+	return options
+}
+
+func (m Message) timeout() (time.Duration, error) {
+	if m.Timeout == "" {
+		return defaultTimeout, nil
+	}
+	d, err := time.ParseDuration(m.Timeout)
+	if err != nil || d <= 0 || d > maxTimeout {
+		return 0, fmt.Errorf("timeout is %q, want a duration up to %v, such as 2s", m.Timeout, maxTimeout)
+	}
+	return d, nil
+}
+
+// message reads what is to be sent, or answers what is wrong with it. As
+// base64 it takes a third more than the bus would.
+func (d doing) message(w http.ResponseWriter, r *http.Request) (m Message, ok bool) {
+	limit := 2*int64(d.process.Bus.Info().MaxPayload) + maxBody
+	if !readUpTo(w, r, limit, &m) {
+		return m, false
+	}
+	if err := m.check(); err != nil {
+		refuse(w, http.StatusBadRequest, "request.invalid", err)
+		return m, false
+	}
+	return m, true
+}
+
+// publish answers when the event has left the process.
+func (d doing) publish(w http.ResponseWriter, r *http.Request) {
+	m, ok := d.message(w, r)
+	if !ok {
+		return
+	}
+	if m.Timeout != "" {
+		refuse(w, http.StatusBadRequest, "request.invalid", errors.New("an event has no answer to wait for: it takes no timeout"))
+		return
+	}
+	data := m.Bytes()
+	err := d.process.Bus.Publish(r.Context(), m.Subject, data, m.options()...)
+	if err == nil {
+		err = d.process.Bus.Flush(r.Context())
+	}
+	if err != nil {
+		failBus(w, err)
+		return
+	}
+	d.log(r, "admin: event published", slog.String("subject", m.Subject), slog.Int("bytes", len(data)))
+	answer(w, http.StatusOK, published{len(data)})
+}
+
+// request answers with what was answered.
+func (d doing) request(w http.ResponseWriter, r *http.Request) {
+	m, ok := d.message(w, r)
+	if !ok {
+		return
+	}
+	timeout, err := m.timeout()
+	if err != nil {
+		refuse(w, http.StatusBadRequest, "request.invalid", err)
+		return
+	}
+	unbounded(w)
+	ctx, cancel := context.WithTimeout(r.Context(), timeout)
+	defer cancel()
+	began := time.Now()
+	out, err := d.process.Bus.Request(ctx, m.Subject, m.Bytes(), m.options()...)
+	d.log(r, "admin: request made", slog.String("subject", m.Subject), slog.Bool("answered", err == nil))
+	if err != nil {
+		failBus(w, err)
+		return
+	}
+	answer(w, http.StatusOK, Reply{Headers: out.Header, Took: time.Since(began).Round(time.Microsecond).String(), Data: NewData(out.Data)})
+}
+
+// unbounded lets a request take longer than the server has for reading one: it
+// would end its context.
+func unbounded(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // a recorder in a test has none
+}

@@ -1,0 +1,185 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/megaframework/mega/bus"
+)
+
+// Event is a line of a tail: an event, or, without a subject, how many were
+// missed since the one before.
+type Event struct {
+	At      time.Time   `json:"at"`
+	Subject string      `json:"subject,omitempty"`
+	Headers bus.Headers `json:"headers,omitempty"`
+	// Missed is how many events are missing before this one, -1 if that is not
+	// known: whoever reads was too slow, or the backend was out of reach.
+	Missed int `json:"missed,omitempty"`
+	Data
+}
+
+// The bounds of what a tail may cost.
+const (
+	maxTails   = 8
+	tailEvents = 1024                   // that wait for whoever reads
+	tailBytes  = 8 << 20                // of them
+	writeTime  = time.Minute            // for whoever does not read
+	lastWrite  = 500 * time.Millisecond // the same, once the server closes
+)
+
+// tails are those who listen in.
+type tails struct {
+	bus    *bus.Bus
+	room   chan struct{}   // has room for one more
+	ending context.Context // ends when the server closes
+}
+
+func (t tails) serve(w http.ResponseWriter, r *http.Request) {
+	select {
+	case t.room <- struct{}{}:
+		defer func() { <-t.room }()
+	default:
+		refuse(w, http.StatusServiceUnavailable, "mega.busy", fmt.Errorf("%d tails are being read", maxTails))
+		return
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	q := &backlog{more: make(chan struct{}, 1)}
+	sub, err := t.bus.Subscribe(ctx, r.FormValue("pattern"), q.take, bus.Name("admin tail"), bus.Site("the admin socket"))
+	if err != nil {
+		failBus(w, err)
+		return
+	}
+	defer sub.Stop()
+	unbounded(w)
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.Header().Set("Cache-Control", "no-store")
+	out := newLines(w)
+	defer context.AfterFunc(t.ending, out.hurry)()
+	t.copy(ctx, out, q, sub)
+}
+
+// copy writes events until whoever reads is gone, or the bus or the server
+// ends. Its first act says that the subscription is in effect.
+func (t tails) copy(ctx context.Context, out *lines, q *backlog, sub *bus.Sub) {
+	for last := false; ; {
+		if out.write(q.give()) != nil || last {
+			return
+		}
+		select {
+		case <-q.more:
+		case <-sub.Done():
+			last = true
+		case <-t.ending.Done():
+			last = true
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// backlog is what waits for whoever reads. It takes no more than its bounds,
+// counts what it does not take, and never blocks the bus.
+type backlog struct {
+	more chan struct{} // has room for one: there is something
+
+	mu     sync.Mutex // guards the fields below
+	events []Event
+	bytes  int
+	missed int // since the last of events
+}
+
+// take is the handler of the subscription.
+func (b *backlog) take(_ context.Context, m *bus.Msg) error {
+	b.mu.Lock()
+	b.missed = sum(b.missed, m.Missed)
+	if size := len(m.Data); len(b.events) < tailEvents && b.bytes+size <= tailBytes {
+		b.events = append(b.events, Event{At: time.Now(), Subject: m.Subject, Headers: m.Header, Missed: b.missed, Data: NewData(m.Data)})
+		b.bytes += size
+		b.missed = 0
+	} else {
+		b.missed = sum(b.missed, 1)
+	}
+	b.mu.Unlock()
+	select {
+	case b.more <- struct{}{}:
+	default: // it is known already
+	}
+	return nil
+}
+
+// sum of what was missed, where -1 is unknown.
+func sum(a, b int) int {
+	if a < 0 || b < 0 {
+		return -1
+	}
+	return a + b
+}
+
+// give hands over what waits, with a line for what was missed after it.
+func (b *backlog) give() []Event {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	events := b.events
+	if b.missed != 0 {
+		events = append(events, Event{At: time.Now(), Missed: b.missed})
+	}
+	b.events, b.bytes, b.missed = nil, 0, 0
+	return events
+}
+
+// lines writes a value on a line.
+type lines struct {
+	to   http.ResponseWriter
+	rc   *http.ResponseController
+	text bytes.Buffer
+	json *json.Encoder
+
+	mu    sync.Mutex // guards hasty, and the deadline of the connection
+	hasty bool
+}
+
+func newLines(w http.ResponseWriter) *lines {
+	l := &lines{to: w, rc: http.NewResponseController(w)}
+	l.json = json.NewEncoder(&l.text)
+	l.json.SetEscapeHTML(false)
+	return l
+}
+
+// write sends the events on their way. Whoever does not read in time is taken
+// for gone.
+func (l *lines) write(events []Event) error {
+	l.bound()
+	for _, e := range events {
+		l.text.Reset()
+		if err := l.json.Encode(e); err != nil {
+			return err
+		}
+		if _, err := l.to.Write(l.text.Bytes()); err != nil {
+			return err
+		}
+	}
+	return l.rc.Flush()
+}
+
+func (l *lines) bound() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.hasty {
+		_ = l.rc.SetWriteDeadline(time.Now().Add(writeTime)) // a connection that is gone says so when it is written to
+	}
+}
+
+// hurry leaves what is being written, and what comes after it, a moment.
+func (l *lines) hurry() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hasty = true
+	_ = l.rc.SetWriteDeadline(time.Now().Add(lastWrite)) // likewise
+}
