@@ -493,6 +493,7 @@ func TestStopBeforeTheStartIsNoFailure(t *testing.T) {
 }
 
 func TestLocksAreInTheRedisThatIsConfigured(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	for _, engine := range []string{"queue", "redislock"} {
 		p, stderr := process("MEGA_CACHE_MAIN_URL="+server.URL(), "MEGA_LOCK_REDIS_KEY=shop:{%s}", "MEGA_LOCK_REDIS_ENGINE="+engine, "MEGA_LOCK_REQUIRE=fleet")
@@ -514,6 +515,7 @@ func TestLocksAreInTheRedisThatIsConfigured(t *testing.T) {
 }
 
 func TestRedisMayComeUpLate(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)
@@ -536,6 +538,7 @@ func TestRedisMayComeUpLate(t *testing.T) {
 }
 
 func TestUnreachableRedisStopsTheBoot(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)

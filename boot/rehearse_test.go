@@ -130,6 +130,7 @@ func found(t *testing.T, all []boot.Finding, name string) boot.Finding {
 }
 
 func TestExaminationFindsAllIsWell(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{Persistence: redistest.AOFAlways})
 	p, _ := process("MEGA_CACHE_MAIN_URL="+server.URL(), "XDG_RUNTIME_DIR="+t.TempDir(), "MEGA_BUS_DRIVER=memory")
 	all := boot.Examine(t.Context(), p, boot.App("main", boot.Routes(hello)))
@@ -153,6 +154,7 @@ func TestExaminationFindsAllIsWell(t *testing.T) {
 }
 
 func TestExaminationFindsEverythingThatIsWrongAtOnce(t *testing.T) {
+	t.Parallel()
 	gone := redistest.Start(t, redistest.Options{})
 	if err := gone.Kill(); err != nil {
 		t.Fatal(err)
@@ -181,6 +183,7 @@ func TestExaminationFindsEverythingThatIsWrongAtOnce(t *testing.T) {
 }
 
 func TestExaminationOfAConfigurationThatIsWrongTellsEachMistake(t *testing.T) {
+	t.Parallel()
 	p, _ := process("MEGA_LOCK_TTL=5", "MEGA_LOK_WAIT=1s")
 	all := boot.Examine(t.Context(), p, boot.App("main"))
 	var wrong []string
@@ -205,6 +208,7 @@ func TestExaminationOfAConfigurationThatIsWrongTellsEachMistake(t *testing.T) {
 
 // A server that accepts and says nothing is the worst to wait for.
 func TestExaminationDoesNotWaitForLong(t *testing.T) {
+	t.Parallel()
 	redis, _ := silent(t)
 	queue, _ := silent(t)
 	p, _ := process("MEGA_CACHE_MAIN_URL=redis://"+redis, "MEGA_LOCK_DRIVER=memory", "MEGA_NATS_URL=nats://"+queue, "MEGA_BUS_DRIVER=memory")

@@ -18,6 +18,7 @@ import (
 // that say most about selection. One that serves is read by its report, and
 // ends with status 0 when it is told to.
 func TestTellingRowsThroughTheRealBinary(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	cache := "MEGA_CACHE_MAIN_URL=" + server.URL()
 	for _, x := range []struct {

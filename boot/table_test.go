@@ -42,6 +42,7 @@ type row struct {
 // decision depends on, opens what was decided, and compares with tables for
 // people. In them "any" stands for all values of a column.
 func TestTableOfSelection(t *testing.T) {
+	t.Parallel()
 	server, gone := redistest.Start(t, redistest.Options{}), redistest.Start(t, redistest.Options{})
 	if err := gone.Kill(); err != nil {
 		t.Fatal(err)
