@@ -288,6 +288,30 @@ func TestInspectShowsTheWaitersBehindTheTicket(t *testing.T) {
 	})
 }
 
+// Two Lockers of one process ask in the same instant: each completes its own
+// ticket, and not that of the other.
+func TestInspectKeepsTheTicketsOfTwoLockersApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet()
+		holder, a, b := process(t, f, lock.Config{}), process(t, f, lock.Config{}), process(t, f, lock.Config{})
+		held := acquire(t, holder, "k")
+		var wg sync.WaitGroup
+		wg.Go(func() { release(t, acquire(t, a, "k", lock.Label("of a"))) })
+		synctest.Wait()
+		wg.Go(func() { release(t, acquire(t, b, "k", lock.Label("of b"))) })
+		synctest.Wait()
+		s, err := b.Inspect(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(s.Waiters) != 2 || s.Waiters[0].Label != "of a" || s.Waiters[1].Label != "of b" {
+			t.Errorf("the waiters are %v, want that of a before that of b", s.Waiters)
+		}
+		release(t, held)
+		wg.Wait()
+	})
+}
+
 func TestPoolWaitersDoNotBlockPlainOnesForever(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet()
