@@ -155,12 +155,15 @@ func (s state) release(in input) (bool, state) {
 
 // lost tells a holder that its lease is gone. Its own clock may have said so,
 // which ends before the server's, and earlier still after an extension to less
-// whose answer did not come; then the server knows nothing of it.
+// whose answer did not come. Then the server may still have it, or have had it
+// back since: a lease that was lost by time is given back in the background.
 func (s state) lost(i int, in input) (bool, state) {
-	if i < 0 || in.Deadline != 0 && in.Return >= in.Deadline {
+	switch {
+	case i < 0:
 		return true, s
-	}
-	if !s.leases[i].over(in) {
+	case in.Deadline != 0 && in.Return >= in.Deadline:
+		return true, s.with(i, func(l *held) { l.until = min(l.until, in.Deadline) })
+	case !s.leases[i].over(in):
 		return false, s
 	}
 	return true, s.with(i, func(l *held) { l.doubtful = true })

@@ -113,6 +113,15 @@ func TestServerHistories(t *testing.T) {
 		{"lost before its time", []history.Op{
 			grant("a", 1, 2, "A", 1, 100), release("a", 3, 4, "A", history.Lost),
 		}, false},
+		{"lost by the holder's clock and given back, before its time by the server's", []history.Op{
+			grant("a", 1, 2, "A", 1, 100), extend("a", 3, 20, "A", history.Lost, 10), grant("b", 4, 12, "B", 2, 200),
+		}, true},
+		{"lost by the holder's clock and kept by the server's", []history.Op{
+			grant("a", 1, 2, "A", 1, 100), extend("a", 3, 20, "A", history.Lost, 10), refused("b", 21, 22),
+		}, true},
+		{"granted to another before the holder's clock said so", []history.Op{
+			grant("a", 1, 2, "A", 1, 100), extend("a", 3, 20, "A", history.Lost, 10), grant("b", 4, 9, "B", 2, 200),
+		}, false},
 		{"lost by force", []history.Op{
 			grant("a", 1, 2, "A", 1, 100), event(history.Force, 3, 4), grant("b", 5, 6, "B", 2, 100),
 			release("a", 7, 8, "A", history.Lost),
