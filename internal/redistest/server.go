@@ -31,8 +31,8 @@ type Persistence int
 
 // What a server may keep.
 const (
-	Nothing   Persistence = iota // it comes back empty
-	AOFAlways                    // whatever it has answered
+	Nothing Persistence = iota // it comes back empty
+	AOF                        // whatever it has answered
 )
 
 // Options configures a server. The zero value is ready for use.
@@ -120,8 +120,10 @@ func (s *Server) config() []string {
 		return append(lines, s.options.Config...)
 	}
 	lines = append(lines, `save ""`, "enable-debug-command local", "repl-diskless-sync-delay 0")
-	if s.options.Persistence == AOFAlways {
-		lines = append(lines, "appendonly yes", "appendfsync always")
+	if s.options.Persistence == AOF {
+		// Written before each answer. An fsync would keep it over the death of
+		// the machine, too, and servers side by side would wait for the disk.
+		lines = append(lines, "appendonly yes", "appendfsync no")
 	}
 	if p := s.options.Password; p != "" {
 		lines = append(lines, "requirepass "+strconv.Quote(p))

@@ -50,7 +50,7 @@ func TestKilledServerComesBackEmptyWithoutPersistence(t *testing.T) {
 }
 
 func TestKilledServerComesBackWithWhatItAnsweredUnderAOF(t *testing.T) {
-	s := redistest.Start(t, redistest.Options{Persistence: redistest.AOFAlways})
+	s := redistest.Start(t, redistest.Options{Persistence: redistest.AOF})
 	for i := range 100 {
 		do(t, s, "SET", fmt.Sprint("k", i), i)
 	}

@@ -151,7 +151,7 @@ func marginIsKept(e *env) {
 func driverCountsFromSending(e *env) {
 	d := e.driver()
 	r := e.request(e.key("k"))
-	late := e.units(0.5)
+	late := min(e.units(0.5), driver.CallTimeout/4) // a driver may send again what takes longer
 	e.must(e.h.Faults.Delay(d, Acquire, late), "delay")
 	sent := driver.Now()
 	g := e.grant(d, r)
@@ -199,7 +199,19 @@ func backendStandsStill(e *env) {
 	e.must(e.h.Faults.Continue(), "continue")
 	e.is(cause, lock.ErrLost, "the cause of the loss")
 	e.want(late < e.units(3), "the lease ended %v after the deadline it had when the backend stopped", late)
-	e.releases(next.leaseWithin(3 * e.patience()))
+	e.releases(b.afterOutage(next))
+}
+
+// afterOutage returns the lease of a call that waited through an outage. Where
+// there is no queue the call has no place to keep: the outage may have ended
+// it, and it is made again.
+func (p *process) afterOutage(call *asked) *lock.Lease {
+	call.wait(3 * p.e.patience())
+	for !p.e.keeps("L7") && isUnavailable(call.err) {
+		call = p.ask(call.key)
+		call.wait(3 * p.e.patience())
+	}
+	return call.lease()
 }
 
 // skewedClock has clients whose wall clocks are hours apart. All that a backend

@@ -127,8 +127,8 @@ func notHandedOn(e *env) {
 		next := p.queue(key, "next", e.ttl(5), opt)
 		e.releases(first)
 		got := next.lease()
-		left := time.Until(got.Deadline())
-		e.want(left > e.units(4), "%s: a lease of %v begins with %v", name, e.units(5), left)
+		// A driver may have granted less at first, for as long as it takes to ask.
+		e.soon(name+": it has a TTL of its own", func() bool { return time.Until(got.Deadline()) > e.units(4) })
 		e.releases(got)
 		if second != nil {
 			e.releases(second)

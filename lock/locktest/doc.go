@@ -28,7 +28,9 @@
 //
 // Cases do not sleep for luck. They wait for a condition, for a bounded time,
 // counted in Harness.Unit. A driver without a clock of its own runs on fake
-// time, which makes the whole suite a matter of moments.
+// time, which makes the whole suite a matter of moments. The cases of any other
+// driver mostly wait, and [RunParallel] has them wait side by side, so that the
+// Unit can be long enough for a busy machine.
 //
 // [Faulty] and [Plan] put faults between a front and any driver; they serve the
 // cases here, and tests of drivers and fronts elsewhere.

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"go.uber.org/goleak"
-
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -23,6 +21,7 @@ type testCase struct {
 	remote bool     // is about processes, so the scope must be wider than one
 	lacks  string   // is about drivers that lack this rule, and only those
 	real   bool     // needs real time
+	alone  bool     // measures the whole process: no other case may run beside it
 }
 
 func (c testCase) name() string { return c.rule + "/" + c.claim }
@@ -78,11 +77,7 @@ func lacks(info driver.Info, rule string) bool {
 // parallel with other tests.
 func Run(t *testing.T, h Harness) {
 	h, info := prepare(t, h)
-	for _, c := range cases() {
-		if why := c.absent(h, info); why != "" {
-			t.Logf("not applicable to %s: %s: %s", info.Name, c.name(), why)
-			continue
-		}
+	for _, c := range applicable(t, h, info) {
 		t.Run(c.name(), func(t *testing.T) {
 			leaks := h.watchGoroutines()
 			inTime(t, h, func(t *testing.T) {
@@ -95,6 +90,46 @@ func Run(t *testing.T, h Harness) {
 			}
 		})
 	}
+}
+
+// RunParallel is [Run] for a driver on real time, where most cases mostly wait:
+// they run side by side, as many at once as the flag -parallel of go test says.
+// Each has a backend of its own, which start makes and, by t.Cleanup, ends. A
+// case that measures the whole process runs before those, alone. RunParallel
+// must not run in parallel with other tests.
+func RunParallel(t *testing.T, start func(t *testing.T) Harness) {
+	first, info := prepare(t, start(t))
+	for _, c := range applicable(t, first, info) {
+		t.Run(c.name(), func(t *testing.T) {
+			if !c.alone {
+				t.Parallel()
+			}
+			h, err := start(t).withDefaults()
+			if err != nil {
+				t.Fatal(err)
+			}
+			left := h.labelled(func() { err = c.check(t.Context(), h, info) })
+			if err != nil {
+				t.Error(err)
+			}
+			if left != "" {
+				t.Errorf("left behind:\n%s", left)
+			}
+		})
+	}
+}
+
+// applicable returns the cases that have a meaning for the driver, and logs the
+// others.
+func applicable(t *testing.T, h Harness, info driver.Info) (chosen []testCase) {
+	for _, c := range cases() {
+		if why := c.absent(h, info); why != "" {
+			t.Logf("not applicable to %s: %s: %s", info.Name, c.name(), why)
+			continue
+		}
+		chosen = append(chosen, c)
+	}
+	return chosen
 }
 
 func prepare(t *testing.T, h Harness) (Harness, driver.Info) {
@@ -199,22 +234,6 @@ func (c testCase) told(err error) error {
 		return nil
 	}
 	return fmt.Errorf("%s: %w\n\t%s: %s", c.name(), err, c.rule, sentence(c.rule))
-}
-
-// watchGoroutines returns a function that says which goroutines are new.
-func (h Harness) watchGoroutines() func() error {
-	options := []goleak.Option{goleak.IgnoreCurrent(), goleak.IgnoreAnyFunction("testing/synctest.Test")}
-	for _, f := range h.Background {
-		options = append(options, goleak.IgnoreAnyFunction(f))
-	}
-	return func() (err error) {
-		for range 3 { // each looks again and again for about a second
-			if err = goleak.Find(options...); err == nil {
-				break
-			}
-		}
-		return err
-	}
 }
 
 // Names returns the names of all cases, whatever the driver.
