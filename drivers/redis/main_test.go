@@ -2,8 +2,11 @@ package redis_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
+	"runtime"
+	"strconv"
 	"testing"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -18,7 +21,24 @@ var shared *redistest.Server
 func TestMain(m *testing.M) {
 	goredis.SetLogger(muted{}) // the faults are the tests' own
 	runChild()
+	flag.Parse()
+	manyAtOnce()
 	os.Exit(run(m))
+}
+
+// manyAtOnce has several parallel tests for each processor, unless -parallel says
+// otherwise: nearly all of the time they wait, for a TTL or for the end of an
+// outage. It also gives them as many threads. Each test stands for processes of
+// its own; with the threads of one process they would have one process's share
+// of a busy machine, and be late all together.
+func manyAtOnce() {
+	n := min(6*runtime.NumCPU(), 32)
+	runtime.GOMAXPROCS(max(n, runtime.GOMAXPROCS(0)))
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		_ = flag.Set("test.parallel", strconv.Itoa(n))
+	}
 }
 
 type muted struct{}

@@ -61,6 +61,7 @@ func TestConfigurationThatCannotWorkIsInvalid(t *testing.T) {
 }
 
 func TestServerThatIsNotThereIsUnavailable(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	addr := l.Addr().String()
@@ -69,6 +70,7 @@ func TestServerThatIsNotThereIsUnavailable(t *testing.T) {
 }
 
 func TestServerThatNeverAnswersIsUnavailable(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0") // nobody accepts
 	must(t, err)
 	defer l.Close()
@@ -138,7 +140,7 @@ func TestWhatWeakensThePromiseIsWarnedOf(t *testing.T) {
 		warned(t, d, "allkeys-lru")
 		warned(t, d, "nothing on disk")
 	}
-	good := redistest.Start(t, redistest.Options{Persistence: redistest.AOFAlways})
+	good := redistest.Start(t, redistest.Options{Persistence: redistest.AOF})
 	if w := open(t, redis.Config{URL: good.URL()}).Info().Warnings; len(w) != 0 {
 		t.Errorf("nothing is wrong, and it warns of %q", w)
 	}

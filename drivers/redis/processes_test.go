@@ -19,6 +19,7 @@ func holder(url, name string, ttl time.Duration) orders {
 
 // A holder that dies without releasing costs the next one its TTL and no more.
 func TestKilledHolderCostsItsTTL(t *testing.T) {
+	t.Parallel()
 	const ttl = 2 * time.Second
 	s := redistest.Start(t, redistest.Options{})
 	w := newWitness(t)
@@ -74,6 +75,7 @@ func (c *child) Pause() error { return c.Process.Pause() }
 // Waiters that stand still look alive to the server: however many there are,
 // together they cost one grant window.
 func TestStoppedWaitersTogetherCostOneWindow(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t, redistest.Options{})
 	l, other := member(t, s.URL()), member(t, s.URL())
 	held := take(t, l, "k", lock.TTL(time.Minute))
@@ -90,6 +92,7 @@ func TestStoppedWaitersTogetherCostOneWindow(t *testing.T) {
 
 // The head of the queue dies between the grant and its hearing of it.
 func TestWaiterKilledAtItsGrantCostsOneWindow(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t, redistest.Options{})
 	l, other := member(t, s.URL()), member(t, s.URL())
 	held := take(t, l, "k", lock.TTL(time.Minute))
@@ -116,6 +119,7 @@ func TestWaiterKilledAtItsGrantCostsOneWindow(t *testing.T) {
 // The head of the queue dies as soon as it has been told: by then it may have
 // made the lease last for its TTL.
 func TestWaiterKilledRightAfterItsGrantCostsItsTTL(t *testing.T) {
+	t.Parallel()
 	const ttl = time.Second
 	s := redistest.Start(t, redistest.Options{})
 	w := newWitness(t)
@@ -144,6 +148,7 @@ func TestWaiterKilledRightAfterItsGrantCostsItsTTL(t *testing.T) {
 // A holder that is stopped for twice its TTL finds its lease ended before it
 // can do anything else, and another had the lock meanwhile.
 func TestStoppedHolderWakesUpWithoutItsLease(t *testing.T) {
+	t.Parallel()
 	const ttl = time.Second
 	s := redistest.Start(t, redistest.Options{})
 	w := newWitness(t)
@@ -179,6 +184,7 @@ func TestStoppedHolderWakesUpWithoutItsLease(t *testing.T) {
 
 // A stop that is shorter than the TTL costs nothing.
 func TestHolderStoppedForLessThanItsTTLKeepsItsLease(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t, redistest.Options{})
 	l := member(t, s.URL())
 	holds := spawn(t, holder(s.URL(), "holder", 3*time.Second))
@@ -250,6 +256,7 @@ func waitRecorders(t *testing.T, children []*child) {
 }
 
 func TestHistoriesOfProcesses(t *testing.T) {
+	t.Parallel()
 	each, histories := rounds(25)
 	for range histories {
 		s := redistest.Start(t, redistest.Options{})
@@ -264,9 +271,10 @@ func TestHistoriesOfProcesses(t *testing.T) {
 
 // The same while some are killed and others stopped, and the server too.
 func TestHistoriesOfProcessesUnderFaults(t *testing.T) {
+	t.Parallel()
 	each, histories := rounds(25)
 	for range histories {
-		s := redistest.Start(t, redistest.Options{Persistence: redistest.AOFAlways})
+		s := redistest.Start(t, redistest.Options{Persistence: redistest.AOF})
 		w := newWitness(t)
 		children := recorders(t, w, orders{URL: s.URL(), Workers: 2, Rounds: each}, 4)
 		time.Sleep(200 * time.Millisecond)
@@ -292,8 +300,10 @@ func TestHistoriesOfProcessesUnderFaults(t *testing.T) {
 // Under FIFO every grant is the server's, and what it answered is checked too.
 // Without, a process may pass on what it does not know that it has lost.
 func TestHistoriesOfProcessesUnderForce(t *testing.T) {
+	t.Parallel()
 	for _, fifo := range []bool{false, true} {
 		t.Run(fmt.Sprint("fifo=", fifo), func(t *testing.T) {
+			t.Parallel()
 			each, histories := rounds(25)
 			for range histories {
 				underForce(t, orders{Workers: 2, Rounds: each, FIFO: fifo})

@@ -124,6 +124,7 @@ func TestPushesThatMakeNoSenseAreIgnored(t *testing.T) {
 // A ticket that was lost and queued again may be told of a grant that it had
 // before, which is long over. It has to ask.
 func TestOldPushForATicketThatWasQueuedAgainIsNotBelieved(t *testing.T) {
+	t.Parallel()
 	near, far := openShared(t), openShared(t)
 	held := acquire(t, near, request(t.Name()))
 	probe := acquire(t, far, request(t.Name()+":probe"))
@@ -181,6 +182,7 @@ func TestForceThatIsSentTwiceTakesNothingFromTheSuccessor(t *testing.T) {
 }
 
 func TestServerThatIsFullNeverPushesWhatItCannotWrite(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t, redistest.Options{})
 	a, b := open(t, redis.Config{URL: s.URL()}), open(t, redis.Config{URL: s.URL()})
 	g := acquire(t, a, request("k"))

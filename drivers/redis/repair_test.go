@@ -213,6 +213,7 @@ func TestExpiredHolderIsSucceededAtOnce(t *testing.T) {
 }
 
 func TestLostTicketIsQueuedAgainWithItsNumber(t *testing.T) {
+	t.Parallel()
 	a, b := openShared(t), openShared(t)
 	held := acquire(t, a, request(t.Name()))
 	first, second := queueUp(t, a, request(t.Name())), queueUp(t, b, request(t.Name()))

@@ -35,6 +35,7 @@ func struck(t *testing.T, f *redistest.Fault) redistest.Command {
 }
 
 func TestAcquireWhoseReplyIsLostHoldsOnce(t *testing.T) {
+	t.Parallel()
 	for name, fault := range lossy {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
@@ -60,6 +61,7 @@ func TestAcquireWhoseReplyIsLostHoldsOnce(t *testing.T) {
 
 // The same for a request that has to queue: one place, one grant.
 func TestQueuedAcquireWhoseReplyIsLostWaitsOnce(t *testing.T) {
+	t.Parallel()
 	for name, fault := range lossy {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
@@ -80,6 +82,7 @@ func TestQueuedAcquireWhoseReplyIsLostWaitsOnce(t *testing.T) {
 
 // A pool does not lose a slot to a reply that was lost.
 func TestSlotWhoseReplyIsLostIsCountedOnce(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	f := r.proxy.DropReply(redistest.Named("acquire"))
 	one := take(t, r.remote, "pool", lock.Slots(2))
@@ -96,6 +99,7 @@ func TestSlotWhoseReplyIsLostIsCountedOnce(t *testing.T) {
 // What was granted without the caller's hearing of it, and cannot be asked
 // about, is given back as soon as there is a way, long before its TTL.
 func TestGrantThatNobodyHeardOfIsGivenBack(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	f := r.proxy.DropReply(redistest.Named("acquire"))
 	go func() {
@@ -139,8 +143,10 @@ func TestCancelledAcquireLeavesNothing(t *testing.T) {
 }
 
 func TestRenewalWhoseReplyIsLostLosesNothing(t *testing.T) {
+	t.Parallel()
 	for name, fault := range lossy {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			const ttl = 1500 * time.Millisecond
 			r := newRig(t)
 			lease := take(t, r.remote, "k", lock.TTL(ttl))
@@ -182,6 +188,7 @@ func soundDeadline(t *testing.T, s *redistest.Server, lease *lock.Lease) {
 // A renewal that is executed, and whose reply never comes, with everything
 // that follows: the holder ends in time although the server has it for longer.
 func TestRenewalThatNeverAnswersEndsTheLeaseInTime(t *testing.T) {
+	t.Parallel()
 	const ttl = time.Second
 	r := newRig(t)
 	w := newWitness(t)
@@ -203,6 +210,7 @@ func TestRenewalThatNeverAnswersEndsTheLeaseInTime(t *testing.T) {
 }
 
 func TestReleaseWhoseReplyIsLostTouchesNoSuccessor(t *testing.T) {
+	t.Parallel()
 	for name, fault := range lossy {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
@@ -227,6 +235,7 @@ func TestReleaseWhoseReplyIsLostTouchesNoSuccessor(t *testing.T) {
 
 // A waiter that leaves and does not hear that it has left is not queued twice.
 func TestLeavingTheQueueWithoutAReplyLeavesNoTrace(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	held := take(t, r.near, "k")
 	f := r.proxy.DropReply(redistest.Named("release"))
@@ -244,6 +253,7 @@ func TestLeavingTheQueueWithoutAReplyLeavesNoTrace(t *testing.T) {
 // it again, has used the lock and has given it back. When it arrives at last it
 // is refused.
 func TestAcquireThatArrivesAfterItsReleaseIsRefused(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	f := r.proxy.HoldRequest(redistest.Named("acquire"))
 	lease := take(t, r.remote, "k", lock.TTL(time.Minute))
@@ -259,6 +269,7 @@ func TestAcquireThatArrivesAfterItsReleaseIsRefused(t *testing.T) {
 
 // The same for a caller that gave up.
 func TestAcquireThatArrivesAfterItsCallerGaveUpIsRefused(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	f := r.proxy.HoldRequest(redistest.Named("acquire"))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -317,6 +328,7 @@ func TestOldCallsThatArriveAgainDoNothing(t *testing.T) {
 // The deadline is counted from when the request was sent, however long the
 // reply was under way.
 func TestDeadlineIsCountedFromSending(t *testing.T) {
+	t.Parallel()
 	const ttl, delay = 2 * time.Second, 300 * time.Millisecond
 	r := newRig(t)
 	r.proxy.Delay(redistest.Replies, delay)
@@ -341,6 +353,7 @@ func TestDeadlineIsCountedFromSending(t *testing.T) {
 // that stay open or break: the holder behind it ends before the next one
 // begins, and afterwards everything works again.
 func TestBrokenWayEndsLeasesInTime(t *testing.T) {
+	t.Parallel()
 	breaks := map[string]func(*redistest.Proxy){
 		"requests are held back": func(p *redistest.Proxy) { p.Hold(redistest.Requests) },
 		"replies are held back":  func(p *redistest.Proxy) { p.Hold(redistest.Replies) },
@@ -350,11 +363,13 @@ func TestBrokenWayEndsLeasesInTime(t *testing.T) {
 	}
 	for name, breakWay := range breaks {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r := newRig(t)
 			brokenWay(t, r, r.remote, r.near, breakWay)
 		})
 	}
 	t.Run("a partition, with the engine that polls", func(t *testing.T) {
+		t.Parallel()
 		r := newRig(t)
 		remote := memberOf(t, redis.Config{URL: r.proxy.URL(), Engine: redis.EngineRedislock})
 		brokenWay(t, r, remote, r.near, breaks["a partition"])
@@ -388,6 +403,7 @@ func brokenWay(t *testing.T, r *rig, remote, near *lock.Locker, breakWay func(*r
 // A waiter behind a partition is passed over when its turn comes, at the cost
 // of one grant window, and gets the lock when there is a way again.
 func TestPartitionedWaiterDelaysTheQueueByOneWindowAtMost(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	held := take(t, r.near, "k")
 	cut := wait(t, r.remote, "k", lock.Wait(lock.Forever))
@@ -407,6 +423,7 @@ func TestPartitionedWaiterDelaysTheQueueByOneWindowAtMost(t *testing.T) {
 // A grant that is taken away before its waiter has heard of it was nobody's
 // lease: the waiter goes on waiting.
 func TestForceOfAGrantOnItsWayKeepsTheWaiter(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	held := take(t, r.near, "k")
 	got := wait(t, r.remote, "k", lock.Wait(lock.Forever))
@@ -428,6 +445,7 @@ const grantWindow = 2 * time.Second
 // Two members on ways that lose, delay and reset at random: the histories
 // agree with one lock, and no two ever believed at once.
 func TestHistoriesUnderFaultsOnTheWay(t *testing.T) {
+	t.Parallel()
 	each, histories := rounds(30)
 	for range histories {
 		underWayFaults(t, each)

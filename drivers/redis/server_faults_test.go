@@ -17,6 +17,7 @@ import (
 // What happens to the server, and what must hold then.
 
 func TestLocksSurviveAKilledServerThatPersists(t *testing.T) {
+	t.Parallel()
 	for _, engine := range engines() {
 		t.Run(engine, func(t *testing.T) { locksSurvive(t, engine) })
 	}
@@ -24,7 +25,7 @@ func TestLocksSurviveAKilledServerThatPersists(t *testing.T) {
 
 func locksSurvive(t *testing.T, engine string) {
 	t.Helper()
-	s := redistest.Start(t, redistest.Options{Persistence: redistest.AOFAlways})
+	s := redistest.Start(t, redistest.Options{Persistence: redistest.AOF})
 	c := redis.Config{URL: s.URL(), Engine: engine}
 	w := newWitness(t)
 	a, b := w.join("a", c), w.join("b", c)
@@ -52,8 +53,10 @@ func locksSurvive(t *testing.T, engine string) {
 // A server that comes back empty has lost the lease: the holder hears of it
 // with its next renewal, and meanwhile another may have been granted.
 func TestKilledServerThatForgetsEndsLeasesWithinARenewal(t *testing.T) {
+	t.Parallel()
 	for _, engine := range engines() {
 		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
 			s := redistest.Start(t, redistest.Options{})
 			forgets(t, redis.Config{URL: s.URL(), Engine: engine}, func() {
 				must(t, s.Kill())
@@ -64,8 +67,10 @@ func TestKilledServerThatForgetsEndsLeasesWithinARenewal(t *testing.T) {
 }
 
 func TestFlushedServerEndsLeasesWithinARenewal(t *testing.T) {
+	t.Parallel()
 	for _, engine := range engines() {
 		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
 			s := redistest.Start(t, redistest.Options{})
 			forgets(t, redis.Config{URL: s.URL(), Engine: engine}, func() { must(t, s.FlushAll()) })
 		})
@@ -112,8 +117,10 @@ func forgets(t *testing.T, c redis.Config, forget func()) {
 // A server that stands still for longer than the TTL lets every lease run out:
 // its holder knows before anyone else can be granted.
 func TestPausedProcessOfServerEndsLeasesInTime(t *testing.T) {
+	t.Parallel()
 	for _, engine := range engines() {
 		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
 			s := redistest.Start(t, redistest.Options{})
 			standsStill(t, redis.Config{URL: s.URL(), Engine: engine},
 				func() { must(t, s.Pause()) }, func() { must(t, s.Continue()) })
@@ -122,6 +129,7 @@ func TestPausedProcessOfServerEndsLeasesInTime(t *testing.T) {
 }
 
 func TestPausedClientsOfServerEndLeasesInTime(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t, redistest.Options{})
 	standsStill(t, redis.Config{URL: s.URL()}, func() { must(t, s.PauseClients(2*time.Second)) }, func() {}) // ends by itself
 }
@@ -159,6 +167,7 @@ func standsStill(t *testing.T, c redis.Config, stop, goOn func()) {
 
 // A pause that is shorter than the TTL costs nobody a lease.
 func TestShortPauseOfServerLosesNothing(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t, redistest.Options{})
 	l, other := member(t, s.URL()), member(t, s.URL())
 	var leases []*lock.Lease
@@ -343,6 +352,7 @@ func TestFlushingScriptsAllTheTimeDisturbsNobody(t *testing.T) {
 
 // A server that cannot be used says so when it is opened.
 func TestUnusableServersAreTypedErrorsWithinABound(t *testing.T) {
+	t.Parallel()
 	locked := redistest.Start(t, redistest.Options{
 		Password: "sesame",
 		Users:    []string{"mute on >pw ~* +@all resetchannels", "blind on >pw resetkeys &* +@all"},
@@ -390,6 +400,7 @@ func TestUnusableServersAreTypedErrorsWithinABound(t *testing.T) {
 // What goes wrong after a good start is told within a second, and holds
 // nothing.
 func TestServersThatBecomeUnusableAreTypedErrorsWithinABound(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		name        string
 		spoil, mend func(*redistest.Server) error
@@ -402,6 +413,7 @@ func TestServersThatBecomeUnusableAreTypedErrorsWithinABound(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			s := redistest.Start(t, redistest.Options{})
 			l := member(t, s.URL())
 			must(t, take(t, l, "k").Release())

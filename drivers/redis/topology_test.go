@@ -19,6 +19,7 @@ const failoverBound = 30 * time.Second
 // A failover that keeps what was acknowledged is an outage and no more: leases
 // with a TTL beyond it live on, and waiters keep their place.
 func TestFailoverThatKeepsTheLockLosesNothing(t *testing.T) {
+	t.Parallel()
 	set := redistest.StartSentinels(t, 1, redistest.Options{})
 	w := newWitness(t)
 	a, b := w.join("a", redis.Config{URL: set.URL()}), w.join("b", redis.Config{URL: set.URL()})
@@ -49,6 +50,7 @@ func TestFailoverThatKeepsTheLockLosesNothing(t *testing.T) {
 // its next renewal at the latest, the waiters queue again by themselves, and
 // the fence grows although the new master has no record of the old ones.
 func TestFailoverThatLosesTheLockEndsItWithinARenewal(t *testing.T) {
+	t.Parallel()
 	const ttl = 9 * time.Second
 	const period = ttl / 3
 	set := redistest.StartSentinels(t, 1, redistest.Options{})
@@ -95,6 +97,7 @@ func reachable(t *testing.T, l *lock.Locker) {
 
 // Keys of every shape, on all masters of a Cluster.
 func TestClusterLocksKeysOnEveryMaster(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t, 3, redistest.Options{})
 	a, b := member(t, c.URL()), member(t, c.URL())
 	keys := []string{"{}", "a}{b", "}", "}x", "{", "{x}", ":", "*", "%7B", "%", "{}{}", "a{b}c", "ключ", "k:fence", "k"}
@@ -133,6 +136,7 @@ func TestClusterLocksKeysOnEveryMaster(t *testing.T) {
 // Two members pass many keys to and fro, over all masters: the push reaches
 // whoever waits, wherever it is connected.
 func TestClusterHandsOverBetweenMembers(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t, 3, redistest.Options{})
 	a, b := member(t, c.URL()), member(t, c.URL())
 	for i := range scaled(30) {
@@ -158,6 +162,7 @@ func TestClusterHandsOverBetweenMembers(t *testing.T) {
 }
 
 func TestClusterExcludesUnderContention(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t, 3, redistest.Options{})
 	crowd(t, []*lock.Locker{member(t, c.URL()), member(t, c.URL()), member(t, c.URL())}, scaled(300), 10, func() {
 		time.Sleep(time.Millisecond)
@@ -165,11 +170,13 @@ func TestClusterExcludesUnderContention(t *testing.T) {
 }
 
 func TestClusterKeepsPools(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t, 3, redistest.Options{})
 	pools(t, []*lock.Locker{member(t, c.URL()), member(t, c.URL())})
 }
 
 func TestSentinelKeepsPools(t *testing.T) {
+	t.Parallel()
 	set := redistest.StartSentinels(t, 1, redistest.Options{})
 	pools(t, []*lock.Locker{member(t, set.URL()), member(t, set.URL())})
 }
