@@ -131,7 +131,7 @@ func found(t *testing.T, all []boot.Finding, name string) boot.Finding {
 
 func TestExaminationFindsAllIsWell(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t, redistest.Options{Persistence: redistest.AOFAlways})
+	server := redistest.Start(t, redistest.Options{Persistence: redistest.AOF})
 	p, _ := process("MEGA_CACHE_MAIN_URL="+server.URL(), "XDG_RUNTIME_DIR="+t.TempDir(), "MEGA_BUS_DRIVER=memory")
 	all := boot.Examine(t.Context(), p, boot.App("main", boot.Routes(hello)))
 	var names []string
