@@ -1,9 +1,94 @@
 package bustest
 
-import "errors"
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/megaframework/mega/bus"
+)
+
+var errorCases = []testCase{
+	{rule: "S25", claim: "each error has its code and says what was being done", run: errorCodes},
+	{rule: "S25", claim: "a chain of more than 32 hops is a cycle", run: cycle},
+	{rule: "S25", claim: "options out of bounds are refused before the driver is asked", run: badOptions},
+}
 
 // hasCode fails the case unless err has the code.
 func (e *env) hasCode(err error, code string) {
 	var coded interface{ Code() string }
 	e.want(errors.As(err, &coded) && coded.Code() == code, "%v: want the code %s", err, code)
+}
+
+func errorCodes(e *env) {
+	p := e.process()
+	for code, err := range map[string]error{
+		"bus.bad_subject": bus.ErrBadSubject, "bus.bad_group": bus.ErrBadGroup, "bus.bad_header": bus.ErrBadHeader, "bus.invalid": bus.ErrInvalid,
+		"bus.too_large": bus.ErrTooLarge, "bus.closed": bus.ErrClosed, "bus.draining": bus.ErrDraining, "bus.no_responders": bus.ErrNoResponders,
+		"bus.timeout": bus.ErrTimeout, "bus.overloaded": bus.ErrOverloaded, "bus.disconnected": bus.ErrDisconnected, "bus.terminated": bus.ErrTerminated,
+		"bus.decode": bus.ErrDecode, "bus.cycle": bus.ErrCycle, "bus.unsupported": bus.ErrUnsupported,
+	} {
+		e.hasCode(err, code)
+	}
+	_, err := p.Request(e.ctx, "stock.get", nil)
+	e.hasCode(err, "bus.no_responders")
+	e.want(err.Error() == "request stock.get: bus: nobody responds", "the text is %q", err)
+}
+
+func cycle(e *env) {
+	a, b := e.pair()
+	ended := make(chan error, 1)
+	var depth int
+	b.subscribe("x", func(ctx context.Context, _ *bus.Msg) error {
+		depth++
+		if err := b.Publish(ctx, "x", nil); err != nil {
+			ended <- err
+		}
+		return nil
+	})
+	a.publish("x", "")
+	select {
+	case err := <-ended:
+		e.is(err, bus.ErrCycle, "the end of the chain")
+		e.hasCode(err, "bus.cycle")
+		e.want(depth == bus.MaxHops+1, "the chain has %d messages, want %d", depth, bus.MaxHops+1)
+	case <-time.After(e.patience()):
+		e.fail("the chain does not end")
+	}
+	b.respond("ask", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
+		if len(m.Data) == 0 {
+			return []byte("bottom"), nil
+		}
+		got, err := b.Request(ctx, "ask", m.Data[1:])
+		if err != nil {
+			return nil, err
+		}
+		return got.Data, nil
+	}, bus.Concurrency(64))
+	e.want(a.request("ask", string(make([]byte, bus.MaxHops-1))) == "bottom", "another answer")
+	_, err := a.Request(e.ctx, "ask", make([]byte, bus.MaxHops+2))
+	e.hasCode(err, "bus.cycle")
+}
+
+func badOptions(e *env) {
+	p := e.process()
+	before := p.calls.sum()
+	h := func(context.Context, *bus.Msg) error { return nil }
+	for name, o := range map[string]bus.SubOption{
+		"Concurrency 0": bus.Concurrency(0), "Concurrency -1": bus.Concurrency(-1), "Concurrency 4097": bus.Concurrency(4097),
+		"Buffer 0": bus.Buffer(0, 1), "Buffer 0 bytes": bus.Buffer(1, 0), "Buffer of ever": bus.Buffer(bus.MaxBuffer+1, 1),
+		"OnFull -1": bus.OnFull(-1), "OnFull 3": bus.OnFull(3),
+	} {
+		_, err := p.Subscribe(e.ctx, "x", h, o)
+		e.is(err, bus.ErrInvalid, "subscribe with %s", name)
+	}
+	_, err := p.Subscribe(e.ctx, "x", nil)
+	e.is(err, bus.ErrInvalid, "subscribe without a handler")
+	_, err = p.Respond(e.ctx, "x", nil)
+	e.is(err, bus.ErrInvalid, "respond without a responder")
+	for name, o := range map[string]bus.ManyOption{"Count 0": bus.Count(0), "Stall 0": bus.Stall(0)} {
+		_, errs := p.gathered(e.ctx, "x", o)
+		e.want(len(errs) == 1 && errors.Is(errs[0], bus.ErrInvalid), "request many with %s: %v", name, errs)
+	}
+	e.want(p.calls.sum() == before, "the driver was asked %d times", p.calls.sum()-before)
 }

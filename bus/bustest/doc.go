@@ -30,6 +30,4 @@
 // publisher was flushed and the subscription was drained. A driver without a
 // clock of its own runs on fake time, which makes the whole suite a matter of
 // moments.
-//
-// [Share] makes several processes of one driver value.
 package bustest

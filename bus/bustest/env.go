@@ -168,6 +168,10 @@ func (e *env) sleep(d time.Duration) {
 	}
 }
 
+// breathe is for loops that go on until something happens: it lets the time of
+// a bubble go on, and others run.
+func (e *env) breathe() { e.sleep(e.unit / 10_000) }
+
 // soon waits until holds, and fails if it does not within patience.
 func (e *env) soon(what string, holds func() bool) {
 	e.want(e.comes(holds), "not within %v: %s", e.patience(), what)

@@ -156,12 +156,14 @@ func (in *inbox) data() (data []string) {
 func (in *inbox) waits(n int) {
 	for before := -1; before < in.len(); {
 		before = in.len()
-		if in.e.comes(func() bool { return in.len() >= n }) {
+		if in.comes(n) {
 			return
 		}
 	}
 	in.e.fail("%s: %d of %d messages have arrived", in.Name(), in.len(), n)
 }
+
+func (in *inbox) comes(n int) bool { return in.e.comes(func() bool { return in.len() >= n }) }
 
 // wants waits for exactly these messages, in this order. That no others come is
 // for drain to find out.

@@ -156,10 +156,15 @@ func (b *Bus) disconnected(conn *nats.Conn, err error) {
 	b.tell(func(f driver.Front) { f.Disconnected(fmt.Errorf("%w: %w", driver.ErrDisconnected, err)) })
 }
 
-// connected tells every subscription of the gap before it tells the front.
+// connected tells every subscription of the gap before it tells the front, and
+// the front when the server has every subscription: what others publish from
+// then on arrives.
 func (b *Bus) connected() {
 	for _, in := range b.standing() {
 		in.mind()
+	}
+	if err := b.conn.FlushTimeout(dialTime); err != nil && !b.conn.IsConnected() {
+		return // it is lost again, and the client will say so
 	}
 	b.tell(func(f driver.Front) { f.Connected() })
 }
@@ -196,6 +201,9 @@ func (b *Bus) Flush(ctx context.Context) error {
 	err := b.conn.FlushWithContext(ctx)
 	if errors.Is(err, nats.ErrConnectionClosed) && !b.conn.IsClosed() {
 		err = nats.ErrDisconnected // which is what the client means, while it waits for the server's word
+	}
+	if err != nil && ctx.Err() != nil && !b.conn.IsConnected() {
+		return fmt.Errorf("%w: %w", driver.ErrDisconnected, ctx.Err())
 	}
 	return known(err)
 }

@@ -20,7 +20,12 @@ func opener(url string) func() (driver.Driver, error) {
 }
 
 // serving is what a server inside this process has running.
-var serving = []string{"github.com/nats-io/nats-server/v2/server.(*Server).startGoRoutine.func1"}
+var serving = []string{
+	"github.com/nats-io/nats-server/v2/server.(*Server).startGoRoutine.func1",
+	"github.com/nats-io/nats-server/v2/server.(*Server).internalSendLoop",
+	"github.com/nats-io/nats-server/v2/server.(*Server).internalReceiveLoop",
+	"github.com/nats-io/nats-server/v2/server.(*Server).acceptConnections",
+}
 
 func TestBusConformance(t *testing.T) {
 	server := natstest.Start(t, natstest.Options{})
@@ -40,14 +45,15 @@ func TestBusConformance(t *testing.T) {
 func TestBusConformanceOnAProcess(t *testing.T) {
 	server := natstest.StartProcess(t)
 	err := bustest.Check(t.Context(), bustest.Harness{
-		Open: opener(server.URL()),
+		Open:       opener(server.URL()),
+		Background: []string{"github.com/megaframework/mega/internal/redistest.(*Process).run"},
 		Faults: bustest.Faults{
 			Down:     func() error { server.Kill(); return nil },
 			Up:       func() error { server.Start(); return nil },
 			Pause:    func() error { server.Pause(); return nil },
 			Continue: func() error { server.Continue(); return nil },
 		},
-	}, "S6")
+	}, "S6", "S23", "S21/while the backend is away it is bounded", "S22/Close while the backend is away is quick")
 	if err != nil {
 		t.Error(err)
 	}

@@ -1,0 +1,175 @@
+package bustest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/megaframework/mega/bus"
+)
+
+var drainCases = []testCase{
+	{rule: "S21", claim: "under load everything accepted is handled, and handlers publish, ask and reply to the end", run: drainUnderLoad},
+	{rule: "S21", claim: "a stuck handler is named, and the drain ends at its bound", run: drainStuck},
+	{rule: "S21", claim: "while draining new subscriptions are refused, and answers still given", run: drainRefuses},
+	{rule: "S21", claim: "it may be called twice, at once, and after Close", run: drainTwice},
+	{rule: "S21", claim: "called within a handler it ends", run: drainWithin},
+	{rule: "S21", claim: "what was published before it is sent", run: drainFlushes},
+	{rule: "S21", claim: "while the backend is away it is bounded", needs: []fault{"Down", "Up"}, run: drainWhileDown},
+}
+
+func drainUnderLoad(e *env) {
+	a, b := e.pair()
+	c := b // hears of what b's handlers publish
+	if e.remote() {
+		c = a
+	}
+	n := Scaled(500)
+	var answered atomic.Int64
+	echoed := c.listen("echo")
+	b.respond("ask", func(_ context.Context, m *bus.Msg) ([]byte, error) {
+		time.Sleep(e.unit / 1000)
+		return m.Data, nil
+	})
+	in := &inbox{e: e}
+	in.Sub = b.subscribe("x.*", func(ctx context.Context, m *bus.Msg) error {
+		if err := b.Publish(ctx, "echo", m.Data); err != nil {
+			e.report("publish while draining: %w", err)
+		}
+		if got, err := b.Request(ctx, "ask", m.Data); err != nil || string(got.Data) != string(m.Data) {
+			e.report("request while draining: %w", err)
+		} else {
+			answered.Add(1)
+		}
+		return in.handle(ctx, m)
+	}, bus.Concurrency(4))
+	for i := range n {
+		a.publish(fmt.Sprint("x.", i%5), fmt.Sprint(i))
+	}
+	a.flush()
+	if e.remote() { // what is still on its way through a's connection
+		e.arrives(in.Sub, n)
+	}
+	ctx, cancel := context.WithTimeout(e.ctx, 10*e.patience())
+	defer cancel()
+	e.must(b.Drain(ctx), "drain")
+	e.want(in.len() == n && int(answered.Load()) == n, "of %d messages %d were handled, %d with an answer", n, in.len(), answered.Load())
+	if e.remote() {
+		echoed.waits(n)
+	}
+	e.is(b.Publish(e.ctx, "x.1", nil), bus.ErrClosed, "publish after the drain")
+}
+
+func drainStuck(e *env) {
+	a, b := e.pair()
+	s := e.stick(a, b, "x.*", "x.y", bus.Name("stuck one"))
+	publishMany(a, "x.y", 1, 3)
+	e.arrives(s.Sub, 4)
+	fine := b.listen("fine")
+	ctx, cancel := e.within(2)
+	defer cancel()
+	before := time.Now()
+	err := b.Drain(ctx)
+	e.took(before, e.units(2), 30, "a drain of 2 units")
+	e.is(err, context.DeadlineExceeded, "drain")
+	e.hasCode(err, "bus.unfinished")
+	var left *bus.UnfinishedError
+	e.want(errors.As(err, &left) && len(left.Subs) == 1, "the drain says %v", err)
+	sub := left.Subs[0]
+	e.want(sub.Name == "stuck one" && sub.Pending == 3 && sub.Running == 1 && sub.Site != "", "the drain says %+v", sub)
+	e.await(fine.Done(), "the other one is over")
+	e.await(s.Done(), "the stuck one has heard that its context has ended")
+	e.want(s.Stats().Discarded == 3, "the stats are %+v", s.Stats())
+}
+
+func drainRefuses(e *env) {
+	a, b := e.pair()
+	s := e.stick(a, b, "x", "x")
+	b.echo("ask")
+	over := e.async(func() { e.must(b.Drain(e.ctx), "drain") })
+	e.soon("it is draining", func() bool { state, _ := b.State(); return state == bus.StateDraining })
+	_, err := b.Subscribe(e.ctx, "y", func(context.Context, *bus.Msg) error { return nil })
+	e.is(err, bus.ErrDraining, "subscribe")
+	e.hasCode(err, "bus.draining")
+	_, err = b.Respond(e.ctx, "y", func(context.Context, *bus.Msg) ([]byte, error) { return nil, nil })
+	e.is(err, bus.ErrDraining, "respond")
+	e.want(a.request("ask", "1") == "1", "another answer")
+	e.must(b.Publish(e.ctx, "x", []byte("2")), "publish")
+	s.open()
+	e.await(over, "the drain ends")
+	s.has("first")
+}
+
+func drainTwice(e *env) {
+	b := e.process()
+	s := e.stick(b, b, "x", "x")
+	publishMany(b, "x", 1, 10)
+	e.arrives(s.Sub, 11)
+	var over []<-chan struct{}
+	for range 5 {
+		over = append(over, e.async(func() { e.must(b.Drain(e.ctx), "drain") }))
+	}
+	e.pass(1)
+	s.open()
+	for _, c := range over {
+		e.await(c, "the drains end")
+	}
+	s.has(append([]string{"first"}, numbers(1, 10)...)...)
+	e.must(b.Drain(e.ctx), "drain again")
+	e.must(b.Close(), "close")
+	c := e.process()
+	e.must(c.Close(), "close")
+	e.is(c.Drain(e.ctx), bus.ErrClosed, "drain after close")
+}
+
+func drainWithin(e *env) {
+	b := e.process()
+	over := e.gate()
+	b.subscribe("x", func(ctx context.Context, _ *bus.Msg) error {
+		if err := b.Drain(ctx); err != nil {
+			e.report("drain: %w", err)
+		}
+		over.open()
+		return nil
+	})
+	b.publish("x", "")
+	e.await(over.c, "the drain ends")
+	e.must(b.Close(), "close")
+}
+
+func drainFlushes(e *env) {
+	if !e.remote() {
+		drainTwice(e)
+		return
+	}
+	for range Scaled(10) {
+		a, b := e.process(), e.process()
+		in := b.listen("x")
+		publishMany(a, "x", 1, 100)
+		e.must(a.Drain(e.ctx), "drain")
+		e.drain(in)
+		in.has(numbers(1, 100)...)
+	}
+}
+
+func drainWhileDown(e *env) {
+	b := e.process()
+	s := e.stick(b, b, "x", "x")
+	publishMany(b, "x", 1, 5)
+	e.arrives(s.Sub, 6)
+	e.down()
+	e.isDisconnected(b)
+	over := e.async(func() {
+		ctx, cancel := e.within(10)
+		defer cancel()
+		before := time.Now()
+		e.is(b.Drain(ctx), bus.ErrDisconnected, "drain")
+		e.want(time.Since(before) < e.units(40), "it took %v", time.Since(before))
+	})
+	s.open()
+	e.await(over, "the drain ends")
+	s.has(append([]string{"first"}, numbers(1, 5)...)...)
+	e.up()
+}

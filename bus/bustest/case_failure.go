@@ -1,0 +1,153 @@
+package bustest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"github.com/megaframework/mega/bus"
+)
+
+var failureCases = []testCase{
+	{rule: "S15", claim: "an error is told with its subject, pattern and message, and touches nobody", run: handlerError},
+	{rule: "S15", claim: "a panic is told with its stack, and the subscription lives on", run: handlerPanic},
+	{rule: "S15", claim: "of many messages each panic is told, and all others are handled", run: manyPanics},
+	{rule: "S15", claim: "a panic in middleware or in OrderBy is the message's alone", run: panicsElsewhere},
+	{rule: "S15", claim: "a handler that ends its goroutine does not end the subscription", run: goexit},
+	{rule: "S15", claim: "data that cannot be decoded are told, and the next message is handled", run: decodeFailure},
+	{rule: "S15", claim: "a handler that does not return is named", run: watchdog},
+}
+
+func handlerError(e *env) {
+	a, b := e.pair()
+	failed := errors.New("the ledger is closed")
+	b.subscribe("x.*", func(context.Context, *bus.Msg) error { return failed }, bus.Name("ledger"))
+	healthy := b.listen("x.y")
+	a.publish("x.y", "1")
+	a.publish("x.y", "2")
+	healthy.wants("1", "2")
+	e.soon("both errors are told", func() bool { return len(toldOf[bus.HandlerFailed](b)) == 2 })
+	for i, f := range toldOf[bus.HandlerFailed](b) {
+		e.want(f.Name == "ledger" && f.Pattern == "x.*" && f.Site != "" && f.Msg.Subject == "x.y" && string(f.Msg.Data) == fmt.Sprint(i+1), "told %+v", f)
+		e.is(f.Err, failed, "what is told")
+	}
+}
+
+func handlerPanic(e *env) {
+	a, b := e.pair()
+	in := &inbox{e: e}
+	in.Sub = b.subscribe("x", func(ctx context.Context, m *bus.Msg) error {
+		if string(m.Data) == "bad" {
+			panic(errors.New("boom"))
+		}
+		return in.handle(ctx, m)
+	})
+	for _, data := range []string{"1", "bad", "2", "bad", "3"} {
+		a.publish("x", data)
+	}
+	in.wants("1", "2", "3")
+	e.soon("both panics are told", func() bool { return len(toldOf[bus.HandlerFailed](b)) == 2 })
+	for _, f := range toldOf[bus.HandlerFailed](b) {
+		var p *bus.PanicError
+		e.want(errors.As(f.Err, &p) && fmt.Sprint(p.Value) == "boom" && strings.Contains(string(p.Stack), "handlerPanic"), "told %v", f.Err)
+		e.hasCode(f.Err, "bus.panic")
+	}
+	e.want(in.Stats().Panicked == 2 && in.Stats().Failed == 2, "the stats are %+v", in.Stats())
+}
+
+func manyPanics(e *env) {
+	a, b := e.pair()
+	n := Scaled(10_000)
+	for _, opts := range [][]bus.SubOption{{}, {bus.Concurrency(8)}, {bus.Concurrency(8), bus.OrderBy(func(m *bus.Msg) string { return string(m.Data[:1]) })}} {
+		s := b.subscribe("x", func(_ context.Context, m *bus.Msg) error {
+			if i, _ := strconv.Atoi(string(m.Data)); i%100 == 0 {
+				panic(i)
+			}
+			return nil
+		}, opts...)
+		publishMany(a, "x", 1, n)
+		a.flush()
+		e.must(s.Drain(e.ctx), "drain")
+		st := s.Stats()
+		e.want(st.Handled == uint64(n) && st.Panicked == uint64(n/100), "the stats are %+v", st)
+	}
+	e.soon("each is told", func() bool { return len(toldOf[bus.HandlerFailed](b)) == 3*(n/100) })
+}
+
+func panicsElsewhere(e *env) {
+	a, b := e.pair()
+	bad := func(m *bus.Msg) bool { return string(m.Data) == "bad" }
+	wrapped, ordered := &inbox{e: e}, &inbox{e: e}
+	wrapped.Sub = b.subscribe("x", wrapped.handle, bus.Use(func(next bus.Handler) bus.Handler {
+		return func(ctx context.Context, m *bus.Msg) error {
+			if bad(m) {
+				panic("middleware")
+			}
+			return next(ctx, m)
+		}
+	}))
+	ordered.Sub = b.subscribe("x", ordered.handle, bus.Concurrency(3), bus.OrderBy(func(m *bus.Msg) string {
+		if bad(m) {
+			panic("key")
+		}
+		return "one"
+	}))
+	for _, data := range []string{"1", "bad", "2", "bad", "3"} {
+		a.publish("x", data)
+	}
+	a.flush()
+	e.drain(wrapped, ordered)
+	wrapped.has("1", "2", "3")
+	ordered.has("1", "2", "3")
+	e.soon("all are told", func() bool { return len(toldOf[bus.HandlerFailed](b)) == 4 })
+}
+
+func goexit(e *env) {
+	a, b := e.pair()
+	in := &inbox{e: e}
+	in.Sub = b.subscribe("x", func(ctx context.Context, m *bus.Msg) error {
+		if string(m.Data) == "bad" {
+			runtime.Goexit()
+		}
+		return in.handle(ctx, m)
+	})
+	b.respond("x", func(context.Context, *bus.Msg) ([]byte, error) { runtime.Goexit(); return nil, nil })
+	for _, data := range []string{"1", "bad", "2", "bad", "3"} {
+		a.publish("x", data)
+	}
+	a.flush()
+	e.drain(in)
+	in.has("1", "2", "3")
+	_, err := a.Request(e.ctx, "x", nil)
+	e.hasCode(err, "panic")
+}
+
+func decodeFailure(e *env) {
+	a, b := e.pair()
+	got := make(chan int, 10)
+	_, err := bus.Topic[int]("x.*").Subscribe(e.ctx, b.Bus, func(_ context.Context, n int) error { got <- n; return nil })
+	e.must(err, "subscribe")
+	e.must(bus.Topic[int]("x.y").Publish(e.ctx, a.Bus, 1), "publish")
+	a.publish("x.y", "{not a number")
+	a.publish("x.y", "7", bus.Header(bus.KeyContentType, "application/unknown"))
+	e.must(bus.Topic[int]("x.y").Publish(e.ctx, a.Bus, 2), "publish")
+	e.soon("the good ones are handled", func() bool { return len(got) == 2 })
+	e.want(<-got == 1 && <-got == 2, "others were handled")
+	e.soon("the bad ones are told", func() bool { return len(toldOf[bus.HandlerFailed](b)) == 2 })
+	for _, f := range toldOf[bus.HandlerFailed](b) {
+		e.is(f.Err, bus.ErrDecode, "what is told")
+		e.hasCode(f.Err, "bus.decode")
+	}
+}
+
+func watchdog(e *env) {
+	p := e.process(func(c *bus.Config) { c.StuckAfter = e.units(1) })
+	s := e.stick(p, p, "x.*", "x.y", bus.Name("sleeper"))
+	e.soon("it is told again and again", func() bool { return len(toldOf[bus.Stuck](p)) >= 2 })
+	told := toldOf[bus.Stuck](p)[0]
+	e.want(told.Name == "sleeper" && told.Pattern == "x.*" && told.Subject == "x.y" && told.For >= e.units(1) && strings.Contains(told.Site, "bustest"), "told %+v", told)
+	s.open()
+}

@@ -1,0 +1,208 @@
+package bustest
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/megaframework/mega/bus"
+)
+
+var groupCases = []testCase{
+	{rule: "S11", claim: "each message goes to one member, and no member starves", run: groupShares},
+	{rule: "S11", claim: "the same name under two patterns is two groups", run: groupIsPatternAndName},
+	{rule: "S11", claim: "two names under one pattern are two groups, and who has none gets all", run: groupAndPlain},
+	{rule: "S11", claim: "nothing is lost while members are drained and others join", run: groupDrains},
+	{rule: "S11", claim: "a member that is stopped gets nothing more, and what it had is counted", run: groupStops},
+	{rule: "S11", claim: "the death of a member costs no more than what it had", needs: []fault{"Crash"}, run: groupCrash},
+	{rule: "S11", claim: "when the last member has left nothing is stuck, and who joins is served", run: groupEmpties},
+	{rule: "S11", claim: "a bad name is refused before the driver is asked", run: badGroups},
+	{rule: "S11", claim: "odd names are groups", run: oddGroups},
+}
+
+func total(boxes ...*inbox) (n int) {
+	for _, in := range boxes {
+		n += in.len()
+	}
+	return n
+}
+
+func groupShares(e *env) {
+	a, b := e.pair()
+	n := max(Scaled(3000), 300)
+	members := []*inbox{a.listen("x.*", bus.Group("g")), b.listen("x.*", bus.Group("g")), b.listen("x.*", bus.Group("g"))}
+	for i := range n {
+		b.publish("x.y", fmt.Sprint(i))
+	}
+	b.flush()
+	e.drain(members...)
+	seen := map[string]bool{}
+	for _, in := range members {
+		for _, data := range in.data() {
+			e.want(!seen[data], "two members got %s", data)
+			seen[data] = true
+		}
+		e.want(in.len() >= n/12, "one of three members got %d of %d", in.len(), n)
+	}
+	e.want(len(seen) == n, "the group got %d of %d", len(seen), n)
+}
+
+func groupIsPatternAndName(e *env) {
+	a, b := e.pair()
+	exact := []*inbox{a.listen("x.y", bus.Group("g")), b.listen("x.y", bus.Group("g"))}
+	wide := []*inbox{a.listen("x.*", bus.Group("g")), b.listen("x.*", bus.Group("g"))}
+	all := []*inbox{a.listen(">", bus.Group("g"))}
+	for range 100 {
+		a.publish("x.y", "")
+	}
+	a.flush()
+	for _, group := range [][]*inbox{exact, wide, all} {
+		e.drain(group...)
+		e.want(total(group...) == 100, "the group of %s got %d of 100", group[0].Pattern(), total(group...))
+	}
+}
+
+func groupAndPlain(e *env) {
+	a, b := e.pair()
+	plain := []*inbox{a.listen("x"), b.listen("x")}
+	one := []*inbox{a.listen("x", bus.Group("one")), b.listen("x", bus.Group("one"))}
+	two := []*inbox{b.listen("x", bus.Group("two")), b.listen("x", bus.Group("two"))}
+	for range 100 {
+		a.publish("x", "")
+	}
+	a.flush()
+	e.drain(plain...)
+	e.drain(append(one, two...)...)
+	e.want(plain[0].len() == 100 && plain[1].len() == 100, "those without a group got %d and %d of 100", plain[0].len(), plain[1].len())
+	e.want(total(one...) == 100 && total(two...) == 100, "the groups got %d and %d of 100", total(one...), total(two...))
+}
+
+func groupDrains(e *env) {
+	a, b := e.pair()
+	var published atomic.Int64
+	publishing, stop := context.WithCancel(e.ctx)
+	steady := b.listen("x", bus.Group("g"))
+	over := e.async(func() {
+		for publishing.Err() == nil {
+			a.publish("x", fmt.Sprint(published.Add(1)))
+			e.breathe()
+		}
+	})
+	members := []*inbox{steady}
+	for i := range Scaled(30) {
+		in := []*process{a, b}[i%2].listen("x", bus.Group("g"))
+		members = append(members, in)
+		e.soon("who joins is served", func() bool { return in.len() > 0 })
+		e.drain(in)
+	}
+	stop()
+	e.await(over, "the publisher ends")
+	a.flush()
+	e.drain(steady)
+	e.want(total(members...) == int(published.Load()), "of %d messages %d were handled", published.Load(), total(members...))
+}
+
+func groupStops(e *env) {
+	a, b := e.pair()
+	n := Scaled(3000)
+	members := make([]*inbox, 4)
+	for i := range members {
+		members[i] = []*process{a, b}[i%2].listen("x", bus.Group("g"))
+	}
+	for i := range n {
+		a.publish("x", fmt.Sprint(i))
+		if i == n/2 {
+			members[2].Stop()
+			members[3].Stop()
+		}
+	}
+	a.flush()
+	e.drain(members...)
+	var discarded uint64
+	for _, in := range members {
+		e.await(in.Done(), "it is over")
+		discarded += in.Stats().Discarded
+	}
+	// What was on its way through the backend to a member that has stopped is
+	// lost with it, since the backend believed it there.
+	lost := n - total(members...) - int(discarded)
+	e.want(lost >= 0, "%d were handled and %d discarded of %d", total(members...), discarded, n)
+	e.want(lost == 0 || e.remote(), "%d of %d messages are not accounted for", lost, n)
+	e.want(members[2].len()+members[3].len() < n && total(members[:2]...) > n/3, "the shares are %d, %d, %d, %d", members[0].len(), members[1].len(), members[2].len(), members[3].len())
+}
+
+func groupCrash(e *env) {
+	a, b, c := e.process(), e.process(), e.process()
+	n := Scaled(1000)
+	members := []*inbox{b.listen("x", bus.Group("g")), c.listen("x", bus.Group("g"))}
+	publishMany(a, "x", 1, n)
+	a.flush()
+	e.drainless(members...)
+	e.crash(c)
+	publishMany(a, "x", n+1, 2*n)
+	a.flush()
+	e.drain(members[0])
+	e.want(total(members...) == 2*n, "of %d messages %d were handled", 2*n, total(members...))
+}
+
+// drainless waits until what has arrived is handled.
+func (e *env) drainless(boxes ...*inbox) {
+	for _, in := range boxes {
+		e.soon("it rests", func() bool { st := in.Stats(); return st.Pending+st.Running == 0 })
+	}
+}
+
+// crash cuts a process off for good.
+func (e *env) crash(p *process) {
+	p.cut.Store(true)
+	e.must(e.h.Faults.Crash(p.driver), "crash")
+}
+
+func groupEmpties(e *env) {
+	a, b := e.pair()
+	in := b.listen("x", bus.Group("g"))
+	s := b.echo("x")
+	a.publish("x", "1")
+	a.flush()
+	e.drain(in)
+	e.must(s.Drain(e.ctx), "drain")
+	a.publish("x", "nobody")
+	_, err := a.Request(e.ctx, "x", nil)
+	e.is(err, bus.ErrNoResponders, "when the last responder has left")
+	a.flush()
+	next := b.listen("x", bus.Group("g"))
+	b.echo("x")
+	a.publish("x", "2")
+	a.flush()
+	e.drain(next)
+	in.has("1")
+	next.has("2")
+	e.want(a.request("x", "3") == "3", "another answer")
+}
+
+func badGroups(e *env) {
+	p := e.process()
+	before := p.calls.sum()
+	for _, name := range []string{"a b", " ", "a\r\nb", "a\x00", "ü", "*", "a>", "\xff", string(make([]byte, 65)), fmt.Sprintf("%065d", 1)} {
+		_, err := p.Subscribe(e.ctx, "x", func(context.Context, *bus.Msg) error { return nil }, bus.Group(name))
+		e.is(err, bus.ErrBadGroup, "subscribe as %q", name)
+		e.hasCode(err, "bus.bad_group")
+		_, err = p.Respond(e.ctx, "x", func(context.Context, *bus.Msg) ([]byte, error) { return nil, nil }, bus.Group(name))
+		e.is(err, bus.ErrBadGroup, "respond as %q", name)
+	}
+	e.want(p.calls.sum() == before, "the driver was asked %d times", p.calls.sum()-before)
+	e.works(p, p)
+}
+
+func oddGroups(e *env) {
+	a, b := e.pair()
+	for _, name := range []string{"a", "A", ".", "a.b", ":", "a:b", "x:x", "$", "_", fmt.Sprintf("%064d", 1), "{}", "responders"} {
+		members := []*inbox{a.listen("x.*", bus.Group(name)), b.listen("x.*", bus.Group(name))}
+		for range 20 {
+			a.publish("x.y", "")
+		}
+		a.flush()
+		e.drain(members...)
+		e.want(total(members...) == 20, "the group %q got %d of 20", name, total(members...))
+	}
+}

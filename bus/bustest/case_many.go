@@ -1,0 +1,162 @@
+package bustest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/megaframework/mega/bus"
+)
+
+var manyCases = []testCase{
+	{rule: "S14", claim: "it ends by count", run: manyByCount},
+	{rule: "S14", claim: "it ends when answers stall, and slow consumers do not count", run: manyByStall},
+	{rule: "S14", claim: "it ends at its deadline, which is no error if there were answers", run: manyByDeadline},
+	{rule: "S14", claim: "it ends by the end marker", run: manyByEnd},
+	{rule: "S14", claim: "it ends when the consumer breaks, and leaves nothing", run: manyByBreak},
+	{rule: "S14", claim: "nobody there is an error, and so is nobody who answers", run: manyNobody},
+	{rule: "S14", claim: "a responder that fails is one of the answers", run: manyFailures},
+	{rule: "S14", claim: "every group answers once, and who has none answers always", run: manyGroups},
+}
+
+// gathered is what a RequestMany has yielded.
+func (p *process) gathered(ctx context.Context, subject string, opts ...bus.ManyOption) (data []string, errs []error) {
+	for m, err := range p.RequestMany(ctx, subject, nil, opts...) {
+		if err != nil {
+			errs = append(errs, err)
+		} else {
+			data = append(data, string(m.Data))
+		}
+	}
+	slices.Sort(data)
+	return data, errs
+}
+
+// answerers are n responders of no group, which answer their number.
+func (e *env) answerers(b *process, n int) {
+	for i := range n {
+		b.respond("x", func(context.Context, *bus.Msg) ([]byte, error) { return []byte(fmt.Sprint(i)), nil }, bus.Group(""))
+	}
+}
+
+func manyByCount(e *env) {
+	a, b := e.pair()
+	e.answerers(b, 5)
+	before := time.Now()
+	for range 20 {
+		data, errs := a.gathered(e.ctx, "x", bus.Count(3))
+		e.want(len(data) == 3 && len(errs) == 0, "got %q, %v", data, errs)
+	}
+	data, errs := a.gathered(e.ctx, "x", bus.Count(5))
+	e.want(slices.Equal(data, []string{"0", "1", "2", "3", "4"}) && len(errs) == 0, "got %q, %v", data, errs)
+	e.took(before, 0, 20, "counting answers")
+	e.want(a.Stats().InFlight == 0, "%d are in flight", a.Stats().InFlight)
+}
+
+func manyByStall(e *env) {
+	a, b := e.pair()
+	e.answerers(b, 3)
+	g := e.gate()
+	b.respond("x", func(ctx context.Context, _ *bus.Msg) ([]byte, error) { g.pass(ctx); return []byte("slow"), nil }, bus.Group(""))
+	before := time.Now()
+	data, errs := a.gathered(e.ctx, "x", bus.Stall(e.units(2)))
+	e.want(len(data) == 3 && len(errs) == 0, "got %q, %v", data, errs)
+	e.took(before, e.units(2), 10, "to stall")
+	n := 0
+	for _, err := range a.RequestMany(e.ctx, "x", nil, bus.Stall(e.units(1)), bus.Count(3)) {
+		e.must(err, "an answer")
+		e.pass(2)
+		n++
+	}
+	e.want(n == 3, "a slow consumer got %d of 3", n)
+	g.open()
+}
+
+func manyByDeadline(e *env) {
+	a, b := e.pair()
+	e.answerers(b, 2)
+	ctx, cancel := e.within(2)
+	defer cancel()
+	before := time.Now()
+	data, errs := a.gathered(ctx, "x")
+	e.want(len(data) == 2 && len(errs) == 0, "got %q, %v", data, errs)
+	e.took(before, e.units(2), 10, "the deadline")
+	cause := errors.New("left")
+	left, leave := context.WithCancelCause(e.ctx)
+	time.AfterFunc(e.units(1), func() { leave(cause) })
+	data, errs = a.gathered(left, "x")
+	e.want(len(data) == 2 && len(errs) == 1 && errors.Is(errs[0], cause), "a caller that leaves: %q, %v", data, errs)
+}
+
+func manyByEnd(e *env) {
+	a, b := e.pair()
+	b.respond("x", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
+		for i := range 10 {
+			if err := m.Reply(ctx, []byte(fmt.Sprint(i))); err != nil {
+				e.report("reply: %w", err)
+			}
+		}
+		return nil, bus.ErrEnd
+	})
+	before := time.Now()
+	data, errs := a.gathered(e.ctx, "x")
+	e.want(slices.Equal(data, numbers(0, 9)) && len(errs) == 0, "got %q, %v", data, errs)
+	e.took(before, 0, 10, "the end marker")
+	e.want(len(toldOf[bus.HandlerFailed](b)) == 0, "the end marker is told as a failure")
+}
+
+func manyByBreak(e *env) {
+	a, b := e.pair()
+	e.answerers(b, 5)
+	for range 50 {
+		for _, err := range a.RequestMany(e.ctx, "x", nil) {
+			e.must(err, "an answer")
+			break
+		}
+	}
+	e.want(a.Stats().InFlight == 0, "%d are in flight", a.Stats().InFlight)
+	data, errs := a.gathered(e.ctx, "x", bus.Count(5))
+	e.want(slices.Equal(data, []string{"0", "1", "2", "3", "4"}) && len(errs) == 0, "the next one got %q, %v", data, errs)
+}
+
+func manyNobody(e *env) {
+	a, b := e.pair()
+	b.listen(">")
+	before := time.Now()
+	data, errs := a.gathered(e.ctx, "x")
+	e.want(len(data) == 0 && len(errs) == 1 && errors.Is(errs[0], bus.ErrNoResponders), "got %q, %v", data, errs)
+	e.took(before, 0, 10, "to say that nobody responds")
+	g := e.gate()
+	b.respond("x", func(context.Context, *bus.Msg) ([]byte, error) { <-g.c; return nil, nil })
+	ctx, cancel := e.within(1)
+	defer cancel()
+	data, errs = a.gathered(ctx, "x")
+	e.want(len(data) == 0 && len(errs) == 1 && errors.Is(errs[0], bus.ErrTimeout), "got %q, %v", data, errs)
+	g.open()
+}
+
+func manyFailures(e *env) {
+	a, b := e.pair()
+	e.answerers(b, 2)
+	b.respond("x", func(context.Context, *bus.Msg) ([]byte, error) { return nil, codedError{} }, bus.Group(""))
+	b.respond("x", func(context.Context, *bus.Msg) ([]byte, error) { panic("x") }, bus.Group(""))
+	data, errs := a.gathered(e.ctx, "x", bus.Count(4))
+	e.want(len(data) == 2 && len(errs) == 2, "got %q, %v", data, errs)
+	for _, err := range errs {
+		e.want(errors.As(err, new(*bus.RemoteError)), "got %v", err)
+	}
+}
+
+func manyGroups(e *env) {
+	a, b := e.pair()
+	for _, p := range []*process{a, b, b} {
+		p.respond("x", func(context.Context, *bus.Msg) ([]byte, error) { return []byte("default"), nil })
+		p.respond("x", func(context.Context, *bus.Msg) ([]byte, error) { return []byte("named"), nil }, bus.Group("g"))
+		p.respond("*", func(context.Context, *bus.Msg) ([]byte, error) { return []byte("wide"), nil })
+		p.respond("x", func(context.Context, *bus.Msg) ([]byte, error) { return []byte("each"), nil }, bus.Group(""))
+	}
+	data, errs := a.gathered(e.ctx, "x", bus.Stall(e.units(2)))
+	e.want(slices.Equal(data, []string{"default", "each", "each", "each", "named", "wide"}) && len(errs) == 0, "got %q, %v", data, errs)
+}

@@ -1,0 +1,117 @@
+package bustest
+
+import (
+	"context"
+	"strconv"
+	"sync"
+
+	"github.com/megaframework/mega/bus"
+)
+
+var nestedCases = []testCase{
+	{rule: "S26", claim: "every call may be made within a handler", run: callsWithin},
+	{rule: "S26", claim: "a publisher may hold the mutex that its subscribers take", run: heldMutex},
+	{rule: "S26", claim: "two responders that ask each other are answered", run: askEachOther},
+	{rule: "S26", claim: "Close within a handler returns", run: closeWithin},
+}
+
+func callsWithin(e *env) {
+	a, b := e.pair()
+	over := e.gate()
+	other, third := b.listen("other"), b.listen("third")
+	b.echo("ask")
+	b.subscribe("x", func(ctx context.Context, m *bus.Msg) error {
+		defer over.open()
+		check := func(err error, what string) {
+			if err != nil {
+				e.report("%s: %w", what, err)
+			}
+		}
+		check(b.Publish(ctx, "other", []byte("from within")), "publish")
+		_, err := b.Request(ctx, "ask", nil)
+		check(err, "request")
+		s, err := b.Subscribe(ctx, "inner", func(context.Context, *bus.Msg) error { return nil })
+		check(err, "subscribe")
+		r, err := b.Respond(ctx, "inner", func(context.Context, *bus.Msg) ([]byte, error) { return []byte("in"), nil })
+		check(err, "respond")
+		got, err := b.Request(ctx, "inner", nil)
+		check(err, "request what was just made")
+		if err == nil && string(got.Data) != "in" {
+			e.report("the answer is %q", got.Data)
+		}
+		check(b.Flush(ctx), "flush")
+		check(r.Drain(ctx), "drain what was just made")
+		s.Stop()
+		check(third.Drain(ctx), "drain another")
+		b.Stats()
+		b.Info()
+		return nil
+	})
+	a.publish("x", "")
+	e.await(over.c, "the handler returns")
+	other.wants("from within")
+	e.await(third.Done(), "the other one is drained")
+}
+
+func heldMutex(e *env) {
+	p := e.process()
+	n := Scaled(5000)
+	var mu sync.Mutex
+	in := &inbox{e: e}
+	in.Sub = p.subscribe("x", func(ctx context.Context, m *bus.Msg) error {
+		mu.Lock()
+		defer mu.Unlock()
+		return in.handle(ctx, m)
+	})
+	over := e.async(func() {
+		mu.Lock()
+		defer mu.Unlock()
+		for i := range n {
+			p.publish("x", strconv.Itoa(i))
+		}
+		p.flush()
+		p.listen("y").Stop()
+	})
+	e.await(over, "the publisher is through")
+	e.drain(in)
+	e.want(in.len() == n, "%d of %d were handled", in.len(), n)
+}
+
+func askEachOther(e *env) {
+	a, b := e.pair()
+	pass := func(p *process, to string) bus.Responder {
+		return func(ctx context.Context, m *bus.Msg) ([]byte, error) {
+			if len(m.Data) == 0 {
+				return []byte("end"), nil
+			}
+			got, err := p.Request(ctx, to, m.Data[1:])
+			if err != nil {
+				return nil, err
+			}
+			return got.Data, nil
+		}
+	}
+	a.respond("ping", pass(a, "pong"))
+	b.respond("pong", pass(b, "ping"))
+	e.all(8, func(int) {
+		for range Scaled(10) {
+			if got := a.request("ping", "12345"); got != "end" {
+				e.fail("the answer is %q", got)
+			}
+		}
+	})
+}
+
+func closeWithin(e *env) {
+	p := e.process()
+	p.cut.Store(true) // its Close says that this handler was running
+	over := e.gate()
+	s := p.subscribe("x", func(context.Context, *bus.Msg) error {
+		_ = p.Close()
+		over.open()
+		return nil
+	})
+	p.publish("x", "")
+	e.await(over.c, "Close returns")
+	e.await(s.Done(), "it is over")
+}

@@ -1,0 +1,294 @@
+package bustest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/megaframework/mega/bus"
+)
+
+var outageCases = []testCase{
+	{rule: "S23", claim: "requests in flight fail at once, and so do those made while the backend is away", needs: []fault{"Down", "Up"}, run: outageFailsRequests},
+	{rule: "S23", claim: "what is published meanwhile arrives in order, after each subscription was told once", needs: []fault{"Down", "Up"}, run: outageBuffers},
+	{rule: "S23", claim: "what is published meanwhile is bounded in bytes", needs: []fault{"Down", "Up"}, run: outageIsBounded},
+	{rule: "S23", claim: "the state is visible, and told once", needs: []fault{"Down", "Up"}, run: outageIsVisible},
+	{rule: "S23", claim: "subscriptions that are stopped meanwhile do not come back", needs: []fault{"Down", "Up"}, run: outageStops},
+	{rule: "S23", claim: "subscribing meanwhile is an error, and leaves nothing", needs: []fault{"Down", "Up"}, run: outageSubscribe},
+	{rule: "S23", claim: "outage after outage under load nothing arrives twice or out of order, and each gap is told", needs: []fault{"Down", "Up"}, run: outagesUnderLoad},
+	{rule: "S23", claim: "a connection that breaks for a moment is told too", needs: []fault{"Drop"}, run: dropped},
+}
+
+func (e *env) down() {
+	e.must(e.h.Faults.Down(), "take the backend away")
+	e.atEnd(e.upAgain)
+}
+
+// upAgain makes sure at the end of a case that the backend is there.
+func (e *env) upAgain() { _ = e.h.Faults.Up() }
+
+func (e *env) up() {
+	e.mu.Lock()
+	e.undo = e.undo[:len(e.undo)-1]
+	e.mu.Unlock()
+	e.must(e.h.Faults.Up(), "bring the backend back")
+}
+
+func (e *env) isIn(p *process, want bus.State) {
+	e.soon("the state is "+string(want), func() bool { state, _ := p.State(); return state == want })
+}
+
+func (e *env) isDisconnected(ps ...*process) {
+	for _, p := range ps {
+		e.isIn(p, bus.StateDisconnected)
+	}
+}
+
+func (e *env) isConnected(ps ...*process) {
+	for _, p := range ps {
+		e.isIn(p, bus.StateConnected)
+	}
+}
+
+func outageFailsRequests(e *env) {
+	a, b := e.pair()
+	g, running := e.gate(), e.gate()
+	b.respond("x", func(ctx context.Context, _ *bus.Msg) ([]byte, error) { running.open(); g.pass(ctx); return nil, nil })
+	ctx, cancel := context.WithTimeout(e.ctx, 10*e.patience())
+	defer cancel()
+	var over []<-chan struct{}
+	for range 20 {
+		over = append(over, e.async(func() {
+			_, err := a.Request(ctx, "x", nil)
+			e.is(err, bus.ErrDisconnected, "a request in flight")
+		}))
+	}
+	over = append(over, e.async(func() {
+		data, errs := a.gathered(ctx, "x")
+		e.want(len(data) == 0 && len(errs) == 1 && errors.Is(errs[0], bus.ErrDisconnected), "a request of many: %q, %v", data, errs)
+	}))
+	e.await(running.c, "they are being answered")
+	e.soon("all are in flight", func() bool { return a.Stats().InFlight == 21 })
+	e.down()
+	for _, c := range over {
+		e.await(c, "the requests fail")
+	}
+	e.isDisconnected(a, b)
+	before := time.Now()
+	_, err := a.Request(ctx, "x", nil)
+	e.is(err, bus.ErrDisconnected, "a request while the backend is away")
+	e.hasCode(err, "bus.disconnected")
+	e.took(before, 0, 5, "to say so")
+	g.open()
+	e.up()
+	e.isConnected(a, b)
+	a.request("x", "")
+}
+
+func outageBuffers(e *env) {
+	a, b := e.pair()
+	boxes := []*inbox{a.listen("x.>"), a.listen("x.*"), a.listen(">", bus.Group("g"))}
+	quiet := b.listen("quiet")
+	a.publish("x.0", "0")
+	for _, in := range boxes {
+		in.wants("0")
+	}
+	e.down()
+	e.isDisconnected(a, b)
+	for i := 1; i <= 100; i++ {
+		a.publish(fmt.Sprint("x.", i), strconv.Itoa(i))
+	}
+	e.up()
+	e.isConnected(a, b)
+	for i := 101; i <= 110; i++ {
+		a.publish("x.y", strconv.Itoa(i))
+	}
+	b.publish("quiet", "q1")
+	b.publish("quiet", "q2")
+	a.flush()
+	b.flush()
+	e.drain(append(boxes, quiet)...)
+	want := make([]int, 111)
+	want[1] = -1
+	for _, in := range boxes[:2] {
+		in.has(numbers(0, 110)...)
+		e.want(slices.Equal(in.said(), want), "%s: the messages said to have missed %v", in.Name(), in.said())
+		e.want(in.Stats().Gaps == 1, "%d gaps are counted", in.Stats().Gaps)
+	}
+	quiet.has("q1", "q2")
+	e.want(slices.Equal(quiet.said(), []int{-1, 0}), "the messages said to have missed %v", quiet.said())
+}
+
+func outageIsBounded(e *env) {
+	a := e.process()
+	in := a.listen("x")
+	e.down()
+	e.isDisconnected(a)
+	data := make([]byte, 1<<19)
+	accepted := 0
+	for end := time.Now().Add(e.patience()); ; accepted++ {
+		e.want(time.Now().Before(end) && accepted < 1000, "however much waits, nothing is refused")
+		ctx, cancel := e.within(0.5)
+		err := a.Publish(ctx, "x", data)
+		cancel()
+		if err != nil {
+			e.is(err, bus.ErrOverloaded, "publish")
+			e.hasCode(err, "bus.overloaded")
+			break
+		}
+	}
+	e.want(accepted > 0, "nothing was accepted")
+	e.up()
+	e.isConnected(a)
+	a.flush()
+	e.drain(in)
+	e.want(in.len() == accepted, "%d of %d that were accepted have arrived", in.len(), accepted)
+}
+
+func outageIsVisible(e *env) {
+	p := e.process()
+	p.listen("x", bus.Name("listener"))
+	for i := range 2 {
+		e.isConnected(p)
+		e.down()
+		e.isDisconnected(p)
+		_, err := p.State()
+		e.is(err, bus.ErrDisconnected, "why it is disconnected")
+		e.up()
+		e.isConnected(p)
+		e.soon("it is told", func() bool { return len(toldOf[bus.Connected](p)) == i+1 })
+		e.soon("the gap is told", func() bool { return len(toldOf[bus.Missed](p)) == i+1 })
+	}
+	cuts, back, missed := toldOf[bus.Disconnected](p), toldOf[bus.Connected](p), toldOf[bus.Missed](p)
+	e.want(len(cuts) == 2 && len(back) == 2 && back[0].After > 0 && p.Stats().Cuts == 2, "told %v and %v, counted %d", cuts, back, p.Stats().Cuts)
+	e.want(len(missed) == 2 && missed[0].Name == "listener" && missed[0].Count == -1, "told %+v", missed)
+}
+
+func outageStops(e *env) {
+	a, b := e.pair()
+	stopped, drained, s := b.listen("x"), b.listen("x"), b.echo("x")
+	stays := b.listen("x")
+	e.down()
+	e.isDisconnected(a, b)
+	stopped.Stop()
+	s.Stop()
+	e.drain(drained)
+	e.up()
+	e.isConnected(a, b)
+	a.publish("x", "1")
+	a.flush()
+	e.drain(stays)
+	stays.has("1")
+	stopped.has()
+	drained.has()
+	_, err := a.Request(e.ctx, "x", nil)
+	e.is(err, bus.ErrNoResponders, "the responder was stopped")
+}
+
+func outageSubscribe(e *env) {
+	p := e.process()
+	e.down()
+	e.isDisconnected(p)
+	ctx, cancel := e.within(2)
+	defer cancel()
+	before := time.Now()
+	_, err := p.Subscribe(ctx, "x", func(context.Context, *bus.Msg) error { return nil })
+	e.want(errors.Is(err, bus.ErrDisconnected) || errors.Is(err, context.DeadlineExceeded), "subscribe says %v", err)
+	_, err = p.Respond(ctx, "x", func(context.Context, *bus.Msg) ([]byte, error) { return nil, nil })
+	e.want(errors.Is(err, bus.ErrDisconnected) || errors.Is(err, context.DeadlineExceeded), "respond says %v", err)
+	e.want(time.Since(before) < e.units(20), "it took %v", time.Since(before))
+	e.want(len(p.Stats().Subs) == 0, "%d subscriptions are left", len(p.Stats().Subs))
+	e.up()
+	e.isConnected(p)
+	_, err = p.Request(e.ctx, "x", nil)
+	e.is(err, bus.ErrNoResponders, "the responder that could not be made")
+	e.works(p, p)
+}
+
+// outagesUnderLoad takes the backend away again and again while everybody is at
+// work.
+func outagesUnderLoad(e *env) {
+	a, b := e.pair()
+	rounds := max(Scaled(5)/2, 2)
+	in := b.listen("x.*")
+	quiet := b.listen("quiet")
+	b.echo("ask")
+	load, stop := context.WithCancel(e.ctx)
+	n := 0
+	publisher := e.async(func() {
+		for load.Err() == nil {
+			n++
+			ctx, cancel := e.within(5)
+			err := a.Publish(ctx, fmt.Sprint("x.", n%3), []byte(strconv.Itoa(n)))
+			cancel()
+			if err != nil {
+				e.is(err, bus.ErrOverloaded, "publish")
+			}
+			e.sleep(e.unit / 200)
+		}
+	})
+	asker := e.async(func() {
+		for load.Err() == nil {
+			ctx, cancel := e.within(3)
+			m, err := a.Request(ctx, "ask", []byte("question"))
+			cancel()
+			switch {
+			case err == nil:
+				e.want(string(m.Data) == "question", "the answer is %q", m.Data)
+			case !errors.Is(err, bus.ErrDisconnected) && !errors.Is(err, bus.ErrNoResponders) && !errors.Is(err, bus.ErrTimeout):
+				e.fail("request: %w", err)
+			}
+			e.sleep(e.unit / 200)
+		}
+	})
+	for range rounds {
+		had := in.len()
+		e.soon("messages come", func() bool { return in.len() > had })
+		e.down()
+		e.isDisconnected(a, b)
+		e.up()
+		e.isConnected(a, b)
+		e.soon("requests are answered", func() bool { _, err := a.Request(e.ctx, "ask", nil); return err == nil })
+	}
+	stop()
+	e.await(publisher, "the publisher ends")
+	e.await(asker, "the asker ends")
+	a.flush()
+	e.drain(in)
+	e.inOrderWithGaps(in, rounds)
+	b.publish("quiet", "")
+	quiet.wants("")
+	e.want(quiet.said()[0] == -1 && quiet.Stats().Gaps == uint64(rounds), "after %d outages the one that is quiet was told %d times, and said %v", rounds, quiet.Stats().Gaps, quiet.said())
+}
+
+// inOrderWithGaps wants no message twice and none out of order, and every jump
+// of the numbers told.
+func (e *env) inOrderWithGaps(in *inbox, outages int) {
+	last := 0
+	for _, m := range in.all() {
+		i, _ := strconv.Atoi(string(m.Data))
+		e.want(i > last, "%d was handled after %d", i, last)
+		e.want(i == last+1 || m.Missed != 0, "%d came after %d, and nothing was told", i, last)
+		last = i
+	}
+	e.want(in.Stats().Gaps == uint64(outages), "%d gaps were told in %d outages", in.Stats().Gaps, outages)
+}
+
+func dropped(e *env) {
+	a, b := e.pair()
+	in := b.listen("x")
+	for i := range max(Scaled(3), 2) {
+		a.publish("x", strconv.Itoa(2*i))
+		in.waits(2*i + 1)
+		e.must(e.h.Faults.Drop(), "drop")
+		e.soon("it is told", func() bool { return in.Stats().Gaps == uint64(i+1) })
+		e.isConnected(a, b)
+		e.works(a, b)
+		a.publish("x", strconv.Itoa(2*i+1))
+		in.waits(2*i + 2)
+		e.want(in.said()[2*i+1] == -1 && in.said()[2*i] == 0, "the messages said to have missed %v", in.said())
+	}
+}

@@ -1,0 +1,293 @@
+package bustest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/megaframework/mega/bus"
+)
+
+var overflowCases = []testCase{
+	{rule: "S10", claim: "drops are counted exactly, told, and said by the next message", run: exactDrops},
+	{rule: "S10", claim: "a buffer is bounded in bytes too, and so is the memory", run: boundedBytes},
+	{rule: "S10", claim: "DropOldest keeps the newest", run: dropsOldest},
+	{rule: "S10", claim: "Terminate ends the subscription", run: terminates},
+	{rule: "S10", claim: "drops are told at once, and then at most once a second", run: dropsAreRateLimited},
+	{rule: "S10", claim: "an observer that blocks, publishes or panics holds up nothing", run: rudeObserver},
+	{rule: "S10", claim: "a request that finds the responder's buffer full is refused at once", run: overloadedResponder},
+	{rule: "S10", claim: "a stuck subscription costs neither the publisher nor the others anything", run: stuckSubscription},
+	{rule: "S10", claim: "subscriptions whose buffers overflow in a circle go on", run: circle},
+}
+
+// stuck is a subscription whose handler waits for its gate.
+type stuck struct {
+	*inbox
+	*gate
+	running *gate
+}
+
+// stick subscribes to pattern, and returns once the handler has one message of
+// from's, published to subject.
+func (e *env) stick(from, to *process, pattern, subject string, opts ...bus.SubOption) *stuck {
+	s := &stuck{inbox: &inbox{e: e}, gate: e.gate(), running: e.gate()}
+	s.Sub = to.subscribe(pattern, func(ctx context.Context, m *bus.Msg) error {
+		s.running.open()
+		s.pass(ctx)
+		return s.handle(ctx, m)
+	}, opts...)
+	from.publish(subject, "first")
+	e.await(s.running.c, "the handler has its first message")
+	return s
+}
+
+// arrives waits until n messages have come to the subscription.
+func (e *env) arrives(s *bus.Sub, n int) {
+	e.soon(fmt.Sprintf("%d messages come to %s", n, s.Name()), func() bool { return s.Stats().Received >= uint64(n) })
+}
+
+func publishMany(p *process, subject string, from, to int) {
+	for i := from; i <= to; i++ {
+		p.publish(subject, strconv.Itoa(i))
+	}
+}
+
+func numbers(from, to int) (all []string) {
+	for i := from; i <= to; i++ {
+		all = append(all, strconv.Itoa(i))
+	}
+	return all
+}
+
+// said is what each message said to have been missed.
+func (in *inbox) said() (missed []int) {
+	for _, m := range in.all() {
+		missed = append(missed, m.Missed)
+	}
+	return missed
+}
+
+func exactDrops(e *env) {
+	a, b := e.pair()
+	const buffer, dropped = 10, 1000
+	s := e.stick(a, b, "x.*", "x.y", bus.Buffer(buffer, 1<<20), bus.Name("slow"))
+	healthy := b.listen("x.*")
+	publishMany(a, "x.y", 1, buffer+dropped)
+	healthy.waits(buffer + dropped)
+	e.arrives(s.Sub, 1+buffer+dropped)
+	e.want(s.Stats().Dropped == dropped && s.Stats().Pending == buffer, "the stats are %+v", s.Stats())
+	s.open()
+	s.waits(1 + buffer)
+	publishMany(a, "x.y", 2000, 2001)
+	a.flush()
+	e.drain(s.inbox, healthy)
+	s.has(append(append([]string{"first"}, numbers(1, buffer)...), "2000", "2001")...)
+	want := make([]int, 1+buffer+2)
+	want[1] = dropped
+	e.want(slices.Equal(s.said(), want), "the messages said to have missed %v, want %v", s.said(), want)
+	e.want(healthy.len() == buffer+dropped+2 && healthy.Stats().Dropped == 0, "the other one got %d messages", healthy.len())
+	var told uint64
+	e.soon("all drops are told", func() bool {
+		told = 0
+		for _, d := range toldOf[bus.Dropped](b) {
+			e.want(d.Name == "slow" && d.Pattern == "x.*" && d.Site != "" && d.Subject == "x.y", "told %+v", d)
+			told += d.Count
+		}
+		return told >= dropped
+	})
+	e.want(told == dropped, "told %d drops, want %d", told, dropped)
+}
+
+func boundedBytes(e *env) {
+	a, b := e.pair()
+	const size, room = 64 << 10, 16
+	s := e.stick(a, b, "x", "x", bus.Buffer(1000, room*size))
+	data := bytes.Repeat([]byte("x"), size)
+	before := heap()
+	const n = 200
+	for range n {
+		e.must(a.Publish(e.ctx, "x", data), "publish")
+	}
+	e.arrives(s.Sub, 1+n)
+	st := s.Stats()
+	e.want(st.Pending == room && st.PendingBytes == room*size && st.Dropped == n-room, "the stats are %+v", st)
+	// What it takes to have them arrive is not the buffer's.
+	e.soon("no more memory is held than the buffer may have", func() bool { return heap() < before+3*room*size })
+	s.open()
+	s.waits(1 + room)
+	e.want(s.said()[1] == n-room, "the next message said %d, want %d", s.said()[1], n-room)
+	huge := e.stick(a, b, "y", "y", bus.Buffer(1000, 10))
+	a.publish("y", strings.Repeat("x", 1000))
+	e.arrives(huge.Sub, 2)
+	huge.open()
+	huge.waits(2) // a single message always fits
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+func dropsOldest(e *env) {
+	a, b := e.pair()
+	s := e.stick(a, b, "x", "x", bus.Buffer(5, 1<<20), bus.OnFull(bus.DropOldest))
+	publishMany(a, "x", 1, 50)
+	e.arrives(s.Sub, 51)
+	s.open()
+	e.drain(s.inbox)
+	s.has(append([]string{"first"}, numbers(46, 50)...)...)
+	e.want(s.said()[1] == 45 && s.Stats().Dropped == 45, "the next message said %d, and %d were dropped", s.said()[1], s.Stats().Dropped)
+}
+
+func terminates(e *env) {
+	a, b := e.pair()
+	s := e.stick(a, b, "x", "x", bus.Buffer(5, 1<<20), bus.OnFull(bus.Terminate), bus.Name("ledger"))
+	healthy := b.listen("x")
+	publishMany(a, "x", 1, 50)
+	healthy.waits(50)
+	e.soon("it has ended", func() bool { return s.Err() != nil })
+	e.is(s.Err(), bus.ErrTerminated, "why it ended")
+	s.open()
+	e.await(s.Done(), "Done is closed")
+	s.has("first")
+	e.soon("it is told", func() bool { return len(toldOf[bus.Ended](b)) == 1 })
+	told := toldOf[bus.Ended](b)[0]
+	e.want(told.Name == "ledger", "told %+v", told)
+	e.is(told.Err, bus.ErrTerminated, "what is told")
+}
+
+func dropsAreRateLimited(e *env) {
+	a, b := e.pair()
+	s := e.stick(a, b, "x", "x", bus.Buffer(1, 1<<20))
+	before := time.Now()
+	n := 0
+	for ; time.Since(before) < 300*time.Millisecond; n++ {
+		a.publish("x", "")
+		if n%10 == 0 {
+			e.sleep(10 * time.Millisecond)
+		}
+	}
+	a.flush()
+	e.arrives(s.Sub, 1+n)
+	e.soon("the first one is told", func() bool { return len(toldOf[bus.Dropped](b)) > 0 })
+	s.Stop()
+	var sum uint64
+	e.soon("the others are told at the end", func() bool {
+		sum = 0
+		for _, d := range toldOf[bus.Dropped](b) {
+			sum += d.Count
+		}
+		return sum == s.Stats().Dropped
+	})
+	told, most := len(toldOf[bus.Dropped](b)), 3+int(time.Since(before)/time.Second)
+	e.want(told <= most && sum > uint64(most), "%d drops were told in %d events, want at most %d", sum, told, most)
+	s.open()
+}
+
+// observer is a function as an observer.
+type observer func(bus.Event)
+
+func (o observer) Observe(e bus.Event) { o(e) }
+
+func rudeObserver(e *env) {
+	hold := e.gate()
+	for name, observe := range map[string]func(p *process){
+		"blocks":    func(*process) { <-hold.c },
+		"publishes": func(p *process) { _ = p.Publish(e.ctx, "told", nil) },
+		"panics":    func(*process) { panic("observer") },
+	} {
+		var p *process
+		ready := e.gate()
+		p = e.process(func(c *bus.Config) {
+			c.Observer = observer(func(bus.Event) { <-ready.c; observe(p) })
+		})
+		ready.open()
+		p.subscribe("x", func(context.Context, *bus.Msg) error { return fmt.Errorf("no") })
+		s := e.stick(p, p, "x", "x", bus.Buffer(1, 1))
+		healthy := p.listen("x")
+		publishMany(p, "x", 1, 100)
+		e.want(healthy.comes(100), "with an observer that %s %d of 100 messages arrived", name, healthy.len())
+		s.open()
+	}
+	hold.open()
+}
+
+func overloadedResponder(e *env) {
+	a, b := e.pair()
+	g, running := e.gate(), e.gate()
+	s := b.respond("x", func(ctx context.Context, _ *bus.Msg) ([]byte, error) {
+		running.open()
+		g.pass(ctx)
+		return nil, nil
+	}, bus.Concurrency(1), bus.Buffer(1, 1<<20))
+	first := e.async(func() { a.request("x", "") })
+	e.await(running.c, "the first is being answered")
+	second := e.async(func() { a.request("x", "") })
+	e.arrives(s, 2)
+	before := time.Now()
+	_, err := a.Request(e.ctx, "x", nil)
+	e.hasCode(err, "bus.overloaded")
+	e.took(before, 0, 20, "the refusal")
+	g.open()
+	e.await(first, "the first is answered")
+	e.await(second, "the second is answered")
+}
+
+// stuckSubscription publishes at full speed: that one subscription is stuck
+// must not be seen by the publisher or the others.
+func stuckSubscription(e *env) {
+	a, b := e.pair()
+	n := Scaled(5000)
+	healthy := b.listen("x")
+	round := func() time.Duration {
+		start, had := time.Now(), healthy.len()
+		publishMany(a, "x", 1, n)
+		took := time.Since(start)
+		healthy.waits(had + n)
+		return took
+	}
+	free := max(round(), round())
+	s := e.stick(a, b, "x", "x", bus.Buffer(100, 1<<20))
+	held := min(round(), round())
+	e.want(held <= 5*free+e.unit, "publishing took %v while one was stuck, %v before", held, free)
+	healthy.waits(4*n + 1)
+	e.arrives(s.Sub, 1+2*n)
+	e.want(s.Stats().Dropped == uint64(2*n-100), "dropped %d of %d", s.Stats().Dropped, 2*n)
+	s.open()
+	s.waits(2)
+	e.want(s.said()[1] == 2*n-100, "the next message said %d, want %d", s.said()[1], 2*n-100)
+}
+
+// circle is two subscriptions of tiny buffers that publish what the other gets.
+func circle(e *env) {
+	a, b := e.pair()
+	hop := func(p *process, to string) bus.Handler {
+		return func(ctx context.Context, m *bus.Msg) error {
+			if len(m.Data) >= 20 {
+				return nil
+			}
+			for range 2 {
+				if err := p.Publish(ctx, to, append(m.Data[:len(m.Data):len(m.Data)], '.')); err != nil && !errors.Is(err, bus.ErrClosed) {
+					e.report("publish: %w", err)
+				}
+			}
+			return nil
+		}
+	}
+	ping := a.subscribe("ping", hop(a, "pong"), bus.Buffer(2, 1<<10))
+	pong := b.subscribe("pong", hop(b, "ping"), bus.Buffer(2, 1<<10))
+	b.publish("ping", "")
+	e.soon("it has come to its end", func() bool {
+		in, out := ping.Stats(), pong.Stats()
+		return in.Handled > 0 && in.Pending+in.Running+out.Pending+out.Running == 0 && out.Received >= 2
+	})
+	e.works(a, b)
+}

@@ -1,0 +1,376 @@
+package bustest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/megaframework/mega/bus"
+)
+
+var requestCases = []testCase{
+	{rule: "S12", claim: "a request is answered, and nobody is there is said at once", run: answeredOrNobody},
+	{rule: "S12", claim: "without a deadline it takes the default, and the responder has what is left", run: budget},
+	{rule: "S12", claim: "a responder that is slow is a timeout, in time", run: timeout},
+	{rule: "S12", claim: "a caller that leaves gets its own error, with the cause", run: callerLeaves},
+	{rule: "S12", claim: "errors of the responder arrive as they should, without a stack", run: remoteErrors},
+	{rule: "S12", claim: "late and second answers are dropped and counted", run: lateAnswers},
+	{rule: "S12", claim: "many requests at once, half of them cancelled, get no other's answer", run: noCrossTalk},
+	{rule: "S12", claim: "the death of the responder is told", needs: []fault{"Crash"}, lackable: true, run: responderDies},
+	{rule: "S12", claim: "a responder that asks itself while it is busy ends in time, and recovers", run: asksItself},
+	{rule: "S12", claim: "requests that are discarded are refused", run: discardedRequests},
+	{rule: "S12", claim: "typed calls carry values and errors", run: typedCalls},
+	{rule: "S13", claim: "one responder of all answers a request", run: oneResponder},
+	{rule: "S13", claim: "a responder works on 64 at once, a subscription on one", run: defaultConcurrency},
+	{rule: "S13", claim: "subscriptions without a group get every message", run: noGroup},
+}
+
+func answeredOrNobody(e *env) {
+	a, b := e.pair()
+	for i := range 5 {
+		before := time.Now()
+		_, err := a.Request(e.ctx, "x.y", nil)
+		e.is(err, bus.ErrNoResponders, "without a responder")
+		e.took(before, 0, 10, "to say that nobody responds")
+		s := b.echo("x.*")
+		e.want(a.request("x.y", fmt.Sprint(i)) == fmt.Sprint(i), "another answer")
+		e.must(s.Drain(e.ctx), "drain")
+	}
+	e.want(a.Stats().NoResponders == 5, "%d are counted as without a responder", a.Stats().NoResponders)
+}
+
+func budget(e *env) {
+	d := e.units(5)
+	p := e.process(func(c *bus.Config) { c.Timeout = d })
+	left := make(chan time.Duration, 1)
+	p.respond("x", func(ctx context.Context, _ *bus.Msg) ([]byte, error) {
+		deadline, ok := ctx.Deadline()
+		if !ok {
+			e.report("the responder's context has no deadline")
+		}
+		left <- time.Until(deadline)
+		return nil, nil
+	})
+	p.request("x", "")
+	if got := <-left; got > d+e.units(0.1) || got < d-e.units(2) {
+		e.fail("the responder has %v left of %v", got, d)
+	}
+	ctx, cancel := e.within(2)
+	defer cancel()
+	_, err := p.Request(ctx, "x", nil)
+	e.must(err, "request")
+	if got := <-left; got > e.units(2)+e.units(0.1) {
+		e.fail("the responder has %v left of %v", got, e.units(2))
+	}
+	_, err = p.Request(e.ctx, "x", nil, bus.Expires(e.units(1)))
+	e.must(err, "request")
+	if got := <-left; got > e.units(1)+e.units(0.1) {
+		e.fail("the responder has %v left of a request that expires in %v", got, e.units(1))
+	}
+}
+
+func timeout(e *env) {
+	p := e.process(func(c *bus.Config) { c.Timeout = e.units(2) })
+	q := p
+	if e.remote() {
+		q = e.process()
+	}
+	ended, hold := make(chan error, 3), e.gate()
+	q.respond("x", func(ctx context.Context, _ *bus.Msg) ([]byte, error) {
+		<-ctx.Done() // the budget's
+		ended <- ctx.Err()
+		<-hold.c
+		return nil, nil
+	})
+	for units, ctx := range map[float64]func() (context.Context, context.CancelFunc){
+		2: func() (context.Context, context.CancelFunc) { return e.ctx, func() {} },
+		1: func() (context.Context, context.CancelFunc) { return e.within(1) },
+	} {
+		ctx, cancel := ctx()
+		before := time.Now()
+		_, err := p.Request(ctx, "x", nil)
+		e.is(err, bus.ErrTimeout, "request")
+		e.is(err, context.DeadlineExceeded, "request")
+		e.hasCode(err, "bus.timeout")
+		e.took(before, e.units(units), 5, "the request")
+		e.is(<-ended, context.DeadlineExceeded, "the end of the responder's context")
+		cancel()
+	}
+	e.want(p.Stats().TimedOut == 2, "%d are counted", p.Stats().TimedOut)
+}
+
+func callerLeaves(e *env) {
+	a, b := e.pair()
+	g, running := e.gate(), make(chan struct{}, 1)
+	b.respond("x", func(ctx context.Context, _ *bus.Msg) ([]byte, error) {
+		running <- struct{}{}
+		g.pass(ctx)
+		return nil, nil
+	})
+	cause := errors.New("the user has left")
+	ctx, cancel := context.WithCancelCause(e.ctx)
+	over := e.async(func() {
+		_, err := a.Request(ctx, "x", nil)
+		e.is(err, context.Canceled, "request")
+		e.is(err, cause, "request")
+		e.want(!errors.Is(err, bus.ErrTimeout), "a caller that has left is told of a timeout: %v", err)
+	})
+	<-running
+	cancel(cause)
+	e.await(over, "the call returns")
+	g.open()
+}
+
+type codedError struct{}
+
+func (codedError) Error() string { return "no such product" }
+func (codedError) Code() string  { return "stock.unknown" }
+
+func remoteErrors(e *env) {
+	a, b := e.pair()
+	b.respond("x.*", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
+		switch m.Subject {
+		case "x.plain":
+			return nil, errors.New("it failed")
+		case "x.coded":
+			return nil, fmt.Errorf("find: %w", codedError{})
+		case "x.own":
+			return []byte("ignored"), &bus.RemoteError{Reason: "a.b-c_1", Message: "with\nlines \x01 ü", Retryable: true}
+		case "x.panic":
+			panic("secret in " + strings.Repeat("x", 10))
+		case "x.long":
+			return nil, errors.New(strings.Repeat("long ", 1<<16))
+		case "x.odd":
+			return nil, &bus.RemoteError{Reason: "not a code\r\nx: y", Message: ""}
+		}
+		return nil, nil
+	})
+	for subject, want := range map[string]bus.RemoteError{
+		"x.plain": {Reason: "error", Message: "it failed"},
+		"x.coded": {Reason: "stock.unknown", Message: "find: no such product"},
+		"x.own":   {Reason: "a.b-c_1", Message: "with\nlines \x01 ü", Retryable: true},
+		"x.panic": {Reason: "panic", Message: "the responder panicked"},
+		"x.long":  {Reason: "error", Message: strings.Repeat("long ", 1<<16)[:4<<10]},
+		"x.odd":   {Reason: "error"},
+	} {
+		m, err := a.Request(e.ctx, subject, nil)
+		var got *bus.RemoteError
+		e.want(errors.As(err, &got) && m == nil, "%s: %v, %v", subject, m, err)
+		e.want(*got == want, "%s: got %.300s, want %.300s", subject, got, want.Error())
+		e.hasCode(err, want.Reason)
+	}
+	e.soon("the panic is told where it was", func() bool {
+		for _, f := range toldOf[bus.HandlerFailed](b) {
+			var p *bus.PanicError
+			if errors.As(f.Err, &p) && strings.Contains(string(p.Stack), "remoteErrors") {
+				return true
+			}
+		}
+		return false
+	})
+	m, err := a.Request(e.ctx, "x.fine", nil)
+	e.want(err == nil && len(m.Data) == 0, "got %v, %v", m, err)
+}
+
+func lateAnswers(e *env) {
+	a, b := e.pair()
+	g := e.gate()
+	var first atomic.Bool
+	b.respond("x", func(_ context.Context, m *bus.Msg) ([]byte, error) {
+		if !first.Swap(true) {
+			<-g.c // whatever its deadline
+			return []byte("late"), nil
+		}
+		return m.Data, nil
+	})
+	ctx, cancel := e.within(1)
+	defer cancel()
+	_, err := a.Request(ctx, "x", nil)
+	e.is(err, bus.ErrTimeout, "request")
+	g.open()
+	for i := range 20 {
+		e.want(a.request("x", fmt.Sprint(i)) == fmt.Sprint(i), "a later request got another's answer")
+	}
+	e.soon("the late answer is counted", func() bool { return a.Stats().Late == 1 })
+	b.respond("twice", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
+		if err := m.Reply(ctx, []byte("first")); err != nil {
+			e.report("reply: %w", err)
+		}
+		return []byte("second"), nil
+	})
+	for range 20 {
+		e.want(a.request("twice", "") == "first", "it is not the first answer that counts")
+	}
+	e.soon("the second answers are counted", func() bool { return a.Stats().Late == 21 })
+	e.want(a.Stats().InFlight == 0, "%d requests are in flight", a.Stats().InFlight)
+}
+
+func noCrossTalk(e *env) {
+	a, b := e.pair()
+	b.respond("x.*", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
+		if d := rand.IntN(4); d > 0 {
+			time.Sleep(time.Duration(d) * e.unit / 200)
+		}
+		return m.Data, nil
+	}, bus.Concurrency(256))
+	e.all(100, func(i int) {
+		p := []*process{a, b}[i%2]
+		for j := range Scaled(30) {
+			ctx, cancel := context.WithCancel(e.ctx)
+			if j%2 == 0 {
+				time.AfterFunc(time.Duration(rand.IntN(4))*e.unit/200, cancel)
+			}
+			want := fmt.Sprint(i, ":", j)
+			m, err := p.Request(ctx, fmt.Sprint("x.", i), []byte(want))
+			cancel()
+			if err != nil {
+				e.is(err, context.Canceled, "request")
+			} else {
+				e.want(string(m.Data) == want, "%s got the answer to %s", want, m.Data)
+			}
+		}
+	})
+	e.want(a.Stats().InFlight+b.Stats().InFlight == 0, "requests are in flight")
+}
+
+func responderDies(e *env) {
+	a, b := e.process(), e.process()
+	g, running := e.gate(), e.gate()
+	b.respond("x", func(ctx context.Context, _ *bus.Msg) ([]byte, error) { running.open(); g.pass(ctx); return nil, nil })
+	ctx, cancel := context.WithTimeout(e.ctx, 10*e.patience())
+	defer cancel()
+	over := e.async(func() {
+		_, err := a.Request(ctx, "x", nil)
+		e.is(err, bus.ErrDisconnected, "a request whose responder has died")
+	})
+	e.await(running.c, "it is asked")
+	e.crash(b)
+	e.await(over, "the caller is told")
+	_, err := a.Request(e.ctx, "x", nil)
+	e.is(err, bus.ErrNoResponders, "the next request")
+}
+
+func asksItself(e *env) {
+	a, b := e.pair()
+	b.respond("x", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
+		if string(m.Data) != "outer" {
+			return m.Data, nil
+		}
+		inner, cancel := context.WithTimeout(ctx, e.units(1))
+		defer cancel()
+		_, err := b.Request(inner, "x", []byte("inner"))
+		return []byte(fmt.Sprint(errors.Is(err, bus.ErrTimeout))), nil
+	}, bus.Concurrency(1))
+	e.want(a.request("x", "outer") == "true", "the inner request has not timed out")
+	e.want(a.request("x", "after") == "after", "another answer")
+}
+
+func discardedRequests(e *env) {
+	a, b := e.pair()
+	g, running := e.gate(), e.gate()
+	s := b.respond("x", func(ctx context.Context, _ *bus.Msg) ([]byte, error) { running.open(); g.pass(ctx); return nil, nil }, bus.Concurrency(2), bus.OrderBy(func(*bus.Msg) string { return "" }))
+	first := e.async(func() { a.request("x", "") })
+	e.await(running.c, "the first is being answered")
+	queued := e.async(func() {
+		_, err := a.Request(e.ctx, "x", nil)
+		e.hasCode(err, "bus.terminated")
+	})
+	e.arrives(s, 2)
+	s.Stop()
+	e.await(queued, "who waits in the queue of a responder that was stopped is told")
+	g.open()
+	e.await(first, "who is being answered gets it")
+}
+
+type stockQuery struct{ Product string }
+type stockReply struct{ Quantity int }
+
+func typedCalls(e *env) {
+	a, b := e.pair()
+	_, err := bus.Answer(e.ctx, b.Bus, "stock", func(_ context.Context, q stockQuery) (stockReply, error) {
+		if q.Product == "" {
+			return stockReply{}, codedError{}
+		}
+		return stockReply{len(q.Product)}, nil
+	})
+	e.must(err, "answer")
+	got, err := bus.Call[stockQuery, stockReply](e.ctx, a.Bus, "stock", stockQuery{"lamp"})
+	e.want(err == nil && got.Quantity == 4, "got %v, %v", got, err)
+	_, err = bus.Call[stockQuery, stockReply](e.ctx, a.Bus, "stock", stockQuery{})
+	e.hasCode(err, "stock.unknown")
+	_, err = bus.Call[stockQuery, int](e.ctx, a.Bus, "stock", stockQuery{"lamp"})
+	e.is(err, bus.ErrDecode, "an answer of another type")
+	_, err = bus.Call[int, stockReply](e.ctx, a.Bus, "stock", 1)
+	e.hasCode(err, "bus.decode")
+}
+
+func oneResponder(e *env) {
+	a, b := e.pair()
+	var answered [3]atomic.Int64
+	for i, p := range []*process{a, b, b} {
+		p.respond("x.*", func(context.Context, *bus.Msg) ([]byte, error) { answered[i].Add(1); return nil, nil })
+	}
+	n := max(Scaled(300), 60)
+	for range n {
+		a.request("x.y", "")
+	}
+	got := []int64{answered[0].Load(), answered[1].Load(), answered[2].Load()}
+	e.want(got[0]+got[1]+got[2] == int64(n), "%d requests were handled %v times", n, got)
+	e.want(min(got[0], got[1], got[2]) >= int64(n/12), "the shares of three responders are %v", got)
+}
+
+// crowd counts who is inside at once.
+type crowd struct{ in, most atomic.Int64 }
+
+func (c *crowd) enter() {
+	n := c.in.Add(1)
+	for most := c.most.Load(); n > most && !c.most.CompareAndSwap(most, n); most = c.most.Load() {
+	}
+}
+
+func defaultConcurrency(e *env) {
+	a, b := e.pair()
+	g := e.gate()
+	var askers, readers crowd
+	s := b.respond("x", func(ctx context.Context, _ *bus.Msg) ([]byte, error) {
+		askers.enter()
+		defer askers.in.Add(-1)
+		g.pass(ctx)
+		return nil, nil
+	})
+	in := b.subscribe("x", func(ctx context.Context, _ *bus.Msg) error {
+		readers.enter()
+		defer readers.in.Add(-1)
+		g.pass(ctx)
+		return nil
+	})
+	var over []<-chan struct{}
+	for range 70 {
+		over = append(over, e.async(func() { a.request("x", "") }))
+		a.publish("x", "")
+	}
+	e.arrives(s, 70)
+	e.arrives(in, 70)
+	e.soon("64 are at work", func() bool { return askers.in.Load() == 64 })
+	g.open()
+	for _, c := range over {
+		e.await(c, "all are answered")
+	}
+	e.must(in.Drain(e.ctx), "drain")
+	e.want(askers.most.Load() == 64 && readers.most.Load() == 1, "a responder worked on %d at once, want 64; a subscription on %d, want 1", askers.most.Load(), readers.most.Load())
+}
+
+func noGroup(e *env) {
+	a, b := e.pair()
+	boxes := []*inbox{a.listen("x"), b.listen("x"), b.listen("x"), b.listen("x", bus.Group(""))}
+	a.publish("x", "1")
+	a.flush()
+	e.drain(boxes...)
+	for _, in := range boxes {
+		in.has("1")
+	}
+}
