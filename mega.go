@@ -125,7 +125,7 @@ func Main(options ...Option) {
 	if err != nil {
 		dir = "" // a folder that was removed: there is nothing to search
 	}
-	os.Exit(cli.Run(cli.Process{Args: os.Args, Environ: os.Environ(), Dir: dir, Stdout: os.Stdout, Stderr: os.Stderr}, options...))
+	os.Exit(cli.Run(cli.Process{Args: os.Args, Environ: os.Environ(), Dir: dir, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}, options...))
 }
 
 // App is an app of the program. Its name is a lower-case word; what it is

@@ -79,6 +79,22 @@ func cliCodes() []Code { //nolint:funlen // it is a list
 			Do:    []string{"see to the reason"},
 		},
 		{
+			Name: "cli.which_process", Exit: ExitUsage, Title: "several processes have a bus of their own",
+			Means: "On the memory driver messages end at the process that sends them, so that it makes a difference which one does.",
+			Do:    []string{"name one: bus pub --pid <number>", "let them share a bus: nats.url"},
+		},
+		{
+			Name: "cli.no_data", Exit: ExitUsage, Title: "what is to be sent cannot be read",
+			Means: "An argument that begins with @ names a file, and - is standard input.",
+			Do:    []string{"see to the cause", "send text that begins with @ by standard input"},
+		},
+		{
+			Name: "cli.message_failed", Exit: ExitUnavailable, Title: "nothing came of an event or a request",
+			Means:  "The process has sent it, or tried to. The code is that of the bus, or that which the responder gave.",
+			Causes: []string{"nobody responds to the subject: bus topics shows what there is", "the responder failed, or took too long", "the server that carries the messages cannot be reached"},
+			Do:     []string{"see what the code means: explain <code>", "wait longer for an answer: bus req --timeout 30s"},
+		},
+		{
 			Name: "cli.no_server", Exit: ExitUnavailable, Title: "the locks of a server cannot be looked at",
 			Means:  "The server at the URL that was given does not answer, or refuses.",
 			Causes: []string{"a wrong address", "a missing user or password", "the server is down"},

@@ -57,7 +57,7 @@ func layers() map[string][]string {
 		"ctx":      {"lock", "lock/driver", "bus", "bus/driver"},
 		"boot/...": {"config", "ctx", "lock", "lock/driver", "bus", "bus/driver", "drivers/...", "boot/...", "internal/admin", "internal/metrics"},
 
-		"internal/cli": {"internal/spelling", "boot", "config", "ctx", "lock", "lock/driver", "internal/admin"},
+		"internal/cli": {"internal/spelling", "boot", "config", "ctx", "bus", "lock", "lock/driver", "internal/admin"},
 		"":             {"internal/cli", "boot", "config", "ctx", "lock", "bus"},
 
 		"cmd/mega": {"internal/cli", "internal/scaffold", "boot", "lock", "drivers/redis"},

@@ -25,6 +25,7 @@ type Process struct {
 	Args    []string // with the program's name first
 	Environ []string
 	Dir     string // where the search for files of configuration begins; "" searches nowhere
+	Stdin   io.Reader
 	Stdout  io.Writer
 	Stderr  io.Writer
 }
@@ -60,7 +61,7 @@ func Run(p Process, options ...boot.Option) int {
 	root := l.root()
 	root.AddCommand(
 		l.serveVerb(), l.bootVerb(), l.doctorVerb(), l.routesVerb(),
-		l.configVerb(), l.lockVerb(), explainVerb(l.shell), completionVerb(l.shell), versionVerb(l.shell),
+		l.configVerb(), l.lockVerb(), l.busVerb(), explainVerb(l.shell), completionVerb(l.shell), versionVerb(l.shell),
 	)
 	return execute(l.shell, root, p.Args)
 }

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/bus"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/cli"
 )
@@ -33,7 +34,7 @@ func TestMain(m *testing.M) {
 		os.Exit(cli.RunTool(cli.Process{Args: os.Args, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ()}, cli.Tool{}))
 	default:
 		os.Exit(cli.Run(cli.Process{
-			Args: os.Args, Stdout: os.Stdout, Stderr: os.Stderr, Dir: os.Getenv(folder),
+			Args: os.Args, Stdout: os.Stdout, Stderr: os.Stderr, Stdin: os.Stdin, Dir: os.Getenv(folder),
 			Environ: append([]string{"MEGA_APPS_MAIN_ADDR=127.0.0.1:0", "MEGA_OPS_ADDR=127.0.0.1:0", "MEGA_LOG_FORMAT=json"}, os.Environ()...),
 		}, programs[kind]))
 	}
@@ -53,6 +54,17 @@ var programs = map[string]boot.Option{
 	"deciding": boot.App("main",
 		boot.Provide(func() *string { path := "/decided"; return &path }),
 		boot.Routes(func(r megactx.Router, path *string) { r.Get(*path, func(*megactx.Ctx) error { return nil }) })),
+	"talker": boot.App("main",
+		boot.Subscribe("product.sold", nil, func(c *megactx.Ctx, m *bus.Msg) error {
+			_, _ = fmt.Fprintf(os.Stderr, "heard %s\n", m.Data)
+			return nil
+		}),
+		boot.Respond("stock.*", func(_ *megactx.Ctx, m *bus.Msg) (any, error) {
+			if m.Subject == "stock.lost" {
+				return nil, &bus.RemoteError{Reason: "stock.unknown", Message: "no such product"}
+			}
+			return map[string]int{"left": 3}, nil
+		})),
 	"holder": boot.App("main", boot.Run("hold", func(c *megactx.Ctx) error {
 		return c.Lock.With("product:lamp", func(c *megactx.Ctx) error {
 			_, _ = io.WriteString(os.Stderr, "holding\n")

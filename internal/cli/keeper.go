@@ -26,6 +26,7 @@ type keeper interface {
 type source struct {
 	keeper keeper
 	about  about
+	bus    admin.Reach
 	err    error // why it cannot be asked
 }
 
@@ -69,7 +70,7 @@ func running(ctx context.Context, environ []string, name string) (sources []sour
 		return nil, notFound(err)
 	}
 	for _, f := range found {
-		s := source{keeper: admin.Dial(f.Path), about: about{Name: f.Info.Name, PID: f.Info.PID, Driver: f.Info.Driver, Scope: f.Info.Scope}}
+		s := source{keeper: admin.Dial(f.Path), about: about{Name: f.Info.Name, PID: f.Info.PID, Driver: f.Info.Driver, Scope: f.Info.Scope}, bus: f.Info.Bus}
 		if f.Err != nil {
 			s.err, s.about = f.Err, about{Socket: f.Path}
 		}

@@ -1,0 +1,345 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// messages are the verbs of bus. They ask the running processes of a program.
+type messages struct {
+	shell *Shell
+	stdin io.Reader
+	find  func(context.Context) ([]source, error)
+	pid   int
+}
+
+func (l *line) busVerb() *cobra.Command {
+	m := &messages{shell: l.shell, stdin: l.process.Stdin, find: l.busProcesses}
+	c := group("bus", "follow messages, publish events and make requests", m.tail(), m.pub(), m.req(), m.topics())
+	c.Long = "It asks the processes of this program that run here, as this user."
+	c.PersistentFlags().IntVar(&m.pid, "pid", 0, "ask only the process with the number `PID`")
+	return c
+}
+
+// busProcesses are the running ones of this program, as far as messages go.
+func (l *line) busProcesses(ctx context.Context) ([]source, error) {
+	c, err := l.load()
+	if err != nil {
+		return nil, err
+	}
+	sources, err := running(ctx, l.process.Environ, c.Name)
+	for i, s := range sources {
+		sources[i].about.Driver, sources[i].about.Scope = s.bus.Driver, s.bus.Scope
+	}
+	if err == nil && len(sources) == 0 {
+		d, _ := boot.SelectBus(c, boot.Surroundings{}) // whole, even if it is refused
+		err = &boot.Failure{
+			Code: "cli.no_process", Exit: boot.ExitUnavailable,
+			Text:    fmt.Sprintf("No process called %q runs here, as this user.", c.Name),
+			Facts:   []boot.Fact{{Name: "messages", Value: fmt.Sprintf("%s: %s", d.Chosen, d.Why)}},
+			Actions: []string{"start it: " + l.shell.Name + " serve"},
+		}
+	}
+	return sources, err
+}
+
+// processes are those that are asked: all, or the one of --pid.
+func (m *messages) processes(ctx context.Context) ([]source, error) {
+	all, err := m.find(ctx)
+	if err != nil || m.pid == 0 {
+		return all, err
+	}
+	var numbers []string
+	for _, s := range all {
+		if s.about.PID == m.pid {
+			return []source{s}, nil
+		}
+		numbers = append(numbers, fmt.Sprint(s.about.PID))
+	}
+	return nil, &boot.Failure{
+		Code: "cli.no_process", Exit: boot.ExitUnavailable,
+		Text:  fmt.Sprintf("No process of this program with the number %d runs here, as this user.", m.pid),
+		Facts: []boot.Fact{{Name: "there are", Value: strings.Join(numbers, ", ")}},
+	}
+}
+
+// one is the process that sends. Of several that share a bus it is the first;
+// among several with a bus of their own there is no telling which is meant.
+func (m *messages) one(ctx context.Context, c *cobra.Command) (source, error) {
+	all, err := m.processes(ctx)
+	if err != nil {
+		return source{}, err
+	}
+	apart := sharing(all)
+	for _, s := range apart {
+		if s.err == nil && (len(apart) == 1 || s.about.Scope != driver.Process.String()) {
+			return s, nil
+		}
+	}
+	if len(apart) == 1 {
+		return source{}, unanswered(apart)
+	}
+	f := &boot.Failure{
+		Code: "cli.which_process", Exit: boot.ExitUsage,
+		Text:    "Each of these processes has a bus of its own: a message that one of them sends reaches no other.",
+		Actions: []string{fmt.Sprintf("say which one: %s --pid %d", c.CommandPath(), apart[0].about.PID)},
+	}
+	for _, s := range apart {
+		f.Facts = append(f.Facts, boot.Fact{Name: "there is", Value: s.about.short()})
+	}
+	return source{}, f
+}
+
+// onBus is who was asked, as a heading.
+func (a about) onBus() string {
+	head := a.short()
+	if len(a.For) > 0 {
+		head, _, _ = strings.Cut(head, " and ")
+	}
+	if a.Driver == "" {
+		return head
+	}
+	return fmt.Sprintf("%s: %s, messages end at the %s", head, a.Driver, a.Scope)
+}
+
+// outgoing are the arguments and flags of a verb that sends.
+type outgoing struct {
+	headers []string
+}
+
+func (o *outgoing) flags(c *cobra.Command) {
+	c.Flags().StringArrayVarP(&o.headers, "header", "H", nil, "send a header, as `'KEY: VALUE'`; may be given again")
+}
+
+const dataHelp = "DATA is sent as it is; @FILE sends what is in a file, and - what comes from standard input. Without it\n" +
+	"the message is empty."
+
+// message is what is to be sent.
+func (m *messages) message(c *cobra.Command, args []string, o outgoing) (admin.Message, error) {
+	out := admin.Message{Subject: args[0]}
+	for _, h := range o.headers {
+		key, value, ok := strings.Cut(h, ":")
+		if !ok {
+			return out, usage(c, "cli.wrong_flag", fmt.Sprintf("--header is %q; it takes 'KEY: VALUE'.", h))
+		}
+		if out.Headers == nil {
+			out.Headers = bus.Headers{}
+		}
+		out.Headers.Add(strings.TrimSpace(key), strings.TrimSpace(value))
+	}
+	data, err := m.data(args[1:])
+	if err != nil {
+		return out, err
+	}
+	if out.Text = string(data); !utf8.Valid(data) {
+		out.Data = admin.Data{Binary: data}
+	}
+	return out, nil
+}
+
+// maxData bounds what is read of a file. No bus takes as much.
+const maxData = 64 << 20
+
+func (m *messages) data(args []string) ([]byte, error) {
+	if len(args) == 0 {
+		return nil, nil
+	}
+	from, name := io.Reader(strings.NewReader(args[0])), "the data"
+	switch path, isFile := strings.CutPrefix(args[0], "@"); {
+	case isFile:
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, unreadable(path, err)
+		}
+		defer func() { _ = f.Close() }() // it was only read
+		from, name = f, path
+	case args[0] == "-" && m.stdin == nil:
+		from, name = strings.NewReader(""), "standard input"
+	case args[0] == "-":
+		from, name = m.stdin, "standard input"
+	}
+	data, err := io.ReadAll(io.LimitReader(from, maxData+1))
+	if err == nil && len(data) > maxData {
+		err = fmt.Errorf("it has more than %d MiB", maxData>>20)
+	}
+	if err != nil {
+		return nil, unreadable(name, err)
+	}
+	return data, nil
+}
+
+func unreadable(what string, err error) error {
+	return &boot.Failure{Code: "cli.no_data", Exit: boot.ExitUsage, Text: "The data to send cannot be read from " + what + ".", Cause: err}
+}
+
+// sent is the document of bus pub --json.
+type sent struct {
+	about
+	Subject string `json:"subject"`
+	Bytes   int    `json:"bytes"`
+}
+
+func (m *messages) pub() *cobra.Command {
+	var o outgoing
+	c := &cobra.Command{
+		Use: "pub SUBJECT [DATA]", Short: "publish an event",
+		Long: "A running process publishes it, and whoever has subscribed to SUBJECT gets it.\n\n" + dataHelp + "\n\n" +
+			"With --json: {\"name\", \"pid\", \"driver\", \"scope\", \"subject\", \"bytes\"}, of which the first two are the process.",
+		Args:              arguments(1, "a subject", "data"),
+		ValidArgsFunction: m.completeTopic(false),
+		RunE: func(c *cobra.Command, args []string) error {
+			out, err := m.message(c, args, o)
+			if err != nil {
+				return err
+			}
+			s, err := m.one(c.Context(), c)
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(c.Context(), askTime)
+			defer cancel()
+			if err := s.client().Publish(ctx, out); err != nil {
+				return s.refused(err)
+			}
+			n := len(out.Bytes())
+			return m.shell.Print(sent{s.about, out.Subject, n}, func(w io.Writer) {
+				fmt.Fprintf(w, "%s: published, %s  (%s)\n", out.Subject, count(n, "byte"), s.about.short())
+			})
+		},
+	}
+	o.flags(c)
+	return c
+}
+
+// answered is the document of bus req --json.
+type answered struct {
+	about
+	Subject string `json:"subject"`
+	admin.Reply
+}
+
+func (m *messages) req() *cobra.Command {
+	var o outgoing
+	var timeout time.Duration
+	c := &cobra.Command{
+		Use: "req SUBJECT [DATA]", Short: "make a request and show the answer",
+		Long: "A running process asks whoever responds to SUBJECT.\n\n" + dataHelp + "\n\n" +
+			"With --json: {\"name\", \"pid\", \"driver\", \"scope\", \"subject\", \"headers\", \"took\"} and what was answered, as \"json\", as\n" +
+			"\"data\" where it is text, or as \"base64\".",
+		Args:              arguments(1, "a subject", "data"),
+		ValidArgsFunction: m.completeTopic(true),
+		RunE: func(c *cobra.Command, args []string) error {
+			if timeout <= 0 || timeout > time.Hour {
+				return usage(c, "cli.wrong_flag", fmt.Sprintf("--timeout is %v; it takes more than 0 and at most 1h.", timeout))
+			}
+			out, err := m.message(c, args, o)
+			if err != nil {
+				return err
+			}
+			out.Timeout = timeout.String()
+			s, err := m.one(c.Context(), c)
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(c.Context(), timeout+askTime)
+			defer cancel()
+			reply, err := s.client().Request(ctx, out)
+			if err != nil {
+				return s.refused(err)
+			}
+			if m.shell.JSON {
+				return m.shell.printJSON(answered{s.about, out.Subject, reply})
+			}
+			return m.shell.write(m.shown(reply.Data) + "\n")
+		},
+	}
+	o.flags(c)
+	c.Flags().DurationVar(&timeout, "timeout", 5*time.Second, "wait for the answer at most for `DURATION`")
+	return c
+}
+
+// client talks to the process.
+func (s source) client() *admin.Client { return s.keeper.(*admin.Client) }
+
+// refused says why a process did not do what it was asked to: it was asked for
+// something wrong, or nothing has come of it.
+func (s source) refused(err error) error {
+	no, ok := errors.AsType[*admin.Error](err)
+	if !ok || no.Status < 500 || no.Status == http.StatusInternalServerError {
+		s.err = err
+		return unanswered([]source{s})
+	}
+	return &boot.Failure{
+		Code: "cli.message_failed", Exit: boot.ExitUnavailable, Text: "Nothing came of it at " + s.about.short() + ".",
+		Facts: []boot.Fact{{Name: "code", Value: no.Code()}, {Name: "cause", Value: no.Text}},
+	}
+}
+
+// described is an element of the document of bus topics --json.
+type described struct {
+	about
+	Error  string        `json:"error,omitempty"`
+	Topics []admin.Topic `json:"topics"`
+}
+
+func (m *messages) topics() *cobra.Command {
+	return &cobra.Command{
+		Use: "topics", Short: "what is subscribed and responded to, and what came of it",
+		Long: "With --json: a list of {\"name\", \"pid\", \"driver\", \"scope\", \"topics\", \"error\"}, one for each process; a topic is\n" +
+			"{\"pattern\", \"answers\", \"subscriptions\", \"groups\", \"received\", \"handled\", \"failed\", \"dropped\", \"missed\", \"pending\"}.",
+		Args: arguments(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			all, err := m.described(c.Context())
+			if all == nil {
+				return err
+			}
+			return errors.Join(m.shell.Print(all, func(w io.Writer) { printTopics(w, all) }), err)
+		},
+	}
+}
+
+func (m *messages) described(ctx context.Context) ([]described, error) {
+	sources, err := m.processes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	answers, err := ask(ctx, sources, func(ctx context.Context, k keeper) ([]admin.Topic, error) { return k.(*admin.Client).Topics(ctx) })
+	all := make([]described, len(sources))
+	for i, s := range sources {
+		all[i] = described{s.about, s.failed(), append([]admin.Topic{}, answers[i]...)}
+	}
+	return all, err
+}
+
+// completeTopic offers the patterns that are in use, of requests or of events.
+func (m *messages) completeTopic(answers bool) cobra.CompletionFunc {
+	return func(c *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveDefault // a file, perhaps
+		}
+		all, _ := m.described(c.Context())
+		var patterns []string
+		for _, d := range all {
+			for _, t := range d.Topics {
+				if t.Answers == answers {
+					patterns = append(patterns, t.Pattern)
+				}
+			}
+		}
+		return completing(prefix, patterns)
+	}
+}

@@ -1,0 +1,241 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"unicode"
+
+	"github.com/spf13/cobra"
+
+	"github.com/megaframework/mega/internal/admin"
+)
+
+// tailed is a line of bus tail --json.
+type tailed struct {
+	Name  string `json:"name"`
+	PID   int    `json:"pid"`
+	Error string `json:"error,omitempty"` // the process has ended
+	admin.Event
+}
+
+func (m *messages) tail() *cobra.Command {
+	var limit int
+	c := &cobra.Command{
+		Use: "tail PATTERN", Short: "follow the events whose subjects match PATTERN",
+		Long: "It shows events as they come, until SIGINT: of every process that has a bus of its own, and of one of those that\n" +
+			"share a bus. In PATTERN * stands for one word of a subject and > for the rest. Requests are not events.\n" +
+			"It never slows the program: who reads too slowly is told how many events he missed.\n\n" +
+			"With --json: {\"name\", \"pid\", \"at\", \"subject\", \"headers\", \"missed\"} on a line, and what the event carries, as \"json\",\n" +
+			"as \"data\" where it is text, or as \"base64\". A line without a subject tells what was missed, -1 if that is not known.",
+		Args:              arguments(1, "a pattern"),
+		ValidArgsFunction: m.completeTopic(false),
+		RunE: func(c *cobra.Command, args []string) error {
+			if limit < 0 {
+				return usage(c, "cli.wrong_flag", fmt.Sprintf("--count is %d; it takes 1 or more.", limit))
+			}
+			sources, err := m.processes(c.Context())
+			if err != nil {
+				return err
+			}
+			f := &follower{messages: m, sources: sharing(sources), left: limit}
+			return f.run(c.Context(), args[0])
+		},
+	}
+	c.Flags().IntVarP(&limit, "count", "n", 0, "end after `N` events")
+	return c
+}
+
+// follower shows the events of several processes.
+type follower struct {
+	*messages
+	sources []source
+
+	mu   sync.Mutex // guards left, and standard output
+	left int        // events until the end; 0 is no end
+}
+
+// errEnough ends a tail that has shown what it was asked for.
+var errEnough = errors.New("that was all")
+
+// run follows until a signal, until there was enough, or until the last of the
+// processes has ended.
+func (f *follower) run(ctx context.Context, pattern string) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	var following sync.WaitGroup
+	for i := range f.sources {
+		s := &f.sources[i]
+		if s.err != nil {
+			f.gone(s, s.err)
+		} else {
+			following.Go(func() { s.err = f.follow(ctx, s, pattern, end) })
+		}
+	}
+	following.Wait()
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, errEnough):
+		return nil
+	case ctx.Err() == nil:
+		return unanswered(f.sources)
+	case errors.Is(cause, context.Canceled):
+		return nil // by a signal
+	default:
+		return cause
+	}
+}
+
+var errEnded = errors.New("the process has ended")
+
+// follow shows the events of one process. What ends it for all is told to end.
+func (f *follower) follow(ctx context.Context, s *source, pattern string, end func(error)) error {
+	err := s.client().Tail(ctx, pattern, func() { f.begun(s, pattern) }, func(e admin.Event) error {
+		if err := f.show(s, e); err != nil {
+			end(err)
+			return err
+		}
+		return nil
+	})
+	if err == nil {
+		err = errEnded
+	}
+	if ctx.Err() == nil {
+		f.gone(s, err)
+	}
+	return err
+}
+
+// begun tells people that there is something to wait for.
+func (f *follower) begun(s *source, pattern string) {
+	if !f.shell.JSON {
+		fmt.Fprintf(f.shell.Stderr, "following %s at %s\n", pattern, s.about.onBus())
+	}
+}
+
+// gone tells that a process is not followed any more, where others are.
+func (f *follower) gone(s *source, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case len(f.sources) < 2:
+	case f.shell.JSON:
+		_ = f.line(tailed{Name: s.about.Name, PID: s.about.PID, Error: err.Error()}) // the next event says so, too
+	default:
+		fmt.Fprintf(f.shell.Stderr, "%s: %v\n", s.about.short(), err)
+	}
+}
+
+func (f *follower) show(s *source, e admin.Event) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.print(s, e); err != nil || e.Subject == "" || f.left == 0 {
+		return err
+	}
+	if f.left--; f.left == 0 {
+		f.left = -1 // and nothing after it
+		return errEnough
+	}
+	return nil
+}
+
+func (f *follower) print(s *source, e admin.Event) error {
+	if f.left < 0 {
+		return errEnough
+	}
+	if f.shell.JSON {
+		return f.line(tailed{Name: s.about.Name, PID: s.about.PID, Event: e})
+	}
+	who := ""
+	if len(f.sources) > 1 {
+		who = fmt.Sprintf("%d  ", s.about.PID)
+	}
+	var b strings.Builder
+	at := e.At.Local().Format("15:04:05.000")
+	switch {
+	case e.Missed < 0:
+		fmt.Fprintf(&b, "%s  %s-- events may have been missed --\n", at, who)
+	case e.Missed > 0:
+		fmt.Fprintf(&b, "%s  %s-- %s missed --\n", at, who, count(e.Missed, "event"))
+	}
+	if e.Subject != "" {
+		fmt.Fprintf(&b, "%s  %s%s  %s\n", at, who, e.Subject, strings.TrimRight(printable(string(e.Bytes())), "\n"))
+	}
+	return f.shell.write(b.String())
+}
+
+func (f *follower) line(t tailed) error {
+	text, err := json.Marshal(t)
+	return errors.Join(err, f.shell.write(string(text)+"\n"))
+}
+
+// shown is what a message carries: as it is for a program, and without what a
+// terminal would take for a command.
+func (m *messages) shown(d admin.Data) string {
+	data := d.Bytes()
+	var compact bytes.Buffer
+	if d.JSON != nil && json.Compact(&compact, data) == nil {
+		data = compact.Bytes()
+	}
+	if terminal(m.shell.Stdout) {
+		return printable(string(data))
+	}
+	return string(data)
+}
+
+// printable is text of which a terminal shows every byte.
+func printable(text string) string {
+	var b strings.Builder
+	for i, r := range text {
+		switch {
+		case r == unicode.ReplacementChar && !strings.HasPrefix(text[i:], string(unicode.ReplacementChar)):
+			fmt.Fprintf(&b, `\x%02x`, text[i])
+		case r == '\n' || r == '\t' || unicode.IsPrint(r):
+			b.WriteRune(r)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
+}
+
+// printTopics writes the topics of each process as a table.
+func printTopics(w io.Writer, all []described) {
+	for i, d := range all {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintln(w, d.about.onBus())
+		switch {
+		case d.Error != "":
+			continue // told on standard error
+		case len(d.Topics) == 0:
+			fmt.Fprintln(w, "  nothing is subscribed or responded to")
+			continue
+		}
+		t := table{indent: "  "}
+		t.add("PATTERN", "FOR", "SUBSCRIPTIONS", "GROUPS", "HANDLED", "FAILED", "DROPPED", "MISSED", "WAITING")
+		for _, x := range d.Topics {
+			what := "events"
+			if x.Answers {
+				what = "requests"
+			}
+			groups := strings.Join(x.Groups, ", ")
+			if groups == "" {
+				groups = "-"
+			}
+			t.add(x.Pattern, what, fmt.Sprint(x.Subscriptions), groups, fmt.Sprint(x.Handled), fmt.Sprint(x.Failed),
+				fmt.Sprint(x.Dropped), fmt.Sprint(x.Missed), fmt.Sprint(x.Pending))
+		}
+		t.print(w)
+	}
+}
