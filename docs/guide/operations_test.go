@@ -38,6 +38,7 @@ func operated() mega.Option {
 		mega.Routes(sales),
 		mega.Ready("disk", (*Disk).Writable),
 		mega.Run("import", importAll),
+		mega.Respond("product.stock", stockOf),
 	)
 }
 
@@ -69,6 +70,11 @@ func sales(r mega.Router, sold prometheus.Counter) {
 			return ctx.Text(http.StatusOK, "sold")
 		})
 	})
+}
+
+// stockOf is how many there are.
+func stockOf(_ *mega.Ctx, product int) (map[string]int, error) {
+	return map[string]int{"product": product, "stock": 3}, nil
 }
 
 // importAll holds its lock until it is told to end.
