@@ -263,22 +263,24 @@ func TestBrokenDriversAreFlagged(t *testing.T) {
 
 // One holds on until its context ends, having been told late; another waits.
 func TestDeadlineCountedFromReceiptIsFlagged(t *testing.T) {
+	const ttl = 5 * crowdTTL // half of which is more than a busy machine takes to let the other in
 	for _, test := range []struct {
 		name   string
 		first  func(driver.Driver) driver.Driver
 		broken bool
 	}{
-		{"from sending", func(d driver.Driver) driver.Driver { return late{d, crowdTTL / 2, 1, new(atomic.Int64)} }, false},
-		{"from receipt", func(d driver.Driver) driver.Driver { return fromReceipt{late{d, crowdTTL / 2, 1, new(atomic.Int64)}} }, true},
+		{"from sending", func(d driver.Driver) driver.Driver { return late{d, ttl / 2, 1, new(atomic.Int64)} }, false},
+		{"from receipt", func(d driver.Driver) driver.Driver { return fromReceipt{late{d, ttl / 2, 1, new(atomic.Int64)}} }, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			path := filepath.Join(t.TempDir(), "history")
 			table := memory.NewLock()
 			a := history.NewClient("a", open(t, fleet{test.first(table)}), record(t, path, "a"))
 			b := history.NewClient("b", open(t, fleet{table}), record(t, path, "b"))
-			first, err := a.Acquire(t.Context(), "k", 1, lock.TTL(crowdTTL), lock.NoRenew())
+			first, err := a.Acquire(t.Context(), "k", 1, lock.TTL(ttl), lock.NoRenew())
 			must(t, err)
-			second, err := b.Acquire(t.Context(), "k", 1, lock.TTL(10*crowdTTL))
+			second, err := b.Acquire(t.Context(), "k", 1, lock.TTL(10*ttl))
 			must(t, err)
 			<-first.Context().Done()
 			must(t, second.Release())
