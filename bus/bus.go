@@ -50,6 +50,7 @@ type Bus struct {
 	refusals refusals
 
 	state    atomic.Int32  // open, draining, closed
+	drains   atomic.Bool   // a Drain has begun
 	drained  chan struct{} // closed when the first Drain has come to its end
 	drainErr error         // what it found, once drained is closed
 	shutOne  sync.Once

@@ -32,18 +32,15 @@ const endAtOnce = 64
 // several goroutines: all get what the first one has found. Called from within
 // a handler, it does not wait for that one. After Close it is ErrClosed.
 func (b *Bus) Drain(ctx context.Context) error {
-	if b.state.CompareAndSwap(open, draining) {
+	if b.drains.CompareAndSwap(false, true) {
 		b.drainErr = b.drain(ctx)
 		close(b.drained)
 		return b.drainErr
 	}
-	select {
+	select { // a result that is there outweighs a context that has ended
 	case <-b.drained:
 		return b.drainErr
 	default:
-	}
-	if b.isClosed() {
-		return fmt.Errorf("drain bus: %w", ErrClosed)
 	}
 	select {
 	case <-b.drained:
@@ -54,6 +51,9 @@ func (b *Bus) Drain(ctx context.Context) error {
 }
 
 func (b *Bus) drain(ctx context.Context) error {
+	if !b.state.CompareAndSwap(open, draining) {
+		return fmt.Errorf("drain bus: %w", ErrClosed)
+	}
 	subs, own := b.list(), ownSub(ctx)
 	for _, k := range []driver.Kind{driver.Event, driver.Request} {
 		b.leaveAll(ctx, subs, k, own)

@@ -598,3 +598,20 @@ func TestWithAnEndedContextNothingIsPublished(t *testing.T) {
 		l.want(t)
 	})
 }
+
+// Whoever drains a second time hears what the first one has found, in every
+// moment of it.
+func TestDrainsAtOnceAgree(t *testing.T) {
+	for range scale(300) {
+		b := newBus(t, bus.Config{})
+		errs := make(chan error)
+		for range 5 {
+			go func() { errs <- b.Drain(t.Context()) }()
+		}
+		for range 5 {
+			if err := <-errs; err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
