@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -36,19 +38,21 @@ func executable(t *testing.T, sample string) string {
 func typedIn(t *testing.T, dir, line string, environ ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", line)
-	cmd.Dir = dir
-	for _, kv := range os.Environ() {
-		if !strings.HasPrefix(kv, "MEGA_") {
-			cmd.Env = append(cmd.Env, kv)
-		}
-	}
-	cmd.Env = append(append(cmd.Env, "NO_COLOR=1"), environ...)
+	cmd.Dir, cmd.Env = dir, append(clean(), environ...)
 	out, err := cmd.CombinedOutput()
 	if status, ok := errors.AsType[*exec.ExitError](err); ok { // go run says so
 		return fmt.Sprintf("%s%v\n", out, status)
 	}
 	return string(out)
 }
+
+// clean is an environment in which nothing is configured.
+func clean() []string {
+	environ := slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "MEGA_") })
+	return append(environ, "NO_COLOR=1")
+}
+
+var pidOf = regexp.MustCompile(`"pid":\d+`)
 
 func TestConsoleOfThePageOnApps(t *testing.T) {
 	exe := executable(t, multi)
