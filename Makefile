@@ -50,7 +50,7 @@ fuzz: ## run each fuzz target for 30s (FUZZTIME)
 	done
 
 .PHONY: bench
-bench: tools ## measure the locks beside their peers (ARGS='-row memory -quick')
+bench: tools ## measure the locks and the bus beside their peers (ARGS='-row memory -quick')
 	cd bench && go run . $(ARGS)
 
 .PHONY: vet

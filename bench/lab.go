@@ -18,6 +18,7 @@ type lab struct {
 	server  *redistest.Server
 	open    map[string]locker
 	workers []*worker
+	broker  *broker
 }
 
 // inLab measures in a lab of its own.
@@ -63,6 +64,16 @@ func (l *lab) redis() (*redistest.Server, error) {
 		l.server = s
 	}
 	return l.server, nil
+}
+
+// nats returns the address of a NATS server in a process of its own.
+func (l *lab) nats() (url string, err error) {
+	if l.broker == nil {
+		if l.broker, err = startBroker(); err != nil {
+			return "", err
+		}
+	}
+	return l.broker.url, nil
 }
 
 // locker returns a contestant of this process, connected to the lab's server.
@@ -118,6 +129,9 @@ func (l *lab) close() error {
 	}
 	if l.server != nil {
 		errs = append(errs, l.server.Close())
+	}
+	if l.broker != nil {
+		errs = append(errs, l.broker.stop())
 	}
 	return errors.Join(errs...)
 }

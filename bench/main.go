@@ -1,7 +1,8 @@
-// Command bench measures mega's locks beside the locks that its users would
-// take otherwise, and beside the floor: what the backend costs without any
-// lock. It starts a redis-server of its own, prints a table of ratios with
-// their targets, and compares them with the results of the last committed run.
+// Command bench measures mega's locks and its bus beside what its users would
+// take otherwise, and beside the floor: what the backend costs without either.
+// It starts a redis-server and a NATS server of its own, prints a table of
+// ratios with their targets, and compares them with the results of the last
+// committed run.
 //
 // README.md tells how each figure comes about.
 package main
@@ -21,17 +22,25 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if len(os.Args) > 1 && os.Args[1] == workerArg {
-		if err := work(ctx, os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, "bench worker:", err)
-			os.Exit(1)
+	if len(os.Args) > 1 {
+		if child, ok := children()[os.Args[1]]; ok {
+			if err := child(ctx, os.Stdin, os.Stdout); err != nil {
+				fmt.Fprintf(os.Stderr, "bench %s: %v\n", os.Args[1], err)
+				os.Exit(1)
+			}
+			return
 		}
-		return
 	}
 	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+}
+
+// children are what this program is when it has started itself, by its first
+// argument. Each ends with its input.
+func children() map[string]func(ctx context.Context, in io.Reader, out io.Writer) error {
+	return map[string]func(context.Context, io.Reader, io.Writer) error{workerArg: work, brokerArg: serveNATS}
 }
 
 // errMissed ends the program with a status that says so: the table has told

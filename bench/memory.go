@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math"
 	"runtime"
 	"slices"
 	"sync"
@@ -36,16 +37,16 @@ func memoryAlone(ctx context.Context, l *lab) ([]claim, error) {
 		return nil, err
 	}
 	plain, fn := context.Background(), func(context.Context) error { return nil }
-	ops := map[string]func() error{
-		mega:           func() error { return acquireRelease(plain, locks) },
-		megaRequest:    func() error { return acquireRelease(ctx, locks) },
-		megaWith:       func() error { return locks.With(ctx, "product:42", fn) },
-		keyedMutex:     newKeyed(func() *sync.Mutex { return new(sync.Mutex) }).cycle((*sync.Mutex).Lock, (*sync.Mutex).Unlock),
-		keyedSemaphore: newKeyed(func() *semaphore.Weighted { return semaphore.NewWeighted(1) }).cycle(enter(plain), leave),
+	batches := map[string]batch{
+		mega:           each(func() error { return acquireRelease(plain, locks) }),
+		megaRequest:    each(func() error { return acquireRelease(ctx, locks) }),
+		megaWith:       each(func() error { return locks.With(ctx, "product:42", fn) }),
+		keyedMutex:     each(newKeyed(func() *sync.Mutex { return new(sync.Mutex) }).cycle((*sync.Mutex).Lock, (*sync.Mutex).Unlock)),
+		keyedSemaphore: each(newKeyed(func() *semaphore.Weighted { return semaphore.NewWeighted(1) }).cycle(enter(plain), leave)),
 	}
 	times, allocs := samples{}, samples{}
 	for range l.reps(9) {
-		if err := memoryRep(l, ops, times, allocs); err != nil {
+		if err := memoryRep(l, batches, times, allocs); err != nil {
 			return nil, errors.Join(err, locks.Close(ctx))
 		}
 	}
@@ -64,27 +65,40 @@ func acquireRelease(ctx context.Context, locks *lock.Locker) error {
 	return lease.Release()
 }
 
+// batch does an operation n times, and returns when all of it is done.
+type batch func(n int) error
+
+// each is a batch of operations one after the other.
+func each(op func() error) batch {
+	return func(n int) error {
+		for range n {
+			if err := op(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
 // memoryRep adds a quiet batch of each contestant, and its allocations. A batch
 // lasts less than a millisecond, so that whatever else runs on the machine
 // hits some and leaves others alone; the tenth percentile is of the latter.
-func memoryRep(l *lab, ops map[string]func() error, times, allocs samples) error {
-	const batch = 500
-	names := slices.Sorted(maps.Keys(ops))
+func memoryRep(l *lab, batches map[string]batch, times, allocs samples) error {
+	const size = 500
+	names := slices.Sorted(maps.Keys(batches))
 	perOp := samples{}
 	for round := range l.scaled(200) {
 		for _, i := range turn(len(names), round) {
 			start := time.Now()
-			for range batch {
-				if err := ops[names[i]](); err != nil {
-					return err
-				}
+			if err := batches[names[i]](size); err != nil {
+				return err
 			}
-			perOp.add(names[i], float64(time.Since(start))/batch)
+			perOp.add(names[i], float64(time.Since(start))/size)
 		}
 	}
-	for name, op := range ops {
+	for name, do := range batches {
 		times.add(name, quantile(perOp[name], 0.1))
-		n, err := allocations(l.scaled(10_000), op)
+		n, err := allocations(l.scaled(10_000), do)
 		if err != nil {
 			return err
 		}
@@ -93,17 +107,16 @@ func memoryRep(l *lab, ops map[string]func() error, times, allocs samples) error
 	return nil
 }
 
-// allocations is how many objects one operation makes, on average.
-func allocations(n int, op func() error) (float64, error) {
+// allocations is how many objects one operation makes, on average and to two
+// places: what a batch makes once, such as a goroutine, is not the operations'.
+func allocations(n int, do batch) (float64, error) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	for range n {
-		if err := op(); err != nil {
-			return 0, err
-		}
+	if err := do(n); err != nil {
+		return 0, err
 	}
 	runtime.ReadMemStats(&after)
-	return float64(after.Mallocs-before.Mallocs) / float64(n), nil
+	return math.Round(100*float64(after.Mallocs-before.Mallocs)/float64(n)) / 100, nil
 }
 
 // keyed is the lock by name that people write themselves: a map of locks that

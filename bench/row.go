@@ -12,11 +12,14 @@ type row struct {
 func allRows() []row {
 	return []row{
 		{"memory-alone", "Acquire and Release of a free key, beside a keyed mutex and a semaphore", memoryAlone},
+		{"bus-memory", "an event for one subscription, beside a channel and watermill's gochannel", busMemory},
 		{"redis-alone", "acquire and whole cycle of a free key, one after the other", redisAlone},
 		{"redis-32-keys", "32 goroutines, each with a key of its own", redisManyKeys},
 		{"redis-handover", "from Release here to Acquire there, in another process", redisHandover},
 		{"redis-contended", "4 processes of 8 goroutines want one key", redisContended},
 		{"redis-idle", "200 goroutines wait for a key that is not released", redisIdle},
+		{"nats-publish", "events of 128 bytes, without and with a header, beside nats.go", natsPublish},
+		{"nats-request", "a request and its answer, one after the other, beside nats.go", natsRequest},
 	}
 }
 

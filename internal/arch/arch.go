@@ -63,7 +63,7 @@ func layers() map[string][]string {
 		"cmd/mega": {"internal/cli", "internal/scaffold", "boot", "lock", "drivers/redis"},
 
 		"sample/...": {"", "lock", "bus", "sample/..."},
-		"bench/...":  {"lock", "lock/driver", "drivers/...", "internal/redistest", "bench/..."},
+		"bench/...":  {"lock", "lock/driver", "bus", "drivers/...", "internal/natstest", "internal/redistest", "bench/..."},
 
 		"docs/guide":         {},
 		"internal/admin":     {"lock", "bus"},
