@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/megaframework/mega/internal/pagetest"
 )
 
 // console is a shell beside a running shop, in whose folder it is. Pages show
@@ -202,38 +204,14 @@ func (c *console) told(text string) string {
 	return text
 }
 
-// varying is what differs from one run to the next.
-var varying = regexp.MustCompile(`\d+(\.\d+)?(ns|µs|ms|s)\b|\d{4}-\d\d-\d\dT[0-9:.]+(Z|[+-]\d\d:\d\d)|\d\d:\d\d:\d\d|\b\d{12,}\b|"(left|took)": ?\d+|pid[ =]\d+`)
-
 // same reports whether two answers differ only in what differs from one run to
 // the next: that, the width of columns, and the order of lines that two
 // goroutines write.
 func same(shown, got string) bool {
-	flat := func(text string) []string {
-		var lines []string
-		for line := range strings.Lines(varying.ReplaceAllString(text, "~")) {
-			lines = append(lines, strings.Join(strings.Fields(line), " "))
-		}
-		slices.Sort(lines)
-		return lines
+	sorted := func(text string) []string {
+		return slices.Sorted(strings.Lines(pagetest.Plain(text)))
 	}
-	return slices.Equal(flat(shown), flat(got))
-}
-
-// exchange is a line that was typed, and the answer below it.
-type exchange struct{ typed, answer string }
-
-func exchanges(block string) (all []exchange) {
-	for line := range strings.Lines(block) {
-		if typed, ok := strings.CutPrefix(line, "$ "); ok {
-			all = append(all, exchange{typed: strings.TrimSpace(typed)})
-			continue
-		}
-		if len(all) > 0 {
-			all[len(all)-1].answer += line
-		}
-	}
-	return all
+	return slices.Equal(sorted(shown), sorted(got))
 }
 
 // Everything that the page shows of a terminal is typed beside a real process,
@@ -244,11 +222,11 @@ func TestConsoleOfTheOperationsPage(t *testing.T) {
 	tried := 0
 	for _, block := range fenced(page, "console") {
 		var b strings.Builder
-		for _, x := range exchanges(block) {
-			got := c.run(x.typed, x.answer)
-			fmt.Fprintf(&b, "$ %s\n%s", x.typed, got)
-			if tried++; !*update && !same(x.answer, got) {
-				t.Errorf("$ %s\nanswers\n%s\nthe page says\n%s", x.typed, got, x.answer)
+		for _, x := range pagetest.Exchanges(block) {
+			got := c.run(x.Typed, x.Answer)
+			fmt.Fprintf(&b, "$ %s\n%s", x.Typed, got)
+			if tried++; !*update && !same(x.Answer, got) {
+				t.Errorf("$ %s\nanswers\n%s\nthe page says\n%s", x.Typed, got, x.Answer)
 			}
 		}
 		if *update {

@@ -52,19 +52,19 @@ const elided = "…\n"
 // which the page has a … alone.
 func Same(shown, got string) bool {
 	var b strings.Builder
-	for line := range strings.Lines(plain(shown)) {
+	for line := range strings.Lines(Plain(shown)) {
 		if line == elided {
 			b.WriteString(`(.*\n)*?`)
 			continue
 		}
 		b.WriteString(regexp.QuoteMeta(line))
 	}
-	return regexp.MustCompile(`^` + b.String() + `$`).MatchString(plain(got))
+	return regexp.MustCompile(`^` + b.String() + `$`).MatchString(Plain(got))
 }
 
-// plain is a text without what Same passes over. An empty line at its end is
+// Plain is a text without what Same passes over. An empty line at its end is
 // nothing.
-func plain(text string) string {
+func Plain(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(strings.TrimRight(varying.ReplaceAllString(text, "~"), "\n")) {
 		b.WriteString(strings.Join(strings.Fields(line), " ") + "\n")
