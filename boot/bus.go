@@ -87,6 +87,9 @@ func busUnavailable(c *config.Config, d Decision, a attempts, cause error) error
 }
 
 func (b *booting) openBus(c *config.Config, d decisions, log *slog.Logger) (busdriver.Driver, error) {
+	if o := b.process.Offline; o != nil && o.Bus != nil {
+		return o.Bus, nil
+	}
 	defer b.report.phase("bus", time.Now())
 	return openBus(b.ctx, c, d.bus, b.process.name(), log)
 }

@@ -17,9 +17,12 @@ func (p *program) decide(c *config.Config, in Process) (decisions, error) {
 	s := Surroundings{Worker: in.isWorker(), LeftOut: p.leftOut(), Requirements: p.requirements()}
 	lock, lockErr := SelectLock(c, s)
 	if in.Offline != nil {
-		lock, lockErr = in.Offline.decision(), nil
+		lock, lockErr = in.Offline.lock(), nil
 	}
 	bus, busErr := SelectBus(c, s)
+	if in.Offline != nil && in.Offline.Bus != nil {
+		bus, busErr = in.Offline.bus(), nil
+	}
 	d := decisions{lock, bus}
 	switch { // one at a time: what mends the first may mend the next
 	case lockErr != nil:

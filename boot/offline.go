@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/megaframework/mega/bus"
+	busdriver "github.com/megaframework/mega/bus/driver"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
@@ -15,11 +17,22 @@ import (
 type Offline struct {
 	// Lock keeps the locks, whatever the configuration and the apps ask for.
 	Lock driver.Driver
+	// Bus carries the messages, likewise. Default: what the configuration says.
+	Bus busdriver.Driver
 }
 
-func (o *Offline) decision() Decision {
+func (o *Offline) lock() Decision {
 	info := o.Lock.Info()
-	return Decision{Component: "lock", Chosen: info.Name, Scope: info.Scope.String(), Why: "it was given to the boot", Origin: "its caller"}
+	return byCaller("lock", info.Name, info.Scope.String())
+}
+
+func (o *Offline) bus() Decision {
+	info := o.Bus.Info()
+	return byCaller("bus", info.Name, info.Scope.String())
+}
+
+func byCaller(component, name, scope string) Decision {
+	return Decision{Component: component, Chosen: name, Scope: scope, Why: "it was given to the boot", Origin: "its caller"}
 }
 
 // placed is the step of the listeners in a program without any.
@@ -43,6 +56,9 @@ func (r *Running) Ctx(ctx context.Context, app string) (*megactx.Ctx, bool) {
 	}
 	return s.context.New(ctx), true
 }
+
+// Bus is the bus of the program.
+func (r *Running) Bus() *bus.Bus { return r.b.bus }
 
 // Locks is the Locker of the program.
 func (r *Running) Locks() *lock.Locker { return r.b.locker }

@@ -1,6 +1,7 @@
 // Package megatest is the kit for an application's own tests: it boots the
 // application as it is, with all that its options say, but without sockets and
-// on locks that a test can hold, expire and break.
+// on locks that a test can hold, expire and break, and a bus whose events it can
+// expect.
 //
 //	func TestTwoBuyers(t *testing.T) {
 //		kit := megatest.New(t, megatest.Config{}, shop.Module)
@@ -46,6 +47,7 @@ type Config struct {
 type Kit struct {
 	Client        // of the first app
 	Lock   *Locks // the locks of the application, seen from outside
+	Bus    *Bus   // the bus of the application, likewise
 	Log    *Log   // what it has logged
 
 	t       testing.TB
@@ -62,16 +64,16 @@ func New(t testing.TB, c Config, options ...mega.Option) *Kit {
 	if !slices.ContainsFunc(options, boot.HasApp) {
 		options = []mega.Option{mega.App("main", options...)}
 	}
-	k := &Kit{t: t, Log: newLog(t), Lock: newLocks(t)}
+	k := &Kit{t: t, Log: newLog(t), Lock: newLocks(t), Bus: &Bus{t: t, driver: newRecording()}}
 	running, err := boot.Start(t.Context(), boot.Process{
 		Name: "test", Environ: c.Environ, Stderr: k.Log, Dir: c.Dir, Only: c.Only,
 		Set:     append([]string{"log.format=json", "log.level=debug", "lock.wait=250ms"}, c.Set...),
-		Offline: &boot.Offline{Lock: k.Lock.driver},
+		Offline: &boot.Offline{Lock: k.Lock.driver, Bus: k.Bus.driver},
 	}, options...)
 	if err != nil {
 		t.Fatalf("boot: %v", err)
 	}
-	k.running = running
+	k.running, k.Bus.bus = running, running.Bus()
 	k.Client = k.App(running.Report().Apps[0].App)
 	t.Cleanup(k.stop)
 	return k

@@ -46,7 +46,7 @@ func layers() map[string][]string {
 		"bus":         {"bus/driver"},
 		"bus/bustest": {"bus", "bus/driver"},
 
-		"megatest": {"", "boot", "lock", "lock/driver", "drivers/memory"},
+		"megatest": {"", "boot", "bus", "bus/driver", "lock", "lock/driver", "drivers/memory"},
 
 		"drivers/memory":    {"lock/driver", "bus/driver"},
 		"drivers/nats":      {"bus/driver"},

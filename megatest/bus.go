@@ -1,0 +1,258 @@
+package megatest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/bus/driver"
+	"github.com/megaframework/mega/drivers/memory"
+)
+
+// Bus is the bus of the application, seen from outside: what the application has
+// published since its boot, and another service that publishes, asks and answers.
+//
+//	kit.Bus.Respond("price.of", func(*bus.Msg) (any, error) { return 9.5, nil }) // another service
+//	kit.Post("/products/1/buy", nil).Status(http.StatusOK)
+//	sales := megatest.Published(kit.Bus, shop.Sold, 1) // []shop.Sale
+//	kit.Bus.Never("product.sold_out")
+//
+//	kit.Bus.Publish("order.made", order) // by another service
+//	kit.Bus.Settle()                     // it was handled
+type Bus struct {
+	t      testing.TB
+	driver *recording
+	bus    *bus.Bus
+}
+
+// Event is one that the application has published.
+type Event struct {
+	*bus.Msg
+	t testing.TB
+}
+
+// Decode decodes what the event carries into v. The test ends if that cannot be.
+func (e Event) Decode(v any) {
+	e.t.Helper()
+	if err := e.Msg.Decode(v); err != nil {
+		e.t.Fatalf("%v: %s", err, e.Data)
+	}
+}
+
+// Expect waits until the application has published n events whose subjects
+// match pattern, and returns them in their order. The test ends if there are
+// fewer within five seconds, and fails if there are more by now.
+func (b *Bus) Expect(pattern string, n int) []Event {
+	b.t.Helper()
+	b.check(pattern)
+	if n < 1 {
+		b.t.Fatalf("Expect %s: %d events are none to wait for: see Never", pattern, n)
+	}
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	for {
+		found, more := b.driver.find(pattern)
+		if len(found) > n {
+			b.t.Errorf("%d events match %s, want %d:\n%s", len(found), pattern, n, b)
+		}
+		if len(found) >= n {
+			return b.events(found)
+		}
+		select {
+		case <-more:
+		case <-late.C:
+			b.t.Fatalf("%d events match %s, want %d; published was\n%s", len(found), pattern, n, b)
+		}
+	}
+}
+
+// Published is Expect by a topic, with what its events carry.
+func Published[T any](b *Bus, topic bus.Topic[T], n int) []T {
+	b.t.Helper()
+	all := make([]T, 0, n)
+	for _, e := range b.Expect(string(topic), n) {
+		var v T
+		e.Decode(&v)
+		all = append(all, v)
+	}
+	return all
+}
+
+// Never fails the test if the application has published such an event by now.
+func (b *Bus) Never(pattern string) {
+	b.t.Helper()
+	b.check(pattern)
+	if found, _ := b.driver.find(pattern); len(found) > 0 {
+		b.t.Errorf("published although it should not be: %s %s", found[0].Subject, found[0].Data)
+	}
+}
+
+// Forget forgets what has been published by now, for a test that expects what
+// comes next.
+func (b *Bus) Forget() { b.driver.forget() }
+
+// String is everything that has been published, an event a line.
+func (b *Bus) String() string {
+	found, _ := b.driver.find(">")
+	var text strings.Builder
+	for _, m := range found {
+		fmt.Fprintf(&text, "%s %s\n", m.Subject, m.Data)
+	}
+	return text.String()
+}
+
+// Publish publishes an event as another service does: what the application has
+// subscribed gets it, and Expect does not. v is sent as JSON, bytes as they are.
+func (b *Bus) Publish(subject string, v any, opts ...bus.PubOption) {
+	b.t.Helper()
+	err := b.bus.Publish(context.WithValue(b.t.Context(), foreign{}, true), subject, b.encode(v, opts), opts...)
+	if err != nil {
+		b.t.Fatalf("as another service: %v", err)
+	}
+}
+
+// Request asks the application as another service does.
+func (b *Bus) Request(subject string, v any, opts ...bus.PubOption) (*bus.Msg, error) {
+	b.t.Helper()
+	return b.bus.Request(b.t.Context(), subject, b.encode(v, opts), opts...)
+}
+
+// Respond answers the application's requests in the place of another service,
+// until the test ends. What answer returns is sent as JSON, bytes as they are; a
+// *bus.RemoteError reaches who asked as it is. The test ends if the application
+// responds to pattern itself.
+func (b *Bus) Respond(pattern string, answer func(*bus.Msg) (any, error)) {
+	b.t.Helper()
+	for _, s := range b.bus.Stats().Subs {
+		if s.Answers && s.Pattern == pattern {
+			b.t.Fatalf("respond to %s: %s does so already, at %s", pattern, s.Name, s.Site)
+		}
+	}
+	_, err := b.bus.RespondValue(b.t.Context(), pattern, func(_ context.Context, m *bus.Msg) (any, error) { return answer(m) }, bus.Name("the test"))
+	if err != nil {
+		b.t.Fatalf("%v", err)
+	}
+}
+
+// Settle waits until every message has been handled, those among them that
+// handlers have published meanwhile. The test ends if that takes longer than five
+// seconds.
+func (b *Bus) Settle() {
+	b.t.Helper()
+	for began, before := time.Now(), b.bus.Stats(); ; time.Sleep(time.Millisecond) {
+		// While the one look was at rest, nothing came in: the numbers of
+		// several subscriptions are not of one moment.
+		now := b.bus.Stats()
+		if quiet(before) && quiet(now) && before.Total.Received == now.Total.Received {
+			return
+		}
+		if time.Since(began) > patience {
+			b.t.Fatalf("messages are still being handled after %v: %+v", patience, busy(now))
+		}
+		before = now
+	}
+}
+
+func quiet(s bus.Stats) bool { return s.Total.Pending+s.Total.Running == 0 }
+
+// busy names the subscriptions that are at work.
+func busy(s bus.Stats) (all []string) {
+	for _, sub := range s.Subs {
+		if sub.Pending+sub.Running > 0 {
+			all = append(all, fmt.Sprintf("%s has %d waiting and %d running", sub.Name, sub.Pending, sub.Running))
+		}
+	}
+	return all
+}
+
+func (b *Bus) check(pattern string) {
+	b.t.Helper()
+	if err := bus.CheckPattern(pattern); err != nil {
+		b.t.Fatalf("%v", err)
+	}
+}
+
+func (b *Bus) encode(v any, opts []bus.PubOption) []byte {
+	b.t.Helper()
+	if data, ok := v.([]byte); ok {
+		return data
+	}
+	data, err := b.bus.Encode(v, opts...)
+	if err != nil {
+		b.t.Fatalf("%v", err)
+	}
+	return data
+}
+
+func (b *Bus) events(found []*bus.Msg) []Event {
+	all := make([]Event, len(found))
+	for i, m := range found {
+		all[i] = Event{m, b.t}
+	}
+	return all
+}
+
+// foreign marks what the test publishes.
+type foreign struct{}
+
+// recording is the memory driver that remembers every event. It does so before
+// the event is on its way, so that whoever has seen what came of one finds it.
+type recording struct {
+	*memory.Bus
+
+	mu     sync.Mutex // guards the fields below
+	events []*bus.Msg
+	more   chan struct{} // closed and replaced when there is one more
+}
+
+func newRecording() *recording { return &recording{Bus: memory.NewBus(), more: make(chan struct{})} }
+
+// Publish implements [driver.Driver].
+func (r *recording) Publish(ctx context.Context, m driver.Message) error {
+	if ctx.Value(foreign{}) == nil {
+		r.remember(&bus.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data})
+	}
+	return r.Bus.Publish(ctx, m)
+}
+
+func (r *recording) remember(m *bus.Msg) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, m)
+	close(r.more)
+	r.more = make(chan struct{})
+}
+
+func (r *recording) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = nil
+}
+
+func (r *recording) find(pattern string) (found []*bus.Msg, more <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range r.events {
+		if matches(strings.Split(pattern, "."), strings.Split(m.Subject, ".")) {
+			found = append(found, m)
+		}
+	}
+	return found, r.more
+}
+
+// matches reports whether the words of a subject are those of a pattern, where *
+// stands for one and > for one or more.
+func matches(pattern, subject []string) bool {
+	if last := len(pattern) - 1; pattern[last] == ">" {
+		if len(subject) <= last {
+			return false
+		}
+		pattern, subject = pattern[:last], subject[:last]
+	}
+	return slices.EqualFunc(pattern, subject, func(p, s string) bool { return p == "*" || p == s })
+}
