@@ -79,7 +79,7 @@ func busUnavailable(c *config.Config, d Decision, a attempts, cause error) error
 		Text: "Messages are to be carried by NATS, but it cannot be used.",
 		Actions: []string{
 			"see to it:        the cause says what is wrong with the server",
-			"point elsewhere:  " + put(c, key, "nats://localhost:4222"),
+			"point elsewhere:  " + put(c, key, elsewhere(c, key, "nats://localhost:4222")),
 			"wait longer:      " + put(c, "boot.wait_for", "60s"),
 			"do without:       " + put(c, "bus.driver", "memory") + ": messages then end at this process",
 		},

@@ -144,7 +144,7 @@ func cacheUnavailable(cfg *config.Config, alias string, a attempts, cause error)
 		Facts: []Fact{asked(cfg, key), a.tried},
 		Actions: []string{
 			mend(cfg, key, cause),
-			"point elsewhere:  " + put(cfg, key, "redis://localhost:6379/0"),
+			"point elsewhere:  " + put(cfg, key, elsewhere(cfg, key, "redis://localhost:6379/0")),
 			"wait longer:      " + put(cfg, "boot.wait_for", "60s"),
 		},
 	}

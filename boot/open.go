@@ -155,7 +155,7 @@ func lockUnavailable(c *config.Config, d Decision, a attempts, cause error) erro
 		Text: "Locks are to be kept in redis, but it cannot be used.",
 		Actions: []string{
 			mend(c, key, cause),
-			"point elsewhere:  " + put(c, key, "redis://localhost:6379/0"),
+			"point elsewhere:  " + put(c, key, elsewhere(c, key, "redis://localhost:6379/0")),
 			"wait longer:      " + put(c, "boot.wait_for", "60s"),
 			"do without:       " + doWithout(c, d, key),
 		},

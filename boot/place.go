@@ -57,6 +57,15 @@ func put(c *config.Config, key, value string) string {
 	return config.EnvName(key) + "=" + value
 }
 
+// elsewhere is an example of an address that is not the one which has just
+// failed.
+func elsewhere(c *config.Config, key, example string) string {
+	if v, ok := valueOf(c, key); ok && v.Text == example {
+		return strings.Replace(example, "localhost", "another.host", 1)
+	}
+	return example
+}
+
 // mainFile is the file of the configuration that is the process's own, if there
 // is one.
 func mainFile(c *config.Config) string {

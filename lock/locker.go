@@ -203,10 +203,11 @@ func (l *Locker) List(ctx context.Context, prefix string) ([]State, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list %q: %w", prefix, l.within(ctx, err, bound))
 	}
-	for i := range states {
-		states[i] = l.complete(states[i])
+	all := make([]State, 0, len(states))
+	for _, s := range states {
+		all = append(all, l.complete(s))
 	}
-	return states, nil
+	return all, nil
 }
 
 // check is what every call but Acquire's family begins with.
@@ -240,12 +241,19 @@ func (l *Locker) identify(ctx context.Context, h Holder) Holder {
 }
 
 // complete replaces, in the backend's view of a key, the one ticket and grant
-// of this process by the waiters and the lease that stand behind them.
+// of this process by the waiters and the lease that stand behind them. What is
+// empty is a list, too: encoded as JSON it is [].
 func (l *Locker) complete(s State) State {
-	if l.queues == nil {
-		return s
+	if l.queues != nil {
+		s = l.queues.complete(s)
 	}
-	return l.queues.complete(s)
+	if s.Holders == nil {
+		s.Holders = []Holding{}
+	}
+	if s.Waiters == nil {
+		s.Waiters = []Holder{}
+	}
+	return s
 }
 
 // within sorts the error of a call that had the caller's ctx and a bound of our

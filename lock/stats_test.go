@@ -73,3 +73,15 @@ func TestQuantilesAreBoundsOfBuckets(t *testing.T) {
 		}
 	}
 }
+
+func TestEmptyListsAreLists(t *testing.T) {
+	l := process(t, memory.NewLock(), lock.Config{})
+	list, err := l.List(t.Context(), "")
+	if err != nil || list == nil {
+		t.Errorf("no locks are %#v, %v", list, err)
+	}
+	s, err := l.Inspect(t.Context(), "k")
+	if err != nil || s.Holders == nil || s.Waiters == nil {
+		t.Errorf("a free lock is %#v, %v", s, err)
+	}
+}
