@@ -191,7 +191,7 @@ func takenAgain(e *env) {
 func noFalseDeadlock(e *env) {
 	a, b := e.process(), e.process()
 	lease := a.acquire(e.key("k"))
-	brief := lock.Wait(e.units(0.5) // enough for an answer of a busy backend)
+	brief := lock.Wait(e.units(0.5)) // enough for a busy backend to answer
 	_, err := b.Acquire(lease.Context(), e.key("k"), brief)
 	e.is(err, lock.ErrNotAcquired, "another Locker")
 	_, err = a.Acquire(e.ctx, e.key("k"), brief)
