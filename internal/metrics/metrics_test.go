@@ -395,3 +395,12 @@ func BenchmarkServed(b *testing.B) {
 		m.Served(metrics.Request{App: "web", Route: "/orders/{id}", Method: "GET", Status: 200, Took: time.Millisecond})
 	}
 }
+
+// What it costs to time a handler.
+func BenchmarkBus(b *testing.B) {
+	h := newMetrics().Timed(func(context.Context, *bus.Msg) error { return nil })
+	ctx, msg := b.Context(), &bus.Msg{}
+	for b.Loop() {
+		_ = h(ctx, msg)
+	}
+}
