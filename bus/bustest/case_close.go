@@ -42,7 +42,7 @@ func closed(e *env) {
 
 func closeEndsRequests(e *env) {
 	a, b := e.pair()
-	s := b.respond("x", func(ctx context.Context, _ *bus.Msg) ([]byte, error) { <-ctx.Done(); return nil, nil }, bus.Concurrency(bus.MaxConcurrency))
+	s := b.respond("x", func(ctx context.Context, _ *bus.Msg) ([]byte, error) { e.listen(ctx); return nil, nil }, bus.Concurrency(bus.MaxConcurrency))
 	n := max(Scaled(1000), 100)
 	var over []<-chan struct{}
 	for range n {

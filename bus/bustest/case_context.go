@@ -40,14 +40,14 @@ func closeEndsContexts(e *env) {
 	cause := make(chan error, 1)
 	b.subscribe("x", func(ctx context.Context, _ *bus.Msg) error {
 		running.open()
-		<-ctx.Done()
+		e.listen(ctx)
 		cause <- context.Cause(ctx)
 		return nil
 	})
 	a.publish("x", "")
 	e.await(running.c, "the handler runs")
 	e.must(b.Close(), "close")
-	e.is(<-cause, bus.ErrClosed, "why the context ended")
+	e.is(receive(e, cause, "the handler's context ends"), bus.ErrClosed, "why the context ended")
 }
 
 func windowEndsContexts(e *env) {
@@ -56,7 +56,7 @@ func windowEndsContexts(e *env) {
 	ended := make(chan error, 1)
 	b.subscribe("x", func(ctx context.Context, _ *bus.Msg) error {
 		running.open()
-		<-ctx.Done()
+		e.listen(ctx)
 		ended <- ctx.Err()
 		return nil
 	}, bus.Name("slow"))
@@ -68,7 +68,7 @@ func windowEndsContexts(e *env) {
 	e.is(err, context.DeadlineExceeded, "drain")
 	var left *bus.UnfinishedError
 	e.want(errors.As(err, &left) && len(left.Subs) == 1 && left.Subs[0].Name == "slow", "the drain says %v", err)
-	e.is(<-ended, context.Canceled, "the end of the handler's context")
+	e.is(receive(e, ended, "the handler's context ends"), context.Canceled, "the end of the handler's context")
 }
 
 func messageInContext(e *env) {

@@ -132,7 +132,7 @@ func contextStops(e *env) {
 			e.report("the values of the subscription's context are missing")
 		}
 		running.open()
-		<-ctx.Done()
+		e.listen(ctx)
 		if !errors.Is(context.Cause(ctx), cause) {
 			e.report("the handler's context has ended with %v", context.Cause(ctx))
 		}

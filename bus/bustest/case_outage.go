@@ -157,6 +157,7 @@ func outageIsVisible(e *env) {
 		e.isDisconnected(p)
 		_, err := p.State()
 		e.is(err, bus.ErrDisconnected, "why it is disconnected")
+		e.pass(0.1)
 		e.up()
 		e.isConnected(p)
 		e.soon("it is told", func() bool { return len(toldOf[bus.Connected](p)) == i+1 })

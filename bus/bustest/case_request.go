@@ -56,19 +56,19 @@ func budget(e *env) {
 		return nil, nil
 	})
 	p.request("x", "")
-	if got := <-left; got > d+e.units(0.1) || got < d-e.units(2) {
+	if got := receive(e, left, "it is asked"); got > d+e.units(0.1) || got < d-e.units(2) {
 		e.fail("the responder has %v left of %v", got, d)
 	}
 	ctx, cancel := e.within(2)
 	defer cancel()
 	_, err := p.Request(ctx, "x", nil)
 	e.must(err, "request")
-	if got := <-left; got > e.units(2)+e.units(0.1) {
+	if got := receive(e, left, "it is asked"); got > e.units(2)+e.units(0.1) {
 		e.fail("the responder has %v left of %v", got, e.units(2))
 	}
 	_, err = p.Request(e.ctx, "x", nil, bus.Expires(e.units(1)))
 	e.must(err, "request")
-	if got := <-left; got > e.units(1)+e.units(0.1) {
+	if got := receive(e, left, "it is asked"); got > e.units(1)+e.units(0.1) {
 		e.fail("the responder has %v left of a request that expires in %v", got, e.units(1))
 	}
 }
@@ -81,7 +81,7 @@ func timeout(e *env) {
 	}
 	ended, hold := make(chan error, 3), e.gate()
 	q.respond("x", func(ctx context.Context, _ *bus.Msg) ([]byte, error) {
-		<-ctx.Done() // the budget's
+		e.listen(ctx) // the budget's
 		ended <- ctx.Err()
 		<-hold.c
 		return nil, nil
@@ -97,7 +97,7 @@ func timeout(e *env) {
 		e.is(err, context.DeadlineExceeded, "request")
 		e.hasCode(err, "bus.timeout")
 		e.took(before, e.units(units), 5, "the request")
-		e.is(<-ended, context.DeadlineExceeded, "the end of the responder's context")
+		e.is(receive(e, ended, "the responder's context ends"), context.DeadlineExceeded, "the end of the responder's context")
 		cancel()
 	}
 	e.want(p.Stats().TimedOut == 2, "%d are counted", p.Stats().TimedOut)
@@ -119,7 +119,7 @@ func callerLeaves(e *env) {
 		e.is(err, cause, "request")
 		e.want(!errors.Is(err, bus.ErrTimeout), "a caller that has left is told of a timeout: %v", err)
 	})
-	<-running
+	receive(e, running, "it is asked")
 	cancel(cause)
 	e.await(over, "the call returns")
 	g.open()

@@ -43,7 +43,7 @@ func (e *env) end() error {
 	for _, fn := range slices.Backward(undo) {
 		fn()
 	}
-	e.cancel()
+	e.cancel() // after Close, which is what should end the handlers' contexts
 	done := make(chan struct{})
 	go func() { e.work.Wait(); close(done) }()
 	var stuck error
@@ -148,6 +148,28 @@ func (e *env) await(c <-chan struct{}, what string) {
 	case <-c:
 	case <-timer.C:
 		e.fail("not within %v: %s", e.patience(), what)
+	}
+}
+
+// receive returns what comes through c, which should happen at once.
+func receive[T any](e *env, c <-chan T, what string) T {
+	timer := time.NewTimer(e.patience())
+	defer timer.Stop()
+	select {
+	case v := <-c:
+		return v
+	case <-timer.C:
+		e.fail("not within %v: %s", e.patience(), what)
+	}
+	panic("unreachable")
+}
+
+// listen keeps a handler until its context ends, at the latest when the case
+// is over.
+func (e *env) listen(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-e.ctx.Done():
 	}
 }
 

@@ -1,0 +1,12 @@
+package bustest_test
+
+import (
+	"testing"
+
+	"github.com/megaframework/mega/bus/bustest"
+)
+
+// The front, over routes that several processes share.
+func TestFleet(t *testing.T) {
+	bustest.Run(t, new(fleet).harness())
+}

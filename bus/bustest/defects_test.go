@@ -1,0 +1,641 @@
+package bustest_test
+
+import (
+	"context"
+	"errors"
+	"net/textproto"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/megaframework/mega/bus/driver"
+)
+
+type (
+	publishFunc   = func(d driver.Driver, ctx context.Context, m driver.Message) error
+	answerFunc    = func(d driver.Driver, ctx context.Context, request, answer driver.Message) error
+	subscribeFunc = func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Interest, error)
+)
+
+// changing publishes, requests and answers what change makes of it.
+func changing(change func(m *driver.Message)) *broken {
+	return &broken{
+		publish: func(d driver.Driver, ctx context.Context, m driver.Message) error {
+			change(&m)
+			return d.Publish(ctx, m)
+		},
+		request: func(d driver.Driver, ctx context.Context, m driver.Message) error {
+			change(&m)
+			return d.Request(ctx, m)
+		},
+		answer: func(d driver.Driver, ctx context.Context, r, a driver.Message) error {
+			change(&a)
+			return d.Answer(ctx, r, a)
+		},
+	}
+}
+
+// twice is a subscription that is two at the backend.
+type twice struct{ driver.Interest }
+
+func (t twice) also(d driver.Driver, ctx context.Context, s driver.Subscription, pattern string) (driver.Interest, error) {
+	s.Pattern = pattern
+	other, err := d.Subscribe(ctx, s)
+	return both{t.Interest, other}, err
+}
+
+type both struct{ a, b driver.Interest }
+
+func (b both) End(ctx context.Context) error { return errors.Join(b.a.End(ctx), b.b.End(ctx)) }
+
+// sinkWith is a sink with another Deliver, Gap or Load.
+type sinkWith struct {
+	driver.Sink
+	deliver func(s driver.Sink, m driver.Message) bool
+	gap     func(s driver.Sink, n int)
+	load    func(s driver.Sink) int
+}
+
+func (s sinkWith) Deliver(m driver.Message) bool {
+	if s.deliver == nil {
+		return s.Sink.Deliver(m)
+	}
+	return s.deliver(s.Sink, m)
+}
+
+func (s sinkWith) Gap(n int) {
+	if s.gap == nil {
+		s.Sink.Gap(n)
+	} else {
+		s.gap(s.Sink, n)
+	}
+}
+
+func (s sinkWith) Load() int {
+	if s.load == nil {
+		return s.Sink.Load()
+	}
+	return s.load(s.Sink)
+}
+
+// delivering is a driver whose sinks take messages otherwise.
+func delivering(deliver func(s driver.Sink, m driver.Message) bool) *broken {
+	return &broken{sink: func(s driver.Sink) driver.Sink { return sinkWith{Sink: s, deliver: deliver} }}
+}
+
+// frontWith is a front that hears other things.
+type frontWith struct {
+	driver.Front
+	fail         func(f driver.Front, id uint64, err error)
+	disconnected func(f driver.Front, err error)
+}
+
+func (f frontWith) Fail(id uint64, err error) {
+	if f.fail == nil {
+		f.Front.Fail(id, err)
+	} else {
+		f.fail(f.Front, id, err)
+	}
+}
+
+func (f frontWith) Disconnected(err error) {
+	if f.disconnected == nil {
+		f.Front.Disconnected(err)
+	} else {
+		f.disconnected(f.Front, err)
+	}
+}
+
+// every says true each nth time.
+func every(n int64) func() bool {
+	var count atomic.Int64
+	return func() bool { return count.Add(1)%n == 0 }
+}
+
+// outbox sends later what is published, in order.
+type outbox struct {
+	mu      sync.Mutex // guards waiting and sending
+	waiting []driver.Message
+	sending bool
+}
+
+func (o *outbox) publish(d driver.Driver, _ context.Context, m driver.Message) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.waiting = append(o.waiting, m)
+	if !o.sending {
+		o.sending = true
+		time.AfterFunc(time.Millisecond, func() { o.send(d) })
+	}
+	return nil
+}
+
+func (o *outbox) send(d driver.Driver) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, m := range o.waiting {
+		_ = d.Publish(context.Background(), m)
+	}
+	o.waiting, o.sending = nil, false
+}
+
+// endless is an interest that cannot be ended.
+type endless struct{ driver.Interest }
+
+func (endless) End(context.Context) error { return nil }
+
+// hasty is an interest that ends before what was routed to it is there.
+type hasty struct {
+	driver.Interest
+	ended *atomic.Bool
+}
+
+func (h hasty) End(ctx context.Context) error {
+	h.ended.Store(true)
+	return h.Interest.End(ctx)
+}
+
+// waitFor waits until the sink has nothing to do, for a while.
+func waitFor(s driver.Sink) {
+	for range 1000 {
+		if s.Load() == 0 {
+			return
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+// defects are drivers that break a rule, each as somebody might write it.
+var defects = []struct {
+	rule   string
+	is     string
+	broken func() *broken
+}{
+	{"S1", "cuts long subjects", func() *broken {
+		return changing(func(m *driver.Message) { m.Subject = m.Subject[:min(len(m.Subject), 128)] })
+	}},
+	{"S1", "escapes what it need not", func() *broken {
+		return changing(func(m *driver.Message) { m.Subject = strings.ReplaceAll(m.Subject, "%", "%25") })
+	}},
+	{"S2", "takes upper and lower case for the same", func() *broken {
+		b := changing(func(m *driver.Message) { m.Subject = strings.ToLower(m.Subject) })
+		b.subscribe = func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Interest, error) {
+			s.Pattern = strings.ToLower(s.Pattern)
+			return d.Subscribe(ctx, s)
+		}
+		return b
+	}},
+	{"S2", "lets > stand for nothing too", func() *broken {
+		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Interest, error) {
+			i, err := d.Subscribe(ctx, s)
+			if prefix, ok := strings.CutSuffix(s.Pattern, ".>"); ok && err == nil {
+				return twice{i}.also(d, ctx, s, prefix)
+			}
+			return i, err
+		}}
+	}},
+	{"S2", "lets * stand for several tokens", func() *broken {
+		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Interest, error) {
+			if strings.HasSuffix(s.Pattern, "*") {
+				s.Pattern = strings.TrimSuffix(s.Pattern, "*") + ">"
+			}
+			return d.Subscribe(ctx, s)
+		}}
+	}},
+	{"S2", "begins matching in the middle", func() *broken {
+		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Interest, error) {
+			i, err := d.Subscribe(ctx, s)
+			if err != nil {
+				return nil, err
+			}
+			return twice{i}.also(d, ctx, s, "*."+s.Pattern)
+		}}
+	}},
+	{"S3", "shows requests to subscriptions", func() *broken {
+		return &broken{request: func(d driver.Driver, ctx context.Context, m driver.Message) error {
+			event := m
+			event.Kind = driver.Event
+			return errors.Join(d.Publish(ctx, event), d.Request(ctx, m))
+		}}
+	}},
+	{"S3", "takes a tap for a responder", func() *broken {
+		return &broken{request: func(d driver.Driver, ctx context.Context, m driver.Message) error {
+			_ = d.Request(ctx, m)
+			return nil
+		}}
+	}},
+	{"S4", "delivers now and then twice", func() *broken {
+		now := every(50)
+		return delivering(func(s driver.Sink, m driver.Message) bool {
+			if now() {
+				s.Deliver(m)
+			}
+			return s.Deliver(m)
+		})
+	}},
+	{"S4", "loses a message now and then", func() *broken {
+		now := every(500)
+		return &broken{publish: func(d driver.Driver, ctx context.Context, m driver.Message) error {
+			if now() {
+				return nil
+			}
+			return d.Publish(ctx, m)
+		}}
+	}},
+	{"S4", "delivers once for all patterns of a process", func() *broken {
+		seen := map[string]bool{}
+		var mu sync.Mutex
+		return delivering(func(s driver.Sink, m driver.Message) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			if seen[string(m.Data)] && m.Kind == driver.Event {
+				return true
+			}
+			seen[string(m.Data)] = true
+			return s.Deliver(m)
+		})
+	}},
+	{"S5", "lets a message overtake another", func() *broken {
+		var mu sync.Mutex
+		var held *driver.Message
+		now := every(10)
+		return &broken{publish: func(d driver.Driver, ctx context.Context, m driver.Message) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if held == nil && now() {
+				held = &m
+				return nil
+			}
+			err := d.Publish(ctx, m)
+			if held != nil {
+				err = errors.Join(err, d.Publish(ctx, *held))
+				held = nil
+			}
+			return err
+		}}
+	}},
+	{"S5", "has a queue for each subject", func() *broken {
+		return delivering(func(s driver.Sink, m driver.Message) bool {
+			if m.Kind == driver.Event && strings.HasSuffix(m.Subject, "3.z") {
+				time.AfterFunc(time.Microsecond, func() { s.Deliver(m) })
+				return true
+			}
+			return s.Deliver(m)
+		})
+	}},
+	{"S6", "waits for the handler", func() *broken {
+		return delivering(func(s driver.Sink, m driver.Message) bool {
+			waitFor(s)
+			return s.Deliver(m)
+		})
+	}},
+	{"S7", "subscribes a moment later", func() *broken {
+		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Interest, error) {
+			l := &lateInterest{made: make(chan struct{})}
+			time.AfterFunc(time.Millisecond, func() {
+				defer close(l.made)
+				l.interest, _ = d.Subscribe(context.Background(), s)
+			})
+			return l, nil
+		}}
+	}},
+	{"S8", "cannot end an interest", func() *broken {
+		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Interest, error) {
+			i, err := d.Subscribe(ctx, s)
+			return endless{i}, err
+		}}
+	}},
+	{"S8", "loses what is on its way when an interest ends", func() *broken { return losingAtTheEnd() }},
+	{"S9", "uses the memory of messages again", func() *broken {
+		var mu sync.Mutex
+		buffer := make([]byte, 1<<20)
+		return delivering(func(s driver.Sink, m driver.Message) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			m.Data = buffer[:copy(buffer, m.Data)]
+			return s.Deliver(m)
+		})
+	}},
+	{"S10", "waits for a sink that is behind", func() *broken {
+		return delivering(func(s driver.Sink, m driver.Message) bool {
+			if s.Load() > 5 {
+				time.Sleep(time.Minute)
+			}
+			return s.Deliver(m)
+		})
+	}},
+	{"S10", "drops what a slow sink could still take", func() *broken {
+		return delivering(func(s driver.Sink, m driver.Message) bool { return s.Load() > 5 || s.Deliver(m) })
+	}},
+	{"S11", "knows a group by its name alone", func() *broken { return groupsByName() }},
+	{"S11", "gives a message to every member", func() *broken {
+		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Interest, error) {
+			s.Group = ""
+			return d.Subscribe(ctx, s)
+		}}
+	}},
+	{"S11", "prefers old members", func() *broken {
+		return &broken{sink: func(s driver.Sink) driver.Sink {
+			age := int(members.Add(1))
+			return sinkWith{Sink: s, load: func(driver.Sink) int { return age }}
+		}}
+	}},
+	{"S12", "does not say that nobody responds", func() *broken {
+		return &broken{request: func(d driver.Driver, ctx context.Context, m driver.Message) error {
+			if err := d.Request(ctx, m); !errors.Is(err, driver.ErrNoResponders) {
+				return err
+			}
+			return nil
+		}}
+	}},
+	{"S12", "passes no deadline on", func() *broken {
+		return changing(func(m *driver.Message) { m.Deadline = time.Time{} })
+	}},
+	{"S12", "gives an answer to whoever asked last", func() *broken {
+		var last atomic.Uint64
+		b := &broken{request: func(d driver.Driver, ctx context.Context, m driver.Message) error {
+			last.Store(m.ID)
+			return d.Request(ctx, m)
+		}}
+		b.attach = func(f driver.Front) driver.Front { return lastFront{f, &last} }
+		return b
+	}},
+	{"S12", "answers twice", func() *broken {
+		return &broken{answer: func(d driver.Driver, ctx context.Context, r, a driver.Message) error {
+			return errors.Join(d.Answer(ctx, r, a), d.Answer(ctx, r, a))
+		}}
+	}},
+	{"S12", "makes data of an error", func() *broken {
+		return changing(func(m *driver.Message) { m.Err = nil })
+	}},
+	{"S12", "does not tell of a responder's death", func() *broken {
+		return &broken{attach: func(f driver.Front) driver.Front {
+			return frontWith{Front: f, fail: func(driver.Front, uint64, error) {}}
+		}}
+	}},
+	{"S13", "asks every responder", func() *broken {
+		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Interest, error) {
+			if s.Kind == driver.Request {
+				s.Group = ""
+			}
+			return d.Subscribe(ctx, s)
+		}}
+	}},
+	{"S13", "makes a group of those that have none", func() *broken {
+		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Interest, error) {
+			if s.Group == "" {
+				s.Group = "default"
+			}
+			return d.Subscribe(ctx, s)
+		}}
+	}},
+	{"S14", "loses the end marker", func() *broken { return changing(func(m *driver.Message) { m.End = false }) }},
+	{"S14", "passes one answer on", func() *broken {
+		var mu sync.Mutex
+		answered := map[uint64]bool{}
+		return &broken{answer: func(d driver.Driver, ctx context.Context, r, a driver.Message) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if answered[r.ID] {
+				return nil
+			}
+			answered[r.ID] = true
+			return d.Answer(ctx, r, a)
+		}}
+	}},
+	{"S15", "ends a subscription whose handler is behind", func() *broken {
+		return delivering(func(s driver.Sink, m driver.Message) bool {
+			if s.Load() > 100 {
+				s.Fail(driver.ErrTerminated)
+			}
+			return s.Deliver(m)
+		})
+	}},
+	{"S16", "loses headers", func() *broken { return changing(func(m *driver.Message) { m.Header = nil }) }},
+	{"S16", "writes headers as HTTP does", func() *broken {
+		return changing(func(m *driver.Message) {
+			h := driver.Header{}
+			for key, values := range m.Header {
+				for _, v := range values {
+					h.Add(textproto.CanonicalMIMEHeaderKey(key), v)
+				}
+			}
+			m.Header = h
+		})
+	}},
+	{"S16", "keeps the last value of a header", func() *broken {
+		return changing(func(m *driver.Message) {
+			h := driver.Header{}
+			for key, values := range m.Header {
+				h.Set(key, values[len(values)-1])
+			}
+			m.Header = h
+		})
+	}},
+	{"S17", "takes less than all others", func() *broken {
+		return &broken{info: func(i driver.Info) driver.Info { i.MaxPayload = 1 << 19; return i }}
+	}},
+	{"S17", "drops what is large", func() *broken {
+		return delivering(func(s driver.Sink, m driver.Message) bool { return len(m.Data) > 1<<19 || s.Deliver(m) })
+	}},
+	{"S18", "makes nil of what is empty", func() *broken {
+		return changing(func(m *driver.Message) {
+			if len(m.Data) == 0 {
+				m.Data = nil
+			}
+		})
+	}},
+	{"S18", "ends data at a zero", func() *broken {
+		return changing(func(m *driver.Message) { m.Data = []byte(strings.SplitN(string(m.Data)+"\x00", "\x00", 2)[0]) })
+	}},
+	{"S19", "keeps from a publisher what it has published", func() *broken { return deaf() }},
+	{"S20", "gives a message a deadline that nobody has asked for", func() *broken {
+		return changing(func(m *driver.Message) {
+			if m.Kind == driver.Event {
+				m.Deadline = time.Now().Add(100 * time.Millisecond)
+			}
+		})
+	}},
+	{"S21", "ends a subscription where its interest is to be ended", func() *broken {
+		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Interest, error) {
+			i, err := d.Subscribe(ctx, s)
+			return failing{i, s.Sink}, err
+		}}
+	}},
+	{"S21", "loses what is on its way when it is drained", func() *broken {
+		o := &outbox{}
+		return &broken{publish: o.publish}
+	}},
+	{"S22", "leaves something running when it is closed", func() *broken {
+		return &broken{close: func(d driver.Driver, ctx context.Context) error {
+			go time.Sleep(time.Hour)
+			return d.Close(ctx)
+		}}
+	}},
+	{"S22", "takes its time to close", func() *broken {
+		return &broken{close: func(d driver.Driver, ctx context.Context) error {
+			time.Sleep(4 * time.Second)
+			return d.Close(ctx)
+		}}
+	}},
+	{"S23", "tells no gap", func() *broken {
+		return &broken{sink: func(s driver.Sink) driver.Sink { return sinkWith{Sink: s, gap: func(driver.Sink, int) {}} }}
+	}},
+	{"S23", "tells each gap twice", func() *broken {
+		return &broken{sink: func(s driver.Sink) driver.Sink {
+			return sinkWith{Sink: s, gap: func(s driver.Sink, n int) { s.Gap(n); s.Gap(n) }}
+		}}
+	}},
+	{"S23", "tells a gap after the first message", func() *broken {
+		return &broken{sink: func(s driver.Sink) driver.Sink {
+			var owed atomic.Bool
+			return sinkWith{Sink: s, gap: func(driver.Sink, int) { owed.Store(true) }, deliver: func(s driver.Sink, m driver.Message) bool {
+				defer func() {
+					if owed.Swap(false) {
+						s.Gap(-1)
+					}
+				}()
+				return s.Deliver(m)
+			}}
+		}}
+	}},
+	{"S23", "does not say that it is disconnected", func() *broken {
+		return &broken{attach: func(f driver.Front) driver.Front {
+			return frontWith{Front: f, disconnected: func(driver.Front, error) {}}
+		}}
+	}},
+	{"S23", "waits with requests until it is connected", func() *broken {
+		return &broken{request: func(d driver.Driver, ctx context.Context, m driver.Message) error {
+			for err := d.Request(ctx, m); ; err = d.Request(ctx, m) {
+				if !errors.Is(err, driver.ErrDisconnected) || time.Now().After(m.Deadline) {
+					return err
+				}
+				time.Sleep(time.Second)
+			}
+		}}
+	}},
+	{"S23", "drops what is published meanwhile", func() *broken {
+		return &broken{publish: func(d driver.Driver, ctx context.Context, m driver.Message) error {
+			if d.(*node).away.Load() {
+				return nil
+			}
+			return d.Publish(ctx, m)
+		}}
+	}},
+	{"S24", "forgets when a message expires", func() *broken {
+		return changing(func(m *driver.Message) {
+			if m.Kind == driver.Event {
+				m.Deadline = time.Time{}
+			}
+		})
+	}},
+	{"S25", "does not count hops", func() *broken {
+		return changing(func(m *driver.Message) { m.Hops = 0 })
+	}},
+	{"S25", "has words of its own", func() *broken {
+		return &broken{request: func(d driver.Driver, ctx context.Context, m driver.Message) error {
+			if err := d.Request(ctx, m); err != nil {
+				return errors.New(err.Error())
+			}
+			return nil
+		}}
+	}},
+	{"S26", "waits until a sink that is behind has room", func() *broken {
+		return delivering(func(s driver.Sink, m driver.Message) bool {
+			if s.Load() > 10 {
+				time.Sleep(time.Minute)
+			}
+			return s.Deliver(m)
+		})
+	}},
+}
+
+// members counts sinks, so that each is older than the next.
+var members atomic.Int64
+
+// lateInterest is one that is still to be made.
+type lateInterest struct {
+	made     chan struct{}
+	interest driver.Interest
+}
+
+func (l *lateInterest) End(ctx context.Context) error {
+	<-l.made
+	if l.interest == nil {
+		return nil
+	}
+	return l.interest.End(ctx)
+}
+
+// losingAtTheEnd delivers a moment later, and not what is on its way when the
+// interest ends.
+func losingAtTheEnd() *broken {
+	return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Interest, error) {
+		ended := new(atomic.Bool)
+		s.Sink = sinkWith{Sink: s.Sink, deliver: func(s driver.Sink, m driver.Message) bool {
+			time.AfterFunc(time.Millisecond, func() {
+				if !ended.Load() {
+					s.Deliver(m)
+				}
+			})
+			return true
+		}}
+		i, err := d.Subscribe(ctx, s)
+		return hasty{i, ended}, err
+	}}
+}
+
+// groupsByName has every message for one member of all patterns of a name.
+func groupsByName() *broken {
+	var mu sync.Mutex
+	seen := map[string]int{}
+	return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Interest, error) {
+		if s.Group == "" {
+			return d.Subscribe(ctx, s)
+		}
+		s.Sink = sinkWith{Sink: s.Sink, deliver: func(sink driver.Sink, m driver.Message) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			if seen[s.Group]++; seen[s.Group]%2 == 0 {
+				return true
+			}
+			return sink.Deliver(m)
+		}}
+		return d.Subscribe(ctx, s)
+	}}
+}
+
+// lastFront takes every answer for one to the last request.
+type lastFront struct {
+	driver.Front
+	last *atomic.Uint64
+}
+
+func (f lastFront) Answer(m driver.Message) {
+	m.ID = f.last.Load()
+	f.Front.Answer(m)
+}
+
+// deaf does not hear itself.
+func deaf() *broken {
+	var speaking atomic.Bool
+	b := delivering(func(s driver.Sink, m driver.Message) bool { return speaking.Load() || s.Deliver(m) })
+	b.publish = func(d driver.Driver, ctx context.Context, m driver.Message) error {
+		speaking.Store(true)
+		defer speaking.Store(false)
+		return d.Publish(ctx, m)
+	}
+	return b
+}
+
+// failing is an interest whose end is an end of the subscription.
+type failing struct {
+	driver.Interest
+	sink driver.Sink
+}
+
+func (f failing) End(ctx context.Context) error {
+	f.sink.Fail(driver.ErrTerminated)
+	return f.Interest.End(ctx)
+}

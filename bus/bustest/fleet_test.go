@@ -1,0 +1,299 @@
+package bustest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/megaframework/mega/bus/bustest"
+	"github.com/megaframework/mega/bus/driver"
+	"github.com/megaframework/mega/drivers/memory"
+)
+
+// fleet is a backend of several processes, on fake time: routes that they
+// share, which can go away. What breaks it is put around the driver of each
+// process.
+type fleet struct {
+	broken func(driver.Driver) driver.Driver
+
+	routes *memory.Bus // of the case
+
+	mu    sync.Mutex // guards the fields below
+	nodes []*node
+	away  bool
+}
+
+func (f *fleet) harness() bustest.Harness {
+	return bustest.Harness{
+		Begin: f.begin, Open: f.open, FakeTime: true,
+		Faults: bustest.Faults{Down: f.down, Up: f.up, Drop: f.drop, Crash: f.crash, Interests: f.interests},
+	}
+}
+
+func (f *fleet) begin() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.routes, f.nodes, f.away = memory.NewBus(), nil, false
+	return f.routes.Attach((*hub)(f))
+}
+
+func (f *fleet) open() (driver.Driver, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := &node{fleet: f, index: uint64(len(f.nodes)), out: make(turnstile, 1), interests: map[*membership]bool{}, asked: map[uint64]bool{}}
+	f.nodes = append(f.nodes, n)
+	if f.broken != nil {
+		return f.broken(n), nil
+	}
+	return n, nil
+}
+
+func (f *fleet) all() []*node {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]*node(nil), f.nodes...)
+}
+
+func (f *fleet) interests() (n int, err error) {
+	for _, node := range f.all() {
+		n += len(node.standing())
+	}
+	return n, nil
+}
+
+var errAway = fmt.Errorf("%w: the backend is away", driver.ErrDisconnected)
+
+func (f *fleet) down() error {
+	for _, n := range f.all() {
+		n.away.Store(true)
+		n.out.Lock() // what is being published gets through
+		n.out.Unlock()
+		n.front.Disconnected(errAway)
+	}
+	return nil
+}
+
+// up tells every subscription of the gap before anything is sent.
+func (f *fleet) up() error {
+	for _, n := range f.all() {
+		if !n.away.Load() {
+			return nil
+		}
+		for _, m := range n.standing() {
+			m.sub.Sink.Gap(-1)
+		}
+	}
+	for _, n := range f.all() {
+		n.front.Connected()
+	}
+	for _, n := range f.all() {
+		n.out.Lock()
+		n.away.Store(false)
+	}
+	for _, n := range f.all() {
+		n.send()
+		n.out.Unlock()
+	}
+	return nil
+}
+
+func (f *fleet) drop() error { return errors.Join(f.down(), f.up()) }
+
+// crash cuts a process off, and tells those whose requests it had.
+func (f *fleet) crash(d driver.Driver) error {
+	if b, ok := d.(*broken); ok {
+		d = b.Driver
+	}
+	n := d.(*node)
+	n.away.Store(true)
+	n.end()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for id := range n.asked {
+		(*hub)(f).Fail(id, driver.ErrDisconnected)
+	}
+	return nil
+}
+
+// hub is the fleet as its routes see it. The number of the process stands
+// before that of the request.
+type hub fleet
+
+const idBits = 48
+
+func (h *hub) asker(id uint64) (driver.Front, uint64) {
+	return (*fleet)(h).all()[id>>idBits].front, id & (1<<idBits - 1)
+}
+
+func (h *hub) Answer(m driver.Message) {
+	front, id := h.asker(m.ID)
+	m.ID = id
+	front.Answer(m)
+}
+
+func (h *hub) Fail(id uint64, err error) {
+	front, id := h.asker(id)
+	front.Fail(id, err)
+}
+
+func (h *hub) Disconnected(error) {}
+func (h *hub) Connected()         {}
+
+// turnstile is a mutex that fake time does not wait for.
+type turnstile chan struct{}
+
+func (t turnstile) Lock()   { t <- struct{}{} }
+func (t turnstile) Unlock() { <-t }
+
+// node is the driver of one process.
+type node struct {
+	fleet *fleet
+	index uint64
+	front driver.Front
+	away  atomic.Bool
+	shut  atomic.Bool
+
+	out      turnstile // guards the fields below; held while events are sent, to keep their order
+	waiting  []driver.Message
+	buffered int
+
+	mu        sync.Mutex // guards the fields below
+	interests map[*membership]bool
+	asked     map[uint64]bool // requests that it has to answer
+}
+
+func (n *node) Info() driver.Info { return driver.Info{Name: "fleet", Scope: driver.Fleet} }
+
+func (n *node) Attach(f driver.Front) error { n.front = f; return nil }
+
+func (n *node) Publish(ctx context.Context, m driver.Message) error {
+	n.out.Lock()
+	defer n.out.Unlock()
+	const room = 4 << 20
+	switch {
+	case n.shut.Load():
+		return driver.ErrClosed
+	case !n.away.Load():
+		return n.fleet.routes.Publish(ctx, m)
+	case n.buffered+m.Size() > room:
+		return driver.ErrOverloaded
+	}
+	n.buffered += m.Size()
+	n.waiting = append(n.waiting, m)
+	return nil
+}
+
+// send sends what has waited. The caller holds n.out.
+func (n *node) send() {
+	for _, m := range n.waiting {
+		_ = n.fleet.routes.Publish(context.Background(), m)
+	}
+	n.waiting, n.buffered = nil, 0
+}
+
+func (n *node) Request(ctx context.Context, m driver.Message) error {
+	if err := n.reach(); err != nil {
+		return err
+	}
+	m.ID |= n.index << idBits
+	return n.fleet.routes.Request(ctx, m)
+}
+
+func (n *node) reach() error {
+	if n.shut.Load() {
+		return driver.ErrClosed
+	}
+	if n.away.Load() {
+		return errAway
+	}
+	return nil
+}
+
+func (n *node) Answer(ctx context.Context, request, answer driver.Message) error {
+	n.mu.Lock()
+	delete(n.asked, request.ID)
+	n.mu.Unlock()
+	if err := n.reach(); err != nil {
+		return err
+	}
+	return n.fleet.routes.Answer(ctx, request, answer)
+}
+
+func (n *node) Subscribe(ctx context.Context, s driver.Subscription) (driver.Interest, error) {
+	if err := n.reach(); err != nil {
+		return nil, err
+	}
+	m := &membership{node: n, sub: s}
+	s.Sink = &carrier{s.Sink, n}
+	var err error
+	if m.Interest, err = n.fleet.routes.Subscribe(ctx, s); err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.interests[m] = true
+	return m, nil
+}
+
+func (n *node) Flush(ctx context.Context) error {
+	if n.shut.Load() {
+		return driver.ErrClosed
+	}
+	if n.away.Load() {
+		<-ctx.Done()
+		return fmt.Errorf("%w: %w", errAway, ctx.Err())
+	}
+	return nil
+}
+
+func (n *node) Close(context.Context) error {
+	n.shut.Store(true)
+	n.end()
+	return nil
+}
+
+func (n *node) standing() (all []*membership) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for m := range n.interests {
+		all = append(all, m)
+	}
+	return all
+}
+
+func (n *node) end() {
+	for _, m := range n.standing() {
+		_ = m.End(context.Background())
+	}
+}
+
+// membership is a subscription of a process.
+type membership struct {
+	driver.Interest
+	node *node
+	sub  driver.Subscription
+}
+
+func (m *membership) End(ctx context.Context) error {
+	m.node.mu.Lock()
+	delete(m.node.interests, m)
+	m.node.mu.Unlock()
+	return m.Interest.End(ctx)
+}
+
+// carrier is the way of a message to its process.
+type carrier struct {
+	driver.Sink
+	node *node
+}
+
+func (c *carrier) Deliver(m driver.Message) bool {
+	if m.Kind == driver.Request {
+		c.node.mu.Lock()
+		c.node.asked[m.ID] = true
+		c.node.mu.Unlock()
+	}
+	return c.Sink.Deliver(m)
+}
