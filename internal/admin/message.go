@@ -129,15 +129,15 @@ func (d doing) publish(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	data := m.Bytes()
-	err := d.process.Bus.Publish(r.Context(), m.Subject, data, m.options()...)
-	if err == nil {
-		err = d.process.Bus.Flush(r.Context())
-	}
-	if err != nil {
+	if err := d.process.Bus.Publish(r.Context(), m.Subject, data, m.options()...); err != nil {
 		failBus(w, err)
 		return
 	}
 	d.log(r, "admin: event published", slog.String("subject", m.Subject), slog.Int("bytes", len(data)))
+	if err := d.process.Bus.Flush(r.Context()); err != nil {
+		failBus(w, fmt.Errorf("the event was accepted and has not left the process yet; it will once that is possible: %w", err))
+		return
+	}
 	answer(w, http.StatusOK, published{len(data)})
 }
 
