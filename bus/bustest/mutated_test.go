@@ -1,0 +1,224 @@
+package bustest_test
+
+import (
+	"context"
+	"encoding/json"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/bus/bustest"
+)
+
+// mutations are changes of the front that break a rule, and the case that has
+// to notice. The old text must stand in the file exactly once.
+var mutations = []struct {
+	noticed  string // rule/claim
+	file     string // in package bus
+	old, new string
+}{
+	{"S1/a bad subject is refused by every verb before the driver is asked, and the bus goes on", "subject.go",
+		"c := byte('!'); c <= '~'; c++", "c := byte(' '); c <= '~'; c++"},
+	{"S1/wildcards are for subscriptions alone", "subject.go",
+		"case (token == \"*\" || token == \">\") && !wild:", "case false:"},
+	{"S5/a key that hangs holds up no other", "runner.go",
+		"return s.concurrency == 1 && s.orderBy == nil && s.onFull != DropOldest", "return true"},
+	{"S6/data may be used again as soon as Publish has returned", "compose.go",
+		"\tm.Data = clone(data)\n", "\tm.Data = data\n"},
+	{"S6/with an ended context nothing is published, and the error says so", "compose.go",
+		"if ctx.Err() != nil {", "if false {"},
+	{"S8/what was queued is discarded and counted, and what runs may finish", "runner.go",
+		"s.stopped.Load() || ", ""},
+	{"S8/Drain runs what is queued and takes nothing new", "sub.go",
+		"\t\ts.phase = emptying\n", "\t\ts.phase = emptying\n\t\ts.discard()\n"},
+	{"S8/the backend forgets a subscription that has ended", "sub.go",
+		"\t_ = i.End(ctx)\n", "\t_ = ctx\n"},
+	{"S9/a handler that changes the data is told of when they are checked", "runner.go",
+		"if !bytes.Equal(data, before) {", "if false && !bytes.Equal(data, before) {"},
+	{"S10/drops are counted exactly, told, and said by the next message", "runner.go",
+		"d.msg.Missed = s.takeLost()", "s.takeLost()"},
+	{"S10/a buffer is bounded in bytes too, and so is the memory", "sink.go",
+		" && bytes+weight <= s.maxBytes", " && bytes+weight >= 0"},
+	{"S10/DropOldest keeps the newest", "sink.go",
+		"if s.onFull != DropOldest {", "if true {"},
+	{"S10/Terminate ends the subscription", "sink.go",
+		"if s.onFull != Terminate {", "if true {"},
+	{"S10/drops are told at once, and then at most once a second", "drops.go",
+		"if s.drops.armed || ", "if "},
+	{"S10/an observer that blocks, publishes or panics holds up nothing", "events.go",
+		"\t\tt.telling = b.crew.do(b.tellAll)\n", "\t\tb.observe(e)\n"},
+	{"S10/a request that finds the responder's buffer full is refused at once", "sink.go",
+		"\ts.bus.refuse(d, ErrOverloaded)\n", ""},
+	{"S11/a bad name is refused before the driver is asked", "subject.go",
+		"if !plain[name[i]] && name[i] != '.' {", "if false {"},
+	{"S12/without a deadline it takes the default, and the responder has what is left", "request.go",
+		"if m.Deadline.IsZero() || deadline.Before(m.Deadline) {", "if true {"},
+	{"S12/a responder that is slow is a timeout, in time", "request.go",
+		"return fmt.Errorf(\"%w: %w\", ErrTimeout, context.DeadlineExceeded)", "return context.DeadlineExceeded"},
+	{"S12/a caller that leaves gets its own error, with the cause", "errors.go",
+		"return fmt.Errorf(\"%w: %w\", err, cause)", "return err"},
+	{"S12/errors of the responder arrive as they should, without a stack", "respond.go",
+		"\"panic\", \"the responder panicked\"", "\"panic\", err.Error()"},
+	{"S12/late and second answers are dropped and counted", "request.go",
+		"\tcs.late++\n", ""},
+	{"S12/many requests at once, half of them cancelled, get no other's answer", "request.go",
+		"\tdelete(cs.byID, c.id)\n", ""},
+	{"S12/requests that are discarded are refused", "sub.go",
+		"\t\ts.bus.refuse(d, ErrTerminated)\n", ""},
+	{"S13/a responder works on 64 at once, a subscription on one", "options.go",
+		"respondConcurrency = 64", "respondConcurrency = 65"},
+	{"S13/one responder of all answers a request", "options.go",
+		"o.group, o.concurrency = respondGroup, respondConcurrency", "o.concurrency = respondConcurrency"},
+	{"S14/it ends by count", "many.go",
+		"o.count == 0 || n < o.count", "true"},
+	{"S14/it ends when answers stall, and slow consumers do not count", "many.go",
+		"if n > 0 && o.stall > 0 {", "if false {"},
+	{"S14/it ends by the end marker", "many.go",
+		"case m.End:", "case false:"},
+	{"S14/it ends at its deadline, which is no error if there were answers", "many.go",
+		"if answers > 0 && errors.Is(err, ErrTimeout) {", "if answers < 0 && errors.Is(err, ErrTimeout) {"},
+	{"S14/it ends when the consumer breaks, and leaves nothing", "many.go",
+		"\tdefer b.calls.end(c)\n", ""},
+	{"S15/a handler that ends its goroutine does not end the subscription", "runner.go",
+		"\tgo s.run(r)\n}", "\t_ = r\n}"},
+	{"S15/an error is told with its subject, pattern and message, and touches nobody", "runner.go",
+		"\ts.bus.tell(HandlerFailed{Who: s.who(), Msg: &d.msg, Err: err})\n", ""},
+	{"S15/a panic in middleware or in OrderBy is the message's alone", "lanes.go",
+		"s.finish(d, &PanicError{Value: recover(), Stack: debug.Stack()})", "recover(); _ = debug.Stack"},
+	{"S15/a handler that does not return is named", "watchdog.go",
+		"age >= limit && age-r.seen.told >= limit", "false"},
+	{"S16/bad headers are refused before the driver is asked", "header.go",
+		"strings.ContainsAny(v, \"\\r\\n\\x00\")", "false"},
+	{"S16/headers at the bounds pass, beyond they do not", "header.go",
+		"if size > MaxHeader {", "if false {"},
+	{"S16/trace and baggage travel from handler to handler", "compose.go",
+		"case d != nil && d.msg.Header != nil:", "case false:"},
+	{"S17/the largest message passes, and one byte more is refused with the bus intact", "compose.go",
+		"size > b.limit {", "size > b.limit+1 {"},
+	{"S17/an answer that is too large is an error of the responder", "respond.go",
+		"if a.Size() > s.bus.limit {", "if false {"},
+	{"S18/nil and empty data arrive empty, not nil", "compose.go",
+		"\t\treturn []byte{}\n", "\t\treturn nil\n"},
+	{"S20/the handler's context ends with Close", "close.go",
+		"\t\ts.cancel(ErrClosed)\n", ""},
+	{"S20/the handler's context does not end when draining begins", "close.go",
+		"\tsubs, own := b.list(), ownSub(ctx)\n", "\tsubs, own := b.list(), ownSub(ctx)\n\tfor _, s := range subs {\n\t\ts.cancel(ErrDraining)\n\t}\n"},
+	{"S21/under load everything accepted is handled, and handlers publish, ask and reply to the end", "close.go",
+		"range []driver.Kind{driver.Event, driver.Request}", "range []driver.Kind{driver.Request, driver.Event}"},
+	{"S21/called within a handler it ends", "close.go",
+		"if s.kind == k && s != own {", "if s.kind == k {"},
+	{"S21/while draining new subscriptions are refused, and answers still given", "close.go",
+		"\tcase draining:\n\t\treturn ErrDraining\n", ""},
+	{"S22/after Close every call is ErrClosed at once", "bus.go",
+		"return fmt.Errorf(\"flush: %w\", ErrClosed)", "return nil"},
+	{"S22/Close ends a thousand requests in flight", "close.go",
+		"\tb.calls.close()\n", ""},
+	{"S23/requests in flight fail at once, and so do those made while the backend is away", "front.go",
+		"\tb.calls.failAll(disconnected(err))\n", ""},
+	{"S23/the state is visible, and told once", "front.go",
+		"\tl.cuts++\n", ""},
+	{"S23/what is published meanwhile arrives in order, after each subscription was told once", "sink.go",
+		"\ts.miss(lost)\n", ""},
+	{"S24/a message that expires before its handler starts is dropped and counted", "runner.go",
+		"case isExpired(d.deadline):", "case false:"},
+	{"S25/a chain of more than 32 hops is a cycle", "compose.go",
+		"if d.hops >= MaxHops {", "if d.hops > MaxHops {"},
+	{"S25/options out of bounds are refused before the driver is asked", "options.go",
+		"o.concurrency < 1 || ", ""},
+}
+
+// Each mutation of the front makes the case fail that is about it. The changed
+// file replaces its original for one build of this package's tests, by go's
+// -overlay; the tree is not touched.
+//
+// A build takes a second or two, so this begins somewhere in the table and goes
+// on for a while; it says which mutations had no turn. A scale of 20 has time
+// for all.
+func TestMutatedFrontsAreCaught(t *testing.T) {
+	front, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	builds := make(chan struct{}, 2) // at once
+	first := rand.IntN(len(mutations))
+	until := time.Now().Add(time.Duration(bustest.Scaled(12)) * time.Second)
+	for i := range mutations {
+		m := mutations[(first+i)%len(mutations)]
+		t.Run(m.noticed, func(t *testing.T) {
+			t.Parallel()
+			builds <- struct{}{}
+			defer func() { <-builds }()
+			if time.Now().After(until) {
+				t.Log("its turn has not come")
+				return
+			}
+			bin := buildMutated(t, filepath.Join(front, m.file), m.old, m.new)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			run := exec.CommandContext(ctx, bin, "-test.run", runPattern("TestFleet/"+m.noticed), "-test.timeout", "10s")
+			run.Env = append(os.Environ(), "MEGA_TEST_SCALE=1") // what breaks now and then is not seen in a few messages
+			out, err := run.CombinedOutput()
+			if err == nil || !noticed(string(out), m.noticed) {
+				t.Errorf("in %s\n%s\nbecame\n%s\nand nothing was noticed: %v\n%s", m.file, m.old, m.new, err, tail(out))
+			}
+		})
+	}
+}
+
+// noticed says that the case has failed, or that it hangs: a mutant may spin
+// where fake time stands still.
+func noticed(out, name string) bool {
+	test := "TestFleet/" + strings.ReplaceAll(name, " ", "_")
+	return strings.Contains(out, "--- FAIL: "+test+" ") || strings.Contains(out, "panic: ") && strings.Contains(out, test)
+}
+
+// buildMutated builds the tests of this package over a front in which old has
+// become new.
+func buildMutated(t *testing.T, file, before, after string) (bin string) {
+	t.Helper()
+	source, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(source), before); n != 1 {
+		t.Fatalf("%s has the text to be changed %d times, want once; bring the table up to date:\n%s", file, n, before)
+	}
+	dir := t.TempDir()
+	changed := filepath.Join(dir, filepath.Base(file))
+	overlay := filepath.Join(dir, "overlay.json")
+	replace, err := json.Marshal(map[string]map[string]string{"Replace": {file: changed}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, changed, []byte(strings.Replace(string(source), before, after, 1)))
+	write(t, overlay, replace)
+	bin = filepath.Join(dir, "mutated.test")
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-overlay", overlay, "-ldflags", "-s -w", "-o", bin, ".")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("the mutation does not compile: %v\n%s", err, out)
+	}
+	return bin
+}
+
+func write(t *testing.T, file string, content []byte) {
+	t.Helper()
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// runPattern is the -test.run that selects exactly the test with name.
+func runPattern(name string) string {
+	parts := strings.Split(strings.ReplaceAll(name, " ", "_"), "/")
+	for i, p := range parts {
+		parts[i] = "^" + regexp.QuoteMeta(p) + "$"
+	}
+	return strings.Join(parts, "/")
+}
+
+func tail(out []byte) []byte { return out[max(0, len(out)-2000):] }
