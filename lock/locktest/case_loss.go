@@ -192,6 +192,7 @@ func backendStandsStill(e *env) {
 	a, b := e.process(), e.process()
 	lease := a.acquire(e.key("k"), e.ttl(3))
 	next := b.queue(e.key("k"), "next")
+	e.hearsItIsQueued()
 	deadline := lease.Deadline()
 	e.must(e.h.Faults.Stop(), "stop")
 	cause := e.ended(lease, 2*e.patience())
@@ -201,6 +202,10 @@ func backendStandsStill(e *env) {
 	e.want(late < e.units(3), "the lease ended %v after the deadline it had when the backend stopped", late)
 	e.releases(b.afterOutage(next))
 }
+
+// hearsItIsQueued gives a call whose request is queued the time to hear so: until
+// then an outage may end it.
+func (e *env) hearsItIsQueued() { e.pass(0.25) }
 
 // afterOutage returns the lease of a call that waited through an outage. Where
 // there is no queue the call has no place to keep: the outage may have ended
