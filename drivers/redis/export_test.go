@@ -1,5 +1,7 @@
 package redis
 
+import "github.com/megaframework/mega/lock/driver"
+
 // ScriptNames are the names of the scripts by their SHA-1, for tests that watch
 // the wire.
 func ScriptNames() map[string]string {
@@ -10,4 +12,11 @@ func ScriptNames() map[string]string {
 		}
 	}
 	return names
+}
+
+// Queued is how many requests for key have heard from the server that they are
+// queued: only these ride out an outage.
+func Queued(d driver.Driver, key string) (n int) {
+	q := d.(*queue)
+	return len(q.claims.tickets()[q.template.holder(key)])
 }

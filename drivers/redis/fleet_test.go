@@ -18,6 +18,7 @@ import (
 	"github.com/megaframework/mega/internal/history"
 	"github.com/megaframework/mega/internal/redistest"
 	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
 )
 
 // slack is what the tests allow, beside what the contract says, for a machine
@@ -63,12 +64,24 @@ func openMember(ctx context.Context, c redis.Config) (*lock.Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return lock.New(d, lock.Config{})
+	l, err := lock.New(d, lock.Config{})
+	drivers.Store(l, d)
+	return l, err
+}
+
+// drivers are those of the members, by their Lockers.
+var drivers sync.Map
+
+// knows says whether a request of l for key has heard that it is queued.
+func knows(l *lock.Locker, key string) bool {
+	d, _ := drivers.Load(l)
+	return redis.Queued(d.(driver.Driver), key) > 0
 }
 
 // dismiss closes l. Whoever still holds a lease loses it.
 func dismiss(t *testing.T, l *lock.Locker) {
 	t.Helper()
+	drivers.Delete(l)
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	if err := l.Close(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
@@ -93,7 +106,8 @@ func take(t *testing.T, l *lock.Locker, key string, opts ...lock.Option) *lock.L
 	return lease
 }
 
-// wait begins to wait for key and returns once the backend has the waiter.
+// wait begins to wait for key and returns once the backend has the waiter, and
+// the waiter knows.
 func wait(t *testing.T, l *lock.Locker, key string, opts ...lock.Option) <-chan granted {
 	t.Helper()
 	before := waiters(t, l, key)
@@ -102,8 +116,7 @@ func wait(t *testing.T, l *lock.Locker, key string, opts ...lock.Option) <-chan 
 		lease, err := l.Acquire(t.Context(), key, opts...)
 		got <- granted{lease, err, time.Now()}
 	}()
-	eventually(t, "the waiter to queue", func() bool { return waiters(t, l, key) > before })
-	waiters(t, l, key) // by when the waiter has its own answer, too
+	eventually(t, "the waiter to queue", func() bool { return waiters(t, l, key) > before && knows(l, key) })
 	return got
 }
 
@@ -296,7 +309,7 @@ type party struct {
 }
 
 // wait begins to wait for "k" and returns once the call waits and, where there
-// is a queue, the server has its ticket. Who polls has no place to lose: an
+// is a queue, knows that the server has its ticket. Who polls has no place to lose: an
 // outage ends its call, and it is made again.
 func (p *party) wait(t *testing.T, opts ...lock.Option) <-chan *history.Lease {
 	t.Helper()
@@ -317,7 +330,7 @@ func (p *party) wait(t *testing.T, opts ...lock.Option) <-chan *history.Lease {
 		got <- lease
 	}()
 	eventually(t, "the call to wait", func() bool {
-		return p.locker.Stats().Waiting == 1 && (!queues || waiters(t, p.locker, "k") > before)
+		return p.locker.Stats().Waiting == 1 && (!queues || waiters(t, p.locker, "k") > before && knows(p.locker, "k"))
 	})
 	return got
 }
