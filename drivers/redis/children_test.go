@@ -81,7 +81,7 @@ func tell(r report) {
 }
 
 func (o orders) carryOut() error {
-	l, err := openMember(context.Background(), redis.Config{URL: o.URL})
+	l, err := newMember(openLock(context.Background(), redis.Config{URL: o.URL}))
 	if err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ func (y *yard) open() (driver.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := redis.OpenLock(context.Background(), redis.Config{URL: p.URL(), Engine: y.engine})
+	d, err := openLock(context.Background(), redis.Config{URL: p.URL(), Engine: y.engine})
 	if err != nil {
 		_ = p.Close()
 		return nil, err

@@ -51,7 +51,7 @@ func member(t *testing.T, url string) *lock.Locker {
 
 func memberOf(t *testing.T, c redis.Config) *lock.Locker {
 	t.Helper()
-	l, err := openMember(t.Context(), c)
+	l, err := newMember(openLock(t.Context(), c))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,10 @@ func memberOf(t *testing.T, c redis.Config) *lock.Locker {
 }
 
 func openMember(ctx context.Context, c redis.Config) (*lock.Locker, error) {
-	d, err := redis.OpenLock(ctx, c)
+	return newMember(redis.OpenLock(ctx, c))
+}
+
+func newMember(d driver.Driver, err error) (*lock.Locker, error) {
 	if err != nil {
 		return nil, err
 	}
