@@ -7,4 +7,9 @@ import (
 	"github.com/megaframework/mega/internal/natstest"
 )
 
-func TestMain(m *testing.M) { os.Exit(natstest.Main(m)) }
+func TestMain(m *testing.M) {
+	if url := os.Getenv(workerURL); url != "" {
+		os.Exit(worker(url, os.Getenv(workerTask)))
+	}
+	os.Exit(natstest.Main(m))
+}
