@@ -118,6 +118,11 @@ func drainTwice(e *env) {
 	}
 	s.has(append([]string{"first"}, numbers(1, 10)...)...)
 	e.must(b.Drain(e.ctx), "drain again")
+	for range Scaled(10) {
+		idle := e.process()
+		idle.listen("x")
+		e.all(5, func(int) { e.must(idle.Drain(e.ctx), "drain at once") })
+	}
 	e.must(b.Close(), "close")
 	c := e.process()
 	e.must(c.Close(), "close")
