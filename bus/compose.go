@@ -28,7 +28,7 @@ func (b *Bus) compose(ctx context.Context, m *driver.Message, data []byte, opts 
 	if err := b.inherit(ctx, m); err != nil {
 		return err
 	}
-	m.Data = clone(data)
+	m.Data = b.own(data)
 	return b.checkSize(m)
 }
 
@@ -52,6 +52,15 @@ func applyTo(m *driver.Message, opts []PubOption) error {
 		m.Deadline = time.Now().Add(p.expires)
 	}
 	return nil
+}
+
+// own is data that its owner may go on to use, once the message was handed to
+// the driver.
+func (b *Bus) own(data []byte) []byte {
+	if b.info.Copies && data != nil {
+		return data
+	}
+	return clone(data)
 }
 
 // clone copies data, so that its owner may go on to use it. Nil becomes empty.

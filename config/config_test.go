@@ -379,3 +379,35 @@ func TestTheCommandLineIsTheStrongestLayer(t *testing.T) {
 		t.Errorf("a cache that was taken back is still there: %v", c.Cache)
 	}
 }
+
+// A password is hidden wherever in an address it stands, also where it was not
+// escaped, and whatever is wrong with it.
+func TestPasswordsInAddressesAreHidden(t *testing.T) {
+	const password = "hunter2"
+	for _, x := range []struct{ key, url, shown string }{
+		{"MEGA_CACHE_MAIN_URL", "redis-sentinel://:hunter2@a:1/m?sentinel_password=hunter2&db=1", "redis-sentinel://:***@a:1/m?sentinel_password=***&db=1"},
+		{"MEGA_NATS_URL", "nats://u:hunter2@a:1,nats://v:hunter2@b:2", "nats://u:***@a:1,nats://v:***@b:2"},
+		{"MEGA_CACHE_MAIN_URL", "redis://:hunter2/x@h:1", ""},
+		{"MEGA_CACHE_MAIN_URL", "redis://:hunter2?x@h:1", ""},
+		{"MEGA_NATS_URL", "nats://u:hunter2/et@h:1", ""},
+	} {
+		c, err := load(t, x.key+"="+x.url)
+		if x.shown == "" {
+			if err == nil || strings.Contains(err.Error(), password) || !strings.Contains(err.Error(), "%2F") {
+				t.Errorf("%s: %v", x.url, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", x.url, err)
+			continue
+		}
+		if printed := fmt.Sprint(c.Values()); strings.Contains(printed, password) || !strings.Contains(printed, x.shown) {
+			t.Errorf("%s is shown as %s", x.url, printed)
+		}
+	}
+	_, err := config.Load(config.Source{Set: []string{"cache.main.url=redis-sentinel://a:1/m?sentinel_password=hunter2"}})
+	if err == nil || !strings.Contains(err.Error(), "command line") {
+		t.Errorf("a secret in a parameter is taken from the command line: %v", err)
+	}
+}

@@ -104,6 +104,9 @@ func checkHosts(s, server string) error {
 	if !ok {
 		rest = server // nats://a,b
 	}
+	if end := strings.IndexAny(rest, "/?#"); end >= 0 && strings.Contains(rest[end:], "@") {
+		return fmt.Errorf("%s: the password contains a /, ? or #: write %%2F, %%3F or %%23 for it, and %%40 for an @", maskURL(s))
+	}
 	rest, _, _ = strings.Cut(rest, "?")
 	authority, _, _ := strings.Cut(rest, "/")
 	if i := strings.LastIndexByte(authority, '@'); i >= 0 {
@@ -130,11 +133,16 @@ var (
 	userinfo = regexp.MustCompile(`(?s)^([^:]*:/*[^:/?#@]*):.*@`)
 	// NATS takes a user without a password for a token.
 	token     = regexp.MustCompile(`(?is)^((?:nats|tls|wss?)://).*@`)
-	passwords = regexp.MustCompile(`(?i)([?&](?:password|passwd|pass|secret|token)=)[^&#]*`)
+	passwords = regexp.MustCompile(`(?i)([?&][^=&#]*(?:pass|secret|token|pwd|credential|api_?key)[^=&#]*=)[^&#]*`)
+	// Several servers may stand in one text, each with its own scheme.
+	nextServer = regexp.MustCompile(`(?i),[a-z][a-z0-9+.-]*://`)
 )
 
 // maskURL hides what may be a password, also in a text that is no URL.
 func maskURL(s string) string {
+	if at := nextServer.FindStringIndex(s); at != nil {
+		return maskURL(s[:at[0]]) + "," + maskURL(s[at[0]+1:])
+	}
 	if at := strings.LastIndexByte(s, '@'); at >= 0 && !strings.Contains(s, "://") {
 		return mask + s[at:] // the scheme was forgotten
 	}

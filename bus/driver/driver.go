@@ -254,6 +254,9 @@ type Info struct {
 	// MaxPayload is the largest Size of a message that the backend takes; 0 is
 	// no bound of its own. The front's may be lower.
 	MaxPayload int `json:"max_payload,omitempty"`
+	// Copies says that Publish, Request and Answer have copied a message's Data
+	// when they return. The front then does not.
+	Copies bool `json:"-"`
 	// Lacks lists the rules of the contract that the driver does not keep.
 	Lacks []Lack `json:"lacks,omitempty"`
 	// Warnings lists what weakens its promise on the backend that it found,

@@ -21,7 +21,8 @@ type Bus struct {
 	config Config
 	conn   *nats.Conn
 	info   driver.Info
-	inbox  string // of the answers to this driver's requests; a number is added
+	names  [2]names // of events, and of requests
+	inbox  string   // of the answers to this driver's requests; a number is added
 
 	pipe   atomic.Pointer[pipe] // of the latest connection
 	epoch  atomic.Int64         // counts connections
@@ -40,7 +41,11 @@ type Bus struct {
 var _ driver.Driver = (*Bus)(nil)
 
 func newBus(c Config) *Bus {
-	return &Bus{config: c, closed: make(chan struct{}), interests: map[*interest]struct{}{}}
+	b := &Bus{config: c, closed: make(chan struct{}), interests: map[*interest]struct{}{}}
+	for _, k := range []driver.Kind{driver.Event, driver.Request} {
+		b.names[k].prefix = b.prefix(k)
+	}
+	return b
 }
 
 // options connect the client's callbacks. It calls them one after the other,
@@ -81,7 +86,7 @@ func pause(times int) time.Duration {
 // open asks the server what it can do and makes the inbox.
 func (b *Bus) open(ctx context.Context) error {
 	b.info = driver.Info{
-		Name: "nats", Scope: driver.Fleet, MaxPayload: int(b.conn.MaxPayload()),
+		Name: "nats", Scope: driver.Fleet, MaxPayload: int(b.conn.MaxPayload()), Copies: true,
 		Lacks: []driver.Lack{{Rule: "S12", Why: "the death of a responder is not told to who asked: it is a timeout"}},
 	}
 	err := b.prepare(ctx)

@@ -30,7 +30,7 @@ func (b *Bus) subject(k driver.Kind, s string) (string, error) {
 			return "", fmt.Errorf("%w: %q is where requests are", driver.ErrBadSubject, s)
 		}
 	}
-	return b.prefix(k) + s, nil
+	return b.names[k].find(s), nil
 }
 
 // Publish implements [driver.Driver].
@@ -80,8 +80,12 @@ func (b *Bus) send(ctx context.Context, subject, reply string, m *driver.Message
 func (b *Bus) awaitRoom(ctx context.Context) error {
 	for {
 		p := b.pipe.Load()
-		n, room := p.pending()
-		if n < b.config.Buffer {
+		if p.size.Load() < int64(b.config.Buffer) {
+			return nil
+		}
+		room := p.change()
+		n := p.size.Load()
+		if n < int64(b.config.Buffer) {
 			return nil
 		}
 		select {

@@ -3,6 +3,7 @@ package nats
 import (
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -20,9 +21,10 @@ const keep = 1 << 20
 type pipe struct {
 	net.Conn
 
+	size atomic.Int64 // bytes that wait to be sent
+
 	mu      sync.Mutex // guards the fields below
 	waiting []byte
-	sending int // bytes of waiting that were handed to the goroutine
 	err     error
 	room    chan struct{} // closed and replaced whenever something was sent
 
@@ -33,8 +35,8 @@ func newPipe(conn net.Conn) *pipe {
 	return &pipe{Conn: conn, room: make(chan struct{}), wake: make(chan struct{}, 1)}
 }
 
-// Write takes all of b, whatever waits already; those who care ask pending
-// before.
+// Write takes all of b, whatever waits already; those who care look at
+// size before.
 func (p *pipe) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -42,6 +44,7 @@ func (p *pipe) Write(b []byte) (int, error) {
 		return 0, p.err
 	}
 	p.waiting = append(p.waiting, b...)
+	p.size.Add(int64(len(b)))
 	p.nudge()
 	return len(b), nil
 }
@@ -59,12 +62,11 @@ func (p *pipe) SetWriteDeadline(time.Time) error { return nil }
 // SetDeadline bounds reading alone.
 func (p *pipe) SetDeadline(t time.Time) error { return p.SetReadDeadline(t) }
 
-// pending returns how many bytes wait to be sent, and a channel that is closed
-// when that changes.
-func (p *pipe) pending() (int, <-chan struct{}) {
+// change returns a channel that is closed when less waits than now.
+func (p *pipe) change() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.waiting) + p.sending, p.room
+	return p.room
 }
 
 // run sends until the connection is closed or broken.
@@ -76,15 +78,13 @@ func (p *pipe) run() {
 			return
 		}
 		if spare = batch[:0]; len(batch) == 0 {
+			spare = p.rest(spare)
 			<-p.wake
 			continue
 		}
-		if cap(batch) > keep {
-			spare = nil
-		}
 		_ = p.Conn.SetWriteDeadline(time.Now().Add(stall)) // a closed connection says so when it is written to
 		_, err = p.Conn.Write(batch)
-		if p.sent(err); err != nil {
+		if p.sent(len(batch), err); err != nil {
 			_ = p.Conn.Close() // the reader hears of it, and connects again
 			return
 		}
@@ -99,21 +99,35 @@ func (p *pipe) take(spare []byte) ([]byte, error) {
 		return nil, p.err
 	}
 	batch := p.waiting
-	p.waiting, p.sending = spare, len(batch)
+	p.waiting = spare
 	return batch, nil
 }
 
-func (p *pipe) sent(err error) {
+// rest gives back what a burst has left, now that nothing waits.
+func (p *pipe) rest(spare []byte) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.sending = 0
+	if len(p.waiting) == 0 && cap(p.waiting) > keep {
+		p.waiting = nil
+	}
+	if cap(spare) > keep {
+		return nil
+	}
+	return spare
+}
+
+// sent makes room for n bytes, which were sent or are lost.
+func (p *pipe) sent(n int, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.size.Add(-int64(n))
 	if p.err == nil {
 		p.err = err
 	}
-	p.change()
+	p.tell()
 }
 
-func (p *pipe) change() {
+func (p *pipe) tell() {
 	close(p.room)
 	p.room = make(chan struct{})
 }
@@ -123,9 +137,10 @@ func (p *pipe) Close() error {
 	p.mu.Lock()
 	if p.err == nil {
 		p.err = net.ErrClosed
-		p.change()
 	}
+	p.size.Add(-int64(len(p.waiting)))
 	p.waiting = nil
+	p.tell()
 	p.nudge()
 	p.mu.Unlock()
 	return p.Conn.Close()
