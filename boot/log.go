@@ -113,6 +113,9 @@ func (l lockLog) Observe(e lock.Event) {
 	case lock.Forgotten:
 		l.warn("lock forgotten and released", e.Key, slog.Uint64("fence", e.Fence), slog.String("because", e.Reason), slog.String("acquired_at", e.Site))
 	case lock.ForcedRelease:
+		if e.Released == 0 {
+			return // nobody held it
+		}
 		l.warn("lock released by force", e.Key, slog.String("reason", e.Reason), slog.Int("leases", e.Released))
 	case lock.RenewFailed:
 		l.warn("lock not renewed, trying again", e.Key, slog.Duration("left", e.Left), failed(e.Err))

@@ -27,7 +27,7 @@ func TestConsoleOfTheSamples(t *testing.T) {
 		settings [][]string        // of the sample for each block
 	}{
 		{"../../sample/crud", map[string]string{"main": "127.0.0.1:8080"}, [][]string{nil}},
-		{multi, map[string]string{"web": "127.0.0.1:8081", "admin": "127.0.0.1:8082"}, [][]string{nil, {"picking.time=30s"}}},
+		{multi, map[string]string{"web": "127.0.0.1:8081", "admin": "127.0.0.1:8082"}, [][]string{nil, {"picking.time=20s"}}},
 	} {
 		t.Run(filepath.Base(x.sample), func(t *testing.T) {
 			t.Parallel()

@@ -24,11 +24,12 @@ type Bus struct {
 	names  [2]names // of events, and of requests
 	inbox  string   // of the answers to this driver's requests; a number is added
 
-	pipe   atomic.Pointer[pipe] // of the latest connection
-	epoch  atomic.Int64         // counts connections
-	pipes  sync.WaitGroup
-	closed chan struct{} // the client has called its last callback
-	once   sync.Once     // of Close
+	pipe      atomic.Pointer[pipe]  // of the latest connection
+	unreached atomic.Pointer[error] // why the last server could not be
+	epoch     atomic.Int64          // counts connections
+	pipes     sync.WaitGroup
+	closed    chan struct{} // the client has called its last callback
+	once      sync.Once     // of Close
 
 	mu        sync.Mutex // guards the fields below
 	front     driver.Front
@@ -67,6 +68,7 @@ type dialer struct{ b *Bus }
 func (d dialer) Dial(network, address string) (net.Conn, error) {
 	conn, err := (&net.Dialer{Timeout: dialTime}).Dial(network, address)
 	if err != nil {
+		d.b.unreached.Store(&err)
 		return nil, err
 	}
 	p := newPipe(conn)
@@ -74,6 +76,14 @@ func (d dialer) Dial(network, address string) (net.Conn, error) {
 	d.b.pipe.Store(p)
 	d.b.epoch.Add(1)
 	return p, nil
+}
+
+// because adds why no server could be reached, which the client does not say.
+func (b *Bus) because(err error) error {
+	if why := b.unreached.Load(); why != nil && errors.Is(err, nats.ErrNoServers) {
+		return fmt.Errorf("%w: %w", err, *why)
+	}
+	return err
 }
 
 // pause is how long to wait after the given number of times that no server

@@ -199,7 +199,7 @@ func (b *Bus) connect(ctx context.Context, options []nats.Option) error {
 		b.conn = o.conn
 		if o.err != nil {
 			b.pipes.Wait()
-			return o.err
+			return b.because(o.err)
 		}
 		return b.open(ctx)
 	case <-ctx.Done():

@@ -207,7 +207,7 @@ func explainConnect(err error) error {
 	case strings.Contains(text, "certificate"), strings.Contains(text, "tls:"):
 		hint = "check that the server speaks TLS, and its certificate"
 	case isTimeout(err):
-		hint = "no answer: check address, firewall, and whether the server expects TLS (rediss://)"
+		hint = "no answer: check address, firewall, and whether TLS is spoken on both sides (rediss://) or on neither (redis://)"
 	}
 	if hint != "" {
 		err = fmt.Errorf("%w (%s)", err, hint)

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -95,6 +96,7 @@ func number(s os.Signal) int {
 }
 
 func dump(w io.Writer) {
+	fmt.Fprintln(w, "asked a second time: ended at once; what was still under way is in the stacks below")
 	stacks := make([]byte, 1<<20)
 	_, _ = w.Write(stacks[:runtime.Stack(stacks, true)])
 }
