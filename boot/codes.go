@@ -2,7 +2,7 @@ package boot
 
 // The entries of the catalogue that end a boot.
 
-func bootCodes() []Code { //nolint:funlen // it is a list
+func bootCodes() []Code {
 	return []Code{
 		{
 			Name: "boot.no_app", Exit: ExitInternal, Title: "the program has no app",

@@ -2,7 +2,7 @@ package boot
 
 // The entries of the catalogue that the bus has at run time.
 
-func busCodes() []Code { //nolint:funlen // it is a list
+func busCodes() []Code {
 	return []Code{
 		{
 			Name: "bus.bad_subject", Title: "a subject is not valid",

@@ -2,7 +2,7 @@ package boot
 
 // The entries of the catalogue that a command line ends with.
 
-func cliCodes() []Code { //nolint:funlen // it is a list
+func cliCodes() []Code {
 	return []Code{
 		{
 			Name: "cli.unknown_verb", Exit: ExitUsage, Title: "there is no such verb",

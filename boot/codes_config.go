@@ -1,6 +1,6 @@
 package boot
 
-func configCodes() []Code { //nolint:funlen // it is a list
+func configCodes() []Code {
 	return []Code{
 		{
 			Name: "config.problems", Exit: ExitConfig, Title: "the configuration is wrong in several places",

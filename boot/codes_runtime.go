@@ -53,7 +53,7 @@ func lockCodes() []Code {
 	}
 }
 
-func requestCodes() []Code { //nolint:funlen // it is a list
+func requestCodes() []Code {
 	return []Code{
 		{
 			Name: "internal", Title: "a handler failed",

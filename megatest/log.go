@@ -24,7 +24,10 @@ type Log struct {
 // names with dots. The built-in ones are time, level and msg.
 type Record map[string]any
 
-func newLog(t testing.TB) *Log { return &Log{t: t, more: make(chan struct{})} }
+func newLog(t testing.TB) *Log {
+	t.Helper()
+	return &Log{t: t, more: make(chan struct{})}
+}
 
 // Write implements [io.Writer] for the application's logger. Lines that are no
 // record are kept with their text as msg.

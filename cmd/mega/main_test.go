@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -71,14 +70,5 @@ func TestUntidiedApplicationSaysThatItHasToBeTidied(t *testing.T) {
 	status, stdout, stderr := mega("new", "shop", "--no-tidy", "--dir", dir)
 	if status != boot.ExitOK || !strings.Contains(stdout, "\n  go mod tidy  ") || !strings.Contains(stdout, "\n  handlers_test.go\n") {
 		t.Errorf("exit status %d:\n%s%s", status, stdout, stderr)
-	}
-}
-
-func build(t *testing.T, dir, output string, args ...string) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", append([]string{"build", "-o", output}, args...)...)
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go build in %s: %v\n%s", dir, err, out)
 	}
 }

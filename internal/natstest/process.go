@@ -44,7 +44,7 @@ type Process struct {
 // to go through [Main].
 func StartProcess(tb testing.TB) *Process {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func (p *Process) Start() {
 // await returns when the server greets.
 func (p *Process) await() error {
 	for began := time.Now(); time.Since(began) < startTime; time.Sleep(5 * time.Millisecond) {
-		conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", p.port))
+		conn, err := new(net.Dialer).DialContext(p.tb.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", p.port))
 		if err != nil {
 			continue
 		}
