@@ -2,6 +2,7 @@ package nats_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/megaframework/mega/bus/bustest"
@@ -10,13 +11,19 @@ import (
 	"github.com/megaframework/mega/internal/natstest"
 )
 
-// opener opens drivers on the server at url.
-func opener(url string) func() (driver.Driver, error) {
-	return func() (driver.Driver, error) {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		return nats.OpenBus(ctx, nats.Config{URL: url, Buffer: 4 << 20})
-	}
+// room is where the cases run on a server: each has subjects of its own, since
+// the server may be slow to see that the processes of the one before are gone.
+type room struct {
+	url   string
+	cases int
+}
+
+func (r *room) begin() error { r.cases++; return nil }
+
+func (r *room) open() (driver.Driver, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return nats.OpenBus(ctx, nats.Config{URL: r.url, Buffer: 4 << 20, Prefix: fmt.Sprintf("case%d.", r.cases)})
 }
 
 // serving is what a server inside this process has running.
@@ -29,8 +36,13 @@ var serving = []string{
 
 func TestBusConformance(t *testing.T) {
 	server := natstest.Start(t, natstest.Options{})
+	r := &room{url: server.URL()}
 	bustest.Run(t, bustest.Harness{
-		Open:       opener(server.URL()),
+		Begin: func() error {
+			await(t, func() bool { return server.Clients() == 0 }) // for Interests
+			return r.begin()
+		},
+		Open:       r.open,
 		Background: serving,
 		Faults: bustest.Faults{
 			Drop:      server.Drop,
@@ -44,8 +56,10 @@ func TestBusConformance(t *testing.T) {
 // The same with a server that is killed, and halted, as only a process can be.
 func TestBusConformanceOnAProcess(t *testing.T) {
 	server := natstest.StartProcess(t)
+	r := &room{url: server.URL()}
 	err := bustest.Check(t.Context(), bustest.Harness{
-		Open:       opener(server.URL()),
+		Begin:      r.begin,
+		Open:       r.open,
 		Background: []string{"github.com/megaframework/mega/internal/redistest.(*Process).run"},
 		Faults: bustest.Faults{
 			Down:     func() error { server.Kill(); return nil },
