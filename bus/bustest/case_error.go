@@ -85,7 +85,7 @@ func badOptions(e *env) {
 	_, err = p.Respond(e.ctx, "x", nil)
 	e.is(err, bus.ErrInvalid, "respond without a responder")
 	for name, o := range map[string]bus.ManyOption{"Count 0": bus.Count(0), "Stall 0": bus.Stall(0)} {
-		_, errs := p.gathered(e.ctx, "x", o)
+		_, errs := p.gathered(e.ctx, o)
 		e.want(len(errs) == 1 && errors.Is(errs[0], bus.ErrInvalid), "request many with %s: %v", name, errs)
 	}
 	e.want(p.calls.sum() == before, "the driver was asked %d times", p.calls.sum()-before)

@@ -21,9 +21,9 @@ var manyCases = []testCase{
 	{rule: "S14", claim: "every group answers once, and who has none answers always", run: manyGroups},
 }
 
-// gathered is what a RequestMany has yielded.
-func (p *process) gathered(ctx context.Context, subject string, opts ...bus.ManyOption) (data []string, errs []error) {
-	for m, err := range p.RequestMany(ctx, subject, nil, opts...) {
+// gathered is what a RequestMany of x has yielded.
+func (p *process) gathered(ctx context.Context, opts ...bus.ManyOption) (data []string, errs []error) {
+	for m, err := range p.RequestMany(ctx, "x", nil, opts...) {
 		if err != nil {
 			errs = append(errs, err)
 		} else {
@@ -46,10 +46,10 @@ func manyByCount(e *env) {
 	e.answerers(b, 5)
 	before := time.Now()
 	for range 20 {
-		data, errs := a.gathered(e.ctx, "x", bus.Count(3))
+		data, errs := a.gathered(e.ctx, bus.Count(3))
 		e.want(len(data) == 3 && len(errs) == 0, "got %q, %v", data, errs)
 	}
-	data, errs := a.gathered(e.ctx, "x", bus.Count(5))
+	data, errs := a.gathered(e.ctx, bus.Count(5))
 	e.want(slices.Equal(data, []string{"0", "1", "2", "3", "4"}) && len(errs) == 0, "got %q, %v", data, errs)
 	e.took(before, 0, 20, "counting answers")
 	e.want(a.Stats().InFlight == 0, "%d are in flight", a.Stats().InFlight)
@@ -61,7 +61,7 @@ func manyByStall(e *env) {
 	g := e.gate()
 	b.respond("x", func(ctx context.Context, _ *bus.Msg) ([]byte, error) { g.pass(ctx); return []byte("slow"), nil }, bus.Group(""))
 	before := time.Now()
-	data, errs := a.gathered(e.ctx, "x", bus.Stall(e.units(2)))
+	data, errs := a.gathered(e.ctx, bus.Stall(e.units(2)))
 	e.want(len(data) == 3 && len(errs) == 0, "got %q, %v", data, errs)
 	e.took(before, e.units(2), 10, "to stall")
 	n := 0
@@ -80,13 +80,13 @@ func manyByDeadline(e *env) {
 	ctx, cancel := e.within(2)
 	defer cancel()
 	before := time.Now()
-	data, errs := a.gathered(ctx, "x")
+	data, errs := a.gathered(ctx)
 	e.want(len(data) == 2 && len(errs) == 0, "got %q, %v", data, errs)
 	e.took(before, e.units(2), 10, "the deadline")
 	cause := errors.New("left")
 	left, leave := context.WithCancelCause(e.ctx)
 	time.AfterFunc(e.units(1), func() { leave(cause) })
-	data, errs = a.gathered(left, "x")
+	data, errs = a.gathered(left)
 	e.want(len(data) == 2 && len(errs) == 1 && errors.Is(errs[0], cause), "a caller that leaves: %q, %v", data, errs)
 }
 
@@ -101,7 +101,7 @@ func manyByEnd(e *env) {
 		return nil, bus.ErrEnd
 	})
 	before := time.Now()
-	data, errs := a.gathered(e.ctx, "x")
+	data, errs := a.gathered(e.ctx)
 	e.want(slices.Equal(data, numbers(0, 9)) && len(errs) == 0, "got %q, %v", data, errs)
 	e.took(before, 0, 10, "the end marker")
 	e.want(len(toldOf[bus.HandlerFailed](b)) == 0, "the end marker is told as a failure")
@@ -117,7 +117,7 @@ func manyByBreak(e *env) {
 		}
 	}
 	e.want(a.Stats().InFlight == 0, "%d are in flight", a.Stats().InFlight)
-	data, errs := a.gathered(e.ctx, "x", bus.Count(5))
+	data, errs := a.gathered(e.ctx, bus.Count(5))
 	e.want(slices.Equal(data, []string{"0", "1", "2", "3", "4"}) && len(errs) == 0, "the next one got %q, %v", data, errs)
 }
 
@@ -125,14 +125,14 @@ func manyNobody(e *env) {
 	a, b := e.pair()
 	b.listen(">")
 	before := time.Now()
-	data, errs := a.gathered(e.ctx, "x")
+	data, errs := a.gathered(e.ctx)
 	e.want(len(data) == 0 && len(errs) == 1 && errors.Is(errs[0], bus.ErrNoResponders), "got %q, %v", data, errs)
 	e.took(before, 0, 10, "to say that nobody responds")
 	g := e.gate()
 	b.respond("x", func(context.Context, *bus.Msg) ([]byte, error) { <-g.c; return nil, nil })
 	ctx, cancel := e.within(1)
 	defer cancel()
-	data, errs = a.gathered(ctx, "x")
+	data, errs = a.gathered(ctx)
 	e.want(len(data) == 0 && len(errs) == 1 && errors.Is(errs[0], bus.ErrTimeout), "got %q, %v", data, errs)
 	g.open()
 }
@@ -142,7 +142,7 @@ func manyFailures(e *env) {
 	e.answerers(b, 2)
 	b.respond("x", func(context.Context, *bus.Msg) ([]byte, error) { return nil, codedError{} }, bus.Group(""))
 	b.respond("x", func(context.Context, *bus.Msg) ([]byte, error) { panic("x") }, bus.Group(""))
-	data, errs := a.gathered(e.ctx, "x", bus.Count(4))
+	data, errs := a.gathered(e.ctx, bus.Count(4))
 	e.want(len(data) == 2 && len(errs) == 2, "got %q, %v", data, errs)
 	for _, err := range errs {
 		e.want(errors.As(err, new(*bus.RemoteError)), "got %v", err)
@@ -157,6 +157,6 @@ func manyGroups(e *env) {
 		p.respond("*", func(context.Context, *bus.Msg) ([]byte, error) { return []byte("wide"), nil })
 		p.respond("x", func(context.Context, *bus.Msg) ([]byte, error) { return []byte("each"), nil }, bus.Group(""))
 	}
-	data, errs := a.gathered(e.ctx, "x", bus.Stall(e.units(2)))
+	data, errs := a.gathered(e.ctx, bus.Stall(e.units(2)))
 	e.want(slices.Equal(data, []string{"default", "each", "each", "each", "named", "wide"}) && len(errs) == 0, "got %q, %v", data, errs)
 }

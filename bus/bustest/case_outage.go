@@ -67,7 +67,7 @@ func outageFailsRequests(e *env) {
 		}))
 	}
 	over = append(over, e.async(func() {
-		data, errs := a.gathered(ctx, "x")
+		data, errs := a.gathered(ctx)
 		e.want(len(data) == 0 && len(errs) == 1 && errors.Is(errs[0], bus.ErrDisconnected), "a request of many: %q, %v", data, errs)
 	}))
 	e.await(running.c, "they are being answered")

@@ -275,7 +275,7 @@ func circle(e *env) {
 				return nil
 			}
 			for range 2 {
-				if err := p.Publish(ctx, to, append(m.Data[:len(m.Data):len(m.Data)], '.')); err != nil && !errors.Is(err, bus.ErrClosed) {
+				if err := p.Publish(ctx, to, append(slices.Clip(m.Data), '.')); err != nil && !errors.Is(err, bus.ErrClosed) {
 					e.report("publish: %w", err)
 				}
 			}

@@ -12,12 +12,6 @@ import (
 	"github.com/megaframework/mega/bus/driver"
 )
 
-type (
-	publishFunc   = func(d driver.Driver, ctx context.Context, m driver.Message) error
-	answerFunc    = func(d driver.Driver, ctx context.Context, request, answer driver.Message) error
-	subscribeFunc = func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Interest, error)
-)
-
 // changing publishes, requests and answers what change makes of it.
 func changing(change func(m *driver.Message)) *broken {
 	return &broken{
@@ -197,8 +191,8 @@ var defects = []struct {
 	}},
 	{"S2", "lets * stand for several tokens", func() *broken {
 		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Interest, error) {
-			if strings.HasSuffix(s.Pattern, "*") {
-				s.Pattern = strings.TrimSuffix(s.Pattern, "*") + ">"
+			if prefix, ok := strings.CutSuffix(s.Pattern, "*"); ok {
+				s.Pattern = prefix + ">"
 			}
 			return d.Subscribe(ctx, s)
 		}}
@@ -289,6 +283,9 @@ var defects = []struct {
 			waitFor(s)
 			return s.Deliver(m)
 		})
+	}},
+	{"S6", "says that it copies data, and does not", func() *broken {
+		return &broken{info: func(i driver.Info) driver.Info { i.Copies = true; return i }}
 	}},
 	{"S7", "subscribes a moment later", func() *broken {
 		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Interest, error) {

@@ -67,12 +67,17 @@ var errAway = fmt.Errorf("%w: the backend is away", driver.ErrDisconnected)
 
 func (f *fleet) down() error {
 	for _, n := range f.all() {
-		n.away.Store(true)
-		n.out.Lock() // what is being published gets through
-		n.out.Unlock()
+		n.leave()
 		n.front.Disconnected(errAway)
 	}
 	return nil
+}
+
+// leave lets what is being published get through first.
+func (n *node) leave() {
+	n.out.Lock()
+	defer n.out.Unlock()
+	n.away.Store(true)
 }
 
 // up tells every subscription of the gap before anything is sent.

@@ -29,7 +29,7 @@ var mutations = []struct {
 	{"S5/a key that hangs holds up no other", "runner.go",
 		"return s.concurrency == 1 && s.orderBy == nil && s.onFull != DropOldest", "return true"},
 	{"S6/data may be used again as soon as Publish has returned", "compose.go",
-		"\tm.Data = clone(data)\n", "\tm.Data = data\n"},
+		"\tm.Data = b.own(data)\n", "\tm.Data = data\n"},
 	{"S6/with an ended context nothing is published, and the error says so", "compose.go",
 		"if ctx.Err() != nil {", "if false {"},
 	{"S8/what was queued is discarded and counted, and what runs may finish", "runner.go",
@@ -151,13 +151,15 @@ func TestMutatedFrontsAreCaught(t *testing.T) {
 		m := mutations[(first+i)%len(mutations)]
 		t.Run(m.noticed, func(t *testing.T) {
 			t.Parallel()
+			file := filepath.Join(front, m.file)
+			source := mutated(t, file, m.old, m.new)
 			builds <- struct{}{}
 			defer func() { <-builds }()
 			if time.Now().After(until) {
 				t.Log("its turn has not come")
 				return
 			}
-			bin := buildMutated(t, filepath.Join(front, m.file), m.old, m.new)
+			bin := buildMutated(t, file, source)
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
 			run := exec.CommandContext(ctx, bin, "-test.run", runPattern("TestFleet/"+m.noticed), "-test.timeout", "10s")
@@ -177,9 +179,8 @@ func noticed(out, name string) bool {
 	return strings.Contains(out, "--- FAIL: "+test+" ") || strings.Contains(out, "panic: ") && strings.Contains(out, test)
 }
 
-// buildMutated builds the tests of this package over a front in which old has
-// become new.
-func buildMutated(t *testing.T, file, before, after string) (bin string) {
+// mutated is the file with before replaced by after.
+func mutated(t *testing.T, file, before, after string) string {
 	t.Helper()
 	source, err := os.ReadFile(file)
 	if err != nil {
@@ -188,6 +189,13 @@ func buildMutated(t *testing.T, file, before, after string) (bin string) {
 	if n := strings.Count(string(source), before); n != 1 {
 		t.Fatalf("%s has the text to be changed %d times, want once; bring the table up to date:\n%s", file, n, before)
 	}
+	return strings.Replace(string(source), before, after, 1)
+}
+
+// buildMutated builds the tests of this package over a front in which the file
+// has another source.
+func buildMutated(t *testing.T, file, source string) (bin string) {
+	t.Helper()
 	dir := t.TempDir()
 	changed := filepath.Join(dir, filepath.Base(file))
 	overlay := filepath.Join(dir, "overlay.json")
@@ -195,7 +203,7 @@ func buildMutated(t *testing.T, file, before, after string) (bin string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, changed, []byte(strings.Replace(string(source), before, after, 1)))
+	write(t, changed, []byte(source))
 	write(t, overlay, replace)
 	bin = filepath.Join(dir, "mutated.test")
 	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-overlay", overlay, "-ldflags", "-s -w", "-o", bin, ".")

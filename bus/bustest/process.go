@@ -80,8 +80,8 @@ func (p *process) respond(pattern string, r bus.Responder, opts ...bus.SubOption
 }
 
 // echo responds with what it was asked.
-func (p *process) echo(pattern string, opts ...bus.SubOption) *bus.Sub {
-	return p.respond(pattern, func(_ context.Context, m *bus.Msg) ([]byte, error) { return m.Data, nil }, opts...)
+func (p *process) echo(pattern string) *bus.Sub {
+	return p.respond(pattern, func(_ context.Context, m *bus.Msg) ([]byte, error) { return m.Data, nil })
 }
 
 func (p *process) request(subject, data string) string {
