@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -161,7 +162,7 @@ func (r *reader) command(typed string) *exec.Cmd {
 	cmd := exec.CommandContext(r.t.Context(), "sh", "-c", typed)
 	cmd.Dir = r.dir
 	for _, kv := range os.Environ() {
-		if !strings.HasPrefix(kv, "MEGA_") && !strings.HasPrefix(kv, "GOFLAGS=") {
+		if name, _, _ := strings.Cut(kv, "="); !strings.HasPrefix(name, "MEGA_") && !slices.Contains([]string{"GOFLAGS", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKE_TERMOUT", "MAKE_TERMERR"}, name) {
 			cmd.Env = append(cmd.Env, kv)
 		}
 	}

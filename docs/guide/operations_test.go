@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,6 +29,8 @@ func TestMain(m *testing.M) {
 		_ = os.Unsetenv(operatedEnv)
 		mega.Main(operated())
 	}
+	// A child ignores a hangup that its parent ignores, as under nohup.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	os.Exit(m.Run())
 }
 
