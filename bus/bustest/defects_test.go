@@ -229,7 +229,7 @@ var defects = []struct {
 		})
 	}},
 	{"S4", "loses a message now and then", func() *broken {
-		now := every(500)
+		now := every(50)
 		return &broken{publish: func(d driver.Driver, ctx context.Context, m driver.Message) error {
 			if now() {
 				return nil

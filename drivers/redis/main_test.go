@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 // its own; with the threads of one process they would have one process's share
 // of a busy machine, and be late all together.
 func manyAtOnce() {
-	n := min(6*runtime.NumCPU(), 32)
+	n := min(3*runtime.NumCPU(), 32)
 	runtime.GOMAXPROCS(max(n, runtime.GOMAXPROCS(0)))
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })

@@ -71,7 +71,7 @@ func timedOutWaiter(e *env) {
 	a, b := e.process(), e.process()
 	holder := a.acquire(e.key("k"), lock.Label("the holder"))
 	before := time.Now()
-	_, err := b.Acquire(e.ctx, e.key("k"), lock.Wait(e.units(1)))
+	_, err := b.Acquire(e.ctx, e.key("k"), lock.Wait(e.units(1.5)))
 	took := time.Since(before)
 	e.is(err, lock.ErrNotAcquired, "the call whose wait has passed")
 	e.want(!errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, lock.ErrUnavailable), "got %v", err)
