@@ -262,7 +262,7 @@ func (b *booting) loadConfig() (*config.Config, error) {
 
 // openLog is available from the first stage on.
 func (b *booting) openLog(c *config.Config) *slog.Logger {
-	b.logs = newLogs(b.process.Stderr, c)
+	b.logs = newLogs(b.process.Stderr, c, b.process.worker())
 	b.log = b.logs.process()
 	b.life.log = b.log
 	return b.log

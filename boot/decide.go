@@ -2,6 +2,7 @@ package boot
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/megaframework/mega/config"
@@ -33,6 +34,17 @@ func (p *program) decide(c *config.Config, in Process) (decisions, error) {
 		return d, nil
 	}
 	return d, missing(c, d, s)
+}
+
+// worker is the number of a worker, from 1, or 0 where the process is none.
+func (p Process) worker() int {
+	n := 0
+	for _, kv := range p.Environ {
+		if text, ok := strings.CutPrefix(kv, "MEGA_WORKER_ID="); ok {
+			n, _ = strconv.Atoi(text) // its supervisor wrote it
+		}
+	}
+	return max(n, 0)
 }
 
 // isWorker reports whether a supervisor started the process: it tells its

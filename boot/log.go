@@ -21,9 +21,13 @@ type logs struct {
 	apps    map[string]*slog.LevelVar
 }
 
-// newLogs writes lines for people on a terminal and in dev, JSON elsewhere.
-func newLogs(w io.Writer, c *config.Config) *logs {
+// newLogs writes lines for people on a terminal and in dev, JSON elsewhere. Each
+// line of a worker has its number.
+func newLogs(w io.Writer, c *config.Config, worker int) *logs {
 	l := &logs{handler: newHandler(w, c), apps: map[string]*slog.LevelVar{}}
+	if worker != 0 {
+		l.handler = l.handler.WithAttrs([]slog.Attr{slog.Int("worker", worker)})
+	}
 	for name := range c.Apps {
 		l.apps[name] = new(slog.LevelVar)
 	}

@@ -66,8 +66,16 @@ func (b *booting) degraded(d decisions) {
 	}
 }
 
-// identify completes a lock's Holder with what asks for it: a request of an
-// app, or somebody at the admin socket.
+// identify returns what completes a lock's Holder with what asks for it: the
+// worker, and a request of an app, or somebody at the admin socket.
+func (p Process) identify() func(context.Context, *lock.Holder) {
+	worker := p.worker()
+	return func(ctx context.Context, h *lock.Holder) {
+		h.Worker = worker
+		identify(ctx, h)
+	}
+}
+
 func identify(ctx context.Context, h *lock.Holder) {
 	if megactx.Identify(ctx, h); h.App == "" { // looking further costs every lock
 		admin.Identify(ctx, h)

@@ -145,7 +145,7 @@ const lockTime = 2 * time.Second
 func (b *booting) newLocker(c *config.Config, d driver.Driver, log *slog.Logger) (*lock.Locker, error) {
 	l, err := lock.New(d, lock.Config{
 		TTL: c.Lock.TTL, Wait: c.Lock.Wait, FIFO: c.Lock.FIFO,
-		Observer: observers{lockLog{log}, b.metrics}, Identify: identify,
+		Observer: observers{lockLog{log}, b.metrics}, Identify: b.process.identify(),
 	})
 	if err != nil {
 		return nil, errors.Join(err, d.Close(b.ctx))

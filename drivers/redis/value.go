@@ -29,10 +29,8 @@ func tail(inbox string, h driver.Holder) string {
 	b = append(b, `","holder":{`...)
 	b = appendField(b, "app", h.App)
 	b = appendField(b, "host", h.Host)
-	if h.PID != 0 {
-		b = appendName(b, "pid")
-		b = strconv.AppendInt(b, int64(h.PID), 10)
-	}
+	b = appendNumber(b, "pid", h.PID)
+	b = appendNumber(b, "worker", h.Worker)
 	b = appendField(b, "label", h.Label)
 	b = appendField(b, "request", h.Request)
 	if !h.Since.IsZero() {
@@ -51,6 +49,13 @@ func appendName(b []byte, name string) []byte {
 	b = append(b, '"')
 	b = append(b, name...)
 	return append(b, `":`...)
+}
+
+func appendNumber(b []byte, name string, n int) []byte {
+	if n == 0 {
+		return b
+	}
+	return strconv.AppendInt(appendName(b, name), int64(n), 10)
 }
 
 func appendField(b []byte, name, s string) []byte {

@@ -14,7 +14,8 @@ import (
 var someHolders = []driver.Holder{
 	{},
 	{PID: 42},
-	{App: "web", Host: "host-1", PID: 42, Label: "nightly", Request: "r-1", Since: time.Date(2026, 1, 2, 3, 4, 5, 678, time.UTC)},
+	{Worker: 2},
+	{App: "web", Host: "host-1", PID: 42, Worker: 3, Label: "nightly", Request: "r-1", Since: time.Date(2026, 1, 2, 3, 4, 5, 678, time.UTC)},
 	{App: `say "hi"`, Host: `back\slash`, Label: "käse\u2028\x00", Request: `,"pushed":1`},
 	{Label: "\xff is not UTF-8"},
 }

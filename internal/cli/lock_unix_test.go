@@ -141,6 +141,27 @@ func TestLocksAreListedWithHoldersAndWaiters(t *testing.T) {
 	}
 }
 
+func TestWorkerThatHoldsIsNamed(t *testing.T) {
+	s := newSite(t)
+	l, err := lock.New(memory.NewLock(), lock.Config{Identify: func(_ context.Context, h *lock.Holder) {
+		h.App, h.Host, h.PID, h.Worker = "web", "host", 4123, 2
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.open(t, admin.Info{Name: "shop", PID: 4121, Driver: "cluster", Scope: "node"}, l)
+	hold(t, l, "product:lamp")
+	if _, stdout, _ := s.tool(t, "lock ls"); !strings.Contains(stable(stdout), "  web@host:4123 worker 2  ") {
+		t.Errorf("ls:\n%s", stdout)
+	}
+	if _, stdout, _ := s.tool(t, "lock show product:lamp"); !strings.Contains(stable(stdout), "  web@host:4123 worker 2  ") {
+		t.Errorf("show:\n%s", stdout)
+	}
+	if _, stdout, _ := s.tool(t, "lock ls --json"); !strings.Contains(stdout, `"worker": 2`) {
+		t.Errorf("as a document:\n%s", stdout)
+	}
+}
+
 func TestLockIsShownWithItsQueue(t *testing.T) {
 	s := newSite(t)
 	l := s.run(t, "shop", 4121)

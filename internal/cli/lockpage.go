@@ -59,11 +59,14 @@ func slot(s lock.State, h lock.Holding) string {
 	return fmt.Sprintf("%d of %d", h.Slot, s.Slots)
 }
 
-// who is a holder as a word: app@host:pid.
+// who is a holder as a word: app@host:pid, with the worker that it is.
 func who(h lock.Holder) string {
 	s := fmt.Sprintf("%s:%d", cmp.Or(h.Host, "?"), h.PID)
 	if h.App != "" {
 		s = h.App + "@" + s
+	}
+	if h.Worker != 0 {
+		s += fmt.Sprintf(" worker %d", h.Worker)
 	}
 	return s
 }

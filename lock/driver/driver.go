@@ -209,14 +209,18 @@ type Holder struct {
 	App     string    `json:"app,omitempty"`
 	Host    string    `json:"host,omitempty"`
 	PID     int       `json:"pid,omitempty"`
+	Worker  int       `json:"worker,omitempty"` // its number, from 1, where several run under a supervisor
 	Label   string    `json:"label,omitempty"`
 	Request string    `json:"request,omitempty"` // id of the request that asked
 	Since   time.Time `json:"since,omitzero"`    // when it asked
 }
 
-// String is for logs and error texts: `app "web" on host-1, pid 42 (label)`.
+// String is for logs and error texts: `app "web" on host-1, worker 2, pid 42 (label)`.
 func (h Holder) String() string {
 	s := fmt.Sprintf("pid %d", h.PID)
+	if h.Worker != 0 {
+		s = fmt.Sprintf("worker %d, %s", h.Worker, s)
+	}
 	if h.Host != "" {
 		s = h.Host + ", " + s
 	}

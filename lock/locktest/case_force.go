@@ -22,7 +22,7 @@ var forceCases = []testCase{
 func forcedSaysWhy(e *env) {
 	a := e.process()
 	b := e.process(func(c *lock.Config) {
-		c.Identify = func(_ context.Context, h *lock.Holder) { h.App, h.Label = "console", "on call" }
+		c.Identify = func(_ context.Context, h *lock.Holder) { h.App, h.Label, h.Worker = "console", "on call", 3 }
 	})
 	lease := a.acquire(e.key("k"), e.ttl(20))
 	n, err := b.ForceRelease(e.ctx, e.key("k"), "the disk is full")
@@ -32,7 +32,7 @@ func forcedSaysWhy(e *env) {
 	var lost *lock.LostError
 	e.want(errors.As(cause, &lost), "the cause is %v", cause)
 	e.want(lost.Cause == lock.Forced && lost.Reason == "the disk is full", "the cause is %v", lost)
-	e.want(lost.By.App == "console" && lost.By.Label == "on call" && lost.By.PID == os.Getpid(), "by %+v", lost.By)
+	e.want(lost.By.App == "console" && lost.By.Label == "on call" && lost.By.Worker == 3 && lost.By.PID == os.Getpid(), "by %+v", lost.By)
 	e.is(lease.Release(), lock.ErrLost, "the first release")
 	e.must(lease.Release(), "the second release")
 	e.soon("the loss is counted", func() bool { return a.Stats().Forced > 0 })

@@ -1,7 +1,9 @@
 package locktest
 
 import (
+	"context"
 	"fmt"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -159,7 +161,10 @@ func outageAnswersAll(e *env) {
 }
 
 func seenFromInside(e *env) {
-	a, b := e.process(), e.process()
+	a := e.process(func(c *lock.Config) {
+		c.Identify = func(_ context.Context, h *lock.Holder) { h.App, h.Worker, h.Request = "web", 2, "r-1" }
+	})
+	b := e.process()
 	holder := a.acquire(e.key("k"), lock.Label("holder"))
 	b.queue(e.key("k"), "other")
 	for _, label := range []string{"one", "two"} {
@@ -168,6 +173,8 @@ func seenFromInside(e *env) {
 	s, err := a.Inspect(e.ctx, e.key("k"))
 	e.must(err, "inspect")
 	e.want(len(s.Holders) == 1 && s.Holders[0].Label == "holder" && s.Holders[0].Fence == holder.Fence(), "the holders are %+v", s.Holders)
+	h := s.Holders[0].Holder
+	e.want(h.App == "web" && h.Worker == 2 && h.Request == "r-1" && h.PID == os.Getpid() && !h.Since.IsZero(), "the holder is %+v", h)
 	seen := make(map[string]bool)
 	for _, w := range s.Waiters {
 		seen[w.Label] = true
