@@ -13,8 +13,8 @@ import (
 // no goroutine, no timer and no buffer of its own.
 type Bus struct {
 	front  driver.Front
-	events routes
-	asked  routes // requests
+	events *table
+	asked  *table // requests
 	closed atomic.Bool
 }
 
@@ -23,10 +23,7 @@ var _ driver.Driver = (*Bus)(nil)
 // NewBus returns a driver without subscriptions. Two of them know nothing of
 // each other: a process makes one.
 func NewBus() *Bus {
-	b := &Bus{}
-	b.events.init()
-	b.asked.init()
-	return b
+	return &Bus{events: newTable(), asked: newTable()}
 }
 
 // Info names the driver.
@@ -46,7 +43,7 @@ func (b *Bus) Publish(_ context.Context, m driver.Message) error {
 	if b.closed.Load() {
 		return driver.ErrClosed
 	}
-	b.events.deliver(&m)
+	b.events.Find(m.Subject).deliver(&m)
 	return nil
 }
 
@@ -56,7 +53,7 @@ func (b *Bus) Request(_ context.Context, m driver.Message) error {
 		return driver.ErrClosed
 	}
 	m.Return = b.front
-	if b.asked.deliver(&m) == 0 {
+	if b.asked.Find(m.Subject).deliver(&m) == 0 {
 		return driver.ErrNoResponders
 	}
 	return nil
@@ -76,12 +73,12 @@ func (b *Bus) Subscribe(_ context.Context, s driver.Subscription) (driver.Intere
 	if b.closed.Load() {
 		return nil, driver.ErrClosed
 	}
-	r := &b.events
+	t := b.events
 	if s.Kind == driver.Request {
-		r = &b.asked
+		t = b.asked
 	}
-	i := &interest{Subscription: s, routes: r}
-	r.add(i)
+	i := &interest{Subscription: s, table: t}
+	t.Add(s.Pattern, s.Group, i)
 	return i, nil
 }
 
@@ -96,19 +93,19 @@ func (b *Bus) Flush(context.Context) error {
 // Close implements [driver.Driver].
 func (b *Bus) Close(context.Context) error {
 	b.closed.Store(true)
-	b.events.clear()
-	b.asked.clear()
+	b.events.Clear()
+	b.asked.Clear()
 	return nil
 }
 
-// interest is a subscription in its routes.
+// interest is a subscription in its table.
 type interest struct {
 	driver.Subscription
-	routes *routes
+	table *table
 }
 
 // End implements [driver.Interest].
 func (i *interest) End(context.Context) error {
-	i.routes.remove(i)
+	i.table.Remove(i.Pattern, i.Group, i)
 	return nil
 }

@@ -48,7 +48,9 @@ func layers() map[string][]string {
 
 		"megatest": {"", "boot", "bus", "bus/driver", "lock", "lock/driver", "drivers/memory"},
 
-		"drivers/memory":    {"lock/driver", "bus/driver"},
+		"drivers/internal/routes": {},
+
+		"drivers/memory":    {"lock/driver", "bus/driver", "drivers/internal/..."},
 		"drivers/nats":      {"bus/driver"},
 		"drivers/redis":     {"lock/driver", "drivers/redis/..."},
 		"drivers/redis/...": {"lock/driver", "drivers/redis/..."},
