@@ -33,11 +33,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"os/user"
-	"strconv"
 	"time"
 
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/internal/private"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -91,16 +90,7 @@ type Change struct {
 }
 
 // Peer is who is at the other end of a connection.
-type Peer struct{ UID, PID int }
-
-// User is the name of the peer's user, else his number as text.
-func (p Peer) User() string {
-	number := strconv.Itoa(p.UID)
-	if u, err := user.LookupId(number); err == nil {
-		return u.Username
-	}
-	return "uid " + number
-}
+type Peer = private.Peer
 
 type peerKey struct{}
 

@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/megaframework/mega/internal/private"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -38,7 +39,7 @@ type Found struct {
 // name, or all of them if name is empty, sorted by name and number. A process
 // that does not answer is among them, with Err, if its socket is called so.
 func Find(ctx context.Context, folders []string, name string) ([]Found, error) {
-	if !supported {
+	if !private.Supported {
 		return nil, ErrUnsupported
 	}
 	paths := sockets(folders)

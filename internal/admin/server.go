@@ -10,6 +10,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/megaframework/mega/internal/private"
 )
 
 // Server is a process's open admin socket.
@@ -25,7 +27,7 @@ type Server struct {
 // Open opens the admin socket of a process in the first of folders, see
 // [Folders], that can be used. The caller has to Close it.
 func Open(p Process, folders []string) (*Server, error) {
-	if !supported {
+	if !private.Supported {
 		return nil, ErrUnsupported
 	}
 	l, path, err := listen(folders, p.Info.Name, p.Info.PID)
@@ -79,7 +81,7 @@ func (s *Server) Close(ctx context.Context) error {
 // withPeer puts who connects into the context of his requests. Whoever is not
 // known has no peer there, and is refused by the door.
 func withPeer(ctx context.Context, conn net.Conn) context.Context {
-	p, err := peerOf(conn)
+	p, err := private.PeerOf(conn)
 	if err != nil {
 		return ctx
 	}

@@ -14,7 +14,3 @@ func connect(context.Context, string) (net.Conn, error) { return nil, ErrUnsuppo
 func sockets([]string) []string { return nil }
 
 func gone(error) bool { return false }
-
-func peerOf(net.Conn) (Peer, error) { return Peer{}, ErrUnsupported }
-
-const supported = false

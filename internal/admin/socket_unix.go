@@ -15,11 +15,9 @@ import (
 	"strings"
 	"syscall"
 	"time"
-)
 
-// maxPath is how long a socket's path may be: what the system's address of one
-// has room for, with the 0 at its end.
-const maxPath = len(syscall.RawSockaddrUnix{}.Path) - 1
+	"github.com/megaframework/mega/internal/private"
+)
 
 // Sockets are called <name>.<pid>.sock. Until one listens it is called by
 // another name, so that a file with this suffix that refuses connections is a
@@ -46,7 +44,7 @@ func listen(folders []string, name string, pid int) (*net.UnixListener, string, 
 }
 
 func listenIn(folder, name string, pid int) (*net.UnixListener, string, error) {
-	if err := prepare(folder); err != nil {
+	if err := private.MakeFolder(folder); err != nil {
 		return nil, "", err
 	}
 	sweep(folder)
@@ -103,15 +101,15 @@ func listenAt(folder, path string) (*net.UnixListener, error) {
 func word() string { return strings.ToLower(rand.Text()[:6]) }
 
 // fileName is how a process's socket is called: by its name where that fits
-// into maxPath, else by its number alone. extra tells apart two of one process.
+// into private.MaxPath, else by its number alone. extra tells apart two of one process.
 func fileName(folder, name string, pid int, extra string) (string, error) {
 	rest := strconv.Itoa(pid) + extra + suffix
 	for _, file := range []string{plain(name) + "." + rest, rest} {
-		if len(folder)+1+len(file) <= maxPath {
+		if len(folder)+1+len(file) <= private.MaxPath {
 			return file, nil
 		}
 	}
-	return "", fmt.Errorf("the path of a socket in %s is longer than %d bytes: set XDG_RUNTIME_DIR to a folder with a shorter path", folder, maxPath)
+	return "", fmt.Errorf("the path of a socket in %s is longer than %d bytes: set XDG_RUNTIME_DIR to a folder with a shorter path", folder, private.MaxPath)
 }
 
 // sweep removes what dead processes have left in a folder. One process sweeps
@@ -189,7 +187,7 @@ func trusted(folder string, uid int) error {
 	if uid == 0 {
 		return nil
 	}
-	return errors.Join(checkParent(filepath.Dir(folder)), checkFolder(folder, uid))
+	return private.CheckFolder(folder, uid)
 }
 
 // connect dials a socket and makes sure that this user's process, or root's,
@@ -199,7 +197,7 @@ func connect(ctx context.Context, path string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := peerOf(conn)
+	p, err := private.PeerOf(conn)
 	if self := os.Geteuid(); err == nil && self != 0 && !admits(p.UID, self) {
 		err = fmt.Errorf("%s is served by another user (uid %d)", path, p.UID)
 	}

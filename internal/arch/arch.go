@@ -68,7 +68,7 @@ func layers() map[string][]string {
 		"bench/...":  {"lock", "lock/driver", "bus", "drivers/...", "internal/natstest", "internal/redistest", "bench/..."},
 
 		"docs/guide":         {},
-		"internal/admin":     {"lock", "bus"},
+		"internal/admin":     {"lock", "bus", "internal/private"},
 		"internal/arch":      {},
 		"internal/scaffold":  {},
 		"internal/spelling":  {},
@@ -76,6 +76,7 @@ func layers() map[string][]string {
 		"internal/metrics":   {"lock", "bus"},
 		"internal/natstest":  {"internal/redistest"},
 		"internal/pagetest":  {},
+		"internal/private":   {},
 		"internal/redistest": {},
 	}
 }

@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package admin
+package private
 
 import (
 	"errors"
@@ -11,9 +11,13 @@ import (
 	"syscall"
 )
 
-// prepare makes folder, if it is not there, and checks that nobody but this
+// MaxPath is how long a socket's path may be: what the system's address of one
+// has room for, with the 0 at its end.
+const MaxPath = len(syscall.RawSockaddrUnix{}.Path) - 1
+
+// MakeFolder makes folder, if it is not there, and checks that nobody but this
 // user can put something into it or take it away.
-func prepare(folder string) error {
+func MakeFolder(folder string) error {
 	if err := checkParent(filepath.Dir(folder)); err != nil {
 		return err
 	}
@@ -21,6 +25,12 @@ func prepare(folder string) error {
 		return err
 	}
 	return checkFolder(folder, os.Geteuid())
+}
+
+// CheckFolder refuses a folder that is not uid's, that others can enter, or
+// that somebody else could replace.
+func CheckFolder(folder string, uid int) error {
+	return errors.Join(checkParent(filepath.Dir(folder)), checkFolder(folder, uid))
 }
 
 // checkParent refuses a parent in which somebody else could replace the
@@ -35,7 +45,7 @@ func checkParent(parent string) error {
 		return err
 	}
 	shared := info.Mode().Perm()&0o022 != 0 && info.Mode()&fs.ModeSticky == 0
-	switch uid := owner(info); {
+	switch uid := Owner(info); {
 	case uid != 0 && uid != os.Geteuid():
 		return fmt.Errorf("%s belongs to another user (uid %d)", real, uid)
 	case shared:
@@ -55,14 +65,15 @@ func checkFolder(folder string, uid int) error {
 	switch {
 	case !info.IsDir():
 		return fmt.Errorf("%s is no folder (%v): remove it", folder, info.Mode())
-	case owner(info) != uid:
-		return fmt.Errorf("%s belongs to another user (uid %d)", folder, owner(info))
+	case Owner(info) != uid:
+		return fmt.Errorf("%s belongs to another user (uid %d)", folder, Owner(info))
 	case info.Mode().Perm()&0o077 != 0:
 		return fmt.Errorf("%s can be entered by other users (%v): chmod 700 it", folder, info.Mode())
 	}
 	return nil
 }
 
-func owner(info fs.FileInfo) int {
+// Owner is the number of the user to whom a file belongs.
+func Owner(info fs.FileInfo) int {
 	return int(info.Sys().(*syscall.Stat_t).Uid) // what it is on every unix
 }

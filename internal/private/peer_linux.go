@@ -1,8 +1,9 @@
-package admin
+package private
 
 import "golang.org/x/sys/unix"
 
-const supported = true
+// Supported reports that the system can tell who connects.
+const Supported = true
 
 func credentials(fd int) (Peer, error) {
 	c, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)

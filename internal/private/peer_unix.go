@@ -1,14 +1,14 @@
 //go:build linux || darwin
 
-package admin
+package private
 
 import (
 	"fmt"
 	"net"
 )
 
-// peerOf asks the system who is at the other end of a Unix socket.
-func peerOf(conn net.Conn) (Peer, error) {
+// PeerOf asks the system who is at the other end of a Unix socket.
+func PeerOf(conn net.Conn) (Peer, error) {
 	unixConn, ok := conn.(*net.UnixConn)
 	if !ok {
 		return Peer{}, fmt.Errorf("%T is no connection of a Unix socket", conn)
