@@ -48,7 +48,10 @@ func layers() map[string][]string {
 
 		"megatest": {"", "boot", "bus", "bus/driver", "lock", "lock/driver", "drivers/memory"},
 
+		"drivers/cluster":         {"lock/driver", "bus/driver", "drivers/cluster/wire", "drivers/internal/...", "internal/private"},
+		"drivers/cluster/wire":    {},
 		"drivers/internal/routes": {},
+		"drivers/internal/table":  {"lock/driver"},
 
 		"drivers/memory":    {"lock/driver", "bus/driver", "drivers/internal/..."},
 		"drivers/nats":      {"bus/driver"},

@@ -1,0 +1,145 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/megaframework/mega/drivers/cluster/wire"
+)
+
+// Handler answers a call: a question by name, for what a hub's process and its
+// peers have to say to each other beside locks and messages. Each call has a
+// goroutine; ctx ends when the asker is gone. From is nil at a peer, which is
+// asked by its hub. The body may be kept.
+type Handler func(ctx context.Context, from *Peer, name string, body []byte) ([]byte, error)
+
+// CallError is what a Handler has failed with.
+type CallError struct{ Name, Text string }
+
+func (e *CallError) Error() string { return fmt.Sprintf("call %q: %s", e.Name, e.Text) }
+
+// calls are those of one line, in both directions.
+type calls struct {
+	line   *wire.Line
+	handle Handler
+	from   *Peer
+
+	ctx    context.Context // of those that are answered
+	cancel context.CancelFunc
+	busy   sync.WaitGroup
+
+	mu    sync.Mutex
+	last  uint64
+	asked map[uint64]chan<- answer
+	err   error // why no more are asked
+}
+
+type answer struct {
+	body []byte
+	err  error
+}
+
+func (c *calls) open(line *wire.Line, handle Handler, from *Peer) {
+	c.line, c.handle, c.from = line, handle, from
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.asked = make(map[uint64]chan<- answer)
+}
+
+// call asks the other side.
+func (c *calls) call(ctx context.Context, name string, body []byte) ([]byte, error) {
+	answered := make(chan answer, 1)
+	number, err := c.ask(answered)
+	if err != nil {
+		return nil, fmt.Errorf("call %q: %w", name, err)
+	}
+	defer c.forget(number)
+	if err := c.line.Send(wire.Begin(typeCall).Uint(number).String(name).Rest(body)); err != nil {
+		return nil, fmt.Errorf("call %q: %w", name, err)
+	}
+	select {
+	case a := <-answered:
+		if e, ok := a.err.(*CallError); ok {
+			e.Name = name
+		}
+		return a.body, a.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("call %q: %w", name, ctx.Err())
+	}
+}
+
+func (c *calls) ask(answered chan<- answer) (uint64, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return 0, c.err
+	}
+	c.last++
+	c.asked[c.last] = answered
+	return c.last, nil
+}
+
+func (c *calls) forget(number uint64) chan<- answer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	answered := c.asked[number]
+	delete(c.asked, number)
+	return answered
+}
+
+// result takes the answer to a call, which may have been given up.
+func (c *calls) result(d *wire.Decoder) {
+	number, failed := d.Uint(), d.Bool()
+	body := bytes.Clone(d.Rest())
+	answered := c.forget(number)
+	switch {
+	case answered == nil:
+	case failed:
+		answered <- answer{err: &CallError{Text: string(body)}}
+	default:
+		answered <- answer{body: body}
+	}
+}
+
+// errNoHandler is the answer to a call where there is no Handler.
+var errNoHandler = errors.New("nobody answers calls here")
+
+// serve answers a call, on a goroutine of its own.
+func (c *calls) serve(d *wire.Decoder) {
+	number, name := d.Uint(), d.String()
+	body := bytes.Clone(d.Rest())
+	if d.Err() != nil {
+		return
+	}
+	c.busy.Go(func() {
+		answer, err := c.answer(name, body)
+		f := wire.Begin(typeResult).Uint(number).Bool(err != nil)
+		if err != nil {
+			answer = []byte(err.Error())
+		}
+		_ = c.line.Send(f.Rest(answer)) // a line that has ended has no asker
+	})
+}
+
+func (c *calls) answer(name string, body []byte) ([]byte, error) {
+	if c.handle == nil {
+		return nil, errNoHandler
+	}
+	return c.handle(c.ctx, c.from, name, body)
+}
+
+// end fails the calls under way and ends those that are answered.
+func (c *calls) end(err error) {
+	c.cancel()
+	c.mu.Lock()
+	c.err = err
+	asked := c.asked
+	c.asked = nil
+	c.mu.Unlock()
+	for _, answered := range asked {
+		answered <- answer{err: err}
+	}
+	c.busy.Wait()
+}

@@ -1,0 +1,40 @@
+// Package cluster shares locks and messages between the processes of one node.
+//
+// One of them has the hub, which keeps the table of locks and routes the
+// messages; the others are its peers, each over one connection. A process that
+// ends, however it does, frees what it held and asked for within milliseconds,
+// because its connection ends with it.
+//
+// There are two ways to meet. Workers inherit a connection from the process
+// that started them, which has the hub: there is no path and no port. Unrelated
+// processes of one user meet at a Unix socket, where the first to come has the
+// hub and another takes over when it is gone.
+//
+//	node, err := cluster.Dial(ctx, cluster.Config{Socket: "/run/user/1000/mega/cluster.sock"})
+//	l, err := lock.New(node.Lock(), lock.Config{})
+//	b, err := bus.New(node.Bus(), bus.Config{})
+package cluster
+
+import "github.com/megaframework/mega/drivers/cluster/wire"
+
+// The language that peers speak. A peer whose version the hub does not know is
+// refused; within a version there may be new types, which the older side
+// ignores.
+const (
+	magic   = "mega"
+	version = 1
+)
+
+// The types of frames.
+const (
+	typeHello   wire.Type = 0x01 // magic, version, pid, name: the first frame of a peer
+	typeWelcome wire.Type = 0x02 // version: the hub's answer
+	typeRefused wire.Type = 0x03 // why: its other answer
+	typeBye     wire.Type = 0x04 // the peer closes its line and goes on living
+	typeCall    wire.Type = 0x05 // number, name, body
+	typeResult  wire.Type = 0x06 // number, whether it failed, body or error text
+
+	typeLocks wire.Type = 0x20 // from here to 0x3f
+	typeBus   wire.Type = 0x40 // from here to 0x5f
+	typeNone  wire.Type = 0x60
+)

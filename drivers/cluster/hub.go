@@ -1,0 +1,113 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+)
+
+// HubConfig is how a hub works. The zero value works.
+type HubConfig struct {
+	Log *slog.Logger // nil is silent
+	// Backlog is how many bytes may wait for a peer before messages for it are
+	// dropped, and counted; 64 MiB by default.
+	Backlog int
+	// Handle answers the calls of peers. It may be nil.
+	Handle Handler
+}
+
+// Hub has the table of locks and the routes of messages of a node. It never
+// waits for a peer.
+type Hub struct {
+	config HubConfig
+	locks  *hubLocks
+	bus    *hubBus
+
+	mu     sync.Mutex
+	peers  map[*Peer]struct{}
+	last   uint64 // number of a peer
+	closed bool
+}
+
+// errHubClosed is why a peer is gone whose hub was closed.
+var errHubClosed = errors.New("the hub was closed")
+
+// NewHub returns a hub without peers.
+func NewHub(c HubConfig) *Hub {
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+	c.Backlog = cmp.Or(c.Backlog, 64<<20)
+	h := &Hub{config: c, peers: make(map[*Peer]struct{})}
+	h.locks, h.bus = newHubLocks(h), newHubBus(h)
+	return h
+}
+
+// Join makes the process at the other end of conn a peer, called name in the
+// log and in errors. The hub owns conn from then on.
+func (h *Hub) Join(conn net.Conn, name string) *Peer {
+	p := newPeer(h, conn, name)
+	if !h.enter(p) {
+		p.line.End(errHubClosed)
+	}
+	p.serving.Go(p.serve)
+	return p
+}
+
+// Serve is Join, and returns when the peer is gone, with the reason.
+func (h *Hub) Serve(conn net.Conn, name string) error {
+	p := h.Join(conn, name)
+	<-p.Done()
+	return p.Err()
+}
+
+func (h *Hub) enter(p *Peer) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.last++
+	p.number = h.last
+	if h.closed {
+		return false
+	}
+	h.peers[p] = struct{}{}
+	return true
+}
+
+func (h *Hub) leave(p *Peer) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.peers, p)
+}
+
+// Peers returns the processes that are connected, in the order in which they
+// came.
+func (h *Hub) Peers() []*Peer {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := make([]*Peer, 0, len(h.peers))
+	for p := range h.peers {
+		all = append(all, p)
+	}
+	slices.SortFunc(all, func(a, b *Peer) int { return cmp.Compare(a.number, b.number) })
+	return all
+}
+
+// Close ends every connection. It is idempotent, and returns when all is over
+// or ctx has ended, with its error.
+func (h *Hub) Close(ctx context.Context) error {
+	h.mu.Lock()
+	h.closed = true
+	h.mu.Unlock()
+	for _, p := range h.Peers() {
+		p.line.End(errHubClosed)
+		select {
+		case <-p.Done():
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	h.locks.close()
+	return nil
+}

@@ -1,0 +1,59 @@
+//go:build linux || darwin
+
+package cluster
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+)
+
+// Pair returns the two ends of a new connection: one for a hub in this process,
+// and one for the process that is to inherit it, which finds it with
+// [Inherited]. Neither reaches other children.
+func Pair() (here net.Conn, there *os.File, err error) {
+	fds, err := pair()
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a pair of sockets: %w", err)
+	}
+	there = os.NewFile(uintptr(fds[1]), "hub")
+	if here, err = connOf(fds[0]); err != nil {
+		_ = there.Close() // err says more
+		return nil, nil, err
+	}
+	return here, there, nil
+}
+
+// Inherited returns the connection that the process was started with at fd. It
+// is not passed on to the processes that this one starts.
+func Inherited(fd int) (net.Conn, error) {
+	syscall.CloseOnExec(fd)
+	return connOf(fd)
+}
+
+// connOf returns the connection at fd, which it takes over.
+func connOf(fd int) (net.Conn, error) {
+	f := os.NewFile(uintptr(fd), "hub")
+	defer f.Close() // FileConn has made a copy
+	conn, err := net.FileConn(f)
+	if err != nil {
+		return nil, fmt.Errorf("descriptor %d is no connection: %w", fd, err)
+	}
+	return conn, nil
+}
+
+// pair makes two connected sockets that no child inherits by accident. Not every
+// system can say so in the call that makes them; then no process is started in
+// between.
+func pair() ([2]int, error) {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		return fds, err
+	}
+	syscall.CloseOnExec(fds[0])
+	syscall.CloseOnExec(fds[1])
+	return fds, nil
+}

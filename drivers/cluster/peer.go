@@ -1,0 +1,206 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"syscall"
+
+	"github.com/megaframework/mega/drivers/cluster/wire"
+)
+
+// Peer is a process that is connected to a hub. Its methods may be called
+// concurrently.
+type Peer struct {
+	hub    *Hub
+	name   string
+	number uint64
+	line   *wire.Line
+	calls  calls
+	batch  batch // of the reader
+
+	greeted bool // the reader's
+	bye     bool // the reader's
+
+	locks peerLocks
+	bus   peerBus
+
+	mu  sync.Mutex
+	pid int   // as it says itself
+	err error // why it is gone
+
+	serving sync.WaitGroup
+	done    chan struct{}
+}
+
+func newPeer(h *Hub, conn net.Conn, name string) *Peer {
+	p := &Peer{hub: h, name: name, line: wire.NewLine(conn), done: make(chan struct{})}
+	p.calls.open(p.line, h.config.Handle, p)
+	return p
+}
+
+// Name is what it was called when it joined.
+func (p *Peer) Name() string { return p.name }
+
+// PID is the peer's process id, as it says itself; 0 until it has.
+func (p *Peer) PID() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.pid
+}
+
+// Done is closed when the peer is gone, and all that was its is free.
+func (p *Peer) Done() <-chan struct{} { return p.done }
+
+// Err is why the peer is gone, or nil: io.EOF if it has ended.
+func (p *Peer) Err() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.err
+}
+
+// Call asks the peer's Handler and returns its answer. It fails when ctx has
+// ended or the peer is gone, which leaves open whether it was carried out, or
+// with a *CallError if the Handler did.
+func (p *Peer) Call(ctx context.Context, name string, body []byte) ([]byte, error) {
+	return p.calls.call(ctx, name, body)
+}
+
+// String is for the log.
+func (p *Peer) String() string { return fmt.Sprintf("%s (pid %d)", p.name, p.PID()) }
+
+// serve reads until the peer is gone, and frees what it had.
+func (p *Peer) serve() {
+	defer close(p.done)
+	err := p.line.Read(p.handle, p.batch.flush)
+	if why := p.line.Err(); why != nil {
+		err = why // it was ended on this side, or could not be written to
+	}
+	p.line.Close()
+	p.mu.Lock()
+	p.err = err
+	p.mu.Unlock()
+	p.hub.leave(p)
+	p.hub.bus.leave(p)
+	p.hub.locks.leave(p, hasEnded(err) && !p.bye)
+	p.batch.flush()
+	p.calls.end(fmt.Errorf("%v is gone: %w", p, err))
+	p.hub.config.Log.Debug("peer is gone", "peer", p.name, "pid", p.PID(), "reason", err)
+}
+
+// hasEnded reports whether err says that the other side has closed the
+// connection: its process has ended, or has closed it on purpose.
+func hasEnded(err error) bool {
+	for _, end := range []error{io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, syscall.ECONNRESET, syscall.EPIPE} {
+		if errors.Is(err, end) {
+			return true
+		}
+	}
+	return false
+}
+
+// handle acts on a frame. What it returns ends the peer.
+func (p *Peer) handle(t wire.Type, body []byte) error {
+	d := wire.NewDecoder(body)
+	err := p.act(t, &d)
+	if err == nil {
+		err = d.Err()
+	}
+	if err != nil {
+		return fmt.Errorf("frame 0x%02x of %v: %w", uint8(t), p, err)
+	}
+	return nil
+}
+
+func (p *Peer) act(t wire.Type, d *wire.Decoder) error {
+	switch {
+	case !p.greeted:
+		return p.greet(t, d)
+	case t == typeBye:
+		p.bye = true
+	case t == typeCall:
+		p.calls.serve(d)
+	case t == typeResult:
+		p.calls.result(d)
+	case t >= typeLocks && t < typeBus:
+		return p.hub.locks.handle(p, t, d)
+	case t >= typeBus && t < typeNone:
+		return p.hub.bus.handle(p, t, d)
+	}
+	return nil
+}
+
+// errStranger is a first frame that is not hello.
+var errStranger = errors.New("it does not speak the language of a peer")
+
+func (p *Peer) greet(t wire.Type, d *wire.Decoder) error {
+	if t != typeHello || d.Fixed(len(magic)) != magic {
+		return errStranger
+	}
+	v, pid := d.Uint(), d.Uint()
+	if d.Err() != nil {
+		return nil
+	}
+	if v != version {
+		err := fmt.Errorf("it speaks version %d of the protocol, the hub %d: run the same build", v, version)
+		p.send(wire.Begin(typeRefused).String(err.Error()))
+		p.batch.flush()
+		return err
+	}
+	p.mu.Lock()
+	p.pid = int(pid)
+	p.mu.Unlock()
+	p.greeted = true
+	p.send(wire.Begin(typeWelcome).Uint(version).Uint(p.number))
+	return nil
+}
+
+// send queues a frame for the reader's own peer, to be written when the reader
+// pauses.
+func (p *Peer) send(f *wire.Frame) { p.batch.send(p, f) }
+
+// stuck is from how many bytes of answers a peer that does not read them is
+// disconnected.
+const stuck = 256 << 20
+
+var errStuck = errors.New("it does not read what it asked for")
+
+// batch is what a reader has queued for peers, until it pauses. It belongs to
+// one goroutine.
+type batch struct{ touched []*Peer }
+
+// send queues f, which it frees, whatever waits for the peer already.
+func (b *batch) send(to *Peer, f *wire.Frame) {
+	err := b.queue(to, f, stuck)
+	if errors.Is(err, wire.ErrFull) {
+		to.line.End(errStuck)
+	}
+	f.Free()
+}
+
+// queue queues f unless limit bytes wait for the peer already. f is still the
+// caller's.
+func (b *batch) queue(to *Peer, f *wire.Frame, limit int) error {
+	if err := to.line.Queue(f, limit); err != nil {
+		return err
+	}
+	for _, p := range b.touched {
+		if p == to {
+			return nil
+		}
+	}
+	b.touched = append(b.touched, to)
+	return nil
+}
+
+// flush has everything written that was queued.
+func (b *batch) flush() {
+	for i, p := range b.touched {
+		p.line.Flush()
+		b.touched[i] = nil
+	}
+	b.touched = b.touched[:0]
+}

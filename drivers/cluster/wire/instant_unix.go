@@ -1,0 +1,59 @@
+//go:build unix
+
+package wire
+
+import (
+	"errors"
+	"net"
+	"syscall"
+)
+
+// instant writes to a connection without ever waiting for it. It is used by
+// one goroutine at a time.
+type instant struct {
+	raw   syscall.RawConn // nil where the connection has no descriptor
+	batch []byte
+	n     int
+	err   error
+	once  func(fd uintptr) bool // attempt, made once so that a write allocates nothing
+}
+
+func (w *instant) open(conn net.Conn) {
+	if c, ok := conn.(syscall.Conn); ok {
+		w.raw, _ = c.SyscallConn()
+	}
+	w.once = w.attempt
+}
+
+// write returns how much was written at once, which may be nothing. That the
+// connection takes no more now is no error.
+func (w *instant) write(batch []byte) (int, error) {
+	if w.raw == nil {
+		return 0, nil
+	}
+	w.batch, w.n, w.err = batch, 0, nil
+	err := w.raw.Write(w.once)
+	w.batch = nil
+	if err == nil {
+		err = w.err
+	}
+	return w.n, err
+}
+
+// attempt always says that it is done: who waits is the line's goroutine.
+func (w *instant) attempt(fd uintptr) bool {
+	for w.n < len(w.batch) {
+		n, err := syscall.Write(int(fd), w.batch[w.n:])
+		switch {
+		case errors.Is(err, syscall.EINTR):
+			continue
+		case errors.Is(err, syscall.EAGAIN):
+			return true
+		case err != nil:
+			w.err = err
+			return true
+		}
+		w.n += n
+	}
+	return true
+}
