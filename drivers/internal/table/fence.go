@@ -1,4 +1,4 @@
-package memory
+package table
 
 import (
 	"sync/atomic"
@@ -7,19 +7,39 @@ import (
 
 // fences is the one counter of all keys. A key has none of its own, so that
 // nothing of it has to stay once nobody uses it.
-type fences struct{ last atomic.Uint64 }
+type fences struct {
+	last   atomic.Uint64
+	micros func() uint64 // nil if the clock of the table says it
+}
 
 // reserve returns the first of n fences that nobody was given before. They are
 // not below the microseconds since 1970, the scale that all drivers share, so
 // that a stored fence survives a restart and a change of driver.
 func (f *fences) reserve(n int, now time.Time) uint64 {
 	span := uint64(max(n, 1))
-	floor := uint64(now.UnixMicro())
+	floor := f.floor(now)
 	for {
 		last := f.last.Load()
 		next := max(last+span, floor)
 		if f.last.CompareAndSwap(last, next) {
 			return next - span + 1
+		}
+	}
+}
+
+func (f *fences) floor(now time.Time) uint64 {
+	if f.micros != nil {
+		return f.micros()
+	}
+	return uint64(now.UnixMicro())
+}
+
+// raise keeps what is reserved above last.
+func (f *fences) raise(last uint64) {
+	for {
+		old := f.last.Load()
+		if old >= last || f.last.CompareAndSwap(old, last) {
+			return
 		}
 	}
 }

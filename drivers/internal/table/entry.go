@@ -1,4 +1,4 @@
-package memory
+package table
 
 import (
 	"time"
@@ -106,6 +106,7 @@ func (e *entry) settle(now time.Time) {
 			e.dueBy(t.expires)
 		default:
 			e.free(t)
+			e.shard.own(t, nil)
 		}
 	}
 	e.serve(now)
@@ -129,7 +130,7 @@ func (e *entry) resize(n int, now time.Time) int {
 	return before
 }
 
-func (e *entry) hasRoom() bool { return e.held < e.size }
+func (e *entry) hasRoom() bool { return e.held < e.size && !e.shard.shut }
 
 // grant gives t the lowest free slot.
 func (e *entry) grant(t *ticket, now time.Time) {
@@ -137,7 +138,7 @@ func (e *entry) grant(t *ticket, now time.Time) {
 	t.grant.Slot = e.take(t)
 	t.grant.Fence = e.shard.fences.reserve(t.grant.Fences, now)
 	t.grant.Deadline = driver.Deadline(now, t.grant.TTL)
-	if t.lost == nil {
+	if t.local && t.lost == nil {
 		t.lost = make(chan error)
 	}
 	t.grant.Lost = t.lost
@@ -192,30 +193,47 @@ func (e *entry) extend(t *ticket, ttl time.Duration, now time.Time) {
 	e.watch(now)
 }
 
-// enqueue puts t at the end of the queue.
+// enqueue gives t its place in the queue: the last one, unless it has a number.
 func (e *entry) enqueue(t *ticket, now time.Time) {
+	if t.number == 0 {
+		t.number = e.shard.numbers.reserve(1, now)
+	} else {
+		e.shard.numbers.raise(t.number)
+	}
 	e.register(t)
-	t.state, t.calls, t.done = queued, 1, make(chan struct{})
+	t.state = queued
 	t.grant.Queued = true
 	e.queue.push(t)
 	e.watch(now)
 }
 
-// withdraw takes a waiter out of the queue and tells its calls why.
+// withdraw takes a waiter out of the queue and tells its calls here why.
 func (e *entry) withdraw(t *ticket, why error) {
 	e.queue.remove(t)
 	delete(e.index, t.grant.Token)
 	t.state, t.err = refused, why
-	close(t.done)
+	e.shard.own(t, nil)
+	if t.done != nil {
+		close(t.done)
+	}
+}
+
+// refuse withdraws a waiter and tells its owner, too.
+func (e *entry) refuse(t *ticket, why error) {
+	e.shard.tell(Refused, t, why)
+	e.withdraw(t, why)
 }
 
 // serve hands free slots to the head of the queue.
 func (e *entry) serve(now time.Time) {
-	for e.hasRoom() && e.queue.len > 0 {
+	for e.queue.len > 0 && e.hasRoom() {
 		t := e.queue.head
 		e.queue.remove(t)
 		e.grant(t, now)
-		close(t.done)
+		if t.done != nil {
+			close(t.done)
+		}
+		e.shard.tell(Granted, t, nil)
 		e.shard.sweepBy(t.expires)
 	}
 	e.watch(now)
@@ -242,11 +260,11 @@ func (e *entry) watch(now time.Time) {
 // it is the shard's.
 func (s *shard) expire(e *entry, generation uint64) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	if e.generation != generation {
 		return
 	}
-	now := s.clock.now()
+	now := s.now()
 	e.timerAt = time.Time{}
 	e.settle(now)
 	if !s.tidy(e) {
@@ -260,7 +278,7 @@ func (e *entry) close() {
 		e.timer.Stop()
 	}
 	for e.queue.len > 0 {
-		e.withdraw(e.queue.head, driver.ErrClosed)
+		e.refuse(e.queue.head, driver.ErrClosed)
 	}
 }
 

@@ -1,4 +1,4 @@
-package memory
+package table
 
 import (
 	"context"
@@ -27,9 +27,13 @@ type shard struct {
 	entries map[string]*entry
 	peak    int // most entries since the map was made
 	gone    departed
-	clock   clock
+	now     func() time.Time
 	fences  *fences
+	numbers *fences // of tickets
+	index   int     // among the shards
+	shut    bool    // nothing is granted yet
 	closed  bool
+	outbox  []Event // delivered by unlock
 
 	// One timer collects the expired entries of all keys. It is not moved when
 	// a lease is released, so that a lease costs no timer.
@@ -42,20 +46,52 @@ type shard struct {
 	_ [64]byte // keeps neighbours off this cache line
 }
 
-func (s *shard) open(c clock, f *fences) {
+func (s *shard) open(t *Table, index int, shut bool) {
 	s.entries = make(map[string]*entry)
-	s.clock, s.fences = c, f
+	s.now, s.fences, s.numbers = t.now, &t.fences, &t.numbers
+	s.index, s.shut = index, shut
 }
 
 // acquire returns a grant, or a ticket to wait for, or an error.
 func (s *shard) acquire(r *driver.Request, now time.Time) (driver.Grant, *ticket, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
+	t, err := s.request(r, nil, 0, now)
+	switch {
+	case err != nil:
+		return driver.Grant{}, nil, err
+	case t.state == granted:
+		return t.grant, nil, nil
+	case t.done == nil:
+		t.done = make(chan struct{})
+	}
+	t.calls++
+	return driver.Grant{}, t, nil
+}
+
+// ask returns a grant, or the number of a ticket that o is told of, or an error.
+func (s *shard) ask(r *driver.Request, o *Owner, at uint64, now time.Time) (driver.Grant, uint64, error) {
+	s.mu.Lock()
+	defer s.unlock()
+	t, err := s.request(r, o, at, now)
+	if err != nil {
+		return driver.Grant{}, 0, err
+	}
+	s.own(t, o)
+	if t.state == granted {
+		return t.grant, 0, nil
+	}
+	return driver.Grant{}, t.number, nil
+}
+
+// request returns the ticket of r, granted or queued. One that is sent again has
+// it already.
+func (s *shard) request(r *driver.Request, o *Owner, at uint64, now time.Time) (*ticket, error) {
 	if s.closed {
-		return driver.Grant{}, nil, driver.ErrClosed
+		return nil, driver.ErrClosed
 	}
 	if err := s.gone.find(r.Token, now); err != nil {
-		return driver.Grant{}, nil, err
+		return nil, err
 	}
 	e := s.entries[r.Key]
 	if e == nil {
@@ -63,23 +99,24 @@ func (s *shard) acquire(r *driver.Request, now time.Time) (driver.Grant, *ticket
 	}
 	e.settle(now)
 	if t := e.find(r.Token); t != nil {
-		return t.again()
+		return t, nil
 	}
 	resized := e.resize(r.Slots, now)
-	if e.hasRoom() {
-		t := s.ticket(r)
-		t.grant.Resized = resized
-		e.grant(t, now)
-		s.sweepBy(t.expires)
-		return t.grant, nil, nil
-	}
-	if r.Wait == 0 {
-		return driver.Grant{}, nil, e.busy(nil, now, nil)
+	room := e.hasRoom() // then nobody waits
+	if !room && r.Wait == 0 && !s.shut {
+		return nil, e.busy(nil, now, nil)
 	}
 	t := s.ticket(r)
 	t.grant.Resized = resized
+	if room {
+		t.local = o == nil
+		e.grant(t, now)
+		s.sweepBy(t.expires)
+		return t, nil
+	}
+	t.local, t.hasty, t.number = o == nil, r.Wait == 0, at
 	e.enqueue(t, now)
-	return driver.Grant{}, t, nil
+	return t, nil
 }
 
 // wait waits until t is served, the wait has passed or ctx has ended.
@@ -103,7 +140,7 @@ func (s *shard) wait(ctx context.Context, t *ticket, since time.Time, wait time.
 // never nowhere.
 func (s *shard) leave(t *ticket, since time.Time, cause error) (driver.Grant, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	switch t.state {
 	case granted:
 		return t.grant, nil
@@ -119,9 +156,30 @@ func (s *shard) leave(t *ticket, since time.Time, cause error) (driver.Grant, er
 	return driver.Grant{}, err
 }
 
+// giveUp is leave for a ticket that is not waited for here.
+func (s *shard) giveUp(key, token string, now time.Time) (driver.Grant, error) {
+	s.mu.Lock()
+	defer s.unlock()
+	e := s.settled(key, now)
+	if e == nil {
+		return driver.Grant{}, s.bar(key, token, now)
+	}
+	t := e.find(token)
+	if t == nil {
+		return driver.Grant{}, s.bar(key, token, now)
+	}
+	if t.state == granted {
+		return t.grant, nil
+	}
+	err := e.busy(t, now, nil)
+	e.withdraw(t, err)
+	s.tidy(e)
+	return driver.Grant{}, err
+}
+
 func (s *shard) renew(g *driver.Grant, now time.Time) (time.Time, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	e := s.settled(g.Key, now)
 	if e == nil {
 		return time.Time{}, s.lost(g.Key, g.Token, now)
@@ -139,7 +197,7 @@ func (s *shard) renew(g *driver.Grant, now time.Time) (time.Time, error) {
 
 func (s *shard) release(key, token string, now time.Time) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	e := s.settled(key, now)
 	if e == nil {
 		return s.bar(key, token, now)
@@ -152,6 +210,7 @@ func (s *shard) release(key, token string, now time.Time) error {
 		e.withdraw(t, &driver.LostError{Key: key, Cause: driver.Expired})
 	} else {
 		e.free(t)
+		s.own(t, nil)
 		e.serve(now)
 		s.recycle(t)
 	}
@@ -178,7 +237,7 @@ func (s *shard) lost(key, token string, now time.Time) error {
 
 func (s *shard) force(lost *driver.LostError, now time.Time) (int, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	if s.closed {
 		return 0, driver.ErrClosed
 	}
@@ -189,7 +248,11 @@ func (s *shard) force(lost *driver.LostError, now time.Time) (int, error) {
 	taken := e.freeAll()
 	for _, t := range taken {
 		s.gone.add(t.grant.Token, lost, now)
-		close(t.lost)
+		s.tell(Lost, t, lost)
+		s.own(t, nil)
+		if t.lost != nil {
+			close(t.lost)
+		}
 	}
 	s.sweepBy(now.Add(remembered))
 	e.serve(now)
@@ -199,7 +262,7 @@ func (s *shard) force(lost *driver.LostError, now time.Time) (int, error) {
 
 func (s *shard) inspect(key string, now time.Time) (driver.State, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	if s.closed {
 		return driver.State{}, driver.ErrClosed
 	}
@@ -211,7 +274,7 @@ func (s *shard) inspect(key string, now time.Time) (driver.State, error) {
 
 func (s *shard) list(prefix string, now time.Time) ([]driver.State, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	if s.closed {
 		return nil, driver.ErrClosed
 	}
@@ -229,7 +292,7 @@ func (s *shard) list(prefix string, now time.Time) ([]driver.State, error) {
 
 func (s *shard) close() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	s.closed = true
 	if s.sweeper != nil {
 		s.sweeper.Stop()
@@ -238,4 +301,18 @@ func (s *shard) close() {
 		e.close()
 		s.tidy(e)
 	}
+}
+
+func (s *shard) count() (keys, gone, timers int) {
+	s.mu.Lock()
+	defer s.unlock()
+	if !s.sweepAt.IsZero() {
+		timers++
+	}
+	for _, e := range s.entries {
+		if !e.timerAt.IsZero() {
+			timers++
+		}
+	}
+	return len(s.entries), len(s.gone.order), timers
 }

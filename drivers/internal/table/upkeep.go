@@ -1,4 +1,4 @@
-package memory
+package table
 
 import (
 	"maps"
@@ -65,7 +65,7 @@ func (s *shard) ticket(r *driver.Request) *ticket {
 	} else {
 		t = new(ticket)
 	}
-	t.state, t.holder = queued, r.Holder
+	t.state, t.holder, t.number, t.hasty = queued, r.Holder, 0, false
 	t.grant = driver.Grant{Key: r.Key, Token: r.Token, Fences: max(r.Fences, 1), TTL: r.TTL, NoRenew: r.NoRenew}
 	return t
 }
@@ -86,7 +86,7 @@ func (s *shard) sweepBy(t time.Time) {
 		return
 	}
 	s.sweepAt = t.Add(slack)
-	if left := s.sweepAt.Sub(s.clock.now()); s.sweeper == nil {
+	if left := s.sweepAt.Sub(s.now()); s.sweeper == nil {
 		s.sweeper = time.AfterFunc(left, s.sweep)
 	} else {
 		s.sweeper.Reset(left)
@@ -95,8 +95,8 @@ func (s *shard) sweepBy(t time.Time) {
 
 func (s *shard) sweep() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.clock.now()
+	defer s.unlock()
+	now := s.now()
 	s.sweepAt = time.Time{}
 	if next, any := s.gone.purge(now); any {
 		s.sweepBy(next)

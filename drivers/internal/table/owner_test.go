@@ -1,0 +1,223 @@
+package table_test
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/megaframework/mega/drivers/internal/table"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// process is an owner that keeps what it was told.
+type process struct {
+	*table.Owner
+	mu   sync.Mutex // guards told
+	told []table.Event
+}
+
+func newProcess() *process {
+	p := &process{}
+	p.Owner = table.NewOwner(func(e table.Event) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.told = append(p.told, e)
+	})
+	return p
+}
+
+// news returns what it was told since the last look, as "granted a".
+func (p *process) news() (all []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, e := range p.told {
+		all = append(all, []string{"granted ", "refused ", "lost "}[e.Kind]+e.Grant.Token)
+	}
+	p.told = nil
+	return all
+}
+
+func TestTheQueueIsServedByTelling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tab, a, b := open(), newProcess(), newProcess()
+		granted(t, tab, a, request("k", "a1"))
+		queuedAt(t, tab, b, request("k", "b1"), 0)
+		queuedAt(t, tab, a, request("k", "a2"), 0)
+		must(t, tab.Release("k", "a1"))
+		expect(t, b, "granted b1")
+		time.Sleep(11 * time.Second) // b1 is not renewed
+		expect(t, a, "granted a2")
+	})
+}
+
+func TestWhatADeadProcessHadIsFreeAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tab, dead, alive := open(), newProcess(), newProcess()
+		for i := range 200 {
+			key := "k" + strconv.Itoa(i)
+			granted(t, tab, dead, request(key, "held"+key))
+			queuedAt(t, tab, dead, request(key, "waits"+key), 0)
+			queuedAt(t, tab, alive, request(key, key), 0)
+		}
+		tab.Drop(dead.Owner)
+		if got := len(alive.news()); got != 200 {
+			t.Errorf("%d of 200 were served", got)
+		}
+		expect(t, dead)
+		tab.Drop(alive.Owner)
+		if keys, _, _ := tab.Size(); keys != 0 {
+			t.Errorf("%d keys are left", keys)
+		}
+	})
+}
+
+func TestADeadProcessOfAPoolFreesItsSlotsAlone(t *testing.T) {
+	tab, dead, alive := open(), newProcess(), newProcess()
+	for i := range 6 {
+		owner := []*process{dead, alive}[i%2]
+		granted(t, tab, owner, pooled(request("pool", strconv.Itoa(i)), 6))
+	}
+	tab.Drop(dead.Owner)
+	s, err := tab.Inspect("pool")
+	if err != nil || len(s.Holders) != 3 || s.Holders[0].Slot != 1 || s.Holders[2].Slot != 5 {
+		t.Errorf("left %+v, %v; want slots 1, 3 and 5", s.Holders, err)
+	}
+	if g := granted(t, tab, alive, pooled(request("pool", "new"), 6)); g.Slot != 0 {
+		t.Errorf("got slot %d, want 0", g.Slot)
+	}
+}
+
+func TestALostProcessKeepsItsGrantsUntilTheyExpire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tab, lost, alive := open(), newProcess(), newProcess()
+		g := granted(t, tab, lost, request("k", "held"))
+		queuedAt(t, tab, lost, request("k", "waits"), 0)
+		queuedAt(t, tab, alive, request("k", "next"), 0)
+		tab.Disown(lost.Owner)
+		expect(t, alive)
+		if _, err := tab.Renew(&g); err != nil {
+			t.Errorf("its grant cannot be renewed: %v", err)
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		expect(t, alive, "granted next")
+	})
+}
+
+func TestForceTellsTheOwner(t *testing.T) {
+	tab, a, b := open(), newProcess(), newProcess()
+	g := granted(t, tab, a, request("k", "a"))
+	queuedAt(t, tab, b, request("k", "b"), 0)
+	if n, err := tab.Force("k", "deploy", driver.Holder{PID: 7}); n != 1 || err != nil {
+		t.Fatalf("forced %d, %v", n, err)
+	}
+	expect(t, a, "lost a")
+	expect(t, b, "granted b")
+	var lost *driver.LostError
+	if _, err := tab.Renew(&g); !errors.As(err, &lost) || lost.By.PID != 7 {
+		t.Errorf("the renewal said %v", err)
+	}
+}
+
+func TestAskingAgainMovesItToTheNewOwner(t *testing.T) {
+	tab, before, after := open(), newProcess(), newProcess()
+	g := granted(t, tab, before, request("k", "held"))
+	number := queuedAt(t, tab, before, request("k", "waits"), 0)
+	if again := granted(t, tab, after, request("k", "held")); again.Fence != g.Fence {
+		t.Errorf("fence %d, before %d", again.Fence, g.Fence)
+	}
+	if again := queuedAt(t, tab, after, request("k", "waits"), number); again != number {
+		t.Errorf("number %d, before %d", again, number)
+	}
+	tab.Drop(before.Owner)
+	expect(t, after)
+	must(t, tab.Release("k", "held"))
+	expect(t, after, "granted waits")
+}
+
+func TestWhoLeavesIsToldWhoIsInTheWay(t *testing.T) {
+	tab, a, b := open(), newProcess(), newProcess()
+	r := request("k", "a")
+	r.Holder.PID = 42
+	granted(t, tab, a, r)
+	queuedAt(t, tab, b, request("k", "b"), 0)
+	queuedAt(t, tab, b, request("k", "c"), 0)
+	var busy *driver.NotAcquiredError
+	if _, err := tab.Leave("k", "c"); !errors.As(err, &busy) || busy.Position != 2 || busy.Holders[0].PID != 42 {
+		t.Errorf("got %v", err)
+	}
+	must(t, tab.Release("k", "a"))
+	if g, err := tab.Leave("k", "b"); err != nil || g.Token != "b" {
+		t.Errorf("a grant that came before it left is lost: %+v, %v", g, err)
+	}
+}
+
+func TestOwnersComeAndGoUnderLoad(t *testing.T) {
+	tab := open()
+	var wg sync.WaitGroup
+	for w := range 4 {
+		wg.Go(func() {
+			for i := range 200 {
+				p := newProcess()
+				for k := range 5 {
+					r := request(fmt.Sprint("k", k), fmt.Sprint(w, ".", i, ".", k))
+					if _, _, err := tab.Ask(&r, p.Owner, 0); err != nil {
+						t.Error(err)
+					}
+				}
+				tab.Drop(p.Owner)
+			}
+		})
+	}
+	wg.Wait()
+	if keys, gone, _ := tab.Size(); keys != 0 || gone != 0 {
+		t.Errorf("left %d keys, %d tokens", keys, gone)
+	}
+}
+
+func open() *table.Table { return table.New(table.Config{Now: time.Now}) }
+
+func request(key, token string) driver.Request {
+	return driver.Request{Key: key, Token: token, TTL: 10 * time.Second, Wait: -1, Slots: 1, Fences: 1}
+}
+
+func pooled(r driver.Request, slots int) driver.Request {
+	r.Slots = slots
+	return r
+}
+
+func granted(t *testing.T, tab *table.Table, p *process, r driver.Request) driver.Grant {
+	t.Helper()
+	g, number, err := tab.Ask(&r, p.Owner, 0)
+	if err != nil || number != 0 {
+		t.Fatalf("ask %q for %s: queued as %d, %v; want a grant", r.Key, r.Token, number, err)
+	}
+	return g
+}
+
+func queuedAt(t *testing.T, tab *table.Table, p *process, r driver.Request, at uint64) uint64 {
+	t.Helper()
+	_, number, err := tab.Ask(&r, p.Owner, at)
+	if err != nil || number == 0 {
+		t.Fatalf("ask %q for %s: %v; want a place in the queue", r.Key, r.Token, err)
+	}
+	return number
+}
+
+func expect(t *testing.T, p *process, want ...string) {
+	t.Helper()
+	if got := p.news(); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("it was told %q, want %q", got, want)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,145 @@
+// Package table keeps locks in memory: who holds a key, who waits for it and in
+// what order, which fence comes next, and which tokens must not come back.
+//
+// It is the engine of every driver that keeps its locks in a process. A caller in
+// that process waits in Acquire. A hub, which must never wait, asks on behalf of
+// an [Owner] and is told later. The order is always strict.
+package table
+
+import (
+	"cmp"
+	"context"
+	"hash/maphash"
+	"slices"
+	"time"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// shardCount is how many keys can be worked on at once; a power of two.
+const shardCount = 64
+
+// Table is a table of locks. Its methods may be called concurrently.
+type Table struct {
+	seed    maphash.Seed
+	now     func() time.Time
+	fences  fences // of all keys
+	numbers fences // of all tickets
+	shards  [shardCount]shard
+}
+
+// Config says what a table counts time with.
+type Config struct {
+	// Now is the clock of all TTLs. It is monotonic.
+	Now func() time.Time
+	// Micros is the microseconds since 1970, which fences and the numbers of
+	// tickets are not below. If it is nil, that is what Now says.
+	Micros func() uint64
+	// Shut has the table grant nothing until Open is called.
+	Shut bool
+}
+
+// New returns an empty table.
+func New(c Config) *Table {
+	t := &Table{seed: maphash.MakeSeed(), now: c.Now}
+	t.fences.micros, t.numbers.micros = c.Micros, c.Micros
+	for i := range t.shards {
+		t.shards[i].open(t, i, c.Shut)
+	}
+	return t
+}
+
+func (t *Table) shard(key string) *shard {
+	return &t.shards[maphash.String(t.seed, key)%shardCount]
+}
+
+// Acquire is that of [driver.Driver]. When ctx ends its wait the outcome is
+// known: nothing is held and nothing queued, and the error is a
+// *driver.NotAcquiredError around ctx's.
+func (t *Table) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	if err := ctx.Err(); err != nil {
+		return driver.Grant{}, &driver.NotAcquiredError{Key: r.Key, Err: err}
+	}
+	s := t.shard(r.Key)
+	now := t.now()
+	g, queued, err := s.acquire(&r, now)
+	if queued == nil {
+		return g, err
+	}
+	return s.wait(ctx, queued, now, r.Wait)
+}
+
+// Ask is Acquire on behalf of o, and does not wait. If the request is queued, its
+// number is not 0, and o is told what becomes of it; how long it may wait is o's
+// affair, which ends with Leave. A request that does not wait is queued as well
+// while the table is shut.
+//
+// A request that had a place in the queue before, as its number says, gets it
+// again; at is 0 for any other.
+func (t *Table) Ask(r *driver.Request, o *Owner, at uint64) (g driver.Grant, number uint64, err error) {
+	return t.shard(r.Key).ask(r, o, at, t.now())
+}
+
+// Leave withdraws a request, and returns who is in its way as a
+// *driver.NotAcquiredError. One that was granted in that instant is not lost: its
+// grant is returned.
+func (t *Table) Leave(key, token string) (driver.Grant, error) {
+	return t.shard(key).giveUp(key, token, t.now())
+}
+
+// Renew makes a grant live for its TTL from now, unless it is one that is not
+// renewed, and returns until when it is surely live.
+func (t *Table) Renew(g *driver.Grant) (time.Time, error) {
+	return t.shard(g.Key).renew(g, t.now())
+}
+
+// Release ends the grant or withdraws the request with this token, whichever
+// there is. If there is neither, the token is refused from now on.
+func (t *Table) Release(key, token string) error {
+	return t.shard(key).release(key, token, t.now())
+}
+
+// Force ends every grant of key, tells their owners, and serves the queue. It
+// returns how many there were.
+func (t *Table) Force(key, reason string, by driver.Holder) (int, error) {
+	lost := &driver.LostError{Key: key, Cause: driver.Forced, Reason: reason, By: by}
+	return t.shard(key).force(lost, t.now())
+}
+
+// Inspect returns the holders of key by slot, and its waiters in order.
+func (t *Table) Inspect(key string) (driver.State, error) {
+	return t.shard(key).inspect(key, t.now())
+}
+
+// List returns the state of every key in use that begins with prefix, sorted.
+// Each is of one instant, not all of the same.
+func (t *Table) List(prefix string) ([]driver.State, error) {
+	var states []driver.State
+	for i := range t.shards {
+		more, err := t.shards[i].list(prefix, t.now())
+		if err != nil {
+			return nil, err
+		}
+		states = append(states, more...)
+	}
+	slices.SortFunc(states, func(a, b driver.State) int { return cmp.Compare(a.Key, b.Key) })
+	return states, nil
+}
+
+// Close ends the waiters with driver.ErrClosed, and refuses new ones. Grants can
+// still be renewed and released until they expire.
+func (t *Table) Close() {
+	for i := range t.shards {
+		t.shards[i].close()
+	}
+}
+
+// Size is for tests of leaks: how many keys are in use, how many tokens must not
+// come back, and how many timers are armed.
+func (t *Table) Size() (keys, gone, timers int) {
+	for i := range t.shards {
+		k, g, n := t.shards[i].count()
+		keys, gone, timers = keys+k, gone+g, timers+n
+	}
+	return keys, gone, timers
+}

@@ -1,0 +1,91 @@
+package table
+
+import (
+	"time"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+type state int
+
+const (
+	queued state = iota
+	granted
+	refused
+)
+
+// ticket is a request on its way: queued, then granted or refused.
+type ticket struct {
+	entry   *entry
+	holder  driver.Holder
+	grant   driver.Grant
+	state   state
+	local   bool       // it is of this process, which hears of a loss by a channel
+	expires time.Time  // when granted
+	lost    chan error // of a local grant, closed when it is taken away
+
+	number     uint64  // its place in the queue
+	hasty      bool    // it waits only for the table to open
+	prev, next *ticket // in the queue
+
+	// Who waits for it here has a channel, and anybody else an owner.
+	done             chan struct{} // closed when it is no longer queued
+	err              error         // why it was refused
+	calls            int           // that wait for it: more than one if it was sent again
+	owner            *Owner
+	ownPrev, ownNext *ticket
+}
+
+// queue is a list of tickets in the order of service.
+type queue struct {
+	head, tail *ticket
+	len        int
+}
+
+// push puts t behind those with lower numbers.
+func (q *queue) push(t *ticket) {
+	before := q.tail
+	for before != nil && before.number > t.number {
+		before = before.prev
+	}
+	t.prev, t.next = before, q.head
+	if before != nil {
+		t.next = before.next
+		before.next = t
+	} else {
+		q.head = t
+	}
+	if t.next != nil {
+		t.next.prev = t
+	} else {
+		q.tail = t
+	}
+	q.len++
+}
+
+func (q *queue) remove(t *ticket) {
+	if t.prev == nil {
+		q.head = t.next
+	} else {
+		t.prev.next = t.next
+	}
+	if t.next == nil {
+		q.tail = t.prev
+	} else {
+		t.next.prev = t.prev
+	}
+	t.prev, t.next = nil, nil
+	q.len--
+}
+
+// position returns the place of t, from 1, or 0 if it is beyond limit: who
+// gives up in a long queue should not have to walk all of it.
+func (q *queue) position(t *ticket, limit int) int {
+	n := 0
+	for ; t != nil; t = t.prev {
+		if n++; n > limit {
+			return 0
+		}
+	}
+	return n
+}
