@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -97,7 +98,7 @@ func importAll(ctx *mega.Ctx) error {
 func TestEveryMetricIsOnThePage(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("| name | kind | labels | |\n|---|---|---|---|\n")
-	for _, s := range metrics.Catalogue() {
+	for _, s := range slices.Concat(metrics.Catalogue(), metrics.WorkerCatalogue()) {
 		labels := "`" + strings.Join(s.Labels, "`, `") + "`"
 		if len(s.Labels) == 0 {
 			labels = ""

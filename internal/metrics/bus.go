@@ -93,7 +93,7 @@ func newBusCollector(b *bus.Bus) *busCollector {
 	c := &busCollector{b, map[string]*prometheus.Desc{}}
 	for _, s := range busCatalogue() {
 		if s.Name != busScope.Name && s.Name != busSeconds.Name {
-			c.descs[s.Name] = prometheus.NewDesc(s.Name, s.Help, s.Labels, nil)
+			c.descs[s.Name] = s.desc()
 		}
 	}
 	return c

@@ -80,6 +80,8 @@ type Series struct {
 	Help   string
 }
 
+func (s Series) desc() *prometheus.Desc { return prometheus.NewDesc(s.Name, s.Help, s.Labels, nil) }
+
 // The series. Locks and requests are in their own files.
 var (
 	bootSeconds = Series{"mega_boot_seconds", "gauge", []string{"phase"}, "How long a phase of the boot took."}

@@ -1,0 +1,191 @@
+package metrics
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"google.golang.org/protobuf/proto"
+)
+
+// workerLabel says whose a series is.
+const workerLabel = "worker"
+
+// workerTime is what a worker has to answer a scrape: less than Prometheus
+// waits for the whole, which is 10 seconds unless it is told otherwise.
+const workerTime = 3 * time.Second
+
+// maxScrape bounds what is read of one worker, in bytes.
+const maxScrape = 64 << 20
+
+// Source is a worker that can be scraped.
+type Source struct {
+	Worker int
+	// To takes a request for /metrics there.
+	To http.RoundTripper
+}
+
+// Gathered is what the workers of a supervisor have counted, as one: each of
+// their series has the label worker, and those of the supervisor itself come
+// beside them. A worker that does not answer in time is left out, and counted.
+//
+// A series that has a label of that name already keeps it as exported_worker,
+// as Prometheus itself has it where a target's labels meet its own.
+type Gathered struct {
+	own     *prometheus.Registry
+	sources func() []Source
+	missed  *prometheus.CounterVec
+	time    time.Duration
+}
+
+// Gather asks every worker, side by side. Where one is left out, the error says
+// why, beside what the others have answered.
+func (g *Gathered) Gather() ([]*dto.MetricFamily, error) {
+	sources := g.sources()
+	answers, errs := make([][]*dto.MetricFamily, len(sources)), make([]error, len(sources))
+	ctx, cancel := context.WithTimeout(context.Background(), g.time)
+	defer cancel()
+	var asking sync.WaitGroup
+	for i, s := range sources {
+		asking.Go(func() { answers[i], errs[i] = s.scrape(ctx) })
+	}
+	asking.Wait()
+	var m merging
+	for i, s := range sources {
+		m.take(strconv.Itoa(s.Worker), answers[i])
+		if errs[i] = errors.Join(errs[i], m.failed()); errs[i] != nil {
+			g.missed.WithLabelValues(strconv.Itoa(s.Worker)).Inc()
+			errs[i] = fmt.Errorf("worker %d: %w", s.Worker, errs[i])
+		}
+	}
+	own, err := g.own.Gather() // last, so that it has counted who was left out
+	m.take("", own)
+	return m.families(), errors.Join(append(errs, err, m.failed())...)
+}
+
+// Handler answers scrapes, with what there is.
+func (g *Gathered) Handler(log promhttp.Logger) http.Handler {
+	return promhttp.HandlerFor(g, promhttp.HandlerOpts{
+		MaxRequestsInFlight: maxScrapes, Timeout: scrapeTime, ErrorHandling: promhttp.ContinueOnError, ErrorLog: log,
+	})
+}
+
+// delimited is the format that loses nothing of what a worker has counted.
+var delimited = expfmt.NewFormat(expfmt.TypeProtoDelim)
+
+// scrape returns what the worker has counted. A worker that hangs takes the
+// connection and answers nothing.
+func (s Source) scrape(ctx context.Context) ([]*dto.MetricFamily, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://worker/metrics", nil)
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Accept", string(delimited))
+	w, err := s.To.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = w.Body.Close() }()
+	if w.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("it answers with status %d", w.StatusCode)
+	}
+	return decode(io.LimitReader(w.Body, maxScrape), expfmt.ResponseFormat(w.Header))
+}
+
+func decode(r io.Reader, format expfmt.Format) (families []*dto.MetricFamily, _ error) {
+	if format.FormatType() == expfmt.TypeUnknown {
+		return nil, fmt.Errorf("it answers in a format that is none of Prometheus's")
+	}
+	for d := expfmt.NewDecoder(bufio.NewReader(r), format); ; {
+		f := &dto.MetricFamily{}
+		switch err := d.Decode(f); {
+		case errors.Is(err, io.EOF):
+			return families, nil
+		case err != nil:
+			return nil, fmt.Errorf("read what it has counted: %w", err)
+		}
+		families = append(families, f)
+	}
+}
+
+// merging makes the families of several one of each name.
+type merging struct {
+	byName map[string]*dto.MetricFamily
+	odd    []string // of the last one taken: families that are of another kind elsewhere
+}
+
+// take adds families of a worker, or without a label those of the supervisor.
+// Two versions of a program may count by one name what is not the same: the
+// first one has it.
+func (m *merging) take(worker string, families []*dto.MetricFamily) {
+	if m.byName == nil {
+		m.byName = map[string]*dto.MetricFamily{}
+	}
+	m.odd = nil
+	for _, f := range families {
+		if worker != "" {
+			label(f, worker)
+		}
+		known := m.byName[f.GetName()]
+		switch {
+		case known == nil:
+			m.byName[f.GetName()] = f
+		case known.GetType() != f.GetType():
+			m.odd = append(m.odd, fmt.Sprintf("%s is a %s, and elsewhere a %s", f.GetName(), kind(f), kind(known)))
+		default:
+			known.Metric = append(known.Metric, f.GetMetric()...)
+		}
+	}
+}
+
+func kind(f *dto.MetricFamily) string { return strings.ToLower(f.GetType().String()) }
+
+// failed says what of the last one was not taken.
+func (m *merging) failed() error {
+	if m.odd == nil {
+		return nil
+	}
+	return fmt.Errorf("left out: %s", strings.Join(m.odd, "; "))
+}
+
+func (m *merging) families() []*dto.MetricFamily {
+	all := make([]*dto.MetricFamily, 0, len(m.byName))
+	for _, f := range m.byName {
+		all = append(all, f)
+	}
+	slices.SortFunc(all, func(a, b *dto.MetricFamily) int { return strings.Compare(a.GetName(), b.GetName()) })
+	return all
+}
+
+// label adds whose the series of a family are.
+func label(f *dto.MetricFamily, worker string) {
+	for _, m := range f.GetMetric() {
+		exported(m.GetLabel(), workerLabel)
+		m.Label = append(m.GetLabel(), &dto.LabelPair{Name: proto.String(workerLabel), Value: proto.String(worker)})
+		slices.SortFunc(m.GetLabel(), func(a, b *dto.LabelPair) int { return cmp.Compare(a.GetName(), b.GetName()) })
+	}
+}
+
+// exported renames a label, and one that has the new name first.
+func exported(labels []*dto.LabelPair, name string) {
+	for _, l := range labels {
+		if l.GetName() == name {
+			exported(labels, "exported_"+name)
+			l.Name = proto.String("exported_" + name)
+			return
+		}
+	}
+}

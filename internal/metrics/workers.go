@@ -1,0 +1,60 @@
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+)
+
+// The series of a supervisor.
+var (
+	workersNow      = Series{"mega_workers", "gauge", []string{"state"}, "Workers of this supervisor, by state."}
+	workersRestarts = Series{"mega_worker_restarts_total", "counter", []string{"reason"}, "Processes of workers that were replaced, by reason: died or asked."}
+	workersMissed   = Series{"mega_worker_scrape_failures_total", "counter", []string{"worker"}, "Scrapes that a worker was left out of, or a part of what it has counted."}
+)
+
+// WorkerCatalogue lists the series of a supervisor, sorted by name. They come
+// beside those of its workers.
+func WorkerCatalogue() []Series { return []Series{workersRestarts, workersMissed, workersNow} }
+
+// Crew is what a supervisor tells of its workers.
+type Crew struct {
+	States   map[string]int    // how many are in which
+	Restarts map[string]uint64 // by reason
+}
+
+// supervisor is what the supervisor's own series are labelled with where a
+// worker has the same.
+const supervisor = "supervisor"
+
+// NewGathered returns what the workers of a supervisor have counted. Both
+// functions are called with each scrape.
+func NewGathered(b Build, crew func() Crew, sources func() []Source) *Gathered {
+	r := prometheus.NewRegistry()
+	g := &Gathered{own: r, sources: sources, missed: counter(r, workersMissed), time: workerTime}
+	r.MustRegister(crewCollector(crew))
+	own := prometheus.WrapRegistererWith(prometheus.Labels{workerLabel: supervisor}, r)
+	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: buildInfo.Name, Help: buildInfo.Help}, buildInfo.Labels)
+	info.WithLabelValues(b.Program, b.Version, b.Revision, b.Go).Set(1)
+	own.MustRegister(info, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return g
+}
+
+// crewCollector reads what the supervisor tells with each scrape.
+type crewCollector func() Crew
+
+// Describe says what Collect may send.
+func (c crewCollector) Describe(out chan<- *prometheus.Desc) {
+	out <- workersNow.desc()
+	out <- workersRestarts.desc()
+}
+
+// Collect sends it.
+func (c crewCollector) Collect(out chan<- prometheus.Metric) {
+	crew := c()
+	for state, n := range crew.States {
+		out <- prometheus.MustNewConstMetric(workersNow.desc(), prometheus.GaugeValue, float64(n), state)
+	}
+	for reason, n := range crew.Restarts {
+		out <- prometheus.MustNewConstMetric(workersRestarts.desc(), prometheus.CounterValue, float64(n), reason)
+	}
+}
