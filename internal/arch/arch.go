@@ -53,10 +53,11 @@ func layers() map[string][]string {
 		"drivers/internal/routes": {},
 		"drivers/internal/table":  {"lock/driver"},
 
-		"drivers/memory":    {"lock/driver", "bus/driver", "drivers/internal/..."},
-		"drivers/nats":      {"bus/driver"},
-		"drivers/redis":     {"lock/driver", "drivers/redis/..."},
-		"drivers/redis/...": {"lock/driver", "drivers/redis/..."},
+		"drivers/memory":             {"lock/driver", "bus/driver", "drivers/internal/..."},
+		"drivers/cluster/rendezvous": {"internal/private"},
+		"drivers/nats":               {"bus/driver"},
+		"drivers/redis":              {"lock/driver", "drivers/redis/..."},
+		"drivers/redis/...":          {"lock/driver", "drivers/redis/..."},
 
 		"config":   {"internal/spelling"},
 		"ctx":      {"lock", "lock/driver", "bus", "bus/driver"},

@@ -1,0 +1,103 @@
+//go:build linux || darwin
+
+package rendezvous
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/megaframework/mega/internal/private"
+)
+
+// Suffixes of what lies beside the socket. The nascent one is the socket's name
+// until it listens: there is one at most, the hub's.
+const (
+	nascent = "~"
+	locked  = ".lock"
+	clients = ".clients"
+)
+
+// Place is a socket at which the processes of this user on this node meet. Its
+// methods may be called concurrently.
+type Place struct{ path string }
+
+// Open returns the place at path and makes its folder, if that is not there.
+// The folder has to be this user's, and closed to all others.
+func Open(path string) (*Place, error) {
+	full, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("socket %s: %w", path, err)
+	}
+	if n := len(full) + len(nascent); n > private.MaxPath {
+		return nil, fmt.Errorf("socket %s: its path has %d bytes, and the system takes %d: choose a shorter one", full, len(full), private.MaxPath-len(nascent))
+	}
+	p := &Place{path: full}
+	return p, p.furnish()
+}
+
+// Path is where the socket is.
+func (p *Place) Path() string { return p.path }
+
+// furnish makes the folders that are not there.
+func (p *Place) furnish() error {
+	folder := filepath.Dir(p.path)
+	if err := private.MakeFolder(folder); err != nil {
+		return fmt.Errorf("socket %s: it needs a folder that is this user's alone: %w", p.path, err)
+	}
+	if err := private.MakeFolder(p.path + clients); err != nil {
+		return fmt.Errorf("socket %s: the folder of its clients: %w", p.path, err)
+	}
+	return nil
+}
+
+// take opens the file at path, which is made if it is not there, and locks it
+// without waiting. It returns the same file that is at path: one that was
+// removed before it was locked locks nobody out.
+func take(path string, flags int) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK|flags, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	err = lockFile(f)
+	if err == nil {
+		err = sameAs(f, path)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// errMoved says that a file is no longer the one at its path.
+var errMoved = errors.New("it was removed or replaced")
+
+func sameAs(f *os.File, path string) error {
+	have, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	there, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(have, there) {
+		return fmt.Errorf("%s: %w", path, errMoved)
+	}
+	if err == nil && !have.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no file (%v): remove it, or choose another socket", path, have.Mode())
+	}
+	return err
+}
+
+// lockFile takes the flock on f, or returns EWOULDBLOCK. The flock belongs to
+// what was opened here: a process that is started from this one does not
+// inherit it, because Go opens files to be closed on exec.
+func lockFile(f *os.File) error {
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if !errors.Is(err, syscall.EINTR) {
+			return err
+		}
+	}
+}

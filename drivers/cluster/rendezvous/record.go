@@ -1,0 +1,125 @@
+package rendezvous
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"strings"
+)
+
+// Never is an expiry that nothing outlives: nobody knows how long what the
+// last hub gave is good for.
+const Never = math.MaxInt64
+
+// Record is what a hub leaves to the next one, as bounds: nothing that it gave
+// is beyond them.
+type Record struct {
+	Boot   [16]byte // of the machine while the hub was one; zero if the system does not say
+	PID    uint64   // of the hub
+	Expiry int64    // no lease outlives it
+	Fence  uint64   // no lease has a higher fence
+	Ticket uint64   // no place in a queue has a higher number
+}
+
+// The file holds two copies of the record, which are written in turn: a write
+// that was cut short leaves the one before it, and what that one covers is all
+// that anybody was told.
+const (
+	magic      = "megahub\n"
+	version    = 1
+	copySize   = 80
+	recordSize = 2 * copySize
+)
+
+// errForeign says that a file is none of ours.
+var errForeign = errors.New("it was not made by mega")
+
+// entry is a copy of the record in the file, numbered by age.
+type entry struct {
+	number uint64
+	record Record
+}
+
+// encode returns magic, version, checksum of what follows, number and record.
+func (e entry) encode() []byte {
+	b := make([]byte, 16, copySize)
+	copy(b, magic)
+	binary.BigEndian.PutUint32(b[8:], version)
+	b = binary.BigEndian.AppendUint64(b, e.number)
+	b = append(b, e.record.Boot[:]...)
+	b = binary.BigEndian.AppendUint64(b, e.record.PID)
+	b = binary.BigEndian.AppendUint64(b, uint64(e.record.Expiry))
+	b = binary.BigEndian.AppendUint64(b, e.record.Fence)
+	b = binary.BigEndian.AppendUint64(b, e.record.Ticket)
+	b = b[:copySize] // reserved
+	binary.BigEndian.PutUint32(b[12:], checksum(b))
+	return b
+}
+
+func checksum(b []byte) uint32 { return crc32.Checksum(b[16:], crc32.MakeTable(crc32.Castagnoli)) }
+
+// decode returns the newer of the copies in a file's content.
+//
+// Content of which no copy is whole bounds nothing, and may be of this boot: its
+// record's Expiry is Never. Content that does not begin as ours is an error, and so is that of
+// another version.
+func decode(content []byte, boot [16]byte) (newest entry, err error) {
+	if len(content) == 0 {
+		return entry{}, nil
+	}
+	whole := false
+	for at := 0; at < recordSize && at < len(content); at += copySize {
+		e, ok, err := decodeCopy(content[at:min(at+copySize, len(content))])
+		if err != nil {
+			return entry{}, err
+		}
+		if ok && (!whole || e.number > newest.number) {
+			newest, whole = e, true
+		}
+	}
+	if !whole {
+		newest.record = Record{Boot: boot, Expiry: Never}
+	}
+	return newest, nil
+}
+
+func decodeCopy(b []byte) (e entry, whole bool, err error) {
+	if word := bytes.TrimRight(b[:min(len(b), len(magic))], "\x00"); !strings.HasPrefix(magic, string(word)) {
+		return entry{}, false, errForeign
+	}
+	if len(b) < copySize || checksum(b) != binary.BigEndian.Uint32(b[12:]) {
+		return entry{}, false, nil
+	}
+	if v := binary.BigEndian.Uint32(b[8:]); v != version {
+		return entry{}, false, fmt.Errorf("it has version %d, this process knows version %d: run one version of mega on it", v, version)
+	}
+	e.number = binary.BigEndian.Uint64(b[16:])
+	copy(e.record.Boot[:], b[24:])
+	e.record.PID = binary.BigEndian.Uint64(b[40:])
+	e.record.Expiry = int64(binary.BigEndian.Uint64(b[48:]))
+	e.record.Fence = binary.BigEndian.Uint64(b[56:])
+	e.record.Ticket = binary.BigEndian.Uint64(b[64:])
+	return e, true, nil
+}
+
+// parseUUID returns the bytes of a UUID, or zero if text is none.
+func parseUUID(text string) (id [16]byte) {
+	b, err := hex.DecodeString(strings.ReplaceAll(strings.TrimSpace(text), "-", ""))
+	if err == nil && len(b) == len(id) {
+		copy(id[:], b)
+	}
+	return id
+}
+
+// on is what a record means on a machine that was booted as boot: its times
+// and queues have ended with the boot before, stored fences have not.
+func (r Record) on(boot [16]byte) Record {
+	if r.Boot != boot {
+		return Record{Fence: r.Fence}
+	}
+	return r
+}

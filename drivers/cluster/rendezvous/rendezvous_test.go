@@ -1,0 +1,500 @@
+//go:build linux || darwin
+
+package rendezvous_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/drivers/cluster/rendezvous"
+	"github.com/megaframework/mega/internal/private"
+)
+
+// What the user could not trust is refused, with what to do, and nothing is
+// made.
+func TestAPlaceThatOthersReachIsRefused(t *testing.T) {
+	for _, x := range []struct {
+		name string
+		make func(dir string) (path string)
+		says string
+	}{
+		{"a folder that all can enter", func(dir string) string {
+			must(t, os.Chmod(dir, 0o755))
+			return dir + "/s"
+		}, "chmod 700 it"},
+		{"a folder that is a link", func(dir string) string {
+			must(t, errors.Join(os.Mkdir(dir+"/real", 0o700), os.Symlink(dir+"/real", dir+"/link")))
+			return dir + "/link/s"
+		}, "is no folder"},
+		{"a folder that is a file", func(dir string) string {
+			must(t, os.WriteFile(dir+"/file", nil, 0o600))
+			return dir + "/file/s"
+		}, "is no folder"},
+		{"the folder for all", func(string) string { return filepath.Join(os.TempDir(), "mega.sock") }, "this user's alone"},
+		{"a folder in none", func(dir string) string { return dir + "/a/b/s" }, "no such file"},
+		{"clients in a file", func(dir string) string {
+			must(t, os.WriteFile(dir+"/s.clients", nil, 0o600))
+			return dir + "/s"
+		}, "the folder of its clients"},
+		{"a path that is too long", func(dir string) string { return dir + "/x/" + strings.Repeat("y", 110) }, "choose a shorter one"},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			dir := folder(t)
+			path := x.make(dir)
+			_, err := rendezvous.Open(path)
+			refused(t, err, x.says)
+			if _, err := os.Lstat(filepath.Join(dir, "x")); !errors.Is(err, fs.ErrNotExist) {
+				t.Error("a folder was made")
+			}
+		})
+	}
+}
+
+func TestTheLongestPathWorks(t *testing.T) {
+	dir := folder(t)
+	p := open(t, filepath.Join(dir, strings.Repeat("y", private.MaxPath-len(dir)-2)))
+	_, err := take(t, p).Listen()
+	must(t, err)
+	conn, _, err := p.Dial(t.Context())
+	must(t, err)
+	conn.Close()
+	_, err = rendezvous.Open(p.Path() + "y")
+	refused(t, err, "choose a shorter one")
+}
+
+func TestAllThatIsMadeIsTheUsersAlone(t *testing.T) {
+	p := open(t, filepath.Join(folder(t), "new", "s"))
+	_, err := take(t, p).Listen()
+	must(t, err)
+	join(t, p)
+	must(t, filepath.WalkDir(filepath.Dir(p.Path()), func(path string, _ fs.DirEntry, err error) error {
+		must(t, err)
+		info, err := os.Lstat(path)
+		if err != nil || info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s: %v, %v", path, info.Mode(), err)
+		}
+		return nil
+	}))
+}
+
+func TestOneSeatAtATime(t *testing.T) {
+	p := place(t)
+	c := spawn(t, p.Path(), "hub")
+	c.says()
+	_, err := p.Take()
+	if !errors.Is(err, rendezvous.ErrTaken) {
+		t.Fatal(err)
+	}
+	refused(t, err, "process")
+	must(t, c.Pause())
+	if _, err := p.Take(); !errors.Is(err, rendezvous.ErrTaken) {
+		t.Errorf("the seat of a process that is stopped: %v", err)
+	}
+	must(t, c.Kill())
+	s := take(t, p)
+	left := s.Left()
+	if left.PID != uint64(c.PID()) || left.Expiry < 1_000 || left.Fence < 2_000 || left.Ticket < 3_000 {
+		t.Errorf("left: %+v", left)
+	}
+	if other := open(t, p.Path()); true {
+		if _, err := other.Take(); !errors.Is(err, rendezvous.ErrTaken) {
+			t.Errorf("a second one in this process: %v", err)
+		}
+	}
+}
+
+// What a hub gave is covered over any number of hubs, until one says that
+// nothing is left of it.
+func TestBoundsOutliveTheirHub(t *testing.T) {
+	p := place(t)
+	s := take(t, p)
+	if s.Left() != (rendezvous.Record{}) {
+		t.Errorf("a first hub finds %+v", s.Left())
+	}
+	must(t, s.Cover(int64(time.Hour), 1<<40, 1<<41))
+	must(t, s.Close())
+	for range 3 {
+		s = take(t, p)
+		if l := s.Left(); l.Expiry < int64(time.Hour) || l.Fence < 1<<40 || l.Ticket < 1<<41 {
+			t.Fatalf("left: %+v", l)
+		}
+		must(t, s.Cover(10, 11, 12))
+		must(t, s.Close())
+	}
+	s = take(t, p)
+	must(t, s.Cover(int64(time.Minute), 0, 0))
+	must(t, s.Settle())
+	must(t, s.Close())
+	if l := take(t, p).Left(); l.Expiry < int64(time.Minute) || l.Expiry >= int64(time.Hour) || l.Fence < 1<<40 {
+		t.Errorf("after it was settled: %+v", l)
+	}
+}
+
+// A grant seldom writes, and is covered always.
+func TestCoverWritesAhead(t *testing.T) {
+	p := place(t)
+	s := take(t, p)
+	writes, last := 0, []byte(nil)
+	for i := range 1000 {
+		expiry, number := int64(i)*int64(time.Millisecond), uint64(i)*1000
+		must(t, s.Cover(expiry, number, number))
+		content, err := os.ReadFile(p.Path() + ".lock")
+		must(t, err)
+		if string(content) != string(last) {
+			writes, last = writes+1, content
+		}
+	}
+	if writes < 4 || writes > 30 {
+		t.Errorf("%d writes in a second", writes)
+	}
+	must(t, s.Close())
+	if l := take(t, p).Left(); l.Expiry < int64(999*time.Millisecond) || l.Fence < 999_000 || l.Ticket < 999_000 {
+		t.Errorf("left: %+v", l)
+	}
+}
+
+func TestALockFileThatIsNoneIsRefused(t *testing.T) {
+	for name, x := range map[string]struct {
+		make func(path string) error
+		says string
+	}{
+		"somebody's notes": {func(path string) error { return os.WriteFile(path, []byte("buy milk"), 0o600) }, "not made by mega"},
+		"a folder":         {func(path string) error { return os.Mkdir(path, 0o700) }, "is a directory"},
+		"a link":           {func(path string) error { return os.Symlink("/etc/passwd", path) }, "symbolic links"},
+		"a pipe":           {func(path string) error { return syscall.Mkfifo(path, 0o600) }, "is no file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := place(t)
+			must(t, x.make(p.Path()+".lock"))
+			before, _ := os.Lstat(p.Path() + ".lock")
+			_, err := p.Take()
+			refused(t, err, x.says)
+			after, err := os.Lstat(p.Path() + ".lock")
+			if err != nil || !os.SameFile(before, after) || before.Size() != after.Size() {
+				t.Errorf("it was touched: %v, %v", after, err)
+			}
+		})
+	}
+}
+
+func TestARecordThatIsLostBoundsNothingUntilSettled(t *testing.T) {
+	p := place(t)
+	must(t, os.WriteFile(p.Path()+".lock", make([]byte, 100), 0o600))
+	for range 2 {
+		s := take(t, p)
+		if s.Left().Expiry != rendezvous.Never {
+			t.Errorf("left: %+v", s.Left())
+		}
+		must(t, s.Cover(10, 11, 12))
+		must(t, s.Close())
+	}
+	s := take(t, p)
+	must(t, s.Settle())
+	must(t, s.Close())
+	if l := take(t, p).Left(); l.Expiry > int64(time.Second) {
+		t.Errorf("left: %+v", l)
+	}
+}
+
+// A lock file that somebody removes costs the hub its seat: there may be another
+// already.
+func TestAHubWhoseLockFileIsRemovedKnows(t *testing.T) {
+	for name, remove := range map[string]func(path string) error{
+		"removed":  os.Remove,
+		"replaced": func(path string) error { return errors.Join(os.Remove(path), os.WriteFile(path, nil, 0o600)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := place(t)
+			old := take(t, p)
+			_, err := old.Listen()
+			must(t, err)
+			must(t, old.Check())
+			must(t, remove(p.Path()+".lock"))
+			refused(t, old.Check(), "removed or replaced")
+			refused(t, old.Cover(1<<40, 0, 0), "removed or replaced")
+			must(t, os.Remove(p.Path())) // by whoever removed the lock file
+			_, err = take(t, p).Listen()
+			must(t, err)
+			must(t, old.Close())
+			conn, _, err := p.Dial(t.Context())
+			if err != nil {
+				t.Fatalf("the old hub has removed the new one's socket: %v", err)
+			}
+			conn.Close()
+		})
+	}
+}
+
+func TestMembersLiveAsLongAsTheirProcess(t *testing.T) {
+	p := place(t)
+	running, stopped, killed := spawn(t, p.Path(), "member"), spawn(t, p.Path(), "member"), spawn(t, p.Path(), "member")
+	alive := []string{running.says(), stopped.says()}
+	dead := killed.says()
+	must(t, stopped.Pause())
+	must(t, killed.Kill())
+	me := join(t, p)
+	alive = append(alive, me.Name())
+	s := take(t, p)
+	living, left, err := s.Members(0)
+	slices.Sort(living)
+	slices.Sort(alive)
+	if !slices.Equal(living, alive) || left != 0 || err != nil {
+		t.Errorf("%q live, %d, %v; want %q", living, left, err, alive)
+	}
+	if s.Lives(dead, 0) || !s.Lives(me.Name(), 0) || s.Lives("../s", 0) || s.Lives("", 0) {
+		t.Error("who lives is not who lives")
+	}
+	files, err := os.ReadDir(p.Path() + ".clients")
+	if err != nil || len(files) != 3 {
+		t.Errorf("%v, %v: the dead one's file is to go, the others' to stay", files, err)
+	}
+	must(t, running.Kill())
+	must(t, stopped.Kill())
+	eventually(t, "their end", func() bool { return !s.Lives(alive[0], 0) || !s.Lives(alive[1], 0) })
+}
+
+// Who leaves something behind says so, for as long as it is good, and never for
+// longer than the hub's record does.
+func TestWhatALeaverLeftIsWaitedFor(t *testing.T) {
+	p := place(t)
+	s := take(t, p)
+	must(t, s.Cover(1_000, 0, 0))
+	must(t, s.Close())
+	m, err := p.Join()
+	must(t, err)
+	must(t, m.Leave(900))
+	must(t, m.Leave(0)) // again, which is nothing
+	s = take(t, p)
+	for _, x := range []struct{ now, want int64 }{{100, 900}, {899, 900}, {900, 0}, {100, 0}} {
+		if living, left, err := s.Members(x.now); len(living) != 0 || left != x.want || err != nil {
+			t.Errorf("at %d: %q, %d, %v; want nobody and %d", x.now, living, left, err, x.want)
+		}
+	}
+	forever, err := p.Join()
+	must(t, err)
+	must(t, forever.Leave(rendezvous.Never))
+	if _, left, err := s.Members(0); left != s.Left().Expiry || err != nil {
+		t.Errorf("good until %d, %v; the record says %d", left, err, s.Left().Expiry)
+	}
+}
+
+// A hub that clears up never takes a new member for a dead one.
+func TestClearingUpSparesTheNewborn(t *testing.T) {
+	p := place(t)
+	s := take(t, p)
+	var stop atomic.Bool
+	var hub, clients sync.WaitGroup
+	hub.Go(func() {
+		for !stop.Load() {
+			if _, _, err := s.Members(0); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for range 4 {
+		clients.Go(func() {
+			for range scaled(500) {
+				m, err := p.Join()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				time.Sleep(50 * time.Microsecond)
+				if err := m.Check(); err != nil {
+					t.Error(err)
+				}
+				if err := m.Leave(0); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	clients.Wait()
+	stop.Store(true)
+	hub.Wait()
+	if _, _, err := s.Members(0); err != nil {
+		t.Error(err)
+	}
+	if files, err := os.ReadDir(p.Path() + ".clients"); len(files) != 0 || err != nil {
+		t.Errorf("%d files are left, %v", len(files), err)
+	}
+}
+
+func TestAMemberWhoseFileIsRemovedKnows(t *testing.T) {
+	p := place(t)
+	m := join(t, p)
+	must(t, m.Check())
+	must(t, os.RemoveAll(p.Path()+".clients"))
+	refused(t, m.Check(), "removed or replaced")
+	join(t, p) // the folder is made again
+}
+
+// What is at the socket's path and no hub's stays there.
+func TestWhatIsNoHubsIsLeftAlone(t *testing.T) {
+	for _, at := range []string{"", "~"} {
+		p := place(t)
+		must(t, os.WriteFile(p.Path()+at, []byte("dear diary"), 0o600))
+		s := take(t, p)
+		_, err := s.Listen()
+		refused(t, err, "is no socket")
+		must(t, s.Close())
+		if text, err := os.ReadFile(p.Path() + at); string(text) != "dear diary" || err != nil {
+			t.Errorf("it holds %q, %v", text, err)
+		}
+	}
+}
+
+func TestASocketOfAnotherProgramIsLeftAlone(t *testing.T) {
+	p := place(t)
+	other, err := net.Listen("unix", p.Path())
+	must(t, err)
+	defer func() { _ = other.Close() }()
+	s := take(t, p)
+	_, err = s.Listen()
+	refused(t, err, "another program")
+	must(t, s.Close())
+	conn, _, err := p.Dial(t.Context())
+	must(t, err)
+	conn.Close()
+}
+
+func TestAStaleSocketIsReplaced(t *testing.T) {
+	p := place(t)
+	c := spawn(t, p.Path(), "hub")
+	c.says()
+	must(t, c.Kill())
+	if _, err := os.Lstat(p.Path()); err != nil {
+		t.Fatalf("a hub that is killed leaves its socket: %v", err)
+	}
+	must(t, os.Symlink("/nowhere", p.Path()+"x"))
+	l, err := take(t, p).Listen()
+	must(t, err)
+	if l.Addr().String() != p.Path() {
+		t.Errorf("it listens at %v", l.Addr())
+	}
+	accepted := make(chan error, 1)
+	go func() {
+		conn, err := l.Accept()
+		if err == nil {
+			_, err = io.WriteString(conn, "hello")
+			conn.Close()
+		}
+		accepted <- err
+	}()
+	conn, peer, err := p.Dial(t.Context())
+	must(t, err)
+	defer conn.Close()
+	text, err := io.ReadAll(conn)
+	if string(text) != "hello" || err != nil || peer.PID != os.Getpid() {
+		t.Errorf("%q, %v from %+v", text, err, peer)
+	}
+	must(t, <-accepted)
+}
+
+// A process that is killed at any instant between taking the seat and giving it
+// up hinders nobody.
+func TestKilledAnywhereOnTheWayToTheSocket(t *testing.T) {
+	p := place(t)
+	for range scaled(20) {
+		a, b := spawn(t, p.Path(), "rush"), spawn(t, p.Path(), "rush")
+		for range 5 {
+			if line := a.says(); line != "sits" && line != "listens" {
+				t.Fatal(line)
+			}
+		}
+		must(t, a.Kill())
+		for range 20 { // what it said before, and the next ones
+			if line := b.says(); line != "sits" && line != "listens" {
+				t.Fatal(line)
+			}
+		}
+		must(t, b.Kill())
+		s, err := p.Take()
+		must(t, err)
+		_, err = s.Listen()
+		must(t, errors.Join(err, s.Close()))
+	}
+	files, err := filepath.Glob(p.Path() + "*")
+	if want := []string{p.Path() + ".clients", p.Path() + ".lock"}; !slices.Equal(files, want) || err != nil {
+		t.Errorf("%q are left, %v; want %q", files, err, want)
+	}
+}
+
+// What a hub or member starts does not keep its seat for it.
+func TestChildrenOfTheDeadKeepNothing(t *testing.T) {
+	p := place(t)
+	c := spawn(t, p.Path(), "spawn")
+	name := c.says()
+	must(t, syscall.Kill(c.PID(), syscall.SIGKILL)) // and not its group
+	<-c.Done()
+	start := time.Now()
+	var s *rendezvous.Seat
+	eventually(t, "the seat", func() (ok bool) {
+		seat, err := p.Take()
+		s = seat
+		return err == nil
+	})
+	defer func() { must(t, s.Close()) }()
+	_, err := s.Listen()
+	must(t, err)
+	if took := time.Since(start); s.Lives(name, 0) || took > 2*time.Second {
+		t.Errorf("after %v; the member lives: %v", took, s.Lives(name, 0))
+	}
+}
+
+// Of those who enter at once one gets the seat, and the others a connection.
+func TestOneOfManyThatEnterAtOnceIsTheHub(t *testing.T) {
+	for range scaled(20) {
+		p := place(t)
+		var hubs, connected atomic.Int32
+		var all sync.WaitGroup
+		seats := make(chan *rendezvous.Seat, 1)
+		for range 16 {
+			all.Go(func() {
+				conn, s, err := p.Enter(t.Context())
+				switch {
+				case err != nil:
+					t.Error(err)
+				case s != nil:
+					hubs.Add(1)
+					if _, err := s.Listen(); err != nil {
+						t.Error(err)
+					}
+					seats <- s
+				default:
+					connected.Add(1)
+					conn.Close()
+				}
+			})
+		}
+		all.Wait()
+		if hubs.Load() != 1 || connected.Load() != 15 {
+			t.Fatalf("%d hubs and %d connections", hubs.Load(), connected.Load())
+		}
+		must(t, (<-seats).Close())
+	}
+}
+
+func TestEnteringSaysWhyItFailed(t *testing.T) {
+	p := place(t)
+	take(t, p) // which does not listen
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, _, err := p.Enter(ctx)
+	refused(t, err, "another process is the hub: process")
+	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, rendezvous.ErrTaken) {
+		t.Error(err)
+	}
+}
