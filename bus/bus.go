@@ -48,6 +48,7 @@ type Bus struct {
 	link   link  // whether the backend can be reached
 
 	refusals refusals
+	headers  sync.Pool // of Headers that are empty, see reuse
 
 	state    atomic.Int32  // open, draining, closed
 	drains   atomic.Bool   // a Drain has begun
@@ -106,7 +107,9 @@ func (b *Bus) Publish(ctx context.Context, subject string, data []byte, opts ...
 	if err := b.compose(ctx, &m, data, opts); err != nil {
 		return fmt.Errorf("publish %s: %w", shorten(subject), err)
 	}
-	if err := b.driver.Publish(ctx, m); err != nil {
+	err := b.driver.Publish(ctx, m)
+	b.reuse(m.Header)
+	if err != nil {
 		return b.refused(ctx, "publish", subject, err)
 	}
 	b.counters.published.Add(1)

@@ -20,10 +20,8 @@ func (b *Bus) compose(ctx context.Context, m *driver.Message, data []byte, opts 
 	if err := CheckSubject(m.Subject); err != nil {
 		return err
 	}
-	if len(opts) > 0 {
-		if err := applyTo(m, opts); err != nil {
-			return err
-		}
+	if err := b.apply(m, opts); err != nil {
+		return err
 	}
 	if err := b.inherit(ctx, m); err != nil {
 		return err
@@ -32,26 +30,48 @@ func (b *Bus) compose(ctx context.Context, m *driver.Message, data []byte, opts 
 	return b.checkSize(m)
 }
 
-// applyTo puts what the options ask for into the message. It is apart from
-// compose so that a message without any stays off the heap.
-func applyTo(m *driver.Message, opts []PubOption) error {
-	var p publication
-	for _, o := range opts {
-		if o.apply != nil {
-			o.apply(&p)
+// apply puts what the options ask for into the message.
+func (b *Bus) apply(m *driver.Message, opts []PubOption) error {
+	size := 0
+	for i := range opts {
+		switch o := &opts[i]; o.asks {
+		case nothing:
+		case anExpiry:
+			if o.expires <= 0 {
+				return invalid("Expires is %v, want more than 0", o.expires)
+			}
+			m.Deadline = time.Now().Add(o.expires)
+		case aHeader, anID:
+			n, err := o.check()
+			if err != nil {
+				return err
+			}
+			size += n
+			if m.Header == nil {
+				m.Header = b.newHeader()
+			}
+			m.Header.Add(o.key, o.value)
 		}
 	}
-	if p.err != nil {
-		return p.err
+	return checkBounds(len(m.Header), size)
+}
+
+// newHeader is an empty header for a message to send.
+func (b *Bus) newHeader() Headers {
+	if h, ok := b.headers.Get().(Headers); ok {
+		return h
 	}
-	if err := checkHeader(p.header); err != nil {
-		return err
+	return make(Headers)
+}
+
+// reuse takes back the header of a message that was sent, where the driver has
+// copied it. It was made here: no caller has it.
+func (b *Bus) reuse(h Headers) {
+	const most = 8 // keys; clearing a map that was large costs as much as that
+	if b.info.Copies && h != nil && len(h) <= most {
+		clear(h)
+		b.headers.Put(h)
 	}
-	m.Header = p.header
-	if p.expires > 0 {
-		m.Deadline = time.Now().Add(p.expires)
-	}
-	return nil
 }
 
 // own is data that its owner may go on to use, once the message was handed to

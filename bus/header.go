@@ -30,22 +30,35 @@ const (
 	KeyBaggage     = "baggage"
 )
 
-// checkHeader checks what a caller wants to send.
+// checkHeader checks what is to be sent.
 func checkHeader(h Headers) error {
-	if len(h) > MaxKeys {
-		return fmt.Errorf("%w: %d keys, at most %d are allowed", ErrBadHeader, len(h), MaxKeys)
-	}
 	size := 0
 	for key, values := range h {
-		if err := checkKey(key); err != nil {
-			return err
-		}
 		for _, v := range values {
-			if err := checkValue(v); err != nil {
-				return fmt.Errorf("%w of %q: %w", ErrBadHeader, key, err)
+			n, err := checkPair(key, v)
+			if err != nil {
+				return err
 			}
-			size += len(key) + len(v)
+			size += n
 		}
+	}
+	return checkBounds(len(h), size)
+}
+
+// checkPair checks a key and one of its values, and says what they count for.
+func checkPair(key, value string) (size int, err error) {
+	if err := checkKey(key); err != nil {
+		return 0, err
+	}
+	if err := checkValue(value); err != nil {
+		return 0, fmt.Errorf("%w of %q: %w", ErrBadHeader, key, err)
+	}
+	return len(key) + len(value), nil
+}
+
+func checkBounds(keys, size int) error {
+	if keys > MaxKeys {
+		return fmt.Errorf("%w: %d keys, at most %d are allowed", ErrBadHeader, keys, MaxKeys)
 	}
 	if size > MaxHeader {
 		return fmt.Errorf("%w: %d bytes, at most %d are allowed", ErrBadHeader, size, MaxHeader)
@@ -53,16 +66,23 @@ func checkHeader(h Headers) error {
 	return nil
 }
 
-// tokenChars are what a key may consist of, beside letters and digits.
-const tokenChars = "!#$%&'*+-.^_`|~"
+// keyChars says of each byte whether a key may have it.
+var keyChars = func() (t [256]bool) {
+	for _, c := range []byte("!#$%&'*+-.^_`|~0123456789") {
+		t[c] = true
+	}
+	for c := byte('a'); c <= 'z'; c++ {
+		t[c], t[c-'a'+'A'] = true, true
+	}
+	return t
+}()
 
 func checkKey(key string) error {
 	if key == "" {
 		return fmt.Errorf("%w: a key is empty", ErrBadHeader)
 	}
 	for i := range len(key) {
-		c := key[i]
-		if ('a' > c || c > 'z') && ('A' > c || c > 'Z') && ('0' > c || c > '9') && strings.IndexByte(tokenChars, c) < 0 {
+		if c := key[i]; !keyChars[c] {
 			return fmt.Errorf("%w: %q is not allowed in a key, as in %.80q", ErrBadHeader, c, key)
 		}
 	}
@@ -84,6 +104,8 @@ func (e valueError) Error() string { return string(e) }
 
 func checkValue(v string) error {
 	switch {
+	case isVisible(v):
+		return nil
 	case !utf8.ValidString(v):
 		return valueError("a value is not valid UTF-8")
 	case strings.ContainsAny(v, "\r\n\x00"):
@@ -92,4 +114,15 @@ func checkValue(v string) error {
 		return valueError("a value begins or ends with white space")
 	}
 	return nil
+}
+
+// isVisible is the check that nearly every value passes: visible ASCII, with
+// spaces between.
+func isVisible(v string) bool {
+	for i := range len(v) {
+		if c := v[i]; c < ' ' || c > '~' {
+			return false
+		}
+	}
+	return v == "" || v[0] != ' ' && v[len(v)-1] != ' '
 }

@@ -199,52 +199,59 @@ func (o *subscription) who() Who {
 
 // PubOption changes one message that is published or requested. Options are
 // immutable and may be shared.
+//
+// It is plain data and not a function, so that a call with options makes none
+// of them on the heap.
 type PubOption struct {
-	apply func(*publication)
+	asks       request
+	key, value string        // of a header
+	expires    time.Duration // from now
 }
+
+// request is what a PubOption asks for.
+type request uint8
+
+const (
+	nothing request = iota
+	aHeader
+	anID
+	anExpiry
+)
 
 // ManyOption changes one [Bus.RequestMany]. Every PubOption is one.
 type ManyOption interface {
 	applyMany(*many)
 }
 
-// publication is what the options of one message ask for.
-type publication struct {
-	header  Headers
-	expires time.Duration
-	err     error
-}
-
-func (p *publication) addHeader(key, value string) {
-	if p.header == nil {
-		p.header = make(Headers)
-	}
-	p.header.Add(key, value)
-}
-
 // Header adds a value of key to the message's header. Keys are HTTP tokens
 // whose case counts; values are UTF-8 without line breaks, and without white
 // space at their ends.
 func Header(key, value string) PubOption {
-	return PubOption{func(p *publication) {
-		if isReserved(key) {
-			p.err = fmt.Errorf("%w: the key %.80q is reserved", ErrBadHeader, key)
-		}
-		p.addHeader(key, value)
-	}}
+	return PubOption{asks: aHeader, key: key, value: value}
 }
 
 // Expires drops the message wherever it still waits after d. It must be more
 // than 0.
-func Expires(d time.Duration) PubOption {
-	return PubOption{func(p *publication) {
-		p.expires = d
-		if d <= 0 {
-			p.err = invalid("Expires is %v, want more than 0", d)
-		}
-	}}
-}
+func Expires(d time.Duration) PubOption { return PubOption{asks: anExpiry, expires: d} }
 
 // ID gives the message an id, which its handlers find as [Msg.ID]. The bus
 // makes no use of it: it is not deduplication.
-func ID(s string) PubOption { return PubOption{func(p *publication) { p.addHeader(KeyID, s) }} }
+func ID(s string) PubOption { return PubOption{asks: anID, key: KeyID, value: s} }
+
+// check checks what stands in the header then, and says what it counts for.
+func (o *PubOption) check() (size int, err error) {
+	if o.asks == aHeader && isReserved(o.key) {
+		return 0, fmt.Errorf("%w: the key %.80q is reserved", ErrBadHeader, o.key)
+	}
+	return checkPair(o.key, o.value)
+}
+
+// contentType is the Content-Type among the options, or "".
+func contentType(opts []PubOption) string {
+	for _, o := range opts {
+		if o.asks == aHeader && o.key == KeyContentType {
+			return o.value
+		}
+	}
+	return ""
+}

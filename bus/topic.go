@@ -124,13 +124,7 @@ func (b *Bus) Encode(v any, opts ...PubOption) ([]byte, error) { return b.encode
 
 // encode encodes v by the Content-Type among the options.
 func (b *Bus) encode(v any, opts []PubOption) ([]byte, error) {
-	var p publication
-	for _, o := range opts {
-		if o.apply != nil {
-			o.apply(&p)
-		}
-	}
-	c, err := b.codecs.find(p.header.Get(KeyContentType))
+	c, err := b.codecs.find(contentType(opts))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}

@@ -255,7 +255,7 @@ type Info struct {
 	// no bound of its own. The front's may be lower.
 	MaxPayload int `json:"max_payload,omitempty"`
 	// Copies says that Publish, Request and Answer have copied a message's Data
-	// when they return. The front then does not.
+	// and Header when they return. The front then does not, and uses them again.
 	Copies bool `json:"-"`
 	// Lacks lists the rules of the contract that the driver does not keep.
 	Lacks []Lack `json:"lacks,omitempty"`
