@@ -18,13 +18,14 @@ import (
 
 // Bus is a bus driver of scope Fleet, on one connection.
 type Bus struct {
-	config Config
-	conn   *nats.Conn
-	info   driver.Info
-	names  [2]names // of events, and of requests
-	inbox  string   // of the answers to this driver's requests; a number is added
+	config   Config
+	conn     *nats.Conn
+	info     driver.Info
+	prefixes [2]string // of events, and of requests
+	inbox    string    // of the answers to this driver's requests; a number is added
 
-	pipe      atomic.Pointer[pipe]  // of the latest connection
+	pipe      atomic.Pointer[pipe] // of the latest connection
+	shortcut  shortcut
 	unreached atomic.Pointer[error] // why the last server could not be
 	epoch     atomic.Int64          // counts connections
 	pipes     sync.WaitGroup
@@ -44,7 +45,7 @@ var _ driver.Driver = (*Bus)(nil)
 func newBus(c Config) *Bus {
 	b := &Bus{config: c, closed: make(chan struct{}), interests: map[*interest]struct{}{}}
 	for _, k := range []driver.Kind{driver.Event, driver.Request} {
-		b.names[k].prefix = b.prefix(k)
+		b.prefixes[k] = c.prefix(k)
 	}
 	return b
 }
@@ -123,7 +124,11 @@ func (b *Bus) prepare(ctx context.Context) error {
 	if err := b.Flush(ctx); err != nil {
 		return err
 	}
-	return b.refused(b.inbox + "*")
+	if err := b.refused(b.inbox + "*"); err != nil {
+		return err
+	}
+	b.openShortcut()
+	return nil
 }
 
 // refused returns why the server refused a subscription that was flushed.
@@ -181,6 +186,7 @@ func (b *Bus) connected() {
 	if err := b.conn.FlushTimeout(dialTime); err != nil && !b.conn.IsConnected() {
 		return // it is lost again, and the client will say so
 	}
+	b.openShortcut()
 	b.tell(func(f driver.Front) { f.Connected() })
 }
 

@@ -24,11 +24,12 @@ type interest struct {
 
 // Subscribe implements [driver.Driver].
 func (b *Bus) Subscribe(ctx context.Context, s driver.Subscription) (driver.Interest, error) {
-	subject, err := b.subject(s.Kind, s.Pattern)
-	if err != nil {
+	if err := b.allowed(s.Kind, s.Pattern); err != nil {
 		return nil, err
 	}
-	in := &interest{bus: b, kind: s.Kind, prefix: len(b.prefix(s.Kind)), sink: s.Sink, done: make(chan struct{})}
+	prefix := b.prefixes[s.Kind]
+	subject := prefix + s.Pattern
+	in := &interest{bus: b, kind: s.Kind, prefix: len(prefix), sink: s.Sink, done: make(chan struct{})}
 	in.epoch.Store(b.epoch.Load())
 	if err := in.subscribe(subject, queue(s)); err != nil {
 		return nil, known(err)

@@ -5,34 +5,46 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/megaframework/mega/bus/driver"
 )
 
-// stall is how long a server may take none of what is sent to it before the
-// connection is given up.
-const stall = 10 * time.Second
+const (
+	// stall is how long a server may take none of what is sent to it before the
+	// connection is given up.
+	stall = 10 * time.Second
+	// full is how much is sent by whoever adds to it, instead of waking the
+	// goroutine: as many system calls as the client makes.
+	full = 32 << 10
+	// many is what a batch has if events come so fast that it pays to wait a
+	// moment for the next.
+	many   = 4 << 10
+	moment = 50 * time.Microsecond
+)
 
-// keep is how much memory for sending outlives a burst.
-const keep = 1 << 20
-
-// pipe is a connection whose Write does not block: what is written waits in
-// memory for a goroutine that sends it. The client writes while it holds its
-// lock, so that a server that stops reading would stop everyone who publishes;
-// here they see how much is waiting, and give up when they like.
+// pipe is a connection whose Write does not block: what is written is sent as
+// far as the system takes it at once, and the rest waits in memory for a
+// goroutine that sends it. The client writes while it holds its lock, so that a
+// server that stops reading would stop everyone who publishes; here they see
+// how much is waiting, and give up when they like.
 type pipe struct {
 	net.Conn
+	now *nonBlocking // nil where the system has no such thing
 
 	size atomic.Int64 // bytes that wait to be sent
 
 	mu      sync.Mutex // guards the fields below
-	waiting []byte
+	waiting backlog
+	lines   []byte // where a header is put together
+	sending bool   // somebody is at it, and looks again when it is done
 	err     error
-	room    chan struct{} // closed and replaced whenever something was sent
+	room    chan struct{} // closed when something was sent; nil if nobody asked
 
 	wake chan struct{} // has one place
 }
 
 func newPipe(conn net.Conn) *pipe {
-	return &pipe{Conn: conn, room: make(chan struct{}), wake: make(chan struct{}, 1)}
+	return &pipe{Conn: conn, now: newNonBlocking(conn), wake: make(chan struct{}, 1)}
 }
 
 // Write takes all of b, whatever waits already; those who care look at
@@ -43,10 +55,62 @@ func (p *pipe) Write(b []byte) (int, error) {
 	if p.err != nil {
 		return 0, p.err
 	}
-	p.waiting = append(p.waiting, b...)
+	p.waiting.put(b)
 	p.size.Add(int64(len(b)))
-	p.nudge()
+	p.push()
 	return len(b), nil
+}
+
+// send takes a message as [pipe.Write] does. Events may wait a moment for
+// others; what somebody waits for is sent at once.
+func (p *pipe) send(f *frame, m *driver.Message) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil {
+		return p.err
+	}
+	n := f.put(p, m)
+	if p.size.Add(int64(n)) >= full || m.Kind != driver.Event {
+		p.push()
+	} else {
+		p.nudge()
+	}
+	return nil
+}
+
+// push sends what the system takes at once, up to a chunk. The caller holds
+// p.mu, which is free meanwhile.
+func (p *pipe) push() {
+	if p.sending {
+		return
+	}
+	if p.now != nil {
+		p.transfer(p.now.write)
+	}
+	if p.err == nil && !p.waiting.empty() {
+		p.nudge() // the goroutine can wait until there is room
+	}
+}
+
+// transfer sends the first chunk by write, as much as that takes. The caller
+// holds p.mu, which is free meanwhile: others add to the end of the queue.
+func (p *pipe) transfer(write func([]byte) (int, error)) {
+	p.sending = true
+	batch := p.waiting.peek()
+	p.mu.Unlock()
+	n, err := write(batch)
+	p.mu.Lock()
+	p.sending = false
+	switch {
+	case p.err != nil: // it was closed
+	case err != nil:
+		p.fail(err)
+		_ = p.Conn.Close() // the reader hears of it, and connects again
+	default:
+		p.waiting.drop(n)
+		p.size.Add(-int64(n))
+		p.tell()
+	}
 }
 
 func (p *pipe) nudge() {
@@ -66,82 +130,94 @@ func (p *pipe) SetDeadline(t time.Time) error { return p.SetReadDeadline(t) }
 func (p *pipe) change() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.room == nil {
+		p.room = make(chan struct{})
+	}
 	return p.room
 }
 
 // run sends until the connection is closed or broken.
 func (p *pipe) run() {
-	var spare []byte
 	for {
-		batch, err := p.take(spare)
-		if err != nil {
+		n, err := p.next()
+		switch {
+		case err != nil:
 			return
-		}
-		if spare = batch[:0]; len(batch) == 0 {
-			spare = p.rest(spare)
-			<-p.wake
-			continue
-		}
-		_ = p.Conn.SetWriteDeadline(time.Now().Add(stall)) // a closed connection says so when it is written to
-		_, err = p.Conn.Write(batch)
-		if p.sent(len(batch), err); err != nil {
-			_ = p.Conn.Close() // the reader hears of it, and connects again
-			return
+		case n == 0:
+			p.rest()
+		case n > many && p.size.Load() < full:
+			time.Sleep(moment)
 		}
 	}
 }
 
-// take returns what waits, and has spare filled from now on.
-func (p *pipe) take(spare []byte) ([]byte, error) {
+// rest waits until there is something to do. The memory of a burst is kept a
+// moment, since the next one may be near.
+func (p *pipe) rest() {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.err != nil {
-		return nil, p.err
+	excess := p.waiting.frees > spare
+	p.mu.Unlock()
+	if !excess {
+		<-p.wake
+		return
 	}
-	batch := p.waiting
-	p.waiting = spare
-	return batch, nil
+	select {
+	case <-p.wake:
+	case <-time.After(time.Second):
+		p.mu.Lock()
+		p.waiting.trim()
+		p.mu.Unlock()
+	}
 }
 
-// rest gives back what a burst has left, now that nothing waits.
-func (p *pipe) rest(spare []byte) []byte {
+// next sends a chunk, and says how much that was: nothing if there is none, or
+// if somebody else is at it, who wakes the goroutine for the rest.
+func (p *pipe) next() (n int64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.waiting) == 0 && cap(p.waiting) > keep {
-		p.waiting = nil
+	if p.err != nil || p.sending || p.waiting.empty() {
+		return 0, p.err
 	}
-	if cap(spare) > keep {
-		return nil
-	}
-	return spare
+	n = int64(len(p.waiting.peek()))
+	p.transfer(p.patiently)
+	return n, p.err
 }
 
-// sent makes room for n bytes, which were sent or are lost.
-func (p *pipe) sent(n int, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.size.Add(-int64(n))
+// patiently sends all of b, unless the server takes nothing for too long.
+func (p *pipe) patiently(b []byte) (n int, err error) {
+	if p.now != nil {
+		if n, err = p.now.write(b); n == len(b) || err != nil {
+			return n, err
+		}
+	}
+	_ = p.Conn.SetWriteDeadline(time.Now().Add(stall)) // a closed connection says so when it is written to
+	m, err := p.Conn.Write(b[n:])
+	_ = p.Conn.SetWriteDeadline(time.Time{})
+	return n + m, err
+}
+
+// fail ends the pipe. What still waits is lost. The caller holds p.mu.
+func (p *pipe) fail(err error) {
 	if p.err == nil {
 		p.err = err
 	}
+	p.waiting = backlog{}
+	p.size.Store(0)
 	p.tell()
+	p.nudge()
 }
 
 func (p *pipe) tell() {
-	close(p.room)
-	p.room = make(chan struct{})
+	if p.room != nil {
+		close(p.room)
+		p.room = nil
+	}
 }
 
 // Close ends the connection. What still waits is lost.
 func (p *pipe) Close() error {
 	p.mu.Lock()
-	if p.err == nil {
-		p.err = net.ErrClosed
-	}
-	p.size.Add(-int64(len(p.waiting)))
-	p.waiting = nil
-	p.tell()
-	p.nudge()
+	p.fail(net.ErrClosed)
 	p.mu.Unlock()
 	return p.Conn.Close()
 }
