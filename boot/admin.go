@@ -69,7 +69,7 @@ func (b *booting) seen() any {
 // openAdmin opens the admin socket. A process without one serves all the same,
 // so that this stops no boot: it is told.
 func (b *booting) openAdmin(context.Context) error {
-	if b.process.Offline != nil {
+	if b.process.Offline != nil || b.supervised() {
 		return nil
 	}
 	s, err := admin.Open(b.operated(), admin.Folders(b.process.Environ))

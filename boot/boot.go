@@ -33,6 +33,8 @@ type Process struct {
 	Environ []string  // as from os.Environ
 	Stderr  io.Writer // where the report and the log go
 
+	Args []string // that it was started with, its name first: what workers are started with, too
+
 	Dir    string   // where the search for files of configuration begins; "" searches nowhere
 	Config string   // the file of configuration, or its folder, in place of the search
 	Set    []string // key=value, stronger than everything else
@@ -43,6 +45,13 @@ type Process struct {
 	// Hangups has Main read the configuration again with each signal; in env
 	// dev it ends the program, whose terminal was closed. It may be nil.
 	Hangups <-chan os.Signal
+
+	// Restarts begins to listen for signals that ask for new workers, one after
+	// the other, and returns how to end that. AtSecondSignal is told what to do
+	// before the process is ended at once. Both may be nil, and concern a process
+	// that has workers.
+	Restarts       func() (signals <-chan os.Signal, off func())
+	AtSecondSignal func(do func())
 
 	Offline *Offline // for test kits: the program runs without sockets
 }
@@ -66,8 +75,11 @@ func Start(ctx context.Context, p Process, options ...Option) (*Running, error) 
 		return nil, b.gaveUp(err, b.unwind())
 	}
 	b.report.Took = time.Since(b.began)
-	b.report.tell(p, b.config, b.log)
+	if !b.supervised() { // of workers, the supervisor tells
+		b.report.tell(p, b.config, b.log)
+	}
 	b.publish()
+	b.presents()
 	return &Running{b, sync.OnceValue(b.shutdown)}, nil
 }
 
@@ -116,6 +128,9 @@ func (r *Running) until(ctx context.Context, hangups <-chan os.Signal) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-r.b.alone():
+			r.b.log.Error("the supervisor is gone")
+			return nil
 		case err := <-r.b.failed:
 			if errors.Is(err, shutdownError{}) {
 				return nil
@@ -139,8 +154,12 @@ func (r *Running) until(ctx context.Context, hangups <-chan os.Signal) error {
 func (r *Running) Stop() error { return r.stop() }
 
 // Main is a whole program: it starts, serves until ctx ends, stops, and returns
-// the exit status.
+// the exit status. Where several workers are configured, it runs them, each of
+// which is such a program.
 func Main(ctx context.Context, p Process, options ...Option) int {
+	if program, c := p.supervises(options); c != nil {
+		return p.supervise(ctx, program, c)
+	}
 	running, err := Start(ctx, p, options...)
 	if err != nil {
 		return p.notStarted(err)

@@ -163,9 +163,16 @@ func busBootCodes() []Code {
 			Do:    []string{"say where NATS is: nats.url", "let mega choose: leave bus.driver out"},
 		},
 		{
-			Name: "cluster.no_supervisor", Exit: ExitConfig, Title: "this build cannot run several workers",
-			Means: "cluster.workers asks for several processes that share the addresses of the program, and this build has nothing to start them.",
-			Do:    []string{"serve in one process: leave cluster.workers out", "start several processes yourself, each with its own addresses"},
+			Name: "cluster.no_supervisor", Exit: ExitConfig, Title: "there is no supervisor for workers",
+			Means:  "Workers are processes that the verb serve starts, and hands the program's addresses and a line to itself. This process is to have workers, or to be one, where that cannot be.",
+			Causes: []string{"MEGA_WORKER_* was set by hand, or left over in an environment", "the program was started by boot.Start, which runs one process", "a system where processes cannot share listeners: workers need Linux or macOS"},
+			Do:     []string{"unset MEGA_WORKER_*, and start the program with serve --workers 2", "serve in one process: leave cluster.workers out"},
+		},
+		{
+			Name: "cluster.worker_died", Exit: ExitInternal, Title: "a worker cannot be made to serve",
+			Means:  "It ended five times in a row before it had started, or in a way that is the same next time, so that the supervisor has ended all of them. The exit status is that of the worker, where it has one that means something: 64, 69, 75 or 78.",
+			Causes: []string{"what ends a single process, too: the panel of the worker says what", "a kill, for memory: see what the system says", "a new executable at the same path that does not start"},
+			Do:     []string{"read what the worker said before it ended", "start the program with --workers 1, and mend what that says"},
 		},
 		{
 			Name: "bus.no_cluster", Exit: ExitConfig, Title: "the bus of the cluster is asked for outside a cluster",

@@ -33,7 +33,7 @@ func (p *program) decide(c *config.Config, in Process) (decisions, error) {
 	case in.Offline != nil:
 		return d, nil
 	}
-	return d, missing(c, d, s)
+	return d, missing(c, d)
 }
 
 // worker is the number of a worker, from 1, or 0 where the process is none.
@@ -45,6 +45,12 @@ func (p Process) worker() int {
 		}
 	}
 	return max(n, 0)
+}
+
+// Supervised reports whether a supervisor started the process, and is at the
+// other end of the line that it has passed.
+func (p Process) Supervised() bool {
+	return slices.ContainsFunc(p.Environ, func(kv string) bool { return strings.HasPrefix(kv, "MEGA_WORKER_FD=") })
 }
 
 // isWorker reports whether a supervisor started the process: it tells its

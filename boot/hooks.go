@@ -26,7 +26,7 @@ func (b *booting) bind(h hookOption, f bound, host *megactx.Host) {
 	from := placeOf(h.fn, host)
 	switch h.kind {
 	case onPrimary:
-		b.first = append(b.first, step{start: b.once.hook(does), from: from})
+		b.first = append(b.first, b.primary(does, from)...)
 	case onStart:
 		b.hooks = append(b.hooks, step{start: does, from: from})
 	case onStop:
@@ -66,20 +66,6 @@ func (b *booting) task(runs hook) step {
 		end:   hook{name: runs.name, budget: runs.budget, run: end},
 		phase: working,
 	}
-}
-
-// once does something once for all processes that are one program: those of a
-// node, or the only one.
-type once func(ctx context.Context, name string, do func(context.Context) error) error
-
-// hereAndNow is the once of a process that has nobody beside it.
-func hereAndNow(ctx context.Context, _ string, do func(context.Context) error) error { return do(ctx) }
-
-// hook is h, done once.
-func (o once) hook(h hook) hook {
-	do := h.run
-	h.run = func(ctx context.Context) error { return o(ctx, h.name, do) }
-	return h
 }
 
 // placeOf says where a function is from.

@@ -23,7 +23,9 @@ type listener struct {
 	*net.TCPListener
 	conns    *connections
 	queue    time.Duration // for which it goes on accepting
+	others   func() bool   // whether other processes go on accepting; nil where there are none
 	draining atomic.Bool
+	left     atomic.Bool // to the others, with all that is in the queue
 }
 
 func listen(addr string) (*listener, error) {
@@ -34,10 +36,26 @@ func listen(addr string) (*listener, error) {
 	return &listener{TCPListener: l.(*net.TCPListener)}, nil
 }
 
+// turnAway keeps new connections from the queue.
+func (l *listener) turnAway() error {
+	raw, err := l.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	if err := raw.Control(func(fd uintptr) { failed = turnAway(fd) }); err != nil {
+		return err
+	}
+	return failed
+}
+
 // Accept returns errDraining, which is no timeout to net/http, when the queue
 // has been emptied: when nobody has come out of it for a moment.
 func (l *listener) Accept() (net.Conn, error) {
 	tcp, err := l.AcceptTCP()
+	if err != nil && l.left.Load() {
+		return nil, errDraining
+	}
 	if err != nil && l.draining.Load() {
 		_ = l.SetDeadline(time.Now().Add(lastLook)) // fails on a closed listener, and so does what follows
 		if tcp, err = l.AcceptTCP(); err != nil {
@@ -50,9 +68,15 @@ func (l *listener) Accept() (net.Conn, error) {
 	return &conn{Conn: tcp, of: l.conns}, nil
 }
 
-// drain has Accept end once the queue is empty.
+// drain has Accept end once the queue is empty, or at once if others go on
+// accepting what is in it.
 func (l *listener) drain() {
+	if l.others != nil && l.others() {
+		l.left.Store(true)
+		_ = l.SetDeadline(time.Now())
+		return
+	}
 	l.draining.Store(true)
-	_ = turnAway(l.TCPListener)                // without it, what connects in the last moment is lost
+	_ = l.turnAway()                           // without it, what connects in the last moment is lost
 	_ = l.SetDeadline(time.Now().Add(l.queue)) // fails on a closed listener, which is drained
 }

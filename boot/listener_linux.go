@@ -2,7 +2,6 @@ package boot
 
 import (
 	"math"
-	"net"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,17 +12,6 @@ import (
 // being filled resets connections that their clients take for made.
 //
 // It takes Linux 5.7, or CAP_NET_RAW.
-func turnAway(l *net.TCPListener) error {
-	raw, err := l.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var failed error
-	err = raw.Control(func(fd uintptr) {
-		failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_BINDTOIFINDEX, math.MaxInt32)
-	})
-	if err != nil {
-		return err
-	}
-	return failed
+func turnAway(fd uintptr) error {
+	return unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_BINDTOIFINDEX, math.MaxInt32)
 }

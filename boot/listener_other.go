@@ -4,8 +4,7 @@ package boot
 
 import (
 	"errors"
-	"net"
 )
 
 // turnAway would keep new connections from the queue while it is emptied.
-func turnAway(*net.TCPListener) error { return errors.ErrUnsupported }
+func turnAway(uintptr) error { return errors.ErrUnsupported }

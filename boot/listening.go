@@ -27,14 +27,15 @@ func (b *booting) listen(c *config.Config, log *slog.Logger) error {
 			return err
 		}
 	}
-	return nil
+	return b.leftOver()
 }
 
 func (b *booting) listenAt(c *config.Config, p front, nothing http.Handler) error {
-	server, err := newServer(strings.Join(p.names(), ", "), p.addr, p.handler(nothing), b.log, p.contexts()...)
+	l, err := b.open(p)
 	if err != nil {
 		return listenFailure(c, "apps."+p.sites[0].app+".addr", p.addr, err)
 	}
+	server := newServerOn(strings.Join(p.names(), ", "), l, p.handler(nothing), b.log, p.contexts()...)
 	b.servers = append(b.servers, server)
 	for _, s := range p.sites {
 		b.report.Apps = append(b.report.Apps, Served{

@@ -40,14 +40,12 @@ func openLock(ctx context.Context, c *config.Config, d Decision, log *slog.Logge
 }
 
 // missing fails if this build lacks what was decided on.
-func missing(c *config.Config, d decisions, s Surroundings) error {
+func missing(c *config.Config, d decisions) error {
 	switch {
 	case !built("lock", d.lock.Chosen):
 		return lockMissing(c, d.lock)
 	case !built("bus", d.bus.Chosen):
 		return busMissing(c, d.bus)
-	case c.Cluster.Workers > 1 && !s.Worker:
-		return supervisorMissing(c)
 	}
 	return nil
 }
@@ -205,12 +203,24 @@ func busMissing(c *config.Config, d Decision) error {
 	}
 }
 
-func supervisorMissing(c *config.Config) error {
+// supervisorMissing is why there cannot be several workers: the program was not
+// started as a whole, or the system has no way to share listeners.
+func supervisorMissing(c *config.Config, cause error) error {
 	return &Failure{
-		Code: "cluster.no_supervisor", Exit: ExitConfig,
-		Text:    "Several workers are to run, but this build has no supervisor for them.",
+		Code: "cluster.no_supervisor", Exit: ExitConfig, Cause: cause,
+		Text:    "Several workers are to run, but there is no supervisor for them here.",
 		Facts:   []Fact{asked(c, "cluster.workers")},
 		Actions: []string{"serve in one process:  " + drop(c, "cluster.workers")},
+	}
+}
+
+// supervisorGone is why a process cannot be the worker that its environment
+// says it is.
+func supervisorGone(cause error) error {
+	return &Failure{
+		Code: "cluster.no_supervisor", Exit: ExitConfig, Cause: cause,
+		Text:    "The environment says that this process is a worker, but no supervisor is at the other end.",
+		Actions: []string{"if it is to serve by itself:  unset MEGA_WORKER_*", "if it is to be a worker:      have it started by serve --workers 2"},
 	}
 }
 

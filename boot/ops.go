@@ -29,7 +29,7 @@ type lookout struct {
 // openOps serves those who watch the process from now on, so that a boot can be
 // watched, too. The default address gives way to another process that has it.
 func (b *booting) openOps(c *config.Config, d decisions, log *slog.Logger) error {
-	if b.process.Offline != nil {
+	if b.process.Offline != nil || b.supervised() {
 		return nil
 	}
 	l := b.lookout

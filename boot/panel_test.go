@@ -71,7 +71,7 @@ func breakages() []broken {
 		{code: "lock.no_cluster", exit: 78, run: file("mega.config.json", "{\n  \"lock\": {\"driver\": \"cluster\"}\n}\n")},
 		{code: "lock.driver_missing", exit: 78, run: file("mega.config.yaml", "cluster:\n  socket: auto\n")},
 		{code: "lock.driver_missing", name: "workers", exit: 78, run: with("MEGA_CLUSTER_WORKERS=4")},
-		{code: "cluster.no_supervisor", exit: 78, run: file("mega.config.yaml", "cluster:\n  workers: 4\nlock:\n  driver: memory\nbus:\n  driver: memory\n")},
+		{code: "cluster.no_supervisor", exit: 78, run: with("MEGA_WORKER_FD=99")},
 		{code: "lock.scope_too_small", exit: 78, run: file("mega.config.yaml", "lock:\n  require: node\n")},
 		{code: "lock.scope_too_small", name: "asked", exit: 78, run: file("mega.config.yaml", "cache:\n  main:\n    url: redis://cache:6379/0\nlock:\n  require: fleet\n").and("MEGA_LOCK_DRIVER=memory")},
 		{code: "lock.scope_too_small", name: "app", exit: 78, run: in("with an app that needs the whole fleet")},
@@ -121,6 +121,7 @@ func breakages() []broken {
 // notShown are codes that no panel here shows, and why.
 var notShown = map[string]string{
 	"boot.constructor_overrun": "a constructor has 15 seconds",
+	"cluster.worker_died":      "what its workers say comes in any order",
 	"boot.routes_unknown":      "it ends no boot, but the listing of routes",
 }
 

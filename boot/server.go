@@ -38,6 +38,10 @@ func newServer(name, addr string, handler http.Handler, log *slog.Logger, hosts 
 	if err != nil {
 		return nil, err
 	}
+	return newServerOn(name, l, handler, log, hosts...), nil
+}
+
+func newServerOn(name string, l *listener, handler http.Handler, log *slog.Logger, hosts ...*megactx.Host) *server {
 	base, cancel := context.WithCancelCause(context.Background())
 	s := &server{name: name, hosts: hosts, listener: l, cancel: cancel}
 	l.conns = &s.conns
@@ -54,7 +58,7 @@ func newServer(name, addr string, handler http.Handler, log *slog.Logger, hosts 
 		BaseContext:       func(net.Listener) context.Context { return base },
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
-	return s, nil
+	return s
 }
 
 // url is where the server is reached from this machine.

@@ -41,7 +41,6 @@ type booting struct {
 	program *program
 	began   time.Time
 	failed  chan error
-	once    once // how what belongs to the primary is done
 
 	config  *config.Config
 	log     *slog.Logger
@@ -57,6 +56,7 @@ type booting struct {
 	sites   []site
 	servers []*server
 	admin   *admin.Server // nil where it cannot be had
+	member  *membership   // nil where there is no supervisor
 	report  Report
 	told    atomic.Pointer[Report] // for those who ask while the process runs
 
@@ -74,7 +74,7 @@ type booting struct {
 func newBooting(ctx context.Context, p Process, program *program) *booting {
 	b := &booting{
 		ctx: ctx, process: p, program: program, began: time.Now(),
-		failed: make(chan error, 1), once: hereAndNow, probes: newProbes(),
+		failed: make(chan error, 1), probes: newProbes(),
 	}
 	b.caches = &caches{booting: b}
 	b.life.took = b.report.phase
@@ -86,6 +86,9 @@ func newBooting(ctx context.Context, p Process, program *program) *booting {
 // then everything starts in its order. What a failure leaves behind is the
 // caller's to end.
 func (b *booting) start() error {
+	if err := b.join(); err != nil {
+		return err
+	}
 	app := fx.New(b.stages())
 	if err := app.Err(); err != nil {
 		return err
@@ -127,6 +130,9 @@ func (b *booting) order() {
 // decide makes every decision before anything is opened.
 func (b *booting) decide(c *config.Config) (d decisions, err error) {
 	d, err = b.program.decide(c, b.process)
+	if err == nil && c.Cluster.Workers > 1 && !b.report.Rehearsed && !b.process.isWorker() && b.process.Offline == nil {
+		err = supervisorMissing(c, nil)
+	}
 	b.report.Lock, b.report.Bus, b.report.LeftOut = d.lock, d.bus, b.program.leftOut()
 	return d, err
 }

@@ -61,7 +61,7 @@ func layers() map[string][]string {
 
 		"config":   {"internal/spelling"},
 		"ctx":      {"lock", "lock/driver", "bus", "bus/driver"},
-		"boot/...": {"config", "ctx", "lock", "lock/driver", "bus", "bus/driver", "drivers/...", "boot/...", "internal/admin", "internal/metrics"},
+		"boot/...": {"config", "ctx", "lock", "lock/driver", "bus", "bus/driver", "drivers/...", "boot/...", "internal/admin", "internal/metrics", "internal/supervisor"},
 
 		"internal/cli": {"internal/spelling", "boot", "config", "ctx", "bus", "lock", "lock/driver", "internal/admin"},
 		"":             {"internal/cli", "boot", "config", "ctx", "lock", "bus"},
@@ -71,17 +71,18 @@ func layers() map[string][]string {
 		"sample/...": {"", "lock", "bus", "sample/..."},
 		"bench/...":  {"lock", "lock/driver", "bus", "drivers/...", "internal/natstest", "internal/redistest", "bench/..."},
 
-		"docs/guide":         {},
-		"internal/admin":     {"lock", "bus", "internal/private"},
-		"internal/arch":      {},
-		"internal/scaffold":  {},
-		"internal/spelling":  {},
-		"internal/history":   {"lock"},
-		"internal/metrics":   {"lock", "bus"},
-		"internal/natstest":  {"internal/redistest"},
-		"internal/pagetest":  {},
-		"internal/private":   {},
-		"internal/redistest": {},
+		"docs/guide":          {},
+		"internal/admin":      {"lock", "bus", "internal/private"},
+		"internal/arch":       {},
+		"internal/scaffold":   {},
+		"internal/spelling":   {},
+		"internal/history":    {"lock"},
+		"internal/metrics":    {"lock", "bus"},
+		"internal/natstest":   {"internal/redistest"},
+		"internal/pagetest":   {},
+		"internal/private":    {},
+		"internal/redistest":  {},
+		"internal/supervisor": {},
 	}
 }
 

@@ -32,6 +32,7 @@ func (l *line) bootVerb() *cobra.Command {
 	}
 	c.Flags().BoolVar(&dry, "dry-run", false, "do not boot; it has to be there")
 	l.onlyFlag(c)
+	l.workersFlag(c)
 	return c
 }
 

@@ -13,6 +13,7 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -52,6 +53,8 @@ type flags struct {
 	set    []string
 	trace  []string
 	only   []string
+
+	workers int
 }
 
 // Run does what the command line of an app's program says, and returns the exit
@@ -76,6 +79,7 @@ func (l *line) root() *cobra.Command {
 		Annotations: map[string]string{statuses: programStatuses},
 	}
 	l.onlyFlag(root)
+	l.workersFlag(root)
 	all := root.PersistentFlags()
 	all.StringVar(&l.flags.config, "config", "", "read the configuration from `PATH`, a file or a folder, and search for none")
 	all.StringArrayVar(&l.flags.set, "set", nil, "set a key of the configuration, as `KEY=VALUE`; may be given again")
@@ -97,9 +101,13 @@ const programStatuses = `   0  done
 
 // boot is the process as package boot wants it.
 func (l *line) boot() boot.Process {
+	set := l.flags.set
+	if l.flags.workers != 0 {
+		set = append(slices.Clip(set), "cluster.workers="+strconv.Itoa(l.flags.workers))
+	}
 	return boot.Process{
-		Environ: l.process.Environ, Stderr: l.process.Stderr, Dir: l.process.Dir,
-		Config: l.flags.config, Set: l.flags.set, Trace: l.flags.trace, Only: l.flags.only,
+		Args: l.process.Args, Environ: l.process.Environ, Stderr: l.process.Stderr, Dir: l.process.Dir,
+		Config: l.flags.config, Set: set, Trace: l.flags.trace, Only: l.flags.only,
 	}
 }
 

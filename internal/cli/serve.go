@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -22,6 +23,8 @@ func (l *line) serveVerb() *cobra.Command {
 		Long: "It boots, serves, and ends with SIGINT or SIGTERM: what is in flight is finished, locks are released. A\n" +
 			"second signal ends it at once and shows what hung. SIGHUP reads the configuration again, except in env dev,\n" +
 			"where it ends the program, too: that is a terminal being closed.\n\n" +
+			"With --workers or cluster.workers it runs several processes that share its addresses. SIGUSR2 replaces them\n" +
+			"one after the other, without refusing a connection.\n\n" +
 			"With --json the log, the report of the boot and a failure are JSON, as with log.format: json.",
 		Args: arguments(0),
 		RunE: func(*cobra.Command, []string) error {
@@ -36,7 +39,13 @@ func (l *line) serveVerb() *cobra.Command {
 		},
 	}
 	l.onlyFlag(c)
+	l.workersFlag(c)
 	return c
+}
+
+// workersFlag is for verbs that serve, or look at how that would be.
+func (l *line) workersFlag(c *cobra.Command) {
+	c.Flags().IntVar(&l.flags.workers, "workers", 0, "serve with `N` processes, as cluster.workers has it")
 }
 
 // together is how close two signals are that mean one request: who ends a
@@ -46,44 +55,74 @@ const together = 200 * time.Millisecond
 // serve boots and serves. Signals are caught before the boot begins, so that
 // none is lost in between; the first one asks politely, a second one ends the
 // process at once, with the stacks of what did not end.
+//
+// A worker is told what to do by its supervisor: it ends with SIGTERM, as often
+// as that comes, and leaves what a terminal sends to all processes to the
+// supervisor.
 func serve(p boot.Process, options []boot.Option) int {
 	signals := make(chan os.Signal, 2)
+	h := hearing{signals: signals, over: make(chan struct{}), stderr: p.Stderr, worker: p.Supervised()}
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	hangups := make(chan os.Signal, 1)
 	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
-		hangups := make(chan os.Signal, 1)
 		signal.Notify(hangups, syscall.SIGHUP)
 		defer signal.Stop(hangups)
-		p.Hangups = hangups
+	}
+	if h.worker {
+		hearRestarts(signals)
+	} else {
+		p.Hangups, p.Restarts, p.AtSecondSignal = hangups, restarts, h.first.set
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	over := make(chan struct{})
 	var watch sync.WaitGroup
-	watch.Go(func() { heed(signals, stop, over, p.Stderr) })
+	watch.Go(func() { h.heed(stop) })
 	status := boot.Main(ctx, p, options...)
 	signal.Stop(signals)
-	close(over)
+	close(h.over)
 	watch.Wait()
 	stop()
 	return status
 }
 
+// hearing is how a process takes the signals that ask for its end.
+type hearing struct {
+	signals <-chan os.Signal
+	over    chan struct{} // closed when the process ends by itself
+	stderr  io.Writer
+	worker  bool
+	first   before // what is done before the process is ended at once
+}
+
 // heed calls stop at the first signal and exits at the second.
-func heed(signals <-chan os.Signal, stop func(), over <-chan struct{}, stderr io.Writer) {
+func (h *hearing) heed(stop func()) {
 	var asked time.Time
 	for {
 		select {
-		case s := <-signals:
+		case s := <-h.signals:
 			switch {
+			case h.worker && s != syscall.SIGTERM:
 			case asked.IsZero():
 				asked = time.Now()
 				stop()
-			case time.Since(asked) > together:
-				dump(stderr)
+			case time.Since(asked) > together && !h.worker:
+				h.first.do()
+				dump(h.stderr)
 				os.Exit(128 + number(s))
 			}
-		case <-over:
+		case <-h.over:
 			return
 		}
+	}
+}
+
+// before is something to do before an end. It may not be known yet.
+type before struct{ known atomic.Pointer[func()] }
+
+func (b *before) set(do func()) { b.known.Store(&do) }
+
+func (b *before) do() {
+	if do := b.known.Load(); do != nil {
+		(*do)()
 	}
 }
 

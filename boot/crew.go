@@ -1,0 +1,381 @@
+package boot
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/drivers/cluster"
+	"github.com/megaframework/mega/internal/supervisor"
+)
+
+// crew is a process that runs its program as several workers. It has what they
+// share, the listeners and the hub, and serves nothing itself.
+type crew struct {
+	process   Process
+	program   *program
+	began     time.Time
+	inForce   *config.Config // of the goroutine that heeds signals, once that runs
+	logs      *logs
+	log       *slog.Logger
+	listeners []*supervisor.Listener
+	hub       *cluster.Hub
+	workers   *supervisor.Supervisor
+
+	mu      sync.Mutex // guards the fields below
+	members map[*cluster.Peer]*member
+	reloads int    // how often the configuration was read again
+	report  Report // what the boot came to
+	told    bool
+}
+
+// member is a worker and its line.
+type member struct {
+	process *supervisor.Process
+	peer    *cluster.Peer
+	reloads int // that had been when it was started
+}
+
+// supervises returns the configuration of a process that is to run workers, or
+// nil for one that is to serve by itself, or to tell why it cannot.
+func (p Process) supervises(options []Option) (*program, *config.Config) {
+	if p.isWorker() || p.Offline != nil {
+		return nil, nil
+	}
+	program, err := p.program(options)
+	if err != nil {
+		return nil, nil
+	}
+	c, err := config.Load(p.source(program))
+	if err != nil || c.Cluster.Workers < 2 {
+		return nil, nil
+	}
+	return program, c
+}
+
+// supervise runs the program as workers until ctx ends, and returns the exit
+// status.
+func (p Process) supervise(ctx context.Context, program *program, c *config.Config) int {
+	w := &crew{
+		process: p, program: program, began: time.Now(), inForce: c, members: map[*cluster.Peer]*member{},
+		report: newReport(c), logs: newLogs(p.Stderr, c, 0),
+	}
+	w.log = w.logs.process()
+	defer w.close()
+	if err := w.prepare(); err != nil {
+		return p.tellFailure(failureOf(err))
+	}
+	return w.run(ctx)
+}
+
+// prepare decides, and opens what the workers share.
+func (w *crew) prepare() (err error) {
+	var d decisions
+	if d, err = w.program.decide(w.inForce, w.process); err != nil {
+		return err
+	}
+	w.report.Lock, w.report.Bus, w.report.LeftOut, w.report.Workers = d.lock, d.bus, w.program.leftOut(), w.inForce.Cluster.Workers
+	for _, f := range w.fronts() {
+		if err := w.listen(f); err != nil {
+			return err
+		}
+	}
+	w.hub = cluster.NewHub(cluster.HubConfig{Log: w.log, Handle: w.answer})
+	w.workers, err = w.crewed()
+	return err
+}
+
+// crewed is the workers, which are not running yet.
+func (w *crew) crewed() (*supervisor.Supervisor, error) {
+	path, err := os.Executable()
+	if err != nil {
+		return nil, &Failure{Code: "boot.failed", Exit: ExitInternal, Text: "The executable that workers are started from cannot be found.", Cause: err}
+	}
+	return supervisor.New(supervisor.Config{
+		Workers: w.inForce.Cluster.Workers,
+		Path:    path, Args: w.process.args(path), Env: w.process.Environ, Stdout: os.Stdout, Stderr: w.process.Stderr,
+		Listeners: w.listeners, Grace: w.inForce.Shutdown.Timeout + graceTime,
+		Serve: w.serve, Hopeless: hopeless, Log: w.log,
+	}), nil
+}
+
+// graceTime is what a worker gets beyond shutdown.timeout, at the end of which
+// it cuts off by itself what is left.
+const graceTime = 5 * time.Second
+
+// hopeless are the exit statuses of what is the same next time.
+func hopeless(status int) bool { return status == ExitUsage || status == ExitConfig }
+
+// args are what workers are started with: the same as this process.
+func (p Process) args(path string) []string {
+	if len(p.Args) == 0 {
+		return []string{path}
+	}
+	return slices.Clone(p.Args)
+}
+
+// fronts are where the apps listen, as a worker finds out, too.
+func (w *crew) fronts() []front {
+	var sites []site
+	for _, a := range w.program.runs {
+		app := w.inForce.Apps[a.name]
+		sites = append(sites, site{app: a.name, addr: string(app.Addr), host: app.Host, prefix: app.Prefix})
+	}
+	return fronts(sites)
+}
+
+func (w *crew) listen(f front) error {
+	name := f.sites[0].app
+	l, err := listen(f.addr)
+	if err != nil {
+		return listenFailure(w.inForce, "apps."+name+".addr", f.addr, err)
+	}
+	shared, err := supervisor.Listen(name, l.TCPListener)
+	if err != nil {
+		return supervisorMissing(w.inForce, err)
+	}
+	w.listeners = append(w.listeners, shared)
+	return nil
+}
+
+// run runs the workers until ctx ends or they cannot be run.
+func (w *crew) run(ctx context.Context) int {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if w.process.AtSecondSignal != nil {
+		w.process.AtSecondSignal(w.workers.Abort)
+	}
+	over := make(chan struct{})
+	var heeding sync.WaitGroup
+	heeding.Go(func() { w.heed(ctx, cancel, over) })
+	err := w.workers.Run(ctx)
+	close(over)
+	heeding.Wait()
+	spent, isSpent := errors.AsType[*supervisor.SpentError](err)
+	switch {
+	case isSpent:
+		return w.process.tellFailure(w.given(spent))
+	case err != nil:
+		w.log.Error("stopped, but not everything could finish", "error", err)
+		return ExitCut
+	}
+	w.log.Info("stopped")
+	return ExitOK
+}
+
+// close gives back what the workers shared.
+func (w *crew) close() {
+	if w.hub != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), lastWord)
+		defer cancel()
+		_ = w.hub.Close(ctx) // all its peers have ended
+	}
+	for _, l := range w.listeners {
+		_ = l.Close() // the process ends
+	}
+}
+
+// heed does what signals ask for, until over is closed.
+func (w *crew) heed(ctx context.Context, stop func(), over <-chan struct{}) {
+	var restarts <-chan os.Signal
+	if w.process.Restarts != nil {
+		signals, off := w.process.Restarts()
+		defer off()
+		restarts = signals
+	}
+	var restarting sync.WaitGroup
+	defer restarting.Wait()
+	for {
+		select {
+		case <-over:
+			return
+		case <-ctx.Done():
+			w.log.Info("stopping")
+			<-over
+			return
+		case <-restarts:
+			restarting.Go(func() { w.restart(ctx) })
+		case <-w.process.Hangups:
+			if w.inForce.Env == "dev" {
+				w.log.Info("hung up: the terminal was closed")
+				stop()
+				continue
+			}
+			w.reload(ctx)
+		}
+	}
+}
+
+func (w *crew) restart(ctx context.Context) {
+	if err := w.workers.Restart(ctx); err != nil && ctx.Err() == nil {
+		w.log.Error("the workers were not restarted", "error", err)
+	}
+}
+
+// reload checks what the configuration is now, and only if it can be used has
+// the workers read it.
+func (w *crew) reload(ctx context.Context) {
+	w.log.Info("hung up: reading the configuration again")
+	next, _, err := config.Reload(w.inForce, w.process.source(w.program))
+	if err != nil {
+		w.log.Error("the configuration was read again and refused; nothing has changed", "error", err)
+		return
+	}
+	w.inForce = next
+	w.logs.apply(next)
+	w.mu.Lock()
+	w.reloads++
+	members := make([]*member, 0, len(w.members))
+	for _, m := range w.members {
+		members = append(members, m)
+	}
+	w.mu.Unlock()
+	var all sync.WaitGroup
+	for _, m := range members {
+		all.Go(func() { w.passReload(ctx, m) })
+	}
+	all.Wait()
+}
+
+// reloadTime bounds how long a worker may take to read the configuration.
+const reloadTime = 10 * time.Second
+
+// passReload has a worker read the configuration again. One that is starting
+// does so when it is ready.
+func (w *crew) passReload(ctx context.Context, m *member) {
+	if m.process.Worker().State != supervisor.Ready {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, reloadTime)
+	defer cancel()
+	if _, err := m.peer.Call(ctx, callReload, nil); err != nil {
+		w.log.Error("a worker has not read the configuration again", "worker", m.process.ID(), "pid", m.process.PID(), "error", err)
+	}
+}
+
+// serve is the supervisor's side of the line to a worker.
+func (w *crew) serve(p *supervisor.Process, conn net.Conn) {
+	w.mu.Lock() // until the peer is known, its calls wait
+	m := &member{process: p, peer: w.hub.Join(conn, fmt.Sprintf("worker %d", p.ID())), reloads: w.reloads}
+	w.members[m.peer] = m
+	w.mu.Unlock()
+	<-m.peer.Done()
+	w.mu.Lock()
+	delete(w.members, m.peer)
+	w.mu.Unlock()
+}
+
+func (w *crew) member(peer *cluster.Peer) (*member, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	m, ok := w.members[peer]
+	return m, ok
+}
+
+// answer answers the workers' calls.
+func (w *crew) answer(ctx context.Context, from *cluster.Peer, name string, body []byte) ([]byte, error) {
+	m, ok := w.member(from)
+	if !ok {
+		return nil, errors.New("the caller is no worker")
+	}
+	switch name {
+	case callReady:
+		return nil, w.isReady(ctx, m, body)
+	case callTurn:
+		mine, err := w.workers.Begin(ctx, m.process, string(body))
+		return word(mine), err
+	case callDone:
+		w.workers.Done(m.process, string(body))
+		return nil, nil
+	case callDraining:
+		return word(w.drains()), nil
+	}
+	return nil, fmt.Errorf("a supervisor does not answer %q", name)
+}
+
+func word(is bool) []byte {
+	if is {
+		return []byte(yes)
+	}
+	return []byte(no)
+}
+
+// drains reports whether all workers are ending: then nobody accepts any more,
+// and what is in the queues of the listeners has to be served by those who are
+// about to leave, while nothing new is let in.
+func (w *crew) drains() bool {
+	if !w.workers.Stopping() {
+		return false
+	}
+	for _, l := range w.listeners {
+		l.Control(func(fd uintptr) { _ = turnAway(fd) }) // without it, what connects in the last moment is lost
+	}
+	return true
+}
+
+// isReady notes that a worker has started.
+func (w *crew) isReady(ctx context.Context, m *member, body []byte) error {
+	var r presented
+	if err := json.Unmarshal(body, &r); err != nil {
+		return err
+	}
+	m.process.Ready(body)
+	w.mu.Lock()
+	behind := w.reloads != m.reloads
+	w.mu.Unlock()
+	if behind {
+		w.passReload(ctx, m)
+	}
+	w.tell(r.Report)
+	return nil
+}
+
+// tell tells the report once all workers are ready for the first time.
+func (w *crew) tell(of Report) {
+	ready := map[int]bool{}
+	for _, p := range w.workers.Workers() {
+		if p.State == supervisor.Ready {
+			ready[p.ID] = true
+		}
+	}
+	w.mu.Lock()
+	due := !w.told && len(ready) == w.report.Workers
+	if due {
+		w.told = true
+		w.report.Lock, w.report.Bus, w.report.Apps, w.report.Took = of.Lock, of.Bus, of.Apps, time.Since(w.began)
+	}
+	report := w.report
+	w.mu.Unlock()
+	if due {
+		report.tell(w.process, w.inForce, w.log)
+	}
+}
+
+// given is why the program was given up, with the workers.
+func (w *crew) given(e *supervisor.SpentError) *Failure {
+	text := fmt.Sprintf("Worker %d ended %d times in a row before it was ready.", e.Worker, e.Deaths)
+	if e.Deaths == 1 {
+		text = fmt.Sprintf("Worker %d ended before it was ready, and the next one would, too.", e.Worker)
+	}
+	f := &Failure{
+		Code: "cluster.worker_died", Exit: ExitInternal, Text: text, Cause: e.Cause,
+		Facts: []Fact{{"the last one", e.Last}, asked(w.inForce, "cluster.workers")},
+		Actions: []string{
+			"read what it said:          above, with worker=" + fmt.Sprint(e.Worker),
+			"see it fail by itself:      " + strings.Join([]string{w.process.name(), "serve", "--workers", "1"}, " "),
+		},
+	}
+	if slices.Contains([]int{ExitUsage, ExitUnavailable, ExitOverrun, ExitConfig}, e.Status) {
+		f.Exit = e.Status
+	}
+	return f
+}

@@ -1,0 +1,228 @@
+package boot
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/megaframework/mega/drivers/cluster"
+	"github.com/megaframework/mega/internal/supervisor"
+)
+
+// What a worker has with its supervisor: listeners, and a line by which each
+// calls the other.
+
+// The calls on the line.
+const (
+	callReady    = "ready"    // of a worker: it has started, and what it came to
+	callTurn     = "turn"     // of a worker: is it to do what is done once?
+	callDone     = "done"     // of a worker: it has done that
+	callDraining = "draining" // of a worker: it is about to accept no more; are the others?
+	callReload   = "reload"   // of the supervisor: read the configuration again
+)
+
+// The answers to callTurn and callDraining.
+const yes, no = "yes", "no"
+
+// presented is what a worker tells with callReady.
+type presented struct {
+	Report Report `json:"report"`
+}
+
+// membership is that of a worker among the others of its supervisor.
+type membership struct {
+	inherited *supervisor.Inherited
+	node      *cluster.Node
+}
+
+// join takes what a supervisor has passed to this process. A process without
+// one is a member of nothing.
+func (b *booting) join() error {
+	in, err := supervisor.Inherit(b.process.Environ)
+	if err != nil {
+		return supervisorGone(err)
+	}
+	if in == nil || in.Line == nil {
+		return nil
+	}
+	node, err := cluster.Dial(b.ctx, cluster.Config{Conn: in.Line, Handle: b.answer})
+	if err != nil {
+		in.Close()
+		return supervisorGone(err)
+	}
+	b.member = &membership{in, node}
+	ctx, cancel := context.WithCancelCause(b.ctx)
+	b.ctx = ctx
+	unhook := b.whenAlone(func() { cancel(errAlone) })
+	b.life.endWith(watching, hook{name: "line to the supervisor", budget: lastWord, run: func(ctx context.Context) error {
+		unhook()
+		in.Close()
+		return node.Close(ctx)
+	}})
+	return nil
+}
+
+// errAlone is why a worker ends whose supervisor is gone.
+var errAlone = errors.New("the supervisor is gone")
+
+// whenAlone calls fn when the supervisor is gone, unless it is called off. A
+// process that does not end then as it should, because something in it hangs,
+// is ended: nobody is left who would.
+func (b *booting) whenAlone(fn func()) (off func()) {
+	called, over := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(over)
+		select {
+		case <-called:
+			return
+		case <-b.member.node.Done():
+		}
+		fn()
+		time.AfterFunc(b.lastMoment(), func() { os.Exit(ExitCut) })
+	}()
+	return func() {
+		close(called)
+		<-over
+	}
+}
+
+// lastMoment is what a worker without a supervisor may take to end.
+func (b *booting) lastMoment() time.Duration {
+	if c := b.inForce.Load(); c != nil {
+		return c.Shutdown.Timeout + unwindBudget
+	}
+	return 2 * unwindBudget
+}
+
+// alone is closed when the supervisor is gone. There may never have been one.
+func (b *booting) alone() <-chan struct{} {
+	if b.member == nil {
+		return nil
+	}
+	return b.member.node.Done()
+}
+
+// supervised reports whether the process is one of several that a supervisor
+// runs.
+func (b *booting) supervised() bool { return b.member != nil }
+
+// errStarting is the answer to what can only be asked of a program that has
+// started.
+var errStarting = errors.New("the worker has not started yet")
+
+// answer answers the supervisor's calls.
+func (b *booting) answer(_ context.Context, _ *cluster.Peer, name string, _ []byte) ([]byte, error) {
+	switch {
+	case b.told.Load() == nil:
+		return nil, errStarting
+	case name == callReload:
+		_, err := b.reload()
+		return nil, err
+	}
+	return nil, fmt.Errorf("a worker does not answer %q", name)
+}
+
+// presents tells the supervisor that the program has started.
+func (b *booting) presents() {
+	if b.member == nil {
+		return
+	}
+	body, err := json.Marshal(presented{*b.told.Load()})
+	if err == nil {
+		_, err = b.member.node.Call(b.ctx, callReady, body)
+	}
+	if err != nil { // the supervisor is gone, and the worker is going to end
+		b.log.Error("the supervisor does not hear that this worker is ready", "error", err)
+	}
+}
+
+// primary is a step that is done once for all processes that are one program:
+// those of a supervisor, or the only one. A worker waits for its turn outside
+// the budget of what is to be done.
+func (b *booting) primary(does hook, from []Fact) []step {
+	if b.member == nil {
+		return []step{{start: does, from: from}}
+	}
+	var mine bool
+	name := fmt.Sprintf("%d %s", len(b.first), does.name) // two apps may call theirs the same
+	do := does.run
+	does.run = func(ctx context.Context) error {
+		if !mine {
+			return nil
+		}
+		if err := do(ctx); err != nil {
+			return err
+		}
+		_, err := b.member.node.Call(ctx, callDone, []byte(name))
+		return err
+	}
+	turn := hook{name: "turn to " + does.name, budget: longBudget, run: func(ctx context.Context) error {
+		answer, err := b.member.node.Call(ctx, callTurn, []byte(name))
+		mine = string(answer) == yes
+		return err
+	}}
+	return []step{{start: turn}, {start: does, from: from}}
+}
+
+// open opens the listener of a front, or takes over the one that was passed
+// for it.
+func (b *booting) open(p front) (*listener, error) {
+	if b.member == nil {
+		return listen(p.addr)
+	}
+	l, err := b.member.inherited.Listen(p.sites[0].app)
+	if err != nil {
+		return nil, err
+	}
+	tcp, ok := l.(*net.TCPListener)
+	if !ok {
+		_ = l.Close()
+		return nil, fmt.Errorf("the supervisor has passed a listener of %s", l.Addr().Network())
+	}
+	if !listensAt(tcp.Addr(), p.addr) {
+		b.log.Warn("the configuration has another address now; it takes a restart of the whole program", "address", p.addr, "listening", tcp.Addr())
+	}
+	return &listener{TCPListener: tcp, others: b.member.othersAccept}, nil
+}
+
+// listensAt reports whether an address may be what was configured as addr.
+func listensAt(a net.Addr, addr string) bool {
+	_, want, _ := net.SplitHostPort(addr)
+	_, have, _ := net.SplitHostPort(a.String())
+	return want == have || want == "0"
+}
+
+// leftOver fails if listeners were passed that nobody has taken: what connects
+// there would wait for ever.
+func (b *booting) leftOver() error {
+	if b.member == nil {
+		return nil
+	}
+	names := b.member.inherited.Left()
+	if len(names) == 0 {
+		return nil
+	}
+	return &Failure{
+		Code: "app.cannot_listen", Exit: ExitUnavailable,
+		Text:    "The supervisor has passed a listener that this worker has no use for: which apps listen where was changed.",
+		Facts:   []Fact{{"passed for", strings.Join(names, ", ")}},
+		Actions: []string{"restart the whole program: addresses are opened by its supervisor, once"},
+	}
+}
+
+// drainingTime bounds the question whether others go on accepting.
+const drainingTime = time.Second
+
+// othersAccept reports whether other workers go on accepting from a listener
+// that this one is about to leave: then nothing is lost in its queue.
+func (m *membership) othersAccept() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), drainingTime)
+	defer cancel()
+	answer, err := m.node.Call(ctx, callDraining, nil)
+	return err == nil && string(answer) == no
+}

@@ -1,0 +1,90 @@
+//go:build linux || darwin
+
+package supervisor
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// pair returns the two ends of a line: the supervisor's, and the one that a
+// worker inherits.
+func pair() (ours net.Conn, theirs *os.File, err error) {
+	syscall.ForkLock.RLock()
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	if err == nil {
+		syscall.CloseOnExec(fds[0])
+		syscall.CloseOnExec(fds[1])
+	}
+	syscall.ForkLock.RUnlock()
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	mine := os.NewFile(uintptr(fds[0]), "line to a worker")
+	defer func() { _ = mine.Close() }()
+	theirs = os.NewFile(uintptr(fds[1]), "line to the supervisor")
+	if ours, err = net.FileConn(mine); err != nil {
+		_ = theirs.Close()
+		return nil, nil, err
+	}
+	return ours, theirs, nil
+}
+
+// take makes an inherited descriptor a file that is not inherited further.
+func take(fd int, name string) (*os.File, error) {
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil {
+		return nil, fmt.Errorf("the descriptor %d of the %s was not inherited: %w", fd, name, err)
+	}
+	syscall.CloseOnExec(fd)
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// Listener is a socket that workers share. The process that opened it does not
+// accept from it.
+type Listener struct {
+	Name string
+	addr net.Addr
+	fd   int
+}
+
+// Listen opens a socket for workers.
+func Listen(name string, l *net.TCPListener) (*Listener, error) {
+	defer func() { _ = l.Close() }() // the copy is not watched: this process has no use for news of it
+	raw, err := l.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	shared := &Listener{Name: name, addr: l.Addr()}
+	var failed error
+	err = raw.Control(func(fd uintptr) { shared.fd, failed = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) })
+	if err == nil {
+		err = failed
+	}
+	if err != nil {
+		return nil, fmt.Errorf("share the listener %s: %w", name, err)
+	}
+	return shared, nil
+}
+
+// Addr is where it listens.
+func (l *Listener) Addr() net.Addr { return l.addr }
+
+// Control calls fn with the descriptor.
+func (l *Listener) Control(fn func(fd uintptr)) { fn(uintptr(l.fd)) }
+
+// Close closes the supervisor's copy.
+func (l *Listener) Close() error { return os.NewSyscallError("close", unix.Close(l.fd)) }
+
+// file is a copy to pass on. It is not that of net.TCPListener.File, which
+// leaves the socket blocking, for all who share it.
+func (l *Listener) file() (*os.File, error) {
+	fd, err := unix.FcntlInt(uintptr(l.fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	return os.NewFile(uintptr(fd), l.Name), nil
+}

@@ -1,0 +1,80 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// ErrRestarting says that workers are being restarted already.
+var ErrRestarting = errors.New("the workers are being restarted already")
+
+// Restart replaces all workers, one after the other, as the next generation: a
+// new one is ready before the old one is told to end, and that has ended before
+// the next one's turn. Where a new one cannot be made ready, the old ones that
+// are left go on serving, and the error says why. When ctx ends, no further
+// worker is restarted.
+func (s *Supervisor) Restart(ctx context.Context) error {
+	return s.alone(func() error {
+		s.mu.Lock()
+		s.generation++
+		generation := s.generation
+		s.mu.Unlock()
+		s.turns.forget(s.oldest())
+		s.config.Log.Info("restarting the workers one after the other", "generation", generation)
+		for _, w := range s.slots {
+			if err := w.restart(ctx, generation); err != nil {
+				return err
+			}
+		}
+		s.config.Log.Info("the workers are restarted", "generation", generation)
+		return nil
+	})
+}
+
+// oldest is the oldest generation that a worker may still be started in.
+func (s *Supervisor) oldest() int {
+	oldest := s.slots[0].born()
+	for _, w := range s.slots {
+		oldest = min(oldest, w.born())
+	}
+	return oldest
+}
+
+// RestartOne does so with one worker, which keeps its generation.
+func (s *Supervisor) RestartOne(ctx context.Context, id int) error {
+	if id < 1 || id > len(s.slots) {
+		return fmt.Errorf("there is no worker %d: they have the numbers 1 to %d", id, len(s.slots))
+	}
+	return s.alone(func() error {
+		w := s.slots[id-1]
+		return w.restart(ctx, w.born())
+	})
+}
+
+// alone does what nobody else may be doing.
+func (s *Supervisor) alone(do func() error) error {
+	select {
+	case s.rolling <- struct{}{}:
+	default:
+		return ErrRestarting
+	}
+	defer func() { <-s.rolling }()
+	return do()
+}
+
+func (w *slot) restart(ctx context.Context, generation int) error {
+	r := &replacement{generation: generation, done: make(chan error, 1)}
+	select {
+	case w.replace <- r:
+	case <-ctx.Done():
+		return fmt.Errorf("restart worker %d: %w", w.id, ctx.Err())
+	case <-w.of.stopping.Done():
+		return fmt.Errorf("restart worker %d: %w", w.id, w.of.stopping.Err())
+	}
+	if err := <-r.done; err != nil { // it is over when the workers are told to end, too
+		return fmt.Errorf("restart worker %d: %w; the old one goes on", w.id, err)
+	}
+	<-r.old.over
+	return nil
+}

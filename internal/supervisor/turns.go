@@ -1,0 +1,95 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync"
+)
+
+// turns are what the workers of a generation do once.
+type turns struct {
+	mu  sync.Mutex // guards all
+	all map[turnKey]*turn
+}
+
+type turnKey struct {
+	generation int
+	name       string
+}
+
+// turn is one thing that is done once.
+type turn struct {
+	by      *Process // whoever is doing it; nil if nobody is
+	over    bool
+	changed chan struct{} // closed when by or over changes
+}
+
+// errGone is the answer to a worker that has ended.
+var errGone = errors.New("the worker has ended")
+
+func (t *turns) begin(ctx context.Context, p *Process, name string) (bool, error) {
+	for {
+		mine, over, changed := t.take(p, turnKey{p.generation, name})
+		if mine || over {
+			return mine, nil
+		}
+		select {
+		case <-changed:
+		case <-p.over:
+			return false, errGone
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	}
+}
+
+// take gives p the turn if nobody has it.
+func (t *turns) take(p *Process, key turnKey) (mine, over bool, changed <-chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	at, ok := t.all[key]
+	if !ok {
+		at = &turn{changed: make(chan struct{})}
+		t.all[key] = at
+	}
+	if at.by == nil && !at.over && !p.gone {
+		at.by = p
+	}
+	return at.by == p && !at.over, at.over, at.changed
+}
+
+func (t *turns) done(p *Process, name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if at := t.all[turnKey{p.generation, name}]; at != nil && at.by == p {
+		at.over = true
+		at.tell()
+	}
+}
+
+// leave passes on the turns of a process that has ended.
+func (t *turns) leave(p *Process) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p.gone = true
+	for _, at := range t.all {
+		if at.by == p && !at.over {
+			at.by = nil
+			at.tell()
+		}
+	}
+}
+
+// tell wakes who waits for the turn.
+func (at *turn) tell() {
+	close(at.changed)
+	at.changed = make(chan struct{})
+}
+
+// forget drops what was done before a generation: nobody starts in an older one.
+func (t *turns) forget(before int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	maps.DeleteFunc(t.all, func(k turnKey, _ *turn) bool { return k.generation < before })
+}
