@@ -37,6 +37,7 @@ type pipe struct {
 	waiting backlog
 	lines   []byte // where a header is put together
 	sending bool   // somebody is at it, and looks again when it is done
+	clogged bool   // the system took less than was there: the goroutine waits for room
 	err     error
 	room    chan struct{} // closed when something was sent; nil if nobody asked
 
@@ -81,20 +82,21 @@ func (p *pipe) send(f *frame, m *driver.Message) error {
 // push sends what the system takes at once, up to a chunk. The caller holds
 // p.mu, which is free meanwhile.
 func (p *pipe) push() {
-	if p.sending {
+	if p.sending || p.clogged {
 		return
 	}
 	if p.now != nil {
-		p.transfer(p.now.write)
+		p.clogged = p.transfer(p.now.write)
 	}
 	if p.err == nil && !p.waiting.empty() {
 		p.nudge() // the goroutine can wait until there is room
 	}
 }
 
-// transfer sends the first chunk by write, as much as that takes. The caller
-// holds p.mu, which is free meanwhile: others add to the end of the queue.
-func (p *pipe) transfer(write func([]byte) (int, error)) {
+// transfer sends the first chunk by write, and says whether that took less. The
+// caller holds p.mu, which is free meanwhile: others add to the end of the
+// queue.
+func (p *pipe) transfer(write func([]byte) (int, error)) (short bool) {
 	p.sending = true
 	batch := p.waiting.peek()
 	p.mu.Unlock()
@@ -111,6 +113,7 @@ func (p *pipe) transfer(write func([]byte) (int, error)) {
 		p.size.Add(-int64(n))
 		p.tell()
 	}
+	return n < len(batch)
 }
 
 func (p *pipe) nudge() {
@@ -180,6 +183,7 @@ func (p *pipe) next() (n int64, err error) {
 	}
 	n = int64(len(p.waiting.peek()))
 	p.transfer(p.patiently)
+	p.clogged = false
 	return n, p.err
 }
 
