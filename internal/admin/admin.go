@@ -19,6 +19,9 @@
 //	POST /bus/pub         Message -> {bytes}
 //	POST /bus/req         Message -> Reply
 //
+// A supervisor has such a socket for all of its workers, with what OpenCrew adds
+// to it, and each worker has one for its supervisor: see OpenWorker.
+//
 // The socket is <folder>/<name>.<pid>.sock, in a folder that only the user can
 // enter: $XDG_RUNTIME_DIR/mega, else mega-<uid> in the temporary folder. Who
 // connects is known from the system, not from what he says, and has to be the
@@ -53,6 +56,9 @@ type Info struct {
 	Scope  string    `json:"scope"`  // how far they reach: process, node, fleet
 	Bus    Reach     `json:"bus"`
 	Since  time.Time `json:"since"`
+	// Worker is the number of a worker, from 1. Its supervisor has the Workers.
+	Worker  int      `json:"worker,omitempty"`
+	Workers []Worker `json:"workers,omitempty"`
 }
 
 // Reach is a driver and how far it reaches: process, node, fleet.
@@ -107,5 +113,5 @@ func Identify(ctx context.Context, h *lock.Holder) {
 	if !ok {
 		return
 	}
-	h.PID, h.Label = p.PID, p.User()+", by the admin socket"
+	h.PID, h.Worker, h.Label = p.PID, 0, p.User()+", by the admin socket"
 }

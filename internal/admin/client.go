@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"path/filepath"
@@ -82,17 +81,18 @@ func (f Found) called(name string) bool {
 // Client talks to one process. Each call is a connection of its own; there is
 // nothing to close.
 type Client struct {
-	path string
-	http http.Client
+	path   string
+	worker int // 0 leaves it to the process
+	http   http.Client
 }
 
 // Dial returns a Client of the socket at path. Nothing is connected yet.
 func Dial(path string) *Client {
-	return &Client{path, http.Client{Transport: &http.Transport{
-		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return connect(ctx, path) },
-		DisableKeepAlives: true,
-	}}}
+	return &Client{path: path, http: http.Client{Transport: transport(path)}}
 }
+
+// Worker returns a Client of one of the workers behind the same socket.
+func (c *Client) Worker(id int) *Client { return &Client{c.path, id, c.http} }
 
 // Error is an answer that says no.
 type Error struct {
@@ -146,6 +146,19 @@ func (c *Client) Reload(ctx context.Context) ([]Change, error) {
 	var out reloadAnswer
 	err := c.post(ctx, "/config/reload", struct{}{}, &out)
 	return out.Changes, err
+}
+
+// Workers returns the workers of a supervisor.
+func (c *Client) Workers(ctx context.Context) (all []Worker, err error) {
+	return all, c.Get(ctx, "/workers", &all)
+}
+
+// Restart has a supervisor replace a worker, or all of them if id is 0, and
+// returns how many it has replaced.
+func (c *Client) Restart(ctx context.Context, id int) (restarted int, err error) {
+	var out restartAnswer
+	err = c.post(ctx, "/worker/restart", restartRequest{id}, &out)
+	return out.Restarted, err
 }
 
 // SetLevel sets the least level that is logged of an app, or of the whole
@@ -238,6 +251,11 @@ func (c *Client) open(ctx context.Context, method, path string, body []byte) (*h
 	r, err := http.NewRequestWithContext(ctx, method, "http://admin"+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
+	}
+	if c.worker != 0 {
+		q := r.URL.Query()
+		q.Set(workerQuery, strconv.Itoa(c.worker))
+		r.URL.RawQuery = q.Encode()
 	}
 	w, err := c.http.Do(r)
 	switch {

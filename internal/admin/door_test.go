@@ -36,6 +36,39 @@ func TestOnlyTheUserAndRootComeIn(t *testing.T) {
 	}
 }
 
+func TestSupervisorAloneSaysWhoHasAsked(t *testing.T) {
+	for _, x := range []struct {
+		name   string
+		pid    int // of who connects
+		header string
+		want   Peer
+	}{
+		{"the supervisor, for somebody", 7, "1000 20880", Peer{UID: 1000, PID: 20880}},
+		{"the supervisor, for itself", 7, "", Peer{UID: 1, PID: 7}},
+		{"the supervisor, for nobody", 7, "root", Peer{UID: 1, PID: 7}},
+		{"another process", 8, "1000 20880", Peer{UID: 1, PID: 8}},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			var got Peer
+			seen := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got, _ = PeerFrom(r.Context()) })
+			r := httptest.NewRequestWithContext(context.WithValue(t.Context(), peerKey{}, Peer{UID: 1, PID: x.pid}), http.MethodGet, "/", nil)
+			r.Header.Set(peerHeader, x.header)
+			onBehalf(seen, 7).ServeHTTP(httptest.NewRecorder(), r)
+			if got != x.want {
+				t.Errorf("got %+v, want %+v", got, x.want)
+			}
+		})
+	}
+	h := http.Header{peerHeader: {"0 1"}}
+	behalf(context.WithValue(t.Context(), peerKey{}, Peer{UID: 1000, PID: 20880}), h)
+	if h.Get(peerHeader) != "1000 20880" {
+		t.Errorf("it is passed on as %q", h.Get(peerHeader))
+	}
+	if behalf(t.Context(), h); h.Get(peerHeader) != "" {
+		t.Errorf("what a client has made up is passed on: %q", h.Get(peerHeader))
+	}
+}
+
 func TestClosedDoorLetsNobodyIn(t *testing.T) {
 	d := &door{idle: make(chan struct{})}
 	d.shut()

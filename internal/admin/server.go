@@ -14,6 +14,14 @@ import (
 	"github.com/megaframework/mega/internal/private"
 )
 
+// place is where a socket is to be, and whose it is.
+type place struct {
+	folders []string
+	name    string // of the program
+	pid     int
+	suffix  string // what its name ends with
+}
+
 // Server is a process's open admin socket.
 type Server struct {
 	path     string
@@ -27,10 +35,27 @@ type Server struct {
 // Open opens the admin socket of a process in the first of folders, see
 // [Folders], that can be used. The caller has to Close it.
 func Open(p Process, folders []string) (*Server, error) {
+	serves := func(ending context.Context) http.Handler { return alone(verbs(ending, p)) }
+	return open(place{folders, p.Info.Name, p.Info.PID, suffix}, serves, p.Log)
+}
+
+// alone refuses to ask a worker where there is none.
+func alone(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has(workerQuery) {
+			refuse(w, http.StatusNotFound, "worker.none", errors.New("this process has no workers: it serves by itself"))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// open opens a socket. What serves is given ends streams when it ends.
+func open(at place, serves func(ending context.Context) http.Handler, log *slog.Logger) (*Server, error) {
 	if !private.Supported {
 		return nil, ErrUnsupported
 	}
-	l, path, err := listen(folders, p.Info.Name, p.Info.PID)
+	l, path, err := listen(at)
 	if err != nil {
 		return nil, err
 	}
@@ -38,18 +63,18 @@ func Open(p Process, folders []string) (*Server, error) {
 	s := &Server{path: path, listener: l, served: make(chan struct{}), end: end}
 	s.door.idle = make(chan struct{})
 	s.http = &http.Server{
-		Handler:           s.door.guard(verbs(ending, p), os.Geteuid()),
+		Handler:           s.door.guard(serves(ending), os.Geteuid()),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
-		ErrorLog:          slog.NewLogLogger(p.Log.Handler(), slog.LevelWarn),
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 		ConnContext:       withPeer,
 	}
 	go func() {
 		defer close(s.served)
 		if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
-			p.Log.Error("admin: the socket is no longer served", "error", err)
+			log.Error("admin: the socket is no longer served", "error", err)
 		}
 	}()
 	return s, nil

@@ -7,7 +7,9 @@ import (
 	"net"
 )
 
-func listen([]string, string, int) (*net.UnixListener, string, error) { return nil, "", ErrUnsupported }
+const suffix, workerSuffix = ".sock", ".worker.sock"
+
+func listen(place) (*net.UnixListener, string, error) { return nil, "", ErrUnsupported }
 
 func connect(context.Context, string) (net.Conn, error) { return nil, ErrUnsupported }
 

@@ -19,22 +19,24 @@ import (
 	"github.com/megaframework/mega/internal/private"
 )
 
-// Sockets are called <name>.<pid>.sock. Until one listens it is called by
-// another name, so that a file with this suffix that refuses connections is a
+// Sockets are called <name>.<pid>.sock, and those of workers, which only their
+// supervisor looks for, <name>.<pid>.worker.sock. Until one listens it is called
+// by another name, so that a file with this suffix that refuses connections is a
 // dead process's, and nothing else.
 const (
-	suffix   = ".sock"
-	nascent  = ".new-"
-	infancy  = time.Minute // how long a nascent socket may be one
-	dialTime = time.Second
+	suffix       = ".sock"
+	workerSuffix = ".worker" + suffix
+	nascent      = ".new-"
+	infancy      = time.Minute // how long a nascent socket may be one
+	dialTime     = time.Second
 )
 
 // listen opens the socket of a process in the first folder that can be used,
 // and removes those of dead processes from it.
-func listen(folders []string, name string, pid int) (*net.UnixListener, string, error) {
+func listen(at place) (*net.UnixListener, string, error) {
 	var errs []error
-	for _, folder := range folders {
-		l, path, err := listenIn(folder, name, pid)
+	for _, folder := range at.folders {
+		l, path, err := at.listenIn(folder)
 		if err == nil {
 			return l, path, nil
 		}
@@ -43,12 +45,12 @@ func listen(folders []string, name string, pid int) (*net.UnixListener, string, 
 	return nil, "", fmt.Errorf("open the admin socket: %w", errors.Join(errs...))
 }
 
-func listenIn(folder, name string, pid int) (*net.UnixListener, string, error) {
+func (at place) listenIn(folder string) (*net.UnixListener, string, error) {
 	if err := private.MakeFolder(folder); err != nil {
 		return nil, "", err
 	}
 	sweep(folder)
-	path, err := reserve(folder, name, pid)
+	path, err := at.reserve(folder)
 	if err != nil {
 		return nil, "", err
 	}
@@ -61,9 +63,9 @@ func listenIn(folder, name string, pid int) (*net.UnixListener, string, error) {
 
 // reserve takes a name that no other process has, nor another part of this
 // one: an empty file holds its place.
-func reserve(folder, name string, pid int) (string, error) {
+func (at place) reserve(folder string) (string, error) {
 	for _, extra := range []string{"", "." + word(), "." + word()} {
-		file, err := fileName(folder, name, pid, extra)
+		file, err := at.fileName(folder, extra)
 		if err != nil {
 			return "", err
 		}
@@ -76,7 +78,7 @@ func reserve(folder, name string, pid int) (string, error) {
 			return "", err
 		}
 	}
-	return "", fmt.Errorf("every name for a socket of process %d in %s is taken", pid, folder)
+	return "", fmt.Errorf("every name for a socket of process %d in %s is taken", at.pid, folder)
 }
 
 // listenAt listens under a name of its own, and takes that of path when it can
@@ -102,9 +104,9 @@ func word() string { return strings.ToLower(rand.Text()[:6]) }
 
 // fileName is how a process's socket is called: by its name where that fits
 // into private.MaxPath, else by its number alone. extra tells apart two of one process.
-func fileName(folder, name string, pid int, extra string) (string, error) {
-	rest := strconv.Itoa(pid) + extra + suffix
-	for _, file := range []string{plain(name) + "." + rest, rest} {
+func (at place) fileName(folder, extra string) (string, error) {
+	rest := strconv.Itoa(at.pid) + extra + at.suffix
+	for _, file := range []string{plain(at.name) + "." + rest, rest} {
 		if len(folder)+1+len(file) <= private.MaxPath {
 			return file, nil
 		}
@@ -162,7 +164,8 @@ func refuses(path string) bool {
 	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// sockets lists the admin sockets in the folders that this user can trust.
+// sockets lists the admin sockets in the folders that this user can trust, but
+// for those of workers, whose supervisor answers for them.
 func sockets(folders []string) (paths []string) {
 	for _, folder := range folders {
 		if trusted(folder, os.Geteuid()) != nil {
@@ -173,7 +176,7 @@ func sockets(folders []string) (paths []string) {
 			continue
 		}
 		for _, e := range entries {
-			if e.Type() == fs.ModeSocket && strings.HasSuffix(e.Name(), suffix) {
+			if e.Type() == fs.ModeSocket && strings.HasSuffix(e.Name(), suffix) && !strings.HasSuffix(e.Name(), workerSuffix) {
 				paths = append(paths, filepath.Join(folder, e.Name()))
 			}
 		}

@@ -1,0 +1,203 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+)
+
+// Crew is a supervisor with its workers, and what can be done to them. All of it
+// may be called concurrently.
+type Crew struct {
+	Info    func() Info
+	Workers func() []Worker // by their numbers; of two with the same the newer one last
+	// Restart replaces a worker, or all of them if id is 0, one after the other,
+	// and returns when that is done or cannot be.
+	Restart func(ctx context.Context, id int) error
+	// Reload has everybody read the configuration again.
+	Reload func(context.Context) ([]Change, error)
+	// SetLevel sets the least level that the supervisor itself logs.
+	SetLevel func(app, level string) error
+	Log      *slog.Logger
+}
+
+// OpenCrew opens the admin socket of a supervisor. It answers for its workers,
+// one of which answers what all of them would say alike; ?worker= names it.
+//
+//	GET  /process         who it is: Info, with its Workers
+//	GET  /workers         []Worker
+//	POST /worker/restart  {id}, 0 for all -> {restarted}
+//	POST /config/reload   everybody does
+//	POST /log             every worker does, unless one is named
+//
+// The caller has to Close it.
+func OpenCrew(c Crew, folders []string) (*Server, error) {
+	serves := func(ending context.Context) http.Handler { return commands(ending, c) }
+	info := c.Info()
+	return open(place{folders, info.Name, info.PID, suffix}, serves, c.Log)
+}
+
+func commands(ending context.Context, c Crew) http.Handler {
+	mux := http.NewServeMux()
+	v := commanding{c}
+	to := forwarder{c.Workers, "", c.Log}
+	mux.Handle("GET /process", v.itself(to, func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, v.info()) }))
+	mux.HandleFunc("GET /workers", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, v.info().Workers) })
+	mux.HandleFunc("POST /worker/restart", v.restart)
+	mux.HandleFunc("POST /config/reload", v.reload)
+	mux.Handle("POST /log", v.itself(to, v.level))
+	mux.Handle("GET /bus/tail", ended(ending, to))
+	mux.Handle("/", to)
+	return mux
+}
+
+// Info is what a supervisor says of itself, with its Workers.
+func (c Crew) info() Info {
+	i := c.Info()
+	i.Workers = append([]Worker{}, c.Workers()...)
+	return i
+}
+
+type commanding struct{ Crew }
+
+// itself answers, unless a worker is to.
+func (c commanding) itself(to http.Handler, does http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has(workerQuery) {
+			to.ServeHTTP(w, r)
+			return
+		}
+		does(w, r)
+	})
+}
+
+// ended ends a stream when the server does.
+func ended(ending context.Context, to http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		defer context.AfterFunc(ending, cancel)()
+		to.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+type restartRequest struct {
+	ID int `json:"id"`
+}
+
+type restartAnswer struct {
+	Restarted int `json:"restarted"`
+}
+
+// restart goes on if whoever asked for it goes away: half of it would leave two
+// generations.
+func (c commanding) restart(w http.ResponseWriter, r *http.Request) {
+	var in restartRequest
+	if !read(w, r, &in) {
+		return
+	}
+	workers := c.ids()
+	if _, known := workers[in.ID]; in.ID != 0 && !known {
+		refuseWorker(w, &workerError{http.StatusNotFound, "worker.unknown", fmt.Sprintf("there is no worker %d", in.ID)})
+		return
+	}
+	c.log(r, "admin: restarting workers", slog.Int("id", in.ID))
+	unbounded(w)
+	if err := c.Restart(context.WithoutCancel(r.Context()), in.ID); err != nil {
+		refuse(w, http.StatusConflict, codeOf(err, "worker.not_restarted"), err)
+		return
+	}
+	n := 1
+	if in.ID == 0 {
+		n = len(workers)
+	}
+	answer(w, http.StatusOK, restartAnswer{n})
+}
+
+func (c commanding) ids() map[int]struct{} {
+	all := map[int]struct{}{}
+	for _, w := range c.Workers() {
+		all[w.ID] = struct{}{}
+	}
+	return all
+}
+
+func (c commanding) reload(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Query().Has(workerQuery) {
+		refuse(w, http.StatusBadRequest, "request.invalid", errors.New("the configuration is that of all workers: leave the worker out"))
+		return
+	}
+	unbounded(w)
+	doing{Process{Reload: c.Reload, Log: c.Log}}.reload(w, r)
+}
+
+// level is set everywhere, or it is said where it is not.
+func (c commanding) level(w http.ResponseWriter, r *http.Request) {
+	var in levelRequest
+	if !read(w, r, &in) {
+		return
+	}
+	workers := Serving(c.Workers())
+	errs := make([]error, len(workers))
+	var setting sync.WaitGroup
+	for i, worker := range workers {
+		setting.Go(func() {
+			if err := worker.client(r.Context()).SetLevel(r.Context(), in.App, in.Level); err != nil {
+				errs[i] = fmt.Errorf("%v: %w", worker, err)
+			}
+		})
+	}
+	setting.Wait()
+	if in.App == "" {
+		errs = append(errs, c.SetLevel(in.App, in.Level))
+	}
+	if err := errors.Join(errs...); err != nil {
+		refuse(w, http.StatusBadRequest, codeOf(err, "request.invalid"), err)
+		return
+	}
+	c.log(r, "admin: log level set", slog.String("of", in.App), slog.String("level", in.Level))
+	answer(w, http.StatusOK, in)
+}
+
+func (c commanding) log(r *http.Request, text string, attrs ...slog.Attr) {
+	doing{Process{Log: c.Log}}.log(r, text, attrs...)
+}
+
+// client talks to the worker on behalf of whoever asked for it.
+func (w Worker) client(ctx context.Context) *Client {
+	c := Dial(w.Path)
+	c.http.Transport = onBehalfOf{ctx, c.http.Transport}
+	return c
+}
+
+type onBehalfOf struct {
+	ctx context.Context
+	to  http.RoundTripper
+}
+
+// RoundTrip sends one request.
+func (t onBehalfOf) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	behalf(t.ctx, r.Header)
+	return t.to.RoundTrip(r)
+}
+
+// Readiness asks a worker whether it is ready, and returns the status and the
+// body of its answer.
+func (w Worker) Readiness(ctx context.Context) (status int, body []byte, _ error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://worker/readyz?verbose", nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	a, err := w.Scrapes().RoundTrip(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer func() { _ = a.Body.Close() }()
+	body, err = io.ReadAll(io.LimitReader(a.Body, maxBody))
+	return a.StatusCode, body, err
+}
