@@ -27,7 +27,7 @@ const (
 
 // The types of frames.
 const (
-	typeHello   wire.Type = 0x01 // magic, version, pid, name: the first frame of a peer
+	typeHello   wire.Type = 0x01 // magic, version, pid, name at the socket: the first frame of a peer
 	typeWelcome wire.Type = 0x02 // version: the hub's answer
 	typeRefused wire.Type = 0x03 // why: its other answer
 	typeBye     wire.Type = 0x04 // the peer closes its line and goes on living

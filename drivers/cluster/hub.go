@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"slices"
@@ -100,14 +101,16 @@ func (h *Hub) Close(ctx context.Context) error {
 	h.mu.Lock()
 	h.closed = true
 	h.mu.Unlock()
+	defer h.locks.close()
 	for _, p := range h.Peers() {
-		p.line.End(errHubClosed)
+		p.line.End(errHubClosed) // all of them first: one that is slow to go keeps no other
+	}
+	for _, p := range h.Peers() {
 		select {
 		case <-p.Done():
 		case <-ctx.Done():
-			return ctx.Err()
+			return fmt.Errorf("close the hub: %w", ctx.Err())
 		}
 	}
-	h.locks.close()
 	return nil
 }

@@ -10,7 +10,9 @@ func newLock(n *Node) *Lock { return &Lock{node: n} }
 // handle acts on a frame of the hub, on the reader's goroutine.
 func (x *Lock) handle(t wire.Type, d *wire.Decoder) error { return nil }
 
-// connected is told that there is a hub, and disconnected that there is none.
-func (x *Lock) connected() {}
+// connected is told that there is a hub, before anybody else is, and says what an
+// earlier one knew. disconnected is told that there is none any more. Both are
+// called on a reader's goroutine.
+func (x *Lock) connected(s *session) {}
 
 func (x *Lock) disconnected(why error) {}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/megaframework/mega/drivers/cluster/wire"
 )
@@ -33,12 +34,18 @@ type Node struct {
 	lock   *Lock
 	bus    *Bus
 
+	meeting *meeting // at Config.Socket; nil with Config.Conn
+
 	mu     sync.Mutex
-	hub    *session // nil while there is none
-	why    error    // why there is none
+	hub    *session      // nil while there is none
+	why    error         // why there is none
+	came   chan struct{} // closed when there is one, or none will come; nil then
 	closed bool
 
+	ctx     context.Context // ends with Close
+	end     context.CancelFunc
 	gone    chan struct{}
+	over    sync.Once // closes gone
 	running sync.WaitGroup
 }
 
@@ -57,20 +64,68 @@ var (
 // Dial joins the hub and returns when it has answered, or ctx's error.
 func Dial(ctx context.Context, c Config) (*Node, error) {
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
-	n := &Node{config: c, gone: make(chan struct{}), why: errNoTransport}
-	n.lock, n.bus = newLock(n), newBus(n)
 	if (c.Conn == nil) == (c.Socket == "") {
 		return nil, fmt.Errorf("join the node: %w", errNoTransport)
 	}
-	if c.Socket != "" {
-		return nil, fmt.Errorf("join the node at %s: %w", c.Socket, errors.ErrUnsupported)
+	n := &Node{config: c, came: make(chan struct{}), gone: make(chan struct{}), why: errNoTransport}
+	n.ctx, n.end = context.WithCancel(context.Background())
+	n.lock, n.bus = newLock(n), newBus(n)
+	if err := n.join(ctx); err != nil {
+		return nil, fmt.Errorf("join the node: %w", errors.Join(err, n.Close(ctx)))
 	}
-	if err := n.greet(ctx, c.Conn); err != nil {
-		return nil, fmt.Errorf("join the node: %w", err)
-	}
-	n.lock.connected()
-	n.bus.connected()
 	return n, nil
+}
+
+func (n *Node) join(ctx context.Context) (err error) {
+	if n.config.Conn != nil {
+		return n.greet(ctx, n.config.Conn, "")
+	}
+	if n.meeting, err = openMeeting(n.config); err != nil {
+		return err
+	}
+	return n.meet(ctx)
+}
+
+// meet finds the hub at the socket, or becomes it, and is greeted there. A hub
+// that goes before it has answered is none.
+func (n *Node) meet(ctx context.Context) error {
+	for {
+		conn, name, err := n.meeting.enter(ctx)
+		if err != nil {
+			return err
+		}
+		if err = n.greet(ctx, conn, name); err == nil || !hasEnded(err) {
+			return err
+		}
+	}
+}
+
+// again looks for a hub until there is one or the node is closed, after the one
+// at the socket is gone.
+func (n *Node) again() {
+	for wait := time.Millisecond; n.ctx.Err() == nil; wait = min(2*wait, time.Second) {
+		err := n.meet(n.ctx)
+		if err == nil {
+			return
+		}
+		n.explain(fmt.Errorf("no hub: %w", err))
+		if n.ctx.Err() == nil {
+			n.config.Log.Warn("cluster: cannot reach the hub, trying again", "socket", n.config.Socket, "error", err)
+		}
+		select {
+		case <-time.After(wait):
+		case <-n.ctx.Done():
+		}
+	}
+}
+
+// explain says why there is no hub.
+func (n *Node) explain(why error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.hub == nil && !n.closed {
+		n.why = why
+	}
 }
 
 // Lock is the lock driver of the node.
@@ -102,35 +157,66 @@ func (n *Node) session() (*session, error) {
 	return n.hub, nil
 }
 
-// Close leaves the node: what is held is left to its TTL. It is idempotent.
+// ready returns the connection to the hub as soon as there is one, ctx's error if
+// that ends before, or why none will come.
+func (n *Node) ready(ctx context.Context) (*session, error) {
+	for {
+		n.mu.Lock()
+		s, why, came := n.hub, n.why, n.came
+		n.mu.Unlock()
+		if s != nil {
+			return s, nil
+		}
+		if came == nil {
+			return nil, why
+		}
+		select {
+		case <-came:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %w", why, ctx.Err())
+		}
+	}
+}
+
+// Close leaves the node: what is held is left to its TTL. A hub in this process
+// ends, and another process takes over. It is idempotent.
 func (n *Node) Close(ctx context.Context) error {
-	s := n.leave()
+	s, first := n.leave()
 	if s != nil {
 		_ = s.line.Send(wire.Begin(typeBye)) // an end that nobody hears of is one, too
 		s.linger(ctx)
 		s.line.Close()
 	}
 	n.running.Wait()
+	n.over.Do(func() { close(n.gone) })
+	if first && n.meeting != nil {
+		return n.meeting.leave(ctx, 0)
+	}
 	return nil
 }
 
 // linger waits until all that is queued is written, or ctx has ended.
 func (s *session) linger(ctx context.Context) { _ = s.line.Room(ctx, 1) }
 
-func (n *Node) leave() *session {
+func (n *Node) leave() (s *session, first bool) {
+	n.end()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	s := n.hub
+	s, first = n.hub, !n.closed
 	n.closed, n.hub, n.why = true, nil, errNodeClosed
-	return s
+	if n.came != nil {
+		close(n.came)
+		n.came = nil
+	}
+	return s, first
 }
 
 // greet says hello and waits for the answer. The reader it starts makes the
-// session the node's.
-func (n *Node) greet(ctx context.Context, conn net.Conn) error {
+// session the node's. name is that of the member at the socket.
+func (n *Node) greet(ctx context.Context, conn net.Conn, name string) error {
 	s := &session{line: wire.NewLine(conn)}
 	s.calls.open(s.line, n.config.Handle, nil)
-	if err := s.line.Send(wire.Begin(typeHello).Rest([]byte(magic)).Uint(version).Uint(uint64(os.Getpid()))); err != nil {
+	if err := s.line.Send(wire.Begin(typeHello).Rest([]byte(magic)).Uint(version).Uint(uint64(os.Getpid())).String(name)); err != nil {
 		s.line.Close()
 		return err
 	}
@@ -141,7 +227,7 @@ func (n *Node) greet(ctx context.Context, conn net.Conn) error {
 		return err
 	case <-ctx.Done():
 		s.line.Close()
-		return ctx.Err()
+		return fmt.Errorf("the hub does not answer (is its process stopped?): %w", ctx.Err())
 	}
 }
 
@@ -155,6 +241,11 @@ func (n *Node) read(s *session, welcome chan<- error) {
 				return err
 			}
 			greeted = true
+			// Nobody else has the session yet: what an earlier hub knew is said
+			// before anything is asked of this one.
+			n.lock.connected(s)
+			n.bus.connected(s)
+			s.line.Flush()
 			err := n.enter(s)
 			welcome <- err
 			return err
@@ -192,20 +283,30 @@ func (n *Node) enter(s *session) error {
 		return errNodeClosed
 	}
 	n.hub = s
+	close(n.came)
+	n.came = nil
 	return nil
 }
 
-// lost ends what depends on s.
+// lost ends what depends on s, and looks for another hub where one may come.
 func (n *Node) lost(s *session, why error) {
 	n.mu.Lock()
+	final := n.closed || n.meeting == nil
 	if n.hub == s {
-		n.hub, n.why = nil, why
+		n.hub, n.why, n.came = nil, why, nil
+		if !final {
+			n.came = make(chan struct{})
+		}
 	}
 	n.mu.Unlock()
 	s.calls.end(why)
 	n.lock.disconnected(why)
 	n.bus.disconnected(why)
-	close(n.gone)
+	if final {
+		n.over.Do(func() { close(n.gone) })
+		return
+	}
+	n.again()
 }
 
 // act acts on a frame of the hub.

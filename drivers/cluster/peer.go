@@ -22,8 +22,9 @@ type Peer struct {
 	calls  calls
 	batch  batch // of the reader
 
-	greeted bool // the reader's
-	bye     bool // the reader's
+	greeted bool   // the reader's
+	member  string // at the socket; the reader's
+	bye     bool   // the reader's
 
 	locks peerLocks
 	bus   peerBus
@@ -141,6 +142,9 @@ func (p *Peer) greet(t wire.Type, d *wire.Decoder) error {
 		return errStranger
 	}
 	v, pid := d.Uint(), d.Uint()
+	if d.Left() > 0 {
+		p.member = d.String()
+	}
 	if d.Err() != nil {
 		return nil
 	}

@@ -48,7 +48,7 @@ func layers() map[string][]string {
 
 		"megatest": {"", "boot", "bus", "bus/driver", "lock", "lock/driver", "drivers/memory"},
 
-		"drivers/cluster":         {"lock/driver", "bus/driver", "drivers/cluster/wire", "drivers/internal/...", "internal/private"},
+		"drivers/cluster":         {"lock/driver", "bus/driver", "drivers/cluster/...", "drivers/internal/...", "internal/private"},
 		"drivers/cluster/wire":    {},
 		"drivers/internal/routes": {},
 		"drivers/internal/table":  {"lock/driver"},

@@ -86,6 +86,9 @@ func (l *Line) Err() error {
 	return l.err
 }
 
+// Ended is closed when the line has ended: see Err.
+func (l *Line) Ended() <-chan struct{} { return l.ended }
+
 // Backlog is how many bytes wait to be written.
 func (l *Line) Backlog() int {
 	l.mu.Lock()

@@ -1,0 +1,117 @@
+//go:build linux || darwin
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/megaframework/mega/drivers/cluster/rendezvous"
+	"github.com/megaframework/mega/internal/private"
+)
+
+const (
+	// upkeep is how often a hub looks after its files.
+	upkeep = time.Minute
+	// goodbye is how long a hub that ends waits for answers that are on their way
+	// before it lets another process take over.
+	goodbye = time.Second
+)
+
+// host is the hub of a socket, while this process has its seat.
+type host struct {
+	hub      *Hub
+	seat     *rendezvous.Seat
+	listener *rendezvous.Listener
+	log      *slog.Logger
+
+	ctx     context.Context // ends with close, and when the seat is lost
+	end     context.CancelCauseFunc
+	running sync.WaitGroup // the goroutines that accept and that keep the seat
+	kept    chan struct{}  // closed when the seat is given up
+	result  error          // of giving it up
+}
+
+// openHost opens the socket of a seat. Unless it fails, the seat is the host's.
+func openHost(c Config, seat *rendezvous.Seat) (*host, error) {
+	l, err := seat.Listen()
+	if err != nil {
+		return nil, err
+	}
+	h := &host{seat: seat, listener: l, log: c.Log, kept: make(chan struct{})}
+	h.ctx, h.end = context.WithCancelCause(context.Background())
+	h.hub = NewHub(HubConfig{Log: c.Log})
+	l.Refused = func(p private.Peer) {
+		h.log.Warn("cluster: another user was refused at the socket", "socket", l.Addr().String(), "user", p.User(), "pid", p.PID)
+	}
+	h.log.Debug("cluster: this process is the hub", "socket", l.Addr().String())
+	h.running.Go(h.accept)
+	h.running.Go(h.keep)
+	return h, nil
+}
+
+// accept makes whoever comes a peer.
+func (h *host) accept() {
+	for {
+		conn, err := h.listener.Accept()
+		switch {
+		case err == nil:
+			h.hub.Join(conn, "process")
+		case errors.Is(err, net.ErrClosed) || h.ctx.Err() != nil:
+			return
+		default: // out of descriptors, most likely
+			h.log.Warn("cluster: accept at the socket", "error", err)
+			h.pause(10 * time.Millisecond)
+		}
+	}
+}
+
+func (h *host) pause(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-h.ctx.Done():
+	}
+}
+
+// keep looks after the seat until the end, and then gives it up: first nobody
+// comes any more, then nobody is served, and only then may another process sit.
+func (h *host) keep() {
+	defer close(h.kept)
+	for h.ctx.Err() == nil {
+		if err := h.seat.Check(); err != nil {
+			h.fail(err)
+		}
+		h.pause(upkeep)
+	}
+	_ = h.listener.Close() // the seat removes its file
+	ctx, cancel := context.WithTimeout(context.Background(), goodbye)
+	defer cancel()
+	h.result = errors.Join(h.hub.Close(ctx), h.seat.Close())
+}
+
+// fail ends a hub whose seat is lost. It does not wait.
+func (h *host) fail(why error) {
+	if h.ctx.Err() == nil {
+		h.log.Error("cluster: this process is the hub no more", "error", why)
+	}
+	h.end(why)
+}
+
+// failed reports that the hub has ended by itself.
+func (h *host) failed() bool { return h.ctx.Err() != nil }
+
+// close ends the hub and gives up the seat. It is idempotent.
+func (h *host) close(ctx context.Context) error {
+	h.end(context.Canceled)
+	select {
+	case <-h.kept:
+		h.running.Wait()
+		return h.result
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

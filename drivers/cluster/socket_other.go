@@ -1,0 +1,23 @@
+//go:build !linux && !darwin
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+)
+
+// meeting cannot be had on this system.
+type meeting struct{}
+
+func openMeeting(c Config) (*meeting, error) {
+	return nil, fmt.Errorf("meet at %s: %w on this system", c.Socket, errors.ErrUnsupported)
+}
+
+func (*meeting) enter(context.Context) (net.Conn, string, error) {
+	return nil, "", errors.ErrUnsupported
+}
+
+func (*meeting) leave(context.Context, int64) error { return nil }

@@ -1,0 +1,188 @@
+//go:build linux || darwin
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/drivers/cluster/rendezvous"
+)
+
+// socketPath is one in a folder that nobody else can enter, and short: those of
+// sockets are bounded.
+func socketPath(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "mega") //nolint:usetesting // a path with the test's name in it is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return filepath.Join(dir, "s")
+}
+
+// meetAt returns a node at the socket that is closed when the test ends.
+func meetAt(t *testing.T, socket string) *Node {
+	t.Helper()
+	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
+	n, err := Dial(t.Context(), Config{Socket: socket, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+func (n *Node) hasHub() bool {
+	n.meeting.mu.Lock()
+	defer n.meeting.mu.Unlock()
+	return n.meeting.host != nil && !n.meeting.host.failed()
+}
+
+func hubs(nodes []*Node) (n int) {
+	for _, x := range nodes {
+		if x.hasHub() {
+			n++
+		}
+	}
+	return n
+}
+
+// Of those who come at once one has the hub, and when it leaves another one has,
+// until nobody is left.
+func TestThereIsOneHubAsLongAsThereIsSomebody(t *testing.T) {
+	socket := socketPath(t)
+	nodes := make([]*Node, 8)
+	var all sync.WaitGroup
+	for i := range nodes {
+		all.Go(func() { nodes[i] = meetAt(t, socket) })
+	}
+	all.Wait()
+	for len(nodes) > 0 {
+		if n := hubs(nodes); n != 1 {
+			t.Fatalf("%d hubs among %d nodes", n, len(nodes))
+		}
+		leaver := 0
+		for !nodes[leaver].hasHub() {
+			leaver++
+		}
+		before := make(map[*Node]*session)
+		for _, n := range nodes {
+			before[n] = n.served(t, nil)
+		}
+		start := time.Now()
+		if err := nodes[leaver].Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		nodes = append(nodes[:leaver], nodes[leaver+1:]...)
+		for _, n := range nodes {
+			n.served(t, before[n])
+		}
+		t.Logf("%d nodes have another hub after %v", len(nodes), time.Since(start))
+	}
+	files, err := filepath.Glob(socket + "*/*")
+	if len(files) != 0 || err != nil {
+		t.Errorf("%q are left, %v", files, err)
+	}
+	if _, err := os.Lstat(socket); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the last one has left the socket: %v", err)
+	}
+}
+
+// A hub whose lock file was removed may have a rival, and ends.
+func TestAHubThatLosesItsSeatEnds(t *testing.T) {
+	socket := socketPath(t)
+	n := meetAt(t, socket)
+	s := n.served(t, nil)
+	old := n.meeting.host
+	if err := os.Remove(socket + ".lock"); err != nil {
+		t.Fatal(err)
+	}
+	old.fail(old.seat.Check())
+	n.served(t, s)
+	if !old.failed() || !n.hasHub() {
+		t.Error("the old hub goes on, or there is no new one")
+	}
+}
+
+// served returns the node's connection to a hub once it is another one than
+// before.
+func (n *Node) served(t *testing.T, before *session) *session {
+	t.Helper()
+	for {
+		s, err := n.ready(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s != before {
+			return s
+		}
+		<-before.line.Ended()
+		runtime.Gosched()
+	}
+}
+
+// Whose file is removed makes another one as soon as it needs it.
+func TestAMemberWhoseFileIsRemovedComesAgain(t *testing.T) {
+	socket := socketPath(t)
+	a, b := meetAt(t, socket), meetAt(t, socket)
+	name, before := b.meeting.member.Name(), b.served(t, nil)
+	if err := os.Remove(filepath.Join(socket+".clients", name)); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.served(t, before)
+	if again := b.meeting.member.Name(); again == name {
+		t.Error("it is still called the same")
+	}
+}
+
+func TestDialSaysWhyItCannotMeet(t *testing.T) {
+	socket := socketPath(t)
+	if err := os.WriteFile(socket, []byte("dear diary"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Dial(t.Context(), Config{Socket: socket}); err == nil || !strings.Contains(err.Error(), "is no socket") {
+		t.Errorf("a file: %v", err)
+	}
+	if _, err := Dial(t.Context(), Config{Socket: "/" + strings.Repeat("x", 200)}); err == nil || !strings.Contains(err.Error(), "shorter") {
+		t.Errorf("a long path: %v", err)
+	}
+	socket = socketPath(t)
+	p, err := rendezvous.Open(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := p.Take()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	for _, listens := range []bool{false, true} {
+		if listens {
+			if _, err := s.Listen(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		_, err := Dial(ctx, Config{Socket: socket})
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "process") {
+			t.Errorf("a hub that does nothing (listening: %v): %v", listens, err)
+		}
+	}
+}

@@ -1,0 +1,106 @@
+//go:build linux || darwin
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"github.com/megaframework/mega/drivers/cluster/rendezvous"
+)
+
+// meeting is this process's part in a socket at which unrelated processes meet:
+// its name there, and the hub while that is here.
+type meeting struct {
+	config Config
+	place  *rendezvous.Place
+
+	mu     sync.Mutex
+	member *rendezvous.Member
+	host   *host // nil unless the hub is in this process
+}
+
+func openMeeting(c Config) (*meeting, error) {
+	p, err := rendezvous.Open(c.Socket)
+	if err != nil {
+		return nil, err
+	}
+	m, err := p.Join()
+	if err != nil {
+		return nil, err
+	}
+	return &meeting{config: c, place: p, member: m}, nil
+}
+
+// enter returns a connection to the hub, which this process becomes if there is
+// none, and the name under which it comes. Whatever the hub may give, the file
+// of that name is locked before.
+func (m *meeting) enter(ctx context.Context) (net.Conn, string, error) {
+	name, err := m.present(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	for {
+		conn, seat, err := m.place.Enter(ctx)
+		if err != nil || conn != nil {
+			return conn, name, err
+		}
+		if err := m.serve(ctx, seat); err != nil {
+			return nil, "", err
+		}
+	}
+}
+
+// present makes sure that this process is seen to live, and that no hub of it is
+// left that serves nobody any more.
+func (m *meeting) present(ctx context.Context) (string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.host != nil && m.host.failed() {
+		if err := m.host.close(ctx); err != nil {
+			return "", err
+		}
+		m.host = nil
+	}
+	if m.member.Check() == nil {
+		return m.member.Name(), nil
+	}
+	// Somebody has removed the file. What this process holds is told to the hub
+	// under the next one's name.
+	next, err := m.place.Join()
+	if err != nil {
+		return "", err
+	}
+	_ = m.member.Leave(0) // there is nothing left to remove
+	m.member = next
+	return next.Name(), nil
+}
+
+// serve makes this process the hub.
+func (m *meeting) serve(ctx context.Context, seat *rendezvous.Seat) error {
+	h, err := openHost(m.config, seat)
+	if err != nil {
+		return errors.Join(err, seat.Close())
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.host = h
+	return nil
+}
+
+// leave ends this process's part. What it still holds is good until expiry.
+func (m *meeting) leave(ctx context.Context, expiry int64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	err := m.member.Leave(expiry)
+	if m.host != nil {
+		err = errors.Join(err, m.host.close(ctx))
+	}
+	if err != nil {
+		return fmt.Errorf("leave %s: %w", m.place.Path(), err)
+	}
+	return nil
+}
