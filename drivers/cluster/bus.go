@@ -1,18 +1,269 @@
 package cluster
 
-import "github.com/megaframework/mega/drivers/cluster/wire"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
 
-// Bus is the bus driver of a [Node], of scope Node.
-type Bus struct{ node *Node }
+	"github.com/megaframework/mega/bus/driver"
+	"github.com/megaframework/mega/drivers/cluster/wire"
+	"github.com/megaframework/mega/drivers/internal/routes"
+)
 
-func newBus(n *Node) *Bus { return &Bus{node: n} }
+// Bus is the bus driver of a [Node], of scope Node. Closing it leaves the node
+// connected.
+//
+// Events go straight into the queues of this process's subscriptions without a
+// group, and once to the hub, which sends them once to every other process that
+// wants them. What is for a group, and requests, go by the hub, which chooses.
+type Bus struct {
+	node   *Node
+	tables [2]*nodeTable // of events and of requests: the members without a group
+	out    outbox
+	syncs  syncs
+	closed atomic.Bool
 
-// handle acts on a frame of the hub, on the reader's goroutine.
-func (x *Bus) handle(t wire.Type, d *wire.Decoder) error { return nil }
+	mu        sync.RWMutex
+	front     driver.Front
+	down      error      // why there is no hub; nil if there is one
+	line      *wire.Line // for interest; nil while there is no hub
+	last      uint64     // number of an interest
+	interests map[interestKey]*interest
+	byNumber  map[uint64]*interest // these, and those that are just ending
 
-// connected is told that there is a hub, before anybody else is, and says what an
-// earlier one knew. disconnected is told that there is none any more. Both are
-// called on a reader's goroutine.
-func (x *Bus) connected(s *session) {}
+	calls sync.RWMutex // held for reading while a front or a sink is called by the hub
+	quiet bool         // under calls: they are not called any more
+}
 
-func (x *Bus) disconnected(why error) {}
+var _ driver.Driver = (*Bus)(nil)
+
+type nodeTable = routes.Table[*member, nodeRoute]
+
+// nodeRoute is who in this process gets the messages of one subject.
+type nodeRoute struct {
+	subject string
+	members []*member
+}
+
+func newNodeTable() *nodeTable {
+	return routes.New(func(subject string, each []*member, _ [][]*member) nodeRoute { return nodeRoute{subject, each} })
+}
+
+func newBus(n *Node) *Bus {
+	b := &Bus{
+		node:      n,
+		tables:    [2]*nodeTable{driver.Event: newNodeTable(), driver.Request: newNodeTable()},
+		down:      driver.ErrDisconnected,
+		interests: make(map[interestKey]*interest),
+		byNumber:  make(map[uint64]*interest),
+	}
+	b.out.open(n)
+	return b
+}
+
+// maxMessage is what a frame has room for, beside what else is in it.
+const maxMessage = wire.MaxFrame - 1<<20
+
+// Info implements [driver.Driver].
+func (b *Bus) Info() driver.Info {
+	return driver.Info{Name: "cluster", Scope: driver.Node, MaxPayload: maxMessage, Copies: true}
+}
+
+// Attach implements [driver.Driver].
+func (b *Bus) Attach(f driver.Front) error {
+	b.mu.Lock()
+	if b.front != nil {
+		b.mu.Unlock()
+		return fmt.Errorf("%w: the bus of a node serves one front", driver.ErrInvalid)
+	}
+	b.front = f
+	down := b.down
+	b.mu.Unlock()
+	if down != nil {
+		f.Disconnected(down)
+	}
+	return nil
+}
+
+// Publish implements [driver.Driver].
+func (b *Bus) Publish(ctx context.Context, m driver.Message) error {
+	if b.closed.Load() {
+		return driver.ErrClosed
+	}
+	f := addMessage(wire.Begin(typeEvent), &m)
+	defer f.Free()
+	for {
+		line := b.out.line.Load()
+		if line == nil {
+			if held, err := b.out.hold(ctx, nil, &m); held || err != nil {
+				return err
+			}
+			continue
+		}
+		err := b.out.send(ctx, line, f)
+		if err == nil {
+			line.FlushSoon()
+			b.serve(&m)
+			return nil
+		}
+		if errors.Is(err, driver.ErrOverloaded) {
+			return err
+		}
+		if held, err := b.out.hold(ctx, line, &m); held || err != nil {
+			return err
+		}
+	}
+}
+
+// serve hands an event of this process to its own subscriptions without a
+// group.
+func (b *Bus) serve(m *driver.Message) {
+	r := b.tables[driver.Event].Find(m.Subject)
+	if len(r.members) == 0 {
+		return
+	}
+	own := *m
+	own.Data = cloned(m.Data)
+	for _, x := range r.members {
+		x.sink.Deliver(own)
+	}
+}
+
+func cloned(data []byte) []byte {
+	own := make([]byte, len(data))
+	copy(own, data)
+	return own
+}
+
+// Request implements [driver.Driver].
+func (b *Bus) Request(ctx context.Context, m driver.Message) error {
+	if b.closed.Load() {
+		return driver.ErrClosed
+	}
+	line := b.out.line.Load()
+	if line == nil {
+		return b.disconnection()
+	}
+	f := addMessage(wire.Begin(typeAsk).Uint(m.ID), &m)
+	defer f.Free()
+	if err := b.out.send(ctx, line, f); err != nil {
+		return err
+	}
+	line.Flush()
+	return nil
+}
+
+// disconnection is why there is no hub.
+func (b *Bus) disconnection() error {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	if b.down == nil {
+		return driver.ErrDisconnected // it is just coming back
+	}
+	return b.down
+}
+
+// asked is a request of the hub, and how many here have it: the driver's Return.
+type asked struct {
+	demand
+	line *wire.Line // that it came by
+	left atomic.Int32
+}
+
+// Answer implements [driver.Driver].
+func (b *Bus) Answer(ctx context.Context, request, answer driver.Message) error {
+	if b.closed.Load() {
+		return driver.ErrClosed
+	}
+	a := request.Return.(*asked)
+	done := a.left.Add(-1) == 0
+	f := addMessage(wire.Begin(typeAnswer).Uint(a.asker).Uint(a.id).Bool(done), &answer)
+	defer f.Free()
+	err := b.out.send(ctx, a.line, f)
+	if err == nil {
+		a.line.Flush()
+	}
+	if errors.Is(err, driver.ErrDisconnected) {
+		return nil // the hub that knew the asker is gone, and the asker was told
+	}
+	return err
+}
+
+// Flush implements [driver.Driver].
+func (b *Bus) Flush(ctx context.Context) error {
+	if b.closed.Load() {
+		return driver.ErrClosed
+	}
+	line := b.out.line.Load()
+	if line == nil {
+		return b.disconnection()
+	}
+	return b.syncs.wait(ctx, line)
+}
+
+// Close implements [driver.Driver].
+func (b *Bus) Close(ctx context.Context) (err error) {
+	if b.closed.Swap(true) {
+		return nil
+	}
+	if line := b.leaveAll(); line != nil {
+		if err = b.syncs.wait(ctx, line); errors.Is(err, driver.ErrDisconnected) {
+			err = nil // then nothing is left to end
+		}
+	}
+	b.calls.Lock()
+	b.quiet = true
+	b.calls.Unlock()
+	b.out.drop()
+	for _, t := range b.tables {
+		t.Clear()
+	}
+	return err
+}
+
+// tell calls the front, unless that is over.
+func (b *Bus) tell(what func(driver.Front)) {
+	b.mu.RLock()
+	f := b.front
+	b.mu.RUnlock()
+	b.calls.RLock()
+	defer b.calls.RUnlock()
+	if f != nil && !b.quiet {
+		what(f)
+	}
+}
+
+// connected is told that there is a hub. Every subscription hears of the gap
+// before the hub hears of it, and the hub of all of them before it gets what
+// was held back.
+func (b *Bus) connected() {
+	s, err := b.node.session()
+	if err != nil || b.closed.Load() {
+		return // it is lost again
+	}
+	for _, x := range b.members() {
+		b.gap(x, -1)
+	}
+	b.rejoin(s.line)
+	if b.out.release(s.line, b.serve) != nil {
+		return
+	}
+	b.syncs.begin(s.line, func(err error) {
+		if err == nil {
+			b.tell(driver.Front.Connected)
+		}
+	})
+}
+
+// disconnected is told that there is no hub any more.
+func (b *Bus) disconnected(why error) {
+	err := fmt.Errorf("%w: %w", driver.ErrDisconnected, why)
+	b.mu.Lock()
+	b.down, b.line = err, nil
+	b.mu.Unlock()
+	b.out.block()
+	b.syncs.fail(err)
+	b.tell(func(f driver.Front) { f.Disconnected(err) })
+}

@@ -1,17 +1,263 @@
 package cluster
 
-import "github.com/megaframework/mega/drivers/cluster/wire"
+import (
+	"errors"
+	"sync"
 
-// hubBus is what a hub does about messages.
-type hubBus struct{ hub *Hub }
+	"github.com/megaframework/mega/bus/driver"
+	"github.com/megaframework/mega/drivers/cluster/wire"
+)
 
-// peerBus is what a hub knows of a peer about messages.
-type peerBus struct{}
+// hubBus routes messages. Each is routed by the reader of the peer that it came
+// from, which copies it to the lines of those that want it, and looks at its
+// subject alone.
+type hubBus struct {
+	tables [2]*hubTable // of events, and of requests
 
-func newHubBus(h *Hub) *hubBus { return &hubBus{hub: h} }
+	mu     sync.RWMutex
+	askers map[uint64]*Peer // the peers that have asked something
+}
+
+func newHubBus(*Hub) *hubBus {
+	return &hubBus{
+		tables: [2]*hubTable{driver.Event: newHubTable(), driver.Request: newHubTable()},
+		askers: make(map[uint64]*Peer),
+	}
+}
 
 // handle acts on a frame of p, on its reader's goroutine.
-func (h *hubBus) handle(p *Peer, t wire.Type, d *wire.Decoder) error { return nil }
+func (h *hubBus) handle(p *Peer, t wire.Type, d *wire.Decoder) error {
+	switch t {
+	case typeEvent:
+		return h.event(p, d)
+	case typeAsk:
+		return h.ask(p, d)
+	case typeAnswer:
+		return h.answer(p, d)
+	case typeSync:
+		p.send(wire.Begin(typeSynced).Uint(d.Uint()))
+	case typeJoin:
+		return h.join(p, d)
+	case typeMembers:
+		return p.bus.resize(d)
+	case typeLeave:
+		h.end(p.bus.take(d.Uint()))
+	case typeReturn:
+		return h.returned(p, d)
+	case typeNobody:
+		h.nobody(p, demand{d.Uint(), d.Uint()})
+	}
+	return nil
+}
+
+var (
+	errKind  = errors.New("there is no such kind of interest")
+	errTwice = errors.New("two interests with one number")
+)
+
+func (h *hubBus) join(p *Peer, d *wire.Decoder) error {
+	w := &wish{peer: p, number: d.Uint(), kind: driver.Kind(d.Byte())}
+	w.members.Store(members(d))
+	w.pattern, w.group = d.String(), d.String()
+	switch {
+	case d.Err() != nil:
+		return nil // and the caller says so
+	case w.kind > driver.Request:
+		return errKind
+	case !p.bus.add(w):
+		return errTwice
+	}
+	h.tables[w.kind].Add(w.pattern, w.group, w)
+	return nil
+}
+
+// members reads how many members a process has in a group: one at least, and
+// not so many that they cannot be added up.
+func members(d *wire.Decoder) int64 { return int64(min(max(d.Uint(), 1), 1<<31)) }
+
+// add takes in an interest, unless there is one with its number.
+func (b *peerBus) add(w *wish) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.wishes[w.number] != nil {
+		return false
+	}
+	if b.wishes == nil {
+		b.wishes = make(map[uint64]*wish)
+	}
+	b.wishes[w.number] = w
+	return true
+}
+
+func (b *peerBus) resize(d *wire.Decoder) error {
+	number, n := d.Uint(), members(d)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if w := b.wishes[number]; w != nil && d.Err() == nil {
+		w.members.Store(n)
+	}
+	return nil
+}
+
+// take takes out an interest, of which nothing is sent to the peer any more, or
+// returns nil.
+func (b *peerBus) take(number uint64) *wish {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	w := b.wishes[number]
+	if w != nil {
+		w.ended.Store(true)
+		delete(b.wishes, number)
+		delete(b.lost, w)
+	}
+	return w
+}
+
+func (h *hubBus) end(w *wish) {
+	if w != nil {
+		h.tables[w.kind].Remove(w.pattern, w.group, w)
+	}
+}
+
+// errNoSubject is a message that cannot be routed.
+var errNoSubject = errors.New("a message without a subject")
+
+// find returns who gets the message.
+func (h *hubBus) find(k driver.Kind, tail []byte) (*route, error) {
+	d := wire.NewDecoder(tail)
+	subject := d.Bytes()
+	if d.Err() != nil || len(subject) == 0 {
+		return nil, errNoSubject
+	}
+	return h.tables[k].FindBytes(subject), nil
+}
+
+// event routes an event. Its own process has served those without a group.
+func (h *hubBus) event(p *Peer, d *wire.Decoder) error {
+	tail := d.Rest()
+	r, err := h.find(driver.Event, tail)
+	if err != nil {
+		return err
+	}
+	if len(r.groups) == 0 {
+		for _, t := range r.plain {
+			if t.peer != p {
+				p.batch.deliver(t.peer, &parcel{plain: t.wishes, tail: tail})
+			}
+		}
+		return nil
+	}
+	for _, x := range p.parcels(r, p) {
+		x.tail = tail
+		_, again := p.batch.deliver(x.to, &x.parcel)
+		h.others(p, again, tail)
+	}
+	return nil
+}
+
+// addressed is a parcel and who it is for.
+type addressed struct {
+	parcel
+	to *Peer
+}
+
+// parcels makes one parcel for each peer that a message goes to; those without
+// a group of the peer not are left out. They are valid until the next call.
+func (p *Peer) parcels(r *route, not *Peer) []addressed {
+	all := p.batch.parcels[:0]
+	for _, t := range r.plain {
+		if t.peer != not {
+			all = append(all, addressed{parcel{plain: t.wishes}, t.peer})
+		}
+	}
+	for _, c := range r.groups {
+		if one := c.choose(nil); one != nil {
+			all = add(all, one)
+		}
+	}
+	p.batch.parcels = all
+	return all
+}
+
+func add(all []addressed, one crowd) []addressed {
+	to := one[0].peer
+	for i := range all {
+		if all[i].to == to {
+			all[i].groups = append(all[i].groups, one...)
+			return all
+		}
+	}
+	return append(all, addressed{parcel{groups: one}, to})
+}
+
+// others gives an event to other members of groups whose chosen ones had just
+// left.
+func (h *hubBus) others(p *Peer, again []*wish, tail []byte) {
+	for _, w := range again {
+		h.rehand(p, w.kind, w.pattern, w.group, w.peer, tail, nil, nil)
+	}
+}
+
+// rehand gives a message to another member of a group than those of the peer
+// not, and says what has become of it: refused if nobody is left.
+func (h *hubBus) rehand(p *Peer, k driver.Kind, pattern, group string, not *Peer, tail []byte, a *demand, x *debt) outcome {
+	for {
+		r, err := h.find(k, tail)
+		if err != nil {
+			return refused
+		}
+		one := r.of(pattern, group).choose(not)
+		if one == nil {
+			return refused
+		}
+		if o, _ := p.batch.deliver(one[0].peer, &parcel{groups: one, tail: tail, demand: a, debt: x}); o != refused {
+			return o
+		}
+	}
+}
+
+// returned gives a message that no member in the process of p takes to another
+// process: the members there have just been stopped.
+func (h *hubBus) returned(p *Peer, d *wire.Decoder) error {
+	a := demand{d.Uint(), d.Uint()}
+	done, k := d.Bool(), driver.Kind(d.Byte())
+	pattern, group := d.String(), d.String()
+	tail := d.Rest()
+	switch {
+	case d.Err() != nil: // and the caller says so
+	case k > driver.Request:
+		return errKind
+	case k == driver.Request:
+		h.askOthers(p, a, done, pattern, group, tail)
+	default:
+		h.rehand(p, k, pattern, group, p, tail, nil, nil)
+	}
+	return nil
+}
 
 // leave is told that p is gone, on its reader's goroutine.
-func (h *hubBus) leave(p *Peer) {}
+func (h *hubBus) leave(p *Peer) {
+	wishes, owed := p.bus.close()
+	for _, w := range wishes {
+		h.end(w)
+	}
+	for a, x := range owed {
+		h.settle(p, a.id, x, failGone)
+	}
+	h.mu.Lock()
+	delete(h.askers, p.number)
+	h.mu.Unlock()
+	p.bus.filling.Wait()
+}
+
+// close makes the peer get nothing any more, and returns what it had.
+func (b *peerBus) close() (map[uint64]*wish, map[demand]*debt) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	wishes, owed := b.wishes, b.owed
+	for _, w := range wishes {
+		w.ended.Store(true)
+	}
+	b.gone, b.wishes, b.owed, b.lost, b.failed = true, nil, nil, nil, nil
+	return wishes, owed
+}

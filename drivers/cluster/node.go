@@ -22,6 +22,10 @@ type Config struct {
 	// Socket is the path where unrelated processes meet, in place of Conn.
 	Socket string
 
+	// Buffer is how many bytes of messages may wait for the hub; 8 MiB by
+	// default.
+	Buffer int
+
 	Log *slog.Logger // nil is silent
 	// Handle answers the calls of the hub. It may be nil.
 	Handle Handler
@@ -64,6 +68,7 @@ var (
 // Dial joins the hub and returns when it has answered, or ctx's error.
 func Dial(ctx context.Context, c Config) (*Node, error) {
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+	c.Buffer = cmp.Or(c.Buffer, 8<<20)
 	if (c.Conn == nil) == (c.Socket == "") {
 		return nil, fmt.Errorf("join the node: %w", errNoTransport)
 	}
@@ -319,7 +324,7 @@ func (n *Node) act(s *session, t wire.Type, d *wire.Decoder) error {
 	case t >= typeLocks && t < typeBus:
 		return n.lock.handle(t, d)
 	case t >= typeBus && t < typeNone:
-		return n.bus.handle(t, d)
+		return n.bus.handle(s, t, d)
 	}
 	return nil
 }

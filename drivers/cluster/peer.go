@@ -174,7 +174,10 @@ var errStuck = errors.New("it does not read what it asked for")
 
 // batch is what a reader has queued for peers, until it pauses. It belongs to
 // one goroutine.
-type batch struct{ touched []*Peer }
+type batch struct {
+	touched []*Peer
+	parcels []addressed // scratch
+}
 
 // send queues f, which it frees, whatever waits for the peer already.
 func (b *batch) send(to *Peer, f *wire.Frame) {

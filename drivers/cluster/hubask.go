@@ -1,0 +1,180 @@
+package cluster
+
+import (
+	"github.com/megaframework/mega/bus/driver"
+	"github.com/megaframework/mega/drivers/cluster/wire"
+)
+
+// ask routes a request of p, and notes who has it.
+func (h *hubBus) ask(p *Peer, d *wire.Decoder) error {
+	a := demand{p.number, d.Uint()}
+	tail := d.Rest()
+	r, err := h.find(driver.Request, tail)
+	if err != nil {
+		return err
+	}
+	h.know(p)
+	all := p.parcels(r, nil)
+	var s *share
+	if len(r.plain)+len(r.groups) > 1 {
+		s = &share{left: len(all)}
+	}
+	for i := range all {
+		h.demand(p, &all[i], a, &debt{asker: p, share: s}, tail)
+	}
+	if len(all) == 0 {
+		h.fail(p, p, a.id, failNobody)
+	}
+	return nil
+}
+
+// demand sends a request to a peer, or to others of the groups whose chosen ones
+// have just left.
+func (h *hubBus) demand(p *Peer, x *addressed, a demand, owed *debt, tail []byte) {
+	x.tail, x.demand, x.debt = tail, &a, owed
+	o, again := p.batch.deliver(x.to, &x.parcel)
+	for _, w := range again {
+		part := owed
+		if o == sent {
+			part = owed.split()
+		}
+		o = sent
+		if part != nil && h.rehand(p, w.kind, w.pattern, w.group, w.peer, tail, &a, part) != sent {
+			h.settle(p, a.id, part, failNobody)
+		}
+	}
+	switch o {
+	case dropped:
+		h.settle(p, a.id, owed, failFull)
+	case refused:
+		h.settle(p, a.id, owed, failNobody)
+	}
+}
+
+// split makes room for one more peer that has the request, if there may be
+// several.
+func (x *debt) split() *debt {
+	if x.share == nil {
+		return nil
+	}
+	x.share.mu.Lock()
+	defer x.share.mu.Unlock()
+	x.share.left++
+	return &debt{asker: x.asker, share: x.share}
+}
+
+// know makes that p can be found by its number.
+func (h *hubBus) know(p *Peer) {
+	if p.bus.asks {
+		return
+	}
+	p.bus.asks = true
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.askers[p.number] = p
+}
+
+func (h *hubBus) asker(number uint64) *Peer {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.askers[number]
+}
+
+// answer hands an answer of p to who has asked.
+func (h *hubBus) answer(p *Peer, d *wire.Decoder) error {
+	a, done := demand{d.Uint(), d.Uint()}, d.Bool()
+	if d.Err() != nil {
+		return nil // and the caller says so
+	}
+	x := p.bus.pay(a, done)
+	to := h.asker(a.asker)
+	if to == nil {
+		return nil // it is gone, and waits no more
+	}
+	p.batch.reply(to, a.id, wire.Begin(typeReply).Uint(a.id).Rest(d.Rest()))
+	if done && x != nil {
+		h.settle(p, a.id, x, failNobody)
+	}
+	return nil
+}
+
+// pay notes an answer, and if it was the last one takes the debt out. It
+// returns nil if there was none.
+func (b *peerBus) pay(a demand, done bool) *debt {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	x := b.owed[a]
+	if x == nil {
+		return nil
+	}
+	x.answered = true
+	if done {
+		delete(b.owed, a)
+	}
+	return x
+}
+
+// nobody is told that nobody in the process of p takes the request any more.
+func (h *hubBus) nobody(p *Peer, a demand) {
+	if x := p.bus.pass(a, true); x != nil {
+		h.settle(p, a.id, x, failNobody)
+	}
+}
+
+// askOthers gives a request, or, unless done, the part of it that is for one
+// group, to another process than that of p.
+func (h *hubBus) askOthers(p *Peer, a demand, done bool, pattern, group string, tail []byte) {
+	x := p.bus.pass(a, done)
+	if x == nil {
+		return
+	}
+	if h.rehand(p, driver.Request, pattern, group, p, tail, &a, x) != sent {
+		h.settle(p, a.id, x, failNobody)
+	}
+}
+
+// pass takes the debt out for another peer. Unless done, this one keeps a part.
+// It returns nil if there was none.
+func (b *peerBus) pass(a demand, done bool) *debt {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	x := b.owed[a]
+	switch {
+	case x == nil:
+		return nil
+	case done:
+		delete(b.owed, a)
+		return x
+	}
+	return x.split()
+}
+
+// settle says that one peer owes no answer any more, and why. If no other has
+// the request, and who asked may still wait, it is told.
+func (h *hubBus) settle(p *Peer, id uint64, x *debt, why byte) {
+	if x.share == nil {
+		if !x.answered {
+			h.fail(p, x.asker, id, why)
+		}
+		return
+	}
+	s := x.share
+	s.mu.Lock()
+	s.left--
+	s.answered = s.answered || x.answered
+	s.dead = s.dead || why == failGone
+	last, dead, answered := s.left == 0, s.dead, s.answered
+	s.mu.Unlock()
+	switch {
+	case !last:
+	case dead:
+		h.fail(p, x.asker, id, failGone)
+	case !answered:
+		h.fail(p, x.asker, id, why)
+	}
+}
+
+// fail tells who asked that no answer, or no other one, will come.
+func (h *hubBus) fail(p, asker *Peer, id uint64, why byte) {
+	p.batch.reply(asker, id, wire.Begin(typeFailed).Uint(id).Byte(why))
+}

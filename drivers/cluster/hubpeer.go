@@ -1,0 +1,211 @@
+package cluster
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/megaframework/mega/drivers/cluster/wire"
+)
+
+// peerBus is what a hub knows of a peer about messages.
+type peerBus struct {
+	// full says that more than HubConfig.Backlog waits for the peer: messages
+	// for it are counted, until half of it is gone.
+	full    atomic.Bool
+	filling sync.WaitGroup // who waits for that
+	asks    bool           // the reader's: the hub knows it by its number
+
+	mu     sync.Mutex
+	gone   bool
+	wishes map[uint64]*wish
+	lost   map[*wish]int    // while full, messages that were not sent
+	failed []uint64         // while full, requests of the peer whose answers were not
+	owed   map[demand]*debt // requests that the peer has, and has not answered
+}
+
+// demand names a request: its asker's number, and the asker's number of it.
+type demand struct{ asker, id uint64 }
+
+// debt is a request that a peer has.
+type debt struct {
+	asker    *Peer
+	answered bool   // guarded by the bus.mu of the peer that has it
+	share    *share // nil if no other peer has it
+}
+
+// share is a request that several peers have.
+type share struct {
+	mu   sync.Mutex
+	left int  // of the peers
+	dead bool // one of them is
+
+	answered bool
+}
+
+// maxFailed is how many requests are remembered to have failed, while a peer
+// takes no messages; the others end at their deadlines.
+const maxFailed = 1 << 16
+
+// parcel is what is sent to one peer: a message, and who there it is for.
+type parcel struct {
+	plain  []*wish // those without a group; all are served if there is one
+	groups []*wish
+	tail   []byte // the message
+	demand *demand
+	debt   *debt // what the peer owes from then on, for a demand
+}
+
+// outcome is what has become of a parcel.
+type outcome uint8
+
+const (
+	sent    outcome = iota
+	dropped         // and counted
+	refused         // the peer is gone
+)
+
+// deliver queues a parcel for p. A group whose interest has ended is left out,
+// and handed back.
+func (b *batch) deliver(p *Peer, x *parcel) (o outcome, again []*wish) {
+	bus := &p.bus
+	bus.mu.Lock()
+	defer bus.mu.Unlock()
+	if bus.gone {
+		return refused, x.groups
+	}
+	x.groups, again = standing(x.groups)
+	if len(x.plain)+len(x.groups) == 0 {
+		return refused, again
+	}
+	f := x.frame()
+	defer f.Free()
+	if bus.full.Load() {
+		bus.count(x)
+		return dropped, again
+	}
+	switch err := b.queue(p, f, p.hub.config.Backlog); err {
+	case nil:
+	case wire.ErrFull:
+		p.fill()
+		bus.count(x)
+		return dropped, again
+	default: // the line has ended, of which the peer's own reader will hear
+		for _, w := range x.groups {
+			w.ended.Store(true)
+		}
+		return refused, append(again, x.groups...)
+	}
+	if x.demand != nil {
+		bus.owe(*x.demand, x.debt)
+	}
+	return sent, again
+}
+
+// standing parts the interests that stand from those that have ended. Nearly
+// always all stand.
+func standing(wishes []*wish) (stand, ended []*wish) {
+	for i, w := range wishes {
+		if w.ended.Load() {
+			ended = append(ended, w)
+			continue
+		}
+		if len(ended) > 0 {
+			wishes[i-len(ended)] = w
+		}
+	}
+	return wishes[:len(wishes)-len(ended)], ended
+}
+
+func (x *parcel) frame() *wire.Frame {
+	var f *wire.Frame
+	if x.demand != nil {
+		f = wire.Begin(typeDemand).Uint(x.demand.asker).Uint(x.demand.id)
+	} else {
+		f = wire.Begin(typeDeliver)
+	}
+	f.Bool(len(x.plain) > 0).Uint(uint64(len(x.groups)))
+	for _, w := range x.groups {
+		f.Uint(w.number)
+	}
+	return f.Rest(x.tail)
+}
+
+// count counts a parcel that was not sent, for each interest that it was for.
+// The caller holds b.mu.
+func (b *peerBus) count(x *parcel) {
+	if b.lost == nil {
+		b.lost = make(map[*wish]int)
+	}
+	for _, w := range x.plain {
+		if !w.ended.Load() {
+			b.lost[w]++
+		}
+	}
+	for _, w := range x.groups {
+		b.lost[w]++
+	}
+}
+
+func (b *peerBus) owe(d demand, x *debt) {
+	if b.owed == nil {
+		b.owed = make(map[demand]*debt)
+	}
+	b.owed[d] = x
+}
+
+// reply queues a frame with an answer to a request of p. Where there is no room,
+// the request has failed.
+func (b *batch) reply(p *Peer, id uint64, f *wire.Frame) {
+	defer f.Free()
+	bus := &p.bus
+	bus.mu.Lock()
+	defer bus.mu.Unlock()
+	if bus.gone {
+		return
+	}
+	if !bus.full.Load() {
+		if err := b.queue(p, f, p.hub.config.Backlog); err != wire.ErrFull {
+			return // a line that has ended has no asker
+		}
+		p.fill()
+	}
+	if len(bus.failed) < maxFailed {
+		bus.failed = append(bus.failed, id)
+	}
+}
+
+// fill begins a time in which p takes no messages. It ends when half of what
+// waits is gone: then p is told what it has missed. The caller holds p.bus.mu.
+func (p *Peer) fill() {
+	p.bus.full.Store(true)
+	p.bus.filling.Go(func() {
+		if p.line.Room(context.Background(), p.hub.config.Backlog/2) == nil { // else the line has ended
+			p.tellLosses()
+			p.line.Flush()
+		}
+	})
+}
+
+// tellLosses ends the time in which p took no messages.
+func (p *Peer) tellLosses() {
+	b := &p.bus
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for w, n := range b.lost {
+		if !w.ended.Load() {
+			p.queue(wire.Begin(typeGap).Uint(w.number).Uint(uint64(n)))
+		}
+	}
+	for _, id := range b.failed {
+		p.queue(wire.Begin(typeFailed).Uint(id).Byte(failFull))
+	}
+	b.lost, b.failed = nil, nil
+	b.full.Store(false)
+}
+
+// queue queues a frame that is small, whatever waits.
+func (p *Peer) queue(f *wire.Frame) {
+	_ = p.line.Queue(f, 0) // a line that has ended has no reader
+	f.Free()
+}

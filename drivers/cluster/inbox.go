@@ -1,0 +1,198 @@
+package cluster
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/megaframework/mega/bus/driver"
+	"github.com/megaframework/mega/drivers/cluster/wire"
+)
+
+// handle acts on a frame of the hub, on the reader's goroutine. A message that
+// makes no sense is its sender's fault, whom the hub does not check, and does
+// not end the line.
+func (b *Bus) handle(s *session, t wire.Type, d *wire.Decoder) error {
+	switch t {
+	case typeDeliver:
+		b.deliver(s.line, driver.Event, nil, d)
+	case typeDemand:
+		b.deliver(s.line, driver.Request, &asked{demand: demand{d.Uint(), d.Uint()}, line: s.line}, d)
+	case typeReply:
+		b.reply(d)
+	case typeFailed:
+		b.failed(d)
+	case typeGap:
+		b.missed(d)
+	case typeSynced:
+		b.syncs.answer(d.Uint(), nil)
+	}
+	return nil
+}
+
+// deliver hands a message of the hub to those that it is for.
+func (b *Bus) deliver(line *wire.Line, k driver.Kind, a *asked, d *wire.Decoder) {
+	plain, n := d.Bool(), d.Count()
+	numbers := *d // which are read twice
+	for range n {
+		d.Uint()
+	}
+	r := b.tables[k].FindBytes(d.Bytes())
+	m := readMessage(k, r.subject, d)
+	if d.Err() != nil {
+		b.node.config.Log.Debug("a message makes no sense", "subject", r.subject)
+		return
+	}
+	b.calls.RLock()
+	defer b.calls.RUnlock()
+	if b.quiet {
+		return
+	}
+	x := arrival{bus: b, line: line, m: &m, asked: a}
+	if a != nil {
+		m.Return, m.ID = a, a.id
+		a.left.Store(1) // until all who want it have it
+	}
+	if plain {
+		x.toAll(r.members)
+	}
+	alone := !plain && n == 1
+	for range n {
+		if in := x.toGroup(numbers.Uint()); in != nil {
+			x.giveBack(in, alone)
+			if alone {
+				return
+			}
+		}
+	}
+	if a != nil && a.left.Add(-1) == 0 {
+		_ = line.Send(wire.Begin(typeNobody).Uint(a.asker).Uint(a.id)) // a line that has ended has no asker
+	}
+}
+
+// arrival is a message that is being handed out.
+type arrival struct {
+	bus   *Bus
+	line  *wire.Line
+	m     *driver.Message
+	asked *asked // nil for an event
+}
+
+// offer says whether the member has taken it.
+func (x *arrival) offer(to *member) bool {
+	if x.asked == nil {
+		return to.sink.Deliver(*x.m)
+	}
+	x.asked.left.Add(1) // before it can be answered
+	if to.sink.Deliver(*x.m) {
+		return true
+	}
+	x.asked.left.Add(-1)
+	return false
+}
+
+func (x *arrival) toAll(members []*member) {
+	for _, to := range members {
+		x.offer(to)
+	}
+}
+
+// toGroup hands it to one member of a group. If all are just leaving, it returns
+// the group's interest.
+func (x *arrival) toGroup(number uint64) *interest {
+	in, members := x.bus.find(number)
+	if in == nil || len(members) > 0 && x.toOne(members) {
+		return nil
+	}
+	return in
+}
+
+// giveBack has the hub give it to another process, and says whether this one has
+// it for nobody else.
+func (x *arrival) giveBack(in *interest, done bool) {
+	var a demand
+	if x.asked != nil {
+		a = x.asked.demand
+	}
+	f := wire.Begin(typeReturn).Uint(a.asker).Uint(a.id).Bool(done).Byte(byte(in.kind)).String(in.pattern).String(in.group)
+	_ = x.line.Send(addMessage(f, x.m)) // a line that has ended has no group
+}
+
+// toOne hands it to the one with less to do of two members that are chosen at
+// random, or to any other if these are just leaving.
+func (x *arrival) toOne(members []*member) bool {
+	if len(members) == 1 {
+		return x.offer(members[0])
+	}
+	a := rand.IntN(len(members))
+	b := (a + 1 + rand.IntN(len(members)-1)) % len(members)
+	if members[b].sink.Load() < members[a].sink.Load() {
+		a = b
+	}
+	for n := range members {
+		if x.offer(members[(a+n)%len(members)]) {
+			return true
+		}
+	}
+	return false
+}
+
+// find returns an interest and its members.
+func (b *Bus) find(number uint64) (*interest, []*member) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	in := b.byNumber[number]
+	if in == nil {
+		return nil, nil
+	}
+	return in, in.members
+}
+
+// reply takes an answer to a request of this process.
+func (b *Bus) reply(d *wire.Decoder) {
+	id, subject := d.Uint(), d.String()
+	m := readMessage(driver.Answer, subject, d)
+	m.ID = id
+	if d.Err() == nil {
+		b.tell(func(f driver.Front) { f.Answer(m) })
+	}
+}
+
+var (
+	errGone = fmt.Errorf("%w: who was asked has ended", driver.ErrDisconnected)
+	errFull = fmt.Errorf("%w: too much waits for the process that was to take it", driver.ErrOverloaded)
+)
+
+// failed is told that no answer, or no other one, will come.
+func (b *Bus) failed(d *wire.Decoder) {
+	id, why := d.Uint(), d.Byte()
+	err := error(driver.ErrNoResponders)
+	switch why {
+	case failGone:
+		err = errGone
+	case failFull:
+		err = errFull
+	}
+	b.tell(func(f driver.Front) { f.Fail(id, err) })
+}
+
+// missed is told how many messages for an interest were not sent. Those of a
+// group were for one of its members each, so that one of them is told.
+func (b *Bus) missed(d *wire.Decoder) {
+	number, lost := d.Uint(), int(min(d.Uint(), 1<<62))
+	in, members := b.find(number)
+	if in != nil && in.group != "" {
+		members = members[:min(len(members), 1)]
+	}
+	for _, x := range members {
+		b.gap(x, lost)
+	}
+}
+
+// gap tells a member that messages were lost.
+func (b *Bus) gap(x *member, lost int) {
+	b.calls.RLock()
+	defer b.calls.RUnlock()
+	if !b.quiet {
+		x.sink.Gap(lost)
+	}
+}

@@ -1,0 +1,210 @@
+package cluster
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/megaframework/mega/bus/driver"
+	"github.com/megaframework/mega/drivers/cluster/wire"
+)
+
+// interestKey is what the hub is told of once, however many subscriptions of
+// this process want it.
+type interestKey struct {
+	kind           driver.Kind
+	pattern, group string
+}
+
+// interest is this process's in one key.
+type interest struct {
+	interestKey
+	number  uint64
+	members []*member // never changed, but replaced; guarded by Bus.mu
+}
+
+// member is a subscription of this process.
+type member struct {
+	bus  *Bus
+	in   *interest
+	sink driver.Sink
+
+	once sync.Once     // of leave
+	gone chan struct{} // closed when nothing is on its way to it any more
+}
+
+// Subscribe implements [driver.Driver].
+func (b *Bus) Subscribe(ctx context.Context, s driver.Subscription) (driver.Interest, error) {
+	x, line, err := b.enter(s)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.syncs.wait(ctx, line); err != nil {
+		x.leave()
+		return nil, err
+	}
+	return x, nil
+}
+
+// enter adds a subscription and tells the hub.
+func (b *Bus) enter(s driver.Subscription) (*member, *wire.Line, error) {
+	key := interestKey{s.Kind, s.Pattern, s.Group}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.closed.Load():
+		return nil, nil, driver.ErrClosed
+	case b.line == nil:
+		return nil, nil, b.down
+	}
+	in := b.interests[key]
+	news := in == nil
+	if news {
+		b.last++
+		in = &interest{interestKey: key, number: b.last}
+		b.interests[key], b.byNumber[in.number] = in, in
+	}
+	x := &member{bus: b, in: in, sink: s.Sink}
+	in.members = append(slices.Clip(in.members), x)
+	if s.Group == "" {
+		b.tables[s.Kind].Add(s.Pattern, "", x)
+	}
+	if news {
+		in.join(b.line)
+	} else {
+		in.resize(b.line)
+	}
+	return x, b.line, nil
+}
+
+// The hub hears of changes in the order in which they are made, because they
+// are queued under Bus.mu. Nothing is written yet, and who waits for the answer
+// hears that a line has ended.
+
+func (in *interest) join(line *wire.Line) {
+	f := wire.Begin(typeJoin).Uint(in.number).Byte(byte(in.kind)).Uint(uint64(len(in.members))).String(in.pattern).String(in.group)
+	_ = line.Queue(f, 0)
+	f.Free()
+}
+
+// resize says how many members there are, which without a group is nothing to
+// the hub.
+func (in *interest) resize(line *wire.Line) {
+	if in.group == "" {
+		return
+	}
+	f := wire.Begin(typeMembers).Uint(in.number).Uint(uint64(len(in.members)))
+	_ = line.Queue(f, 0)
+	f.Free()
+}
+
+func (in *interest) leave(line *wire.Line) {
+	f := wire.Begin(typeLeave).Uint(in.number)
+	_ = line.Queue(f, 0)
+	f.Free()
+}
+
+// End implements [driver.Interest].
+func (x *member) End(ctx context.Context) error {
+	gone := x.leave()
+	select {
+	case <-gone:
+		return nil
+	case <-ctx.Done():
+		x.bus.remove(x)
+		return ctx.Err()
+	}
+}
+
+// leave ends the interest, and returns a channel that is closed when nothing
+// is on its way to it any more. Until then it gets what is, if no other member
+// of its group does.
+func (x *member) leave() <-chan struct{} {
+	x.once.Do(func() {
+		x.gone = make(chan struct{})
+		line := x.bus.retire(x)
+		if line == nil {
+			x.bus.bury(x)
+			return
+		}
+		x.bus.syncs.begin(line, func(error) { x.bus.bury(x) })
+	})
+	return x.gone
+}
+
+// retire tells the hub that x leaves, unless there is no hub.
+func (b *Bus) retire(x *member) *wire.Line {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	in := x.in
+	last := len(in.members) == 1
+	if last {
+		delete(b.interests, in.interestKey)
+	} else {
+		in.members = slices.DeleteFunc(slices.Clone(in.members), func(o *member) bool { return o == x })
+	}
+	if b.line == nil {
+		return nil
+	}
+	if last {
+		in.leave(b.line)
+	} else {
+		in.resize(b.line)
+	}
+	return b.line
+}
+
+// bury forgets x, to which nothing is on its way any more.
+func (b *Bus) bury(x *member) {
+	b.remove(x)
+	b.mu.Lock()
+	if b.interests[x.in.interestKey] != x.in {
+		delete(b.byNumber, x.in.number)
+	}
+	b.mu.Unlock()
+	close(x.gone)
+}
+
+// remove makes x get nothing any more.
+func (b *Bus) remove(x *member) {
+	if x.in.group == "" {
+		b.tables[x.in.kind].Remove(x.in.pattern, "", x)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	x.in.members = slices.DeleteFunc(slices.Clone(x.in.members), func(o *member) bool { return o == x })
+}
+
+// members returns all subscriptions.
+func (b *Bus) members() (all []*member) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	for _, in := range b.interests {
+		all = append(all, in.members...)
+	}
+	return all
+}
+
+// rejoin tells a new hub of every interest.
+func (b *Bus) rejoin(line *wire.Line) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.line, b.down = line, nil
+	for _, in := range b.interests {
+		in.join(line)
+	}
+}
+
+// leaveAll ends every interest. It returns nil if there is no hub to tell.
+func (b *Bus) leaveAll() *wire.Line {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	line := b.line
+	if line != nil {
+		for _, in := range b.interests {
+			in.leave(line)
+		}
+	}
+	b.line, b.interests = nil, make(map[interestKey]*interest)
+	return line
+}

@@ -1,0 +1,159 @@
+package cluster
+
+import (
+	"time"
+
+	"github.com/megaframework/mega/bus/driver"
+	"github.com/megaframework/mega/drivers/cluster/wire"
+)
+
+// The frames about messages. An interest is one process's in a kind, a pattern
+// and a group, and has a number that the process has given it.
+const (
+	// From a peer.
+	typeJoin    = typeBus + iota // interest, kind, members, pattern, group: it begins
+	typeMembers                  // interest, members: how many there are now
+	typeLeave                    // interest: it ends
+	typeSync                     // number: to be answered when all before has been acted on
+	typeEvent                    // message
+	typeAsk                      // request, message
+	typeAnswer                   // asker, request, whether nothing else of it is here, message
+	typeReturn                   // asker, request, the same, kind, times, pattern, group, message: no member takes it
+	typeNobody                   // asker, request: who was asked has left
+
+	// From the hub.
+	typeSynced  // number
+	typeDeliver // whether to all without a group, interests of groups, message
+	typeDemand  // asker, request, the same, message
+	typeReply   // request, message
+	typeFailed  // request, why
+	typeGap     // interest, messages lost before the next
+)
+
+// The reasons of typeFailed.
+const (
+	failNobody byte = iota
+	failGone
+	failFull
+)
+
+// The marks of a message: what else there is in it, in this order.
+const (
+	markHops byte = 1 << iota
+	markDeadline
+	markHeader
+	markError
+	markRetryable
+	markEnd
+)
+
+// addMessage writes m to the end of a frame: its subject first, by which the
+// hub routes without a look at the rest, and its data last.
+func addMessage(f *wire.Frame, m *driver.Message) *wire.Frame {
+	marks := marksOf(m)
+	f.String(m.Subject).Byte(marks)
+	if marks == 0 {
+		return f.Rest(m.Data)
+	}
+	if marks&markHops != 0 {
+		f.Byte(m.Hops)
+	}
+	if marks&markDeadline != 0 {
+		f.Int(m.Deadline.UnixNano()) // one node, one clock
+	}
+	if marks&markHeader != 0 {
+		addHeader(f, m.Header)
+	}
+	if marks&markError != 0 {
+		f.String(m.Err.Reason)
+	}
+	return f.Rest(m.Data)
+}
+
+func marksOf(m *driver.Message) (marks byte) {
+	if m.Hops > 0 {
+		marks |= markHops
+	}
+	if !m.Deadline.IsZero() {
+		marks |= markDeadline
+	}
+	if len(m.Header) > 0 {
+		marks |= markHeader
+	}
+	if m.Err != nil {
+		marks |= markError
+		if m.Err.Retryable {
+			marks |= markRetryable
+		}
+	}
+	if m.End {
+		marks |= markEnd
+	}
+	return marks
+}
+
+func addHeader(f *wire.Frame, h driver.Header) {
+	f.Uint(uint64(len(h)))
+	for key, values := range h {
+		f.String(key).Uint(uint64(len(values)))
+		for _, v := range values {
+			f.String(v)
+		}
+	}
+}
+
+// readMessage reads what addMessage has written after the subject. Its data is
+// a copy.
+func readMessage(k driver.Kind, subject string, d *wire.Decoder) driver.Message {
+	m := driver.Message{Kind: k, Subject: subject}
+	marks := d.Byte()
+	if marks != 0 {
+		readMarked(marks, &m, d)
+	}
+	rest := d.Rest()
+	m.Data = make([]byte, len(rest))
+	copy(m.Data, rest)
+	if m.Err != nil {
+		m.Err.Message = string(rest)
+	}
+	return m
+}
+
+func readMarked(marks byte, m *driver.Message, d *wire.Decoder) {
+	if marks&markHops != 0 {
+		m.Hops = d.Byte()
+	}
+	if marks&markDeadline != 0 {
+		m.Deadline = fromWall(d.Int())
+	}
+	if marks&markHeader != 0 {
+		m.Header = readHeader(d)
+	}
+	if marks&markError != 0 {
+		m.Err = &driver.RemoteError{Reason: d.String(), Retryable: marks&markRetryable != 0}
+	}
+	m.End = marks&markEnd != 0
+}
+
+// fromWall is a time of day, in nanoseconds since 1970, as a moment that is not
+// moved any more when somebody sets the clock.
+func fromWall(ns int64) time.Time {
+	now := time.Now()
+	return now.Add(time.Unix(0, ns).Sub(now.Round(0)))
+}
+
+func readHeader(d *wire.Decoder) driver.Header {
+	h := driver.Header{}
+	for n := d.Count(); n > 0 && d.Err() == nil; n-- {
+		key := d.String()
+		h[key] = readValues(d)
+	}
+	return h
+}
+
+func readValues(d *wire.Decoder) (values []string) {
+	for n := d.Count(); n > 0 && d.Err() == nil; n-- {
+		values = append(values, d.String())
+	}
+	return values
+}
