@@ -238,10 +238,9 @@ func (b *Bus) tell(what func(driver.Front)) {
 // connected is told that there is a hub. Every subscription hears of the gap
 // before the hub hears of it, and the hub of all of them before it gets what
 // was held back.
-func (b *Bus) connected() {
-	s, err := b.node.session()
-	if err != nil || b.closed.Load() {
-		return // it is lost again
+func (b *Bus) connected(s *session) {
+	if b.closed.Load() {
+		return
 	}
 	for _, x := range b.members() {
 		b.gap(x, -1)
