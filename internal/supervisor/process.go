@@ -52,6 +52,7 @@ type Process struct {
 	kill  *time.Timer // runs once it was told to end
 	asked bool        // it was told to end
 	late  bool        // it was killed because it did not
+	dead  bool        // it has ended
 }
 
 // ID is the number of the worker.
@@ -159,6 +160,7 @@ const lastWord = 200 * time.Millisecond
 func (p *Process) wait(line <-chan struct{}, conn net.Conn) {
 	err := p.cmd.Wait()
 	p.mu.Lock()
+	p.dead = true
 	if p.kill != nil {
 		p.kill.Stop()
 	}
@@ -199,7 +201,7 @@ func terminated(s *os.ProcessState) bool {
 func (p *Process) Stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.asked {
+	if p.asked || p.dead {
 		return
 	}
 	p.asked, p.state, p.since = true, Stopping, time.Now()

@@ -89,7 +89,10 @@ func (w *slot) run(ctx context.Context) error {
 	var short int // how many in a row were ready only for a moment
 	for {
 		p, err := w.raise(ctx, w.born(), w.put)
-		if p == nil {
+		switch {
+		case p == nil && ctx.Err() != nil:
+			return nil
+		case p == nil:
 			return err
 		}
 		lived := time.Now()
@@ -99,7 +102,7 @@ func (w *slot) run(ctx context.Context) error {
 		if short++; time.Since(lived) > moment {
 			short = 0
 		}
-		if short > 1 && !pause(ctx, backoff(short-1)) {
+		if short > 1 && !pause(ctx, w.of.backoff(short-1)) {
 			return nil
 		}
 	}
@@ -151,12 +154,12 @@ func (w *slot) raise(ctx context.Context, generation int, started func(*Process)
 			}
 			how, status = p.ended()
 		}
-		hopeless := w.of.config.Hopeless != nil && w.of.config.Hopeless(status)
+		hopeless := !w.of.settled.Load() && w.of.config.Hopeless != nil && w.of.config.Hopeless(status)
 		w.of.config.Log.Error("a worker ended before it was ready", "worker", w.id, "ended", how, "attempt", deaths, "of", budget)
 		if deaths == budget || hopeless {
 			return nil, &SpentError{Worker: w.id, Deaths: deaths, Last: how, Status: status, Cause: err}
 		}
-		pause(ctx, backoff(deaths))
+		pause(ctx, w.of.backoff(deaths))
 	}
 	return nil, ctx.Err()
 }
@@ -164,6 +167,7 @@ func (w *slot) raise(ctx context.Context, generation int, started func(*Process)
 // unless ends p if ctx has ended.
 func (w *slot) unless(ctx context.Context, p *Process) (*Process, error) {
 	if ctx.Err() == nil {
+		w.of.settled.Store(true)
 		w.of.config.Log.Info("a worker is ready", "worker", w.id, "pid", p.PID(), "generation", p.generation, "took", time.Since(p.began))
 		return p, nil
 	}
@@ -185,7 +189,8 @@ func (p *Process) settles(ctx context.Context) bool {
 	}
 }
 
-func backoff(n int) time.Duration { return min(firstPause<<(n-1), maxPause) }
+// backoff is the pause after the nth death of a row.
+func (s *Supervisor) backoff(n int) time.Duration { return min(s.pause<<min(n-1, 10), maxPause) }
 
 // pause waits, and reports whether ctx has not ended.
 func pause(ctx context.Context, d time.Duration) bool {

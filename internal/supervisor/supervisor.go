@@ -20,6 +20,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -43,8 +44,8 @@ type Config struct {
 	// Serve's to close.
 	Serve func(p *Process, conn net.Conn)
 
-	// Hopeless reports whether a worker that ended with this status before it was
-	// ready would end so again. It may be nil.
+	// Hopeless reports whether a worker that ended with this status would end so
+	// again. It is asked until one has been ready, and may be nil.
 	Hopeless func(status int) bool
 
 	Log *slog.Logger // nil is silent
@@ -59,6 +60,8 @@ type Supervisor struct {
 	stop     context.CancelFunc
 	stopping context.Context // ends when all workers are to end
 	rolling  chan struct{}   // has room for who restarts workers
+	settled  atomic.Bool     // a worker has been ready
+	pause    time.Duration   // after the first death of a row; tests have less of it
 
 	mu         sync.Mutex // guards the fields below
 	generation int        // the newest
@@ -69,7 +72,7 @@ type Supervisor struct {
 // New returns a supervisor that has not started anything.
 func New(c Config) *Supervisor {
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
-	s := &Supervisor{config: c, rolling: make(chan struct{}, 1), generation: 1, processes: make(map[*Process]struct{})}
+	s := &Supervisor{config: c, rolling: make(chan struct{}, 1), generation: 1, pause: firstPause, processes: make(map[*Process]struct{})}
 	s.turns.all = make(map[turnKey]*turn)
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	for i := range max(c.Workers, 1) {

@@ -1,0 +1,367 @@
+//go:build linux || darwin
+
+package supervisor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// until waits until something is so.
+func until(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !so(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// serving waits until all that is there are n ready workers, and returns them.
+func (c *crewed) serving(t *testing.T, n int) (all []Worker) {
+	t.Helper()
+	until(t, fmt.Sprintf("%d ready workers", n), func() bool {
+		all = c.Workers()
+		for _, w := range all {
+			if w.State != Ready {
+				return false
+			}
+		}
+		return len(all) == n
+	})
+	return all
+}
+
+// ask asks on a connection of its own.
+func (c *crewed) ask(t *testing.T, path string) string {
+	t.Helper()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	r, err := client.Get("http://" + c.addr + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Body.Close() }()
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
+
+// stop ends the workers and returns what Run did.
+func (c *crewed) stop() error {
+	c.end()
+	<-c.over
+	return c.err
+}
+
+func alive(pid int) bool { return syscall.Kill(pid, 0) == nil }
+
+func TestWorkersServeFromOneListenerAndAreNumbered(t *testing.T) {
+	c := crew(t, 3)
+	workers := c.serving(t, 3)
+	served := map[string]bool{}
+	until(t, "an answer of each worker", func() bool {
+		served[c.ask(t, "/")] = true
+		return len(served) == 3
+	})
+	for i, w := range workers {
+		if w.ID != i+1 || w.Generation != 1 || w.Restarts != 0 || !served[fmt.Sprintf("%d 1 %d", w.ID, w.PID)] {
+			t.Errorf("worker %+v; answers %v", w, served)
+		}
+	}
+	if err := c.stop(); err != nil {
+		t.Error(err)
+	}
+	for _, w := range workers {
+		if alive(w.PID) {
+			t.Errorf("%d is left", w.PID)
+		}
+	}
+}
+
+func TestChildOfAWorkerInheritsNeitherLineNorListener(t *testing.T) {
+	c := crew(t, 1)
+	c.serving(t, 1)
+	if got := c.ask(t, "/files"); got != "0 <nil>" {
+		t.Errorf("sockets of the child: %s", got)
+	}
+}
+
+func TestDeadWorkerIsReplacedUnderItsNumber(t *testing.T) {
+	c := crew(t, 2)
+	for round := range 3 {
+		before := c.serving(t, 2)
+		if err := syscall.Kill(before[1].PID, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "another process", func() bool {
+			p, ok := c.Process(2)
+			return ok && p.PID() != before[1].PID && p.Worker().State == Ready
+		})
+		after := c.serving(t, 2)
+		if after[0].PID != before[0].PID || after[1].ID != 2 || after[1].Generation != 1 || after[1].Restarts != round+1 {
+			t.Errorf("before %+v, after %+v", before, after)
+		}
+	}
+}
+
+func TestFiveDeathsInARowBeforeAWorkerIsReadyEndEverything(t *testing.T) {
+	c := crew(t, 3)
+	workers := c.serving(t, 3)
+	write(t, c.folder, "crash")
+	if err := syscall.Kill(workers[1].PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-c.over
+	var spent *SpentError
+	if !errors.As(c.err, &spent) {
+		t.Fatalf("got %v", c.err)
+	}
+	if spent.Worker != 2 || spent.Deaths != 5 || spent.Status != 7 || !strings.Contains(spent.Error(), "exit status 7") {
+		t.Errorf("got %+v", spent)
+	}
+	for _, w := range workers {
+		if alive(w.PID) {
+			t.Errorf("worker %d is left", w.ID)
+		}
+	}
+}
+
+// Four deaths, then it is ready, and twice over: the second row begins anew.
+func TestWorkerThatWasReadyResetsTheBudget(t *testing.T) {
+	c := crew(t, 1, "crash-gently")
+	first := c.serving(t, 1)
+	if err := syscall.Kill(first[0].PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "another process", func() bool {
+		p, ok := c.Process(1)
+		return ok && p.PID() != first[0].PID && p.Worker().State == Ready
+	})
+	if err := c.stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestHopelessEndIsNotTriedAgain(t *testing.T) {
+	c := crew(t, 2, "crash-2")
+	<-c.over
+	var spent *SpentError
+	if !errors.As(c.err, &spent) || spent.Deaths != 1 || spent.Status != 78 || spent.Worker != 2 {
+		t.Errorf("got %v", c.err)
+	}
+}
+
+func TestPausesBetweenDeathsGrow(t *testing.T) {
+	s := New(Config{})
+	for n, want := range map[int]time.Duration{1: 100 * time.Millisecond, 2: 200 * time.Millisecond, 4: 800 * time.Millisecond, 6: 2 * time.Second, 99: 2 * time.Second} {
+		if got := s.backoff(n); got != want {
+			t.Errorf("after %d: %v, want %v", n, got, want)
+		}
+	}
+}
+
+func TestRollingRestartReplacesOneAfterTheOther(t *testing.T) {
+	c := crew(t, 3)
+	before := c.serving(t, 3)
+	most, over := 0, make(chan error, 1)
+	go func() { over <- c.Restart(t.Context()) }()
+	for done := false; !done; time.Sleep(time.Millisecond) {
+		ready := 0
+		all := c.Workers()
+		for _, w := range all {
+			if w.State == Ready {
+				ready++
+			}
+		}
+		if most = max(most, len(all)); ready < 3 {
+			t.Fatalf("only %d are ready: %+v", ready, all)
+		}
+		select {
+		case err := <-over:
+			if done = true; err != nil {
+				t.Fatal(err)
+			}
+		default:
+		}
+	}
+	after := c.serving(t, 3)
+	for i, w := range after {
+		if w.ID != i+1 || w.Generation != 2 || w.PID == before[i].PID || w.Restarts != 1 {
+			t.Errorf("before %+v, after %+v", before[i], w)
+		}
+	}
+	if most > 4 {
+		t.Errorf("%d at a time", most)
+	}
+}
+
+func TestOneWorkerIsRestartedInItsGeneration(t *testing.T) {
+	c := crew(t, 2)
+	before := c.serving(t, 2)
+	if err := c.RestartOne(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	after := c.serving(t, 2)
+	if after[0].PID != before[0].PID || after[1].PID == before[1].PID || after[1].Generation != 1 {
+		t.Errorf("before %+v, after %+v", before, after)
+	}
+	if err := c.RestartOne(t.Context(), 3); err == nil || !strings.Contains(err.Error(), "no worker 3") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestReplacementThatIsNeverReadyLeavesTheOldOne(t *testing.T) {
+	c := crew(t, 2)
+	before := c.serving(t, 2)
+	write(t, c.folder, "crash")
+	err := c.Restart(t.Context())
+	var spent *SpentError
+	if !errors.As(err, &spent) || !strings.Contains(err.Error(), "the old one goes on") {
+		t.Fatalf("got %v", err)
+	}
+	if after := c.serving(t, 2); after[0] != before[0] || after[1] != before[1] {
+		t.Errorf("before %+v, after %+v", before, after)
+	}
+}
+
+func TestOnlyOneRestartAtATime(t *testing.T) {
+	c := crew(t, 1)
+	c.serving(t, 1)
+	write(t, c.folder, "slow")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	first := make(chan error, 1)
+	go func() { first <- c.Restart(ctx) }()
+	until(t, "a replacement", func() bool { return len(c.Workers()) == 2 })
+	if err := c.RestartOne(t.Context(), 1); !errors.Is(err, ErrRestarting) {
+		t.Errorf("got %v", err)
+	}
+	if err := c.stop(); err != nil {
+		t.Error(err)
+	}
+	if err := <-first; err == nil {
+		t.Error("a restart that was cut off reported nothing")
+	}
+}
+
+func TestStopBeforeAnyWorkerIsReadyEndsThemAll(t *testing.T) {
+	c := crew(t, 3, "slow")
+	until(t, "three processes", func() bool { return len(c.Workers()) == 3 })
+	started := c.Workers()
+	if err := c.stop(); err != nil {
+		t.Error(err)
+	}
+	for _, w := range started {
+		if alive(w.PID) {
+			t.Errorf("%d is left", w.PID)
+		}
+	}
+}
+
+func TestWorkerThatCutsSomethingOffIsNamed(t *testing.T) {
+	c := crew(t, 2, "cut")
+	c.serving(t, 2)
+	if err := c.stop(); err == nil || !strings.Contains(err.Error(), "worker 1 (pid") || !strings.Contains(err.Error(), "exit status 1") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestWorkerThatDoesNotEndIsKilled(t *testing.T) {
+	c := crew(t, 1, "stubborn")
+	w := c.serving(t, 1)
+	began := time.Now()
+	err := c.stop()
+	if err == nil || !strings.Contains(err.Error(), "had not ended within 2s") || alive(w[0].PID) {
+		t.Errorf("got %v", err)
+	}
+	if took := time.Since(began); took < 2*time.Second || took > 5*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+func TestAbortEndsAtOnce(t *testing.T) {
+	c := crew(t, 2, "stubborn")
+	workers := c.serving(t, 2)
+	began := time.Now()
+	c.Abort()
+	<-c.over
+	if took := time.Since(began); took > time.Second || alive(workers[0].PID) || alive(workers[1].PID) {
+		t.Errorf("it took %v", took)
+	}
+}
+
+func TestWorkersEndWhenTheirSupervisorIsKilled(t *testing.T) {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childFolder+"="+t.TempDir())
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var a, b int
+	if _, err := fmt.Fscanln(out, &a, &b); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	until(t, "the end of both workers", func() bool { return !alive(a) && !alive(b) })
+}
+
+func TestWhatIsDoneOnceIsTakenOverFromTheDead(t *testing.T) {
+	c := crew(t, 3, "primary")
+	c.serving(t, 3)
+	if err := c.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.serving(t, 3)
+	text, err := os.ReadFile(filepath.Join(c.folder, "primary"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "begun in 1\nbegun in 1\ndone in 1\nbegun in 2\ndone in 2\n"
+	if !bytes.Equal(text, []byte(want)) {
+		t.Errorf("got:\n%swant:\n%s", text, want)
+	}
+}
+
+func TestEnvironmentThatIsNotOfASupervisorIsRefused(t *testing.T) {
+	for environ, want := range map[string]string{
+		"MEGA_WORKER_FD=98":           "98 of the line to the supervisor was not inherited",
+		"MEGA_WORKER_FD=x":            "no number",
+		"MEGA_WORKER_ID=0":            "no number",
+		"MEGA_WORKER_LISTENERS=web":   "not name=descriptor",
+		"MEGA_WORKER_LISTENERS=web=1": "not name=descriptor",
+		"MEGA_WORKER_LISTENERS=a=97":  "97 of the a was not inherited",
+	} {
+		if _, err := Inherit([]string{environ}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %s", environ, err, want)
+		}
+	}
+	if in, err := Inherit([]string{"HOME=/"}); in != nil || err != nil {
+		t.Errorf("got %v, %v", in, err)
+	}
+	in, err := Inherit([]string{"MEGA_WORKER_ID=3"})
+	if err != nil || in.ID != 3 || in.Line != nil {
+		t.Errorf("got %+v, %v", in, err)
+	}
+	if _, err := in.Listen("web"); err == nil {
+		t.Error("a listener came from nowhere")
+	}
+}
