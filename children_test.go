@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -43,6 +44,12 @@ func children() map[string]mega.Option {
 		"start":    mega.App("main", mega.OnStart("warm up", wait("start")), never),
 		"run":      mega.App("main", mega.Run("pump", wait("run"))),
 		"settings": mega.App("main", mega.Routes(func(r mega.Router) { r.Get("/", tellSettings) })),
+		"counter":  mega.App("main", mega.Routes(func(r mega.Router) { r.Post("/sell/{id}", tellSettings) })),
+		"slow":     mega.App("main", mega.Routes(func(r mega.Router) { r.Get("/", slowHandler) })),
+		"stuck":    mega.App("main", mega.Routes(func(r mega.Router) { r.Get("/", stuckHandler) })),
+		"broken":   mega.App("main", mega.OnStart("warm up", func(context.Context) error { return errors.New("no fuel") })),
+		"migrating": mega.App("main", mega.OnPrimary("migrate", migrate), mega.OnPrimary("migrate", func(context.Context) {}),
+			mega.Routes(func(r mega.Router) { r.Get("/", tellSettings) })),
 		"constructor": mega.App("main", never,
 			mega.Provide(func() *till {
 				say("in constructor")
@@ -70,6 +77,32 @@ func (t *till) sell(ctx *mega.Ctx) error {
 		}
 		return ctx.Text(http.StatusOK, strconv.Itoa(n))
 	})
+}
+
+func slowHandler(ctx *mega.Ctx) error {
+	fmt.Fprintln(os.Stderr, "in request")
+	time.Sleep(500 * time.Millisecond)
+	return ctx.Text(http.StatusOK, "done")
+}
+
+func stuckHandler(*mega.Ctx) error {
+	fmt.Fprintln(os.Stderr, "in request")
+	select {}
+}
+
+// migrate is done when there is a file that says so.
+func migrate(ctx *mega.Ctx) error {
+	ctx.Log.Info("migrating", "pid", os.Getpid())
+	for {
+		if _, err := os.Stat(filepath.Join(os.Getenv("MIGRATIONS"), "done")); err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
 }
 
 func tellSettings(ctx *mega.Ctx) error {

@@ -274,6 +274,7 @@ type load struct {
 	clients         sync.WaitGroup
 	over            atomic.Bool
 	answered, raced atomic.Int64
+	refused         atomic.Int64 // until the load was told to end
 
 	mu   sync.Mutex // guards errs
 	errs []error
@@ -303,7 +304,8 @@ func (l *load) buy(each int) {
 	for !l.over.Load() {
 		conn, err := net.DialTimeout("tcp", l.addr, 10*time.Second)
 		if err != nil {
-			return // refused: it was promised nothing
+			l.refused.Add(1)
+			return // it was promised nothing
 		}
 		err = l.on(conn, each)
 		_ = conn.Close()
