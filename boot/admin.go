@@ -3,6 +3,7 @@ package boot
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/megaframework/mega/config"
@@ -37,7 +38,7 @@ func (b *booting) operated() admin.Process {
 	return admin.Process{
 		Info: admin.Info{
 			Name: b.report.Program, PID: b.report.PID, Env: b.config.Env, Apps: b.program.running(),
-			Driver: info.Name, Scope: info.Scope.String(), Since: b.began,
+			Driver: info.Name, Scope: info.Scope.String(), Since: b.began, Worker: b.process.worker(),
 			Bus: admin.Reach{Driver: messages.Name, Scope: messages.Scope.String()},
 		},
 		Locks:    b.locker,
@@ -66,22 +67,33 @@ func (b *booting) seen() any {
 	return nil
 }
 
-// openAdmin opens the admin socket. A process without one serves all the same,
-// so that this stops no boot: it is told.
+// openAdmin opens the admin socket, or that of a worker for its supervisor.
 func (b *booting) openAdmin(context.Context) error {
-	if b.process.Offline != nil || b.supervised() {
-		return nil
-	}
-	s, err := admin.Open(b.operated(), admin.Folders(b.process.Environ))
+	folders := admin.Folders(b.process.Environ)
 	switch {
-	case errors.Is(err, admin.ErrUnsupported):
-		b.log.Debug("no admin socket", "error", err)
-	case err != nil:
-		b.log.Warn("no admin socket: this process cannot be changed while it runs", "error", err)
+	case b.process.Offline != nil:
+	case b.supervised():
+		b.admin = opened(b.log)(admin.OpenWorker(b.operated(), b.lookout.handler(), folders))
 	default:
-		b.admin, b.report.Admin = s, s.Path()
+		if b.admin = opened(b.log)(admin.Open(b.operated(), folders)); b.admin != nil {
+			b.report.Admin = b.admin.Path()
+		}
 	}
 	return nil
+}
+
+// opened returns a socket, or nil where it cannot be had. A process without one
+// serves all the same, so that this stops no boot: it is told.
+func opened(log *slog.Logger) func(*admin.Server, error) *admin.Server {
+	return func(s *admin.Server, err error) *admin.Server {
+		switch {
+		case errors.Is(err, admin.ErrUnsupported):
+			log.Debug("no admin socket", "error", err)
+		case err != nil:
+			log.Warn("no admin socket: this process cannot be changed while it runs", "error", err)
+		}
+		return s
+	}
 }
 
 func (b *booting) closeAdmin(ctx context.Context) error {

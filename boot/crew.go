@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/megaframework/mega/config"
@@ -24,12 +25,16 @@ type crew struct {
 	process   Process
 	program   *program
 	began     time.Time
-	inForce   *config.Config // of the goroutine that heeds signals, once that runs
+	watch     watch
+	config    *config.Config
 	logs      *logs
 	log       *slog.Logger
 	listeners []*supervisor.Listener
 	hub       *cluster.Hub
 	workers   *supervisor.Supervisor
+
+	reloading sync.Mutex                    // held while the configuration is read again
+	inForce   atomic.Pointer[config.Config] // config, with what has changed since
 
 	mu      sync.Mutex // guards the fields below
 	members map[*cluster.Peer]*member
@@ -43,6 +48,8 @@ type member struct {
 	process *supervisor.Process
 	peer    *cluster.Peer
 	reloads int // that had been when it was started
+
+	socket string // where it is asked for operators, once it is ready
 }
 
 // supervises returns the configuration of a process that is to run workers, or
@@ -66,10 +73,11 @@ func (p Process) supervises(options []Option) (*program, *config.Config) {
 // status.
 func (p Process) supervise(ctx context.Context, program *program, c *config.Config) int {
 	w := &crew{
-		process: p, program: program, began: time.Now(), inForce: c, members: map[*cluster.Peer]*member{},
+		process: p, program: program, began: time.Now(), config: c, members: map[*cluster.Peer]*member{},
 		report: newReport(c), logs: newLogs(p.Stderr, c, 0),
 	}
 	w.log = w.logs.process()
+	w.inForce.Store(c)
 	defer w.close()
 	if err := w.prepare(); err != nil {
 		return p.tellFailure(failureOf(err))
@@ -80,10 +88,13 @@ func (p Process) supervise(ctx context.Context, program *program, c *config.Conf
 // prepare decides, and opens what the workers share.
 func (w *crew) prepare() (err error) {
 	var d decisions
-	if d, err = w.program.decide(w.inForce, w.process); err != nil {
+	if d, err = w.program.decide(w.config, w.process); err != nil {
 		return err
 	}
-	w.report.Lock, w.report.Bus, w.report.LeftOut, w.report.Workers = d.lock, d.bus, w.program.leftOut(), w.inForce.Cluster.Workers
+	w.report.Lock, w.report.Bus, w.report.LeftOut, w.report.Workers = d.lock, d.bus, w.program.leftOut(), w.config.Cluster.Workers
+	if err := w.openOps(); err != nil {
+		return err
+	}
 	for _, f := range w.fronts() {
 		if err := w.listen(f); err != nil {
 			return err
@@ -101,9 +112,9 @@ func (w *crew) crewed() (*supervisor.Supervisor, error) {
 		return nil, &Failure{Code: "boot.failed", Exit: ExitInternal, Text: "The executable that workers are started from cannot be found.", Cause: err}
 	}
 	return supervisor.New(supervisor.Config{
-		Workers: w.inForce.Cluster.Workers,
+		Workers: w.config.Cluster.Workers,
 		Path:    path, Args: w.process.args(path), Env: w.process.Environ, Stdout: os.Stdout, Stderr: w.process.Stderr,
-		Listeners: w.listeners, Grace: w.inForce.Shutdown.Timeout + graceTime,
+		Listeners: w.listeners, Grace: w.config.Shutdown.Timeout + graceTime,
 		Serve: w.serve, Hopeless: hopeless, Log: w.log,
 	}), nil
 }
@@ -127,7 +138,7 @@ func (p Process) args(path string) []string {
 func (w *crew) fronts() []front {
 	var sites []site
 	for _, a := range w.program.runs {
-		app := w.inForce.Apps[a.name]
+		app := w.config.Apps[a.name]
 		sites = append(sites, site{app: a.name, addr: string(app.Addr), host: app.Host, prefix: app.Prefix})
 	}
 	return fronts(sites)
@@ -137,11 +148,11 @@ func (w *crew) listen(f front) error {
 	name := f.sites[0].app
 	l, err := listen(f.addr)
 	if err != nil {
-		return listenFailure(w.inForce, "apps."+name+".addr", f.addr, err)
+		return listenFailure(w.config, "apps."+name+".addr", f.addr, err)
 	}
 	shared, err := supervisor.Listen(name, l.TCPListener)
 	if err != nil {
-		return supervisorMissing(w.inForce, err)
+		return supervisorMissing(w.config, err)
 	}
 	w.listeners = append(w.listeners, shared)
 	return nil
@@ -157,6 +168,7 @@ func (w *crew) run(ctx context.Context) int {
 	over := make(chan struct{})
 	var heeding sync.WaitGroup
 	heeding.Go(func() { w.heed(ctx, cancel, over) })
+	w.serveOps()
 	err := w.workers.Run(ctx)
 	close(over)
 	heeding.Wait()
@@ -174,6 +186,7 @@ func (w *crew) run(ctx context.Context) int {
 
 // close gives back what the workers shared.
 func (w *crew) close() {
+	w.closeOps()
 	if w.hub != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), lastWord)
 		defer cancel()
@@ -205,12 +218,13 @@ func (w *crew) heed(ctx context.Context, stop func(), over <-chan struct{}) {
 		case <-restarts:
 			restarting.Go(func() { w.restart(ctx) })
 		case <-w.process.Hangups:
-			if w.inForce.Env == "dev" {
+			if w.config.Env == "dev" {
 				w.log.Info("hung up: the terminal was closed")
 				stop()
 				continue
 			}
-			w.reload(ctx)
+			w.log.Info("hung up: reading the configuration again")
+			_, _ = w.reload(ctx) // it tells its errors
 		}
 	}
 }
@@ -223,15 +237,21 @@ func (w *crew) restart(ctx context.Context) {
 
 // reload checks what the configuration is now, and only if it can be used has
 // the workers read it.
-func (w *crew) reload(ctx context.Context) {
-	w.log.Info("hung up: reading the configuration again")
-	next, _, err := config.Reload(w.inForce, w.process.source(w.program))
+func (w *crew) reload(ctx context.Context) ([]config.Change, error) {
+	w.reloading.Lock()
+	defer w.reloading.Unlock()
+	next, changes, err := config.Reload(w.inForce.Load(), w.process.source(w.program))
 	if err != nil {
 		w.log.Error("the configuration was read again and refused; nothing has changed", "error", err)
-		return
+		return nil, err
 	}
-	w.inForce = next
+	w.inForce.Store(next)
 	w.logs.apply(next)
+	return changes, w.passOn(ctx)
+}
+
+// passOn has all workers read the configuration again.
+func (w *crew) passOn(ctx context.Context) error {
 	w.mu.Lock()
 	w.reloads++
 	members := make([]*member, 0, len(w.members))
@@ -239,11 +259,13 @@ func (w *crew) reload(ctx context.Context) {
 		members = append(members, m)
 	}
 	w.mu.Unlock()
+	errs := make([]error, len(members))
 	var all sync.WaitGroup
-	for _, m := range members {
-		all.Go(func() { w.passReload(ctx, m) })
+	for i, m := range members {
+		all.Go(func() { errs[i] = w.passReload(ctx, m) })
 	}
 	all.Wait()
+	return errors.Join(errs...)
 }
 
 // reloadTime bounds how long a worker may take to read the configuration.
@@ -251,16 +273,24 @@ const reloadTime = 10 * time.Second
 
 // passReload has a worker read the configuration again. One that is starting
 // does so when it is ready.
-func (w *crew) passReload(ctx context.Context, m *member) {
+func (w *crew) passReload(ctx context.Context, m *member) error {
 	if m.process.Worker().State != supervisor.Ready {
-		return
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, reloadTime)
 	defer cancel()
 	if _, err := m.peer.Call(ctx, callReload, nil); err != nil {
 		w.log.Error("a worker has not read the configuration again", "worker", m.process.ID(), "pid", m.process.PID(), "error", err)
+		return unheard{fmt.Errorf("worker %d, pid %d, has not read the configuration again: %w", m.process.ID(), m.process.PID(), err)}
 	}
+	return nil
 }
+
+// unheard is what a worker has not done that it was told to.
+type unheard struct{ error }
+
+// Code is that of a worker which cannot be asked.
+func (unheard) Code() string { return "worker.unanswered" }
 
 // serve is the supervisor's side of the line to a worker.
 func (w *crew) serve(p *supervisor.Process, conn net.Conn) {
@@ -328,12 +358,14 @@ func (w *crew) isReady(ctx context.Context, m *member, body []byte) error {
 	if err := json.Unmarshal(body, &r); err != nil {
 		return err
 	}
-	m.process.Ready(body)
 	w.mu.Lock()
+	m.socket = r.Socket
 	behind := w.reloads != m.reloads
 	w.mu.Unlock()
+	m.process.Ready(body)
+	w.watch.started.Store(true)
 	if behind {
-		w.passReload(ctx, m)
+		_ = w.passReload(ctx, m) // it tells its error
 	}
 	w.tell(r.Report)
 	return nil
@@ -356,7 +388,7 @@ func (w *crew) tell(of Report) {
 	report := w.report
 	w.mu.Unlock()
 	if due {
-		report.tell(w.process, w.inForce, w.log)
+		report.tell(w.process, w.config, w.log)
 	}
 }
 
@@ -368,7 +400,7 @@ func (w *crew) given(e *supervisor.SpentError) *Failure {
 	}
 	f := &Failure{
 		Code: "cluster.worker_died", Exit: ExitInternal, Text: text, Cause: e.Cause,
-		Facts: []Fact{{"the last one", e.Last}, asked(w.inForce, "cluster.workers")},
+		Facts: []Fact{{"the last one", e.Last}, asked(w.config, "cluster.workers")},
 		Actions: []string{
 			"read what it said:          above, with worker=" + fmt.Sprint(e.Worker),
 			"see it fail by itself:      " + strings.Join([]string{w.process.name(), "serve", "--workers", "1"}, " "),

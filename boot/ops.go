@@ -14,14 +14,14 @@ import (
 	"github.com/megaframework/mega/internal/metrics"
 )
 
-// lookout is what the listener of ops.addr answers to those who watch the
-// process. Nothing here changes anything: that is what the admin socket is for.
+// lookout is what those who watch the process are answered, at the listener of
+// ops.addr or through its supervisor. Nothing here changes anything: that is what
+// the admin socket is for.
 type lookout struct {
 	probes  *probes
 	metrics *metrics.Metrics
 	build   build
 	profile bool // with pprof
-	local   bool // it is listened to on a loopback address alone
 
 	views atomic.Pointer[http.Handler] // what there is to see, once it is complete
 }
@@ -29,26 +29,38 @@ type lookout struct {
 // openOps serves those who watch the process from now on, so that a boot can be
 // watched, too. The default address gives way to another process that has it.
 func (b *booting) openOps(c *config.Config, d decisions, log *slog.Logger) error {
-	if b.process.Offline != nil || b.supervised() {
+	if b.process.Offline != nil {
 		return nil
 	}
-	l := b.lookout
 	b.degraded(d)
 	b.probes.hide = secretsOf(c, b.program.sections()).hide()
-	addr := string(c.Ops.Addr)
-	server, err := newServer("ops", addr, l.handler(), log)
-	if errors.Is(err, syscall.EADDRINUSE) && c.Origin("ops.addr").IsDefault() {
-		server, err = newServer("ops", "127.0.0.1:0", l.handler(), log)
-	}
-	if err != nil {
-		return listenFailure(c, "ops.addr", addr, err)
-	}
-	l.local = isLoopback(server.listener.Addr())
-	b.report.Ops = server.url()
 	b.life.endWith(watching, hook{name: "checks", budget: lastWord, run: b.probes.drain})
+	if b.supervised() { // whose supervisor listens, and asks it
+		return nil
+	}
+	server, err := newOps(c, b.lookout.handler(), log)
+	if err != nil {
+		return err
+	}
+	b.report.Ops = server.url()
 	b.life.endWith(watching, hook{name: "ops", budget: hookBudget, run: server.drain})
 	server.serve(b.fail)
 	return nil
+}
+
+// newOps takes the address of ops.addr for what changes nothing.
+func newOps(c *config.Config, watch http.Handler, log *slog.Logger) (*server, error) {
+	addr := string(c.Ops.Addr)
+	g := &guard{next: watch}
+	server, err := newServer("ops", addr, g, log)
+	if errors.Is(err, syscall.EADDRINUSE) && c.Origin("ops.addr").IsDefault() {
+		server, err = newServer("ops", "127.0.0.1:0", g, log)
+	}
+	if err != nil {
+		return nil, listenFailure(c, "ops.addr", addr, err)
+	}
+	g.local = isLoopback(server.listener.Addr())
+	return server, nil
 }
 
 // publish has the process seen as it is now that it has started.
@@ -79,7 +91,7 @@ func (l *lookout) handler() http.Handler {
 		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
-	return l.guard(mux)
+	return mux
 }
 
 func (l *lookout) see(w http.ResponseWriter, r *http.Request) {
@@ -107,9 +119,11 @@ const paths = `/livez          the process lives
 /ops/build      what it was built from
 `
 
-func index(w http.ResponseWriter, _ *http.Request) {
+func index(w http.ResponseWriter, _ *http.Request) { text(w, paths) }
+
+func text(w http.ResponseWriter, body string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	_, _ = w.Write([]byte(paths)) // the client went away
+	_, _ = w.Write([]byte(body)) // the client went away
 }
 
 // answer writes body as JSON.
@@ -126,22 +140,25 @@ func refuse(w http.ResponseWriter, status int, code string, err error) {
 
 // guard refuses what changes something, and what a browser asks for on behalf
 // of a page from elsewhere.
-func (l *lookout) guard(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("X-Content-Type-Options", "nosniff")
-		w.Header().Set("X-Frame-Options", "DENY")
-		switch {
-		case r.Method != http.MethodGet && r.Method != http.MethodHead:
-			w.Header().Set("Allow", "GET, HEAD")
-			refuse(w, http.StatusMethodNotAllowed, "request.method_not_allowed", errors.New("nothing can be changed here: use the admin socket"))
-		case l.local && !localHost(r.Host):
-			// A page that has its own name resolve to a loopback address
-			// would read what is here as its own.
-			refuse(w, http.StatusForbidden, "ops.foreign_host", errors.New("ask for localhost, or for a loopback address"))
-		case l.foreign(r):
-			refuse(w, http.StatusForbidden, "request.cross_origin", errors.New("this request came from the page of another site"))
-		default:
-			next.ServeHTTP(w, r)
-		}
-	})
+type guard struct {
+	next  http.Handler
+	local bool // it is listened to on a loopback address alone
+}
+
+func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("X-Frame-Options", "DENY")
+	switch {
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		w.Header().Set("Allow", "GET, HEAD")
+		refuse(w, http.StatusMethodNotAllowed, "request.method_not_allowed", errors.New("nothing can be changed here: use the admin socket"))
+	case g.local && !localHost(r.Host):
+		// A page that has its own name resolve to a loopback address
+		// would read what is here as its own.
+		refuse(w, http.StatusForbidden, "ops.foreign_host", errors.New("ask for localhost, or for a loopback address"))
+	case foreign(r):
+		refuse(w, http.StatusForbidden, "request.cross_origin", errors.New("this request came from the page of another site"))
+	default:
+		g.next.ServeHTTP(w, r)
+	}
 }

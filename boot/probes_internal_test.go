@@ -178,8 +178,9 @@ func TestChecksEndWithReadiness(t *testing.T) {
 	})
 }
 
-func newTestOps(local, profile bool) *lookout {
-	return &lookout{probes: newProbes(), metrics: metrics.New(metrics.Build{}), local: local, profile: profile}
+func newTestOps(local, profile bool) http.Handler {
+	l := &lookout{probes: newProbes(), metrics: metrics.New(metrics.Build{}), profile: profile}
+	return &guard{next: l.handler(), local: local}
 }
 
 func TestOnlyThisMachinesOwnPagesAreAnswered(t *testing.T) {
@@ -223,7 +224,7 @@ func TestOnlyThisMachinesOwnPagesAreAnswered(t *testing.T) {
 				r.Header.Set(k, v)
 			}
 			w := httptest.NewRecorder()
-			newTestOps(x.local, false).handler().ServeHTTP(w, r)
+			newTestOps(x.local, false).ServeHTTP(w, r)
 			if w.Code != x.status {
 				t.Errorf("got %d %s, want %d", w.Code, w.Body, x.status)
 			}
@@ -235,7 +236,7 @@ func TestProfilesAreForDevelopmentAlone(t *testing.T) {
 	for _, dev := range []bool{true, false} {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/debug/pprof/goroutine?debug=1", nil)
-		newTestOps(false, dev).handler().ServeHTTP(w, r)
+		newTestOps(false, dev).ServeHTTP(w, r)
 		if (w.Code == 200) != dev {
 			t.Errorf("dev is %v: got %d", dev, w.Code)
 		}
@@ -244,7 +245,7 @@ func TestProfilesAreForDevelopmentAlone(t *testing.T) {
 
 func TestNothingIsSeenBeforeItIsComplete(t *testing.T) {
 	w := httptest.NewRecorder()
-	newTestOps(false, false).handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/ops/locks", nil))
+	newTestOps(false, false).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/ops/locks", nil))
 	if w.Code != 503 || !strings.Contains(w.Body.String(), "mega.starting") {
 		t.Errorf("got %d %s", w.Code, w.Body)
 	}

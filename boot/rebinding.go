@@ -21,7 +21,7 @@ func localHost(host string) bool {
 
 // foreign reports whether a browser says that the page of another site asks.
 // Going to an address by a link is not that: the other page cannot read it.
-func (l *lookout) foreign(r *http.Request) bool {
+func foreign(r *http.Request) bool {
 	if origin := r.Header.Get("Origin"); origin != "" {
 		u, err := url.Parse(origin)
 		return err != nil || u.Host != r.Host

@@ -32,6 +32,7 @@ const yes, no = "yes", "no"
 // presented is what a worker tells with callReady.
 type presented struct {
 	Report Report `json:"report"`
+	Socket string `json:"socket"` // where the supervisor asks it for its operators; empty where it has none
 }
 
 // membership is that of a worker among the others of its supervisor.
@@ -132,7 +133,11 @@ func (b *booting) presents() {
 	if b.member == nil {
 		return
 	}
-	body, err := json.Marshal(presented{*b.told.Load()})
+	p := presented{Report: *b.told.Load()}
+	if b.admin != nil {
+		p.Socket = b.admin.Path()
+	}
+	body, err := json.Marshal(p)
 	if err == nil {
 		_, err = b.member.node.Call(b.ctx, callReady, body)
 	}

@@ -221,6 +221,8 @@ func hello(ctx context.Context, to http.RoundTripper) error {
 	switch {
 	case gone(err):
 		return fmt.Errorf("it has ended: %w", err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("it does not answer within %v: it may have been stopped, or be very busy", helloTime)
 	case err != nil:
 		return fmt.Errorf("it does not answer: %w", err)
 	}

@@ -50,7 +50,7 @@ func worker(id int, fill ...func(*metrics.Metrics)) metrics.Source {
 
 func gathered(sources ...metrics.Source) *metrics.Gathered {
 	crew := func() metrics.Crew {
-		return metrics.Crew{States: map[string]int{"ready": len(sources), "starting": 1}, Restarts: map[string]uint64{"died": 4}}
+		return metrics.Crew{States: map[string]int{"ready": len(sources), "starting": 1}, Restarts: map[int]int{1: 4}}
 	}
 	return metrics.NewGathered(metrics.Build{Program: "shop", Version: "v1", Revision: "abc", Go: "go1"}, crew, func() []metrics.Source { return sources })
 }
@@ -78,7 +78,7 @@ func TestWorkersAreScrapedAsOneWithTheLabelWorker(t *testing.T) {
 		`http_server_request_duration_seconds_bucket{app="web",method="GET",route="/orders/{id}",status="2xx",worker="1",le="1"} 1`,
 		`mega_build_info{go="go1",program="shop",revision="abc",version="v1",worker="1"} 1`,
 		`mega_build_info{go="go1",program="shop",revision="abc",version="v1",worker="supervisor"} 1`,
-		`mega_workers{state="ready"} 2`, `mega_workers{state="starting"} 1`, `mega_worker_restarts_total{reason="died"} 4`,
+		`mega_workers{state="ready"} 2`, `mega_workers{state="starting"} 1`, `mega_worker_restarts_total{worker="1"} 4`,
 	)
 	for _, name := range []string{"go_goroutines", "process_start_time_seconds"} {
 		for _, of := range []string{"1", "2", "supervisor"} {

@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"strconv"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
@@ -8,7 +10,7 @@ import (
 // The series of a supervisor.
 var (
 	workersNow      = Series{"mega_workers", "gauge", []string{"state"}, "Workers of this supervisor, by state."}
-	workersRestarts = Series{"mega_worker_restarts_total", "counter", []string{"reason"}, "Processes of workers that were replaced, by reason: died or asked."}
+	workersRestarts = Series{"mega_worker_restarts_total", "counter", []string{"worker"}, "Processes that were replaced, because they had died or were to be restarted."}
 	workersMissed   = Series{"mega_worker_scrape_failures_total", "counter", []string{"worker"}, "Scrapes that a worker was left out of, or a part of what it has counted."}
 )
 
@@ -18,8 +20,8 @@ func WorkerCatalogue() []Series { return []Series{workersRestarts, workersMissed
 
 // Crew is what a supervisor tells of its workers.
 type Crew struct {
-	States   map[string]int    // how many are in which
-	Restarts map[string]uint64 // by reason
+	States   map[string]int // how many are in which
+	Restarts map[int]int    // by worker
 }
 
 // supervisor is what the supervisor's own series are labelled with where a
@@ -54,7 +56,7 @@ func (c crewCollector) Collect(out chan<- prometheus.Metric) {
 	for state, n := range crew.States {
 		out <- prometheus.MustNewConstMetric(workersNow.desc(), prometheus.GaugeValue, float64(n), state)
 	}
-	for reason, n := range crew.Restarts {
-		out <- prometheus.MustNewConstMetric(workersRestarts.desc(), prometheus.CounterValue, float64(n), reason)
+	for worker, n := range crew.Restarts {
+		out <- prometheus.MustNewConstMetric(workersRestarts.desc(), prometheus.CounterValue, float64(n), strconv.Itoa(worker))
 	}
 }

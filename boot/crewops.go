@@ -1,0 +1,288 @@
+package boot
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/metrics"
+	"github.com/megaframework/mega/internal/supervisor"
+)
+
+// watch is how a supervisor is watched and operated. It answers probes and
+// scrapes itself; what only a worker knows, one of them answers.
+type watch struct {
+	ops     *server       // nil before it is open
+	admin   *admin.Server // nil where it cannot be had
+	started atomic.Bool   // a worker was ready once
+}
+
+// openOps takes the address of ops.addr and the admin socket.
+func (w *crew) openOps() (err error) {
+	if w.watch.ops, err = newOps(w.config, w.lookout(), w.log); err != nil {
+		return err
+	}
+	w.report.Ops = w.watch.ops.url()
+	return nil
+}
+
+// serveOps begins to answer, now that there are workers.
+func (w *crew) serveOps() {
+	w.watch.ops.serve(func(err error) { w.log.Error("nobody can watch the program any more", "error", err) })
+	if w.watch.admin = opened(w.log)(admin.OpenCrew(w.operated(), admin.Folders(w.process.Environ))); w.watch.admin != nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.report.Admin = w.watch.admin.Path()
+	}
+}
+
+// closeOps ends both, after the workers have ended.
+func (w *crew) closeOps() {
+	ctx, cancel := context.WithTimeout(context.Background(), adminTime)
+	defer cancel()
+	var err error
+	if w.watch.admin != nil {
+		err = w.watch.admin.Close(ctx)
+	}
+	if w.watch.ops != nil {
+		err = errors.Join(err, w.watch.ops.drain(ctx))
+	}
+	if err != nil {
+		w.log.Warn("those who watched the program were cut off", "error", err)
+	}
+}
+
+// operated is the supervisor for whoever operates it.
+func (w *crew) operated() admin.Crew {
+	return admin.Crew{
+		Info:    w.info,
+		Workers: w.seen,
+		Restart: func(ctx context.Context, id int) error {
+			if id == 0 {
+				return w.workers.Restart(ctx)
+			}
+			return w.workers.RestartOne(ctx, id)
+		},
+		Reload:   func(ctx context.Context) ([]admin.Change, error) { return changed(w.reload(ctx)) },
+		SetLevel: w.logs.set,
+		Log:      w.log,
+	}
+}
+
+func (w *crew) info() admin.Info {
+	w.mu.Lock()
+	r := w.report
+	w.mu.Unlock()
+	return admin.Info{
+		Name: r.Program, PID: r.PID, Env: r.Env, Apps: w.program.running(), Since: w.began,
+		Driver: r.Lock.Chosen, Scope: r.Lock.Scope, Bus: admin.Reach{Driver: r.Bus.Chosen, Scope: r.Bus.Scope},
+	}
+}
+
+// seen are the workers as an operator sees them, and where they are asked.
+func (w *crew) seen() (all []admin.Worker) {
+	type key struct{ id, pid int }
+	sockets := map[key]string{}
+	w.mu.Lock()
+	for _, m := range w.members {
+		sockets[key{m.process.ID(), m.process.PID()}] = m.socket
+	}
+	w.mu.Unlock()
+	for _, p := range w.workers.Workers() {
+		all = append(all, admin.Worker{
+			ID: p.ID, PID: p.PID, State: string(p.State), Generation: p.Generation, Restarts: p.Restarts, Since: p.Since,
+			Path: sockets[key{p.ID, p.PID}],
+		})
+	}
+	return all
+}
+
+// crewPaths are those that a supervisor has beside a worker's.
+const crewPaths = paths + `/ops/workers    the processes that serve
+With ?worker=N the worker with that number answers, else one that is ready: see the header Mega-Worker.
+/ops/process without it is the supervisor's.
+`
+
+// lookout answers those who watch the program.
+func (w *crew) lookout() http.Handler {
+	mux := http.NewServeMux()
+	ask := admin.Forward(w.seen, w.log)
+	mux.HandleFunc("/livez", func(out http.ResponseWriter, _ *http.Request) { answer(out, http.StatusOK, readiness{Status: "ok"}) })
+	mux.HandleFunc("/startupz", w.startupz)
+	mux.HandleFunc("/readyz", w.readyz)
+	mux.Handle("/metrics", w.gathered().Handler(slog.NewLogLogger(w.log.Handler(), slog.LevelWarn)))
+	mux.HandleFunc("/ops/workers", func(out http.ResponseWriter, _ *http.Request) {
+		answer(out, http.StatusOK, append([]admin.Worker{}, w.seen()...))
+	})
+	mux.HandleFunc("/ops/process", func(out http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("worker") {
+			ask.ServeHTTP(out, r)
+			return
+		}
+		info := w.info()
+		info.Workers = w.seen()
+		answer(out, http.StatusOK, info)
+	})
+	mux.Handle("/ops/", ask)
+	mux.HandleFunc("/{$}", func(out http.ResponseWriter, _ *http.Request) { text(out, crewPaths) })
+	if w.config.Env == "dev" {
+		mux.Handle("/debug/pprof/", ask)
+	}
+	return mux
+}
+
+// gathered is what all workers have counted.
+func (w *crew) gathered() *metrics.Gathered {
+	sources := func() (all []metrics.Source) {
+		for _, worker := range admin.Serving(w.seen()) {
+			all = append(all, metrics.Source{Worker: worker.ID, To: worker.Scrapes()})
+		}
+		return all
+	}
+	return metrics.NewGathered(newBuild(w.config.Name).metrics(), w.counted, sources)
+}
+
+func (w *crew) counted() metrics.Crew {
+	c := metrics.Crew{States: map[string]int{}, Restarts: map[int]int{}}
+	for _, state := range []supervisor.State{supervisor.Starting, supervisor.Ready, supervisor.Stopping} {
+		c.States[string(state)] = 0
+	}
+	for _, p := range w.workers.Workers() {
+		c.States[string(p.State)]++
+		c.Restarts[p.ID] = p.Restarts
+	}
+	return c
+}
+
+func (w *crew) startupz(out http.ResponseWriter, _ *http.Request) {
+	if !w.watch.started.Load() {
+		answer(out, http.StatusServiceUnavailable, readiness{Status: "starting"})
+		return
+	}
+	answer(out, http.StatusOK, readiness{Status: "ok"})
+}
+
+// readinessTime bounds how long workers are asked: longer than a check may take,
+// and less than a prober waits.
+const readinessTime = checkTime + 2*checkGrace
+
+// readyz is 200 as long as one worker wants requests: all of them accept from
+// the same listeners.
+func (w *crew) readyz(out http.ResponseWriter, r *http.Request) {
+	workers := admin.Serving(w.seen())
+	switch {
+	case w.workers.Stopping():
+		answer(out, http.StatusServiceUnavailable, readiness{Status: "stopping"})
+	case !w.watch.started.Load():
+		answer(out, http.StatusServiceUnavailable, readiness{Status: "starting"})
+	case len(workers) == 0:
+		answer(out, http.StatusServiceUnavailable, readiness{Status: "not ready", Reasons: map[string]string{"workers": "none of them is ready"}})
+	default:
+		verbose := r.URL.Query().Has("verbose")
+		is := joined(ask(r.Context(), workers, !verbose))
+		if !verbose {
+			is.Checks = nil
+		}
+		status := http.StatusOK
+		if is.Status != "ok" {
+			status = http.StatusServiceUnavailable
+		}
+		answer(out, status, is)
+	}
+}
+
+// inquiry is what came of asking a worker whether it is ready.
+type inquiry struct {
+	worker admin.Worker
+	took   time.Duration
+	is     readiness
+	err    error // why it did not say
+}
+
+func (i inquiry) ok() bool { return i.err == nil && i.is.Status == "ok" }
+
+// ask asks all workers, side by side; if one is enough, until that says that it
+// is ready.
+func ask(ctx context.Context, workers []admin.Worker, enough bool) []inquiry {
+	ctx, cancel := context.WithTimeout(ctx, readinessTime)
+	defer cancel()
+	all := make([]inquiry, len(workers))
+	var asking sync.WaitGroup
+	for i, worker := range workers {
+		asking.Go(func() {
+			all[i] = inquire(ctx, worker)
+			if enough && all[i].ok() {
+				cancel() // the others need not answer any more
+			}
+		})
+	}
+	asking.Wait()
+	if i := slices.IndexFunc(all, inquiry.ok); enough && i >= 0 {
+		return all[i : i+1]
+	}
+	return all
+}
+
+func inquire(ctx context.Context, worker admin.Worker) inquiry {
+	i := inquiry{worker: worker}
+	began := time.Now()
+	_, body, err := worker.Readiness(ctx)
+	i.took = time.Since(began)
+	switch {
+	case ctx.Err() != nil:
+		i.err = fmt.Errorf("it has not answered for %v", rounded(i.took))
+	case err != nil:
+		i.err = err
+	default:
+		i.err = json.Unmarshal(body, &i.is)
+	}
+	return i
+}
+
+// joined is the readiness of several. That one of them is not ready is told, but
+// does not count where another is.
+func joined(all []inquiry) (is readiness) {
+	reasons, degraded := map[string]string{}, map[string]bool{}
+	is.Status = "not ready"
+	for _, i := range all {
+		name := fmt.Sprintf("worker %d", i.worker.ID)
+		for _, what := range i.is.Degraded {
+			degraded[what] = true
+		}
+		if i.ok() {
+			is.Status = "ok"
+		}
+		if i.err != nil {
+			reasons[name] = i.err.Error()
+			is.Checks = append(is.Checks, checked{Name: name, Status: "failed", Took: i.took.Round(time.Microsecond).String(), Error: i.err.Error()})
+		} else if !i.ok() && len(i.is.Reasons) == 0 {
+			reasons[name] = i.is.Status
+		}
+		for check, why := range i.is.Reasons {
+			reasons[name+": "+check] = why
+		}
+		for _, c := range i.is.Checks {
+			c.Name = name + ": " + c.Name
+			is.Checks = append(is.Checks, c)
+		}
+	}
+	is.Degraded = slices.Sorted(maps.Keys(degraded))
+	if is.Status != "ok" {
+		is.Reasons = reasons
+		return is
+	}
+	for _, name := range slices.Sorted(maps.Keys(reasons)) {
+		is.Degraded = append(is.Degraded, strings.Join([]string{name, reasons[name]}, ": "))
+	}
+	return is
+}
