@@ -43,7 +43,7 @@ func closed(e *env) {
 func closeEndsRequests(e *env) {
 	a, b := e.pair()
 	s := b.respond("x", func(ctx context.Context, _ *bus.Msg) ([]byte, error) { e.listen(ctx); return nil, nil }, bus.Concurrency(bus.MaxConcurrency))
-	n := max(Scaled(1000), 100)
+	n := min(max(Scaled(1000), 100), bus.MaxConcurrency)
 	var over []<-chan struct{}
 	for range n {
 		over = append(over, e.async(func() {

@@ -67,7 +67,7 @@ func manyPanics(e *env) {
 				panic(i)
 			}
 			return nil
-		}, opts...)
+		}, append(opts, roomFor(n))...)
 		publishMany(a, "x", 1, n)
 		a.flush()
 		e.must(s.Drain(e.ctx), "drain")

@@ -61,7 +61,7 @@ func heldMutex(e *env) {
 		mu <- struct{}{}
 		defer func() { <-mu }()
 		return in.handle(ctx, m)
-	})
+	}, roomFor(n))
 	over := e.async(func() {
 		mu <- struct{}{}
 		defer func() { <-mu }()

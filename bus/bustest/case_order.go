@@ -23,7 +23,7 @@ var orderCases = []testCase{
 func orderAcrossSubjects(e *env) {
 	a, b := e.pair()
 	n := Scaled(5000)
-	boxes := []*inbox{b.listen("x.>"), b.listen(">"), b.listen("x.*.z", bus.Group("g"))}
+	boxes := []*inbox{b.listen("x.>", roomFor(n)), b.listen(">", roomFor(n)), b.listen("x.*.z", bus.Group("g"), roomFor(n))}
 	for i := range n {
 		a.publish(fmt.Sprintf("x.%d.z", i%13), strconv.Itoa(i))
 	}
@@ -62,7 +62,7 @@ func orderOfEach(e *env) {
 	n := Scaled(500)
 	var boxes []*inbox
 	for _, p := range []*process{a, b} {
-		boxes = append(boxes, p.listen("x.*"), p.listen(">"))
+		boxes = append(boxes, p.listen("x.*", roomFor(16*n)), p.listen(">", roomFor(16*n)))
 	}
 	e.all(16, func(i int) {
 		p := []*process{a, b}[i%2]
@@ -111,6 +111,7 @@ func orderAcrossGoroutines(e *env) {
 
 func orderByKey(e *env) {
 	a, b := e.pair()
+	n := Scaled(10_000)
 	s := sequence{e: e}
 	var mu sync.Mutex
 	busy := map[string]bool{}
@@ -130,8 +131,7 @@ func orderByKey(e *env) {
 		busy[m.Subject] = false
 		mu.Unlock()
 		return nil
-	}, bus.Concurrency(64), bus.OrderBy(func(m *bus.Msg) string { return m.Subject }))
-	n := Scaled(10_000)
+	}, bus.Concurrency(64), bus.OrderBy(func(m *bus.Msg) string { return m.Subject }), roomFor(n))
 	for i := range n {
 		a.publish(fmt.Sprint("x.", rand.IntN(500)), strconv.Itoa(i))
 	}

@@ -97,6 +97,9 @@ func (p *process) listen(pattern string, opts ...bus.SubOption) *inbox {
 	return in
 }
 
+// roomFor lets n small messages wait, so that a case loses none at any count.
+func roomFor(n int) bus.SubOption { return bus.Buffer(max(n, bus.DefaultBuffer), 1<<30) }
+
 // drain drains subscriptions: all that was routed to them was handled then.
 func (e *env) drain(subs ...*inbox) {
 	for _, s := range subs {

@@ -14,3 +14,13 @@ func TestBusConformance(t *testing.T) {
 		FakeTime: true,
 	})
 }
+
+// What a publisher waits for cannot be seen where the time stands still.
+func TestPublishingTakesNoLongerWhenOneIsStuck(t *testing.T) {
+	err := bustest.Check(t.Context(), bustest.Harness{
+		Open: func() (driver.Driver, error) { return memory.NewBus(), nil },
+	}, "S10/a stuck subscription costs neither the publisher nor the others anything")
+	if err != nil {
+		t.Error(err)
+	}
+}
