@@ -28,17 +28,19 @@ var messageCases = []testCase{
 
 func keptMessages(e *env) {
 	a, b := e.pair()
-	in := b.listen("x.*")
+	listening := []*inbox{b.listen("x.*"), a.listen("x.*")} // in another process, and in its own
 	n := Scaled(500)
 	for i := range n {
 		a.publish(fmt.Sprint("x.", i), strings.Repeat(fmt.Sprint(i, " "), 50), bus.Header("n", fmt.Sprint(i)))
 	}
 	a.flush()
-	e.drain(in)
-	for i, m := range in.all() {
-		want := strings.Repeat(fmt.Sprint(i, " "), 50)
-		e.want(m.Subject == fmt.Sprint("x.", i) && string(m.Data) == want && m.Header.Get("n") == fmt.Sprint(i), "message %d has become %s %.40q %v", i, m.Subject, m.Data, m.Header)
-		e.want(cap(m.Data) == len(m.Data) || i > 0, "appending to the data of a message writes into memory of others")
+	e.drain(listening...)
+	for _, in := range listening {
+		for i, m := range in.all() {
+			want := strings.Repeat(fmt.Sprint(i, " "), 50)
+			e.want(m.Subject == fmt.Sprint("x.", i) && string(m.Data) == want && m.Header.Get("n") == fmt.Sprint(i), "message %d has become %s %.40q %v", i, m.Subject, m.Data, m.Header)
+			e.want(cap(m.Data) == len(m.Data) || i > 0, "appending to the data of a message writes into memory of others")
+		}
 	}
 }
 

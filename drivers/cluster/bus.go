@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 
@@ -124,16 +125,19 @@ func (b *Bus) serve(m *driver.Message) {
 	if len(r.members) == 0 {
 		return
 	}
-	own := *m
-	own.Data = cloned(m.Data)
+	own := kept(m)
 	for _, x := range r.members {
 		x.sink.Deliver(own)
 	}
 }
 
-func cloned(data []byte) []byte {
-	own := make([]byte, len(data))
-	copy(own, data)
+// kept is a copy of m that stays as it is: the front uses what is in its own
+// again.
+func kept(m *driver.Message) driver.Message {
+	own := *m
+	own.Header = maps.Clone(m.Header)
+	own.Data = make([]byte, len(m.Data))
+	copy(own.Data, m.Data)
 	return own
 }
 

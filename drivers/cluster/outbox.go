@@ -78,9 +78,7 @@ func (o *outbox) tryHold(dead *wire.Line, m *driver.Message) (held bool, room <-
 	if o.size >= o.limit {
 		return false, o.room
 	}
-	own := *m
-	own.Data = cloned(m.Data)
-	o.held = append(o.held, own)
+	o.held = append(o.held, kept(m))
 	o.size += weight + m.Size()
 	return true, nil
 }
