@@ -40,7 +40,9 @@ func main() {
 // children are what this program is when it has started itself, by its first
 // argument. Each ends with its input.
 func children() map[string]func(ctx context.Context, in io.Reader, out io.Writer) error {
-	return map[string]func(context.Context, io.Reader, io.Writer) error{workerArg: work, brokerArg: serveNATS}
+	return map[string]func(context.Context, io.Reader, io.Writer) error{
+		workerArg: work, brokerArg: serveNATS, hubArg: serveHub, listenerArg: serveListener,
+	}
 }
 
 // errMissed ends the program with a status that says so: the table has told

@@ -19,6 +19,7 @@ func allRows() []row {
 		{"redis-contended", "4 processes of 8 goroutines want one key", redisContended},
 		{"redis-idle", "200 goroutines wait for a key that is not released", redisIdle},
 		{"nats-publish", "events of 128 bytes, without and with a header, beside nats.go", natsPublish},
+		{"cluster-publish", "events of 128 bytes from one process to another, beside nats.go", clusterPublish},
 		{"nats-request", "a request and its answer, one after the other, beside nats.go", natsRequest},
 	}
 }

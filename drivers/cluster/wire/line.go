@@ -20,11 +20,13 @@ type Line struct {
 	now  instant // writes what the connection takes at once
 
 	mu     sync.Mutex
-	out    []byte        // queued
-	spare  []byte        // for the next out
+	out    [][]byte      // queued, in chunks, of which the last is being filled
+	queued int           // bytes of out
+	spare  [][]byte      // the list for the next out
+	free   [][]byte      // chunks for the next out
 	flight int           // bytes that are being written
 	writer writer        // who writes
-	rest   []byte        // what a Flush could not write, for the line's goroutine
+	rest   [][]byte      // what a Flush could not write, for the line's goroutine
 	room   chan struct{} // closed when something was written; nil while nobody waits
 	err    error         // why nothing is written any more
 
@@ -62,11 +64,42 @@ func (l *Line) Queue(f *Frame, limit int) error {
 	if l.err != nil {
 		return l.err
 	}
-	if limit > 0 && len(l.out)+l.flight >= limit {
+	if limit > 0 && l.queued+l.flight >= limit {
 		return ErrFull
 	}
-	l.out = append(l.out, f.bytes()...)
+	l.add(f.bytes())
 	return nil
+}
+
+// chunk is how much is written at a time, and maxFree how many chunks are kept
+// for use while there is much to write; one is kept afterwards.
+const (
+	chunk   = 64 << 10
+	maxFree = 8
+)
+
+// add puts a frame behind what is queued. However much that is, it is not moved
+// to make room. The caller holds l.mu.
+func (l *Line) add(frame []byte) {
+	last := len(l.out) - 1
+	if last < 0 || cap(l.out[last])-len(l.out[last]) < len(frame) {
+		l.out = append(l.out, l.next(len(frame)))
+		last++
+	}
+	l.out[last] = append(l.out[last], frame...)
+	l.queued += len(frame)
+}
+
+// next returns an empty chunk with room for n bytes. The caller holds l.mu.
+func (l *Line) next(n int) []byte {
+	last := len(l.free) - 1
+	if last < 0 || n > chunk {
+		return make([]byte, 0, max(n, chunk))
+	}
+	c := l.free[last]
+	l.free[last] = nil
+	l.free = l.free[:last]
+	return c
 }
 
 // Send is Queue without a limit, Flush and Free.
@@ -93,7 +126,7 @@ func (l *Line) Ended() <-chan struct{} { return l.ended }
 func (l *Line) Backlog() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.out) + l.flight
+	return l.queued + l.flight
 }
 
 // Room returns when less than limit bytes wait to be written, when ctx has
@@ -115,7 +148,7 @@ func (l *Line) Room(ctx context.Context, limit int) error {
 func (l *Line) waitFor(limit int) (<-chan struct{}, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.err != nil || len(l.out)+l.flight < limit {
+	if l.err != nil || l.queued+l.flight < limit {
 		return nil, l.err
 	}
 	if l.room == nil {
@@ -137,11 +170,39 @@ func (l *Line) Flush() {
 		if batch == nil {
 			return
 		}
-		n, err := l.now.write(batch)
-		if !l.written(batch, n, err) {
+		if !l.writeNow(batch) {
 			return
 		}
 	}
+	l.FlushSoon()
+}
+
+// writeNow writes what the connection takes at once, and says whether that was
+// all. The rest is the goroutine's.
+func (l *Line) writeNow(batch [][]byte) bool {
+	for i, c := range batch {
+		n, err := l.now.write(c)
+		if err != nil {
+			l.End(err)
+			return false
+		}
+		if n < len(c) {
+			batch[i] = c[n:]
+			l.leave(batch[i:], n)
+			return false
+		}
+		l.written(c, i == len(batch)-1)
+	}
+	l.idle(batch)
+	return true
+}
+
+// leave leaves rest to the goroutine, after n bytes of its first chunk.
+func (l *Line) leave(rest [][]byte, n int) {
+	l.mu.Lock()
+	l.writer, l.rest = goroutine, rest
+	l.flight -= n
+	l.mu.Unlock()
 	l.FlushSoon()
 }
 
@@ -155,7 +216,7 @@ func (l *Line) FlushSoon() {
 }
 
 // take gives what is queued to w, unless somebody writes already.
-func (l *Line) take(w writer) []byte {
+func (l *Line) take(w writer) [][]byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.writer != nobody || len(l.out) == 0 || l.err != nil {
@@ -164,39 +225,54 @@ func (l *Line) take(w writer) []byte {
 	l.writer = w
 	batch := l.out
 	l.out, l.spare = l.spare[:0], nil
-	l.flight = len(batch)
+	l.flight, l.queued = l.queued, 0
 	return batch
 }
 
-// written says that a caller of Flush has written the first n bytes of batch,
-// and returns whether it may go on. What it could not write is the goroutine's.
-func (l *Line) written(batch []byte, n int, err error) bool {
-	if err != nil {
-		l.End(err)
-		return false
+// written makes room for as much as c has, whose memory is used again. The last
+// one of a batch is left to idle.
+func (l *Line) written(c []byte, last bool) {
+	if last {
+		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if n < len(batch) {
-		l.writer, l.rest, l.flight = goroutine, batch[n:], len(batch)-n
-		l.FlushSoon()
-		return false
-	}
-	l.idle(batch)
-	return true
+	l.flight -= len(c)
+	l.keep(c, maxFree)
+	l.tellRoom()
 }
 
-// idle ends the writing of batch, whose memory is used again. It expects l
-// locked.
-func (l *Line) idle(batch []byte) {
-	l.writer, l.flight = nobody, 0
-	if cap(batch) <= 4*roomy {
-		l.spare = batch[:0]
+// keep keeps c for use, unless there are as many already or it is not of the
+// usual size. The caller holds l.mu.
+func (l *Line) keep(c []byte, most int) {
+	if cap(c) == chunk && len(l.free) < most {
+		l.free = append(l.free, c[:0])
 	}
+}
+
+// tellRoom wakes those who wait for room. The caller holds l.mu.
+func (l *Line) tellRoom() {
 	if l.room != nil {
 		close(l.room)
 		l.room = nil
 	}
+}
+
+// idle ends the writing of batch.
+func (l *Line) idle(batch [][]byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.writer, l.flight = nobody, 0
+	if len(l.out) == 0 && len(l.free) > 1 {
+		clear(l.free[1:])
+		l.free = l.free[:1]
+	}
+	l.keep(batch[len(batch)-1], maxFree)
+	clear(batch)
+	if cap(batch) <= 1024 {
+		l.spare = batch[:0]
+	}
+	l.tellRoom()
 }
 
 // write is the line's goroutine.
@@ -207,25 +283,22 @@ func (l *Line) write() {
 		case <-l.ended:
 			return
 		}
-		for {
-			batch := l.next()
-			if batch == nil {
-				break
+		for batch := l.mine(); batch != nil; batch = l.mine() {
+			for i, c := range batch {
+				if _, err := l.conn.Write(c); err != nil {
+					l.End(err)
+					return
+				}
+				l.written(c, i == len(batch)-1)
 			}
-			if _, err := l.conn.Write(batch); err != nil {
-				l.End(err)
-				return
-			}
-			l.mu.Lock()
 			l.idle(batch)
-			l.mu.Unlock()
 		}
 	}
 }
 
-// next returns what the goroutine is to write: what a Flush has left it, or what
+// mine returns what the goroutine is to write: what a Flush has left it, or what
 // is queued.
-func (l *Line) next() []byte {
+func (l *Line) mine() [][]byte {
 	l.mu.Lock()
 	rest := l.rest
 	l.rest = nil
@@ -248,11 +321,8 @@ func (l *Line) End(err error) {
 		return
 	}
 	l.err = err
-	l.out, l.rest, l.spare, l.flight = nil, nil, nil, 0
-	if l.room != nil {
-		close(l.room)
-		l.room = nil
-	}
+	l.out, l.rest, l.spare, l.free, l.queued, l.flight = nil, nil, nil, nil, 0, 0
+	l.tellRoom()
 	close(l.ended)
 	_ = l.conn.Close() // there is nothing left to lose
 }
