@@ -1,20 +1,275 @@
 package cluster
 
-import "github.com/megaframework/mega/drivers/cluster/wire"
+import (
+	"time"
 
-// hubLocks is what a hub does about locks.
-type hubLocks struct{ hub *Hub }
+	"github.com/megaframework/mega/drivers/cluster/wire"
+	"github.com/megaframework/mega/drivers/internal/table"
+	"github.com/megaframework/mega/lock/driver"
+)
 
-// peerLocks is what a hub knows of a peer about locks.
-type peerLocks struct{}
+// hubLocks is what a hub does about locks. It acts on a frame where it is read:
+// nothing here waits.
+type hubLocks struct {
+	hub   *Hub
+	table *table.Table
+	clock clock
+	// ahead, if set, is told of an expiry and a fence before any peer is. If it
+	// returns false the peer is told nothing: a hub that comes after this one
+	// would not know.
+	ahead func(expires time.Time, fence uint64) bool
+	// told, if set, is told that a peer has said all that it had from an earlier
+	// hub.
+	told func(p *Peer)
+}
 
-func newHubLocks(h *Hub) *hubLocks { return &hubLocks{hub: h} }
+// peerLocks is what a hub knows of a peer about locks. It is the reader's.
+type peerLocks struct {
+	owner  *table.Owner  // of all that the peer has
+	holder driver.Holder // the last one: the next one is much like it
+}
+
+func newHubLocks(h *Hub) *hubLocks {
+	return &hubLocks{hub: h, table: newTable(false), clock: readClock()}
+}
+
+// grantWindow is how long a grant lives that was waited for, until it is renewed.
+const grantWindow = 2 * time.Second
+
+// newTable returns a table that counts as all processes of the node do. If it is
+// shut it grants nothing until it is opened.
+func newTable(shut bool) *table.Table {
+	return table.New(table.Config{
+		Now:    driver.Now,
+		Micros: func() uint64 { return uint64(time.Now().UnixMicro()) },
+		Window: grantWindow,
+		Shut:   shut,
+	})
+}
 
 // handle acts on a frame of p, on its reader's goroutine.
-func (h *hubLocks) handle(p *Peer, t wire.Type, d *wire.Decoder) error { return nil }
+func (h *hubLocks) handle(p *Peer, t wire.Type, d *wire.Decoder) error {
+	if p.locks.owner == nil {
+		p.locks.owner = table.NewOwner(func(e table.Event) { h.push(p, e) })
+	}
+	switch t {
+	case lockAsk:
+		return h.ask(p, d)
+	case lockLeave:
+		h.leaveQueue(p, d)
+	case lockRelease:
+		h.release(p, d)
+	case lockRenew:
+		h.renew(p, d)
+	case lockForce:
+		h.force(p, d)
+	case lockInspect:
+		h.inspect(p, d)
+	case lockList:
+		h.list(p, d)
+	case lockHave:
+		return h.have(p, d)
+	case lockTold:
+		if h.told != nil {
+			h.told(p)
+		}
+	}
+	return nil
+}
 
 // leave is told that p is gone, on its reader's goroutine. If its process has
 // ended, what it had is free.
-func (h *hubLocks) leave(p *Peer, ended bool) {}
+func (h *hubLocks) leave(p *Peer, ended bool) {
+	switch {
+	case p.locks.owner == nil:
+	case ended:
+		h.table.Drop(p.locks.owner)
+	default:
+		h.table.Disown(p.locks.owner)
+	}
+}
 
-func (h *hubLocks) close() {}
+func (h *hubLocks) close() { h.table.Close() }
+
+// recorded makes sure that the hub after this one will know of g.
+func (h *hubLocks) recorded(g *driver.Grant) bool {
+	return h.ahead == nil || h.ahead(g.Deadline.Add(driver.Margin(g.TTL)), h.table.HighestFence())
+}
+
+// push tells p what has become of something that it has. It is called by
+// whoever has brought it about, so it is written at once.
+func (h *hubLocks) push(p *Peer, e table.Event) {
+	var f *wire.Frame
+	switch e.Kind {
+	case table.Granted:
+		if !h.recorded(&e.Grant) {
+			return
+		}
+		f = wire.Begin(lockGranted).String(e.Grant.Token)
+		addGrant(f, &e.Grant, h.clock)
+	case table.Refused:
+		f = addError(wire.Begin(lockRefused).String(e.Grant.Token), e.Err)
+	case table.Lost:
+		f = addError(wire.Begin(lockLost).String(e.Grant.Token), e.Err)
+	}
+	var b batch
+	b.send(p, f)
+	b.flush()
+}
+
+// ask queues for a lease. Without a number it was asked before, of another hub or
+// on another connection, and only news is told.
+func (h *hubLocks) ask(p *Peer, d *wire.Decoder) error {
+	number, at := d.Uint(), d.Uint()
+	r, err := request(d, &p.locks.holder)
+	if err != nil {
+		return err
+	}
+	p.locks.holder = r.Holder
+	g, ticket, err := h.table.Ask(&r, p.locks.owner, at)
+	if number == 0 {
+		h.tellAsked(p, &r, g, ticket, err)
+		return nil
+	}
+	f := wire.Begin(lockAnswer).Uint(number)
+	switch {
+	case err != nil:
+		addError(f, err)
+	case ticket != 0:
+		f.Byte(verdictQueued).Uint(ticket)
+	case h.recorded(&g):
+		addGrant(f.Byte(verdictDone), &g, h.clock)
+	default:
+		f.Free()
+		return nil
+	}
+	p.send(f)
+	return nil
+}
+
+func (h *hubLocks) tellAsked(p *Peer, r *driver.Request, g driver.Grant, ticket uint64, err error) {
+	switch {
+	case err != nil:
+		h.push(p, table.Event{Kind: table.Refused, Grant: driver.Grant{Token: r.Token}, Err: err})
+	case ticket == 0:
+		h.push(p, table.Event{Kind: table.Granted, Grant: g})
+	}
+}
+
+func (h *hubLocks) leaveQueue(p *Peer, d *wire.Decoder) {
+	number, key, token := d.Uint(), d.String(), d.String()
+	if d.Err() != nil {
+		return
+	}
+	g, err := h.table.Leave(key, token)
+	f := wire.Begin(lockAnswer).Uint(number)
+	switch {
+	case err != nil:
+		addError(f, err)
+	case h.recorded(&g):
+		addGrant(f.Byte(verdictDone), &g, h.clock)
+	default:
+		f.Free()
+		return
+	}
+	p.send(f)
+}
+
+func (h *hubLocks) release(p *Peer, d *wire.Decoder) {
+	number, key, token := d.Uint(), d.String(), d.String()
+	if d.Err() != nil {
+		return
+	}
+	err := h.table.Release(key, token)
+	if number == 0 {
+		return
+	}
+	f := wire.Begin(lockAnswer).Uint(number)
+	if err != nil {
+		addError(f, err)
+	} else {
+		f.Byte(verdictDone)
+	}
+	p.send(f)
+}
+
+func (h *hubLocks) renew(p *Peer, d *wire.Decoder) {
+	number, n := d.Uint(), d.Count()
+	f := wire.Begin(lockAnswer).Uint(number).Byte(verdictDone)
+	for range n {
+		g := driver.Grant{Key: d.String(), Token: d.String(), TTL: time.Duration(d.Int()), NoRenew: d.Bool()}
+		if d.Err() != nil || checkName(g.Key, g.Token, g.TTL) != nil {
+			break
+		}
+		deadline, err := h.table.Renew(&g)
+		g.Deadline = deadline
+		switch {
+		case err != nil:
+			addError(f, err)
+		case !h.recorded(&g):
+			f.Free()
+			return
+		default:
+			f.Byte(verdictDone).Int(h.clock.told(deadline))
+		}
+	}
+	p.send(f)
+}
+
+func (h *hubLocks) force(p *Peer, d *wire.Decoder) {
+	number, key, reason := d.Uint(), d.String(), d.String()
+	by := holder(d, &p.locks.holder)
+	if d.Err() != nil {
+		return
+	}
+	_, err := h.table.Force(key, reason, by, func(n int) {
+		p.send(wire.Begin(lockAnswer).Uint(number).Byte(verdictDone).Uint(uint64(n)))
+		p.batch.flush()
+	})
+	if err != nil {
+		p.send(addError(wire.Begin(lockAnswer).Uint(number), err))
+	}
+}
+
+func (h *hubLocks) inspect(p *Peer, d *wire.Decoder) {
+	number, key := d.Uint(), d.String()
+	if d.Err() != nil {
+		return
+	}
+	s, err := h.table.Inspect(key)
+	h.show(p, number, []driver.State{s}, err)
+}
+
+func (h *hubLocks) list(p *Peer, d *wire.Decoder) {
+	number, prefix := d.Uint(), d.String()
+	if d.Err() != nil {
+		return
+	}
+	states, err := h.table.List(prefix)
+	h.show(p, number, states, err)
+}
+
+// part is about how large a part of a long answer is.
+const part = 64 << 10
+
+func (h *hubLocks) show(p *Peer, number uint64, states []driver.State, err error) {
+	if err != nil {
+		p.send(addError(wire.Begin(lockAnswer).Uint(number), err))
+		return
+	}
+	for _, f := range addStates(number, states, part) {
+		p.send(f)
+	}
+}
+
+// have takes what the peer says that it has.
+func (h *hubLocks) have(p *Peer, d *wire.Decoder) error {
+	l, err := readLease(d, h.clock, &p.locks.holder)
+	if err != nil {
+		return err
+	}
+	if _, err := h.table.Restore(l, p.locks.owner); err != nil {
+		h.push(p, table.Event{Kind: table.Lost, Grant: l.Grant, Err: err})
+	}
+	return nil
+}

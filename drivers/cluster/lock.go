@@ -1,18 +1,391 @@
 package cluster
 
-import "github.com/megaframework/mega/drivers/cluster/wire"
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
 
-// Lock is the lock driver of a [Node], of scope Node.
-type Lock struct{ node *Node }
+	"github.com/megaframework/mega/drivers/cluster/wire"
+	"github.com/megaframework/mega/lock/driver"
+)
 
-func newLock(n *Node) *Lock { return &Lock{node: n} }
+// Lock is the lock driver of a [Node], of scope Node. Its queue is always strict.
+//
+// All of its questions go over the one connection of the node; what a process
+// waits for is pushed. When the hub goes and another one comes, it is told what
+// this process has and waits for, before anything else.
+type Lock struct {
+	node  *Node
+	clock clock
+
+	mu      sync.Mutex
+	line    *wire.Line           // to the hub, or nil while there is none
+	changed chan struct{}        // closed when line changes
+	why     error                // why there will be no hub any more
+	asked   map[uint64]*question // whose answers are to come, by number
+	last    uint64               // number of a question
+	claims  map[string]*claim    // by token
+	full    int                  // how many claims there are at the next sweep
+	closed  bool
+}
+
+var (
+	_ driver.Driver = (*Lock)(nil)
+	_ driver.Asker  = (*Lock)(nil)
+)
+
+func newLock(n *Node) *Lock {
+	return &Lock{
+		node:    n,
+		clock:   readClock(),
+		changed: make(chan struct{}),
+		asked:   make(map[uint64]*question),
+		claims:  make(map[string]*claim),
+		full:    firstSweep,
+	}
+}
 
 // handle acts on a frame of the hub, on the reader's goroutine.
-func (x *Lock) handle(t wire.Type, d *wire.Decoder) error { return nil }
+func (x *Lock) handle(t wire.Type, d *wire.Decoder) error {
+	switch t {
+	case lockAnswer:
+		x.answer(d)
+	case lockGranted:
+		x.granted(d)
+	case lockRefused:
+		x.refused(d)
+	case lockLost:
+		x.lose(d)
+	}
+	return nil
+}
 
-// connected is told that there is a hub, before anybody else is, and says what an
-// earlier one knew. disconnected is told that there is none any more. Both are
-// called on a reader's goroutine.
-func (x *Lock) connected(s *session) {}
+// connected is told of a hub, before anybody else is: what is claimed is said
+// first.
+func (x *Lock) connected(s *session) {
+	x.mu.Lock()
+	for _, f := range x.inventory() {
+		_ = s.line.Queue(f, 0) // the end of a line is told by disconnected
+		f.Free()
+	}
+	x.change(s.line)
+	x.mu.Unlock()
+	s.line.Flush()
+}
 
-func (x *Lock) disconnected(why error) {}
+// disconnected is told that there is no hub now. What was asked has no answer.
+func (x *Lock) disconnected(error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.change(nil)
+	x.answerAll(errHubGone)
+}
+
+// ended is told that there will be no hub any more.
+func (x *Lock) ended(why error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.why != nil {
+		return
+	}
+	x.why = why
+	x.change(nil)
+	x.answerAll(why)
+	for _, c := range x.claims {
+		if c.state != claimHeld {
+			x.refuse(c, why)
+		}
+	}
+}
+
+// change expects x locked.
+func (x *Lock) change(line *wire.Line) {
+	x.line = line
+	close(x.changed)
+	x.changed = make(chan struct{})
+}
+
+// answerAll expects x locked.
+func (x *Lock) answerAll(err error) {
+	for _, q := range x.asked {
+		q.answered <- err
+	}
+	clear(x.asked)
+}
+
+// Info names the driver.
+func (x *Lock) Info() driver.Info { return driver.Info{Name: "cluster", Scope: driver.Node} }
+
+// Acquire implements [driver.Driver].
+func (x *Lock) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	g, wait, err := x.Ask(ctx, r)
+	if wait == nil {
+		return g, err
+	}
+	return wait(ctx)
+}
+
+// Ask implements [driver.Asker].
+func (x *Lock) Ask(ctx context.Context, r driver.Request) (driver.Grant, func(context.Context) (driver.Grant, error), error) {
+	if err := ctx.Err(); err != nil {
+		return driver.Grant{}, nil, &driver.NotAcquiredError{Key: r.Key, Err: err}
+	}
+	since := time.Now()
+	c, err := x.add(&r)
+	if err != nil {
+		return driver.Grant{}, nil, err
+	}
+	q := newQuestion(r.Key)
+	defer q.free()
+	q.claim = c
+	q.patience.Reset(driver.CallTimeout)
+	err = x.ask(ctx, q, func(number uint64) *wire.Frame {
+		f := wire.Begin(lockAsk).Uint(number).Uint(0)
+		addRequest(f, &c.request)
+		return f
+	})
+	if err != nil {
+		x.end(c, err)
+		return driver.Grant{}, nil, err
+	}
+	if g, err, over := x.outcome(c); over {
+		return g, nil, err
+	}
+	return driver.Grant{}, func(ctx context.Context) (driver.Grant, error) { return x.wait(ctx, c, since) }, nil
+}
+
+// outcome is what has become of a claim, and whether that is over.
+func (x *Lock) outcome(c *claim) (g driver.Grant, err error, over bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return c.grant, c.err, c.state == claimHeld || c.state == claimRefused
+}
+
+// wait waits until a claim is served, its wait has passed or ctx has ended.
+func (x *Lock) wait(ctx context.Context, c *claim, since time.Time) (driver.Grant, error) {
+	x.mu.Lock()
+	done := c.done
+	x.mu.Unlock()
+	if done != nil {
+		await(ctx, done, c.patience(since))
+	}
+	if g, err, over := x.outcome(c); over {
+		return g, err
+	}
+	if err := ctx.Err(); err != nil {
+		x.abandon(c)
+		return driver.Grant{}, err
+	}
+	return x.leave(ctx, c, since)
+}
+
+// patience is how long to wait for the claim still, and below 0 for ever. One
+// that does not wait is queued where the hub cannot tell yet who holds the key.
+func (c *claim) patience(since time.Time) time.Duration {
+	switch wait := c.request.Wait; {
+	case wait < 0:
+		return -1
+	case wait == 0:
+		return driver.CallTimeout
+	default:
+		return max(wait-time.Since(since), 0)
+	}
+}
+
+func await(ctx context.Context, done <-chan struct{}, patience time.Duration) {
+	var over <-chan time.Time
+	if patience >= 0 {
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		over = timer.C
+	}
+	select {
+	case <-done:
+	case <-over:
+	case <-ctx.Done():
+	}
+}
+
+// farewell is how long who gives up waits to hear who is in the way.
+const farewell = 200 * time.Millisecond
+
+// leave gives a claim up whose wait has passed. A grant that arrives in the same
+// instant is kept.
+func (x *Lock) leave(ctx context.Context, c *claim, since time.Time) (driver.Grant, error) {
+	r := &c.request
+	q := newQuestion(r.Key)
+	defer q.free()
+	q.claim = c
+	q.patience.Reset(farewell)
+	err := x.ask(ctx, q, func(number uint64) *wire.Frame {
+		return wire.Begin(lockLeave).Uint(number).String(r.Key).String(r.Token)
+	})
+	if g, cause, over := x.outcome(c); over {
+		return g, cause
+	}
+	x.end(c, err)
+	if busy, ok := errors.AsType[*driver.NotAcquiredError](err); ok {
+		busy.Waited = time.Since(since)
+		return driver.Grant{}, busy
+	}
+	if r.Wait == 0 && !errors.Is(err, driver.ErrLost) {
+		return driver.Grant{}, err
+	}
+	return driver.Grant{}, &driver.NotAcquiredError{Key: r.Key, Waited: time.Since(since)}
+}
+
+// end ends a claim that the hub has refused, or has not been heard of.
+func (x *Lock) end(c *claim, err error) {
+	if errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, driver.ErrLost) {
+		x.mu.Lock()
+		x.forget(c)
+		x.mu.Unlock()
+		return
+	}
+	x.abandon(c)
+}
+
+// abandon drops a claim and sees to it that the hub does, too: it reads this
+// before anything else that comes, or never has the claim.
+func (x *Lock) abandon(c *claim) {
+	x.mu.Lock()
+	x.forget(c)
+	line := x.line
+	x.mu.Unlock()
+	if line != nil {
+		_ = line.Send(wire.Begin(lockRelease).Uint(0).String(c.request.Key).String(c.request.Token))
+	}
+}
+
+// batchSize is how many grants are renewed with one question.
+const batchSize = 1000
+
+// Renew implements [driver.Driver].
+func (x *Lock) Renew(ctx context.Context, grants []driver.Grant) []driver.Renewal {
+	renewals := make([]driver.Renewal, len(grants))
+	for i := 0; i < len(grants); i += batchSize {
+		end := min(i+batchSize, len(grants))
+		x.renew(ctx, grants[i:end], renewals[i:end])
+	}
+	return renewals
+}
+
+func (x *Lock) renew(ctx context.Context, grants []driver.Grant, renewals []driver.Renewal) {
+	q := newQuestion("")
+	defer q.free()
+	q.grants, q.renewals = grants, renewals
+	err := x.ask(ctx, q, func(number uint64) *wire.Frame {
+		f := wire.Begin(lockRenew).Uint(number).Uint(uint64(len(grants)))
+		for i := range grants {
+			g := &grants[i]
+			f.String(g.Key).String(g.Token).Int(int64(g.TTL)).Bool(g.NoRenew)
+		}
+		return f
+	})
+	for i := range renewals {
+		if err != nil {
+			renewals[i] = driver.Renewal{Err: err}
+		}
+	}
+}
+
+// Release implements [driver.Driver].
+func (x *Lock) Release(ctx context.Context, g driver.Grant) error {
+	x.disclaim(g.Key, g.Token)
+	q := newQuestion(g.Key)
+	defer q.free()
+	err := x.ask(ctx, q, func(number uint64) *wire.Frame {
+		return wire.Begin(lockRelease).Uint(number).String(g.Key).String(g.Token)
+	})
+	if q.again && errors.Is(err, driver.ErrLost) {
+		return nil // the first time may have released it
+	}
+	return err
+}
+
+// disclaim ends a claim here: from now on no hub is told of it.
+func (x *Lock) disclaim(key, token string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if c := x.claims[token]; c != nil {
+		x.refuse(c, &driver.LostError{Key: key, Cause: driver.Expired})
+	}
+}
+
+// ForceRelease implements [driver.Driver].
+func (x *Lock) ForceRelease(ctx context.Context, key, reason string, by driver.Holder) (int, error) {
+	q := newQuestion(key)
+	defer q.free()
+	err := x.inquire(ctx, q, func(number uint64) *wire.Frame {
+		f := wire.Begin(lockForce).Uint(number).String(key).String(reason)
+		addHolder(f, &by)
+		return f
+	})
+	return q.count, err
+}
+
+// Inspect implements [driver.Driver].
+func (x *Lock) Inspect(ctx context.Context, key string) (driver.State, error) {
+	states, err := x.states(ctx, lockInspect, key)
+	if err != nil || len(states) == 0 {
+		return driver.State{Key: key}, err
+	}
+	return states[0], nil
+}
+
+// List implements [driver.Driver]. Each state is of one instant, not all of the
+// same.
+func (x *Lock) List(ctx context.Context, prefix string) ([]driver.State, error) {
+	return x.states(ctx, lockList, prefix)
+}
+
+func (x *Lock) states(ctx context.Context, t wire.Type, name string) ([]driver.State, error) {
+	q := newQuestion(name)
+	defer q.free()
+	err := x.inquire(ctx, q, func(number uint64) *wire.Frame {
+		q.states = nil // a hub that is gone may have said a part of it
+		return wire.Begin(t).Uint(number).String(name)
+	})
+	return q.states, err
+}
+
+// inquire is ask for what is refused after Close.
+func (x *Lock) inquire(ctx context.Context, q *question, frame func(number uint64) *wire.Frame) error {
+	x.mu.Lock()
+	closed := x.closed
+	x.mu.Unlock()
+	if closed {
+		return driver.ErrClosed
+	}
+	return x.ask(ctx, q, frame)
+}
+
+// Close implements [driver.Driver]. Grants can still be renewed and released as
+// long as the node is not closed, whose the connection is.
+func (x *Lock) Close(context.Context) error {
+	for _, c := range x.shut() {
+		x.abandon(c)
+	}
+	return nil
+}
+
+// shut refuses what waits, and whatever comes.
+func (x *Lock) shut() (waited []*claim) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.closed = true
+	for number, q := range x.asked {
+		if q.claim != nil {
+			delete(x.asked, number)
+			q.answered <- driver.ErrClosed
+		}
+	}
+	for _, c := range x.claims {
+		if c.state != claimHeld {
+			waited = append(waited, c)
+			x.refuse(c, driver.ErrClosed)
+		}
+	}
+	return waited
+}

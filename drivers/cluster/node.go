@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/drivers/cluster/wire"
+	"github.com/megaframework/mega/lock/driver"
 )
 
 // Config is how a process takes part in a node.
@@ -186,6 +187,7 @@ func (n *Node) ready(ctx context.Context) (*session, error) {
 // Close leaves the node: what is held is left to its TTL. A hub in this process
 // ends, and another process takes over. It is idempotent.
 func (n *Node) Close(ctx context.Context) error {
+	_ = n.lock.Close(ctx) // it has no error
 	s, first := n.leave()
 	if s != nil {
 		_ = s.line.Send(wire.Begin(typeBye)) // an end that nobody hears of is one, too
@@ -193,7 +195,7 @@ func (n *Node) Close(ctx context.Context) error {
 		s.line.Close()
 	}
 	n.running.Wait()
-	n.over.Do(func() { close(n.gone) })
+	n.ended(driver.ErrClosed)
 	if first && n.meeting != nil {
 		return n.meeting.leave(ctx, 0)
 	}
@@ -308,10 +310,24 @@ func (n *Node) lost(s *session, why error) {
 	n.lock.disconnected(why)
 	n.bus.disconnected(why)
 	if final {
-		n.over.Do(func() { close(n.gone) })
+		n.ended(why)
 		return
 	}
 	n.again()
+}
+
+// ended is the end of the node: there is no hub and none will come. Closing the
+// node ends it first, and is why then.
+func (n *Node) ended(why error) {
+	n.mu.Lock()
+	if n.closed {
+		why = driver.ErrClosed
+	}
+	n.mu.Unlock()
+	n.over.Do(func() {
+		n.lock.ended(why)
+		close(n.gone)
+	})
 }
 
 // act acts on a frame of the hub.

@@ -52,7 +52,7 @@ func (l *Lock) Release(_ context.Context, g driver.Grant) error {
 
 // ForceRelease implements [driver.Driver].
 func (l *Lock) ForceRelease(_ context.Context, key, reason string, by driver.Holder) (int, error) {
-	return l.table.Force(key, reason, by)
+	return l.table.Force(key, reason, by, nil)
 }
 
 // Inspect implements [driver.Driver].

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"syscall"
 )
 
 // Line is one side of a connection. Frames are queued by anybody and written in
@@ -183,7 +184,7 @@ func (l *Line) writeNow(batch [][]byte) bool {
 	for i, c := range batch {
 		n, err := l.now.write(c)
 		if err != nil {
-			l.End(err)
+			l.broke(err)
 			return false
 		}
 		if n < len(c) {
@@ -286,7 +287,7 @@ func (l *Line) write() {
 		for batch := l.mine(); batch != nil; batch = l.mine() {
 			for i, c := range batch {
 				if _, err := l.conn.Write(c); err != nil {
-					l.End(err)
+					l.broke(err)
 					return
 				}
 				l.written(c, i == len(batch)-1)
@@ -315,6 +316,21 @@ var ErrClosed = errors.New("the line was closed")
 // End is Close, with a reason, that does not wait for the line's goroutine. Only
 // the first reason counts.
 func (l *Line) End(err error) {
+	l.stop(err)
+	_ = l.conn.Close() // there is nothing left to lose
+}
+
+// broke ends the line because nothing can be written. What the other side has
+// said before it went can still be read, and then that it is gone.
+func (l *Line) broke(err error) {
+	l.stop(err)
+	if !errors.Is(err, syscall.EPIPE) {
+		_ = l.conn.Close() // err says more
+	}
+}
+
+// stop ends the writing.
+func (l *Line) stop(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.err != nil {
@@ -324,7 +340,6 @@ func (l *Line) End(err error) {
 	l.out, l.rest, l.spare, l.free, l.queued, l.flight = nil, nil, nil, nil, 0, 0
 	l.tellRoom()
 	close(l.ended)
-	_ = l.conn.Close() // there is nothing left to lose
 }
 
 // Close ends the line and its connection; what is queued is not written any

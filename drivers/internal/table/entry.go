@@ -132,18 +132,18 @@ func (e *entry) resize(n int, now time.Time) int {
 
 func (e *entry) hasRoom() bool { return e.held < e.size && !e.shard.shut }
 
-// grant gives t the lowest free slot.
-func (e *entry) grant(t *ticket, now time.Time) {
+// grant gives t the lowest free slot, for a while.
+func (e *entry) grant(t *ticket, life time.Duration, now time.Time) {
 	e.register(t)
 	t.grant.Slot = e.take(t)
 	t.grant.Fence = e.shard.fences.reserve(t.grant.Fences, now)
-	t.grant.Deadline = driver.Deadline(now, t.grant.TTL)
+	t.grant.Deadline = driver.Deadline(now, life)
 	if t.local && t.lost == nil {
 		t.lost = make(chan error)
 	}
 	t.grant.Lost = t.lost
 	t.state = granted
-	t.expires = now.Add(t.grant.TTL)
+	t.expires = now.Add(life)
 	e.dueBy(t.expires)
 }
 
@@ -229,7 +229,7 @@ func (e *entry) serve(now time.Time) {
 	for e.queue.len > 0 && e.hasRoom() {
 		t := e.queue.head
 		e.queue.remove(t)
-		e.grant(t, now)
+		e.grant(t, e.life(t), now)
 		if t.done != nil {
 			close(t.done)
 		}
@@ -237,6 +237,14 @@ func (e *entry) serve(now time.Time) {
 		e.shard.sweepBy(t.expires)
 	}
 	e.watch(now)
+}
+
+// life is how long the grant of t lives at first, which has waited.
+func (e *entry) life(t *ticket) time.Duration {
+	if window := e.shard.window; window > 0 && t.owner != nil && !t.grant.NoRenew {
+		return min(t.grant.TTL, window)
+	}
+	return t.grant.TTL
 }
 
 // watch arms the timer if somebody waits for an expiry that it would miss.

@@ -127,9 +127,19 @@ func (s *shard) unlock() {
 		s.mu.Unlock()
 		return
 	}
+	events := s.takeEvents()
+	s.mu.Unlock()
+	deliver(events)
+}
+
+// takeEvents expects s locked.
+func (s *shard) takeEvents() []Event {
 	events := s.outbox
 	s.outbox = nil
-	s.mu.Unlock()
+	return events
+}
+
+func deliver(events []Event) {
 	for i := range events {
 		events[i].owner.tell(events[i])
 	}

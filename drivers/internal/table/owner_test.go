@@ -112,7 +112,7 @@ func TestForceTellsTheOwner(t *testing.T) {
 	tab, a, b := open(), newProcess(), newProcess()
 	g := granted(t, tab, a, request("k", "a"))
 	queuedAt(t, tab, b, request("k", "b"), 0)
-	if n, err := tab.Force("k", "deploy", driver.Holder{PID: 7}); n != 1 || err != nil {
+	if n, err := tab.Force("k", "deploy", driver.Holder{PID: 7}, func(int) { expect(t, a) }); n != 1 || err != nil {
 		t.Fatalf("forced %d, %v", n, err)
 	}
 	expect(t, a, "lost a")
@@ -137,6 +137,25 @@ func TestAskingAgainMovesItToTheNewOwner(t *testing.T) {
 	expect(t, after)
 	must(t, tab.Release("k", "held"))
 	expect(t, after, "granted waits")
+}
+
+func TestWhoStandsStillAtItsTurnCostsTheWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tab, a, b := table.New(table.Config{Now: time.Now, Window: 2 * time.Second}), newProcess(), newProcess()
+		granted(t, tab, a, request("k", "a"))
+		queuedAt(t, tab, a, request("k", "still"), 0)
+		queuedAt(t, tab, b, request("k", "b"), 0)
+		must(t, tab.Release("k", "a"))
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if e := b.told; len(e) != 1 || !e[0].Grant.Deadline.Equal(driver.Deadline(time.Now(), 2*time.Second)) {
+			t.Fatalf("after the window it was told %+v", e)
+		}
+		g := b.told[0].Grant
+		if deadline, err := tab.Renew(&g); err != nil || !deadline.Equal(driver.Deadline(time.Now(), g.TTL)) {
+			t.Errorf("renewed until %v, %v", deadline, err)
+		}
+	})
 }
 
 func TestWhoLeavesIsToldWhoIsInTheWay(t *testing.T) {

@@ -31,7 +31,8 @@ type shard struct {
 	fences  *fences
 	numbers *fences // of tickets
 	index   int     // among the shards
-	shut    bool    // nothing is granted yet
+	window  time.Duration
+	shut    bool // nothing is granted yet
 	closed  bool
 	outbox  []Event // delivered by unlock
 
@@ -46,10 +47,10 @@ type shard struct {
 	_ [64]byte // keeps neighbours off this cache line
 }
 
-func (s *shard) open(t *Table, index int, shut bool) {
+func (s *shard) open(t *Table, index int, c Config) {
 	s.entries = make(map[string]*entry)
 	s.now, s.fences, s.numbers = t.now, &t.fences, &t.numbers
-	s.index, s.shut = index, shut
+	s.index, s.window, s.shut = index, c.Window, c.Shut
 }
 
 // acquire returns a grant, or a ticket to wait for, or an error.
@@ -110,7 +111,7 @@ func (s *shard) request(r *driver.Request, o *Owner, at uint64, now time.Time) (
 	t.grant.Resized = resized
 	if room {
 		t.local = o == nil
-		e.grant(t, now)
+		e.grant(t, t.grant.TTL, now)
 		s.sweepBy(t.expires)
 		return t, nil
 	}
@@ -210,7 +211,9 @@ func (s *shard) release(key, token string, now time.Time) error {
 		e.withdraw(t, &driver.LostError{Key: key, Cause: driver.Expired})
 	} else {
 		e.free(t)
-		s.own(t, nil)
+		if t.owner != nil {
+			s.own(t, nil)
+		}
 		e.serve(now)
 		s.recycle(t)
 	}
@@ -235,15 +238,16 @@ func (s *shard) lost(key, token string, now time.Time) error {
 	return &driver.LostError{Key: key, Cause: driver.Expired}
 }
 
-func (s *shard) force(lost *driver.LostError, now time.Time) (int, error) {
+// force also returns what owners are to be told.
+func (s *shard) force(lost *driver.LostError, now time.Time) (int, []Event, error) {
 	s.mu.Lock()
-	defer s.unlock()
+	defer s.mu.Unlock()
 	if s.closed {
-		return 0, driver.ErrClosed
+		return 0, nil, driver.ErrClosed
 	}
 	e := s.settled(lost.Key, now)
 	if e == nil {
-		return 0, nil
+		return 0, s.takeEvents(), nil
 	}
 	taken := e.freeAll()
 	for _, t := range taken {
@@ -257,7 +261,7 @@ func (s *shard) force(lost *driver.LostError, now time.Time) (int, error) {
 	s.sweepBy(now.Add(remembered))
 	e.serve(now)
 	s.tidy(e)
-	return len(taken), nil
+	return len(taken), s.takeEvents(), nil
 }
 
 func (s *shard) inspect(key string, now time.Time) (driver.State, error) {

@@ -35,6 +35,10 @@ type Config struct {
 	// Micros is the microseconds since 1970, which fences and the numbers of
 	// tickets are not below. If it is nil, that is what Now says.
 	Micros func() uint64
+	// Window, if it is not 0, is how long a grant lives at first that was waited
+	// for on behalf of an owner, unless it is one that is not renewed: a process
+	// that stands still when its turn comes costs the others no more than that.
+	Window time.Duration
 	// Shut has the table grant nothing until Open is called.
 	Shut bool
 }
@@ -44,7 +48,7 @@ func New(c Config) *Table {
 	t := &Table{seed: maphash.MakeSeed(), now: c.Now}
 	t.fences.micros, t.numbers.micros = c.Micros, c.Micros
 	for i := range t.shards {
-		t.shards[i].open(t, i, c.Shut)
+		t.shards[i].open(t, i, c)
 	}
 	return t
 }
@@ -100,10 +104,17 @@ func (t *Table) Release(key, token string) error {
 }
 
 // Force ends every grant of key, tells their owners, and serves the queue. It
-// returns how many there were.
-func (t *Table) Force(key, reason string, by driver.Holder) (int, error) {
+// returns how many there were. If first is not nil it is called with that number
+// before any owner is told: whoever forces may depend on what it takes away.
+func (t *Table) Force(key, reason string, by driver.Holder, first func(n int)) (int, error) {
 	lost := &driver.LostError{Key: key, Cause: driver.Forced, Reason: reason, By: by}
-	return t.shard(key).force(lost, t.now())
+	s := t.shard(key)
+	n, events, err := s.force(lost, t.now())
+	if err == nil && first != nil {
+		first(n)
+	}
+	deliver(events)
+	return n, err
 }
 
 // Inspect returns the holders of key by slot, and its waiters in order.

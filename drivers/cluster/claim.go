@@ -1,0 +1,180 @@
+package cluster
+
+import (
+	"errors"
+
+	"github.com/megaframework/mega/drivers/cluster/wire"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// claim is what this process has or asks for at the hub, by its token: from the
+// question on until it is given back, given up or lost. A hub that comes after
+// another one is told of those that are queued or held.
+//
+// Its fields are guarded by claims.mu.
+type claim struct {
+	state   claimState
+	request driver.Request
+	ticket  uint64 // its place in the queue
+	grant   driver.Grant
+	err     error         // why it was refused
+	done    chan struct{} // closed when it is no longer queued; nil before it was
+	lost    chan error    // receives why the grant was taken away
+}
+
+type claimState uint8
+
+const (
+	claimAsked claimState = iota // there is no answer yet
+	claimQueued
+	claimHeld
+	claimRefused
+)
+
+// add begins a claim.
+func (x *Lock) add(r *driver.Request) (*claim, error) {
+	c := &claim{request: *r, lost: make(chan error, 1)}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.closed {
+		return nil, driver.ErrClosed
+	}
+	x.sweep()
+	x.claims[r.Token] = c
+	return c, nil
+}
+
+// forget expects x locked.
+func (x *Lock) forget(c *claim) {
+	if x.claims[c.request.Token] == c {
+		delete(x.claims, c.request.Token)
+	}
+}
+
+// sweep forgets the leases that nobody has released after they had expired, now
+// and then. It expects x locked.
+func (x *Lock) sweep() {
+	if len(x.claims) < x.full {
+		return
+	}
+	now := driver.Now()
+	for token, c := range x.claims {
+		if c.state == claimHeld && now.After(c.grant.Deadline.Add(driver.Margin(c.grant.TTL))) {
+			delete(x.claims, token)
+		}
+	}
+	x.full = max(2*len(x.claims), firstSweep)
+}
+
+// firstSweep is from how many claims it is worth looking for expired ones.
+const firstSweep = 64
+
+// enqueue notes that the hub has queued the claim. Its grant may have come
+// before. It expects x locked.
+func (c *claim) enqueue(ticket uint64) {
+	if c.state == claimAsked {
+		c.state, c.ticket, c.done = claimQueued, ticket, make(chan struct{})
+	}
+}
+
+// have notes the grant of the claim that d says. It expects x locked.
+func (x *Lock) have(c *claim, d *wire.Decoder) {
+	r := &c.request
+	g := driver.Grant{Key: r.Key, Token: r.Token, Fences: max(r.Fences, 1), TTL: r.TTL, NoRenew: r.NoRenew, Lost: c.lost}
+	readGrant(d, &g, x.clock)
+	if d.Err() == nil && (c.state == claimAsked || c.state == claimQueued) {
+		c.grant = g
+		c.settle(claimHeld, nil)
+	}
+}
+
+// settle ends the wait of a claim. It expects x locked.
+func (c *claim) settle(s claimState, err error) {
+	c.state, c.err = s, err
+	if c.done != nil {
+		close(c.done)
+		c.done = nil
+	}
+}
+
+// refuse ends a claim that waits. It expects x locked.
+func (x *Lock) refuse(c *claim, err error) {
+	if c.state == claimAsked || c.state == claimQueued {
+		c.settle(claimRefused, err)
+	}
+	x.forget(c)
+}
+
+// granted takes the hub's word that a queued claim is served.
+func (x *Lock) granted(d *wire.Decoder) {
+	token := d.Bytes()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if c := x.claims[string(token)]; c != nil {
+		x.have(c, d)
+	}
+}
+
+// refused takes the hub's word that a claim is not queued any more.
+func (x *Lock) refused(d *wire.Decoder) {
+	token := d.Bytes()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if c := x.claims[string(token)]; c != nil {
+		x.refuse(c, readError(d.Byte(), d, c.request.Key))
+	}
+}
+
+// lose takes the hub's word that a grant was taken away. The grant itself may
+// be still to come, as the answer to a question.
+func (x *Lock) lose(d *wire.Decoder) {
+	token := d.Bytes()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	c := x.claims[string(token)]
+	if c == nil {
+		return
+	}
+	select {
+	case c.lost <- readError(d.Byte(), d, c.request.Key):
+	default:
+	}
+	if c.state == claimHeld {
+		x.forget(c)
+	}
+}
+
+// renewed notes until when a claim is held, or that it is not. It expects x
+// locked.
+func (x *Lock) renewed(g *driver.Grant, r *driver.Renewal) {
+	c := x.claims[g.Token]
+	switch {
+	case c == nil || c.state != claimHeld:
+	case errors.Is(r.Err, driver.ErrLost):
+		x.forget(c)
+	case r.Err == nil:
+		c.grant.Deadline = r.Deadline
+		if !g.NoRenew {
+			c.grant.TTL = g.TTL
+		}
+	}
+}
+
+// inventory is all that this process has and waits for, as frames for a hub that
+// does not know it. It expects x locked.
+func (x *Lock) inventory() []*wire.Frame {
+	var frames []*wire.Frame
+	for _, c := range x.claims {
+		switch c.state {
+		case claimHeld:
+			f := wire.Begin(lockHave)
+			addLease(f, &c.grant, &c.request, x.clock)
+			frames = append(frames, f)
+		case claimQueued:
+			f := wire.Begin(lockAsk).Uint(0).Uint(c.ticket)
+			addRequest(f, &c.request)
+			frames = append(frames, f)
+		}
+	}
+	return append(frames, wire.Begin(lockTold))
+}

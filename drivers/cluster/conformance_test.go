@@ -1,0 +1,143 @@
+//go:build linux || darwin
+
+package cluster
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/lock/driver"
+	"github.com/megaframework/mega/lock/locktest"
+)
+
+func TestInheritedConnectionsKeepTheContract(t *testing.T) {
+	locktest.RunParallel(t, func(t *testing.T) locktest.Harness {
+		h := newHub(t, HubConfig{})
+		return newYard(t, joining(h)).harness(locktest.Faults{})
+	})
+}
+
+// joining returns what makes connections to a hub in this process. Its end waits
+// until the hub has seen it.
+func joining(h *Hub) func() (net.Conn, error) {
+	return func() (net.Conn, error) {
+		here, there, err := Pair()
+		if err != nil {
+			return nil, err
+		}
+		defer there.Close()
+		conn, err := net.FileConn(there)
+		if err != nil {
+			return nil, err
+		}
+		return seenOff{conn, h.Join(here, "node")}, nil
+	}
+}
+
+type seenOff struct {
+	net.Conn
+	peer *Peer
+}
+
+func (c seenOff) Close() error {
+	err := c.Conn.Close()
+	<-c.peer.Done()
+	return err
+}
+
+// yard opens nodes as processes of one hub, each over a link of its own.
+type yard struct {
+	t    *testing.T
+	dial func() (net.Conn, error) // a connection to the hub
+
+	mu    sync.Mutex
+	links map[driver.Driver]*link
+}
+
+func newYard(t *testing.T, dial func() (net.Conn, error)) *yard {
+	return &yard{t: t, dial: dial, links: map[driver.Driver]*link{}}
+}
+
+func (y *yard) open() (driver.Driver, error) {
+	hub, err := y.dial()
+	if err != nil {
+		return nil, err
+	}
+	l, conn, err := newLink(hub)
+	if err != nil {
+		return nil, err
+	}
+	n, err := Dial(context.Background(), Config{Conn: conn})
+	if err != nil {
+		l.close()
+		return nil, err
+	}
+	d := &process{n.Lock(), n, l}
+	y.mu.Lock()
+	y.links[d] = l
+	y.mu.Unlock()
+	return d, nil
+}
+
+// process is a node that is closed with its driver.
+type process struct {
+	*Lock
+	node *Node
+	link *link
+}
+
+func (p *process) Close(ctx context.Context) error {
+	err := p.Lock.Close(ctx)
+	_ = p.node.Close(ctx) // it has no error
+	p.link.end()
+	return err
+}
+
+func (y *yard) link(d driver.Driver) *link {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	return y.links[d]
+}
+
+// rule lets f change what a process's link does.
+func (y *yard) rule(d driver.Driver, f func(*link)) error {
+	l := y.link(d)
+	if l == nil {
+		return errNoLink
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f(l)
+	return nil
+}
+
+// harness has the faults of links, and more.
+func (y *yard) harness(more locktest.Faults) locktest.Harness {
+	f := more
+	f.DropReply = func(d driver.Driver, op locktest.Op) error {
+		return y.rule(d, func(l *link) { l.drop[op] = true })
+	}
+	f.Delay = func(d driver.Driver, op locktest.Op, by time.Duration) error {
+		return y.rule(d, func(l *link) { l.delay[op] = by })
+	}
+	f.Partition = func(d driver.Driver) (func() error, error) { return y.link(d).hold(up, down), nil }
+	f.Deafen = func(d driver.Driver) (func() error, error) { return y.link(d).hold(down), nil }
+	f.Crash = func(d driver.Driver) error { y.link(d).close(); return nil }
+	f.Connections = func(driver.Driver) (int, error) { return 1, nil }
+	f.Commands = y.commands
+	return locktest.Harness{Open: y.open, Unit: 400 * time.Millisecond, Faults: f}
+}
+
+// commands counts what all processes have asked for.
+func (y *yard) commands() (int, error) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	n := 0
+	for _, l := range y.links {
+		n += l.commands()
+	}
+	return n, nil
+}

@@ -1,0 +1,229 @@
+//go:build linux || darwin
+
+package cluster
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/megaframework/mega/drivers/cluster/wire"
+	"github.com/megaframework/mega/lock/locktest"
+)
+
+// link stands between a node and its hub and passes frames on, late, twice or
+// not at all.
+type link struct {
+	node, hub net.Conn
+	pumps     sync.WaitGroup
+	writing   [2]sync.Mutex // per direction
+
+	mu       sync.Mutex
+	moved    sync.Cond // when something below changes
+	held     [2]bool
+	closed   bool
+	asked    map[uint64]locktest.Op // by number, of questions under way
+	drop     map[locktest.Op]bool   // the next answer
+	delay    map[locktest.Op]time.Duration
+	twice    map[locktest.Op]time.Duration
+	passedUp int
+}
+
+// The directions.
+const (
+	up   = iota // from the node to the hub
+	down        // and back
+)
+
+// newLink returns a link to hub and the connection that the node is to have.
+func newLink(hub net.Conn) (*link, net.Conn, error) {
+	here, there, err := Pair()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer there.Close()
+	conn, err := net.FileConn(there)
+	if err != nil {
+		return nil, nil, err
+	}
+	l := &link{
+		node: here, hub: hub,
+		asked: map[uint64]locktest.Op{}, drop: map[locktest.Op]bool{},
+		delay: map[locktest.Op]time.Duration{}, twice: map[locktest.Op]time.Duration{},
+	}
+	l.moved.L = &l.mu
+	l.pumps.Go(func() { l.pump(up) })
+	l.pumps.Go(func() { l.pump(down) })
+	return l, conn, nil
+}
+
+// close cuts both ends off.
+func (l *link) close() {
+	l.mu.Lock()
+	l.closed = true
+	l.moved.Broadcast()
+	l.mu.Unlock()
+	_, _ = l.node.Close(), l.hub.Close()
+	l.pumps.Wait()
+}
+
+// end waits until all that the node has said has reached the hub, and closes.
+func (l *link) end() {
+	done := make(chan struct{})
+	go func() { l.pumps.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(5 * time.Second):
+	}
+	l.close()
+	<-done
+}
+
+// pump passes frames on until a side ends, which ends the other one.
+func (l *link) pump(way int) {
+	from, to := l.node, l.hub
+	if way == down {
+		from, to = l.hub, l.node
+	}
+	defer from.Close()
+	defer to.Close()
+	for {
+		frame, err := readFrame(from)
+		if err != nil {
+			return
+		}
+		if l.pass(way, frame) {
+			if err := l.write(way, frame); err != nil {
+				return
+			}
+		}
+	}
+}
+
+func (l *link) write(way int, frame []byte) error {
+	l.writing[way].Lock()
+	defer l.writing[way].Unlock()
+	to := l.hub
+	if way == down {
+		to = l.node
+	}
+	_, err := to.Write(frame)
+	return err
+}
+
+func readFrame(from io.Reader) ([]byte, error) {
+	frame := make([]byte, 4)
+	if _, err := io.ReadFull(from, frame); err != nil {
+		return nil, err
+	}
+	frame = append(frame, make([]byte, binary.LittleEndian.Uint32(frame))...)
+	_, err := io.ReadFull(from, frame[4:])
+	return frame, err
+}
+
+// pass waits until the frame may go on, and says whether it may.
+func (l *link) pass(way int, frame []byte) bool {
+	number, op := l.look(way, frame)
+	if way == up {
+		l.again(number, op, frame)
+	} else if !l.answers(op) {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.held[way] && !l.closed {
+		l.moved.Wait()
+	}
+	return !l.closed
+}
+
+// ops are the operations that the frames of a node belong to.
+func ops(t wire.Type) (locktest.Op, bool) {
+	op, ok := map[wire.Type]locktest.Op{
+		lockAsk: locktest.Acquire, lockRenew: locktest.Renew, lockRelease: locktest.Release,
+		lockForce: locktest.Force, lockInspect: locktest.Inspect, lockList: locktest.List,
+	}[t]
+	return op, ok
+}
+
+// look finds out what the frame is about.
+func (l *link) look(way int, frame []byte) (number uint64, op locktest.Op) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	d := wire.NewDecoder(frame[5:])
+	t := wire.Type(frame[4])
+	if way == down {
+		if t == lockAnswer {
+			number = d.Uint()
+			op = l.asked[number]
+			delete(l.asked, number)
+		}
+		return number, op
+	}
+	op, ok := ops(t)
+	if !ok {
+		return 0, ""
+	}
+	number = d.Uint()
+	l.asked[number] = op
+	l.passedUp++
+	return number, op
+}
+
+// again sends the frame a second time, later, if that was asked for.
+func (l *link) again(number uint64, op locktest.Op, frame []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	late, wanted := l.twice[op]
+	if number == 0 || !wanted {
+		return
+	}
+	delete(l.twice, op)
+	l.pumps.Go(func() {
+		time.Sleep(late)
+		_ = l.write(up, frame)
+	})
+}
+
+// answers holds the answer to op back for as long as was asked for, and says
+// whether it may go on.
+func (l *link) answers(op locktest.Op) bool {
+	l.mu.Lock()
+	if op == "" {
+		l.mu.Unlock()
+		return true
+	}
+	by, drop := l.delay[op], l.drop[op] || l.drop[locktest.Any]
+	delete(l.delay, op)
+	delete(l.drop, op)
+	delete(l.drop, locktest.Any)
+	l.mu.Unlock()
+	time.Sleep(by)
+	return !drop
+}
+
+// hold keeps what goes the ways back, as a peer that stands still does, until it
+// is undone.
+func (l *link) hold(ways ...int) (undo func() error) {
+	set := func(held bool) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for _, w := range ways {
+			l.held[w] = held
+		}
+		l.moved.Broadcast()
+	}
+	set(true)
+	return func() error { set(false); return nil }
+}
+
+func (l *link) commands() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.passedUp
+}
+
+var errNoLink = errors.New("the driver has no link")

@@ -1,0 +1,182 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/megaframework/mega/drivers/cluster/wire"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// question is one to the hub, with room for its answer. It is the reader's from
+// the moment when it takes it out of Lock.asked until it says so on answered;
+// else it is the asker's.
+type question struct {
+	answered chan error
+	patience *time.Timer
+
+	key      string
+	claim    *claim // to be granted or queued
+	grants   []driver.Grant
+	renewals []driver.Renewal
+	states   []driver.State
+	count    int
+	again    bool // it was sent before, and may have been carried out
+}
+
+var questions = sync.Pool{New: func() any {
+	q := &question{answered: make(chan error, 1), patience: time.NewTimer(time.Hour)}
+	q.patience.Stop()
+	return q
+}}
+
+func newQuestion(key string) *question {
+	q := questions.Get().(*question)
+	q.key = key
+	return q
+}
+
+// free ends the use of q.
+func (q *question) free() {
+	q.patience.Stop()
+	*q = question{answered: q.answered, patience: q.patience}
+	questions.Put(q)
+}
+
+// errHubGone is why a question has no answer that has to be put again.
+var errHubGone = errors.New("the hub is gone")
+
+// errNoAnswer is why an asker has lost its patience.
+var errNoAnswer = errors.New("the hub has not answered in time")
+
+// turn is a question on its way.
+type turn struct {
+	line    *wire.Line
+	number  uint64
+	changed <-chan struct{} // closed when the line is another one, or none
+}
+
+// ask sends the question that frame makes and waits for its answer, or until ctx
+// ends, or q loses its patience if it has any. If the hub goes, the next one is
+// asked again: every question can be repeated.
+func (x *Lock) ask(ctx context.Context, q *question, frame func(number uint64) *wire.Frame) error {
+	for {
+		t, err := x.enlist(q)
+		if err != nil {
+			return err
+		}
+		if t.line != nil {
+			if err := x.put(ctx, q, t, frame(t.number)); !errors.Is(err, errHubGone) {
+				return err
+			}
+			q.again = true
+		}
+		select {
+		case <-t.changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-q.patience.C:
+			return errNoAnswer
+		}
+	}
+}
+
+// enlist gives q a number, if there is a hub, or says that there will be none.
+func (x *Lock) enlist(q *question) (turn, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.why != nil {
+		return turn{}, x.why
+	}
+	if x.line == nil {
+		return turn{changed: x.changed}, nil
+	}
+	x.last++
+	x.asked[x.last] = q
+	return turn{x.line, x.last, x.changed}, nil
+}
+
+// put sends the question and waits for its answer.
+func (x *Lock) put(ctx context.Context, q *question, t turn, f *wire.Frame) error {
+	if err := t.line.Send(f); err != nil {
+		return x.withdraw(q, t, asGone(err))
+	}
+	select {
+	case err := <-q.answered:
+		return err
+	case <-ctx.Done():
+		return x.withdraw(q, t, ctx.Err())
+	case <-q.patience.C:
+		return x.withdraw(q, t, errNoAnswer)
+	}
+}
+
+// asGone makes the end of a line an errHubGone. What is too large for a frame
+// stays so.
+func asGone(err error) error {
+	if _, oversized := errors.AsType[*wire.FrameError](err); oversized {
+		return err
+	}
+	return errHubGone
+}
+
+// withdraw gives the question up, because of err. If its answer has come in this
+// instant, that counts.
+func (x *Lock) withdraw(q *question, t turn, err error) error {
+	x.mu.Lock()
+	_, mine := x.asked[t.number]
+	delete(x.asked, t.number)
+	x.mu.Unlock()
+	if !mine {
+		return <-q.answered
+	}
+	return err
+}
+
+// answer takes the hub's answer to a question, which may have been given up.
+func (x *Lock) answer(d *wire.Decoder) {
+	number, o := d.Uint(), d.Byte()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	q := x.asked[number]
+	switch {
+	case q == nil:
+	case o == verdictMore:
+		q.states = readStates(d, q.states)
+	default:
+		delete(x.asked, number)
+		q.answered <- x.take(q, o, d)
+	}
+}
+
+// take takes what the answer says. It expects x locked.
+func (x *Lock) take(q *question, o verdict, d *wire.Decoder) error {
+	switch {
+	case o == verdictQueued && q.claim != nil:
+		q.claim.enqueue(d.Uint())
+	case o != verdictDone:
+		return readError(o, d, q.key)
+	case q.claim != nil:
+		x.have(q.claim, d)
+	case q.grants != nil:
+		x.takeRenewals(q, d)
+	case d.Left() > 0:
+		q.count = int(d.Uint())
+	}
+	return d.Err()
+}
+
+// takeRenewals expects x locked.
+func (x *Lock) takeRenewals(q *question, d *wire.Decoder) {
+	for i := range q.grants {
+		g, r := &q.grants[i], &q.renewals[i]
+		if o := d.Byte(); o != verdictDone {
+			r.Err = readError(o, d, g.Key)
+		} else {
+			r.Deadline = x.clock.heard(d.Int())
+		}
+		x.renewed(g, r)
+	}
+}

@@ -1,0 +1,263 @@
+package cluster
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/megaframework/mega/drivers/cluster/wire"
+	"github.com/megaframework/mega/drivers/internal/table"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// The frames about locks. A question has a number, which its answer repeats; 0
+// asks for no answer.
+const (
+	lockAsk     = typeLocks + iota // number, ticket, request: queues for a lease
+	lockLeave                      // number, key, token: ends the wait
+	lockRelease                    // number, key, token
+	lockRenew                      // number, grants
+	lockForce                      // number, key, reason, holder
+	lockInspect                    // number, key
+	lockList                       // number, prefix
+	lockHave                       // lease: the peer had it from an earlier hub
+	lockTold                       // the peer has said all that it had
+)
+
+const (
+	lockAnswer  = typeLocks + 0x10 + iota // number, verdict
+	lockGranted                           // token, grant: of what was queued
+	lockRefused                           // token, error: of what was queued
+	lockLost                              // token, error: of a grant
+)
+
+// verdict is how an answer begins.
+type verdict = byte
+
+// The verdicts. What follows an error says more of it.
+const (
+	verdictDone   verdict = iota // what was asked for
+	verdictQueued                // ticket
+	verdictMore                  // a part of what was asked for: the rest comes
+	verdictBusy                  // position, holders
+	verdictLost                  // cause, reason, by
+	verdictClosed
+	verdictFailed // text
+)
+
+// What a hub takes from a peer. The front checks all of it, with the same bounds
+// or narrower ones.
+const (
+	maxKey    = 512
+	maxToken  = 64
+	maxSlots  = 4096
+	maxFences = 1 << 16
+	maxFence  = 1 << 53
+	maxTTL    = 24 * time.Hour
+)
+
+func addHolder(f *wire.Frame, h *driver.Holder) {
+	f.String(h.App).String(h.Host).Int(int64(h.PID)).Int(int64(h.Worker)).String(h.Label).String(h.Request)
+	if h.Since.IsZero() {
+		f.Int(0)
+		return
+	}
+	f.Int(h.Since.UnixNano())
+}
+
+// holder reads what addHolder has written. last is one that came before, with
+// which it shares what is the same.
+func holder(d *wire.Decoder, last *driver.Holder) (h driver.Holder) {
+	h.App = same(last.App, d.Bytes())
+	h.Host = same(last.Host, d.Bytes())
+	h.PID, h.Worker = int(d.Int()), int(d.Int())
+	h.Label = same(last.Label, d.Bytes())
+	h.Request = d.String()
+	if nanos := d.Int(); nanos != 0 {
+		h.Since = time.Unix(0, nanos)
+	}
+	return h
+}
+
+// same returns b as a string, which is known if it is the last one again.
+func same(known string, b []byte) string {
+	if string(b) == known {
+		return known
+	}
+	return string(b)
+}
+
+func addRequest(f *wire.Frame, r *driver.Request) {
+	f.String(r.Key).String(r.Token).Int(int64(r.TTL)).Bool(r.Wait == 0)
+	f.Uint(uint64(r.Slots)).Uint(uint64(r.Fences)).Bool(r.NoRenew)
+	addHolder(f, &r.Holder)
+}
+
+func request(d *wire.Decoder, last *driver.Holder) (r driver.Request, err error) {
+	r.Key, r.Token, r.TTL = d.String(), d.String(), time.Duration(d.Int())
+	if !d.Bool() {
+		r.Wait = -1 // the peer leaves when it is over
+	}
+	slots, fences := d.Uint(), d.Uint()
+	r.NoRenew = d.Bool()
+	r.Holder = holder(d, last)
+	if err := d.Err(); err != nil {
+		return r, err
+	}
+	if slots < 1 || slots > maxSlots || fences > maxFences {
+		return r, fmt.Errorf("a request for %d slots with %d fences", slots, fences)
+	}
+	r.Slots, r.Fences = int(slots), int(max(fences, 1))
+	return r, checkName(r.Key, r.Token, r.TTL)
+}
+
+func checkName(key, token string, ttl time.Duration) error {
+	if key == "" || len(key) > maxKey || token == "" || len(token) > maxToken || ttl <= 0 || ttl > maxTTL {
+		return fmt.Errorf("a key of %d bytes with a token of %d for %v", len(key), len(token), ttl)
+	}
+	return nil
+}
+
+// addGrant adds what a request does not say itself.
+func addGrant(f *wire.Frame, g *driver.Grant, c clock) {
+	f.Uint(g.Fence).Uint(uint64(g.Slot)).Int(c.told(g.Deadline)).Uint(uint64(g.Resized)).Bool(g.Queued)
+}
+
+func readGrant(d *wire.Decoder, g *driver.Grant, c clock) {
+	g.Fence, g.Slot = d.Uint(), int(d.Uint())
+	g.Deadline = c.heard(d.Int())
+	g.Resized, g.Queued = int(d.Uint()), d.Bool()
+}
+
+func addLease(f *wire.Frame, g *driver.Grant, r *driver.Request, c clock) {
+	f.String(g.Key).String(g.Token).Uint(g.Fence).Uint(uint64(g.Fences)).Uint(uint64(g.Slot))
+	f.Uint(uint64(r.Slots)).Int(int64(g.TTL)).Bool(g.NoRenew).Int(c.told(g.Deadline))
+	addHolder(f, &r.Holder)
+}
+
+// readLease reads what addLease has written. Nobody holds for longer than a TTL
+// from now, whatever it says.
+func readLease(d *wire.Decoder, c clock, last *driver.Holder) (l table.Lease, err error) {
+	g := &l.Grant
+	g.Key, g.Token, g.Fence = d.String(), d.String(), d.Uint()
+	fences, slot, slots := d.Uint(), d.Uint(), d.Uint()
+	g.TTL, g.NoRenew = time.Duration(d.Int()), d.Bool()
+	deadline := c.heard(d.Int())
+	l.Holder = holder(d, last)
+	if err := d.Err(); err != nil {
+		return l, err
+	}
+	if g.Fence > maxFence || fences > maxFences || slot >= maxSlots || slots < 1 || slots > maxSlots {
+		return l, fmt.Errorf("a lease with fence %d and %d more, of slot %d in %d", g.Fence, fences, slot, slots)
+	}
+	g.Fences, g.Slot, l.Slots = int(fences), int(slot), int(slots)
+	l.Expires = deadline.Add(driver.Margin(g.TTL))
+	if last := driver.Now().Add(g.TTL); l.Expires.After(last) {
+		l.Expires = last
+	}
+	return l, checkName(g.Key, g.Token, g.TTL)
+}
+
+// addError adds an outcome that is an error.
+func addError(f *wire.Frame, err error) *wire.Frame {
+	if busy, ok := errors.AsType[*driver.NotAcquiredError](err); ok {
+		f.Byte(verdictBusy).Uint(uint64(busy.Position)).Uint(uint64(len(busy.Holders)))
+		for i := range busy.Holders {
+			addHolder(f, &busy.Holders[i])
+		}
+		return f
+	}
+	if lost, ok := errors.AsType[*driver.LostError](err); ok {
+		f.Byte(verdictLost).String(string(lost.Cause)).String(lost.Reason)
+		addHolder(f, &lost.By)
+		return f
+	}
+	if errors.Is(err, driver.ErrClosed) {
+		return f.Byte(verdictClosed)
+	}
+	return f.Byte(verdictFailed).String(err.Error())
+}
+
+// errHubClosing is what a hub says that takes nothing any more: another one may.
+var errHubClosing = errors.New("the hub is closing")
+
+// readError reads the rest of an outcome that is an error, about key.
+func readError(o verdict, d *wire.Decoder, key string) error {
+	switch o {
+	case verdictBusy:
+		busy := &driver.NotAcquiredError{Key: key, Position: int(d.Uint())}
+		for range d.Count() {
+			busy.Holders = append(busy.Holders, holder(d, &driver.Holder{}))
+		}
+		return busy
+	case verdictLost:
+		lost := &driver.LostError{Key: key, Cause: driver.Cause(d.String()), Reason: d.String()}
+		lost.Cause = cmp.Or(lost.Cause, driver.Expired)
+		lost.By = holder(d, &driver.Holder{})
+		return lost
+	case verdictClosed:
+		return errHubClosing
+	case verdictFailed:
+		return errors.New("the hub: " + d.String())
+	}
+	return fmt.Errorf("the hub has answered %d, which this process does not know", o)
+}
+
+// The records that states are made of: a key, and then its holders and waiters.
+const (
+	recordKey byte = iota
+	recordHolding
+	recordWaiter
+)
+
+// addStates adds states to the answer to number, and returns the frames that it
+// takes: none is larger than roughly limit.
+func addStates(number uint64, states []driver.State, limit int) []*wire.Frame {
+	f := wire.Begin(lockAnswer).Uint(number).Byte(verdictMore)
+	frames := []*wire.Frame{f}
+	room := func() *wire.Frame {
+		if f.Len() > limit {
+			f = wire.Begin(lockAnswer).Uint(number).Byte(verdictMore)
+			frames = append(frames, f)
+		}
+		return f
+	}
+	for i := range states {
+		s := &states[i]
+		room().Byte(recordKey).String(s.Key).Uint(uint64(s.Slots))
+		for j := range s.Holders {
+			h := &s.Holders[j]
+			addHolder(room().Byte(recordHolding).Uint(uint64(h.Slot)).Uint(h.Fence).Int(int64(h.Left)), &h.Holder)
+		}
+		for j := range s.Waiters {
+			addHolder(room().Byte(recordWaiter), &s.Waiters[j])
+		}
+	}
+	return append(frames, wire.Begin(lockAnswer).Uint(number).Byte(verdictDone))
+}
+
+// readStates adds the records of one frame to states.
+func readStates(d *wire.Decoder, states []driver.State) []driver.State {
+	var last driver.Holder
+	for d.Left() > 0 {
+		kind := d.Byte()
+		if kind == recordKey {
+			states = append(states, driver.State{Key: d.String(), Slots: int(d.Uint())})
+			continue
+		}
+		if len(states) == 0 {
+			return states
+		}
+		s := &states[len(states)-1]
+		if kind == recordHolding {
+			h := driver.Holding{Slot: int(d.Uint()), Fence: d.Uint(), Left: time.Duration(d.Int())}
+			h.Holder = holder(d, &last)
+			s.Holders, last = append(s.Holders, h), h.Holder
+			continue
+		}
+		last = holder(d, &last)
+		s.Waiters = append(s.Waiters, last)
+	}
+	return states
+}
