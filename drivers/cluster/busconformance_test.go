@@ -1,47 +1,80 @@
+//go:build linux || darwin
+
 package cluster
 
 import (
 	"context"
 	"errors"
 	"net"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"sync"
 	"testing"
 
 	"github.com/megaframework/mega/bus/bustest"
 	"github.com/megaframework/mega/bus/driver"
+	"github.com/megaframework/mega/drivers/cluster/rendezvous"
 )
 
 // busOf is the bus of a node that ends with it, as the suite opens processes.
 type busOf struct {
 	*Bus
 	node *Node
-	peer *Peer
 }
 
 func (b busOf) Close(ctx context.Context) error {
 	return errors.Join(b.Bus.Close(ctx), b.node.Close(ctx))
 }
 
-// lobby is where the suite's processes meet: a hub for each case.
-type lobby struct {
-	mu  sync.Mutex
-	hub *Hub
+func dialBus(c Config) (driver.Driver, error) {
+	c.Buffer = 4 << 20
+	ctx, cancel := context.WithTimeout(context.Background(), driver.CallTimeout)
+	defer cancel()
+	n, err := Dial(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return busOf{n.Bus(), n}, nil
 }
 
-// begin makes the hub of the next case.
-func (l *lobby) begin() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.hub != nil {
-		if err := l.hub.Close(context.Background()); err != nil {
-			return err
-		}
+// hall is a hub at which the suite's processes meet.
+type hall struct{ hub *Hub }
+
+// crash ends the connection of a process for good, as its end does, and returns
+// when the hub knows.
+func (h *hall) crash(d driver.Driver) error {
+	n := d.(busOf).node
+	s, err := n.session()
+	if err != nil {
+		return err
 	}
-	l.hub = NewHub(HubConfig{})
+	i := slices.IndexFunc(h.hub.Peers(), func(p *Peer) bool { return p.number == s.number })
+	p := h.hub.Peers()[i]
+	n.end() // it looks for no other hub
+	s.line.Close()
+	<-p.Done()
 	return nil
 }
 
-func (l *lobby) open() (driver.Driver, error) {
+func (h *hall) interests() (int, error) { return h.hub.bus.len(), nil }
+
+func (h *hall) close() error { return h.hub.Close(context.Background()) }
+
+// pairs is a hall whose processes have inherited their connections.
+type pairs struct{ hall }
+
+func (h *pairs) begin() error {
+	if h.hub != nil {
+		if err := h.close(); err != nil {
+			return err
+		}
+	}
+	h.hub = NewHub(HubConfig{})
+	return nil
+}
+
+func (h *pairs) open() (driver.Driver, error) {
 	here, there, err := Pair()
 	if err != nil {
 		return nil, err
@@ -51,39 +84,115 @@ func (l *lobby) open() (driver.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := l.hub.Join(here, "process")
-	n, err := Dial(context.Background(), Config{Conn: conn})
-	if err != nil {
-		return nil, err
-	}
-	return busOf{n.Bus(), n, p}, nil
+	h.hub.Join(here, "process")
+	return dialBus(Config{Conn: conn})
 }
 
-// crash ends the connection as the end of a process does, and returns when the
-// hub knows.
-func (l *lobby) crash(d driver.Driver) error {
-	b := d.(busOf)
-	s, err := b.node.session()
+// TestBusConformance is the transport of workers: they have one hub, and end
+// with it.
+func TestBusConformance(t *testing.T) {
+	h := &pairs{}
+	bustest.Run(t, bustest.Harness{
+		Begin:  h.begin,
+		Open:   h.open,
+		Faults: bustest.Faults{Crash: h.crash, Interests: h.interests},
+	})
+	if err := h.close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// seat is a hall at a socket. It keeps the seat for itself, so that the hub is
+// away as long as it likes.
+type seat struct {
+	hall
+	dir      string
+	cases    int
+	seat     *rendezvous.Seat
+	listener *rendezvous.Listener
+	accepts  sync.WaitGroup
+}
+
+func (h *seat) path() string { return filepath.Join(h.dir, strconv.Itoa(h.cases)) }
+
+func (h *seat) begin() (err error) {
+	if err := h.close(); err != nil {
+		return err
+	}
+	h.cases++
+	place, err := rendezvous.Open(h.path())
 	if err != nil {
 		return err
 	}
-	s.line.Close()
-	<-b.peer.Done()
+	if h.seat, err = place.Take(); err != nil {
+		return err
+	}
+	return h.up()
+}
+
+func (h *seat) up() (err error) {
+	if h.listener != nil {
+		return nil
+	}
+	if h.listener, err = h.seat.Listen(); err != nil {
+		return err
+	}
+	h.hub = NewHub(HubConfig{})
+	h.accepts.Go(h.accept)
 	return nil
 }
 
-func (l *lobby) interests() (int, error) { return l.hub.bus.len(), nil }
-
-func TestBusConformance(t *testing.T) {
-	l := &lobby{}
-	t.Cleanup(func() {
-		if err := l.hub.Close(context.Background()); err != nil {
-			t.Error(err)
+func (h *seat) accept() {
+	for {
+		conn, err := h.listener.Accept()
+		if err != nil {
+			return
 		}
-	})
+		h.hub.Join(conn, "process")
+	}
+}
+
+func (h *seat) down() error {
+	if h.listener == nil {
+		return nil
+	}
+	err := h.listener.Close()
+	h.accepts.Wait()
+	h.listener = nil
+	return errors.Join(err, h.hall.close())
+}
+
+func (h *seat) drop() error {
+	for _, p := range h.hub.Peers() {
+		p.line.End(errors.New("dropped"))
+		<-p.Done()
+	}
+	return nil
+}
+
+func (h *seat) close() error {
+	if h.seat == nil {
+		return nil
+	}
+	return errors.Join(h.down(), h.seat.Close())
+}
+
+func (h *seat) open() (driver.Driver, error) { return dialBus(Config{Socket: h.path()}) }
+
+// TestBusConformanceAtASocket is the transport of unrelated processes, which
+// look for a hub until there is one again.
+func TestBusConformanceAtASocket(t *testing.T) {
+	h := &seat{dir: filepath.Dir(socketPath(t))}
 	bustest.Run(t, bustest.Harness{
-		Begin:  l.begin,
-		Open:   l.open,
-		Faults: bustest.Faults{Crash: l.crash, Interests: l.interests},
+		Begin:      h.begin,
+		Open:       h.open,
+		Background: []string{"github.com/megaframework/mega/drivers/cluster.(*seat).accept"},
+		Faults: bustest.Faults{
+			Crash: h.crash, Interests: h.interests,
+			Drop: h.drop, Down: h.down, Up: h.up,
+		},
 	})
+	if err := h.close(); err != nil {
+		t.Error(err)
+	}
 }

@@ -56,8 +56,9 @@ type Node struct {
 
 // session is one connection to a hub, from welcome to its end.
 type session struct {
-	line  *wire.Line
-	calls calls
+	line   *wire.Line
+	calls  calls
+	number uint64 // of this process, as the hub calls it
 }
 
 var (
@@ -274,7 +275,7 @@ func (n *Node) read(s *session, welcome chan<- error) {
 func (s *session) welcomed(t wire.Type, d *wire.Decoder) error {
 	switch t {
 	case typeWelcome:
-		_, _ = d.Uint(), d.Uint() // its version and our number
+		_, s.number = d.Uint(), d.Uint() // its version is ours
 		return d.Err()
 	case typeRefused:
 		return fmt.Errorf("the hub refuses this process: %s", d.String())
