@@ -62,6 +62,17 @@ func cliCodes() []Code {
 			Do:     []string{"start it, or ask again as its user", "look at locks that are kept in redis: mega lock ls --url redis://HOST:6379/0"},
 		},
 		{
+			Name: "cli.no_workers", Exit: ExitUnavailable, Title: "the process has no workers",
+			Means: "It serves by itself: nobody supervises it, and there is nothing to list or to restart one after the other.",
+			Do:    []string{"start several: serve --workers 4", "restart the process itself"},
+		},
+		{
+			Name: "cli.not_restarted", Exit: ExitUnavailable, Title: "workers were not restarted",
+			Means:  "The supervisor has tried to, and the reason is in its words. A worker is told to end only when another one is ready in its place, so that the old ones go on serving.",
+			Causes: []string{"the configuration or the executable has changed, and does not start any more", "they are being restarted already"},
+			Do:     []string{"see why in the log", "see which ones serve: worker ls"},
+		},
+		{
 			Name: "cli.no_socket", Exit: ExitUnavailable, Title: "running processes cannot be asked here",
 			Means:  "The folder of the admin sockets cannot be read, or the system has no such sockets: on Windows a peer's user is not known.",
 			Causes: []string{"the folder belongs to another user", "the system is Windows"},
@@ -79,9 +90,9 @@ func cliCodes() []Code {
 			Do:    []string{"see to the reason"},
 		},
 		{
-			Name: "cli.which_process", Exit: ExitUsage, Title: "several processes have a bus of their own",
-			Means: "On the memory driver messages end at the process that sends them, so that it makes a difference which one does.",
-			Do:    []string{"name one: bus pub --pid <number>", "let them share a bus: nats.url"},
+			Name: "cli.which_process", Exit: ExitUsage, Title: "several processes are there, and it is not said which one is meant",
+			Means: "On the memory driver messages end at the process that sends them, so that it makes a difference which one does. Supervisors restart their own workers alone.",
+			Do:    []string{"name one: bus pub --pid <number>, worker restart --pid <number>", "let processes share a bus: nats.url"},
 		},
 		{
 			Name: "cli.no_data", Exit: ExitUsage, Title: "what is to be sent cannot be read",

@@ -56,6 +56,9 @@ type Info struct {
 	Scope  string    `json:"scope"`  // how far they reach: process, node, fleet
 	Bus    Reach     `json:"bus"`
 	Since  time.Time `json:"since"`
+	// Meets is where the processes of a cluster meet: cluster.socket. It is empty
+	// where a supervisor's workers meet at the supervisor.
+	Meets string `json:"meets,omitempty"`
 	// Worker is the number of a worker, from 1. Its supervisor has the Workers.
 	Worker  int      `json:"worker,omitempty"`
 	Workers []Worker `json:"workers,omitempty"`

@@ -24,7 +24,9 @@ type messages struct {
 	shell *Shell
 	stdin io.Reader
 	find  func(context.Context) ([]source, error)
-	pid   int
+
+	pid    int
+	worker int
 }
 
 func (l *line) busVerb() *cobra.Command {
@@ -32,6 +34,7 @@ func (l *line) busVerb() *cobra.Command {
 	c := group("bus", "follow messages, publish events and make requests", m.tail(), m.pub(), m.req(), m.topics())
 	c.Long = "It asks the processes of this program that run here, as this user."
 	c.PersistentFlags().IntVar(&m.pid, "pid", 0, "ask only the process with the number `PID`")
+	workerFlag(c, &m.worker)
 	return c
 }
 
@@ -60,19 +63,27 @@ func (l *line) busProcesses(ctx context.Context) ([]source, error) {
 // processes are those that are asked: all, or the one of --pid.
 func (m *messages) processes(ctx context.Context) ([]source, error) {
 	all, err := m.find(ctx)
-	if err != nil || m.pid == 0 {
-		return all, err
+	if err == nil {
+		all, err = numbered(all, m.pid)
+	}
+	return among(all, m.worker), err
+}
+
+// numbered is the process of all that has a number, or all if that is 0.
+func numbered(all []source, pid int) ([]source, error) {
+	if pid == 0 {
+		return all, nil
 	}
 	var numbers []string
 	for _, s := range all {
-		if s.about.PID == m.pid {
+		if s.about.PID == pid {
 			return []source{s}, nil
 		}
 		numbers = append(numbers, fmt.Sprint(s.about.PID))
 	}
 	return nil, &boot.Failure{
 		Code: "cli.no_process", Exit: boot.ExitUnavailable,
-		Text:  fmt.Sprintf("No process of this program with the number %d runs here, as this user.", m.pid),
+		Text:  fmt.Sprintf("No process of this program with the number %d runs here, as this user.", pid),
 		Facts: []boot.Fact{{Name: "there are", Value: strings.Join(numbers, ", ")}},
 	}
 }
@@ -96,12 +107,21 @@ func (m *messages) one(ctx context.Context, c *cobra.Command) (source, error) {
 	f := &boot.Failure{
 		Code: "cli.which_process", Exit: boot.ExitUsage,
 		Text:    "Each of these processes has a bus of its own: a message that one of them sends reaches no other.",
-		Actions: []string{fmt.Sprintf("say which one: %s --pid %d", c.CommandPath(), apart[0].about.PID)},
+		Actions: []string{"say which one: " + c.CommandPath() + apart[0].about.flags()},
 	}
 	for _, s := range apart {
 		f.Facts = append(f.Facts, boot.Fact{Name: "there is", Value: s.about.short()})
 	}
 	return source{}, f
+}
+
+// flags are those that say that this one is meant.
+func (a about) flags() string {
+	s := fmt.Sprintf(" --pid %d", a.PID)
+	if a.Worker != 0 {
+		s += fmt.Sprintf(" --worker %d", a.Worker)
+	}
+	return s
 }
 
 // onBus is who was asked, as a heading.
@@ -299,7 +319,7 @@ type described struct {
 func (m *messages) topics() *cobra.Command {
 	return &cobra.Command{
 		Use: "topics", Short: "what is subscribed and responded to, and what came of it",
-		Long: "With --json: a list of {\"name\", \"pid\", \"driver\", \"scope\", \"topics\", \"error\"}, one for each process; a topic is\n" +
+		Long: "With --json: a list of {\"name\", \"pid\", \"worker\", \"driver\", \"scope\", \"topics\", \"error\"}, one for each process; a topic is\n" +
 			"{\"pattern\", \"answers\", \"subscriptions\", \"groups\", \"received\", \"handled\", \"failed\", \"dropped\", \"missed\", \"pending\"}.",
 		Args: arguments(0),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -316,6 +336,9 @@ func (m *messages) described(ctx context.Context) ([]described, error) {
 	sources, err := m.processes(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if m.worker == 0 {
+		sources = each(sources) // every worker has handled messages of its own
 	}
 	answers, err := ask(ctx, sources, func(ctx context.Context, k keeper) ([]admin.Topic, error) { return k.(*admin.Client).Topics(ctx) })
 	all := make([]described, len(sources))

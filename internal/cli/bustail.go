@@ -7,11 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/signal"
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 	"unicode"
 
 	"github.com/spf13/cobra"
@@ -21,9 +23,10 @@ import (
 
 // tailed is a line of bus tail --json.
 type tailed struct {
-	Name  string `json:"name"`
-	PID   int    `json:"pid"`
-	Error string `json:"error,omitempty"` // the process has ended
+	Name   string `json:"name"`
+	PID    int    `json:"pid"`
+	Worker int    `json:"worker,omitempty"` // which of its workers is followed, where that makes a difference
+	Error  string `json:"error,omitempty"`  // the process has ended
 	admin.Event
 }
 
@@ -34,8 +37,9 @@ func (m *messages) tail() *cobra.Command {
 		Long: "It shows events as they come, until SIGINT: of every process that has a bus of its own, and of one of those that\n" +
 			"share a bus. In PATTERN * stands for one word of a subject and > for the rest. Requests are not events.\n" +
 			"It never slows the program: who reads too slowly is told how many events he missed.\n\n" +
-			"With --json: {\"name\", \"pid\", \"at\", \"subject\", \"headers\", \"missed\"} on a line, and what the event carries, as \"json\",\n" +
-			"as \"data\" where it is text, or as \"base64\". A line without a subject tells what was missed, -1 if that is not known.",
+			"With --json: {\"name\", \"pid\", \"worker\", \"at\", \"subject\", \"headers\", \"missed\"} on a line, and what the event\n" +
+			"carries, as \"json\", as \"data\" where it is text, or as \"base64\". A line without a subject tells what was missed,\n" +
+			"-1 if that is not known.",
 		Args:              arguments(1, "a pattern"),
 		ValidArgsFunction: m.completeTopic(false),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -99,13 +103,17 @@ var errEnded = errors.New("the process has ended")
 
 // follow shows the events of one process. What ends it for all is told to end.
 func (f *follower) follow(ctx context.Context, s *source, pattern string, end func(error)) error {
-	err := s.client().Tail(ctx, pattern, func() { f.begun(s, pattern) }, func(e admin.Event) error {
+	show := func(e admin.Event) error {
 		if err := f.show(s, e); err != nil {
 			end(err)
 			return err
 		}
 		return nil
-	})
+	}
+	err := s.client().Tail(ctx, pattern, func() { f.begun(s, pattern) }, show)
+	for err == nil && len(s.workers) > 0 && ctx.Err() == nil {
+		err = f.again(ctx, s, pattern, show)
+	}
 	if err == nil {
 		err = errEnded
 	}
@@ -113,6 +121,23 @@ func (f *follower) follow(ctx context.Context, s *source, pattern string, end fu
 		f.gone(s, err)
 	}
 	return err
+}
+
+// again follows another worker of the same supervisor, in the place of one that
+// has ended. As long as none is ready, it is asked for again.
+func (f *follower) again(ctx context.Context, s *source, pattern string, show func(admin.Event) error) error {
+	begun := func() { _ = show(admin.Event{At: time.Now(), Missed: -1}) } // what could not be shown ends it
+	for {
+		err := s.client().Tail(ctx, pattern, begun, show)
+		if no, refused := errors.AsType[*admin.Error](err); !refused || no.Status < http.StatusInternalServerError {
+			return err
+		}
+		select {
+		case <-time.After(every / 4):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // begun tells people that there is something to wait for.
@@ -129,7 +154,7 @@ func (f *follower) gone(s *source, err error) {
 	switch {
 	case len(f.sources) < 2:
 	case f.shell.JSON:
-		_ = f.line(tailed{Name: s.about.Name, PID: s.about.PID, Error: err.Error()}) // the next event says so, too
+		_ = f.line(tailed{Name: s.about.Name, PID: s.about.PID, Worker: s.about.Worker, Error: err.Error()}) // the next event says so, too
 	default:
 		fmt.Fprintf(f.shell.Stderr, "%s: %v\n", s.about.short(), err)
 	}
@@ -153,11 +178,14 @@ func (f *follower) print(s *source, e admin.Event) error {
 		return errEnough
 	}
 	if f.shell.JSON {
-		return f.line(tailed{Name: s.about.Name, PID: s.about.PID, Event: e})
+		return f.line(tailed{Name: s.about.Name, PID: s.about.PID, Worker: s.about.Worker, Event: e})
 	}
 	who := ""
 	if len(f.sources) > 1 {
 		who = fmt.Sprintf("%d  ", s.about.PID)
+		if s.about.Worker != 0 {
+			who = fmt.Sprintf("%d/%d  ", s.about.PID, s.about.Worker)
+		}
 	}
 	var b strings.Builder
 	at := e.At.Local().Format("15:04:05.000")

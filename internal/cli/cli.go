@@ -64,7 +64,7 @@ func Run(p Process, options ...boot.Option) int {
 	root := l.root()
 	root.AddCommand(
 		l.serveVerb(), l.bootVerb(), l.doctorVerb(), l.routesVerb(),
-		l.configVerb(), l.lockVerb(), l.busVerb(), explainVerb(l.shell), completionVerb(l.shell), versionVerb(l.shell),
+		l.configVerb(), l.lockVerb(), l.busVerb(), l.workerVerb(), explainVerb(l.shell), completionVerb(l.shell), versionVerb(l.shell),
 	)
 	return execute(l.shell, root, p.Args)
 }

@@ -24,17 +24,20 @@ type keeper interface {
 
 // source is a keeper and what is known of it.
 type source struct {
-	keeper keeper
-	about  about
-	bus    admin.Reach
-	err    error // why it cannot be asked
+	keeper  keeper
+	about   about
+	bus     admin.Reach
+	workers []admin.Worker // of a supervisor
+	meets   string         // where a cluster's processes meet; its own hub where that is empty
+	err     error          // why it cannot be asked
 }
 
 // about says who was asked, in every document of lock --json.
 type about struct {
 	Name   string `json:"name,omitempty"` // of the program
 	PID    int    `json:"pid,omitempty"`
-	For    []int  `json:"for,omitempty"` // other processes that share these locks, and were not asked
+	Worker int    `json:"worker,omitempty"` // which of its workers was asked, where that makes a difference
+	For    []int  `json:"for,omitempty"`    // other processes that share these locks, and were not asked
 	Driver string `json:"driver,omitempty"`
 	Scope  string `json:"scope,omitempty"`  // how far the locks reach
 	URL    string `json:"url,omitempty"`    // of a server
@@ -50,6 +53,9 @@ func (a about) String() string {
 		return "the process behind " + a.Socket
 	}
 	s := fmt.Sprintf("%s, pid %d", a.Name, a.PID)
+	if a.Worker != 0 {
+		s += fmt.Sprintf(", worker %d", a.Worker)
+	}
 	if len(a.For) > 0 {
 		s += " and " + strings.Trim(strings.Join(strings.Fields(fmt.Sprint(a.For)), ", "), "[]")
 	}
@@ -70,7 +76,10 @@ func running(ctx context.Context, environ []string, name string) (sources []sour
 		return nil, notFound(err)
 	}
 	for _, f := range found {
-		s := source{keeper: admin.Dial(f.Path), about: about{Name: f.Info.Name, PID: f.Info.PID, Driver: f.Info.Driver, Scope: f.Info.Scope}, bus: f.Info.Bus}
+		s := source{
+			keeper: admin.Dial(f.Path), about: about{Name: f.Info.Name, PID: f.Info.PID, Driver: f.Info.Driver, Scope: f.Info.Scope},
+			bus: f.Info.Bus, workers: f.Info.Workers, meets: f.Info.Meets,
+		}
 		if f.Err != nil {
 			s.err, s.about = f.Err, about{Socket: f.Path}
 		}
@@ -83,7 +92,7 @@ func running(ctx context.Context, environ []string, name string) (sources []sour
 // them there is one, which names the others.
 func sharing(all []source) (sources []source) {
 	for _, s := range all {
-		if i := slices.IndexFunc(sources, func(first source) bool { return first.about.shares(s.about) }); i >= 0 {
+		if i := slices.IndexFunc(sources, func(first source) bool { return first.shares(s) }); i >= 0 {
 			sources[i].about.For = append(sources[i].about.For, s.about.PID)
 			continue
 		}
@@ -92,9 +101,14 @@ func sharing(all []source) (sources []source) {
 	return sources
 }
 
-// shares reports whether the locks of b are those of a.
-func (a about) shares(b about) bool {
-	return b.Driver != "" && b.Scope != driver.Process.String() && a.Name == b.Name && a.Driver == b.Driver && a.Scope == b.Scope
+// shares reports whether what s has is what the other one has. Two supervisors
+// have a cluster each, unless they meet somewhere.
+func (s source) shares(other source) bool {
+	a, b := s.about, other.about
+	if b.Driver == "cluster" && (s.meets == "" || s.meets != other.meets) {
+		return false
+	}
+	return b.Driver != "" && b.Scope != driver.Process.String() && a.Name == b.Name && a.Driver == b.Driver && a.Scope == b.Scope && a.Worker == b.Worker
 }
 
 // lockerKeeper makes a Locker's backend a keeper.

@@ -22,12 +22,21 @@ import (
 
 // locks are the verbs of lock. Whom they ask is up to the program.
 type locks struct {
-	shell *Shell
-	open  func(context.Context) ([]source, error)
+	shell  *Shell
+	find   func(context.Context) ([]source, error)
+	worker int
 }
 
-func (l locks) verb() *cobra.Command {
-	return group("lock", "see who holds which lock and who waits, and take one away", l.ls(), l.show(), l.release())
+func (l *locks) verb() *cobra.Command {
+	c := group("lock", "see who holds which lock and who waits, and take one away", l.ls(), l.show(), l.release())
+	workerFlag(c, &l.worker)
+	return c
+}
+
+// open returns who is asked.
+func (l *locks) open(ctx context.Context) ([]source, error) {
+	sources, err := l.find(ctx)
+	return sharing(among(sources, l.worker)), err
 }
 
 // ask has every source do the same, side by side. Each source keeps why it did
@@ -65,6 +74,9 @@ func unanswered(sources []source) error {
 				f.Code, f.Exit = why.Name, why.Exit
 			}
 		}
+		if errors.Is(s.err, errNoWorkers) {
+			f.Code = "cli.no_workers"
+		}
 		silent = append(silent, s.about.short())
 		f.Facts = append(f.Facts, boot.Fact{Name: s.about.short(), Value: s.err.Error()})
 	}
@@ -97,7 +109,7 @@ type listed struct {
 // maxLimit is how many locks a process tells at a time.
 const maxLimit = 1000
 
-func (l locks) ls() *cobra.Command {
+func (l *locks) ls() *cobra.Command {
 	var limit int
 	var watch bool
 	c := &cobra.Command{
@@ -129,7 +141,7 @@ func (l locks) ls() *cobra.Command {
 	return c
 }
 
-func (l locks) list(ctx context.Context, prefix string, limit int) ([]listed, error) {
+func (l *locks) list(ctx context.Context, prefix string, limit int) ([]listed, error) {
 	sources, err := l.open(ctx)
 	if err != nil {
 		return nil, err
@@ -152,7 +164,7 @@ const every = time.Second
 
 // watch shows the locks again and again. It begins only if they can be seen,
 // and then stays: that a process has gone is worth seeing, too.
-func (l locks) watch(ctx context.Context, look func(context.Context) ([]listed, error)) error {
+func (l *locks) watch(ctx context.Context, look func(context.Context) ([]listed, error)) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	tick := time.NewTicker(every)
@@ -181,7 +193,7 @@ const clear = "\x1b[H\x1b[2J\x1b[3J"
 
 // glimpse shows what one look saw: a page in the place of the one before, or a
 // line of JSON.
-func (l locks) glimpse(all []listed, failed error) error {
+func (l *locks) glimpse(all []listed, failed error) error {
 	if l.shell.JSON {
 		if failed != nil {
 			l.shell.fail(failed)
@@ -208,7 +220,7 @@ type shown struct {
 	admin.Entry
 }
 
-func (l locks) show() *cobra.Command {
+func (l *locks) show() *cobra.Command {
 	return &cobra.Command{
 		Use: "show KEY", Short: "who holds a lock, and who waits, in order",
 		Long: "With --json: a list of {\"name\", \"pid\", \"for\", \"driver\", \"scope\", \"key\", \"slots\", \"holders\", \"waiters\",\n" +
@@ -237,7 +249,7 @@ type released struct {
 	Released int    `json:"released"`
 }
 
-func (l locks) release() *cobra.Command {
+func (l *locks) release() *cobra.Command {
 	var reason string
 	c := &cobra.Command{
 		Use: "release KEY --reason TEXT", Short: "take a lock away from whoever holds it",
@@ -267,7 +279,7 @@ func (l locks) release() *cobra.Command {
 }
 
 // completeKey offers the keys that are in use.
-func (l locks) completeKey(c *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+func (l *locks) completeKey(c *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

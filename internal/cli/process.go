@@ -17,12 +17,7 @@ func (l *line) lockVerb() *cobra.Command {
 }
 
 // locks are the verbs that ask the running processes of this program.
-func (l *line) locks() locks {
-	return locks{l.shell, func(ctx context.Context) ([]source, error) {
-		sources, err := l.processes(ctx)
-		return sharing(sources), err
-	}}
-}
+func (l *line) locks() *locks { return &locks{shell: l.shell, find: l.processes} }
 
 // processes are the running ones of this program.
 func (l *line) processes(ctx context.Context) ([]source, error) {

@@ -67,7 +67,7 @@ func (t *target) close() {
 }
 
 func (t *target) lockVerb(s *Shell) *cobra.Command {
-	c := locks{s, t.open}.verb()
+	c := (&locks{shell: s, find: t.open}).verb()
 	c.Long = "It asks the processes of this user that run here, or with --url a redis. An application's own binary has\n" +
 		"the same verbs for its own processes."
 	all := c.PersistentFlags()
@@ -92,7 +92,7 @@ func (t *target) open(ctx context.Context) ([]source, error) {
 	if err == nil && len(sources) == 0 {
 		err = t.nobody()
 	}
-	return sharing(sources), err
+	return sources, err
 }
 
 // url is where the redis is, or "" for the processes that run here.

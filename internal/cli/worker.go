@@ -1,0 +1,236 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// workerFlag is for verbs that may ask one worker of several.
+func workerFlag(c *cobra.Command, worker *int) {
+	c.PersistentFlags().IntVar(worker, "worker", 0, "of a process with workers, ask the one with the number `N`")
+}
+
+// errNoWorkers is why a worker of a process cannot be asked that has none.
+var errNoWorkers = errors.New("it has no workers: it serves by itself")
+
+// among is who is asked of all: the worker that is wanted, or where that is 0
+// whoever the supervisor chooses. Where each has what the others do not see, it
+// is each of them.
+func among(all []source, worker int) (sources []source) {
+	for _, s := range all {
+		switch {
+		case s.err != nil || worker == 0 && s.about.Scope != driver.Process.String():
+			sources = append(sources, s)
+		case worker == 0:
+			sources = append(sources, each([]source{s})...)
+		case len(s.workers) == 0:
+			s.err = errNoWorkers
+			sources = append(sources, s)
+		default:
+			sources = append(sources, s.of(worker))
+		}
+	}
+	return sources
+}
+
+// each is every worker of those that have any, and the others themselves.
+func each(all []source) (sources []source) {
+	for _, s := range all {
+		var ids []int
+		for _, w := range s.workers {
+			if w.State == workerReady && s.about.Worker == 0 {
+				ids = append(ids, w.ID)
+			}
+		}
+		if len(ids) == 0 {
+			sources = append(sources, s)
+		}
+		for _, id := range slices.Compact(ids) {
+			sources = append(sources, s.of(id))
+		}
+	}
+	return sources
+}
+
+// workerReady is the state of a worker that serves.
+const workerReady = "ready"
+
+// of is one worker of a supervisor.
+func (s source) of(worker int) source {
+	s.keeper, s.about.Worker = s.client().Worker(worker), worker
+	return s
+}
+
+// supervised are the verbs of worker. They ask supervisors.
+type supervised struct {
+	shell *Shell
+	find  func(context.Context) ([]source, error)
+	pid   int
+}
+
+func (l *line) workerVerb() *cobra.Command {
+	v := &supervised{shell: l.shell, find: l.processes}
+	c := group("worker", "see the processes that serve under a supervisor, and restart them", v.ls(), v.restart())
+	c.Long = "It asks the processes of this program that run here, as this user, with serve --workers N."
+	c.PersistentFlags().IntVar(&v.pid, "pid", 0, "ask only the supervisor with the number `PID`")
+	return c
+}
+
+// supervisors are the processes that have workers, as far as it is known.
+func (v *supervised) supervisors(ctx context.Context) ([]source, error) {
+	all, err := v.find(ctx)
+	if err == nil {
+		all, err = numbered(all, v.pid)
+	}
+	if err != nil {
+		return nil, err
+	}
+	with := slices.DeleteFunc(slices.Clone(all), func(s source) bool { return s.err == nil && s.workers == nil })
+	if len(with) > 0 {
+		return with, nil
+	}
+	f := &boot.Failure{
+		Code: "cli.no_workers", Exit: boot.ExitUnavailable, Text: "There is no supervisor, and there are no workers: the program serves in one process.",
+		Actions: []string{"serve with several: " + v.shell.Name + " serve --workers 4"},
+	}
+	for _, s := range all {
+		f.Facts = append(f.Facts, boot.Fact{Name: "there is", Value: s.about.short()})
+	}
+	return nil, f
+}
+
+// crew is an element of the document of worker ls --json.
+type crew struct {
+	Name    string         `json:"name,omitempty"`
+	PID     int            `json:"pid,omitempty"`
+	Socket  string         `json:"socket,omitempty"`
+	Workers []admin.Worker `json:"workers"`
+	Error   string         `json:"error,omitempty"`
+}
+
+func (v *supervised) ls() *cobra.Command {
+	return &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "the workers, what they are doing, and for how long",
+		Long: "While a worker is replaced there are two with its number: the one that is starting, and the one that serves, or\n" +
+			"finishes what it has begun.\n\n" +
+			"With --json: a list of {\"name\", \"pid\", \"workers\", \"error\"}, one for each supervisor; a worker is {\"id\", \"pid\",\n" +
+			"\"state\", \"generation\", \"restarts\", \"since\"}.",
+		Args: arguments(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			sources, err := v.supervisors(c.Context())
+			if err != nil {
+				return err
+			}
+			answers, err := ask(c.Context(), sources, func(ctx context.Context, k keeper) ([]admin.Worker, error) { return k.(*admin.Client).Workers(ctx) })
+			all := make([]crew, len(sources))
+			for i, s := range sources {
+				all[i] = crew{s.about.Name, s.about.PID, s.about.Socket, append([]admin.Worker{}, answers[i]...), s.failed()}
+			}
+			return errors.Join(v.shell.Print(all, func(w io.Writer) { printCrews(w, all) }), err)
+		},
+	}
+}
+
+func printCrews(w io.Writer, all []crew) {
+	for i, c := range all {
+		if c.Error != "" {
+			continue // told on standard error
+		}
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "%s, pid %d: %s\n", c.Name, c.PID, count(len(c.Workers), "worker"))
+		t := table{indent: "  "}
+		t.add("ID", "PID", "STATE", "FOR", "GENERATION", "RESTARTS")
+		for _, x := range c.Workers {
+			t.add(fmt.Sprint(x.ID), fmt.Sprint(x.PID), x.State, short(max(0, time.Since(x.Since))), fmt.Sprint(x.Generation), fmt.Sprint(x.Restarts))
+		}
+		t.print(w)
+	}
+}
+
+// restarted is the document of worker restart --json.
+type restarted struct {
+	Name      string `json:"name"`
+	PID       int    `json:"pid"`
+	Restarted int    `json:"restarted"`
+}
+
+func (v *supervised) restart() *cobra.Command {
+	return &cobra.Command{
+		Use: "restart [ID]", Short: "replace all workers one after the other, or the one with the number ID",
+		Long: "A new process is ready before the old one is told to end, and that has finished before the next one's turn. No\n" +
+			"connection is refused meanwhile. It returns when all is done; the supervisor goes on if it is interrupted.\n\n" +
+			"With --json: {\"name\", \"pid\", \"restarted\"}, of which the first two are the supervisor.",
+		Args: arguments(0, "the number of a worker"),
+		RunE: func(c *cobra.Command, args []string) error {
+			id := 0
+			if len(args) > 0 {
+				n, err := strconv.Atoi(args[0])
+				if err != nil || n < 1 {
+					return usage(c, "cli.wrong_flag", fmt.Sprintf("%q is no number of a worker: they begin with 1.", args[0]))
+				}
+				id = n
+			}
+			s, err := v.one(c)
+			if err != nil {
+				return err
+			}
+			n, err := s.client().Restart(c.Context(), id)
+			if err != nil {
+				return v.notRestarted(s, err)
+			}
+			return v.shell.Print(restarted{s.about.Name, s.about.PID, n}, func(w io.Writer) {
+				fmt.Fprintf(w, "%s: %s restarted\n", head(s), count(n, "worker"))
+			})
+		},
+	}
+}
+
+func head(s source) string { return fmt.Sprintf("%s, pid %d", s.about.Name, s.about.PID) }
+
+// one is the supervisor that is meant.
+func (v *supervised) one(c *cobra.Command) (source, error) {
+	all, err := v.supervisors(c.Context())
+	switch {
+	case err != nil:
+		return source{}, err
+	case len(all) == 1 && all[0].err == nil:
+		return all[0], nil
+	case len(all) == 1:
+		return source{}, unanswered(all)
+	}
+	f := &boot.Failure{
+		Code: "cli.which_process", Exit: boot.ExitUsage, Text: "Several supervisors of this program run here.",
+		Actions: []string{fmt.Sprintf("say which one: %s --pid %d", c.CommandPath(), all[0].about.PID)},
+	}
+	for _, s := range all {
+		f.Facts = append(f.Facts, boot.Fact{Name: "there is", Value: s.about.short()})
+	}
+	return source{}, f
+}
+
+// notRestarted is why a supervisor has not replaced its workers.
+func (v *supervised) notRestarted(s source, err error) error {
+	no, ok := errors.AsType[*admin.Error](err)
+	if !ok || no.Code() == "worker.unknown" {
+		s.err = err
+		return unanswered([]source{s})
+	}
+	return &boot.Failure{
+		Code: "cli.not_restarted", Exit: boot.ExitUnavailable, Text: "The workers of " + head(s) + " were not all restarted.",
+		Facts:   []boot.Fact{{Name: "cause", Value: no.Text}},
+		Actions: []string{"see which ones serve: " + v.shell.Name + " worker ls", "see why in the log"},
+	}
+}

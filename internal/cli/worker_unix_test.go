@@ -1,0 +1,292 @@
+//go:build linux || darwin
+
+package cli_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/boot"
+)
+
+// crewed is a program with two workers, each with locks and messages of its own.
+func (s site) crewed(t *testing.T, kind string) (c *child, environ []string) {
+	t.Helper()
+	environ = append(s.configured(t, "name: shop\n"), "MEGA_LOCK_DRIVER=memory", "MEGA_BUS_DRIVER=memory")
+	c = startChild(t, kind, append(environ, "MEGA_CLUSTER_WORKERS=2")...)
+	c.until(t, "boot.report")
+	return c, environ
+}
+
+// quits ends a program whose output nobody reads any more.
+func (c *child) quits(t *testing.T) {
+	t.Helper()
+	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if rest, status := c.end(t); status != boot.ExitOK {
+		t.Errorf("exit status %d:\n%s", status, rest)
+	}
+}
+
+// workersOf are those that worker ls --json lists.
+func workersOf(t *testing.T, environ []string, kind string) (all []worker) {
+	t.Helper()
+	status, stdout, stderr := verb(t, kind, environ, "worker", "ls", "--json")
+	var crews []struct{ Workers []worker }
+	if err := json.Unmarshal([]byte(stdout), &crews); err != nil || status != boot.ExitOK || len(crews) != 1 {
+		t.Fatalf("exit status %d, %v: %s%s", status, err, stdout, stderr)
+	}
+	return crews[0].Workers
+}
+
+type worker struct {
+	ID, PID, Generation, Restarts int
+	State                         string
+}
+
+func TestWorkersAreListedAndRestarted(t *testing.T) {
+	s := newSite(t)
+	c, environ := s.crewed(t, "polite")
+	pid := c.cmd.Process.Pid
+	status, stdout, stderr := verb(t, "polite", environ, "worker", "ls")
+	before := workersOf(t, environ, "polite")
+	want := fmt.Sprintf("shop, pid %d: 2 workers\n  ID  PID  STATE  FOR  GENERATION  RESTARTS\n", pid)
+	for i, w := range before {
+		want += fmt.Sprintf("  %d  %d  ready  <t>  1  0\n", i+1, w.PID)
+	}
+	if status != boot.ExitOK || stable(stdout) != want || stderr != "" {
+		t.Errorf("exit status %d\n%s%s\nwant\n%s", status, stable(stdout), stderr, want)
+	}
+
+	status, stdout, stderr = verb(t, "polite", environ, "worker", "restart", "2")
+	if want := fmt.Sprintf("shop, pid %d: 1 worker restarted\n", pid); status != boot.ExitOK || stdout != want {
+		t.Errorf("restart of one: exit status %d: %s%s", status, stdout, stderr)
+	}
+	one := workersOf(t, environ, "polite")
+	if len(one) != 2 || one[0] != before[0] || one[1].PID == before[1].PID || one[1].Generation != 1 || one[1].Restarts != 1 {
+		t.Errorf("there were %+v, and after the restart of 2 there are %+v", before, one)
+	}
+
+	status, stdout, stderr = verb(t, "polite", environ, "worker", "restart", "--json")
+	if want := fmt.Sprintf(`"pid": %d`, pid); status != boot.ExitOK || !strings.Contains(stdout, want) || !strings.Contains(stdout, `"restarted": 2`) {
+		t.Errorf("restart of all: exit status %d: %s%s", status, stdout, stderr)
+	}
+	all := workersOf(t, environ, "polite")
+	if len(all) != 2 || all[0].PID == one[0].PID || all[1].PID == one[1].PID || all[0].Generation != 2 || all[1].Generation != 2 {
+		t.Errorf("there were %+v, and after the restart of all there are %+v", one, all)
+	}
+
+	for _, x := range []struct {
+		args   string
+		status int
+		says   string
+	}{
+		{"worker restart 7", boot.ExitUsage, "There is no worker 7"},
+		{"worker restart two", boot.ExitUsage, "cli.wrong_flag"},
+		{"worker restart 0", boot.ExitUsage, "cli.wrong_flag"},
+		{"worker ls --pid 1", boot.ExitUnavailable, "cli.no_process"},
+		{"lock ls --worker 7", boot.ExitUsage, `no worker "7": they are 1, 2`},
+	} {
+		status, _, stderr := verb(t, "polite", environ, strings.Fields(x.args)...)
+		if status != x.status || !strings.Contains(strings.ToLower(stderr), strings.ToLower(x.says)) {
+			t.Errorf("%s: exit status %d: %s", x.args, status, stderr)
+		}
+	}
+	c.quits(t)
+}
+
+// Where exclusion ends at the process, each worker has locks of its own.
+func TestLocksInTheMemoryOfEachWorkerAreSeenAndTakenAway(t *testing.T) {
+	s := newSite(t)
+	c, environ := s.crewed(t, "holder")
+	pid := c.cmd.Process.Pid
+	var stdout string
+	for strings.Count(stdout, "product:lamp") < 2 { // until the background has come to it
+		_, stdout, _ = verb(t, "holder", environ, "lock", "ls")
+	}
+	for i, w := range workersOf(t, environ, "holder") {
+		for _, line := range []string{
+			fmt.Sprintf("shop, pid %d, worker %d: memory, exclusion ends at the process\n", pid, i+1),
+			fmt.Sprintf(":%d worker %d ", w.PID, i+1),
+		} {
+			if !strings.Contains(stdout, line) {
+				t.Errorf("%q is not in\n%s", line, stdout)
+			}
+		}
+	}
+	status, stdout, stderr := verb(t, "holder", environ, "lock", "release", "product:lamp", "--worker", "2", "--reason", "the till is stuck")
+	if want := fmt.Sprintf("product:lamp: taken away from 1 holder  (shop, pid %d, worker 2)\n", pid); status != boot.ExitOK || stdout != want {
+		t.Errorf("release: exit status %d: %s%s", status, stdout, stderr)
+	}
+	// Who has asked is the verb's process, not the supervisor's.
+	line := c.until(t, `"admin: lock released by force"`)
+	var record struct {
+		Worker int
+		By     struct{ PID int }
+	}
+	if err := json.Unmarshal([]byte(line), &record); err != nil || record.Worker != 2 || record.By.PID == pid || record.By.PID == 0 {
+		t.Errorf("%v: logged %s", err, line)
+	}
+	if _, stdout, _ := verb(t, "holder", environ, "lock", "show", "product:lamp", "--worker", "2"); !strings.Contains(stdout, "nobody holds it") {
+		t.Errorf("of worker 2: %s", stdout)
+	}
+	status, stdout, _ = verb(t, "holder", environ, "lock", "ls", "--worker", "1", "--json")
+	if status != boot.ExitOK || strings.Count(stdout, "product:lamp") != 1 || strings.Count(stdout, `"worker": 1`) != 2 {
+		t.Errorf("of worker 1: exit status %d: %s", status, stdout)
+	}
+	workers := workersOf(t, environ, "holder")
+	if err := c.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range workers { // what they hold on to never ends
+		if err := syscall.Kill(w.PID, syscall.SIGKILL); err != nil {
+			t.Error(err)
+		}
+	}
+	c.end(t)
+}
+
+func TestConfigurationIsReadAgainByAllWorkers(t *testing.T) {
+	s := newSite(t)
+	c, environ := s.crewed(t, "polite")
+	s.configured(t, "name: shop\nlog:\n  level: debug\n")
+	status, stdout, stderr := verb(t, "polite", environ, "config", "reload")
+	want := fmt.Sprintf("shop, pid %d: 1 key changed\n  log.level  info -> debug  in force  mega.config.yaml:3\n", c.cmd.Process.Pid)
+	if status != boot.ExitOK || stable(stdout) != want {
+		t.Errorf("exit status %d: %s%s\nwant %s", status, stable(stdout), stderr, want)
+	}
+	var told []int
+	for len(told) < 2 {
+		var record struct{ Worker int }
+		if err := json.Unmarshal([]byte(c.until(t, `"configuration changed"`)), &record); err != nil {
+			t.Fatal(err)
+		}
+		told = append(told, record.Worker)
+	}
+	if slices.Sort(told); !slices.Equal(told, []int{1, 2}) {
+		t.Errorf("it was read again by %v", told)
+	}
+	c.quits(t)
+}
+
+func TestWorkersOfAProcessThatHasNoneAreSaidToBeMissing(t *testing.T) {
+	s := newSite(t)
+	environ := s.configured(t, "name: shop\n")
+	c := startChild(t, "polite", environ...)
+	c.until(t, "boot.report")
+	for _, args := range []string{"worker ls", "worker restart", "worker restart 1", "lock ls --worker 1", "bus topics --worker 1"} {
+		status, stdout, stderr := verb(t, "polite", environ, strings.Fields(args)...)
+		if status != boot.ExitUnavailable || !strings.Contains(stderr, "cli.no_workers") || !strings.Contains(stderr, fmt.Sprint(c.cmd.Process.Pid)) {
+			t.Errorf("%s: exit status %d: %s%s", args, status, stdout, stderr)
+		}
+	}
+	c.quits(t)
+}
+
+// follow begins to tail, and returns what it shows, line by line.
+func follow(t *testing.T, environ []string, args ...string) *bufio.Scanner {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], append([]string{"bus", "tail", "product.*"}, args...)...)
+	cmd.Env = append(append(os.Environ(), program+"=talker"), environ...)
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	if lines := bufio.NewScanner(stderr); !lines.Scan() || !strings.HasPrefix(lines.Text(), "following product.*") {
+		t.Fatalf("it says %q", lines.Text())
+	}
+	return bufio.NewScanner(stdout)
+}
+
+// next is the next line that has s in it.
+func next(t *testing.T, lines *bufio.Scanner, s string) {
+	t.Helper()
+	for lines.Scan() {
+		if strings.Contains(lines.Text(), s) {
+			return
+		}
+	}
+	t.Fatalf("it does not show %q", s)
+}
+
+// The worker that is followed is replaced, and its successor is followed.
+func TestTailOutlivesTheWorkerThatItFollows(t *testing.T) {
+	s := newSite(t)
+	c, environ := s.crewed(t, "talker")
+	lines := follow(t, environ, "--worker", "1")
+	publish := func(text string) {
+		t.Helper()
+		if status, _, stderr := verb(t, "talker", environ, "bus", "pub", "product.sold", text, "--worker", "1"); status != boot.ExitOK {
+			t.Fatalf("exit status %d: %s", status, stderr)
+		}
+	}
+	publish("before")
+	next(t, lines, "product.sold  before")
+	if status, _, stderr := verb(t, "talker", environ, "worker", "restart", "1"); status != boot.ExitOK {
+		t.Fatalf("exit status %d: %s", status, stderr)
+	}
+	next(t, lines, "events may have been missed")
+	publish("after")
+	next(t, lines, "product.sold  after")
+	c.quits(t)
+	for lines.Scan() { // it ends with the supervisor
+		t.Logf("shown: %s", lines.Text())
+	}
+}
+
+// Each worker has handled messages of its own.
+func TestTopicsAreThoseOfEachWorker(t *testing.T) {
+	s := newSite(t)
+	c, environ := s.crewed(t, "talker")
+	if status, _, stderr := verb(t, "talker", environ, "bus", "pub", "product.sold", "x"); status != boot.ExitUsage || !strings.Contains(stderr, "--worker 1") {
+		t.Errorf("nobody said which worker: exit status %d: %s", status, stderr)
+	}
+	if status, _, stderr := verb(t, "talker", environ, "bus", "pub", "product.sold", "x", "--worker", "2"); status != boot.ExitOK {
+		t.Errorf("exit status %d: %s", status, stderr)
+	}
+	handled := func(worker int) int {
+		_, stdout, _ := verb(t, "talker", environ, "bus", "topics", "--json")
+		var all []struct {
+			Worker int
+			Topics []struct {
+				Pattern string
+				Handled int
+			}
+		}
+		if err := json.Unmarshal([]byte(stdout), &all); err != nil || len(all) != 2 {
+			t.Fatalf("%v: %s", err, stdout)
+		}
+		for _, topic := range all[worker-1].Topics {
+			if topic.Pattern == "product.sold" {
+				return topic.Handled
+			}
+		}
+		return -1
+	}
+	for began := time.Now(); handled(2) < 1; {
+		if time.Since(began) > 10*time.Second {
+			t.Fatal("worker 2 has not handled it")
+		}
+	}
+	if n := handled(1); n != 0 {
+		t.Errorf("worker 1 has handled %d", n)
+	}
+	c.quits(t)
+}
