@@ -29,7 +29,7 @@ const (
 )
 
 // meeting is where the processes of a row meet.
-type meeting struct{ Socket, NATS string }
+type meeting struct{ Socket, NATS, Key, File string }
 
 // eventsPerTurn is after how many events the subscriber says that it has them.
 const eventsPerTurn = 10_000

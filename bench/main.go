@@ -41,7 +41,7 @@ func main() {
 // argument. Each ends with its input.
 func children() map[string]func(ctx context.Context, in io.Reader, out io.Writer) error {
 	return map[string]func(context.Context, io.Reader, io.Writer) error{
-		workerArg: work, brokerArg: serveNATS, hubArg: serveHub, listenerArg: serveListener,
+		workerArg: work, brokerArg: serveNATS, hubArg: serveHub, echoArg: serveEcho, holderArg: serveHolder, listenerArg: serveListener,
 	}
 }
 

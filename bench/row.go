@@ -19,6 +19,8 @@ func allRows() []row {
 		{"redis-contended", "4 processes of 8 goroutines want one key", redisContended},
 		{"redis-idle", "200 goroutines wait for a key that is not released", redisIdle},
 		{"nats-publish", "events of 128 bytes, without and with a header, beside nats.go", natsPublish},
+		{"cluster-alone", "Acquire and Release of a free key, beside two echoes and flock", clusterAlone},
+		{"cluster-kill9", "from the death of a holder to the next one's lock, beside flock", clusterKill9},
 		{"cluster-publish", "events of 128 bytes from one process to another, beside nats.go", clusterPublish},
 		{"nats-request", "a request and its answer, one after the other, beside nats.go", natsRequest},
 	}
