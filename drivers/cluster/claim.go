@@ -178,3 +178,16 @@ func (x *Lock) inventory() []*wire.Frame {
 	}
 	return append(frames, wire.Begin(lockTold))
 }
+
+// remains is until when, on the node's clock, something is held that was not
+// given back, or 0.
+func (x *Lock) remains() (until int64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, c := range x.claims {
+		if c.state == claimHeld {
+			until = max(until, x.clock.told(c.grant.Deadline.Add(driver.Margin(c.grant.TTL)))+apart)
+		}
+	}
+	return until
+}

@@ -14,6 +14,9 @@ type clock struct {
 	node int64     // of the node's clock, not after that
 }
 
+// apart is how far two processes' readings of their clock may be apart.
+const apart = int64(time.Millisecond)
+
 // told is an instant of this process for the others, and not later.
 func (c clock) told(t time.Time) int64 {
 	c = c.fresh()

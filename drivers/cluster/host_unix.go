@@ -22,10 +22,18 @@ const (
 	goodbye = time.Second
 )
 
+// What the log says when this process becomes the hub, and when it is about to
+// let another one.
+const (
+	crowned   = "cluster: this process is the hub of the socket"
+	abdicated = "cluster: this process is the hub of the socket no more"
+)
+
 // host is the hub of a socket, while this process has its seat.
 type host struct {
 	hub      *Hub
 	seat     *rendezvous.Seat
+	recovery *recovery
 	listener *rendezvous.Listener
 	log      *slog.Logger
 
@@ -38,20 +46,59 @@ type host struct {
 
 // openHost opens the socket of a seat. Unless it fails, the seat is the host's.
 func openHost(c Config, seat *rendezvous.Seat) (*host, error) {
+	c.Log.Debug(crowned, "socket", c.Socket)
+	r, err := newRecovery(seat)
+	if err != nil {
+		return nil, err
+	}
 	l, err := seat.Listen()
 	if err != nil {
 		return nil, err
 	}
-	h := &host{seat: seat, listener: l, log: c.Log, kept: make(chan struct{})}
+	h := &host{seat: seat, recovery: r, listener: l, log: c.Log, kept: make(chan struct{})}
 	h.ctx, h.end = context.WithCancelCause(context.Background())
 	h.hub = NewHub(HubConfig{Log: c.Log})
+	h.hub.locks.succeed(r.bounds.Fence, r.bounds.Ticket)
+	h.hub.locks.told = func(p *Peer) { r.told(p.member) }
+	h.hub.locks.ahead = h.cover
 	l.Refused = func(p private.Peer) {
 		h.log.Warn("cluster: another user was refused at the socket", "socket", l.Addr().String(), "user", p.User(), "pid", p.PID)
 	}
-	h.log.Debug("cluster: this process is the hub", "socket", l.Addr().String())
 	h.running.Go(h.accept)
 	h.running.Go(h.keep)
 	return h, nil
+}
+
+// cover has the next hub know of a lease and a fence before anybody is told.
+func (h *host) cover(expires time.Time, fence, ticket uint64) bool {
+	if h.failed() {
+		return false
+	}
+	expiry := int64(0)
+	if !expires.IsZero() {
+		expiry = h.hub.locks.clock.told(expires) + apart
+	}
+	err := h.seat.Cover(expiry, fence, ticket)
+	if err != nil {
+		h.fail(err)
+	}
+	return err == nil
+}
+
+// recover opens the table once nothing stands against it.
+func (h *host) recover() {
+	silent := h.recovery.wait(h.ctx.Done())
+	if h.failed() {
+		return
+	}
+	if len(silent) > 0 {
+		h.log.Warn("cluster: a process did not say what it holds, and holds nothing any more: it may be stopped", "processes", len(silent))
+	}
+	if err := h.seat.Settle(); err != nil {
+		h.fail(err)
+		return
+	}
+	h.hub.locks.table.Open()
 }
 
 // accept makes whoever comes a peer.
@@ -81,22 +128,28 @@ func (h *host) pause(d time.Duration) {
 // comes any more, then nobody is served, and only then may another process sit.
 func (h *host) keep() {
 	defer close(h.kept)
+	h.recover()
 	for h.ctx.Err() == nil {
 		if err := h.seat.Check(); err != nil {
 			h.fail(err)
+		}
+		if _, _, err := h.seat.Members(nodeNanos()); err != nil { // clears up
+			h.log.Warn("cluster: look after the socket", "error", err)
 		}
 		h.pause(upkeep)
 	}
 	_ = h.listener.Close() // the seat removes its file
 	ctx, cancel := context.WithTimeout(context.Background(), goodbye)
 	defer cancel()
-	h.result = errors.Join(h.hub.Close(ctx), h.seat.Close())
+	err := h.hub.Close(ctx)
+	h.log.Debug(abdicated, "socket", h.listener.Addr().String())
+	h.result = errors.Join(err, h.seat.Close())
 }
 
 // fail ends a hub whose seat is lost. It does not wait.
 func (h *host) fail(why error) {
 	if h.ctx.Err() == nil {
-		h.log.Error("cluster: this process is the hub no more", "error", why)
+		h.log.Error("cluster: this process can be the hub of the socket no more", "error", why)
 	}
 	h.end(why)
 }

@@ -14,10 +14,10 @@ type hubLocks struct {
 	hub   *Hub
 	table *table.Table
 	clock clock
-	// ahead, if set, is told of an expiry and a fence before any peer is. If it
-	// returns false the peer is told nothing: a hub that comes after this one
-	// would not know.
-	ahead func(expires time.Time, fence uint64) bool
+	// ahead, if set, is told of an expiry, which may be zero, and of the highest
+	// fence and ticket before any peer is. If it returns false the peer is told
+	// nothing: a hub that comes after this one would not know.
+	ahead func(expires time.Time, fence, ticket uint64) bool
 	// told, if set, is told that a peer has said all that it had from an earlier
 	// hub.
 	told func(p *Peer)
@@ -91,9 +91,21 @@ func (h *hubLocks) leave(p *Peer, ended bool) {
 
 func (h *hubLocks) close() { h.table.Close() }
 
+// succeed begins after an earlier hub, which gave no higher fence or ticket than
+// these. Nothing is granted until the table is opened.
+func (h *hubLocks) succeed(fence, ticket uint64) {
+	h.table = newTable(true)
+	h.table.Raise(fence)
+	h.table.RaiseTickets(ticket)
+}
+
 // recorded makes sure that the hub after this one will know of g.
 func (h *hubLocks) recorded(g *driver.Grant) bool {
-	return h.ahead == nil || h.ahead(g.Deadline.Add(driver.Margin(g.TTL)), h.table.HighestFence())
+	return h.recordedUntil(g.Deadline.Add(driver.Margin(g.TTL)))
+}
+
+func (h *hubLocks) recordedUntil(expires time.Time) bool {
+	return h.ahead == nil || h.ahead(expires, h.table.HighestFence(), h.table.HighestTicket())
 }
 
 // push tells p what has become of something that it has. It is called by
@@ -135,9 +147,9 @@ func (h *hubLocks) ask(p *Peer, d *wire.Decoder) error {
 	switch {
 	case err != nil:
 		addError(f, err)
-	case ticket != 0:
+	case ticket != 0 && h.recordedUntil(time.Time{}):
 		f.Byte(verdictQueued).Uint(ticket)
-	case h.recorded(&g):
+	case ticket == 0 && h.recorded(&g):
 		addGrant(f.Byte(verdictDone), &g, h.clock)
 	default:
 		f.Free()
@@ -268,8 +280,11 @@ func (h *hubLocks) have(p *Peer, d *wire.Decoder) error {
 	if err != nil {
 		return err
 	}
-	if _, err := h.table.Restore(l, p.locks.owner); err != nil {
+	g, err := h.table.Restore(l, p.locks.owner)
+	if err != nil {
 		h.push(p, table.Event{Kind: table.Lost, Grant: l.Grant, Err: err})
+		return nil
 	}
+	h.recorded(&g) // if it cannot be, the hub ends
 	return nil
 }

@@ -9,9 +9,11 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/megaframework/mega/drivers/cluster/wire"
+	"github.com/megaframework/mega/internal/private"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -56,9 +58,11 @@ type Node struct {
 
 // session is one connection to a hub, from welcome to its end.
 type session struct {
-	line   *wire.Line
-	calls  calls
-	number uint64 // of this process, as the hub calls it
+	hub     string      // for errors
+	decided atomic.Bool // whether it is the node's or was given up
+	line    *wire.Line
+	calls   calls
+	number  uint64 // of this process, as the hub calls it
 }
 
 var (
@@ -104,25 +108,38 @@ func (n *Node) meet(ctx context.Context) error {
 		if err = n.greet(ctx, conn, name); err == nil || !hasEnded(err) {
 			return err
 		}
+		if err := sleep(ctx, time.Millisecond); err != nil {
+			return err
+		}
 	}
 }
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// patience is how long a node waits for one hub's answer before it says so, and
+// looks for another.
+const patience = 5 * time.Second
 
 // again looks for a hub until there is one or the node is closed, after the one
 // at the socket is gone.
 func (n *Node) again() {
 	for wait := time.Millisecond; n.ctx.Err() == nil; wait = min(2*wait, time.Second) {
-		err := n.meet(n.ctx)
-		if err == nil {
+		ctx, cancel := context.WithTimeout(n.ctx, patience)
+		err := n.meet(ctx)
+		cancel()
+		if err == nil || n.ctx.Err() != nil {
 			return
 		}
-		n.explain(fmt.Errorf("no hub: %w", err))
-		if n.ctx.Err() == nil {
-			n.config.Log.Warn("cluster: cannot reach the hub, trying again", "socket", n.config.Socket, "error", err)
-		}
-		select {
-		case <-time.After(wait):
-		case <-n.ctx.Done():
-		}
+		n.explain(err)
+		n.config.Log.Warn("cluster: there is no hub, trying again", "socket", n.config.Socket, "error", err)
+		_ = sleep(n.ctx, wait) // its end is seen above
 	}
 }
 
@@ -198,7 +215,7 @@ func (n *Node) Close(ctx context.Context) error {
 	n.running.Wait()
 	n.ended(driver.ErrClosed)
 	if first && n.meeting != nil {
-		return n.meeting.leave(ctx, 0)
+		return n.meeting.leave(ctx, n.lock.remains())
 	}
 	return nil
 }
@@ -222,7 +239,7 @@ func (n *Node) leave() (s *session, first bool) {
 // greet says hello and waits for the answer. The reader it starts makes the
 // session the node's. name is that of the member at the socket.
 func (n *Node) greet(ctx context.Context, conn net.Conn, name string) error {
-	s := &session{line: wire.NewLine(conn)}
+	s := &session{hub: hubOf(conn), line: wire.NewLine(conn)}
 	s.calls.open(s.line, n.config.Handle, nil)
 	if err := s.line.Send(wire.Begin(typeHello).Rest([]byte(magic)).Uint(version).Uint(uint64(os.Getpid())).String(name)); err != nil {
 		s.line.Close()
@@ -234,10 +251,25 @@ func (n *Node) greet(ctx context.Context, conn net.Conn, name string) error {
 	case err := <-welcome:
 		return err
 	case <-ctx.Done():
-		s.line.Close()
-		return fmt.Errorf("the hub does not answer (is its process stopped?): %w", ctx.Err())
 	}
+	if s.decided.Swap(true) {
+		return <-welcome // in this instant
+	}
+	s.line.Close()
+	return fmt.Errorf("%s does not answer (is it stopped?): %w", s.hub, ctx.Err())
 }
+
+// hubOf says whose process the hub is, where the system does.
+func hubOf(conn net.Conn) string {
+	peer, err := private.PeerOf(conn)
+	if err != nil {
+		return "the hub"
+	}
+	return fmt.Sprintf("the hub (process %d)", peer.PID)
+}
+
+// errGivenUp is the end of a session that nobody waits for any more.
+var errGivenUp = errors.New("its welcome came too late")
 
 // read reads what the hub sends until the line ends.
 func (n *Node) read(s *session, welcome chan<- error) {
@@ -247,6 +279,9 @@ func (n *Node) read(s *session, welcome chan<- error) {
 		if !greeted {
 			if err := s.welcomed(t, &d); err != nil {
 				return err
+			}
+			if s.decided.Swap(true) {
+				return errGivenUp
 			}
 			greeted = true
 			// Nobody else has the session yet: what an earlier hub knew is said
@@ -263,12 +298,16 @@ func (n *Node) read(s *session, welcome chan<- error) {
 		}
 		return d.Err()
 	}, func() {})
+	if !hasEnded(err) {
+		// This process goes on, and so does what it has: only the line ends.
+		_ = s.line.Send(wire.Begin(typeBye))
+	}
 	s.line.Close()
 	if !greeted {
 		welcome <- err
 		return
 	}
-	n.lost(s, fmt.Errorf("the hub is gone: %w", err))
+	n.lost(s, fmt.Errorf("%s is gone: %w", s.hub, err))
 }
 
 // welcomed looks at the first frame of a hub.

@@ -113,15 +113,15 @@ func (s *Seat) Members(now int64) (living []string, left int64, err error) {
 	return living, min(left, s.left.Expiry), nil
 }
 
-// Lives reports whether the member of that name lives, and clears up after it
-// as Members does if not.
-func (s *Seat) Lives(name string, now int64) bool {
-	lives, _ := s.look(name, now)
-	return lives
+// Lives reports whether the member of that name lives. If not it clears up after
+// it, as Members does, and left is as there.
+func (s *Seat) Lives(name string, now int64) (lives bool, left int64) {
+	lives, left = s.look(name, now)
+	return lives, min(left, s.left.Expiry)
 }
 
 func (s *Seat) look(name string, now int64) (lives bool, left int64) {
-	if filepath.Base(name) != name {
+	if name == "" || strings.ContainsAny(name, "./") {
 		return false, 0 // somebody's invention, and nowhere in our folder
 	}
 	path := filepath.Join(s.place.path+clients, name)

@@ -253,8 +253,10 @@ func TestMembersLiveAsLongAsTheirProcess(t *testing.T) {
 	if !slices.Equal(living, alive) || left != 0 || err != nil {
 		t.Errorf("%q live, %d, %v; want %q", living, left, err, alive)
 	}
-	if s.Lives(dead, 0) || !s.Lives(me.Name(), 0) || s.Lives("../s", 0) || s.Lives("", 0) {
-		t.Error("who lives is not who lives")
+	for name, want := range map[string]bool{dead: false, me.Name(): true, "../s": false, "": false, ".": false} {
+		if lives, left := s.Lives(name, 0); lives != want || left != 0 {
+			t.Errorf("%q lives: %v, and has left something until %d", name, lives, left)
+		}
 	}
 	files, err := os.ReadDir(p.Path() + ".clients")
 	if err != nil || len(files) != 3 {
@@ -262,7 +264,11 @@ func TestMembersLiveAsLongAsTheirProcess(t *testing.T) {
 	}
 	must(t, running.Kill())
 	must(t, stopped.Kill())
-	eventually(t, "their end", func() bool { return !s.Lives(alive[0], 0) || !s.Lives(alive[1], 0) })
+	for _, name := range alive {
+		if lives, _ := s.Lives(name, 0); lives == (name != me.Name()) {
+			t.Errorf("%q lives: %v", name, lives)
+		}
+	}
 }
 
 // Who leaves something behind says so, for as long as it is good, and never for
@@ -449,8 +455,9 @@ func TestChildrenOfTheDeadKeepNothing(t *testing.T) {
 	defer func() { must(t, s.Close()) }()
 	_, err := s.Listen()
 	must(t, err)
-	if took := time.Since(start); s.Lives(name, 0) || took > 2*time.Second {
-		t.Errorf("after %v; the member lives: %v", took, s.Lives(name, 0))
+	lives, _ := s.Lives(name, 0)
+	if took := time.Since(start); lives || took > 2*time.Second {
+		t.Errorf("after %v; the member lives: %v", took, lives)
 	}
 }
 
