@@ -26,9 +26,12 @@ type Bus struct {
 
 	pipe      atomic.Pointer[pipe] // of the latest connection
 	shortcut  shortcut
+	attempt   attempt
+	most      atomic.Int64          // bytes of a message that the server takes
 	unreached atomic.Pointer[error] // why the last server could not be
 	epoch     atomic.Int64          // counts connections
 	pipes     sync.WaitGroup
+	closing   chan struct{}
 	closed    chan struct{} // the client has called its last callback
 	once      sync.Once     // of Close
 
@@ -43,7 +46,7 @@ type Bus struct {
 var _ driver.Driver = (*Bus)(nil)
 
 func newBus(c Config) *Bus {
-	b := &Bus{config: c, closed: make(chan struct{}), interests: map[*interest]struct{}{}}
+	b := &Bus{config: c, closing: make(chan struct{}), closed: make(chan struct{}), interests: map[*interest]struct{}{}}
 	for _, k := range []driver.Kind{driver.Event, driver.Request} {
 		b.prefixes[k] = c.prefix(k)
 	}
@@ -54,7 +57,7 @@ func newBus(c Config) *Bus {
 // in the order of what happened.
 func (b *Bus) options() []nats.Option {
 	return []nats.Option{
-		nats.SetCustomDialer(dialer{b}),
+		nats.SetCustomDialer(dialer{b}), nats.CustomReconnectDelay(b.pause),
 		nats.DisconnectErrHandler(b.disconnected),
 		nats.ReconnectHandler(func(*nats.Conn) { b.connected() }),
 		nats.ErrorHandler(func(_ *nats.Conn, s *nats.Subscription, err error) { b.failed(s, err) }),
@@ -67,12 +70,14 @@ type dialer struct{ b *Bus }
 
 // Dial implements [nats.CustomDialer].
 func (d dialer) Dial(network, address string) (net.Conn, error) {
-	conn, err := (&net.Dialer{Timeout: dialTime}).Dial(network, address)
+	d.b.giveUp()
+	d.b.attempt.begin()
+	conn, err := (&net.Dialer{Timeout: d.b.config.dial}).Dial(network, address)
 	if err != nil {
 		d.b.unreached.Store(&err)
 		return nil, err
 	}
-	p := newPipe(conn)
+	p := newPipe(conn, stalls*d.b.config.ping)
 	d.b.pipes.Go(p.run) // ends when the connection does
 	d.b.pipe.Store(p)
 	d.b.epoch.Add(1)
@@ -87,11 +92,30 @@ func (b *Bus) because(err error) error {
 	return err
 }
 
-// pause is how long to wait after the given number of times that no server
-// could be reached: up to 5s, and never as long as anybody else.
-func pause(times int) time.Duration {
+// giveUp ends a connection before the next one is tried: the client leaves one
+// open whose server did not greet.
+func (b *Bus) giveUp() {
+	if p := b.pipe.Load(); p != nil {
+		_ = p.Close() // it is of no use any more
+	}
+}
+
+// pause waits after the given number of times that no server could be reached:
+// up to 5s, and never as long as anybody else. It does so itself, and not the
+// client, so that nobody is on the client's way when that tries again.
+func (b *Bus) pause(times int) time.Duration {
+	b.giveUp()
+	b.attempt.end()
 	most := min(50*time.Millisecond<<min(times, 10), 5*time.Second)
-	return most/4 + rand.N(most*3/4)
+	select {
+	case <-time.After(most/4 + rand.N(most*3/4)):
+	case <-b.closing:
+		return 0
+	}
+	b.shortcut.client.Lock()
+	defer b.shortcut.client.Unlock()
+	b.attempt.begin()
+	return 0
 }
 
 // open asks the server what it can do and makes the inbox.
@@ -100,9 +124,10 @@ func (b *Bus) open(ctx context.Context) error {
 		Name: "nats", Scope: driver.Fleet, MaxPayload: int(b.conn.MaxPayload()), Copies: true,
 		Lacks: []driver.Lack{{Rule: "S12", Why: "the death of a responder is not told to who asked: it is a timeout"}},
 	}
+	b.most.Store(b.conn.MaxPayload())
 	err := b.prepare(ctx)
 	if err != nil {
-		b.conn.Close()
+		b.shut()
 		<-b.closed
 		b.pipes.Wait()
 	}
@@ -113,6 +138,7 @@ func (b *Bus) prepare(ctx context.Context) error {
 	if !b.conn.HeadersSupported() {
 		return fmt.Errorf("the server %s knows no headers, which came with 2.2: %w", b.conn.ConnectedServerVersion(), driver.ErrUnsupported)
 	}
+	b.attempt.end()
 	b.inbox = nats.NewInbox() + "."
 	answers, err := b.conn.Subscribe(b.inbox+"*", b.answer)
 	if err != nil {
@@ -180,10 +206,12 @@ func (b *Bus) disconnected(conn *nats.Conn, err error) {
 // the front when the server has every subscription: what others publish from
 // then on arrives.
 func (b *Bus) connected() {
+	b.attempt.end()
+	b.most.Store(b.conn.MaxPayload())
 	for _, in := range b.standing() {
 		in.mind()
 	}
-	if err := b.conn.FlushTimeout(dialTime); err != nil && !b.conn.IsConnected() {
+	if err := b.conn.FlushTimeout(b.config.dial); err != nil && !b.conn.IsConnected() {
 		return // it is lost again, and the client will say so
 	}
 	b.openShortcut()
@@ -229,6 +257,13 @@ func (b *Bus) Flush(ctx context.Context) error {
 	return known(err)
 }
 
+// shut closes the connection, and lets nobody wait for another.
+func (b *Bus) shut() {
+	close(b.closing)
+	b.conn.Close()
+	b.attempt.forget()
+}
+
 // Close implements [driver.Driver].
 func (b *Bus) Close(ctx context.Context) (err error) {
 	b.once.Do(func() {
@@ -236,7 +271,7 @@ func (b *Bus) Close(ctx context.Context) (err error) {
 			err = b.Flush(ctx)
 		}
 		standing := b.standing()
-		b.conn.Close()
+		b.shut()
 		b.calls.Lock()
 		b.quiet = true
 		b.calls.Unlock()

@@ -44,7 +44,7 @@ func (b *Bus) Publish(ctx context.Context, m driver.Message) error {
 
 // Request implements [driver.Driver].
 func (b *Bus) Request(ctx context.Context, m driver.Message) error {
-	if !b.conn.IsConnected() {
+	if b.attempt.underWay() || !b.conn.IsConnected() {
 		return driver.ErrDisconnected
 	}
 	reply := b.inbox + strconv.FormatUint(m.ID, 36)

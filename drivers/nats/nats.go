@@ -61,6 +61,11 @@ type Config struct {
 	// Buffer bounds what may wait to be sent, in bytes, connected or not.
 	// Default 8 MiB.
 	Buffer int
+
+	// How often the server is asked whether it is there, by default every 5s,
+	// and what bounds an attempt to reach it, by default 2s: tests cannot wait
+	// for that.
+	ping, dial time.Duration
 }
 
 // TLS names files in PEM. CA replaces the system's authorities; Cert and Key
@@ -74,6 +79,8 @@ func (c Config) withDefaults() Config {
 		c.EventPrefix = ""
 	}
 	c.Buffer = cmp.Or(c.Buffer, 8<<20)
+	c.ping = cmp.Or(c.ping, 5*time.Second)
+	c.dial = cmp.Or(c.dial, 2*time.Second)
 	return c
 }
 
@@ -96,16 +103,16 @@ func (c Config) check() error {
 	return nil
 }
 
-// dialTime bounds an attempt to reach a server; while one is under way, nothing
-// can be published.
-const dialTime = 2 * time.Second
+// A server that has answered none of so many pings is given up, and so is one
+// that has taken nothing for the time of so many.
+const pings, stalls = 2, 2
 
 // options is the configuration in the words of the client.
 func (c Config) options() ([]nats.Option, error) {
 	o := []nats.Option{
-		nats.Name(c.Name), nats.Timeout(dialTime), nats.ReconnectBufSize(c.Buffer),
-		nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(), nats.CustomReconnectDelay(pause),
-		nats.PingInterval(5 * time.Second), nats.MaxPingsOutstanding(2),
+		nats.Name(c.Name), nats.Timeout(c.dial), nats.ReconnectBufSize(c.Buffer),
+		nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(),
+		nats.PingInterval(c.ping), nats.MaxPingsOutstanding(pings),
 	}
 	if c.User != "" {
 		o = append(o, nats.UserInfo(c.User, c.Password))
@@ -203,7 +210,7 @@ func (b *Bus) connect(ctx context.Context, options []nats.Option) error {
 		}
 		return b.open(ctx)
 	case <-ctx.Done():
-		if o := <-done; o.conn != nil { // within dialTime for each address
+		if o := <-done; o.conn != nil { // within the bound of an attempt, for each address
 			o.conn.Close()
 			<-b.closed
 		}

@@ -10,9 +10,6 @@ import (
 )
 
 const (
-	// stall is how long a server may take none of what is sent to it before the
-	// connection is given up.
-	stall = 10 * time.Second
 	// full is how much is sent by whoever adds to it, instead of waking the
 	// goroutine: as many system calls as the client makes.
 	full = 32 << 10
@@ -29,7 +26,8 @@ const (
 // how much is waiting, and give up when they like.
 type pipe struct {
 	net.Conn
-	now *nonBlocking // nil where the system has no such thing
+	now   *nonBlocking  // nil where the system has no such thing
+	stall time.Duration // how long a server may take none of what is sent
 
 	size atomic.Int64 // bytes that wait to be sent
 
@@ -44,8 +42,8 @@ type pipe struct {
 	wake chan struct{} // has one place
 }
 
-func newPipe(conn net.Conn) *pipe {
-	return &pipe{Conn: conn, now: newNonBlocking(conn), wake: make(chan struct{}, 1)}
+func newPipe(conn net.Conn, stall time.Duration) *pipe {
+	return &pipe{Conn: conn, now: newNonBlocking(conn), stall: stall, wake: make(chan struct{}, 1)}
 }
 
 // Write takes all of b, whatever waits already; those who care look at
@@ -194,7 +192,7 @@ func (p *pipe) patiently(b []byte) (n int, err error) {
 			return n, err
 		}
 	}
-	_ = p.Conn.SetWriteDeadline(time.Now().Add(stall)) // a closed connection says so when it is written to
+	_ = p.Conn.SetWriteDeadline(time.Now().Add(p.stall)) // a closed connection says so when it is written to
 	m, err := p.Conn.Write(b[n:])
 	_ = p.Conn.SetWriteDeadline(time.Time{})
 	return n + m, err

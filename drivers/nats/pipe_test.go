@@ -22,7 +22,7 @@ func ends(t *testing.T, system bool) (*pipe, net.Conn) {
 	if system {
 		near, far = loopback(t)
 	}
-	p := newPipe(near)
+	p := newPipe(near, time.Minute)
 	done := make(chan struct{})
 	go func() { p.run(); close(done) }()
 	t.Cleanup(func() {

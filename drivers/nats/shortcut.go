@@ -37,6 +37,9 @@ func (b *Bus) send(ctx context.Context, f frame, m *driver.Message) error {
 	for {
 		p := b.shortcut.pipe.Load()
 		if p == nil {
+			if err := b.awaitAttempt(ctx); err != nil {
+				return err
+			}
 			if sent, err := b.sendByClient(&f, m); sent {
 				return known(err)
 			}
@@ -52,21 +55,32 @@ func (b *Bus) send(ctx context.Context, f frame, m *driver.Message) error {
 	}
 }
 
-// sendByClient does nothing if the shortcut has opened meanwhile.
+// awaitAttempt waits while one to connect is under way.
+func (b *Bus) awaitAttempt(ctx context.Context) error {
+	select {
+	case <-b.attempt.over():
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: the server is being connected to: %w", driver.ErrOverloaded, ctx.Err())
+	}
+}
+
+// sendByClient does nothing if the shortcut has opened meanwhile, or the client
+// is busy with connecting.
 func (b *Bus) sendByClient(f *frame, m *driver.Message) (sent bool, err error) {
 	b.shortcut.client.RLock()
 	defer b.shortcut.client.RUnlock()
-	if b.shortcut.pipe.Load() != nil {
+	if b.shortcut.pipe.Load() != nil || b.attempt.underWay() {
 		return false, nil
 	}
 	return true, b.conn.PublishMsg(f.msg(m))
 }
 
-// checkSize does what the client does, where the server may have changed its
-// mind since the front asked.
+// checkSize does what the client does: another server may take less than the
+// one that the front knows of.
 func (b *Bus) checkSize(m *driver.Message) error {
 	const surely = 1 << 10 // every server takes that
-	if len(m.Data) > surely && int64(m.Size()) > b.conn.MaxPayload() {
+	if len(m.Data) > surely && int64(m.Size()) > b.most.Load() {
 		return known(nats.ErrMaxPayload)
 	}
 	return nil

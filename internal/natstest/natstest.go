@@ -24,6 +24,12 @@ type Options struct {
 	Token          string
 	Port           int // default: a free one
 	MaxPayload     int32
+	// MaxPending is how many bytes may wait for a client that reads too slowly,
+	// before it is disconnected. Default 64 MiB.
+	MaxPending int64
+	// WriteDeadline is how long the server tries to write to a client. Default
+	// 10s.
+	WriteDeadline time.Duration
 	// Deny are subjects that nobody may subscribe to.
 	Deny []string
 	// Cert and Key are files in PEM; with them the server speaks TLS.
@@ -32,7 +38,7 @@ type Options struct {
 
 func (o Options) server() (*server.Options, error) {
 	s := &server.Options{
-		Host: "127.0.0.1", Port: o.Port, NoLog: true, NoSigs: true, MaxPayload: o.MaxPayload,
+		Host: "127.0.0.1", Port: o.Port, NoLog: true, NoSigs: true, MaxPayload: o.MaxPayload, MaxPending: o.MaxPending, WriteDeadline: o.WriteDeadline,
 		Authorization: o.Token,
 	}
 	if s.Port == 0 {

@@ -1,0 +1,208 @@
+package nats_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/bus/bustest"
+	"github.com/megaframework/mega/drivers/nats"
+	"github.com/megaframework/mega/internal/natstest"
+)
+
+// A connection of which nobody says that it is gone is found out by pings.
+// Until then and afterwards nobody waits longer than they want, and no more
+// waits in memory than may.
+func TestHalfOpenConnectionIsFoundOut(t *testing.T) {
+	const (
+		ping   = 200 * time.Millisecond
+		budget = 3 * ping // for two that were not answered, and the next one
+		buffer = 1 << 20
+
+		attempt = 800 * time.Millisecond // to connect
+		patient = attempt / 2            // more than anybody should wait
+	)
+	server := natstest.Start(t, natstest.Options{})
+	proxy := natstest.StartProxy(t, server.URL())
+	b := open(t, nats.Hasty(nats.Config{URL: proxy.URL(), Buffer: buffer}, ping, attempt))
+	got := listen(t, b, "n.*")
+	publish(t, b, "n.first", "0")
+	next(t, got)
+
+	proxy.Hold(natstest.ToServer, natstest.ToClient)
+	began, found := time.Now(), time.Duration(0)
+	before, accepted, refused := heap(), 0, 0
+	payload := []byte(strings.Repeat("x", 16<<10))
+	// It goes on until after the first attempt to connect again.
+	for refused < 20 || found == 0 || time.Since(began) < found+2*attempt {
+		if time.Since(began) > patience {
+			t.Fatalf("after %v: %d refused, found out after %v", patience, refused, found)
+		}
+		switch err := publishWithin(t, b, payload, patient); {
+		case err == nil:
+			accepted += len(payload)
+		case errors.Is(err, bus.ErrOverloaded):
+			refused++
+		default:
+			t.Fatal(err)
+		}
+		if state, err := b.State(); found == 0 && state == bus.StateDisconnected {
+			found = time.Since(began)
+			t.Logf("found out after %v: %v", found, err)
+		}
+	}
+	if found < ping || found > budget+5*time.Second { // a busy machine is late
+		t.Errorf("it was found out after %v, want about %v", found, budget)
+	}
+	asked := time.Now()
+	if _, err := b.Request(t.Context(), "anything", nil); !errors.Is(err, bus.ErrDisconnected) || time.Since(asked) > patient {
+		t.Errorf("a request: after %v: %v", time.Since(asked), err)
+	}
+	const system = 8 << 20 // what the two sockets and the proxy may have taken
+	if most := 2*(buffer+len(payload)) + system; accepted > most {
+		t.Errorf("%d bytes were accepted, want at most %d", accepted, most)
+	}
+	if grown := int64(heap() - before); grown > 8*buffer {
+		t.Errorf("the memory has grown by %d", grown)
+	}
+
+	proxy.Heal()
+	await(t, func() bool { state, _ := b.State(); return state == bus.StateConnected })
+	publish(t, b, "n.last", "1")
+	for m, missed := next(t, got), 0; ; m = next(t, got) {
+		missed += m.Missed
+		if m.Subject == "n.last" {
+			if missed >= 0 {
+				t.Error("nobody says that messages may have been lost")
+			}
+			break
+		}
+	}
+}
+
+// publishWithin does not want to wait, and has to be back about then.
+func publishWithin(t *testing.T, b *bus.Bus, payload []byte, patient time.Duration) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	err := b.Publish(ctx, "n.x", payload)
+	if took := time.Since(began); took > patient {
+		t.Errorf("publishing took %v", took)
+	}
+	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, bus.ErrOverloaded) {
+		return fmt.Errorf("%w: a busy machine was late itself: %w", bus.ErrOverloaded, err)
+	}
+	return err
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// When a server goes away, its clients do not come back all at once, time
+// after time.
+func TestManyClientsSpreadTheirAttempts(t *testing.T) {
+	server := natstest.Start(t, natstest.Options{})
+	proxy := natstest.StartProxy(t, server.URL())
+	clients := max(min(bustest.Scaled(100), 100), 20)
+	buses := make([]*bus.Bus, clients)
+	var opened sync.WaitGroup
+	for i := range buses {
+		opened.Go(func() {
+			d, err := nats.OpenBus(t.Context(), nats.Config{URL: proxy.URL()})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if buses[i], err = bus.New(d, bus.Config{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	opened.Wait()
+	if t.Failed() {
+		return
+	}
+	proxy.Refuse(true)
+	had := len(proxy.Attempts())
+	began := time.Now()
+	proxy.Cut()
+	await(t, func() bool { return len(proxy.Attempts())-had > 3*clients })
+	proxy.Refuse(false)
+	const slice = 10 * time.Millisecond
+	slices := map[time.Duration]int{}
+	most := 0
+	attempts := proxy.Attempts()[had:]
+	for _, at := range attempts {
+		n := at.Sub(began) / slice
+		slices[n]++
+		most = max(most, slices[n])
+	}
+	t.Logf("%d attempts in %d slices of %v, at most %d in one", len(attempts), len(slices), slice, most)
+	if most > len(attempts)/3 || len(slices) < 15 {
+		t.Errorf("of %d attempts %d were made in one of %d slices of %v", len(attempts), most, len(slices), slice)
+	}
+	for _, b := range buses {
+		await(t, func() bool { state, _ := b.State(); return state == bus.StateConnected })
+		if err := b.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	}
+}
+
+// A server that cannot get rid of what is for this process disconnects it:
+// that is told, by the state and by what is missed, and is over when the
+// network is.
+func TestSlowReaderIsDisconnectedAndRecovers(t *testing.T) {
+	server := natstest.Start(t, natstest.Options{MaxPending: 1 << 20, WriteDeadline: 200 * time.Millisecond})
+	proxy := natstest.StartProxy(t, server.URL())
+	slow, other := open(t, nats.Config{URL: proxy.URL()}), open(t, nats.Config{URL: server.URL()})
+	got := listen(t, slow, "n")
+	publish(t, other, "n", "0")
+	next(t, got)
+
+	proxy.Hold(natstest.ToClient)
+	payload := strings.Repeat(" ", 64<<10)
+	published := 1
+	for ; server.Clients() == 2; published++ {
+		if published > 5000 {
+			t.Fatal("the server keeps everything")
+		}
+		publish(t, other, "n", strconv.Itoa(published)+payload)
+	}
+	for end := published + 10; published < end; published++ {
+		publish(t, other, "n", strconv.Itoa(published)) // for nobody
+	}
+	proxy.Heal()
+	await(t, func() bool { return slow.Stats().Cuts == 1 })
+	await(t, func() bool { state, _ := slow.State(); return state == bus.StateConnected && server.Clients() == 2 })
+	publish(t, other, "n", "last")
+	last, unknown := 0, 0
+	for m := next(t, got); string(m.Data) != "last"; m = next(t, got) {
+		n, err := strconv.Atoi(strings.TrimRight(string(m.Data), " "))
+		if err != nil || n <= last {
+			t.Fatalf("after %d came %.20q: %v", last, m.Data, err)
+		}
+		last = n
+		if m.Missed < 0 {
+			unknown++
+		}
+	}
+	if last >= published-1 {
+		t.Errorf("all of %d arrived, so nothing was slow", published)
+	}
+	if s := slow.Stats(); s.Total.Gaps != 1 || unknown > 1 {
+		t.Errorf("the gap was told %d times, and said by %d messages before the last", s.Total.Gaps, unknown)
+	}
+}
