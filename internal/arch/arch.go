@@ -76,6 +76,7 @@ func layers() map[string][]string {
 		"internal/arch":       {},
 		"internal/scaffold":   {},
 		"internal/spelling":   {},
+		"internal/soak":       {"bus", "lock", "drivers/cluster", "internal/history"},
 		"internal/history":    {"lock"},
 		"internal/metrics":    {"lock", "bus"},
 		"internal/natstest":   {"internal/redistest"},
