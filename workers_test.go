@@ -4,6 +4,7 @@ package mega_test
 
 import (
 	"encoding/json"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -113,6 +114,31 @@ func TestRollingRestartUnderLoadRefusesAndLosesNoConnection(t *testing.T) {
 	}
 	if ready := len(c.records("a worker is ready")); ready != workers*(generations+1) || ended != workers*generations {
 		t.Errorf("%d workers were ready, %d stopped, in %d generations", ready, ended, generations+1)
+	}
+}
+
+// Whoever ends a group of processes, as systemd does, tells workers and
+// supervisor in any order.
+func TestNothingIsLostWhenAllProcessesAreToldToEnd(t *testing.T) {
+	for round := range scaled(t, 10, 2) {
+		c := startWorkers(t, "counter", "2", "MEGA_LOG_LEVEL=info")
+		l := startLoad(c.await(t, "boot.report", 1)[0].address())
+		told := []int{c.cmd.Process.Pid}
+		for _, w := range c.await(t, "a worker is ready", 2) {
+			told = append(told, w.PID)
+		}
+		rand.Shuffle(len(told), func(i, k int) { told[i], told[k] = told[k], told[i] })
+		c.follow()
+		time.Sleep(50 * time.Millisecond) // for the load to begin
+		for _, pid := range told {
+			_ = syscall.Kill(pid, syscall.SIGTERM)
+			time.Sleep(time.Duration(rand.IntN(1000)) * time.Microsecond)
+		}
+		status := c.end(t)
+		l.end()
+		if err := l.lost(); err != nil || status != 0 || l.answered.Load() == 0 {
+			t.Errorf("round %d: exit status %d, %d answered; lost: %v\n%s", round, status, l.answered.Load(), err, lastLines(c.String(), 12))
+		}
 	}
 }
 

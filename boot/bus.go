@@ -16,12 +16,18 @@ import (
 )
 
 // openBus opens the driver that was decided on.
-func openBus(ctx context.Context, c *config.Config, d Decision, program string, log *slog.Logger) (busdriver.Driver, error) {
+func openBus(ctx context.Context, c *config.Config, d Decision, program string, log *slog.Logger, m *party) (busdriver.Driver, error) {
 	switch {
 	case !built("bus", d.Chosen):
 		return nil, busMissing(c, d)
 	case d.Chosen == "nats":
 		return openNATS(ctx, c, d, program, log)
+	case d.Chosen == "cluster":
+		node, err := m.join(ctx, c, d, log)
+		if err != nil {
+			return nil, err
+		}
+		return node.Bus(), nil
 	}
 	return memory.NewBus(), nil
 }
@@ -91,7 +97,7 @@ func (b *booting) openBus(c *config.Config, d decisions, log *slog.Logger) (busd
 		return o.Bus, nil
 	}
 	defer b.report.phase("bus", time.Now())
-	return openBus(b.ctx, c, d.bus, b.process.name(), log)
+	return openBus(b.ctx, c, d.bus, b.process.name(), log, &b.party)
 }
 
 func (b *booting) newBus(d busdriver.Driver, log *slog.Logger) (*bus.Bus, error) {

@@ -26,8 +26,8 @@ var exits = map[string]int{
 
 // notCodes are words of the sources that look like a code and are none.
 var notCodes = []string{
-	"boot.report",               // a record
-	"mega.config", "app.config", // files
+	"boot.report",                               // a record
+	"mega.config", "app.config", "cluster.sock", // files
 	"mega.app", "mega.request", "lock.acquire", // spans and their attributes
 }
 

@@ -169,6 +169,12 @@ func busBootCodes() []Code {
 			Do:     []string{"unset MEGA_WORKER_*, and start the program with serve --workers 2", "serve in one process: leave cluster.workers out"},
 		},
 		{
+			Name: "cluster.unavailable", Exit: ExitUnavailable, Title: "the processes of this machine cannot be met",
+			Means:  "cluster.socket says where the processes of this user share locks and messages. Whoever comes first serves the others there; this process could neither be that nor reach it.",
+			Causes: []string{"a folder that is not this user's alone, or that cannot be made", "a path that is too long for a socket", "a process that holds the place and stands still"},
+			Do:     []string{"see what the cause says", "meet elsewhere: cluster.socket"},
+		},
+		{
 			Name: "cluster.worker_died", Exit: ExitInternal, Title: "a worker cannot be made to serve",
 			Means:  "It ended five times in a row before it had started, or in a way that is the same next time, so that the supervisor has ended all of them. The exit status is that of the worker, where it has one that means something: 64, 69, 75 or 78.",
 			Causes: []string{"what ends a single process, too: the panel of the worker says what", "a kill, for memory: see what the system says", "a new executable at the same path that does not start"},

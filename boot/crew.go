@@ -30,7 +30,8 @@ type crew struct {
 	logs      *logs
 	log       *slog.Logger
 	listeners []*supervisor.Listener
-	hub       *cluster.Hub
+	hub       *cluster.Hub // of the lines; of locks and messages, too, unless there is a socket
+	party     party        // at the socket
 	workers   *supervisor.Supervisor
 
 	reloading sync.Mutex                    // held while the configuration is read again
@@ -79,20 +80,23 @@ func (p Process) supervise(ctx context.Context, program *program, c *config.Conf
 	w.log = w.logs.process()
 	w.inForce.Store(c)
 	defer w.close()
-	if err := w.prepare(); err != nil {
+	if err := w.prepare(ctx); err != nil {
 		return p.tellFailure(failureOf(err))
 	}
 	return w.run(ctx)
 }
 
 // prepare decides, and opens what the workers share.
-func (w *crew) prepare() (err error) {
+func (w *crew) prepare(ctx context.Context) (err error) {
 	var d decisions
 	if d, err = w.program.decide(w.config, w.process); err != nil {
 		return err
 	}
 	w.report.Lock, w.report.Bus, w.report.LeftOut, w.report.Workers = d.lock, d.bus, w.program.leftOut(), w.config.Cluster.Workers
 	if err := w.openOps(); err != nil {
+		return err
+	}
+	if err := w.meet(ctx, d); err != nil {
 		return err
 	}
 	for _, f := range w.fronts() {
@@ -103,6 +107,19 @@ func (w *crew) prepare() (err error) {
 	w.hub = cluster.NewHub(cluster.HubConfig{Log: w.log, Handle: w.answer})
 	w.workers, err = w.crewed()
 	return err
+}
+
+// meet joins the processes at cluster.socket ahead of the workers. As long as
+// this process is the first there, its workers may come and go without that
+// another one has to take over.
+func (w *crew) meet(ctx context.Context, d decisions) error {
+	for _, of := range []Decision{d.lock, d.bus} {
+		if of.Chosen == "cluster" && w.config.Cluster.Socket != "" {
+			_, err := w.party.join(ctx, w.config, of, w.log)
+			return err
+		}
+	}
+	return nil
 }
 
 // crewed is the workers, which are not running yet.
@@ -192,6 +209,9 @@ func (w *crew) close() {
 		defer cancel()
 		_ = w.hub.Close(ctx) // all its peers have ended
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), lockTime)
+	defer cancel()
+	_ = w.party.close(ctx) // nothing was held by it
 	for _, l := range w.listeners {
 		_ = l.Close() // the process ends
 	}
@@ -326,8 +346,10 @@ func (w *crew) answer(ctx context.Context, from *cluster.Peer, name string, body
 	case callDone:
 		w.workers.Done(m.process, string(body))
 		return nil, nil
+	case callOthers:
+		return word(!w.ending(m)), nil
 	case callDraining:
-		return word(w.drains()), nil
+		return word(w.drains(m)), nil
 	}
 	return nil, fmt.Errorf("a supervisor does not answer %q", name)
 }
@@ -339,11 +361,31 @@ func word(is bool) []byte {
 	return []byte(no)
 }
 
+// ending reports whether all workers are, now that one is. Whoever ends a group
+// of processes tells each of them, and the worker may have heard of it first.
+func (w *crew) ending(m *member) bool {
+	if m.process.Worker().State == supervisor.Stopping {
+		return w.workers.Stopping()
+	}
+	timer := time.NewTimer(hearsay)
+	defer timer.Stop()
+	select {
+	case <-w.workers.Ending():
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// hearsay is how much earlier than this process a worker may be told that all
+// of them are to end.
+const hearsay = 100 * time.Millisecond
+
 // drains reports whether all workers are ending: then nobody accepts any more,
 // and what is in the queues of the listeners has to be served by those who are
 // about to leave, while nothing new is let in.
-func (w *crew) drains() bool {
-	if !w.workers.Stopping() {
+func (w *crew) drains(m *member) bool {
+	if !w.ending(m) {
 		return false
 	}
 	for _, l := range w.listeners {
@@ -383,7 +425,9 @@ func (w *crew) tell(of Report) {
 	due := !w.told && len(ready) == w.report.Workers
 	if due {
 		w.told = true
-		w.report.Lock, w.report.Bus, w.report.Apps, w.report.Took = of.Lock, of.Bus, of.Apps, time.Since(w.began)
+		w.report.Lock.carriedOut(of.Lock)
+		w.report.Bus.carriedOut(of.Bus)
+		w.report.Apps, w.report.Took = of.Apps, time.Since(w.began)
 	}
 	report := w.report
 	w.mu.Unlock()

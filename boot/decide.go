@@ -67,6 +67,9 @@ func (d *Decision) opened(info driver.Info) {
 	d.Warnings = append(d.Warnings, info.Warnings...)
 }
 
+// carriedOut adds what the driver says of itself that a worker has opened.
+func (d *Decision) carriedOut(by Decision) { d.Lacks, d.Warnings = by.Lacks, by.Warnings }
+
 // lacking are sentences about what a driver does not promise.
 func lacking(lacks []driver.Lack) (all []string) {
 	for _, l := range lacks {

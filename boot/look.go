@@ -172,7 +172,7 @@ func (b *booting) drivers() (looks []look) {
 	c.Boot.WaitFor = 0
 	if b.report.Lock.Chosen == "redis" {
 		looks = append(looks, look{"locks in redis", func(ctx context.Context) Finding {
-			opened, err := openLock(ctx, &c, b.report.Lock, quiet)
+			opened, err := openLock(ctx, &c, b.report.Lock, quiet, &b.party)
 			if err != nil {
 				return refusal("", failureOf(err))
 			}
@@ -186,7 +186,7 @@ func (b *booting) drivers() (looks []look) {
 	}
 	if b.report.Bus.Chosen == "nats" {
 		looks = append(looks, look{"messages through NATS", func(ctx context.Context) Finding {
-			opened, err := openBus(ctx, &c, b.report.Bus, b.process.name(), quiet)
+			opened, err := openBus(ctx, &c, b.report.Bus, b.process.name(), quiet, &b.party)
 			if err != nil {
 				return refusal("", failureOf(err))
 			}

@@ -21,22 +21,28 @@ import (
 func built(component, name string) bool {
 	switch component {
 	case "lock":
-		return name == "redis" || name == "memory"
+		return name == "redis" || name == "memory" || name == "cluster" && clustered()
 	case "bus":
-		return name == "nats" || name == "memory"
+		return name == "nats" || name == "memory" || name == "cluster" && clustered()
 	}
 	return false
 }
 
 // openLock opens the driver that was decided on.
-func openLock(ctx context.Context, c *config.Config, d Decision, log *slog.Logger) (driver.Driver, error) {
-	switch d.Chosen {
-	case "memory":
-		return memory.NewLock(), nil
-	case "redis":
+func openLock(ctx context.Context, c *config.Config, d Decision, log *slog.Logger, m *party) (driver.Driver, error) {
+	switch {
+	case !built("lock", d.Chosen):
+		return nil, lockMissing(c, d)
+	case d.Chosen == "redis":
 		return openRedis(ctx, c, d, log)
+	case d.Chosen == "cluster":
+		node, err := m.join(ctx, c, d, log)
+		if err != nil {
+			return nil, err
+		}
+		return node.Lock(), nil
 	}
-	return nil, lockMissing(c, d)
+	return memory.NewLock(), nil
 }
 
 // missing fails if this build lacks what was decided on.

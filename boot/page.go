@@ -27,6 +27,9 @@ func (r *Report) page(p paint) string {
 	section(&b, p, "lock", r.Lock.rows(p))
 	section(&b, p, "bus", r.Bus.rows(p))
 	section(&b, p, "apps", r.appRows())
+	if r.Workers > 0 {
+		section(&b, p, "workers", []row{{cells: []string{fmt.Sprintf("%d processes serve, and one looks after them", r.Workers)}}})
+	}
 	if r.Ops != "" {
 		section(&b, p, "ops", r.opsRows())
 	}

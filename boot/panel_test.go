@@ -69,9 +69,10 @@ func breakages() []broken {
 		{code: "lock.no_cache", exit: 78, run: file("mega.config.yaml", "lock:\n  driver: redis\n")},
 		{code: "lock.ambiguous_cache", exit: 78, run: file("mega.config.toml", "[cache.main]\nurl = \"redis://:hunter2@a\"\n\n[cache.pages]\nurl = \"redis://b\"\n")},
 		{code: "lock.no_cluster", exit: 78, run: file("mega.config.json", "{\n  \"lock\": {\"driver\": \"cluster\"}\n}\n")},
-		{code: "lock.driver_missing", exit: 78, run: file("mega.config.yaml", "cluster:\n  socket: auto\n")},
-		{code: "lock.driver_missing", name: "workers", exit: 78, run: with("MEGA_CLUSTER_WORKERS=4")},
-		{code: "cluster.no_supervisor", exit: 78, run: with("MEGA_WORKER_FD=99")},
+		{code: "cluster.no_supervisor", exit: 78, run: with("MEGA_WORKER_ID=1")},
+		{code: "cluster.no_supervisor", name: "line", exit: 78, run: with("MEGA_WORKER_FD=99")},
+		{code: "cluster.unavailable", exit: 69, run: file("mega.config.yaml", "cluster:\n  socket: nowhere/of/it/cluster.sock\n")},
+		{code: "cluster.unavailable", name: "bus", exit: 69, run: with("MEGA_CLUSTER_SOCKET=nowhere/of/it/cluster.sock", "MEGA_LOCK_DRIVER=memory", "MEGA_BUS_DRIVER=cluster")},
 		{code: "lock.scope_too_small", exit: 78, run: file("mega.config.yaml", "lock:\n  require: node\n")},
 		{code: "lock.scope_too_small", name: "asked", exit: 78, run: file("mega.config.yaml", "cache:\n  main:\n    url: redis://cache:6379/0\nlock:\n  require: fleet\n").and("MEGA_LOCK_DRIVER=memory")},
 		{code: "lock.scope_too_small", name: "app", exit: 78, run: in("with an app that needs the whole fleet")},
@@ -84,7 +85,6 @@ func breakages() []broken {
 
 		{code: "bus.no_server", exit: 78, run: with("MEGA_BUS_DRIVER=nats")},
 		{code: "bus.no_cluster", exit: 78, run: with("MEGA_BUS_DRIVER=cluster")},
-		{code: "bus.driver_missing", exit: 78, run: with("MEGA_CLUSTER_SOCKET=auto", "MEGA_LOCK_DRIVER=memory")},
 		{code: "bus.driver_unavailable", exit: 69, needs: goneNATS},
 		{code: "bus.driver_refused", exit: 78, run: file("mega.config.yaml", "nats:\n  url: nats://u:hunter2@queue:4222\n  creds_file: missing.creds\n")},
 		{code: "bus.scope_too_small", exit: 78, run: file("mega.config.yaml", "bus:\n  require: fleet\n")},
@@ -122,6 +122,8 @@ func breakages() []broken {
 var notShown = map[string]string{
 	"boot.constructor_overrun": "a constructor has 15 seconds",
 	"cluster.worker_died":      "what its workers say comes in any order",
+	"lock.driver_missing":      "only Windows lacks one, the cluster",
+	"bus.driver_missing":       "only Windows lacks one, the cluster",
 	"boot.routes_unknown":      "it ends no boot, but the listing of routes",
 }
 

@@ -65,7 +65,7 @@ func (k component) reaches(c *config.Config, s Surroundings, d Decision, o optio
 	if len(s.LeftOut) > 0 {
 		f.Facts = append(f.Facts, Fact{"left out", strings.Join(s.LeftOut, ", ")})
 	}
-	for _, way := range d.Wider {
+	for _, way := range k.wider(c, wants) {
 		f.Actions = append(f.Actions, "reach further:  "+way)
 	}
 	if k.required != "" {

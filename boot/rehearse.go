@@ -38,6 +38,9 @@ func rehearse(p Process, options []Option) (*booting, error) {
 	}
 	b.log = slog.New(slog.DiscardHandler)
 	b.report.Rehearsed = true
+	if n := b.config.Cluster.Workers; n > 1 {
+		b.report.Workers = n
+	}
 	b.announce()
 	_, err = b.decide(b.config)
 	for _, step := range []func() error{

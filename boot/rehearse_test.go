@@ -85,7 +85,7 @@ func TestRehearsalEndsAsTheBootWould(t *testing.T) {
 		{"no app", nil, nil, "boot.no_app"},
 		{"no cache", []string{"MEGA_LOCK_DRIVER=redis"}, []boot.Option{main}, "lock.no_cache"},
 		{"a scope", nil, []boot.Option{boot.App("main", boot.RequireScope(driver.Fleet))}, "lock.scope_too_small"},
-		{"a driver that is not there", []string{"MEGA_CLUSTER_SOCKET=auto"}, []boot.Option{main}, "lock.driver_missing"},
+		{"the cluster is asked for outside one", []string{"MEGA_LOCK_DRIVER=cluster"}, []boot.Option{main}, "lock.no_cluster"},
 		{"a page", nil, []boot.Option{boot.App("main", boot.Views(fstest.MapFS{"a.html": {Data: []byte("{{")}}))}, "boot.views"},
 		{"a client that nobody configured", nil, []boot.Option{boot.App("main", client)}, "cache.not_configured"},
 		{"a client by way of a constructor", nil, []boot.Option{boot.App("main",

@@ -154,7 +154,7 @@ func (k component) decide(c *config.Config, s Surroundings) (Decision, error) {
 		d.Candidates = append(d.Candidates, k.candidate(d, o, other))
 	}
 	d.Warnings = k.warnings(o, s)
-	d.Wider = k.wider(c, o)
+	d.Wider = k.wider(c, o.scope+1)
 	if o.refused != nil {
 		return d, o.refused
 	}
@@ -205,10 +205,10 @@ func (k component) warnings(o option, s Surroundings) (all []string) {
 	return all
 }
 
-// wider is what would reach further than the driver that was chosen.
-func (k component) wider(c *config.Config, chosen option) (all []string) {
+// wider is what would reach that far at least.
+func (k component) wider(c *config.Config, least driver.Scope) (all []string) {
 	for _, o := range k.drivers {
-		if o.scope <= chosen.scope || !built(k.name, o.name) {
+		if o.scope < least || !built(k.name, o.name) {
 			continue
 		}
 		var ways []string

@@ -265,15 +265,16 @@ func TestWhoIsBeyondTheReachOfADriverIsWarnedOf(t *testing.T) {
 }
 
 func TestWhatWouldReachFurtherIsTold(t *testing.T) {
+	const here = "MEGA_CLUSTER_SOCKET=auto, and unset MEGA_LOCK_DRIVER"
 	for _, x := range []struct {
 		environ []string
 		wider   []string
 	}{
-		{nil, []string{"MEGA_CACHE_MAIN_URL=redis://localhost:6379/0"}},
+		{nil, []string{"MEGA_CACHE_MAIN_URL=redis://localhost:6379/0", "MEGA_CLUSTER_SOCKET=auto"}},
 		{[]string{cacheA}, nil},
-		{[]string{cacheA, "MEGA_LOCK_DRIVER=memory"}, []string{"unset MEGA_LOCK_DRIVER"}},
-		{[]string{cacheA, cacheB, "MEGA_LOCK_DRIVER=memory"}, []string{"MEGA_LOCK_CACHE=main, and unset MEGA_LOCK_DRIVER"}},
-		{[]string{"MEGA_LOCK_DRIVER=memory"}, []string{"MEGA_CACHE_MAIN_URL=redis://localhost:6379/0, and unset MEGA_LOCK_DRIVER"}},
+		{[]string{cacheA, "MEGA_LOCK_DRIVER=memory"}, []string{"unset MEGA_LOCK_DRIVER", here}},
+		{[]string{cacheA, cacheB, "MEGA_LOCK_DRIVER=memory"}, []string{"MEGA_LOCK_CACHE=main, and unset MEGA_LOCK_DRIVER", here}},
+		{[]string{"MEGA_LOCK_DRIVER=memory"}, []string{"MEGA_CACHE_MAIN_URL=redis://localhost:6379/0, and unset MEGA_LOCK_DRIVER", here}},
 	} {
 		d, err := boot.SelectLock(load(t, x.environ...), boot.Surroundings{})
 		if err != nil || !slices.Equal(d.Wider, x.wider) {

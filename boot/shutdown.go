@@ -25,7 +25,7 @@ func (b *booting) shutdown() error {
 	began := time.Now()
 	b.probes.end()
 	c := b.config.Shutdown
-	if delay := min(c.Delay, c.Timeout/2); delay > 0 { // else no time would be left for anything
+	if delay := min(c.Delay, c.Timeout/2); delay > 0 && !b.othersServe() { // half: else no time would be left for anything
 		b.log.Info("going away", "after", delay)
 		for _, s := range b.servers {
 			s.conns.ending.Store(true)

@@ -57,6 +57,7 @@ type booting struct {
 	servers []*server
 	admin   *admin.Server // nil where it cannot be had
 	member  *membership   // nil where there is no supervisor
+	party   party         // of locks and messages of the driver cluster
 	report  Report
 	told    atomic.Pointer[Report] // for those who ask while the process runs
 
@@ -78,6 +79,7 @@ func newBooting(ctx context.Context, p Process, program *program) *booting {
 	}
 	b.caches = &caches{booting: b}
 	b.life.took = b.report.phase
+	b.life.endWith(locking, hook{name: "cluster", budget: lockTime, run: b.party.close}) // after all that goes by it
 	b.life.endWith(working, hook{name: "background", budget: longBudget, run: b.background})
 	return b
 }
@@ -142,7 +144,7 @@ func (b *booting) openLock(c *config.Config, d decisions, log *slog.Logger) (dri
 		return o.Lock, nil
 	}
 	defer b.report.phase("lock", time.Now())
-	return openLock(b.ctx, c, d.lock, log)
+	return openLock(b.ctx, c, d.lock, log, &b.party)
 }
 
 // lockTime is what leases in use get to be released, once all work is over.

@@ -162,7 +162,7 @@ func (b *table) outcome(environ []string) outcome {
 	}
 	d, err := b.decide(c, boot.Surroundings{Worker: worker})
 	if err == nil {
-		err = b.open(c, d)
+		err = b.open(c, d, worker)
 	}
 	o := outcome{chosen: d.Chosen, why: d.Why}
 	if d.Key != "" {
@@ -179,11 +179,11 @@ func (b *table) outcome(environ []string) outcome {
 	return o
 }
 
-func (b *table) open(c *config.Config, d boot.Decision) error {
-	where := d.Chosen + " " + d.Server
+func (b *table) open(c *config.Config, d boot.Decision, worker bool) error {
+	where := fmt.Sprint(d.Chosen, " ", d.Server, worker, c.Cluster.Socket)
 	err, done := b.opened[where]
 	if !done {
-		err = boot.Open(b.t.Context(), c, d)
+		err = boot.Open(b.t.Context(), c, d, worker)
 		b.opened[where] = err
 	}
 	return err

@@ -22,11 +22,12 @@ const (
 	callReady    = "ready"    // of a worker: it has started, and what it came to
 	callTurn     = "turn"     // of a worker: is it to do what is done once?
 	callDone     = "done"     // of a worker: it has done that
-	callDraining = "draining" // of a worker: it is about to accept no more; are the others?
+	callOthers   = "others"   // of a worker that ends: do the others go on?
+	callDraining = "draining" // of a worker: it is about to accept no more; are the others, too?
 	callReload   = "reload"   // of the supervisor: read the configuration again
 )
 
-// The answers to callTurn and callDraining.
+// The answers to callTurn, callOthers and callDraining.
 const yes, no = "yes", "no"
 
 // presented is what a worker tells with callReady.
@@ -57,6 +58,7 @@ func (b *booting) join() error {
 		return supervisorGone(err)
 	}
 	b.member = &membership{in, node}
+	b.party.line = node
 	ctx, cancel := context.WithCancelCause(b.ctx)
 	b.ctx = ctx
 	unhook := b.whenAlone(func() { cancel(errAlone) })
@@ -220,14 +222,23 @@ func (b *booting) leftOver() error {
 	}
 }
 
-// drainingTime bounds the question whether others go on accepting.
-const drainingTime = time.Second
+// askTime bounds a question whose answer is needed to end.
+const askTime = time.Second
 
 // othersAccept reports whether other workers go on accepting from a listener
 // that this one is about to leave: then nothing is lost in its queue.
-func (m *membership) othersAccept() bool {
-	ctx, cancel := context.WithTimeout(context.Background(), drainingTime)
+func (m *membership) othersAccept() bool { return m.asks(callDraining) == no }
+
+// othersServe reports whether this worker ends alone.
+func (b *booting) othersServe() bool { return b.member != nil && b.member.asks(callOthers) == yes }
+
+// asks returns the supervisor's answer; none if it is gone.
+func (m *membership) asks(what string) string {
+	ctx, cancel := context.WithTimeout(context.Background(), askTime)
 	defer cancel()
-	answer, err := m.node.Call(ctx, callDraining, nil)
-	return err == nil && string(answer) == no
+	answer, err := m.node.Call(ctx, what, nil)
+	if err != nil {
+		return ""
+	}
+	return string(answer)
 }

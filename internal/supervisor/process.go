@@ -183,7 +183,7 @@ func (p *Process) cutLocked(err error) error {
 	switch {
 	case p.late:
 		return fmt.Errorf("killed: it had not ended within %v", p.of.config.Grace)
-	case p.asked && p.told == nil && terminated(p.cmd.ProcessState):
+	case (p.asked || p.of.Stopping()) && p.told == nil && terminated(p.cmd.ProcessState):
 		return nil
 	case errors.Is(err, exec.ErrWaitDelay):
 		return nil

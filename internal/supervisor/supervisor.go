@@ -110,6 +110,9 @@ func (s *Supervisor) Run(ctx context.Context) error {
 // Stopping reports whether all workers are ending or have ended.
 func (s *Supervisor) Stopping() bool { return s.stopping.Err() != nil }
 
+// Ending is closed when all workers are to end.
+func (s *Supervisor) Ending() <-chan struct{} { return s.stopping.Done() }
+
 // Abort has all workers write their stacks and end at once, and returns when
 // they have.
 func (s *Supervisor) Abort() {

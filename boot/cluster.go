@@ -1,0 +1,98 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"time"
+
+	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/drivers/cluster"
+)
+
+// party is how a process takes part in a cluster of its node: by the line that
+// its supervisor has passed, or at a socket. Locks and messages share one
+// connection.
+type party struct {
+	line   *cluster.Node // nil where there is no supervisor
+	socket *cluster.Node // once it was joined there
+}
+
+// clustered reports whether this system has what the driver cluster needs.
+func clustered() bool { return runtime.GOOS == "linux" || runtime.GOOS == "darwin" }
+
+// join returns the connection by which locks and messages of the cluster go.
+func (m *party) join(ctx context.Context, c *config.Config, d Decision, log *slog.Logger) (*cluster.Node, error) {
+	switch {
+	case m.socket != nil:
+		return m.socket, nil
+	case c.Cluster.Socket == "" && m.line == nil:
+		return nil, supervisorGone(errors.New("MEGA_WORKER_FD does not say where its line is"))
+	case c.Cluster.Socket == "":
+		return m.line, nil
+	}
+	path := meetingPlace(c)
+	ctx, cancel := context.WithTimeout(ctx, max(c.Boot.WaitFor, meetingTime))
+	defer cancel()
+	node, err := cluster.Dial(ctx, cluster.Config{Socket: path, Log: log})
+	if err != nil {
+		return nil, meetingFailure(c, d, path, err)
+	}
+	m.socket = node
+	return node, nil
+}
+
+// meetingTime is what the processes at a socket get at least to agree on a hub.
+const meetingTime = 5 * time.Second
+
+// close leaves the socket.
+func (m *party) close(ctx context.Context) error {
+	if m.socket == nil {
+		return nil
+	}
+	return m.socket.Close(ctx)
+}
+
+// meetingPlace is where cluster.socket is. By itself it depends on nothing but
+// the user: a service and a shell seldom have the same variables, and those who
+// do not meet do not exclude each other.
+func meetingPlace(c *config.Config) string {
+	if c.Cluster.Socket == "auto" {
+		return filepath.Join("/tmp", "mega-"+strconv.Itoa(os.Geteuid()), "cluster.sock")
+	}
+	return c.Cluster.Socket
+}
+
+// meetingFailure is why a process cannot meet the others of its node.
+func meetingFailure(c *config.Config, d Decision, path string, cause error) error {
+	if errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	const key = "cluster.socket"
+	f := &Failure{
+		Code: "cluster.unavailable", Exit: ExitUnavailable, Cause: cause,
+		Text:  fmt.Sprintf("%s are to be shared with the processes that meet at %s, but nobody can be met there.", sentence(subjectOf(d)), path),
+		Facts: []Fact{asked(c, key)},
+		Actions: []string{
+			"see to it:         the folder has to be this user's alone, and the path short",
+			"meet elsewhere:    " + put(c, key, "/run/shop/cluster.sock"),
+			"do without:        " + put(c, d.Component+".driver", "memory") + ": they then end at this process",
+		},
+	}
+	if d.Key != key {
+		f.Facts = append(f.Facts, Fact{"because", told(d)})
+	}
+	return f
+}
+
+func subjectOf(d Decision) string {
+	if d.Component == "bus" {
+		return "messages"
+	}
+	return "locks"
+}
