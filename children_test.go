@@ -50,6 +50,7 @@ func children() map[string]mega.Option {
 		"broken":   mega.App("main", mega.OnStart("warm up", func(context.Context) error { return errors.New("no fuel") })),
 		"migrating": mega.App("main", mega.OnPrimary("migrate", migrate), mega.OnPrimary("migrate", func(context.Context) {}),
 			mega.Routes(func(r mega.Router) { r.Get("/", tellSettings) })),
+		"watched": mega.App("main", mega.Routes(func(r mega.Router) { r.Get("/", tellSettings) }), mega.Ready("disk", diskOfWorker)),
 		"constructor": mega.App("main", never,
 			mega.Provide(func() *till {
 				say("in constructor")
@@ -103,6 +104,14 @@ func migrate(ctx *mega.Ctx) error {
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
+}
+
+// diskOfWorker fails in the workers for which there is a file.
+func diskOfWorker(context.Context) error {
+	if _, err := os.Stat(filepath.Join(os.Getenv("DISKS"), os.Getenv("MEGA_WORKER_ID"))); err == nil {
+		return errors.New("no space left on device")
+	}
+	return nil
 }
 
 func tellSettings(ctx *mega.Ctx) error {

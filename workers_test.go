@@ -30,6 +30,7 @@ type record struct {
 	PID    int
 	Report struct {
 		PID  int
+		Ops  string
 		Apps []struct{ URL string }
 	}
 }

@@ -1,6 +1,7 @@
 package boot
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -89,7 +90,8 @@ func (w *crew) info() admin.Info {
 	}
 }
 
-// seen are the workers as an operator sees them, and where they are asked.
+// seen are the workers as an operator sees them, and where they are asked. One
+// that has died is there, too, until it is replaced.
 func (w *crew) seen() (all []admin.Worker) {
 	type key struct{ id, pid int }
 	sockets := map[key]string{}
@@ -104,6 +106,12 @@ func (w *crew) seen() (all []admin.Worker) {
 			Path: sockets[key{p.ID, p.PID}],
 		})
 	}
+	for id := 1; id <= w.config.Cluster.Workers; id++ {
+		if !slices.ContainsFunc(all, func(x admin.Worker) bool { return x.ID == id }) {
+			all = append(all, admin.Worker{ID: id, State: admin.Down})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b admin.Worker) int { return cmp.Compare(a.ID, b.ID) })
 	return all
 }
 
@@ -154,12 +162,14 @@ func (w *crew) gathered() *metrics.Gathered {
 
 func (w *crew) counted() metrics.Crew {
 	c := metrics.Crew{States: map[string]int{}, Restarts: map[int]int{}}
-	for _, state := range []supervisor.State{supervisor.Starting, supervisor.Ready, supervisor.Stopping} {
+	for _, state := range []supervisor.State{supervisor.Starting, supervisor.Ready, supervisor.Stopping, admin.Down} {
 		c.States[string(state)] = 0
 	}
-	for _, p := range w.workers.Workers() {
-		c.States[string(p.State)]++
-		c.Restarts[p.ID] = p.Restarts
+	for _, p := range w.seen() {
+		c.States[p.State]++
+		if p.State != admin.Down { // of which it is not known
+			c.Restarts[p.ID] = p.Restarts
+		}
 	}
 	return c
 }

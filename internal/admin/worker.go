@@ -12,19 +12,23 @@ import (
 // Worker is one of the processes of a supervisor.
 type Worker struct {
 	ID         int       `json:"id"` // from 1 on; whoever replaces it has it next
-	PID        int       `json:"pid"`
-	State      string    `json:"state"`      // starting, ready or stopping
-	Generation int       `json:"generation"` // grows with each restart of all workers
-	Restarts   int       `json:"restarts"`   // how many processes were replaced that had its number
-	Since      time.Time `json:"since"`      // when it came into its state
+	PID        int       `json:"pid,omitempty"`
+	State      string    `json:"state"`          // starting, ready, stopping or down
+	Generation int       `json:"generation"`     // grows with each restart of all workers
+	Restarts   int       `json:"restarts"`       // how many processes were replaced that had its number
+	Since      time.Time `json:"since,omitzero"` // when it came into its state
 
 	// Path is where its socket is: see OpenWorker. It is empty before there is
 	// one.
 	Path string `json:"-"`
 }
 
-// ready is the state of a worker that can be asked.
-const ready = "ready"
+// The states that matter here: that of a worker that can be asked, and that of
+// one whose process has died and has not been replaced yet.
+const (
+	ready = "ready"
+	Down  = "down"
+)
 
 func (w Worker) String() string { return fmt.Sprintf("worker %d, pid %d", w.ID, w.PID) }
 

@@ -142,6 +142,13 @@ func (v *supervised) ls() *cobra.Command {
 	}
 }
 
+func numbers(workers []admin.Worker) (all []int) {
+	for _, w := range workers {
+		all = append(all, w.ID)
+	}
+	return slices.Compact(all) // they are in order
+}
+
 func printCrews(w io.Writer, all []crew) {
 	for i, c := range all {
 		if c.Error != "" {
@@ -150,10 +157,14 @@ func printCrews(w io.Writer, all []crew) {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
-		fmt.Fprintf(w, "%s, pid %d: %s\n", c.Name, c.PID, count(len(c.Workers), "worker"))
+		fmt.Fprintf(w, "%s, pid %d: %s\n", c.Name, c.PID, count(len(numbers(c.Workers)), "worker"))
 		t := table{indent: "  "}
 		t.add("ID", "PID", "STATE", "FOR", "GENERATION", "RESTARTS")
 		for _, x := range c.Workers {
+			if x.PID == 0 {
+				t.add(fmt.Sprint(x.ID), "-", x.State, "-", "-", "-")
+				continue
+			}
 			t.add(fmt.Sprint(x.ID), fmt.Sprint(x.PID), x.State, short(max(0, time.Since(x.Since))), fmt.Sprint(x.Generation), fmt.Sprint(x.Restarts))
 		}
 		t.print(w)
