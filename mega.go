@@ -14,7 +14,8 @@
 //	}
 //
 // Which driver keeps the locks is chosen at boot by the configuration, and
-// told: redis if a cache is configured, else the memory of the process.
+// told: redis if a cache is configured, else that of the node for a program with
+// several workers, else the memory of the process.
 package mega
 
 import (

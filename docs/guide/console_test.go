@@ -30,6 +30,7 @@ type console struct {
 	ops    string // where its probes are, host:port
 	shop   *exec.Cmd
 	stderr *os.File
+	pids   pids
 }
 
 // What a page calls a process and its address.
@@ -39,7 +40,7 @@ const (
 	pageDir = "/run/user/1000"
 )
 
-func newConsole(t *testing.T) *console {
+func newConsole(t *testing.T, program, config string) *console {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "guide") //nolint:usetesting // a path with the test's name in it is too long for a socket
 	if err != nil {
@@ -52,13 +53,13 @@ func newConsole(t *testing.T) *console {
 	}
 	t.Cleanup(func() { _ = stderr.Close() })
 	c := &console{t: t, dir: dir, ops: free(t), stderr: stderr}
-	c.write("mega.config.yaml", "name: shop\nlog:\n  level: info\n  format: text\n")
+	c.write("mega.config.yaml", config)
 	// A command called shop, which is this executable.
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.write("shop", "#!/bin/sh\nexec env "+operatedEnv+"=yes '"+exe+"' \"$@\"\n")
+	c.write("shop", "#!/bin/sh\nexec env "+operatedEnv+"="+program+" '"+exe+"' \"$@\"\n")
 	if err := os.Chmod(filepath.Join(dir, "shop"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +158,7 @@ func (c *console) run(typed, expected string) string {
 	if n, ok := strings.CutPrefix(typed, "journalctl -u shop -o cat -n "); ok {
 		return c.journal(n, expected)
 	}
-	typed = strings.ReplaceAll(typed, pagePID, strconv.Itoa(c.shop.Process.Pid))
+	typed = c.pids.real(strings.ReplaceAll(typed, pagePID, strconv.Itoa(c.shop.Process.Pid)))
 	out, _ := c.command("sh", "-c", typed).CombinedOutput() // a failure says so
 	return c.told(string(out))
 }
@@ -201,7 +202,7 @@ func (c *console) told(text string) string {
 	} {
 		text = regexp.MustCompile(was).ReplaceAllString(text, is)
 	}
-	return text
+	return c.pids.shown(text)
 }
 
 // same reports whether two answers differ only in what differs from one run to
@@ -217,9 +218,17 @@ func same(shown, got string) bool {
 // Everything that the page shows of a terminal is typed beside a real process,
 // in the page's order.
 func TestConsoleOfTheOperationsPage(t *testing.T) {
-	c := newConsole(t)
-	page := read(t, operationsPage)
-	tried := 0
+	c := newConsole(t, "operated", "name: shop\nlog:\n  level: info\n  format: text\n")
+	if tried := c.typed(operationsPage); tried < 8 {
+		t.Errorf("only %d lines were tried", tried)
+	}
+}
+
+// typed types everything that a page shows, and returns how much that was.
+func (c *console) typed(path string) (tried int) {
+	t := c.t
+	t.Helper()
+	page := read(t, path)
 	for _, block := range fenced(page, "console") {
 		var b strings.Builder
 		for _, x := range pagetest.Exchanges(block) {
@@ -233,12 +242,10 @@ func TestConsoleOfTheOperationsPage(t *testing.T) {
 			page = strings.Replace(page, "```console\n"+block+"```", "```console\n"+b.String()+"```", 1)
 		}
 	}
-	if tried < 8 {
-		t.Errorf("only %d lines were tried", tried)
-	}
 	if *update {
-		if err := os.WriteFile(operationsPage, []byte(page), 0o644); err != nil {
+		if err := os.WriteFile(path, []byte(page), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
+	return tried
 }

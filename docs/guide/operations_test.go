@@ -22,13 +22,12 @@ import (
 
 const operationsPage = "10-operations.md"
 
-// operatedEnv makes the test's executable the shop of which the page speaks.
+// operatedEnv makes the test's executable the shop of which a page speaks.
 const operatedEnv = "GUIDE_TEST_OPERATED"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(operatedEnv) != "" {
-		_ = os.Unsetenv(operatedEnv)
-		mega.Main(operated())
+	if name := os.Getenv(operatedEnv); name != "" { // its workers, too
+		mega.Main(map[string]mega.Option{"operated": operated(), "crewed": crewed()}[name])
 	}
 	// A child ignores a hangup that its parent ignores, as under nohup.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
