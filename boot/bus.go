@@ -13,6 +13,7 @@ import (
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/drivers/nats"
+	"github.com/megaframework/mega/internal/metrics"
 )
 
 // openBus opens the driver that was decided on.
@@ -102,7 +103,7 @@ func (b *booting) openBus(c *config.Config, d decisions, log *slog.Logger) (busd
 
 func (b *booting) newBus(d busdriver.Driver, log *slog.Logger) (*bus.Bus, error) {
 	messages, err := bus.New(d, bus.Config{
-		Observer: busLog{log}, Use: []bus.Middleware{b.metrics.Timed}, Inject: megactx.Inject, Extract: megactx.Extract,
+		Observer: busLog{log, b.metrics}, Use: []bus.Middleware{b.metrics.Timed}, Inject: megactx.Inject, Extract: megactx.Extract,
 	})
 	if err != nil {
 		return nil, errors.Join(err, d.Close(b.ctx))
@@ -123,11 +124,16 @@ func connected(messages *bus.Bus) error {
 	return nil
 }
 
-// busLog tells the log what an operator wants to know of the bus.
-type busLog struct{ log *slog.Logger }
+// busLog tells the log, and the metrics, what an operator wants to know of the
+// bus.
+type busLog struct {
+	log     *slog.Logger
+	metrics *metrics.Metrics
+}
 
 // Observe writes an event of a Bus to the log.
 func (l busLog) Observe(e bus.Event) {
+	l.metrics.ObserveBus(e)
 	switch e := e.(type) {
 	case bus.HandlerFailed:
 		l.failed(e)

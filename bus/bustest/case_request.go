@@ -17,6 +17,7 @@ var requestCases = []testCase{
 	{rule: "S12", claim: "without a deadline it takes the default, and the responder has what is left", run: budget},
 	{rule: "S12", claim: "a responder that is slow is a timeout, in time", run: timeout},
 	{rule: "S12", claim: "a caller that leaves gets its own error, with the cause", run: callerLeaves},
+	{rule: "S12", claim: "a responder whose asker has left works as long as the budget lasts, and no longer", run: askerHasLeft},
 	{rule: "S12", claim: "errors of the responder arrive as they should, without a stack", run: remoteErrors},
 	{rule: "S12", claim: "late and second answers are dropped and counted", run: lateAnswers},
 	{rule: "S12", claim: "many requests at once, half of them cancelled, get no other's answer", run: noCrossTalk},
@@ -123,6 +124,31 @@ func callerLeaves(e *env) {
 	cancel(cause)
 	e.await(over, "the call returns")
 	g.open()
+}
+
+// askerHasLeft leaves right after asking: nobody tells the responder, on any
+// driver, whose context ends with the budget that it was given.
+func askerHasLeft(e *env) {
+	a, b := e.pair()
+	running, ended := make(chan time.Time, 1), make(chan error, 1)
+	b.respond("x", func(ctx context.Context, _ *bus.Msg) ([]byte, error) {
+		deadline, _ := ctx.Deadline()
+		running <- deadline
+		e.listen(ctx)
+		ended <- ctx.Err()
+		return nil, nil
+	})
+	ctx, leave := e.within(3)
+	over := e.async(func() {
+		_, err := a.Request(ctx, "x", nil)
+		e.is(err, context.Canceled, "request")
+	})
+	deadline := receive(e, running, "it is asked")
+	leave()
+	e.await(over, "the call returns")
+	e.is(receive(e, ended, "the responder's context ends"), context.DeadlineExceeded, "the end of the responder's context")
+	e.took(deadline, 0, 5, "after the deadline it")
+	e.soon("the answer is late", func() bool { return a.Stats().Late == 1 })
 }
 
 type codedError struct{}

@@ -20,6 +20,7 @@ var (
 	busLate       = Series{"mega_bus_late_answers_total", "counter", nil, "Answers that nobody waited for any more."}
 	busInFlight   = Series{"mega_bus_requests_in_flight", "gauge", nil, "Requests that wait for their answer."}
 	busMessages   = Series{"mega_bus_messages_total", "counter", []string{"outcome"}, "Messages that came to subscriptions, by outcome: handled, dropped, expired or discarded."}
+	busDropped    = Series{"mega_bus_dropped_total", "counter", []string{"subscription"}, "Messages that were dropped because a subscription was too slow. They are in mega_bus_messages_total, too."}
 	busFailures   = Series{"mega_bus_handler_failures_total", "counter", []string{"kind"}, "Handled messages whose handler failed, by kind: error or panic."}
 	busMissed     = Series{"mega_bus_missed_total", "counter", nil, "Messages that were lost on the way to subscriptions, as far as it is known."}
 	busOutages    = Series{"mega_bus_outages_total", "counter", nil, "How often the backend could not be reached any more."}
@@ -35,7 +36,7 @@ var busBuckets = []float64{0.00001, 0.0001, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 
 
 func busCatalogue() []Series {
 	return []Series{
-		busPublished, busRequests, busUnanswered, busLate, busInFlight, busMessages, busFailures, busMissed,
+		busPublished, busRequests, busUnanswered, busLate, busInFlight, busMessages, busDropped, busFailures, busMissed,
 		busOutages, busConnected, busPending, busRunning, busSeconds, busScope,
 	}
 }
@@ -46,6 +47,14 @@ func (m *Metrics) Bus(b *bus.Bus) {
 	info := b.Info()
 	gauge(m.registry, busScope).WithLabelValues(info.Name).Set(float64(info.Scope))
 	m.registry.MustRegister(newBusCollector(b))
+}
+
+// ObserveBus counts what is told by a bus and cannot be read from its
+// statistics: a subscription takes its numbers with it when it ends.
+func (m *Metrics) ObserveBus(e bus.Event) {
+	if dropped, ok := e.(bus.Dropped); ok {
+		m.dropped.of(dropped.Name).Add(float64(dropped.Count))
+	}
 }
 
 // Timed measures how long each call of a handler takes.
@@ -60,27 +69,31 @@ func (m *Metrics) Timed(next bus.Handler) bus.Handler {
 	}
 }
 
-// handlers are the histograms of handlers, by the name of the subscription.
-type handlers struct {
-	took *prometheus.HistogramVec
+// bySubscription are metrics of one kind, by the name of the subscription.
+type bySubscription[T any] struct {
+	with func(labels ...string) T
 
 	mu    sync.Mutex // guards known
-	known map[string]prometheus.Observer
+	known map[string]T
+}
+
+func newBySubscription[T any](with func(labels ...string) T) *bySubscription[T] {
+	return &bySubscription[T]{with: with, known: map[string]T{}}
 }
 
 // of returns that of a subscription, or that of all for whom there is no room.
-func (h *handlers) of(name string) prometheus.Observer {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if found, ok := h.known[name]; ok {
+func (s *bySubscription[T]) of(name string) T {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if found, ok := s.known[name]; ok {
 		return found
 	}
-	if len(h.known) >= maxSubscriptions {
-		return h.took.WithLabelValues(otherClass)
+	if len(s.known) >= maxSubscriptions {
+		return s.with(otherClass)
 	}
 	name = strings.Clone(name)
-	h.known[name] = h.took.WithLabelValues(strings.ToValidUTF8(name, "?"))
-	return h.known[name]
+	s.known[name] = s.with(strings.ToValidUTF8(name, "?"))
+	return s.known[name]
 }
 
 // busCollector reads the statistics of a bus.
@@ -92,7 +105,7 @@ type busCollector struct {
 func newBusCollector(b *bus.Bus) *busCollector {
 	c := &busCollector{b, map[string]*prometheus.Desc{}}
 	for _, s := range busCatalogue() {
-		if s.Name != busScope.Name && s.Name != busSeconds.Name {
+		if s.Name != busScope.Name && s.Name != busSeconds.Name && s.Name != busDropped.Name {
 			c.descs[s.Name] = s.desc()
 		}
 	}

@@ -31,7 +31,8 @@ type Metrics struct {
 	registry *prometheus.Registry
 	locks    locks
 	requests *prometheus.HistogramVec
-	handlers handlers
+	handlers *bySubscription[prometheus.Observer]
+	dropped  *bySubscription[prometheus.Counter]
 	boot     *prometheus.GaugeVec
 }
 
@@ -42,7 +43,8 @@ func New(b Build) *Metrics {
 	m := &Metrics{
 		registry: r, locks: newLocks(r), boot: gauge(r, bootSeconds),
 		requests: histogram(r, requestSeconds, requestBuckets),
-		handlers: handlers{took: histogram(r, busSeconds, busBuckets), known: map[string]prometheus.Observer{}},
+		handlers: newBySubscription(histogram(r, busSeconds, busBuckets).WithLabelValues),
+		dropped:  newBySubscription(counter(r, busDropped).WithLabelValues),
 	}
 	gauge(r, buildInfo).WithLabelValues(b.Program, b.Version, b.Revision, b.Go).Set(1)
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

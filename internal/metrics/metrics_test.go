@@ -116,6 +116,7 @@ func TestCatalogueIsAllThatIsCounted(t *testing.T) {
 	m.Locker(newLocker(t, m))
 	b := newBus(t, m.Timed)
 	m.Bus(b)
+	m.ObserveBus(bus.Dropped{Who: bus.Who{Name: "ledger"}, Count: 1})
 	if err := b.Publish(t.Context(), "order.made", nil); err != nil {
 		t.Fatal(err)
 	}
@@ -250,6 +251,22 @@ func TestSubscriptionsAreBounded(t *testing.T) {
 	if n := strings.Count(scrape(t, m), "\nmega_bus_pending{"); n != 201 {
 		t.Errorf("%d series for 301 subscriptions, want 201", n)
 	}
+}
+
+// What was dropped stays counted when the subscription has ended.
+func TestDropsAreCountedByTheNameOfTheirSubscription(t *testing.T) {
+	m := newMetrics()
+	for i := range 300 {
+		for range 2 {
+			m.ObserveBus(bus.Dropped{Who: bus.Who{Name: fmt.Sprint("slow ", i)}, Count: 3})
+		}
+	}
+	m.ObserveBus(bus.Missed{Who: bus.Who{Name: "slow 1"}, Count: 5})
+	text := scrape(t, m)
+	if n := strings.Count(text, "\nmega_bus_dropped_total{"); n != 201 {
+		t.Errorf("%d series for 300 subscriptions, want 201", n)
+	}
+	want(t, text, `mega_bus_dropped_total{subscription="slow 1"} 6`, `mega_bus_dropped_total{subscription="other"} 600`)
 }
 
 func TestHandlersAreTimedByTheNameOfTheirSubscription(t *testing.T) {
