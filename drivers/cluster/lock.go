@@ -308,7 +308,11 @@ func (x *Lock) Release(ctx context.Context, g driver.Grant) error {
 func (x *Lock) disclaim(key, token string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if c := x.claims[token]; c != nil {
+	switch c := x.claims[token]; {
+	case c == nil:
+	case c.state == claimHeld:
+		x.forget(c)
+	default:
 		x.refuse(c, &driver.LostError{Key: key, Cause: driver.Expired})
 	}
 }
