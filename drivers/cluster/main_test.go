@@ -1,7 +1,10 @@
 package cluster
 
 import (
+	"flag"
 	"os"
+	"runtime"
+	"strconv"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -12,8 +15,22 @@ const busTask = "MEGA_TEST_CLUSTER_BUS"
 
 func TestMain(m *testing.M) {
 	runSocketChild()
+	runChild()
 	if task := os.Getenv(busTask); task != "" {
 		os.Exit(busWorker(task))
 	}
+	flag.Parse()
+	manyAtOnce()
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/megaframework/mega/internal/redistest.(*Process).run"))
+}
+
+// manyAtOnce has many parallel tests for each processor, unless -parallel says
+// otherwise: nearly all of the time they wait, for a TTL or for the end of an
+// outage.
+func manyAtOnce() {
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		_ = flag.Set("test.parallel", strconv.Itoa(min(8*runtime.NumCPU(), 32)))
+	}
 }

@@ -76,6 +76,7 @@ func (p *Peer) String() string { return fmt.Sprintf("%s (pid %d)", p.name, p.PID
 // serve reads until the peer is gone, and frees what it had.
 func (p *Peer) serve() {
 	defer close(p.done)
+	defer p.hub.leave(p) // last, so that the hub's Close waits for all of this
 	err := p.line.Read(p.handle, p.batch.flush)
 	if why := p.line.Err(); why != nil {
 		err = why // it was ended on this side, or could not be written to
@@ -84,7 +85,6 @@ func (p *Peer) serve() {
 	p.mu.Lock()
 	p.err = err
 	p.mu.Unlock()
-	p.hub.leave(p)
 	p.hub.bus.leave(p)
 	p.hub.locks.leave(p, hasEnded(err) && !p.bye)
 	p.batch.flush()

@@ -1,0 +1,421 @@
+package cluster
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/internal/history"
+	"github.com/megaframework/mega/internal/redistest"
+	"github.com/megaframework/mega/lock"
+)
+
+// childEnv makes this test binary a child of itself: it holds the orders.
+const childEnv = "MEGA_TEST_CHILD"
+
+// orders tell a child what to do. Without a socket it inherits its connection.
+type orders struct {
+	Task    string
+	Name    string
+	Socket  string
+	Key     string
+	TTL     time.Duration
+	History string
+	Workers int
+	Rounds  int
+}
+
+// inherited is the descriptor of a child's connection.
+const inherited = 3
+
+// report is what a child tells its parent, as a line of JSON.
+type report struct {
+	What  string
+	Fence uint64
+	PID   int
+	Text  string
+}
+
+// What a child reports.
+const (
+	ready    = "ready" // it is connected, or can be connected to
+	holding  = "holding"
+	forked   = "forked"
+	lost     = "lost"
+	released = "released"
+	broken   = "broken" // a promise was broken
+	failed   = "failed"
+	finished = "finished"
+)
+
+// runChild is the main function of a child. In the test binary itself it
+// returns at once.
+func runChild() {
+	text, isChild := os.LookupEnv(childEnv)
+	if !isChild {
+		return
+	}
+	var o orders
+	err := json.Unmarshal([]byte(text), &o)
+	if err == nil {
+		err = o.carryOut()
+	}
+	if err != nil {
+		tell(report{What: failed, Text: err.Error()})
+		os.Exit(1)
+	}
+	tell(report{What: finished})
+	os.Exit(0)
+}
+
+func tell(r report) {
+	text, _ := json.Marshal(r) // it has nothing that could fail
+	_, _ = os.Stdout.Write(append(text, '\n'))
+}
+
+func (o orders) carryOut() error {
+	if o.Task == "hub" {
+		return o.serve()
+	}
+	l, err := o.join()
+	if err != nil {
+		return err
+	}
+	tell(report{What: ready})
+	switch o.Task {
+	case "hold":
+		err = o.hold(l)
+	case "fork":
+		err = o.fork(l)
+	case "record":
+		err = o.record(l)
+	default:
+		err = fmt.Errorf("unknown task %q", o.Task)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	return errors.Join(err, l.Close(ctx))
+}
+
+// serve is a hub whose peers come over a socket as if they had inherited their
+// connections.
+func (o orders) serve() error {
+	l, err := net.Listen("unix", o.Socket)
+	if err != nil {
+		return err
+	}
+	h := NewHub(HubConfig{})
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			h.Join(conn, "test")
+		}
+	}()
+	tell(report{What: ready})
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	_ = l.Close() // the process ends
+	return h.Close(context.Background())
+}
+
+func (o orders) join() (*lock.Locker, error) {
+	c := Config{Socket: o.Socket}
+	if o.Socket == "" {
+		conn, err := Inherited(inherited)
+		if err != nil {
+			return nil, err
+		}
+		c.Conn = conn
+	}
+	return openMember(context.Background(), c)
+}
+
+// openMember opens a Locker on a node of its own, which ends with it.
+func openMember(ctx context.Context, c Config) (*lock.Locker, error) {
+	n, err := Dial(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return lock.New(whole{n.Lock(), n}, lock.Config{})
+}
+
+// whole is a node's lock driver that ends with the node.
+type whole struct {
+	*Lock
+	node *Node
+}
+
+func (w whole) Close(ctx context.Context) error {
+	return errors.Join(w.Lock.Close(ctx), w.node.Close(ctx))
+}
+
+func (o orders) recorder() (*history.Recorder, error) {
+	path := o.History
+	if path == "" {
+		path = os.DevNull
+	}
+	return history.NewRecorder(path, o.Name)
+}
+
+// hold takes the key, as soon as it can, and holds it until it is lost or stdin
+// ends.
+func (o orders) hold(l *lock.Locker) error {
+	r, err := o.recorder()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = r.Close() }() // an incomplete history shows by itself
+	lease, err := history.NewClient(o.Name, l, r).Acquire(context.Background(), o.Key, 1, lock.TTL(o.TTL), lock.Wait(lock.Forever))
+	if err != nil {
+		return err
+	}
+	tell(report{What: holding, Fence: lease.Fence()})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = io.Copy(io.Discard, os.Stdin)
+	}()
+	believe(lease, done)
+	if err := lease.Release(); err == nil {
+		tell(report{What: released, Fence: lease.Fence()})
+	}
+	return nil
+}
+
+// believe looks at the lease all the time until it has ended or done is closed.
+// Whatever has stopped this process in between: a lease that is over by the clock
+// must not look alive.
+func believe(lease *history.Lease, done <-chan struct{}) {
+	for {
+		now := time.Now() // before the look, so that the look is not older
+		if lease.Context().Err() != nil {
+			tell(report{What: lost, Fence: lease.Fence(), Text: context.Cause(lease.Context()).Error()})
+			return
+		}
+		if late := now.Sub(lease.Deadline()); late > 0 {
+			tell(report{What: broken, Text: fmt.Sprintf("the context was alive %v after the deadline", late)})
+			return
+		}
+		select {
+		case <-done:
+			return
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// fork takes the key, a slot of a pool and a place in a queue, starts a process
+// that goes on living, and waits to be killed.
+func (o orders) fork(l *lock.Locker) error {
+	ctx := context.Background()
+	lease, err := l.Acquire(ctx, o.Key, lock.TTL(o.TTL))
+	if err != nil {
+		return err
+	}
+	if _, err := l.Acquire(ctx, o.Key+"-pool", lock.TTL(o.TTL), lock.Slots(2)); err != nil {
+		return err
+	}
+	go func() { _, _ = l.Acquire(ctx, o.Key+"-queue", lock.Wait(lock.Forever)) }()
+	cmd := exec.Command("sleep", "60")
+	ofItsOwn(cmd)
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	tell(report{What: forked, Fence: lease.Fence(), PID: cmd.Process.Pid})
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	return nil
+}
+
+// record uses the key in every way, with several clients, and records it.
+func (o orders) record(l *lock.Locker) error {
+	r, err := o.recorder()
+	if err != nil {
+		return err
+	}
+	done := make(chan struct{})
+	for i := range o.Workers {
+		c := history.NewClient(fmt.Sprint(o.Name, ".", i), l, r)
+		go func() {
+			useKey(context.Background(), c, o.Key, o.TTL, o.Rounds)
+			done <- struct{}{}
+		}()
+	}
+	for range o.Workers {
+		<-done
+	}
+	return r.Close()
+}
+
+// useKey takes the key n times: waits, gives up, extends, holds on for too long.
+func useKey(ctx context.Context, c *history.Client, key string, ttl time.Duration, n int) {
+	for range n {
+		impatient, cancel := context.WithTimeout(ctx, time.Duration(50+rand.IntN(3000))*time.Millisecond)
+		opts := []lock.Option{lock.TTL(ttl), lock.Wait(time.Duration(rand.IntN(2000)) * time.Millisecond)}
+		if rand.IntN(3) == 0 {
+			opts = append(opts, lock.NoRenew())
+		}
+		if lease, err := c.Acquire(impatient, key, 1, opts...); err == nil {
+			useLease(impatient, lease, ttl)
+		}
+		cancel()
+	}
+}
+
+func useLease(ctx context.Context, lease *history.Lease, ttl time.Duration) {
+	hold := time.Duration(rand.IntN(30)) * time.Millisecond
+	if rand.IntN(10) == 0 {
+		hold = ttl
+	}
+	select {
+	case <-time.After(hold):
+	case <-lease.Context().Done():
+	}
+	if rand.IntN(4) == 0 {
+		_ = lease.Extend(ctx, ttl)
+	}
+	_ = lease.Release()
+}
+
+// child is a process that carries out orders.
+type child struct {
+	*redistest.Process
+	t       *testing.T
+	name    string
+	reports chan report // closed when the process has closed its output
+	stdin   *os.File
+}
+
+// spawn starts a child that does not outlive the test, with a connection to h
+// unless h is nil, and waits until it is ready.
+func spawn(t *testing.T, h *Hub, o orders) *child {
+	t.Helper()
+	text, err := json.Marshal(o)
+	must(t, err)
+	in, stdin, err := os.Pipe()
+	must(t, err)
+	stdout, out, err := os.Pipe()
+	must(t, err)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childEnv+"="+string(text))
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, os.Stderr
+	if h != nil {
+		here, there, err := Pair()
+		must(t, err)
+		defer there.Close()
+		cmd.ExtraFiles = []*os.File{there}
+		h.Join(here, o.Name)
+	}
+	p, err := redistest.StartProcess(cmd)
+	_, _ = in.Close(), out.Close() // the child has them
+	must(t, err)
+	c := &child{Process: p, t: t, name: o.Name, reports: make(chan report, 1000), stdin: stdin}
+	go c.listen(stdout)
+	t.Cleanup(func() {
+		_ = stdin.Close()
+		_ = p.Kill()
+		for range c.reports { // until listen has ended
+		}
+	})
+	c.expect(ready)
+	return c
+}
+
+func (c *child) listen(stdout *os.File) {
+	defer close(c.reports)
+	defer func() { _ = stdout.Close() }()
+	lines := bufio.NewScanner(stdout)
+	for lines.Scan() {
+		var r report
+		if json.Unmarshal(lines.Bytes(), &r) == nil {
+			c.reports <- r
+		}
+	}
+}
+
+// bound is how long a test waits for what should happen at once.
+const bound = 20 * time.Second
+
+// expect waits for the child's next report, which has to be what is expected.
+func (c *child) expect(what string) report {
+	c.t.Helper()
+	return c.expectWithin(what, bound)
+}
+
+func (c *child) expectWithin(what string, bound time.Duration) report {
+	c.t.Helper()
+	select {
+	case r, ok := <-c.reports:
+		if !ok || r.What != what {
+			c.t.Fatalf("child %s reports %+v, want %q", c.name, r, what)
+		}
+		return r
+	case <-time.After(bound):
+		c.t.Fatalf("child %s did not report %q within %v", c.name, what, bound)
+	}
+	panic("unreachable")
+}
+
+// silent checks that the child has reported nothing so far.
+func (c *child) silent() {
+	c.t.Helper()
+	select {
+	case r := <-c.reports:
+		c.t.Errorf("child %s reports %+v, want nothing yet", c.name, r)
+	default:
+	}
+}
+
+// Pause stops the child, and returns when each of its threads stands still.
+func (c *child) Pause() error {
+	if err := c.Process.Pause(); err != nil {
+		return err
+	}
+	for end := time.Now().Add(bound); !standsStill(c.PID()); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			return fmt.Errorf("child %s does not stop", c.name)
+		}
+	}
+	return nil
+}
+
+// hubChild starts a hub in a process of its own, and returns what connects to it
+// as its workers are connected.
+func hubChild(t *testing.T) (*child, func() (net.Conn, error)) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "hub") // short: the path of a socket has to be
+	must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	path := filepath.Join(dir, "s")
+	c := spawn(t, nil, orders{Task: "hub", Name: "hub", Socket: path})
+	return c, func() (net.Conn, error) { return net.Dial("unix", path) }
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually waits for what another process does, and cannot be waited for
+// otherwise.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(bound); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited %v for %s", bound, what)
+		}
+	}
+}

@@ -1,0 +1,368 @@
+//go:build linux || darwin
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/drivers/internal/table"
+	"github.com/megaframework/mega/internal/history"
+	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
+	"github.com/megaframework/mega/lock/locktest"
+)
+
+// Holders and waiters as processes of their own, which are killed and stopped.
+
+// memberOf opens a Locker of its own on h. It is closed with the test.
+func memberOf(t *testing.T, h *Hub) *lock.Locker {
+	t.Helper()
+	conn, _ := pipeTo(t, h, t.Name())
+	return memberAt(t, func() (net.Conn, error) { return conn, nil })
+}
+
+func memberAt(t *testing.T, dial func() (net.Conn, error)) *lock.Locker {
+	t.Helper()
+	conn, err := dial()
+	must(t, err)
+	l, err := openMember(t.Context(), Config{Conn: conn})
+	must(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), bound)
+		defer cancel()
+		if err := l.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+func stateOf(t *testing.T, l *lock.Locker, key string) lock.State {
+	t.Helper()
+	s, err := l.Inspect(t.Context(), key)
+	must(t, err)
+	return s
+}
+
+func toHold(name string, ttl time.Duration) orders {
+	return orders{Task: "hold", Name: name, Key: "k", TTL: ttl}
+}
+
+// waiting begins to wait for the key, and returns once it is queued behind n.
+func waiting(t *testing.T, l *lock.Locker, key string, n int) <-chan *lock.Lease {
+	t.Helper()
+	got := make(chan *lock.Lease, 1)
+	go func() {
+		lease, err := l.Acquire(context.WithoutCancel(t.Context()), key, lock.Wait(lock.Forever), lock.TTL(time.Minute))
+		if err != nil {
+			t.Error(err)
+		}
+		got <- lease
+	}()
+	eventually(t, "the call to queue", func() bool { return len(stateOf(t, l, key).Waiters) == n+1 })
+	return got
+}
+
+func receive(t *testing.T, got <-chan *lock.Lease, bound time.Duration) *lock.Lease {
+	t.Helper()
+	select {
+	case lease := <-got:
+		if lease == nil {
+			t.FailNow()
+		}
+		return lease
+	case <-time.After(bound):
+		t.Fatalf("the waiter got nothing within %v", bound)
+	}
+	panic("unreachable")
+}
+
+// The kernel tells of a death in two ways here: the child's output ends, which is
+// the yardstick, and its connection.
+func TestAKilledHolderIsFollowedWithinMilliseconds(t *testing.T) {
+	h := newHub(t, HubConfig{})
+	l := memberOf(t, h)
+	var after []time.Duration
+	for i := range max(5, locktest.Scaled(20)) {
+		victim := spawn(t, h, toHold(fmt.Sprint("victim", i), time.Minute))
+		first := victim.expect(holding)
+		got := make(chan time.Time, 1)
+		next := waiting(t, l, "k", 0)
+		leases := make(chan *lock.Lease, 1)
+		go func() { lease := <-next; got <- time.Now(); leases <- lease }()
+		killed := time.Now()
+		must(t, victim.Kill())
+		for range victim.reports {
+		}
+		yardstick := time.Since(killed)
+		lease := receive(t, leases, bound)
+		after = append(after, (<-got).Sub(killed)-yardstick)
+		if lease.Fence() <= first.Fence {
+			t.Errorf("fence %d after %d", lease.Fence(), first.Fence)
+		}
+		must(t, lease.Release())
+	}
+	slices.Sort(after)
+	if median := after[len(after)/2]; median > 10*time.Millisecond {
+		t.Errorf("the next one has the lock %v after the end of the holder's output, of %v", median, after)
+	}
+}
+
+func TestAllThatADeadProcessHadIsFree(t *testing.T) {
+	h := newHub(t, HubConfig{})
+	l := memberOf(t, h)
+	queued, err := l.Acquire(t.Context(), "k-queue")
+	must(t, err)
+	victim := spawn(t, h, orders{Task: "fork", Name: "victim", Key: "k", TTL: time.Hour})
+	endForked(t, victim.expect(forked).PID)
+	eventually(t, "it to queue", func() bool { return len(stateOf(t, l, "k-queue").Waiters) == 1 })
+	if s := stateOf(t, l, "k-pool"); len(s.Holders) != 1 || s.Holders[0].PID != victim.PID() {
+		t.Fatalf("the pool is held by %+v", s.Holders)
+	}
+	must(t, victim.Kill())
+	// The process that it has started lives on, and keeps nothing.
+	eventually(t, "the key to be free", func() bool { return len(stateOf(t, l, "k").Holders) == 0 })
+	eventually(t, "the slot to be free", func() bool { return len(stateOf(t, l, "k-pool").Holders) == 0 })
+	eventually(t, "the place in the queue to be free", func() bool { return len(stateOf(t, l, "k-queue").Waiters) == 0 })
+	must(t, queued.Release())
+	states, err := l.List(t.Context(), "")
+	if err != nil || len(states) != 0 {
+		t.Errorf("left: %+v, %v", states, err)
+	}
+}
+
+// endForked has the child of a child not outlive the test, and checks that it is
+// there until then.
+func endForked(t *testing.T, pid int) {
+	t.Cleanup(func() {
+		p, err := os.FindProcess(pid)
+		must(t, err)
+		if err := p.Kill(); err != nil {
+			t.Errorf("the process that the child had started was gone: %v", err)
+		}
+	})
+}
+
+// A holder that is stopped for longer than its TTL finds its lease ended before it
+// can do anything else, and another had the lock meanwhile.
+func TestAStoppedHolderWakesUpWithoutItsLease(t *testing.T) {
+	const ttl = time.Second
+	h := newHub(t, HubConfig{})
+	l := memberOf(t, h)
+	sleeper := spawn(t, h, toHold("sleeper", ttl))
+	first := sleeper.expect(holding)
+	next := waiting(t, l, "k", 0)
+	must(t, sleeper.Pause())
+	stopped := time.Now()
+	lease := receive(t, next, bound)
+	if took := time.Since(stopped); took > ttl+5*time.Second {
+		t.Errorf("its TTL of %v has kept the lock for %v", ttl, took)
+	}
+	if lease.Fence() <= first.Fence {
+		t.Errorf("fence %d after %d", lease.Fence(), first.Fence)
+	}
+	time.Sleep(time.Until(stopped.Add(2 * ttl)))
+	sleeper.silent()
+	must(t, sleeper.Continue())
+	if woke := sleeper.expect(lost); woke.Fence != first.Fence { // and not broken
+		t.Errorf("lost fence %d, held %d", woke.Fence, first.Fence)
+	}
+	sleeper.expect(finished)
+	if s := stateOf(t, l, "k"); len(s.Holders) != 1 || s.Holders[0].Fence != lease.Fence() {
+		t.Errorf("its waking has disturbed the next holder: %+v", s.Holders)
+	}
+	must(t, lease.Release())
+}
+
+func TestAHolderThatIsStoppedForLessThanItsTTLKeepsItsLease(t *testing.T) {
+	h := newHub(t, HubConfig{})
+	l := memberOf(t, h)
+	holds := spawn(t, h, toHold("holder", 10*time.Second))
+	holds.expect(holding)
+	must(t, holds.Pause())
+	time.Sleep(500 * time.Millisecond)
+	must(t, holds.Continue())
+	if _, err := l.TryAcquire(t.Context(), "k"); err == nil {
+		t.Error("its key was free")
+	}
+	holds.silent()
+	must(t, holds.stdin.Close())
+	holds.expect(released)
+	holds.expect(finished)
+}
+
+// A waiter that stands still when its turn comes costs the next one the window of
+// a grant, whatever its TTL.
+func TestAStoppedWaiterCostsOneWindow(t *testing.T) {
+	h := newHub(t, HubConfig{})
+	l, other := memberOf(t, h), memberOf(t, h)
+	held, err := l.Acquire(t.Context(), "k", lock.TTL(time.Minute))
+	must(t, err)
+	still := spawn(t, h, toHold("still", time.Hour))
+	eventually(t, "it to queue", func() bool { return len(stateOf(t, l, "k").Waiters) == 1 })
+	must(t, still.Pause())
+	next := waiting(t, other, "k", 1)
+	must(t, held.Release())
+	lease := receive(t, next, grantWindow+5*time.Second)
+	must(t, lease.Release())
+	must(t, still.Continue()) // it asks again: its grant was lost before it came
+	still.expect(holding)
+}
+
+// A process that does not read hurts nobody else, however much there is for it.
+func TestAStoppedProcessHoldsUpNobody(t *testing.T) {
+	h := newHub(t, HubConfig{})
+	l := memberOf(t, h)
+	still := spawn(t, h, toHold("still", 2*time.Second))
+	still.expect(holding)
+	must(t, still.Pause())
+	defer func() { must(t, still.Continue()) }()
+	peer := h.Peers()[1]
+	start := time.Now()
+	for i := range 20_000 { // more than a socket takes
+		push(h, peer, fmt.Sprint("lost-", i))
+		if i%1000 == 0 {
+			lease, err := l.Acquire(t.Context(), "other")
+			must(t, err)
+			must(t, lease.Release())
+		}
+	}
+	if took := time.Since(start); took > bound {
+		t.Errorf("it took %v", took)
+	}
+	if peer.line.Backlog() == 0 {
+		t.Error("nothing waits for the process that stands still")
+	}
+}
+
+// push has something lost that the peer never had.
+func push(h *Hub, p *Peer, token string) {
+	lost := &driver.LostError{Cause: driver.Forced, Reason: strings.Repeat("why ", 50)}
+	h.locks.push(p, table.Event{Kind: table.Lost, Grant: driver.Grant{Token: token}, Err: lost})
+}
+
+// A hub that stands still ends its clients' leases in time, before it could give
+// them to others, and goes on where it was.
+func TestAHubThatStandsStillEndsLeasesInTime(t *testing.T) {
+	hub, dial := hubChild(t)
+	a, b := memberAt(t, dial), memberAt(t, dial)
+	lease, err := a.Acquire(t.Context(), "k", lock.TTL(time.Second))
+	must(t, err)
+	next := waiting(t, b, "k", 0)
+	must(t, hub.Pause())
+	deadline := lease.Deadline()
+	select {
+	case <-lease.Context().Done():
+	case <-time.After(bound):
+		t.Fatal("the lease has not ended")
+	}
+	if late := time.Since(deadline); late > time.Second {
+		t.Errorf("it ended %v after its deadline", late)
+	}
+	select {
+	case <-next:
+		t.Error("somebody else has the lock of a hub that stands still")
+	default:
+	}
+	must(t, hub.Continue())
+	got := receive(t, next, bound)
+	if got.Fence() <= lease.Fence() {
+		t.Errorf("fence %d after %d", got.Fence(), lease.Fence())
+	}
+	must(t, got.Release())
+}
+
+func TestAHubThatStandsStillKeepsTheContract(t *testing.T) {
+	hub, dial := hubChild(t)
+	harness := newYard(t, dial).harness(locktest.Faults{Stop: hub.Pause, Continue: hub.Continue})
+	for _, name := range []string{
+		"L4/leases end in time while the backend stands still",
+		"L8/a call to a backend that stands still ends within its bound, and is not busy",
+	} {
+		if err := locktest.Check(t.Context(), harness, name); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// witness records what clients see, and checks it at the end.
+type witness struct {
+	t        *testing.T
+	path     string
+	recorder *history.Recorder
+}
+
+func newWitness(t *testing.T) *witness {
+	t.Helper()
+	w := &witness{t: t, path: t.TempDir() + "/history"}
+	r, err := history.NewRecorder(w.path, "test")
+	must(t, err)
+	w.recorder = r
+	t.Cleanup(func() { _ = r.Close() })
+	return w
+}
+
+// kill kills a child of which it is known when it has done its last thing: the
+// others may have what was its from then on.
+func (w *witness) kill(c *child, operator *history.Client, key string) {
+	w.t.Helper()
+	must(w.t, c.Pause())
+	done := operator.Forget(key) // the hub frees it before its TTL
+	w.recorder.Gone(c.name)
+	must(w.t, c.Kill())
+	done()
+}
+
+// verify checks that no two clients were ever sure of the same lock, and that the
+// answers are those of a server that does one thing at a time.
+func (w *witness) verify() {
+	w.t.Helper()
+	h, err := history.Read(w.path)
+	must(w.t, err)
+	if len(h.Beliefs) == 0 {
+		w.t.Error("nobody was ever granted anything")
+	}
+	if err := h.CheckServer(bound); err != nil {
+		w.t.Errorf("server: %v", err)
+	}
+	if err := h.CheckBeliefs(0); err != nil {
+		w.t.Errorf("beliefs: %v", err)
+	}
+	w.t.Logf("checked %d operations", len(h.Ops))
+}
+
+func TestHistoriesOfProcessesThatAreKilled(t *testing.T) {
+	for range max(1, locktest.Scaled(2)) {
+		h := newHub(t, HubConfig{})
+		l := memberOf(t, h)
+		w := newWitness(t)
+		operator := history.NewClient("operator", l, w.recorder)
+		var children []*child
+		for i := range 4 {
+			children = append(children, spawn(t, h, orders{
+				Task: "record", Name: fmt.Sprint("p", i), Key: "k", TTL: 400 * time.Millisecond, History: w.path, Workers: 1, Rounds: 15,
+			}))
+		}
+		for _, c := range children[:2] {
+			time.Sleep(150 * time.Millisecond)
+			w.kill(c, operator, "k")
+		}
+		must(t, children[2].Pause())
+		time.Sleep(600 * time.Millisecond)
+		must(t, children[2].Continue())
+		for _, c := range children[2:] {
+			c.expectWithin(finished, 5*time.Minute)
+		}
+		w.verify()
+		if s := stateOf(t, l, "k"); len(s.Holders)+len(s.Waiters) != 0 {
+			t.Errorf("left: %+v", s)
+		}
+	}
+}
