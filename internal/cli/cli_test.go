@@ -88,7 +88,7 @@ type child struct {
 func startChild(t *testing.T, kind string, environ ...string) *child {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(append(os.Environ(), program+"="+kind), environ...)
+	cmd.Env = append(append(os.Environ(), program+"="+kind, "GORACE=atexit_sleep_ms=0"), environ...)
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

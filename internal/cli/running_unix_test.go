@@ -22,7 +22,7 @@ import (
 func verb(t *testing.T, kind string, environ []string, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
-	cmd.Env = append(append(os.Environ(), program+"="+kind), environ...)
+	cmd.Env = append(append(os.Environ(), program+"="+kind, "GORACE=atexit_sleep_ms=0"), environ...)
 	var out, err bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &err
 	var exit *exec.ExitError

@@ -20,7 +20,13 @@ import (
 // crewed is a program with two workers, each with locks and messages of its own.
 func (s site) crewed(t *testing.T, kind string) (c *child, environ []string) {
 	t.Helper()
-	environ = append(s.configured(t, "name: shop\n"), "MEGA_LOCK_DRIVER=memory", "MEGA_BUS_DRIVER=memory")
+	return s.sharing(t, kind, "MEGA_LOCK_DRIVER=memory", "MEGA_BUS_DRIVER=memory")
+}
+
+// sharing is a program with two workers, which share their locks and messages.
+func (s site) sharing(t *testing.T, kind string, more ...string) (c *child, environ []string) {
+	t.Helper()
+	environ = append(s.configured(t, "name: shop\n"), more...)
 	c = startChild(t, kind, append(environ, "MEGA_CLUSTER_WORKERS=2")...)
 	c.until(t, "boot.report")
 	return c, environ
@@ -153,6 +159,101 @@ func TestLocksInTheMemoryOfEachWorkerAreSeenAndTakenAway(t *testing.T) {
 		}
 	}
 	c.end(t)
+}
+
+// What one worker holds another one waits for, and whoever is asked says so. The
+// kill of the one that holds is seen at once.
+func TestLockIsListedWithTheWorkerThatHoldsIt(t *testing.T) {
+	s := newSite(t)
+	c, environ := s.sharing(t, "holder")
+	workers := workersOf(t, environ, "holder")
+	seen := func(args ...string) (holders, waiters []int) {
+		t.Helper()
+		status, stdout, stderr := verb(t, "holder", environ, append([]string{"lock", "show", "product:lamp", "--json"}, args...)...)
+		var all []struct{ Holders, Waiters []struct{ Worker, PID int } }
+		if err := json.Unmarshal([]byte(stdout), &all); err != nil || status != boot.ExitOK || len(all) != 1 {
+			t.Fatalf("exit status %d, %v: %s%s", status, err, stdout, stderr)
+		}
+		for _, h := range all[0].Holders {
+			holders = append(holders, h.Worker)
+			if !slices.ContainsFunc(workers, func(w worker) bool { return w.ID == h.Worker && w.PID == h.PID }) {
+				t.Errorf("worker %d holds as process %d, of %+v", h.Worker, h.PID, workers)
+			}
+		}
+		for _, h := range all[0].Waiters {
+			waiters = append(waiters, h.Worker)
+		}
+		return holders, waiters
+	}
+	var holders, waiters []int
+	for len(holders) != 1 || len(waiters) != 1 {
+		holders, waiters = seen()
+	}
+	holds, waits := holders[0], waiters[0]
+	if holds == waits {
+		t.Errorf("worker %d holds, and worker %d waits", holds, waits)
+	}
+	for _, asked := range []string{"1", "2"} {
+		if holders, waiters := seen("--worker", asked); !slices.Equal(holders, []int{holds}) || !slices.Equal(waiters, []int{waits}) {
+			t.Errorf("worker %s says that %v holds, and %v waits", asked, holders, waiters)
+		}
+	}
+	_, stdout, _ := verb(t, "holder", environ, "lock", "ls")
+	head := fmt.Sprintf("shop, pid %d: cluster, exclusion ends at the node\n", c.cmd.Process.Pid)
+	if row := fmt.Sprintf(":%d worker %d ", workers[holds-1].PID, holds); !strings.HasPrefix(stdout, head) || !strings.Contains(stdout, row) {
+		t.Errorf("%q is not in\n%s", row, stdout)
+	}
+
+	if err := syscall.Kill(workers[holds-1].PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for began := time.Now(); holders[0] != waits; { // before its TTL is over
+		if time.Since(began) > 5*time.Second {
+			t.Fatalf("worker %v holds", holders)
+		}
+		workers = workersOf(t, environ, "holder")
+		if now, _ := seen("--worker", fmt.Sprint(waits)); len(now) == 1 {
+			holders = now
+		}
+	}
+	status, stdout, stderr := verb(t, "holder", environ, "lock", "release", "product:lamp", "--reason", "the till is stuck")
+	if status != boot.ExitOK || !strings.Contains(stdout, "taken away from 1 holder") {
+		t.Errorf("release: exit status %d: %s%s", status, stdout, stderr)
+	}
+	workers = workersOf(t, environ, "holder")
+	if err := c.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range workers {
+		_ = syscall.Kill(w.PID, syscall.SIGKILL) // it may be between two processes
+	}
+	c.end(t)
+}
+
+// An event is seen whichever worker has published it.
+func TestTailShowsWhatAnotherWorkerPublishes(t *testing.T) {
+	s := newSite(t)
+	c, environ := s.sharing(t, "talker")
+	lines := follow(t, environ)
+	for _, from := range []string{"1", "2"} {
+		if status, _, stderr := verb(t, "talker", environ, "bus", "pub", "product.sold", "by "+from, "--worker", from); status != boot.ExitOK {
+			t.Fatalf("exit status %d: %s", status, stderr)
+		}
+		next(t, lines, "product.sold  by "+from)
+	}
+	// The one that is followed is replaced, and then the other.
+	if status, _, stderr := verb(t, "talker", environ, "worker", "restart"); status != boot.ExitOK {
+		t.Fatalf("exit status %d: %s", status, stderr)
+	}
+	next(t, lines, "events may have been missed")
+	if status, stdout, stderr := verb(t, "talker", environ, "bus", "req", "stock.lamp"); status != boot.ExitOK || stdout != "{\"left\":3}\n" {
+		t.Errorf("exit status %d: %s%s", status, stdout, stderr)
+	}
+	if status, _, stderr := verb(t, "talker", environ, "bus", "pub", "product.sold", "after"); status != boot.ExitOK {
+		t.Fatalf("exit status %d: %s", status, stderr)
+	}
+	next(t, lines, "product.sold  after")
+	c.quits(t)
 }
 
 func TestConfigurationIsReadAgainByAllWorkers(t *testing.T) {
