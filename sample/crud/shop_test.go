@@ -78,8 +78,8 @@ func open(t *testing.T, executable string, n int, environ ...string) []*shop {
 }
 
 // start starts a process on free ports and waits until it serves.
-func start(executable string, environ []string) (*shop, error) {
-	cmd := exec.Command(executable)
+func start(executable string, environ []string, args ...string) (*shop, error) {
+	cmd := exec.Command(executable, args...)
 	cmd.Env = append(clean(os.Environ()), "MEGA_APPS_MAIN_ADDR=127.0.0.1:0", "MEGA_OPS_ADDR=127.0.0.1:0", "MEGA_LOG_FORMAT=json")
 	cmd.Env = append(cmd.Env, environ...)
 	cmd.SysProcAttr = endWithParent()
