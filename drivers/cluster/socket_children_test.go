@@ -158,6 +158,7 @@ func (p *user) obey() {
 		case "give":
 			p.mu.Lock()
 			lease := p.leases[key]
+			delete(p.leases, key) // it is given once
 			p.mu.Unlock()
 			if err := lease.Release(); err != nil {
 				_, _ = fmt.Println("failed", err)
