@@ -1,0 +1,147 @@
+//go:build linux || darwin
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/drivers/cluster/rendezvous"
+	"github.com/megaframework/mega/lock/driver"
+	"github.com/megaframework/mega/lock/locktest"
+)
+
+// TestSocketsKeepTheContract is the transport of unrelated processes. A hub that
+// is killed is away for as long as the suite likes, because its seat stays taken;
+// the next one knows nothing but what the processes say, and how high it has to
+// begin.
+func TestSocketsKeepTheContract(t *testing.T) {
+	locktest.RunParallel(t, func(t *testing.T) locktest.Harness {
+		p := openPost(t)
+		accept := "github.com/megaframework/mega/drivers/cluster.(*post).accept"
+		return locktest.Harness{Open: p.open, Unit: 400 * time.Millisecond, Background: []string{accept}, Faults: locktest.Faults{
+			Kill: p.kill, Restart: p.restart, Keeps: true,
+			Crash:       p.crash,
+			Connections: func(driver.Driver) (int, error) { return 1, nil },
+		}}
+	})
+}
+
+// post is a hub at a socket that can be killed, and followed by another one, while
+// it keeps the seat.
+type post struct {
+	socket   string
+	seat     *rendezvous.Seat
+	hub      *Hub
+	listener *rendezvous.Listener
+	end      chan struct{} // closed with the hub
+	running  sync.WaitGroup
+	last     rendezvous.Record
+}
+
+func openPost(t *testing.T) *post {
+	t.Helper()
+	p := &post{socket: socketPath(t)}
+	place, err := rendezvous.Open(p.socket)
+	if err == nil {
+		p.seat, err = place.Take()
+	}
+	if err == nil {
+		err = p.restart()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(p.kill(), p.seat.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+func (p *post) restart() error {
+	r, err := newRecovery(p.seat)
+	if err != nil {
+		return err
+	}
+	r.bounds = p.last
+	p.hub, p.end = NewHub(HubConfig{}), make(chan struct{})
+	p.hub.locks.succeed(r.bounds.Fence, r.bounds.Ticket)
+	p.hub.locks.told = func(from *Peer) { r.told(from.member) }
+	if p.listener, err = p.seat.Listen(); err != nil {
+		return err
+	}
+	p.running.Go(p.accept)
+	p.running.Go(func() {
+		r.wait(p.end)
+		p.hub.locks.table.Open()
+	})
+	return nil
+}
+
+func (p *post) accept() {
+	for {
+		conn, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		p.hub.Join(conn, "process")
+	}
+}
+
+func (p *post) kill() error {
+	if p.hub == nil {
+		return nil
+	}
+	close(p.end)
+	err := errors.Join(p.listener.Close(), p.hub.Close(context.Background()))
+	p.running.Wait()
+	t := p.hub.locks.table
+	p.last = rendezvous.Record{Expiry: rendezvous.Never, Fence: t.HighestFence(), Ticket: t.HighestTicket()}
+	p.hub = nil
+	return err
+}
+
+// locksOf is the locks of a node that is closed with them.
+type locksOf struct {
+	*Lock
+	node *Node
+}
+
+func (l locksOf) Close(ctx context.Context) error {
+	return errors.Join(l.Lock.Close(ctx), l.node.Close(ctx))
+}
+
+func (p *post) open() (driver.Driver, error) {
+	n, err := Dial(context.Background(), Config{Socket: p.socket})
+	if err != nil {
+		return nil, err
+	}
+	return locksOf{n.Lock(), n}, nil
+}
+
+// crash does what the end of a process does: its line ends, and its file is
+// locked no more. It looks for no other hub.
+func (p *post) crash(d driver.Driver) error {
+	n := d.(locksOf).node
+	s, err := n.session()
+	if err != nil {
+		return err
+	}
+	var peer *Peer
+	for _, x := range p.hub.Peers() {
+		if x.number == s.number {
+			peer = x
+		}
+	}
+	n.end()
+	s.line.Close()
+	if peer != nil {
+		<-peer.Done()
+	}
+	return n.meeting.member.Leave(0)
+}
