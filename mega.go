@@ -121,12 +121,12 @@ func Josa(word, pair string) string { return megactx.Josa(word, pair) }
 // program is wrong, 75 if a start hook took too long, and 78 if the
 // configuration is wrong.
 func Main(options ...Option) {
-	boot.OwnProcess()
+	environ := boot.OwnProcess()
 	dir, err := os.Getwd()
 	if err != nil {
 		dir = "" // a folder that was removed: there is nothing to search
 	}
-	os.Exit(cli.Run(cli.Process{Args: os.Args, Environ: os.Environ(), Dir: dir, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}, options...))
+	os.Exit(cli.Run(cli.Process{Args: os.Args, Environ: environ, Dir: dir, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}, options...))
 }
 
 // App is an app of the program. Its name is a lower-case word; what it is

@@ -20,6 +20,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -194,6 +195,11 @@ func (p Process) notStarted(err error) int {
 }
 
 func (p Process) tellFailure(f *Failure) int {
+	if n := p.worker(); n > 0 { // its panel stands among those of the others
+		of := *f
+		of.Facts = append([]Fact{{"worker", strconv.Itoa(n)}}, f.Facts...)
+		f = &of
+	}
 	if !p.JSON {
 		f.Print(p.Stderr, p.name())
 		return f.Exit

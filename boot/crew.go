@@ -446,8 +446,8 @@ func (w *crew) given(e *supervisor.SpentError) *Failure {
 		Code: "cluster.worker_died", Exit: ExitInternal, Text: text, Cause: e.Cause,
 		Facts: []Fact{{"the last one", e.Last}, asked(w.config, "cluster.workers")},
 		Actions: []string{
-			"read what it said:          above, with worker=" + fmt.Sprint(e.Worker),
-			"see it fail by itself:      " + strings.Join([]string{w.process.name(), "serve", "--workers", "1"}, " "),
+			"read why:               it has said so above",
+			"see it fail by itself:  " + strings.Join([]string{w.process.name(), "serve", "--workers", "1"}, " "),
 		},
 	}
 	if slices.Contains([]int{ExitUsage, ExitUnavailable, ExitOverrun, ExitConfig}, e.Status) {

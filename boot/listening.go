@@ -32,6 +32,9 @@ func (b *booting) listen(c *config.Config, log *slog.Logger) error {
 
 func (b *booting) listenAt(c *config.Config, p front, nothing http.Handler) error {
 	l, err := b.open(p)
+	if known, ok := errors.AsType[*Failure](err); ok {
+		return known
+	}
 	if err != nil {
 		return listenFailure(c, "apps."+p.sites[0].app+".addr", p.addr, err)
 	}

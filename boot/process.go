@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 
 	"go.uber.org/fx"
@@ -12,12 +13,22 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/supervisor"
 )
 
-// OwnProcess is what a program does once, when the process is its own: it
-// keeps client libraries from writing to standard error by themselves. What
-// they would say comes back as errors, and is told once, by whoever asked.
-func OwnProcess() { goredis.SetLogger(muted{}) }
+// OwnProcess is what a program does once, when the process is its own, and
+// returns its environment. It keeps client libraries from writing to standard
+// error by themselves: what they would say comes back as errors, and is told
+// once, by whoever asked. And it keeps to itself what a supervisor has passed to
+// it: the descriptors are not those of its children.
+func OwnProcess() (environ []string) {
+	goredis.SetLogger(muted{})
+	environ = os.Environ()
+	for _, name := range supervisor.Descriptors() {
+		_ = os.Unsetenv(name) // it has a name
+	}
+	return environ
+}
 
 type muted struct{}
 

@@ -184,12 +184,11 @@ func (b *booting) open(p front) (*listener, error) {
 	}
 	l, err := b.member.inherited.Listen(p.sites[0].app)
 	if err != nil {
-		return nil, err
+		return nil, moved(err)
 	}
 	tcp, ok := l.(*net.TCPListener)
 	if !ok {
-		_ = l.Close()
-		return nil, fmt.Errorf("the supervisor has passed a listener of %s", l.Addr().Network())
+		return nil, moved(errors.Join(fmt.Errorf("it has passed one of %s", l.Addr().Network()), l.Close()))
 	}
 	if !listensAt(tcp.Addr(), p.addr) {
 		b.log.Warn("the configuration has another address now; it takes a restart of the whole program", "address", p.addr, "listening", tcp.Addr())
@@ -214,11 +213,15 @@ func (b *booting) leftOver() error {
 	if len(names) == 0 {
 		return nil
 	}
+	return moved(fmt.Errorf("it has passed one too many: that of %s", strings.Join(names, ", ")))
+}
+
+// moved is why a worker cannot serve from what its supervisor has opened.
+func moved(cause error) error {
 	return &Failure{
-		Code: "app.cannot_listen", Exit: ExitUnavailable,
-		Text:    "The supervisor has passed a listener that this worker has no use for: which apps listen where was changed.",
-		Facts:   []Fact{{"passed for", strings.Join(names, ", ")}},
-		Actions: []string{"restart the whole program: addresses are opened by its supervisor, once"},
+		Code: "app.cannot_listen", Exit: ExitUnavailable, Cause: cause,
+		Text:    "The listeners that the supervisor has passed are not those of the configuration: which apps listen where was changed.",
+		Actions: []string{"restart the whole program: its supervisor opens addresses once"},
 	}
 }
 
@@ -226,13 +229,28 @@ func (b *booting) leftOver() error {
 const askTime = time.Second
 
 // othersAccept reports whether other workers go on accepting from a listener
-// that this one is about to leave: then nothing is lost in its queue.
-func (m *membership) othersAccept() bool { return m.asks(callDraining) == no }
+// that this one is about to leave: then nothing is lost in its queue. Unless the
+// supervisor is gone, whoever does not know has to believe that they do: what
+// keeps new connections away does so for all.
+func (m *membership) othersAccept() bool {
+	switch m.asks(callDraining) {
+	case yes:
+		return false
+	case no:
+		return true
+	}
+	select {
+	case <-m.node.Done():
+		return false
+	default:
+		return true
+	}
+}
 
 // othersServe reports whether this worker ends alone.
 func (b *booting) othersServe() bool { return b.member != nil && b.member.asks(callOthers) == yes }
 
-// asks returns the supervisor's answer; none if it is gone.
+// asks returns the supervisor's answer; none if it is gone, or stands still.
 func (m *membership) asks(what string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), askTime)
 	defer cancel()

@@ -147,11 +147,12 @@ func countFiles() {
 // crewed is a supervisor under test.
 type crewed struct {
 	*Supervisor
-	folder string
-	addr   string
-	end    context.CancelFunc
-	over   chan struct{}
-	err    error // once it is over
+	folder   string
+	listener *Listener
+	addr     string
+	end      context.CancelFunc
+	over     chan struct{}
+	err      error // once it is over
 }
 
 // crew runs workers that do what the files with those names say.
@@ -166,7 +167,7 @@ func crew(t *testing.T, workers int, does ...string) *crewed {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	c := &crewed{Supervisor: s, folder: folder, addr: l.Addr().String(), end: cancel, over: make(chan struct{})}
+	c := &crewed{Supervisor: s, folder: folder, listener: l, addr: l.Addr().String(), end: cancel, over: make(chan struct{})}
 	go func() {
 		defer close(c.over)
 		c.err = s.Run(ctx)

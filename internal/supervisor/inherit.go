@@ -25,6 +25,9 @@ func without(environ []string) []string {
 	return slices.DeleteFunc(slices.Clone(environ), func(kv string) bool { return strings.HasPrefix(kv, prefix) })
 }
 
+// Descriptors are the names of those that say which descriptors were passed.
+func Descriptors() []string { return []string{envLine, envListeners} }
+
 // Inherited is what a worker has from its supervisor.
 type Inherited struct {
 	ID         int

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // until waits until something is so.
@@ -162,6 +164,41 @@ func TestHopelessEndIsNotTriedAgain(t *testing.T) {
 	if !errors.As(c.err, &spent) || spent.Deaths != 1 || spent.Status != 78 || spent.Worker != 2 {
 		t.Errorf("got %v", c.err)
 	}
+}
+
+// A worker that dies before it has taken its listener leaves it as it was: one
+// that blocks would block the others, who share it.
+func TestSharedListenerNeverBlocks(t *testing.T) {
+	c := crew(t, 2, "crash")
+	<-c.over
+	c.listener.Control(func(fd uintptr) {
+		if flags, err := unix.FcntlInt(fd, unix.F_GETFL, 0); err != nil || flags&unix.O_NONBLOCK == 0 {
+			t.Errorf("flags %x, %v", flags, err)
+		}
+	})
+}
+
+func TestNoDescriptorIsLeftOfADeadWorker(t *testing.T) {
+	c := crew(t, 2)
+	c.serving(t, 2)
+	before := openFiles()
+	for range 5 {
+		if err := c.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.serving(t, 2)
+	until(t, "as many open files as before", func() bool { return openFiles() <= before })
+}
+
+// openFiles is how many descriptors this process has.
+func openFiles() (n int) {
+	for fd := range uintptr(1024) {
+		if _, err := unix.FcntlInt(fd, unix.F_GETFD, 0); err == nil {
+			n++
+		}
+	}
+	return n
 }
 
 func TestPausesBetweenDeathsGrow(t *testing.T) {
