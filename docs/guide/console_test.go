@@ -112,13 +112,19 @@ func (c *console) start() {
 		}
 	})
 	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
-		if status, _, err := c.get("/readyz"); err == nil && status == http.StatusOK {
+		if status, _, err := c.get("/readyz"); err == nil && status == http.StatusOK && c.complete() {
 			return
 		}
 		if time.Since(began) > 30*time.Second {
 			c.t.Fatalf("the shop does not get ready:\n%s", c.log())
 		}
 	}
+}
+
+// complete reports whether no worker is starting any more.
+func (c *console) complete() bool {
+	_, workers, err := c.get("/ops/workers")
+	return err == nil && !strings.Contains(workers, "starting")
 }
 
 func (c *console) log() string {
@@ -219,17 +225,37 @@ func same(shown, got string) bool {
 // in the page's order.
 func TestConsoleOfTheOperationsPage(t *testing.T) {
 	c := newConsole(t, "operated", "name: shop\nlog:\n  level: info\n  format: text\n")
-	if tried := c.typed(operationsPage); tried < 8 {
+	alone := func(page string) string { return strings.Replace(page, section(page, "Workers"), "", 1) }
+	if tried := c.typed(operationsPage, alone); tried < 8 {
 		t.Errorf("only %d lines were tried", tried)
 	}
 }
 
-// typed types everything that a page shows, and returns how much that was.
-func (c *console) typed(path string) (tried int) {
+// What it shows of workers is typed beside a process that has some.
+func TestConsoleOfWorkersOnTheOperationsPage(t *testing.T) {
+	c := newConsole(t, "crewed", pagetest.Blocks(read(t, workersPage), "yaml")[0].Text)
+	if tried := c.typed(operationsPage, func(page string) string { return section(page, "Workers") }); tried < 6 {
+		t.Errorf("only %d lines were tried", tried)
+	}
+}
+
+// section is a part of a page, up to the next one of its kind.
+func section(page, title string) string {
+	_, after, _ := strings.Cut(page, "\n## "+title+"\n")
+	text, _, _ := strings.Cut(after, "\n## ")
+	return text
+}
+
+// whole is all of a page.
+func whole(page string) string { return page }
+
+// typed types everything that a part of a page shows, and returns how much that
+// was.
+func (c *console) typed(path string, part func(page string) string) (tried int) {
 	t := c.t
 	t.Helper()
 	page := read(t, path)
-	for _, block := range fenced(page, "console") {
+	for _, block := range fenced(part(page), "console") {
 		var b strings.Builder
 		for _, x := range pagetest.Exchanges(block) {
 			got := c.run(x.Typed, x.Answer)

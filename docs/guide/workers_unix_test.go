@@ -17,7 +17,7 @@ const workersPage = "08-workers.md"
 // The page's shop has two workers from the beginning to the end.
 func TestConsoleOfThePageOnWorkers(t *testing.T) {
 	c := newConsole(t, "crewed", pagetest.Blocks(read(t, workersPage), "yaml")[0].Text)
-	if tried := c.typed(workersPage); tried < 5 {
+	if tried := c.typed(workersPage, whole); tried < 5 {
 		t.Errorf("only %d lines were tried", tried)
 	}
 }
