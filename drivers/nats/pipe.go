@@ -17,6 +17,8 @@ const (
 	// moment for the next.
 	many   = 4 << 10
 	moment = 50 * time.Microsecond
+	// linger is how long the memory of a burst is kept.
+	linger = time.Second
 )
 
 // pipe is a connection whose Write does not block: what is written is sent as
@@ -36,10 +38,12 @@ type pipe struct {
 	lines   []byte // where a header is put together
 	sending bool   // somebody is at it, and looks again when it is done
 	clogged bool   // the system took less than was there: the goroutine waits for room
+	hurry   bool   // what was added since somebody began to send is to go at once
 	err     error
 	room    chan struct{} // closed when something was sent; nil if nobody asked
 
-	wake chan struct{} // has one place
+	wake  chan struct{} // has one place
+	ample time.Time     // since when there is more free memory than need be; the goroutine's
 }
 
 func newPipe(conn net.Conn, stall time.Duration) *pipe {
@@ -81,6 +85,7 @@ func (p *pipe) send(f *frame, m *driver.Message) error {
 // p.mu, which is free meanwhile.
 func (p *pipe) push() {
 	if p.sending || p.clogged {
+		p.hurry = true
 		return
 	}
 	if p.now != nil {
@@ -140,49 +145,62 @@ func (p *pipe) change() <-chan struct{} {
 // run sends until the connection is closed or broken.
 func (p *pipe) run() {
 	for {
-		n, err := p.next()
+		sent, steady, err := p.next()
 		switch {
 		case err != nil:
 			return
-		case n == 0:
+		case !sent:
 			p.rest()
-		case n > many && p.size.Load() < full:
+		case steady:
 			time.Sleep(moment)
 		}
 	}
 }
 
-// rest waits until there is something to do. The memory of a burst is kept a
-// moment, since the next one may be near.
+// rest waits until there is something to do. The memory of a burst is kept for
+// a while, since the next one may be near.
 func (p *pipe) rest() {
-	p.mu.Lock()
-	excess := p.waiting.frees > spare
-	p.mu.Unlock()
-	if !excess {
+	if !p.isAmple() {
 		<-p.wake
 		return
 	}
 	select {
 	case <-p.wake:
-	case <-time.After(time.Second):
-		p.mu.Lock()
-		p.waiting.trim()
-		p.mu.Unlock()
+	case <-time.After(linger):
 	}
 }
 
-// next sends a chunk, and says how much that was: nothing if there is none, or
-// if somebody else is at it, who wakes the goroutine for the rest.
-func (p *pipe) next() (n int64, err error) {
+// isAmple says whether there is more free memory than need be, and gives it
+// back if that has been so for long.
+func (p *pipe) isAmple() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.waiting.frees <= spare:
+		p.ample = time.Time{}
+	case p.ample.IsZero():
+		p.ample = time.Now()
+	case time.Since(p.ample) >= linger:
+		p.waiting.trim()
+		p.ample = time.Time{}
+	}
+	return !p.ample.IsZero()
+}
+
+// next sends a chunk, if there is one and nobody else is at it, who wakes the
+// goroutine for the rest. It says whether events come so fast that it pays to
+// wait for more.
+func (p *pipe) next() (sent, steady bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.err != nil || p.sending || p.waiting.empty() {
-		return 0, p.err
+		return false, false, p.err
 	}
-	n = int64(len(p.waiting.peek()))
+	n := len(p.waiting.peek())
+	p.hurry = false
 	p.transfer(p.patiently)
 	p.clogged = false
-	return n, p.err
+	return true, n > many && p.size.Load() < full && !p.hurry, p.err
 }
 
 // patiently sends all of b, unless the server takes nothing for too long.

@@ -49,43 +49,40 @@ func loopback(t *testing.T) (near, far net.Conn) {
 	return near, far
 }
 
-func eachKind(t *testing.T, test func(t *testing.T, p *pipe, far net.Conn)) {
-	for name, system := range map[string]bool{"on TCP": true, "without non-blocking writes": false} {
-		t.Run(name, func(t *testing.T) {
-			p, far := ends(t, system)
-			test(t, p, far)
-		})
-	}
-}
+// kinds are the connections that a pipe may have.
+var kinds = map[string]bool{"on TCP": true, "without non-blocking writes": false}
 
 // What is written arrives whole and in order, however the reader dawdles.
 func TestPipeKeepsTheOrderOfEachWriter(t *testing.T) {
-	eachKind(t, func(t *testing.T, p *pipe, far net.Conn) {
-		const writers, lines = 4, 20_000
-		var wait sync.WaitGroup
-		for w := range writers {
-			wait.Go(func() {
-				for i := range lines {
-					line := fmt.Sprintf("%d %d %s\n", w, i, strings.Repeat("x", i%100))
-					if _, err := p.Write([]byte(line)); err != nil {
-						t.Errorf("write: %v", err)
-						return
+	for name, system := range kinds {
+		t.Run(name, func(t *testing.T) {
+			p, far := ends(t, system)
+			const writers, lines = 4, 20_000
+			var wait sync.WaitGroup
+			for w := range writers {
+				wait.Go(func() {
+					for i := range lines {
+						line := fmt.Sprintf("%d %d %s\n", w, i, strings.Repeat("x", i%100))
+						if _, err := p.Write([]byte(line)); err != nil {
+							t.Errorf("write: %v", err)
+							return
+						}
 					}
-				}
-			})
-		}
-		got := readLines(t, far, writers*lines)
-		wait.Wait()
-		next := [writers]int{}
-		for _, line := range got {
-			var w, i int
-			if _, err := fmt.Sscan(line, &w, &i); err != nil || i != next[w] {
-				t.Fatalf("writer %d: got %q, want its line %d (%v)", w, line, next[w], err)
+				})
 			}
-			next[w]++
-		}
-		awaitThat(t, func() bool { return p.size.Load() == 0 })
-	})
+			got := readLines(t, far, writers*lines)
+			wait.Wait()
+			next := [writers]int{}
+			for _, line := range got {
+				var w, i int
+				if _, err := fmt.Sscan(line, &w, &i); err != nil || i != next[w] {
+					t.Fatalf("writer %d: got %q, want its line %d (%v)", w, line, next[w], err)
+				}
+				next[w]++
+			}
+			awaitThat(t, func() bool { return p.size.Load() == 0 })
+		})
+	}
 }
 
 // readLines reads so many, with pauses in which the other end has to wait.
@@ -119,45 +116,51 @@ func awaitThat(t *testing.T, seen func() bool) {
 // A reader that stands still holds up nobody: what is written waits, is
 // counted, and arrives when the reader goes on. The memory is given back.
 func TestPipeDoesNotBlock(t *testing.T) {
-	eachKind(t, func(t *testing.T, p *pipe, far net.Conn) {
-		const size, n = 100_000, 200
-		block := bytes.Repeat([]byte("x"), size)
-		for range n {
-			if _, err := p.Write(block); err != nil {
-				t.Fatal(err)
+	for name, system := range kinds {
+		t.Run(name, func(t *testing.T) {
+			p, far := ends(t, system)
+			const size, n = 100_000, 200
+			block := bytes.Repeat([]byte("x"), size)
+			for range n {
+				if _, err := p.Write(block); err != nil {
+					t.Fatal(err)
+				}
 			}
-		}
-		room := p.change()
-		if waiting := p.size.Load(); waiting < n*size/4 || waiting > n*size {
-			t.Errorf("%d bytes wait, of %d that nobody has read", waiting, n*size)
-		}
-		if got, err := io.CopyN(io.Discard, far, n*size); err != nil {
-			t.Fatalf("%d bytes came: %v", got, err)
-		}
-		<-room
-		awaitThat(t, func() bool {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			return p.waiting.empty() && p.waiting.frees <= spare
+			room := p.change()
+			if waiting := p.size.Load(); waiting < n*size/4 || waiting > n*size {
+				t.Errorf("%d bytes wait, of %d that nobody has read", waiting, n*size)
+			}
+			if got, err := io.CopyN(io.Discard, far, n*size); err != nil {
+				t.Fatalf("%d bytes came: %v", got, err)
+			}
+			<-room
+			awaitThat(t, func() bool {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				return p.waiting.empty() && p.waiting.frees <= spare
+			})
 		})
-	})
+	}
 }
 
 // Whoever writes to a connection that has ended is told.
 func TestPipeThatBrokeTakesNothing(t *testing.T) {
-	eachKind(t, func(t *testing.T, p *pipe, far net.Conn) {
-		_ = far.Close()
-		awaitThat(t, func() bool {
-			_, err := p.Write(make([]byte, 1<<10))
-			return err != nil
+	for name, system := range kinds {
+		t.Run(name, func(t *testing.T) {
+			p, far := ends(t, system)
+			_ = far.Close()
+			awaitThat(t, func() bool {
+				_, err := p.Write(make([]byte, 1<<10))
+				return err != nil
+			})
+			if p.size.Load() != 0 {
+				t.Errorf("%d bytes wait for nobody", p.size.Load())
+			}
+			if err := p.send(&frame{subject: "a"}, &driver.Message{}); err == nil {
+				t.Error("a message was taken")
+			}
 		})
-		if p.size.Load() != 0 {
-			t.Errorf("%d bytes wait for nobody", p.size.Load())
-		}
-		if err := p.send(&frame{subject: "a"}, &driver.Message{}); err == nil {
-			t.Error("a message was taken")
-		}
-	})
+	}
 	p, _ := ends(t, true)
 	_ = p.Close()
 	if _, err := p.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {

@@ -1,7 +1,9 @@
 package natstest
 
 import (
+	"context"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -73,7 +75,7 @@ func (p *Proxy) Refuse(on bool) { p.change(func() { p.refuses = on }) }
 func (p *Proxy) Attempts() []time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.times[:len(p.times):len(p.times)]
+	return slices.Clone(p.times)
 }
 
 func (p *Proxy) change(apply func()) {
@@ -117,7 +119,7 @@ func (p *Proxy) link(client net.Conn) {
 		return
 	}
 	defer p.leave(client)
-	server, err := net.DialTimeout("tcp", p.server, 5*time.Second)
+	server, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(context.Background(), "tcp", p.server)
 	if err != nil {
 		return
 	}
