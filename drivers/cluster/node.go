@@ -298,6 +298,9 @@ func (n *Node) read(s *session, welcome chan<- error) {
 		}
 		return d.Err()
 	}, func() {})
+	if why := s.line.Err(); why != nil {
+		err = why // it could not be written to, which says more than that it is closed
+	}
 	if !hasEnded(err) {
 		// This process goes on, and so does what it has: only the line ends.
 		_ = s.line.Send(wire.Begin(typeBye))

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/internal/history"
 	"github.com/megaframework/mega/internal/redistest"
 	"github.com/megaframework/mega/lock"
@@ -77,8 +78,12 @@ func (o socketOrders) carryOut() error {
 	if err != nil {
 		return err
 	}
+	b, err := bus.New(n.Bus(), bus.Config{})
+	if err != nil {
+		return err
+	}
 	_, _ = fmt.Println("ready")
-	p := &user{orders: o, locker: l, recorder: r, leases: make(map[string]*history.Lease)}
+	p := &user{orders: o, locker: l, bus: b, recorder: r, leases: make(map[string]*history.Lease)}
 	if o.Work {
 		p.work()
 	}
@@ -90,7 +95,7 @@ func (o socketOrders) carryOut() error {
 	p.mu.Unlock()
 	ctx, cancel = context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	if err := errors.Join(l.Close(ctx), n.Close(ctx), r.Close()); err != nil {
+	if err := errors.Join(l.Close(ctx), b.Close(), n.Close(ctx), r.Close()); err != nil {
 		return err
 	}
 	_, _ = fmt.Println("closed")
@@ -137,6 +142,7 @@ func (h *herald) Handle(_ context.Context, r slog.Record) error {
 type user struct {
 	orders   socketOrders
 	locker   *lock.Locker
+	bus      *bus.Bus
 	recorder *history.Recorder
 
 	mu     sync.Mutex
@@ -145,7 +151,9 @@ type user struct {
 
 // obey does what stdin says, until it ends: "take <key>" reports "took <key>
 // <fence>" as soon as it has it and "lost <key> <why>" when it has not any more,
-// "give <key>" reports "gave <key>".
+// "give <key>" reports "gave <key>". "try <key>" reports how a call that does not
+// wait has ended, "look <key>" how many wait, "hear <pattern>" what is said from
+// then on; "say <subject>" says the process's name.
 func (p *user) obey() {
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
@@ -164,6 +172,12 @@ func (p *user) obey() {
 				_, _ = fmt.Println("failed", err)
 			}
 			_, _ = fmt.Println("gave", key)
+		case "hear":
+			p.hear(key)
+		case "say":
+			if err := p.bus.Publish(context.Background(), key, []byte(p.orders.Name)); err != nil {
+				_, _ = fmt.Println("failed", err)
+			}
 		case "look":
 			state, err := p.locker.Inspect(context.Background(), key)
 			if err != nil {
@@ -172,6 +186,18 @@ func (p *user) obey() {
 			_, _ = fmt.Println("sees", key, len(state.Waiters))
 		}
 	}
+}
+
+// hear reports messages, with how many were missed before.
+func (p *user) hear(pattern string) {
+	_, err := p.bus.Subscribe(context.Background(), pattern, func(_ context.Context, m *bus.Msg) error {
+		_, err := fmt.Println("heard", m.Subject, "from", string(m.Data), "missed", m.Missed)
+		return err
+	})
+	if err != nil {
+		_, _ = fmt.Println("failed", err)
+	}
+	_, _ = fmt.Println("hears", pattern)
 }
 
 func (p *user) take(key string) {

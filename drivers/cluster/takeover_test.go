@@ -16,6 +16,7 @@ import (
 
 	"github.com/megaframework/mega/drivers/cluster/rendezvous"
 	"github.com/megaframework/mega/internal/history"
+	"github.com/megaframework/mega/lock/driver"
 )
 
 // scaledBy is n times MEGA_TEST_SCALE, at least 1.
@@ -140,8 +141,8 @@ func TestHubsAreKilledInALoop(t *testing.T) {
 	grants := len(h.Beliefs)
 	t.Logf("%d hubs, %d kills, %d grants; from the kill to the next grant: median %v, p90 %v, max %v", len(reigns), len(killed), grants,
 		pauses[len(pauses)/2], pauses[len(pauses)*9/10], pauses[len(pauses)-1])
-	if median := pauses[len(pauses)/2]; median > 200*time.Millisecond {
-		t.Errorf("it took %v (median)", median)
+	if most := pauses[len(pauses)*9/10]; most > 200*time.Millisecond {
+		t.Errorf("it took up to %v in nine of ten rounds", most)
 	}
 	if grants < 20*len(kills) {
 		t.Errorf("only %d grants", grants)
@@ -334,6 +335,75 @@ func TestAHubThatIsStoppedIsNotReplaced(t *testing.T) {
 	if _, reigns := c.verify(nil); len(reigns) != 1 {
 		t.Errorf("%d hubs", len(reigns))
 	}
+}
+
+// What a process has not given back when it leaves is good until its TTL has
+// passed, also if the hub that knew of it is gone by then.
+func TestWhatALeaverHoldsOutlivesTheHub(t *testing.T) {
+	const ttl = time.Second
+	socket := socketPath(t)
+	hub := meetAt(t, socket)
+	leaver, other := meetAt(t, socket), meetAt(t, socket)
+	if !hub.hasHub() {
+		t.Fatal("the first one has no hub")
+	}
+	r := driver.Request{Key: "k", Token: "first", TTL: ttl, Slots: 1, Fences: 1}
+	asked := time.Now()
+	first, err := leaver.Lock().Acquire(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []*Node{leaver, hub} {
+		if err := n.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.Token, r.Wait = "second", -1
+	second, err := other.Lock().Acquire(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(asked); took < ttl-10*time.Millisecond || took > ttl+time.Second {
+		t.Errorf("it took %v, the TTL is %v", took, ttl)
+	}
+	if second.Fence <= first.Fence {
+		t.Errorf("fence %d after %d", second.Fence, first.Fence)
+	}
+}
+
+// After a take-over messages go on, and who may have missed some is told once.
+func TestMessagesGoOnAfterATakeover(t *testing.T) {
+	c := newCourt(t, 10*time.Second)
+	all := []*proc{c.come(false), c.come(false), c.come(false), c.come(false)}
+	killed := make(map[string]int64)
+	for _, p := range all {
+		p.tell("hear a.*")
+		p.says("hears")
+	}
+	for round := range 2 {
+		hub := c.hub(all)
+		killed[hub.name] = c.kill(hub)
+		all = slices.DeleteFunc(all, func(p *proc) bool { return p == hub })
+		for _, p := range all { // said until all hear: a subscription of another process may not be back
+			for heard := ""; !strings.HasSuffix(heard, "missed -1"); {
+				all[0].tell(fmt.Sprint("say a.", round))
+				select {
+				case heard = <-p.lines:
+				case <-time.After(10 * time.Millisecond):
+				}
+			}
+		}
+		last := fmt.Sprint("a.last-", round)
+		all[0].tell("say " + last)
+		for _, p := range all {
+			for heard := ""; !strings.HasPrefix(heard, "heard "+last); {
+				if heard = p.says("heard"); !strings.HasSuffix(heard, "missed 0") {
+					t.Errorf("%s %s, want to be told once", p.name, heard)
+				}
+			}
+		}
+	}
+	c.verify(killed)
 }
 
 // Of processes that start in the same instant one is the hub.
