@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/megaframework/mega/drivers/cluster/wire"
@@ -227,3 +228,27 @@ func (l *link) commands() int {
 }
 
 var errNoLink = errors.New("the driver has no link")
+
+// pipe returns two ends of a connection.
+func pipe(t testing.TB) (here, there net.Conn) {
+	t.Helper()
+	here, file, err := Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if there, err = net.FileConn(file); err != nil {
+		t.Fatal(err)
+	}
+	return here, there
+}
+
+// pipeConn is the writing end of a pipe as a connection.
+type pipeConn struct{ *io.PipeWriter }
+
+func (pipeConn) Read([]byte) (int, error)         { return 0, io.EOF }
+func (pipeConn) LocalAddr() net.Addr              { return nil }
+func (pipeConn) RemoteAddr() net.Addr             { return nil }
+func (pipeConn) SetDeadline(time.Time) error      { return nil }
+func (pipeConn) SetReadDeadline(time.Time) error  { return nil }
+func (pipeConn) SetWriteDeadline(time.Time) error { return nil }
