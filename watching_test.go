@@ -259,6 +259,26 @@ func TestProgramIsReadyAsLongAsOneWorkerIs(t *testing.T) {
 	w.quits(t)
 }
 
+// Where no folder can be used for sockets, as in a container that cannot be written
+// to, the program serves and is ready all the same.
+func TestWorkersWithoutSocketsServeAndSayWhatIsMissing(t *testing.T) {
+	nowhere := filepath.Join(t.TempDir(), "nowhere")
+	w := startWatched(t, "watched", "2", "XDG_RUNTIME_DIR="+nowhere, "TMPDIR="+nowhere)
+	if status, _, body := w.see(t, "/readyz?verbose"); status != 200 || !strings.Contains(body, `"worker 2: disk"`) {
+		t.Errorf("/readyz answers %d %s", status, body)
+	}
+	if status, _, body := w.see(t, "/ops/locks"); status != 502 || !strings.Contains(body, "it has no socket") {
+		t.Errorf("/ops/locks answers %d %s", status, body)
+	}
+	if _, _, body := w.see(t, "/metrics"); !strings.Contains(body, `mega_worker_scrape_failures_total{worker="2"} 1`) || !strings.Contains(body, `mega_workers{state="ready"} 2`) {
+		t.Errorf("/metrics answers %s", body)
+	}
+	w.quits(t)
+	if n := len(w.records("no socket for the supervisor: this worker is left out of metrics, pages and verbs")); n != 2 {
+		t.Errorf("%d workers have said so:\n%s", n, w)
+	}
+}
+
 // disks is the folder that says whose disk is full.
 func (w watched) disks() string {
 	i := slices.IndexFunc(w.cmd.Env, func(kv string) bool { return strings.HasPrefix(kv, "DISKS=") })

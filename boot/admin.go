@@ -73,24 +73,28 @@ func (b *booting) openAdmin(context.Context) error {
 	switch {
 	case b.process.Offline != nil:
 	case b.supervised():
-		b.admin = opened(b.log)(admin.OpenWorker(b.operated(), b.lookout.handler(), folders))
+		b.admin = opened(b.log, "no socket for the supervisor: this worker is left out of metrics, pages and verbs")(
+			admin.OpenWorker(b.operated(), b.lookout.handler(), folders))
 	default:
-		if b.admin = opened(b.log)(admin.Open(b.operated(), folders)); b.admin != nil {
+		if b.admin = opened(b.log, noAdmin)(admin.Open(b.operated(), folders)); b.admin != nil {
 			b.report.Admin = b.admin.Path()
 		}
 	}
 	return nil
 }
 
+// noAdmin is what a process tells that has no admin socket.
+const noAdmin = "no admin socket: this process cannot be changed while it runs"
+
 // opened returns a socket, or nil where it cannot be had. A process without one
 // serves all the same, so that this stops no boot: it is told.
-func opened(log *slog.Logger) func(*admin.Server, error) *admin.Server {
+func opened(log *slog.Logger, without string) func(*admin.Server, error) *admin.Server {
 	return func(s *admin.Server, err error) *admin.Server {
 		switch {
 		case errors.Is(err, admin.ErrUnsupported):
 			log.Debug("no admin socket", "error", err)
 		case err != nil:
-			log.Warn("no admin socket: this process cannot be changed while it runs", "error", err)
+			log.Warn(without, "error", err)
 		}
 		return s
 	}

@@ -40,7 +40,7 @@ func (w *crew) openOps() (err error) {
 // serveOps begins to answer, now that there are workers.
 func (w *crew) serveOps() {
 	w.watch.ops.serve(func(err error) { w.log.Error("nobody can watch the program any more", "error", err) })
-	if w.watch.admin = opened(w.log)(admin.OpenCrew(w.operated(), admin.Folders(w.process.Environ))); w.watch.admin != nil {
+	if w.watch.admin = opened(w.log, noAdmin)(admin.OpenCrew(w.operated(), admin.Folders(w.process.Environ))); w.watch.admin != nil {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.report.Admin = w.watch.admin.Path()
@@ -189,7 +189,7 @@ const readinessTime = checkTime + 2*checkGrace
 // readyz is 200 as long as one worker wants requests: all of them accept from
 // the same listeners.
 func (w *crew) readyz(out http.ResponseWriter, r *http.Request) {
-	workers := admin.Serving(w.seen())
+	workers := w.serving()
 	switch {
 	case w.workers.Stopping():
 		answer(out, http.StatusServiceUnavailable, readiness{Status: "stopping"})
@@ -211,9 +211,24 @@ func (w *crew) readyz(out http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// serving are the workers that are ready, by their numbers.
+func (w *crew) serving() (all []*member) {
+	workers := admin.Serving(w.seen())
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, x := range workers {
+		for _, m := range w.members {
+			if m.process.PID() == x.PID {
+				all = append(all, m)
+			}
+		}
+	}
+	return all
+}
+
 // inquiry is what came of asking a worker whether it is ready.
 type inquiry struct {
-	worker admin.Worker
+	worker *member
 	took   time.Duration
 	is     readiness
 	err    error // why it did not say
@@ -221,9 +236,9 @@ type inquiry struct {
 
 func (i inquiry) ok() bool { return i.err == nil && i.is.Status == "ok" }
 
-// ask asks all workers, side by side; if one is enough, until that says that it
+// ask asks all workers by their lines, side by side; if one is enough, until that says that it
 // is ready.
-func ask(ctx context.Context, workers []admin.Worker, enough bool) []inquiry {
+func ask(ctx context.Context, workers []*member, enough bool) []inquiry {
 	ctx, cancel := context.WithTimeout(ctx, readinessTime)
 	defer cancel()
 	all := make([]inquiry, len(workers))
@@ -243,10 +258,10 @@ func ask(ctx context.Context, workers []admin.Worker, enough bool) []inquiry {
 	return all
 }
 
-func inquire(ctx context.Context, worker admin.Worker) inquiry {
+func inquire(ctx context.Context, worker *member) inquiry {
 	i := inquiry{worker: worker}
 	began := time.Now()
-	_, body, err := worker.Readiness(ctx)
+	body, err := worker.peer.Call(ctx, callCheck, nil)
 	i.took = time.Since(began)
 	switch {
 	case ctx.Err() != nil:
@@ -265,7 +280,7 @@ func joined(all []inquiry) (is readiness) {
 	reasons, degraded := map[string]string{}, map[string]bool{}
 	is.Status = "not ready"
 	for _, i := range all {
-		name := fmt.Sprintf("worker %d", i.worker.ID)
+		name := fmt.Sprintf("worker %d", i.worker.process.ID())
 		for _, what := range i.is.Degraded {
 			degraded[what] = true
 		}

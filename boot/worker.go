@@ -25,6 +25,7 @@ const (
 	callOthers   = "others"   // of a worker that ends: do the others go on?
 	callDraining = "draining" // of a worker: it is about to accept no more; are the others, too?
 	callReload   = "reload"   // of the supervisor: read the configuration again
+	callCheck    = "check"    // of the supervisor: does the worker want requests? as /readyz?verbose
 )
 
 // The answers to callTurn, callOthers and callDraining.
@@ -119,13 +120,16 @@ func (b *booting) supervised() bool { return b.member != nil }
 var errStarting = errors.New("the worker has not started yet")
 
 // answer answers the supervisor's calls.
-func (b *booting) answer(_ context.Context, _ *cluster.Peer, name string, _ []byte) ([]byte, error) {
+func (b *booting) answer(ctx context.Context, _ *cluster.Peer, name string, _ []byte) ([]byte, error) {
 	switch {
 	case b.told.Load() == nil:
 		return nil, errStarting
 	case name == callReload:
 		_, err := b.reload()
 		return nil, err
+	case name == callCheck:
+		_, is := b.probes.ready(ctx, true)
+		return json.Marshal(is)
 	}
 	return nil, fmt.Errorf("a worker does not answer %q", name)
 }

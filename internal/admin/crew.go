@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -184,20 +183,4 @@ func (t onBehalfOf) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	behalf(t.ctx, r.Header)
 	return t.to.RoundTrip(r)
-}
-
-// Readiness asks a worker whether it is ready, and returns the status and the
-// body of its answer.
-func (w Worker) Readiness(ctx context.Context) (status int, body []byte, _ error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://worker/readyz?verbose", nil)
-	if err != nil {
-		return 0, nil, err
-	}
-	a, err := w.Scrapes().RoundTrip(r)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer func() { _ = a.Body.Close() }()
-	body, err = io.ReadAll(io.LimitReader(a.Body, maxBody))
-	return a.StatusCode, body, err
 }

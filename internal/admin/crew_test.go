@@ -237,6 +237,7 @@ func TestWorkerThatCannotBeAskedIsSaidToBeSo(t *testing.T) {
 	c.died(t, 1)
 	c.hangs(t, 2)
 	c.add(admin.Worker{ID: 3, PID: 3, State: "starting"})
+	c.add(admin.Worker{ID: 4, PID: 4, State: "ready"})
 	for id, want := range map[int]struct {
 		status int
 		code   string
@@ -245,7 +246,8 @@ func TestWorkerThatCannotBeAskedIsSaidToBeSo(t *testing.T) {
 		1: {502, "worker.unanswered", "worker 1, pid 2: it has ended"},
 		2: {502, "worker.unanswered", "worker 2, pid 1: it does not answer"},
 		3: {503, "worker.not_ready", "worker 3 is starting"},
-		9: {404, "worker.unknown", `no worker "9": they are 1, 2, 3`},
+		4: {502, "worker.unanswered", "worker 4, pid 4: it has no socket"},
+		9: {404, "worker.unknown", `no worker "9": they are 1, 2, 3, 4`},
 	} {
 		var no *admin.Error
 		began := time.Now()
@@ -419,7 +421,7 @@ func TestProcessWithoutASupervisorHasNoWorkers(t *testing.T) {
 	}
 }
 
-func TestWorkerIsAskedForItsMetricsAndReadiness(t *testing.T) {
+func TestWorkerIsAskedForItsMetrics(t *testing.T) {
 	c := newCrew(t)
 	c.join(t, 1, 4001)
 	w := (*c.workers.Load())[0]
@@ -435,8 +437,9 @@ func TestWorkerIsAskedForItsMetricsAndReadiness(t *testing.T) {
 	if text, err := io.ReadAll(a.Body); err != nil || string(text) != "1 sees /metrics" {
 		t.Errorf("got %s, %v", text, err)
 	}
-	if status, body, err := w.Readiness(t.Context()); status != 200 || string(body) != "1 sees /readyz?verbose" || err != nil {
-		t.Errorf("got %d %s, %v", status, body, err)
+	if a, err := (admin.Worker{ID: 1}).Scrapes().RoundTrip(r); err == nil {
+		_ = a.Body.Close()
+		t.Error("a worker without a socket has answered")
 	}
 }
 

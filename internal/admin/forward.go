@@ -85,7 +85,7 @@ func (f forwarder) sign(a *http.Response, r *http.Request, from Worker) {
 // same number it is the newer one, which stands behind the other.
 func Serving(workers []Worker) (all []Worker) {
 	for _, w := range workers {
-		if w.State != ready || w.Path == "" {
+		if w.State != ready {
 			continue
 		}
 		if n := len(all); n > 0 && all[n-1].ID == w.ID {
@@ -194,11 +194,17 @@ func (t *relay) ask(r *http.Request, workers []Worker) (*http.Response, error) {
 	return nil, errors.Join(errs...)
 }
 
+// errNoSocket is why a worker cannot be asked that could not open its socket.
+var errNoSocket = errors.New("it has no socket by which it could be asked: its log says why")
+
 // helloTime is what a worker has to say that it is there. One that was stopped
 // takes a connection, too.
 const helloTime = time.Second
 
 func (w Worker) ask(r *http.Request) (*http.Response, error) {
+	if w.Path == "" {
+		return nil, errNoSocket
+	}
 	to := transport(w.Path)
 	if err := hello(r.Context(), to); err != nil {
 		return nil, err

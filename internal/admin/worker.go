@@ -18,8 +18,8 @@ type Worker struct {
 	Restarts   int       `json:"restarts"`       // how many processes were replaced that had its number
 	Since      time.Time `json:"since,omitzero"` // when it came into its state
 
-	// Path is where its socket is: see OpenWorker. It is empty before there is
-	// one.
+	// Path is where its socket is: see OpenWorker. It is empty where there is
+	// none.
 	Path string `json:"-"`
 }
 
@@ -76,13 +76,21 @@ func behalf(ctx context.Context, h http.Header) {
 
 // Scrapes is the transport for what asks a worker at its socket for its
 // metrics.
-func (w Worker) Scrapes() http.RoundTripper { return watcher{transport(w.Path)} }
+func (w Worker) Scrapes() http.RoundTripper {
+	if w.Path == "" {
+		return watcher{}
+	}
+	return watcher{transport(w.Path)}
+}
 
 // watcher asks below /watch.
 type watcher struct{ to http.RoundTripper }
 
 // RoundTrip sends one request.
 func (t watcher) RoundTrip(r *http.Request) (*http.Response, error) {
+	if t.to == nil {
+		return nil, errNoSocket
+	}
 	r = r.Clone(r.Context())
 	r.URL.Path = watchPath + r.URL.Path
 	return t.to.RoundTrip(r)
