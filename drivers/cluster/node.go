@@ -208,8 +208,7 @@ func (n *Node) Close(ctx context.Context) error {
 	_ = n.lock.Close(ctx) // it has no error
 	s, first := n.leave()
 	if s != nil {
-		_ = s.line.Send(wire.Begin(typeBye)) // an end that nobody hears of is one, too
-		s.linger(ctx)
+		s.bye(ctx)
 		s.line.Close()
 	}
 	n.running.Wait()
@@ -220,8 +219,15 @@ func (n *Node) Close(ctx context.Context) error {
 	return nil
 }
 
-// linger waits until all that is queued is written, or ctx has ended.
-func (s *session) linger(ctx context.Context) { _ = s.line.Room(ctx, 1) }
+// bye says that this process closes its line and lives, after all that it has said
+// before. A hub that is gone, or does not read for a second, does not hear of it.
+func (s *session) bye(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if s.line.Send(wire.Begin(typeBye)) == nil {
+		_ = s.line.Room(ctx, 1)
+	}
+}
 
 func (n *Node) leave() (s *session, first bool) {
 	n.end()
@@ -303,7 +309,7 @@ func (n *Node) read(s *session, welcome chan<- error) {
 	}
 	if !hasEnded(err) {
 		// This process goes on, and so does what it has: only the line ends.
-		_ = s.line.Send(wire.Begin(typeBye))
+		s.bye(n.ctx)
 	}
 	s.line.Close()
 	if !greeted {

@@ -172,6 +172,11 @@ func (p *user) obey() {
 				_, _ = fmt.Println("failed", err)
 			}
 			_, _ = fmt.Println("gave", key)
+		case "start":
+			if err := exec.Command("sleep", "3").Start(); err != nil {
+				_, _ = fmt.Println("failed", err)
+			}
+			_, _ = fmt.Println("started")
 		case "hear":
 			p.hear(key)
 		case "say":

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -368,6 +369,36 @@ func TestWhatALeaverHoldsOutlivesTheHub(t *testing.T) {
 	}
 	if second.Fence <= first.Fence {
 		t.Errorf("fence %d after %d", second.Fence, first.Fence)
+	}
+}
+
+// What a holder has started does not keep its locks, whether it was the hub or not.
+func TestChildrenOfTheDeadKeepNoLocks(t *testing.T) {
+	c := newCourt(t, time.Minute)
+	for _, hub := range []bool{true, false} {
+		all := []*proc{c.come(false), c.come(false), c.come(false)}
+		holder := c.hub(all)
+		if !hub {
+			holder = all[(slices.Index(all, holder)+1)%len(all)]
+		}
+		all = slices.DeleteFunc(all, func(p *proc) bool { return p == holder })
+		holder.tell("take k")
+		holder.says("took k")
+		holder.tell("start sleep")
+		holder.says("started")
+		all[0].tell("take k")
+		c.recorder.Gone(holder.name)
+		killed := time.Now()
+		if err := syscall.Kill(holder.PID(), syscall.SIGKILL); err != nil { // and not its group
+			t.Fatal(err)
+		}
+		all[0].says("took k")
+		if took := time.Since(killed); took > time.Second {
+			t.Errorf("it took %v (hub: %v)", took, hub)
+		}
+		for _, p := range all {
+			p.leave()
+		}
 	}
 }
 
