@@ -73,6 +73,11 @@ type Worker struct {
 // told to stop or the hub is gone, and leaves. Its grants go into the recording.
 func Run(ctx context.Context, name string, c cluster.Config, recording string) error {
 	w := &Worker{name: name, tally: newTally(), stop: make(chan struct{})}
+	living, die := context.WithCancel(ctx)
+	var pulse sync.WaitGroup
+	pulse.Go(func() { w.tally.pulse(living) })
+	defer pulse.Wait()
+	defer die()
 	opened := make(chan struct{})
 	c.Handle = func(ctx context.Context, _ *cluster.Peer, call string, body []byte) ([]byte, error) {
 		<-opened
