@@ -74,7 +74,7 @@ func (s *Sub) answer(d *delivery, err error) driver.Message {
 	}
 	a := plainAnswer(d)
 	if d.answer != nil {
-		a.Data, a.Header = clone(d.answer.data), d.answer.header
+		a.Data, a.Header = s.bus.own(d.answer.data), d.answer.header
 	}
 	return a
 }

@@ -184,6 +184,9 @@ func TestSlowReaderIsDisconnectedAndRecovers(t *testing.T) {
 	for end := published + 10; published < end; published++ {
 		publish(t, other, "n", strconv.Itoa(published)) // for nobody
 	}
+	if err := other.Flush(t.Context()); err != nil { // the server has them before the slow one is back
+		t.Fatal(err)
+	}
 	proxy.Heal()
 	await(t, func() bool { return slow.Stats().Cuts == 1 })
 	await(t, func() bool { state, _ := slow.State(); return state == bus.StateConnected && server.Clients() == 2 })
