@@ -4,9 +4,9 @@ package mega_test
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -323,10 +323,10 @@ func TestProbesFollowTheSupervisorFromItsStartToItsEnd(t *testing.T) {
 // freePort is an address that was free a moment ago.
 func freePort(t *testing.T) string {
 	t.Helper()
-	for {
-		addr := "127.0.0.1:" + fmt.Sprint(20000+time.Now().UnixNano()%20000)
-		if _, err := http.Get("http://" + addr); errors.Is(err, syscall.ECONNREFUSED) {
-			return addr
-		}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
 	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
 }

@@ -151,10 +151,11 @@ func (c commanding) level(w http.ResponseWriter, r *http.Request) {
 		})
 	}
 	setting.Wait()
+	err := errors.Join(errs...)
 	if in.App == "" {
-		errs = append(errs, c.SetLevel(in.App, in.Level))
+		err = errors.Join(err, c.SetLevel(in.App, in.Level))
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err != nil {
 		refuse(w, http.StatusBadRequest, codeOf(err, "request.invalid"), err)
 		return
 	}

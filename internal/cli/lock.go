@@ -115,9 +115,9 @@ func (l *locks) ls() *cobra.Command {
 	c := &cobra.Command{
 		Use: "ls [PREFIX]", Aliases: []string{"list"}, Short: "the locks in use, whose keys begin with PREFIX",
 		Long: "It lists every lock that somebody holds or waits for.\n\n" +
-			"With --json: a list of {\"name\", \"pid\", \"for\", \"driver\", \"scope\", \"total\", \"truncated\", \"locks\", \"error\"}, one for each\n" +
-			"that was asked; a lock is {\"key\", \"slots\", \"holders\", \"waiters\", \"waiting\"}. With --watch as well: such a list on\n" +
-			"a line, every second.",
+			"With --json: a list of {\"name\", \"pid\", \"worker\", \"for\", \"driver\", \"scope\", \"total\", \"truncated\", \"locks\",\n" +
+			"\"error\"}, one for each that was asked; a lock is {\"key\", \"slots\", \"holders\", \"waiters\", \"waiting\"}. With --watch\n" +
+			"as well: such a list on a line, every second.",
 		Args:              arguments(0, "a prefix"),
 		ValidArgsFunction: l.completeKey,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -223,8 +223,8 @@ type shown struct {
 func (l *locks) show() *cobra.Command {
 	return &cobra.Command{
 		Use: "show KEY", Short: "who holds a lock, and who waits, in order",
-		Long: "With --json: a list of {\"name\", \"pid\", \"for\", \"driver\", \"scope\", \"key\", \"slots\", \"holders\", \"waiters\",\n" +
-			"\"waiting\", \"error\"}, one for each that was asked.",
+		Long: "With --json: a list of {\"name\", \"pid\", \"worker\", \"for\", \"driver\", \"scope\", \"key\", \"slots\", \"holders\",\n" +
+			"\"waiters\", \"waiting\", \"error\"}, one for each that was asked.",
 		Args:              arguments(1, "the key of a lock"),
 		ValidArgsFunction: l.completeKey,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -255,7 +255,8 @@ func (l *locks) release() *cobra.Command {
 		Use: "release KEY --reason TEXT", Short: "take a lock away from whoever holds it",
 		Long: "It ends every lease of KEY at once. The context of the work that held it ends, with the reason and who gave\n" +
 			"it, and whoever waits is next. Of several processes that keep their locks in their own memory, each is asked.\n\n" +
-			"With --json: a list of {\"name\", \"pid\", \"for\", \"driver\", \"scope\", \"released\", \"error\"}, one for each that was asked.",
+			"With --json: a list of {\"name\", \"pid\", \"worker\", \"for\", \"driver\", \"scope\", \"released\", \"error\"}, one for each that\n" +
+			"was asked.",
 		Args:              arguments(1, "the key of a lock"),
 		ValidArgsFunction: l.completeKey,
 		RunE: func(c *cobra.Command, args []string) error {

@@ -240,6 +240,24 @@ func TestOneOfThoseThatShareTheirLocksIsAsked(t *testing.T) {
 	}
 }
 
+// Two supervisors have a cluster each, unless all of them meet at one socket.
+func TestClustersAreToldApart(t *testing.T) {
+	s := newSite(t)
+	l := s.run(t, "bank", 1)
+	for pid := 11; pid <= 12; pid++ {
+		s.open(t, admin.Info{Name: "shop", PID: pid, Driver: "cluster", Scope: "node"}, l)
+	}
+	for pid := 21; pid <= 22; pid++ {
+		s.open(t, admin.Info{Name: "shop", PID: pid, Driver: "cluster", Scope: "node", Meets: "auto"}, l)
+	}
+	_, stdout, _ := s.tool(t, "lock ls --name shop")
+	for _, head := range []string{"shop, pid 11: cluster", "shop, pid 12: cluster", "shop, pid 21 and 22: cluster"} {
+		if !strings.Contains(stdout, head) {
+			t.Errorf("no %q in\n%s", head, stdout)
+		}
+	}
+}
+
 func TestDocumentsOfLocks(t *testing.T) {
 	s := newSite(t)
 	l := s.run(t, "shop", 4121)

@@ -18,7 +18,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
-	"google.golang.org/protobuf/proto"
 )
 
 // workerLabel says whose a series is.
@@ -73,7 +72,7 @@ func (g *Gathered) Gather() ([]*dto.MetricFamily, error) {
 	}
 	own, err := g.own.Gather() // last, so that it has counted who was left out
 	m.take("", own)
-	return m.families(), errors.Join(append(errs, err, m.failed())...)
+	return m.families(), errors.Join(errors.Join(errs...), err, m.failed())
 }
 
 // Handler answers scrapes, with what there is.
@@ -174,7 +173,7 @@ func (m *merging) families() []*dto.MetricFamily {
 func label(f *dto.MetricFamily, worker string) {
 	for _, m := range f.GetMetric() {
 		exported(m.GetLabel(), workerLabel)
-		m.Label = append(m.GetLabel(), &dto.LabelPair{Name: proto.String(workerLabel), Value: proto.String(worker)})
+		m.Label = append(m.GetLabel(), &dto.LabelPair{Name: new(workerLabel), Value: new(worker)})
 		slices.SortFunc(m.GetLabel(), func(a, b *dto.LabelPair) int { return cmp.Compare(a.GetName(), b.GetName()) })
 	}
 }
@@ -184,7 +183,7 @@ func exported(labels []*dto.LabelPair, name string) {
 	for _, l := range labels {
 		if l.GetName() == name {
 			exported(labels, "exported_"+name)
-			l.Name = proto.String("exported_" + name)
+			l.Name = new("exported_" + name)
 			return
 		}
 	}
