@@ -26,8 +26,11 @@ func TestMain(m *testing.M) {
 
 // manyAtOnce has many parallel tests for each processor, unless -parallel says
 // otherwise: nearly all of the time they wait, for a TTL or for the end of an
-// outage.
+// outage. It also gives them more threads: each stands for processes of its own,
+// and with the threads of one they would have one process's share of a busy
+// machine, and be late all together.
 func manyAtOnce() {
+	runtime.GOMAXPROCS(max(min(4*runtime.NumCPU(), 32), runtime.GOMAXPROCS(0)))
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
 	if !given {

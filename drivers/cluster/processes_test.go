@@ -153,6 +153,7 @@ func endForked(t *testing.T, pid int) {
 // A holder that is stopped for longer than its TTL finds its lease ended before it
 // can do anything else, and another had the lock meanwhile.
 func TestAStoppedHolderWakesUpWithoutItsLease(t *testing.T) {
+	t.Parallel()
 	const ttl = time.Second
 	h := newHub(t, HubConfig{})
 	l := memberOf(t, h)
@@ -182,6 +183,7 @@ func TestAStoppedHolderWakesUpWithoutItsLease(t *testing.T) {
 }
 
 func TestAHolderThatIsStoppedForLessThanItsTTLKeepsItsLease(t *testing.T) {
+	t.Parallel()
 	h := newHub(t, HubConfig{})
 	l := memberOf(t, h)
 	holds := spawn(t, h, toHold("holder", 10*time.Second))
@@ -201,6 +203,7 @@ func TestAHolderThatIsStoppedForLessThanItsTTLKeepsItsLease(t *testing.T) {
 // A waiter that stands still when its turn comes costs the next one the window of
 // a grant, whatever its TTL.
 func TestAStoppedWaiterCostsOneWindow(t *testing.T) {
+	t.Parallel()
 	h := newHub(t, HubConfig{})
 	l, other := memberOf(t, h), memberOf(t, h)
 	held, err := l.Acquire(t.Context(), "k", lock.TTL(time.Minute))
@@ -251,6 +254,7 @@ func push(h *Hub, p *Peer, token string) {
 // A hub that stands still ends its clients' leases in time, before it could give
 // them to others, and goes on where it was.
 func TestAHubThatStandsStillEndsLeasesInTime(t *testing.T) {
+	t.Parallel()
 	hub, dial := hubChild(t)
 	a, b := memberAt(t, dial), memberAt(t, dial)
 	lease, err := a.Acquire(t.Context(), "k", lock.TTL(time.Second))
@@ -339,6 +343,7 @@ func (w *witness) verify() {
 }
 
 func TestHistoriesOfProcessesThatAreKilled(t *testing.T) {
+	t.Parallel()
 	for range max(1, locktest.Scaled(2)) {
 		h := newHub(t, HubConfig{})
 		l := memberOf(t, h)
