@@ -132,6 +132,9 @@ func (x *Lock) Ask(ctx context.Context, r driver.Request) (driver.Grant, func(co
 		return driver.Grant{}, nil, &driver.NotAcquiredError{Key: r.Key, Err: err}
 	}
 	since := time.Now()
+	if err := x.bound(r.TTL); err != nil {
+		return driver.Grant{}, nil, err
+	}
 	c, err := x.add(&r)
 	if err != nil {
 		return driver.Grant{}, nil, err
@@ -275,7 +278,19 @@ func (x *Lock) renew(ctx context.Context, grants []driver.Grant, renewals []driv
 	q := newQuestion("")
 	defer q.free()
 	q.grants, q.renewals = grants, renewals
-	err := x.ask(ctx, q, func(number uint64) *wire.Frame {
+	err := x.boundAll(grants)
+	if err == nil {
+		err = x.askRenewals(ctx, q, grants)
+	}
+	for i := range renewals {
+		if err != nil {
+			renewals[i] = driver.Renewal{Err: err}
+		}
+	}
+}
+
+func (x *Lock) askRenewals(ctx context.Context, q *question, grants []driver.Grant) error {
+	return x.ask(ctx, q, func(number uint64) *wire.Frame {
 		f := wire.Begin(lockRenew).Uint(number).Uint(uint64(len(grants)))
 		for i := range grants {
 			g := &grants[i]
@@ -283,11 +298,22 @@ func (x *Lock) renew(ctx context.Context, grants []driver.Grant, renewals []driv
 		}
 		return f
 	})
-	for i := range renewals {
-		if err != nil {
-			renewals[i] = driver.Renewal{Err: err}
-		}
+}
+
+// bound notes, at a socket, for how long what is about to be asked for lasts.
+func (x *Lock) bound(ttl time.Duration) error {
+	if x.node.meeting == nil {
+		return nil
 	}
+	return x.node.meeting.bound(ttl)
+}
+
+func (x *Lock) boundAll(grants []driver.Grant) error {
+	var longest time.Duration
+	for i := range grants {
+		longest = max(longest, grants[i].TTL)
+	}
+	return x.bound(longest)
 }
 
 // Release implements [driver.Driver].

@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -18,8 +19,8 @@ type recovery struct {
 	bounds rendezvous.Record
 
 	mu      sync.Mutex
-	awaited map[string]struct{} // members who have not told
-	until   int64               // what those who are gone have left is good until then
+	awaited map[string]int64 // members who have not told, and until when what they have is good
+	until   int64            // what those who are gone have left is good until then
 }
 
 // newRecovery looks who lives. Whoever comes later cannot hold anything yet.
@@ -30,11 +31,24 @@ func newRecovery(seat *rendezvous.Seat) (*recovery, error) {
 	}
 	r := &recovery{seat: seat, bounds: seat.Left(), until: until}
 	r.news = make(chan struct{}, 1)
-	r.awaited = make(map[string]struct{}, len(living))
+	r.awaited = make(map[string]int64, len(living))
+	now := nodeNanos() // the last hub gives nothing any more
 	for _, name := range living {
-		r.awaited[name] = struct{}{}
+		r.awaited[name] = min(r.bounds.Expiry, goodUntil(now, seat.Longest(name)))
 	}
 	return r, nil
+}
+
+// goodUntil is until when what was given for ttl at most, at the latest now, is
+// good.
+func goodUntil(now, ttl int64) int64 {
+	switch {
+	case ttl == 0:
+		return 0
+	case ttl > math.MaxInt64-now-apart:
+		return rendezvous.Never
+	}
+	return now + ttl + apart
 }
 
 // told notes that a member has said all that it has.
@@ -73,22 +87,20 @@ func (r *recovery) wait(end <-chan struct{}) (silent []string) {
 func (r *recovery) look(now int64) (left time.Duration, silent []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for name := range r.awaited {
+	last := r.until
+	for name, good := range r.awaited {
 		lives, until := r.seat.Lives(name, now)
 		if !lives {
 			delete(r.awaited, name)
 			r.until = max(r.until, until)
+			last = max(last, until)
 			continue
 		}
-		silent = append(silent, name)
+		if good > 0 { // else it has nothing to say
+			silent = append(silent, name)
+			last = max(last, good)
+		}
 	}
 	slices.Sort(silent)
-	if r.bounds.Expiry == 0 {
-		return 0, nil // there is nothing to be held
-	}
-	expiry := r.bounds.Expiry
-	if len(silent) == 0 {
-		expiry = min(expiry, r.until)
-	}
-	return time.Duration(expiry - now), silent
+	return time.Duration(last - now), silent
 }

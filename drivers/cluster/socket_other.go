@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"time"
 )
 
 // meeting cannot be had on this system.
@@ -19,5 +20,7 @@ func openMeeting(c Config) (*meeting, error) {
 func (*meeting) enter(context.Context) (net.Conn, string, error) {
 	return nil, "", errors.ErrUnsupported
 }
+
+func (*meeting) bound(time.Duration) error { return nil }
 
 func (*meeting) leave(context.Context, int64) error { return nil }

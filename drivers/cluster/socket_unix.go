@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/megaframework/mega/drivers/cluster/rendezvous"
 )
@@ -17,6 +19,8 @@ import (
 type meeting struct {
 	config Config
 	place  *rendezvous.Place
+
+	longest atomic.Int64 // of bound
 
 	mu     sync.Mutex
 	member *rendezvous.Member
@@ -74,9 +78,26 @@ func (m *meeting) present(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	err = next.Bound(m.member.Longest())
 	_ = m.member.Leave(0) // there is nothing left to remove
 	m.member = next
-	return next.Name(), nil
+	return next.Name(), err
+}
+
+// bound says, before a lease of ttl is asked for, that there may be one: should
+// this process be stopped while another one takes over, it is waited for no
+// longer than its leases last.
+func (m *meeting) bound(ttl time.Duration) error {
+	if int64(ttl) <= m.longest.Load() {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.member.Bound(int64(ttl)); err != nil {
+		return err
+	}
+	m.longest.Store(m.member.Longest())
+	return nil
 }
 
 // serve makes this process the hub.

@@ -292,6 +292,45 @@ func TestAHubThatGaveNothingIsNotWaitedFor(t *testing.T) {
 	c.verify(killed)
 }
 
+// One that holds nothing for long is not waited for long, whatever others hold.
+func TestAStoppedClientIsWaitedForByItsOwnLeases(t *testing.T) {
+	c := newCourt(t, 500*time.Millisecond)
+	stopped := c.come(false)
+	c.orders.TTL = time.Hour
+	long, other := c.come(false), c.come(false)
+	all := []*proc{stopped, long, other}
+	for c.hub(all) == stopped { // which is to be another one
+		stopped.leave()
+		c.orders.TTL = 500 * time.Millisecond
+		stopped = c.come(false)
+		c.orders.TTL = time.Hour
+		all[0] = stopped
+	}
+	stopped.tell("take a")
+	stopped.says("took a")
+	long.tell("take b")
+	long.says("took b")
+	if err := stopped.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	hub := c.hub(all)
+	killed := map[string]int64{hub.name: c.kill(hub)}
+	asked := time.Now()
+	if hub == other {
+		other = long
+	}
+	other.tell("take a")
+	other.says("took a")
+	if took := time.Since(asked); took < 300*time.Millisecond || took > 2*time.Second {
+		t.Errorf("it took %v, the TTL is 500ms", took)
+	}
+	if err := stopped.Continue(); err != nil {
+		t.Fatal(err)
+	}
+	stopped.says("lost a")
+	c.verify(killed)
+}
+
 // A hub that is stopped stays the hub: nobody can know what it will do when it
 // goes on. Leases end by their deadlines, calls say that it does not answer, and
 // when it goes on all is as it was.

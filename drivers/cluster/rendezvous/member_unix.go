@@ -3,14 +3,17 @@
 package rendezvous
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -22,6 +25,9 @@ type Member struct {
 	name string
 	file *os.File
 	left atomic.Bool
+
+	longest atomic.Int64 // what the file says
+	mu      sync.Mutex   // of who writes it
 }
 
 // attempts is how often a new member looks for a name. A hub that clears up
@@ -59,6 +65,28 @@ func (m *Member) Check() error {
 	return sameAs(m.file, m.file.Name())
 }
 
+// Bound says, before anything of the kind is asked for, that what the hub gives
+// this member is good for ttl at most, or for what was said before, whichever is
+// longer. A member that never says so has nothing.
+func (m *Member) Bound(ttl int64) error {
+	if ttl <= m.longest.Load() {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if ttl <= m.longest.Load() {
+		return nil
+	}
+	if _, err := m.file.WriteAt(note(boundMagic, ttl), noteSize); err != nil {
+		return fmt.Errorf("note how long leases are: %w", err)
+	}
+	m.longest.Store(ttl)
+	return nil
+}
+
+// Longest is the longest ttl of Bound.
+func (m *Member) Longest() int64 { return m.longest.Load() }
+
 // Leave ends the member. What it leaves behind, if anything, is good until
 // expiry: a hub that comes to the seat waits for that. It is idempotent.
 func (m *Member) Leave(expiry int64) error {
@@ -69,7 +97,7 @@ func (m *Member) Leave(expiry int64) error {
 	if expiry == 0 {
 		err = os.Remove(m.file.Name())
 	} else {
-		_, err = m.file.WriteAt(will(expiry), 0)
+		_, err = m.file.WriteAt(note(willMagic, expiry), 0)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
@@ -77,19 +105,32 @@ func (m *Member) Leave(expiry int64) error {
 	return errors.Join(err, m.file.Close())
 }
 
-// A will is what a member's file holds once it has left something behind.
-const willMagic = "megawill"
+// A member's file has room for two notes: until when what it has left behind is
+// good, and behind it, for how long at most what it asks for is.
+const (
+	willMagic  = "megawill"
+	boundMagic = "megalong"
+	noteSize   = 16
+)
 
-func will(expiry int64) []byte {
-	return binary.BigEndian.AppendUint64([]byte(willMagic), uint64(expiry))
+func note(magic string, value int64) []byte {
+	return binary.BigEndian.AppendUint64([]byte(magic), uint64(value))
 }
 
-func readWill(f *os.File) int64 {
-	b := make([]byte, len(willMagic)+8)
-	if _, err := f.ReadAt(b, 0); err != nil || string(b[:len(willMagic)]) != willMagic {
+// readNote returns the value of a note, or 0 if there is none. Of what is no note
+// it is Never.
+func readNote(f io.ReaderAt, magic string, at int64) int64 {
+	b := make([]byte, noteSize)
+	n, err := f.ReadAt(b, at)
+	switch {
+	case err != nil && !errors.Is(err, io.EOF):
+		return Never
+	case bytes.Equal(b, make([]byte, noteSize)):
 		return 0
+	case n < noteSize || string(b[:len(magic)]) != magic:
+		return Never
 	}
-	return int64(binary.BigEndian.Uint64(b[len(willMagic):]))
+	return int64(binary.BigEndian.Uint64(b[len(magic):]))
 }
 
 // Members returns the names of those who live. What those who do not live have
@@ -120,6 +161,17 @@ func (s *Seat) Lives(name string, now int64) (lives bool, left int64) {
 	return lives, min(left, s.left.Expiry)
 }
 
+// Longest returns for how long at most what the member of that name was given is
+// good, from when it was given; 0 if it never asked for anything.
+func (s *Seat) Longest(name string) int64 {
+	f, err := os.Open(filepath.Join(s.place.path+clients, name))
+	if err != nil {
+		return Never
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	return readNote(f, boundMagic, noteSize)
+}
+
 func (s *Seat) look(name string, now int64) (lives bool, left int64) {
 	if name == "" || strings.ContainsAny(name, "./") {
 		return false, 0 // somebody's invention, and nowhere in our folder
@@ -130,7 +182,7 @@ func (s *Seat) look(name string, now int64) (lives bool, left int64) {
 		return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errMoved), 0
 	}
 	defer func() { _ = f.Close() }()
-	if left = readWill(f); left > now {
+	if left = readNote(f, willMagic, 0); left > now {
 		return false, left
 	}
 	_ = os.Remove(path) // the next hub tries again

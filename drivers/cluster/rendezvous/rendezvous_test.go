@@ -296,6 +296,28 @@ func TestWhatALeaverLeftIsWaitedFor(t *testing.T) {
 	}
 }
 
+// What a member said of its leases bounds them, also if it cannot be read.
+func TestLeasesAreBoundedByWhatAMemberSaid(t *testing.T) {
+	p := place(t)
+	s, m := take(t, p), join(t, p)
+	for _, x := range []struct{ ttl, want int64 }{{0, 0}, {500, 500}, {400, 500}, {600, 600}} {
+		must(t, m.Bound(x.ttl))
+		if got := s.Longest(m.Name()); got != x.want || m.Longest() != x.want {
+			t.Errorf("after %d: %d, %d to itself, want %d", x.ttl, got, m.Longest(), x.want)
+		}
+	}
+	file := filepath.Join(p.Path()+".clients", m.Name())
+	for name, content := range map[string]string{"torn": strings.Repeat("\x00", 16) + "megalo", "foreign": strings.Repeat("x", 100)} {
+		must(t, os.WriteFile(file, []byte(content), 0o600))
+		if got := s.Longest(m.Name()); got != rendezvous.Never {
+			t.Errorf("%s: %d", name, got)
+		}
+	}
+	if got := s.Longest("nobody"); got != rendezvous.Never {
+		t.Errorf("a file that is not there: %d", got)
+	}
+}
+
 // A hub that clears up never takes a new member for a dead one.
 func TestClearingUpSparesTheNewborn(t *testing.T) {
 	p := place(t)
