@@ -17,7 +17,7 @@ import (
 )
 
 // newHub returns a hub that is closed when the test ends.
-func newHub(t *testing.T, c HubConfig) *Hub {
+func newHub(t testing.TB, c HubConfig) *Hub {
 	t.Helper()
 	c.Log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	h := NewHub(c)
@@ -30,7 +30,7 @@ func newHub(t *testing.T, c HubConfig) *Hub {
 }
 
 // pipeTo returns a connection to h, and the peer that h has of it.
-func pipeTo(t *testing.T, h *Hub, name string) (net.Conn, *Peer) {
+func pipeTo(t testing.TB, h *Hub, name string) (net.Conn, *Peer) {
 	t.Helper()
 	here, there, err := Pair()
 	if err != nil {
@@ -45,7 +45,7 @@ func pipeTo(t *testing.T, h *Hub, name string) (net.Conn, *Peer) {
 }
 
 // join returns a node of h that is closed when the test ends.
-func join(t *testing.T, h *Hub, c Config) (*Node, *Peer) {
+func join(t testing.TB, h *Hub, c Config) (*Node, *Peer) {
 	t.Helper()
 	conn, peer := pipeTo(t, h, t.Name())
 	c.Conn = conn

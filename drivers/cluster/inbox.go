@@ -12,13 +12,14 @@ import (
 // makes no sense is its sender's fault, whom the hub does not check, and does
 // not end the line.
 func (b *Bus) handle(s *session, t wire.Type, d *wire.Decoder) error {
+	m := *d
 	switch t {
 	case typeDeliver:
-		b.deliver(s.line, driver.Event, nil, d)
+		b.deliver(s.line, driver.Event, nil, &m)
 	case typeDemand:
-		b.deliver(s.line, driver.Request, &asked{demand: demand{d.Uint(), d.Uint()}, line: s.line}, d)
+		b.deliver(s.line, driver.Request, &asked{demand: demand{m.Uint(), m.Uint()}, line: s.line}, &m)
 	case typeReply:
-		b.reply(d)
+		b.reply(&m)
 	case typeFailed:
 		b.failed(d)
 	case typeGap:
@@ -39,7 +40,8 @@ func (b *Bus) deliver(line *wire.Line, k driver.Kind, a *asked, d *wire.Decoder)
 	r := b.tables[k].FindBytes(d.Bytes())
 	m := readMessage(k, r.subject, d)
 	if d.Err() != nil {
-		b.node.config.Log.Debug("a message makes no sense", "subject", r.subject)
+		b.node.config.Log.Debug("cluster: a message makes no sense", "subject", r.subject)
+		a.refuse()
 		return
 	}
 	b.calls.RLock()
@@ -65,7 +67,14 @@ func (b *Bus) deliver(line *wire.Line, k driver.Kind, a *asked, d *wire.Decoder)
 		}
 	}
 	if a != nil && a.left.Add(-1) == 0 {
-		_ = line.Send(wire.Begin(typeNobody).Uint(a.asker).Uint(a.id)) // a line that has ended has no asker
+		a.refuse()
+	}
+}
+
+// refuse tells the hub that nobody here answers, or answers any more.
+func (a *asked) refuse() {
+	if a != nil {
+		_ = a.line.Send(wire.Begin(typeNobody).Uint(a.asker).Uint(a.id)) // a line that has ended has no asker
 	}
 }
 

@@ -63,6 +63,9 @@ func (f *Frame) Free() {
 // Len is how many bytes the frame has on the line.
 func (f *Frame) Len() int { return len(f.b) }
 
+// AppendTo appends the body to b.
+func (f *Frame) AppendTo(b []byte) []byte { return append(b, f.b[head+1:]...) }
+
 // bytes is the whole frame, its length included.
 func (f *Frame) bytes() []byte {
 	binary.LittleEndian.PutUint32(f.b, uint32(len(f.b)-head))

@@ -1,0 +1,534 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/bus/bustest"
+	"github.com/megaframework/mega/bus/driver"
+	"github.com/megaframework/mega/drivers/cluster/wire"
+	"github.com/megaframework/mega/drivers/memory"
+)
+
+// busAt returns the bus of another process of h.
+func busAt(t testing.TB, h *Hub) *bus.Bus {
+	t.Helper()
+	n, _ := join(t, h, Config{})
+	b, err := bus.New(n.Bus(), bus.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+// count subscribes and counts what comes, and what it is said to have missed.
+func count(t testing.TB, b *bus.Bus, pattern string, opts ...bus.SubOption) (s *bus.Sub, missed *atomic.Int64) {
+	t.Helper()
+	missed = &atomic.Int64{}
+	s, err := b.Subscribe(t.Context(), pattern, func(_ context.Context, m *bus.Msg) error {
+		missed.Add(int64(m.Missed))
+		return nil
+	}, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, missed
+}
+
+func respond(t testing.TB, b *bus.Bus, pattern string, r bus.Responder, opts ...bus.SubOption) *bus.Sub {
+	t.Helper()
+	s, err := b.Respond(t.Context(), pattern, r, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func send(t testing.TB, b *bus.Bus, subject string, data []byte) {
+	t.Helper()
+	if err := b.Publish(t.Context(), subject, data); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func flush(t testing.TB, b *bus.Bus) {
+	t.Helper()
+	if err := b.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func soon(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !holds(); time.Sleep(100 * time.Microsecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within 20s: %s", what)
+		}
+	}
+}
+
+// rawPeer speaks to a hub without a node, and reads when it is told to.
+type rawPeer struct {
+	conn net.Conn
+	line *wire.Line
+	peer *Peer
+}
+
+func newRawPeer(t *testing.T, h *Hub) *rawPeer {
+	t.Helper()
+	r := &rawPeer{}
+	r.conn, r.peer = pipeTo(t, h, "raw")
+	r.line = wire.NewLine(r.conn)
+	t.Cleanup(r.line.Close)
+	r.send(t, wire.Begin(typeHello).Rest([]byte(magic)).Uint(version).Uint(1).String(""))
+	return r
+}
+
+func (r *rawPeer) send(t *testing.T, f *wire.Frame) {
+	t.Helper()
+	if err := r.line.Send(f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (r *rawPeer) join(t *testing.T, number uint64, k driver.Kind, pattern, group string) {
+	t.Helper()
+	r.send(t, wire.Begin(typeJoin).Uint(number).Byte(byte(k)).Uint(1).String(pattern).String(group))
+	soon(t, "the hub knows", func() bool {
+		r.peer.bus.mu.Lock()
+		defer r.peer.bus.mu.Unlock()
+		return r.peer.bus.wishes[number] != nil
+	})
+}
+
+var errEnough = errors.New("enough")
+
+// read hands over frames until one is the last.
+func (r *rawPeer) read(t *testing.T, take func(wire.Type, *wire.Decoder) (last bool)) {
+	t.Helper()
+	if err := r.conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	err := r.line.Read(func(typ wire.Type, body []byte) error {
+		d := wire.NewDecoder(body)
+		if take(typ, &d) {
+			return errEnough
+		}
+		return nil
+	}, func() {})
+	if !errors.Is(err, errEnough) {
+		t.Fatal(err)
+	}
+}
+
+// What a process does not take is dropped beyond the backlog. It is told how
+// many, for each interest, at the place where they are missing.
+func TestDropsAreCountedExactly(t *testing.T) {
+	h := newHub(t, HubConfig{Backlog: 1 << 20})
+	slow, b := newRawPeer(t, h), busAt(t, h)
+	slow.join(t, 1, driver.Event, "x.*", "")
+	slow.join(t, 2, driver.Event, "x.1", "")
+	slow.join(t, 3, driver.Event, "x.>", "g")
+	const n = 4000
+	data := make([]byte, 1000)
+	for i := range n {
+		send(t, b, fmt.Sprint("x.", i%2), data)
+		if i%500 == 0 {
+			flush(t, b)
+		}
+	}
+	flush(t, b)
+	if waits := slow.peer.line.Backlog(); waits > 1<<20+4096 {
+		t.Errorf("%d bytes wait", waits)
+	}
+	plain, group := 0, 0
+	lost := map[uint64]int{}
+	slow.read(t, func(typ wire.Type, d *wire.Decoder) bool {
+		switch typ {
+		case typeDeliver:
+			if d.Bool() {
+				plain++
+			}
+			group += d.Count()
+		case typeGap:
+			number := d.Uint()
+			lost[number] += int(d.Uint())
+		}
+		return len(lost) == 3
+	})
+	if plain+lost[1] != n || group+lost[3] != n || lost[2] < lost[1]/2-1 || lost[2] > lost[1]/2+1 || plain == 0 {
+		t.Errorf("of %d messages %d and %d were delivered, and %v told to be lost", n, plain, group, lost)
+	}
+}
+
+// A group does not wait for a member whose process takes nothing.
+func TestAGroupPassesOverAProcessThatIsFull(t *testing.T) {
+	h := newHub(t, HubConfig{Backlog: 256 << 10})
+	slow, a, b := newRawPeer(t, h), busAt(t, h), busAt(t, h)
+	slow.join(t, 1, driver.Event, "x", "g")
+	s, _ := count(t, a, "x", bus.Group("g"))
+	const n = 4000
+	data := make([]byte, 1000)
+	for range n {
+		send(t, b, "x", data)
+		flush(t, b)
+	}
+	taken := func() int {
+		slow.peer.bus.mu.Lock()
+		defer slow.peer.bus.mu.Unlock()
+		for _, n := range slow.peer.bus.lost {
+			return n
+		}
+		return 0
+	}
+	if lost := taken(); lost > 1 {
+		t.Errorf("%d were routed to the one that is full", lost)
+	}
+	if got := s.Stats().Received; got < n/2 {
+		t.Errorf("the other one got %d of %d", got, n)
+	}
+}
+
+func TestARequestToAProcessThatIsFullFails(t *testing.T) {
+	h := newHub(t, HubConfig{Backlog: 64 << 10})
+	slow, b := newRawPeer(t, h), busAt(t, h)
+	slow.join(t, 1, driver.Request, "ask", "responders")
+	slow.join(t, 2, driver.Event, "x", "")
+	for !slow.peer.bus.full.Load() {
+		send(t, b, "x", make([]byte, 1000))
+	}
+	_, err := b.Request(t.Context(), "ask", nil)
+	if !errors.Is(err, bus.ErrOverloaded) {
+		t.Errorf("a request: %v", err)
+	}
+}
+
+// Answers that who asked does not take fail the request.
+func TestAnAnswerWithoutRoomFailsTheRequest(t *testing.T) {
+	h := newHub(t, HubConfig{Backlog: 64 << 10})
+	slow, b := newRawPeer(t, h), busAt(t, h)
+	respond(t, b, "ask", func(_ context.Context, m *bus.Msg) ([]byte, error) { return make([]byte, 10_000), nil })
+	const n = 500
+	m := driver.Message{Subject: "ask", Data: []byte{}}
+	for id := range uint64(n) {
+		slow.send(t, addMessage(wire.Begin(typeAsk).Uint(id), &m))
+	}
+	soon(t, "it is full", slow.peer.bus.full.Load)
+	outcomes := map[uint64]wire.Type{}
+	slow.read(t, func(typ wire.Type, d *wire.Decoder) bool {
+		if typ == typeReply || typ == typeFailed {
+			outcomes[d.Uint()] = typ
+		}
+		return len(outcomes) == n
+	})
+	replies := 0
+	for _, typ := range outcomes {
+		if typ == typeReply {
+			replies++
+		}
+	}
+	if replies == 0 || replies == n {
+		t.Errorf("%d of %d requests were answered", replies, n)
+	}
+}
+
+// Members are served alike, wherever they are.
+func TestAGroupIsSharedByMembers(t *testing.T) {
+	h := newHub(t, HubConfig{})
+	a, b, c := busAt(t, h), busAt(t, h), busAt(t, h)
+	members := []*bus.Sub{}
+	for _, at := range []*bus.Bus{a, b, b, b} {
+		s, _ := count(t, at, "x.*", bus.Group("g"))
+		members = append(members, s)
+	}
+	n := max(bustest.Scaled(8000), 800)
+	for range n {
+		send(t, c, "x.y", nil)
+		flush(t, c) // nothing waits, so that the load has no say
+	}
+	soon(t, "all are handled", func() bool { return handled(members...) == n })
+	for i, s := range members {
+		if got := handled(s); got < n/8 || got > n/2 {
+			t.Errorf("member %d got %d of %d", i, got, n)
+		}
+	}
+}
+
+func handled(subs ...*bus.Sub) (n int) {
+	for _, s := range subs {
+		n += int(s.Stats().Handled)
+	}
+	return n
+}
+
+// Of two processes that were asked, one dies: who asked has the answer of the
+// other, and does not wait for one that cannot come.
+func TestARequestOfManyEndsWithTheLastResponder(t *testing.T) {
+	h := newHub(t, HubConfig{})
+	asker, well := busAt(t, h), busAt(t, h)
+	dying, peer := join(t, h, Config{})
+	dyingBus, err := bus.New(dying.Bus(), bus.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = dyingBus.Close() }()
+	asked := make(chan struct{})
+	respond(t, well, "ask", func(context.Context, *bus.Msg) ([]byte, error) { return []byte("well"), nil }, bus.Group(""))
+	respond(t, dyingBus, "ask", func(ctx context.Context, _ *bus.Msg) ([]byte, error) { close(asked); <-ctx.Done(); return nil, nil }, bus.Group(""))
+	go func() { <-asked; peer.line.End(errors.New("as asked")) }()
+	began := time.Now()
+	var got []string
+	for m, err := range asker.RequestMany(t.Context(), "ask", nil) {
+		if err != nil {
+			got = append(got, fmt.Sprint(errors.Is(err, bus.ErrDisconnected)))
+			continue
+		}
+		got = append(got, string(m.Data))
+	}
+	if !slices.Equal(got, []string{"well", "true"}) || time.Since(began) > 3*time.Second {
+		t.Errorf("after %v: %q", time.Since(began), got)
+	}
+}
+
+// A message that only its receivers can see to be nonsense ends no connection.
+func TestNonsenseInAMessageHurtsNobody(t *testing.T) {
+	h := newHub(t, HubConfig{})
+	raw, b := newRawPeer(t, h), busAt(t, h)
+	s, _ := count(t, b, "x")
+	respond(t, b, "x", func(context.Context, *bus.Msg) ([]byte, error) { return []byte("fine"), nil })
+	for i, tail := range []string{"\x01x", "\x01x\x04\x80", "\x01x\x04\xff\xff\x03", "\x01x\x3f\x01\x02"} {
+		raw.send(t, wire.Begin(typeEvent).Rest([]byte(tail)))
+		raw.send(t, wire.Begin(typeAsk).Uint(uint64(i)).Rest([]byte(tail)))
+	}
+	raw.send(t, addMessage(wire.Begin(typeEvent), &driver.Message{Subject: "x"}))
+	soon(t, "the one that makes sense comes", func() bool { return handled(s) == 1 })
+	if m, err := b.Request(t.Context(), "x", nil); err != nil || string(m.Data) != "fine" {
+		t.Errorf("afterwards: %v, %v", m, err)
+	}
+	failed := 0
+	raw.read(t, func(typ wire.Type, d *wire.Decoder) bool {
+		if typ == typeFailed && d.Uint() == uint64(failed) && d.Byte() == failNobody {
+			failed++
+		}
+		return failed == 4
+	})
+}
+
+func FuzzBusFrames(f *testing.F) {
+	f.Add(byte(typeJoin), bodyOf(wire.Begin(typeJoin).Uint(1).Byte(0).Uint(1).String("a.*").String("g")))
+	f.Add(byte(typeEvent), bodyOf(addMessage(wire.Begin(typeEvent), &driver.Message{Subject: "a.b", Data: []byte("x")})))
+	f.Add(byte(typeAsk), bodyOf(addMessage(wire.Begin(typeAsk).Uint(1), &driver.Message{Subject: "a.b"})))
+	f.Add(byte(typeAnswer), bodyOf(addMessage(wire.Begin(typeAnswer).Uint(1).Uint(1).Bool(true), &driver.Message{Subject: "a.b"})))
+	f.Add(byte(typeReturn), bodyOf(addMessage(wire.Begin(typeReturn).Uint(1).Uint(1).Bool(true).Byte(1).String("a.b").String("g"), &driver.Message{Subject: "a.b"})))
+	f.Add(byte(typeReturn), bodyOf(addMessage(wire.Begin(typeReturn).Uint(0).Uint(0).Bool(false).Byte(0).String("a.b").String("g"), &driver.Message{Subject: "a.b"})))
+	f.Add(byte(typeGap), []byte{1, 5})
+	f.Fuzz(func(t *testing.T, typ byte, body []byte) {
+		h := NewHub(HubConfig{})
+		defer func() { _ = h.Close(context.Background()) }()
+		here, there := net.Pipe()
+		defer there.Close()
+		p := h.Join(here, "fuzz")
+		other := newPeer(h, here, "not served")
+		for _, k := range []driver.Kind{driver.Event, driver.Request} {
+			w := &wish{peer: p, number: uint64(k) + 100, kind: k, pattern: ">", group: []string{"", "g"}[k]}
+			w.members.Store(1)
+			p.bus.add(w)
+			h.bus.tables[k].Add(w.pattern, w.group, w)
+		}
+		d := wire.NewDecoder(body)
+		_ = h.bus.handle(other, typeBus+wire.Type(typ%0x20), &d)
+		h.bus.leave(other)
+		b := newBus(&Node{config: Config{Buffer: 1, Log: h.config.Log}})
+		d = wire.NewDecoder(body)
+		_ = b.handle(&session{line: p.line}, typeBus+wire.Type(typ%0x20), &d)
+	})
+}
+
+// Interest that comes and goes all the time, in one process, costs the others
+// nothing that they would notice.
+func TestFlappingInterestDisturbsNobody(t *testing.T) {
+	h := newHub(t, HubConfig{})
+	a, b, flapping := busAt(t, h), busAt(t, h), busAt(t, h)
+	s, missed := count(t, b, "x.*")
+	n := max(bustest.Scaled(20_000), 5_000)
+	round := func() time.Duration {
+		began, before := time.Now(), handled(s)
+		for i := range n {
+			send(t, a, fmt.Sprint("x.", i%10), make([]byte, 128))
+		}
+		soon(t, "all are handled", func() bool { return handled(s)-before == n })
+		return time.Since(began)
+	}
+	quiet := min(round(), round())
+	stop := make(chan struct{})
+	var flaps atomic.Int64
+	var over sync.WaitGroup
+	over.Go(func() {
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+			}
+			f, err := flapping.Subscribe(t.Context(), "x.>", func(context.Context, *bus.Msg) error { return nil })
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			f.Stop()
+			flaps.Add(1)
+		}
+	})
+	loud := min(round(), round(), round())
+	close(stop)
+	over.Wait()
+	t.Logf("%v without, %v with %d changes", quiet, loud, flaps.Load())
+	if loud > 5*quiet+50*time.Millisecond || missed.Load() != 0 {
+		t.Errorf("%d messages took %v, and %v while another process changes its mind %d times; %d are missing", n, quiet, loud, flaps.Load(), missed.Load())
+	}
+}
+
+// Subscriptions in three processes get what they would get in one.
+func TestTheHubRoutesAsMemoryDoes(t *testing.T) {
+	h := newHub(t, HubConfig{})
+	nodes := []*bus.Bus{busAt(t, h), busAt(t, h), busAt(t, h)}
+	one, err := bus.New(memory.NewBus(), bus.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = one.Close() })
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	for range bustest.Scaled(20) {
+		play := newPlay(r)
+		want := play.run(t, []*bus.Bus{one, one, one})
+		got := play.run(t, nodes)
+		if len(got) != len(want) {
+			t.Errorf("%d got something, want %d", len(got), len(want))
+		}
+		for who := range want {
+			if !slices.Equal(got[who], want[who]) {
+				t.Fatalf("%s got\n%q, want\n%q", who, got[who], want[who])
+			}
+		}
+	}
+}
+
+// play is subscriptions, and what is then published.
+type play struct {
+	members  []struct{ pattern, group string }
+	subjects []string
+}
+
+func newPlay(r *rand.Rand) (p play) {
+	name := func(words ...string) string {
+		tokens := make([]string, 1+r.IntN(4))
+		for i := range tokens {
+			tokens[i] = words[r.IntN(len(words))]
+		}
+		return strings.Join(tokens, ".")
+	}
+	for len(p.members) < 40 {
+		pattern := name("a", "b", "A", "*", ">")
+		if bus.CheckPattern(pattern) == nil {
+			p.members = append(p.members, struct{ pattern, group string }{pattern, []string{"", "", "g", "h"}[r.IntN(4)]})
+		}
+	}
+	for range 100 {
+		p.subjects = append(p.subjects, name("a", "b", "A", "ab"))
+	}
+	return p
+}
+
+// run returns what came to each subscription without a group, and to each group.
+func (p play) run(t *testing.T, at []*bus.Bus) map[string][]string {
+	t.Helper()
+	var mu sync.Mutex
+	got := map[string][]string{}
+	var subs []*bus.Sub
+	for i, m := range p.members {
+		who := fmt.Sprintf("number %d, %s", i, m.pattern)
+		if m.group != "" {
+			who = "group " + m.group + " of " + m.pattern
+		}
+		s, err := at[i%len(at)].Subscribe(t.Context(), m.pattern, func(_ context.Context, m *bus.Msg) error {
+			mu.Lock()
+			defer mu.Unlock()
+			got[who] = append(got[who], string(m.Data)+" "+m.Subject)
+			return nil
+		}, bus.Group(m.group))
+		if err != nil {
+			t.Fatal(err)
+		}
+		subs = append(subs, s)
+	}
+	for i, subject := range p.subjects {
+		send(t, at[i%len(at)], subject, []byte(strconv.Itoa(i)))
+	}
+	for _, b := range at {
+		flush(t, b)
+	}
+	for _, s := range subs {
+		if err := s.Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for who := range got {
+		slices.Sort(got[who])
+	}
+	return got
+}
+
+func BenchmarkPublish(b *testing.B) {
+	h := NewHub(HubConfig{})
+	defer func() { _ = h.Close(context.Background()) }()
+	from, to := busAt(b, h), busAt(b, h)
+	s, _ := count(b, to, "x")
+	data := make([]byte, 128)
+	b.ReportAllocs()
+	n := 0
+	for b.Loop() {
+		if err := from.Publish(context.Background(), "x", data); err != nil {
+			b.Fatal(err)
+		}
+		if n++; n%10_000 == 0 {
+			for handled(s) < n-20_000 {
+				time.Sleep(10 * time.Microsecond)
+			}
+		}
+	}
+	soon(b, "all are handled", func() bool { return handled(s) == n })
+}
+
+func BenchmarkRequest(b *testing.B) {
+	h := NewHub(HubConfig{})
+	defer func() { _ = h.Close(context.Background()) }()
+	from, to := busAt(b, h), busAt(b, h)
+	respond(b, to, "x", func(_ context.Context, m *bus.Msg) ([]byte, error) { return m.Data, nil })
+	data := make([]byte, 128)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := from.Request(context.Background(), "x", data); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
