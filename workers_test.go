@@ -165,6 +165,58 @@ func TestKilledWorkerIsReplacedAndTheOthersServe(t *testing.T) {
 	}
 }
 
+// Connections wait in the shared queue for whoever comes next: they are lost
+// with a worker that is killed, but never refused.
+func TestNobodyIsRefusedWhileWorkersAreKilledAndReplaced(t *testing.T) {
+	c := startWorkers(t, "counter", "2", "MEGA_LOG_LEVEL=info")
+	l := startLoad(c.await(t, "boot.report", 1)[0].address())
+	c.await(t, "a worker is ready", 2)
+	c.follow()
+	for round := range scaled(t, 30, 6) {
+		ready := c.records("a worker is ready")
+		switch victim := ready[len(ready)-1-rand.IntN(2)].PID; round % 3 {
+		case 0:
+			_ = syscall.Kill(victim, syscall.SIGKILL) // it may be gone already
+		case 1:
+			c.signal(t, syscall.SIGUSR2)
+		default:
+			_ = syscall.Kill(victim, syscall.SIGTERM)
+		}
+		time.Sleep(time.Duration(rand.IntN(60)) * time.Millisecond)
+	}
+	if n := l.refused.Load(); n > 0 || l.answered.Load() == 0 {
+		t.Errorf("%d were refused, %d answered", n, l.answered.Load())
+	}
+	c.signal(t, syscall.SIGTERM)
+	status := c.end(t)
+	l.end()
+	if status != 0 {
+		t.Errorf("exit status %d:\n%s", status, lastLines(c.String(), 20))
+	}
+	for _, w := range c.records("a worker is ready") {
+		if running(w.PID) {
+			t.Errorf("worker %d, pid %d, is left", w.Worker, w.PID)
+		}
+	}
+}
+
+// The delay is for those who send requests to the program. As long as others
+// serve, they need not know that a worker ends.
+func TestDelayOfTheShutdownIsForTheWholeProgram(t *testing.T) {
+	c := startWorkers(t, "settings", "2", "MEGA_SHUTDOWN_DELAY=1s")
+	c.await(t, "boot.report", 1)
+	began := time.Now()
+	c.signal(t, syscall.SIGUSR2)
+	c.await(t, "the workers are restarted", 1)
+	if n := len(c.records("going away")); n > 0 {
+		t.Errorf("%d of those that were replaced waited, %v in all", n, time.Since(began))
+	}
+	c.signal(t, syscall.SIGTERM)
+	if status := c.end(t); status != 0 || len(c.records("going away")) != 2 {
+		t.Errorf("exit status %d:\n%s", status, c)
+	}
+}
+
 // What a worker was asked before its supervisor died, it answers.
 func TestWorkersFinishAndEndWhenTheSupervisorIsKilled(t *testing.T) {
 	c := startWorkers(t, "slow", "2")

@@ -115,7 +115,7 @@ func lockBootCodes() []Code {
 		{
 			Name: "lock.no_cluster", Exit: ExitConfig, Title: "locks of the cluster are asked for outside a cluster",
 			Means: "lock.driver is cluster, but this process is no worker of a supervisor, and cluster.socket does not say where the processes of this node meet.",
-			Do:    []string{"meet at the socket of the node: cluster.socket: auto", "let mega choose: leave lock.driver out"},
+			Do:    []string{"run the program as workers: serve --workers 2", "meet at the socket of the node: cluster.socket: auto", "let mega choose: leave lock.driver out"},
 		},
 		{
 			Name: "lock.driver_missing", Exit: ExitConfig, Title: "this build does not have the lock driver that the configuration decides for",
@@ -183,7 +183,7 @@ func busBootCodes() []Code {
 		{
 			Name: "bus.no_cluster", Exit: ExitConfig, Title: "the bus of the cluster is asked for outside a cluster",
 			Means: "bus.driver is cluster, but this process is no worker of a supervisor, and cluster.socket does not say where the processes of this node meet.",
-			Do:    []string{"meet at the socket of the node: cluster.socket: auto", "let mega choose: leave bus.driver out"},
+			Do:    []string{"run the program as workers: serve --workers 2", "meet at the socket of the node: cluster.socket: auto", "let mega choose: leave bus.driver out"},
 		},
 		{
 			Name: "bus.driver_missing", Exit: ExitConfig, Title: "this build does not have the bus driver that the configuration decides for",

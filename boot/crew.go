@@ -80,7 +80,10 @@ func (p Process) supervise(ctx context.Context, program *program, c *config.Conf
 	w.log = w.logs.process()
 	w.inForce.Store(c)
 	defer w.close()
-	if err := w.prepare(ctx); err != nil {
+	switch err := w.prepare(ctx); {
+	case err != nil && ctx.Err() != nil:
+		return ExitOK // it was asked to stop before it had started anything
+	case err != nil:
 		return p.tellFailure(failureOf(err))
 	}
 	return w.run(ctx)
@@ -402,10 +405,12 @@ func (w *crew) isReady(ctx context.Context, m *member, body []byte) error {
 	}
 	w.mu.Lock()
 	m.socket = r.Socket
-	behind := w.reloads != m.reloads
 	w.mu.Unlock()
 	m.process.Ready(body)
 	w.watch.started.Store(true)
+	w.mu.Lock() // from here on it is told, and not before
+	behind := w.reloads != m.reloads
+	w.mu.Unlock()
 	if behind {
 		_ = w.passReload(ctx, m) // it tells its error
 	}

@@ -21,10 +21,10 @@ func crewed() mega.Option {
 // next goes on.
 func importNightly(ctx *mega.Ctx) error {
 	err := ctx.Lock.With("import:nightly", importFeed, lock.Wait(lock.Forever))
-	if ctx.Err() != nil {
-		return nil // it is time to end
+	if ctx.Err() == nil {
+		return err
 	}
-	return err
+	return nil // it was told to end
 }
 
 func migrate(ctx *mega.Ctx) error {

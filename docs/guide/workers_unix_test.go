@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/megaframework/mega/internal/pagetest"
 )
@@ -17,6 +18,11 @@ const workersPage = "08-workers.md"
 // The page's shop has two workers from the beginning to the end.
 func TestConsoleOfThePageOnWorkers(t *testing.T) {
 	c := newConsole(t, "crewed", pagetest.Blocks(read(t, workersPage), "yaml")[0].Text)
+	for began := time.Now(); strings.Count(c.log(), "a worker is ready") < 2; time.Sleep(time.Millisecond) {
+		if time.Since(began) > 30*time.Second {
+			t.Fatalf("one is ready, the other is not:\n%s", c.log())
+		}
+	}
 	if tried := c.typed(workersPage, whole); tried < 5 {
 		t.Errorf("only %d lines were tried", tried)
 	}

@@ -140,7 +140,7 @@ func countFiles() {
 			sockets++
 		}
 	}
-	fmt.Print(sockets, " ")
+	fmt.Fprint(os.Stdout, sockets, " ")
 	os.Exit(0)
 }
 
@@ -245,7 +245,7 @@ func superviseForEver(folder string) {
 			}
 		}
 		if len(pids) == 2 {
-			fmt.Println(strings.Join(pids, " "))
+			fmt.Fprintln(os.Stdout, strings.Join(pids, " "))
 			select {}
 		}
 		time.Sleep(time.Millisecond)

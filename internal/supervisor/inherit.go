@@ -48,7 +48,7 @@ func Inherit(environ []string) (*Inherited, error) {
 		}
 	}
 	if len(vars) == 0 {
-		return nil, nil //nolint:nilnil // there is nothing to inherit, and that is no error
+		return nil, nil
 	}
 	in := &Inherited{listeners: map[string]*os.File{}}
 	var errs []error

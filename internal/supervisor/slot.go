@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -89,14 +90,11 @@ func (w *slot) run(ctx context.Context) error {
 	var short int // how many in a row were ready only for a moment
 	for {
 		p, err := w.raise(ctx, w.born(), w.put)
-		switch {
-		case p == nil && ctx.Err() != nil:
-			return nil
-		case p == nil:
+		if err != nil {
 			return err
 		}
 		lived := time.Now()
-		if err := w.keep(ctx, p); err != nil {
+		if p == nil || !w.keep(ctx, p) {
 			return nil // it was told to end
 		}
 		if short++; time.Since(lived) > moment {
@@ -112,23 +110,23 @@ func (w *slot) run(ctx context.Context) error {
 // taken for the beginning of a row of them. The first is replaced at once.
 const moment = time.Second
 
-// keep watches over p, and over those that replace it, until one dies; it
-// returns ctx's error when that has ended, and with it the worker.
-func (w *slot) keep(ctx context.Context, p *Process) error {
+// keep watches over p, and over those that replace it, until one dies. It
+// returns false when ctx has ended, and with it the worker.
+func (w *slot) keep(ctx context.Context, p *Process) (died bool) {
 	for {
 		select {
 		case <-ctx.Done():
 			p.Stop()
 			<-p.over
-			return ctx.Err()
+			return false
 		case <-p.over:
 			how, _ := p.ended()
 			w.of.config.Log.Error("a worker has ended and is replaced", "worker", w.id, "pid", p.PID(), "ended", how)
-			return nil
+			return true
 		case r := <-w.replace:
 			next, err := w.raise(ctx, r.generation, func(*Process) {})
 			if next == nil {
-				r.done <- err
+				r.done <- cmp.Or(err, ctx.Err())
 				continue
 			}
 			w.put(next)
@@ -141,8 +139,8 @@ func (w *slot) keep(ctx context.Context, p *Process) error {
 }
 
 // raise starts a process and waits until it is ready. It tries again as long as
-// it may. As soon as one has been started, started is told. Without a process
-// there is an error, or ctx has ended.
+// it may. As soon as one has been started, started is told. There is neither a
+// process nor an error if ctx has ended.
 func (w *slot) raise(ctx context.Context, generation int, started func(*Process)) (*Process, error) {
 	for deaths := 1; ctx.Err() == nil; deaths++ {
 		p, err := w.of.start(w.id, generation)
@@ -150,7 +148,7 @@ func (w *slot) raise(ctx context.Context, generation int, started func(*Process)
 		if err == nil {
 			started(p)
 			if ready := p.settles(ctx); ready || ctx.Err() != nil {
-				return w.unless(ctx, p)
+				return w.unless(ctx, p), nil
 			}
 			how, status = p.ended()
 		}
@@ -161,19 +159,19 @@ func (w *slot) raise(ctx context.Context, generation int, started func(*Process)
 		}
 		pause(ctx, w.of.backoff(deaths))
 	}
-	return nil, ctx.Err()
+	return nil, nil
 }
 
-// unless ends p if ctx has ended.
-func (w *slot) unless(ctx context.Context, p *Process) (*Process, error) {
+// unless returns p, or ends it if ctx has ended.
+func (w *slot) unless(ctx context.Context, p *Process) *Process {
 	if ctx.Err() == nil {
 		w.of.settled.Store(true)
 		w.of.config.Log.Info("a worker is ready", "worker", w.id, "pid", p.PID(), "generation", p.generation, "took", time.Since(p.began))
-		return p, nil
+		return p
 	}
 	p.Stop()
 	<-p.over
-	return nil, ctx.Err()
+	return nil
 }
 
 // settles waits until the process is ready, has ended, or ctx has, and reports
