@@ -100,8 +100,10 @@ func FromWire(k Kind, subject string, h Header, data []byte) Message {
 	if len(h) == 0 {
 		return m
 	}
-	if n, err := strconv.ParseUint(h.Get(keyHops), 10, 8); err == nil {
-		m.Hops = uint8(n)
+	if hops := h.Get(keyHops); hops != "" { // for what is not there an error would be made each time
+		if n, err := strconv.ParseUint(hops, 10, 8); err == nil {
+			m.Hops = uint8(n)
+		}
 	}
 	switch k {
 	case Event:
@@ -123,6 +125,9 @@ func FromWire(k Kind, subject string, h Header, data []byte) Message {
 
 // moment reads milliseconds; anything else is no deadline.
 func moment(text string, of func(ms int64) time.Time) time.Time {
+	if text == "" {
+		return time.Time{}
+	}
 	const most = 1 << 50 // some 35 000 years
 	ms, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || ms <= 0 || ms > most {

@@ -20,15 +20,7 @@ func BenchmarkPublishWithHeader(b *testing.B) { benchmarkPublish(b, bus.Header("
 func benchmarkPublish(b *testing.B, opts ...bus.PubOption) {
 	b.Helper()
 	ctx := context.Background()
-	d, err := nats.OpenBus(ctx, nats.Config{URL: natstest.StartProcess(b).URL()})
-	if err != nil {
-		b.Fatal(err)
-	}
-	mb, err := bus.New(d, bus.Config{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer mb.Close()
+	mb := openBench(b, natstest.StartProcess(b).URL())
 	data := make([]byte, 128)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -65,4 +57,36 @@ func benchmarkClient(b *testing.B, h natsgo.Header) {
 	if err := conn.Flush(); err != nil {
 		b.Fatal(err)
 	}
+}
+
+// An operation is a request and its answer, which another connection gives.
+func BenchmarkRequest(b *testing.B) {
+	ctx := context.Background()
+	url := natstest.StartProcess(b).URL()
+	asking, answering := openBench(b, url), openBench(b, url)
+	data := make([]byte, 128)
+	_, err := answering.Respond(ctx, "stock.get", func(context.Context, *bus.Msg) ([]byte, error) { return data, nil })
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := asking.Request(ctx, "stock.get", data); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func openBench(b *testing.B, url string) *bus.Bus {
+	b.Helper()
+	d, err := nats.OpenBus(context.Background(), nats.Config{URL: url})
+	if err != nil {
+		b.Fatal(err)
+	}
+	opened, err := bus.New(d, bus.Config{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = opened.Close() })
+	return opened
 }
