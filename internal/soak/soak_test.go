@@ -16,12 +16,12 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/megaframework/mega/drivers/cluster"
 	"github.com/megaframework/mega/internal/history"
+	"github.com/megaframework/mega/internal/redistest"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -134,8 +134,7 @@ type node struct {
 type child struct {
 	name   string
 	peer   *cluster.Peer
-	run    *exec.Cmd
-	done   chan error
+	run    *redistest.Process
 	still  time.Time // since when it is stopped by SIGSTOP; zero if it is not
 	doomed bool      // it will not run again
 }
@@ -181,16 +180,16 @@ func (n *node) begin(round int) {
 func (n *node) start() {
 	n.t.Helper()
 	n.started++
-	c := &child{name: fmt.Sprint("worker-", n.started), done: make(chan error, 1)}
+	c := &child{name: fmt.Sprint("worker-", n.started)}
 	here, there, err := cluster.Pair()
 	n.must(err)
-	c.run = exec.Command(os.Args[0])
-	c.run.Env = append(os.Environ(), nameEnv+"="+c.name, recordEnv+"="+n.record)
-	c.run.Stderr = n.t.Output()
-	c.run.ExtraFiles = []*os.File{there}
-	n.must(errors.Join(c.run.Start(), there.Close()))
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), nameEnv+"="+c.name, recordEnv+"="+n.record)
+	cmd.Stderr = n.t.Output()
+	cmd.ExtraFiles = []*os.File{there}
+	c.run, err = redistest.StartProcess(cmd)
+	n.must(errors.Join(err, there.Close()))
 	c.peer = n.hub.Join(here, c.name)
-	go func() { c.done <- c.run.Wait() }()
 	n.children = append(n.children, c)
 }
 
@@ -235,7 +234,7 @@ func (n *node) stop(c *child, doomed bool) {
 	if c.doomed = doomed; doomed {
 		n.recorder.Gone(c.name)
 	}
-	n.must(c.run.Process.Signal(syscall.SIGSTOP))
+	n.must(c.run.Pause())
 	c.still = time.Now()
 	n.paused++
 }
@@ -248,8 +247,7 @@ func (n *node) kill(c *child) {
 	if !c.doomed {
 		n.recorder.Gone(c.name)
 	}
-	n.must(c.run.Process.Kill())
-	<-c.done
+	n.must(c.run.Kill())
 	n.killed++
 	n.forget(c)
 	n.start()
@@ -260,8 +258,8 @@ func (n *node) end(c *child) {
 	n.t.Helper()
 	n.call(c, Stop, nil, nil)
 	select {
-	case err := <-c.done:
-		if err != nil {
+	case <-c.run.Done():
+		if err := c.run.Wait(); err != nil {
 			n.t.Errorf("%s has ended with %v", c.name, err)
 		}
 	case <-time.After(30 * time.Second):
@@ -284,7 +282,7 @@ func (n *node) awaken(after time.Duration) {
 		case c.doomed:
 			n.kill(c)
 		default:
-			n.must(c.run.Process.Signal(syscall.SIGCONT))
+			n.must(c.run.Continue())
 			c.still = time.Time{}
 		}
 	}
