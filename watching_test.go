@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -115,6 +116,8 @@ func (l *looking) once(url string) {
 		_ = a.Body.Close()
 		if a.StatusCode != http.StatusOK {
 			err = fmt.Errorf("%d %s", a.StatusCode, body)
+		} else if series := twice(string(body)); series != "" && strings.HasSuffix(url, "/metrics") {
+			err = fmt.Errorf("twice: %s", series)
 		}
 	}
 	if err != nil {
@@ -136,6 +139,7 @@ func (l *looking) end(t *testing.T) {
 // While one worker after the other is replaced, there is always one that answers.
 func TestProgramIsWatchedThroughRollingRestarts(t *testing.T) {
 	w := startWatched(t, "watched", "2")
+	before := w.inUse(t)
 	l := w.look("/ops/locks", "/ops/bus", "/readyz", "/livez", "/startupz", "/ops/workers", "/metrics")
 	generations := scaled(t, 10, 3)
 	for i := range generations {
@@ -144,6 +148,12 @@ func TestProgramIsWatchedThroughRollingRestarts(t *testing.T) {
 		w.eventually(t, "the workers are restarted", i+1)
 	}
 	l.end(t)
+	http.DefaultClient.CloseIdleConnections()
+	for began := time.Now(); w.inUse(t) > before+2; time.Sleep(10 * time.Millisecond) {
+		if time.Since(began) > 10*time.Second {
+			t.Fatalf("the supervisor had %v descriptors and goroutines, and has %v", before, w.inUse(t))
+		}
+	}
 	_, _, metrics := w.see(t, "/metrics")
 	for _, line := range []string{
 		fmt.Sprintf(`mega_worker_restarts_total{worker="2"} %d`, generations), `mega_workers{state="ready"} 2`,
@@ -154,6 +164,38 @@ func TestProgramIsWatchedThroughRollingRestarts(t *testing.T) {
 		}
 	}
 	w.quits(t)
+}
+
+// inUse is how many descriptors and goroutines the supervisor has.
+func (w watched) inUse(t *testing.T) (n float64) {
+	t.Helper()
+	_, _, metrics := w.see(t, "/metrics")
+	for line := range strings.Lines(metrics) {
+		for _, series := range []string{"process_open_fds", "go_goroutines"} {
+			if text, ok := strings.CutPrefix(line, series+`{worker="supervisor"} `); ok {
+				v, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				n += v
+			}
+		}
+	}
+	return n
+}
+
+// twice returns a series that metrics have twice, which Prometheus does not
+// take.
+func twice(metrics string) string {
+	seen := map[string]bool{}
+	for line := range strings.Lines(metrics) {
+		series := line[:max(strings.LastIndexByte(line, ' '), 0)]
+		if !strings.HasPrefix(line, "#") && seen[series] {
+			return series
+		}
+		seen[series] = true
+	}
+	return ""
 }
 
 // kill -9 leaves a socket that refuses connections: somebody else is asked.

@@ -104,7 +104,11 @@ func (c commanding) restart(w http.ResponseWriter, r *http.Request) {
 		refuseWorker(w, &workerError{http.StatusNotFound, "worker.unknown", fmt.Sprintf("there is no worker %d", in.ID)})
 		return
 	}
-	c.log(r, "admin: restarting workers", slog.Int("id", in.ID))
+	var which []slog.Attr
+	if in.ID != 0 {
+		which = append(which, slog.Int("worker", in.ID))
+	}
+	c.log(r, "admin: restarting workers", which...)
 	unbounded(w)
 	if err := c.Restart(context.WithoutCancel(r.Context()), in.ID); err != nil {
 		refuse(w, http.StatusConflict, codeOf(err, "worker.not_restarted"), err)
