@@ -109,7 +109,7 @@ func (b *peerBus) pay(a demand, done bool) *debt {
 	}
 	x.answered = true
 	if done {
-		delete(b.owed, a)
+		b.forget(a)
 	}
 	return x
 }
@@ -143,7 +143,7 @@ func (b *peerBus) pass(a demand, done bool) *debt {
 	case x == nil:
 		return nil
 	case done:
-		delete(b.owed, a)
+		b.forget(a)
 		return x
 	}
 	return x.split()

@@ -15,6 +15,7 @@ type peerBus struct {
 	full    atomic.Bool
 	filling sync.WaitGroup // who waits for that
 	asks    bool           // the reader's: the hub knows it by its number
+	owes    atomic.Int64   // how much is owed
 
 	mu     sync.Mutex
 	gone   bool
@@ -152,6 +153,13 @@ func (b *peerBus) owe(d demand, x *debt) {
 		b.owed = make(map[demand]*debt)
 	}
 	b.owed[d] = x
+	b.owes.Store(int64(len(b.owed)))
+}
+
+// forget takes a debt out. The caller holds b.mu.
+func (b *peerBus) forget(d demand) {
+	delete(b.owed, d)
+	b.owes.Store(int64(len(b.owed)))
 }
 
 // reply queues a frame with an answer to a request of p. Where there is no room,

@@ -64,19 +64,19 @@ func byPeer(wishes []*wish) (targets []plainTarget) {
 
 // choose returns the one that is to serve a message for the group, or nil if
 // nobody is left but the peer not. Of two that are drawn by the number of their
-// members it is the one for which less is waiting. A peer that takes no messages
+// members it is the one with less to do, so that a process which stands still
+// gets nothing more as soon as that can be seen. A peer that takes no messages
 // at the moment is chosen only if all are like that.
 func (c crowd) choose(not *Peer) crowd {
 	if len(c) == 1 && c[0].peer != not && !c[0].ended.Load() {
 		return c
 	}
 	for _, evenFull := range []bool{false, true} {
-		total := c.members(not, evenFull)
-		if total == 0 {
+		a := c.draw(not, nil, evenFull)
+		if a < 0 {
 			continue
 		}
-		a, b := c.draw(not, evenFull, rand.Int64N(total)), c.draw(not, evenFull, rand.Int64N(total))
-		if a != b && c[b].peer.line.Backlog() < c[a].peer.line.Backlog() {
+		if b := c.draw(not, c[a], evenFull); b >= 0 && c[b].load() < c[a].load() {
 			a = b
 		}
 		return c[a : a+1 : a+1]
@@ -84,26 +84,34 @@ func (c crowd) choose(not *Peer) crowd {
 	return nil
 }
 
-// able says whether w may be chosen.
-func (w *wish) able(not *Peer, evenFull bool) bool {
-	return w.peer != not && !w.ended.Load() && (evenFull || !w.peer.bus.full.Load())
+// load is what the peer has to do for each of its members: requests that it has
+// not answered, or bytes that wait for it.
+func (w *wish) load() int64 {
+	if w.kind == driver.Request {
+		return w.peer.bus.owes.Load() / w.members.Load()
+	}
+	return int64(w.peer.line.Backlog()) / w.members.Load()
 }
 
-// members counts those of the peers that may be chosen.
-func (c crowd) members(not *Peer, evenFull bool) (total int64) {
+// draw returns where one is, or -1 if there is none: neither of the peer not,
+// nor other. Each member is as likely.
+func (c crowd) draw(not *Peer, other *wish, evenFull bool) (at int) {
+	able := func(w *wish) bool {
+		return w != other && w.peer != not && !w.ended.Load() && (evenFull || !w.peer.bus.full.Load())
+	}
+	total := int64(0)
 	for _, w := range c {
-		if w.able(not, evenFull) {
+		if able(w) {
 			total += w.members.Load()
 		}
 	}
-	return total
-}
-
-// draw returns where the member of that number is. If there are fewer by now it
-// is anywhere.
-func (c crowd) draw(not *Peer, evenFull bool, number int64) (at int) {
+	at = -1
+	if total == 0 {
+		return at
+	}
+	number := rand.Int64N(total)
 	for i, w := range c {
-		if !w.able(not, evenFull) {
+		if !able(w) { // which may be new
 			continue
 		}
 		at = i

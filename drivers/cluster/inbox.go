@@ -52,22 +52,39 @@ func (b *Bus) deliver(line *wire.Line, k driver.Kind, a *asked, d *wire.Decoder)
 	x := arrival{bus: b, line: line, m: &m, asked: a}
 	if a != nil {
 		m.Return, m.ID = a, a.id
-		a.left.Store(1) // until all who want it have it
+	}
+	switch {
+	case plain && n == 0 && len(r.members) == 1:
+		if !x.offer(r.members[0]) {
+			a.refuse()
+		}
+	case !plain && n == 1:
+		if in := x.toGroup(numbers.Uint()); in != nil {
+			x.giveBack(in, true)
+		}
+	default:
+		x.toMany(plain, r.members, n, &numbers)
+	}
+}
+
+// toMany hands it to several. A request is kept from being answered for the last
+// time until all have it.
+func (x *arrival) toMany(plain bool, members []*member, n int, numbers *wire.Decoder) {
+	if x.asked != nil {
+		x.asked.left.Store(1)
 	}
 	if plain {
-		x.toAll(r.members)
-	}
-	alone := !plain && n == 1
-	for range n {
-		if in := x.toGroup(numbers.Uint()); in != nil {
-			x.giveBack(in, alone)
-			if alone {
-				return
-			}
+		for _, to := range members {
+			x.offer(to)
 		}
 	}
-	if a != nil && a.left.Add(-1) == 0 {
-		a.refuse()
+	for range n {
+		if in := x.toGroup(numbers.Uint()); in != nil {
+			x.giveBack(in, false)
+		}
+	}
+	if x.asked != nil && x.asked.left.Add(-1) == 0 {
+		x.asked.refuse()
 	}
 }
 
@@ -97,12 +114,6 @@ func (x *arrival) offer(to *member) bool {
 	}
 	x.asked.left.Add(-1)
 	return false
-}
-
-func (x *arrival) toAll(members []*member) {
-	for _, to := range members {
-		x.offer(to)
-	}
 }
 
 // toGroup hands it to one member of a group. If all are just leaving, it returns
