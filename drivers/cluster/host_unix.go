@@ -47,7 +47,7 @@ type host struct {
 // openHost opens the socket of a seat. Unless it fails, the seat is the host's.
 func openHost(c Config, seat *rendezvous.Seat) (*host, error) {
 	c.Log.Debug(crowned, "socket", c.Socket)
-	r, err := newRecovery(seat)
+	r, err := newRecovery(seat, seat.Left())
 	if err != nil {
 		return nil, err
 	}

@@ -280,11 +280,10 @@ func (h *hubLocks) have(p *Peer, d *wire.Decoder) error {
 	if err != nil {
 		return err
 	}
-	g, err := h.table.Restore(l, p.locks.owner)
-	if err != nil {
+	if g, err := h.table.Restore(l, p.locks.owner); err == nil {
+		h.recorded(&g) // if it cannot be, the hub ends
+	} else {
 		h.push(p, table.Event{Kind: table.Lost, Grant: l.Grant, Err: err})
-		return nil
 	}
-	h.recorded(&g) // if it cannot be, the hub ends
 	return nil
 }

@@ -23,13 +23,14 @@ type recovery struct {
 	until   int64            // what those who are gone have left is good until then
 }
 
-// newRecovery looks who lives. Whoever comes later cannot hold anything yet.
-func newRecovery(seat *rendezvous.Seat) (*recovery, error) {
+// newRecovery looks who lives. Whoever comes later cannot hold anything yet. bounds
+// are those of what the last hub gave.
+func newRecovery(seat *rendezvous.Seat, bounds rendezvous.Record) (*recovery, error) {
 	living, until, err := seat.Members(nodeNanos())
 	if err != nil {
 		return nil, err
 	}
-	r := &recovery{seat: seat, bounds: seat.Left(), until: until}
+	r := &recovery{seat: seat, bounds: bounds, until: until}
 	r.news = make(chan struct{}, 1)
 	r.awaited = make(map[string]int64, len(living))
 	now := nodeNanos() // the last hub gives nothing any more

@@ -53,11 +53,14 @@ func runSocketChild() {
 		err = o.carryOut()
 	}
 	if err != nil {
-		_, _ = fmt.Println("failed", err)
+		announce("failed", err)
 		os.Exit(1)
 	}
 	os.Exit(0)
 }
+
+// announce writes a line for the test.
+func announce(what ...any) { fmt.Fprintln(os.Stdout, what...) }
 
 func (o socketOrders) carryOut() error {
 	reigns, err := os.OpenFile(o.Reigns, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -82,7 +85,7 @@ func (o socketOrders) carryOut() error {
 	if err != nil {
 		return err
 	}
-	_, _ = fmt.Println("ready")
+	announce("ready")
 	p := &user{orders: o, locker: l, bus: b, recorder: r, leases: make(map[string]*history.Lease)}
 	if o.Work {
 		p.work()
@@ -98,7 +101,7 @@ func (o socketOrders) carryOut() error {
 	if err := errors.Join(l.Close(ctx), b.Close(), n.Close(ctx), r.Close()); err != nil {
 		return err
 	}
-	_, _ = fmt.Println("closed")
+	announce("closed")
 	return nil
 }
 
@@ -133,7 +136,7 @@ func (h *herald) Handle(_ context.Context, r slog.Record) error {
 		_, err = h.out.Write(append(text, '\n'))
 	}
 	if r.Message == crowned {
-		_, _ = fmt.Println("hub")
+		announce("hub")
 	}
 	return err
 }
@@ -169,26 +172,26 @@ func (p *user) obey() {
 			delete(p.leases, key) // it is given once
 			p.mu.Unlock()
 			if err := lease.Release(); err != nil {
-				_, _ = fmt.Println("failed", err)
+				announce("failed", err)
 			}
-			_, _ = fmt.Println("gave", key)
+			announce("gave", key)
 		case "start":
 			if err := exec.Command("sleep", "3").Start(); err != nil {
-				_, _ = fmt.Println("failed", err)
+				announce("failed", err)
 			}
-			_, _ = fmt.Println("started")
+			announce("started")
 		case "hear":
 			p.hear(key)
 		case "say":
 			if err := p.bus.Publish(context.Background(), key, []byte(p.orders.Name)); err != nil {
-				_, _ = fmt.Println("failed", err)
+				announce("failed", err)
 			}
 		case "look":
 			state, err := p.locker.Inspect(context.Background(), key)
 			if err != nil {
-				_, _ = fmt.Println("failed", err)
+				announce("failed", err)
 			}
-			_, _ = fmt.Println("sees", key, len(state.Waiters))
+			announce("sees", key, len(state.Waiters))
 		}
 	}
 }
@@ -196,29 +199,29 @@ func (p *user) obey() {
 // hear reports messages, with how many were missed before.
 func (p *user) hear(pattern string) {
 	_, err := p.bus.Subscribe(context.Background(), pattern, func(_ context.Context, m *bus.Msg) error {
-		_, err := fmt.Println("heard", m.Subject, "from", string(m.Data), "missed", m.Missed)
-		return err
+		announce("heard", m.Subject, "from", string(m.Data), "missed", m.Missed)
+		return nil
 	})
 	if err != nil {
-		_, _ = fmt.Println("failed", err)
+		announce("failed", err)
 	}
-	_, _ = fmt.Println("hears", pattern)
+	announce("hears", pattern)
 }
 
 func (p *user) take(key string) {
 	c := history.NewClient(p.orders.Name+"."+key, p.locker, p.recorder)
 	lease, err := c.Acquire(context.Background(), key, 1, lock.Wait(lock.Forever), lock.FIFO())
 	if err != nil {
-		_, _ = fmt.Println("failed", err)
+		announce("failed", err)
 		return
 	}
 	p.mu.Lock()
 	p.leases[key] = lease
 	p.mu.Unlock()
-	_, _ = fmt.Println("took", key, lease.Fence())
+	announce("took", key, lease.Fence())
 	<-lease.Context().Done()
 	if err := context.Cause(lease.Context()); errors.Is(err, lock.ErrLost) {
-		_, _ = fmt.Println("lost", key, err)
+		announce("lost", key, err)
 	}
 }
 
@@ -228,7 +231,7 @@ func (p *user) try(key string) {
 	if err == nil {
 		err = lease.Release()
 	}
-	_, _ = fmt.Println("tried", key, err)
+	announce("tried", key, err)
 }
 
 // work uses a few keys, pools and queues all the time.

@@ -20,6 +20,7 @@ import (
 // begin.
 func TestSocketsKeepTheContract(t *testing.T) {
 	locktest.RunParallel(t, func(t *testing.T) locktest.Harness {
+		t.Helper()
 		p := openPost(t)
 		accept := "github.com/megaframework/mega/drivers/cluster.(*post).accept"
 		return locktest.Harness{Open: p.open, Unit: 400 * time.Millisecond, Background: []string{accept}, Faults: locktest.Faults{
@@ -64,11 +65,10 @@ func openPost(t *testing.T) *post {
 }
 
 func (p *post) restart() error {
-	r, err := newRecovery(p.seat)
+	r, err := newRecovery(p.seat, p.last)
 	if err != nil {
 		return err
 	}
-	r.bounds = p.last
 	p.hub, p.end = NewHub(HubConfig{}), make(chan struct{})
 	p.hub.locks.succeed(r.bounds.Fence, r.bounds.Ticket)
 	p.hub.locks.told = func(from *Peer) { r.told(from.member) }

@@ -52,7 +52,7 @@ func (m *meeting) enter(ctx context.Context) (net.Conn, string, error) {
 		if err != nil || conn != nil {
 			return conn, name, err
 		}
-		if err := m.serve(ctx, seat); err != nil {
+		if err := m.serve(seat); err != nil {
 			return nil, "", err
 		}
 	}
@@ -101,7 +101,7 @@ func (m *meeting) bound(ttl time.Duration) error {
 }
 
 // serve makes this process the hub.
-func (m *meeting) serve(ctx context.Context, seat *rendezvous.Seat) error {
+func (m *meeting) serve(seat *rendezvous.Seat) error {
 	h, err := openHost(m.config, seat)
 	if err != nil {
 		return errors.Join(err, seat.Close())
