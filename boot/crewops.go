@@ -3,17 +3,11 @@ package boot
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
-	"maps"
 	"net/http"
 	"slices"
-	"strings"
-	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/metrics"
@@ -172,142 +166,4 @@ func (w *crew) counted() metrics.Crew {
 		}
 	}
 	return c
-}
-
-func (w *crew) startupz(out http.ResponseWriter, _ *http.Request) {
-	if !w.watch.started.Load() {
-		answer(out, http.StatusServiceUnavailable, readiness{Status: "starting"})
-		return
-	}
-	answer(out, http.StatusOK, readiness{Status: "ok"})
-}
-
-// readinessTime bounds how long workers are asked: longer than a check may take,
-// and less than a prober waits.
-const readinessTime = checkTime + 2*checkGrace
-
-// readyz is 200 as long as one worker wants requests: all of them accept from
-// the same listeners.
-func (w *crew) readyz(out http.ResponseWriter, r *http.Request) {
-	workers := w.serving()
-	switch {
-	case w.workers.Stopping():
-		answer(out, http.StatusServiceUnavailable, readiness{Status: "stopping"})
-	case !w.watch.started.Load():
-		answer(out, http.StatusServiceUnavailable, readiness{Status: "starting"})
-	case len(workers) == 0:
-		answer(out, http.StatusServiceUnavailable, readiness{Status: "not ready", Reasons: map[string]string{"workers": "none of them is ready"}})
-	default:
-		verbose := r.URL.Query().Has("verbose")
-		is := joined(ask(r.Context(), workers, !verbose))
-		if !verbose {
-			is.Checks = nil
-		}
-		status := http.StatusOK
-		if is.Status != "ok" {
-			status = http.StatusServiceUnavailable
-		}
-		answer(out, status, is)
-	}
-}
-
-// serving are the workers that are ready, by their numbers.
-func (w *crew) serving() (all []*member) {
-	workers := admin.Serving(w.seen())
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, x := range workers {
-		for _, m := range w.members {
-			if m.process.PID() == x.PID {
-				all = append(all, m)
-			}
-		}
-	}
-	return all
-}
-
-// inquiry is what came of asking a worker whether it is ready.
-type inquiry struct {
-	worker *member
-	took   time.Duration
-	is     readiness
-	err    error // why it did not say
-}
-
-func (i inquiry) ok() bool { return i.err == nil && i.is.Status == "ok" }
-
-// ask asks all workers by their lines, side by side; if one is enough, until that says that it
-// is ready.
-func ask(ctx context.Context, workers []*member, enough bool) []inquiry {
-	ctx, cancel := context.WithTimeout(ctx, readinessTime)
-	defer cancel()
-	all := make([]inquiry, len(workers))
-	var asking sync.WaitGroup
-	for i, worker := range workers {
-		asking.Go(func() {
-			all[i] = inquire(ctx, worker)
-			if enough && all[i].ok() {
-				cancel() // the others need not answer any more
-			}
-		})
-	}
-	asking.Wait()
-	if i := slices.IndexFunc(all, inquiry.ok); enough && i >= 0 {
-		return all[i : i+1]
-	}
-	return all
-}
-
-func inquire(ctx context.Context, worker *member) inquiry {
-	i := inquiry{worker: worker}
-	began := time.Now()
-	body, err := worker.peer.Call(ctx, callCheck, nil)
-	i.took = time.Since(began)
-	switch {
-	case ctx.Err() != nil:
-		i.err = fmt.Errorf("it has not answered for %v", rounded(i.took))
-	case err != nil:
-		i.err = err
-	default:
-		i.err = json.Unmarshal(body, &i.is)
-	}
-	return i
-}
-
-// joined is the readiness of several. That one of them is not ready is told, but
-// does not count where another is.
-func joined(all []inquiry) (is readiness) {
-	reasons, degraded := map[string]string{}, map[string]bool{}
-	is.Status = "not ready"
-	for _, i := range all {
-		name := fmt.Sprintf("worker %d", i.worker.process.ID())
-		for _, what := range i.is.Degraded {
-			degraded[what] = true
-		}
-		if i.ok() {
-			is.Status = "ok"
-		}
-		if i.err != nil {
-			reasons[name] = i.err.Error()
-			is.Checks = append(is.Checks, checked{Name: name, Status: "failed", Took: i.took.Round(time.Microsecond).String(), Error: i.err.Error()})
-		} else if !i.ok() && len(i.is.Reasons) == 0 {
-			reasons[name] = i.is.Status
-		}
-		for check, why := range i.is.Reasons {
-			reasons[name+": "+check] = why
-		}
-		for _, c := range i.is.Checks {
-			c.Name = name + ": " + c.Name
-			is.Checks = append(is.Checks, c)
-		}
-	}
-	is.Degraded = slices.Sorted(maps.Keys(degraded))
-	if is.Status != "ok" {
-		is.Reasons = reasons
-		return is
-	}
-	for _, name := range slices.Sorted(maps.Keys(reasons)) {
-		is.Degraded = append(is.Degraded, strings.Join([]string{name, reasons[name]}, ": "))
-	}
-	return is
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"time"
 )
 
 // Crew is a supervisor with its workers, and what can be done to them. All of it
@@ -138,18 +139,23 @@ func (c commanding) reload(w http.ResponseWriter, r *http.Request) {
 	doing{Process{Reload: c.Reload, Log: c.Log}}.reload(w, r)
 }
 
+// levelTime is what the workers get for it.
+const levelTime = 5 * time.Second
+
 // level is set everywhere, or it is said where it is not.
 func (c commanding) level(w http.ResponseWriter, r *http.Request) {
 	var in levelRequest
 	if !read(w, r, &in) {
 		return
 	}
+	ctx, cancel := context.WithTimeout(r.Context(), levelTime)
+	defer cancel()
 	workers := Serving(c.Workers())
 	errs := make([]error, len(workers))
 	var setting sync.WaitGroup
 	for i, worker := range workers {
 		setting.Go(func() {
-			if err := worker.client(r.Context()).SetLevel(r.Context(), in.App, in.Level); err != nil {
+			if err := worker.client(r.Context()).SetLevel(ctx, in.App, in.Level); err != nil {
 				errs[i] = fmt.Errorf("%v: %w", worker, err)
 			}
 		})

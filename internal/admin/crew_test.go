@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/internal/admin"
 )
 
@@ -288,6 +289,57 @@ func TestAnotherWorkerIsAskedWhereOneDoesNotAnswer(t *testing.T) {
 	if n, err := client.Release(ctx, "third", "by hand"); n != 1 || err != nil {
 		t.Errorf("release: %d, %v", n, err)
 	}
+}
+
+// A worker that is stopped once it has taken a request is given up, but not one
+// that takes its time.
+func TestWorkerThatHangsWithARequestIsGivenUp(t *testing.T) {
+	c := newCrew(t)
+	path := filepath.Join(c.dir, "stops")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stopped atomic.Bool
+	stop := make(chan struct{})
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/process" {
+			stopped.Store(true)
+		}
+		if stopped.Load() {
+			<-stop
+		}
+	})}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(l) })
+	t.Cleanup(func() { close(stop); _ = server.Close(); serving.Wait() })
+	c.add(admin.Worker{ID: 1, PID: 1, State: "ready", Path: path})
+	p, _, _ := c.join(t, 2, 4002)
+	_, err = p.Bus.Respond(t.Context(), "slow", func(context.Context, *bus.Msg) ([]byte, error) {
+		time.Sleep(2500 * time.Millisecond) // that is what it takes
+		return []byte("done"), nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := admin.Dial(c.path)
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		reply, err := client.Worker(2).Request(t.Context(), admin.Message{Subject: "slow"})
+		if err != nil || string(reply.Bytes()) != "done" {
+			t.Errorf("the slow one answers %+v, %v", reply, err)
+		}
+	})
+	asking.Go(func() {
+		if _, err := client.Locks(t.Context(), "", 0); err != nil {
+			t.Errorf("nobody else was asked: %v", err)
+		}
+		_, err := client.Worker(1).Locks(t.Context(), "", 0)
+		if no, ok := errors.AsType[*admin.Error](err); !ok || no.Status != 502 || !strings.Contains(no.Text, "does not answer within 1s") {
+			t.Errorf("got %+v", err)
+		}
+	})
+	asking.Wait()
 }
 
 // The one that was chosen is replaced before it is asked.

@@ -1,9 +1,11 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httputil"
@@ -209,12 +211,69 @@ func (w Worker) ask(r *http.Request) (*http.Response, error) {
 	if err := hello(r.Context(), to); err != nil {
 		return nil, err
 	}
-	a, err := to.RoundTrip(r)
+	ctx, cancel := context.WithCancelCause(r.Context())
+	answered := lives(ctx, to, cancel)
+	a, err := to.RoundTrip(r.WithContext(ctx))
+	answered()
 	if err != nil {
-		return nil, sentError{fmt.Errorf("it took the request and has not answered: %w", err)}
+		cancel(nil)
+		return nil, sentError{fmt.Errorf("it took the request and has not answered: %w", cmp.Or(cause(ctx), err))}
 	}
+	a.Body = ending{a.Body, cancel}
 	return a, nil
 }
+
+// lives asks a worker that has taken a request again and again whether it is
+// there, until answered is called. What it was asked may take its time, but if
+// it was stopped meanwhile, hung is told. That it is no longer found does not
+// count: it may be ending, and finishes what it has first.
+func lives(ctx context.Context, to http.RoundTripper, hung func(error)) (answered func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		tick := time.NewTicker(helloTime)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if err := hello(ctx, to); ctx.Err() == nil && errors.Is(err, errSilent) {
+				hung(err)
+				return
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-over
+	}
+}
+
+// cause is why a request was given up, if its client has not gone away.
+func cause(ctx context.Context) error {
+	if err := context.Cause(ctx); errors.Is(err, errSilent) {
+		return err
+	}
+	return nil
+}
+
+// ending is a body whose request ends with it.
+type ending struct {
+	io.ReadCloser
+	end context.CancelCauseFunc
+}
+
+// Close ends both.
+func (e ending) Close() error {
+	defer e.end(nil)
+	return e.ReadCloser.Close()
+}
+
+// errSilent is a worker that takes connections and says nothing.
+var errSilent = fmt.Errorf("it does not answer within %v: it may have been stopped, or be very busy", helloTime)
 
 func hello(ctx context.Context, to http.RoundTripper) error {
 	ctx, cancel := context.WithTimeout(ctx, helloTime)
@@ -228,7 +287,7 @@ func hello(ctx context.Context, to http.RoundTripper) error {
 	case gone(err):
 		return fmt.Errorf("it has ended: %w", err)
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("it does not answer within %v: it may have been stopped, or be very busy", helloTime)
+		return errSilent
 	case err != nil:
 		return fmt.Errorf("it does not answer: %w", err)
 	}

@@ -1,0 +1,67 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestReadinessOfWorkersIsThatOfTheBestOfThem(t *testing.T) {
+	fine := inquiry{name: "worker 1", is: readiness{Status: "ok", Degraded: []string{"locks end at this node"}, Checks: []checked{{Name: "bus", Status: "ok", Took: "2µs"}}}}
+	full := inquiry{name: "worker 2", is: readiness{
+		Status: "not ready", Reasons: map[string]string{"disk": "full"}, Degraded: []string{"locks end at this node"},
+		Checks: []checked{{Name: "disk", Status: "failed", Took: "1ms", Error: "full"}},
+	}}
+	silent := inquiry{name: "worker 3", took: time.Second, err: errors.New("it has not answered for 1s")}
+	leaving := inquiry{name: "worker 4", is: readiness{Status: "stopping"}}
+	checks := func(all ...inquiry) (found []checked) {
+		for _, i := range all {
+			found = append(found, i.checks()...)
+		}
+		return found
+	}
+	for _, x := range []struct {
+		name string
+		all  []inquiry
+		want readiness
+	}{
+		{"one that is ready", []inquiry{fine}, readiness{Status: "ok", Degraded: []string{"locks end at this node"}}},
+		{"one of several", []inquiry{full, fine, silent, leaving}, readiness{Status: "ok", Degraded: []string{
+			"locks end at this node", "worker 2: disk: full", "worker 3: it has not answered for 1s", "worker 4: stopping",
+		}}},
+		{"none", []inquiry{full, silent}, readiness{
+			Status: "not ready", Degraded: []string{"locks end at this node"},
+			Reasons: map[string]string{"worker 2: disk": "full", "worker 3": "it has not answered for 1s"},
+		}},
+		{"one that is leaving", []inquiry{leaving}, readiness{Status: "not ready", Reasons: map[string]string{"worker 4": "stopping"}}},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			x.want.Checks = checks(x.all...)
+			if diff := cmp.Diff(x.want, joined(x.all)); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+	if got := full.checks()[0].Name; got != "worker 2: disk" {
+		t.Errorf("a check is called %q", got)
+	}
+}
+
+func TestWorkersHaveTheTimeOfTheirLongestCheck(t *testing.T) {
+	look := func(context.Context) error { return nil }
+	for want, options := range map[time.Duration][]Option{
+		checkTime:       {App("web", Ready("disk", look, Budget(time.Second)), OnStart("warm up", look, Budget(time.Minute)))},
+		5 * time.Second: {App("web", Ready("disk", look)), App("admin", Ready("vendor", look, Budget(5*time.Second)))},
+	} {
+		p, err := newProgram(options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.longestCheck(); got != want {
+			t.Errorf("%v, want %v", got, want)
+		}
+	}
+}
