@@ -345,6 +345,27 @@ func TestNonsenseInAMessageHurtsNobody(t *testing.T) {
 	})
 }
 
+// A name that is so deep that the table could not be searched ends its peer.
+func TestANameWithoutEndHurtsItsPeerAlone(t *testing.T) {
+	h := newHub(t, HubConfig{})
+	b := busAt(t, h)
+	deep := strings.Repeat("a.", 1<<20) + "a"
+	for name, f := range map[string]*wire.Frame{
+		"a pattern": wire.Begin(typeJoin).Uint(1).Byte(0).Uint(1).String(deep).String(""),
+		"a group":   wire.Begin(typeJoin).Uint(1).Byte(0).Uint(1).String("a").String(deep),
+		"an event":  addMessage(wire.Begin(typeEvent), &driver.Message{Subject: deep}),
+		"a request": addMessage(wire.Begin(typeAsk).Uint(1), &driver.Message{Subject: deep}),
+	} {
+		raw := newRawPeer(t, h)
+		raw.send(t, f)
+		<-raw.peer.Done()
+		if !errors.Is(raw.peer.Err(), errName) {
+			t.Errorf("%s: %v", name, raw.peer.Err())
+		}
+	}
+	flush(t, b)
+}
+
 func FuzzBusFrames(f *testing.F) {
 	f.Add(byte(typeJoin), bodyOf(wire.Begin(typeJoin).Uint(1).Byte(0).Uint(1).String("a.*").String("g")))
 	f.Add(byte(typeEvent), bodyOf(addMessage(wire.Begin(typeEvent), &driver.Message{Subject: "a.b", Data: []byte("x")})))

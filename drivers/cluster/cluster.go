@@ -13,6 +13,20 @@
 //	node, err := cluster.Dial(ctx, cluster.Config{Socket: "/run/user/1000/mega/cluster.sock"})
 //	l, err := lock.New(node.Lock(), lock.Config{})
 //	b, err := bus.New(node.Bus(), bus.Config{})
+//
+// # Messages
+//
+// An event goes straight into the queues of its own process's subscriptions
+// without a group. The hub gets it once, and sends it once to each other process
+// that wants it. What is for a group, and every request, goes by the hub, which
+// draws a process by the number of its members and passes over those that have
+// more to do; a process whose members have just been stopped gives it back, and
+// then it may come after later ones.
+//
+// What a process does not take waits in the hub, up to [HubConfig].Backlog. What
+// comes on top of it is dropped, and the process is told how many for each
+// interest, at the place where they are missing. While there is no hub, events
+// wait in the process, up to [Config].Buffer, for its own subscriptions too.
 package cluster
 
 import "github.com/megaframework/mega/drivers/cluster/wire"

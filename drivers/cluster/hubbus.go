@@ -53,7 +53,12 @@ func (h *hubBus) handle(p *Peer, t wire.Type, d *wire.Decoder) error {
 var (
 	errKind  = errors.New("there is no such kind of interest")
 	errTwice = errors.New("two interests with one number")
+	errName  = errors.New("a subject, pattern or group that is too long")
 )
+
+// maxName is the longest subject, pattern and group. Fronts keep to it, and the
+// table goes as deep as they have tokens.
+const maxName = 255
 
 func (h *hubBus) join(p *Peer, d *wire.Decoder) error {
 	w := &wish{peer: p, number: d.Uint(), kind: driver.Kind(d.Byte())}
@@ -64,6 +69,8 @@ func (h *hubBus) join(p *Peer, d *wire.Decoder) error {
 		return nil // and the caller says so
 	case w.kind > driver.Request:
 		return errKind
+	case len(w.pattern) > maxName || len(w.group) > maxName:
+		return errName
 	case !p.bus.add(w):
 		return errTwice
 	}
@@ -128,6 +135,9 @@ func (h *hubBus) find(k driver.Kind, tail []byte) (*route, error) {
 	subject := d.Bytes()
 	if d.Err() != nil || len(subject) == 0 {
 		return nil, errNoSubject
+	}
+	if len(subject) > maxName {
+		return nil, errName
 	}
 	return h.tables[k].FindBytes(subject), nil
 }

@@ -188,7 +188,7 @@ func (b *batch) reply(p *Peer, id uint64, f *wire.Frame) {
 func (p *Peer) fill() {
 	p.bus.full.Store(true)
 	p.bus.filling.Go(func() {
-		if p.line.Room(context.Background(), p.hub.config.Backlog/2) == nil { // else the line has ended
+		if p.line.Room(context.Background(), max(p.hub.config.Backlog/2, 1)) == nil { // else the line has ended
 			p.tellLosses()
 			p.line.Flush()
 		}

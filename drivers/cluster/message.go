@@ -70,11 +70,15 @@ func addMessage(f *wire.Frame, m *driver.Message) *wire.Frame {
 	return f.Rest(m.Data)
 }
 
+// farAway is a time of which the nanoseconds are still a number; what is later
+// is as good as never.
+const farAway = 1 << 33 // in the year 2242
+
 func marksOf(m *driver.Message) (marks byte) {
 	if m.Hops > 0 {
 		marks |= markHops
 	}
-	if !m.Deadline.IsZero() {
+	if !m.Deadline.IsZero() && m.Deadline.Unix() < farAway {
 		marks |= markDeadline
 	}
 	if len(m.Header) > 0 {

@@ -52,6 +52,12 @@ func TestEveryFieldOfAMessageCrosses(t *testing.T) {
 	}
 }
 
+func TestADeadlineInAThousandYearsIsNone(t *testing.T) {
+	if got := crossed(t, driver.Message{Subject: "a", Deadline: time.Now().AddDate(1000, 0, 0)}); !got.Deadline.IsZero() {
+		t.Errorf("the deadline is %v", got.Deadline)
+	}
+}
+
 func FuzzMessage(f *testing.F) {
 	f.Add(bodyOf(addMessage(wire.Begin(typeEvent), &driver.Message{Subject: "a", Hops: 3, Deadline: time.Now(), Header: driver.Header{"k": {"v", "w"}}, Data: []byte("x")})))
 	f.Add([]byte{1, 'a', 0xff, 0xff, 0xff, 0xff, 0xff})
