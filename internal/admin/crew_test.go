@@ -291,6 +291,27 @@ func TestAnotherWorkerIsAskedWhereOneDoesNotAnswer(t *testing.T) {
 	}
 }
 
+// A worker that has begun to end has no locks any more, but still its socket.
+func TestWorkerThatEndsLeavesTheAnswerToAnother(t *testing.T) {
+	c := newCrew(t)
+	p, _, _ := c.join(t, 1, 4001)
+	if err := p.Locks.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	client, ctx := admin.Dial(c.path), t.Context()
+	var no *admin.Error
+	if _, err := client.Locks(ctx, "", 0); !errors.As(err, &no) || no.Code() != "lock.closed" {
+		t.Errorf("the only one says %v", err)
+	}
+	c.join(t, 2, 4002)
+	if _, err := client.Locks(ctx, "", 0); err != nil {
+		t.Errorf("the other one says %v", err)
+	}
+	if _, err := client.Worker(1).Locks(ctx, "", 0); !errors.As(err, &no) || no.Code() != "lock.closed" {
+		t.Errorf("the one that was named says %v", err)
+	}
+}
+
 // A worker that is stopped once it has taken a request is given up, but not one
 // that takes its time.
 func TestWorkerThatHangsWithARequestIsGivenUp(t *testing.T) {

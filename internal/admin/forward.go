@@ -177,16 +177,27 @@ func (e sentError) Unwrap() error { return e.error }
 // repeatable reports whether a request that has failed may be sent again.
 func repeatable(r *http.Request, err error) bool {
 	_, sent := errors.AsType[sentError](err)
-	return r.Context().Err() == nil && (!sent || r.Method == http.MethodGet || r.Method == http.MethodHead)
+	return r.Context().Err() == nil && (!sent || readOnly(r))
 }
+
+// elsewhere reports whether another worker is to be asked, since this one does not
+// want to answer: it may have begun to end, without its locks, in the meantime.
+func elsewhere(r *http.Request, a *http.Response) bool {
+	return a.StatusCode == http.StatusServiceUnavailable && readOnly(r)
+}
+
+func readOnly(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
 
 func (t *relay) ask(r *http.Request, workers []Worker) (*http.Response, error) {
 	var errs []error
-	for _, w := range workers {
+	for i, w := range workers {
 		a, err := w.ask(r)
-		if err == nil {
+		if err == nil && (i == len(workers)-1 || !elsewhere(r, a)) {
 			t.answered = w
 			return a, nil
+		}
+		if err == nil {
+			err = errors.Join(fmt.Errorf("it answers with status %d", a.StatusCode), a.Body.Close())
 		}
 		errs = append(errs, fmt.Errorf("%v: %w", w, err))
 		if !repeatable(r, err) {
