@@ -381,6 +381,7 @@ func FuzzBusFrames(f *testing.F) {
 		defer there.Close()
 		p := h.Join(here, "fuzz")
 		other := newPeer(h, here, "not served")
+		defer other.line.Close()
 		for _, k := range []driver.Kind{driver.Event, driver.Request} {
 			w := &wish{peer: p, number: uint64(k) + 100, kind: k, pattern: ">", group: []string{"", "g"}[k]}
 			w.members.Store(1)

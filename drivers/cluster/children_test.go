@@ -394,7 +394,7 @@ func (c *child) Pause() error {
 // as its workers are connected.
 func hubChild(t *testing.T) (*child, func() (net.Conn, error)) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "hub") // short: the path of a socket has to be
+	dir, err := os.MkdirTemp("", "hub") //nolint:usetesting // the path of a socket has to be short
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	path := filepath.Join(dir, "s")

@@ -11,7 +11,7 @@ import (
 // question on until it is given back, given up or lost. A hub that comes after
 // another one is told of those that are queued or held.
 //
-// Its fields are guarded by claims.mu.
+// Its fields are guarded by Lock.mu.
 type claim struct {
 	state   claimState
 	request driver.Request

@@ -15,6 +15,7 @@ import (
 
 func TestInheritedConnectionsKeepTheContract(t *testing.T) {
 	locktest.RunParallel(t, func(t *testing.T) locktest.Harness {
+		t.Helper()
 		h := newHub(t, HubConfig{})
 		return newYard(t, joining(h)).harness(locktest.Faults{})
 	})
@@ -58,6 +59,7 @@ type yard struct {
 }
 
 func newYard(t *testing.T, dial func() (net.Conn, error)) *yard {
+	t.Helper()
 	return &yard{t: t, dial: dial, links: map[driver.Driver]*link{}}
 }
 

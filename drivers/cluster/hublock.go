@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/megaframework/mega/drivers/cluster/wire"
@@ -56,13 +58,13 @@ func (h *hubLocks) handle(p *Peer, t wire.Type, d *wire.Decoder) error {
 	case lockAsk:
 		return h.ask(p, d)
 	case lockLeave:
-		h.leaveQueue(p, d)
+		return h.leaveQueue(p, d)
 	case lockRelease:
-		h.release(p, d)
+		return h.release(p, d)
 	case lockRenew:
-		h.renew(p, d)
+		return h.renew(p, d)
 	case lockForce:
-		h.force(p, d)
+		return h.force(p, d)
 	case lockInspect:
 		h.inspect(p, d)
 	case lockList:
@@ -137,6 +139,9 @@ func (h *hubLocks) ask(p *Peer, d *wire.Decoder) error {
 	if err != nil {
 		return err
 	}
+	if at > highest() {
+		return fmt.Errorf("ticket %d", at)
+	}
 	p.locks.holder = r.Holder
 	g, ticket, err := h.table.Ask(&r, p.locks.owner, at)
 	if number == 0 {
@@ -168,10 +173,11 @@ func (h *hubLocks) tellAsked(p *Peer, r *driver.Request, g driver.Grant, ticket 
 	}
 }
 
-func (h *hubLocks) leaveQueue(p *Peer, d *wire.Decoder) {
-	number, key, token := d.Uint(), d.String(), d.String()
-	if d.Err() != nil {
-		return
+func (h *hubLocks) leaveQueue(p *Peer, d *wire.Decoder) error {
+	number := d.Uint()
+	key, token, err := name(d)
+	if err != nil {
+		return err
 	}
 	g, err := h.table.Leave(key, token)
 	f := wire.Begin(lockAnswer).Uint(number)
@@ -182,19 +188,21 @@ func (h *hubLocks) leaveQueue(p *Peer, d *wire.Decoder) {
 		addGrant(f.Byte(verdictDone), &g, h.clock)
 	default:
 		f.Free()
-		return
+		return nil
 	}
 	p.send(f)
+	return nil
 }
 
-func (h *hubLocks) release(p *Peer, d *wire.Decoder) {
-	number, key, token := d.Uint(), d.String(), d.String()
-	if d.Err() != nil {
-		return
+func (h *hubLocks) release(p *Peer, d *wire.Decoder) error {
+	number := d.Uint()
+	key, token, err := name(d)
+	if err != nil {
+		return err
 	}
-	err := h.table.Release(key, token)
+	err = h.table.Release(key, token)
 	if number == 0 {
-		return
+		return nil
 	}
 	f := wire.Begin(lockAnswer).Uint(number)
 	if err != nil {
@@ -203,36 +211,55 @@ func (h *hubLocks) release(p *Peer, d *wire.Decoder) {
 		f.Byte(verdictDone)
 	}
 	p.send(f)
+	return nil
 }
 
-func (h *hubLocks) renew(p *Peer, d *wire.Decoder) {
+func (h *hubLocks) renew(p *Peer, d *wire.Decoder) error {
 	number, n := d.Uint(), d.Count()
 	f := wire.Begin(lockAnswer).Uint(number).Byte(verdictDone)
 	for range n {
-		g := driver.Grant{Key: d.String(), Token: d.String(), TTL: time.Duration(d.Int()), NoRenew: d.Bool()}
-		if d.Err() != nil || checkName(g.Key, g.Token, g.TTL) != nil {
-			break
-		}
-		deadline, err := h.table.Renew(&g)
-		g.Deadline = deadline
-		switch {
-		case err != nil:
-			addError(f, err)
-		case !h.recorded(&g):
+		told, err := h.renewOne(f, d)
+		if err != nil || !told {
 			f.Free()
-			return
-		default:
-			f.Byte(verdictDone).Int(h.clock.told(deadline))
+			return err
 		}
 	}
 	p.send(f)
+	return nil
 }
 
-func (h *hubLocks) force(p *Peer, d *wire.Decoder) {
+// renewOne adds what has become of a grant to the answer, and says whether it may
+// be told. An error is that of the peer.
+func (h *hubLocks) renewOne(f *wire.Frame, d *wire.Decoder) (told bool, err error) {
+	var g driver.Grant
+	if g.Key, g.Token, err = name(d); err != nil {
+		return false, err
+	}
+	g.TTL, g.NoRenew = time.Duration(d.Int()), d.Bool()
+	if err := errors.Join(d.Err(), checkTTL(g.TTL)); err != nil {
+		return false, err
+	}
+	deadline, err := h.table.Renew(&g)
+	if err != nil {
+		addError(f, err)
+		return true, nil
+	}
+	g.Deadline = deadline
+	f.Byte(verdictDone).Int(h.clock.told(deadline))
+	return h.recorded(&g), nil
+}
+
+func (h *hubLocks) force(p *Peer, d *wire.Decoder) error {
 	number, key, reason := d.Uint(), d.String(), d.String()
 	by := holder(d, &p.locks.holder)
-	if d.Err() != nil {
-		return
+	if err := d.Err(); err != nil {
+		return err
+	}
+	if len(reason) > maxReason {
+		return fmt.Errorf("a reason of %d bytes", len(reason))
+	}
+	if err := checkHolder(&by); err != nil {
+		return err
 	}
 	_, err := h.table.Force(key, reason, by, func(n int) {
 		p.send(wire.Begin(lockAnswer).Uint(number).Byte(verdictDone).Uint(uint64(n)))
@@ -241,6 +268,7 @@ func (h *hubLocks) force(p *Peer, d *wire.Decoder) {
 	if err != nil {
 		p.send(addError(wire.Begin(lockAnswer).Uint(number), err))
 	}
+	return nil
 }
 
 func (h *hubLocks) inspect(p *Peer, d *wire.Decoder) {

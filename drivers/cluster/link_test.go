@@ -116,11 +116,12 @@ func (l *link) write(way int, frame []byte) error {
 }
 
 func readFrame(from io.Reader) ([]byte, error) {
-	frame := make([]byte, 4)
-	if _, err := io.ReadFull(from, frame); err != nil {
+	var head [4]byte
+	if _, err := io.ReadFull(from, head[:]); err != nil {
 		return nil, err
 	}
-	frame = append(frame, make([]byte, binary.LittleEndian.Uint32(frame))...)
+	frame := make([]byte, 4+binary.LittleEndian.Uint32(head[:]))
+	copy(frame, head[:])
 	_, err := io.ReadFull(from, frame[4:])
 	return frame, err
 }

@@ -53,9 +53,17 @@ const (
 	maxToken  = 64
 	maxSlots  = 4096
 	maxFences = 1 << 16
-	maxFence  = 1 << 53
 	maxTTL    = 24 * time.Hour
+	maxHolder = 4 << 10 // all of its texts
+	maxReason = 4 << 10
+	// maxAhead is how far the fences and tickets of an earlier hub may be ahead of
+	// the microseconds since 1970. Those of this one come after them: whoever
+	// could say any number could end the numbers.
+	maxAhead = 366 * 24 * time.Hour
 )
+
+// highest is the highest fence or ticket that an earlier hub may have given.
+func highest() uint64 { return uint64(time.Now().Add(maxAhead).UnixMicro()) }
 
 func addHolder(f *wire.Frame, h *driver.Holder) {
 	f.String(h.App).String(h.Host).Int(int64(h.PID)).Int(int64(h.Worker)).String(h.Label).String(h.Request)
@@ -109,12 +117,35 @@ func request(d *wire.Decoder, last *driver.Holder) (r driver.Request, err error)
 		return r, fmt.Errorf("a request for %d slots with %d fences", slots, fences)
 	}
 	r.Slots, r.Fences = int(slots), int(max(fences, 1))
-	return r, checkName(r.Key, r.Token, r.TTL)
+	return r, errors.Join(checkName(r.Key, r.Token), checkTTL(r.TTL), checkHolder(&r.Holder))
 }
 
-func checkName(key, token string, ttl time.Duration) error {
-	if key == "" || len(key) > maxKey || token == "" || len(token) > maxToken || ttl <= 0 || ttl > maxTTL {
-		return fmt.Errorf("a key of %d bytes with a token of %d for %v", len(key), len(token), ttl)
+// name reads the key and the token of a grant or a request.
+func name(d *wire.Decoder) (key, token string, err error) {
+	key, token = d.String(), d.String()
+	if err := d.Err(); err != nil {
+		return key, token, err
+	}
+	return key, token, checkName(key, token)
+}
+
+func checkName(key, token string) error {
+	if key == "" || len(key) > maxKey || token == "" || len(token) > maxToken {
+		return fmt.Errorf("a key of %d bytes with a token of %d", len(key), len(token))
+	}
+	return nil
+}
+
+func checkTTL(ttl time.Duration) error {
+	if ttl <= 0 || ttl > maxTTL {
+		return fmt.Errorf("a lease for %v", ttl)
+	}
+	return nil
+}
+
+func checkHolder(h *driver.Holder) error {
+	if n := len(h.App) + len(h.Host) + len(h.Label) + len(h.Request); n > maxHolder {
+		return fmt.Errorf("a holder who needs %d bytes to say who it is", n)
 	}
 	return nil
 }
@@ -148,7 +179,7 @@ func readLease(d *wire.Decoder, c clock, last *driver.Holder) (l table.Lease, er
 	if err := d.Err(); err != nil {
 		return l, err
 	}
-	if g.Fence > maxFence || fences > maxFences || slot >= maxSlots || slots < 1 || slots > maxSlots {
+	if g.Fence > highest() || fences > maxFences || slot >= maxSlots || slots < 1 || slots > maxSlots {
 		return l, fmt.Errorf("a lease with fence %d and %d more, of slot %d in %d", g.Fence, fences, slot, slots)
 	}
 	g.Fences, g.Slot, l.Slots = int(fences), int(slot), int(slots)
@@ -156,7 +187,7 @@ func readLease(d *wire.Decoder, c clock, last *driver.Holder) (l table.Lease, er
 	if last := driver.Now().Add(g.TTL); l.Expires.After(last) {
 		l.Expires = last
 	}
-	return l, checkName(g.Key, g.Token, g.TTL)
+	return l, errors.Join(checkName(g.Key, g.Token), checkTTL(g.TTL), checkHolder(&l.Holder))
 }
 
 // addError adds an outcome that is an error.

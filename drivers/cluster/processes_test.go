@@ -141,6 +141,7 @@ func TestAllThatADeadProcessHadIsFree(t *testing.T) {
 // endForked has the child of a child not outlive the test, and checks that it is
 // there until then.
 func endForked(t *testing.T, pid int) {
+	t.Helper()
 	t.Cleanup(func() {
 		p, err := os.FindProcess(pid)
 		must(t, err)

@@ -99,6 +99,7 @@ func TestAnAssertionIsRefused(t *testing.T) {
 			return held("k", "a", 1, 0)
 		},
 		"when another has its slot with a higher fence": func(t *testing.T, tab *table.Table, p *process) table.Lease {
+			t.Helper()
 			if _, err := tab.Restore(held("k", "b", 2, 0), p.Owner); err != nil {
 				t.Fatal(err)
 			}
