@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -48,8 +49,14 @@ func (q *question) free() {
 // errHubGone is why a question has no answer that has to be put again.
 var errHubGone = errors.New("the hub is gone")
 
-// errNoAnswer is why an asker has lost its patience.
-var errNoAnswer = errors.New("the hub has not answered in time")
+// noAnswer is why an asker has lost its patience.
+func (x *Lock) noAnswer() error {
+	s, why := x.node.session()
+	if why != nil {
+		return fmt.Errorf("there is no hub: %w", why)
+	}
+	return fmt.Errorf("%s has not answered in time (is it stopped?)", s.hub)
+}
 
 // turn is a question on its way.
 type turn struct {
@@ -78,7 +85,7 @@ func (x *Lock) ask(ctx context.Context, q *question, frame func(number uint64) *
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-q.patience.C:
-			return errNoAnswer
+			return x.noAnswer()
 		}
 	}
 }
@@ -109,7 +116,7 @@ func (x *Lock) put(ctx context.Context, q *question, t turn, f *wire.Frame) erro
 	case <-ctx.Done():
 		return x.withdraw(q, t, ctx.Err())
 	case <-q.patience.C:
-		return x.withdraw(q, t, errNoAnswer)
+		return x.withdraw(q, t, x.noAnswer())
 	}
 }
 

@@ -351,8 +351,11 @@ func TestAHubThatIsStoppedIsNotReplaced(t *testing.T) {
 		t.Error(line)
 	}
 	other.tell("try j")
-	if line := other.says("tried j"); !strings.Contains(line, "unavailable") {
-		t.Error(line)
+	line := other.says("tried j")
+	for _, says := range []string{"unavailable", fmt.Sprint("process ", hub.PID()), "stopped"} {
+		if !strings.Contains(line, says) {
+			t.Errorf("%q does not tell %q", line, says)
+		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()

@@ -58,12 +58,8 @@ func (p *Place) Join() (*Member, error) {
 func (m *Member) Name() string { return m.name }
 
 // Check returns an error if the file was removed or replaced: the next hub will
-// not wait for this member. It also keeps the file from looking old.
-func (m *Member) Check() error {
-	now := time.Now()
-	_ = os.Chtimes(m.file.Name(), now, now) // a missing one is found out now
-	return sameAs(m.file, m.file.Name())
-}
+// not wait for this member.
+func (m *Member) Check() error { return sameAs(m.file, m.file.Name()) }
 
 // Bound says, before anything of the kind is asked for, that what the hub gives
 // this member is good for ttl at most, or for what was said before, whichever is
@@ -135,7 +131,8 @@ func readNote(f io.ReaderAt, magic string, at int64) int64 {
 
 // Members returns the names of those who live. What those who do not live have
 // left behind is good until left, or 0; it is never beyond what the record
-// says. The files of those who left nothing that is good after now are removed.
+// says. The files of those who left nothing that is good after now are removed,
+// and those of the living do not look old to whatever cleans temporary folders.
 //
 // Whoever joins later holds nothing yet. A file of which cannot be found out
 // whether its member lives counts as one who does.
@@ -144,10 +141,12 @@ func (s *Seat) Members(now int64) (living []string, left int64, err error) {
 	if err != nil {
 		return nil, 0, fmt.Errorf("look who lives: %w", err)
 	}
+	today := time.Now()
 	for _, e := range entries {
 		lives, expiry := s.look(e.Name(), now)
 		if lives {
 			living = append(living, e.Name())
+			_ = os.Chtimes(filepath.Join(s.place.path+clients, e.Name()), today, today) // it may have left by now
 		}
 		left = max(left, expiry)
 	}

@@ -271,6 +271,26 @@ func TestMembersLiveAsLongAsTheirProcess(t *testing.T) {
 	}
 }
 
+// What cleans temporary folders goes by age.
+func TestFilesInUseDoNotLookOld(t *testing.T) {
+	p := place(t)
+	s, m := take(t, p), join(t, p)
+	_, err := s.Listen()
+	must(t, err)
+	paths := []string{p.Path(), p.Path() + ".lock", filepath.Join(p.Path()+".clients", m.Name())}
+	for _, path := range paths {
+		must(t, os.Chtimes(path, time.Unix(1, 0), time.Unix(1, 0)))
+	}
+	must(t, s.Check())
+	_, _, err = s.Members(0)
+	must(t, err)
+	for _, path := range paths {
+		if info, err := os.Lstat(path); err != nil || time.Since(info.ModTime()) > time.Minute {
+			t.Errorf("%s is of %v, %v", path, info.ModTime(), err)
+		}
+	}
+}
+
 // Who leaves something behind says so, for as long as it is good, and never for
 // longer than the hub's record does.
 func TestWhatALeaverLeftIsWaitedFor(t *testing.T) {
