@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -241,8 +242,8 @@ func (w *way) open(ctx context.Context, at meeting) (err error) {
 
 func (w *way) close() error {
 	var errs []error
-	for i := len(w.closers) - 1; i >= 0; i-- {
-		errs = append(errs, w.closers[i]())
+	for _, c := range slices.Backward(w.closers) {
+		errs = append(errs, c())
 	}
 	return errors.Join(errs...)
 }

@@ -131,6 +131,7 @@ type office struct {
 }
 
 func newOffice(t *testing.T, c HubConfig) *office {
+	t.Helper()
 	h := newHub(t, c)
 	n, _ := join(t, h, Config{})
 	b, err := bus.New(n.Bus(), bus.Config{})

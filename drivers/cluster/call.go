@@ -61,7 +61,7 @@ func (c *calls) call(ctx context.Context, name string, body []byte) ([]byte, err
 	}
 	select {
 	case a := <-answered:
-		if e, ok := a.err.(*CallError); ok {
+		if e, ok := errors.AsType[*CallError](a.err); ok {
 			e.Name = name
 		}
 		return a.body, a.err

@@ -204,7 +204,7 @@ func TestAnotherVersionIsRefusedWithAReason(t *testing.T) {
 func TestDialEndsWithItsContext(t *testing.T) {
 	here, there := net.Pipe()
 	defer there.Close()
-	go io.Copy(io.Discard, there)
+	go func() { _, _ = io.Copy(io.Discard, there) }()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
 	defer cancel()
 	if _, err := Dial(ctx, Config{Conn: here}); !errors.Is(err, context.DeadlineExceeded) {

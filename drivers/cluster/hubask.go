@@ -83,8 +83,8 @@ func (h *hubBus) asker(number uint64) *Peer {
 // answer hands an answer of p to who has asked.
 func (h *hubBus) answer(p *Peer, d *wire.Decoder) error {
 	a, done := demand{d.Uint(), d.Uint()}, d.Bool()
-	if d.Err() != nil {
-		return nil // and the caller says so
+	if err := d.Err(); err != nil {
+		return err
 	}
 	x := p.bus.pay(a, done)
 	to := h.asker(a.asker)

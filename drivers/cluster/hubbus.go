@@ -64,9 +64,10 @@ func (h *hubBus) join(p *Peer, d *wire.Decoder) error {
 	w := &wish{peer: p, number: d.Uint(), kind: driver.Kind(d.Byte())}
 	w.members.Store(members(d))
 	w.pattern, w.group = d.String(), d.String()
+	if err := d.Err(); err != nil {
+		return err
+	}
 	switch {
-	case d.Err() != nil:
-		return nil // and the caller says so
 	case w.kind > driver.Request:
 		return errKind
 	case len(w.pattern) > maxName || len(w.group) > maxName:
@@ -233,8 +234,10 @@ func (h *hubBus) returned(p *Peer, d *wire.Decoder) error {
 	done, k := d.Bool(), driver.Kind(d.Byte())
 	pattern, group := d.String(), d.String()
 	tail := d.Rest()
+	if err := d.Err(); err != nil {
+		return err
+	}
 	switch {
-	case d.Err() != nil: // and the caller says so
 	case k > driver.Request:
 		return errKind
 	case k == driver.Request:

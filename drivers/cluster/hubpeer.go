@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -85,9 +86,9 @@ func (b *batch) deliver(p *Peer, x *parcel) (o outcome, again []*wish) {
 		bus.count(x)
 		return dropped, again
 	}
-	switch err := b.queue(p, f, p.hub.config.Backlog); err {
-	case nil:
-	case wire.ErrFull:
+	switch err := b.queue(p, f, p.hub.config.Backlog); {
+	case err == nil:
+	case errors.Is(err, wire.ErrFull):
 		p.fill()
 		bus.count(x)
 		return dropped, again
@@ -173,7 +174,7 @@ func (b *batch) reply(p *Peer, id uint64, f *wire.Frame) {
 		return
 	}
 	if !bus.full.Load() {
-		if err := b.queue(p, f, p.hub.config.Backlog); err != wire.ErrFull {
+		if err := b.queue(p, f, p.hub.config.Backlog); !errors.Is(err, wire.ErrFull) {
 			return // a line that has ended has no asker
 		}
 		p.fill()

@@ -35,7 +35,7 @@ func Inherited(fd int) (net.Conn, error) {
 // connOf returns the connection at fd, which it takes over.
 func connOf(fd int) (net.Conn, error) {
 	f := os.NewFile(uintptr(fd), "hub")
-	defer f.Close() // FileConn has made a copy
+	defer func() { _ = f.Close() }() // FileConn has made a copy
 	conn, err := net.FileConn(f)
 	if err != nil {
 		return nil, fmt.Errorf("descriptor %d is no connection: %w", fd, err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -145,8 +146,8 @@ func (p *Peer) greet(t wire.Type, d *wire.Decoder) error {
 	if d.Left() > 0 {
 		p.member = d.String()
 	}
-	if d.Err() != nil {
-		return nil
+	if err := d.Err(); err != nil {
+		return err
 	}
 	if v != version {
 		err := fmt.Errorf("it speaks version %d of the protocol, the hub %d: run the same build", v, version)
@@ -194,12 +195,9 @@ func (b *batch) queue(to *Peer, f *wire.Frame, limit int) error {
 	if err := to.line.Queue(f, limit); err != nil {
 		return err
 	}
-	for _, p := range b.touched {
-		if p == to {
-			return nil
-		}
+	if !slices.Contains(b.touched, to) {
+		b.touched = append(b.touched, to)
 	}
-	b.touched = append(b.touched, to)
 	return nil
 }
 

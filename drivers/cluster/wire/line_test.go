@@ -15,6 +15,7 @@ import (
 
 // pairs are connections of each kind that a line may run over.
 func pairs(t *testing.T) map[string]func() (net.Conn, net.Conn) {
+	t.Helper()
 	return map[string]func() (net.Conn, net.Conn){
 		"pipe": net.Pipe,
 		"socket": func() (net.Conn, net.Conn) {
@@ -37,6 +38,7 @@ func pairs(t *testing.T) map[string]func() (net.Conn, net.Conn) {
 }
 
 func onEachPair(t *testing.T, test func(t *testing.T, a, b net.Conn)) {
+	t.Helper()
 	for name, pair := range pairs(t) {
 		t.Run(name, func(t *testing.T) {
 			a, b := pair()
@@ -47,6 +49,7 @@ func onEachPair(t *testing.T, test func(t *testing.T, a, b net.Conn)) {
 
 func TestFramesArriveWholeAndInOrder(t *testing.T) {
 	onEachPair(t, func(t *testing.T, a, b net.Conn) {
+		t.Helper()
 		from, to := NewLine(a), NewLine(b)
 		defer from.Close()
 		const writers, each = 8, 400
@@ -93,6 +96,7 @@ func TestFramesArriveWholeAndInOrder(t *testing.T) {
 
 func TestAnOtherSideThatDoesNotReadHoldsUpNobody(t *testing.T) {
 	onEachPair(t, func(t *testing.T, a, b net.Conn) {
+		t.Helper()
 		from := NewLine(a)
 		defer from.Close()
 		defer b.Close()
@@ -115,7 +119,7 @@ func TestAnOtherSideThatDoesNotReadHoldsUpNobody(t *testing.T) {
 		if err := from.Room(ctx, limit); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("Room of a full line: %v", err)
 		}
-		go io.Copy(io.Discard, b)
+		go func() { _, _ = io.Copy(io.Discard, b) }()
 		if err := from.Room(t.Context(), limit); err != nil {
 			t.Fatal(err)
 		}
@@ -124,6 +128,7 @@ func TestAnOtherSideThatDoesNotReadHoldsUpNobody(t *testing.T) {
 
 func TestCloseEndsReadAndRoomAndQueue(t *testing.T) {
 	onEachPair(t, func(t *testing.T, a, b net.Conn) {
+		t.Helper()
 		defer b.Close()
 		l := NewLine(a)
 		f := Begin(1).Bytes(make([]byte, 9<<20))
@@ -190,7 +195,7 @@ func TestFramesAreFoundHoweverTheyAreCut(t *testing.T) {
 	}
 	for name, cut := range cuts {
 		got, err := read(cut(bytes.NewReader(stream)))
-		if err != io.EOF || len(got) != len(want) {
+		if !errors.Is(err, io.EOF) || len(got) != len(want) {
 			t.Fatalf("%s: %d frames and %v, want %d and EOF", name, len(got), err, len(want))
 		}
 		for i := range want {
