@@ -204,3 +204,59 @@ func FuzzFramesOfTheHub(f *testing.F) {
 		x.ended(errHubGone)
 	})
 }
+
+func TestAPeerThatOverstatesHurtsItselfAlone(t *testing.T) {
+	h := newHub(t, HubConfig{})
+	l := memberOf(t, h)
+	asking := func(at uint64, change func(*driver.Request)) *wire.Frame {
+		r := aRequest()
+		change(&r)
+		f := wire.Begin(lockAsk).Uint(1).Uint(at)
+		addRequest(f, &r)
+		return f
+	}
+	having := func(change func(*driver.Grant)) *wire.Frame {
+		r := aRequest()
+		g := driver.Grant{Key: r.Key, Token: r.Token, Fence: 1, Fences: 1, TTL: time.Second, Deadline: driver.Now()}
+		change(&g)
+		f := wire.Begin(lockHave)
+		addLease(f, &g, &r, readClock())
+		return f
+	}
+	long := strings.Repeat("x", 5000)
+	for name, f := range map[string]*wire.Frame{
+		"a ticket of the far future": asking(1<<60, func(*driver.Request) {}),
+		"no key":                     asking(0, func(r *driver.Request) { r.Key = "" }),
+		"a long key":                 asking(0, func(r *driver.Request) { r.Key = long }),
+		"a long token":               asking(0, func(r *driver.Request) { r.Token = long }),
+		"a long label":               asking(0, func(r *driver.Request) { r.Holder.Label = long }),
+		"no slot":                    asking(0, func(r *driver.Request) { r.Slots = 0 }),
+		"too many slots":             asking(0, func(r *driver.Request) { r.Slots = 5000 }),
+		"too many fences":            asking(0, func(r *driver.Request) { r.Fences = 1 << 40 }),
+		"a lease without end":        asking(0, func(r *driver.Request) { r.TTL = 1 << 62 }),
+		"a fence of the far future":  having(func(g *driver.Grant) { g.Fence = 1 << 60 }),
+		"a slot that no pool has":    having(func(g *driver.Grant) { g.Slot = 1 << 30 }),
+		"a long reason":              wire.Begin(lockForce).Uint(1).String("k").String(long).String("").String("").Int(0).Int(0).String("").String("").Int(0),
+		"to release a long key":      wire.Begin(lockRelease).Uint(1).String(long).String("t"),
+		"to renew for nothing":       wire.Begin(lockRenew).Uint(1).Uint(1).String("k").String("t").Int(0).Bool(false),
+	} {
+		n, p := join(t, h, Config{})
+		s, err := n.session()
+		must(t, err)
+		must(t, s.line.Send(f))
+		select {
+		case <-p.Done():
+			if hasEnded(p.Err()) {
+				t.Errorf("%s: the peer went with %v", name, p.Err())
+			}
+		case <-time.After(bound):
+			t.Errorf("%s was taken", name)
+		}
+	}
+	lease, err := l.Acquire(t.Context(), "k")
+	must(t, err)
+	must(t, lease.Release())
+	if states, err := l.List(t.Context(), ""); err != nil || len(states) != 0 {
+		t.Errorf("left: %+v, %v", states, err)
+	}
+}
