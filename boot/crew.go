@@ -449,11 +449,14 @@ func (w *crew) given(e *supervisor.SpentError) *Failure {
 	}
 	f := &Failure{
 		Code: "cluster.worker_died", Exit: ExitInternal, Text: text, Cause: e.Cause,
-		Facts: []Fact{{"the last one", e.Last}, asked(w.config, "cluster.workers")},
+		Facts: []Fact{asked(w.config, "cluster.workers")},
 		Actions: []string{
 			"read why:               it has said so above",
 			"see it fail by itself:  " + strings.Join([]string{w.process.name(), "serve", "--workers", "1"}, " "),
 		},
+	}
+	if e.Cause == nil { // it was started, and ended
+		f.Facts = append([]Fact{{"the last one", e.Last}}, f.Facts...)
 	}
 	if slices.Contains([]int{ExitUsage, ExitUnavailable, ExitOverrun, ExitConfig}, e.Status) {
 		f.Exit = e.Status
