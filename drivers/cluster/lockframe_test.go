@@ -207,7 +207,7 @@ func FuzzFramesOfTheHub(f *testing.F) {
 
 func TestAPeerThatOverstatesHurtsItselfAlone(t *testing.T) {
 	h := newHub(t, HubConfig{})
-	l := memberOf(t, h)
+	l := lockerOf(t, h)
 	asking := func(at uint64, change func(*driver.Request)) *wire.Frame {
 		r := aRequest()
 		change(&r)

@@ -21,13 +21,8 @@ import (
 
 // Holders and waiters as processes of their own, which are killed and stopped.
 
-// memberOf opens a Locker of its own on h. It is closed with the test.
-func memberOf(t *testing.T, h *Hub) *lock.Locker {
-	t.Helper()
-	conn, _ := pipeTo(t, h, t.Name())
-	return memberAt(t, func() (net.Conn, error) { return conn, nil })
-}
-
+// memberAt opens a Locker of its own on the hub that dial reaches. It is closed with
+// the test.
 func memberAt(t *testing.T, dial func() (net.Conn, error)) *lock.Locker {
 	t.Helper()
 	conn, err := dial()
@@ -88,7 +83,7 @@ func receive(t *testing.T, got <-chan *lock.Lease, bound time.Duration) *lock.Le
 // the yardstick, and its connection.
 func TestAKilledHolderIsFollowedWithinMilliseconds(t *testing.T) {
 	h := newHub(t, HubConfig{})
-	l := memberOf(t, h)
+	l := lockerOf(t, h)
 	var after []time.Duration
 	for i := range max(5, locktest.Scaled(20)) {
 		victim := spawn(t, h, toHold(fmt.Sprint("victim", i), time.Minute))
@@ -117,7 +112,7 @@ func TestAKilledHolderIsFollowedWithinMilliseconds(t *testing.T) {
 
 func TestAllThatADeadProcessHadIsFree(t *testing.T) {
 	h := newHub(t, HubConfig{})
-	l := memberOf(t, h)
+	l := lockerOf(t, h)
 	queued, err := l.Acquire(t.Context(), "k-queue")
 	must(t, err)
 	victim := spawn(t, h, orders{Task: "fork", Name: "victim", Key: "k", TTL: time.Hour})
@@ -157,7 +152,7 @@ func TestAStoppedHolderWakesUpWithoutItsLease(t *testing.T) {
 	t.Parallel()
 	const ttl = time.Second
 	h := newHub(t, HubConfig{})
-	l := memberOf(t, h)
+	l := lockerOf(t, h)
 	sleeper := spawn(t, h, toHold("sleeper", ttl))
 	first := sleeper.expect(holding)
 	next := waiting(t, l, "k", 0)
@@ -186,7 +181,7 @@ func TestAStoppedHolderWakesUpWithoutItsLease(t *testing.T) {
 func TestAHolderThatIsStoppedForLessThanItsTTLKeepsItsLease(t *testing.T) {
 	t.Parallel()
 	h := newHub(t, HubConfig{})
-	l := memberOf(t, h)
+	l := lockerOf(t, h)
 	holds := spawn(t, h, toHold("holder", 10*time.Second))
 	holds.expect(holding)
 	must(t, holds.Pause())
@@ -206,7 +201,7 @@ func TestAHolderThatIsStoppedForLessThanItsTTLKeepsItsLease(t *testing.T) {
 func TestAStoppedWaiterCostsOneWindow(t *testing.T) {
 	t.Parallel()
 	h := newHub(t, HubConfig{})
-	l, other := memberOf(t, h), memberOf(t, h)
+	l, other := lockerOf(t, h), lockerOf(t, h)
 	held, err := l.Acquire(t.Context(), "k", lock.TTL(time.Minute))
 	must(t, err)
 	still := spawn(t, h, toHold("still", time.Hour))
@@ -223,7 +218,7 @@ func TestAStoppedWaiterCostsOneWindow(t *testing.T) {
 // A process that does not read hurts nobody else, however much there is for it.
 func TestAStoppedProcessHoldsUpNobody(t *testing.T) {
 	h := newHub(t, HubConfig{})
-	l := memberOf(t, h)
+	l := lockerOf(t, h)
 	still := spawn(t, h, toHold("still", 2*time.Second))
 	still.expect(holding)
 	must(t, still.Pause())
@@ -347,7 +342,7 @@ func TestHistoriesOfProcessesThatAreKilled(t *testing.T) {
 	t.Parallel()
 	for range max(1, locktest.Scaled(2)) {
 		h := newHub(t, HubConfig{})
-		l := memberOf(t, h)
+		l := lockerOf(t, h)
 		w := newWitness(t)
 		operator := history.NewClient("operator", l, w.recorder)
 		var children []*child

@@ -1,0 +1,108 @@
+//go:build linux || darwin
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// holdAndWait has a node hold "held" and wait for "wanted", which somebody else
+// has, and returns how its wait ends.
+func holdAndWait(t *testing.T, h *Hub, other *lock.Locker) (n *Node, p *Peer, waited <-chan error) {
+	t.Helper()
+	n, p = join(t, h, Config{})
+	_, err := n.Lock().Acquire(t.Context(), driver.Request{Key: "held", Token: "a", TTL: time.Hour, Slots: 1})
+	must(t, err)
+	wanted, err := other.Acquire(t.Context(), "wanted")
+	must(t, err)
+	t.Cleanup(func() { _ = wanted.Release() }) // or with its node
+	ended := make(chan error, 1)
+	go func() {
+		_, err := n.Lock().Acquire(context.Background(), driver.Request{Key: "wanted", Token: "b", TTL: time.Hour, Slots: 1, Wait: -1})
+		ended <- err
+	}()
+	eventually(t, "it to queue", func() bool { return len(stateIn(t, h, "wanted").Waiters) == 1 })
+	return n, p, ended
+}
+
+func stateIn(t *testing.T, h *Hub, key string) driver.State {
+	t.Helper()
+	s, err := h.locks.table.Inspect(key)
+	must(t, err)
+	return s
+}
+
+// Whoever is cut off by its hub is not dead.
+func TestAPeerThatTheHubCutsOffKeepsItsLeases(t *testing.T) {
+	h := newHub(t, HubConfig{})
+	n, p, waited := holdAndWait(t, h, lockerOf(t, h))
+	p.line.End(errStuck)
+	<-p.Done()
+	if held := stateIn(t, h, "held").Holders; len(held) != 1 {
+		t.Errorf("its lease is gone: %+v", held)
+	}
+	if waiters := stateIn(t, h, "wanted").Waiters; len(waiters) != 0 {
+		t.Errorf("it still waits: %+v", waiters)
+	}
+	<-n.Done()
+	if err := <-waited; err == nil || errors.Is(err, driver.ErrNotAcquired) {
+		t.Errorf("its wait ended with %v", err)
+	}
+	if _, err := n.Lock().Acquire(t.Context(), driver.Request{Key: "k", Token: "c", TTL: time.Hour, Slots: 1}); err == nil {
+		t.Error("it has a lease of a hub that has cut it off")
+	}
+}
+
+func TestANodeThatIsClosedLeavesItsLeasesToTheirTTL(t *testing.T) {
+	h := newHub(t, HubConfig{})
+	n, p, waited := holdAndWait(t, h, lockerOf(t, h))
+	must(t, n.Close(t.Context()))
+	<-p.Done()
+	if err := <-waited; !errors.Is(err, driver.ErrClosed) {
+		t.Errorf("its wait ended with %v", err)
+	}
+	if held := stateIn(t, h, "held").Holders; len(held) != 1 {
+		t.Errorf("its lease is gone: %+v", held)
+	}
+	if waiters := stateIn(t, h, "wanted").Waiters; len(waiters) != 0 {
+		t.Errorf("it still waits: %+v", waiters)
+	}
+	if err := n.Lock().Release(t.Context(), driver.Grant{Key: "held", Token: "a"}); !errors.Is(err, driver.ErrClosed) {
+		t.Errorf("a release afterwards said %v", err)
+	}
+}
+
+// lockerOf opens a Locker of its own on h. It is closed with the test.
+func lockerOf(t *testing.T, h *Hub) *lock.Locker {
+	t.Helper()
+	conn, _ := pipeTo(t, h, t.Name())
+	return memberAt(t, func() (net.Conn, error) { return conn, nil })
+}
+
+// Leases that expire without a release, as when nobody could reach the hub, do
+// not pile up in the process.
+func TestWhatNobodyReleasesIsForgotten(t *testing.T) {
+	h := newHub(t, HubConfig{})
+	n, _ := join(t, h, Config{})
+	for i := range 10 * firstSweep {
+		name := strconv.Itoa(i)
+		_, err := n.Lock().Acquire(t.Context(), driver.Request{Key: name, Token: name, TTL: time.Millisecond, Slots: 1})
+		must(t, err)
+		if i%firstSweep == 0 {
+			time.Sleep(2 * time.Millisecond)
+		}
+	}
+	n.Lock().mu.Lock()
+	defer n.Lock().mu.Unlock()
+	if left := len(n.Lock().claims); left > 4*firstSweep {
+		t.Errorf("%d claims are left", left)
+	}
+}
