@@ -147,7 +147,7 @@ func (w *slot) raise(ctx context.Context, generation int, started func(*Process)
 		how, status := fmt.Sprint(err), -1
 		if err == nil {
 			started(p)
-			if ready := p.settles(ctx); ready || ctx.Err() != nil {
+			if p.settles(ctx) {
 				return w.unless(ctx, p), nil
 			}
 			how, status = p.ended()
@@ -174,16 +174,16 @@ func (w *slot) unless(ctx context.Context, p *Process) *Process {
 	return nil
 }
 
-// settles waits until the process is ready, has ended, or ctx has, and reports
-// whether it is ready.
+// settles waits until the process is ready, has ended, or ctx has, and returns
+// false if it has ended by itself.
 func (p *Process) settles(ctx context.Context) bool {
 	select {
 	case <-p.ready:
 		return true
 	case <-p.over:
-		return false
+		return ctx.Err() != nil
 	case <-ctx.Done():
-		return false
+		return true
 	}
 }
 
