@@ -158,7 +158,7 @@ func TestWorkerThatWasReadyResetsTheBudget(t *testing.T) {
 }
 
 func TestHopelessEndIsNotTriedAgain(t *testing.T) {
-	c := crew(t, 2, "crash-2")
+	c := crew(t, 2, "crash-2", "slow") // as long as none has been ready
 	<-c.over
 	var spent *SpentError
 	if !errors.As(c.err, &spent) || spent.Deaths != 1 || spent.Status != 78 || spent.Worker != 2 {
