@@ -569,3 +569,36 @@ func BenchmarkRequest(b *testing.B) {
 		}
 	}
 }
+
+// Several publishers at once, to several groups of one process: each group gets
+// each message once.
+func TestGroupsOfOneProcessAreServedByOneFrame(t *testing.T) {
+	h := newHub(t, HubConfig{})
+	to := busAt(t, h)
+	var subs []*bus.Sub
+	for _, group := range []string{"a", "b", "c", ""} {
+		s, _ := count(t, to, "x.*", bus.Group(group))
+		subs = append(subs, s)
+	}
+	n := max(bustest.Scaled(2000), 400)
+	var publishing sync.WaitGroup
+	for range 4 {
+		from := busAt(t, h)
+		publishing.Go(func() {
+			for range n {
+				send(t, from, "x.y", nil)
+			}
+			flush(t, from)
+		})
+	}
+	publishing.Wait()
+	flush(t, to) // what comes after what was sent to it before
+	for i, s := range subs {
+		if err := s.Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := handled(s); got != 4*n {
+			t.Errorf("subscription %d got %d of %d", i, got, 4*n)
+		}
+	}
+}

@@ -69,7 +69,7 @@ func byPeer(wishes []*wish) (targets []plainTarget) {
 // at the moment is chosen only if all are like that.
 func (c crowd) choose(not *Peer) crowd {
 	if len(c) == 1 && c[0].peer != not && !c[0].ended.Load() {
-		return c
+		return c[:1:1] // it is shared, and who gets it may append
 	}
 	for _, evenFull := range []bool{false, true} {
 		a := c.draw(not, nil, evenFull)
