@@ -64,7 +64,11 @@ func (h *Handlers) rows(ctx *mega.Ctx) ([]row, error) {
 	for _, s := range states {
 		r := row{Key: s.Key, Holders: []string{}, Waiting: len(s.Waiters)}
 		for _, by := range s.Holders {
-			r.Holders = append(r.Holders, fmt.Sprintf("%s: %s (pid %d)", by.App, by.Label, by.PID))
+			process := fmt.Sprintf("pid %d", by.PID)
+			if by.Worker != 0 {
+				process = fmt.Sprintf("worker %d, %s", by.Worker, process)
+			}
+			r.Holders = append(r.Holders, fmt.Sprintf("%s: %s (%s)", by.App, by.Label, process))
 		}
 		rows = append(rows, r)
 	}
