@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"errors"
+	"time"
 
 	"github.com/megaframework/mega/drivers/cluster/wire"
 	"github.com/megaframework/mega/lock/driver"
@@ -15,7 +16,8 @@ import (
 type claim struct {
 	state   claimState
 	request driver.Request
-	ticket  uint64 // its place in the queue
+	since   time.Time // of driver.Now, before it was asked for
+	ticket  uint64    // its place in the queue
 	grant   driver.Grant
 	err     error         // why it was refused
 	done    chan struct{} // closed when it is no longer queued; nil before it was
@@ -33,7 +35,7 @@ const (
 
 // add begins a claim.
 func (x *Lock) add(r *driver.Request) (*claim, error) {
-	c := &claim{request: *r, lost: make(chan error, 1)}
+	c := &claim{request: *r, since: driver.Now(), lost: make(chan error, 1)}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.closed {
@@ -82,10 +84,22 @@ func (x *Lock) have(c *claim, d *wire.Decoder) {
 	r := &c.request
 	g := driver.Grant{Key: r.Key, Token: r.Token, Fences: max(r.Fences, 1), TTL: r.TTL, NoRenew: r.NoRenew, Lost: c.lost}
 	readGrant(d, &g, x.clock)
+	if !g.Queued {
+		g.Deadline = earlier(g.Deadline, driver.Deadline(c.since, g.TTL))
+	}
 	if d.Err() == nil && (c.state == claimAsked || c.state == claimQueued) {
 		c.grant = g
 		c.settle(claimHeld, nil)
 	}
+}
+
+// earlier returns the earlier one. The hub counts from when it had the question;
+// whoever asks counts from before it asked, as with every driver.
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // settle ends the wait of a claim. It expects x locked.

@@ -18,6 +18,7 @@ type question struct {
 	answered chan error
 	patience *time.Timer
 
+	since    time.Time // of driver.Now, before it was sent
 	key      string
 	claim    *claim // to be granted or queued
 	grants   []driver.Grant
@@ -35,7 +36,7 @@ var questions = sync.Pool{New: func() any {
 
 func newQuestion(key string) *question {
 	q := questions.Get().(*question)
-	q.key = key
+	q.key, q.since = key, driver.Now()
 	return q
 }
 
@@ -179,10 +180,14 @@ func (x *Lock) take(q *question, o verdict, d *wire.Decoder) error {
 func (x *Lock) takeRenewals(q *question, d *wire.Decoder) {
 	for i := range q.grants {
 		g, r := &q.grants[i], &q.renewals[i]
-		if o := d.Byte(); o != verdictDone {
+		o := d.Byte()
+		switch {
+		case o != verdictDone:
 			r.Err = readError(o, d, g.Key)
-		} else {
+		case g.NoRenew:
 			r.Deadline = x.clock.heard(d.Int())
+		default:
+			r.Deadline = earlier(x.clock.heard(d.Int()), driver.Deadline(q.since, g.TTL))
 		}
 		x.renewed(g, r)
 	}
