@@ -224,6 +224,10 @@ func TestWorkerThatIsKilledKeepsNobodyFromLooking(t *testing.T) {
 	}
 	l.end(t)
 	w.quits(t)
+	left, err := filepath.Glob(filepath.Join(w.disks(), "mega", "*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %q, %v", left, err)
+	}
 }
 
 // A worker that was stopped takes connections, and answers nothing.

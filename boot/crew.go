@@ -324,7 +324,11 @@ func (w *crew) serve(p *supervisor.Process, conn net.Conn) {
 	<-m.peer.Done()
 	w.mu.Lock()
 	delete(w.members, m.peer)
+	socket := m.socket
 	w.mu.Unlock()
+	if socket != "" {
+		_ = os.Remove(socket) // one that was killed has left it
+	}
 }
 
 func (w *crew) member(peer *cluster.Peer) (*member, bool) {
