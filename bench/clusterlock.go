@@ -8,7 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"syscall"
+	"slices"
 	"time"
 
 	"github.com/megaframework/mega/drivers/cluster"
@@ -31,9 +31,9 @@ const (
 // echoSize is how large a question to a hub is, about, and its answer.
 const echoSize = 80
 
-func serveEcho(_ context.Context, in io.Reader, out io.Writer) error {
+func serveEcho(ctx context.Context, in io.Reader, out io.Writer) error {
 	return serveAt(in, out, func(at meeting) (func() error, error) {
-		l, err := net.Listen("unix", at.Socket)
+		l, err := (&net.ListenConfig{}).Listen(ctx, "unix", at.Socket)
 		if err != nil {
 			return nil, err
 		}
@@ -62,7 +62,11 @@ func echoAll(conn net.Conn) {
 func serveHolder(ctx context.Context, in io.Reader, out io.Writer) error {
 	return serveAt(in, out, func(at meeting) (func() error, error) {
 		if at.File != "" {
-			return func() error { return nil }, takeFile(at.File)
+			f, err := os.OpenFile(at.File, os.O_RDWR, 0)
+			if err != nil {
+				return nil, err
+			}
+			return f.Close, lockFile(f)
 		}
 		l, err := openClusterLock(ctx, at.Socket)
 		if err != nil {
@@ -71,15 +75,6 @@ func serveHolder(ctx context.Context, in io.Reader, out io.Writer) error {
 		_, err = l.Acquire(ctx, at.Key)
 		return func() error { return l.Close(ctx) }, err
 	})
-}
-
-// takeFile holds the flock of a file until the process ends.
-func takeFile(path string) error {
-	fd, err := syscall.Open(path, syscall.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	return syscall.Flock(fd, syscall.LOCK_EX)
 }
 
 // openClusterLock is mega on a cluster, as its users open it.
@@ -105,8 +100,7 @@ func (w wholeLock) Close(ctx context.Context) error {
 type node struct {
 	locks   *lock.Locker
 	socket  string
-	file    string
-	fd      int // of the file
+	file    *os.File
 	echo    net.Conn
 	closers []func() error
 }
@@ -123,7 +117,7 @@ func openNode(ctx context.Context) (n *node, err error) {
 		return n, err
 	}
 	n.closers = append(n.closers, func() error { return os.RemoveAll(dir) })
-	n.socket, n.file = filepath.Join(dir, "s"), filepath.Join(dir, "file")
+	n.socket = filepath.Join(dir, "s")
 	for arg, socket := range map[string]string{hubArg: n.socket, echoArg: filepath.Join(dir, "e")} {
 		h, err := startHelper(arg, meeting{Socket: socket})
 		if err != nil {
@@ -131,14 +125,14 @@ func openNode(ctx context.Context) (n *node, err error) {
 		}
 		n.closers = append(n.closers, h.stop)
 	}
-	if n.echo, err = net.Dial("unix", filepath.Join(dir, "e")); err != nil {
+	if n.echo, err = (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(dir, "e")); err != nil {
 		return n, err
 	}
 	n.closers = append(n.closers, n.echo.Close)
-	if n.fd, err = syscall.Open(n.file, syscall.O_RDWR|syscall.O_CREAT, 0o600); err != nil {
+	if n.file, err = os.OpenFile(filepath.Join(dir, "file"), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return n, err
 	}
-	n.closers = append(n.closers, func() error { return syscall.Close(n.fd) })
+	n.closers = append(n.closers, n.file.Close)
 	if n.locks, err = openClusterLock(ctx, n.socket); err == nil {
 		n.closers = append(n.closers, func() error { return n.locks.Close(ctx) })
 	}
@@ -147,8 +141,8 @@ func openNode(ctx context.Context) (n *node, err error) {
 
 func (n *node) close() error {
 	var errs []error
-	for i := len(n.closers) - 1; i >= 0; i-- {
-		errs = append(errs, n.closers[i]())
+	for _, end := range slices.Backward(n.closers) {
+		errs = append(errs, end())
 	}
 	return errors.Join(errs...)
 }
@@ -167,10 +161,10 @@ func (n *node) echoTwice() error {
 }
 
 func (n *node) flockCycle() error {
-	if err := syscall.Flock(n.fd, syscall.LOCK_EX); err != nil {
+	if err := lockFile(n.file); err != nil {
 		return err
 	}
-	return syscall.Flock(n.fd, syscall.LOCK_UN)
+	return unlockFile(n.file)
 }
 
 // clusterAlone takes and releases one free key at a time, beside two round trips
@@ -235,13 +229,12 @@ func clusterKill9(ctx context.Context, l *lab) (claims []claim, err error) {
 					return lease.Release, nil
 				},
 				flock: func() (func() error, error) {
-					free := func() error { return syscall.Flock(n.fd, syscall.LOCK_UN) }
-					return free, syscall.Flock(n.fd, syscall.LOCK_EX)
+					return func() error { return unlockFile(n.file) }, lockFile(n.file)
 				},
 			} {
 				at := meeting{Socket: n.socket, Key: key}
 				if name == flock {
-					at = meeting{File: n.file}
+					at = meeting{File: n.file.Name()}
 				}
 				d, err := killHolder(at, wait)
 				if err != nil {
