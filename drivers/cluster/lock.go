@@ -95,8 +95,21 @@ func (x *Lock) ended(why error) {
 	for _, c := range x.claims {
 		if c.state != claimHeld {
 			x.refuse(c, why)
+		} else if !errors.Is(why, driver.ErrClosed) {
+			x.orphan(c, why)
 		}
 	}
+}
+
+// orphan ends a grant whose hub is gone for good, before its time: nobody keeps
+// others from it any more, and the program that comes next begins with an empty
+// table. It expects x locked.
+func (x *Lock) orphan(c *claim, why error) {
+	select {
+	case c.lost <- &driver.LostError{Key: c.request.Key, Cause: driver.Unreachable, Err: why}:
+	default: // it was taken away already
+	}
+	x.forget(c)
 }
 
 // change expects x locked.
