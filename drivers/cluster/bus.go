@@ -240,8 +240,7 @@ func (b *Bus) tell(what func(driver.Front)) {
 }
 
 // connected is told that there is a hub. Every subscription hears of the gap
-// before the hub hears of it, and the hub of all of them before it gets what
-// was held back.
+// before the hub hears of it.
 func (b *Bus) connected(s *session) {
 	if b.closed.Load() {
 		return
@@ -250,6 +249,14 @@ func (b *Bus) connected(s *session) {
 		b.gap(x, -1)
 	}
 	b.rejoin(s.line)
+}
+
+// opened is told that the hub knows of the subscriptions of all processes: now it
+// gets what was held back.
+func (b *Bus) opened(s *session) {
+	if b.closed.Load() {
+		return
+	}
 	if b.out.release(s.line, b.serve) != nil {
 		return
 	}

@@ -42,10 +42,11 @@ const (
 // The types of frames.
 const (
 	typeHello   wire.Type = 0x01 // magic, version, pid, name at the socket: the first frame of a peer
-	typeWelcome wire.Type = 0x02 // version: the hub's answer
+	typeWelcome wire.Type = 0x02 // version, number of the peer, whether typeOpen follows: the hub's answer
 	typeRefused wire.Type = 0x03 // why: its other answer
 	typeBye     wire.Type = 0x04 // the peer closes its line and goes on living
 	typeCall    wire.Type = 0x05 // number, name, body
+	typeOpen    wire.Type = 0x07 // the hub knows of all peers of an earlier one
 	typeResult  wire.Type = 0x06 // number, whether it failed, body or error text
 
 	typeLocks wire.Type = 0x20 // from here to 0x3f

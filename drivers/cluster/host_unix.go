@@ -58,6 +58,7 @@ func openHost(c Config, seat *rendezvous.Seat) (*host, error) {
 	h := &host{seat: seat, recovery: r, listener: l, log: c.Log, kept: make(chan struct{})}
 	h.ctx, h.end = context.WithCancelCause(context.Background())
 	h.hub = NewHub(HubConfig{Log: c.Log})
+	h.hub.shut = true // until open
 	h.hub.locks.succeed(r.bounds.Fence, r.bounds.Ticket)
 	h.hub.locks.told = func(p *Peer) { r.told(p.member) }
 	h.hub.locks.ahead = h.cover
@@ -85,14 +86,13 @@ func (h *host) cover(expires time.Time, fence, ticket uint64) bool {
 	return err == nil
 }
 
-// recover opens the table once nothing stands against it.
-func (h *host) recover() {
-	silent := h.recovery.wait(h.ctx.Done())
+// grant opens the table, against which nothing stands any more.
+func (h *host) grant(silent int) {
 	if h.failed() {
 		return
 	}
-	if len(silent) > 0 {
-		h.log.Warn("cluster: a process did not say what it holds, and holds nothing any more: it may be stopped", "processes", len(silent))
+	if silent > 0 {
+		h.log.Warn("cluster: a process did not say what it holds, and holds nothing any more: it may be stopped", "processes", silent)
 	}
 	if err := h.seat.Settle(); err != nil {
 		h.fail(err)
@@ -128,7 +128,7 @@ func (h *host) pause(d time.Duration) {
 // comes any more, then nobody is served, and only then may another process sit.
 func (h *host) keep() {
 	defer close(h.kept)
-	h.recover()
+	h.recovery.run(h.ctx.Done(), h.hub.open, h.grant)
 	for h.ctx.Err() == nil {
 		if err := h.seat.Check(); err != nil {
 			h.fail(err)

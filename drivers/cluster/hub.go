@@ -9,6 +9,8 @@ import (
 	"net"
 	"slices"
 	"sync"
+
+	"github.com/megaframework/mega/drivers/cluster/wire"
 )
 
 // HubConfig is how a hub works. The zero value works.
@@ -32,6 +34,8 @@ type Hub struct {
 	peers  map[*Peer]struct{}
 	last   uint64 // number of a peer
 	closed bool
+	shut   bool    // it does not know yet who there is: see open
+	behind []*Peer // who wait for it to be open
 }
 
 // errHubClosed is why a peer is gone whose hub was closed.
@@ -74,6 +78,28 @@ func (h *Hub) enter(p *Peer) bool {
 	}
 	h.peers[p] = struct{}{}
 	return true
+}
+
+// welcome greets p, and has it wait for open if it has to.
+func (h *Hub) welcome(p *Peer) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p.send(wire.Begin(typeWelcome).Uint(version).Uint(p.number).Bool(h.shut))
+	if h.shut {
+		h.behind = append(h.behind, p)
+	}
+}
+
+// open tells peers that those who were at an earlier hub are at this one, too:
+// messages find who waits for them.
+func (h *Hub) open() {
+	h.mu.Lock()
+	behind := h.behind
+	h.shut, h.behind = false, nil
+	h.mu.Unlock()
+	for _, p := range behind {
+		_ = p.line.Send(wire.Begin(typeOpen)) // who is gone needs no news
+	}
 }
 
 func (h *Hub) leave(p *Peer) {

@@ -63,6 +63,9 @@ type session struct {
 	line    *wire.Line
 	calls   calls
 	number  uint64 // of this process, as the hub calls it
+
+	shut   bool          // the hub does not know yet who there is
+	opened chan struct{} // closed when it does
 }
 
 var (
@@ -94,7 +97,29 @@ func (n *Node) join(ctx context.Context) (err error) {
 	if n.meeting, err = openMeeting(n.config); err != nil {
 		return err
 	}
-	return n.meet(ctx)
+	if err = n.meet(ctx); err != nil {
+		return err
+	}
+	return n.settle(ctx)
+}
+
+// settle waits until the hub knows who there is: what is sent or asked before
+// would find nobody.
+func (n *Node) settle(ctx context.Context) error {
+	for {
+		s, err := n.ready(ctx)
+		if err != nil {
+			return err
+		}
+		select {
+		case <-s.opened:
+			return nil
+		case <-s.line.Ended():
+			_ = sleep(ctx, time.Millisecond) // until the node knows; ctx is looked at above
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // meet finds the hub at the socket, or becomes it, and is greeted there. A hub
@@ -245,7 +270,7 @@ func (n *Node) leave() (s *session, first bool) {
 // greet says hello and waits for the answer. The reader it starts makes the
 // session the node's. name is that of the member at the socket.
 func (n *Node) greet(ctx context.Context, conn net.Conn, name string) error {
-	s := &session{hub: hubOf(conn), line: wire.NewLine(conn)}
+	s := &session{hub: hubOf(conn), line: wire.NewLine(conn), opened: make(chan struct{})}
 	s.calls.open(s.line, n.config.Handle, nil)
 	if err := s.line.Send(wire.Begin(typeHello).Rest([]byte(magic)).Uint(version).Uint(uint64(os.Getpid())).String(name)); err != nil {
 		s.line.Close()
@@ -294,6 +319,9 @@ func (n *Node) read(s *session, welcome chan<- error) {
 			// before anything is asked of this one.
 			n.lock.connected(s)
 			n.bus.connected(s)
+			if !s.shut {
+				n.open(s)
+			}
 			s.line.Flush()
 			err := n.enter(s)
 			welcome <- err
@@ -324,11 +352,19 @@ func (s *session) welcomed(t wire.Type, d *wire.Decoder) error {
 	switch t {
 	case typeWelcome:
 		_, s.number = d.Uint(), d.Uint() // its version is ours
+		s.shut = d.Bool()
 		return d.Err()
 	case typeRefused:
 		return fmt.Errorf("the hub refuses this process: %s", d.String())
 	}
 	return errNoHub
+}
+
+// open has messages leave by s.
+func (n *Node) open(s *session) {
+	s.shut = false
+	n.bus.opened(s)
+	close(s.opened)
 }
 
 // enter makes s the connection of the node.
@@ -382,6 +418,8 @@ func (n *Node) ended(why error) {
 // act acts on a frame of the hub.
 func (n *Node) act(s *session, t wire.Type, d *wire.Decoder) error {
 	switch {
+	case t == typeOpen && s.shut:
+		n.open(s)
 	case t == typeCall:
 		s.calls.serve(d)
 	case t == typeResult:

@@ -159,7 +159,7 @@ func (p *Peer) greet(t wire.Type, d *wire.Decoder) error {
 	p.pid = int(pid)
 	p.mu.Unlock()
 	p.greeted = true
-	p.send(wire.Begin(typeWelcome).Uint(version).Uint(p.number))
+	p.hub.welcome(p)
 	return nil
 }
 

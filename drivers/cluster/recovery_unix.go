@@ -4,7 +4,6 @@ package cluster
 
 import (
 	"math"
-	"slices"
 	"sync"
 	"time"
 
@@ -63,29 +62,45 @@ func (r *recovery) told(name string) {
 	}
 }
 
-// longestLook is how seldom a hub looks whether those it waits for still live.
-const longestLook = 20 * time.Millisecond
+const (
+	// longestLook is how seldom a hub looks whether those it waits for still live.
+	longestLook = 20 * time.Millisecond
+	// reunion is how long messages wait at most for those who were at an earlier
+	// hub: one that is stopped does not hold them up.
+	reunion = 100 * time.Millisecond
+)
 
-// wait returns when nothing has to be waited for any more, or end is closed. It
-// returns the names of those who are alive and have not told, but hold nothing
-// that is good any more.
-func (r *recovery) wait(end <-chan struct{}) (silent []string) {
-	for pause := time.Millisecond; ; pause = min(2*pause, longestLook) {
-		left, silent := r.look(nodeNanos())
-		if left <= 0 {
-			return silent
+// run calls met once everybody has told or a reunion has passed, and clear once
+// nothing can be held any more that nobody told of. Clear is told how many are
+// alive and have not told, though what they had was good for a while. Run returns
+// after both, or when end is closed.
+func (r *recovery) run(end <-chan struct{}, met func(), clear func(silent int)) {
+	start := time.Now()
+	for pause := time.Millisecond; met != nil || clear != nil; pause = min(2*pause, longestLook) {
+		left, silent, absent := r.look(nodeNanos())
+		if met != nil && (absent == 0 || time.Since(start) >= reunion) {
+			met()
+			met = nil
+		}
+		if clear != nil && left <= 0 {
+			clear(silent)
+			clear = nil
+		}
+		if met == nil && clear == nil {
+			return
 		}
 		select {
 		case <-r.news:
-		case <-time.After(min(left, pause)):
+		case <-time.After(pause):
 		case <-end:
-			return nil
+			return
 		}
 	}
 }
 
-// look returns for how long there may be something to wait for, and for whom.
-func (r *recovery) look(now int64) (left time.Duration, silent []string) {
+// look returns for how long there may be something to wait for, of how many, and
+// how many have not told at all.
+func (r *recovery) look(now int64) (left time.Duration, silent, absent int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	last := r.until
@@ -97,11 +112,11 @@ func (r *recovery) look(now int64) (left time.Duration, silent []string) {
 			last = max(last, until)
 			continue
 		}
-		if good > 0 { // else it has nothing to say
-			silent = append(silent, name)
+		absent++
+		if good > 0 { // else it has nothing to lose
+			silent++
 			last = max(last, good)
 		}
 	}
-	slices.Sort(silent)
-	return time.Duration(last - now), silent
+	return time.Duration(last - now), silent, absent
 }

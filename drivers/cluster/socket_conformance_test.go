@@ -70,6 +70,7 @@ func (p *post) restart() error {
 		return err
 	}
 	p.hub, p.end = NewHub(HubConfig{}), make(chan struct{})
+	p.hub.shut = true
 	p.hub.locks.succeed(r.bounds.Fence, r.bounds.Ticket)
 	p.hub.locks.told = func(from *Peer) { r.told(from.member) }
 	if p.listener, err = p.seat.Listen(); err != nil {
@@ -77,8 +78,7 @@ func (p *post) restart() error {
 	}
 	p.running.Go(p.accept)
 	p.running.Go(func() {
-		r.wait(p.end)
-		p.hub.locks.table.Open()
+		r.run(p.end, p.hub.open, func(int) { p.hub.locks.table.Open() })
 	})
 	return nil
 }

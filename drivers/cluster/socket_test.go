@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	busdriver "github.com/megaframework/mega/bus/driver"
 	"github.com/megaframework/mega/drivers/cluster/rendezvous"
 )
 
@@ -148,6 +149,67 @@ func TestAMemberWhoseFileIsRemovedComesAgain(t *testing.T) {
 	b.served(t, before)
 	if again := b.meeting.member.Name(); again == name {
 		t.Error("it is still called the same")
+	}
+}
+
+// deaf is a front that nothing is told.
+type deaf struct{}
+
+func (deaf) Answer(busdriver.Message) {}
+func (deaf) Fail(uint64, error)       {}
+func (deaf) Disconnected(error)       {}
+func (deaf) Connected()               {}
+
+// letterbox is a sink that keeps what it is given.
+type letterbox struct{ got chan busdriver.Message }
+
+func (letterbox) Gap(int)    {}
+func (letterbox) Load() int  { return 0 }
+func (letterbox) Fail(error) {}
+
+func (i letterbox) Deliver(m busdriver.Message) bool {
+	i.got <- m
+	return true
+}
+
+// What is published while the hub is away waits until all who were there are back,
+// those who never held a lock too, but not for one that does not come.
+func TestMessagesWaitForThoseWhoWereThere(t *testing.T) {
+	for _, late := range []time.Duration{reunion / 3, time.Second} {
+		socket := socketPath(t)
+		hub, from, to := meetAt(t, socket), meetAt(t, socket), meetAt(t, socket)
+		in := letterbox{make(chan busdriver.Message, 1)}
+		for _, n := range []*Node{from, to} {
+			if err := n.Bus().Attach(deaf{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := to.Bus().Subscribe(t.Context(), busdriver.Subscription{Pattern: "a", Sink: in}); err != nil {
+			t.Fatal(err)
+		}
+		before := from.served(t, nil)
+		to.meeting.mu.Lock() // it is slow to come back
+		if err := hub.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		<-before.line.Ended()
+		start := time.Now()
+		from.served(t, before)
+		if err := from.Bus().Publish(t.Context(), busdriver.Message{Subject: "a"}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(late)
+		to.meeting.mu.Unlock()
+		select {
+		case <-in.got:
+			if late > reunion {
+				t.Error("a message has waited for longer than for a reunion")
+			}
+		case <-time.After(2 * reunion):
+			if late < reunion {
+				t.Errorf("lost: it was published %v ago, and its receiver was back after %v", time.Since(start), late)
+			}
+		}
 	}
 }
 
