@@ -302,12 +302,13 @@ func (l *load) lost() error { return errors.Join(l.errs...) }
 // buy asks so often on each connection, until nobody listens.
 func (l *load) buy(each int) {
 	for !l.over.Load() {
+		began := time.Now()
 		conn, err := net.DialTimeout("tcp", l.addr, 10*time.Second)
 		if err != nil {
 			l.refused.Add(1)
 			return // it was promised nothing
 		}
-		err = l.on(conn, each)
+		err = l.on(conn, began, each)
 		_ = conn.Close()
 		if err != nil {
 			l.mu.Lock()
@@ -317,15 +318,20 @@ func (l *load) buy(each int) {
 	}
 }
 
-// on asks on one connection. The first answer is promised; a server may end an
-// idle connection at any time, and then the next request may cross its end.
-func (l *load) on(conn net.Conn, times int) error {
+// silence is how long a client may say nothing on a new connection before a
+// server that ends takes it for one that was opened in advance.
+const silence = 500 * time.Millisecond
+
+// on asks on one connection. The first answer is promised to who asks in time; a
+// server may end an idle connection at any time, and then the next request may
+// cross its end.
+func (l *load) on(conn net.Conn, began time.Time, times int) error {
 	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
 	answers := bufio.NewReader(conn)
 	for i := range times {
 		last, begun, err := sell(conn, answers)
 		switch {
-		case err != nil && i > 0 && !begun:
+		case err != nil && !begun && (i > 0 || time.Since(began) > silence):
 			l.raced.Add(1)
 			return nil
 		case err != nil:
