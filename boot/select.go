@@ -73,7 +73,7 @@ type Requirement struct {
 func SelectLock(c *config.Config, s Surroundings) (Decision, error) {
 	k := component{
 		name: "lock", asked: c.Lock.Driver, required: c.Lock.Require, subject: "locks", act: "excludes",
-		ends: "exclusion ends at this %s: another %[1]s does not see its locks",
+		ends: "exclusion ends at %s: another %s does not see its locks",
 		code: codes{noCluster: "lock.no_cluster", tooSmall: "lock.scope_too_small"},
 	}
 	k.drivers = []option{
@@ -90,7 +90,7 @@ func SelectLock(c *config.Config, s Surroundings) (Decision, error) {
 func SelectBus(c *config.Config, s Surroundings) (Decision, error) {
 	k := component{
 		name: "bus", asked: c.Bus.Driver, required: c.Bus.Require, subject: "messages", act: "carries them",
-		ends: "messages end at this %s: another %[1]s does not receive them",
+		ends: "messages end at %s: another %s does not receive them",
 		code: codes{noCluster: "bus.no_cluster", tooSmall: "bus.scope_too_small"},
 	}
 	k.drivers = []option{
@@ -109,7 +109,7 @@ type component struct {
 	drivers  []option // the one that reaches furthest first; the last one always fits
 	subject  string   // what the scope is about, for people
 	act      string   // what a driver does within its scope
-	ends     string   // the warning of a driver whose scope is not the fleet
+	ends     string   // the warning of a driver whose scope is not the fleet: where, and what is beyond
 	code     codes
 }
 
@@ -153,8 +153,11 @@ func (k component) decide(c *config.Config, s Surroundings) (Decision, error) {
 	for _, other := range k.drivers {
 		d.Candidates = append(d.Candidates, k.candidate(d, o, other))
 	}
-	d.Warnings = k.warnings(o, s)
+	d.Warnings = k.warnings(c, o, s)
 	d.Wider = k.wider(c, o.scope+1)
+	if o.name == "cluster" && c.Cluster.Socket == "" {
+		d.Wider = append(d.Wider, remedy(c, "cluster"))
+	}
 	if o.refused != nil {
 		return d, o.refused
 	}
@@ -188,11 +191,12 @@ func given(s string) []string {
 }
 
 // warnings say where the reach of a driver ends, and who is beyond it.
-func (k component) warnings(o option, s Surroundings) (all []string) {
+func (k component) warnings(c *config.Config, o option, s Surroundings) (all []string) {
 	if o.scope == driver.Fleet {
 		return nil
 	}
-	all = append(all, fmt.Sprintf(k.ends, o.scope))
+	where, beyond := k.end(c, o)
+	all = append(all, fmt.Sprintf(k.ends, where, beyond))
 	if o.scope > driver.Process {
 		return all
 	}
@@ -203,6 +207,18 @@ func (k component) warnings(o option, s Surroundings) (all []string) {
 		all = append(all, fmt.Sprintf("apps that are left out and run elsewhere have %s of their own: %s", k.subject, strings.Join(s.LeftOut, ", ")))
 	}
 	return all
+}
+
+// end is where the reach of a driver ends, and what is beyond it. Workers without
+// a socket share what their supervisor has, which no other program reaches.
+func (k component) end(c *config.Config, o option) (where, beyond string) {
+	switch {
+	case o.name != "cluster":
+		return "this " + o.scope.String(), o.scope.String()
+	case c.Cluster.Socket == "":
+		return "the workers of this program", "program on this machine"
+	}
+	return "this node, and at the socket " + meetingPlace(c), "node, or a process that does not meet there,"
 }
 
 // wider is what would reach that far at least.

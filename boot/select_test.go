@@ -245,7 +245,9 @@ func TestWhoIsBeyondTheReachOfADriverIsWarnedOf(t *testing.T) {
 		{"memory", nil, boot.Surroundings{}, []string{"exclusion ends at this process"}},
 		{"memory, beside apps that are left out", nil, boot.Surroundings{LeftOut: []string{"admin", "api"}}, []string{"ends at this process", "admin, api"}},
 		{"memory in one of several workers", []string{"MEGA_LOCK_DRIVER=memory"}, boot.Surroundings{Worker: true}, []string{"ends at this process", "one of several workers"}},
-		{"a worker", nil, boot.Surroundings{Worker: true, LeftOut: []string{"admin"}}, []string{"exclusion ends at this node"}},
+		{"a worker", nil, boot.Surroundings{Worker: true, LeftOut: []string{"admin"}}, []string{"exclusion ends at the workers of this program: another program on this machine does not see its locks"}},
+		{"a supervisor", []string{"MEGA_CLUSTER_WORKERS=2"}, boot.Surroundings{}, []string{"exclusion ends at the workers of this program"}},
+		{"a worker at a socket", []string{"MEGA_CLUSTER_SOCKET=/run/shop/c.sock"}, boot.Surroundings{Worker: true}, []string{"exclusion ends at this node, and at the socket /run/shop/c.sock"}},
 		{"redis", []string{cacheA}, boot.Surroundings{Worker: true, LeftOut: []string{"admin"}}, nil},
 	} {
 		d, err := boot.SelectLock(load(t, x.environ...), x.around)
@@ -272,6 +274,8 @@ func TestWhatWouldReachFurtherIsTold(t *testing.T) {
 	}{
 		{nil, []string{"MEGA_CACHE_MAIN_URL=redis://localhost:6379/0", "MEGA_CLUSTER_SOCKET=auto"}},
 		{[]string{cacheA}, nil},
+		{[]string{"MEGA_CLUSTER_WORKERS=2"}, []string{"MEGA_CACHE_MAIN_URL=redis://localhost:6379/0", "MEGA_CLUSTER_SOCKET=auto"}},
+		{[]string{socket}, []string{"MEGA_CACHE_MAIN_URL=redis://localhost:6379/0"}},
 		{[]string{cacheA, "MEGA_LOCK_DRIVER=memory"}, []string{"unset MEGA_LOCK_DRIVER", here}},
 		{[]string{cacheA, cacheB, "MEGA_LOCK_DRIVER=memory"}, []string{"MEGA_LOCK_CACHE=main, and unset MEGA_LOCK_DRIVER", here}},
 		{[]string{"MEGA_LOCK_DRIVER=memory"}, []string{"MEGA_CACHE_MAIN_URL=redis://localhost:6379/0, and unset MEGA_LOCK_DRIVER", here}},
