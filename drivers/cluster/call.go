@@ -130,8 +130,10 @@ func (c *calls) answer(name string, body []byte) ([]byte, error) {
 	return c.handle(c.ctx, c.from, name, body)
 }
 
-// end fails the calls under way and ends those that are answered.
-func (c *calls) end(err error) {
+// fail fails the calls under way and ends the context of those that are
+// answered. Whoever calls it waits for them once nobody else has to wait for
+// that: a Handler may take its time.
+func (c *calls) fail(err error) {
 	c.cancel()
 	c.mu.Lock()
 	c.err = err
@@ -141,5 +143,6 @@ func (c *calls) end(err error) {
 	for _, answered := range asked {
 		answered <- answer{err: err}
 	}
-	c.busy.Wait()
 }
+
+func (c *calls) wait() { c.busy.Wait() }

@@ -154,12 +154,13 @@ func (b *Bus) retire(x *member) *wire.Line {
 	return b.line
 }
 
-// bury forgets x, to which nothing is on its way any more.
+// bury forgets x, to which nothing is on its way any more. Its interest may have
+// another member still, the last to leave.
 func (b *Bus) bury(x *member) {
 	b.remove(x)
 	b.mu.Lock()
-	if b.interests[x.in.interestKey] != x.in {
-		delete(b.byNumber, x.in.number)
+	if in := x.in; b.interests[in.interestKey] != in && len(in.members) == 0 {
+		delete(b.byNumber, in.number)
 	}
 	b.mu.Unlock()
 	close(x.gone)

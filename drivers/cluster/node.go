@@ -391,7 +391,8 @@ func (n *Node) lost(s *session, why error) {
 		}
 	}
 	n.mu.Unlock()
-	s.calls.end(why)
+	s.calls.fail(why)
+	defer s.calls.wait()
 	n.lock.disconnected(why)
 	n.bus.disconnected(why)
 	if final {

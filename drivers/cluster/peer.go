@@ -89,7 +89,8 @@ func (p *Peer) serve() {
 	p.hub.bus.leave(p)
 	p.hub.locks.leave(p, hasEnded(err) && !p.bye)
 	p.batch.flush()
-	p.calls.end(fmt.Errorf("%v is gone: %w", p, err))
+	p.calls.fail(fmt.Errorf("%v is gone: %w", p, err))
+	p.calls.wait()
 	p.hub.config.Log.Debug("peer is gone", "peer", p.name, "pid", p.PID(), "reason", err)
 }
 

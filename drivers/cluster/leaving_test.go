@@ -1,0 +1,147 @@
+package cluster
+
+import (
+	"context"
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/bus/driver"
+	"github.com/megaframework/mega/drivers/cluster/wire"
+)
+
+// handHub is a hub of which a test says every word. It answers nothing but hello.
+type handHub struct {
+	line    *wire.Line
+	returns atomic.Int64 // messages that were given back
+	syncs   chan uint64  // their numbers
+	joins   chan uint64  // the numbers of interests
+}
+
+// handServed returns a node whose hub is the test's.
+func handServed(t *testing.T, c Config) (*Node, *handHub) {
+	t.Helper()
+	here, there, err := Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &handHub{line: wire.NewLine(here), syncs: make(chan uint64, 100), joins: make(chan uint64, 100)}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		_ = h.line.Read(h.take, func() {}) // until the node is gone
+	}()
+	defer there.Close()
+	if c.Conn, err = net.FileConn(there); err != nil {
+		t.Fatal(err)
+	}
+	n, err := Dial(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		h.line.Close()
+		<-read
+	})
+	h.synced(t, <-h.syncs) // the node's own, of its being connected
+	return n, h
+}
+
+func (h *handHub) take(t wire.Type, body []byte) error {
+	d := wire.NewDecoder(body)
+	switch t {
+	case typeHello:
+		return h.line.Send(wire.Begin(typeWelcome).Uint(version).Uint(1))
+	case typeSync:
+		h.syncs <- d.Uint()
+	case typeJoin:
+		h.joins <- d.Uint()
+	case typeBye:
+		return io.EOF
+	case typeReturn:
+		h.returns.Add(1)
+	}
+	return d.Err()
+}
+
+func (h *handHub) say(t *testing.T, f *wire.Frame) {
+	t.Helper()
+	if err := h.line.Send(f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (h *handHub) synced(t *testing.T, number uint64) {
+	t.Helper()
+	h.say(t, wire.Begin(typeSynced).Uint(number))
+}
+
+// sink counts what it gets.
+type sink struct{ got atomic.Int64 }
+
+func (s *sink) Deliver(driver.Message) bool { s.got.Add(1); return true }
+func (s *sink) Gap(int)                     {}
+func (s *sink) Load() int                   { return int(s.got.Load()) }
+func (s *sink) Fail(error)                  {}
+
+// Until the hub knows that a group has no member here any more, what it sends is
+// somebody's: the last one's, if others have gone before.
+func TestTheLastOfAGroupGetsWhatIsOnItsWay(t *testing.T) {
+	n, h := handServed(t, Config{})
+	var subs [2]driver.Interest
+	var sinks [2]sink
+	for i := range subs {
+		done := make(chan error, 1)
+		go func() {
+			var err error
+			subs[i], err = n.Bus().Subscribe(t.Context(), driver.Subscription{Kind: driver.Event, Pattern: "x", Group: "g", Sink: &sinks[i]})
+			done <- err
+		}()
+		h.synced(t, <-h.syncs)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	number := <-h.joins
+	for _, s := range subs {
+		go func() { _ = s.End(t.Context()) }() // which ends with the test at the latest
+	}
+	first, second := <-h.syncs, <-h.syncs
+	h.synced(t, min(first, second)) // the hub has heard of the first to leave
+	f := wire.Begin(typeDeliver).Bool(false).Uint(1).Uint(number)
+	h.say(t, addMessage(f, &driver.Message{Subject: "x"}))
+	h.synced(t, max(first, second))
+	for end := time.Now().Add(2 * time.Second); sinks[0].got.Load()+sinks[1].got.Load() == 0 && h.returns.Load() == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the message is nowhere: nobody has it, and it was not given back")
+		}
+	}
+}
+
+// A worker whose supervisor is gone has to hear of it even where the answer to a
+// call hangs.
+func TestAHandlerThatHangsDoesNotHideTheEndOfTheHub(t *testing.T) {
+	asked, hang := make(chan struct{}), make(chan struct{})
+	n, h := handServed(t, Config{Handle: func(context.Context, *Peer, string, []byte) ([]byte, error) {
+		close(asked)
+		<-hang
+		return nil, nil
+	}})
+	defer close(hang)
+	h.say(t, wire.Begin(typeCall).Uint(1).String("check"))
+	<-asked
+	h.line.Close()
+	select {
+	case <-n.Done():
+	case <-time.After(2 * time.Second):
+		t.Fatal("the node does not know that its hub is gone")
+	}
+	if _, err := n.Lock().Inspect(t.Context(), "k"); err == nil {
+		t.Error("there is an answer without a hub")
+	}
+}
