@@ -317,8 +317,9 @@ func (n *Node) read(s *session, welcome chan<- error) {
 			greeted = true
 			// Nobody else has the session yet: what an earlier hub knew is said
 			// before anything is asked of this one.
-			n.lock.connected(s)
+			// Locks come last: they say that this process has told all.
 			n.bus.connected(s)
+			n.lock.connected(s)
 			if !s.shut {
 				n.open(s)
 			}
