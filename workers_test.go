@@ -351,3 +351,40 @@ func TestSecondSignalEndsWorkersAtOnceWithTheirStacks(t *testing.T) {
 		t.Errorf("after %v: %v, %v", took, running(workers[0].PID), running(workers[1].PID))
 	}
 }
+
+// A worker that read another place for locks from a file would hold what others
+// hold, too.
+func TestWorkerDoesNotStartWithOtherLocksThanTheRest(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "mega.config.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("cluster: {workers: 2}\n")
+	c := startChild(t, "settings", "MEGA_CONFIG="+file)
+	before := c.await(t, "a worker is ready", 2)
+	c.await(t, "boot.report", 1)
+	write("cluster: {workers: 2}\nlock: {driver: memory}\n")
+	c.signal(t, syscall.SIGUSR2)
+	c.await(t, "the workers were not restarted", 1)
+	text := c.String()
+	for _, want := range []string{"(cluster.changed)", "locks would go by memory, but the program was started with cluster", "lock.driver = memory  (" + file + ":2)", "stop the whole program"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("it does not say %q:\n%s", want, text)
+		}
+	}
+	for _, w := range before {
+		if !running(w.PID) {
+			t.Errorf("worker %d does not go on", w.Worker)
+		}
+	}
+	write("cluster: {workers: 2}\nlog: {level: warn}\n")
+	c.signal(t, syscall.SIGUSR2)
+	c.await(t, "the workers are restarted", 1)
+	c.signal(t, syscall.SIGTERM)
+	if status := c.end(t); status != 0 {
+		t.Errorf("exit status %d:\n%s", status, c)
+	}
+}

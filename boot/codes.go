@@ -175,6 +175,12 @@ func busBootCodes() []Code {
 			Do:     []string{"see what the cause says", "meet elsewhere: cluster.socket"},
 		},
 		{
+			Name: "cluster.changed", Exit: ExitConfig, Title: "a worker would keep locks or messages elsewhere than the others",
+			Means:  "What decides where locks and messages are was changed after the program had started. Beside workers that go on as they were, one that reads it now would hold locks that they hold, too, and not hear what they say. It does not start, and they go on.",
+			Causes: []string{"lock.driver, cache.<alias>.url, nats.url, cluster.socket or one of their like in a file, and then a crash or a restart of the workers"},
+			Do:     []string{"restart the whole program: stop it, and start it again", "take the change back"},
+		},
+		{
 			Name: "cluster.worker_died", Exit: ExitInternal, Title: "a worker cannot be made to serve",
 			Means:  "It ended five times in a row before it had started, or in a way that is the same next time, so that the supervisor has ended all of them. The exit status is that of the worker, where it has one that means something: 64, 69, 75 or 78.",
 			Causes: []string{"what ends a single process, too: the panel of the worker says what", "a kill, for memory: see what the system says", "a new executable at the same path that does not start"},

@@ -27,6 +27,7 @@ type crew struct {
 	began     time.Time
 	watch     watch
 	config    *config.Config
+	pinned    pinned // where locks and messages are, for as long as the program runs
 	logs      *logs
 	log       *slog.Logger
 	listeners []*supervisor.Listener
@@ -95,6 +96,7 @@ func (w *crew) prepare(ctx context.Context) (err error) {
 	if d, err = w.program.decide(w.config, w.process); err != nil {
 		return err
 	}
+	w.pinned = d.pins(w.config)
 	w.report.Lock, w.report.Bus, w.report.LeftOut, w.report.Workers = d.lock, d.bus, w.program.leftOut(), w.config.Cluster.Workers
 	if err := w.openOps(); err != nil {
 		return err
@@ -345,6 +347,8 @@ func (w *crew) answer(ctx context.Context, from *cluster.Peer, name string, body
 		return nil, errors.New("the caller is no worker")
 	}
 	switch name {
+	case callDecided:
+		return json.Marshal(w.pinned)
 	case callReady:
 		return nil, w.isReady(ctx, m, body)
 	case callTurn:

@@ -121,6 +121,7 @@ func breakages() []broken {
 // notShown are codes that no panel here shows, and why.
 var notShown = map[string]string{
 	"boot.constructor_overrun": "a constructor has 15 seconds",
+	"cluster.changed":          "the file changes while the workers run",
 	"cluster.worker_died":      "what its workers say comes in any order",
 	"lock.driver_missing":      "only Windows lacks one, the cluster",
 	"bus.driver_missing":       "only Windows lacks one, the cluster",

@@ -135,6 +135,9 @@ func (b *booting) decide(c *config.Config) (d decisions, err error) {
 	if err == nil && c.Cluster.Workers > 1 && !b.report.Rehearsed && !b.process.isWorker() && b.process.Offline == nil {
 		err = supervisorMissing(c, nil)
 	}
+	if err == nil {
+		err = b.stays(c, d)
+	}
 	b.report.Lock, b.report.Bus, b.report.LeftOut = d.lock, d.bus, b.program.leftOut()
 	return d, err
 }

@@ -19,6 +19,7 @@ import (
 
 // The calls on the line.
 const (
+	callDecided  = "decided"  // of a worker: where are locks and messages?
 	callReady    = "ready"    // of a worker: it has started, and what it came to
 	callTurn     = "turn"     // of a worker: is it to do what is done once?
 	callDone     = "done"     // of a worker: it has done that

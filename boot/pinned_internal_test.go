@@ -1,0 +1,59 @@
+package boot
+
+import (
+	"testing"
+
+	"github.com/megaframework/mega/config"
+)
+
+// pinnedBy is what is decided from these keys.
+func pinnedBy(t *testing.T, worker bool, environ ...string) (*config.Config, decisions) {
+	t.Helper()
+	c, err := config.Load(config.Source{Environ: environ, Env: "production", Name: "shop", Apps: []string{"main"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock, err := SelectLock(c, Surroundings{Worker: worker})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bus, err := SelectBus(c, Surroundings{Worker: worker})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, decisions{lock, bus}
+}
+
+func TestWorkerIsHeldToWhereLocksAndMessagesWere(t *testing.T) {
+	const redis, nats = "MEGA_CACHE_MAIN_URL=redis://:old@cache:6379/0", "MEGA_NATS_URL=nats://queue:4222"
+	for name, c := range map[string]struct {
+		was, is   []string
+		lock, bus string // the key by which they differ
+	}{
+		"nothing":            {},
+		"what places none":   {was: []string{redis}, is: []string{redis, "MEGA_LOCK_TTL=20s", "MEGA_LOG_LEVEL=debug"}},
+		"a password":         {was: []string{redis}, is: []string{"MEGA_CACHE_MAIN_URL=redis://:new@cache:6379/0"}},
+		"the driver":         {is: []string{"MEGA_LOCK_DRIVER=memory"}, lock: "lock.driver"},
+		"the driver, back":   {was: []string{"MEGA_LOCK_DRIVER=memory"}, lock: "lock.driver"},
+		"a cache appears":    {is: []string{redis}, lock: "cache.main.url"},
+		"a cache disappears": {was: []string{redis}, lock: "cache.main.url"},
+		"another cache":      {was: []string{redis}, is: []string{"MEGA_CACHE_MAIN_URL=redis://:old@other:6379/0"}, lock: "cache.main.url"},
+		"another database":   {was: []string{redis}, is: []string{"MEGA_CACHE_MAIN_URL=redis://:old@cache:6379/1"}, lock: "cache.main.url"},
+		"the names in redis": {was: []string{redis}, is: []string{redis, "MEGA_LOCK_REDIS_KEY=shop:{%s}"}, lock: "lock.redis.key"},
+		"the engine":         {was: []string{redis}, is: []string{redis, "MEGA_LOCK_REDIS_ENGINE=redislock"}, lock: "lock.redis.engine"},
+		"a cache beside":     {was: []string{"MEGA_LOCK_DRIVER=memory"}, is: []string{"MEGA_LOCK_DRIVER=memory", redis}},
+		"a bus appears":      {is: []string{nats}, bus: "nats.url"},
+		"another bus":        {was: []string{nats}, is: []string{"MEGA_NATS_URL=nats://other:4222"}, bus: "nats.url"},
+		"the subjects":       {was: []string{nats}, is: []string{nats, "MEGA_BUS_NATS_PREFIX=shop"}, bus: "bus.nats.prefix"},
+		"the socket":         {is: []string{"MEGA_CLUSTER_SOCKET=auto"}, lock: "cluster.socket", bus: "cluster.socket"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			first, decided := pinnedBy(t, false, append(c.was, "MEGA_CLUSTER_WORKERS=2")...)
+			of := decided.pins(first)
+			now, own := pinnedBy(t, true, append(c.is, "MEGA_CLUSTER_WORKERS=2")...)
+			if lock, bus := of.Lock.differs(own.lock, now), of.Bus.differs(own.bus, now); lock != c.lock || bus != c.bus {
+				t.Errorf("differs by %q and %q, want %q and %q", lock, bus, c.lock, c.bus)
+			}
+		})
+	}
+}
