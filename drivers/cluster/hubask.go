@@ -19,8 +19,9 @@ func (h *hubBus) ask(p *Peer, d *wire.Decoder) error {
 	if len(r.plain)+len(r.groups) > 1 {
 		s = &share{left: len(all)}
 	}
+	until := deadlineOf(tail)
 	for i := range all {
-		h.demand(p, &all[i], a, &debt{asker: p, share: s}, tail)
+		h.demand(p, &all[i], a, &debt{asker: p, until: until, share: s}, tail)
 	}
 	if len(all) == 0 {
 		h.fail(p, p, a.id, failNobody)
@@ -60,7 +61,7 @@ func (x *debt) split() *debt {
 	x.share.mu.Lock()
 	defer x.share.mu.Unlock()
 	x.share.left++
-	return &debt{asker: x.asker, share: x.share}
+	return &debt{asker: x.asker, until: x.until, share: x.share}
 }
 
 // know makes that p can be found by its number.

@@ -268,6 +268,9 @@ func (b *peerBus) close() (map[uint64]*wish, map[demand]*debt) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	wishes, owed := b.wishes, b.owed
+	if b.writer != nil {
+		b.writer.Stop()
+	}
 	for _, w := range wishes {
 		w.ended.Store(true)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/megaframework/mega/drivers/cluster/wire"
 )
@@ -24,6 +25,7 @@ type peerBus struct {
 	lost   map[*wish]int    // while full, messages that were not sent
 	failed []uint64         // while full, requests of the peer whose answers were not
 	owed   map[demand]*debt // requests that the peer has, and has not answered
+	writer *time.Timer      // writes off what is owed; nil while nothing is
 }
 
 // demand names a request: its asker's number, and the asker's number of it.
@@ -32,6 +34,7 @@ type demand struct{ asker, id uint64 }
 // debt is a request that a peer has.
 type debt struct {
 	asker    *Peer
+	until    int64  // when its asker waits no more, in nanoseconds since 1970; 0 is never
 	answered bool   // guarded by the bus.mu of the peer that has it
 	share    *share // nil if no other peer has it
 }
@@ -155,6 +158,31 @@ func (b *peerBus) owe(d demand, x *debt) {
 	}
 	b.owed[d] = x
 	b.owes.Store(int64(len(b.owed)))
+	if b.writer == nil {
+		b.writer = time.AfterFunc(overdue, b.writeOff)
+	}
+}
+
+// overdue is how long after its deadline a request may count still.
+const overdue = 250 * time.Millisecond
+
+// writeOff forgets requests whose askers wait no more. Not all are ever answered:
+// one that has expired before its turn, for one, is not. They would make the peer
+// look busy for good.
+func (b *peerBus) writeOff() {
+	now := time.Now().UnixNano()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for d, x := range b.owed {
+		if x.until != 0 && x.until < now {
+			b.forget(d)
+		}
+	}
+	if len(b.owed) == 0 {
+		b.writer = nil
+		return
+	}
+	b.writer.Reset(overdue)
 }
 
 // forget takes a debt out. The caller holds b.mu.

@@ -2,12 +2,14 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/bus/driver"
 	"github.com/megaframework/mega/drivers/cluster/wire"
 )
@@ -143,5 +145,40 @@ func TestAHandlerThatHangsDoesNotHideTheEndOfTheHub(t *testing.T) {
 	}
 	if _, err := n.Lock().Inspect(t.Context(), "k"); err == nil {
 		t.Error("there is an answer without a hub")
+	}
+}
+
+// What has expired before its turn is never answered. Its process must not look
+// busy for ever, and the hub must not remember it.
+func TestAnExpiredRequestIsNotOwed(t *testing.T) {
+	h := newHub(t, HubConfig{})
+	n, peer := join(t, h, Config{})
+	b, err := bus.New(n.Bus(), bus.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	begun, hang := make(chan struct{}, 100), make(chan struct{})
+	s := respond(t, b, "x", func(context.Context, *bus.Msg) ([]byte, error) {
+		begun <- struct{}{}
+		<-hang
+		return nil, nil
+	}, bus.Concurrency(1))
+	asker := busAt(t, h)
+	go func() { _, _ = asker.Request(t.Context(), "x", nil) }() // which is answered late
+	<-begun
+	for range 10 {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		if _, err := asker.Request(ctx, "x", nil); !errors.Is(err, bus.ErrTimeout) {
+			t.Error(err)
+		}
+		cancel()
+	}
+	close(hang)
+	soon(t, "the queue is empty", func() bool { return s.Stats().Expired == 10 })
+	for end := time.Now().Add(3 * time.Second); peer.bus.owes.Load() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d requests are owed for ever", peer.bus.owes.Load())
+		}
 	}
 }

@@ -139,6 +139,21 @@ func readMarked(marks byte, m *driver.Message, d *wire.Decoder) {
 	m.End = marks&markEnd != 0
 }
 
+// deadlineOf is the deadline of a message that addMessage has written, in
+// nanoseconds since 1970, or 0 if it has none.
+func deadlineOf(tail []byte) int64 {
+	d := wire.NewDecoder(tail)
+	d.Bytes() // the subject
+	marks := d.Byte()
+	if marks&markHops != 0 {
+		d.Byte()
+	}
+	if marks&markDeadline == 0 {
+		return 0
+	}
+	return d.Int()
+}
+
 // fromWall is a time of day, in nanoseconds since 1970, as a moment that is not
 // moved any more when somebody sets the clock.
 func fromWall(ns int64) time.Time {
