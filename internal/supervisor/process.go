@@ -169,11 +169,20 @@ func (p *Process) wait(line <-chan struct{}, conn net.Conn) {
 	if asked && cut != nil {
 		p.of.config.Log.Warn("a worker could not finish everything", "worker", p.id, "pid", p.PID(), "ended", cut)
 	}
-	late := time.AfterFunc(lastWord, func() { _ = conn.Close() })
+	late := time.AfterFunc(lastWord, func() { hangUp(conn) })
 	<-line
 	late.Stop()
 	p.of.leave(p, cut)
 	close(p.over)
+}
+
+// hangUp ends the line of a worker that is gone, as the worker's own end does:
+// whoever reads it comes to its end, and not to one that this side has made,
+// which would say nothing of the worker.
+func hangUp(conn net.Conn) {
+	if c, ok := conn.(*net.UnixConn); !ok || c.CloseRead() != nil {
+		_ = conn.Close() // it ends one way or another
+	}
 }
 
 // cutLocked is what went wrong with the end of a worker, as far as it has to be
