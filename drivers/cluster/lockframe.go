@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/megaframework/mega/drivers/cluster/wire"
@@ -66,12 +67,22 @@ const (
 func highest() uint64 { return uint64(time.Now().Add(maxAhead).UnixMicro()) }
 
 func addHolder(f *wire.Frame, h *driver.Holder) {
-	f.String(h.App).String(h.Host).Int(int64(h.PID)).Int(int64(h.Worker)).String(h.Label).String(h.Request)
+	f.String(cut(h.App)).String(cut(h.Host)).Int(int64(h.PID)).Int(int64(h.Worker)).String(cut(h.Label)).String(cut(h.Request))
 	if h.Since.IsZero() {
 		f.Int(0)
 		return
 	}
 	f.Int(h.Since.UnixNano())
+}
+
+// cut is as much of a text as a holder has room for: nothing depends on it, and
+// whoever may say anything of itself is not to lose its hub by it.
+func cut(text string) string {
+	const most = maxHolder / 4
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "")
 }
 
 // holder reads what addHolder has written. last is one that came before, with

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/megaframework/mega/drivers/cluster/wire"
 	"github.com/megaframework/mega/lock/driver"
@@ -258,5 +259,26 @@ func TestAPeerThatOverstatesHurtsItselfAlone(t *testing.T) {
 	must(t, lease.Release())
 	if states, err := l.List(t.Context(), ""); err != nil || len(states) != 0 {
 		t.Errorf("left: %+v, %v", states, err)
+	}
+}
+
+// What a process says of itself may be of any length; its hub would cut it off.
+func TestALongNameDoesNotCostTheConnection(t *testing.T) {
+	n, peer := join(t, newHub(t, HubConfig{}), Config{})
+	long := strings.Repeat("ä", maxHolder)
+	by := driver.Holder{App: long, Host: long, Label: long, Request: long}
+	r := driver.Request{Key: "k", Token: "t", TTL: time.Minute, Slots: 1, Holder: by}
+	if _, err := n.Lock().Acquire(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	s, err := n.Lock().Inspect(t.Context(), "k")
+	if err != nil || len(s.Holders) != 1 || !strings.HasPrefix(s.Holders[0].App, "äää") || !utf8.ValidString(s.Holders[0].App) {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if n, err := n.Lock().ForceRelease(t.Context(), "k", "because", by); n != 1 || err != nil {
+		t.Error(n, err)
+	}
+	if err := peer.Err(); err != nil {
+		t.Error(err)
 	}
 }
