@@ -72,7 +72,7 @@ func (m *Msg) Reply(ctx context.Context, data []byte) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("reply to %s: %w", m.Subject, contextError(ctx))
 	}
-	a := driver.Message{Kind: driver.Answer, Subject: m.Subject, ID: d.request.ID, Data: b.own(data)}
+	a := driver.Message{Kind: driver.Answer, Subject: m.Subject, ID: d.request.ID, More: true, Data: b.own(data)}
 	if err := b.checkSize(&a); err != nil {
 		return fmt.Errorf("reply to %s: %w", m.Subject, err)
 	}

@@ -208,7 +208,10 @@ type Message struct {
 	// before was handled.
 	Hops uint8
 	// End marks the last answer to a request; it has no Data.
-	End     bool
+	End bool
+	// More says of an answer that its responder has not finished: another one
+	// follows. It is for the driver that is handed it, and not sent.
+	More    bool
 	Subject string
 	Header  Header // nil if there is none
 	Data    []byte // not nil

@@ -182,7 +182,7 @@ func (b *Bus) Answer(ctx context.Context, request, answer driver.Message) error 
 		return driver.ErrClosed
 	}
 	a := request.Return.(*asked)
-	done := a.left.Add(-1) == 0
+	done := !answer.More && a.left.Add(-1) == 0
 	f := addMessage(wire.Begin(typeAnswer).Uint(a.asker).Uint(a.id).Bool(done), &answer)
 	defer f.Free()
 	err := b.out.send(ctx, a.line, f)

@@ -154,7 +154,7 @@ func (b *peerBus) pass(a demand, done bool) *debt {
 // the request, and who asked may still wait, it is told.
 func (h *hubBus) settle(p *Peer, id uint64, x *debt, why byte) {
 	if x.share == nil {
-		if !x.answered {
+		if !x.answered || why == failGone {
 			h.fail(p, x.asker, id, why)
 		}
 		return

@@ -3,8 +3,10 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -180,5 +182,38 @@ func TestAnExpiredRequestIsNotOwed(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatalf("%d requests are owed for ever", peer.bus.owes.Load())
 		}
+	}
+}
+
+// A responder that has answered a part owes the rest: its death ends the wait.
+func TestADeathBetweenAnswersEndsARequestOfMany(t *testing.T) {
+	h := newHub(t, HubConfig{})
+	asker := busAt(t, h)
+	dying, peer := join(t, h, Config{})
+	b, err := bus.New(dying.Bus(), bus.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	respond(t, b, "ask", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
+		if err := m.Reply(ctx, []byte("a part")); err != nil {
+			return nil, err
+		}
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	var got []string
+	for m, err := range asker.RequestMany(ctx, "ask", nil) {
+		if err != nil {
+			got = append(got, fmt.Sprint(errors.Is(err, bus.ErrDisconnected)))
+			continue
+		}
+		got = append(got, string(m.Data))
+		peer.line.End(errors.New("as asked"))
+	}
+	if !slices.Equal(got, []string{"a part", "true"}) || ctx.Err() != nil {
+		t.Errorf("%q, %v", got, ctx.Err())
 	}
 }
