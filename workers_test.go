@@ -4,10 +4,12 @@ package mega_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -383,6 +385,43 @@ func TestWorkerDoesNotStartWithOtherLocksThanTheRest(t *testing.T) {
 	write("cluster: {workers: 2}\nlog: {level: warn}\n")
 	c.signal(t, syscall.SIGUSR2)
 	c.await(t, "the workers are restarted", 1)
+	c.signal(t, syscall.SIGTERM)
+	if status := c.end(t); status != 0 {
+		t.Errorf("exit status %d:\n%s", status, c)
+	}
+}
+
+// A broken file is no reason to end those that do not read it.
+func TestBrokenConfigurationDoesNotEndWorkersThatServe(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "mega.config.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("cluster: {workers: 3}\n")
+	c := startChild(t, "settings", "MEGA_CONFIG="+file)
+	before, report := c.await(t, "a worker is ready", 3), c.await(t, "boot.report", 1)[0]
+	defer http.DefaultClient.CloseIdleConnections()
+	write("cluster: {workers: [\n")
+	kill(t, before[1].PID)
+	c.await(t, "a worker cannot be made ready; the others serve", 1)
+	if !running(before[0].PID) || !running(before[2].PID) || !strings.Contains(c.String(), `"ended":"exit status 78"`) {
+		t.Fatalf("the others do not go on:\n%s", c)
+	}
+	w, err := http.Get(report.Report.Ops + "/readyz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = w.Body.Close() }()
+	var is struct{ Degraded []string }
+	if err := json.NewDecoder(w.Body).Decode(&is); err != nil || w.StatusCode != http.StatusOK || !slices.Contains(is.Degraded, fmt.Sprintf("worker %d: failing: exit status 78", before[1].Worker)) {
+		t.Errorf("%s, %v: %+v", w.Status, err, is)
+	}
+	write("cluster: {workers: 3}\n")
+	c.signal(t, syscall.SIGHUP)
+	c.await(t, "a worker is ready", 4)
 	c.signal(t, syscall.SIGTERM)
 	if status := c.end(t); status != 0 {
 		t.Errorf("exit status %d:\n%s", status, c)

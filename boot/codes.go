@@ -182,7 +182,7 @@ func busBootCodes() []Code {
 		},
 		{
 			Name: "cluster.worker_died", Exit: ExitInternal, Title: "a worker cannot be made to serve",
-			Means:  "It ended five times in a row before it had started, or in a way that is the same next time, so that the supervisor has ended all of them. The exit status is that of the worker, where it has one that means something: 64, 69, 75 or 78.",
+			Means:  "It ended five times in a row before it had started, or in a way that is the same next time, and no other served or the program had not started yet, so that the supervisor has ended all of them. The exit status is that of the worker, where it has one that means something: 64, 69, 75 or 78.",
 			Causes: []string{"what ends a single process, too: the panel of the worker says what", "a kill, for memory: see what the system says", "a new executable at the same path that does not start"},
 			Do:     []string{"read what the worker said before it ended", "start the program with --workers 1, and mend what that says"},
 		},

@@ -272,6 +272,7 @@ func (w *crew) reload(ctx context.Context) ([]config.Change, error) {
 	}
 	w.inForce.Store(next)
 	w.logs.apply(next)
+	w.workers.Again() // those that could not start from what there was
 	return changes, w.passOn(ctx)
 }
 

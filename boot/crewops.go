@@ -96,7 +96,7 @@ func (w *crew) seen() (all []admin.Worker) {
 	w.mu.Unlock()
 	for _, p := range w.workers.Workers() {
 		all = append(all, admin.Worker{
-			ID: p.ID, PID: p.PID, State: string(p.State), Generation: p.Generation, Restarts: p.Restarts, Since: p.Since,
+			ID: p.ID, PID: p.PID, State: string(p.State), Generation: p.Generation, Restarts: p.Restarts, Since: p.Since, Ended: p.Ended,
 			Path: sockets[key{p.ID, p.PID}],
 		})
 	}
@@ -156,7 +156,7 @@ func (w *crew) gathered() *metrics.Gathered {
 
 func (w *crew) counted() metrics.Crew {
 	c := metrics.Crew{States: map[string]int{}, Restarts: map[int]int{}}
-	for _, state := range []supervisor.State{supervisor.Starting, supervisor.Ready, supervisor.Stopping, admin.Down} {
+	for _, state := range []supervisor.State{supervisor.Starting, supervisor.Ready, supervisor.Stopping, supervisor.Failing, admin.Down} {
 		c.States[string(state)] = 0
 	}
 	for _, p := range w.seen() {

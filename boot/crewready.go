@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/supervisor"
 )
 
 // The probes of a supervisor. It answers for its workers, whom it asks by their
@@ -48,10 +49,20 @@ func (w *crew) ready(ctx context.Context, verbose bool) readiness {
 	ctx, cancel := context.WithTimeout(ctx, w.program.longestCheck()+2*checkGrace)
 	defer cancel()
 	if verbose {
-		return joined(inquire(ctx, workers, nil))
+		return w.degraded(joined(inquire(ctx, workers, nil)))
 	}
-	is := joined(inquire(ctx, workers, cancel)) // the first one that is ready is enough
+	is := w.degraded(joined(inquire(ctx, workers, cancel))) // the first one that is ready is enough
 	is.Checks = nil
+	return is
+}
+
+// degraded adds the workers that cannot be made ready.
+func (w *crew) degraded(is readiness) readiness {
+	for _, x := range w.seen() {
+		if x.State == string(supervisor.Failing) {
+			is.Degraded = append(is.Degraded, fmt.Sprintf("worker %d: failing: %s", x.ID, x.Ended))
+		}
+	}
 	return is
 }
 

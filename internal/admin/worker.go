@@ -13,10 +13,13 @@ import (
 type Worker struct {
 	ID         int       `json:"id"` // from 1 on; whoever replaces it has it next
 	PID        int       `json:"pid,omitempty"`
-	State      string    `json:"state"`          // starting, ready, stopping or down
+	State      string    `json:"state"`          // starting, ready, stopping, failing or down
 	Generation int       `json:"generation"`     // grows with each restart of all workers
 	Restarts   int       `json:"restarts"`       // how many processes were replaced that had its number
 	Since      time.Time `json:"since,omitzero"` // when it came into its state
+
+	// Ended is of one that is failing, which has no process, how the last one did.
+	Ended string `json:"ended,omitempty"`
 
 	// Path is where its socket is: see OpenWorker. It is empty where there is
 	// none.

@@ -125,7 +125,7 @@ func (v *supervised) ls() *cobra.Command {
 		Long: "While a worker is replaced there are two with its number: the one that is starting, and the one that serves, or\n" +
 			"finishes what it has begun.\n\n" +
 			"With --json: a list of {\"name\", \"pid\", \"workers\", \"error\"}, one for each supervisor; a worker is {\"id\", \"pid\",\n" +
-			"\"state\", \"generation\", \"restarts\", \"since\"}.",
+			"\"state\", \"generation\", \"restarts\", \"since\"}, and \"ended\" of one that cannot be started.",
 		Args: arguments(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			sources, err := v.supervisors(c.Context())
@@ -161,11 +161,15 @@ func printCrews(w io.Writer, all []crew) {
 		t := table{indent: "  "}
 		t.add("ID", "PID", "STATE", "FOR", "GENERATION", "RESTARTS")
 		for _, x := range c.Workers {
-			if x.PID == 0 {
+			pid, state := fmt.Sprint(x.PID), x.State
+			switch {
+			case x.Ended != "":
+				pid, state = "-", fmt.Sprintf("%s (%s)", x.State, x.Ended)
+			case x.PID == 0:
 				t.add(fmt.Sprint(x.ID), "-", x.State, "-", "-", "-")
 				continue
 			}
-			t.add(fmt.Sprint(x.ID), fmt.Sprint(x.PID), x.State, short(max(0, time.Since(x.Since))), fmt.Sprint(x.Generation), fmt.Sprint(x.Restarts))
+			t.add(fmt.Sprint(x.ID), pid, state, short(max(0, time.Since(x.Since))), fmt.Sprint(x.Generation), fmt.Sprint(x.Restarts))
 		}
 		t.print(w)
 	}

@@ -205,6 +205,9 @@ func newCrew(folder string, workers int) (*Supervisor, *Listener, error) {
 		Serve: func(p *Process, conn net.Conn) { serve(s, p, conn) },
 	})
 	s.pause = time.Millisecond
+	if _, err := os.Stat(filepath.Join(folder, "hasty")); err == nil {
+		s.lull = 20 * time.Millisecond
+	}
 	return s, l, nil
 }
 

@@ -21,6 +21,7 @@ const (
 	Starting State = "starting"
 	Ready    State = "ready"
 	Stopping State = "stopping"
+	Failing  State = "failing" // it has no process: those that were started died, and the next is tried in a while
 )
 
 // Worker is what there is to know of a worker.
@@ -31,6 +32,8 @@ type Worker struct {
 	State      State     `json:"state"`
 	Since      time.Time `json:"since"`    // when it came into its state
 	Restarts   int       `json:"restarts"` // how many processes were replaced that had its number
+
+	Ended string `json:"ended,omitempty"` // of one that fails, how the last process did
 }
 
 // Process is a worker that has been started. Its methods may be called

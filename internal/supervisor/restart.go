@@ -72,9 +72,14 @@ func (w *slot) restart(ctx context.Context, generation int) error {
 	case <-w.of.stopping.Done():
 		return fmt.Errorf("restart worker %d: %w", w.id, w.of.stopping.Err())
 	}
-	if err := <-r.done; err != nil { // it is over when the workers are told to end, too
+	err := <-r.done // it is over when the workers are told to end, too
+	switch {
+	case err != nil && (r.old == nil || w.of.Stopping()):
+		return fmt.Errorf("restart worker %d: %w", w.id, err)
+	case err != nil:
 		return fmt.Errorf("restart worker %d: %w; the old one goes on", w.id, err)
+	case r.old != nil:
+		<-r.old.over
 	}
-	<-r.old.over
 	return nil
 }

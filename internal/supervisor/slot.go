@@ -3,6 +3,7 @@ package supervisor
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -16,8 +17,12 @@ const (
 	maxPause   = 2 * time.Second
 )
 
+// lull is how long a worker that cannot be made ready is left alone while others
+// serve.
+const lull = 30 * time.Second
+
 // SpentError says that a worker died so often before it was ready that it is
-// not tried again.
+// not tried again, or not soon.
 type SpentError struct {
 	Worker int
 	Deaths int    // in a row
@@ -41,18 +46,22 @@ type slot struct {
 	of      *Supervisor
 	id      int
 	replace chan *replacement
+	again   chan struct{} // has room for a wish that it be tried again now
 
 	mu         sync.Mutex // guards the fields below
 	current    *Process   // the one that serves, or is going to
 	generation int
 	restarts   int
+	once       bool   // it was ready
+	failing    string // how its processes end, where it is tried at a slow pace
+	since      time.Time
 }
 
 // replacement is a wish for a new process in the place of the one that serves.
 type replacement struct {
 	generation int
 	done       chan error // gets nil when the old one was told to end
-	old        *Process   // known then
+	old        *Process   // known then; nil if none was serving
 }
 
 func (w *slot) now() *Process {
@@ -84,12 +93,39 @@ func (w *slot) put(p *Process) {
 	w.current, w.generation = p, p.generation
 }
 
+// fails notes how its processes end, or with nothing that it is tried no longer
+// at a slow pace.
+func (w *slot) fails(how string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if (w.failing == "") != (how == "") {
+		w.since = time.Now()
+	}
+	w.failing = how
+}
+
+// worker is what there is to know of a slot that fails, and whether it does.
+func (w *slot) worker() (Worker, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return Worker{ID: w.id, Generation: w.generation, State: Failing, Since: w.since, Restarts: w.restarts, Ended: w.failing}, w.failing != ""
+}
+
+func (w *slot) wasReady() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.once
+}
+
 // run keeps the slot's worker running until ctx ends, and ends it. It returns
 // why there cannot be one.
 func (w *slot) run(ctx context.Context) error {
 	var short int // how many in a row were ready only for a moment
 	for {
 		p, err := w.raise(ctx, w.born(), w.put)
+		if spent, ok := errors.AsType[*SpentError](err); ok {
+			p, err = w.endure(ctx, spent)
+		}
 		if err != nil {
 			return err
 		}
@@ -124,13 +160,13 @@ func (w *slot) keep(ctx context.Context, p *Process) (died bool) {
 			w.of.config.Log.Error("a worker has ended and is replaced", "worker", w.id, "pid", p.PID(), "ended", how)
 			return true
 		case r := <-w.replace:
+			r.old = p
 			next, err := w.raise(ctx, r.generation, func(*Process) {})
 			if next == nil {
 				r.done <- cmp.Or(err, ctx.Err())
 				continue
 			}
 			w.put(next)
-			r.old = p
 			p.Stop()
 			p = next
 			r.done <- nil
@@ -143,29 +179,98 @@ func (w *slot) keep(ctx context.Context, p *Process) (died bool) {
 // process nor an error if ctx has ended.
 func (w *slot) raise(ctx context.Context, generation int, started func(*Process)) (*Process, error) {
 	for deaths := 1; ctx.Err() == nil; deaths++ {
-		p, err := w.of.start(w.id, generation)
-		how, status := fmt.Sprint(err), -1
-		if err == nil {
-			started(p)
-			if p.settles(ctx) {
-				return w.unless(ctx, p), nil
-			}
-			how, status = p.ended()
+		p, died := w.attempt(ctx, generation, started)
+		if died == nil {
+			return p, nil
 		}
-		hopeless := !w.of.settled.Load() && w.of.config.Hopeless != nil && w.of.config.Hopeless(status)
-		w.of.config.Log.Error("a worker ended before it was ready", "worker", w.id, "ended", how, "attempt", deaths, "of", budget)
+		died.Deaths = deaths
+		hopeless := !w.of.settled.Load() && w.of.config.Hopeless != nil && w.of.config.Hopeless(died.Status)
+		w.of.config.Log.Error("a worker ended before it was ready", "worker", w.id, "ended", died.Last, "attempt", deaths, "of", budget)
 		if deaths == budget || hopeless {
-			return nil, &SpentError{Worker: w.id, Deaths: deaths, Last: how, Status: status, Cause: err}
+			return nil, died
 		}
 		pause(ctx, w.of.backoff(deaths))
 	}
 	return nil, nil
 }
 
+// attempt starts a process once. It returns how it died before it was ready, and
+// neither that nor a process if ctx has ended.
+func (w *slot) attempt(ctx context.Context, generation int, started func(*Process)) (*Process, *SpentError) {
+	p, err := w.of.start(w.id, generation)
+	if err != nil {
+		return nil, &SpentError{Worker: w.id, Deaths: 1, Last: err.Error(), Status: -1, Cause: err}
+	}
+	started(p)
+	if p.settles(ctx) {
+		return w.unless(ctx, p), nil
+	}
+	how, status := p.ended()
+	return nil, &SpentError{Worker: w.id, Deaths: 1, Last: how, Status: status}
+}
+
+// endure goes on trying at a slow pace as long as other workers serve: they are
+// not ended for the sake of one that cannot be made ready. It returns its error
+// when nobody serves.
+func (w *slot) endure(ctx context.Context, spent *SpentError) (*Process, error) {
+	defer w.fails("")
+	for deaths := spent.Deaths; w.of.serves(); {
+		w.fails(spent.Last)
+		w.of.config.Log.Error("a worker cannot be made ready; the others serve", "worker", w.id, "ended", spent.Last, "deaths", deaths, "again_in", w.of.lull)
+		r, ok := w.rest(ctx)
+		if !ok {
+			return nil, nil
+		}
+		p, died := w.oblige(ctx, r)
+		if died == nil {
+			return p, nil
+		}
+		deaths++
+		last := *died // whose it is: the wish's
+		last.Deaths, spent = deaths, &last
+	}
+	return nil, spent
+}
+
+// rest waits until it is time to try again, or somebody wishes so, and returns
+// false if ctx has ended.
+func (w *slot) rest(ctx context.Context) (r *replacement, ok bool) {
+	timer := time.NewTimer(w.of.lull)
+	defer timer.Stop()
+	select {
+	case r = <-w.replace:
+	case <-w.again:
+	case <-timer.C:
+	case <-ctx.Done():
+		return nil, false
+	}
+	return r, true
+}
+
+// oblige tries once, as a wish has it if there is one.
+func (w *slot) oblige(ctx context.Context, r *replacement) (*Process, *SpentError) {
+	if r == nil {
+		return w.attempt(ctx, w.born(), w.put)
+	}
+	p, died := w.attempt(ctx, r.generation, w.put)
+	switch {
+	case died != nil:
+		r.done <- died
+	case p == nil:
+		r.done <- ctx.Err()
+	default:
+		r.done <- nil
+	}
+	return p, died
+}
+
 // unless returns p, or ends it if ctx has ended.
 func (w *slot) unless(ctx context.Context, p *Process) *Process {
 	if ctx.Err() == nil {
 		w.of.settled.Store(true)
+		w.mu.Lock()
+		w.once = true
+		w.mu.Unlock()
 		w.of.config.Log.Info("a worker is ready", "worker", w.id, "pid", p.PID(), "generation", p.generation, "took", time.Since(p.began))
 		return p
 	}

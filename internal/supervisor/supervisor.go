@@ -62,6 +62,7 @@ type Supervisor struct {
 	rolling  chan struct{}   // has room for who restarts workers
 	settled  atomic.Bool     // a worker has been ready
 	pause    time.Duration   // after the first death of a row; tests have less of it
+	lull     time.Duration   // between attempts that nothing depends on; the same
 
 	mu         sync.Mutex // guards the fields below
 	generation int        // the newest
@@ -72,18 +73,18 @@ type Supervisor struct {
 // New returns a supervisor that has not started anything.
 func New(c Config) *Supervisor {
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
-	s := &Supervisor{config: c, rolling: make(chan struct{}, 1), generation: 1, pause: firstPause, processes: make(map[*Process]struct{})}
+	s := &Supervisor{config: c, rolling: make(chan struct{}, 1), generation: 1, pause: firstPause, lull: lull, processes: make(map[*Process]struct{})}
 	s.turns.all = make(map[turnKey]*turn)
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	for i := range max(c.Workers, 1) {
-		s.slots = append(s.slots, &slot{of: s, id: i + 1, generation: 1, replace: make(chan *replacement)})
+		s.slots = append(s.slots, &slot{of: s, id: i + 1, generation: 1, replace: make(chan *replacement), again: make(chan struct{}, 1)})
 	}
 	return s
 }
 
 // Run starts the workers and keeps them running until ctx ends; then it ends
 // them. It returns nil if all of them ended well, a *SpentError if one could not
-// be made ready, or else which had to be cut off. No worker is left when it
+// be made ready at the first start, or when no other served, or else which had to be cut off. No worker is left when it
 // returns.
 func (s *Supervisor) Run(ctx context.Context) error {
 	defer s.stop()
@@ -140,14 +141,41 @@ func (s *Supervisor) Process(id int) (*Process, bool) {
 // same number the older one first.
 func (s *Supervisor) Processes() []*Process { return s.alive() }
 
-// Workers tells of each process what Processes returns.
+// Workers tells of each process what Processes returns, and of the workers that
+// have none because it cannot be made ready.
 func (s *Supervisor) Workers() (all []Worker) {
+	runs := map[int]bool{}
 	for _, p := range s.alive() {
 		w := p.Worker()
-		w.Restarts = s.slots[w.ID-1].replaced()
+		w.Restarts, runs[w.ID] = s.slots[w.ID-1].replaced(), true
 		all = append(all, w)
 	}
+	for _, slot := range s.slots {
+		if w, fails := slot.worker(); fails && !runs[w.ID] {
+			all = append(all, w)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Worker) int { return cmp.Compare(a.ID, b.ID) })
 	return all
+}
+
+// serves reports whether the program has started, all of it, and a worker is
+// ready now.
+func (s *Supervisor) serves() bool {
+	return !slices.ContainsFunc(s.slots, func(w *slot) bool { return !w.wasReady() }) &&
+		slices.ContainsFunc(s.alive(), func(p *Process) bool { return p.Worker().State == Ready })
+}
+
+// Again has the workers tried now that cannot be made ready.
+func (s *Supervisor) Again() {
+	for _, w := range s.slots {
+		if _, fails := w.worker(); fails {
+			select {
+			case w.again <- struct{}{}:
+			default: // it is wished already
+			}
+		}
+	}
 }
 
 func (s *Supervisor) alive() []*Process {

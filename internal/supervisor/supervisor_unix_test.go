@@ -119,19 +119,81 @@ func TestDeadWorkerIsReplacedUnderItsNumber(t *testing.T) {
 	}
 }
 
+// failing waits until worker 2 fails beside two that serve.
+func (c *crewed) failing(t *testing.T) []Worker {
+	t.Helper()
+	until(t, "a worker that fails", func() bool {
+		all := c.Workers()
+		return len(all) == 3 && all[1].State == Failing && all[1].Ended == "exit status 7" && all[1].PID == 0
+	})
+	return c.Workers()
+}
+
+// Neither a wish to be tried again nor one for a new generation waits for the
+// slow pace.
+func TestWorkerThatCannotStartLeavesTheOthersAloneAndIsTriedAgain(t *testing.T) {
+	for name, again := range map[string]func(c *crewed) error{
+		"when asked":     func(c *crewed) error { c.Again(); return nil },
+		"by a restart":   func(c *crewed) error { return c.Restart(t.Context()) },
+		"by its own":     func(c *crewed) error { return c.RestartOne(t.Context(), 2) },
+		"after a failed": func(c *crewed) error { c.Again(); return c.RestartOne(t.Context(), 2) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := crew(t, 3)
+			before := c.serving(t, 3)
+			write(t, c.folder, "crash")
+			if err := syscall.Kill(before[1].PID, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			if now := c.failing(t); now[0] != before[0] || now[2] != before[2] {
+				t.Errorf("before %+v, after %+v", before, now)
+			}
+			if err := c.RestartOne(t.Context(), 2); err == nil || !strings.Contains(err.Error(), "exit status 7") || strings.Contains(err.Error(), "goes on") {
+				t.Errorf("got %v", err)
+			}
+			c.failing(t)
+			if err := os.Remove(filepath.Join(c.folder, "crash")); err != nil {
+				t.Fatal(err)
+			}
+			if err := again(c); err != nil {
+				t.Error(err)
+			}
+			c.serving(t, 3)
+		})
+	}
+}
+
+func TestWorkerThatFailsIsTriedAtASlowPace(t *testing.T) {
+	c := crew(t, 3, "hasty")
+	before := c.serving(t, 3)
+	write(t, c.folder, "crash")
+	if err := syscall.Kill(before[1].PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	c.failing(t)
+	if err := os.Remove(filepath.Join(c.folder, "crash")); err != nil {
+		t.Fatal(err)
+	}
+	if after := c.serving(t, 3); after[0] != before[0] || after[2] != before[2] {
+		t.Errorf("before %+v, after %+v", before, after)
+	}
+}
+
 func TestFiveDeathsInARowBeforeAWorkerIsReadyEndEverything(t *testing.T) {
 	c := crew(t, 3)
 	workers := c.serving(t, 3)
 	write(t, c.folder, "crash")
-	if err := syscall.Kill(workers[1].PID, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
+	for _, w := range workers {
+		if err := syscall.Kill(w.PID, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
 	}
 	<-c.over
 	var spent *SpentError
 	if !errors.As(c.err, &spent) {
 		t.Fatalf("got %v", c.err)
 	}
-	if spent.Worker != 2 || spent.Deaths != 5 || spent.Status != 7 || !strings.Contains(spent.Error(), "exit status 7") {
+	if spent.Deaths != 5 || spent.Status != 7 || !strings.Contains(spent.Error(), "exit status 7") {
 		t.Errorf("got %+v", spent)
 	}
 	for _, w := range workers {
