@@ -88,6 +88,9 @@ func (p *Place) sit(f *os.File) (*Seat, error) {
 	if err != nil {
 		return nil, fmt.Errorf("its lock file %s cannot be used: %w", f.Name(), err)
 	}
+	if len(content) == 0 { // the first hub ever, or somebody has removed the file of the last one
+		last.record = Record{Boot: boot, Expiry: Never}
+	}
 	s := &Seat{place: p, file: f, left: last.record.on(boot)}
 	s.inherited = s.left.Expiry
 	s.latest = entry{last.number, Record{Boot: boot, PID: uint64(os.Getpid())}}
@@ -97,7 +100,7 @@ func (p *Place) sit(f *os.File) (*Seat, error) {
 }
 
 // Left is what the last hub left, with zero for all that there is nothing of.
-// If it cannot be known, Expiry is Never.
+// If it cannot be known, or if there was none, Expiry is Never.
 func (s *Seat) Left() Record { return s.left }
 
 // Cover makes the record cover a lease until expiry with fence, and a place in
