@@ -42,12 +42,11 @@ func (l *line) busVerb() *cobra.Command {
 func (l *line) busProcesses(ctx context.Context) ([]source, error) {
 	c, err := l.load()
 	if err != nil {
-		return nil, err
+		sources, err := l.unconfigured(ctx, err)
+		return carriers(sources), err
 	}
 	sources, err := running(ctx, l.process.Environ, c.Name)
-	for i, s := range sources {
-		sources[i].about.Driver, sources[i].about.Scope = s.bus.Driver, s.bus.Scope
-	}
+	sources = carriers(sources)
 	if err == nil && len(sources) == 0 {
 		d, _ := boot.SelectBus(c, boot.Surroundings{}) // whole, even if it is refused
 		err = &boot.Failure{
@@ -58,6 +57,14 @@ func (l *line) busProcesses(ctx context.Context) ([]source, error) {
 		}
 	}
 	return sources, err
+}
+
+// carriers has processes tell of their bus what they tell of their locks.
+func carriers(sources []source) []source {
+	for i, s := range sources {
+		sources[i].about.Driver, sources[i].about.Scope = s.bus.Driver, s.bus.Scope
+	}
+	return sources
 }
 
 // processes are those that are asked: all, or the one of --pid.

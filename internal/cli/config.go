@@ -213,7 +213,7 @@ func (l *line) reloadVerb() *cobra.Command {
 			"each process.",
 		Args: arguments(0),
 		RunE: func(c *cobra.Command, _ []string) error {
-			sources, err := l.processes(c.Context())
+			sources, err := l.strictly(c.Context())
 			if err != nil {
 				return err
 			}

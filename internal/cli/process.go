@@ -3,7 +3,9 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -23,7 +25,7 @@ func (l *line) locks() *locks { return &locks{shell: l.shell, find: l.processes}
 func (l *line) processes(ctx context.Context) ([]source, error) {
 	c, err := l.load()
 	if err != nil {
-		return nil, err
+		return l.unconfigured(ctx, err)
 	}
 	sources, err := running(ctx, l.process.Environ, c.Name)
 	if err == nil && len(sources) == 0 {
@@ -31,6 +33,47 @@ func (l *line) processes(ctx context.Context) ([]source, error) {
 		err = l.nobody(c.Name, d)
 	}
 	return sources, err
+}
+
+// unconfigured are the processes that run under the name which the program has
+// without its files: while these cannot be read, a look at the process is needed
+// most. If there is none, refused is the answer.
+func (l *line) unconfigured(ctx context.Context, refused error) ([]source, error) {
+	f, ok := errors.AsType[*boot.Failure](refused)
+	if !ok || !strings.HasPrefix(f.Code, "config.") {
+		return nil, refused
+	}
+	name := l.unreadName()
+	sources, err := running(ctx, l.process.Environ, name)
+	if err != nil || len(sources) == 0 {
+		return nil, refused
+	}
+	fmt.Fprintf(l.shell.Stderr, "%s: the configuration cannot be read (%s); the process called %q is asked. See: %[1]s config check\n", l.shell.Name, f.Code, name)
+	return sources, nil
+}
+
+// unreadName is what the program is called where no file can say so.
+func (l *line) unreadName() string {
+	name := l.shell.Name
+	for _, kv := range l.process.Environ {
+		if value, ok := strings.CutPrefix(kv, "MEGA_NAME="); ok && value != "" {
+			name = value
+		}
+	}
+	for _, kv := range l.flags.set {
+		if value, ok := strings.CutPrefix(kv, "name="); ok && value != "" {
+			name = value
+		}
+	}
+	return name
+}
+
+// strictly are the processes for a verb that is about the configuration.
+func (l *line) strictly(ctx context.Context) ([]source, error) {
+	if _, err := l.load(); err != nil {
+		return nil, err
+	}
+	return l.processes(ctx)
 }
 
 // nobody is that no process of this program runs, with what that means for its

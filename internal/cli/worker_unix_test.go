@@ -161,6 +161,25 @@ func TestLocksInTheMemoryOfEachWorkerAreSeenAndTakenAway(t *testing.T) {
 	c.end(t)
 }
 
+// While the file is broken, nothing is needed more than a look at the process.
+func TestRunningProcessIsFoundWhileTheConfigurationIsBroken(t *testing.T) {
+	s := newSite(t)
+	c, environ := s.sharing(t, "talker", "MEGA_NAME=shop")
+	s.configured(t, "name: [\n")
+	for _, args := range []string{"worker ls", "lock ls", "bus topics"} {
+		status, stdout, stderr := verb(t, "talker", environ, strings.Fields(args)...)
+		if status == boot.ExitConfig || stdout == "" || !strings.Contains(stderr, `(config.syntax); the process called "shop" is asked`) {
+			t.Errorf("%s: exit status %d: %s%s", args, status, stdout, stderr)
+		}
+	}
+	s.configured(t, "name: shop\n")
+	c.quits(t)
+	s.configured(t, "name: [\n")
+	if status, _, stderr := verb(t, "talker", environ, "worker", "ls"); status != boot.ExitConfig || !strings.Contains(stderr, "(config.syntax)") {
+		t.Errorf("while none runs: exit status %d: %s", status, stderr)
+	}
+}
+
 // What one worker holds another one waits for, and whoever is asked says so. The
 // kill of the one that holds is seen at once.
 func TestLockIsListedWithTheWorkerThatHoldsIt(t *testing.T) {
