@@ -322,6 +322,12 @@ func (x *Lock) bound(ttl time.Duration) error {
 }
 
 func (x *Lock) boundAll(grants []driver.Grant) error {
+	if x.node.meeting == nil {
+		return nil
+	}
+	if err := x.node.meeting.seen(); err != nil {
+		return err
+	}
 	var longest time.Duration
 	for i := range grants {
 		longest = max(longest, grants[i].TTL)

@@ -5,6 +5,7 @@ package cluster
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -14,18 +15,36 @@ import (
 // Where somebody has removed the lock file, nobody knows what the last hub gave:
 // the next one waits for what those who live say, as after any other.
 func TestALockFileThatIsRemovedCostsNoLease(t *testing.T) {
+	costsNoLease(t, func(socket string, _ *Node, _ driver.Grant) error { return os.Remove(socket + ".lock") })
+}
+
+// A process that renews what it holds sees to it that the next hub finds its file.
+func TestAMembersFileThatIsRemovedCostsNoLease(t *testing.T) {
+	costsNoLease(t, func(socket string, b *Node, g driver.Grant) error {
+		if err := os.Remove(filepath.Join(socket+".clients", b.meeting.member.Name())); err != nil {
+			return err
+		}
+		return b.Lock().Renew(t.Context(), []driver.Grant{g})[0].Err
+	})
+}
+
+// costsNoLease has one process hold a key, does what is to cost it nothing, and
+// has another one ask for the key once that is the new hub.
+func costsNoLease(t *testing.T, remove func(socket string, b *Node, g driver.Grant) error) {
+	t.Helper()
 	socket := socketPath(t)
 	a := meetAt(t, socket) // the hub
 	b := meetAt(t, socket)
 	r := driver.Request{Key: "k", Token: "b", TTL: 5 * time.Second, Slots: 1}
-	if _, err := b.Lock().Acquire(t.Context(), r); err != nil {
+	g, err := b.Lock().Acquire(t.Context(), r)
+	if err != nil {
 		t.Fatal(err)
 	}
 	before, err := a.session()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Remove(socket + ".lock"); err != nil {
+	if err := remove(socket, b, g); err != nil {
 		t.Fatal(err)
 	}
 	b.lock.mu.Lock() // it is slow to say what it has

@@ -21,6 +21,8 @@ func (*meeting) enter(context.Context) (net.Conn, string, error) {
 	return nil, "", errors.ErrUnsupported
 }
 
+func (*meeting) seen() error { return nil }
+
 func (*meeting) bound(time.Duration) error { return nil }
 
 func (*meeting) leave(context.Context, int64) error { return nil }

@@ -25,6 +25,7 @@ type meeting struct {
 	mu     sync.Mutex
 	member *rendezvous.Member
 	host   *host // nil unless the hub is in this process
+	gone   bool  // leave was called
 }
 
 func openMeeting(c Config) (*meeting, error) {
@@ -69,19 +70,38 @@ func (m *meeting) present(ctx context.Context) (string, error) {
 		}
 		m.host = nil
 	}
+	err := m.register()
+	return m.member.Name(), err
+}
+
+// register makes sure that the file of this process is there. If somebody has
+// removed it, what this process holds is told to the next hub under another
+// name. It expects m locked.
+func (m *meeting) register() error {
 	if m.member.Check() == nil {
-		return m.member.Name(), nil
+		return nil
 	}
-	// Somebody has removed the file. What this process holds is told to the hub
-	// under the next one's name.
 	next, err := m.place.Join()
 	if err != nil {
-		return "", err
+		return err
 	}
 	err = next.Bound(m.member.Longest())
 	_ = m.member.Leave(0) // there is nothing left to remove
 	m.member = next
-	return next.Name(), err
+	return err
+}
+
+// seen is called as long as something is held: a hub that comes next waits only
+// for those whose files it finds.
+func (m *meeting) seen() error {
+	if !m.mu.TryLock() {
+		return nil // a hub is just being looked for, or bound
+	}
+	defer m.mu.Unlock()
+	if m.gone {
+		return nil
+	}
+	return m.register()
 }
 
 // bound says, before a lease of ttl is asked for, that there may be one: should
@@ -116,6 +136,7 @@ func (m *meeting) serve(seat *rendezvous.Seat) error {
 func (m *meeting) leave(ctx context.Context, expiry int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.gone = true
 	err := m.member.Leave(expiry)
 	if m.host != nil {
 		err = errors.Join(err, m.host.close(ctx))
