@@ -15,8 +15,10 @@ import (
 )
 
 const (
-	// upkeep is how often a hub looks after its files.
+	// upkeep is how often a hub looks after its files, and glance how often it looks
+	// whether those who come still find it.
 	upkeep = time.Minute
+	glance = time.Second
 	// goodbye is how long a hub that ends waits for answers that are on their way
 	// before it lets another process take over.
 	goodbye = time.Second
@@ -34,8 +36,11 @@ type host struct {
 	hub      *Hub
 	seat     *rendezvous.Seat
 	recovery *recovery
-	listener *rendezvous.Listener
 	log      *slog.Logger
+	socket   string
+
+	listener *rendezvous.Listener // keep's, once that runs
+	hidden   bool                 // keep's: nobody finds the hub, and the log says so
 
 	ctx     context.Context // ends with close, and when the seat is lost
 	end     context.CancelCauseFunc
@@ -55,17 +60,14 @@ func openHost(c Config, seat *rendezvous.Seat) (*host, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &host{seat: seat, recovery: r, listener: l, log: c.Log, kept: make(chan struct{})}
+	h := &host{seat: seat, recovery: r, log: c.Log, socket: l.Addr().String(), kept: make(chan struct{})}
 	h.ctx, h.end = context.WithCancelCause(context.Background())
 	h.hub = NewHub(HubConfig{Log: c.Log})
 	h.hub.shut = true // until open
 	h.hub.locks.succeed(r.bounds.Fence, r.bounds.Ticket)
 	h.hub.locks.told = func(p *Peer) { r.told(p.member) }
 	h.hub.locks.ahead = h.cover
-	l.Refused = func(p private.Peer) {
-		h.log.Warn("cluster: another user was refused at the socket", "socket", l.Addr().String(), "user", p.User(), "pid", p.PID)
-	}
-	h.running.Go(h.accept)
+	h.open(l)
 	h.running.Go(h.keep)
 	return h, nil
 }
@@ -101,10 +103,19 @@ func (h *host) grant(silent int) {
 	h.hub.locks.table.Open()
 }
 
+// open lets those come who find l.
+func (h *host) open(l *rendezvous.Listener) {
+	l.Refused = func(p private.Peer) {
+		h.log.Warn("cluster: another user was refused at the socket", "socket", h.socket, "user", p.User(), "pid", p.PID)
+	}
+	h.listener = l
+	h.running.Go(func() { h.accept(l) })
+}
+
 // accept makes whoever comes a peer.
-func (h *host) accept() {
+func (h *host) accept(l *rendezvous.Listener) {
 	for {
-		conn, err := h.listener.Accept()
+		conn, err := l.Accept()
 		switch {
 		case err == nil:
 			h.hub.Join(conn, "process")
@@ -129,21 +140,47 @@ func (h *host) pause(d time.Duration) {
 func (h *host) keep() {
 	defer close(h.kept)
 	h.recovery.run(h.ctx.Done(), h.hub.open, h.grant)
+	var cleared time.Time
 	for h.ctx.Err() == nil {
-		if err := h.seat.Check(); err != nil {
-			h.fail(err)
+		if time.Since(cleared) >= upkeep {
+			h.clear()
+			cleared = time.Now()
 		}
-		if _, _, err := h.seat.Members(nodeNanos()); err != nil { // clears up
-			h.log.Warn("cluster: look after the socket", "error", err)
-		}
-		h.pause(upkeep)
+		h.show()
+		h.pause(glance)
 	}
 	_ = h.listener.Close() // the seat removes its file
 	ctx, cancel := context.WithTimeout(context.Background(), goodbye)
 	defer cancel()
 	err := h.hub.Close(ctx)
-	h.log.Debug(abdicated, "socket", h.listener.Addr().String())
+	h.log.Debug(abdicated, "socket", h.socket)
 	h.result = errors.Join(err, h.seat.Close())
+}
+
+// clear looks after the files.
+func (h *host) clear() {
+	if err := h.seat.Check(); err != nil {
+		h.fail(err)
+	}
+	if _, _, err := h.seat.Members(nodeNanos()); err != nil { // clears up
+		h.log.Warn("cluster: look after the socket", "error", err)
+	}
+}
+
+// show puts the socket back if somebody has removed it. Those who are connected
+// notice nothing of either.
+func (h *host) show() {
+	l, err := h.seat.Renew()
+	switch {
+	case err == nil && l == h.listener:
+	case err == nil:
+		h.hidden = false
+		h.log.Warn("cluster: the socket was removed, and is there again", "socket", h.socket)
+		h.open(l)
+	case !h.hidden && h.ctx.Err() == nil:
+		h.hidden = true
+		h.log.Error("cluster: the socket was removed, and cannot be put back: nobody else can come", "socket", h.socket, "error", err)
+	}
 }
 
 // fail ends a hub whose seat is lost. It does not wait.

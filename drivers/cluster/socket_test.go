@@ -118,6 +118,32 @@ func TestAHubThatLosesItsSeatEnds(t *testing.T) {
 	}
 }
 
+// Who has removed the socket keeps nobody out for long, and nobody who is in
+// notices.
+func TestASocketThatIsRemovedComesBack(t *testing.T) {
+	socket := socketPath(t)
+	a := meetAt(t, socket)
+	s := a.served(t, nil)
+	for range 2 {
+		if err := os.Remove(socket); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		if _, err := Dial(ctx, Config{Socket: socket}); err == nil || !strings.Contains(err.Error(), "was removed: it puts it back") {
+			t.Errorf("who comes meanwhile is told: %v", err)
+		}
+		cancel()
+		began := time.Now()
+		meetAt(t, socket)
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("it took %v", took)
+		}
+	}
+	if now, err := a.session(); now != s || err != nil || !a.hasHub() {
+		t.Errorf("who was there has another hub, or none: %v", err)
+	}
+}
+
 // served returns the node's connection to a hub once it is another one than
 // before.
 func (n *Node) served(t *testing.T, before *session) *session {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -71,10 +72,18 @@ func (p *Place) taken() error {
 	content, err := os.ReadFile(p.path + locked)
 	if err == nil {
 		if e, err := decode(content, bootID()); err == nil && e.record.PID != 0 {
-			return fmt.Errorf("%w: process %d", ErrTaken, e.record.PID)
+			return fmt.Errorf("%w: process %d%s", ErrTaken, e.record.PID, p.hidden())
 		}
 	}
 	return ErrTaken
+}
+
+// hidden says that the hub cannot be found, where that is so.
+func (p *Place) hidden() string {
+	if _, err := os.Lstat(p.path); errors.Is(err, fs.ErrNotExist) {
+		return ", whose socket " + p.path + " was removed: it puts it back within seconds, unless it is stopped"
+	}
+	return ""
 }
 
 // sit reads what the last hub left in the lock file, and writes itself down.

@@ -31,6 +31,27 @@ type Listener struct {
 func (s *Seat) Listen() (*Listener, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.listen()
+}
+
+// Renew returns the listener where those who come still find it, and else opens
+// the socket again and closes the one that was removed.
+func (s *Seat) Renew() (*Listener, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.listener
+	if old != nil && old.there() {
+		return old, nil
+	}
+	l, err := s.listen()
+	if err == nil && old != nil {
+		_ = old.UnixListener.Close() // nobody can come to it any more
+	}
+	return l, err
+}
+
+// listen expects the seat locked.
+func (s *Seat) listen() (*Listener, error) {
 	if err := s.verify(); err != nil {
 		return nil, err
 	}
@@ -136,10 +157,16 @@ func (l *Listener) Accept() (net.Conn, error) {
 // Addr is the socket's path.
 func (l *Listener) Addr() net.Addr { return &net.UnixAddr{Name: l.path, Net: "unix"} }
 
+// there reports whether the file at the path is the one that was made.
+func (l *Listener) there() bool {
+	info, err := os.Lstat(l.path)
+	return err == nil && os.SameFile(l.made, info)
+}
+
 // end closes the socket, and removes it where it is still the hub's to remove.
 func (l *Listener) end(ours bool) error {
 	var err error
-	if there, missing := os.Lstat(l.path); ours && missing == nil && os.SameFile(l.made, there) {
+	if ours && l.there() {
 		err = os.Remove(l.path) // first, so that nobody finds it and is refused
 	}
 	if closing := l.UnixListener.Close(); !errors.Is(closing, net.ErrClosed) {
