@@ -141,6 +141,7 @@ func drainWithin(e *env) {
 	})
 	b.publish("x", "")
 	e.await(over.c, "the drain ends")
+	e.soon("its handler has returned", func() bool { return b.Stats().Total.Running == 0 })
 	e.must(b.Close(), "close")
 }
 
