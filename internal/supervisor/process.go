@@ -151,7 +151,7 @@ func (s *Supervisor) command(id, generation int, files []*os.File) *exec.Cmd {
 			envID+"="+strconv.Itoa(id), envLine+"="+strconv.Itoa(firstFile), envGeneration+"="+strconv.Itoa(generation),
 			envListeners+"="+strings.Join(listeners, ","),
 		),
-		WaitDelay: lastWord,
+		WaitDelay: lastWord, SysProcAttr: wakes(),
 	}
 }
 

@@ -402,8 +402,10 @@ func TestAbortEndsAtOnce(t *testing.T) {
 	}
 }
 
-func TestWorkersEndWhenTheirSupervisorIsKilled(t *testing.T) {
-	cmd := exec.Command(os.Args[0])
+// supervisorApart is a supervisor in a process of its own, with its two workers.
+func supervisorApart(t *testing.T) (cmd *exec.Cmd, a, b int) {
+	t.Helper()
+	cmd = exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childFolder+"="+t.TempDir())
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -412,10 +414,14 @@ func TestWorkersEndWhenTheirSupervisorIsKilled(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	var a, b int
 	if _, err := fmt.Fscanln(out, &a, &b); err != nil {
 		t.Fatal(err)
 	}
+	return cmd, a, b
+}
+
+func TestWorkersEndWhenTheirSupervisorIsKilled(t *testing.T) {
+	cmd, a, b := supervisorApart(t)
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
