@@ -111,7 +111,12 @@ func (b *booting) newBus(d busdriver.Driver, log *slog.Logger) (*bus.Bus, error)
 	b.bus = messages
 	b.metrics.Bus(messages)
 	b.report.Bus.Warnings = append(b.report.Bus.Warnings, messages.Info().Warnings...)
-	b.probes.add(hook{"bus", time.Second, func(context.Context) error { return connected(messages) }})
+	b.probes.add(hook{"bus", pingTime, func(ctx context.Context) error {
+		if messages.Info().Name == "cluster" {
+			return errors.Join(connected(messages), b.party.alive(ctx))
+		}
+		return connected(messages)
+	}})
 	b.life.endWith(locking, hook{name: "bus", budget: longBudget, run: messages.Drain})
 	return messages, nil
 }

@@ -47,6 +47,21 @@ func (m *party) join(ctx context.Context, c *config.Config, d Decision, log *slo
 	return node, nil
 }
 
+// alive is a reason to be unready: a hub that stands still answers nobody, and
+// keeps its connections.
+func (m *party) alive(ctx context.Context) error {
+	switch {
+	case m.socket != nil:
+		return m.socket.Ping(ctx)
+	case m.line != nil:
+		return m.line.Ping(ctx)
+	}
+	return nil // the driver was given to the boot, and is its caller's
+}
+
+// pingTime is what a hub gets to show that it lives.
+const pingTime = time.Second
+
 // meetingTime is what the processes at a socket get at least to agree on a hub.
 const meetingTime = 5 * time.Second
 

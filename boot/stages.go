@@ -147,7 +147,11 @@ func (b *booting) openLock(c *config.Config, d decisions, log *slog.Logger) (dri
 		return o.Lock, nil
 	}
 	defer b.report.phase("lock", time.Now())
-	return openLock(b.ctx, c, d.lock, log, &b.party)
+	opened, err := openLock(b.ctx, c, d.lock, log, &b.party)
+	if err == nil && d.lock.Chosen == "cluster" {
+		b.probes.add(hook{"lock", pingTime, b.party.alive})
+	}
+	return opened, err
 }
 
 // lockTime is what leases in use get to be released, once all work is over.

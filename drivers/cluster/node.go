@@ -196,6 +196,23 @@ func (n *Node) Call(ctx context.Context, name string, body []byte) ([]byte, erro
 	return s.calls.call(ctx, name, body)
 }
 
+// Ping waits for a sign of life from the hub. While another process takes over it
+// waits for that one.
+func (n *Node) Ping(ctx context.Context) error {
+	s, err := n.ready(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = s.calls.call(ctx, "ping", nil)
+	if _, answered := errors.AsType[*CallError](err); answered {
+		return nil // it may know no such call
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("%s does not answer (is it stopped?): %w", s.hub, ctx.Err())
+	}
+	return err
+}
+
 // session returns the connection to the hub, or why there is none.
 func (n *Node) session() (*session, error) {
 	n.mu.Lock()

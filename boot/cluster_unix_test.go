@@ -1,0 +1,80 @@
+//go:build linux || darwin
+
+package boot_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// socketFolder is one that nobody else can enter, and short: sockets' paths are
+// bounded.
+func socketFolder(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "mega") //nolint:usetesting // a path with the test's name in it is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// A hub that stands still takes readiness from those who depend on it, and only
+// as long as it does.
+func TestHubThatStandsStillIsAReasonToBeUnready(t *testing.T) {
+	t.Parallel()
+	at := with("MEGA_CLUSTER_SOCKET=" + filepath.Join(socketFolder(t), "s"))
+	hub := at.start(t)
+	hub.report(t)
+	other := at.start(t)
+	ops := other.report(t).Ops
+	ask := func(path string) (int, string) {
+		t.Helper()
+		response, err := http.Get(ops + path) //nolint:noctx // of this test alone
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response.StatusCode, string(body)
+	}
+	if status, body := ask("/readyz"); status != 200 {
+		t.Errorf("while the hub runs: %d %s", status, body)
+	}
+	pid := hub.cmd.Process.Pid
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	says := fmt.Sprintf("the hub (process %d) does not answer (is it stopped?)", pid)
+	status, body := ask("/readyz")
+	for end := time.Now().Add(20 * time.Second); status == 200 && time.Now().Before(end); {
+		status, body = ask("/readyz") // the signal may be on its way
+	}
+	if status != 503 || strings.Count(body, says) != 2 {
+		t.Errorf("while the hub stands still: %d %s", status, body)
+	}
+	if status, body := ask("/livez"); status != 200 {
+		t.Errorf("it calls itself dead: %d %s", status, body)
+	}
+	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if status, body := ask("/readyz"); status != 200 {
+		t.Errorf("when the hub goes on: %d %s", status, body)
+	}
+	for _, s := range []*started{other, hub} {
+		if status := s.stop(t); status != 0 {
+			t.Errorf("exit status %d:\n%s", status, s.stderr)
+		}
+	}
+}
