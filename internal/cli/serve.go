@@ -43,9 +43,12 @@ func (l *line) serveVerb() *cobra.Command {
 	return c
 }
 
+// mostWorkers is how many cluster.workers takes.
+const mostWorkers = 256
+
 // workersFlag is for verbs that serve, or look at how that would be.
 func (l *line) workersFlag(c *cobra.Command) {
-	c.Flags().IntVar(&l.flags.workers, "workers", 0, "serve with `N` processes, as cluster.workers has it")
+	c.Flags().Var(workerNumber{&l.flags.workers, mostWorkers}, "workers", "serve with `N` processes, as cluster.workers has it")
 }
 
 // together is how close two signals are that mean one request: who ends a

@@ -18,7 +18,7 @@ import (
 
 // workerFlag is for verbs that may ask one worker of several.
 func workerFlag(c *cobra.Command, worker *int) {
-	c.PersistentFlags().IntVar(worker, "worker", 0, "of a process with workers, ask the one with the number `N`")
+	c.PersistentFlags().Var(workerNumber{of: worker}, "worker", "of a process with workers, ask the one with the number `N`")
 }
 
 // errNoWorkers is why a worker of a process cannot be asked that has none.
