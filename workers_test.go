@@ -391,6 +391,20 @@ func TestWorkerDoesNotStartWithOtherLocksThanTheRest(t *testing.T) {
 	}
 }
 
+// Some of the workers may have been replaced by the build before the signal.
+func TestRestartThatIsWantedDuringAnotherComesAfterIt(t *testing.T) {
+	c := startWorkers(t, "settings", "2")
+	c.await(t, "boot.report", 1)
+	c.signal(t, syscall.SIGUSR2)
+	c.await(t, "restarting the workers one after the other", 1)
+	c.signal(t, syscall.SIGUSR2)
+	c.await(t, "the workers are restarted", 2)
+	c.signal(t, syscall.SIGTERM)
+	if status := c.end(t); status != 0 || len(c.records("the workers were not restarted")) > 0 {
+		t.Errorf("exit status %d:\n%s", status, c)
+	}
+}
+
 // A broken file is no reason to end those that do not read it.
 func TestBrokenConfigurationDoesNotEndWorkersThatServe(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "mega.config.yaml")

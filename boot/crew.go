@@ -230,8 +230,10 @@ func (w *crew) heed(ctx context.Context, stop func(), over <-chan struct{}) {
 		defer off()
 		restarts = signals
 	}
+	wanted := make(chan struct{}, 1)
 	var restarting sync.WaitGroup
 	defer restarting.Wait()
+	restarting.Go(func() { w.restarts(ctx, wanted, over) })
 	for {
 		select {
 		case <-over:
@@ -241,7 +243,10 @@ func (w *crew) heed(ctx context.Context, stop func(), over <-chan struct{}) {
 			<-over
 			return
 		case <-restarts:
-			restarting.Go(func() { w.restart(ctx) })
+			select {
+			case wanted <- struct{}{}:
+			default: // one is to come already, which will see what there is then
+			}
 		case <-w.process.Hangups:
 			if w.config.Env == "dev" {
 				w.log.Info("hung up: the terminal was closed")
@@ -254,9 +259,21 @@ func (w *crew) heed(ctx context.Context, stop func(), over <-chan struct{}) {
 	}
 }
 
-func (w *crew) restart(ctx context.Context) {
-	if err := w.workers.Restart(ctx); err != nil && ctx.Err() == nil {
-		w.log.Error("the workers were not restarted", "error", err)
+// restarts restarts the workers each time that it is wanted, until over is
+// closed. What is wanted while they are being restarted is done afterwards: some
+// of them may have been replaced by what there was before.
+func (w *crew) restarts(ctx context.Context, wanted, over <-chan struct{}) {
+	for {
+		select {
+		case <-wanted:
+		case <-ctx.Done():
+			return
+		case <-over:
+			return
+		}
+		if err := w.workers.RestartNext(ctx); err != nil && ctx.Err() == nil {
+			w.log.Error("the workers were not restarted", "error", err)
+		}
 	}
 }
 

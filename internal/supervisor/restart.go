@@ -15,21 +15,36 @@ var ErrRestarting = errors.New("the workers are being restarted already")
 // are left go on serving, and the error says why. When ctx ends, no further
 // worker is restarted.
 func (s *Supervisor) Restart(ctx context.Context) error {
-	return s.alone(func() error {
-		s.mu.Lock()
-		s.generation++
-		generation := s.generation
-		s.mu.Unlock()
-		s.turns.forget(s.oldest())
-		s.config.Log.Info("restarting the workers one after the other", "generation", generation)
-		for _, w := range s.slots {
-			if err := w.restart(ctx, generation); err != nil {
-				return err
-			}
+	return s.alone(func() error { return s.roll(ctx) })
+}
+
+// RestartNext does so when nobody else restarts any more.
+func (s *Supervisor) RestartNext(ctx context.Context) error {
+	select {
+	case s.rolling <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.stopping.Done():
+		return s.stopping.Err()
+	}
+	defer func() { <-s.rolling }()
+	return s.roll(ctx)
+}
+
+func (s *Supervisor) roll(ctx context.Context) error {
+	s.mu.Lock()
+	s.generation++
+	generation := s.generation
+	s.mu.Unlock()
+	s.turns.forget(s.oldest())
+	s.config.Log.Info("restarting the workers one after the other", "generation", generation)
+	for _, w := range s.slots {
+		if err := w.restart(ctx, generation); err != nil {
+			return err
 		}
-		s.config.Log.Info("the workers are restarted", "generation", generation)
-		return nil
-	})
+	}
+	s.config.Log.Info("the workers are restarted", "generation", generation)
+	return nil
 }
 
 // oldest is the oldest generation that a worker may still be started in.
