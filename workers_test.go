@@ -391,6 +391,27 @@ func TestWorkerDoesNotStartWithOtherLocksThanTheRest(t *testing.T) {
 	}
 }
 
+// What goes as somebody wanted it is no error, and told in its order.
+func TestWorkerThatWasToldToEndIsNoErrorAndReadinessIsToldInOrder(t *testing.T) {
+	c := startWorkers(t, "settings", "2")
+	c.await(t, "boot.report", 1)
+	ready := c.records("a worker is ready")
+	if len(ready) != 2 {
+		t.Fatalf("%d workers were said to be ready before the report:\n%s", len(ready), c)
+	}
+	if err := syscall.Kill(ready[0].PID, syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	c.await(t, "a worker is ready", 3)
+	if !strings.Contains(c.String(), "a worker has ended and is replaced") || strings.Contains(c.String(), `"ERROR"`) {
+		t.Errorf("logged:\n%s", c)
+	}
+	c.signal(t, syscall.SIGTERM)
+	if status := c.end(t); status != 0 {
+		t.Errorf("exit status %d:\n%s", status, c)
+	}
+}
+
 // Some of the workers may have been replaced by the build before the signal.
 func TestRestartThatIsWantedDuringAnotherComesAfterIt(t *testing.T) {
 	c := startWorkers(t, "settings", "2")

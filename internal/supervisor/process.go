@@ -86,16 +86,27 @@ func (p *Process) Worker() Worker {
 
 // Ready says that the worker is, and what it told. Only the first call counts.
 func (p *Process) Ready(told []byte) {
+	first, serves := p.settle(told)
+	if serves { // before whoever waits for it says more
+		p.of.config.Log.Info("a worker is ready", "worker", p.id, "pid", p.PID(), "generation", p.generation, "took", time.Since(p.began))
+	}
+	if first {
+		close(p.ready)
+	}
+}
+
+func (p *Process) settle(told []byte) (first, serves bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.told != nil {
-		return
+		return false, false
 	}
 	p.told = append([]byte{}, told...)
-	if p.state == Starting {
-		p.state, p.since = Ready, time.Now()
+	if p.state != Starting {
+		return true, false
 	}
-	close(p.ready)
+	p.state, p.since = Ready, time.Now()
+	return true, true
 }
 
 // start starts a worker.

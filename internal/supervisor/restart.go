@@ -89,7 +89,9 @@ func (w *slot) restart(ctx context.Context, generation int) error {
 	}
 	err := <-r.done // it is over when the workers are told to end, too
 	switch {
-	case err != nil && (r.old == nil || w.of.Stopping()):
+	case err != nil && w.of.Stopping():
+		return fmt.Errorf("restart worker %d: all workers are ending: %w", w.id, err)
+	case err != nil && r.old == nil:
 		return fmt.Errorf("restart worker %d: %w", w.id, err)
 	case err != nil:
 		return fmt.Errorf("restart worker %d: %w; the old one goes on", w.id, err)

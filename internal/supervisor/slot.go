@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 )
@@ -156,8 +157,12 @@ func (w *slot) keep(ctx context.Context, p *Process) (died bool) {
 			<-p.over
 			return false
 		case <-p.over:
-			how, _ := p.ended()
-			w.of.config.Log.Error("a worker has ended and is replaced", "worker", w.id, "pid", p.PID(), "ended", how)
+			how, status := p.ended()
+			level := slog.LevelError
+			if status == 0 { // somebody told it to end
+				level = slog.LevelInfo
+			}
+			w.of.config.Log.Log(ctx, level, "a worker has ended and is replaced", "worker", w.id, "pid", p.PID(), "ended", how)
 			return true
 		case r := <-w.replace:
 			r.old = p
@@ -271,7 +276,6 @@ func (w *slot) unless(ctx context.Context, p *Process) *Process {
 		w.mu.Lock()
 		w.once = true
 		w.mu.Unlock()
-		w.of.config.Log.Info("a worker is ready", "worker", w.id, "pid", p.PID(), "generation", p.generation, "took", time.Since(p.began))
 		return p
 	}
 	p.Stop()
@@ -286,7 +290,7 @@ func (p *Process) settles(ctx context.Context) bool {
 	case <-p.ready:
 		return true
 	case <-p.over:
-		return ctx.Err() != nil
+		return ctx.Err() != nil || p.Told() != nil // it may have been ready for a moment
 	case <-ctx.Done():
 		return true
 	}
