@@ -237,21 +237,6 @@ func TestAHubWhoseLockFileIsRemovedKnows(t *testing.T) {
 	}
 }
 
-// Without its socket nobody would find a hub that sits.
-func TestAHubWhoseSocketIsRemovedGetsUp(t *testing.T) {
-	p := place(t)
-	s := take(t, p)
-	must(t, s.Check()) // it does not listen yet
-	_, err := s.Listen()
-	must(t, err)
-	must(t, s.Check())
-	must(t, os.Remove(p.Path()))
-	refused(t, s.Check(), "removed or replaced")
-	must(t, s.Close())
-	_, err = take(t, p).Listen()
-	must(t, err)
-}
-
 func TestMembersLiveAsLongAsTheirProcess(t *testing.T) {
 	p := place(t)
 	running, stopped, killed := spawn(t, p.Path(), "member"), spawn(t, p.Path(), "member"), spawn(t, p.Path(), "member")

@@ -157,9 +157,8 @@ func (s *Seat) Settle() error {
 }
 
 // Check returns an error if the seat is lost: somebody removed the lock file, and
-// another process may sit by now, or the socket, and nobody who comes finds the
-// hub. It also keeps the files from looking old to whatever cleans temporary
-// folders.
+// another process may sit by now. It also keeps the files from looking old to
+// whatever cleans temporary folders.
 func (s *Seat) Check() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,13 +166,7 @@ func (s *Seat) Check() error {
 	for _, path := range []string{s.place.path, s.file.Name()} {
 		_ = os.Chtimes(path, now, now) // a missing one is found out below, or is on its way
 	}
-	if err := s.verify(); err != nil || s.listener == nil {
-		return err
-	}
-	if _, err := os.Lstat(s.place.path); errors.Is(err, fs.ErrNotExist) {
-		s.broken = fmt.Errorf("%s: %w", s.place.path, errMoved)
-	}
-	return s.broken
+	return s.verify()
 }
 
 // verify expects the seat locked.
