@@ -83,18 +83,47 @@ func meetingPlace(c *config.Config) string {
 	return c.Cluster.Socket
 }
 
+// checkPlace finds out what can be known of the socket without opening it.
+func checkPlace(c *config.Config, d decisions) error {
+	for _, of := range []Decision{d.lock, d.bus} {
+		if of.Chosen != "cluster" || c.Cluster.Socket == "" {
+			continue
+		}
+		if path := meetingPlace(c); cluster.CheckPlace(path) != nil {
+			return meetingFailure(c, of, path, cluster.CheckPlace(path))
+		}
+	}
+	return nil
+}
+
 // meetingFailure is why a process cannot meet the others of its node.
 func meetingFailure(c *config.Config, d Decision, path string, cause error) error {
 	if errors.Is(cause, context.Canceled) {
 		return cause
 	}
 	const key = "cluster.socket"
+	if unfit, ok := errors.AsType[*cluster.PlaceError](cause); ok {
+		refused := &Failure{
+			Code: "cluster.place_refused", Exit: ExitConfig, Cause: unfit,
+			Text:  fmt.Sprintf("%s are to be shared with the processes that meet at %s, but nobody can meet there.", sentence(subjectOf(d)), path),
+			Facts: []Fact{asked(c, key)},
+			Actions: []string{
+				"meet in a folder that is made:  " + put(c, key, "auto"),
+				"meet in one of your own:        " + put(c, key, "/run/shop/cluster.sock"),
+				"do without:                     " + put(c, d.Component+".driver", "memory") + ": they then end at this process",
+			},
+		}
+		if c.Cluster.Socket == "auto" {
+			refused.Actions = refused.Actions[1:]
+		}
+		return refused
+	}
 	f := &Failure{
 		Code: "cluster.unavailable", Exit: ExitUnavailable, Cause: cause,
 		Text:  fmt.Sprintf("%s are to be shared with the processes that meet at %s, but nobody can be met there.", sentence(subjectOf(d)), path),
 		Facts: []Fact{asked(c, key)},
 		Actions: []string{
-			"see to it:         the folder has to be this user's alone, and the path short",
+			"see to it:         the cause names the process that has the place",
 			"meet elsewhere:    " + put(c, key, "/run/shop/cluster.sock"),
 			"do without:        " + put(c, d.Component+".driver", "memory") + ": they then end at this process",
 		},

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/megaframework/mega/boot"
 )
 
 // socketFolder is one that nobody else can enter, and short: sockets' paths are
@@ -76,5 +78,33 @@ func TestHubThatStandsStillIsAReasonToBeUnready(t *testing.T) {
 		if status := s.stop(t); status != 0 {
 			t.Errorf("exit status %d:\n%s", status, s.stderr)
 		}
+	}
+}
+
+// What can be known of the socket's place is found out before anything is opened,
+// and nobody is told to close a folder that is for all.
+func TestPlaceOfTheSocketIsRehearsed(t *testing.T) {
+	dir := socketFolder(t)
+	if err := os.Chmod(dir, 0o777|os.ModeSticky); err != nil { //nolint:gosec // that is what is refused
+		t.Fatal(err)
+	}
+	for path, says := range map[string]string{
+		filepath.Join(dir, "s"):              "choose one below it",
+		dir:                                  "it is a folder",
+		dir + "/" + strings.Repeat("x", 200): "choose a shorter one",
+	} {
+		p, _ := process("MEGA_CLUSTER_SOCKET=" + path)
+		_, err := boot.Rehearse(p, boot.App("main"))
+		f := refused(t, err, "cluster.place_refused")
+		if text := f.Error() + strings.Join(f.Actions, ""); !strings.Contains(text, says) || strings.Contains(text, "chmod") {
+			t.Errorf("%s: %q, %q", path, f, f.Actions)
+		}
+	}
+	p, _ := process("MEGA_CLUSTER_SOCKET=" + filepath.Join(dir, "new", "s"))
+	if _, err := boot.Rehearse(p, boot.App("main")); err != nil {
+		t.Errorf("a folder that would be made: %v", err)
+	}
+	if left, err := os.ReadDir(dir); len(left) > 0 || err != nil {
+		t.Errorf("a rehearsal has made %v, %v", left, err)
 	}
 }

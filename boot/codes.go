@@ -171,8 +171,14 @@ func busBootCodes() []Code {
 		{
 			Name: "cluster.unavailable", Exit: ExitUnavailable, Title: "the processes of this machine cannot be met",
 			Means:  "cluster.socket says where the processes of this user share locks and messages. Whoever comes first serves the others there; this process could neither be that nor reach it.",
-			Causes: []string{"a folder that is not this user's alone, or that cannot be made", "a path that is too long for a socket", "a process that holds the place and stands still"},
-			Do:     []string{"see what the cause says", "meet elsewhere: cluster.socket"},
+			Causes: []string{"a process that holds the place and stands still"},
+			Do:     []string{"end or continue the process that the cause names", "meet elsewhere: cluster.socket"},
+		},
+		{
+			Name: "cluster.place_refused", Exit: ExitConfig, Title: "processes cannot meet where cluster.socket says",
+			Means:  "The socket, and what lies beside it, has to be in a folder that nobody else can enter or replace: whoever can reach it takes part in locks and messages. Trying again would not help.",
+			Causes: []string{"a folder that is for all users, such as /tmp, or somebody else's", "a folder whose parent is missing", "a path that is too long for a socket", "a file or a folder at the path"},
+			Do:     []string{"let mega make a folder: cluster.socket: auto", "give it a folder of its own, below the one that is named"},
 		},
 		{
 			Name: "cluster.changed", Exit: ExitConfig, Title: "a worker would keep locks or messages elsewhere than the others",

@@ -42,9 +42,10 @@ func rehearse(p Process, options []Option) (*booting, error) {
 		b.report.Workers = n
 	}
 	b.announce()
-	_, err = b.decide(b.config)
+	d, err := b.decide(b.config)
 	for _, step := range []func() error{
 		func() error { return err },
+		func() error { return checkPlace(b.config, d) },
 		b.chooseCache,
 		b.readFiles,
 	} {

@@ -2,12 +2,13 @@ package config
 
 import (
 	"fmt"
+	"path"
 	"strings"
 )
 
 // contradictions are the mistakes that a type or a tag cannot express.
 func (c *Config) contradictions() (p Problems) {
-	for _, find := range []func() Problems{c.badTemplate, c.missingCache, c.addressTwice, c.manyIdentities, c.halfIdentity} {
+	for _, find := range []func() Problems{c.badTemplate, c.badSocket, c.missingCache, c.addressTwice, c.manyIdentities, c.halfIdentity} {
 		p = append(p, find()...)
 	}
 	return p
@@ -22,6 +23,22 @@ func (c *Config) badTemplate() Problems {
 		Code: "config.invalid", Key: "lock.redis.key", Origin: c.Origin("lock.redis.key"),
 		Text: quote(template) + " has to contain %s once, where the lock's key goes, and no other %",
 	}}
+}
+
+func (c *Config) badSocket() Problems {
+	const key = "cluster.socket"
+	at := c.Cluster.Socket
+	if at == "" || at == "auto" || path.IsAbs(at) {
+		return nil
+	}
+	p := Problem{
+		Code: "config.invalid", Key: key, Origin: c.Origin(key),
+		Text: quote(at) + " is neither auto nor an absolute path", Hint: "set it to auto, or to a path such as /run/shop/cluster.sock",
+	}
+	if strings.EqualFold(strings.TrimSpace(at), "auto") {
+		p.Hint = "did you mean auto?"
+	}
+	return Problems{p}
 }
 
 func (c *Config) missingCache() Problems {

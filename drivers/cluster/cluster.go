@@ -53,3 +53,11 @@ const (
 	typeBus   wire.Type = 0x40 // from here to 0x5f
 	typeNone  wire.Type = 0x60
 )
+
+// PlaceError says that processes cannot meet at a path, and that trying again
+// does not help.
+type PlaceError struct{ Err error }
+
+func (e *PlaceError) Error() string { return e.Err.Error() }
+
+func (e *PlaceError) Unwrap() error { return e.Err }

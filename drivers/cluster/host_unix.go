@@ -142,11 +142,11 @@ func (h *host) keep() {
 	h.recovery.run(h.ctx.Done(), h.hub.open, h.grant)
 	var cleared time.Time
 	for h.ctx.Err() == nil {
+		h.show()
 		if time.Since(cleared) >= upkeep {
 			h.clear()
 			cleared = time.Now()
 		}
-		h.show()
 		h.pause(glance)
 	}
 	_ = h.listener.Close() // the seat removes its file

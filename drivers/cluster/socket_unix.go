@@ -28,10 +28,19 @@ type meeting struct {
 	gone   bool  // leave was called
 }
 
+// CheckPlace returns a [PlaceError] if Dial would with that Socket, as far as that
+// can be told without making anything.
+func CheckPlace(socket string) error {
+	if err := rendezvous.Check(socket); err != nil {
+		return &PlaceError{err}
+	}
+	return nil
+}
+
 func openMeeting(c Config) (*meeting, error) {
 	p, err := rendezvous.Open(c.Socket)
 	if err != nil {
-		return nil, err
+		return nil, &PlaceError{err}
 	}
 	m, err := p.Join()
 	if err != nil {

@@ -33,10 +33,17 @@ func CheckFolder(folder string, uid int) error {
 	return errors.Join(checkParent(filepath.Dir(folder)), checkFolder(folder, uid))
 }
 
+// CheckParent refuses a folder that is not there yet, where somebody else could
+// replace it once it is.
+func CheckParent(folder string) error { return checkParent(filepath.Dir(folder)) }
+
 // checkParent refuses a parent in which somebody else could replace the
 // folder. A link in the path to it is followed: it is the place that counts.
 func checkParent(parent string) error {
 	real, err := filepath.EvalSymlinks(parent)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("the folder %s is missing: make it, or choose one that is there: %w", parent, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -66,9 +73,9 @@ func checkFolder(folder string, uid int) error {
 	case !info.IsDir():
 		return fmt.Errorf("%s is no folder (%v): remove it", folder, info.Mode())
 	case Owner(info) != uid:
-		return fmt.Errorf("%s belongs to another user (uid %d)", folder, Owner(info))
+		return fmt.Errorf("%s belongs to another user (uid %d): choose one of your own", folder, Owner(info))
 	case info.Mode().Perm()&0o077 != 0:
-		return fmt.Errorf("%s can be entered by other users (%v): chmod 700 it", folder, info.Mode())
+		return fmt.Errorf("%s can be entered by other users (%v): choose one below it, which is made as this user's alone", folder, info.Mode())
 	}
 	return nil
 }

@@ -28,6 +28,35 @@ type Place struct{ path string }
 // Open returns the place at path and makes its folder, if that is not there.
 // The folder has to be this user's, and closed to all others.
 func Open(path string) (*Place, error) {
+	p, err := find(path)
+	if err != nil {
+		return nil, err
+	}
+	return p, p.furnish()
+}
+
+// Check returns the error that Open would, as far as that can be told without
+// making anything.
+func Check(path string) error {
+	p, err := find(path)
+	if err != nil {
+		return err
+	}
+	folder := filepath.Dir(p.path)
+	if _, missing := os.Lstat(folder); errors.Is(missing, fs.ErrNotExist) {
+		err = private.CheckParent(folder)
+	} else {
+		err = private.CheckFolder(folder, os.Geteuid())
+	}
+	if err != nil {
+		return p.unfit(err)
+	}
+	return nil
+}
+
+// find refuses a path that cannot be a socket's before anything is made beside
+// it.
+func find(path string) (*Place, error) {
 	full, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("socket %s: %w", path, err)
@@ -35,8 +64,19 @@ func Open(path string) (*Place, error) {
 	if n := len(full) + len(nascent); n > private.MaxPath {
 		return nil, fmt.Errorf("socket %s: its path has %d bytes, and the system takes %d: choose a shorter one", full, len(full), private.MaxPath-len(nascent))
 	}
-	p := &Place{path: full}
-	return p, p.furnish()
+	info, err := os.Lstat(full)
+	switch {
+	case err != nil: // nothing is there, or its folder says why not
+	case info.IsDir():
+		return nil, fmt.Errorf("socket %s: it is a folder: choose a file in it, %s", full, filepath.Join(full, "cluster.sock"))
+	case info.Mode().Type() != fs.ModeSocket:
+		return nil, fmt.Errorf("socket %s: what is there is no socket (%v): remove it, or choose another path", full, info.Mode())
+	}
+	return &Place{path: full}, nil
+}
+
+func (p *Place) unfit(err error) error {
+	return fmt.Errorf("socket %s: it needs a folder that is this user's alone: %w", p.path, err)
 }
 
 // Path is where the socket is.
@@ -46,7 +86,7 @@ func (p *Place) Path() string { return p.path }
 func (p *Place) furnish() error {
 	folder := filepath.Dir(p.path)
 	if err := private.MakeFolder(folder); err != nil {
-		return fmt.Errorf("socket %s: it needs a folder that is this user's alone: %w", p.path, err)
+		return p.unfit(err)
 	}
 	if err := private.MakeFolder(p.path + clients); err != nil {
 		return fmt.Errorf("socket %s: the folder of its clients: %w", p.path, err)

@@ -33,7 +33,7 @@ func TestAPlaceThatOthersReachIsRefused(t *testing.T) {
 		{"a folder that all can enter", func(dir string) string {
 			must(t, os.Chmod(dir, 0o755))
 			return dir + "/s"
-		}, "chmod 700 it"},
+		}, "choose one below it"},
 		{"a folder that is a link", func(dir string) string {
 			must(t, errors.Join(os.Mkdir(dir+"/real", 0o700), os.Symlink(dir+"/real", dir+"/link")))
 			return dir + "/link/s"
@@ -43,7 +43,12 @@ func TestAPlaceThatOthersReachIsRefused(t *testing.T) {
 			return dir + "/file/s"
 		}, "is no folder"},
 		{"the folder for all", func(string) string { return filepath.Join(os.TempDir(), "mega.sock") }, "this user's alone"},
-		{"a folder in none", func(dir string) string { return dir + "/a/b/s" }, "no such file"},
+		{"a folder in none", func(dir string) string { return dir + "/a/b/s" }, "is missing"},
+		{"a folder", func(dir string) string { return dir }, "it is a folder"},
+		{"somebody's file", func(dir string) string {
+			must(t, os.WriteFile(dir+"/s", []byte("dear diary"), 0o600))
+			return dir + "/s"
+		}, "is no socket"},
 		{"clients in a file", func(dir string) string {
 			must(t, os.WriteFile(dir+"/s.clients", nil, 0o600))
 			return dir + "/s"
@@ -55,6 +60,9 @@ func TestAPlaceThatOthersReachIsRefused(t *testing.T) {
 			path := x.make(dir)
 			_, err := rendezvous.Open(path)
 			refused(t, err, x.says)
+			if beside, err := filepath.Glob(dir + "/s.lock"); len(beside) > 0 || err != nil || strings.Contains(x.says, "chmod") {
+				t.Errorf("%q was made beside it, %v", beside, err)
+			}
 			if _, err := os.Lstat(filepath.Join(dir, "x")); !errors.Is(err, fs.ErrNotExist) {
 				t.Error("a folder was made")
 			}
