@@ -230,7 +230,7 @@ func TestAPeerThatOverstatesHurtsItselfAlone(t *testing.T) {
 		"no key":                     asking(0, func(r *driver.Request) { r.Key = "" }),
 		"a long key":                 asking(0, func(r *driver.Request) { r.Key = long }),
 		"a long token":               asking(0, func(r *driver.Request) { r.Token = long }),
-		"a long label":               asking(0, func(r *driver.Request) { r.Holder.Label = long }),
+		"a long name":                wire.Begin(lockForce).Uint(1).String("k").String("why").String(long).String("").Int(0).Int(0).String("").String("").Int(0),
 		"no slot":                    asking(0, func(r *driver.Request) { r.Slots = 0 }),
 		"too many slots":             asking(0, func(r *driver.Request) { r.Slots = 5000 }),
 		"too many fences":            asking(0, func(r *driver.Request) { r.Fences = 1 << 40 }),
