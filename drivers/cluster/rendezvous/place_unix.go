@@ -68,7 +68,7 @@ func find(path string) (*Place, error) {
 	switch {
 	case err != nil: // nothing is there, or its folder says why not
 	case info.IsDir():
-		return nil, fmt.Errorf("socket %s: it is a folder: choose a file in it, %s", full, filepath.Join(full, "cluster.sock"))
+		return nil, fmt.Errorf("socket %s: it is a folder: choose a path for a socket, such as %s", full, filepath.Join(full, "mega", "cluster.sock"))
 	case info.Mode().Type() != fs.ModeSocket:
 		return nil, fmt.Errorf("socket %s: what is there is no socket (%v): remove it, or choose another path", full, info.Mode())
 	}
