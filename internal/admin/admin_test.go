@@ -269,10 +269,10 @@ func TestFolderThatOthersReachIsNotUsed(t *testing.T) {
 		{"a file", func(_, folder string) error { return os.WriteFile(folder, nil, 0o600) }, "is no folder"},
 		{"a folder that the group can enter", func(_, folder string) error {
 			return errors.Join(os.Mkdir(folder, 0o700), os.Chmod(folder, 0o710))
-		}, "chmod 700 it"},
+		}, "can be entered by other users"},
 		{"a folder that all can write to", func(_, folder string) error {
 			return errors.Join(os.Mkdir(folder, 0o700), os.Chmod(folder, 0o777))
-		}, "chmod 700 it"},
+		}, "can be entered by other users"},
 		{"a parent that all can write to", func(dir, _ string) error { return os.Chmod(dir, 0o777) }, "could replace what is in it"},
 		{"a parent that the group can write to", func(dir, _ string) error { return os.Chmod(dir, 0o770) }, "could replace what is in it"},
 		{"no parent", func(dir, _ string) error { return os.Remove(dir) }, "no such file"},
