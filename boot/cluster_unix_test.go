@@ -39,7 +39,7 @@ func TestHubThatStandsStillIsAReasonToBeUnready(t *testing.T) {
 	ops := other.report(t).Ops
 	ask := func(path string) (int, string) {
 		t.Helper()
-		response, err := http.Get(ops + path) //nolint:noctx // of this test alone
+		response, err := http.Get(ops + path)
 		if err != nil {
 			t.Fatal(err)
 		}

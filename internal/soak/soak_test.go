@@ -140,6 +140,7 @@ type child struct {
 }
 
 func newNode(t *testing.T) *node {
+	t.Helper()
 	n := &node{t: t, dir: t.TempDir(), hub: cluster.NewHub(cluster.HubConfig{Log: slog.New(slog.NewTextHandler(t.Output(), nil))})}
 	here, there, err := cluster.Pair()
 	n.must(err)

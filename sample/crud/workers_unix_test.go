@@ -107,6 +107,7 @@ func persist(s *shop, method, path, body string) (a answer, err error) {
 // killWorkers kills one worker after the other until ctx ends, and returns how
 // many.
 func killWorkers(ctx context.Context, t *testing.T, s *shop) (killed int) {
+	t.Helper()
 	for {
 		select {
 		case <-ctx.Done():

@@ -64,15 +64,21 @@ func find(path string) (*Place, error) {
 	if n := len(full) + len(nascent); n > private.MaxPath {
 		return nil, fmt.Errorf("socket %s: its path has %d bytes, and the system takes %d: choose a shorter one", full, len(full), private.MaxPath-len(nascent))
 	}
-	info, err := os.Lstat(full)
-	switch {
-	case err != nil: // nothing is there, or its folder says why not
-	case info.IsDir():
-		return nil, fmt.Errorf("socket %s: it is a folder: choose a path for a socket, such as %s", full, filepath.Join(full, "mega", "cluster.sock"))
-	case info.Mode().Type() != fs.ModeSocket:
-		return nil, fmt.Errorf("socket %s: what is there is no socket (%v): remove it, or choose another path", full, info.Mode())
+	if info, err := os.Lstat(full); err == nil { // else nothing is there, or its folder says why not
+		return &Place{path: full}, fits(full, info)
 	}
 	return &Place{path: full}, nil
+}
+
+// fits refuses what is at a socket's path if it is none.
+func fits(path string, info fs.FileInfo) error {
+	switch {
+	case info.IsDir():
+		return fmt.Errorf("socket %s: it is a folder: choose a path for a socket, such as %s", path, filepath.Join(path, "mega", "cluster.sock"))
+	case info.Mode().Type() != fs.ModeSocket:
+		return fmt.Errorf("socket %s: what is there is no socket (%v): remove it, or choose another path", path, info.Mode())
+	}
+	return nil
 }
 
 func (p *Place) unfit(err error) error {
