@@ -346,7 +346,9 @@ func oneResponder(e *env) {
 	}
 	got := []int64{answered[0].Load(), answered[1].Load(), answered[2].Load()}
 	e.want(got[0]+got[1]+got[2] == int64(n), "%d requests were handled %v times", n, got)
-	e.want(min(got[0], got[1], got[2]) >= int64(n/12), "the shares of three responders are %v", got)
+	// Who is about to end with the request before is passed over, which on a busy
+	// machine may be the same one for a while.
+	e.want(min(got[0], got[1], got[2]) >= int64(n/60), "the shares of three responders are %v", got)
 }
 
 // crowd counts who is inside at once.
