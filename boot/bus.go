@@ -152,6 +152,10 @@ func (l busLog) Observe(e bus.Event) {
 		l.tell(slog.LevelError, "a subscription has ended", e.Who, failed(e.Err))
 	case bus.AnswerFailed:
 		l.tell(slog.LevelWarn, "an answer could not be sent", e.Who, slog.String("subject", e.Subject), failed(e.Err))
+	case bus.PublishLost:
+		l.log.Error("published messages lost", "messages", e.Messages, "bytes", e.Bytes, "error", e.Err)
+	case bus.PublishRefused:
+		l.log.Error("published message refused", "subject", e.Subject, "error", e.Err)
 	case bus.Disconnected:
 		l.log.Error("the bus is disconnected", "error", e.Err)
 	case bus.Connected:

@@ -44,6 +44,9 @@ var (
 	// reached: bus.disconnected. Asking again may help; whether the request was
 	// handled is not known.
 	ErrDisconnected = driver.ErrDisconnected
+	// ErrRefused says that the backend refused a subscription, a publish or a
+	// request, as for want of a permission. The error has the backend's words.
+	ErrRefused = driver.ErrRefused
 	// ErrTerminated says that a subscription was ended because its buffer was
 	// full: bus.terminated.
 	ErrTerminated = driver.ErrTerminated
@@ -71,7 +74,7 @@ type (
 
 // known are the errors that a driver may return.
 var known = []error{
-	ErrClosed, ErrNoResponders, ErrTimeout, ErrOverloaded, ErrDisconnected, ErrTerminated, ErrTooLarge, ErrUnsupported,
+	ErrClosed, ErrNoResponders, ErrTimeout, ErrOverloaded, ErrDisconnected, ErrRefused, ErrTerminated, ErrTooLarge, ErrUnsupported,
 	ErrBadSubject, ErrBadGroup, ErrBadHeader, ErrInvalid, ErrDraining,
 }
 

@@ -72,6 +72,18 @@ type (
 		Subject string
 		Err     error
 	}
+	// PublishLost: accepted messages may not have arrived, since the connection
+	// ended before the backend confirmed them. The numbers are upper bounds.
+	PublishLost struct {
+		Messages, Bytes int
+		Err             error
+	}
+	// PublishRefused: the backend refused an accepted message. Subject is "" if
+	// the backend does not name it.
+	PublishRefused struct {
+		Subject string
+		Err     error
+	}
 	// Disconnected: the backend cannot be reached. The requests in flight have
 	// failed.
 	Disconnected struct{ Err error }
@@ -79,14 +91,16 @@ type (
 	Connected struct{ After time.Duration }
 )
 
-func (HandlerFailed) event() {}
-func (Dropped) event()       {}
-func (Missed) event()        {}
-func (Stuck) event()         {}
-func (Ended) event()         {}
-func (AnswerFailed) event()  {}
-func (Disconnected) event()  {}
-func (Connected) event()     {}
+func (HandlerFailed) event()  {}
+func (Dropped) event()        {}
+func (Missed) event()         {}
+func (Stuck) event()          {}
+func (Ended) event()          {}
+func (AnswerFailed) event()   {}
+func (PublishLost) event()    {}
+func (PublishRefused) event() {}
+func (Disconnected) event()   {}
+func (Connected) event()      {}
 
 // maxUntold bounds the events that wait for the observer.
 const maxUntold = 1 << 16

@@ -47,6 +47,21 @@ func (f *front) Connected() {
 	}
 }
 
+// Lost implements [driver.Front].
+func (f *front) Lost(messages, bytes int, err error) {
+	b := (*Bus)(f)
+	b.counters.lost.Add(uint64(messages))
+	b.counters.lostBytes.Add(uint64(bytes))
+	b.tell(PublishLost{Messages: messages, Bytes: bytes, Err: err})
+}
+
+// Refused implements [driver.Front].
+func (f *front) Refused(subject string, err error) {
+	b := (*Bus)(f)
+	b.counters.refused.Add(1)
+	b.tell(PublishRefused{Subject: subject, Err: err})
+}
+
 // link is whether the backend can be reached.
 type link struct {
 	mu    sync.Mutex // guards the fields below

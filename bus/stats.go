@@ -14,6 +14,9 @@ type Stats struct {
 	Cuts   uint64 `json:"cuts"` // how often the backend was lost
 
 	Published uint64 `json:"published"`
+	Lost      uint64 `json:"lost"`       // published messages that may not have arrived, an upper bound
+	LostBytes uint64 `json:"lost_bytes"` // their size
+	Refused   uint64 `json:"refused"`    // published messages that the backend refused
 
 	Requested    uint64 `json:"requested"`
 	InFlight     int    `json:"in_flight"`     // requests waiting now
@@ -68,6 +71,7 @@ func (t *SubStats) add(s SubStats) {
 // counters are the live numbers behind Stats that are of no subscription.
 type counters struct {
 	published, requested, noResponders, timedOut atomic.Uint64
+	lost, lostBytes, refused                     atomic.Uint64
 }
 
 // Stats returns what the Bus and its subscriptions have done. It never blocks.
@@ -76,6 +80,9 @@ func (b *Bus) Stats() Stats {
 	st := Stats{
 		Driver:       b.info.Name,
 		Published:    b.counters.published.Load(),
+		Lost:         b.counters.lost.Load(),
+		LostBytes:    b.counters.lostBytes.Load(),
+		Refused:      b.counters.refused.Load(),
 		Requested:    b.counters.requested.Load(),
 		NoResponders: b.counters.noResponders.Load(),
 		TimedOut:     b.counters.timedOut.Load(),

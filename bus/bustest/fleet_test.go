@@ -143,8 +143,10 @@ func (h *hub) Fail(id uint64, err error) {
 	front.Fail(id, err)
 }
 
-func (h *hub) Disconnected(error) {}
-func (h *hub) Connected()         {}
+func (h *hub) Disconnected(error)    {}
+func (h *hub) Connected()            {}
+func (h *hub) Lost(int, int, error)  {}
+func (h *hub) Refused(string, error) {}
 
 // turnstile is a mutex that fake time does not wait for.
 type turnstile chan struct{}

@@ -170,6 +170,16 @@ type Front interface {
 	// is harmless.
 	Disconnected(err error)
 	Connected()
+
+	// Lost reports accepted messages that were handed to a connection and may
+	// not have arrived: an upper bound of their number and of their bytes. The
+	// driver does not send them again. Flush reports the same loss.
+	Lost(messages, bytes int, err error)
+
+	// Refused reports that the backend has refused an accepted event or answer;
+	// err wraps ErrRefused and has the backend's words. subject is "" where the
+	// backend does not name it.
+	Refused(subject string, err error)
 }
 
 // Kind is what a message is for.

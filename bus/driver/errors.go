@@ -26,6 +26,7 @@ var (
 	ErrTimeout      = &Error{"bus.timeout", "bus: no answer in time"}
 	ErrOverloaded   = &Error{"bus.overloaded", "bus: overloaded"}
 	ErrDisconnected = &Error{"bus.disconnected", "bus: disconnected"}
+	ErrRefused      = &Error{"bus.refused", "bus: refused by the backend"}
 	ErrTerminated   = &Error{"bus.terminated", "bus: subscription terminated"}
 	ErrDecode       = &Error{"bus.decode", "bus: cannot decode"}
 	ErrCycle        = &Error{"bus.cycle", "bus: too many hops"}

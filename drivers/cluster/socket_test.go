@@ -188,6 +188,8 @@ func (deaf) Answer(busdriver.Message) {}
 func (deaf) Fail(uint64, error)       {}
 func (deaf) Disconnected(error)       {}
 func (deaf) Connected()               {}
+func (deaf) Lost(int, int, error)     {}
+func (deaf) Refused(string, error)    {}
 
 // letterbox is a sink that keeps what it is given.
 type letterbox struct{ got chan busdriver.Message }

@@ -48,6 +48,8 @@ func (silent) Answer(driver.Message) {}
 func (silent) Fail(uint64, error)    {}
 func (silent) Disconnected(error)    {}
 func (silent) Connected()            {}
+func (silent) Lost(int, int, error)  {}
+func (silent) Refused(string, error) {}
 
 func add(tb testing.TB, b *memory.Bus, k driver.Kind, pattern, group string) (*counter, driver.Interest) {
 	tb.Helper()

@@ -15,6 +15,8 @@ import (
 // gauges are those of the subscriptions that there are, by name.
 var (
 	busPublished  = Series{"mega_bus_published_total", "counter", nil, "Events published by this process."}
+	busLost       = Series{"mega_bus_published_lost_total", "counter", nil, "Published messages that may not have arrived, since the connection ended before the backend confirmed them."}
+	busRefused    = Series{"mega_bus_published_refused_total", "counter", nil, "Published messages that the backend refused."}
 	busRequests   = Series{"mega_bus_requests_total", "counter", nil, "Requests made by this process."}
 	busUnanswered = Series{"mega_bus_requests_unanswered_total", "counter", []string{"reason"}, "Requests without an answer, by reason: no_responders or timeout."}
 	busLate       = Series{"mega_bus_late_answers_total", "counter", nil, "Answers that nobody waited for any more."}
@@ -36,7 +38,7 @@ var busBuckets = []float64{0.00001, 0.0001, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 
 
 func busCatalogue() []Series {
 	return []Series{
-		busPublished, busRequests, busUnanswered, busLate, busInFlight, busMessages, busDropped, busFailures, busMissed,
+		busPublished, busLost, busRefused, busRequests, busUnanswered, busLate, busInFlight, busMessages, busDropped, busFailures, busMissed,
 		busOutages, busConnected, busPending, busRunning, busSeconds, busScope,
 	}
 }
@@ -129,6 +131,8 @@ func (c *busCollector) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(c.descs[s.Name], prometheus.GaugeValue, float64(n), labels...)
 	}
 	count(busPublished, st.Published)
+	count(busLost, st.Lost)
+	count(busRefused, st.Refused)
 	count(busRequests, st.Requested)
 	count(busUnanswered, st.NoResponders, "no_responders")
 	count(busUnanswered, st.TimedOut, "timeout")
