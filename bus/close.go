@@ -56,7 +56,7 @@ func (b *Bus) drain(ctx context.Context) error {
 	}
 	subs, own := b.list(), ownSub(ctx)
 	for _, k := range []driver.Kind{driver.Event, driver.Request} {
-		b.leaveAll(ctx, subs, k, own)
+		b.leaveAll(ctx, subs, k, own) // S21
 	}
 	err := unfinished(ctx, subs, own)
 	if flushErr := b.Flush(ctx); err == nil {
@@ -137,7 +137,7 @@ func (b *Bus) shut(own *Sub) error {
 }
 
 func (b *Bus) shutNow(own *Sub) error {
-	b.state.Store(closed)
+	b.state.Store(closed) // S22
 	b.calls.close()
 	subs := b.list()
 	for _, s := range subs {

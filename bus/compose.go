@@ -14,7 +14,7 @@ func (b *Bus) compose(ctx context.Context, m *driver.Message, data []byte, opts 
 	if b.isClosed() {
 		return ErrClosed
 	}
-	if ctx.Err() != nil {
+	if ctx.Err() != nil { // S6
 		return contextError(ctx)
 	}
 	if err := CheckSubject(m.Subject); err != nil {
@@ -85,16 +85,16 @@ func (b *Bus) own(data []byte) []byte {
 
 // clone copies data, so that its owner may go on to use it. Nil becomes empty.
 func clone(data []byte) []byte {
-	if len(data) == 0 {
+	if len(data) == 0 { // S18
 		return []byte{}
 	}
-	own := make([]byte, len(data))
+	own := make([]byte, len(data)) // S9
 	copy(own, data)
 	return own
 }
 
 func (b *Bus) checkSize(m *driver.Message) error {
-	if size := m.Size(); size > b.limit {
+	if size := m.Size(); size > b.limit { // S17
 		return &TooLargeError{Subject: m.Subject, Size: size, Limit: b.limit}
 	}
 	return nil
@@ -105,7 +105,7 @@ func (b *Bus) checkSize(m *driver.Message) error {
 func (b *Bus) inherit(ctx context.Context, m *driver.Message) error {
 	d := deliveryFrom(ctx)
 	if d != nil {
-		if d.hops >= MaxHops {
+		if d.hops >= MaxHops { // S25
 			return ErrCycle
 		}
 		m.Hops = d.hops + 1

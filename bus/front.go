@@ -23,7 +23,7 @@ func (f *front) Fail(id uint64, err error) { f.calls.fail(id, err) }
 // Disconnected implements [driver.Front].
 func (f *front) Disconnected(err error) {
 	b := (*Bus)(f)
-	if b.link.cut(err) {
+	if b.link.cut(err) { // S23
 		b.tell(Disconnected{Err: err})
 	}
 	b.calls.failAll(disconnected(err))
@@ -50,7 +50,7 @@ func (f *front) Connected() {
 // Lost implements [driver.Front].
 func (f *front) Lost(messages, bytes int, err error) {
 	b := (*Bus)(f)
-	b.counters.lost.Add(uint64(messages))
+	b.counters.lost.Add(uint64(messages)) // S28
 	b.counters.lostBytes.Add(uint64(bytes))
 	b.tell(PublishLost{Messages: messages, Bytes: bytes, Err: err})
 }

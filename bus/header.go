@@ -57,7 +57,7 @@ func checkPair(key, value string) (size int, err error) {
 }
 
 func checkBounds(keys, size int) error {
-	if keys > MaxKeys {
+	if keys > MaxKeys { // S16
 		return fmt.Errorf("%w: %d keys, at most %d are allowed", ErrBadHeader, keys, MaxKeys)
 	}
 	if size > MaxHeader {

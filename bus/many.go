@@ -12,7 +12,7 @@ import (
 
 // maxAnswers bounds what waits for the consumer of a RequestMany; what comes
 // on top of it is counted as late.
-const maxAnswers = DefaultBuffer
+const maxAnswers = DefaultBuffer // S14
 
 // many is what the options of a RequestMany ask for.
 type many struct {

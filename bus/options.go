@@ -22,7 +22,7 @@ const (
 	// DefaultPayload is Config.MaxPayload's default, headers included.
 	DefaultPayload = 1 << 20
 
-	respondConcurrency = 64
+	respondConcurrency = 64 // S13
 	// respondGroup is the group of a responder that names none.
 	respondGroup = "responders"
 )

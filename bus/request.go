@@ -62,7 +62,7 @@ func (b *Bus) composeRequest(ctx context.Context, m *driver.Message, data []byte
 		deadline = time.Now().Add(b.config.Timeout)
 	}
 	if m.Deadline.IsZero() || deadline.Before(m.Deadline) {
-		m.Deadline = deadline
+		m.Deadline = deadline // S12
 	}
 	return b.checkSize(m)
 }

@@ -151,7 +151,7 @@ func (b *Bus) refuse(d *delivery, why error) {
 	}
 	rs.waiting = append(rs.waiting, refusal{d, why})
 	if !rs.busy {
-		rs.busy = b.crew.do(b.refuseAll)
+		rs.busy = b.crew.do(b.refuseAll) // S26: the caller may hold a lock
 	}
 }
 

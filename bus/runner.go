@@ -81,7 +81,7 @@ func (s *Sub) isSerial() bool {
 
 func (s *Sub) runSerial(r *runner) {
 	for s.refill(r) {
-		for d := s.batch.next(); d != nil; d = s.batch.next() {
+		for d := s.batch.next(); d != nil; d = s.batch.next() { // S5
 			s.start(r, d)
 		}
 	}
@@ -175,7 +175,7 @@ func (s *Sub) start(r *runner, d *delivery) {
 	case s.stopped.Load() || s.ctx.Err() != nil: // who hears of the end of ctx may not have come to stop it yet
 		s.discardOne(d)
 		return
-	case isExpired(d.deadline):
+	case isExpired(d.deadline): // S24
 		s.expired.Add(1)
 		return
 	case s.lossy.Load():
@@ -213,7 +213,7 @@ func (s *Sub) invoke(d *delivery) {
 			if s.crash {
 				return
 			}
-			err = &PanicError{Value: recover(), Stack: debug.Stack()}
+			err = &PanicError{Value: recover(), Stack: debug.Stack()} // S15
 		}
 		s.finish(d, err)
 	}()

@@ -92,7 +92,7 @@ func (s *Sub) popOldest() *delivery {
 // lose counts a message that was dropped; the next one that is handled says so.
 // The caller holds s.mu.
 func (s *Sub) lose(d *delivery) {
-	s.dropped++
+	s.dropped++ // S4: a drop is counted
 	s.miss(1)
 	s.bus.refuse(d, ErrOverloaded)
 }
@@ -105,7 +105,7 @@ func (s *Sub) miss(n int) {
 	} else {
 		s.lost += n
 	}
-	s.lossy.Store(true)
+	s.lossy.Store(true) // S10
 }
 
 // overflown tells a loss, or ends the subscription where that is the policy.
@@ -145,7 +145,7 @@ func (k *sink) Load() int {
 // Fail implements [driver.Sink].
 func (k *sink) Fail(err error) {
 	s := (*Sub)(k)
-	s.abort(classify(s.ctx, err))
+	s.abort(classify(s.ctx, err)) // S27
 }
 
 // abort ends a subscription that nobody has stopped. The driver, which may be

@@ -120,7 +120,7 @@ func (b *Bus) newSub(ctx context.Context, pattern string, k driver.Kind, h Handl
 	}
 	s := &Sub{subscription: o, bus: b, done: make(chan struct{})}
 	s.handler = wrap(wrap(h, o.middleware), b.config.Use)
-	s.ctx, s.cancel = context.WithCancelCause(ctx)
+	s.ctx, s.cancel = context.WithCancelCause(ctx) // S20
 	return s, nil
 }
 
@@ -140,7 +140,7 @@ func (s *Sub) activate(ctx context.Context) error {
 	}
 	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
 	defer cancel()
-	interest, err := s.bus.driver.Subscribe(bounded, driver.Subscription{Kind: s.kind, Pattern: s.pattern, Group: s.group, Sink: (*sink)(s)})
+	interest, err := s.bus.driver.Subscribe(bounded, driver.Subscription{Kind: s.kind, Pattern: s.pattern, Group: s.group, Sink: (*sink)(s)}) // S7
 	if err != nil {
 		err = s.bus.unconfirmed(ctx, err)
 		s.end(err)
@@ -208,7 +208,7 @@ func (s *Sub) halt(why error) bool {
 		s.mu.Unlock()
 		return false
 	}
-	s.phase, s.err = stopping, why
+	s.phase, s.err = stopping, why // S8
 	s.stopped.Store(true)
 	s.discard()
 	s.tellLastDrops()

@@ -41,7 +41,7 @@ var plain = func() (t [256]bool) {
 
 // isLiteral is the check that nearly every subject passes: one look at each
 // byte.
-func isLiteral(s string) bool {
+func isLiteral(s string) bool { // S1
 	if s == "" || len(s) > MaxSubject || s[0] == '$' || s[0] == '_' {
 		return false
 	}

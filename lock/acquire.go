@@ -46,7 +46,7 @@ func shorten(key string) string {
 func (l *Locker) findDeadlock(ctx context.Context, c *call) error {
 	for held, ok := LeaseFrom(ctx); ok; held, ok = LeaseFrom(held.parent) {
 		if held.hold.locker == l && held.hold.grant.Key == c.key && c.slots == 1 && held.live() {
-			return fmt.Errorf("%w by the lease with fence %d", ErrDeadlock, held.fence)
+			return fmt.Errorf("%w by the lease with fence %d", ErrDeadlock, held.fence) // L13
 		}
 	}
 	return nil
@@ -133,7 +133,7 @@ func (l *Locker) askQueued(ctx context.Context, c *call, wait time.Duration, con
 func (l *Locker) request(ctx context.Context, c *call, wait time.Duration, since time.Time) driver.Request {
 	return driver.Request{
 		Key:     c.key,
-		Token:   newToken(),
+		Token:   newToken(), // L3
 		TTL:     c.ttl,
 		Wait:    wait,
 		Slots:   c.slots,
@@ -162,7 +162,7 @@ func (l *Locker) granted(c *call, lease *Lease, o outcome, waited time.Duration)
 	if o.contended {
 		l.counters.contended.Add(1)
 	}
-	if old := lease.hold.grant.Resized; old != 0 && l.sizes.news(c.key, old, c.slots) {
+	if old := lease.hold.grant.Resized; old != 0 && l.sizes.news(c.key, old, c.slots) { // L15
 		l.observe(PoolResized{Key: c.key, Old: old, New: c.slots})
 	}
 	if l.observed() {

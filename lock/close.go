@@ -23,7 +23,7 @@ const closeGrace = 250 * time.Millisecond
 // and names the keys. It may be called again, and at once from several
 // goroutines: each call returns when all is over.
 func (l *Locker) Close(ctx context.Context) error {
-	l.gate.close()
+	l.gate.close() // L17
 	left := l.empty(ctx)
 	l.crew.close()
 	l.schedule.timer.Stop() // after the last tick, which may have set it

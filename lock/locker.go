@@ -75,6 +75,7 @@ func (l *Locker) With(ctx context.Context, key string, fn func(context.Context) 
 	if err != nil {
 		return err
 	}
+	// L11: also when fn panics or calls runtime.Goexit.
 	defer func() { err = joinLoss(key, err, lease.leave()) }()
 	return fn(lease.Context())
 }
@@ -137,7 +138,7 @@ func (l *Locker) ForceRelease(ctx context.Context, key, reason string) (released
 	}
 	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
 	defer cancel()
-	n, err := l.driver.ForceRelease(bounded, key, reason, l.holder(ctx, "", time.Now()))
+	n, err := l.driver.ForceRelease(bounded, key, reason, l.holder(ctx, "", time.Now())) // L16
 	if err != nil {
 		return n, fmt.Errorf("force release %q: %w", key, l.within(ctx, err, driver.CallTimeout))
 	}

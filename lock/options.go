@@ -129,7 +129,7 @@ func (c *call) check() error {
 	return nil
 }
 
-func checkKey(key string) error {
+func checkKey(key string) error { // L14
 	switch {
 	case key == "":
 		return invalid("lock.invalid_key", "key is empty")

@@ -14,7 +14,7 @@ import (
 // The bounds of a process's turn: how many of its waiters may follow the one
 // that the backend has let in, and for how long.
 const (
-	maxHandOns = 16
+	maxHandOns = 16 // L7
 	turnLength = 100 * time.Millisecond
 )
 
@@ -116,7 +116,7 @@ func (qs *queues) wait(ctx context.Context, c *call, start instant) (outcome, er
 		passed = timer.C
 	}
 	select {
-	case o := <-w.ready:
+	case o := <-w.ready: // L9: pushed, not polled
 		o.at = l.clock.now() // it may have taken a while to wake up
 		return o, o.err
 	case <-ctx.Done():
@@ -134,7 +134,7 @@ func (qs *queues) giveUp(w *waiter, reason error) (outcome, error) {
 	if qs.leave(w) {
 		return outcome{}, reason
 	}
-	if o := <-w.ready; o.err == nil {
+	if o := <-w.ready; o.err == nil { // L8
 		_ = o.hold.pass() // what does not get through is cleaned up
 	}
 	return outcome{}, reason
@@ -238,10 +238,10 @@ func (qs *queues) settle(q *queue) {
 	case head == nil:
 		q.withdraw()
 		q.endTurn()
-		if q.hold == nil && q.ticket == nil {
+		if q.hold == nil && q.ticket == nil { // L18
 			delete(qs.byKey, q.key)
 		}
-	case q.ticket != nil:
+	case q.ticket != nil: // L10
 		if q.ticket.kind != head.call.kind() {
 			q.withdraw() // its end settles the queue again
 		}
@@ -451,7 +451,7 @@ func (qs *queues) next(h *hold) (*waiter, outcome) {
 	q.handed++
 	q.holder = w.holder
 	qs.settle(q)
-	return w, outcome{hold: h, fence: h.grant.Fence + uint64(q.handed), contended: true, handed: true}
+	return w, outcome{hold: h, fence: h.grant.Fence + uint64(q.handed), contended: true, handed: true} // L2
 }
 
 // worthHanding says whether enough of the grant's life is left for a next

@@ -135,7 +135,7 @@ func (h *hold) keptUntil() (driver.Grant, instant) {
 func (l *Locker) releaseBounded(g driver.Grant) error {
 	ctx := context.Background()
 	if l.info.Scope > driver.Process {
-		bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
+		bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout) // L5
 		defer cancel()
 		ctx = bounded
 	}
@@ -160,7 +160,7 @@ func (l *Locker) tidy(r driver.Request, err error) {
 			return
 		}
 	}
-	g := driver.Grant{Key: r.Key, Token: r.Token, TTL: r.TTL, NoRenew: r.NoRenew}
+	g := driver.Grant{Key: r.Key, Token: r.Token, TTL: r.TTL, NoRenew: r.NoRenew} // L6
 	l.cleanUp(g, l.clock.now().add(r.TTL), nil)
 }
 

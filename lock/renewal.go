@@ -98,7 +98,7 @@ func (h *hold) renewed(r driver.Renewal, bound time.Duration) {
 		return
 	}
 	h.failing = h.locker.unavailable(r.Err, bound)
-	h.renewAt = now.add(jitter(min(h.ttl/20, retryAtMost)))
+	h.renewAt = now.add(jitter(min(h.ttl/20, retryAtMost))) // L12
 	err, left := h.failing, h.deadline.sub(now)
 	h.mu.Unlock()
 	h.locker.observe(RenewFailed{Key: h.grant.Key, Err: err, Left: left})

@@ -154,9 +154,9 @@ func (h *hold) needs() (need, uint64) {
 	switch {
 	case h.ended:
 		return nothing, h.fence
-	case now >= h.deadline:
+	case now >= h.deadline: // L4
 		return toExpire, h.fence
-	case !h.idle && h.current() == nil:
+	case !h.idle && h.current() == nil: // L19
 		return dropped, h.fence
 	case h.forgetAt != 0:
 		if now < h.forgetAt {

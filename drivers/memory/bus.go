@@ -43,7 +43,7 @@ func (b *Bus) Publish(_ context.Context, m driver.Message) error {
 	if b.closed.Load() {
 		return driver.ErrClosed
 	}
-	b.events.Find(m.Subject).deliver(&m)
+	b.events.Find(m.Subject).deliver(&m) // S19: the publisher's subscriptions too
 	return nil
 }
 
@@ -74,7 +74,7 @@ func (b *Bus) Subscribe(_ context.Context, s driver.Subscription) (driver.Intere
 		return nil, driver.ErrClosed
 	}
 	t := b.events
-	if s.Kind == driver.Request {
+	if s.Kind == driver.Request { // S3
 		t = b.asked
 	}
 	i := &interest{Subscription: s, table: t}

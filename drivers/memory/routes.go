@@ -57,7 +57,7 @@ func (g group) deliver(m *driver.Message) bool {
 		a = b
 	}
 	for n := range g {
-		if g[(a+n)%len(g)].Sink.Deliver(*m) {
+		if g[(a+n)%len(g)].Sink.Deliver(*m) { // S11
 			return true
 		}
 	}

@@ -99,7 +99,7 @@ func (n *node[V]) match(rest string, m *matches[V]) {
 	if tail := n.next[">"]; tail != nil {
 		tail.collect(m)
 	}
-	for _, child := range [...]*node[V]{n.next["*"], n.next[token]} {
+	for _, child := range [...]*node[V]{n.next["*"], n.next[token]} { // S2
 		switch {
 		case child == nil:
 		case more:

@@ -130,7 +130,7 @@ func (e *entry) resize(n int, now time.Time) int {
 	return before
 }
 
-func (e *entry) hasRoom() bool { return e.held < e.size && !e.shard.shut }
+func (e *entry) hasRoom() bool { return e.held < e.size && !e.shard.shut } // L1
 
 // grant gives t the lowest free slot, for a while.
 func (e *entry) grant(t *ticket, life time.Duration, now time.Time) {

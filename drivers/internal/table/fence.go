@@ -20,7 +20,7 @@ func (f *fences) reserve(n int, now time.Time) uint64 {
 	floor := f.floor(now)
 	for {
 		last := f.last.Load()
-		next := max(last+span, floor)
+		next := max(last+span, floor) // L2
 		if f.last.CompareAndSwap(last, next) {
 			return next - span + 1
 		}
