@@ -155,6 +155,18 @@ func Provide(constructors ...any) Option { return boot.Provide(constructors...) 
 // required are checked before anything starts.
 func Config[T any](section string) Option { return boot.Section(reflect.TypeFor[T](), section) }
 
+// ConfigFrom adds a layer to the configuration, between the files and the
+// environment, from any provider of github.com/knadh/koanf: a file, a
+// key-value store, a service. A parser decodes what the provider returns; it is
+// nil for a provider that returns a map.
+//
+// The keys of the layer are checked as strictly as those of a file, and name is
+// its origin in errors and in `config explain`. It is read within boot.wait_for
+// at the start, and again at SIGHUP. Inside an App it sets the keys of that app.
+func ConfigFrom(name string, provider config.Provider, parser config.Parser) Option {
+	return boot.ConfigFrom(name, provider, parser)
+}
+
 // Routes has fn add the app's routes: it takes a Router and provided values.
 func Routes(fn any) Option { return boot.Routes(fn) }
 

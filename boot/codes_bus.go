@@ -54,6 +54,12 @@ func busCodes() []Code {
 			Do:    []string{"ask again, if doing it twice does no harm"},
 		},
 		{
+			Name: "bus.refused", Title: "the server of the bus refused a subscription or a message",
+			Means:  "The server answered with an error. Its words are in the text.",
+			Causes: []string{"the account has no permission for the subject", "the account has reached its limit of subscriptions"},
+			Do:     []string{"grant the permission, or raise the limit, on the server"},
+		},
+		{
 			Name: "bus.terminated", Title: "a subscription was ended because it was full",
 			Means: "Its handler is slower than its messages, and it was subscribed to end rather than to lose some.",
 			Do:    []string{"give it a larger buffer, or more concurrency"},

@@ -55,6 +55,12 @@ func configCodes() []Code {
 			Do:    []string{"correct the line that is named"},
 		},
 		{
+			Name: "config.provider", Exit: ExitConfig, Title: "a provider of the configuration failed",
+			Means:  "The program adds a layer to its configuration with mega.ConfigFrom, and the layer cannot be read.",
+			Causes: []string{"its server cannot be reached, or refuses the request", "it did not answer within boot.wait_for", "its answer is not in the format of its parser"},
+			Do:     []string{"correct what the text names", "raise boot.wait_for if the provider is slow"},
+		},
+		{
 			Name: "config.secret_on_command_line", Exit: ExitConfig, Title: "a secret was given with --set",
 			Means: "Everybody on the machine can list the arguments of a process, and shells keep them.",
 			Do:    []string{"set the variable that is named", "put the key in a file that only the program can read"},

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/fx"
 
+	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -28,6 +29,7 @@ type (
 		name, site string
 		typ        reflect.Type
 	}
+	layerOption  struct{ layer config.Layer }
 	routesOption struct{ fn function }
 	useOption    struct{ fn function }
 	hookOption   struct {
@@ -50,6 +52,7 @@ func (appOption) option()     {}
 func (moduleOption) option()  {}
 func (provideOption) option() {}
 func (sectionOption) option() {}
+func (layerOption) option()   {}
 func (routesOption) option()  {}
 func (useOption) option()     {}
 func (hookOption) option()    {}
@@ -109,6 +112,12 @@ func Provide(constructors ...any) Option {
 
 // Section adds a section to the configuration and provides its value.
 func Section(t reflect.Type, name string) Option { return sectionOption{name, callSite(), t} }
+
+// ConfigFrom adds a layer to the configuration, between the files and the
+// environment: of the whole tree, or inside an App of the keys of that app.
+func ConfigFrom(name string, p config.Provider, parser config.Parser) Option {
+	return layerOption{config.Layer{Name: name, Provider: p, Parser: parser}}
+}
 
 // Routes has fn add routes: it takes a Router and provided values.
 func Routes(fn any) Option { return routesOption{newFunction("Routes", fn)} }

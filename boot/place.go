@@ -45,6 +45,8 @@ func put(c *config.Config, key, value string) string {
 	switch o := c.Origin(key); o.Layer {
 	case config.LayerFile:
 		return fmt.Sprintf("%s: %s  in %v", key, value, o)
+	case config.LayerProvider:
+		return fmt.Sprintf("%s: %s  in %v", key, value, o)
 	case config.LayerDotEnv:
 		return fmt.Sprintf("%s=%s  in %s:%d", config.EnvName(key), value, o.File, o.Line)
 	case config.LayerSet:
@@ -82,7 +84,7 @@ func drop(c *config.Config, key string) string {
 	v, _ := valueOf(c, key)
 	var how string
 	switch o := v.Origin; o.Layer {
-	case config.LayerFile:
+	case config.LayerFile, config.LayerProvider:
 		how = fmt.Sprintf("remove %s from %v", key, o)
 	case config.LayerDotEnv:
 		how = fmt.Sprintf("remove %s from %s:%d", config.EnvName(key), o.File, o.Line)

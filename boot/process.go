@@ -55,7 +55,7 @@ func (p Process) program(options []Option) (*program, error) {
 func (p Process) source(program *program) config.Source {
 	return config.Source{
 		Environ: p.Environ, Env: env(), Name: p.name(), Dir: p.Dir, File: p.Config, Set: p.Set,
-		Apps: program.names(), Only: p.Only, Sections: program.sections(),
+		Apps: program.names(), Only: p.Only, Sections: program.sections(), Layers: program.layers(),
 	}
 }
 

@@ -30,6 +30,7 @@ type app struct {
 type part struct {
 	provides []function
 	sections []sectionOption
+	layers   []config.Layer
 	routes   []function
 	uses     []function
 	hooks    []hookOption
@@ -189,6 +190,8 @@ func (p *part) add(o Option) {
 		if !p.has(o) {
 			p.sections = append(p.sections, o)
 		}
+	case layerOption:
+		p.layers = append(p.layers, o.layer)
 	case routesOption:
 		p.routes = append(p.routes, o.fn)
 	case useOption:
@@ -237,6 +240,19 @@ func (p *program) sections() (all []config.Section) {
 	add("", p.shared)
 	for _, a := range p.apps {
 		add(a.name, a.part)
+	}
+	return all
+}
+
+// layers are the program's own sources of configuration, those of the apps
+// after the shared ones.
+func (p *program) layers() (all []config.Layer) {
+	all = slices.Clone(p.shared.layers)
+	for _, a := range p.apps {
+		for _, l := range a.layers {
+			l.App = a.name
+			all = append(all, l)
+		}
 	}
 	return all
 }

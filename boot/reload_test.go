@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -217,5 +218,33 @@ func TestReportTellsOfTheLastReload(t *testing.T) {
 	}
 	if _, body := get(t, r.Report().Ops+"/ops/boot"); !strings.Contains(body, `"refused": "`) {
 		t.Errorf("who looks from outside sees %s", body)
+	}
+}
+
+// settings is a provider of configuration whose values a test changes.
+type settings struct {
+	values atomic.Pointer[map[string]any]
+}
+
+func (s *settings) Read() (map[string]any, error) { return *s.values.Load(), nil }
+func (*settings) ReadBytes() ([]byte, error)      { return nil, errors.New("a map only") }
+
+func TestProviderIsReadAtTheStartAndAgainByReload(t *testing.T) {
+	var s settings
+	s.values.Store(&map[string]any{"log": map[string]any{"level": "warn"}})
+	p, _, stderr := configured(t, "log: {level: info}\n")
+	r := start(t, p, echoes(), boot.ConfigFrom("settings service", &s, nil))
+	client := dialAdmin(t, p)
+	if post(t, r.Report().Apps[0].URL, "quiet"); strings.Contains(stderr.String(), "quiet") {
+		t.Errorf("the level of the provider is not in force:\n%s", stderr)
+	}
+	s.values.Store(&map[string]any{"log": map[string]any{"level": "debug"}})
+	changes, err := client.Reload(t.Context())
+	if err != nil || len(changes) != 1 || changes[0].Key != "log.level" || changes[0].New != "debug" {
+		t.Errorf("changes %+v, %v", changes, err)
+	}
+	s.values.Store(&map[string]any{"log": map[string]any{"level": "loud"}})
+	if _, err := client.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), "settings service") {
+		t.Errorf("a bad value of the provider: %v", err)
 	}
 }

@@ -40,6 +40,7 @@ func (r *reader) dotEnv(path string) {
 		}
 		first[a.name] = a.line
 	}
+	r.dotenv = append(r.dotenv, l)
 	r.add(l, path)
 }
 

@@ -18,6 +18,7 @@ type Source struct {
 	Apps     []string // the apps of the program, in order
 	Only     []string // those of them that this process runs; empty for all
 	Sections []Section
+	Layers   []Layer  // of the program's own, the weakest first
 	Set      []string // key=value, as from the command line
 }
 
@@ -34,7 +35,10 @@ func Load(s Source) (*Config, error) {
 	files := reader{schema: sc, dir: absolute(s.Dir), env: strongest("env", defaults, env, set)}
 	files.read(s.named(vars))
 
-	layers := slices.Concat([]*layer{defaults}, files.layers, []*layer{env, set})
+	below := slices.Concat([]*layer{defaults}, files.layers)
+	above := append(files.dotenv, env, set)
+	own := sc.readLayers(s.Layers, sc.waitFor(slices.Concat(below, above)...))
+	layers := slices.Concat(below, own, above)
 	problems = append(problems, files.problems...)
 	for _, l := range layers {
 		problems = append(problems, l.problems...)

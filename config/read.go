@@ -21,7 +21,8 @@ type File struct {
 type reader struct {
 	schema   *schema
 	env, dir string
-	layers   []*layer // the weakest first
+	layers   []*layer // of the files of keys, the weakest first
+	dotenv   []*layer // of the .env file, which stands in for the environment
 	files    []File
 	problems Problems
 }
@@ -62,13 +63,14 @@ func (r *reader) tree(path string, under []string) {
 		o.Line = f.line
 		l.problems = append(l.problems, Problem{Code: f.code, Origin: o, Text: f.text, Hint: f.hint})
 	}
-	w := walk{schema: r.schema, layer: l, file: r.show(path), under: under}
+	w := walk{schema: r.schema, layer: l, source: r.origin(path), under: under}
 	w.root(root)
+	r.layers = append(r.layers, l)
 	r.add(l, path)
 }
 
+// add lists a file that was read.
 func (r *reader) add(l *layer, path string) {
-	r.layers = append(r.layers, l)
 	r.files = append(r.files, File{Path: r.show(path), Keys: len(l.values)})
 }
 

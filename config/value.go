@@ -32,11 +32,12 @@ func (v Value) masked() Value {
 
 // The layers that an Origin names, from the weakest to the strongest.
 const (
-	LayerDefault = "default"
-	LayerFile    = "file"   // mega.config.* and app.config.*
-	LayerDotEnv  = "dotenv" // .env
-	LayerEnv     = "env"
-	LayerSet     = "set" // --set key=value
+	LayerDefault  = "default"
+	LayerFile     = "file"     // mega.config.* and app.config.*
+	LayerProvider = "provider" // a Layer of the program's own
+	LayerDotEnv   = "dotenv"   // .env
+	LayerEnv      = "env"
+	LayerSet      = "set" // --set key=value
 	// LayerCommand is the rest of the command line, which sets no keys.
 	LayerCommand = "command"
 )
@@ -44,7 +45,7 @@ const (
 // Origin is where a value came from. The zero Origin says that nothing set it.
 type Origin struct {
 	Layer string
-	Name  string // of the variable, or the argument of --set; in LayerDefault why it is not the usual one
+	Name  string // of the variable, the provider, or the argument of --set; in LayerDefault why it is not the usual one
 	File  string
 	Line  int
 }
@@ -55,6 +56,8 @@ func (o Origin) String() string {
 	switch o.Layer {
 	case LayerFile:
 		return o.place()
+	case LayerProvider:
+		return o.Name
 	case LayerDotEnv:
 		return strings.TrimSpace(o.place() + " " + o.Name)
 	case LayerEnv:

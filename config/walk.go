@@ -12,8 +12,9 @@ import (
 type walk struct {
 	schema *schema
 	layer  *layer
-	file   string   // as it is shown
+	source Origin   // without its line
 	under  []string // the part of the tree that the file is about: apps.web
+	texts  bool     // a text is accepted for every key, as in a variable
 }
 
 // root reads the whole file.
@@ -39,7 +40,11 @@ func (w *walk) problem(code string, line int, text, hint string) {
 	}
 }
 
-func (w *walk) at(line int) Origin { return Origin{Layer: LayerFile, File: w.file, Line: line} }
+func (w *walk) at(line int) Origin {
+	o := w.source
+	o.Line = line
+	return o
+}
 
 // part reads one key of the section at path.
 func (w *walk) part(b *branch, path []string, p part) {
@@ -123,6 +128,9 @@ func (w *walk) misplaced(key string, p part) Problem {
 
 func (w *walk) leaf(f Field, key string, p part) {
 	v, err := f.accept(p.value)
+	if w.texts && p.value.kind == textKind {
+		v, err = f.parse(p.value.text), nil
+	}
 	if err == nil {
 		w.layer.put(f, key, v, w.at(p.line))
 		return
@@ -162,12 +170,20 @@ func (f Field) acceptList(n node) (Value, error) {
 	v.list = []string{}
 	for _, item := range n.items {
 		if item.kind != textKind {
-			return v, &mismatch{fmt.Sprintf("the item in line %d is %s, and not text", item.line, item.kind), inQuotes(item)}
+			return v, &mismatch{fmt.Sprintf("%s is %s, and not text", item.asItem(), item.kind), inQuotes(item)}
 		}
 		v.list = append(v.list, item.text)
 	}
 	v.Text = strings.Join(v.list, ",")
 	return v, nil
+}
+
+// asItem names an item of a list, with its line where the source has lines.
+func (n node) asItem() string {
+	if n.line == 0 {
+		return "an item of the list"
+	}
+	return fmt.Sprintf("the item in line %d", n.line)
 }
 
 func (f Field) mismatch(n node) error {

@@ -123,6 +123,7 @@ func TestErrorsOfTheBusAreAnswers(t *testing.T) {
 		"subject":     {func(c *megactx.Ctx) error { return c.Bus.Publish("no spaces", nil) }, 400, "bus.bad_subject"},
 		"too large":   {func(c *megactx.Ctx) error { return c.Bus.Publish("x", make([]byte, 2<<20)) }, 413, "bus.too_large"},
 		"overloaded":  {func(*megactx.Ctx) error { return bus.ErrOverloaded }, 503, "bus.overloaded"},
+		"refused":     {func(*megactx.Ctx) error { return bus.ErrRefused }, 502, "bus.refused"},
 		"no answer":   {func(*megactx.Ctx) error { return bus.ErrTimeout }, 504, "bus.timeout"},
 		"not encoded": {func(c *megactx.Ctx) error { return c.Bus.Publish("x", func() {}) }, 500, "internal"},
 	} {

@@ -18,7 +18,7 @@
 //	415  request.unsupported_media_type
 //	422  request.invalid
 //	500  lock.deadlock, lock.unsupported, mega.not_configured, internal
-//	502  bus.no_responders (with Retry-After), bus.decode, and the code of a responder's error
+//	502  bus.no_responders (with Retry-After), bus.refused, bus.decode, and the code of a responder's error
 //	503  lock.unavailable, lock.closed, bus.overloaded, bus.disconnected, bus.closed, bus.draining, mega.shutting_down
 //	504  request.timeout, bus.timeout
 //

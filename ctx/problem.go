@@ -56,6 +56,7 @@ func answers() []known {
 		{lock.ErrDeadlock, http.StatusInternalServerError, "lock.deadlock", "The service waits for itself.", false},
 		{lock.ErrUnsupported, http.StatusInternalServerError, "lock.unsupported", "The service's locks cannot do this.", false},
 		{bus.ErrNoResponders, http.StatusBadGateway, "bus.no_responders", "Nobody is there to answer this. Try again in a moment.", true},
+		{bus.ErrRefused, http.StatusBadGateway, "bus.refused", "A part of the service refused this.", false},
 		{bus.ErrTimeout, http.StatusGatewayTimeout, "bus.timeout", "The answer took too long.", false},
 		{bus.ErrOverloaded, http.StatusServiceUnavailable, "bus.overloaded", "The service has too much to do. Try again in a moment.", true},
 		{bus.ErrDisconnected, http.StatusServiceUnavailable, "bus.disconnected", "A part of the service cannot be reached. Try again in a moment.", true},

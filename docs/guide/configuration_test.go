@@ -1,7 +1,10 @@
 package guide_test
 
 import (
+	"encoding/json"
+	"errors"
 	"flag"
+	"net/http"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -146,4 +149,26 @@ func fenced(page, language string) (found []string) {
 		found = append(found, block)
 	}
 	return found
+}
+
+// settings is a layer of the configuration from a service over HTTP.
+type settings struct{ url string }
+
+func (s settings) Read() (map[string]any, error) {
+	answer, err := http.Get(s.url)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	var all map[string]any
+	return all, json.NewDecoder(answer.Body).Decode(&all)
+}
+
+func (settings) ReadBytes() ([]byte, error) { return nil, errors.New("the service returns a map") }
+
+func _() {
+	mega.Main(
+		mega.ConfigFrom("settings service", settings{"http://settings.internal/shop"}, nil),
+		mega.App("web", Module),
+	)
 }

@@ -105,6 +105,8 @@ func main() {
 		mega.Main(web(mega.Public(unreadable{})))
 	case "with a section that must be set":
 		mega.Main(web(mega.Config[Mail]("mail")))
+	case "with a settings service that is down":
+		mega.Main(web(), mega.ConfigFrom("settings service", down{}, nil))
 	case "with a section that cannot be":
 		mega.Main(web(mega.Config[Unfit]("unfit")))
 	case "with a client of redis":
@@ -117,3 +119,12 @@ func main() {
 		panic("there is no shop " + what)
 	}
 }
+
+// down is a provider of configuration whose service refuses connections.
+type down struct{}
+
+func (down) Read() (map[string]any, error) {
+	return nil, errors.New("get http://shop:hunter2@settings.internal/shop: connection refused")
+}
+
+func (down) ReadBytes() ([]byte, error) { return nil, errors.New("a map only") }

@@ -1,0 +1,182 @@
+package config
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/knadh/koanf/v2"
+)
+
+// Provider and Parser are koanf's, so that any of its providers can be a layer
+// of the configuration. A Parser is nil for a Provider that returns a map.
+type (
+	Provider = koanf.Provider
+	Parser   = koanf.Parser
+)
+
+// Layer is a source of the program's own, between the files and the
+// environment. Its keys are held to the same rules as those of a file: an
+// unknown key, a value out of bounds or a number without its unit is an error.
+// A text is accepted where a variable would be, as many providers know only
+// texts.
+type Layer struct {
+	Name     string // as errors and Explain show it
+	App      string // the app whose keys it sets, without apps.<name> before them; empty for the whole tree
+	Provider Provider
+	Parser   Parser
+}
+
+// minLayerTime is the least time that a provider has, however small
+// boot.wait_for is.
+const minLayerTime = time.Second
+
+// readLayers reads the layers of the program side by side, each in at most
+// bound.
+func (sc *schema) readLayers(sources []Layer, bound time.Duration) []*layer {
+	bound = max(bound, minLayerTime)
+	pending := make([]func() (map[string]any, error), len(sources))
+	for i, source := range sources {
+		pending[i] = source.begin(bound)
+	}
+	layers := make([]*layer, len(sources))
+	for i, source := range sources {
+		layers[i] = sc.readLayer(source, pending[i])
+	}
+	return layers
+}
+
+func (sc *schema) readLayer(source Layer, read func() (map[string]any, error)) *layer {
+	l := newLayer()
+	w := walk{schema: sc, layer: l, source: Origin{Layer: LayerProvider, Name: source.Name}, texts: true}
+	if source.App != "" {
+		w.under = []string{"apps", source.App}
+	}
+	tree, err := read()
+	if err != nil {
+		l.problems = Problems{{Code: "config.provider", Origin: w.source, Text: maskURLs(err.Error())}}
+		return l
+	}
+	var b builder
+	root, faults := b.done(b.tree(tree))
+	for _, f := range faults {
+		w.problem(f.code, 0, f.text, f.hint)
+	}
+	w.root(root)
+	return l
+}
+
+// begin starts the provider and returns a function that waits for its result.
+// koanf's providers take no context: one that does not return within bound is
+// left behind, with its goroutine.
+func (s Layer) begin(bound time.Duration) func() (map[string]any, error) {
+	type result struct {
+		tree map[string]any
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() {
+		tree, err := s.load()
+		done <- result{tree, err}
+	}()
+	deadline := time.NewTimer(bound)
+	return func() (map[string]any, error) {
+		defer deadline.Stop()
+		select {
+		case r := <-done:
+			return r.tree, r.err
+		case <-deadline.C:
+			return nil, fmt.Errorf("did not answer within %v", bound)
+		}
+	}
+}
+
+// load reads the provider. A panic in it is its error.
+func (s Layer) load() (tree map[string]any, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panicked: %v", r)
+		}
+	}()
+	k := koanf.New(".")
+	if err := k.Load(s.Provider, s.Parser); err != nil {
+		return nil, fmt.Errorf("cannot be read: %w", cause(err))
+	}
+	return k.Raw(), nil
+}
+
+var urlInText = regexp.MustCompile(`\S+://\S+`)
+
+// maskURLs masks the URLs in what a provider says, which may hold a password.
+func maskURLs(text string) string { return urlInText.ReplaceAllStringFunc(text, maskURL) }
+
+// tree makes a node of what koanf has read, with keys in byte order, since a
+// map has none of its own.
+func (b *builder) tree(value any) node {
+	defer b.leave()
+	if !b.enter(0) {
+		return node{kind: nullKind}
+	}
+	switch v := value.(type) {
+	case map[string]any:
+		return b.section(0, b.parts(v))
+	case []any:
+		list := node{kind: listKind}
+		for _, item := range v {
+			list.items = append(list.items, b.tree(item))
+		}
+		return list
+	case []string:
+		list := node{kind: listKind}
+		for _, item := range v {
+			list.items = append(list.items, b.tree(item))
+		}
+		return list
+	}
+	return scalar(value)
+}
+
+func (b *builder) parts(section map[string]any) []part {
+	var parts []part
+	for _, key := range slices.Sorted(maps.Keys(section)) {
+		parts = append(parts, part{key: key, value: b.tree(section[key])})
+	}
+	return parts
+}
+
+// scalar is the node of a value without parts.
+func scalar(value any) node {
+	switch v := value.(type) {
+	case nil:
+		return node{kind: nullKind}
+	case string:
+		return node{kind: textKind, text: v}
+	case bool:
+		return node{kind: boolKind, text: strconv.FormatBool(v)}
+	case json.Number:
+		return node{kind: numberKind, text: v.String()}
+	case float64: // every number of encoding/json is one
+		return node{kind: numberKind, text: strconv.FormatFloat(v, 'f', -1, 64)}
+	case int, int8, int16, int32, int64, uint, uint8, uint16, uint32, uint64, float32:
+		return node{kind: numberKind, text: fmt.Sprint(v)}
+	case time.Time:
+		return node{kind: dateKind, text: v.Format(time.RFC3339)}
+	}
+	return node{kind: kind(fmt.Sprintf("a value of type %T", value))}
+}
+
+// waitFor is the value of boot.wait_for in the layers that are read before and
+// after the program's own.
+func (sc *schema) waitFor(layers ...*layer) time.Duration {
+	f, _ := sc.find("boot.wait_for")
+	d, err := time.ParseDuration(cmp.Or(strongest("boot.wait_for", layers...), f.Default))
+	if err != nil {
+		return 0
+	}
+	return d
+}
