@@ -12,6 +12,12 @@ func lockCodes() []Code {
 			Do:     []string{"see who holds it: lock show <key>", "wait longer at this place: lock.Wait(d)"},
 		},
 		{
+			Name: "lock.queue_full", Title: "too many processes wait for one lock",
+			Means:  "The queue of the key has 10 000 tickets at the server, and takes no more. A request is answered 409 with Retry-After.",
+			Causes: []string{"a holder that does not release: waiters gather behind it", "many processes wait without a bound, or with lock.FIFO(), for one key"},
+			Do:     []string{"see who holds it: lock show <key>", "wait less at this place: lock.Wait(d)", "use narrower keys"},
+		},
+		{
 			Name: "lock.lost", Title: "a lease ended before it was released",
 			Means:  "From then on somebody else may have held the key, so the context of the work was ended. A request is answered 409: what was done so far has to be looked at before it is done again.",
 			Causes: []string{"the server could not be reached until the lease's time was up (unreachable)", "the process stood still for longer than the TTL (expired)", "an operator took it (forced: with who and why)", "the program ended (shutdown)"},

@@ -83,7 +83,7 @@ func problemIn(t *testing.T, w *httptest.ResponseRecorder) megactx.Problem {
 var secret = lock.Holder{App: "billing", Host: "db-7", PID: 4711, Label: "nightly"}
 
 func TestErrorsBecomeAnswers(t *testing.T) {
-	busy := &lock.NotAcquiredError{Key: "x", Holders: []lock.Holder{secret}}
+	busy := &lock.NotAcquiredError{Key: "x", Holders: []lock.Holding{{Holder: secret}}}
 	lost := &lock.LostError{Key: "x", Cause: lock.Forced, By: secret, Reason: "stuck"}
 	for _, x := range []struct {
 		name   string
@@ -93,7 +93,7 @@ func TestErrorsBecomeAnswers(t *testing.T) {
 		retry  bool
 	}{
 		{"not acquired", busy, 409, "lock.not_acquired", true},
-		{"not acquired within the context's time", &lock.NotAcquiredError{Holders: []lock.Holder{secret}, Err: context.DeadlineExceeded}, 409, "lock.not_acquired", true},
+		{"not acquired within the context's time", &lock.NotAcquiredError{Holders: []lock.Holding{{Holder: secret}}, Err: context.DeadlineExceeded}, 409, "lock.not_acquired", true},
 		{"not acquired, wrapped", fmt.Errorf("buy: %w", busy), 409, "lock.not_acquired", true},
 		{"lost", lost, 409, "lock.lost", false},
 		{"lost, and the work's own error", errors.Join(lost, megactx.Error(404, "x.y", "z")), 409, "lock.lost", false},

@@ -7,8 +7,9 @@ import "github.com/megaframework/mega/lock/driver"
 // interface{ Code() string }. A context's error is wrapped beside the lock's
 // own, so errors.Is(err, context.Canceled) still holds.
 var (
-	// ErrNotAcquired says that the lock was busy until the wait was over:
-	// lock.not_acquired. It is always a *NotAcquiredError.
+	// ErrNotAcquired reports that the lock was busy until the wait was over:
+	// lock.not_acquired, or lock.queue_full if the key has too many waiters. It
+	// is always a *NotAcquiredError.
 	ErrNotAcquired = driver.ErrNotAcquired
 	// ErrLost says that a lease ended before it was released: lock.lost. It is a
 	// *LostError, but for what is asked of a lease after its release.

@@ -148,9 +148,7 @@ func (qs *queues) timeOut(ctx context.Context, w *waiter, start instant) (outcom
 	if at := qs.place(w); at != nil {
 		s, ok := at.glance.result(ctx)
 		if ok {
-			for _, h := range s.Holders {
-				busy.Holders = append(busy.Holders, h.Holder)
-			}
+			busy.Holders = s.Holders
 			busy.Position = at.position(s)
 		}
 		silent = !ok && at.unheard

@@ -168,8 +168,8 @@ func (x *Lock) renewed(g *driver.Grant, r *driver.Renewal) {
 		x.forget(c)
 	case r.Err == nil:
 		c.grant.Deadline = r.Deadline
-		if !g.NoRenew {
-			c.grant.TTL = g.TTL
+		if !g.NoRenew && g.Rev >= c.grant.Rev { // L12: a late answer is about an older TTL
+			c.grant.TTL, c.grant.Rev = g.TTL, g.Rev
 		}
 	}
 }

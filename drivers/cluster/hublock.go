@@ -235,7 +235,7 @@ func (h *hubLocks) renewOne(f *wire.Frame, d *wire.Decoder) (told bool, err erro
 	if g.Key, g.Token, err = name(d); err != nil {
 		return false, err
 	}
-	g.TTL, g.NoRenew = time.Duration(d.Int()), d.Bool()
+	g.TTL, g.NoRenew, g.Rev = time.Duration(d.Int()), d.Bool(), d.Uint()
 	if err := errors.Join(d.Err(), checkTTL(g.TTL)); err != nil {
 		return false, err
 	}

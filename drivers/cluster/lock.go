@@ -307,7 +307,7 @@ func (x *Lock) askRenewals(ctx context.Context, q *question, grants []driver.Gra
 		f := wire.Begin(lockRenew).Uint(number).Uint(uint64(len(grants)))
 		for i := range grants {
 			g := &grants[i]
-			f.String(g.Key).String(g.Token).Int(int64(g.TTL)).Bool(g.NoRenew)
+			f.String(g.Key).String(g.Token).Int(int64(g.TTL)).Bool(g.NoRenew).Uint(g.Rev)
 		}
 		return f
 	})

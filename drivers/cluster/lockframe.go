@@ -99,6 +99,17 @@ func holder(d *wire.Decoder, last *driver.Holder) (h driver.Holder) {
 	return h
 }
 
+func addHolding(f *wire.Frame, h *driver.Holding) {
+	addHolder(f.Uint(uint64(h.Slot)).Uint(h.Fence).Int(int64(h.Left)), &h.Holder)
+}
+
+// readHolding reads what addHolding has written.
+func readHolding(d *wire.Decoder, last *driver.Holder) driver.Holding {
+	h := driver.Holding{Slot: int(d.Uint()), Fence: d.Uint(), Left: time.Duration(d.Int())}
+	h.Holder = holder(d, last)
+	return h
+}
+
 // same returns b as a string, which is known if it is the last one again.
 func same(known string, b []byte) string {
 	if string(b) == known {
@@ -174,7 +185,7 @@ func readGrant(d *wire.Decoder, g *driver.Grant, c clock) {
 
 func addLease(f *wire.Frame, g *driver.Grant, r *driver.Request, c clock) {
 	f.String(g.Key).String(g.Token).Uint(g.Fence).Uint(uint64(g.Fences)).Uint(uint64(g.Slot))
-	f.Uint(uint64(r.Slots)).Int(int64(g.TTL)).Bool(g.NoRenew).Int(c.told(g.Deadline))
+	f.Uint(uint64(r.Slots)).Int(int64(g.TTL)).Bool(g.NoRenew).Uint(g.Rev).Int(c.told(g.Deadline))
 	addHolder(f, &r.Holder)
 }
 
@@ -184,7 +195,7 @@ func readLease(d *wire.Decoder, c clock, last *driver.Holder) (l table.Lease, er
 	g := &l.Grant
 	g.Key, g.Token, g.Fence = d.String(), d.String(), d.Uint()
 	fences, slot, slots := d.Uint(), d.Uint(), d.Uint()
-	g.TTL, g.NoRenew = time.Duration(d.Int()), d.Bool()
+	g.TTL, g.NoRenew, g.Rev = time.Duration(d.Int()), d.Bool(), d.Uint()
 	deadline := c.heard(d.Int())
 	l.Holder = holder(d, last)
 	if err := d.Err(); err != nil {
@@ -204,9 +215,9 @@ func readLease(d *wire.Decoder, c clock, last *driver.Holder) (l table.Lease, er
 // addError adds an outcome that is an error.
 func addError(f *wire.Frame, err error) *wire.Frame {
 	if busy, ok := errors.AsType[*driver.NotAcquiredError](err); ok {
-		f.Byte(verdictBusy).Uint(uint64(busy.Position)).Uint(uint64(len(busy.Holders)))
+		f.Byte(verdictBusy).Uint(uint64(busy.Position)).Bool(busy.Full).Uint(uint64(len(busy.Holders)))
 		for i := range busy.Holders {
-			addHolder(f, &busy.Holders[i])
+			addHolding(f, &busy.Holders[i])
 		}
 		return f
 	}
@@ -228,9 +239,9 @@ var errHubClosing = errors.New("the hub is closing")
 func readError(o verdict, d *wire.Decoder, key string) error {
 	switch o {
 	case verdictBusy:
-		busy := &driver.NotAcquiredError{Key: key, Position: int(d.Uint())}
+		busy := &driver.NotAcquiredError{Key: key, Position: int(d.Uint()), Full: d.Bool()}
 		for range d.Count() {
-			busy.Holders = append(busy.Holders, holder(d, &driver.Holder{}))
+			busy.Holders = append(busy.Holders, readHolding(d, &driver.Holder{}))
 		}
 		return busy
 	case verdictLost:
@@ -269,8 +280,7 @@ func addStates(number uint64, states []driver.State, limit int) []*wire.Frame {
 		s := &states[i]
 		room().Byte(recordKey).String(s.Key).Uint(uint64(s.Slots))
 		for j := range s.Holders {
-			h := &s.Holders[j]
-			addHolder(room().Byte(recordHolding).Uint(uint64(h.Slot)).Uint(h.Fence).Int(int64(h.Left)), &h.Holder)
+			addHolding(room().Byte(recordHolding), &s.Holders[j])
 		}
 		for j := range s.Waiters {
 			addHolder(room().Byte(recordWaiter), &s.Waiters[j])
@@ -293,8 +303,7 @@ func readStates(d *wire.Decoder, states []driver.State) []driver.State {
 		}
 		s := &states[len(states)-1]
 		if kind == recordHolding {
-			h := driver.Holding{Slot: int(d.Uint()), Fence: d.Uint(), Left: time.Duration(d.Int())}
-			h.Holder = holder(d, &last)
+			h := readHolding(d, &last)
 			s.Holders, last = append(s.Holders, h), h.Holder
 			continue
 		}

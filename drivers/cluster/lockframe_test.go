@@ -68,7 +68,7 @@ func TestRequestsAndLeasesArriveAsTheyWereSent(t *testing.T) {
 
 func TestErrorsArriveAsTheyWereSent(t *testing.T) {
 	for _, want := range []error{
-		&driver.NotAcquiredError{Key: "k", Position: 3, Holders: []driver.Holder{{PID: 1}, {App: "a", Worker: 4}}},
+		&driver.NotAcquiredError{Key: "k", Position: 3, Full: true, Holders: []driver.Holding{{Holder: driver.Holder{PID: 1}}, {Holder: driver.Holder{App: "a", Worker: 4}, Slot: 2, Fence: 9, Left: time.Second}}},
 		&driver.LostError{Key: "k", Cause: driver.Expired},
 		&driver.LostError{Key: "k", Cause: driver.Forced, Reason: "deploy", By: driver.Holder{Host: "h", PID: 9}},
 	} {
@@ -136,7 +136,7 @@ func FuzzFramesToTheHub(f *testing.F) {
 		ask, have, wire.Begin(lockTold),
 		wire.Begin(lockLeave).Uint(1).String("k").String(r.Token),
 		wire.Begin(lockRelease).Uint(1).String("k").String(r.Token),
-		wire.Begin(lockRenew).Uint(1).Uint(1).String("k").String(r.Token).Int(1e9).Bool(false),
+		wire.Begin(lockRenew).Uint(1).Uint(1).String("k").String(r.Token).Int(1e9).Bool(false).Uint(1),
 		wire.Begin(lockForce).Uint(1).String("k").String("why").String("").String("").Int(0).Int(0).String("").String("").Int(0),
 		wire.Begin(lockInspect).Uint(1).String("k"),
 		wire.Begin(lockList).Uint(1).String(""),
@@ -239,7 +239,7 @@ func TestAPeerThatOverstatesHurtsItselfAlone(t *testing.T) {
 		"a slot that no pool has":    having(func(g *driver.Grant) { g.Slot = 1 << 30 }),
 		"a long reason":              wire.Begin(lockForce).Uint(1).String("k").String(long).String("").String("").Int(0).Int(0).String("").String("").Int(0),
 		"to release a long key":      wire.Begin(lockRelease).Uint(1).String(long).String("t"),
-		"to renew for nothing":       wire.Begin(lockRenew).Uint(1).Uint(1).String("k").String("t").Int(0).Bool(false),
+		"to renew for nothing":       wire.Begin(lockRenew).Uint(1).Uint(1).String("k").String("t").Int(0).Bool(false).Uint(0),
 	} {
 		n, p := join(t, h, Config{})
 		s, err := n.session()

@@ -92,6 +92,50 @@ func TestAShorterTermIsNoticedByItsWaiters(t *testing.T) {
 
 // An entry is used again for another lease while the timer that was armed for
 // the first one is still to come.
+func TestALateRenewalNeitherLengthensNorShortens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := memory.NewLock()
+		held := acquire(t, d, request("k", "holder"))
+		newer := held
+		newer.TTL, newer.Rev = time.Second, 1
+		want := d.Renew(t.Context(), []driver.Grant{newer})[0].Deadline
+		for _, ttl := range []time.Duration{time.Hour, time.Millisecond} {
+			late := held
+			late.TTL = ttl
+			if r := d.Renew(t.Context(), []driver.Grant{late})[0]; r.Err != nil || !r.Deadline.Equal(want) {
+				t.Errorf("a late renewal to %v: deadline %v, %v; want %v", ttl, r.Deadline, r.Err, want)
+			}
+		}
+		time.Sleep(time.Second)
+		if s, err := d.Inspect(t.Context(), "k"); err != nil || len(s.Holders) != 0 {
+			t.Errorf("a second after the newest renewal: %+v, %v", s, err)
+		}
+	})
+}
+
+func TestAFullQueueRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := memory.NewLock()
+		held := acquire(t, d, request("k", "holder"))
+		ctx, cancel := context.WithCancel(t.Context())
+		var waiting sync.WaitGroup
+		for i := range driver.MaxTickets {
+			waiting.Go(func() { _, _ = d.Acquire(ctx, patient("k", "w"+strconv.Itoa(i))) })
+		}
+		synctest.Wait()
+		_, err := d.Acquire(t.Context(), patient("k", "one too many"))
+		busy, ok := errors.AsType[*driver.NotAcquiredError](err)
+		if !ok || !busy.Full || busy.Code() != "lock.queue_full" || len(busy.Holders) != 1 {
+			t.Errorf("ticket %d: %v", driver.MaxTickets+1, err)
+		}
+		if again := acquire(t, d, request("k", "holder")); again.Fence != held.Fence {
+			t.Errorf("the holder's request that is sent again has fence %d, want %d", again.Fence, held.Fence)
+		}
+		cancel()
+		waiting.Wait()
+	})
+}
+
 func TestATimerBelongsToItsGeneration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := memory.NewLock()

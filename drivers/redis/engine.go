@@ -223,10 +223,10 @@ func (e *engine) close(ctx context.Context, shut func()) error {
 // Kept as what a command's arguments are.
 var yes, no, none any = "1", "0", ""
 
-func holders(values answer) []driver.Holder {
-	out := make([]driver.Holder, 0, len(values))
+func holders(values answer) []driver.Holding {
+	out := make([]driver.Holding, 0, len(values))
 	for i := range values {
-		out = append(out, decodeValue(values.text(i)).Holder)
+		out = append(out, driver.Holding{Holder: decodeValue(values.text(i)).Holder})
 	}
 	return out
 }

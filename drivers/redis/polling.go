@@ -170,9 +170,7 @@ func (p *polling) busy(ctx context.Context, c *claim, last error, waited time.Du
 	}
 	e := &driver.NotAcquiredError{Key: c.r.Key, Waited: waited}
 	if s, err := p.Inspect(ctx, c.r.Key); err == nil {
-		for _, h := range s.Holders {
-			e.Holders = append(e.Holders, h.Holder)
-		}
+		e.Holders = s.Holders
 	}
 	return e
 }

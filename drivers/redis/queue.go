@@ -96,7 +96,7 @@ type tried struct {
 	resized int
 	number  int64         // if queued
 	left    time.Duration // if queued: until something may become free by itself
-	holders []driver.Holder
+	holders []driver.Holding
 	sent    time.Time
 	loose   bool
 }

@@ -34,6 +34,10 @@ import (
 // ErrUnavailable.
 const CallTimeout = time.Second
 
+// MaxTickets is how many requests may be queued for a key. A driver refuses
+// another one with a *NotAcquiredError that has Full set.
+const MaxTickets = 10_000
+
 // Driver stores leases. At any instant at most Slots grants of a key are live
 // in its scope.
 type Driver interface {
@@ -64,8 +68,13 @@ type Driver interface {
 	// Asking again with the token of a live grant answers the same grant.
 	Acquire(ctx context.Context, r Request) (Grant, error)
 
-	// Renew makes each grant live for its TTL from now, or, where NoRenew is
-	// set, only says whether it lives. Result i belongs to grants[i].
+	// Renew sets the life of each grant to its TTL from now, longer or shorter
+	// than what it had, or, where NoRenew is set, only reports whether it
+	// lives. Result i belongs to grants[i].
+	//
+	// The backend keeps the highest Rev that it has seen for a grant. A request
+	// with a lower one is a late copy: it changes nothing, and its result is
+	// the grant's deadline as it stands.
 	//
 	// Renewal.Err wraps ErrLost, as *LostError with the cause where it is
 	// known, if the grant is no longer the live one, and it is never made
@@ -91,7 +100,9 @@ type Driver interface {
 	Inspect(ctx context.Context, key string) (State, error)
 
 	// List returns the state of every key in use that begins with prefix,
-	// sorted by key.
+	// sorted by key. Data that is not a lock does not fail the list: its State
+	// has Skipped set. Neither Inspect nor List changes the backend or delays
+	// another call.
 	List(ctx context.Context, prefix string) ([]State, error)
 
 	// Close ends the waiters with ErrClosed and frees what the driver holds of
@@ -181,6 +192,9 @@ type Grant struct {
 	// TTL is what Renew extends the grant to.
 	TTL     time.Duration
 	NoRenew bool
+	// Rev grows with each change of the TTL that the front asks for. A grant
+	// starts at 0. Renew presents it.
+	Rev uint64
 	// Deadline is until when the grant is surely live, as Deadline computes
 	// it; a grant may start with less than its TTL, to be renewed at once, but
 	// not under NoRenew. It is on the clock of Now, or for a driver of scope
@@ -239,6 +253,9 @@ type State struct {
 	Slots   int       `json:"slots"`
 	Holders []Holding `json:"holders"` // by slot
 	Waiters []Holder  `json:"waiters"` // in the order of service
+	// Skipped is why the data at Key is not a lock, or empty. A skipped key has
+	// neither holders nor waiters.
+	Skipped string `json:"skipped,omitempty"`
 }
 
 // Holding is a live grant, seen from outside.

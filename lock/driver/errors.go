@@ -28,13 +28,14 @@ var (
 	ErrClosed      = &Error{"lock.closed", "lock: closed"}
 )
 
-// NotAcquiredError is an ErrNotAcquired that says who was in the way.
+// NotAcquiredError is an ErrNotAcquired with the holders that were in the way.
 type NotAcquiredError struct {
 	Key      string
 	Waited   time.Duration
-	Holders  []Holder // as far as known
-	Position int      // in the queue when it was left, from 1; 0 if never queued or not known
-	Err      error    // the context's error, where that ended the wait
+	Holders  []Holding // as far as known; none if only waiters are ahead
+	Position int       // in the queue when it was left, from 1; 0 if never queued or not known
+	Full     bool      // the queue of the key had MaxTickets tickets
+	Err      error     // the context's error, where that ended the wait
 }
 
 func (e *NotAcquiredError) Error() string {
@@ -42,6 +43,9 @@ func (e *NotAcquiredError) Error() string {
 	b.WriteString(ErrNotAcquired.text)
 	if e.Waited > 0 {
 		fmt.Fprintf(&b, " after %v", e.Waited.Round(time.Millisecond))
+	}
+	if e.Full {
+		b.WriteString(", the queue is full")
 	}
 	if e.Position > 0 {
 		fmt.Fprintf(&b, ", number %d in the queue", e.Position)
@@ -55,8 +59,14 @@ func (e *NotAcquiredError) Error() string {
 	return b.String()
 }
 
-// Code returns "lock.not_acquired".
-func (e *NotAcquiredError) Code() string { return ErrNotAcquired.code }
+// Code returns "lock.queue_full" if the queue of the key was full, and
+// "lock.not_acquired" otherwise.
+func (e *NotAcquiredError) Code() string {
+	if e.Full {
+		return "lock.queue_full"
+	}
+	return ErrNotAcquired.code
+}
 
 // Is makes the error an ErrNotAcquired.
 func (e *NotAcquiredError) Is(target error) bool { return target == ErrNotAcquired }

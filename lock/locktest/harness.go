@@ -33,6 +33,10 @@ type Harness struct {
 	// forgiving. At least lock.MinTTL; default 300ms, or 1s on fake time.
 	Unit time.Duration
 
+	// Repair is the interval of the driver's heartbeat, which repairs a lost
+	// push. Default 600ms.
+	Repair time.Duration
+
 	// Faults is what can be done to the backend and to the way there. Cases
 	// that need a fault which does not exist are not registered, and the run
 	// lists them.
@@ -59,8 +63,8 @@ type Faults struct {
 	Flush func() error
 	// Stop and Continue halt the backend as SIGSTOP and SIGCONT do.
 	Stop, Continue func() error
-	// Refuse makes the backend answer every write with an error, such as "out
-	// of memory" or "read only", until undone.
+	// Refuse makes the backend full: it answers every write that may need
+	// memory with an error, and serves reads, until undone.
 	Refuse func() (undo func() error, err error)
 	// ForgetScripts makes the backend forget what it has cached for its
 	// clients.
@@ -68,11 +72,20 @@ type Faults struct {
 	// BreakPush breaks whatever wakes waiters up, once; what was on its way is
 	// lost.
 	BreakPush func() error
+	// Leave ends the backend in order, as a rolling restart does, and returns
+	// when its successor serves. Calls may be under way.
+	Leave func() error
+	// StepClock sets the wall clock of the backend forward or back, until
+	// undone.
+	StepClock func(by time.Duration) (undo func() error, err error)
 	// Delete removes the holders of key behind the driver's back, and leaves
 	// the queue.
 	Delete func(key string) error
 	// Corrupt puts something of the wrong kind where the driver keeps key.
 	Corrupt func(key string) error
+	// Foreign puts a value of another program, of the kind that a lease has,
+	// where the driver keeps key.
+	Foreign func(key string) error
 
 	// DropReply lets the next op of the process be executed and loses the
 	// reply, as a connection that breaks in that moment does.
@@ -112,6 +125,7 @@ func (h Harness) withDefaults() (Harness, error) {
 		h.Unit = cmp.Or(h.Unit, time.Second)
 	}
 	h.Unit = cmp.Or(h.Unit, 300*time.Millisecond)
+	h.Repair = cmp.Or(h.Repair, 600*time.Millisecond)
 	if h.Begin == nil {
 		h.Begin = func() error { return nil }
 	}

@@ -290,17 +290,17 @@ func (e *entry) close() {
 	}
 }
 
-// busy says who is in the way of t, or of a request that does not wait if t is
-// nil.
-func (e *entry) busy(t *ticket, since time.Time, cause error) *driver.NotAcquiredError {
+// busy returns the holders in the way of t, or of a request that does not wait
+// if t is nil.
+func (e *entry) busy(t *ticket, since, now time.Time, cause error) *driver.NotAcquiredError {
 	err := &driver.NotAcquiredError{Key: e.key, Err: cause}
 	if t != nil {
-		err.Waited = time.Since(since)
+		err.Waited = now.Sub(since)
 		err.Position = e.queue.position(t, counted)
 	}
 	for _, h := range e.slots {
 		if h != nil && len(err.Holders) < named {
-			err.Holders = append(err.Holders, h.holder)
+			err.Holders = append(err.Holders, h.holding(now))
 		}
 	}
 	return err
@@ -308,11 +308,9 @@ func (e *entry) busy(t *ticket, since time.Time, cause error) *driver.NotAcquire
 
 func (e *entry) state(now time.Time) driver.State {
 	s := driver.State{Key: e.key, Slots: e.size}
-	for slot, t := range e.slots {
+	for _, t := range e.slots {
 		if t != nil {
-			s.Holders = append(s.Holders, driver.Holding{
-				Holder: t.holder, Slot: slot, Fence: t.grant.Fence, Left: t.expires.Sub(now),
-			})
+			s.Holders = append(s.Holders, t.holding(now))
 		}
 	}
 	for t := e.queue.head; t != nil; t = t.next {

@@ -54,6 +54,28 @@ func TestTheQueueIsServedByTelling(t *testing.T) {
 	})
 }
 
+func TestFencesGrowWhileTheClockStepsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		micros := uint64(time.Now().UnixMicro())
+		tab, p := table.New(table.Config{Now: time.Now, Micros: func() uint64 { return micros }}), newProcess()
+		var last uint64
+		for i, step := range []int64{0, -3_600_000_000, 1, -1, 3_600_000_000} {
+			micros += uint64(step)
+			r := request("k", strconv.Itoa(i))
+			r.Fences = 17
+			g := granted(t, tab, p, r)
+			if g.Fence <= last {
+				t.Errorf("after a step of %d µs fence %d follows %d", step, g.Fence, last)
+			}
+			last = g.Fence + 16
+			if last < micros {
+				t.Errorf("fence %d is below the clock at %d", last, micros)
+			}
+			must(t, tab.Release("k", r.Token))
+		}
+	})
+}
+
 func TestWhatADeadProcessHadIsFreeAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab, dead, alive := open(), newProcess(), newProcess()

@@ -140,7 +140,7 @@ func (e *entry) refuseHasty(now time.Time) {
 	for t := e.queue.head; t != nil; t = next {
 		next = t.next
 		if t.hasty {
-			e.refuse(t, e.busy(t, now, nil))
+			e.refuse(t, e.busy(t, now, now, nil))
 		}
 	}
 }

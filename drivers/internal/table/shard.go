@@ -105,7 +105,12 @@ func (s *shard) request(r *driver.Request, o *Owner, at uint64, now time.Time) (
 	resized := e.resize(r.Slots, now)
 	room := e.hasRoom() // then nobody waits
 	if !room && r.Wait == 0 && !s.shut {
-		return nil, e.busy(nil, now, nil)
+		return nil, e.busy(nil, now, now, nil)
+	}
+	if !room && e.queue.len >= driver.MaxTickets && at == 0 { // L10; a queue that is restored is not cut
+		err := e.busy(nil, now, now, nil)
+		err.Full = true
+		return nil, err
 	}
 	t := s.ticket(r)
 	t.grant.Resized = resized
@@ -149,7 +154,7 @@ func (s *shard) leave(t *ticket, since time.Time, cause error) (driver.Grant, er
 		return driver.Grant{}, t.err
 	}
 	e := t.entry
-	err := e.busy(t, since, cause)
+	err := e.busy(t, since, s.now(), cause)
 	if t.calls--; t.calls == 0 {
 		e.withdraw(t, err)
 		s.tidy(e)
@@ -172,7 +177,7 @@ func (s *shard) giveUp(key, token string, now time.Time) (driver.Grant, error) {
 	if t.state == granted {
 		return t.grant, nil
 	}
-	err := e.busy(t, now, nil)
+	err := e.busy(t, now, now, nil)
 	e.withdraw(t, err)
 	s.tidy(e)
 	return driver.Grant{}, err
@@ -189,7 +194,8 @@ func (s *shard) renew(g *driver.Grant, now time.Time) (time.Time, error) {
 	if t == nil || t.state != granted {
 		return time.Time{}, s.lost(g.Key, g.Token, now)
 	}
-	if !g.NoRenew {
+	if !g.NoRenew && g.Rev >= t.grant.Rev { // L12: a late copy of an older request changes nothing
+		t.grant.Rev = g.Rev
 		e.extend(t, g.TTL, now)
 		s.sweepBy(t.expires)
 	}

@@ -91,8 +91,9 @@ func (t *Table) Leave(key, token string) (driver.Grant, error) {
 	return t.shard(key).giveUp(key, token, t.now())
 }
 
-// Renew makes a grant live for its TTL from now, unless it is one that is not
-// renewed, and returns until when it is surely live.
+// Renew sets the life of a grant to its TTL from now, unless g has NoRenew set or
+// a lower Rev than an earlier call, and returns until when the grant is surely
+// live.
 func (t *Table) Renew(g *driver.Grant) (time.Time, error) {
 	return t.shard(g.Key).renew(g, t.now())
 }

@@ -36,6 +36,11 @@ type ticket struct {
 	ownPrev, ownNext *ticket
 }
 
+// holding returns t, which is granted, as others see it.
+func (t *ticket) holding(now time.Time) driver.Holding {
+	return driver.Holding{Holder: t.holder, Slot: t.grant.Slot, Fence: t.grant.Fence, Left: t.expires.Sub(now)}
+}
+
 // queue is a list of tickets in the order of service.
 type queue struct {
 	head, tail *ticket
