@@ -38,7 +38,6 @@ type Bus struct {
 	info     driver.Info
 	config   Config
 	codecs   codecs
-	limit    int // of a message's Size
 	counters counters
 
 	crew   crew   // owns the background goroutines
@@ -82,7 +81,6 @@ func New(d driver.Driver, c Config) (*Bus, error) {
 		info:    info,
 		config:  c,
 		codecs:  c.Codecs,
-		limit:   min(c.MaxPayload, cmp.Or(info.MaxPayload, c.MaxPayload)),
 		drained: make(chan struct{}),
 		subs:    make(map[*Sub]struct{}),
 	}
@@ -97,11 +95,13 @@ func New(d driver.Driver, c Config) (*Bus, error) {
 
 // Publish sends an event to the subscriptions whose pattern matches subject.
 //
-// A nil error says that it is accepted: data may be used again, and what was
-// subscribed on this Bus before will get it, unless it is lost on its way, which
-// the subscription is then told. Publish never waits for a handler. It may wait
-// for room in the backend's buffer until ctx ends: ErrOverloaded. With a ctx
-// that has ended nothing is published.
+// A nil error means accepted: data may be used again, and every subscription
+// that was made on this Bus before gets the event, or a report of its loss.
+// Publish never waits for a handler. It waits for room in the driver's outbound
+// queue until ctx ends, at most 5 s where ctx has no deadline, and then returns
+// ErrOverloaded beside the context's error. This is the same on every driver and
+// in every state of the connection: while the backend cannot be reached, events
+// are queued. With an ended ctx nothing is published.
 func (b *Bus) Publish(ctx context.Context, subject string, data []byte, opts ...PubOption) error {
 	m := driver.Message{Kind: driver.Event, Subject: subject}
 	if err := b.compose(ctx, &m, data, opts); err != nil {
@@ -129,11 +129,14 @@ func (b *Bus) Flush(ctx context.Context) error {
 	return nil
 }
 
-// Info says what the driver is, how far its messages reach, the largest
-// message, and what it cannot do.
+// Info describes the driver: its name, how far its messages reach, the rules
+// that it does not keep, and MaxPayload, the largest message with its header.
+// MaxPayload is the backend's limit as it is now, or Config.MaxPayload if that
+// is lower. The backend's may change at any time: a message that passed before
+// may be a *TooLargeError after a server's reload or a reconnect.
 func (b *Bus) Info() driver.Info {
-	info := b.info
-	info.MaxPayload = b.limit
+	info := b.driver.Info()
+	info.MaxPayload = min(b.config.MaxPayload, cmp.Or(info.MaxPayload, b.config.MaxPayload))
 	return info
 }
 

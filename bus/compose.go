@@ -93,11 +93,10 @@ func clone(data []byte) []byte {
 	return own
 }
 
+// checkSize checks the front's own limit. The driver checks the backend's,
+// which may change.
 func (b *Bus) checkSize(m *driver.Message) error {
-	if size := m.Size(); size > b.limit { // S17
-		return &TooLargeError{Subject: m.Subject, Size: size, Limit: b.limit}
-	}
-	return nil
+	return m.CheckSize(b.config.MaxPayload) // S17
 }
 
 // inherit gives a message that is sent while another is handled what that one

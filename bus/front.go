@@ -47,6 +47,9 @@ func (f *front) Connected() {
 	}
 }
 
+// Expired implements [driver.Front].
+func (f *front) Expired(messages int) { f.counters.expired.Add(uint64(messages)) }
+
 // Lost implements [driver.Front].
 func (f *front) Lost(messages, bytes int, err error) {
 	b := (*Bus)(f)

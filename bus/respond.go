@@ -52,13 +52,17 @@ func keepAnswer(ctx context.Context, m *Msg, a *answer) error {
 	return nil
 }
 
-// respond sends what a responder's handler has come to.
+// respond sends the answer of a responder's handler, or err. An answer that is
+// too large for the bus or for the backend becomes an error of the responder.
 func (s *Sub) respond(d *delivery, err error) {
 	a := s.answer(d, err)
-	if a.Size() > s.bus.limit {
-		a = failure(d, &TooLargeError{Subject: d.msg.Subject, Size: a.Size(), Limit: s.bus.limit})
+	if err = s.bus.checkSize(&a); err == nil {
+		err = s.bus.driver.Answer(d, *d.request, a)
 	}
-	if err := s.bus.driver.Answer(d, *d.request, a); err != nil {
+	if _, ok := errors.AsType[*TooLargeError](err); ok {
+		err = s.bus.driver.Answer(d, *d.request, failure(d, err)) // S17
+	}
+	if err != nil {
 		s.bus.tell(AnswerFailed{Who: s.who(), Subject: d.msg.Subject, Err: classify(d, err)})
 	}
 }

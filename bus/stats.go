@@ -17,6 +17,7 @@ type Stats struct {
 	Lost      uint64 `json:"lost"`       // published messages that may not have arrived, an upper bound
 	LostBytes uint64 `json:"lost_bytes"` // their size
 	Refused   uint64 `json:"refused"`    // published messages that the backend refused
+	Expired   uint64 `json:"expired"`    // published messages that expired before they were sent
 
 	Requested    uint64 `json:"requested"`
 	InFlight     int    `json:"in_flight"`     // requests waiting now
@@ -71,7 +72,7 @@ func (t *SubStats) add(s SubStats) {
 // counters are the live numbers behind Stats that are of no subscription.
 type counters struct {
 	published, requested, noResponders, timedOut atomic.Uint64
-	lost, lostBytes, refused                     atomic.Uint64
+	lost, lostBytes, refused, expired            atomic.Uint64
 }
 
 // Stats returns what the Bus and its subscriptions have done. It never blocks.
@@ -83,6 +84,7 @@ func (b *Bus) Stats() Stats {
 		Lost:         b.counters.lost.Load(),
 		LostBytes:    b.counters.lostBytes.Load(),
 		Refused:      b.counters.refused.Load(),
+		Expired:      b.counters.expired.Load(),
 		Requested:    b.counters.requested.Load(),
 		NoResponders: b.counters.noResponders.Load(),
 		TimedOut:     b.counters.timedOut.Load(),

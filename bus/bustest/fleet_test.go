@@ -145,6 +145,7 @@ func (h *hub) Fail(id uint64, err error) {
 
 func (h *hub) Disconnected(error)    {}
 func (h *hub) Connected()            {}
+func (h *hub) Expired(int)           {}
 func (h *hub) Lost(int, int, error)  {}
 func (h *hub) Refused(string, error) {}
 

@@ -6,11 +6,11 @@
 // their work with package bustest.
 //
 // A driver carries messages and reports honestly. It does not validate
-// subjects, headers or sizes, apply defaults, queue behind a subscription, run
-// handlers, match answers to requests, keep deadlines, count, log or wrap error
-// texts: the front does each of these once, for every driver. What is left is
-// little on purpose: to route, to say when a subscription is in effect, and to
-// say what was lost.
+// subjects or headers, apply defaults, queue behind a subscription, run
+// handlers, match answers to requests, count, log or wrap error texts: the
+// front does each of these once, for every driver. What is left is little on
+// purpose: to route, to say when a subscription is in effect, and to say what
+// was lost.
 //
 // # Three kinds of message
 //
@@ -23,10 +23,10 @@
 //
 // # What a driver may rely on
 //
-// Subjects, patterns, groups and headers were checked by the front, and a
-// message is at most [Info].MaxPayload of [Message.Size]. Data and headers are
-// immutable from the moment they are handed over, in both directions; a driver
-// that delivers inside the process passes them on as they are. [Sink] and
+// Subjects, patterns, groups and headers were checked by the front. Data and
+// headers are immutable from the moment they are handed over, in both
+// directions; a driver that delivers inside the process passes them on as they
+// are. [Sink] and
 // [Front] never block, whoever calls them, and never call the driver back from
 // within. Subscribe, Interest.End, Flush and Close are given a context with a
 // deadline.
@@ -42,6 +42,25 @@
 //
 // It delivers a message at most once to a Sink, and it never waits for one: a
 // Sink takes what it is given or counts it as dropped.
+//
+// Size: a backend has a limit of its own, which may change with a reload or a
+// reconnect. The driver checks each message with [Message.CheckSize] against
+// the limit as it is now, and keeps its connection (S17).
+//
+// Room: Publish, Request and Answer wait for room in the outbound queue alike on
+// every driver and in every state of the connection: until the context ends
+// that [RoomContext] makes of theirs. Then they return an error that wraps
+// ErrOverloaded and that context's error, and nothing is sent (S6).
+//
+// Unsent messages: an event whose Deadline has passed before it was handed to
+// the connection is not sent, and is reported as Expired (S24). A queued request
+// is dropped in silence when its ctx has ended, when its Deadline has passed,
+// and with Disconnected: by then the front has ended the call (S12).
+//
+// An outage is reported in this order (S10, S23): Disconnected to the Front;
+// Gap(-1) once to each Sink, before the first message that arrives again; and
+// Connected, once every subscription is in effect. The front starts no repair of
+// a gap before Connected.
 package driver
 
 import (
@@ -54,9 +73,29 @@ import (
 // Interest.End and Close.
 const CallTimeout = 5 * time.Second
 
+// RoomTimeout bounds the wait for room in the outbound queue under a context
+// without a deadline.
+const RoomTimeout = 5 * time.Second
+
+// RoomContext returns the context that bounds the wait of m for room in the
+// outbound queue: ctx, for at most RoomTimeout if it has no deadline, and for a
+// request until its Deadline at most. A driver makes it when it has to wait, and
+// not for every message. cancel frees its timer.
+func RoomContext(ctx context.Context, m *Message) (bounded context.Context, cancel context.CancelFunc) {
+	end, ok := ctx.Deadline()
+	if !ok {
+		end = time.Now().Add(RoomTimeout) // S6
+	}
+	if m.Kind == Request && !m.Deadline.IsZero() && m.Deadline.Before(end) {
+		end = m.Deadline
+	}
+	return context.WithDeadline(ctx, end)
+}
+
 // Driver carries messages between the fronts in its scope.
 type Driver interface {
-	// Info says what the driver is. It does no I/O and never changes.
+	// Info describes the driver. It does no I/O. Of what it returns MaxPayload
+	// alone may change while the driver is open.
 	Info() Info
 
 	// Attach is called once, before any other method but Info: f is told what
@@ -64,18 +103,19 @@ type Driver interface {
 	// says so to f before it returns.
 	Attach(f Front) error
 
-	// Publish accepts an event: it is on its way, or in an outbound buffer.
-	// It never waits for a subscriber.
-	//
-	// It may wait for room in the buffer until ctx ends; then, or at once where
-	// waiting is of no use, it returns an error that wraps ErrOverloaded, and
-	// the event is not sent. While the backend cannot be reached it buffers.
+	// Publish accepts an event: it is handed to the connection, or in the
+	// outbound queue, also while the backend cannot be reached. It never waits
+	// for a subscriber, and for room as the package says.
 	Publish(ctx context.Context, m Message) error
 
 	// Request sends a request, whose ID is the front's: it is never used for a
-	// second one on this driver. What comes of it is told to the Front, also
-	// from within the call. An error says that it was not sent, and then the
-	// Front hears nothing.
+	// second one on this driver. The outcome is reported to the Front, also from
+	// within the call. An error means that it was not sent, and then nothing is
+	// reported.
+	//
+	// ctx is that of the whole call and not only of this one: a driver that
+	// queues the request keeps ctx until it has handed the request to its
+	// connection, and drops the request unsent if ctx has ended by then.
 	//
 	// If no subscription of the kind matches, it returns an error that wraps
 	// ErrNoResponders, or the Front is told so promptly. While the backend
@@ -138,9 +178,11 @@ type Sink interface {
 	// tells the loss.
 	Deliver(m Message) bool
 
-	// Gap says that messages were lost before the next one: how many, or -1 if
-	// that is not known. After an outage it is called once for every
-	// subscription, at the latest before the first message that arrives again.
+	// Gap reports that messages were lost between the last one that was
+	// delivered and the next one: how many, or -1 if that is not known. The
+	// front keeps the place. After an outage Gap(-1) is called once for every
+	// subscription, before the first message that arrives again and before
+	// Connected; each member of a group gets it (S11).
 	Gap(lost int)
 
 	// Load is how many messages wait or are being handled, for a driver that
@@ -164,12 +206,16 @@ type Front interface {
 	// who was asked is gone.
 	Fail(id uint64, err error)
 
-	// Disconnected says that the backend cannot be reached, and Connected that
-	// it can again, with every subscription in effect. The front fails all
-	// requests in flight when it is told of the former. Telling either twice
-	// is harmless.
+	// Disconnected reports that the backend cannot be reached, before any Gap
+	// of this outage, and Connected that it can again, with every subscription
+	// in effect and after every Gap. The front fails all requests in flight at
+	// the former. Calling either twice is harmless.
 	Disconnected(err error)
 	Connected()
+
+	// Expired reports accepted events whose Deadline passed before they were
+	// handed to a connection. They were not sent.
+	Expired(messages int)
 
 	// Lost reports accepted messages that were handed to a connection and may
 	// not have arrived: an upper bound of their number and of their bytes. The
@@ -264,8 +310,10 @@ func (s Scope) String() string {
 type Info struct {
 	Name  string `json:"name"` // "memory", "cluster", "nats"
 	Scope Scope  `json:"scope"`
-	// MaxPayload is the largest Size of a message that the backend takes; 0 is
-	// no bound of its own. The front's may be lower.
+	// MaxPayload is the largest Size of a message that the backend takes now; 0
+	// is no bound of its own. It may change while the driver is open: a server
+	// reloads its configuration, or a reconnect finds a server with another
+	// limit. The front's own limit may be lower.
 	MaxPayload int `json:"max_payload,omitempty"`
 	// Copies says that Publish, Request and Answer have copied a message's Data
 	// and Header when they return. The front then does not, and uses them again.

@@ -161,3 +161,15 @@ func (m *Message) Size() int {
 	})
 	return size
 }
+
+// CheckSize returns a *TooLargeError if the message is larger than limit; 0 is
+// no limit.
+func (m *Message) CheckSize(limit int) error {
+	if limit <= 0 || len(m.Data) <= limit && len(m.Header) == 0 && !m.isMarked() {
+		return nil
+	}
+	if size := m.Size(); size > limit { // S17
+		return &TooLargeError{Subject: m.Subject, Size: size, Limit: limit}
+	}
+	return nil
+}

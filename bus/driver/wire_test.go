@@ -1,6 +1,8 @@
 package driver_test
 
 import (
+	"context"
+	"errors"
 	"maps"
 	"reflect"
 	"slices"
@@ -140,5 +142,49 @@ func TestSizeIsAtLeastWhatIsWritten(t *testing.T) {
 	}
 	if plain := (&driver.Message{Data: make([]byte, 5)}); plain.Size() != 5 {
 		t.Errorf("a message without a header has size %d, want that of its data", plain.Size())
+	}
+}
+
+func TestRoomContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		long, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		for _, c := range []struct {
+			ctx  context.Context
+			m    driver.Message
+			want time.Duration
+		}{
+			{t.Context(), driver.Message{}, 5 * time.Second},
+			{long, driver.Message{}, time.Hour},
+			{t.Context(), driver.Message{Deadline: now.Add(time.Second)}, 5 * time.Second},
+			{t.Context(), driver.Message{Kind: driver.Request, Deadline: now.Add(time.Second)}, time.Second},
+			{long, driver.Message{Kind: driver.Request, Deadline: now.Add(2 * time.Hour)}, time.Hour},
+		} {
+			bounded, cancel := driver.RoomContext(c.ctx, &c.m)
+			if end, ok := bounded.Deadline(); !ok || end.Sub(now) != c.want {
+				t.Errorf("%+v waits until %v, want %v", c.m, end.Sub(now), c.want)
+			}
+			cancel()
+		}
+	})
+}
+
+func TestCheckSize(t *testing.T) {
+	m := driver.Message{Subject: "a", Data: make([]byte, 10)}
+	marked := m
+	marked.Deadline = time.Now()
+	for _, c := range []struct {
+		m     driver.Message
+		limit int
+		fits  bool
+	}{{m, 0, true}, {m, 10, true}, {m, 9, false}, {marked, 10, false}, {marked, marked.Size(), true}, {marked, marked.Size() - 1, false}} {
+		err := c.m.CheckSize(c.limit)
+		if (err == nil) != c.fits {
+			t.Errorf("%d bytes, at most %d: %v", c.m.Size(), c.limit, err)
+		}
+		if large, ok := errors.AsType[*driver.TooLargeError](err); err != nil && (!ok || large.Subject != "a" || large.Limit != c.limit || large.Size != c.m.Size()) {
+			t.Errorf("got %#v", err)
+		}
 	}
 }

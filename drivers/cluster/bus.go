@@ -93,6 +93,9 @@ func (b *Bus) Publish(ctx context.Context, m driver.Message) error {
 	if b.closed.Load() {
 		return driver.ErrClosed
 	}
+	if err := m.CheckSize(maxMessage); err != nil {
+		return err
+	}
 	f := addMessage(wire.Begin(typeEvent), &m)
 	defer f.Free()
 	for {
@@ -103,7 +106,7 @@ func (b *Bus) Publish(ctx context.Context, m driver.Message) error {
 			}
 			continue
 		}
-		err := b.out.send(ctx, line, f)
+		err := b.out.send(ctx, line, f, &m)
 		if err == nil {
 			line.FlushSoon()
 			b.serve(&m)
@@ -146,13 +149,16 @@ func (b *Bus) Request(ctx context.Context, m driver.Message) error {
 	if b.closed.Load() {
 		return driver.ErrClosed
 	}
+	if err := m.CheckSize(maxMessage); err != nil {
+		return err
+	}
 	line := b.out.line.Load()
 	if line == nil {
 		return b.disconnection()
 	}
 	f := addMessage(wire.Begin(typeAsk).Uint(m.ID), &m)
 	defer f.Free()
-	if err := b.out.send(ctx, line, f); err != nil {
+	if err := b.out.send(ctx, line, f, &m); err != nil {
 		return err
 	}
 	line.Flush()
@@ -181,11 +187,14 @@ func (b *Bus) Answer(ctx context.Context, request, answer driver.Message) error 
 	if b.closed.Load() {
 		return driver.ErrClosed
 	}
+	if err := answer.CheckSize(maxMessage); err != nil {
+		return err
+	}
 	a := request.Return.(*asked)
 	done := !answer.More && a.left.Add(-1) == 0
 	f := addMessage(wire.Begin(typeAnswer).Uint(a.asker).Uint(a.id).Bool(done), &answer)
 	defer f.Free()
-	err := b.out.send(ctx, a.line, f)
+	err := b.out.send(ctx, a.line, f, &answer)
 	if err == nil {
 		a.line.Flush()
 	}

@@ -31,30 +31,51 @@ func (o *outbox) open(n *Node) {
 	o.node, o.limit, o.room = n, n.config.Buffer, make(chan struct{})
 }
 
-// send queues a frame once there is room on the line. It fails with
-// ErrOverloaded when ctx ends before, and with ErrDisconnected if the line has
-// ended.
-func (o *outbox) send(ctx context.Context, line *wire.Line, f *wire.Frame) error {
+// send queues the frame of m once there is room on the line. It fails with
+// ErrOverloaded when there is none in time, and with ErrDisconnected if the
+// line has ended.
+func (o *outbox) send(ctx context.Context, line *wire.Line, f *wire.Frame, m *driver.Message) error {
+	err := line.Queue(f, o.limit)
+	if errors.Is(err, wire.ErrFull) {
+		return o.sendLater(ctx, line, f, m)
+	}
+	return ended(err)
+}
+
+// sendLater is send for a line that is full.
+func (o *outbox) sendLater(ctx context.Context, line *wire.Line, f *wire.Frame, m *driver.Message) error {
+	ctx, cancel := driver.RoomContext(ctx, m) // S6
+	defer cancel()
 	for {
-		err := line.Queue(f, o.limit)
-		if err == nil {
-			return nil
-		}
-		if !errors.Is(err, wire.ErrFull) {
-			return fmt.Errorf("%w: %w", driver.ErrDisconnected, err)
-		}
 		line.FlushSoon()
 		if line.Room(ctx, o.limit) != nil && ctx.Err() != nil {
 			return fmt.Errorf("%w: %d bytes wait for the hub: %w", driver.ErrOverloaded, line.Backlog(), ctx.Err())
 		}
+		if err := line.Queue(f, o.limit); !errors.Is(err, wire.ErrFull) {
+			return ended(err)
+		}
 	}
 }
 
-// hold keeps a message until there is a hub, and says so, or that there is one
-// by now. Dead is a line that has ended, of which the node may not know yet.
+// ended returns the error of a line that takes no more frames.
+func ended(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", driver.ErrDisconnected, err)
+}
+
+// hold keeps a message until there is a hub, and reports whether it has: false
+// if there is a hub by now. dead is a line that has ended, of which the node may
+// not know yet.
 func (o *outbox) hold(ctx context.Context, dead *wire.Line, m *driver.Message) (held bool, err error) {
-	for {
-		held, room := o.tryHold(dead, m)
+	held, room := o.tryHold(dead, m)
+	if room == nil {
+		return held, nil
+	}
+	ctx, cancel := driver.RoomContext(ctx, m) // S6
+	defer cancel()
+	for ; ; held, room = o.tryHold(dead, m) {
 		if room == nil {
 			return held, nil
 		}

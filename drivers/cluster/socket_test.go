@@ -188,6 +188,7 @@ func (deaf) Answer(busdriver.Message) {}
 func (deaf) Fail(uint64, error)       {}
 func (deaf) Disconnected(error)       {}
 func (deaf) Connected()               {}
+func (deaf) Expired(int)              {}
 func (deaf) Lost(int, int, error)     {}
 func (deaf) Refused(string, error)    {}
 

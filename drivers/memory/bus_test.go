@@ -48,6 +48,7 @@ func (silent) Answer(driver.Message) {}
 func (silent) Fail(uint64, error)    {}
 func (silent) Disconnected(error)    {}
 func (silent) Connected()            {}
+func (silent) Expired(int)           {}
 func (silent) Lost(int, int, error)  {}
 func (silent) Refused(string, error) {}
 

@@ -80,8 +80,8 @@ func (b *Bus) sendByClient(f *frame, m *driver.Message) (sent bool, err error) {
 // one that the front knows of.
 func (b *Bus) checkSize(m *driver.Message) error {
 	const surely = 1 << 10 // every server takes that
-	if len(m.Data) > surely && int64(m.Size()) > b.most.Load() {
-		return known(nats.ErrMaxPayload)
+	if len(m.Data) > surely {
+		return m.CheckSize(int(b.most.Load()))
 	}
 	return nil
 }
