@@ -54,15 +54,15 @@ const workers = 4
 // calmed is how many messages each worker publishes in a calm phase.
 const calmed = 500
 
-// length is how long the soak takes, 60 s at a scale of 1; from there on it has
-// three rounds of 60 s for each step, an hour at 20.
+// length returns the rounds and how long each lasts: two of 10 s at a scale of
+// 1; above that, three of 60 s for each step, an hour at 20.
 func length() (rounds int, each time.Duration) {
 	scale, err := strconv.ParseFloat(os.Getenv("MEGA_TEST_SCALE"), 64)
 	if err != nil || scale <= 0 {
 		scale = 1
 	}
 	if scale <= 1 {
-		return 2, time.Duration(scale * float64(30*time.Second))
+		return 2, max(3*time.Second, time.Duration(scale*float64(10*time.Second)))
 	}
 	return int(3 * scale), time.Minute
 }
@@ -208,10 +208,11 @@ func (n *node) call(c *child, name string, body []byte, answer any) {
 	}
 }
 
-// chaos strikes a worker every now and then, for so long.
+// chaos kills, stops or ends a worker every now and then, for so long, and until
+// one was killed.
 func (n *node) chaos(length time.Duration) {
 	n.t.Helper()
-	for end := time.Now().Add(length); time.Now().Before(end); {
+	for end := time.Now().Add(length); n.killed == 0 || time.Now().Before(end); {
 		time.Sleep(time.Duration(200+rand.IntN(300)) * time.Millisecond)
 		c := n.children[1+rand.IntN(workers-1)]
 		switch roll := rand.IntN(10); {
