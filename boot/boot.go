@@ -104,13 +104,12 @@ func (b *booting) gaveUp(err, cut error) error {
 		}
 		return &stoppedError{why, cut}
 	}
-	f := b.process.told(err)
-	if cut == nil {
-		return f
+	f := *b.process.told(err)
+	f.veil = &b.veil
+	if cut != nil {
+		f.Facts = append(slices.Clip(f.Facts), Fact{"left behind", cut.Error()})
 	}
-	more := *f
-	more.Facts = append(slices.Clip(f.Facts), Fact{"left behind", cut.Error()})
-	return &more
+	return &f
 }
 
 // Report is what the boot came to.
@@ -281,13 +280,14 @@ func (b *booting) loadConfig() (*config.Config, error) {
 	b.config = c
 	b.inForce.Store(c)
 	b.report = newReport(c)
+	b.veil.add(c, b.program.sections())
 	b.counted(c)
 	return c, nil
 }
 
 // openLog is available from the first stage on.
 func (b *booting) openLog(c *config.Config) *slog.Logger {
-	b.logs = newLogs(b.process.Stderr, c, b.process.worker())
+	b.logs = newLogs(b.process.Stderr, c, b.process.worker(), &b.veil)
 	b.log = b.logs.process()
 	b.life.log = b.log
 	return b.log

@@ -29,6 +29,7 @@ type crew struct {
 	config    *config.Config
 	pinned    pinned // where locks and messages are, for as long as the program runs
 	logs      *logs
+	veil      veil // masks what this process says of its configuration
 	log       *slog.Logger
 	listeners []*supervisor.Listener
 	hub       *cluster.Hub // of the lines; of locks and messages, too, unless there is a socket
@@ -76,8 +77,10 @@ func (p Process) supervises(options []Option) (*program, *config.Config) {
 func (p Process) supervise(ctx context.Context, program *program, c *config.Config) int {
 	w := &crew{
 		process: p, program: program, began: time.Now(), config: c, members: map[*cluster.Peer]*member{},
-		report: newReport(c), logs: newLogs(p.Stderr, c, 0),
+		report: newReport(c),
 	}
+	w.veil.add(c, program.sections())
+	w.logs = newLogs(p.Stderr, c, 0, &w.veil)
 	w.log = w.logs.process()
 	w.inForce.Store(c)
 	defer w.close()
@@ -85,7 +88,9 @@ func (p Process) supervise(ctx context.Context, program *program, c *config.Conf
 	case err != nil && ctx.Err() != nil:
 		return ExitOK // it was asked to stop before it had started anything
 	case err != nil:
-		return p.tellFailure(failureOf(err))
+		f := *failureOf(err)
+		f.veil = &w.veil
+		return p.tellFailure(&f)
 	}
 	return w.run(ctx)
 }
@@ -288,6 +293,7 @@ func (w *crew) reload(ctx context.Context) ([]config.Change, error) {
 		return nil, err
 	}
 	w.inForce.Store(next)
+	w.veil.add(next, w.program.sections())
 	w.logs.apply(next)
 	w.workers.Again() // those that could not start from what there was
 	return changes, w.passOn(ctx)

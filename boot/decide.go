@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/mask"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -64,7 +65,9 @@ func (d *Decision) opened(info driver.Info) {
 	for _, l := range info.Lacks {
 		d.Lacks = append(d.Lacks, Lack{l.Rule, l.Why})
 	}
-	d.Warnings = append(d.Warnings, info.Warnings...)
+	for _, warning := range info.Warnings {
+		d.Warnings = append(d.Warnings, mask.Text(warning))
+	}
 }
 
 // carriedOut adds what the driver says of itself that a worker has opened.

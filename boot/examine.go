@@ -37,7 +37,7 @@ const (
 func Examine(ctx context.Context, p Process, options ...Option) []Finding {
 	b, err := rehearse(p, options)
 	if b == nil {
-		return append(refusals(failureOf(err)), examined(ctx, p.machine())...)
+		return masked(nil, append(refusals(failureOf(err)), examined(ctx, p.machine())...))
 	}
 	findings := []Finding{configured(b.report), decided(b.report.Lock), decided(b.report.Bus)}
 	looks := append(b.places(), p.machine()...)
@@ -46,7 +46,15 @@ func Examine(ctx context.Context, p Process, options ...Option) []Finding {
 	} else {
 		looks = append(b.drivers(), looks...)
 	}
-	return append(findings, examined(ctx, looks)...)
+	return masked(&b.veil, append(findings, examined(ctx, looks)...))
+}
+
+// masked masks the secrets in what the findings repeat of servers.
+func masked(v *veil, findings []Finding) []Finding {
+	for i := range findings {
+		findings[i].Text = v.text(findings[i].Text)
+	}
+	return findings
 }
 
 // lookTime bounds each look: whoever asked waits for it.

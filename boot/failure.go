@@ -36,6 +36,8 @@ type Failure struct {
 	Cause    error
 	Actions  []string // at most four
 	Trace    string   // the injector's own account, and the stack of a panic; only if that is traced
+
+	veil *veil // masks what others say in it; nil masks URLs alone
 }
 
 // Fact is a line of a Failure.
@@ -50,7 +52,7 @@ func (f *Failure) Error() string {
 	if cause == nil {
 		return f.Text
 	}
-	return strings.TrimSuffix(f.Text, ".") + ": " + cause.Error()
+	return strings.TrimSuffix(f.Text, ".") + ": " + f.veil.text(cause.Error())
 }
 
 // Unwrap returns the cause, or else what is wrong with the configuration.
@@ -127,7 +129,7 @@ func (f *Failure) printFacts(b *strings.Builder) {
 	}
 }
 
-// Lines are all that the panel tells by name.
+// Lines returns the named lines of the panel, masked.
 func (f *Failure) Lines() []Fact {
 	lines := slices.Clone(f.Facts)
 	for _, p := range f.Problems {
@@ -139,7 +141,14 @@ func (f *Failure) Lines() []Fact {
 	if f.Trace != "" {
 		lines = append(lines, Fact{"trace", f.Trace})
 	}
-	return lines
+	return f.masked(lines)
+}
+
+func (f *Failure) masked(facts []Fact) (all []Fact) {
+	for _, fact := range facts {
+		all = append(all, Fact{fact.Name, f.veil.text(fact.Value)})
+	}
+	return all
 }
 
 // MarshalJSON says what the panel says.
@@ -153,11 +162,11 @@ func (f *Failure) MarshalJSON() ([]byte, error) {
 	}
 	var problems []problem
 	for _, p := range f.Problems {
-		problems = append(problems, problem{p.Code, p.Key, p.Origin.String(), p.Text, p.Hint})
+		problems = append(problems, problem{p.Code, p.Key, p.Origin.String(), f.veil.text(p.Text), p.Hint})
 	}
 	cause := ""
 	if f.Cause != nil {
-		cause = f.Cause.Error()
+		cause = f.veil.text(f.Cause.Error())
 	}
 	return json.Marshal(struct {
 		Code     string    `json:"code"`
@@ -168,5 +177,5 @@ func (f *Failure) MarshalJSON() ([]byte, error) {
 		Cause    string    `json:"cause,omitempty"`
 		Actions  []string  `json:"actions,omitempty"`
 		Trace    string    `json:"trace,omitempty"`
-	}{f.Code, f.Exit, f.Text, f.Facts, problems, cause, f.Actions, f.Trace})
+	}{f.Code, f.Exit, f.Text, f.masked(f.Facts), problems, cause, f.Actions, f.veil.text(f.Trace)})
 }

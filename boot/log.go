@@ -23,8 +23,8 @@ type logs struct {
 
 // newLogs writes lines for people on a terminal and in dev, JSON elsewhere. Each
 // line of a worker has its number.
-func newLogs(w io.Writer, c *config.Config, worker int) *logs {
-	l := &logs{handler: newHandler(w, c), apps: map[string]*slog.LevelVar{}}
+func newLogs(w io.Writer, c *config.Config, worker int, v *veil) *logs {
+	l := &logs{handler: newHandler(w, c, v), apps: map[string]*slog.LevelVar{}}
 	if worker != 0 {
 		l.handler = l.handler.WithAttrs([]slog.Attr{slog.Int("worker", worker)})
 	}
@@ -35,12 +35,14 @@ func newLogs(w io.Writer, c *config.Config, worker int) *logs {
 	return l
 }
 
-func newHandler(w io.Writer, c *config.Config) slog.Handler {
+// newHandler returns a handler that writes everything, masked by v.
+func newHandler(w io.Writer, c *config.Config, v *veil) slog.Handler {
 	if !readable(w, c) {
-		return slog.NewJSONHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug})
+		return slog.NewJSONHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: v.attr})
 	}
 	return tint.NewTextHandler(w, &tint.Options{
-		Level: slog.LevelDebug, TimeFormat: time.TimeOnly, NoColor: !isTerminal(w) || os.Getenv("NO_COLOR") != "",
+		ReplaceAttr: v.attr,
+		Level:       slog.LevelDebug, TimeFormat: time.TimeOnly, NoColor: !isTerminal(w) || os.Getenv("NO_COLOR") != "",
 	})
 }
 

@@ -33,7 +33,6 @@ func (b *booting) openOps(c *config.Config, d decisions, log *slog.Logger) error
 		return nil
 	}
 	b.degraded(d)
-	b.probes.hide = secretsOf(c, b.program.sections()).hide()
 	b.life.endWith(watching, hook{name: "checks", budget: lastWord, run: b.probes.drain})
 	if b.supervised() { // whose supervisor listens, and asks it
 		return nil

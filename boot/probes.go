@@ -19,7 +19,7 @@ const checkTime = 2 * time.Second
 type probes struct {
 	ctx    context.Context // of the checks; ends with readiness
 	cancel context.CancelFunc
-	hide   func(string) string // keeps secrets out of what checks say
+	veil   *veil // masks what checks report; may be nil
 	state  atomic.Int32
 
 	mu       sync.Mutex // guards the fields below
@@ -35,7 +35,7 @@ const (
 )
 
 func newProbes() *probes {
-	p := &probes{hide: func(s string) string { return s }}
+	p := &probes{}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
 }
@@ -186,7 +186,7 @@ func (p *probes) ask(ctx context.Context, c *check) checked {
 	}
 	is := checked{Name: c.name, Status: "ok", Took: time.Since(began).Round(time.Microsecond).String()}
 	if err != nil {
-		is.Status, is.Error = "failed", p.hide(err.Error())
+		is.Status, is.Error = "failed", p.veil.text(err.Error())
 	}
 	return is
 }

@@ -264,8 +264,8 @@ func TestSecretsAreTakenOutOfWhatOthersSay(t *testing.T) {
 		return s
 	}
 	type inner struct{ Token config.Secret }
-	var s secrets
-	s.collect(reflect.ValueOf(struct {
+	var f finder
+	f.collect(reflect.ValueOf(struct {
 		URL    config.URL
 		Caches map[string]struct{ URL config.URL }
 		Inner  *inner
@@ -279,7 +279,9 @@ func TestSecretsAreTakenOutOfWhatOthersSay(t *testing.T) {
 		Caches: map[string]struct{ URL config.URL }{"main": {url("redis://:redispass@cache:6379/0")}},
 		Inner:  &inner{secret("tokentext")}, List: []config.Secret{secret("listed"), secret(""), secret("listed and more")}, Short: secret("abc"), hidden: secret("unseen"),
 	}))
-	hide := s.hide()
+	var v veil
+	v.conceal(f.texts)
+	hide := v.text
 	for _, text := range []string{
 		`dial "postgres://app:p%40ssword@db/shop?sslmode=disable&password=queried": no`,
 		"listed and more", "wrong password p@ssword", "wrong password p%40ssword", "wrong password queried", "AUTH redispass", "bad token tokentext", "listed",

@@ -91,6 +91,7 @@ func (b *booting) readAgain() ([]config.Change, error) {
 	if err != nil {
 		return nil, err
 	}
+	b.veil.add(next, b.program.sections()) // before anything is logged of it
 	b.logs.apply(next)
 	for _, h := range b.hosts {
 		if app, ok := next.Apps[h.App.Name]; ok {

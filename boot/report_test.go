@@ -19,11 +19,11 @@ func fullReport() boot.Report {
 		Program: "shop", Version: "v1.4.2", Go: "go1.26.1", Env: "staging", PID: 4121, Took: 412 * time.Millisecond,
 		Files: []string{"mega.config.yaml", "mega.config.staging.yaml"}, Keys: 41,
 		Set: []boot.Setting{
-			{Key: "cache.main.url", Value: "redis://app:***@cache:6379/0", Origin: "env MEGA_CACHE_MAIN_URL", Over: []string{"mega.config.staging.yaml:3", "mega.config.yaml:8"}},
+			{Key: "cache.main.url", Value: "redis://***@cache:6379/0", Origin: "env MEGA_CACHE_MAIN_URL", Over: []string{"mega.config.staging.yaml:3", "mega.config.yaml:8"}},
 			{Key: "lock.ttl", Value: "30s", Origin: "mega.config.yaml:4"},
 		},
 		Lock: boot.Decision{
-			Component: "lock", Chosen: "redis", Scope: "fleet", Cache: "main", Server: "redis://app:***@cache:6379/0",
+			Component: "lock", Chosen: "redis", Scope: "fleet", Cache: "main", Server: "redis://***@cache:6379/0",
 			Why: "a cache is configured", Key: "cache.main.url", Origin: "env MEGA_CACHE_MAIN_URL",
 			Candidates: []boot.Candidate{
 				{Name: "redis", Scope: "fleet", Outcome: boot.Chosen, Reason: "a cache is configured", Key: "cache.main.url", Origin: "env MEGA_CACHE_MAIN_URL"},

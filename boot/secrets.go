@@ -2,109 +2,151 @@ package boot
 
 import (
 	"cmp"
-	"net/url"
+	"fmt"
+	"log/slog"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/mask"
 )
 
-// leastSecret is how long a text is at least that is taken out of others: a
-// shorter one may be a part of any word.
+// leastSecret is the length in bytes from which a secret is masked inside other
+// text: a shorter one may be a part of any word.
 const leastSecret = 4
 
-// secrets finds the texts in a configuration that must not be shown. The
-// configuration masks them itself; but what a library says of a connection
-// that failed may have the whole URL in it.
-type secrets struct{ texts []concealed }
+// veil masks what a process says: the secrets of its configuration, which a
+// library may repeat in an error, and every URL. Its zero value masks URLs
+// alone. It may be used concurrently.
+type veil struct {
+	mu     sync.Mutex // guards texts
+	texts  []string
+	hidden atomic.Pointer[strings.Replacer]
+}
 
-// concealed is a text and what is shown in its place.
-type concealed struct{ text, shown string }
-
-// secretsOf collects those of a configuration and of the sections in it.
-func secretsOf(c *config.Config, sections []config.Section) *secrets {
-	s := &secrets{}
-	s.collect(reflect.ValueOf(c))
-	for _, sec := range sections {
-		if v, ok := c.Section(sec.App, sec.Name); ok {
-			s.collect(reflect.ValueOf(v))
+// text returns s with the secrets in it masked.
+func (v *veil) text(s string) string {
+	if v != nil {
+		if hidden := v.hidden.Load(); hidden != nil {
+			s = hidden.Replace(s)
 		}
 	}
-	return s
+	return mask.Text(s)
 }
 
-// hide returns a function that takes the secrets out of a text, the longest
-// first: one may be the beginning of another.
-func (s *secrets) hide() func(string) string {
-	slices.SortFunc(s.texts, func(a, b concealed) int { return cmp.Or(len(b.text)-len(a.text), strings.Compare(a.text, b.text)) })
-	var pairs []string
-	for _, t := range s.texts {
-		pairs = append(pairs, t.text, t.shown)
+// add masks the secrets of a configuration and of the sections in it from now
+// on. Those of an earlier configuration stay masked: a key that is not live is
+// still in use after a reload.
+func (v *veil) add(c *config.Config, sections []config.Section) {
+	var found finder
+	found.collect(reflect.ValueOf(c))
+	for _, sec := range sections {
+		if value, ok := c.Section(sec.App, sec.Name); ok {
+			found.collect(reflect.ValueOf(value))
+		}
 	}
-	return strings.NewReplacer(pairs...).Replace
+	v.conceal(found.texts)
 }
+
+func (v *veil) conceal(texts []string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.texts = append(v.texts, texts...)
+	slices.SortFunc(v.texts, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) }) // one may begin with another
+	v.texts = slices.Compact(v.texts)
+	var pairs []string
+	for _, text := range v.texts {
+		pairs = append(pairs, text, mask.Mark)
+	}
+	v.hidden.Store(strings.NewReplacer(pairs...))
+}
+
+// attr masks an attribute of a log record, for slog.HandlerOptions.
+func (v *veil) attr(_ []string, a slog.Attr) slog.Attr {
+	switch a.Value.Kind() {
+	case slog.KindString:
+		if s := a.Value.String(); s != "" {
+			a.Value = slog.StringValue(v.text(s))
+		}
+	case slog.KindAny:
+		said := said(a.Value.Any())
+		if masked := v.text(said); masked != said {
+			a.Value = slog.StringValue(masked)
+		}
+	}
+	return a
+}
+
+// said returns the text of a logged error or of a value with a String method,
+// else "". It returns "" also where the method panics, as on a nil pointer: the
+// handler deals with that.
+func said(value any) (text string) {
+	defer func() {
+		if recover() != nil {
+			text = ""
+		}
+	}()
+	switch value := value.(type) {
+	case error:
+		return value.Error()
+	case fmt.Stringer:
+		return value.String()
+	}
+	return ""
+}
+
+// finder collects the secrets of a configuration.
+type finder struct{ texts []string }
 
 // collect adds the secrets in v, which is what a configuration consists of.
-func (s *secrets) collect(v reflect.Value) {
+func (f *finder) collect(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:
-		s.collectStruct(v)
+		f.collectStruct(v)
 	case reflect.Map:
 		for _, key := range v.MapKeys() {
-			s.collect(v.MapIndex(key))
+			f.collect(v.MapIndex(key))
 		}
 	case reflect.Slice, reflect.Array:
 		for i := range v.Len() {
-			s.collect(v.Index(i))
+			f.collect(v.Index(i))
 		}
 	case reflect.Pointer, reflect.Interface:
 		if !v.IsNil() {
-			s.collect(v.Elem())
+			f.collect(v.Elem())
 		}
+	case reflect.String: // a key that takes text may hold a URL with a password
+		f.add(mask.Credentials(v.String())...)
 	}
 }
 
-func (s *secrets) collectStruct(v reflect.Value) {
+func (f *finder) collectStruct(v reflect.Value) {
 	switch secret := v.Interface().(type) {
 	case config.Secret:
-		s.add(secret.Reveal(), secret.String())
+		f.add(secret.Reveal())
 	case config.URL:
-		s.addURL(secret.Reveal(), secret.String())
+		f.add(mask.Credentials(secret.Reveal())...)
 	default:
-		for f, field := range v.Fields() {
-			if f.IsExported() {
-				s.collect(field)
+		for field, value := range v.Fields() {
+			if field.IsExported() {
+				f.collect(value)
 			}
 		}
 	}
 }
 
-func (s *secrets) add(text, shown string) {
-	if len(text) >= leastSecret {
-		s.texts = append(s.texts, concealed{text, shown})
-	}
-}
-
-// addURL adds a URL, and what its masked form leaves out.
-func (s *secrets) addURL(text, shown string) {
-	if text == shown {
-		return
-	}
-	s.add(text, shown)
-	mask := config.Secret{}.String()
-	rest := text
-	parts := strings.Split(shown, mask)
-	for i, part := range parts[1:] {
-		rest = strings.TrimPrefix(rest, parts[i])
-		end := len(rest)
-		if part != "" {
-			end = max(strings.LastIndex(rest, part), 0)
+func (f *finder) add(texts ...string) {
+	for _, text := range texts {
+		if len(text) < leastSecret {
+			continue
 		}
-		s.add(rest[:end], mask)
-		if plain, err := url.PathUnescape(rest[:end]); err == nil {
-			s.add(plain, mask)
+		f.texts = append(f.texts, text)
+		if quoted := strings.Trim(strconv.Quote(text), `"`); quoted != text { // as %q shows it
+			f.texts = append(f.texts, quoted)
 		}
-		rest = rest[end:]
 	}
 }

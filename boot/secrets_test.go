@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"reflect"
 	"strings"
 	"testing"
@@ -18,9 +19,21 @@ import (
 type vault struct {
 	Token config.Secret `key:"token"`
 	Link  config.URL    `key:"link"`
+	Text  string        `key:"text"` // which holds a URL all the same
 }
 
-const password = "hunter2hunter2"
+// The credentials of every URL. The user and the query value stand for those
+// whose names do not tell that they are secret.
+const (
+	password = "hunter2hunter2"
+	login    = "annalogin"
+	queried  = "sesame-sesame"
+)
+
+// shows reports whether a text shows one of them.
+func shows(text string) bool {
+	return strings.Contains(text, password) || strings.Contains(text, login) || strings.Contains(text, queried)
+}
 
 // secretKeys are the variables of all keys whose value is, or has in it, a
 // secret, each with one.
@@ -34,12 +47,14 @@ func secretKeys(t reflect.Type, path string, found map[string]string) {
 		switch ft := f.Type; {
 		case ft == reflect.TypeFor[config.Secret]():
 			found[config.EnvName(at)] = password
+		case ft == reflect.TypeFor[string]() && path == "vault":
+			found[config.EnvName(at)] = "https://" + login + ":" + password + "@example.org/?door=" + queried
 		case ft == reflect.TypeFor[config.URL]():
 			scheme, _, _ := strings.Cut(f.Tag.Get("schemes"), "|")
 			if scheme == "" {
 				scheme = "postgres"
 			}
-			found[config.EnvName(at)] = scheme + "://ann:" + password + "@127.0.0.1:1"
+			found[config.EnvName(at)] = scheme + "://" + login + ":" + password + "@127.0.0.1:1?protocol=" + queried
 		case ft.Kind() == reflect.Map:
 			secretKeys(ft.Elem(), at+".main", found)
 		case ft.Kind() == reflect.Struct:
@@ -65,6 +80,10 @@ func TestNoSecretIsShownAnywhere(t *testing.T) {
 		boot.Ready("vault", func(v vault, _ context.Context) error {
 			return fmt.Errorf("dial %q with %s: connection refused", v.Link.Reveal(), v.Token.Reveal())
 		}),
+		boot.OnStart("log in", func(v vault, log *slog.Logger, _ context.Context) error {
+			log.Info("dialing "+v.Text, "url", v.Link.Reveal(), "error", fmt.Errorf("login %q with %s", v.Link.Reveal(), v.Token.Reveal()))
+			return nil
+		}),
 	))
 	if _, body := get(t, r.Report().Ops+"/readyz?verbose"); !strings.Contains(body, "connection refused") {
 		t.Errorf("the check says nothing: %s", body)
@@ -73,21 +92,41 @@ func TestNoSecretIsShownAnywhere(t *testing.T) {
 		"/", "/livez", "/readyz", "/readyz?verbose", "/startupz", "/metrics", "/ops/boot", "/ops/config", "/ops/locks", "/ops/routes",
 		"/ops/stats", "/ops/bus", "/ops/process", "/ops/build", "/debug/pprof/cmdline",
 	} {
-		if _, body := get(t, r.Report().Ops+path); strings.Contains(body, password) {
+		if _, body := get(t, r.Report().Ops+path); shows(body) {
 			t.Errorf("%s shows a secret:\n%s", path, body)
 		}
 	}
 	client := dialAdmin(t, p)
 	for _, path := range []string{"/boot", "/config", "/routes", "/process", "/stats"} {
 		var body json.RawMessage
-		if err := client.Get(t.Context(), path, &body); err != nil || strings.Contains(string(body), password) {
+		if err := client.Get(t.Context(), path, &body); err != nil || shows(string(body)) {
 			t.Errorf("%s: %v, %s", path, err, body)
 		}
 	}
 	if err := r.Stop(); err != nil {
 		t.Error(err)
 	}
-	if strings.Contains(stderr.String(), password) {
+	if shows(stderr.String()) {
 		t.Errorf("the log shows a secret:\n%s", stderr)
+	}
+}
+
+func TestPanelShowsNoSecret(t *testing.T) {
+	p, stderr := process("MEGA_VAULT_TOKEN="+password, "MEGA_VAULT_TEXT=postgres://"+login+":"+password+"@db", "MEGA_OPS_ADDR=127.0.0.1:0", "MEGA_APPS_MAIN_ADDR=127.0.0.1:0")
+	options := []boot.Option{boot.App("main", boot.Routes(hello), boot.Section(reflect.TypeFor[vault](), "vault"),
+		boot.OnStart("log in", func(v vault, _ context.Context) error {
+			return fmt.Errorf("login %q with %q, then redis://%s@cache?x=%s", v.Text, v.Token.Reveal(), login, queried)
+		}),
+	)}
+	for _, p.JSON = range []bool{false, true} {
+		if status := boot.Main(t.Context(), p, options...); status != boot.ExitInternal {
+			t.Errorf("exit status %d", status)
+		}
+	}
+	if _, err := boot.Start(t.Context(), p, options...); err == nil || shows(err.Error()) {
+		t.Errorf("the error is %v", err)
+	}
+	if text := stderr.String(); shows(text) || strings.Count(text, "redis://***@cache?x=***") < 2 {
+		t.Errorf("the panels are:\n%s", text)
 	}
 }

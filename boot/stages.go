@@ -45,6 +45,7 @@ type booting struct {
 	config  *config.Config
 	log     *slog.Logger
 	logs    *logs
+	veil    veil // masks what the process says of its configuration
 	life    lifecycle
 	probes  *probes
 	metrics *metrics.Metrics
@@ -77,6 +78,7 @@ func newBooting(ctx context.Context, p Process, program *program) *booting {
 		ctx: ctx, process: p, program: program, began: time.Now(),
 		failed: make(chan error, 1), probes: newProbes(),
 	}
+	b.probes.veil = &b.veil
 	b.caches = &caches{booting: b}
 	b.life.took = b.report.phase
 	b.life.endWith(locking, hook{name: "cluster", budget: lockTime, run: b.party.close}) // after all that goes by it

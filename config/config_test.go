@@ -385,8 +385,8 @@ func TestTheCommandLineIsTheStrongestLayer(t *testing.T) {
 func TestPasswordsInAddressesAreHidden(t *testing.T) {
 	const password = "hunter2"
 	for _, x := range []struct{ key, url, shown string }{
-		{"MEGA_CACHE_MAIN_URL", "redis-sentinel://:hunter2@a:1/m?sentinel_password=hunter2&db=1", "redis-sentinel://:***@a:1/m?sentinel_password=***&db=1"},
-		{"MEGA_NATS_URL", "nats://u:hunter2@a:1,nats://v:hunter2@b:2", "nats://u:***@a:1,nats://v:***@b:2"},
+		{"MEGA_CACHE_MAIN_URL", "redis-sentinel://:hunter2@a:1/m?sentinel_password=hunter2&db=1", "redis-sentinel://***@a:1/m?sentinel_password=***&db=***"},
+		{"MEGA_NATS_URL", "nats://u:hunter2@a:1,nats://v:hunter2@b:2", "nats://***@a:1,nats://***@b:2"},
 		{"MEGA_CACHE_MAIN_URL", "redis://:hunter2/x@h:1", ""},
 		{"MEGA_CACHE_MAIN_URL", "redis://:hunter2?x@h:1", ""},
 		{"MEGA_NATS_URL", "nats://u:hunter2/et@h:1", ""},
@@ -409,5 +409,43 @@ func TestPasswordsInAddressesAreHidden(t *testing.T) {
 	_, err := config.Load(config.Source{Set: []string{"cache.main.url=redis-sentinel://a:1/m?sentinel_password=hunter2"}})
 	if err == nil || !strings.Contains(err.Error(), "command line") {
 		t.Errorf("a secret in a parameter is taken from the command line: %v", err)
+	}
+}
+
+// A key that takes text may hold a URL with a password all the same.
+func TestURLsInTextKeysAreMasked(t *testing.T) {
+	type mailer struct {
+		Relay  string   `key:"relay" enum:"smtp://localhost"`
+		DSN    string   `key:"dsn" default:"postgres://ann:hunter2@localhost/shop?sslmode=disable"`
+		Mirror []string `key:"mirrors"`
+	}
+	s := config.Source{
+		Sections: []config.Section{{Name: "mailer", Type: reflect.TypeFor[mailer]()}},
+		Environ:  []string{"MEGA_MAILER_MIRRORS=https://ann:hunter2@a,https://b?key=hunter2"},
+	}
+	c, err := config.Load(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := c.Explain("mailer.dsn")
+	if err != nil || e.Value != "postgres://***@localhost/shop?sslmode=***" || e.Default != e.Value {
+		t.Errorf("explained as %+v, %v", e, err)
+	}
+	next, changes, err := config.Reload(c, config.Source{Sections: s.Sections, Environ: []string{"MEGA_MAILER_DSN=postgres://bob:hunter2@localhost"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := fmt.Sprint(c.Values(), next.Values(), changes)
+	s.Set = []string{"mailer.dsn=postgres://bob:hunter2@localhost"}
+	_, onCommandLine := config.Load(s)
+	s.Set, s.Environ = nil, []string{"MEGA_MAILER_RELAY=smtp://ann:hunter2@mail"}
+	_, illegal := config.Load(s)
+	for _, said := range []string{shown, fmt.Sprint(onCommandLine), fmt.Sprint(illegal)} {
+		if strings.Contains(said, "hunter2") || strings.Contains(said, "ann") {
+			t.Errorf("a credential is shown: %s", said)
+		}
+	}
+	if onCommandLine == nil || illegal == nil {
+		t.Errorf("accepted: %v, %v", onCommandLine, illegal)
 	}
 }

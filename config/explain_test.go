@@ -36,7 +36,7 @@ func TestExplainSaysWhatAKeyIsAndWhereItsValueCameFrom(t *testing.T) {
 			Variable: "MEGA_DATABASE_PASSWORD", Secret: true,
 		},
 		{
-			Key: "cache.main.url", Doc: "where it is", Takes: "a URL", Value: "redis://u:***@h", Set: true, Origin: config.Origin{Layer: config.LayerEnv, Name: "MEGA_CACHE_MAIN_URL"},
+			Key: "cache.main.url", Doc: "where it is", Takes: "a URL", Value: "redis://***@h", Set: true, Origin: config.Origin{Layer: config.LayerEnv, Name: "MEGA_CACHE_MAIN_URL"},
 			Variable: "MEGA_CACHE_MAIN_URL", Legal: []string{"redis", "rediss", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster"},
 		},
 		{

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/megaframework/mega/internal/mask"
 	"github.com/megaframework/mega/internal/spelling"
 )
 
@@ -114,7 +115,7 @@ func (f Field) show(text string) string {
 	case reflect.TypeFor[Secret]():
 		return "the secret"
 	case reflect.TypeFor[URL]():
-		return quote(maskURL(text))
+		return quote(mask.URL(text))
 	}
 	return quote(text)
 }

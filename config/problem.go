@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/megaframework/mega/internal/mask"
 )
 
 // Problem is one thing that is wrong with a configuration.
@@ -72,10 +74,11 @@ func invalid(key string, o Origin, err error) Problem {
 	return p
 }
 
-// quote shows a text that somebody wrote, or the beginning of one that is too
-// long to be read.
+// quote returns a configured text in quotes, with the URLs in it masked, or the
+// beginning of a text that is too long to read.
 func quote(s string) string {
 	const most = 80
+	s = mask.Text(s)
 	if runes := []rune(s); len(runes) > most {
 		return strconv.Quote(string(runes[:most]) + "…")
 	}

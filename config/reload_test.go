@@ -45,7 +45,7 @@ func TestReloadTakesOverWhatIsLiveAndTellsTheRest(t *testing.T) {
 		"apps.web.host:  -> example.org (mega.config.yaml:4)",
 		"apps.web.locales: ko -> ko,en (mega.config.yaml:4)",
 		"apps.web.timeout: 1s -> 30s (default) live",
-		"cache.main.url: redis://u:***@h -> redis://u:***@h (mega.config.yaml:3)",
+		"cache.main.url: redis://***@h -> redis://***@h (mega.config.yaml:3)",
 		"cache.other.url: redis://o ->  (not set)",
 		"lock.ttl: 1s -> 2s (mega.config.yaml:2)",
 		"lock.wait: 7s -> 5s (default)",

@@ -9,9 +9,9 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-)
 
-const mask = "***"
+	"github.com/megaframework/mega/internal/mask"
+)
 
 // Secret is text that masks itself wherever it is printed, logged or encoded.
 type Secret struct{ text string }
@@ -20,16 +20,16 @@ type Secret struct{ text string }
 func (s Secret) Reveal() string { return s.text }
 
 // String returns the mask.
-func (s Secret) String() string { return mask }
+func (s Secret) String() string { return mask.Mark }
 
 // GoString returns the mask.
-func (s Secret) GoString() string { return mask }
+func (s Secret) GoString() string { return mask.Mark }
 
 // LogValue returns the mask.
-func (s Secret) LogValue() slog.Value { return slog.StringValue(mask) }
+func (s Secret) LogValue() slog.Value { return slog.StringValue(mask.Mark) }
 
 // MarshalText returns the mask.
-func (s Secret) MarshalText() ([]byte, error) { return []byte(mask), nil }
+func (s Secret) MarshalText() ([]byte, error) { return []byte(mask.Mark), nil }
 
 // UnmarshalText takes any text.
 func (s *Secret) UnmarshalText(text []byte) error {
@@ -37,8 +37,8 @@ func (s *Secret) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// URL is an address with a scheme. A password in it is masked wherever the
-// URL is printed, logged or encoded.
+// URL is an address with a scheme. Its user info and the values of its query
+// are masked wherever the URL is printed, logged or encoded.
 //
 // It is not a [url.URL], because it may name several hosts
 // (redis-sentinel://a,b/master) or a file (sqlite://shop.db).
@@ -50,7 +50,7 @@ func NewURL(text string) (URL, error) {
 	return u, u.UnmarshalText([]byte(text))
 }
 
-// Reveal returns the URL as it was configured, with its password.
+// Reveal returns the URL as it was configured, with its credentials.
 func (u URL) Reveal() string { return u.text }
 
 // IsZero reports whether there is no URL.
@@ -62,16 +62,16 @@ func (u URL) Scheme() string {
 	return scheme
 }
 
-// String returns the URL with its password masked.
-func (u URL) String() string { return maskURL(u.text) }
+// String returns the URL masked.
+func (u URL) String() string { return mask.URL(u.text) }
 
-// GoString returns the URL with its password masked.
+// GoString returns the URL masked.
 func (u URL) GoString() string { return u.String() }
 
-// LogValue returns the URL with its password masked.
+// LogValue returns the URL masked.
 func (u URL) LogValue() slog.Value { return slog.StringValue(u.String()) }
 
-// MarshalText returns the URL with its password masked.
+// MarshalText returns the URL masked.
 func (u URL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
 
 var urlRule = regexp.MustCompile(`^[a-z][a-z0-9+.-]*://[^\x00-\x1f]+$`)
@@ -82,7 +82,7 @@ var urlRule = regexp.MustCompile(`^[a-z][a-z0-9+.-]*://[^\x00-\x1f]+$`)
 func (u *URL) UnmarshalText(text []byte) error {
 	s := string(text)
 	if !urlRule.MatchString(s) {
-		return fmt.Errorf("%q is not a URL such as redis://localhost:6379/0", maskURL(s))
+		return fmt.Errorf("%q is not a URL such as redis://localhost:6379/0", mask.URL(s))
 	}
 	u.text = s
 	switch u.Scheme() {
@@ -105,7 +105,7 @@ func checkHosts(s, server string) error {
 		rest = server // nats://a,b
 	}
 	if end := strings.IndexAny(rest, "/?#"); end >= 0 && strings.Contains(rest[end:], "@") {
-		return fmt.Errorf("%s: the password contains a /, ? or #: write %%2F, %%3F or %%23 for it, and %%40 for an @", maskURL(s))
+		return fmt.Errorf("%s: the password contains a /, ? or #: write %%2F, %%3F or %%23 for it, and %%40 for an @", mask.URL(s))
 	}
 	rest, _, _ = strings.Cut(rest, "?")
 	authority, _, _ := strings.Cut(rest, "/")
@@ -114,43 +114,15 @@ func checkHosts(s, server string) error {
 	}
 	for host := range strings.SplitSeq(authority, ",") {
 		if _, err := url.Parse("redis://" + host); err != nil || host == "" || strings.HasPrefix(host, ":") {
-			return fmt.Errorf("%s: %q is not a host or host:port", maskURL(s), host)
+			return fmt.Errorf("%s: %q is not a host or host:port", mask.URL(s), host)
 		}
 		if i := strings.LastIndexByte(host, ':'); i > strings.LastIndexByte(host, ']') {
 			if err := checkPort(host[i+1:], 1); err != nil {
-				return fmt.Errorf("%s: %w", maskURL(s), err)
+				return fmt.Errorf("%s: %w", mask.URL(s), err)
 			}
 		}
 	}
 	return nil
-}
-
-// HasPassword reports whether the URL carries a secret: what String masks.
-func (u URL) HasPassword() bool { return u.text != maskURL(u.text) }
-
-var (
-	// Up to the last @: a password whose / or @ was not escaped is one, too.
-	userinfo = regexp.MustCompile(`(?s)^([^:]*:/*[^:/?#@]*):.*@`)
-	// NATS takes a user without a password for a token.
-	token     = regexp.MustCompile(`(?is)^((?:nats|tls|wss?)://).*@`)
-	passwords = regexp.MustCompile(`(?i)([?&][^=&#]*(?:pass|secret|token|pwd|credential|api_?key)[^=&#]*=)[^&#]*`)
-	// Several servers may stand in one text, each with its own scheme.
-	nextServer = regexp.MustCompile(`(?i),[a-z][a-z0-9+.-]*://`)
-)
-
-// maskURL hides what may be a password, also in a text that is no URL.
-func maskURL(s string) string {
-	if at := nextServer.FindStringIndex(s); at != nil {
-		return maskURL(s[:at[0]]) + "," + maskURL(s[at[0]+1:])
-	}
-	if at := strings.LastIndexByte(s, '@'); at >= 0 && !strings.Contains(s, "://") {
-		return mask + s[at:] // the scheme was forgotten
-	}
-	s = userinfo.ReplaceAllString(s, "${1}:"+mask+"@")
-	if !strings.Contains(s, ":"+mask+"@") {
-		s = token.ReplaceAllString(s, "${1}"+mask+"@")
-	}
-	return passwords.ReplaceAllString(s, "${1}"+mask)
 }
 
 // Addr is an address to listen on: host:port, or :port for every interface.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+
+	"github.com/megaframework/mega/internal/mask"
 )
 
 // readSet is the layer of the command line: key=value, of which a later one
@@ -48,15 +50,13 @@ func (sc *schema) putArgument(l *layer, key, text string, o Origin) {
 	l.put(f, key, v, o)
 }
 
-// secretive reports whether v has something to hide.
+// secretive reports whether v contains a credential. A user name and the other
+// values of a query are masked, but may stand on a command line.
 func (f Field) secretive(v Value) bool {
-	switch f.Type {
-	case reflect.TypeFor[Secret]():
+	if f.Type == reflect.TypeFor[Secret]() {
 		return v.Text != ""
-	case reflect.TypeFor[URL]():
-		return maskURL(v.Text) != v.Text
 	}
-	return false
+	return len(mask.Credentials(v.Text)) > 0
 }
 
 // unknownKey says that there is no such key, and which was probably meant.

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"strconv"
 	"strings"
+
+	"github.com/megaframework/mega/internal/mask"
 )
 
 // Value is a key's text and where it came from.
@@ -19,13 +21,16 @@ type Value struct {
 	secret, url bool
 }
 
-// masked is the value as it may be shown.
+// masked returns the value as it may be shown.
 func (v Value) masked() Value {
+	v.list = nil // its items are not masked
 	switch {
 	case v.secret && v.Text != "":
-		v.Text = mask
+		v.Text = mask.Mark
 	case v.url:
-		v.Text = maskURL(v.Text)
+		v.Text = mask.URL(v.Text)
+	default: // a key that takes text may hold a URL with a password, too
+		v.Text = mask.Text(v.Text)
 	}
 	return v
 }

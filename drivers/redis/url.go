@@ -11,6 +11,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/megaframework/mega/internal/mask"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -253,21 +254,10 @@ func trim(err error) error {
 	return fmt.Errorf("%s", strings.TrimPrefix(err.Error(), "redis: "))
 }
 
-// masked is raw without its password, for errors.
+// masked returns raw as errors show it.
 func masked(raw string) string {
-	scheme, rest, ok := strings.Cut(raw, "://")
-	if !ok {
-		return "the URL given"
+	if !strings.Contains(raw, "://") {
+		return "the URL given" // it may be nothing but a password
 	}
-	// Whatever stands before the last @ may hold the password, also where it
-	// was not percent-encoded.
-	if i := strings.LastIndex(rest, "@"); i >= 0 {
-		user, _, has := strings.Cut(rest[:i], ":")
-		if has {
-			user += ":xxxxx"
-		}
-		rest = user + rest[i:]
-	}
-	path, _, _ := strings.Cut(rest, "?")
-	return scheme + "://" + path
+	return mask.URL(raw)
 }

@@ -83,14 +83,10 @@ func TestURLsThatCannotWorkAreRefused(t *testing.T) {
 	}
 }
 
-func TestMaskedURLHasNoPassword(t *testing.T) {
+func TestMaskedURLHasNoCredential(t *testing.T) {
 	for raw, want := range map[string]string{
-		"redis://localhost:6379/1":                                 "redis://localhost:6379/1",
-		"redis://:secret@h:1":                                      "redis://:xxxxx@h:1",
-		"redis://alice:secret@h:1/2?read_timeout=1s":               "redis://alice:xxxxx@h:1/2",
-		"redis://alice:se/cret@h:1":                                "redis://alice:xxxxx@h:1",
-		"redis://alice:se?cret@h:1":                                "redis://alice:xxxxx@h:1",
-		"redis-sentinel://u:secret@a,b/m?sentinel_password=secret": "redis-sentinel://u:xxxxx@a,b/m",
+		"redis://localhost:6379/1":                   "redis://localhost:6379/1",
+		"redis://alice:secret@h:1/2?read_timeout=1s": "redis://***@h:1/2?read_timeout=***",
 		"secret": "the URL given",
 	} {
 		if got := masked(raw); got != want {

@@ -56,12 +56,12 @@ func layers() map[string][]string {
 		"drivers/memory":             {"lock/driver", "bus/driver", "drivers/internal/..."},
 		"drivers/cluster/rendezvous": {"internal/private"},
 		"drivers/nats":               {"bus/driver"},
-		"drivers/redis":              {"lock/driver", "drivers/redis/..."},
+		"drivers/redis":              {"lock/driver", "drivers/redis/...", "internal/mask"},
 		"drivers/redis/...":          {"lock/driver", "drivers/redis/..."},
 
-		"config":   {"internal/spelling"},
+		"config":   {"internal/mask", "internal/spelling"},
 		"ctx":      {"lock", "lock/driver", "bus", "bus/driver"},
-		"boot/...": {"config", "ctx", "lock", "lock/driver", "bus", "bus/driver", "drivers/...", "boot/...", "internal/admin", "internal/metrics", "internal/supervisor"},
+		"boot/...": {"config", "ctx", "lock", "lock/driver", "bus", "bus/driver", "drivers/...", "boot/...", "internal/admin", "internal/mask", "internal/metrics", "internal/supervisor"},
 
 		"internal/cli": {"internal/spelling", "boot", "config", "ctx", "bus", "lock", "lock/driver", "internal/admin"},
 		"":             {"internal/cli", "boot", "config", "ctx", "lock", "bus"},
@@ -78,6 +78,7 @@ func layers() map[string][]string {
 		"internal/spelling":   {},
 		"internal/soak":       {"bus", "lock", "drivers/cluster", "internal/history"},
 		"internal/history":    {"lock"},
+		"internal/mask":       {},
 		"internal/metrics":    {"lock", "bus"},
 		"internal/natstest":   {"internal/redistest"},
 		"internal/pagetest":   {},

@@ -59,7 +59,7 @@ func TestConfigurationIsPrintedWithItsOrigins(t *testing.T) {
 		"shelf.stock  5  mega.config.yaml:5",
 		"log.level  warn  --set log.level",
 		"lock.wait  5s  default",
-		"cache.main.url  redis://me:***@localhost:6379/0  env MEGA_CACHE_MAIN_URL",
+		"cache.main.url  redis://***@localhost:6379/0  env MEGA_CACHE_MAIN_URL",
 	} {
 		if !strings.Contains(squeezed(stdout), "\n"+want+"\n") {
 			t.Errorf("%q is not told:\n%s%s", want, squeezed(stdout), stderr)
