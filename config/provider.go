@@ -5,12 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/knadh/koanf/v2"
+
+	"github.com/megaframework/mega/internal/mask"
 )
 
 // Provider and Parser are koanf's, so that any of its providers can be a layer
@@ -59,7 +60,7 @@ func (sc *schema) readLayer(source Layer, read func() (map[string]any, error)) *
 	}
 	tree, err := read()
 	if err != nil {
-		l.problems = Problems{{Code: "config.provider", Origin: w.source, Text: maskURLs(err.Error())}}
+		l.problems = Problems{{Code: "config.provider", Origin: w.source, Text: mask.Text(err.Error())}}
 		return l
 	}
 	var b builder
@@ -109,11 +110,6 @@ func (s Layer) load() (tree map[string]any, err error) {
 	}
 	return k.Raw(), nil
 }
-
-var urlInText = regexp.MustCompile(`\S+://\S+`)
-
-// maskURLs masks the URLs in what a provider says, which may hold a password.
-func maskURLs(text string) string { return urlInText.ReplaceAllStringFunc(text, maskURL) }
 
 // tree makes a node of what koanf has read, with keys in byte order, since a
 // map has none of its own.
