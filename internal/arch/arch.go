@@ -57,7 +57,7 @@ func layers() map[string][]string {
 		"drivers/cluster/rendezvous": {"internal/private"},
 		"drivers/nats":               {"bus/driver"},
 		"drivers/redis":              {"lock/driver", "drivers/redis/...", "internal/mask"},
-		"drivers/redis/...":          {"lock/driver", "drivers/redis/..."},
+		"drivers/redis/...":          {"lock/driver", "drivers/redis/...", "internal/mask"},
 
 		"config":   {"internal/mask", "internal/spelling"},
 		"ctx":      {"lock", "lock/driver", "bus", "bus/driver"},
