@@ -190,9 +190,17 @@ func (e *env) sleep(d time.Duration) {
 	}
 }
 
-// breathe is for loops that go on until something happens: it lets the time of
-// a bubble go on, and others run.
-func (e *env) breathe() { e.sleep(e.unit / 10_000) }
+// breathe pauses a loop that goes on until something happens, so that others run.
+// On fake time the pause is that of soon: a shorter one would only multiply the
+// rounds until a soon gives up, which are too many for the race detector at
+// half a million.
+func (e *env) breathe() {
+	if e.h.FakeTime {
+		e.sleep(e.unit / 100)
+		return
+	}
+	e.sleep(e.unit / 10_000)
+}
 
 // soon waits until holds, and fails if it does not within patience.
 func (e *env) soon(what string, holds func() bool) {
