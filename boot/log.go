@@ -127,6 +127,10 @@ func (l lockLog) Observe(e lock.Event) {
 		l.warn("lock not renewed, trying again", e.Key, slog.Duration("left", e.Left), failed(e.Err))
 	case lock.ReleaseFailed:
 		l.warn("lock not released, trying again", e.Key, slog.Duration("left", e.Left), failed(e.Err))
+	case lock.Unavailable:
+		l.log.LogAttrs(context.Background(), slog.LevelError, "lock backend lost", failed(e.Err))
+	case lock.Available:
+		l.log.LogAttrs(context.Background(), slog.LevelInfo, "lock backend returned", slog.Duration("after", e.After))
 	case lock.PoolResized:
 		l.warn("callers disagree about the size of a pool", e.Key, slog.Int("old", e.Old), slog.Int("new", e.New))
 	}

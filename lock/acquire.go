@@ -174,6 +174,7 @@ func (l *Locker) granted(c *call, lease *Lease, o outcome, waited time.Duration)
 // error for its caller.
 func (l *Locker) refused(ctx context.Context, c *call, waited time.Duration, err error) error {
 	err = fmt.Errorf("acquire %q: %w", c.key, l.refusal(ctx, c, waited, err))
+	l.health.failed(err)
 	if errors.Is(err, ErrNotAcquired) {
 		l.counters.contended.Add(1)
 		if ctx.Err() == nil && c.wait > 0 {

@@ -71,6 +71,11 @@ type (
 		Key      string
 		Old, New int
 	}
+	// Unavailable: the backend has stopped serving locks, for the reason in
+	// Err. It is reported once, and ends with Available.
+	Unavailable struct{ Err error }
+	// Available: the backend serves locks again, After so long.
+	Available struct{ After time.Duration }
 	// Forgotten: a lease from Acquire was not released although its context
 	// had ended, it was garbage, or its request was over. It has been released
 	// now.
@@ -90,6 +95,8 @@ func (ForcedRelease) event() {}
 func (RenewFailed) event()   {}
 func (ReleaseFailed) event() {}
 func (PoolResized) event()   {}
+func (Unavailable) event()   {}
+func (Available) event()     {}
 func (Forgotten) event()     {}
 
 // observed says whether there is an observer; asking first keeps an event that

@@ -20,6 +20,7 @@ type hold struct {
 
 	mu       sync.Mutex    // guards the fields below; never held during I/O or a callback
 	ttl      time.Duration // what it is renewed to
+	rev      uint64        // raised with each change of the TTL, so that the backend ignores late copies (L12)
 	deadline instant
 	kept     instant // until when the backend may keep it: later, while the effect of a renewal is not known
 	ended    bool    // given back or lost: no renewal changes that
@@ -91,6 +92,7 @@ func (h *hold) adopt(ttl time.Duration) {
 		return
 	}
 	h.ttl = ttl
+	h.rev++
 	h.renewAt = h.locker.clock.now()
 	h.mu.Unlock()
 	h.locker.reschedule(h)

@@ -29,6 +29,7 @@ type Locker struct {
 	schedule schedule // renews the holds and ends them in time
 	queues   *queues  // waiters of this process by key; nil where the driver's scope is the process
 	sizes    sizes    // disagreements about pools that were told
+	health   health   // whether the backend serves
 
 	closeOnce sync.Once
 	over      chan struct{} // closed when a Close has come to its end
@@ -52,6 +53,7 @@ func New(d driver.Driver, c Config) (*Locker, error) {
 	l.clock = newClock(l.info.Scope)
 	l.crew.init()
 	l.gate.init()
+	l.health.locker = l
 	if l.info.Scope > driver.Process {
 		l.schedule.nap = maxNap
 		l.queues = newQueues(l)
@@ -153,8 +155,16 @@ func checkReason(reason string) error {
 	return nil
 }
 
-// Stats returns what this Locker holds and has done. It never blocks.
-func (l *Locker) Stats() Stats { return l.counters.snapshot(l.info.Name) }
+// Stats returns what this Locker holds and has done.
+func (l *Locker) Stats() Stats {
+	s := l.counters.snapshot(l.info.Name)
+	s.Unavailable = l.health.lost() != nil
+	return s
+}
+
+// Unavailable returns why the backend does not serve locks now, or nil. A loss
+// is found by the first call that fails.
+func (l *Locker) Unavailable() error { return l.health.lost() }
 
 // Held returns the keys of the leases that this Locker holds, sorted; that of a
 // pool once for each slot. It asks the driver nothing; a lease that is just

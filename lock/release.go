@@ -111,6 +111,7 @@ func (h *hold) giveBack() error {
 		return err
 	}
 	err = l.unavailable(err, driver.CallTimeout)
+	l.health.failed(err)
 	g, until := h.keptUntil()
 	l.cleanUp(g, until, err)
 	return err
@@ -146,7 +147,10 @@ func (l *Locker) releaseBounded(g driver.Grant) error {
 // ErrUnavailable; that it ended by that bound is not the caller's context's
 // end.
 func (l *Locker) unavailable(err error, bound time.Duration) error {
-	if isContextError(err) && !errors.Is(err, ErrUnavailable) {
+	switch {
+	case err == nil:
+		return nil
+	case isContextError(err) && !errors.Is(err, ErrUnavailable):
 		return fmt.Errorf("%w: no answer within %v", ErrUnavailable, bound.Round(time.Millisecond))
 	}
 	return l.classify(err)

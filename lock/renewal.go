@@ -73,7 +73,7 @@ func (h *hold) renewable() driver.Grant {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	g := h.grant
-	g.TTL = h.ttl
+	g.TTL, g.Rev = h.ttl, h.rev
 	return g
 }
 
@@ -101,6 +101,7 @@ func (h *hold) renewed(r driver.Renewal, bound time.Duration) {
 	h.renewAt = now.add(jitter(min(h.ttl/20, retryAtMost))) // L12
 	err, left := h.failing, h.deadline.sub(now)
 	h.mu.Unlock()
+	h.locker.health.failed(err)
 	h.locker.observe(RenewFailed{Key: h.grant.Key, Err: err, Left: left})
 }
 
@@ -139,43 +140,46 @@ func (h *hold) extend(ctx context.Context, lease *Lease, ttl time.Duration) erro
 	if lease.live() && ctx.Err() != nil {
 		return contextError(ctx) // nothing was sent
 	}
-	if err := h.beginExtend(ctx, lease, ttl); err != nil {
+	rev, err := h.beginExtend(ctx, lease, ttl)
+	if err != nil {
 		return err
 	}
 	h.locker.reschedule(h) // a shorter end counts already
 	g := h.grant
-	g.TTL, g.NoRenew = ttl, false
+	g.TTL, g.NoRenew, g.Rev = ttl, false, rev
 	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
 	defer cancel()
 	r := h.locker.driver.Renew(bounded, []driver.Grant{g})[0]
-	err := h.extended(ctx, lease, r, ttl)
+	err = h.extended(ctx, lease, r, ttl)
 	h.locker.reschedule(h)
 	return err
 }
 
-// beginExtend waits until no renewal is in flight: two at once could leave it
-// open which TTL the backend has taken last.
-func (h *hold) beginExtend(ctx context.Context, lease *Lease, ttl time.Duration) error {
+// beginExtend waits until no renewal is in flight, marks one to ttl, and returns
+// the revision that it presents.
+func (h *hold) beginExtend(ctx context.Context, lease *Lease, ttl time.Duration) (rev uint64, err error) {
 	for {
 		lease.expire(h.locker.clock.now())
 		h.mu.Lock()
 		if lease.over {
 			defer h.mu.Unlock()
-			return lease.gone()
+			return 0, lease.gone()
 		}
 		inFlight := h.renewing
 		if inFlight == nil {
 			h.beginRenewal(h.locker.clock.now(), ttl, false)
+			h.rev++ // L12
+			rev := h.rev
 			h.mu.Unlock()
-			return nil
+			return rev, nil
 		}
 		h.mu.Unlock()
 		select {
 		case <-inFlight:
 		case <-h.locker.crew.ctx.Done():
-			return ErrClosed
+			return 0, ErrClosed
 		case <-ctx.Done():
-			return contextError(ctx)
+			return 0, contextError(ctx)
 		}
 	}
 }
@@ -203,6 +207,7 @@ func (h *hold) extended(ctx context.Context, lease *Lease, r driver.Renewal, ttl
 		return nil
 	case r.Err == nil:
 		err, ended := lease.gone(), h.ended
+		h.rev++                          // L12
 		h.renewAt = h.locker.clock.now() // to the TTL of a successor
 		h.mu.Unlock()
 		if ended {
@@ -210,7 +215,9 @@ func (h *hold) extended(ctx context.Context, lease *Lease, r driver.Renewal, ttl
 		}
 		return err
 	}
-	// What is not known is renewed, to the TTL that holds still.
+	// The outcome is unknown: a renewal restores the TTL that is still in force,
+	// with a higher revision, so that a late copy of this one changes nothing.
+	h.rev++ // L12
 	h.renewAt = h.locker.clock.now()
 	h.mu.Unlock()
 	if errors.Is(r.Err, ErrLost) {
@@ -221,5 +228,7 @@ func (h *hold) extended(ctx context.Context, lease *Lease, r driver.Renewal, ttl
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, contextError(ctx))
 	}
-	return h.locker.unavailable(r.Err, driver.CallTimeout)
+	err := h.locker.unavailable(r.Err, driver.CallTimeout)
+	h.locker.health.failed(err)
+	return err
 }

@@ -13,6 +13,8 @@ type Stats struct {
 	Active  int64  `json:"active"`  // leases held now
 	Waiting int64  `json:"waiting"` // calls waiting now
 
+	Unavailable bool `json:"unavailable"` // the backend does not serve locks now
+
 	Acquired  uint64 `json:"acquired"`
 	Contended uint64 `json:"contended"` // calls that found the lock busy
 	TimedOut  uint64 `json:"timed_out"` // calls whose wait passed

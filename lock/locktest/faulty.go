@@ -38,6 +38,8 @@ type Step struct {
 	Late time.Duration
 	// Mute takes the channel Lost from a grant, as if no push could arrive.
 	Mute bool
+	// Stale has a grant arrive past its deadline.
+	Stale bool
 	// Hang keeps the call until its context has ended, which is then the
 	// error. Hold does so too, but only until it is closed.
 	Hang  bool
@@ -168,8 +170,66 @@ func (p *Plan) disturb(ctx context.Context, s *Step, call func(context.Context))
 }
 
 // Faulty returns d with the faults of plan between it and its caller. Info
-// passes, and so does Close, after the requests that are late.
-func Faulty(d driver.Driver, plan *Plan) driver.Driver { return &faulty{d, plan} }
+// passes, and so does Close, after the requests that are late. The result is a
+// [driver.Asker] if d is one.
+func Faulty(d driver.Driver, plan *Plan) driver.Driver {
+	f := &faulty{d, plan}
+	if asker, ok := d.(driver.Asker); ok {
+		return &faultyAsker{f, asker}
+	}
+	return f
+}
+
+// faultyAsker is a faulty driver whose Acquire comes in two parts. What a step
+// says happens before the reply concerns the grant, whichever part brings it.
+type faultyAsker struct {
+	*faulty
+	asker driver.Asker
+}
+
+func (f *faultyAsker) Ask(ctx context.Context, r driver.Request) (driver.Grant, func(context.Context) (driver.Grant, error), error) {
+	s := f.plan.next(Acquire, r.Key)
+	switch {
+	case s == nil:
+		return f.asker.Ask(ctx, r)
+	case s.Late > 0:
+		return driver.Grant{}, nil, f.plan.disturb(ctx, s, func(ctx context.Context) { _, _ = f.driver.Acquire(ctx, r) })
+	case !s.Executed:
+		if err := s.pass(ctx); err != nil {
+			return driver.Grant{}, nil, err
+		}
+	}
+	g, wait, err := f.asker.Ask(ctx, r)
+	if wait == nil {
+		g, err = s.reply(ctx, g, err)
+		return g, nil, err
+	}
+	return driver.Grant{}, func(ctx context.Context) (driver.Grant, error) {
+		g, err := wait(ctx)
+		return s.reply(ctx, g, err)
+	}, nil
+}
+
+// reply is what the caller gets of an outcome.
+func (s *Step) reply(ctx context.Context, g driver.Grant, err error) (driver.Grant, error) {
+	if s.Executed {
+		if failed := s.pass(ctx); failed != nil {
+			return driver.Grant{}, failed
+		}
+	}
+	return s.change(g), err
+}
+
+// change is what the caller gets of a grant.
+func (s *Step) change(g driver.Grant) driver.Grant {
+	if s.Mute {
+		g.Lost = nil
+	}
+	if s.Stale && !g.Deadline.IsZero() {
+		g.Deadline = g.Deadline.Add(-2 * g.TTL)
+	}
+	return g
+}
 
 type faulty struct {
 	driver driver.Driver
@@ -192,8 +252,8 @@ func (f *faulty) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	if err := f.plan.disturb(ctx, s, func(ctx context.Context) { found.value, found.err = f.driver.Acquire(ctx, r) }); err != nil {
 		return driver.Grant{}, err
 	}
-	if s != nil && s.Mute {
-		found.value.Lost = nil
+	if s != nil {
+		found.value = s.change(found.value)
 	}
 	return found.value, found.err
 }

@@ -194,8 +194,11 @@ func (s *shard) renew(g *driver.Grant, now time.Time) (time.Time, error) {
 	if t == nil || t.state != granted {
 		return time.Time{}, s.lost(g.Key, g.Token, now)
 	}
-	if !g.NoRenew && g.Rev >= t.grant.Rev { // L12: a late copy of an older request changes nothing
-		t.grant.Rev = g.Rev
+	if g.Rev < t.grant.Rev {
+		return t.grant.Deadline, nil // L12: a late copy of an older request changes nothing
+	}
+	t.grant.Rev = g.Rev
+	if !g.NoRenew {
 		e.extend(t, g.TTL, now)
 		s.sweepBy(t.expires)
 	}

@@ -1,0 +1,83 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// renewals records what a driver is asked to renew, and may fail.
+type renewals struct {
+	hooked
+	seen []driver.Grant
+	fail error
+}
+
+func newRenewals() *renewals {
+	r := &renewals{hooked: hooked{Driver: newFleet(), scope: driver.Fleet}}
+	r.renew = func(ctx context.Context, d driver.Driver, grants []driver.Grant) []driver.Renewal {
+		r.seen = append(r.seen, grants...)
+		if r.fail != nil {
+			return []driver.Renewal{{Err: r.fail}}
+		}
+		return d.Renew(ctx, grants)
+	}
+	return r
+}
+
+func (r *renewals) last() driver.Grant { return r.seen[len(r.seen)-1] }
+
+func TestEachExtendRaisesTheRevision(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newRenewals()
+		l := process(t, d, lock.Config{TTL: 9 * time.Second})
+		lease := acquire(t, l, "k")
+		time.Sleep(4 * time.Second)
+		if g := d.last(); g.Rev != 0 {
+			t.Errorf("the first renewal has revision %d", g.Rev)
+		}
+		for want := uint64(1); want <= 3; want++ {
+			if err := lease.Extend(t.Context(), time.Duration(want)*3*time.Second); err != nil {
+				t.Fatal(err)
+			}
+			if g := d.last(); g.Rev != want {
+				t.Errorf("extension %d has revision %d", want, g.Rev)
+			}
+			time.Sleep(3 * time.Second)
+			if g := d.last(); g.Rev != want || g.TTL != time.Duration(want)*3*time.Second {
+				t.Errorf("the renewal after extension %d has revision %d and TTL %v", want, g.Rev, g.TTL)
+			}
+		}
+		release(t, lease)
+	})
+}
+
+func TestARenewalAfterAFailedExtendOvertakesItsLateCopy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newRenewals()
+		l := process(t, d, lock.Config{TTL: 9 * time.Second})
+		lease := acquire(t, l, "k")
+		d.fail = driver.ErrUnavailable
+		if err := lease.Extend(t.Context(), time.Hour); !errors.Is(err, lock.ErrUnavailable) {
+			t.Fatal(err)
+		}
+		late := d.last()
+		d.fail = nil
+		time.Sleep(time.Second)
+		if g := d.last(); g.TTL != 9*time.Second || g.Rev <= late.Rev {
+			t.Errorf("after an extension with revision %d that failed, %v is renewed with revision %d", late.Rev, g.TTL, g.Rev)
+		}
+		if r := d.Driver.Renew(t.Context(), []driver.Grant{late})[0]; r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		if s, err := l.Inspect(t.Context(), "k"); err != nil || s.Holders[0].Left > 9*time.Second {
+			t.Errorf("a late copy has lengthened the grant: %+v, %v", s.Holders, err)
+		}
+		release(t, lease)
+	})
+}

@@ -1,0 +1,106 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// health knows whether the backend serves locks (L21). A call that fails with
+// ErrUnavailable starts a watch, which takes a scratch key until that succeeds.
+// The backend counts as lost only if the scratch key cannot be had either: one
+// key that cannot be locked is its caller's error alone. A backend in the process
+// cannot be lost and is not watched.
+type health struct {
+	locker *Locker
+
+	mu       sync.Mutex // guards the fields below
+	watching bool
+	down     error     // why the backend is lost; nil while it serves
+	since    time.Time // of down
+}
+
+// Pauses between the probes of a backend that does not serve.
+const (
+	probePause    = 100 * time.Millisecond
+	probePauseMax = time.Second
+)
+
+// failed notes the error of a call to the driver.
+func (h *health) failed(err error) {
+	if h.locker.queues == nil || !errors.Is(err, ErrUnavailable) {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.watching {
+		h.watching = h.locker.crew.do(func(ctx context.Context) { h.watch(ctx) })
+	}
+}
+
+// lost returns why the backend does not serve, or nil.
+func (h *health) lost() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.down
+}
+
+// watch probes until the backend serves, and reports its loss and its return
+// once each.
+func (h *health) watch(ctx context.Context) {
+	for pause := probePause; ; pause = min(2*pause, probePauseMax) {
+		err := h.probe(ctx)
+		if err == nil || ctx.Err() != nil {
+			h.returned()
+			return
+		}
+		h.missed(err)
+		if !sleep(ctx, jitter(pause)) {
+			h.returned()
+			return
+		}
+	}
+}
+
+func (h *health) missed(err error) {
+	h.mu.Lock()
+	first := h.down == nil
+	if first {
+		h.since = time.Now()
+	}
+	h.down = err
+	h.mu.Unlock()
+	if first {
+		h.locker.observe(Unavailable{Err: err})
+	}
+}
+
+// returned ends the watch.
+func (h *health) returned() {
+	h.mu.Lock()
+	was, lasted := h.down, time.Since(h.since)
+	h.watching, h.down = false, nil
+	h.mu.Unlock()
+	if was != nil && !h.locker.gate.shut() {
+		h.locker.observe(Available{After: lasted})
+	}
+}
+
+// probe takes a key of its own and leaves it to the shortest TTL: reading alone
+// would not find a backend that is full or read-only.
+func (h *health) probe(ctx context.Context) error {
+	l := h.locker
+	ctx, cancel := context.WithTimeout(ctx, driver.CallTimeout)
+	defer cancel()
+	token := newToken()
+	_, err := l.driver.Acquire(ctx, driver.Request{
+		Key: "mega.probe:" + token, Token: token, TTL: MinTTL, Slots: 1, Fences: 1, NoRenew: true, Holder: l.self,
+	})
+	if err = l.unavailable(err, driver.CallTimeout); errors.Is(err, ErrUnavailable) {
+		return err
+	}
+	return nil
+}

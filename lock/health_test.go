@@ -1,0 +1,88 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// outage is a fleet whose backend can be away.
+func outage(away *atomic.Bool) *hooked {
+	errAway := fmt.Errorf("%w: out of memory", driver.ErrUnavailable)
+	return &hooked{Driver: newFleet(), scope: driver.Fleet,
+		acquire: func(ctx context.Context, d driver.Driver, r driver.Request) (driver.Grant, error) {
+			if away.Load() {
+				return driver.Grant{}, errAway
+			}
+			return d.Acquire(ctx, r)
+		},
+		release: func(ctx context.Context, d driver.Driver, g driver.Grant) error {
+			if away.Load() {
+				return errAway
+			}
+			return d.Release(ctx, g)
+		},
+	}
+}
+
+func TestLossAndReturnOfTheBackendAreReportedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var away atomic.Bool
+		r := &recorder{}
+		l := process(t, outage(&away), lock.Config{Observer: r})
+		release(t, acquire(t, l, "k"))
+		away.Store(true)
+		for i := range 100 {
+			if _, err := l.Acquire(t.Context(), fmt.Sprint("k", i)); !errors.Is(err, lock.ErrUnavailable) {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(10 * time.Second)
+		if lost := told[lock.Unavailable](r); len(lost) != 1 || !strings.Contains(lost[0].Err.Error(), "out of memory") {
+			t.Errorf("the loss was reported as %v, want once with its cause", lost)
+		}
+		if err := l.Unavailable(); !errors.Is(err, lock.ErrUnavailable) || !l.Stats().Unavailable {
+			t.Errorf("during the outage Unavailable returns %v", err)
+		}
+		away.Store(false)
+		time.Sleep(2 * time.Second)
+		back := told[lock.Available](r)
+		if len(back) != 1 || back[0].After < 9*time.Second || len(told[lock.Unavailable](r)) != 1 {
+			t.Errorf("the return was reported as %v, want once", back)
+		}
+		if err := l.Unavailable(); err != nil {
+			t.Errorf("after the outage Unavailable returns %v", err)
+		}
+	})
+}
+
+func TestOneBadKeyIsNotTheLossOfTheBackend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{}
+		d := &hooked{Driver: newFleet(), scope: driver.Fleet,
+			acquire: func(ctx context.Context, d driver.Driver, r driver.Request) (driver.Grant, error) {
+				if r.Key == "bad" {
+					return driver.Grant{}, fmt.Errorf("%w: the slot is being moved", driver.ErrUnavailable)
+				}
+				return d.Acquire(ctx, r)
+			}}
+		l := process(t, d, lock.Config{Observer: r})
+		for range 10 {
+			if _, err := l.Acquire(t.Context(), "bad"); !errors.Is(err, lock.ErrUnavailable) {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		if lost := told[lock.Unavailable](r); len(lost) != 0 {
+			t.Errorf("reported %v", lost)
+		}
+	})
+}
