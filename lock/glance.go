@@ -37,14 +37,14 @@ func (q *queue) look(l *Locker) *glance {
 	return q.glance
 }
 
-// result returns what the look saw, if it saw it soon enough.
-func (g *glance) result(ctx context.Context) (State, bool) {
+// result returns what the look saw, if that is known within bound.
+func (g *glance) result(ctx context.Context, bound time.Duration) (State, bool) {
 	g.once.Do(func() {
 		if !g.locker.crew.do(g.inspect) {
 			close(g.done)
 		}
 	})
-	ctx, cancel := context.WithTimeout(ctx, glanceBound)
+	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	select {
 	case <-g.done:

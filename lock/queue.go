@@ -56,7 +56,7 @@ type queue struct {
 type ticket struct {
 	queue   *queue
 	kind    kind
-	queued  bool // the backend has said so; guarded by queues.mu
+	heard   instant // when the backend said that it is queued, or 0; guarded by queues.mu
 	request driver.Request
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -146,7 +146,7 @@ func (qs *queues) timeOut(ctx context.Context, w *waiter, start instant) (outcom
 	// It looks while it still has its place: the ticket may end with it.
 	busy, silent := &NotAcquiredError{Waited: qs.locker.clock.now().sub(start)}, false
 	if at := qs.place(w); at != nil {
-		s, ok := at.glance.result(ctx)
+		s, ok := at.glance.result(ctx, at.bound())
 		if ok {
 			busy.Holders = s.Holders
 			busy.Position = at.position(s)
@@ -186,9 +186,22 @@ type place struct {
 	index  int     // among the waiters of this process
 	ticket *ticket // they wait behind it, or, if it is nil, to be handed the hold
 	glance *glance
-	// unheard says that the backend has not answered the ticket yet, so that it
-	// is not known to be busy.
+	// unheard says that the backend has not confirmed the ticket lately, so that
+	// the key is not known to be busy (L21).
 	unheard bool
+}
+
+// confirmed is how old the backend's word may be that a ticket is queued, for the
+// key to count as busy (L21).
+const confirmed = 2 * time.Second
+
+// bound is how long a waiter that gives up waits for a look at the backend: for
+// as long as a call may take where the outcome depends on it.
+func (p *place) bound() time.Duration {
+	if p.unheard {
+		return driver.CallTimeout
+	}
+	return glanceBound
 }
 
 // place returns where w stands, or nil if it was served.
@@ -199,7 +212,9 @@ func (qs *queues) place(w *waiter) *place {
 		return nil
 	}
 	q := qs.byKey[w.call.key]
-	return &place{q.waiters.index(w), q.ticket, q.look(qs.locker), q.ticket != nil && !q.ticket.queued}
+	l := qs.locker
+	unheard := q.ticket != nil && (q.ticket.heard == 0 || l.clock.now().sub(q.ticket.heard) > confirmed)
+	return &place{q.waiters.index(w), q.ticket, q.look(l), unheard}
 }
 
 // position is the place from 1 in all of the queue, or 0 if it is not known.
@@ -344,7 +359,7 @@ func (qs *queues) askHere(parent context.Context, w *waiter, t *ticket, left tim
 		return err == nil, nil
 	}
 	qs.mu.Lock()
-	t.queued = true
+	t.heard = l.clock.now()
 	qs.mu.Unlock()
 	rest := func(context.Context) {
 		g, err := wait(t.ctx)

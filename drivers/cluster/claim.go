@@ -8,17 +8,20 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// claim is what this process has or asks for at the hub, by its token: from the
-// question on until it is given back, given up or lost. A hub that comes after
-// another one is told of those that are queued or held.
+// claim is a request or a grant of this process at the hub, by its token, until
+// the hub has confirmed the release, or the claim is given up or lost. The next
+// hub hears of the grants, and the requests are repeated there with the time of
+// the first.
 //
 // Its fields are guarded by Lock.mu.
 type claim struct {
 	state   claimState
 	request driver.Request
-	since   time.Time // of driver.Now, before it was asked for
-	ticket  uint64    // its place in the queue
+	first   int64     // when it was first asked for, on the node's clock
+	asked   time.Time // of driver.Now, before it was last asked for
+	heard   time.Time // of driver.Now, when a hub last confirmed its place in the queue
 	grant   driver.Grant
+	moved   bool          // the hub that granted it is gone
 	err     error         // why it was refused
 	done    chan struct{} // closed when it is no longer queued; nil before it was
 	lost    chan error    // receives why the grant was taken away
@@ -35,7 +38,8 @@ const (
 
 // add begins a claim.
 func (x *Lock) add(r *driver.Request) (*claim, error) {
-	c := &claim{request: *r, since: driver.Now(), lost: make(chan error, 1)}
+	now := driver.Now()
+	c := &claim{request: *r, first: x.clock.told(now), asked: now, lost: make(chan error, 1)}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.closed {
@@ -73,9 +77,10 @@ const firstSweep = 64
 
 // enqueue notes that the hub has queued the claim. Its grant may have come
 // before. It expects x locked.
-func (c *claim) enqueue(ticket uint64) {
+func (c *claim) enqueue() {
+	c.heard = driver.Now()
 	if c.state == claimAsked {
-		c.state, c.ticket, c.done = claimQueued, ticket, make(chan struct{})
+		c.state, c.done = claimQueued, make(chan struct{})
 	}
 }
 
@@ -85,7 +90,7 @@ func (x *Lock) have(c *claim, d *wire.Decoder) {
 	g := driver.Grant{Key: r.Key, Token: r.Token, Fences: max(r.Fences, 1), TTL: r.TTL, NoRenew: r.NoRenew, Lost: c.lost}
 	readGrant(d, &g, x.clock)
 	if !g.Queued {
-		g.Deadline = earlier(g.Deadline, driver.Deadline(c.since, g.TTL))
+		g.Deadline = earlier(g.Deadline, driver.Deadline(c.asked, g.TTL))
 	}
 	if d.Err() == nil && (c.state == claimAsked || c.state == claimQueued) {
 		c.grant = g
@@ -174,23 +179,33 @@ func (x *Lock) renewed(g *driver.Grant, r *driver.Renewal) {
 	}
 }
 
-// inventory is all that this process has and waits for, as frames for a hub that
-// does not know it. It expects x locked.
+// inventory returns the grants and the queued requests of this process as frames
+// for a hub that does not know them. It expects x locked.
 func (x *Lock) inventory() []*wire.Frame {
 	var frames []*wire.Frame
+	now := driver.Now()
 	for _, c := range x.claims {
 		switch c.state {
 		case claimHeld:
+			c.moved = true
 			f := wire.Begin(lockHave)
 			addLease(f, &c.grant, &c.request, x.clock)
 			frames = append(frames, f)
 		case claimQueued:
-			f := wire.Begin(lockAsk).Uint(0).Uint(c.ticket)
-			addRequest(f, &c.request)
-			frames = append(frames, f)
+			// A grant counts from this request: from the first one, its
+			// deadline could have passed before it came.
+			c.asked = now
+			frames = append(frames, c.question(0))
 		}
 	}
 	return append(frames, wire.Begin(lockTold))
+}
+
+// question returns the frame that asks for the claim.
+func (c *claim) question(number uint64) *wire.Frame {
+	f := wire.Begin(lockAsk).Uint(number).Int(c.first)
+	addRequest(f, &c.request)
+	return f
 }
 
 // remains is until when, on the node's clock, something is held that was not

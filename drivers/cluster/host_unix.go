@@ -64,7 +64,7 @@ func openHost(c Config, seat *rendezvous.Seat) (*host, error) {
 	h.ctx, h.end = context.WithCancelCause(context.Background())
 	h.hub = NewHub(HubConfig{Log: c.Log})
 	h.hub.shut = true // until open
-	h.hub.locks.succeed(r.bounds.Fence, r.bounds.Ticket)
+	h.hub.locks.succeed(r.bounds.Fence)
 	h.hub.locks.told = func(p *Peer) { r.told(p.member) }
 	h.hub.locks.ahead = h.cover
 	h.open(l)
@@ -72,16 +72,13 @@ func openHost(c Config, seat *rendezvous.Seat) (*host, error) {
 	return h, nil
 }
 
-// cover has the next hub know of a lease and a fence before anybody is told.
-func (h *host) cover(expires time.Time, fence, ticket uint64) bool {
+// cover records a lease and a fence for the next hub. It reports whether the
+// client may be told of them.
+func (h *host) cover(expires time.Time, fence uint64) bool {
 	if h.failed() {
 		return false
 	}
-	expiry := int64(0)
-	if !expires.IsZero() {
-		expiry = h.hub.locks.clock.told(expires) + apart
-	}
-	err := h.seat.Cover(expiry, fence, ticket)
+	err := h.seat.Cover(h.hub.locks.clock.told(expires)+apart, fence)
 	if err != nil {
 		h.fail(err)
 	}

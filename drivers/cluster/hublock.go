@@ -16,10 +16,10 @@ type hubLocks struct {
 	hub   *Hub
 	table *table.Table
 	clock clock
-	// ahead, if set, is told of an expiry, which may be zero, and of the highest
-	// fence and ticket before any peer is. If it returns false the peer is told
-	// nothing: a hub that comes after this one would not know.
-	ahead func(expires time.Time, fence, ticket uint64) bool
+	// ahead, if set, records an expiry and the highest fence for the next hub
+	// before a peer is told of the lease. If it returns false, the peer is told
+	// nothing.
+	ahead func(expires time.Time, fence uint64) bool
 	// told, if set, is told that a peer has said all that it had from an earlier
 	// hub.
 	told func(p *Peer)
@@ -93,21 +93,17 @@ func (h *hubLocks) leave(p *Peer, ended bool) {
 
 func (h *hubLocks) close() { h.table.Close() }
 
-// succeed begins after an earlier hub, which gave no higher fence or ticket than
-// these. Nothing is granted until the table is opened.
-func (h *hubLocks) succeed(fence, ticket uint64) {
+// succeed begins after an earlier hub, which gave no higher fence. Nothing is
+// granted until the table is opened.
+func (h *hubLocks) succeed(fence uint64) {
 	h.table = newTable(true)
 	h.table.Raise(fence)
-	h.table.RaiseTickets(ticket)
 }
 
-// recorded makes sure that the hub after this one will know of g.
+// recorded records g for the next hub, and reports whether the peer may be told
+// of it.
 func (h *hubLocks) recorded(g *driver.Grant) bool {
-	return h.recordedUntil(g.Deadline.Add(driver.Margin(g.TTL)))
-}
-
-func (h *hubLocks) recordedUntil(expires time.Time) bool {
-	return h.ahead == nil || h.ahead(expires, h.table.HighestFence(), h.table.HighestTicket())
+	return h.ahead == nil || h.ahead(g.Deadline.Add(driver.Margin(g.TTL)), h.table.HighestFence())
 }
 
 // push tells p what has become of something that it has. It is called by
@@ -131,30 +127,27 @@ func (h *hubLocks) push(p *Peer, e table.Event) {
 	b.flush()
 }
 
-// ask queues for a lease. Without a number it was asked before, of another hub or
-// on another connection, and only news is told.
+// ask queues for a lease, with the time of the first request. Number 0 repeats a
+// request of an earlier hub's queue: a place in the queue is not answered.
 func (h *hubLocks) ask(p *Peer, d *wire.Decoder) error {
-	number, at := d.Uint(), d.Uint()
+	number, since := d.Uint(), d.Int()
 	r, err := request(d, &p.locks.holder)
 	if err != nil {
 		return err
 	}
-	if at > highest() {
-		return fmt.Errorf("ticket %d", at)
-	}
 	p.locks.holder = r.Holder
-	g, ticket, err := h.table.Ask(&r, p.locks.owner, at)
+	g, wait, err := h.table.Ask(&r, p.locks.owner, since)
 	if number == 0 {
-		h.tellAsked(p, &r, g, ticket, err)
+		h.tellAsked(p, &r, g, wait, err)
 		return nil
 	}
 	f := wire.Begin(lockAnswer).Uint(number)
 	switch {
 	case err != nil:
 		addError(f, err)
-	case ticket != 0 && h.recordedUntil(time.Time{}):
-		f.Byte(verdictQueued).Uint(ticket)
-	case ticket == 0 && h.recorded(&g):
+	case wait:
+		f.Byte(verdictQueued)
+	case h.recorded(&g):
 		addGrant(f.Byte(verdictDone), &g, h.clock)
 	default:
 		f.Free()
@@ -164,11 +157,11 @@ func (h *hubLocks) ask(p *Peer, d *wire.Decoder) error {
 	return nil
 }
 
-func (h *hubLocks) tellAsked(p *Peer, r *driver.Request, g driver.Grant, ticket uint64, err error) {
+func (h *hubLocks) tellAsked(p *Peer, r *driver.Request, g driver.Grant, wait bool, err error) {
 	switch {
 	case err != nil:
 		h.push(p, table.Event{Kind: table.Refused, Grant: driver.Grant{Token: r.Token}, Err: err})
-	case ticket == 0:
+	case !wait:
 		h.push(p, table.Event{Kind: table.Granted, Grant: g})
 	}
 }

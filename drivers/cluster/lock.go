@@ -156,12 +156,7 @@ func (x *Lock) Ask(ctx context.Context, r driver.Request) (driver.Grant, func(co
 	defer q.free()
 	q.claim = c
 	q.patience.Reset(driver.CallTimeout)
-	err = x.ask(ctx, q, func(number uint64) *wire.Frame {
-		f := wire.Begin(lockAsk).Uint(number).Uint(0)
-		addRequest(f, &c.request)
-		return f
-	})
-	if err != nil {
+	if err := x.ask(ctx, q, c.question); err != nil {
 		x.end(c, err)
 		return driver.Grant{}, nil, err
 	}
@@ -223,11 +218,18 @@ func await(ctx context.Context, done <-chan struct{}, patience time.Duration) {
 	}
 }
 
-// farewell is how long who gives up waits to hear who is in the way.
-const farewell = 200 * time.Millisecond
+const (
+	// farewell is how long a waiter that gives up waits for the hub to say who is
+	// in the way.
+	farewell = 500 * time.Millisecond
+	// confirmed is how old the hub's word may be that a claim is queued, for the
+	// key to count as busy (L21).
+	confirmed = 2 * time.Second
+)
 
 // leave gives a claim up whose wait has passed. A grant that arrives in the same
-// instant is kept.
+// instant is kept. Without an answer, the key is busy only if the hub has said so
+// lately; else the error is why the hub does not answer (L21).
 func (x *Lock) leave(ctx context.Context, c *claim, since time.Time) (driver.Grant, error) {
 	r := &c.request
 	q := newQuestion(r.Key)
@@ -245,10 +247,16 @@ func (x *Lock) leave(ctx context.Context, c *claim, since time.Time) (driver.Gra
 		busy.Waited = time.Since(since)
 		return driver.Grant{}, busy
 	}
-	if r.Wait == 0 && !errors.Is(err, driver.ErrLost) {
+	if !errors.Is(err, driver.ErrLost) && (r.Wait == 0 || !x.confirmedLately(c)) {
 		return driver.Grant{}, err
 	}
 	return driver.Grant{}, &driver.NotAcquiredError{Key: r.Key, Waited: time.Since(since)}
+}
+
+func (x *Lock) confirmedLately(c *claim) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return driver.Now().Sub(c.heard) < confirmed
 }
 
 // end ends a claim that the hub has refused, or has not been heard of.
@@ -335,31 +343,56 @@ func (x *Lock) boundAll(grants []driver.Grant) error {
 	return x.bound(longest)
 }
 
-// Release implements [driver.Driver].
+// Release implements [driver.Driver]. The claim stays until a hub has answered: if
+// the hub goes meanwhile, the next one hears of the grant before it is asked to
+// release it, and finds it (L5).
 func (x *Lock) Release(ctx context.Context, g driver.Grant) error {
-	x.disclaim(g.Key, g.Token)
+	c := x.held(g.Key, g.Token)
 	q := newQuestion(g.Key)
 	defer q.free()
 	err := x.ask(ctx, q, func(number uint64) *wire.Frame {
 		return wire.Begin(lockRelease).Uint(number).String(g.Key).String(g.Token)
 	})
-	if q.again && errors.Is(err, driver.ErrLost) {
-		return nil // the first time may have released it
+	if err != nil && !errors.Is(err, driver.ErrLost) {
+		return err
+	}
+	if x.released(c) || q.again {
+		return unlessForced(err)
 	}
 	return err
 }
 
-// disclaim ends a claim here: from now on no hub is told of it.
-func (x *Lock) disclaim(key, token string) {
+// held returns the claim of a grant. A claim that still waits ends, and is nil.
+func (x *Lock) held(key, token string) *claim {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	switch c := x.claims[token]; {
-	case c == nil:
-	case c.state == claimHeld:
-		x.forget(c)
-	default:
+	c := x.claims[token]
+	if c != nil && c.state != claimHeld {
 		x.refuse(c, &driver.LostError{Key: key, Cause: driver.Expired})
+		return nil
 	}
+	return c
+}
+
+// released forgets a claim and reports whether another hub had granted it.
+func (x *Lock) released(c *claim) (moved bool) {
+	if c == nil {
+		return false
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.forget(c)
+	return c.moved
+}
+
+// unlessForced returns nil for a lease that a hub does not know, though it was
+// granted: a copy of the release may have been executed, or the hub was another
+// one (L5). That it was taken by force stays an error.
+func unlessForced(err error) error {
+	if lost, ok := errors.AsType[*driver.LostError](err); ok && lost.Cause == driver.Forced {
+		return err
+	}
+	return nil
 }
 
 // ForceRelease implements [driver.Driver].

@@ -18,7 +18,7 @@ type question struct {
 	answered chan error
 	patience *time.Timer
 
-	since    time.Time // of driver.Now, before it was sent
+	since    time.Time // of driver.Now, before it was last sent
 	key      string
 	claim    *claim // to be granted or queued
 	grants   []driver.Grant
@@ -36,7 +36,7 @@ var questions = sync.Pool{New: func() any {
 
 func newQuestion(key string) *question {
 	q := questions.Get().(*question)
-	q.key, q.since = key, driver.Now()
+	q.key = key
 	return q
 }
 
@@ -103,6 +103,11 @@ func (x *Lock) enlist(q *question) (turn, error) {
 	}
 	x.last++
 	x.asked[x.last] = q
+	// An answer counts from here: an earlier hub does not give it any more.
+	q.since = driver.Now()
+	if q.claim != nil {
+		q.claim.asked = q.since
+	}
 	return turn{x.line, x.last, x.changed}, nil
 }
 
@@ -163,7 +168,7 @@ func (x *Lock) answer(d *wire.Decoder) {
 func (x *Lock) take(q *question, o verdict, d *wire.Decoder) error {
 	switch {
 	case o == verdictQueued && q.claim != nil:
-		q.claim.enqueue(d.Uint())
+		q.claim.enqueue()
 	case o != verdictDone:
 		return readError(o, d, q.key)
 	case q.claim != nil:

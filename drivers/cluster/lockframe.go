@@ -15,7 +15,7 @@ import (
 // The frames about locks. A question has a number, which its answer repeats; 0
 // asks for no answer.
 const (
-	lockAsk     = typeLocks + iota // number, ticket, request: queues for a lease
+	lockAsk     = typeLocks + iota // number, time of the first request, request: queues for a lease
 	lockLeave                      // number, key, token: ends the wait
 	lockRelease                    // number, key, token
 	lockRenew                      // number, grants
@@ -38,11 +38,11 @@ type verdict = byte
 
 // The verdicts. What follows an error says more of it.
 const (
-	verdictDone   verdict = iota // what was asked for
-	verdictQueued                // ticket
-	verdictMore                  // a part of what was asked for: the rest comes
-	verdictBusy                  // position, holders
-	verdictLost                  // cause, reason, by
+	verdictDone verdict = iota // what was asked for
+	verdictQueued
+	verdictMore // a part of what was asked for: the rest comes
+	verdictBusy // position, holders
+	verdictLost // cause, reason, by
 	verdictClosed
 	verdictFailed // text
 )
@@ -57,13 +57,13 @@ const (
 	maxTTL    = 24 * time.Hour
 	maxHolder = 4 << 10 // all of its texts
 	maxReason = 4 << 10
-	// maxAhead is how far the fences and tickets of an earlier hub may be ahead of
-	// the microseconds since 1970. Those of this one come after them: whoever
-	// could say any number could end the numbers.
+	// maxAhead is how far the fences of an earlier hub may be ahead of the
+	// microseconds since 1970. This hub continues above them, so that an
+	// unbounded number could use up the fences.
 	maxAhead = 366 * 24 * time.Hour
 )
 
-// highest is the highest fence or ticket that an earlier hub may have given.
+// highest is the highest fence that an earlier hub may have given.
 func highest() uint64 { return uint64(time.Now().Add(maxAhead).UnixMicro()) }
 
 func addHolder(f *wire.Frame, h *driver.Holder) {

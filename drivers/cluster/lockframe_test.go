@@ -209,10 +209,10 @@ func FuzzFramesOfTheHub(f *testing.F) {
 func TestAPeerThatOverstatesHurtsItselfAlone(t *testing.T) {
 	h := newHub(t, HubConfig{})
 	l := lockerOf(t, h)
-	asking := func(at uint64, change func(*driver.Request)) *wire.Frame {
+	asking := func(change func(*driver.Request)) *wire.Frame {
 		r := aRequest()
 		change(&r)
-		f := wire.Begin(lockAsk).Uint(1).Uint(at)
+		f := wire.Begin(lockAsk).Uint(1).Int(0)
 		addRequest(f, &r)
 		return f
 	}
@@ -226,20 +226,19 @@ func TestAPeerThatOverstatesHurtsItselfAlone(t *testing.T) {
 	}
 	long := strings.Repeat("x", 5000)
 	for name, f := range map[string]*wire.Frame{
-		"a ticket of the far future": asking(1<<60, func(*driver.Request) {}),
-		"no key":                     asking(0, func(r *driver.Request) { r.Key = "" }),
-		"a long key":                 asking(0, func(r *driver.Request) { r.Key = long }),
-		"a long token":               asking(0, func(r *driver.Request) { r.Token = long }),
-		"a long name":                wire.Begin(lockForce).Uint(1).String("k").String("why").String(long).String("").Int(0).Int(0).String("").String("").Int(0),
-		"no slot":                    asking(0, func(r *driver.Request) { r.Slots = 0 }),
-		"too many slots":             asking(0, func(r *driver.Request) { r.Slots = 5000 }),
-		"too many fences":            asking(0, func(r *driver.Request) { r.Fences = 1 << 40 }),
-		"a lease without end":        asking(0, func(r *driver.Request) { r.TTL = 1 << 62 }),
-		"a fence of the far future":  having(func(g *driver.Grant) { g.Fence = 1 << 60 }),
-		"a slot that no pool has":    having(func(g *driver.Grant) { g.Slot = 1 << 30 }),
-		"a long reason":              wire.Begin(lockForce).Uint(1).String("k").String(long).String("").String("").Int(0).Int(0).String("").String("").Int(0),
-		"to release a long key":      wire.Begin(lockRelease).Uint(1).String(long).String("t"),
-		"to renew for nothing":       wire.Begin(lockRenew).Uint(1).Uint(1).String("k").String("t").Int(0).Bool(false).Uint(0),
+		"no key":                    asking(func(r *driver.Request) { r.Key = "" }),
+		"a long key":                asking(func(r *driver.Request) { r.Key = long }),
+		"a long token":              asking(func(r *driver.Request) { r.Token = long }),
+		"a long name":               wire.Begin(lockForce).Uint(1).String("k").String("why").String(long).String("").Int(0).Int(0).String("").String("").Int(0),
+		"no slot":                   asking(func(r *driver.Request) { r.Slots = 0 }),
+		"too many slots":            asking(func(r *driver.Request) { r.Slots = 5000 }),
+		"too many fences":           asking(func(r *driver.Request) { r.Fences = 1 << 40 }),
+		"a lease without end":       asking(func(r *driver.Request) { r.TTL = 1 << 62 }),
+		"a fence of the far future": having(func(g *driver.Grant) { g.Fence = 1 << 60 }),
+		"a slot that no pool has":   having(func(g *driver.Grant) { g.Slot = 1 << 30 }),
+		"a long reason":             wire.Begin(lockForce).Uint(1).String("k").String(long).String("").String("").Int(0).Int(0).String("").String("").Int(0),
+		"to release a long key":     wire.Begin(lockRelease).Uint(1).String(long).String("t"),
+		"to renew for nothing":      wire.Begin(lockRenew).Uint(1).Uint(1).String("k").String("t").Int(0).Bool(false).Uint(0),
 	} {
 		n, p := join(t, h, Config{})
 		s, err := n.session()

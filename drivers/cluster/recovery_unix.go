@@ -63,30 +63,28 @@ func (r *recovery) told(name string) {
 }
 
 const (
-	// longestLook is how seldom a hub looks whether those it waits for still live.
+	// longestLook is the longest pause between two looks at the clients that are
+	// awaited.
 	longestLook = 20 * time.Millisecond
-	// reunion is how long messages wait at most for those who were at an earlier
-	// hub: one that is stopped does not hold them up.
-	reunion = 100 * time.Millisecond
+	// reunion is how long queued messages, and the queues of locks, wait at most
+	// for the clients of an earlier hub: a stopped client does not hold them up.
+	reunion = 500 * time.Millisecond
 )
 
-// run calls met once everybody has told or a reunion has passed, and clear once
-// nothing can be held any more that nobody told of. Clear is told how many are
-// alive and have not told, though what they had was good for a while. Run returns
-// after both, or when end is closed.
+// run calls met once every client has told what it has, or a reunion has passed,
+// and then clear once no lease can be held that no client told of. Clear gets the
+// number of living clients that have not told, though they may have held a
+// lease. Run returns after both, or when end is closed.
 func (r *recovery) run(end <-chan struct{}, met func(), clear func(silent int)) {
 	start := time.Now()
-	for pause := time.Millisecond; met != nil || clear != nil; pause = min(2*pause, longestLook) {
+	for pause := time.Millisecond; ; pause = min(2*pause, longestLook) {
 		left, silent, absent := r.look(nodeNanos())
 		if met != nil && (absent == 0 || time.Since(start) >= reunion) {
 			met()
 			met = nil
 		}
-		if clear != nil && left <= 0 {
+		if met == nil && left <= 0 {
 			clear(silent)
-			clear = nil
-		}
-		if met == nil && clear == nil {
 			return
 		}
 		select {

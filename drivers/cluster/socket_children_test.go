@@ -148,15 +148,40 @@ type user struct {
 	bus      *bus.Bus
 	recorder *history.Recorder
 
+	resting chan struct{} // ends churn
+
 	mu     sync.Mutex
 	leases map[string]*history.Lease
+}
+
+// churn takes and gives the key until rest, and reports how each Release ends.
+func (p *user) churn(key string) {
+	p.resting = make(chan struct{})
+	rest := p.resting
+	go func() {
+		defer announce("churned end")
+		for {
+			select {
+			case <-rest:
+				return
+			default:
+			}
+			lease, err := p.locker.Acquire(context.Background(), key)
+			if err != nil {
+				announce("churned", err)
+				continue
+			}
+			announce("churned", lease.Release())
+		}
+	}()
 }
 
 // obey does what stdin says, until it ends: "take <key>" reports "took <key>
 // <fence>" as soon as it has it and "lost <key> <why>" when it has not any more,
 // "give <key>" reports "gave <key>". "try <key>" reports how a call that does not
 // wait has ended, "look <key>" how many wait, "hear <pattern>" what is said from
-// then on; "say <subject>" says the process's name.
+// then on; "say <subject>" says the process's name. "churn <key>" takes and gives
+// the key until "rest", and reports each Release as "churned <err>".
 func (p *user) obey() {
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
@@ -175,6 +200,10 @@ func (p *user) obey() {
 				announce("failed", err)
 			}
 			announce("gave", key)
+		case "churn":
+			p.churn(key)
+		case "rest":
+			close(p.resting)
 		case "start":
 			if err := exec.Command("sleep", "3").Start(); err != nil {
 				announce("failed", err)

@@ -71,7 +71,7 @@ func (p *post) restart() error {
 	}
 	p.hub, p.end = NewHub(HubConfig{}), make(chan struct{})
 	p.hub.shut = true
-	p.hub.locks.succeed(r.bounds.Fence, r.bounds.Ticket)
+	p.hub.locks.succeed(r.bounds.Fence)
 	p.hub.locks.told = func(from *Peer) { r.told(from.member) }
 	if p.listener, err = p.seat.Listen(); err != nil {
 		return err
@@ -101,7 +101,7 @@ func (p *post) kill() error {
 	err := errors.Join(p.listener.Close(), p.hub.Close(context.Background()))
 	p.running.Wait()
 	t := p.hub.locks.table
-	p.last = rendezvous.Record{Expiry: rendezvous.Never, Fence: t.HighestFence(), Ticket: t.HighestTicket()}
+	p.last = rendezvous.Record{Expiry: rendezvous.Never, Fence: t.HighestFence()}
 	p.hub = nil
 	return err
 }

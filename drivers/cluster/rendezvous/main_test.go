@@ -64,7 +64,7 @@ var tasks = map[string]func(socket string) error{
 	"hub": func(socket string) error {
 		s, err := sit(socket)
 		if err == nil {
-			err = s.Cover(1_000, 2_000, 3_000)
+			err = s.Cover(1_000, 2_000)
 		}
 		if err == nil {
 			_, err = s.Listen()

@@ -22,7 +22,6 @@ type Record struct {
 	PID    uint64   // of the hub
 	Expiry int64    // no lease outlives it
 	Fence  uint64   // no lease has a higher fence
-	Ticket uint64   // no place in a queue has a higher number
 }
 
 // The file holds two copies of the record, which are written in turn: a write
@@ -54,7 +53,6 @@ func (e entry) encode() []byte {
 	b = binary.BigEndian.AppendUint64(b, e.record.PID)
 	b = binary.BigEndian.AppendUint64(b, uint64(e.record.Expiry))
 	b = binary.BigEndian.AppendUint64(b, e.record.Fence)
-	b = binary.BigEndian.AppendUint64(b, e.record.Ticket)
 	b = b[:copySize] // reserved
 	binary.BigEndian.PutUint32(b[12:], checksum(b))
 	return b
@@ -102,7 +100,6 @@ func decodeCopy(b []byte) (e entry, whole bool, err error) {
 	e.record.PID = binary.BigEndian.Uint64(b[40:])
 	e.record.Expiry = int64(binary.BigEndian.Uint64(b[48:]))
 	e.record.Fence = binary.BigEndian.Uint64(b[56:])
-	e.record.Ticket = binary.BigEndian.Uint64(b[64:])
 	return e, true, nil
 }
 

@@ -113,7 +113,7 @@ func TestOneSeatAtATime(t *testing.T) {
 	must(t, c.Kill())
 	s := take(t, p)
 	left := s.Left()
-	if left.PID != uint64(c.PID()) || left.Expiry < 1_000 || left.Fence < 2_000 || left.Ticket < 3_000 {
+	if left.PID != uint64(c.PID()) || left.Expiry < 1_000 || left.Fence < 2_000 {
 		t.Errorf("left: %+v", left)
 	}
 	if other := open(t, p.Path()); true {
@@ -128,21 +128,21 @@ func TestOneSeatAtATime(t *testing.T) {
 func TestBoundsOutliveTheirHub(t *testing.T) {
 	p := place(t)
 	s := take(t, p)
-	if l := s.Left(); l.Expiry != rendezvous.Never || l.Fence != 0 || l.Ticket != 0 { // a file that was removed looks like none
+	if l := s.Left(); l.Expiry != rendezvous.Never || l.Fence != 0 { // a file that was removed looks like none
 		t.Errorf("a first hub finds %+v", l)
 	}
-	must(t, s.Cover(int64(time.Hour), 1<<40, 1<<41))
+	must(t, s.Cover(int64(time.Hour), 1<<40))
 	must(t, s.Close())
 	for range 3 {
 		s = take(t, p)
-		if l := s.Left(); l.Expiry < int64(time.Hour) || l.Fence < 1<<40 || l.Ticket < 1<<41 {
+		if l := s.Left(); l.Expiry < int64(time.Hour) || l.Fence < 1<<40 {
 			t.Fatalf("left: %+v", l)
 		}
-		must(t, s.Cover(10, 11, 12))
+		must(t, s.Cover(10, 11))
 		must(t, s.Close())
 	}
 	s = take(t, p)
-	must(t, s.Cover(int64(time.Minute), 0, 0))
+	must(t, s.Cover(int64(time.Minute), 0))
 	must(t, s.Settle())
 	must(t, s.Close())
 	if l := take(t, p).Left(); l.Expiry < int64(time.Minute) || l.Expiry >= int64(time.Hour) || l.Fence < 1<<40 {
@@ -157,7 +157,7 @@ func TestCoverWritesAhead(t *testing.T) {
 	writes, last := 0, []byte(nil)
 	for i := range 1000 {
 		expiry, number := int64(i)*int64(time.Millisecond), uint64(i)*1000
-		must(t, s.Cover(expiry, number, number))
+		must(t, s.Cover(expiry, number))
 		content, err := os.ReadFile(p.Path() + ".lock")
 		must(t, err)
 		if string(content) != string(last) {
@@ -168,7 +168,7 @@ func TestCoverWritesAhead(t *testing.T) {
 		t.Errorf("%d writes in a second", writes)
 	}
 	must(t, s.Close())
-	if l := take(t, p).Left(); l.Expiry < int64(999*time.Millisecond) || l.Fence < 999_000 || l.Ticket < 999_000 {
+	if l := take(t, p).Left(); l.Expiry < int64(999*time.Millisecond) || l.Fence < 999_000 {
 		t.Errorf("left: %+v", l)
 	}
 }
@@ -205,7 +205,7 @@ func TestARecordThatIsLostBoundsNothingUntilSettled(t *testing.T) {
 		if s.Left().Expiry != rendezvous.Never {
 			t.Errorf("left: %+v", s.Left())
 		}
-		must(t, s.Cover(10, 11, 12))
+		must(t, s.Cover(10, 11))
 		must(t, s.Close())
 	}
 	s := take(t, p)
@@ -231,7 +231,7 @@ func TestAHubWhoseLockFileIsRemovedKnows(t *testing.T) {
 			must(t, old.Check())
 			must(t, remove(p.Path()+".lock"))
 			refused(t, old.Check(), "removed or replaced")
-			refused(t, old.Cover(1<<40, 0, 0), "removed or replaced")
+			refused(t, old.Cover(1<<40, 0), "removed or replaced")
 			must(t, os.Remove(p.Path())) // by whoever removed the lock file
 			_, err = take(t, p).Listen()
 			must(t, err)
@@ -304,7 +304,7 @@ func TestFilesInUseDoNotLookOld(t *testing.T) {
 func TestWhatALeaverLeftIsWaitedFor(t *testing.T) {
 	p := place(t)
 	s := take(t, p)
-	must(t, s.Cover(1_000, 0, 0))
+	must(t, s.Cover(1_000, 0))
 	must(t, s.Close())
 	m, err := p.Join()
 	must(t, err)

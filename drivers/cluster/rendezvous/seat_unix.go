@@ -18,11 +18,10 @@ import (
 
 // How far ahead a hub records what it gives, so that it seldom has to: the
 // expiry is what a process that is stopped during a take-over may cost the
-// others beyond its lease, fences and tickets go with the microseconds of the
-// day.
+// others beyond its lease; fences follow the microseconds since 1970.
 const (
 	expiryStep = int64(250 * time.Millisecond)
-	numberStep = uint64(65_536)
+	fenceStep  = uint64(65_536)
 )
 
 // Seat is the hub's: as long as a process has it, no other has. It ends with
@@ -32,8 +31,8 @@ type Seat struct {
 	left  Record
 
 	// What the record in the file covers of this hub's own gifts.
-	expiry         atomic.Int64
-	fence, tickets atomic.Uint64
+	expiry atomic.Int64
+	fence  atomic.Uint64
 
 	mu        sync.Mutex // guards the fields below; a record is written under it
 	file      *os.File
@@ -104,19 +103,18 @@ func (p *Place) sit(f *os.File) (*Seat, error) {
 	s.inherited = s.left.Expiry
 	s.latest = entry{last.number, Record{Boot: boot, PID: uint64(os.Getpid())}}
 	s.fence.Store(s.left.Fence)
-	s.tickets.Store(s.left.Ticket)
-	return s, s.raise(0, 0, 0)
+	return s, s.raise(0, 0)
 }
 
 // Left is what the last hub left, with zero for all that there is nothing of.
 // If it cannot be known, or if there was none, Expiry is Never.
 func (s *Seat) Left() Record { return s.left }
 
-// Cover makes the record cover a lease until expiry with fence, and a place in
-// a queue with number ticket, before anybody is told of it; zero covers
-// nothing. After an error nobody may be told, now or later: the seat is lost.
-func (s *Seat) Cover(expiry int64, fence, ticket uint64) error {
-	if expiry <= s.expiry.Load() && fence <= s.fence.Load() && ticket <= s.tickets.Load() {
+// Cover makes the record cover a lease until expiry with fence, before the hub
+// reports the lease to its client. After an error the seat is lost: the hub
+// reports nothing any more.
+func (s *Seat) Cover(expiry int64, fence uint64) error {
+	if expiry <= s.expiry.Load() && fence <= s.fence.Load() {
 		return nil
 	}
 	s.mu.Lock()
@@ -125,25 +123,21 @@ func (s *Seat) Cover(expiry int64, fence, ticket uint64) error {
 		expiry += expiryStep
 	}
 	if fence > s.fence.Load() {
-		fence += numberStep
+		fence += fenceStep
 	}
-	if ticket > s.tickets.Load() {
-		ticket += numberStep
-	}
-	return s.raise(expiry, fence, ticket)
+	return s.raise(expiry, fence)
 }
 
 // raise writes the higher bounds, and then lets Cover rely on them.
-func (s *Seat) raise(expiry int64, fence, ticket uint64) error {
-	expiry, fence, ticket = max(expiry, s.expiry.Load()), max(fence, s.fence.Load()), max(ticket, s.tickets.Load())
+func (s *Seat) raise(expiry int64, fence uint64) error {
+	expiry, fence = max(expiry, s.expiry.Load()), max(fence, s.fence.Load())
 	s.latest.record.Expiry = max(expiry, s.inherited)
-	s.latest.record.Fence, s.latest.record.Ticket = fence, ticket
+	s.latest.record.Fence = fence
 	if err := s.write(); err != nil {
 		return err
 	}
 	s.expiry.Store(expiry)
 	s.fence.Store(fence)
-	s.tickets.Store(ticket)
 	return nil
 }
 
@@ -153,7 +147,7 @@ func (s *Seat) Settle() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.inherited = 0
-	return s.raise(0, 0, 0)
+	return s.raise(0, 0)
 }
 
 // Check returns an error if the seat is lost: somebody removed the lock file, and

@@ -193,13 +193,8 @@ func (e *entry) extend(t *ticket, ttl time.Duration, now time.Time) {
 	e.watch(now)
 }
 
-// enqueue gives t its place in the queue: the last one, unless it has a number.
+// enqueue gives t its place in the queue.
 func (e *entry) enqueue(t *ticket, now time.Time) {
-	if t.number == 0 {
-		t.number = e.shard.numbers.reserve(1, now)
-	} else {
-		e.shard.numbers.raise(t.number)
-	}
 	e.register(t)
 	t.state = queued
 	t.grant.Queued = true

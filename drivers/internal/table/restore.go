@@ -21,12 +21,6 @@ type Lease struct {
 // Raise keeps fences above last.
 func (t *Table) Raise(last uint64) { t.fences.raise(last) }
 
-// RaiseTickets keeps the numbers of tickets above last.
-func (t *Table) RaiseTickets(last uint64) { t.numbers.raise(last) }
-
-// HighestTicket returns the highest number that any ticket has so far.
-func (t *Table) HighestTicket() uint64 { return t.numbers.last.Load() }
-
 // HighestFence returns the highest fence that any grant may use so far.
 func (t *Table) HighestFence() uint64 { return t.fences.last.Load() }
 

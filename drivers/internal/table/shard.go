@@ -29,8 +29,7 @@ type shard struct {
 	gone    departed
 	now     func() time.Time
 	fences  *fences
-	numbers *fences // of tickets
-	index   int     // among the shards
+	index   int // among the shards
 	window  time.Duration
 	shut    bool // nothing is granted yet
 	closed  bool
@@ -49,7 +48,7 @@ type shard struct {
 
 func (s *shard) open(t *Table, index int, c Config) {
 	s.entries = make(map[string]*entry)
-	s.now, s.fences, s.numbers = t.now, &t.fences, &t.numbers
+	s.now, s.fences = t.now, &t.fences
 	s.index, s.window, s.shut = index, c.Window, c.Shut
 }
 
@@ -70,24 +69,25 @@ func (s *shard) acquire(r *driver.Request, now time.Time) (driver.Grant, *ticket
 	return driver.Grant{}, t, nil
 }
 
-// ask returns a grant, or the number of a ticket that o is told of, or an error.
-func (s *shard) ask(r *driver.Request, o *Owner, at uint64, now time.Time) (driver.Grant, uint64, error) {
+// ask returns a grant, or reports that r is queued and o is told the outcome, or
+// returns an error.
+func (s *shard) ask(r *driver.Request, o *Owner, since int64, now time.Time) (g driver.Grant, wait bool, err error) {
 	s.mu.Lock()
 	defer s.unlock()
-	t, err := s.request(r, o, at, now)
+	t, err := s.request(r, o, since, now)
 	if err != nil {
-		return driver.Grant{}, 0, err
+		return driver.Grant{}, false, err
 	}
 	s.own(t, o)
 	if t.state == granted {
-		return t.grant, 0, nil
+		return t.grant, false, nil
 	}
-	return driver.Grant{}, t.number, nil
+	return driver.Grant{}, true, nil
 }
 
-// request returns the ticket of r, granted or queued. One that is sent again has
-// it already.
-func (s *shard) request(r *driver.Request, o *Owner, at uint64, now time.Time) (*ticket, error) {
+// request returns the ticket of r, granted or queued. A request that is sent
+// again has it already.
+func (s *shard) request(r *driver.Request, o *Owner, since int64, now time.Time) (*ticket, error) {
 	if s.closed {
 		return nil, driver.ErrClosed
 	}
@@ -107,7 +107,7 @@ func (s *shard) request(r *driver.Request, o *Owner, at uint64, now time.Time) (
 	if !room && r.Wait == 0 && !s.shut {
 		return nil, e.busy(nil, now, now, nil)
 	}
-	if !room && e.queue.len >= driver.MaxTickets && at == 0 { // L10; a queue that is restored is not cut
+	if !room && !s.shut && e.queue.len >= driver.MaxTickets { // L10; requests that are repeated after a take-over are not refused
 		err := e.busy(nil, now, now, nil)
 		err.Full = true
 		return nil, err
@@ -120,7 +120,7 @@ func (s *shard) request(r *driver.Request, o *Owner, at uint64, now time.Time) (
 		s.sweepBy(t.expires)
 		return t, nil
 	}
-	t.local, t.hasty, t.number = o == nil, r.Wait == 0, at
+	t.local, t.hasty, t.since = o == nil, r.Wait == 0, since
 	e.enqueue(t, now)
 	return t, nil
 }

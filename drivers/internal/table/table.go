@@ -21,19 +21,18 @@ const shardCount = 64
 
 // Table is a table of locks. Its methods may be called concurrently.
 type Table struct {
-	seed    maphash.Seed
-	now     func() time.Time
-	fences  fences // of all keys
-	numbers fences // of all tickets
-	shards  [shardCount]shard
+	seed   maphash.Seed
+	now    func() time.Time
+	fences fences // of all keys
+	shards [shardCount]shard
 }
 
 // Config says what a table counts time with.
 type Config struct {
 	// Now is the clock of all TTLs. It is monotonic.
 	Now func() time.Time
-	// Micros is the microseconds since 1970, which fences and the numbers of
-	// tickets are not below. If it is nil, that is what Now says.
+	// Micros returns the microseconds since 1970, the lower bound of fences; nil
+	// takes them from Now.
 	Micros func() uint64
 	// Window, if it is not 0, is how long a grant lives at first that was waited
 	// for on behalf of an owner, unless it is one that is not renewed: a process
@@ -46,7 +45,7 @@ type Config struct {
 // New returns an empty table.
 func New(c Config) *Table {
 	t := &Table{seed: maphash.MakeSeed(), now: c.Now}
-	t.fences.micros, t.numbers.micros = c.Micros, c.Micros
+	t.fences.micros = c.Micros
 	for i := range t.shards {
 		t.shards[i].open(t, i, c)
 	}
@@ -73,15 +72,16 @@ func (t *Table) Acquire(ctx context.Context, r driver.Request) (driver.Grant, er
 	return s.wait(ctx, queued, now, r.Wait)
 }
 
-// Ask is Acquire on behalf of o, and does not wait. If the request is queued, its
-// number is not 0, and o is told what becomes of it; how long it may wait is o's
-// affair, which ends with Leave. A request that does not wait is queued as well
-// while the table is shut.
+// Ask requests a lease on behalf of o and does not wait. It returns the grant, or
+// reports in wait that the request is queued: o is told the outcome, and ends the
+// wait with Leave. While the table is shut, a request that does not wait is
+// queued too.
 //
-// A request that had a place in the queue before, as its number says, gets it
-// again; at is 0 for any other.
-func (t *Table) Ask(r *driver.Request, o *Owner, at uint64) (g driver.Grant, number uint64, err error) {
-	return t.shard(r.Key).ask(r, o, at, t.now())
+// The queue of a key is in the order of since, the time of the first request, in
+// units of the caller's choice: a request that is repeated at another table, with
+// the original time, has its place again (L7).
+func (t *Table) Ask(r *driver.Request, o *Owner, since int64) (g driver.Grant, wait bool, err error) {
+	return t.shard(r.Key).ask(r, o, since, t.now())
 }
 
 // Leave withdraws a request, and returns who is in its way as a

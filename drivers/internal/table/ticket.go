@@ -24,7 +24,7 @@ type ticket struct {
 	expires time.Time  // when granted
 	lost    chan error // of a local grant, closed when it is taken away
 
-	number     uint64  // its place in the queue
+	since      int64   // when it was first asked for; the queue is in this order
 	hasty      bool    // it waits only for the table to open
 	prev, next *ticket // in the queue
 
@@ -47,10 +47,11 @@ type queue struct {
 	len        int
 }
 
-// push puts t behind those with lower numbers.
+// push puts t behind the tickets that were asked for at the same time or
+// earlier (L7).
 func (q *queue) push(t *ticket) {
 	before := q.tail
-	for before != nil && before.number > t.number {
+	for before != nil && before.since > t.since {
 		before = before.prev
 	}
 	t.prev, t.next = before, q.head

@@ -65,7 +65,7 @@ func (s *shard) ticket(r *driver.Request) *ticket {
 	} else {
 		t = new(ticket)
 	}
-	t.state, t.holder, t.number, t.hasty = queued, r.Holder, 0, false
+	t.state, t.holder, t.since, t.hasty = queued, r.Holder, 0, false
 	t.grant = driver.Grant{Key: r.Key, Token: r.Token, Fences: max(r.Fences, 1), TTL: r.TTL, NoRenew: r.NoRenew}
 	return t
 }
