@@ -105,9 +105,9 @@ func (b *booting) gaveUp(err, cut error) error {
 		return &stoppedError{why, cut}
 	}
 	f := *b.process.told(err)
-	f.veil = &b.veil
+	f.Mask = b.veil.text
 	if cut != nil {
-		f.Facts = append(slices.Clip(f.Facts), Fact{"left behind", cut.Error()})
+		f.Facts = append(slices.Clip(f.Facts), Fact{Name: "left behind", Value: cut.Error()})
 	}
 	return &f
 }
@@ -196,7 +196,7 @@ func (p Process) notStarted(err error) int {
 func (p Process) tellFailure(f *Failure) int {
 	if n := p.worker(); n > 0 { // its panel stands among those of the others
 		of := *f
-		of.Facts = append([]Fact{{"worker", strconv.Itoa(n)}}, f.Facts...)
+		of.Facts = append([]Fact{{Name: "worker", Value: strconv.Itoa(n)}}, f.Facts...)
 		f = &of
 	}
 	if !p.JSON {

@@ -104,7 +104,7 @@ func addRoutes(router megactx.Router, f bound) (err error) {
 	refused := func(cause error) error {
 		return &Failure{
 			Code: "boot.routes", Exit: ExitInternal, Text: "The routes cannot be used.", Cause: cause,
-			Facts: []Fact{{"declared", f.declared()}, {"given at", f.site}},
+			Facts: []Fact{{Name: "declared", Value: f.declared()}, {Name: "given at", Value: f.site}},
 		}
 	}
 	defer func() {

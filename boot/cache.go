@@ -94,7 +94,7 @@ func (c *caches) asking() (facts []Fact) {
 	for _, part := range c.program.parts() {
 		for _, f := range part.functions() {
 			if slices.Contains(f.needs(), clientType()) {
-				facts = append(facts, Fact{"asked for", f.declared()}, Fact{"given at", f.site})
+				facts = append(facts, Fact{Name: "asked for", Value: f.declared()}, Fact{Name: "given at", Value: f.site})
 			}
 		}
 	}

@@ -68,7 +68,7 @@ func uncircled(constructors []function) error {
 		Actions: []string{"move what both need into a value of its own", "let one get the other later: mega.OnStart(…)"},
 	}
 	for _, c := range round {
-		f.Facts = append(f.Facts, Fact{"needs the next", c.declared()})
+		f.Facts = append(f.Facts, Fact{Name: "needs the next", Value: c.declared()})
 	}
 	f.Facts[len(f.Facts)-1].Name = "needs the first"
 	return f

@@ -129,7 +129,7 @@ func meetingFailure(c *config.Config, d Decision, path string, cause error) erro
 		},
 	}
 	if d.Key != key {
-		f.Facts = append(f.Facts, Fact{"because", told(d)})
+		f.Facts = append(f.Facts, Fact{Name: "because", Value: told(d)})
 	}
 	return f
 }

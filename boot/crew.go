@@ -89,7 +89,7 @@ func (p Process) supervise(ctx context.Context, program *program, c *config.Conf
 		return ExitOK // it was asked to stop before it had started anything
 	case err != nil:
 		f := *failureOf(err)
-		f.veil = &w.veil
+		f.Mask = w.veil.text
 		return p.tellFailure(&f)
 	}
 	return w.run(ctx)
@@ -488,7 +488,7 @@ func (w *crew) given(e *supervisor.SpentError) *Failure {
 		},
 	}
 	if e.Cause == nil { // it was started, and ended
-		f.Facts = append([]Fact{{"the last one", e.Last}}, f.Facts...)
+		f.Facts = append([]Fact{{Name: "the last one", Value: e.Last}}, f.Facts...)
 	}
 	if slices.Contains([]int{ExitUsage, ExitUnavailable, ExitOverrun, ExitConfig}, e.Status) {
 		f.Exit = e.Status

@@ -126,13 +126,13 @@ func (f function) wrong(why, want string) error {
 		Code:  "boot.wrong_shape",
 		Exit:  ExitInternal,
 		Text:  fmt.Sprintf("mega.%s cannot use what it was given: %s.", f.option, why),
-		Facts: []Fact{{"given at", f.site}, {"want", want}},
+		Facts: []Fact{{Name: "given at", Value: f.site}, {Name: "want", Value: want}},
 	}
 	if f.value.IsValid() {
-		failure.Facts = append(failure.Facts, Fact{"got", f.value.Type().String()})
+		failure.Facts = append(failure.Facts, Fact{Name: "got", Value: f.value.Type().String()})
 	}
 	if f.value.IsValid() && f.value.Kind() == reflect.Func && !f.value.IsNil() {
-		failure.Facts = append(failure.Facts, Fact{"declared", f.declared()})
+		failure.Facts = append(failure.Facts, Fact{Name: "declared", Value: f.declared()})
 	}
 	return failure
 }

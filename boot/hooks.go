@@ -70,9 +70,9 @@ func (b *booting) task(runs hook) step {
 
 // placeOf says where a function is from.
 func placeOf(f function, host *megactx.Host) []Fact {
-	facts := []Fact{{"declared", f.declared()}, {"given at", "mega." + f.option + ", " + f.site}}
+	facts := []Fact{{Name: "declared", Value: f.declared()}, {Name: "given at", Value: "mega." + f.option + ", " + f.site}}
 	if app := host.App.Name; app != "" {
-		facts = append(facts, Fact{"app", app})
+		facts = append(facts, Fact{Name: "app", Value: app})
 	}
 	return facts
 }

@@ -137,7 +137,7 @@ func (w *waiting[D]) account(err error) attempts {
 	if w.attempts > 1 {
 		times = fmt.Sprintf("%d times", w.attempts)
 	}
-	return attempts{Fact{"tried", fmt.Sprintf("%s in %v", times, w.took.Round(100*time.Millisecond))}, w.hopeless(err)}
+	return attempts{Fact{Name: "tried", Value: fmt.Sprintf("%s in %v", times, w.took.Round(100*time.Millisecond))}, w.hopeless(err)}
 }
 
 // lockUnavailable is why the server that keeps the locks cannot be used.
@@ -233,7 +233,7 @@ func supervisorGone(cause error) error {
 // decidedBy is the key that decided, or what did in its place.
 func decidedBy(c *config.Config, d Decision) []Fact {
 	if _, ok := valueOf(c, d.Key); ok {
-		return []Fact{asked(c, d.Key), {"because", d.Why}}
+		return []Fact{asked(c, d.Key), {Name: "because", Value: d.Why}}
 	}
-	return []Fact{{"because", told(d)}}
+	return []Fact{{Name: "because", Value: told(d)}}
 }

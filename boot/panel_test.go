@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/natstest"
 	"github.com/megaframework/mega/internal/redistest"
 )
@@ -213,12 +213,12 @@ func TestEveryCodeOfABootHasAPanel(t *testing.T) {
 	shown := map[string]int{}
 	for _, b := range breakages() {
 		shown[b.code]++
-		c, err := boot.Explain(b.code)
+		c, err := failure.Explain(b.code)
 		if err != nil || c.Exit != b.exit {
 			t.Errorf("%s ends with %d, in the catalogue with %d (%v)", b.file(), b.exit, c.Exit, err)
 		}
 	}
-	for _, c := range boot.Codes() {
+	for _, c := range failure.Codes() {
 		area, _, _ := strings.Cut(c.Name, ".")
 		if c.Exit != 0 && area != "cli" && area != "new" && shown[c.Name] == 0 && notShown[c.Name] == "" {
 			t.Errorf("no panel shows %s", c.Name)

@@ -126,7 +126,7 @@ func elsewhereNow(c *config.Config, d Decision, of pin, key string) error {
 		Actions: []string{"bring it into force:  stop the whole program and start it again", "go on as it was:      take the change back"},
 	}
 	if was, ok := of.value(key); ok && d.Chosen == of.Driver {
-		f.Facts = append(f.Facts, Fact{"it was", quoted(was)})
+		f.Facts = append(f.Facts, Fact{Name: "it was", Value: quoted(was)})
 	}
 	return f
 }

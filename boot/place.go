@@ -25,9 +25,9 @@ func valueOf(c *config.Config, key string) (config.Value, bool) {
 func asked(c *config.Config, key string) Fact {
 	v, ok := valueOf(c, key)
 	if !ok {
-		return Fact{"not set", key}
+		return Fact{Name: "not set", Value: key}
 	}
-	return Fact{"asked by", fmt.Sprintf("%s = %s  (%s)", v.Key, v.Text, place(v))}
+	return Fact{Name: "asked by", Value: fmt.Sprintf("%s = %s  (%s)", v.Key, v.Text, place(v))}
 }
 
 // place is where a value comes from, and which weaker ones it hides.

@@ -73,7 +73,7 @@ func (p *program) narrow(only []string) error {
 		if !slices.Contains(p.names(), name) {
 			return &Failure{
 				Code: "boot.unknown_app", Exit: ExitUsage, Text: fmt.Sprintf("There is no app %q to run alone.", name),
-				Facts: []Fact{{"its apps", strings.Join(p.names(), ", ")}},
+				Facts: []Fact{{Name: "its apps", Value: strings.Join(p.names(), ", ")}},
 			}
 		}
 	}
@@ -162,7 +162,7 @@ func (p *program) addApp(o appOption) error {
 func appFailure(o appOption, why string) error {
 	return &Failure{
 		Code: "boot.app", Exit: ExitInternal,
-		Text: fmt.Sprintf("The app %q cannot be: %s.", o.name, why), Facts: []Fact{{"given at", o.site}},
+		Text: fmt.Sprintf("The app %q cannot be: %s.", o.name, why), Facts: []Fact{{Name: "given at", Value: o.site}},
 	}
 }
 
@@ -347,7 +347,7 @@ func (p *part) makers(outer ...map[reflect.Type]string) (map[reflect.Type]string
 		if first, taken := all[t]; taken && (t != clientType() || first != "mega") {
 			return &Failure{
 				Code: "boot.provided_twice", Exit: ExitInternal, Text: fmt.Sprintf("%v is provided twice.", t),
-				Facts: []Fact{{"first", first}, {"again", site}},
+				Facts: []Fact{{Name: "first", Value: first}, {Name: "again", Value: site}},
 			}
 		}
 		all[t] = site
@@ -375,7 +375,7 @@ func (p *part) satisfied(makers map[reflect.Type]string) error {
 			if _, ok := makers[t]; !ok {
 				return &Failure{
 					Code: "boot.not_provided", Exit: ExitInternal, Text: fmt.Sprintf("Nothing provides %v.", t),
-					Facts:   []Fact{{"needed by", "mega." + f.option + " at " + f.site}, {"declared", f.declared()}},
+					Facts:   []Fact{{Name: "needed by", Value: "mega." + f.option + " at " + f.site}, {Name: "declared", Value: f.declared()}},
 					Actions: []string{"add its constructor: mega.Provide(…)"},
 				}
 			}

@@ -109,7 +109,7 @@ func construct(f function, in []reflect.Value) (values []reflect.Value, err erro
 
 // constructed says which constructor a failure is about.
 func constructed(f function) []Fact {
-	return []Fact{{"constructor", f.declared()}, {"provided at", f.site}}
+	return []Fact{{Name: "constructor", Value: f.declared()}, {Name: "provided at", Value: f.site}}
 }
 
 // closeLater has the values that can be closed closed in the end.

@@ -61,9 +61,9 @@ func (k component) reaches(c *config.Config, s Surroundings, d Decision, o optio
 		Code: k.code.tooSmall, Exit: ExitConfig, Facts: facts,
 		Text: fmt.Sprintf("%s need to reach the whole %s, but %s only %s within one %s.", sentence(k.subject), wants, o.name, k.act, o.scope),
 	}
-	f.Facts = append(f.Facts, Fact{"chosen", fmt.Sprintf("%s, because %s", o.name, told(d))})
+	f.Facts = append(f.Facts, Fact{Name: "chosen", Value: fmt.Sprintf("%s, because %s", o.name, told(d))})
 	if len(s.LeftOut) > 0 {
-		f.Facts = append(f.Facts, Fact{"left out", strings.Join(s.LeftOut, ", ")})
+		f.Facts = append(f.Facts, Fact{Name: "left out", Value: strings.Join(s.LeftOut, ", ")})
 	}
 	for _, way := range k.wider(c, wants) {
 		f.Actions = append(f.Actions, "reach further:  "+way)
@@ -85,7 +85,7 @@ func (k component) unmet(c *config.Config, s Surroundings, o option) (widest dri
 	for _, r := range s.Requirements {
 		if r.Component == k.name && r.Scope > o.scope {
 			widest = max(widest, r.Scope)
-			facts = append(facts, Fact{"asked by", fmt.Sprintf("app %q, which requires the scope %s  (%s)", r.App, r.Scope, r.Site)})
+			facts = append(facts, Fact{Name: "asked by", Value: fmt.Sprintf("app %q, which requires the scope %s  (%s)", r.App, r.Scope, r.Site)})
 		}
 	}
 	return widest, facts

@@ -90,7 +90,7 @@ func (f function) unlisted(err error) error {
 	return &Failure{
 		Code: "boot.routes_unknown", Exit: ExitUnavailable, Cause: failureOf(err).Cause,
 		Text:  "The routes cannot be listed before what their function takes is made.",
-		Facts: []Fact{{"declared", f.declared()}, {"given at", f.site}, {"takes", fmt.Sprint(f.needs())}},
+		Facts: []Fact{{Name: "declared", Value: f.declared()}, {Name: "given at", Value: f.site}, {Name: "takes", Value: fmt.Sprint(f.needs())}},
 		Actions: []string{
 			"ask the running program:  /ops/routes at ops.addr",
 			"take no values apart:     a method of a nil h, as in r.Get(\"/\", h.Home), can be listed",

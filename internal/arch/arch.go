@@ -61,9 +61,9 @@ func layers() map[string][]string {
 
 		"config":   {"internal/mask", "internal/spelling"},
 		"ctx":      {"lock", "lock/driver", "bus", "bus/driver"},
-		"boot/...": {"config", "ctx", "lock", "lock/driver", "bus", "bus/driver", "drivers/...", "boot/...", "internal/admin", "internal/mask", "internal/metrics", "internal/supervisor"},
+		"boot/...": {"config", "ctx", "lock", "lock/driver", "bus", "bus/driver", "drivers/...", "boot/...", "internal/admin", "internal/failure", "internal/mask", "internal/metrics", "internal/supervisor"},
 
-		"internal/cli": {"internal/spelling", "boot", "config", "ctx", "bus", "lock", "lock/driver", "internal/admin"},
+		"internal/cli": {"internal/spelling", "internal/failure", "boot", "config", "ctx", "bus", "lock", "lock/driver", "internal/admin"},
 		"":             {"internal/cli", "boot", "config", "ctx", "lock", "bus"},
 
 		"cmd/mega": {"internal/cli", "internal/scaffold", "boot", "lock", "drivers/redis"},
@@ -74,6 +74,7 @@ func layers() map[string][]string {
 		"docs/guide":          {},
 		"internal/admin":      {"lock", "bus", "internal/private"},
 		"internal/arch":       {},
+		"internal/failure":    {"config", "internal/mask"},
 		"internal/scaffold":   {},
 		"internal/spelling":   {},
 		"internal/soak":       {"bus", "lock", "drivers/cluster", "internal/history"},

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/spelling"
 )
 
@@ -19,7 +19,7 @@ func explainVerb(s *Shell) *cobra.Command {
 		Args: arguments(0, "a code"),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 			var names []string
-			for _, c := range boot.Codes() {
+			for _, c := range failure.Codes() {
 				if len(args) == 0 {
 					names = append(names, cobra.CompletionWithDesc(c.Name, c.Title))
 				}
@@ -28,9 +28,9 @@ func explainVerb(s *Shell) *cobra.Command {
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return s.Print(boot.Codes(), printCodes)
+				return s.Print(failure.Codes(), printCodes)
 			}
-			code, err := boot.Explain(args[0])
+			code, err := failure.Explain(args[0])
 			if err != nil {
 				return unknownCode(c, args[0], err)
 			}
@@ -50,7 +50,7 @@ func unknownCode(c *cobra.Command, code string, err error) error {
 }
 
 func codeNames() (names []string) {
-	for _, c := range boot.Codes() {
+	for _, c := range failure.Codes() {
 		names = append(names, c.Name)
 	}
 	return names
@@ -59,7 +59,7 @@ func codeNames() (names []string) {
 func printCodes(w io.Writer) {
 	t := table{}
 	t.add("CODE", "EXIT", "MEANS")
-	for _, c := range boot.Codes() {
+	for _, c := range failure.Codes() {
 		exit := "-"
 		if c.Exit != 0 {
 			exit = fmt.Sprint(c.Exit)

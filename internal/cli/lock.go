@@ -18,6 +18,7 @@ import (
 
 	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/failure"
 )
 
 // locks are the verbs of lock. Whom they ask is up to the program.
@@ -70,7 +71,7 @@ func unanswered(sources []source) error {
 		}
 		if no, ok := errors.AsType[*admin.Error](s.err); ok && no.Status < http.StatusInternalServerError {
 			f.Code, f.Exit = "cli.refused", boot.ExitUsage
-			if why, err := boot.Explain(no.Code()); err == nil && why.Exit != 0 {
+			if why, err := failure.Explain(no.Code()); err == nil && why.Exit != 0 {
 				f.Code, f.Exit = why.Name, why.Exit
 			}
 		}

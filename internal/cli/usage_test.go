@@ -9,6 +9,7 @@ import (
 	"github.com/megaframework/mega/boot"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/cli"
+	"github.com/megaframework/mega/internal/failure"
 )
 
 // shop is the program whose command line is tested in this process.
@@ -50,7 +51,7 @@ func TestWrongCommandLineSaysWhatWasMeant(t *testing.T) {
 		if status != boot.ExitUsage || stdout != "" || !strings.Contains(stderr, "("+x.code+")") || !strings.Contains(stderr, x.says) {
 			t.Errorf("%s: exit status %d, want %s that says %q:\n%s%s", x.line, status, x.code, x.says, stdout, stderr)
 		}
-		if c, err := boot.Explain(x.code); err != nil || c.Exit != boot.ExitUsage {
+		if c, err := failure.Explain(x.code); err != nil || c.Exit != boot.ExitUsage {
 			t.Errorf("%s is explained by %+v, %v", x.code, c, err)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/internal/failure"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -60,7 +61,7 @@ func TestHelpOfEveryVerb(t *testing.T) {
 
 func TestCodesAreListedAndExplained(t *testing.T) {
 	_, list, _ := shop(t, "explain")
-	for _, c := range boot.Codes() {
+	for _, c := range failure.Codes() {
 		if !strings.Contains(list, "\n"+c.Name+" ") {
 			t.Errorf("%s is not listed", c.Name)
 		}
@@ -68,12 +69,12 @@ func TestCodesAreListedAndExplained(t *testing.T) {
 	if status, page, _ := shop(t, "explain", "lock.lost"); status != boot.ExitOK || !strings.HasPrefix(page, "lock.lost: ") {
 		t.Errorf("exit status %d: %s", status, page)
 	}
-	var one boot.Code
+	var one failure.Code
 	if _, doc, _ := shop(t, "explain", "lock.lost", "--json"); json.Unmarshal([]byte(doc), &one) != nil || one.Name != "lock.lost" {
 		t.Errorf("got %s", doc)
 	}
-	var all []boot.Code
-	if _, doc, _ := shop(t, "explain", "--json"); json.Unmarshal([]byte(doc), &all) != nil || len(all) != len(boot.Codes()) {
+	var all []failure.Code
+	if _, doc, _ := shop(t, "explain", "--json"); json.Unmarshal([]byte(doc), &all) != nil || len(all) != len(failure.Codes()) {
 		t.Errorf("got %s", doc)
 	}
 	if _, stdout, _ := shop(t, "__complete", "explain", "lock.los"); !strings.Contains(stdout, "lock.lost\t") {

@@ -1,45 +1,42 @@
-package boot
+package failure
 
 import (
+	_ "embed"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // Code is an entry of the catalogue: what a dotted code means, wherever it is
 // met. A code keeps its meaning and its exit status for good.
 type Code struct {
-	Name   string   `json:"code"`           // "lock.driver_unavailable"
-	Exit   int      `json:"exit,omitempty"` // the status of a boot that it ends; 0 for one that is met at run time
-	Title  string   `json:"title"`
-	Means  string   `json:"means"`
-	Causes []string `json:"causes,omitempty"` // the usual ones
-	Do     []string `json:"do,omitempty"`
+	Name   string   `json:"code" yaml:"code"`           // "lock.driver_unavailable"
+	Exit   int      `json:"exit,omitempty" yaml:"exit"` // the exit status of a boot that it ends; 0 for a code of run time
+	Title  string   `json:"title" yaml:"title"`
+	Means  string   `json:"means" yaml:"means"`
+	Causes []string `json:"causes,omitempty" yaml:"causes"` // the usual ones
+	Do     []string `json:"do,omitempty" yaml:"do"`
 }
 
-// Codes is the catalogue, sorted by name: every code that can end a boot, and
-// every one that mega's own errors have at run time.
+//go:embed catalogue.yaml
+var catalogue []byte
+
+// Codes returns the catalogue, sorted by name: every code that can end a boot,
+// and every code of an error at run time.
 func Codes() []Code {
-	all := slices.Concat(
-		configCodes(),
-		bootCodes(),
-		appCodes(),
-		lockBootCodes(),
-		busBootCodes(),
-		lockCodes(),
-		busCodes(),
-		requestCodes(),
-		cliCodes(),
-		opsCodes(),
-		newCodes(),
-	)
+	var all []Code
+	if err := yaml.Unmarshal(catalogue, &all); err != nil {
+		panic(fmt.Sprintf("decode the catalogue of codes: %v", err)) // it is part of the binary, and a test decodes it
+	}
 	slices.SortFunc(all, func(a, b Code) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
 
-// Explain returns the entry of a code. Its error names the code that was most
-// likely meant.
+// Explain returns the entry of a code. The error for an unknown code names
+// similar codes.
 func Explain(code string) (Code, error) {
 	all := Codes()
 	var names []string
@@ -55,9 +52,9 @@ func Explain(code string) (Code, error) {
 	return Code{}, fmt.Errorf("there is no code %q", code)
 }
 
-// akin are the names that have a word of the code in common, the rarest word
-// first: lock.unreachable finds the codes of locks, driver_unavailable the one
-// that ends in it.
+// akin returns the names that have a word in common with the code, the rarest
+// word first: lock.unreachable finds the codes of locks, driver_unavailable the
+// code that ends in it.
 func akin(code string, names []string) []string {
 	_, last, dotted := strings.Cut(code, ".")
 	if !dotted {
@@ -72,7 +69,7 @@ func akin(code string, names []string) []string {
 	return nil
 }
 
-// Print writes the entry for people.
+// Print writes the entry as text.
 func (c Code) Print(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s\n", c.Name, c.Title)
@@ -95,7 +92,7 @@ func (c Code) Print(w io.Writer) error {
 	return err
 }
 
-// folded breaks a text into lines that a terminal shows whole.
+// folded breaks a text into lines of at most 80 columns.
 func folded(text, indent string) string {
 	const width = 80
 	var b strings.Builder

@@ -1,4 +1,4 @@
-package boot_test
+package failure_test
 
 import (
 	"go/ast"
@@ -14,14 +14,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/failure"
 )
 
 // exits are the names of the exit statuses in the sources.
 var exits = map[string]int{
-	"ExitUsage": boot.ExitUsage, "ExitUnavailable": boot.ExitUnavailable, "ExitInternal": boot.ExitInternal,
-	"ExitOverrun": boot.ExitOverrun, "ExitConfig": boot.ExitConfig,
+	"ExitUsage": failure.ExitUsage, "ExitUnavailable": failure.ExitUnavailable, "ExitInternal": failure.ExitInternal,
+	"ExitOverrun": failure.ExitOverrun, "ExitConfig": failure.ExitConfig,
 }
 
 // notCodes are words of the sources that look like a code and are none.
@@ -33,8 +33,8 @@ var notCodes = []string{
 
 func TestEveryCodeInTheSourcesIsInTheCatalogueAndNoOther(t *testing.T) {
 	areas := map[string]bool{}
-	listed := map[string]boot.Code{}
-	for _, c := range boot.Codes() {
+	listed := map[string]failure.Code{}
+	for _, c := range failure.Codes() {
 		if _, twice := listed[c.Name]; twice {
 			t.Errorf("%s is listed twice", c.Name)
 		}
@@ -54,7 +54,7 @@ func TestEveryCodeInTheSourcesIsInTheCatalogueAndNoOther(t *testing.T) {
 	}
 	for code, at := range used {
 		if _, ok := listed[code]; !ok {
-			t.Errorf("%s: %q is not in the catalogue (codes*.go in this folder); if it is no code, name it in notCodes", at, code)
+			t.Errorf("%s: %q is not in the catalogue (internal/failure/catalogue.yaml); if it is no code, name it in notCodes", at, code)
 		}
 	}
 	for code := range listed {
@@ -73,7 +73,7 @@ func TestEveryFailureHasTheExitStatusOfItsCode(t *testing.T) {
 				return true
 			}
 			code, exit := fieldOf(lit, "Code"), fieldOf(lit, "Exit")
-			c, err := boot.Explain(strings.Trim(code, `"`))
+			c, err := failure.Explain(strings.Trim(code, `"`))
 			if exit == "" || err != nil || !isName(lit.Type, "Failure") {
 				return true
 			}
@@ -90,26 +90,26 @@ func TestEveryFailureHasTheExitStatusOfItsCode(t *testing.T) {
 }
 
 func TestEveryEntryOfTheCatalogueSaysEnough(t *testing.T) {
-	for _, c := range boot.Codes() {
+	for _, c := range failure.Codes() {
 		if c.Title == "" || len(c.Means) < 20 {
 			t.Errorf("%s does not say what it means: %+v", c.Name, c)
 		}
-		if c.Exit == boot.ExitUnavailable && len(c.Do) == 0 {
+		if c.Exit == failure.ExitUnavailable && len(c.Do) == 0 {
 			t.Errorf("%s does not say what to do", c.Name)
 		}
 	}
 }
 
 func TestCodesAreExplained(t *testing.T) {
-	c, err := boot.Explain("lock.driver_unavailable")
-	if err != nil || c.Exit != boot.ExitUnavailable {
+	c, err := failure.Explain("lock.driver_unavailable")
+	if err != nil || c.Exit != failure.ExitUnavailable {
 		t.Fatalf("got %+v, %v", c, err)
 	}
 	var page strings.Builder
 	if err := c.Print(&page); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"lock.driver_unavailable: the server", "exit status 69", "Usual causes\n  • ", "What to do\n  • ", "boot.wait_for"} {
+	for _, want := range []string{"lock.driver_unavailable: Cannot use the lock server", "exit status 69", "Usual causes\n  • ", "What to do\n  • ", "boot.wait_for"} {
 		if !strings.Contains(page.String(), want) {
 			t.Errorf("%q is not told:\n%s", want, &page)
 		}
@@ -125,7 +125,7 @@ func TestCodeThatDoesNotExistIsAnsweredByThoseThatDo(t *testing.T) {
 	for code, want := range map[string]string{
 		"driver_unavailable": "lock.driver_unavailable", "lock.unreachable": "lock.unavailable", "lock": "lock.no_cache", "nothing.at_all": "there is no code",
 	} {
-		if _, err := boot.Explain(code); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := failure.Explain(code); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q in it", code, err, want)
 		}
 	}
@@ -141,11 +141,11 @@ func (s source) at(pos token.Pos) string { return s.set.Position(pos).String() }
 
 func sources(t *testing.T) (files []source) {
 	t.Helper()
-	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && path != ".." && (outside(path) || d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".")):
+		case d.IsDir() && path != "../.." && (outside(path) || d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".")):
 			return fs.SkipDir
 		case !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
 			return nil
@@ -169,15 +169,12 @@ func outside(path string) bool {
 
 var codeRule = regexp.MustCompile(`^[a-z]+(\.[a-z_]+)?$`)
 
-// words are the string literals of a file that may be codes, and where they
-// stand, but for those of the catalogue itself.
+// words returns the string literals of a file that may be codes, with their
+// places.
 func words(s source) map[string]string {
 	found := map[string]string{}
 	ast.Inspect(s.syntax, func(n ast.Node) bool {
 		switch n := n.(type) {
-		case *ast.KeyValueExpr:
-			key, ok := n.Key.(*ast.Ident)
-			return !ok || key.Name != "Name" || !strings.Contains(s.at(n.Pos()), "codes")
 		case *ast.BasicLit:
 			text, err := strconv.Unquote(n.Value)
 			if err == nil && n.Kind == token.STRING && codeRule.MatchString(text) && (strings.Contains(text, ".") || text == "internal") {
