@@ -41,7 +41,9 @@ type Process struct {
 	Set    []string // key=value, stronger than everything else
 	Only   []string // the apps to run; empty runs them all
 	Trace  []string // what to trace while booting: "fx"
-	JSON   bool     // Main tells why the program did not start as JSON, in place of a panel
+	// Verbose has the boot report show all candidates, settings and slow phases.
+	Verbose bool
+	JSON    bool // Main tells why the program did not start as JSON, in place of a panel
 
 	// Hangups has Main read the configuration again with each signal; in env
 	// dev it ends the program, whose terminal was closed. It may be nil.

@@ -119,11 +119,16 @@ func refuted(findings []Finding, f *Failure) []Finding {
 }
 
 func configured(r Report) Finding {
-	return Finding{Name: "configuration", Verdict: OK, Text: r.configRows()[0].cells[0]}
+	return Finding{Name: "configuration", Verdict: OK, Text: r.configRows(false)[0].cells[0]}
 }
 
 func decided(d Decision) Finding {
-	f := Finding{Name: d.Component, Verdict: OK, Text: fmt.Sprintf("%s, %s: %s", d.Chosen, extent(d.Scope), told(d))}
+	f := Finding{Name: d.Component, Verdict: OK, Text: fmt.Sprintf("%s, scope %s: %s", d.Chosen, d.Scope, told(d))}
+	for _, c := range d.Candidates {
+		if c.Outcome != Chosen {
+			f.Text += fmt.Sprintf("; not %s: %s", c.Name, c.Reason)
+		}
+	}
 	if len(d.Warnings) > 0 {
 		f.Verdict = Warn
 		f.Text += "; " + strings.Join(d.Warnings, "; ")

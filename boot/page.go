@@ -20,25 +20,24 @@ type row struct {
 // margin is the width of the names of sections.
 const margin = 8
 
-func (r *Report) page(p paint) string {
+// page returns the report. Without verbose it has the decisions and their
+// warnings alone; with it also the settings, the other candidates, the admin
+// socket and the slowest phases.
+func (r *Report) page(p paint, verbose bool) string {
 	var b strings.Builder
 	b.WriteString(p.strong(r.title()) + "\n\n")
-	section(&b, p, "config", r.configRows())
-	section(&b, p, "lock", r.Lock.rows(p))
-	section(&b, p, "bus", r.Bus.rows(p))
+	section(&b, p, "config", r.configRows(verbose))
+	section(&b, p, "lock", r.Lock.rows(p, verbose))
+	section(&b, p, "bus", r.Bus.rows(p, verbose))
 	section(&b, p, "apps", r.appRows())
 	if r.Workers > 0 {
-		section(&b, p, "workers", []row{{cells: []string{fmt.Sprintf("%d processes serve, and one looks after them", r.Workers)}}})
+		section(&b, p, "workers", []row{{cells: []string{fmt.Sprintf("%d workers and a supervisor", r.Workers)}}})
 	}
 	if r.Ops != "" {
-		section(&b, p, "ops", r.opsRows())
+		section(&b, p, "ops", r.opsRows(verbose))
 	}
-	var slow []string
-	for _, phase := range r.slowest() {
-		slow = append(slow, fmt.Sprintf("%s %v", phase.Name, rounded(phase.Took)))
-	}
-	if len(slow) > 0 {
-		section(&b, p, "slowest", []row{{cells: []string{strings.Join(slow, ", ")}}})
+	if slow := r.slowest(); verbose && len(slow) > 0 {
+		section(&b, p, "slowest", []row{{cells: []string{durations(slow)}}})
 	}
 	if r.Took > 0 {
 		b.WriteString(p.strong(fmt.Sprintf("ready in %v", rounded(r.Took))) + "\n")
@@ -46,9 +45,17 @@ func (r *Report) page(p paint) string {
 	return b.String()
 }
 
-func (r *Report) opsRows() []row {
+func durations(all []Phase) string {
+	var texts []string
+	for _, phase := range all {
+		texts = append(texts, fmt.Sprintf("%s %v", phase.Name, rounded(phase.Took)))
+	}
+	return strings.Join(texts, ", ")
+}
+
+func (r *Report) opsRows(verbose bool) []row {
 	rows := []row{{cells: []string{r.Ops, "/livez", "/readyz", "/metrics"}}}
-	if r.Admin != "" {
+	if verbose && r.Admin != "" {
 		rows = append(rows, row{cells: []string{"admin socket " + r.Admin}})
 	}
 	return rows
@@ -62,17 +69,20 @@ func (r *Report) title() string {
 		name += " " + r.Version
 	}
 	if r.Rehearsed {
-		return strings.Join([]string{name, "env " + r.Env, "rehearsed: nothing was opened", r.Go}, " · ")
+		return strings.Join([]string{name, "env " + r.Env, "dry run: nothing was opened", r.Go}, " · ")
 	}
 	return strings.Join([]string{name, "env " + r.Env, fmt.Sprintf("pid %d", r.PID), r.Go}, " · ")
 }
 
-func (r *Report) configRows() []row {
+func (r *Report) configRows(verbose bool) []row {
 	files := strings.Join(r.Files, ", ")
 	if files == "" {
 		files = "no file"
 	}
 	rows := []row{{cells: []string{fmt.Sprintf("%s: %d keys, %d of them set", files, r.Keys, len(r.Set))}}}
+	if !verbose {
+		return rows
+	}
 	for _, s := range r.Set {
 		from := s.Origin
 		if len(s.Over) > 0 {
@@ -104,12 +114,29 @@ func (r *Report) appRows() (rows []row) {
 	return rows
 }
 
-// rows tell a decision: what was chosen and why, what was not, what it lacks.
-func (d Decision) rows(p paint) []row {
-	rows := []row{{cells: []string{d.Chosen, extent(d.Scope), told(d)}}}
+// rows returns a decision: the chosen driver with its reason, warnings, and how
+// to get a wider scope. With verbose it adds the other candidates and what the
+// chosen driver lacks.
+func (d Decision) rows(p paint, verbose bool) []row {
+	rows := []row{{cells: []string{d.Chosen, "scope " + d.Scope, told(d)}}}
 	if d.Server != "" {
 		rows = append(rows, row{cells: []string{"", "at " + d.Server}})
 	}
+	if verbose {
+		rows = append(rows, d.otherRows(p)...)
+	}
+	for _, warning := range d.Warnings {
+		rows = append(rows, row{cells: []string{"! " + warning}, style: p.warning})
+	}
+	if len(d.Wider) > 0 {
+		rows = append(rows, row{cells: []string{"wider scope: " + strings.Join(d.Wider, ", or ")}})
+	}
+	return rows
+}
+
+// otherRows returns the candidates that were not chosen, and the rules that the
+// chosen driver lacks.
+func (d Decision) otherRows(p paint) (rows []row) {
 	for _, c := range d.Candidates {
 		if c.Outcome == Chosen {
 			continue
@@ -123,25 +150,11 @@ func (d Decision) rows(p paint) []row {
 	for _, l := range d.Lacks {
 		rows = append(rows, row{cells: []string{"", "without " + l.Rule, l.Why}})
 	}
-	for _, warning := range d.Warnings {
-		rows = append(rows, row{cells: []string{"! " + warning}, style: p.warning})
-	}
-	for _, way := range d.Wider {
-		rows = append(rows, row{cells: []string{"to reach further: " + way}})
-	}
 	return rows
 }
 
-// notSet is the origin of a key that nobody set.
+// notSet is the origin of a key without a value.
 const notSet = "not set"
-
-// extent is how far a driver reaches, in words.
-func extent(scope string) string {
-	if scope == "fleet" {
-		return "across the fleet"
-	}
-	return "within the " + scope
-}
 
 // section writes rows below a name, with their columns aligned.
 func section(b *strings.Builder, p paint, name string, rows []row) {

@@ -128,7 +128,7 @@ func (r *Report) slowest() []Phase {
 // record, with its warnings as records of their own, so that they are found.
 func (r *Report) tell(p Process, c *config.Config, log *slog.Logger) {
 	if readable(p.Stderr, c) {
-		_, _ = io.WriteString(p.Stderr, "\n"+r.page(p.paint())+"\n") // a report that cannot be read stops nothing
+		_, _ = io.WriteString(p.Stderr, "\n"+r.page(p.paint(), p.Verbose)+"\n") // a report that cannot be read stops nothing
 		return
 	}
 	for _, d := range []Decision{r.Lock, r.Bus} {
@@ -139,9 +139,10 @@ func (r *Report) tell(p Process, c *config.Config, log *slog.Logger) {
 	log.LogAttrs(context.Background(), slog.LevelInfo, "boot.report", slog.Any("report", r))
 }
 
-// Print writes the report for people, without colours.
+// Print writes the whole report as text, with all candidates and without
+// colours.
 func (r *Report) Print(w io.Writer) error {
-	_, err := io.WriteString(w, r.page(paint{}))
+	_, err := io.WriteString(w, r.page(paint{}, true))
 	return err
 }
 

@@ -85,7 +85,7 @@ func TestReportIsTheSameAsARecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	told := texts(t, record.Report)
-	words := "env pid config keys of them set lock bus apps ops slowest ready in 412ms across within the at no needs without over routes 1 route for left out to reach further /livez /readyz /metrics admin socket 97ms 118ms 96ms · !"
+	words := "env pid config keys of them set lock bus apps ops slowest ready in 412ms scope at no needs without over routes 1 route for left out wider scope or /livez /readyz /metrics admin socket 97ms 118ms 96ms · !"
 	for word := range strings.FieldsSeq(page.String()) {
 		word = strings.Trim(word, "():,")
 		if !strings.Contains(told, word) && !strings.Contains(words, word) {

@@ -54,6 +54,7 @@ type flags struct {
 	trace  []string
 	only   []string
 
+	verbose bool
 	workers int
 }
 
@@ -84,6 +85,7 @@ func (l *line) root() *cobra.Command {
 	all.StringVar(&l.flags.config, "config", "", "read the configuration from `PATH`, a file or a folder, and search for none")
 	all.StringArrayVar(&l.flags.set, "set", nil, "set a key of the configuration, as `KEY=VALUE`; may be given again")
 	all.StringSliceVar(&l.flags.trace, "trace", nil, "tell more of the boot: `WHAT` is fx, the injector")
+	all.BoolVar(&l.flags.verbose, "verbose", false, "show all candidates, settings and slow phases in the boot report")
 	all.BoolVar(&l.shell.JSON, "json", false, "write JSON")
 	completeFlag(root, "set", l.completeSet)
 	completeFlag(root, "trace", cobra.FixedCompletions([]string{"fx"}, cobra.ShellCompDirectiveNoFileComp))
@@ -107,7 +109,7 @@ func (l *line) boot() boot.Process {
 	}
 	return boot.Process{
 		Args: l.process.Args, Environ: l.process.Environ, Stderr: l.process.Stderr, Dir: l.process.Dir,
-		Config: l.flags.config, Set: set, Trace: l.flags.trace, Only: l.flags.only,
+		Config: l.flags.config, Set: set, Trace: l.flags.trace, Only: l.flags.only, Verbose: l.flags.verbose,
 	}
 }
 
