@@ -21,16 +21,17 @@ func (b *booting) listen(c *config.Config, log *slog.Logger) error {
 		return nil
 	}
 	b.life.endWith(serving, hook{name: "listeners", budget: longBudget, run: b.intake})
-	nothing := megactx.NewRouter(&megactx.Host{App: megactx.AppInfo{Env: c.Env}, Log: log}).Handler()
+	host := &megactx.Host{App: megactx.AppInfo{Env: c.Env}, Log: log}
 	for _, p := range fronts(b.sites) {
-		if err := b.listenAt(c, p, nothing); err != nil {
+		if err := b.listenAt(c, p, host); err != nil {
 			return err
 		}
 	}
 	return b.leftOver()
 }
 
-func (b *booting) listenAt(c *config.Config, p front, nothing http.Handler) error {
+// listenAt serves a front, and answers as host to what none of its apps is for.
+func (b *booting) listenAt(c *config.Config, p front, host *megactx.Host) error {
 	l, err := b.open(p)
 	if known, ok := errors.AsType[*Failure](err); ok {
 		return known
@@ -38,7 +39,10 @@ func (b *booting) listenAt(c *config.Config, p front, nothing http.Handler) erro
 	if err != nil {
 		return listenFailure(c, "apps."+p.sites[0].app+".addr", p.addr, err)
 	}
-	server := newServerOn(strings.Join(p.names(), ", "), l, p.handler(nothing), b.log, p.contexts()...)
+	if c.Env == "dev" && isLoopback(l.Addr()) { // elsewhere a proxy may pass on the public name
+		p = p.local(refusing(host))
+	}
+	server := newServerOn(strings.Join(p.names(), ", "), l, p.handler(megactx.NewRouter(host).Handler()), b.log, p.contexts()...)
 	b.servers = append(b.servers, server)
 	for _, s := range p.sites {
 		b.report.Apps = append(b.report.Apps, Served{
@@ -46,6 +50,16 @@ func (b *booting) listenAt(c *config.Config, p front, nothing http.Handler) erro
 		})
 	}
 	return nil
+}
+
+// refusing answers requests by a foreign name.
+func refusing(host *megactx.Host) http.Handler {
+	r := megactx.NewRouter(host)
+	r.Handle("/*", func(*megactx.Ctx) error {
+		return megactx.Error(http.StatusForbidden, "request.foreign_host",
+			"In env dev an app without a host answers to localhost and loopback addresses only. Set apps.<name>.host to serve it by another name.")
+	})
+	return r.Handler()
 }
 
 // serves are the last steps: the process can be operated, the apps serve, and

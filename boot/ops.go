@@ -1,11 +1,14 @@
 package boot
 
 import (
+	"crypto/sha256"
+	"crypto/subtle"
 	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/pprof"
+	"strings"
 	"sync/atomic"
 	"syscall"
 
@@ -47,10 +50,11 @@ func (b *booting) openOps(c *config.Config, d decisions, log *slog.Logger) error
 	return nil
 }
 
-// newOps takes the address of ops.addr for what changes nothing.
+// newOps opens the listener of ops.addr in front of watch, which changes
+// nothing.
 func newOps(c *config.Config, watch http.Handler, log *slog.Logger) (*server, error) {
 	addr := string(c.Ops.Addr)
-	g := &guard{next: watch}
+	g := &guard{next: watch, token: newBearer(c.Ops.Token.Reveal())}
 	server, err := newServer("ops", addr, g, log)
 	if errors.Is(err, syscall.EADDRINUSE) && c.Origin("ops.addr").IsDefault() {
 		server, err = newServer("ops", "127.0.0.1:0", g, log)
@@ -137,11 +141,12 @@ func refuse(w http.ResponseWriter, status int, code string, err error) {
 	answer(w, status, map[string]string{"code": code, "error": err.Error()})
 }
 
-// guard refuses what changes something, and what a browser asks for on behalf
-// of a page from elsewhere.
+// guard refuses what would change something, requests that a browser makes for
+// the page of another site, and private pages to those who may not read them.
 type guard struct {
 	next  http.Handler
-	local bool // it is listened to on a loopback address alone
+	local bool   // the listener is on a loopback address
+	token bearer // that private pages need
 }
 
 func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -157,7 +162,44 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusForbidden, "ops.foreign_host", errors.New("ask for localhost, or for a loopback address"))
 	case foreign(r):
 		refuse(w, http.StatusForbidden, "request.cross_origin", errors.New("this request came from the page of another site"))
+	case isPublic(r.URL.Path) || g.local && !g.token.isSet():
+		g.next.ServeHTTP(w, r)
+	case !g.token.isSet():
+		refuse(w, http.StatusForbidden, "ops.token_not_set", errors.New("only probes and metrics are served on this address: set ops.token"))
+	case !g.token.allows(r):
+		w.Header().Set("WWW-Authenticate", `Bearer realm="ops"`)
+		refuse(w, http.StatusUnauthorized, "ops.unauthorized", errors.New("send the token of ops.token: Authorization: Bearer TOKEN"))
 	default:
 		g.next.ServeHTTP(w, r)
 	}
+}
+
+// isPublic reports whether a page is for everyone who reaches the listener:
+// what probes and scrapers read, and the list of pages. The paths are compared
+// whole, so that no other spelling of a private path is public.
+func isPublic(path string) bool {
+	switch path {
+	case "/", "/livez", "/readyz", "/startupz", "/metrics":
+		return true
+	}
+	return false
+}
+
+// bearer is a token that a request has to carry. The zero bearer is not set,
+// and allows nothing.
+type bearer struct {
+	set bool
+	sum [sha256.Size]byte
+}
+
+func newBearer(token string) bearer { return bearer{token != "", sha256.Sum256([]byte(token))} }
+
+func (b bearer) isSet() bool { return b.set }
+
+// allows reports whether a request carries the token. Sums are compared, in
+// constant time, so that neither the token nor its length can be measured.
+func (b bearer) allows(r *http.Request) bool {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	sum := sha256.Sum256([]byte(strings.TrimSpace(token)))
+	return b.set && strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(sum[:], b.sum[:]) == 1
 }

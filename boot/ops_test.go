@@ -243,3 +243,84 @@ func TestChecksThatHangDoNotHoldUpTheEnd(t *testing.T) {
 	}
 	close(let)
 }
+
+const opsToken = "0123456789abcdef-token"
+
+func TestOpsBeyondLoopbackNeedATokenForPrivatePages(t *testing.T) {
+	for _, x := range []struct {
+		name, addr, env, token, sent string
+		private                      int
+	}{
+		{"loopback", "127.0.0.1:0", "dev", "", "", 200},
+		{"loopback, a token that is not sent", "127.0.0.1:0", "dev", opsToken, "", 401},
+		{"loopback, with the token", "127.0.0.1:0", "dev", opsToken, "Bearer " + opsToken, 200},
+		{"everywhere, no token", "0.0.0.0:0", "dev", "", "", 403},
+		{"everywhere, in production", ":0", "production", "", "", 403},
+		{"everywhere, no token is set and none is sent", ":0", "dev", "", "Bearer ", 403},
+		{"everywhere, no token is set and one is sent", ":0", "dev", "", "Bearer " + opsToken, 403},
+		{"everywhere, none is sent", ":0", "dev", opsToken, "", 401},
+		{"everywhere, an empty one", ":0", "dev", opsToken, "Bearer ", 401},
+		{"everywhere, its beginning", ":0", "dev", opsToken, "Bearer " + opsToken[:16], 401},
+		{"everywhere, another scheme", ":0", "dev", opsToken, "Basic " + opsToken, 401},
+		{"everywhere, no scheme", ":0", "dev", opsToken, opsToken, 401},
+		{"everywhere, the token", ":0", "dev", opsToken, "bearer  " + opsToken, 200},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			p, stderr := process("MEGA_OPS_ADDR="+x.addr, "MEGA_OPS_TOKEN="+x.token, "MEGA_ENV="+x.env)
+			r := start(t, p, boot.App("main", boot.Routes(hello)))
+			asks := func(path, host string) int {
+				t.Helper()
+				conn := dial(t, r.Report().Ops)
+				defer func() { _ = conn.Close() }()
+				head := ""
+				if x.sent != "" {
+					head = "Authorization: " + x.sent + "\r\n"
+				}
+				if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\n%s\r\n", path, host, head); err != nil {
+					t.Fatal(err)
+				}
+				code, err := status(conn)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return code
+			}
+			for _, path := range []string{"/livez", "/readyz?verbose", "/startupz", "/metrics", "/"} {
+				if code := asks(path, "localhost"); code != 200 {
+					t.Errorf("%s: got %d", path, code)
+				}
+			}
+			private := []string{"/ops/config", "/ops/locks", "/ops/build", "/ops/config?x=/livez"}
+			if x.env == "dev" {
+				private = append(private, "/debug/pprof/cmdline")
+			}
+			for _, path := range private {
+				if code := asks(path, "localhost"); code != x.private {
+					t.Errorf("%s: got %d, want %d", path, code, x.private)
+				}
+			}
+			for _, path := range []string{"/livez/../ops/config", "/%6fps/config", "//ops/config", "/ops/../ops/config", "/./ops/config", "http://localhost/ops/../ops/config"} {
+				if code := asks(path, "localhost"); code == 200 && x.private != 200 {
+					t.Errorf("%s: it is served", path)
+				}
+			}
+			if strings.HasPrefix(x.addr, "127.") {
+				if code := asks("/livez", "evil.example"); code != 403 {
+					t.Errorf("by a foreign name: got %d", code)
+				}
+			}
+			if strings.Contains(stderr.String(), opsToken) {
+				t.Error("the token is in the log")
+			}
+		})
+	}
+}
+
+func TestWeakOpsTokenIsRefused(t *testing.T) {
+	for _, token := range []string{"short", "with a space in it", "tüüüüüüüüüüüüüüüken"} {
+		p, _ := process("MEGA_OPS_TOKEN=" + token)
+		if f := fail(t, p, boot.App("main", boot.Routes(hello))); f.Code != "config.invalid" || strings.Contains(f.Error(), token) {
+			t.Errorf("%s: %v", token, f)
+		}
+	}
+}

@@ -235,8 +235,8 @@ func TestOnlyThisMachinesOwnPagesAreAnswered(t *testing.T) {
 func TestProfilesAreForDevelopmentAlone(t *testing.T) {
 	for _, dev := range []bool{true, false} {
 		w := httptest.NewRecorder()
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/debug/pprof/goroutine?debug=1", nil)
-		newTestOps(false, dev).ServeHTTP(w, r)
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/debug/pprof/goroutine?debug=1", nil)
+		newTestOps(true, dev).ServeHTTP(w, r)
 		if (w.Code == 200) != dev {
 			t.Errorf("dev is %v: got %d", dev, w.Code)
 		}
@@ -245,7 +245,7 @@ func TestProfilesAreForDevelopmentAlone(t *testing.T) {
 
 func TestNothingIsSeenBeforeItIsComplete(t *testing.T) {
 	w := httptest.NewRecorder()
-	newTestOps(false, false).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/ops/locks", nil))
+	newTestOps(true, false).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/ops/locks", nil))
 	if w.Code != 503 || !strings.Contains(w.Body.String(), "mega.starting") {
 		t.Errorf("got %d %s", w.Code, w.Body)
 	}

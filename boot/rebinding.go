@@ -8,15 +8,34 @@ import (
 )
 
 // localHost reports whether a Host header names this machine in a way that no
-// name server has a say in.
+// name server can change: localhost, a name below it, or a loopback address.
 func localHost(host string) bool {
-	name := host
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		name = h
-	}
-	name = strings.TrimSuffix(strings.TrimPrefix(name, "["), "]")
+	name := hostName(host)
 	ip := net.ParseIP(name)
-	return strings.EqualFold(name, "localhost") || ip != nil && ip.IsLoopback()
+	return name == "localhost" || strings.HasSuffix(name, ".localhost") || ip != nil && ip.IsLoopback()
+}
+
+// hostName returns the name or address in a Host header, in lower case, without
+// the port, the brackets of an IPv6 address and the dot at the end of a name.
+func hostName(host string) string {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	} else if bare, ok := strings.CutPrefix(host, "["); ok {
+		host = strings.TrimSuffix(bare, "]")
+	}
+	return strings.TrimSuffix(strings.ToLower(host), ".")
+}
+
+// localOnly returns next for requests by a local name. A page whose own name
+// was made to resolve to a loopback address could read an app there as its own.
+func localOnly(next, refusal http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !localHost(r.Host) {
+			refusal.ServeHTTP(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // foreign reports whether a browser says that the page of another site asks.

@@ -2,7 +2,6 @@ package boot
 
 import (
 	"cmp"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -65,6 +64,18 @@ func (f front) contexts() (all []*megactx.Host) {
 	return all
 }
 
+// local has the sites that are for no particular host answer local names alone,
+// and refusal everything else.
+func (f front) local(refusal http.Handler) front {
+	f.sites = slices.Clone(f.sites)
+	for i, s := range f.sites {
+		if s.host == "" {
+			f.sites[i].handler = localOnly(s.handler, refusal)
+		}
+	}
+	return f
+}
+
 // handler serves all sites of the front. The most specific one that matches
 // takes a request: by its host before its prefix, the longer ones first. Where
 // none does, nothing is.
@@ -81,7 +92,7 @@ func (f front) handler(nothing http.Handler) http.Handler {
 		)
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host := hostOf(r)
+		host := hostName(r.Host)
 		for _, s := range sites {
 			if !matchesHost(host, s.host) {
 				continue
@@ -106,15 +117,6 @@ func hostRank(pattern string) int {
 		return 1
 	}
 	return 2
-}
-
-// hostOf is what a request is for, without port, in lower case.
-func hostOf(r *http.Request) string {
-	host := r.Host
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	return strings.TrimSuffix(strings.ToLower(strings.Trim(host, "[]")), ".")
 }
 
 func matchesHost(host, pattern string) bool {

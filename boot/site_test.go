@@ -1,6 +1,8 @@
 package boot_test
 
 import (
+	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -184,5 +186,60 @@ func TestConfigurationIsFoundAboveTheFolder(t *testing.T) {
 	p.Set = []string{"lock.wiat=4s"}
 	if _, err := boot.LoadConfig(p, boot.App("main")); err == nil || !strings.Contains(err.Error(), "wrong") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A page whose own name resolves to a loopback address would read an app there
+// as its own.
+func TestAppInDevAnswersLocalNamesOnly(t *testing.T) {
+	apps := []boot.Option{boot.App("main", boot.Routes(where)), boot.App("admin", boot.Routes(where)), boot.App("shop", boot.Routes(where))}
+	environ := []string{
+		"MEGA_APPS_ADMIN_ADDR=127.0.0.1:0", "MEGA_APPS_ADMIN_PREFIX=/admin",
+		"MEGA_APPS_SHOP_ADDR=127.0.0.1:0", "MEGA_APPS_SHOP_HOST=shop.example.org",
+	}
+	for env, others := range map[string]int{"dev": 403, "production": 200} {
+		posted := map[string]int{"dev": 403, "production": 405}[env]
+		p, _ := process(append(environ, "MEGA_ENV="+env)...)
+		r := start(t, p, apps...)
+		at := strings.TrimPrefix(r.Report().Apps[0].URL, "http://")
+		_, port, _ := net.SplitHostPort(at)
+		for head, want := range map[string]int{
+			"GET / HTTP/1.1\r\nHost: localhost":                                   200,
+			"GET / HTTP/1.1\r\nHost: LocalHost.:" + port:                          200,
+			"GET / HTTP/1.1\r\nHost: shop.localhost":                              200,
+			"GET / HTTP/1.1\r\nHost: 127.0.0.1:" + port:                           200,
+			"GET / HTTP/1.1\r\nHost: 127.1.2.3":                                   200,
+			"GET / HTTP/1.1\r\nHost: [::1]:" + port:                               200,
+			"GET / HTTP/1.1\r\nHost: [::1]":                                       200,
+			"GET / HTTP/1.1\r\nHost: shop.example.org":                            200,
+			"GET http://localhost/ HTTP/1.1\r\nHost: evil.example":                200, // the target counts
+			"GET / HTTP/1.1\r\nHost: evil.example":                                others,
+			"GET /admin/ HTTP/1.1\r\nHost: evil.example":                          others,
+			"POST /admin/ HTTP/1.1\r\nContent-Length: 0\r\nHost: evil.example":    posted,
+			"GET / HTTP/1.1\r\nHost: localhost.evil.example":                      others,
+			"GET / HTTP/1.1\r\nHost: evillocalhost":                               others,
+			"GET / HTTP/1.1\r\nHost: 127.0.0.1.evil.example":                      others,
+			"GET / HTTP/1.1\r\nHost: 2130706433":                                  others,
+			"GET / HTTP/1.1\r\nHost: 0.0.0.0":                                     others,
+			"GET / HTTP/1.1\r\nHost: [::1%25lo]":                                  others,
+			"GET / HTTP/1.1\r\nHost: [::]":                                        others,
+			"GET / HTTP/1.1\r\nHost: evil.example:" + port:                        others,
+			"GET / HTTP/1.1\r\nHost: ":                                            others,
+			"GET / HTTP/1.0":                                                      others,
+			"GET http://evil.example/ HTTP/1.1\r\nHost: localhost":                others,
+			"GET / HTTP/1.1\r\nX-Forwarded-Host: localhost\r\nHost: evil.example": others,
+		} {
+			conn := dial(t, r.Report().Apps[0].URL)
+			if _, err := fmt.Fprintf(conn, "%s\r\n\r\n", head); err != nil {
+				t.Fatal(err)
+			}
+			if code, err := status(conn); code != want || err != nil {
+				t.Errorf("%s: %q: got %d, %v; want %d", env, head, code, err, want)
+			}
+			_ = conn.Close()
+		}
+		if err := r.Stop(); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -76,7 +76,8 @@ type App struct {
 
 // Ops configures the listener for operators and their machines.
 type Ops struct {
-	Addr Addr `key:"addr" default:"127.0.0.1:9090" required:"true" doc:"where /livez, /readyz and /metrics are served; unless it is set, a free port where this one is taken"`
+	Addr  Addr   `key:"addr" default:"127.0.0.1:9090" required:"true" doc:"where /livez, /readyz and /metrics are served; unless it is set, a free port where this one is taken"`
+	Token Secret `key:"token" pattern:"^[!-~]{16,256}$" like:"the output of openssl rand -hex 32" doc:"the bearer token that /ops/* and /debug/* require; without it they are served on a loopback address only"`
 }
 
 // Boot configures how the process starts.

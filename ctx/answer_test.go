@@ -290,3 +290,59 @@ func TestFilesOfAnUploadAreRemoved(t *testing.T) {
 		t.Errorf("Bind after the end: %v", err)
 	}
 }
+
+// A page cannot be framed by another site, its type is not guessed, and its
+// links give away the origin alone, unless the app says otherwise.
+func TestPagesHaveADefaultHeader(t *testing.T) {
+	const html = "<!doctype html><title>x</title>"
+	page := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "Text/HTML; charset=utf-8")
+		_, _ = io.WriteString(w, html)
+	}
+	for _, x := range []struct {
+		name                 string
+		handler              megactx.Handler
+		csp, sniff, referrer string
+	}{
+		{"written by a plain handler", megactx.WrapHandler(http.HandlerFunc(page)), "frame-ancestors 'self'", "nosniff", "strict-origin-when-cross-origin"},
+		{"of a type that net/http finds", func(c *megactx.Ctx) error { _, err := io.WriteString(c.Writer(), html); return err }, "frame-ancestors 'self'", "nosniff", "strict-origin-when-cross-origin"},
+		{"with a status first", func(c *megactx.Ctx) error {
+			c.Writer().WriteHeader(http.StatusTeapot)
+			_, err := io.WriteString(c.Writer(), html)
+			return err
+		}, "frame-ancestors 'self'", "nosniff", "strict-origin-when-cross-origin"},
+		{"an error", func(*megactx.Ctx) error { return errors.New("x") }, "frame-ancestors 'self'", "nosniff", "strict-origin-when-cross-origin"},
+		{"overridden", func(c *megactx.Ctx) error {
+			h := c.Writer().Header()
+			h.Set("Content-Security-Policy", "default-src 'self'")
+			h["Referrer-Policy"] = nil
+			page(c.Writer(), nil)
+			return nil
+		}, "default-src 'self'", "nosniff", ""},
+		{"JSON", func(c *megactx.Ctx) error { return c.JSON(200, 1) }, "", "nosniff", ""},
+		{"a file of bytes", func(c *megactx.Ctx) error {
+			c.Writer().Header().Set("Content-Type", "application/octet-stream")
+			_, err := c.Writer().Write([]byte{1})
+			return err
+		}, "", "", ""},
+	} {
+		s := newStage()
+		s.router.Get("/", x.handler)
+		server := httptest.NewServer(s.router.Handler())
+		for range 2 { // what is shared between answers is not changed by one
+			answer, err := server.Client().Get(server.URL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = answer.Body.Close()
+			h := answer.Header
+			if h.Get("Content-Security-Policy") != x.csp || h.Get("X-Content-Type-Options") != x.sniff || h.Get("Referrer-Policy") != x.referrer {
+				t.Errorf("%s: the header is %v", x.name, h)
+			}
+			if strings.HasPrefix(strings.ToLower(h.Get("Content-Type")), "text/html") != (x.csp != "") {
+				t.Errorf("%s: the type is %q", x.name, h.Get("Content-Type"))
+			}
+		}
+		server.Close()
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -25,6 +26,7 @@ type response struct {
 	bytes  int64
 	ends   bool // what was begun is known to be complete
 	over   bool
+	front  bool // the front door of an app, which completes the header of a page
 
 	allowance *allowance // of the request, at the front door; may be nil
 }
@@ -52,6 +54,7 @@ func (r *response) WriteHeader(status int) {
 func (r *response) writeHeaderLocked(status int) {
 	if r.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
 		r.status = status
+		r.guardPageLocked()
 	}
 	r.w.WriteHeader(status)
 }
@@ -210,7 +213,45 @@ func (r *response) begin() {
 func (r *response) beginLocked() {
 	if r.status == 0 {
 		r.status = http.StatusOK
+		r.guardPageLocked()
 	}
+}
+
+// The default header of a page: other sites may not frame it, its type is not
+// guessed, and links on it do not give away more than its origin. The values are
+// shared by all answers, and full, so that an append copies them.
+var (
+	frameAncestors = []string{"frame-ancestors 'self'"}
+	noSniff        = []string{"nosniff"}
+	referrer       = []string{"strict-origin-when-cross-origin"}
+)
+
+// guardPageLocked adds the default header of a page. A value that the app has
+// set stays, also an empty one. An answer without a type may turn out to be a
+// page: net/http finds its type when the header is complete.
+func (r *response) guardPageLocked() {
+	if !r.front {
+		return
+	}
+	h := r.w.Header()
+	if types := h["Content-Type"]; len(types) > 0 && !isPage(types[0]) {
+		return
+	}
+	byDefault(h, "Content-Security-Policy", frameAncestors)
+	byDefault(h, "X-Content-Type-Options", noSniff)
+	byDefault(h, "Referrer-Policy", referrer)
+}
+
+func byDefault(h http.Header, name string, value []string) {
+	if _, set := h[name]; !set {
+		h[name] = value
+	}
+}
+
+func isPage(contentType string) bool {
+	t, _, _ := strings.Cut(contentType, ";")
+	t = strings.ToLower(strings.TrimSpace(t))
+	return t == "text/html" || t == "application/xhtml+xml"
 }
 
 // shut ends the way: a write that is under way is waited for, and every later

@@ -54,7 +54,7 @@ func (h *Host) serve(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rules := h.limits()
 		rec := &record{id: requestID(r), method: r.Method, path: r.URL.Path, began: time.Now(), request: r}
-		rec.out.w = w
+		rec.out.w, rec.out.front = w, true
 		h.enter(rec)
 		defer h.leave(rec)
 		std, end := rec.allow(r.Context(), rules.timeout)

@@ -27,7 +27,7 @@ func TestConsoleOfTheSamples(t *testing.T) {
 		settings [][]string        // of the sample for each block
 	}{
 		{"../../sample/crud", map[string]string{"main": "127.0.0.1:8080"}, [][]string{nil}},
-		{multi, map[string]string{"web": "127.0.0.1:8081", "admin": "127.0.0.1:8082"}, [][]string{nil, {"picking.time=20s"}}},
+		{multi, map[string]string{"web": "127.0.0.1:8081", "admin": "localhost:8082"}, [][]string{nil, {"picking.time=20s"}}},
 	} {
 		t.Run(filepath.Base(x.sample), func(t *testing.T) {
 			t.Parallel()
@@ -61,6 +61,9 @@ func beside(t *testing.T, exe, sample string, addrs map[string]string, settings 
 	for app, addr := range addrs {
 		own := free(t)
 		environ = append(environ, fmt.Sprintf("MEGA_APPS_%s_ADDR=%s", strings.ToUpper(app), own))
+		if strings.HasPrefix(addr, "localhost:") { // the only name to which the app answers
+			own = strings.Replace(own, "127.0.0.1", "localhost", 1)
+		}
 		there, here = append(there, addr, own), append(here, own, addr)
 	}
 	stop := started(t, exe, sample, environ, settings, "http://"+ops)
