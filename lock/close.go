@@ -25,6 +25,7 @@ const closeGrace = 250 * time.Millisecond
 func (l *Locker) Close(ctx context.Context) error {
 	l.gate.close() // L17
 	left := l.empty(ctx)
+	l.cleaner.flush(closeGrace)
 	l.crew.close()
 	l.schedule.timer.Stop() // after the last tick, which may have set it
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), driver.CallTimeout)

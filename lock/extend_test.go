@@ -3,6 +3,7 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,7 @@ import (
 // renewals records what a driver is asked to renew, and may fail.
 type renewals struct {
 	hooked
+	mu   sync.Mutex // guards the fields below
 	seen []driver.Grant
 	fail error
 }
@@ -21,6 +23,8 @@ type renewals struct {
 func newRenewals() *renewals {
 	r := &renewals{hooked: hooked{Driver: newFleet(), scope: driver.Fleet}}
 	r.renew = func(ctx context.Context, d driver.Driver, grants []driver.Grant) []driver.Renewal {
+		r.mu.Lock()
+		defer r.mu.Unlock()
 		r.seen = append(r.seen, grants...)
 		if r.fail != nil {
 			return []driver.Renewal{{Err: r.fail}}
@@ -30,7 +34,17 @@ func newRenewals() *renewals {
 	return r
 }
 
-func (r *renewals) last() driver.Grant { return r.seen[len(r.seen)-1] }
+func (r *renewals) last() driver.Grant {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.seen[len(r.seen)-1]
+}
+
+func (r *renewals) failWith(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fail = err
+}
 
 func TestEachExtendRaisesTheRevision(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -62,12 +76,12 @@ func TestARenewalAfterAFailedExtendOvertakesItsLateCopy(t *testing.T) {
 		d := newRenewals()
 		l := process(t, d, lock.Config{TTL: 9 * time.Second})
 		lease := acquire(t, l, "k")
-		d.fail = driver.ErrUnavailable
+		d.failWith(driver.ErrUnavailable)
 		if err := lease.Extend(t.Context(), time.Hour); !errors.Is(err, lock.ErrUnavailable) {
 			t.Fatal(err)
 		}
 		late := d.last()
-		d.fail = nil
+		d.failWith(nil)
 		time.Sleep(time.Second)
 		if g := d.last(); g.TTL != 9*time.Second || g.Rev <= late.Rev {
 			t.Errorf("after an extension with revision %d that failed, %v is renewed with revision %d", late.Rev, g.TTL, g.Rev)

@@ -26,6 +26,7 @@ type Locker struct {
 
 	gate     gate     // counts who is inside, for Close
 	crew     crew     // owns the background goroutines
+	cleaner  cleaner  // repeats releases that did not get through
 	schedule schedule // renews the holds and ends them in time
 	queues   *queues  // waiters of this process by key; nil where the driver's scope is the process
 	sizes    sizes    // disagreements about pools that were told
@@ -54,6 +55,7 @@ func New(d driver.Driver, c Config) (*Locker, error) {
 	l.crew.init()
 	l.gate.init()
 	l.health.locker = l
+	l.cleaner.init(l)
 	if l.info.Scope > driver.Process {
 		l.schedule.nap = maxNap
 		l.queues = newQueues(l)

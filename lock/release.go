@@ -76,7 +76,7 @@ func (h *hold) leaveLost(l *Lease) error {
 	switch lost.Cause {
 	case Shutdown:
 		_ = h.giveBack() // what does not get through is left to its TTL
-	case Expired, Unreachable:
+	default:
 		h.bury()
 	}
 	if lost.Cause == Shutdown || h.with {
@@ -113,16 +113,15 @@ func (h *hold) giveBack() error {
 	err = l.unavailable(err, driver.CallTimeout)
 	l.health.failed(err)
 	g, until := h.keptUntil()
-	l.cleanUp(g, until, err)
+	l.cleaner.add(g, until, err)
 	return err
 }
 
-// bury releases in the background what was lost by time here, and which the
-// backend may keep for longer.
+// bury releases in the background what was lost here, and which the backend may
+// keep for longer: its clock may have stepped back (L5).
 func (h *hold) bury() {
-	if g, until := h.keptUntil(); h.locker.clock.now() < until {
-		h.locker.cleanUp(g, until, nil)
-	}
+	g, until := h.keptUntil()
+	h.locker.cleaner.add(g, until, nil)
 }
 
 func (h *hold) keptUntil() (driver.Grant, instant) {
@@ -165,35 +164,7 @@ func (l *Locker) tidy(r driver.Request, err error) {
 		}
 	}
 	g := driver.Grant{Key: r.Key, Token: r.Token, TTL: r.TTL, NoRenew: r.NoRenew} // L6
-	l.cleanUp(g, l.clock.now().add(r.TTL), nil)
-}
-
-// Pauses between the attempts of a clean-up.
-const (
-	cleanUpPause    = 50 * time.Millisecond
-	cleanUpPauseMax = time.Second
-)
-
-// cleanUp repeats the release of g in the background until it got through or
-// the backend has forgotten it by itself. failed is how it went so far, if it
-// was tried.
-func (l *Locker) cleanUp(g driver.Grant, until instant, failed error) {
-	l.crew.do(func(ctx context.Context) {
-		for pause := cleanUpPause; ; pause = min(2*pause, cleanUpPauseMax) {
-			if failed == nil {
-				failed = l.releaseOnce(ctx, g)
-			}
-			left := until.sub(l.clock.now())
-			if failed == nil || ctx.Err() != nil || left <= 0 {
-				return
-			}
-			l.observe(ReleaseFailed{Key: g.Key, Err: failed, Left: left})
-			if !sleep(ctx, min(jitter(pause), left)) {
-				return
-			}
-			failed = nil
-		}
-	})
+	l.cleaner.add(g, l.clock.now().add(r.TTL), nil)
 }
 
 // releaseOnce returns nil if the backend no longer has g.
@@ -259,7 +230,6 @@ func (h *hold) forget(fence uint64, reason string) {
 	h.discard()
 	l.counters.hold.add(held)
 	l.observe(Forgotten{Key: h.grant.Key, Fence: fence, Reason: reason, Site: site.String()})
-	if !l.crew.do(func(context.Context) { defer l.gate.leave(); _ = h.giveBack() }) {
-		l.gate.leave()
-	}
+	h.bury()
+	l.gate.leave()
 }

@@ -21,6 +21,10 @@ type Stats struct {
 	Lost      uint64 `json:"lost"`
 	Forced    uint64 `json:"forced"` // of Lost, those taken by ForceRelease
 
+	// Unreleased counts failed releases that were left to their TTL because
+	// 65 536 others were waiting to be repeated.
+	Unreleased uint64 `json:"unreleased"`
+
 	Wait Histogram `json:"wait"` // of the calls that were granted
 	Hold Histogram `json:"hold"`
 }
@@ -74,6 +78,7 @@ func (h Histogram) Quantile(q float64) time.Duration {
 type counters struct {
 	waiting                           atomic.Int64
 	contended, timedOut, lost, forced atomic.Uint64
+	unreleased                        atomic.Uint64
 	wait, hold                        histogram // each lease is in the first, and in the second when it is over
 }
 
@@ -90,8 +95,10 @@ func (c *counters) snapshot(driver string) Stats {
 		TimedOut:  c.timedOut.Load(),
 		Lost:      c.lost.Load(),
 		Forced:    c.forced.Load(),
-		Wait:      wait,
-		Hold:      hold,
+
+		Unreleased: c.unreleased.Load(),
+		Wait:       wait,
+		Hold:       hold,
 	}
 }
 

@@ -1,0 +1,222 @@
+package lock
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// cleaner is the one background job of a Locker that releases what could not be
+// released at once: failed releases, requests whose outcome is unknown, and
+// leases lost by time that the backend may still keep. Whatever an outage does to
+// the callers, it costs at most maxCleanUps entries and cleanersAtOnce goroutines
+// (L5, L10). The job runs while there are entries.
+type cleaner struct {
+	locker *Locker
+
+	mu      sync.Mutex // guards the fields below
+	entries cleanUps
+	running bool
+	ended   chan struct{} // closed when the running job ends
+	wake    chan struct{} // has room for one: an entry is due earlier than the job sleeps
+}
+
+const (
+	// maxCleanUps bounds how many releases wait. More are left to their TTL.
+	maxCleanUps = 65_536
+	// cleanersAtOnce is how many releases are sent side by side.
+	cleanersAtOnce = 32
+	// Pauses between the attempts for one entry, and between those of the job
+	// while all of them fail.
+	cleanUpPause    = 50 * time.Millisecond
+	cleanUpPauseMax = time.Second
+)
+
+// cleanUp is one release that is repeated until it gets through or the backend
+// has forgotten the grant by itself.
+type cleanUp struct {
+	grant driver.Grant
+	until instant // when the backend forgets
+	due   instant // when it is tried next
+	pause time.Duration
+}
+
+func (c *cleaner) init(l *Locker) { c.locker, c.wake = l, make(chan struct{}, 1) }
+
+// add releases g in the background until the backend forgets it by itself, at
+// until. failed is the error of an attempt that the caller has made. Without one
+// the first attempt comes at once, also past until.
+func (c *cleaner) add(g driver.Grant, until instant, failed error) {
+	now := c.locker.clock.now()
+	e := cleanUp{grant: g, until: until, due: now, pause: cleanUpPause}
+	if failed == nil {
+		e.until = max(until, now.add(driver.CallTimeout))
+	} else if !c.postpone(&e, failed, now) {
+		return
+	}
+	c.push(e)
+}
+
+// push adds an entry and starts or wakes the job.
+func (c *cleaner) push(e cleanUp) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.entries) >= maxCleanUps {
+		c.locker.counters.unreleased.Add(1) // L5: left to its TTL
+		return
+	}
+	c.entries.push(e)
+	if !c.running {
+		c.ended = make(chan struct{})
+		c.running = c.locker.crew.do(c.run)
+		return
+	}
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// postpone sets when e, whose release has failed, is tried next. It reports
+// whether that is worth it.
+func (c *cleaner) postpone(e *cleanUp, failed error, now instant) bool {
+	left := e.until.sub(now)
+	if left <= 0 {
+		return false
+	}
+	c.locker.observe(ReleaseFailed{Key: e.grant.Key, Err: failed, Left: left})
+	e.due = now.add(min(jitter(e.pause), left))
+	e.pause = min(2*e.pause, cleanUpPauseMax)
+	return true
+}
+
+// flush waits until nothing is left to release, for so long at most.
+func (c *cleaner) flush(bound time.Duration) {
+	c.mu.Lock()
+	running, ended := c.running, c.ended
+	c.mu.Unlock()
+	if !running {
+		return
+	}
+	timer := time.NewTimer(bound)
+	defer timer.Stop()
+	select {
+	case <-ended:
+	case <-timer.C:
+	}
+}
+
+// run releases what is due until nothing is left.
+func (c *cleaner) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	pause := cleanUpPause
+	for ctx.Err() == nil {
+		batch, wait, more := c.take()
+		switch {
+		case !more:
+			return
+		case len(batch) == 0:
+			timer.Reset(wait)
+			select {
+			case <-timer.C:
+			case <-c.wake:
+			case <-ctx.Done():
+			}
+		case c.release(ctx, batch):
+			pause = cleanUpPause
+		default:
+			// The backend serves nobody: thousands of entries do not make the job
+			// spin.
+			sleep(ctx, jitter(pause))
+			pause = min(2*pause, cleanUpPauseMax)
+		}
+	}
+}
+
+// take removes and returns entries that are due. Without any, wait is how long
+// none will be; more is false if there is none at all, and the job then ends.
+func (c *cleaner) take() (batch []cleanUp, wait time.Duration, more bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.locker.clock.now()
+	for len(batch) < cleanersAtOnce && len(c.entries) > 0 && c.entries[0].due <= now {
+		if e := c.entries.pop(); e.until > now {
+			batch = append(batch, e)
+		}
+	}
+	if len(batch) > 0 {
+		return batch, 0, true
+	}
+	if len(c.entries) == 0 {
+		c.running, c.entries = false, nil
+		close(c.ended)
+		return nil, 0, false
+	}
+	return nil, c.entries[0].due.sub(now), true
+}
+
+// release tries each entry of batch once, side by side, and reports whether one
+// got through.
+func (c *cleaner) release(ctx context.Context, batch []cleanUp) (any bool) {
+	errs := make([]error, len(batch))
+	var work sync.WaitGroup
+	for i := 1; i < len(batch); i++ {
+		work.Go(func() { errs[i] = c.locker.releaseOnce(ctx, batch[i].grant) })
+	}
+	errs[0] = c.locker.releaseOnce(ctx, batch[0].grant)
+	work.Wait()
+	now := c.locker.clock.now()
+	for i, err := range errs {
+		switch {
+		case err == nil:
+			any = true
+		case ctx.Err() != nil:
+		default:
+			c.locker.health.failed(err)
+			if c.postpone(&batch[i], err, now) {
+				c.push(batch[i])
+			}
+		}
+	}
+	return any
+}
+
+// cleanUps is a binary heap by due.
+type cleanUps []cleanUp
+
+func (h *cleanUps) push(e cleanUp) {
+	*h = append(*h, e)
+	for i := len(*h) - 1; i > 0; {
+		parent := (i - 1) / 2
+		if (*h)[parent].due <= (*h)[i].due {
+			return
+		}
+		(*h)[parent], (*h)[i] = (*h)[i], (*h)[parent]
+		i = parent
+	}
+}
+
+func (h *cleanUps) pop() cleanUp {
+	s := *h
+	first, last := s[0], len(s)-1
+	s[0], s[last] = s[last], cleanUp{}
+	s = s[:last]
+	*h = s
+	for i := 0; ; {
+		child := 2*i + 1
+		if child >= last {
+			return first
+		}
+		if right := child + 1; right < last && s[right].due < s[child].due {
+			child = right
+		}
+		if s[i].due <= s[child].due {
+			return first
+		}
+		s[i], s[child] = s[child], s[i]
+		i = child
+	}
+}
