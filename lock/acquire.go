@@ -52,10 +52,13 @@ func (l *Locker) findDeadlock(ctx context.Context, c *call) error {
 	return nil
 }
 
+// maxLateGrants is how many grants in a row may arrive too late to be used.
+const maxLateGrants = 3
+
 // obtain gets a grant by the way that suits the call, and a lease on it. A
 // grant that was lost between its arrival and its use is asked for again.
 func (l *Locker) obtain(ctx context.Context, c *call, start instant) (*Lease, error) {
-	for {
+	for tries := 1; ; tries++ {
 		if ctx.Err() != nil {
 			return nil, contextError(ctx)
 		}
@@ -74,6 +77,10 @@ func (l *Locker) obtain(ctx context.Context, c *call, start instant) (*Lease, er
 		if l.gate.shut() {
 			_ = o.hold.giveBack() // what does not get through is left to its TTL
 			return nil, ErrClosed
+		}
+		o.hold.lose(o.hold.expiry()) // L22: a grant past its deadline goes back
+		if tries == maxLateGrants {
+			return nil, fmt.Errorf("%w: %d grants arrived past their deadlines", ErrUnavailable, tries)
 		}
 	}
 }
@@ -204,7 +211,7 @@ func (l *Locker) refusal(ctx context.Context, c *call, waited time.Duration, err
 	case errors.Is(err, ErrNotAcquired), errors.Is(err, ErrLost):
 		return &NotAcquiredError{Key: c.key, Waited: waited}
 	case isContextError(err) && ctx.Err() != nil:
-		return &NotAcquiredError{Key: c.key, Waited: waited, Err: contextError(ctx)}
+		return contextError(ctx) // L21: neither busy nor broken is known
 	}
 	return l.classify(err)
 }

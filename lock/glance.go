@@ -17,40 +17,53 @@ type glance struct {
 	begun  instant
 
 	once  sync.Once
-	done  chan struct{} // closed when the look is over; state and ok are set before
+	done  chan struct{} // closed when the look is over; state and err are set before
 	state State
-	ok    bool
+	err   error
 }
 
 const (
 	glanceFresh = 50 * time.Millisecond  // how long a look may be shared
-	glanceBound = 200 * time.Millisecond // how long a waiter waits for it: its time is over
+	glanceBound = driver.CallTimeout     // how long a waiter whose wait has passed waits for it
+	farewell    = 200 * time.Millisecond // how long a waiter whose context has ended does
 )
 
-// look returns the newest glance if it is fresh, or a new one. The caller
-// holds queues.mu.
+// look returns the newest glance if it is under way or fresh, or a new one: a key
+// has one at a time. The caller holds queues.mu.
 func (q *queue) look(l *Locker) *glance {
 	now := l.clock.now()
-	if q.glance == nil || now.sub(q.glance.begun) > glanceFresh {
-		q.glance = &glance{locker: l, key: q.key, begun: now, done: make(chan struct{})}
+	if g := q.glance; g != nil && (now.sub(g.begun) <= glanceFresh || !g.over()) {
+		return g
 	}
+	q.glance = &glance{locker: l, key: q.key, begun: now, done: make(chan struct{})}
 	return q.glance
 }
 
-// result returns what the look saw, if that is known within bound.
-func (g *glance) result(ctx context.Context, bound time.Duration) (State, bool) {
+// over reports whether the look is over.
+func (g *glance) over() bool {
+	select {
+	case <-g.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// result returns what the look saw, if it is over within bound.
+func (g *glance) result(bound time.Duration) (State, error) {
 	g.once.Do(func() {
 		if !g.locker.crew.do(g.inspect) {
+			g.err = ErrClosed
 			close(g.done)
 		}
 	})
-	ctx, cancel := context.WithTimeout(ctx, bound)
-	defer cancel()
+	timer := time.NewTimer(bound)
+	defer timer.Stop()
 	select {
 	case <-g.done:
-		return g.state, g.ok
-	case <-ctx.Done():
-		return State{}, false
+		return g.state, g.err
+	case <-timer.C:
+		return State{}, context.DeadlineExceeded
 	}
 }
 
@@ -58,8 +71,7 @@ func (g *glance) inspect(ctx context.Context) {
 	defer close(g.done)
 	ctx, cancel := context.WithTimeout(ctx, driver.CallTimeout)
 	defer cancel()
-	s, err := g.locker.driver.Inspect(ctx, g.key)
-	g.state, g.ok = s, err == nil
+	g.state, g.err = g.locker.driver.Inspect(ctx, g.key)
 }
 
 // complete puts the waiters behind this process's ticket in its place, and the
@@ -88,6 +100,18 @@ func (qs *queues) complete(s State) State {
 	}
 	s.Waiters = slices.Insert(s.Waiters, at, q.waiters.holders()...)
 	return s
+}
+
+// holders returns the holders of s, with the lease that was handed on in the
+// place of the grant. Other waiters may share s.
+func (qs *queues) holders(s State) []Holding {
+	all := slices.Clone(s.Holders)
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if q := qs.byKey[s.Key]; q != nil && q.hold != nil {
+		q.completeHolder(all)
+	}
+	return all
 }
 
 // completeHolder corrects the holding that is this queue's hold.

@@ -22,6 +22,7 @@ type hold struct {
 	ttl      time.Duration // what it is renewed to
 	rev      uint64        // raised with each change of the TTL, so that the backend ignores late copies (L12)
 	deadline instant
+	heard    instant // when the backend has last confirmed the grant
 	kept     instant // until when the backend may keep it: later, while the effect of a renewal is not known
 	ended    bool    // given back or lost: no renewal changes that
 
@@ -60,6 +61,7 @@ func (l *Locker) newHold(g driver.Grant, now instant) *hold {
 		locker:   l,
 		grant:    g,
 		since:    now,
+		heard:    now,
 		ttl:      g.TTL,
 		deadline: l.clock.at(g.Deadline),
 		idle:     true,
@@ -107,6 +109,13 @@ func (h *hold) current() *Lease {
 	return h.faint.Value()
 }
 
+// lastHeard returns when the backend has last confirmed the grant.
+func (h *hold) lastHeard() instant {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.heard
+}
+
 // inUse reports whether somebody holds a lease of the grant.
 func (h *hold) inUse() bool {
 	h.mu.Lock()
@@ -141,6 +150,9 @@ func (h *hold) lose(e *LostError) {
 	l := h.locker
 	h.discard()
 	if !had {
+		if e.Cause == Expired || e.Cause == Unreachable {
+			h.bury() // L22: nobody has used what the backend may keep
+		}
 		return
 	}
 	l.counters.hold.add(held)

@@ -83,6 +83,7 @@ func Label(s string) Option { return Option{func(c *call) { c.label = s }} }
 type call struct {
 	key           string
 	ttl, wait     time.Duration
+	left          time.Duration // of wait
 	waitSet       bool
 	slots         int
 	fifo, noRenew bool
@@ -96,6 +97,7 @@ func (l *Locker) newCall(key string, opts []Option) (call, error) {
 	if len(opts) > 0 {
 		c = c.with(opts)
 	}
+	c.left = c.wait
 	return c, c.check()
 }
 

@@ -50,13 +50,16 @@ type queue struct {
 	holder  Holder      // who has it
 	turn    *time.Timer // asks the backend when the hold's turn is over; nil if not needed
 	glance  *glance     // the newest look at the backend, for waiters that give up
+
+	joined   uint64 // the number of waiters so far
+	busyUpTo uint64 // the waiters up to this number have found the key busy
 }
 
 // ticket is one request at the backend.
 type ticket struct {
 	queue   *queue
 	kind    kind
-	heard   instant // when the backend said that it is queued, or 0; guarded by queues.mu
+	heard   instant // when the backend has confirmed that it is queued, or 0; guarded by queues.mu
 	request driver.Request
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -96,10 +99,8 @@ func (qs *queues) wait(ctx context.Context, c *call, start instant) (outcome, er
 	w := &waiter{call: *c, holder: l.holder(ctx, c.label, time.Now()), ready: make(chan outcome, 1)}
 	l.counters.waiting.Add(1)
 	defer l.counters.waiting.Add(-1)
-	t := qs.join(w)
-	left := remaining(c.wait, l.clock.now().sub(start))
-	if t != nil {
-		served, err := qs.askHere(ctx, w, t, left)
+	if t := qs.join(w); t != nil {
+		served, err := qs.askHere(ctx, w, t)
 		if err != nil {
 			return outcome{}, err
 		}
@@ -109,59 +110,119 @@ func (qs *queues) wait(ctx context.Context, c *call, start instant) (outcome, er
 			return o, o.err
 		}
 	}
+	queued := l.clock.now() // L20: Wait bounds the time from here
+	defer func() { c.left = max(c.left-l.clock.now().sub(queued), 0) }()
 	var passed <-chan time.Time
-	if left >= 0 {
-		timer := time.NewTimer(left)
+	var timer *time.Timer
+	if c.wait != Forever {
+		timer = time.NewTimer(c.left)
 		defer timer.Stop()
 		passed = timer.C
 	}
-	select {
-	case o := <-w.ready: // L9: pushed, not polled
-		o.at = l.clock.now() // it may have taken a while to wake up
-		return o, o.err
-	case <-ctx.Done():
-		return qs.giveUp(w, contextError(ctx))
-	case <-l.gate.closing.Done():
-		return qs.giveUp(w, ErrClosed)
-	case <-passed:
-		return qs.timeOut(ctx, w, start)
+	for {
+		select {
+		case o := <-w.ready:
+			o.at = l.clock.now() // it may have taken a while to wake up
+			return o, o.err
+		case <-ctx.Done():
+			return qs.giveUp(ctx, w, start, contextError(ctx))
+		case <-l.gate.closing.Done():
+			return qs.giveUp(ctx, w, start, ErrClosed)
+		case <-passed:
+			if more := qs.unanswered(w, queued); more > 0 {
+				timer.Reset(more)
+				continue
+			}
+			return qs.timeOut(ctx, w, start)
+		}
 	}
 }
 
+// unanswered returns how much longer w, whose wait has passed, waits for the
+// first answer to its ticket: a free key is granted whatever Wait is (L20). It
+// returns 0 once the ticket is known to be queued or to have no chance.
+func (qs *queues) unanswered(w *waiter, since instant) time.Duration {
+	at := qs.place(w)
+	if at == nil || at.ticket == nil || at.heard != 0 {
+		return 0
+	}
+	s, err := at.glance.result(glanceBound)
+	if err == nil && (len(s.Holders) >= max(s.Slots, 1) || len(s.Waiters) > 0) {
+		return 0
+	}
+	return max(driver.CallTimeout-qs.locker.clock.now().sub(since), 0)
+}
+
 // giveUp leaves the queue. A grant that arrived at the same instant is passed
-// on.
-func (qs *queues) giveUp(w *waiter, reason error) (outcome, error) {
-	if qs.leave(w) {
+// on (L22). The end of the context is an ErrNotAcquired only if the key is known
+// to be busy, and an ErrUnavailable only if the backend is silent (L21).
+func (qs *queues) giveUp(ctx context.Context, w *waiter, since instant, reason error) (outcome, error) {
+	var busy *NotAcquiredError
+	var err error
+	if ctx.Err() != nil {
+		busy, err = qs.busy(ctx, w, farewell)
+	}
+	if !qs.leave(w) {
+		if o := <-w.ready; o.err == nil {
+			_ = o.hold.pass() // what does not get through is cleaned up
+		}
 		return outcome{}, reason
 	}
-	if o := <-w.ready; o.err == nil { // L8
-		_ = o.hold.pass() // what does not get through is cleaned up
+	switch {
+	case busy != nil:
+		busy.Err = reason
+		return outcome{}, busy
+	case err != nil && qs.locker.clock.now().sub(since) >= driver.CallTimeout:
+		return outcome{}, fmt.Errorf("%w: %w", err, reason)
 	}
 	return outcome{}, reason
 }
 
-// timeOut leaves the queue because the wait has passed, with what is known of
-// who was in the way. A grant that arrived at the same instant is taken.
+// timeOut leaves the queue because the wait has passed, with the holders that
+// were in the way. A grant that arrived at the same instant is taken.
 func (qs *queues) timeOut(ctx context.Context, w *waiter, start instant) (outcome, error) {
-	// It looks while it still has its place: the ticket may end with it.
-	busy, silent := &NotAcquiredError{Waited: qs.locker.clock.now().sub(start)}, false
-	if at := qs.place(w); at != nil {
-		s, ok := at.glance.result(ctx, at.bound())
-		if ok {
-			busy.Holders = s.Holders
-			busy.Position = at.position(s)
-		}
-		silent = !ok && at.unheard
-	}
+	busy, err := qs.busy(ctx, w, glanceBound) // while it has its place: the ticket may end with it
 	if !qs.leave(w) {
 		o := <-w.ready
 		o.at = qs.locker.clock.now()
 		return o, o.err
 	}
-	if silent {
-		return outcome{}, fmt.Errorf("%w: no answer within %v", ErrUnavailable, busy.Waited.Round(time.Millisecond))
+	if err != nil {
+		return outcome{}, err
 	}
+	busy.Waited = qs.locker.clock.now().sub(start)
 	return outcome{}, busy
+}
+
+// confirmed is for how long a backend's word that a key is busy holds (L21).
+const confirmed = 2 * time.Second
+
+// busy returns what is in the way of w, or an ErrUnavailable if the backend has
+// not confirmed within the last 2 s that the key is busy. It asks the backend,
+// for so long at most, or only if it has to where the context has ended.
+func (qs *queues) busy(ctx context.Context, w *waiter, bound time.Duration) (*NotAcquiredError, error) {
+	l := qs.locker
+	at := qs.place(w)
+	if at == nil {
+		return new(NotAcquiredError), nil // it was served
+	}
+	silence := l.clock.now().sub(at.heard)
+	recent := at.heard != 0 && silence <= confirmed
+	if recent && ctx.Err() != nil {
+		return new(NotAcquiredError), nil
+	}
+	down := l.health.lost()
+	if down == nil {
+		s, err := at.glance.result(bound)
+		if err == nil {
+			return &NotAcquiredError{Holders: qs.holders(s), Position: at.position(s)}, nil
+		}
+		down = l.unavailable(err, bound)
+	}
+	if recent {
+		return new(NotAcquiredError), nil
+	}
+	return nil, down
 }
 
 // join puts w at the end of its queue. It returns a ticket if its caller has to
@@ -174,6 +235,8 @@ func (qs *queues) join(w *waiter) *ticket {
 		q = &queue{key: w.call.key}
 		qs.byKey[w.call.key] = q
 	}
+	q.joined++
+	w.number = q.joined
 	q.waiters.push(w)
 	w.asks = qs.asker != nil
 	qs.settle(q)
@@ -186,22 +249,7 @@ type place struct {
 	index  int     // among the waiters of this process
 	ticket *ticket // they wait behind it, or, if it is nil, to be handed the hold
 	glance *glance
-	// unheard says that the backend has not confirmed the ticket lately, so that
-	// the key is not known to be busy (L21).
-	unheard bool
-}
-
-// confirmed is how old the backend's word may be that a ticket is queued, for the
-// key to count as busy (L21).
-const confirmed = 2 * time.Second
-
-// bound is how long a waiter that gives up waits for a look at the backend: for
-// as long as a call may take where the outcome depends on it.
-func (p *place) bound() time.Duration {
-	if p.unheard {
-		return driver.CallTimeout
-	}
-	return glanceBound
+	heard  instant // when the backend has last confirmed what they wait behind; 0 if it has not
 }
 
 // place returns where w stands, or nil if it was served.
@@ -212,9 +260,14 @@ func (qs *queues) place(w *waiter) *place {
 		return nil
 	}
 	q := qs.byKey[w.call.key]
-	l := qs.locker
-	unheard := q.ticket != nil && (q.ticket.heard == 0 || l.clock.now().sub(q.ticket.heard) > confirmed)
-	return &place{q.waiters.index(w), q.ticket, q.look(l), unheard}
+	p := &place{index: q.waiters.index(w), ticket: q.ticket, glance: q.look(qs.locker)}
+	switch {
+	case q.ticket != nil:
+		p.heard = q.ticket.heard
+	case q.hold != nil:
+		p.heard = q.hold.lastHeard()
+	}
+	return p
 }
 
 // position is the place from 1 in all of the queue, or 0 if it is not known.
@@ -329,38 +382,43 @@ func (qs *queues) ask(q *queue, w *waiter) {
 		return
 	}
 	if l.crew.do(func(context.Context) {
-		g, err := l.driver.Acquire(t.ctx, t.request)
+		g, err := qs.fetch(t)
 		qs.came(t, g, err, nil)
 	}) {
 		q.ticket = t
 	}
 }
 
-// askHere asks for t on the goroutine of w, which has so much time left, and
-// lets another one wait if it is queued: to start a goroutine and be woken by it
-// takes as long as a third of the way to the backend. It says whether w was
-// served. An error is why w had to give up before there was an answer; it has
-// left the queue then.
-func (qs *queues) askHere(parent context.Context, w *waiter, t *ticket, left time.Duration) (served bool, err error) {
+// askBound is how long an Ask may take: the driver's own bound, and some for a
+// driver that explains why it had no answer.
+const askBound = driver.CallTimeout + driver.CallTimeout/10
+
+// askHere asks for t on the goroutine of w, and lets another one wait if it is
+// queued: to start a goroutine and be woken by it takes as long as a third of the
+// way to the backend. It reports whether w was served. An error is why w had to
+// give up before there was an answer; it has left the queue then. The first
+// request has its own bound, whatever w's Wait is (L20).
+func (qs *queues) askHere(parent context.Context, w *waiter, t *ticket) (served bool, err error) {
 	l := qs.locker
-	ctx, cancel := context.WithCancel(parent)
+	ctx, cancel := context.WithTimeout(parent, askBound)
 	defer cancel()
 	defer context.AfterFunc(l.gate.closing, cancel)()
-	if left >= 0 && left < driver.CallTimeout {
-		defer time.AfterFunc(left, cancel).Stop()
-	}
 	g, wait, err := qs.asker.Ask(ctx, t.request)
-	if err != nil && ctx.Err() != nil {
+	switch {
+	case err != nil && parent.Err() != nil:
 		qs.came(t, g, err, w)
-		return false, l.gaveUp(parent, left)
+		return false, contextError(parent)
+	case err != nil && l.gate.shut():
+		qs.came(t, g, err, w)
+		return false, ErrClosed
+	case err != nil && ctx.Err() != nil:
+		err = l.unavailable(err, askBound)
 	}
 	if wait == nil {
 		qs.came(t, g, err, nil)
 		return err == nil, nil
 	}
-	qs.mu.Lock()
-	t.heard = l.clock.now()
-	qs.mu.Unlock()
+	qs.heard(t)
 	rest := func(context.Context) {
 		g, err := wait(t.ctx)
 		qs.came(t, g, err, nil)
@@ -372,15 +430,32 @@ func (qs *queues) askHere(parent context.Context, w *waiter, t *ticket, left tim
 	return false, nil
 }
 
-// gaveUp is why a waiter had to give up asking.
-func (l *Locker) gaveUp(ctx context.Context, left time.Duration) error {
-	switch {
-	case ctx.Err() != nil:
-		return contextError(ctx)
-	case l.gate.shut():
-		return ErrClosed
+// heard notes that the backend has confirmed the ticket's place in the queue.
+func (qs *queues) heard(t *ticket) {
+	now := qs.locker.clock.now()
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	t.heard = now
+	t.queue.busyUpTo = t.queue.joined // those who wait now have found the key busy
+}
+
+// fetch asks for t and waits for its outcome.
+func (qs *queues) fetch(t *ticket) (driver.Grant, error) {
+	if qs.asker == nil {
+		return qs.locker.driver.Acquire(t.ctx, t.request)
 	}
-	return fmt.Errorf("%w: no answer within %v", ErrUnavailable, left.Round(time.Millisecond))
+	ctx, cancel := context.WithTimeout(t.ctx, askBound)
+	defer cancel()
+	g, wait, err := qs.asker.Ask(ctx, t.request)
+	if err != nil && ctx.Err() != nil && t.ctx.Err() == nil {
+		err = qs.locker.unavailable(err, askBound)
+	}
+	if wait == nil {
+		return g, err
+	}
+	cancel()
+	qs.heard(t)
+	return wait(t.ctx)
 }
 
 // came takes the outcome of t's request, and gives a grant to the first waiter.
@@ -427,12 +502,16 @@ func (qs *queues) serve(t *ticket, h *hold, g driver.Grant) (deliver func()) {
 	defer qs.mu.Unlock()
 	q := t.queue
 	q.ticket = nil
+	if g.Queued {
+		q.busyUpTo = q.joined
+	}
 	w := q.waiters.first
 	if w == nil || w.call.kind() != t.kind {
 		qs.settle(q)
 		return func() { _ = h.pass() }
 	}
 	q.waiters.pop()
+	contended := w.number <= q.busyUpTo
 	if t.kind.handable() {
 		q.endTurn()
 		q.hold, q.handed, q.holder = h, 0, w.holder
@@ -440,7 +519,7 @@ func (qs *queues) serve(t *ticket, h *hold, g driver.Grant) (deliver func()) {
 	qs.settle(q)
 	return func() {
 		h.adopt(w.call.ttl)
-		w.ready <- outcome{hold: h, fence: g.Fence, contended: g.Queued}
+		w.ready <- outcome{hold: h, fence: g.Fence, contended: contended}
 	}
 }
 

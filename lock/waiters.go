@@ -7,6 +7,7 @@ type waiter struct {
 	ready      chan outcome // receives once, unless the waiter left before
 	prev, next *waiter
 	queued     bool
+	number     uint64  // in the order of joining
 	asks       bool    // it would ask for its ticket itself
 	ticket     *ticket // which it has to ask for, or nil
 }
