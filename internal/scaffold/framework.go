@@ -15,18 +15,16 @@ import (
 // Module is the path of the framework's module.
 const Module = "github.com/megaframework/mega"
 
-// goVersion is the least version of Go that an application says it needs.
+// goVersion is the lowest version of Go in the go.mod of an application.
 const goVersion = "1.26.0"
 
-// ErrNoFramework says that it is not known which mega an application should
-// use.
+// ErrNoFramework reports that the version of mega for an application is unknown.
 var ErrNoFramework = errors.New("no mega to build with")
 
-// Framework is the mega that an application is built with: a version, or a
-// working copy.
+// Framework is the mega of an application: a version or a working copy.
 type Framework struct {
 	Version string
-	Dir     string // of a working copy, absolute; it goes before Version
+	Dir     string // absolute path of a working copy; takes precedence over Version
 }
 
 // String returns the version, or the folder of the working copy.
@@ -34,7 +32,7 @@ func (f Framework) String() string { return cmp.Or(f.Dir, f.version()) }
 
 func (f Framework) version() string { return cmp.Or(f.Version, "v0.0.0") }
 
-// replacement is Dir as go.mod wants it.
+// replacement returns Dir in the form that go.mod expects.
 func (f Framework) replacement() string {
 	if strings.ContainsAny(f.Dir, " \t'`\"()[],") {
 		return fmt.Sprintf("%q", f.Dir)
@@ -77,10 +75,9 @@ func Own() (Framework, error) {
 // requirement is a line of a go.mod that names a module and its version.
 var requirement = regexp.MustCompile(`^(?:require )?\s*(\S+ v\S+)(?: // indirect)?$`)
 
-// requires are the modules that a working copy is built with: known in full,
-// nothing of them has to be looked up, so that a machine that has built the
-// working copy can build an application without a network. A version is looked
-// up by the go command.
+// requires returns the modules of a working copy. With the complete list the go
+// command looks up nothing, so a machine that has built the working copy can
+// build an application without a network. The go command looks up a version.
 func (f Framework) requires() (modules []string, err error) {
 	if f.Dir == "" {
 		return nil, nil
@@ -104,7 +101,7 @@ func (f Framework) requires() (modules []string, err error) {
 	return modules, nil
 }
 
-// sums is the go.sum of a working copy.
+// sums returns the go.sum of a working copy.
 func (f Framework) sums() ([]byte, error) {
 	if f.Dir == "" {
 		return nil, nil

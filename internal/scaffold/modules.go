@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// complete has the go command complete go.mod and write go.sum. It does not
-// give up where go mod tidy does: without a network that often lacks a module
-// which only somebody else's tests use.
+// complete runs the go command to complete go.mod and write go.sum. It succeeds
+// where go mod tidy fails: without a network, tidy often lacks a module that only
+// the tests of another module use.
 func complete(ctx context.Context, dir string) (tidy bool, err error) {
 	if err := goCommand(ctx, dir, "mod", "tidy"); err == nil {
 		return true, nil
@@ -19,8 +19,8 @@ func complete(ctx context.Context, dir string) (tidy bool, err error) {
 	return false, goCommand(ctx, dir, "list", "-mod=mod", "-deps", "-test", "./...")
 }
 
-// goCommand runs the go command in dir, as if it were in no workspace: the
-// application is to build alone.
+// goCommand runs the go command in dir without a workspace, because the
+// application must build alone.
 func goCommand(ctx context.Context, dir string, args ...string) error {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = dir

@@ -8,21 +8,20 @@ import (
 	"strings"
 )
 
-// A name becomes part of variables, of addresses in the configuration and of a
-// module's path.
+// A name becomes part of variables, of configuration keys and of a module path.
 var nameRule = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
 
 const maxName = 32
 
-// taken are names that mean something to the go command: its patterns, and the
+// taken are the names with a meaning for the go command: its patterns, and the
 // roots of the standard library, whose packages a module of that name would
 // hide.
 const taken = "all archive bufio builtin bytes cmd cmp compress container context crypto database debug embed encoding errors " +
 	"expvar flag fmt go hash html image index internal io iter log main maps math mime net os path plugin reflect regexp runtime " +
 	"slices sort std strconv strings structs sync syscall test testing text time tool unicode unique unsafe uuid vendor weak work"
 
-// CheckName returns an error that wraps ErrName, and says why, if an
-// application cannot be called name.
+// CheckName returns an error that wraps ErrName, with the reason, if name is not
+// valid for an application.
 func CheckName(name string) error {
 	wrong := func(why string) error { return fmt.Errorf("%w: %q %s", ErrName, name, why) }
 	switch {

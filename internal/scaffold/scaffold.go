@@ -1,5 +1,5 @@
-// Package scaffold writes a new application: one that builds, runs and passes
-// its own test from the first minute.
+// Package scaffold writes a new application that builds, runs and passes its own
+// test.
 package scaffold
 
 import (
@@ -18,46 +18,42 @@ import (
 	"text/template"
 )
 
-// The templates end in .tmpl, so that the go tool does not take them for
-// sources of this module, and their brackets are not those of html/template,
-// which are part of what is written.
+// The templates end in .tmpl, so that the go tool does not compile them. Their
+// delimiters differ from html/template, whose delimiters are part of the output.
 //
 //go:embed templates
 var templates embed.FS
 
 var (
-	// ErrName says that an application cannot be called that.
+	// ErrName reports a name that is not valid for an application.
 	ErrName = errors.New("not a name for an application")
-	// ErrNotEmpty says that there is something already where the application
-	// should be written.
+	// ErrNotEmpty reports that the folder of the application is not empty.
 	ErrNotEmpty = errors.New("the folder is not empty")
-	// ErrModules says that the modules that the application needs cannot be
-	// had.
-	ErrModules = errors.New("the modules cannot be had")
+	// ErrModules reports that the modules of the application cannot be resolved.
+	ErrModules = errors.New("the modules cannot be resolved")
 )
 
-// App is an application to be written.
+// App describes an application.
 type App struct {
 	Name      string // a lower-case word: the program, its module and its app
 	Dir       string // the folder to write; default Name, in the current one
 	Framework Framework
-	// Bare leaves go.mod and go.sum as they are written: to complete them takes
-	// the go command and, for modules that this machine does not have yet, the
-	// network.
+	// Bare leaves go.mod and go.sum incomplete. Completing them needs the go
+	// command and, for modules that are not on this machine, the network.
 	Bare bool
 }
 
-// Written is an application that was written.
+// Written describes a written application.
 type Written struct {
 	Dir   string
 	Files []string // in Dir, sorted
-	// Tidy says that go mod tidy would change nothing. It is false where that
-	// could not be run because it asks for more than the application needs: the
-	// modules that only the tests of other modules use.
+	// Tidy reports that go mod tidy would change nothing. It is false if tidy
+	// could not run, because it needs more than the application: the modules
+	// that only the tests of other modules use.
 	Tidy bool
 }
 
-// Write writes the application: all of it, or nothing.
+// Write writes the whole application or nothing.
 func Write(ctx context.Context, a App) (w Written, err error) {
 	if err := CheckName(a.Name); err != nil {
 		return w, err
@@ -71,7 +67,7 @@ func Write(ctx context.Context, a App) (w Written, err error) {
 	return w, a.build(ctx, &w)
 }
 
-// vacant checks that dir is not there, or empty.
+// vacant checks that dir does not exist or is empty.
 func vacant(dir string) error {
 	entries, err := os.ReadDir(dir)
 	switch {
@@ -85,8 +81,8 @@ func vacant(dir string) error {
 	return nil
 }
 
-// build puts the application together beside its place, and moves it there when
-// it is whole.
+// build writes the application to a temporary folder beside its destination, and
+// moves it when it is complete.
 func (a App) build(ctx context.Context, w *Written) (err error) {
 	if err := os.MkdirAll(filepath.Dir(w.Dir), 0o755); err != nil {
 		return err
@@ -138,7 +134,7 @@ func (a App) fill(dir string) error {
 	return os.WriteFile(filepath.Join(dir, "go.sum"), sums, 0o644)
 }
 
-// values are those of the templates.
+// values are the values of the templates.
 func (a App) values() (map[string]any, error) {
 	requires, err := a.Framework.requires()
 	return map[string]any{
@@ -147,11 +143,11 @@ func (a App) values() (map[string]any, error) {
 	}, err
 }
 
-// written is the path of a template's file in the application.
+// written returns the path of a template's file in the application.
 func written(name string) string {
 	name = strings.TrimPrefix(strings.TrimPrefix(name, "templates"), "/")
 	name = strings.TrimSuffix(name, ".tmpl")
-	if name == "gitignore" { // go:embed passes over names that begin with a dot
+	if name == "gitignore" { // go:embed ignores names that begin with a dot
 		return ".gitignore"
 	}
 	return name
@@ -183,8 +179,8 @@ func list(dir string) (files []string, err error) {
 	return files, err
 }
 
-// move puts what is in whole at dir, which is not there or empty. An empty
-// folder stays the one it is: somebody's shell may be in it.
+// move moves the content of whole to dir, which does not exist or is empty. An
+// empty folder is not replaced: it may be the working directory of a shell.
 func move(whole, dir string) error {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return os.Rename(whole, dir)

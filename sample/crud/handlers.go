@@ -10,14 +10,14 @@ import (
 	"github.com/megaframework/mega"
 )
 
-// Handlers answer the shop's requests, each in JSON or with a page, as the
-// request asks.
+// Handlers answer the requests of the shop with JSON or with a page, as the
+// request accepts.
 type Handlers struct {
 	store     *Store
 	exclusive exclusive
 }
 
-// exclusive runs fn while nobody else does so for the same key.
+// exclusive runs fn while no other caller runs one for the same key.
 type exclusive func(ctx *mega.Ctx, key string, fn func(*mega.Ctx) error) error
 
 // NewHandlers returns handlers that change a product under its lock.
@@ -27,7 +27,7 @@ func NewHandlers(store *Store) *Handlers {
 	}}
 }
 
-// Home leads to the products.
+// Home redirects to the products.
 func (h *Handlers) Home(ctx *mega.Ctx) error { return ctx.Redirect(http.StatusFound, "/products") }
 
 // List shows all products.
@@ -78,8 +78,8 @@ func (h *Handlers) Create(ctx *mega.Ctx) error {
 	return ctx.JSON(http.StatusCreated, p)
 }
 
-// Update replaces a product. It takes the lock that buyers take, so that none
-// of them writes back a stock from before.
+// Update replaces a product. It takes the lock that buyers take, so no buyer
+// overwrites the new stock with an old one.
 func (h *Handlers) Update(ctx *mega.Ctx) error {
 	id, err := productID(ctx)
 	if err != nil {
@@ -100,7 +100,7 @@ func (h *Handlers) Update(ctx *mega.Ctx) error {
 	return ctx.Redirect(http.StatusSeeOther, p.path())
 }
 
-// refuse shows the product's page again, with what was wrong in its form.
+// refuse shows the page of the product again with the errors of its form.
 func (h *Handlers) refuse(ctx *mega.Ctx, err error) error {
 	f, ok := refilled(ctx, err)
 	if !ok {
@@ -126,11 +126,11 @@ func (h *Handlers) Delete(ctx *mega.Ctx) error {
 	return ctx.Redirect(http.StatusSeeOther, "/products?deleted=1")
 }
 
-// work is how long it takes to get a product from its shelf.
+// work is the time to fetch a product from its shelf.
 const work = 5 * time.Millisecond
 
-// Buy sells a product. It reads the stock, works, and writes back what is left,
-// which is only right while nobody else does the same.
+// Buy sells a product. It reads the stock, works, and writes the new stock,
+// which is correct only while no other caller does the same.
 func (h *Handlers) Buy(ctx *mega.Ctx) error {
 	id, err := productID(ctx)
 	if err != nil {
@@ -171,7 +171,7 @@ func (h *Handlers) sell(ctx *mega.Ctx, id, quantity int64) (left int64, err erro
 	if err := h.store.Put(ctx, p, fence(ctx)); err != nil {
 		return 0, err
 	}
-	h.tell(ctx, id, quantity)
+	h.publish(ctx, id, quantity)
 	return p.Stock, nil
 }
 
@@ -183,7 +183,7 @@ func (h *Handlers) find(ctx *mega.Ctx) (Product, error) {
 	return h.store.Get(ctx, id)
 }
 
-// productID is the product of the path. What is no number names no product.
+// productID returns the id in the path. Text that is not a number is no product.
 func productID(ctx *mega.Ctx) (int64, error) {
 	id, err := strconv.ParseInt(ctx.Param("id"), 10, 64)
 	if err != nil || id < 1 {
@@ -194,7 +194,7 @@ func productID(ctx *mega.Ctx) (int64, error) {
 
 func lockKey(id int64) string { return "product:" + strconv.FormatInt(id, 10) }
 
-// fence is what the lock gives its holder to show to the store.
+// fence returns the fence of the lease, which the store checks.
 func fence(ctx *mega.Ctx) uint64 {
 	lease, ok := ctx.Lease()
 	if !ok {
@@ -205,7 +205,7 @@ func fence(ctx *mega.Ctx) uint64 {
 
 func (p Product) path() string { return "/products/" + strconv.FormatInt(p.ID, 10) }
 
-// listPage and productPage are what the views are given.
+// listPage and productPage are the data of the views.
 type (
 	listPage struct {
 		Title    string
@@ -221,7 +221,7 @@ type (
 	}
 )
 
-// form is a product as somebody typed it, and what was wrong with it.
+// form is a product as the user typed it, with its errors.
 type form struct {
 	Name, Price, Stock string
 	Errors             mega.FieldErrors
@@ -231,8 +231,7 @@ func formOf(p Product) form {
 	return form{Name: p.Name, Price: p.Price.String(), Stock: strconv.FormatInt(p.Stock, 10)}
 }
 
-// refilled returns the form that was sent with what was wrong in it, if that is
-// how the request is to be answered.
+// refilled returns the submitted form with its errors, if the answer is a page.
 func refilled(ctx *mega.Ctx, err error) (form, bool) {
 	var wrong mega.FieldErrors
 	if ctx.WantsJSON() || !errors.As(err, &wrong) {

@@ -11,39 +11,38 @@ import (
 	"github.com/megaframework/mega/bus"
 )
 
-// Sale is what is told when something was sold.
+// Sale is the event of a sale.
 type Sale struct {
 	Product  int64     `json:"product"`
 	Quantity int64     `json:"quantity"`
 	At       time.Time `json:"at"`
 }
 
-// Sold is told to whoever wants to know: that a piece was sold is a fact, and
-// who needs it is none of the seller's business.
+// Sold is the topic of sales. The seller does not know its subscribers.
 const Sold = bus.Topic[Sale]("product.sold")
 
-// stockOf is where the stock of a product is asked for.
+// stockOf is the subject of requests for the stock of a product.
 const stockOf = "product.stock"
 
-// tell publishes a sale. The sale stands, whether or not it can be told.
-func (h *Handlers) tell(ctx *mega.Ctx, id, quantity int64) {
+// publish publishes a sale. The sale is valid even if the publish fails.
+func (h *Handlers) publish(ctx *mega.Ctx, id, quantity int64) {
 	err := mega.Publish(ctx, Sold, Sale{id, quantity, time.Now().UTC()})
 	if err != nil {
-		ctx.Log.Error("sold, and could not tell", "product", id, "error", err)
+		ctx.Log.Error("sale not published", "product", id, "error", err)
 	}
 }
 
-// Ledger enters what was sold. Of all processes that share a bus, one enters
-// each sale: they are a group.
+// Ledger records sales. The processes on one bus form a queue group, so one of
+// them records each sale.
 type Ledger struct{ store *Store }
 
-// NewLedger returns a Ledger in the shop's own database.
+// NewLedger returns a Ledger in the database of the shop.
 func NewLedger(store *Store) *Ledger { return &Ledger{store} }
 
-// OnSold enters a sale.
+// OnSold records a sale.
 func (l *Ledger) OnSold(ctx *mega.Ctx, s Sale) error { return l.store.Enter(ctx, s) }
 
-// List shows what was sold, the newest first.
+// List shows the sales, the newest first.
 func (l *Ledger) List(ctx *mega.Ctx) error {
 	sales, err := l.store.Sales(ctx)
 	if err != nil {
@@ -60,8 +59,8 @@ type ledgerPage struct {
 	Sales []Sale
 }
 
-// StockRequest and Stock are how the stock of a product is asked for over the
-// bus, by whichever part of a system wants to know.
+// StockRequest and Stock are the request for the stock of a product and its
+// answer on the bus.
 type (
 	// StockRequest names the product.
 	StockRequest struct {
@@ -73,14 +72,14 @@ type (
 	}
 )
 
-// AnswerStock answers StockRequests. Its errors reach who asked with their
+// AnswerStock answers StockRequests. Its errors reach the caller with their
 // codes.
 func (h *Handlers) AnswerStock(ctx *mega.Ctx, in StockRequest) (Stock, error) {
 	p, err := h.store.Get(ctx, in.ID)
 	return Stock{p.Stock}, err
 }
 
-// AskStock asks for the stock of a product as another service would.
+// AskStock requests the stock of a product as another service would.
 func (h *Handlers) AskStock(ctx *mega.Ctx) error {
 	id, err := productID(ctx)
 	if err != nil {
@@ -88,7 +87,7 @@ func (h *Handlers) AskStock(ctx *mega.Ctx) error {
 	}
 	stock, err := mega.Call[StockRequest, Stock](ctx, stockOf, StockRequest{id})
 	if remote, ok := errors.AsType[*bus.RemoteError](err); ok && remote.Code() == codeNotFound {
-		return errNotFound // what the responder says of the product is true of this address
+		return errNotFound // the product of this address does not exist
 	}
 	if err != nil {
 		return err
@@ -96,7 +95,7 @@ func (h *Handlers) AskStock(ctx *mega.Ctx) error {
 	return ctx.JSON(http.StatusOK, stock)
 }
 
-// Enter writes a sale into the ledger.
+// Enter writes a sale to the ledger.
 func (s *Store) Enter(ctx context.Context, sale Sale) error {
 	_, err := s.db.ExecContext(ctx, "INSERT INTO ledger (product, quantity, at) VALUES (?, ?, ?)", sale.Product, sale.Quantity, sale.At.UnixMilli())
 	if err != nil {
@@ -105,7 +104,7 @@ func (s *Store) Enter(ctx context.Context, sale Sale) error {
 	return nil
 }
 
-// listed bounds what is shown of the ledger.
+// listed is the number of sales on the page.
 const listed = 1000
 
 // Sales returns the newest entries of the ledger.

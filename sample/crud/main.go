@@ -1,5 +1,5 @@
-// Command crud is a shop that never sells what it does not have: products with
-// a stock, on SQLite, whose stock is read and written back under a lock.
+// Command crud is a shop that never oversells: products in SQLite whose stock is
+// read and written under a lock.
 package main
 
 import (
@@ -17,8 +17,8 @@ var public embed.FS
 
 func main() { mega.Main(program(NewHandlers)) }
 
-// program is the shop. Its tests give it handlers of their own, to show what
-// becomes of it without the lock.
+// program returns the shop. A test passes other handlers to show that the shop
+// oversells without the lock.
 func program(newHandlers func(*Store) *Handlers) mega.Option {
 	return mega.App("main",
 		mega.Config[Database]("database"),
@@ -43,7 +43,7 @@ func routes(r mega.Router, h *Handlers, l *Ledger) {
 	r.Get("/products/{id}/stock", h.AskStock)
 	r.Get("/ledger", l.List)
 
-	// What a form without scripts can do.
+	// The actions of a form without scripts.
 	r.Post("/products/{id}", h.Update)
 	r.Post("/products/{id}/delete", h.Delete)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/megaframework/mega"
 )
 
-// Product is something to buy.
+// Product is a product of the shop.
 type Product struct {
 	ID    int64  `json:"id"`
 	Name  string `json:"name"`
@@ -17,21 +17,21 @@ type Product struct {
 	Stock int64  `json:"stock"`
 }
 
-// The bounds of what a product may be.
+// The bounds of a product.
 const (
 	maxName  = 200 // characters
 	maxPrice = Price(1_000_000_00)
 	maxStock = 1_000_000_000
 )
 
-// ProductInput is a product as it is written: all of it, every time.
+// ProductInput is a complete product as a client sends it.
 type ProductInput struct {
 	Name  string `json:"name"`
 	Price *Price `json:"price"`
 	Stock *int64 `json:"stock"`
 }
 
-// Validate reports what cannot be stored.
+// Validate reports the fields that cannot be stored.
 func (in *ProductInput) Validate() error {
 	wrong := mega.FieldErrors{}
 	in.Name = strings.TrimSpace(in.Name)
@@ -60,12 +60,12 @@ func (in *ProductInput) product(id int64) Product {
 	return Product{ID: id, Name: in.Name, Price: *in.Price, Stock: *in.Stock}
 }
 
-// PurchaseInput is how much somebody wants.
+// PurchaseInput is the quantity that a client orders.
 type PurchaseInput struct {
 	Quantity int64 `json:"quantity"`
 }
 
-// Validate reports what cannot be bought.
+// Validate reports an invalid quantity.
 func (in *PurchaseInput) Validate() error {
 	if in.Quantity < 1 || in.Quantity > maxStock {
 		return mega.FieldErrors{"quantity": fmt.Sprintf("has to be 1 to %d", maxStock)}
@@ -73,13 +73,13 @@ func (in *PurchaseInput) Validate() error {
 	return nil
 }
 
-// Price is an amount in hundredths. Outside it is a decimal number with at
-// most two places, which is never rounded.
+// Price is an amount in hundredths. Its text is a decimal number with at most
+// two places; it is never rounded.
 type Price int64
 
 var errPrice = errors.New("has to be a number with at most two decimal places")
 
-// String has both places: "9.50".
+// String returns both places: "9.50".
 func (p Price) String() string {
 	sign := ""
 	if p < 0 {
@@ -99,7 +99,7 @@ func (p *Price) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// UnmarshalText reads what a form says.
+// UnmarshalText reads the value of a form.
 func (p *Price) UnmarshalText(text []byte) error {
 	whole, places, _ := strings.Cut(string(text), ".")
 	places = strings.TrimRight(places, "0")

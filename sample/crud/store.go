@@ -19,8 +19,8 @@ import (
 	"github.com/megaframework/mega"
 )
 
-// Database says where the products are. Without a URL it is a file in the
-// user's cache folder.
+// Database configures the database. Without a URL it is a file in the cache
+// folder of the user.
 type Database struct {
 	URL mega.URL `key:"url" schemes:"sqlite" doc:"sqlite://path"`
 }
@@ -29,7 +29,7 @@ type Database struct {
 func (d Database) file() (string, error) {
 	if d.URL.IsZero() {
 		folder, err := os.UserCacheDir()
-		if err != nil { // there is no home
+		if err != nil { // the user has no home folder
 			folder = os.TempDir()
 		}
 		return filepath.Join(folder, "mega-crud", "shop.db"), nil
@@ -41,9 +41,9 @@ func (d Database) file() (string, error) {
 	return filepath.Abs(path)
 }
 
-// Store keeps the products. It does not order what its callers do: whoever
-// reads a product in order to change it holds the product's lock, and gives the
-// lock's fence with the change.
+// Store keeps the products. It does not order its callers: a caller that reads a
+// product in order to change it holds the lock of the product, and passes the
+// fence of its lease with the change.
 type Store struct{ db *sql.DB }
 
 const codeNotFound = "product.not_found"
@@ -53,8 +53,8 @@ var (
 	errOvertaken = mega.Error(http.StatusConflict, "product.overtaken", "Somebody else changed the product in the meantime.")
 )
 
-// OpenStore opens the database and creates what is missing in it. Any number
-// of processes may do so at once.
+// OpenStore opens the database and creates its schema. Several processes may
+// call it at once.
 func OpenStore(d Database, log *slog.Logger) (*Store, error) {
 	file, err := d.file()
 	if err != nil {
@@ -77,8 +77,8 @@ func OpenStore(d Database, log *slog.Logger) (*Store, error) {
 	return s, nil
 }
 
-// dsn opens the file so that a writer waits for another one instead of
-// failing, and a transaction is a writer from its begin.
+// dsn opens the file so that a writer waits for another writer and does not
+// fail, and a transaction is a writer from its begin.
 func dsn(file string) string {
 	return "file:" + (&url.URL{Path: file}).EscapedPath() + "?" + url.Values{
 		"_pragma": {"busy_timeout(10000)", "synchronous(NORMAL)"}, "_txlock": {"immediate"},
@@ -99,15 +99,14 @@ const ledgerSchema = `CREATE TABLE ledger (
 	at       INTEGER NOT NULL
 ) STRICT`
 
-// migrations are the steps of the schema; a database is at the version that is
-// the number of those it has had.
+// migrations are the steps of the schema. The version of a database is the
+// number of applied steps.
 func migrations() []string { return []string{schema, ledgerSchema} }
 
 // maxConns bounds the open files, not the work: SQLite has one writer anyway.
 const maxConns = 16
 
-// openTime is how long processes that start at once may take to agree on who
-// creates the database.
+// openTime bounds the creation of the database by processes that start at once.
 const openTime = 15 * time.Second
 
 func (s *Store) prepare() error {
@@ -119,8 +118,9 @@ func (s *Store) prepare() error {
 	return s.migrate(ctx)
 }
 
-// writeAhead lets readers and a writer work at once, for good. SQLite does not
-// wait for another process that is doing the same, so this does.
+// writeAhead switches the file to write-ahead logging, so that readers and a
+// writer work at once. SQLite does not wait for another process that does the
+// same, so this function retries.
 func (s *Store) writeAhead(ctx context.Context) error {
 	for {
 		_, err := s.db.ExecContext(ctx, "PRAGMA journal_mode = WAL")
@@ -142,14 +142,14 @@ func busy(err error) bool {
 	return errors.As(err, &e) && (e.Code()&0xff == sqlite3.SQLITE_BUSY || e.Code()&0xff == sqlite3.SQLITE_LOCKED)
 }
 
-// migrate creates the schema, once: a transaction writes from its begin, so
-// that a second process sees what the first one did.
+// migrate creates the schema once: a transaction writes from its begin, so a
+// second process sees the result of the first.
 func (s *Store) migrate(ctx context.Context) error {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }() // says nothing new after a commit
+	defer func() { _ = tx.Rollback() }() // has no effect after a commit
 	var version int
 	if err := tx.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil {
 		return err
@@ -209,9 +209,8 @@ func (s *Store) Create(ctx context.Context, p Product) (Product, error) {
 	return p, nil
 }
 
-// Put replaces a product. A fence below that of the last change comes from
-// somebody who held the lock before and does not know that it is gone: such a
-// change is refused.
+// Put replaces a product. A fence below the fence of the last change belongs to
+// a holder that has lost its lease without knowing it; Put refuses its change.
 func (s *Store) Put(ctx context.Context, p Product, fence uint64) error {
 	result, err := s.db.ExecContext(ctx, "UPDATE products SET name = ?, price = ?, stock = ?, fence = ? WHERE id = ? AND fence <= ?",
 		p.Name, p.Price, p.Stock, fence, p.ID, fence)
@@ -221,7 +220,7 @@ func (s *Store) Put(ctx context.Context, p Product, fence uint64) error {
 	return s.changed(ctx, p.ID, result)
 }
 
-// changed tells a product that is gone from a change that came too late.
+// changed distinguishes a deleted product from a change with a stale fence.
 func (s *Store) changed(ctx context.Context, id int64, result sql.Result) error {
 	n, err := result.RowsAffected()
 	if err != nil || n > 0 {

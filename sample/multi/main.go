@@ -1,5 +1,5 @@
-// Command multi is two apps in one process: web takes orders, admin takes them
-// back, and both keep the stock of a product under the same lock.
+// Command multi is two apps in one process: web accepts orders, admin refunds
+// them, and both change the stock of a product under the same lock.
 package main
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/megaframework/mega/sample/multi/web"
 )
 
-// What both apps look like.
+// The layout and style of both apps.
 var (
 	//go:embed views
 	views embed.FS
@@ -21,7 +21,7 @@ var (
 
 func main() { mega.Main(program()) }
 
-// program is both apps, and what they share.
+// program returns both apps and their shared parts.
 func program() mega.Option {
 	return mega.Module(
 		shop.Module,

@@ -1,5 +1,5 @@
-// Package admin is the app for those who run the shop: it takes orders back,
-// adds stock, and shows who holds which lock.
+// Package admin is the app of the operators: it refunds orders, adds stock, and
+// shows the locks with their holders.
 package admin
 
 import (
@@ -74,7 +74,7 @@ func (h *Handlers) Home(ctx *mega.Ctx) (err error) {
 	return ctx.HTML(http.StatusOK, "home", page)
 }
 
-// reach says whose locks the page shows.
+// reach names the processes whose locks the page shows.
 func reach(s mega.Scope) string {
 	if s < mega.Node {
 		return "of this process alone"
@@ -82,12 +82,12 @@ func reach(s mega.Scope) string {
 	return "of every process of the " + s.String()
 }
 
-// RefundInput names the order to take back.
+// RefundInput names the order to refund.
 type RefundInput struct {
 	Order int64 `json:"order"`
 }
 
-// Validate reports what is no order.
+// Validate reports an invalid order.
 func (in *RefundInput) Validate() error {
 	if in.Order < 1 {
 		return mega.FieldErrors{"order": "has to be the id of an order"}
@@ -95,7 +95,7 @@ func (in *RefundInput) Validate() error {
 	return nil
 }
 
-// Refund takes an order back.
+// Refund refunds an order.
 func (h *Handlers) Refund(ctx *mega.Ctx) error {
 	var in RefundInput
 	if err := ctx.Bind(&in); err != nil {
@@ -108,7 +108,7 @@ func (h *Handlers) Refund(ctx *mega.Ctx) error {
 	return done(ctx, order, fmt.Sprintf("Order %d was refunded.", order.ID))
 }
 
-// Restock adds to a product's stock.
+// Restock adds to the stock of a product.
 func (h *Handlers) Restock(ctx *mega.Ctx) error {
 	var in shop.Quantity
 	if err := ctx.Bind(&in); err != nil {
@@ -121,8 +121,7 @@ func (h *Handlers) Restock(ctx *mega.Ctx) error {
 	return done(ctx, p, fmt.Sprintf("The stock of %s is %d.", p.Name, p.Stock))
 }
 
-// Orders tells of each order in the moment in which it is made, in whichever
-// process that is.
+// Orders streams each order when it is made, by any process on the bus.
 func (h *Handlers) Orders(ctx *mega.Ctx) error {
 	return ctx.SSE(func(s *mega.Stream) error {
 		_, err := s.Bus.Subscribe(string(shop.Ordered), func(_ *mega.Ctx, m *bus.Msg) error {
@@ -136,7 +135,7 @@ func (h *Handlers) Orders(ctx *mega.Ctx) error {
 	})
 }
 
-// done answers with what was changed, or leads back to the page that says so.
+// done answers with the changed value, or redirects to the page that shows it.
 func done(ctx *mega.Ctx, changed any, text string) error {
 	if ctx.WantsJSON() {
 		return ctx.JSON(http.StatusOK, changed)

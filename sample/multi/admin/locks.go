@@ -10,7 +10,7 @@ import (
 	"github.com/megaframework/mega/lock"
 )
 
-// Locks tells who holds which lock and who waits for it.
+// Locks answers with the locks, their holders and their waiters.
 func (h *Handlers) Locks(ctx *mega.Ctx) error {
 	states, err := ctx.Lock.List(ctx.Query("prefix"))
 	if err != nil {
@@ -19,10 +19,10 @@ func (h *Handlers) Locks(ctx *mega.Ctx) error {
 	return ctx.JSON(http.StatusOK, states)
 }
 
-// look is how often the page of an operator hears of the locks.
+// look is the interval between two looks at the locks for a page.
 const look = 250 * time.Millisecond
 
-// Live tells the same whenever it has changed, as long as somebody looks.
+// Live streams the locks after each change while the page is open.
 func (h *Handlers) Live(ctx *mega.Ctx) error {
 	return ctx.SSE(func(s *mega.Stream) error {
 		tick := time.NewTicker(look)
@@ -48,7 +48,7 @@ func (h *Handlers) Live(ctx *mega.Ctx) error {
 	})
 }
 
-// row is a lock as the page shows it.
+// row is a lock on the page.
 type row struct {
 	Key     string   `json:"key"`
 	Holders []string `json:"holders"`
@@ -75,13 +75,13 @@ func (h *Handlers) rows(ctx *mega.Ctx) ([]row, error) {
 	return rows, nil
 }
 
-// ReleaseInput is a lock to take away, and why.
+// ReleaseInput is a forced release with its reason.
 type ReleaseInput struct {
 	Key    string `json:"key"`
 	Reason string `json:"reason"`
 }
 
-// Validate reports what is missing.
+// Validate reports the missing fields.
 func (in *ReleaseInput) Validate() error {
 	wrong := mega.FieldErrors{}
 	if in.Key == "" {
@@ -89,15 +89,15 @@ func (in *ReleaseInput) Validate() error {
 	}
 	switch {
 	case in.Reason == "":
-		wrong["reason"] = "is required: whoever loses the lock reads it"
+		wrong["reason"] = "is required: the holder that loses the lock receives it"
 	case len(in.Reason) > lock.MaxReason:
 		wrong["reason"] = fmt.Sprintf("has more than %d bytes", lock.MaxReason)
 	}
 	return wrong.Or()
 }
 
-// Release takes a lock from whoever holds it. Their contexts end, and whoever
-// waits is next.
+// Release releases a lock by force. The contexts of its holders end, and the
+// next waiter gets the lock.
 func (h *Handlers) Release(ctx *mega.Ctx) error {
 	var in ReleaseInput
 	if err := ctx.Bind(&in); err != nil {

@@ -1,5 +1,5 @@
-// Package shop is what the apps web and admin share: products with a stock, and
-// the orders that were made of them.
+// Package shop holds the products, their stock and the orders, which the apps
+// web and admin share.
 package shop
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/megaframework/mega/lock"
 )
 
-// Module is given to the program outside its apps: one store and one Shop for
-// both.
+// Module belongs to the program, outside its apps: both use one store and one
+// Shop.
 var Module = mega.Module(
 	mega.Config[Database]("database"),
 	mega.Config[Picking]("picking"),
@@ -23,18 +23,17 @@ var Module = mega.Module(
 	mega.Ready("database", (*Store).Ping),
 )
 
-// Ordered is told of every order, to whoever wants to know.
+// Ordered is the topic of orders.
 const Ordered = bus.Topic[Order]("order.placed")
 
-// Picking says how long it takes to get something from its shelf.
+// Picking is the time to fetch a product from its shelf.
 type Picking struct {
 	Time time.Duration `key:"time" default:"5ms" min:"0s" max:"1m" doc:"how long an order or a refund works under its lock"`
 }
 
-// Shop sells products and takes them back. It reads a stock, works, and writes
-// back what is left, which is only right while nobody else does the same: each
-// of its methods holds the lock of the product that it changes, in whichever
-// app it is called.
+// Shop sells and refunds products. It reads a stock, works, and writes the new
+// stock, which is correct only while no other caller does the same: each method
+// holds the lock of the product that it changes, in both apps.
 type Shop struct {
 	store *Store
 	work  time.Duration
@@ -43,14 +42,14 @@ type Shop struct {
 // New returns a Shop on a store.
 func New(store *Store, picking Picking) *Shop { return &Shop{store, picking.Time} }
 
-// Order sells a quantity of a product, and tells.
+// Order sells a quantity of a product and publishes the order.
 func (s *Shop) Order(ctx *mega.Ctx, product string, quantity int64) (Order, error) {
 	order, err := s.sell(ctx, product, quantity)
 	if err != nil {
 		return order, err
 	}
-	if err := mega.Publish(ctx, Ordered, order); err != nil { // the order stands
-		ctx.Log.Error("ordered, and could not tell", "order", order.ID, "error", err)
+	if err := mega.Publish(ctx, Ordered, order); err != nil { // the order is valid even if the publish fails
+		ctx.Log.Error("order not published", "order", order.ID, "error", err)
 	}
 	return order, nil
 }
@@ -73,7 +72,7 @@ func (s *Shop) sell(ctx *mega.Ctx, product string, quantity int64) (order Order,
 	return order, err
 }
 
-// Refund takes an order back, once.
+// Refund refunds an order, once.
 func (s *Shop) Refund(ctx *mega.Ctx, id int64) (order Order, err error) {
 	if order, err = s.store.Order(ctx, id); err != nil {
 		return Order{}, err
@@ -98,7 +97,7 @@ func (s *Shop) Refund(ctx *mega.Ctx, id int64) (order Order, err error) {
 	return order, err
 }
 
-// Restock adds to a product's stock, and the product if there is none yet.
+// Restock adds to the stock of a product, and creates a missing product.
 func (s *Shop) Restock(ctx *mega.Ctx, product string, quantity int64) (p Product, err error) {
 	err = s.exclusive(ctx, product, "restock", func(ctx *mega.Ctx) error {
 		if err := s.store.Add(ctx, product); err != nil {
@@ -113,9 +112,9 @@ func (s *Shop) Restock(ctx *mega.Ctx, product string, quantity int64) (p Product
 	return p, err
 }
 
-// exclusive is what makes an order and a refund of one product exclude each
-// other: the same key, whichever app asks. The ctx that fn is given ends if the
-// lock is lost.
+// exclusive runs fn under the lock of a product, so that orders and refunds of
+// one product exclude each other in both apps. The ctx of fn ends if the lock is
+// lost.
 func (s *Shop) exclusive(ctx *mega.Ctx, product, label string, fn func(*mega.Ctx) error) error {
 	return ctx.Lock.With("product:"+product, fn, lock.Label(label))
 }
@@ -129,7 +128,7 @@ func (s *Shop) pick(ctx *mega.Ctx) error {
 	}
 }
 
-// fence is what the lock gives its holder to show to the store.
+// fence returns the fence of the lease, which the store checks.
 func fence(ctx *mega.Ctx) uint64 {
 	lease, ok := ctx.Lease()
 	if !ok {
@@ -138,7 +137,7 @@ func fence(ctx *mega.Ctx) uint64 {
 	return lease.Fence()
 }
 
-// Quantity is how much of which product.
+// Quantity is a quantity of a product.
 type Quantity struct {
 	Product  string `json:"product"`
 	Quantity int64  `json:"quantity"`
@@ -151,7 +150,7 @@ const (
 
 var nameRule = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
-// Validate reports what nobody can order or bring.
+// Validate reports an invalid product or quantity.
 func (q *Quantity) Validate() error {
 	wrong := mega.FieldErrors{}
 	switch {

@@ -18,8 +18,8 @@ import (
 	"github.com/megaframework/mega"
 )
 
-// Database says where the products and orders are. Without a URL it is a file
-// in the user's cache folder.
+// Database configures the database. Without a URL it is a file in the cache
+// folder of the user.
 type Database struct {
 	URL mega.URL `key:"url" schemes:"sqlite" doc:"sqlite://path"`
 }
@@ -29,19 +29,19 @@ func (d Database) file() (string, error) {
 		return filepath.Abs(strings.TrimPrefix(d.URL.Reveal(), "sqlite://"))
 	}
 	folder, err := os.UserCacheDir()
-	if err != nil { // there is no home
+	if err != nil { // the user has no home folder
 		folder = os.TempDir()
 	}
 	return filepath.Join(folder, "mega-multi", "shop.db"), nil
 }
 
-// Product is something to order.
+// Product is a product of the shop.
 type Product struct {
 	Name  string `json:"product"`
 	Stock int64  `json:"stock"`
 }
 
-// Order is what somebody ordered.
+// Order is an order of a buyer.
 type Order struct {
 	ID       int64     `json:"id"`
 	Product  string    `json:"product"`
@@ -57,12 +57,12 @@ var (
 	errOvertaken = mega.Error(http.StatusConflict, "product.overtaken", "Somebody else changed the product in the meantime.")
 )
 
-// Store keeps products and orders. It does not order what its callers do:
-// whoever reads a product in order to change it holds the product's lock, and
-// gives the lock's fence with the change.
+// Store keeps products and orders. It does not order its callers: a caller that
+// reads a product in order to change it holds the lock of the product, and
+// passes the fence of its lease with the change.
 type Store struct{ db *sql.DB }
 
-// Open opens the database. A writer waits for another one instead of failing,
+// Open opens the database. A writer waits for another writer and does not fail,
 // and a transaction is a writer from its begin.
 func Open(d Database) (*Store, error) {
 	file, err := d.file()
@@ -98,7 +98,7 @@ CREATE TABLE orders (
 INSERT INTO products (name, stock) VALUES ('chair', 8), ('lamp', 20), ('teapot', 3);
 PRAGMA user_version = 1`
 
-// Migrate creates what is missing, once, however many processes start.
+// Migrate creates the missing tables. Several processes may call it at once.
 func (s *Store) Migrate(ctx context.Context) error {
 	return s.write(ctx, "migrate", func(tx *sql.Tx) error {
 		var version int
@@ -137,7 +137,8 @@ func (s *Store) Orders(ctx context.Context, n int) ([]Order, error) {
 	return list(ctx, s.db, orderColumns+"ORDER BY id DESC LIMIT ?", func(rows *sql.Rows, o *Order) error { return o.scan(rows) }, n)
 }
 
-// Find returns the order that text names. What is no number names none.
+// Find returns the order with the id in text. Text that is not a number is no
+// order.
 func (s *Store) Find(ctx context.Context, text string) (Order, error) {
 	id, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
@@ -166,14 +167,13 @@ func (s *Store) Add(ctx context.Context, name string) error {
 	return described(err, nil, "add product %q", name)
 }
 
-// Put writes a product. A fence below that of the last change comes from
-// somebody who held the lock before and does not know that it is gone: such a
-// change is refused.
+// Put writes a product. A fence below the fence of the last change belongs to a
+// holder that has lost its lease without knowing it; Put refuses its change.
 func (s *Store) Put(ctx context.Context, p Product, fence uint64) error {
 	return s.write(ctx, "put product", func(tx *sql.Tx) error { return put(ctx, tx, p, fence) })
 }
 
-// Sell writes a product together with the order that left it so.
+// Sell writes a product together with its new order.
 func (s *Store) Sell(ctx context.Context, p Product, quantity int64, fence uint64) (o Order, err error) {
 	err = s.write(ctx, "sell", func(tx *sql.Tx) error {
 		if err := put(ctx, tx, p, fence); err != nil {
@@ -186,7 +186,7 @@ func (s *Store) Sell(ctx context.Context, p Product, quantity int64, fence uint6
 	return o, err
 }
 
-// TakeBack writes a product together with the order that was refunded.
+// TakeBack writes a product together with its refunded order.
 func (s *Store) TakeBack(ctx context.Context, p Product, order int64, fence uint64) error {
 	return s.write(ctx, "take back", func(tx *sql.Tx) error {
 		if err := put(ctx, tx, p, fence); err != nil {
@@ -214,14 +214,14 @@ func (s *Store) write(ctx context.Context, what string, fn func(*sql.Tx) error) 
 	if err != nil {
 		return described(err, nil, "%s", what)
 	}
-	defer func() { _ = tx.Rollback() }() // says nothing new after a commit
+	defer func() { _ = tx.Rollback() }() // has no effect after a commit
 	if err := fn(tx); err != nil {
 		return described(err, nil, "%s", what)
 	}
 	return described(tx.Commit(), nil, "%s", what)
 }
 
-// described says what was being done when err came up; nothing found is none.
+// described adds the operation to err. A missing row keeps its own error.
 func described(err, none error, format string, args ...any) error {
 	switch {
 	case err == nil:

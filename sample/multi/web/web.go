@@ -1,4 +1,4 @@
-// Package web is the app for buyers: it shows what there is and takes orders.
+// Package web is the app of the buyers: it shows the products and accepts orders.
 package web
 
 import (
@@ -39,7 +39,7 @@ type homePage struct {
 	Ordered  string
 }
 
-// Home shows the products, each with a way to order it.
+// Home shows the products, each with an order form.
 func (h *Handlers) Home(ctx *mega.Ctx) error {
 	products, err := h.store.Products(ctx)
 	if err != nil {
@@ -51,7 +51,7 @@ func (h *Handlers) Home(ctx *mega.Ctx) error {
 	return ctx.HTML(http.StatusOK, "home", homePage{Title: "Products", Products: products, Ordered: ctx.Query("ordered")})
 }
 
-// Order takes an order.
+// Order accepts an order.
 func (h *Handlers) Order(ctx *mega.Ctx) error {
 	in := shop.Quantity{Quantity: 1}
 	if err := ctx.Bind(&in); err != nil {
