@@ -96,6 +96,7 @@ func outageBuffers(e *env) {
 	for _, in := range boxes {
 		in.wants("0")
 	}
+	a.flush() // nothing is unconfirmed when the connection ends
 	e.down()
 	e.isDisconnected(a, b)
 	for i := 1; i <= 100; i++ {
@@ -257,7 +258,7 @@ func outagesUnderLoad(e *env) {
 	stop()
 	e.await(publisher, "the publisher ends")
 	e.await(asker, "the asker ends")
-	a.flush()
+	a.flushAgain()
 	e.drain(in)
 	e.inOrderWithGaps(in, rounds)
 	b.publish("quiet", "")

@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,171 +13,102 @@ import (
 	"github.com/megaframework/mega/bus/driver"
 )
 
-// Bus is a bus driver of scope Fleet, on one connection.
+// Bus is a bus driver of scope Fleet, on one connection at a time.
 type Bus struct {
 	config   Config
-	conn     *nats.Conn
 	info     driver.Info
 	prefixes [2]string // of events, and of requests
-	inbox    string    // of the answers to this driver's requests; a number is added
+	inbox    inbox
 
-	pipe      atomic.Pointer[pipe] // of the latest connection
-	shortcut  shortcut
-	attempt   attempt
-	most      atomic.Int64          // bytes of a message that the server takes
-	unreached atomic.Pointer[error] // why the last server could not be
-	epoch     atomic.Int64          // counts connections
-	pipes     sync.WaitGroup
-	closing   chan struct{}
-	closed    chan struct{} // the client has called its last callback
-	once      sync.Once     // of Close
+	out    *outbox
+	ledger ledger
+	link   atomic.Pointer[link] // the connection in use; nil while there is none
+	limit  atomic.Int64         // bytes of a message that it carries
 
-	mu        sync.Mutex // guards the fields below
-	front     driver.Front
-	interests map[*interest]struct{}
+	links   uint64 // that were opened; the keeper's, as is learned
+	learned int64  // the limit of a message on the next connection, if the server does not announce it; 0 if unknown
+
+	life    context.Context // of the goroutines
+	end     context.CancelFunc
+	running sync.WaitGroup // the keeper and attempts to connect
+
+	mu     sync.Mutex // guards the fields below
+	front  driver.Front
+	topics map[topicKey]*topic
+	known  []string // servers that a server has named
+
+	fresh    []*topic  // topics that are not subscribed yet
+	leaving  []*ending // subscriptions to end
+	nameless error     // the latest refusal that named no subject
 
 	calls sync.RWMutex // held for reading while a front or a sink is called
-	quiet bool         // under calls: nobody is called any more
+	quiet bool         // under calls: no call begins any more
 }
 
 var _ driver.Driver = (*Bus)(nil)
 
 func newBus(c Config) *Bus {
-	b := &Bus{config: c, closing: make(chan struct{}), closed: make(chan struct{}), interests: map[*interest]struct{}{}}
+	b := &Bus{config: c, out: newOutbox(c.Buffer), topics: map[topicKey]*topic{}}
+	b.life, b.end = context.WithCancel(context.Background())
 	for _, k := range []driver.Kind{driver.Event, driver.Request} {
 		b.prefixes[k] = c.prefix(k)
 	}
 	return b
 }
 
-// options connect the client's callbacks. It calls them one after the other,
-// in the order of what happened.
-func (b *Bus) options() []nats.Option {
-	return []nats.Option{
-		nats.SetCustomDialer(dialer{b}), nats.CustomReconnectDelay(b.pause),
-		nats.DisconnectErrHandler(b.disconnected),
-		nats.ReconnectHandler(func(*nats.Conn) { b.connected() }),
-		nats.ErrorHandler(func(_ *nats.Conn, s *nats.Subscription, err error) { b.failed(s, err) }),
-		nats.ClosedHandler(func(*nats.Conn) { close(b.closed) }),
+// OpenBus connects, once: it returns an error if no server accepts this process
+// before ctx ends. From then on the connection is restored for ever, whatever
+// ended it.
+//
+// The error wraps driver.ErrInvalid if c can never work.
+func OpenBus(ctx context.Context, c Config) (*Bus, error) {
+	c = c.withDefaults()
+	if err := c.check(); err != nil {
+		return nil, fmt.Errorf("open the bus: %w", err)
 	}
-}
-
-// dialer opens connections that do not block who writes.
-type dialer struct{ b *Bus }
-
-// Dial implements [nats.CustomDialer].
-func (d dialer) Dial(network, address string) (net.Conn, error) {
-	d.b.giveUp()
-	d.b.attempt.begin()
-	conn, err := (&net.Dialer{Timeout: d.b.config.dial}).Dial(network, address)
+	if _, err := c.options(); err != nil { // files that cannot be read
+		return nil, fmt.Errorf("open the bus: %w", err)
+	}
+	b := newBus(c)
+	l, err := b.connect(ctx)
 	if err != nil {
-		d.b.unreached.Store(&err)
-		return nil, err
+		b.end()
+		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
-	p := newPipe(conn, stalls*d.b.config.ping)
-	d.b.pipes.Go(p.run) // ends when the connection does
-	d.b.pipe.Store(p)
-	d.b.epoch.Add(1)
-	return p, nil
-}
-
-// because adds why no server could be reached, which the client does not say.
-func (b *Bus) because(err error) error {
-	if why := b.unreached.Load(); why != nil && errors.Is(err, nats.ErrNoServers) {
-		return fmt.Errorf("%w: %w", err, *why)
-	}
-	return err
-}
-
-// giveUp ends a connection before the next one is tried: the client leaves one
-// open whose server did not greet.
-func (b *Bus) giveUp() {
-	if p := b.pipe.Load(); p != nil {
-		_ = p.Close() // it is of no use any more
-	}
-}
-
-// pause waits after the given number of times that no server could be reached:
-// up to 5s, and never as long as anybody else. It does so itself, and not the
-// client, so that nobody is on the client's way when that tries again.
-func (b *Bus) pause(times int) time.Duration {
-	b.giveUp()
-	b.attempt.end()
-	most := min(50*time.Millisecond<<min(times, 10), 5*time.Second)
-	select {
-	case <-time.After(most/4 + rand.N(most*3/4)):
-	case <-b.closing:
-		return 0
-	}
-	b.shortcut.client.Lock()
-	defer b.shortcut.client.Unlock()
-	b.attempt.begin()
-	return 0
-}
-
-// open asks the server what it can do and makes the inbox.
-func (b *Bus) open(ctx context.Context) error {
 	b.info = driver.Info{
-		Name: "nats", Scope: driver.Fleet, MaxPayload: int(b.conn.MaxPayload()), Copies: true,
-		Lacks: []driver.Lack{{Rule: "S12", Why: "the death of a responder is not told to who asked: it is a timeout"}},
+		Name: "nats", Scope: driver.Fleet, Copies: true, Lacks: lacks,
 	}
-	b.most.Store(b.conn.MaxPayload())
-	err := b.prepare(ctx)
-	if err != nil {
-		b.shut()
-		<-b.closed
-		b.pipes.Wait()
-	}
-	return err
+	b.inbox.prefix = l.conn.NewInbox() + "."
+	b.open(l)
+	b.running.Go(func() { b.keep(l) })
+	return b, nil
 }
 
-func (b *Bus) prepare(ctx context.Context) error {
-	if !b.conn.HeadersSupported() {
-		return fmt.Errorf("the server %s knows no headers, which came with 2.2: %w", b.conn.ConnectedServerVersion(), driver.ErrUnsupported)
-	}
-	b.attempt.end()
-	b.inbox = nats.NewInbox() + "."
-	answers, err := b.conn.Subscribe(b.inbox+"*", b.answer)
-	if err != nil {
-		return err
-	}
-	if err := answers.SetPendingLimits(-1, -1); err != nil { // the front takes everything at once
-		return err
-	}
-	if err := b.Flush(ctx); err != nil {
-		return err
-	}
-	if err := b.refused(b.inbox + "*"); err != nil {
-		return err
-	}
-	b.openShortcut()
-	return nil
-}
-
-// refused returns why the server refused a subscription that was flushed.
-func (b *Bus) refused(subject string) error {
-	err := b.conn.LastError()
-	if errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), `"`+subject+`"`) {
-		return err
-	}
-	return nil
+// lacks is what NATS cannot do.
+var lacks = []driver.Lack{
+	{Rule: "S7", Why: "in a cluster of servers a new subscription spreads after Subscribe has returned: another server may miss what is published meanwhile"},
+	{Rule: "S12", Why: "the death of a responder is not reported: its request ends at the deadline. In a cluster of servers a new responder may be unknown to the others for a moment"},
 }
 
 // Info implements [driver.Driver].
-func (b *Bus) Info() driver.Info { return b.info }
+func (b *Bus) Info() driver.Info {
+	info := b.info
+	info.MaxPayload = int(b.limit.Load())
+	return info
+}
 
 // Attach implements [driver.Driver].
 func (b *Bus) Attach(f driver.Front) error {
 	b.mu.Lock()
 	b.front = f
 	b.mu.Unlock()
-	if !b.conn.IsConnected() {
+	if b.link.Load() == nil {
 		b.tell(func(f driver.Front) { f.Disconnected(driver.ErrDisconnected) })
 	}
 	return nil
 }
 
-// tell calls the front, unless that is over.
+// tell calls the front, unless the bus is closed.
 func (b *Bus) tell(what func(driver.Front)) {
 	b.mu.Lock()
 	f := b.front
@@ -192,111 +120,162 @@ func (b *Bus) tell(what func(driver.Front)) {
 	}
 }
 
-func (b *Bus) disconnected(conn *nats.Conn, err error) {
-	if conn.IsClosed() {
-		return // by Close
-	}
-	if err == nil {
-		err = nats.ErrDisconnected
-	}
-	b.tell(func(f driver.Front) { f.Disconnected(fmt.Errorf("%w: %w", driver.ErrDisconnected, err)) })
-}
-
-// connected tells every subscription of the gap before it tells the front, and
-// the front when the server has every subscription: what others publish from
-// then on arrives.
-func (b *Bus) connected() {
-	b.attempt.end()
-	b.most.Store(b.conn.MaxPayload())
-	for _, in := range b.standing() {
-		in.mind()
-	}
-	if err := b.conn.FlushTimeout(b.config.dial); err != nil && !b.conn.IsConnected() {
-		return // it is lost again, and the client will say so
-	}
-	b.openShortcut()
-	b.tell(func(f driver.Front) { f.Connected() })
-}
-
-func (b *Bus) standing() []*interest {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	all := make([]*interest, 0, len(b.interests))
-	for in := range b.interests {
-		all = append(all, in)
-	}
-	return all
-}
-
-// failed hears what the server says later: that a subscription is not allowed.
-func (b *Bus) failed(s *nats.Subscription, err error) {
-	if s == nil || !errors.Is(err, nats.ErrPermissionViolation) {
-		return
-	}
-	for _, in := range b.standing() {
-		if in.sub == s {
-			in.fail(err)
-		}
-	}
-}
-
-// Flush implements [driver.Driver].
+// Flush implements [driver.Driver]. It returns when the server has confirmed
+// everything that was accepted before. A loss or a refusal is reported by every
+// Flush that is under way then, and by each that begins until one of these has
+// reported it (S28).
 func (b *Bus) Flush(ctx context.Context) error {
-	if _, bounded := ctx.Deadline(); !bounded { // the client insists on one
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, driver.CallTimeout)
-		defer cancel()
+	start := b.ledger.state()
+	err := b.ledger.confirmed(ctx, b.out.count(), b.kickFlusher, b.life.Done())
+	if found := b.ledger.report(start, err != nil); found != nil {
+		return errors.Join(found, err)
 	}
-	err := b.conn.FlushWithContext(ctx)
-	if errors.Is(err, nats.ErrConnectionClosed) && !b.conn.IsClosed() {
-		err = nats.ErrDisconnected // which is what the client means, while it waits for the server's word
+	if err != nil && ctx.Err() != nil && b.link.Load() == nil {
+		return fmt.Errorf("%w: %w", driver.ErrDisconnected, err)
 	}
-	if err != nil && ctx.Err() != nil && !b.conn.IsConnected() {
-		return fmt.Errorf("%w: %w", driver.ErrDisconnected, ctx.Err())
-	}
-	return known(err)
+	return err
 }
 
-// shut closes the connection, and lets nobody wait for another.
-func (b *Bus) shut() {
-	close(b.closing)
-	b.conn.Close()
-	b.attempt.forget()
+func (b *Bus) kickFlusher() {
+	if l := b.link.Load(); l != nil {
+		wake(l.kick)
+	}
 }
 
 // Close implements [driver.Driver].
 func (b *Bus) Close(ctx context.Context) (err error) {
-	b.once.Do(func() {
-		if b.conn.IsConnected() {
-			err = b.Flush(ctx)
-		}
-		standing := b.standing()
-		b.shut()
-		b.calls.Lock()
-		b.quiet = true
-		b.calls.Unlock()
-		for _, in := range standing {
-			<-in.done
-		}
-	})
-	<-b.closed
-	b.pipes.Wait()
+	if b.life.Err() == nil && b.link.Load() != nil {
+		err = b.ledger.confirmed(ctx, b.out.count(), b.kickFlusher, b.life.Done())
+	}
+	b.end()
+	b.calls.Lock()
+	b.quiet = true
+	b.calls.Unlock()
+	gone := make(chan struct{})
+	go func() { b.running.Wait(); close(gone) }()
+	select {
+	case <-gone:
+	case <-ctx.Done(): // a look-up of a name may take longer; the attempt then ends by itself
+		err = errors.Join(err, ctx.Err())
+	}
 	return err
 }
 
-// known puts the client's errors into the words of the boundary.
-func known(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return err
-	case errors.Is(err, nats.ErrReconnectBufExceeded):
-		return fmt.Errorf("%w: %w", driver.ErrOverloaded, err)
-	case errors.Is(err, nats.ErrConnectionClosed):
-		return fmt.Errorf("%w: %w", driver.ErrClosed, err)
-	case errors.Is(err, nats.ErrMaxPayload):
-		return fmt.Errorf("%w: %w", driver.ErrTooLarge, err)
+// keep restores the connection until Close. It is the goroutine that owns the
+// links: l is the first one.
+func (b *Bus) keep(l *link) {
+	for l != nil {
+		b.serve(l)
+		l = b.restore()
 	}
-	return fmt.Errorf("%w: %w", driver.ErrDisconnected, err)
+}
+
+// open makes the link the one in use: the limit of messages is known, and the
+// writer may begin.
+func (b *Bus) open(l *link) {
+	b.measure(l)
+	b.link.Store(l)
+}
+
+// measure reads the limit of a message. The server may change it at any time,
+// or may have told less than it takes.
+func (b *Bus) measure(l *link) {
+	most := l.conn.MaxPayload()
+	if l.learned > 0 {
+		most = min(most, l.learned)
+	}
+	b.limit.Store(most) // S17
+}
+
+// serve runs a link until it ends, and accounts for what ends with it.
+func (b *Bus) serve(l *link) {
+	var running sync.WaitGroup
+	running.Go(func() { b.write(l) })
+	running.Go(func() { b.confirm(l) })
+	running.Go(func() { b.register(l) })
+	running.Go(func() { l.watch(b.config.silence) })
+	select {
+	case <-l.over:
+	case <-b.life.Done():
+	}
+	b.link.Store(nil)
+	b.suspend()
+	l.close()
+	running.Wait()
+	why := l.reason()
+	lost := b.ledger.cut(why)
+	b.learn(why, lost)
+	if b.life.Err() != nil {
+		return
+	}
+	b.tell(func(f driver.Front) {
+		f.Disconnected(fmt.Errorf("%w: %w", driver.ErrDisconnected, why))
+		if lost.messages > 0 {
+			f.Lost(lost.messages, lost.bytes, fmt.Errorf("%w: %w", driver.ErrDisconnected, why)) // S28
+		}
+	})
+}
+
+// learn derives the limit of the next connection from the end of the last one:
+// some servers do not announce the limit of an account, or a new one (S17).
+func (b *Bus) learn(why error, lost parcel) {
+	b.learned = 0
+	if isTooLarge(why) && lost.largest > 0 {
+		b.learned = int64(lost.largest) - 1
+	}
+}
+
+// restore connects again and makes every subscription active, before anything
+// that was queued is sent. It returns nil after Close.
+func (b *Bus) restore() *link {
+	b.gap()
+	for attempt := 0; ; attempt++ {
+		if !b.pause(attempt) {
+			return nil
+		}
+		l, err := b.connect(b.life)
+		if err == nil {
+			err = b.resume(l)
+		}
+		if b.life.Err() != nil {
+			return nil
+		}
+		if err == nil {
+			b.open(l)
+			b.tell(driver.Front.Connected)
+			return l
+		}
+		b.tell(func(f driver.Front) { f.Disconnected(fmt.Errorf("%w: %w", driver.ErrDisconnected, err)) })
+	}
+}
+
+// pause waits before an attempt to connect: up to 5s, and never as long as any
+// other process. It returns false after Close.
+func (b *Bus) pause(attempt int) bool {
+	timer := time.NewTimer(backoff(attempt))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-b.life.Done():
+		return false
+	}
+}
+
+// resume makes every subscription active on a new link. If the link ends
+// meanwhile, messages may have arrived by it.
+func (b *Bus) resume(l *link) error {
+	if err := l.subscribe(b.standing()); err != nil {
+		l.close()
+		b.suspend()
+		b.gap()
+		return err
+	}
+	return nil
+}
+
+// isTooLarge reports whether the server has closed the connection because of
+// the size of a message.
+func isTooLarge(err error) bool {
+	return errors.Is(err, nats.ErrMaxPayload) || containsFold(err.Error(), "maximum payload violation")
 }

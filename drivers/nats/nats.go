@@ -11,17 +11,36 @@
 // a name, while NATS knows a queue by its name alone; so the queue is called by
 // both, "mailer:order.*". Foreign members of a group have to use that name.
 //
-// # What NATS cannot say
+// # What NATS cannot do
 //
-// Nobody tells who asked that a responder has died, once it had the request:
-// the answer is [driver.ErrTimeout] at the deadline. In a cluster of servers,
-// interest spreads a moment after Subscribe has returned: what is published
-// through another server in that moment is not seen. Both are in [driver.Info].
+// The death of a responder is not reported: the request ends with
+// [driver.ErrTimeout] at its deadline. In a cluster of servers, a new
+// subscription spreads a moment after Subscribe has returned: another server may
+// miss what is published in that moment. Both are in [driver.Info].
+//
+// # How it works
+//
+// The client, nats.go, is used for one connection only, and never reconnects.
+// Accepted messages wait in the outbox. While a connection stands, four
+// goroutines serve it: the writer hands messages over, the flusher has the
+// server confirm them, a third one subscribes, and the watchdog looks whether
+// bytes move. Nobody else calls the client, since a call lasts as long as a
+// write does: a call of the driver returns when its context ends.
+//
+//	bus.go      Bus: open, close, and the loop that restores the connection
+//	link.go     one connection: its client, its socket, its watchdog
+//	socket.go   the network connection beneath the client, and dialers
+//	outbox.go   the bounded queue of accepted messages
+//	writer.go   the writer and the flusher
+//	ledger.go   what is unconfirmed, lost or refused; Flush
+//	window.go   how much may be unconfirmed
+//	topic.go    subscriptions
+//	refusal.go  errors of the server
+//	message.go  subjects, inbox, answers, errors of services
 package nats
 
 import (
 	"cmp"
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -35,37 +54,50 @@ import (
 	"github.com/megaframework/mega/bus/driver"
 )
 
-// Config says where NATS is and how to be let in. URL alone is enough for a
-// server that lets everyone in.
+// Config says how to reach NATS. URL alone is enough for a server that accepts
+// everyone.
 type Config struct {
 	// URL is a server's address, or those of several in one cluster:
 	// nats://a:4222,nats://b:4222. The scheme tls asks for TLS.
 	URL string
-	// Name is what the server's monitoring calls this process.
+	// Name identifies this process in the server's monitoring.
 	Name string
 
 	// User and Password, or Token, or the path of a file with an nkey's seed,
-	// or of one with credentials. What the URL says comes first.
+	// or of one with credentials. Those in the URL come first.
 	User, Password, Token, NKeyFile, CredsFile string
 	TLS                                        TLS
+
+	// Options are more options of the client. They come after those that the
+	// fields above make. The driver overrides what it depends on: reconnects,
+	// pings and flushes. It calls a dialer and handlers that are set here.
+	Options []nats.Option
+	// Connect, if set, makes each connection in the place of nats.Connect with
+	// URL: it passes on the options that it is given, as the last ones.
+	Connect func(...nats.Option) (*nats.Conn, error)
 
 	// Prefix stands before the other two, which default to "ev." and "rpc.".
 	// Each ends with a dot.
 	Prefix, EventPrefix, RequestPrefix string
-	// Raw leaves events without a prefix of their own, for a meeting with
-	// foreign publishers and subscribers. It costs something: patterns that
-	// begin with a wildcard, and subjects below the prefix of requests, are
-	// refused, since they would see what is not theirs.
-	Raw bool
+	// Raw leaves events without a prefix of their own, to exchange them with
+	// foreign publishers and subscribers. Then patterns that begin with a
+	// wildcard, and subjects below the prefix of requests, are refused: they
+	// would match requests. RawRequests does the same for requests. One of the
+	// two needs its prefix.
+	Raw, RawRequests bool
+	// InboxPrefix is the first part of the subjects of answers, "_INBOX" by
+	// default: a permission for it can keep the answers of one process from
+	// others.
+	InboxPrefix string
 
-	// Buffer bounds what may wait to be sent, in bytes, connected or not.
-	// Default 8 MiB.
+	// Buffer bounds the messages that wait to be sent, in bytes, connected or
+	// not. Default 8 MiB.
 	Buffer int
 
-	// How often the server is asked whether it is there, by default every 5s,
-	// and what bounds an attempt to reach it, by default 2s: tests cannot wait
-	// for that.
-	ping, dial time.Duration
+	// The interval of PINGs on a quiet connection (5s), the bound of an attempt
+	// to connect to one address (5s), and how long no byte may move (15s): tests
+	// shorten them.
+	ping, dial, silence time.Duration
 }
 
 // TLS names files in PEM. CA replaces the system's authorities; Cert and Key
@@ -78,21 +110,28 @@ func (c Config) withDefaults() Config {
 	if c.Raw {
 		c.EventPrefix = ""
 	}
+	if c.RawRequests {
+		c.RequestPrefix = ""
+	}
 	c.Buffer = cmp.Or(c.Buffer, 8<<20)
 	c.ping = cmp.Or(c.ping, 5*time.Second)
-	c.dial = cmp.Or(c.dial, 2*time.Second)
+	c.dial = cmp.Or(c.dial, 5*time.Second)
+	c.silence = cmp.Or(c.silence, 15*time.Second)
 	return c
 }
 
-// check finds what would otherwise come up as a surprise later.
+// check finds mistakes that would show later otherwise.
 func (c Config) check() error {
-	for _, prefix := range []string{c.Prefix, c.EventPrefix, c.RequestPrefix} {
-		if prefix != "" && (!strings.HasSuffix(prefix, ".") || strings.ContainsAny(prefix, " \t\r\n*>") || strings.Contains("."+prefix, "..")) {
+	for _, prefix := range []string{c.Prefix, c.EventPrefix, c.RequestPrefix, c.InboxPrefix + "."} {
+		if prefix != "" && prefix != "." && !isPrefix(prefix) {
 			return fmt.Errorf("the prefix %q is not made of words, each with a dot behind it: %w", prefix, driver.ErrInvalid)
 		}
 	}
 	if c.EventPrefix == c.RequestPrefix {
 		return fmt.Errorf("events and requests have the same prefix %q: %w", c.EventPrefix, driver.ErrInvalid)
+	}
+	if c.Connect != nil {
+		return nil
 	}
 	for server := range strings.SplitSeq(c.URL, ",") {
 		u, err := url.Parse(strings.TrimSpace(server))
@@ -103,16 +142,26 @@ func (c Config) check() error {
 	return nil
 }
 
-// A server that has answered none of so many pings is given up, and so is one
-// that has taken nothing for the time of so many.
-const pings, stalls = 2, 2
+func isPrefix(s string) bool {
+	return strings.HasSuffix(s, ".") && !strings.ContainsAny(s, " \t\r\n*>") && !strings.Contains("."+s, "..")
+}
 
-// options is the configuration in the words of the client.
+// connect makes a client.
+func (c Config) connect(options []nats.Option) (*nats.Conn, error) {
+	if c.Connect != nil {
+		return c.Connect(options...)
+	}
+	return nats.Connect(c.URL, options...)
+}
+
+// options returns the configuration as options of the client.
 func (c Config) options() ([]nats.Option, error) {
-	o := []nats.Option{
-		nats.Name(c.Name), nats.Timeout(c.dial), nats.ReconnectBufSize(c.Buffer),
-		nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(),
-		nats.PingInterval(c.ping), nats.MaxPingsOutstanding(pings),
+	o := []nats.Option{nats.Timeout(c.dial)}
+	if c.Name != "" {
+		o = append(o, nats.Name(c.Name))
+	}
+	if c.InboxPrefix != "" {
+		o = append(o, nats.CustomInboxPrefix(c.InboxPrefix))
 	}
 	if c.User != "" {
 		o = append(o, nats.UserInfo(c.User, c.Password))
@@ -140,7 +189,7 @@ func (c Config) options() ([]nats.Option, error) {
 	if secure != nil {
 		o = append(o, nats.Secure(secure))
 	}
-	return o, nil
+	return append(o, c.Options...), nil
 }
 
 func (t TLS) config() (*tls.Config, error) {
@@ -166,55 +215,4 @@ func (t TLS) config() (*tls.Config, error) {
 		config.Certificates = []tls.Certificate{cert}
 	}
 	return config, nil
-}
-
-// OpenBus connects, once: it returns an error if no server lets this process in
-// before ctx ends. From then on the connection is restored for ever.
-//
-// The error wraps driver.ErrInvalid if c can never work.
-func OpenBus(ctx context.Context, c Config) (*Bus, error) {
-	c = c.withDefaults()
-	if err := c.check(); err != nil {
-		return nil, fmt.Errorf("open the bus: %w", err)
-	}
-	options, err := c.options()
-	if err != nil {
-		return nil, fmt.Errorf("open the bus: %w", err)
-	}
-	b := newBus(c)
-	options = append(options, b.options()...)
-	if err := b.connect(ctx, options); err != nil {
-		return nil, fmt.Errorf("connect to NATS: %w", err)
-	}
-	return b, nil
-}
-
-// connect gives up waiting when ctx ends; an attempt that is under way ends by
-// itself and leaves nothing.
-func (b *Bus) connect(ctx context.Context, options []nats.Option) error {
-	type outcome struct {
-		conn *nats.Conn
-		err  error
-	}
-	done := make(chan outcome, 1)
-	go func() {
-		conn, err := nats.Connect(b.config.URL, options...)
-		done <- outcome{conn, err}
-	}()
-	select {
-	case o := <-done:
-		b.conn = o.conn
-		if o.err != nil {
-			b.pipes.Wait()
-			return b.because(o.err)
-		}
-		return b.open(ctx)
-	case <-ctx.Done():
-		if o := <-done; o.conn != nil { // within the bound of an attempt, for each address
-			o.conn.Close()
-			<-b.closed
-		}
-		b.pipes.Wait()
-		return ctx.Err()
-	}
 }

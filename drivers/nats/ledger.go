@@ -1,0 +1,300 @@
+package nats
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/megaframework/mega/bus/driver"
+)
+
+// ledger records what was handed to the connection and not confirmed by the
+// server, and what was lost or refused. A message passes through three parcels:
+// it is written, then handed over, then covered by a PING; the PONG confirms
+// it. What is in the parcels when the connection ends may be lost (S28).
+type ledger struct {
+	mu      sync.Mutex // guards the fields below
+	written parcel     // the writer hands these over
+	handed  parcel     // not covered by a PING
+	pinged  parcel     // covered by the PING under way
+	asked   time.Time  // when that PING was sent; zero if none is under way
+	last    time.Time  // when the latest PING was sent
+	window  window
+
+	resolved uint64 // messages from the first one on that were confirmed, lost or dropped
+	pings    uint64 // PINGs that have begun
+	pongs    uint64 // PINGs that were answered
+	waiting  []*flush
+	trouble  trouble // since the start
+	reported trouble // by the start of the last Flush that reported everything before
+}
+
+// parcel is consecutive messages.
+type parcel struct {
+	count           uint64 // of all messages, dropped ones too
+	messages, bytes int    // of events and answers
+	wire            int    // bytes on the connection
+	largest         int    // size of the largest message
+	requests        []request
+}
+
+// request is a request whose refusal would name its subject alone.
+type request struct {
+	id      uint64
+	subject string
+}
+
+func (p *parcel) add(other parcel) {
+	p.count += other.count
+	p.messages += other.messages
+	p.bytes += other.bytes
+	p.wire += other.wire
+	p.largest = max(p.largest, other.largest)
+	p.requests = append(p.requests, other.requests...)
+}
+
+// trouble is what did not reach the server, and what the server refused.
+type trouble struct {
+	messages, bytes, refused int
+	err                      error // the latest cause
+}
+
+// since returns the difference to an earlier state as an error, or nil.
+func (t trouble) since(earlier trouble) error {
+	lost, bytes, refused := t.messages-earlier.messages, t.bytes-earlier.bytes, t.refused-earlier.refused
+	switch {
+	case lost > 0:
+		return fmt.Errorf("%w: %d accepted messages (%d bytes) not confirmed, %d refused: %w", driver.ErrDisconnected, lost, bytes, refused, t.err)
+	case refused > 0:
+		return fmt.Errorf("%w: %d accepted messages: %w", driver.ErrRefused, refused, t.err)
+	}
+	return nil
+}
+
+// flush is a call of Flush that waits.
+type flush struct {
+	target uint64        // that many messages have to be resolved
+	pings  uint64        // and so many PINGs have to be answered
+	handed bool          // instead, the messages have to be handed over
+	done   chan struct{} // closed then, or when messages were lost
+}
+
+// isDone reports whether the wait is over. The caller holds l.mu.
+func (l *ledger) isDone(f *flush) bool {
+	if f.handed {
+		return f.target <= l.count()
+	}
+	return f.target <= l.resolved && f.pings <= l.pongs
+}
+
+// count returns how many messages were handed over. The caller holds l.mu.
+func (l *ledger) count() uint64 { return l.resolved + l.pinged.count + l.handed.count }
+
+// space returns how many more bytes may be handed over: less than 0 while the
+// server leaves a PING unanswered for longer than patience, so that a connection
+// on which nothing arrives any more falls silent, and is found out (S29).
+// Without anything unconfirmed there is always space for one message.
+func (l *ledger) space(now time.Time, patience time.Duration) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.asked.IsZero() && now.Sub(l.asked) > patience {
+		return -1
+	}
+	unconfirmed := l.handed.wire + l.pinged.wire
+	if unconfirmed == 0 {
+		return maxWindow
+	}
+	return l.window.size(now) - unconfirmed
+}
+
+// begin enters messages before they are handed over.
+func (l *ledger) begin(p parcel) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.written = p
+}
+
+// done enters that p was handed over, and reports whether it is time for a
+// PING.
+func (l *ledger) done(p parcel) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.written = parcel{}
+	l.handed.add(p)
+	l.release(false)
+	return l.handed.wire == p.wire || l.isUrgent(time.Now())
+}
+
+// isUrgent reports whether a PING should be sent at once: half of the window is
+// used, or a Flush waits for nothing else. The caller holds l.mu.
+func (l *ledger) isUrgent(now time.Time) bool {
+	if l.handed.wire >= l.window.size(now)/2 {
+		return true
+	}
+	handed := l.count()
+	return slices.ContainsFunc(l.waiting, func(f *flush) bool { return !f.handed && f.target <= handed && f.pings > l.pings })
+}
+
+// due returns when the next PING should be sent: at once, after a moment if
+// something is unconfirmed, else after interval.
+func (l *ledger) due(interval time.Duration) time.Time {
+	const moment = 20 * time.Millisecond
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.isUrgent(time.Now()):
+		return time.Time{}
+	case l.handed.count > 0:
+		return l.last.Add(min(moment, interval))
+	}
+	return l.last.Add(interval)
+}
+
+// ping enters that a PING is sent, which covers everything handed over.
+func (l *ledger) ping() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pinged, l.handed = l.handed, parcel{requests: l.pinged.requests[:0]}
+	l.asked = time.Now()
+	l.last = l.asked
+	l.pings++
+}
+
+// pong enters that the PING was answered: what it covers is confirmed.
+func (l *ledger) pong() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.window.add(time.Now(), l.pinged.wire)
+	l.resolved += l.pinged.count
+	l.pinged = parcel{requests: l.pinged.requests[:0]}
+	l.asked = time.Time{}
+	l.pongs = l.pings
+	l.release(false)
+}
+
+// release ends the waits of Flush that have what they want, or all. The caller
+// holds l.mu.
+func (l *ledger) release(all bool) {
+	l.waiting = slices.DeleteFunc(l.waiting, func(f *flush) bool {
+		if all || l.isDone(f) {
+			close(f.done)
+			return true
+		}
+		return false
+	})
+}
+
+// cut enters that the connection has ended, and returns what may be lost with
+// it.
+func (l *ledger) cut(err error) (lost parcel) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range []parcel{l.written, l.handed, l.pinged} {
+		lost.add(p)
+	}
+	l.written, l.handed, l.pinged, l.asked, l.window = parcel{}, parcel{}, parcel{}, time.Time{}, window{}
+	l.pongs = l.pings
+	l.resolved += lost.count
+	l.lose(lost.messages, lost.bytes, err)
+	return lost
+}
+
+// lose counts lost messages (S28). The caller holds l.mu.
+func (l *ledger) lose(messages, bytes int, err error) {
+	if messages > 0 {
+		l.trouble.messages += messages
+		l.trouble.bytes += bytes
+		l.trouble.err = err
+		l.release(true)
+	}
+}
+
+// discard counts a message that no connection can carry.
+func (l *ledger) discard(bytes int, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lose(1, bytes, err)
+}
+
+// refuse returns the unconfirmed requests on a subject that the server has
+// refused. If there is none, it was an event or an answer, which is counted.
+func (l *ledger) refuse(subject string, err error) (requests []request) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range []*parcel{&l.written, &l.handed, &l.pinged} {
+		for _, r := range p.requests {
+			if r.subject == subject {
+				requests = append(requests, r)
+			}
+		}
+	}
+	if len(requests) == 0 {
+		l.trouble.refused++
+		l.trouble.err = err
+	}
+	return requests
+}
+
+// confirmed waits until everything up to target is confirmed and a PING that
+// has begun after this call was answered, or until messages were lost. kick
+// wakes the flusher.
+func (l *ledger) confirmed(ctx context.Context, target uint64, kick func(), closing <-chan struct{}) error {
+	f := &flush{target: target, done: make(chan struct{})}
+	l.mu.Lock()
+	f.pings = l.pings + 1
+	l.waiting = append(l.waiting, f)
+	l.mu.Unlock()
+	kick()
+	return l.await(ctx, f, closing)
+}
+
+// passed waits until everything up to target was handed over, or until messages
+// were lost.
+func (l *ledger) passed(ctx context.Context, target uint64, closing <-chan struct{}) error {
+	f := &flush{target: target, handed: true, done: make(chan struct{})}
+	l.mu.Lock()
+	if l.isDone(f) {
+		l.mu.Unlock()
+		return nil
+	}
+	l.waiting = append(l.waiting, f)
+	l.mu.Unlock()
+	return l.await(ctx, f, closing)
+}
+
+func (l *ledger) await(ctx context.Context, f *flush, closing <-chan struct{}) error {
+	select {
+	case <-f.done:
+		return nil
+	case <-closing:
+		return driver.ErrClosed
+	case <-ctx.Done():
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waiting = slices.DeleteFunc(l.waiting, func(w *flush) bool { return w == f })
+	return ctx.Err()
+}
+
+// state returns the losses and refusals so far.
+func (l *ledger) state() trouble {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.trouble
+}
+
+// report returns an error about the losses and refusals that no Flush has
+// reported that began after them, or nil (S28). start is their state when this
+// Flush began: what happened since is reported by the next one again, unless
+// incomplete says that this one did not end by itself.
+func (l *ledger) report(start trouble, incomplete bool) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err := l.trouble.since(l.reported)
+	if !incomplete && start.messages >= l.reported.messages && start.refused >= l.reported.refused {
+		l.reported = start
+	}
+	return err
+}

@@ -1,0 +1,249 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/megaframework/mega/bus/driver"
+)
+
+// link is one connection, with a client of its own: the client never
+// reconnects. Its own reconnect lets new messages overtake the report of the
+// disconnect, and forgets what it has buffered.
+//
+// Only goroutines of the driver call the client: a call may block for as long
+// as a write does.
+type link struct {
+	bus     *Bus
+	number  uint64
+	conn    *nats.Conn
+	learned int64 // limit of a message that the server did not announce; 0 if none
+
+	ctx       context.Context // ends with the link
+	cancel    context.CancelFunc
+	socket    atomic.Pointer[socket]
+	moved     atomic.Int64 // bytes in both directions
+	read      atomic.Int64 // bytes received
+	unreached atomic.Pointer[error]
+
+	over   chan struct{} // closed when the client has made its last callback
+	silent atomic.Bool   // the watchdog has closed the socket
+	kick   chan struct{} // wakes the flusher
+	space  chan struct{} // wakes the writer, after a PONG
+	wanted chan struct{} // wakes the goroutine that subscribes
+
+	gate   sync.RWMutex // held for reading while a message is delivered
+	closed bool         // under gate: no message is delivered any more
+
+	refusals refusals
+}
+
+func (b *Bus) newLink() *link {
+	b.links++
+	l := &link{
+		bus: b, number: b.links, learned: b.learned,
+		over: make(chan struct{}), kick: make(chan struct{}, 1), space: make(chan struct{}, 1), wanted: make(chan struct{}, 1),
+	}
+	l.ctx, l.cancel = context.WithCancel(b.life)
+	l.refusals.init()
+	return l
+}
+
+// connect opens a link, or returns why no server accepts it. It returns when
+// ctx ends; an attempt that is under way then ends by itself.
+func (b *Bus) connect(ctx context.Context) (*link, error) {
+	l := b.newLink()
+	done := make(chan error, 1)
+	b.running.Go(func() { done <- l.dial() })
+	select {
+	case err := <-done:
+		if err == nil {
+			return l, nil
+		}
+		l.close()
+		return nil, err
+	case <-ctx.Done():
+		l.cancel()
+		b.running.Go(func() {
+			if <-done == nil {
+				l.close()
+			}
+		})
+		if why := l.unreached.Load(); why != nil {
+			return nil, fmt.Errorf("%w: %w", ctx.Err(), *why)
+		}
+		return nil, ctx.Err()
+	}
+}
+
+// dial connects and exchanges a PING with the server, so that its last word on
+// limits has arrived.
+func (l *link) dial() error {
+	options, err := l.bus.config.options()
+	if err != nil {
+		return err
+	}
+	conn, err := l.bus.config.connect(append(options, l.adopt))
+	if err != nil {
+		return l.because(err)
+	}
+	l.conn = conn
+	if !conn.HeadersSupported() {
+		conn.Close()
+		return fmt.Errorf("server %s does not support headers, which came with 2.2: %w", conn.ConnectedServerVersion(), driver.ErrUnsupported)
+	}
+	if err := conn.FlushTimeout(l.bus.config.dial); err != nil {
+		l.closeSocket()
+		conn.Close()
+		return err
+	}
+	l.refusals.begin(conn.LastError()) // of a server before this one
+	l.bus.learnServers(conn.DiscoveredServers())
+	return nil
+}
+
+// because adds why no server could be reached, which the client does not say.
+func (l *link) because(err error) error {
+	if why := l.unreached.Load(); why != nil && errors.Is(err, nats.ErrNoServers) {
+		return fmt.Errorf("%w: %w", err, *why)
+	}
+	return err
+}
+
+// adopt is the last option of the client: it sets what the driver depends on,
+// whatever the options before it have set.
+func (l *link) adopt(o *nats.Options) error {
+	o.AllowReconnect, o.RetryOnFailedConnect = false, false
+	o.PingInterval = 0 // the flusher asks, and the watchdog decides
+	o.FlusherTimeout = 0
+	o.NoEcho = false               // S19
+	o.SkipSubjectValidation = true // the front has validated them
+	o.NoCallbacksAfterClientClose = false
+	o.Servers = append(o.Servers, l.bus.servers()...)
+	o.CustomDialer = &dialer{link: l, next: o.CustomDialer, wait: o.Timeout}
+	if o.InProcessServer != nil {
+		o.InProcessServer = inProcess{l, o.InProcessServer}
+	}
+	failed := o.AsyncErrorCB
+	o.AsyncErrorCB = func(c *nats.Conn, s *nats.Subscription, err error) {
+		l.failed(err)
+		if failed != nil {
+			failed(c, s, err)
+		}
+	}
+	closed := o.ClosedCB
+	o.ClosedCB = func(c *nats.Conn) {
+		close(l.over)
+		if closed != nil {
+			closed(c)
+		}
+	}
+	return nil
+}
+
+// wrap makes conn the socket of the link.
+func (l *link) wrap(conn net.Conn) (net.Conn, error) {
+	s := &socket{Conn: conn, moved: &l.moved, read: &l.read}
+	if before := l.socket.Swap(s); before != nil {
+		_ = before.Close() // a server that did not accept this process
+	}
+	if l.ctx.Err() != nil {
+		_ = s.Close()
+		return nil, l.ctx.Err()
+	}
+	context.AfterFunc(l.ctx, func() { _ = s.Close() })
+	return s, nil
+}
+
+func (l *link) closeSocket() {
+	if s := l.socket.Load(); s != nil {
+		_ = s.Close() // it is of no use any more
+	}
+}
+
+// close ends the link, and returns when no message is delivered by it any
+// more. The socket is closed first, so that the client's lock is free.
+func (l *link) close() {
+	l.cancel()
+	l.closeSocket()
+	if l.conn != nil {
+		l.conn.Close()
+		<-l.over
+	}
+	l.gate.Lock()
+	l.closed = true
+	l.gate.Unlock()
+}
+
+// reason returns why the link has ended.
+func (l *link) reason() error {
+	if l.silent.Load() {
+		return fmt.Errorf("no byte moved for %v", l.bus.config.silence)
+	}
+	if err := l.conn.LastError(); err != nil {
+		return err
+	}
+	return nats.ErrConnectionClosed
+}
+
+// watch closes the socket when no byte has moved in either direction for so
+// long (S29).
+func (l *link) watch(silence time.Duration) {
+	const looks = 10
+	ticker := time.NewTicker(silence / looks)
+	defer ticker.Stop()
+	moved, quiet := int64(-1), 0
+	for {
+		select {
+		case <-l.over:
+			return
+		case <-l.ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		now := l.moved.Load()
+		if quiet++; now != moved {
+			moved, quiet = now, 0
+		}
+		if quiet >= looks {
+			l.silent.Store(true)
+			l.closeSocket()
+			return
+		}
+	}
+}
+
+// backoff returns the pause before an attempt to connect.
+func backoff(attempt int) time.Duration {
+	most := min(50*time.Millisecond<<min(attempt, 10), 5*time.Second)
+	return most/4 + rand.N(most*3/4)
+}
+
+// learnServers keeps the addresses that a server has named, for the next
+// connection: each client starts with the configured ones.
+func (b *Bus) learnServers(servers []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(servers) > 0 {
+		b.known = servers
+	}
+}
+
+func (b *Bus) servers() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.known
+}
+
+func containsFold(s, part string) bool {
+	return strings.Contains(strings.ToLower(s), part)
+}

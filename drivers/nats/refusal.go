@@ -1,0 +1,129 @@
+package nats
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/megaframework/mega/bus/driver"
+)
+
+// The server reports a refusal by an error on the connection, in the order of
+// what it refers to. The client hands it to a callback on a goroutine of its
+// own, without the subscription, and returns from a flush meanwhile. So whoever
+// has flushed calls [link.settle] before it draws a conclusion.
+
+// refusals is what is known of the errors of a link.
+type refusals struct {
+	mu    sync.Mutex    // guards the fields below
+	heard error         // the latest error that the callback was given
+	news  chan struct{} // closed and replaced with each of them
+}
+
+func (r *refusals) init() { r.news = make(chan struct{}) }
+
+// begin takes the error that a new client has as heard: it may be from before
+// the connection, and then the callback is not given it.
+func (r *refusals) begin(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.heard == nil {
+		r.heard = err
+	}
+}
+
+func (r *refusals) note(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.heard = err
+	close(r.news)
+	r.news = make(chan struct{})
+}
+
+func (r *refusals) latest() (error, <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.heard, r.news
+}
+
+// settle returns when the callback has handled every error that the client has
+// received, or when the link ends. The client makes a new error for each
+// refusal, which its identity tells from others. The one exception names
+// nothing and is always the same: the server refuses a message with a reserved
+// reply, whatever the permissions, and that refusal is new.
+func (l *link) settle() {
+	if errors.Is(l.conn.LastError(), nats.ErrMaxSubscriptionsExceeded) {
+		_ = l.conn.PublishRequest(l.bus.inbox.prefix+"mark", reservedReply, nil) // fails with the link
+		_ = l.conn.FlushTimeout(forever)
+	}
+	for {
+		heard, news := l.refusals.latest()
+		if last := l.conn.LastError(); last == nil || last == heard { //nolint:errorlint // the very same
+			return
+		}
+		select {
+		case <-news:
+		case <-l.over:
+			return
+		}
+	}
+}
+
+// reservedReply is a reply that the server keeps for itself.
+const reservedReply = "_R_.mega"
+
+// failed takes an error that the server has sent. It runs on a goroutine of the
+// client, which calls it once at a time, in order.
+func (l *link) failed(err error) {
+	defer l.refusals.note(err)
+	text := err.Error()
+	switch {
+	case errors.Is(err, nats.ErrMaxSubscriptionsExceeded):
+		l.bus.refuseNameless(err)
+	case !errors.Is(err, nats.ErrPermissionViolation) || strings.Contains(text, reservedReply) || l.bus.isMark(text):
+	case strings.Contains(text, toSubscription):
+		key := topicKey{subject: quotedAfter(text, toSubscription), queue: quotedAfter(text, usingQueue)}
+		l.bus.refuseTopic(key, err)
+	default:
+		l.bus.refusePublish(quotedAfter(text, toPublish), err)
+	}
+}
+
+func (b *Bus) isMark(text string) bool { return quotedAfter(text, toPublish) == b.inbox.prefix+"mark" }
+
+// The server's words before a quoted name.
+const (
+	toSubscription = "Subscription to "
+	usingQueue     = "using queue "
+	toPublish      = "Publish to "
+)
+
+// quotedAfter returns the quoted string that follows words in text, or "".
+func quotedAfter(text, words string) string {
+	_, rest, _ := strings.Cut(text, words)
+	quoted, err := strconv.QuotedPrefix(rest)
+	if err != nil {
+		return ""
+	}
+	name, _ := strconv.Unquote(quoted) // it is quoted
+	return name
+}
+
+// refusePublish reports a message that the server has refused: to its request,
+// or as an event (S27).
+func (b *Bus) refusePublish(subject string, cause error) {
+	err := fmt.Errorf("%w: %w", driver.ErrRefused, cause)
+	requests := b.ledger.refuse(subject, err)
+	b.tell(func(f driver.Front) {
+		for _, r := range requests {
+			f.Fail(r.id, err)
+		}
+		if len(requests) == 0 {
+			f.Refused(strings.TrimPrefix(subject, b.prefixes[driver.Event]), err)
+		}
+	})
+}

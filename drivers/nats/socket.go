@@ -1,0 +1,118 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// socket is the network connection beneath the client. It counts the bytes that
+// move in both directions, and its Close needs no lock of the client, which
+// holds its own during a write.
+//
+// A write never gives up because it is slow: the watchdog closes the socket
+// when nothing moves at all (S29). The client's write deadlines are ignored,
+// since they would cut a slow link in the middle of a message.
+type socket struct {
+	net.Conn
+	moved  *atomic.Int64 // bytes in both directions
+	read   *atomic.Int64 // bytes received
+	closed atomic.Bool
+}
+
+// progress is how often a write that blocks reports the bytes that it has
+// written so far.
+const progress = 500 * time.Millisecond
+
+// Read implements [net.Conn].
+func (s *socket) Read(b []byte) (int, error) {
+	n, err := s.Conn.Read(b)
+	s.moved.Add(int64(n))
+	s.read.Add(int64(n))
+	return n, err
+}
+
+// Write implements [net.Conn]. It closes the socket if it fails: the client
+// discards the bytes that it has buffered then, and would go on without them
+// (S28).
+func (s *socket) Write(b []byte) (written int, err error) {
+	for {
+		_ = s.Conn.SetWriteDeadline(time.Now().Add(progress)) // a closed socket fails the write
+		n, err := s.Conn.Write(b[written:])
+		written += n
+		s.moved.Add(int64(n))
+		if err == nil {
+			return written, nil
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) || s.closed.Load() {
+			_ = s.Close()
+			return written, err
+		}
+	}
+}
+
+// SetWriteDeadline does nothing: see [socket].
+func (s *socket) SetWriteDeadline(time.Time) error { return nil }
+
+// SetDeadline bounds reads alone. The client calls it for the handshake, whose
+// few bytes do not block a write.
+func (s *socket) SetDeadline(t time.Time) error { return s.Conn.SetReadDeadline(t) }
+
+// Close implements [net.Conn].
+func (s *socket) Close() error {
+	s.closed.Store(true)
+	return s.Conn.Close()
+}
+
+// dialer wraps the connections that the client opens for a link.
+type dialer struct {
+	link *link
+	next nats.CustomDialer // of the user; nil for the network
+	wait time.Duration
+}
+
+// Dial implements [nats.CustomDialer].
+func (d *dialer) Dial(network, address string) (net.Conn, error) {
+	conn, err := d.open(network, address)
+	if err != nil {
+		d.link.unreached.Store(&err)
+		return nil, err
+	}
+	return d.link.wrap(conn)
+}
+
+func (d *dialer) open(network, address string) (net.Conn, error) {
+	if d.next != nil {
+		return d.next.Dial(network, address)
+	}
+	ctx, cancel := context.WithTimeout(d.link.ctx, d.wait)
+	defer cancel()
+	return new(net.Dialer).DialContext(ctx, network, address)
+}
+
+// SkipTLSHandshake reports whether the user's dialer does the handshake of TLS
+// itself.
+func (d *dialer) SkipTLSHandshake() bool {
+	skips, ok := d.next.(interface{ SkipTLSHandshake() bool })
+	return ok && skips.SkipTLSHandshake()
+}
+
+// inProcess wraps the connections of a server inside this process.
+type inProcess struct {
+	link *link
+	next nats.InProcessConnProvider
+}
+
+// InProcessConn implements [nats.InProcessConnProvider].
+func (p inProcess) InProcessConn() (net.Conn, error) {
+	conn, err := p.next.InProcessConn()
+	if err != nil {
+		return nil, err
+	}
+	return p.link.wrap(conn)
+}

@@ -1,0 +1,521 @@
+package nats
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/megaframework/mega/bus/driver"
+)
+
+// topicKey is what the server knows of a subscription, and what it names when it
+// refuses one.
+type topicKey struct{ subject, queue string }
+
+// topic is a subscription at the server: one for all subscriptions of this bus
+// with the same pattern and group.
+type topic struct {
+	bus     *Bus
+	key     topicKey
+	take    func(m *nats.Msg) // runs on one goroutine at a time
+	members atomic.Pointer[[]*member]
+	turn    atomic.Uint32 // of the members of a group
+	taken   atomic.Uint64 // messages that were handed to the members
+
+	// Guarded by the mutex of the Bus:
+	sub    *nats.Subscription // on the latest link
+	active bool               // the server has confirmed it, on the link in use
+	ready  chan struct{}      // closed when it is active, or refused
+	err    error              // why it was refused; no member joins any more
+}
+
+// join adds a member to the topic of the subscription, which is made if there
+// is none.
+func (b *Bus) join(s driver.Subscription) (*topic, *member, error) {
+	prefix := b.prefixes[s.Kind]
+	key := topicKey{prefix + s.Pattern, queue(s)}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.life.Err() != nil {
+		return nil, nil, driver.ErrClosed
+	}
+	t := b.topics[key]
+	if t == nil {
+		t = b.newTopic(key)
+		t.take = func(m *nats.Msg) { t.deliver(arrived(s.Kind, m.Subject[len(prefix):], m)) }
+	}
+	m := &member{topic: t, sink: s.Sink, live: t.active}
+	t.setMembers(append(t.list(), m))
+	return t, m, nil
+}
+
+// newTopic makes a topic and has it subscribed. The caller holds b.mu.
+func (b *Bus) newTopic(key topicKey) *topic {
+	t := &topic{bus: b, key: key, ready: make(chan struct{})}
+	t.members.Store(new([]*member))
+	b.topics[key] = t
+	b.fresh = append(b.fresh, t)
+	b.wakeRegister()
+	return t
+}
+
+// wakeRegister has the goroutine look that subscribes. Without a link the next
+// one begins with a look.
+func (b *Bus) wakeRegister() {
+	if l := b.link.Load(); l != nil {
+		wake(l.wanted)
+	}
+}
+
+// list returns a copy of the members with room for another.
+func (t *topic) list() []*member {
+	all := *t.members.Load()
+	return append(make([]*member, 0, len(all)+1), all...)
+}
+
+func (t *topic) setMembers(all []*member) { t.members.Store(&all) }
+
+// queue returns the name of a group on NATS: see the package's documentation.
+func queue(s driver.Subscription) string {
+	if s.Group == "" {
+		return ""
+	}
+	return s.Group + ":" + s.Pattern
+}
+
+// await waits until the topic is active.
+func (b *Bus) await(ctx context.Context, t *topic) error {
+	b.mu.Lock()
+	ready := t.ready
+	b.mu.Unlock()
+	select {
+	case <-ready:
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return t.err
+	case <-b.life.Done():
+		return driver.ErrClosed
+	case <-ctx.Done():
+	}
+	if b.link.Load() == nil {
+		return fmt.Errorf("%w: %w", driver.ErrDisconnected, ctx.Err())
+	}
+	return ctx.Err()
+}
+
+// Subscribe implements [driver.Driver].
+func (b *Bus) Subscribe(ctx context.Context, s driver.Subscription) (driver.Interest, error) {
+	if err := b.allowed(s.Kind, s.Pattern); err != nil {
+		return nil, err
+	}
+	b.passOn(ctx)
+	t, m, err := b.join(s)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.await(ctx, t); err != nil { // S7
+		m.leave()
+		return nil, err
+	}
+	return m, nil
+}
+
+// passOn waits until what was published before is handed over, so that the
+// server has it before the subscription. On a slow link the subscription comes
+// first after a second, and sees it.
+func (b *Bus) passOn(ctx context.Context) {
+	l := b.link.Load()
+	if l == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	_ = b.ledger.passed(ctx, b.out.count(), l.over) // as above
+}
+
+// deliver hands a message to every member, or to one of a group.
+func (t *topic) deliver(m driver.Message) {
+	members := *t.members.Load()
+	if t.key.queue == "" {
+		for _, in := range members {
+			in.sink.Deliver(m)
+		}
+		return
+	}
+	t.deliverToOne(members, m)
+}
+
+// deliverToOne hands a message to the member of a group with the least work, of
+// those that take it (S11). Where several have as much, they take turns.
+func (t *topic) deliverToOne(members []*member, m driver.Message) {
+	if len(members) == 1 {
+		members[0].sink.Deliver(m)
+		return
+	}
+	refused := make([]bool, len(members))
+	for range members {
+		best, least, turn := -1, 0, int(t.turn.Add(1)%uint32(len(members)))
+		for i := range members {
+			at := (turn + i) % len(members)
+			if refused[at] {
+				continue
+			}
+			if load := members[at].sink.Load(); best < 0 || load < least {
+				best, least = at, load
+			}
+		}
+		if members[best].sink.Deliver(m) {
+			return
+		}
+		refused[best] = true
+	}
+}
+
+// handler is the callback of the topic's subscription on a link.
+func (t *topic) handler(l *link) nats.MsgHandler {
+	return func(m *nats.Msg) {
+		l.gate.RLock()
+		if !l.closed {
+			t.take(m)
+		}
+		l.gate.RUnlock()
+		t.taken.Add(1)
+	}
+}
+
+// register subscribes new topics on the link and ends others, several at a
+// time, until the link ends: the next one subscribes all that are left.
+func (b *Bus) register(l *link) {
+	for {
+		fresh, leaving := b.pending()
+		if l.subscribe(fresh) != nil || l.unsubscribe(leaving) != nil || !l.wait(l.wanted, nil) {
+			return
+		}
+	}
+}
+
+// pending returns the topics that are not subscribed yet, and the subscriptions
+// to end.
+func (b *Bus) pending() (fresh []*topic, leaving []*ending) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, t := range b.fresh {
+		if b.topics[t.key] == t && !t.active {
+			fresh = append(fresh, t)
+		}
+	}
+	leaving = b.leaving
+	b.fresh, b.leaving = nil, nil
+	return fresh, leaving
+}
+
+// standing returns all topics.
+func (b *Bus) standing() (all []*topic) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, t := range b.topics {
+		all = append(all, t)
+	}
+	return all
+}
+
+// suspend notes that no topic is active any more.
+func (b *Bus) suspend() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, t := range b.topics {
+		if t.active {
+			t.active, t.ready = false, make(chan struct{})
+		}
+		t.sub = nil
+	}
+	for _, e := range b.leaving {
+		close(e.done)
+	}
+	b.leaving = nil
+}
+
+// gap reports to every subscription that messages may have been lost. No
+// message of the last link follows.
+func (b *Bus) gap() {
+	var sinks []driver.Sink
+	b.mu.Lock()
+	for _, t := range b.topics {
+		for _, m := range *t.members.Load() {
+			if m.live {
+				sinks = append(sinks, m.sink)
+			}
+		}
+	}
+	b.mu.Unlock()
+	b.tell(func(driver.Front) {
+		for _, s := range sinks {
+			s.Gap(-1)
+		}
+	})
+}
+
+// subscribe makes the topics active on the link, with one confirmation for all.
+// Those that the server refuses are ended. It returns an error if the link has
+// ended.
+//
+// A refusal that names no subject is for one of several: then each is tried
+// alone (S27).
+func (l *link) subscribe(topics []*topic) error {
+	if len(topics) == 0 {
+		return nil
+	}
+	nameless, err := l.trySubscribe(topics)
+	if err != nil || nameless == nil {
+		return err
+	}
+	if len(topics) == 1 {
+		l.bus.refuse(topics[0], nameless)
+		return nil
+	}
+	for _, t := range topics {
+		if err := l.subscribe([]*topic{t}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// trySubscribe returns the refusal that named no subject, if one came. The
+// topics are inactive then.
+func (l *link) trySubscribe(topics []*topic) (nameless, err error) {
+	b := l.bus
+	b.mu.Lock()
+	b.nameless = nil
+	b.mu.Unlock()
+	subs := make([]*nats.Subscription, len(topics))
+	for i, t := range topics {
+		if subs[i], err = l.conn.QueueSubscribe(t.key.subject, t.key.queue, t.handler(l)); err != nil {
+			return nil, err
+		}
+		_ = subs[i].SetPendingLimits(-1, -1) // the bounds are the front's; fails with the link
+	}
+	if err := l.conn.FlushTimeout(forever); err != nil {
+		return nil, err
+	}
+	l.settle()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	nameless, b.nameless = b.nameless, nil
+	for i, t := range topics {
+		if nameless == nil && t.err == nil && b.topics[t.key] == t {
+			b.activate(t, subs[i])
+		} else {
+			b.endLater(subs[i])
+		}
+	}
+	return nameless, nil
+}
+
+// activate notes that the server has confirmed a topic. The caller holds b.mu.
+func (b *Bus) activate(t *topic, sub *nats.Subscription) {
+	t.sub, t.active = sub, true
+	for _, m := range *t.members.Load() {
+		m.live = true
+	}
+	close(t.ready)
+}
+
+// refuse ends a topic that the server does not allow, or not any more: calls of
+// Subscribe that wait for it fail, and so do the subscriptions that stood.
+func (b *Bus) refuse(t *topic, cause error) {
+	var stood []driver.Sink
+	b.mu.Lock()
+	if t.err != nil || b.topics[t.key] != t {
+		b.mu.Unlock()
+		return // by a refusal before this one; or nobody needs it
+	}
+	for _, m := range *t.members.Load() {
+		if m.live {
+			stood = append(stood, m.sink)
+		}
+	}
+	delete(b.topics, t.key) // a later Subscribe asks again
+	t.err = fmt.Errorf("%w: %w", driver.ErrRefused, cause)
+	if t.active {
+		b.endLater(t.sub) // the server does not have it any more, the client has
+	} else {
+		close(t.ready)
+	}
+	t.active = false
+	b.mu.Unlock()
+	b.tell(func(driver.Front) {
+		for _, s := range stood {
+			s.Fail(fmt.Errorf("%w: %w", driver.ErrTerminated, cause))
+		}
+	})
+}
+
+// refuseTopic takes a refusal that names a subscription.
+func (b *Bus) refuseTopic(key topicKey, cause error) {
+	b.mu.Lock()
+	t := b.topics[key]
+	b.mu.Unlock()
+	if t != nil {
+		b.refuse(t, cause)
+	}
+}
+
+// refuseNameless takes a refusal that names no subscription: it is for one of
+// those that are being made.
+func (b *Bus) refuseNameless(cause error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.nameless = cause
+}
+
+// member is a subscription of the front.
+type member struct {
+	topic *topic
+	sink  driver.Sink
+	// Guarded by the mutex of the Bus:
+	live   bool // its Subscribe has succeeded
+	ending bool
+}
+
+// ending is a subscription at the server that is no longer needed, or a member
+// that leaves one that stays. done is closed when the server has confirmed it:
+// what it sends to the member has arrived.
+type ending struct {
+	sub  *nats.Subscription
+	last bool
+	done chan struct{}
+}
+
+// endLater has a subscription of the link ended at the server. The caller holds
+// b.mu.
+func (b *Bus) endLater(sub *nats.Subscription) *ending {
+	e := &ending{sub: sub, last: true, done: make(chan struct{})}
+	b.leaving = append(b.leaving, e)
+	b.wakeRegister()
+	return e
+}
+
+// unsubscribe ends the subscriptions. The client delivers what has arrived by
+// then. It returns an error if the link has ended.
+func (l *link) unsubscribe(leaving []*ending) error {
+	if len(leaving) == 0 {
+		return nil
+	}
+	defer func() {
+		for _, e := range leaving {
+			close(e.done)
+		}
+	}()
+	for _, e := range leaving {
+		if e.last {
+			_ = e.sub.Drain() // fails if it has ended before
+		}
+	}
+	return l.conn.FlushTimeout(forever)
+}
+
+// End implements [driver.Interest]. What this bus has published before reaches
+// the subscription.
+func (m *member) End(ctx context.Context) error {
+	b := m.topic.bus
+	if l := b.link.Load(); l != nil {
+		_ = b.ledger.passed(ctx, b.out.count(), l.over) // it ends all the same
+	}
+	e, l := m.begin()
+	if e == nil {
+		return nil
+	}
+	defer m.leave()
+	select {
+	case <-e.done:
+	case <-l.over:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return m.topic.deliverRest(ctx, l, e.sub)
+}
+
+// begin starts to end the member. It returns nil if nothing is left to wait
+// for: without a connection, or if the member has ended before, or if its group
+// goes on with others.
+func (m *member) begin() (*ending, *link) {
+	t, b := m.topic, m.topic.bus
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	l := b.link.Load()
+	if m.ending {
+		return nil, nil
+	}
+	m.ending = true
+	staying := t.staying()
+	if l == nil || !t.active || t.key.queue != "" && staying > 0 {
+		m.detach()
+		return nil, nil
+	}
+	if staying > 0 {
+		e := &ending{sub: t.sub, done: make(chan struct{})}
+		b.leaving = append(b.leaving, e)
+		b.wakeRegister()
+		return e, l
+	}
+	delete(b.topics, t.key) // a later Subscribe makes another
+	return b.endLater(t.sub), l
+}
+
+// staying returns how many members are not ending. The caller holds the bus's
+// mutex.
+func (t *topic) staying() (n int) {
+	for _, m := range *t.members.Load() {
+		if !m.ending {
+			n++
+		}
+	}
+	return n
+}
+
+// leave removes the member, and its topic if it was the last one.
+func (m *member) leave() {
+	b := m.topic.bus
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	m.ending = true
+	m.detach()
+}
+
+// detach is leave. The caller holds the bus's mutex.
+func (m *member) detach() {
+	t, b := m.topic, m.topic.bus
+	others := slices.DeleteFunc(t.list(), func(other *member) bool { return other == m })
+	t.setMembers(others)
+	if len(others) > 0 || b.topics[t.key] != t {
+		return
+	}
+	delete(b.topics, t.key)
+	if t.active {
+		b.endLater(t.sub)
+	}
+}
+
+// deliverRest waits until the messages that have arrived for the topic were
+// handed over.
+func (t *topic) deliverRest(ctx context.Context, l *link, sub *nats.Subscription) error {
+	pending, _, err := sub.Pending()
+	target := t.taken.Load() + uint64(max(pending, 0))
+	for pause := 20 * time.Microsecond; err == nil && pending > 0 && t.taken.Load() < target; pause = min(2*pause, 5*time.Millisecond) {
+		select {
+		case <-time.After(pause):
+		case <-l.over:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		pending, _, err = sub.Pending()
+	}
+	return nil // an error says that the subscription has ended
+}

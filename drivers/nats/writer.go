@@ -1,0 +1,226 @@
+package nats
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/megaframework/mega/bus/driver"
+)
+
+// chunk is how many messages, and about how many bytes, the writer hands over
+// between two looks at the window.
+const (
+	chunkMessages = 64
+	chunkBytes    = 32 << 10
+)
+
+// writer hands messages to the client of a link. It alone publishes.
+type writer struct {
+	bus  *Bus
+	link *link
+	msg  nats.Msg
+
+	// The subject of the latest message on NATS: publishers repeat themselves.
+	prefix, subject, full string
+}
+
+// write hands over what waits in the outbox, in order, as far as the window
+// allows, until the link ends.
+func (b *Bus) write(l *link) {
+	w := &writer{bus: b, link: l}
+	for {
+		items := b.out.peek()
+		switch {
+		case len(items) == 0:
+			if !l.wait(b.out.wake, nil) {
+				return
+			}
+		case !w.transfer(items):
+			return
+		}
+	}
+}
+
+// wait waits for a signal, or for the timer, and returns false if the link has
+// ended.
+func (l *link) wait(signal <-chan struct{}, timer <-chan time.Time) bool {
+	select {
+	case <-signal:
+		return true
+	case <-timer:
+		return true
+	case <-l.over:
+		return false
+	case <-l.ctx.Done():
+		return false
+	}
+}
+
+// transfer hands over some of the messages, once there is space in the window.
+// It returns false if the link has ended.
+func (w *writer) transfer(items []item) bool {
+	space := w.bus.ledger.space(time.Now(), w.bus.config.ping)
+	if space <= 0 { // S29
+		wake(w.link.kick) // half of the window is used: the flusher asks for a confirmation
+		return w.link.wait(w.link.space, nil)
+	}
+	n, p := w.plan(items, space)
+	w.bus.ledger.begin(p)
+	done, exact := w.handAll(items[:n])
+	if !exact {
+		p = w.parcel(items[:done], p.requests[:0])
+	}
+	if w.bus.ledger.done(p) {
+		wake(w.link.kick)
+	}
+	w.bus.out.drop(done)
+	return done == n
+}
+
+// handAll gives the messages to the client until the link ends, and returns how
+// many it took. exact is false if one of them could not be sent.
+func (w *writer) handAll(items []item) (done int, exact bool) {
+	exact = true
+	for i := range items {
+		switch it := &items[i]; {
+		case it.skip:
+		case !w.hand(it):
+			return i, false
+		default:
+			exact = exact && !it.skip
+		}
+	}
+	return len(items), exact
+}
+
+// plan returns how many of the messages make up a chunk, and their parcel.
+func (w *writer) plan(items []item, space int) (n int, p parcel) {
+	space = min(space, chunkBytes)
+	now := time.Now()
+	for n < len(items) && n < chunkMessages && (n == 0 || p.wire < space) {
+		w.enter(&items[n], now, &p)
+		n++
+	}
+	return n, p
+}
+
+func (w *writer) parcel(items []item, requests []request) parcel {
+	p, now := parcel{requests: requests}, time.Now()
+	for i := range items {
+		w.enter(&items[i], now, &p)
+	}
+	return p
+}
+
+// enter adds a message to a parcel.
+func (w *writer) enter(it *item, now time.Time, p *parcel) {
+	p.count++
+	if !it.skip {
+		it.skip = w.isOver(it, now)
+	}
+	switch {
+	case it.skip:
+		return
+	case it.m.Kind == driver.Request:
+		p.requests = append(p.requests, request{it.m.ID, it.prefix + it.m.Subject})
+	default:
+		p.messages++
+		p.bytes += it.size
+	}
+	p.wire += it.wire()
+	p.largest = max(p.largest, it.size)
+}
+
+// isOver reports whether a message is not to be sent any more: an event that has
+// expired (S24), or a request whose connection is gone, whose caller has left or
+// whose time is over (S12).
+func (w *writer) isOver(it *item, now time.Time) bool {
+	expired := !it.m.Deadline.IsZero() && !now.Before(it.m.Deadline)
+	switch it.m.Kind {
+	case driver.Event:
+		if expired {
+			w.bus.tell(func(f driver.Front) { f.Expired(1) })
+		}
+		return expired
+	case driver.Request:
+		return expired || it.link != w.link.number || it.ctx.Err() != nil
+	case driver.Answer:
+	}
+	return false
+}
+
+// hand gives a message to the client. It returns false if the link has ended
+// before the message was handed over: the next one sends it.
+func (w *writer) hand(it *item) bool {
+	err := w.publish(it)
+	switch {
+	case err == nil:
+	case errors.Is(err, nats.ErrConnectionClosed):
+		return false
+	case errors.Is(err, nats.ErrMaxPayload):
+		w.discard(it, &driver.TooLargeError{Subject: it.m.Subject, Size: it.size, Limit: int(w.bus.limit.Load())})
+	case w.link.conn.IsClosed(): // it failed in the middle of a write
+	default:
+		w.discard(it, fmt.Errorf("%w: %w", driver.ErrRefused, err))
+	}
+	return true
+}
+
+func (w *writer) publish(it *item) error {
+	if int64(it.size) > w.bus.limit.Load() {
+		return nats.ErrMaxPayload // also a limit that the client does not know
+	}
+	if it.prefix != w.prefix || it.m.Subject != w.subject {
+		w.prefix, w.subject, w.full = it.prefix, it.m.Subject, it.prefix+it.m.Subject
+	}
+	header := nats.Header(it.m.Wire())
+	if it.m.Err != nil {
+		header = serviceError(header, it.m.Err)
+	}
+	w.msg = nats.Msg{Subject: w.full, Reply: it.reply, Header: header, Data: it.m.Data}
+	return w.link.conn.PublishMsg(&w.msg)
+}
+
+// discard reports a message that this connection cannot carry: its limit became
+// smaller while the message waited. No other is tried (S17).
+func (w *writer) discard(it *item, err error) {
+	it.skip = true
+	if it.m.Kind == driver.Request {
+		w.bus.tell(func(f driver.Front) { f.Fail(it.m.ID, err) })
+		return
+	}
+	w.bus.ledger.discard(it.size, err)
+	w.bus.tell(func(f driver.Front) { f.Lost(1, it.size, err) })
+}
+
+// confirm sends PINGs, one at a time, and enters the PONGs, until the link
+// ends. A PING is sent soon after something was handed over, and now and then
+// on a quiet connection.
+func (b *Bus) confirm(l *link) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		if wait := time.Until(b.ledger.due(b.config.ping)); wait > 0 {
+			timer.Reset(wait)
+			if !l.wait(l.kick, timer.C) {
+				return
+			}
+			continue
+		}
+		b.ledger.ping()
+		if l.conn.FlushTimeout(forever) != nil {
+			<-l.over
+			return
+		}
+		l.settle() // refusals that came before the PONG are known
+		b.measure(l)
+		b.ledger.pong()
+		wake(l.space)
+	}
+}
+
+// forever is a time-out for calls that end with the connection.
+const forever = 24 * time.Hour
