@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	goredis "github.com/redis/go-redis/v9"
 )
 
 const (
@@ -12,8 +14,9 @@ const (
 	// ticket is stale after three beats that were missed.
 	beatEvery  = 600 * time.Millisecond
 	beatJitter = beatEvery / 5
-	// beatSoonest bounds the beats that look for a holder that has expired.
-	beatSoonest = 150 * time.Millisecond
+	// beatSoonest bounds the heartbeats that look for a holder that has expired:
+	// a waiter is served within 50 ms of that.
+	beatSoonest = 20 * time.Millisecond
 	// resubscribed is within which time after a new subscription everyone looks
 	// for what was missed.
 	resubscribed = 50 * time.Millisecond
@@ -82,8 +85,11 @@ func interval() time.Duration {
 
 // soon is when to look again, given for how long something is still held.
 func soon(left time.Duration) time.Duration {
-	if left < 0 {
+	switch {
+	case left < 0:
 		return interval()
+	case left == 0: // there is more to do at once
+		return time.Millisecond
 	}
 	return min(interval(), max(left+2*time.Millisecond, beatSoonest))
 }
@@ -148,14 +154,14 @@ func (s *script) onAll(p portion) request {
 			argv = append(argv, c.r.Token)
 		}
 	}
-	if !s.declares {
+	if s.layout == nil {
 		return s.over(p.locks, argv...)
 	}
 	var keys []string
 	for _, holder := range p.locks {
-		keys = append(keys, s.declared(holder, argv)...)
+		keys = append(keys, s.layout.keys(holder)...)
 	}
-	return s.over(keys, argv...)
+	return s.over(append(keys, s.layout.mark(p.locks[0])), argv...)
 }
 
 // beatSome beats the tickets of p and returns when to look again. What failed
@@ -215,10 +221,13 @@ func (q *queue) listen(ctx context.Context) {
 		!q.listened.CompareAndSwap(last, time.Now().UnixNano()) || !q.scripts.counted {
 		return
 	}
-	q.side <- struct{}{}
-	defer func() { <-q.side }()
-	heard, err := q.client.PubSubNumSub(ctx, q.inbox.name).Result()
-	if err == nil && heard[q.inbox.name] == 0 {
+	o, err := q.send(ctx, "pubsub", q.inbox.name, func(bool) *goredis.Cmd {
+		return goredis.NewCmd(context.Background(), "pubsub", "numsub", q.inbox.name)
+	})
+	if err != nil {
+		return
+	}
+	if a, err := check(o.reply, 2); err == nil && a.num(1) == 0 {
 		q.inbox.deaf()
 	}
 }

@@ -1,5 +1,5 @@
--- beat: says for the tickets of several locks that somebody still waits, and
--- hears what has become of them.
+-- beat: reports for the tickets of several locks that somebody still waits, and
+-- learns what has become of them.
 -- ARGV, for each lock: how many tickets, then the tickets.
 -- Answers, for each lock: left; then for each ticket: 2, 0, 0, 0 if queued;
 -- 1, fence, slot, left if granted; 0, 0, 0, 0 if unknown.
@@ -9,17 +9,13 @@ local function answer(...)
   for _, v in ipairs({...}) do out[#out + 1] = v end
 end
 
-local function beaten(tickets)
-  local alive = {}
-  local records = call('hmget', T, unpack(tickets))
-  for i, ticket in ipairs(tickets) do
+local function beaten(waiting)
+  local alive, due, at = {}, {'xx'}, format('%.0f', ms + stale)
+  for i, ticket in ipairs(waiting) do
     alive[ticket] = true
-    if records[i] then
-      call('hset', T, ticket, (string.gsub(records[i], '^1 %d+', format('1 %.0f', ms), 1)))
-    end
+    due[2 * i], due[2 * i + 1] = at, ticket
   end
-  call('pexpire', Q, 2 * gone)
-  call('pexpire', T, 2 * gone)
+  call('zadd', D, unpack(due))
   return alive
 end
 
@@ -27,20 +23,23 @@ local function tell(ticket)
   if call('zscore', Q, ticket) then return answer(2, 0, 0, 0) end
   local slot, v = find(ticket)
   if not slot then return answer(0, 0, 0, 0) end
-  local until_ = slot == 0 and call('pttl', H) or call('zscore', U, slot) - ms
-  answer(1, tonumber(string.match(v, '^{"fence":(%d+)', #ticket + 1)), slot, until_)
+  local until_ = slot == 0 and call('pttl', H) or call('zscore', S, slot) - ms
+  answer(1, tonumber(string.match(v, '^{"v":2,"fence":(%d+)', #ticket + 1)), slot, until_)
 end
 
 clock()
-for i = 1, #KEYS / perLock do
+for i = 1, math.floor(#KEYS / perLock) do
   lock(i)
+  more = false
+  writable()
   open()
   local n = tonumber(ARGV[a])
-  local tickets = {unpack(ARGV, a + 1, a + n)}
+  local waiting = {unpack(ARGV, a + 1, a + n)}
   a = a + n + 1
-  settle(beaten(tickets))
+  settle(beaten(waiting))
+  if alien then other(alien) end
   keep()
   answer(left())
-  for _, ticket in ipairs(tickets) do tell(ticket) end
+  for _, ticket in ipairs(waiting) do tell(ticket) end
 end
 return out

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -49,25 +50,14 @@ type request struct {
 	args   []any  // as EVALSHA wants them, but for the script
 }
 
-// on is a request of a script on the lock with this holder key. If the script
-// works with what bars a token, that is argv's first.
+// on is a request of a script on the lock with this holder key.
 func (s *script) on(holder string, argv ...any) request {
-	if s.declares {
-		return s.over(s.declared(holder, argv), argv...)
+	if s.layout != nil {
+		return s.over(append(s.layout.keys(holder), s.layout.mark(holder)), argv...)
 	}
 	args := make([]any, 4, 4+len(argv))
 	args[2], args[3] = one, holder
 	return request{script: s, key: holder, args: append(args, argv...)}
-}
-
-// declared are all keys that a script on one lock may touch.
-func (s *script) declared(holder string, argv []any) []string {
-	keys := namesOf(holder, s.separator)[:]
-	if s.bars {
-		token, _ := argv[0].(string)
-		keys = append(keys, barredKey(holder, s.separator, token))
-	}
-	return keys
 }
 
 // over is a request of a script with these keys.
@@ -142,6 +132,9 @@ func (c caller) send(ctx context.Context, name, key string, build func(whole boo
 		last = err
 		switch v := judge(err); {
 		case v == final, v == missing && whole:
+			if text := err.Error(); strings.Contains(text, formatError) {
+				return o, fmt.Errorf("%w: %s: %s", driver.ErrUnavailable, name, formatText(text)) // L24
+			}
 			return o, unavailable(fmt.Errorf("%s: %w", name, err))
 		case v == missing:
 			whole = true

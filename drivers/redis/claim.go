@@ -108,6 +108,14 @@ func (cs *claims) sweepLocked() {
 	cs.sweepAt = max(minSweep, 2*len(cs.byToken))
 }
 
+// pooled reports whether a token was asked for as a slot of a pool.
+func (cs *claims) pooled(token string) bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	c := cs.byToken[token]
+	return c != nil && c.r.Slots > 1
+}
+
 // find returns the claim of a token that is held, or nil.
 func (cs *claims) find(token string) *claim {
 	cs.mu.Lock()

@@ -27,6 +27,9 @@ type Config struct {
 	// locks the keys that other users of Redis would lock by that name; on a
 	// Cluster it has to be in a hash tag.
 	Key string
+	// Namespace separates environments on one server: it is a part of all keys.
+	// At most 64 letters, digits, '.', '_' and '-'. Default none.
+	Namespace string
 	// Engine is how waiting is done. Default EngineQueue.
 	Engine string
 }

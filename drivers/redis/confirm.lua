@@ -1,30 +1,51 @@
 -- confirm: renews grants of one lock, of any slot, and says of what is lost why.
--- ARGV, for each grant: token, ttl (0: only look), exact (1: a grant that was
--- pushed, and that nobody renews, shall live for exactly its ttl).
--- Answers, for each: {1, fence, slot} or {0, reason}.
+-- ARGV, for each grant: token, ttl (0: only look), rev, exact (1: a grant that
+-- was pushed, and that nobody renews, shall live for exactly its ttl).
+-- Answers, for each: {1, fence, slot, left}, where left is '' if the grant lives
+-- for ttl now, or {0, reason}.
 clock()
 open()
+writable()
 settle({})
 
 -- settled ends the window of a pushed grant, once: the mark goes with it.
 local function settled(slot, v, ttl)
   local plain, n = string.gsub(v, ',"pushed":1', '', 1)
-  if n == 0 then return prolong(slot, ttl) end
-  if slot == 0 then return call('set', H, plain, 'px', ttl) end
-  call('hset', P, slot, plain)
-  call('zadd', U, format('%.0f', ms + ttl), slot)
+  if n == 0 then return prolong(slot, v, ttl, 0) end
+  if slot == 0 then
+    call('set', H, plain, 'px', ttl)
+  else
+    call('hset', L, 's' .. slot, plain)
+    call('zadd', S, format('%.0f', ms + ttl), slot)
+  end
+  return true
 end
 
-local out = {}
-for i = 1, #ARGV, 3 do
-  local token, ttl, exact = unpack(ARGV, i, i + 2)
+-- hint tells the head of the queue that something becomes free earlier than it
+-- has learnt: a waiter is served at that time, not at its next heartbeat.
+local function hint()
+  local head = call('zrange', Q, 0, 0)[1]
+  local record = head and call('hget', L, head)
+  local to = record and inbox(string.match(record, '^2 %d+ %d+ (.*)$') or '')
+  if to then pcall('publish', to, format('w2 %s %d', head, left())) end
+end
+
+local out, before = {}, left()
+for i = 1, #ARGV, 4 do
+  local token, ttl, rev, exact = unpack(ARGV, i, i + 3)
   local slot, v = find(token)
   if slot then
-    if exact == '1' then settled(slot, v, ttl) elseif ttl ~= '0' then prolong(slot, ttl) end
-    out[#out + 1] = {1, tonumber(string.match(v, '^{"fence":(%d+)', #token + 1)), slot}
+    local lives = ''
+    if exact == '1' then
+      settled(slot, v, ttl)
+    elseif ttl ~= '0' and not prolong(slot, v, ttl, rev) then
+      lives = slot == 0 and call('pttl', H) or call('zscore', S, slot) - ms
+    end
+    out[#out + 1] = {1, tonumber(string.match(v, '^{"v":2,"fence":(%d+)', #token + 1)), slot, lives}
   else
-    out[#out + 1] = {0, call('hget', X, token) or ''}
+    out[#out + 1] = {0, barred(token) or ''}
   end
 end
+if left() < before then hint() end
 keep()
 return out

@@ -2,6 +2,7 @@ package redis_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -137,7 +138,7 @@ func (y *yard) harness() locktest.Harness {
 			BreakPush:     func() error { _, err := s.KillPubSub(); return err },
 			Delete: func(key string) error {
 				h := "mega:{" + key + "}"
-				return y.do("DEL", h, h+":pool", h+":until", h+":free")
+				return y.deleteHolders(h)
 			},
 			Corrupt: func(key string) error {
 				h := "mega:{" + key + "}"
@@ -172,6 +173,23 @@ func (y *yard) harness() locktest.Harness {
 
 func (y *yard) do(args ...any) error {
 	_, err := y.server.Do(args...)
+	return err
+}
+
+// deleteHolders removes the leases of a lock, and leaves its queue.
+func (y *yard) deleteHolders(h string) error {
+	if err := y.do("DEL", h, h+":slots"); err != nil {
+		return err
+	}
+	fields, err := y.server.Do("HKEYS", h+":state")
+	if err != nil {
+		return err
+	}
+	for _, f := range fields.([]any) {
+		if name, _ := f.(string); name != "pool" && len(name) != 22 { // neither the size nor a ticket
+			err = errors.Join(err, y.do("HDEL", h+":state", name))
+		}
+	}
 	return err
 }
 

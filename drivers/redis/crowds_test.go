@@ -96,7 +96,7 @@ func manyWaiters(t *testing.T, s *redistest.Server, holder, l *lock.Locker, n in
 		})
 	}
 	eventually(t, "all to wait", func() bool { return l.Stats().Waiting == int64(n) && waiters(t, holder, "k") > 0 })
-	ticket, err := s.Do("ZCARD", "mega:{k}:queue")
+	ticket, err := s.Do("ZCARD", "mega:{k}:order")
 	must(t, err)
 	if ticket != int64(1) {
 		t.Errorf("%d waiters of one process are %v tickets, want 1", n, ticket)

@@ -15,26 +15,25 @@
 //
 // # Data
 //
-// A lock is eight keys, named by [Config.Key] and, for the key k, by default:
+// A lock has five keys, named by [Config.Key] and, for the key k, by default:
 //
-//	mega:{k}          string  who holds slot 0: token, and JSON from '{' on; expires with the lease
-//	mega:{k}:fence    string  the highest fence that was given
-//	mega:{k}:queue    zset    ticket -> number: server time in µs when it was first queued
-//	mega:{k}:tickets  hash    ticket -> "version beat span slots tail"
-//	mega:{k}:forced   hash    token -> why it was taken away; id of a force -> what it has done
-//	mega:{k}:pool     hash    size, top; slot -> holder, token -> slot for the slots from 1 on
-//	mega:{k}:until    zset    slot -> when its lease ends, in ms
-//	mega:{k}:free     zset    the numbers of slots that were given back
+//	mega:{k}         string  the lease of slot 0: token, and JSON from '{' on; expires with the lease
+//	mega:{k}:state   hash    ticket -> "2 span slots tail"; !token -> why it is barred;
+//	                         pool -> "2 size top", s<slot> -> lease, h<token> -> slot
+//	mega:{k}:order   zset    ticket -> number: server time in µs when it was first queued
+//	mega:{k}:due     zset    ticket or !token -> when it is removed, in ms
+//	mega:{k}:slots   zset    slot -> when its lease ends, in ms, or its number if it is free
 //
-// beside which a token whose acquire may have been sent twice, or was released
-// before it came, leaves for a while
+// A ticket is the token of a request that waits. A token whose acquire may have
+// been sent twice, that was released before it came, or that was taken away is
+// barred for a minute: a late copy of its acquire is refused. All keys but the
+// first expire a minute after their use. The holder key has the form that
+// redislock uses, so that its clients see a held lock, and we see theirs.
 //
-//	mega:{k}:barred:<token>   so that a copy of its acquire is refused if it comes late
-//
-// A ticket is the token of a request that waits. All but the first expire by
-// themselves a minute after they were of use, or five, as long as the delay of a
-// call that they guard against. The holder key has the form that redislock uses,
-// so that its clients see a held lock, and we see theirs.
+// Beside the locks there is the clock mark, mega:{}:clock: the highest fence that
+// was given. It never expires, so that fences grow while the server's clock steps
+// back. On a Cluster each hash slot has its own. See
+// docs/adr/0013-five-keys-and-a-clock-mark.md.
 //
 // # Scripts
 //
@@ -42,27 +41,28 @@
 //
 //	acquire  grants, or else queues: the failing try is the enqueueing
 //	release  ends a grant or withdraws a ticket, and hands over to the next
-//	beat     says of many tickets that somebody still waits, and hears what became of them
-//	renew    prolongs the plain leases of many keys
-//	confirm  prolongs leases of one key, whatever their slot, or says why they are gone
+//	beat     is the heartbeat of many tickets, and returns what became of them
+//	renew    renews the plain leases of many keys
+//	confirm  renews leases of one key, whatever their slot, or says why they are gone
 //	force    takes the key from its holders
-//	inspect  looks
+//	inspect  reads, and writes nothing
 //	stamp    gives what redislock has obtained its fences
 //
-// Those on one lock begin with the same repair: while a slot is free and
+// Those that change one lock begin with the same repair: while a slot is free and
 // somebody is queued, grant. So every call by anyone mends a crashed holder or a
-// dead head of the queue. On a Cluster a call names every key that its script may
-// touch: while a slot is moved, that is what makes it answer TRYAGAIN instead of
-// showing half a lock. Elsewhere it names the holder key, and the script makes
-// the others of it: that halves what a server has to take apart.
+// dead head of the queue. On a Cluster, and on a server that asks for it
+// (Dragonfly), a call names every key that its script may touch. Elsewhere it
+// names the holder key, and the script makes the others of it: that halves what
+// a server has to parse.
 //
 // # Waiting
 //
-// A process subscribes to one channel, its inbox, when the driver opens.
-// Whoever releases a lock publishes the grant to the inbox of the next ticket and
-// writes it, in the same script. PUBLISH says how many have heard it; if nobody
-// has, the ticket is passed over and keeps its place. (In a Cluster it does not
-// say, and the beats alone tell the dead from the living.)
+// A process subscribes to one channel, its inbox, when the driver opens. A
+// release publishes the grant to the inbox of the next ticket and writes it, in
+// the same script. PUBLISH returns the number of receivers; if there is none, the
+// ticket is removed, and the next heartbeat of a process that lives brings it back
+// with its number. (On a Cluster PUBLISH returns no such number, and heartbeats
+// alone show which tickets live.)
 //
 // A pushed grant lives for two seconds whatever its TTL, so that a waiter who
 // died costs no more. Its waiter may enter without another round trip: a push
@@ -71,10 +71,12 @@
 // sure. Where less than half of that is left, or where a copy of a call may have
 // queued the ticket twice, it asks first.
 //
-// Every ticket is beaten each 600 ms, give or take a fifth, all in one call. That
-// is the bound for everything that a push may miss. A ticket that was not beaten
-// for two seconds is passed over, after a minute it is removed; one that the
-// server has lost is queued again with its number.
+// Every ticket has a heartbeat each 600 ms, give or take a fifth, all in one call.
+// That bounds everything that a push may miss. A ticket without a heartbeat for
+// two seconds is removed; silence does not count for a second after a time in which
+// no call about the lock was executed. A ticket that the server has lost is queued
+// again with its number. Where a lease will end by itself before the next
+// heartbeat, the heartbeat comes at that time.
 //
 // # Calls
 //

@@ -16,15 +16,15 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// engine is what both engines have in common: all that concerns a grant once
-// it is there.
+// engine is the part that both engines share: all that concerns a grant after
+// it was given.
 type engine struct {
 	caller
-	info     driver.Info
-	template template
-	scripts  *scripts
-	client   goredis.UniversalClient
-	owned    bool // the client is closed with the driver
+	info    driver.Info
+	layout  *layout
+	scripts *scripts
+	client  goredis.UniversalClient
+	owned   bool // the client is closed with the driver
 	// side has room for one user of the client beside the lanes, so that the
 	// number of connections is fixed.
 	side chan struct{}
@@ -36,17 +36,16 @@ type engine struct {
 }
 
 func (o opening) engine(l look, name string) *engine {
-	_, cluster := o.client.(*goredis.ClusterClient)
 	return &engine{
-		caller:   caller{o.backend},
-		info:     driver.Info{Name: "redis", Engine: name, Scope: driver.Fleet, Warnings: l.warnings},
-		template: o.template,
-		scripts:  newScripts(cluster, o.template.separator()),
-		client:   o.client,
-		owned:    o.config.Client == nil,
-		side:     make(chan struct{}, 1),
-		claims:   newClaims(),
-		closed:   make(chan struct{}),
+		caller:  caller{o.backend},
+		info:    driver.Info{Name: "redis", Engine: name, Scope: driver.Fleet, Warnings: l.warnings},
+		layout:  l.layout,
+		scripts: newScripts(l.layout, false),
+		client:  o.client,
+		owned:   o.config.Client == nil,
+		side:    make(chan struct{}, 1),
+		claims:  newClaims(),
+		closed:  make(chan struct{}),
 	}
 }
 
@@ -93,7 +92,7 @@ func (e *engine) Release(ctx context.Context, g driver.Grant) error {
 	}
 	c, loose := e.claims.leave(g.Token)
 	if c == nil {
-		c = &claim{name: e.template.holder(g.Key), r: driver.Request{Key: g.Key, Token: g.Token, TTL: g.TTL}}
+		c = &claim{name: e.layout.holder(g.Key), r: driver.Request{Key: g.Key, Token: g.Token, TTL: g.TTL}}
 	}
 	o, err := e.run(ctx, e.leaving(c.name, g.Token, loose, no))
 	if err != nil {
@@ -123,11 +122,14 @@ func (e *engine) ForceRelease(ctx context.Context, key, reason string, by driver
 	if err != nil {
 		return 0, fmt.Errorf("force: %w", err)
 	}
-	o, err := e.run(ctx, e.scripts.force.on(e.template.holder(key), newID(), string(why)))
+	o, err := e.run(ctx, e.scripts.force.on(e.layout.holder(key), newID(), string(why)))
 	if err != nil {
 		return 0, err
 	}
 	n, _ := o.reply.(int64)
+	if n < 0 { // L16
+		return 0, fmt.Errorf("%w: the value of %q is not a lease", driver.ErrInvalid, key)
+	}
 	return int(n), nil
 }
 
@@ -136,53 +138,47 @@ func (e *engine) Inspect(ctx context.Context, key string) (driver.State, error) 
 	if e.closing.Load() {
 		return driver.State{}, driver.ErrClosed
 	}
-	o, err := e.run(ctx, e.scripts.inspect.on(e.template.holder(key)))
+	o, err := e.run(ctx, e.scripts.inspect.on(e.layout.holder(key)))
 	if err != nil {
+		if why, foreign := notALock(err); foreign {
+			return driver.State{Key: key, Skipped: why}, nil // L23
+		}
 		return driver.State{}, err
 	}
-	a, err := check(o.reply, 3)
-	if err != nil {
-		return driver.State{}, err
-	}
-	return decodeState(key, a), nil
+	return decodeState(key, o.reply)
 }
 
-func decodeState(key string, a answer) driver.State {
-	s := driver.State{Key: key, Slots: int(a.num(0))}
-	held := a.sub(1)
-	for i := 0; i+2 < len(held); i += 3 {
-		v := decodeValue(held.text(i + 2))
-		left := time.Duration(math.MaxInt64) // a key without a TTL
-		if ms := held.num(i + 1); ms >= 0 {
-			left = time.Duration(ms) * time.Millisecond
-		}
-		s.Holders = append(s.Holders, driver.Holding{Holder: v.Holder, Slot: int(held.num(i)), Fence: v.Fence, Left: left})
+// decodeState reads the answer of inspect.
+func decodeState(key string, reply any) (driver.State, error) {
+	a, err := check(reply, 2)
+	if err != nil {
+		return driver.State{}, err
 	}
+	if a.num(0) < 0 {
+		return driver.State{Key: key, Skipped: "the value is a " + a.text(1) + " that is not a lease"}, nil
+	}
+	s := driver.State{Key: key, Slots: int(a.num(0)), Holders: holdings(a.sub(1))}
 	slices.SortFunc(s.Holders, func(a, b driver.Holding) int { return a.Slot - b.Slot })
 	waiting := a.sub(2)
 	for i := range waiting {
 		h, _ := decodeRecord(waiting.text(i))
 		s.Waiters = append(s.Waiters, h)
 	}
-	return s
+	return s, nil
 }
 
-// List is described by the boundary.
-func (e *engine) List(ctx context.Context, prefix string) ([]driver.State, error) {
-	if e.closing.Load() {
-		return nil, driver.ErrClosed
+// holdings reads slot, time left and value of each holder.
+func holdings(held answer) []driver.Holding {
+	var out []driver.Holding
+	for i := 0; i+2 < len(held); i += 3 {
+		v := decodeValue(held.text(i + 2))
+		left := time.Duration(math.MaxInt64) // a key without a TTL
+		if ms := held.num(i + 1); ms >= 0 {
+			left = time.Duration(ms) * time.Millisecond
+		}
+		out = append(out, driver.Holding{Holder: v.Holder, Slot: int(held.num(i)), Fence: v.Fence, Left: left})
 	}
-	select {
-	case e.side <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	keys, err := scan(ctx, e.client, e.template, prefix)
-	<-e.side
-	if err != nil {
-		return nil, err
-	}
-	return inspectAll(ctx, keys, e.Inspect)
+	return out
 }
 
 // tidy releases what was left by Acquires whose outcome is not known.
@@ -222,14 +218,6 @@ func (e *engine) close(ctx context.Context, shut func()) error {
 
 // Kept as what a command's arguments are.
 var yes, no, none any = "1", "0", ""
-
-func holders(values answer) []driver.Holding {
-	out := make([]driver.Holding, 0, len(values))
-	for i := range values {
-		out = append(out, driver.Holding{Holder: decodeValue(values.text(i)).Holder})
-	}
-	return out
-}
 
 // millis rounds up: the server must not count less than the client does.
 func millis(d time.Duration) int64 {

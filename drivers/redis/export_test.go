@@ -6,7 +6,12 @@ import "github.com/megaframework/mega/lock/driver"
 // the wire.
 func ScriptNames() map[string]string {
 	names := map[string]string{}
-	for _, s := range []*scripts{newScripts(false, ":"), newScripts(false, " "), newScripts(true, ":")} {
+	tagged, _ := newTemplate(DefaultKey, "")
+	plain, _ := newTemplate("%s", "")
+	for _, s := range []*scripts{
+		newScripts(newLayout(tagged, false, false), false), newScripts(newLayout(plain, false, false), false),
+		newScripts(newLayout(tagged, true, false), false), newScripts(newLayout(tagged, true, false), true),
+	} {
 		for _, one := range []*script{s.acquire, s.release, s.beat, s.confirm, s.renew, s.force, s.inspect, s.stamp} {
 			names[one.sha.(string)] = one.name
 		}
@@ -18,5 +23,5 @@ func ScriptNames() map[string]string {
 // queued: only these ride out an outage.
 func Queued(d driver.Driver, key string) (n int) {
 	q := d.(*queue)
-	return len(q.claims.tickets()[q.template.holder(key)])
+	return len(q.claims.tickets()[q.layout.holder(key)])
 }

@@ -5,26 +5,31 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/drivers/redis"
+	"github.com/megaframework/mega/internal/redistest"
 	"github.com/megaframework/mega/lock/driver"
 )
 
+// mark is the clock mark of locks with the default template.
+const mark = "mega:{}:clock"
+
 func TestFenceGrowsWhateverIsStored(t *testing.T) {
-	d := openShared(t)
-	fence := "mega:{" + t.Name() + "}:fence"
-	for name, spoil := range map[string]func(){
-		"nothing":      func() { do(t, "DEL", fence) },
-		"no number":    func() { do(t, "SET", fence, "x") },
-		"not a number": func() { do(t, "SET", fence, "nan") },
-		"infinity":     func() { do(t, "SET", fence, "inf") },
-		"too large":    func() { do(t, "SET", fence, "9007199254740992") },
-		"negative":     func() { do(t, "SET", fence, "-5") },
-		"small":        func() { do(t, "SET", fence, "5") },
-		"a list":       func() { do(t, "DEL", fence); do(t, "RPUSH", fence, "x") },
+	s := redistest.Start(t, redistest.Options{})
+	d := open(t, redis.Config{URL: s.URL()})
+	for name, spoil := range map[string][]any{
+		"nothing":      {"DEL", mark},
+		"no number":    {"SET", mark, "x"},
+		"not a number": {"SET", mark, "nan"},
+		"infinity":     {"SET", mark, "inf"},
+		"too large":    {"SET", mark, "9007199254740992"},
+		"negative":     {"SET", mark, "-5"},
+		"small":        {"SET", mark, "5"},
+		"a list":       {"RPUSH", mark, "x"},
 	} {
-		before := acquire(t, d, request(t.Name()))
+		before := acquire(t, d, request("k"))
 		release(t, d, before)
-		spoil()
-		after := acquire(t, d, request(t.Name()))
+		must(t, command("DEL", mark)(s))
+		must(t, command(spoil...)(s))
+		after := acquire(t, d, request("k"))
 		release(t, d, after)
 		if after.Fence <= before.Fence || after.Fence >= 1<<53 {
 			t.Errorf("%s: fence %d after %d", name, after.Fence, before.Fence)
@@ -32,26 +37,36 @@ func TestFenceGrowsWhateverIsStored(t *testing.T) {
 	}
 }
 
+// The mark outlives every lease: L2 has no bound on how long a lease was held.
 func TestFenceStaysAboveAClockThatWasSetBack(t *testing.T) {
-	d := openShared(t)
+	s := redistest.Start(t, redistest.Options{})
+	d := open(t, redis.Config{URL: s.URL()})
 	// As if the last grant had been an hour later.
 	ahead := time.Now().Add(time.Hour).UnixMicro()
-	do(t, "SET", "mega:{"+t.Name()+"}:fence", ahead)
-	g := acquire(t, d, request(t.Name()))
-	defer release(t, d, g)
-	if g.Fence != uint64(ahead)+1 {
-		t.Errorf("fence %d, want %d", g.Fence, ahead+1)
+	must(t, command("SET", mark, ahead)(s))
+	for i := range uint64(3) {
+		g := acquire(t, d, request("k"))
+		release(t, d, g)
+		if want := uint64(ahead) + 1 + i; g.Fence != want {
+			t.Errorf("fence %d, want %d", g.Fence, want)
+		}
 	}
-	if ttl := time.Duration(do(t, "PTTL", "mega:{"+t.Name()+"}:fence").(int64)) * time.Millisecond; ttl < time.Hour {
-		t.Errorf("the record goes in %v, before the clock is past it", ttl)
+	if ttl, err := s.Do("PTTL", mark); err != nil || ttl != int64(-1) {
+		t.Errorf("the mark expires in %v ms, %v", ttl, err)
+	}
+	keys, err := s.Do("KEYS", "*")
+	must(t, err)
+	if left := keys.([]any); len(left) != 1 {
+		t.Errorf("free locks leave %v, want the mark alone", left)
 	}
 }
 
 func TestSpansDoNotOverlapAcrossEngines(t *testing.T) {
-	queue := openShared(t)
-	polling := open(t, redis.Config{URL: shared.URL(), Engine: redis.EngineRedislock})
-	// The counter ahead of the clock, so that the spans are dense.
-	do(t, "SET", "mega:{"+t.Name()+"}:fence", time.Now().Add(time.Hour).UnixMicro())
+	s := redistest.Start(t, redistest.Options{})
+	queue := open(t, redis.Config{URL: s.URL()})
+	polling := open(t, redis.Config{URL: s.URL(), Engine: redis.EngineRedislock})
+	// The mark ahead of the clock, so that the spans are dense.
+	must(t, command("SET", mark, time.Now().Add(time.Hour).UnixMicro())(s))
 	last := uint64(0)
 	for range 3 {
 		for _, d := range []driver.Driver{queue, polling} {

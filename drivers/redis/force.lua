@@ -1,9 +1,10 @@
--- force: takes the key from all its holders, tells each, leaves word for their
--- next renewal, which also bars their tokens, and serves the queue.
+-- force: takes the key from all its holders, tells each, bars their tokens with
+-- the reason, which their next renewal reads, and serves the queue.
 -- ARGV: id of this call, so that a repeat takes nothing from a successor; why,
--- as JSON. Answers how many there were.
+-- as JSON. Answers how many there were, or -1 if the value at the key is not a
+-- lease.
 local id, why = unpack(ARGV)
-local done = call('hget', X, id)
+local done = barred(id)
 if done then return tonumber(done) end
 
 clock()
@@ -13,22 +14,24 @@ writable()
 local n = 0
 local function take_away(slot, v)
   local token = string.sub(v, 1, 22)
-  local inbox = string.match(v, '"inbox":"([^"]*)"')
-  if inbox and inbox ~= '' then pcall('publish', inbox, format('f %s %s', token, why)) end
-  call('hset', X, token, why)
+  local to = string.match(v, '"inbox":"([^"]*)"')
+  if to and to ~= '' then pcall('publish', to, format('f2 %s %s', token, why)) end
+  bar(token, why)
   vacate(slot)
   n = n + 1
 end
 
 local v = call('get', H)
-if v then take_away(0, v) end
+if v then
+  if not lease(v, call('pttl', H)) then return -1 end -- L16
+  take_away(0, v)
+end
 if size then
-  for _, slot in ipairs(call('zrange', U, 0, -1)) do
-    take_away(tonumber(slot), call('hget', P, slot) or '')
+  for _, slot in ipairs(call('zrangebyscore', S, taken, '+inf')) do
+    take_away(tonumber(slot), call('hget', L, 's' .. slot) or '')
   end
 end
-call('hset', X, id, n)
-call('pexpire', X, barring)
+bar(id, n)
 settle({})
 keep()
 return n

@@ -1,30 +1,38 @@
--- The head of every script on a lock: its names, its clock and its fences.
+-- The head of every script on a lock: its keys, its clock and its fences.
 --
--- The driver puts constants in front of it: cluster, sep (what stands between
--- the parts of a name), and the times window, stale, gone, barring and keeping
--- in ms. Every lock has eight keys: holder, fence, queue, tickets, forced, pool,
--- until, free. On a Cluster all are in KEYS, so that it answers TRYAGAIN while
--- it moves some of them; elsewhere KEYS has just the holders, which is less to
--- send and to take apart.
+-- The driver puts constants in front of it: sep (what stands between the parts
+-- of a key), the times window, stale, heartbeat, barring and keeping in ms, room
+-- (of a queue), and the mode: counted (PUBLISH counts all subscribers), declared,
+-- moving and mark.
+-- A lock has five keys: holder, state, order, due, slots. Where declared is
+-- true all of them are in KEYS, and the clock mark is the last of KEYS.
+-- Elsewhere KEYS has just the holders, which is less to send and to parse.
 local call, pcall, format = redis.call, redis.pcall, string.format
 
-local H, F, Q, T, X, P, U, N
-local perLock = cluster and 8 or 1
+local H, L, Q, D, S
+local M = mark or KEYS[#KEYS]
+local perLock = declared and 5 or 1
 
--- lock makes the i-th lock of KEYS the one that all below is about.
+-- lock selects the i-th lock of KEYS.
 local function lock(i)
-  if cluster then
-    H, F, Q, T, X, P, U, N = unpack(KEYS, 8 * i - 7, 8 * i)
+  if declared then
+    H, L, Q, D, S = unpack(KEYS, 5 * i - 4, 5 * i)
     return
   end
   H = KEYS[i]
   local s = H .. sep
-  F, Q, T, X, P, U, N = s .. 'fence', s .. 'queue', s .. 'tickets', s .. 'forced', s .. 'pool', s .. 'until', s .. 'free'
+  L, Q, D, S = s .. 'state', s .. 'order', s .. 'due', s .. 'slots'
 end
 lock(1)
 
--- bar is the key that bars a token. On a Cluster it is the last of KEYS.
-local function bar(token) return cluster and KEYS[9] or H .. sep .. 'barred' .. sep .. token end
+-- floor is the highest fence that a server elsewhere may have given, and
+-- elsewhere reports that it has the holder key: both only while a slot of a
+-- Cluster is being moved.
+local floor, elsewhere = 0, false
+if moving then
+  floor, elsewhere = tonumber(table.remove(ARGV, 1)), table.remove(ARGV, 1) == '1'
+  M = H .. sep .. 'fence'
+end
 
 local us, ms
 local function clock()
@@ -33,23 +41,41 @@ local function clock()
   ms = math.floor(us / 1000)
 end
 
--- fence is the next fence: above every earlier one that is stored, and never
--- below the clock, so that it grows although what was stored is lost. What is
--- no fence counts as nothing, of whatever type it is.
+-- fence is the next fence: above every earlier one, and never below the clock,
+-- so that it grows although the mark was lost. A mark that is no fence counts as
+-- none, whatever its type. L2
 local function fence()
-  local last = tonumber(pcall('get', F))
-  if not last or not (last >= us and last < 9e15) then return us end
+  local last = tonumber(pcall('get', M)) or 0
+  if last < floor then last = floor end
+  if last < us or last >= 9e15 then return us end
   return last + 1
 end
 
--- reserve records span fences from first on. The record may go once the clock
--- is past it.
+-- reserve records span fences from first on. The mark never expires: it is what
+-- fences grow by when the clock has stepped back.
 local function reserve(first, span)
-  local last = first + span - 1
-  local ahead = math.max(0, math.ceil((last - us) / 1000))
-  call('set', F, format('%.0f', last), 'px', format('%.0f', keeping + ahead))
+  local last = format('%.0f', first + span - 1)
+  if moving then return call('set', M, last, 'px', keeping) end
+  call('set', M, last)
 end
 
 local function value(token, first, span, tail)
-  return format('%s{"fence":%.0f,"span":%s%s', token, first, span, tail)
+  return format('%s{"v":2,"fence":%.0f,"span":%s%s', token, first, span, tail)
+end
+
+-- other fails for data that another version of the format has written. L24
+local function other(data)
+  error('MEGAFORMAT ' .. (string.match(data, '^(%d+)') or 'unknown'))
+end
+
+-- barred returns why a token is barred, '' where no reason was given, or nil.
+local function barred(token)
+  local why = call('hget', L, '!' .. token)
+  return why and string.sub(why, 3)
+end
+
+-- bar refuses a token from now on.
+local function bar(token, why)
+  call('hset', L, '!' .. token, '2 ' .. why)
+  call('zadd', D, format('%.0f', ms + barring), '!' .. token)
 end

@@ -38,12 +38,13 @@ type inbox struct {
 
 // message is one push.
 type message struct {
-	kind   string // "g": granted; "f": taken away by force
+	kind   string // "g2": granted; "f2": taken away by force; "w2": free in left
 	token  string
 	fence  uint64
 	slot   int
 	name   string // of the lock's holder key
 	reason string // JSON
+	left   time.Duration
 }
 
 func newInbox(client goredis.UniversalClient, receive func(message), again func()) *inbox {
@@ -174,8 +175,9 @@ func isTimeout(err error) bool {
 	return ok && t.Timeout()
 }
 
-// decodeMessage reads "g <ticket> <fence> <slot> <holder key>" and
-// "f <token> <JSON>".
+// decodeMessage reads "g2 <ticket> <fence> <slot> <holder key>", "f2 <token>
+// <JSON>" and "w2 <ticket> <ms>". 2 is the version of the format; a message of
+// another kind is not for this process. L24
 func decodeMessage(s string) (message, bool) {
 	kind, rest, _ := strings.Cut(s, " ")
 	token, rest, ok := strings.Cut(rest, " ")
@@ -183,10 +185,14 @@ func decodeMessage(s string) (message, bool) {
 	switch {
 	case !ok || token == "":
 		return message{}, false
-	case kind == "f":
+	case kind == "f2":
 		m.reason = rest
 		return m, true
-	case kind != "g":
+	case kind == "w2":
+		ms, err := strconv.ParseInt(rest, 10, 32)
+		m.left = time.Duration(ms) * time.Millisecond
+		return m, err == nil
+	case kind != "g2":
 		return message{}, false
 	}
 	f := strings.SplitN(rest, " ", 3)

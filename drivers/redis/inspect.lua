@@ -1,25 +1,30 @@
--- inspect: who holds the key, and who waits for it.
--- Answers {size, {slot, left, value, ...}, {ticket's record, ...}}.
+-- inspect: who holds the key, and who waits for it. It writes nothing.
+-- Answers {size, {slot, left, value, ...}, {ticket's record, ...}}, or {-1, type}
+-- if what is at the key is not a lease.
 clock()
-open()
-settle({})
-keep()
-
-local holders, waiters = {}, {}
+local kind = call('type', H).ok
+if kind ~= 'string' and kind ~= 'none' then return {-1, kind} end
+local pool = call('hget', L, 'pool')
+if pool then
+  size = tonumber(string.match(pool, '^2 (%d+)'))
+  if not size then other(pool) end
+end
 local v = call('get', H)
-if v then holders = {0, call('pttl', H), v} end
-if size then
-  local held = call('zrange', U, 0, -1, 'withscores')
-  for i = 1, #held, 2 do
-    local n = #holders
-    holders[n + 1], holders[n + 2] = tonumber(held[i]), held[i + 1] - ms
-    holders[n + 3] = call('hget', P, held[i]) or ''
+if v and not lease(v, call('pttl', H)) then return {-1, kind} end
+
+-- A ticket that was silent for so long that nobody can wait behind it is left
+-- out, although only a call that changes something removes it. L8
+local waiters, quiet = {}, ms - 8000 + stale
+local queue = call('zrange', Q, 0, -1)
+for i = 1, #queue, 64 do
+  local last = math.min(i + 63, #queue)
+  local records = call('hmget', L, unpack(queue, i, last))
+  local due = call('zmscore', D, unpack(queue, i, last))
+  for j, record in ipairs(records) do
+    if record and (not due[j] or tonumber(due[j]) >= quiet) then
+      if not string.find(record, '^2 ') then other(record) end
+      waiters[#waiters + 1] = record
+    end
   end
 end
-
-local tickets = call('zrange', Q, 0, -1)
-for i = 1, #tickets, 64 do
-  local records = call('hmget', T, unpack(tickets, i, math.min(i + 63, #tickets)))
-  for _, record in ipairs(records) do waiters[#waiters + 1] = record or '' end
-end
-return {size or 1, holders, waiters}
+return {size or 1, holders(4096), waiters}

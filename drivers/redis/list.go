@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -12,11 +13,103 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// scanCount is how many keys one SCAN looks at.
-const scanCount = 1000
+const (
+	// scanCount is how many keys one SCAN looks at.
+	scanCount = 1000
+	// listBatch is how many locks one pipeline of List inspects. The server runs
+	// a pipeline in one go, so this bounds how long List delays another call. L23
+	listBatch = 32
+	// maxSkipped bounds the keys of other programs that List names.
+	maxSkipped = 100
+)
 
-// scan finds the keys in use that begin with prefix, by SCAN: what it costs is
-// spread over many short calls.
+// List is described by the boundary. It uses a connection of its own, so that
+// nothing that a lease or a waiter depends on is queued behind it. L23
+func (e *engine) List(ctx context.Context, prefix string) ([]driver.State, error) {
+	if e.closing.Load() {
+		return nil, driver.ErrClosed
+	}
+	select {
+	case e.side <- struct{}{}:
+		defer func() { <-e.side }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	keys, err := scan(ctx, e.client, e.layout.template, prefix)
+	if err != nil {
+		return nil, err
+	}
+	var out, skipped []driver.State
+	for batch := range slices.Chunk(keys, listBatch) {
+		states, err := e.inspectAll(ctx, batch)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range states {
+			switch {
+			case s.Skipped != "":
+				skipped = append(skipped, s)
+			case len(s.Holders)+len(s.Waiters) > 0: // keys live on for a while
+				out = append(out, s)
+			}
+		}
+	}
+	out = append(out, nameSome(skipped)...)
+	slices.SortFunc(out, func(a, b driver.State) int { return strings.Compare(a.Key, b.Key) })
+	return out, nil
+}
+
+// nameSome returns the first of the skipped keys; the last one that it returns
+// counts the others.
+func nameSome(skipped []driver.State) []driver.State {
+	if rest := len(skipped) - maxSkipped; rest > 0 {
+		skipped = skipped[:maxSkipped]
+		skipped[maxSkipped-1].Skipped += fmt.Sprintf("; %d more keys are skipped", rest)
+	}
+	return skipped
+}
+
+// inspectAll inspects keys in one pipeline.
+func (e *engine) inspectAll(ctx context.Context, keys []string) ([]driver.State, error) {
+	pipe := e.client.Pipeline()
+	cmds := make([]*goredis.Cmd, len(keys))
+	for i, key := range keys {
+		cmds[i] = e.scripts.inspect.on(e.layout.holder(key)).command(false)
+		_ = pipe.Process(ctx, cmds[i])
+	}
+	_, _ = pipe.Exec(ctx)
+	states := make([]driver.State, len(keys))
+	for i, cmd := range cmds {
+		var err error
+		if cmd.Err() == nil {
+			states[i], err = decodeState(keys[i], cmd.Val())
+		} else if why, foreign := notALock(cmd.Err()); foreign {
+			states[i] = driver.State{Key: keys[i], Skipped: why}
+		} else {
+			states[i], err = e.Inspect(ctx, keys[i]) // it sends again what may be sent again
+		}
+		if err != nil {
+			return nil, fmt.Errorf("inspect %q: %w", keys[i], err)
+		}
+	}
+	return states, nil
+}
+
+// notALock returns why the data of a key cannot be read, if err says that.
+func notALock(err error) (why string, ok bool) {
+	if answer, isAnswer := errors.AsType[goredis.Error](err); isAnswer {
+		switch text := answer.Error(); {
+		case strings.Contains(text, "WRONGTYPE"):
+			return "a key beside the lock has another type", true
+		case strings.Contains(text, formatError):
+			return formatText(text), true
+		}
+	}
+	return "", false
+}
+
+// scan finds the keys in use that begin with prefix, by SCAN: its cost is spread
+// over many short calls.
 func scan(ctx context.Context, client goredis.UniversalClient, t template, prefix string) ([]string, error) {
 	var mu sync.Mutex // guards found
 	found := map[string]bool{}
@@ -51,27 +144,4 @@ func scan(ctx context.Context, client goredis.UniversalClient, t template, prefi
 	}
 	slices.Sort(keys)
 	return keys, nil
-}
-
-// inspectAll inspects many keys, as many at once as one pipeline carries, and
-// leaves out what is not in use: names live on for a while.
-func inspectAll(ctx context.Context, keys []string, inspect func(context.Context, string) (driver.State, error)) ([]driver.State, error) {
-	states := make([]driver.State, len(keys))
-	errs := make([]error, len(keys))
-	var calls sync.WaitGroup
-	room := make(chan struct{}, batch)
-	for i, key := range keys {
-		room <- struct{}{}
-		calls.Go(func() {
-			states[i], errs[i] = inspect(ctx, key)
-			<-room
-		})
-	}
-	calls.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(states, func(s driver.State) bool {
-		return len(s.Holders)+len(s.Waiters) == 0
-	}), nil
 }

@@ -16,12 +16,16 @@ import (
 // look is what there is to say about a server before anything is locked there.
 type look struct {
 	client   goredis.UniversalClient
+	template template
+	layout   *layout // set by at
 	warnings []string
 }
 
 // at reads what the server says of itself. A server that will not say is used
 // all the same.
 func (l *look) at(ctx context.Context) error {
+	_, cluster := l.client.(*goredis.ClusterClient)
+	l.layout = newLayout(l.template, cluster, false)
 	info, err := l.info(ctx)
 	if err != nil {
 		if goredis.IsPermissionError(err) || isUnknownCommand(err) {
@@ -30,7 +34,7 @@ func (l *look) at(ctx context.Context) error {
 		}
 		return explainConnect(err)
 	}
-	_, cluster := l.client.(*goredis.ClusterClient)
+	l.layout.strict = info["dragonfly_version"] != ""
 	switch {
 	case info["cluster_enabled"] == "1" && !cluster:
 		return invalid(errors.New("the server is part of a Redis Cluster: use the scheme redis-cluster:// (or a ClusterClient)"))
@@ -123,12 +127,10 @@ const rehearsal = time.Second
 // back: what is missing shows now and not at the first contention.
 func (q *queue) rehearse(ctx context.Context) error {
 	key := "rehearsal:" + newID()
-	n := q.template.names(key)
-	tokens := []string{newID(), newID()}
-	defer q.sweepUp(n, tokens...)
+	defer q.sweepUp(key)
 	r := driver.Request{Key: key, TTL: rehearsal, Wait: rehearsal, Slots: 1, Fences: 1}
 	first, second := r, r
-	first.Token, second.Token = tokens[0], tokens[1]
+	first.Token, second.Token = newID(), newID()
 	g, err := q.Acquire(ctx, first)
 	if err != nil {
 		return err
@@ -170,14 +172,10 @@ func (q *queue) untilQueued(ctx context.Context, key string) error {
 }
 
 // sweepUp removes what the rehearsal has left; if it cannot, time will.
-func (e *engine) sweepUp(n *names, tokens ...string) {
+func (e *engine) sweepUp(key string) {
 	ctx, cancel := context.WithTimeout(context.Background(), attemptTimeout)
 	defer cancel()
-	keys := n[:]
-	for _, t := range tokens {
-		keys = append(keys, barredKey(n[nHolder], e.template.separator(), t))
-	}
-	_ = e.client.Del(ctx, keys...).Err()
+	_ = e.client.Del(ctx, e.layout.keys(e.layout.holder(key))...).Err()
 }
 
 // explain adds to an error of the rehearsal what to do about it.

@@ -11,26 +11,20 @@ const DefaultKey = "mega:{%s}"
 // The names of one lock, in the order in which scripts get them.
 const (
 	nHolder = iota
-	nFence
-	nQueue
-	nTickets
-	nForced
-	nPool
-	nUntil
-	nFree
+	nState
+	nOrder
+	nDue
+	nSlots
 	perLock
 )
 
-var suffixes = [perLock]string{"", "fence", "queue", "tickets", "forced", "pool", "until", "free"}
+var suffixes = [perLock]string{"", "state", "order", "due", "slots"}
+
+// markSuffix ends the name of a clock mark.
+const markSuffix = "clock"
 
 // names are the keys in Redis of one lock.
 type names [perLock]string
-
-// barredKey is the key that bars a token. A token is longer than what the other
-// names end in, so that it is none of them.
-func barredKey(holder, separator, token string) string {
-	return holder + separator + "barred" + separator + token
-}
 
 func (t template) separator() string {
 	if t.tagged {
@@ -53,13 +47,25 @@ type template struct {
 	tagged        bool
 }
 
-func newTemplate(s string) (template, error) {
+// newTemplate parses a template. A namespace becomes a part of all names: before
+// the hash tag, or before the key where there is none.
+func newTemplate(s, namespace string) (template, error) {
 	before, after, ok := strings.Cut(s, "%s")
 	switch {
 	case !ok || strings.Contains(after, "%s"):
 		return template{}, fmt.Errorf("key template %q: want %%s in it once, as in %q", s, DefaultKey)
 	case strings.ContainsAny(s, " \t\r\n\v\f\x00"):
 		return template{}, fmt.Errorf("key template %q: want no white space in it", s)
+	}
+	if strings.Trim(namespace, namespaceChars) != "" || len(namespace) > maxNamespace {
+		return template{}, fmt.Errorf("namespace %q: want at most %d letters, digits, '.', '_' and '-'", namespace, maxNamespace)
+	}
+	if namespace != "" { // L24
+		start := max(strings.LastIndex(before, "{"), 0)
+		if !strings.Contains(before, "{") {
+			start = len(before)
+		}
+		before = before[:start] + namespace + ":" + before[start:]
 	}
 	t := template{before: before, after: after}
 	if !strings.ContainsAny(s, "{}") {
@@ -73,6 +79,11 @@ func newTemplate(s string) (template, error) {
 	return t, nil
 }
 
+const (
+	namespaceChars = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
+	maxNamespace   = 64
+)
+
 // holder is the name of the key's holder.
 func (t template) holder(key string) string {
 	if t.tagged {
@@ -83,7 +94,8 @@ func (t template) holder(key string) string {
 
 func (t template) names(key string) *names { return namesOf(t.holder(key), t.separator()) }
 
-// namesOf are the names beside a holder key. Scripts make them in the same way.
+// namesOf returns the names of a lock by its holder key. Scripts build them in the
+// same way.
 func namesOf(h, sep string) *names {
 	// One allocation for all: they lie one after the other in one string.
 	var b strings.Builder

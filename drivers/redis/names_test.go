@@ -7,14 +7,14 @@ import (
 )
 
 var oddKeys = []string{
-	"{}", "a}{b", "}", "}x", "{", "{x", ":", "*", "?", "[a]", `\`, "%", "%7B", "%7b", "%25", "%257B", "a", "A", "a:queue", "a:fence",
-	"queue", ":queue", "a}:queue", "{a}:queue", "{a}", "a:barred:0123456789012345678901", "mega:{a}", "käse", "日本",
+	"{}", "a}{b", "}", "}x", "{", "{x", ":", "*", "?", "[a]", `\`, "%", "%7B", "%7b", "%25", "%257B", "a", "A", "a:order", "a:state", "a:clock",
+	"order", ":order", "a}:order", "{a}:order", "{a}", "0", "1:clock", "mega:{a}", "käse", "日本",
 	strings.Repeat("x", 512), strings.Repeat("}", 512),
 }
 
 func mustTemplate(t testing.TB, s string) template {
 	t.Helper()
-	tmpl, err := newTemplate(s)
+	tmpl, err := newTemplate(s, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,12 +22,12 @@ func mustTemplate(t testing.TB, s string) template {
 }
 
 func TestNoTwoKeysShareAName(t *testing.T) {
-	for _, s := range []string{DefaultKey, "%s", "lock:%s", "%s:lock", "x{a%sb}y", "{%s}:queue", "{%s}:fence"} {
+	for _, s := range []string{DefaultKey, "%s", "lock:%s", "%s:lock", "x{a%sb}y", "{%s}:order", "{%s}:clock"} {
 		tmpl := mustTemplate(t, s)
 		owner := map[string]string{}
 		for _, key := range oddKeys {
 			n := tmpl.names(key)
-			for _, name := range append(n[:], barredKey(n[nHolder], tmpl.separator(), "0123456789012345678901")) {
+			for _, name := range n {
 				if other, taken := owner[name]; taken {
 					t.Errorf("template %q: %q and %q share the name %q", s, key, other, name)
 				}
@@ -38,7 +38,7 @@ func TestNoTwoKeysShareAName(t *testing.T) {
 }
 
 func TestEachNameSaysItsKey(t *testing.T) {
-	for _, s := range []string{DefaultKey, "%s", "lock:%s", "%s:lock", "x{a%sb}y", "{%s}:queue", "{%s}:fence"} {
+	for _, s := range []string{DefaultKey, "%s", "lock:%s", "%s:lock", "x{a%sb}y", "{%s}:order", "{%s}:clock"} {
 		tmpl := mustTemplate(t, s)
 		for _, key := range oddKeys {
 			for _, name := range tmpl.names(key) {
@@ -59,7 +59,7 @@ func TestAllNamesOfATaggedKeyHaveItsTag(t *testing.T) {
 	tmpl := mustTemplate(t, DefaultKey)
 	for _, key := range oddKeys {
 		n := tmpl.names(key)
-		for _, name := range append(n[:], barredKey(n[nHolder], tmpl.separator(), "t")) {
+		for _, name := range n {
 			if tag(name) == "" || tag(name) != tag(n[nHolder]) {
 				t.Errorf("the tag of %q is %q, want %q", name, tag(name), tag(n[nHolder]))
 			}
@@ -78,7 +78,7 @@ func TestPlainTemplateMeetsTheNamesOfOthers(t *testing.T) {
 
 func TestTemplatesThatCannotWorkAreRefused(t *testing.T) {
 	for _, s := range []string{"", "mega", "%s%s", "a b%s", "{%s", "%s}", "}%s{", "{}%s", "{a}%s", "{{%s}}", "{%s}{b}", "\t%s"} {
-		if tmpl, err := newTemplate(s); err == nil {
+		if tmpl, err := newTemplate(s, ""); err == nil {
 			t.Errorf("template %q was taken: %+v", s, tmpl)
 		}
 	}
@@ -86,12 +86,12 @@ func TestTemplatesThatCannotWorkAreRefused(t *testing.T) {
 
 func TestForeignNamesAreNoLocks(t *testing.T) {
 	tagged, plain := mustTemplate(t, DefaultKey), mustTemplate(t, "%s")
-	for _, name := range []string{"", "mega:", "mega:{}", "mega:{a", "other:{a}", "mega:{%7b}", "mega:{%}", "mega:{%2", "mega:{a}:barred:x", "mega:{a}b}", "mega:{{}"} {
+	for _, name := range []string{"", "mega:", "mega:{}", "mega:{a", "other:{a}", "mega:{%7b}", "mega:{%}", "mega:{%2", "mega:{a}:clock", "mega:{}:clock", "mega:{a}:fence", "mega:{a}b}", "mega:{{}"} {
 		if key, ok := tagged.key(name); ok {
 			t.Errorf("%q was taken for the lock %q", name, key)
 		}
 	}
-	for _, name := range []string{"", "a b", "a barred x", " queue"} {
+	for _, name := range []string{"", "a b", "a clock", " clock", " order"} {
 		if key, ok := plain.key(name); ok {
 			t.Errorf("%q was taken for the lock %q", name, key)
 		}

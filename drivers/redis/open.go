@@ -41,7 +41,7 @@ func open(ctx context.Context, c Config) (driver.Driver, error) {
 	if err := c.check(); err != nil {
 		return nil, invalid(err)
 	}
-	t, err := newTemplate(c.Key)
+	t, err := newTemplate(c.Key, c.Namespace)
 	if err != nil {
 		return nil, invalid(err)
 	}
@@ -98,7 +98,7 @@ type opening struct {
 }
 
 func (o opening) open(ctx context.Context) (driver.Driver, error) {
-	l := look{client: o.client}
+	l := look{client: o.client, template: o.template}
 	if err := l.at(ctx); err != nil {
 		return nil, err
 	}

@@ -51,7 +51,7 @@ func (o opening) openPolling(ctx context.Context, l look) (driver.Driver, error)
 // rehearse obtains and releases a key of its own.
 func (p *polling) rehearse(ctx context.Context) error {
 	r := driver.Request{Key: "rehearsal:" + newID(), Token: newID(), TTL: rehearsal, Slots: 1, Fences: 1}
-	defer p.sweepUp(p.template.names(r.Key), r.Token)
+	defer p.sweepUp(r.Key)
 	g, err := p.Acquire(ctx, r)
 	if err != nil {
 		return err
@@ -81,7 +81,7 @@ func (p *polling) Acquire(ctx context.Context, r driver.Request) (driver.Grant, 
 	if g, err := p.again(ctx, r); err == nil {
 		return g, nil
 	}
-	c := &claim{name: p.template.holder(r.Key), r: r, tail: tail("", r.Holder)}
+	c := &claim{name: p.layout.holder(r.Key), r: r, tail: tail("", r.Holder)}
 	p.claims.add(c)
 	g, err := p.poll(ctx, c)
 	switch {
@@ -108,7 +108,7 @@ func (p *polling) again(ctx context.Context, r driver.Request) (driver.Grant, er
 	if c == nil {
 		return driver.Grant{}, driver.ErrLost
 	}
-	o, err := p.run(ctx, p.scripts.confirm.on(c.name, r.Token, millis(r.TTL), no))
+	o, err := p.run(ctx, p.scripts.confirm.on(c.name, r.Token, millis(r.TTL), 0, no))
 	if err != nil {
 		return driver.Grant{}, err
 	}

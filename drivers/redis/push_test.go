@@ -103,14 +103,14 @@ func TestGrantThatNobodyWaitsForIsGivenBackAtOnce(t *testing.T) {
 	inbox, stray := inboxOf(t, t.Name()), token()
 	release(t, far, held)
 	do(t, "SET", "mega:{"+t.Name()+"}", stray+`{"fence":5,"span":1,"inbox":"`+inbox+`"}`, "PX", 60_000)
-	do(t, "PUBLISH", inbox, fmt.Sprintf("g %s 5 0 mega:{%s}", stray, t.Name()))
+	do(t, "PUBLISH", inbox, fmt.Sprintf("g2 %s 5 0 mega:{%s}", stray, t.Name()))
 	release(t, near, acquire(t, near, request(t.Name())))
 }
 
 func TestPushesThatMakeNoSenseAreIgnored(t *testing.T) {
 	near, far := openShared(t), openShared(t)
 	held := acquire(t, far, request(t.Name()))
-	for _, m := range []string{"", "x", "g", "g a b c d", "f", "f nobody {}", "g nobody 1 0 elsewhere", "g " + held.Token + " 1 0 mega:{" + t.Name() + "}"} {
+	for _, m := range []string{"", "x", "g2", "g2 a b c d", "f2", "f2 nobody {}", "g2 nobody 1 0 elsewhere", "w2 nobody 5", "g3 nobody", "g2 " + held.Token + " 1 0 mega:{" + t.Name() + "}"} {
 		do(t, "PUBLISH", inboxOf(t, t.Name()), m)
 	}
 	next := queueUp(t, near, request(t.Name()))
@@ -131,10 +131,10 @@ func TestOldPushForATicketThatWasQueuedAgainIsNotBelieved(t *testing.T) {
 	inbox := inboxOf(t, t.Name()+":probe")
 	release(t, far, probe)
 	next := queueUp(t, far, request(t.Name()))
-	queue := "mega:{" + t.Name() + "}:queue"
+	queue := "mega:{" + t.Name() + "}:order"
 	do(t, "ZREM", queue, next.Token)
 	soon(t, "the ticket to be queued again", func() bool { return do(t, "ZSCORE", queue, next.Token) != nil })
-	do(t, "PUBLISH", inbox, fmt.Sprintf("g %s 5 0 mega:{%s}", next.Token, t.Name()))
+	do(t, "PUBLISH", inbox, fmt.Sprintf("g2 %s 5 0 mega:{%s}", next.Token, t.Name()))
 	select {
 	case <-next.done:
 		t.Fatalf("it has entered beside the holder: %+v, %v", next.grant, next.err)
@@ -144,23 +144,36 @@ func TestOldPushForATicketThatWasQueuedAgainIsNotBelieved(t *testing.T) {
 	release(t, far, next.granted(t, slack))
 }
 
-func TestRenewalNeverShortens(t *testing.T) {
+// L12: a renewal sets the TTL in both directions, and a late copy of an older one
+// neither shortens nor lengthens it.
+func TestRenewalSetsTheTTLUnlessItIsALateCopy(t *testing.T) {
 	d := openShared(t)
 	for _, slots := range []int{1, 2} {
-		g := acquire(t, d, seat(t.Name(), slots))
-		long, short := g, g
-		long.TTL, short.TTL = time.Minute, time.Second
-		for i, r := range []driver.Grant{long, short} { // the short one is a copy that was on its way for long
-			if got := d.Renew(t.Context(), []driver.Grant{r})[0]; got.Err != nil {
-				t.Fatalf("renewal %d: %v", i, got.Err)
+		r := seat(t.Name(), slots)
+		r.TTL = time.Hour
+		g := acquire(t, d, r)
+		for _, step := range []struct {
+			rev       uint64
+			ttl, want time.Duration
+		}{
+			{0, time.Hour, time.Hour}, {1, 20 * time.Second, 20 * time.Second}, {1, 10 * time.Second, 10 * time.Second},
+			{0, time.Hour, 10 * time.Second}, {3, time.Minute, time.Minute}, {2, time.Second, time.Minute},
+		} {
+			g.Rev, g.TTL = step.rev, step.ttl
+			got := d.Renew(t.Context(), []driver.Grant{g})[0]
+			left := inspect(t, d, t.Name()).Holders[g.Slot].Left
+			if got.Err != nil || left > step.want || left < step.want-9*time.Second {
+				t.Errorf("%d slots, rev %d to %v: %v, %v are left, want %v", slots, step.rev, step.ttl, got.Err, left, step.want)
+			}
+			if until := got.Deadline.Sub(driver.Now()) + driver.Margin(step.want); until > step.want+time.Second || until < step.want-9*time.Second {
+				t.Errorf("%d slots, rev %d to %v: the deadline is in %v, want %v", slots, step.rev, step.ttl, until, step.want)
 			}
 		}
-		if _, err := d.Acquire(t.Context(), driver.Request{Key: g.Key, Token: g.Token, TTL: time.Second, Slots: slots, Fences: 1}); err != nil {
-			t.Fatal(err)
+		if again := acquire(t, d, r); again.Fence != g.Fence { // a late copy of the acquire
+			t.Errorf("asked again: fence %d, was %d", again.Fence, g.Fence)
 		}
-		s := inspect(t, d, t.Name())
-		if left := s.Holders[g.Slot].Left; left < 50*time.Second {
-			t.Errorf("slot %d lives for %v", g.Slot, left)
+		if left := inspect(t, d, t.Name()).Holders[g.Slot].Left; left > time.Minute {
+			t.Errorf("a copy of the acquire lengthens the lease to %v", left)
 		}
 	}
 }

@@ -49,7 +49,7 @@ func (q *queue) Ask(ctx context.Context, r driver.Request) (driver.Grant, waitin
 		return driver.Grant{}, nil, err
 	}
 	c := &claim{
-		name: q.template.holder(r.Key),
+		name: q.layout.holder(r.Key),
 		r:    r,
 		tail: tail(q.inbox.name, r.Holder),
 		lost: make(chan error, 1),
@@ -78,11 +78,12 @@ func (q *queue) Ask(ctx context.Context, r driver.Request) (driver.Grant, waitin
 		return g, nil, err
 	}
 	q.claims.remove(r.Token)
-	return driver.Grant{}, nil, &driver.NotAcquiredError{Key: r.Key, Waited: time.Since(start), Holders: t.holders}
+	return driver.Grant{}, nil, &driver.NotAcquiredError{Key: r.Key, Waited: time.Since(start), Holders: t.holders, Full: t.status == statusFull}
 }
 
 // The first number of what acquire answers.
 const (
+	statusFull    = -2
 	statusBarred  = -1
 	statusBusy    = 0
 	statusGranted = 1
@@ -127,7 +128,9 @@ func (q *queue) try(ctx context.Context, c *claim, number int64) (tried, error) 
 	case statusQueued:
 		t.number, t.left, t.resized = a.num(1), time.Duration(a.num(3))*time.Millisecond, int(a.num(4))
 	case statusBusy:
-		t.holders = holders(a[1:])
+		t.holders = holdings(a.sub(1))
+	case statusFull:
+		t.holders = holdings(a.sub(1))
 	}
 	return t, nil
 }
@@ -200,7 +203,7 @@ func (q *queue) confirm(ctx context.Context, c *claim) (driver.Grant, bool, erro
 	if c.r.NoRenew {
 		exact = yes
 	}
-	o, err := q.run(ctx, q.scripts.confirm.on(c.name, c.r.Token, millis(c.r.TTL), exact))
+	o, err := q.run(ctx, q.scripts.confirm.on(c.name, c.r.Token, millis(c.r.TTL), 0, exact))
 	if ctx.Err() != nil {
 		q.claims.abandon(c)
 		return driver.Grant{}, false, ctx.Err()
@@ -262,7 +265,7 @@ func (q *queue) withdraw(c *claim, waited time.Duration) error {
 	if err != nil {
 		return err
 	}
-	return &driver.NotAcquiredError{Key: c.r.Key, Waited: waited, Position: int(a.num(1)), Holders: holders(a[2:])}
+	return &driver.NotAcquiredError{Key: c.r.Key, Waited: waited, Position: int(a.num(1)), Holders: holdings(a.sub(2))}
 }
 
 // withdrawClosed leaves the queue because the driver is closed.
@@ -282,7 +285,11 @@ func (q *queue) refuse(holder, token string) {
 
 // received takes a push.
 func (q *queue) received(m message) {
-	if m.kind == "f" {
+	if m.kind == "w2" {
+		q.beater.within(soon(m.left))
+		return
+	}
+	if m.kind == "f2" {
 		q.claims.mu.Lock()
 		c := q.claims.byToken[m.token]
 		q.claims.mu.Unlock()

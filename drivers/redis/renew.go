@@ -8,13 +8,14 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// renew renews what is plain by key, many in one call, and asks again, lock by
-// lock, about slots of pools and about what was not found.
+// renew renews plain grants by key, many in one call, and then, lock by lock,
+// those of pools, whose size has to be kept too (L15), and those that were not
+// found.
 func (e *engine) renew(ctx context.Context, grants []driver.Grant) []driver.Renewal {
 	out := make([]driver.Renewal, len(grants))
 	var plain, rest []int
 	for i, g := range grants {
-		if g.Slot == 0 {
+		if g.Slot == 0 && !e.claims.pooled(g.Token) {
 			plain = append(plain, i)
 		} else {
 			rest = append(rest, i)
@@ -82,10 +83,10 @@ func byKey(grants []driver.Grant, indices []int) [][]int {
 // did not find.
 func (e *engine) renewPlain(ctx context.Context, grants []driver.Grant, indices []int, out []driver.Renewal) (gone []int) {
 	keys := make([]string, len(indices))
-	argv := make([]any, 0, 2*len(indices))
+	argv := make([]any, 0, 3*len(indices))
 	for n, i := range indices {
-		keys[n] = e.template.holder(grants[i].Key)
-		argv = append(argv, grants[i].Token, extension(grants[i]))
+		keys[n] = e.layout.holder(grants[i].Key)
+		argv = append(argv, grants[i].Token, extension(grants[i]), grants[i].Rev)
 	}
 	o, err := e.run(ctx, e.scripts.renew.over(keys, argv...))
 	if err == nil {
@@ -107,11 +108,11 @@ func (e *engine) renewPlain(ctx context.Context, grants []driver.Grant, indices 
 // renewLock renews the grants with these indices, all of one lock, whatever
 // their slot.
 func (e *engine) renewLock(ctx context.Context, grants []driver.Grant, indices []int, out []driver.Renewal) {
-	argv := make([]any, 0, 3*len(indices))
+	argv := make([]any, 0, 4*len(indices))
 	for _, i := range indices {
-		argv = append(argv, grants[i].Token, extension(grants[i]), no)
+		argv = append(argv, grants[i].Token, extension(grants[i]), grants[i].Rev, no)
 	}
-	o, err := e.run(ctx, e.scripts.confirm.on(e.template.holder(grants[indices[0]].Key), argv...))
+	o, err := e.run(ctx, e.scripts.confirm.on(e.layout.holder(grants[indices[0]].Key), argv...))
 	var a answer
 	if err == nil {
 		a, err = check(o.reply, len(indices))
@@ -122,6 +123,9 @@ func (e *engine) renewLock(ctx context.Context, grants []driver.Grant, indices [
 			out[i].Err = err
 		case a.sub(n).num(0) == 1:
 			out[i].Deadline = extended(grants[i], o)
+			if left, late := a.sub(n)[3].(int64); late { // L12: a later call has set another TTL
+				out[i].Deadline = driver.Deadline(o.sent, time.Duration(left)*time.Millisecond)
+			}
 		default:
 			out[i].Err = lostBy(grants[i].Key, a.sub(n).text(1))
 			e.claims.remove(grants[i].Token)

@@ -1,13 +1,19 @@
--- renew: makes plain grants of many keys live for their ttl, and never for less
--- than they would anyway. It needs no repair: a key whose holder is there has
--- nothing to mend, and one whose holder is not is asked about again by confirm.
--- KEYS: holder keys. ARGV, for each: token, ttl (0: only look).
+-- renew: makes plain grants of many keys live for their ttl from now. It needs no
+-- repair: a key whose holder is there has nothing to mend. What else there is to
+-- do is left to confirm: where the holder is not there, where its ttl was
+-- changed, and where a life so short has become shorter that waiters have to know.
+-- KEYS: holder keys. ARGV, for each: token, ttl (0: only look), rev.
 -- Answers, for each: 1 if it lives, 0 if confirm has to look.
 local out = {}
 for i, key in ipairs(KEYS) do
-  local token, ttl = ARGV[2 * i - 1], tonumber(ARGV[2 * i])
-  local mine = redis.pcall('getrange', key, 0, #token - 1) == token
-  if mine and ttl > 0 and redis.call('pttl', key) < ttl then redis.call('pexpire', key, ttl) end
+  local token, ttl, rev = ARGV[3 * i - 2], tonumber(ARGV[3 * i - 1]), ARGV[3 * i]
+  local v = redis.pcall('getrange', key, 0, 127)
+  local mine = type(v) == 'string' and string.sub(v, 1, #token) == token
+  if mine and ttl > 0 then
+    mine = (string.match(v, '"span":%d+,"rev":(%d+)', #token + 1) or '0') == rev and
+      (ttl >= window or redis.call('pttl', key) <= ttl)
+    if mine then redis.call('pexpire', key, ttl) end
+  end
   out[i] = mine and 1 or 0
 end
 return out

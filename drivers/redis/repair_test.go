@@ -74,46 +74,40 @@ func ghost(t testing.TB, key string, age time.Duration) string {
 	t.Helper()
 	ticket := token()
 	beaten := time.Now().Add(-age).UnixMilli()
-	do(t, "ZADD", "mega:{"+key+"}:queue", beaten*1000, ticket)
-	do(t, "HSET", "mega:{"+key+"}:tickets", ticket,
-		fmt.Sprintf(`1 %d 1 1 ,"inbox":"mega:inbox:nobody","holder":{"label":"ghost"}}`, beaten))
+	do(t, "ZADD", "mega:{"+key+"}:order", beaten*1000, ticket)
+	do(t, "ZADD", "mega:{"+key+"}:due", beaten+2000, ticket)
+	do(t, "HSET", "mega:{"+key+"}:state", ticket, `2 1 1 ,"inbox":"mega:inbox:nobody","holder":{"label":"ghost"}}`)
 	return ticket
 }
 
 func hasPlace(t testing.TB, key, ticket string) bool {
 	t.Helper()
-	return do(t, "ZSCORE", "mega:{"+key+"}:queue", ticket) != nil
+	return do(t, "ZSCORE", "mega:{"+key+"}:order", ticket) != nil
 }
 
-func TestTicketThatNobodyHearsIsPassedOverAndKeepsItsPlace(t *testing.T) {
+func TestTicketThatNobodyHearsIsRemoved(t *testing.T) {
 	d := openShared(t)
 	held := acquire(t, d, request(t.Name()))
 	dead := ghost(t, t.Name(), 0)
 	next := queueUp(t, d, request(t.Name()))
+	start := time.Now()
 	release(t, d, held)
 	release(t, d, next.granted(t, slack))
-	if !hasPlace(t, t.Name(), dead) {
-		t.Error("the ticket has lost its place")
+	if hasPlace(t, t.Name(), dead) {
+		t.Error("the ticket is still queued")
 	}
-	if s := inspect(t, d, t.Name()); len(s.Waiters) != 1 || s.Waiters[0].Label != "ghost" {
-		t.Errorf("the queue is %+v, want the ghost alone", s.Waiters)
-	}
+	t.Logf("served in %v", time.Since(start))
 }
 
-func TestTicketThatIsNotBeatenIsPassedOverAndRemovedInTheEnd(t *testing.T) {
+func TestTicketWithoutAHeartbeatIsRemoved(t *testing.T) {
+	t.Parallel()
 	d := openShared(t)
 	held := acquire(t, d, request(t.Name()))
-	stale, gone := ghost(t, t.Name(), 3*time.Second), ghost(t, t.Name(), 61*time.Second)
+	dead := ghost(t, t.Name(), 3*time.Second)
 	next := queueUp(t, d, request(t.Name()))
+	soon(t, "the ticket to be removed", func() bool { return !hasPlace(t, t.Name(), dead) })
 	release(t, d, held)
-	g := next.granted(t, slack)
-	if !hasPlace(t, t.Name(), stale) {
-		t.Error("a ticket that is stale has lost its place")
-	}
-	if hasPlace(t, t.Name(), gone) {
-		t.Error("a ticket that is gone is still there")
-	}
-	release(t, d, g)
+	release(t, d, next.granted(t, slack))
 }
 
 func TestManyDeadTicketsCostTheNextOneNothing(t *testing.T) {
@@ -132,7 +126,7 @@ func TestManyDeadTicketsCostTheNextOneNothing(t *testing.T) {
 func TestTicketWithoutARecordIsRemoved(t *testing.T) {
 	d := openShared(t)
 	held := acquire(t, d, request(t.Name()))
-	do(t, "ZADD", "mega:{"+t.Name()+"}:queue", 1, "orphan")
+	do(t, "ZADD", "mega:{"+t.Name()+"}:order", 1, "orphan")
 	next := queueUp(t, d, request(t.Name()))
 	release(t, d, held)
 	release(t, d, next.granted(t, slack))
@@ -141,24 +135,35 @@ func TestTicketWithoutARecordIsRemoved(t *testing.T) {
 	}
 }
 
-func TestTicketOfAnUnknownVersionIsLeftAlone(t *testing.T) {
+// A lock whose queue or pool is kept in another format is unavailable, and the
+// error names both formats. L24
+func TestOtherFormatIsAnErrorThatNamesBoth(t *testing.T) {
 	d := openShared(t)
+	names := func(what string, err error) {
+		t.Helper()
+		if !errors.Is(err, driver.ErrUnavailable) || !contains(err, "format 3") || !contains(err, "format 2") {
+			t.Errorf("%s: %v, want %v with both formats", what, err, driver.ErrUnavailable)
+		}
+	}
 	held := acquire(t, d, request(t.Name()))
-	do(t, "ZADD", "mega:{"+t.Name()+"}:queue", 1, "newer")
-	do(t, "HSET", "mega:{"+t.Name()+"}:tickets", "newer", "2 something else")
-	next := queueUp(t, d, request(t.Name()))
+	do(t, "ZADD", "mega:{"+t.Name()+"}:order", 1, "newer")
+	do(t, "HSET", "mega:{"+t.Name()+"}:state", "newer", "3 something else")
 	release(t, d, held)
-	release(t, d, next.granted(t, slack))
+	_, err := d.Acquire(t.Context(), request(t.Name()))
+	names("ticket", err)
 	if !hasPlace(t, t.Name(), "newer") {
 		t.Error("a ticket that another version can read was removed")
 	}
+	do(t, "DEL", "mega:{"+t.Name()+"}:order")
+	do(t, "HSET", "mega:{"+t.Name()+"}:state", "pool", "3 1 2 3")
+	_, err = d.Acquire(t.Context(), request(t.Name()))
+	names("pool", err)
 }
 
 // Whoever calls first after a holder has expired serves the queue: here a call
 // that asks for nothing.
 func TestAnyCallServesTheQueueOfAnExpiredHolder(t *testing.T) {
 	calls := map[string]func(d driver.Driver, key string) error{
-		"inspect": func(d driver.Driver, key string) error { _, err := d.Inspect(context.Background(), key); return err },
 		"try": func(d driver.Driver, key string) error {
 			r := request(key)
 			r.Wait = 0
@@ -217,11 +222,11 @@ func TestLostTicketIsQueuedAgainWithItsNumber(t *testing.T) {
 	a, b := openShared(t), openShared(t)
 	held := acquire(t, a, request(t.Name()))
 	first, second := queueUp(t, a, request(t.Name())), queueUp(t, b, request(t.Name()))
-	number := do(t, "ZSCORE", "mega:{"+t.Name()+"}:queue", first.Token)
-	do(t, "ZREM", "mega:{"+t.Name()+"}:queue", first.Token)
-	do(t, "HDEL", "mega:{"+t.Name()+"}:tickets", first.Token)
+	number := do(t, "ZSCORE", "mega:{"+t.Name()+"}:order", first.Token)
+	do(t, "ZREM", "mega:{"+t.Name()+"}:order", first.Token)
+	do(t, "HDEL", "mega:{"+t.Name()+"}:state", first.Token)
 	soon(t, "a beat to bring the ticket back", func() bool { return hasPlace(t, t.Name(), first.Token) })
-	if got := do(t, "ZSCORE", "mega:{"+t.Name()+"}:queue", first.Token); got != number {
+	if got := do(t, "ZSCORE", "mega:{"+t.Name()+"}:order", first.Token); got != number {
 		t.Errorf("its number is %v, and was %v", got, number)
 	}
 	release(t, a, held)
@@ -235,7 +240,7 @@ func TestQueueIsInOrderWhateverTheClock(t *testing.T) {
 	first := queueUp(t, d, request(t.Name()))
 	// As if the clock of the server had been an hour ahead at that time.
 	ahead := strconv.FormatInt(time.Now().Add(time.Hour).UnixMicro(), 10)
-	do(t, "ZADD", "mega:{"+t.Name()+"}:queue", ahead, first.Token)
+	do(t, "ZADD", "mega:{"+t.Name()+"}:order", ahead, first.Token)
 	second := queueUp(t, d, request(t.Name()))
 	release(t, d, held)
 	release(t, d, first.granted(t, slack))
@@ -264,7 +269,7 @@ func TestNothingStaysBehindForEver(t *testing.T) {
 		}
 	}
 	for _, key := range do(t, "KEYS", "mega:{"+t.Name()+"}*").([]any) {
-		if ttl := do(t, "PTTL", key).(int64); ttl < 0 || ttl > (5*time.Minute).Milliseconds() {
+		if ttl := do(t, "PTTL", key).(int64); ttl < 0 || ttl > (2*time.Minute).Milliseconds() {
 			t.Errorf("%s lives for another %d ms", key, ttl)
 		}
 	}

@@ -5,21 +5,25 @@ import (
 	_ "embed"
 	"encoding/hex"
 	"fmt"
+	"strings"
 	"time"
+
+	"github.com/megaframework/mega/lock/driver"
 )
 
 const (
 	// window is how long a pushed grant lives: as long as a waiter that died in
 	// the queue can cost the next one.
 	window = 2 * time.Second
-	// stale is how long a ticket may go without a beat before it is passed over.
+	// stale is how long a ticket may go without a heartbeat before it is removed.
 	stale = 2 * time.Second
-	// gone is how long it may before it is removed.
-	gone = time.Minute
+	// heartbeat is how long every ticket has to give a sign of life after a time
+	// in which nobody was heard: longer than the longest interval of heartbeats.
+	heartbeat = time.Second
 	// barring is how long a token stays barred if a copy of its acquire may be
 	// on its way: longer than that can take.
-	barring = 5 * time.Minute
-	// keeping is how long what a lock leaves behind lives on.
+	barring = time.Minute
+	// keeping is how long the keys beside the holder outlive their use.
 	keeping = time.Minute
 )
 
@@ -28,6 +32,8 @@ var (
 	headLua string
 	//go:embed settle.lua
 	settleLua string
+	//go:embed lease.lua
+	leaseLua string
 	//go:embed acquire_plain.lua
 	acquirePlainLua string
 	//go:embed release_plain.lua
@@ -50,51 +56,71 @@ var (
 	stampLua string
 )
 
-// script is a Lua script as EVALSHA and EVAL want it.
+// script is a Lua script as EVALSHA and EVAL take it.
 type script struct {
 	name   string
-	source any // a string; kept as what a command's arguments are
+	source any // a string; boxed once, so that building a command does not allocate
 	sha    any
-
-	// declares says that a call has to name every key that it may touch, not
-	// just the holder key, from which the script knows the others.
-	declares  bool
-	separator string // of the names of a lock
-	bars      bool   // the key that bars a token is one of them
+	layout *layout // of the keys that a call declares; nil if it names the holder keys alone
 }
 
-func newScript(name, source string) *script {
+func newScript(name, source string, l *layout) *script {
 	sum := sha1.Sum([]byte(source)) //nolint:gosec // as above
-	return &script{name: name, source: source, sha: hex.EncodeToString(sum[:])}
+	return &script{name: name, source: source, sha: hex.EncodeToString(sum[:]), layout: l}
 }
 
 // scripts are the operations of the queue engine.
 type scripts struct {
-	counted                                                       bool // the answer of PUBLISH counts every subscriber
+	counted                                                       bool // PUBLISH returns the number of all subscribers
 	acquire, release, beat, confirm, renew, force, inspect, stamp *script
 }
 
-// newScripts prepares the scripts for locks whose names have this separator, on
-// one server or on a Cluster.
-func newScripts(cluster bool, separator string) *scripts {
-	head := fmt.Sprintf("local cluster, sep = %v, %q\nlocal window, stale, gone, barring, keeping = %d, %d, %d, %d, %d\n",
-		cluster, separator, window.Milliseconds(), stale.Milliseconds(), gone.Milliseconds(), barring.Milliseconds(), keeping.Milliseconds())
-	onLock := func(name, short, source string) *script {
-		s := newScript(name, head+short+headLua+source)
-		s.declares, s.separator = cluster, separator
-		s.bars = name == "acquire" || name == "release" || name == "stamp"
-		return s
+// newScripts prepares the scripts for the keys of l. moving makes those that
+// work on a slot of a Cluster while it is being moved: they get the holder key
+// alone, and their first arguments are floor and elsewhere, which head.lua
+// explains.
+func newScripts(l *layout, moving bool) *scripts {
+	declared := l.declared() && !moving
+	head := fmt.Sprintf("local sep, mark = %s, %s\n"+
+		"local counted, declared, moving = %v, %v, %v\n"+
+		"local window, stale, heartbeat, barring, keeping, room = %d, %d, %d, %d, %d, %d\n",
+		luaString(l.separator()), l.constantMark(), !l.cluster, declared, moving,
+		window.Milliseconds(), stale.Milliseconds(), heartbeat.Milliseconds(),
+		barring.Milliseconds(), keeping.Milliseconds(), driver.MaxTickets)
+	keys := l
+	if !declared {
+		keys = nil
 	}
-	repaired := func(name, short, body string) *script { return onLock(name, short, settleLua+body) }
+	onLock := func(name, short string, parts ...string) *script {
+		if moving {
+			short = "" // it looks at several keys in one command
+		}
+		return newScript(name, head+short+headLua+strings.Join(parts, ""), keys)
+	}
 	return &scripts{
-		counted: !cluster,
-		acquire: repaired("acquire", acquirePlainLua, acquireLua),
-		release: repaired("release", releasePlainLua, releaseLua),
-		beat:    repaired("beat", "", beatLua),
-		confirm: repaired("confirm", "", confirmLua),
-		renew:   newScript("renew", renewLua),
-		force:   repaired("force", "", forceLua),
-		inspect: repaired("inspect", "", inspectLua),
+		counted: !l.cluster,
+		acquire: onLock("acquire", acquirePlainLua, settleLua, acquireLua),
+		release: onLock("release", releasePlainLua, settleLua, releaseLua),
+		beat:    onLock("beat", "", settleLua, beatLua),
+		confirm: onLock("confirm", "", settleLua, confirmLua),
+		renew:   newScript("renew", head+renewLua, nil),
+		force:   onLock("force", "", settleLua, leaseLua, forceLua),
+		inspect: onLock("inspect", "", settleLua, leaseLua, inspectLua),
 		stamp:   onLock("stamp", "", stampLua),
 	}
+}
+
+// luaString quotes s for Lua 5.1, which knows no \x or \u.
+func luaString(s string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			fmt.Fprintf(&b, "\\%03d", c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
 }

@@ -455,8 +455,8 @@ func TestWrongTypeAtTheKeyIsATypedError(t *testing.T) {
 	s := redistest.Start(t, redistest.Options{})
 	l := member(t, s.URL())
 	for _, spoil := range [][]any{
-		{"LPUSH", "mega:{k}", "x"}, {"SET", "mega:{k}:queue", "x"}, {"SADD", "mega:{k}:tickets", "x"},
-		{"LPUSH", "mega:{k}:fence", "x"}, {"SET", "mega:{k}:pool", "x"},
+		{"LPUSH", "mega:{k}", "x"}, {"SET", "mega:{k}:order", "x"}, {"SADD", "mega:{k}:state", "x"},
+		{"LPUSH", "mega:{}:clock", "x"}, {"SET", "mega:{k}:due", "x"},
 	} {
 		t.Run(fmt.Sprint(spoil[1]), func(t *testing.T) {
 			must(t, s.FlushAll())

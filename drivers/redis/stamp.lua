@@ -1,4 +1,4 @@
--- stamp: gives a grant that redislock has obtained its fences, from the counter
+-- stamp: gives a grant that redislock has obtained its fences, from the mark
 -- that all engines share, and writes them into its value.
 -- ARGV: token, span, tail.
 -- Answers {1, fence}; {0} if the token does not hold the key; {-1} if it is barred,
@@ -7,11 +7,11 @@ local token, span, tail = unpack(ARGV)
 
 local v = call('get', H)
 if not v or string.sub(v, 1, #token) ~= token then return {0} end
-if call('exists', bar(token)) == 1 or call('hexists', X, token) == 1 then
+if barred(token) then
   call('del', H)
   return {-1}
 end
-local had = string.match(v, '^{"fence":(%d+)', #token + 1)
+local had = string.match(v, '^{"v":2,"fence":(%d+)', #token + 1)
 if had then return {1, tonumber(had)} end
 
 local left = call('pttl', H)

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -12,12 +13,28 @@ import (
 // tokenLen is the length of every token, as of those of redislock.
 const tokenLen = 22
 
-// value is what a holder key holds behind the token.
+// format is the version of the data that this package writes. L24
+const format = "2"
+
+// formatError begins the error of a script that met another version.
+const formatError = "MEGAFORMAT "
+
+// formatText names both versions.
+func formatText(text string) string {
+	_, rest, _ := strings.Cut(text, formatError)
+	other := strings.FieldsFunc(rest, func(r rune) bool { return !isWord(r) })
+	return fmt.Sprintf("the lock is kept in format %s, this program uses format %s", append(other, "unknown")[0], format)
+}
+
+func isWord(r rune) bool { return r >= '0' && r <= '9' || r >= 'a' && r <= 'z' }
+
+// value is the part of a holder key's value after the token.
 type value struct {
-	Fence  uint64        `json:"fence"`
-	Span   int           `json:"span"`
-	Inbox  string        `json:"inbox"`
-	Holder driver.Holder `json:"holder"`
+	Version int           `json:"v"`
+	Fence   uint64        `json:"fence"`
+	Span    int           `json:"span"`
+	Inbox   string        `json:"inbox"`
+	Holder  driver.Holder `json:"holder"`
 }
 
 // tail is the end of a value, from after the span on: all of it that does not
@@ -94,14 +111,14 @@ func decodeValue(s string) value {
 	return v
 }
 
-// decodeRecord reads a ticket's record: version, beat, span, slots, tail.
+// decodeRecord reads a ticket's record: version, span, slots, tail.
 func decodeRecord(s string) (driver.Holder, bool) {
-	f := strings.SplitN(s, " ", 5)
-	if len(f) != 5 || f[0] != "1" || !strings.HasPrefix(f[4], ",") {
+	f := strings.SplitN(s, " ", 4)
+	if len(f) != 4 || f[0] != format || !strings.HasPrefix(f[3], ",") {
 		return driver.Holder{}, false
 	}
 	var v value
-	if json.Unmarshal([]byte("{"+f[4][1:]), &v) != nil {
+	if json.Unmarshal([]byte("{"+f[3][1:]), &v) != nil {
 		return driver.Holder{}, false
 	}
 	return v.Holder, true
