@@ -17,6 +17,7 @@ type delivery struct {
 	request  *driver.Message // what to answer to; nil for an event
 	answer   *answer         // of the responder
 	hops     uint8
+	mark     bool                  // no message: msg.Missed others were lost here
 	timed    atomic.Pointer[timed] // the context once its deadline is waited for
 	next     *delivery             // behind it in its queue
 }
@@ -63,9 +64,10 @@ func deliveryFrom(ctx context.Context) *delivery {
 	return d
 }
 
-// MsgFrom returns the message that is being handled with ctx.
+// MsgFrom returns the message that is being handled with ctx. There is none in
+// [OnGap].
 func MsgFrom(ctx context.Context) (*Msg, bool) {
-	if d := deliveryFrom(ctx); d != nil {
+	if d := deliveryFrom(ctx); d != nil && !d.mark {
 		return &d.msg, true
 	}
 	return nil, false

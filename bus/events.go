@@ -53,8 +53,17 @@ type (
 		Who
 		Count int
 	}
-	// Stuck: a handler has not returned for so long. It is told again for as
-	// long as that is so.
+	// GapFailed: a call of OnGap returned an error, or panicked, in which case
+	// Err is a *PanicError. It is called again after Again; 0 is never, since
+	// the subscription has ended.
+	GapFailed struct {
+		Who
+		Missed int
+		Err    error
+		Again  time.Duration
+	}
+	// Stuck: a handler, or OnGap, has not returned for so long. It is told again
+	// for as long as that is so. For OnGap the subject is the pattern.
 	Stuck struct {
 		Who
 		Subject string
@@ -94,6 +103,7 @@ type (
 func (HandlerFailed) event()  {}
 func (Dropped) event()        {}
 func (Missed) event()         {}
+func (GapFailed) event()      {}
 func (Stuck) event()          {}
 func (Ended) event()          {}
 func (AnswerFailed) event()   {}

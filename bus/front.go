@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/megaframework/mega/bus/driver"
@@ -45,6 +46,9 @@ func (f *front) Connected() {
 	if after, news := b.link.mend(); news {
 		b.tell(Connected{After: after})
 	}
+	for _, s := range b.list() {
+		s.wake()
+	}
 }
 
 // Expired implements [driver.Front].
@@ -67,9 +71,9 @@ func (f *front) Refused(subject string, err error) {
 
 // link is whether the backend can be reached.
 type link struct {
-	mu    sync.Mutex // guards the fields below
-	err   error      // why not
-	down  bool
+	mu    sync.Mutex  // guards the fields below
+	err   error       // why not
+	down  atomic.Bool // changed under mu
 	since time.Time
 	cuts  uint64
 }
@@ -79,10 +83,10 @@ func (l *link) cut(err error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.err = err
-	if l.down {
+	if l.down.Swap(true) {
 		return false
 	}
-	l.down, l.since = true, time.Now()
+	l.since = time.Now()
 	l.cuts++
 	return true
 }
@@ -91,10 +95,10 @@ func (l *link) cut(err error) bool {
 func (l *link) mend() (after time.Duration, news bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.down {
+	if !l.down.Swap(false) {
 		return 0, false
 	}
-	l.down, l.err = false, nil
+	l.err = nil
 	return time.Since(l.since), true
 }
 
@@ -120,7 +124,7 @@ func (b *Bus) State() (State, error) {
 	}
 	b.link.mu.Lock()
 	defer b.link.mu.Unlock()
-	if b.link.down {
+	if b.link.down.Load() {
 		return StateDisconnected, b.link.err
 	}
 	return StateConnected, nil

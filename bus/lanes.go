@@ -30,28 +30,31 @@ type parked struct {
 	prev, next *parked // in the order of arrival
 }
 
-// pickInOrder returns the next message whose key nobody is at. On its way it
-// puts messages into their lanes, one runner at a time, so that their order is
-// kept. The caller holds s.mu, which is given up while the key is found out.
-func (s *Sub) pickInOrder(r *runner) *delivery {
+// pickInOrder returns the next message whose key no runner handles. If there is
+// none it puts the oldest message of the queue into its lane, one runner at a
+// time, so that their order is kept, and reports that the caller has to look
+// again. The caller holds s.mu, which is given up while the key is computed.
+func (s *Sub) pickInOrder(r *runner) (d *delivery, again bool) {
 	ls := &s.lanes
-	for {
-		if l := ls.takeReady(); l != nil {
-			r.lane = l
-			return ls.pop(l)
-		}
-		if ls.sorting || s.queue.len == 0 {
-			return nil
-		}
-		s.sortOne(r)
+	if l := ls.takeReady(); l != nil {
+		r.lane = l
+		return ls.pop(l), false
 	}
+	if ls.sorting || s.queue.len == 0 || s.isAtBarrier() {
+		return nil, false
+	}
+	s.sortOne(r)
+	return nil, true
 }
 
-// sortOne moves the oldest message of the queue to its lane. A message whose
-// key cannot be found out is done with. The caller holds s.mu, which is given
-// up meanwhile, and held again even if the goroutine is ended there.
+// sortOne moves the oldest message of the queue to its lane, and the mark before
+// it to the message. A message whose key cannot be computed is done with. The
+// caller holds s.mu, which is given up meanwhile, and held again even if the
+// goroutine is ended there.
 func (s *Sub) sortOne(r *runner) {
+	lost := s.queue.passMark()
 	d := s.queue.pop()
+	d.msg.Missed = lost
 	s.lanes.beginSorting(d)
 	r.current.Store(d)
 	s.mu.Unlock()
@@ -61,6 +64,7 @@ func (s *Sub) sortOne(r *runner) {
 		s.lanes.endSorting(d)
 		switch {
 		case !ok:
+			s.lost = merged(d.msg.Missed, s.lost)
 		case s.phase >= stopping:
 			s.discarded++
 			s.bus.refuse(d, ErrTerminated)
@@ -179,7 +183,7 @@ func (ls *lanes) popOldest() *delivery {
 	return d
 }
 
-// leave gives the lane back that r has taken.
+// leave gives the lane back that r has taken, if any.
 func (ls *lanes) leave(r *runner) {
 	l := r.lane
 	if l == nil {
@@ -195,14 +199,4 @@ func (ls *lanes) forget(l *lane) {
 	if l.first == nil && !l.taken && !l.listed {
 		delete(ls.byKey, l.key)
 	}
-}
-
-// giveBack gives back what r has taken.
-func (s *Sub) giveBack(r *runner) {
-	if r.lane == nil {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lanes.leave(r)
 }

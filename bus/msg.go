@@ -14,10 +14,11 @@ type Msg struct {
 	Subject string
 	Header  Headers // nil if there is none
 	Data    []byte  // not nil
-	// Missed is how many messages of the subscription were lost since the one
-	// that was handled before: its buffer was full, or the backend had to drop
-	// them. It is -1 if that is not known, as after an outage. Who keeps a
-	// state up to date from messages has to fetch it anew.
+	// Missed is the number of messages of the subscription that were lost
+	// between the message that was handled before and this one: the buffer was
+	// full, or the backend dropped them. It is -1 if the number is not known, as
+	// after an outage. See [OnGap] for a copy that is kept up to date from
+	// messages.
 	Missed int
 
 	bus      *Bus

@@ -131,6 +131,35 @@ func Buffer(messages, bytes int) SubOption {
 // OnFull says what happens to a message that finds the buffer full.
 func OnFull(p Policy) SubOption { return SubOption{func(o *subscription) { o.onFull = p }} }
 
+// OnGap calls repair where messages of the subscription were lost: its buffer
+// was full, or they were lost on the way, as in an outage. missed is their
+// number, or -1 if it is not known.
+//
+// The call is a barrier at the place of the loss. It begins when the handlers of
+// all earlier messages have returned, without waiting for a next message, and no
+// handler of a later message starts before it has returned. So a copy that is
+// kept by "fetch all in OnGap, else apply the message" is right whenever the
+// subscription is at rest, with every policy:
+//
+//	b.Subscribe(ctx, "price.*", prices.apply, bus.OnGap(func(ctx context.Context, missed int) error {
+//		return prices.fetch(ctx)
+//	}))
+//
+// After an outage it begins when the subscription is active again. If it fails,
+// [GapFailed] is reported, messages go on, and it is called again after 1 s, and
+// then after growing pauses of up to 1 min, with what was lost meanwhile added.
+// Its ctx is like that of a handler; [Use] does not wrap it. In a group each
+// member is called for its own losses.
+func OnGap(repair func(ctx context.Context, missed int) error) SubOption {
+	return SubOption{func(o *subscription) { o.onGap = repair }}
+}
+
+// AfterGap starts the subscription with a gap of unknown size: [OnGap] is called
+// with -1 once the subscription is active, and the first message has a Missed of
+// -1. It is for a subscription that replaces one that has ended, as by
+// [Terminate].
+func AfterGap() SubOption { return SubOption{func(o *subscription) { o.afterGap = true }} }
+
 // Use wraps the handler or responder, the first outermost.
 func Use(m ...Middleware) SubOption {
 	return SubOption{func(o *subscription) { o.middleware = append(o.middleware, m...) }}
@@ -155,6 +184,8 @@ type subscription struct {
 	maxMessages int
 	maxBytes    int
 	onFull      Policy
+	onGap       func(ctx context.Context, missed int) error
+	afterGap    bool
 	middleware  []Middleware
 	crash       bool
 }

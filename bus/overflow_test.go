@@ -57,7 +57,7 @@ func TestAFullBufferDropsTheNewest(t *testing.T) {
 			synctest.Wait()
 			publishAll(t, b, "a", 14, 15)
 			synctest.Wait()
-			l.want(t, "0", "1 after 10", "2", "3", "14", "15")
+			l.want(t, "0", "1", "2", "3", "14 after 10", "15")
 			checkSum(t, s.Stats())
 		})
 	}

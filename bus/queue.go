@@ -2,36 +2,85 @@ package bus
 
 import "sync/atomic"
 
-// queue is deliveries in their order, linked through themselves: it takes no
-// room of its own, and all of it is taken at once.
+// queue is messages in their order, linked through their deliveries, so that
+// it needs no memory of its own and all of it is taken at once. Between the
+// messages stand marks, where others were lost. Two marks are never adjacent.
 type queue struct {
 	first, last *delivery
-	len, bytes  int
+	len, bytes  int // of the messages: marks take no room (S10)
 }
 
 func (q *queue) push(d *delivery) {
+	q.link(d)
+	q.len++
+	q.bytes += d.weight()
+}
+
+func (q *queue) link(d *delivery) {
 	if q.last == nil {
 		q.first = d
 	} else {
 		q.last.next = d
 	}
 	q.last = d
-	q.len++
-	q.bytes += d.weight()
 }
 
-// pop takes the oldest out, or returns nil.
-func (q *queue) pop() *delivery {
-	d := q.first
-	if d == nil {
-		return nil
+// mark marks the end of the queue as the place where n messages were lost.
+func (q *queue) mark(n int) {
+	if q.last != nil && q.last.mark {
+		q.last.msg.Missed = merged(q.last.msg.Missed, n)
+		return
 	}
+	q.link(newMark(n))
+}
+
+// unlink takes the first message or mark out.
+func (q *queue) unlink() *delivery {
+	d := q.first
 	q.first, d.next = d.next, nil
 	if q.first == nil {
 		q.last = nil
 	}
+	return d
+}
+
+// pop takes the oldest message out, or returns nil. A mark before it is
+// dropped: the caller has taken it by passMark if it matters.
+func (q *queue) pop() *delivery {
+	q.passMark()
+	if q.first == nil {
+		return nil
+	}
+	d := q.unlink()
 	q.len--
 	q.bytes -= d.weight()
+	return d
+}
+
+// passMark takes the mark at the head of the queue out and returns its loss,
+// or 0.
+func (q *queue) passMark() int {
+	if q.atMark() {
+		return q.unlink().msg.Missed
+	}
+	return 0
+}
+
+// atMark reports whether a mark is at the head of the queue.
+func (q *queue) atMark() bool { return q.first != nil && q.first.mark }
+
+// lose takes the oldest message out, if there is one, and marks its place.
+func (q *queue) lose() *delivery {
+	lost := merged(q.passMark(), 1)
+	d := q.pop()
+	if d == nil {
+		return nil
+	}
+	m := newMark(merged(lost, q.passMark()))
+	m.next, q.first = q.first, m
+	if q.last == nil {
+		q.last = m
+	}
 	return d
 }
 
@@ -78,20 +127,27 @@ func (b *batch) left() (messages, bytes int) {
 	return b.len - int(s>>weightBits), b.bytes - int(s&maxWeight)
 }
 
-// next takes the next one out, or returns nil. The runner alone calls it.
+// next takes the next message or mark out, or returns nil. The runner alone
+// calls it.
 func (b *batch) next() *delivery {
 	d := b.first
-	if d != nil {
-		b.first, d.next = d.next, nil
+	if d == nil {
+		return nil
+	}
+	b.first, d.next = d.next, nil
+	if !d.mark {
 		b.started.Store(b.started.Load() + 1<<weightBits + uint64(d.weight()))
 	}
 	return d
 }
 
-// fill takes all of q; the batch before is done. The caller holds the
-// subscription's mu.
+// fill takes all of q, unless there is nothing but a mark, which waits for its
+// message; the batch before is done. The caller holds the subscription's mu.
 func (b *batch) fill(q *queue) {
-	b.first, b.len, b.bytes = q.first, q.len, q.bytes
+	b.first, b.len, b.bytes = nil, q.len, q.bytes
 	b.started.Store(0)
-	*q = queue{}
+	if q.len > 0 {
+		b.first = q.first
+		*q = queue{}
+	}
 }

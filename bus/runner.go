@@ -14,6 +14,7 @@ import (
 // any: an idle subscription has none.
 type runner struct {
 	current atomic.Pointer[delivery] // what it handles, for the watchdog
+	busy    bool                     // it is counted in Sub.busy
 	lane    *lane                    // which it has to give back, under OrderBy
 	last    bool                     // the subscription is over with it
 	seen    sighting                 // the watchdog's
@@ -41,7 +42,15 @@ func (s *Sub) hire() *runner {
 }
 
 func (s *Sub) hasWork() bool {
-	return len(s.lanes.ready) > 0 || s.queue.len > 0 && !s.lanes.sorting
+	switch {
+	case s.onGap != nil && s.isBarred():
+		return false
+	case s.gap.due != 0 || len(s.lanes.ready) > 0:
+		return true
+	case s.onGap != nil && s.queue.atMark():
+		return s.lanes.len == 0
+	}
+	return s.queue.len > 0 && !s.lanes.sorting
 }
 
 // run is the goroutine of r.
@@ -69,19 +78,26 @@ func (s *Sub) run(r *runner) {
 func (s *Sub) replace(r *runner) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lanes.leave(r)
+	s.hasHandled(r)
 	go s.run(r)
 }
 
 // isSerial says that one runner takes whole batches: the quick way, where
 // nobody else wants to have a say in what it has taken.
 func (s *Sub) isSerial() bool {
-	return s.concurrency == 1 && s.orderBy == nil && s.onFull != DropOldest
+	return s.concurrency == 1 && s.orderBy == nil && s.onFull != DropOldest && s.onGap == nil
 }
 
 func (s *Sub) runSerial(r *runner) {
 	for s.refill(r) {
 		for d := s.batch.next(); d != nil; d = s.batch.next() { // S5
+			if d.mark {
+				s.lost = merged(s.lost, d.msg.Missed)
+				continue
+			}
+			if s.lost != 0 {
+				d.msg.Missed, s.lost = s.lost, 0 // S10
+			}
 			s.start(r, d)
 		}
 	}
@@ -136,18 +152,24 @@ func (s *Sub) runMany(r *runner) {
 		if !ok {
 			return
 		}
+		if d.mark {
+			s.repair(r, d)
+			continue
+		}
 		s.start(r, d)
-		s.giveBack(r)
 	}
 }
 
-// next returns what r is to handle. If there is nothing the runner is
-// dismissed.
+// next returns the next message for r, or the next call of OnGap. If there is
+// nothing the runner is dismissed.
 func (s *Sub) next(r *runner) (*delivery, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.hasHandled(r)
 	for wanted := true; ; wanted = s.rest() {
 		if d := s.pick(r); d != nil {
+			r.busy = true
+			s.busy++
 			if another := s.hire(); another != nil {
 				go s.run(another)
 			}
@@ -160,13 +182,50 @@ func (s *Sub) next(r *runner) (*delivery, bool) {
 	}
 }
 
-// pick returns the next message that may be handled now, or nil. The caller
-// holds s.mu, which is given up while the caller's OrderBy is asked.
-func (s *Sub) pick(r *runner) *delivery {
-	if s.orderBy != nil {
-		return s.pickInOrder(r)
+// hasHandled counts what r has handled as done, and gives its lane back. The
+// caller holds s.mu.
+func (s *Sub) hasHandled(r *runner) {
+	if r.busy {
+		r.busy = false
+		s.busy--
 	}
-	return s.queue.pop()
+	s.lanes.leave(r)
+}
+
+// pick returns the next message that may be handled now, or the mark for a call
+// of OnGap, or nil. The caller holds s.mu, which is given up while OrderBy
+// computes a key.
+func (s *Sub) pick(r *runner) *delivery {
+	for {
+		if s.onGap != nil {
+			s.reachMark()
+			if s.isBarred() {
+				return nil
+			}
+			if s.gap.due != 0 {
+				return s.beginRepair()
+			}
+		}
+		if d, again := s.pickMessage(r); !again {
+			return d
+		}
+	}
+}
+
+// pickMessage returns the next message with its Missed, or nil, and whether to
+// look again. The caller holds s.mu.
+func (s *Sub) pickMessage(r *runner) (d *delivery, again bool) {
+	if s.orderBy != nil {
+		d, again = s.pickInOrder(r)
+	} else {
+		s.lost = merged(s.lost, s.queue.passMark())
+		d = s.queue.pop()
+	}
+	if d != nil {
+		d.msg.Missed = merged(d.msg.Missed, s.lost) // S10
+		s.lost = 0
+	}
+	return d, again
 }
 
 // start calls the handler, unless the message is of no use any more.
@@ -177,9 +236,8 @@ func (s *Sub) start(r *runner, d *delivery) {
 		return
 	case isExpired(d.deadline): // S24
 		s.expired.Add(1)
+		s.keepLoss(d.msg.Missed)
 		return
-	case s.lossy.Load():
-		d.msg.Missed = s.takeLost()
 	}
 	r.current.Store(d)
 	s.invoke(d)
@@ -194,14 +252,15 @@ func (s *Sub) discardOne(d *delivery) {
 	s.discarded++
 }
 
-// takeLost returns what was lost since it was asked last.
-func (s *Sub) takeLost() int {
+// keepLoss leaves what was lost before a message that is not handled to the
+// next one.
+func (s *Sub) keepLoss(n int) {
+	if n == 0 {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := s.lost
-	s.lost = 0
-	s.lossy.Store(false)
-	return n
+	s.lost = merged(s.lost, n)
 }
 
 // invoke calls the handler, and survives it.

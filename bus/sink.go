@@ -67,45 +67,37 @@ func (s *Sub) overflow(d *delivery) {
 		s.drops.subject = d.msg.Subject
 	}
 	if s.onFull != DropOldest {
-		s.lose(d)
+		s.queue.mark(1)
+		s.countDrop(d)
 		return
 	}
 	for !s.fits(d.weight()) {
-		oldest := s.popOldest()
+		oldest := s.loseOldest()
 		if oldest == nil {
 			break // what remains is in the hands of OrderBy
 		}
-		s.lose(oldest)
+		s.countDrop(oldest)
 	}
 	s.queue.push(d)
 }
 
-// popOldest takes out what has waited longest, or returns nil. The caller holds
-// s.mu.
-func (s *Sub) popOldest() *delivery {
-	if d := s.lanes.popOldest(); d != nil {
-		return d
+// loseOldest takes the message out that has waited longest, if there is one,
+// and marks its place. The caller holds s.mu.
+func (s *Sub) loseOldest() *delivery {
+	d := s.lanes.popOldest()
+	if d == nil {
+		return s.queue.lose()
 	}
-	return s.queue.pop()
+	s.lost = merged(s.lost, d.msg.Missed)
+	s.loseNext(1)
+	return d
 }
 
-// lose counts a message that was dropped; the next one that is handled says so.
-// The caller holds s.mu.
-func (s *Sub) lose(d *delivery) {
+// countDrop counts a message that was dropped, and refuses it if it is a
+// request. The caller holds s.mu.
+func (s *Sub) countDrop(d *delivery) {
 	s.dropped++ // S4: a drop is counted
-	s.miss(1)
 	s.bus.refuse(d, ErrOverloaded)
-}
-
-// miss adds to what the next message that is handled says to have been lost.
-// The caller holds s.mu.
-func (s *Sub) miss(n int) {
-	if n < 0 || s.lost < 0 {
-		s.lost = -1
-	} else {
-		s.lost += n
-	}
-	s.lossy.Store(true) // S10
 }
 
 // overflown tells a loss, or ends the subscription where that is the policy.
@@ -124,13 +116,19 @@ func (k *sink) Gap(lost int) {
 	}
 	s := (*Sub)(k)
 	s.mu.Lock()
-	s.miss(lost)
 	if lost < 0 {
 		s.gaps++
 	} else {
 		s.missed += uint64(lost)
 	}
+	if s.phase < emptying {
+		s.queue.mark(lost) // S10
+	}
+	r := s.hire()
 	s.mu.Unlock()
+	if r != nil {
+		go s.run(r)
+	}
 	s.bus.tell(Missed{Who: s.who(), Count: lost})
 }
 

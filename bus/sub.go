@@ -26,9 +26,7 @@ type Sub struct {
 
 	wanted atomic.Bool // there is work for an idle runner
 
-	// Read before each handler starts.
-	stopped atomic.Bool // none starts any more
-	lossy   atomic.Bool // lost is not 0
+	stopped atomic.Bool // no handler starts any more; read before each
 
 	handled, failed, panicked, expired atomic.Uint64
 
@@ -43,8 +41,13 @@ type Sub struct {
 	lanes   lanes // taken out of the queue under OrderBy
 	runners []*runner
 	idle    int // of the runners, those that look for work
+	busy    int // of the runners that take one message at a time, those with one
 
-	lost                         int // for the next message's Missed
+	gap gap // the calls of OnGap
+	// lost is for the Missed of the next message that starts. Where one runner
+	// takes whole batches it is that runner's alone.
+	lost int
+
 	received, dropped, discarded uint64
 	missed, gaps                 uint64 // as told by the driver: how many, and how often that was not known
 	drops                        drops
@@ -119,6 +122,9 @@ func (b *Bus) newSub(ctx context.Context, pattern string, k driver.Kind, h Handl
 		o.site = site
 	}
 	s := &Sub{subscription: o, bus: b, done: make(chan struct{})}
+	if o.afterGap {
+		s.lost = -1
+	}
 	s.handler = wrap(wrap(h, o.middleware), b.config.Use)
 	s.ctx, s.cancel = context.WithCancelCause(ctx) // S20
 	return s, nil
@@ -164,6 +170,12 @@ func (s *Sub) adopt(i driver.Interest, unbind func() bool) bool {
 		return false
 	}
 	s.interest, s.unbind = i, unbind
+	if s.afterGap && s.onGap != nil { // not before: a repair is of use once the subscription is active
+		s.gap.due = -1
+		if r := s.hire(); r != nil {
+			go s.run(r)
+		}
+	}
 	return true
 }
 
@@ -240,10 +252,20 @@ func (s *Sub) endInterest(i driver.Interest) {
 
 // discard throws away what is queued. The caller holds s.mu.
 func (s *Sub) discard() {
-	for d := s.popOldest(); d != nil; d = s.popOldest() {
+	for d := s.takeOldest(); d != nil; d = s.takeOldest() {
 		s.discarded++
 		s.bus.refuse(d, ErrTerminated)
 	}
+	s.gap.end()
+}
+
+// takeOldest takes the message out that has waited longest, or returns nil. The
+// caller holds s.mu.
+func (s *Sub) takeOldest() *delivery {
+	if d := s.lanes.popOldest(); d != nil {
+		return d
+	}
+	return s.queue.pop()
 }
 
 // settle says that nothing of the subscription is left to do, as nothing waits
@@ -255,6 +277,7 @@ func (s *Sub) settle() bool {
 	}
 	s.phase = over
 	s.stopped.Store(true)
+	s.gap.end()
 	s.tellLastDrops()
 	return true
 }
@@ -320,8 +343,12 @@ func (s *Sub) empty() {
 	if s.phase == leaving {
 		s.phase = emptying
 	}
+	r := s.hire() // what waited for the backend waits no more
 	last := s.settle()
 	s.mu.Unlock()
+	if r != nil {
+		go s.run(r)
+	}
 	if last {
 		s.bury()
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/megaframework/mega/bus/bustest"
 	"github.com/megaframework/mega/bus/driver"
@@ -80,7 +81,8 @@ func (n *node) leave() {
 	n.away.Store(true)
 }
 
-// up tells every subscription of the gap before anything is sent.
+// up reports the gap to every subscription before anything is sent, and after a
+// while that the backend is there.
 func (f *fleet) up() error {
 	for _, n := range f.all() {
 		if !n.away.Load() {
@@ -90,6 +92,7 @@ func (f *fleet) up() error {
 			m.sub.Sink.Gap(-1)
 		}
 	}
+	time.Sleep(time.Millisecond)
 	for _, n := range f.all() {
 		n.front.Connected()
 	}

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -273,51 +275,70 @@ func TestRequestManyHearsAllWhoHaveNoGroup(t *testing.T) {
 
 // prices keeps a copy of what others own.
 type prices struct {
-	refetch func(ctx context.Context) error
-	apply   func(m *bus.Msg) error
+	fetch func(ctx context.Context) error
+	apply bus.Handler
 }
 
-func (p *prices) OnChange(ctx context.Context, m *bus.Msg) error {
-	if m.Missed != 0 { // messages were lost before this one; -1: nobody knows how many
-		return p.refetch(ctx)
+func (p *prices) watch(ctx context.Context, b *bus.Bus) (*bus.Sub, error) {
+	sub, err := b.Subscribe(ctx, "price.*", p.apply, bus.OnGap(func(ctx context.Context, missed int) error {
+		return p.fetch(ctx) // messages were lost here; missed is -1 if their number is unknown
+	}))
+	if err != nil {
+		return nil, err
 	}
-	return p.apply(m)
+	return sub, p.fetch(ctx)
 }
 
-func TestMissedTellsWhatWasDropped(t *testing.T) {
+func TestACopyFetchesWhereMessagesWereLost(t *testing.T) {
 	b := newBus(t)
-	started, goOn, missed := make(chan struct{}), make(chan struct{}), make(chan int, 3)
+	price := map[string]int{}
+	copied := map[string]int{}
+	started, goOn := make(chan struct{}, 1), make(chan struct{})
+	var mu sync.Mutex // guards price and copied
 	p := &prices{
-		refetch: func(ctx context.Context) error {
-			m, _ := bus.MsgFrom(ctx)
-			missed <- m.Missed
+		fetch: func(context.Context) error {
+			mu.Lock()
+			defer mu.Unlock()
+			maps.Copy(copied, price)
 			return nil
 		},
-		apply: func(*bus.Msg) error {
-			started <- struct{}{}
+		apply: func(_ context.Context, m *bus.Msg) error {
+			select {
+			case started <- struct{}{}:
+			default:
+			}
 			<-goOn
-			return nil
+			mu.Lock()
+			defer mu.Unlock()
+			now, err := strconv.Atoi(string(m.Data))
+			copied[m.Subject] = now
+			return err
 		},
 	}
-	sub, err := b.Subscribe(t.Context(), "price.*", p.OnChange, bus.Buffer(1, 1<<20), bus.OnFull(bus.DropOldest))
+	sub, err := p.watch(t.Context(), b)
 	if err != nil {
 		t.Fatal(err)
 	}
-	publish := func() {
-		if err := b.Publish(t.Context(), "price.42", nil); err != nil {
+	rise := func() {
+		mu.Lock()
+		price["price.42"]++
+		now := strconv.Itoa(price["price.42"])
+		mu.Unlock()
+		if err := b.Publish(t.Context(), "price.42", []byte(now)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	publish()
+	rise()
 	<-started
-	publish() // waits
-	publish() // in the place of the one before
+	for range bus.DefaultBuffer + 1 { // one more than there is room for
+		rise()
+	}
 	close(goOn)
 	if err := sub.Drain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if n := <-missed; n != 1 {
-		t.Errorf("Missed is %d, want 1", n)
+	if !maps.Equal(copied, price) {
+		t.Errorf("the copy is %v, want %v", copied, price)
 	}
 }
 

@@ -1,0 +1,198 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/megaframework/mega/bus"
+)
+
+// A mark in the middle and the drops around it are one, also when the oldest
+// messages are dropped.
+func TestMarksMergeWhereTheMessagesBetweenAreDropped(t *testing.T) {
+	for _, c := range []struct {
+		policy bus.Policy
+		gap    int
+		want   []string
+	}{
+		{bus.DropNewest, 7, []string{"0", "1", "2 after 7", "3", "8 after 4"}},
+		{bus.DropOldest, 7, []string{"0", "5 after 11", "6", "7"}},
+		{bus.DropOldest, -1, []string{"0", "5 after -1", "6", "7"}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b, r := newRemoteBus(t, bus.Config{})
+			l := newGatedLog()
+			subscribe(t, b, "a", l.handler, bus.Buffer(3, 1<<20), bus.OnFull(c.policy))
+			publish(t, b, "a", "0")
+			synctest.Wait()
+			publish(t, b, "a", "1")
+			r.sinks[0].Gap(c.gap)
+			publishAll(t, b, "a", 2, 7)
+			close(l.gate)
+			synctest.Wait()
+			if c.policy == bus.DropNewest {
+				publish(t, b, "a", "8")
+				synctest.Wait()
+			}
+			l.want(t, c.want...)
+		})
+	}
+}
+
+// A failing OnGap is called after pauses that grow to a minute, and messages go
+// on.
+func TestTheBackOffOfOnGapGrowsToAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, r := newRemoteBus(t, bus.Config{})
+		var calls []time.Time
+		var l log
+		subscribe(t, b, "a", l.handler,
+			bus.OnGap(func(context.Context, int) error {
+				calls = append(calls, time.Now())
+				return errors.New("the store is away")
+			}))
+		r.sinks[0].Gap(1)
+		for i := range 3 {
+			synctest.Wait()
+			publish(t, b, "a", fmt.Sprint(i))
+		}
+		time.Sleep(10 * time.Minute)
+		l.want(t, "0", "1", "2")
+		pause := time.Second
+		for i := 1; i < len(calls); i++ {
+			d := calls[i].Sub(calls[i-1])
+			if d < pause || d > min(pause*5/4, time.Minute) {
+				t.Errorf("pause %d is %v, want %v and up to a quarter more", i, d, pause)
+			}
+			pause = min(2*pause, time.Minute)
+		}
+		if len(calls) < 12 || len(calls) > 16 {
+			t.Errorf("%d calls in 10 minutes", len(calls))
+		}
+	})
+}
+
+// While the backend is away a gap of unknown size waits, a drop does not, and
+// a Drain waits for neither.
+func TestOnGapAndTheBackend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, r := newRemoteBus(t, bus.Config{})
+		var calls []int
+		var l log
+		s := subscribe(t, b, "a", l.handler,
+			bus.OnGap(func(_ context.Context, n int) error { calls = append(calls, n); return nil }))
+		want := func(when string, want ...int) {
+			t.Helper()
+			synctest.Wait()
+			if !slices.Equal(calls, want) {
+				t.Errorf("%s: called with %v, want %v", when, calls, want)
+			}
+		}
+		r.front.Disconnected(errors.New("cut"))
+		r.sinks[0].Gap(3)
+		want("a known loss", 3)
+		r.sinks[0].Gap(-1)
+		publish(t, b, "a", "1")
+		want("an outage", 3)
+		l.want(t)
+		r.front.Connected()
+		want("connected", 3, -1)
+		l.want(t, "1")
+		r.front.Disconnected(errors.New("cut"))
+		r.sinks[0].Gap(-1)
+		publish(t, b, "a", "2")
+		synctest.Wait()
+		if err := s.Drain(t.Context()); err != nil {
+			t.Error(err)
+		}
+		want("draining", 3, -1, -1)
+		l.want(t, "1", "2")
+	})
+}
+
+// Every end of a subscription is legal while OnGap runs, and in it.
+func TestASubscriptionEndsInOnGap(t *testing.T) {
+	for name, end := range map[string]func(context.Context, *bus.Sub) error{
+		"stop":  func(_ context.Context, s *bus.Sub) error { s.Stop(); return nil },
+		"drain": func(ctx context.Context, s *bus.Sub) error { return s.Drain(ctx) },
+		"fail":  func(_ context.Context, s *bus.Sub) error { s.Stop(); return errors.New("no") },
+		"panic": func(_ context.Context, s *bus.Sub) error { s.Stop(); panic("no") },
+		"message": func(ctx context.Context, s *bus.Sub) error {
+			defer s.Stop()
+			if _, ok := bus.MsgFrom(ctx); ok {
+				return errors.New("there is a message")
+			}
+			return ctx.Err()
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var o observed
+			b, r := newRemoteBus(t, bus.Config{Observer: &o})
+			subs := make(chan *bus.Sub, 1)
+			s := subscribe(t, b, "a", ignore, bus.OnGap(func(ctx context.Context, _ int) error { return end(ctx, <-subs) }))
+			subs <- s
+			r.sinks[0].Gap(-1)
+			synctest.Wait()
+			select {
+			case <-s.Done():
+			default:
+				t.Errorf("%s: the subscription has not ended", name)
+			}
+			failed := of[bus.GapFailed](&o)
+			if wants := name == "fail" || name == "panic"; wants != (len(failed) == 1) || wants && failed[0].Again != 0 {
+				t.Errorf("%s: reported %+v", name, failed)
+			}
+			time.Sleep(time.Hour)
+		})
+	}
+}
+
+// An OnGap that ends its goroutine has failed, and the subscription goes on.
+func TestAnOnGapThatEndsItsGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, r := newRemoteBus(t, bus.Config{})
+		calls := 0
+		var l log
+		subscribe(t, b, "a", l.handler,
+			bus.OnGap(func(context.Context, int) error {
+				if calls++; calls == 1 {
+					runtime.Goexit()
+				}
+				return nil
+			}))
+		r.sinks[0].Gap(-1)
+		publish(t, b, "a", "1")
+		time.Sleep(5 * time.Second)
+		l.want(t, "1")
+		if calls != 2 {
+			t.Errorf("%d calls", calls)
+		}
+	})
+}
+
+// A key that cannot be computed in front of a mark does not hide the mark.
+func TestAGapBehindAMessageWithoutAKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, r := newRemoteBus(t, bus.Config{})
+		var calls []int
+		hold := make(chan struct{})
+		subscribe(t, b, "a", ignore, bus.Concurrency(2), bus.OnGap(func(_ context.Context, n int) error { calls = append(calls, n); return nil }),
+			bus.OrderBy(func(*bus.Msg) string { <-hold; panic("no key") }))
+		publish(t, b, "a", "1")
+		synctest.Wait()
+		r.sinks[0].Gap(5)
+		synctest.Wait()
+		close(hold)
+		synctest.Wait()
+		if !slices.Equal(calls, []int{5}) {
+			t.Errorf("called with %v", calls)
+		}
+	})
+}
+func ignore(context.Context, *bus.Msg) error { return nil }
