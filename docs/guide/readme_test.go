@@ -19,8 +19,8 @@ import (
 
 type Handlers struct{ store *store }
 
-// Buy sells one piece. Whoever else wants this product waits its turn, in
-// whichever process it runs.
+// Buy sells one piece. Other buyers of the product wait, in every process that
+// shares the lock.
 func (h *Handlers) Buy(ctx *mega.Ctx) error {
 	id := ctx.Param("id")
 	return ctx.Lock.With("product:"+id, func(ctx *mega.Ctx) error { // this ctx ends if the lock is lost
