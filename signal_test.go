@@ -271,6 +271,7 @@ const products = 4
 // load is clients that buy for as long as they are let in.
 type load struct {
 	addr            string
+	think           time.Duration // at most so long between an answer and the next request
 	clients         sync.WaitGroup
 	over            atomic.Bool
 	answered, raced atomic.Int64
@@ -318,22 +319,30 @@ func (l *load) buy(each int) {
 	}
 }
 
-// silence is how long a client may say nothing on a new connection before a
-// server that ends takes it for one that was opened in advance.
+// silence is the time for which a server that shuts down keeps a connection open
+// whose client has sent nothing since the connection was made or since the last
+// answer.
 const silence = 500 * time.Millisecond
 
-// on asks on one connection. The first answer is promised to who asks in time; a
-// server may end an idle connection at any time, and then the next request may
-// cross its end.
+// on sends requests on one connection. A request that is sent within silence of
+// the previous one is promised an answer; a later one may cross the close of an
+// idle connection, as on any server.
 func (l *load) on(conn net.Conn, began time.Time, times int) error {
 	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
 	answers := bufio.NewReader(conn)
+	previous := began
 	for i := range times {
-		last, begun, err := sell(conn, answers)
+		if i > 0 && l.think > 0 {
+			time.Sleep(rand.N(l.think))
+		}
+		if err := ask(conn); err != nil {
+			return l.late(previous, time.Now(), i, err)
+		}
+		sent := time.Now()
+		last, begun, err := answer(answers)
 		switch {
-		case err != nil && !begun && (i > 0 || time.Since(began) > silence):
-			l.raced.Add(1)
-			return nil
+		case err != nil && !begun:
+			return l.late(previous, sent, i, err)
 		case err != nil:
 			return fmt.Errorf("request %d of its connection: %w", i, err)
 		}
@@ -341,16 +350,29 @@ func (l *load) on(conn net.Conn, began time.Time, times int) error {
 		if last {
 			return nil
 		}
+		previous = sent
 	}
 	return nil
 }
 
-// sell asks once, and reports whether the answer is the last one of its
-// connection, and whether one has begun at all.
-func sell(conn net.Conn, answers *bufio.Reader) (last, begun bool, err error) {
-	if _, err := fmt.Fprintf(conn, "POST /sell/%d HTTP/1.1\r\nHost: shop\r\nContent-Length: 0\r\n\r\n", rand.IntN(products)); err != nil {
-		return false, false, err
+// late counts a request that was sent too late to be promised an answer, and
+// returns the error of any other one.
+func (l *load) late(previous, sent time.Time, i int, err error) error {
+	if sent.Sub(previous) > silence {
+		l.raced.Add(1)
+		return nil
 	}
+	return fmt.Errorf("request %d of its connection, %v after the previous one: %w", i, sent.Sub(previous), err)
+}
+
+func ask(conn net.Conn) error {
+	_, err := fmt.Fprintf(conn, "POST /sell/%d HTTP/1.1\r\nHost: shop\r\nContent-Length: 0\r\n\r\n", rand.IntN(products))
+	return err
+}
+
+// answer reads an answer, and reports whether it is the last one of its
+// connection, and whether one has begun at all.
+func answer(answers *bufio.Reader) (last, begun bool, err error) {
 	if _, err := answers.Peek(1); err != nil {
 		return false, false, err
 	}

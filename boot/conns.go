@@ -12,19 +12,24 @@ import (
 	"time"
 )
 
-// silence is how long a new connection may say nothing before it is taken for
-// one that a browser opened in advance.
-const silence = 500 * time.Millisecond
+// patience is the time for which a server that ends keeps a connection open whose
+// client has sent nothing since the connection was made or since the last answer.
+// A client that reuses its connections at shorter intervals receives an answer
+// that says "Connection: close", and loses no request. Browsers open connections
+// in advance and send nothing on them; those end after the same time.
+const patience = 500 * time.Millisecond
 
-// connections knows what the connections of a server are doing, which
-// http.Server.Shutdown alone does not: it closes those that have been accepted
-// and not been read from, and forgets those that a handler took over.
+// connections knows the state of each connection of a server. It adds to
+// http.Server.Shutdown, which closes idle connections while their clients send
+// the next request, closes connections that were accepted and not read from, and
+// forgets connections that a handler has taken over.
 type connections struct {
-	ending atomic.Bool // answers ask for the end of their connections
+	patience time.Duration // 0 where clients are promised nothing
+	ending   atomic.Bool   // answers say "Connection: close"
 
 	mu   sync.Mutex // guards the fields below, and state and since of each connection
 	open map[*conn]struct{}
-	left error // why those that a handler took over end; nil while they need not
+	left error // why hijacked connections end; nil while they need not
 }
 
 // conn is a connection of a server. It knows whether its client has said
@@ -75,10 +80,7 @@ func (c *connections) track(raw net.Conn, state http.ConnState) {
 	case http.StateIdle:
 		its.use.Store(quiet)
 	}
-	switch left := c.note(its, state); {
-	case left != nil && state == http.StateIdle:
-		its.retire() // its last answer could not say so
-	case left != nil && state == http.StateHijacked:
+	if left := c.note(its, state); left != nil && state == http.StateHijacked {
 		its.cancel(left)
 	}
 }
@@ -104,13 +106,15 @@ func (c *connections) forget(its *conn) {
 	}
 }
 
-// handler serves what next serves, and has clients look for another connection
-// where this one is to end.
+// handler serves next. Once the server ends, its answers say that their
+// connection is closed after them.
 func (c *connections) handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if its, ok := r.Context().Value(connKey{}).(*conn); ok {
-			if its.use.Load() == retired {
-				panic(http.ErrAbortHandler) // it was sent behind another one, and nobody would hear of it
+			// A pipelined request comes out of the buffer of net/http, without
+			// a call of Read, on a connection whose state is still idle.
+			if !its.use.CompareAndSwap(quiet, heard) && its.use.Load() == retired {
+				panic(http.ErrAbortHandler) // its answer could not be sent
 			}
 			its.serving.Store(true)
 			defer c.served(its)
@@ -137,18 +141,14 @@ func (c *connections) taken(its *conn) bool {
 	return its.state == http.StateHijacked
 }
 
-// leave ends the connections that are idle, and the contexts of what handlers
-// have taken over: nobody waits for an answer there.
+// leave has answers say that their connection ends, and ends the contexts of
+// hijacked connections: no answer is due on those.
 func (c *connections) leave(cause error) {
 	c.ending.Store(true)
 	c.mu.Lock()
 	c.left = cause
-	idle := c.allLocked(func(k *conn) bool { return k.state == http.StateIdle })
 	taken := c.allLocked(func(k *conn) bool { return k.state == http.StateHijacked })
 	c.mu.Unlock()
-	for _, its := range idle {
-		its.retire()
-	}
 	for _, its := range taken {
 		its.cancel(cause)
 	}
@@ -164,14 +164,11 @@ func (c *connections) allLocked(holds func(*conn) bool) (all []*conn) {
 	return all
 }
 
-// busy reports whether a connection is being served, is sending a request, has
-// just come, or was taken over by a handler.
-func (k *conn) busy() bool {
-	switch k.state {
-	case http.StateNew:
-		return k.use.Load() == heard || time.Since(k.since) < silence
-	case http.StateIdle:
-		return k.use.Load() == heard
+// busy reports whether a connection is being served, receives a request, was
+// hijacked, or waits for a request and has done so for less than patience.
+func (k *conn) busy(patience time.Duration) bool {
+	if k.state == http.StateNew || k.state == http.StateIdle {
+		return k.use.Load() == heard || time.Since(k.since) < patience
 	}
 	return true
 }
@@ -180,7 +177,7 @@ func (k *conn) busy() bool {
 // request has not arrived whole, or the handler that took them over has
 // returned.
 func (c *connections) unserved() []string {
-	return c.names(func(its *conn) bool { return its.busy() && !its.serving.Load() })
+	return c.names(func(its *conn) bool { return its.busy(0) && !its.serving.Load() })
 }
 
 func (c *connections) names(of func(*conn) bool) (names []string) {
@@ -192,34 +189,38 @@ func (c *connections) names(of func(*conn) bool) (names []string) {
 	return names
 }
 
-// quiet waits until no connection is busy, and ends those that are open and not
-// used.
+// quiet waits until no connection is busy, and closes the others. When ctx ends
+// first, connections that wait for a request are closed at once; the error is nil
+// if there are no others.
 func (c *connections) quiet(ctx context.Context) error {
 	look := time.NewTicker(5 * time.Millisecond)
 	defer look.Stop()
-	for c.inUse() {
+	for c.inUse(c.patience) {
 		select {
 		case <-look.C:
 		case <-ctx.Done():
-			return ctx.Err()
+			if c.inUse(0) {
+				return ctx.Err()
+			}
+			return nil
 		}
 	}
 	return nil
 }
 
-// inUse ends the connections that are not busy, and reports whether there are
+// inUse closes the connections that are not busy, and reports whether there are
 // others.
-func (c *connections) inUse() bool {
+func (c *connections) inUse(patience time.Duration) bool {
 	c.mu.Lock()
-	busy := c.allLocked((*conn).busy)
-	rest := c.allLocked(func(k *conn) bool { return !k.busy() })
+	busy := len(c.allLocked(func(k *conn) bool { return k.busy(patience) }))
+	rest := c.allLocked(func(k *conn) bool { return !k.busy(patience) })
 	c.mu.Unlock()
 	for _, its := range rest {
 		if !its.retire() {
-			return true
+			busy++
 		}
 	}
-	return len(busy) > 0
+	return busy > 0
 }
 
 // closeAll closes what is left.
@@ -232,8 +233,8 @@ func (c *connections) closeAll() {
 	}
 }
 
-// Read notes that the client has said something. A request that arrives as its
-// connection ends is either answered or not even read.
+// Read notes that a request has begun to arrive. A request that arrives while its
+// connection is closed is either answered or not read at all.
 func (k *conn) Read(b []byte) (int, error) {
 	n, err := k.Conn.Read(b)
 	if n > 0 && !k.use.CompareAndSwap(quiet, heard) && k.use.Load() == retired {
@@ -242,13 +243,18 @@ func (k *conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// retire closes the connection and reports that, unless a request has begun to
-// arrive.
+// retire closes the connection and reports true, unless a request has begun to
+// arrive. It looks into the receive buffer of the kernel as well: on a loaded
+// machine, the goroutine that reads may not have run since.
 func (k *conn) retire() bool {
-	if k.use.CompareAndSwap(quiet, retired) {
-		_ = k.Close()
+	if k.use.Load() == retired {
+		return true
 	}
-	return k.use.Load() == retired
+	if pending(k.Conn) || !k.use.CompareAndSwap(quiet, retired) {
+		return false
+	}
+	_ = k.Close()
+	return true
 }
 
 // Write gives up when the client has taken nothing for stallTime: a whole

@@ -46,7 +46,7 @@ func newServerOn(name string, l *listener, handler http.Handler, log *slog.Logge
 	s := &server{name: name, hosts: hosts, listener: l, cancel: cancel}
 	l.conns = &s.conns
 	if len(hosts) > 0 {
-		l.queue = queueTime // for the others nobody is promised anything
+		l.queue, s.conns.patience = queueTime, patience // clients of the others are promised nothing
 	}
 	s.http = &http.Server{
 		Handler:           s.conns.handler(handler),
@@ -96,8 +96,10 @@ func (s *server) drain(ctx context.Context) error {
 	if err := s.conns.quiet(ctx); err != nil {
 		return s.cut()
 	}
+	// All connections are closed. Shutdown waits for their goroutines, which end
+	// by themselves.
 	if err := s.http.Shutdown(ctx); err != nil {
-		return s.cut()
+		_ = s.http.Close()
 	}
 	return nil
 }
@@ -120,7 +122,7 @@ func (s *server) cut() error {
 // without one.
 func (s *server) active() (all []string) {
 	if len(s.hosts) == 0 { // whose requests nobody lists
-		return s.conns.names((*conn).busy)
+		return s.conns.names(func(k *conn) bool { return k.busy(0) })
 	}
 	for _, h := range s.hosts {
 		all = append(all, h.Active()...)

@@ -1,0 +1,78 @@
+//go:build linux || darwin
+
+package mega_test
+
+import (
+	"math"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// startBusy starts clients that reuse their connections for as long as the
+// server lets them and that do not retry: half of them send the next request at
+// once, half of them within think.
+func startBusy(addr string, think time.Duration) []*load {
+	atOnce, thinking := &load{addr: addr}, &load{addr: addr, think: think}
+	for _, l := range []*load{atOnce, thinking} {
+		for range 8 {
+			l.clients.Go(func() { l.buy(math.MaxInt) })
+		}
+	}
+	return []*load{atOnce, thinking}
+}
+
+// thinkTime leaves connections idle for most of the time, and is far below the
+// time for which a server that shuts down waits for the next request.
+const thinkTime = 40 * time.Millisecond
+
+func endBusy(t *testing.T, loads []*load) {
+	t.Helper()
+	for _, l := range loads {
+		l.end()
+		if err := l.lost(); err != nil || l.answered.Load() == 0 {
+			t.Errorf("%d requests answered, %d sent late; lost: %v", l.answered.Load(), l.raced.Load(), err)
+		}
+	}
+}
+
+// Restarts replace every worker. A busy connection that ends with its worker is
+// told so by its last answer, and never by a lost request.
+func TestRollingRestartLosesNoRequestOnBusyConnections(t *testing.T) {
+	c := startWorkers(t, "counter", "2", "MEGA_LOG_LEVEL=info")
+	loads := startBusy(c.await(t, "boot.report", 1)[0].address(), thinkTime)
+	c.follow()
+	for i := range scaled(t, 10, 3) {
+		time.Sleep(2 * thinkTime) // for connections to the new workers
+		c.signal(t, syscall.SIGUSR2)
+		c.eventually(t, "the workers are restarted", i+1)
+	}
+	for _, l := range loads {
+		if n := l.refused.Load(); n > 0 {
+			t.Errorf("%d connections were refused", n)
+		}
+	}
+	c.signal(t, syscall.SIGTERM)
+	status := c.end(t)
+	endBusy(t, loads)
+	if status != 0 {
+		t.Errorf("exit status %d:\n%s", status, lastLines(c.String(), 20))
+	}
+}
+
+func TestStopLosesNoRequestOnBusyConnections(t *testing.T) {
+	for _, workers := range []string{"1", "2"} {
+		for round := range scaled(t, 10, 2) {
+			c := startWorkers(t, "counter", workers, "MEGA_LOG_LEVEL=info")
+			loads := startBusy(c.await(t, "boot.report", 1)[0].address(), thinkTime)
+			c.follow()
+			time.Sleep(3 * thinkTime)
+			c.signal(t, syscall.SIGTERM)
+			status := c.end(t)
+			endBusy(t, loads)
+			if status != 0 {
+				t.Errorf("%s workers, round %d: exit status %d:\n%s", workers, round, status, lastLines(c.String(), 20))
+			}
+		}
+	}
+}
