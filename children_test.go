@@ -50,6 +50,8 @@ func children() map[string]mega.Option {
 		"broken":   mega.App("main", mega.OnStart("warm up", func(context.Context) error { return errors.New("no fuel") })),
 		"migrating": mega.App("main", mega.OnPrimary("migrate", migrate), mega.OnPrimary("migrate", func(context.Context) {}),
 			mega.Routes(func(r mega.Router) { r.Get("/", tellSettings) })),
+		"fleet": mega.App("main", mega.Provide(arrive), mega.OnPrimary("migrate", migrateFleet),
+			mega.Routes(func(r mega.Router) { r.Get("/", tellSettings) })),
 		"watched": mega.App("main", mega.Routes(func(r mega.Router) { r.Get("/", tellSettings) }), mega.Ready("disk", diskOfWorker)),
 		"constructor": mega.App("main", never,
 			mega.Provide(func() *till {
@@ -104,6 +106,43 @@ func migrate(ctx *mega.Ctx) error {
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
+}
+
+// arrived is a process of a node that has begun to boot.
+type arrived struct{ dir string }
+
+// arrive leaves a mark of the node, its supervisor.
+func arrive() (*arrived, error) {
+	dir := os.Getenv("FLEET")
+	return &arrived{dir}, os.WriteFile(filepath.Join(dir, "node-"+strconv.Itoa(os.Getppid())), nil, 0o600)
+}
+
+// migrateFleet waits for both nodes, so that their migrations overlap unless they
+// exclude each other, and leaves a mark of each run and of each overlap.
+func migrateFleet(a *arrived, ctx context.Context) error {
+	for {
+		if nodes, err := filepath.Glob(filepath.Join(a.dir, "node-*")); err != nil || len(nodes) >= 2 {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Millisecond):
+		}
+	}
+	mark := func(name string) error {
+		f, err := os.OpenFile(filepath.Join(a.dir, name), os.O_CREATE|os.O_EXCL, 0o600)
+		if err == nil {
+			err = f.Close()
+		}
+		return err
+	}
+	err := mark("running")
+	if errors.Is(err, os.ErrExist) {
+		return mark("overlap")
+	}
+	time.Sleep(200 * time.Millisecond)
+	return errors.Join(err, mark("ran-"+strconv.Itoa(os.Getppid())), os.Remove(filepath.Join(a.dir, "running")))
 }
 
 // diskOfWorker fails in the workers for which there is a file.

@@ -207,9 +207,16 @@ func Call[Req, Resp any](ctx *Ctx, subject string, req Req, options ...bus.PubOp
 	return megactx.Call[Req, Resp](ctx, subject, req, options...)
 }
 
-// OnPrimary has fn run once for all processes that are one program: before any
-// OnStart, and before anything serves. It is for migrations. It takes what
+// OnPrimary runs fn at the start of each node: in one of its processes, before
+// any OnStart and before anything serves. It is for migrations. It takes what
 // OnStart takes, and has 2 minutes unless it is given another Budget.
+//
+// Where locks reach the fleet, fn runs on one node at a time, under the lock
+// mega:primary:<namespace>:<program>:<name>; otherwise nodes run it side by side.
+// fn has to be idempotent: every node and every generation of workers runs it, and
+// so does the successor of a process that died in it. The wait for other nodes
+// does not count in the budget. If the lock is lost, fn's context ends and the
+// boot fails.
 func OnPrimary(name string, fn any, options ...HookOption) Option {
 	return boot.OnPrimary(name, fn, options...)
 }

@@ -464,7 +464,7 @@ func (w *crew) tell(of Report) {
 		w.told = true
 		w.report.Lock.carriedOut(of.Lock)
 		w.report.Bus.carriedOut(of.Bus)
-		w.report.Apps, w.report.Took = of.Apps, time.Since(w.began)
+		w.report.Apps, w.report.Primary, w.report.Took = of.Apps, of.Primary, time.Since(w.began)
 	}
 	report := w.report
 	w.mu.Unlock()

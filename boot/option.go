@@ -127,9 +127,14 @@ func Routes(fn any) Option { return routesOption{newFunction("Routes", fn)} }
 // Handler it wraps everything that the app serves.
 func Use(fn any) Option { return useOption{newFunction("Use", fn)} }
 
-// OnPrimary has fn run once for all processes that are one program: before any
-// OnStart, and before anything serves. It is for migrations, and takes what
-// OnStart takes.
+// OnPrimary runs fn at the start of each node: in one of its processes, before
+// any OnStart and before anything serves. It is for migrations, and takes what
+// OnStart takes. Where locks reach the fleet, fn runs on one node at a time,
+// under the lock mega:primary:<namespace>:<program>:<name>; otherwise nodes run it
+// side by side. fn has to be idempotent: every node and every generation of
+// workers runs it, and so does the successor of a process that died in it. The
+// wait for other nodes does not count in fn's budget. If the lock is lost, fn's
+// context ends and the boot fails.
 func OnPrimary(name string, fn any, options ...HookOption) Option {
 	return named(onPrimary, name, fn, primaryBudget, options)
 }

@@ -33,6 +33,9 @@ func (r *Report) page(p paint, verbose bool) string {
 	if r.Workers > 0 {
 		section(&b, p, "workers", []row{{cells: []string{fmt.Sprintf("%d workers and a supervisor", r.Workers)}}})
 	}
+	if len(r.Primary) > 0 {
+		section(&b, p, "primary", r.primaryRows())
+	}
 	if r.Ops != "" {
 		section(&b, p, "ops", r.opsRows(verbose))
 	}
@@ -51,6 +54,17 @@ func durations(all []Phase) string {
 		texts = append(texts, fmt.Sprintf("%s %v", phase.Name, rounded(phase.Took)))
 	}
 	return strings.Join(texts, ", ")
+}
+
+func (r *Report) primaryRows() (rows []row) {
+	for _, of := range r.Primary {
+		where := "each node runs it by itself"
+		if of.Lock != "" {
+			where = "one node at a time, under the lock " + of.Lock
+		}
+		rows = append(rows, row{cells: []string{of.Name, where}})
+	}
+	return rows
 }
 
 func (r *Report) opsRows(verbose bool) []row {

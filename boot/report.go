@@ -30,6 +30,7 @@ type Report struct {
 	Bus     Decision      `json:"bus"`
 	Apps    []Served      `json:"apps"`
 	Workers int           `json:"workers,omitempty"`  // processes that serve, where a supervisor runs them
+	Primary []Primary     `json:"primary,omitempty"`  // OnPrimary functions, in their order
 	LeftOut []string      `json:"left_out,omitempty"` // apps that this process does not run
 	Ops     string        `json:"ops"`                // where probes are answered
 	Admin   string        `json:"admin,omitempty"`    // the socket by which the process is operated

@@ -153,34 +153,6 @@ func (b *booting) presents() {
 	}
 }
 
-// primary is a step that is done once for all processes that are one program:
-// those of a supervisor, or the only one. A worker waits for its turn outside
-// the budget of what is to be done.
-func (b *booting) primary(does hook, from []Fact) []step {
-	if b.member == nil {
-		return []step{{start: does, from: from}}
-	}
-	var mine bool
-	name := fmt.Sprintf("%d %s", len(b.first), does.name) // two apps may call theirs the same
-	do := does.run
-	does.run = func(ctx context.Context) error {
-		if !mine {
-			return nil
-		}
-		if err := do(ctx); err != nil {
-			return err
-		}
-		_, err := b.member.node.Call(ctx, callDone, []byte(name))
-		return err
-	}
-	turn := hook{name: "turn to " + does.name, budget: longBudget, run: func(ctx context.Context) error {
-		answer, err := b.member.node.Call(ctx, callTurn, []byte(name))
-		mine = string(answer) == yes
-		return err
-	}}
-	return []step{{start: turn}, {start: does, from: from}}
-}
-
 // open opens the listener of a front, or takes over the one that was passed
 // for it.
 func (b *booting) open(p front) (*listener, error) {

@@ -1,0 +1,127 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+
+	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// Primary is an OnPrimary function and where it excludes its other runs.
+type Primary struct {
+	Name  string `json:"name"`
+	Scope string `json:"scope"`          // fleet: one run at a time in all nodes; node: each node runs it by itself
+	Lock  string `json:"lock,omitempty"` // the key that it runs under
+}
+
+// primary is an OnPrimary function of this process. Its fields belong to the
+// goroutine that boots.
+type primary struct {
+	booting *booting
+	name    string // of its turn; unique in the program
+	does    hook
+	key     string      // of its lock; empty where the locks do not reach other nodes
+	mine    bool        // this process runs it
+	lease   *lock.Lease // nil without a key
+}
+
+// primary returns the steps of a function that one process of a node runs, on
+// one node of the fleet at a time where the locks reach that far. The waits for
+// the other workers and for the other nodes do not count in the function's
+// budget.
+func (b *booting) primary(does hook, from []Fact) (steps []step) {
+	p := &primary{booting: b, name: strconv.Itoa(len(b.first)) + " " + does.name, does: does, mine: b.member == nil}
+	shown := Primary{Name: does.name, Scope: driver.Node.String()}
+	if b.member != nil {
+		steps = append(steps, step{start: hook{name: "turn to " + does.name, budget: longBudget, run: p.turn}})
+	}
+	if b.locker.Info().Scope == driver.Fleet {
+		p.key = primaryKey(b.config.Name, does.name)
+		shown.Scope, shown.Lock = driver.Fleet.String(), p.key
+		steps = append(steps, step{start: hook{name: "lock of " + does.name, budget: longBudget, run: p.acquire}, from: from})
+	}
+	b.report.Primary = append(b.report.Primary, shown)
+	does.run = p.run
+	return append(steps, step{start: does, from: from})
+}
+
+// primaryKey is the lock of an OnPrimary function in all nodes that run the
+// program. Names are escaped: a key has no white space (L14).
+func primaryKey(program, name string) string {
+	return "mega:primary::" + url.PathEscape(program) + ":" + url.PathEscape(name)
+}
+
+// turn waits until a worker of this node has run the function, or until this one
+// has to.
+func (p *primary) turn(ctx context.Context) error {
+	answer, err := p.booting.member.node.Call(ctx, callTurn, []byte(p.name))
+	p.mine = string(answer) == yes
+	return err
+}
+
+// acquire waits for the other nodes. The lease lives on the context of the boot,
+// since ctx ends with this step.
+func (p *primary) acquire(context.Context) (err error) {
+	if !p.mine {
+		return nil
+	}
+	b := p.booting
+	p.lease, err = b.locker.TryAcquire(b.ctx, p.key)
+	if busy, ok := errors.AsType[*lock.NotAcquiredError](err); ok {
+		b.log.Info("waiting for another node", "hook", p.does.name, "lock", p.key, "holders", fmt.Sprint(busy.Holders))
+		p.lease, err = b.locker.Acquire(b.ctx, p.key, lock.Wait(lock.Forever))
+	}
+	return err
+}
+
+// run runs the function if this process has to.
+func (p *primary) run(ctx context.Context) error {
+	if !p.mine {
+		return nil
+	}
+	if err := p.locked(ctx); err != nil {
+		return err
+	}
+	if p.booting.member == nil {
+		return nil
+	}
+	_, err := p.booting.member.node.Call(ctx, callDone, []byte(p.name))
+	return err
+}
+
+// locked runs the function under its lock. The loss of the lease ends the
+// function's context and is an error, whatever the function returned.
+func (p *primary) locked(ctx context.Context) error {
+	if p.lease == nil {
+		return p.does.run(ctx)
+	}
+	held := p.lease.Context()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(held, func() { cancel(context.Cause(held)) })()
+	err := await(underLease{ctx, held}, p.does.run)
+	if errors.Is(err, errStuck) && held.Err() == nil {
+		return err // the function still runs: the lease is left to its TTL
+	}
+	if lost := p.lease.Release(); errors.Is(lost, lock.ErrLost) {
+		return errors.Join(lost, err)
+	}
+	return err
+}
+
+// underLease is a context on which a lease is found, beside those of its own.
+type underLease struct {
+	context.Context
+	lease context.Context
+}
+
+func (c underLease) Value(key any) any {
+	if v := c.Context.Value(key); v != nil {
+		return v
+	}
+	return c.lease.Value(key)
+}
