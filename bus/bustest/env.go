@@ -191,9 +191,8 @@ func (e *env) sleep(d time.Duration) {
 }
 
 // breathe pauses a loop that goes on until something happens, so that others run.
-// On fake time the pause is that of soon: a shorter one would only multiply the
-// rounds until a soon gives up, which are too many for the race detector at
-// half a million.
+// On fake time the pause is that of soon: a shorter one multiplies the rounds
+// until a soon gives up, to half a million.
 func (e *env) breathe() {
 	if e.h.FakeTime {
 		e.sleep(e.unit / 100)
