@@ -50,6 +50,12 @@ func children() map[string]mega.Option {
 		"broken":   mega.App("main", mega.OnStart("warm up", func(context.Context) error { return errors.New("no fuel") })),
 		"migrating": mega.App("main", mega.OnPrimary("migrate", migrate), mega.OnPrimary("migrate", func(context.Context) {}),
 			mega.Routes(func(r mega.Router) { r.Get("/", tellSettings) })),
+		"fragile": mega.App("main", mega.Routes(func(r mega.Router) { r.Get("/", tellSettings) }), mega.OnStart("warm up", func(context.Context) error {
+			if _, err := os.Stat(os.Getenv("FRAGILE")); err == nil {
+				return errors.New("no fuel")
+			}
+			return nil
+		})),
 		"fleet": mega.App("main", mega.Provide(arrive), mega.OnPrimary("migrate", migrateFleet),
 			mega.Routes(func(r mega.Router) { r.Get("/", tellSettings) })),
 		"watched": mega.App("main", mega.Routes(func(r mega.Router) { r.Get("/", tellSettings) }), mega.Ready("disk", diskOfWorker)),

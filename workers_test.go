@@ -426,8 +426,9 @@ func TestRestartThatIsWantedDuringAnotherComesAfterIt(t *testing.T) {
 	}
 }
 
-// A broken file is no reason to end those that do not read it.
-func TestBrokenConfigurationDoesNotEndWorkersThatServe(t *testing.T) {
+// Only SIGHUP and SIGUSR2 read files: a worker that replaces a dead one has the
+// configuration of the others, whatever is in the file by then.
+func TestReplacedWorkerHasTheConfigurationInForce(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "mega.config.yaml")
 	write := func(text string) {
 		t.Helper()
@@ -435,14 +436,84 @@ func TestBrokenConfigurationDoesNotEndWorkersThatServe(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("cluster: {workers: 3}\n")
+	write("cluster: {workers: 2}\nlog: {level: info}\nlock: {ttl: 20s}\n")
 	c := startChild(t, "settings", "MEGA_CONFIG="+file)
+	report := c.await(t, "boot.report", 1)[0]
+	defer http.DefaultClient.CloseIdleConnections()
+	ready := 2
+	inForce := func(when, level, ttl string) {
+		t.Helper()
+		for _, w := range c.await(t, "a worker is ready", ready)[ready-2:] {
+			if got := c.setting(t, report, w.Worker); got["log.level"] != level || got["lock.ttl"] != ttl {
+				t.Errorf("%s: worker %d has %v, want %s and %s", when, w.Worker, got, level, ttl)
+			}
+		}
+	}
+	replace := func() {
+		t.Helper()
+		for range 2 {
+			kill(t, c.records("a worker is ready")[ready-2].PID)
+			ready++
+			c.await(t, "a worker is ready", ready)
+		}
+	}
+	write("cluster: {workers: 2}\nlog: {level: debug}\nlock: {ttl: 30s}\n")
+	replace()
+	inForce("after crashes", "info", "20s")
+	c.signal(t, syscall.SIGHUP)
+	c.await(t, "configuration changed", 2)
+	inForce("after SIGHUP", "debug", "20s")
+	write("cluster: {workers: [\n")
+	c.signal(t, syscall.SIGHUP)
+	c.await(t, "the configuration was read again and refused; nothing has changed", 1)
+	replace()
+	replace()
+	inForce("after a file that SIGHUP has refused, and crashes", "debug", "20s")
+	write("cluster: {workers: 2}\nlog: {level: warn}\nlock: {ttl: 40s}\n")
+	c.signal(t, syscall.SIGUSR2)
+	ready += 2
+	c.await(t, "the workers are restarted", 1)
+	inForce("after SIGUSR2", "warn", "40s")
+	write("cluster: {workers: [\n")
+	replace()
+	inForce("after crashes of the new generation", "warn", "40s")
+	c.signal(t, syscall.SIGTERM)
+	if status := c.end(t); status != 0 || len(c.records("a worker ended before it was ready")) > 0 {
+		t.Errorf("exit status %d:\n%s", status, c)
+	}
+}
+
+// setting asks a worker for its configuration.
+func (c *child) setting(t *testing.T, report record, worker int) map[string]string {
+	t.Helper()
+	w, err := http.Get(fmt.Sprintf("%s/ops/config?worker=%d", report.Report.Ops, worker))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = w.Body.Close() }()
+	var all []struct{ Key, Value string }
+	if err := json.NewDecoder(w.Body).Decode(&all); err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]string{}
+	for _, s := range all {
+		values[s.Key] = s.Value
+	}
+	return values
+}
+
+// A worker that cannot start is no reason to end those that serve.
+func TestWorkerThatCannotStartDoesNotEndThoseThatServe(t *testing.T) {
+	broken := filepath.Join(t.TempDir(), "broken")
+	c := startChild(t, "fragile", "MEGA_CLUSTER_WORKERS=3", "FRAGILE="+broken)
 	before, report := c.await(t, "a worker is ready", 3), c.await(t, "boot.report", 1)[0]
 	defer http.DefaultClient.CloseIdleConnections()
-	write("cluster: {workers: [\n")
+	if err := os.WriteFile(broken, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	kill(t, before[1].PID)
 	c.await(t, "a worker cannot be made ready; the others serve", 1)
-	if !running(before[0].PID) || !running(before[2].PID) || !strings.Contains(c.String(), `"ended":"exit status 78"`) {
+	if !running(before[0].PID) || !running(before[2].PID) || !strings.Contains(c.String(), `"ended":"exit status 70"`) {
 		t.Fatalf("the others do not go on:\n%s", c)
 	}
 	w, err := http.Get(report.Report.Ops + "/readyz")
@@ -451,10 +522,12 @@ func TestBrokenConfigurationDoesNotEndWorkersThatServe(t *testing.T) {
 	}
 	defer func() { _ = w.Body.Close() }()
 	var is struct{ Degraded []string }
-	if err := json.NewDecoder(w.Body).Decode(&is); err != nil || w.StatusCode != http.StatusOK || !slices.Contains(is.Degraded, fmt.Sprintf("worker %d: failing: exit status 78", before[1].Worker)) {
+	if err := json.NewDecoder(w.Body).Decode(&is); err != nil || w.StatusCode != http.StatusOK || !slices.Contains(is.Degraded, fmt.Sprintf("worker %d: failing: exit status 70", before[1].Worker)) {
 		t.Errorf("%s, %v: %+v", w.Status, err, is)
 	}
-	write("cluster: {workers: 3}\n")
+	if err := os.Remove(broken); err != nil {
+		t.Fatal(err)
+	}
 	c.signal(t, syscall.SIGHUP)
 	c.await(t, "a worker is ready", 4)
 	c.signal(t, syscall.SIGTERM)

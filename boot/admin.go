@@ -46,10 +46,19 @@ func (b *booting) operated() admin.Process {
 		Boot:     b.seen,
 		Config:   func() any { return b.settings() },
 		Routes:   func() any { return routes },
-		Reload:   func(context.Context) ([]admin.Change, error) { return changed(b.reload()) },
+		Reload:   func(context.Context) ([]admin.Change, error) { return changed(b.reloadAlone()) },
 		SetLevel: b.logs.set,
 		Log:      b.log,
 	}
+}
+
+// reloadAlone reloads a process without a supervisor. Workers go by the files that
+// their supervisor has read.
+func (b *booting) reloadAlone() ([]config.Change, error) {
+	if b.supervised() {
+		return nil, errors.New("reload the configuration of a worker: only its supervisor can")
+	}
+	return b.reload(nil)
 }
 
 func changed(changes []config.Change, err error) (all []admin.Change, _ error) {

@@ -144,7 +144,7 @@ func (r *Running) until(ctx context.Context, hangups <-chan os.Signal) error {
 				return nil
 			}
 			r.b.log.Info("hung up: reading the configuration again")
-			_, _ = r.b.reload() // it tells its errors
+			_, _ = r.b.reload(nil) // it logs its errors
 		}
 	}
 }
@@ -159,8 +159,8 @@ func (r *Running) Stop() error { return r.stop() }
 // the exit status. Where several workers are configured, it runs them, each of
 // which is such a program.
 func Main(ctx context.Context, p Process, options ...Option) int {
-	if program, c := p.supervises(options); c != nil {
-		return p.supervise(ctx, program, c)
+	if program, c, files := p.supervises(options); c != nil {
+		return p.supervise(ctx, program, c, files)
 	}
 	running, err := Start(ctx, p, options...)
 	if err != nil {
@@ -270,20 +270,6 @@ func LoadConfig(p Process, options ...Option) (*config.Config, error) {
 	if err != nil {
 		return nil, failureOf(err)
 	}
-	return c, nil
-}
-
-// loadConfig is the first stage.
-func (b *booting) loadConfig() (*config.Config, error) {
-	c, err := config.Load(b.process.source(b.program))
-	if err != nil {
-		return nil, err
-	}
-	b.config = c
-	b.inForce.Store(c)
-	b.report = newReport(c)
-	b.veil.add(c, b.program.sections())
-	b.counted(c)
 	return c, nil
 }
 

@@ -38,6 +38,7 @@ type crew struct {
 
 	reloading sync.Mutex                    // held while the configuration is read again
 	inForce   atomic.Pointer[config.Config] // config, with what has changed since
+	inputs    generations
 
 	mu      sync.Mutex // guards the fields below
 	members map[*cluster.Peer]*member
@@ -55,26 +56,30 @@ type member struct {
 	socket string // where it is asked for operators, once it is ready
 }
 
-// supervises returns the configuration of a process that is to run workers, or
-// nil for one that is to serve by itself, or to tell why it cannot.
-func (p Process) supervises(options []Option) (*program, *config.Config) {
+// supervises returns the configuration of a process that has to run workers, and
+// the files that it was loaded from. It returns nil for a process that serves by
+// itself, or that has to report why it cannot.
+func (p Process) supervises(options []Option) (*program, *config.Config, *config.Files) {
 	if p.isWorker() || p.Offline != nil {
-		return nil, nil
+		return nil, nil, nil
 	}
 	program, err := p.program(options)
 	if err != nil {
-		return nil, nil
+		return nil, nil, nil
 	}
-	c, err := config.Load(p.source(program))
+	s := p.source(program)
+	s.Files = new(config.Files)
+	c, err := config.Load(s)
 	if err != nil || c.Cluster.Workers < 2 {
-		return nil, nil
+		return nil, nil, nil
 	}
-	return program, c
+	s.Files.Keep()
+	return program, c, s.Files
 }
 
 // supervise runs the program as workers until ctx ends, and returns the exit
 // status.
-func (p Process) supervise(ctx context.Context, program *program, c *config.Config) int {
+func (p Process) supervise(ctx context.Context, program *program, c *config.Config, files *config.Files) int {
 	w := &crew{
 		process: p, program: program, began: time.Now(), config: c, members: map[*cluster.Peer]*member{},
 		report: newReport(c),
@@ -83,6 +88,7 @@ func (p Process) supervise(ctx context.Context, program *program, c *config.Conf
 	w.logs = newLogs(p.Stderr, c, 0, &w.veil)
 	w.log = w.logs.process()
 	w.inForce.Store(c)
+	w.inputs.begin(1, files)
 	defer w.close()
 	switch err := w.prepare(ctx); {
 	case err != nil && ctx.Err() != nil:
@@ -287,19 +293,24 @@ func (w *crew) restarts(ctx context.Context, wanted, over <-chan struct{}) {
 func (w *crew) reload(ctx context.Context) ([]config.Change, error) {
 	w.reloading.Lock()
 	defer w.reloading.Unlock()
-	next, changes, err := config.Reload(w.inForce.Load(), w.process.source(w.program))
+	s := w.process.source(w.program)
+	s.Files = new(config.Files)
+	next, changes, err := config.Reload(w.inForce.Load(), s)
 	if err != nil {
 		w.log.Error("the configuration was read again and refused; nothing has changed", "error", err)
 		return nil, err
 	}
+	s.Files.Keep()
 	w.inForce.Store(next)
 	w.veil.add(next, w.program.sections())
+	w.inputs.reload(s.Files)
 	w.logs.apply(next)
 	w.workers.Again() // those that could not start from what there was
 	return changes, w.passOn(ctx)
 }
 
-// passOn has all workers read the configuration again.
+// passOn has all workers reload the configuration from the files that were
+// checked.
 func (w *crew) passOn(ctx context.Context) error {
 	w.mu.Lock()
 	w.reloads++
@@ -320,15 +331,23 @@ func (w *crew) passOn(ctx context.Context) error {
 // reloadTime bounds how long a worker may take to read the configuration.
 const reloadTime = 10 * time.Second
 
-// passReload has a worker read the configuration again. One that is starting
-// does so when it is ready.
+// passReload has a worker reload the configuration. One that is starting does so
+// when it is ready.
 func (w *crew) passReload(ctx context.Context, m *member) error {
 	if m.process.Worker().State != supervisor.Ready {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, reloadTime)
 	defer cancel()
-	if _, err := m.peer.Call(ctx, callReload, nil); err != nil {
+	var body []byte
+	var err error
+	if live := w.inputs.live(m.process.Generation()); live != nil {
+		body, err = json.Marshal(live)
+	}
+	if err == nil {
+		_, err = m.peer.Call(ctx, callReload, body)
+	}
+	if err != nil {
 		w.log.Error("a worker has not read the configuration again", "worker", m.process.ID(), "pid", m.process.PID(), "error", err)
 		return unheard{fmt.Errorf("worker %d, pid %d, has not read the configuration again: %w", m.process.ID(), m.process.PID(), err)}
 	}
@@ -371,6 +390,8 @@ func (w *crew) answer(ctx context.Context, from *cluster.Peer, name string, body
 		return nil, errors.New("the caller is no worker")
 	}
 	switch name {
+	case callConfig:
+		return json.Marshal(w.inputs.of(m.process.Generation()))
 	case callDecided:
 		return json.Marshal(w.pinned)
 	case callReady:
@@ -438,7 +459,9 @@ func (w *crew) isReady(ctx context.Context, m *member, body []byte) error {
 	w.mu.Lock()
 	m.socket = r.Socket
 	w.mu.Unlock()
-	m.process.Ready(body)
+	w.inputs.begin(m.process.Generation(), r.Read)
+	w.inputs.forget(w.workers.Oldest())
+	m.process.Ready(nil)
 	w.watch.started.Store(true)
 	w.mu.Lock() // from here on it is told, and not before
 	behind := w.reloads != m.reloads

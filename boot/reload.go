@@ -46,7 +46,7 @@ func (b *booting) settings() []Setting {
 // Reload reads the configuration again and puts those of its changes in force
 // that a running process can take over; each says whether it is. Where anything
 // is wrong with what it reads, nothing changes, and the error says what.
-func (r *Running) Reload() ([]config.Change, error) { return r.b.reload() }
+func (r *Running) Reload() ([]config.Change, error) { return r.b.reload(nil) }
 
 // Reloaded is what became of a configuration that was read again.
 type Reloaded struct {
@@ -56,10 +56,12 @@ type Reloaded struct {
 	Pending []string  `json:"pending,omitempty"` // keys that have changed and take a restart
 }
 
-func (b *booting) reload() ([]config.Change, error) {
+// reload reloads the configuration from a copy of files, or from the disk if files
+// is nil.
+func (b *booting) reload(files *config.Files) ([]config.Change, error) {
 	b.reloading.Lock()
 	defer b.reloading.Unlock()
-	changes, err := b.readAgain()
+	changes, err := b.readAgain(files)
 	if err != nil {
 		b.log.Error("the configuration was read again and refused; nothing has changed", "error", err)
 	}
@@ -86,8 +88,10 @@ func newReloaded(changes []config.Change, err error) *Reloaded {
 	return r
 }
 
-func (b *booting) readAgain() ([]config.Change, error) {
-	next, changes, err := config.Reload(b.inForce.Load(), b.process.source(b.program))
+func (b *booting) readAgain(files *config.Files) ([]config.Change, error) {
+	s := b.process.source(b.program)
+	s.Files = files
+	next, changes, err := config.Reload(b.inForce.Load(), s)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/drivers/cluster"
 	"github.com/megaframework/mega/internal/supervisor"
 )
@@ -19,13 +20,14 @@ import (
 
 // The calls on the line.
 const (
+	callConfig   = "config"   // of a worker: the files that its configuration is loaded from
 	callDecided  = "decided"  // of a worker: where are locks and messages?
 	callReady    = "ready"    // of a worker: it has started, and what it came to
 	callTurn     = "turn"     // of a worker: is it to do what is done once?
 	callDone     = "done"     // of a worker: it has done that
 	callOthers   = "others"   // of a worker that ends: do the others go on?
 	callDraining = "draining" // of a worker: it is about to accept no more; are the others, too?
-	callReload   = "reload"   // of the supervisor: read the configuration again
+	callReload   = "reload"   // of the supervisor: reload the configuration from these files
 	callCheck    = "check"    // of the supervisor: does the worker want requests? as /readyz?verbose
 )
 
@@ -36,12 +38,15 @@ const yes, no = "yes", "no"
 type presented struct {
 	Report Report `json:"report"`
 	Socket string `json:"socket"` // where the supervisor asks it for its operators; empty where it has none
+
+	Read *config.Files `json:"read,omitempty"` // that it has read itself, as the first worker of its generation
 }
 
 // membership is that of a worker among the others of its supervisor.
 type membership struct {
 	inherited *supervisor.Inherited
 	node      *cluster.Node
+	read      *config.Files // nil where the supervisor had a copy
 }
 
 // join takes what a supervisor has passed to this process. A process without
@@ -59,7 +64,7 @@ func (b *booting) join() error {
 		in.Close()
 		return supervisorGone(err)
 	}
-	b.member = &membership{in, node}
+	b.member = &membership{inherited: in, node: node}
 	b.party.line = node
 	ctx, cancel := context.WithCancelCause(b.ctx)
 	b.ctx = ctx
@@ -121,13 +126,12 @@ func (b *booting) supervised() bool { return b.member != nil }
 var errStarting = errors.New("the worker has not started yet")
 
 // answer answers the supervisor's calls.
-func (b *booting) answer(ctx context.Context, _ *cluster.Peer, name string, _ []byte) ([]byte, error) {
+func (b *booting) answer(ctx context.Context, _ *cluster.Peer, name string, body []byte) ([]byte, error) {
 	switch {
 	case b.told.Load() == nil:
 		return nil, errStarting
 	case name == callReload:
-		_, err := b.reload()
-		return nil, err
+		return nil, b.reloadFrom(body)
 	case name == callCheck:
 		_, is := b.probes.ready(ctx, true)
 		return json.Marshal(is)
@@ -140,7 +144,7 @@ func (b *booting) presents() {
 	if b.member == nil {
 		return
 	}
-	p := presented{Report: *b.told.Load()}
+	p := presented{Report: *b.told.Load(), Read: b.member.read}
 	if b.admin != nil {
 		p.Socket = b.admin.Path()
 	}

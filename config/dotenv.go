@@ -14,7 +14,7 @@ type assignment struct {
 
 // dotEnv reads an .env file. Variables without our prefix are for others.
 func (r *reader) dotEnv(path string) {
-	data, err := contents(path)
+	data, err := r.disk.contents(path)
 	if err != nil {
 		r.problem(Problem{Code: "config.file", Origin: r.origin(path), Text: err.Error()})
 		return

@@ -1,13 +1,10 @@
 package config
 
 import (
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 )
 
 // formats are the endings of files, each with its reader.
@@ -28,13 +25,6 @@ type place struct {
 	file   string // the one that was named
 }
 
-// exists reports whether there is something of that name, be it a link to
-// nothing: a name that is there was meant to be read.
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
-}
-
 // find says where the files are: where it was told, else in the nearest folder
 // that has some, from dir upwards to the root of the module or the repository.
 // Without such a root it does not leave dir: further up is nobody's, or
@@ -47,8 +37,8 @@ func (r *reader) find(named string, o Origin) place {
 		return place{}
 	}
 	p := place{stem: mainStem}
-	for _, p.folder = range upwards(r.dir) {
-		if len(existing(p.folder, p.stems(r.env))) > 0 {
+	for _, p.folder = range r.upwards(r.dir) {
+		if len(r.existing(p.folder, p.stems(r.env))) > 0 {
 			break
 		}
 	}
@@ -56,10 +46,10 @@ func (r *reader) find(named string, o Origin) place {
 }
 
 // upwards lists the folders from dir to the root that it belongs to.
-func upwards(dir string) (folders []string) {
+func (r *reader) upwards(dir string) (folders []string) {
 	for at := dir; ; at = filepath.Dir(at) {
 		folders = append(folders, at)
-		if exists(filepath.Join(at, "go.mod")) || exists(filepath.Join(at, ".git")) {
+		if r.disk.exists(filepath.Join(at, "go.mod")) || r.disk.exists(filepath.Join(at, ".git")) {
 			return folders
 		}
 		if at == filepath.Dir(at) {
@@ -74,13 +64,13 @@ func (r *reader) told(named string, o Origin) place {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(r.dir, path)
 	}
-	info, err := os.Stat(path)
+	isFolder, err := r.disk.isFolder(path)
 	switch {
 	case err != nil:
-		r.problem(Problem{Code: "config.no_file", Origin: o, Text: fmt.Sprintf("%s cannot be read: %v", quote(named), cause(err))})
+		r.problem(Problem{Code: "config.no_file", Origin: o, Text: fmt.Sprintf("%s cannot be read: %v", quote(named), err)})
 		return place{}
-	case info.IsDir():
-		if p := (place{folder: path, stem: mainStem}); len(existing(path, p.stems(r.env))) > 0 {
+	case isFolder:
+		if p := (place{folder: path, stem: mainStem}); len(r.existing(path, p.stems(r.env))) > 0 {
 			return p
 		}
 		r.problem(Problem{Code: "config.no_file", Origin: o, Text: fmt.Sprintf("the folder %s holds no mega.config file", quote(named)), Hint: "it is called mega.config.yaml, .toml or .json"})
@@ -98,10 +88,10 @@ func (p place) stems(env string) []string { return []string{p.stem, p.stem + "."
 
 // existing are the files of a folder that have one of these names, in their
 // order.
-func existing(folder string, stems []string) (paths []string) {
+func (r *reader) existing(folder string, stems []string) (paths []string) {
 	for _, stem := range stems {
 		for _, ending := range endings {
-			if path := filepath.Join(folder, stem+ending); exists(path) {
+			if path := filepath.Join(folder, stem+ending); r.disk.exists(path) {
 				paths = append(paths, path)
 			}
 		}
@@ -113,9 +103,9 @@ func existing(folder string, stems []string) (paths []string) {
 func (r *reader) mainFiles(p place) []string {
 	stems := p.stems(r.env)
 	if p.file == "" {
-		return r.oneFormat(existing(p.folder, stems))
+		return r.oneFormat(r.existing(p.folder, stems))
 	}
-	return r.oneFormat(append([]string{p.file}, existing(p.folder, stems[1:])...))
+	return r.oneFormat(append([]string{p.file}, r.existing(p.folder, stems[1:])...))
 }
 
 // oneFormat refuses files of several formats side by side: which of them is
@@ -143,13 +133,12 @@ func (r *reader) oneFormat(paths []string) []string {
 // the program does not have is a mistake: its file would never be read.
 func (r *reader) appFiles(p place) map[string]string {
 	found := map[string]string{}
-	folders, err := os.ReadDir(filepath.Join(p.folder, "apps"))
-	if err != nil && exists(filepath.Join(p.folder, "apps")) && !errors.Is(err, syscall.ENOTDIR) {
-		r.problem(Problem{Code: "config.file", Origin: r.origin(filepath.Join(p.folder, "apps")), Text: fmt.Sprintf("cannot be searched: %v", cause(err))})
+	folders, err := r.disk.list(filepath.Join(p.folder, "apps"))
+	if err != nil {
+		r.problem(Problem{Code: "config.file", Origin: r.origin(filepath.Join(p.folder, "apps")), Text: fmt.Sprintf("cannot be searched: %v", err)})
 	}
-	for _, folder := range folders {
-		app := folder.Name()
-		paths := existing(filepath.Join(p.folder, "apps", app), []string{appStem, appStem + "." + r.env})
+	for _, app := range folders {
+		paths := r.existing(filepath.Join(p.folder, "apps", app), []string{appStem, appStem + "." + r.env})
 		if len(paths) == 0 {
 			continue
 		}

@@ -20,6 +20,7 @@ type Source struct {
 	Sections []Section
 	Layers   []Layer  // of the program's own, the weakest first
 	Set      []string // key=value, as from the command line
+	Files    *Files   // a copy of the files to take or to load from; nil for the disk alone
 }
 
 // Load returns the configuration that s describes, or [Problems] with all that
@@ -32,7 +33,7 @@ func Load(s Source) (*Config, error) {
 	vars := newEnvironment(s.Environ)
 	env, set := sc.readEnviron(vars), sc.readSet(s.Set)
 	defaults := sc.defaults(s)
-	files := reader{schema: sc, dir: absolute(s.Dir), env: strongest("env", defaults, env, set)}
+	files := reader{schema: sc, disk: s.Files, dir: absolute(s.Dir), env: strongest("env", defaults, env, set)}
 	files.read(s.named(vars))
 
 	below := slices.Concat([]*layer{defaults}, files.layers)

@@ -20,6 +20,7 @@ type File struct {
 // reader reads the files of a program into layers.
 type reader struct {
 	schema   *schema
+	disk     *Files // nil reads the disk itself
 	env, dir string
 	layers   []*layer // of the files of keys, the weakest first
 	dotenv   []*layer // of the .env file, which stands in for the environment
@@ -44,14 +45,14 @@ func (r *reader) read(named string, o Origin) {
 			r.tree(path, []string{"apps", app})
 		}
 	}
-	if path := filepath.Join(p.folder, ".env"); (r.env == "dev" || r.env == "test") && exists(path) {
+	if path := filepath.Join(p.folder, ".env"); (r.env == "dev" || r.env == "test") && r.disk.exists(path) {
 		r.dotEnv(path)
 	}
 }
 
 // tree reads a file of keys, which are below the given ones.
 func (r *reader) tree(path string, under []string) {
-	data, err := contents(path)
+	data, err := r.disk.contents(path)
 	if err != nil {
 		r.problem(Problem{Code: "config.file", Origin: r.origin(path), Text: err.Error()})
 		return

@@ -36,7 +36,7 @@ func (s *Supervisor) roll(ctx context.Context) error {
 	s.generation++
 	generation := s.generation
 	s.mu.Unlock()
-	s.turns.forget(s.oldest())
+	s.turns.forget(s.Oldest())
 	s.config.Log.Info("restarting the workers one after the other", "generation", generation)
 	for _, w := range s.slots {
 		if err := w.restart(ctx, generation); err != nil {
@@ -47,8 +47,8 @@ func (s *Supervisor) roll(ctx context.Context) error {
 	return nil
 }
 
-// oldest is the oldest generation that a worker may still be started in.
-func (s *Supervisor) oldest() int {
+// Oldest returns the oldest generation that a worker may still be started in.
+func (s *Supervisor) Oldest() int {
 	oldest := s.slots[0].born()
 	for _, w := range s.slots {
 		oldest = min(oldest, w.born())

@@ -1,0 +1,148 @@
+package config
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"sync"
+	"syscall"
+)
+
+// Files is a copy of the files that a configuration was loaded from. The zero
+// Files in a Source takes the copy while Load reads the disk. Once Keep was called,
+// or after its decoding from JSON, Files takes the place of the disk: Load finds the
+// same files with the same contents, and nothing else. Its methods may be called
+// concurrently. It holds secrets.
+type Files struct {
+	mu    sync.Mutex // guards the fields below
+	seen  map[string]seen
+	fixed bool
+}
+
+// seen is the state of a path when it was looked at. A path may be looked at in
+// several ways.
+type seen struct {
+	Exists *bool    `json:"exists,omitempty"`
+	Stat   *told    `json:"stat,omitempty"`
+	List   *told    `json:"list,omitempty"`
+	Names  []string `json:"names,omitempty"`
+	Read   *told    `json:"read,omitempty"`
+	Data   []byte   `json:"data,omitempty"`
+}
+
+// told is the outcome of a look at a path.
+type told struct {
+	Folder bool   `json:"folder,omitempty"`
+	Error  string `json:"error,omitempty"`
+}
+
+// Keep ends the recording.
+func (f *Files) Keep() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fixed = true
+}
+
+// MarshalJSON encodes all contents, secrets included.
+func (f *Files) MarshalJSON() ([]byte, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return json.Marshal(f.seen)
+}
+
+// UnmarshalJSON decodes a copy, which takes the place of the disk.
+func (f *Files) UnmarshalJSON(data []byte) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fixed = true
+	return json.Unmarshal(data, &f.seen)
+}
+
+// look returns the state of path that had reports. A recording calls disk for what
+// it does not have; a kept copy leaves the state as it is.
+func (f *Files) look(path string, had func(*seen) bool, disk func(*seen)) seen {
+	if f == nil {
+		var s seen
+		disk(&s)
+		return s
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.seen[path]
+	if f.fixed || had(&s) {
+		return s
+	}
+	disk(&s)
+	if f.seen == nil {
+		f.seen = map[string]seen{}
+	}
+	f.seen[path] = s
+	return s
+}
+
+// exists reports whether there is something of that name, be it a link to
+// nothing: a name that is there was meant to be read.
+func (f *Files) exists(path string) bool {
+	s := f.look(path, func(s *seen) bool { return s.Exists != nil }, func(s *seen) {
+		_, err := os.Lstat(path)
+		s.Exists = new(err == nil)
+	})
+	return s.Exists != nil && *s.Exists
+}
+
+// isFolder reports whether path is a folder.
+func (f *Files) isFolder(path string) (bool, error) {
+	s := f.look(path, func(s *seen) bool { return s.Stat != nil }, func(s *seen) {
+		info, err := os.Stat(path)
+		s.Stat = outcome(err)
+		s.Stat.Folder = err == nil && info.IsDir()
+	})
+	return s.Stat != nil && s.Stat.Folder, s.Stat.err()
+}
+
+// list returns the names in a folder, and none if path is not a folder.
+func (f *Files) list(path string) ([]string, error) {
+	s := f.look(path, func(s *seen) bool { return s.List != nil }, func(s *seen) {
+		entries, err := os.ReadDir(path)
+		if _, absent := os.Lstat(path); absent != nil || errors.Is(err, syscall.ENOTDIR) {
+			err = nil
+		}
+		for _, e := range entries {
+			s.Names = append(s.Names, e.Name())
+		}
+		s.List = outcome(err)
+	})
+	if s.List == nil {
+		return nil, nil
+	}
+	return s.Names, s.List.err()
+}
+
+// contents returns the text of a file.
+func (f *Files) contents(path string) ([]byte, error) {
+	s := f.look(path, func(s *seen) bool { return s.Read != nil }, func(s *seen) {
+		data, err := contents(path)
+		s.Data, s.Read = data, outcome(err)
+	})
+	return s.Data, s.Read.err()
+}
+
+func outcome(err error) *told {
+	if err == nil {
+		return &told{}
+	}
+	return &told{Error: cause(err).Error()}
+}
+
+// err is the error that the path was looked at with. A kept copy answers
+// fs.ErrNotExist for a path that was not looked at.
+func (t *told) err() error {
+	switch {
+	case t == nil:
+		return fs.ErrNotExist
+	case t.Error != "":
+		return errors.New(t.Error)
+	}
+	return nil
+}

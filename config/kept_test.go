@@ -1,0 +1,100 @@
+package config_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/megaframework/mega/config"
+)
+
+// kept loads s, passes a copy of its files through JSON, and returns s with the
+// copy, and what was loaded.
+func kept(t *testing.T, s config.Source) (config.Source, []config.Value, error) {
+	t.Helper()
+	s.Files = new(config.Files)
+	c, err := config.Load(s)
+	s.Files.Keep()
+	data, failed := json.Marshal(s.Files)
+	if failed != nil {
+		t.Fatal(failed)
+	}
+	s.Files = new(config.Files)
+	if err := json.Unmarshal(data, s.Files); err != nil {
+		t.Fatal(err)
+	}
+	if err != nil {
+		return s, nil, err
+	}
+	return s, c.Values(), nil
+}
+
+func TestKeptFilesTakeThePlaceOfTheDisk(t *testing.T) {
+	files := map[string]string{
+		"go.mod": "module x\n", "mega.config.yaml": "name: shop\nlock: {ttl: 20s}\n", "mega.config.dev.yaml": "lock: {wait: 3s}\n",
+		"apps/web/app.config.yaml": "addr: ':9'\n", ".env": "MEGA_LOG_LEVEL=debug\n", "sub/dir/x": "",
+	}
+	for _, from := range []string{"the folder", "a folder below", "a named file", "a named folder"} {
+		dir := folder(t, files)
+		s := source(dir, "MEGA_ENV=dev")
+		switch from {
+		case "a folder below":
+			s.Dir = filepath.Join(dir, "sub", "dir")
+		case "a named file":
+			s.Dir, s.File = t.TempDir(), filepath.Join(dir, "mega.config.yaml")
+		case "a named folder":
+			s.Dir, s.File = t.TempDir(), dir
+		}
+		s, want, err := kept(t, s)
+		if err != nil {
+			t.Fatalf("%s: %v", from, err)
+		}
+		for name := range files {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte("{"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.RemoveAll(filepath.Join(dir, "apps")); err != nil {
+			t.Fatal(err)
+		}
+		c, err := config.Load(s)
+		if err != nil {
+			t.Fatalf("%s: %v", from, err)
+		}
+		if !reflect.DeepEqual(c.Values(), want) || c.Lock.TTL.String() != "20s" || c.Log.Level != "debug" || c.Apps["web"].Addr != ":9" {
+			t.Errorf("%s: got %+v, want %+v", from, c.Values(), want)
+		}
+		if _, _, err := config.Reload(c, s); err != nil {
+			t.Errorf("%s: reload: %v", from, err)
+		}
+	}
+}
+
+func TestKeptFilesHaveTheProblemsOfTheDisk(t *testing.T) {
+	for _, s := range []config.Source{
+		source(folder(t, map[string]string{"mega.config.yaml": "lock: {tll: 20s}\n"})),
+		source(folder(t, map[string]string{"mega.config.yaml": "\xff"})),
+		source(folder(t, map[string]string{"mega.config.yaml/x": ""})),
+		{Dir: t.TempDir(), File: "absent.yaml"},
+	} {
+		s, _, want := kept(t, s)
+		_, got := config.Load(s)
+		if want == nil || got == nil || !strings.Contains(got.Error(), want.Error()) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	}
+}
+
+// A copy that is kept does not look at the disk again, whatever it is asked for.
+func TestKeptFilesAreAllThatThereIs(t *testing.T) {
+	dir := folder(t, map[string]string{"mega.config.yaml": "name: shop\n"})
+	s := source(dir)
+	s.Files = new(config.Files)
+	s.Files.Keep()
+	if c, err := config.Load(s); err != nil || c.Name == "shop" {
+		t.Errorf("got %v", err)
+	}
+}
