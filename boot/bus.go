@@ -3,7 +3,6 @@ package boot
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -111,22 +110,9 @@ func (b *booting) newBus(d busdriver.Driver, log *slog.Logger) (*bus.Bus, error)
 	b.bus = messages
 	b.metrics.Bus(messages)
 	b.report.Bus.Warnings = append(b.report.Bus.Warnings, messages.Info().Warnings...)
-	b.probes.add(hook{"bus", pingTime, func(ctx context.Context) error {
-		if messages.Info().Name == "cluster" {
-			return errors.Join(connected(messages), b.party.alive(ctx))
-		}
-		return connected(messages)
-	}})
+	b.dependOnMessages(messages)
 	b.life.endWith(locking, hook{name: "bus", budget: longBudget, run: messages.Drain})
 	return messages, nil
-}
-
-// connected is a reason to be unready: what is published is only buffered.
-func connected(messages *bus.Bus) error {
-	if state, why := messages.State(); state == bus.StateDisconnected {
-		return fmt.Errorf("the bus is %s: %w", state, why)
-	}
-	return nil
 }
 
 // busLog tells the log, and the metrics, what an operator wants to know of the
@@ -159,9 +145,9 @@ func (l busLog) Observe(e bus.Event) {
 	case bus.PublishRefused:
 		l.log.Error("published message refused", "subject", e.Subject, "error", e.Err)
 	case bus.Disconnected:
-		l.log.Error("the bus is disconnected", "error", e.Err)
+		l.log.Error("bus backend lost", "error", e.Err)
 	case bus.Connected:
-		l.log.Info("the bus is connected again", "after", e.After)
+		l.log.Info("bus backend returned", "after", e.After)
 	}
 }
 

@@ -28,11 +28,19 @@ func socketFolder(t *testing.T) string {
 	return dir
 }
 
-// A hub that stands still takes readiness from those who depend on it, and only
-// as long as it does.
-func TestHubThatStandsStillIsAReasonToBeUnready(t *testing.T) {
+// A stopped hub degrades the processes that depend on it, and makes those unready
+// that require it, as long as it is stopped.
+func TestStoppedHubDegrades(t *testing.T) {
 	t.Parallel()
-	at := with("MEGA_CLUSTER_SOCKET=" + filepath.Join(socketFolder(t), "s"))
+	for _, require := range []string{"", "node"} {
+		t.Run("require "+require, func(t *testing.T) { t.Parallel(); testStoppedHub(t, require) })
+	}
+}
+
+func testStoppedHub(t *testing.T, require string) {
+	t.Helper()
+	at := with("MEGA_CLUSTER_SOCKET="+filepath.Join(socketFolder(t), "s"), "MEGA_LOCK_REQUIRE="+require, "MEGA_BUS_REQUIRE="+require)
+	want := map[string]int{"": 200, "node": 503}[require]
 	hub := at.start(t)
 	hub.report(t)
 	other := at.start(t)
@@ -59,10 +67,10 @@ func TestHubThatStandsStillIsAReasonToBeUnready(t *testing.T) {
 	}
 	says := fmt.Sprintf("the hub (process %d) does not answer (is it stopped?)", pid)
 	status, body := ask("/readyz")
-	for end := time.Now().Add(20 * time.Second); status == 200 && time.Now().Before(end); {
+	for end := time.Now().Add(20 * time.Second); !strings.Contains(body, says) && time.Now().Before(end); {
 		status, body = ask("/readyz") // the signal may be on its way
 	}
-	if status != 503 || strings.Count(body, says) != 2 {
+	if status != want || strings.Count(body, says) != 2 || strings.Contains(body, `"degraded":[`) != (want == 200) {
 		t.Errorf("while the hub stands still: %d %s", status, body)
 	}
 	if status, body := ask("/livez"); status != 200 {

@@ -142,36 +142,6 @@ func TestFunctionsForMessagesHaveTheirShape(t *testing.T) {
 	}
 }
 
-func TestLostServerOfTheBusMakesTheProgramUnreadyNotDead(t *testing.T) {
-	server := natstest.Start(t, natstest.Options{})
-	r := offline(t, []string{"MEGA_NATS_URL=" + server.URL()}, subscribed(&ledger{make(chan string, 1)}))
-	ops := r.Report().Ops
-	probe := func(path string, want int) {
-		t.Helper()
-		for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-			w, err := http.Get(ops + path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_ = w.Body.Close()
-			if w.StatusCode == want {
-				return
-			}
-			if time.Since(began) > 10*time.Second {
-				t.Fatalf("%s answers %d, want %d", path, w.StatusCode, want)
-			}
-		}
-	}
-	probe("/readyz", http.StatusOK)
-	server.Stop()
-	probe("/readyz", http.StatusServiceUnavailable)
-	probe("/livez", http.StatusOK)
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	probe("/readyz", http.StatusOK)
-}
-
 func TestScopeIsRequiredOfTheBusWhereAnAppListens(t *testing.T) {
 	var log strings.Builder
 	start := func(options ...boot.Option) error {

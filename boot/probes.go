@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,6 +46,14 @@ func (p *probes) add(h hook) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.checks = append(p.checks, &check{hook: h})
+}
+
+// addBackend adds the check of a backend. Its loss makes the process unready if
+// the configuration requires it, and else degraded: most requests may do without.
+func (p *probes) addBackend(h hook, required bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.checks = append(p.checks, &check{hook: h, backend: true, required: required})
 }
 
 // degrade tells what is weaker than it may have to be. It changes no status: the
@@ -101,7 +110,7 @@ type readiness struct {
 // checked is what came of a check.
 type checked struct {
 	Name   string `json:"name"`
-	Status string `json:"status"` // ok, failed
+	Status string `json:"status"` // ok, degraded, failed
 	Took   string `json:"took"`
 	Error  string `json:"error,omitempty"`
 }
@@ -139,7 +148,16 @@ func (p *probes) ready(ctx context.Context, verbose bool) (int, readiness) {
 	if verbose {
 		is.Checks = results
 	}
-	is.Reasons = reasons(results)
+	is.Reasons = map[string]string{}
+	for _, c := range results {
+		switch {
+		case c.Error == "":
+		case c.Status == "degraded":
+			is.Degraded = append(slices.Clip(is.Degraded), c.Name+" backend lost: "+c.Error)
+		default:
+			is.Reasons[c.Name] = c.Error
+		}
+	}
 	if len(is.Reasons) == 0 {
 		return http.StatusOK, is
 	}
@@ -151,17 +169,6 @@ func (p *probes) weaker() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.degraded
-}
-
-// reasons are what the checks say that failed.
-func reasons(results []checked) map[string]string {
-	all := map[string]string{}
-	for _, c := range results {
-		if c.Error != "" {
-			all[c.Name] = c.Error
-		}
-	}
-	return all
 }
 
 func (p *probes) run(ctx context.Context) []checked {
@@ -187,6 +194,9 @@ func (p *probes) ask(ctx context.Context, c *check) checked {
 	is := checked{Name: c.name, Status: "ok", Took: time.Since(began).Round(time.Microsecond).String()}
 	if err != nil {
 		is.Status, is.Error = "failed", p.veil.text(err.Error())
+		if c.backend && !c.required {
+			is.Status = "degraded"
+		}
 	}
 	return is
 }
@@ -211,6 +221,8 @@ func (p *probes) attempt(c *check) *attempt {
 // check is one reason to be unready.
 type check struct {
 	hook
+	backend  bool // of locks or messages
+	required bool // its loss is a reason to be unready
 
 	mu  sync.Mutex // guards now
 	now *attempt   // the one under way

@@ -149,11 +149,7 @@ func (b *booting) openLock(c *config.Config, d decisions, log *slog.Logger) (dri
 		return o.Lock, nil
 	}
 	defer b.report.phase("lock", time.Now())
-	opened, err := openLock(b.ctx, c, d.lock, log, &b.party)
-	if err == nil && d.lock.Chosen == "cluster" {
-		b.probes.add(hook{"lock", pingTime, b.party.alive})
-	}
-	return opened, err
+	return openLock(b.ctx, c, d.lock, log, &b.party)
 }
 
 // lockTime is what leases in use get to be released, once all work is over.
@@ -171,6 +167,7 @@ func (b *booting) newLocker(c *config.Config, d driver.Driver, log *slog.Logger)
 	b.metrics.Locker(l)
 	b.report.Lock.opened(l.Info())
 	b.life.endWith(locking, hook{name: "locks", budget: lockTime, run: l.Close})
+	b.dependOnLocks(c, l)
 	return l, nil
 }
 

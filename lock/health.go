@@ -104,3 +104,17 @@ func (h *health) probe(ctx context.Context) error {
 	}
 	return nil
 }
+
+// Ping reports whether the backend serves locks now, with the cause if it does
+// not. It asks the backend once, for at most a second, so that a loss is found
+// also while no lock is used (L21); during an outage it returns at once.
+func (l *Locker) Ping(ctx context.Context) error {
+	if err := l.health.lost(); err != nil {
+		return err
+	}
+	_, err := l.Inspect(ctx, "mega.probe")
+	if errors.Is(err, ErrUnavailable) && !errors.Is(ctx.Err(), context.Canceled) { // a deadline may be the outage's work
+		l.health.failed(err)
+	}
+	return err
+}

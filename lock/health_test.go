@@ -86,3 +86,37 @@ func TestOneBadKeyIsNotTheLossOfTheBackend(t *testing.T) {
 		}
 	})
 }
+
+// A process that uses no lock finds a loss by a ping, and reports it once.
+func TestPingFindsALoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var away atomic.Bool
+		d := outage(&away)
+		d.inspect = func(ctx context.Context, d driver.Driver, key string) (driver.State, error) {
+			if away.Load() {
+				return driver.State{}, errors.New("connection reset")
+			}
+			return d.Inspect(ctx, key)
+		}
+		r := &recorder{}
+		l := process(t, d, lock.Config{Observer: r})
+		if err := l.Ping(t.Context()); err != nil {
+			t.Errorf("a backend that serves: %v", err)
+		}
+		away.Store(true)
+		for range 3 {
+			if err := l.Ping(t.Context()); !errors.Is(err, lock.ErrUnavailable) {
+				t.Errorf("during the outage: %v", err)
+			}
+			synctest.Wait()
+		}
+		if lost := told[lock.Unavailable](r); len(lost) != 1 {
+			t.Errorf("the loss was reported as %v, want once", lost)
+		}
+		away.Store(false)
+		time.Sleep(2 * time.Second)
+		if err := l.Ping(t.Context()); err != nil || len(told[lock.Available](r)) != 1 {
+			t.Errorf("after the outage: %v, reported as %v", err, told[lock.Available](r))
+		}
+	})
+}

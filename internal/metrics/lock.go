@@ -25,9 +25,11 @@ var (
 	lockWait      = byClass("mega_lock_wait_seconds", "histogram", "How long calls waited that were granted.")
 	lockHeld      = byClass("mega_lock_held_seconds", "histogram", "How long leases were held that were released or lost.")
 
-	lockActive  = Series{"mega_lock_active", "gauge", nil, "Leases that this process holds now."}
-	lockWaiting = Series{"mega_lock_waiting", "gauge", nil, "Calls of this process that wait now."}
-	lockScope   = Series{"mega_lock_scope", "gauge", []string{"driver"}, "How far exclusion reaches: 0 this process, 1 this node, 2 the fleet."}
+	lockActive    = Series{"mega_lock_active", "gauge", nil, "Leases that this process holds now."}
+	lockWaiting   = Series{"mega_lock_waiting", "gauge", nil, "Calls of this process that wait now."}
+	lockAvailable = Series{"mega_lock_available", "gauge", nil, "1 if the backend serves locks, else 0."}
+	lockOutages   = Series{"mega_lock_outages_total", "counter", nil, "How often the backend stopped to serve locks."}
+	lockScope     = Series{"mega_lock_scope", "gauge", []string{"driver"}, "How far exclusion reaches: 0 this process, 1 this node, 2 the fleet."}
 )
 
 func byClass(name, kind, help string, more ...string) Series {
@@ -37,7 +39,7 @@ func byClass(name, kind, help string, more ...string) Series {
 func lockCatalogue() []Series {
 	return []Series{
 		lockAcquired, lockContended, lockRefused, lockLost, lockForced, lockForgotten,
-		renewFailed, releaseFailed, lockWait, lockHeld, lockActive, lockWaiting, lockScope,
+		renewFailed, releaseFailed, lockWait, lockHeld, lockActive, lockWaiting, lockAvailable, lockOutages, lockScope,
 	}
 }
 
@@ -45,6 +47,7 @@ func lockCatalogue() []Series {
 type locks struct {
 	classes                                                  *classes
 	refused, lost, forced, forgotten, notRenewed, unreleased *prometheus.CounterVec
+	outages                                                  prometheus.Counter
 }
 
 // class is what is counted with every lease, found once for all keys of the
@@ -64,6 +67,7 @@ func newLocks(r *prometheus.Registry) locks {
 		}),
 		refused: counter(r, lockRefused), lost: counter(r, lockLost), forced: counter(r, lockForced), forgotten: counter(r, lockForgotten),
 		notRenewed: counter(r, renewFailed), unreleased: counter(r, releaseFailed),
+		outages: counter(r, lockOutages).WithLabelValues(),
 	}
 }
 
@@ -94,6 +98,8 @@ func (m *Metrics) Observe(e lock.Event) {
 		l.forgotten.WithLabelValues(l.classes.of(e.Key).name).Inc()
 	case lock.RenewFailed:
 		l.notRenewed.WithLabelValues(l.classes.of(e.Key).name).Inc()
+	case lock.Unavailable:
+		l.outages.Inc()
 	case lock.ReleaseFailed:
 		l.unreleased.WithLabelValues(l.classes.of(e.Key).name).Inc()
 	}
@@ -138,6 +144,12 @@ func (m *Metrics) Locker(l *lock.Locker) {
 	m.registry.MustRegister(
 		gaugeOf(lockActive, func() float64 { return float64(l.Stats().Active) }),
 		gaugeOf(lockWaiting, func() float64 { return float64(l.Stats().Waiting) }),
+		gaugeOf(lockAvailable, func() float64 {
+			if l.Unavailable() != nil {
+				return 0
+			}
+			return 1
+		}),
 	)
 	gauge(m.registry, lockScope).WithLabelValues(info.Name).Set(float64(info.Scope))
 }

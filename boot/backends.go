@@ -1,0 +1,78 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// pulseEvery is the time between two signs of life of a lock server. Requests
+// find a loss at once; the pulse finds it where none takes a lock, and the load
+// on the server is a fifth of a command per second and process.
+const pulseEvery = 5 * time.Second
+
+// dependOnLocks reports the loss of what keeps the locks: degraded, or not ready
+// if lock.require is set (L21). Locks in the process cannot be lost.
+func (b *booting) dependOnLocks(c *config.Config, l *lock.Locker) {
+	if l.Info().Scope == driver.Process {
+		return
+	}
+	b.probes.addBackend(hook{"lock", pingTime, func(ctx context.Context) error {
+		if l.Info().Name == "cluster" {
+			return errors.Join(l.Unavailable(), b.party.alive(ctx))
+		}
+		return l.Ping(ctx)
+	}}, c.Lock.Require != "")
+	if l.Info().Scope == driver.Fleet && b.process.Offline == nil {
+		b.pulse("pulse of locks", l.Ping)
+	}
+}
+
+// dependOnMessages reports the loss of what carries the messages: degraded, or
+// not ready if bus.require is set (S23). Meanwhile, publishes are buffered.
+func (b *booting) dependOnMessages(messages *bus.Bus) {
+	b.probes.addBackend(hook{"bus", pingTime, func(ctx context.Context) error {
+		if messages.Info().Name == "cluster" {
+			return errors.Join(connected(messages), b.party.alive(ctx))
+		}
+		return connected(messages)
+	}}, b.config.Bus.Require != "")
+}
+
+// connected returns why the bus does not reach its backend.
+func connected(messages *bus.Bus) error {
+	if state, why := messages.State(); state == bus.StateDisconnected {
+		return fmt.Errorf("the bus is %s: %w", state, why)
+	}
+	return nil
+}
+
+// pulse calls ping until the locks are closed. What it returns is reported by
+// the events of the lock.
+func (b *booting) pulse(name string, ping func(context.Context) error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for sleep(ctx, pulseEvery) == nil {
+			bounded, end := context.WithTimeout(ctx, pingTime)
+			_ = ping(bounded)
+			end()
+		}
+	}()
+	b.life.endWith(locking, hook{name: name, budget: lockTime, run: func(ctx context.Context) error {
+		cancel()
+		select {
+		case <-done:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}})
+}
