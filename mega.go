@@ -30,6 +30,7 @@ import (
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/config"
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/ctx/locale"
 	"github.com/megaframework/mega/internal/cli"
 )
 
@@ -103,15 +104,14 @@ func From(ctx context.Context) (*Ctx, bool) { return megactx.From(ctx) }
 // WrapHandler makes an http.Handler a Handler.
 func WrapHandler(h http.Handler) Handler { return megactx.WrapHandler(h) }
 
-// CheckLocales returns all that is wrong with catalogs of texts: what one
-// locale has and another has not, plural forms that a language needs or does
-// not know, and Korean particles that are right for some values only. The boot
-// checks them, too.
-func CheckLocales(catalogs ...fs.FS) error { return megactx.CheckLocales(catalogs...) }
+// CheckLocales returns all errors of catalogues of texts: a key that one locale
+// lacks, plural forms that are missing or unknown in a language, and Korean
+// particles that fit only some values. The boot runs the same checks.
+func CheckLocales(catalogs ...fs.FS) error { return locale.Check(catalogs...) }
 
 // Josa returns the particle of pair that follows word in Korean: "을" of
 // "을/를" behind "물".
-func Josa(word, pair string) string { return megactx.Josa(word, pair) }
+func Josa(word, pair string) string { return locale.Josa(word, pair) }
 
 // Main runs the program that options describe, until a signal ends it, and
 // exits. What is given to it outside an App is shared by all apps.

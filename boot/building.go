@@ -9,6 +9,7 @@ import (
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/config"
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/ctx/locale"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -23,18 +24,18 @@ type building struct {
 }
 
 // speaks are the app's texts, or nil if it was given none.
-func (a *building) speaks(c *config.Config) (*megactx.Locales, error) {
+func (a *building) speaks(c *config.Config) (*locale.Texts, error) {
 	if len(a.part.locales) == 0 {
 		return nil, nil
 	}
-	l, err := megactx.ParseLocales(c.Apps[a.name].Locales, a.part.locales...)
+	l, err := locale.Parse(c.Apps[a.name].Locales, a.part.locales...)
 	if err != nil {
 		return nil, a.failure("boot.locales", "Its texts cannot be used.", err)
 	}
 	return l, nil
 }
 
-func (a *building) info(c *config.Config, l *megactx.Locales) megactx.AppInfo {
+func (a *building) info(c *config.Config, l *locale.Texts) megactx.AppInfo {
 	app := c.Apps[a.name]
 	if l != nil {
 		app.Locales = l.Names()
@@ -42,7 +43,7 @@ func (a *building) info(c *config.Config, l *megactx.Locales) megactx.AppInfo {
 	return megactx.AppInfo{Name: a.name, Env: c.Env, Locales: app.Locales, Prefix: app.Prefix}
 }
 
-func (a *building) newHost(info megactx.AppInfo, log *slog.Logger, l *lock.Locker, messages *bus.Bus, texts *megactx.Locales) (*megactx.Host, error) {
+func (a *building) newHost(info megactx.AppInfo, log *slog.Logger, l *lock.Locker, messages *bus.Bus, texts *locale.Texts) (*megactx.Host, error) {
 	views, err := megactx.ParseViews(a.part.views...)
 	if err != nil {
 		return nil, a.failure("boot.views", "Its pages cannot be used.", err)

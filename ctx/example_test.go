@@ -9,6 +9,7 @@ import (
 	"testing/fstest"
 
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/ctx/locale"
 	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/lock"
 )
@@ -74,7 +75,7 @@ func ExampleCtx_SSE() {
 }
 
 func ExampleCtx_T() {
-	locales, err := megactx.ParseLocales([]string{"ko", "en"}, fstest.MapFS{
+	locales, err := locale.Parse([]string{"ko", "en"}, fstest.MapFS{
 		"ko.yaml": {Data: []byte(`cart: "{product|을/를} {count}개 담았습니다."`)},
 		"en.yaml": {Data: []byte(`cart: {one: "One {product} added.", other: "{count} {product}s added."}`)},
 	})
@@ -97,7 +98,7 @@ func ExampleCtx_T() {
 
 func ExampleJosa() {
 	for _, word := range []string{"사과", "책", "‘서울’", "3", "10", "URL", "漢"} {
-		fmt.Println(word + megactx.Josa(word, "으로/로"))
+		fmt.Println(word + locale.Josa(word, "으로/로"))
 	}
 	// Output:
 	// 사과로

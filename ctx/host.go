@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/ctx/locale"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -27,7 +28,7 @@ type Host struct {
 	Bus     *bus.Bus      // likewise
 	Views   *Views        // without them, HTML answers ErrNotConfigured
 	Public  *Public       // may be nil
-	Locales *Locales      // without them, T answers with the key
+	Locales *locale.Texts // without them, T answers with the key
 	Served  func(Request) // told of every request that is over; may be nil
 	Tracer  trace.Tracer  // default: the global provider's
 

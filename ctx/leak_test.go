@@ -16,6 +16,7 @@ import (
 	"time"
 
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/ctx/locale"
 )
 
 // scaled is n times MEGA_TEST_SCALE, at least 1.
@@ -117,7 +118,7 @@ func (l *leaky) useUp(c *megactx.Ctx) {
 func TestACtxThatLeaksIsHarmless(t *testing.T) {
 	l := &leaky{t: t}
 	locker, _ := newLocker(t)
-	locales, err := megactx.ParseLocales([]string{"en"}, texts)
+	locales, err := locale.Parse([]string{"en"}, texts)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/megaframework/mega/internal/embedded"
 )
 
 // Public are an app's assets, served at their paths wherever no route is. They
@@ -26,7 +28,7 @@ type asset struct {
 func ReadPublic(sources ...fs.FS) (*Public, error) {
 	p := &Public{files: map[string]asset{}}
 	for _, source := range sources {
-		if err := p.read(below(source)); err != nil {
+		if err := p.read(embedded.Root(source)); err != nil {
 			return nil, fmt.Errorf("read public files: %w", err)
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+
+	"github.com/megaframework/mega/internal/embedded"
 )
 
 // Views are an app's pages: html/template files that end in .html.
@@ -30,7 +32,7 @@ func ParseViews(sources ...fs.FS) (*Views, error) {
 	shared := template.New("").Funcs((&Host{}).functions(""))
 	pages := map[string]string{}
 	for _, source := range sources {
-		if err := readViews(below(source), shared, pages); err != nil {
+		if err := readViews(embedded.Root(source), shared, pages); err != nil {
 			return nil, fmt.Errorf("parse views: %w", err)
 		}
 	}
@@ -62,19 +64,6 @@ func readViews(source fs.FS, shared *template.Template, pages map[string]string)
 		_, err = shared.New(name).Parse(string(text))
 		return err
 	})
-}
-
-// below returns the folder that is all there is in source, or source.
-func below(source fs.FS) fs.FS {
-	entries, err := fs.ReadDir(source, ".")
-	if err != nil || len(entries) != 1 || !entries[0].IsDir() {
-		return source
-	}
-	folder, err := fs.Sub(source, entries[0].Name())
-	if err != nil {
-		return source
-	}
-	return folder
 }
 
 // pages are an app's views in its locales, made when they are first asked for.

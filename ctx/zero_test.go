@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/ctx/locale"
 )
 
 // Every method of every value that a program can come to hold without having
@@ -22,8 +23,8 @@ func TestZeroValuesAnswer(t *testing.T) {
 		"a Lock":               {megactx.Lock{}, nil},
 		"a Bus":                {megactx.Bus{}, nil},
 		"a Stream":             {&megactx.Stream{}, nil},
-		"Locales":              {(*megactx.Locales)(nil), nil},
-		"a zero Locales":       {&megactx.Locales{}, nil},
+		"Locales":              {(*locale.Texts)(nil), nil},
+		"a zero Locales":       {&locale.Texts{}, nil},
 	} {
 		v := reflect.ValueOf(x.zero)
 		for i := range v.NumMethod() {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/megaframework/mega"
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/ctx/locale"
 	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/lock"
 )
@@ -184,7 +185,7 @@ func shop(t *testing.T) (*Shop, *megactx.Host, http.Handler, *bytes.Buffer) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = locks.Close(context.Background()) })
-	spoken, err := megactx.ParseLocales(nil, locales)
+	spoken, err := locale.Parse(nil, locales)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,12 +59,13 @@ func layers() map[string][]string {
 		"drivers/redis":              {"lock/driver", "drivers/redis/...", "internal/mask"},
 		"drivers/redis/...":          {"lock/driver", "drivers/redis/...", "internal/mask"},
 
-		"config":   {"internal/mask", "internal/spelling"},
-		"ctx":      {"lock", "lock/driver", "bus", "bus/driver"},
-		"boot/...": {"config", "ctx", "lock", "lock/driver", "bus", "bus/driver", "drivers/...", "boot/...", "internal/admin", "internal/failure", "internal/mask", "internal/metrics", "internal/supervisor"},
+		"config":     {"internal/mask", "internal/spelling"},
+		"ctx":        {"lock", "lock/driver", "bus", "bus/driver", "ctx/locale", "internal/embedded"},
+		"ctx/locale": {"internal/embedded"},
+		"boot/...":   {"config", "ctx", "ctx/locale", "lock", "lock/driver", "bus", "bus/driver", "drivers/...", "boot/...", "internal/admin", "internal/failure", "internal/mask", "internal/metrics", "internal/supervisor"},
 
 		"internal/cli": {"internal/spelling", "internal/failure", "boot", "config", "ctx", "bus", "lock", "lock/driver", "internal/admin"},
-		"":             {"internal/cli", "boot", "config", "ctx", "lock", "bus"},
+		"":             {"internal/cli", "boot", "config", "ctx", "ctx/locale", "lock", "bus"},
 
 		"cmd/mega": {"internal/cli", "internal/scaffold", "boot", "lock", "drivers/redis"},
 
@@ -74,6 +75,7 @@ func layers() map[string][]string {
 		"docs/guide":          {},
 		"internal/admin":      {"lock", "bus", "internal/private"},
 		"internal/arch":       {},
+		"internal/embedded":   {},
 		"internal/failure":    {"config", "internal/mask"},
 		"internal/scaffold":   {},
 		"internal/spelling":   {},

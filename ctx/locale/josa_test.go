@@ -1,11 +1,11 @@
-package megactx_test
+package locale_test
 
 import (
 	"strings"
 	"testing"
 	"unicode/utf8"
 
-	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/ctx/locale"
 )
 
 func TestParticlesSuitTheWordBeforeThem(t *testing.T) {
@@ -22,7 +22,7 @@ func TestParticlesSuitTheWordBeforeThem(t *testing.T) {
 		{"으로는/로는", "사과로는", "연필로는", "책으로는"},
 	} {
 		for word, want := range map[string]string{"사과": x.vowel, "연필": x.rieul, "책": x.consonant} {
-			if got := word + megactx.Josa(word, x.pair); got != want {
+			if got := word + locale.Josa(word, x.pair); got != want {
 				t.Errorf("got %s, want %s", got, want)
 			}
 		}
@@ -59,7 +59,7 @@ func TestWordsAreReadAsInKorean(t *testing.T) {
 	} {
 		particle, direction, _ := strings.Cut(x.want, " ")
 		for word := range strings.FieldsSeq(x.words) {
-			got, to := megactx.Josa(word, "을/를"), megactx.Josa(word, "으로/로")
+			got, to := locale.Josa(word, "을/를"), locale.Josa(word, "으로/로")
 			if got != particle || to != direction {
 				t.Errorf("%s is followed by %s and %s, want %s and %s", word, got, to, particle, direction)
 			}
@@ -73,7 +73,7 @@ func TestBothFormsFollowWhatCannotBeRead(t *testing.T) {
 			"은/는": "은(는)", "이/가": "이(가)", "을/를": "을(를)", "과/와": "과(와)", "으로/로": "(으)로", "아/야": "아(야)",
 			"이에요/예요": "이에요(예요)", "이랑/랑": "(이)랑",
 		} {
-			if got := megactx.Josa(word, pair); got != want {
+			if got := locale.Josa(word, pair); got != want {
 				t.Errorf("behind %q: got %s, want %s", word, got, want)
 			}
 		}
@@ -82,7 +82,7 @@ func TestBothFormsFollowWhatCannotBeRead(t *testing.T) {
 
 func TestWhatIsNoParticleIsLeftAsItIs(t *testing.T) {
 	for _, pair := range []string{"", "을", "를/을", "a/b", "/를", "을/"} {
-		if got := megactx.Josa("책", pair); got != pair {
+		if got := locale.Josa("책", pair); got != pair {
 			t.Errorf("%q became %q", pair, got)
 		}
 	}
@@ -93,7 +93,7 @@ func FuzzJosa(f *testing.F) {
 		f.Add(word)
 	}
 	f.Fuzz(func(t *testing.T, word string) {
-		switch got := megactx.Josa(word, "을/를"); got {
+		switch got := locale.Josa(word, "을/를"); got {
 		case "을", "를", "을(를)":
 		default:
 			t.Errorf("%q is followed by %q (valid: %v)", word, got, utf8.ValidString(word))

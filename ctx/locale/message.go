@@ -1,4 +1,4 @@
-package megactx
+package locale
 
 import (
 	"errors"

@@ -1,4 +1,21 @@
-package megactx
+// Package locale keeps the texts of an app in its languages: catalogues in
+// files, plural forms, and Korean particles.
+//
+// A catalogue is a file in the format of go-i18n. The last word of its name
+// before the extension is the locale: ko.yaml, active.pt-BR.toml, en.json.
+//
+//	cart:
+//	  added: "{name|을/를} 담았습니다."
+//	  items: {one: "{count} item", other: "{count} items"}
+//
+// The key of a text is its path, "cart.items". The value called count selects
+// the plural form of a message. {name} is replaced by a value, {name|을/를} by a
+// value with the Korean particle that fits it, and {|을/를} by a particle that
+// fits the text before it.
+//
+// The files: locale.go parses and matches, check.go compares catalogues,
+// message.go parses a text, text.go renders it, josa.go selects particles.
+package locale
 
 import (
 	"encoding/json"
@@ -17,52 +34,44 @@ import (
 	"github.com/pelletier/go-toml/v2"
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/text/language"
+
+	"github.com/megaframework/mega/internal/embedded"
 )
 
-// Locales are an app's texts in the languages that it speaks. They are kept in
-// files, catalogs, as go-i18n has them: the last word of a file's name before
-// its ending is the locale, as in ko.yaml, active.pt-BR.toml and en.json.
-//
-//	cart:
-//	  added: "{name|을/를} 담았습니다."
-//	  items: {one: "{count} item", other: "{count} items"}
-//
-// A text is found by its path, "cart.items". A message with plural forms is
-// chosen by the value called count. {name} stands for a value, {name|을/를} for
-// a value with the Korean particle that suits it, and {|을/를} for a particle
-// that suits the text before it.
-type Locales struct {
+// Texts are the texts of an app in its locales. A nil Texts has none. It is
+// immutable and safe for concurrent use.
+type Texts struct {
 	names    []string
 	matcher  language.Matcher
 	catalogs map[string]*catalog
 }
 
-// catalog is what one locale says.
+// catalog holds the messages of one locale.
 type catalog struct {
 	name     string
 	tag      language.Tag
-	plural   *i18n.Localizer // knows the language's plural forms
+	plural   *i18n.Localizer // selects the plural forms of the language
 	messages map[string]forms
 }
 
-// forms are the plural forms of a message by their CLDR names; one without
-// plurals has "other" alone.
+// forms are the plural forms of a message by their CLDR names. A message without
+// plurals has only "other".
 type forms map[string]*message
 
-// ParseLocales reads the catalogs of every file system; a later one's texts
-// replace an earlier one's. A file system that has nothing but one folder at
-// its root stands for that folder.
+// Parse reads the catalogues of all sources; the texts of a later source replace
+// those of an earlier one. A source whose root has a single folder stands for
+// that folder.
 //
-// The app speaks the locales in offered, the first of which is for whoever
-// wants none of them; without any, all for which there is a catalog, English
-// or else the first in alphabetical order before the others. The catalogs of
-// the locales offered have to agree; see [CheckLocales].
-func ParseLocales(offered []string, sources ...fs.FS) (*Locales, error) {
+// The locales in offered are the locales of the app; the first is the default.
+// Without offered, the app has all locales with a catalogue, with English first
+// if it exists, then in alphabetical order. The catalogues must agree; see
+// [Check].
+func Parse(offered []string, sources ...fs.FS) (*Texts, error) {
 	all := map[string]*catalog{}
 	for _, source := range sources {
-		found, err := readCatalogs(below(source))
+		found, err := readCatalogs(embedded.Root(source))
 		if err != nil {
-			return nil, fmt.Errorf("parse locales: %w", err)
+			return nil, fmt.Errorf("parse texts: %w", err)
 		}
 		for name, c := range found {
 			if known := all[name]; known != nil {
@@ -72,27 +81,27 @@ func ParseLocales(offered []string, sources ...fs.FS) (*Locales, error) {
 			}
 		}
 	}
-	l, err := newLocales(offered, all)
+	l, err := newTexts(offered, all)
 	if err == nil {
 		err = l.check()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("parse locales: %w", err)
+		return nil, fmt.Errorf("parse texts: %w", err)
 	}
 	return l, nil
 }
 
-// CheckLocales reads catalogs as ParseLocales does and returns all that is
-// wrong with them: a key or a placeholder that one locale has and another has
-// not, plural forms that the language needs or does not know, and in Korean a
-// particle right behind a placeholder, which has to be written {name|을/를}.
-func CheckLocales(sources ...fs.FS) error {
-	_, err := ParseLocales(nil, sources...)
+// Check reads catalogues as Parse does and returns all their errors: a key or a
+// placeholder that is missing in one locale, a plural form that is missing or
+// unknown in the language, and a Korean particle right behind a placeholder,
+// which must be written {name|을/를}.
+func Check(sources ...fs.FS) error {
+	_, err := Parse(nil, sources...)
 	return err
 }
 
-func newLocales(offered []string, all map[string]*catalog) (*Locales, error) {
-	l := &Locales{catalogs: map[string]*catalog{}}
+func newTexts(offered []string, all map[string]*catalog) (*Texts, error) {
+	l := &Texts{catalogs: map[string]*catalog{}}
 	if len(offered) == 0 {
 		offered = slices.Sorted(maps.Keys(all))
 		if i := slices.Index(offered, "en"); i > 0 {
@@ -117,18 +126,17 @@ func newLocales(offered []string, all map[string]*catalog) (*Locales, error) {
 	return l, nil
 }
 
-// Names are the locales that the app speaks, the first one for whoever wants
-// none of them.
-func (l *Locales) Names() []string {
+// Names returns the locales of the app; the first is the default.
+func (l *Texts) Names() []string {
 	if l == nil {
 		return nil
 	}
 	return slices.Clone(l.names)
 }
 
-// match returns the locale that suits best what is wanted, the most important
-// first, each as in an Accept-Language header.
-func (l *Locales) match(wanted ...string) string {
+// Match returns the locale that matches wanted best, the most important first,
+// each written as in an Accept-Language header. It returns "" without locales.
+func (l *Texts) Match(wanted ...string) string {
 	if l == nil || len(l.names) == 0 {
 		return ""
 	}
@@ -191,7 +199,7 @@ func readCatalog(all map[string]*catalog, file string, text []byte) error {
 	return errors.Join(wrong...)
 }
 
-// pluralForms are the names that CLDR has for them.
+// pluralForms returns the CLDR names of the plural forms.
 func pluralForms() []string { return []string{"zero", "one", "two", "few", "many", "other"} }
 
 func newCatalog(tag language.Tag) *catalog {
@@ -201,7 +209,7 @@ func newCatalog(tag language.Tag) *catalog {
 	}
 }
 
-// add takes a message of a file apart.
+// add parses a message of a file.
 func (c *catalog) add(m *i18n.Message) error {
 	if c.messages[m.ID] != nil {
 		return errors.New("there are two of it")
@@ -224,7 +232,7 @@ func (c *catalog) add(m *i18n.Message) error {
 	return nil
 }
 
-// form returns the plural form for a number: an integer, or the text of one
+// form returns the plural form for a number: an integer, or the text of a number
 // with a fraction.
 func (c *catalog) form(count any) (string, error) {
 	return c.plural.Localize(&i18n.LocalizeConfig{
@@ -234,7 +242,7 @@ func (c *catalog) form(count any) (string, error) {
 	})
 }
 
-// countOf makes a value what form takes.
+// countOf converts a value to an argument of form.
 func countOf(v any) (any, error) {
 	switch n := reflect.ValueOf(v); {
 	case n.CanInt():

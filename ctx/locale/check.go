@@ -1,4 +1,4 @@
-package megactx
+package locale
 
 import (
 	"errors"
@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// check returns all that is wrong with the catalogs that the app offers.
-func (l *Locales) check() error {
+// check returns all errors of the catalogues that the app offers.
+func (l *Texts) check() error {
 	var wrong []error
 	keys := l.keys()
 	for _, name := range l.names {
@@ -27,8 +27,8 @@ func (l *Locales) check() error {
 	return errors.Join(append(wrong, l.checkPlaceholders(keys)...)...)
 }
 
-// keys are all keys with the first locale that has them.
-func (l *Locales) keys() map[string]string {
+// keys returns all keys with the first locale that has them.
+func (l *Texts) keys() map[string]string {
 	keys := map[string]string{}
 	for _, name := range slices.Backward(l.names) {
 		for key := range l.catalogs[name].messages {
@@ -38,9 +38,9 @@ func (l *Locales) keys() map[string]string {
 	return keys
 }
 
-// checkPlaceholders compares what a message takes with what it takes in the
+// checkPlaceholders compares the placeholders of a message with those of the
 // first locale that has it.
-func (l *Locales) checkPlaceholders(keys map[string]string) (wrong []error) {
+func (l *Texts) checkPlaceholders(keys map[string]string) (wrong []error) {
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		first := l.catalogs[keys[key]].messages[key].placeholders()
 		for _, name := range l.names {
@@ -59,7 +59,7 @@ func (l *Locales) checkPlaceholders(keys map[string]string) (wrong []error) {
 	return wrong
 }
 
-// placeholders are those of all forms together: "one item" needs no count.
+// placeholders returns the placeholders of all forms: "one item" needs no count.
 func (f forms) placeholders() (names []string) {
 	for _, m := range f {
 		names = append(names, m.placeholders()...)
@@ -72,7 +72,7 @@ func without(names, those []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(those, name) })
 }
 
-// checkMessage looks at one message by itself.
+// checkMessage checks one message.
 func (c *catalog) checkMessage(key string) (wrong []error) {
 	all := c.messages[key]
 	if len(all) > 1 {
@@ -86,8 +86,8 @@ func (c *catalog) checkMessage(key string) (wrong []error) {
 	return wrong
 }
 
-// checkForms compares the plural forms of a message with those that the
-// language has. "other" is there for numbers that are none.
+// checkForms compares the plural forms of a message with those of the language.
+// "other" is always valid: it serves values that are not numbers.
 func (c *catalog) checkForms(all forms) (wrong []error) {
 	used := c.usedForms()
 	for _, form := range pluralForms() {
@@ -101,8 +101,8 @@ func (c *catalog) checkForms(all forms) (wrong []error) {
 	return wrong
 }
 
-// usedForms tries numbers until every form has been met: those below 200, some
-// large ones, and some with a fraction.
+// usedForms returns the forms of sample numbers: those below 200, some large
+// numbers, and some with a fraction.
 func (c *catalog) usedForms() (used []string) {
 	counts := []any{1_000_000, 2_000_000, "0.0", "0.5", "1.0", "1.5", "2.5"}
 	for n := range 200 {
