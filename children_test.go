@@ -56,6 +56,12 @@ func children() map[string]mega.Option {
 			}
 			return nil
 		})),
+		"clinging": mega.App("main", mega.Routes(func(r mega.Router) { r.Get("/", tellSettings) }), mega.OnStart("cling", func(context.Context) {
+			if os.Getenv("CLING") != "" {
+				say("clinging")
+				time.Sleep(time.Minute) // whatever its context says
+			}
+		})),
 		"fleet": mega.App("main", mega.Provide(arrive), mega.OnPrimary("migrate", migrateFleet),
 			mega.Routes(func(r mega.Router) { r.Get("/", tellSettings) })),
 		"watched": mega.App("main", mega.Routes(func(r mega.Router) { r.Get("/", tellSettings) }), mega.Ready("disk", diskOfWorker)),

@@ -116,7 +116,7 @@ func (w *crew) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	for _, f := range w.fronts() {
-		if err := w.listen(f); err != nil {
+		if err := w.listen(ctx, f); err != nil {
 			return err
 		}
 	}
@@ -177,9 +177,9 @@ func (w *crew) fronts() []front {
 	return fronts(sites)
 }
 
-func (w *crew) listen(f front) error {
+func (w *crew) listen(ctx context.Context, f front) error {
 	name := f.sites[0].app
-	l, err := listen(f.addr)
+	l, err := listenSoon(ctx, f.addr, w.config.Boot.WaitFor, w.log)
 	if err != nil {
 		return listenFailure(w.config, "apps."+name+".addr", f.addr, err)
 	}

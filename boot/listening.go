@@ -88,6 +88,10 @@ func listenFailure(c *config.Config, key, addr string, err error) error {
 		Facts:   []Fact{asked(c, key)},
 		Actions: []string{"choose another:   " + put(c, key, "127.0.0.1:8088"), "take a free one:  " + put(c, key, "127.0.0.1:0")},
 	}
+	if taken, ok := errors.AsType[*takenError](err); ok {
+		taken.explain(f, addr)
+		return f
+	}
 	if errors.Is(err, syscall.EADDRINUSE) {
 		f.Text = fmt.Sprintf("The address %s is taken by another process.", addr)
 		f.Actions = append(f.Actions, "see who has it:   ss -ltnp")

@@ -161,7 +161,7 @@ func (b *booting) presents() {
 // for it.
 func (b *booting) open(p front) (*listener, error) {
 	if b.member == nil {
-		return listen(p.addr)
+		return listenSoon(b.ctx, p.addr, b.config.Boot.WaitFor, b.log)
 	}
 	l, err := b.member.inherited.Listen(p.sites[0].app)
 	if err != nil {

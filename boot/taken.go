@@ -1,0 +1,77 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/megaframework/mega/internal/supervisor"
+)
+
+// takenError is an address that a worker of this program has.
+type takenError struct {
+	by  supervisor.Holder
+	err error
+}
+
+func (e *takenError) Error() string {
+	return fmt.Sprintf("%v (worker %d, pid %d)", e.err, e.by.Worker, e.by.PID)
+}
+
+func (e *takenError) Unwrap() error { return e.err }
+
+// takenPause is the time between two attempts to listen.
+const takenPause = 20 * time.Millisecond
+
+// listenSoon listens on addr. After the death of a supervisor its workers have the
+// address until they have emptied its queue: listenSoon waits for them, at most
+// for the given time. An address of another process, or of a program that runs, is
+// an error at once.
+func listenSoon(ctx context.Context, addr string, wait time.Duration, log *slog.Logger) (*listener, error) {
+	until := time.Now().Add(wait)
+	for waiting := false; ; waiting = true {
+		l, err := listen(addr)
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			return l, err
+		}
+		by, known := supervisor.HolderOf(portOf(addr))
+		switch {
+		case !known && waiting:
+			return listen(addr) // the worker has left it since
+		case !known:
+			return nil, err
+		case by.Parent > 0 || !time.Now().Before(until):
+			return nil, &takenError{by, err}
+		case !waiting:
+			log.Warn("waiting for an address", "address", addr, "worker", by.Worker, "pid", by.PID, "reason", "its supervisor has ended")
+		}
+		select {
+		case <-time.After(takenPause):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func portOf(addr string) int {
+	_, text, _ := net.SplitHostPort(addr)
+	port, _ := strconv.Atoi(text) // 0, which nobody listens on
+	return port
+}
+
+// explain adds what is known of the worker that has the address.
+func (e *takenError) explain(f *Failure, addr string) {
+	if e.by.Parent > 0 {
+		f.Text = fmt.Sprintf("The address %s is in use by worker %d of this program, which runs already.", addr, e.by.Worker)
+		f.Actions = []string{fmt.Sprintf("stop it:          kill %d", e.by.Parent), fmt.Sprintf("restart workers:  kill -USR2 %d", e.by.Parent)}
+	} else {
+		f.Text = fmt.Sprintf("The address %s is in use by worker %d of this program, whose supervisor has ended.", addr, e.by.Worker)
+		f.Actions = []string{"wait longer:      set boot.wait_for; the worker ends within shutdown.timeout", fmt.Sprintf("end the worker:   kill -KILL %d", e.by.PID)}
+	}
+	f.Facts = append(f.Facts, Fact{Name: "pid", Value: strconv.Itoa(e.by.PID)})
+}

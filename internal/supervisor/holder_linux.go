@@ -1,0 +1,113 @@
+package supervisor
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// HolderOf returns the worker of this program, the same executable, that listens on
+// a TCP port, and whether there is one. It sees processes of the same user, and all
+// of them as root.
+func HolderOf(port int) (Holder, bool) {
+	sockets := listening(port)
+	if len(sockets) == 0 {
+		return Holder{}, false
+	}
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return Holder{}, false
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() || !sameProgram(pid) || !hasOneOf(pid, sockets) {
+			continue
+		}
+		if h := (Holder{PID: pid, Worker: workerID(pid)}); h.Worker > 0 {
+			if parent := parentOf(pid); sameProgram(parent) {
+				h.Parent = parent
+			}
+			return h, true
+		}
+	}
+	return Holder{}, false
+}
+
+// listening returns the sockets that listen on a port, as links of descriptors name
+// them.
+func listening(port int) (sockets []string) {
+	const local, state, inode, listen = 1, 3, 9, "0A"
+	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		text, err := os.ReadFile(table)
+		if err != nil {
+			continue // without IPv6 there is no tcp6
+		}
+		for line := range strings.Lines(string(text)) {
+			f := strings.Fields(line)
+			if len(f) > inode && f[state] == listen && strings.HasSuffix(f[local], fmt.Sprintf(":%04X", port)) {
+				sockets = append(sockets, "socket:["+f[inode]+"]")
+			}
+		}
+	}
+	return sockets
+}
+
+func ofProcess(pid int, name string) string {
+	return filepath.Join("/proc", strconv.Itoa(pid), name)
+}
+
+// sameProgram reports whether a process runs this executable, or one that this
+// executable has replaced at its path.
+func sameProgram(pid int) bool {
+	own, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		return false
+	}
+	exe, err := os.Readlink(ofProcess(pid, "exe"))
+	return err == nil && strings.TrimSuffix(exe, " (deleted)") == strings.TrimSuffix(own, " (deleted)")
+}
+
+func hasOneOf(pid int, sockets []string) bool {
+	folder := ofProcess(pid, "fd")
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(entries, func(e os.DirEntry) bool {
+		link, err := os.Readlink(filepath.Join(folder, e.Name()))
+		return err == nil && slices.Contains(sockets, link)
+	})
+}
+
+// workerID is the number that a process was started with as a worker, or 0.
+func workerID(pid int) int {
+	environ, err := os.ReadFile(ofProcess(pid, "environ"))
+	if err != nil {
+		return 0
+	}
+	for kv := range bytes.SplitSeq(environ, []byte{0}) {
+		if text, ok := bytes.CutPrefix(kv, []byte(envID+"=")); ok {
+			id, _ := strconv.Atoi(string(text)) // 0 if it is none
+			return id
+		}
+	}
+	return 0
+}
+
+// parentOf is the parent of a process, or 0.
+func parentOf(pid int) int {
+	stat, err := os.ReadFile(ofProcess(pid, "stat"))
+	if err != nil {
+		return 0
+	}
+	f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])) // the name before may have blanks
+	if len(f) < 2 {
+		return 0
+	}
+	parent, _ := strconv.Atoi(f[1])
+	return parent
+}
