@@ -58,10 +58,10 @@ var exchanges = []struct {
 }
 
 func TestExchanges(t *testing.T) {
-	executable := binary(t)
+	executable, environ := binary(t)
 	for _, x := range exchanges {
 		t.Run(x.name, func(t *testing.T) {
-			s := open(t, executable, 1)[0]
+			s := open(t, executable, 1, environ...)[0]
 			if path := s.stock(t, 3); path != "/products/1" {
 				t.Fatalf("the lamp is at %s", path)
 			}
@@ -84,7 +84,8 @@ func TestExchanges(t *testing.T) {
 }
 
 func TestCreatedProductSaysWhereItIs(t *testing.T) {
-	s := open(t, binary(t), 1)[0]
+	executable, environ := binary(t)
+	s := open(t, executable, 1, environ...)[0]
 	a, err := s.send("POST", "/products", `{"name":"Lamp","price":1,"stock":1}`, asJSON)
 	if err != nil || a.status != http.StatusCreated || a.header.Get("Location") != "/products/1" {
 		t.Errorf("got %d at %q, %v, want 201 at /products/1", a.status, a.header.Get("Location"), err)

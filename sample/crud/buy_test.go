@@ -17,11 +17,7 @@ import (
 // and exactly the pieces must be sold: where the locks are in the memory of one
 // process, and where they are in redis and three processes share a database.
 func TestBuyers(t *testing.T) {
-	executable := binary(t)
-	var environ []string
-	if *oversell {
-		executable, environ = os.Args[0], []string{unguarded + "=1"}
-	}
+	executable, environ := binary(t)
 	t.Run("memory, one process", func(t *testing.T) {
 		sellOut(t, open(t, executable, 1, environ...), "memory")
 	})

@@ -18,7 +18,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(unguarded) != "" {
 		mega.Main(program(withoutLock))
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	_ = os.RemoveAll(built) // nothing, if no test needed it
+	os.Exit(code)
 }
 
 // withoutLock makes handlers that run at once what they should run alone.

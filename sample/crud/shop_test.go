@@ -47,14 +47,35 @@ func (t *transcript) String() string {
 	return t.text.String()
 }
 
-// binary builds the sample as its users do.
-func binary(t *testing.T) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "crud.exe")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", file, ".").CombinedOutput(); err != nil {
-		t.Fatalf("build the sample: %v\n%s", err, out)
+// build builds the sample as its users do, once, into built.
+var build = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "crud-")
+	if err != nil {
+		return "", err
 	}
-	return file
+	built = dir
+	file := filepath.Join(dir, "crud.exe")
+	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", file, ".").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the sample: %w\n%s", err, out)
+	}
+	return file, nil
+})
+
+// built is the folder that TestMain removes.
+var built string
+
+// binary returns the sample's executable and its environment. Under -oversell it
+// is a shop without a lock.
+func binary(t *testing.T) (file string, environ []string) {
+	t.Helper()
+	if *oversell {
+		return os.Args[0], []string{unguarded + "=1"}
+	}
+	file, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file, nil
 }
 
 // open starts n processes of executable at once, on one database.

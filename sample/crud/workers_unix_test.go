@@ -8,7 +8,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -26,10 +25,7 @@ const strikes = 500 * time.Millisecond
 // buyer whose worker dies hears nothing and comes again; what counts is that
 // nobody is sold a piece that is not there, and that no piece is left.
 func TestWorkersThatAreKilledSellExactlyTheStock(t *testing.T) {
-	executable, environ := binary(t), []string(nil)
-	if *oversell {
-		executable, environ = os.Args[0], []string{unguarded + "=1"}
-	}
+	executable, environ := binary(t)
 	environ = append(environ, "MEGA_DATABASE_URL=sqlite://"+filepath.Join(t.TempDir(), "shop.db"))
 	s, err := start(executable, environ, "serve", "--workers", "4")
 	if err != nil {
