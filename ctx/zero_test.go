@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	megactx "github.com/megaframework/mega/ctx"
-	"github.com/megaframework/mega/ctx/locale"
 )
 
 // Every method of every value that a program can come to hold without having
@@ -23,8 +22,6 @@ func TestZeroValuesAnswer(t *testing.T) {
 		"a Lock":               {megactx.Lock{}, nil},
 		"a Bus":                {megactx.Bus{}, nil},
 		"a Stream":             {&megactx.Stream{}, nil},
-		"Locales":              {(*locale.Texts)(nil), nil},
-		"a zero Locales":       {&locale.Texts{}, nil},
 	} {
 		v := reflect.ValueOf(x.zero)
 		for i := range v.NumMethod() {

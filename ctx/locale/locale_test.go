@@ -96,6 +96,17 @@ func TestLocalesOfferedNeedACatalog(t *testing.T) {
 	}
 }
 
+func TestNoTextsAnswerWithTheKey(t *testing.T) {
+	for name, none := range map[string]*locale.Texts{"nil": nil, "zero": {}} {
+		if text, err := none.Text("en", "a.b", nil); text != "a.b" || err == nil {
+			t.Errorf("%s: got %q, %v; want the key and an error", name, text, err)
+		}
+		if none.Match("en") != "" || none.Names() != nil {
+			t.Errorf("%s: has the locales %v", name, none.Names())
+		}
+	}
+}
+
 func FuzzCatalogs(f *testing.F) {
 	for _, text := range []string{`a: "{name|을/를}"`, `a: "\\{{x}"`, `a: "{|은/는}"`, `a: "{x}'을"`, `a: {one: x}`, `a: "}"`} {
 		f.Add(text)
