@@ -131,6 +131,8 @@ func (l lockLog) Observe(e lock.Event) {
 		l.log.LogAttrs(context.Background(), slog.LevelError, "lock backend lost", failed(e.Err))
 	case lock.Available:
 		l.log.LogAttrs(context.Background(), slog.LevelInfo, "lock backend returned", slog.Duration("after", e.After))
+	case lock.StillHeld:
+		l.warn("shutdown waits for lock", e.Key, slog.Uint64("fence", e.Fence), slog.Duration("held", e.Held), slog.String("acquired_at", e.Site))
 	case lock.PoolResized:
 		l.warn("callers disagree about the size of a pool", e.Key, slog.Int("old", e.Old), slog.Int("new", e.New))
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -25,11 +26,17 @@ func (l *Locker) acquire(ctx context.Context, c *call, invalid error) (*Lease, e
 		return nil, fmt.Errorf("acquire %q: %w", c.key, ErrClosed)
 	}
 	start := l.clock.now()
+	held := false
+	defer func() { // also when a driver, an Identify or a context panics: Close must not wait for it
+		if !held {
+			l.gate.leave()
+		}
+	}()
 	lease, err := l.obtain(ctx, c, start)
 	if err != nil {
-		l.gate.leave()
 		return nil, l.refused(ctx, c, l.clock.now().sub(start), err)
 	}
+	held = true
 	return lease, nil
 }
 
@@ -169,7 +176,7 @@ func (l *Locker) granted(c *call, lease *Lease, o outcome, waited time.Duration)
 	if o.contended {
 		l.counters.contended.Add(1)
 	}
-	if old := lease.hold.grant.Resized; old != 0 && l.sizes.news(c.key, old, c.slots) { // L15
+	if old := lease.hold.grant.Resized; old != 0 && l.sizes.news(c.key, old, c.slots, lease.since) { // L15
 		l.observe(PoolResized{Key: c.key, Old: old, New: c.slots})
 	}
 	if l.observed() {
@@ -220,32 +227,57 @@ func isContextError(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// sizes remembers which disagreements about a pool's size were told.
+// sizes remembers which disagreements about a pool's size were reported: each
+// pair of sizes of a key once, and a key at most once a minute (L15).
 type sizes struct {
-	mu   sync.Mutex
-	told map[sizeChange]struct{}
+	mu   sync.Mutex // guards told
+	told map[string]*toldSizes
 }
 
-type sizeChange struct {
-	key      string
-	old, new int
+// toldSizes is what was reported of one key.
+type toldSizes struct {
+	at    instant
+	pairs map[[2]int]struct{}
 }
 
-// maxTold bounds the memory of sizes; when it is full it starts again, and a
-// few disagreements are told twice.
-const maxTold = 1024
+const (
+	toldPause = time.Minute
+	maxTold   = 1024 // keys; what is forgotten may be reported again
+	maxPairs  = 64   // of a key
+)
 
-// news says whether the change has not been told yet, in either direction.
-func (s *sizes) news(key string, before, after int) bool {
+// news reports whether the change is to be reported now. The direction does not
+// matter.
+func (s *sizes) news(key string, before, after int, now instant) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	change := sizeChange{key, min(before, after), max(before, after)}
-	if _, ok := s.told[change]; ok {
+	pair := [2]int{min(before, after), max(before, after)}
+	t := s.told[key]
+	if t == nil {
+		if !s.hasRoom(now) {
+			return false
+		}
+		t = &toldSizes{at: now.add(-toldPause)}
+		s.told[key] = t
+	}
+	if _, ok := t.pairs[pair]; ok || now.sub(t.at) < toldPause {
 		return false
 	}
-	if s.told == nil || len(s.told) >= maxTold {
-		s.told = make(map[sizeChange]struct{})
+	if t.pairs == nil || len(t.pairs) >= maxPairs {
+		t.pairs = make(map[[2]int]struct{})
 	}
-	s.told[change] = struct{}{}
+	t.at, t.pairs[pair] = now, struct{}{}
 	return true
+}
+
+// hasRoom reports whether another key can be remembered. It forgets those that
+// were not reported for a minute if there are too many.
+func (s *sizes) hasRoom(now instant) bool {
+	if len(s.told) >= maxTold {
+		maps.DeleteFunc(s.told, func(_ string, t *toldSizes) bool { return now.sub(t.at) >= toldPause })
+	}
+	if s.told == nil {
+		s.told = make(map[string]*toldSizes)
+	}
+	return len(s.told) < maxTold
 }

@@ -76,6 +76,13 @@ type (
 	Unavailable struct{ Err error }
 	// Available: the backend serves locks again, After so long.
 	Available struct{ After time.Duration }
+	// StillHeld: Close has waited for 10 s for a lease that was taken at Site.
+	StillHeld struct {
+		Key   string
+		Fence uint64
+		Held  time.Duration
+		Site  string // file:line of the call
+	}
 	// Forgotten: a lease from Acquire was not released although its context
 	// had ended, it was garbage, or its request was over. It has been released
 	// now.
@@ -97,6 +104,7 @@ func (ReleaseFailed) event() {}
 func (PoolResized) event()   {}
 func (Unavailable) event()   {}
 func (Available) event()     {}
+func (StillHeld) event()     {}
 func (Forgotten) event()     {}
 
 // observed says whether there is an observer; asking first keeps an event that

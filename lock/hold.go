@@ -145,9 +145,12 @@ func (h *hold) lose(e *LostError) {
 	}
 	had, ending := !h.idle, h.endCurrent(e)
 	held, fence, with := h.locker.clock.now().sub(h.taken), h.fence, h.with
+	l := h.locker
+	if had && with {
+		l.stragglers.add(h) // under the mutex: its function may return at once
+	}
 	h.mu.Unlock()
 	ending.end(e)
-	l := h.locker
 	h.discard()
 	if !had {
 		if e.Cause == Expired || e.Cause == Unreachable {

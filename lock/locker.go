@@ -29,8 +29,10 @@ type Locker struct {
 	cleaner  cleaner  // repeats releases that did not get through
 	schedule schedule // renews the holds and ends them in time
 	queues   *queues  // waiters of this process by key; nil where the driver's scope is the process
-	sizes    sizes    // disagreements about pools that were told
-	health   health   // whether the backend serves
+	sizes    sizes    // disagreements about pools that were reported
+
+	stragglers stragglers // lost leases whose functions still run
+	health     health     // whether the backend serves
 
 	closeOnce sync.Once
 	over      chan struct{} // closed when a Close has come to its end
@@ -75,6 +77,10 @@ func New(d driver.Driver, c Config) (*Locker, error) {
 func (l *Locker) With(ctx context.Context, key string, fn func(context.Context) error, opts ...Option) (err error) {
 	c, err := l.newCall(key, opts)
 	c.within = true
+	runtime.Callers(2, c.site[:])
+	if err == nil && fn == nil {
+		err = invalidOption("the function is nil") // L14
+	}
 	lease, err := l.acquire(ctx, &c, err)
 	if err != nil {
 		return err

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -88,8 +90,8 @@ type call struct {
 	slots         int
 	fifo, noRenew bool
 	label         string
-	within        bool     // for With, whose lease ends with its function
-	site          callSite // of Acquire
+	within        bool // for With, whose lease ends with its function
+	site          callSite
 }
 
 func (l *Locker) newCall(key string, opts []Option) (call, error) {
@@ -127,11 +129,15 @@ func (c *call) check() error {
 		return invalidOption("Label has %d bytes, want at most %d", len(c.label), MaxLabel)
 	case !utf8.ValidString(c.label):
 		return invalidOption("Label %q is not valid UTF-8", c.label)
+	case strings.ContainsFunc(c.label, unicode.IsControl):
+		return invalidOption("Label %q contains a control character", c.label)
 	}
 	return nil
 }
 
-func checkKey(key string) error { // L14
+// checkKey refuses a key out of bounds, or with a character that nobody sees
+// (L14).
+func checkKey(key string) error {
 	switch {
 	case key == "":
 		return invalid("lock.invalid_key", "key is empty")
@@ -143,8 +149,8 @@ func checkKey(key string) error { // L14
 		return invalid("lock.invalid_key", "key %q is not valid UTF-8", key)
 	}
 	for _, r := range key {
-		if unicode.IsSpace(r) || unicode.IsControl(r) {
-			return invalid("lock.invalid_key", "key %q contains %q; white space and control characters are not allowed", key, r)
+		if unicode.In(r, unicode.Z, unicode.Cc, unicode.Cf) {
+			return invalid("lock.invalid_key", "key %q contains %q; white space, control and format characters are not allowed", key, r)
 		}
 	}
 	return nil
@@ -180,6 +186,9 @@ var errNilDriver = errors.New("lock: New needs a driver")
 func (c Config) check(d driver.Driver) error {
 	if d == nil {
 		return errNilDriver
+	}
+	if i := slices.IndexFunc(d.Info().Lacks, func(l driver.Lack) bool { return l.Rule == "L7" }); c.FIFO && i >= 0 {
+		return fmt.Errorf("%w: FIFO on the driver %s: %s", ErrUnsupported, d.Info().Name, d.Info().Lacks[i].Why)
 	}
 	probe := call{key: "config", ttl: c.TTL, wait: c.Wait, slots: 1}
 	return probe.check()

@@ -79,6 +79,9 @@ func (h *hold) leaveLost(l *Lease) error {
 	default:
 		h.bury()
 	}
+	if h.with {
+		h.locker.stragglers.remove(h)
+	}
 	if lost.Cause == Shutdown || h.with {
 		h.locker.gate.leave()
 	}

@@ -1,0 +1,191 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/megaframework/mega/drivers/memory"
+	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+func TestANilFunctionIsInvalid(t *testing.T) {
+	l := process(t, memory.NewLock(), lock.Config{})
+	err := l.With(t.Context(), "k", nil)
+	if coded, ok := errors.AsType[interface {
+		error
+		Code() string
+	}](err); !errors.Is(err, lock.ErrInvalid) || !ok || coded.Code() != "lock.invalid_option" {
+		t.Errorf("got %v", err)
+	}
+	if s := l.Stats(); s.Active != 0 || s.Acquired != 0 {
+		t.Errorf("a lease was taken: %+v", s)
+	}
+}
+
+func TestKeysAndLabelsThatNobodySeesAreInvalid(t *testing.T) {
+	l := process(t, memory.NewLock(), lock.Config{})
+	for _, r := range "\u00a0\u1680\u2003\u2028\u2029\u3000\u0000\u001b\u007f\u0085\u00ad\u061c\u180e\u200b\u200d\u200e\u202e\u2060\u2066\ufeff\U000e0001" {
+		if _, err := l.TryAcquire(t.Context(), "a"+string(r)+"b"); !errors.Is(err, lock.ErrInvalid) {
+			t.Errorf("a key with %U: %v", r, err)
+		}
+	}
+	for _, label := range []string{"a\nb", "\x1b[31mred", "a\u0085b", "\x00"} {
+		if _, err := l.TryAcquire(t.Context(), "k", lock.Label(label)); !errors.Is(err, lock.ErrInvalid) {
+			t.Errorf("the label %q: %v", label, err)
+		}
+	}
+	release(t, acquire(t, l, "👩‍"[:4]+"é鍵", lock.Label("two words, 鍵")))
+}
+
+// lacking is a driver without a queue.
+type lacking struct{ driver.Driver }
+
+func (l lacking) Info() driver.Info {
+	return driver.Info{Name: "lacking", Lacks: []driver.Lack{{Rule: "L7", Why: "it has no queue"}}}
+}
+
+func TestFIFOOnADriverWithoutAQueueFailsAtNew(t *testing.T) {
+	d := lacking{memory.NewLock()}
+	_, err := lock.New(d, lock.Config{FIFO: true})
+	if !errors.Is(err, lock.ErrUnsupported) || !strings.Contains(err.Error(), "it has no queue") {
+		t.Errorf("got %v", err)
+	}
+	process(t, d, lock.Config{})
+}
+
+func TestAPanicInIdentifyDoesNotMakeCloseHang(t *testing.T) {
+	for name, d := range map[string]driver.Driver{"one process": memory.NewLock(), "fleet": newFleet()} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, err := lock.New(d, lock.Config{Identify: func(context.Context, *lock.Holder) { panic("no name") }})
+				if err != nil {
+					t.Fatal(err)
+				}
+				func() {
+					defer func() {
+						if recover() != "no name" {
+							t.Error("the panic did not reach the caller")
+						}
+					}()
+					_, _ = l.Acquire(t.Context(), "k")
+				}()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				if err := l.Close(ctx); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+func TestCloseReportsWhatItWaitsFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{}
+		l, err := lock.New(newFleet(), lock.Config{Observer: r})
+		if err != nil {
+			t.Fatal(err)
+		}
+		held := acquire(t, l, "held")
+		var work sync.WaitGroup
+		work.Go(func() {
+			_ = l.With(t.Context(), "with", func(context.Context) error { time.Sleep(time.Minute); return nil })
+		})
+		work.Go(func() {
+			_ = l.With(t.Context(), "lost", func(context.Context) error { time.Sleep(time.Minute); return nil })
+		})
+		synctest.Wait()
+		if _, err := l.ForceRelease(t.Context(), "lost", "test"); err != nil {
+			t.Fatal(err)
+		}
+		closed := make(chan error)
+		go func() { closed <- l.Close(context.Background()) }()
+		time.Sleep(9 * time.Second)
+		if got := told[lock.StillHeld](r); len(got) != 0 {
+			t.Errorf("after 9 s: %+v", got)
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		got := map[string]lock.StillHeld{}
+		for _, e := range told[lock.StillHeld](r) {
+			got[e.Key] = e
+		}
+		for _, key := range []string{"held", "with", "lost"} {
+			if e := got[key]; !strings.Contains(e.Site, ".go:") || e.Held < 10*time.Second {
+				t.Errorf("after 11 s %q was reported as %+v", key, e)
+			}
+		}
+		release(t, held)
+		work.Wait()
+		if err := <-closed; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestAPoolsSizesAreReportedOnceAndOnceAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{}
+		l := process(t, memory.NewLock(), lock.Config{Observer: r})
+		keep := acquire(t, l, "pool", lock.Slots(2))
+		resize := func(sizes ...int) {
+			for _, n := range sizes {
+				release(t, acquire(t, l, "pool", lock.Slots(n)))
+			}
+		}
+		for round, want := range []int{1, 2, 3, 3} {
+			resize(3, 4, 5, 2)
+			if got := told[lock.PoolResized](r); len(got) != want && round < 3 {
+				t.Errorf("round %d: reported %+v, want %d", round, got, want)
+			}
+			time.Sleep(61 * time.Second)
+		}
+		first := told[lock.PoolResized](r)[0]
+		if first.Old != 2 || first.New != 3 {
+			t.Errorf("first reported %+v", first)
+		}
+		seen := map[string]bool{}
+		for _, e := range told[lock.PoolResized](r) {
+			pair := fmt.Sprint(min(e.Old, e.New), max(e.Old, e.New))
+			if seen[pair] {
+				t.Errorf("the sizes %s were reported twice", pair)
+			}
+			seen[pair] = true
+		}
+		release(t, keep)
+	})
+}
+
+func TestWaitersOfAPoolThatFoundItBusyAreContended(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRemote(time.Millisecond)
+		other, l := process(t, &hooked{Driver: r.Driver, scope: driver.Fleet}, lock.Config{}), process(t, r, lock.Config{})
+		held := []*lock.Lease{acquire(t, other, "pool", lock.Slots(3)), acquire(t, other, "pool", lock.Slots(3)), acquire(t, other, "pool", lock.Slots(3))}
+		var work sync.WaitGroup
+		for range 3 {
+			work.Go(func() {
+				lease := acquire(t, l, "pool", lock.Slots(3))
+				if !lease.Contended() {
+					t.Error("a lease that was waited for is not contended")
+				}
+				time.Sleep(time.Second)
+				release(t, lease)
+			})
+		}
+		time.Sleep(time.Second)
+		for _, lease := range held {
+			release(t, lease)
+		}
+		work.Wait()
+		if got := l.Stats().Contended; got != 3 {
+			t.Errorf("%d calls are counted as contended, want 3", got)
+		}
+	})
+}
