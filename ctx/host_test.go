@@ -309,6 +309,30 @@ func TestRequestsHaveIDs(t *testing.T) {
 	}
 }
 
+func TestRetryAfterFollowsTheTimeThatIsLeft(t *testing.T) {
+	for _, x := range []struct {
+		left []time.Duration
+		want string
+	}{
+		{nil, "1"}, {[]time.Duration{300 * time.Millisecond}, "1"}, {[]time.Duration{9 * time.Second, 4100 * time.Millisecond}, "5"},
+		{[]time.Duration{24 * time.Hour}, "60"},
+	} {
+		busy := &lock.NotAcquiredError{Key: "x", Full: x.left == nil}
+		for _, left := range x.left {
+			busy.Holders = append(busy.Holders, lock.Holding{Left: left})
+		}
+		s := newStage()
+		s.router.Get("/", func(*megactx.Ctx) error { return fmt.Errorf("buy: %w", busy) })
+		w := s.ask("GET", "/", "", wantJSON)
+		if got := w.Header().Get("Retry-After"); got != x.want {
+			t.Errorf("leases with %v left: Retry-After is %q, want %s", x.left, got, x.want)
+		}
+		if p := problemIn(t, w); p.Status != 409 || p.Code != busy.Code() {
+			t.Errorf("got %+v, want the code %s", p, busy.Code())
+		}
+	}
+}
+
 func TestHoldersAreKnownByTheirRequest(t *testing.T) {
 	s := newStage()
 	s.host.Locker, _ = newLocker(t)

@@ -1,10 +1,15 @@
 package megactx
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"net/http"
+	"slices"
+	"strconv"
+	"time"
 
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/lock"
@@ -21,8 +26,15 @@ type Problem struct {
 	Request string      `json:"request,omitempty"` // the request's id, to be quoted to an operator
 	Errors  FieldErrors `json:"errors,omitempty"`
 
-	retry bool
+	retry time.Duration // when to try again; 0 is not at all
 }
+
+// A client is asked to try again after at least a second. Longer than a minute
+// is a guess: leases are renewed, and released early.
+const (
+	retrySoon = time.Second
+	retryLate = time.Minute
+)
 
 // clientClosed is the status under which the log has a request whose client
 // went away. Nobody receives it.
@@ -91,13 +103,17 @@ func problemOf(err, end error) Problem {
 	}
 	if remote, ok := errors.AsType[*bus.RemoteError](err); ok {
 		p := problem(http.StatusBadGateway, remote.Code(), "A part of the service answered with an error.")
-		p.retry = remote.Retryable
+		if remote.Retryable {
+			p.retry = retrySoon
+		}
 		return p
 	}
 	for _, a := range answers() {
 		if errors.Is(err, a.err) {
 			p := problem(a.status, codeOf(err, a.code), a.detail)
-			p.retry = a.retry
+			if a.retry {
+				p.retry = retryAfter(err)
+			}
 			return p
 		}
 	}
@@ -116,10 +132,22 @@ func problem(status int, code, detail string) Problem {
 	return Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: code, Detail: detail}
 }
 
-// codeOf refines lock.invalid to the code of what exactly is invalid.
+// retryAfter returns when to try again after err: for a busy lock, when the first
+// of its leases expires (L21).
+func retryAfter(err error) time.Duration {
+	busy, ok := errors.AsType[*lock.NotAcquiredError](err)
+	if !ok || len(busy.Holders) == 0 {
+		return retrySoon
+	}
+	first := slices.MinFunc(busy.Holders, func(a, b lock.Holding) int { return cmp.Compare(a.Left, b.Left) })
+	return min(max(first.Left, retrySoon), retryLate)
+}
+
+// codeOf refines lock.invalid to the code of what exactly is invalid, and
+// lock.not_acquired to that of a full queue.
 func codeOf(err error, code string) string {
 	var coded interface{ Code() string }
-	if code == "lock.invalid" && errors.As(err, &coded) {
+	if (code == "lock.invalid" || code == "lock.not_acquired") && errors.As(err, &coded) {
 		return coded.Code()
 	}
 	return code
@@ -151,8 +179,8 @@ func (h *Host) fail(w http.ResponseWriter, r *http.Request, rec *record, err err
 	header := w.Header()
 	header.Set("Cache-Control", "no-store")
 	header.Add("Vary", "Accept")
-	if p.retry {
-		header.Set("Retry-After", "1")
+	if p.retry > 0 {
+		header.Set("Retry-After", strconv.Itoa(int(math.Ceil(p.retry.Seconds()))))
 	}
 	if wantsJSON(r) {
 		writeProblem(w, p)

@@ -64,7 +64,7 @@ func TestApplicationAnswersWithoutSockets(t *testing.T) {
 func TestHeldLockIsBusyForTheApplication(t *testing.T) {
 	kit := megatest.New(t, megatest.Config{Set: []string{"lock.wait=20ms"}}, module())
 	release := kit.Lock.Hold("count")
-	kit.Post("/count", nil).Status(http.StatusConflict).Code("lock.not_acquired").Header("Retry-After", "1")
+	kit.Post("/count", nil).Status(http.StatusConflict).Code("lock.not_acquired").Header("Retry-After", "10")
 	release()
 	kit.Post("/count", nil).Status(http.StatusCreated)
 }

@@ -40,6 +40,10 @@ func printListed(w io.Writer, all []listed) {
 // addHolders adds a row for each holder. A key that is only waited for has one,
 // too.
 func addHolders(t *table, s lock.State, waiting int) {
+	if s.Skipped != "" {
+		t.add(s.Key, "-", "skipped: "+s.Skipped, "-", "-", "-", "")
+		return
+	}
 	if len(s.Holders) == 0 {
 		t.add(s.Key, "-", "-", "-", "-", fmt.Sprint(waiting), "")
 	}
@@ -93,6 +97,10 @@ func printShown(w io.Writer, all []shown) {
 }
 
 func printState(w io.Writer, s lock.State, waiting int) {
+	if s.Skipped != "" {
+		fmt.Fprintf(w, "  this is not a lock: %s\n", printable(s.Skipped))
+		return
+	}
 	if len(s.Holders)+waiting == 0 {
 		fmt.Fprintln(w, "  nobody holds it, and nobody waits")
 		return
@@ -121,9 +129,9 @@ func printReleased(w io.Writer, key string, all []released) {
 		switch {
 		case r.Error != "":
 		case r.Released == 0:
-			fmt.Fprintf(w, "%s: nobody held it  (%s)\n", key, r.short())
+			fmt.Fprintf(w, "%s: nobody held it  (%s)\n", printable(key), r.short())
 		default:
-			fmt.Fprintf(w, "%s: taken away from %s  (%s)\n", key, count(r.Released, "holder"), r.short())
+			fmt.Fprintf(w, "%s: taken away from %s  (%s)\n", printable(key), count(r.Released, "holder"), r.short())
 		}
 	}
 }

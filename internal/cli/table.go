@@ -16,7 +16,15 @@ type table struct {
 	rows   [][]string
 }
 
-func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+// add adds a row. What another process has written is shown, not obeyed: a
+// character that does not print is escaped.
+func (t *table) add(cells ...string) {
+	inLine := strings.NewReplacer("\n", `\n`, "\t", `\t`)
+	for i, cell := range cells {
+		cells[i] = inLine.Replace(printable(cell))
+	}
+	t.rows = append(t.rows, cells)
+}
 
 // print writes the rows, without spaces at the end of a line.
 func (t *table) print(w io.Writer) {

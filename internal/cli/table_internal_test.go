@@ -22,6 +22,18 @@ func TestColumnsAreAlignedAsTheyAreSeen(t *testing.T) {
 	}
 }
 
+func TestWhatOthersWriteIsShownAndNotObeyed(t *testing.T) {
+	var table table
+	table.add("KEY", "LABEL")
+	table.add("k\u202e", "a\x1b[31m\nb\tc\xff \"d\" \\")
+	var b strings.Builder
+	table.print(&b)
+	const want = "KEY      LABEL\n" + `k\u202e  a\u001b[31m\nb\tc\xff "d" \` + "\n"
+	if b.String() != want {
+		t.Errorf("got\n%swant\n%s", &b, want)
+	}
+}
+
 func TestDurationsAreShort(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		0: "0µs", 950 * time.Microsecond: "950µs", 12 * time.Millisecond: "12ms", 999 * time.Millisecond: "999ms",

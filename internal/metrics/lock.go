@@ -22,6 +22,7 @@ var (
 	lockForgotten = byClass("mega_lock_forgotten_total", "counter", "Leases that nobody released, and mega did.")
 	renewFailed   = byClass("mega_lock_renew_failures_total", "counter", "Renewals that did not get through and were tried again.")
 	releaseFailed = byClass("mega_lock_release_failures_total", "counter", "Releases that did not get through and were tried again.")
+	poolResized   = byClass("mega_lock_pool_resized_total", "counter", "Reports that callers disagree about the size of a pool.")
 	lockWait      = byClass("mega_lock_wait_seconds", "histogram", "How long calls waited that were granted.")
 	lockHeld      = byClass("mega_lock_held_seconds", "histogram", "How long leases were held that were released or lost.")
 
@@ -39,15 +40,15 @@ func byClass(name, kind, help string, more ...string) Series {
 func lockCatalogue() []Series {
 	return []Series{
 		lockAcquired, lockContended, lockRefused, lockLost, lockForced, lockForgotten,
-		renewFailed, releaseFailed, lockWait, lockHeld, lockActive, lockWaiting, lockAvailable, lockOutages, lockScope,
+		renewFailed, releaseFailed, poolResized, lockWait, lockHeld, lockActive, lockWaiting, lockAvailable, lockOutages, lockScope,
 	}
 }
 
 // locks counts the events of a Locker.
 type locks struct {
-	classes                                                  *classes
-	refused, lost, forced, forgotten, notRenewed, unreleased *prometheus.CounterVec
-	outages                                                  prometheus.Counter
+	classes                                                           *classes
+	refused, lost, forced, forgotten, notRenewed, unreleased, resized *prometheus.CounterVec
+	outages                                                           prometheus.Counter
 }
 
 // class is what is counted with every lease, found once for all keys of the
@@ -66,7 +67,7 @@ func newLocks(r *prometheus.Registry) locks {
 			return &class{name, acquired.WithLabelValues(name), contended.WithLabelValues(name), wait.WithLabelValues(name), held.WithLabelValues(name)}
 		}),
 		refused: counter(r, lockRefused), lost: counter(r, lockLost), forced: counter(r, lockForced), forgotten: counter(r, lockForgotten),
-		notRenewed: counter(r, renewFailed), unreleased: counter(r, releaseFailed),
+		notRenewed: counter(r, renewFailed), unreleased: counter(r, releaseFailed), resized: counter(r, poolResized),
 		outages: counter(r, lockOutages).WithLabelValues(),
 	}
 }
@@ -102,6 +103,8 @@ func (m *Metrics) Observe(e lock.Event) {
 		l.outages.Inc()
 	case lock.ReleaseFailed:
 		l.unreleased.WithLabelValues(l.classes.of(e.Key).name).Inc()
+	case lock.PoolResized:
+		l.resized.WithLabelValues(l.classes.of(e.Key).name).Inc()
 	}
 }
 
