@@ -17,7 +17,7 @@ import (
 type Bus struct {
 	config   Config
 	info     driver.Info
-	prefixes [2]string // of events, and of requests
+	prefixes [3]string // of events, of requests, and none for answers
 	inbox    inbox
 
 	out    *outbox

@@ -48,7 +48,11 @@ func (b *Bus) Publish(ctx context.Context, m driver.Message) error {
 	if err := b.allowed(driver.Event, m.Subject); err != nil {
 		return err
 	}
-	return b.put(ctx, &item{m: m, prefix: b.prefixes[driver.Event]})
+	it := item{subject: m.Subject, kind: driver.Event}
+	if m.Hops > 0 || !m.Deadline.IsZero() {
+		it.special = newSpecial(&m)
+	}
+	return b.put(ctx, &m, &it)
 }
 
 // Request implements [driver.Driver].
@@ -63,8 +67,10 @@ func (b *Bus) Request(ctx context.Context, m driver.Message) error {
 	if err := b.openInbox(ctx); err != nil {
 		return err
 	}
-	reply := b.inbox.prefix + strconv.FormatUint(m.ID, 36)
-	return b.put(ctx, &item{m: m, prefix: b.prefixes[driver.Request], reply: reply, ctx: ctx, link: l.number})
+	it := item{subject: m.Subject, kind: driver.Request, special: newSpecial(&m)}
+	it.special.reply = b.inbox.prefix + strconv.FormatUint(m.ID, 36)
+	it.special.ctx, it.special.link = ctx, l.number
+	return b.put(ctx, &m, &it)
 }
 
 func (b *Bus) unreachable() error {
@@ -81,19 +87,52 @@ func (b *Bus) Answer(ctx context.Context, request, answer driver.Message) error 
 		return nil // a foreign publisher that waits for no answer
 	}
 	answer.Subject = to
-	return b.put(ctx, &item{m: answer})
+	return b.put(ctx, &answer, &item{subject: to, kind: driver.Answer, special: newSpecial(&answer)})
+}
+
+func newSpecial(m *driver.Message) *special {
+	s := &special{m: *m}
+	s.m.Data, s.m.Header = nil, nil // the outbox copies them
+	return s
 }
 
 // put accepts a message.
-func (b *Bus) put(ctx context.Context, it *item) error {
+func (b *Bus) put(ctx context.Context, m *driver.Message, it *item) error {
 	if b.life.Err() != nil {
 		return driver.ErrClosed
 	}
-	if err := it.m.CheckSize(int(b.limit.Load())); err != nil { // S17
-		return err
+	if len(m.Header) == 0 {
+		return b.accept(ctx, m, it, nil, m.Size())
 	}
-	it.size = it.m.Size()
-	return b.out.put(ctx, it, b.life.Done())
+	// To walk through a map costs more than all else, so it is done once.
+	var few [8]pair
+	header, size := listHeader(few[:0], m)
+	return b.accept(ctx, m, it, header, size)
+}
+
+func (b *Bus) accept(ctx context.Context, m *driver.Message, it *item, header []pair, size int) error {
+	if most := int(b.limit.Load()); size > most { // S17
+		return &driver.TooLargeError{Subject: m.Subject, Size: size, Limit: most}
+	}
+	it.size = int32(size) //nolint:gosec // the limit is one
+	return b.out.put(ctx, m, it, header, b.life.Done())
+}
+
+// listHeader appends the header of m to list, and returns m.Size too.
+func listHeader(list []pair, m *driver.Message) ([]pair, int) {
+	bare := *m
+	bare.Header = nil
+	size := bare.Size()
+	if size == len(m.Data) { // there is no header without that of m
+		size += len("NATS/1.0\r\n\r\n")
+	}
+	for key, values := range m.Header {
+		list = append(list, pair{key, values})
+		for _, v := range values {
+			size += len(key) + len(": ") + len(v) + len("\r\n")
+		}
+	}
+	return list, size
 }
 
 // requestTime is what a request of a foreign client has, which sends no

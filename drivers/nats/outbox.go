@@ -23,35 +23,52 @@ type outbox struct {
 	accepted uint64
 	idle     bool          // the writer sleeps
 	room     chan struct{} // closed when there is more room; nil if nobody waits
-	headers  []driver.Header
 
 	taken batch // the writer's, as is next
 	next  int   // the first message in taken that was not handed over
 }
 
-// item is a message that waits.
+// item is a message that waits. It is small: of a plain event no more is kept.
 type item struct {
-	m      driver.Message
-	prefix string // before m.Subject, on NATS
-	reply  string
-	size   int             // against the server's limit
-	ctx    context.Context // of the caller of a request; nil for other kinds
-	link   uint64          // the only connection that may carry a request
-	skip   bool            // the writer's: it is not sent
+	subject string // without its prefix
+	data    []byte // a copy, as is header
+	header  []pair
+	size    int32 // against the server's limit
+	kind    driver.Kind
+	skip    bool     // the writer's: it is not sent
+	special *special // nil for a plain event
 }
 
-// overhead is what a message takes beyond its bytes, about.
-const overhead = 200
+// pair is a key of a header and its values, which nobody changes.
+type pair struct {
+	key    string
+	values []string
+}
 
-func (it *item) weight() int { return it.size + len(it.prefix) + len(it.m.Subject) + overhead }
+// special is what a message has beyond a plain event.
+type special struct {
+	m     driver.Message  // without data and header
+	reply string          // of a request
+	ctx   context.Context // of the caller of a request
+	link  uint64          // the only connection that may carry a request
+}
 
-// wire is the bytes that a message takes on the connection, about.
-func (it *item) wire() int { return it.size + len(it.prefix) + len(it.m.Subject) + len(it.reply) + 16 }
+// overhead is what a message takes in memory beyond its bytes, about.
+const overhead = 100
 
-// batch is messages in order, with copies of their data.
+func (it *item) weight() int { return int(it.size) + len(it.subject) + overhead }
+
+// wire returns the bytes that a message takes on the connection, about.
+func (it *item) wire() int {
+	const verb = 24
+	return int(it.size) + len(it.subject) + verb
+}
+
+// batch is messages in order, with copies of their data and headers.
 type batch struct {
-	items []item
-	data  arena
+	items  []item
+	data   arena[byte]
+	header arena[pair]
 }
 
 func newOutbox(limit int) *outbox {
@@ -60,12 +77,12 @@ func newOutbox(limit int) *outbox {
 
 // put copies a message into the queue. It waits for room, in every state of the
 // connection, as the boundary says (S6). One message always fits.
-func (o *outbox) put(ctx context.Context, it *item, closing <-chan struct{}) error {
-	room := o.tryPut(it)
+func (o *outbox) put(ctx context.Context, m *driver.Message, it *item, header []pair, closing <-chan struct{}) error {
+	room := o.tryPut(m.Data, it, header)
 	if room == nil {
 		return nil
 	}
-	ctx, cancel := driver.RoomContext(ctx, &it.m)
+	ctx, cancel := driver.RoomContext(ctx, m)
 	defer cancel()
 	for room != nil {
 		select {
@@ -75,19 +92,19 @@ func (o *outbox) put(ctx context.Context, it *item, closing <-chan struct{}) err
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %d bytes wait for the server: %w", driver.ErrOverloaded, o.limit, ctx.Err())
 		}
-		room = o.tryPut(it)
+		room = o.tryPut(m.Data, it, header)
 	}
 	return nil
 }
 
 // tryPut returns nil if it has copied the message, or else a channel that is
 // closed when there is more room.
-func (o *outbox) tryPut(it *item) <-chan struct{} {
+func (o *outbox) tryPut(data []byte, it *item, header []pair) <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if weight := it.weight(); o.weight == 0 || o.weight+weight <= o.limit {
 		o.weight += weight
-		o.add(it)
+		o.add(data, it, header)
 		return nil
 	}
 	if o.room == nil {
@@ -97,33 +114,18 @@ func (o *outbox) tryPut(it *item) <-chan struct{} {
 }
 
 // add appends a copy of the message. The caller holds o.mu.
-func (o *outbox) add(it *item) {
+func (o *outbox) add(data []byte, it *item, header []pair) {
 	o.accepted++
 	o.filling.items = append(o.filling.items, *it)
-	own := &o.filling.items[len(o.filling.items)-1].m
-	own.Data = o.filling.data.copy(it.m.Data)
-	if it.m.Header != nil {
-		own.Header = o.copyHeader(it.m.Header)
+	own := &o.filling.items[len(o.filling.items)-1]
+	own.data = o.filling.data.copy(data)
+	if len(header) > 0 {
+		own.header = o.filling.header.copy(header)
 	}
 	if o.idle {
 		o.idle = false
 		wake(o.wake)
 	}
-}
-
-// copyHeader copies the map, which its owner uses again. The values are shared:
-// nobody changes them. The caller holds o.mu.
-func (o *outbox) copyHeader(h driver.Header) driver.Header {
-	var own driver.Header
-	if n := len(o.headers); n > 0 {
-		own, o.headers = o.headers[n-1], o.headers[:n-1]
-	} else {
-		own = make(driver.Header, len(h))
-	}
-	for key, values := range h {
-		own[key] = values
-	}
-	return own
 }
 
 // count returns how many messages were accepted so far.
@@ -162,23 +164,10 @@ func (o *outbox) drop(n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.weight -= weight
-	for i := range done {
-		o.reuse(done[i].m.Header)
-	}
 	if o.room != nil {
 		close(o.room)
 		o.room = nil
 	}
-}
-
-// reuse keeps the map of a header that was sent. The caller holds o.mu.
-func (o *outbox) reuse(h driver.Header) {
-	const most, keys = 256, 8 // a map that was large is costly to clear
-	if h == nil || len(h) > keys || len(o.headers) >= most {
-		return
-	}
-	clear(h)
-	o.headers = append(o.headers, h)
 }
 
 // wake makes the receiver of c look again. c has one place.
@@ -191,55 +180,71 @@ func wake(c chan<- struct{}) {
 
 // reset empties the batch and keeps a moderate amount of its memory.
 func (b *batch) reset() {
-	const most = 16 << 10 // messages
-	clear(b.items)        // contexts and subjects are free
+	const most = 32 << 10 // messages
+	clear(b.items)        // what they refer to is free
 	b.items = b.items[:0]
 	if cap(b.items) > most {
 		b.items = nil
 	}
 	b.data.reset()
+	b.header.reset()
 }
 
-// arena holds copies of bytes in chunks, which are used again.
-type arena struct {
-	chunks [][]byte // the last one has room
-	free   [][]byte
+// arena holds slices in chunks, which are used again.
+type arena[T any] struct {
+	chunks [][]T // the last one has room
+	free   [][]T
 }
 
-const chunkSize = 64 << 10
+// chunkSize is the number of elements in a chunk of an arena.
+const chunkSize = 32 << 10
 
 // copy returns a copy of data, never nil.
-func (a *arena) copy(data []byte) []byte {
-	if len(data) == 0 {
-		return []byte{}
-	}
+func (a *arena[T]) copy(data []T) []T {
 	if len(data) > chunkSize/4 {
 		return slices.Clone(data)
 	}
-	if n := len(a.chunks); n == 0 || cap(a.chunks[n-1])-len(a.chunks[n-1]) < len(data) {
-		a.grow()
-	}
-	c := &a.chunks[len(a.chunks)-1]
-	start := len(*c)
-	*c = append(*c, data...)
-	return (*c)[start:len(*c):len(*c)]
+	return append(a.take(len(data)), data...)
 }
 
-func (a *arena) grow() {
-	if n := len(a.free); n > 0 {
-		a.chunks, a.free = append(a.chunks, a.free[n-1]), a.free[:n-1]
+// take returns an empty slice with room for n elements, not many more than a
+// chunk has.
+func (a *arena[T]) take(n int) []T {
+	last := len(a.chunks) - 1
+	if last < 0 || cap(a.chunks[last])-len(a.chunks[last]) < n {
+		a.grow(n)
+		last = len(a.chunks) - 1
+	}
+	c := a.chunks[last]
+	start := len(c)
+	a.chunks[last] = c[:start+n]
+	return c[start : start : start+n]
+}
+
+func (a *arena[T]) grow(n int) {
+	if last := len(a.free) - 1; last >= 0 && cap(a.free[last]) >= n {
+		a.chunks, a.free = append(a.chunks, a.free[last]), a.free[:last]
 		return
 	}
-	a.chunks = append(a.chunks, make([]byte, 0, chunkSize))
+	a.chunks = append(a.chunks, make([]T, 0, max(n, chunkSize/a.scale())))
 }
 
-// reset forgets the copies and keeps up to 1 MiB of memory for others.
-func (a *arena) reset() {
-	const most = 16
+// scale makes chunks of large elements shorter.
+func (a *arena[T]) scale() int {
+	if _, bytes := any(a).(*arena[byte]); bytes {
+		return 1
+	}
+	return 64
+}
+
+// reset forgets the slices and keeps the memory of some for others.
+func (a *arena[T]) reset() {
+	const most = 128
 	for _, c := range a.chunks {
 		if len(a.free) < most {
 			a.free = append(a.free, c[:0])
 		}
 	}
+	clear(a.chunks)
 	a.chunks = a.chunks[:0]
 }

@@ -13,7 +13,7 @@ import (
 // chunk is how many messages, and about how many bytes, the writer hands over
 // between two looks at the window.
 const (
-	chunkMessages = 64
+	chunkMessages = 256
 	chunkBytes    = 32 << 10
 )
 
@@ -23,14 +23,16 @@ type writer struct {
 	link *link
 	msg  nats.Msg
 
-	// The subject of the latest message on NATS: publishers repeat themselves.
-	prefix, subject, full string
+	// The subject of the latest event, without and with its prefix: publishers
+	// repeat themselves.
+	subject, full string
+	header        nats.Header // of the latest message
 }
 
 // write hands over what waits in the outbox, in order, as far as the window
 // allows, until the link ends.
 func (b *Bus) write(l *link) {
-	w := &writer{bus: b, link: l}
+	w := &writer{bus: b, link: l, header: nats.Header{}}
 	for {
 		items := b.out.peek()
 		switch {
@@ -124,32 +126,32 @@ func (w *writer) enter(it *item, now time.Time, p *parcel) {
 	switch {
 	case it.skip:
 		return
-	case it.m.Kind == driver.Request:
-		p.requests = append(p.requests, request{it.m.ID, it.prefix + it.m.Subject})
+	case it.kind == driver.Request:
+		p.requests = append(p.requests, request{it.special.m.ID, w.name(it)})
 	default:
 		p.messages++
-		p.bytes += it.size
+		p.bytes += int(it.size)
 	}
 	p.wire += it.wire()
-	p.largest = max(p.largest, it.size)
+	p.largest = max(p.largest, int(it.size))
 }
 
 // isOver reports whether a message is not to be sent any more: an event that has
 // expired (S24), or a request whose connection is gone, whose caller has left or
 // whose time is over (S12).
 func (w *writer) isOver(it *item, now time.Time) bool {
-	expired := !it.m.Deadline.IsZero() && !now.Before(it.m.Deadline)
-	switch it.m.Kind {
-	case driver.Event:
-		if expired {
-			w.bus.tell(func(f driver.Front) { f.Expired(1) })
-		}
-		return expired
-	case driver.Request:
-		return expired || it.link != w.link.number || it.ctx.Err() != nil
-	case driver.Answer:
+	s := it.special
+	if s == nil || it.kind == driver.Answer {
+		return false
 	}
-	return false
+	expired := !s.m.Deadline.IsZero() && !now.Before(s.m.Deadline)
+	if it.kind == driver.Request {
+		return expired || s.link != w.link.number || s.ctx.Err() != nil
+	}
+	if expired {
+		w.bus.tell(func(f driver.Front) { f.Expired(1) })
+	}
+	return expired
 }
 
 // hand gives a message to the client. It returns false if the link has ended
@@ -161,7 +163,7 @@ func (w *writer) hand(it *item) bool {
 	case errors.Is(err, nats.ErrConnectionClosed):
 		return false
 	case errors.Is(err, nats.ErrMaxPayload):
-		w.discard(it, &driver.TooLargeError{Subject: it.m.Subject, Size: it.size, Limit: int(w.bus.limit.Load())})
+		w.discard(it, &driver.TooLargeError{Subject: it.subject, Size: int(it.size), Limit: int(w.bus.limit.Load())})
 	case w.link.conn.IsClosed(): // it failed in the middle of a write
 	default:
 		w.discard(it, fmt.Errorf("%w: %w", driver.ErrRefused, err))
@@ -170,30 +172,59 @@ func (w *writer) hand(it *item) bool {
 }
 
 func (w *writer) publish(it *item) error {
-	if int64(it.size) > w.bus.limit.Load() {
+	switch {
+	case int64(it.size) > w.bus.limit.Load():
 		return nats.ErrMaxPayload // also a limit that the client does not know
+	case it.special == nil && it.header == nil:
+		return w.link.conn.Publish(w.name(it), it.data)
 	}
-	if it.prefix != w.prefix || it.m.Subject != w.subject {
-		w.prefix, w.subject, w.full = it.prefix, it.m.Subject, it.prefix+it.m.Subject
+	w.msg.Subject, w.msg.Data, w.msg.Reply, w.msg.Header = w.name(it), it.data, "", w.wire(it)
+	if it.special != nil {
+		w.msg.Reply = it.special.reply
 	}
-	header := nats.Header(it.m.Wire())
-	if it.m.Err != nil {
-		header = serviceError(header, it.m.Err)
-	}
-	w.msg = nats.Msg{Subject: w.full, Reply: it.reply, Header: header, Data: it.m.Data}
 	return w.link.conn.PublishMsg(&w.msg)
+}
+
+// name returns the subject of a message on NATS. The prefix of an answer is in
+// its subject.
+func (w *writer) name(it *item) string {
+	if it.kind != driver.Event {
+		return w.bus.prefixes[it.kind] + it.subject
+	}
+	if it.subject != w.subject {
+		w.subject, w.full = it.subject, w.bus.prefixes[driver.Event]+it.subject
+	}
+	return w.full
+}
+
+// wire returns the header of a message on NATS, until the next call.
+func (w *writer) wire(it *item) nats.Header {
+	clear(w.header)
+	for _, p := range it.header {
+		w.header[p.key] = p.values
+	}
+	if it.special == nil {
+		return w.header
+	}
+	m := it.special.m
+	m.Header = driver.Header(w.header)
+	header := nats.Header(m.Wire())
+	if m.Err != nil {
+		header = serviceError(header, m.Err)
+	}
+	return header
 }
 
 // discard reports a message that this connection cannot carry: its limit became
 // smaller while the message waited. No other is tried (S17).
 func (w *writer) discard(it *item, err error) {
 	it.skip = true
-	if it.m.Kind == driver.Request {
-		w.bus.tell(func(f driver.Front) { f.Fail(it.m.ID, err) })
+	if it.kind == driver.Request {
+		w.bus.tell(func(f driver.Front) { f.Fail(it.special.m.ID, err) })
 		return
 	}
-	w.bus.ledger.discard(it.size, err)
-	w.bus.tell(func(f driver.Front) { f.Lost(1, it.size, err) })
+	w.bus.ledger.discard(int(it.size), err)
+	w.bus.tell(func(f driver.Front) { f.Lost(1, int(it.size), err) })
 }
 
 // confirm sends PINGs, one at a time, and enters the PONGs, until the link
