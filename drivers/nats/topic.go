@@ -303,6 +303,16 @@ func (l *link) trySubscribe(topics []*topic) (nameless, err error) {
 		return nil, err
 	}
 	l.settle()
+	nameless, undone := b.conclude(topics, subs)
+	for _, sub := range undone {
+		_ = sub.Unsubscribe() // fails with the link
+	}
+	return nameless, nil
+}
+
+// conclude activates the topics that the server has confirmed, and returns the
+// subscriptions of the others, and the refusal that named none.
+func (b *Bus) conclude(topics []*topic, subs []*nats.Subscription) (nameless error, undone []*nats.Subscription) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	nameless, b.nameless = b.nameless, nil
@@ -310,10 +320,10 @@ func (l *link) trySubscribe(topics []*topic) (nameless, err error) {
 		if nameless == nil && t.err == nil && b.topics[t.key] == t {
 			b.activate(t, subs[i])
 		} else {
-			b.endLater(subs[i])
+			undone = append(undone, subs[i])
 		}
 	}
-	return nameless, nil
+	return nameless, undone
 }
 
 // activate notes that the server has confirmed a topic. The caller holds b.mu.

@@ -6,6 +6,7 @@
 package natstest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -30,27 +31,36 @@ type Options struct {
 	// WriteDeadline is how long the server tries to write to a client. Default
 	// 10s.
 	WriteDeadline time.Duration
-	// Deny are subjects that nobody may subscribe to.
-	Deny []string
+	// MaxSubs is how many subscriptions a connection may have.
+	MaxSubs int
+	// Deny are the subjects that nobody may subscribe to, and DenyPublish those
+	// that nobody may publish to. With either set, also to an empty list, a
+	// reload can change both.
+	Deny, DenyPublish []string
+	// Config is more configuration in the language of the server, for what has
+	// no field here.
+	Config string
 	// Cert and Key are files in PEM; with them the server speaks TLS.
 	Cert, Key string
 }
 
 func (o Options) server() (*server.Options, error) {
-	s := &server.Options{
-		Host: "127.0.0.1", Port: o.Port, NoLog: true, NoSigs: true, MaxPayload: o.MaxPayload, MaxPending: o.MaxPending, WriteDeadline: o.WriteDeadline,
-		Authorization: o.Token,
+	s := &server.Options{}
+	if o.Config != "" {
+		if err := s.ProcessConfigString(o.Config); err != nil {
+			return nil, err
+		}
 	}
-	if s.Port == 0 {
-		s.Port = server.RANDOM_PORT
-	}
+	s.Host, s.Port, s.NoLog, s.NoSigs = "127.0.0.1", cmp.Or(o.Port, server.RANDOM_PORT), true, true
+	s.MaxPayload, s.MaxPending, s.MaxSubs, s.WriteDeadline = o.MaxPayload, o.MaxPending, o.MaxSubs, o.WriteDeadline
+	s.Authorization = o.Token
 	if o.User != "" {
 		s.Users = []*server.User{{Username: o.User, Password: o.Password}}
 	}
-	if len(o.Deny) > 0 {
+	if o.Deny != nil || o.DenyPublish != nil {
 		s.NoAuthUser = "anyone"
 		s.Users = append(s.Users, &server.User{Username: "anyone", Password: "x", Permissions: &server.Permissions{
-			Subscribe: &server.SubjectPermission{Deny: o.Deny},
+			Subscribe: &server.SubjectPermission{Deny: o.Deny}, Publish: &server.SubjectPermission{Deny: o.DenyPublish},
 		}})
 	}
 	if o.Cert != "" {
@@ -105,6 +115,25 @@ func (s *Server) Start() error {
 		return errors.New("start NATS: it does not serve")
 	}
 	s.port = s.server.Addr().(*net.TCPAddr).Port
+	return nil
+}
+
+// Change changes the options of a server that is stopped, for its next start.
+func (s *Server) Change(change func(*Options)) { change(&s.options) }
+
+// Reload applies changed options to the running server, as a reload of its
+// configuration does: connections stay, and those whose permissions have
+// changed are told.
+func (s *Server) Reload(change func(*Options)) error {
+	change(&s.options)
+	s.options.Port = s.port
+	options, err := s.options.server()
+	if err == nil {
+		err = s.server.ReloadOptions(options)
+	}
+	if err != nil {
+		return fmt.Errorf("reload NATS: %w", err)
+	}
 	return nil
 }
 

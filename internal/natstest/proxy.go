@@ -31,6 +31,7 @@ type Proxy struct {
 	times   []time.Time // of attempts to connect
 	refuses bool
 	held    [2]bool
+	rate    int           // bytes per second and direction; 0 for no bound
 	changed chan struct{} // closed and replaced when held changes
 	closed  bool
 }
@@ -67,6 +68,11 @@ func (p *Proxy) Hold(ways ...Direction) {
 
 // Heal ends Hold. What was kept back arrives late, as on TCP.
 func (p *Proxy) Heal() { p.change(func() { p.held = [2]bool{} }) }
+
+// Slow bounds each direction of each connection to so many bytes per second,
+// with little room beyond, as on a link: 0 ends it. It concerns what is read
+// from then on.
+func (p *Proxy) Slow(rate int) { p.change(func() { p.rate = rate }) }
 
 // Refuse says whether new connections are closed at once.
 func (p *Proxy) Refuse(on bool) { p.change(func() { p.refuses = on }) }
@@ -129,6 +135,9 @@ func (p *Proxy) link(client net.Conn) {
 	}
 	defer p.leave(server)
 	var ways sync.WaitGroup
+	for _, c := range []net.Conn{client, server} {
+		shrink(c)
+	}
 	ways.Go(func() { p.carry(ToServer, client, server) })
 	ways.Go(func() { p.carry(ToClient, server, client) })
 	ways.Wait()
@@ -158,12 +167,21 @@ func (p *Proxy) leave(c net.Conn) {
 	delete(p.conns, c)
 }
 
+// shrink keeps the system from storing much of what is on its way.
+func shrink(c net.Conn) {
+	const room = 32 << 10
+	if tcp, ok := c.(*net.TCPConn); ok {
+		_, _ = tcp.SetReadBuffer(room), tcp.SetWriteBuffer(room) // fails with the connection
+	}
+}
+
 // carry copies one way, until either end is gone.
 func (p *Proxy) carry(d Direction, from, to net.Conn) {
 	part := make([]byte, 32<<10)
 	for {
-		n, err := from.Read(part)
+		n, err := from.Read(part[:p.size(len(part))])
 		p.pass(d)
+		p.delay(n)
 		if _, failed := to.Write(part[:n]); err != nil || failed != nil {
 			_, _ = to.Close(), from.Close() // so that the other way ends
 			return
@@ -181,5 +199,26 @@ func (p *Proxy) pass(d Direction) {
 			return
 		}
 		<-changed
+	}
+}
+
+// size returns how much is read at a time: on a slow link a hundredth of a
+// second.
+func (p *Proxy) size(most int) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.rate == 0 {
+		return most
+	}
+	return max(1, min(most, p.rate/100))
+}
+
+// delay waits for as long as n bytes take.
+func (p *Proxy) delay(n int) {
+	p.mu.Lock()
+	rate := p.rate
+	p.mu.Unlock()
+	if rate > 0 {
+		time.Sleep(time.Duration(n) * time.Second / time.Duration(rate))
 	}
 }

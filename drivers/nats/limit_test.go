@@ -1,0 +1,97 @@
+package nats_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/drivers/nats"
+	"github.com/megaframework/mega/internal/natstest"
+)
+
+// A limit of the account is a *TooLargeError to the call, and costs nothing
+// else: the server announces it after its first PONG.
+func TestLimitOfAnAccountKeepsTheConnection(t *testing.T) {
+	server := natstest.Start(t, natstest.Options{Config: `
+		accounts { A { users: [ { user: a, password: a } ], limits { max_payload: 65536 } } }`})
+	b := open(t, nats.Config{URL: server.URL(), User: "a", Password: "a"})
+	got := listen(t, b, "n")
+	err := b.Publish(t.Context(), "n", make([]byte, 65537))
+	var large *bus.TooLargeError
+	if !errors.As(err, &large) || large.Limit != 65536 || large.Size != 65537 || b.Info().MaxPayload != 65536 {
+		t.Errorf("publish above the limit: %v, and the limit is %d", err, b.Info().MaxPayload)
+	}
+	if err := b.Publish(t.Context(), "n", make([]byte, 65536)); err != nil {
+		t.Fatal(err)
+	}
+	if m := next(t, got); len(m.Data) != 65536 || b.Stats().Cuts != 0 {
+		t.Errorf("got %d bytes after %d cuts", len(m.Data), b.Stats().Cuts)
+	}
+}
+
+// A limit that is lowered by a reload is not announced. The message above it
+// makes the server close the connection, and the client itself for good. That
+// is one reconnect, and the message is lost, once.
+func TestMessageAboveALoweredLimitCostsOneReconnect(t *testing.T) {
+	server := natstest.Start(t, natstest.Options{})
+	b, told := observe(t, nats.Config{URL: server.URL()})
+	other := open(t, nats.Config{URL: server.URL()})
+	got := listen(t, b, "n.>")
+	if err := server.Reload(func(o *natstest.Options) { o.MaxPayload = 1000 }); err != nil {
+		t.Fatal(err)
+	}
+	publish(t, b, "n.large", strings.Repeat("x", 2000))
+	if err := b.Flush(t.Context()); !errors.Is(err, bus.ErrDisconnected) {
+		t.Errorf("the flush of a message that is lost: %v", err)
+	}
+	connected(t, b, 1)
+	await(t, func() bool { return len(of[bus.Connected](told)) == 1 })
+	if lost := of[bus.PublishLost](told); len(lost) != 1 || lost[0].Messages != 1 || lost[0].Bytes != 2000 {
+		t.Errorf("the losses are %v", lost)
+	}
+	if cuts := of[bus.Disconnected](told); len(cuts) != 1 {
+		t.Errorf("the disconnects are %v", cuts)
+	}
+	if err := b.Publish(t.Context(), "n.large", make([]byte, 2000)); !errors.Is(err, bus.ErrTooLarge) {
+		t.Errorf("the next message as large: %v", err)
+	}
+	publish(t, other, "n.small", "1")
+	if m := next(t, got); m.Subject != "n.small" || m.Missed != -1 {
+		t.Errorf("got %s with %d missed", m.Subject, m.Missed)
+	}
+	publish(t, b, "n.small", "2")
+	if err := b.Flush(t.Context()); err != nil {
+		_ = b.Flush(t.Context()) // the loss was reported while it was new
+	}
+	if err := b.Flush(t.Context()); err != nil || b.Stats().Cuts != 1 {
+		t.Errorf("after %d cuts: %v", b.Stats().Cuts, err)
+	}
+}
+
+// Messages that waited for a server with a smaller limit are lost and reported,
+// and the others are sent.
+func TestQueuedMessageThatTheNextServerRefusesIsReported(t *testing.T) {
+	server := natstest.Start(t, natstest.Options{})
+	b, told := observe(t, nats.Config{URL: server.URL()})
+	got := listen(t, b, "n.*")
+	server.Stop()
+	await(t, func() bool { state, _ := b.State(); return state == bus.StateDisconnected })
+	publish(t, b, "n.1", "1")
+	publish(t, b, "n.large", strings.Repeat("x", 2000))
+	publish(t, b, "n.2", "2")
+	server.Change(func(o *natstest.Options) { o.MaxPayload = 1000 })
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"1", "2"} {
+		if m := next(t, got); string(m.Data) != want {
+			t.Errorf("got %.10q, want %s", m.Data, want)
+		}
+	}
+	await(t, func() bool { return len(of[bus.PublishLost](told)) == 1 })
+	lost := of[bus.PublishLost](told)[0]
+	if lost.Messages != 1 || lost.Bytes != 2000 || !errors.Is(lost.Err, bus.ErrTooLarge) || b.Stats().Cuts != 1 {
+		t.Errorf("the loss is %+v, after %d cuts", lost, b.Stats().Cuts)
+	}
+}

@@ -1,0 +1,207 @@
+package nats_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/bus/bustest"
+	"github.com/megaframework/mega/drivers/nats"
+	"github.com/megaframework/mega/internal/natstest"
+)
+
+// tally counts what arrives, and fails the test if a message arrives twice or
+// out of order.
+func tally(t *testing.T, b *bus.Bus, pattern string) (arrived func() map[int]bool) {
+	t.Helper()
+	var mu sync.Mutex
+	seen, last := map[int]bool{}, 0
+	_, err := b.Subscribe(t.Context(), pattern, func(_ context.Context, m *bus.Msg) error {
+		n, err := strconv.Atoi(strings.TrimRight(string(m.Data), " "))
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil || n <= last {
+			t.Errorf("%d came after %d: %v", n, last, err)
+		}
+		last, seen[n] = n, true
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() map[int]bool {
+		mu.Lock()
+		defer mu.Unlock()
+		copied := map[int]bool{}
+		for n := range seen {
+			copied[n] = true
+		}
+		return copied
+	}
+}
+
+// A link that stalls and breaks takes with it what was handed over: that is
+// bounded, counted, reported by the next Flush, and not sent again. What still
+// waited is sent.
+func TestLossOnThePublishersConnectionIsReported(t *testing.T) {
+	server := natstest.Start(t, natstest.Options{})
+	proxy := natstest.StartProxy(t, server.URL())
+	b, told := observe(t, nats.Config{URL: proxy.URL()})
+	other := open(t, nats.Config{URL: server.URL()})
+	arrived := tally(t, other, "n")
+	publish(t, b, "n", "1")
+	await(t, func() bool { return len(arrived()) == 1 })
+
+	proxy.Hold(natstest.ToServer)
+	const n = 5000
+	payload := strings.Repeat(" ", 1000)
+	for i := 2; i <= n; i++ {
+		publish(t, b, "n", strconv.Itoa(i)+payload)
+	}
+	flushed := make(chan error, 1)
+	go func() { flushed <- b.Flush(t.Context()) }()
+	proxy.Cut()
+	proxy.Heal()
+	connected(t, b, 1)
+	if err := <-flushed; !errors.Is(err, bus.ErrDisconnected) {
+		t.Errorf("the flush during the cut: %v", err)
+	}
+	publish(t, b, "n", strconv.Itoa(n+1))
+	await(t, func() bool { return arrived()[n+1] })
+	s, missing := b.Stats(), n+1-len(arrived())
+	t.Logf("%d of %d missing, %d counted as lost", missing, n, s.Lost)
+	if missing > int(s.Lost) || s.Lost == 0 || s.Lost > n/2 {
+		t.Errorf("%d messages are missing, and %d are counted as lost", missing, s.Lost)
+	}
+	if lost := of[bus.PublishLost](told); len(lost) != 1 || lost[0].Messages != int(s.Lost) || lost[0].Bytes < 1000 {
+		t.Errorf("the losses are reported as %v", lost)
+	}
+	if err := b.Flush(t.Context()); err != nil && !errors.Is(err, bus.ErrDisconnected) {
+		t.Errorf("the flush after the cut: %v", err)
+	}
+	if err := b.Flush(t.Context()); err != nil {
+		t.Errorf("a flush with everything reported: %v", err)
+	}
+}
+
+// What was flushed with nil has arrived, however often the connection breaks
+// meanwhile.
+func TestFlushedMessagesSurviveCuts(t *testing.T) {
+	server := natstest.Start(t, natstest.Options{})
+	proxy := natstest.StartProxy(t, server.URL())
+	b, other := open(t, nats.Config{URL: proxy.URL()}), open(t, nats.Config{URL: server.URL()})
+	arrived := tally(t, other, "n")
+	cuts := max(bustest.Scaled(20), 5)
+	ctx, cancel := context.WithCancel(t.Context())
+	var cutting sync.WaitGroup
+	cutting.Go(func() {
+		for i := range cuts {
+			connected(t, b, uint64(i))
+			proxy.Cut()
+			await(t, func() bool { return b.Stats().Cuts > uint64(i) })
+		}
+		cancel()
+	})
+	accepted, safe := 0, map[int]bool{}
+	for ctx.Err() == nil {
+		batch := []int{}
+		for range 50 {
+			if err := b.Publish(t.Context(), "n", fmt.Append(nil, accepted+1)); err != nil {
+				t.Fatal(err)
+			}
+			accepted++
+			batch = append(batch, accepted)
+		}
+		if b.Flush(t.Context()) == nil {
+			for _, i := range batch {
+				safe[i] = true
+			}
+		}
+	}
+	cutting.Wait()
+	_ = b.Flush(t.Context())
+	if err := b.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	publish(t, b, "n", strconv.Itoa(accepted+1))
+	await(t, func() bool { return arrived()[accepted+1] })
+	have, missing := arrived(), 0
+	for i := 1; i <= accepted; i++ {
+		if !have[i] {
+			missing++
+		}
+		if safe[i] && !have[i] {
+			t.Errorf("%d was flushed, and has not arrived", i)
+		}
+	}
+	lost := b.Stats().Lost
+	t.Logf("%d accepted, %d flushed, %d missing, %d counted as lost in %d cuts", accepted, len(safe), missing, lost, cuts)
+	if missing > int(lost) || len(safe) == 0 {
+		t.Errorf("%d of %d messages are missing, and %d are counted as lost", missing, accepted, lost)
+	}
+}
+
+// A slow link is not cut, whatever waits for it: nothing is lost, and the
+// publisher feels it.
+func TestSlowLinkIsBackPressure(t *testing.T) {
+	t.Parallel()
+	const (
+		rate   = 1 << 20
+		buffer = 2 << 20 // 2s on the link
+		ping   = 500 * time.Millisecond
+	)
+	server := natstest.Start(t, natstest.Options{})
+	proxy := natstest.StartProxy(t, server.URL())
+	proxy.Slow(rate)
+	b, told := observe(t, nats.Hasty(nats.Config{URL: proxy.URL(), Buffer: buffer}, ping, 5*time.Second))
+	other := open(t, nats.Config{URL: server.URL()})
+	arrived := tally(t, other, "n")
+	payload := strings.Repeat(" ", 10_000)
+	accepted, overloaded := 0, 0
+	for began := time.Now(); time.Since(began) < 5*ping; {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		switch err := b.Publish(ctx, "n", []byte(strconv.Itoa(accepted+1)+payload)); {
+		case err == nil:
+			accepted++
+		case errors.Is(err, bus.ErrOverloaded), errors.Is(err, context.DeadlineExceeded):
+			overloaded++
+		default:
+			t.Fatal(err)
+		}
+		cancel()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := b.Flush(ctx); err != nil {
+		t.Errorf("flush: %v", err)
+	}
+	await(t, func() bool { return len(arrived()) == accepted })
+	if s := b.Stats(); s.Cuts != 0 || s.Lost != 0 || overloaded == 0 || len(of[bus.Disconnected](told)) != 0 {
+		t.Errorf("%d accepted, %d cuts, %d lost, %d overloaded", accepted, s.Cuts, s.Lost, overloaded)
+	}
+}
+
+// A link on which nothing arrives any more is found out, although a little is
+// published all the time.
+func TestDeadLinkIsFoundOutUnderATrickle(t *testing.T) {
+	t.Parallel()
+	const ping = 200 * time.Millisecond
+	server := natstest.Start(t, natstest.Options{})
+	proxy := natstest.StartProxy(t, server.URL())
+	b := open(t, nats.Hasty(nats.Config{URL: proxy.URL()}, ping, time.Second))
+	proxy.Hold(natstest.ToServer, natstest.ToClient)
+	began := time.Now()
+	await(t, func() bool {
+		publish(t, b, "n", "x")
+		return b.Stats().Cuts == 1
+	})
+	t.Logf("found out after %v", time.Since(began))
+	proxy.Heal()
+	connected(t, b, 1)
+}

@@ -1,0 +1,190 @@
+package nats_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/drivers/nats"
+	"github.com/megaframework/mega/internal/natstest"
+)
+
+func ignore(context.Context, *bus.Msg) error { return nil }
+
+// subscribeAll subscribes to as many subjects at once, and returns the errors.
+func subscribeAll(t *testing.T, b *bus.Bus, prefix string, n int) []error {
+	t.Helper()
+	errs := make([]error, n)
+	var running sync.WaitGroup
+	for i := range n {
+		running.Go(func() { _, errs[i] = b.Subscribe(t.Context(), fmt.Sprint(prefix, i), ignore) })
+	}
+	running.Wait()
+	return errs
+}
+
+// The server refuses subscriptions beyond its limit without naming them. Those
+// and no others are refused, and there is room again when one is stopped.
+func TestSubscriptionsBeyondTheServersLimitAreRefused(t *testing.T) {
+	const limit, n = 10, 50
+	server := natstest.Start(t, natstest.Options{MaxSubs: limit})
+	b := open(t, nats.Config{URL: server.URL()})
+	for round := range 3 {
+		stood := 0
+		for _, err := range subscribeAll(t, b, "n.", n) {
+			switch {
+			case err == nil:
+				stood++
+			case !errors.Is(err, bus.ErrRefused) || !strings.Contains(err.Error(), "maximum subscriptions exceeded"):
+				t.Fatal(err)
+			}
+		}
+		if stood != limit {
+			t.Fatalf("round %d: %d subscriptions stand, want %d", round, stood, limit)
+		}
+		_, err := b.Respond(t.Context(), "one.more", func(context.Context, *bus.Msg) ([]byte, error) { return nil, nil })
+		if !errors.Is(err, bus.ErrRefused) {
+			t.Fatalf("a responder beyond the limit: %v", err)
+		}
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+		b = open(t, nats.Config{URL: server.URL()})
+	}
+	sub, err := b.Subscribe(t.Context(), "first", ignore)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, err := range subscribeAll(t, b, "n.", limit-1) {
+		if err != nil {
+			t.Fatalf("subscription %d: %v", i, err)
+		}
+	}
+	if _, err := b.Subscribe(t.Context(), "more", ignore); !errors.Is(err, bus.ErrRefused) {
+		t.Fatalf("beyond the limit: %v", err)
+	}
+	sub.Stop() // the server is told later
+	got := make(chan *bus.Msg, 1)
+	await(t, func() bool {
+		_, err := b.Subscribe(t.Context(), "more", func(_ context.Context, m *bus.Msg) error { got <- m; return nil })
+		return err == nil
+	})
+	publish(t, b, "more", "1")
+	next(t, got)
+}
+
+func TestManyDeniedSubscriptionsAreAllRefused(t *testing.T) {
+	server := natstest.Start(t, natstest.Options{Deny: []string{"ev.secret.>"}})
+	b := open(t, nats.Config{URL: server.URL()})
+	for i, err := range subscribeAll(t, b, "secret.", 50) {
+		if !errors.Is(err, bus.ErrRefused) || !strings.Contains(err.Error(), "Permissions Violation") {
+			t.Errorf("subscription %d: %v", i, err)
+		}
+	}
+	for i, err := range subscribeAll(t, b, "open.", 5) {
+		if err != nil {
+			t.Errorf("subscription %d: %v", i, err)
+		}
+	}
+	if n := len(b.Stats().Subs); n != 5 {
+		t.Errorf("%d subscriptions stand, want 5", n)
+	}
+}
+
+// permissions change while the connection stands.
+func TestPermissionThatIsGrantedOrRevokedLater(t *testing.T) {
+	server := natstest.Start(t, natstest.Options{Deny: []string{"ev.x"}})
+	b, told := observe(t, nats.Config{URL: server.URL()})
+	other := open(t, nats.Config{URL: server.URL()})
+	if _, err := b.Subscribe(t.Context(), "x", ignore, bus.Group("g")); !errors.Is(err, bus.ErrRefused) {
+		t.Fatalf("denied: %v", err)
+	}
+	if err := server.Reload(func(o *natstest.Options) { o.Deny = []string{} }); err != nil {
+		t.Fatal(err)
+	}
+	got, group := listen(t, b, "x"), listen(t, b, "x", bus.Group("g"))
+	stays := listen(t, b, "y")
+	publish(t, other, "x", "1")
+	next(t, got)
+	next(t, group)
+
+	if err := server.Reload(func(o *natstest.Options) { o.Deny = []string{"ev.x"} }); err != nil {
+		t.Fatal(err)
+	}
+	await(t, func() bool { return len(of[bus.Ended](told)) == 2 })
+	for _, e := range of[bus.Ended](told) {
+		if !errors.Is(e.Err, bus.ErrTerminated) || !strings.Contains(e.Err.Error(), "Permissions Violation") {
+			t.Errorf("%s ended with %v", e.Pattern, e.Err)
+		}
+	}
+	publish(t, other, "y", "2")
+	if m := next(t, stays); m.Missed != 0 || b.Stats().Cuts != 0 {
+		t.Errorf("the other subscription: %d missed, %d cuts", m.Missed, b.Stats().Cuts)
+	}
+}
+
+func TestDeniedPublishIsReported(t *testing.T) {
+	server := natstest.Start(t, natstest.Options{DenyPublish: []string{"ev.x.>"}})
+	b, told := observe(t, nats.Config{URL: server.URL()})
+	publish(t, b, "x.1", "1")
+	publish(t, b, "x.2", "2")
+	publish(t, b, "y", "3")
+	if err := b.Flush(t.Context()); !errors.Is(err, bus.ErrRefused) || !strings.Contains(err.Error(), "Permissions Violation") {
+		t.Errorf("flush: %v", err)
+	}
+	await(t, func() bool { return len(of[bus.PublishRefused](told)) == 2 })
+	for i, e := range of[bus.PublishRefused](told) {
+		if want := fmt.Sprint("x.", i+1); e.Subject != want || !errors.Is(e.Err, bus.ErrRefused) {
+			t.Errorf("refused %q: %v", e.Subject, e.Err)
+		}
+	}
+	if s := b.Stats(); s.Refused != 2 || s.Lost != 0 || s.Cuts != 0 {
+		t.Errorf("%d refused, %d lost, %d cuts", s.Refused, s.Lost, s.Cuts)
+	}
+	_ = b.Flush(t.Context()) // may report them again
+	publish(t, b, "y", "4")
+	if err := b.Flush(t.Context()); err != nil {
+		t.Errorf("flush, with everything reported: %v", err)
+	}
+}
+
+// A request that is denied fails at once, and so does one whose answer is.
+func TestDeniedRequestFailsAtOnce(t *testing.T) {
+	for name, o := range map[string]natstest.Options{
+		"the request": {DenyPublish: []string{"rpc.>"}},
+		"the inbox":   {Deny: []string{"_INBOX.>"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := natstest.Start(t, o)
+			b, told := observe(t, nats.Config{URL: server.URL()})
+			began := time.Now()
+			var running sync.WaitGroup
+			for range 20 {
+				running.Go(func() {
+					if _, err := b.Request(t.Context(), "x", []byte("?")); !errors.Is(err, bus.ErrRefused) {
+						t.Errorf("request: %v", err)
+					}
+				})
+			}
+			running.Wait()
+			if took := time.Since(began); took > 4*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			if refused := of[bus.PublishRefused](told); len(refused) != 0 {
+				t.Errorf("requests are reported as events: %v", refused)
+			}
+			// What is granted later works without a restart.
+			if err := server.Reload(func(o *natstest.Options) { o.Deny, o.DenyPublish = []string{}, []string{} }); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := b.Request(t.Context(), "x", []byte("?")); !errors.Is(err, bus.ErrNoResponders) {
+				t.Errorf("a request that is allowed: %v", err)
+			}
+		})
+	}
+}
