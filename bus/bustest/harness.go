@@ -51,6 +51,9 @@ type Faults struct {
 	// Down takes the backend away, and Up brings it back, with nothing of what
 	// it knew.
 	Down, Up func() error
+	// Leave ends the backend in order, as a rolling restart does, and returns
+	// when its successor serves.
+	Leave func() error
 	// Pause and Continue halt the backend as SIGSTOP and SIGCONT do.
 	Pause, Continue func() error
 	// Crash cuts a process off for good, as kill -9 does: the backend sees its

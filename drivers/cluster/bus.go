@@ -60,7 +60,7 @@ func newBus(n *Node) *Bus {
 		interests: make(map[interestKey]*interest),
 		byNumber:  make(map[uint64]*interest),
 	}
-	b.out.open(n)
+	b.out.open(b, n.config.Buffer)
 	return b
 }
 
@@ -97,28 +97,11 @@ func (b *Bus) Publish(ctx context.Context, m driver.Message) error {
 		return err
 	}
 	f := addMessage(wire.Begin(typeEvent), &m)
-	defer f.Free()
-	for {
-		line := b.out.line.Load()
-		if line == nil {
-			if held, err := b.out.hold(ctx, nil, &m); held || err != nil {
-				return err
-			}
-			continue
-		}
-		err := b.out.send(ctx, line, f, &m)
-		if err == nil {
-			line.FlushSoon()
-			b.serve(&m)
-			return nil
-		}
-		if errors.Is(err, driver.ErrOverloaded) {
-			return err
-		}
-		if held, err := b.out.hold(ctx, line, &m); held || err != nil {
-			return err
-		}
+	err := b.out.publish(ctx, f, &m)
+	if err != nil {
+		f.Free()
 	}
+	return err
 }
 
 // serve hands an event of this process to its own subscriptions without a
@@ -152,13 +135,18 @@ func (b *Bus) Request(ctx context.Context, m driver.Message) error {
 	if err := m.CheckSize(maxMessage); err != nil {
 		return err
 	}
-	line := b.out.line.Load()
+	line := b.out.current()
 	if line == nil {
 		return b.disconnection()
 	}
-	f := addMessage(wire.Begin(typeAsk).Uint(m.ID), &m)
-	defer f.Free()
-	if err := b.out.send(ctx, line, f, &m); err != nil {
+	return b.send(ctx, line, addMessage(wire.Begin(typeAsk).Uint(m.ID), &m), &m)
+}
+
+// send sends a frame that ends with line.
+func (b *Bus) send(ctx context.Context, line *wire.Line, f *wire.Frame, m *driver.Message) error {
+	err := b.out.send(ctx, &tied{line: line, frame: f}, m)
+	if err != nil {
+		f.Free()
 		return err
 	}
 	line.Flush()
@@ -193,27 +181,50 @@ func (b *Bus) Answer(ctx context.Context, request, answer driver.Message) error 
 	a := request.Return.(*asked)
 	done := !answer.More && a.left.Add(-1) == 0
 	f := addMessage(wire.Begin(typeAnswer).Uint(a.asker).Uint(a.id).Bool(done), &answer)
-	defer f.Free()
-	err := b.out.send(ctx, a.line, f, &answer)
-	if err == nil {
-		a.line.Flush()
-	}
+	err := b.send(ctx, a.line, f, &answer)
 	if errors.Is(err, driver.ErrDisconnected) {
 		return nil // the hub that knew the asker is gone, and the asker was told
 	}
 	return err
 }
 
-// Flush implements [driver.Driver].
+// Flush implements [driver.Driver]. It goes on with the next hub where one takes
+// over meanwhile. A loss is reported by each Flush under way, and by those that
+// begin until one of them has reported it (S28).
 func (b *Bus) Flush(ctx context.Context) error {
-	if b.closed.Load() {
-		return driver.ErrClosed
+	start := b.out.receipts.losses()
+	for {
+		if b.closed.Load() {
+			return driver.ErrClosed
+		}
+		err := b.flush(ctx)
+		if errors.Is(err, driver.ErrDisconnected) && ctx.Err() == nil && b.node.mayReturn() {
+			continue
+		}
+		return errors.Join(b.out.receipts.report(start, err == nil), err)
 	}
-	line := b.out.line.Load()
-	if line == nil {
-		return b.disconnection()
+}
+
+// flush returns when the hub has acted on all that was accepted before.
+func (b *Bus) flush(ctx context.Context) error {
+	line, err := b.out.await(ctx)
+	if err != nil {
+		return err
 	}
-	return b.syncs.wait(ctx, line)
+	x := &tied{line: line}
+	err = b.syncs.waitBy(ctx, func(f *wire.Frame) error {
+		x.frame = f
+		err := b.out.send(ctx, x, &driver.Message{})
+		if err != nil {
+			f.Free()
+		}
+		line.Flush()
+		return err
+	})
+	if err == nil {
+		b.out.receipts.confirm(line, x.given, false)
+	}
+	return err
 }
 
 // Close implements [driver.Driver].
@@ -222,14 +233,19 @@ func (b *Bus) Close(ctx context.Context) (err error) {
 		return nil
 	}
 	if line := b.leaveAll(); line != nil {
-		if err = b.syncs.wait(ctx, line); errors.Is(err, driver.ErrDisconnected) {
+		if b.out.current() == line {
+			err = b.flush(ctx) // sends the queue
+		} else {
+			err = b.syncs.wait(ctx, line)
+		}
+		if errors.Is(err, driver.ErrDisconnected) {
 			err = nil // then nothing is left to end
 		}
 	}
 	b.calls.Lock()
 	b.quiet = true
 	b.calls.Unlock()
-	b.out.drop()
+	b.out.close()
 	for _, t := range b.tables {
 		t.Clear()
 	}
@@ -266,9 +282,7 @@ func (b *Bus) opened(s *session) {
 	if b.closed.Load() {
 		return
 	}
-	if b.out.release(s.line, b.serve) != nil {
-		return
-	}
+	b.out.resume(s.line)
 	b.syncs.begin(s.line, func(err error) {
 		if err == nil {
 			b.tell(driver.Front.Connected)
@@ -282,7 +296,19 @@ func (b *Bus) disconnected(why error) {
 	b.mu.Lock()
 	b.down, b.line = err, nil
 	b.mu.Unlock()
-	b.out.block()
+	lost := b.out.cut()
 	b.syncs.fail(err)
-	b.tell(func(f driver.Front) { f.Disconnected(err) })
+	b.tell(func(f driver.Front) {
+		f.Disconnected(err)
+		if lost.messages > 0 {
+			f.Lost(lost.messages, lost.bytes, err) // S28
+		}
+	})
+}
+
+// leaving handles the announcement that the hub leaves in order: messages wait
+// for the next hub (S21), and this one confirms the messages that it has.
+func (b *Bus) leaving(s *session) {
+	b.out.pause()
+	b.out.receipts.ask()
 }

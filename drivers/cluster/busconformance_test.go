@@ -9,12 +9,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"sync"
 	"testing"
 
 	"github.com/megaframework/mega/bus/bustest"
 	"github.com/megaframework/mega/bus/driver"
-	"github.com/megaframework/mega/drivers/cluster/rendezvous"
 )
 
 // busOf is the bus of a node that ends with it, as the suite opens processes.
@@ -54,6 +52,9 @@ func (h *hall) crash(d driver.Driver) error {
 	n.end() // it looks for no other hub
 	s.line.Close()
 	<-p.Done()
+	if n.meeting != nil {
+		return n.meeting.member.Leave(0)
+	}
 	return nil
 }
 
@@ -102,15 +103,11 @@ func TestBusConformance(t *testing.T) {
 	}
 }
 
-// seat is a hall at a socket. It keeps the seat for itself, so that the hub is
-// away as long as it likes.
+// seat is a post for each case of the suite.
 type seat struct {
-	hall
-	dir      string
-	cases    int
-	seat     *rendezvous.Seat
-	listener *rendezvous.Listener
-	accepts  sync.WaitGroup
+	*post
+	dir   string
+	cases int
 }
 
 func (h *seat) path() string { return filepath.Join(h.dir, strconv.Itoa(h.cases)) }
@@ -120,46 +117,22 @@ func (h *seat) begin() (err error) {
 		return err
 	}
 	h.cases++
-	place, err := rendezvous.Open(h.path())
-	if err != nil {
-		return err
-	}
-	if h.seat, err = place.Take(); err != nil {
-		return err
-	}
-	return h.up()
+	h.post, err = newPost(h.path())
+	return err
 }
 
-func (h *seat) up() (err error) {
-	if h.listener != nil {
+func (h *seat) close() error {
+	if h.post == nil {
 		return nil
 	}
-	if h.listener, err = h.seat.Listen(); err != nil {
-		return err
-	}
-	h.hub = NewHub(HubConfig{})
-	h.accepts.Go(h.accept)
-	return nil
+	return h.post.close()
 }
 
-func (h *seat) accept() {
-	for {
-		conn, err := h.listener.Accept()
-		if err != nil {
-			return
-		}
-		h.hub.Join(conn, "process")
-	}
-}
-
-func (h *seat) down() error {
-	if h.listener == nil {
+func (h *seat) up() error {
+	if h.hub != nil {
 		return nil
 	}
-	err := h.listener.Close()
-	h.accepts.Wait()
-	h.listener = nil
-	return errors.Join(err, h.hall.close())
+	return h.restart()
 }
 
 func (h *seat) drop() error {
@@ -170,28 +143,44 @@ func (h *seat) drop() error {
 	return nil
 }
 
-func (h *seat) close() error {
-	if h.seat == nil {
-		return nil
-	}
-	return errors.Join(h.down(), h.seat.Close())
-}
+func (h *seat) crash(d driver.Driver) error { return (&hall{h.hub}).crash(d) }
+
+func (h *seat) interests() (int, error) { return h.hub.bus.len(), nil }
 
 func (h *seat) open() (driver.Driver, error) { return dialBus(Config{Socket: h.path()}) }
+
+func (h *seat) harness() bustest.Harness {
+	return bustest.Harness{
+		Begin:      h.begin,
+		Open:       h.open,
+		Background: []string{"github.com/megaframework/mega/drivers/cluster.(*post).accept"},
+		Faults: bustest.Faults{
+			Crash: h.crash, Interests: h.interests,
+			Drop: h.drop, Up: h.up,
+			Down:  func() error { return h.kill() }, // of the post of the case
+			Leave: func() error { return h.leave() },
+		},
+	}
+}
 
 // TestBusConformanceAtASocket is the transport of unrelated processes, which
 // look for a hub until there is one again.
 func TestBusConformanceAtASocket(t *testing.T) {
 	h := &seat{dir: filepath.Dir(socketPath(t))}
-	bustest.Run(t, bustest.Harness{
-		Begin:      h.begin,
-		Open:       h.open,
-		Background: []string{"github.com/megaframework/mega/drivers/cluster.(*seat).accept"},
-		Faults: bustest.Faults{
-			Crash: h.crash, Interests: h.interests,
-			Drop: h.drop, Down: h.down, Up: h.up,
-		},
-	})
+	bustest.Run(t, h.harness())
+	if err := h.close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A hub that ends without delivering what it has is caught by the suite.
+func TestAHubThatJustEndsIsCaught(t *testing.T) {
+	h := &seat{dir: filepath.Dir(socketPath(t))}
+	broken := h.harness()
+	broken.Faults.Leave = func() error { return errors.Join(h.kill(), h.up()) }
+	if err := bustest.Check(t.Context(), broken, "S21/a backend that leaves in order while another process publishes loses nothing"); err == nil {
+		t.Error("the suite sees no difference")
+	}
 	if err := h.close(); err != nil {
 		t.Error(err)
 	}

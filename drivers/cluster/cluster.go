@@ -23,10 +23,16 @@
 // more to do; a process whose members have just been stopped gives it back, and
 // then it may come after later ones.
 //
-// What a process does not take waits in the hub, up to [HubConfig].Backlog. What
-// comes on top of it is dropped, and the process is told how many for each
-// interest, at the place where they are missing. While there is no hub, events
-// wait in the process, up to [Config].Buffer, for its own subscriptions too.
+// Messages that a process does not read wait in the hub, up to
+// [HubConfig].Backlog. Further messages are dropped, and the process hears how many
+// for each interest, at the place where they are missing. Messages that the hub
+// does not read wait in the process, up to [Config].Buffer.
+//
+// A hub that leaves in order takes no new messages, delivers those that it has,
+// and ends; the messages of its clients wait for the next hub. A hub that dies
+// loses the messages that it has and those on their way to it: each subscription
+// gets a gap of unknown size, and each publisher counts what the hub had not
+// confirmed.
 package cluster
 
 import "github.com/megaframework/mega/drivers/cluster/wire"
@@ -46,8 +52,10 @@ const (
 	typeRefused wire.Type = 0x03 // why: its other answer
 	typeBye     wire.Type = 0x04 // the peer closes its line and goes on living
 	typeCall    wire.Type = 0x05 // number, name, body
-	typeOpen    wire.Type = 0x07 // the hub knows of all peers of an earlier one
 	typeResult  wire.Type = 0x06 // number, whether it failed, body or error text
+	typeOpen    wire.Type = 0x07 // the hub knows of all peers of an earlier one
+	typeLeaving wire.Type = 0x08 // the hub ends in order: events wait for the next one
+	typeLast    wire.Type = 0x09 // the peer's answer: no event follows
 
 	typeLocks wire.Type = 0x20 // from here to 0x3f
 	typeBus   wire.Type = 0x40 // from here to 0x5f

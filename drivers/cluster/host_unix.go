@@ -19,7 +19,7 @@ const (
 	// whether those who come still find it.
 	upkeep = time.Minute
 	glance = time.Second
-	// goodbye is how long a hub that ends waits for answers that are on their way
+	// goodbye is how long a hub that ends waits for the ends of its connections
 	// before it lets another process take over.
 	goodbye = time.Second
 )
@@ -44,9 +44,10 @@ type host struct {
 
 	ctx     context.Context // ends with close, and when the seat is lost
 	end     context.CancelCauseFunc
-	running sync.WaitGroup // the goroutines that accept and that keep the seat
-	kept    chan struct{}  // closed when the seat is given up
-	result  error          // of giving it up
+	drain   chan context.Context // of close: has the bound of an end in order
+	running sync.WaitGroup       // the goroutines that accept and that keep the seat
+	kept    chan struct{}        // closed when the seat is given up
+	result  error                // of giving it up
 }
 
 // openHost opens the socket of a seat. Unless it fails, the seat is the host's.
@@ -60,7 +61,7 @@ func openHost(c Config, seat *rendezvous.Seat) (*host, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &host{seat: seat, recovery: r, log: c.Log, socket: l.Addr().String(), kept: make(chan struct{})}
+	h := &host{seat: seat, recovery: r, log: c.Log, socket: l.Addr().String(), kept: make(chan struct{}), drain: make(chan context.Context, 1)}
 	h.ctx, h.end = context.WithCancelCause(context.Background())
 	h.hub = NewHub(HubConfig{Log: c.Log})
 	h.hub.shut = true // until open
@@ -147,6 +148,11 @@ func (h *host) keep() {
 		h.pause(glance)
 	}
 	_ = h.listener.Close() // the seat removes its file
+	select {
+	case ctx := <-h.drain:
+		h.hub.depart(ctx)
+	default: // the seat is lost: another process may be the hub already
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), goodbye)
 	defer cancel()
 	err := h.hub.Close(ctx)
@@ -193,6 +199,12 @@ func (h *host) failed() bool { return h.ctx.Err() != nil }
 
 // close ends the hub and gives up the seat. It is idempotent.
 func (h *host) close(ctx context.Context) error {
+	if !h.failed() {
+		select {
+		case h.drain <- ctx:
+		default: // it was called before
+		}
+	}
 	h.end(context.Canceled)
 	select {
 	case <-h.kept:

@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/megaframework/mega/drivers/cluster/wire"
 )
@@ -119,6 +120,57 @@ func (h *Hub) Peers() []*Peer {
 	}
 	slices.SortFunc(all, func(a, b *Peer) int { return cmp.Compare(a.number, b.number) })
 	return all
+}
+
+const (
+	// stalled is how long a hub that leaves waits for a peer that neither reads
+	// nor answers.
+	stalled = 2 * time.Second
+	// farewells bounds the whole of it under a context without a deadline.
+	farewells = 10 * time.Second
+)
+
+// depart has the peers keep their events for the next hub, and delivers those that
+// are here (S21). It returns when nothing is left to deliver, when no peer takes
+// any more, or when ctx ends. Nobody may join meanwhile.
+func (h *Hub) depart(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, farewells)
+	defer cancel()
+	peers := h.Peers()
+	for _, p := range peers {
+		_ = p.line.Send(wire.Begin(typeLeaving)) // a peer that is gone needs no news
+	}
+	before, moved := -1, time.Now()
+	for {
+		left := 0
+		for _, p := range peers {
+			left += p.owed()
+		}
+		if left != before {
+			before, moved = left, time.Now()
+		}
+		if left == 0 || time.Since(moved) > stalled || sleep(ctx, time.Millisecond) != nil {
+			return
+		}
+	}
+}
+
+// owed is what is left to do for p before the hub may leave, 0 for nothing: bytes
+// to deliver, and one more for each other reason.
+func (p *Peer) owed() (n int) {
+	select {
+	case <-p.line.Ended():
+		return 0
+	default:
+	}
+	n = p.line.Backlog()
+	if !p.last.Load() {
+		n++
+	}
+	if p.bus.full.Load() {
+		n++ // the report of its gaps is due
+	}
+	return n
 }
 
 // Close ends every connection. It is idempotent, and returns when all is over

@@ -139,6 +139,12 @@ func readMarked(marks byte, m *driver.Message, d *wire.Decoder) {
 	m.End = marks&markEnd != 0
 }
 
+// readEvent reads a message that addMessage has written to an empty frame.
+func readEvent(body []byte) driver.Message {
+	d := wire.NewDecoder(body)
+	return readMessage(driver.Event, d.String(), &d)
+}
+
 // deadlineOf is the deadline of a message that addMessage has written, in
 // nanoseconds since 1970, or 0 if it has none.
 func deadlineOf(tail []byte) int64 {

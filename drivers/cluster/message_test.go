@@ -13,7 +13,7 @@ import (
 // bodyOf is the body of a frame, as its receiver sees it.
 func bodyOf(f *wire.Frame) []byte {
 	defer f.Free()
-	return f.AppendTo(nil)
+	return f.Body()
 }
 
 // crossed is m after it was written and read.

@@ -187,6 +187,13 @@ func (n *Node) Bus() *Bus { return n.bus }
 // has started this one has ended, or Close was called.
 func (n *Node) Done() <-chan struct{} { return n.gone }
 
+// mayReturn reports whether there is a hub, or another one may come.
+func (n *Node) mayReturn() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.hub != nil || n.came != nil
+}
+
 // Call asks the hub's Handler and returns its answer, or fails as [Peer.Call].
 func (n *Node) Call(ctx context.Context, name string, body []byte) ([]byte, error) {
 	s, err := n.session()
@@ -439,6 +446,9 @@ func (n *Node) act(s *session, t wire.Type, d *wire.Decoder) error {
 	switch {
 	case t == typeOpen && s.shut:
 		n.open(s)
+	case t == typeLeaving:
+		n.bus.leaving(s)
+		return s.line.Send(wire.Begin(typeLast))
 	case t == typeCall:
 		s.calls.serve(d)
 	case t == typeResult:

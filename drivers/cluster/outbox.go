@@ -4,229 +4,418 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
-	"sync/atomic"
+	"time"
 
 	"github.com/megaframework/mega/bus/driver"
 	"github.com/megaframework/mega/drivers/cluster/wire"
 )
 
-// outbox is where messages leave the process: on the line to the hub, or, while
-// there is none, into memory until there is one again. Both are bounded.
+// outbox is the outbound queue of a process's messages, bounded in bytes. A frame
+// is handed to the line at once while the line takes it; the others wait here, in
+// order, and a pump hands them over. Without a line all of them wait: events for
+// the next hub (S23), while requests and answers end with their own.
 type outbox struct {
-	node  *Node
+	bus   *Bus
 	limit int
-	line  atomic.Pointer[wire.Line] // nil while messages are held back
 
-	mu   sync.Mutex
-	held []driver.Message
-	size int           // of these
-	room chan struct{} // closed and replaced when they have left
+	ctx   context.Context // ends with close
+	end   context.CancelFunc
+	pumps sync.WaitGroup
+
+	mu       sync.Mutex
+	line     *wire.Line // nil while messages are held back
+	queue    []outgoing
+	size     int           // bytes of queue
+	room     chan struct{} // closed when something has left the queue; nil while nobody waits
+	back     chan struct{} // closed by resume; nil while nobody waits
+	pumping  bool
+	unserved int // events of the queue that this process's subscriptions have not got yet
+	empty    int // places in the queue whose frames were withdrawn
+	receipts receipts
 }
 
-// weight is what a message that is held back counts beside its data and header.
-const weight = 256
-
-func (o *outbox) open(n *Node) {
-	o.node, o.limit, o.room = n, n.config.Buffer, make(chan struct{})
+// outgoing is a place in the queue.
+type outgoing struct {
+	frame    *wire.Frame // of an event
+	size     int
+	deadline time.Time // of an event; zero for none
+	late     bool      // of an event: this process's subscriptions get it when it leaves
+	tied     *tied     // instead of an event
 }
 
-// send queues the frame of m once there is room on the line. It fails with
-// ErrOverloaded when there is none in time, and with ErrDisconnected if the
-// line has ended.
-func (o *outbox) send(ctx context.Context, line *wire.Line, f *wire.Frame, m *driver.Message) error {
-	err := line.Queue(f, o.limit)
-	if errors.Is(err, wire.ErrFull) {
-		return o.sendLater(ctx, line, f, m)
+// tied is a request, an answer or a sync, which ends with its line. The outbox
+// guards it.
+type tied struct {
+	line  *wire.Line
+	frame *wire.Frame // nil once it has left
+	free  func()      // ends the watch over the caller's context; nil without one
+	given tally       // the events that were handed over before
+}
+
+const (
+	// window is how many bytes may wait in the line. The frames beyond survive the
+	// end of the hub (S28), and a request among them leaves with its caller (S12).
+	window = 256 << 10
+	// weight is what a frame counts beside its bytes.
+	weight = 64
+	// handful is how many frames are handed over at a time.
+	handful = 1024
+)
+
+func (o *outbox) open(b *Bus, limit int) {
+	o.bus, o.limit = b, limit
+	o.ctx, o.end = context.WithCancel(context.Background())
+	o.receipts.open(b)
+}
+
+// publish takes an event, which is this process's until f is freed.
+func (o *outbox) publish(ctx context.Context, f *wire.Frame, m *driver.Message) error {
+	late, err := o.put(ctx, outgoing{frame: f, size: f.Len() + weight, deadline: m.Deadline}, m)
+	if err == nil && !late {
+		o.bus.serve(m)
 	}
+	return err
+}
+
+// send takes a frame that ends with its line.
+func (o *outbox) send(ctx context.Context, b *tied, m *driver.Message) error {
+	_, err := o.put(ctx, outgoing{size: b.frame.Len() + weight, tied: b}, m)
 	return ended(err)
 }
 
-// sendLater is send for a line that is full.
-func (o *outbox) sendLater(ctx context.Context, line *wire.Line, f *wire.Frame, m *driver.Message) error {
-	ctx, cancel := driver.RoomContext(ctx, m) // S6
-	defer cancel()
-	for {
-		line.FlushSoon()
-		if line.Room(ctx, o.limit) != nil && ctx.Err() != nil {
-			return fmt.Errorf("%w: %d bytes wait for the hub: %w", driver.ErrOverloaded, line.Backlog(), ctx.Err())
-		}
-		if err := line.Queue(f, o.limit); !errors.Is(err, wire.ErrFull) {
-			return ended(err)
-		}
-	}
-}
-
-// ended returns the error of a line that takes no more frames.
-func ended(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%w: %w", driver.ErrDisconnected, err)
-}
-
-// hold keeps a message until there is a hub, and reports whether it has: false
-// if there is a hub by now. dead is a line that has ended, of which the node may
-// not know yet.
-func (o *outbox) hold(ctx context.Context, dead *wire.Line, m *driver.Message) (held bool, err error) {
-	held, room := o.tryHold(dead, m)
+// put hands e over or queues it, and waits for room within RoomContext. It
+// reports whether e is late. Unless it fails, the frame is the outbox's.
+func (o *outbox) put(ctx context.Context, e outgoing, m *driver.Message) (late bool, err error) {
+	late, room, err := o.tryPut(ctx, &e, m)
 	if room == nil {
-		return held, nil
+		return late, err
 	}
-	ctx, cancel := driver.RoomContext(ctx, m) // S6
+	bounded, cancel := driver.RoomContext(ctx, m) // S6
 	defer cancel()
-	for ; ; held, room = o.tryHold(dead, m) {
-		if room == nil {
-			return held, nil
-		}
+	for ; room != nil; late, room, err = o.tryPut(ctx, &e, m) {
 		select {
 		case <-room:
-		case <-ctx.Done():
-			return false, fmt.Errorf("%w: %d bytes wait for a hub: %w", driver.ErrOverloaded, o.limit, ctx.Err())
-		case <-o.node.Done():
+		case <-bounded.Done():
+			return false, fmt.Errorf("%w: %d bytes wait for the hub: %w", driver.ErrOverloaded, o.limit, bounded.Err())
+		case <-o.bus.node.Done():
 			return false, fmt.Errorf("%w: %d bytes wait, and the hub does not come back", driver.ErrOverloaded, o.limit)
 		}
 	}
+	return late, err
 }
 
-// tryHold returns what to wait for if there is no room.
-func (o *outbox) tryHold(dead *wire.Line, m *driver.Message) (held bool, room <-chan struct{}) {
+// tryPut returns what to wait for if there is no room.
+func (o *outbox) tryPut(ctx context.Context, e *outgoing, m *driver.Message) (late bool, room <-chan struct{}, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if line := o.line.Load(); line != nil && line != dead {
-		return false, nil
+	switch {
+	case o.ctx.Err() != nil:
+		return false, nil, driver.ErrClosed
+	case e.tied != nil && e.tied.line != o.line:
+		return false, nil, handTo(e.tied.line, e.tied.frame, 0) // its hub leaves, or is gone
+	case o.line != nil && len(o.queue) == 0 && o.unserved == 0:
+		err := o.hand(e)
+		if err == nil {
+			return false, nil, nil
+		}
+		if !errors.Is(err, wire.ErrFull) {
+			o.line = nil // it has ended, which the node does not know yet
+			if e.tied != nil {
+				return false, nil, err
+			}
+		}
 	}
 	if o.size >= o.limit {
-		return false, o.room
+		return false, o.waitForRoom(), nil
 	}
-	o.held = append(o.held, kept(m))
-	o.size += weight + m.Size()
-	return true, nil
+	o.push(ctx, e, m)
+	return e.late, nil, nil
 }
 
-// release sends what was held back by line, and gives it to serve, in order;
-// then messages leave by line at once.
-func (o *outbox) release(line *wire.Line, serve func(*driver.Message)) error {
-	for {
-		held := o.take(line)
-		if held == nil {
-			return nil
-		}
-		for i := range held {
-			f := addMessage(wire.Begin(typeEvent), &held[i])
-			err := line.Queue(f, 0)
-			f.Free()
-			if err != nil {
-				o.putBack(held[i:])
-				return err
-			}
-			serve(&held[i])
-		}
-		line.Flush()
+// hand hands e to the line. It expects o locked.
+func (o *outbox) hand(e *outgoing) error {
+	if b := e.tied; b != nil {
+		b.given = o.receipts.given
+		return handTo(o.line, b.frame, window)
 	}
-}
-
-// take takes all that is held back, or, if that is nothing, opens the line.
-func (o *outbox) take(line *wire.Line) []driver.Message {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	held := o.held
-	o.held, o.size = nil, 0
-	close(o.room)
-	o.room = make(chan struct{})
-	if len(held) == 0 {
-		o.line.Store(line)
-		return nil
-	}
-	return held
-}
-
-// putBack holds again what could not be sent, before what has come meanwhile.
-func (o *outbox) putBack(held []driver.Message) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.held = append(held, o.held...)
-	for i := range held {
-		o.size += weight + held[i].Size()
-	}
-}
-
-// block makes messages be held back.
-func (o *outbox) block() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.line.Store(nil)
-}
-
-// drop forgets what is held back.
-func (o *outbox) drop() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.held, o.size = nil, 0
-	close(o.room)
-	o.room = make(chan struct{})
-}
-
-// syncs are questions to the hub whether it has acted on all that was sent
-// before.
-type syncs struct {
-	mu      sync.Mutex
-	last    uint64
-	waiting map[uint64]func(error)
-}
-
-// wait returns when the hub has acted on all that was sent by line before.
-func (s *syncs) wait(ctx context.Context, line *wire.Line) error {
-	done := make(chan error, 1)
-	number := s.begin(line, func(err error) { done <- err })
-	select {
-	case err := <-done:
+	if err := handTo(o.line, e.frame, window); err != nil {
 		return err
-	case <-ctx.Done():
-		s.end(number)
-		return ctx.Err()
+	}
+	o.receipts.handed(e.size - weight)
+	return nil
+}
+
+// handTo queues f and frees it, unless there is an error.
+func handTo(line *wire.Line, f *wire.Frame, limit int) error {
+	err := line.Queue(f, limit)
+	if err == nil {
+		f.Free()
+	}
+	return err
+}
+
+// push queues e. It expects o locked.
+func (o *outbox) push(ctx context.Context, e *outgoing, m *driver.Message) {
+	o.size += e.size
+	if b := e.tied; b == nil {
+		// An event is not served before one that was published earlier (S5).
+		if e.late = o.line == nil || o.unserved > 0; e.late {
+			o.unserved++
+		}
+	} else if m.Kind == driver.Request {
+		size := e.size
+		ctx, cancel := driver.RoomContext(ctx, m)
+		stop := context.AfterFunc(ctx, func() { o.withdraw(b, size) }) // S12
+		b.free = func() { stop(); cancel() }
+	}
+	o.queue = append(o.queue, *e)
+	o.pump()
+}
+
+// withdraw takes a request whose caller has gone out of the queue. Its place
+// stays for a while, empty.
+func (o *outbox) withdraw(b *tied, size int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if b.frame == nil {
+		return
+	}
+	b.frame.Free()
+	b.frame = nil
+	o.size -= size
+	if o.empty++; o.empty > handful && o.empty > len(o.queue)/2 {
+		o.queue = slices.DeleteFunc(o.queue, func(e outgoing) bool { return e.tied != nil && e.tied.frame == nil })
+		o.empty = 0
+	}
+	o.tellRoom()
+}
+
+// waitForRoom expects o locked.
+func (o *outbox) waitForRoom() <-chan struct{} {
+	if o.room == nil {
+		o.room = make(chan struct{})
+	}
+	return o.room
+}
+
+// tellRoom expects o locked.
+func (o *outbox) tellRoom() {
+	if o.room != nil {
+		close(o.room)
+		o.room = nil
 	}
 }
 
-// begin asks the hub, and calls then when it has answered, or with an error
-// when the line has ended.
-func (s *syncs) begin(line *wire.Line, then func(error)) (number uint64) {
-	s.mu.Lock()
-	s.last++
-	number = s.last
-	if s.waiting == nil {
-		s.waiting = make(map[uint64]func(error))
+// pump starts the goroutine that hands the queue over, if it is needed. It
+// expects o locked.
+func (o *outbox) pump() {
+	if o.line == nil || len(o.queue) == 0 || o.pumping || o.ctx.Err() != nil {
+		return
 	}
-	s.waiting[number] = then
-	s.mu.Unlock()
-	if err := line.Send(wire.Begin(typeSync).Uint(number)); err != nil {
-		s.answer(number, fmt.Errorf("%w: %w", driver.ErrDisconnected, err))
-	}
-	return number
+	o.pumping = true
+	o.pumps.Go(func() {
+		for {
+			line, late, expired, more := o.next()
+			if expired > 0 {
+				o.bus.tell(func(f driver.Front) { f.Expired(expired) }) // S24
+			}
+			for i := range late {
+				o.bus.serve(&late[i])
+			}
+			if len(late) > 0 {
+				o.served(len(late))
+			}
+			if line != nil {
+				line.Flush()
+			}
+			if !more {
+				return
+			}
+			_ = line.Room(o.ctx, window/2) // next finds out why
+		}
+	})
 }
 
-// answer answers one question.
-func (s *syncs) answer(number uint64, err error) {
-	if then := s.end(number); then != nil {
-		then(err)
+// next hands over what the line takes. It returns the line, the events that are
+// late, how many have expired, and whether the pump is still needed.
+func (o *outbox) next() (line *wire.Line, late []driver.Message, expired int, more bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	done := 0
+	var err error
+	line = o.line
+	for now := time.Now(); done < min(len(o.queue), handful) && o.line != nil; done++ {
+		e := &o.queue[done]
+		if e.tied == nil && !e.deadline.IsZero() && e.deadline.Before(now) {
+			expired++
+			o.discard(e)
+			continue
+		}
+		if e.tied != nil && (e.tied.frame == nil || e.tied.line != o.line) {
+			o.discard(e)
+			continue
+		}
+		if late, err = o.handLate(e, late); err != nil {
+			break
+		}
+	}
+	if err != nil && !errors.Is(err, wire.ErrFull) {
+		o.line = nil // it has ended, which the node does not know yet
+	}
+	o.shift(done)
+	o.pumping = o.line != nil && len(o.queue) > 0 && o.ctx.Err() == nil
+	return line, late, expired, o.pumping
+}
+
+// handLate hands a place of the queue over, and adds an event that is late to
+// late. It expects o locked.
+func (o *outbox) handLate(e *outgoing, late []driver.Message) ([]driver.Message, error) {
+	var m driver.Message
+	if e.late {
+		m = readEvent(e.frame.Body())
+	}
+	if err := o.hand(e); err != nil {
+		return late, err
+	}
+	o.size -= e.size
+	if e.late {
+		late = append(late, m)
+	}
+	if b := e.tied; b != nil {
+		b.frame = nil
+		b.release()
+	}
+	return late, nil
+}
+
+// discard ends a place of the queue whose frame is not sent. It expects o locked.
+func (o *outbox) discard(e *outgoing) {
+	b := e.tied
+	switch {
+	case b == nil:
+		o.size -= e.size
+		e.frame.Free()
+		if e.late {
+			o.unserved--
+		}
+	case b.frame == nil:
+		o.empty--
+	default:
+		o.size -= e.size
+		b.frame.Free()
+		b.frame = nil
+		b.release()
 	}
 }
 
-func (s *syncs) end(number uint64) func(error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	then := s.waiting[number]
-	delete(s.waiting, number)
-	return then
+func (b *tied) release() {
+	if b.free != nil {
+		b.free()
+	}
 }
 
-// fail answers all questions with err.
-func (s *syncs) fail(err error) {
-	s.mu.Lock()
-	waiting := s.waiting
-	s.waiting = nil
-	s.mu.Unlock()
-	for _, then := range waiting {
-		then(err)
+// shift takes the first n out of the queue. It expects o locked.
+func (o *outbox) shift(n int) {
+	if n == 0 {
+		return
 	}
+	left := copy(o.queue, o.queue[n:])
+	clear(o.queue[left:])
+	o.queue = o.queue[:left]
+	if left == 0 && cap(o.queue) > handful {
+		o.queue = nil
+	}
+	o.tellRoom()
+}
+
+func (o *outbox) served(n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.unserved -= n
+	o.pump()
+}
+
+// current returns the line that messages leave by, or nil.
+func (o *outbox) current() *wire.Line {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.line
+}
+
+// resume has messages leave by line.
+func (o *outbox) resume(line *wire.Line) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.line = line
+	o.receipts.begin(line)
+	if o.back != nil {
+		close(o.back)
+		o.back = nil
+	}
+	o.pump()
+}
+
+// await returns the line that messages leave by, as soon as there is one.
+func (o *outbox) await(ctx context.Context) (*wire.Line, error) {
+	for {
+		line, back := o.lookBack()
+		if line != nil {
+			return line, nil
+		}
+		select {
+		case <-back:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %w", o.bus.disconnection(), ctx.Err())
+		case <-o.bus.node.Done():
+			return nil, o.bus.disconnection()
+		}
+	}
+}
+
+func (o *outbox) lookBack() (*wire.Line, <-chan struct{}) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.back == nil {
+		o.back = make(chan struct{})
+	}
+	return o.line, o.back
+}
+
+// pause holds messages back. The line still sends the frames that it has.
+func (o *outbox) pause() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.line = nil
+}
+
+// cut ends the line: requests, answers and syncs leave the queue. It returns the
+// events that the hub has not confirmed.
+func (o *outbox) cut() tally {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.line = nil
+	o.queue = slices.DeleteFunc(o.queue, func(e outgoing) bool {
+		if e.tied != nil {
+			o.discard(&e)
+		}
+		return e.tied != nil
+	})
+	o.tellRoom()
+	return o.receipts.cut()
+}
+
+// close forgets the queue and ends the pump.
+func (o *outbox) close() {
+	o.end()
+	o.mu.Lock()
+	for i := range o.queue {
+		o.discard(&o.queue[i])
+	}
+	o.queue, o.line = nil, nil
+	o.tellRoom()
+	o.receipts.close()
+	o.mu.Unlock()
+	o.pumps.Wait()
 }

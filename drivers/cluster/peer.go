@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/megaframework/mega/drivers/cluster/wire"
@@ -26,6 +27,8 @@ type Peer struct {
 	greeted bool   // the reader's
 	member  string // at the socket; the reader's
 	bye     bool   // the reader's
+
+	last atomic.Bool // no event of the peer follows
 
 	locks peerLocks
 	bus   peerBus
@@ -124,6 +127,8 @@ func (p *Peer) act(t wire.Type, d *wire.Decoder) error {
 		return p.greet(t, d)
 	case t == typeBye:
 		p.bye = true
+	case t == typeLast:
+		p.last.Store(true)
 	case t == typeCall:
 		p.calls.serve(d)
 	case t == typeResult:

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -150,8 +151,37 @@ type user struct {
 
 	resting chan struct{} // ends churn
 
+	counted, disorder, last atomic.Int64 // of count
+
 	mu     sync.Mutex
 	leases map[string]*history.Lease
+}
+
+// count counts what flood publishes.
+func (p *user) count(subject string) {
+	_, err := p.bus.Subscribe(context.Background(), subject, func(_ context.Context, m *bus.Msg) error {
+		n, err := strconv.ParseInt(string(m.Data[:10]), 10, 64)
+		if n <= p.last.Swap(n) {
+			p.disorder.Add(1)
+		}
+		p.counted.Add(1)
+		return err
+	}, bus.Buffer(1<<20, 1<<30))
+	announce("counts", subject, err)
+}
+
+// flood publishes so many messages of 128 bytes, and says so.
+func (p *user) flood(what string) {
+	subject, number, _ := strings.Cut(what, " ")
+	n, err := strconv.Atoi(number)
+	go func() {
+		data := make([]byte, 128)
+		for i := 1; i <= n && err == nil; i++ {
+			copy(data, fmt.Sprintf("%010d", i))
+			err = p.bus.Publish(context.Background(), subject, data)
+		}
+		announce("flooded", n, err)
+	}()
 }
 
 // churn takes and gives the key until rest, and reports how each Release ends.
@@ -181,7 +211,10 @@ func (p *user) churn(key string) {
 // "give <key>" reports "gave <key>". "try <key>" reports how a call that does not
 // wait has ended, "look <key>" how many wait, "hear <pattern>" what is said from
 // then on; "say <subject>" says the process's name. "churn <key>" takes and gives
-// the key until "rest", and reports each Release as "churned <err>".
+// the key until "rest", and reports each Release as "churned <err>". "flood <subject> <n>" publishes
+// numbers, "count <subject>" counts them, "counted" reports how many came, and
+// how many of them out of order; "flush" reports how many may be lost, and how a
+// Flush ends.
 func (p *user) obey() {
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
@@ -204,6 +237,14 @@ func (p *user) obey() {
 			p.churn(key)
 		case "rest":
 			close(p.resting)
+		case "count":
+			p.count(key)
+		case "counted":
+			announce("counted", p.counted.Load(), p.disorder.Load())
+		case "flood":
+			p.flood(key)
+		case "flush":
+			announce("flushed", p.bus.Stats().Lost, p.bus.Flush(context.Background()))
 		case "start":
 			if err := exec.Command("sleep", "3").Start(); err != nil {
 				announce("failed", err)

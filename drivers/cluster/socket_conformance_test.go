@@ -25,6 +25,7 @@ func TestSocketsKeepTheContract(t *testing.T) {
 		accept := "github.com/megaframework/mega/drivers/cluster.(*post).accept"
 		return locktest.Harness{Open: p.open, Unit: 400 * time.Millisecond, Background: []string{accept}, Faults: locktest.Faults{
 			Kill: p.kill, Restart: p.restart, Keeps: true,
+			Leave:       p.leave,
 			Crash:       p.crash,
 			Connections: func(driver.Driver) (int, error) { return 1, nil },
 		}}
@@ -45,23 +46,37 @@ type post struct {
 
 func openPost(t *testing.T) *post {
 	t.Helper()
-	p := &post{socket: socketPath(t)}
-	place, err := rendezvous.Open(p.socket)
-	if err == nil {
-		p.seat, err = place.Take()
-	}
-	if err == nil {
-		err = p.restart()
-	}
+	p, err := newPost(socketPath(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := errors.Join(p.kill(), p.seat.Close()); err != nil {
+		if err := p.close(); err != nil {
 			t.Error(err)
 		}
 	})
 	return p
+}
+
+func newPost(socket string) (*post, error) {
+	p := &post{socket: socket}
+	place, err := rendezvous.Open(socket)
+	if err != nil {
+		return nil, err
+	}
+	if p.seat, err = place.Take(); err != nil {
+		return nil, err
+	}
+	return p, p.restart()
+}
+
+func (p *post) close() error { return errors.Join(p.kill(), p.seat.Close()) }
+
+// leave has the hub end in order, and another one follow it.
+func (p *post) leave() error {
+	_ = p.listener.Close() // kill says whether it could be
+	p.hub.depart(context.Background())
+	return errors.Join(p.kill(), p.restart())
 }
 
 func (p *post) restart() error {
@@ -98,7 +113,8 @@ func (p *post) kill() error {
 		return nil
 	}
 	close(p.end)
-	err := errors.Join(p.listener.Close(), p.hub.Close(context.Background()))
+	_ = p.listener.Close() // leave may have done it
+	err := p.hub.Close(context.Background())
 	p.running.Wait()
 	t := p.hub.locks.table
 	p.last = rendezvous.Record{Expiry: rendezvous.Never, Fence: t.HighestFence()}

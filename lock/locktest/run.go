@@ -31,7 +31,7 @@ func cases() []testCase {
 	all := slices.Concat(
 		exclusionCases, fenceCases, ownershipCases, lossCases, pushCases, releaseCases, replyCases,
 		orderCases, leavingCases, wakeCases, queueCases, panicCases, renewalCases, deadlockCases,
-		inputCases, poolCases, forceCases, closeCases, leakCases, contextCases, outageCases, lackCases,
+		inputCases, poolCases, forceCases, closeCases, leakCases, contextCases, outageCases, leaveCases, lackCases,
 	)
 	slices.SortStableFunc(all, func(a, b testCase) int { return ruleIndex(a.rule) - ruleIndex(b.rule) })
 	return all

@@ -324,7 +324,7 @@ func (l *Line) End(err error) {
 // said before it went can still be read, and then that it is gone.
 func (l *Line) broke(err error) {
 	l.stop(err)
-	if !errors.Is(err, syscall.EPIPE) {
+	if !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
 		_ = l.conn.Close() // err says more
 	}
 }

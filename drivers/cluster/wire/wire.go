@@ -63,8 +63,8 @@ func (f *Frame) Free() {
 // Len is how many bytes the frame has on the line.
 func (f *Frame) Len() int { return len(f.b) }
 
-// AppendTo appends the body to b.
-func (f *Frame) AppendTo(b []byte) []byte { return append(b, f.b[head+1:]...) }
+// Body returns the body, which is valid until the frame changes.
+func (f *Frame) Body() []byte { return f.b[head+1:] }
 
 // bytes is the whole frame, its length included.
 func (f *Frame) bytes() []byte {

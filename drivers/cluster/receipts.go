@@ -1,0 +1,125 @@
+package cluster
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/megaframework/mega/bus/driver"
+	"github.com/megaframework/mega/drivers/cluster/wire"
+)
+
+// receipts count the events that were handed to a line and that the hub has not
+// confirmed: what may be lost when the line ends (S28). The outbox guards it.
+type receipts struct {
+	bus     *Bus
+	line    *wire.Line // that the tallies are of
+	given   tally
+	proven  tally // of these, what the hub has confirmed
+	lost    int   // messages, since the bus was opened
+	told    int   // of lost, by the start of the last Flush that reported everything before
+	mark    *time.Timer
+	marking bool // a question to the hub is due or under way
+}
+
+// tally is a number of messages and of bytes.
+type tally struct{ messages, bytes int }
+
+// markPause is how soon after an event the hub is asked whether it has it.
+const markPause = 20 * time.Millisecond
+
+func (l *receipts) open(b *Bus) {
+	l.bus = b
+	l.mark = time.AfterFunc(time.Hour, l.ask)
+	l.mark.Stop()
+}
+
+func (l *receipts) begin(line *wire.Line) {
+	l.line, l.given, l.proven, l.marking = line, tally{}, tally{}, false
+}
+
+func (l *receipts) handed(n int) {
+	l.given.messages++
+	l.given.bytes += n
+	l.remind()
+}
+
+// remind has the hub asked soon, unless it is asked already.
+func (l *receipts) remind() {
+	if !l.marking && l.given != l.proven {
+		l.marking = true
+		l.mark.Reset(markPause)
+	}
+}
+
+// ask asks the hub whether it has the events that were handed over so far.
+func (l *receipts) ask() {
+	o := &l.bus.out
+	o.mu.Lock()
+	line, given := l.line, l.given
+	o.mu.Unlock()
+	if line == nil {
+		return
+	}
+	l.bus.syncs.begin(line, func(err error) {
+		if err == nil {
+			l.confirm(line, given, true)
+		}
+	})
+}
+
+// confirm notes that the hub has the events up to given. asked says that this
+// answers ask.
+func (l *receipts) confirm(line *wire.Line, given tally, asked bool) {
+	o := &l.bus.out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if l.line != line {
+		return
+	}
+	if given.messages > l.proven.messages {
+		l.proven = given
+	}
+	if asked {
+		l.marking = false
+		l.remind()
+	}
+}
+
+// losses returns how many events may have been lost so far.
+func (l *receipts) losses() int {
+	o := &l.bus.out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return l.lost
+}
+
+// report returns an error about the losses that no Flush has reported that began
+// after them (S28). start is what losses returned when this Flush began, and
+// complete says that it has reached the hub.
+func (l *receipts) report(start int, complete bool) error {
+	o := &l.bus.out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	lost := l.lost - l.told
+	if complete {
+		l.told = max(l.told, start)
+	}
+	if lost == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: the hub ended before it confirmed %d messages", driver.ErrDisconnected, lost)
+}
+
+// cut ends the line, and returns what may be lost.
+func (l *receipts) cut() tally {
+	may := tally{l.given.messages - l.proven.messages, l.given.bytes - l.proven.bytes}
+	l.begin(nil)
+	l.mark.Stop()
+	l.lost += may.messages
+	return may
+}
+
+func (l *receipts) close() {
+	l.begin(nil)
+	l.mark.Stop()
+}

@@ -1,0 +1,98 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/megaframework/mega/bus/driver"
+	"github.com/megaframework/mega/drivers/cluster/wire"
+)
+
+// syncs are questions to the hub whether it has acted on all frames that were
+// sent before. They are answered in the order in which they were asked.
+type syncs struct {
+	mu      sync.Mutex
+	last    uint64
+	waiting map[uint64]func(error)
+}
+
+// wait returns when the hub has acted on all frames that were sent by line
+// before.
+func (s *syncs) wait(ctx context.Context, line *wire.Line) error {
+	return s.waitBy(ctx, line.Send)
+}
+
+// waitBy is wait for a question that goes out by send.
+func (s *syncs) waitBy(ctx context.Context, send func(*wire.Frame) error) error {
+	done := make(chan error, 1)
+	number := s.expect(func(err error) { done <- err })
+	if err := send(wire.Begin(typeSync).Uint(number)); err != nil {
+		s.end(number)
+		return ended(err)
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		s.end(number)
+		return ctx.Err()
+	}
+}
+
+// begin asks the hub, and calls then when it has answered, or with an error when
+// the line has ended.
+func (s *syncs) begin(line *wire.Line, then func(error)) {
+	number := s.expect(then)
+	if err := line.Send(wire.Begin(typeSync).Uint(number)); err != nil {
+		s.answer(number, ended(err))
+	}
+}
+
+// expect returns the number of a question whose answer is given to then.
+func (s *syncs) expect(then func(error)) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last++
+	if s.waiting == nil {
+		s.waiting = make(map[uint64]func(error))
+	}
+	s.waiting[s.last] = then
+	return s.last
+}
+
+// answer answers one question.
+func (s *syncs) answer(number uint64, err error) {
+	if then := s.end(number); then != nil {
+		then(err)
+	}
+}
+
+func (s *syncs) end(number uint64) func(error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	then := s.waiting[number]
+	delete(s.waiting, number)
+	return then
+}
+
+// fail answers all questions with err.
+func (s *syncs) fail(err error) {
+	s.mu.Lock()
+	waiting := s.waiting
+	s.waiting = nil
+	s.mu.Unlock()
+	for _, then := range waiting {
+		then(err)
+	}
+}
+
+// ended makes the error of a line that takes no frames an ErrDisconnected.
+func ended(err error) error {
+	switch {
+	case err == nil, errors.Is(err, driver.ErrDisconnected), errors.Is(err, driver.ErrOverloaded), errors.Is(err, driver.ErrClosed):
+		return err
+	}
+	return fmt.Errorf("%w: %w", driver.ErrDisconnected, err)
+}

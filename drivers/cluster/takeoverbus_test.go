@@ -1,0 +1,153 @@
+//go:build linux || darwin
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/bus"
+)
+
+// counted returns how many messages a process has counted, once that is n or a
+// while has passed without another one.
+func (p *proc) counted(n int) (got, disorder int) {
+	p.t.Helper()
+	for last, still := -1, 0; got < n && still < 200; time.Sleep(5 * time.Millisecond) {
+		p.tell("counted")
+		if _, err := fmt.Sscanf(p.says("counted"), "counted %d %d", &got, &disorder); err != nil {
+			p.t.Fatal(err)
+		}
+		if still++; got != last {
+			last, still = got, 0
+		}
+	}
+	return got, disorder
+}
+
+// A hub leaves in order while a process publishes to another one: nothing is
+// lost, and nothing comes twice or out of order (S21).
+func TestAHubThatLeavesInOrderLosesNoMessage(t *testing.T) {
+	const n = 50_001
+	for range scaledBy(3) {
+		c := newCourt(t, 10*time.Second)
+		all := []*proc{c.come(false), c.come(false), c.come(false)} // the first one is the hub
+		from, to := all[1], all[2]
+		to.tell("count a")
+		to.says("counts a <nil>")
+		from.tell(fmt.Sprint("flood a ", n))
+		for got := 0; got == 0; {
+			got, _ = to.counted(1)
+		}
+		all[0].leave()
+		from.says(fmt.Sprint("flooded ", n, " <nil>"))
+		from.tell("flush")
+		if line := from.says("flushed"); line != "flushed 0 <nil>" {
+			t.Errorf("the publisher says %q", line)
+		}
+		if got, disorder := to.counted(n); got != n || disorder != 0 {
+			t.Errorf("%d of %d messages came, %d out of order", got, n, disorder)
+		}
+		from.leave()
+		to.leave()
+	}
+}
+
+// The hub is killed while a process publishes: what is lost is counted at the
+// publisher, and its next Flush reports it (S28).
+func TestLossByTheDeathOfTheHubIsCounted(t *testing.T) {
+	const n = 20_001
+	c := newCourt(t, 10*time.Second)
+	all := []*proc{c.come(false), c.come(false), c.come(false)}
+	from, to := all[1], all[2]
+	to.tell("count a")
+	to.says("counts a <nil>")
+	must(t, all[0].Pause()) // what is published stays on its way
+	from.tell(fmt.Sprint("flood a ", n))
+	from.says(fmt.Sprint("flooded ", n, " <nil>"))
+	c.kill(all[0])
+	got, disorder := to.counted(n)
+	from.tell("flush")
+	var lost int
+	line := from.says("flushed")
+	if _, err := fmt.Sscanf(line, "flushed %d", &lost); err != nil || !strings.Contains(line, "disconnected") {
+		t.Errorf("the publisher says %q, %v", line, err)
+	}
+	from.tell("flush")
+	if line := from.says("flushed"); !strings.HasSuffix(line, "<nil>") {
+		t.Errorf("then it says %q", line)
+	}
+	if got+lost < n || got == n || disorder != 0 {
+		t.Errorf("%d of %d messages came, %d out of order; at most %d are counted as lost", got, n, disorder, lost)
+	}
+	if most := 2 * window / 128; lost > most {
+		t.Errorf("%d are counted as lost, want at most %d: the others were not handed over", lost, most)
+	}
+}
+
+// Requests whose callers have gone make room in the outbound queue, and nobody
+// answers them (S12).
+func TestRequestsWhoseCallersHaveGoneAreNotSent(t *testing.T) {
+	const buffer = 1 << 20
+	hub, dial := hubChild(t)
+	open := func() (*bus.Bus, *outbox) {
+		conn, err := dial()
+		must(t, err)
+		n, err := Dial(t.Context(), Config{Conn: conn, Buffer: buffer})
+		must(t, err)
+		b, err := bus.New(busOf{n.Bus(), n}, bus.Config{})
+		must(t, err)
+		t.Cleanup(func() { _ = b.Close() })
+		return b, &n.bus.out
+	}
+	asker, out := open()
+	responder, _ := open()
+	queued := func() int {
+		out.mu.Lock()
+		defer out.mu.Unlock()
+		return out.size
+	}
+	asked := make(chan int, 1000)
+	_, err := responder.Respond(t.Context(), "x", func(_ context.Context, m *bus.Msg) ([]byte, error) {
+		asked <- len(m.Data)
+		return nil, nil
+	})
+	must(t, err)
+	must(t, hub.Pause())
+	for range 8 {
+		ctx, cancel := context.WithCancel(t.Context())
+		failed := make(chan error, 30)
+		for range cap(failed) {
+			go func() {
+				_, err := asker.Request(ctx, "x", make([]byte, 64<<10), bus.Expires(time.Minute))
+				failed <- err
+			}()
+		}
+		eventually(t, "the queue to fill", func() bool { return queued() >= buffer })
+		cancel()
+		for range cap(failed) {
+			if err := <-failed; !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		}
+		eventually(t, "the queue to be empty", func() bool { return queued() == 0 })
+	}
+	must(t, hub.Continue())
+	if _, err := asker.Request(t.Context(), "x", []byte("y")); err != nil {
+		t.Fatal(err)
+	}
+	sent := 0
+	for n := range asked {
+		if n == 1 {
+			break
+		}
+		sent++
+	}
+	if most := 2*window/(64<<10) + 2; sent > most {
+		t.Errorf("%d requests whose callers had gone were sent, want %d at most", sent, most)
+	}
+}

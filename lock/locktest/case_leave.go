@@ -1,0 +1,64 @@
+package locktest
+
+import (
+	"context"
+
+	"github.com/megaframework/mega/lock"
+)
+
+var leaveCases = []testCase{
+	{rule: "L5", claim: "work that has finished is not lost because the backend leaves in order", remote: true, needs: []fault{"Leave"}, run: leaveWhileReleasing},
+	{rule: "L7", claim: "waiters keep their order when the backend leaves in order", remote: true, needs: []fault{"Leave"}, run: leaveWhileWaiting},
+}
+
+// leaveWhileReleasing has two processes use a key all the time while the backend
+// is replaced.
+func leaveWhileReleasing(e *env) {
+	all := e.processes(2)
+	load, stop := context.WithCancel(e.ctx)
+	defer stop()
+	done := make(chan error, len(all))
+	for _, p := range all {
+		go func() {
+			var err error
+			for load.Err() == nil && err == nil {
+				err = p.With(e.ctx, e.key("k"), func(context.Context) error { return nil })
+			}
+			done <- err
+		}()
+	}
+	for range Scaled(4) {
+		had := all[0].Stats().Acquired
+		e.soon("locks are used", func() bool { return all[0].Stats().Acquired > had+20 })
+		e.must(e.h.Faults.Leave(), "replace the backend")
+	}
+	stop()
+	for range all {
+		e.must(<-done, "work that has finished")
+	}
+}
+
+func leaveWhileWaiting(e *env) {
+	a := e.process()
+	holder := a.acquire(e.key("k"), lock.TTL(lock.MaxTTL))
+	var waiters []*asked
+	for i, p := range e.processes(4) {
+		waiters = append(waiters, p.queue(e.key("k"), string(rune('a'+i))))
+		if i == 1 {
+			e.must(e.h.Faults.Leave(), "replace the backend")
+		}
+	}
+	e.must(e.h.Faults.Leave(), "replace the backend")
+	e.releases(holder)
+	for i, w := range waiters {
+		lease := w.lease()
+		for _, later := range waiters[i+1:] {
+			select {
+			case <-later.done:
+				e.fail("%q was served before waiter %d", e.key("k"), i)
+			default:
+			}
+		}
+		e.releases(lease)
+	}
+}
