@@ -4,11 +4,12 @@ import (
 	"fmt"
 	"path"
 	"strings"
+	"time"
 )
 
 // contradictions are the mistakes that a type or a tag cannot express.
 func (c *Config) contradictions() (p Problems) {
-	for _, find := range []func() Problems{c.badTemplate, c.badSocket, c.missingCache, c.addressTwice, c.manyIdentities, c.halfIdentity} {
+	for _, find := range []func() Problems{c.badTemplate, c.badSocket, c.hastyHangTimeout, c.missingCache, c.addressTwice, c.manyIdentities, c.halfIdentity} {
 		p = append(p, find()...)
 	}
 	return p
@@ -39,6 +40,21 @@ func (c *Config) badSocket() Problems {
 		p.Hint = "did you mean auto?"
 	}
 	return Problems{p}
+}
+
+// leastHangTimeout is above the pauses of a healthy process on a loaded machine.
+const leastHangTimeout = time.Second
+
+func (c *Config) hastyHangTimeout() Problems {
+	const key = "cluster.hang_timeout"
+	d := c.Cluster.HangTimeout
+	if d <= 0 || d >= leastHangTimeout {
+		return nil
+	}
+	return Problems{{
+		Code: "config.invalid", Key: key, Origin: c.Origin(key),
+		Text: fmt.Sprintf("%v is below %v: a healthy worker may need longer to answer", d, leastHangTimeout), Hint: "set it to 0s to turn it off",
+	}}
 }
 
 func (c *Config) missingCache() Problems {

@@ -1,23 +1,31 @@
 package config
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"sync"
 	"syscall"
 )
 
-// Files is a copy of the files that a configuration was loaded from. The zero
-// Files in a Source takes the copy while Load reads the disk. Once Keep was called,
-// or after its decoding from JSON, Files takes the place of the disk: Load finds the
-// same files with the same contents, and nothing else. Its methods may be called
-// concurrently. It holds secrets.
+// Files is a copy of the files that a configuration was loaded from, and of the
+// answers of its providers. The zero Files in a Source takes the copy while Load
+// reads them. Once Keep was called, or after its decoding from JSON, Files takes
+// their place: Load finds the same files with the same contents and no others, and
+// asks no provider whose answer is kept. Its methods may be called concurrently. It
+// holds secrets.
 type Files struct {
 	mu    sync.Mutex // guards the fields below
-	seen  map[string]seen
+	kept  kept
 	fixed bool
+}
+
+type kept struct {
+	Paths  map[string]seen           `json:"paths,omitempty"`
+	Layers map[string]map[string]any `json:"layers,omitempty"` // numbers are json.Number
 }
 
 // seen is the state of a path when it was looked at. A path may be looked at in
@@ -48,7 +56,7 @@ func (f *Files) Keep() {
 func (f *Files) MarshalJSON() ([]byte, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return json.Marshal(f.seen)
+	return json.Marshal(f.kept)
 }
 
 // UnmarshalJSON decodes a copy, which takes the place of the disk.
@@ -56,7 +64,9 @@ func (f *Files) UnmarshalJSON(data []byte) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.fixed = true
-	return json.Unmarshal(data, &f.seen)
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	return d.Decode(&f.kept)
 }
 
 // look returns the state of path that had reports. A recording calls disk for what
@@ -69,15 +79,15 @@ func (f *Files) look(path string, had func(*seen) bool, disk func(*seen)) seen {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := f.seen[path]
+	s := f.kept.Paths[path]
 	if f.fixed || had(&s) {
 		return s
 	}
 	disk(&s)
-	if f.seen == nil {
-		f.seen = map[string]seen{}
+	if f.kept.Paths == nil {
+		f.kept.Paths = map[string]seen{}
 	}
-	f.seen[path] = s
+	f.kept.Paths[path] = s
 	return s
 }
 
@@ -145,4 +155,35 @@ func (t *told) err() error {
 		return errors.New(t.Error)
 	}
 	return nil
+}
+
+// layer returns a function that waits for the answer of a provider: the kept one,
+// or else that of begin, which is kept.
+func (f *Files) layer(i int, source Layer, begin func() func() (map[string]any, error)) func() (map[string]any, error) {
+	if f == nil {
+		return begin()
+	}
+	name := fmt.Sprintf("%d %s %s", i, source.App, source.Name)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if tree, ok := f.kept.Layers[name]; ok && f.fixed {
+		return func() (map[string]any, error) { return tree, nil }
+	}
+	read := begin()
+	return func() (map[string]any, error) {
+		tree, err := read()
+		if err == nil {
+			f.keepLayer(name, tree)
+		}
+		return tree, err
+	}
+}
+
+func (f *Files) keepLayer(name string, tree map[string]any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.kept.Layers == nil {
+		f.kept.Layers = map[string]map[string]any{}
+	}
+	f.kept.Layers[name] = tree
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/knadh/koanf/providers/confmap"
+
 	"github.com/megaframework/mega/config"
 )
 
@@ -96,5 +98,39 @@ func TestKeptFilesAreAllThatThereIs(t *testing.T) {
 	s.Files.Keep()
 	if c, err := config.Load(s); err != nil || c.Name == "shop" {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestKeptFilesHaveTheAnswersOfProviders(t *testing.T) {
+	answer := map[string]any{"lock": map[string]any{"ttl": "20s", "fifo": true}, "limits": map[string]any{"rate": 2.75, "big": int64(9007199254740993)}}
+	s := source("")
+	s.Layers = []config.Layer{{Name: "vault", Provider: confmap.Provider(answer, "")}}
+	s, want, err := kept(t, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Layers[0].Provider = confmap.Provider(map[string]any{"lock": map[string]any{"ttl": "40s"}}, "")
+	c, err := config.Load(s)
+	if err != nil || !reflect.DeepEqual(c.Values(), want) || c.Lock.TTL.String() != "20s" {
+		t.Errorf("got %v, %+v, want %+v", err, c.Values(), want)
+	}
+}
+
+func TestHangTimeoutIsOffInDevAndNotBelowASecond(t *testing.T) {
+	for _, x := range []struct {
+		environ []string
+		want    string
+	}{
+		{nil, "30s"},
+		{[]string{"MEGA_ENV=dev"}, "0s"},
+		{[]string{"MEGA_ENV=dev", "MEGA_CLUSTER_HANG_TIMEOUT=5s"}, "5s"},
+		{[]string{"MEGA_CLUSTER_HANG_TIMEOUT=0s"}, "0s"},
+	} {
+		if c, err := config.Load(source("", x.environ...)); err != nil || c.Cluster.HangTimeout.String() != x.want {
+			t.Errorf("%q: got %v, want %s", x.environ, err, x.want)
+		}
+	}
+	if p := problems(t, source("", "MEGA_CLUSTER_HANG_TIMEOUT=999ms")); len(p) != 1 || p[0].Key != "cluster.hang_timeout" {
+		t.Errorf("got %v", p)
 	}
 }

@@ -58,8 +58,9 @@ type Cache struct {
 
 // Cluster configures how processes of one machine work together.
 type Cluster struct {
-	Workers int    `key:"workers" default:"1" min:"1" max:"256" doc:"how many processes serve; more than one are run by a supervisor"`
-	Socket  string `key:"socket" doc:"where unrelated processes of this machine meet: a path, or auto"`
+	Workers     int           `key:"workers" default:"1" min:"1" max:"256" doc:"how many processes serve; more than one are run by a supervisor"`
+	HangTimeout time.Duration `key:"hang_timeout" default:"30s" min:"0s" doc:"how long a worker may leave its supervisor without an answer before it is killed and replaced; at least 1s, or 0 for ever; default 0 in env dev"`
+	Socket      string        `key:"socket" doc:"where unrelated processes of this machine meet: a path, or auto"`
 }
 
 // App configures one app of the process.

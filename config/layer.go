@@ -98,7 +98,7 @@ func (v Value) with(text any) Value {
 }
 
 // defaults is the lowest layer.
-func (sc *schema) defaults(s Source) *layer {
+func (sc *schema) defaults(s Source, env string) *layer {
 	l := newLayer()
 	put := func(key, text string) {
 		if f, ok := sc.find(key); ok {
@@ -116,6 +116,9 @@ func (sc *schema) defaults(s Source) *layer {
 	}
 	if inKubernetes(s.Environ) {
 		values["shutdown.delay"] = "5s" // endpoints learn late that a pod is going away
+	}
+	if env == "dev" {
+		values["cluster.hang_timeout"] = "0s" // a debugger stops a worker for as long as it likes
 	}
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		put(key, values[key])

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"maps"
 	"path/filepath"
 	"reflect"
@@ -32,13 +33,13 @@ func Load(s Source) (*Config, error) {
 	}
 	vars := newEnvironment(s.Environ)
 	env, set := sc.readEnviron(vars), sc.readSet(s.Set)
-	defaults := sc.defaults(s)
+	defaults := sc.defaults(s, cmp.Or(strongest("env", env, set), s.Env))
 	files := reader{schema: sc, disk: s.Files, dir: absolute(s.Dir), env: strongest("env", defaults, env, set)}
 	files.read(s.named(vars))
 
 	below := slices.Concat([]*layer{defaults}, files.layers)
 	above := append(files.dotenv, env, set)
-	own := sc.readLayers(s.Layers, sc.waitFor(slices.Concat(below, above)...))
+	own := sc.readLayers(s.Layers, sc.waitFor(slices.Concat(below, above)...), s.Files)
 	layers := slices.Concat(below, own, above)
 	problems = append(problems, files.problems...)
 	for _, l := range layers {

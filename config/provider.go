@@ -39,11 +39,11 @@ const minLayerTime = time.Second
 
 // readLayers reads the layers of the program side by side, each in at most
 // bound.
-func (sc *schema) readLayers(sources []Layer, bound time.Duration) []*layer {
+func (sc *schema) readLayers(sources []Layer, bound time.Duration, files *Files) []*layer {
 	bound = max(bound, minLayerTime)
 	pending := make([]func() (map[string]any, error), len(sources))
 	for i, source := range sources {
-		pending[i] = source.begin(bound)
+		pending[i] = files.layer(i, source, func() func() (map[string]any, error) { return source.begin(bound) })
 	}
 	layers := make([]*layer, len(sources))
 	for i, source := range sources {
