@@ -51,7 +51,9 @@ type crew struct {
 type member struct {
 	process *supervisor.Process
 	peer    *cluster.Peer
-	reloads int // that had been when it was started
+	reloads int           // that had been when it was started
+	spoke   chan struct{} // closed by its first call
+	first   sync.Once     // closes spoke
 
 	socket string // where it is asked for operators, once it is ready
 }
@@ -363,9 +365,12 @@ func (unheard) Code() string { return "worker.unanswered" }
 // serve is the supervisor's side of the line to a worker.
 func (w *crew) serve(p *supervisor.Process, conn net.Conn) {
 	w.mu.Lock() // until the peer is known, its calls wait
-	m := &member{process: p, peer: w.hub.Join(conn, fmt.Sprintf("worker %d", p.ID())), reloads: w.reloads}
+	m := &member{process: p, peer: w.hub.Join(conn, fmt.Sprintf("worker %d", p.ID())), reloads: w.reloads, spoke: make(chan struct{})}
 	w.members[m.peer] = m
 	w.mu.Unlock()
+	if limit := w.config.Cluster.HangTimeout; limit > 0 {
+		m.watchWorker(limit)
+	}
 	<-m.peer.Done()
 	w.mu.Lock()
 	delete(w.members, m.peer)
@@ -389,6 +394,7 @@ func (w *crew) answer(ctx context.Context, from *cluster.Peer, name string, body
 	if !ok {
 		return nil, errors.New("the caller is no worker")
 	}
+	m.first.Do(func() { close(m.spoke) })
 	switch name {
 	case callConfig:
 		return json.Marshal(w.inputs.of(m.process.Generation()))

@@ -28,6 +28,7 @@ const (
 	callOthers   = "others"   // of a worker that ends: do the others go on?
 	callDraining = "draining" // of a worker: it is about to accept no more; are the others, too?
 	callReload   = "reload"   // of the supervisor: reload the configuration from these files
+	callAlive    = "alive"    // of the supervisor: a sign of life
 	callCheck    = "check"    // of the supervisor: does the worker want requests? as /readyz?verbose
 )
 
@@ -128,6 +129,8 @@ var errStarting = errors.New("the worker has not started yet")
 // answer answers the supervisor's calls.
 func (b *booting) answer(ctx context.Context, _ *cluster.Peer, name string, body []byte) ([]byte, error) {
 	switch {
+	case name == callAlive:
+		return nil, nil
 	case b.told.Load() == nil:
 		return nil, errStarting
 	case name == callReload:

@@ -240,6 +240,13 @@ func (p *Process) killLate() {
 	_ = p.cmd.Process.Kill()
 }
 
+// Hung has the worker write its stacks and end, because it has not answered for
+// that long. It is replaced as one that has died.
+func (p *Process) Hung(silent time.Duration) {
+	p.of.config.Log.Error("worker hung, killed", "worker", p.id, "pid", p.PID(), "silent", silent)
+	p.abort()
+}
+
 // abortTime is what a worker gets to write its stacks.
 const abortTime = 2 * time.Second
 
