@@ -134,6 +134,8 @@ func (l busLog) Observe(e bus.Event) {
 		l.tell(slog.LevelWarn, "messages may have been missed", e.Who, slog.Int("messages", e.Count))
 	case bus.GapFailed:
 		l.tell(slog.LevelError, "gap not repaired", e.Who, slog.Int("missed", e.Missed), slog.Duration("again", e.Again), failed(e.Err))
+	case bus.Blocked:
+		l.tell(slog.LevelWarn, "responder blocked by requests to itself", e.Who, slog.String("subject", e.Subject), slog.Int("handlers", e.Handlers))
 	case bus.Stuck:
 		l.tell(slog.LevelWarn, "a handler does not return", e.Who, slog.String("subject", e.Subject), slog.Duration("for", e.For))
 	case bus.Ended:

@@ -29,8 +29,9 @@ const endAtOnce = 64
 // It returns nil if nothing was left undone. When ctx ends before, the contexts
 // of the handlers are ended, and the error wraps ctx's and an *UnfinishedError
 // that lists the subscriptions. It may be called again, and at once from
-// several goroutines: all get what the first one has found. Called from within
-// a handler, it does not wait for that one. After Close it is ErrClosed.
+// several goroutines: all get the result of the first one. Called from within a
+// handler, it does not wait for the handlers of that subscription. After Close
+// it is ErrClosed.
 func (b *Bus) Drain(ctx context.Context) error {
 	if b.drains.CompareAndSwap(false, true) {
 		b.drainErr = b.drain(ctx)
@@ -54,15 +55,16 @@ func (b *Bus) drain(ctx context.Context) error {
 	if !b.state.CompareAndSwap(open, draining) {
 		return fmt.Errorf("drain bus: %w", ErrClosed)
 	}
-	subs, own := b.list(), ownSub(ctx)
+	subs := b.list()
+	b.excuse(ctx)
 	for _, k := range []driver.Kind{driver.Event, driver.Request} {
-		b.leaveAll(ctx, subs, k, own) // S21
+		b.leaveAll(ctx, subs, k) // S21
 	}
-	err := unfinished(ctx, subs, own)
+	err := unfinished(ctx, subs)
 	if flushErr := b.Flush(ctx); err == nil {
 		err = flushErr
 	}
-	if closeErr := b.shut(own); err == nil {
+	if closeErr := b.shut(); err == nil {
 		err = closeErr
 	}
 	if err != nil {
@@ -71,17 +73,40 @@ func (b *Bus) drain(ctx context.Context) error {
 	return nil
 }
 
-// ownSub is the subscription in whose handler the caller is.
-func ownSub(ctx context.Context) *Sub {
-	if d := deliveryFrom(ctx); d != nil {
-		return d.sub
+// isWithin reports whether the caller is in a handler of s, by its context or by
+// its goroutine.
+func (s *Sub) isWithin(ctx context.Context) bool {
+	if d := deliveryFrom(ctx); d != nil && d.sub == s {
+		return true
 	}
-	return nil
+	self := goroutine()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.runners, func(r *runner) bool { return r.self.Load() == self })
+}
+
+// excuse makes every Drain and Close leave out the subscription in whose handler
+// the caller is: its handler cannot return before they do (S26).
+func (b *Bus) excuse(ctx context.Context) {
+	for _, s := range b.list() {
+		if s.isWithin(ctx) {
+			s.excuseOne.Do(func() { close(s.excused) })
+		}
+	}
+}
+
+func (s *Sub) isExcused() bool {
+	select {
+	case <-s.excused:
+		return true
+	default:
+		return false
+	}
 }
 
 // leaveAll ends the interest of all subscriptions of a kind, several at a time,
-// and waits for what they have to do, but for own.
-func (b *Bus) leaveAll(ctx context.Context, subs []*Sub, k driver.Kind, own *Sub) {
+// and waits for the end of those that are not excused.
+func (b *Bus) leaveAll(ctx context.Context, subs []*Sub, k driver.Kind) {
 	var leaving sync.WaitGroup
 	slots := make(chan struct{}, endAtOnce)
 	for _, s := range subs {
@@ -96,13 +121,21 @@ func (b *Bus) leaveAll(ctx context.Context, subs []*Sub, k driver.Kind, own *Sub
 	}
 	leaving.Wait()
 	for _, s := range subs {
-		if s.kind == k && s != own {
-			s.await(ctx.Done())
+		if s.kind == k {
+			s.awaitUnlessExcused(ctx.Done())
 		}
 	}
 }
 
-// await waits for the end of s, and says whether it has come.
+func (s *Sub) awaitUnlessExcused(giveUp <-chan struct{}) {
+	select {
+	case <-s.done:
+	case <-s.excused:
+	case <-giveUp:
+	}
+}
+
+// await waits for the end of s, and reports whether it has come.
 func (s *Sub) await(giveUp <-chan struct{}) bool {
 	select {
 	case <-s.done:
@@ -122,21 +155,24 @@ func (s *Sub) await(giveUp <-chan struct{}) bool {
 // They have a quarter of a second to return; the error is an *UnfinishedError
 // that lists those which have not. It may be called again, and at once from
 // several goroutines: each call returns when all is over, and the first one's
-// error.
+// error. Called from within a handler, it does not wait for the handlers of that
+// subscription.
 func (b *Bus) Close() error {
-	if err := b.shut(nil); err != nil {
+	b.excuse(context.Background())
+	if err := b.shut(); err != nil {
 		return fmt.Errorf("close bus: %w", err)
 	}
 	return nil
 }
 
-// shut ends everything, and waits for all handlers but own's.
-func (b *Bus) shut(own *Sub) error {
-	b.shutOne.Do(func() { b.shutErr = b.shutNow(own) })
+// shut ends everything, and waits for the handlers of all subscriptions that
+// are not excused.
+func (b *Bus) shut() error {
+	b.shutOne.Do(func() { b.shutErr = b.shutNow() })
 	return b.shutErr
 }
 
-func (b *Bus) shutNow(own *Sub) error {
+func (b *Bus) shutNow() error {
 	b.state.Store(closed) // S22
 	b.calls.close()
 	subs := b.list()
@@ -148,11 +184,9 @@ func (b *Bus) shutNow(own *Sub) error {
 	grace, cancel := context.WithTimeout(context.Background(), closeGrace)
 	defer cancel()
 	for _, s := range subs {
-		if s != own {
-			s.await(grace.Done())
-		}
+		s.awaitUnlessExcused(grace.Done())
 	}
-	err := unfinished(context.Background(), subs, own)
+	err := unfinished(context.Background(), subs)
 	bounded, cancelClose := context.WithTimeout(context.Background(), driver.CallTimeout)
 	defer cancelClose()
 	if closeErr := b.driver.Close(bounded); err == nil && closeErr != nil {
@@ -187,12 +221,13 @@ func (e *UnfinishedError) Error() string {
 // Code returns "bus.unfinished".
 func (e *UnfinishedError) Code() string { return "bus.unfinished" }
 
-// unfinished is the error about those of subs that have not ended, own aside.
-// If ctx has ended, that is why.
-func unfinished(ctx context.Context, subs []*Sub, own *Sub) error {
+// unfinished is the error about the subscriptions that have not ended. A running
+// handler of one that is excused does not count. If ctx has ended, the error
+// wraps its error.
+func unfinished(ctx context.Context, subs []*Sub) error {
 	var left []SubStats
 	for _, s := range subs {
-		if st := s.Stats(); st.Running+st.Pending > 0 && (s != own || st.Pending > 0) {
+		if st := s.Stats(); st.Pending > 0 || st.Running > 0 && !s.isExcused() {
 			left = append(left, st)
 		}
 	}

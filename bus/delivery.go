@@ -18,11 +18,12 @@ type delivery struct {
 	answer   *answer         // of the responder
 	hops     uint8
 	mark     bool                  // no message: msg.Missed others were lost here
+	asking   atomic.Int32          // its handler's requests to its own responder
 	timed    atomic.Pointer[timed] // the context once its deadline is waited for
 	next     *delivery             // behind it in its queue
 }
 
-// answer is what a responder has returned.
+// answer is a responder's: its data once it has returned, and its header.
 type answer struct {
 	data   []byte
 	header Headers

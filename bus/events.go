@@ -69,6 +69,17 @@ type (
 		Subject string
 		For     time.Duration
 	}
+	// Blocked: every handler of a responder waits for a request that the
+	// responder itself has to answer, so that these requests wait until one of
+	// them times out, unless another member of its group answers. It is told
+	// when the last handler begins to wait, at most once a second. A higher
+	// [Concurrency] helps if the depth is bounded; else the responder has to call
+	// its own code instead of requesting its own subject.
+	Blocked struct {
+		Who
+		Subject  string // of the last of these requests
+		Handlers int
+	}
 	// Ended: a subscription ended although nobody had stopped it: its buffer was
 	// full (ErrTerminated), or the backend has refused it.
 	Ended struct {
@@ -105,6 +116,7 @@ func (Dropped) event()        {}
 func (Missed) event()         {}
 func (GapFailed) event()      {}
 func (Stuck) event()          {}
+func (Blocked) event()        {}
 func (Ended) event()          {}
 func (AnswerFailed) event()   {}
 func (PublishLost) event()    {}

@@ -2,6 +2,7 @@ package bus
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -125,4 +126,16 @@ func isVisible(v string) bool {
 		}
 	}
 	return v == "" || v[0] != ' ' && v[len(v)-1] != ' '
+}
+
+// cloneHeader copies a header and the lists of its values.
+func cloneHeader(h Headers) Headers {
+	if len(h) == 0 {
+		return nil
+	}
+	own := make(Headers, len(h))
+	for key, values := range h {
+		own[key] = slices.Clone(values)
+	}
+	return own
 }

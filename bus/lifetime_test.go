@@ -176,12 +176,7 @@ func TestEveryCallIsLegalInAHandler(t *testing.T) {
 			_, err := b.Request(ctx, "echo", nil)
 			return err
 		},
-		"Close": func(_ context.Context, b *bus.Bus, _ *bus.Sub) error {
-			if err := b.Close(); !strings.Contains(err.Error(), "lifetime_test.go:") {
-				return err
-			}
-			return nil // this very handler had not returned
-		},
+		"Close": func(_ context.Context, b *bus.Bus, _ *bus.Sub) error { return b.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

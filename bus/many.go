@@ -10,9 +10,12 @@ import (
 	"github.com/megaframework/mega/bus/driver"
 )
 
-// maxAnswers bounds what waits for the consumer of a RequestMany; what comes
-// on top of it is counted as late.
-const maxAnswers = DefaultBuffer // S14
+// The bounds of the answers that wait for the consumer of a RequestMany, in
+// number and in bytes of data and headers (S14).
+const (
+	maxAnswers     = DefaultBuffer
+	maxAnswerBytes = DefaultBufferBytes
+)
 
 // many is what the options of a RequestMany ask for.
 type many struct {
@@ -57,7 +60,9 @@ func Stall(d time.Duration) ManyOption {
 // ErrEnd, when the consumer breaks, and at the deadline: that of ctx, or
 // Config.Timeout from now. None of these is an error; if there was no answer
 // at all, the last one is, ErrTimeout. Any other error is the last that it
-// yields. The request is sent when the iteration begins.
+// yields: among them ErrOverloaded, after the answers that have come in, when
+// 65 536 answers or 64 MiB of them waited for the consumer. The request is sent
+// when the iteration begins.
 func (b *Bus) RequestMany(ctx context.Context, subject string, data []byte, opts ...ManyOption) iter.Seq2[*Msg, error] {
 	return func(yield func(*Msg, error) bool) {
 		if err := b.requestMany(ctx, subject, data, opts, yield); err != nil {
@@ -80,15 +85,14 @@ func (b *Bus) requestMany(ctx context.Context, subject string, data []byte, opts
 	if err := b.composeRequest(ctx, &m, data, o.publish); err != nil {
 		return err
 	}
-	most := maxAnswers
-	if o.count > 0 {
-		most = o.count
-	}
-	c, err := b.calls.open(most)
+	c, err := b.calls.open(o.count)
 	if err != nil {
 		return err
 	}
 	defer b.calls.end(c)
+	if s := b.beginAsking(ctx, subject); s != nil {
+		defer s.endAsking(ctx)
+	}
 	m.ID = c.id
 	b.counters.requested.Add(1)
 	if err := b.driver.Request(ctx, m); err != nil {

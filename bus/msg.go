@@ -74,6 +74,9 @@ func (m *Msg) Reply(ctx context.Context, data []byte) error {
 		return fmt.Errorf("reply to %s: %w", m.Subject, contextError(ctx))
 	}
 	a := driver.Message{Kind: driver.Answer, Subject: m.Subject, ID: d.request.ID, More: true, Data: b.own(data)}
+	if d.answer != nil {
+		a.Header = cloneHeader(d.answer.header) // the responder may add to its own
+	}
 	if err := b.checkSize(&a); err != nil {
 		return fmt.Errorf("reply to %s: %w", m.Subject, err)
 	}

@@ -34,6 +34,9 @@ func (b *Bus) request(ctx context.Context, m *driver.Message, data []byte, opts 
 		return nil, err
 	}
 	defer b.calls.end(c)
+	if s := b.beginAsking(ctx, m.Subject); s != nil {
+		defer s.endAsking(ctx)
+	}
 	m.ID = c.id
 	b.counters.requested.Add(1)
 	if err := b.driver.Request(ctx, *m); err != nil {
@@ -133,15 +136,16 @@ type call struct {
 	news chan struct{} // receives when there is something to take
 
 	mu      sync.Mutex // guards the fields below
-	most    int        // answers that it takes
+	most    int        // answers that it takes; 0 is any number
 	answers []driver.Message
+	bytes   int // of these
 	taken   int
 	err     error // no more will come
 }
 
 func (cs *calls) init() { cs.byID = make(map[uint64]*call) }
 
-// open registers a call that takes so many answers.
+// open registers a call that takes so many answers, or any number if most is 0.
 func (cs *calls) open(most int) (*call, error) {
 	c := &call{news: make(chan struct{}, 1), most: most}
 	cs.mu.Lock()
@@ -209,14 +213,22 @@ func (cs *calls) close() {
 	cs.failAll(ErrClosed)
 }
 
-// put takes an answer in, unless the call has all it wants, or has failed.
+// put takes an answer in, unless the call has all it wants, or has failed. It
+// fails when too much waits for the consumer.
 func (c *call) put(m *driver.Message) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err != nil || c.taken+len(c.answers) >= c.most {
+	size := len(m.Data) + headerSize(m.Header)
+	switch {
+	case c.err != nil || c.most > 0 && c.taken+len(c.answers) >= c.most:
+		return false
+	case len(c.answers) >= maxAnswers || len(c.answers) > 0 && c.bytes+size > maxAnswerBytes: // S14
+		c.err = fmt.Errorf("%w: %d answers with %d bytes wait for the consumer", ErrOverloaded, len(c.answers), c.bytes)
+		c.notify()
 		return false
 	}
 	c.answers = append(c.answers, *m)
+	c.bytes += size
 	c.notify()
 	return true
 }
@@ -246,7 +258,9 @@ func (c *call) take() (driver.Message, error) {
 		return driver.Message{}, c.err
 	}
 	m := c.answers[0]
+	c.answers[0] = driver.Message{} // the consumer alone keeps it
 	c.answers = c.answers[1:]
+	c.bytes -= len(m.Data) + headerSize(m.Header)
 	c.taken++
 	if len(c.answers) > 0 || c.err != nil {
 		c.notify()

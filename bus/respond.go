@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 
@@ -33,22 +34,77 @@ func (r Responder) handler() Handler {
 		if err != nil {
 			return err
 		}
-		return keepAnswer(ctx, m, &answer{data: data})
+		return keepAnswer(ctx, m, data, "")
 	}
 }
 
 var errNotOurs = errors.New("bus: the middleware has replaced the message and its context, so the answer has nowhere to go")
 
 // keepAnswer puts the answer where it is found once the middleware is through.
-func keepAnswer(ctx context.Context, m *Msg, a *answer) error {
+func keepAnswer(ctx context.Context, m *Msg, data []byte, contentType string) error {
 	d := m.delivery
 	if d == nil {
 		d = deliveryFrom(ctx)
 	}
-	if d == nil {
+	if d == nil || d.request == nil {
 		return errNotOurs
 	}
-	d.answer = a
+	a := d.ownAnswer()
+	a.data = data
+	if contentType != "" {
+		a.set(KeyContentType, contentType)
+	}
+	return nil
+}
+
+func (d *delivery) ownAnswer() *answer {
+	if d.answer == nil {
+		d.answer = &answer{}
+	}
+	return d.answer
+}
+
+func (a *answer) set(key, value string) {
+	if a.header == nil {
+		a.header = make(Headers, 1)
+	}
+	a.header.Set(key, value)
+}
+
+// ReplyHeader adds a value of key to the header of the answer, inside a
+// responder whose context ctx is or descends from: to the one that it returns,
+// and to those that [Msg.Reply] sends from then on. An error as the answer has no
+// header. The rules are those of [Header]; a pair that breaks them is
+// ErrBadHeader and changes nothing. Outside a responder it is ErrInvalid. It must
+// not be called from several goroutines at once for one request.
+func ReplyHeader(ctx context.Context, key, value string) error {
+	d := deliveryFrom(ctx)
+	if d == nil || d.request == nil {
+		return fmt.Errorf("reply header %.80q: %w", key, invalid("no request is being answered"))
+	}
+	if err := d.ownAnswer().add(key, value); err != nil {
+		return fmt.Errorf("reply header: %w", err)
+	}
+	return nil
+}
+
+func (a *answer) add(key, value string) error {
+	o := Header(key, value)
+	size, err := o.check() // S16
+	if err != nil {
+		return err
+	}
+	keys := len(a.header)
+	if a.header[key] == nil {
+		keys++
+	}
+	if err := checkBounds(keys, headerSize(a.header)+size); err != nil {
+		return err
+	}
+	if a.header == nil {
+		a.header = make(Headers, 1)
+	}
+	a.header.Add(key, value)
 	return nil
 }
 
@@ -60,7 +116,7 @@ func (s *Sub) respond(d *delivery, err error) {
 		err = s.bus.driver.Answer(d, *d.request, a)
 	}
 	if _, ok := errors.AsType[*TooLargeError](err); ok {
-		err = s.bus.driver.Answer(d, *d.request, failure(d, err)) // S17
+		err = s.bus.driver.Answer(d, *d.request, failure(d.request, err)) // S17
 	}
 	if err != nil {
 		s.bus.tell(AnswerFailed{Who: s.who(), Subject: d.msg.Subject, Err: classify(d, err)})
@@ -70,26 +126,26 @@ func (s *Sub) respond(d *delivery, err error) {
 func (s *Sub) answer(d *delivery, err error) driver.Message {
 	switch {
 	case errors.Is(err, ErrEnd):
-		a := plainAnswer(d)
-		a.Data, a.End = []byte{}, true
+		a := plainAnswer(d.request)
+		a.End = true
 		return a
 	case err != nil:
-		return failure(d, err)
+		return failure(d.request, err)
 	}
-	a := plainAnswer(d)
+	a := plainAnswer(d.request)
 	if d.answer != nil {
 		a.Data, a.Header = s.bus.own(d.answer.data), d.answer.header
 	}
 	return a
 }
 
-func plainAnswer(d *delivery) driver.Message {
-	return driver.Message{Kind: driver.Answer, Subject: d.msg.Subject, ID: d.request.ID, Data: []byte{}}
+func plainAnswer(request *driver.Message) driver.Message {
+	return driver.Message{Kind: driver.Answer, Subject: request.Subject, ID: request.ID, Data: []byte{}}
 }
 
 // failure is the answer of a responder that failed.
-func failure(d *delivery, err error) driver.Message {
-	a := plainAnswer(d)
+func failure(request *driver.Message, err error) driver.Message {
+	a := plainAnswer(request)
 	a.Err = remoteError(err)
 	a.Data = []byte(a.Err.Message)
 	return a
@@ -134,9 +190,10 @@ type refusals struct {
 	busy    bool // a goroutine is at it
 }
 
+// refusal is without the data and the header of its request: many may wait.
 type refusal struct {
-	delivery *delivery
-	why      error
+	request *driver.Message
+	why     error
 }
 
 const maxRefusals = 1 << 16
@@ -153,7 +210,7 @@ func (b *Bus) refuse(d *delivery, why error) {
 	if len(rs.waiting) >= maxRefusals {
 		return // who asked waits for the deadline
 	}
-	rs.waiting = append(rs.waiting, refusal{d, why})
+	rs.waiting = append(rs.waiting, refusal{d.request, why})
 	if !rs.busy {
 		rs.busy = b.crew.do(b.refuseAll) // S26: the caller may hold a lock
 	}
@@ -163,7 +220,7 @@ func (b *Bus) refuseAll(ctx context.Context) {
 	for all := b.refusals.take(); all != nil; all = b.refusals.take() {
 		for _, r := range all {
 			bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
-			_ = b.driver.Answer(bounded, *r.delivery.request, failure(r.delivery, r.why)) // as above
+			_ = b.driver.Answer(bounded, *r.request, failure(r.request, r.why)) // as above
 			cancel()
 		}
 	}

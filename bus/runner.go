@@ -14,6 +14,7 @@ import (
 // any: an idle subscription has none.
 type runner struct {
 	current atomic.Pointer[delivery] // what it handles, for the watchdog
+	self    atomic.Uintptr           // its goroutine
 	busy    bool                     // it is counted in Sub.busy
 	lane    *lane                    // which it has to give back, under OrderBy
 	last    bool                     // the subscription is over with it
@@ -56,6 +57,7 @@ func (s *Sub) hasWork() bool {
 // run is the goroutine of r.
 func (s *Sub) run(r *runner) {
 	s.bus.watch.arm()
+	r.self.Store(goroutine())
 	returned := false
 	defer func() {
 		if !returned {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/megaframework/mega/bus/driver"
 )
@@ -24,11 +25,16 @@ type Sub struct {
 	cancel  context.CancelCauseFunc
 	done    chan struct{} // closed when it has ended and no handler runs
 
+	excuseOne sync.Once
+	excused   chan struct{} // closed when one of its handlers drains or closes the Bus
+
 	wanted atomic.Bool // there is work for an idle runner
 
 	stopped atomic.Bool // no handler starts any more; read before each
 
 	handled, failed, panicked, expired atomic.Uint64
+
+	asking atomic.Int32 // of the handlers of a responder, those that wait for a request to itself
 
 	mu       sync.Mutex // guards the fields below; never held while calling a handler or the driver
 	phase    phase
@@ -51,6 +57,7 @@ type Sub struct {
 	received, dropped, discarded uint64
 	missed, gaps                 uint64 // as told by the driver: how many, and how often that was not known
 	drops                        drops
+	blocked                      time.Time // when Blocked was reported last
 }
 
 // phase is where a subscription is in its life.
@@ -121,7 +128,7 @@ func (b *Bus) newSub(ctx context.Context, pattern string, k driver.Kind, h Handl
 	if o.site == "" {
 		o.site = site
 	}
-	s := &Sub{subscription: o, bus: b, done: make(chan struct{})}
+	s := &Sub{subscription: o, bus: b, done: make(chan struct{}), excused: make(chan struct{})}
 	if o.afterGap {
 		s.lost = -1
 	}
@@ -305,13 +312,13 @@ func (s *Sub) release() {
 // stops the subscription, ends the contexts of its handlers and returns an
 // error that wraps ctx's and says what was left.
 //
-// Called from within a handler of the subscription, with the context that it
-// was given, it does not wait for what comes after.
+// Called from within a handler of the subscription, it does not wait for the
+// handlers.
 func (s *Sub) Drain(ctx context.Context) error {
 	if err := s.leave(ctx); err != nil {
 		return s.cutOff(ctx)
 	}
-	if ownSub(ctx) == s || s.await(ctx.Done()) {
+	if s.isWithin(ctx) || s.await(ctx.Done()) {
 		return nil
 	}
 	return s.cutOff(ctx)

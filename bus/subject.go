@@ -2,6 +2,7 @@ package bus
 
 import (
 	"fmt"
+	"strings"
 )
 
 // The bounds of a subject and of a pattern.
@@ -121,4 +122,21 @@ func checkGroup(name string) error {
 		}
 	}
 	return nil
+}
+
+// matches reports whether a valid pattern matches a valid subject (S2).
+func matches(pattern, subject string) bool {
+	for {
+		p, ofPattern, morePattern := strings.Cut(pattern, ".")
+		t, ofSubject, moreSubject := strings.Cut(subject, ".")
+		switch {
+		case p == ">":
+			return true
+		case p != "*" && p != t:
+			return false
+		case !morePattern || !moreSubject:
+			return morePattern == moreSubject
+		}
+		pattern, subject = ofPattern, ofSubject
+	}
 }

@@ -76,7 +76,7 @@ func (b *Bus) RespondValue(ctx context.Context, pattern string, fn func(context.
 				return err
 			}
 			if data, ok := v.([]byte); ok {
-				return keepAnswer(ctx, m, &answer{data: data})
+				return keepAnswer(ctx, m, data, "")
 			}
 			return m.setAnswer(ctx, v)
 		}
@@ -112,11 +112,7 @@ func (m *Msg) setAnswer(ctx context.Context, v any) error {
 	if err != nil {
 		return fmt.Errorf("encode the answer, a %T: %w", v, err)
 	}
-	a := &answer{data: data}
-	if contentType != "" {
-		a.header = Headers{KeyContentType: {contentType}}
-	}
-	return keepAnswer(ctx, m, a)
+	return keepAnswer(ctx, m, data, contentType)
 }
 
 // Encode encodes v as [Topic.Publish] does with these options.

@@ -16,6 +16,7 @@ var manyCases = []testCase{
 	{rule: "S14", claim: "it ends at its deadline, which is no error if there were answers", run: manyByDeadline},
 	{rule: "S14", claim: "it ends by the end marker", run: manyByEnd},
 	{rule: "S14", claim: "it ends when the consumer breaks, and leaves nothing", run: manyByBreak},
+	{rule: "S14", claim: "it ends when too many answers wait for the consumer", run: manyUnread},
 	{rule: "S14", claim: "nobody there is an error, and so is nobody who answers", run: manyNobody},
 	{rule: "S14", claim: "a responder that fails is one of the answers", run: manyFailures},
 	{rule: "S14", claim: "every group answers once, and who has none answers always", run: manyGroups},
@@ -159,4 +160,46 @@ func manyGroups(e *env) {
 	}
 	data, errs := a.gathered(e.ctx, bus.Stall(e.units(2)))
 	e.want(slices.Equal(data, []string{"default", "each", "each", "each", "named", "wide"}) && len(errs) == 0, "got %q, %v", data, errs)
+}
+
+// manyUnread reads one answer, and goes on when all others have been sent.
+func manyUnread(e *env) {
+	a, b := e.pair()
+	for _, c := range []struct {
+		name             string
+		sent, size, most int
+	}{
+		{"in number", bus.DefaultBuffer + 10, 0, bus.DefaultBuffer},
+		{"in bytes", 70, 1<<20 - 1<<10, bus.DefaultBufferBytes / (1<<20 - 1<<10)},
+	} {
+		s := b.respond("x", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
+			data := make([]byte, c.size)
+			for range c.sent {
+				if err := m.Reply(ctx, data); err != nil {
+					e.report("reply: %w", err)
+					break
+				}
+			}
+			return nil, bus.ErrEnd
+		})
+		ctx, cancel := context.WithTimeout(e.ctx, 10*e.patience())
+		n, late := 0, a.Stats().Late
+		var last error
+		for m, err := range a.RequestMany(ctx, "x", nil) {
+			if last = err; err != nil {
+				break
+			}
+			e.want(len(m.Data) == c.size, "an answer has %d bytes", len(m.Data))
+			if n++; n == 1 {
+				e.soon("what is too much comes", func() bool { return a.Stats().Late > late })
+			}
+		}
+		cancel()
+		e.is(last, bus.ErrOverloaded, "the end, bounded %s", c.name)
+		e.want(n >= c.most && n <= c.most+1, "bounded %s: got %d answers, want %d", c.name, n, c.most)
+		e.want(a.Stats().InFlight == 0, "%d are in flight", a.Stats().InFlight)
+		ctx, cancel = e.bounded()
+		e.must(s.Drain(ctx), "drain")
+		cancel()
+	}
 }

@@ -15,6 +15,7 @@ var messageCases = []testCase{
 	{rule: "S9", claim: "a message that is kept stays as it was", run: keptMessages},
 	{rule: "S9", claim: "a handler that changes the data is told of when they are checked", run: changedData},
 	{rule: "S16", claim: "headers arrive as they were given", run: headersArrive},
+	{rule: "S16", claim: "answers carry headers", run: answerHeaders},
 	{rule: "S16", claim: "bad headers are refused before the driver is asked", run: badHeaders},
 	{rule: "S16", claim: "headers at the bounds pass, beyond they do not", run: headerBounds},
 	{rule: "S16", claim: "trace and baggage travel from handler to handler", run: traceTravels},
@@ -59,10 +60,7 @@ func headersArrive(e *env) {
 	in := b.listen("x")
 	var asked bus.Headers
 	b.respond("x", func(_ context.Context, m *bus.Msg) ([]byte, error) { asked = m.Header; return nil, nil })
-	want := bus.Headers{
-		"Key": {"1"}, "key": {"2"}, "KEY": {"3"}, "multi": {"b", "a", "b", ""}, "a!#$%&'*+-.^_`|~1": {"odd"},
-		"utf8": {"ключ 鍵 🔑"}, "inner": {"a  b\tc"}, "colon": {"a: b: c"}, "Content-Type": {"text/plain"}, "status": {"503"}, "Status": {"503"},
-	}
+	want := oddHeader()
 	var opts []bus.PubOption
 	for _, key := range want.Keys() {
 		for _, v := range want[key] {
@@ -80,6 +78,68 @@ func headersArrive(e *env) {
 	a.publish("x", "none")
 	in.wants("", "none")
 	e.want(len(in.all()[1].Header) == 0, "a message without headers has %v", in.all()[1].Header)
+}
+
+// oddHeader has every kind of key and value that is allowed.
+func oddHeader() bus.Headers {
+	return bus.Headers{
+		"Key": {"1"}, "key": {"2"}, "KEY": {"3"}, "multi": {"b", "a", "b", ""}, "a!#$%&'*+-.^_`|~1": {"odd"},
+		"utf8": {"ключ 鍵 🔑"}, "inner": {"a  b\tc"}, "colon": {"a: b: c"}, "Content-Type": {"text/plain"}, "status": {"503"}, "Status": {"503"},
+	}
+}
+
+// replyHeader adds all of h to the answer.
+func replyHeader(ctx context.Context, h bus.Headers) error {
+	for _, key := range h.Keys() {
+		for _, v := range h[key] {
+			if err := bus.ReplyHeader(ctx, key, v); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func answerHeaders(e *env) {
+	a, b := e.pair()
+	want := oddHeader()
+	b.respond("one", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
+		for _, key := range []string{"", "a b", "Bus-Error", "Nats-x"} {
+			if err := bus.ReplyHeader(ctx, key, "v"); !errors.Is(err, bus.ErrBadHeader) {
+				e.report("reply header %q: %v", key, err)
+			}
+		}
+		if err := bus.ReplyHeader(ctx, "big", strings.Repeat("v", 8<<10)); !errors.Is(err, bus.ErrBadHeader) {
+			e.report("a reply header that is too large: %v", err)
+		}
+		return m.Data, replyHeader(ctx, want)
+	})
+	for _, data := range []string{"", "data"} {
+		m, err := a.Request(e.ctx, "one", []byte(data))
+		e.must(err, "request")
+		e.want(string(m.Data) == data, "the answer is %q, want %q", m.Data, data)
+		e.sameHeader(m.Header, want)
+	}
+	b.respond("x", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
+		for i := range 3 {
+			if err := errors.Join(bus.ReplyHeader(ctx, "n", fmt.Sprint(i)), m.Reply(ctx, nil)); err != nil {
+				e.report("reply: %w", err)
+			}
+		}
+		return nil, bus.ErrEnd
+	})
+	n := 0
+	for m, err := range a.RequestMany(e.ctx, "x", nil) {
+		e.must(err, "an answer")
+		n++
+		e.want(slices.Equal(m.Header.Values("n"), numbers(0, n-1)), "answer %d has the header %q", n, m.Header)
+	}
+	e.want(n == 3, "got %d answers", n)
+	b.respond("none", func(context.Context, *bus.Msg) ([]byte, error) { return nil, nil })
+	m, err := a.Request(e.ctx, "none", nil)
+	e.must(err, "request")
+	e.want(len(m.Header) == 0, "an answer without a header has %q", m.Header)
+	e.is(bus.ReplyHeader(e.ctx, "k", "v"), bus.ErrInvalid, "outside a responder")
 }
 
 func (e *env) sameHeader(got, want bus.Headers) {

@@ -2,7 +2,9 @@ package bustest
 
 import (
 	"context"
+	"errors"
 	"strconv"
+	"time"
 
 	"github.com/megaframework/mega/bus"
 )
@@ -11,7 +13,7 @@ var nestedCases = []testCase{
 	{rule: "S26", claim: "every call may be made within a handler", run: callsWithin},
 	{rule: "S26", claim: "a publisher may hold the mutex that its subscribers take", run: heldMutex},
 	{rule: "S26", claim: "two responders that ask each other are answered", run: askEachOther},
-	{rule: "S26", claim: "Close within a handler returns", run: closeWithin},
+	{rule: "S26", claim: "Close within a handler does not wait for that handler", run: closeWithin},
 }
 
 func callsWithin(e *env) {
@@ -101,16 +103,61 @@ func askEachOther(e *env) {
 	})
 }
 
+// closeWithin has two handlers close the process at once, while a third ends with
+// its context, and then one while another hangs.
 func closeWithin(e *env) {
 	p := e.process()
-	p.cut.Store(true) // its Close says that this handler was running
-	over := e.gate()
-	s := p.subscribe("x", func(context.Context, *bus.Msg) error {
-		_ = p.Close()
-		over.open()
+	ready, ended := make(chan struct{}, 3), make(chan time.Duration, 2)
+	g, returned := e.gate(), e.gate()
+	for _, pattern := range []string{"x", "*"} {
+		p.subscribe(pattern, func(context.Context, *bus.Msg) error {
+			ready <- struct{}{}
+			<-g.c
+			before := time.Now()
+			if err := p.Close(); err != nil {
+				e.report("Close within a handler: %w", err)
+			}
+			ended <- time.Since(before)
+			return nil
+		}, bus.Name("closes "+pattern))
+	}
+	p.subscribe(">", func(ctx context.Context, _ *bus.Msg) error {
+		ready <- struct{}{}
+		e.listen(ctx)
+		returned.open()
 		return nil
 	})
 	p.publish("x", "")
-	e.await(over.c, "Close returns")
-	e.await(s.Done(), "it is over")
+	for range 3 {
+		receive(e, ready, "the handlers run")
+	}
+	g.open()
+	for range 2 {
+		took := receive(e, ended, "Close returns")
+		e.want(took < 200*time.Millisecond || !e.h.FakeTime && took < e.units(5), "Close within a handler took %v", took)
+		select {
+		case <-returned.c:
+		default:
+			e.report("Close within a handler has not waited for the other one")
+		}
+	}
+	e.closeBesideOneThatHangs()
+}
+
+func (e *env) closeBesideOneThatHangs() {
+	p := e.process()
+	p.cut.Store(true) // its Close says that a handler hangs
+	g := e.gate()
+	running, ended := e.gate(), make(chan error, 1)
+	hangs := p.subscribe("x", func(context.Context, *bus.Msg) error { running.open(); <-g.c; return nil }, bus.Name("hangs"))
+	closes := p.subscribe("y", func(context.Context, *bus.Msg) error { ended <- p.Close(); return nil }, bus.Name("closes"))
+	p.publish("x", "")
+	e.await(running.c, "one hangs")
+	p.publish("y", "")
+	err := receive(e, ended, "Close returns")
+	left, ok := errors.AsType[*bus.UnfinishedError](err)
+	e.want(ok && len(left.Subs) == 1 && left.Subs[0].Name == "hangs", "Close within a handler, beside one that hangs, says %v", err)
+	g.open()
+	e.await(hangs.Done(), "the one that hangs is over")
+	e.await(closes.Done(), "the one that closes is over")
 }

@@ -27,6 +27,7 @@ var requestCases = []testCase{
 	{rule: "S12", claim: "typed calls carry values and errors", run: typedCalls},
 	{rule: "S13", claim: "one responder of all answers a request", run: oneResponder},
 	{rule: "S13", claim: "a responder works on 64 at once, a subscription on one", run: defaultConcurrency},
+	{rule: "S13", claim: "a responder whose every handler waits for itself is reported before the deadline", run: blockedByItself},
 	{rule: "S13", claim: "subscriptions without a group get every message", run: noGroup},
 }
 
@@ -305,6 +306,45 @@ func asksItself(e *env) {
 	}, bus.Concurrency(1))
 	e.want(a.request("x", "outer") == "true", "the inner request has not timed out")
 	e.want(a.request("x", "after") == "after", "another answer")
+}
+
+// blockedByItself has a responder of four handlers request its own subject:
+// three times at once nothing is wrong, and then four times.
+func blockedByItself(e *env) {
+	a, b := e.pair()
+	over, end := context.WithCancel(e.ctx)
+	defer end()
+	var waiting atomic.Int32
+	b.respond("ask.*", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
+		if m.Subject == "ask.deep" {
+			return nil, nil
+		}
+		inner, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(over, cancel)()
+		waiting.Add(1)
+		_, err := b.Request(inner, "ask."+string(m.Data), []byte("deep"))
+		return nil, err
+	}, bus.Concurrency(4), bus.Name("recursive"))
+	for range 3 {
+		a.request("ask.shallow", "deep")
+	}
+	e.want(len(toldOf[bus.Blocked](b)) == 0, "reported %+v although nothing is blocked", toldOf[bus.Blocked](b))
+	ctx, cancel := context.WithTimeout(e.ctx, 10*e.patience())
+	defer cancel()
+	before := waiting.Load()
+	var asked []<-chan struct{}
+	for range 4 {
+		asked = append(asked, e.async(func() { _, _ = a.Request(ctx, "ask.first", []byte("again")) }))
+	}
+	e.soon("all handlers wait", func() bool { return waiting.Load() == before+4 })
+	e.soon("it is reported", func() bool { return len(toldOf[bus.Blocked](b)) == 1 })
+	told := toldOf[bus.Blocked](b)[0]
+	e.want(told.Name == "recursive" && told.Subject == "ask.again" && told.Handlers == 4, "reported %+v", told)
+	end()
+	for _, c := range asked {
+		e.await(c, "the requests end")
+	}
 }
 
 func discardedRequests(e *env) {

@@ -1,0 +1,39 @@
+package bus
+
+import (
+	"context"
+	"time"
+)
+
+// blockedInterval is how often Blocked is reported at most for a subscription.
+const blockedInterval = time.Second
+
+// beginAsking counts a request that a handler makes to the responder whose
+// handler it is, and returns that responder, or nil for any other request.
+func (b *Bus) beginAsking(ctx context.Context, subject string) *Sub {
+	d := deliveryFrom(ctx)
+	if d == nil || d.request == nil || d.sub.bus != b || !matches(d.sub.pattern, subject) {
+		return nil
+	}
+	s := d.sub
+	if d.asking.Add(1) == 1 && int(s.asking.Add(1)) == s.concurrency {
+		s.tellBlocked(subject)
+	}
+	return s
+}
+
+func (s *Sub) endAsking(ctx context.Context) {
+	if deliveryFrom(ctx).asking.Add(-1) == 0 {
+		s.asking.Add(-1)
+	}
+}
+
+// tellBlocked reports that every handler waits for a request to s itself.
+func (s *Sub) tellBlocked(subject string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); now.Sub(s.blocked) >= blockedInterval {
+		s.blocked = now
+		s.bus.tell(Blocked{Who: s.who(), Subject: subject, Handlers: s.concurrency})
+	}
+}
