@@ -55,7 +55,7 @@ func natsConfig(c *config.Config, program string) nats.Config {
 		User: n.User, Password: n.Password.Reveal(), Token: n.Token.Reveal(), NKeyFile: n.NKeyFile, CredsFile: n.CredsFile,
 		TLS:    nats.TLS{CA: n.TLS.CA, Cert: n.TLS.Cert, Key: n.TLS.Key},
 		Prefix: dotted(c.Bus.NATS.Prefix), EventPrefix: dotted(c.Bus.NATS.EventPrefix), RequestPrefix: dotted(c.Bus.NATS.RequestPrefix),
-		Raw: c.Bus.NATS.EventPrefix == "",
+		Raw: c.Bus.NATS.EventPrefix == "", RawRequests: c.Bus.NATS.RequestPrefix == "", InboxPrefix: c.Bus.NATS.InboxPrefix,
 	}
 }
 

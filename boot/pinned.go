@@ -40,7 +40,7 @@ func placing(d Decision) []string {
 	case "nats":
 		return []string{
 			"nats.user", "nats.nkey_file", "nats.creds_file", // who we are decides which account we see
-			"bus.nats.prefix", "bus.nats.event_prefix", "bus.nats.request_prefix",
+			"bus.nats.prefix", "bus.nats.event_prefix", "bus.nats.request_prefix", "bus.nats.inbox_prefix",
 		}
 	}
 	return nil

@@ -30,7 +30,8 @@ type Bus struct {
 type BusNATS struct {
 	Prefix        string `key:"prefix" pattern:"^[A-Za-z0-9_-]+(\\.[A-Za-z0-9_-]+)*$" like:"shop or shop.eu" doc:"stands before the subjects of both events and requests"`
 	EventPrefix   string `key:"event_prefix" default:"ev" pattern:"^([A-Za-z0-9_-]+(\\.[A-Za-z0-9_-]+)*)?$" like:"ev" doc:"stands before the subjects of events; empty for subjects as they are"`
-	RequestPrefix string `key:"request_prefix" default:"rpc" pattern:"^[A-Za-z0-9_-]+(\\.[A-Za-z0-9_-]+)*$" like:"rpc" doc:"stands before the subjects of requests"`
+	RequestPrefix string `key:"request_prefix" default:"rpc" pattern:"^([A-Za-z0-9_-]+(\\.[A-Za-z0-9_-]+)*)?$" like:"rpc" doc:"stands before the subjects of requests; empty for subjects as they are"`
+	InboxPrefix   string `key:"inbox_prefix" pattern:"^[A-Za-z0-9_-]+(\\.[A-Za-z0-9_-]+)*$" like:"_INBOX_shop" doc:"the first part of the subjects of answers, in the place of _INBOX: a permission for it keeps them private"`
 }
 
 // NATS is the NATS server that the process may use.
