@@ -11,8 +11,10 @@ SHELL := bash
 MODULES  = $(shell go list -m -f '{{.Dir}}')
 PACKAGES = $(addsuffix /...,$(MODULES))
 
-# The systems that the framework builds for.
-SYSTEMS = linux darwin windows
+# The systems that the framework builds for beside this one. What is compiled for
+# them is only looked at, so it is not optimised, which takes a third off.
+FOREIGN = $(filter-out $(shell go env GOHOSTOS),linux darwin windows)
+VET_FOREIGN = go vet -gcflags='all=-N -l' ./...
 
 # Everything else rests on these packages: the fronts with their suites, and the
 # engines that the drivers share.
@@ -29,7 +31,7 @@ GOLANGCI_LINT ?= v2.15.0
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
 run: ## serve the sample shop on http://127.0.0.1:8080
@@ -50,6 +52,10 @@ soak: tools ## run every test with twenty times the count (SOAK_SCALE), for hour
 	MEGA_TEST_SCALE=$(SOAK_SCALE) go test -count=1 -timeout 6h $(PACKAGES)
 	MEGA_TEST_SCALE=$(SOAK_SCALE) go test -count=1 -race -timeout 12h $(PACKAGES)
 
+.PHONY: mutants
+mutants: ## run every mutation that a suite has to notice; make test runs a third of them
+	MEGA_TEST_SCALE=20 go test -count=1 -timeout 30m -run Mutat ./bus/... ./lock/... ./drivers/...
+
 .PHONY: fuzz
 fuzz: ## run each fuzz target for 30s (FUZZTIME)
 	@grep -roE --include='*_test.go' '^func Fuzz\w+' . | sed 's/:func / /' | while read -r file target; do \
@@ -63,15 +69,15 @@ bench: tools ## measure the locks and the bus beside their peers (ARGS='-row mem
 
 .PHONY: vet
 vet: ## go vet: the framework for Linux, macOS and Windows, the other modules for this system
-	@for os in $(SYSTEMS); do GOOS=$$os GOWORK=off go vet ./...; done
-	@for m in $(filter-out $(CURDIR),$(MODULES)); do (cd "$$m" && GOWORK=off go vet ./...); done
+	@for m in $(MODULES); do (cd "$$m" && GOWORK=off go vet ./...); done
+	@for os in $(FOREIGN); do GOOS=$$os GOWORK=off $(VET_FOREIGN); done
 
 # To check a sample for a system takes compiling its SQLite for that system, which
 # is minutes of a first run.
 .PHONY: vet-all
-vet-all:
-	@for m in $(MODULES); do for os in $(SYSTEMS); do \
-		(cd "$$m" && GOOS=$$os GOWORK=off go vet ./...); \
+vet-all: vet
+	@for m in $(filter-out $(CURDIR),$(MODULES)); do for os in $(FOREIGN); do \
+		(cd "$$m" && GOOS=$$os GOWORK=off $(VET_FOREIGN)); \
 	done; done
 
 .PHONY: lint
