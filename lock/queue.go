@@ -121,7 +121,7 @@ func (qs *queues) wait(ctx context.Context, c *call, start instant) (outcome, er
 	}
 	for {
 		select {
-		case o := <-w.ready:
+		case o := <-w.ready: // L9: pushed, not polled
 			o.at = l.clock.now() // it may have taken a while to wake up
 			return o, o.err
 		case <-ctx.Done():
