@@ -121,7 +121,7 @@ var mutations = []struct {
 	{"S26/Close within a handler does not wait for that handler", "close.go",
 		"\tb.excuse(context.Background())\n", ""},
 	{"S26/Close within a handler does not wait for that handler", "close.go",
-		"s.awaitUnlessExcused(grace.Done())", "_ = s"},
+		"s.awaitUnlessExcused(grace.Done())", "_, _ = s, grace"},
 	{"S14/it ends by the end marker", "many.go",
 		"case m.End:", "case false:"},
 	{"S14/it ends at its deadline, which is no error if there were answers", "many.go",

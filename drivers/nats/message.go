@@ -180,7 +180,7 @@ func (b *Bus) answer(m *nats.Msg) {
 		return // no request has that inbox
 	}
 	b.tell(func(f driver.Front) {
-		if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
+		if isNoResponders(m) {
 			f.Fail(id, driver.ErrNoResponders)
 			return
 		}
@@ -241,4 +241,18 @@ func reason(code string) string {
 		return "error"
 	}
 	return code
+}
+
+// isNoResponders reports whether the server has answered that nobody responds.
+// An answer may have a header Status of its own, beside others.
+func isNoResponders(m *nats.Msg) bool {
+	if len(m.Data) > 0 || m.Header.Get("Status") != "503" {
+		return false
+	}
+	for key := range m.Header {
+		if key != "Status" && key != "Description" && !strings.HasPrefix(key, "Nats-") {
+			return false
+		}
+	}
+	return true
 }
