@@ -116,6 +116,7 @@ func hello(r megactx.Router) {
 
 func TestProgramServesAndSaysWhatItChose(t *testing.T) {
 	p, stderr := process("MEGA_LOG_FORMAT=text", "MEGA_LOCK_TTL=3s")
+	p.Verbose = true
 	r := start(t, p, boot.App("main", boot.Routes(hello)))
 	if status, body := get(t, r.Report().Apps[0].URL+"/"); status != 200 || body != "hello from main" {
 		t.Errorf("got %d %s", status, body)
