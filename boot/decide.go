@@ -62,6 +62,7 @@ func (p Process) isWorker() bool {
 
 // opened adds what a driver says of itself once it is open.
 func (d *Decision) opened(info driver.Info) {
+	d.Format = info.Format
 	for _, l := range info.Lacks {
 		d.Lacks = append(d.Lacks, Lack{l.Rule, l.Why})
 	}
@@ -71,7 +72,9 @@ func (d *Decision) opened(info driver.Info) {
 }
 
 // carriedOut adds what the driver says of itself that a worker has opened.
-func (d *Decision) carriedOut(by Decision) { d.Lacks, d.Warnings = by.Lacks, by.Warnings }
+func (d *Decision) carriedOut(by Decision) {
+	d.Format, d.Lacks, d.Warnings = by.Format, by.Lacks, by.Warnings
+}
 
 // lacking are sentences about what a driver does not promise.
 func lacking(lacks []driver.Lack) (all []string) {

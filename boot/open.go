@@ -40,7 +40,7 @@ func openLock(ctx context.Context, c *config.Config, d Decision, log *slog.Logge
 		if err != nil {
 			return nil, err
 		}
-		return node.Lock(), nil
+		return node.Locks(c.Lock.Namespace), nil
 	}
 	return memory.NewLock(), nil
 }
@@ -60,7 +60,7 @@ func openRedis(ctx context.Context, c *config.Config, d Decision, log *slog.Logg
 	w := waiting[driver.Driver]{
 		open: func(ctx context.Context) (driver.Driver, error) {
 			return redis.OpenLock(ctx, redis.Config{
-				URL: c.Cache[d.Cache].URL.Reveal(), Engine: c.Lock.Redis.Engine, Key: c.Lock.Redis.Key,
+				URL: c.Cache[d.Cache].URL.Reveal(), Engine: c.Lock.Redis.Engine, Key: c.Lock.Redis.Key, Namespace: c.Lock.Namespace,
 			})
 		},
 		log: log.With("component", d.Component, "driver", d.Chosen, "server", d.Server), limit: c.Boot.WaitFor,

@@ -1,6 +1,7 @@
 package boot
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -128,13 +129,26 @@ func (r *Report) appRows() (rows []row) {
 	return rows
 }
 
+// at returns where the locks or messages are: the server, and of locks outside
+// the process their namespace and the version of their format (L24).
+func (d Decision) at() string {
+	var parts []string
+	if d.Server != "" {
+		parts = append(parts, "at "+d.Server)
+	}
+	if d.Component == "lock" && d.Format != "" {
+		parts = append(parts, "namespace "+cmp.Or(d.Namespace, "none"), "format "+d.Format)
+	}
+	return strings.Join(parts, ", ")
+}
+
 // rows returns a decision: the chosen driver with its reason, warnings, and how
 // to get a wider scope. With verbose it adds the other candidates and what the
 // chosen driver lacks.
 func (d Decision) rows(p paint, verbose bool) []row {
 	rows := []row{{cells: []string{d.Chosen, "scope " + d.Scope, told(d)}}}
-	if d.Server != "" {
-		rows = append(rows, row{cells: []string{"", "at " + d.Server}})
+	if at := d.at(); at != "" {
+		rows = append(rows, row{cells: []string{"", at}})
 	}
 	if verbose {
 		rows = append(rows, d.otherRows(p)...)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/mask"
 )
 
 // What decides where locks and messages are stays what it was when the
@@ -34,9 +35,12 @@ type pin struct {
 func placing(d Decision) []string {
 	switch d.Chosen {
 	case "cluster":
-		return []string{"cluster.socket"}
+		if d.Component == "bus" {
+			return []string{"cluster.socket"}
+		}
+		return []string{"cluster.socket", "lock.namespace"}
 	case "redis":
-		return []string{"lock.redis.engine", "lock.redis.key"}
+		return []string{"lock.redis.engine", "lock.redis.key", "lock.namespace"}
 	case "nats":
 		return []string{
 			"nats.user", "nats.nkey_file", "nats.creds_file", // who we are decides which account we see
@@ -56,9 +60,17 @@ func (d Decision) pin(c *config.Config) pin {
 		p.At[key] = v.Text
 	}
 	if d.Server != "" {
-		p.At[serverKey] = d.Server // an alias may get another name
+		p.At[serverKey] = d.place(c) // an alias may get another name
 	}
 	return p
+}
+
+// place is the address of the server without its credentials, which may change.
+func (d Decision) place(c *config.Config) string {
+	if d.Component == "bus" {
+		return mask.Place(c.NATS.URL.Reveal())
+	}
+	return mask.Place(c.Cache[d.Cache].URL.Reveal())
 }
 
 // serverKey stands for the key of a server's address.
@@ -145,5 +157,5 @@ func quoted(value string) string {
 	if value == "" {
 		return "not set"
 	}
-	return value
+	return mask.Text(value)
 }

@@ -14,11 +14,13 @@ import (
 // is made from the configuration and the surroundings of the process alone: a
 // server that cannot be reached never changes it.
 type Decision struct {
-	Component  string      `json:"component"`        // "lock" or "bus"
-	Chosen     string      `json:"chosen"`           // "redis", "nats", "cluster", "memory"
-	Scope      string      `json:"scope"`            // how far it reaches: "process", "node", "fleet"
-	Cache      string      `json:"cache,omitempty"`  // the alias of the redis
-	Server     string      `json:"server,omitempty"` // where it is, without its password
+	Component  string      `json:"component"`           // "lock" or "bus"
+	Chosen     string      `json:"chosen"`              // "redis", "nats", "cluster", "memory"
+	Scope      string      `json:"scope"`               // how far it reaches: "process", "node", "fleet"
+	Cache      string      `json:"cache,omitempty"`     // the alias of the redis
+	Server     string      `json:"server,omitempty"`    // where it is, without its password
+	Namespace  string      `json:"namespace,omitempty"` // of the locks; empty for none
+	Format     string      `json:"format,omitempty"`    // the version of what the driver stores or sends
 	Why        string      `json:"why"`
 	Key        string      `json:"key,omitempty"`   // the key that decided
 	Origin     string      `json:"origin"`          // where that key came from
@@ -81,7 +83,11 @@ func SelectLock(c *config.Config, s Surroundings) (Decision, error) {
 		{"cluster", driver.Node, k.cluster(c, s)},
 		{"memory", driver.Process, fit{ok: true, reason: "nothing is configured that processes could share", key: "cache.<alias>.url", origin: notSet}},
 	}
-	return k.decide(c, s)
+	d, err := k.decide(c, s)
+	if d.Chosen != "memory" {
+		d.Namespace = c.Lock.Namespace
+	}
+	return d, err
 }
 
 // SelectBus decides which driver carries the messages: the one that bus.driver

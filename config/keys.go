@@ -4,13 +4,14 @@ import "time"
 
 // Lock configures the locks of the process.
 type Lock struct {
-	Driver  string        `key:"driver" default:"auto" enum:"auto|redis|cluster|memory" doc:"what keeps the locks"`
-	TTL     time.Duration `key:"ttl" default:"10s" min:"100ms" max:"24h" doc:"how long others wait after a crash"`
-	Wait    time.Duration `key:"wait" default:"5s" min:"0s" doc:"how long a call waits for a busy lock"`
-	FIFO    bool          `key:"fifo" default:"false" doc:"strict order across processes"`
-	Cache   string        `key:"cache" doc:"the alias of the cache that keeps the locks, where there are several"`
-	Require string        `key:"require" enum:"process|node|fleet" doc:"how far exclusion has to reach, or the program does not start"`
-	Redis   LockRedis     `key:"redis"`
+	Driver    string        `key:"driver" default:"auto" enum:"auto|redis|cluster|memory" doc:"what keeps the locks"`
+	TTL       time.Duration `key:"ttl" default:"10s" min:"100ms" max:"24h" doc:"how long others wait after a crash"`
+	Wait      time.Duration `key:"wait" default:"5s" min:"0s" doc:"how long a call waits for a busy lock"`
+	FIFO      bool          `key:"fifo" default:"false" doc:"strict order across processes"`
+	Namespace string        `key:"namespace" pattern:"^[A-Za-z0-9._-]{1,64}$" like:"staging" doc:"part of the names of all locks, to separate environments on one redis or cluster socket"`
+	Cache     string        `key:"cache" doc:"the alias of the cache that keeps the locks, where there are several"`
+	Require   string        `key:"require" enum:"process|node|fleet" doc:"how far exclusion has to reach, or the program does not start"`
+	Redis     LockRedis     `key:"redis"`
 }
 
 // LockRedis configures the redis driver of locks.

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"strconv"
 	"sync"
 	"time"
 
@@ -128,7 +129,9 @@ func (x *Lock) answerAll(err error) {
 }
 
 // Info names the driver.
-func (x *Lock) Info() driver.Info { return driver.Info{Name: "cluster", Scope: driver.Node} }
+func (x *Lock) Info() driver.Info {
+	return driver.Info{Name: "cluster", Scope: driver.Node, Format: strconv.Itoa(version)}
+}
 
 // Acquire implements [driver.Driver].
 func (x *Lock) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {

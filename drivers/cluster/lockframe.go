@@ -50,7 +50,7 @@ const (
 // What a hub takes from a peer. The front checks all of it, with the same bounds
 // or narrower ones.
 const (
-	maxKey    = 512
+	maxKey    = 512 + maxNamespace
 	maxToken  = 64
 	maxSlots  = 4096
 	maxFences = 1 << 16

@@ -38,7 +38,7 @@ type engine struct {
 func (o opening) engine(l look, name string) *engine {
 	return &engine{
 		caller:  caller{o.backend},
-		info:    driver.Info{Name: "redis", Engine: name, Scope: driver.Fleet, Warnings: l.warnings},
+		info:    driver.Info{Name: "redis", Engine: name, Scope: driver.Fleet, Format: format, Warnings: l.warnings},
 		layout:  l.layout,
 		scripts: newScripts(l.layout, false),
 		client:  o.client,

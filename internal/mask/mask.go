@@ -32,8 +32,32 @@ var (
 // "?" or "@" in a password may be unescaped. s may also lack its scheme, or
 // list several URLs with commas between them.
 func URL(s string) string {
+	return rewrite(s, func(string) string { return Mark }, maskParameter)
+}
+
+// Place returns s with its credentials alone masked, for comparing which place a
+// URL names: a new password is the same place, another database is not. It is
+// not for showing.
+func Place(s string) string {
+	user := func(info string) string {
+		name, _, ok := strings.Cut(info, ":")
+		if !ok && serverList.MatchString(s) {
+			return Mark // a token
+		}
+		return name
+	}
+	return rewrite(s, user, func(p string) string {
+		if name, _, _ := strings.Cut(p, "="); credential.MatchString(name) {
+			return maskParameter(p)
+		}
+		return p
+	})
+}
+
+// rewrite returns s with the user info and each parameter of its query replaced.
+func rewrite(s string, user, parameterOf func(string) string) string {
 	if first, others, ok := cutList(s); ok {
-		return URL(first) + "," + URL(others)
+		return rewrite(first, user, parameterOf) + "," + rewrite(others, user, parameterOf)
 	}
 	scheme, rest, ok := strings.Cut(s, "://")
 	if ok {
@@ -42,9 +66,9 @@ func URL(s string) string {
 		scheme, rest = "", s
 	}
 	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
-		scheme, rest = scheme+Mark, rest[at:]
+		scheme, rest = scheme+user(rest[:at]), rest[at:]
 	}
-	return scheme + parameter.ReplaceAllStringFunc(rest, maskParameter)
+	return scheme + parameter.ReplaceAllStringFunc(rest, parameterOf)
 }
 
 // cutList splits the first URL off a list of NATS servers.

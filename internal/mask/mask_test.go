@@ -96,3 +96,15 @@ func FuzzNoCredentialSurvives(f *testing.F) {
 		}
 	})
 }
+
+func TestPlaceOfAURLHasNoCredential(t *testing.T) {
+	for in, want := range map[string]string{
+		"redis://alice:old@h/1?db=2&sentinel_password=old": "redis://alice@h/1?db=2&sentinel_password=***",
+		"redis://:old@h":                  "redis://@h",
+		"nats://token@a,nats://ann:old@b": "nats://***@a,nats://ann@b",
+	} {
+		if got := mask.Place(in); got != want {
+			t.Errorf("Place(%q) = %q, want %q", in, got, want)
+		}
+	}
+}

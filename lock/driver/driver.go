@@ -148,6 +148,9 @@ type Info struct {
 	Name   string // "memory", "redis", "cluster"
 	Engine string // which of the driver's engines, where it has several
 	Scope  Scope
+	// Format is the version of the data that the driver stores or sends (L24);
+	// empty if nothing leaves the process.
+	Format string
 	// Lacks lists the rules of the contract that the driver does not keep.
 	Lacks []Lack
 	// Warnings lists what weakens its promise on the backend that it found,
