@@ -4,10 +4,9 @@ package driver
 
 import "time"
 
-// asleep returns how far the time of day has run ahead. Where a system has no
-// clock that counts sleep for a caller without cgo, this is the next best: a
-// wall clock set forward ends leases early, which is safe, and one set back is
-// ignored.
-func asleep(now time.Time) time.Duration {
-	return max(drift(now), 0).Truncate(100 * time.Millisecond)
-}
+// slept holds nothing but what the clocks of the process say.
+var slept sleep
+
+// asleep returns how long the machine has slept since the process started, as
+// far as the time of day shows it.
+func asleep(now time.Time) time.Duration { return slept.after(drift(now)) }
