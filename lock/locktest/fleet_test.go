@@ -3,7 +3,10 @@ package locktest_test
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/megaframework/mega/drivers/memory"
@@ -22,6 +25,8 @@ type fleet struct {
 
 	table driver.Driver
 	wires map[driver.Driver]*wire
+	full  atomic.Bool
+	alien sync.Map // keys at which something else is
 }
 
 func (f *fleet) harness() locktest.Harness {
@@ -35,6 +40,9 @@ func (f *fleet) harness() locktest.Harness {
 			Partition: f.partition,
 			Deafen:    f.deafen,
 			Crash:     f.crash,
+			Refuse:    f.refuse,
+			Foreign:   f.put,
+			Corrupt:   f.put,
 		},
 	}
 }
@@ -45,12 +53,14 @@ func (f *fleet) begin() error {
 		f.table = f.breakTable(f.table)
 	}
 	f.wires = make(map[driver.Driver]*wire)
+	f.full.Store(false)
+	f.alien.Clear()
 	return nil
 }
 
 func (f *fleet) open() (driver.Driver, error) {
 	d, err := locktest.Share(f.table, driver.Fleet)()
-	w := &wire{Driver: d, open: make(chan struct{})}
+	w := &wire{Driver: &store{d, f}, open: make(chan struct{})}
 	w.drop = locktest.Faulty(w.Driver, &w.plan)
 	var client driver.Driver = w
 	if f.breakClient != nil {
@@ -82,6 +92,68 @@ func (f *fleet) deafen(d driver.Driver) (undo func() error, err error) {
 func (f *fleet) crash(d driver.Driver) error {
 	f.wires[d].cut(true)
 	return f.wires[d].Driver.Close(context.Background())
+}
+
+func (f *fleet) refuse() (undo func() error, err error) {
+	f.full.Store(true)
+	return func() error { f.full.Store(false); return nil }, nil
+}
+
+func (f *fleet) put(key string) error {
+	f.alien.Store(key, true)
+	return nil
+}
+
+// store is the table of a fleet that may be full, and may hold something else.
+type store struct {
+	driver.Driver
+	fleet *fleet
+}
+
+const notALock = "the value is not a lease"
+
+// check returns why a write to key is refused.
+func (s *store) check(key string) error {
+	if s.fleet.full.Load() {
+		return fmt.Errorf("%w: out of memory", driver.ErrUnavailable)
+	}
+	if _, ok := s.fleet.alien.Load(key); ok {
+		return fmt.Errorf("%w: %s", driver.ErrUnavailable, notALock)
+	}
+	return nil
+}
+
+func (s *store) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	if err := s.check(r.Key); err != nil {
+		return driver.Grant{}, err
+	}
+	return s.Driver.Acquire(ctx, r)
+}
+
+func (s *store) ForceRelease(ctx context.Context, key, reason string, by driver.Holder) (int, error) {
+	if err := s.check(key); err != nil {
+		return 0, err
+	}
+	return s.Driver.ForceRelease(ctx, key, reason, by)
+}
+
+func (s *store) Inspect(ctx context.Context, key string) (driver.State, error) {
+	if _, ok := s.fleet.alien.Load(key); ok {
+		return driver.State{Key: key, Skipped: notALock}, nil
+	}
+	return s.Driver.Inspect(ctx, key)
+}
+
+func (s *store) List(ctx context.Context, prefix string) ([]driver.State, error) {
+	states, err := s.Driver.List(ctx, prefix)
+	s.fleet.alien.Range(func(key, _ any) bool {
+		if strings.HasPrefix(key.(string), prefix) {
+			states = append(states, driver.State{Key: key.(string), Skipped: notALock})
+		}
+		return true
+	})
+	slices.SortFunc(states, func(a, b driver.State) int { return strings.Compare(a.Key, b.Key) })
+	return states, err
 }
 
 // wire is one process's way to the table.
@@ -170,4 +242,18 @@ func (w *wire) Release(ctx context.Context, g driver.Grant) (err error) {
 		return lost
 	}
 	return err
+}
+
+func (w *wire) Inspect(ctx context.Context, key string) (s driver.State, err error) {
+	if lost := w.send(ctx, func() { s, err = w.drop.Inspect(ctx, key) }); lost != nil {
+		return driver.State{}, lost
+	}
+	return s, err
+}
+
+func (w *wire) List(ctx context.Context, prefix string) (states []driver.State, err error) {
+	if lost := w.send(ctx, func() { states, err = w.drop.List(ctx, prefix) }); lost != nil {
+		return nil, lost
+	}
+	return states, err
 }

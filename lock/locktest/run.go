@@ -21,6 +21,7 @@ type testCase struct {
 	remote bool     // is about processes, so the scope must be wider than one
 	lacks  string   // is about drivers that lack this rule, and only those
 	real   bool     // needs real time
+	fake   bool     // takes too long on real time
 	alone  bool     // measures the whole process: no other case may run beside it
 }
 
@@ -32,6 +33,7 @@ func cases() []testCase {
 		exclusionCases, fenceCases, ownershipCases, lossCases, pushCases, releaseCases, replyCases,
 		orderCases, leavingCases, wakeCases, queueCases, panicCases, renewalCases, deadlockCases,
 		inputCases, poolCases, forceCases, closeCases, leakCases, contextCases, outageCases, leaveCases, lackCases,
+		waitCases, extendCases, lookCases, handOverCases,
 	)
 	slices.SortStableFunc(all, func(a, b testCase) int { return ruleIndex(a.rule) - ruleIndex(b.rule) })
 	return all
@@ -64,6 +66,8 @@ func (c testCase) absent(h Harness, info driver.Info) string {
 		return "the driver's scope is one process"
 	case c.real && h.FakeTime:
 		return "it measures real time"
+	case c.fake && !h.FakeTime:
+		return "it takes too long on real time"
 	}
 	return ""
 }

@@ -1,0 +1,146 @@
+package locktest
+
+import (
+	"time"
+
+	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+var extendCases = []testCase{
+	{rule: "L12", claim: "the driver sets the life of a grant in both directions", run: driverShortens},
+	{rule: "L12", claim: "the driver ignores a late copy of an older renewal", run: lateRenewal},
+	{rule: "L12", claim: "after a shorter extension others wait at most that long for a crashed holder", needs: []fault{"Crash"}, run: shortenedThenCrashed},
+	{rule: "L12", claim: "a lease without renewal can be shortened, and is free then", run: shortenedUnrenewed},
+	{rule: "L12", claim: "a lease without renewal is not prolonged", run: notProlonged},
+	{rule: "L12", claim: "a renewal repairs a TTL that a clock step has lengthened", needs: []fault{"StepClock", "Crash"}, run: steppedClockIsRepaired},
+	{rule: "L2", claim: "fences grow while the clock of the backend steps back", needs: []fault{"StepClock"}, run: fencesOverClockSteps},
+}
+
+// left returns how long the one holder of key has left.
+func (e *env) left(d driver.Driver, key string) time.Duration {
+	held := e.inspect(d, key).Holders
+	e.want(len(held) == 1, "%q has %d holders, want 1", key, len(held))
+	return held[0].Left
+}
+
+func driverShortens(e *env) {
+	d := e.driver()
+	g := e.grant(d, e.longRequest(e.key("k")))
+	for i, ttl := range []time.Duration{e.units(200), e.units(20), e.units(50), e.units(2)} {
+		g.TTL, g.Rev = ttl, uint64(i+1)
+		r := e.renew(d, g)
+		e.must(r.Err, "renew to %v", ttl)
+		left := e.left(d, g.Key)
+		e.want(ttl/2 < left && left <= ttl, "renewed to %v, %v are left", ttl, left)
+	}
+	began := time.Now()
+	next := e.longRequest(g.Key)
+	next.Wait = -1
+	got := e.grant(d, next)
+	took := time.Since(began)
+	e.want(took <= e.units(2)+2*time.Second, "a grant that was shortened to %v was succeeded after %v", e.units(2), took)
+	e.must(e.release(d, got), "release")
+}
+
+func lateRenewal(e *env) {
+	d := e.driver()
+	g := e.grant(d, e.longRequest(e.key("k")))
+	newest := g
+	newest.TTL, newest.Rev = e.units(20), 3
+	e.must(e.renew(d, newest).Err, "renew")
+	for _, ttl := range []time.Duration{e.units(200), e.units(2)} {
+		for rev := range uint64(3) {
+			late := g
+			late.TTL, late.Rev = ttl, rev
+			e.must(e.renew(d, late).Err, "renew with revision %d", rev)
+			left := e.left(d, g.Key)
+			e.want(e.units(10) < left && left <= e.units(20), "a late renewal to %v leaves %v of %v", ttl, left, e.units(20))
+		}
+	}
+	newest.TTL = e.units(40)
+	e.must(e.renew(d, newest).Err, "renew with the same revision")
+	e.want(e.left(d, g.Key) > e.units(20), "a renewal with the newest revision was ignored")
+	e.must(e.release(d, newest), "release")
+}
+
+func shortenedThenCrashed(e *env) {
+	a, b := e.process(), e.process()
+	lease := a.acquire(e.key("k"), e.ttl(200))
+	next := b.queue(e.key("k"), "next", e.ttl(3))
+	e.must(lease.Extend(e.ctx, e.units(3)), "shorten")
+	crashed := time.Now()
+	e.must(e.h.Faults.Crash(a.opened), "crash")
+	got := next.leaseWithin(e.units(3) + e.patience())
+	took := next.when.Sub(crashed)
+	e.want(took <= e.units(3)+2*time.Second, "the next had it %v after the crash of a holder whose TTL was shortened to %v", took, e.units(3))
+	e.releases(got)
+}
+
+func shortenedUnrenewed(e *env) {
+	a, b := e.process(), e.process()
+	lease := a.acquire(e.key("k"), lock.TTL(time.Hour), lock.NoRenew())
+	e.must(lease.Extend(e.ctx, e.units(2)), "shorten")
+	began := time.Now()
+	next := b.ask(e.key("k"))
+	got := next.leaseWithin(e.units(2) + e.patience())
+	took := next.when.Sub(began)
+	e.want(took <= e.units(2)+2*time.Second, "the next had it after %v, want %v", took, e.units(2))
+	e.is(lease.Release(), lock.ErrLost, "release the shortened lease")
+	e.live(got)
+	e.releases(got)
+}
+
+// notProlonged looks at a lease without renewal as often as the front does, and
+// waits for it.
+func notProlonged(e *env) {
+	a, b := e.process(), e.process()
+	ttl := e.units(6) // looked at after two and four units
+	before := time.Now()
+	lease := a.acquire(e.key("k"), lock.TTL(ttl), lock.NoRenew())
+	next := b.queue(e.key("k"), "next")
+	got := next.leaseWithin(ttl + e.patience())
+	took := next.when.Sub(before)
+	e.want(took <= ttl+e.units(2), "a lease of %v without renewal was succeeded after %v", ttl, took)
+	e.is(lease.Release(), lock.ErrLost, "release")
+	e.releases(got)
+}
+
+func steppedClockIsRepaired(e *env) {
+	a, b := e.process(), e.process()
+	lease := a.acquire(e.key("k"), e.ttl(4))
+	undo, err := e.h.Faults.StepClock(-time.Hour)
+	e.must(err, "step the clock")
+	e.atEnd(func() { _ = undo() })
+	renewals := a.plan.Calls(Renew)
+	e.soon("it is renewed", func() bool { return a.plan.Calls(Renew) >= renewals+2 })
+	e.live(lease)
+	next := b.queue(e.key("k"), "next")
+	crashed := time.Now()
+	e.must(e.h.Faults.Crash(a.opened), "crash")
+	got := next.leaseWithin(e.units(4) + e.patience())
+	took := next.when.Sub(crashed)
+	e.want(took <= e.units(4)+2*time.Second, "after a step of the clock the next had it %v after the crash, want %v", took, e.units(4))
+	e.releases(got)
+}
+
+func fencesOverClockSteps(e *env) {
+	p := e.process()
+	fences := rising{e: e}
+	held := p.acquire(e.key("k"), lock.TTL(time.Hour))
+	fences.next(held.Fence(), "nothing")
+	for _, step := range []time.Duration{-time.Second, -time.Hour} {
+		undo, err := e.h.Faults.StepClock(step)
+		e.must(err, "step the clock")
+		_ = held.Release()
+		for range 3 {
+			lease := p.acquire(e.key("k"))
+			fences.next(lease.Fence(), "a clock that stepped by "+step.String())
+			e.releases(lease)
+		}
+		held = p.acquire(e.key("k"), lock.TTL(time.Hour))
+		fences.next(held.Fence(), "a clock that stepped by "+step.String())
+		e.must(undo(), "undo")
+	}
+	e.releases(held)
+}

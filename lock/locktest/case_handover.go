@@ -1,0 +1,190 @@
+package locktest
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/megaframework/mega/lock"
+)
+
+var handOverCases = []testCase{
+	{rule: "L9", claim: "of two thousand hand-overs at most three wait for a repair", also: []string{"L7"}, run: handOvers},
+	{rule: "L7", claim: "a long queue of processes is served in order", run: longQueue},
+	{rule: "L7", claim: "waiters keep their places while they wait", run: placesAreKept},
+	{rule: "L7", claim: "waiters keep their places while the backend stands still", remote: true, needs: []fault{"Stop", "Continue"}, run: placesOverStall},
+	{rule: "L10", claim: "an outage costs a bounded number of goroutines", alone: true, run: outageIsBounded},
+	{rule: "L10", claim: "a queue of ten thousand tickets takes no more", also: []string{"L7"}, fake: true, run: fullQueue},
+}
+
+// handOvers passes a key back and forth between two processes. A hand-over is
+// late if it took longer than a quarter of the interval at which lost pushes are
+// repaired. One during which this process stood still says nothing, and counts
+// for nothing.
+func handOvers(e *env) {
+	n, most := Scaled(2000), 3
+	if e.h.FakeTime {
+		n, most = 2000, 0 // it costs nothing
+	}
+	limit := e.h.Repair / 4
+	stalls := e.watchStalls(limit / 4)
+	pair := [2]*process{e.process(), e.process()}
+	held := pair[0].acquire(e.key("k"), e.ttl(100))
+	late, worst := 0, time.Duration(0)
+	for i := range n {
+		next := pair[(i+1)%2].ask(e.key("k"), e.ttl(100))
+		e.soon("it waits", func() bool { return pair[(i+1)%2].Stats().Waiting == 1 })
+		e.hasTicket(pair[(i+1)%2], i)
+		before, stalled := time.Now(), stalls()
+		e.releases(held)
+		held = next.leaseWithin(e.patience())
+		took := next.when.Sub(before)
+		if took > limit || took > 0 && e.h.FakeTime {
+			if stalls() == stalled {
+				late++
+				worst = max(worst, took)
+			}
+		}
+	}
+	e.releases(held)
+	e.want(late <= most, "%d of %d hand-overs took longer than %v, one of them %v", late, n, limit, worst)
+}
+
+// hasTicket waits until the one waiter of p has its place at the backend. Where
+// that takes real time it looks only now and then: most requests are through
+// before anybody could look.
+func (e *env) hasTicket(p *process, round int) {
+	if e.h.FakeTime {
+		e.soon("it is queued", func() bool { return len(e.inspect(p.opened, e.key("k")).Waiters) == 1 })
+		return
+	}
+	if round%10 == 0 {
+		e.soon("it is queued", func() bool { return len(e.inspect(p.opened, e.key("k")).Waiters) == 1 })
+	}
+}
+
+// watchStalls returns a function that counts how often a goroutine that sleeps
+// for a millisecond was longer than limit away.
+func (e *env) watchStalls(limit time.Duration) func() int {
+	if e.h.FakeTime {
+		return func() int { return 0 }
+	}
+	var mu sync.Mutex
+	count := 0
+	ctx, stop := context.WithCancel(e.ctx)
+	e.atEnd(stop)
+	e.async(func() {
+		for last := time.Now(); ctx.Err() == nil; {
+			time.Sleep(time.Millisecond)
+			now := time.Now()
+			if now.Sub(last) > limit {
+				mu.Lock()
+				count++
+				mu.Unlock()
+			}
+			last = now
+		}
+	})
+	return func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return count
+	}
+}
+
+// longQueue is long enough to meet what goes wrong now and then.
+func longQueue(e *env) {
+	n := Scaled(60)
+	if e.h.FakeTime {
+		n = 120
+	}
+	processes := e.processes(4)
+	holder := processes[0].acquire(e.key("k"), lock.FIFO(), e.ttl(100))
+	waiters := make([]*asked, n)
+	for i := range waiters {
+		waiters[i] = processes[i%4].queue(e.key("k"), fmt.Sprint("waiter-", i), lock.FIFO(), e.ttl(100))
+	}
+	e.serveInOrder(holder, waiters)
+}
+
+// placesAreKept waits for longer than any sign of life is apart.
+func placesAreKept(e *env) {
+	processes := e.processes(4)
+	holder := processes[0].acquire(e.key("k"), e.ttl(200))
+	var waiters []*asked
+	for i, p := range processes[1:] {
+		waiters = append(waiters, p.queue(e.key("k"), fmt.Sprint("waiter-", i), e.ttl(100)))
+	}
+	e.sleep(3 * time.Second)
+	e.serveInOrder(holder, waiters)
+}
+
+// placesOverStall stops the backend for longer than a waiter may be silent, and
+// lets a newcomer call first when it goes on.
+func placesOverStall(e *env) {
+	processes := e.processes(4)
+	holder := processes[0].acquire(e.key("k"), lock.TTL(time.Minute))
+	var waiters []*asked
+	for i, p := range processes[1:3] {
+		waiters = append(waiters, p.queue(e.key("k"), fmt.Sprint("waiter-", i), lock.TTL(time.Minute)))
+	}
+	e.hearsItIsQueued()
+	for range 2 {
+		e.must(e.h.Faults.Stop(), "stop")
+		e.sleep(3 * time.Second)
+		e.must(e.h.Faults.Continue(), "continue")
+		_, err := processes[3].try(e.key("k"))
+		e.want(err != nil, "a newcomer was granted a key that is held and waited for")
+	}
+	e.releases(holder)
+	if lease, err := processes[3].try(e.key("k")); err == nil {
+		e.want(waiters[0].over(), "a newcomer has overtaken the waiters")
+		e.releases(lease)
+	}
+	for i, w := range waiters {
+		for _, later := range waiters[i+1:] {
+			e.want(!later.over() || w.over(), "a waiter was served before one that came earlier")
+		}
+		e.releases(w.leaseWithin(2 * e.patience()))
+	}
+}
+
+// outageIsBounded fails calls whose clean-up hangs.
+func outageIsBounded(e *env) {
+	p := e.process()
+	p.free(e.key("k"))
+	heal := []func(){p.plan.Add(Step{Op: Release, Hang: true}), p.plan.Add(Step{Op: Acquire, Err: errUnreachable})}
+	before, most := runtime.NumGoroutine(), 0
+	for i := range Scaled(2000) {
+		_, err := p.try(e.key(fmt.Sprint("k", i)), e.ttl(100))
+		e.want(isUnavailable(err), "got %v, want ErrUnavailable", err)
+		most = max(most, runtime.NumGoroutine())
+	}
+	e.want(most-before <= 50, "%d goroutines clean up", most-before)
+	for _, f := range heal {
+		f()
+	}
+	e.soon("the goroutines are back", func() bool { return runtime.NumGoroutine() <= before+2 })
+}
+
+func fullQueue(e *env) {
+	a, b := e.process(), e.process()
+	holder := a.acquire(e.key("k"), e.ttl(100))
+	ctx, cancel := context.WithCancel(e.ctx)
+	calls := make([]*asked, 10_000)
+	for i := range calls {
+		calls[i] = b.askWith(ctx, e.key("k"), lock.FIFO())
+	}
+	e.soon("all wait", func() bool { return len(e.inspect(a.opened, e.key("k")).Waiters) == len(calls) })
+	_, err := b.Acquire(e.ctx, e.key("k"), lock.FIFO())
+	e.is(err, lock.ErrNotAcquired, "one more")
+	e.hasCode(err, "lock.queue_full")
+	cancel()
+	for _, c := range calls {
+		e.is(c.refused(), context.Canceled, "a cancelled call")
+	}
+	e.releases(holder)
+	b.free(e.key("k"))
+}

@@ -1,0 +1,186 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+var lookCases = []testCase{
+	{rule: "L23", claim: "the driver shows holders and waiters as they are, in the order of service", also: []string{"L7", "L15"}, run: looksAreFaithful},
+	{rule: "L23", claim: "a look changes nothing", run: looksChangeNothing},
+	{rule: "L23", claim: "looks delay no renewal and no wake-up", run: manyLooks},
+	{rule: "L23", claim: "a value of another program is skipped and named", needs: []fault{"Foreign"}, run: looksSkip(func(f Faults) func(string) error { return f.Foreign })},
+	{rule: "L23", claim: "a value of another kind is skipped and named", needs: []fault{"Corrupt"}, run: looksSkip(func(f Faults) func(string) error { return f.Corrupt })},
+	{rule: "L16", claim: "a force refuses a value that is not a lease", needs: []fault{"Foreign"}, run: forceRefusesForeign},
+}
+
+// oddLabels are legal labels that a format might not carry.
+var oddLabels = []string{
+	"", " ", `"quoted" 'twice'`, `back\slash`, "{brace}", "}{", "%s %7B", "a:b|c,d;e", "naïve 鍵 🔑", "</script>", "null", "0",
+	strings.Repeat("x", 128), strings.Repeat("鍵", 42),
+}
+
+func looksAreFaithful(e *env) {
+	d, other := e.driver(), e.driver()
+	slots := len(oddLabels)
+	since := time.Now().Add(-time.Hour).Truncate(time.Millisecond)
+	holder := func(kind string, i int) driver.Holder {
+		return driver.Holder{App: kind + "{" + `"`, Host: "höst", PID: 1 + i, Worker: i, Label: oddLabels[i%slots], Request: fmt.Sprint("r-", i), Since: since}
+	}
+	request := func(kind string, i int) driver.Request {
+		r := e.longRequest(e.key("pool"))
+		r.Slots, r.FIFO, r.Holder = slots, true, holder(kind, i)
+		return r
+	}
+	grants := make([]driver.Grant, slots)
+	for i := range grants {
+		grants[i] = e.grant([]driver.Driver{d, other}[i%2], request("holder", i))
+	}
+	type answer struct {
+		i   int
+		g   driver.Grant
+		err error
+	}
+	answers := make(chan answer, slots)
+	for i := range slots {
+		r := request("waiter", i)
+		r.Wait = -1
+		e.async(func() {
+			g, err := []driver.Driver{other, d}[i%2].Acquire(e.ctx, r)
+			answers <- answer{i, g, err}
+		})
+		e.soon("it is queued", func() bool { return len(e.inspect(d, r.Key).Waiters) == i+1 })
+	}
+	s := e.inspect(other, e.key("pool"))
+	e.want(s.Key == e.key("pool") && s.Slots == slots && s.Skipped == "", "the pool is %q with %d slots, skipped %q", s.Key, s.Slots, s.Skipped)
+	for i, h := range s.Holders {
+		g := grants[i]
+		e.want(h.Slot == i && h.Fence == g.Fence && 0 < h.Left && h.Left <= g.TTL, "holder %d is %+v, want fence %d", i, h, g.Fence)
+		e.sameHolder(h.Holder, holder("holder", i))
+	}
+	for i, h := range s.Waiters {
+		e.sameHolder(h, holder("waiter", i))
+	}
+	for want := range slots { // and they are served in the order shown
+		e.must(e.release(d, grants[want]), "release")
+		select {
+		case a := <-answers:
+			e.must(a.err, "wait")
+			e.want(a.i == want, "number %d was served, want %d", a.i, want)
+			defer func() { _ = e.release(d, a.g) }()
+		case <-time.After(e.patience()):
+			e.fail("nobody was served")
+		}
+	}
+}
+
+// sameHolder compares what survives a backend: times may lose digits.
+func (e *env) sameHolder(got, want driver.Holder) {
+	apart := got.Since.Sub(want.Since).Abs()
+	got.Since, want.Since = time.Time{}, time.Time{}
+	e.want(got == want && apart <= time.Millisecond, "got the holder %+v, want %+v", got, want)
+}
+
+// looksChangeNothing looks at a lease that is about to expire, and at one that is
+// waited for.
+func looksChangeNothing(e *env) {
+	d := e.driver()
+	r := e.request(e.key("k"))
+	r.TTL = e.units(3)
+	g := e.grant(d, r)
+	began := time.Now()
+	e.eventually(e.units(3)+2*time.Second, "it has expired while it was looked at", func() bool {
+		ctx, cancel := e.bounded()
+		defer cancel()
+		list, err := d.List(ctx, e.key(""))
+		e.must(err, "list")
+		s := e.inspect(d, r.Key)
+		e.want(len(s.Holders) <= 1 && len(list) <= 1, "it is %+v and listed as %+v", s, list)
+		return len(s.Holders) == 0 && len(list) == 0
+	})
+	e.want(time.Since(began) >= e.units(3)-driver.Margin(r.TTL)-e.unit/4, "it expired after %v", time.Since(began))
+	e.is(e.renew(d, g).Err, driver.ErrLost, "renew the expired grant")
+}
+
+// manyLooks has a process list and inspect without a pause while it holds a lease
+// and waits for another.
+func manyLooks(e *env) {
+	a, b := e.process(), e.process()
+	for i := range Scaled(200) {
+		a.acquire(e.key(fmt.Sprint("held-", i)), e.ttl(100))
+	}
+	holder := a.acquire(e.key("waited"), e.ttl(100))
+	next := b.queue(e.key("waited"), "next", e.ttl(100))
+	lease := b.acquire(e.key("held"), e.ttl(4))
+	ctx, stop := context.WithCancel(e.ctx)
+	defer stop()
+	for range 4 {
+		e.async(func() {
+			for ctx.Err() == nil {
+				_, _ = b.List(ctx, e.prefix)
+				_, _ = b.Inspect(ctx, e.key("waited"))
+				e.breathe()
+			}
+		})
+	}
+	renewals := b.plan.Calls(Renew)
+	e.sleep(max(3*time.Second, e.units(3))) // longer than a waiter may be silent
+	e.want(b.plan.Calls(Renew) > renewals, "while it lists, nothing is renewed")
+	e.live(lease)
+	e.releases(holder)
+	began := time.Now()
+	got := next.leaseWithin(e.patience())
+	took := next.when.Sub(began)
+	e.want(took < time.Second, "while its process lists, a waiter was woken after %v", took)
+	e.releases(got, lease)
+}
+
+// breathe lets fake time go on.
+func (e *env) breathe() {
+	if e.h.FakeTime {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// looksSkip puts what is not a lock between locks.
+func looksSkip(fault func(Faults) func(string) error) func(*env) {
+	return func(e *env) {
+		p := e.process()
+		first, last := p.acquire(e.key("a")), p.acquire(e.key("z"))
+		e.must(fault(e.h.Faults)(e.key("m")), "put something else there")
+		states, err := p.List(e.ctx, e.key(""))
+		e.must(err, "list")
+		keys := make([]string, len(states))
+		for i, s := range states {
+			keys[i] = s.Key
+		}
+		e.want(slices.Equal(keys, []string{e.key("a"), e.key("m"), e.key("z")}), "listed %q", keys)
+		for _, s := range states {
+			skipped := s.Key == e.key("m")
+			e.want((s.Skipped != "") == skipped && (len(s.Holders) == 0) == skipped, "listed %+v", s)
+		}
+		s, err := p.Inspect(e.ctx, e.key("m"))
+		e.must(err, "inspect what is not a lock")
+		e.want(s.Skipped != "" && len(s.Holders)+len(s.Waiters) == 0, "it is shown as %+v", s)
+		e.releases(first, last)
+	}
+}
+
+func forceRefusesForeign(e *env) {
+	p := e.process()
+	e.must(e.h.Faults.Foreign(e.key("k")), "put a value of another program there")
+	n, err := p.ForceRelease(e.ctx, e.key("k"), "test")
+	e.want(err != nil && n == 0, "forced %d, %v; want a refusal", n, err)
+	_, err = p.try(e.key("k"))
+	e.want(err != nil && !errors.Is(err, lock.ErrClosed), "the key was granted over a value of another program")
+	s, err := p.Inspect(e.ctx, e.key("k"))
+	e.must(err, "inspect")
+	e.want(s.Skipped != "", "the value is gone: %+v", s)
+}

@@ -1,0 +1,167 @@
+package locktest
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/megaframework/mega/lock"
+)
+
+var waitCases = []testCase{
+	{rule: "L20", claim: "a wait shorter than the way to the backend gets a free key", run: shortWait},
+	{rule: "L20", claim: "a wait ends when it has passed", run: waitEnds},
+	{rule: "L21", claim: "a busy key is reported with its holders", run: busyHolders},
+	{rule: "L21", claim: "a backend that falls silent is not busy", remote: true, needs: []fault{"Partition"}, run: silentIsNotBusy},
+	{rule: "L21", claim: "loss and return of the backend are reported once", remote: true, needs: []fault{"Refuse"}, run: lossIsReported},
+	{rule: "L21", claim: "a full backend is not busy, and keeps its queue", remote: true, also: []string{"L7"}, needs: []fault{"Refuse"}, run: fullBackend},
+	{rule: "L22", claim: "a grant past its deadline is given back at once", run: staleGrant},
+	{rule: "L22", claim: "grants that all arrive past their deadlines are an outage", run: staleGrants},
+}
+
+func shortWait(e *env) {
+	p := e.process()
+	defer p.plan.Add(Step{Op: Acquire, Delay: 20 * time.Millisecond})()
+	for _, wait := range []time.Duration{0, time.Microsecond, time.Millisecond} {
+		for i := range 5 {
+			lease, err := p.Acquire(e.ctx, e.key("k"), lock.Wait(wait))
+			e.must(err, "acquire a free key with a wait of %v, attempt %d", wait, i)
+			e.releases(lease)
+		}
+	}
+}
+
+// waitEnds waits on each of the ways that a call may take.
+func waitEnds(e *env) {
+	a, b := e.process(), e.process()
+	ways := map[string][]lock.Option{"plain": nil, "unrenewed": {lock.NoRenew()}}
+	if e.keeps("L7") {
+		ways["FIFO"] = []lock.Option{lock.FIFO()}
+	}
+	if e.keeps("L15") {
+		ways["pool"] = []lock.Option{lock.Slots(2)}
+	}
+	wait := e.units(4)
+	var calls []*asked
+	began := time.Now()
+	for name, opts := range ways {
+		key := e.key(name)
+		a.acquire(key, append(opts[:len(opts):len(opts)], e.ttl(100))...)
+		if name == "pool" {
+			a.acquire(key, opts[0], e.ttl(100))
+		}
+		calls = append(calls, b.ask(key, append(opts[:len(opts):len(opts)], lock.Wait(wait))...))
+	}
+	late := time.Since(began) // of the last call
+	for _, c := range calls {
+		e.is(c.refused(), lock.ErrNotAcquired, "wait for %q", c.key)
+		took := c.when.Sub(began)
+		e.want(took >= wait, "%q: a wait of %v ended after %v", c.key, wait, took)
+		e.want(took-late <= wait*3/2, "%q: a wait of %v took %v", c.key, wait, took-late)
+	}
+}
+
+func busyHolders(e *env) {
+	a, b := e.process(), e.process()
+	ttl := e.units(40)
+	held := a.acquire(e.key("k"), lock.TTL(ttl), lock.Label("holder"))
+	check := func(err error, want ...*lock.Lease) {
+		busy, ok := errors.AsType[*lock.NotAcquiredError](err)
+		e.want(ok && len(busy.Holders) == len(want), "got %v, want %d holders", err, len(want))
+		for i, h := range busy.Holders {
+			e.want(h.Slot == want[i].Slot() && h.Fence == want[i].Fence(), "holder %d is %+v, want slot %d and fence %d", i, h, want[i].Slot(), want[i].Fence())
+			e.want(ttl/2 < h.Left && h.Left <= ttl, "holder %d has %v left of %v", i, h.Left, ttl)
+			e.want(h.Label == "holder", "holder %d is %v", i, h.Holder)
+		}
+	}
+	_, err := b.try(e.key("k"))
+	check(err, held)
+	_, err = b.Acquire(e.ctx, e.key("k"), lock.Wait(e.unit/4))
+	check(err, held)
+	if e.keeps("L15") {
+		pool := []lock.Option{lock.Slots(2), lock.TTL(ttl), lock.Label("holder")}
+		one, two := a.acquire(e.key("pool"), pool...), a.acquire(e.key("pool"), pool...)
+		_, err = b.try(e.key("pool"), pool[0])
+		check(err, one, two)
+		_, err = b.Acquire(e.ctx, e.key("pool"), pool[0], lock.Wait(e.unit/4))
+		check(err, one, two)
+		e.releases(one, two)
+	}
+	e.releases(held)
+}
+
+// silentIsNotBusy cuts a waiter off: when its wait is over, nobody has confirmed
+// for more than 2 s that the key is busy.
+func silentIsNotBusy(e *env) {
+	a, b := e.process(), e.process()
+	holder := a.acquire(e.key("k"), e.ttl(100))
+	wait := 5*time.Second + e.units(1)
+	call := b.ask(e.key("k"), lock.Wait(wait), lock.Label("cut off"))
+	b.isQueued(e.key("k"), "cut off")
+	e.hearsItIsQueued()
+	heal, err := e.h.Faults.Partition(b.opened)
+	e.must(err, "partition")
+	defer func() { e.must(heal(), "heal") }()
+	err = call.refused()
+	e.want(isUnavailable(err), "after a silence of %v: got %v, want ErrUnavailable", wait, err)
+	e.releases(holder)
+}
+
+func lossIsReported(e *env) {
+	p := e.process()
+	p.free(e.key("k"))
+	undo, err := e.h.Faults.Refuse()
+	e.must(err, "refuse")
+	for i := range 5 {
+		_, err := p.try(e.key(fmt.Sprint("k", i)))
+		e.want(isUnavailable(err), "try: got %v, want ErrUnavailable", err)
+	}
+	e.soon("the loss is reported", func() bool { return len(told[lock.Unavailable](p)) > 0 })
+	e.want(p.Unavailable() != nil, "the Locker reports no outage")
+	e.never(e.units(2), "the return is reported during the outage", func() bool { return len(told[lock.Available](p)) > 0 })
+	e.must(undo(), "undo")
+	e.soon("the return is reported", func() bool { return len(told[lock.Available](p)) > 0 })
+	e.want(len(told[lock.Unavailable](p)) == 1 && len(told[lock.Available](p)) == 1, "reported %d losses and %d returns", len(told[lock.Unavailable](p)), len(told[lock.Available](p)))
+	e.must(p.Unavailable(), "after the return")
+	p.free(e.key("k"))
+}
+
+// fullBackend is full for longer than a waiter may be silent.
+func fullBackend(e *env) {
+	a, b, c, newcomer := e.process(), e.process(), e.process(), e.process()
+	holder := a.acquire(e.key("k"), lock.TTL(time.Minute))
+	first := b.queue(e.key("k"), "first", lock.TTL(time.Minute))
+	second := c.queue(e.key("k"), "second", lock.TTL(time.Minute))
+	undo, err := e.h.Faults.Refuse()
+	e.must(err, "refuse")
+	e.sleep(3 * time.Second)
+	_, err = newcomer.try(e.key("free"))
+	e.want(isUnavailable(err), "try a free key: got %v, want ErrUnavailable", err)
+	e.must(undo(), "undo")
+	e.serveInOrder(holder, []*asked{first, second})
+}
+
+func staleGrant(e *env) {
+	a, b := e.process(), e.process()
+	for name, opts := range map[string][]lock.Option{"renewed": nil, "unrenewed": {lock.NoRenew()}} {
+		a.plan.Add(Step{Op: Acquire, Stale: true, Times: 1})
+		lease := a.acquire(e.key(name), append(opts, e.ttl(100))...)
+		took := a.plan.Calls(Acquire)
+		e.live(lease)
+		s, err := b.Inspect(e.ctx, e.key(name))
+		e.must(err, "inspect")
+		e.want(len(s.Holders) == 1 && s.Holders[0].Fence == lease.Fence(), "after %d requests the holders are %+v, want fence %d", took, s.Holders, lease.Fence())
+		e.releases(lease)
+		b.freeWithin(e.units(10), e.key(name))
+	}
+}
+
+func staleGrants(e *env) {
+	a, b := e.process(), e.process()
+	heal := a.plan.Add(Step{Op: Acquire, Stale: true})
+	call := a.ask(e.key("k"), e.ttl(100))
+	err := call.refused()
+	heal()
+	e.want(isUnavailable(err), "got %v, want ErrUnavailable", err)
+	b.freeWithin(e.units(10), e.key("k"))
+}
