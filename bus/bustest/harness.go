@@ -39,6 +39,8 @@ type Harness struct {
 	// Background names functions (as in "net/http.(*Server).Serve") whose
 	// goroutines belong to the harness and may outlive a case.
 	Background []string
+
+	witness *witness // of the case, where a test runs it
 }
 
 // Faults is what a harness can do to its backend; nil is what does not exist

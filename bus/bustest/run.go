@@ -67,11 +67,7 @@ func Run(t *testing.T, h Harness) {
 		}
 		t.Run(c.name(), func(t *testing.T) {
 			leaks := h.watchGoroutines()
-			inTime(t, h, func(t *testing.T) {
-				if err := c.check(t.Context(), h, info); err != nil {
-					t.Error(err)
-				}
-			})
+			inTime(t, h, func(t *testing.T) { c.runOn(t, h, info) })
 			if err := leaks(); err != nil {
 				t.Errorf("left behind: %v", err)
 			}
@@ -153,6 +149,18 @@ func (c testCase) isOneOf(names []string) bool {
 // reads as the claim it makes.
 type failure struct{ err error }
 
+// runOn runs c as the test t, and logs what explains a failure.
+func (c testCase) runOn(t *testing.T, h Harness, info driver.Info) {
+	t.Helper()
+	h.witness = h.newWitness()
+	err := c.check(t.Context(), h, info)
+	h.witness.end()
+	if err != nil {
+		h.witness.report(t)
+		t.Error(err)
+	}
+}
+
 // check runs c in an environment of its own.
 func (c testCase) check(ctx context.Context, h Harness, info driver.Info) (err error) {
 	if err := h.Begin(); err != nil {
@@ -165,6 +173,7 @@ func (c testCase) check(ctx context.Context, h Harness, info driver.Info) (err e
 		case nil:
 		case failure:
 			err = r.err
+			h.witness.failed()
 		default:
 			panic(r)
 		}
