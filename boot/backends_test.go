@@ -91,3 +91,28 @@ func TestLossIsFoundByAnIdleProcess(t *testing.T) {
 	}
 	eventuallyOnce(t, stderr, "lock backend lost")
 }
+
+// A refusal of credentials or permissions is the same with every attempt, so it
+// ends the boot without waiting for boot.wait_for (L21).
+func TestRefusalEndsTheBootAtOnce(t *testing.T) {
+	t.Parallel()
+	guarded := redistest.Start(t, redistest.Options{Password: "swordfish"})
+	limited := redistest.Start(t, redistest.Options{Users: []string{"ann on >swordfish ~other:* &* +@all"}})
+	token := natstest.Start(t, natstest.Options{Token: "swordfish"})
+	for name, x := range map[string]struct{ setting, code, says string }{
+		"a wrong password": {"MEGA_CACHE_MAIN_URL=redis://:hunter2@" + guarded.Addr(), "lock.driver_refused", "WRONGPASS"},
+		"no password":      {"MEGA_CACHE_MAIN_URL=redis://" + guarded.Addr(), "lock.driver_refused", "NOAUTH"},
+		"no permission":    {"MEGA_CACHE_MAIN_URL=redis://ann:swordfish@" + limited.Addr(), "lock.driver_refused", "NOPERM"},
+		"a wrong token":    {"MEGA_NATS_URL=nats://hunter2@" + strings.TrimPrefix(token.URL(), "nats://"), "bus.driver_refused", "Authorization Violation"},
+		"no token":         {"MEGA_NATS_URL=" + token.URL(), "bus.driver_refused", "Authorization Violation"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, stderr := process(x.setting, "MEGA_BOOT_WAIT_FOR=1h")
+			f := fail(t, p, boot.App("main", boot.Routes(hello)))
+			if f.Code != x.code || f.Exit != boot.ExitConfig || !strings.Contains(f.Error(), x.says) || strings.Contains(stderr.String(), "waiting for the server") {
+				t.Errorf("%d %s: %v\n%s", f.Exit, f.Code, f, stderr)
+			}
+		})
+	}
+}

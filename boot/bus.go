@@ -38,7 +38,7 @@ func openNATS(ctx context.Context, c *config.Config, d Decision, program string,
 		log:   log.With("component", d.Component, "driver", d.Chosen, "server", d.Server),
 		limit: c.Boot.WaitFor,
 		hopeless: func(err error) bool {
-			return errors.Is(err, bus.ErrInvalid) || errors.Is(err, busdriver.ErrUnsupported)
+			return errors.Is(err, bus.ErrInvalid) || errors.Is(err, busdriver.ErrUnsupported) || denied(err)
 		},
 	}
 	opened, err := w.run(ctx)
@@ -72,6 +72,16 @@ func busUnavailable(c *config.Config, d Decision, a attempts, cause error) error
 	facts := []Fact{asked(c, key)}
 	if d.Key != key {
 		facts = append(facts, asked(c, d.Key))
+	}
+	if denied(cause) {
+		return &Failure{
+			Code: "bus.driver_refused", Exit: ExitConfig, Cause: cause, Facts: facts,
+			Text: "NATS refuses the credentials or permissions of this program.",
+			Actions: []string{
+				"Correct them:      nats.user and nats.password, nats.token, nats.nkey_file or nats.creds_file",
+				"Continue without:  " + put(c, "bus.driver", "memory") + ": messages then end at this process",
+			},
+		}
 	}
 	if a.hopeless {
 		return &Failure{

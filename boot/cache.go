@@ -114,10 +114,13 @@ func (c *caches) client(cfg *config.Config, alias string) (goredis.UniversalClie
 	c.life.endWith(owning, hook{name: "close cache " + alias, budget: hookBudget, run: func(context.Context) error { return client.Close() }})
 	w := waiting[struct{}]{
 		limit: cfg.Boot.WaitFor, log: c.log.With("component", "cache "+alias, "server", url),
-		hopeless: func(error) bool { return false },
+		hopeless: denied,
 		open:     func(ctx context.Context) (struct{}, error) { return struct{}{}, client.Ping(ctx).Err() },
 	}
 	if _, err := w.run(c.ctx); err != nil {
+		if denied(err) {
+			return nil, cacheDenied(cfg, alias, err)
+		}
 		return nil, cacheUnavailable(cfg, alias, w.account(err), err)
 	}
 	if c.open == nil {
@@ -133,6 +136,18 @@ func cacheRefused(cfg *config.Config, alias string, cause error) error {
 		Code: "cache.refused", Exit: ExitConfig, Cause: cause, Facts: []Fact{asked(cfg, key)},
 		Text:    fmt.Sprintf("The cache %s cannot be opened as configured.", alias),
 		Actions: []string{"correct it:  " + put(cfg, key, "redis://localhost:6379/0")},
+	}
+}
+
+func cacheDenied(cfg *config.Config, alias string, cause error) error {
+	key := "cache." + alias + ".url"
+	return &Failure{
+		Code: "cache.refused", Exit: ExitConfig, Cause: cause, Facts: []Fact{asked(cfg, key)},
+		Text: fmt.Sprintf("The cache %s refuses the credentials or permissions of this program.", alias),
+		Actions: []string{
+			"Correct user and password:  " + put(cfg, key, "redis://user:password@host:6379/0"),
+			"Grant the permissions:      the cause names the missing one",
+		},
 	}
 }
 

@@ -64,7 +64,9 @@ func openRedis(ctx context.Context, c *config.Config, d Decision, log *slog.Logg
 			})
 		},
 		log: log.With("component", d.Component, "driver", d.Chosen, "server", d.Server), limit: c.Boot.WaitFor,
-		hopeless: func(err error) bool { return errors.Is(err, lock.ErrInvalid) || errors.Is(err, lock.ErrUnsupported) },
+		hopeless: func(err error) bool {
+			return errors.Is(err, lock.ErrInvalid) || errors.Is(err, lock.ErrUnsupported) || denied(err)
+		},
 	}
 	opened, err := w.run(ctx)
 	if err != nil {
@@ -115,6 +117,22 @@ func (w *waiting[D]) run(ctx context.Context) (D, error) {
 	}
 }
 
+// denied reports whether a server refuses the credentials or the permissions of
+// this process. A retry would be refused, too (L21).
+func denied(err error) bool {
+	text := err.Error()
+	return slices.ContainsFunc(denials(), func(denial string) bool { return strings.Contains(text, denial) })
+}
+
+// denials are what redis and NATS answer, and what their clients make of it.
+func denials() []string {
+	return []string{
+		"WRONGPASS ", "NOAUTH ", "NOPERM ", "ERR invalid password", "ERR AUTH ", "ERR Client sent AUTH",
+		"nats: Authorization Violation", "nats: authorization violation", "nats: authentication expired", "nats: authentication revoked",
+		"nats: account authentication expired", "nats: user authentication expired", "nats: user authentication revoked", "nats: permissions violation",
+	}
+}
+
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -147,6 +165,17 @@ func lockUnavailable(c *config.Config, d Decision, a attempts, cause error) erro
 	if d.Key != key {
 		facts = append(facts, asked(c, d.Key))
 	}
+	if denied(cause) {
+		return &Failure{
+			Code: "lock.driver_refused", Exit: ExitConfig, Cause: cause, Facts: facts,
+			Text: "The Redis that is configured for locks refuses the credentials or permissions of this program.",
+			Actions: []string{
+				"Correct user and password:  " + put(c, key, "redis://user:password@host:6379/0"),
+				"Grant the permissions:      the cause names the missing one",
+				"Continue without:           " + doWithout(c, d, key),
+			},
+		}
+	}
 	if a.hopeless {
 		return &Failure{
 			Code: "lock.driver_refused", Exit: ExitConfig, Cause: cause, Facts: facts,
@@ -173,7 +202,7 @@ func mend(c *config.Config, key string, cause error) string {
 		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(text, w) })
 	}
 	switch {
-	case has("WRONGPASS", "NOAUTH", "invalid password"):
+	case denied(cause):
 		return "log in:           " + put(c, key, "redis://user:password@host:6379/0")
 	case has("replica"):
 		return "use its master:   " + put(c, key, "redis-sentinel://host1,host2,host3/master")

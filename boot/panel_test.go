@@ -64,6 +64,7 @@ func breakages() []broken {
 		{code: "cache.not_configured", exit: 78, run: in("with a client of redis")},
 		{code: "cache.ambiguous", exit: 78, run: in("with a client of redis").and("MEGA_CACHE_PAGES_URL=redis://a", "MEGA_CACHE_USERS_URL=redis://b", "MEGA_LOCK_DRIVER=memory")},
 		{code: "cache.refused", exit: 78, run: in("with a client of redis").and("MEGA_CACHE_MAIN_URL=redis://cache/shop", "MEGA_LOCK_DRIVER=memory")},
+		{code: "cache.refused", name: "password", exit: 78, run: in("with a client of redis").and("MEGA_LOCK_DRIVER=memory"), needs: guarded},
 		{code: "cache.unavailable", exit: 69, run: in("with a client of redis").and("MEGA_LOCK_DRIVER=memory"), needs: gone},
 
 		{code: "lock.no_cache", exit: 78, run: file("mega.config.yaml", "lock:\n  driver: redis\n")},
@@ -80,7 +81,7 @@ func breakages() []broken {
 		{code: "lock.scope_too_small", name: "only", exit: 78, run: run{args: []string{"serve", "--only", "web"}, environ: []string{"MEGA_LOCK_REQUIRE=fleet"}}},
 		{code: "lock.driver_unavailable", exit: 69, needs: gone, run: file("mega.config.yaml", "cache:\n  main:\n    url: redis://cache:6379/0\nboot:\n  wait_for: 200ms\n")},
 		{code: "lock.driver_unavailable", name: "asked", exit: 69, needs: gone, run: run{args: []string{"serve", "--set", "lock.driver=redis"}}},
-		{code: "lock.driver_unavailable", name: "password", exit: 69, needs: guarded},
+		{code: "lock.driver_refused", name: "password", exit: 78, needs: guarded},
 		{code: "lock.driver_unavailable", name: "replica", exit: 69, needs: replica},
 		{code: "lock.driver_refused", exit: 78, run: file("mega.config.yaml", "cache:\n  main:\n    url: redis://:hunter2@cache:6379/shop\n")},
 
@@ -88,6 +89,7 @@ func breakages() []broken {
 		{code: "bus.no_cluster", exit: 78, run: with("MEGA_BUS_DRIVER=cluster")},
 		{code: "bus.driver_unavailable", exit: 69, needs: goneNATS},
 		{code: "bus.driver_refused", exit: 78, run: file("mega.config.yaml", "nats:\n  url: nats://u:hunter2@queue:4222\n  creds_file: missing.creds\n")},
+		{code: "bus.driver_refused", name: "password", exit: 78, needs: guardedNATS},
 		{code: "bus.scope_too_small", exit: 78, run: file("mega.config.yaml", "bus:\n  require: fleet\n")},
 
 		{code: "config.problems", name: "json", exit: 78, run: run{args: []string{"serve", "--json"}, environ: []string{"MEGA_LOCK_TTL=5", "MEGA_LOK_WAIT=1s"}}},
@@ -162,11 +164,18 @@ func goneNATS(t *testing.T) []string {
 	return []string{"MEGA_NATS_URL=nats://u:hunter2@" + strings.TrimPrefix(server.URL(), "nats://"), "MEGA_BOOT_WAIT_FOR=200ms"}
 }
 
-// guarded is a redis with another password.
+// guarded is a redis with another password. It is not waited for.
 func guarded(t *testing.T) []string {
 	t.Helper()
 	server := redistest.Start(t, redistest.Options{Password: "swordfish"})
-	return []string{"MEGA_CACHE_MAIN_URL=redis://:hunter2@" + server.Addr(), "MEGA_BOOT_WAIT_FOR=0"}
+	return []string{"MEGA_CACHE_MAIN_URL=redis://:hunter2@" + server.Addr(), "MEGA_BOOT_WAIT_FOR=1h"}
+}
+
+// guardedNATS is a server of messages with another password.
+func guardedNATS(t *testing.T) []string {
+	t.Helper()
+	server := natstest.Start(t, natstest.Options{User: "u", Password: "swordfish"})
+	return []string{"MEGA_NATS_URL=nats://u:hunter2@" + strings.TrimPrefix(server.URL(), "nats://"), "MEGA_BOOT_WAIT_FOR=1h"}
 }
 
 // replica is a redis that takes no writes.
