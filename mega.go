@@ -55,6 +55,8 @@ type (
 	Problem = megactx.Problem
 	// Option is a piece of a program.
 	Option = boot.Option
+	// SubscribeOption changes a declared subscription: a bus.SubOption, or OnGap.
+	SubscribeOption = boot.SubscribeOption
 	// HookOption changes how a named function runs.
 	HookOption = boot.HookOption
 	// Scope is how far locks exclude, and messages reach.
@@ -179,12 +181,22 @@ func Use(fn any) Option { return boot.Use(fn) }
 // takes provided values, a *Ctx of its app, and a T or the *bus.Msg itself. The
 // subscription stands before anything serves, and its messages are handled
 // before the program ends. Two processes of a program both get every event,
-// unless the subscription has a bus.Group.
+// unless the subscription has a bus.Group. One that ends by its bus.OnFull
+// policy, or by a refusal of the backend, is made again with back-off, and
+// starts with a gap.
 //
 //	mega.Subscribe(Sold, (*Ledger).OnSold) // func(*Ledger, *mega.Ctx, Sale) error
-func Subscribe[T any](topic bus.Topic[T], fn any, options ...bus.SubOption) Option {
+func Subscribe[T any](topic bus.Topic[T], fn any, options ...SubscribeOption) Option {
 	return boot.Subscribe(string(topic), reflect.TypeFor[T](), fn, options...)
 }
+
+// OnGap has fn called where messages of the subscription were lost, as
+// [bus.OnGap] does: fn takes provided values, a *Ctx of its app and the number of
+// lost messages, -1 if it is unknown. A copy that fn fetches, and the
+// subscription's function keeps up to date, is right.
+//
+//	mega.Subscribe(Priced, (*Prices).Apply, mega.OnGap((*Prices).Fetch)) // func(*Prices, *mega.Ctx, int) error
+func OnGap(fn any) SubscribeOption { return boot.OnGap(fn) }
 
 // Respond has fn answer the requests whose subject matches pattern: fn takes
 // provided values, a *Ctx of its app and what the request carries, and returns

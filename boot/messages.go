@@ -14,19 +14,46 @@ import (
 // messageOption is a function that is called with messages.
 type messageOption struct {
 	fn      function
+	gap     *function // called where messages were lost; nil if there is none
 	pattern string
 	options []bus.SubOption
 }
 
 func (messageOption) option() {}
 
+// SubscribeOption changes a declared subscription: a [bus.SubOption], or
+// [OnGap].
+type SubscribeOption interface{ SubOption() bus.SubOption }
+
+// gapOption is a function that is called where messages were lost.
+type gapOption struct{ fn function }
+
+// SubOption implements [SubscribeOption].
+func (gapOption) SubOption() bus.SubOption { return bus.SubOption{} }
+
+// OnGap is [bus.OnGap] with a function that takes provided values, a *Ctx of its
+// app and the number of lost messages.
+func OnGap(fn any) SubscribeOption {
+	f := newFunction("OnGap", fn)
+	f.message, f.payload = true, reflect.TypeFor[int]()
+	return gapOption{f}
+}
+
 // Subscribe has fn called with every event whose subject matches pattern: it
 // takes provided values, a *Ctx of its app and what the event carries, a
 // payload or the *bus.Msg itself.
-func Subscribe(pattern string, payload reflect.Type, fn any, options ...bus.SubOption) Option {
+func Subscribe(pattern string, payload reflect.Type, fn any, options ...SubscribeOption) Option {
 	f := newFunction("Subscribe", fn)
 	f.message, f.payload = true, payload
-	return messageOption{f, pattern, options}
+	m := messageOption{fn: f, pattern: pattern}
+	for _, o := range options {
+		if g, ok := o.(gapOption); ok {
+			m.gap = &g.fn
+			continue
+		}
+		m.options = append(m.options, o.SubOption())
+	}
+	return m
 }
 
 // Respond has fn answer the requests whose subject matches pattern: it takes
@@ -35,15 +62,18 @@ func Subscribe(pattern string, payload reflect.Type, fn any, options ...bus.SubO
 func Respond(pattern string, fn any, options ...bus.SubOption) Option {
 	f := newFunction("Respond", fn)
 	f.message = true
-	return messageOption{f, pattern, options}
+	return messageOption{fn: f, pattern: pattern, options: options}
 }
 
 // checkMessage says what is wrong with the shape of a function that is called
 // with messages.
 func (f function) checkMessage() error {
 	says := "func(provided values…, *mega.Ctx, payload) error"
-	if f.option == "Respond" {
+	switch f.option {
+	case "Respond":
 		says = "func(provided values…, *mega.Ctx, request) (answer, error)"
+	case "OnGap":
+		says = "func(provided values…, *mega.Ctx, int) error"
 	}
 	t := f.value.Type()
 	n := t.NumIn()
@@ -52,9 +82,11 @@ func (f function) checkMessage() error {
 		return f.wrong("it is variadic", says)
 	case n < 2 || t.In(n-2) != reflect.TypeFor[*megactx.Ctx]():
 		return f.wrong("its last parameters are not a *mega.Ctx and what the message carries", says)
+	case f.option == "OnGap" && t.In(n-1) != f.payload:
+		return f.wrong("it is given the number of lost messages, an int", says)
 	case f.payload != nil && t.In(n-1) != f.payload && t.In(n-1) != messageType():
 		return f.wrong(fmt.Sprintf("its topic carries a %v", f.payload), says)
-	case f.option == "Subscribe" && (t.NumOut() != 1 || !isError(t.Out(0))):
+	case f.option != "Respond" && (t.NumOut() != 1 || !isError(t.Out(0))):
 		return f.wrong("it does not return an error", says)
 	case f.option == "Respond" && (t.NumOut() != 2 || !isError(t.Out(1))):
 		return f.wrong("it does not return an answer and an error", says)
@@ -73,32 +105,37 @@ func messageType() reflect.Type { return reflect.TypeFor[*bus.Msg]() }
 // lifecycle: after what OnStart has prepared, and before anything serves.
 func (b *booting) bindMessages(messages []messageOption) (options []fx.Option) {
 	for _, m := range messages {
-		var have bound
-		options = append(options,
-			fx.Invoke(m.fn.invocation(func(f bound) { have = f })),
-			fx.Invoke(func(host *megactx.Host) { b.listeners = append(b.listeners, m.step(have, host)) }),
-		)
+		var have, gap bound
+		options = append(options, fx.Invoke(m.fn.invocation(func(f bound) { have = f })))
+		if m.gap != nil {
+			options = append(options, fx.Invoke(m.gap.invocation(func(f bound) { gap = f })))
+		}
+		options = append(options, fx.Invoke(func(host *megactx.Host) { b.listeners = append(b.listeners, m.step(have, gap, host)) }))
 	}
 	return options
 }
 
-func (m messageOption) step(f bound, host *megactx.Host) step {
-	var sub *bus.Sub
+func (m messageOption) step(f, gap bound, host *megactx.Host) step {
 	name := m.fn.name()
+	options := append([]bus.SubOption{bus.Name(name), bus.Site(m.fn.site)}, m.options...)
+	if m.gap != nil {
+		options = append(options, gap.onGap(host))
+	}
+	d := &declared{name: name, log: host.Log, make: func(ctx context.Context, more ...bus.SubOption) (*bus.Sub, error) {
+		return m.subscribe(ctx, f, host, append(options[:len(options):len(options)], more...))
+	}}
 	return step{
-		start: hook{name: "subscription " + name, budget: hookBudget, run: func(ctx context.Context) (err error) {
-			sub, err = m.subscribe(context.WithoutCancel(ctx), f, host, bus.Name(name))
-			return err
+		start: hook{name: "subscription " + name, budget: hookBudget, run: func(ctx context.Context) error {
+			return d.start(context.WithoutCancel(ctx))
 		}},
-		end:   hook{name: "subscription " + name, budget: longBudget, run: func(ctx context.Context) error { return sub.Drain(ctx) }},
+		end:   hook{name: "subscription " + name, budget: longBudget, run: d.drain},
 		phase: working,
 		from:  placeOf(m.fn, host),
 	}
 }
 
 // subscribe subscribes for as long as the program runs.
-func (m messageOption) subscribe(ctx context.Context, f bound, host *megactx.Host, name bus.SubOption) (*bus.Sub, error) {
-	options := append([]bus.SubOption{name, bus.Site(m.fn.site)}, m.options...)
+func (m messageOption) subscribe(ctx context.Context, f bound, host *megactx.Host, options []bus.SubOption) (*bus.Sub, error) {
 	if m.fn.option == "Respond" {
 		return host.Bus.RespondValue(ctx, m.pattern, host.Answer(func(c *megactx.Ctx, msg *bus.Msg) (any, error) {
 			out, err := f.receive(c, msg)
@@ -115,6 +152,13 @@ func (m messageOption) subscribe(ctx context.Context, f bound, host *megactx.Hos
 		}
 		return errorOf(out)
 	}), options...)
+}
+
+// onGap is the function as an option of the bus.
+func (b bound) onGap(host *megactx.Host) bus.SubOption {
+	return bus.OnGap(func(ctx context.Context, missed int) error {
+		return errorOf(b.call(host.New(ctx), missed))
+	})
 }
 
 // receive calls the function with a message, or with what it carries.

@@ -3,9 +3,12 @@ package boot_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -129,6 +132,9 @@ func TestFunctionsForMessagesHaveTheirShape(t *testing.T) {
 		"its topic carries a":      boot.Subscribe("x", payload, func(*megactx.Ctx, int) error { return nil }),
 		"does not return an error": boot.Subscribe("x", payload, func(*megactx.Ctx, sold) {}),
 		"is not a provided value":  boot.Subscribe("x", payload, func(context.Context, *megactx.Ctx, sold) error { return nil }),
+		"the number of lost":       boot.Subscribe("x", payload, func(*megactx.Ctx, sold) error { return nil }, boot.OnGap(func(*megactx.Ctx, string) error { return nil })),
+		"mega.OnGap cannot use":    boot.Subscribe("x", payload, func(*megactx.Ctx, sold) error { return nil }, boot.OnGap(func(*megactx.Ctx, int) {})),
+		"Nothing provides string":  boot.Subscribe("x", payload, func(*megactx.Ctx, sold) error { return nil }, boot.OnGap(func(string, *megactx.Ctx, int) error { return nil })),
 		"an answer and an error":   boot.Respond("x", func(*megactx.Ctx, sold) error { return nil }),
 		"not a function":           boot.Respond("x", 7),
 		"Nothing provides int":     boot.Subscribe("x", payload, func(int, *megactx.Ctx, *bus.Msg) error { return nil }),
@@ -160,3 +166,86 @@ func TestScopeIsRequiredOfTheBusWhereAnAppListens(t *testing.T) {
 }
 
 func two(*megactx.Ctx, sold) (int, error) { return 2, nil }
+
+// prices is a copy that a declared subscription keeps.
+type prices struct {
+	mu    sync.Mutex // guards the fields below
+	now   map[string]int
+	store map[string]int
+	gaps  []int
+	turn  chan struct{}
+}
+
+type priced struct {
+	Product string `json:"product"`
+	Price   int    `json:"price"`
+}
+
+func (p *prices) Apply(_ *megactx.Ctx, e priced) error {
+	<-p.turn
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.now[e.Product] = e.Price
+	return nil
+}
+
+func (p *prices) Fetch(c *megactx.Ctx, missed int) error {
+	if c.App.Name != "web" {
+		return errors.New("the Ctx is not the app's")
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.gaps = append(p.gaps, missed)
+	p.now = maps.Clone(p.store)
+	return nil
+}
+
+func (p *prices) isRight() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Equal(p.now, p.store)
+}
+
+// A declared subscription whose policy has ended it comes back with a gap, and
+// the copy that it keeps is right (S10, S23).
+func TestADeclaredSubscriptionIsMadeAgain(t *testing.T) {
+	p := &prices{now: map[string]int{}, store: map[string]int{}, turn: make(chan struct{})}
+	r := offline(t, nil, boot.App("web",
+		boot.Provide(func() *prices { return p }),
+		boot.Subscribe("priced", reflect.TypeFor[priced](), (*prices).Apply, bus.Buffer(3, 1<<20), bus.OnFull(bus.Terminate), boot.OnGap((*prices).Fetch)),
+	))
+	c, _ := r.Ctx(t.Context(), "web")
+	set := func(i int) {
+		p.mu.Lock()
+		p.store["lamp"] = i
+		p.mu.Unlock()
+		if err := c.Bus.Publish("priced", priced{"lamp", i}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 10 {
+		set(i)
+	}
+	close(p.turn)
+	until(t, "the copy is right", p.isRight)
+	p.mu.Lock()
+	gaps := slices.Clone(p.gaps)
+	p.mu.Unlock()
+	if !slices.Equal(gaps, []int{-1}) {
+		t.Errorf("OnGap was called with %v, want -1 once", gaps)
+	}
+	set(100)
+	until(t, "the new subscription gets events", p.isRight)
+	if subs := c.Bus.Stats().Subs; len(subs) != 1 || subs[0].Handled == 0 {
+		t.Errorf("the subscriptions are %+v", subs)
+	}
+}
+
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within 20 s: %s", what)
+		}
+	}
+}

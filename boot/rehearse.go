@@ -98,6 +98,9 @@ func (p *part) background() (all []function) {
 	}
 	for _, m := range p.messages {
 		all = append(all, m.fn)
+		if m.gap != nil {
+			all = append(all, *m.gap)
+		}
 	}
 	return all
 }

@@ -100,6 +100,10 @@ type SubOption struct {
 	apply func(*subscription)
 }
 
+// SubOption returns o. It lets a package that makes subscriptions on behalf of
+// another take options of its own beside those of this one.
+func (o SubOption) SubOption() SubOption { return o }
+
 // Name is what events and statistics call the subscription. Default: its
 // pattern.
 func Name(s string) SubOption { return SubOption{func(o *subscription) { o.name = s }} }

@@ -1,0 +1,103 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/megaframework/mega/bus"
+)
+
+// The pauses before a declared subscription is made again.
+const (
+	firstRenewal = time.Second
+	lastRenewal  = time.Minute
+)
+
+// declared is a subscription that the program declares. It is made again when it
+// ended by its policy or by a refusal of the backend (S23), with a mark for what
+// was lost meanwhile.
+type declared struct {
+	name string
+	log  *slog.Logger
+	make func(ctx context.Context, more ...bus.SubOption) (*bus.Sub, error)
+
+	leave context.CancelFunc // ends the goroutine of keep
+	kept  chan struct{}      // closed when it has ended
+
+	mu  sync.Mutex // guards sub
+	sub *bus.Sub
+}
+
+// start makes the subscription, which lives on ctx, and keeps it.
+func (d *declared) start(ctx context.Context) (err error) {
+	if d.sub, err = d.make(ctx); err != nil {
+		return err
+	}
+	staying, leave := context.WithCancel(ctx)
+	d.leave, d.kept = leave, make(chan struct{})
+	go d.keep(ctx, staying)
+	return nil
+}
+
+// drain lets the subscription handle its queue, and makes it no more.
+func (d *declared) drain(ctx context.Context) error {
+	d.leave()
+	<-d.kept
+	return d.current().Drain(ctx)
+}
+
+func (d *declared) current() *bus.Sub {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.sub
+}
+
+// keep makes the subscription again each time that it ends, until staying does.
+func (d *declared) keep(ctx, staying context.Context) {
+	defer close(d.kept)
+	pause := firstRenewal
+	for {
+		began := time.Now()
+		select {
+		case <-staying.Done():
+			return
+		case <-d.current().Done():
+		}
+		if !isRenewable(d.current().Err()) {
+			return
+		}
+		if time.Since(began) > lastRenewal {
+			pause = firstRenewal
+		}
+		for renewed := false; !renewed; renewed = d.renew(ctx, pause) {
+			if sleep(staying, pause+rand.N(pause/4)) != nil {
+				return
+			}
+			pause = min(2*pause, lastRenewal)
+		}
+	}
+}
+
+// isRenewable reports whether a subscription ended by its policy or by the
+// backend, and not with the bus.
+func isRenewable(err error) bool {
+	return err != nil && !errors.Is(err, bus.ErrClosed) && !errors.Is(err, bus.ErrDraining) && !errors.Is(err, context.Canceled)
+}
+
+// renew makes the subscription once, and reports whether it stands.
+func (d *declared) renew(ctx context.Context, next time.Duration) bool {
+	sub, err := d.make(ctx, bus.AfterGap())
+	if err != nil {
+		d.log.Error("subscription not restored", "subscription", d.name, "again", next, "error", err)
+		return false
+	}
+	d.log.Info("subscription restored", "subscription", d.name)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.sub = sub
+	return true
+}
