@@ -13,7 +13,7 @@ type claim struct {
 	name string // the holder key in Redis
 	r    driver.Request
 	tail string     // what of the holder's value does not depend on the grant
-	lost chan error // Grant.Lost
+	lost chan error // Grant.Lost, with room for a hint and a loss
 
 	// The fields below are guarded by claims.mu.
 
@@ -40,6 +40,8 @@ type claim struct {
 	// barred says that the token was released before anything was known of it: a
 	// request with it comes too late.
 	barred bool
+	// epoch is that of claims when the server was last known to have the lease.
+	epoch uint64
 	// until is when a held or abandoned claim that nobody released has surely
 	// ended.
 	until time.Time
@@ -75,6 +77,7 @@ type claims struct {
 	byToken map[string]*claim
 	waiting map[string]*claim // those with a place in the queue
 	sweepAt int               // size at which ended claims are looked for
+	epoch   uint64 // grows when the server may have become another one
 	closed  bool
 	ending  chan struct{} // closed with closed
 }
@@ -154,6 +157,37 @@ func (cs *claims) leave(token string) (c *claim, loose bool) {
 	return c, c.loose
 }
 
+// changed reports whether the server may have become another one since it was
+// last known to have the lease of c.
+func (cs *claims) changed(c *claim) bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return c.epoch != cs.epoch
+}
+
+// disconnected notes that the server may become another one.
+func (cs *claims) disconnected() {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	cs.epoch++
+}
+
+// reconnected notes that the server may have become another one, and hints to
+// each holder that its lease may be gone: it asks at once. L4
+func (cs *claims) reconnected() {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	cs.epoch++
+	for _, c := range cs.byToken {
+		if !c.until.IsZero() && !c.abandoned && !c.barred && !c.leaving && len(c.lost) == 0 {
+			select {
+			case c.lost <- nil:
+			default: // it was told
+			}
+		}
+	}
+}
+
 // abandon notes that nobody waits for c any more, although the server may know
 // of it.
 func (cs *claims) abandon(c *claim) {
@@ -199,6 +233,7 @@ func (cs *claims) held(c *claim, deadline time.Time, loose bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	c.until = deadline.Add(2*driver.Margin(c.r.TTL) + window)
+	c.epoch = cs.epoch
 	c.loose = c.loose || loose
 	c.wake = nil
 	delete(cs.waiting, c.r.Token)
@@ -208,7 +243,12 @@ func (cs *claims) held(c *claim, deadline time.Time, loose bool) {
 func (cs *claims) renewed(token string, deadline time.Time) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	if c := cs.byToken[token]; c != nil && deadline.After(c.until) {
+	c := cs.byToken[token]
+	if c == nil {
+		return
+	}
+	c.epoch = cs.epoch
+	if deadline.After(c.until) {
 		c.until = deadline.Add(2*driver.Margin(c.r.TTL) + window)
 	}
 }

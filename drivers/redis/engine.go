@@ -106,11 +106,13 @@ func (e *engine) Release(ctx context.Context, g driver.Grant) error {
 	if err != nil {
 		return err
 	}
-	// What was sent twice may have been found the first time.
-	if a.num(0) == 1 || o.again {
+	// What was sent twice may have been found the first time, and another server
+	// may know nothing of a lease that was never lost. L5
+	reason := a.text(3)
+	if a.num(0) == 1 || reason == "" && (o.again || e.claims.changed(c)) {
 		return nil
 	}
-	return lostBy(g.Key, "")
+	return lostBy(g.Key, reason)
 }
 
 // ForceRelease is described by the boundary.

@@ -26,6 +26,7 @@ type inbox struct {
 	client  goredis.UniversalClient
 	receive func(message)
 	again   func() // subscribed anew: what was sent before is lost
+	cut     func() // the connection has ended
 
 	drained chan struct{} // receives when the server has confirmed an unsubscription
 
@@ -47,8 +48,8 @@ type message struct {
 	left   time.Duration
 }
 
-func newInbox(client goredis.UniversalClient, receive func(message), again func()) *inbox {
-	return &inbox{name: inboxes + rand.Text(), client: client, receive: receive, again: again, drained: make(chan struct{}, 1)}
+func newInbox(client goredis.UniversalClient, receive func(message), again, cut func()) *inbox {
+	return &inbox{name: inboxes + rand.Text(), client: client, receive: receive, again: again, cut: cut, drained: make(chan struct{}, 1)}
 }
 
 // open subscribes, and returns when the server has said so.
@@ -125,7 +126,9 @@ func (in *inbox) read() {
 			in.replace(sub)
 		default:
 			asked = false
-			failed++
+			if failed++; failed == 1 {
+				in.cut()
+			}
 			pause(ctx, backOff(failed))
 		}
 	}

@@ -110,7 +110,7 @@ func (o opening) open(ctx context.Context) (driver.Driver, error) {
 
 func (o opening) openQueue(ctx context.Context, l look) (driver.Driver, error) {
 	q := &queue{engine: o.engine(l, EngineQueue)}
-	q.inbox = newInbox(o.client, q.received, func() { q.beater.hurry() })
+	q.inbox = newInbox(o.client, q.received, q.subscribed, q.claims.disconnected)
 	q.beater = newBeater(q.beatAll)
 	if err := q.inbox.open(ctx); err != nil {
 		return nil, explain(err, o)

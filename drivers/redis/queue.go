@@ -52,7 +52,7 @@ func (q *queue) Ask(ctx context.Context, r driver.Request) (driver.Grant, waitin
 		name: q.layout.holder(r.Key),
 		r:    r,
 		tail: tail(q.inbox.name, r.Holder),
-		lost: make(chan error, 1),
+		lost: make(chan error, 2),
 	}
 	if err := q.begin(); err != nil {
 		return driver.Grant{}, nil, err
@@ -281,6 +281,13 @@ func (q *queue) withdrawClosed(c *claim) error {
 // that nobody is told about: what it cannot do, the window does.
 func (q *queue) refuse(holder, token string) {
 	q.refusals.Go(func() { _, _ = q.run(context.Background(), q.leaving(holder, token, true, no)) })
+}
+
+// subscribed is called when the inbox is heard again after an interruption: what
+// was pushed meanwhile is lost.
+func (q *queue) subscribed() {
+	q.beater.hurry()
+	q.claims.reconnected()
 }
 
 // received takes a push.
