@@ -91,10 +91,7 @@ func (r request) command(whole bool) *goredis.Cmd {
 
 // caller calls scripts, and sends again what may have been lost. Every script
 // is idempotent by token, so that is safe.
-type caller struct {
-	backend     backend
-	reconnected func() // called after an interruption of the calls; or nil
-}
+type caller struct{ backend backend }
 
 // run returns what the script answered, or within driver.CallTimeout why it did
 // not: an error that wraps ctx's, or ErrUnavailable with the cause.
@@ -120,9 +117,6 @@ func (c caller) send(ctx context.Context, name, key string, build func(whole boo
 		switch {
 		case err == nil || errors.Is(err, goredis.Nil):
 			o.reply = cmd.Val()
-			if o.again && c.reconnected != nil {
-				c.reconnected()
-			}
 			return o, nil
 		case ctx.Err() != nil:
 			o.again = true

@@ -77,7 +77,7 @@ type claims struct {
 	byToken map[string]*claim
 	waiting map[string]*claim // those with a place in the queue
 	sweepAt int               // size at which ended claims are looked for
-	epoch   uint64 // grows when the server may have become another one
+	epoch   uint64            // grows when the server may have become another one
 	closed  bool
 	ending  chan struct{} // closed with closed
 }

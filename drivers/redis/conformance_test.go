@@ -39,7 +39,7 @@ type yard struct {
 func newYard(t *testing.T, engine string) *yard {
 	t.Helper()
 	y := &yard{t: t, engine: engine, names: redis.ScriptNames(), proxies: map[driver.Driver]*redistest.Proxy{}}
-	y.server = redistest.Start(t, redistest.Options{Persistence: redistest.AOF})
+	y.server = redistest.Start(t, redistest.Options{Persistence: redistest.AOF, Clock: redistest.CanStepClock()})
 	t.Cleanup(y.late.Wait)
 	return y
 }
@@ -117,6 +117,18 @@ func (y *yard) known(name string) bool {
 
 func (y *yard) harness() locktest.Harness {
 	s := y.server
+	h := y.everywhere()
+	if redistest.CanStepClock() {
+		h.Faults.StepClock = func(by time.Duration) (func() error, error) {
+			return func() error { return s.StepClock(0) }, s.StepClock(by)
+		}
+	}
+	return h
+}
+
+// everywhere is the harness without what only some systems can do.
+func (y *yard) everywhere() locktest.Harness {
+	s := y.server
 	return locktest.Harness{
 		Open: y.open,
 		// Long, so that the shortest lease survives the moments in which everything
@@ -146,6 +158,9 @@ func (y *yard) harness() locktest.Harness {
 					return err
 				}
 				return y.do("LPUSH", h, "x")
+			},
+			Foreign: func(key string) error {
+				return y.do("SET", "mega:{"+key+"}", "the value of another program")
 			},
 			DropReply: func(d driver.Driver, op locktest.Op) error {
 				y.proxy(d).DropReply(y.match(op))

@@ -32,7 +32,6 @@ const (
 
 func (o opening) openPolling(ctx context.Context, l look) (driver.Driver, error) {
 	p := &polling{engine: o.engine(l, EngineRedislock)}
-	p.reconnected = p.claims.reconnected
 	p.obtainer = redislock.New(scripter{p.caller})
 	p.info.Lacks = []driver.Lack{
 		{Rule: "L7", Why: "who asks first when the lock is free has it; FIFO is refused"},
@@ -82,7 +81,7 @@ func (p *polling) Acquire(ctx context.Context, r driver.Request) (driver.Grant, 
 	if g, err := p.again(ctx, r); err == nil {
 		return g, nil
 	}
-	c := &claim{name: p.layout.holder(r.Key), r: r, tail: tail("", r.Holder), lost: make(chan error, 2)}
+	c := &claim{name: p.layout.holder(r.Key), r: r, tail: tail("", r.Holder)}
 	p.claims.add(c)
 	g, err := p.poll(ctx, c)
 	switch {

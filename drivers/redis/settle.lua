@@ -161,17 +161,15 @@ end
 -- sweep removes what is due: tickets without a heartbeat, and bars. So each dead
 -- ticket is removed once, wherever it stands in the queue. L8
 local function sweep(alive)
-  if not silent() then return end
-  local due, tickets = call('zrangebyscore', D, '-inf', ms, 'limit', 0, most), {}
-  for i = #due, 1, -1 do
-    if alive[due[i]] then table.remove(due, i) elseif string.sub(due[i], 1, 1) ~= '!' then tickets[#tickets + 1] = due[i] end
+  local counts, due, gone = silent(), call('zrangebyscore', D, '-inf', ms, 'limit', 0, most), {}
+  for _, member in ipairs(due) do
+    if string.sub(member, 1, 1) == '!' or counts and not alive[member] then gone[#gone + 1] = member end
   end
-  if #tickets > 0 then call('zrem', Q, unpack(tickets)) end
-  if #due > 0 then
-    call('hdel', L, unpack(due))
-    call('zrem', D, unpack(due))
-  end
-  more = #due >= most
+  if #gone == 0 then return end
+  call('zrem', Q, unpack(gone))
+  call('hdel', L, unpack(gone))
+  call('zrem', D, unpack(gone))
+  more = #gone == most
 end
 
 -- offer gives slot to a ticket and returns true, or, if nobody hears the push,

@@ -45,6 +45,8 @@ type Options struct {
 	// MaxMemory and MaxMemoryPolicy, such as "64mb" and "allkeys-lru". Default:
 	// no limit.
 	MaxMemory, MaxMemoryPolicy string
+	// Clock makes a server whose wall clock StepClock can set.
+	Clock bool
 	// Config are further lines of redis.conf.
 	Config []string
 }
@@ -180,6 +182,11 @@ func (s *Server) Restart() error {
 	defer func() { _ = log.Close() }() // the server has its own by then
 	cmd := exec.Command(binary, append([]string{s.file("redis.conf")}, s.role...)...)
 	cmd.Stdout, cmd.Stderr = log, log
+	if s.options.Clock {
+		if cmd.Env, err = s.steppable(); err != nil {
+			return err
+		}
+	}
 	p, err := StartProcess(cmd)
 	if err != nil {
 		return err

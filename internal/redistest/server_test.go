@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -174,5 +175,31 @@ func TestClusterServesEverySlot(t *testing.T) {
 	}
 	if len(owners) != 3 {
 		t.Errorf("200 keys are on %d masters, want 3", len(owners))
+	}
+}
+
+func TestStepClockSetsTheWallClockOfTheServer(t *testing.T) {
+	s := redistest.Start(t, redistest.Options{Clock: redistest.CanStepClock()})
+	if !redistest.CanStepClock() {
+		if err := s.StepClock(time.Hour); err == nil {
+			t.Error("a clock that cannot be set was set")
+		}
+		return
+	}
+	for _, by := range []time.Duration{time.Hour, -time.Hour, 0} {
+		if err := s.StepClock(by); err != nil {
+			t.Fatal(err)
+		}
+		sec, err := strconv.ParseInt(do(t, s, "TIME").([]any)[0].(string), 10, 64)
+		if off := time.Unix(sec, 0).Sub(time.Now().Add(by)); err != nil || off.Abs() > 10*time.Second {
+			t.Errorf("stepped by %v, the server is %v off that, %v", by, off, err)
+		}
+	}
+	do(t, s, "SET", "k", "v", "PX", 60_000)
+	if err := s.StepClock(61 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if v := do(t, s, "GET", "k"); v != nil {
+		t.Errorf("a key that has expired is %v", v)
 	}
 }

@@ -1,0 +1,87 @@
+package redistest
+
+import (
+	_ "embed"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"time"
+)
+
+// clockSource is a library that shifts the wall clock of the process that loads
+// it. (libfaketime does not start under jemalloc, which Debian's redis-server
+// uses.)
+//
+//go:embed testdata/clock.c
+var clockSource []byte
+
+// CanStepClock reports whether this system can have servers whose clock can be
+// set.
+func CanStepClock() bool { return runtime.GOOS == "linux" }
+
+// clockLibrary compiles the library, once per machine and version of it.
+var clockLibrary = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "redistest-clock-")
+	if err != nil {
+		return "", fmt.Errorf("redistest: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	source, built := filepath.Join(dir, "clock.c"), filepath.Join(dir, "clock.so")
+	if err := os.WriteFile(source, clockSource, 0o600); err != nil {
+		return "", fmt.Errorf("redistest: %w", err)
+	}
+	compiler := "cc"
+	if cc := os.Getenv("CC"); cc != "" {
+		compiler = cc
+	}
+	if out, err := exec.Command(compiler, "-O1", "-shared", "-fPIC", "-o", built, source).CombinedOutput(); err != nil { //nolint:gosec,noctx // a test's own compiler
+		return "", fmt.Errorf("redistest: compile the clock: %w (install gcc and libc6-dev)\n%s", err, out)
+	}
+	library, err := os.ReadFile(built) //nolint:gosec // as above
+	return string(library), err
+})
+
+// steppable returns the environment of a server whose wall clock StepClock sets.
+func (s *Server) steppable() ([]string, error) {
+	if !CanStepClock() {
+		return nil, errors.New("redistest: Options.Clock needs Linux")
+	}
+	library, err := clockLibrary()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(s.file("clock.so"), []byte(library), 0o600); err != nil {
+		return nil, fmt.Errorf("redistest: %w", err)
+	}
+	if _, err := os.Stat(s.file("clock")); err != nil {
+		if err := s.setClock(0); err != nil {
+			return nil, err
+		}
+	}
+	return append(os.Environ(), "LD_PRELOAD="+s.file("clock.so"), "MEGA_CLOCK="+s.file("clock")), nil
+}
+
+// setClock writes the file that the server has mapped.
+func (s *Server) setClock(ahead time.Duration) error {
+	f, err := os.OpenFile(s.file("clock"), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("redistest: %w", err)
+	}
+	_, err = f.Write(binary.NativeEndian.AppendUint64(nil, uint64(ahead))) //nolint:gosec // it may be negative
+	return errors.Join(err, f.Close())
+}
+
+// StepClock sets the wall clock of a server with Options.Clock: so much ahead of
+// this machine's, or behind it where ahead is negative. It is in effect at once,
+// and outlasts a restart.
+func (s *Server) StepClock(ahead time.Duration) error {
+	if !s.options.Clock {
+		return errors.New("redistest: step the clock of a server that was started without Options.Clock")
+	}
+	return s.setClock(ahead)
+}
