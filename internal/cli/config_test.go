@@ -27,7 +27,9 @@ type bench struct {
 
 func newBench(t *testing.T, yaml string, environ ...string) bench {
 	t.Helper()
-	b := bench{t.TempDir(), append(environ, "MEGA_ENV=production")}
+	dir := t.TempDir()
+	// Processes of other tests, or of this user, are not found from here.
+	b := bench{dir, append(environ, "MEGA_ENV=production", "TMPDIR="+dir)}
 	if yaml != "" {
 		if err := os.WriteFile(filepath.Join(b.dir, "mega.config.yaml"), []byte(yaml), 0o600); err != nil {
 			t.Fatal(err)
