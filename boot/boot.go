@@ -26,6 +26,8 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/supervisor"
+	"github.com/megaframework/mega/internal/systemd"
 )
 
 // Process is what a program runs in.
@@ -159,6 +161,7 @@ func (r *Running) Stop() error { return r.stop() }
 // the exit status. Where several workers are configured, it runs them, each of
 // which is such a program.
 func Main(ctx context.Context, p Process, options ...Option) int {
+	defer supervisor.Reap(slog.New(slog.NewTextHandler(p.Stderr, nil)))()
 	if program, c, files := p.supervises(options); c != nil {
 		return p.supervise(ctx, program, c, files)
 	}
@@ -166,8 +169,15 @@ func Main(ctx context.Context, p Process, options ...Option) int {
 	if err != nil {
 		return p.notStarted(err)
 	}
-	broken := running.until(ctx, p.Hangups)
 	log := running.Log()
+	var manager *systemd.Manager
+	if !running.b.supervised() { // whose supervisor notifies for all
+		manager = systemd.Find(p.Environ, log, running.b.probes.touch)
+	}
+	defer manager.Close()
+	manager.Ready()
+	broken := running.until(ctx, p.Hangups)
+	manager.Stopping()
 	if broken != nil {
 		log.Error("the program cannot go on", "error", broken)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/drivers/cluster"
 	"github.com/megaframework/mega/internal/supervisor"
+	"github.com/megaframework/mega/internal/systemd"
 )
 
 // crew is a process that runs its program as several workers. It has what they
@@ -39,6 +40,7 @@ type crew struct {
 	reloading sync.Mutex                    // held while the configuration is read again
 	inForce   atomic.Pointer[config.Config] // config, with what has changed since
 	inputs    generations
+	manager   *systemd.Manager // nil where no service manager waits for notifications
 
 	mu      sync.Mutex // guards the fields below
 	members map[*cluster.Peer]*member
@@ -148,7 +150,7 @@ func (w *crew) crewed() (*supervisor.Supervisor, error) {
 	}
 	return supervisor.New(supervisor.Config{
 		Workers: w.config.Cluster.Workers,
-		Path:    path, Args: w.process.args(path), Env: w.process.Environ, Stdout: os.Stdout, Stderr: w.process.Stderr,
+		Path:    path, Args: w.process.args(path), Env: systemd.Without(w.process.Environ), Stdout: os.Stdout, Stderr: w.process.Stderr,
 		Listeners: w.listeners, Grace: w.config.Shutdown.Timeout + graceTime,
 		Serve: w.serve, Hopeless: hopeless, Log: w.log,
 	}), nil
@@ -200,6 +202,8 @@ func (w *crew) run(ctx context.Context) int {
 	if w.process.AtSecondSignal != nil {
 		w.process.AtSecondSignal(w.workers.Abort)
 	}
+	w.manager = systemd.Find(w.process.Environ, w.log, func() { _ = w.workers.Workers() })
+	defer w.manager.Close()
 	over := make(chan struct{})
 	var heeding sync.WaitGroup
 	heeding.Go(func() { w.heed(ctx, cancel, over) })
@@ -253,6 +257,7 @@ func (w *crew) heed(ctx context.Context, stop func(), over <-chan struct{}) {
 			return
 		case <-ctx.Done():
 			w.log.Info("stopping")
+			w.manager.Stopping()
 			<-over
 			return
 		case <-restarts:
@@ -498,6 +503,7 @@ func (w *crew) tell(of Report) {
 	report := w.report
 	w.mu.Unlock()
 	if due {
+		w.manager.Ready()
 		report.tell(w.process, w.config, w.log)
 	}
 }

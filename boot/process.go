@@ -14,6 +14,7 @@ import (
 
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/supervisor"
+	"github.com/megaframework/mega/internal/systemd"
 )
 
 // OwnProcess is what a program does once, when the process is its own, and
@@ -24,7 +25,7 @@ import (
 func OwnProcess() (environ []string) {
 	goredis.SetLogger(muted{})
 	environ = os.Environ()
-	for _, name := range supervisor.Descriptors() {
+	for _, name := range slices.Concat(supervisor.Descriptors(), systemd.Variables()) {
 		_ = os.Unsetenv(name) // it has a name
 	}
 	return environ

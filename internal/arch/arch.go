@@ -62,7 +62,7 @@ func layers() map[string][]string {
 		"config":     {"internal/mask", "internal/spelling"},
 		"ctx":        {"lock", "lock/driver", "bus", "bus/driver", "ctx/locale", "internal/embedded"},
 		"ctx/locale": {"internal/embedded"},
-		"boot/...":   {"config", "ctx", "ctx/locale", "lock", "lock/driver", "bus", "bus/driver", "drivers/...", "boot/...", "internal/admin", "internal/failure", "internal/mask", "internal/metrics", "internal/supervisor"},
+		"boot/...":   {"config", "ctx", "ctx/locale", "lock", "lock/driver", "bus", "bus/driver", "drivers/...", "boot/...", "internal/admin", "internal/failure", "internal/mask", "internal/metrics", "internal/supervisor", "internal/systemd"},
 
 		"internal/cli": {"internal/spelling", "internal/failure", "boot", "config", "ctx", "bus", "lock", "lock/driver", "internal/admin"},
 		"":             {"internal/cli", "boot", "config", "ctx", "ctx/locale", "lock", "bus"},
@@ -88,6 +88,7 @@ func layers() map[string][]string {
 		"internal/private":    {},
 		"internal/redistest":  {},
 		"internal/supervisor": {},
+		"internal/systemd":    {},
 	}
 }
 

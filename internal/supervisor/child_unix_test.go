@@ -32,6 +32,8 @@ func TestMain(m *testing.M) {
 	switch {
 	case len(os.Args) > 1 && os.Args[1] == "count-files":
 		countFiles()
+	case len(os.Args) > 1 && os.Args[1] == "reap":
+		reapHere()
 	case folder == "":
 		goleak.VerifyTestMain(m)
 	case os.Getenv(envLine) == "":

@@ -100,14 +100,20 @@ func workerID(pid int) int {
 
 // parentOf is the parent of a process, or 0.
 func parentOf(pid int) int {
+	_, parent := stateOf(pid)
+	return parent
+}
+
+// stateOf is the state of a process, a letter as in proc(5), and its parent.
+func stateOf(pid int) (state byte, parent int) {
 	stat, err := os.ReadFile(ofProcess(pid, "stat"))
 	if err != nil {
-		return 0
+		return 0, 0
 	}
 	f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])) // the name before may have blanks
 	if len(f) < 2 {
-		return 0
+		return 0, 0
 	}
-	parent, _ := strconv.Atoi(f[1])
-	return parent
+	parent, _ = strconv.Atoi(f[1])
+	return f[0][0], parent
 }

@@ -1,0 +1,8 @@
+//go:build !linux
+
+package supervisor
+
+import "log/slog"
+
+// Reap does nothing: containers run on Linux.
+func Reap(*slog.Logger) (end func()) { return func() {} }

@@ -1,0 +1,141 @@
+// Package systemd notifies a service manager of the state of this process, by the
+// datagrams of sd_notify(3): READY=1, STOPPING=1 and WATCHDOG=1.
+package systemd
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// The variables of sd_notify(3) and sd_watchdog_enabled(3).
+const (
+	envSocket = "NOTIFY_SOCKET"
+	envEvery  = "WATCHDOG_USEC"
+	envPID    = "WATCHDOG_PID"
+)
+
+// Variables are the names of the variables that this package reads. They are for
+// one process, and not for its children.
+func Variables() []string { return []string{envSocket, envEvery, envPID} }
+
+// Without returns an environment without those variables.
+func Without(environ []string) []string {
+	return slices.DeleteFunc(slices.Clone(environ), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return slices.Contains(Variables(), name)
+	})
+}
+
+// sendTime bounds a notification: a service manager that hangs holds nobody up.
+const sendTime = time.Second
+
+// Manager is a service manager that waits for notifications. A nil Manager takes
+// them and does nothing. Its methods may be called concurrently.
+type Manager struct {
+	socket *net.UnixAddr
+	every  time.Duration // between two signs of life; 0 for none
+	log    *slog.Logger
+
+	complaint sync.Once // one log line, however many notifications fail
+	cancel    context.CancelFunc
+	watching  sync.WaitGroup
+}
+
+// Find returns the service manager of this process, or nil if the environment
+// names none. alive is called before each sign of life, on a goroutine that Close
+// ends; while it does not return, none is sent.
+func Find(environ []string, log *slog.Logger, alive func()) *Manager {
+	vars := map[string]string{}
+	for _, kv := range environ {
+		name, value, _ := strings.Cut(kv, "=")
+		vars[name] = value
+	}
+	path := vars[envSocket]
+	switch {
+	case path == "":
+		return nil
+	case !filepath.IsAbs(path) && !strings.HasPrefix(path, "@"):
+		log.Warn("service manager not notified", "socket", path, "reason", "neither a path nor an abstract socket")
+		return nil
+	}
+	m := &Manager{socket: &net.UnixAddr{Name: path, Net: "unixgram"}, every: every(vars), log: log}
+	var ctx context.Context
+	ctx, m.cancel = context.WithCancel(context.Background())
+	if m.every > 0 {
+		m.watching.Go(func() { m.watch(ctx, alive) })
+	}
+	return m
+}
+
+// every is half of the time after which the service manager takes the process for
+// dead, as sd_watchdog_enabled(3) advises.
+func every(vars map[string]string) time.Duration {
+	if pid := vars[envPID]; pid != "" && pid != strconv.Itoa(os.Getpid()) {
+		return 0
+	}
+	usec, err := strconv.ParseInt(vars[envEvery], 10, 64)
+	if err != nil || usec <= 0 {
+		return 0
+	}
+	return max(time.Duration(usec)*time.Microsecond/2, time.Millisecond)
+}
+
+func (m *Manager) watch(ctx context.Context, alive func()) {
+	tick := time.NewTicker(m.every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			alive()
+			m.send("WATCHDOG=1")
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Ready notifies that the program serves.
+func (m *Manager) Ready() { m.send("READY=1") }
+
+// Stopping notifies that the program ends.
+func (m *Manager) Stopping() { m.send("STOPPING=1") }
+
+// Close ends the signs of life.
+func (m *Manager) Close() {
+	if m == nil {
+		return
+	}
+	m.cancel()
+	m.watching.Wait()
+}
+
+func (m *Manager) send(state string) {
+	if m == nil {
+		return
+	}
+	if err := m.write(state); err != nil {
+		m.complaint.Do(func() { m.log.Warn("service manager not notified", "state", state, "error", err) })
+	}
+}
+
+func (m *Manager) write(state string) error {
+	conn, err := net.DialUnix(m.socket.Net, nil, m.socket)
+	if err != nil {
+		return fmt.Errorf("connect to the service manager: %w", err)
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.SetWriteDeadline(time.Now().Add(sendTime)); err != nil {
+		return err
+	}
+	_, err = conn.Write([]byte(state))
+	return err
+}
