@@ -22,6 +22,7 @@ const childProgram = "CHILD_TEST_PROGRAM"
 // runChild does not return in a process that is such a program.
 func runChild() {
 	if name := os.Getenv(childProgram); name != "" {
+		limitDescriptors()
 		mega.Main(children()[name])
 	}
 }
@@ -46,8 +47,12 @@ func children() map[string]mega.Option {
 		"settings": mega.App("main", mega.Routes(func(r mega.Router) { r.Get("/", tellSettings) })),
 		"counter":  mega.App("main", mega.Routes(func(r mega.Router) { r.Post("/sell/{id}", tellSettings) })),
 		"slow":     mega.App("main", mega.Routes(func(r mega.Router) { r.Get("/", slowHandler) })),
-		"stuck":    mega.App("main", mega.Routes(func(r mega.Router) { r.Get("/", stuckHandler) })),
-		"broken":   mega.App("main", mega.OnStart("warm up", func(context.Context) error { return errors.New("no fuel") })),
+		"waiting": mega.App("main", mega.Routes(func(r mega.Router) {
+			r.Get("/", tellSettings)
+			r.Get("/wait", func(ctx *mega.Ctx) error { <-ctx.Done(); return ctx.Err() })
+		})),
+		"stuck":  mega.App("main", mega.Routes(func(r mega.Router) { r.Get("/", stuckHandler) })),
+		"broken": mega.App("main", mega.OnStart("warm up", func(context.Context) error { return errors.New("no fuel") })),
 		"migrating": mega.App("main", mega.OnPrimary("migrate", migrate), mega.OnPrimary("migrate", func(context.Context) {}),
 			mega.Routes(func(r mega.Router) { r.Get("/", tellSettings) })),
 		"fragile": mega.App("main", mega.Routes(func(r mega.Router) { r.Get("/", tellSettings) }), mega.OnStart("warm up", func(context.Context) error {

@@ -40,6 +40,7 @@ type conn struct {
 	cancel  context.CancelCauseFunc // ends the requests on it
 	use     atomic.Int32            // quiet, heard or retired
 	serving atomic.Bool             // a handler is at work
+	room    atomic.Pointer[room]    // to give back at the end; nil for none
 
 	state http.ConnState
 	since time.Time
@@ -323,5 +324,9 @@ func (k *conn) Close() error {
 		delete(k.of.open, k)
 	}
 	k.of.mu.Unlock()
-	return k.Conn.Close()
+	err := k.Conn.Close()
+	if b := k.room.Swap(nil); b != nil {
+		b.leave() // after the descriptor is free
+	}
+	return err
 }

@@ -22,6 +22,7 @@ const (
 type listener struct {
 	*net.TCPListener
 	conns    *connections
+	room     *room         // nil for no bound
 	queue    time.Duration // for which it goes on accepting
 	others   func() bool   // whether other processes go on accepting; nil where there are none
 	draining atomic.Bool
@@ -52,6 +53,18 @@ func (l *listener) turnAway() error {
 // Accept returns errDraining, which is no timeout to net/http, when the queue
 // has been emptied: when nobody has come out of it for a moment.
 func (l *listener) Accept() (net.Conn, error) {
+	bounded := l.room.enter()
+	c, err := l.accept()
+	if err != nil {
+		if bounded {
+			l.room.leave()
+		}
+		return nil, err
+	}
+	return l.accepted(c, bounded), nil
+}
+
+func (l *listener) accept() (net.Conn, error) {
 	tcp, err := l.AcceptTCP()
 	if err != nil && l.left.Load() {
 		return nil, errDraining
@@ -65,12 +78,13 @@ func (l *listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &conn{Conn: tcp, of: l.conns}, nil
+	return tcp, nil
 }
 
 // drain has Accept end once the queue is empty, or at once if others go on
 // accepting what is in it.
 func (l *listener) drain() {
+	l.room.lift()
 	if l.others != nil && l.others() {
 		l.left.Store(true)
 		_ = l.SetDeadline(time.Now())

@@ -22,10 +22,14 @@ func (b *booting) listen(c *config.Config, log *slog.Logger) error {
 	}
 	b.life.endWith(serving, hook{name: "listeners", budget: longBudget, run: b.intake})
 	host := &megactx.Host{App: megactx.AppInfo{Env: c.Env}, Log: log}
-	for _, p := range fronts(b.sites) {
+	all := fronts(b.sites)
+	for _, p := range all {
 		if err := b.listenAt(c, p, host); err != nil {
 			return err
 		}
+	}
+	for _, s := range b.servers {
+		s.limit(appConnections(len(all)), log)
 	}
 	return b.leftOver()
 }

@@ -62,6 +62,7 @@ func newOps(c *config.Config, watch http.Handler, log *slog.Logger) (*server, er
 	if err != nil {
 		return nil, listenFailure(c, "ops.addr", addr, err)
 	}
+	server.limit(opsConnections(), log)
 	g.local = isLoopback(server.listener.Addr())
 	return server, nil
 }

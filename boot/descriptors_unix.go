@@ -1,0 +1,18 @@
+//go:build unix
+
+package boot
+
+import (
+	"math"
+	"syscall"
+)
+
+// descriptors is how many descriptors the process may have, or 0 if that is not
+// known.
+func descriptors() int {
+	var r syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r); err != nil {
+		return 0
+	}
+	return int(min(uint64(r.Cur), math.MaxInt32))
+}
