@@ -4,6 +4,7 @@ package mega_test
 
 import (
 	"math"
+	"math/rand/v2"
 	"syscall"
 	"testing"
 	"time"
@@ -74,5 +75,62 @@ func TestStopLosesNoRequestOnBusyConnections(t *testing.T) {
 				t.Errorf("%s workers, round %d: exit status %d:\n%s", workers, round, status, lastLines(c.String(), 20))
 			}
 		}
+	}
+}
+
+// The end comes in the middle of a restart: some workers are new, one starts, one
+// has been told to end.
+func TestStopDuringARestartLosesNoRequestOnBusyConnections(t *testing.T) {
+	for round := range scaled(t, 10, 3) {
+		c := startWorkers(t, "counter", "2", "MEGA_LOG_LEVEL=info")
+		loads := startBusy(c.await(t, "boot.report", 1)[0].address(), thinkTime)
+		c.follow()
+		time.Sleep(2 * thinkTime)
+		c.signal(t, syscall.SIGUSR2)
+		time.Sleep(rand.N(300 * time.Millisecond))
+		c.signal(t, syscall.SIGUSR2)
+		time.Sleep(rand.N(300 * time.Millisecond))
+		c.signal(t, syscall.SIGTERM)
+		status := c.end(t)
+		endBusy(t, loads)
+		if status != 0 {
+			t.Errorf("round %d: exit status %d:\n%s", round, status, lastLines(c.String(), 20))
+		}
+	}
+}
+
+// Workers that lose their supervisor end as if they were told to.
+func TestDeathOfTheSupervisorLosesNoRequestOnBusyConnections(t *testing.T) {
+	for range scaled(t, 5, 2) {
+		c := startWorkers(t, "counter", "2", "MEGA_LOG_LEVEL=info")
+		loads := startBusy(c.await(t, "boot.report", 1)[0].address(), thinkTime)
+		c.follow()
+		time.Sleep(3 * thinkTime)
+		kill(t, c.cmd.Process.Pid)
+		endBusy(t, loads)
+		_ = c.cmd.Wait()
+	}
+}
+
+// A worker that is told to end while its supervisor is stopped does not know
+// whether others go on accepting.
+func TestWorkerThatEndsWhileTheSupervisorIsStoppedLosesNoRequest(t *testing.T) {
+	c := startWorkers(t, "counter", "2", "MEGA_LOG_LEVEL=info")
+	loads := startBusy(c.await(t, "boot.report", 1)[0].address(), thinkTime)
+	worker := c.await(t, "a worker is ready", 2)[0]
+	c.follow()
+	time.Sleep(3 * thinkTime)
+	pause(t, c.cmd.Process.Pid)
+	if err := syscall.Kill(worker.PID, syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	c.eventually(t, "stopped", 1)
+	c.signal(t, syscall.SIGCONT)
+	c.eventually(t, "a worker is ready", 3)
+	c.signal(t, syscall.SIGTERM)
+	status := c.end(t)
+	endBusy(t, loads)
+	if status != 0 {
+		t.Errorf("exit status %d:\n%s", status, lastLines(c.String(), 20))
 	}
 }

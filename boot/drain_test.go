@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -189,5 +191,112 @@ func TestIdleConnectionsDoNotHoldUpTheEnd(t *testing.T) {
 	}
 	if _, err := silent.Read(make([]byte, 1)); err == nil {
 		t.Error("the connection that said nothing is open")
+	}
+}
+
+// A pipelined request comes out of a buffer, on a connection whose state is idle
+// for net/http.
+func TestPipelinedRequestInFlightIsFinished(t *testing.T) {
+	g := newGate()
+	p, _ := process()
+	r := start(t, p, boot.App("main", boot.Routes(hello), boot.Routes(func(r megactx.Router) {
+		r.Get("/gate", func(c *megactx.Ctx) error {
+			g.begun <- struct{}{}
+			<-g.leave
+			return c.Text(200, "done")
+		})
+	})))
+	conn := dial(t, r.Report().Apps[0].URL)
+	if _, err := fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\nGET /gate HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	<-g.begun
+	stopped := stopping(t, r)
+	time.Sleep(time.Second) // longer than an idle connection is kept open
+	close(g.leave)
+	answers := bufio.NewReader(conn)
+	for i := range 2 {
+		w, err := http.ReadResponse(answers, nil)
+		if err != nil || w.StatusCode != 200 {
+			t.Fatalf("answer %d: %v", i, err)
+		}
+		_, _ = io.Copy(io.Discard, w.Body)
+		_ = w.Body.Close()
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+}
+
+// Of pipelined requests, those are done that are answered, and no other: their
+// client sends the rest again.
+func TestPipelinedRequestsAreDoneIfTheyAreAnswered(t *testing.T) {
+	const many = 20
+	var done atomic.Int32
+	begun := make(chan struct{}, many)
+	p, _ := process()
+	r := start(t, p, boot.App("main", boot.Routes(func(r megactx.Router) {
+		r.Get("/", func(c *megactx.Ctx) error {
+			begun <- struct{}{}
+			time.Sleep(20 * time.Millisecond)
+			done.Add(1)
+			return c.Text(200, "done")
+		})
+	})))
+	conn := dial(t, r.Report().Apps[0].URL)
+	if _, err := fmt.Fprint(conn, strings.Repeat("GET / HTTP/1.1\r\nHost: x\r\n\r\n", many)); err != nil {
+		t.Fatal(err)
+	}
+	<-begun
+	<-begun
+	stop(t, r)
+	time.Sleep(50 * time.Millisecond) // for a client that reads late
+	answered, last := int32(0), false
+	for answers := bufio.NewReader(conn); ; answered++ {
+		w, err := http.ReadResponse(answers, nil)
+		if err != nil {
+			break
+		}
+		if _, err := io.Copy(io.Discard, w.Body); err != nil {
+			t.Error(err)
+		}
+		_ = w.Body.Close()
+		last = w.Close
+	}
+	if answered != done.Load() || answered < 2 || answered == many || !last {
+		t.Errorf("%d answered, %d done; the last one says so: %v", answered, done.Load(), last)
+	}
+}
+
+func TestKeptAliveHTTP10ConnectionEndsWithAnAnswer(t *testing.T) {
+	p, _ := process()
+	r := start(t, p, boot.App("main", boot.Routes(hello)))
+	conn := dial(t, r.Report().Apps[0].URL)
+	answers := bufio.NewReader(conn)
+	ask10 := func() *http.Response {
+		t.Helper()
+		if _, err := fmt.Fprint(conn, "GET / HTTP/1.0\r\nHost: x\r\nConnection: keep-alive\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		w, err := http.ReadResponse(answers, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, w.Body)
+		_ = w.Body.Close()
+		return w
+	}
+	if w := ask10(); w.StatusCode != 200 || w.Header.Get("Connection") != "keep-alive" {
+		t.Fatalf("%s, %q", w.Status, w.Header)
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- r.Stop() }()
+	for w := ask10(); w.Header.Get("Connection") == "keep-alive"; w = ask10() { // until the end has begun
+	}
+	if _, err := answers.ReadByte(); !errors.Is(err, io.EOF) {
+		t.Errorf("the connection goes on: %v", err)
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
 	}
 }

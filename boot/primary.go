@@ -40,7 +40,7 @@ func (b *booting) primary(does hook, from []Fact) (steps []step) {
 		steps = append(steps, step{start: hook{name: "turn to " + does.name, budget: longBudget, run: p.turn}})
 	}
 	if b.locker.Info().Scope == driver.Fleet {
-		p.key = primaryKey(b.config.Name, does.name)
+		p.key = primaryKey(b.config.Lock.Namespace, b.config.Name, does.name)
 		shown.Scope, shown.Lock = driver.Fleet.String(), p.key
 		steps = append(steps, step{start: hook{name: "lock of " + does.name, budget: longBudget, run: p.acquire}, from: from})
 	}
@@ -51,8 +51,8 @@ func (b *booting) primary(does hook, from []Fact) (steps []step) {
 
 // primaryKey is the lock of an OnPrimary function in all nodes that run the
 // program. Names are escaped: a key has no white space (L14).
-func primaryKey(program, name string) string {
-	return "mega:primary::" + url.PathEscape(program) + ":" + url.PathEscape(name)
+func primaryKey(namespace, program, name string) string {
+	return "mega:primary:" + namespace + ":" + url.PathEscape(program) + ":" + url.PathEscape(name)
 }
 
 // turn waits until a worker of this node has run the function, or until this one

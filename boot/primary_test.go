@@ -14,13 +14,13 @@ import (
 	"github.com/megaframework/mega/lock"
 )
 
-const migrateKey = "mega:primary::shop:migrate%20it"
+const migrateKey = "mega:primary:blue:shop:migrate%20it"
 
 // holder is a program that holds the lock of an OnPrimary function of another
 // one, as a node that migrates does.
 func holder(t *testing.T, server *redistest.Server) *lock.Lease {
 	t.Helper()
-	p, _ := process("MEGA_CACHE_MAIN_URL=" + server.URL())
+	p, _ := process("MEGA_CACHE_MAIN_URL="+server.URL(), "MEGA_LOCK_NAMESPACE=blue")
 	locker := make(chan *lock.Locker, 1)
 	start(t, p, boot.App("main", boot.Routes(hello)), boot.OnStart("take the locker", func(l *lock.Locker, _ context.Context) { locker <- l }))
 	lease, err := (<-locker).Acquire(t.Context(), migrateKey)
@@ -35,7 +35,7 @@ func TestWaitForAnotherNodeIsNotInTheBudgetOfOnPrimary(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	other := holder(t, server)
 	const budget = 5 * time.Second
-	p, stderr := process("MEGA_CACHE_MAIN_URL=" + server.URL())
+	p, stderr := process("MEGA_CACHE_MAIN_URL="+server.URL(), "MEGA_LOCK_NAMESPACE=blue")
 	released := make(chan time.Time, 1)
 	go func() {
 		for !strings.Contains(stderr.String(), "waiting for another node") {
@@ -112,5 +112,24 @@ func TestOnPrimaryRunsOnEachNodeByItselfWithoutASharedServer(t *testing.T) {
 	})))
 	if got := r.Report().Primary; ran != 1 || len(got) != 1 || got[0] != (boot.Primary{Name: "migrate", Scope: "node"}) {
 		t.Errorf("it ran %d times; reported: %+v", ran, got)
+	}
+}
+
+func TestSignalEndsTheWaitForAnotherNode(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	holder(t, server)
+	p, stderr := process("MEGA_CACHE_MAIN_URL="+server.URL(), "MEGA_LOCK_NAMESPACE=blue")
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan int, 1)
+	go func() {
+		ended <- boot.Main(ctx, p, boot.App("main", boot.Routes(hello), boot.OnPrimary("migrate it", func(context.Context) { t.Error("it runs") })))
+	}()
+	for !strings.Contains(stderr.String(), "waiting for another node") {
+		time.Sleep(time.Millisecond)
+	}
+	stop()
+	if status := <-ended; status != boot.ExitOK {
+		t.Errorf("exit status %d:\n%s", status, stderr)
 	}
 }
