@@ -2,6 +2,7 @@ package bustest_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,7 +14,7 @@ import (
 
 // Each defect is found by a case of its rule.
 func TestBrokenDriversAreCaught(t *testing.T) {
-	for _, defect := range defects {
+	for _, defect := range slices.Concat(defects, faultDefects) {
 		t.Run(defect.rule+"/"+defect.is, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := &fleet{broken: func(d driver.Driver) driver.Driver {

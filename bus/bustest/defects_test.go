@@ -47,6 +47,7 @@ func (b both) End(ctx context.Context) error { return errors.Join(b.a.End(ctx), 
 type sinkWith struct {
 	driver.Sink
 	deliver func(s driver.Sink, m driver.Message) bool
+	fail    func(s driver.Sink, err error)
 	gap     func(s driver.Sink, n int)
 	load    func(s driver.Sink) int
 }
@@ -66,6 +67,14 @@ func (s sinkWith) Gap(n int) {
 	}
 }
 
+func (s sinkWith) Fail(err error) {
+	if s.fail == nil {
+		s.Sink.Fail(err)
+	} else {
+		s.fail(s.Sink, err)
+	}
+}
+
 func (s sinkWith) Load() int {
 	if s.load == nil {
 		return s.Sink.Load()
@@ -82,6 +91,7 @@ func delivering(deliver func(s driver.Sink, m driver.Message) bool) *broken {
 type frontWith struct {
 	driver.Front
 	fail         func(f driver.Front, id uint64, err error)
+	refused      func(f driver.Front, subject string, err error)
 	disconnected func(f driver.Front, err error)
 }
 
@@ -90,6 +100,14 @@ func (f frontWith) Fail(id uint64, err error) {
 		f.Front.Fail(id, err)
 	} else {
 		f.fail(f.Front, id, err)
+	}
+}
+
+func (f frontWith) Refused(subject string, err error) {
+	if f.refused == nil {
+		f.Front.Refused(subject, err)
+	} else {
+		f.refused(f.Front, subject, err)
 	}
 }
 
@@ -161,12 +179,15 @@ func waitFor(s driver.Sink) {
 	}
 }
 
-// defects are drivers that break a rule, each as somebody might write it.
-var defects = []struct {
+// defect is a driver that breaks a rule.
+type defect struct {
 	rule   string
 	is     string
 	broken func() *broken
-}{
+}
+
+// defects are drivers that break a rule, each as somebody might write it.
+var defects = []defect{
 	{"S1", "cuts long subjects", func() *broken {
 		return changing(func(m *driver.Message) { m.Subject = m.Subject[:min(len(m.Subject), 128)] })
 	}},

@@ -19,7 +19,8 @@ import (
 type fleet struct {
 	broken func(driver.Driver) driver.Driver
 
-	routes *memory.Bus // of the case
+	routes    *memory.Bus // of the case
+	obstacles obstacles
 
 	mu    sync.Mutex // guards the fields below
 	nodes []*node
@@ -29,7 +30,10 @@ type fleet struct {
 func (f *fleet) harness() bustest.Harness {
 	return bustest.Harness{
 		Begin: f.begin, Open: f.open, FakeTime: true,
-		Faults: bustest.Faults{Down: f.down, Up: f.up, Drop: f.drop, Crash: f.crash, Interests: f.interests},
+		Faults: bustest.Faults{
+			Down: f.down, Up: f.up, Drop: f.drop, Crash: f.crash, Cut: f.cut,
+			Slow: f.slow, Shrink: f.shrink, Refuse: f.refuse, Allow: f.allow, Interests: f.interests,
+		},
 	}
 }
 
@@ -37,6 +41,7 @@ func (f *fleet) begin() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.routes, f.nodes, f.away = memory.NewBus(), nil, false
+	f.obstacles.reset()
 	return f.routes.Attach((*hub)(f))
 }
 
@@ -111,10 +116,7 @@ func (f *fleet) drop() error { return errors.Join(f.down(), f.up()) }
 
 // crash cuts a process off, and tells those whose requests it had.
 func (f *fleet) crash(d driver.Driver) error {
-	if b, ok := d.(*broken); ok {
-		d = b.Driver
-	}
-	n := d.(*node)
+	n := nodeOf(d)
 	n.away.Store(true)
 	n.end()
 	n.mu.Lock()
@@ -169,6 +171,8 @@ type node struct {
 	out      turnstile // guards the fields below; held while events are sent, to keep their order
 	waiting  []driver.Message
 	buffered int
+	limit    int   // of a message, as far as it is known
+	trouble  error // that no Flush has returned
 
 	mu        sync.Mutex // guards the fields below
 	interests map[*membership]bool
@@ -186,8 +190,10 @@ func (n *node) Publish(ctx context.Context, m driver.Message) error {
 	switch {
 	case n.shut.Load():
 		return driver.ErrClosed
+	case n.limit > 0 && m.Size() > n.limit:
+		return m.CheckSize(n.limit)
 	case !n.away.Load():
-		return n.fleet.routes.Publish(ctx, m)
+		return n.transmit(ctx, m)
 	case n.buffered+m.Size() > room:
 		return driver.ErrOverloaded
 	}
@@ -207,6 +213,10 @@ func (n *node) send() {
 func (n *node) Request(ctx context.Context, m driver.Message) error {
 	if err := n.reach(); err != nil {
 		return err
+	}
+	if err := n.fleet.obstacles.refusal(m.Subject); err != nil {
+		n.front.Fail(m.ID, err)
+		return nil
 	}
 	m.ID |= n.index << idBits
 	return n.fleet.routes.Request(ctx, m)
@@ -236,6 +246,9 @@ func (n *node) Subscribe(ctx context.Context, s driver.Subscription) (driver.Int
 	if err := n.reach(); err != nil {
 		return nil, err
 	}
+	if err := n.fleet.obstacles.refusal(s.Pattern); err != nil {
+		return nil, err
+	}
 	m := &membership{node: n, sub: s}
 	s.Sink = &carrier{s.Sink, n}
 	var err error
@@ -256,7 +269,9 @@ func (n *node) Flush(ctx context.Context) error {
 		<-ctx.Done()
 		return fmt.Errorf("%w: %w", errAway, ctx.Err())
 	}
-	return nil
+	n.out.Lock()
+	defer n.out.Unlock()
+	return n.report()
 }
 
 func (n *node) Close(context.Context) error {

@@ -62,6 +62,20 @@ type Faults struct {
 	// connection close, and it says no farewell. It is given what Open
 	// returned.
 	Crash func(d driver.Driver) error
+	// Cut breaks the connection of one process, with what is on it, while those
+	// of the others stand. It may connect again at once. It is given what Open
+	// returned.
+	Cut func(d driver.Driver) error
+	// Slow bounds every connection to so many bytes per second in each direction.
+	// 0 ends it.
+	Slow func(bytesPerSecond int) error
+	// Refuse makes the backend deny these subjects to all: to publish, to request
+	// and to subscribe. Subscriptions that stand there are revoked. Allow ends it.
+	Refuse func(subjects ...string) error
+	Allow  func() error
+	// Shrink lowers the backend's limit of a message without announcing it. A
+	// larger message makes it close the connection for good. 0 ends it.
+	Shrink func(limit int) error
 	// Interests counts the subscriptions that the backend knows of, whoever
 	// made them.
 	Interests func() (int, error)

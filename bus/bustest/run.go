@@ -29,7 +29,7 @@ func (c testCase) name() string { return c.rule + "/" + c.claim }
 func cases() []testCase {
 	all := slices.Concat(
 		subjectCases, matchCases, routeCases, orderCases, publishCases, endCases, messageCases, overflowCases, gapCases,
-		groupCases, requestCases, manyCases, failureCases, contextCases, drainCases, closeCases, outageCases, leaveCases, errorCases, nestedCases,
+		groupCases, requestCases, manyCases, failureCases, contextCases, drainCases, closeCases, outageCases, leaveCases, refuseCases, linkCases, errorCases, nestedCases,
 	)
 	slices.SortStableFunc(all, func(a, b testCase) int { return ruleIndex(a.rule) - ruleIndex(b.rule) })
 	return all

@@ -1,0 +1,133 @@
+package bustest
+
+import (
+	"context"
+	"strconv"
+	"strings"
+
+	"github.com/megaframework/mega/bus"
+)
+
+var linkCases = []testCase{
+	{rule: "S17", claim: "a message above a limit that was not announced costs one reconnect, and is reported as lost", needs: []fault{"Shrink"}, run: shrunk},
+	{rule: "S23", claim: "a cut of one process is told there, and to no other", needs: []fault{"Cut"}, run: oneSideCut},
+	{rule: "S28", claim: "what a cut takes is counted and an error of Flush, and what waited is sent once", needs: []fault{"Cut"}, run: cutIsReported},
+	{rule: "S29", claim: "a slow link is not cut, and loses nothing", needs: []fault{"Slow"}, run: slowLink},
+}
+
+func shrunk(e *env) {
+	a, b := e.pair()
+	in := a.listen("x")
+	e.must(e.h.Faults.Shrink(1000), "shrink")
+	e.atEnd(func() { _ = e.h.Faults.Shrink(0) })
+	large := strings.Repeat("x", 2000)
+	a.publish("y", large)
+	e.is(a.Flush(e.ctx), bus.ErrDisconnected, "the flush of a message that is lost")
+	e.soon("the loss is told", func() bool { return len(toldOf[bus.PublishLost](a)) == 1 })
+	lost := toldOf[bus.PublishLost](a)[0]
+	e.want(lost.Messages == 1 && lost.Bytes >= len(large), "told %+v", lost)
+	e.soon("the bus is back", func() bool { state, _ := a.State(); return a.Stats().Cuts == 1 && state == bus.StateConnected })
+	e.want(len(toldOf[bus.Disconnected](a)) == 1, "%d disconnects are told", len(toldOf[bus.Disconnected](a)))
+	err := a.Publish(e.ctx, "y", []byte(large))
+	e.is(err, bus.ErrTooLarge, "the next message as large")
+	b.publish("x", "1")
+	in.wants("1")
+	e.want(in.said()[0] == -1, "the message said to have missed %v", in.said())
+	a.publish("x", "2")
+	a.flushAgain()
+	in.wants("1", "2")
+	e.want(a.Stats().Cuts == 1 && a.Stats().Lost == 1, "%d cuts and %d lost", a.Stats().Cuts, a.Stats().Lost)
+}
+
+func oneSideCut(e *env) {
+	a, b := e.pair()
+	own, others := a.listen("x"), b.listen("x")
+	g, running := e.gate(), e.gate()
+	b.respond("ask", func(ctx context.Context, _ *bus.Msg) ([]byte, error) { running.open(); g.pass(ctx); return nil, nil })
+	over := e.async(func() {
+		_, err := a.Request(e.ctx, "ask", nil)
+		e.is(err, bus.ErrDisconnected, "a request in flight")
+	})
+	e.await(running.c, "it is being answered")
+	e.must(e.h.Faults.Cut(a.driver), "cut")
+	e.await(over, "the request fails")
+	g.open()
+	e.soon("it is told", func() bool { return len(toldOf[bus.Connected](a)) == 1 })
+	e.isConnected(a, b)
+	b.publish("x", "1")
+	own.wants("1")
+	others.wants("1")
+	e.want(own.said()[0] == -1 && others.said()[0] == 0, "the messages said to have missed %v and %v", own.said(), others.said())
+	e.want(a.Stats().Cuts == 1 && b.Stats().Cuts == 0, "%d and %d cuts", a.Stats().Cuts, b.Stats().Cuts)
+	e.works(a, b)
+}
+
+// cutIsReported breaks the publisher's connection again and again under load.
+func cutIsReported(e *env) {
+	a, b := e.pair()
+	in := b.listen("x", roomFor(100_000))
+	n := 0
+	publish := func(count int) {
+		for range count {
+			n++
+			a.publish("x", strconv.Itoa(n))
+		}
+	}
+	for round := range max(Scaled(6), 2) {
+		publish(100)
+		before := a.Stats().Lost
+		over := e.async(func() { publish(100) })
+		e.must(e.h.Faults.Cut(a.driver), "cut")
+		e.await(over, "publishing goes on")
+		e.soon("the cut is told", func() bool { return a.Stats().Cuts == uint64(round+1) })
+		e.isConnected(a)
+		a.flushes(before)
+	}
+	a.publish("x", "0")
+	a.flush()
+	e.soon("the last one arrives", func() bool { all := in.data(); return len(all) > 0 && all[len(all)-1] == "0" })
+	e.drain(in)
+	last, arrived := 0, in.data()
+	arrived = arrived[:len(arrived)-1]
+	for _, data := range arrived {
+		i, _ := strconv.Atoi(data)
+		e.want(i > last, "%d was handled after %d", i, last)
+		last = i
+	}
+	missing, lost := n-len(arrived), a.Stats().Lost
+	e.want(missing <= int(lost), "%d of %d messages are missing, and %d are counted as lost", missing, n, lost)
+	e.want(in.Stats().Gaps == 0 && b.Stats().Cuts == 0, "the other process: %d gaps, %d cuts", in.Stats().Gaps, b.Stats().Cuts)
+}
+
+// flushes flushes: that is an error if more was lost than before, and only
+// then.
+func (p *process) flushes(before uint64) {
+	if err := p.Flush(p.e.ctx); err == nil {
+		p.e.want(p.Stats().Lost == before, "%d messages were lost, and flush says nothing", p.Stats().Lost-before)
+		return
+	}
+	p.e.soon("the loss is counted", func() bool { return p.Stats().Lost > before })
+	p.flush()
+}
+
+func slowLink(e *env) {
+	a, b := e.pair()
+	const rate, size, n = 256 << 10, 8 << 10, 50
+	in := b.listen("x")
+	e.must(e.h.Faults.Slow(rate), "slow down")
+	e.atEnd(func() { _ = e.h.Faults.Slow(0) })
+	data := strings.Repeat("x", size)
+	ctx, cancel := context.WithTimeout(e.ctx, 10*e.patience())
+	defer cancel()
+	for i := range n {
+		e.must(a.Publish(ctx, "x", []byte(strconv.Itoa(i)+" "+data)), "publish")
+	}
+	e.must(a.Flush(ctx), "flush")
+	in.waits(n)
+	for i, m := range in.all() {
+		e.want(strings.HasPrefix(string(m.Data), strconv.Itoa(i)+" ") && m.Missed == 0, "message %d is %.10q, with %d missed", i, m.Data, m.Missed)
+	}
+	for _, p := range []*process{a, b} {
+		e.want(p.Stats().Cuts == 0 && p.Stats().Lost == 0, "%d cuts, %d lost", p.Stats().Cuts, p.Stats().Lost)
+	}
+}

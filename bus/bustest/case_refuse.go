@@ -1,0 +1,114 @@
+package bustest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/megaframework/mega/bus"
+)
+
+var refuseCases = []testCase{
+	{rule: "S27", claim: "denied subscriptions fail, each of many at once, and work when they are granted", needs: []fault{"Refuse", "Allow"}, run: deniedSubscribe},
+	{rule: "S27", claim: "a subscription that is revoked ends, and no other does", needs: []fault{"Refuse", "Allow"}, run: revoked},
+	{rule: "S27", claim: "a denied event is reported, counted, and an error of Flush", needs: []fault{"Refuse", "Allow"}, run: deniedPublish},
+	{rule: "S27", claim: "a denied request fails at once", needs: []fault{"Refuse", "Allow"}, run: deniedRequest},
+}
+
+// refuse denies subjects until the end of the case.
+func (e *env) refuse(subjects ...string) {
+	e.must(e.h.Faults.Refuse(subjects...), "refuse")
+	e.atEnd(func() { _ = e.h.Faults.Allow() })
+}
+
+func (e *env) allow() { e.must(e.h.Faults.Allow(), "allow") }
+
+func deniedSubscribe(e *env) {
+	a, b := e.pair()
+	const n = 20
+	var denied []string
+	for i := range n {
+		denied = append(denied, fmt.Sprint("x.", i))
+	}
+	e.refuse(denied...)
+	e.all(n, func(i int) {
+		_, err := b.Subscribe(e.ctx, denied[i], func(context.Context, *bus.Msg) error { return nil })
+		e.is(err, bus.ErrRefused, "subscribe")
+		e.hasCode(err, "bus.refused")
+		_, err = b.Respond(e.ctx, denied[i], func(context.Context, *bus.Msg) ([]byte, error) { return nil, nil })
+		e.is(err, bus.ErrRefused, "respond")
+	})
+	e.want(len(b.Stats().Subs) == 0, "%d subscriptions are left", len(b.Stats().Subs))
+	e.works(a, b)
+	e.allow()
+	in := b.listen("x.0")
+	b.echo("x.0")
+	a.publish("x.0", "1")
+	in.wants("1")
+	e.want(a.request("x.0", "q") == "q", "another answer")
+}
+
+func revoked(e *env) {
+	a, b := e.pair()
+	in, stays := b.listen("x"), b.listen("y")
+	e.refuse("x")
+	e.soon("the end is told", func() bool { return len(toldOf[bus.Ended](b)) == 1 })
+	ended := toldOf[bus.Ended](b)[0]
+	e.want(ended.Pattern == "x", "the subscription to %s has ended", ended.Pattern)
+	e.is(ended.Err, bus.ErrTerminated, "why it has ended")
+	e.await(in.Done(), "it is done")
+	e.is(in.Err(), bus.ErrTerminated, "its error")
+	a.publish("y", "1")
+	stays.wants("1")
+	e.allow()
+	again := b.listen("x")
+	a.publish("x", "2")
+	again.wants("2")
+	in.has()
+	e.want(b.Stats().Cuts == 0 && stays.Stats().Gaps == 0, "%d cuts, %d gaps", b.Stats().Cuts, stays.Stats().Gaps)
+}
+
+func deniedPublish(e *env) {
+	a, b := e.pair()
+	in := b.listen("y")
+	e.refuse("x")
+	a.publish("x", "1")
+	a.publish("x", "2")
+	a.publish("y", "3")
+	e.is(a.Flush(e.ctx), bus.ErrRefused, "flush")
+	in.wants("3")
+	e.soon("both are told", func() bool { return len(toldOf[bus.PublishRefused](a)) == 2 })
+	for _, r := range toldOf[bus.PublishRefused](a) {
+		e.want(r.Subject == "x", "the refusal names %q", r.Subject)
+		e.is(r.Err, bus.ErrRefused, "what is told")
+	}
+	e.want(a.Stats().Refused == 2 && a.Stats().Cuts == 0, "%d are counted in %d cuts", a.Stats().Refused, a.Stats().Cuts)
+	e.allow()
+	if err := a.Flush(e.ctx); err != nil { // what the one before has waited for too
+		e.is(err, bus.ErrRefused, "flush")
+	}
+	other := b.listen("x")
+	a.publish("x", "4")
+	a.flush()
+	other.wants("4")
+}
+
+func deniedRequest(e *env) {
+	a, b := e.pair()
+	b.echo("y")
+	e.refuse("x")
+	ctx, cancel := context.WithTimeout(e.ctx, 10*e.patience())
+	defer cancel()
+	e.all(10, func(int) {
+		over := e.async(func() {
+			_, err := a.Request(ctx, "x", nil)
+			e.is(err, bus.ErrRefused, "request")
+		})
+		e.await(over, "the request fails")
+	})
+	e.want(a.request("y", "q") == "q", "another answer")
+	e.want(len(toldOf[bus.PublishRefused](a)) == 0, "requests are reported as events")
+	e.allow()
+	_, err := a.Request(ctx, "x", nil)
+	e.want(errors.Is(err, bus.ErrNoResponders), "a request that is allowed: %v", err)
+}

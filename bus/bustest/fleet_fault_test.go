@@ -1,0 +1,128 @@
+package bustest_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/megaframework/mega/bus/driver"
+)
+
+// obstacles are what the backend of a fleet does not carry, or not at once.
+type obstacles struct {
+	mu     sync.Mutex // guards the fields below
+	denied map[string]bool
+	rate   int // bytes per second
+	limit  int // bytes of a message
+}
+
+func (o *obstacles) reset() { o.denied, o.rate, o.limit = map[string]bool{}, 0, 0 }
+
+func (o *obstacles) now() (rate, limit int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.rate, o.limit
+}
+
+// refusal returns why a subject is denied, or nil.
+func (o *obstacles) refusal(subject string) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.denied[subject] {
+		return nil
+	}
+	return fmt.Errorf("%w: %s is denied", driver.ErrRefused, subject)
+}
+
+func (f *fleet) slow(rate int) error {
+	f.obstacles.mu.Lock()
+	defer f.obstacles.mu.Unlock()
+	f.obstacles.rate = rate
+	return nil
+}
+
+func (f *fleet) shrink(limit int) error {
+	f.obstacles.mu.Lock()
+	defer f.obstacles.mu.Unlock()
+	f.obstacles.limit = limit
+	return nil
+}
+
+func (f *fleet) allow() error {
+	f.obstacles.mu.Lock()
+	defer f.obstacles.mu.Unlock()
+	clear(f.obstacles.denied)
+	return nil
+}
+
+func (f *fleet) refuse(subjects ...string) error {
+	f.obstacles.mu.Lock()
+	for _, s := range subjects {
+		f.obstacles.denied[s] = true
+	}
+	f.obstacles.mu.Unlock()
+	for _, n := range f.all() {
+		for _, m := range n.standing() {
+			if err := f.obstacles.refusal(m.sub.Pattern); err != nil {
+				m.sub.Sink.Fail(fmt.Errorf("%w: %w", driver.ErrTerminated, err))
+				_ = m.End(context.Background())
+			}
+		}
+	}
+	return nil
+}
+
+// cut breaks the connection of one process for a moment.
+func (f *fleet) cut(d driver.Driver) error {
+	n := nodeOf(d)
+	n.out.Lock()
+	defer n.out.Unlock()
+	n.interrupt(errAway)
+	return nil
+}
+
+func nodeOf(d driver.Driver) *node {
+	if b, ok := d.(*broken); ok {
+		d = b.Driver
+	}
+	return d.(*node)
+}
+
+// interrupt is an outage of this node alone. The caller holds n.out.
+func (n *node) interrupt(why error) {
+	n.front.Disconnected(why)
+	for _, m := range n.standing() {
+		m.sub.Sink.Gap(-1)
+	}
+	n.front.Connected()
+}
+
+// transmit hands an event to the routes, as far as nothing is in its way. The
+// caller holds n.out.
+func (n *node) transmit(ctx context.Context, m driver.Message) error {
+	rate, limit := n.fleet.obstacles.now()
+	if limit > 0 && m.Size() > limit {
+		n.limit = limit
+		n.trouble = errAway
+		n.front.Lost(1, m.Size(), errAway)
+		n.interrupt(errAway)
+		return nil
+	}
+	if err := n.fleet.obstacles.refusal(m.Subject); err != nil {
+		n.trouble = err
+		n.front.Refused(m.Subject, err)
+		return nil
+	}
+	if rate > 0 {
+		time.Sleep(time.Duration(m.Size()) * time.Second / time.Duration(rate))
+	}
+	return n.fleet.routes.Publish(ctx, m)
+}
+
+// report returns what Flush has to tell, once. The caller holds n.out.
+func (n *node) report() error {
+	err := n.trouble
+	n.trouble = nil
+	return err
+}
