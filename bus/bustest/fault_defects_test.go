@@ -73,7 +73,9 @@ var faultDefects = []defect{
 		return &broken{sink: func(s driver.Sink) driver.Sink { return sinkWith{Sink: s, fail: func(driver.Sink, error) {}} }}
 	}},
 	{"S27", "says nothing of a denied event", func() *broken {
-		return &broken{attach: func(f driver.Front) driver.Front { return frontWith{Front: f, refused: func(driver.Front, string, error) {}} }}
+		return &broken{attach: func(f driver.Front) driver.Front {
+			return frontWith{Front: f, refused: func(driver.Front, string, error) {}}
+		}}
 	}},
 	{"S27", "flushes what was denied", func() *broken {
 		return &broken{flush: func(d driver.Driver, ctx context.Context) error {

@@ -183,3 +183,11 @@ func TestRequestsWithoutAPrefix(t *testing.T) {
 		t.Errorf("neither with a prefix: %v", err)
 	}
 }
+
+func TestConnectThatIgnoresItsOptionsIsAnError(t *testing.T) {
+	server := natstest.Start(t, natstest.Options{})
+	_, err := nats.OpenBus(t.Context(), nats.Config{Connect: func(...natsgo.Option) (*natsgo.Conn, error) { return natsgo.Connect(server.URL()) }})
+	if !errors.Is(err, bus.ErrInvalid) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -166,7 +166,7 @@ func (l *ledger) ping() {
 func (l *ledger) pong() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.window.add(time.Now(), l.pinged.wire)
+	l.window.add(l.asked, time.Now(), l.pinged.wire)
 	l.resolved += l.pinged.count
 	l.pinged = parcel{requests: l.pinged.requests[:0]}
 	l.asked = time.Time{}

@@ -31,8 +31,7 @@ type link struct {
 	ctx       context.Context // ends with the link
 	cancel    context.CancelFunc
 	socket    atomic.Pointer[socket]
-	moved     atomic.Int64 // bytes in both directions
-	read      atomic.Int64 // bytes received
+	moved     atomic.Int64 // bytes read and written
 	unreached atomic.Pointer[error]
 
 	over   chan struct{} // closed when the client has made its last callback
@@ -96,6 +95,10 @@ func (l *link) dial() error {
 	if err != nil {
 		return l.because(err)
 	}
+	if l.socket.Load() == nil {
+		conn.Close()
+		return fmt.Errorf("Config.Connect ignores the options that it is given: %w", driver.ErrInvalid)
+	}
 	l.conn = conn
 	if !conn.HeadersSupported() {
 		conn.Close()
@@ -152,7 +155,7 @@ func (l *link) adopt(o *nats.Options) error {
 
 // wrap makes conn the socket of the link.
 func (l *link) wrap(conn net.Conn) (net.Conn, error) {
-	s := &socket{Conn: conn, moved: &l.moved, read: &l.read}
+	s := &socket{Conn: conn, moved: &l.moved}
 	if before := l.socket.Swap(s); before != nil {
 		_ = before.Close() // a server that did not accept this process
 	}
@@ -210,7 +213,7 @@ func (l *link) watch(silence time.Duration) {
 			return
 		case <-ticker.C:
 		}
-		now := l.moved.Load()
+		now := l.moved.Load() - unsent(l.socket.Load().Conn)
 		if quiet++; now != moved {
 			moved, quiet = now, 0
 		}

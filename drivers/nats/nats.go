@@ -29,7 +29,8 @@
 //
 //	bus.go      Bus: open, close, and the loop that restores the connection
 //	link.go     one connection: its client, its socket, its watchdog
-//	socket.go   the network connection beneath the client, and dialers
+//	socket.go   the network connection beneath the client, and dialers;
+//	unsent_*.go what the system holds of it
 //	outbox.go   the bounded queue of accepted messages
 //	writer.go   the writer and the flusher
 //	ledger.go   what is unconfirmed, lost or refused; Flush

@@ -20,8 +20,7 @@ import (
 // since they would cut a slow link in the middle of a message.
 type socket struct {
 	net.Conn
-	moved  *atomic.Int64 // bytes in both directions
-	read   *atomic.Int64 // bytes received
+	moved  *atomic.Int64 // bytes read and written
 	closed atomic.Bool
 }
 
@@ -33,7 +32,6 @@ const progress = 500 * time.Millisecond
 func (s *socket) Read(b []byte) (int, error) {
 	n, err := s.Conn.Read(b)
 	s.moved.Add(int64(n))
-	s.read.Add(int64(n))
 	return n, err
 }
 

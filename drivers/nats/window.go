@@ -16,21 +16,29 @@ const slots = 10
 // server confirmed in the last one. A new link starts at the lower bound, and
 // each confirmation of a full window doubles it, until the link is the limit.
 type window struct {
-	confirmed [slots]int // bytes, by tenth of a second
-	last      int64      // the tenth of a second of the latest entry
+	confirmed [slots]int // bytes
+	last      int64      // the number of the latest part
 }
 
-func tenth(now time.Time) int64 { return now.UnixMilli() / (1000 / slots) }
+// slot is the length of a part.
+const slot = time.Second / slots
 
-// add enters bytes that were confirmed now.
-func (w *window) add(now time.Time, bytes int) {
-	w.pass(tenth(now))
-	w.confirmed[w.last%slots] += bytes
+func number(t time.Time) int64 { return t.UnixNano() / int64(slot) }
+
+// add enters bytes that the link has carried since the time given, and that were
+// confirmed now. They are spread over that time: a confirmation of much after
+// long is no burst.
+func (w *window) add(since, now time.Time, bytes int) {
+	w.pass(number(now))
+	parts := max(w.last-number(since), 0) + 1
+	for at := range min(parts, slots) {
+		w.confirmed[(w.last-at)%slots] += int(int64(bytes) / parts)
+	}
 }
 
 // size returns how much may be unconfirmed now.
 func (w *window) size(now time.Time) int {
-	w.pass(tenth(now))
+	w.pass(number(now))
 	sum := 0
 	for _, bytes := range w.confirmed {
 		sum += bytes

@@ -1,0 +1,51 @@
+package nats
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+// The window follows what the link carries in a second, whatever the size of
+// the confirmations.
+func TestWindowIsASecondOfTheLink(t *testing.T) {
+	at := time.Unix(1_000_000, 0)
+	for name, step := range map[string]time.Duration{"often": 10 * time.Millisecond, "rarely": 900 * time.Millisecond, "very rarely": 3 * time.Second} {
+		const rate = 400 << 10
+		var w window
+		now := at
+		for range 1000 {
+			before := now
+			now = now.Add(step)
+			w.add(before, now, int(step*rate/time.Second))
+		}
+		if got := w.size(now); got < rate*3/4 || got > rate*5/4 {
+			t.Errorf("%s: the window is %d on a link of %d per second", name, got, rate)
+		}
+		if got := w.size(now.Add(2 * time.Second)); got != minWindow {
+			t.Errorf("%s: after two quiet seconds the window is %d", name, got)
+		}
+		if w.add(now, now, 100<<20); w.size(now) != maxWindow {
+			t.Errorf("%s: the window is %d, and grows without bound", name, w.size(now))
+		}
+		now = now.Add(-time.Hour) // the clock steps back
+		w.add(now, now, 1)
+		w.size(now)
+	}
+}
+
+// The limit of the next connection is one byte less than the largest message
+// that was not confirmed, if the server has closed the connection because of a
+// size.
+func TestLimitThatIsNotAnnouncedIsLearned(t *testing.T) {
+	b := newBus(Config{}.withDefaults())
+	defer b.end()
+	b.learn(errors.New("nats: Maximum Payload Violation"), parcel{largest: 2000})
+	if l := b.newLink(); l.learned != 1999 {
+		t.Errorf("the limit is %d, want 1999", l.learned)
+	}
+	b.learn(errors.New("EOF"), parcel{largest: 2000})
+	if l := b.newLink(); l.learned != 0 {
+		t.Errorf("after another end the limit is %d", l.learned)
+	}
+}
