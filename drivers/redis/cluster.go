@@ -16,6 +16,7 @@ import (
 // ASK goes the client's own way, which follows.
 type cluster struct {
 	client *goredis.ClusterClient
+	moving *moving // set before the first call of a script
 
 	mu     sync.Mutex // guards the fields below; not held over I/O
 	wires  map[*goredis.Client]*wire
@@ -28,9 +29,21 @@ func newCluster(client *goredis.ClusterClient) *cluster {
 }
 
 func (c *cluster) do(ctx context.Context, key string, cmd *goredis.Cmd, limit time.Duration) (bool, error) {
-	start := time.Now()
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	again, err := c.ask(bounded, ctx, key, cmd, limit)
+	if c.moving == nil || !goredis.HasErrorPrefix(err, "TRYAGAIN ") {
+		return again, err
+	}
+	source, lost := c.client.MasterForKey(bounded, key)
+	if lost != nil {
+		return again, err
+	}
+	return again, c.moving.do(bounded, source, cmd, err)
+}
+
+func (c *cluster) ask(bounded, ctx context.Context, key string, cmd *goredis.Cmd, limit time.Duration) (bool, error) {
+	start := time.Now()
 	master, err := c.client.MasterForKey(bounded, key)
 	if err != nil {
 		c.client.ReloadState(bounded)
@@ -49,6 +62,8 @@ func (c *cluster) do(ctx context.Context, key string, cmd *goredis.Cmd, limit ti
 		// follow says so.
 		c.forget(master)
 		return c.follow(ctx, cmd, limit-time.Since(start))
+	case goredis.HasErrorPrefix(err, "TRYAGAIN "):
+		return false, err
 	case isMoved(err):
 		return c.follow(ctx, cmd, limit-time.Since(start))
 	case judge(err) == unknown, judge(err) == refused:
@@ -125,6 +140,9 @@ func (c *cluster) close() {
 	c.closed = true
 	for _, w := range c.all {
 		w.close()
+	}
+	if c.moving != nil {
+		_ = c.moving.close()
 	}
 }
 

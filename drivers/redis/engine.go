@@ -36,11 +36,15 @@ type engine struct {
 }
 
 func (o opening) engine(l look, name string) *engine {
+	all := newScripts(l.layout, false)
+	if c, ok := o.backend.(*cluster); ok {
+		c.moving = newMoving(all, newScripts(l.layout, true))
+	}
 	return &engine{
 		caller:  caller{o.backend},
 		info:    driver.Info{Name: "redis", Engine: name, Scope: driver.Fleet, Format: format, Warnings: l.warnings},
 		layout:  l.layout,
-		scripts: newScripts(l.layout, false),
+		scripts: all,
 		client:  o.client,
 		owned:   o.config.Client == nil,
 		side:    make(chan struct{}, 1),

@@ -25,3 +25,10 @@ func Queued(d driver.Driver, key string) (n int) {
 	q := d.(*queue)
 	return len(q.claims.tickets()[q.layout.holder(key)])
 }
+
+// ClusterNames returns the holder key and the clock mark of a lock on a Cluster.
+func ClusterNames(key string) (holder, mark string) {
+	t, _ := newTemplate(DefaultKey, "")
+	holder = t.holder(key)
+	return holder, newLayout(t, true, false).mark(holder)
+}

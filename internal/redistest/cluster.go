@@ -117,3 +117,53 @@ func (c *Cluster) Servers() []*Server { return slices.Clone(c.servers) }
 
 // Close kills all servers and removes their folders.
 func (c *Cluster) Close() error { return closeAll(c.servers) }
+
+// Move is a hash slot on its way from one master to another.
+type Move struct {
+	Slot             int
+	Source, Target   *Server
+	sourceID, destID string
+}
+
+// OpenSlot begins to move the hash slot of key to another master, as redis-cli
+// --cluster reshard does. It stays open until Finish.
+func (c *Cluster) OpenSlot(key string) (*Move, error) {
+	v, err := c.servers[0].Do("CLUSTER", "KEYSLOT", key)
+	if err != nil {
+		return nil, err
+	}
+	slot, _ := v.(int64)
+	at := int(slot) / (slots/len(c.servers) + 1) // as join shares them
+	m := &Move{Slot: int(slot), Source: c.servers[at], Target: c.servers[(at+1)%len(c.servers)]}
+	if m.sourceID, err = m.Source.text("CLUSTER", "MYID"); err != nil {
+		return nil, err
+	}
+	if m.destID, err = m.Target.text("CLUSTER", "MYID"); err != nil {
+		return nil, err
+	}
+	return m, errors.Join(
+		m.Target.do("CLUSTER", "SETSLOT", slot, "IMPORTING", m.sourceID),
+		m.Source.do("CLUSTER", "SETSLOT", slot, "MIGRATING", m.destID))
+}
+
+// MoveKeys moves what the source still has.
+func (m *Move) MoveKeys() error {
+	host, port, _ := net.SplitHostPort(m.Target.Addr())
+	for {
+		v, err := m.Source.Do("CLUSTER", "GETKEYSINSLOT", m.Slot, 100)
+		keys, _ := v.([]any)
+		if err != nil || len(keys) == 0 {
+			return err
+		}
+		if err := m.Source.do(append([]any{"MIGRATE", host, port, "", 0, 5000, "KEYS"}, keys...)...); err != nil {
+			return err
+		}
+	}
+}
+
+// Finish gives the slot to the target.
+func (m *Move) Finish() error {
+	return errors.Join(m.MoveKeys(),
+		m.Target.do("CLUSTER", "SETSLOT", m.Slot, "NODE", m.destID),
+		m.Source.do("CLUSTER", "SETSLOT", m.Slot, "NODE", m.destID))
+}

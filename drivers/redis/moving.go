@@ -1,0 +1,162 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	goredis "github.com/redis/go-redis/v9"
+)
+
+// moving runs scripts on locks in a hash slot of a Cluster that is being moved.
+// The source has the keys that were not moved yet; a key that does not exist is
+// the target's, and a call that names keys on both sides is answered by TRYAGAIN,
+// for as long as the slot stays open. So moving asks the source for each key, and
+// runs the script at the target where that is safe: a key that the source does
+// not have now can never appear there again.
+type moving struct {
+	scripts map[any]*script // those that name the holder key alone, by the SHA-1 of the ordinary ones
+
+	mu      sync.Mutex // guards targets
+	targets map[string]*goredis.Client
+}
+
+func newMoving(ordinary, single *scripts) *moving {
+	m := &moving{scripts: map[any]*script{}, targets: map[string]*goredis.Client{}}
+	for from, to := range map[*script]*script{
+		ordinary.acquire: single.acquire, ordinary.release: single.release, ordinary.beat: single.beat,
+		ordinary.confirm: single.confirm, ordinary.force: single.force, ordinary.inspect: single.inspect, ordinary.stamp: single.stamp,
+	} {
+		m.scripts[from.sha], m.scripts[from.source] = to, to
+	}
+	return m
+}
+
+// side is where the keys of one lock are while its slot is moved.
+type side struct {
+	target string   // the address that the source named; "" if it has every key
+	here   []string // the keys that the source has
+	floor  string   // the clock mark, if the source has it
+}
+
+// do runs a script that a server has answered by TRYAGAIN. refusal is returned,
+// with what to do about it, where the keys are such that it cannot run.
+func (m *moving) do(ctx context.Context, source *goredis.Client, cmd *goredis.Cmd, refusal error) error {
+	args := cmd.Args()
+	s := m.scripts[args[1]]
+	if s == nil {
+		return refusal
+	}
+	keys := make([]string, perLock+1)
+	for i := range keys {
+		keys[i], _ = args[3+i].(string)
+	}
+	where, err := locate(ctx, source, keys)
+	if err != nil {
+		return err
+	}
+	argv, elsewhere := args[3+len(keys):], no
+	switch {
+	case where.target == "":
+		return refusal // the move has ended meanwhile
+	case len(where.here) == 0:
+	case slices.Equal(where.here, keys[:1]):
+		if s.name == "release" {
+			if done, err := m.releaseAtSource(ctx, source, keys[0], argv[0], cmd); done || err != nil {
+				return err
+			}
+		} else if s.name != "acquire" && s.name != "beat" {
+			return where.refuse(source, refusal)
+		}
+		elsewhere = yes
+	default:
+		return where.refuse(source, refusal)
+	}
+	all := append([]any{eval, s.source, one, keys[0], where.floor, elsewhere}, argv...)
+	pipe := m.target(source, where.target).Pipeline()
+	pipe.Do(ctx, "asking")
+	ran := pipe.Do(ctx, all...)
+	_, _ = pipe.Exec(ctx)
+	cmd.SetErr(ran.Err())
+	cmd.SetVal(ran.Val())
+	return ran.Err()
+}
+
+// locate asks the source for each key of a lock by itself, the clock mark being
+// the last one.
+func locate(ctx context.Context, source *goredis.Client, keys []string) (side, error) {
+	w := side{floor: "0"}
+	pipe := source.Pipeline()
+	found := make([]*goredis.IntCmd, len(keys))
+	for i, key := range keys {
+		found[i] = pipe.Exists(ctx, key)
+	}
+	mark := pipe.Get(ctx, keys[len(keys)-1])
+	_, _ = pipe.Exec(ctx)
+	for i, f := range found {
+		err := f.Err()
+		if goredis.HasErrorPrefix(err, "ASK ") {
+			w.target = err.Error()[strings.LastIndex(err.Error(), " ")+1:]
+		} else if err != nil {
+			return w, err
+		} else if f.Val() == 1 && i < len(keys)-1 {
+			w.here = append(w.here, keys[i])
+		}
+	}
+	if n, err := strconv.ParseUint(mark.Val(), 10, 53); err == nil {
+		w.floor = strconv.FormatUint(n, 10)
+	}
+	return w, nil
+}
+
+// compareAndDelete is a release where only the holder key can be used.
+const compareAndDelete = `local v = redis.call('get', KEYS[1])
+if v and string.sub(v, 1, #ARGV[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end
+return 0`
+
+// releaseAtSource deletes a lease that was not moved yet, and reports whether it
+// was there. The queue is at the target, where the next heartbeat serves it.
+func (m *moving) releaseAtSource(ctx context.Context, source *goredis.Client, holder string, token any, cmd *goredis.Cmd) (bool, error) {
+	n, err := source.Eval(ctx, compareAndDelete, []string{holder}, token).Int64()
+	if n == 0 || err != nil {
+		return false, err
+	}
+	cmd.SetErr(nil)
+	cmd.SetVal([]any{n, int64(0), []any{}, ""})
+	return true, nil
+}
+
+// refuse explains why a script cannot run.
+func (w side) refuse(source *goredis.Client, err error) error {
+	return fmt.Errorf("hash slot %d is being moved from %s to %s, and the lock has keys on both; finish the move (redis-cli --cluster fix): %w",
+		slotOf(w.here[0]), source.Options().Addr, w.target, err)
+}
+
+// target returns a client of a server that may have no slot of its own yet, so
+// that the Cluster's client does not know it.
+func (m *moving) target(source *goredis.Client, addr string) *goredis.Client {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c := m.targets[addr]; c != nil {
+		return c
+	}
+	o := *source.Options()
+	o.Addr, o.PoolSize, o.MinIdleConns = addr, 1, 0
+	c := goredis.NewClient(&o)
+	m.targets[addr] = c
+	return c
+}
+
+func (m *moving) close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var errs []error
+	for _, c := range m.targets {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}

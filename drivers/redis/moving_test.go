@@ -1,0 +1,119 @@
+package redis_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/drivers/redis"
+	"github.com/megaframework/mega/internal/redistest"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// While a hash slot is moved, a lock of which the source has nothing but the
+// lease works, however long that takes; one that the source has more of is
+// unavailable, with a word on what to do.
+func TestLocksInASlotThatIsBeingMoved(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, redistest.Options{})
+	a, b := open(t, redis.Config{URL: c.URL()}), open(t, redis.Config{URL: c.URL()})
+	tagged := func(key string) string { return "mega:{" + key + "}" }
+
+	t.Run("a lock that is free", func(t *testing.T) {
+		before := acquire(t, a, request("free"))
+		release(t, a, before)
+		move, err := c.OpenSlot(tagged("free"))
+		must(t, err)
+		last := before.Fence
+		for range 3 {
+			held := acquire(t, a, request("free"))
+			r := request("free")
+			r.Wait = 0
+			if _, err := b.Acquire(t.Context(), r); !errors.Is(err, driver.ErrNotAcquired) {
+				t.Errorf("beside the holder: %v", err)
+			}
+			must(t, a.Renew(t.Context(), []driver.Grant{held})[0].Err)
+			next := queueUp(t, b, request("free"))
+			release(t, a, held)
+			g := next.granted(t, 3*slack)
+			release(t, b, g)
+			if held.Fence <= last || g.Fence <= held.Fence {
+				t.Errorf("fences %d, %d, %d", last, held.Fence, g.Fence)
+			}
+			last = g.Fence
+		}
+		held := acquire(t, a, request("free"))
+		must(t, move.Finish())
+		soon(t, "the lease to be renewed by the new master", func() bool { return a.Renew(t.Context(), []driver.Grant{held})[0].Err == nil })
+		release(t, a, held)
+		g := acquire(t, b, request("free"))
+		if g.Fence <= held.Fence || held.Fence <= last {
+			t.Errorf("fences %d, %d, %d", last, held.Fence, g.Fence)
+		}
+		release(t, b, g)
+	})
+
+	t.Run("a lock that is held", func(t *testing.T) {
+		held := acquire(t, a, request("held"))
+		move, err := c.OpenSlot(tagged("held"))
+		must(t, err)
+		must(t, a.Renew(t.Context(), []driver.Grant{held})[0].Err)
+		waiting := make(chan driver.Grant, 1)
+		go func() {
+			g, err := b.Acquire(t.Context(), request("held"))
+			if err != nil {
+				t.Error(err)
+			}
+			waiting <- g
+		}()
+		soon(t, "the waiter to be queued at the target", func() bool {
+			return redis.Queued(b, "held") == 1
+		})
+		select {
+		case g := <-waiting:
+			t.Fatalf("two holders: %d and %d", held.Fence, g.Fence)
+		case <-time.After(time.Second): // more than a heartbeat
+		}
+		release(t, a, held)
+		select {
+		case g := <-waiting:
+			if g.Fence <= held.Fence {
+				t.Errorf("fence %d after %d", g.Fence, held.Fence)
+			}
+			release(t, b, g)
+		case <-time.After(generous(2 * time.Second)):
+			t.Fatal("the waiter was not served")
+		}
+		must(t, move.Finish())
+	})
+
+	t.Run("a lock with a queue", func(t *testing.T) {
+		held := acquire(t, a, request("queue"))
+		next := queueUp(t, b, request("queue"))
+		move, err := c.OpenSlot(tagged("queue"))
+		must(t, err)
+		_, err = a.Acquire(t.Context(), request("queue"))
+		if !errors.Is(err, driver.ErrUnavailable) || !contains(err, "is being moved from") || !contains(err, "redis-cli --cluster fix") {
+			t.Errorf("acquire: %v, want %v with what to do", err, driver.ErrUnavailable)
+		}
+		must(t, move.Finish())
+		soon(t, "the release", func() bool { return a.Release(t.Context(), held) == nil })
+		release(t, b, next.granted(t, 3*slack))
+	})
+}
+
+func TestSlotMarksLieInTheirSlots(t *testing.T) {
+	c := redistest.StartCluster(t, 3, redistest.Options{})
+	for _, key := range []string{"k", "{}", "a}{b", "käse", "%"} {
+		holder, mark := redis.ClusterNames(key)
+		slots := map[any]bool{}
+		for _, name := range []string{holder, mark} {
+			v, err := c.Servers()[0].Do("CLUSTER", "KEYSLOT", name)
+			must(t, err)
+			slots[v] = true
+		}
+		if len(slots) != 1 {
+			t.Errorf("%q: %s and %s are in the slots %v", key, holder, mark, slots)
+		}
+	}
+}
