@@ -314,15 +314,19 @@ func blockedByItself(e *env) {
 	a, b := e.pair()
 	over, end := context.WithCancel(e.ctx)
 	defer end()
-	var waiting atomic.Int32
+	var running atomic.Int32
+	g := e.gate() // so that all handlers are taken before one of them asks
 	b.respond("ask.*", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
-		if m.Subject == "ask.deep" {
+		switch m.Subject {
+		case "ask.deep":
 			return nil, nil
+		case "ask.first":
+			running.Add(1)
+			g.pass(ctx)
 		}
 		inner, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(over, cancel)()
-		waiting.Add(1)
 		_, err := b.Request(inner, "ask."+string(m.Data), []byte("deep"))
 		return nil, err
 	}, bus.Concurrency(4), bus.Name("recursive"))
@@ -332,12 +336,12 @@ func blockedByItself(e *env) {
 	e.want(len(toldOf[bus.Blocked](b)) == 0, "reported %+v although nothing is blocked", toldOf[bus.Blocked](b))
 	ctx, cancel := context.WithTimeout(e.ctx, 10*e.patience())
 	defer cancel()
-	before := waiting.Load()
 	var asked []<-chan struct{}
 	for range 4 {
 		asked = append(asked, e.async(func() { _, _ = a.Request(ctx, "ask.first", []byte("again")) }))
 	}
-	e.soon("all handlers wait", func() bool { return waiting.Load() == before+4 })
+	e.soon("all handlers run", func() bool { return running.Load() == 4 })
+	g.open()
 	e.soon("it is reported", func() bool { return len(toldOf[bus.Blocked](b)) == 1 })
 	told := toldOf[bus.Blocked](b)[0]
 	e.want(told.Name == "recursive" && told.Subject == "ask.again" && told.Handlers == 4, "reported %+v", told)
