@@ -112,7 +112,7 @@ func (l *Locker) Ping(ctx context.Context) error {
 	if err := l.health.lost(); err != nil {
 		return err
 	}
-	_, err := l.Inspect(ctx, "mega.probe")
+	_, err := l.Inspect(ctx, "mega:probe")
 	if errors.Is(err, ErrUnavailable) && !errors.Is(ctx.Err(), context.Canceled) { // a deadline may be the outage's work
 		l.health.failed(err)
 	}

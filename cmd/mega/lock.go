@@ -13,7 +13,7 @@ import (
 // openLocks opens the locks that a redis keeps, to look at them and to take
 // them away.
 func openLocks(ctx context.Context, s cli.Server) (*lock.Locker, error) {
-	d, err := redis.OpenLock(ctx, redis.Config{URL: s.URL, Engine: s.Engine, Key: s.Key})
+	d, err := redis.OpenLock(ctx, redis.Config{URL: s.URL, Engine: s.Engine, Key: s.Key, Namespace: s.Namespace})
 	if err != nil {
 		return nil, err
 	}

@@ -233,10 +233,12 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte, v any
 		return err
 	}
 	defer func() { _ = w.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(w.Body, maxAnswer))
+	text, err := io.ReadAll(io.LimitReader(w.Body, maxAnswer+1))
 	switch {
 	case err != nil:
 		return fmt.Errorf("read the answer of %s: %w", c.path, err)
+	case len(text) > maxAnswer:
+		return fmt.Errorf("read the answer of %s: longer than %d MiB", c.path, maxAnswer>>20)
 	case v == nil:
 		return nil
 	}

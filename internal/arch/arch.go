@@ -64,7 +64,7 @@ func layers() map[string][]string {
 		"ctx/locale": {"internal/embedded"},
 		"boot/...":   {"config", "ctx", "ctx/locale", "lock", "lock/driver", "bus", "bus/driver", "drivers/...", "boot/...", "internal/admin", "internal/failure", "internal/mask", "internal/metrics", "internal/supervisor", "internal/systemd"},
 
-		"internal/cli": {"internal/spelling", "internal/failure", "boot", "config", "ctx", "bus", "lock", "lock/driver", "internal/admin"},
+		"internal/cli": {"internal/mask", "internal/plain", "internal/spelling", "internal/failure", "boot", "config", "ctx", "bus", "lock", "lock/driver", "internal/admin"},
 		"":             {"internal/cli", "boot", "config", "ctx", "ctx/locale", "lock", "bus"},
 
 		"cmd/mega": {"internal/cli", "internal/scaffold", "boot", "lock", "drivers/redis"},
@@ -76,7 +76,7 @@ func layers() map[string][]string {
 		"internal/admin":      {"lock", "bus", "internal/private"},
 		"internal/arch":       {},
 		"internal/embedded":   {},
-		"internal/failure":    {"config", "internal/mask"},
+		"internal/failure":    {"internal/plain", "config", "internal/mask"},
 		"internal/scaffold":   {},
 		"internal/spelling":   {},
 		"internal/soak":       {"bus", "lock", "drivers/cluster", "internal/history"},
@@ -85,6 +85,7 @@ func layers() map[string][]string {
 		"internal/metrics":    {"lock", "bus"},
 		"internal/natstest":   {"internal/redistest"},
 		"internal/pagetest":   {},
+		"internal/plain":      {},
 		"internal/private":    {},
 		"internal/redistest":  {},
 		"internal/supervisor": {},

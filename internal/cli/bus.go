@@ -16,6 +16,7 @@ import (
 	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/plain"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -140,7 +141,7 @@ func (a about) onBus() string {
 	if a.Driver == "" {
 		return head
 	}
-	return fmt.Sprintf("%s: %s, messages end at the %s", head, a.Driver, a.Scope)
+	return plain.Line(fmt.Sprintf("%s: %s, messages end at the %s", head, a.Driver, a.Scope))
 }
 
 // outgoing are the arguments and flags of a verb that sends.

@@ -14,11 +14,11 @@ import (
 	"sync"
 	"syscall"
 	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
 	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/plain"
 )
 
 // tailed is a line of bus tail --json.
@@ -143,7 +143,7 @@ func (f *follower) again(ctx context.Context, s *source, pattern string, show fu
 // begun tells people that there is something to wait for.
 func (f *follower) begun(s *source, pattern string) {
 	if !f.shell.JSON {
-		fmt.Fprintf(f.shell.Stderr, "following %s at %s\n", pattern, s.about.onBus())
+		fmt.Fprintf(f.shell.Stderr, "following %s at %s\n", pattern, plain.Line(s.about.onBus()))
 	}
 }
 
@@ -156,7 +156,7 @@ func (f *follower) gone(s *source, err error) {
 	case f.shell.JSON:
 		_ = f.line(tailed{Name: s.about.Name, PID: s.about.PID, Worker: s.about.Worker, Error: err.Error()}) // the next event says so, too
 	default:
-		fmt.Fprintf(f.shell.Stderr, "%s: %v\n", s.about.short(), err)
+		fmt.Fprintf(f.shell.Stderr, "%s: %s\n", plain.Line(s.about.short()), plain.Text(err.Error()))
 	}
 }
 
@@ -196,14 +196,14 @@ func (f *follower) print(s *source, e admin.Event) error {
 		fmt.Fprintf(&b, "%s  %s-- %s missed --\n", at, who, count(e.Missed, "event"))
 	}
 	if e.Subject != "" {
-		fmt.Fprintf(&b, "%s  %s%s  %s\n", at, who, e.Subject, strings.TrimRight(printable(string(e.Bytes())), "\n"))
+		fmt.Fprintf(&b, "%s  %s%s  %s\n", at, who, plain.Line(e.Subject), strings.TrimRight(plain.Text(string(e.Bytes())), "\n"))
 	}
 	return f.shell.write(b.String())
 }
 
 func (f *follower) line(t tailed) error {
 	text, err := json.Marshal(t)
-	return errors.Join(err, f.shell.write(string(text)+"\n"))
+	return errors.Join(err, f.shell.write(plain.JSON(string(text))+"\n"))
 }
 
 // shown is what a message carries: as it is for a program, and without what a
@@ -215,25 +215,9 @@ func (m *messages) shown(d admin.Data) string {
 		data = compact.Bytes()
 	}
 	if terminal(m.shell.Stdout) {
-		return printable(string(data))
+		return plain.Text(string(data))
 	}
 	return string(data)
-}
-
-// printable is text of which a terminal shows every byte.
-func printable(text string) string {
-	var b strings.Builder
-	for i, r := range text {
-		switch {
-		case r == unicode.ReplacementChar && !strings.HasPrefix(text[i:], string(unicode.ReplacementChar)):
-			fmt.Fprintf(&b, `\x%02x`, text[i])
-		case r == '\n' || r == '\t' || unicode.IsPrint(r):
-			b.WriteRune(r)
-		default:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		}
-	}
-	return b.String()
 }
 
 // printTopics writes the topics of each process as a table.

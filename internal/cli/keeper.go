@@ -10,6 +10,7 @@ import (
 
 	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/plain"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -44,8 +45,11 @@ type about struct {
 	Socket string `json:"socket,omitempty"` // of a process that does not say who it is
 }
 
-// String is who was asked, as a heading.
-func (a about) String() string {
+// String returns the process or the server that was asked, as a heading of one
+// line: the process itself has written most of it.
+func (a about) String() string { return plain.Line(a.heading()) }
+
+func (a about) heading() string {
 	switch {
 	case a.URL != "":
 		return a.URL

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/megaframework/mega/internal/plain"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -98,7 +99,7 @@ func printShown(w io.Writer, all []shown) {
 
 func printState(w io.Writer, s lock.State, waiting int) {
 	if s.Skipped != "" {
-		fmt.Fprintf(w, "  this is not a lock: %s\n", printable(s.Skipped))
+		fmt.Fprintf(w, "  this is not a lock: %s\n", plain.Line(s.Skipped))
 		return
 	}
 	if len(s.Holders)+waiting == 0 {
@@ -129,9 +130,9 @@ func printReleased(w io.Writer, key string, all []released) {
 		switch {
 		case r.Error != "":
 		case r.Released == 0:
-			fmt.Fprintf(w, "%s: nobody held it  (%s)\n", printable(key), r.short())
+			fmt.Fprintf(w, "%s: nobody held it  (%s)\n", plain.Line(key), r.short())
 		default:
-			fmt.Fprintf(w, "%s: taken away from %s  (%s)\n", printable(key), count(r.Released, "holder"), r.short())
+			fmt.Fprintf(w, "%s: taken away from %s  (%s)\n", plain.Line(key), count(r.Released, "holder"), r.short())
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/internal/plain"
 )
 
 // Shell is what verbs write to.
@@ -27,7 +28,7 @@ func (s *Shell) Print(v any, page func(w io.Writer)) error {
 	}
 	var b strings.Builder
 	page(&b)
-	return s.write(b.String())
+	return s.write(plain.Text(b.String())) // processes and servers have written parts of it
 }
 
 // printJSON writes one document.
@@ -52,7 +53,7 @@ func encode(v any) ([]byte, error) {
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	err := enc.Encode(v)
-	return []byte(b.String()), err
+	return []byte(plain.JSON(b.String())), err
 }
 
 // fail tells why a verb could not do what it was asked, and returns the exit
@@ -90,5 +91,5 @@ func panel(w io.Writer, program string, f *boot.Failure) {
 	if f.Exit != boot.ExitUsage {
 		fmt.Fprintf(&b, "  more: %s explain %s\n", program, f.Code)
 	}
-	_, _ = io.WriteString(w, b.String()) // there is nobody left to tell
+	_, _ = io.WriteString(w, plain.Text(b.String())) // there is nobody left to tell
 }

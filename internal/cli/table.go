@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/text/width"
+
+	"github.com/megaframework/mega/internal/plain"
 )
 
 // table is rows of cells whose columns are aligned, as they are seen: a Hangul
@@ -19,9 +21,8 @@ type table struct {
 // add adds a row. What another process has written is shown, not obeyed: a
 // character that does not print is escaped.
 func (t *table) add(cells ...string) {
-	inLine := strings.NewReplacer("\n", `\n`, "\t", `\t`)
 	for i, cell := range cells {
-		cells[i] = inLine.Replace(printable(cell))
+		cells[i] = plain.Line(cell)
 	}
 	t.rows = append(t.rows, cells)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/mask"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -22,8 +23,8 @@ type Tool struct {
 }
 
 // Server is a server that keeps locks, with how the programs that use it are
-// configured: lock.redis.engine and lock.redis.key.
-type Server struct{ URL, Engine, Key string }
+// configured: lock.redis.engine, lock.redis.key and lock.namespace.
+type Server struct{ URL, Engine, Key, Namespace string }
 
 // RunTool does what the command line of a tool says, and returns the exit
 // status.
@@ -75,6 +76,7 @@ func (t *target) lockVerb(s *Shell) *cobra.Command {
 	all.StringVar(&t.server.URL, "url", "", "ask the redis at `URL`, such as redis://localhost:6379/0")
 	all.StringVar(&t.urlEnv, "url-env", "", "ask the redis at the URL in the variable `VAR`, for one with a password")
 	all.StringVar(&t.server.Engine, "engine", "", "`NAME`: lock.redis.engine of the programs that use that redis: queue or redislock")
+	all.StringVar(&t.server.Namespace, "namespace", "", "`NAME`: lock.namespace of the programs that use that redis")
 	all.StringVar(&t.server.Key, "template", "", "`TEMPLATE`: lock.redis.key of the programs that use that redis")
 	return c
 }
@@ -108,7 +110,7 @@ func (t *target) url() (string, error) {
 		if at = lookup(t.process.Environ, t.urlEnv); at == "" {
 			return wrong(fmt.Sprintf("The variable %s, which --url-env names, is not set.", t.urlEnv))
 		}
-	case hasPassword(at):
+	case len(mask.Credentials(at)) > 0:
 		return wrong("A password on the command line is seen by everybody on this machine.",
 			"put the URL into a variable, and name that: --url-env REDIS_URL")
 	}
@@ -118,15 +120,10 @@ func (t *target) url() (string, error) {
 	if at != "" && t.name != "" {
 		return wrong("A redis does not belong to one program: --name goes with the processes that run here.")
 	}
-	if at == "" && t.server.Engine+t.server.Key != "" {
-		return wrong("--engine and --template go with --url.")
+	if at == "" && t.server.Engine+t.server.Key+t.server.Namespace != "" {
+		return wrong("--engine, --template and --namespace go with --url.")
 	}
 	return at, nil
-}
-
-func hasPassword(text string) bool {
-	masked, err := config.NewURL(text)
-	return text != "" && err == nil && masked.String() != text
 }
 
 func lookup(environ []string, name string) (value string) {
@@ -163,7 +160,7 @@ func (t *target) openServer(ctx context.Context, at string) (_ []source, err err
 	if t.locker == nil {
 		ctx, cancel := context.WithTimeout(ctx, askTime)
 		defer cancel()
-		if t.locker, err = t.tool.OpenLocks(ctx, Server{URL: at, Engine: t.server.Engine, Key: t.server.Key}); err != nil {
+		if t.locker, err = t.tool.OpenLocks(ctx, Server{URL: at, Engine: t.server.Engine, Key: t.server.Key, Namespace: t.server.Namespace}); err != nil {
 			return nil, cannotOpen(shown, err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/mask"
+	"github.com/megaframework/mega/internal/plain"
 )
 
 // The exit statuses of a program, after sysexits.h where it defines one.
@@ -75,7 +76,7 @@ func (f *Failure) Print(w io.Writer, program string) {
 		fmt.Fprintf(&b, "    • %s\n", action)
 	}
 	fmt.Fprintf(&b, "\n  more: %s explain %s\n  exit status %d\n\n", program, f.Code, f.Exit)
-	_, _ = io.WriteString(w, b.String()) // a failed write has no other place to be reported
+	_, _ = io.WriteString(w, plain.Text(b.String())) // a failed write has no other place to be reported
 }
 
 func (f *Failure) printFacts(b *strings.Builder) {

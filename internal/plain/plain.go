@@ -1,0 +1,60 @@
+// Package plain makes text safe to show on a terminal. Keys, labels, subjects and
+// errors are written by other processes and servers; a terminal would obey the
+// control characters in them, and format characters reorder what is read.
+package plain
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// Text returns s with every character escaped that does not print, except line
+// feeds and tabs: a control or format character as \u202e, a byte that is not
+// UTF-8 as \xff. It returns s itself if there is none.
+func Text(s string) string {
+	if strings.IndexFunc(s, func(r rune) bool { return !shown(r) || r == utf8.RuneError }) < 0 {
+		return s
+	}
+	var b strings.Builder
+	for i, r := range s {
+		switch {
+		case r == utf8.RuneError && !strings.HasPrefix(s[i:], string(utf8.RuneError)):
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		case shown(r):
+			b.WriteRune(r)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
+}
+
+// Line returns Text(s) on one line, with line feeds and tabs escaped.
+func Line(s string) string {
+	return strings.NewReplacer("\n", `\n`, "\t", `\t`).Replace(Text(s))
+}
+
+// JSON returns a JSON document with every character escaped that does not print.
+// Its value stays the same: outside strings, JSON has none.
+func JSON(document string) string {
+	if strings.IndexFunc(document, func(r rune) bool { return !shown(r) }) < 0 {
+		return document
+	}
+	var b strings.Builder
+	for _, r := range document {
+		switch first, second := utf16.EncodeRune(r); {
+		case shown(r):
+			b.WriteRune(r)
+		case first != utf8.RuneError:
+			fmt.Fprintf(&b, `\u%04x\u%04x`, first, second)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
+}
+
+func shown(r rune) bool { return r == '\n' || r == '\t' || unicode.IsPrint(r) }
