@@ -20,6 +20,10 @@ VET_FOREIGN = go vet -gcflags='all=-N -l' ./...
 # engines that the drivers share.
 CORE = ./bus ./bus/bustest ./lock ./lock/locktest ./drivers/memory ./drivers/internal/...
 
+# Most packages wait most of the time, for a TTL or for a process to end, so two of
+# them share a processor.
+AT_ONCE ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
+
 # MEGA_TEST_SCALE multiplies every count in the tests: 1 is `make test`.
 # The race detector costs five to ten times as much for the same work.
 export MEGA_TEST_SCALE ?= 1
@@ -40,12 +44,12 @@ run: ## serve the sample shop on http://127.0.0.1:8080
 
 .PHONY: test
 test: tools vet ## run every test of every module, and the core again under -race
-	go test -timeout 10m $(PACKAGES)
+	go test -p $(AT_ONCE) -timeout 10m $(PACKAGES)
 	MEGA_TEST_SCALE=$(CORE_SCALE) go test -race -timeout 10m $(CORE)
 
 .PHONY: race
 race: tools ## run every test under -race, with a fifth of the counts (RACE_SCALE)
-	MEGA_TEST_SCALE=$(RACE_SCALE) go test -race -timeout 30m $(PACKAGES)
+	MEGA_TEST_SCALE=$(RACE_SCALE) go test -race -p $(AT_ONCE) -timeout 30m $(PACKAGES)
 
 .PHONY: soak
 soak: tools ## run every test with twenty times the count (SOAK_SCALE), for hours
