@@ -54,7 +54,12 @@ func TestSoundDriverPasses(t *testing.T) {
 		t.Run(rule.ID, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := &fleet{broken: func(d driver.Driver) driver.Driver { return &broken{Driver: d} }}
-				if err := bustest.Check(t.Context(), f.harness(), rule.ID); err != nil {
+				err := bustest.Check(t.Context(), f.harness(), rule.ID)
+				switch {
+				case err == nil:
+				case strings.Contains(err.Error(), "bustest: no case for"): // the fleet has none of the faults
+					t.Log(err)
+				default:
 					t.Error(err)
 				}
 			})

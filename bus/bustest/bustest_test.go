@@ -10,3 +10,7 @@ import (
 func TestFleet(t *testing.T) {
 	bustest.Run(t, new(fleet).harness())
 }
+
+func TestAFlawedFleetIsCaught(t *testing.T) {
+	bustest.RunFlawed(t, new(fleet).harness())
+}

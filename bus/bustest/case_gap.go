@@ -491,7 +491,7 @@ func copyAfterOutages(e *env) {
 	defer stop()
 	c := &replica{e: e, of: r, now: map[string]int{}}
 	over := c.keep(ctx, b)
-	for range max(Scaled(5)/2, 2) {
+	for range min(outages(), 5) {
 		e.soon("it has subscribed", func() bool { return len(b.Stats().Subs) == 1 })
 		r.set(e, a)
 		e.soon("the copy is right", c.isRight)

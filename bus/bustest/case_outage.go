@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/bus/driver"
 )
 
 var outageCases = []testCase{
 	{rule: "S23", claim: "requests in flight fail at once, and so do those made while the backend is away", needs: []fault{"Down", "Up"}, run: outageFailsRequests},
 	{rule: "S23", claim: "what is published meanwhile arrives in order, after each subscription was told once", needs: []fault{"Down", "Up"}, run: outageBuffers},
-	{rule: "S23", claim: "what is published meanwhile is bounded in bytes", needs: []fault{"Down", "Up"}, run: outageIsBounded},
+	{rule: "S23", claim: "what is published meanwhile is bounded in bytes, and waits for room in time", needs: []fault{"Down", "Up"}, run: outageIsBounded},
 	{rule: "S23", claim: "the state is visible, and told once", needs: []fault{"Down", "Up"}, run: outageIsVisible},
 	{rule: "S23", claim: "subscriptions that are stopped meanwhile do not come back", needs: []fault{"Down", "Up"}, run: outageStops},
 	{rule: "S23", claim: "subscribing meanwhile is an error, and leaves nothing", needs: []fault{"Down", "Up"}, run: outageSubscribe},
@@ -137,10 +138,16 @@ func outageIsBounded(e *env) {
 		cancel()
 		if err != nil {
 			e.is(err, bus.ErrOverloaded, "publish")
+			e.is(err, context.DeadlineExceeded, "publish until its context ends")
 			e.hasCode(err, "bus.overloaded")
 			break
 		}
 	}
+	before := time.Now()
+	err := a.Publish(e.ctx, "x", data)
+	e.is(err, bus.ErrOverloaded, "publish without a deadline")
+	e.is(err, context.DeadlineExceeded, "publish without a deadline")
+	e.took(before, driver.RoomTimeout, 20, "publishing without a deadline")
 	e.want(accepted > 0, "nothing was accepted")
 	e.up()
 	e.isConnected(a)
@@ -214,7 +221,7 @@ func outageSubscribe(e *env) {
 // work.
 func outagesUnderLoad(e *env) {
 	a, b := e.pair()
-	rounds := max(Scaled(5)/2, 2)
+	rounds := outages()
 	in := b.listen("x.*")
 	quiet := b.listen("quiet")
 	b.echo("ask")

@@ -137,7 +137,12 @@ func (e *env) all(n int, f func(i int)) {
 }
 
 // patience is how long a case waits for what should happen at once.
-func (e *env) patience() time.Duration { return 5*time.Second + 50*e.unit }
+func (e *env) patience() time.Duration {
+	if e.h.impatient {
+		return time.Second + 5*e.unit
+	}
+	return 5*time.Second + 50*e.unit
+}
 
 // await waits for c to be closed, for as long as what should happen at once may
 // take.

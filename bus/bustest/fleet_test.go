@@ -184,22 +184,40 @@ func (n *node) Info() driver.Info { return driver.Info{Name: "fleet", Scope: dri
 func (n *node) Attach(f driver.Front) error { n.front = f; return nil }
 
 func (n *node) Publish(ctx context.Context, m driver.Message) error {
+	if done, err := n.tryPublish(ctx, m); done {
+		return err
+	}
+	ctx, cancel := driver.RoomContext(ctx, &m)
+	defer cancel()
+	for {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", driver.ErrOverloaded, ctx.Err())
+		case <-time.After(time.Millisecond):
+		}
+		if done, err := n.tryPublish(ctx, m); done {
+			return err
+		}
+	}
+}
+
+func (n *node) tryPublish(ctx context.Context, m driver.Message) (done bool, err error) {
 	n.out.Lock()
 	defer n.out.Unlock()
 	const room = 4 << 20
 	switch {
 	case n.shut.Load():
-		return driver.ErrClosed
+		return true, driver.ErrClosed
 	case n.limit > 0 && m.Size() > n.limit:
-		return m.CheckSize(n.limit)
+		return true, m.CheckSize(n.limit)
 	case !n.away.Load():
-		return n.transmit(ctx, m)
+		return true, n.transmit(ctx, m)
 	case n.buffered+m.Size() > room:
-		return driver.ErrOverloaded
+		return false, nil
 	}
 	n.buffered += m.Size()
 	n.waiting = append(n.waiting, m)
-	return nil
+	return true, nil
 }
 
 // send sends what has waited. The caller holds n.out.

@@ -40,6 +40,8 @@ type Harness struct {
 	// goroutines belong to the harness and may outlive a case.
 	Background []string
 
+	impatient bool // what does not happen at once is taken to fail
+
 	witness *witness // of the case, where a test runs it
 }
 

@@ -28,8 +28,9 @@ func (c testCase) name() string { return c.rule + "/" + c.claim }
 // cases returns all of them, in the order of the rules.
 func cases() []testCase {
 	all := slices.Concat(
-		subjectCases, matchCases, routeCases, orderCases, publishCases, endCases, messageCases, overflowCases, gapCases,
-		groupCases, requestCases, manyCases, failureCases, contextCases, drainCases, closeCases, outageCases, leaveCases, refuseCases, linkCases, errorCases, nestedCases,
+		subjectCases, matchCases, routeCases, orderCases, publishCases, endCases, messageCases, bytesCases, overflowCases, gapCases,
+		groupCases, requestCases, manyCases, failureCases, contextCases, drainCases, closeCases, outageCases, restoreCases, leaveCases, refuseCases, linkCases,
+		errorCases, nestedCases,
 	)
 	slices.SortStableFunc(all, func(a, b testCase) int { return ruleIndex(a.rule) - ruleIndex(b.rule) })
 	return all

@@ -93,11 +93,13 @@ func (h *pairs) open() (driver.Driver, error) {
 // with it.
 func TestBusConformance(t *testing.T) {
 	h := &pairs{}
-	bustest.Run(t, bustest.Harness{
+	harness := bustest.Harness{
 		Begin:  h.begin,
 		Open:   h.open,
 		Faults: bustest.Faults{Crash: h.crash, Interests: h.interests},
-	})
+	}
+	bustest.Run(t, harness)
+	bustest.RunFlawed(t, harness)
 	if err := h.close(); err != nil {
 		t.Error(err)
 	}
@@ -168,6 +170,7 @@ func (h *seat) harness() bustest.Harness {
 func TestBusConformanceAtASocket(t *testing.T) {
 	h := &seat{dir: filepath.Dir(socketPath(t))}
 	bustest.Run(t, h.harness())
+	bustest.RunFlawed(t, h.harness())
 	if err := h.close(); err != nil {
 		t.Error(err)
 	}

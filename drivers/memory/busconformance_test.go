@@ -9,10 +9,12 @@ import (
 )
 
 func TestBusConformance(t *testing.T) {
-	bustest.Run(t, bustest.Harness{
+	h := bustest.Harness{
 		Open:     func() (driver.Driver, error) { return memory.NewBus(), nil },
 		FakeTime: true,
-	})
+	}
+	bustest.Run(t, h)
+	bustest.RunFlawed(t, h)
 }
 
 // What a publisher waits for cannot be seen where the time stands still.

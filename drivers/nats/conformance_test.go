@@ -37,7 +37,7 @@ var serving = []string{
 func TestBusConformance(t *testing.T) {
 	server := natstest.Start(t, natstest.Options{})
 	r := &room{url: server.URL()}
-	bustest.Run(t, bustest.Harness{
+	h := bustest.Harness{
 		Begin: func() error {
 			await(t, func() bool { return server.Clients() == 0 }) // for Interests
 			return r.begin()
@@ -50,7 +50,9 @@ func TestBusConformance(t *testing.T) {
 			Up:        server.Start,
 			Interests: func() (int, error) { return server.Subscriptions(), nil },
 		},
-	})
+	}
+	bustest.Run(t, h)
+	bustest.RunFlawed(t, h)
 }
 
 // The same with a server that is killed, and halted, as only a process can be.
