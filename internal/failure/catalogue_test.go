@@ -28,6 +28,7 @@ var exits = map[string]int{
 var notCodes = []string{
 	"boot.report",                               // a record
 	"mega.config", "app.config", "cluster.sock", // files
+	"mega.probe",                               // the key of a probe
 	"mega.app", "mega.request", "lock.acquire", // spans and their attributes
 }
 
