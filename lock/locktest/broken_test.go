@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,7 +17,7 @@ import (
 
 // Each defect is found by a case of its rule.
 func TestBrokenDriversAreCaught(t *testing.T) {
-	for _, defect := range defects {
+	for _, defect := range slices.Concat(defects, queueDefects) {
 		t.Run(defect.rule+"/"+defect.is, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := new(fleet)
@@ -87,6 +88,8 @@ type broken struct {
 	renew   func(d driver.Driver, ctx context.Context, grants []driver.Grant) []driver.Renewal
 	release func(d driver.Driver, ctx context.Context, g driver.Grant) error
 	force   func(d driver.Driver, ctx context.Context, key, reason string, by driver.Holder) (int, error)
+	inspect func(d driver.Driver, ctx context.Context, key string) (driver.State, error)
+	list    func(d driver.Driver, ctx context.Context, prefix string) ([]driver.State, error)
 	close   func(d driver.Driver, ctx context.Context) error
 }
 
@@ -116,6 +119,20 @@ func (b *broken) ForceRelease(ctx context.Context, key, reason string, by driver
 		return b.Driver.ForceRelease(ctx, key, reason, by)
 	}
 	return b.force(b.Driver, ctx, key, reason, by)
+}
+
+func (b *broken) Inspect(ctx context.Context, key string) (driver.State, error) {
+	if b.inspect == nil {
+		return b.Driver.Inspect(ctx, key)
+	}
+	return b.inspect(b.Driver, ctx, key)
+}
+
+func (b *broken) List(ctx context.Context, prefix string) ([]driver.State, error) {
+	if b.list == nil {
+		return b.Driver.List(ctx, prefix)
+	}
+	return b.list(b.Driver, ctx, prefix)
 }
 
 func (b *broken) Close(ctx context.Context) error {

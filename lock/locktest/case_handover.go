@@ -178,7 +178,7 @@ func fullQueue(e *env) {
 		calls[i] = b.askWith(ctx, e.key("k"), lock.FIFO())
 	}
 	e.soon("all wait", func() bool { return len(e.inspect(a.opened, e.key("k")).Waiters) == len(calls) })
-	_, err := b.Acquire(e.ctx, e.key("k"), lock.FIFO())
+	err := b.ask(e.key("k"), lock.FIFO()).refused()
 	e.is(err, lock.ErrNotAcquired, "one more")
 	e.hasCode(err, "lock.queue_full")
 	cancel()

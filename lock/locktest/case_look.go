@@ -131,7 +131,7 @@ func manyLooks(e *env) {
 		})
 	}
 	renewals := b.plan.Calls(Renew)
-	e.sleep(max(3*time.Second, e.units(3))) // longer than a waiter may be silent
+	e.sleep(max(3*time.Second, e.units(6))) // longer than a waiter may be silent, and than a TTL
 	e.want(b.plan.Calls(Renew) > renewals, "while it lists, nothing is renewed")
 	e.live(lease)
 	e.releases(holder)
@@ -145,7 +145,7 @@ func manyLooks(e *env) {
 // breathe lets fake time go on.
 func (e *env) breathe() {
 	if e.h.FakeTime {
-		time.Sleep(time.Millisecond)
+		time.Sleep(20 * time.Millisecond)
 	}
 }
 

@@ -12,13 +12,16 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// defects are drivers that break a rule, each as somebody might write it.
-var defects = []struct {
+// defect is one mistake of a driver.
+type defect struct {
 	rule   string
 	is     string
 	client bool // the defect is on the side of the process, not of the backend
 	broken func() broken
-}{
+}
+
+// defects are drivers that break a rule, each as somebody might write it.
+var defects = []defect{
 	{"L1", "lends a lock twice", false, func() broken {
 		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
 			r.Slots++
