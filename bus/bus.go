@@ -116,7 +116,11 @@ func (b *Bus) Publish(ctx context.Context, subject string, data []byte, opts ...
 	return nil
 }
 
-// Flush returns when everything published before has left this process.
+// Flush returns when the backend has taken over everything published before. It
+// reports what was lost or refused on the way, as a rule for messages of any
+// publisher of this Bus: ErrDisconnected or ErrRefused, with their number. A loss
+// is reported by each Flush that is under way then, and by those that begin
+// later until one of them has reported it.
 func (b *Bus) Flush(ctx context.Context) error {
 	if b.isClosed() {
 		return fmt.Errorf("flush: %w", ErrClosed)

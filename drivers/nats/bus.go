@@ -130,7 +130,11 @@ func (b *Bus) Flush(ctx context.Context) error {
 	if found := b.ledger.report(start, err != nil); found != nil {
 		return errors.Join(found, err)
 	}
-	if err != nil && ctx.Err() != nil && b.link.Load() == nil {
+	if err == nil || ctx.Err() == nil {
+		return err
+	}
+	err = fmt.Errorf("%d accepted messages not confirmed: %w", b.ledger.open(b.out.count()), err) // S21
+	if b.link.Load() == nil {
 		return fmt.Errorf("%w: %w", driver.ErrDisconnected, err)
 	}
 	return err

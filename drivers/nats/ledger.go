@@ -278,6 +278,13 @@ func (l *ledger) await(ctx context.Context, f *flush, closing <-chan struct{}) e
 	return ctx.Err()
 }
 
+// open returns how many of the accepted messages are not resolved.
+func (l *ledger) open(accepted uint64) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return accepted - l.resolved
+}
+
 // state returns the losses and refusals so far.
 func (l *ledger) state() trouble {
 	l.mu.Lock()

@@ -209,3 +209,41 @@ func TestSlowReaderIsDisconnectedAndRecovers(t *testing.T) {
 		t.Errorf("the gap was told %d times, and said by %d messages before the last", s.Total.Gaps, unknown)
 	}
 }
+
+// A server that accepts connections and says nothing holds up neither OpenBus
+// nor, later, Close.
+func TestServerThatSaysNothingHoldsUpNobody(t *testing.T) {
+	server := natstest.Start(t, natstest.Options{})
+	proxy := natstest.StartProxy(t, server.URL())
+	b := open(t, nats.Config{URL: proxy.URL()})
+	proxy.Hold(natstest.ToServer, natstest.ToClient)
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := nats.OpenBus(ctx, nats.Config{URL: proxy.URL()}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("open: %v", err)
+	}
+	publish(t, b, "n", "1")
+	for _, c := range []nats.Config{{URL: "nats://127.0.0.1:1,nats://127.0.0.1:2"}, {URL: "nats://127.0.0.1:1"}} {
+		if _, err := nats.OpenBus(t.Context(), c); err == nil || !strings.Contains(err.Error(), "refused") {
+			t.Errorf("open %s: %v", c.URL, err)
+		}
+	}
+	flush, end := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer end()
+	if err := b.Flush(flush); err == nil || !strings.Contains(err.Error(), "1 accepted messages") {
+		t.Errorf("flush: %v", err)
+	}
+	if took := time.Since(began); took > patience/2 {
+		t.Errorf("it took %v", took)
+	}
+	proxy.Cut()
+	await(t, func() bool { state, _ := b.State(); return state == bus.StateDisconnected })
+	began = time.Now()
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > patience/4 {
+		t.Errorf("close during an attempt took %v", took)
+	}
+}

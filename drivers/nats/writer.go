@@ -197,9 +197,21 @@ func (w *writer) name(it *item) string {
 	return w.full
 }
 
+// hasKeys reports whether the latest header has these keys and no others.
+func (w *writer) hasKeys(header []pair) bool {
+	for _, p := range header {
+		if _, ok := w.header[p.key]; !ok {
+			return false
+		}
+	}
+	return len(w.header) == len(header)
+}
+
 // wire returns the header of a message on NATS, until the next call.
 func (w *writer) wire(it *item) nats.Header {
-	clear(w.header)
+	if !w.hasKeys(it.header) {
+		clear(w.header) // costs as much as all else here, and publishers repeat themselves
+	}
 	for _, p := range it.header {
 		w.header[p.key] = p.values
 	}
