@@ -19,6 +19,12 @@ import (
 // in advance and send nothing on them; those end after the same time.
 const patience = 500 * time.Millisecond
 
+// headPatience is the time that the head of a request has to arrive at the end, from
+// its first byte on. net/http bounds a head that follows an answer only from its
+// fourth byte on, and would wait for the others as long as for an idle connection:
+// one byte could hold up every shutdown until its budget ends.
+const headPatience = 5 * time.Second
+
 // connections knows the state of each connection of a server. It adds to
 // http.Server.Shutdown, which closes idle connections while their clients send
 // the next request, closes connections that were accepted and not read from, and
@@ -38,7 +44,8 @@ type conn struct {
 	net.Conn
 	of      *connections
 	cancel  context.CancelCauseFunc // ends the requests on it
-	use     atomic.Int32            // quiet, heard or retired
+	use     atomic.Int32            // quiet, heard, answered or retired
+	heardAt atomic.Int64            // when a request began to arrive, in ns since 1970
 	serving atomic.Bool             // a handler is at work
 	room    atomic.Pointer[room]    // to give back at the end; nil for none
 
@@ -51,9 +58,10 @@ type conn struct {
 
 // What a connection is used for since it was opened or its last answer.
 const (
-	quiet   int32 = iota // nothing yet
-	heard                // a request has begun to arrive: it will be answered
-	retired              // nothing any more: what arrives now is not looked at
+	quiet    int32 = iota // nothing yet
+	heard                 // a request has begun to arrive: it will be answered if it becomes whole
+	answered              // its handler was called
+	retired               // nothing any more: what arrives now is not looked at
 )
 
 type connKey struct{}
@@ -114,7 +122,7 @@ func (c *connections) handler(next http.Handler) http.Handler {
 		if its, ok := r.Context().Value(connKey{}).(*conn); ok {
 			// A pipelined request comes out of the buffer of net/http, without
 			// a call of Read, on a connection whose state is still idle.
-			if !its.use.CompareAndSwap(quiet, heard) && its.use.Load() == retired {
+			if !its.use.CompareAndSwap(heard, answered) && !its.use.CompareAndSwap(quiet, answered) {
 				panic(http.ErrAbortHandler) // its answer could not be sent
 			}
 			its.serving.Store(true)
@@ -169,9 +177,16 @@ func (c *connections) allLocked(holds func(*conn) bool) (all []*conn) {
 // hijacked, or waits for a request and has done so for less than patience.
 func (k *conn) busy(patience time.Duration) bool {
 	if k.state == http.StateNew || k.state == http.StateIdle {
-		return k.use.Load() == heard || time.Since(k.since) < patience
+		use := k.use.Load()
+		return use == answered || use == heard && !k.incomplete() || time.Since(k.since) < patience
 	}
 	return true
+}
+
+// incomplete reports whether the head of a request has begun to arrive and is
+// overdue.
+func (k *conn) incomplete() bool {
+	return k.use.Load() == heard && time.Since(time.Unix(0, k.heardAt.Load())) > headPatience
 }
 
 // unserved names the connections in use without a handler at work: their
@@ -238,20 +253,31 @@ func (c *connections) closeAll() {
 // connection is closed is either answered or not read at all.
 func (k *conn) Read(b []byte) (int, error) {
 	n, err := k.Conn.Read(b)
-	if n > 0 && !k.use.CompareAndSwap(quiet, heard) && k.use.Load() == retired {
+	if n > 0 && !k.hear() {
 		return 0, net.ErrClosed
 	}
 	return n, err
 }
 
+// hear notes that a request has begun to arrive, and reports whether it will be
+// answered.
+func (k *conn) hear() bool {
+	if k.use.Load() == quiet {
+		k.heardAt.Store(time.Now().UnixNano()) // before others see that there is one
+		k.use.CompareAndSwap(quiet, heard)
+	}
+	return k.use.Load() != retired
+}
+
 // retire closes the connection and reports true, unless a request has begun to
-// arrive. It looks into the receive buffer of the kernel as well: on a loaded
+// arrive that may still become whole. It looks into the receive buffer of the kernel as well: on a loaded
 // machine, the goroutine that reads may not have run since.
 func (k *conn) retire() bool {
 	if k.use.Load() == retired {
 		return true
 	}
-	if pending(k.Conn) || !k.use.CompareAndSwap(quiet, retired) {
+	overdue := k.incomplete() && k.use.CompareAndSwap(heard, retired)
+	if !overdue && (pending(k.Conn) || !k.use.CompareAndSwap(quiet, retired)) {
 		return false
 	}
 	_ = k.Close()

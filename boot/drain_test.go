@@ -300,3 +300,22 @@ func TestKeptAliveHTTP10ConnectionEndsWithAnAnswer(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A client that has sent the beginning of a request, and sends no more, does not
+// hold up the end until its budget is over.
+func TestIncompleteRequestsDoNotHoldUpTheEnd(t *testing.T) {
+	t.Parallel()
+	p, _ := process()
+	r := start(t, p, boot.App("main", boot.Routes(hello)))
+	after, first := dial(t, r.Report().Apps[0].URL), dial(t, r.Report().Apps[0].URL)
+	ask(t, after)
+	if code, err := status(after); code != 200 || err != nil {
+		t.Fatal(code, err)
+	}
+	for _, conn := range []net.Conn{after, first} {
+		if _, err := fmt.Fprint(conn, "G"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop(t, r)
+}
