@@ -156,8 +156,8 @@ func (w *crew) crewed() (*supervisor.Supervisor, error) {
 	}), nil
 }
 
-// graceTime is what a worker gets beyond shutdown.timeout, at the end of which
-// it cuts off by itself what is left.
+// graceTime is what a worker gets beyond its shutdown.timeout, at the end of which
+// it cuts off what is left.
 const graceTime = 5 * time.Second
 
 // hopeless are the exit statuses of what is the same next time.
@@ -472,6 +472,9 @@ func (w *crew) isReady(ctx context.Context, m *member, body []byte) error {
 	w.mu.Unlock()
 	w.inputs.begin(m.process.Generation(), r.Read)
 	w.inputs.forget(w.workers.Oldest())
+	if r.Grace > 0 { // a worker of an older build does not name it
+		m.process.SetGrace(r.Grace)
+	}
 	m.process.Ready(nil)
 	w.watch.started.Store(true)
 	w.mu.Lock() // from here on it is told, and not before

@@ -37,8 +37,9 @@ const yes, no = "yes", "no"
 
 // presented is what a worker tells with callReady.
 type presented struct {
-	Report Report `json:"report"`
-	Socket string `json:"socket"` // where the supervisor asks it for its operators; empty where it has none
+	Report Report        `json:"report"`
+	Socket string        `json:"socket"`          // where the supervisor asks it for its operators; empty where it has none
+	Grace  time.Duration `json:"grace,omitempty"` // that it needs to end; more or less than the supervisor's, with another configuration
 
 	Read *config.Files `json:"read,omitempty"` // that it has read itself, as the first worker of its generation
 }
@@ -147,7 +148,7 @@ func (b *booting) presents() {
 	if b.member == nil {
 		return
 	}
-	p := presented{Report: *b.told.Load(), Read: b.member.read}
+	p := presented{Report: *b.told.Load(), Read: b.member.read, Grace: b.config.Shutdown.Timeout + graceTime}
 	if b.admin != nil {
 		p.Socket = b.admin.Path()
 	}

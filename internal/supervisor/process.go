@@ -52,10 +52,11 @@ type Process struct {
 	state State
 	since time.Time
 	told  []byte
-	kill  *time.Timer // runs once it was told to end
-	asked bool        // it was told to end
-	late  bool        // it was killed because it did not
-	dead  bool        // it has ended
+	grace time.Duration // that it has to end once it was told to
+	kill  *time.Timer   // runs once it was told to end
+	asked bool          // it was told to end
+	late  bool          // it was killed because it did not
+	dead  bool          // it has ended
 }
 
 // ID is the number of the worker.
@@ -82,6 +83,17 @@ func (p *Process) Worker() Worker {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return Worker{ID: p.id, PID: p.PID(), Generation: p.generation, State: p.state, Since: p.since}
+}
+
+// SetGrace sets the time that the worker has to end, in the place of Config.Grace: a
+// worker of a later generation may have been given more. It changes nothing once
+// the worker was told to end.
+func (p *Process) SetGrace(grace time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.asked {
+		p.grace = grace
+	}
 }
 
 // Ready says that the worker is, and what it told. Only the first call counts.
@@ -133,6 +145,7 @@ func (s *Supervisor) start(id, generation int) (*Process, error) {
 	p := &Process{
 		of: s, id: id, generation: generation, began: time.Now(), cmd: s.command(id, generation, files),
 		ready: make(chan struct{}), over: make(chan struct{}), state: Starting, since: time.Now(),
+		grace: s.config.Grace,
 	}
 	if err := p.cmd.Start(); err != nil {
 		_ = ours.Close()
@@ -205,7 +218,7 @@ func hangUp(conn net.Conn) {
 func (p *Process) cutLocked(err error) error {
 	switch {
 	case p.late:
-		return fmt.Errorf("killed: it had not ended within %v", p.of.config.Grace)
+		return fmt.Errorf("killed: it had not ended within %v", p.grace)
 	case (p.asked || p.of.Stopping()) && p.told == nil && terminated(p.cmd.ProcessState):
 		return nil
 	case errors.Is(err, exec.ErrWaitDelay):
@@ -228,15 +241,16 @@ func (p *Process) Stop() {
 		return
 	}
 	p.asked, p.state, p.since = true, Stopping, time.Now()
-	p.kill = time.AfterFunc(p.of.config.Grace, p.killLate)
+	p.kill = time.AfterFunc(p.grace, p.killLate)
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // one that has ended has done so
 }
 
 func (p *Process) killLate() {
 	p.mu.Lock()
 	p.late = true
+	grace := p.grace
 	p.mu.Unlock()
-	p.of.config.Log.Error("a worker does not end and is killed", "worker", p.id, "pid", p.PID(), "after", p.of.config.Grace)
+	p.of.config.Log.Error("a worker does not end and is killed", "worker", p.id, "pid", p.PID(), "after", grace)
 	_ = p.cmd.Process.Kill()
 }
 

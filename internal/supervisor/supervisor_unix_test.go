@@ -391,6 +391,16 @@ func TestWorkerThatDoesNotEndIsKilled(t *testing.T) {
 	}
 }
 
+func TestWorkerHasTheTimeToEndThatItWasGiven(t *testing.T) {
+	c := crew(t, 1, "stubborn")
+	w := c.serving(t, 1)
+	p, _ := c.Process(1)
+	p.SetGrace(300 * time.Millisecond)
+	if err := c.stop(); err == nil || !strings.Contains(err.Error(), "had not ended within 300ms") || alive(w[0].PID) {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestAbortEndsAtOnce(t *testing.T) {
 	c := crew(t, 2, "stubborn")
 	workers := c.serving(t, 2)
