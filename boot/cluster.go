@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"runtime"
-	"strconv"
 	"time"
 
 	"github.com/megaframework/mega/config"
@@ -73,12 +70,10 @@ func (m *party) close(ctx context.Context) error {
 	return m.socket.Close(ctx)
 }
 
-// meetingPlace is where cluster.socket is. By itself it depends on nothing but
-// the user: a service and a shell seldom have the same variables, and those who
-// do not meet do not exclude each other.
+// meetingPlace returns the path of cluster.socket.
 func meetingPlace(c *config.Config) string {
 	if c.Cluster.Socket == "auto" {
-		return filepath.Join("/tmp", "mega-"+strconv.Itoa(os.Geteuid()), "cluster.sock")
+		return cluster.AutoSocket()
 	}
 	return c.Cluster.Socket
 }

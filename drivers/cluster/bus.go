@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -64,12 +65,17 @@ func newBus(n *Node) *Bus {
 	return b
 }
 
-// maxMessage is what a frame has room for, beside what else is in it.
-const maxMessage = wire.MaxFrame - 1<<20
+// maxMessage is the largest size of a message, the default of the front. The rest
+// of a frame is for its envelope.
+const maxMessage = 1 << 20
 
 // Info implements [driver.Driver].
 func (b *Bus) Info() driver.Info {
-	return driver.Info{Name: "cluster", Scope: driver.Node, MaxPayload: maxMessage, Copies: true}
+	i := driver.Info{Name: "cluster", Scope: driver.Node, MaxPayload: maxMessage, Copies: true}
+	if len(b.node.warnings) > 1 {
+		i.Warnings = slices.Clone(b.node.warnings[1:]) // the first one is about leases
+	}
+	return i
 }
 
 // Attach implements [driver.Driver].

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"runtime/debug"
 	"sync"
 
 	"github.com/megaframework/mega/drivers/cluster/wire"
@@ -25,6 +27,7 @@ func (e *CallError) Error() string { return fmt.Sprintf("call %q: %s", e.Name, e
 type calls struct {
 	line   *wire.Line
 	handle Handler
+	log    *slog.Logger
 	from   *Peer
 
 	ctx    context.Context // of those that are answered
@@ -42,8 +45,8 @@ type answer struct {
 	err  error
 }
 
-func (c *calls) open(line *wire.Line, handle Handler, from *Peer) {
-	c.line, c.handle, c.from = line, handle, from
+func (c *calls) open(line *wire.Line, handle Handler, from *Peer, log *slog.Logger) {
+	c.line, c.handle, c.from, c.log = line, handle, from, log
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.asked = make(map[uint64]chan<- answer)
 }
@@ -115,18 +118,32 @@ func (c *calls) serve(d *wire.Decoder) {
 	}
 	c.busy.Go(func() {
 		answer, err := c.answer(name, body)
-		f := wire.Begin(typeResult).Uint(number).Bool(err != nil)
-		if err != nil {
-			answer = []byte(err.Error())
+		err = c.reply(number, answer, err)
+		if _, oversized := errors.AsType[*wire.FrameError](err); oversized {
+			_ = c.reply(number, nil, err) // a line that has ended has no asker
 		}
-		_ = c.line.Send(f.Rest(answer)) // a line that has ended has no asker
 	})
 }
 
-func (c *calls) answer(name string, body []byte) ([]byte, error) {
+func (c *calls) reply(number uint64, answer []byte, err error) error {
+	f := wire.Begin(typeResult).Uint(number).Bool(err != nil)
+	if err != nil {
+		answer = []byte(err.Error())
+	}
+	return c.line.Send(f.Rest(answer))
+}
+
+// answer asks the Handler. Its panic is an error of this call alone.
+func (c *calls) answer(name string, body []byte) (answer []byte, err error) {
 	if c.handle == nil {
 		return nil, errNoHandler
 	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("the handler panicked: %v", r)
+			c.log.Error("cluster: handler of a call panicked", "call", name, "panic", r, "stack", string(debug.Stack()))
+		}
+	}()
 	return c.handle(c.ctx, c.from, name, body)
 }
 

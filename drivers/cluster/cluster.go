@@ -35,20 +35,37 @@
 // confirmed.
 package cluster
 
-import "github.com/megaframework/mega/drivers/cluster/wire"
+import (
+	"fmt"
 
-// The language that peers speak. A peer whose version the hub does not know is
-// refused; within a version there may be new types, which the older side
-// ignores.
-const (
-	magic   = "mega"
-	version = 1
+	"github.com/megaframework/mega/drivers/cluster/wire"
 )
+
+// The language that peers speak. Each side knows its newest version and the one
+// before; they speak the newest that both know, and a peer without one in common
+// is refused (L24). Within a version there may be new types, which the older side
+// ignores.
+const magic = "mega"
+
+// versions are the oldest and the newest version that a process knows.
+type versions struct{ oldest, newest uint64 }
+
+// known are the versions of this build. Version 1 was never released.
+var known = versions{2, 2}
+
+// common returns the newest version that both know.
+func (v versions) common(of versions) (uint64, error) {
+	best := min(v.newest, of.newest)
+	if best < max(v.oldest, of.oldest) {
+		return 0, fmt.Errorf("it speaks version %d of the protocol, the hub version %d: run builds that are at most one version apart", of.newest, v.newest)
+	}
+	return best, nil
+}
 
 // The types of frames.
 const (
-	typeHello   wire.Type = 0x01 // magic, version, pid, name at the socket: the first frame of a peer
-	typeWelcome wire.Type = 0x02 // version, number of the peer, whether typeOpen follows: the hub's answer
+	typeHello   wire.Type = 0x01 // magic, newest version, pid, name at the socket, nonce, oldest version: the first frame of a peer
+	typeWelcome wire.Type = 0x02 // the version that both speak, number of the peer, whether typeOpen follows: the hub's answer
 	typeRefused wire.Type = 0x03 // why: its other answer
 	typeBye     wire.Type = 0x04 // the peer closes its line and goes on living
 	typeCall    wire.Type = 0x05 // number, name, body

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// upkeep is how often a hub looks after its files, and glance how often it looks
-	// whether those who come still find it.
+	// upkeep is how often a hub clears up its files, and glance how often it looks
+	// whether they are still there.
 	upkeep = time.Minute
 	glance = time.Second
 	// goodbye is how long a hub that ends waits for the ends of its connections
@@ -28,7 +28,7 @@ const (
 // let another one.
 const (
 	crowned   = "cluster: this process is the hub of the socket"
-	abdicated = "cluster: this process is the hub of the socket no more"
+	abdicated = "cluster: this process is no longer the hub of the socket"
 )
 
 // host is the hub of a socket, while this process has its seat.
@@ -51,9 +51,9 @@ type host struct {
 }
 
 // openHost opens the socket of a seat. Unless it fails, the seat is the host's.
-func openHost(c Config, seat *rendezvous.Seat) (*host, error) {
+func openHost(c Config, seat *rendezvous.Seat, again bool) (*host, error) {
 	c.Log.Debug(crowned, "socket", c.Socket)
-	r, err := newRecovery(seat, seat.Left())
+	r, err := newRecovery(seat, seat.Left(), again)
 	if err != nil {
 		return nil, err
 	}
@@ -68,6 +68,7 @@ func openHost(c Config, seat *rendezvous.Seat) (*host, error) {
 	h.hub.locks.succeed(r.bounds.Fence)
 	h.hub.locks.told = func(p *Peer) { r.told(p.member) }
 	h.hub.locks.ahead = h.cover
+	h.hub.confirm = seat.Confirm
 	h.open(l)
 	h.running.Go(h.keep)
 	return h, nil
@@ -140,6 +141,10 @@ func (h *host) keep() {
 	h.recovery.run(h.ctx.Done(), h.hub.open, h.grant)
 	var cleared time.Time
 	for h.ctx.Err() == nil {
+		if err := h.seat.Check(); err != nil {
+			h.fail(err)
+			break
+		}
 		h.show()
 		if time.Since(cleared) >= upkeep {
 			h.clear()
@@ -160,13 +165,11 @@ func (h *host) keep() {
 	h.result = errors.Join(err, h.seat.Close())
 }
 
-// clear looks after the files.
+// clear removes the files of clients that are gone, and keeps the others.
 func (h *host) clear() {
-	if err := h.seat.Check(); err != nil {
-		h.fail(err)
-	}
+	h.seat.Touch()
 	if _, _, err := h.seat.Members(nodeNanos()); err != nil { // clears up
-		h.log.Warn("cluster: look after the socket", "error", err)
+		h.log.Warn("cluster: socket maintenance failed", "socket", h.socket, "err", err)
 	}
 }
 
@@ -189,7 +192,7 @@ func (h *host) show() {
 // fail ends a hub whose seat is lost. It does not wait.
 func (h *host) fail(why error) {
 	if h.ctx.Err() == nil {
-		h.log.Error("cluster: this process can be the hub of the socket no more", "error", why)
+		h.log.Error("cluster: hub lost its lock file", "socket", h.socket, "err", why)
 	}
 	h.end(why)
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/megaframework/mega/drivers/cluster/wire"
@@ -20,6 +21,9 @@ type HubConfig struct {
 	// Backlog is how many bytes may wait for a peer before messages for it are
 	// dropped, and counted; 64 MiB by default.
 	Backlog int
+	// Peers is how many processes may be connected; 1024 by default. Further ones
+	// are refused.
+	Peers int
 	// Handle answers the calls of peers. It may be nil.
 	Handle Handler
 }
@@ -30,13 +34,18 @@ type Hub struct {
 	config HubConfig
 	locks  *hubLocks
 	bus    *hubBus
+	speaks versions
+	// confirm, if set, reports whether the member of that name has this nonce.
+	confirm func(name string, nonce uint64) error
+	backlog atomic.Int64 // Backlog, or a peer's share of allBacklogs
 
-	mu     sync.Mutex
-	peers  map[*Peer]struct{}
-	last   uint64 // number of a peer
-	closed bool
-	shut   bool    // it does not know yet who there is: see open
-	behind []*Peer // who wait for it to be open
+	mu      sync.Mutex
+	peers   map[*Peer]struct{}
+	greeted int    // of peers
+	last    uint64 // number of a peer
+	closed  bool
+	shut    bool    // it does not know yet who there is: see open
+	behind  []*Peer // who wait for it to be open
 }
 
 // errHubClosed is why a peer is gone whose hub was closed.
@@ -46,7 +55,9 @@ var errHubClosed = errors.New("the hub was closed")
 func NewHub(c HubConfig) *Hub {
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	c.Backlog = cmp.Or(c.Backlog, 64<<20)
-	h := &Hub{config: c, peers: make(map[*Peer]struct{})}
+	c.Peers = cmp.Or(c.Peers, 1024)
+	h := &Hub{config: c, speaks: known, peers: make(map[*Peer]struct{})}
+	h.backlog.Store(int64(c.Backlog))
 	h.locks, h.bus = newHubLocks(h), newHubBus(h)
 	return h
 }
@@ -55,8 +66,8 @@ func NewHub(c HubConfig) *Hub {
 // log and in errors. The hub owns conn from then on.
 func (h *Hub) Join(conn net.Conn, name string) *Peer {
 	p := newPeer(h, conn, name)
-	if !h.enter(p) {
-		p.line.End(errHubClosed)
+	if err := h.enter(p); err != nil {
+		p.line.End(err)
 	}
 	p.serving.Go(p.serve)
 	return p
@@ -69,23 +80,58 @@ func (h *Hub) Serve(conn net.Conn, name string) error {
 	return p.Err()
 }
 
-func (h *Hub) enter(p *Peer) bool {
+// strangers is how many connections beyond HubConfig.Peers may be on their way to a
+// hello, which is answered with the reason of a refusal.
+const strangers = 64
+
+// errTooMany is why a peer is refused beyond HubConfig.Peers.
+var errTooMany = errors.New("too many processes are connected to the hub")
+
+func (h *Hub) enter(p *Peer) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.last++
 	p.number = h.last
 	if h.closed {
-		return false
+		return errHubClosed
+	}
+	if len(h.peers) >= h.config.Peers+strangers {
+		return errTooMany
 	}
 	h.peers[p] = struct{}{}
-	return true
+	h.share()
+	return nil
+}
+
+// admit counts a peer that has said hello.
+func (h *Hub) admit() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.greeted >= h.config.Peers {
+		return errTooMany
+	}
+	h.greeted++
+	return nil
+}
+
+const (
+	// allBacklogs bounds what may wait for all peers together, in shares of
+	// leastBacklog at least.
+	allBacklogs  = 512 << 20
+	leastBacklog = 1 << 20
+)
+
+// share bounds what may wait for each peer. It expects h locked.
+func (h *Hub) share() {
+	one := max(allBacklogs/max(len(h.peers), 1), leastBacklog)
+	h.backlog.Store(int64(min(h.config.Backlog, one)))
 }
 
 // welcome greets p, and has it wait for open if it has to.
 func (h *Hub) welcome(p *Peer) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	p.send(wire.Begin(typeWelcome).Uint(version).Uint(p.number).Bool(h.shut))
+	p.send(wire.Begin(typeWelcome).Uint(p.speaks).Uint(p.number).Bool(h.shut))
 	if h.shut {
 		h.behind = append(h.behind, p)
 	}
@@ -107,6 +153,10 @@ func (h *Hub) leave(p *Peer) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.peers, p)
+	if p.greeted {
+		h.greeted--
+	}
+	h.share()
 }
 
 // Peers returns the processes that are connected, in the order in which they

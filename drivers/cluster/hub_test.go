@@ -139,10 +139,10 @@ func TestAPeerThatSpeaksNonsenseHurtsItselfAlone(t *testing.T) {
 	for name, say := range map[string][]byte{
 		"text":               []byte("GET / HTTP/1.1\r\n\r\n"),
 		"zeros":              make([]byte, 64),
-		"another word":       hello("giga", version),
+		"another word":       hello("giga", known.newest),
 		"another version":    hello(magic, 99),
 		"a call before all":  {3, 0, 0, 0, byte(typeCall), 1, 0},
-		"a body cut off":     append(hello(magic, version), 2, 0, 0, 0, byte(typeCall), 0x80),
+		"a body cut off":     append(hello(magic, known.newest), 2, 0, 0, 0, byte(typeCall), 0x80),
 		"a hello cut off":    {3, 0, 0, 0, byte(typeHello), 'm', 'e'},
 		"a frame of 4 GB":    {255, 255, 255, 255, 1},
 		"an end in a length": {3, 0},

@@ -12,7 +12,7 @@ import (
 
 // peerBus is what a hub knows of a peer about messages.
 type peerBus struct {
-	// full says that more than HubConfig.Backlog waits for the peer: messages
+	// full says that more than the hub allows waits for the peer: messages
 	// for it are counted, until half of it is gone.
 	full    atomic.Bool
 	filling sync.WaitGroup // who waits for that
@@ -89,7 +89,7 @@ func (b *batch) deliver(p *Peer, x *parcel) (o outcome, again []*wish) {
 		bus.count(x)
 		return dropped, again
 	}
-	switch err := b.queue(p, f, p.hub.config.Backlog); {
+	switch err := b.queue(p, f, int(p.hub.backlog.Load())); {
 	case err == nil:
 	case errors.Is(err, wire.ErrFull):
 		p.fill()
@@ -202,7 +202,7 @@ func (b *batch) reply(p *Peer, id uint64, f *wire.Frame) {
 		return
 	}
 	if !bus.full.Load() {
-		if err := b.queue(p, f, p.hub.config.Backlog); !errors.Is(err, wire.ErrFull) {
+		if err := b.queue(p, f, int(p.hub.backlog.Load())); !errors.Is(err, wire.ErrFull) {
 			return // a line that has ended has no asker
 		}
 		p.fill()
@@ -217,7 +217,7 @@ func (b *batch) reply(p *Peer, id uint64, f *wire.Frame) {
 func (p *Peer) fill() {
 	p.bus.full.Store(true)
 	p.bus.filling.Go(func() {
-		if p.line.Room(context.Background(), max(p.hub.config.Backlog/2, 1)) == nil { // else the line has ended
+		if p.line.Room(context.Background(), max(int(p.hub.backlog.Load())/2, 1)) == nil { // else the line has ended
 			p.tellLosses()
 			p.line.Flush()
 		}

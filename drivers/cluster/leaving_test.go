@@ -60,7 +60,7 @@ func (h *handHub) take(t wire.Type, body []byte) error {
 	d := wire.NewDecoder(body)
 	switch t {
 	case typeHello:
-		return h.line.Send(wire.Begin(typeWelcome).Uint(version).Uint(1).Bool(false))
+		return h.line.Send(wire.Begin(typeWelcome).Uint(known.newest).Uint(1).Bool(false))
 	case typeSync:
 		h.syncs <- d.Uint()
 	case typeJoin:

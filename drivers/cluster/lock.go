@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -128,9 +129,10 @@ func (x *Lock) answerAll(err error) {
 	clear(x.asked)
 }
 
-// Info names the driver.
+// Info implements [driver.Driver]. At a socket it warns of what a stopped hub and a
+// private /tmp mean.
 func (x *Lock) Info() driver.Info {
-	return driver.Info{Name: "cluster", Scope: driver.Node, Format: strconv.Itoa(version)}
+	return driver.Info{Name: "cluster", Scope: driver.Node, Format: strconv.FormatUint(known.newest, 10), Warnings: slices.Clone(x.node.warnings)}
 }
 
 // Acquire implements [driver.Driver].

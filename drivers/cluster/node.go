@@ -38,10 +38,12 @@ type Config struct {
 // one connection. Its methods may be called concurrently.
 type Node struct {
 	config Config
+	speaks versions
 	lock   *Lock
 	bus    *Bus
 
-	meeting *meeting // at Config.Socket; nil with Config.Conn
+	meeting  *meeting // at Config.Socket; nil with Config.Conn
+	warnings []string // of Lock.Info
 
 	mu     sync.Mutex
 	hub    *session      // nil while there is none
@@ -74,14 +76,29 @@ var (
 	errNoTransport = errors.New("a node needs either Conn or Socket")
 )
 
-// Dial joins the hub and returns when it has answered, or ctx's error.
+// dialBound is how long Dial waits under a context without a deadline.
+const dialBound = 10 * time.Second
+
+// Dial joins the hub and returns when it has answered. It waits until ctx ends, at
+// most 10 s where ctx has no deadline; the error then says which process does not
+// answer. A hub that refuses the process, as one of another version does, is an
+// error that wraps [driver.ErrUnavailable].
 func Dial(ctx context.Context, c Config) (*Node, error) {
+	return dial(ctx, c, known)
+}
+
+func dial(ctx context.Context, c Config, speaks versions) (*Node, error) {
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, dialBound)
+		defer cancel()
+	}
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	c.Buffer = cmp.Or(c.Buffer, 8<<20)
 	if (c.Conn == nil) == (c.Socket == "") {
 		return nil, fmt.Errorf("join the node: %w", errNoTransport)
 	}
-	n := &Node{config: c, came: make(chan struct{}), gone: make(chan struct{}), why: errNoTransport}
+	n := &Node{config: c, speaks: speaks, came: make(chan struct{}), gone: make(chan struct{}), why: errNoTransport}
 	n.ctx, n.end = context.WithCancel(context.Background())
 	n.lock, n.bus = newLock(n), newBus(n)
 	if err := n.join(ctx); err != nil {
@@ -92,11 +109,12 @@ func Dial(ctx context.Context, c Config) (*Node, error) {
 
 func (n *Node) join(ctx context.Context) (err error) {
 	if n.config.Conn != nil {
-		return n.greet(ctx, n.config.Conn, "")
+		return n.greet(ctx, n.config.Conn, identity{})
 	}
 	if n.meeting, err = openMeeting(n.config); err != nil {
 		return err
 	}
+	n.warnings = warnings(n.config.Socket)
 	if err = n.meet(ctx); err != nil {
 		return err
 	}
@@ -117,7 +135,7 @@ func (n *Node) settle(ctx context.Context) error {
 		case <-s.line.Ended():
 			_ = sleep(ctx, time.Millisecond) // until the node knows; ctx is looked at above
 		case <-ctx.Done():
-			return ctx.Err()
+			return fmt.Errorf("%s waits for the other processes: %w", s.hub, ctx.Err())
 		}
 	}
 }
@@ -126,11 +144,11 @@ func (n *Node) settle(ctx context.Context) error {
 // that goes before it has answered is none.
 func (n *Node) meet(ctx context.Context) error {
 	for {
-		conn, name, err := n.meeting.enter(ctx)
+		conn, as, err := n.meeting.enter(ctx)
 		if err != nil {
 			return err
 		}
-		if err = n.greet(ctx, conn, name); err == nil || !hasEnded(err) {
+		if err = n.greet(ctx, conn, as); err == nil || !hasEnded(err) {
 			return err
 		}
 		if err := sleep(ctx, time.Millisecond); err != nil {
@@ -155,15 +173,22 @@ const patience = 5 * time.Second
 // again looks for a hub until there is one or the node is closed, after the one
 // at the socket is gone.
 func (n *Node) again() {
+	lost, told := time.Now(), false
 	for wait := time.Millisecond; n.ctx.Err() == nil; wait = min(2*wait, time.Second) {
 		ctx, cancel := context.WithTimeout(n.ctx, patience)
 		err := n.meet(ctx)
 		cancel()
+		if err == nil && told {
+			n.config.Log.Info("cluster: hub found", "socket", n.config.Socket, "after", time.Since(lost).Round(time.Millisecond))
+		}
 		if err == nil || n.ctx.Err() != nil {
 			return
 		}
 		n.explain(err)
-		n.config.Log.Warn("cluster: there is no hub, trying again", "socket", n.config.Socket, "error", err)
+		if !told { // L21: once
+			n.config.Log.Warn("cluster: hub lost, looking for another", "socket", n.config.Socket, "err", err)
+			told = true
+		}
 		_ = sleep(n.ctx, wait) // its end is seen above
 	}
 }
@@ -291,12 +316,22 @@ func (n *Node) leave() (s *session, first bool) {
 	return s, first
 }
 
+// identity is how a process introduces itself at a socket.
+type identity struct {
+	name  string
+	nonce uint64
+}
+
+func (n *Node) hello(as identity) *greeting {
+	return &greeting{speaks: n.speaks, pid: uint64(os.Getpid()), member: as.name, nonce: as.nonce}
+}
+
 // greet says hello and waits for the answer. The reader it starts makes the
-// session the node's. name is that of the member at the socket.
-func (n *Node) greet(ctx context.Context, conn net.Conn, name string) error {
+// session the node's.
+func (n *Node) greet(ctx context.Context, conn net.Conn, as identity) error {
 	s := &session{hub: hubOf(conn), line: wire.NewLine(conn), opened: make(chan struct{})}
-	s.calls.open(s.line, n.config.Handle, nil)
-	if err := s.line.Send(wire.Begin(typeHello).Rest([]byte(magic)).Uint(version).Uint(uint64(os.Getpid())).String(name)); err != nil {
+	s.calls.open(s.line, n.config.Handle, nil, n.config.Log)
+	if err := s.line.Send(n.hello(as).frame()); err != nil {
 		s.line.Close()
 		return err
 	}
@@ -332,7 +367,7 @@ func (n *Node) read(s *session, welcome chan<- error) {
 	err := s.line.Read(func(t wire.Type, body []byte) error {
 		d := wire.NewDecoder(body)
 		if !greeted {
-			if err := s.welcomed(t, &d); err != nil {
+			if err := s.welcomed(t, &d, n.speaks); err != nil {
 				return err
 			}
 			if s.decided.Swap(true) {
@@ -373,14 +408,18 @@ func (n *Node) read(s *session, welcome chan<- error) {
 }
 
 // welcomed looks at the first frame of a hub.
-func (s *session) welcomed(t wire.Type, d *wire.Decoder) error {
+func (s *session) welcomed(t wire.Type, d *wire.Decoder, speaks versions) error {
 	switch t {
 	case typeWelcome:
-		_, s.number = d.Uint(), d.Uint() // its version is ours
+		v := d.Uint()
+		s.number = d.Uint()
 		s.shut = d.Bool()
+		if v < speaks.oldest || v > speaks.newest {
+			return fmt.Errorf("%w: %s speaks version %d of the protocol, this process version %d", driver.ErrUnavailable, s.hub, v, speaks.newest) // L24
+		}
 		return d.Err()
 	case typeRefused:
-		return fmt.Errorf("the hub refuses this process: %s", d.String())
+		return fmt.Errorf("%w: %s refuses this process: %s", driver.ErrUnavailable, s.hub, d.String())
 	}
 	return errNoHub
 }
@@ -400,6 +439,9 @@ func (n *Node) enter(s *session) error {
 		return errNodeClosed
 	}
 	n.hub = s
+	if n.meeting != nil {
+		n.meeting.met.Store(true)
+	}
 	close(n.came)
 	n.came = nil
 	return nil

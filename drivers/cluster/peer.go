@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/megaframework/mega/drivers/cluster/wire"
 )
@@ -25,6 +27,7 @@ type Peer struct {
 	batch  batch // of the reader
 
 	greeted bool   // the reader's
+	speaks  uint64 // the version; the reader's
 	member  string // at the socket; the reader's
 	bye     bool   // the reader's
 
@@ -43,7 +46,8 @@ type Peer struct {
 
 func newPeer(h *Hub, conn net.Conn, name string) *Peer {
 	p := &Peer{hub: h, name: name, line: wire.NewLine(conn), done: make(chan struct{})}
-	p.calls.open(p.line, h.config.Handle, p)
+	p.calls.open(p.line, h.config.Handle, p, h.config.Log)
+	p.line.Limit(beforeHello)
 	return p
 }
 
@@ -81,7 +85,7 @@ func (p *Peer) String() string { return fmt.Sprintf("%s (pid %d)", p.name, p.PID
 func (p *Peer) serve() {
 	defer close(p.done)
 	defer p.hub.leave(p) // last, so that the hub's Close waits for all of this
-	err := p.line.Read(p.handle, p.batch.flush)
+	err := p.read()
 	if why := p.line.Err(); why != nil {
 		err = why // it was ended on this side, or could not be written to
 	}
@@ -95,6 +99,25 @@ func (p *Peer) serve() {
 	p.calls.fail(fmt.Errorf("%v is gone: %w", p, err))
 	p.calls.wait()
 	p.hub.config.Log.Debug("peer is gone", "peer", p.name, "pid", p.PID(), "reason", err)
+}
+
+// What a peer may send, before its hello and after. A process that is stopped
+// within a frame loses its connection, and comes back when it continues.
+var (
+	beforeHello = wire.Limits{Frame: 1 << 10, First: 5 * time.Second, Within: 5 * time.Second}
+	afterHello  = wire.Limits{Within: 15 * time.Second}
+)
+
+// read reads until the peer is gone. A panic over its frames ends the peer, and
+// not the program.
+func (p *Peer) read() (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic while it was served: %v", r)
+			p.hub.config.Log.Error("cluster: peer dropped after a panic", "peer", p.name, "pid", p.PID(), "panic", r, "stack", string(debug.Stack()))
+		}
+	}()
+	return p.line.Read(p.handle, p.batch.flush)
 }
 
 // hasEnded reports whether err says that the other side has closed the
@@ -148,25 +171,56 @@ func (p *Peer) greet(t wire.Type, d *wire.Decoder) error {
 	if t != typeHello || d.Fixed(len(magic)) != magic {
 		return errStranger
 	}
-	v, pid := d.Uint(), d.Uint()
-	if d.Left() > 0 {
-		p.member = d.String()
-	}
+	h := readHello(d)
 	if err := d.Err(); err != nil {
 		return err
 	}
-	if v != version {
-		err := fmt.Errorf("it speaks version %d of the protocol, the hub %d: run the same build", v, version)
+	p.mu.Lock()
+	p.pid = int(h.pid)
+	p.mu.Unlock()
+	var err error
+	if p.speaks, err = p.hub.speaks.common(h.speaks); err == nil && p.hub.confirm != nil {
+		err = p.hub.confirm(h.member, h.nonce)
+	}
+	if err == nil {
+		err = p.hub.admit()
+	}
+	if err != nil {
 		p.send(wire.Begin(typeRefused).String(err.Error()))
 		p.batch.flush()
 		return err
 	}
-	p.mu.Lock()
-	p.pid = int(pid)
-	p.mu.Unlock()
+	p.member = h.member
 	p.greeted = true
+	p.line.Limit(afterHello)
 	p.hub.welcome(p)
 	return nil
+}
+
+// greeting is the first frame of a peer, after the magic word.
+type greeting struct {
+	speaks versions
+	pid    uint64
+	member string // its name at the socket
+	nonce  uint64 // which the member's file repeats
+}
+
+func (h *greeting) frame() *wire.Frame {
+	f := wire.Begin(typeHello).Rest([]byte(magic)).Uint(h.speaks.newest).Uint(h.pid)
+	return f.String(h.member).Uint(h.nonce).Uint(h.speaks.oldest)
+}
+
+// readHello reads as much of a hello as its version has.
+func readHello(d *wire.Decoder) (h greeting) {
+	h.speaks.newest, h.pid = d.Uint(), d.Uint()
+	h.speaks.oldest = h.speaks.newest
+	if d.Left() > 0 {
+		h.member = d.String()
+	}
+	if d.Left() > 0 {
+		h.nonce, h.speaks.oldest = d.Uint(), d.Uint()
+	}
+	return h
 }
 
 // send queues a frame for the reader's own peer, to be written when the reader
@@ -175,7 +229,7 @@ func (p *Peer) send(f *wire.Frame) { p.batch.send(p, f) }
 
 // stuck is from how many bytes of answers a peer that does not read them is
 // disconnected.
-const stuck = 256 << 20
+const stuck = 64 << 20
 
 var errStuck = errors.New("it does not read what it asked for")
 

@@ -20,11 +20,17 @@ type recovery struct {
 	mu      sync.Mutex
 	awaited map[string]int64 // members who have not told, and until when what they have is good
 	until   int64            // what those who are gone have left is good until then
+	unknown int64            // until then clients may come that nothing here names
 }
 
-// newRecovery looks who lives. Whoever comes later cannot hold anything yet. bounds
-// are those of what the last hub gave.
-func newRecovery(seat *rendezvous.Seat, bounds rendezvous.Record) (*recovery, error) {
+// homecoming is how long a new lock file keeps the hub shut after an earlier hub
+// has gone: its clients, whose files were removed, come and tell what they have.
+const homecoming = int64(2 * time.Second)
+
+// newRecovery looks which clients live. A client that comes later cannot hold
+// anything yet, unless the lock file is new though there was a hub: again says
+// that this process was at one. bounds are those of what the last hub gave.
+func newRecovery(seat *rendezvous.Seat, bounds rendezvous.Record, again bool) (*recovery, error) {
 	living, until, err := seat.Members(nodeNanos())
 	if err != nil {
 		return nil, err
@@ -33,6 +39,9 @@ func newRecovery(seat *rendezvous.Seat, bounds rendezvous.Record) (*recovery, er
 	r.news = make(chan struct{}, 1)
 	r.awaited = make(map[string]int64, len(living))
 	now := nodeNanos() // the last hub gives nothing any more
+	if seat.Fresh() && (again || seat.Blind()) {
+		r.unknown = now + homecoming
+	}
 	for _, name := range living {
 		r.awaited[name] = min(r.bounds.Expiry, goodUntil(now, seat.Longest(name)))
 	}
@@ -101,7 +110,10 @@ func (r *recovery) run(end <-chan struct{}, met func(), clear func(silent int)) 
 func (r *recovery) look(now int64) (left time.Duration, silent, absent int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	last := r.until
+	if r.seat.Contested() {
+		r.unknown = now + homecoming
+	}
+	last := max(r.until, r.unknown)
 	for name, good := range r.awaited {
 		lives, until := r.seat.Lives(name, now)
 		if !lives {

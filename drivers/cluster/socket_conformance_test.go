@@ -80,7 +80,7 @@ func (p *post) leave() error {
 }
 
 func (p *post) restart() error {
-	r, err := newRecovery(p.seat, p.last)
+	r, err := newRecovery(p.seat, p.last, false)
 	if err != nil {
 		return err
 	}

@@ -3,15 +3,21 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/megaframework/mega/drivers/cluster/rendezvous"
+	"github.com/megaframework/mega/internal/private"
 )
 
 // meeting is this process's part in a socket at which unrelated processes meet:
@@ -21,6 +27,7 @@ type meeting struct {
 	place  *rendezvous.Place
 
 	longest atomic.Int64 // of bound
+	met     atomic.Bool  // this process was at a hub
 
 	mu     sync.Mutex
 	member *rendezvous.Member
@@ -37,6 +44,49 @@ func CheckPlace(socket string) error {
 	return nil
 }
 
+// AutoSocket returns the socket at which the processes of this user meet by
+// default: mega/cluster.sock in the user's runtime folder, which is
+// $XDG_RUNTIME_DIR or else /run/user/<uid>, where that is the user's alone; and
+// else in the user's own folder in /tmp, which another user could have made first.
+func AutoSocket() string {
+	uid := strconv.Itoa(os.Geteuid())
+	for _, folder := range []string{os.Getenv("XDG_RUNTIME_DIR"), "/run/user/" + uid} {
+		if filepath.IsAbs(folder) && private.CheckFolder(folder, os.Geteuid()) == nil {
+			return filepath.Join(folder, "mega", "cluster.sock")
+		}
+	}
+	return filepath.Join("/tmp", "mega-"+uid, "cluster.sock")
+}
+
+// warnings are the limits of a socket, for the report of the boot.
+func warnings(socket string) []string {
+	all := []string{"While the process that is the hub is stopped (SIGSTOP, a debugger), no process at " + socket + " can renew: their leases end at their TTL, on all keys."}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err == nil && isPrivate(mounts, socket) {
+		all = append(all, "The socket "+socket+" is in a folder that the service manager made for this service alone (PrivateTmp): other processes cannot see it. Set cluster.socket to a path outside /tmp and /var/tmp.")
+	}
+	return all
+}
+
+// isPrivate reports whether a path is in a folder that systemd has mounted over
+// /tmp or /var/tmp for one service: the mount shows a part of the file system
+// whose name says so.
+func isPrivate(mountinfo []byte, path string) bool {
+	longest, private := 0, false
+	for line := range bytes.Lines(mountinfo) {
+		// id, parent, device, root, mount point, ...
+		fields := strings.Fields(string(line))
+		if len(fields) < 5 {
+			continue
+		}
+		root, point := fields[3], fields[4]
+		if len(point) >= longest && (path == point || strings.HasPrefix(path, strings.TrimSuffix(point, "/")+"/")) {
+			longest, private = len(point), strings.Contains(root, "/systemd-private-")
+		}
+	}
+	return private
+}
+
 func openMeeting(c Config) (*meeting, error) {
 	p, err := rendezvous.Open(c.Socket)
 	if err != nil {
@@ -50,37 +100,37 @@ func openMeeting(c Config) (*meeting, error) {
 }
 
 // enter returns a connection to the hub, which this process becomes if there is
-// none, and the name under which it comes. Whatever the hub may give, the file
-// of that name is locked before.
-func (m *meeting) enter(ctx context.Context) (net.Conn, string, error) {
-	name, err := m.present(ctx)
+// none, and how this process introduces itself there. Its file is locked before
+// the hub can grant anything.
+func (m *meeting) enter(ctx context.Context) (net.Conn, identity, error) {
+	as, err := m.present(ctx)
 	if err != nil {
-		return nil, "", err
+		return nil, identity{}, err
 	}
 	for {
 		conn, seat, err := m.place.Enter(ctx)
 		if err != nil || conn != nil {
-			return conn, name, err
+			return conn, as, err
 		}
 		if err := m.serve(seat); err != nil {
-			return nil, "", err
+			return nil, identity{}, err
 		}
 	}
 }
 
 // present makes sure that this process is seen to live, and that no hub of it is
 // left that serves nobody any more.
-func (m *meeting) present(ctx context.Context) (string, error) {
+func (m *meeting) present(ctx context.Context) (identity, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.host != nil && m.host.failed() {
 		if err := m.host.close(ctx); err != nil {
-			return "", err
+			return identity{}, err
 		}
 		m.host = nil
 	}
 	err := m.register()
-	return m.member.Name(), err
+	return identity{m.member.Name(), m.member.Nonce()}, err
 }
 
 // register makes sure that the file of this process is there. If somebody has
@@ -131,7 +181,7 @@ func (m *meeting) bound(ttl time.Duration) error {
 
 // serve makes this process the hub.
 func (m *meeting) serve(seat *rendezvous.Seat) error {
-	h, err := openHost(m.config, seat)
+	h, err := openHost(m.config, seat, m.met.Load())
 	if err != nil {
 		return errors.Join(err, seat.Close())
 	}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	mathrand "math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,9 +23,10 @@ import (
 // Member is one who has met here and may hold something that the hub gave. It
 // lives until Leave, or as long as its process.
 type Member struct {
-	name string
-	file *os.File
-	left atomic.Bool
+	name  string
+	nonce uint64
+	file  *os.File
+	left  atomic.Bool
 
 	longest atomic.Int64 // what the file says
 	mu      sync.Mutex   // of who writes it
@@ -45,7 +47,11 @@ func (p *Place) Join() (*Member, error) {
 		var f *os.File
 		f, err = take(filepath.Join(p.path+clients, name), os.O_CREATE|os.O_EXCL)
 		if err == nil {
-			return &Member{name: name, file: f}, nil
+			m := &Member{name: name, nonce: mathrand.Uint64() | 1, file: f}
+			if _, err = f.WriteAt(note(nonceMagic, int64(m.nonce)), 2*noteSize); err != nil {
+				return nil, fmt.Errorf("socket %s: write the file of this client: %w", p.path, errors.Join(err, f.Close()))
+			}
+			return m, nil
 		}
 		if !errors.Is(err, errMoved) && !errors.Is(err, syscall.EWOULDBLOCK) {
 			break
@@ -56,6 +62,30 @@ func (p *Place) Join() (*Member, error) {
 
 // Name tells the member from all others that ever were.
 func (m *Member) Name() string { return m.name }
+
+// Nonce is a random number in the member's file, which proves to the hub that the
+// process of a name is the member of that name.
+func (m *Member) Nonce() uint64 { return m.nonce }
+
+// Confirm returns an error unless the member of that name has this nonce. A member
+// whose file was removed is nobody's, and confirmed: no hub waits for it.
+func (s *Seat) Confirm(name string, nonce uint64) error {
+	if name == "" || strings.ContainsAny(name, "./") {
+		return fmt.Errorf("the name %q is not that of a file", name)
+	}
+	f, err := os.Open(filepath.Join(s.place.path+clients, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	if readNote(f, nonceMagic, 2*noteSize) != int64(nonce) {
+		return fmt.Errorf("the file of client %s does not confirm it", name)
+	}
+	return nil
+}
 
 // Check returns an error if the file was removed or replaced: the next hub will
 // not wait for this member.
@@ -101,11 +131,12 @@ func (m *Member) Leave(expiry int64) error {
 	return errors.Join(err, m.file.Close())
 }
 
-// A member's file has room for two notes: until when what it has left behind is
-// good, and behind it, for how long at most what it asks for is.
+// A member's file has room for three notes: until when the leases that it has left
+// behind are good, for how long at most its leases are, and its nonce.
 const (
 	willMagic  = "megawill"
 	boundMagic = "megalong"
+	nonceMagic = "meganonc"
 	noteSize   = 16
 )
 

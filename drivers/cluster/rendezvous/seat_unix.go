@@ -29,6 +29,9 @@ const (
 type Seat struct {
 	place *Place
 	left  Record
+	fresh bool            // the lock file is new: it knows nothing of an earlier hub
+	old   map[string]bool // with a fresh one, the sockets of an earlier hub
+	blind bool            // with a fresh one, these cannot be found out
 
 	// What the record in the file covers of this hub's own gifts.
 	expiry atomic.Int64
@@ -96,15 +99,40 @@ func (p *Place) sit(f *os.File) (*Seat, error) {
 	if err != nil {
 		return nil, fmt.Errorf("its lock file %s cannot be used: %w", f.Name(), err)
 	}
-	if len(content) == 0 { // the first hub ever, or somebody has removed the file of the last one
+	s := &Seat{place: p, file: f, fresh: len(content) == 0}
+	if s.fresh { // the first hub ever, or somebody has removed the file of the last one
 		last.record = Record{Boot: boot, Expiry: Never}
+		s.old, err = elders(p.path)
+		s.blind = err != nil
 	}
-	s := &Seat{place: p, file: f, left: last.record.on(boot)}
+	s.left = last.record.on(boot)
 	s.inherited = s.left.Expiry
 	s.latest = entry{last.number, Record{Boot: boot, PID: uint64(os.Getpid())}}
 	s.fence.Store(s.left.Fence)
 	return s, s.raise(0, 0)
 }
+
+// Fresh reports whether the lock file is new: there was no hub in this boot, or
+// somebody has removed the file of one that may still serve.
+func (s *Seat) Fresh() bool { return s.fresh }
+
+// Contested reports whether a hub may still serve whose files somebody has
+// removed. It notices within a second, or when it continues if it is stopped.
+func (s *Seat) Contested() bool {
+	if s.blind || len(s.old) == 0 {
+		return false
+	}
+	now, err := elders(s.place.path)
+	for inode := range s.old {
+		if !now[inode] && err == nil {
+			delete(s.old, inode)
+		}
+	}
+	return len(s.old) > 0
+}
+
+// Blind reports whether Contested cannot be found out on this system.
+func (s *Seat) Blind() bool { return s.blind }
 
 // Left is what the last hub left, with zero for all that there is nothing of.
 // If it cannot be known, or if there was none, Expiry is Never.
@@ -151,16 +179,20 @@ func (s *Seat) Settle() error {
 }
 
 // Check returns an error if the seat is lost: somebody removed the lock file, and
-// another process may sit by now. It also keeps the files from looking old to
-// whatever cleans temporary folders.
+// another process may sit by now.
 func (s *Seat) Check() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
-	for _, path := range []string{s.place.path, s.file.Name()} {
-		_ = os.Chtimes(path, now, now) // a missing one is found out below, or is on its way
-	}
 	return s.verify()
+}
+
+// Touch keeps the files from looking old to a program that cleans temporary
+// folders.
+func (s *Seat) Touch() {
+	now := time.Now()
+	for _, path := range []string{s.place.path, s.place.path + locked} {
+		_ = os.Chtimes(path, now, now) // Check finds a missing one
+	}
 }
 
 // verify expects the seat locked.

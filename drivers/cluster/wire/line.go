@@ -6,8 +6,10 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // Line is one side of a connection. Frames are queued by anybody and written in
@@ -17,8 +19,9 @@ import (
 //
 // Its methods may be called concurrently, Read by one goroutine.
 type Line struct {
-	conn net.Conn
-	now  instant // writes what the connection takes at once
+	conn   net.Conn
+	now    instant // writes what the connection takes at once
+	limits Limits  // the reader's
 
 	mu     sync.Mutex
 	out    [][]byte      // queued, in chunks, of which the last is being filled
@@ -349,33 +352,111 @@ func (l *Line) Close() {
 	l.done.Wait()
 }
 
-// firstBuffer is what a reader begins with, and returns to.
-const firstBuffer = 64 << 10
+// Limits bounds what the other side may send. A zero field is no bound beside
+// MaxFrame.
+type Limits struct {
+	Frame  int           // the largest length of a frame
+	First  time.Duration // until the first frame has arrived, from the start of Read
+	Within time.Duration // within a frame
+}
+
+// Limit bounds what is read from now on. It is called before Read, or within its
+// functions.
+func (l *Line) Limit(x Limits) { l.limits = x }
+
+const (
+	// firstBuffer is the size of a reader's first buffer. It grows with what
+	// arrives, and not with the length that a frame claims.
+	firstBuffer = 1 << 10
+	// usualBuffer is how far it grows for many small frames, and returns to after
+	// a large one.
+	usualBuffer = 64 << 10
+	// grace is how long a reader goes on after a deadline: where its own process
+	// was stopped, the frame is there already.
+	grace = time.Second
+)
 
 // Read hands each frame that arrives to handle, and calls pause when everything
 // that has arrived so far was handed over. The body is valid during the call
 // alone. It returns the error of handle, io.EOF if the other side has ended
-// after a whole frame, io.ErrUnexpectedEOF within one, a *FrameError, or what
-// the connection says.
+// after a whole frame, io.ErrUnexpectedEOF within one, a *FrameError, an error
+// that wraps os.ErrDeadlineExceeded beyond Limits, or the connection's.
 func (l *Line) Read(handle func(t Type, body []byte) error, pause func()) error {
 	b := make([]byte, firstBuffer)
 	filled := 0
+	timer := deadline{line: l, first: true}
 	for {
+		if err := timer.set(filled > 0); err != nil {
+			return err
+		}
 		n, err := l.conn.Read(b[filled:])
+		if n == 0 && timer.late(err) {
+			continue
+		}
 		filled += n
-		used, bad := split(b[:filled], handle)
+		used, bad := l.split(b[:filled], handle)
 		if bad != nil {
 			return bad
 		}
+		timer.moved(used > 0)
 		pause()
+		grow := filled == len(b)
 		filled = copy(b, b[used:filled])
 		if err != nil {
 			return ended(err, filled)
 		}
-		if b, err = fit(b, filled); err != nil {
+		if b, err = l.fit(b, filled, grow); err != nil {
 			return err
 		}
 	}
+}
+
+// deadline bounds the first frame of a reader, and each that has begun.
+type deadline struct {
+	line  *Line
+	first bool      // no frame has arrived yet
+	until time.Time // zero without a bound
+	again bool      // it has passed, and grace runs
+}
+
+// set sets the deadline of the next read. begun says that a frame has begun.
+func (d *deadline) set(begun bool) error {
+	bound := d.line.limits.Within
+	if d.first && d.line.limits.First > 0 {
+		bound = d.line.limits.First
+	} else if !begun {
+		bound = 0
+	}
+	switch {
+	case d.again || bound > 0 && !d.until.IsZero():
+		return nil // it runs
+	case bound == 0 && d.until.IsZero():
+		return nil
+	case bound == 0:
+		d.until = time.Time{}
+	default:
+		d.until = time.Now().Add(bound)
+	}
+	return d.line.conn.SetReadDeadline(d.until)
+}
+
+// late reports whether err is a deadline that has passed for the first time: what
+// arrives within grace is still in time.
+func (d *deadline) late(err error) bool {
+	if d.again || !errors.Is(err, os.ErrDeadlineExceeded) {
+		return false
+	}
+	d.again = true
+	return d.line.conn.SetReadDeadline(time.Now().Add(grace)) == nil
+}
+
+// moved ends the deadline of a frame that has arrived.
+func (d *deadline) moved(whole bool) {
+	if !whole || d.until.IsZero() {
+		return
+	}
+	d.first, d.again, d.until = false, false, time.Time{}
+	_ = d.line.conn.SetReadDeadline(time.Time{}) // the next read says what is wrong
 }
 
 // ended is how reading ended that has left so many bytes of a frame.
@@ -387,9 +468,9 @@ func ended(err error, left int) error {
 }
 
 // split hands over the whole frames in b and returns how long they are.
-func split(b []byte, handle func(t Type, body []byte) error) (used int, err error) {
+func (l *Line) split(b []byte, handle func(t Type, body []byte) error) (used int, err error) {
 	for {
-		n, whole, err := measure(b[used:])
+		n, whole, err := l.measure(b[used:])
 		if err != nil || !whole {
 			return used, err
 		}
@@ -401,34 +482,38 @@ func split(b []byte, handle func(t Type, body []byte) error) (used int, err erro
 	}
 }
 
-// measure returns how long the frame at the beginning of b is, and whether all
+// measure returns the length of the frame at the beginning of b, and whether all
 // of it is there.
-func measure(b []byte) (n int, whole bool, err error) {
+func (l *Line) measure(b []byte) (n int, whole bool, err error) {
 	if len(b) < head {
 		return head, false, nil
 	}
-	length := binary.LittleEndian.Uint32(b)
-	if length == 0 || length > MaxFrame {
+	length, most := binary.LittleEndian.Uint32(b), MaxFrame
+	if l.limits.Frame > 0 {
+		most = min(most, l.limits.Frame)
+	}
+	if length == 0 || length > uint32(most) {
 		return 0, false, &FrameError{length}
 	}
 	n = head + int(length)
 	return n, len(b) >= n, nil
 }
 
-// fit returns a buffer with the same content that has room for the frame that
-// it begins with. One that has grown for a large frame is given back once it
-// is empty.
-func fit(b []byte, filled int) ([]byte, error) {
-	n, _, err := measure(b[:filled])
+// fit returns a buffer with the same content and room for more. grow says that the
+// last read has filled it.
+func (l *Line) fit(b []byte, filled int, grow bool) ([]byte, error) {
+	n, _, err := l.measure(b[:filled])
 	if err != nil {
 		return nil, err
 	}
 	size := len(b)
 	switch {
-	case n > len(b):
-		size = n
-	case filled == 0:
-		size = firstBuffer
+	case filled == len(b):
+		size = min(2*len(b), max(n, usualBuffer))
+	case filled == 0 && len(b) > usualBuffer:
+		size = usualBuffer
+	case grow && len(b) < usualBuffer:
+		size = min(2*len(b), usualBuffer)
 	}
 	if size == len(b) {
 		return b, nil

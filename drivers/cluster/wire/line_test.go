@@ -131,7 +131,7 @@ func TestCloseEndsReadAndRoomAndQueue(t *testing.T) {
 		t.Helper()
 		defer b.Close()
 		l := NewLine(a)
-		f := Begin(1).Bytes(make([]byte, 9<<20))
+		f := Begin(1).Bytes(make([]byte, MaxFrame-100))
 		for range 2 {
 			if err := l.Queue(f, 0); err != nil {
 				t.Fatal(err)

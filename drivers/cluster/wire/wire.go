@@ -17,8 +17,9 @@ import (
 	"sync"
 )
 
-// MaxFrame is the largest length of a frame.
-const MaxFrame = 16 << 20
+// MaxFrame is the largest length of a frame: a message of the largest size, and its
+// envelope.
+const MaxFrame = 1<<20 + 64<<10
 
 // Type says what the body of a frame is. One that is not known is ignored by
 // its receiver, so that a newer program can speak to an older one.

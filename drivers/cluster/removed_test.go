@@ -1,0 +1,81 @@
+//go:build linux || darwin
+
+package cluster
+
+import (
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/internal/history"
+)
+
+// Somebody removes all files of a socket at once, under processes that use locks,
+// and another process comes: it grants nothing until the hub of the others has
+// noticed, and they are at the new one.
+func TestRemovedFilesLetNobodyIn(t *testing.T) {
+	c := newCourt(t, 3*time.Second)
+	var all []*proc
+	for range 3 {
+		all = append(all, c.come(true))
+	}
+	for range scaledBy(3) {
+		time.Sleep(100 * time.Millisecond) // some work
+		err := errors.Join(os.RemoveAll(c.orders.Socket+".clients"), os.Remove(c.orders.Socket), os.Remove(c.orders.Socket+".lock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := c.come(true)
+		all = append(all, p)
+		c.works(all)
+	}
+	for _, p := range all {
+		p.leave()
+	}
+	h, err := history.Read(c.orders.History)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.CheckBeliefs(0); err != nil {
+		t.Error(err)
+	}
+	t.Logf("%d grants", len(h.Beliefs))
+}
+
+// The hub is stopped, and somebody removes its files to get rid of it. Another
+// process that comes grants nothing before the first hub has gone, and then what
+// the clients of that one hold stays theirs.
+func TestRemovedFilesOfAStoppedHubLetNobodyIn(t *testing.T) {
+	c := newCourt(t, time.Minute)
+	hub, holder := c.come(false), c.come(false)
+	holder.tell("take k")
+	holder.says("took k")
+	must(t, hub.Pause())
+	err := errors.Join(os.RemoveAll(c.orders.Socket+".clients"), os.Remove(c.orders.Socket), os.Remove(c.orders.Socket+".lock"))
+	must(t, err)
+	next := c.come(false)
+	next.tell("take k")
+	time.Sleep(500 * time.Millisecond)
+	next.silent()
+	must(t, hub.Continue())
+	time.Sleep(500 * time.Millisecond)
+	next.silent()
+	c.queued([]*proc{holder, next})
+	holder.tell("give k")
+	holder.says("gave k")
+	next.says("took k")
+}
+
+// works waits until each of the processes has been granted a lock from now on.
+func (c *court) works(all []*proc) {
+	c.t.Helper()
+	for _, p := range all {
+		p.tell("take " + p.name)
+	}
+	for _, p := range all {
+		p.says("took " + p.name)
+		p.tell("give " + p.name)
+		p.says("gave " + p.name)
+	}
+}

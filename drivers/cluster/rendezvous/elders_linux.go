@@ -1,0 +1,31 @@
+package rendezvous
+
+import (
+	"bytes"
+	"os"
+	"strings"
+)
+
+// elders returns the inodes of the sockets that were bound at path, by a hub whose
+// files somebody has removed: its listener and its connections. The kernel lists
+// them under the name that they were bound to, as long as they are open.
+func elders(path string) (map[string]bool, error) {
+	list, err := os.ReadFile("/proc/net/unix")
+	if err != nil {
+		return nil, err
+	}
+	return boundAt(list, path+nascent), nil
+}
+
+// boundAt returns the inodes in a list of sockets whose name is path.
+func boundAt(list []byte, path string) map[string]bool {
+	found := make(map[string]bool)
+	for line := range bytes.Lines(list) {
+		// Num RefCount Protocol Flags Type St Inode Path
+		fields := strings.SplitN(strings.Join(strings.Fields(string(line)), " "), " ", 8)
+		if len(fields) == 8 && fields[7] == path {
+			found[fields[6]] = true
+		}
+	}
+	return found
+}
