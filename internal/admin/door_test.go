@@ -6,6 +6,8 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -81,12 +83,26 @@ func TestClosedDoorLetsNobodyIn(t *testing.T) {
 	}
 }
 
-func TestWhoLooksTrustsHisOwnFoldersAlone(t *testing.T) {
+func TestFolderOfOneUserIsTrusted(t *testing.T) {
 	dir := t.TempDir()
-	if err := trusted(dir, 424242); err == nil {
+	open, squat, own := filepath.Join(dir, "open"), filepath.Join(dir, tempFolder+"424242"), filepath.Join(dir, "mega")
+	for _, folder := range []string{open, squat, own} {
+		if err := os.Mkdir(folder, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(open, 0o755); err != nil { //nolint:gosec // that is what is refused
+		t.Fatal(err)
+	}
+	if err := trusted(own, 424242); err == nil {
 		t.Error("another user's folder is trusted")
 	}
-	if err := trusted(dir, 0); err != nil {
-		t.Errorf("root may not look: %v", err)
+	if err := trusted(own, 0); err != nil {
+		t.Errorf("root does not trust a user's folder: %v", err)
+	}
+	for _, folder := range []string{open, squat, filepath.Join(dir, "nothing")} {
+		if err := trusted(folder, 0); err == nil {
+			t.Errorf("root trusts %s", folder)
+		}
 	}
 }

@@ -19,8 +19,12 @@ func Folders(environ []string) (all []string) {
 	if !filepath.IsAbs(temp) {
 		temp = os.TempDir()
 	}
-	return append(all, filepath.Join(temp, "mega-"+strconv.Itoa(os.Geteuid())))
+	return append(all, filepath.Join(temp, tempFolder+strconv.Itoa(os.Geteuid())))
 }
+
+// tempFolder and the number of a user is the name of that user's folder in the
+// temporary folder, where everyone can make one.
+const tempFolder = "mega-"
 
 // lookup returns the last value of a variable: that is the one which counts.
 func lookup(environ []string, name string) (value string) {

@@ -164,8 +164,8 @@ func refuses(path string) bool {
 	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// sockets lists the admin sockets in the folders that this user can trust, but
-// for those of workers, whose supervisor answers for them.
+// sockets lists the admin sockets in the folders that this user can trust, except
+// those of workers, for which their supervisor answers.
 func sockets(folders []string) (paths []string) {
 	for _, folder := range folders {
 		if trusted(folder, os.Geteuid()) != nil {
@@ -185,23 +185,40 @@ func sockets(folders []string) (paths []string) {
 }
 
 // trusted refuses a folder in which somebody else may have put a socket that
-// answers for another's process. Root may look into everybody's.
-func trusted(folder string, uid int) error {
-	if uid == 0 {
-		return nil
+// answers for another's process. Root may use the folder of another user, but
+// not one in the place of its own.
+func trusted(folder string, self int) error {
+	if self != 0 {
+		return private.CheckFolder(folder, self)
 	}
-	return private.CheckFolder(folder, uid)
+	info, err := os.Lstat(folder)
+	if err != nil {
+		return err
+	}
+	owner := private.Owner(info)
+	if number, ok := strings.CutPrefix(filepath.Base(folder), tempFolder); ok && number != strconv.Itoa(owner) {
+		return fmt.Errorf("%s belongs to another user (uid %d)", folder, owner)
+	}
+	return private.CheckFolder(folder, owner)
 }
 
-// connect dials a socket and makes sure that this user's process, or root's,
-// is behind it.
+// connect dials a socket and checks who listens there: this user's process, or
+// root's. Root trusts a socket whose folder, file and process belong to one user:
+// otherwise that user could have root act on the process of another.
 func connect(ctx context.Context, path string) (net.Conn, error) {
+	self, owner := os.Geteuid(), 0
+	if self == 0 {
+		var err error
+		if owner, err = private.CheckSocket(path); err != nil {
+			return nil, fmt.Errorf("root does not trust the socket: %w", err)
+		}
+	}
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
 	if err != nil {
 		return nil, err
 	}
 	p, err := private.PeerOf(conn)
-	if self := os.Geteuid(); err == nil && self != 0 && !admits(p.UID, self) {
+	if err == nil && (self == 0 && p.UID != owner || self != 0 && !admits(p.UID, self)) {
 		err = fmt.Errorf("%s is served by another user (uid %d)", path, p.UID)
 	}
 	if err != nil {

@@ -18,7 +18,7 @@ const MaxPath = len(syscall.RawSockaddrUnix{}.Path) - 1
 // MakeFolder makes folder, if it is not there, and checks that nobody but this
 // user can put something into it or take it away.
 func MakeFolder(folder string) error {
-	if err := checkParent(filepath.Dir(folder)); err != nil {
+	if err := checkParent(filepath.Dir(folder), os.Geteuid()); err != nil {
 		return err
 	}
 	if err := os.Mkdir(folder, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -30,16 +30,31 @@ func MakeFolder(folder string) error {
 // CheckFolder refuses a folder that is not uid's, that others can enter, or
 // that somebody else could replace.
 func CheckFolder(folder string, uid int) error {
-	return errors.Join(checkParent(filepath.Dir(folder)), checkFolder(folder, uid))
+	return errors.Join(checkParent(filepath.Dir(folder), uid), checkFolder(folder, uid))
 }
 
 // CheckParent refuses a folder that is not there yet, where somebody else could
 // replace it once it is.
-func CheckParent(folder string) error { return checkParent(filepath.Dir(folder)) }
+func CheckParent(folder string) error { return checkParent(filepath.Dir(folder), os.Geteuid()) }
 
-// checkParent refuses a parent in which somebody else could replace the
-// folder. A link in the path to it is followed: it is the place that counts.
-func checkParent(parent string) error {
+// CheckSocket returns the user of a socket whose folder and file belong to that
+// user alone, or an error that says what does not. What listens there has to be
+// asked with [PeerOf].
+func CheckSocket(path string) (uid int, err error) {
+	info, err := os.Lstat(path)
+	switch {
+	case err != nil:
+		return 0, err
+	case info.Mode().Type() != fs.ModeSocket:
+		return 0, fmt.Errorf("%s is not a socket (%v)", path, info.Mode())
+	}
+	uid = Owner(info)
+	return uid, CheckFolder(filepath.Dir(path), uid)
+}
+
+// checkParent refuses a parent in which somebody but uid and root could replace
+// the folder. It follows links in the path: the place counts.
+func checkParent(parent string, uid int) error {
 	real, err := filepath.EvalSymlinks(parent)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("the folder %s is missing: make it, or choose one that is there: %w", parent, err)
@@ -52,9 +67,9 @@ func checkParent(parent string) error {
 		return err
 	}
 	shared := info.Mode().Perm()&0o022 != 0 && info.Mode()&fs.ModeSticky == 0
-	switch uid := Owner(info); {
-	case uid != 0 && uid != os.Geteuid():
-		return fmt.Errorf("%s belongs to another user (uid %d)", real, uid)
+	switch owner := Owner(info); {
+	case owner != 0 && owner != uid:
+		return fmt.Errorf("%s belongs to another user (uid %d)", real, owner)
 	case shared:
 		return fmt.Errorf("%s can be written to by other users (%v), who could replace what is in it", real, info.Mode())
 	}
