@@ -30,6 +30,7 @@ type Config struct {
 	// Namespace separates environments on one server: it is a part of all keys.
 	// At most 64 letters, digits, '.', '_' and '-'. Default none.
 	Namespace string
+	edit      func(source string) string // changes each script; for tests of the suite
 	// Engine is how waiting is done. Default EngineQueue.
 	Engine string
 }

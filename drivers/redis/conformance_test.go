@@ -28,6 +28,7 @@ func TestRedislockKeepsTheContractButForItsLacks(t *testing.T) {
 type yard struct {
 	t      *testing.T
 	engine string
+	edit   func(source string) string // of the scripts; or nil
 	server *redistest.Server
 	names  map[string]string // of scripts, by hash
 
@@ -49,7 +50,7 @@ func (y *yard) open() (driver.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := openLock(context.Background(), redis.Config{URL: p.URL(), Engine: y.engine})
+	d, err := openLock(context.Background(), redis.Edited(redis.Config{URL: p.URL(), Engine: y.engine}, y.edit))
 	if err != nil {
 		_ = p.Close()
 		return nil, err

@@ -32,3 +32,9 @@ func ClusterNames(key string) (holder, mark string) {
 	holder = t.holder(key)
 	return holder, newLayout(t, true, false).mark(holder)
 }
+
+// Edited returns c with scripts that are changed before they are sent.
+func Edited(c Config, edit func(source string) string) Config {
+	c.edit = edit
+	return c
+}

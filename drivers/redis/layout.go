@@ -11,6 +11,8 @@ type layout struct {
 	// strict has the server refuse scripts that touch keys which the call does
 	// not name, as Dragonfly does.
 	strict bool
+	// edit, if set, changes the source of each script.
+	edit func(source string) string
 	// marks are the names of the clock marks of a Cluster, by hash slot.
 	marks []string
 }

@@ -102,6 +102,7 @@ func (o opening) open(ctx context.Context) (driver.Driver, error) {
 	if err := l.at(ctx); err != nil {
 		return nil, err
 	}
+	l.layout.edit = o.config.edit
 	if o.backend.repeats() {
 		l.warn("the client sends commands again by itself: each release leaves an entry for %v; set MaxRetries to -1, the driver sends again by itself", barring)
 	}

@@ -87,6 +87,10 @@ func newScripts(l *layout, moving bool) *scripts {
 		luaString(l.separator()), l.constantMark(), !l.cluster, declared, moving,
 		window.Milliseconds(), stale.Milliseconds(), heartbeat.Milliseconds(),
 		barring.Milliseconds(), keeping.Milliseconds(), driver.MaxTickets)
+	edited := l.edit
+	if edited == nil {
+		edited = func(source string) string { return source }
+	}
 	keys := l
 	if !declared {
 		keys = nil
@@ -95,7 +99,7 @@ func newScripts(l *layout, moving bool) *scripts {
 		if moving {
 			short = "" // it looks at several keys in one command
 		}
-		return newScript(name, head+short+headLua+strings.Join(parts, ""), keys)
+		return newScript(name, edited(head+short+headLua+strings.Join(parts, "")), keys)
 	}
 	return &scripts{
 		counted: !l.cluster,
@@ -103,7 +107,7 @@ func newScripts(l *layout, moving bool) *scripts {
 		release: onLock("release", releasePlainLua, settleLua, releaseLua),
 		beat:    onLock("beat", "", settleLua, beatLua),
 		confirm: onLock("confirm", "", settleLua, confirmLua),
-		renew:   newScript("renew", head+renewLua, nil),
+		renew:   newScript("renew", edited(head+renewLua), nil),
 		force:   onLock("force", "", settleLua, leaseLua, forceLua),
 		inspect: onLock("inspect", "", settleLua, leaseLua, inspectLua),
 		stamp:   onLock("stamp", "", stampLua),

@@ -47,6 +47,9 @@ func handOvers(e *env) {
 				worst = max(worst, took)
 			}
 		}
+		if late > most {
+			break
+		}
 	}
 	e.releases(held)
 	e.want(late <= most, "%d of %d hand-overs took longer than %v, one of them %v", late, n, limit, worst)
@@ -117,7 +120,11 @@ func placesAreKept(e *env) {
 	for i, p := range processes[1:] {
 		waiters = append(waiters, p.queue(e.key("k"), fmt.Sprint("waiter-", i), e.ttl(100)))
 	}
-	e.sleep(3 * time.Second)
+	for range 30 { // none is out of the queue in between, either
+		e.sleep(100 * time.Millisecond)
+		queued := len(e.inspect(processes[0].opened, e.key("k")).Waiters)
+		e.want(queued == len(waiters), "%d of %d waiters are in the queue", queued, len(waiters))
+	}
 	e.serveInOrder(holder, waiters)
 }
 

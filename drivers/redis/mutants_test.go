@@ -1,0 +1,72 @@
+package redis_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/megaframework/mega/drivers/redis"
+	"github.com/megaframework/mega/internal/redistest"
+	"github.com/megaframework/mega/lock/locktest"
+)
+
+// mutants are changes of the scripts that break a rule, as somebody might make
+// them, and the case that has to notice.
+var mutants = []struct {
+	name     string
+	noticed  string // rule/claim
+	old, new string
+	clock    bool // the case sets the clock of the server
+}{
+	{name: "loses one push in 20", noticed: "L9/of two thousand hand-overs at most three wait for a repair",
+		old: `local heard = redis.pcall('publish', inbox`, new: `local heard = first % 20 == 0 and 1 or redis.pcall('publish', inbox`},
+	{name: "never pushes at a release", noticed: "L9/of two thousand hand-overs at most three wait for a repair",
+		old: `local heard = redis.pcall('publish', inbox`, new: `local heard = 1 or redis.pcall('publish', inbox`},
+	{name: "keeps no record of fences", noticed: "L2/fences grow while the clock of the backend steps back",
+		old: `call('set', M, `, new: `tostring(`, clock: true},
+	{name: "lets a pushed grant live for 20 s", noticed: "L8/a waiter that is cut off silently costs the next one a grant window",
+		old: `barring, keeping, room = 2000, `, new: `barring, keeping, room = 20000, `},
+	{name: "puts a ticket that comes back at the end", noticed: "L7/waiters that the backend has forgotten come back to their places",
+		old: `local at = tonumber(number) or`, new: `local at =`},
+	{name: "does not keep tickets with a heartbeat", noticed: "L7/waiters keep their places while they wait",
+		old: `call('zadd', D, unpack(due))`, new: ``},
+	{name: "serves the second one at every 50th release", noticed: "L7/a long queue of processes is served in order",
+		old: `local head = call('zrange', Q, 0, 0, 'withscores')`,
+		new: `local head = call('zrange', Q, 0, 0, 'withscores')
+    if call('incr', 'released') % 50 == 49 then
+      local second = call('zrange', Q, 1, 1, 'withscores')
+      if second[1] then head = second end
+    end`},
+	{name: "never shortens", noticed: "L12/the driver sets the life of a grant in both directions",
+		old: "  rev = tonumber(rev)\n", new: "  rev = tonumber(rev)\n  if slot == 0 and call('pttl', H) > tonumber(ttl) then return true end\n"},
+	{name: "takes a late copy for a renewal", noticed: "L12/the driver ignores a late copy of an older renewal",
+		old: `if rev < tonumber(had) then return false end`, new: ``},
+}
+
+func TestMutatedScriptsAreCaught(t *testing.T) {
+	for _, m := range mutants {
+		if m.clock && !redistest.CanStepClock() {
+			continue // the case does not exist here
+		}
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			y := newYard(t, redis.EngineQueue)
+			changed := false
+			y.edit = func(source string) string {
+				changed = changed || strings.Contains(source, m.old)
+				return strings.ReplaceAll(source, m.old, m.new)
+			}
+			err := locktest.Check(t.Context(), y.harness(), m.noticed)
+			if !changed {
+				t.Fatalf("no script contains %q", m.old)
+			}
+			// A case that fails names its rule. The goroutines of the other
+			// mutants, which Check may find too, are no failure of a case.
+			rule, _, _ := strings.Cut(m.noticed, "/")
+			if err == nil || !contains(err, "\n\t"+rule+": ") {
+				t.Errorf("not noticed by %s: %.300v", m.noticed, err)
+				return
+			}
+			t.Logf("noticed: %.300v", err)
+		})
+	}
+}
