@@ -205,3 +205,34 @@ func TestDeadLinkIsFoundOutUnderATrickle(t *testing.T) {
 	proxy.Heal()
 	connected(t, b, 1)
 }
+
+// Without room a publish waits in every state of the connection: it goes on
+// when there is room, and ends with its context.
+func TestPublishWaitsForRoomWhileDisconnected(t *testing.T) {
+	server := natstest.Start(t, natstest.Options{})
+	b := open(t, nats.Config{URL: server.URL(), Buffer: 64 << 10})
+	arrived := tally(t, b, "n")
+	server.Stop()
+	await(t, func() bool { state, _ := b.State(); return state == bus.StateDisconnected })
+	payload, n := strings.Repeat(" ", 10_000), 0
+	for ; ; n++ {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		err := b.Publish(ctx, "n", []byte(strconv.Itoa(n+1)+payload))
+		cancel()
+		if errors.Is(err, bus.ErrOverloaded) && errors.Is(err, context.DeadlineExceeded) {
+			break
+		}
+		if err != nil || n > 100 {
+			t.Fatalf("after %d: %v", n, err)
+		}
+	}
+	waited := make(chan error, 1)
+	go func() { waited <- b.Publish(t.Context(), "n", []byte(strconv.Itoa(n+1)+payload)) }()
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-waited; err != nil {
+		t.Errorf("the publish that waited: %v", err)
+	}
+	await(t, func() bool { return len(arrived()) == n+1 })
+}
