@@ -58,7 +58,17 @@ func (y *yard) open() (driver.Driver, error) {
 	y.mu.Lock()
 	y.proxies[d] = p
 	y.mu.Unlock()
-	return closing{d, y}, nil
+	c := closing{d, y}
+	if asker, ok := d.(driver.Asker); ok {
+		return asking{c, asker}, nil
+	}
+	return c, nil
+}
+
+// asking is a closing driver that can be asked in two parts.
+type asking struct {
+	closing
+	driver.Asker
 }
 
 // closing ends a process's proxy with it.
@@ -76,6 +86,9 @@ func (c closing) Close(ctx context.Context) error {
 func (y *yard) proxy(d driver.Driver) *redistest.Proxy {
 	y.mu.Lock()
 	defer y.mu.Unlock()
+	if a, ok := d.(asking); ok {
+		d = a.closing
+	}
 	return y.proxies[d.(closing).Driver]
 }
 

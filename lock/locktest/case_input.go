@@ -30,7 +30,7 @@ func (p *process) calls(key string, opts ...lock.Option) map[string]error {
 
 func illegalKeys(e *env) {
 	p := e.process()
-	for _, key := range []string{"", " ", "a b", "\x00", "a\nb", "\t", "\u00a0", "\u2028", "\x7f", "\xff", "a\xc3", strings.Repeat("x", 513), strings.Repeat("x", 10_000)} {
+	for _, key := range []string{"", " ", "a b", "\x00", "a\nb", "\t", "\u00a0", "\u2028", "a\u200bb", "a\u202eb", "a\ufeff", "a\u2060b", "a\u00adb", "\x7f", "\xff", "a\xc3", strings.Repeat("x", 513), strings.Repeat("x", 10_000)} {
 		calls := p.calls(key)
 		_, calls["force"] = p.ForceRelease(e.ctx, key, "reason")
 		_, calls["inspect"] = p.Inspect(e.ctx, key)
@@ -46,25 +46,28 @@ func illegalKeys(e *env) {
 func illegalOptions(e *env) {
 	p := e.process()
 	for name, opt := range map[string]lock.Option{
-		"TTL 0":            lock.TTL(0),
-		"TTL -1s":          lock.TTL(-time.Second),
-		"TTL 500µs":        lock.TTL(500 * time.Microsecond),
-		"TTL below 100ms":  lock.TTL(100*time.Millisecond - 1),
-		"TTL above 24h":    lock.TTL(24*time.Hour + 1),
-		"TTL of ever":      lock.TTL(math.MaxInt64),
-		"Slots 0":          lock.Slots(0),
-		"Slots -1":         lock.Slots(-1),
-		"Slots 4097":       lock.Slots(4097),
-		"Label of 129":     lock.Label(strings.Repeat("x", 129)),
-		"Label not UTF-8":  lock.Label("\xff"),
-		"Wait -1":          lock.Wait(-1),
-		"Wait of past all": lock.Wait(math.MinInt64),
+		"TTL 0":             lock.TTL(0),
+		"TTL -1s":           lock.TTL(-time.Second),
+		"TTL 500µs":         lock.TTL(500 * time.Microsecond),
+		"TTL below 100ms":   lock.TTL(100*time.Millisecond - 1),
+		"TTL above 24h":     lock.TTL(24*time.Hour + 1),
+		"TTL of ever":       lock.TTL(math.MaxInt64),
+		"Slots 0":           lock.Slots(0),
+		"Slots -1":          lock.Slots(-1),
+		"Slots 4097":        lock.Slots(4097),
+		"Label of 129":      lock.Label(strings.Repeat("x", 129)),
+		"Label not UTF-8":   lock.Label("\xff"),
+		"Label with a \\n":  lock.Label("a\nb"),
+		"Label with an ESC": lock.Label("\x1b[31m"),
+		"Wait -1":           lock.Wait(-1),
+		"Wait of past all":  lock.Wait(math.MinInt64),
 	} {
 		for call, err := range p.calls(e.key("k"), opt) {
 			e.is(err, lock.ErrInvalid, "%s with %s", call, name)
 			e.hasCode(err, "lock.invalid_option")
 		}
 	}
+	e.is(p.With(e.ctx, e.key("k"), nil), lock.ErrInvalid, "with a nil function")
 	_, err := p.TryAcquire(e.ctx, e.key("k"), lock.Wait(time.Second))
 	e.is(err, lock.ErrInvalid, "try with a wait")
 	_, err = p.ForceRelease(e.ctx, e.key("k"), "")

@@ -108,6 +108,18 @@ var mutations = []struct {
 		"= c.within, lease.fence", "= false, lease.fence"},
 	{"L19/values, deadline and end of the context carry over", "context.go",
 		"\treturn c.parent.Value(key)\n", "\treturn nil\n"},
+	{"L20/a wait ends when it has passed", "queue.go",
+		"time.NewTimer(c.left)", "time.NewTimer(2 * c.left)"},
+	{"L20/a wait shorter than the way to the backend gets a free key", "queue.go",
+		"if more := qs.unanswered(w, queued); more > 0 {", "if more := qs.unanswered(w, queued); more > time.Hour {"},
+	{"L21/a backend that falls silent is not busy", "queue.go",
+		"\treturn nil, down\n", "\treturn new(NotAcquiredError), nil\n"},
+	{"L21/loss and return of the backend are reported once", "health.go",
+		"\tif first {\n\t\th.locker.observe(", "\tif true {\n\t\th.locker.observe("},
+	{"L22/a grant past its deadline is given back at once", "hold.go",
+		"\t\t\th.bury() // L22", "\t\t\t_ = h // L22"},
+	{"L10/an outage costs a bounded number of goroutines", "cleaner.go",
+		"cleanersAtOnce = 32\n", "cleanersAtOnce = 32_000\n"},
 }
 
 // Each mutation of the front makes the case fail that is about it. The changed
