@@ -12,6 +12,7 @@ var linkCases = []testCase{
 	{rule: "S17", claim: "a message above a limit that was not announced costs one reconnect, and is reported as lost", needs: []fault{"Shrink"}, run: shrunk},
 	{rule: "S23", claim: "a cut of one process is told there, and to no other", needs: []fault{"Cut"}, run: oneSideCut},
 	{rule: "S28", claim: "what a cut takes is counted and an error of Flush, and what waited is sent once", needs: []fault{"Cut"}, run: cutIsReported},
+	{rule: "S12", claim: "a request whose caller has left is not sent", needs: []fault{"Slow"}, run: unsentRequest},
 	{rule: "S29", claim: "a slow link is not cut, and loses nothing", needs: []fault{"Slow"}, run: slowLink},
 }
 
@@ -130,4 +131,35 @@ func slowLink(e *env) {
 	for _, p := range []*process{a, b} {
 		e.want(p.Stats().Cuts == 0 && p.Stats().Lost == 0, "%d cuts, %d lost", p.Stats().Cuts, p.Stats().Lost)
 	}
+}
+
+// unsentRequest queues a request behind more than the link carries until its
+// caller leaves.
+func unsentRequest(e *env) {
+	a, b := e.pair()
+	s, events := b.echo("ask"), b.listen("x")
+	e.must(e.h.Faults.Slow(64<<10), "slow down")
+	e.atEnd(func() { _ = e.h.Faults.Slow(0) })
+	ctx, cancel := context.WithTimeout(e.ctx, 10*e.patience())
+	defer cancel()
+	const n = 60
+	published := e.async(func() {
+		for range n {
+			e.must(a.Publish(ctx, "x", make([]byte, 8<<10)), "publish")
+		}
+	})
+	e.pass(2)
+	inner, leave := context.WithTimeout(ctx, e.units(3))
+	defer leave()
+	asked := e.async(func() {
+		_, err := a.Request(inner, "ask", nil)
+		e.is(err, context.DeadlineExceeded, "the request")
+	})
+	e.await(asked, "the caller leaves")
+	e.must(e.h.Faults.Slow(0), "at full speed")
+	e.await(published, "all is published")
+	e.must(a.Flush(ctx), "flush")
+	events.waits(n)
+	e.want(a.request("ask", "next") == "next", "another answer")
+	e.want(s.Stats().Received == 1, "the responder was given %d requests, and the caller of one had left", s.Stats().Received)
 }

@@ -16,6 +16,7 @@ var outageCases = []testCase{
 	{rule: "S23", claim: "requests in flight fail at once, and so do those made while the backend is away", needs: []fault{"Down", "Up"}, run: outageFailsRequests},
 	{rule: "S23", claim: "what is published meanwhile arrives in order, after each subscription was told once", needs: []fault{"Down", "Up"}, run: outageBuffers},
 	{rule: "S23", claim: "what is published meanwhile is bounded in bytes, and waits for room in time", needs: []fault{"Down", "Up"}, run: outageIsBounded},
+	{rule: "S24", claim: "an event that expires while the backend is away is not sent, and is counted", needs: []fault{"Down", "Up"}, run: expiresInOutage},
 	{rule: "S23", claim: "the state is visible, and told once", needs: []fault{"Down", "Up"}, run: outageIsVisible},
 	{rule: "S23", claim: "subscriptions that are stopped meanwhile do not come back", needs: []fault{"Down", "Up"}, run: outageStops},
 	{rule: "S23", claim: "subscribing meanwhile is an error, and leaves nothing", needs: []fault{"Down", "Up"}, run: outageSubscribe},
@@ -154,6 +155,22 @@ func outageIsBounded(e *env) {
 	a.flush()
 	e.drain(in)
 	e.want(in.len() == accepted, "%d of %d that were accepted have arrived", in.len(), accepted)
+}
+
+func expiresInOutage(e *env) {
+	a, b := e.pair()
+	in := b.listen("x")
+	e.down()
+	e.isDisconnected(a, b)
+	a.publish("x", "expires", bus.Expires(e.units(1)))
+	a.publish("x", "stays", bus.Expires(10*e.patience()))
+	e.pass(2)
+	e.up()
+	e.isConnected(a, b)
+	a.flush()
+	e.drain(in)
+	in.has("stays")
+	e.want(a.Stats().Expired == 1, "%d are counted as expired before they were sent", a.Stats().Expired)
 }
 
 func outageIsVisible(e *env) {

@@ -368,6 +368,12 @@ var defects = []defect{
 			return nil
 		}}
 	}},
+	{"S12", "sends a request whose caller has left", func() *broken {
+		return &broken{request: func(d driver.Driver, ctx context.Context, m driver.Message) error {
+			go func() { _ = d.Request(context.WithoutCancel(ctx), m) }()
+			return nil
+		}}
+	}},
 	{"S12", "passes no deadline on", func() *broken {
 		return changing(func(m *driver.Message) { m.Deadline = time.Time{} })
 	}},

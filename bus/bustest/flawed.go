@@ -75,7 +75,7 @@ func (f flaw) noticedBy() testCase {
 // around is the harness with a driver that has the flaw.
 func (f flaw) around(h Harness) Harness {
 	g := &flawedGroups{members: map[string][]driver.Sink{}}
-	flawless, crash := h.Open, h.Faults.Crash
+	flawless, crash, cut := h.Open, h.Faults.Crash, h.Faults.Cut
 	h.Open = func() (driver.Driver, error) {
 		inner, err := flawless()
 		if err != nil {
@@ -87,6 +87,9 @@ func (f flaw) around(h Harness) Harness {
 	}
 	if crash != nil {
 		h.Faults.Crash = func(d driver.Driver) error { return crash(d.(*flawed).Driver) }
+	}
+	if cut != nil {
+		h.Faults.Cut = func(d driver.Driver) error { return cut(d.(*flawed).Driver) }
 	}
 	return h
 }

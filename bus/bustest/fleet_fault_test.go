@@ -126,3 +126,18 @@ func (n *node) report() error {
 	n.trouble = nil
 	return err
 }
+
+// awaitSpeed waits until the link is not slow, and reports whether that came
+// before the end of ctx.
+func (n *node) awaitSpeed(ctx context.Context) bool {
+	for {
+		if rate, _ := n.fleet.obstacles.now(); rate == 0 {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(time.Millisecond):
+		}
+	}
+}

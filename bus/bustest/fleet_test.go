@@ -223,6 +223,10 @@ func (n *node) tryPublish(ctx context.Context, m driver.Message) (done bool, err
 // send sends what has waited. The caller holds n.out.
 func (n *node) send() {
 	for _, m := range n.waiting {
+		if !m.Deadline.IsZero() && !time.Now().Before(m.Deadline) {
+			n.front.Expired(1)
+			continue
+		}
 		_ = n.fleet.routes.Publish(context.Background(), m)
 	}
 	n.waiting, n.buffered = nil, 0
@@ -231,6 +235,9 @@ func (n *node) send() {
 func (n *node) Request(ctx context.Context, m driver.Message) error {
 	if err := n.reach(); err != nil {
 		return err
+	}
+	if !n.awaitSpeed(ctx) {
+		return nil // its caller has left, and it is not sent
 	}
 	if err := n.fleet.obstacles.refusal(m.Subject); err != nil {
 		n.front.Fail(m.ID, err)
