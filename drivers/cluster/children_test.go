@@ -177,7 +177,14 @@ func (o orders) hold(l *lock.Locker) error {
 		return err
 	}
 	defer func() { _ = r.Close() }() // an incomplete history shows by itself
-	lease, err := history.NewClient(o.Name, l, r).Acquire(context.Background(), o.Key, 1, lock.TTL(o.TTL), lock.Wait(lock.Forever))
+	c := history.NewClient(o.Name, l, r)
+	take := func() (*history.Lease, error) {
+		return c.Acquire(context.Background(), o.Key, 1, lock.TTL(o.TTL), lock.Wait(lock.Forever))
+	}
+	lease, err := take()
+	for errors.Is(err, lock.ErrUnavailable) { // the hub got no processor for a second: not what this is about
+		lease, err = take()
+	}
 	if err != nil {
 		return err
 	}

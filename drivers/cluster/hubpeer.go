@@ -26,6 +26,8 @@ type peerBus struct {
 	failed []uint64         // while full, requests of the peer whose answers were not
 	owed   map[demand]*debt // requests that the peer has, and has not answered
 	writer *time.Timer      // writes off what is owed; nil while nothing is
+	probed bool             // the peer was asked for a sign of life, after heard frames
+	heard  uint64
 }
 
 // demand names a request: its asker's number, and the asker's number of it.
@@ -102,7 +104,7 @@ func (b *batch) deliver(p *Peer, x *parcel) (o outcome, again []*wish) {
 		return refused, append(again, x.groups...)
 	}
 	if x.demand != nil {
-		bus.owe(*x.demand, x.debt)
+		p.owe(*x.demand, x.debt)
 	}
 	return sent, again
 }
@@ -152,37 +154,60 @@ func (b *peerBus) count(x *parcel) {
 	}
 }
 
-func (b *peerBus) owe(d demand, x *debt) {
+func (p *Peer) owe(d demand, x *debt) {
+	b := &p.bus
 	if b.owed == nil {
 		b.owed = make(map[demand]*debt)
 	}
 	b.owed[d] = x
 	b.owes.Store(int64(len(b.owed)))
 	if b.writer == nil {
-		b.writer = time.AfterFunc(overdue, b.writeOff)
+		b.writer = time.AfterFunc(overdue, p.writeOff)
 	}
 }
 
 // overdue is how long after its deadline a request may count still.
 const overdue = 250 * time.Millisecond
 
-// writeOff forgets requests whose askers wait no more. Not all are ever answered:
-// one that has expired before its turn, for one, is not. They would make the peer
-// look busy for good.
-func (b *peerBus) writeOff() {
+// maxOverdue is how many requests a silent peer is remembered to owe.
+const maxOverdue = 1024
+
+// writeOff forgets requests whose askers wait no more: one that has expired before
+// its turn, for example, is never answered. First the peer is asked for a sign of
+// life. A peer that stands still keeps its debts, so that requests pass over it
+// for as long as it does.
+func (p *Peer) writeOff() {
+	if p.sift() {
+		_ = p.line.Send(wire.Begin(typeCall).Uint(0).String("ping")) // any frame is an answer
+	}
+}
+
+// sift reports whether the peer is to be asked for a sign of life.
+func (p *Peer) sift() (probe bool) {
 	now := time.Now().UnixNano()
+	b := &p.bus
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	lives := b.probed && p.heard.Load() != b.heard
 	for d, x := range b.owed {
-		if x.until != 0 && x.until < now {
+		if x.until == 0 || x.until >= now {
+			continue
+		}
+		if lives || len(b.owed) > maxOverdue {
 			b.forget(d)
+		} else if !b.probed {
+			probe = true
 		}
 	}
-	if len(b.owed) == 0 {
+	if probe || lives {
+		b.probed, b.heard = probe, p.heard.Load()
+	}
+	if len(b.owed) == 0 || b.gone {
 		b.writer = nil
-		return
+		return false
 	}
 	b.writer.Reset(overdue)
+	return probe
 }
 
 // forget takes a debt out. The caller holds b.mu.

@@ -160,7 +160,7 @@ func (x *Lock) Ask(ctx context.Context, r driver.Request) (driver.Grant, func(co
 	q := newQuestion(r.Key)
 	defer q.free()
 	q.claim = c
-	q.patience.Reset(driver.CallTimeout)
+	q.wait(driver.CallTimeout)
 	if err := x.ask(ctx, q, c.question); err != nil {
 		x.end(c, err)
 		return driver.Grant{}, nil, err
@@ -240,7 +240,7 @@ func (x *Lock) leave(ctx context.Context, c *claim, since time.Time) (driver.Gra
 	q := newQuestion(r.Key)
 	defer q.free()
 	q.claim = c
-	q.patience.Reset(farewell)
+	q.wait(farewell)
 	err := x.ask(ctx, q, func(number uint64) *wire.Frame {
 		return wire.Begin(lockLeave).Uint(number).String(r.Key).String(r.Token)
 	})

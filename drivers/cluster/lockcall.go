@@ -17,6 +17,8 @@ import (
 type question struct {
 	answered chan error
 	patience *time.Timer
+	until    time.Time // when patience ends; zero without any
+	excused  bool      // it was longer once
 
 	since    time.Time // of driver.Now, before it was last sent
 	key      string
@@ -39,6 +41,27 @@ func newQuestion(key string) *question {
 	q.key = key
 	return q
 }
+
+// wait bounds the wait for the answer.
+func (q *question) wait(d time.Duration) {
+	q.patience.Reset(d)
+	q.until = time.Now().Add(d)
+}
+
+// excuse reports whether patience has ended late: this process was stopped, or had
+// no processor, and the answer may have come long ago. The hub is not silent
+// because of that, and gets the time again, once.
+func (q *question) excuse() bool {
+	if q.excused || time.Since(q.until) < tardy {
+		return false
+	}
+	q.excused = true
+	q.wait(driver.CallTimeout)
+	return true
+}
+
+// tardy is how late a timer has to be for its process to have stood still.
+const tardy = 100 * time.Millisecond
 
 // free ends the use of q.
 func (q *question) free() {
@@ -86,7 +109,9 @@ func (x *Lock) ask(ctx context.Context, q *question, frame func(number uint64) *
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-q.patience.C:
-			return x.noAnswer()
+			if !q.excuse() {
+				return x.noAnswer()
+			}
 		}
 	}
 }
@@ -116,13 +141,17 @@ func (x *Lock) put(ctx context.Context, q *question, t turn, f *wire.Frame) erro
 	if err := t.line.Send(f); err != nil {
 		return x.withdraw(q, t, asGone(err))
 	}
-	select {
-	case err := <-q.answered:
-		return err
-	case <-ctx.Done():
-		return x.withdraw(q, t, ctx.Err())
-	case <-q.patience.C:
-		return x.withdraw(q, t, x.noAnswer())
+	for {
+		select {
+		case err := <-q.answered:
+			return err
+		case <-ctx.Done():
+			return x.withdraw(q, t, ctx.Err())
+		case <-q.patience.C:
+			if !q.excuse() {
+				return x.withdraw(q, t, x.noAnswer())
+			}
+		}
 	}
 }
 

@@ -31,7 +31,8 @@ type Peer struct {
 	member  string // at the socket; the reader's
 	bye     bool   // the reader's
 
-	last atomic.Bool // no event of the peer follows
+	last  atomic.Bool   // no event of the peer follows
+	heard atomic.Uint64 // frames
 
 	locks peerLocks
 	bus   peerBus
@@ -133,6 +134,7 @@ func hasEnded(err error) bool {
 
 // handle acts on a frame. What it returns ends the peer.
 func (p *Peer) handle(t wire.Type, body []byte) error {
+	p.heard.Add(1)
 	d := wire.NewDecoder(body)
 	err := p.act(t, &d)
 	if err == nil {

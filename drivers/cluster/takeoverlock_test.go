@@ -93,6 +93,28 @@ func TestAWaiterOfASilentHubIsNotBusy(t *testing.T) {
 	must(t, lease.Release())
 }
 
+// A process that is stopped while its question is answered does not take the hub
+// for silent when it continues.
+func TestAStoppedAskerFindsItsAnswer(t *testing.T) {
+	c := newCourt(t, time.Minute)
+	all := []*proc{c.come(false), c.come(false)}
+	hub := c.hub(all)
+	asker := all[0]
+	if asker == hub {
+		asker = all[1]
+	}
+	must(t, hub.Pause())
+	asker.tell("try k")
+	time.Sleep(200 * time.Millisecond) // until it has asked
+	must(t, asker.Pause())
+	must(t, hub.Continue())
+	time.Sleep(driver.CallTimeout)
+	must(t, asker.Continue())
+	if line := asker.says("tried k"); line != "tried k <nil>" {
+		t.Error(line)
+	}
+}
+
 // Waiters keep their order over hubs that are killed: they ask again with the time
 // of their first request.
 func TestTheQueueKeepsItsOrderOverHubs(t *testing.T) {
