@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -108,21 +109,39 @@ func notALock(err error) (why string, ok bool) {
 	return "", false
 }
 
+// scanPage returns the keys at a cursor and the next cursor. As the other calls,
+// it is sent again when an answer does not come in time: a server that was busy
+// for half a second is not unavailable.
+func scanPage(ctx context.Context, node *goredis.Client, cursor uint64, match string) (keys []string, next uint64, err error) {
+	for start, attempt := time.Now(), 0; ; attempt++ {
+		keys, next, err = node.Scan(ctx, cursor, match, scanCount).Result()
+		if err == nil || ctx.Err() != nil || judge(err) == final || time.Since(start) > driver.CallTimeout/2 {
+			return keys, next, err
+		}
+		pause(ctx, backOff(attempt))
+	}
+}
+
 // scan finds the keys in use that begin with prefix, by SCAN: its cost is spread
 // over many short calls.
 func scan(ctx context.Context, client goredis.UniversalClient, t template, prefix string) ([]string, error) {
 	var mu sync.Mutex // guards found
 	found := map[string]bool{}
 	one := func(ctx context.Context, node *goredis.Client) error {
-		for it := node.Scan(ctx, 0, t.match(prefix), scanCount).Iterator(); ; {
-			if !it.Next(ctx) {
-				return it.Err()
+		for cursor := uint64(0); ; {
+			page, next, err := scanPage(ctx, node, cursor, t.match(prefix))
+			if err != nil {
+				return err
 			}
-			key, ok := t.key(it.Val())
-			if ok && len(key) >= len(prefix) && key[:len(prefix)] == prefix {
-				mu.Lock()
-				found[key] = true
-				mu.Unlock()
+			mu.Lock()
+			for _, name := range page {
+				if key, ok := t.key(name); ok && strings.HasPrefix(key, prefix) {
+					found[key] = true
+				}
+			}
+			mu.Unlock()
+			if cursor = next; cursor == 0 {
+				return nil
 			}
 		}
 	}

@@ -127,7 +127,7 @@ func steppedClockIsRepaired(e *env) {
 func fencesOverClockSteps(e *env) {
 	p := e.process()
 	fences := rising{e: e}
-	held := p.acquire(e.key("k"), lock.TTL(time.Hour))
+	held := p.acquire(e.key("k"), lock.TTL(2*time.Hour)) // longer than the clock jumps ahead at undo
 	fences.next(held.Fence(), "nothing")
 	for _, step := range []time.Duration{-time.Second, -time.Hour} {
 		undo, err := e.h.Faults.StepClock(step)
@@ -138,7 +138,7 @@ func fencesOverClockSteps(e *env) {
 			fences.next(lease.Fence(), "a clock that stepped by "+step.String())
 			e.releases(lease)
 		}
-		held = p.acquire(e.key("k"), lock.TTL(time.Hour))
+		held = p.acquire(e.key("k"), lock.TTL(2*time.Hour))
 		fences.next(held.Fence(), "a clock that stepped by "+step.String())
 		e.must(undo(), "undo")
 	}
