@@ -178,6 +178,7 @@ func TestDeniedRequestFailsAtOnce(t *testing.T) {
 			if refused := of[bus.PublishRefused](told); len(refused) != 0 {
 				t.Errorf("requests are reported as events: %v", refused)
 			}
+			_ = b.Flush(t.Context()) // the server's words on all of the requests have come
 			// What is granted later works without a restart.
 			if err := server.Reload(func(o *natstest.Options) { o.Deny, o.DenyPublish = []string{}, []string{} }); err != nil {
 				t.Fatal(err)
