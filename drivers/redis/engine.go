@@ -192,8 +192,13 @@ func (e *engine) tidy() {
 	ctx, cancel := context.WithTimeout(context.Background(), driver.CallTimeout)
 	defer cancel()
 	var calls sync.WaitGroup
+	room := make(chan struct{}, batch)
 	for _, c := range e.claims.orphans() {
-		calls.Go(func() { _, _ = e.run(ctx, e.leaving(c.name, c.r.Token, true, no)) })
+		room <- struct{}{}
+		calls.Go(func() {
+			_, _ = e.run(ctx, e.leaving(c.name, c.r.Token, true, no))
+			<-room
+		})
 	}
 	calls.Wait()
 }

@@ -323,3 +323,30 @@ func TestClientThatSendsAgainIsWarnedOf(t *testing.T) {
 	defer func() { must(t, client.Close()) }()
 	warned(t, open(t, redis.Config{Client: client}), "MaxRetries")
 }
+
+// L21: a refusal that time does not mend fails at once, at boot and later.
+func TestPermanentRefusalFailsAtOnce(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.Options{Password: "secret"})
+	start := time.Now()
+	for _, url := range []string{"redis://" + s.Addr(), "redis://:wrong@" + s.Addr()} {
+		if _, err := redis.OpenLock(t.Context(), redis.Config{URL: url}); !errors.Is(err, driver.ErrUnavailable) || !contains(err, "password") {
+			t.Errorf("open: %v", err)
+		}
+	}
+	if took := time.Since(start); timed && took > 500*time.Millisecond {
+		t.Errorf("two refusals at boot took %v", took)
+	}
+	d := open(t, redis.Config{URL: s.URL()})
+	release(t, d, acquire(t, d, request("k")))
+	must(t, command("ACL", "SETUSER", "default", "-evalsha", "-eval")(s))
+	start = time.Now()
+	_, err := d.Acquire(t.Context(), request("k"))
+	if !errors.Is(err, driver.ErrUnavailable) || !contains(err, "NOPERM") {
+		t.Errorf("acquire: %v, want %v with the refusal", err, driver.ErrUnavailable)
+	}
+	if took := time.Since(start); timed && took > 500*time.Millisecond {
+		t.Errorf("the refusal of a call took %v", took)
+	}
+	must(t, command("ACL", "SETUSER", "default", "+@all")(s))
+}

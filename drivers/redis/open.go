@@ -113,7 +113,7 @@ func (o opening) open(ctx context.Context) (driver.Driver, error) {
 }
 
 func (o opening) openQueue(ctx context.Context, l look) (driver.Driver, error) {
-	q := &queue{engine: o.engine(l, EngineQueue)}
+	q := &queue{engine: o.engine(l, EngineQueue), refusing: make(chan struct{}, maxRefusals)}
 	q.inbox = newInbox(o.client, q.received, q.subscribed, q.claims.disconnected)
 	q.beater = newBeater(q.beatAll)
 	if err := q.inbox.open(ctx); err != nil {

@@ -22,6 +22,7 @@ type queue struct {
 	beater *beater
 
 	refusals sync.WaitGroup // answers to pushes that nobody waits for
+	refusing chan struct{}  // has room for maxRefusals of them
 	cancel   context.CancelFunc
 	listened atomic.Int64 // when it was last looked whether the inbox is heard, in ns
 }
@@ -277,10 +278,21 @@ func (q *queue) withdrawClosed(c *claim) error {
 	return driver.ErrClosed
 }
 
-// refuse answers a grant that nobody waits for any more. It is the only call
-// that nobody is told about: what it cannot do, the window does.
+// maxRefusals bounds the grants that are given back at a time. L10
+const maxRefusals = 64
+
+// refuse gives back a grant that nobody waits for any more. Nobody learns whether
+// that succeeded: where it does not, the grant ends with its window. L22
 func (q *queue) refuse(holder, token string) {
-	q.refusals.Go(func() { _, _ = q.run(context.Background(), q.leaving(holder, token, true, no)) })
+	select {
+	case q.refusing <- struct{}{}:
+	default:
+		return
+	}
+	q.refusals.Go(func() {
+		_, _ = q.run(context.Background(), q.leaving(holder, token, true, no))
+		<-q.refusing
+	})
 }
 
 // subscribed is called when the inbox is heard again after an interruption: what
