@@ -63,6 +63,7 @@ func TestTheBackOffOfOnGapGrowsToAMinute(t *testing.T) {
 			publish(t, b, "a", fmt.Sprint(i))
 		}
 		time.Sleep(10 * time.Minute)
+		synctest.Wait()
 		l.want(t, "0", "1", "2")
 		pause := time.Second
 		for i := 1; i < len(calls); i++ {
@@ -169,6 +170,7 @@ func TestAnOnGapThatEndsItsGoroutine(t *testing.T) {
 		r.sinks[0].Gap(-1)
 		publish(t, b, "a", "1")
 		time.Sleep(5 * time.Second)
+		synctest.Wait()
 		l.want(t, "1")
 		if calls != 2 {
 			t.Errorf("%d calls", calls)
