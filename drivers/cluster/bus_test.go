@@ -220,6 +220,28 @@ func TestRequestsPassOverAProcessThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
+// An event leaves at once: it does not wait for others, nor for the question
+// whether the hub has it.
+func TestAnEventLeavesAtOnce(t *testing.T) {
+	h := newHub(t, HubConfig{})
+	a, b := busAt(t, h), busAt(t, h)
+	got := make(chan time.Time, 1)
+	_, err := b.Subscribe(t.Context(), "x", func(context.Context, *bus.Msg) error { got <- time.Now(); return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	var took []time.Duration
+	for range 50 {
+		began := time.Now()
+		send(t, a, "x", nil)
+		took = append(took, (<-got).Sub(began))
+	}
+	slices.Sort(took)
+	if fast := took[len(took)/4]; fast > markPause/4 { // the slow ones are the machine's
+		t.Errorf("a quarter of the events took more than %v", fast)
+	}
+}
+
 func TestARequestToAProcessThatIsFullFails(t *testing.T) {
 	h := newHub(t, HubConfig{Backlog: 64 << 10})
 	slow, b := newRawPeer(t, h), busAt(t, h)

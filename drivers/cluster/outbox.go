@@ -26,7 +26,8 @@ type outbox struct {
 
 	mu       sync.Mutex
 	line     *wire.Line // nil while messages are held back
-	queue    []outgoing
+	queue    []outgoing // from head on
+	head     int
 	size     int           // bytes of queue
 	room     chan struct{} // closed when something has left the queue; nil while nobody waits
 	back     chan struct{} // closed by resume; nil while nobody waits
@@ -115,9 +116,10 @@ func (o *outbox) tryPut(ctx context.Context, e *outgoing, m *driver.Message) (la
 		return false, nil, driver.ErrClosed
 	case e.tied != nil && e.tied.line != o.line:
 		return false, nil, handTo(e.tied.line, e.tied.frame, 0) // its hub leaves, or is gone
-	case o.line != nil && len(o.queue) == 0 && o.unserved == 0:
+	case o.line != nil && o.waiting() == 0 && o.unserved == 0:
 		err := o.hand(e)
 		if err == nil {
+			o.line.FlushSoon() // it wakes the writer, and does not wait
 			return false, nil, nil
 		}
 		if !errors.Is(err, wire.ErrFull) {
@@ -185,7 +187,8 @@ func (o *outbox) withdraw(b *tied, size int) {
 	b.frame.Free()
 	b.frame = nil
 	o.size -= size
-	if o.empty++; o.empty > handful && o.empty > len(o.queue)/2 {
+	if o.empty++; o.empty > handful && o.empty > o.waiting()/2 {
+		o.compact()
 		o.queue = slices.DeleteFunc(o.queue, func(e outgoing) bool { return e.tied != nil && e.tied.frame == nil })
 		o.empty = 0
 	}
@@ -211,7 +214,7 @@ func (o *outbox) tellRoom() {
 // pump starts the goroutine that hands the queue over, if it is needed. It
 // expects o locked.
 func (o *outbox) pump() {
-	if o.line == nil || len(o.queue) == 0 || o.pumping || o.ctx.Err() != nil {
+	if o.line == nil || o.waiting() == 0 || o.pumping || o.ctx.Err() != nil {
 		return
 	}
 	o.pumping = true
@@ -246,8 +249,8 @@ func (o *outbox) next() (line *wire.Line, late []driver.Message, expired int, mo
 	done := 0
 	var err error
 	line = o.line
-	for now := time.Now(); done < min(len(o.queue), handful) && o.line != nil; done++ {
-		e := &o.queue[done]
+	for now := time.Now(); done < min(o.waiting(), handful) && o.line != nil; done++ {
+		e := &o.queue[o.head+done]
 		if e.tied == nil && !e.deadline.IsZero() && e.deadline.Before(now) {
 			expired++
 			o.discard(e)
@@ -265,7 +268,7 @@ func (o *outbox) next() (line *wire.Line, late []driver.Message, expired int, mo
 		o.line = nil // it has ended, which the node does not know yet
 	}
 	o.shift(done)
-	o.pumping = o.line != nil && len(o.queue) > 0 && o.ctx.Err() == nil
+	o.pumping = o.line != nil && o.waiting() > 0 && o.ctx.Err() == nil
 	return line, late, expired, o.pumping
 }
 
@@ -316,18 +319,28 @@ func (b *tied) release() {
 	}
 }
 
-// shift takes the first n out of the queue. It expects o locked.
+// waiting is the number of places in the queue. It expects o locked.
+func (o *outbox) waiting() int { return len(o.queue) - o.head }
+
+// shift takes the first n out of the queue. It moves the others seldom, so that
+// a long queue costs no more for each. It expects o locked.
 func (o *outbox) shift(n int) {
 	if n == 0 {
 		return
 	}
-	left := copy(o.queue, o.queue[n:])
-	clear(o.queue[left:])
-	o.queue = o.queue[:left]
-	if left == 0 && cap(o.queue) > handful {
-		o.queue = nil
+	clear(o.queue[o.head : o.head+n])
+	o.head += n
+	if 2*o.head >= len(o.queue) {
+		o.compact()
 	}
 	o.tellRoom()
+}
+
+// compact moves the queue to the beginning of its memory. It expects o locked.
+func (o *outbox) compact() {
+	left := copy(o.queue, o.queue[o.head:])
+	clear(o.queue[left:])
+	o.queue, o.head = o.queue[:left], 0
 }
 
 func (o *outbox) served(n int) {
@@ -396,6 +409,7 @@ func (o *outbox) cut() tally {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.line = nil
+	o.compact()
 	o.queue = slices.DeleteFunc(o.queue, func(e outgoing) bool {
 		if e.tied != nil {
 			o.discard(&e)
@@ -410,6 +424,7 @@ func (o *outbox) cut() tally {
 func (o *outbox) close() {
 	o.end()
 	o.mu.Lock()
+	o.compact()
 	for i := range o.queue {
 		o.discard(&o.queue[i])
 	}

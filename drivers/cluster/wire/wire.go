@@ -42,7 +42,10 @@ func (e *FrameError) Error() string {
 // can be sent to several lines.
 type Frame struct{ b []byte }
 
-var frames = sync.Pool{New: func() any { return new(Frame) }}
+var frames = sync.Pool{New: func() any { return &Frame{b: make([]byte, 0, usual)} }}
+
+// usual is the size of a new frame's memory: most messages fit.
+const usual = 256
 
 // roomy is the size from which a frame's memory is not kept.
 const roomy = 64 << 10
