@@ -159,7 +159,7 @@ func outageIsBounded(e *env) {
 
 func expiresInOutage(e *env) {
 	a, b := e.pair()
-	in := b.listen("x")
+	in := a.listen("x") // b may be back later than a, and misses what a sends until then
 	e.down()
 	e.isDisconnected(a, b)
 	a.publish("x", "expires", bus.Expires(e.units(1)))
