@@ -1,5 +1,3 @@
-//go:build !amd64 && !arm64
-
 package bus
 
 import (
@@ -10,7 +8,7 @@ import (
 
 // goroutine returns a number that identifies the calling goroutine while it
 // runs. Close has no context that could name the handler in which it is called
-// (S26).
+// (S26). A runner calls it once, when it starts; it takes about a microsecond.
 func goroutine() uintptr {
 	var head [64]byte
 	fields := bytes.Fields(head[:runtime.Stack(head[:], false)]) // goroutine 18 [running]:

@@ -1,6 +1,0 @@
-#include "textflag.h"
-
-// func goroutine() uintptr
-TEXT ·goroutine(SB), NOSPLIT, $0-8
-	MOVD g, ret+0(FP)
-	RET
