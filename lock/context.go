@@ -12,6 +12,9 @@ var errReleased = errors.New("lock: released")
 // Context returns the lease's context. It carries the values and the deadline
 // of the context that the lease was acquired on, and ends with it, with the
 // release, or with the loss of the lease; context.Cause then is a *LostError.
+// Keep the lease as long as the work runs: a caller that keeps only the context
+// loses the lease to the garbage collector after its last use of the context,
+// such as a call of Done.
 func (l *Lease) Context() context.Context { return (*leaseContext)(l) }
 
 type leaseKey struct{}

@@ -66,7 +66,8 @@ type (
 		Left time.Duration
 	}
 	// PoolResized: callers disagree about the size of a pool; New holds now.
-	// Told once for each pair of sizes of a key.
+	// Each pair of sizes of a key is reported once, and a key at most once a
+	// minute.
 	PoolResized struct {
 		Key      string
 		Old, New int

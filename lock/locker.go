@@ -109,10 +109,12 @@ func joinLoss(key string, work, release error) error {
 // The lease lives on ctx: when ctx has ended and the lease is not released
 // soon after, it is released and reported as Forgotten.
 //
-// The errors: *NotAcquiredError (ErrNotAcquired) when the wait is over, which
-// wraps ctx's error if that ended it; ErrUnavailable when the backend does not
-// answer; ErrDeadlock when ctx already carries a lease of the key; ErrInvalid,
-// ErrUnsupported and ErrClosed.
+// The errors: *NotAcquiredError (ErrNotAcquired) when the wait is over and the
+// backend has confirmed within the last 2 s that the key is busy, which wraps
+// ctx's error if that ended the wait; ErrUnavailable when the backend does not
+// answer; ctx's error alone when it ended before either was known; ErrDeadlock
+// when ctx already carries a lease of the key; ErrInvalid, ErrUnsupported and
+// ErrClosed.
 func (l *Locker) Acquire(ctx context.Context, key string, opts ...Option) (*Lease, error) {
 	// Where the call came from is cheapest to find out in a small function.
 	var site callSite

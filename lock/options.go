@@ -62,8 +62,9 @@ type Option struct {
 // is not a guess of how long the work takes: a lease renews itself.
 func TTL(d time.Duration) Option { return Option{func(c *call) { c.ttl = d }} }
 
-// Wait bounds how long the call waits for a busy lock, and nothing else; 0
-// does not wait. TryAcquire never waits and refuses it.
+// Wait bounds the time that the call spends in the queue of a busy lock, and
+// nothing else: a free key is granted whatever Wait is. 0 does not wait.
+// TryAcquire never waits and refuses it.
 func Wait(d time.Duration) Option { return Option{func(c *call) { c.wait, c.waitSet = d, true }} }
 
 // Slots makes the key a pool of n numbered slots, 1 to 4096, of which the

@@ -102,7 +102,7 @@ type Driver interface {
 	// List returns the state of every key in use that begins with prefix,
 	// sorted by key. Data that is not a lock does not fail the list: its State
 	// has Skipped set. Neither Inspect nor List changes the backend or delays
-	// another call.
+	// another call (L23).
 	List(ctx context.Context, prefix string) ([]State, error)
 
 	// Close ends the waiters with ErrClosed and frees what the driver holds of
