@@ -2,6 +2,7 @@ package boot
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"reflect"
@@ -81,9 +82,9 @@ func (v *veil) attr(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// said returns the text of a logged error or of a value with a String method,
-// else "". It returns "" also where the method panics, as on a nil pointer: the
-// handler deals with that.
+// said returns the text of a logged value: of an error, of a value with a String
+// method, else its JSON. It returns "" where that fails or panics, as on a nil
+// pointer: the handler deals with that.
 func said(value any) (text string) {
 	defer func() {
 		if recover() != nil {
@@ -96,7 +97,13 @@ func said(value any) (text string) {
 	case fmt.Stringer:
 		return value.String()
 	}
-	return ""
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if enc.Encode(value) != nil {
+		return ""
+	}
+	return b.String()
 }
 
 // finder collects the secrets of a configuration.

@@ -82,7 +82,8 @@ func TestNoSecretIsShownAnywhere(t *testing.T) {
 			return fmt.Errorf("dial %q with %s: connection refused", v.Link.Reveal(), v.Token.Reveal())
 		}),
 		boot.OnStart("log in", func(v vault, log *slog.Logger, _ context.Context) error {
-			log.Info("dialing "+v.Text, "url", v.Link.Reveal(), "error", fmt.Errorf("login %q with %s", v.Link.Reveal(), v.Token.Reveal()))
+			log.Info("dialing "+v.Text, "url", v.Link.Reveal(), "error", fmt.Errorf("login %q with %s", v.Link.Reveal(), v.Token.Reveal()),
+				"all", []string{v.Text, v.Token.Reveal()}, slog.Group("to", "link", struct{ At *string }{&v.Text}))
 			return nil
 		}),
 	))
