@@ -191,7 +191,7 @@ func TestHangupReadsTheConfigurationAgain(t *testing.T) {
 	}
 	write("log: {level: debug}\nlock: {ttl: 20s}\n")
 	c.signal(t, syscall.SIGHUP)
-	c.until(t, `not before a restart","key":"lock.ttl"`)
+	c.until(t, `restart to apply it","key":"lock.ttl"`)
 	c.until(t, `configuration changed","key":"log.level"`)
 	ask()
 	if !strings.Contains(c.String(), "a detail") {
@@ -199,7 +199,7 @@ func TestHangupReadsTheConfigurationAgain(t *testing.T) {
 	}
 	write("log: {level: loud}\n")
 	c.signal(t, syscall.SIGHUP)
-	c.until(t, "refused; nothing has changed")
+	c.until(t, "configuration reload refused")
 	ask()
 	c.signal(t, syscall.SIGTERM)
 	if status := c.end(t); status != 0 {

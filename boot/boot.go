@@ -142,10 +142,10 @@ func (r *Running) until(ctx context.Context, hangups <-chan os.Signal) error {
 			return err
 		case <-hangups:
 			if r.b.config.Env == "dev" {
-				r.b.log.Info("hung up: the terminal was closed")
+				r.b.log.Info("terminal closed")
 				return nil
 			}
-			r.b.log.Info("hung up: reading the configuration again")
+			r.b.log.Info("configuration reload requested")
 			_, _ = r.b.reload(nil) // it logs its errors
 		}
 	}
@@ -179,13 +179,13 @@ func Main(ctx context.Context, p Process, options ...Option) int {
 	broken := running.until(ctx, p.Hangups)
 	manager.Stopping()
 	if broken != nil {
-		log.Error("the program cannot go on", "error", broken)
+		log.Error("program failed", "error", broken)
 	}
 	log.Info("stopping")
 	cut := running.Stop()
 	switch {
 	case cut != nil:
-		log.Error("stopped, but not everything could finish", "error", cut)
+		log.Error("stopped with work cut off", "error", cut)
 	default:
 		log.Info("stopped")
 	}
@@ -296,6 +296,6 @@ func (b *booting) fail(err error) {
 	select {
 	case b.failed <- err:
 	default:
-		b.log.Error("another failure", "error", fmt.Sprint(err))
+		b.log.Error("further failure", "error", fmt.Sprint(err))
 	}
 }

@@ -139,19 +139,19 @@ func (l busLog) Observe(e bus.Event) {
 	case bus.HandlerFailed:
 		l.failed(e)
 	case bus.Dropped:
-		l.tell(slog.LevelWarn, "messages dropped: a subscription is too slow", e.Who, slog.String("subject", e.Subject), slog.Uint64("messages", e.Count))
+		l.tell(slog.LevelWarn, "messages dropped", e.Who, slog.String("subject", e.Subject), slog.Uint64("messages", e.Count))
 	case bus.Missed:
-		l.tell(slog.LevelWarn, "messages may have been missed", e.Who, slog.Int("messages", e.Count))
+		l.tell(slog.LevelWarn, "messages missed", e.Who, slog.Int("messages", e.Count))
 	case bus.GapFailed:
 		l.tell(slog.LevelError, "gap not repaired", e.Who, slog.Int("missed", e.Missed), slog.Duration("again", e.Again), failed(e.Err))
 	case bus.Blocked:
 		l.tell(slog.LevelWarn, "responder blocked by requests to itself", e.Who, slog.String("subject", e.Subject), slog.Int("handlers", e.Handlers))
 	case bus.Stuck:
-		l.tell(slog.LevelWarn, "a handler does not return", e.Who, slog.String("subject", e.Subject), slog.Duration("for", e.For))
+		l.tell(slog.LevelWarn, "handler stuck", e.Who, slog.String("subject", e.Subject), slog.Duration("for", e.For))
 	case bus.Ended:
-		l.tell(slog.LevelError, "a subscription has ended", e.Who, failed(e.Err))
+		l.tell(slog.LevelError, "subscription ended", e.Who, failed(e.Err))
 	case bus.AnswerFailed:
-		l.tell(slog.LevelWarn, "an answer could not be sent", e.Who, slog.String("subject", e.Subject), failed(e.Err))
+		l.tell(slog.LevelWarn, "answer not sent", e.Who, slog.String("subject", e.Subject), failed(e.Err))
 	case bus.PublishLost:
 		l.log.Error("published messages lost", "messages", e.Messages, "bytes", e.Bytes, "error", e.Err)
 	case bus.PublishRefused:
@@ -169,7 +169,7 @@ func (l busLog) failed(e bus.HandlerFailed) {
 	if p, ok := errors.AsType[*bus.PanicError](e.Err); ok {
 		attrs = append(attrs, slog.String("stack", string(p.Stack)))
 	}
-	l.tell(slog.LevelError, "a message was not handled", e.Who, attrs...)
+	l.tell(slog.LevelError, "handler failed", e.Who, attrs...)
 }
 
 func (l busLog) tell(level slog.Level, text string, who bus.Who, attrs ...slog.Attr) {

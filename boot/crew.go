@@ -216,7 +216,7 @@ func (w *crew) run(ctx context.Context) int {
 	case isSpent:
 		return w.process.tellFailure(w.given(spent))
 	case err != nil:
-		w.log.Error("stopped, but not everything could finish", "error", err)
+		w.log.Error("stopped with work cut off", "error", err)
 		return ExitCut
 	}
 	w.log.Info("stopped")
@@ -267,11 +267,11 @@ func (w *crew) heed(ctx context.Context, stop func(), over <-chan struct{}) {
 			}
 		case <-w.process.Hangups:
 			if w.config.Env == "dev" {
-				w.log.Info("hung up: the terminal was closed")
+				w.log.Info("terminal closed")
 				stop()
 				continue
 			}
-			w.log.Info("hung up: reading the configuration again")
+			w.log.Info("configuration reload requested")
 			_, _ = w.reload(ctx) // it tells its errors
 		}
 	}
@@ -290,7 +290,7 @@ func (w *crew) restarts(ctx context.Context, wanted, over <-chan struct{}) {
 			return
 		}
 		if err := w.workers.RestartNext(ctx); err != nil && ctx.Err() == nil {
-			w.log.Error("the workers were not restarted", "error", err)
+			w.log.Error("workers not restarted", "error", err)
 		}
 	}
 }
@@ -304,7 +304,7 @@ func (w *crew) reload(ctx context.Context) ([]config.Change, error) {
 	s.Files = new(config.Files)
 	next, changes, err := config.Reload(w.inForce.Load(), s)
 	if err != nil {
-		w.log.Error("the configuration was read again and refused; nothing has changed", "error", err)
+		w.log.Error("configuration reload refused", "error", err)
 		return nil, err
 	}
 	s.Files.Keep()
@@ -355,7 +355,7 @@ func (w *crew) passReload(ctx context.Context, m *member) error {
 		_, err = m.peer.Call(ctx, callReload, body)
 	}
 	if err != nil {
-		w.log.Error("a worker has not read the configuration again", "worker", m.process.ID(), "pid", m.process.PID(), "error", err)
+		w.log.Error("configuration not reloaded by a worker", "worker", m.process.ID(), "pid", m.process.PID(), "error", err)
 		return unheard{fmt.Errorf("worker %d, pid %d, has not read the configuration again: %w", m.process.ID(), m.process.PID(), err)}
 	}
 	return nil

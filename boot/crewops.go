@@ -33,7 +33,7 @@ func (w *crew) openOps() (err error) {
 
 // serveOps begins to answer, now that there are workers.
 func (w *crew) serveOps() {
-	w.watch.ops.serve(func(err error) { w.log.Error("nobody can watch the program any more", "error", err) })
+	w.watch.ops.serve(func(err error) { w.log.Error("ops listener stopped", "error", err) })
 	if w.watch.admin = opened(w.log, noAdmin)(admin.OpenCrew(w.operated(), admin.Folders(w.process.Environ))); w.watch.admin != nil {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -53,7 +53,7 @@ func (w *crew) closeOps() {
 		err = errors.Join(err, w.watch.ops.drain(ctx))
 	}
 	if err != nil {
-		w.log.Warn("those who watched the program were cut off", "error", err)
+		w.log.Warn("ops requests cut off", "error", err)
 	}
 }
 

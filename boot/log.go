@@ -134,7 +134,7 @@ func (l lockLog) Observe(e lock.Event) {
 	case lock.StillHeld:
 		l.warn("shutdown waits for lock", e.Key, slog.Uint64("fence", e.Fence), slog.Duration("held", e.Held), slog.String("acquired_at", e.Site))
 	case lock.PoolResized:
-		l.warn("callers disagree about the size of a pool", e.Key, slog.Int("old", e.Old), slog.Int("new", e.New))
+		l.warn("pool resized", e.Key, slog.Int("old", e.Old), slog.Int("new", e.New))
 	}
 }
 

@@ -63,7 +63,7 @@ func (b *booting) reload(files *config.Files) ([]config.Change, error) {
 	defer b.reloading.Unlock()
 	changes, err := b.readAgain(files)
 	if err != nil {
-		b.log.Error("the configuration was read again and refused; nothing has changed", "error", err)
+		b.log.Error("configuration reload refused", "error", err)
 	}
 	if report := b.told.Load(); report != nil { // there is none before the boot is over
 		now := *report
@@ -111,12 +111,12 @@ func (b *booting) readAgain(files *config.Files) ([]config.Change, error) {
 
 func (b *booting) tellChanges(changes []config.Change) {
 	if len(changes) == 0 {
-		b.log.Info("the configuration was read again; nothing has changed")
+		b.log.Info("configuration reloaded without changes")
 	}
 	for _, c := range changes {
 		text := "configuration changed"
 		if !c.Live {
-			text = "configuration changed, but not before a restart"
+			text = "configuration changed; restart to apply it"
 		}
 		b.log.Info(text, slog.String("key", c.Key), slog.String("old", c.Old), slog.String("new", c.New), slog.String("origin", c.Origin.String()))
 	}

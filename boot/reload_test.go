@@ -118,7 +118,7 @@ func TestWrongConfigurationChangesNothing(t *testing.T) {
 	if post(t, r.Report().Apps[0].URL, "x"); strings.Contains(stderr.String(), "echoed") {
 		t.Error("the level has changed")
 	}
-	if !strings.Contains(stderr.String(), "nothing has changed") {
+	if !strings.Contains(stderr.String(), "configuration reload refused") {
 		t.Errorf("it is not logged:\n%s", stderr)
 	}
 	write("log: {level: debug}\n")
@@ -161,7 +161,7 @@ func TestHangupReadsTheConfigurationAgain(t *testing.T) {
 	go func() { ended <- boot.Main(ctx, p, echoes()) }()
 	url := served(stderr)
 	for _, x := range []struct{ text, told string }{
-		{"log: {level: nonsense, format: json}\n", "nothing has changed"},
+		{"log: {level: nonsense, format: json}\n", "configuration reload refused"},
 		{"log: {level: debug, format: json}\n", "configuration changed"},
 	} {
 		write(x.text)
@@ -205,7 +205,7 @@ func TestReportTellsOfTheLastReload(t *testing.T) {
 	if !slices.Contains(last.Live, "log.level") || !slices.Equal(last.Pending, []string{"lock.ttl"}) || last.Refused != "" {
 		t.Errorf("got %+v", last)
 	}
-	if !strings.Contains(stderr.String(), `not before a restart`) {
+	if !strings.Contains(stderr.String(), `restart to apply it`) {
 		t.Errorf("what takes a restart is not named:\n%s", stderr)
 	}
 	write("log: {level: loud}\nlock: {ttl: 5}\n")

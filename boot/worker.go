@@ -157,7 +157,7 @@ func (b *booting) presents() {
 		_, err = b.member.node.Call(b.ctx, callReady, body)
 	}
 	if err != nil { // the supervisor is gone, and the worker is going to end
-		b.log.Error("the supervisor does not hear that this worker is ready", "error", err)
+		b.log.Error("cannot report readiness to the supervisor", "error", err)
 	}
 }
 
@@ -176,7 +176,7 @@ func (b *booting) open(p front) (*listener, error) {
 		return nil, moved(errors.Join(fmt.Errorf("it has passed one of %s", l.Addr().Network()), l.Close()))
 	}
 	if !listensAt(tcp.Addr(), p.addr) {
-		b.log.Warn("the configuration has another address now; it takes a restart of the whole program", "address", p.addr, "listening", tcp.Addr())
+		b.log.Warn("listen address changed; restart the program to apply it", "address", p.addr, "listening", tcp.Addr())
 	}
 	return &listener{TCPListener: tcp, others: b.member.othersAccept}, nil
 }

@@ -202,11 +202,11 @@ type busWatch struct{ log *slog.Logger }
 func (w busWatch) Observe(e bus.Event) {
 	switch e := e.(type) {
 	case bus.HandlerFailed:
-		w.log.Error("a message was not handled", "subscription", e.Name, "subject", e.Msg.Subject, "err", e.Err)
+		w.log.Error("handler failed", "subscription", e.Name, "subject", e.Msg.Subject, "err", e.Err)
 	case bus.Dropped:
 		w.log.Warn("a subscription is too slow", "subscription", e.Name, "dropped", e.Count)
 	case bus.Stuck:
-		w.log.Warn("a handler does not return", "subscription", e.Name, "at", e.Site, "for", e.For)
+		w.log.Warn("handler stuck", "subscription", e.Name, "at", e.Site, "for", e.For)
 	}
 }
 

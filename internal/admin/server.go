@@ -74,7 +74,7 @@ func open(at place, serves func(ending context.Context) http.Handler, log *slog.
 	go func() {
 		defer close(s.served)
 		if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
-			log.Error("admin: the socket is no longer served", "error", err)
+			log.Error("admin socket stopped", "error", err)
 		}
 	}()
 	return s, nil
