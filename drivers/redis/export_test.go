@@ -38,3 +38,6 @@ func Edited(c Config, edit func(source string) string) Config {
 	c.edit = edit
 	return c
 }
+
+// LeaseScript reports whether a value with so many ms left is a lease.
+var LeaseScript = leaseLua + "\nreturn lease(ARGV[1], tonumber(ARGV[2])) and 1 or 0"

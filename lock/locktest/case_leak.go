@@ -71,22 +71,29 @@ func everythingIsBack(e *env) {
 func waitersLeaveNothing(e *env) {
 	a, b := e.process(), e.process()
 	n := Scaled(2000)
+	e.crowd(a, b, min(n, 200)) // connections that a crowd needs are there from then on
 	before := runtime.NumGoroutine()
-	holder := a.acquire(e.key("k"))
+	e.crowd(a, b, n)
+	e.soon("the goroutines are back", func() bool { return runtime.NumGoroutine() <= before+4 })
+	b.free(e.key("k"))
+}
+
+// crowd has n waiters of one process give up.
+func (e *env) crowd(holding, waiting *process, n int) {
+	holder := holding.acquire(e.key("k"))
 	ctx, cancel := context.WithCancel(e.ctx)
+	defer cancel()
 	var calls []*asked
 	for range n {
-		calls = append(calls, b.askWith(ctx, e.key("k")))
+		calls = append(calls, waiting.askWith(ctx, e.key("k")))
 	}
-	e.soon("all wait", func() bool { return b.Stats().Waiting == int64(n) })
+	e.soon("all wait", func() bool { return waiting.Stats().Waiting == int64(n) })
 	cancel()
 	for _, c := range calls {
 		e.is(c.refused(), context.Canceled, "a cancelled call")
 	}
-	e.want(b.Stats().Waiting == 0, "%d wait", b.Stats().Waiting)
+	e.want(waiting.Stats().Waiting == 0, "%d wait", waiting.Stats().Waiting)
 	e.releases(holder)
-	e.soon("the goroutines are back", func() bool { return runtime.NumGoroutine() <= before+4 })
-	b.free(e.key("k"))
 }
 
 func statsAddUp(e *env) {
