@@ -11,12 +11,12 @@ import (
 	"syscall"
 )
 
-// MaxPath is how long a socket's path may be: what the system's address of one
-// has room for, with the 0 at its end.
+// MaxPath is the maximum length of a socket's path: the size of the system's
+// socket address, less the terminating 0.
 const MaxPath = len(syscall.RawSockaddrUnix{}.Path) - 1
 
-// MakeFolder makes folder, if it is not there, and checks that nobody but this
-// user can put something into it or take it away.
+// MakeFolder makes folder, if it does not exist, and checks that no other user
+// can add or remove files in it.
 func MakeFolder(folder string) error {
 	if err := checkParent(filepath.Dir(folder), os.Geteuid()); err != nil {
 		return err
@@ -27,19 +27,19 @@ func MakeFolder(folder string) error {
 	return checkFolder(folder, os.Geteuid())
 }
 
-// CheckFolder refuses a folder that is not uid's, that others can enter, or
-// that somebody else could replace.
+// CheckFolder returns an error for a folder that does not belong to uid, that
+// other users can enter, or that another user could replace.
 func CheckFolder(folder string, uid int) error {
 	return errors.Join(checkParent(filepath.Dir(folder), uid), checkFolder(folder, uid))
 }
 
-// CheckParent refuses a folder that is not there yet, where somebody else could
-// replace it once it is.
+// CheckParent returns an error for a folder that does not exist yet, if another
+// user could replace it once it exists.
 func CheckParent(folder string) error { return checkParent(filepath.Dir(folder), os.Geteuid()) }
 
-// CheckSocket returns the user of a socket whose folder and file belong to that
-// user alone, or an error that says what does not. What listens there has to be
-// asked with [PeerOf].
+// CheckSocket returns the owner of a socket, or an error unless the socket's
+// folder and file belong to that user alone. The caller checks the listening
+// process itself with [PeerOf].
 func CheckSocket(path string) (uid int, err error) {
 	info, err := os.Lstat(path)
 	switch {
@@ -52,8 +52,9 @@ func CheckSocket(path string) (uid int, err error) {
 	return uid, CheckFolder(filepath.Dir(path), uid)
 }
 
-// checkParent refuses a parent in which somebody but uid and root could replace
-// the folder. It follows links in the path: the place counts.
+// checkParent returns an error for a parent folder in which a user other than
+// uid and root could replace the folder. It follows links in the path, because
+// the real location counts.
 func checkParent(parent string, uid int) error {
 	real, err := filepath.EvalSymlinks(parent)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -76,9 +77,10 @@ func checkParent(parent string, uid int) error {
 	return nil
 }
 
-// checkFolder refuses a folder that is not one, is not uid's, or that others
-// can enter. It does not follow a link: one in this place was put there by
-// somebody who wants the sockets elsewhere.
+// checkFolder returns an error for a path that is not a folder, for a folder
+// that does not belong to uid, and for one that other users can enter. It does
+// not follow a link: a link here was made by somebody who wants to move the
+// sockets elsewhere.
 func checkFolder(folder string, uid int) error {
 	info, err := os.Lstat(folder)
 	if err != nil {
@@ -95,7 +97,7 @@ func checkFolder(folder string, uid int) error {
 	return nil
 }
 
-// Owner is the number of the user to whom a file belongs.
+// Owner returns the number of the user to whom a file belongs.
 func Owner(info fs.FileInfo) int {
-	return int(info.Sys().(*syscall.Stat_t).Uid) // what it is on every unix
+	return int(info.Sys().(*syscall.Stat_t).Uid) // its type on every unix
 }

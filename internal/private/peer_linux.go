@@ -2,7 +2,7 @@ package private
 
 import "golang.org/x/sys/unix"
 
-// Supported reports that the system can tell who connects.
+// Supported reports whether the system can identify the user of a connection.
 const Supported = true
 
 func credentials(fd int) (Peer, error) {

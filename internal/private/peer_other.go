@@ -4,8 +4,9 @@ package private
 
 import "net"
 
-// Supported reports that the system can tell who connects.
+// Supported reports whether the system can identify the user of a connection.
 const Supported = false
 
-// PeerOf asks the system who is at the other end of a Unix socket.
+// PeerOf returns ErrUnsupported: this system does not identify the process at
+// the other end of a Unix socket.
 func PeerOf(net.Conn) (Peer, error) { return Peer{}, ErrUnsupported }

@@ -7,7 +7,8 @@ import (
 	"net"
 )
 
-// PeerOf asks the system who is at the other end of a Unix socket.
+// PeerOf returns the user and the process at the other end of a Unix socket, as
+// the system reports them.
 func PeerOf(conn net.Conn) (Peer, error) {
 	unixConn, ok := conn.(*net.UnixConn)
 	if !ok {

@@ -1,9 +1,9 @@
-// Package private keeps what belongs to one user from the others of a machine:
-// folders that nobody else can enter or replace, and who is at the other end of
-// a Unix socket.
+// Package private protects the files and sockets of one user from the other
+// users of a machine. It makes and checks folders that no other user can enter
+// or replace, and identifies the process at the other end of a Unix socket.
 //
-// Supported says where a system can tell who connects; elsewhere everything
-// returns ErrUnsupported.
+// Supported reports whether the system can identify that process. On other
+// systems every function returns ErrUnsupported.
 package private
 
 import (
@@ -12,13 +12,14 @@ import (
 	"strconv"
 )
 
-// ErrUnsupported says that this system cannot tell who connects.
+// ErrUnsupported is the error on a system that cannot identify the user of a
+// connection.
 var ErrUnsupported = errors.New("this system does not say which user connects to a socket")
 
-// Peer is who is at the other end of a connection.
+// Peer identifies the process at the other end of a connection.
 type Peer struct{ UID, PID int }
 
-// User is the name of the peer's user, else his number as text.
+// User returns the name of the peer's user, or the user's number as text.
 func (p Peer) User() string {
 	number := strconv.Itoa(p.UID)
 	if u, err := user.LookupId(number); err == nil {

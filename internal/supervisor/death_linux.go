@@ -2,8 +2,9 @@ package supervisor
 
 import "syscall"
 
-// wakes has the system continue a worker when its supervisor has died: one that
-// was stopped would not see that its line has ended, and hold on to its listeners
-// for ever. The signal comes when the thread has ended that started the worker,
-// and again with the one after it; to a worker that runs it is nothing.
+// wakes makes the system continue a worker when its supervisor dies. A stopped
+// worker would not see the end of its line, and would keep its listeners open
+// for ever. The system sends the signal when the thread that started the worker
+// ends, and again when the thread that follows it ends. A running worker
+// ignores the signal.
 func wakes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGCONT} }

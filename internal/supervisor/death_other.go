@@ -4,5 +4,5 @@ package supervisor
 
 import "syscall"
 
-// wakes is nothing: only Linux tells a process of its parent's death by a signal.
+// wakes returns nil: only Linux signals the death of a process to its children.
 func wakes() *syscall.SysProcAttr { return nil }

@@ -9,7 +9,7 @@ import (
 	"os"
 )
 
-// errSystem is what this system has instead of workers.
+// errSystem is the error on a system that cannot share sockets between workers.
 var errSystem = fmt.Errorf("sharing sockets between processes: %w on this system", errors.ErrUnsupported)
 
 func pair() (net.Conn, *os.File, error) { return nil, nil, errSystem }
@@ -19,16 +19,16 @@ func take(int, string) (*os.File, error) { return nil, errSystem }
 // Listener is a socket that workers share.
 type Listener struct{ Name string }
 
-// Listen opens a socket for workers.
+// Listen returns an error on this system.
 func Listen(string, *net.TCPListener) (*Listener, error) { return nil, errSystem }
 
-// Addr is where it listens.
+// Addr returns nil on this system.
 func (l *Listener) Addr() net.Addr { return nil }
 
-// Control calls fn with the descriptor.
+// Control does nothing on this system.
 func (l *Listener) Control(func(fd uintptr)) {}
 
-// Close closes the supervisor's copy.
+// Close does nothing on this system.
 func (l *Listener) Close() error { return nil }
 
 func (l *Listener) file() (*os.File, error) { return nil, errSystem }

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pair returns the two ends of a line: the supervisor's, and the one that a
+// pair returns the two ends of a line: the supervisor's end, and the end that a
 // worker inherits.
 func pair() (ours net.Conn, theirs *os.File, err error) {
 	syscall.ForkLock.RLock()
@@ -34,7 +34,8 @@ func pair() (ours net.Conn, theirs *os.File, err error) {
 	return ours, theirs, nil
 }
 
-// take makes an inherited descriptor a file that is not inherited further.
+// take returns an inherited descriptor as a file that children of this process
+// do not inherit.
 func take(fd int, name string) (*os.File, error) {
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil {
 		return nil, fmt.Errorf("the descriptor %d of the %s was not inherited: %w", fd, name, err)
@@ -44,7 +45,7 @@ func take(fd int, name string) (*os.File, error) {
 }
 
 // Listener is a socket that workers share. The process that opened it does not
-// accept from it.
+// accept connections from it.
 type Listener struct {
 	Name string
 	addr net.Addr
@@ -53,7 +54,7 @@ type Listener struct {
 
 // Listen opens a socket for workers.
 func Listen(name string, l *net.TCPListener) (*Listener, error) {
-	defer func() { _ = l.Close() }() // the copy is not watched: this process has no use for news of it
+	defer func() { _ = l.Close() }() // the copy is not registered with the poller: this process does not use it
 	raw, err := l.SyscallConn()
 	if err != nil {
 		return nil, err
@@ -70,17 +71,18 @@ func Listen(name string, l *net.TCPListener) (*Listener, error) {
 	return shared, nil
 }
 
-// Addr is where it listens.
+// Addr returns the address of the socket.
 func (l *Listener) Addr() net.Addr { return l.addr }
 
 // Control calls fn with the descriptor.
 func (l *Listener) Control(fn func(fd uintptr)) { fn(uintptr(l.fd)) }
 
-// Close closes the supervisor's copy.
+// Close closes the supervisor's copy of the socket.
 func (l *Listener) Close() error { return os.NewSyscallError("close", unix.Close(l.fd)) }
 
-// file is a copy to pass on. It is not that of net.TCPListener.File, which
-// leaves the socket blocking, for all who share it.
+// file returns a copy of the socket for a child. It does not use
+// net.TCPListener.File, which makes the socket blocking for all processes that
+// share it.
 func (l *Listener) file() (*os.File, error) {
 	fd, err := unix.FcntlInt(uintptr(l.fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {

@@ -1,8 +1,8 @@
 package supervisor
 
-// Holder is a worker of this program that has an address.
+// Holder is a worker of this program that listens on an address.
 type Holder struct {
 	PID    int
-	Worker int // its number
-	Parent int // its supervisor, or 0 for a worker that has lost its supervisor and is ending
+	Worker int // the worker's number
+	Parent int // the supervisor's process id, or 0 for a worker that has lost its supervisor and is ending
 }

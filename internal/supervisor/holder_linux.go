@@ -10,9 +10,10 @@ import (
 	"strings"
 )
 
-// HolderOf returns the worker of this program, the same executable, that listens on
-// a TCP port, and whether there is one. It sees processes of the same user, and all
-// of them as root.
+// HolderOf returns the worker of this program that listens on a TCP port, and
+// reports whether there is one. This program means the same executable.
+// HolderOf finds processes of the same user, and those of all users if this
+// process runs as root.
 func HolderOf(port int) (Holder, bool) {
 	sockets := listening(port)
 	if len(sockets) == 0 {
@@ -37,8 +38,8 @@ func HolderOf(port int) (Holder, bool) {
 	return Holder{}, false
 }
 
-// listening returns the sockets that listen on a port, as links of descriptors name
-// them.
+// listening returns the sockets that listen on a port, in the form of the links
+// of descriptors in /proc.
 func listening(port int) (sockets []string) {
 	const local, state, inode, listen = 1, 3, 9, "0A"
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
@@ -83,7 +84,8 @@ func hasOneOf(pid int, sockets []string) bool {
 	})
 }
 
-// workerID is the number that a process was started with as a worker, or 0.
+// workerID returns the worker number of a process, or 0 if it was not started
+// as a worker.
 func workerID(pid int) int {
 	environ, err := os.ReadFile(ofProcess(pid, "environ"))
 	if err != nil {
@@ -91,26 +93,27 @@ func workerID(pid int) int {
 	}
 	for kv := range bytes.SplitSeq(environ, []byte{0}) {
 		if text, ok := bytes.CutPrefix(kv, []byte(envID+"=")); ok {
-			id, _ := strconv.Atoi(string(text)) // 0 if it is none
+			id, _ := strconv.Atoi(string(text)) // 0 if text is not a number
 			return id
 		}
 	}
 	return 0
 }
 
-// parentOf is the parent of a process, or 0.
+// parentOf returns the parent of a process, or 0.
 func parentOf(pid int) int {
 	_, parent := stateOf(pid)
 	return parent
 }
 
-// stateOf is the state of a process, a letter as in proc(5), and its parent.
+// stateOf returns the state of a process, a letter as in proc(5), and its
+// parent.
 func stateOf(pid int) (state byte, parent int) {
 	stat, err := os.ReadFile(ofProcess(pid, "stat"))
 	if err != nil {
 		return 0, 0
 	}
-	f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])) // the name before may have blanks
+	f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])) // the process name before it may have blanks
 	if len(f) < 2 {
 		return 0, 0
 	}

@@ -2,5 +2,5 @@
 
 package supervisor
 
-// HolderOf cannot be answered on this system.
+// HolderOf returns false: this system does not list the sockets of processes.
 func HolderOf(int) (Holder, bool) { return Holder{}, false }

@@ -11,35 +11,36 @@ import (
 	"strings"
 )
 
-// The variables that tell a worker what it is.
+// The environment variables of a worker.
 const (
 	prefix        = "MEGA_WORKER_"
-	envID         = prefix + "ID"         // its number, from 1 on
-	envLine       = prefix + "FD"         // the descriptor of its line
-	envGeneration = prefix + "GENERATION" // that which it was started in
-	envListeners  = prefix + "LISTENERS"  // name=descriptor, with commas
+	envID         = prefix + "ID"         // the worker's number, from 1 on
+	envLine       = prefix + "FD"         // the descriptor of the worker's line
+	envGeneration = prefix + "GENERATION" // the generation of the worker
+	envListeners  = prefix + "LISTENERS"  // name=descriptor, separated by commas
 )
 
-// without is an environment without those variables.
+// without returns an environment without those variables.
 func without(environ []string) []string {
 	return slices.DeleteFunc(slices.Clone(environ), func(kv string) bool { return strings.HasPrefix(kv, prefix) })
 }
 
-// Descriptors are the names of those that say which descriptors were passed.
+// Descriptors returns the names of the variables that hold passed descriptors.
 func Descriptors() []string { return []string{envLine, envListeners} }
 
-// Inherited is what a worker has from its supervisor.
+// Inherited holds the settings and the files of a worker that come from its
+// supervisor.
 type Inherited struct {
 	ID         int
 	Generation int
-	Line       net.Conn // nil where no supervisor is: the variables were set by hand
+	Line       net.Conn // nil without a supervisor: the variables were set by hand
 
 	listeners map[string]*os.File
 }
 
-// Inherit takes what a supervisor has passed to this process, or returns nil if
-// there is none. What is taken is not passed on to children of the process. It
-// can be called once.
+// Inherit returns the settings and the files that a supervisor has passed to
+// this process, or nil without a supervisor. Children of this process do not
+// inherit those files. Inherit can be called once.
 func Inherit(environ []string) (*Inherited, error) {
 	vars := map[string]string{}
 	for _, kv := range environ {
@@ -101,8 +102,8 @@ func (in *Inherited) takeListeners(list string) error {
 	return nil
 }
 
-// Listen returns the listener that was passed by that name. It can be called
-// once for each.
+// Listen returns the passed listener of that name. It can be called once for
+// each name.
 func (in *Inherited) Listen(name string) (net.Listener, error) {
 	f, ok := in.listeners[name]
 	if !ok {
@@ -117,11 +118,10 @@ func (in *Inherited) Listen(name string) (net.Listener, error) {
 	return l, nil
 }
 
-// Left are the names of the listeners that nobody has taken yet.
+// Left returns the names of the listeners that Listen has not returned yet.
 func (in *Inherited) Left() []string { return slices.Sorted(maps.Keys(in.listeners)) }
 
-// Close gives back what was not asked for: a listener that nobody takes, and
-// the line.
+// Close closes the listeners that Listen has not returned, and the line.
 func (in *Inherited) Close() {
 	for _, f := range in.listeners {
 		_ = f.Close()

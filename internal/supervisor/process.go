@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// State is what a worker is doing.
+// State is the state of a worker.
 type State string
 
 // The states of a worker.
@@ -21,22 +21,22 @@ const (
 	Starting State = "starting"
 	Ready    State = "ready"
 	Stopping State = "stopping"
-	Failing  State = "failing" // it has no process: those that were started died, and the next is tried in a while
+	Failing  State = "failing" // its processes died before they were ready; it has none until the next attempt
 )
 
-// Worker is what there is to know of a worker.
+// Worker describes the state of a worker.
 type Worker struct {
-	ID         int       `json:"id"` // from 1 on; whoever replaces it has it next
+	ID         int       `json:"id"` // from 1 on; a replacement keeps the number
 	PID        int       `json:"pid"`
 	Generation int       `json:"generation"` // grows with each restart of all workers
 	State      State     `json:"state"`
-	Since      time.Time `json:"since"`    // when it came into its state
-	Restarts   int       `json:"restarts"` // how many processes were replaced that had its number
+	Since      time.Time `json:"since"`    // when the worker entered its state
+	Restarts   int       `json:"restarts"` // how many processes with this number were replaced
 
-	Ended string `json:"ended,omitempty"` // of one that fails, how the last process did
+	Ended string `json:"ended,omitempty"` // of a failing worker: how its last process ended
 }
 
-// Process is a worker that has been started. Its methods may be called
+// Process is a worker process that has been started. Its methods may be called
 // concurrently.
 type Process struct {
 	of         *Supervisor
@@ -44,50 +44,52 @@ type Process struct {
 	generation int
 	began      time.Time
 	cmd        *exec.Cmd
-	ready      chan struct{} // closed when it is ready
-	over       chan struct{} // closed when it has ended, and with it its line
-	gone       bool          // the turns': it has ended
+	ready      chan struct{} // closed when the worker is ready
+	over       chan struct{} // closed when the process and its line have ended
+	gone       bool          // the process has ended; belongs to turns
 
 	mu    sync.Mutex // guards the fields below
 	state State
 	since time.Time
 	told  []byte
-	grace time.Duration // that it has to end once it was told to
-	kill  *time.Timer   // runs once it was told to end
-	asked bool          // it was told to end
-	late  bool          // it was killed because it did not
-	dead  bool          // it has ended
+	grace time.Duration // the time from the request to end until the kill
+	kill  *time.Timer   // runs after the request to end
+	asked bool          // the worker was asked to end
+	late  bool          // the worker was killed because it did not end in time
+	dead  bool          // the process has ended
 }
 
-// ID is the number of the worker.
+// ID returns the number of the worker.
 func (p *Process) ID() int { return p.id }
 
-// Generation is that which it was started in.
+// Generation returns the generation in which the process was started.
 func (p *Process) Generation() int { return p.generation }
 
-// PID is that of the process.
+// PID returns the process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Over is closed when the process has ended, and with it its line.
+// Over returns a channel that is closed when the process and its line have
+// ended.
 func (p *Process) Over() <-chan struct{} { return p.over }
 
-// Told is what the worker said when it was ready; nil before.
+// Told returns the data that the worker sent when it became ready, or nil
+// before.
 func (p *Process) Told() []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.told
 }
 
-// Worker is what there is to know of the process now, but for its Restarts.
+// Worker returns the current state of the process, without its Restarts.
 func (p *Process) Worker() Worker {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return Worker{ID: p.id, PID: p.PID(), Generation: p.generation, State: p.state, Since: p.since}
 }
 
-// SetGrace sets the time that the worker has to end, in the place of Config.Grace: a
-// worker of a later generation may have been given more. It changes nothing once
-// the worker was told to end.
+// SetGrace sets the time that the worker has to end, in place of Config.Grace:
+// a worker of a later generation may have a longer grace period. It has no
+// effect after the worker was asked to end.
 func (p *Process) SetGrace(grace time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,10 +98,11 @@ func (p *Process) SetGrace(grace time.Duration) {
 	}
 }
 
-// Ready says that the worker is, and what it told. Only the first call counts.
+// Ready marks the worker as ready and records its data. Only the first call
+// counts.
 func (p *Process) Ready(told []byte) {
 	first, serves := p.settle(told)
-	if serves { // before whoever waits for it says more
+	if serves { // before the waiter logs more
 		p.of.config.Log.Info("a worker is ready", "worker", p.id, "pid", p.PID(), "generation", p.generation, "took", time.Since(p.began))
 	}
 	if first {
@@ -121,7 +124,7 @@ func (p *Process) settle(told []byte) (first, serves bool) {
 	return true, true
 }
 
-// start starts a worker.
+// start starts a worker process.
 func (s *Supervisor) start(id, generation int) (*Process, error) {
 	ours, theirs, err := pair()
 	if err != nil {
@@ -179,11 +182,12 @@ func (s *Supervisor) command(id, generation int, files []*os.File) *exec.Cmd {
 	}
 }
 
-// lastWord is what a line gets to be read to its end when its worker is gone. A
-// child of the worker that has inherited it keeps it open no longer than that.
+// lastWord is how long the supervisor reads the rest of a line after its worker
+// has ended. A child of the worker that has inherited the line keeps it open no
+// longer than that.
 const lastWord = 200 * time.Millisecond
 
-// wait waits for the end of the process and then of its line.
+// wait waits for the end of the process and then for the end of its line.
 func (p *Process) wait(line <-chan struct{}, conn net.Conn) {
 	err := p.cmd.Wait()
 	p.mu.Lock()
@@ -203,18 +207,19 @@ func (p *Process) wait(line <-chan struct{}, conn net.Conn) {
 	close(p.over)
 }
 
-// hangUp ends the line of a worker that is gone, as the worker's own end does:
-// whoever reads it comes to its end, and not to one that this side has made,
-// which would say nothing of the worker.
+// hangUp ends the line of a worker that has ended, in the same way as the
+// worker's own exit does. The reader of the line then sees the end of the
+// stream. It does not see an error that this side has made, which would not
+// describe the worker.
 func hangUp(conn net.Conn) {
 	if c, ok := conn.(*net.UnixConn); !ok || c.CloseRead() != nil {
-		_ = conn.Close() // it ends one way or another
+		_ = conn.Close() // the line ends in any case
 	}
 }
 
-// cutLocked is what went wrong with the end of a worker, as far as it has to be
-// told in the end: that of one which was told to end before it was ready may be
-// by the signal itself.
+// cutLocked returns the error of a worker's end that Run reports, or nil. A
+// worker that was asked to end before it was ready may have died of the signal
+// itself, which is not an error.
 func (p *Process) cutLocked(err error) error {
 	switch {
 	case p.late:
@@ -232,8 +237,8 @@ func terminated(s *os.ProcessState) bool {
 	return ok && status.Signaled() && status.Signal() == syscall.SIGTERM
 }
 
-// Stop tells the worker to end: it finishes what it has accepted. It does not
-// wait for that.
+// Stop asks the worker to end: it finishes the work that it has accepted. Stop
+// does not wait for the end.
 func (p *Process) Stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -242,7 +247,7 @@ func (p *Process) Stop() {
 	}
 	p.asked, p.state, p.since = true, Stopping, time.Now()
 	p.kill = time.AfterFunc(p.grace, p.killLate)
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) // one that has ended has done so
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // an error means that the process has ended already
 }
 
 func (p *Process) killLate() {
@@ -254,14 +259,15 @@ func (p *Process) killLate() {
 	_ = p.cmd.Process.Kill()
 }
 
-// Hung has the worker write its stacks and end, because it has not answered for
-// that long. It is replaced as one that has died.
+// Hung makes the worker write its stacks and end, because it has not answered
+// for the duration silent. The supervisor then replaces it like a worker that
+// has died.
 func (p *Process) Hung(silent time.Duration) {
 	p.of.config.Log.Error("worker hung, killed", "worker", p.id, "pid", p.PID(), "silent", silent)
 	p.abort()
 }
 
-// abortTime is what a worker gets to write its stacks.
+// abortTime is how long a worker may take to write its stacks.
 const abortTime = 2 * time.Second
 
 func (p *Process) abort() {
@@ -273,8 +279,8 @@ func (p *Process) abort() {
 	}()
 }
 
-// ended is how a process ended, in words, and its exit status; -1 if that was a
-// signal.
+// ended returns a description of how the process ended and its exit status, or
+// -1 after a signal.
 func (p *Process) ended() (string, int) {
 	return p.cmd.ProcessState.String(), p.cmd.ProcessState.ExitCode()
 }

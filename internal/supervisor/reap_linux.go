@@ -16,14 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reap reaps the orphans of the system that end: the kernel makes the first
-// process of a container their parent, and keeps each as a zombie until its parent
-// waits for it. In a process that is no such parent it does nothing. The returned
-// function ends it and waits for its goroutine.
+// Reap collects the exit statuses of orphans. The kernel makes the first
+// process of a container the parent of all orphans, and keeps each one as a
+// zombie until its parent waits for it. In any other process Reap does nothing.
+// The returned function ends the reaping and waits for its goroutine.
 //
-// It leaves the children of this process alone, whose exit statuses somebody else
-// waits for: package os has a descriptor of each of them (a pidfd), and of no
-// orphan.
+// Reap ignores the children of this process, because other code waits for their
+// exit statuses. It distinguishes them by their descriptor (a pidfd): package
+// os has one of each child, and none of an orphan.
 func Reap(log *slog.Logger) (end func()) {
 	if os.Getpid() != 1 && !isSubreaper() {
 		return func() {}
@@ -31,8 +31,8 @@ func Reap(log *slog.Logger) (end func()) {
 	return reap(log, reapEvery)
 }
 
-// reapEvery is the time between two looks at the children. A zombie is an orphan
-// if two looks find it: one of a child that was started without package os has
+// reapEvery is the time between two scans of the children. A zombie is an
+// orphan if two scans find it: a child that was started without package os has
 // been waited for in between.
 const reapEvery = 2 * time.Second
 
@@ -44,7 +44,7 @@ func isSubreaper() bool {
 
 func reap(log *slog.Logger, every time.Duration) (end func()) {
 	if fd, err := unix.PidfdOpen(os.Getpid(), 0); err != nil {
-		log.Warn("orphans not reaped", "error", err) // an old kernel: they cannot be told from children
+		log.Warn("orphans not reaped", "error", err) // an old kernel: orphans cannot be distinguished from children
 		return func() {}
 	} else {
 		_ = unix.Close(fd)
@@ -63,7 +63,7 @@ func reap(log *slog.Logger, every time.Duration) (end func()) {
 	}
 }
 
-// reapUntil looks at the children now, and when one has died.
+// reapUntil scans the children at once, and after each death.
 func reapUntil(ctx context.Context, log *slog.Logger, died <-chan os.Signal, every time.Duration) {
 	for {
 		reapAll(ctx, log, every)
@@ -75,7 +75,7 @@ func reapUntil(ctx context.Context, log *slog.Logger, died <-chan os.Signal, eve
 	}
 }
 
-// reapAll reaps the zombies that two looks find, until a look finds none.
+// reapAll reaps the zombies that two scans find, until a scan finds none.
 func reapAll(ctx context.Context, log *slog.Logger, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -103,8 +103,8 @@ func reapOne(log *slog.Logger, pid int) {
 	}
 }
 
-// zombies returns the children of this process that have ended and that package os
-// does not wait for.
+// zombies returns the children of this process that have ended and that package
+// os does not wait for.
 func zombies() map[int]bool {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -125,7 +125,7 @@ func zombies() map[int]bool {
 	}
 	children, err := waitedFor()
 	if err != nil {
-		return nil // any of them may be somebody's
+		return nil // other code may wait for any of them
 	}
 	for _, pid := range children {
 		delete(all, pid)
@@ -133,7 +133,7 @@ func zombies() map[int]bool {
 	return all
 }
 
-// waitedFor returns the processes that this one has a pidfd of.
+// waitedFor returns the processes for which this process has a pidfd.
 func waitedFor() (pids []int, err error) {
 	entries, err := os.ReadDir("/proc/self/fdinfo")
 	if err != nil {
@@ -142,7 +142,7 @@ func waitedFor() (pids []int, err error) {
 	for _, e := range entries {
 		text, err := os.ReadFile(filepath.Join("/proc/self/fdinfo", e.Name()))
 		if err != nil {
-			continue // it was closed
+			continue // the descriptor was closed
 		}
 		for line := range bytes.Lines(text) {
 			if of, ok := bytes.CutPrefix(line, []byte("Pid:")); ok {

@@ -6,19 +6,20 @@ import (
 	"fmt"
 )
 
-// ErrRestarting says that workers are being restarted already.
+// ErrRestarting is the error of a restart while another restart is running.
 var ErrRestarting = errors.New("the workers are being restarted already")
 
-// Restart replaces all workers, one after the other, as the next generation: a
-// new one is ready before the old one is told to end, and that has ended before
-// the next one's turn. Where a new one cannot be made ready, the old ones that
-// are left go on serving, and the error says why. When ctx ends, no further
-// worker is restarted.
+// Restart replaces all workers, one after the other, with workers of the next
+// generation. Each new worker becomes ready before the old one is asked to end,
+// and the old one has ended before the next replacement starts. If a new worker
+// cannot become ready, the remaining old workers go on serving, and Restart
+// returns the reason. When ctx ends, no further worker is restarted.
 func (s *Supervisor) Restart(ctx context.Context) error {
 	return s.alone(func() error { return s.roll(ctx) })
 }
 
-// RestartNext does so when nobody else restarts any more.
+// RestartNext waits until no other restart is running, and then does the same
+// as Restart.
 func (s *Supervisor) RestartNext(ctx context.Context) error {
 	select {
 	case s.rolling <- struct{}{}:
@@ -47,7 +48,7 @@ func (s *Supervisor) roll(ctx context.Context) error {
 	return nil
 }
 
-// Oldest returns the oldest generation that a worker may still be started in.
+// Oldest returns the oldest generation in which a worker may still be started.
 func (s *Supervisor) Oldest() int {
 	oldest := s.slots[0].born()
 	for _, w := range s.slots {
@@ -56,7 +57,8 @@ func (s *Supervisor) Oldest() int {
 	return oldest
 }
 
-// RestartOne does so with one worker, which keeps its generation.
+// RestartOne replaces one worker. The replacement keeps the generation of the
+// old one.
 func (s *Supervisor) RestartOne(ctx context.Context, id int) error {
 	if id < 1 || id > len(s.slots) {
 		return fmt.Errorf("there is no worker %d: they have the numbers 1 to %d", id, len(s.slots))
@@ -67,7 +69,7 @@ func (s *Supervisor) RestartOne(ctx context.Context, id int) error {
 	})
 }
 
-// alone does what nobody else may be doing.
+// alone calls do unless another restart is running.
 func (s *Supervisor) alone(do func() error) error {
 	select {
 	case s.rolling <- struct{}{}:
@@ -87,7 +89,7 @@ func (w *slot) restart(ctx context.Context, generation int) error {
 	case <-w.of.stopping.Done():
 		return fmt.Errorf("restart worker %d: %w", w.id, w.of.stopping.Err())
 	}
-	err := <-r.done // it is over when the workers are told to end, too
+	err := <-r.done // a shutdown of the workers ends it, too
 	switch {
 	case err != nil && w.of.Stopping():
 		return fmt.Errorf("restart worker %d: all workers are ending: %w", w.id, err)

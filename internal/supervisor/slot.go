@@ -10,26 +10,26 @@ import (
 	"time"
 )
 
-// How often a worker may die in a row before it is ready, and the pauses in
-// between.
+// The maximum number of deaths in a row before a worker is ready, and the
+// pauses between the attempts.
 const (
 	budget     = 5
 	firstPause = 100 * time.Millisecond
 	maxPause   = 2 * time.Second
 )
 
-// lull is how long a worker that cannot be made ready is left alone while others
-// serve.
+// lull is the pause before another attempt to start a worker that cannot become
+// ready, while other workers serve.
 const lull = 30 * time.Second
 
-// SpentError says that a worker died so often before it was ready that it is
-// not tried again, or not soon.
+// SpentError is the error of a worker that died so often before it was ready
+// that the supervisor does not try it again, or not soon.
 type SpentError struct {
 	Worker int
 	Deaths int    // in a row
-	Last   string // how the last one ended, in words
-	Status int    // its exit status; -1 if there was none
-	Cause  error  // why it could not even be started, if that is it
+	Last   string // a description of the last death
+	Status int    // the last exit status; -1 if there was none
+	Cause  error  // why the process could not be started, or nil
 }
 
 func (e *SpentError) Error() string {
@@ -42,27 +42,27 @@ func (e *SpentError) Error() string {
 
 func (e *SpentError) Unwrap() error { return e.Cause }
 
-// slot keeps one worker running. Its goroutine is that of run.
+// slot keeps one worker running. Its goroutine executes run.
 type slot struct {
 	of      *Supervisor
 	id      int
 	replace chan *replacement
-	again   chan struct{} // has room for a wish that it be tried again now
+	again   chan struct{} // has room for a request to try again now
 
 	mu         sync.Mutex // guards the fields below
-	current    *Process   // the one that serves, or is going to
+	current    *Process   // the process that serves, or is starting
 	generation int
 	restarts   int
-	once       bool   // it was ready
-	failing    string // how its processes end, where it is tried at a slow pace
+	once       bool   // a process was ready before
+	failing    string // how the processes end, while the slot retries slowly
 	since      time.Time
 }
 
-// replacement is a wish for a new process in the place of the one that serves.
+// replacement is a request for a new process in place of the one that serves.
 type replacement struct {
 	generation int
-	done       chan error // gets nil when the old one was told to end
-	old        *Process   // known then; nil if none was serving
+	done       chan error // receives nil when the old process was asked to end
+	old        *Process   // set before done receives; nil if no process was serving
 }
 
 func (w *slot) now() *Process {
@@ -77,14 +77,14 @@ func (w *slot) replaced() int {
 	return w.restarts
 }
 
-// born is the generation of the process that serves.
+// born returns the generation of the process that serves.
 func (w *slot) born() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.generation
 }
 
-// put has p serve from now on.
+// put makes p the process that serves.
 func (w *slot) put(p *Process) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -94,8 +94,8 @@ func (w *slot) put(p *Process) {
 	w.current, w.generation = p, p.generation
 }
 
-// fails notes how its processes end, or with nothing that it is tried no longer
-// at a slow pace.
+// fails records how the processes of the slot end. An empty text ends the slow
+// retries.
 func (w *slot) fails(how string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -105,7 +105,8 @@ func (w *slot) fails(how string) {
 	w.failing = how
 }
 
-// worker is what there is to know of a slot that fails, and whether it does.
+// worker returns the description of a failing slot, and reports whether the
+// slot is failing.
 func (w *slot) worker() (Worker, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -118,10 +119,10 @@ func (w *slot) wasReady() bool {
 	return w.once
 }
 
-// run keeps the slot's worker running until ctx ends, and ends it. It returns
-// why there cannot be one.
+// run keeps the slot's worker running until ctx ends, and then ends the worker.
+// It returns the reason if there cannot be a worker.
 func (w *slot) run(ctx context.Context) error {
-	var short int // how many in a row were ready only for a moment
+	var short int // how many processes in a row were ready only for a moment
 	for {
 		p, err := w.raise(ctx, w.born(), w.put)
 		if spent, ok := errors.AsType[*SpentError](err); ok {
@@ -132,7 +133,7 @@ func (w *slot) run(ctx context.Context) error {
 		}
 		lived := time.Now()
 		if p == nil || !w.keep(ctx, p) {
-			return nil // it was told to end
+			return nil // the worker was asked to end
 		}
 		if short++; time.Since(lived) > moment {
 			short = 0
@@ -143,12 +144,13 @@ func (w *slot) run(ctx context.Context) error {
 	}
 }
 
-// moment is how long a worker has to have been ready for its death not to be
-// taken for the beginning of a row of them. The first is replaced at once.
+// moment is how long a worker must have been ready so that its death does not
+// count as the start of a series. The first worker that dies sooner is replaced
+// at once.
 const moment = time.Second
 
-// keep watches over p, and over those that replace it, until one dies. It
-// returns false when ctx has ended, and with it the worker.
+// keep watches p and its replacements until one of them dies. It returns false
+// when ctx has ended; the worker has then ended, too.
 func (w *slot) keep(ctx context.Context, p *Process) (died bool) {
 	for {
 		select {
@@ -159,7 +161,7 @@ func (w *slot) keep(ctx context.Context, p *Process) (died bool) {
 		case <-p.over:
 			how, status := p.ended()
 			level := slog.LevelError
-			if status == 0 { // somebody told it to end
+			if status == 0 { // somebody has asked the process to end
 				level = slog.LevelInfo
 			}
 			w.of.config.Log.Log(ctx, level, "a worker has ended and is replaced", "worker", w.id, "pid", p.PID(), "ended", how)
@@ -179,9 +181,9 @@ func (w *slot) keep(ctx context.Context, p *Process) (died bool) {
 	}
 }
 
-// raise starts a process and waits until it is ready. It tries again as long as
-// it may. As soon as one has been started, started is told. There is neither a
-// process nor an error if ctx has ended.
+// raise starts a process and waits until it is ready. It retries as long as the
+// limits allow. It calls started as soon as a process has been started. It
+// returns neither a process nor an error if ctx has ended.
 func (w *slot) raise(ctx context.Context, generation int, started func(*Process)) (*Process, error) {
 	for deaths := 1; ctx.Err() == nil; deaths++ {
 		p, died := w.attempt(ctx, generation, started)
@@ -199,8 +201,8 @@ func (w *slot) raise(ctx context.Context, generation int, started func(*Process)
 	return nil, nil
 }
 
-// attempt starts a process once. It returns how it died before it was ready, and
-// neither that nor a process if ctx has ended.
+// attempt starts a process once. It returns how the process died before it was
+// ready. It returns neither a process nor an error if ctx has ended.
 func (w *slot) attempt(ctx context.Context, generation int, started func(*Process)) (*Process, *SpentError) {
 	p, err := w.of.start(w.id, generation)
 	if err != nil {
@@ -214,9 +216,9 @@ func (w *slot) attempt(ctx context.Context, generation int, started func(*Proces
 	return nil, &SpentError{Worker: w.id, Deaths: 1, Last: how, Status: status}
 }
 
-// endure goes on trying at a slow pace as long as other workers serve: they are
-// not ended for the sake of one that cannot be made ready. It returns its error
-// when nobody serves.
+// endure retries slowly as long as other workers serve: a worker that cannot
+// become ready does not end them. It returns the error of the worker when no
+// worker serves.
 func (w *slot) endure(ctx context.Context, spent *SpentError) (*Process, error) {
 	defer w.fails("")
 	for deaths := spent.Deaths; w.of.serves(); {
@@ -231,14 +233,14 @@ func (w *slot) endure(ctx context.Context, spent *SpentError) (*Process, error) 
 			return p, nil
 		}
 		deaths++
-		last := *died // whose it is: the wish's
+		last := *died // the error belongs to the request
 		last.Deaths, spent = deaths, &last
 	}
 	return nil, spent
 }
 
-// rest waits until it is time to try again, or somebody wishes so, and returns
-// false if ctx has ended.
+// rest waits until the next attempt is due or requested. It returns false if
+// ctx has ended.
 func (w *slot) rest(ctx context.Context) (r *replacement, ok bool) {
 	timer := time.NewTimer(w.of.lull)
 	defer timer.Stop()
@@ -252,7 +254,7 @@ func (w *slot) rest(ctx context.Context) (r *replacement, ok bool) {
 	return r, true
 }
 
-// oblige tries once, as a wish has it if there is one.
+// oblige makes one attempt, with the settings of r if it is not nil.
 func (w *slot) oblige(ctx context.Context, r *replacement) (*Process, *SpentError) {
 	if r == nil {
 		return w.attempt(ctx, w.born(), w.put)
@@ -269,7 +271,7 @@ func (w *slot) oblige(ctx context.Context, r *replacement) (*Process, *SpentErro
 	return p, died
 }
 
-// unless returns p, or ends it if ctx has ended.
+// unless returns p, or ends p if ctx has ended.
 func (w *slot) unless(ctx context.Context, p *Process) *Process {
 	if ctx.Err() == nil {
 		w.of.settled.Store(true)
@@ -283,23 +285,23 @@ func (w *slot) unless(ctx context.Context, p *Process) *Process {
 	return nil
 }
 
-// settles waits until the process is ready, has ended, or ctx has, and returns
-// false if it has ended by itself.
+// settles waits until the process is ready, the process has ended, or ctx has
+// ended. It returns false if the process has ended by itself.
 func (p *Process) settles(ctx context.Context) bool {
 	select {
 	case <-p.ready:
 		return true
 	case <-p.over:
-		return ctx.Err() != nil || p.Told() != nil // it may have been ready for a moment
+		return ctx.Err() != nil || p.Told() != nil // the process may have been ready for a moment
 	case <-ctx.Done():
 		return true
 	}
 }
 
-// backoff is the pause after the nth death of a row.
+// backoff returns the pause after the nth death in a row.
 func (s *Supervisor) backoff(n int) time.Duration { return min(s.pause<<min(n-1, 10), maxPause) }
 
-// pause waits, and reports whether ctx has not ended.
+// pause waits for d, and reports whether ctx has not ended.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

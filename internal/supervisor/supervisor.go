@@ -1,13 +1,13 @@
-// Package supervisor runs a program as several processes, its workers: it
-// starts them from its own executable, hands them what it has opened once,
-// replaces those that die, restarts them one after the other without a gap, and
-// ends them when it ends.
+// Package supervisor runs a program as several processes, its workers. The
+// supervisor starts the workers from its own executable, passes its open
+// listeners to them, and replaces those that die. It restarts them one after
+// the other without a gap, and ends them when it ends.
 //
-// A worker inherits a connection to its supervisor, its line, and listeners. It
-// is told what they are by variables, which Inherit reads. The line carries what
-// the two have to say to each other; what that is, is not the business of this
-// package: whoever serves the line calls Process.Ready when the worker says so.
-// A worker whose line ends has lost its supervisor, and has to end.
+// A worker inherits listeners and a connection to its supervisor, its line.
+// Environment variables describe them; Inherit reads these variables. This
+// package does not define the protocol on the line: the code that serves the
+// line calls Process.Ready when the worker reports that it is ready. A worker
+// whose line ends has lost its supervisor, and must end.
 package supervisor
 
 import (
@@ -24,31 +24,33 @@ import (
 	"time"
 )
 
-// Config is what a Supervisor runs.
+// Config configures a Supervisor.
 type Config struct {
 	Workers int // at least 1
 
-	Path   string   // of the executable
+	Path   string   // path of the executable
 	Args   []string // with the program's name first
-	Env    []string // to which the variables of the worker are added
+	Env    []string // the variables of the worker are added
 	Stdout io.Writer
 	Stderr io.Writer
 
-	Listeners []*Listener // what each worker inherits
+	Listeners []*Listener // each worker inherits all of them
 
-	// Grace is what a worker gets to end once it was told to. Then it is killed.
+	// Grace is how long a worker may take to end after it was asked to. Then
+	// the supervisor kills it.
 	Grace time.Duration
 
-	// Serve is the supervisor's side of the line to a worker. It is called once
-	// the process has been started, and returns when the line has ended. conn is
-	// Serve's to close.
+	// Serve is the supervisor's side of the line to a worker. It is called when
+	// the process has been started, and returns when the line has ended. Serve
+	// owns conn and closes it.
 	Serve func(p *Process, conn net.Conn)
 
-	// Hopeless reports whether a worker that ended with this status would end so
-	// again. It is asked until one has been ready, and may be nil.
+	// Hopeless reports whether a worker that ended with this status would end
+	// in the same way again. The supervisor calls it until one worker has been
+	// ready. It may be nil.
 	Hopeless func(status int) bool
 
-	Log *slog.Logger // nil is silent
+	Log *slog.Logger // nil disables logging
 }
 
 // Supervisor runs workers. Its methods may be called concurrently.
@@ -58,19 +60,19 @@ type Supervisor struct {
 	turns  turns
 
 	stop     context.CancelFunc
-	stopping context.Context // ends when all workers are to end
-	rolling  chan struct{}   // has room for who restarts workers
+	stopping context.Context // ends when the shutdown of all workers starts
+	rolling  chan struct{}   // has room for one restart of workers
 	settled  atomic.Bool     // a worker has been ready
-	pause    time.Duration   // after the first death of a row; tests have less of it
-	lull     time.Duration   // between attempts that nothing depends on; the same
+	pause    time.Duration   // after the first death in a row; tests use a shorter one
+	lull     time.Duration   // between attempts while other workers serve; tests use a shorter one
 
 	mu         sync.Mutex // guards the fields below
 	generation int        // the newest
 	processes  map[*Process]struct{}
-	cut        []error // how workers ended that did not end well when they were told to
+	cut        []error // the errors of workers that failed while they were ending
 }
 
-// New returns a supervisor that has not started anything.
+// New returns a supervisor that has not started any process.
 func New(c Config) *Supervisor {
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	s := &Supervisor{config: c, rolling: make(chan struct{}, 1), generation: 1, pause: firstPause, lull: lull, processes: make(map[*Process]struct{})}
@@ -83,9 +85,10 @@ func New(c Config) *Supervisor {
 }
 
 // Run starts the workers and keeps them running until ctx ends; then it ends
-// them. It returns nil if all of them ended well, a *SpentError if one could not
-// be made ready at the first start, or when no other served, or else which had to be cut off. No worker is left when it
-// returns.
+// them. It returns nil if all of them ended without an error. It returns a
+// *SpentError if one worker could not become ready at the first start, or while
+// no other served. Otherwise it returns an error that lists the workers that
+// had to be cut off. No worker is left when Run returns.
 func (s *Supervisor) Run(ctx context.Context) error {
 	defer s.stop()
 	unhook := context.AfterFunc(ctx, s.stop)
@@ -100,7 +103,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 		})
 	}
 	slots.Wait()
-	for _, p := range s.alive() { // those that were on their way out
+	for _, p := range s.alive() { // the processes that were ending already
 		<-p.over
 	}
 	s.mu.Lock()
@@ -111,11 +114,12 @@ func (s *Supervisor) Run(ctx context.Context) error {
 // Stopping reports whether all workers are ending or have ended.
 func (s *Supervisor) Stopping() bool { return s.stopping.Err() != nil }
 
-// Ending is closed when all workers are to end.
+// Ending returns a channel that is closed when the shutdown of all workers
+// starts.
 func (s *Supervisor) Ending() <-chan struct{} { return s.stopping.Done() }
 
-// Abort has all workers write their stacks and end at once, and returns when
-// they have.
+// Abort makes all workers write their stacks and end at once. It returns when
+// they have ended.
 func (s *Supervisor) Abort() {
 	s.stop()
 	left := s.alive()
@@ -128,7 +132,7 @@ func (s *Supervisor) Abort() {
 }
 
 // Process returns the process that serves as the worker with this number, and
-// whether there is one.
+// reports whether there is one.
 func (s *Supervisor) Process(id int) (*Process, bool) {
 	if id < 1 || id > len(s.slots) {
 		return nil, false
@@ -137,12 +141,12 @@ func (s *Supervisor) Process(id int) (*Process, bool) {
 	return p, p != nil
 }
 
-// Processes returns all that run, in the order of their numbers; of two with the
-// same number the older one first.
+// Processes returns all running processes in the order of their numbers. Of two
+// processes with the same number the older one comes first.
 func (s *Supervisor) Processes() []*Process { return s.alive() }
 
-// Workers tells of each process what Processes returns, and of the workers that
-// have none because it cannot be made ready.
+// Workers returns the state of each process that Processes returns, and of the
+// workers that have no process because they cannot become ready.
 func (s *Supervisor) Workers() (all []Worker) {
 	runs := map[int]bool{}
 	for _, p := range s.alive() {
@@ -159,20 +163,20 @@ func (s *Supervisor) Workers() (all []Worker) {
 	return all
 }
 
-// serves reports whether the program has started, all of it, and a worker is
-// ready now.
+// serves reports whether the whole program has started and a worker is ready
+// now.
 func (s *Supervisor) serves() bool {
 	return !slices.ContainsFunc(s.slots, func(w *slot) bool { return !w.wasReady() }) &&
 		slices.ContainsFunc(s.alive(), func(p *Process) bool { return p.Worker().State == Ready })
 }
 
-// Again has the workers tried now that cannot be made ready.
+// Again makes the supervisor retry now the workers that cannot become ready.
 func (s *Supervisor) Again() {
 	for _, w := range s.slots {
 		if _, fails := w.worker(); fails {
 			select {
 			case w.again <- struct{}{}:
-			default: // it is wished already
+			default: // a request is pending already
 			}
 		}
 	}
@@ -197,7 +201,7 @@ func (s *Supervisor) enter(p *Process) {
 	s.processes[p] = struct{}{}
 }
 
-// leave notes that a process is gone, and how it ended if that is worth telling.
+// leave records that a process has ended, and how it ended if Run reports that.
 func (s *Supervisor) leave(p *Process, cut error) {
 	s.turns.leave(p)
 	s.mu.Lock()
@@ -208,12 +212,13 @@ func (s *Supervisor) leave(p *Process, cut error) {
 	}
 }
 
-// Begin asks for the turn of a worker to do something that the workers of a
-// generation do once. It returns true when p is to do it and then call Done, and
-// false when it has been done. A worker that dies with the turn passes it on.
+// Begin requests the turn of a worker for a task that the workers of a
+// generation do once. It returns true when p must do the task and then call
+// Done, and false when the task is done. A worker that dies during its turn
+// passes the turn on.
 func (s *Supervisor) Begin(ctx context.Context, p *Process, name string) (bool, error) {
 	return s.turns.begin(ctx, p, name)
 }
 
-// Done says that p has done what it had the turn for.
+// Done records that p has finished the task of its turn.
 func (s *Supervisor) Done(p *Process, name string) { s.turns.done(p, name) }

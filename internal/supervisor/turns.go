@@ -7,9 +7,9 @@ import (
 	"sync"
 )
 
-// turns are what the workers of a generation do once.
+// turns are the tasks that the workers of a generation do once.
 type turns struct {
-	mu  sync.Mutex // guards all
+	mu  sync.Mutex // guards all fields
 	all map[turnKey]*turn
 }
 
@@ -18,14 +18,14 @@ type turnKey struct {
 	name       string
 }
 
-// turn is one thing that is done once.
+// turn is one task that is done once.
 type turn struct {
-	by      *Process // whoever is doing it; nil if nobody is
+	by      *Process // the process that does it; nil if none does
 	over    bool
 	changed chan struct{} // closed when by or over changes
 }
 
-// errGone is the answer to a worker that has ended.
+// errGone is the error for a worker that has ended.
 var errGone = errors.New("the worker has ended")
 
 func (t *turns) begin(ctx context.Context, p *Process, name string) (bool, error) {
@@ -44,7 +44,7 @@ func (t *turns) begin(ctx context.Context, p *Process, name string) (bool, error
 	}
 }
 
-// take gives p the turn if nobody has it.
+// take gives p the turn if no other process has it.
 func (t *turns) take(p *Process, key turnKey) (mine, over bool, changed <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -81,13 +81,14 @@ func (t *turns) leave(p *Process) {
 	}
 }
 
-// tell wakes who waits for the turn.
+// tell wakes the waiters for the turn.
 func (at *turn) tell() {
 	close(at.changed)
 	at.changed = make(chan struct{})
 }
 
-// forget drops what was done before a generation: nobody starts in an older one.
+// forget drops the tasks of the generations before that one: no worker starts
+// in an older generation.
 func (t *turns) forget(before int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
