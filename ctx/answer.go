@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// WantsJSON reports whether the request is to be answered in JSON: its body is
-// JSON, or it asks for JSON.
+// WantsJSON reports whether the answer should be JSON: the request's body is
+// JSON, or its Accept header prefers JSON.
 func (c *Ctx) WantsJSON() bool { return c.exchange != nil && wantsJSON(c.exchange.request) }
 
 // JSON answers with v.
@@ -43,7 +43,7 @@ func (c *Ctx) HTML(status int, name string, data any) error {
 
 const htmlType = "text/html; charset=utf-8"
 
-// pageHeader says what a page depends on, for caches.
+// pageHeader returns the Vary header of a page, for caches.
 func (c *Ctx) pageHeader() http.Header {
 	if c.host.Locales == nil {
 		return http.Header{"Vary": {"Accept"}}
@@ -52,7 +52,7 @@ func (c *Ctx) pageHeader() http.Header {
 }
 
 // Redirect sends the client to target with a status of 300 to 399. An absolute
-// path is one of this app: see [Ctx.URL].
+// path is a path of this app: see [Ctx.URL].
 func (c *Ctx) Redirect(status int, target string) error {
 	if c.exchange == nil {
 		return ErrNoRequest
@@ -64,7 +64,7 @@ func (c *Ctx) Redirect(status int, target string) error {
 	return c.exchange.writer.answer(answer{status: status, header: http.Header{"Location": {location}}})
 }
 
-// asciiOnly percent-encodes what must not stand in a header.
+// asciiOnly percent-encodes the bytes that a header must not contain.
 func asciiOnly(target string) string {
 	var b strings.Builder
 	for i := range len(target) {

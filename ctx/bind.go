@@ -15,16 +15,17 @@ import (
 	"strings"
 )
 
-// formMemory is how much of a form's files is kept in memory.
+// formMemory is the number of bytes of a form's files that stay in memory.
 const formMemory = 1 << 20
 
-// Bind reads the request's body, JSON or a form, into the struct that v points
-// to, and then calls its method Validate() error, if it has one. A form's
-// fields are found by the name in a field's tag form, else json.
+// Bind decodes the request's body, JSON or a form, into the struct that v
+// points to, and then calls the struct's method Validate() error, if it has
+// one. A form's field belongs to the struct field with the same name in its tag
+// form, or else in its tag json.
 //
-// Its errors are answers: 400 for a body that cannot be read, 413 for one that
-// is larger than the app's limit, 415 for an unknown type, 422 for what Validate refuses.
-// Without a body it only validates.
+// Its errors are answers: 400 for a malformed body, 413 for a body larger than
+// the app's limit, 415 for an unknown type, 422 for an error of Validate.
+// Without a body Bind only validates.
 func (c *Ctx) Bind(v any) error {
 	if c.exchange == nil {
 		return ErrNoRequest
@@ -111,7 +112,7 @@ func bodyTooLarge(cause *http.MaxBytesError) error {
 }
 
 func readForm(r *http.Request, mediaType string, v any) error {
-	r.Body = http.MaxBytesReader(nil, r.Body, math.MaxInt64) // the bound is ours; net/http's own is 10 MB
+	r.Body = http.MaxBytesReader(nil, r.Body, math.MaxInt64) // this bound applies; net/http's own is 10 MB
 	err := r.ParseForm()
 	if err == nil && mediaType == "multipart/form-data" {
 		err = r.ParseMultipartForm(formMemory)
@@ -160,8 +161,8 @@ func formName(f reflect.StructField) string {
 	return name
 }
 
-// setField sets a field to what a form says. An empty input of a form is a
-// field that was left out, unless it is text.
+// setField sets a field to the text of a form's input. An empty input means
+// that the field was left out, unless the field is text.
 func setField(v reflect.Value, text string) error {
 	if u, ok := reflect.TypeAssert[encoding.TextUnmarshaler](v.Addr()); ok {
 		return u.UnmarshalText([]byte(text))

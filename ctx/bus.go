@@ -9,21 +9,21 @@ import (
 	"github.com/megaframework/mega/bus/driver"
 )
 
-// Bus is a view of the process's message bus that is bound to a Ctx: what it
-// sends carries the trace and the id of the request, a call ends with that Ctx,
-// and so does a subscription.
+// Bus is a view of the process's message bus that is bound to a Ctx. Its
+// messages carry the trace and the request id of the Ctx. Its calls and
+// subscriptions end with the Ctx.
 //
 // A value is encoded as JSON, unless an option has a header that names another
-// Content-Type. Bytes are sent as they are.
+// Content-Type. Bytes are sent unchanged.
 //
-// The zero Bus answers ErrNotConfigured.
+// The methods of the zero Bus return ErrNotConfigured.
 type Bus struct {
 	bus *bus.Bus
 	ctx *Ctx
 }
 
-// Publish sends an event to whoever has subscribed to subject. It returns once
-// the event is on its way, and waits for nobody who handles it.
+// Publish sends an event to the subscribers of subject. It returns once the
+// event has been sent, and does not wait for handlers.
 func (b Bus) Publish(subject string, v any, opts ...bus.PubOption) (err error) {
 	if b.bus == nil {
 		return ErrNotConfigured
@@ -38,7 +38,7 @@ func (b Bus) Publish(subject string, v any, opts ...bus.PubOption) (err error) {
 	return err
 }
 
-// Request asks whoever responds to subject and returns the answer.
+// Request sends a request to a responder of subject and returns the answer.
 func (b Bus) Request(subject string, v any, opts ...bus.PubOption) (answer *bus.Msg, err error) {
 	if b.bus == nil {
 		return nil, ErrNotConfigured
@@ -53,8 +53,8 @@ func (b Bus) Request(subject string, v any, opts ...bus.PubOption) (answer *bus.
 	return answer, err
 }
 
-// RequestMany asks all who respond to subject and yields their answers; see
-// [bus.Bus.RequestMany].
+// RequestMany sends a request to all responders of subject and yields their
+// answers; see [bus.Bus.RequestMany].
 func (b Bus) RequestMany(subject string, v any, opts ...bus.ManyOption) iter.Seq2[*bus.Msg, error] {
 	if b.bus == nil {
 		return failing(ErrNotConfigured)
@@ -78,38 +78,38 @@ func (b Bus) encode(v any, opts []bus.PubOption) ([]byte, error) {
 }
 
 // Subscribe calls h with every event whose subject matches pattern, one after
-// the other, until the subscription is stopped or this Ctx has ended: in a
-// handler, when the request is over. The Ctx that h is given can answer the
+// the other. It ends when the subscription is stopped or this Ctx ends: in a
+// handler, when the request is over. The Ctx that h receives can answer the
 // request, as a stream does.
 func (b Bus) Subscribe(pattern string, h func(*Ctx, *bus.Msg) error, opts ...bus.SubOption) (*bus.Sub, error) {
 	switch {
 	case b.bus == nil:
 		return nil, ErrNotConfigured
 	case h == nil:
-		return b.bus.Subscribe(b.ctx, pattern, nil, opts...) // which says what is wrong
+		return b.bus.Subscribe(b.ctx, pattern, nil, opts...) // returns an error that describes the mistake
 	}
 	return b.bus.Subscribe(b.ctx, pattern, func(std context.Context, m *bus.Msg) error {
 		return h(b.ctx.WithContext(std), m)
 	}, opts...)
 }
 
-// Respond answers requests whose subject matches pattern with what r returns,
-// encoded as the request was, until the subscription is stopped or this Ctx has
-// ended.
+// Respond answers requests whose subject matches pattern with the result of r,
+// in the encoding of the request. It ends when the subscription is stopped or
+// this Ctx ends.
 func (b Bus) Respond(pattern string, r func(*Ctx, *bus.Msg) (any, error), opts ...bus.SubOption) (*bus.Sub, error) {
 	switch {
 	case b.bus == nil:
 		return nil, ErrNotConfigured
 	case r == nil:
-		return b.bus.RespondValue(b.ctx, pattern, nil, opts...) // which says what is wrong
+		return b.bus.RespondValue(b.ctx, pattern, nil, opts...) // returns an error that describes the mistake
 	}
 	return b.bus.RespondValue(b.ctx, pattern, func(std context.Context, m *bus.Msg) (any, error) {
 		return r(b.ctx.WithContext(std), m)
 	}, opts...)
 }
 
-// Flush returns when everything published before has been taken over by the
-// backend.
+// Flush waits until the backend has accepted everything that was published
+// before.
 func (b Bus) Flush() error {
 	if b.bus == nil {
 		return ErrNotConfigured
@@ -117,8 +117,8 @@ func (b Bus) Flush() error {
 	return b.bus.Flush(b.ctx)
 }
 
-// Stats returns what the bus of this process has done. It is zero where it is
-// not configured.
+// Stats returns the counters of this process's bus, or zero without a
+// configured bus.
 func (b Bus) Stats() bus.Stats {
 	if b.bus == nil {
 		return bus.Stats{}
@@ -126,8 +126,8 @@ func (b Bus) Stats() bus.Stats {
 	return b.bus.Stats()
 }
 
-// Info says which driver carries the messages and what it promises. It is zero
-// where the bus is not configured.
+// Info returns the driver that carries the messages and its guarantees, or zero
+// without a configured bus.
 func (b Bus) Info() driver.Info {
 	if b.bus == nil {
 		return driver.Info{}
@@ -141,7 +141,7 @@ func Publish[T any](c *Ctx, topic bus.Topic[T], v T, opts ...bus.PubOption) erro
 }
 
 // Call requests subject with req, as [Bus.Request] does, and decodes the
-// answer. One that cannot be decoded is bus.ErrDecode.
+// answer. It returns bus.ErrDecode if the answer cannot be decoded.
 func Call[Req, Resp any](c *Ctx, subject string, req Req, opts ...bus.PubOption) (resp Resp, err error) {
 	m, err := c.Bus.Request(subject, req, opts...)
 	if err != nil {

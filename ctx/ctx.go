@@ -1,6 +1,6 @@
-// Package megactx is what a handler is given: the request's context together
-// with the locks, the logger and the app that belong to it, and net/http on
-// both sides of it.
+// Package megactx defines the context of a handler: the request's context
+// together with its locks, its logger and its app, and net/http on both sides
+// of it.
 //
 // Applications import it as package mega, where every name has an alias.
 //
@@ -40,15 +40,15 @@ import (
 	"github.com/megaframework/mega/lock"
 )
 
-// Ctx is the context of one request, or of one piece of work outside a
-// request. It is immutable, never reused, and safe for use by several
-// goroutines, also after the handler has returned; what derives from it is a
-// new Ctx. Whatever cannot be done where it is answers with an error: the zero
-// Ctx with ErrNotConfigured or ErrNoRequest, one whose handler has returned
-// with ErrHandlerReturned.
+// Ctx is the context of one request, or of one piece of work outside a request.
+// It is immutable, never reused, and safe for use by several goroutines, also
+// after the handler has returned. A context that is derived from a Ctx is a new
+// Ctx. A method that is unavailable returns an error: ErrNotConfigured or
+// ErrNoRequest on the zero Ctx, ErrHandlerReturned after the handler has
+// returned.
 //
-// It is a [context.Context] like any other: it may be handed to code that knows
-// nothing of this package, and [From] finds it again on every descendant.
+// Ctx is a [context.Context]: it can be passed to code that does not know this
+// package, and [From] finds it on every descendant.
 type Ctx struct {
 	context.Context // the request's; never reassigned
 
@@ -58,50 +58,50 @@ type Ctx struct {
 	App  AppInfo
 
 	host     *Host
-	asked    asked     // what remains true when the request is over
+	asked    asked     // remains valid after the request
 	exchange *exchange // nil outside a request
 }
 
-// AppInfo says which app the work belongs to.
+// AppInfo describes the app that the work belongs to.
 type AppInfo struct {
 	Name    string
-	Env     string   // dev, test, production or a name of the operator's own
-	Locales []string // the first is for those who want none of them
-	// Prefix is the path below which the app is mounted, "/admin", or "". Who
-	// mounts it strips it from requests; [Ctx.URL] adds it.
+	Env     string   // dev, test, production or a name that the operator chose
+	Locales []string // the first is the default
+	// Prefix is the path below which the app is mounted, "/admin", or "". The
+	// server strips it from requests; [Ctx.URL] adds it.
 	Prefix string
 }
 
-// asked is what a request asked for.
+// asked is the data of a request that remains valid after it.
 type asked struct {
 	id     string
 	query  string
 	params []param
-	locale string // "" to be found out
+	locale string // "" until negotiated
 }
 
 type param struct{ name, value string }
 
-// Handler answers a request. An error that it returns becomes the answer; one
-// that wrote nothing and returned nil answers 204. An error after a part of the
-// answer has been written cuts the connection, so that nobody takes the part
-// for the whole.
+// Handler answers a request. An error that it returns becomes the answer. A
+// handler that wrote nothing and returned nil answers 204. An error after a
+// part of the answer has been written closes the connection, so that the client
+// does not take the part for the whole.
 type Handler func(*Ctx) error
 
 type ctxKey struct{}
 
-// Deadline is the wrapped context's.
+// Deadline returns the wrapped context's deadline.
 func (c *Ctx) Deadline() (time.Time, bool) { return c.std().Deadline() }
 
-// Done is the wrapped context's.
+// Done returns the wrapped context's channel.
 func (c *Ctx) Done() <-chan struct{} { return c.std().Done() }
 
-// Err is the wrapped context's.
+// Err returns the wrapped context's error.
 func (c *Ctx) Err() error { return c.std().Err() }
 
-// Value returns the Ctx itself for this package's key, and asks the wrapped
-// context for every other but the router's own, whose value is used again for
-// the next request.
+// Value returns the Ctx itself for this package's key, nil for the router's
+// key, whose value is reused for the next request, and otherwise the wrapped
+// context's value.
 func (c *Ctx) Value(key any) any {
 	switch key {
 	case ctxKey{}:
@@ -126,8 +126,8 @@ func (c *Ctx) logger() *slog.Logger {
 	return c.Log
 }
 
-// From returns the Ctx that ctx is or descends from. It is bound to ctx: to its
-// deadline, its end and the lease on it.
+// From returns the innermost Ctx of ctx and its ancestors. The result is bound
+// to ctx: to its deadline, its end and its lease.
 func From(ctx context.Context) (*Ctx, bool) {
 	c, ok := ctx.Value(ctxKey{}).(*Ctx)
 	if !ok || c == ctx {
@@ -145,15 +145,16 @@ func (c *Ctx) WithContext(std context.Context) *Ctx {
 	return &bound
 }
 
-// WithTimeout returns a copy of c that ends after d, and what ends it early.
+// WithTimeout returns a copy of c that ends after d, and a function that ends
+// it early.
 func (c *Ctx) WithTimeout(d time.Duration) (*Ctx, context.CancelFunc) {
 	std, cancel := context.WithTimeout(c, d)
 	return c.WithContext(std), cancel
 }
 
-// Detach returns a copy of c for work that goes on when the request is over:
-// it does not end with c, cannot answer, and holds none of c's locks. It keeps
-// the values, the log, the trace, and what was asked: Param, Query and Locale.
+// Detach returns a copy of c for work that continues after the request: it does
+// not end with c, cannot answer, and holds none of c's locks. It keeps the
+// values, the log, the trace, and the request's Param, Query and Locale.
 //
 // Nothing waits for such work; see [Ctx.Go].
 func (c *Ctx) Detach() *Ctx {
@@ -163,7 +164,7 @@ func (c *Ctx) Detach() *Ctx {
 	return d
 }
 
-// Lease returns the lease on which c runs: the innermost one, inside
+// Lease returns the lease on which c runs: the innermost lease, inside
 // [Lock.With].
 func (c *Ctx) Lease() (*lock.Lease, bool) { return lock.LeaseFrom(c) }
 
@@ -175,8 +176,8 @@ func (c *Ctx) Request() *http.Request {
 	return c.exchange.request
 }
 
-// Writer returns the writer of the response. It answers ErrNoRequest outside a
-// request, and ErrHandlerReturned when that is over.
+// Writer returns the writer of the response. Its Write returns ErrNoRequest
+// outside a request, and ErrHandlerReturned after the request.
 func (c *Ctx) Writer() http.ResponseWriter {
 	if c.exchange == nil {
 		return nowhere{}
@@ -184,9 +185,9 @@ func (c *Ctx) Writer() http.ResponseWriter {
 	return c.exchange.writer
 }
 
-// Param returns the part of the path that the route calls name, unescaped.
+// Param returns the part of the path that the route names name, unescaped.
 func (c *Ctx) Param(name string) string {
-	for _, p := range slices.Backward(c.asked.params) { // of a route in a route, the inner one
+	for _, p := range slices.Backward(c.asked.params) { // of nested routes, the inner one
 		if p.name == name {
 			return p.value
 		}
@@ -199,13 +200,13 @@ func (c *Ctx) Query(name string) string {
 	if c.asked.query == "" {
 		return ""
 	}
-	values, _ := url.ParseQuery(c.asked.query) // what is malformed is left out
+	values, _ := url.ParseQuery(c.asked.query) // malformed parameters are left out
 	return values.Get(name)
 }
 
-// URL returns the address of a path of this app: the path with the prefix
-// below which the app is mounted. What is not an absolute path is returned as
-// it is.
+// URL returns the address of a path of this app: the path with the prefix below
+// which the app is mounted. It returns any other text unchanged, if it is not
+// an absolute path.
 func (c *Ctx) URL(path string) string { return c.App.url(path) }
 
 func (a AppInfo) url(path string) string {
@@ -215,15 +216,15 @@ func (a AppInfo) url(path string) string {
 	return a.Prefix + path
 }
 
-// nowhere is the writer where there is nobody to answer.
+// nowhere is the writer of a Ctx without a request.
 type nowhere struct{}
 
 func (nowhere) Header() http.Header       { return http.Header{} }
 func (nowhere) Write([]byte) (int, error) { return 0, ErrNoRequest }
 func (nowhere) WriteHeader(int)           {}
 
-// Identify completes a lock's Holder with the app and the request that ask for
-// it, for use as [lock.Config].Identify.
+// Identify adds the app and the request of ctx to a lock's Holder, for use as
+// [lock.Config].Identify.
 func Identify(ctx context.Context, h *lock.Holder) {
 	if c, ok := ctx.Value(ctxKey{}).(*Ctx); ok {
 		h.App, h.Request = c.App.Name, c.asked.id

@@ -17,24 +17,24 @@ func (e *fact) Error() string { return e.text }
 func (e *fact) Code() string  { return e.code }
 
 var (
-	// ErrNotConfigured says that a Ctx was made without what is asked of it:
+	// ErrNotConfigured is the error of a Ctx without the requested service:
 	// mega.not_configured.
 	ErrNotConfigured error = &fact{"mega.not_configured", "mega: not configured"}
-	// ErrNoRequest says that there is no request to answer or to read:
-	// mega.no_request.
+	// ErrNoRequest is the error of a Ctx outside a request: mega.no_request.
 	ErrNoRequest error = &fact{"mega.no_request", "mega: not inside a request"}
-	// ErrAnswered says that an answer has begun already: mega.answered.
+	// ErrAnswered is the error of a second answer to a request: mega.answered.
 	ErrAnswered error = &fact{"mega.answered", "mega: the request has been answered already"}
-	// ErrHandlerReturned is why a request's context has ended once its handler
-	// has returned, and what its writers answer from then on:
+	// ErrHandlerReturned is the cause with which a request's context ends when
+	// its handler has returned, and the error of its writers afterwards:
 	// mega.handler_returned.
 	ErrHandlerReturned error = &fact{"mega.handler_returned", "mega: the handler has returned"}
-	// ErrShuttingDown is why the contexts of requests, streams and tasks end
-	// that have not finished within the shutdown's time: mega.shutting_down.
+	// ErrShuttingDown is the cause with which the contexts of requests, streams
+	// and tasks end that have not finished before the shutdown timeout:
+	// mega.shutting_down.
 	ErrShuttingDown error = &fact{"mega.shutting_down", "mega: shutting down"}
 )
 
-// statusError is an error that knows its own answer.
+// statusError is an error with its own status and code.
 type statusError struct {
 	status       int
 	code, detail string
@@ -42,9 +42,9 @@ type statusError struct {
 	cause        error
 }
 
-// Error returns an error that answers a request with this status, the dotted
-// code and a detail for whoever asked. It is the application's own: nothing of
-// it is hidden from the client.
+// Error returns an error that answers a request with this status, this dotted
+// code and this detail. It belongs to the application: nothing of it is hidden
+// from the client.
 func Error(status int, code, detail string) error {
 	return &statusError{status: status, code: code, detail: detail}
 }
@@ -60,11 +60,11 @@ func (e *statusError) Error() string {
 func (e *statusError) Code() string  { return e.code }
 func (e *statusError) Unwrap() error { return e.cause }
 
-// FieldErrors says what is wrong with which field of an input. A Validate
+// FieldErrors maps the invalid fields of an input to their messages. A Validate
 // method may return it; it becomes the member "errors" of the answer.
 type FieldErrors map[string]string
 
-// Error lists the fields in alphabetical order.
+// Error returns the fields in alphabetical order.
 func (f FieldErrors) Error() string {
 	var lines []string
 	for _, name := range slices.Sorted(maps.Keys(f)) {
@@ -73,7 +73,7 @@ func (f FieldErrors) Error() string {
 	return strings.Join(lines, "; ")
 }
 
-// Or returns f as an error, or nil if nothing is wrong.
+// Or returns f as an error, or nil if f is empty.
 func (f FieldErrors) Or() error {
 	if len(f) == 0 {
 		return nil
@@ -85,7 +85,7 @@ func badBody(detail string, cause error) error {
 	return &statusError{status: http.StatusBadRequest, code: "request.bad_body", detail: detail, cause: cause}
 }
 
-// invalidInput is a body that could be read but must not be used.
+// invalidInput returns the error for a body that was read but is invalid.
 func invalidInput(cause error) error {
 	e := &statusError{status: http.StatusUnprocessableEntity, code: "request.invalid", detail: cause.Error(), cause: cause}
 	errors.As(cause, &e.fields)
@@ -101,7 +101,7 @@ type panicError struct {
 func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
 func (e *panicError) Code() string  { return "internal" }
 
-// Unwrap returns the value of the panic, where that was an error.
+// Unwrap returns the value of the panic, if that value is an error.
 func (e *panicError) Unwrap() error {
 	err, _ := e.value.(error)
 	return err

@@ -14,8 +14,8 @@ import (
 // keyRequest carries the id of the request that led to a message.
 const keyRequest = "X-Request-Id"
 
-// Inject puts the trace, the baggage and the request's id of ctx into the
-// header of a message, for use as [bus.Config].Inject.
+// Inject copies the trace, the baggage and the request id of ctx to the header
+// of a message, for use as [bus.Config].Inject.
 func Inject(ctx context.Context, h bus.Headers) {
 	if trace.SpanContextFromContext(ctx).IsValid() {
 		propagation.TraceContext{}.Inject(ctx, h)
@@ -26,7 +26,7 @@ func Inject(ctx context.Context, h bus.Headers) {
 	}
 }
 
-// Extract puts the trace and the baggage of a message into ctx, for use as
+// Extract copies the trace and the baggage of a message to ctx, for use as
 // [bus.Config].Extract.
 func Extract(ctx context.Context, h bus.Headers) context.Context {
 	if h.Get("traceparent") != "" {
@@ -38,9 +38,8 @@ func Extract(ctx context.Context, h bus.Headers) context.Context {
 	return ctx
 }
 
-// Handle makes a function of a Ctx the handler of a subscription of the app:
-// the Ctx continues the request that the message comes from, in its log and its
-// trace.
+// Handle returns a subscription handler of the app that calls fn. The Ctx of fn
+// continues the request that the message comes from, in its log and its trace.
 func (h *Host) Handle(fn func(*Ctx, *bus.Msg) error) bus.Handler {
 	return func(std context.Context, m *bus.Msg) error {
 		c, hop := h.receive(std, m)
@@ -50,7 +49,7 @@ func (h *Host) Handle(fn func(*Ctx, *bus.Msg) error) bus.Handler {
 	}
 }
 
-// Answer makes a function of a Ctx a responder of the app, for
+// Answer returns a responder of the app that calls fn, for
 // [bus.Bus.RespondValue].
 func (h *Host) Answer(fn func(*Ctx, *bus.Msg) (any, error)) func(context.Context, *bus.Msg) (any, error) {
 	return func(std context.Context, m *bus.Msg) (any, error) {
@@ -77,7 +76,7 @@ func (h *Host) receive(std context.Context, m *bus.Msg) (*Ctx, hop) {
 	return c, hop
 }
 
-// direction is on which side of a message a hop is.
+// direction is the side of a message that a hop is on.
 type direction struct {
 	verb string
 	kind trace.SpanKind
@@ -89,8 +88,8 @@ var (
 	receiving = direction{"process", trace.SpanKindConsumer}
 )
 
-// hop is the span around a message on one of its sides. The zero one is for
-// where nobody receives it.
+// hop is the span around a message on one of its sides. The zero hop records
+// nothing, for a tracer without a receiver.
 type hop struct{ span trace.Span }
 
 func (c *Ctx) beginHop(d direction, subject string) hop {
@@ -109,7 +108,7 @@ func (c *Ctx) beginHop(d direction, subject string) hop {
 	return hop{span}
 }
 
-// on is ctx under the hop's span.
+// on returns ctx under the hop's span.
 func (h hop) on(ctx context.Context) context.Context {
 	if h.span == nil {
 		return ctx

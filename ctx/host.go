@@ -19,17 +19,17 @@ import (
 	"github.com/megaframework/mega/lock"
 )
 
-// Host is what every Ctx of one app shares. Fill it before the first use and
-// do not change it afterwards, but for its limits.
+// Host is the state that every Ctx of one app shares. Fill it before the first
+// use and do not change it afterwards, except for its limits.
 type Host struct {
 	App     AppInfo
 	Log     *slog.Logger  // default: nowhere
-	Locker  *lock.Locker  // without one, locks answer ErrNotConfigured
+	Locker  *lock.Locker  // without one, locks return ErrNotConfigured
 	Bus     *bus.Bus      // likewise
-	Views   *Views        // without them, HTML answers ErrNotConfigured
+	Views   *Views        // without them, HTML returns ErrNotConfigured
 	Public  *Public       // may be nil
-	Locales *locale.Texts // without them, T answers with the key
-	Served  func(Request) // told of every request that is over; may be nil
+	Locales *locale.Texts // without them, T returns the key
+	Served  func(Request) // called after every request; may be nil
 	Tracer  trace.Tracer  // default: the global provider's
 
 	rules      atomic.Pointer[rules] // see SetLimits
@@ -46,7 +46,7 @@ type Host struct {
 	active map[*record]struct{}
 }
 
-// Request is a request that is over, as it is counted.
+// Request is a finished request, for metrics.
 type Request struct {
 	App    string
 	Route  string // the pattern, or "" where there is none
@@ -73,26 +73,26 @@ func (h *Host) log() *slog.Logger {
 	return h.Log
 }
 
-// record is what is known of one request, for the log, for counting and for
-// the shutdown.
+// record is the state of one request, for the log, for metrics and for the
+// shutdown.
 type record struct {
 	id           string
 	method, path string
 	began        time.Time
-	request      *http.Request // as it came; its context ends when the client goes away
+	request      *http.Request // as received; its context ends when the client disconnects
 	out          response      // to the connection
-	allowance    *allowance    // nil if its time has no end
+	allowance    *allowance    // nil without a time limit
 
 	localeOnce sync.Once // chooses the locale
 	chosen     string
 
 	// The rest belongs to the goroutine that serves the request.
-	span  trace.Span // nil if nobody receives it
+	span  trace.Span // nil if no tracer records it
 	trace string     // its id, or ""
 	route string
 	err   error
 	code  string // of the error, if any
-	wrong int    // the status that it would be answered with
+	wrong int    // the status of the answer for err
 }
 
 func (h *Host) enter(rec *record) {
@@ -104,7 +104,7 @@ func (h *Host) enter(rec *record) {
 	h.active[rec] = struct{}{}
 }
 
-// leave tells of a request that is over, also of one that ends in a panic.
+// leave records the end of a request, also of one that ends in a panic.
 func (h *Host) leave(rec *record) {
 	h.mu.Lock()
 	delete(h.active, rec)
@@ -145,8 +145,8 @@ func (h *Host) access(rec *record, r Request) {
 	h.log().LogAttrs(context.Background(), level, "request", attrs...)
 }
 
-// severity: what the service got wrong is an error, and what it could not do
-// in time or under load is a warning. What a client got wrong is neither.
+// severity returns the log level for a status: an error for a mistake of the
+// service, a warning for a timeout or overload. A client's mistake is neither.
 func severity(status int) slog.Level {
 	switch {
 	case status == http.StatusServiceUnavailable || status == http.StatusGatewayTimeout:
@@ -157,14 +157,15 @@ func severity(status int) slog.Level {
 	return slog.LevelInfo
 }
 
-// InFlight counts the requests in flight.
+// InFlight returns the number of requests in flight.
 func (h *Host) InFlight() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.active)
 }
 
-// Active lists the requests in flight, the oldest first: "POST /orders (2.1s)".
+// Active returns the requests in flight, the oldest first: "POST /orders
+// (2.1s)".
 func (h *Host) Active() []string {
 	h.mu.Lock()
 	var all []*record

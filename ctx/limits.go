@@ -12,23 +12,23 @@ import (
 	"time"
 )
 
-// Limits bounds what a request may do. The zero value is a body of 1 MiB, no
-// end to its time, and no other site.
+// Limits bounds a request. The zero value allows a body of 1 MiB, sets no
+// timeout and allows no other origin.
 type Limits struct {
-	// Body is how many bytes of a request's body may be read; 0 stands for
-	// 1 MiB, and what is below 0 for no bound.
+	// Body is the number of bytes of a request's body that may be read; 0 means
+	// 1 MiB, negative means unlimited.
 	Body int64
-	// Timeout is how long a request may take before its context ends; 0 is for
-	// ever. A stream is exempt, as is a connection that was taken over.
+	// Timeout is the duration after which a request's context ends; 0 means no
+	// timeout. A stream and a hijacked connection are exempt.
 	Timeout time.Duration
-	// Origins are other sites whose pages may post here:
+	// Origins are other sites whose pages may send POST requests to this app:
 	// "https://shop.example", without a path.
 	Origins []string
 }
 
 const defaultBody = 1 << 20
 
-// rules are Limits made ready for requests.
+// rules are compiled Limits.
 type rules struct {
 	body    int64
 	timeout time.Duration
@@ -51,8 +51,8 @@ func newRules(l Limits) (*rules, error) {
 	return r, nil
 }
 
-// SetLimits puts new limits in force for the requests that come from now on.
-// Limits that cannot be are refused, and the old ones stay.
+// SetLimits applies new limits to later requests. It returns an error for
+// invalid limits and keeps the old ones.
 func (h *Host) SetLimits(l Limits) error {
 	r, err := newRules(l)
 	if err != nil {
@@ -77,12 +77,12 @@ func (h *Host) limits() *rules {
 
 var errTimeIsUp = errors.New("the request's time is up")
 
-// allowance is the context of a request that has so much time, and ends with
-// DeadlineExceeded unless it is lifted before. A stream lifts it, which no
-// context of the standard library allows.
+// allowance is the context of a request with a timeout. It ends with
+// DeadlineExceeded unless the timeout is lifted before. A stream lifts it,
+// which no context of the standard library allows.
 //
-// Its values are its parent's, so that contexts derived from it do not attach
-// to the inner one behind its back; they use AfterFunc, and see its Err.
+// Its values are its parent's, so that derived contexts do not attach to the
+// inner context directly; they use AfterFunc and read the allowance's Err.
 type allowance struct {
 	context.Context                 // the parent
 	inner           context.Context // ends with the parent, or when the time is up
@@ -114,21 +114,21 @@ func (a *allowance) Err() error {
 	return a.inner.Err()
 }
 
-// AfterFunc is what package context asks for, so that deriving from an
-// allowance needs no goroutine.
+// AfterFunc is the method with which package context derives a context from an
+// allowance without a goroutine.
 func (a *allowance) AfterFunc(f func()) (stop func() bool) { return context.AfterFunc(a.inner, f) }
 
-// isUp says that the time is what ended it.
+// isUp reports whether the timeout ended the context.
 func (a *allowance) isUp() bool { return a != nil && errors.Is(context.Cause(a.inner), errTimeIsUp) }
 
-// lift lets the request go on for as long as it likes.
+// lift removes the timeout.
 func (a *allowance) lift() {
 	if a != nil {
 		a.timer.Stop()
 	}
 }
 
-// end frees what the allowance holds.
+// end releases the allowance's resources.
 func (a *allowance) end() {
 	if a != nil {
 		a.timer.Stop()
@@ -136,8 +136,8 @@ func (a *allowance) end() {
 	}
 }
 
-// unhurried is a context below an allowance that has been lifted: it has only
-// the deadlines that others gave it.
+// unhurried is a context below a lifted allowance: it has only the deadlines
+// that others set.
 type unhurried struct {
 	context.Context
 	lifted time.Time
@@ -151,8 +151,8 @@ func (u unhurried) Deadline() (time.Time, bool) {
 	return d, ok
 }
 
-// body is a request's body of which no more than its limit is read, however
-// it was sent, and for no longer than the request has time.
+// body is a request's body with a limit on its size, whatever its encoding, and
+// with the request's timeout.
 type body struct {
 	io.ReadCloser
 	limit     int64
@@ -160,7 +160,7 @@ type body struct {
 	allowance *allowance
 	control   *response // of the connection
 
-	mu    sync.Mutex // guards the fields below; held while reading, as net/http's own
+	mu    sync.Mutex // guards the fields below; held during a read, as in net/http
 	left  int64
 	begun bool
 }
@@ -178,8 +178,8 @@ func limitBody(r *http.Request, limit int64, rec *record) {
 	}
 }
 
-// Read reads one byte more than the limit to know that there is more. What was
-// announced to be too large is not read at all.
+// Read reads one byte more than the limit to detect a larger body. A body with
+// a too large Content-Length is not read at all.
 func (b *body) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -198,8 +198,9 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, b.timed(err)
 }
 
-// hurry has a client that stops sending noticed: waiting for it does not end
-// with the context. Where a deadline cannot be set there is no connection.
+// hurry ends a read from a client that has stopped sending, because the end of
+// the context does not end the read. A response that cannot set a deadline has
+// no connection.
 func (b *body) hurry() {
 	if b.allowance != nil && !b.begun {
 		b.begun = true
@@ -214,7 +215,7 @@ func (b *body) timed(err error) error {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return fmt.Errorf("read the request: %w: %w", context.DeadlineExceeded, err)
 	}
-	// What is read from now on is whether the client is still there.
+	// From here on a read only detects that the client disconnects.
 	_ = b.control.SetReadDeadline(time.Time{})
 	return err
 }

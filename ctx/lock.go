@@ -7,18 +7,18 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// Lock is a view of the process's locks that is bound to a Ctx: what it waits
-// for ends with that Ctx, and what it holds belongs to it. A lease that is
-// still held when the handler has returned is released and logged.
+// Lock is a view of the process's locks that is bound to a Ctx: its waits end
+// with that Ctx, and its leases belong to it. A lease that is still held when
+// the handler has returned is released and logged.
 //
-// The zero Lock answers ErrNotConfigured.
+// The methods of the zero Lock return ErrNotConfigured.
 type Lock struct {
 	locker *lock.Locker
 	ctx    *Ctx
 }
 
-// With runs fn while it holds key. The Ctx that fn is given ends when the
-// lease is lost; With then returns ErrLost, joined with fn's error.
+// With runs fn while it holds key. The Ctx of fn ends when the lease is lost;
+// With then returns ErrLost, joined with fn's error.
 func (l Lock) With(key string, fn func(*Ctx) error, opts ...lock.Option) error {
 	if l.locker == nil {
 		return ErrNotConfigured
@@ -35,14 +35,14 @@ func (l Lock) With(key string, fn func(*Ctx) error, opts ...lock.Option) error {
 	return err
 }
 
-// Acquire waits for key as long as its Wait allows and returns the lease. The
-// caller has to release it.
+// Acquire waits for key, at most for its Wait option, and returns the lease.
+// The caller must release it.
 func (l Lock) Acquire(key string, opts ...lock.Option) (*lock.Lease, error) {
 	if l.locker == nil {
 		return nil, ErrNotConfigured
 	}
 	wait := l.beginWait(key)
-	lease, err := l.locker.Acquire(l.ctx, key, opts...) // called from here: the lock notes by whom
+	lease, err := l.locker.Acquire(l.ctx, key, opts...) // called from here: the lock records the call site
 	wait.over(lease, err)
 	return lease, err
 }
@@ -53,13 +53,13 @@ func (l Lock) TryAcquire(key string, opts ...lock.Option) (*lock.Lease, error) {
 		return nil, ErrNotConfigured
 	}
 	wait := l.beginWait(key)
-	lease, err := l.locker.TryAcquire(l.ctx, key, opts...) // called from here: the lock notes by whom
+	lease, err := l.locker.TryAcquire(l.ctx, key, opts...) // called from here: the lock records the call site
 	wait.over(lease, err)
 	return lease, err
 }
 
-// ForceRelease takes key from whoever holds it, for an operator's reason, and
-// returns how many leases there were.
+// ForceRelease takes key from its holders, for an operator's reason, and
+// returns the number of leases it ended.
 func (l Lock) ForceRelease(key, reason string) (released int, err error) {
 	if l.locker == nil {
 		return 0, ErrNotConfigured
@@ -67,8 +67,8 @@ func (l Lock) ForceRelease(key, reason string) (released int, err error) {
 	return l.locker.ForceRelease(l.ctx, key, reason)
 }
 
-// Stats returns what the locks of this process have done. It is zero where
-// they are not configured.
+// Stats returns the counters of this process's locks, or zero without
+// configured locks.
 func (l Lock) Stats() lock.Stats {
 	if l.locker == nil {
 		return lock.Stats{}
@@ -76,7 +76,7 @@ func (l Lock) Stats() lock.Stats {
 	return l.locker.Stats()
 }
 
-// Inspect returns who holds key and who waits for it.
+// Inspect returns the holders and waiters of key.
 func (l Lock) Inspect(key string) (lock.State, error) {
 	if l.locker == nil {
 		return lock.State{}, ErrNotConfigured
@@ -92,8 +92,8 @@ func (l Lock) List(prefix string) ([]lock.State, error) {
 	return l.locker.List(l.ctx, prefix)
 }
 
-// Info says which driver keeps the locks and what it promises. It is zero
-// where they are not configured.
+// Info returns the driver of the locks and its guarantees, or zero without
+// configured locks.
 func (l Lock) Info() driver.Info {
 	if l.locker == nil {
 		return driver.Info{}

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// wantsJSON reports whether a request is to be answered in JSON: its body is
-// JSON, or it prefers JSON to a page.
+// wantsJSON reports whether the answer should be JSON: the request's body is
+// JSON, or its Accept header prefers JSON to HTML.
 func wantsJSON(r *http.Request) bool {
 	if isJSON(mediaType(r.Header.Get("Content-Type"))) {
 		return true

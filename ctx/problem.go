@@ -16,7 +16,7 @@ import (
 )
 
 // Problem is an error as a client sees it: RFC 9457. The view "error" of an
-// app, where it has one, is given it to render a page.
+// app, if it has one, renders it as a page.
 type Problem struct {
 	Type    string      `json:"type"`
 	Title   string      `json:"title"`
@@ -26,7 +26,7 @@ type Problem struct {
 	Request string      `json:"request,omitempty"` // the request's id, to be quoted to an operator
 	Errors  FieldErrors `json:"errors,omitempty"`
 
-	retry time.Duration // when to try again; 0 is not at all
+	retry time.Duration // when to try again; 0 means never
 }
 
 // A client is asked to try again after at least a second. Longer than a minute
@@ -36,17 +36,17 @@ const (
 	retryLate = time.Minute
 )
 
-// clientClosed is the status under which the log has a request whose client
-// went away. Nobody receives it.
+// clientClosed is the status in the log of a request whose client disconnected.
+// It is never sent.
 const clientClosed = 499
 
-// The codes of requests that nobody receives an answer to.
+// The codes of requests whose client receives no answer.
 const (
 	codeCancelled = "request.cancelled"
-	codeAborted   = "request.aborted" // the handler gave up the connection
+	codeAborted   = "request.aborted" // the handler aborted the connection
 )
 
-// known is how a fact is answered.
+// known is the answer for an error.
 type known struct {
 	err    error
 	status int
@@ -55,10 +55,10 @@ type known struct {
 	retry  bool
 }
 
-// answers maps facts to answers. The first row that matches decides, so what
-// says most stands first: a lease that was lost outweighs what became of the
-// work done under it, and a lock's own error outweighs the context's error
-// beside it. The texts never name holders; the log does.
+// answers maps errors to answers. The first matching row decides, so the most
+// specific row comes first: a lost lease comes before the result of the work
+// done under it, and a lock's own error comes before the context's error joined
+// to it. The texts never name holders; the log does.
 func answers() []known {
 	return []known{
 		{lock.ErrNotAcquired, http.StatusConflict, "lock.not_acquired", "Someone else is working on this. Try again in a moment.", true},
@@ -84,9 +84,9 @@ func answers() []known {
 	}
 }
 
-// problemOf returns what err is to a client. end is why the request itself has
-// ended: because its time was up, the client went away, or the service is
-// shutting down; nil if it has not.
+// problemOf returns the answer for err. end is the reason why the request
+// itself has ended: its timeout, a disconnected client, or the shutdown; nil if
+// it has not ended.
 func problemOf(err, end error) Problem {
 	var own *statusError
 	switch {
@@ -123,7 +123,7 @@ func problemOf(err, end error) Problem {
 	case errors.As(err, &tooLarge):
 		return problemOf(bodyTooLarge(tooLarge), end)
 	case errors.Is(end, context.DeadlineExceeded) && !errors.As(err, &panicked):
-		return problemOf(context.DeadlineExceeded, nil) // whatever became of the work when its context ended
+		return problemOf(context.DeadlineExceeded, nil) // whatever the work returned when its context ended
 	}
 	return problem(http.StatusInternalServerError, "internal", "Something went wrong here.")
 }
@@ -132,8 +132,8 @@ func problem(status int, code, detail string) Problem {
 	return Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: code, Detail: detail}
 }
 
-// retryAfter returns when to try again after err: for a busy lock, when the first
-// of its leases expires (L21).
+// retryAfter returns the time until a retry after err: for a busy lock, until
+// the first of its leases expires (L21).
 func retryAfter(err error) time.Duration {
 	busy, ok := errors.AsType[*lock.NotAcquiredError](err)
 	if !ok || len(busy.Holders) == 0 {
@@ -143,8 +143,8 @@ func retryAfter(err error) time.Duration {
 	return min(max(first.Left, retrySoon), retryLate)
 }
 
-// codeOf refines lock.invalid to the code of what exactly is invalid, and
-// lock.not_acquired to that of a full queue.
+// codeOf refines lock.invalid to a more specific code, and lock.not_acquired to
+// the code of a full queue.
 func codeOf(err error, code string) string {
 	var coded interface{ Code() string }
 	if (code == "lock.invalid" || code == "lock.not_acquired") && errors.As(err, &coded) {
@@ -153,7 +153,7 @@ func codeOf(err error, code string) string {
 	return code
 }
 
-// note keeps an error for the log, and returns what it is to a client.
+// note records an error for the log, and returns its answer.
 func (rec *record) note(err error) Problem {
 	p := problemOf(err, rec.ended())
 	p.Request = rec.id
@@ -161,7 +161,8 @@ func (rec *record) note(err error) Problem {
 	return p
 }
 
-// ended is why the request itself has ended, or nil if it has not.
+// ended returns the reason why the request itself has ended, or nil if it has
+// not.
 func (rec *record) ended() error {
 	if rec.allowance.isUp() {
 		return context.DeadlineExceeded
@@ -169,8 +170,8 @@ func (rec *record) ended() error {
 	return context.Cause(rec.request.Context())
 }
 
-// fail answers a request with an error, unless an answer has begun or nobody
-// is there to receive it.
+// fail answers a request with an error, unless an answer has begun or the
+// client has disconnected.
 func (h *Host) fail(w http.ResponseWriter, r *http.Request, rec *record, err error) {
 	p := rec.note(err)
 	if p.Status == clientClosed || rec.out.begun() != 0 {
@@ -200,5 +201,5 @@ func writeProblem(w http.ResponseWriter, p Problem) {
 func writeBody(w http.ResponseWriter, status int, contentType string, body []byte) {
 	answer{contentType: contentType, body: body}.writeHeader(w.Header())
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // a failed write is a client that went away
+	_, _ = w.Write(body) // a failed write means that the client disconnected
 }

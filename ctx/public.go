@@ -13,8 +13,8 @@ import (
 	"github.com/megaframework/mega/internal/embedded"
 )
 
-// Public are an app's assets, served at their paths wherever no route is. They
-// are read once; an ETag spares clients what they have.
+// Public is the set of an app's assets, served at their paths where no route
+// matches. They are read once; an ETag saves clients repeated downloads.
 type Public struct{ files map[string]asset }
 
 type asset struct {
@@ -22,9 +22,9 @@ type asset struct {
 	content    []byte
 }
 
-// ReadPublic reads every file system; a later one's files replace an earlier
-// one's at the same path. A file system that has nothing but one folder at its
-// root stands for that folder.
+// ReadPublic reads every file system. A later file replaces an earlier file at
+// the same path. A file system that has only one folder at its root stands for
+// that folder.
 func ReadPublic(sources ...fs.FS) (*Public, error) {
 	p := &Public{files: map[string]asset{}}
 	for _, source := range sources {
@@ -60,7 +60,7 @@ func (p *Public) serve(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	w.Header().Set("ETag", file.etag)
-	w.Header().Set("Cache-Control", "no-cache") // ask again, and be told 304
+	w.Header().Set("Cache-Control", "no-cache") // clients revalidate and receive 304
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	http.ServeContent(w, r, file.name, time.Time{}, bytes.NewReader(file.content))
 	return true

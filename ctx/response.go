@@ -42,7 +42,7 @@ func (r *response) Header() http.Header {
 	return r.w.Header()
 }
 
-// WriteHeader notes the status. An informational one is not an answer yet.
+// WriteHeader records the status. An informational status is not an answer yet.
 func (r *response) WriteHeader(status int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -59,7 +59,7 @@ func (r *response) writeHeaderLocked(status int) {
 	r.w.WriteHeader(status)
 }
 
-// Write answers ErrHandlerReturned once the handler has returned.
+// Write returns ErrHandlerReturned after the handler has returned.
 func (r *response) Write(b []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,8 +76,8 @@ func (r *response) writeLocked(b []byte) (int, error) {
 	return n, err
 }
 
-// ReadFrom keeps sendfile in use for files. What may not end is copied piece
-// by piece, so that it cannot keep the way to itself.
+// ReadFrom uses sendfile for files. A source that may never end is copied piece
+// by piece, so that it does not hold the lock for the whole copy.
 func (r *response) ReadFrom(src io.Reader) (int64, error) {
 	if !isFile(src) {
 		return io.Copy(struct{ io.Writer }{r}, src)
@@ -105,7 +105,7 @@ func isFile(src io.Reader) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// Flush sends what was written so far, where the connection can.
+// Flush sends the data written so far, if the connection can.
 func (r *response) Flush() { _ = r.FlushError() }
 
 // FlushError is Flush for [http.ResponseController].
@@ -130,7 +130,7 @@ func (r *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	r.allowance.lift() // what follows is not a request
+	r.allowance.lift() // no request follows on this connection
 	if r.status == 0 {
 		r.status = http.StatusSwitchingProtocols
 	}
@@ -161,7 +161,7 @@ func (r *response) control(do func(*http.ResponseController) error) error {
 	return do(http.NewResponseController(r.w))
 }
 
-// answer writes a whole answer at once.
+// answer writes a whole answer in one call.
 func (r *response) answer(a answer) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -175,15 +175,15 @@ func (r *response) answer(a answer) error {
 	r.writeHeaderLocked(a.status)
 	r.ends = true
 	if len(a.body) > 0 {
-		// A failed write is a client that went away, which the request's
-		// context tells to everyone concerned.
+		// A failed write means that the client disconnected; the request's
+		// context reports that.
 		_, _ = r.writeLocked(a.body)
 	}
 	return nil
 }
 
-// whole says that nothing is missing of the answer: it was written at once, or
-// has no body, or is as long as was announced.
+// whole reports whether the answer is complete: it was written in one call, or
+// has no body, or has the announced length.
 func (r *response) whole() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -201,7 +201,7 @@ func (r *response) begun() int {
 	return r.status
 }
 
-// begin makes silence a 200, as net/http does.
+// begin sets the status 200 if no status was set, as net/http does.
 func (r *response) begin() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -217,18 +217,18 @@ func (r *response) beginLocked() {
 	}
 }
 
-// The default header of a page: other sites may not frame it, its type is not
-// guessed, and links on it do not give away more than its origin. The values are
-// shared by all answers, and full, so that an append copies them.
+// The default headers of a page: other sites cannot frame it, browsers do not
+// guess its type, and its links disclose only its origin. All answers share the
+// values; their capacity equals their length, so that an append copies them.
 var (
 	frameAncestors = []string{"frame-ancestors 'self'"}
 	noSniff        = []string{"nosniff"}
 	referrer       = []string{"strict-origin-when-cross-origin"}
 )
 
-// guardPageLocked adds the default header of a page. A value that the app has
-// set stays, also an empty one. An answer without a type may turn out to be a
-// page: net/http finds its type when the header is complete.
+// guardPageLocked adds the default headers of a page. A value that the app has
+// set stays, also an empty one. An answer without a type gets them too, because
+// it may be a page: net/http detects its type when the header is complete.
 func (r *response) guardPageLocked() {
 	if !r.front {
 		return
@@ -254,8 +254,7 @@ func isPage(contentType string) bool {
 	return t == "text/html" || t == "application/xhtml+xml"
 }
 
-// shut ends the way: a write that is under way is waited for, and every later
-// one is refused.
+// shut waits for a write in progress and refuses every later one.
 func (r *response) shut() {
 	r.mu.Lock()
 	r.over = true

@@ -11,20 +11,20 @@ import (
 )
 
 // Router collects an app's routes. A pattern is a path whose parts in braces
-// are parameters: "/products/{id}"; a last part "*" takes the rest.
+// are parameters: "/products/{id}"; a last part "*" matches the rest.
 //
-// It is made for the time before the app serves; its methods panic on a
-// pattern or an order that cannot be, and that stops the boot.
+// A Router is complete before the app serves. Its methods panic on an invalid
+// pattern or order, and the panic stops the boot.
 type Router struct{ group *group }
 
-// Route is one route of an app, for people.
+// Route describes one route of an app.
 type Route struct {
 	Method  string // "*" for every one; a GET answers HEAD, too
 	Pattern string
-	Handler string // the name of the function, as far as it has one
+	Handler string // the name of the function, if it has one
 }
 
-// group is a router and what wraps every Handler added to it.
+// group is a router and the wrappers of every Handler added to it.
 type group struct {
 	host   *Host
 	mux    chi.Router
@@ -34,8 +34,8 @@ type group struct {
 	routes *[]Route // of the whole tree
 }
 
-// NewRouter returns a Router for the app that h hosts, every Handler of which
-// is wrapped by wraps, the first one outermost.
+// NewRouter returns a Router for the app of h. It wraps every Handler with
+// wraps, the first one outermost.
 func NewRouter(h *Host, wraps ...func(Handler) Handler) Router {
 	mux := chi.NewRouter()
 	g := &group{host: h, mux: mux, wraps: wraps, routes: &[]Route{}}
@@ -44,7 +44,8 @@ func NewRouter(h *Host, wraps ...func(Handler) Handler) Router {
 	return Router{g}
 }
 
-// Handler serves the routes behind the app's front door.
+// Handler returns the handler that serves the routes behind the app's front
+// door.
 func (r Router) Handler() http.Handler { return r.group.host.serve(r.group.mux) }
 
 // Routes lists the routes in the order in which they were added.
@@ -74,8 +75,8 @@ func (r Router) Handle(pattern string, h Handler) {
 	r.group.note("*", pattern, h)
 }
 
-// Route adds the routes that fn gives it below prefix. What is used inside
-// stays inside.
+// Route calls fn to add routes below prefix. A wrapper that fn adds with Use
+// applies to these routes only.
 func (r Router) Route(prefix string, fn func(Router)) {
 	r.group.routed = true
 	r.group.mux.Route(prefix, func(sub chi.Router) {
@@ -86,8 +87,8 @@ func (r Router) Route(prefix string, fn func(Router)) {
 	})
 }
 
-// Use wraps every Handler that is added afterwards. It has to come before the
-// routes, so that none of them is left bare by mistake.
+// Use wraps every Handler that is added afterwards. It must come before the
+// routes, so that no route lacks the wrapper by mistake.
 func (r Router) Use(wrap func(Handler) Handler) {
 	if r.group.routed {
 		panic("mega: Use has to come before the routes of its router")
@@ -95,8 +96,8 @@ func (r Router) Use(wrap func(Handler) Handler) {
 	r.group.wraps = append(r.group.wraps, wrap)
 }
 
-// UseStd wraps everything that this router serves, as net/http does it. It has
-// to come before the routes.
+// UseStd wraps everything that this router serves with a net/http middleware.
+// It must come before the routes.
 func (r Router) UseStd(wrap func(http.Handler) http.Handler) { r.group.mux.Use(wrap) }
 
 func (r Router) add(method, pattern string, h Handler) {

@@ -24,32 +24,31 @@ type exchange struct {
 	record  *record
 	end     context.CancelCauseFunc // ends the handler's Ctx
 
-	binding sync.Mutex // held by who reads the body into a value; guards the request's form
+	binding sync.Mutex // held while the body is decoded; guards the request's form
 	over    atomic.Bool
 }
 
-// discard ends the use of the body. It does not wait for a Bind that still
-// reads: the client may send the rest only when it has its answer.
+// discard ends the use of the body. It does not wait for a Bind in progress:
+// the client may send the rest only after it has received its answer.
 func (e *exchange) discard() {
 	e.over.Store(true)
 	e.removeFiles()
 }
 
-// removeFiles removes the files of an upload, which net/http does for the
-// request that it knows alone. A Bind under way does so when it is done.
+// removeFiles removes the files of an upload, because net/http removes only
+// those of its own request. A Bind in progress removes them when it returns.
 func (e *exchange) removeFiles() {
 	if !e.binding.TryLock() {
 		return
 	}
 	defer e.binding.Unlock()
 	if form := e.request.MultipartForm; form != nil {
-		_ = form.RemoveAll() // what cannot be removed is left to the system's temporary folder
+		_ = form.RemoveAll() // a file that cannot be removed stays in the temporary folder
 	}
 }
 
-// serve is the front door of an app: it gives every request an id, its time
-// and a Ctx, keeps other sites' pages from posting here, contains panics, and
-// logs.
+// serve is the front door of an app: it gives every request an id, a timeout
+// and a Ctx, refuses posts from other sites' pages, recovers panics, and logs.
 func (h *Host) serve(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rules := h.limits()
@@ -81,13 +80,13 @@ func (h *Host) serve(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(&rec.out, r)
 		if rec.code != codeCancelled {
-			rec.out.begin() // net/http takes silence for a 200
+			rec.out.begin() // net/http sends 200 for an empty answer
 		}
 	})
 }
 
-// allow returns the context of a request that may take so long, or for ever
-// if d is 0.
+// allow returns the context of a request with the timeout d, or without a
+// timeout if d is 0.
 func (rec *record) allow(parent context.Context, d time.Duration) (context.Context, context.CancelCauseFunc) {
 	if d == 0 {
 		return context.WithCancelCause(parent)
@@ -101,7 +100,7 @@ func (rec *record) allow(parent context.Context, d time.Duration) (context.Conte
 	}
 }
 
-// logOn returns a logger that says which request, and which trace, it is about.
+// logOn returns a logger with the attributes of the request and its trace.
 func (rec *record) logOn(log *slog.Logger, traceID string) *slog.Logger {
 	rec.trace = traceID
 	if traceID == "" {
@@ -110,8 +109,8 @@ func (rec *record) logOn(log *slog.Logger, traceID string) *slog.Logger {
 	return log.With("request", rec.id, "trace_id", traceID)
 }
 
-// contain turns a panic of a middleware or a plain http.Handler into an
-// answer. It has to be deferred itself.
+// contain turns a panic of a middleware or a plain http.Handler into an answer.
+// The caller must defer it directly.
 func (h *Host) contain(r *http.Request, rec *record) {
 	switch value := recover(); value {
 	case nil:
@@ -129,7 +128,7 @@ func (h *Host) contain(r *http.Request, rec *record) {
 	}
 }
 
-// adapt makes a Handler an http.Handler behind the front door.
+// adapt returns an http.Handler behind the front door that calls fn.
 func (h *Host) adapt(fn Handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		outer, ok := From(r.Context())
@@ -140,7 +139,7 @@ func (h *Host) adapt(fn Handler) http.HandlerFunc {
 		rec := outer.exchange.record
 		rec.route = r.Pattern
 		std, end := context.WithCancelCause(r.Context())
-		defer end(ErrHandlerReturned) // forgotten leases and lost goroutines notice
+		defer end(ErrHandlerReturned) // ends forgotten leases and leftover goroutines
 
 		c := outer.WithContext(std)
 		c.Log = outer.Log.With("route", r.Pattern)
@@ -156,7 +155,7 @@ func (h *Host) adapt(fn Handler) http.HandlerFunc {
 		case err != nil && answered:
 			rec.note(err)
 			if !out.whole() {
-				panic(http.ErrAbortHandler) // or the client would take a part for the whole
+				panic(http.ErrAbortHandler) // otherwise the client would take a part for the whole
 			}
 		case err != nil:
 			h.fail(w, r, rec, err)
@@ -166,7 +165,7 @@ func (h *Host) adapt(fn Handler) http.HandlerFunc {
 	}
 }
 
-// askedOf copies what the router found: its own memory of it is used again for
+// askedOf copies the router's result, because the router reuses its memory for
 // the next request.
 func askedOf(r *http.Request, id string) asked {
 	a := asked{id: id, query: r.URL.RawQuery}
@@ -176,7 +175,7 @@ func askedOf(r *http.Request, id string) asked {
 	}
 	for i, name := range route.URLParams.Keys {
 		value := route.URLParams.Values[i]
-		if r.URL.RawPath != "" { // the router has matched the escaped path
+		if r.URL.RawPath != "" { // the router matched the escaped path
 			if plain, err := url.PathUnescape(value); err == nil {
 				value = plain
 			}
@@ -186,8 +185,8 @@ func askedOf(r *http.Request, id string) asked {
 	return a
 }
 
-// protect calls fn and returns its panic as an error. That of
-// http.ErrAbortHandler is net/http's own business.
+// protect calls fn and returns its panic as an error, except
+// http.ErrAbortHandler, which net/http handles.
 func protect(fn Handler, c *Ctx) (err error) {
 	defer func() {
 		switch value := recover(); value {
@@ -218,8 +217,8 @@ func WrapHandler(std http.Handler) Handler {
 
 var idRule = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
-// requestID takes over the id that a proxy gave, if it is one that can stand
-// in a log, else makes one.
+// requestID returns a proxy's request id, if it is safe to log, or else a new
+// one.
 func requestID(r *http.Request) string {
 	if id := r.Header.Get("X-Request-Id"); idRule.MatchString(id) {
 		return id

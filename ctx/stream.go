@@ -13,23 +13,23 @@ import (
 )
 
 const (
-	// heartbeat is how often a stream that says nothing says so: proxies close
-	// connections that are silent, and a dead client is noticed by it.
+	// heartbeat is the interval of comments on an idle stream. Proxies close
+	// silent connections, and a failed comment reveals a dead client.
 	heartbeat = 15 * time.Second
-	// stall is how long a client may take to receive an event.
+	// stall is the timeout for sending one event.
 	stall = 10 * time.Second
 )
 
-// Stream is an answer of server-sent events. It is a Ctx, which ends when the
-// client goes away or stops receiving, and when the service shuts down; any
-// number of goroutines may send.
+// Stream is an answer of server-sent events. It is a Ctx that ends when the
+// client disconnects or stops receiving, and when the service shuts down. It is
+// safe for use by several goroutines.
 type Stream struct {
 	*Ctx
 	out *response
 	end context.CancelCauseFunc
 }
 
-// streams are the streams that are open.
+// streams are the open streams.
 type streams struct {
 	mu   sync.Mutex // guards the fields below
 	open map[*Stream]context.CancelCauseFunc
@@ -57,10 +57,9 @@ func (ss *streams) remove(s *Stream) {
 	delete(ss.open, s)
 }
 
-// EndStreams ends every stream, with ErrShuttingDown as the cause, and from
-// now on each new one as soon as it has begun: its client comes back, and
-// finds another process. The shutdown calls it first, because a stream does
-// not end by itself.
+// EndStreams ends every stream, with ErrShuttingDown as the cause, and each
+// later stream as soon as it begins: its client reconnects to another process.
+// The shutdown calls it first, because a stream does not end by itself.
 func (h *Host) EndStreams() {
 	h.streams.mu.Lock()
 	h.streams.over = true
@@ -73,13 +72,12 @@ func (h *Host) EndStreams() {
 }
 
 // SSE answers with a stream of server-sent events, which fn sends until it
-// returns. The request's time limit does not apply to it, and a comment every
-// 15 seconds keeps the connection in use.
+// returns. The request's timeout does not apply, and a comment every 15 seconds
+// keeps the connection alive.
 //
-// When the client goes away or the service shuts down, the Ctx of the handler
-// and that of the stream end, and sending fails; an fn that returns because of
-// it has done nothing wrong, and SSE returns nil. Any other error of fn can
-// only be logged.
+// When the client disconnects or the service shuts down, the Ctx of the handler
+// and of the stream end, and sending fails. SSE returns nil if fn returns for
+// that reason. It logs any other error of fn.
 func (c *Ctx) SSE(fn func(*Stream) error) error {
 	if c.exchange == nil {
 		return ErrNoRequest
@@ -111,7 +109,7 @@ func (c *Ctx) SSE(fn func(*Stream) error) error {
 	return err
 }
 
-// newStream returns a Stream on a Ctx without the request's time limit.
+// newStream returns a Stream on a Ctx without the request's timeout.
 func (c *Ctx) newStream() *Stream {
 	var std context.Context = c
 	if limit := c.exchange.record.allowance; limit != nil {
@@ -127,7 +125,7 @@ func streamHeader() http.Header {
 		"Content-Type":           {"text/event-stream"},
 		"Cache-Control":          {"no-cache"},
 		"X-Content-Type-Options": {"nosniff"},
-		"X-Accel-Buffering":      {"no"}, // nginx would collect events
+		"X-Accel-Buffering":      {"no"}, // nginx would buffer events
 	}
 }
 
@@ -135,7 +133,7 @@ func (s *Stream) begin() error {
 	if err := s.out.answer(answer{status: http.StatusOK, header: streamHeader()}); err != nil {
 		return err
 	}
-	// The server's own limits are made for answers that end.
+	// The server's timeouts are meant for answers that end.
 	_ = s.out.SetWriteDeadline(time.Time{})
 	_ = s.out.SetReadDeadline(time.Time{})
 	if err := s.out.FlushError(); err != nil {
@@ -144,15 +142,15 @@ func (s *Stream) begin() error {
 	return nil
 }
 
-// hurry has a write that is under way when the stream ends come to its end: the
-// shutdown does not wait for a client that takes nothing. It speaks to the
-// connection past whoever writes to it.
+// hurry ends a write in progress when the stream ends, so that the shutdown
+// does not wait for a client that receives nothing. It sets the connection's
+// deadline without the writer's lock.
 func (s *Stream) hurry() {
 	_ = http.NewResponseController(s.exchange.record.out.w).SetWriteDeadline(time.Now().Add(grace))
 }
 
-// restore waits for the stream's goroutines and leaves the connection as the
-// next request expects it.
+// restore waits for the stream's goroutines and resets the connection's
+// deadline for the next request.
 func (s *Stream) restore(helpers *sync.WaitGroup) {
 	helpers.Wait()
 	_ = s.out.SetWriteDeadline(time.Time{})
@@ -172,8 +170,8 @@ func (s *Stream) beat() {
 	}
 }
 
-// LastEventID is the id of the last event that the client had received before
-// its connection broke, or "".
+// LastEventID returns the id of the last event that the client received before
+// it reconnected, or "".
 func (s *Stream) LastEventID() string {
 	if s.Ctx == nil || s.exchange == nil {
 		return ""
@@ -181,13 +179,13 @@ func (s *Stream) LastEventID() string {
 	return s.exchange.request.Header.Get("Last-Event-ID")
 }
 
-// Send sends an event with v as its data: a string or bytes as they are, all
-// else as JSON. A browser hands it to the listeners of event, or, if that is
-// "", to onmessage.
+// Send sends an event with v as its data: a string or bytes unchanged, any
+// other value as JSON. A browser delivers it to the listeners of event, or, if
+// event is "", to onmessage.
 func (s *Stream) Send(event string, v any) error { return s.SendID("", event, v) }
 
-// SendID is Send with an id, which a client that comes back gives as the last
-// one that it has received.
+// SendID is Send with an id, which a reconnecting client sends as its
+// Last-Event-ID.
 func (s *Stream) SendID(id, event string, v any) error {
 	if strings.ContainsAny(id+event, "\r\n\x00") {
 		return fmt.Errorf("send an event: its id %q or name %q has a line break or a zero byte", id, event)
@@ -208,7 +206,7 @@ func (s *Stream) SendID(id, event string, v any) error {
 	return s.send(b.Bytes())
 }
 
-// Comment sends what clients ignore.
+// Comment sends a comment, which clients ignore.
 func (s *Stream) Comment(text string) error {
 	var b bytes.Buffer
 	writeLines(&b, ": ", text)
@@ -237,8 +235,8 @@ func writeLines(b *bytes.Buffer, prefix, text string) {
 	}
 }
 
-// send writes one event and has it on its way when it returns. A client that
-// does not take it in time ends the stream, and with it the handler's Ctx.
+// send writes and flushes one event. A client that does not receive it within
+// stall ends the stream, and with it the handler's Ctx.
 func (s *Stream) send(event []byte) error {
 	if s.Ctx == nil || s.exchange == nil {
 		return ErrNoRequest
@@ -254,7 +252,7 @@ func (s *Stream) send(event []byte) error {
 	return err
 }
 
-// push writes b and flushes, within a time.
+// push writes b and flushes, with a timeout.
 func (r *response) push(b []byte, within time.Duration) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -262,7 +260,7 @@ func (r *response) push(b []byte, within time.Duration) error {
 		return ErrHandlerReturned
 	}
 	control := http.NewResponseController(r.w)
-	// Where a deadline cannot be set, as in a test, there is no connection.
+	// A writer that cannot set a deadline, as in a test, has no connection.
 	_ = control.SetWriteDeadline(time.Now().Add(within))
 	_, err := r.writeLocked(b)
 	if err == nil {

@@ -12,31 +12,31 @@ import (
 	"time"
 )
 
-// grace is how long a task that is told to end may take to notice.
+// grace is the time that a cancelled task has to return.
 const grace = 250 * time.Millisecond
 
-// tasks are the functions that Ctx.Go has started, until they have returned.
+// tasks are the running functions of Ctx.Go.
 type tasks struct {
 	mu       sync.Mutex // guards the fields below
 	running  map[*task]struct{}
 	draining bool
-	empty    chan struct{} // closed once a drain has nothing left to wait for
+	empty    chan struct{} // closed when a drain has no task left to wait for
 }
 
-// task is one function on its way. Its goroutine belongs to the Host and is
-// waited for by Drain.
+// task is one running function. Its goroutine belongs to the Host, and Drain
+// waits for it.
 type task struct {
 	name  string
 	began time.Time
 	end   context.CancelCauseFunc
 }
 
-// Go runs fn in the background, on a Ctx that outlives the request: a detached
-// one, which ends with ErrShuttingDown if fn is not done within the time that
-// the shutdown has. What fn returns, or its panic with the stack, is logged.
+// Go runs fn in the background, on a detached Ctx that outlives the request and
+// ends with ErrShuttingDown if fn is not done within the shutdown timeout. Go
+// logs the error of fn, or its panic with the stack.
 //
-// Once the shutdown has come to wait for the tasks, no more are begun: fn is
-// not called, and the log says so.
+// Once the shutdown waits for the tasks, Go starts no more of them: it does not
+// call fn, and logs that.
 func (c *Ctx) Go(name string, fn func(*Ctx) error) {
 	log := c.logger().With("task", name)
 	if c.host == nil {
@@ -109,7 +109,8 @@ func (ts *tasks) remove(t *task) {
 	}
 }
 
-// drain refuses new tasks and returns what is closed when there are none left.
+// drain refuses new tasks and returns a channel that is closed when no task is
+// left.
 func (ts *tasks) drain() <-chan struct{} {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
@@ -122,7 +123,7 @@ func (ts *tasks) drain() <-chan struct{} {
 	return ts.empty
 }
 
-// left are the tasks that have not returned, the oldest first.
+// left returns the running tasks, the oldest first.
 func (ts *tasks) left() []*task {
 	ts.mu.Lock()
 	var all []*task
@@ -134,9 +135,9 @@ func (ts *tasks) left() []*task {
 	return all
 }
 
-// Drain begins no more tasks and waits for those under way until ctx ends.
-// Then their contexts end with ErrShuttingDown; the error names each of them
-// and says which did not return within a moment even so.
+// Drain starts no more tasks and waits for the running ones until ctx ends.
+// Then it ends their contexts with ErrShuttingDown. The error names each of
+// them and marks those that did not return even within grace.
 func (h *Host) Drain(ctx context.Context) error {
 	empty := h.tasks.drain()
 	select {

@@ -19,7 +19,7 @@ import (
 	"github.com/megaframework/mega/lock"
 )
 
-// instrumentation is the name under which spans are made.
+// instrumentation is the name of the tracer.
 const instrumentation = "github.com/megaframework/mega/ctx"
 
 // tracing finds the Tracer of a Host.
@@ -27,8 +27,8 @@ type tracing struct {
 	global atomic.Pointer[trace.Tracer] // the global provider's, once there is one
 }
 
-// tracer returns what makes spans, or nil where nobody receives any: they then
-// cost nothing.
+// tracer returns the tracer, or nil if nothing records spans, so that they cost
+// nothing.
 func (h *Host) tracer() trace.Tracer {
 	if h.Tracer != nil {
 		return h.Tracer
@@ -45,15 +45,15 @@ func (h *Host) tracer() trace.Tracer {
 	return t
 }
 
-// isPlaceholder recognises the provider that the API has until an SDK is
-// installed. It would make spans that nobody receives.
+// isPlaceholder reports whether p is the API's provider before an SDK is
+// installed. Nothing would record its spans.
 func isPlaceholder(p trace.TracerProvider) bool {
 	t := reflect.TypeOf(p)
 	return t.Kind() == reflect.Pointer && t.Elem().PkgPath() == "go.opentelemetry.io/otel/internal/global"
 }
 
-// beginSpan continues the trace that a request brings with it, or begins one.
-// The span is nil if nobody receives it.
+// beginSpan continues the trace of a request, or begins one. The span is nil if
+// nothing records it.
 func (h *Host) beginSpan(ctx context.Context, r *http.Request) (context.Context, trace.Span) {
 	carrier := propagation.HeaderCarrier(r.Header)
 	if len(r.Header["Traceparent"]) > 0 {
@@ -69,7 +69,7 @@ func (h *Host) beginSpan(ctx context.Context, r *http.Request) (context.Context,
 	return tracer.Start(ctx, methodOf(r.Method), trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(h.requestAttributes(r)...))
 }
 
-// methodOf keeps names few: a client can make up methods.
+// methodOf bounds the number of span names: a client can send any method.
 func methodOf(method string) string {
 	known := []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"}
 	if slices.Contains(known, method) {
@@ -78,7 +78,8 @@ func methodOf(method string) string {
 	return "HTTP"
 }
 
-// requestAttributes are named by OpenTelemetry's semantic conventions.
+// requestAttributes returns the attributes of OpenTelemetry's semantic
+// conventions.
 func (h *Host) requestAttributes(r *http.Request) []attribute.KeyValue {
 	scheme := "http"
 	if r.TLS != nil {
@@ -105,7 +106,7 @@ func (h *Host) requestAttributes(r *http.Request) []attribute.KeyValue {
 	return all
 }
 
-// endSpan ends the span of a request with what became of it.
+// endSpan ends the span of a request with its outcome.
 func (rec *record) endSpan(r Request) {
 	if rec.span == nil {
 		return
@@ -121,7 +122,7 @@ func (rec *record) endSpan(r Request) {
 	if rec.code != "" {
 		rec.span.SetAttributes(attribute.String("error.type", rec.code))
 	}
-	if rec.wrong >= 500 || r.Status >= 500 || r.Status == 0 { // what a client got wrong is not the service's error
+	if rec.wrong >= 500 || r.Status >= 500 || r.Status == 0 { // a client's mistake is not the service's error
 		rec.span.SetStatus(codes.Error, rec.code)
 		if rec.err != nil {
 			rec.span.RecordError(rec.err)
@@ -138,12 +139,11 @@ func traceOf(ctx context.Context) string {
 	return ""
 }
 
-// waiting is the span around a wait for a lock. The zero one is for where
-// nobody receives it.
+// waiting is the span around a wait for a lock. The zero value records nothing.
 type waiting struct{ span trace.Span }
 
-// beginWait begins a span beside the context, not on it: what is done under
-// the lock is no part of the wait.
+// beginWait begins a span beside the context, not on it: the work under the
+// lock is no part of the wait.
 func (l Lock) beginWait(key string) waiting {
 	if l.ctx.host == nil {
 		return waiting{}
@@ -159,7 +159,7 @@ func (l Lock) beginWait(key string) waiting {
 	return waiting{span}
 }
 
-// over ends the wait with what came of it.
+// over ends the wait with its outcome.
 func (w *waiting) over(lease *lock.Lease, err error) {
 	if err != nil {
 		w.refused(err)
@@ -180,7 +180,7 @@ func (w *waiting) granted(lease *lock.Lease) {
 	w.end()
 }
 
-// refused ends the wait without one, unless it has ended.
+// refused ends the wait without a lease, unless the wait has ended.
 func (w *waiting) refused(err error) {
 	if w.span == nil {
 		return
@@ -198,8 +198,8 @@ func (w *waiting) end() {
 	w.span = nil
 }
 
-// keyClass is what keys have in common that differ in their ids: "order:*", or
-// the key itself where it has no colon. Keys may name people.
+// keyClass returns the common part of keys that differ in their ids: "order:*",
+// or the key itself if it has no colon. Whole keys may name people.
 func keyClass(key string) string {
 	if class, _, ok := strings.Cut(key, ":"); ok {
 		return class + ":*"

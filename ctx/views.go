@@ -16,18 +16,18 @@ import (
 
 // Views are an app's pages: html/template files that end in .html.
 //
-// A file in the folder "shared" belongs to all pages; every other one is a
-// page, called by its path without the ending. If a shared file defines a
-// template "layout", that is what is rendered, with the blocks that the page
-// defines; else the page itself is. The page "error", where there is one, shows
-// a [Problem].
+// A file in the folder "shared" belongs to all pages. Every other file is a
+// page, named by its path without the ending. If a shared file defines a
+// template "layout", the layout is rendered, with the blocks that the page
+// defines; otherwise the page itself is rendered. The page "error", if it
+// exists, shows a [Problem].
 type Views struct{ pages map[string]*template.Template }
 
 const layout = "layout"
 
-// ParseViews reads the pages of every file system; a later one's replace an
-// earlier one's of the same name. A file system that has nothing but one
-// folder at its root stands for that folder, as go:embed makes it.
+// ParseViews parses the pages of every file system. A later page replaces an
+// earlier page of the same name. A file system that has only one folder at its
+// root stands for that folder, as go:embed makes it.
 func ParseViews(sources ...fs.FS) (*Views, error) {
 	shared := template.New("").Funcs((&Host{}).functions(""))
 	pages := map[string]string{}
@@ -66,7 +66,7 @@ func readViews(source fs.FS, shared *template.Template, pages map[string]string)
 	})
 }
 
-// pages are an app's views in its locales, made when they are first asked for.
+// pages are an app's views in its locales, built at their first use.
 type pages struct {
 	mu   sync.Mutex // guards made
 	made map[pageKey]*template.Template
@@ -74,7 +74,7 @@ type pages struct {
 
 type pageKey struct{ locale, name string }
 
-// functions are those that a page in a locale has.
+// functions returns the functions of a page in a locale.
 func (h *Host) functions(locale string) template.FuncMap {
 	return template.FuncMap{
 		"t":      func(key string, kv ...any) string { return h.translate(locale, key, kv) },
@@ -83,7 +83,7 @@ func (h *Host) functions(locale string) template.FuncMap {
 	}
 }
 
-// page returns what is to be executed for a view, or nil if there is none.
+// page returns the template to execute for a view, or nil if there is none.
 func (h *Host) page(locale, name string) (*template.Template, error) {
 	master := h.Views.pages[name]
 	if master == nil {
@@ -131,7 +131,8 @@ func (h *Host) render(locale, name string, data any) ([]byte, error) {
 //go:embed problem.html
 var problemText string
 
-// errorPage shows a problem on the app's own page for it, or on the plain one.
+// errorPage renders a problem on the app's own error page, or on the plain
+// page.
 func (h *Host) errorPage(r *http.Request, p Problem) []byte {
 	const view = "error"
 	if h.Views != nil && h.Views.pages[view] != nil {

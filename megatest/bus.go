@@ -14,8 +14,9 @@ import (
 	"github.com/megaframework/mega/drivers/memory"
 )
 
-// Bus is the bus of the application, seen from outside: what the application has
-// published since its boot, and another service that publishes, asks and answers.
+// Bus is the bus of the application, seen from outside: the events that the
+// application has published since its boot, and another service that publishes,
+// requests and answers.
 //
 //	kit.Bus.Respond("price.of", func(*bus.Msg) (any, error) { return 9.5, nil }) // another service
 //	kit.Post("/products/1/buy", nil).Status(http.StatusOK)
@@ -30,13 +31,13 @@ type Bus struct {
 	bus    *bus.Bus
 }
 
-// Event is one that the application has published.
+// Event is an event that the application has published.
 type Event struct {
 	*bus.Msg
 	t testing.TB
 }
 
-// Decode decodes what the event carries into v. The test ends if that cannot be.
+// Decode decodes the data of the event into v. It ends the test on an error.
 func (e Event) Decode(v any) {
 	e.t.Helper()
 	if err := e.Msg.Decode(v); err != nil {
@@ -45,8 +46,8 @@ func (e Event) Decode(v any) {
 }
 
 // Expect waits until the application has published n events whose subjects
-// match pattern, and returns them in their order. The test ends if there are
-// fewer within five seconds, and fails if there are more by now.
+// match pattern, and returns them in their order. It ends the test if there are
+// fewer within five seconds, and fails it if there are already more.
 func (b *Bus) Expect(pattern string, n int) []Event {
 	b.t.Helper()
 	b.check(pattern)
@@ -71,7 +72,7 @@ func (b *Bus) Expect(pattern string, n int) []Event {
 	}
 }
 
-// Published is Expect by a topic, with what its events carry.
+// Published is Expect for a topic. It returns the decoded events.
 func Published[T any](b *Bus, topic bus.Topic[T], n int) []T {
 	b.t.Helper()
 	all := make([]T, 0, n)
@@ -83,7 +84,7 @@ func Published[T any](b *Bus, topic bus.Topic[T], n int) []T {
 	return all
 }
 
-// Never fails the test if the application has published such an event by now.
+// Never fails the test if the application has already published such an event.
 func (b *Bus) Never(pattern string) {
 	b.t.Helper()
 	b.check(pattern)
@@ -92,11 +93,10 @@ func (b *Bus) Never(pattern string) {
 	}
 }
 
-// Forget forgets what has been published by now, for a test that expects what
-// comes next.
+// Forget discards the recorded events, for a test that expects later ones.
 func (b *Bus) Forget() { b.driver.forget() }
 
-// String is everything that has been published, an event a line.
+// String returns the recorded events, one on each line.
 func (b *Bus) String() string {
 	found, _ := b.driver.find(">")
 	var text strings.Builder
@@ -106,8 +106,9 @@ func (b *Bus) String() string {
 	return text.String()
 }
 
-// Publish publishes an event as another service does: what the application has
-// subscribed gets it, and Expect does not. v is sent as JSON, bytes as they are.
+// Publish publishes an event as another service does: the application's
+// subscribers receive it, and Expect does not count it. v is sent as JSON,
+// bytes unchanged.
 func (b *Bus) Publish(subject string, v any, opts ...bus.PubOption) {
 	b.t.Helper()
 	err := b.bus.Publish(context.WithValue(b.t.Context(), foreign{}, true), subject, b.encode(v, opts), opts...)
@@ -116,16 +117,16 @@ func (b *Bus) Publish(subject string, v any, opts ...bus.PubOption) {
 	}
 }
 
-// Request asks the application as another service does.
+// Request sends a request to the application as another service does.
 func (b *Bus) Request(subject string, v any, opts ...bus.PubOption) (*bus.Msg, error) {
 	b.t.Helper()
 	return b.bus.Request(b.t.Context(), subject, b.encode(v, opts), opts...)
 }
 
-// Respond answers the application's requests in the place of another service,
-// until the test ends. What answer returns is sent as JSON, bytes as they are; a
-// *bus.RemoteError reaches who asked as it is. The test ends if the application
-// responds to pattern itself.
+// Respond answers the application's requests in place of another service, until
+// the test ends. The result of answer is sent as JSON, bytes unchanged; the
+// requester receives a *bus.RemoteError unchanged. Respond ends the test if the
+// application itself responds to pattern.
 func (b *Bus) Respond(pattern string, answer func(*bus.Msg) (any, error)) {
 	b.t.Helper()
 	for _, s := range b.bus.Stats().Subs {
@@ -139,14 +140,13 @@ func (b *Bus) Respond(pattern string, answer func(*bus.Msg) (any, error)) {
 	}
 }
 
-// Settle waits until every message has been handled, those among them that
-// handlers have published meanwhile. The test ends if that takes longer than five
-// seconds.
+// Settle waits until every message has been handled, also the messages that
+// handlers published meanwhile. It ends the test after five seconds.
 func (b *Bus) Settle() {
 	b.t.Helper()
 	for began, before := time.Now(), b.bus.Stats(); ; time.Sleep(time.Millisecond) {
-		// While the one look was at rest, nothing came in: the numbers of
-		// several subscriptions are not of one moment.
+		// Compare two snapshots: the counters of several subscriptions in one
+		// snapshot are not from the same moment.
 		now := b.bus.Stats()
 		if quiet(before) && quiet(now) && before.Total.Received == now.Total.Received {
 			return
@@ -160,7 +160,7 @@ func (b *Bus) Settle() {
 
 func quiet(s bus.Stats) bool { return s.Total.Pending+s.Total.Running == 0 }
 
-// busy names the subscriptions that are at work.
+// busy returns the subscriptions with unhandled messages.
 func busy(s bus.Stats) (all []string) {
 	for _, sub := range s.Subs {
 		if sub.Pending+sub.Running > 0 {
@@ -197,17 +197,18 @@ func (b *Bus) events(found []*bus.Msg) []Event {
 	return all
 }
 
-// foreign marks what the test publishes.
+// foreign marks the messages that the test publishes.
 type foreign struct{}
 
-// recording is the memory driver that remembers every event. It does so before
-// the event is on its way, so that whoever has seen what came of one finds it.
+// recording is the memory driver that also records every event. It records
+// before it publishes, so that a caller who has seen an effect of an event also
+// finds the event.
 type recording struct {
 	*memory.Bus
 
 	mu     sync.Mutex // guards the fields below
 	events []*bus.Msg
-	more   chan struct{} // closed and replaced when there is one more
+	more   chan struct{} // closed and replaced at each event
 }
 
 func newRecording() *recording { return &recording{Bus: memory.NewBus(), more: make(chan struct{})} }
@@ -245,8 +246,8 @@ func (r *recording) find(pattern string) (found []*bus.Msg, more <-chan struct{}
 	return found, r.more
 }
 
-// matches reports whether the words of a subject are those of a pattern, where *
-// stands for one and > for one or more.
+// matches reports whether the words of a subject match a pattern, where *
+// matches one word and > matches one or more.
 func matches(pattern, subject []string) bool {
 	if last := len(pattern) - 1; pattern[last] == ">" {
 		if len(subject) <= last {

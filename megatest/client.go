@@ -11,11 +11,11 @@ import (
 	"testing"
 )
 
-// Client sends requests to one app. A body is sent as JSON, unless it is
-// [url.Values], which is sent as a form, or an [io.Reader], which is sent as it
-// is. Without one, JSON is asked for.
+// Client sends requests to one app. A body is sent as JSON, except
+// [url.Values], which is sent as a form, and an [io.Reader], which is sent
+// unchanged. A request without a body accepts JSON.
 //
-// Headers are written "Name: value"; they replace what a Client says by itself.
+// Headers are written "Name: value"; they replace the Client's own headers.
 type Client struct {
 	t       testing.TB
 	handler http.Handler
@@ -51,7 +51,7 @@ func (c Client) Delete(target string, headers ...string) *Response {
 	return c.Do(http.MethodDelete, target, nil, headers...)
 }
 
-// Do sends a request and returns its answer. Redirects are answers.
+// Do sends a request and returns its answer. It does not follow redirects.
 func (c Client) Do(method, target string, body any, headers ...string) *Response {
 	c.t.Helper()
 	r := c.Request(method, target, body, headers...)
@@ -83,7 +83,7 @@ func (c Client) Request(method, target string, body any, headers ...string) *htt
 	return r
 }
 
-// Serve answers r, on the caller's own writer.
+// Serve answers r on the caller's own writer.
 func (c Client) Serve(w http.ResponseWriter, r *http.Request) { c.handler.ServeHTTP(w, r) }
 
 func encode(body any) (io.Reader, string, error) {
@@ -99,8 +99,8 @@ func encode(body any) (io.Reader, string, error) {
 	return bytes.NewReader(text), "application/json", err
 }
 
-// Response is an answer. Its methods fail the test if it is not as they say,
-// with the whole answer, and return it for the next one.
+// Response is an answer. Its methods fail the test and print the whole answer
+// if an expectation is not met. They return the Response for the next call.
 type Response struct {
 	Recorded *httptest.ResponseRecorder
 
@@ -148,8 +148,7 @@ func (r *Response) Contains(want string) *Response {
 	return r
 }
 
-// JSON expects a body that decodes into v, without a field that v does not
-// have.
+// JSON expects a body that decodes into v and has no field that v lacks.
 func (r *Response) JSON(v any) *Response {
 	r.t.Helper()
 	d := json.NewDecoder(strings.NewReader(r.Body()))

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// Exclusive runs fn n times at once and fails the test if two of them are
-// inside at the same time, if one never is, or if one returns an error. fn calls
-// inside from within what it protects:
+// Exclusive runs fn n times at once. It fails the test if two of them are
+// inside at the same time, if one never is, or if one returns an error. fn
+// calls inside while it holds the lock:
 //
 //	megatest.Exclusive(t, 50, func(inside func()) error {
 //		return kit.Ctx().Lock.With("report", func(ctx *mega.Ctx) error {
@@ -23,7 +23,7 @@ func Exclusive(t testing.TB, n int, fn func(inside func()) error) {
 	inside := func() {
 		came.Add(1)
 		raise(&most, now.Add(1))
-		for range 20 { // let the others in, if they can get in
+		for range 20 { // give the others a chance to get in
 			runtime.Gosched()
 		}
 		now.Add(-1)

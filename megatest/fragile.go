@@ -9,8 +9,8 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// fragile is the memory driver with the misfortunes of one behind a network: its
-// leases can expire before their time, and it can be out of reach.
+// fragile is the memory driver with the failures of a driver behind a network:
+// its leases can expire early, and it can be unreachable.
 type fragile struct {
 	*memory.Lock
 
@@ -22,10 +22,10 @@ func newFragile() *fragile {
 	return &fragile{Lock: memory.NewLock()}
 }
 
-// untouched is the same table for those whom misfortune does not meet.
+// untouched is the same table without the failures.
 type untouched struct{ *memory.Lock }
 
-// Close leaves the table to the application, which closes it.
+// Close does nothing: the application closes the table.
 func (untouched) Close(context.Context) error { return nil }
 
 func (f *fragile) setBroken(broken bool) {
@@ -53,15 +53,14 @@ func (f *fragile) Acquire(ctx context.Context, r driver.Request) (driver.Grant, 
 	return f.Lock.Acquire(ctx, r)
 }
 
-// expire ends the leases of key and returns how many there were. The table only
-// knows how to take a lease by force; what the holders are told of it, when
-// they ask, is Renew's to say.
+// expire ends the leases of key and returns their number. The table can only
+// force a release; Renew translates that for the holders.
 func (f *fragile) expire(key string) (int, error) {
 	return f.Lock.ForceRelease(context.Background(), key, expiry, driver.Holder{})
 }
 
-// expiry is the reason under which the table remembers a lease that expire has
-// ended. No reason of an operator contains a control character.
+// expiry is the reason that the table records for a lease that expire has
+// ended. An operator's reason contains no control character.
 const expiry = "\x00expired"
 
 // Renew implements [driver.Driver].

@@ -12,11 +12,11 @@ import (
 )
 
 // Locks are the locks of the application, seen from outside: a test uses them
-// as another process would, and as bad luck does.
+// as another process would, and causes their failures.
 type Locks struct {
 	t      testing.TB
 	driver *fragile
-	others *lock.Locker // what is held by "another process"
+	others *lock.Locker // the leases of "another process"
 
 	mu   sync.Mutex // guards held
 	held []*lock.Lease
@@ -40,12 +40,12 @@ func newLocks(t testing.TB) *Locks {
 	return l
 }
 
-// patience is how long a Kit waits for what is about to happen.
+// patience is the timeout of a Kit's waits.
 const patience = 5 * time.Second
 
-// Hold takes key away from the application, as another process that is at work
-// would, until the returned function is called or the test ends. It waits for a
-// holder inside the application to finish.
+// Hold takes key away from the application, as another process would, until the
+// returned function is called or the test ends. It waits for a holder inside
+// the application to finish.
 func (l *Locks) Hold(key string, opts ...lock.Option) (release func()) {
 	l.t.Helper()
 	lease, err := l.others.Acquire(l.t.Context(), key, append([]lock.Option{lock.Wait(patience)}, opts...)...)
@@ -68,7 +68,7 @@ func (l *Locks) release(lease *lock.Lease) {
 	l.held = slices.DeleteFunc(l.held, func(h *lock.Lease) bool { return h == lease })
 }
 
-// letGo releases what the test still holds.
+// letGo releases the leases that the test still holds.
 func (l *Locks) letGo() {
 	l.t.Helper()
 	l.mu.Lock()
@@ -79,9 +79,9 @@ func (l *Locks) letGo() {
 	}
 }
 
-// Expire ends every lease of key, as time does after
-// a partition: its context ends, with a cause that is lock.ErrLost, and who
-// waits is next. It fails the test if there is none.
+// Expire ends every lease of key, as a partition does in time: the lease's
+// context ends with a cause that is lock.ErrLost, and the next waiter gets the
+// key. It fails the test if key has no lease.
 func (l *Locks) Expire(key string) {
 	l.t.Helper()
 	n, err := l.driver.expire(key)
@@ -93,8 +93,8 @@ func (l *Locks) Expire(key string) {
 	}
 }
 
-// Force ends every lease of key as an operator does who releases it by force,
-// and returns how many there were.
+// Force ends every lease of key, as an operator's forced release does, and
+// returns their number.
 func (l *Locks) Force(key, reason string) int {
 	l.t.Helper()
 	n, err := l.others.ForceRelease(l.t.Context(), key, reason)
@@ -105,14 +105,14 @@ func (l *Locks) Force(key, reason string) int {
 }
 
 // Break makes the backend of the locks unreachable for the application until
-// Mend is called: what it asks for is lock.ErrUnavailable, and leases that it
-// holds are lost when their time is over.
+// Mend is called: lock operations return lock.ErrUnavailable, and held leases
+// are lost when they expire.
 func (l *Locks) Break() { l.driver.setBroken(true) }
 
-// Mend ends what Break began.
+// Mend makes the backend reachable again after Break.
 func (l *Locks) Mend() { l.driver.setBroken(false) }
 
-// State returns who holds key and who waits for it.
+// State returns the holders and waiters of key.
 func (l *Locks) State(key string) lock.State {
 	l.t.Helper()
 	state, err := l.others.Inspect(l.t.Context(), key)
@@ -122,20 +122,20 @@ func (l *Locks) State(key string) lock.State {
 	return state
 }
 
-// AwaitHolder waits until somebody holds key.
+// AwaitHolder waits until key has a holder.
 func (l *Locks) AwaitHolder(key string) {
 	l.t.Helper()
 	l.await(key, "a holder", func(s lock.State) bool { return len(s.Holders) > 0 })
 }
 
-// AwaitWaiters waits until n wait for key.
+// AwaitWaiters waits until key has n waiters.
 func (l *Locks) AwaitWaiters(key string, n int) {
 	l.t.Helper()
 	l.await(key, fmt.Sprintf("%d waiters", n), func(s lock.State) bool { return len(s.Waiters) == n })
 }
 
-// await looks until it sees what it waits for. Nothing tells a bystander of a
-// lock's queue, and under synctest looking costs no time.
+// await polls until seen returns true. No event reports a change of a lock's
+// queue to an observer, and under synctest polling costs no time.
 func (l *Locks) await(key, what string, seen func(lock.State) bool) {
 	l.t.Helper()
 	for began := time.Now(); !seen(l.State(key)); time.Sleep(time.Millisecond) {

@@ -10,18 +10,18 @@ import (
 	"time"
 )
 
-// Log is what an application has logged, at every level.
+// Log is the log of an application, at every level.
 type Log struct {
 	t testing.TB
 
 	mu      sync.Mutex // guards the fields below
-	rest    []byte     // a line that has not ended yet
+	rest    []byte     // the start of an incomplete line
 	records []Record
-	more    chan struct{} // closed and replaced when there is one more
+	more    chan struct{} // closed and replaced at each record
 }
 
-// Record is one record of a log: its attributes by name, those in groups under
-// names with dots. The built-in ones are time, level and msg.
+// Record is one record of a log: its attributes by name, with dotted names for
+// attributes in groups. The built-in ones are time, level and msg.
 type Record map[string]any
 
 func newLog(t testing.TB) *Log {
@@ -29,8 +29,8 @@ func newLog(t testing.TB) *Log {
 	return &Log{t: t, more: make(chan struct{})}
 }
 
-// Write implements [io.Writer] for the application's logger. Lines that are no
-// record are kept with their text as msg.
+// Write implements [io.Writer] for the application's logger. A line that is no
+// record is kept with its text as msg.
 func (l *Log) Write(text []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -69,7 +69,7 @@ func (r Record) add(prefix string, fields map[string]any) {
 	}
 }
 
-// Records returns what has been logged with that message, or everything for "".
+// Records returns the records with that message, or all records for "".
 func (l *Log) Records(msg string) (found []Record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -82,9 +82,9 @@ func (l *Log) Records(msg string) (found []Record) {
 }
 
 // Expect waits until a record with that message and these attributes, given as
-// name, value, name, value, has been logged, and returns it. Values are compared
-// as they are printed. The test ends if there is none within five seconds: a
-// request is logged only after it has been answered.
+// name, value, name, value, has been logged, and returns it. Values are
+// compared in their printed form. Expect ends the test after five seconds; it
+// has to wait because a request is logged only after it has been answered.
 func (l *Log) Expect(msg string, attrs ...any) Record {
 	l.t.Helper()
 	late := time.NewTimer(patience)
@@ -102,7 +102,7 @@ func (l *Log) Expect(msg string, attrs ...any) Record {
 	}
 }
 
-// Never fails the test if such a record has been logged by now.
+// Never fails the test if such a record has already been logged.
 func (l *Log) Never(msg string, attrs ...any) {
 	l.t.Helper()
 	if r, _ := l.find(msg, attrs); r != nil {
@@ -131,7 +131,7 @@ func (r Record) has(attrs []any) bool {
 	return true
 }
 
-// String is everything that has been logged, a record a line.
+// String returns the whole log, one record on each line.
 func (l *Log) String() string {
 	var b strings.Builder
 	for _, r := range l.Records("") {

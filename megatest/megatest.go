@@ -1,7 +1,6 @@
-// Package megatest is the kit for an application's own tests: it boots the
-// application as it is, with all that its options say, but without sockets and
-// on locks that a test can hold, expire and break, and a bus whose events it can
-// expect.
+// Package megatest is the kit for an application's own tests. It boots the
+// application with all its options, but without sockets, on locks that a test
+// can hold, expire and break, and on a bus whose events it can expect.
 //
 //	func TestTwoBuyers(t *testing.T) {
 //		kit := megatest.New(t, megatest.Config{}, shop.Module)
@@ -9,13 +8,13 @@
 //		kit.Post("/products/42/buy", nil).Status(409).Code("lock.not_acquired")
 //	}
 //
-// A Kit starts no goroutine outside the test and opens nothing that testing/synctest
-// cannot see: inside [synctest.Test] an hour's lease expires in milliseconds.
-// (What the application's own constructors open is another matter.)
+// A Kit starts no goroutine outside the test and opens nothing outside the
+// bubble of testing/synctest: inside [synctest.Test] an hour's lease expires in
+// milliseconds. (The application's own constructors may open more.)
 //
 // The environment of the test does not reach the application. Its configuration
-// is its defaults, those of a test (env is "test", lock.wait is 250ms, so that a
-// busy lock does not hold a test up), and what Config says.
+// consists of the defaults, the test defaults (env is "test"; lock.wait is
+// 250ms, so that a busy lock does not delay a test), and the fields of Config.
 package megatest
 
 import (
@@ -30,35 +29,35 @@ import (
 
 // Config configures a Kit. The zero value is ready for use.
 type Config struct {
-	// Set is configuration, as after --set: "lock.wait=50ms". It may name
+	// Set is configuration, as after --set: "lock.wait=50ms". It may set
 	// secrets, which a command line must not.
 	Set []string
 	// Environ is the environment of the application: "MEGA_DATABASE_URL=…".
 	Environ []string
-	// Dir is where the search for mega.config files begins. Default: none is
-	// read.
+	// Dir is the folder where the search for mega.config files begins. Default:
+	// no file is read.
 	Dir string
 	// Only names the apps to run. Default: all.
 	Only []string
 }
 
-// Kit is an application under test. Its methods may be called from several
-// goroutines at once, as long as the test runs.
+// Kit is an application under test. Its methods are safe for use by several
+// goroutines, as long as the test runs.
 type Kit struct {
 	Client        // of the first app
 	Lock   *Locks // the locks of the application, seen from outside
 	Bus    *Bus   // the bus of the application, likewise
-	Log    *Log   // what it has logged
+	Log    *Log   // the application's log
 
 	t       testing.TB
 	running *boot.Running
 }
 
-// New boots the application that options describe and has it stopped when the
-// test ends. Options without an App are one, called "main".
+// New boots the application that options describe and stops it when the test
+// ends. Options without an App form one app, called "main".
 //
 // The test fails if the application does not boot, if it does not stop in
-// order, or if a lease is still held when the test is over.
+// order, or if a lease is still held at the end of the test.
 func New(t testing.TB, c Config, options ...mega.Option) *Kit {
 	t.Helper()
 	if !slices.ContainsFunc(options, boot.HasApp) {
@@ -79,8 +78,8 @@ func New(t testing.TB, c Config, options ...mega.Option) *Kit {
 	return k
 }
 
-// stop is the end of the application. The leases are looked at before: a stop
-// would release them.
+// stop stops the application. It checks the leases before, because a stop
+// releases them.
 func (k *Kit) stop() {
 	k.t.Helper()
 	k.Lock.letGo()
@@ -105,9 +104,9 @@ func (k *Kit) App(name string) Client {
 // Ctx returns a Ctx of the first app outside a request, for code that takes
 // one. It ends with the test.
 func (k *Kit) Ctx() *mega.Ctx {
-	ctx, _ := k.running.Ctx(k.t.Context(), k.running.Report().Apps[0].App) // it is there: it was asked for its handler
+	ctx, _ := k.running.Ctx(k.t.Context(), k.running.Report().Apps[0].App) // it exists: New used its handler
 	return ctx
 }
 
-// Locks is the Locker of the application, for code that takes one.
+// Locks returns the Locker of the application, for code that takes one.
 func (k *Kit) Locks() *lock.Locker { return k.running.Locks() }
