@@ -1,6 +1,6 @@
-// Package mega is all that an application has to import: an app is a value,
-// a program is its apps, and a handler is a function of a [Ctx], which carries
-// the request, the logger and the locks.
+// Package mega contains everything that an application has to import. An app is
+// a value, a program consists of its apps, and a handler is a function of a
+// [Ctx]. The Ctx carries the request, the logger and the locks.
 //
 //	func main() { mega.Main(mega.App("main", mega.Routes(routes))) }
 //
@@ -13,9 +13,10 @@
 //		})
 //	}
 //
-// Which driver keeps the locks is chosen at boot by the configuration, and
-// told: redis if a cache is configured, else that of the node for a program with
-// several workers, else the memory of the process.
+// The configuration selects the driver of the locks at boot, and the boot
+// report names it: redis if a cache is configured, otherwise cluster if the
+// program has several workers, otherwise memory, which is limited to the
+// process.
 package mega
 
 import (
@@ -41,37 +42,38 @@ type (
 	Bus = megactx.Bus
 	// Lock is the view of locks on a Ctx.
 	Lock = megactx.Lock
-	// Handler answers a request; an error that it returns becomes the answer.
+	// Handler responds to a request. An error that it returns becomes the
+	// response.
 	Handler = megactx.Handler
-	// Stream is an answer of server-sent events: see Ctx.SSE.
+	// Stream is a response of server-sent events: see Ctx.SSE.
 	Stream = megactx.Stream
 	// Router collects an app's routes.
 	Router = megactx.Router
-	// AppInfo says which app the work belongs to.
+	// AppInfo describes the app that a Ctx belongs to.
 	AppInfo = megactx.AppInfo
-	// FieldErrors says what is wrong with which field of an input.
+	// FieldErrors contains the error messages of an input by field.
 	FieldErrors = megactx.FieldErrors
-	// Problem is an error as a client sees it: RFC 9457.
+	// Problem is the error response that a client receives: RFC 9457.
 	Problem = megactx.Problem
-	// Option is a piece of a program.
+	// Option is one part of a program.
 	Option = boot.Option
 	// SubscribeOption changes a declared subscription: a bus.SubOption, or OnGap.
 	SubscribeOption = boot.SubscribeOption
 	// HookOption changes how a named function runs.
 	HookOption = boot.HookOption
-	// Scope is how far locks exclude, and messages reach.
+	// Scope is the range in which locks exclude and messages are delivered.
 	Scope = boot.Scope
-	// Caches are the clients of all caches that are configured, by their
-	// aliases.
+	// Caches contains the clients of all configured caches by alias.
 	Caches = boot.Caches
-	// URL is an address in a section of the configuration. A password in it is
-	// masked wherever it is printed.
+	// URL is a URL in a section of the configuration. Its password is masked in
+	// all output.
 	URL = config.URL
-	// Secret is a text in a section of the configuration that masks itself.
+	// Secret is a string in a section of the configuration. It is masked in all
+	// output.
 	Secret = config.Secret
 	// Size is a number of bytes in a section of the configuration: 1MiB.
 	Size = config.Size
-	// Addr is an address to listen on in a section of the configuration.
+	// Addr is a listen address in a section of the configuration.
 	Addr = config.Addr
 )
 
@@ -82,199 +84,212 @@ const (
 )
 
 var (
-	// ErrNotConfigured says that a Ctx was made without what is asked of it.
+	// ErrNotConfigured is the error of a Ctx that was made without the service
+	// that the caller uses.
 	ErrNotConfigured = megactx.ErrNotConfigured
-	// ErrNoRequest says that there is no request to answer or to read.
+	// ErrNoRequest is the error of a Ctx that has no request to read or to
+	// respond to.
 	ErrNoRequest = megactx.ErrNoRequest
-	// ErrAnswered says that an answer has begun already.
+	// ErrAnswered is the error of a response to a request that has a response
+	// already.
 	ErrAnswered = megactx.ErrAnswered
-	// ErrHandlerReturned is why a request's context has ended once its handler
-	// has returned, and what its writers answer from then on.
+	// ErrHandlerReturned is the cause with which the context of a request ends
+	// when its handler returns. Its writers return the same error from then on.
 	ErrHandlerReturned = megactx.ErrHandlerReturned
-	// ErrShuttingDown is why the contexts of requests, streams and tasks end
-	// that have not finished within the shutdown's time.
+	// ErrShuttingDown is the cause with which the contexts of requests, streams
+	// and tasks end if they do not finish within the timeout of the shutdown.
 	ErrShuttingDown = megactx.ErrShuttingDown
 )
 
-// Error returns an error that answers a request with this status, dotted code
-// and detail.
+// Error returns an error that becomes the response of a request, with this
+// status, dotted code and detail.
 func Error(status int, code, detail string) error { return megactx.Error(status, code, detail) }
 
-// From returns the Ctx that ctx is or descends from, bound to ctx.
+// From returns the Ctx that ctx is or descends from, bound to ctx. It reports
+// whether there is one.
 func From(ctx context.Context) (*Ctx, bool) { return megactx.From(ctx) }
 
-// WrapHandler makes an http.Handler a Handler.
+// WrapHandler converts an http.Handler to a Handler.
 func WrapHandler(h http.Handler) Handler { return megactx.WrapHandler(h) }
 
-// CheckLocales returns all errors of catalogues of texts: a key that one locale
-// lacks, plural forms that are missing or unknown in a language, and Korean
-// particles that fit only some values. The boot runs the same checks.
+// CheckLocales returns all errors in catalogues of texts: a key that is missing
+// in one locale, plural forms that are missing or unknown in a language, and
+// Korean particles that fit only some values. The boot runs the same checks.
 func CheckLocales(catalogs ...fs.FS) error { return locale.Check(catalogs...) }
 
-// Josa returns the particle of pair that follows word in Korean: "을" of
-// "을/를" behind "물".
+// Josa returns the particle of pair that follows word in Korean: "을" of "을/를"
+// after "물".
 func Josa(word, pair string) string { return locale.Josa(word, pair) }
 
-// Main runs the program that options describe, until a signal ends it, and
-// exits. What is given to it outside an App is shared by all apps.
+// Main runs the program that options describe until a signal ends it, and exits
+// the process. All apps share the options that are outside an App.
 //
-// It exits with 0; with 1 if something had to be cut off, 64 for a wrong
-// command line, 69 if something that was asked for cannot be had, 70 if the
-// program is wrong, 75 if a start hook took too long, and 78 if the
-// configuration is wrong.
+// The exit status is 0 after a clean shutdown, 1 if the shutdown interrupted
+// work, 64 for a wrong command line, 69 if a required service is unavailable,
+// 70 for an error in the program, 75 if a start hook exceeded its budget, and
+// 78 for an error in the configuration.
 func Main(options ...Option) {
 	environ := boot.OwnProcess()
 	dir, err := os.Getwd()
 	if err != nil {
-		dir = "" // a folder that was removed: there is nothing to search
+		dir = "" // the folder was removed: there are no files to search
 	}
 	os.Exit(cli.Run(cli.Process{Args: os.Args, Environ: environ, Dir: dir, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}, options...))
 }
 
-// App is an app of the program. Its name is a lower-case word; what it is
-// given is private to it.
+// App adds an app to the program. Its name is a lower-case word, and its
+// options are private to it.
 func App(name string, options ...Option) Option { return boot.App(name, options...) }
 
-// Module is several options as one.
+// Module combines several options into one.
 func Module(options ...Option) Option { return boot.Module(options...) }
 
-// Provide adds constructors: functions that take provided values and return
-// one or more values, the last of which may be an error. Provided from the
-// start are *slog.Logger, *lock.Locker, *bus.Bus, prometheus.Registerer (of
-// github.com/prometheus/client_golang/prometheus), inside an app AppInfo, and
-// where caches are configured redis.UniversalClient (of
-// github.com/redis/go-redis/v9: the only cache, else the one called main, else
-// the one of lock.cache) and Caches.
+// Provide adds constructors. A constructor is a function that takes provided
+// values and returns one or more values, the last of which may be an error. The
+// framework provides *slog.Logger, *lock.Locker, *bus.Bus and
+// prometheus.Registerer (of github.com/prometheus/client_golang/prometheus),
+// inside an app also AppInfo. With a configured cache it provides Caches and
+// redis.UniversalClient (of github.com/redis/go-redis/v9). That client is the
+// only cache, else the one with the alias main, else the one that lock.cache
+// names.
 //
-// A constructor whose values nobody needs is not called. A value with a method
+// A constructor runs only if its values are needed. A value with a method
 // Close(context.Context) error, Close() error or Close() is closed when the
 // program ends, in reverse order.
 func Provide(constructors ...any) Option { return boot.Provide(constructors...) }
 
 // Config adds the struct T to the configuration as a section, and provides it.
-// A field with the tag key:"url" in a section called "database" is
-// database.url, and MEGA_DATABASE_URL; its tags default, enum, min, max and
-// required are checked before anything starts.
+// In the section "database", a field with the tag key:"url" is the key
+// database.url and the variable MEGA_DATABASE_URL. The tags default, enum, min,
+// max and required are checked before anything starts.
 func Config[T any](section string) Option { return boot.Section(reflect.TypeFor[T](), section) }
 
 // ConfigFrom adds a layer to the configuration, between the files and the
-// environment, from any provider of github.com/knadh/koanf: a file, a
-// key-value store, a service. A parser decodes what the provider returns; it is
-// nil for a provider that returns a map.
+// environment. The layer comes from any provider of github.com/knadh/koanf: a
+// file, a key-value store, a service. The parser decodes the provider's bytes;
+// it is nil for a provider that returns a map.
 //
-// The keys of the layer are checked as strictly as those of a file, and name is
-// its origin in errors and in `config explain`. It is read within boot.wait_for
-// at the start, and again at SIGHUP. Inside an App it sets the keys of that app.
+// The keys of the layer are checked as strictly as the keys of a file. The name
+// is its origin in errors and in `config explain`. The layer is read at the
+// start, within boot.wait_for, and again at SIGHUP. Inside an App it sets the
+// keys of that app.
 func ConfigFrom(name string, provider config.Provider, parser config.Parser) Option {
 	return boot.ConfigFrom(name, provider, parser)
 }
 
-// Routes has fn add the app's routes: it takes a Router and provided values.
+// Routes adds the app's routes. The function takes a Router and provided
+// values.
 func Routes(fn any) Option { return boot.Routes(fn) }
 
-// Use has fn wrap every handler of the app: it takes provided values and a
-// Handler, and returns the wrapped one. With http.Handler in the place of
-// Handler it wraps everything that the app serves.
+// Use wraps every handler of the app with fn, which takes provided values and a
+// Handler, and returns the wrapped Handler. With http.Handler in place of
+// Handler, fn wraps everything that the app serves.
 func Use(fn any) Option { return boot.Use(fn) }
 
-// Subscribe has fn called with every event of topic, which may be a pattern: fn
-// takes provided values, a *Ctx of its app, and a T or the *bus.Msg itself. The
-// subscription stands before anything serves, and its messages are handled
-// before the program ends. Two processes of a program both get every event,
-// unless the subscription has a bus.Group. One that ends by its bus.OnFull
-// policy, or by a refusal of the backend, is made again with back-off, and
-// starts with a gap.
+// Subscribe calls fn with every event of topic, which may be a pattern. The
+// function takes provided values, a *Ctx of its app, and a T or the *bus.Msg
+// itself. The subscription starts before the program serves, and its queued
+// messages are handled before the program ends. Two processes of a program both
+// receive every event, unless the subscription has a bus.Group. A subscription
+// that its bus.OnFull policy or the backend ends is made again with back-off,
+// and starts with a gap.
 //
 //	mega.Subscribe(Sold, (*Ledger).OnSold) // func(*Ledger, *mega.Ctx, Sale) error
 func Subscribe[T any](topic bus.Topic[T], fn any, options ...SubscribeOption) Option {
 	return boot.Subscribe(string(topic), reflect.TypeFor[T](), fn, options...)
 }
 
-// OnGap has fn called where messages of the subscription were lost, as
-// [bus.OnGap] does: fn takes provided values, a *Ctx of its app and the number of
-// lost messages, -1 if it is unknown. A copy that fn fetches, and the
-// subscription's function keeps up to date, is right.
+// OnGap calls fn where messages of the subscription were lost, as [bus.OnGap]
+// does. The function takes provided values, a *Ctx of its app and the number of
+// lost messages, which is -1 if unknown. If fn fetches a copy of some data and
+// the subscription's function keeps it up to date, the copy stays correct.
 //
 //	mega.Subscribe(Priced, (*Prices).Apply, mega.OnGap((*Prices).Fetch)) // func(*Prices, *mega.Ctx, int) error
 func OnGap(fn any) SubscribeOption { return boot.OnGap(fn) }
 
-// Respond has fn answer the requests whose subject matches pattern: fn takes
-// provided values, a *Ctx of its app and what the request carries, and returns
-// the answer and an error. Of the processes that respond, one answers each.
+// Respond calls fn to respond to the requests whose subject matches pattern.
+// The function takes provided values, a *Ctx of its app and the payload of the
+// request, and returns the response and an error. If several processes respond,
+// one of them handles each request.
 //
 //	mega.Respond("stock.get", (*Shop).Stock) // func(*Shop, *mega.Ctx, StockOf) (Stock, error)
 func Respond(pattern string, fn any, options ...bus.SubOption) Option {
 	return boot.Respond(pattern, fn, options...)
 }
 
-// Publish sends v as an event of its topic to all who have subscribed. It
-// returns once the event is on its way. Trace and request id travel with it.
+// Publish sends v as an event of topic to all subscribers. It does not wait for
+// handlers; a nil error means that the event is accepted. The event carries the
+// trace and the request id of ctx.
 func Publish[T any](ctx *Ctx, topic bus.Topic[T], v T, options ...bus.PubOption) error {
 	return megactx.Publish(ctx, topic, v, options...)
 }
 
-// Call requests subject with req and returns the answer of who responds to it.
-// Without a deadline on ctx it waits for 5 seconds.
+// Call sends req as a request to subject and returns the response. Without a
+// deadline on ctx its timeout is 5 seconds.
 func Call[Req, Resp any](ctx *Ctx, subject string, req Req, options ...bus.PubOption) (Resp, error) {
 	return megactx.Call[Req, Resp](ctx, subject, req, options...)
 }
 
-// OnPrimary runs fn at the start of each node: in one of its processes, before
-// any OnStart and before anything serves. It is for migrations. It takes what
-// OnStart takes, and has 2 minutes unless it is given another Budget.
+// OnPrimary runs fn at the start of each node, in one of its processes, before
+// any OnStart and before the program serves. Use it for migrations. It takes
+// the same parameters as OnStart. Its budget is 2 minutes unless options
+// contain a Budget.
 //
-// Where locks reach the fleet, fn runs on one node at a time, under the lock
-// mega:primary:<namespace>:<program>:<name>; otherwise nodes run it side by side.
-// fn has to be idempotent: every node and every generation of workers runs it, and
-// so does the successor of a process that died in it. The wait for other nodes
-// does not count in the budget. If the lock is lost, fn's context ends and the
-// boot fails.
+// If the scope of locks is the fleet, fn runs on one node at a time, under the
+// lock mega:primary:<namespace>:<program>:<name>. Otherwise nodes may run it at
+// the same time. The function has to be idempotent: every node and every
+// generation of workers runs it, and it runs again if a process dies in it. The
+// budget does not include the wait for other nodes. If the lock is lost, fn's
+// context ends and the boot fails.
 func OnPrimary(name string, fn any, options ...HookOption) Option {
 	return boot.OnPrimary(name, fn, options...)
 }
 
-// OnStart has fn run before the program serves. It takes provided values and a
-// context or a *Ctx; its error stops the boot, and everything that had started
-// is ended again. It has 15 seconds unless it is given another Budget.
+// OnStart runs fn before the program serves. The function takes provided values
+// and a context or a *Ctx. Its error stops the boot, and everything that has
+// started is stopped again. Its budget is 15 seconds unless options contain a
+// Budget.
 func OnStart(name string, fn any, options ...HookOption) Option {
 	return boot.OnStart(name, fn, options...)
 }
 
-// OnStop has fn run when the last request is over, while locks still work.
+// OnStop runs fn after the last request has ended, while locks still work.
 func OnStop(name string, fn any, options ...HookOption) Option {
 	return boot.OnStop(name, fn, options...)
 }
 
-// Run has fn run in the background until it returns, or until its context ends
-// because the last request is over. An error that it returns before then ends
-// the program.
+// Run runs fn in the background. Its context ends after the last request has
+// ended. An error that fn returns before then ends the program.
 func Run(name string, fn any, options ...HookOption) Option { return boot.Run(name, fn, options...) }
 
-// Ready has fn decide, with an error, whether the program is ready for traffic:
-// /readyz on the address of ops.addr.
+// Ready adds fn as a check of the readiness for traffic: /readyz on the address
+// of ops.addr. If fn returns an error, the program is not ready.
 func Ready(name string, fn any, options ...HookOption) Option {
 	return boot.Ready(name, fn, options...)
 }
 
-// Budget is what a named function may take. One that takes longer is told to
-// end, and named.
+// Budget returns an option that limits the time of a named function. When the
+// time is over, the function's context ends, and the program reports the
+// function by name.
 func Budget(d time.Duration) HookOption { return boot.Budget(d) }
 
-// RequireScope refuses to boot where locks do not reach as far as the app needs
-// them to, and for an app that subscribes or responds, where messages do not.
+// RequireScope fails the boot if the scope of locks is smaller than s. For an
+// app that subscribes or responds, it also fails the boot if the scope of
+// messages is smaller.
 func RequireScope(s Scope) Option { return boot.RequireScope(s) }
 
-// Views adds pages for Ctx.HTML: html/template files that end in .html. Those
-// in the folder "shared" belong to all pages, and if one of them defines the
+// Views adds pages for Ctx.HTML: html/template files that end in .html. Files
+// in the folder "shared" belong to all pages. If one of them defines the
 // template "layout", it is rendered around each page. The page "error" shows a
 // Problem.
 func Views(files fs.FS) Option { return boot.Views(files) }
 
-// Locales adds the app's texts in the languages that it speaks, for Ctx.T: files
-// as go-i18n has them, called by their locales, such as ko.yaml and en.yaml.
-// Which of them are offered is apps.<name>.locales; default all.
+// Locales adds the app's texts for Ctx.T, in one or more languages. The files
+// have the format of go-i18n, and their names are their locales, such as
+// ko.yaml and en.yaml. The key apps.<name>.locales selects the locales that the
+// app offers; the default is all.
 func Locales(files fs.FS) Option { return boot.Locales(files) }
 
-// Public adds files that the app serves at their paths, wherever it has no
-// route.
+// Public adds static files. The app serves each at its path if no route
+// matches.
 func Public(files fs.FS) Option { return boot.Public(files) }

@@ -15,7 +15,7 @@ import (
 	"github.com/megaframework/mega/internal/admin"
 )
 
-// How the machine is looked at that a program runs on.
+// The checks of the machine that a program runs on.
 
 func (p Process) machine() []look {
 	return []look{
@@ -25,7 +25,7 @@ func (p Process) machine() []look {
 	}
 }
 
-// fewFiles is a limit that a busy server meets: each connection is a file.
+// fewFiles is a limit that a busy server reaches: each connection is a file.
 const fewFiles = 4096
 
 func openFiles(limit uint64, known bool) Finding {
@@ -68,10 +68,10 @@ func processors(uses int, root fs.FS) Finding {
 	return fine("%d in use, of %v that the control group allows", uses, limit)
 }
 
-// cpuLimit is how many processors the control group of the process, and those
-// above it, allow; 0 if they set no limit.
+// cpuLimit returns the number of processors that the control group of the
+// process and its parents allow, or 0 without a limit.
 func cpuLimit(root fs.FS) (least float64) {
-	groups, _ := fs.ReadFile(root, "proc/self/cgroup") // not there, not limited
+	groups, _ := fs.ReadFile(root, "proc/self/cgroup") // without the file there is no limit
 	for line := range strings.Lines(string(groups)) {
 		group, ok := strings.CutPrefix(strings.TrimSpace(line), "0::/")
 		for at := group; ok; at = path.Dir(at) {
@@ -85,7 +85,7 @@ func cpuLimit(root fs.FS) (least float64) {
 }
 
 func quota(root fs.FS, file string) float64 {
-	text, _ := fs.ReadFile(root, file) // the root has none
+	text, _ := fs.ReadFile(root, file) // the root group has no such file
 	f := strings.Fields(string(text))
 	if len(f) != 2 {
 		return 0

@@ -4,8 +4,8 @@ package boot
 
 import "syscall"
 
-// fileLimit is how many files the process may have open: Go raises the soft
-// limit to the hard one.
+// fileLimit returns the number of files that the process may open: Go raises
+// the soft limit to the hard one.
 func fileLimit() (uint64, bool) {
 	var limit syscall.Rlimit
 	err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit)

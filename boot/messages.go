@@ -11,10 +11,10 @@ import (
 	megactx "github.com/megaframework/mega/ctx"
 )
 
-// messageOption is a function that is called with messages.
+// messageOption declares a function that handles messages.
 type messageOption struct {
 	fn      function
-	gap     *function // called where messages were lost; nil if there is none
+	gap     *function // runs where messages were lost; may be nil
 	pattern string
 	options []bus.SubOption
 }
@@ -25,13 +25,13 @@ func (messageOption) option() {}
 // [OnGap].
 type SubscribeOption interface{ SubOption() bus.SubOption }
 
-// gapOption is a function that is called where messages were lost.
+// gapOption declares a function that runs where messages were lost.
 type gapOption struct{ fn function }
 
 // SubOption implements [SubscribeOption].
 func (gapOption) SubOption() bus.SubOption { return bus.SubOption{} }
 
-// OnGap is [bus.OnGap] with a function that takes provided values, a *Ctx of its
+// OnGap is [bus.OnGap] for a function that takes provided values, a *Ctx of its
 // app and the number of lost messages.
 func OnGap(fn any) SubscribeOption {
 	f := newFunction("OnGap", fn)
@@ -39,9 +39,9 @@ func OnGap(fn any) SubscribeOption {
 	return gapOption{f}
 }
 
-// Subscribe has fn called with every event whose subject matches pattern: it
-// takes provided values, a *Ctx of its app and what the event carries, a
-// payload or the *bus.Msg itself.
+// Subscribe calls fn with every event whose subject matches pattern. The
+// function takes provided values, a *Ctx of its app and either the payload or
+// the *bus.Msg itself.
 func Subscribe(pattern string, payload reflect.Type, fn any, options ...SubscribeOption) Option {
 	f := newFunction("Subscribe", fn)
 	f.message, f.payload = true, payload
@@ -56,17 +56,17 @@ func Subscribe(pattern string, payload reflect.Type, fn any, options ...Subscrib
 	return m
 }
 
-// Respond has fn answer the requests whose subject matches pattern: it takes
-// provided values, a *Ctx of its app and what the request carries, and returns
-// the answer and an error.
+// Respond calls fn to respond to the requests whose subject matches pattern.
+// The function takes provided values, a *Ctx of its app and the payload of the
+// request, and returns the response and an error.
 func Respond(pattern string, fn any, options ...bus.SubOption) Option {
 	f := newFunction("Respond", fn)
 	f.message = true
 	return messageOption{fn: f, pattern: pattern, options: options}
 }
 
-// checkMessage says what is wrong with the shape of a function that is called
-// with messages.
+// checkMessage returns an error if the function does not have the shape of a
+// message handler.
 func (f function) checkMessage() error {
 	says := "func(provided values…, *mega.Ctx, payload) error"
 	switch f.option {
@@ -101,8 +101,8 @@ func (f function) checkMessage() error {
 
 func messageType() reflect.Type { return reflect.TypeFor[*bus.Msg]() }
 
-// bindMessages gives the functions their values, and their place in the
-// lifecycle: after what OnStart has prepared, and before anything serves.
+// bindMessages gives the functions their values and their place in the
+// lifecycle: after the OnStart hooks, and before the program serves.
 func (b *booting) bindMessages(messages []messageOption) (options []fx.Option) {
 	for _, m := range messages {
 		var have, gap bound
@@ -134,7 +134,7 @@ func (m messageOption) step(f, gap bound, host *megactx.Host) step {
 	}
 }
 
-// subscribe subscribes for as long as the program runs.
+// subscribe makes a subscription that lasts as long as the program runs.
 func (m messageOption) subscribe(ctx context.Context, f bound, host *megactx.Host, options []bus.SubOption) (*bus.Sub, error) {
 	if m.fn.option == "Respond" {
 		return host.Bus.RespondValue(ctx, m.pattern, host.Answer(func(c *megactx.Ctx, msg *bus.Msg) (any, error) {
@@ -154,14 +154,14 @@ func (m messageOption) subscribe(ctx context.Context, f bound, host *megactx.Hos
 	}), options...)
 }
 
-// onGap is the function as an option of the bus.
+// onGap returns the function as an option of the bus.
 func (b bound) onGap(host *megactx.Host) bus.SubOption {
 	return bus.OnGap(func(ctx context.Context, missed int) error {
 		return errorOf(b.call(host.New(ctx), missed))
 	})
 }
 
-// receive calls the function with a message, or with what it carries.
+// receive calls the function with the message or with its decoded payload.
 func (b bound) receive(c *megactx.Ctx, m *bus.Msg) ([]reflect.Value, error) {
 	t := b.value.Type()
 	takes := t.In(t.NumIn() - 1)

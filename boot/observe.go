@@ -15,11 +15,11 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// observers are several Observers as one. A panic in one of them does not keep
-// the others from being told.
+// observers combines several Observers. A panic in one of them does not affect
+// the others.
 type observers []lock.Observer
 
-// Observe tells each of them.
+// Observe calls each observer.
 func (all observers) Observe(e lock.Event) {
 	for _, o := range all {
 		tell(o, e)
@@ -27,34 +27,35 @@ func (all observers) Observe(e lock.Event) {
 }
 
 func tell(o lock.Observer, e lock.Event) {
-	defer func() { _ = recover() }() // a Locker drops it, too
+	defer func() { _ = recover() }() // a Locker drops such a panic, too
 	o.Observe(e)
 }
 
-// counted begins to count what the process does.
+// counted starts the metrics of the process.
 func (b *booting) counted(c *config.Config) {
 	build := newBuild(c.Name)
 	b.metrics = metrics.New(build.metrics())
 	b.lookout = &lookout{probes: b.probes, metrics: b.metrics, build: build, profile: c.Env == "dev"}
 }
 
-// registerer takes series of the program's own.
+// registerer returns the registry for the program's own metrics.
 func (b *booting) registerer(*config.Config) prometheus.Registerer { return b.metrics.Registerer() }
 
-// labeled has an app's series say whose they are, so that two apps may use one
-// module.
+// labeled adds the label "app" to the metrics of an app, so that two apps may
+// use the same module.
 func labeled(app string) func(prometheus.Registerer) prometheus.Registerer {
 	return func(r prometheus.Registerer) prometheus.Registerer {
 		return prometheus.WrapRegistererWith(prometheus.Labels{"app": app}, r)
 	}
 }
 
-// served counts a request of an app.
+// served counts one request of an app.
 func (b *booting) served(r megactx.Request) {
 	b.metrics.Served(metrics.Request{App: r.App, Route: r.Route, Method: r.Method, Status: r.Status, Took: r.Took})
 }
 
-// degraded has the probes tell what reaches no further than this process.
+// degraded registers locks and messages whose scope is this process with the
+// probes.
 func (b *booting) degraded(d decisions) {
 	for _, x := range []struct {
 		what   string
@@ -66,8 +67,9 @@ func (b *booting) degraded(d decisions) {
 	}
 }
 
-// identify returns what completes a lock's Holder with what asks for it: the
-// worker, and a request of an app, or somebody at the admin socket.
+// identify returns a function that completes the Holder of a lock with its
+// origin: the worker, and either a request of an app or a caller at the admin
+// socket.
 func (p Process) identify() func(context.Context, *lock.Holder) {
 	worker := p.worker()
 	return func(ctx context.Context, h *lock.Holder) {
@@ -77,12 +79,12 @@ func (p Process) identify() func(context.Context, *lock.Holder) {
 }
 
 func identify(ctx context.Context, h *lock.Holder) {
-	if megactx.Identify(ctx, h); h.App == "" { // looking further costs every lock
+	if megactx.Identify(ctx, h); h.App == "" { // the lookup costs time at every lock
 		admin.Identify(ctx, h)
 	}
 }
 
-// build is what a program was built from.
+// build describes the executable: its versions, revision and Go version.
 type build struct {
 	Program  string `json:"program"`
 	Module   string `json:"module,omitempty"`
@@ -97,8 +99,8 @@ type build struct {
 
 const megaModule = "github.com/megaframework/mega"
 
-// newBuild reads what the linker wrote into the executable, which may be
-// nothing.
+// newBuild reads the build information that the linker wrote into the
+// executable, which may be absent.
 func newBuild(program string) build {
 	b := build{Program: program, Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()

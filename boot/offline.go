@@ -11,13 +11,14 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// Offline is a program without sockets, as a test kit runs it: nothing listens
-// and nothing is operated from outside, and requests are made of
-// [Running.Handler]. All else is as in the program itself.
+// Offline runs a program without sockets, for a test kit. Nothing listens, and
+// there is no admin socket; requests go to [Running.Handler]. All else is the
+// same as in the program itself.
 type Offline struct {
-	// Lock keeps the locks, whatever the configuration and the apps ask for.
+	// Lock is the driver of locks. It takes precedence over the configuration
+	// and the apps.
 	Lock driver.Driver
-	// Bus carries the messages, likewise. Default: what the configuration says.
+	// Bus is the driver of messages, likewise. Default: the configured driver.
 	Bus busdriver.Driver
 }
 
@@ -35,20 +36,22 @@ func byCaller(component, name, scope string) Decision {
 	return Decision{Component: component, Chosen: name, Scope: scope, Why: "it was given to the boot", Origin: "its caller"}
 }
 
-// placed is the step of the listeners in a program without any.
+// placed replaces the step of the listeners in a program without listeners.
 func (b *booting) placed() {
 	for _, s := range b.sites {
 		b.report.Apps = append(b.report.Apps, Served{App: s.app})
 	}
 }
 
-// Handler returns what serves the app of that name, its prefix left out.
+// Handler returns the handler of the named app, without its prefix, and reports
+// whether there is such an app.
 func (r *Running) Handler(app string) (http.Handler, bool) {
 	s, ok := r.b.site(app)
 	return s.handler, ok
 }
 
-// Ctx returns a Ctx of the app of that name for work outside a request.
+// Ctx returns a Ctx of the named app for work outside a request, and reports
+// whether there is such an app.
 func (r *Running) Ctx(ctx context.Context, app string) (*megactx.Ctx, bool) {
 	s, ok := r.b.site(app)
 	if !ok {
@@ -57,10 +60,10 @@ func (r *Running) Ctx(ctx context.Context, app string) (*megactx.Ctx, bool) {
 	return s.context.New(ctx), true
 }
 
-// Bus is the bus of the program.
+// Bus returns the bus of the program.
 func (r *Running) Bus() *bus.Bus { return r.b.bus }
 
-// Locks is the Locker of the program.
+// Locks returns the Locker of the program.
 func (r *Running) Locks() *lock.Locker { return r.b.locker }
 
 func (b *booting) site(app string) (site, bool) {

@@ -16,8 +16,8 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// built reports whether this build has a driver. A decision does not depend on
-// it: one that cannot be carried out ends the boot.
+// built reports whether this build contains a driver. A decision does not
+// depend on it: the boot fails if the chosen driver is not built in.
 func built(component, name string) bool {
 	switch component {
 	case "lock":
@@ -28,7 +28,7 @@ func built(component, name string) bool {
 	return false
 }
 
-// openLock opens the driver that was decided on.
+// openLock opens the chosen driver.
 func openLock(ctx context.Context, c *config.Config, d Decision, log *slog.Logger, m *party) (driver.Driver, error) {
 	switch {
 	case !built("lock", d.Chosen):
@@ -45,7 +45,7 @@ func openLock(ctx context.Context, c *config.Config, d Decision, log *slog.Logge
 	return memory.NewLock(), nil
 }
 
-// missing fails if this build lacks what was decided on.
+// missing returns an error if this build lacks a chosen driver.
 func missing(c *config.Config, d decisions) error {
 	switch {
 	case !built("lock", d.lock.Chosen):
@@ -81,10 +81,10 @@ const (
 	maxPause   = 2 * time.Second
 )
 
-// waiting opens a driver whose server may come up later than this program.
+// waiting opens a driver whose server may start later than this program.
 type waiting[D any] struct {
 	open     func(context.Context) (D, error)
-	hopeless func(error) bool // errors that are the same next time
+	hopeless func(error) bool // reports whether a retry would fail in the same way
 	log      *slog.Logger
 	limit    time.Duration
 
@@ -92,9 +92,9 @@ type waiting[D any] struct {
 	took     time.Duration
 }
 
-// run tries until it succeeds, the time is over or ctx ends, and tells the
-// cause of each attempt that failed. If ctx ends, its error is within what run
-// returns.
+// run retries until it succeeds, the limit is over or ctx ends, and logs the
+// cause of each failed attempt. If ctx ends, the returned error wraps its
+// error.
 func (w *waiting[D]) run(ctx context.Context) (D, error) {
 	began := time.Now()
 	defer func() { w.took = time.Since(began) }()
@@ -118,13 +118,13 @@ func (w *waiting[D]) run(ctx context.Context) (D, error) {
 }
 
 // denied reports whether a server refuses the credentials or the permissions of
-// this process. A retry would be refused, too (L21).
+// this process. A retry would fail in the same way (L21).
 func denied(err error) bool {
 	text := err.Error()
 	return slices.ContainsFunc(denials(), func(denial string) bool { return strings.Contains(text, denial) })
 }
 
-// denials are what redis and NATS answer, and what their clients make of it.
+// denials returns error texts of redis, of NATS and of their clients.
 func denials() []string {
 	return []string{
 		"WRONGPASS ", "NOAUTH ", "NOPERM ", "ERR invalid password", "ERR AUTH ", "ERR Client sent AUTH",
@@ -144,7 +144,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// attempts is how much was tried.
+// attempts describes the attempts to reach a server.
 type attempts struct {
 	tried    Fact
 	hopeless bool
@@ -158,7 +158,8 @@ func (w *waiting[D]) account(err error) attempts {
 	return attempts{Fact{Name: "tried", Value: fmt.Sprintf("%s in %v", times, w.took.Round(100*time.Millisecond))}, w.hopeless(err)}
 }
 
-// lockUnavailable is why the server that keeps the locks cannot be used.
+// lockUnavailable returns the failure for a server of locks that cannot be
+// used.
 func lockUnavailable(c *config.Config, d Decision, a attempts, cause error) error {
 	key := "cache." + d.Cache + ".url"
 	facts := []Fact{asked(c, key)}
@@ -195,7 +196,7 @@ func lockUnavailable(c *config.Config, d Decision, a attempts, cause error) erro
 	}
 }
 
-// mend is what to do about the server itself, as far as the cause tells.
+// mend returns an action for the server itself, derived from the cause.
 func mend(c *config.Config, key string, cause error) string {
 	text := cause.Error()
 	has := func(words ...string) bool {
@@ -212,7 +213,7 @@ func mend(c *config.Config, key string, cause error) string {
 	return "see to it:        the cause says what is wrong with the server"
 }
 
-// doWithout is how to keep locks in the process instead.
+// doWithout returns the action that keeps locks in the process instead.
 func doWithout(c *config.Config, d Decision, key string) string {
 	if v, _ := valueOf(c, key); d.Key == key && len(c.Caches()) == 1 && len(v.Shadows) == 0 {
 		return drop(c, key) + ": locks then end at this process"
@@ -238,8 +239,9 @@ func busMissing(c *config.Config, d Decision) error {
 	}
 }
 
-// supervisorMissing is why there cannot be several workers: the program was not
-// started as a whole, or the system has no way to share listeners.
+// supervisorMissing returns the failure for several workers without a
+// supervisor: the program was not started as a whole, or the system cannot
+// share listeners.
 func supervisorMissing(c *config.Config, cause error) error {
 	return &Failure{
 		Code: "cluster.no_supervisor", Exit: ExitConfig, Cause: cause,
@@ -249,8 +251,8 @@ func supervisorMissing(c *config.Config, cause error) error {
 	}
 }
 
-// supervisorGone is why a process cannot be the worker that its environment
-// says it is.
+// supervisorGone returns the failure for a process whose environment declares
+// it a worker, but which has no supervisor.
 func supervisorGone(cause error) error {
 	return &Failure{
 		Code: "cluster.no_supervisor", Exit: ExitConfig, Cause: cause,
@@ -259,7 +261,8 @@ func supervisorGone(cause error) error {
 	}
 }
 
-// decidedBy is the key that decided, or what did in its place.
+// decidedBy returns the facts about the key that decided, or about the reason
+// if no key did.
 func decidedBy(c *config.Config, d Decision) []Fact {
 	if _, ok := valueOf(c, d.Key); ok {
 		return []Fact{asked(c, d.Key), {Name: "because", Value: d.Why}}

@@ -17,27 +17,27 @@ import (
 	"github.com/megaframework/mega/internal/metrics"
 )
 
-// lookout is what those who watch the process are answered, at the listener of
-// ops.addr or through its supervisor. Nothing here changes anything: that is what
-// the admin socket is for.
+// lookout serves the probes, the metrics and the views of the process, at the
+// listener of ops.addr or through its supervisor. It is read-only: changes go
+// through the admin socket.
 type lookout struct {
 	probes  *probes
 	metrics *metrics.Metrics
 	build   build
-	profile bool // with pprof
+	profile bool // serve pprof
 
-	views atomic.Pointer[http.Handler] // what there is to see, once it is complete
+	views atomic.Pointer[http.Handler] // the pages below /ops; nil until the boot is complete
 }
 
-// openOps serves those who watch the process from now on, so that a boot can be
-// watched, too. The default address gives way to another process that has it.
+// openOps starts the ops listener, so that the boot can be observed, too. If
+// another process has the default address, it uses a free port.
 func (b *booting) openOps(c *config.Config, d decisions, log *slog.Logger) error {
 	if b.process.Offline != nil {
 		return nil
 	}
 	b.degraded(d)
 	b.life.endWith(watching, hook{name: "checks", budget: lastWord, run: b.probes.drain})
-	if b.supervised() { // whose supervisor listens, and asks it
+	if b.supervised() { // the supervisor has the listener, and calls this process
 		return nil
 	}
 	server, err := newOps(c, b.lookout.handler(), log)
@@ -50,8 +50,7 @@ func (b *booting) openOps(c *config.Config, d decisions, log *slog.Logger) error
 	return nil
 }
 
-// newOps opens the listener of ops.addr in front of watch, which changes
-// nothing.
+// newOps opens the listener of ops.addr in front of watch, which is read-only.
 func newOps(c *config.Config, watch http.Handler, log *slog.Logger) (*server, error) {
 	addr := string(c.Ops.Addr)
 	g := &guard{next: watch, token: newBearer(c.Ops.Token.Reveal())}
@@ -67,7 +66,7 @@ func newOps(c *config.Config, watch http.Handler, log *slog.Logger) (*server, er
 	return server, nil
 }
 
-// publish has the process seen as it is now that it has started.
+// publish makes the report and the views of the started process available.
 func (b *booting) publish() {
 	report := b.report
 	b.told.Store(&report)
@@ -142,8 +141,9 @@ func refuse(w http.ResponseWriter, status int, code string, err error) {
 	answer(w, status, map[string]string{"code": code, "error": err.Error()})
 }
 
-// guard refuses what would change something, requests that a browser makes for
-// the page of another site, and private pages to those who may not read them.
+// guard refuses requests that would change something, requests that a browser
+// makes for the page of another site, and requests for private pages without
+// permission.
 type guard struct {
 	next  http.Handler
 	local bool   // the listener is on a loopback address
@@ -158,8 +158,8 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", "GET, HEAD")
 		refuse(w, http.StatusMethodNotAllowed, "request.method_not_allowed", errors.New("nothing can be changed here: use the admin socket"))
 	case g.local && !localHost(r.Host):
-		// A page that has its own name resolve to a loopback address
-		// would read what is here as its own.
+		// A page whose own name resolves to a loopback address could read these
+		// pages as its own.
 		refuse(w, http.StatusForbidden, "ops.foreign_host", errors.New("ask for localhost, or for a loopback address"))
 	case foreign(r):
 		refuse(w, http.StatusForbidden, "request.cross_origin", errors.New("this request came from the page of another site"))
@@ -175,9 +175,9 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// isPublic reports whether a page is for everyone who reaches the listener:
-// what probes and scrapers read, and the list of pages. The paths are compared
-// whole, so that no other spelling of a private path is public.
+// isPublic reports whether a page is open to everyone: the probes, the metrics
+// and the list of pages. Only the exact paths match, so that no other spelling
+// of a private path is public.
 func isPublic(path string) bool {
 	switch path {
 	case "/", "/livez", "/readyz", "/startupz", "/metrics":
@@ -186,8 +186,8 @@ func isPublic(path string) bool {
 	return false
 }
 
-// bearer is a token that a request has to carry. The zero bearer is not set,
-// and allows nothing.
+// bearer is the token that a request has to carry. The zero bearer is not set,
+// and allows no request.
 type bearer struct {
 	set bool
 	sum [sha256.Size]byte
@@ -197,7 +197,7 @@ func newBearer(token string) bearer { return bearer{token != "", sha256.Sum256([
 
 func (b bearer) isSet() bool { return b.set }
 
-// allows reports whether a request carries the token. Sums are compared, in
+// allows reports whether a request carries the token. It compares hashes in
 // constant time, so that neither the token nor its length can be measured.
 func (b bearer) allows(r *http.Request) bool {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")

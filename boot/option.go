@@ -14,8 +14,8 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// Option is a piece of a program: an app, a module, or something that either
-// consists of. It is data; nothing happens before the boot.
+// Option is one part of a program: an app, a module, or a part of one of them.
+// It is data; nothing happens before the boot.
 type Option interface{ option() }
 
 type (
@@ -62,7 +62,7 @@ func (localesOption) option() {}
 func (scopeOption) option()   {}
 func (fxOption) option()      {}
 
-// hookKind is when a named function runs.
+// hookKind is the point in the lifecycle at which a named function runs.
 type hookKind string
 
 const (
@@ -76,12 +76,12 @@ const (
 // HookOption changes how a named function runs.
 type HookOption func(*hookOption)
 
-// Budget is what a named function may take, in place of what mega thinks right:
-// 2 minutes for OnPrimary, 15 seconds for OnStart, OnStop and the end of a Run,
-// 2 seconds for Ready.
+// Budget limits the time of a named function. The defaults are 2 minutes for
+// OnPrimary, 15 seconds for OnStart, OnStop and the end of a Run, and 2 seconds
+// for Ready.
 func Budget(d time.Duration) HookOption { return func(o *hookOption) { o.budget = d } }
 
-// Scope is how far locks exclude, and messages reach.
+// Scope is the range in which locks exclude and messages are delivered.
 type Scope = driver.Scope
 
 // The scopes that can be required.
@@ -90,18 +90,18 @@ const (
 	Fleet = driver.Fleet // all processes that share the driver's server
 )
 
-// App is an app of the program: what is in options is private to it.
+// App adds an app to the program. Its options are private to it.
 func App(name string, options ...Option) Option {
 	return appOption{name, callSite(), options}
 }
 
-// Module is several options as one.
+// Module combines several options into one.
 func Module(options ...Option) Option { return moduleOption{options} }
 
-// Provide adds constructors: functions that take provided values and return
-// one or more values, the last of which may be an error. One that nobody needs
-// is not called. What has a Close method is closed when the program ends, in
-// reverse order.
+// Provide adds constructors. A constructor is a function that takes provided
+// values and returns one or more values, the last of which may be an error. It
+// runs only if its values are needed. Values with a Close method are closed
+// when the program ends, in reverse order.
 func Provide(constructors ...any) Option {
 	var o provideOption
 	for _, c := range constructors {
@@ -114,52 +114,55 @@ func Provide(constructors ...any) Option {
 func Section(t reflect.Type, name string) Option { return sectionOption{name, callSite(), t} }
 
 // ConfigFrom adds a layer to the configuration, between the files and the
-// environment: of the whole tree, or inside an App of the keys of that app.
+// environment. It sets keys of the whole tree, or inside an App the keys of
+// that app.
 func ConfigFrom(name string, p config.Provider, parser config.Parser) Option {
 	return layerOption{config.Layer{Name: name, Provider: p, Parser: parser}}
 }
 
-// Routes has fn add routes: it takes a Router and provided values.
+// Routes adds routes. The function takes a Router and provided values.
 func Routes(fn any) Option { return routesOption{newFunction("Routes", fn)} }
 
-// Use has fn wrap every handler of the app: it takes provided values and a
-// Handler, and returns the wrapped one. With http.Handler in the place of
-// Handler it wraps everything that the app serves.
+// Use wraps every handler of the app with fn, which takes provided values and a
+// Handler, and returns the wrapped Handler. With http.Handler in place of
+// Handler, fn wraps everything that the app serves.
 func Use(fn any) Option { return useOption{newFunction("Use", fn)} }
 
-// OnPrimary runs fn at the start of each node: in one of its processes, before
-// any OnStart and before anything serves. It is for migrations, and takes what
-// OnStart takes. Where locks reach the fleet, fn runs on one node at a time,
-// under the lock mega:primary:<namespace>:<program>:<name>; otherwise nodes run it
-// side by side. fn has to be idempotent: every node and every generation of
-// workers runs it, and so does the successor of a process that died in it. The
-// wait for other nodes does not count in fn's budget. If the lock is lost, fn's
-// context ends and the boot fails.
+// OnPrimary runs fn at the start of each node, in one of its processes, before
+// any OnStart and before the program serves. It is meant for migrations, and
+// takes the same parameters as OnStart. If the scope of locks is the fleet, fn
+// runs on one node at a time, under the lock
+// mega:primary:<namespace>:<program>:<name>. Otherwise nodes may run it at the
+// same time. The function has to be idempotent: every node and every generation
+// of workers runs it, and it runs again if a process dies in it. The budget
+// does not include the wait for other nodes. If the lock is lost, fn's context
+// ends and the boot fails.
 func OnPrimary(name string, fn any, options ...HookOption) Option {
 	return named(onPrimary, name, fn, primaryBudget, options)
 }
 
-// OnStart has fn run before the program serves. It takes provided values and a
-// context, and may return an error, which stops the boot.
+// OnStart runs fn before the program serves. The function takes provided values
+// and a context, and may return an error, which stops the boot.
 func OnStart(name string, fn any, options ...HookOption) Option {
 	return named(onStart, name, fn, hookBudget, options)
 }
 
-// OnStop has fn run when the last request is over, in reverse order, while
-// locks still work. It runs where everything that was given before it had
-// started, also if a later part did not start.
+// OnStop runs fn after the last request has ended, while locks still work.
+// OnStop functions run in reverse order. They run if everything before them in
+// the options has started, even if a later part has not.
 func OnStop(name string, fn any, options ...HookOption) Option {
 	return named(onStop, name, fn, hookBudget, options)
 }
 
-// Run has fn run in the background from when everything has started until it
-// returns or its context ends, when the last request is over. An error that it
-// returns before then ends the program.
+// Run runs fn in the background after everything has started. Its context ends
+// after the last request has ended. An error that fn returns before then ends
+// the program.
 func Run(name string, fn any, options ...HookOption) Option {
 	return named(onRun, name, fn, hookBudget, options)
 }
 
-// Ready has fn decide, with an error, whether the program is ready for traffic.
+// Ready adds fn as a check of the readiness for traffic. If fn returns an
+// error, the program is not ready.
 func Ready(name string, fn any, options ...HookOption) Option {
 	return named(onReady, name, fn, checkTime, options)
 }
@@ -172,14 +175,14 @@ func named(kind hookKind, name string, fn any, budget time.Duration, options []H
 	return o
 }
 
-// RequireScope refuses to boot where locks do not reach as far as the app needs
-// them to.
+// RequireScope fails the boot if the scope of locks is smaller than s, and for
+// an app with subscriptions or responders, if the scope of messages is.
 func RequireScope(s Scope) Option { return scopeOption{callSite(), s} }
 
-// Fx adds options of the injector itself, inside an app to that app's module:
-// for what the other options cannot say. What it provides can be taken by every
-// function like other provided values, and its hooks run before those of
-// OnPrimary. Whoever needs it has to know fx.
+// Fx adds options of the injector, inside an app to that app's module. It is
+// for cases that the other options do not cover, and requires knowledge of fx.
+// Every function can take the values that the options provide, and their hooks
+// run before the OnPrimary functions.
 func Fx(options ...fx.Option) Option { return fxOption{options} }
 
 // Views adds html/template pages to the app.
@@ -188,11 +191,10 @@ func Views(files fs.FS) Option { return viewsOption{files} }
 // Public adds files that the app serves at their paths.
 func Public(files fs.FS) Option { return publicOption{files} }
 
-// Locales adds the app's texts in the languages that it speaks.
+// Locales adds the app's texts in one or more languages.
 func Locales(files fs.FS) Option { return localesOption{files} }
 
-// callSite is where an option is written down, which every complaint about it
-// names.
+// callSite returns the call site of an option, for errors about it.
 func callSite() string {
 	pc := make([]uintptr, 16)
 	frames := runtime.CallersFrames(pc[:runtime.Callers(2, pc)])
@@ -204,7 +206,7 @@ func callSite() string {
 	}
 }
 
-// passes reports whether a function is one that only passes options on.
+// passes reports whether a function only passes options on.
 func passes(function string) bool {
 	const module = "github.com/megaframework/mega"
 	return strings.HasPrefix(function, module+".") || strings.HasPrefix(function, module+"/boot.")

@@ -8,11 +8,11 @@ import (
 	"unicode/utf8"
 )
 
-// The report as a page. Each section begins with its name; its rows have
-// columns, and what does not fit into columns stands in lines of its own.
+// The report as text. Each section begins with its name. Its rows have columns,
+// and text that does not fit into columns has a line of its own.
 
-// row is a line of a section: cells, of which the last one may be as long as
-// it likes, or a single cell.
+// row is a line of a section: cells, the last of which has no maximum width, or
+// a single cell.
 type row struct {
 	cells []string
 	style func(string) string // of the whole line; nil is plain
@@ -21,9 +21,9 @@ type row struct {
 // margin is the width of the names of sections.
 const margin = 8
 
-// page returns the report. Without verbose it has the decisions and their
-// warnings alone; with it also the settings, the other candidates, the admin
-// socket and the slowest phases.
+// page returns the report. Without verbose it contains only the decisions and
+// their warnings. With verbose it also contains the settings, the other
+// candidates, the admin socket and the slowest phases.
 func (r *Report) page(p paint, verbose bool) string {
 	var b strings.Builder
 	b.WriteString(p.strong(r.title()) + "\n\n")
@@ -129,8 +129,8 @@ func (r *Report) appRows() (rows []row) {
 	return rows
 }
 
-// at returns where the locks or messages are: the server, and of locks outside
-// the process their namespace and the version of their format (L24).
+// at returns the server of the locks or messages, and for locks outside the
+// process also their namespace and the version of their format (L24).
 func (d Decision) at() string {
 	var parts []string
 	if d.Server != "" {

@@ -7,26 +7,26 @@ import (
 	"strings"
 )
 
-// panicError is a panic of the program's own code.
+// panicError is a panic in the program's own code.
 type panicError struct {
 	value any
-	at    string // where it began: file:line
+	at    string // file:line of the panic
 	stack []byte
 }
 
-// panicked is what a deferred function makes of what it recovered.
+// panicked converts a recovered value to an error, in a deferred function.
 func panicked(value any) *panicError { return &panicError{value, origin(), debug.Stack()} }
 
 func (e *panicError) Error() string { return fmt.Sprintf("panic: %v (%s)", e.value, e.at) }
 
-// Unwrap returns the value of the panic, where that was an error.
+// Unwrap returns the value of the panic if it is an error.
 func (e *panicError) Unwrap() error {
 	err, _ := e.value.(error)
 	return err
 }
 
-// origin is the code that panicked, as a deferred function sees it: the first
-// below the runtime's own.
+// origin returns the file:line that panicked, in a deferred function: the first
+// frame below the runtime's own.
 func origin() string {
 	pc := make([]uintptr, 64)
 	frames := runtime.CallersFrames(pc[:runtime.Callers(2, pc)])

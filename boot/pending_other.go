@@ -4,5 +4,5 @@ package boot
 
 import "net"
 
-// pending cannot be answered on this system.
+// pending returns false: this system cannot report unread bytes.
 func pending(net.Conn) bool { return false }

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pending reports whether the kernel has received bytes of the connection that
-// nobody has read. It does not block, and takes nothing out of the buffer. The
-// result is false for a connection without a descriptor.
+// pending reports whether the kernel has unread bytes of the connection. It
+// does not block, and takes nothing out of the buffer. It returns false for a
+// connection without a descriptor.
 func pending(c net.Conn) bool {
 	sc, ok := c.(syscall.Conn)
 	if !ok {

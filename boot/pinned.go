@@ -12,26 +12,25 @@ import (
 	"github.com/megaframework/mega/internal/mask"
 )
 
-// What decides where locks and messages are stays what it was when the
-// supervisor started: a worker that goes elsewhere would hold locks that others
-// hold, too.
+// The place of locks and messages does not change while a supervisor runs: a
+// worker with another place could hold locks that other workers hold, too.
 
-// pinned is where the locks and the messages of a program are.
+// pinned records the selected drivers of a program and their addresses.
 type pinned struct {
 	Lock pin `json:"lock"`
 	Bus  pin `json:"bus"`
 }
 
-// pin is where one of them is: its driver, and what the keys say that place it,
-// without passwords. They may change, and are no other place.
+// pin records one driver and the values of the keys that place it, without
+// passwords. Passwords may change without a change of place.
 type pin struct {
 	Driver string            `json:"driver"`
 	Key    string            `json:"key"` // that decided
 	At     map[string]string `json:"at"`
 }
 
-// placing are the keys that say where the locks or messages of a driver are,
-// beside the address of its server.
+// placing returns the keys that place the locks or messages of a driver,
+// besides the address of its server.
 func placing(d Decision) []string {
 	switch d.Chosen {
 	case "cluster":
@@ -43,14 +42,14 @@ func placing(d Decision) []string {
 		return []string{"lock.redis.engine", "lock.redis.key", "lock.namespace"}
 	case "nats":
 		return []string{
-			"nats.user", "nats.nkey_file", "nats.creds_file", // who we are decides which account we see
+			"nats.user", "nats.nkey_file", "nats.creds_file", // the user determines the account
 			"bus.nats.prefix", "bus.nats.event_prefix", "bus.nats.request_prefix", "bus.nats.inbox_prefix",
 		}
 	}
 	return nil
 }
 
-// pins are where what was decided is.
+// pins records the selected drivers and their addresses.
 func (d decisions) pins(c *config.Config) pinned { return pinned{d.lock.pin(c), d.bus.pin(c)} }
 
 func (d Decision) pin(c *config.Config) pin {
@@ -60,12 +59,13 @@ func (d Decision) pin(c *config.Config) pin {
 		p.At[key] = v.Text
 	}
 	if d.Server != "" {
-		p.At[serverKey] = d.place(c) // an alias may get another name
+		p.At[serverKey] = d.place(c) // the alias may change
 	}
 	return p
 }
 
-// place is the address of the server without its credentials, which may change.
+// place returns the address of the server without its credentials, which may
+// change.
 func (d Decision) place(c *config.Config) string {
 	if d.Component == "bus" {
 		return mask.Place(c.NATS.URL.Reveal())
@@ -76,15 +76,15 @@ func (d Decision) place(c *config.Config) string {
 // serverKey stands for the key of a server's address.
 const serverKey = "server"
 
-// differs returns the key by which a decision is another one than that of the
-// supervisor, or nothing.
+// differs returns the key in which a decision differs from the supervisor's, or
+// "" if there is none.
 func (p pin) differs(d Decision, c *config.Config) string {
 	own := d.pin(c)
 	if own.Driver != p.Driver {
 		if _, ok := valueOf(c, own.Key); ok {
 			return own.Key
 		}
-		return p.Key // which is not set any more
+		return p.Key // it is no longer set
 	}
 	for _, key := range slices.Sorted(maps.Keys(own.At)) {
 		was, known := p.At[key] // a supervisor of another build may not know the key
@@ -101,8 +101,8 @@ func (p pin) differs(d Decision, c *config.Config) string {
 	return ""
 }
 
-// stays fails if a worker would keep its locks, or get its messages, elsewhere
-// than the other workers of its supervisor do.
+// stays returns an error if a worker would keep its locks, or receive its
+// messages, elsewhere than the other workers of its supervisor.
 func (b *booting) stays(c *config.Config, d decisions) error {
 	if b.member == nil {
 		return nil
@@ -126,8 +126,8 @@ func (b *booting) stays(c *config.Config, d decisions) error {
 	return nil
 }
 
-// elsewhereNow is why a worker does not start beside those that use another
-// place.
+// elsewhereNow returns the failure for a worker with another place than the
+// other workers.
 func elsewhereNow(c *config.Config, d Decision, of pin, key string) error {
 	text := fmt.Sprintf("The configuration was changed: %s would be in another place than the program was started with.", subjectOf(d))
 	if d.Chosen != of.Driver {
@@ -143,7 +143,7 @@ func elsewhereNow(c *config.Config, d Decision, of pin, key string) error {
 	return f
 }
 
-// value is what a key that places it says.
+// value returns the recorded value of a key.
 func (p pin) value(key string) (string, bool) {
 	if strings.HasSuffix(key, ".url") {
 		key = serverKey
@@ -152,7 +152,7 @@ func (p pin) value(key string) (string, bool) {
 	return was, ok
 }
 
-// quoted is a value for people, who would not see an empty one.
+// quoted returns a value for display, with a text in place of an empty one.
 func quoted(value string) string {
 	if value == "" {
 		return "not set"

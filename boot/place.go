@@ -8,10 +8,10 @@ import (
 	"github.com/megaframework/mega/config"
 )
 
-// How failures and reports speak of a key: at the place where whoever reads
-// them has configured it.
+// Failures and reports describe a key at the place where the user has
+// configured it.
 
-// valueOf is the value of a key with all that is known of it.
+// valueOf returns the value of a key with its origins.
 func valueOf(c *config.Config, key string) (config.Value, bool) {
 	for _, v := range c.Values() {
 		if v.Key == key {
@@ -21,7 +21,8 @@ func valueOf(c *config.Config, key string) (config.Value, bool) {
 	return config.Value{}, false
 }
 
-// asked says what a key was set to and where, and what that hides.
+// asked returns the value of a key, its origin, and the origins that it
+// overrides.
 func asked(c *config.Config, key string) Fact {
 	v, ok := valueOf(c, key)
 	if !ok {
@@ -30,7 +31,7 @@ func asked(c *config.Config, key string) Fact {
 	return Fact{Name: "asked by", Value: fmt.Sprintf("%s = %s  (%s)", v.Key, v.Text, place(v))}
 }
 
-// place is where a value comes from, and which weaker ones it hides.
+// place returns the origin of a value, and the weaker ones that it overrides.
 func place(v config.Value) string {
 	places := []string{v.Origin.String()}
 	for _, below := range v.Shadows {
@@ -39,8 +40,8 @@ func place(v config.Value) string {
 	return strings.Join(places, ", over ")
 }
 
-// put says how to set a key: where it is set now, else in the file of the
-// configuration, if there is one, else by its variable.
+// put returns the action that sets a key: at its current origin, else in the
+// configuration file if there is one, else by its variable.
 func put(c *config.Config, key, value string) string {
 	switch o := c.Origin(key); o.Layer {
 	case config.LayerFile:
@@ -59,7 +60,7 @@ func put(c *config.Config, key, value string) string {
 	return config.EnvName(key) + "=" + value
 }
 
-// elsewhere is an example of an address that is not the one which has just
+// elsewhere returns an example of an address other than the one that has
 // failed.
 func elsewhere(c *config.Config, key, example string) string {
 	if v, ok := valueOf(c, key); ok && v.Text == example {
@@ -68,8 +69,8 @@ func elsewhere(c *config.Config, key, example string) string {
 	return example
 }
 
-// mainFile is the file of the configuration that is the process's own, if there
-// is one.
+// mainFile returns the process's own configuration file, or "" if there is
+// none.
 func mainFile(c *config.Config) string {
 	for _, f := range c.Files() {
 		if name := filepath.Base(f.Path); name != ".env" && !strings.HasPrefix(name, "app.config.") {
@@ -79,7 +80,7 @@ func mainFile(c *config.Config) string {
 	return ""
 }
 
-// drop says how to take back what sets a key, and what then holds.
+// drop returns the action that unsets a key, and the origin that applies then.
 func drop(c *config.Config, key string) string {
 	v, _ := valueOf(c, key)
 	var how string
@@ -99,7 +100,7 @@ func drop(c *config.Config, key string) string {
 	return how
 }
 
-// files are those of the configuration, the weakest first.
+// files returns the configuration files, the weakest first.
 func files(c *config.Config) (paths []string) {
 	for _, f := range c.Files() {
 		paths = append(paths, f.Path)

@@ -11,26 +11,27 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// Primary is an OnPrimary function and where it excludes its other runs.
+// Primary describes an OnPrimary function and the scope in which its runs
+// exclude each other.
 type Primary struct {
 	Name  string `json:"name"`
-	Scope string `json:"scope"`          // fleet: one run at a time in all nodes; node: each node runs it by itself
+	Scope string `json:"scope"`          // fleet: one run at a time in all nodes; node: each node runs its own
 	Lock  string `json:"lock,omitempty"` // the key that it runs under
 }
 
-// primary is an OnPrimary function of this process. Its fields belong to the
-// goroutine that boots.
+// primary is an OnPrimary function of this process. Only the goroutine of the
+// boot uses its fields.
 type primary struct {
 	booting *booting
-	name    string // of its turn; unique in the program
+	name    string // of its turn among the workers; unique in the program
 	does    hook
-	key     string      // of its lock; empty where the locks do not reach other nodes
-	mine    bool        // this process runs it
+	key     string      // of its lock; empty if the scope of locks is not the fleet
+	mine    bool        // whether this process runs it
 	lease   *lock.Lease // nil without a key
 }
 
-// primary returns the steps of a function that one process of a node runs, on
-// one node of the fleet at a time where the locks reach that far. The waits for
+// primary returns the steps of a function that one process of a node runs. If
+// the scope of locks is the fleet, one node at a time runs it. The waits for
 // the other workers and for the other nodes do not count in the function's
 // budget.
 func (b *booting) primary(does hook, from []Fact) (steps []step) {
@@ -49,21 +50,21 @@ func (b *booting) primary(does hook, from []Fact) (steps []step) {
 	return append(steps, step{start: does, from: from})
 }
 
-// primaryKey is the lock of an OnPrimary function in all nodes that run the
-// program. Names are escaped: a key has no white space (L14).
+// primaryKey returns the lock key of an OnPrimary function, for all nodes that
+// run the program. Names are escaped: a key has no white space (L14).
 func primaryKey(namespace, program, name string) string {
 	return "mega:primary:" + namespace + ":" + url.PathEscape(program) + ":" + url.PathEscape(name)
 }
 
-// turn waits until a worker of this node has run the function, or until this one
-// has to.
+// turn waits until a worker of this node has run the function, or until this
+// worker has to run it.
 func (p *primary) turn(ctx context.Context) error {
 	answer, err := p.booting.member.node.Call(ctx, callTurn, []byte(p.name))
 	p.mine = string(answer) == yes
 	return err
 }
 
-// acquire waits for the other nodes. The lease lives on the context of the boot,
+// acquire waits for the other nodes. The lease uses the context of the boot,
 // since ctx ends with this step.
 func (p *primary) acquire(context.Context) (err error) {
 	if !p.mine {
@@ -113,7 +114,7 @@ func (p *primary) locked(ctx context.Context) error {
 	return err
 }
 
-// underLease is a context on which a lease is found, beside those of its own.
+// underLease is a context with its own values and those of a lease's context.
 type underLease struct {
 	context.Context
 	lease context.Context

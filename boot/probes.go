@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// checkTime is what a check may take that was not given a budget.
+// checkTime is the default budget of a check.
 const checkTime = 2 * time.Second
 
-// probes answers whether the process lives, whether it has started, and
-// whether it wants traffic. That something it depends on is down makes it
-// unready, never dead: restarting it would not help.
+// probes reports whether the process lives, whether it has started, and whether
+// it is ready for traffic. A failed dependency makes the process unready, never
+// dead: a restart would not help.
 type probes struct {
 	ctx    context.Context // of the checks; ends with readiness
 	cancel context.CancelFunc
@@ -41,34 +41,35 @@ func newProbes() *probes {
 	return p
 }
 
-// add has a check decide about readiness.
+// add adds a check to the readiness.
 func (p *probes) add(h hook) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.checks = append(p.checks, &check{hook: h})
 }
 
-// addBackend adds the check of a backend. Its loss makes the process unready if
-// the configuration requires it, and else degraded: most requests may do without.
+// addBackend adds the check of a backend. Without the backend the process is
+// unready if the configuration requires the backend, otherwise degraded: most
+// requests may not need it.
 func (p *probes) addBackend(h hook, required bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.checks = append(p.checks, &check{hook: h, backend: true, required: required})
 }
 
-// degrade tells what is weaker than it may have to be. It changes no status: the
-// configuration has asked for it.
+// degrade adds an entry to the list of limitations. It does not change the
+// status, since the configuration selected the limitation.
 func (p *probes) degrade(what string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.degraded = append(p.degraded, what)
 }
 
-// begin says that the process has started and wants traffic.
+// begin marks the process as started and ready for traffic.
 func (p *probes) begin() { p.state.CompareAndSwap(starting, ready) }
 
-// end says that it wants no more, and ends the checks: what they look at will
-// not be there much longer.
+// end marks the process as not ready and cancels the checks: the services that
+// they examine close soon.
 func (p *probes) end() {
 	p.mu.Lock()
 	p.state.Store(stopping)
@@ -76,11 +77,11 @@ func (p *probes) end() {
 	p.cancel()
 }
 
-// touch returns when the probes can be asked: it takes what they take.
+// touch takes the locks that the probes take. It returns when the probes can
+// respond.
 func (p *probes) touch() { _ = p.all() }
 
-// drain waits for the checks that are under way. It comes after end, since
-// when none is begun.
+// drain waits for the running checks. It follows end, which prevents new ones.
 func (p *probes) drain(ctx context.Context) error {
 	for _, c := range p.all() {
 		r := c.current()
@@ -102,15 +103,15 @@ func (p *probes) all() []*check {
 	return p.checks
 }
 
-// readiness is what /readyz answers.
+// readiness is the response of /readyz.
 type readiness struct {
 	Status   string            `json:"status"`
-	Reasons  map[string]string `json:"reasons,omitempty"`  // by check that failed
-	Degraded []string          `json:"degraded,omitempty"` // what is weaker than it may have to be
+	Reasons  map[string]string `json:"reasons,omitempty"`  // by name of the failed check
+	Degraded []string          `json:"degraded,omitempty"` // limitations of the process
 	Checks   []checked         `json:"checks,omitempty"`   // with ?verbose
 }
 
-// checked is what came of a check.
+// checked is the result of a check.
 type checked struct {
 	Name   string `json:"name"`
 	Status string `json:"status"` // ok, degraded, failed
@@ -135,7 +136,7 @@ func (p *probes) readyz(w http.ResponseWriter, r *http.Request) {
 	answer(w, status, is)
 }
 
-// ready runs the checks side by side.
+// ready runs the checks concurrently.
 func (p *probes) ready(ctx context.Context, verbose bool) (int, readiness) {
 	is := readiness{}
 	switch p.state.Load() {
@@ -185,9 +186,9 @@ func (p *probes) run(ctx context.Context) []checked {
 	return results
 }
 
-// ask returns what comes of a check. Whoever asks while it is under way waits
-// for the same answer, so that one that hangs is hung in once, however often
-// it is asked for.
+// ask returns the result of a check. Callers that arrive while the check runs
+// wait for the same result, so that a check that hangs occupies one goroutine,
+// however often it is called.
 func (p *probes) ask(ctx context.Context, c *check) checked {
 	began := time.Now()
 	err := errStopping
@@ -206,8 +207,8 @@ func (p *probes) ask(ctx context.Context, c *check) checked {
 
 var errStopping = errors.New("the process is stopping")
 
-// attempt joins the attempt at a check that is under way, or begins one. It
-// returns nil where it is too late for that.
+// attempt joins the running attempt of a check, or begins one. It returns nil
+// if the process is stopping.
 func (p *probes) attempt(c *check) *attempt {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -221,20 +222,20 @@ func (p *probes) attempt(c *check) *attempt {
 	return r
 }
 
-// check is one reason to be unready.
+// check is one condition of readiness.
 type check struct {
 	hook
-	backend  bool // of locks or messages
-	required bool // its loss is a reason to be unready
+	backend  bool // it checks a backend of locks or messages
+	required bool // without the backend the process is unready
 
 	mu  sync.Mutex // guards now
-	now *attempt   // the one under way
+	now *attempt   // the running attempt
 }
 
 // attempt is one run of a check.
 type attempt struct {
 	began time.Time
-	done  chan struct{} // closed when err is there
+	done  chan struct{} // closed when err is set
 	err   error
 }
 
@@ -244,7 +245,7 @@ func (c *check) current() *attempt {
 	return c.now
 }
 
-// begin returns the attempt under way, or a new one, which has to be done.
+// begin returns the running attempt, or a new one, which the caller has to run.
 func (c *check) begin() (r *attempt, begun bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -267,12 +268,12 @@ func (c *check) do(ctx context.Context, r *attempt) {
 	r.err = contained(ctx, c.run)
 }
 
-// checkGrace is what a check may take to notice that its time is up, before it
-// is no longer waited for.
+// checkGrace is the time that a check has to return after the end of its
+// context, before the caller stops waiting for it.
 const checkGrace = 100 * time.Millisecond
 
-// wait returns what comes of the attempt, or how long it has been under way
-// when it does not end in time.
+// wait returns the result of the attempt, or an error with its duration if it
+// does not end in time.
 func (r *attempt) wait(ctx context.Context, budget time.Duration) error {
 	timer := time.NewTimer(time.Until(r.began.Add(budget + checkGrace)))
 	defer timer.Stop()

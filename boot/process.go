@@ -17,11 +17,11 @@ import (
 	"github.com/megaframework/mega/internal/systemd"
 )
 
-// OwnProcess is what a program does once, when the process is its own, and
+// OwnProcess prepares a process that belongs to the program alone, once, and
 // returns its environment. It keeps client libraries from writing to standard
-// error by themselves: what they would say comes back as errors, and is told
-// once, by whoever asked. And it keeps to itself what a supervisor has passed to
-// it: the descriptors are not those of its children.
+// error: their messages are returned as errors, and the caller reports them. It
+// also removes the variables of the descriptors that a supervisor has passed,
+// since they are not for child processes.
 func OwnProcess() (environ []string) {
 	goredis.SetLogger(muted{})
 	environ = os.Environ()
@@ -35,7 +35,8 @@ type muted struct{}
 
 func (muted) Printf(context.Context, string, ...any) {}
 
-// program is what options describe, as far as this process runs it.
+// program returns the program that options describe, as far as this process
+// runs it.
 func (p Process) program(options []Option) (*program, error) {
 	for _, topic := range p.Trace {
 		if topic != traceFx {
@@ -52,7 +53,7 @@ func (p Process) program(options []Option) (*program, error) {
 	return program, program.narrow(p.Only)
 }
 
-// source is where the configuration comes from.
+// source returns the source of the configuration.
 func (p Process) source(program *program) config.Source {
 	return config.Source{
 		Environ: p.Environ, Env: env(), Name: p.name(), Dir: p.Dir, File: p.Config, Set: p.Set,
@@ -60,12 +61,13 @@ func (p Process) source(program *program) config.Source {
 	}
 }
 
-// traceFx in Process.Trace has the injector tell what it does, a line each.
+// traceFx is the name in Process.Trace that makes the injector log each of its
+// steps.
 const traceFx = "fx"
 
-// injectorLog is where the injector tells what it does: nowhere, unless that is
-// traced. It speaks before there is a configuration, and so has a plain log of
-// its own.
+// injectorLog returns the logger of the injector: none, unless Trace contains
+// traceFx. The injector runs before there is a configuration, and so has a
+// plain log of its own.
 func (p Process) injectorLog() fx.Option {
 	if !slices.Contains(p.Trace, traceFx) {
 		return fx.NopLogger

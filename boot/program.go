@@ -13,11 +13,11 @@ import (
 	"github.com/megaframework/mega/config"
 )
 
-// program is what the options describe.
+// program is the result of the options.
 type program struct {
 	shared part
 	apps   []*app
-	runs   []*app // those that this process runs
+	runs   []*app // the apps that this process runs
 }
 
 // app is one app of the program.
@@ -26,7 +26,7 @@ type app struct {
 	part
 }
 
-// part is what the program or one of its apps consists of.
+// part contains the options of the program or of one app.
 type part struct {
 	provides []function
 	sections []sectionOption
@@ -39,11 +39,11 @@ type part struct {
 	public   []fs.FS
 	locales  []fs.FS
 	scopes   []scopeOption
-	fx       []fx.Option // what the injector is given as it is
+	fx       []fx.Option // options that go to the injector unchanged
 }
 
-// newProgram sorts the options and checks all that can be checked before
-// anything runs.
+// newProgram sorts the options, and checks everything that can be checked
+// before anything runs.
 func newProgram(options []Option) (*program, error) {
 	p := &program{}
 	if err := p.collect(options); err != nil {
@@ -62,9 +62,9 @@ func newProgram(options []Option) (*program, error) {
 	return p, p.check()
 }
 
-// narrow leaves out all apps but those called only; without any it leaves out
-// none. The others stay in the schema of the configuration, which processes
-// that run different apps may share.
+// narrow removes all apps from runs except the named ones. Without names it
+// removes none. The configuration schema still contains the other apps, so that
+// processes that run different apps can share a configuration.
 func (p *program) narrow(only []string) error {
 	if len(only) == 0 {
 		return nil
@@ -81,7 +81,7 @@ func (p *program) narrow(only []string) error {
 	return nil
 }
 
-// running are the names of the apps that this process runs.
+// running returns the names of the apps that this process runs.
 func (p *program) running() (names []string) {
 	for _, a := range p.runs {
 		names = append(names, a.name)
@@ -89,7 +89,7 @@ func (p *program) running() (names []string) {
 	return names
 }
 
-// requirements are what the apps that this process runs require.
+// requirements returns the requirements of the apps that this process runs.
 func (p *program) requirements() (all []Requirement) {
 	for _, a := range p.runs {
 		components := []string{"lock"}
@@ -105,7 +105,7 @@ func (p *program) requirements() (all []Requirement) {
 	return all
 }
 
-// leftOut are the apps that this process does not run.
+// leftOut returns the names of the apps that this process does not run.
 func (p *program) leftOut() (names []string) {
 	for _, a := range p.apps {
 		if !slices.Contains(p.runs, a) {
@@ -213,13 +213,13 @@ func (p *part) add(o Option) {
 	}
 }
 
-// has reports whether the part has that section already, be it from another
+// has reports whether the part already has that section, possibly from another
 // module.
 func (p *part) has(s sectionOption) bool {
 	return slices.ContainsFunc(p.sections, func(o sectionOption) bool { return o.name == s.name && o.typ == s.typ })
 }
 
-// served is the app together with what is shared by all of them.
+// served returns the options of the app together with the shared ones.
 func (p *program) served(a *app) part {
 	return part{
 		routes:  slices.Concat(p.shared.routes, a.routes),
@@ -230,7 +230,7 @@ func (p *program) served(a *app) part {
 	}
 }
 
-// sections are those of the configuration that the program adds.
+// sections returns the configuration sections that the program adds.
 func (p *program) sections() (all []config.Section) {
 	add := func(app string, part part) {
 		for _, s := range part.sections {
@@ -244,8 +244,8 @@ func (p *program) sections() (all []config.Section) {
 	return all
 }
 
-// layers are the program's own sources of configuration, those of the apps
-// after the shared ones.
+// layers returns the program's own sources of configuration: the shared ones,
+// then those of the apps.
 func (p *program) layers() (all []config.Layer) {
 	all = slices.Clone(p.shared.layers)
 	for _, a := range p.apps {
@@ -272,13 +272,14 @@ func (p *program) parts() []*part {
 	return all
 }
 
-// functions are all that a part was given.
+// functions returns all functions of a part.
 func (p *part) functions() []function {
 	return slices.Concat(p.provides, p.routes, p.uses, p.background())
 }
 
-// check finds wrong shapes, values that two constructors make, and values that
-// nobody makes, before the injector would say so in its own words.
+// check finds functions with a wrong shape, values with two constructors, and
+// values without one. It runs before the injector, whose errors are harder to
+// read.
 func (p *program) check() error {
 	for _, part := range p.parts() {
 		for _, f := range part.functions() {
@@ -297,7 +298,7 @@ func (p *program) check() error {
 		return err
 	}
 	if p.opaque() {
-		return nil // nobody knows what it provides but the injector
+		return nil // only the injector knows the provided values
 	}
 	// Shared routes and wrappers belong to each app, and may take its values.
 	base := part{provides: p.shared.provides, hooks: p.shared.hooks, messages: p.shared.messages}
@@ -322,12 +323,12 @@ func (p *program) check() error {
 	return nil
 }
 
-// opaque reports whether the injector was given options of its own.
+// opaque reports whether the program has options of the injector (Fx).
 func (p *program) opaque() bool {
 	return slices.ContainsFunc(p.parts(), func(part *part) bool { return len(part.fx) > 0 })
 }
 
-// framework says that mega makes these types.
+// framework returns a map that names mega as the constructor of these types.
 func framework(types []reflect.Type) map[reflect.Type]string {
 	makers := map[reflect.Type]string{}
 	for _, t := range types {
@@ -336,8 +337,9 @@ func framework(types []reflect.Type) map[reflect.Type]string {
 	return makers
 }
 
-// makers returns who makes which type: those of outer and the part's own. A
-// client of redis may be the program's own, in place of mega's.
+// makers returns the call site of the constructor of each type: those in outer
+// and the part's own. The program may provide a redis client of its own in
+// place of mega's.
 func (p *part) makers(outer ...map[reflect.Type]string) (map[reflect.Type]string, error) {
 	all := map[reflect.Type]string{}
 	for _, makers := range outer {
@@ -368,7 +370,8 @@ func (p *part) makers(outer ...map[reflect.Type]string) (map[reflect.Type]string
 	return all, nil
 }
 
-// satisfied checks that all that the part's functions take is made.
+// satisfied returns an error if a function of the part takes a value without a
+// constructor.
 func (p *part) satisfied(makers map[reflect.Type]string) error {
 	for _, f := range p.functions() {
 		for _, t := range f.needs() {
