@@ -10,11 +10,12 @@ import (
 	"github.com/megaframework/mega/internal/admin"
 )
 
-// Route is a route of an app, where a client finds it.
+// Route is a route of an app, with the host, method and pattern that clients
+// use.
 type Route struct {
 	App     string `json:"app"`
-	Host    string `json:"host,omitempty"` // what a request has to be for; empty for any
-	Method  string `json:"method"`         // * for every one
+	Host    string `json:"host,omitempty"` // the host that requests must have; empty for any host
+	Method  string `json:"method"`         // * for any method
 	Pattern string `json:"pattern"`        // below the app's prefix
 	Handler string `json:"handler,omitempty"`
 }
@@ -26,12 +27,12 @@ func (s site) listed() (all []Route) {
 	return all
 }
 
-// adminTime is what a request at the admin socket gets to be finished, in the
-// end.
+// adminTime is the time that requests at the admin socket get to finish when
+// the socket closes.
 const adminTime = 2 * time.Second
 
-// operated is the process for whoever operates it. It is complete when the apps
-// are put together.
+// operated returns the view of the process that the admin socket serves. It is
+// complete when all apps are built.
 func (b *booting) operated() admin.Process {
 	info, messages := b.locker.Info(), b.bus.Info()
 	routes := b.routes()
@@ -52,8 +53,8 @@ func (b *booting) operated() admin.Process {
 	}
 }
 
-// reloadAlone reloads a process without a supervisor. Workers go by the files that
-// their supervisor has read.
+// reloadAlone reloads the configuration of a process without a supervisor.
+// Workers use the files that their supervisor has read.
 func (b *booting) reloadAlone() ([]config.Change, error) {
 	if b.supervised() {
 		return nil, errors.New("reload the configuration of a worker: only its supervisor can")
@@ -68,7 +69,7 @@ func changed(changes []config.Change, err error) (all []admin.Change, _ error) {
 	return all, err
 }
 
-// seen is the report, or nothing before there is one.
+// seen returns the boot report, or nil before there is a report.
 func (b *booting) seen() any {
 	if r := b.told.Load(); r != nil {
 		return r
@@ -76,7 +77,8 @@ func (b *booting) seen() any {
 	return nil
 }
 
-// openAdmin opens the admin socket, or that of a worker for its supervisor.
+// openAdmin opens the admin socket, or in a worker the socket for the
+// supervisor.
 func (b *booting) openAdmin(context.Context) error {
 	folders := admin.Folders(b.process.Environ)
 	switch {
@@ -92,11 +94,12 @@ func (b *booting) openAdmin(context.Context) error {
 	return nil
 }
 
-// noAdmin is what a process tells that has no admin socket.
+// noAdmin is the warning of a process without an admin socket.
 const noAdmin = "no admin socket: this process cannot be changed while it runs"
 
-// opened returns a socket, or nil where it cannot be had. A process without one
-// serves all the same, so that this stops no boot: it is told.
+// opened returns an admin socket, or nil if it cannot be opened. A missing
+// admin socket does not fail the boot: the process serves without it, and
+// opened logs the error.
 func opened(log *slog.Logger, without string) func(*admin.Server, error) *admin.Server {
 	return func(s *admin.Server, err error) *admin.Server {
 		switch {

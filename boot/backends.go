@@ -12,13 +12,13 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// pulseEvery is the time between two signs of life of a lock server. Requests
-// find a loss at once; the pulse finds it where none takes a lock, and the load
-// on the server is a fifth of a command per second and process.
+// pulseEvery is the time between two pings of a lock server. Requests detect a
+// loss at once. The ping detects it where no caller takes a lock. The load on
+// the server is a fifth of a command per second and process.
 const pulseEvery = 5 * time.Second
 
-// dependOnLocks reports the loss of what keeps the locks: degraded, or not ready
-// if lock.require is set (L21). Locks in the process cannot be lost.
+// dependOnLocks makes the probes report a lost lock backend: as degraded, or as
+// not ready if lock.require is set (L21). Locks in the process cannot be lost.
 func (b *booting) dependOnLocks(c *config.Config, l *lock.Locker) {
 	if l.Info().Scope == driver.Process {
 		return
@@ -34,8 +34,8 @@ func (b *booting) dependOnLocks(c *config.Config, l *lock.Locker) {
 	}
 }
 
-// dependOnMessages reports the loss of what carries the messages: degraded, or
-// not ready if bus.require is set (S23). Meanwhile, publishes are buffered.
+// dependOnMessages makes the probes report a lost bus backend: as degraded, or
+// as not ready if bus.require is set (S23). Meanwhile, publishes are buffered.
 func (b *booting) dependOnMessages(messages *bus.Bus) {
 	b.probes.addBackend(hook{"bus", pingTime, func(ctx context.Context) error {
 		if messages.Info().Name == "cluster" {
@@ -45,7 +45,7 @@ func (b *booting) dependOnMessages(messages *bus.Bus) {
 	}}, b.config.Bus.Require != "")
 }
 
-// connected returns why the bus does not reach its backend.
+// connected returns an error if the bus is not connected to its backend.
 func connected(messages *bus.Bus) error {
 	if state, why := messages.State(); state == bus.StateDisconnected {
 		return fmt.Errorf("the bus is %s: %w", state, why)
@@ -53,8 +53,8 @@ func connected(messages *bus.Bus) error {
 	return nil
 }
 
-// pulse calls ping until the locks are closed. What it returns is reported by
-// the events of the lock.
+// pulse calls ping until the locks are closed. It ignores the result, because
+// the events of the lock report it.
 func (b *booting) pulse(name string, ping func(context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

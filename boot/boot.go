@@ -1,12 +1,14 @@
-// Package boot starts a program and ends it: configuration, lock driver,
-// locks, apps, listeners, in that order, and back.
+// Package boot starts and stops a program. It starts the configuration, the
+// lock driver, the locks, the apps and the listeners in that order, and stops
+// them in reverse order.
 //
-// What is chosen on the way is chosen by the configuration and told, with the
-// reason and the key that decided. What cannot be had stops the boot, with a
-// Failure that says what was asked, where, why it cannot be, and what to do.
+// The configuration makes every choice. The boot report lists each choice with
+// its reason and the key that decided. If a requested service is unavailable,
+// the boot fails with a Failure, which names the request, its place in the
+// configuration, the cause and the remedy.
 //
-// It is the only package that knows fx, and the only one that names the
-// backends of locks.
+// Package boot is the only package that imports fx, and the only one that names
+// the backends of locks.
 package boot
 
 import (
@@ -30,31 +32,34 @@ import (
 	"github.com/megaframework/mega/internal/systemd"
 )
 
-// Process is what a program runs in.
+// Process describes the process that a program runs in.
 type Process struct {
-	Name    string    // of the program; default that of the executable
+	Name    string    // of the program; default: the executable's
 	Environ []string  // as from os.Environ
-	Stderr  io.Writer // where the report and the log go
+	Stderr  io.Writer // the destination of the report and the log
 
-	Args []string // that it was started with, its name first: what workers are started with, too
+	Args []string // arguments of the process, with its name first; workers are started with the same
 
-	Dir    string   // where the search for files of configuration begins; "" searches nowhere
-	Config string   // the file of configuration, or its folder, in place of the search
-	Set    []string // key=value, stronger than everything else
+	Dir    string   // the folder where the search for configuration files begins; "" disables the search
+	Config string   // the configuration file, or its folder, instead of the search
+	Set    []string // key=value, overrides all other sources
 	Only   []string // the apps to run; empty runs them all
-	Trace  []string // what to trace while booting: "fx"
-	// Verbose has the boot report show all candidates, settings and slow phases.
+	Trace  []string // the parts of the boot to trace: "fx"
+	// Verbose makes the boot report list all candidates, settings and slow
+	// phases.
 	Verbose bool
-	JSON    bool // Main tells why the program did not start as JSON, in place of a panel
+	JSON    bool // Main writes a failed boot as JSON instead of a panel
 
-	// Hangups has Main read the configuration again with each signal; in env
-	// dev it ends the program, whose terminal was closed. It may be nil.
+	// Each signal of Hangups makes Main reload the configuration. In env dev
+	// the signal ends the program instead, since it means a closed terminal.
+	// Hangups may be nil.
 	Hangups <-chan os.Signal
 
-	// Restarts begins to listen for signals that ask for new workers, one after
-	// the other, and returns how to end that. AtSecondSignal is told what to do
-	// before the process is ended at once. Both may be nil, and concern a process
-	// that has workers.
+	// Restarts starts to listen for signals that request a restart of the
+	// workers, one after the other. It also returns a function that stops
+	// listening. AtSecondSignal registers a function that is called before a
+	// second signal ends the process at once. Both may be nil. Both matter only
+	// in a process that has workers.
 	Restarts       func() (signals <-chan os.Signal, off func())
 	AtSecondSignal func(do func())
 
@@ -67,9 +72,9 @@ type Running struct {
 	stop func() error
 }
 
-// Start boots the program that options describe. When ctx ends before it has
-// started, or when a part of it fails, what was started is ended again. ctx's
-// end afterwards means nothing.
+// Start boots the program that options describe. If ctx ends before the program
+// has started, or if a part of it fails to start, Start stops the parts that
+// have started. After Start returns, the end of ctx has no effect.
 func Start(ctx context.Context, p Process, options ...Option) (*Running, error) {
 	program, err := p.program(options)
 	if err != nil {
@@ -80,7 +85,7 @@ func Start(ctx context.Context, p Process, options ...Option) (*Running, error) 
 		return nil, b.gaveUp(err, b.unwind())
 	}
 	b.report.Took = time.Since(b.began)
-	if !b.supervised() { // of workers, the supervisor tells
+	if !b.supervised() { // for workers, the supervisor writes the report
 		b.report.tell(p, b.config, b.log)
 	}
 	b.publish()
@@ -88,10 +93,10 @@ func Start(ctx context.Context, p Process, options ...Option) (*Running, error) 
 	return &Running{b, sync.OnceValue(b.shutdown)}, nil
 }
 
-// stoppedError is a boot that was asked to stop before it had come to its end.
+// stoppedError is the error of a boot that was stopped before it was complete.
 type stoppedError struct {
 	why error // the end of its context
-	cut error // what did not end with it; may be nil
+	cut error // shutdown errors; may be nil
 }
 
 func (e *stoppedError) Error() string {
@@ -100,7 +105,8 @@ func (e *stoppedError) Error() string {
 
 func (e *stoppedError) Unwrap() error { return e.why }
 
-// gaveUp is why a program did not start, and what could not be ended again.
+// gaveUp returns the error of a failed boot. It includes cut, the errors of the
+// parts that could not be stopped.
 func (b *booting) gaveUp(err, cut error) error {
 	if why := b.ctx.Err(); why != nil && errors.Is(err, why) {
 		if errors.Is(err, errStuck) {
@@ -116,17 +122,17 @@ func (b *booting) gaveUp(err, cut error) error {
 	return &f
 }
 
-// Report is what the boot came to.
+// Report returns the boot report.
 func (r *Running) Report() Report { return *r.b.told.Load() }
 
-// Log is the logger of the process.
+// Log returns the logger of the process.
 func (r *Running) Log() *slog.Logger { return r.b.log }
 
-// Wait returns nil when ctx has ended or the program has asked for its own
-// end, or why the program cannot go on.
+// Wait blocks until ctx ends or the program shuts itself down, and returns nil.
+// If the program cannot continue, Wait returns the cause.
 func (r *Running) Wait(ctx context.Context) error { return r.until(ctx, nil) }
 
-// until is Wait, and has the configuration read again with each hangup.
+// until is like Wait, and also reloads the configuration at each hangup.
 func (r *Running) until(ctx context.Context, hangups <-chan os.Signal) error {
 	for {
 		select {
@@ -146,20 +152,21 @@ func (r *Running) until(ctx context.Context, hangups <-chan os.Signal) error {
 				return nil
 			}
 			r.b.log.Info("configuration reload requested")
-			_, _ = r.b.reload(nil) // it logs its errors
+			_, _ = r.b.reload(nil) // reload logs its errors
 		}
 	}
 }
 
-// Stop ends the program: it is no longer ready, accepts nothing new, finishes
-// what is in flight, ends the locks, and closes what was provided, all within
-// shutdown.timeout. It returns what had to be cut off, by name. Every call
-// returns when all is over, with the same.
+// Stop shuts the program down: it reports not ready, accepts no new work,
+// finishes the work in flight, closes the locks, and closes the provided
+// values, all within shutdown.timeout. It returns the names of the parts that
+// were cut off. Every call returns when the shutdown is complete, with the same
+// error.
 func (r *Running) Stop() error { return r.stop() }
 
-// Main is a whole program: it starts, serves until ctx ends, stops, and returns
-// the exit status. Where several workers are configured, it runs them, each of
-// which is such a program.
+// Main runs a whole program: it starts, serves until ctx ends, stops, and
+// returns the exit status. If the configuration has several workers, Main runs
+// the supervisor, and each worker calls Main in turn.
 func Main(ctx context.Context, p Process, options ...Option) int {
 	defer supervisor.Reap(slog.New(slog.NewTextHandler(p.Stderr, nil)))()
 	if program, c, files := p.supervises(options); c != nil {
@@ -171,7 +178,7 @@ func Main(ctx context.Context, p Process, options ...Option) int {
 	}
 	log := running.Log()
 	var manager *systemd.Manager
-	if !running.b.supervised() { // whose supervisor notifies for all
+	if !running.b.supervised() { // a supervisor notifies for all its workers
 		manager = systemd.Find(p.Environ, log, running.b.probes.touch)
 	}
 	defer manager.Close()
@@ -192,7 +199,7 @@ func Main(ctx context.Context, p Process, options ...Option) int {
 	return status(broken, cut)
 }
 
-// notStarted tells why a program did not start and returns the exit status.
+// notStarted reports the failed start and returns the exit status.
 func (p Process) notStarted(err error) int {
 	stopped, ok := errors.AsType[*stoppedError](err)
 	switch {
@@ -206,7 +213,7 @@ func (p Process) notStarted(err error) int {
 }
 
 func (p Process) tellFailure(f *Failure) int {
-	if n := p.worker(); n > 0 { // its panel stands among those of the others
+	if n := p.worker(); n > 0 { // to tell the panels of the workers apart
 		of := *f
 		of.Facts = append([]Fact{{Name: "worker", Value: strconv.Itoa(n)}}, f.Facts...)
 		f = &of
@@ -217,7 +224,7 @@ func (p Process) tellFailure(f *Failure) int {
 	}
 	text := json.NewEncoder(p.Stderr)
 	text.SetEscapeHTML(false)
-	_ = text.Encode(f) // there is nobody left to tell
+	_ = text.Encode(f) // no other place is left to report to
 	return f.Exit
 }
 
@@ -245,8 +252,8 @@ func (p Process) name() string {
 	return strings.TrimSuffix(filepath.Base(exe), ".exe")
 }
 
-// env is what MEGA_ENV is where it is not set: dev under go run, test under go
-// test, else production.
+// env returns the environment of a process without MEGA_ENV: dev under go run,
+// test under go test, else production.
 func env() string {
 	exe, err := os.Executable()
 	if err != nil {
@@ -255,8 +262,8 @@ func env() string {
 	return envOf(filepath.ToSlash(exe))
 }
 
-// goRun is where go run has its executables: where it linked one, or from the
-// second time on in the go command's cache.
+// goRun matches the paths of executables that go run starts: the place where go
+// run has linked one, or from the second run on the cache of the go command.
 var goRun = regexp.MustCompile(`/go-build[^/]*/.*/exe/[^/]+$|/[0-9a-f]{2}/[0-9a-f]{64}-d/[^/]+$`)
 
 func envOf(exe string) string {
@@ -269,8 +276,8 @@ func envOf(exe string) string {
 	return "production"
 }
 
-// LoadConfig returns the configuration of the program that options describe,
-// and does nothing else.
+// LoadConfig returns the configuration of the program that options describe. It
+// has no other effect.
 func LoadConfig(p Process, options ...Option) (*config.Config, error) {
 	program, err := p.program(options)
 	if err != nil {
@@ -283,7 +290,7 @@ func LoadConfig(p Process, options ...Option) (*config.Config, error) {
 	return c, nil
 }
 
-// openLog is available from the first stage on.
+// openLog creates the loggers. They are available from the first stage on.
 func (b *booting) openLog(c *config.Config) *slog.Logger {
 	b.logs = newLogs(b.process.Stderr, c, b.process.worker(), &b.veil)
 	b.log = b.logs.process()
@@ -291,7 +298,8 @@ func (b *booting) openLog(c *config.Config) *slog.Logger {
 	return b.log
 }
 
-// fail ends the program. Only the first reason counts.
+// fail makes the program end. Only the first call takes effect; later calls log
+// their error.
 func (b *booting) fail(err error) {
 	select {
 	case b.failed <- err:

@@ -13,7 +13,7 @@ import (
 	"github.com/megaframework/mega/lock"
 )
 
-// building is an app that is being put together.
+// building is an app under construction.
 type building struct {
 	*booting
 	name   string
@@ -23,7 +23,7 @@ type building struct {
 	routes []bound
 }
 
-// speaks are the app's texts, or nil if it was given none.
+// speaks returns the app's texts, or nil if the app has none.
 func (a *building) speaks(c *config.Config) (*locale.Texts, error) {
 	if len(a.part.locales) == 0 {
 		return nil, nil
@@ -67,7 +67,7 @@ func (a *building) failure(code, text string, err error) error {
 	return &Failure{Code: code, Exit: ExitInternal, Text: fmt.Sprintf("The app %q cannot be put together. %s", a.name, text), Cause: err}
 }
 
-// use wraps all handlers of the app with what a Use was given.
+// use adds the middleware of a Use option, which wraps all handlers of the app.
 func (a *building) use(f bound) {
 	if f.takes() == reflect.TypeFor[http.Handler]() {
 		a.std = append(a.std, func(next http.Handler) http.Handler { return f.call(next)[0].Interface().(http.Handler) })
@@ -99,8 +99,8 @@ func (a *building) finish(host *megactx.Host) error {
 	return nil
 }
 
-// addRoutes calls a function of Routes. A route that cannot be is a panic of
-// the router, and a mistake of the function.
+// addRoutes calls a function of Routes. The router panics on an invalid route;
+// addRoutes returns the panic as an error of the function.
 func addRoutes(router megactx.Router, f bound) (err error) {
 	refused := func(cause error) error {
 		return &Failure{

@@ -15,7 +15,7 @@ import (
 	"github.com/megaframework/mega/internal/metrics"
 )
 
-// openBus opens the driver that was decided on.
+// openBus opens the selected bus driver.
 func openBus(ctx context.Context, c *config.Config, d Decision, program string, log *slog.Logger, m *party) (busdriver.Driver, error) {
 	switch {
 	case !built("bus", d.Chosen):
@@ -66,7 +66,7 @@ func dotted(prefix string) string {
 	return prefix + "."
 }
 
-// busUnavailable is why the server that carries the messages cannot be used.
+// busUnavailable returns the Failure for a bus server that cannot be used.
 func busUnavailable(c *config.Config, d Decision, a attempts, cause error) error {
 	const key = "nats.url"
 	facts := []Fact{asked(c, key)}
@@ -125,14 +125,14 @@ func (b *booting) newBus(d busdriver.Driver, log *slog.Logger) (*bus.Bus, error)
 	return messages, nil
 }
 
-// busLog tells the log, and the metrics, what an operator wants to know of the
-// bus.
+// busLog writes the events of a bus that matter to an operator to the log and
+// the metrics.
 type busLog struct {
 	log     *slog.Logger
 	metrics *metrics.Metrics
 }
 
-// Observe writes an event of a Bus to the log.
+// Observe writes an event of a Bus to the log and the metrics.
 func (l busLog) Observe(e bus.Event) {
 	l.metrics.ObserveBus(e)
 	switch e := e.(type) {
@@ -163,7 +163,7 @@ func (l busLog) Observe(e bus.Event) {
 	}
 }
 
-// failed logs the error of a handler. That of a responder is its answer, too.
+// failed logs the error of a handler. A responder's error is also its answer.
 func (l busLog) failed(e bus.HandlerFailed) {
 	attrs := []slog.Attr{slog.String("subject", e.Msg.Subject), failed(e.Err)}
 	if p, ok := errors.AsType[*bus.PanicError](e.Err); ok {

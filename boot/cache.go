@@ -14,22 +14,22 @@ import (
 	"github.com/megaframework/mega/drivers/redis"
 )
 
-// Caches are the clients of all caches that are configured, by their aliases.
-// A program that asks for them connects to all of them.
+// Caches contains the clients of all configured caches, by alias. A program
+// that takes Caches connects to all of them.
 type Caches map[string]goredis.UniversalClient
 
-// clientType is the type under which a cache is provided.
+// clientType returns the type under which a cache is provided.
 func clientType() reflect.Type { return reflect.TypeFor[goredis.UniversalClient]() }
 
-// caches are the clients that were asked for. They have their own connections:
-// what becomes of them is not felt by the locks.
+// caches opens the requested cache clients. They have their own connections, so
+// that their failures do not affect the locks.
 type caches struct {
 	*booting
 	open map[string]goredis.UniversalClient
 }
 
-// provide makes the caches known to the injector, unless the program has a
-// client of its own.
+// provide returns the providers of the cache clients. It leaves out the default
+// client if the program provides its own.
 func (c *caches) provide(shared *part) []fx.Option {
 	options := []fx.Option{fx.Provide(c.all)}
 	own := slices.ContainsFunc(shared.provides, func(f function) bool { return slices.Contains(f.makes(), clientType()) })
@@ -51,7 +51,8 @@ func (c *caches) all(cfg *config.Config) (Caches, error) {
 	return all, nil
 }
 
-// main is the cache that is meant where no alias is said.
+// main returns the client of the default cache, for functions that name no
+// alias.
 func (c *caches) main(cfg *config.Config) (goredis.UniversalClient, error) {
 	alias, err := c.choose(cfg)
 	if err != nil {
@@ -60,8 +61,8 @@ func (c *caches) main(cfg *config.Config) (goredis.UniversalClient, error) {
 	return c.client(cfg, alias)
 }
 
-// choose takes the only cache, else the one called main, else the one that
-// keeps the locks by name.
+// choose returns the alias of the default cache: the only cache, else the one
+// with the alias main, else the one that lock.cache names.
 func (c *caches) choose(cfg *config.Config) (string, error) {
 	aliases := cfg.Caches()
 	switch {
@@ -70,7 +71,7 @@ func (c *caches) choose(cfg *config.Config) (string, error) {
 	case slices.Contains(aliases, "main"):
 		return "main", nil
 	case cfg.Lock.Cache != "":
-		return cfg.Lock.Cache, nil // that it exists was checked when it was loaded
+		return cfg.Lock.Cache, nil // config.Load has checked that it exists
 	case len(aliases) == 0:
 		return "", &Failure{
 			Code: "cache.not_configured", Exit: ExitConfig, Text: "A client of redis is asked for, but no cache is configured.",
@@ -89,7 +90,7 @@ func (c *caches) choose(cfg *config.Config) (string, error) {
 	return "", f
 }
 
-// asking says who takes a client.
+// asking returns the functions that take a client, as facts of a Failure.
 func (c *caches) asking() (facts []Fact) {
 	for _, part := range c.program.parts() {
 		for _, f := range part.functions() {
@@ -101,7 +102,8 @@ func (c *caches) asking() (facts []Fact) {
 	return facts
 }
 
-// client connects to a cache, once.
+// client connects to a cache at the first call, and returns the same client
+// afterwards.
 func (c *caches) client(cfg *config.Config, alias string) (goredis.UniversalClient, error) {
 	if client, ok := c.open[alias]; ok {
 		return client, nil

@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// circle returns constructors each of which needs what the next one makes, and
-// the last what the first makes; nil if there are none.
+// circle returns a cycle of constructors, in which each constructor needs a
+// value of the next one, and the last needs a value of the first. It returns
+// nil if there is no cycle.
 func circle(constructors []function) []function {
 	s := search{makers: map[reflect.Type]int{}, constructors: constructors, done: make([]bool, len(constructors))}
 	for i, f := range constructors {
@@ -22,7 +23,8 @@ func circle(constructors []function) []function {
 	return nil
 }
 
-// search walks from each constructor to those that it needs.
+// search is a depth-first search from each constructor to the constructors of
+// its parameters.
 type search struct {
 	makers       map[reflect.Type]int
 	constructors []function
@@ -57,7 +59,7 @@ func (s *search) named(path []int) (all []function) {
 	return all
 }
 
-// uncircled fails if none of some constructors can be the first.
+// uncircled returns a Failure if the constructors form a cycle.
 func uncircled(constructors []function) error {
 	round := circle(constructors)
 	if round == nil {

@@ -12,18 +12,18 @@ import (
 	"github.com/megaframework/mega/drivers/cluster"
 )
 
-// party is how a process takes part in a cluster of its node: by the line that
-// its supervisor has passed, or at a socket. Locks and messages share one
-// connection.
+// party is the connection of a process to the cluster of its node: the line to
+// its supervisor, or a client of the cluster socket. Locks and messages share
+// one connection.
 type party struct {
-	line   *cluster.Node // nil where there is no supervisor
-	socket *cluster.Node // once it was joined there
+	line   *cluster.Node // nil in a process without a supervisor
+	socket *cluster.Node // nil until the process has joined
 }
 
-// clustered reports whether this system has what the driver cluster needs.
+// clustered reports whether this system supports the cluster driver.
 func clustered() bool { return runtime.GOOS == "linux" || runtime.GOOS == "darwin" }
 
-// join returns the connection by which locks and messages of the cluster go.
+// join returns the connection that locks and messages of the cluster use.
 func (m *party) join(ctx context.Context, c *config.Config, d Decision, log *slog.Logger) (*cluster.Node, error) {
 	switch {
 	case m.socket != nil:
@@ -44,8 +44,8 @@ func (m *party) join(ctx context.Context, c *config.Config, d Decision, log *slo
 	return node, nil
 }
 
-// alive is a reason to be unready: a hub that stands still answers nobody, and
-// keeps its connections.
+// alive returns an error if the hub does not answer. A stalled hub keeps its
+// connections open but answers no request, so that the process is not ready.
 func (m *party) alive(ctx context.Context) error {
 	switch {
 	case m.socket != nil:
@@ -53,16 +53,17 @@ func (m *party) alive(ctx context.Context) error {
 	case m.line != nil:
 		return m.line.Ping(ctx)
 	}
-	return nil // the driver was given to the boot, and is its caller's
+	return nil // the caller of the boot has passed a driver and is responsible for it
 }
 
-// pingTime is what a hub gets to show that it lives.
+// pingTime is the timeout of a ping of the hub.
 const pingTime = time.Second
 
-// meetingTime is what the processes at a socket get at least to agree on a hub.
+// meetingTime is the minimum time that the processes at a socket get to agree
+// on a hub.
 const meetingTime = 5 * time.Second
 
-// close leaves the socket.
+// close closes the connection to the socket.
 func (m *party) close(ctx context.Context) error {
 	if m.socket == nil {
 		return nil
@@ -78,7 +79,8 @@ func meetingPlace(c *config.Config) string {
 	return c.Cluster.Socket
 }
 
-// checkPlace finds out what can be known of the socket without opening it.
+// checkPlace checks the socket's path as far as possible without opening the
+// socket.
 func checkPlace(c *config.Config, d decisions) error {
 	for _, of := range []Decision{d.lock, d.bus} {
 		if of.Chosen != "cluster" || c.Cluster.Socket == "" {
@@ -91,7 +93,7 @@ func checkPlace(c *config.Config, d decisions) error {
 	return nil
 }
 
-// meetingFailure is why a process cannot meet the others of its node.
+// meetingFailure returns the Failure for a cluster socket that cannot be used.
 func meetingFailure(c *config.Config, d Decision, path string, cause error) error {
 	if errors.Is(cause, context.Canceled) {
 		return cause

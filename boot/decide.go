@@ -10,11 +10,11 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// decisions are all that is decided at boot.
+// decisions contains the selected lock driver and bus driver.
 type decisions struct{ lock, bus Decision }
 
-// decide makes every decision of a process, and checks that this build can
-// carry them out. They are there also where one of them must not be.
+// decide selects the drivers of a process, and checks that this build includes
+// them. The returned decisions are complete even if decide returns an error.
 func (p *program) decide(c *config.Config, in Process) (decisions, error) {
 	s := Surroundings{Worker: in.isWorker(), LeftOut: p.leftOut(), Requirements: p.requirements()}
 	lock, lockErr := SelectLock(c, s)
@@ -26,7 +26,7 @@ func (p *program) decide(c *config.Config, in Process) (decisions, error) {
 		bus, busErr = in.Offline.bus(), nil
 	}
 	d := decisions{lock, bus}
-	switch { // one at a time: what mends the first may mend the next
+	switch { // only the first error, because its remedy may also fix the second
 	case lockErr != nil:
 		return d, lockErr
 	case busErr != nil:
@@ -37,30 +37,31 @@ func (p *program) decide(c *config.Config, in Process) (decisions, error) {
 	return d, missing(c, d)
 }
 
-// worker is the number of a worker, from 1, or 0 where the process is none.
+// worker returns the number of a worker, from 1, or 0 in a process that is no
+// worker.
 func (p Process) worker() int {
 	n := 0
 	for _, kv := range p.Environ {
 		if text, ok := strings.CutPrefix(kv, "MEGA_WORKER_ID="); ok {
-			n, _ = strconv.Atoi(text) // its supervisor wrote it
+			n, _ = strconv.Atoi(text) // the supervisor has written it
 		}
 	}
 	return max(n, 0)
 }
 
-// Supervised reports whether a supervisor started the process, and is at the
-// other end of the line that it has passed.
+// Supervised reports whether a supervisor started the process and passed it a
+// line.
 func (p Process) Supervised() bool {
 	return slices.ContainsFunc(p.Environ, func(kv string) bool { return strings.HasPrefix(kv, "MEGA_WORKER_FD=") })
 }
 
-// isWorker reports whether a supervisor started the process: it tells its
-// workers what they are by variables.
+// isWorker reports whether a supervisor started the process. The supervisor
+// sets MEGA_WORKER_ variables for its workers.
 func (p Process) isWorker() bool {
 	return slices.ContainsFunc(p.Environ, func(kv string) bool { return strings.HasPrefix(kv, "MEGA_WORKER_") })
 }
 
-// opened adds what a driver says of itself once it is open.
+// opened adds the properties that a driver reports once it is open.
 func (d *Decision) opened(info driver.Info) {
 	d.Format = info.Format
 	for _, l := range info.Lacks {
@@ -71,12 +72,12 @@ func (d *Decision) opened(info driver.Info) {
 	}
 }
 
-// carriedOut adds what the driver says of itself that a worker has opened.
+// carriedOut copies the properties of the driver that a worker has opened.
 func (d *Decision) carriedOut(by Decision) {
 	d.Format, d.Lacks, d.Warnings = by.Format, by.Lacks, by.Warnings
 }
 
-// lacking are sentences about what a driver does not promise.
+// lacking returns a sentence for each guarantee that a driver does not give.
 func lacking(lacks []driver.Lack) (all []string) {
 	for _, l := range lacks {
 		all = append(all, "without "+l.Rule+": "+l.Why)

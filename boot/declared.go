@@ -11,28 +11,30 @@ import (
 	"github.com/megaframework/mega/bus"
 )
 
-// The pauses before a declared subscription is made again.
+// Limits of the back-off before a declared subscription is restored.
 const (
 	firstRenewal = time.Second
 	lastRenewal  = time.Minute
 )
 
-// declared is a subscription that the program declares. It is made again when it
-// ended by its policy or by a refusal of the backend (S23), with a mark for what
-// was lost meanwhile.
+// declared is a subscription that the program declares. It is restored when its
+// policy or a refusal of the backend ended it (S23). A restored subscription
+// starts with a gap mark, which stands for the messages that were lost
+// meanwhile.
 type declared struct {
 	name string
 	log  *slog.Logger
 	make func(ctx context.Context, more ...bus.SubOption) (*bus.Sub, error)
 
-	leave context.CancelFunc // ends the goroutine of keep
-	kept  chan struct{}      // closed when it has ended
+	leave context.CancelFunc // ends the goroutine that runs keep
+	kept  chan struct{}      // closed when that goroutine has ended
 
 	mu  sync.Mutex // guards sub
 	sub *bus.Sub
 }
 
-// start makes the subscription, which lives on ctx, and keeps it.
+// start makes the subscription, which lives until ctx ends, and starts the
+// goroutine that restores it.
 func (d *declared) start(ctx context.Context) (err error) {
 	if d.sub, err = d.make(ctx); err != nil {
 		return err
@@ -43,7 +45,8 @@ func (d *declared) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// drain lets the subscription handle its queue, and makes it no more.
+// drain stops restoring the subscription, and waits until it has handled its
+// queue.
 func (d *declared) drain(ctx context.Context) error {
 	d.leave()
 	<-d.kept
@@ -56,7 +59,7 @@ func (d *declared) current() *bus.Sub {
 	return d.sub
 }
 
-// keep makes the subscription again each time that it ends, until staying does.
+// keep restores the subscription each time that it ends, until staying ends.
 func (d *declared) keep(ctx, staying context.Context) {
 	defer close(d.kept)
 	pause := firstRenewal
@@ -82,13 +85,14 @@ func (d *declared) keep(ctx, staying context.Context) {
 	}
 }
 
-// isRenewable reports whether a subscription ended by its policy or by the
-// backend, and not with the bus.
+// isRenewable reports whether the policy or the backend ended a subscription,
+// and not the end of the bus.
 func isRenewable(err error) bool {
 	return err != nil && !errors.Is(err, bus.ErrClosed) && !errors.Is(err, bus.ErrDraining) && !errors.Is(err, context.Canceled)
 }
 
-// renew makes the subscription once, and reports whether it stands.
+// renew tries once to restore the subscription, and reports whether it
+// succeeded.
 func (d *declared) renew(ctx context.Context, next time.Duration) bool {
 	sub, err := d.make(ctx, bus.AfterGap())
 	if err != nil {
