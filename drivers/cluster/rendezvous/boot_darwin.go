@@ -2,8 +2,8 @@ package rendezvous
 
 import "golang.org/x/sys/unix"
 
-// bootID tells this run of the kernel from those before, or is zero where the
-// system does not say.
+// bootID returns an id of this run of the kernel, or zero if the system does
+// not report one.
 func bootID() (id [16]byte) {
 	text, err := unix.Sysctl("kern.bootsessionuuid")
 	if err != nil {

@@ -2,5 +2,5 @@ package rendezvous
 
 import "errors"
 
-// elders cannot be found out on this system.
+// elders returns an error: this system does not list the bound sockets.
 func elders(string) (map[string]bool, error) { return nil, errors.ErrUnsupported }

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// elders returns the inodes of the sockets that were bound at path, by a hub whose
-// files somebody has removed: its listener and its connections. The kernel lists
-// them under the name that they were bound to, as long as they are open.
+// elders returns the inodes of the sockets that were bound at path by a hub
+// whose files have been removed: its listener and its connections. As long as
+// they are open, the kernel lists them under the name to which they were bound.
 func elders(path string) (map[string]bool, error) {
 	list, err := os.ReadFile("/proc/net/unix")
 	if err != nil {
@@ -17,7 +17,7 @@ func elders(path string) (map[string]bool, error) {
 	return boundAt(list, path+nascent), nil
 }
 
-// boundAt returns the inodes in a list of sockets whose name is path.
+// boundAt returns the inodes of the sockets in list whose name is path.
 func boundAt(list []byte, path string) map[string]bool {
 	found := make(map[string]bool)
 	for line := range bytes.Lines(list) {

@@ -20,23 +20,24 @@ import (
 	"time"
 )
 
-// Member is one who has met here and may hold something that the hub gave. It
-// lives until Leave, or as long as its process.
+// Member is a process that has connected here and may hold leases of the hub.
+// It lives until Leave, or until its process ends.
 type Member struct {
 	name  string
 	nonce uint64
 	file  *os.File
 	left  atomic.Bool
 
-	longest atomic.Int64 // what the file says
-	mu      sync.Mutex   // of who writes it
+	longest atomic.Int64 // the value in the file
+	mu      sync.Mutex   // held while the file is written
 }
 
-// attempts is how often a new member looks for a name. A hub that clears up
-// can be faster than the lock on a new file, once; not every time.
+// attempts is how often a new member looks for a name. A hub that cleans up can
+// remove a new file before the member has locked it. That can happen once, but
+// not every time.
 const attempts = 100
 
-// Join makes a member.
+// Join creates a member.
 func (p *Place) Join() (*Member, error) {
 	if err := p.furnish(); err != nil {
 		return nil, err
@@ -60,15 +61,16 @@ func (p *Place) Join() (*Member, error) {
 	return nil, fmt.Errorf("socket %s: make a file for this client: %w", p.path, err)
 }
 
-// Name tells the member from all others that ever were.
+// Name returns the name of the member. No other member ever has the same name.
 func (m *Member) Name() string { return m.name }
 
-// Nonce is a random number in the member's file, which proves to the hub that the
-// process of a name is the member of that name.
+// Nonce returns the random number in the member's file. It proves to the hub
+// that a process that claims the member's name is that member.
 func (m *Member) Nonce() uint64 { return m.nonce }
 
-// Confirm returns an error unless the member of that name has this nonce. A member
-// whose file was removed is nobody's, and confirmed: no hub waits for it.
+// Confirm returns an error unless the member of that name has this nonce. A
+// name without a file belongs to no member. Confirm accepts it, because no hub
+// waits for that name.
 func (s *Seat) Confirm(name string, nonce uint64) error {
 	if name == "" || strings.ContainsAny(name, "./") {
 		return fmt.Errorf("the name %q is not that of a file", name)
@@ -87,13 +89,13 @@ func (s *Seat) Confirm(name string, nonce uint64) error {
 	return nil
 }
 
-// Check returns an error if the file was removed or replaced: the next hub will
-// not wait for this member.
+// Check returns an error if the file was removed or replaced: the next hub
+// would not wait for this member.
 func (m *Member) Check() error { return sameAs(m.file, m.file.Name()) }
 
-// Bound says, before anything of the kind is asked for, that what the hub gives
-// this member is good for ttl at most, or for what was said before, whichever is
-// longer. A member that never says so has nothing.
+// Bound records the maximum duration of this member's leases, before the member
+// requests one. The maximum is ttl or the recorded value, whichever is longer.
+// A member that never calls Bound has no leases.
 func (m *Member) Bound(ttl int64) error {
 	if ttl <= m.longest.Load() {
 		return nil
@@ -110,11 +112,11 @@ func (m *Member) Bound(ttl int64) error {
 	return nil
 }
 
-// Longest is the longest ttl of Bound.
+// Longest returns the longest ttl that was passed to Bound.
 func (m *Member) Longest() int64 { return m.longest.Load() }
 
-// Leave ends the member. What it leaves behind, if anything, is good until
-// expiry: a hub that comes to the seat waits for that. It is idempotent.
+// Leave ends the member. The leases that it leaves behind, if any, are valid
+// until expiry: the next hub waits for that. Leave is idempotent.
 func (m *Member) Leave(expiry int64) error {
 	if m.left.Swap(true) {
 		return nil
@@ -131,8 +133,8 @@ func (m *Member) Leave(expiry int64) error {
 	return errors.Join(err, m.file.Close())
 }
 
-// A member's file has room for three notes: until when the leases that it has left
-// behind are good, for how long at most its leases are, and its nonce.
+// A member's file has room for three notes: the expiry of the leases that the
+// member has left behind, the maximum duration of its leases, and its nonce.
 const (
 	willMagic  = "megawill"
 	boundMagic = "megalong"
@@ -144,8 +146,8 @@ func note(magic string, value int64) []byte {
 	return binary.BigEndian.AppendUint64([]byte(magic), uint64(value))
 }
 
-// readNote returns the value of a note, or 0 if there is none. Of what is no note
-// it is Never.
+// readNote returns the value of a note, or 0 if there is none. For content that
+// is not a note it returns Never.
 func readNote(f io.ReaderAt, magic string, at int64) int64 {
 	b := make([]byte, noteSize)
 	n, err := f.ReadAt(b, at)
@@ -160,13 +162,14 @@ func readNote(f io.ReaderAt, magic string, at int64) int64 {
 	return int64(binary.BigEndian.Uint64(b[len(magic):]))
 }
 
-// Members returns the names of those who live. What those who do not live have
-// left behind is good until left, or 0; it is never beyond what the record
-// says. The files of those who left nothing that is good after now are removed,
-// and those of the living do not look old to whatever cleans temporary folders.
+// Members returns the names of the living members. The leases that the other
+// members have left behind are valid until left, or left is 0; left is never
+// beyond the expiry in the record. Members removes the files of members that
+// left no lease valid after now. It touches the files of the living members, so
+// that a cleaner of temporary folders does not remove them.
 //
-// Whoever joins later holds nothing yet. A file of which cannot be found out
-// whether its member lives counts as one who does.
+// A process that becomes a member later holds no lease yet. If Members cannot
+// find out whether the member of a file lives, that member counts as living.
 func (s *Seat) Members(now int64) (living []string, left int64, err error) {
 	entries, err := os.ReadDir(s.place.path + clients)
 	if err != nil {
@@ -177,22 +180,23 @@ func (s *Seat) Members(now int64) (living []string, left int64, err error) {
 		lives, expiry := s.look(e.Name(), now)
 		if lives {
 			living = append(living, e.Name())
-			_ = os.Chtimes(filepath.Join(s.place.path+clients, e.Name()), today, today) // it may have left by now
+			_ = os.Chtimes(filepath.Join(s.place.path+clients, e.Name()), today, today) // the member may have left by now
 		}
 		left = max(left, expiry)
 	}
 	return living, min(left, s.left.Expiry), nil
 }
 
-// Lives reports whether the member of that name lives. If not it clears up after
-// it, as Members does, and left is as there.
+// Lives reports whether the member of that name lives. If not, it cleans up the
+// member's file and returns left, both as Members does.
 func (s *Seat) Lives(name string, now int64) (lives bool, left int64) {
 	lives, left = s.look(name, now)
 	return lives, min(left, s.left.Expiry)
 }
 
-// Longest returns for how long at most what the member of that name was given is
-// good, from when it was given; 0 if it never asked for anything.
+// Longest returns the maximum duration of the leases of the member of that
+// name, from the moment of the grant, or 0 if the member never requested a
+// lease.
 func (s *Seat) Longest(name string) int64 {
 	f, err := os.Open(filepath.Join(s.place.path+clients, name))
 	if err != nil {
@@ -204,7 +208,7 @@ func (s *Seat) Longest(name string) int64 {
 
 func (s *Seat) look(name string, now int64) (lives bool, left int64) {
 	if name == "" || strings.ContainsAny(name, "./") {
-		return false, 0 // somebody's invention, and nowhere in our folder
+		return false, 0 // an invented name, not in this folder
 	}
 	path := filepath.Join(s.place.path+clients, name)
 	f, err := take(path, 0)
@@ -215,6 +219,6 @@ func (s *Seat) look(name string, now int64) (lives bool, left int64) {
 	if left = readNote(f, willMagic, 0); left > now {
 		return false, left
 	}
-	_ = os.Remove(path) // the next hub tries again
+	_ = os.Remove(path) // if it fails, the next hub tries again
 	return false, 0
 }

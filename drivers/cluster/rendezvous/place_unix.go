@@ -13,20 +13,20 @@ import (
 	"github.com/megaframework/mega/internal/private"
 )
 
-// Suffixes of what lies beside the socket. The nascent one is the socket's name
-// until it listens: there is one at most, the hub's.
+// The suffixes of the files beside the socket. The socket has the nascent
+// suffix until it listens. At most one such socket exists, the hub's.
 const (
 	nascent = "~"
 	locked  = ".lock"
 	clients = ".clients"
 )
 
-// Place is a socket at which the processes of this user on this node meet. Its
-// methods may be called concurrently.
+// Place is a socket at which the processes of this user on this node connect.
+// Its methods may be called concurrently.
 type Place struct{ path string }
 
-// Open returns the place at path and makes its folder, if that is not there.
-// The folder has to be this user's, and closed to all others.
+// Open returns the place at path and creates its folder if that does not exist.
+// The folder must belong to this user and be closed to all others.
 func Open(path string) (*Place, error) {
 	p, err := find(path)
 	if err != nil {
@@ -35,8 +35,8 @@ func Open(path string) (*Place, error) {
 	return p, p.furnish()
 }
 
-// Check returns the error that Open would, as far as that can be told without
-// making anything.
+// Check returns the error that Open would return, as far as it can be
+// determined without creating a file.
 func Check(path string) error {
 	p, err := find(path)
 	if err != nil {
@@ -54,8 +54,8 @@ func Check(path string) error {
 	return nil
 }
 
-// find refuses a path that cannot be a socket's before anything is made beside
-// it.
+// find returns an error for a path that cannot be a socket's path, before a
+// file is created beside it.
 func find(path string) (*Place, error) {
 	full, err := filepath.Abs(path)
 	if err != nil {
@@ -64,13 +64,13 @@ func find(path string) (*Place, error) {
 	if n := len(full) + len(nascent); n > private.MaxPath {
 		return nil, fmt.Errorf("socket %s: its path has %d bytes, and the system takes %d: choose a shorter one", full, len(full), private.MaxPath-len(nascent))
 	}
-	if info, err := os.Lstat(full); err == nil { // else nothing is there, or its folder says why not
+	if info, err := os.Lstat(full); err == nil { // else there is no file, or the check of the folder reports the error
 		return &Place{path: full}, fits(full, info)
 	}
 	return &Place{path: full}, nil
 }
 
-// fits refuses what is at a socket's path if it is none.
+// fits returns an error if the file at a socket's path is not a socket.
 func fits(path string, info fs.FileInfo) error {
 	switch {
 	case info.IsDir():
@@ -85,10 +85,10 @@ func (p *Place) unfit(err error) error {
 	return fmt.Errorf("socket %s: it needs a folder that is this user's alone: %w", p.path, err)
 }
 
-// Path is where the socket is.
+// Path returns the path of the socket.
 func (p *Place) Path() string { return p.path }
 
-// furnish makes the folders that are not there.
+// furnish creates the missing folders.
 func (p *Place) furnish() error {
 	folder := filepath.Dir(p.path)
 	if err := private.MakeFolder(folder); err != nil {
@@ -100,9 +100,9 @@ func (p *Place) furnish() error {
 	return nil
 }
 
-// take opens the file at path, which is made if it is not there, and locks it
-// without waiting. It returns the same file that is at path: one that was
-// removed before it was locked locks nobody out.
+// take opens the file at path, creates it if necessary, and locks it without
+// waiting. It makes sure that the locked file is the one at path: a lock on a
+// removed file excludes no other process.
 func take(path string, flags int) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK|flags, 0o600)
 	if err != nil {
@@ -118,7 +118,7 @@ func take(path string, flags int) (*os.File, error) {
 	return f, nil
 }
 
-// errMoved says that a file is no longer the one at its path.
+// errMoved is the error if a file is no longer the one at its path.
 var errMoved = errors.New("it was removed or replaced")
 
 func sameAs(f *os.File, path string) error {
@@ -137,8 +137,8 @@ func sameAs(f *os.File, path string) error {
 }
 
 // lockFile takes the flock on f, or returns EWOULDBLOCK. The flock belongs to
-// what was opened here: a process that is started from this one does not
-// inherit it, because Go opens files to be closed on exec.
+// the open file description. Child processes do not inherit it, because Go
+// opens files close-on-exec.
 func lockFile(f *os.File) error {
 	for {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)

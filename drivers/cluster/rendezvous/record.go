@@ -11,22 +11,22 @@ import (
 	"strings"
 )
 
-// Never is an expiry that nothing outlives: nobody knows how long what the
-// last hub gave is good for.
+// Never is an expiry after all others: it is unknown how long the leases of the
+// last hub are valid.
 const Never = math.MaxInt64
 
-// Record is what a hub leaves to the next one, as bounds: nothing that it gave
-// is beyond them.
+// Record is the information that a hub leaves to the next one. Its values are
+// bounds: no lease of the hub exceeds them.
 type Record struct {
-	Boot   [16]byte // of the machine while the hub was one; zero if the system does not say
-	PID    uint64   // of the hub
+	Boot   [16]byte // the boot id of the machine during the hub's time; zero if the system does not report one
+	PID    uint64   // process id of the hub
 	Expiry int64    // no lease outlives it
 	Fence  uint64   // no lease has a higher fence
 }
 
-// The file holds two copies of the record, which are written in turn: a write
-// that was cut short leaves the one before it, and what that one covers is all
-// that anybody was told.
+// The file holds two copies of the record, which are written in turn. If a
+// write was cut short, the copy before it remains. That copy covers all leases
+// that the hub has reported to a client.
 const (
 	magic      = "megahub\n"
 	version    = 1
@@ -34,7 +34,7 @@ const (
 	recordSize = 2 * copySize
 )
 
-// errForeign says that a file is none of ours.
+// errForeign is the error if a file was not made by mega.
 var errForeign = errors.New("it was not made by mega")
 
 // entry is a copy of the record in the file, numbered by age.
@@ -43,7 +43,7 @@ type entry struct {
 	record Record
 }
 
-// encode returns magic, version, checksum of what follows, number and record.
+// encode returns magic, version, checksum of the rest, number and record.
 func (e entry) encode() []byte {
 	b := make([]byte, 16, copySize)
 	copy(b, magic)
@@ -62,9 +62,9 @@ func checksum(b []byte) uint32 { return crc32.Checksum(b[16:], crc32.MakeTable(c
 
 // decode returns the newer of the copies in a file's content.
 //
-// Content of which no copy is whole bounds nothing, and may be of this boot: its
-// record's Expiry is Never. Content that does not begin as ours is an error, and so is that of
-// another version.
+// Content without a whole copy sets no bound and may be of this boot, so that
+// the Expiry of its record is Never. Content that does not begin with the magic
+// word is an error, and so is content of another version.
 func decode(content []byte, boot [16]byte) (newest entry, err error) {
 	if len(content) == 0 {
 		return entry{}, nil
@@ -103,7 +103,7 @@ func decodeCopy(b []byte) (e entry, whole bool, err error) {
 	return e, true, nil
 }
 
-// parseUUID returns the bytes of a UUID, or zero if text is none.
+// parseUUID returns the bytes of a UUID, or zero if text is not a UUID.
 func parseUUID(text string) (id [16]byte) {
 	b, err := hex.DecodeString(strings.ReplaceAll(strings.TrimSpace(text), "-", ""))
 	if err == nil && len(b) == len(id) {
@@ -112,8 +112,8 @@ func parseUUID(text string) (id [16]byte) {
 	return id
 }
 
-// on is what a record means on a machine that was booted as boot: its times
-// and queues have ended with the boot before, stored fences have not.
+// on returns the meaning of a record on a machine that was booted as boot: the
+// times and queues of an earlier boot have ended, stored fences have not.
 func (r Record) on(boot [16]byte) Record {
 	if r.Boot != boot {
 		return Record{Fence: r.Fence}

@@ -16,37 +16,37 @@ import (
 	"github.com/megaframework/mega/internal/private"
 )
 
-// How far ahead a hub records what it gives, so that it seldom has to: the
-// expiry is what a process that is stopped during a take-over may cost the
-// others beyond its lease; fences follow the microseconds since 1970.
+// How far ahead a hub records its leases, so that it seldom has to write. The
+// expiry is the time by which a process that is stopped during a take-over may
+// delay the others beyond its lease. Fences follow the microseconds since 1970.
 const (
 	expiryStep = int64(250 * time.Millisecond)
 	fenceStep  = uint64(65_536)
 )
 
-// Seat is the hub's: as long as a process has it, no other has. It ends with
-// Close, or with the process. Its methods may be called concurrently.
+// Seat is the role of the hub: at most one process has it. It ends with Close,
+// or with the process. Its methods may be called concurrently.
 type Seat struct {
 	place *Place
 	left  Record
-	fresh bool            // the lock file is new: it knows nothing of an earlier hub
-	old   map[string]bool // with a fresh one, the sockets of an earlier hub
-	blind bool            // with a fresh one, these cannot be found out
+	fresh bool            // the lock file is new: it has no record of an earlier hub
+	old   map[string]bool // with a fresh lock file, the sockets of an earlier hub
+	blind bool            // with a fresh one, these sockets cannot be listed
 
-	// What the record in the file covers of this hub's own gifts.
+	// The bounds of this hub's own leases that the record in the file covers.
 	expiry atomic.Int64
 	fence  atomic.Uint64
 
 	mu        sync.Mutex // guards the fields below; a record is written under it
 	file      *os.File
-	latest    entry // in the file
-	inherited int64 // the expiry of what earlier hubs gave
+	latest    entry // the record in the file
+	inherited int64 // the expiry of the leases of earlier hubs
 	listener  *Listener
-	broken    error // why this seat counts no longer
+	broken    error // why this seat is no longer valid
 }
 
 // Take takes the seat. It returns an error that wraps ErrTaken while another
-// process has it.
+// process has the seat.
 func (p *Place) Take() (*Seat, error) {
 	if err := p.furnish(); err != nil {
 		return nil, err
@@ -69,7 +69,8 @@ func (p *Place) Take() (*Seat, error) {
 	return s, nil
 }
 
-// taken says by whom, as far as he has written it down.
+// taken returns the ErrTaken error, with the hub's process id if the hub has
+// recorded it.
 func (p *Place) taken() error {
 	content, err := os.ReadFile(p.path + locked)
 	if err == nil {
@@ -80,7 +81,7 @@ func (p *Place) taken() error {
 	return ErrTaken
 }
 
-// hidden says that the hub cannot be found, where that is so.
+// hidden returns a note for errors if clients cannot find the hub.
 func (p *Place) hidden() string {
 	if _, err := os.Lstat(p.path); errors.Is(err, fs.ErrNotExist) {
 		return ", whose socket " + p.path + " was removed: it puts it back within seconds, unless it is stopped"
@@ -88,7 +89,8 @@ func (p *Place) hidden() string {
 	return ""
 }
 
-// sit reads what the last hub left in the lock file, and writes itself down.
+// sit reads the last hub's record in the lock file, and writes the record of
+// this process.
 func (p *Place) sit(f *os.File) (*Seat, error) {
 	content, err := io.ReadAll(io.LimitReader(f, recordSize))
 	if err != nil {
@@ -100,7 +102,7 @@ func (p *Place) sit(f *os.File) (*Seat, error) {
 		return nil, fmt.Errorf("its lock file %s cannot be used: %w", f.Name(), err)
 	}
 	s := &Seat{place: p, file: f, fresh: len(content) == 0}
-	if s.fresh { // the first hub ever, or somebody has removed the file of the last one
+	if s.fresh { // the first hub ever, or the file of the last one was removed
 		last.record = Record{Boot: boot, Expiry: Never}
 		s.old, err = elders(p.path)
 		s.blind = err != nil
@@ -113,11 +115,12 @@ func (p *Place) sit(f *os.File) (*Seat, error) {
 }
 
 // Fresh reports whether the lock file is new: there was no hub in this boot, or
-// somebody has removed the file of one that may still serve.
+// the file of a hub that may still serve was removed.
 func (s *Seat) Fresh() bool { return s.fresh }
 
-// Contested reports whether a hub may still serve whose files somebody has
-// removed. It notices within a second, or when it continues if it is stopped.
+// Contested reports whether a hub whose files were removed may still serve.
+// Such a hub notices the removal within a second, or when it continues if it is
+// stopped.
 func (s *Seat) Contested() bool {
 	if s.blind || len(s.old) == 0 {
 		return false
@@ -131,16 +134,16 @@ func (s *Seat) Contested() bool {
 	return len(s.old) > 0
 }
 
-// Blind reports whether Contested cannot be found out on this system.
+// Blind reports whether this system cannot determine the result of Contested.
 func (s *Seat) Blind() bool { return s.blind }
 
-// Left is what the last hub left, with zero for all that there is nothing of.
-// If it cannot be known, or if there was none, Expiry is Never.
+// Left returns the record of the last hub, with zero for missing values. If the
+// record cannot be read, or if there was no hub, Expiry is Never.
 func (s *Seat) Left() Record { return s.left }
 
 // Cover makes the record cover a lease until expiry with fence, before the hub
-// reports the lease to its client. After an error the seat is lost: the hub
-// reports nothing any more.
+// reports the lease to its client. After an error the seat is lost, and the hub
+// reports no further lease.
 func (s *Seat) Cover(expiry int64, fence uint64) error {
 	if expiry <= s.expiry.Load() && fence <= s.fence.Load() {
 		return nil
@@ -156,7 +159,7 @@ func (s *Seat) Cover(expiry int64, fence uint64) error {
 	return s.raise(expiry, fence)
 }
 
-// raise writes the higher bounds, and then lets Cover rely on them.
+// raise writes the higher bounds, and then lets Cover use them.
 func (s *Seat) raise(expiry int64, fence uint64) error {
 	expiry, fence = max(expiry, s.expiry.Load()), max(fence, s.fence.Load())
 	s.latest.record.Expiry = max(expiry, s.inherited)
@@ -169,8 +172,8 @@ func (s *Seat) raise(expiry int64, fence uint64) error {
 	return nil
 }
 
-// Settle says that nothing is left of what earlier hubs gave, but for what
-// Cover was told since.
+// Settle records that no lease of an earlier hub is left. The record then
+// covers only the leases that were passed to Cover.
 func (s *Seat) Settle() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,24 +181,25 @@ func (s *Seat) Settle() error {
 	return s.raise(0, 0)
 }
 
-// Check returns an error if the seat is lost: somebody removed the lock file, and
-// another process may sit by now.
+// Check returns an error if the seat is lost: the lock file was removed, and
+// another process may have taken the seat.
 func (s *Seat) Check() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.verify()
 }
 
-// Touch keeps the files from looking old to a program that cleans temporary
-// folders.
+// Touch updates the times of the files, so that a cleaner of temporary folders
+// does not remove them.
 func (s *Seat) Touch() {
 	now := time.Now()
 	for _, path := range []string{s.place.path, s.place.path + locked} {
-		_ = os.Chtimes(path, now, now) // Check finds a missing one
+		_ = os.Chtimes(path, now, now) // Check reports a missing file
 	}
 }
 
-// verify expects the seat locked.
+// verify returns an error if the seat is lost. The caller holds the seat's
+// lock.
 func (s *Seat) verify() error {
 	if s.broken == nil {
 		s.broken = sameAs(s.file, s.file.Name())
@@ -203,8 +207,8 @@ func (s *Seat) verify() error {
 	return s.broken
 }
 
-// write writes the latest record over the older of the two copies. It expects
-// the seat locked.
+// write writes the latest record over the older of the two copies. The caller
+// holds the seat's lock.
 func (s *Seat) write() error {
 	if err := s.verify(); err != nil {
 		return err
@@ -217,7 +221,7 @@ func (s *Seat) write() error {
 	return s.broken
 }
 
-// Close removes the socket and gives the seat up. It is idempotent.
+// Close removes the socket and gives up the seat. It is idempotent.
 func (s *Seat) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -233,5 +237,5 @@ func (s *Seat) Close() error {
 	return errors.Join(err, s.file.Close())
 }
 
-// ours reports that a peer is the same user as this process.
+// ours reports whether a peer belongs to the same user as this process.
 func ours(p private.Peer) bool { return p.UID == os.Geteuid() }

@@ -16,26 +16,27 @@ import (
 	"github.com/megaframework/mega/internal/private"
 )
 
-// Listener accepts those who come to the hub.
+// Listener accepts the connections of clients to the hub.
 type Listener struct {
 	*net.UnixListener
 	path string
 	made fs.FileInfo // the file at path
-	// Refused, if it is set, is told of each who came and is another user.
+	// Refused, if not nil, is called for each rejected connection of another
+	// user.
 	Refused func(private.Peer)
 }
 
-// Listen opens the socket, in place of one that a hub before has left. It is
-// closed with the seat. What is at the socket's path and was not left by a hub
-// stays there, and is an error.
+// Listen opens the socket, in place of one that an earlier hub has left.
+// Closing the seat closes it. If the file at the path was not left by a hub,
+// Listen keeps the file and returns an error.
 func (s *Seat) Listen() (*Listener, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.listen()
 }
 
-// Renew returns the listener where those who come still find it, and else opens
-// the socket again and closes the one that was removed.
+// Renew returns the listener if clients can still find its socket. Otherwise it
+// opens the socket again and closes the old one.
 func (s *Seat) Renew() (*Listener, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,12 +46,12 @@ func (s *Seat) Renew() (*Listener, error) {
 	}
 	l, err := s.listen()
 	if err == nil && old != nil {
-		_ = old.UnixListener.Close() // nobody can come to it any more
+		_ = old.UnixListener.Close() // no client can find it any more
 	}
 	return l, err
 }
 
-// listen expects the seat locked.
+// listen opens the socket. The caller holds the seat's lock.
 func (s *Seat) listen() (*Listener, error) {
 	if err := s.verify(); err != nil {
 		return nil, err
@@ -71,9 +72,9 @@ func (s *Seat) listen() (*Listener, error) {
 	return s.listener, nil
 }
 
-// listen opens a socket under another name, and takes that of path when it can
-// answer. Nobody else does that, so a socket of that name was left by a hub
-// that was killed meanwhile.
+// listen opens a socket under a temporary name, and renames it to path when it
+// can answer. No other process does that, so an existing socket with the
+// temporary name was left by a hub that was killed in between.
 func listen(path string) (*net.UnixListener, error) {
 	first := path + nascent
 	if err := vacant(first); err != nil {
@@ -86,7 +87,7 @@ func listen(path string) (*net.UnixListener, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.SetUnlinkOnClose(false) // that would remove the first name
+	l.SetUnlinkOnClose(false) // unlinking would remove the temporary name
 	err = os.Chmod(first, 0o600)
 	if err == nil {
 		err = os.Rename(first, path)
@@ -97,12 +98,13 @@ func listen(path string) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// patience is how long the socket of a hub that was killed may still answer:
-// the kernel closes what a process had open in no useful order.
+// patience is how long the socket of a killed hub may still answer: the kernel
+// closes the files of a process in no useful order.
 const patience = time.Second
 
-// vacant refuses a path at which there is something that no hub has left: a
-// file, or a socket at which somebody listens. It expects that no hub lives.
+// vacant returns an error for a path with a file that was not left by a hub: a
+// file that is no socket, or a socket at which a process listens. The caller
+// makes sure that no hub lives.
 func vacant(path string) error {
 	for start := time.Now(); ; time.Sleep(time.Millisecond) {
 		info, err := os.Lstat(path)
@@ -124,7 +126,7 @@ func vacant(path string) error {
 	}
 }
 
-// knock connects and goes away.
+// knock connects to the socket and disconnects again.
 func knock(path string) (private.Peer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -136,7 +138,7 @@ func knock(path string) (private.Peer, error) {
 	return private.PeerOf(conn)
 }
 
-// Accept waits for the next process of this user.
+// Accept waits for the next connection of a process of this user.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.UnixListener.Accept()
@@ -154,20 +156,21 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Addr is the socket's path.
+// Addr returns the socket's path.
 func (l *Listener) Addr() net.Addr { return &net.UnixAddr{Name: l.path, Net: "unix"} }
 
-// there reports whether the file at the path is the one that was made.
+// there reports whether the file at the path is the one that this listener has
+// made.
 func (l *Listener) there() bool {
 	info, err := os.Lstat(l.path)
 	return err == nil && os.SameFile(l.made, info)
 }
 
-// end closes the socket, and removes it where it is still the hub's to remove.
+// end closes the socket, and removes its file if the hub still owns it.
 func (l *Listener) end(ours bool) error {
 	var err error
 	if ours && l.there() {
-		err = os.Remove(l.path) // first, so that nobody finds it and is refused
+		err = os.Remove(l.path) // first, so that no client finds the file and is refused
 	}
 	if closing := l.UnixListener.Close(); !errors.Is(closing, net.ErrClosed) {
 		err = errors.Join(err, closing)
@@ -175,8 +178,8 @@ func (l *Listener) end(ours bool) error {
 	return err
 }
 
-// Dial connects to the hub, and makes sure that it is this user's. It returns
-// who the hub is.
+// Dial connects to the hub, and checks that the hub belongs to this user. It
+// returns the hub's process and user.
 func (p *Place) Dial(ctx context.Context) (net.Conn, private.Peer, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", p.path)
 	if err != nil {
@@ -192,8 +195,8 @@ func (p *Place) Dial(ctx context.Context) (net.Conn, private.Peer, error) {
 	return conn, peer, nil
 }
 
-// absent says of an error of Dial that there is no hub just now, or none that
-// has time.
+// absent reports whether an error of Dial means that there is no hub at the
+// moment, or none that accepts in time.
 func absent(err error) bool {
 	for _, e := range []error{syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EAGAIN, fs.ErrNotExist} {
 		if errors.Is(err, e) {
@@ -203,10 +206,9 @@ func absent(err error) bool {
 	return os.IsTimeout(err)
 }
 
-// Enter connects to the hub, or takes its seat where there is none: one of conn
-// and seat is not nil. While another process is about to become the hub it tries
-// again, every 1 to 10 ms, until ctx ends. What trying again does not mend is
-// returned at once.
+// Enter connects to the hub, or takes its seat if there is no hub: either conn
+// or seat is not nil. While another process is becoming the hub, Enter retries
+// every 1 to 10 ms until ctx ends. It returns at once if a retry cannot help.
 func (p *Place) Enter(ctx context.Context) (net.Conn, *Seat, error) {
 	var taken error
 	for {

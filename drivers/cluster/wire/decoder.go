@@ -5,11 +5,11 @@ import (
 	"errors"
 )
 
-// ErrBody says that a body is not what its type promises.
+// ErrBody is the error for a body that does not match the format of its type.
 var ErrBody = errors.New("the body of a frame is cut off or malformed")
 
-// Decoder reads a body. After the first thing that is not there it answers with
-// zero values only, and Err says so: the caller looks once, at the end.
+// Decoder reads a body. After the first missing value it returns only zero
+// values, and Err returns an error. The caller checks Err once, at the end.
 type Decoder struct {
 	b   []byte
 	bad bool
@@ -18,7 +18,7 @@ type Decoder struct {
 // NewDecoder returns a decoder of body, whose bytes it does not copy.
 func NewDecoder(body []byte) Decoder { return Decoder{b: body} }
 
-// Err returns ErrBody if something was not there.
+// Err returns ErrBody if a value was missing.
 func (d *Decoder) Err() error {
 	if d.bad {
 		return ErrBody
@@ -26,7 +26,7 @@ func (d *Decoder) Err() error {
 	return nil
 }
 
-// Left is how many bytes have not been read.
+// Left returns how many bytes have not been read.
 func (d *Decoder) Left() int { return len(d.b) }
 
 func (d *Decoder) fail() { d.bad, d.b = true, nil }
@@ -42,7 +42,7 @@ func (d *Decoder) Byte() byte {
 	return v
 }
 
-// Bool reads what Frame.Bool has written.
+// Bool reads a value that Frame.Bool has written.
 func (d *Decoder) Bool() bool {
 	v := d.Byte()
 	if v > 1 {
@@ -51,7 +51,7 @@ func (d *Decoder) Bool() bool {
 	return v == 1
 }
 
-// Uint reads what Frame.Uint has written.
+// Uint reads a value that Frame.Uint has written.
 func (d *Decoder) Uint() uint64 {
 	v, n := binary.Uvarint(d.b)
 	if n <= 0 {
@@ -62,8 +62,8 @@ func (d *Decoder) Uint() uint64 {
 	return v
 }
 
-// Count reads a number of things of which each takes at least one byte of the
-// body: a larger one cannot be true, so that nobody makes room for it.
+// Count reads a number of elements of which each takes at least one byte of the
+// body. It rejects a larger number, so that no caller allocates memory for it.
 func (d *Decoder) Count() int {
 	v := d.Uint()
 	if v > uint64(len(d.b)) {
@@ -73,7 +73,7 @@ func (d *Decoder) Count() int {
 	return int(v)
 }
 
-// Int reads what Frame.Int has written.
+// Int reads a value that Frame.Int has written.
 func (d *Decoder) Int() int64 {
 	v, n := binary.Varint(d.b)
 	if n <= 0 {
@@ -84,10 +84,11 @@ func (d *Decoder) Int() int64 {
 	return v
 }
 
-// String reads a text; it is a copy.
+// String reads a text and returns a copy of it.
 func (d *Decoder) String() string { return string(d.Bytes()) }
 
-// Bytes reads bytes. They are the body's own, valid as long as it is.
+// Bytes reads bytes. It returns a part of the body, which is valid as long as
+// the body is.
 func (d *Decoder) Bytes() []byte {
 	n := d.Count()
 	v := d.b[:n:n]
@@ -106,7 +107,7 @@ func (d *Decoder) Fixed(n int) string {
 	return v
 }
 
-// Rest reads all that is left; like Bytes it copies nothing.
+// Rest reads all remaining bytes; like Bytes it copies nothing.
 func (d *Decoder) Rest() []byte {
 	v := d.b
 	d.b = nil

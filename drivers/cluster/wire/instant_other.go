@@ -4,8 +4,8 @@ package wire
 
 import "net"
 
-// instant writes to a connection without ever waiting for it, which cannot be
-// done here.
+// instant writes to a connection without ever waiting for it. This system does
+// not support that.
 type instant struct{}
 
 func (*instant) open(net.Conn) {}

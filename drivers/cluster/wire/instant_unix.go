@@ -11,7 +11,7 @@ import (
 // instant writes to a connection without ever waiting for it. It is used by
 // one goroutine at a time.
 type instant struct {
-	raw   syscall.RawConn // nil where the connection has no descriptor
+	raw   syscall.RawConn // nil if the connection has no descriptor
 	batch []byte
 	n     int
 	err   error
@@ -25,8 +25,8 @@ func (w *instant) open(conn net.Conn) {
 	w.once = w.attempt
 }
 
-// write returns how much was written at once, which may be nothing. That the
-// connection takes no more now is no error.
+// write returns how many bytes were written at once, which may be 0. A full
+// connection is not an error.
 func (w *instant) write(batch []byte) (int, error) {
 	if w.raw == nil {
 		return 0, nil
@@ -40,7 +40,8 @@ func (w *instant) write(batch []byte) (int, error) {
 	return w.n, err
 }
 
-// attempt always says that it is done: who waits is the line's goroutine.
+// attempt always returns true, so that the runtime does not wait for the
+// connection: only the line's goroutine waits.
 func (w *instant) attempt(fd uintptr) bool {
 	for w.n < len(w.batch) {
 		n, err := syscall.Write(int(fd), w.batch[w.n:])

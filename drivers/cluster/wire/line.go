@@ -12,12 +12,13 @@ import (
 	"time"
 )
 
-// Line is one side of a connection. Frames are queued by anybody and written in
-// the order in which they were: by whoever calls Flush as far as the connection
-// takes them at once, and else by a goroutine of the line, so that neither
-// Queue nor Flush ever waits for the other side.
+// Line is one side of a connection. Any goroutine may queue frames; they are
+// written in the order in which they were queued. A caller of Flush writes as
+// much as the connection takes at once. A goroutine of the line writes the
+// rest, so that neither Queue nor Flush ever waits for the other side.
 //
-// Its methods may be called concurrently, Read by one goroutine.
+// Its methods may be called concurrently, except Read, which one goroutine
+// calls.
 type Line struct {
 	conn   net.Conn
 	now    instant // writes what the connection takes at once
@@ -29,17 +30,17 @@ type Line struct {
 	spare  [][]byte      // the list for the next out
 	free   [][]byte      // chunks for the next out
 	flight int           // bytes that are being written
-	writer writer        // who writes
-	rest   [][]byte      // what a Flush could not write, for the line's goroutine
-	room   chan struct{} // closed when something was written; nil while nobody waits
-	err    error         // why nothing is written any more
+	writer writer        // the current writer
+	rest   [][]byte      // the rest of a Flush, for the line's goroutine
+	room   chan struct{} // closed when bytes were written; nil without waiters
+	err    error         // why the writing has ended
 
 	wake  chan struct{}
 	ended chan struct{} // closed with err
 	done  sync.WaitGroup
 }
 
-// writer is who writes to a connection.
+// writer is the kind of goroutine that writes to a connection.
 type writer uint8
 
 const (
@@ -48,7 +49,8 @@ const (
 	goroutine        // of the line
 )
 
-// NewLine returns a line over conn, which it owns from then on. Close ends both.
+// NewLine returns a line over conn, which the line owns from then on. Close
+// ends both.
 func NewLine(conn net.Conn) *Line {
 	l := &Line{conn: conn, wake: make(chan struct{}, 1), ended: make(chan struct{})}
 	l.now.open(conn)
@@ -56,9 +58,10 @@ func NewLine(conn net.Conn) *Line {
 	return l
 }
 
-// Queue takes a frame, to be written by the next Flush or FlushSoon. If limit or
-// more bytes wait already it returns ErrFull and takes nothing; a limit of 0 is
-// none. Other errors say why the line has ended.
+// Queue takes a frame, which the next Flush or FlushSoon writes. If limit or
+// more bytes wait already, Queue returns ErrFull and does not take the frame; a
+// limit of 0 means unlimited. Other errors are the reason why the line has
+// ended.
 func (l *Line) Queue(f *Frame, limit int) error {
 	if n := len(f.b) - head; n > MaxFrame {
 		return &FrameError{uint32(min(n, 1<<32-1))}
@@ -75,15 +78,16 @@ func (l *Line) Queue(f *Frame, limit int) error {
 	return nil
 }
 
-// chunk is how much is written at a time, and maxFree how many chunks are kept
-// for use while there is much to write; one is kept afterwards.
+// chunk is the number of bytes that are written at a time. maxFree is the
+// number of chunks that are kept for use while there is much to write; one is
+// kept afterwards.
 const (
 	chunk   = 64 << 10
 	maxFree = 8
 )
 
-// add puts a frame behind what is queued. However much that is, it is not moved
-// to make room. The caller holds l.mu.
+// add appends a frame to the queue. It never moves the queued bytes to make
+// room. The caller holds l.mu.
 func (l *Line) add(frame []byte) {
 	last := len(l.out) - 1
 	if last < 0 || cap(l.out[last])-len(l.out[last]) < len(frame) {
@@ -106,7 +110,7 @@ func (l *Line) next(n int) []byte {
 	return c
 }
 
-// Send is Queue without a limit, Flush and Free.
+// Send does the same as Queue without a limit, Flush and Free.
 func (l *Line) Send(f *Frame) error {
 	defer f.Free()
 	if err := l.Queue(f, 0); err != nil {
@@ -116,25 +120,26 @@ func (l *Line) Send(f *Frame) error {
 	return nil
 }
 
-// Err is why the line has ended, or nil.
+// Err returns why the line has ended, or nil.
 func (l *Line) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.err
 }
 
-// Ended is closed when the line has ended: see Err.
+// Ended returns a channel that is closed when the line has ended: see Err.
 func (l *Line) Ended() <-chan struct{} { return l.ended }
 
-// Backlog is how many bytes wait to be written.
+// Backlog returns how many bytes wait to be written.
 func (l *Line) Backlog() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.queued + l.flight
 }
 
-// Room returns when less than limit bytes wait to be written, when ctx has
-// ended, with its error, or when the line has.
+// Room waits until less than limit bytes wait to be written, and returns nil.
+// It returns the error of ctx if ctx ends first, or the reason if the line ends
+// first.
 func (l *Line) Room(ctx context.Context, limit int) error {
 	for {
 		room, err := l.waitFor(limit)
@@ -161,13 +166,13 @@ func (l *Line) waitFor(limit int) (<-chan struct{}, error) {
 	return l.room, nil
 }
 
-// rounds is how often a caller of Flush writes what others have queued in the
-// meantime, before it leaves that to the line's goroutine.
+// rounds is how often a caller of Flush writes frames that others have queued
+// in the meantime, before it leaves them to the line's goroutine.
 const rounds = 4
 
-// Flush writes what is queued, as far as the connection takes it at once; the
-// rest is written by the line's goroutine. If somebody is writing already, that
-// one writes it.
+// Flush writes the queued frames, as far as the connection takes them at once;
+// the line's goroutine writes the rest. If another goroutine is writing
+// already, that one writes them.
 func (l *Line) Flush() {
 	for range rounds {
 		batch := l.take(aCaller)
@@ -181,8 +186,8 @@ func (l *Line) Flush() {
 	l.FlushSoon()
 }
 
-// writeNow writes what the connection takes at once, and says whether that was
-// all. The rest is the goroutine's.
+// writeNow writes as much as the connection takes at once, and reports whether
+// that was all. It leaves the rest to the line's goroutine.
 func (l *Line) writeNow(batch [][]byte) bool {
 	for i, c := range batch {
 		n, err := l.now.write(c)
@@ -201,7 +206,8 @@ func (l *Line) writeNow(batch [][]byte) bool {
 	return true
 }
 
-// leave leaves rest to the goroutine, after n bytes of its first chunk.
+// leave leaves rest to the line's goroutine, without the first n bytes of its
+// first chunk.
 func (l *Line) leave(rest [][]byte, n int) {
 	l.mu.Lock()
 	l.writer, l.rest = goroutine, rest
@@ -210,8 +216,8 @@ func (l *Line) leave(rest [][]byte, n int) {
 	l.FlushSoon()
 }
 
-// FlushSoon has the line's goroutine write what is queued: what comes within
-// the time that it takes to wake up is written at once.
+// FlushSoon makes the line's goroutine write the queued frames. Frames that are
+// queued until the goroutine wakes up are part of the same write.
 func (l *Line) FlushSoon() {
 	select {
 	case l.wake <- struct{}{}:
@@ -219,7 +225,7 @@ func (l *Line) FlushSoon() {
 	}
 }
 
-// take gives what is queued to w, unless somebody writes already.
+// take gives the queued frames to w, unless another writer is active.
 func (l *Line) take(w writer) [][]byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -233,8 +239,8 @@ func (l *Line) take(w writer) [][]byte {
 	return batch
 }
 
-// written makes room for as much as c has, whose memory is used again. The last
-// one of a batch is left to idle.
+// written accounts for the written bytes of c, and keeps its memory for reuse.
+// It leaves the last chunk of a batch to idle.
 func (l *Line) written(c []byte, last bool) {
 	if last {
 		return
@@ -246,15 +252,15 @@ func (l *Line) written(c []byte, last bool) {
 	l.tellRoom()
 }
 
-// keep keeps c for use, unless there are as many already or it is not of the
-// usual size. The caller holds l.mu.
+// keep keeps c for reuse, unless there are as many chunks as most already or c
+// is not of the usual size. The caller holds l.mu.
 func (l *Line) keep(c []byte, most int) {
 	if cap(c) == chunk && len(l.free) < most {
 		l.free = append(l.free, c[:0])
 	}
 }
 
-// tellRoom wakes those who wait for room. The caller holds l.mu.
+// tellRoom wakes the waiters for room. The caller holds l.mu.
 func (l *Line) tellRoom() {
 	if l.room != nil {
 		close(l.room)
@@ -279,7 +285,7 @@ func (l *Line) idle(batch [][]byte) {
 	l.tellRoom()
 }
 
-// write is the line's goroutine.
+// write is the body of the line's goroutine.
 func (l *Line) write() {
 	for {
 		select {
@@ -300,8 +306,8 @@ func (l *Line) write() {
 	}
 }
 
-// mine returns what the goroutine is to write: what a Flush has left it, or what
-// is queued.
+// mine returns the bytes for the line's goroutine to write: the rest of a
+// Flush, or else the queue.
 func (l *Line) mine() [][]byte {
 	l.mu.Lock()
 	rest := l.rest
@@ -313,22 +319,23 @@ func (l *Line) mine() [][]byte {
 	return l.take(goroutine)
 }
 
-// ErrClosed is why a line has ended that was closed on this side.
+// ErrClosed is the reason of a line that was closed on this side.
 var ErrClosed = errors.New("the line was closed")
 
-// End is Close, with a reason, that does not wait for the line's goroutine. Only
-// the first reason counts.
+// End does the same as Close, with a reason, but does not wait for the line's
+// goroutine. Only the first reason counts.
 func (l *Line) End(err error) {
 	l.stop(err)
-	_ = l.conn.Close() // there is nothing left to lose
+	_ = l.conn.Close() // no data is left to lose
 }
 
-// broke ends the line because nothing can be written. What the other side has
-// said before it went can still be read, and then that it is gone.
+// broke ends the line after a failed write. The reader can still read the
+// frames that the other side sent before it ended, and then the end of the
+// connection.
 func (l *Line) broke(err error) {
 	l.stop(err)
 	if !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
-		_ = l.conn.Close() // err says more
+		_ = l.conn.Close() // err is more specific
 	}
 }
 
@@ -345,42 +352,43 @@ func (l *Line) stop(err error) {
 	close(l.ended)
 }
 
-// Close ends the line and its connection; what is queued is not written any
-// more. A Read under way returns. It is idempotent.
+// Close ends the line and its connection; queued frames are not written any
+// more. A running Read returns. Close is idempotent.
 func (l *Line) Close() {
 	l.End(ErrClosed)
 	l.done.Wait()
 }
 
-// Limits bounds what the other side may send. A zero field is no bound beside
-// MaxFrame.
+// Limits bounds the frames of the other side. A zero field means no bound
+// except MaxFrame.
 type Limits struct {
 	Frame  int           // the largest length of a frame
 	First  time.Duration // until the first frame has arrived, from the start of Read
 	Within time.Duration // within a frame
 }
 
-// Limit bounds what is read from now on. It is called before Read, or within its
-// functions.
+// Limit sets the bounds of further frames. It is called before Read, or by the
+// functions that Read calls.
 func (l *Line) Limit(x Limits) { l.limits = x }
 
 const (
 	// firstBuffer is the size of a reader's first buffer. It grows with what
 	// arrives, and not with the length that a frame claims.
 	firstBuffer = 1 << 10
-	// usualBuffer is how far it grows for many small frames, and returns to after
-	// a large one.
+	// usualBuffer is the size to which the buffer grows for many small frames,
+	// and to which it returns after a large one.
 	usualBuffer = 64 << 10
-	// grace is how long a reader goes on after a deadline: where its own process
-	// was stopped, the frame is there already.
+	// grace is how long a reader goes on after a deadline: if its own process
+	// was stopped, the frame has arrived already.
 	grace = time.Second
 )
 
-// Read hands each frame that arrives to handle, and calls pause when everything
-// that has arrived so far was handed over. The body is valid during the call
-// alone. It returns the error of handle, io.EOF if the other side has ended
-// after a whole frame, io.ErrUnexpectedEOF within one, a *FrameError, an error
-// that wraps os.ErrDeadlineExceeded beyond Limits, or the connection's.
+// Read passes each frame that arrives to handle. It calls pause when it has
+// passed on everything that has arrived so far. The body is valid only during
+// the call. Read returns the error of handle. It returns io.EOF if the other
+// side has ended after a whole frame, and io.ErrUnexpectedEOF if it has ended
+// within one. Otherwise it returns a *FrameError, an error that wraps
+// os.ErrDeadlineExceeded beyond Limits, or the connection's error.
 func (l *Line) Read(handle func(t Type, body []byte) error, pause func()) error {
 	b := make([]byte, firstBuffer)
 	filled := 0
@@ -411,15 +419,16 @@ func (l *Line) Read(handle func(t Type, body []byte) error, pause func()) error 
 	}
 }
 
-// deadline bounds the first frame of a reader, and each that has begun.
+// deadline bounds the first frame of a reader, and each frame that has begun.
 type deadline struct {
 	line  *Line
 	first bool      // no frame has arrived yet
 	until time.Time // zero without a bound
-	again bool      // it has passed, and grace runs
+	again bool      // the deadline has passed, and grace runs
 }
 
-// set sets the deadline of the next read. begun says that a frame has begun.
+// set sets the deadline of the next read. begun reports whether a frame has
+// begun.
 func (d *deadline) set(begun bool) error {
 	bound := d.line.limits.Within
 	if d.first && d.line.limits.First > 0 {
@@ -429,7 +438,7 @@ func (d *deadline) set(begun bool) error {
 	}
 	switch {
 	case d.again || bound > 0 && !d.until.IsZero():
-		return nil // it runs
+		return nil // the deadline runs already
 	case bound == 0 && d.until.IsZero():
 		return nil
 	case bound == 0:
@@ -440,8 +449,8 @@ func (d *deadline) set(begun bool) error {
 	return d.line.conn.SetReadDeadline(d.until)
 }
 
-// late reports whether err is a deadline that has passed for the first time: what
-// arrives within grace is still in time.
+// late reports whether err is a deadline that has passed for the first time:
+// frames that arrive within grace are still in time.
 func (d *deadline) late(err error) bool {
 	if d.again || !errors.Is(err, os.ErrDeadlineExceeded) {
 		return false
@@ -456,10 +465,11 @@ func (d *deadline) moved(whole bool) {
 		return
 	}
 	d.first, d.again, d.until = false, false, time.Time{}
-	_ = d.line.conn.SetReadDeadline(time.Time{}) // the next read says what is wrong
+	_ = d.line.conn.SetReadDeadline(time.Time{}) // the next read returns any error
 }
 
-// ended is how reading ended that has left so many bytes of a frame.
+// ended returns the error of a read that has ended with left bytes of an
+// incomplete frame.
 func ended(err error, left int) error {
 	if errors.Is(err, io.EOF) && left > 0 {
 		return io.ErrUnexpectedEOF
@@ -467,7 +477,7 @@ func ended(err error, left int) error {
 	return err
 }
 
-// split hands over the whole frames in b and returns how long they are.
+// split passes on the whole frames in b and returns their total length.
 func (l *Line) split(b []byte, handle func(t Type, body []byte) error) (used int, err error) {
 	for {
 		n, whole, err := l.measure(b[used:])
@@ -482,8 +492,8 @@ func (l *Line) split(b []byte, handle func(t Type, body []byte) error) (used int
 	}
 }
 
-// measure returns the length of the frame at the beginning of b, and whether all
-// of it is there.
+// measure returns the length of the frame at the beginning of b, and reports
+// whether b contains all of it.
 func (l *Line) measure(b []byte) (n int, whole bool, err error) {
 	if len(b) < head {
 		return head, false, nil
@@ -499,8 +509,8 @@ func (l *Line) measure(b []byte) (n int, whole bool, err error) {
 	return n, len(b) >= n, nil
 }
 
-// fit returns a buffer with the same content and room for more. grow says that the
-// last read has filled it.
+// fit returns a buffer with the same content and room for more. grow reports
+// whether the last read has filled the buffer.
 func (l *Line) fit(b []byte, filled int, grow bool) ([]byte, error) {
 	n, _, err := l.measure(b[:filled])
 	if err != nil {

@@ -1,13 +1,13 @@
-// Package wire is how the processes of a node speak to their hub: frames over a
-// connection. It knows nothing of locks and messages.
+// Package wire defines the frames between the processes of a node and their
+// hub. It has no knowledge of locks and messages.
 //
 // A frame is its length, its type and its body. The length, four bytes with the
 // least significant first, counts the type and the body; the type is a byte. A
-// length of nothing or of more than [MaxFrame] ends the connection: whoever
-// wrote it does not speak this language.
+// length of 0 or of more than [MaxFrame] ends the connection: the sender does
+// not use this protocol.
 //
-// What is in a body is written with the Append functions and read with a
-// [Decoder], which finds every body that is too short.
+// The methods of [Frame] write the values of a body, and a [Decoder] reads
+// them. The Decoder detects every body that is too short.
 package wire
 
 import (
@@ -17,40 +17,42 @@ import (
 	"sync"
 )
 
-// MaxFrame is the largest length of a frame: a message of the largest size, and its
-// envelope.
+// MaxFrame is the largest length of a frame: a message of the largest size and
+// its envelope.
 const MaxFrame = 1<<20 + 64<<10
 
-// Type says what the body of a frame is. One that is not known is ignored by
-// its receiver, so that a newer program can speak to an older one.
+// Type is the type of a frame, which defines the format of its body. A receiver
+// ignores unknown types, so that a newer program can communicate with an older
+// one.
 type Type uint8
 
-// head is how many bytes come before the type.
+// head is the number of bytes before the type.
 const head = 4
 
-// ErrFull says that so much waits to be written that a frame was not taken.
+// ErrFull is the error if too many bytes wait to be written, so that a frame
+// was not queued.
 var ErrFull = errors.New("the line is full")
 
-// FrameError is a frame that cannot be one.
+// FrameError is the error for a frame with an invalid length.
 type FrameError struct{ Length uint32 }
 
 func (e *FrameError) Error() string {
 	return fmt.Sprintf("a frame of %d bytes: frames have 1 to %d", e.Length, MaxFrame)
 }
 
-// Frame is a frame that is being written, from [Begin] to its sending. A frame
+// Frame is a frame that is being built, from [Begin] until it is sent. A frame
 // can be sent to several lines.
 type Frame struct{ b []byte }
 
 var frames = sync.Pool{New: func() any { return &Frame{b: make([]byte, 0, usual)} }}
 
-// usual is the size of a new frame's memory: most messages fit.
+// usual is the size of a new frame's memory: most messages fit into it.
 const usual = 256
 
-// roomy is the size from which a frame's memory is not kept.
+// roomy is the size from which a frame's memory is not reused.
 const roomy = 64 << 10
 
-// Begin returns an empty frame. [Frame.Free] gives its memory back.
+// Begin returns an empty frame. [Frame.Free] releases its memory for reuse.
 func Begin(t Type) *Frame {
 	f := frames.Get().(*Frame)
 	f.b = append(f.b[:0], 0, 0, 0, 0, byte(t))
@@ -64,13 +66,13 @@ func (f *Frame) Free() {
 	}
 }
 
-// Len is how many bytes the frame has on the line.
+// Len returns how many bytes the frame has on the line.
 func (f *Frame) Len() int { return len(f.b) }
 
 // Body returns the body, which is valid until the frame changes.
 func (f *Frame) Body() []byte { return f.b[head+1:] }
 
-// bytes is the whole frame, its length included.
+// bytes returns the whole frame, including its length.
 func (f *Frame) bytes() []byte {
 	binary.LittleEndian.PutUint32(f.b, uint32(len(f.b)-head))
 	return f.b
@@ -99,5 +101,5 @@ func (f *Frame) String(v string) *Frame { f.b = append(f.Uint(uint64(len(v))).b,
 // Bytes adds bytes and their number.
 func (f *Frame) Bytes(v []byte) *Frame { f.b = append(f.Uint(uint64(len(v))).b, v...); return f }
 
-// Rest adds bytes without their number: they go to the end of the frame.
+// Rest adds bytes without their number: they must be the end of the frame.
 func (f *Frame) Rest(v []byte) *Frame { f.b = append(f.b, v...); return f }
