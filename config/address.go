@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// placeApps gives an address to each app that has none: port 8080 for the
-// first, one more for each further one, and for one with a host or a prefix
-// that of the first app that has neither.
+// placeApps assigns an address to each app without one: port 8080 to the first
+// app, the next port to each further app, and to an app with a host or a prefix
+// the address of the first app that has neither.
 func (c *Config) placeApps() {
 	var mounted []string
 	first := ""
@@ -40,11 +40,11 @@ func (c *Config) defaultAddr(key, addr, why string) {
 	}
 }
 
-// listening is who listens where.
+// listening is one listener and its owner.
 type listening struct {
 	key, addr  string
 	host, port string
-	mount      string // the host and the prefix that requests have to be for
+	mount      string // the host and the prefix of its requests
 }
 
 func (c *Config) listening() (all []listening) {
@@ -59,15 +59,15 @@ func (c *Config) listening() (all []listening) {
 			add("apps."+app+".addr", a.Addr, a.Host+a.Prefix)
 		}
 	}
-	if !c.Origin("ops.addr").IsDefault() { // else it makes way
+	if !c.Origin("ops.addr").IsDefault() { // a default address yields to the app's
 		add("ops.addr", c.Ops.Addr, "")
 	}
 	return all
 }
 
-// addressTwice finds addresses that are wanted by two who cannot share them.
-// Apps share one, written alike, if requests say by host or prefix which of
-// them they are for.
+// addressTwice finds addresses that two listeners need and cannot share. Apps
+// share an address, written alike, if their hosts or prefixes distinguish their
+// requests.
 func (c *Config) addressTwice() (p Problems) {
 	all := c.listening()
 	for i, b := range all {
@@ -93,7 +93,8 @@ func (a listening) meets(b listening) bool {
 	return a.port != "0" && a.overlaps(b)
 }
 
-// overlaps reports whether listening on one of two hosts takes the other, too.
+// overlaps reports whether listening on one of two hosts also occupies the
+// other.
 func (a listening) overlaps(b listening) bool {
 	loopback := func(host string) string {
 		if host == "localhost" {
@@ -112,7 +113,7 @@ func (c *Config) conflict(a, b listening) Problem {
 		Text: fmt.Sprintf("%s (%v) and %s = %s (%v) cannot both be listened on", b.addr, at, a.key, a.addr, other),
 		Hint: "give one of them another address",
 	}
-	if at.IsDefault() { // nobody can mend a default at its place
+	if at.IsDefault() { // an error at a default would have no place to correct
 		p.Key, p.Origin = a.key, other
 		p.Text = fmt.Sprintf("%s (%v) and %s = %s (%v) cannot both be listened on", a.addr, other, b.key, b.addr, at)
 	}

@@ -1,13 +1,13 @@
-// Package config turns the files, the environment and the command line of a
-// process into one checked Config, whose values know where they came from.
-//
+// Package config reads the files, the environment and the command line of a
+// process into one checked Config. Each value records its origin.
 // One schema, the key tags of the structs in this package and of an
-// application's own sections, decides everything: which keys exist, what the
-// variable of a key is called (lock.redis.key is MEGA_LOCK_REDIS_KEY), its
-// default, what is a legal value, what [Config.Explain], [JSONSchema] and [Reference]
-// say of it. Loading is strict and complete: an unknown key, a number without
-// its unit, an empty section and a malformed URL are errors, each says the
-// line of its file, and all of them are reported at once.
+// One schema defines everything: the key tags of the structs in this package
+// and of an application's own sections. It defines the keys, the variable of
+// each key (lock.redis.key is MEGA_LOCK_REDIS_KEY), the defaults, the legal
+// values, and the output of [Config.Explain], [JSONSchema] and [Reference].
+// Loading is strict and complete: an unknown key, a number without its unit, an
+// empty section and a malformed URL are errors. Each error names the line of
+// its file, and Load reports all of them at once.
 //
 // # Layers
 //
@@ -48,7 +48,7 @@ import (
 	"strings"
 )
 
-// Config is the configuration of a process. It does not change once loaded.
+// Config is the configuration of a process. It is immutable once loaded.
 type Config struct {
 	Env      string           `key:"env" file:"no" pattern:"^[a-z][a-z0-9_-]*$" like:"staging" doc:"dev, test, production or a name of your own; not in files, as it decides which of them are read"`
 	Name     string           `key:"name" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$" like:"shop" doc:"what the program is called; default the name of its executable"`
@@ -66,23 +66,23 @@ type Config struct {
 	schema   *schema
 	only     []string // the apps that this process runs; empty for all
 	values   map[string]Value
-	defaults map[string]string // what keys are where nothing sets them
+	defaults map[string]string // the values of keys that nothing sets
 	files    []File
 	sections map[sectionID]reflect.Value
 }
 
 // Section is a part of the schema that an application adds: the struct Type,
-// with key tags, under Name. What one app declares can be set for all who
-// declare it, at database.url, and for the app alone, at apps.web.database.url,
-// which is then what that app sees.
+// with key tags, under Name. A section that an app declares can be set for all
+// apps that declare it, at database.url, and for one app alone, at
+// apps.web.database.url, which then takes precedence in that app.
 type Section struct {
-	App  string // the app that declares it; empty for one that all share
+	App  string // the app that declares it; empty for a shared section
 	Name string
 	Type reflect.Type
 	Site string // file:line of its declaration, for error texts
 }
 
-// sectionID is a section of an app, or of all of them.
+// sectionID identifies a section of an app, or a shared section.
 type sectionID struct{ app, name string }
 
 // Caches returns the aliases of the configured caches, sorted.
@@ -95,16 +95,16 @@ func (c *Config) Caches() []string {
 	return aliases
 }
 
-// Files returns the files that were read, the weakest first.
+// Files returns the files that Load read, the weakest first.
 func (c *Config) Files() []File { return slices.Clone(c.files) }
 
-// Origin says where the value of key came from.
+// Origin returns the origin of the value of key.
 func (c *Config) Origin(key string) Origin {
 	v, _ := c.lookup(key)
 	return v.Origin
 }
 
-// lookup returns the value of key, or of the key that it inherits from.
+// lookup returns the value of key, or of the key from which it inherits.
 func (c *Config) lookup(key string) (Value, bool) {
 	v, ok := c.values[key]
 	if ok {
@@ -116,9 +116,9 @@ func (c *Config) lookup(key string) (Value, bool) {
 	return Value{}, false
 }
 
-// Section returns the section of that name as app sees it, a value of its
-// Type. App is empty for one that all share, and one that all share is what an
-// app sees that did not declare its own.
+// Section returns the section of that name for app, a value of its Type. It
+// returns the shared section if app is empty or did not declare a section of
+// its own.
 func (c *Config) Section(app, name string) (any, bool) {
 	v, ok := c.sections[sectionID{app, name}]
 	if !ok {
@@ -130,7 +130,7 @@ func (c *Config) Section(app, name string) (any, bool) {
 	return v.Interface(), true
 }
 
-// Values returns every key that has a value of its own, sorted, with secrets
+// Values returns every key with a value of its own, sorted, with secrets
 // masked.
 func (c *Config) Values() []Value {
 	var all []Value

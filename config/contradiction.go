@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// contradictions are the mistakes that a type or a tag cannot express.
+// contradictions returns the mistakes that a type or a tag cannot express.
 func (c *Config) contradictions() (p Problems) {
 	for _, find := range []func() Problems{c.badTemplate, c.badSocket, c.hastyHangTimeout, c.missingCache, c.addressTwice, c.manyIdentities, c.halfIdentity} {
 		p = append(p, find()...)
@@ -42,7 +42,8 @@ func (c *Config) badSocket() Problems {
 	return Problems{p}
 }
 
-// leastHangTimeout is above the pauses of a healthy process on a loaded machine.
+// leastHangTimeout is longer than the pauses of a healthy process on a loaded
+// machine.
 const leastHangTimeout = time.Second
 
 func (c *Config) hastyHangTimeout() Problems {
@@ -74,7 +75,7 @@ func (c *Config) cacheHint() string {
 	return "configured: " + strings.Join(c.Caches(), ", ")
 }
 
-// manyIdentities finds more than one way to say to NATS who we are.
+// manyIdentities finds more than one kind of NATS credentials.
 func (c *Config) manyIdentities() Problems {
 	var ways []string
 	for _, key := range []string{"nats.user", "nats.token", "nats.nkey_file", "nats.creds_file"} {
@@ -92,7 +93,7 @@ func (c *Config) manyIdentities() Problems {
 	}}
 }
 
-// halfIdentity finds keys that mean nothing without another.
+// halfIdentity finds keys that have no effect without another.
 func (c *Config) halfIdentity() (p Problems) {
 	for key, with := range map[string]string{"nats.password": "nats.user", "nats.tls.cert": "nats.tls.key", "nats.tls.key": "nats.tls.cert"} {
 		if c.values[key].Text != "" && c.values[with].Text == "" {

@@ -11,8 +11,8 @@ type decoder struct {
 	problems Problems
 }
 
-// decode fills the struct v from the keys below key. The keys of an app's own
-// section have the app before them.
+// decode fills the struct v from the keys below key. before precedes the keys
+// of an app's own section.
 func (d *decoder) decode(v reflect.Value, before, key string) {
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
@@ -32,7 +32,7 @@ func (d *decoder) decode(v reflect.Value, before, key string) {
 	}
 }
 
-// named fills a map from the names that occur under key.
+// named fills a map from the names below key.
 func (d *decoder) named(m reflect.Value, key string) {
 	m.Set(reflect.MakeMap(m.Type()))
 	for full, value := range d.config.values {
@@ -61,7 +61,7 @@ func (d *decoder) leaf(v reflect.Value, f Field, key string) {
 	if !ok {
 		return
 	}
-	if err := f.set(v, value); err != nil { // two keys whose values are legal for one of them
+	if err := f.set(v, value); err != nil { // the value is legal for only one of two keys
 		d.problems = append(d.problems, invalid(key, value.Origin, err))
 	}
 }

@@ -12,7 +12,7 @@ type assignment struct {
 	line       int
 }
 
-// dotEnv reads an .env file. Variables without our prefix are for others.
+// dotEnv reads an .env file. It ignores variables without the MEGA_ prefix.
 func (r *reader) dotEnv(path string) {
 	data, err := r.disk.contents(path)
 	if err != nil {
@@ -44,11 +44,11 @@ func (r *reader) dotEnv(path string) {
 	r.add(l, path)
 }
 
-// readDotEnv reads lines of KEY=value: blanks around both, export before the
-// key and # comments are let go. A value in single quotes is taken as it is, in
-// double quotes \n, \r, \t, \", \\ and \$ are what they are in a shell; both
-// may run over several lines. Nothing is replaced in a value, as a $ in a
-// password means itself.
+// readDotEnv parses lines of KEY=value. It ignores blanks around both, export
+// before the key, and # comments. A value in single quotes is literal. In
+// double quotes \n, \r, \t, \", \\ and \$ have their meaning in a shell. Both
+// may span several lines. Variables in a value are not expanded, because a $ in
+// a password means itself.
 func readDotEnv(text string) ([]assignment, []fault) {
 	r := dotEnvReader{rest: text}
 	for r.rest != "" {
@@ -59,12 +59,12 @@ func readDotEnv(text string) ([]assignment, []fault) {
 
 type dotEnvReader struct {
 	rest   string
-	line   int // the one that was taken last
+	line   int // the number of the last line that take returned
 	all    []assignment
 	faults []fault
 }
 
-// take returns the next line.
+// take returns the next line and advances.
 func (r *dotEnvReader) take() (line string) {
 	r.line++
 	line, r.rest, _ = strings.Cut(r.rest, "\n")
@@ -109,7 +109,8 @@ func (r *dotEnvReader) next() {
 	}
 }
 
-// plainValue is a value without quotes: up to a # that has a blank before it.
+// plainValue returns a value without quotes: the text before a # that follows a
+// blank.
 func plainValue(value string) string {
 	for i := range value {
 		if value[i] == '#' && (i == 0 || value[i-1] == ' ' || value[i-1] == '\t') {
@@ -119,8 +120,9 @@ func plainValue(value string) string {
 	return value
 }
 
-// quotedValue returns the value that text begins with, how much of text it
-// takes, and whether its quote is closed. If not, its line is taken.
+// quotedValue returns the quoted value at the start of text, the number of
+// bytes it occupies, and whether its quote is closed. If it is not closed, it
+// ends with its line.
 func quotedValue(text string) (value string, used int, closed bool) {
 	var b strings.Builder
 	for i := 1; i < len(text); i++ {

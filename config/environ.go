@@ -11,14 +11,14 @@ import (
 
 const prefix = "MEGA_"
 
-// foreign are the variables with our prefix that are not configuration: what
-// says where the configuration is, what the processes of a program tell each
-// other, what test runs are scaled with, and what Kubernetes injects for a
-// service called mega-something.
+// foreign matches the variables with the MEGA_ prefix that are not
+// configuration: the location of the configuration, the variables between the
+// processes of a program, the scale of test runs, and the variables that
+// Kubernetes injects for a service called mega-something.
 var foreign = regexp.MustCompile(`^MEGA_(CONFIG$|RUN_|WORKER_|TEST_)|^MEGA_(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT(_\d+_.+)?)$`)
 
-// environment is the variables of a process. An empty one counts as unset, and
-// of several with one name the last counts.
+// environment is the variables of a process. An empty variable counts as unset,
+// and the last of several with one name counts.
 type environment map[string]string
 
 func newEnvironment(environ []string) environment {
@@ -35,21 +35,21 @@ func inKubernetes(environ []string) bool {
 	return newEnvironment(environ)["KUBERNETES_SERVICE_HOST"] != ""
 }
 
-// injectedAlways are those of them that no key may have. What ends in _PORT
-// alone, a key may well be called.
+// injectedAlways matches injected variables that no key may have. A key may
+// have a variable that only ends in _PORT.
 var injectedAlways = regexp.MustCompile(`_SERVICE_(HOST|PORT(_.+)?)$`)
 
 var link = regexp.MustCompile(`^(tcp|udp|sctp)://`)
 
-// injected reports whether Kubernetes set the variable, although a key has its
-// name: for a service mega-mail it sets MEGA_MAIL_PORT, beside
-// MEGA_MAIL_SERVICE_HOST.
+// injected reports whether Kubernetes set the variable, although it is the
+// variable of a key: for a service mega-mail Kubernetes sets MEGA_MAIL_PORT,
+// beside MEGA_MAIL_SERVICE_HOST.
 func (env environment) injected(name string) bool {
 	service, ok := strings.CutSuffix(name, "_PORT")
 	return ok && link.MatchString(env[name]) && env[service+"_SERVICE_HOST"] != ""
 }
 
-// readEnviron is the layer of the environment.
+// readEnviron returns the layer of the environment.
 func (sc *schema) readEnviron(env environment) *layer {
 	l := newLayer()
 	for _, name := range slices.Sorted(maps.Keys(env)) {
@@ -60,7 +60,7 @@ func (sc *schema) readEnviron(env environment) *layer {
 	return l
 }
 
-// putVariable adds the value of a variable, which o names.
+// putVariable adds the value of the variable that o names.
 func (sc *schema) putVariable(l *layer, text string, o Origin) {
 	f, key, problem := sc.keyOf(o)
 	switch {
@@ -71,7 +71,7 @@ func (sc *schema) putVariable(l *layer, text string, o Origin) {
 	}
 }
 
-// keyOf finds the key that a variable sets, or says why there is none.
+// keyOf returns the key that a variable sets, or the problem if there is none.
 func (sc *schema) keyOf(o Origin) (Field, string, Problem) {
 	if key, ok := sc.variable[o.Name]; ok && !strings.Contains(key, "*") {
 		f, _ := sc.find(key)
@@ -88,8 +88,8 @@ func (sc *schema) keyOf(o Origin) (Field, string, Problem) {
 	return Field{}, "", sc.unknownVariable(o)
 }
 
-// named returns the key that a variable sets, if f is what every cache has and
-// the variable is that of one of them.
+// named returns the key that a variable sets, if f is a key of every cache and
+// the variable belongs to one of them.
 func (f Field) named(variable string) (string, bool) {
 	before, after, ok := strings.Cut(EnvName(f.Key()), "*")
 	if !ok {
@@ -99,8 +99,7 @@ func (f Field) named(variable string) (string, bool) {
 	return strings.Replace(f.Key(), "*", word, 1), ok
 }
 
-// between returns the name, in lower case, that a variable has between two of
-// its parts.
+// between returns the lower-case name between two parts of a variable.
 func between(variable, before, after string) (string, bool) {
 	rest, ok := strings.CutPrefix(variable, before)
 	if !ok {
@@ -113,8 +112,8 @@ func between(variable, before, after string) (string, bool) {
 	return strings.ToLower(word), true
 }
 
-// foreignApp returns the app that a variable would belong to, if this program
-// had it.
+// foreignApp returns the name of the app to which a variable would belong, if
+// the program had that app.
 func (sc *schema) foreignApp(variable string) (string, bool) {
 	for _, f := range appFields() {
 		if app, ok := between(variable, "MEGA_APPS_", "_"+strings.ToUpper(f.Path[0])); ok && !slices.Contains(sc.apps, app) {
@@ -143,8 +142,8 @@ func (sc *schema) unknownVariable(o Origin) Problem {
 	return p
 }
 
-// nearestVariable finds the variable that was most likely meant, also where
-// the name of the cache or app was left out.
+// nearestVariable returns the variable with the most similar spelling, also
+// where the name of the cache or app was left out.
 func (sc *schema) nearestVariable(name string) string {
 	for _, f := range sc.fields {
 		if pattern := EnvName(f.Key()); strings.Contains(pattern, "*") && name == strings.Replace(pattern, "_*", "", 1) {
@@ -159,7 +158,7 @@ func (sc *schema) nearestVariable(name string) string {
 	return spelling.Nearest(name, sc.variables())
 }
 
-// variables lists every variable there is, with a likely name for a cache.
+// variables returns every possible variable, with a likely name for a cache.
 func (sc *schema) variables() (names []string) {
 	for _, f := range sc.fields {
 		names = append(names, strings.Replace(EnvName(f.Key()), "*", "MAIN", 1))

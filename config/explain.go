@@ -7,29 +7,29 @@ import (
 	"strings"
 )
 
-// Explanation is all there is to say of a key.
+// Explanation describes a key and its value.
 type Explanation struct {
 	Key      string   `json:"key"`
 	Doc      string   `json:"doc,omitempty"`
 	Takes    string   `json:"takes"` // "a duration such as 10s"
 	Value    string   `json:"value"` // masked
-	Set      bool     `json:"set"`   // whether it has a value, be it empty
+	Set      bool     `json:"set"`   // whether it has a value, which may be empty
 	Origin   Origin   `json:"origin"`
-	Shadows  []Origin `json:"shadows,omitempty"`  // what set it more weakly, the nearest first
-	Inherits string   `json:"inherits,omitempty"` // the key whose value it has, where nothing sets its own
+	Shadows  []Origin `json:"shadows,omitempty"`  // the weaker layers that set it, the nearest first
+	Inherits string   `json:"inherits,omitempty"` // the key whose value it has, if nothing sets its own
 	Default  string   `json:"default,omitempty"`
 	Variable string   `json:"variable"` // MEGA_LOCK_TTL
 	Legal    []string `json:"legal,omitempty"`
 	Min      string   `json:"min,omitempty"`
 	Max      string   `json:"max,omitempty"`
-	Like     string   `json:"like,omitempty"` // an example, where the text has to have a form
+	Like     string   `json:"like,omitempty"` // an example, if the text must match a pattern
 	Required bool     `json:"required,omitempty"`
-	Live     bool     `json:"live"`   // a running process takes a new value over
-	Secret   bool     `json:"secret"` // it is not shown, and refused on a command line
+	Live     bool     `json:"live"`   // a running process applies a new value
+	Secret   bool     `json:"secret"` // it is masked, and refused on a command line
 }
 
-// Explain says what a key is and where its value came from. Its error is
-// [Problems] that name the key that was probably meant.
+// Explain describes a key and the origin of its value. For an unknown key it
+// returns [Problems] that suggest the most similar key.
 func (c *Config) Explain(key string) (Explanation, error) {
 	f, ok := c.schema.find(key)
 	if !ok || strings.Contains(key, "*") {
@@ -53,8 +53,7 @@ func (c *Config) Explain(key string) (Explanation, error) {
 	return e, nil
 }
 
-// Keys returns every key that there is, sorted: of caches those that are
-// configured.
+// Keys returns every key, sorted, with those of the configured caches.
 func (c *Config) Keys() []string {
 	all := map[string]bool{}
 	for _, f := range c.schema.fields {

@@ -11,12 +11,12 @@ import (
 	"syscall"
 )
 
-// Files is a copy of the files that a configuration was loaded from, and of the
-// answers of its providers. The zero Files in a Source takes the copy while Load
-// reads them. Once Keep was called, or after its decoding from JSON, Files takes
-// their place: Load finds the same files with the same contents and no others, and
-// asks no provider whose answer is kept. Its methods may be called concurrently. It
-// holds secrets.
+// Files is a copy of the files and provider results from which a configuration
+// was loaded. With a zero Files in its Source, Load records them. After Keep,
+// or after decoding from JSON, Load reads from the Files alone: it finds the
+// same files with the same contents and no others, and does not call a provider
+// whose result is kept. Its methods are safe for concurrent use. It holds
+// secrets.
 type Files struct {
 	mu    sync.Mutex // guards the fields below
 	kept  kept
@@ -28,8 +28,8 @@ type kept struct {
 	Layers map[string]map[string]any `json:"layers,omitempty"` // numbers are json.Number
 }
 
-// seen is the state of a path when it was looked at. A path may be looked at in
-// several ways.
+// seen is the recorded state of a path, which may have been read in several
+// ways.
 type seen struct {
 	Exists *bool    `json:"exists,omitempty"`
 	Stat   *told    `json:"stat,omitempty"`
@@ -39,7 +39,7 @@ type seen struct {
 	Data   []byte   `json:"data,omitempty"`
 }
 
-// told is the outcome of a look at a path.
+// told is the result of one read of a path.
 type told struct {
 	Folder bool   `json:"folder,omitempty"`
 	Error  string `json:"error,omitempty"`
@@ -59,7 +59,7 @@ func (f *Files) MarshalJSON() ([]byte, error) {
 	return json.Marshal(f.kept)
 }
 
-// UnmarshalJSON decodes a copy, which takes the place of the disk.
+// UnmarshalJSON decodes a copy, which then replaces the disk.
 func (f *Files) UnmarshalJSON(data []byte) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -69,8 +69,8 @@ func (f *Files) UnmarshalJSON(data []byte) error {
 	return d.Decode(&f.kept)
 }
 
-// look returns the state of path that had reports. A recording calls disk for what
-// it does not have; a kept copy leaves the state as it is.
+// look returns the state of path. had reports whether the state is recorded; if
+// not, a recording calls disk, and a kept copy returns the state unchanged.
 func (f *Files) look(path string, had func(*seen) bool, disk func(*seen)) seen {
 	if f == nil {
 		var s seen
@@ -91,8 +91,8 @@ func (f *Files) look(path string, had func(*seen) bool, disk func(*seen)) seen {
 	return s
 }
 
-// exists reports whether there is something of that name, be it a link to
-// nothing: a name that is there was meant to be read.
+// exists reports whether a file of that name exists, also as a dangling link:
+// an existing name is meant to be read.
 func (f *Files) exists(path string) bool {
 	s := f.look(path, func(s *seen) bool { return s.Exists != nil }, func(s *seen) {
 		_, err := os.Lstat(path)
@@ -111,7 +111,7 @@ func (f *Files) isFolder(path string) (bool, error) {
 	return s.Stat != nil && s.Stat.Folder, s.Stat.err()
 }
 
-// list returns the names in a folder, and none if path is not a folder.
+// list returns the names in a folder, or none if path is not a folder.
 func (f *Files) list(path string) ([]string, error) {
 	s := f.look(path, func(s *seen) bool { return s.List != nil }, func(s *seen) {
 		entries, err := os.ReadDir(path)
@@ -145,8 +145,8 @@ func outcome(err error) *told {
 	return &told{Error: cause(err).Error()}
 }
 
-// err is the error that the path was looked at with. A kept copy answers
-// fs.ErrNotExist for a path that was not looked at.
+// err returns the recorded error. A kept copy returns fs.ErrNotExist for a path
+// that was not read.
 func (t *told) err() error {
 	switch {
 	case t == nil:
@@ -157,8 +157,8 @@ func (t *told) err() error {
 	return nil
 }
 
-// layer returns a function that waits for the answer of a provider: the kept one,
-// or else that of begin, which is kept.
+// layer returns a function that waits for the result of a provider: the kept
+// result, or else the result of begin, which it records.
 func (f *Files) layer(i int, source Layer, begin func() func() (map[string]any, error)) func() (map[string]any, error) {
 	if f == nil {
 		return begin()

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// formats are the endings of files, each with its reader.
+// formats maps the extensions of files to their readers.
 var formats = map[string]func([]byte) (node, []fault){".yaml": readYAML, ".toml": readTOML, ".json": readJSON}
 
-// endings are those of formats, and one that people expect to work.
+// endings are the extensions in formats, and one that users expect to work.
 var endings = []string{".yaml", ".toml", ".json", ".yml"}
 
 const (
@@ -18,17 +18,17 @@ const (
 	appStem  = "app.config"
 )
 
-// place is where the files of a program are.
+// place is the location of a program's files.
 type place struct {
-	folder string // empty where nothing is to be read
-	stem   string // mega.config, or what stands before the ending of the file that was named
-	file   string // the one that was named
+	folder string // empty if no file is read
+	stem   string // mega.config, or the named file without its extension
+	file   string // the named file
 }
 
-// find says where the files are: where it was told, else in the nearest folder
-// that has some, from dir upwards to the root of the module or the repository.
-// Without such a root it does not leave dir: further up is nobody's, or
-// everybody's.
+// find returns the location of the files: the named one, or else the nearest
+// folder with such files, from dir upwards to the root of the module or the
+// repository. Without such a root it searches dir only, because folders further
+// up belong to others.
 func (r *reader) find(named string, o Origin) place {
 	if named != "" {
 		return r.told(named, o)
@@ -45,7 +45,7 @@ func (r *reader) find(named string, o Origin) place {
 	return p
 }
 
-// upwards lists the folders from dir to the root that it belongs to.
+// upwards returns the folders from dir to its root.
 func (r *reader) upwards(dir string) (folders []string) {
 	for at := dir; ; at = filepath.Dir(at) {
 		folders = append(folders, at)
@@ -58,7 +58,7 @@ func (r *reader) upwards(dir string) (folders []string) {
 	}
 }
 
-// told is the place that somebody named, a file or a folder.
+// told returns the location that a user named, a file or a folder.
 func (r *reader) told(named string, o Origin) place {
 	path := named
 	if !filepath.IsAbs(path) {
@@ -82,11 +82,11 @@ func (r *reader) told(named string, o Origin) place {
 	return place{folder: filepath.Dir(path), stem: strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)), file: path}
 }
 
-// stems are the names of the main files, without their endings, the weakest
-// first.
+// stems returns the names of the main files, without their extensions, the
+// weakest first.
 func (p place) stems(env string) []string { return []string{p.stem, p.stem + "." + env} }
 
-// existing are the files of a folder that have one of these names, in their
+// existing returns the files of a folder that have one of these names, in their
 // order.
 func (r *reader) existing(folder string, stems []string) (paths []string) {
 	for _, stem := range stems {
@@ -99,7 +99,7 @@ func (r *reader) existing(folder string, stems []string) (paths []string) {
 	return paths
 }
 
-// mainFiles are those to be read of a place.
+// mainFiles returns the main files of a place.
 func (r *reader) mainFiles(p place) []string {
 	stems := p.stems(r.env)
 	if p.file == "" {
@@ -108,8 +108,8 @@ func (r *reader) mainFiles(p place) []string {
 	return r.oneFormat(append([]string{p.file}, r.existing(p.folder, stems[1:])...))
 }
 
-// oneFormat refuses files of several formats side by side: which of them is
-// the stronger, nobody could say.
+// oneFormat refuses files of several formats side by side, because their
+// precedence would be undefined.
 func (r *reader) oneFormat(paths []string) []string {
 	paths = slices.DeleteFunc(paths, func(path string) bool {
 		wrong := formats[filepath.Ext(path)] == nil

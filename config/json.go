@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// readJSON reads the one object of a file.
+// readJSON parses the single object of a file.
 func readJSON(data []byte) (node, []fault) {
 	at := newLines(data)
 	var whole json.RawMessage
@@ -23,16 +23,16 @@ func readJSON(data []byte) (node, []fault) {
 	return j.done(j.next())
 }
 
-// jsonBuilder makes nodes of tokens. The decoder's own maps would know neither
-// lines nor that a key is there twice.
+// jsonBuilder builds nodes from tokens. The decoder's own maps would lose lines
+// and duplicate keys.
 type jsonBuilder struct {
 	builder
 	lines   lines
 	decoder *json.Decoder
 }
 
-// token returns the next token and its line. That all of them are there was
-// found before; a decoder that differs stops the reading.
+// token returns the next token and its line. The input was validated before; if
+// the decoder disagrees, the reading stops.
 func (j *jsonBuilder) token() (json.Token, int) {
 	t, err := j.decoder.Token()
 	line := j.lines.at(max(0, int(j.decoder.InputOffset())-1))
@@ -69,7 +69,7 @@ func (j *jsonBuilder) object(line int) node {
 	var parts []part
 	for !j.full && j.decoder.More() {
 		t, at := j.token()
-		key, _ := t.(string) // what else a key is, is not JSON
+		key, _ := t.(string) // JSON has no other keys than strings
 		parts = append(parts, part{key, at, j.next()})
 	}
 	j.token()

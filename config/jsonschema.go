@@ -11,8 +11,8 @@ import (
 
 // JSONSchema returns a JSON Schema, draft 2020-12, of the files of s: of
 // mega.config.*, and below #/$defs/app.<name> of the app.config.* of each app.
-// It says all that such a schema can say: which keys there are, of what kind
-// and form their values are, and that no section is empty.
+// The schema describes the keys, the types and forms of their values, and that
+// no section is empty.
 func JSONSchema(s Source) ([]byte, error) {
 	sc, problems := newSchema(s)
 	if len(problems) > 0 {
@@ -30,7 +30,7 @@ func JSONSchema(s Source) ([]byte, error) {
 	}
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)
-	e.SetEscapeHTML(false) // patterns are to be read
+	e.SetEscapeHTML(false) // keeps patterns readable
 	e.SetIndent("", "  ")
 	err := e.Encode(root)
 	return out.Bytes(), err
@@ -38,8 +38,8 @@ func JSONSchema(s Source) ([]byte, error) {
 
 type object = map[string]any
 
-// describeFile describes the keys of a file, which may name its schema, and
-// may set nothing.
+// describeFile describes the keys of a file. The file may name its schema, and
+// may be empty.
 func describeFile(b *branch) object {
 	file := b.describe()
 	delete(file, "minProperties")
@@ -47,7 +47,7 @@ func describeFile(b *branch) object {
 	return file
 }
 
-// describe describes a section. One that no file can set is left out.
+// describe describes a section. It omits sections that no file can set.
 func (b *branch) describe() object {
 	section := object{"type": "object", "additionalProperties": false, "minProperties": 1}
 	properties := object{}
@@ -66,7 +66,7 @@ func (b *branch) describe() object {
 	return section
 }
 
-// describe describes what a file may give to a key.
+// describe describes the values that a file may set for a key.
 func (f Field) describe() object {
 	d := f.describeKind()
 	if f.Doc != "" {
@@ -108,7 +108,7 @@ func (f Field) describeNumber(kind string) object {
 	return d
 }
 
-// durationForm is what time.ParseDuration takes.
+// durationForm matches the syntax of time.ParseDuration.
 const durationForm = `^([+-]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+|0)$`
 
 func (f Field) describeText() object {
@@ -136,7 +136,8 @@ func (f Field) describeText() object {
 	return d
 }
 
-// orNothing is a pattern that lets empty text pass where a key may have it.
+// orNothing returns a pattern that also matches empty text if the key may be
+// empty.
 func (f Field) orNothing(pattern string) string {
 	if f.Required || familyOf(f.Type) == listFamily {
 		return pattern
@@ -151,7 +152,7 @@ func (f Field) describeSchemes() string {
 	return "^(" + strings.Join(f.Schemes, "|") + ")://."
 }
 
-// literal is a default as a file would say it.
+// literal returns a default in the form that a file uses.
 func (f Field) literal(text string) any {
 	switch familyOf(f.Type) {
 	case boolFamily:

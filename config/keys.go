@@ -27,7 +27,7 @@ type Bus struct {
 	NATS    BusNATS `key:"nats"`
 }
 
-// BusNATS configures what the bus calls its subjects on NATS.
+// BusNATS configures the subject names of the bus on NATS.
 type BusNATS struct {
 	Prefix        string `key:"prefix" pattern:"^[A-Za-z0-9_-]+(\\.[A-Za-z0-9_-]+)*$" like:"shop or shop.eu" doc:"stands before the subjects of both events and requests"`
 	EventPrefix   string `key:"event_prefix" default:"ev" pattern:"^([A-Za-z0-9_-]+(\\.[A-Za-z0-9_-]+)*)?$" like:"ev" doc:"stands before the subjects of events; empty for subjects as they are"`
@@ -35,7 +35,7 @@ type BusNATS struct {
 	InboxPrefix   string `key:"inbox_prefix" pattern:"^[A-Za-z0-9_-]+(\\.[A-Za-z0-9_-]+)*$" like:"_INBOX_shop" doc:"the first part of the subjects of answers, in the place of _INBOX: a permission for it keeps them private"`
 }
 
-// NATS is the NATS server that the process may use.
+// NATS configures the process's NATS server.
 type NATS struct {
 	URL       URL     `key:"url" schemes:"nats|tls" doc:"where it is; several servers with commas between them"`
 	User      string  `key:"user" doc:"who we are"`
@@ -53,12 +53,12 @@ type NATSTLS struct {
 	Key  string `key:"key" doc:"a file with the key of nats.tls.cert"`
 }
 
-// Cache is a redis that the process may use.
+// Cache configures a Redis of the process.
 type Cache struct {
 	URL URL `key:"url" schemes:"redis|rediss|redis-sentinel|rediss-sentinel|redis-cluster|rediss-cluster" doc:"where it is"`
 }
 
-// Cluster configures how processes of one machine work together.
+// Cluster configures how the processes of one machine work together.
 type Cluster struct {
 	Workers     int           `key:"workers" default:"1" min:"1" max:"256" doc:"how many processes serve; more than one are run by a supervisor"`
 	HangTimeout time.Duration `key:"hang_timeout" default:"30s" min:"0s" doc:"how long a worker may leave its supervisor without an answer before it is killed and replaced; at least 1s, or 0 for ever; default 0 in env dev"`
@@ -77,24 +77,24 @@ type App struct {
 	TrustedOrigins []string      `key:"trusted_origins" pattern:"^https?://[A-Za-z0-9.-]+(:[0-9]+)?$" like:"https://shop.example.org" doc:"other sites whose pages may send forms to the app"`
 }
 
-// Ops configures the listener for operators and their machines.
+// Ops configures the listener for operators and monitoring.
 type Ops struct {
 	Addr  Addr   `key:"addr" default:"127.0.0.1:9090" required:"true" doc:"where /livez, /readyz and /metrics are served; unless it is set, a free port where this one is taken"`
 	Token Secret `key:"token" pattern:"^[!-~]{16,256}$" like:"the output of openssl rand -hex 32" doc:"the bearer token that /ops/* and /debug/* require; without it they are served on a loopback address only"`
 }
 
-// Boot configures how the process starts.
+// Boot configures the start of the process.
 type Boot struct {
 	WaitFor time.Duration `key:"wait_for" default:"10s" min:"0s" doc:"how long to wait for a server that does not answer"`
 }
 
-// Shutdown configures how the process ends.
+// Shutdown configures the end of the process.
 type Shutdown struct {
 	Timeout time.Duration `key:"timeout" default:"30s" min:"0s" doc:"how long the whole end may take, most of it for requests in flight"`
 	Delay   time.Duration `key:"delay" default:"0s" min:"0s" doc:"how long to keep serving after readiness is gone, at most half of shutdown.timeout; default 5s in Kubernetes"`
 }
 
-// Log configures what the process tells.
+// Log configures the log of the process.
 type Log struct {
 	Level  string `key:"level" default:"info" enum:"debug|info|warn|error" reload:"live" doc:"the least level that is written"`
 	Format string `key:"format" default:"auto" enum:"auto|text|json" doc:"text on a terminal and in dev, else json, unless set"`

@@ -10,7 +10,7 @@ import (
 	"github.com/knadh/koanf/v2"
 )
 
-// layer is what one source sets: legal values of keys that exist.
+// layer is the values from one source: legal values of known keys.
 type layer struct {
 	values   map[string]Value
 	problems Problems
@@ -18,7 +18,7 @@ type layer struct {
 
 func newLayer() *layer { return &layer{values: map[string]Value{}} }
 
-// put adds the value of a key, or says what is wrong with it.
+// put adds the value of a key, or a problem if the value is illegal.
 func (l *layer) put(f Field, key string, v Value, o Origin) {
 	v.Key, v.Origin = key, o
 	if err := f.check(v); err != nil {
@@ -42,7 +42,7 @@ func (l *layer) texts() map[string]string {
 	return texts
 }
 
-// tree is the layer as koanf keeps it: texts and lists of texts, nested.
+// tree returns the layer in koanf's form: nested texts and lists of texts.
 func (l *layer) tree() (*koanf.Koanf, error) {
 	flat := map[string]any{}
 	for key, v := range l.values {
@@ -55,9 +55,9 @@ func (l *layer) tree() (*koanf.Koanf, error) {
 	return k, k.Load(confmap.Provider(flat, "."), nil)
 }
 
-// merge lays the layers over each other, the strongest last: sections merge
-// key by key, lists replace each other. Koanf merges what is set; the origins
-// go the same way beside it.
+// merge merges the layers, the strongest last: sections merge key by key, and a
+// list replaces a weaker list. Koanf merges the values; merge tracks the
+// origins in parallel.
 func merge(layers ...*layer) (map[string]Value, error) {
 	all, origins := koanf.New("."), map[string]Value{}
 	for _, l := range layers {
@@ -79,7 +79,7 @@ func merge(layers ...*layer) (map[string]Value, error) {
 	return merged, nil
 }
 
-// over is v in a layer above the one that set below.
+// over returns v as a value that shadows below.
 func (v Value) over(below Value) Value {
 	if !below.Origin.IsDefault() {
 		v.Shadows = append([]Origin{below.Origin}, below.Shadows...)
@@ -97,7 +97,7 @@ func (v Value) with(text any) Value {
 	return v
 }
 
-// defaults is the lowest layer.
+// defaults returns the lowest layer.
 func (sc *schema) defaults(s Source, env string) *layer {
 	l := newLayer()
 	put := func(key, text string) {
@@ -115,10 +115,10 @@ func (sc *schema) defaults(s Source, env string) *layer {
 		values["env"] = s.Env
 	}
 	if inKubernetes(s.Environ) {
-		values["shutdown.delay"] = "5s" // endpoints learn late that a pod is going away
+		values["shutdown.delay"] = "5s" // load balancers notice late that a pod ends
 	}
 	if env == "dev" {
-		values["cluster.hang_timeout"] = "0s" // a debugger stops a worker for as long as it likes
+		values["cluster.hang_timeout"] = "0s" // a debugger may pause a worker without limit
 	}
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		put(key, values[key])
@@ -126,7 +126,7 @@ func (sc *schema) defaults(s Source, env string) *layer {
 	return l
 }
 
-// programName is the name of an executable, as far as it may name a program.
+// programName returns the name of an executable, if it is a valid program name.
 func programName(executable string) string {
 	legal := func(r rune) rune {
 		if strings.ContainsRune("._-", r) || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {

@@ -15,11 +15,11 @@ import (
 	"github.com/megaframework/mega/internal/spelling"
 )
 
-// family is how a value of a key is written.
+// family is the kind of syntax of a key's values.
 type family int
 
 const (
-	noFamily family = iota // it is no key
+	noFamily family = iota // not a key
 	textFamily
 	boolFamily
 	intFamily
@@ -54,8 +54,7 @@ func (f Field) measured() bool {
 	return isDuration(f.Type) || f.Type == reflect.TypeFor[Size]() || family == intFamily || family == floatFamily
 }
 
-// parse is the value that a text means: that of a variable, of an argument or
-// of a default.
+// parse returns the value of a text from a variable, an argument or a default.
 func (f Field) parse(text string) Value {
 	v := Value{Key: f.Key(), Text: text, secret: f.Type == reflect.TypeFor[Secret](), url: f.Type == reflect.TypeFor[URL]()}
 	if familyOf(f.Type) == listFamily && text != "" {
@@ -66,11 +65,11 @@ func (f Field) parse(text string) Value {
 	return v
 }
 
-// check reports what is wrong with v.
+// check returns an error if v is illegal.
 func (f Field) check(v Value) error { return f.set(reflect.New(f.Type).Elem(), v) }
 
-// set gives to the value v. Text that is empty was set so on purpose and means
-// nothing at all, where a key may be nothing.
+// set assigns v to the field to. Empty text was set on purpose; it means the
+// zero value, if the key may be empty.
 func (f Field) set(to reflect.Value, v Value) error {
 	if familyOf(f.Type) == listFamily {
 		return f.setList(to, v.list)
@@ -109,7 +108,7 @@ func (f Field) setText(to reflect.Value, u encoding.TextUnmarshaler, v Value) er
 	return f.checkScheme(to.Interface())
 }
 
-// show is a text as a complaint may repeat it.
+// show returns a text in the form in which an error may quote it.
 func (f Field) show(text string) string {
 	switch f.Type {
 	case reflect.TypeFor[Secret]():
@@ -135,8 +134,8 @@ func (f Field) setList(to reflect.Value, items []string) error {
 	return nil
 }
 
-// mayBeEmpty reports whether empty text stands for nothing, rather than for a
-// text that enum and pattern judge.
+// mayBeEmpty reports whether empty text means no value, and is not checked
+// against enum and pattern.
 func (f Field) mayBeEmpty() bool { return f.Default == "" && f.Inherits == "" }
 
 // match checks a text against enum and pattern.
@@ -181,7 +180,7 @@ var (
 
 func isNumber(text string) bool { return numberRule.MatchString(text) }
 
-// notNumber is why a text is not the number that a key takes.
+// notNumber returns the error for a text that is not a number.
 func notNumber(text, want string) error {
 	if octalRule.MatchString(text) {
 		return fmt.Errorf("%s begins with 0, which some read as base 8; write it without", quote(text))
@@ -215,8 +214,8 @@ func (f Field) setFloat(to reflect.Value, text string) error {
 	return f.bounded(to, text)
 }
 
-// unitError is a duration or a size that is a bare number. It is never guessed
-// what it meant: read as nanoseconds it would be wrong almost always.
+// unitError is the error for a duration or a size without a unit. The unit is
+// never guessed: nanoseconds would almost always be wrong.
 type unitError struct{ text, unit, other string }
 
 func (e *unitError) Error() string { return quote(e.text) + " has no unit" }
@@ -257,7 +256,7 @@ func less(a, b reflect.Value) bool {
 	return a.Int() < b.Int()
 }
 
-// magnitude is what a bound means.
+// magnitude returns the value of a bound.
 func (f Field) magnitude(bound string) (reflect.Value, error) {
 	if bound == "" {
 		return reflect.Value{}, errors.New("there is no bound")

@@ -9,27 +9,27 @@ import (
 	"strings"
 )
 
-// Source is what a Config is loaded from.
+// Source describes the inputs of a Config.
 type Source struct {
 	Environ  []string // as from os.Environ
-	Env      string   // what env is where MEGA_ENV is not set; default production
-	Name     string   // what name is where nothing sets it
-	Dir      string   // where the search for files begins; empty for none
+	Env      string   // the env if MEGA_ENV is not set; default production
+	Name     string   // the name if nothing sets it
+	Dir      string   // where the search for files begins; empty for no search
 	File     string   // the file or the folder to read instead, as from --config
 	Apps     []string // the apps of the program, in order
-	Only     []string // those of them that this process runs; empty for all
+	Only     []string // the apps that this process runs; empty for all
 	Sections []Section
-	Layers   []Layer  // of the program's own, the weakest first
+	Layers   []Layer  // the program's own, the weakest first
 	Set      []string // key=value, as from the command line
-	Files    *Files   // a copy of the files to take or to load from; nil for the disk alone
+	Files    *Files   // a copy of the files to record or to load from; nil for the disk alone
 }
 
-// Load returns the configuration that s describes, or [Problems] with all that
-// is wrong with it.
+// Load returns the configuration that s describes, or [Problems] with all
+// mistakes in it.
 func Load(s Source) (*Config, error) {
 	sc, problems := newSchema(s)
 	if len(problems) > 0 {
-		return nil, problems // what else is wrong may be their consequence
+		return nil, problems // other problems may be consequences
 	}
 	vars := newEnvironment(s.Environ)
 	env, set := sc.readEnviron(vars), sc.readSet(s.Set)
@@ -58,8 +58,8 @@ func Load(s Source) (*Config, error) {
 	return c, nil
 }
 
-// absolute is dir from the root. Of a working directory that is gone nothing is
-// found.
+// absolute returns dir as an absolute path, or "" if the working directory no
+// longer exists.
 func absolute(dir string) string {
 	if path, err := filepath.Abs(dir); err == nil && dir != "" {
 		return path
@@ -67,7 +67,7 @@ func absolute(dir string) string {
 	return dir
 }
 
-// strongest is what the last of the layers that have the key says.
+// strongest returns the value of key in the last of the layers that have it.
 func strongest(key string, layers ...*layer) (text string) {
 	for _, l := range layers {
 		if v, ok := l.values[key]; ok {
@@ -77,7 +77,7 @@ func strongest(key string, layers ...*layer) (text string) {
 	return text
 }
 
-// named is the file or folder that somebody named, and who did.
+// named returns the file or folder that the user named, and its origin.
 func (s Source) named(vars environment) (string, Origin) {
 	if s.File != "" {
 		return s.File, Origin{Layer: LayerCommand, Name: "--config"}
@@ -85,9 +85,9 @@ func (s Source) named(vars environment) (string, Origin) {
 	return vars["MEGA_CONFIG"], Origin{Layer: LayerEnv, Name: "MEGA_CONFIG"}
 }
 
-// causes returns those of later that are not the consequence of a problem in p:
-// a key that has an illegal value is not missing, too, be it for an app that
-// inherits it, nor is the cache that it belongs to.
+// causes returns the problems of later that are not a consequence of a problem
+// in p: a key with an illegal value is not also missing, nor is a key of an app
+// that inherits it, nor its cache.
 func (p Problems) causes(later Problems, cache string) Problems {
 	return slices.DeleteFunc(later, func(l Problem) bool {
 		return slices.ContainsFunc(p, func(first Problem) bool {
@@ -96,11 +96,11 @@ func (p Problems) causes(later Problems, cache string) Problems {
 	})
 }
 
-// runs reports whether this process runs the app. What another process needs
-// is not asked of this one.
+// runs reports whether this process runs the app. Required keys of another
+// process's apps are not required here.
 func (c *Config) runs(app string) bool { return len(c.only) == 0 || slices.Contains(c.only, app) }
 
-// assemble makes a Config of merged values.
+// assemble builds a Config from merged values.
 func (sc *schema) assemble(only []string, values map[string]Value, defaults map[string]string) (*Config, Problems) {
 	c := &Config{schema: sc, only: only, values: values, defaults: maps.Clone(defaults), sections: map[sectionID]reflect.Value{}}
 	c.placeApps()

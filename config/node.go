@@ -7,7 +7,7 @@ import (
 	"sort"
 )
 
-// node is a value of a file, whatever its format.
+// node is a value of a file, in any format.
 type node struct {
 	kind  kind
 	text  string // of a scalar
@@ -23,7 +23,7 @@ type part struct {
 	value node
 }
 
-// kind is what a file says that a value is.
+// kind is the type of a value in a file.
 type kind string
 
 const (
@@ -36,7 +36,7 @@ const (
 	nullKind    kind = "nothing"
 )
 
-// fault is what is wrong with a file, before anybody asks what its keys mean.
+// fault is a syntax error of a file, found before its keys are interpreted.
 type fault struct {
 	code string
 	line int
@@ -44,8 +44,8 @@ type fault struct {
 	hint string
 }
 
-// Bounds on what a file may hold. No configuration comes near them; what is
-// made to exhaust a reader does.
+// Bounds on the contents of a file. No configuration comes near them; a file
+// that is made to exhaust a reader exceeds them.
 const (
 	maxFile   = 1 << 20
 	maxNodes  = 50_000
@@ -53,15 +53,15 @@ const (
 	maxFaults = 50
 )
 
-// builder makes nodes of what a parser read, within bounds.
+// builder builds nodes from a parser's output, within bounds.
 type builder struct {
 	nodes, depth int
-	full         bool // a bound was reached; what is read from then on is cut short
+	full         bool // a bound was reached; the rest is cut short
 	faults       []fault
 }
 
-// enter counts a node and reports whether there may be one more; leave follows
-// in either case.
+// enter counts a node and reports whether one more is allowed. The caller calls
+// leave in either case.
 func (b *builder) enter(line int) bool {
 	b.nodes++
 	b.depth++
@@ -77,7 +77,7 @@ func (b *builder) enter(line int) bool {
 	return !b.full
 }
 
-// done is what a reader returns: nothing of a file that reached a bound.
+// done returns the result of a reader: no node of a file that reached a bound.
 func (b *builder) done(root node) (node, []fault) {
 	if b.full {
 		return node{kind: sectionKind}, b.faults
@@ -93,7 +93,7 @@ func (b *builder) fault(code string, line int, text, hint string) {
 	}
 }
 
-// section makes a section of parts, of which each key may occur once.
+// section builds a section from parts, in which each key may occur once.
 func (b *builder) section(line int, parts []part) node {
 	n := node{kind: sectionKind, line: line}
 	first := map[string]int{}
@@ -110,8 +110,8 @@ func (b *builder) section(line int, parts []part) node {
 
 var quoted = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
-// complaint is what a parser says, without what it quotes of the file: that may
-// be a secret.
+// complaint returns a parser's message without the text that it quotes from the
+// file, which may be a secret.
 func complaint(format, says string) string {
 	return "is not " + format + ": " + quoted.ReplaceAllString(says, `"…"`)
 }

@@ -10,16 +10,16 @@ import (
 	"github.com/megaframework/mega/internal/mask"
 )
 
-// Problem is one thing that is wrong with a configuration.
+// Problem is one mistake in a configuration.
 type Problem struct {
 	Code   string // "config.unknown_key"
-	Key    string // "lock.ttl"; empty where no key is meant
+	Key    string // "lock.ttl"; empty if no key is involved
 	Origin Origin // what set it
 	Text   string
-	Hint   string // what to do about it, where that is known
+	Hint   string // the correction, if known
 }
 
-// subject is what the problem is about, in the words of whoever set it.
+// subject returns the key, variable or argument as the user wrote it.
 func (p Problem) subject() string {
 	switch p.Origin.Layer {
 	case LayerFile:
@@ -34,8 +34,8 @@ func (p Problem) subject() string {
 	return cmp.Or(p.Origin.Name, p.Key)
 }
 
-// String is one line: mega.config.yaml:8: lock.ttl: "5" has no unit (write 5s
-// or 5ms).
+// String returns one line: mega.config.yaml:8: lock.ttl: "5" has no unit (write
+// 5s or 5ms).
 func (p Problem) String() string {
 	s := p.subject() + ": " + p.Text
 	if p.Hint != "" {
@@ -44,10 +44,10 @@ func (p Problem) String() string {
 	return s
 }
 
-// Problems is everything that is wrong with a configuration.
+// Problems is the list of all mistakes in a configuration.
 type Problems []Problem
 
-// Error lists the problems, one a line.
+// Error returns the problems, one on each line.
 func (p Problems) Error() string {
 	lines := make([]string, len(p))
 	for i, problem := range p {
@@ -65,7 +65,7 @@ func (p Problems) sort() {
 	})
 }
 
-// invalid is a value that its key does not take.
+// invalid returns the problem for a value that its key does not accept.
 func invalid(key string, o Origin, err error) Problem {
 	p := Problem{Code: "config.invalid", Key: key, Origin: o, Text: err.Error()}
 	if u, ok := errors.AsType[*unitError](err); ok {
@@ -74,8 +74,8 @@ func invalid(key string, o Origin, err error) Problem {
 	return p
 }
 
-// quote returns a configured text in quotes, with the URLs in it masked, or the
-// beginning of a text that is too long to read.
+// quote returns a configured text in quotes, with its URLs masked. It shortens
+// a text that is too long to read.
 func quote(s string) string {
 	const most = 80
 	s = mask.Text(s)

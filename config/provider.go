@@ -14,31 +14,31 @@ import (
 	"github.com/megaframework/mega/internal/mask"
 )
 
-// Provider and Parser are koanf's, so that any of its providers can be a layer
-// of the configuration. A Parser is nil for a Provider that returns a map.
+// Provider and Parser are koanf's interfaces, so that any koanf provider can be
+// a layer of the configuration. A Parser is nil for a Provider that returns a
+// map.
 type (
 	Provider = koanf.Provider
 	Parser   = koanf.Parser
 )
 
 // Layer is a source of the program's own, between the files and the
-// environment. Its keys are held to the same rules as those of a file: an
-// unknown key, a value out of bounds or a number without its unit is an error.
-// A text is accepted where a variable would be, as many providers know only
-// texts.
+// environment. The rules for a file's keys apply: an unknown key, a value out
+// of bounds or a number without its unit is an error. A text is accepted for
+// every key, as in a variable, because many providers return only texts.
 type Layer struct {
-	Name     string // as errors and Explain show it
+	Name     string // as shown in errors and by Explain
 	App      string // the app whose keys it sets, without apps.<name> before them; empty for the whole tree
 	Provider Provider
 	Parser   Parser
 }
 
-// minLayerTime is the least time that a provider has, however small
+// minLayerTime is the minimum timeout of a provider, however small
 // boot.wait_for is.
 const minLayerTime = time.Second
 
-// readLayers reads the layers of the program side by side, each in at most
-// bound.
+// readLayers reads the layers of the program concurrently, each with the
+// timeout bound.
 func (sc *schema) readLayers(sources []Layer, bound time.Duration, files *Files) []*layer {
 	bound = max(bound, minLayerTime)
 	pending := make([]func() (map[string]any, error), len(sources))
@@ -73,8 +73,8 @@ func (sc *schema) readLayer(source Layer, read func() (map[string]any, error)) *
 }
 
 // begin starts the provider and returns a function that waits for its result.
-// koanf's providers take no context: one that does not return within bound is
-// left behind, with its goroutine.
+// koanf's providers take no context: a provider that does not return within
+// bound is abandoned, with its goroutine.
 func (s Layer) begin(bound time.Duration) func() (map[string]any, error) {
 	type result struct {
 		tree map[string]any
@@ -97,7 +97,7 @@ func (s Layer) begin(bound time.Duration) func() (map[string]any, error) {
 	}
 }
 
-// load reads the provider. A panic in it is its error.
+// load reads the provider and returns its panic as an error.
 func (s Layer) load() (tree map[string]any, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -111,8 +111,8 @@ func (s Layer) load() (tree map[string]any, err error) {
 	return k.Raw(), nil
 }
 
-// tree makes a node of what koanf has read, with keys in byte order, since a
-// map has none of its own.
+// tree builds a node from koanf's result, with keys in byte order, because a
+// map has no order.
 func (b *builder) tree(value any) node {
 	defer b.leave()
 	if !b.enter(0) {
@@ -145,7 +145,7 @@ func (b *builder) parts(section map[string]any) []part {
 	return parts
 }
 
-// scalar is the node of a value without parts.
+// scalar returns the node of a value without parts.
 func scalar(value any) node {
 	switch v := value.(type) {
 	case nil:
@@ -156,7 +156,7 @@ func scalar(value any) node {
 		return node{kind: boolKind, text: strconv.FormatBool(v)}
 	case json.Number:
 		return node{kind: numberKind, text: v.String()}
-	case float64: // every number of encoding/json is one
+	case float64: // encoding/json decodes every number to it
 		return node{kind: numberKind, text: strconv.FormatFloat(v, 'f', -1, 64)}
 	case int, int8, int16, int32, int64, uint, uint8, uint16, uint32, uint64, float32:
 		return node{kind: numberKind, text: fmt.Sprint(v)}
@@ -166,8 +166,8 @@ func scalar(value any) node {
 	return node{kind: kind(fmt.Sprintf("a value of type %T", value))}
 }
 
-// waitFor is the value of boot.wait_for in the layers that are read before and
-// after the program's own.
+// waitFor returns boot.wait_for from the layers that are read before and after
+// the program's own.
 func (sc *schema) waitFor(layers ...*layer) time.Duration {
 	f, _ := sc.find("boot.wait_for")
 	d, err := time.ParseDuration(cmp.Or(strongest("boot.wait_for", layers...), f.Default))

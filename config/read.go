@@ -11,26 +11,26 @@ import (
 	"unicode/utf8"
 )
 
-// File is a file that a configuration was read from.
+// File is a file from which a configuration was read.
 type File struct {
-	Path string `json:"path"` // as origins show it: relative to where the search began, if it is near
-	Keys int    `json:"keys"` // how many keys it sets
+	Path string `json:"path"` // as in origins: relative to the start of the search, if it is near
+	Keys int    `json:"keys"` // the number of keys it sets
 }
 
 // reader reads the files of a program into layers.
 type reader struct {
 	schema   *schema
-	disk     *Files // nil reads the disk itself
+	disk     *Files // nil means the disk
 	env, dir string
-	layers   []*layer // of the files of keys, the weakest first
-	dotenv   []*layer // of the .env file, which stands in for the environment
+	layers   []*layer // of the config files, the weakest first
+	dotenv   []*layer // of the .env file, which has the rank of the environment
 	files    []File
 	problems Problems
 }
 
 func (r *reader) problem(p Problem) { r.problems = append(r.problems, p) }
 
-// read reads all files that there are, from where they were said to be.
+// read reads all files in their location.
 func (r *reader) read(named string, o Origin) {
 	p := r.find(named, o)
 	if p.folder == "" {
@@ -50,7 +50,7 @@ func (r *reader) read(named string, o Origin) {
 	}
 }
 
-// tree reads a file of keys, which are below the given ones.
+// tree reads a file whose keys are below under.
 func (r *reader) tree(path string, under []string) {
 	data, err := r.disk.contents(path)
 	if err != nil {
@@ -70,14 +70,14 @@ func (r *reader) tree(path string, under []string) {
 	r.add(l, path)
 }
 
-// add lists a file that was read.
+// add records a file that was read.
 func (r *reader) add(l *layer, path string) {
 	r.files = append(r.files, File{Path: r.show(path), Keys: len(l.values)})
 }
 
 func (r *reader) origin(path string) Origin { return Origin{Layer: LayerFile, File: r.show(path)} }
 
-// show is a path as a person who stands in dir would write it.
+// show returns a path as a user in dir would write it.
 func (r *reader) show(path string) string {
 	if r.dir == "" {
 		return path
@@ -90,8 +90,8 @@ func (r *reader) show(path string) string {
 
 var bom = []byte("\xef\xbb\xbf")
 
-// contents reads a file of text, whose size is bounded. What is no file, such
-// as a pipe, is not opened, as that may take for ever.
+// contents reads a text file of bounded size. It does not open other kinds of
+// files, such as a pipe, because that may block forever.
 func contents(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	switch {
@@ -131,7 +131,8 @@ func legible(data []byte) error {
 	return nil
 }
 
-// cause is what the system said, without the path, which is said already.
+// cause returns the system's error without the path, which the message already
+// contains.
 func cause(err error) error {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err

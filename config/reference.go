@@ -29,8 +29,8 @@ func Reference(s Source) (string, error) {
 	return b.String(), nil
 }
 
-// listed are the keys as a reference lists them: those of apps and of caches
-// once, with a placeholder for the name.
+// listed returns the keys for a reference: the keys of apps and of caches once,
+// with a placeholder for the name.
 func (sc *schema) listed() (all []Field) {
 	apps := false
 	for _, f := range sc.fields {
@@ -46,7 +46,7 @@ func (sc *schema) listed() (all []Field) {
 			all = append(all, listedApps()...)
 		}
 	}
-	if !apps { // there is no app, but there may be
+	if !apps { // the program may have no app
 		at := slices.IndexFunc(all, func(f Field) bool { return f.Path[0] == "ops" })
 		all = slices.Insert(all, at, listedApps()...)
 	}
@@ -61,7 +61,8 @@ func listedApps() (all []Field) {
 	return all
 }
 
-// ownNote says where else the keys of a section may be set.
+// ownNote returns a note on the other places where the keys of a section may be
+// set.
 func (sc *schema) ownNote(section string) string {
 	var apps []string
 	for _, s := range sc.sections {
@@ -75,7 +76,7 @@ func (sc *schema) ownNote(section string) string {
 	return "\nFor one app alone: " + strings.Join(apps, ", ") + ".\n"
 }
 
-// legal is what a key takes, for a table.
+// legal returns the legal values of a key, for a table.
 func (f Field) legal() string {
 	parts := []string{f.takes()}
 	switch {
@@ -92,7 +93,7 @@ func (f Field) legal() string {
 	return strings.Join(parts, ", ")
 }
 
-// bounds is what min and max say, for a sentence.
+// bounds returns min and max as a phrase.
 func (f Field) bounds() string {
 	switch {
 	case f.Min != "" && f.Max != "":
@@ -132,7 +133,7 @@ func (f Field) remarks() string {
 	return strings.Join(remarks, "; ")
 }
 
-// cell is a text that does not end its cell.
+// cell escapes a text for a table cell.
 func cell(text string) string {
 	return strings.NewReplacer("|", `\|`, "<", "&lt;").Replace(text)
 }

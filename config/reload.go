@@ -5,19 +5,19 @@ import (
 	"slices"
 )
 
-// Change is a key whose value differs from what it was.
+// Change is a key whose value has changed.
 type Change struct {
 	Key    string `json:"key"`
-	Old    string `json:"old"` // masked, as New is; empty where there was none
+	Old    string `json:"old"` // masked, as New is; empty without a value
 	New    string `json:"new"`
-	Origin Origin `json:"origin"` // of the new value; the zero Origin where nothing sets the key any more
-	Live   bool   `json:"live"`   // it is in force; otherwise it takes a restart
+	Origin Origin `json:"origin"` // of the new value; the zero Origin if nothing sets the key any more
+	Live   bool   `json:"live"`   // in effect; otherwise it requires a restart
 }
 
-// Reload loads s anew and returns the configuration that a running process may
-// go on with: old, with the new values of those keys that are live. The
-// changes are those and, not in force, the ones that take a restart. If
-// anything is wrong with s, it returns old, and [Problems].
+// Reload loads s again and returns the configuration with which a running
+// process continues: old, with the new values of the live keys. The changes are
+// the changed live keys and the keys that require a restart, which are not
+// applied. If s has a mistake, Reload returns old and [Problems].
 func Reload(old *Config, s Source) (*Config, []Change, error) {
 	fresh, err := Load(s)
 	if err != nil {
@@ -25,7 +25,7 @@ func Reload(old *Config, s Source) (*Config, []Change, error) {
 	}
 	values, changes := old.changed(fresh)
 	next, problems := fresh.schema.assemble(s.Only, values, fresh.defaults)
-	if len(problems) > 0 { // a live key contradicts one that is not
+	if len(problems) > 0 { // a live key contradicts a key that is not live
 		problems.sort()
 		return old, nil, problems
 	}
@@ -33,8 +33,8 @@ func Reload(old *Config, s Source) (*Config, []Change, error) {
 	return next, changes, nil
 }
 
-// changed returns the values to go on with, and what differs. A value that is
-// the same comes with its new origin.
+// changed returns the values to continue with, and the differences. An
+// unchanged value has its new origin.
 func (c *Config) changed(fresh *Config) (map[string]Value, []Change) {
 	values, changes := map[string]Value{}, []Change{}
 	both := maps.Clone(c.values)

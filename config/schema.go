@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Field is one key of the schema. A part of its Path that is "*" stands for
-// the alias of a cache.
+// Field is one key of the schema. A part "*" of its Path stands for the alias
+// of a cache.
 type Field struct {
 	Path     []string
 	Type     reflect.Type
@@ -19,10 +19,10 @@ type Field struct {
 	Enum     []string
 	Min, Max string
 	Schemes  []string // of a URL
-	Like     string   // an example of what Pattern wants
-	Inherits string   // the key whose value counts where this one has none
+	Like     string   // an example of text that matches Pattern
+	Inherits string   // the key whose value applies if this key has none
 	Required bool
-	Live     bool // a running process takes a new value over
+	Live     bool // a running process applies a new value
 	InFiles  bool // a file may set it
 
 	pattern *regexp.Regexp
@@ -36,20 +36,20 @@ func EnvName(key string) string {
 	return prefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
 }
 
-// schema is all keys there are, and the apps and sections that exist.
+// schema is the set of all keys, apps and sections.
 type schema struct {
-	fields   []Field // as declared, those of apps once for each app
+	fields   []Field // as declared, the keys of apps once for each app
 	apps     []string
 	sections []Section         // each app and name once
-	variable map[string]string // the key of each variable, without those of caches
+	variable map[string]string // the key of each variable, without the keys of caches
 	root     *branch
 }
 
-// branch is a place in the tree of keys: a key, or a section of them.
+// branch is a node in the tree of keys: a key, or a section of keys.
 type branch struct {
 	field *Field
 	parts map[string]*branch
-	names *branch // what stands below every name, such as the alias of a cache
+	names *branch // the branch below every name, such as the alias of a cache
 }
 
 var (
@@ -57,13 +57,13 @@ var (
 	keyRule  = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
 )
 
-// ValidName reports whether name may name an app, a cache or a section: it
+// ValidName reports whether name is valid for an app, a cache or a section: it
 // becomes part of variables, so it is a lower-case word.
 func ValidName(name string) bool { return nameRule.MatchString(name) }
 
 func newSchema(s Source) (*schema, Problems) {
 	sc := &schema{apps: s.Apps, variable: map[string]string{}, root: newBranch()}
-	sc.root.grow([]string{"apps"}) // it is known, although a program may have none
+	sc.root.grow([]string{"apps"}) // a known section, although a program may have no app
 	problems := sc.add(reflect.TypeFor[Config](), nil)
 	for _, sec := range s.Sections {
 		problems = append(problems, sc.join(sec)...)
@@ -73,7 +73,7 @@ func newSchema(s Source) (*schema, Problems) {
 
 func newBranch() *branch { return &branch{parts: map[string]*branch{}} }
 
-// add puts the keys of a struct at path into the schema.
+// add adds the keys of a struct at path to the schema.
 func (sc *schema) add(t reflect.Type, path []string) (p Problems) {
 	for f := range t.Fields() {
 		key, ok := f.Tag.Lookup("key")
@@ -105,7 +105,7 @@ func newField(f reflect.StructField, path []string) Field {
 		Required: f.Tag.Get("required") == "true", Live: f.Tag.Get("reload") == "live", InFiles: f.Tag.Get("file") != "no",
 	}
 	if pattern := f.Tag.Get("pattern"); pattern != "" {
-		field.pattern = regexp.MustCompile(pattern) // that of a section was compiled before
+		field.pattern = regexp.MustCompile(pattern) // a section's pattern was compiled before
 	}
 	return field
 }
@@ -117,7 +117,7 @@ func alternatives(tag string) []string {
 	return strings.Split(tag, "|")
 }
 
-// put adds one key. Two keys with one variable cannot be told apart.
+// put adds one key. Two keys with the same variable are a problem.
 func (sc *schema) put(f Field) Problems {
 	name := EnvName(f.Key())
 	if first, taken := sc.variable[name]; taken && first != f.Key() {
@@ -141,7 +141,7 @@ func (sc *schema) put(f Field) Problems {
 	return nil
 }
 
-// grow returns the branch at path, which it makes where it is missing.
+// grow returns the branch at path and creates its missing parts.
 func (b *branch) grow(path []string) *branch {
 	for _, part := range path {
 		if part == "*" {
@@ -159,7 +159,7 @@ func (b *branch) grow(path []string) *branch {
 	return b
 }
 
-// below returns what stands under name, or nil.
+// below returns the branch under name, or nil.
 func (b *branch) below(name string) *branch {
 	if next := b.parts[name]; next != nil {
 		return next
@@ -170,7 +170,7 @@ func (b *branch) below(name string) *branch {
 	return nil
 }
 
-// find returns the field that a key belongs to.
+// find returns the field of a key.
 func (sc *schema) find(key string) (Field, bool) {
 	b := sc.root
 	for part := range strings.SplitSeq(key, ".") {
@@ -189,8 +189,8 @@ func (sc *schema) find(key string) (Field, bool) {
 	return *b.field, true
 }
 
-// join adds a section to the schema. Two parts of a program may share one, as
-// long as they mean the same type.
+// join adds a section to the schema. Two parts of a program may share a section
+// if they use the same type.
 func (sc *schema) join(sec Section) Problems {
 	if i := slices.IndexFunc(sc.sections, func(s Section) bool { return s.Name == sec.Name }); i >= 0 {
 		if first := sc.sections[i]; first.Type != sec.Type {
@@ -213,7 +213,7 @@ func (sc *schema) join(sec Section) Problems {
 	return p
 }
 
-// own adds the keys with which an app departs from what others see.
+// own adds the keys with which an app overrides a shared section.
 func (sc *schema) own(sec Section) (p Problems) {
 	if !slices.Contains(sc.apps, sec.App) {
 		return sec.problem(errors.New("there is no app called " + quote(sec.App)))
@@ -231,7 +231,7 @@ func (s Section) problem(err error) Problems {
 	return Problems{{Code: "config.section", Key: s.Name, Text: err.Error(), Hint: "declared at " + s.Site}}
 }
 
-// appNames lists the apps, for a sentence.
+// appNames returns the apps as a phrase.
 func (sc *schema) appNames() string {
 	if len(sc.apps) == 0 {
 		return "it has none"

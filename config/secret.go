@@ -44,7 +44,7 @@ func (s *Secret) UnmarshalText(text []byte) error {
 // (redis-sentinel://a,b/master) or a file (sqlite://shop.db).
 type URL struct{ text string }
 
-// NewURL returns the URL that text is.
+// NewURL parses text and returns the URL.
 func NewURL(text string) (URL, error) {
 	var u URL
 	return u, u.UnmarshalText([]byte(text))
@@ -53,10 +53,10 @@ func NewURL(text string) (URL, error) {
 // Reveal returns the URL as it was configured, with its credentials.
 func (u URL) Reveal() string { return u.text }
 
-// IsZero reports whether there is no URL.
+// IsZero reports whether the URL is empty.
 func (u URL) IsZero() bool { return u.text == "" }
 
-// Scheme returns what stands before "://".
+// Scheme returns the text before "://".
 func (u URL) Scheme() string {
 	scheme, _, _ := strings.Cut(u.text, "://")
 	return scheme
@@ -76,9 +76,9 @@ func (u URL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
 
 var urlRule = regexp.MustCompile(`^[a-z][a-z0-9+.-]*://[^\x00-\x1f]+$`)
 
-// UnmarshalText takes a URL with a scheme and something after it. The hosts of
-// a redis and of a NATS URL are checked too; what other schemes mean is for
-// those to say who use them.
+// UnmarshalText accepts a URL with a scheme and something after it. It also
+// checks the hosts of a redis and of a NATS URL; the users of other schemes
+// check theirs.
 func (u *URL) UnmarshalText(text []byte) error {
 	s := string(text)
 	if !urlRule.MatchString(s) {
@@ -126,7 +126,7 @@ func checkHosts(s, server string) error {
 }
 
 // Addr is an address to listen on: host:port, or :port for every interface.
-// Port 0 asks for a free one.
+// Port 0 means a free port.
 type Addr string
 
 // UnmarshalText takes host:port or :port.

@@ -8,12 +8,12 @@ import (
 	"slices"
 )
 
-// reserved are first parts of variables that are not configuration.
+// reserved are the first parts of variables that are not configuration.
 var reserved = []string{"config", "env", "run", "test", "worker", "service", "port"}
 
-// admit checks that a section is a struct of keys that can be decoded, under a
-// name that is free. What is wrong with it is a mistake in the program, which
-// nobody should have to find at run time by what it does.
+// admit checks that a section is a struct of decodable keys, under a free name.
+// A violation is a mistake in the program, so it is reported at boot and not at
+// run time.
 func (sc *schema) admit(sec Section) error {
 	switch {
 	case !ValidName(sec.Name):
@@ -69,7 +69,7 @@ func admitField(f reflect.StructField, key string) error {
 	return fmt.Errorf("%s: a field of type %v cannot be configured", key, f.Type)
 }
 
-// admitTags checks that the tags of a key mean something, and that its default
+// admitTags checks that the tags of a key are meaningful, and that its default
 // is legal.
 func admitTags(f reflect.StructField) error {
 	if pattern := f.Tag.Get("pattern"); pattern != "" {
@@ -101,7 +101,7 @@ func admitTags(f reflect.StructField) error {
 	return nil
 }
 
-// misplaced finds tags that say nothing of a key of this type.
+// misplaced finds tags that have no effect on a key of this type.
 func (f Field) misplaced() error {
 	family := familyOf(f.Type)
 	formed := family == textFamily && !f.measured() || family == listFamily
@@ -122,7 +122,8 @@ func (f Field) misplaced() error {
 	return nil
 }
 
-// appFields are the keys that every app has, without the apps.<name> before.
+// appFields returns the keys that every app has, without the prefix
+// apps.<name>.
 func appFields() (all []Field) {
 	for f := range reflect.TypeFor[App]().Fields() {
 		all = append(all, newField(f, []string{f.Tag.Get("key")}))

@@ -8,8 +8,9 @@ import (
 	"github.com/megaframework/mega/internal/mask"
 )
 
-// readSet is the layer of the command line: key=value, of which a later one
-// replaces an earlier one. Nothing after the = sets the key to nothing.
+// readSet returns the layer of the command line: arguments key=value, in which
+// a later one replaces an earlier one. An empty text after the = sets the key
+// to nothing.
 func (sc *schema) readSet(args []string) *layer {
 	last := map[string]int{}
 	for i, arg := range args {
@@ -59,7 +60,7 @@ func (f Field) secretive(v Value) bool {
 	return len(mask.Credentials(v.Text)) > 0
 }
 
-// unknownKey says that there is no such key, and which was probably meant.
+// unknownKey returns the problem for an unknown key, with the most similar key.
 func (sc *schema) unknownKey(key string, o Origin) Problem {
 	if app, ok := sc.strangeApp(key); ok {
 		return sc.unknownApp(app, o)
@@ -71,7 +72,7 @@ func (sc *schema) unknownKey(key string, o Origin) Problem {
 	return p
 }
 
-// strangeApp returns the app that a key names although the program lacks it.
+// strangeApp returns the app in a key if the program does not have that app.
 func (sc *schema) strangeApp(key string) (string, bool) {
 	rest, ok := strings.CutPrefix(key, "apps.")
 	app, _, _ := strings.Cut(rest, ".")

@@ -12,8 +12,8 @@ type Size int64
 
 var sizeRule = regexp.MustCompile(`^(0|[1-9][0-9]*)(\.[0-9]+)?(B|KiB|MiB|GiB|TiB|kB|KB|MB|GB|TB)$`)
 
-// units are those of sizeRule, the binary ones from the largest down, as
-// String looks for the largest that fits.
+// units are the units of sizeRule. The binary units come first, the largest
+// first, because String uses the largest that fits.
 var units = []struct {
 	name  string
 	bytes int64
@@ -22,8 +22,8 @@ var units = []struct {
 	{"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}, {"kB", 1e3},
 }
 
-// UnmarshalText takes a number and one of the units B, KiB, MiB, GiB, TiB,
-// which are powers of 1024, and kB, MB, GB, TB, which are powers of 1000.
+// UnmarshalText accepts a number with one of the units B, KiB, MiB, GiB, TiB
+// (powers of 1024), and kB, MB, GB, TB (powers of 1000).
 func (s *Size) UnmarshalText(text []byte) error {
 	if string(text) == "0" {
 		*s = 0
@@ -52,7 +52,8 @@ func (s *Size) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// String returns the size with the largest unit that leaves it whole: 1MiB.
+// String returns the size with the largest unit that gives a whole number:
+// 1MiB.
 func (s Size) String() string {
 	for _, u := range units {
 		if n := int64(s); n != 0 && n%u.bytes == 0 {

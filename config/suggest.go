@@ -7,8 +7,8 @@ import (
 	"github.com/megaframework/mega/internal/spelling"
 )
 
-// nearestKey finds the key or section that was most likely meant: the one that
-// is spelled most alike, or the only one that ends in the same part.
+// nearestKey returns the key or section with the most similar spelling, or the
+// only one that ends in the same part.
 func (sc *schema) nearestKey(key string) string {
 	keys := slices.DeleteFunc(sc.keys(), func(k string) bool { return strings.HasPrefix(key, k+".") })
 	for _, k := range keys {
@@ -27,13 +27,13 @@ func (sc *schema) nearestKey(key string) string {
 	return ""
 }
 
-// plain is a key as somebody might spell it who is used to another style:
-// waitFor, wait-for.
+// plain returns a key in one spelling, to match other styles: waitFor,
+// wait-for.
 func plain(key string) string {
 	return strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(key))
 }
 
-// keys lists every key and section there is, with a likely name for a cache.
+// keys returns every key and section, with a likely name for a cache.
 func (sc *schema) keys() (all []string) {
 	seen := map[string]bool{}
 	for _, f := range sc.fields {

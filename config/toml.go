@@ -14,8 +14,9 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// readTOML reads a file: its values by the decoder, which knows all rules of
-// the language, and the lines of its keys by the parser, which knows them.
+// readTOML parses a file: the values with the decoder, which implements all
+// rules of the language, and the lines of the keys with the parser, which
+// records them.
 func readTOML(data []byte) (node, []fault) {
 	var values map[string]any
 	if err := toml.Unmarshal(data, &values); err != nil {
@@ -46,7 +47,8 @@ func tomlLines(data []byte) map[string]int {
 	return found
 }
 
-// noteKey notes the lines of a dotted key below path, and returns it whole.
+// noteKey records the lines of a dotted key below path, and returns the whole
+// key.
 func noteKey(e *unstable.Node, path string, at lines, found map[string]int) string {
 	if e.Kind != unstable.KeyValue {
 		path = "" // tables are named from the root
@@ -62,7 +64,7 @@ func noteKey(e *unstable.Node, path string, at lines, found map[string]int) stri
 	return path
 }
 
-// noteInline notes the keys of an inline table.
+// noteInline records the keys of an inline table.
 func noteInline(n *unstable.Node, path string, at lines, found map[string]int, depth int) {
 	if n == nil || n.Kind != unstable.InlineTable || depth > maxDepth {
 		return
@@ -99,7 +101,7 @@ func (t *tomlBuilder) node(v any, path string, line int) node {
 	return tomlScalar(v, line)
 }
 
-// table makes a section, in the order of the file.
+// table builds a section, in the order of the file.
 func (t *tomlBuilder) table(v map[string]any, path string, line int) node {
 	keys := slices.SortedFunc(maps.Keys(v), func(a, b string) int {
 		return cmp.Or(cmp.Compare(t.at[path+"\x00"+a], t.at[path+"\x00"+b]), strings.Compare(a, b))

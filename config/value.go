@@ -8,20 +8,20 @@ import (
 	"github.com/megaframework/mega/internal/mask"
 )
 
-// Value is a key's text and where it came from.
+// Value is the text of a key and its origin.
 type Value struct {
 	Key    string `json:"key"`
 	Text   string `json:"value"` // a list with commas between its items
 	Origin Origin `json:"origin"`
-	// Shadows are the origins of the layers below that set the key too, the
-	// nearest first; the default is not among them.
+	// Shadows are the origins of the weaker layers that also set the key, the
+	// nearest first, without the default.
 	Shadows []Origin `json:"shadows,omitempty"`
 
 	list        []string // of a list
 	secret, url bool
 }
 
-// masked returns the value as it may be shown.
+// masked returns the value with its secrets masked.
 func (v Value) masked() Value {
 	v.list = nil // its items are not masked
 	switch {
@@ -29,7 +29,7 @@ func (v Value) masked() Value {
 		v.Text = mask.Mark
 	case v.url:
 		v.Text = mask.URL(v.Text)
-	default: // a key that takes text may hold a URL with a password, too
+	default: // a text key may also hold a URL with a password
 		v.Text = mask.Text(v.Text)
 	}
 	return v
@@ -39,7 +39,7 @@ func (v Value) masked() Value {
 const (
 	LayerDefault  = "default"
 	LayerFile     = "file"     // mega.config.* and app.config.*
-	LayerProvider = "provider" // a Layer of the program's own
+	LayerProvider = "provider" // a Layer that the program adds
 	LayerDotEnv   = "dotenv"   // .env
 	LayerEnv      = "env"
 	LayerSet      = "set" // --set key=value
@@ -47,10 +47,10 @@ const (
 	LayerCommand = "command"
 )
 
-// Origin is where a value came from. The zero Origin says that nothing set it.
+// Origin is the source of a value. The zero Origin means that nothing set it.
 type Origin struct {
 	Layer string
-	Name  string // of the variable, the provider, or the argument of --set; in LayerDefault why it is not the usual one
+	Name  string // the variable, the provider, or the argument of --set; in LayerDefault the reason for an unusual default
 	File  string
 	Line  int
 }
@@ -87,7 +87,7 @@ func (o Origin) place() string {
 	return o.File + ":" + strconv.Itoa(o.Line)
 }
 
-// IsDefault reports whether nobody set the value.
+// IsDefault reports whether the value is a default.
 func (o Origin) IsDefault() bool { return o.Layer == "" || o.Layer == LayerDefault }
 
 // compare orders origins by file and line, then by name.

@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// walk lays the tree of a file over the tree of keys.
+// walk matches the tree of a file with the tree of keys.
 type walk struct {
 	schema *schema
 	layer  *layer
 	source Origin   // without its line
-	under  []string // the part of the tree that the file is about: apps.web
-	texts  bool     // a text is accepted for every key, as in a variable
+	under  []string // the part of the tree that the file sets: apps.web
+	texts  bool     // text is accepted for every key, as in a variable
 }
 
 // root reads the whole file.
@@ -28,7 +28,7 @@ func (w *walk) root(n node) {
 		return
 	}
 	for _, p := range n.parts {
-		if p.key != "$schema" { // it is for editors
+		if p.key != "$schema" { // a key for editors
 			w.part(b, w.under, p)
 		}
 	}
@@ -63,8 +63,8 @@ func (w *walk) part(b *branch, path []string, p part) {
 	}
 }
 
-// section reads the keys of a section. One without keys is a mistake: it looks
-// as if it took back what a weaker layer says, and does not.
+// section reads the keys of a section. A section without keys is a mistake: it
+// seems to reset a weaker layer, and does not.
 func (w *walk) section(b *branch, path []string, p part) {
 	key := strings.Join(path, ".")
 	switch {
@@ -79,7 +79,7 @@ func (w *walk) section(b *branch, path []string, p part) {
 	}
 }
 
-// example names a key below a section.
+// example returns a key below a section.
 func (w *walk) example(path []string) string {
 	for _, k := range w.schema.keys() {
 		if f, ok := w.schema.find(k); ok && strings.HasPrefix(k, strings.Join(path, ".")+".") {
@@ -103,14 +103,14 @@ func (w *walk) unknown(b *branch, path []string, p part) {
 	}
 }
 
-// nested is a dotted key as YAML.
+// nested returns a dotted key as YAML.
 func nested(key string) string {
 	parts := strings.Split(key, ".")
 	return strings.Join(parts, ": {") + ": …" + strings.Repeat("}", len(parts)-1)
 }
 
-// misplaced says that there is no such key, in the words of the file: that of
-// an app does not repeat the name of the app.
+// misplaced returns the problem for an unknown key, as the file writes it: a
+// key in an app's file does not repeat the name of the app.
 func (w *walk) misplaced(key string, p part) Problem {
 	before := strings.Join(w.under, ".")
 	problem := w.schema.unknownKey(key, w.at(p.line))
@@ -142,13 +142,13 @@ func (w *walk) leaf(f Field, key string, p part) {
 	w.layer.problems = append(w.layer.problems, problem)
 }
 
-// mismatch is a value of another kind than its key takes. Nothing is
-// converted: 1.10 as a number is 1.1, and 012 is ten.
+// mismatch is the error for a value of the wrong type. Nothing is converted:
+// 1.10 as a number is 1.1, and 012 is ten.
 type mismatch struct{ text, hint string }
 
 func (m *mismatch) Error() string { return m.text }
 
-// accept is the value that a file gives to f.
+// accept returns the value that a file sets for f.
 func (f Field) accept(n node) (Value, error) {
 	family := familyOf(f.Type)
 	switch {
@@ -160,7 +160,7 @@ func (f Field) accept(n node) (Value, error) {
 		(family == intFamily || family == floatFamily) && n.kind == numberKind:
 		return f.parse(n.text), nil
 	case f.measured() && n.kind == numberKind:
-		return f.parse(n.text), nil // and told to have no unit
+		return f.parse(n.text), nil // and refused for its missing unit
 	}
 	return Value{}, f.mismatch(n)
 }
@@ -178,7 +178,7 @@ func (f Field) acceptList(n node) (Value, error) {
 	return v, nil
 }
 
-// asItem names an item of a list, with its line where the source has lines.
+// asItem names an item of a list, with its line if the source has lines.
 func (n node) asItem() string {
 	if n.line == 0 {
 		return "an item of the list"
@@ -218,7 +218,7 @@ func inQuotes(n node) string {
 	return "write " + quote(n.text)
 }
 
-// takes is what a key takes, for a sentence.
+// takes describes the legal values of a key, as a phrase.
 func (f Field) takes() string {
 	switch family := familyOf(f.Type); {
 	case isDuration(f.Type):

@@ -12,7 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// readYAML reads the one document of a file.
+// readYAML parses the single document of a file.
 func readYAML(data []byte) (node, []fault) {
 	var doc, more yaml.Node
 	d := yaml.NewDecoder(bytes.NewReader(data))
@@ -25,7 +25,7 @@ func readYAML(data []byte) (node, []fault) {
 			y := yamlBuilder{last: len(newLines(data))}
 			root := y.node(doc.Content[0])
 			if root.kind == nullKind {
-				root.kind = sectionKind // nothing but --- and comments
+				root.kind = sectionKind // only --- and comments
 			}
 			return y.done(root)
 		}
@@ -38,7 +38,7 @@ func readYAML(data []byte) (node, []fault) {
 
 var yamlError = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)`)
 
-// yamlFault is an error of the parser.
+// yamlFault converts an error of the parser.
 func yamlFault(data []byte, err error) fault {
 	f := fault{code: "config.syntax", line: 1, text: "is not YAML"}
 	m := yamlError.FindStringSubmatch(err.Error())
@@ -64,7 +64,7 @@ func yamlFault(data []byte, err error) fault {
 
 type yamlBuilder struct {
 	builder
-	last int // the last line: YAML breaks lines where others do not, too
+	last int // the last line: YAML breaks lines at more characters than other formats
 }
 
 func (y *yamlBuilder) node(n *yaml.Node) node {
@@ -104,8 +104,9 @@ func (y *yamlBuilder) scalar(n *yaml.Node) node {
 	return node{kind: k, text: n.Value, line: n.Line}
 }
 
-// parts are the keys of a mapping. Those that it merges in with << come after
-// its own, of which those are left out that it, or what was merged before, has.
+// parts returns the keys of a mapping. Keys that it merges with << follow its
+// own keys; a merged key that the mapping or an earlier merge already has is
+// left out.
 func (y *yamlBuilder) parts(n *yaml.Node, under []*yaml.Node) (parts []part) {
 	var merged []*yaml.Node
 	for i := 0; i+1 < len(n.Content) && !y.full; i += 2 {
@@ -130,8 +131,8 @@ func (y *yamlBuilder) parts(n *yaml.Node, under []*yaml.Node) (parts []part) {
 	return parts
 }
 
-// merged are the keys of what stands after <<: a mapping or several. Under are
-// the mappings that it is merged into.
+// merged returns the keys of the mapping or mappings after <<. under holds the
+// mappings into which they are merged.
 func (y *yamlBuilder) merged(n *yaml.Node, under []*yaml.Node) (parts []part) {
 	defer y.leave()
 	n.Line = min(n.Line, y.last)
