@@ -28,27 +28,33 @@ func (e *takenError) Unwrap() error { return e.err }
 // takenPause is the time between two attempts to listen.
 const takenPause = 20 * time.Millisecond
 
+// maxLookups bounds the attempts to find the process that has an address. One is
+// not enough: while sockets come and go, a read of /proc/net/tcp may miss an entry.
+const maxLookups = 4
+
 // listenSoon listens on addr. After the death of a supervisor its workers have the
 // address until they have emptied its queue: listenSoon waits for them, at most
 // for the given time. An address of another process, or of a program that runs, is
 // an error at once.
 func listenSoon(ctx context.Context, addr string, wait time.Duration, log *slog.Logger) (*listener, error) {
 	until := time.Now().Add(wait)
-	for waiting := false; ; waiting = true {
+	waiting, lookups := false, 0
+	for {
 		l, err := listen(addr)
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			return l, err
 		}
 		by, known := supervisor.HolderOf(portOf(addr))
 		switch {
-		case !known && waiting:
-			return listen(addr) // the worker has left it since
 		case !known:
-			return nil, err
+			if lookups++; lookups == maxLookups {
+				return nil, err
+			}
 		case by.Parent > 0 || !time.Now().Before(until):
 			return nil, &takenError{by, err}
 		case !waiting:
 			log.Warn("waiting for an address", "address", addr, "worker", by.Worker, "pid", by.PID, "reason", "its supervisor has ended")
+			waiting = true
 		}
 		select {
 		case <-time.After(takenPause):
