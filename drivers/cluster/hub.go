@@ -15,21 +15,21 @@ import (
 	"github.com/megaframework/mega/drivers/cluster/wire"
 )
 
-// HubConfig is how a hub works. The zero value works.
+// HubConfig configures a Hub. The zero value is valid.
 type HubConfig struct {
-	Log *slog.Logger // nil is silent
-	// Backlog is how many bytes may wait for a peer before messages for it are
-	// dropped, and counted; 64 MiB by default.
+	Log *slog.Logger // nil disables logging
+	// Backlog is how many bytes may wait for a client before the hub drops and
+	// counts further messages for it; 64 MiB by default.
 	Backlog int
-	// Peers is how many processes may be connected; 1024 by default. Further ones
-	// are refused.
+	// Peers is how many clients may be connected; 1024 by default. The hub
+	// refuses further ones.
 	Peers int
-	// Handle answers the calls of peers. It may be nil.
+	// Handle answers calls from clients. It may be nil.
 	Handle Handler
 }
 
-// Hub has the table of locks and the routes of messages of a node. It never
-// waits for a peer.
+// Hub keeps the table of locks and the routes of messages of a node. It never
+// waits for a client.
 type Hub struct {
 	config HubConfig
 	locks  *hubLocks
@@ -41,17 +41,18 @@ type Hub struct {
 
 	mu      sync.Mutex
 	peers   map[*Peer]struct{}
-	greeted int    // of peers
-	last    uint64 // number of a peer
+	greeted int    // the number of admitted clients
+	last    uint64 // the last number that was given to a client
 	closed  bool
-	shut    bool    // it does not know yet who there is: see open
-	behind  []*Peer // who wait for it to be open
+	shut    bool    // the hub does not know all clients yet: see open
+	behind  []*Peer // the clients that wait for open
 }
 
-// errHubClosed is why a peer is gone whose hub was closed.
+// errHubClosed is the reason of connections that end because the hub was
+// closed.
 var errHubClosed = errors.New("the hub was closed")
 
-// NewHub returns a hub without peers.
+// NewHub returns a hub without clients.
 func NewHub(c HubConfig) *Hub {
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	c.Backlog = cmp.Or(c.Backlog, 64<<20)
@@ -62,7 +63,7 @@ func NewHub(c HubConfig) *Hub {
 	return h
 }
 
-// Join makes the process at the other end of conn a peer, called name in the
+// Join makes the process at the other end of conn a client, called name in the
 // log and in errors. The hub owns conn from then on.
 func (h *Hub) Join(conn net.Conn, name string) *Peer {
 	p := newPeer(h, conn, name)
@@ -73,18 +74,19 @@ func (h *Hub) Join(conn net.Conn, name string) *Peer {
 	return p
 }
 
-// Serve is Join, and returns when the peer is gone, with the reason.
+// Serve does the same as Join, waits until the connection has ended, and
+// returns the reason.
 func (h *Hub) Serve(conn net.Conn, name string) error {
 	p := h.Join(conn, name)
 	<-p.Done()
 	return p.Err()
 }
 
-// strangers is how many connections beyond HubConfig.Peers may be on their way to a
-// hello, which is answered with the reason of a refusal.
+// strangers is how many connections beyond HubConfig.Peers may be waiting for
+// their hello, so that the hub can answer it with the reason of the refusal.
 const strangers = 64
 
-// errTooMany is why a peer is refused beyond HubConfig.Peers.
+// errTooMany is the error for a client beyond HubConfig.Peers.
 var errTooMany = errors.New("too many processes are connected to the hub")
 
 func (h *Hub) enter(p *Peer) error {
@@ -103,7 +105,7 @@ func (h *Hub) enter(p *Peer) error {
 	return nil
 }
 
-// admit counts a peer that has said hello.
+// admit counts a client that has sent hello.
 func (h *Hub) admit() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -115,19 +117,20 @@ func (h *Hub) admit() error {
 }
 
 const (
-	// allBacklogs bounds what may wait for all peers together, in shares of
-	// leastBacklog at least.
+	// allBacklogs bounds the bytes that wait for all clients together. It is
+	// divided into shares of at least leastBacklog.
 	allBacklogs  = 512 << 20
 	leastBacklog = 1 << 20
 )
 
-// share bounds what may wait for each peer. It expects h locked.
+// share sets the bound on the bytes that wait for each client. The caller holds
+// h's lock.
 func (h *Hub) share() {
 	one := max(allBacklogs/max(len(h.peers), 1), leastBacklog)
 	h.backlog.Store(int64(min(h.config.Backlog, one)))
 }
 
-// welcome greets p, and has it wait for open if it has to.
+// welcome sends the welcome to p, and makes p wait for open if the hub is shut.
 func (h *Hub) welcome(p *Peer) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -137,15 +140,15 @@ func (h *Hub) welcome(p *Peer) {
 	}
 }
 
-// open tells peers that those who were at an earlier hub are at this one, too:
-// messages find who waits for them.
+// open tells the waiting clients that all clients of an earlier hub have
+// connected to this one: messages find their subscribers.
 func (h *Hub) open() {
 	h.mu.Lock()
 	behind := h.behind
 	h.shut, h.behind = false, nil
 	h.mu.Unlock()
 	for _, p := range behind {
-		_ = p.line.Send(wire.Begin(typeOpen)) // who is gone needs no news
+		_ = p.line.Send(wire.Begin(typeOpen)) // a client that has ended needs no frame
 	}
 }
 
@@ -159,8 +162,7 @@ func (h *Hub) leave(p *Peer) {
 	h.share()
 }
 
-// Peers returns the processes that are connected, in the order in which they
-// came.
+// Peers returns the connected processes in the order in which they connected.
 func (h *Hub) Peers() []*Peer {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -173,22 +175,23 @@ func (h *Hub) Peers() []*Peer {
 }
 
 const (
-	// stalled is how long a hub that leaves waits for a peer that neither reads
-	// nor answers.
+	// stalled is how long a hub that shuts down waits for a client that neither
+	// reads nor answers.
 	stalled = 2 * time.Second
-	// farewells bounds the whole of it under a context without a deadline.
+	// farewells bounds the whole shutdown under a context without a deadline.
 	farewells = 10 * time.Second
 )
 
-// depart has the peers keep their events for the next hub, and delivers those that
-// are here (S21). It returns when nothing is left to deliver, when no peer takes
-// any more, or when ctx ends. Nobody may join meanwhile.
+// depart makes the clients keep their events for the next hub, and delivers the
+// queued events of this one (S21). It returns when all events are delivered,
+// when no client reads any more, or when ctx ends. No client may join
+// meanwhile.
 func (h *Hub) depart(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, farewells)
 	defer cancel()
 	peers := h.Peers()
 	for _, p := range peers {
-		_ = p.line.Send(wire.Begin(typeLeaving)) // a peer that is gone needs no news
+		_ = p.line.Send(wire.Begin(typeLeaving)) // a client that has ended needs no frame
 	}
 	before, moved := -1, time.Now()
 	for {
@@ -205,8 +208,8 @@ func (h *Hub) depart(ctx context.Context) {
 	}
 }
 
-// owed is what is left to do for p before the hub may leave, 0 for nothing: bytes
-// to deliver, and one more for each other reason.
+// owed returns the work that is left for p before the hub may end, or 0: the
+// bytes to deliver, plus one for each other reason.
 func (p *Peer) owed() (n int) {
 	select {
 	case <-p.line.Ended():
@@ -218,20 +221,20 @@ func (p *Peer) owed() (n int) {
 		n++
 	}
 	if p.bus.full.Load() {
-		n++ // the report of its gaps is due
+		n++ // the client's gaps are not reported yet
 	}
 	return n
 }
 
-// Close ends every connection. It is idempotent, and returns when all is over
-// or ctx has ended, with its error.
+// Close ends every connection. It returns nil when all of them have ended, or
+// the error of ctx if ctx ends first. It is idempotent.
 func (h *Hub) Close(ctx context.Context) error {
 	h.mu.Lock()
 	h.closed = true
 	h.mu.Unlock()
 	defer h.locks.close()
 	for _, p := range h.Peers() {
-		p.line.End(errHubClosed) // all of them first: one that is slow to go keeps no other
+		p.line.End(errHubClosed) // all of them first: a slow one must not delay the others
 	}
 	for _, p := range h.Peers() {
 		select {

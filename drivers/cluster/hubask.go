@@ -5,7 +5,7 @@ import (
 	"github.com/megaframework/mega/drivers/cluster/wire"
 )
 
-// ask routes a request of p, and notes who has it.
+// ask routes a request of p, and records which clients have it.
 func (h *hubBus) ask(p *Peer, d *wire.Decoder) error {
 	a := demand{p.number, d.Uint()}
 	tail := d.Rest()
@@ -29,8 +29,8 @@ func (h *hubBus) ask(p *Peer, d *wire.Decoder) error {
 	return nil
 }
 
-// demand sends a request to a peer, or to others of the groups whose chosen ones
-// have just left.
+// demand sends a request to a client. For groups whose chosen members have just
+// left, it sends the request to other members.
 func (h *hubBus) demand(p *Peer, x *addressed, a demand, owed *debt, tail []byte) {
 	x.tail, x.demand, x.debt = tail, &a, owed
 	o, again := p.batch.deliver(x.to, &x.parcel)
@@ -52,8 +52,8 @@ func (h *hubBus) demand(p *Peer, x *addressed, a demand, owed *debt, tail []byte
 	}
 }
 
-// split makes room for one more peer that has the request, if there may be
-// several.
+// split returns a debt for one more client that has the request, or nil if only
+// one client can have it.
 func (x *debt) split() *debt {
 	if x.share == nil {
 		return nil
@@ -64,7 +64,7 @@ func (x *debt) split() *debt {
 	return &debt{asker: x.asker, until: x.until, share: x.share}
 }
 
-// know makes that p can be found by its number.
+// know registers p, so that it can be found by its number.
 func (h *hubBus) know(p *Peer) {
 	if p.bus.asks {
 		return
@@ -81,7 +81,7 @@ func (h *hubBus) asker(number uint64) *Peer {
 	return h.askers[number]
 }
 
-// answer hands an answer of p to who has asked.
+// answer passes an answer of p on to the client that sent the request.
 func (h *hubBus) answer(p *Peer, d *wire.Decoder) error {
 	a, done := demand{d.Uint(), d.Uint()}, d.Bool()
 	if err := d.Err(); err != nil {
@@ -90,7 +90,7 @@ func (h *hubBus) answer(p *Peer, d *wire.Decoder) error {
 	x := p.bus.pay(a, done)
 	to := h.asker(a.asker)
 	if to == nil {
-		return nil // it is gone, and waits no more
+		return nil // the client has ended, and does not wait any more
 	}
 	p.batch.reply(to, a.id, wire.Begin(typeReply).Uint(a.id).Rest(d.Rest()))
 	if done && x != nil {
@@ -99,8 +99,8 @@ func (h *hubBus) answer(p *Peer, d *wire.Decoder) error {
 	return nil
 }
 
-// pay notes an answer, and if it was the last one takes the debt out. It
-// returns nil if there was none.
+// pay records an answer, and removes the debt if the answer was the last one.
+// It returns nil if there was no debt.
 func (b *peerBus) pay(a demand, done bool) *debt {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -115,15 +115,16 @@ func (b *peerBus) pay(a demand, done bool) *debt {
 	return x
 }
 
-// nobody is told that nobody in the process of p takes the request any more.
+// nobody handles the report that no member in the process of p takes the
+// request any more.
 func (h *hubBus) nobody(p *Peer, a demand) {
 	if x := p.bus.pass(a, true); x != nil {
 		h.settle(p, a.id, x, failNobody)
 	}
 }
 
-// askOthers gives a request, or, unless done, the part of it that is for one
-// group, to another process than that of p.
+// askOthers gives a request to a process other than p's. Unless done is true,
+// it gives only the part of the request that is for one group.
 func (h *hubBus) askOthers(p *Peer, a demand, done bool, pattern, group string, tail []byte) {
 	x := p.bus.pass(a, done)
 	if x == nil {
@@ -134,8 +135,8 @@ func (h *hubBus) askOthers(p *Peer, a demand, done bool, pattern, group string, 
 	}
 }
 
-// pass takes the debt out for another peer. Unless done, this one keeps a part.
-// It returns nil if there was none.
+// pass takes the debt out for another client. Unless done is true, this client
+// keeps a part. It returns nil if there was no debt.
 func (b *peerBus) pass(a demand, done bool) *debt {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -150,8 +151,9 @@ func (b *peerBus) pass(a demand, done bool) *debt {
 	return x.split()
 }
 
-// settle says that one peer owes no answer any more, and why. If no other has
-// the request, and who asked may still wait, it is told.
+// settle records that one client owes no answer any more, and the reason. If no
+// other client has the request, and its sender may still wait, the hub reports
+// the failure to the sender.
 func (h *hubBus) settle(p *Peer, id uint64, x *debt, why byte) {
 	if x.share == nil {
 		if !x.answered || why == failGone {
@@ -175,7 +177,7 @@ func (h *hubBus) settle(p *Peer, id uint64, x *debt, why byte) {
 	}
 }
 
-// fail tells who asked that no answer, or no other one, will come.
+// fail reports to the sender of a request that no further answer will come.
 func (h *hubBus) fail(p, asker *Peer, id uint64, why byte) {
 	p.batch.reply(asker, id, wire.Begin(typeFailed).Uint(id).Byte(why))
 }

@@ -8,14 +8,14 @@ import (
 	"github.com/megaframework/mega/drivers/cluster/wire"
 )
 
-// hubBus routes messages. Each is routed by the reader of the peer that it came
-// from, which copies it to the lines of those that want it, and looks at its
-// subject alone.
+// hubBus routes messages. The reader of the client that sent a message routes
+// it: it copies the message to the lines of the receivers. It reads only the
+// subject.
 type hubBus struct {
 	tables [2]*hubTable // of events, and of requests
 
 	mu     sync.RWMutex
-	askers map[uint64]*Peer // the peers that have asked something
+	askers map[uint64]*Peer // the clients that have sent a request
 }
 
 func newHubBus(*Hub) *hubBus {
@@ -25,7 +25,7 @@ func newHubBus(*Hub) *hubBus {
 	}
 }
 
-// handle acts on a frame of p, on its reader's goroutine.
+// handle handles a frame of p, on its reader's goroutine.
 func (h *hubBus) handle(p *Peer, t wire.Type, d *wire.Decoder) error {
 	switch t {
 	case typeEvent:
@@ -56,8 +56,9 @@ var (
 	errName  = errors.New("a subject, pattern or group that is too long")
 )
 
-// maxName is the longest subject, pattern and group. Fronts keep to it, and the
-// table goes as deep as they have tokens.
+// maxName is the maximum length of a subject, a pattern and a group. The front
+// enforces it, and it bounds the depth of the table, which has one level for
+// each token.
 const maxName = 255
 
 func (h *hubBus) join(p *Peer, d *wire.Decoder) error {
@@ -79,11 +80,12 @@ func (h *hubBus) join(p *Peer, d *wire.Decoder) error {
 	return nil
 }
 
-// members reads how many members a process has in a group: one at least, and
-// not so many that they cannot be added up.
+// members reads the number of a process's members in a group. The result is at
+// least 1, and small enough that sums do not overflow.
 func members(d *wire.Decoder) int64 { return int64(min(max(d.Uint(), 1), 1<<31)) }
 
-// add takes in an interest, unless there is one with its number.
+// add adds a wish, unless there is one with its number. It reports whether it
+// did.
 func (b *peerBus) add(w *wish) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -107,8 +109,8 @@ func (b *peerBus) resize(d *wire.Decoder) error {
 	return nil
 }
 
-// take takes out an interest, of which nothing is sent to the peer any more, or
-// returns nil.
+// take removes a wish and returns it, or returns nil if there is none. The
+// client receives no further message for it.
 func (b *peerBus) take(number uint64) *wish {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -127,10 +129,10 @@ func (h *hubBus) end(w *wish) {
 	}
 }
 
-// errNoSubject is a message that cannot be routed.
+// errNoSubject is the error for a message that cannot be routed.
 var errNoSubject = errors.New("a message without a subject")
 
-// find returns who gets the message.
+// find returns the receivers of the message.
 func (h *hubBus) find(k driver.Kind, tail []byte) (*route, error) {
 	d := wire.NewDecoder(tail)
 	subject := d.Bytes()
@@ -143,7 +145,8 @@ func (h *hubBus) find(k driver.Kind, tail []byte) (*route, error) {
 	return h.tables[k].FindBytes(subject), nil
 }
 
-// event routes an event. Its own process has served those without a group.
+// event routes an event. The sending process has served its own subscriptions
+// without a group.
 func (h *hubBus) event(p *Peer, d *wire.Decoder) error {
 	tail := d.Rest()
 	r, err := h.find(driver.Event, tail)
@@ -166,14 +169,15 @@ func (h *hubBus) event(p *Peer, d *wire.Decoder) error {
 	return nil
 }
 
-// addressed is a parcel and who it is for.
+// addressed is a parcel and its receiver.
 type addressed struct {
 	parcel
 	to *Peer
 }
 
-// parcels makes one parcel for each peer that a message goes to; those without
-// a group of the peer not are left out. They are valid until the next call.
+// parcels makes one parcel for each client that receives a message. It leaves
+// out the client not, for subscriptions without a group. The parcels are valid
+// until the next call.
 func (p *Peer) parcels(r *route, not *Peer) []addressed {
 	all := p.batch.parcels[:0]
 	for _, t := range r.plain {
@@ -201,16 +205,16 @@ func add(all []addressed, one crowd) []addressed {
 	return append(all, addressed{parcel{groups: one}, to})
 }
 
-// others gives an event to other members of groups whose chosen ones had just
-// left.
+// others gives an event to other members of the groups whose chosen members had
+// just left.
 func (h *hubBus) others(p *Peer, again []*wish, tail []byte) {
 	for _, w := range again {
 		h.rehand(p, w.kind, w.pattern, w.group, w.peer, tail, nil, nil)
 	}
 }
 
-// rehand gives a message to another member of a group than those of the peer
-// not, and says what has become of it: refused if nobody is left.
+// rehand gives a message to a member of a group in another client than not, and
+// returns the outcome: refused if no such member is left.
 func (h *hubBus) rehand(p *Peer, k driver.Kind, pattern, group string, not *Peer, tail []byte, a *demand, x *debt) outcome {
 	for {
 		r, err := h.find(k, tail)
@@ -228,7 +232,7 @@ func (h *hubBus) rehand(p *Peer, k driver.Kind, pattern, group string, not *Peer
 }
 
 // returned gives a message that no member in the process of p takes to another
-// process: the members there have just been stopped.
+// process: the members in p's process have just been stopped.
 func (h *hubBus) returned(p *Peer, d *wire.Decoder) error {
 	a := demand{d.Uint(), d.Uint()}
 	done, k := d.Bool(), driver.Kind(d.Byte())
@@ -248,7 +252,7 @@ func (h *hubBus) returned(p *Peer, d *wire.Decoder) error {
 	return nil
 }
 
-// leave is told that p is gone, on its reader's goroutine.
+// leave handles the end of p, on its reader's goroutine.
 func (h *hubBus) leave(p *Peer) {
 	wishes, owed := p.bus.close()
 	for _, w := range wishes {
@@ -263,7 +267,7 @@ func (h *hubBus) leave(p *Peer) {
 	p.bus.filling.Wait()
 }
 
-// close makes the peer get nothing any more, and returns what it had.
+// close stops all messages to the client, and returns its wishes and debts.
 func (b *peerBus) close() (map[uint64]*wish, map[demand]*debt) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -10,36 +10,37 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// hubLocks is what a hub does about locks. It acts on a frame where it is read:
-// nothing here waits.
+// hubLocks handles the lock frames of a hub. It handles a frame on the
+// goroutine that has read it: nothing here waits.
 type hubLocks struct {
 	hub   *Hub
 	table *table.Table
 	clock clock
-	// ahead, if set, records an expiry and the highest fence for the next hub
-	// before a peer is told of the lease. If it returns false, the peer is told
-	// nothing.
+	// ahead, if not nil, records an expiry and the highest fence for the next
+	// hub, before the lease is reported to a client. If it returns false,
+	// nothing is reported to the client.
 	ahead func(expires time.Time, fence uint64) bool
-	// told, if set, is told that a peer has said all that it had from an earlier
-	// hub.
+	// told, if not nil, is called when a client has reported all its leases and
+	// requests from an earlier hub.
 	told func(p *Peer)
 }
 
-// peerLocks is what a hub knows of a peer about locks. It is the reader's.
+// peerLocks is the lock state of a client in the hub. It belongs to the
+// client's reader.
 type peerLocks struct {
-	owner  *table.Owner  // of all that the peer has
-	holder driver.Holder // the last one: the next one is much like it
+	owner  *table.Owner  // the owner of all claims of the client
+	holder driver.Holder // the last holder: the next one usually shares its strings
 }
 
 func newHubLocks(h *Hub) *hubLocks {
 	return &hubLocks{hub: h, table: newTable(false), clock: readClock()}
 }
 
-// grantWindow is how long a grant lives that was waited for, until it is renewed.
+// grantWindow is how long a grant to a waiter is valid until its first renewal.
 const grantWindow = 2 * time.Second
 
-// newTable returns a table that counts as all processes of the node do. If it is
-// shut it grants nothing until it is opened.
+// newTable returns a table that uses the clock of all processes of the node. If
+// shut is true, the table grants nothing until it is opened.
 func newTable(shut bool) *table.Table {
 	return table.New(table.Config{
 		Now:    driver.Now,
@@ -49,7 +50,7 @@ func newTable(shut bool) *table.Table {
 	})
 }
 
-// handle acts on a frame of p, on its reader's goroutine.
+// handle handles a frame of p, on its reader's goroutine.
 func (h *hubLocks) handle(p *Peer, t wire.Type, d *wire.Decoder) error {
 	if p.locks.owner == nil {
 		p.locks.owner = table.NewOwner(func(e table.Event) { h.push(p, e) })
@@ -79,8 +80,8 @@ func (h *hubLocks) handle(p *Peer, t wire.Type, d *wire.Decoder) error {
 	return nil
 }
 
-// leave is told that p is gone, on its reader's goroutine. If its process has
-// ended, what it had is free.
+// leave handles the end of p, on its reader's goroutine. If p's process has
+// ended, its leases are released.
 func (h *hubLocks) leave(p *Peer, ended bool) {
 	switch {
 	case p.locks.owner == nil:
@@ -93,21 +94,21 @@ func (h *hubLocks) leave(p *Peer, ended bool) {
 
 func (h *hubLocks) close() { h.table.Close() }
 
-// succeed begins after an earlier hub, which gave no higher fence. Nothing is
-// granted until the table is opened.
+// succeed starts the table after an earlier hub, which gave no higher fence.
+// The table grants nothing until it is opened.
 func (h *hubLocks) succeed(fence uint64) {
 	h.table = newTable(true)
 	h.table.Raise(fence)
 }
 
-// recorded records g for the next hub, and reports whether the peer may be told
-// of it.
+// recorded records g for the next hub, and reports whether g may be reported to
+// the client.
 func (h *hubLocks) recorded(g *driver.Grant) bool {
 	return h.ahead == nil || h.ahead(g.Deadline.Add(driver.Margin(g.TTL)), h.table.HighestFence())
 }
 
-// push tells p what has become of something that it has. It is called by
-// whoever has brought it about, so it is written at once.
+// push reports an event of one of p's claims to p. The goroutine that caused
+// the event calls push, so the frame is written at once.
 func (h *hubLocks) push(p *Peer, e table.Event) {
 	var f *wire.Frame
 	switch e.Kind {
@@ -127,8 +128,9 @@ func (h *hubLocks) push(p *Peer, e table.Event) {
 	b.flush()
 }
 
-// ask queues for a lease, with the time of the first request. Number 0 repeats a
-// request of an earlier hub's queue: a place in the queue is not answered.
+// ask queues for a lease, with the time of the first request. Number 0 repeats
+// a queued request of an earlier hub: a place in the queue is then not
+// answered.
 func (h *hubLocks) ask(p *Peer, d *wire.Decoder) error {
 	number, since := d.Uint(), d.Int()
 	r, err := request(d, &p.locks.holder)
@@ -221,8 +223,8 @@ func (h *hubLocks) renew(p *Peer, d *wire.Decoder) error {
 	return nil
 }
 
-// renewOne adds what has become of a grant to the answer, and says whether it may
-// be told. An error is that of the peer.
+// renewOne adds the outcome of one renewal to the answer, and reports whether
+// it may be sent. An error is the client's fault.
 func (h *hubLocks) renewOne(f *wire.Frame, d *wire.Decoder) (told bool, err error) {
 	var g driver.Grant
 	if g.Key, g.Token, err = name(d); err != nil {
@@ -282,7 +284,7 @@ func (h *hubLocks) list(p *Peer, d *wire.Decoder) {
 	h.show(p, number, states, err)
 }
 
-// part is about how large a part of a long answer is.
+// part is the approximate size of one part of a long answer.
 const part = 64 << 10
 
 func (h *hubLocks) show(p *Peer, number uint64, states []driver.State, err error) {
@@ -295,14 +297,14 @@ func (h *hubLocks) show(p *Peer, number uint64, states []driver.State, err error
 	}
 }
 
-// have takes what the peer says that it has.
+// have records a lease that the client reports.
 func (h *hubLocks) have(p *Peer, d *wire.Decoder) error {
 	l, err := readLease(d, h.clock, &p.locks.holder)
 	if err != nil {
 		return err
 	}
 	if g, err := h.table.Restore(l, p.locks.owner); err == nil {
-		h.recorded(&g) // if it cannot be, the hub ends
+		h.recorded(&g) // if the record fails, the hub ends
 	} else {
 		h.push(p, table.Event{Kind: table.Lost, Grant: l.Grant, Err: err})
 	}

@@ -10,70 +10,71 @@ import (
 	"github.com/megaframework/mega/drivers/cluster/wire"
 )
 
-// peerBus is what a hub knows of a peer about messages.
+// peerBus is the message state of a client in the hub.
 type peerBus struct {
-	// full says that more than the hub allows waits for the peer: messages
-	// for it are counted, until half of it is gone.
+	// full is true while more bytes wait for the client than the hub allows:
+	// further messages for it are counted, until half of the bytes are written.
 	full    atomic.Bool
-	filling sync.WaitGroup // who waits for that
-	asks    bool           // the reader's: the hub knows it by its number
-	owes    atomic.Int64   // how much is owed
+	filling sync.WaitGroup // the goroutine that waits for that
+	asks    bool           // belongs to the reader: the client is registered in hubBus.askers
+	owes    atomic.Int64   // the size of owed
 
 	mu     sync.Mutex
 	gone   bool
 	wishes map[uint64]*wish
-	lost   map[*wish]int    // while full, messages that were not sent
-	failed []uint64         // while full, requests of the peer whose answers were not
-	owed   map[demand]*debt // requests that the peer has, and has not answered
-	writer *time.Timer      // writes off what is owed; nil while nothing is
-	probed bool             // the peer was asked for a sign of life, after heard frames
+	lost   map[*wish]int    // while full: how many messages were not sent
+	failed []uint64         // while full: the client's requests whose answers were not sent
+	owed   map[demand]*debt // requests that the client has not answered yet
+	writer *time.Timer      // calls writeOff; nil while owed is empty
+	probed bool             // the client was pinged, after heard frames
 	heard  uint64
 }
 
-// demand names a request: its asker's number, and the asker's number of it.
+// demand identifies a request: the number of the client that sent it, and that
+// client's number of the request.
 type demand struct{ asker, id uint64 }
 
-// debt is a request that a peer has.
+// debt is a request that a client has not answered yet.
 type debt struct {
 	asker    *Peer
-	until    int64  // when its asker waits no more, in nanoseconds since 1970; 0 is never
-	answered bool   // guarded by the bus.mu of the peer that has it
-	share    *share // nil if no other peer has it
+	until    int64  // when the sender stops waiting, in nanoseconds since 1970; 0 is never
+	answered bool   // guarded by the bus.mu of the client that has the request
+	share    *share // nil if no other client has the request
 }
 
-// share is a request that several peers have.
+// share is the common state of a request that several clients have.
 type share struct {
 	mu   sync.Mutex
-	left int  // of the peers
-	dead bool // one of them is
+	left int  // how many clients still have the request
+	dead bool // one of the clients has ended
 
 	answered bool
 }
 
-// maxFailed is how many requests are remembered to have failed, while a peer
-// takes no messages; the others end at their deadlines.
+// maxFailed is how many failed requests are remembered while a client takes no
+// messages; further ones end at their deadlines.
 const maxFailed = 1 << 16
 
-// parcel is what is sent to one peer: a message, and who there it is for.
+// parcel is a message for one client, with its subscriptions that receive it.
 type parcel struct {
-	plain  []*wish // those without a group; all are served if there is one
+	plain  []*wish // wishes without a group; one is enough to serve all of them
 	groups []*wish
 	tail   []byte // the message
 	demand *demand
-	debt   *debt // what the peer owes from then on, for a demand
+	debt   *debt // the client's debt once a demand is sent
 }
 
-// outcome is what has become of a parcel.
+// outcome is the result of delivering a parcel.
 type outcome uint8
 
 const (
 	sent    outcome = iota
 	dropped         // and counted
-	refused         // the peer is gone
+	refused         // the client has ended
 )
 
-// deliver queues a parcel for p. A group whose interest has ended is left out,
-// and handed back.
+// deliver queues a parcel for p. It leaves out groups whose wish has ended, and
+// returns them.
 func (b *batch) deliver(p *Peer, x *parcel) (o outcome, again []*wish) {
 	bus := &p.bus
 	bus.mu.Lock()
@@ -97,7 +98,7 @@ func (b *batch) deliver(p *Peer, x *parcel) (o outcome, again []*wish) {
 		p.fill()
 		bus.count(x)
 		return dropped, again
-	default: // the line has ended, of which the peer's own reader will hear
+	default: // the line has ended, which the client's own reader will notice
 		for _, w := range x.groups {
 			w.ended.Store(true)
 		}
@@ -109,8 +110,8 @@ func (b *batch) deliver(p *Peer, x *parcel) (o outcome, again []*wish) {
 	return sent, again
 }
 
-// standing parts the interests that stand from those that have ended. Nearly
-// always all stand.
+// standing separates the wishes that are valid from those that have ended.
+// Nearly always all are valid.
 func standing(wishes []*wish) (stand, ended []*wish) {
 	for i, w := range wishes {
 		if w.ended.Load() {
@@ -138,8 +139,8 @@ func (x *parcel) frame() *wire.Frame {
 	return f.Rest(x.tail)
 }
 
-// count counts a parcel that was not sent, for each interest that it was for.
-// The caller holds b.mu.
+// count counts a parcel that was not sent, for each of its wishes. The caller
+// holds b.mu.
 func (b *peerBus) count(x *parcel) {
 	if b.lost == nil {
 		b.lost = make(map[*wish]int)
@@ -166,23 +167,23 @@ func (p *Peer) owe(d demand, x *debt) {
 	}
 }
 
-// overdue is how long after its deadline a request may count still.
+// overdue is how long a request may still count after its deadline.
 const overdue = 250 * time.Millisecond
 
-// maxOverdue is how many requests a silent peer is remembered to owe.
+// maxOverdue is how many unanswered requests of a silent client are remembered.
 const maxOverdue = 1024
 
-// writeOff forgets requests whose askers wait no more: one that has expired before
-// its turn, for example, is never answered. First the peer is asked for a sign of
-// life. A peer that stands still keeps its debts, so that requests pass over it
-// for as long as it does.
+// writeOff drops requests whose senders have stopped waiting. For example, a
+// request that has expired before its turn is never answered. First the hub
+// pings the client. A client that stands still keeps its debts, so that further
+// requests pass over it as long as it does.
 func (p *Peer) writeOff() {
 	if p.sift() {
-		_ = p.line.Send(wire.Begin(typeCall).Uint(0).String("ping")) // any frame is an answer
+		_ = p.line.Send(wire.Begin(typeCall).Uint(0).String("ping")) // any frame counts as an answer
 	}
 }
 
-// sift reports whether the peer is to be asked for a sign of life.
+// sift reports whether the hub must ping the client.
 func (p *Peer) sift() (probe bool) {
 	now := time.Now().UnixNano()
 	b := &p.bus
@@ -210,14 +211,14 @@ func (p *Peer) sift() (probe bool) {
 	return probe
 }
 
-// forget takes a debt out. The caller holds b.mu.
+// forget removes a debt. The caller holds b.mu.
 func (b *peerBus) forget(d demand) {
 	delete(b.owed, d)
 	b.owes.Store(int64(len(b.owed)))
 }
 
-// reply queues a frame with an answer to a request of p. Where there is no room,
-// the request has failed.
+// reply queues a frame with an answer to a request of p. If there is no room,
+// the request fails.
 func (b *batch) reply(p *Peer, id uint64, f *wire.Frame) {
 	defer f.Free()
 	bus := &p.bus
@@ -228,7 +229,7 @@ func (b *batch) reply(p *Peer, id uint64, f *wire.Frame) {
 	}
 	if !bus.full.Load() {
 		if err := b.queue(p, f, int(p.hub.backlog.Load())); !errors.Is(err, wire.ErrFull) {
-			return // a line that has ended has no asker
+			return // a line that has ended has no waiter
 		}
 		p.fill()
 	}
@@ -237,19 +238,21 @@ func (b *batch) reply(p *Peer, id uint64, f *wire.Frame) {
 	}
 }
 
-// fill begins a time in which p takes no messages. It ends when half of what
-// waits is gone: then p is told what it has missed. The caller holds p.bus.mu.
+// fill starts a period in which p takes no messages. The period ends when half
+// of the waiting bytes are written: then the losses are reported to p. The
+// caller holds p.bus.mu.
 func (p *Peer) fill() {
 	p.bus.full.Store(true)
 	p.bus.filling.Go(func() {
-		if p.line.Room(context.Background(), max(int(p.hub.backlog.Load())/2, 1)) == nil { // else the line has ended
+		if p.line.Room(context.Background(), max(int(p.hub.backlog.Load())/2, 1)) == nil { // otherwise the line has ended
 			p.tellLosses()
 			p.line.Flush()
 		}
 	})
 }
 
-// tellLosses ends the time in which p took no messages.
+// tellLosses ends the period in which p took no messages, and reports the
+// losses to p.
 func (p *Peer) tellLosses() {
 	b := &p.bus
 	b.mu.Lock()
@@ -266,7 +269,7 @@ func (p *Peer) tellLosses() {
 	b.full.Store(false)
 }
 
-// queue queues a frame that is small, whatever waits.
+// queue queues a small frame, regardless of the bytes that wait already.
 func (p *Peer) queue(f *wire.Frame) {
 	_ = p.line.Queue(f, 0) // a line that has ended has no reader
 	f.Free()

@@ -8,32 +8,32 @@ import (
 	"github.com/megaframework/mega/drivers/internal/routes"
 )
 
-// wish is the interest of a peer in a kind, a pattern and a group. What is
-// routed to it, its process hands to its subscriptions, or to one of them if
-// there is a group.
+// wish is the subscription of a client to a kind, a pattern and a group. The
+// client's process passes a message for it to its own subscriptions, or to one
+// of them if there is a group.
 type wish struct {
 	peer    *Peer
-	number  uint64 // the peer's own
+	number  uint64 // the client's number of the wish
 	kind    driver.Kind
 	pattern string
 	group   string
 	members atomic.Int64
-	ended   atomic.Bool // set under the peer's bus.mu
+	ended   atomic.Bool // set under the client's bus.mu
 }
 
-// route is who gets the messages of one subject.
+// route lists the receivers of the messages of one subject.
 type route struct {
-	plain  []plainTarget // each of these
-	groups []crowd       // and one of each of these
+	plain  []plainTarget // all of these receive the message
+	groups []crowd       // one wish of each group receives it
 }
 
-// plainTarget is a peer with interests without a group.
+// plainTarget is a client with wishes without a group.
 type plainTarget struct {
 	peer   *Peer
 	wishes []*wish
 }
 
-// crowd is a group: the peers that have members of it.
+// crowd is a group: its wishes, one for each client with members in it.
 type crowd []*wish
 
 type hubTable = routes.Table[*wish, route]
@@ -62,14 +62,15 @@ func byPeer(wishes []*wish) (targets []plainTarget) {
 	return targets
 }
 
-// choose returns the one that is to serve a message for the group, or nil if
-// nobody is left but the peer not. Of two that are drawn by the number of their
-// members it is the one with less to do, so that a process which stands still
-// gets nothing more as soon as that can be seen. A peer that takes no messages
-// at the moment is chosen only if all are like that.
+// choose returns the wish that serves a message for the group, or nil if only
+// the client not is left. It draws two, weighted by the number of their
+// members, and takes the one with less load. A process that stands still
+// therefore gets no further message as soon as its load shows it. A client that
+// takes no messages at the moment is chosen only if all others are in the same
+// state.
 func (c crowd) choose(not *Peer) crowd {
 	if len(c) == 1 && c[0].peer != not && !c[0].ended.Load() {
-		return c[:1:1] // it is shared, and who gets it may append
+		return c[:1:1] // the slice is shared, and the caller may append to it
 	}
 	for _, evenFull := range []bool{false, true} {
 		a := c.draw(not, nil, evenFull)
@@ -84,8 +85,8 @@ func (c crowd) choose(not *Peer) crowd {
 	return nil
 }
 
-// load is what the peer has to do for each of its members: requests that it has
-// not answered, or bytes that wait for it.
+// load returns the load of the client for each of its members: its unanswered
+// requests, or the bytes that wait for it.
 func (w *wish) load() int64 {
 	if w.kind == driver.Request {
 		return w.peer.bus.owes.Load() / w.members.Load()
@@ -93,8 +94,8 @@ func (w *wish) load() int64 {
 	return int64(w.peer.line.Backlog()) / w.members.Load()
 }
 
-// draw returns where one is, or -1 if there is none: neither of the peer not,
-// nor other. Each member is as likely.
+// draw returns a random index, or -1 if there is none. It excludes the wishes
+// of the client not, and other. Each member has the same probability.
 func (c crowd) draw(not *Peer, other *wish, evenFull bool) (at int) {
 	able := func(w *wish) bool {
 		return w != other && w.peer != not && !w.ended.Load() && (evenFull || !w.peer.bus.full.Load())
@@ -111,7 +112,7 @@ func (c crowd) draw(not *Peer, other *wish, evenFull bool) (at int) {
 	}
 	number := rand.Int64N(total)
 	for i, w := range c {
-		if !able(w) { // which may be new
+		if !able(w) { // the state may have changed since
 			continue
 		}
 		at = i

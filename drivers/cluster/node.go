@@ -17,25 +17,27 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// Config is how a process takes part in a node.
+// Config configures a Node.
 type Config struct {
-	// Conn is the connection to the hub, as it was inherited. The node owns it.
-	// When it ends, the hub has, and the node with it: see [Node.Done].
+	// Conn is the inherited connection to the hub. The node owns it. The end of
+	// the connection is the end of the hub, and the node ends with it: see
+	// [Node.Done].
 	Conn net.Conn
-	// Socket is the path where unrelated processes meet, in place of Conn.
+	// Socket is the path at which unrelated processes connect, used instead of
+	// Conn.
 	Socket string
 
-	// Buffer is how many bytes of messages may wait for the hub; 8 MiB by
-	// default.
+	// Buffer is the maximum number of bytes of messages that wait for the hub;
+	// 8 MiB by default.
 	Buffer int
 
-	Log *slog.Logger // nil is silent
-	// Handle answers the calls of the hub. It may be nil.
+	Log *slog.Logger // nil disables logging
+	// Handle answers calls from the hub. It may be nil.
 	Handle Handler
 }
 
-// Node is this process as a part of its node: a lock driver and a bus driver on
-// one connection. Its methods may be called concurrently.
+// Node is the connection of this process to the hub of its node. It provides a
+// lock driver and a bus driver. Its methods may be called concurrently.
 type Node struct {
 	config Config
 	speaks versions
@@ -46,9 +48,9 @@ type Node struct {
 	warnings []string // of Lock.Info
 
 	mu     sync.Mutex
-	hub    *session      // nil while there is none
-	why    error         // why there is none
-	came   chan struct{} // closed when there is one, or none will come; nil then
+	hub    *session      // nil without a connection
+	why    error         // the reason why hub is nil
+	came   chan struct{} // closed when hub is set, or when no hub will come; nil after that
 	closed bool
 
 	ctx     context.Context // ends with Close
@@ -58,16 +60,17 @@ type Node struct {
 	running sync.WaitGroup
 }
 
-// session is one connection to a hub, from welcome to its end.
+// session is one connection to a hub, from the welcome to the end of the
+// connection.
 type session struct {
 	hub     string      // for errors
-	decided atomic.Bool // whether it is the node's or was given up
+	decided atomic.Bool // the node has taken the session, or has given it up
 	line    *wire.Line
 	calls   calls
-	number  uint64 // of this process, as the hub calls it
+	number  uint64 // the hub's number of this process
 
-	shut   bool          // the hub does not know yet who there is
-	opened chan struct{} // closed when it does
+	shut   bool          // the hub does not know all clients yet
+	opened chan struct{} // closed when the hub knows all clients
 }
 
 var (
@@ -79,10 +82,10 @@ var (
 // dialBound is how long Dial waits under a context without a deadline.
 const dialBound = 10 * time.Second
 
-// Dial joins the hub and returns when it has answered. It waits until ctx ends, at
-// most 10 s where ctx has no deadline; the error then says which process does not
-// answer. A hub that refuses the process, as one of another version does, is an
-// error that wraps [driver.ErrUnavailable].
+// Dial connects to the hub and returns when the hub has answered. It waits
+// until ctx ends, or at most 10 s if ctx has no deadline; the error then names
+// the process that does not answer. If the hub refuses the process, for example
+// because of its version, the error wraps [driver.ErrUnavailable].
 func Dial(ctx context.Context, c Config) (*Node, error) {
 	return dial(ctx, c, known)
 }
@@ -121,8 +124,8 @@ func (n *Node) join(ctx context.Context) (err error) {
 	return n.settle(ctx)
 }
 
-// settle waits until the hub knows who there is: what is sent or asked before
-// would find nobody.
+// settle waits until the hub knows all clients: earlier messages and requests
+// would find no receiver.
 func (n *Node) settle(ctx context.Context) error {
 	for {
 		s, err := n.ready(ctx)
@@ -133,15 +136,15 @@ func (n *Node) settle(ctx context.Context) error {
 		case <-s.opened:
 			return nil
 		case <-s.line.Ended():
-			_ = sleep(ctx, time.Millisecond) // until the node knows; ctx is looked at above
+			_ = sleep(ctx, time.Millisecond) // until the node has noticed; ctx is checked above
 		case <-ctx.Done():
 			return fmt.Errorf("%s waits for the other processes: %w", s.hub, ctx.Err())
 		}
 	}
 }
 
-// meet finds the hub at the socket, or becomes it, and is greeted there. A hub
-// that goes before it has answered is none.
+// meet connects to the hub at the socket, or becomes the hub, and waits for the
+// hub's welcome. A hub that ends before its welcome does not count.
 func (n *Node) meet(ctx context.Context) error {
 	for {
 		conn, as, err := n.meeting.enter(ctx)
@@ -166,12 +169,12 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// patience is how long a node waits for one hub's answer before it says so, and
-// looks for another.
+// patience is how long a node waits for the answer of one hub before it logs
+// the silence and looks for another hub.
 const patience = 5 * time.Second
 
-// again looks for a hub until there is one or the node is closed, after the one
-// at the socket is gone.
+// again looks for a hub after the one at the socket has ended, until it finds
+// one or the node is closed.
 func (n *Node) again() {
 	lost, told := time.Now(), false
 	for wait := time.Millisecond; n.ctx.Err() == nil; wait = min(2*wait, time.Second) {
@@ -189,11 +192,11 @@ func (n *Node) again() {
 			n.config.Log.Warn("cluster: hub lost, looking for another", "socket", n.config.Socket, "err", err)
 			told = true
 		}
-		_ = sleep(n.ctx, wait) // its end is seen above
+		_ = sleep(n.ctx, wait) // the end of the context is checked above
 	}
 }
 
-// explain says why there is no hub.
+// explain records the reason why there is no hub.
 func (n *Node) explain(why error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -202,24 +205,25 @@ func (n *Node) explain(why error) {
 	}
 }
 
-// Lock is the lock driver of the node.
+// Lock returns the lock driver of the node.
 func (n *Node) Lock() *Lock { return n.lock }
 
-// Bus is the bus driver of the node.
+// Bus returns the bus driver of the node.
 func (n *Node) Bus() *Bus { return n.bus }
 
-// Done is closed when the hub is gone and does not come back: the process that
-// has started this one has ended, or Close was called.
+// Done returns a channel that is closed when the hub has ended and does not
+// come back: the process that started this one has ended, or Close was called.
 func (n *Node) Done() <-chan struct{} { return n.gone }
 
-// mayReturn reports whether there is a hub, or another one may come.
+// mayReturn reports whether there is a hub, or another hub may come.
 func (n *Node) mayReturn() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.hub != nil || n.came != nil
 }
 
-// Call asks the hub's Handler and returns its answer, or fails as [Peer.Call].
+// Call calls the hub's Handler and returns its answer. Its errors are those of
+// [Peer.Call].
 func (n *Node) Call(ctx context.Context, name string, body []byte) ([]byte, error) {
 	s, err := n.session()
 	if err != nil {
@@ -228,8 +232,8 @@ func (n *Node) Call(ctx context.Context, name string, body []byte) ([]byte, erro
 	return s.calls.call(ctx, name, body)
 }
 
-// Ping waits for a sign of life from the hub. While another process takes over it
-// waits for that one.
+// Ping waits for an answer from the hub. While another process takes over, Ping
+// waits for the new hub.
 func (n *Node) Ping(ctx context.Context) error {
 	s, err := n.ready(ctx)
 	if err != nil {
@@ -237,7 +241,7 @@ func (n *Node) Ping(ctx context.Context) error {
 	}
 	_, err = s.calls.call(ctx, "ping", nil)
 	if _, answered := errors.AsType[*CallError](err); answered {
-		return nil // it may know no such call
+		return nil // a hub without this call has answered, too
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s does not answer (is it stopped?): %w", s.hub, ctx.Err())
@@ -245,7 +249,7 @@ func (n *Node) Ping(ctx context.Context) error {
 	return err
 }
 
-// session returns the connection to the hub, or why there is none.
+// session returns the connection to the hub, or the reason why there is none.
 func (n *Node) session() (*session, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -255,8 +259,8 @@ func (n *Node) session() (*session, error) {
 	return n.hub, nil
 }
 
-// ready returns the connection to the hub as soon as there is one, ctx's error if
-// that ends before, or why none will come.
+// ready waits for a connection to the hub and returns it. It returns ctx's
+// error if ctx ends first, or the reason if no hub will come.
 func (n *Node) ready(ctx context.Context) (*session, error) {
 	for {
 		n.mu.Lock()
@@ -276,10 +280,11 @@ func (n *Node) ready(ctx context.Context) (*session, error) {
 	}
 }
 
-// Close leaves the node: what is held is left to its TTL. A hub in this process
-// ends, and another process takes over. It is idempotent.
+// Close leaves the node: leases that are still held remain until their TTL. If
+// this process is the hub, the hub ends and another process takes over. Close
+// is idempotent.
 func (n *Node) Close(ctx context.Context) error {
-	_ = n.lock.Close(ctx) // it has no error
+	_ = n.lock.Close(ctx) // it returns no error
 	s, first := n.leave()
 	if s != nil {
 		s.bye(ctx)
@@ -293,8 +298,9 @@ func (n *Node) Close(ctx context.Context) error {
 	return nil
 }
 
-// bye says that this process closes its line and lives, after all that it has said
-// before. A hub that is gone, or does not read for a second, does not hear of it.
+// bye announces that this process closes its line but lives on. The
+// announcement follows all earlier frames. It is lost if the hub has ended, or
+// does not read for a second.
 func (s *session) bye(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -316,7 +322,7 @@ func (n *Node) leave() (s *session, first bool) {
 	return s, first
 }
 
-// identity is how a process introduces itself at a socket.
+// identity is the data by which a process introduces itself at a socket.
 type identity struct {
 	name  string
 	nonce uint64
@@ -326,8 +332,8 @@ func (n *Node) hello(as identity) *greeting {
 	return &greeting{speaks: n.speaks, pid: uint64(os.Getpid()), member: as.name, nonce: as.nonce}
 }
 
-// greet says hello and waits for the answer. The reader it starts makes the
-// session the node's.
+// greet sends hello and waits for the answer. The reader that it starts makes
+// the session the node's session.
 func (n *Node) greet(ctx context.Context, conn net.Conn, as identity) error {
 	s := &session{hub: hubOf(conn), line: wire.NewLine(conn), opened: make(chan struct{})}
 	s.calls.open(s.line, n.config.Handle, nil, n.config.Log)
@@ -343,13 +349,13 @@ func (n *Node) greet(ctx context.Context, conn net.Conn, as identity) error {
 	case <-ctx.Done():
 	}
 	if s.decided.Swap(true) {
-		return <-welcome // in this instant
+		return <-welcome // the welcome has just arrived
 	}
 	s.line.Close()
 	return fmt.Errorf("%s does not answer (is it stopped?): %w", s.hub, ctx.Err())
 }
 
-// hubOf says whose process the hub is, where the system does.
+// hubOf returns a description of the hub's process, if the system reports it.
 func hubOf(conn net.Conn) string {
 	peer, err := private.PeerOf(conn)
 	if err != nil {
@@ -358,10 +364,10 @@ func hubOf(conn net.Conn) string {
 	return fmt.Sprintf("the hub (process %d)", peer.PID)
 }
 
-// errGivenUp is the end of a session that nobody waits for any more.
+// errGivenUp is the error of a session whose waiter has given up.
 var errGivenUp = errors.New("its welcome came too late")
 
-// read reads what the hub sends until the line ends.
+// read reads the hub's frames until the line ends.
 func (n *Node) read(s *session, welcome chan<- error) {
 	greeted := false
 	err := s.line.Read(func(t wire.Type, body []byte) error {
@@ -374,9 +380,9 @@ func (n *Node) read(s *session, welcome chan<- error) {
 				return errGivenUp
 			}
 			greeted = true
-			// Nobody else has the session yet: what an earlier hub knew is said
-			// before anything is asked of this one.
-			// Locks come last: they say that this process has told all.
+			// No other goroutine has the session yet: the state of the earlier
+			// hub is reported before any request is sent to this one. Locks
+			// come last: their last frame marks the end of the report.
 			n.bus.connected(s)
 			n.lock.connected(s)
 			if !s.shut {
@@ -393,10 +399,10 @@ func (n *Node) read(s *session, welcome chan<- error) {
 		return d.Err()
 	}, func() {})
 	if why := s.line.Err(); why != nil {
-		err = why // it could not be written to, which says more than that it is closed
+		err = why // the write error is more specific than the end of the connection
 	}
 	if !hasEnded(err) {
-		// This process goes on, and so does what it has: only the line ends.
+		// This process and its leases go on: only the line ends.
 		s.bye(n.ctx)
 	}
 	s.line.Close()
@@ -407,7 +413,7 @@ func (n *Node) read(s *session, welcome chan<- error) {
 	n.lost(s, fmt.Errorf("%s is gone: %w", s.hub, err))
 }
 
-// welcomed looks at the first frame of a hub.
+// welcomed handles the first frame of a hub.
 func (s *session) welcomed(t wire.Type, d *wire.Decoder, speaks versions) error {
 	switch t {
 	case typeWelcome:
@@ -424,7 +430,7 @@ func (s *session) welcomed(t wire.Type, d *wire.Decoder, speaks versions) error 
 	return errNoHub
 }
 
-// open has messages leave by s.
+// open lets messages leave by s.
 func (n *Node) open(s *session) {
 	s.shut = false
 	n.bus.opened(s)
@@ -447,7 +453,8 @@ func (n *Node) enter(s *session) error {
 	return nil
 }
 
-// lost ends what depends on s, and looks for another hub where one may come.
+// lost ends everything that depends on s, and looks for another hub if one may
+// come.
 func (n *Node) lost(s *session, why error) {
 	n.mu.Lock()
 	final := n.closed || n.meeting == nil
@@ -469,8 +476,8 @@ func (n *Node) lost(s *session, why error) {
 	n.again()
 }
 
-// ended is the end of the node: there is no hub and none will come. Closing the
-// node ends it first, and is why then.
+// ended ends the node: there is no hub and none will come. If the node is
+// closed first, that is the reason.
 func (n *Node) ended(why error) {
 	n.mu.Lock()
 	if n.closed {
@@ -483,7 +490,7 @@ func (n *Node) ended(why error) {
 	})
 }
 
-// act acts on a frame of the hub.
+// act handles a frame of the hub.
 func (n *Node) act(s *session, t wire.Type, d *wire.Decoder) error {
 	switch {
 	case t == typeOpen && s.shut:

@@ -16,30 +16,30 @@ import (
 	"github.com/megaframework/mega/drivers/cluster/wire"
 )
 
-// Peer is a process that is connected to a hub. Its methods may be called
-// concurrently.
+// Peer is a client of a hub: a connected process, as the hub sees it. Its
+// methods may be called concurrently.
 type Peer struct {
 	hub    *Hub
 	name   string
 	number uint64
 	line   *wire.Line
 	calls  calls
-	batch  batch // of the reader
+	batch  batch // belongs to the reader
 
-	greeted bool   // the reader's
-	speaks  uint64 // the version; the reader's
-	member  string // at the socket; the reader's
-	bye     bool   // the reader's
+	greeted bool   // belongs to the reader
+	speaks  uint64 // the protocol version; belongs to the reader
+	member  string // the name at the socket; belongs to the reader
+	bye     bool   // belongs to the reader
 
-	last  atomic.Bool   // no event of the peer follows
-	heard atomic.Uint64 // frames
+	last  atomic.Bool   // no event of the client follows
+	heard atomic.Uint64 // the number of received frames
 
 	locks peerLocks
 	bus   peerBus
 
 	mu  sync.Mutex
-	pid int   // as it says itself
-	err error // why it is gone
+	pid int   // as reported by the process itself
+	err error // why the connection has ended
 
 	serving sync.WaitGroup
 	done    chan struct{}
@@ -52,43 +52,46 @@ func newPeer(h *Hub, conn net.Conn, name string) *Peer {
 	return p
 }
 
-// Name is what it was called when it joined.
+// Name returns the name that was passed to Join.
 func (p *Peer) Name() string { return p.name }
 
-// PID is the peer's process id, as it says itself; 0 until it has.
+// PID returns the process id that the client has reported, or 0 before its
+// report.
 func (p *Peer) PID() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.pid
 }
 
-// Done is closed when the peer is gone, and all that was its is free.
+// Done returns a channel that is closed when the connection has ended and all
+// leases of the client are released.
 func (p *Peer) Done() <-chan struct{} { return p.done }
 
-// Err is why the peer is gone, or nil: io.EOF if it has ended.
+// Err returns why the connection has ended, or nil before. It returns io.EOF if
+// the client's process has ended.
 func (p *Peer) Err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.err
 }
 
-// Call asks the peer's Handler and returns its answer. It fails when ctx has
-// ended or the peer is gone, which leaves open whether it was carried out, or
-// with a *CallError if the Handler did.
+// Call calls the client's Handler and returns its answer. It fails with a
+// *CallError if the Handler fails. It also fails if ctx ends or the connection
+// ends; the Handler may then have executed the call or not.
 func (p *Peer) Call(ctx context.Context, name string, body []byte) ([]byte, error) {
 	return p.calls.call(ctx, name, body)
 }
 
-// String is for the log.
+// String returns the name and the process id for the log.
 func (p *Peer) String() string { return fmt.Sprintf("%s (pid %d)", p.name, p.PID()) }
 
-// serve reads until the peer is gone, and frees what it had.
+// serve reads until the connection has ended, and releases the client's leases.
 func (p *Peer) serve() {
 	defer close(p.done)
 	defer p.hub.leave(p) // last, so that the hub's Close waits for all of this
 	err := p.read()
 	if why := p.line.Err(); why != nil {
-		err = why // it was ended on this side, or could not be written to
+		err = why // the line was ended on this side, or a write failed
 	}
 	p.line.Close()
 	p.mu.Lock()
@@ -102,15 +105,16 @@ func (p *Peer) serve() {
 	p.hub.config.Log.Debug("peer is gone", "peer", p.name, "pid", p.PID(), "reason", err)
 }
 
-// What a peer may send, before its hello and after. A process that is stopped
-// within a frame loses its connection, and comes back when it continues.
+// The limits of a client, before its hello and after it. A process that is
+// stopped within a frame loses its connection, and reconnects when it
+// continues.
 var (
 	beforeHello = wire.Limits{Frame: 1 << 10, First: 5 * time.Second, Within: 5 * time.Second}
 	afterHello  = wire.Limits{Within: 15 * time.Second}
 )
 
-// read reads until the peer is gone. A panic over its frames ends the peer, and
-// not the program.
+// read reads until the connection has ended. A panic while handling a frame
+// ends the connection, and not the program.
 func (p *Peer) read() (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -121,7 +125,7 @@ func (p *Peer) read() (err error) {
 	return p.line.Read(p.handle, p.batch.flush)
 }
 
-// hasEnded reports whether err says that the other side has closed the
+// hasEnded reports whether err means that the other side has closed the
 // connection: its process has ended, or has closed it on purpose.
 func hasEnded(err error) bool {
 	for _, end := range []error{io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, syscall.ECONNRESET, syscall.EPIPE} {
@@ -132,7 +136,7 @@ func hasEnded(err error) bool {
 	return false
 }
 
-// handle acts on a frame. What it returns ends the peer.
+// handle handles a frame. An error ends the connection.
 func (p *Peer) handle(t wire.Type, body []byte) error {
 	p.heard.Add(1)
 	d := wire.NewDecoder(body)
@@ -166,7 +170,7 @@ func (p *Peer) act(t wire.Type, d *wire.Decoder) error {
 	return nil
 }
 
-// errStranger is a first frame that is not hello.
+// errStranger is the error for a first frame that is not hello.
 var errStranger = errors.New("it does not speak the language of a peer")
 
 func (p *Peer) greet(t wire.Type, d *wire.Decoder) error {
@@ -199,12 +203,12 @@ func (p *Peer) greet(t wire.Type, d *wire.Decoder) error {
 	return nil
 }
 
-// greeting is the first frame of a peer, after the magic word.
+// greeting is the first frame of a client, after the magic word.
 type greeting struct {
 	speaks versions
 	pid    uint64
-	member string // its name at the socket
-	nonce  uint64 // which the member's file repeats
+	member string // the client's name at the socket
+	nonce  uint64 // the same as in the member's file
 }
 
 func (h *greeting) frame() *wire.Frame {
@@ -212,7 +216,7 @@ func (h *greeting) frame() *wire.Frame {
 	return f.String(h.member).Uint(h.nonce).Uint(h.speaks.oldest)
 }
 
-// readHello reads as much of a hello as its version has.
+// readHello reads the fields of a hello that its version has.
 func readHello(d *wire.Decoder) (h greeting) {
 	h.speaks.newest, h.pid = d.Uint(), d.Uint()
 	h.speaks.oldest = h.speaks.newest
@@ -225,24 +229,25 @@ func readHello(d *wire.Decoder) (h greeting) {
 	return h
 }
 
-// send queues a frame for the reader's own peer, to be written when the reader
-// pauses.
+// send queues a frame for the reader's own client. The frame is written when
+// the reader pauses.
 func (p *Peer) send(f *wire.Frame) { p.batch.send(p, f) }
 
-// stuck is from how many bytes of answers a peer that does not read them is
-// disconnected.
+// stuck is the number of unread bytes of answers at which the hub disconnects a
+// client.
 const stuck = 64 << 20
 
 var errStuck = errors.New("it does not read what it asked for")
 
-// batch is what a reader has queued for peers, until it pauses. It belongs to
-// one goroutine.
+// batch collects the frames that a reader has queued for clients, until the
+// reader pauses. It belongs to one goroutine.
 type batch struct {
 	touched []*Peer
 	parcels []addressed // scratch
 }
 
-// send queues f, which it frees, whatever waits for the peer already.
+// send queues f and frees it, regardless of the bytes that wait for the client
+// already.
 func (b *batch) send(to *Peer, f *wire.Frame) {
 	err := b.queue(to, f, stuck)
 	if errors.Is(err, wire.ErrFull) {
@@ -251,8 +256,8 @@ func (b *batch) send(to *Peer, f *wire.Frame) {
 	f.Free()
 }
 
-// queue queues f unless limit bytes wait for the peer already. f is still the
-// caller's.
+// queue queues f unless limit bytes wait for the client already. f still
+// belongs to the caller.
 func (b *batch) queue(to *Peer, f *wire.Frame, limit int) error {
 	if err := to.line.Queue(f, limit); err != nil {
 		return err
@@ -263,7 +268,7 @@ func (b *batch) queue(to *Peer, f *wire.Frame, limit int) error {
 	return nil
 }
 
-// flush has everything written that was queued.
+// flush starts the writing of all frames that were queued.
 func (b *batch) flush() {
 	for i, p := range b.touched {
 		p.line.Flush()

@@ -196,7 +196,7 @@ func (s *Seat) Lives(name string, now int64) (lives bool, left int64) {
 
 // Longest returns the maximum duration of the leases of the member of that
 // name, from the moment of the grant, or 0 if the member never requested a
-// lease.
+// lease. It returns Never if the member's file cannot be opened.
 func (s *Seat) Longest(name string) int64 {
 	f, err := os.Open(filepath.Join(s.place.path+clients, name))
 	if err != nil {
