@@ -10,11 +10,11 @@ import (
 var errReleased = errors.New("lock: released")
 
 // Context returns the lease's context. It carries the values and the deadline
-// of the context that the lease was acquired on, and ends with it, with the
-// release, or with the loss of the lease; context.Cause then is a *LostError.
-// Keep the lease as long as the work runs: a caller that keeps only the context
-// loses the lease to the garbage collector after its last use of the context,
-// such as a call of Done.
+// of the context of the Acquire call. It ends with that context, at the
+// release, or at the loss of the lease; after a loss context.Cause returns a
+// *LostError. Keep a reference to the lease while the work runs: the garbage
+// collector takes back the lease of a caller that keeps only the context, after
+// the last use of the context, such as a call of Done.
 func (l *Lease) Context() context.Context { return (*leaseContext)(l) }
 
 type leaseKey struct{}
@@ -26,9 +26,9 @@ func LeaseFrom(ctx context.Context) (*Lease, bool) {
 	return l, ok
 }
 
-// WithoutLease returns a context on which no lease is found: work that goes on
-// beside the one that holds a lease has to take the key itself, and may wait
-// for it. In all else it is ctx.
+// WithoutLease returns a copy of ctx without a lease, for work that runs beside
+// the holder of a lease. Such work must acquire the key itself, and may wait
+// for it.
 func WithoutLease(ctx context.Context) context.Context { return leaseless{ctx} }
 
 type leaseless struct{ context.Context }
@@ -40,10 +40,10 @@ func (c leaseless) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// leaseContext is a Lease as a context.Context. Until somebody waits for its
-// end it needs nothing of its own; from then on it stands on an inner context
-// of the standard library, so that derived contexts attach to it without
-// goroutines and context.Cause finds its cause.
+// leaseContext is a Lease as a context.Context. It has no state until something
+// waits for its end. From then on it uses an inner context of the standard
+// library, so that derived contexts attach to it without goroutines and
+// context.Cause finds its cause.
 type leaseContext Lease
 
 // inner is the context that ends with the lease.
@@ -52,12 +52,13 @@ type inner struct {
 	end context.CancelCauseFunc
 }
 
-// Deadline is the parent's: a lease's own moves with every renewal.
+// Deadline returns the parent's deadline: the lease's deadline moves with every
+// renewal.
 func (c *leaseContext) Deadline() (time.Time, bool) { return c.parent.Deadline() }
 
 func (c *leaseContext) Done() <-chan struct{} { return (*Lease)(c).innerContext().Done() }
 
-// Err looks at the clock, not only at what timers have noticed.
+// Err checks the clock too, because a timer may fire late.
 func (c *leaseContext) Err() error {
 	l := (*Lease)(c)
 	l.hold.heed()
@@ -67,7 +68,7 @@ func (c *leaseContext) Err() error {
 	}
 	in := l.innerContext()
 	if over {
-		in.end(cause) // whoever ended the lease may not have come so far yet
+		in.end(cause) // the goroutine that ended the lease may not have ended it yet
 	}
 	return in.Err()
 }
@@ -82,11 +83,11 @@ func (c *leaseContext) Value(key any) any {
 	return c.parent.Value(key)
 }
 
-// String names the context in derived contexts' texts.
+// String returns the name of the context in the texts of derived contexts.
 func (c *leaseContext) String() string { return "lock.Lease(" + c.hold.grant.Key + ")" }
 
-// innerContext returns the inner context, made now if need be; from then on
-// somebody may be waiting for its end, so losses are listened for.
+// innerContext returns the inner context and makes it at the first call. From
+// then on something may wait for its end, so the hold listens for losses.
 func (l *Lease) innerContext() *inner {
 	if in := l.inner.Load(); in != nil {
 		return in
@@ -112,15 +113,15 @@ func (l *Lease) innerContext() *inner {
 	return in
 }
 
-// ending is what is to be done when a lease ends. It does not hold on to the
-// lease.
+// ending holds the steps to take when a lease ends. It does not keep the lease
+// reachable.
 type ending struct {
 	inner  *inner
-	unbind func() bool // ends the watch of the context that the lease lives on
+	unbind func() bool // ends the watch of the lease's parent context
 }
 
-// end must be called without any mutex held: whoever waits for the context is
-// called from here.
+// end must be called without any mutex held: it calls the functions that wait
+// for the context.
 func (e ending) end(cause error) {
 	if e.inner != nil {
 		e.inner.end(cause)

@@ -16,9 +16,9 @@ type Lease struct {
 	parent context.Context
 	fence  uint64
 	since  instant
-	waited bool // the key was busy when it was asked for
+	waited bool // the key was busy when the call began
 
-	inner atomic.Pointer[inner] // made when the context is first used in earnest
+	inner atomic.Pointer[inner] // made when something first waits for the context
 
 	// The rest is guarded by hold.mu.
 	over     bool  // the context has ended
@@ -27,15 +27,16 @@ type Lease struct {
 	token    string
 }
 
-// newLease makes a lease on the grant of o; it is not live before hold.attach.
+// newLease returns a lease on the grant of o. The lease is not live before
+// hold.attach.
 func newLease(ctx context.Context, o outcome) *Lease {
 	return &Lease{hold: o.hold, parent: ctx, fence: o.fence, since: o.at, waited: o.contended}
 }
 
-// Key is the key that is held.
+// Key returns the key of the lease.
 func (l *Lease) Key() string { return l.hold.grant.Key }
 
-// Token identifies this lease: random, made by the library, never used twice.
+// Token returns the random identifier of this lease. It is never used twice.
 func (l *Lease) Token() string {
 	l.hold.mu.Lock()
 	defer l.hold.mu.Unlock()
@@ -45,30 +46,31 @@ func (l *Lease) Token() string {
 	return l.token
 }
 
-// Fence is greater than that of every earlier lease of the key, and below
-// 2^53. A store that keeps the greatest fence it has seen can refuse whoever
-// comes late.
+// Fence returns a number that is greater than the fence of every earlier lease
+// of the key, and below 2^53. A store that keeps the greatest fence it has seen
+// can refuse a late write.
 func (l *Lease) Fence() uint64 { return l.fence }
 
-// Slot is the number of the lease's slot, 0 to n-1 under Slots(n), else 0.
+// Slot returns the number of the lease's slot: 0 to n-1 under Slots(n), else 0.
 func (l *Lease) Slot() int { return l.hold.grant.Slot }
 
-// Contended reports whether the key was busy when this lease was asked for.
+// Contended reports whether the key was busy when the call for this lease
+// began.
 func (l *Lease) Contended() bool { return l.waited }
 
-// Deadline is until when this process may be sure of the lease. Each renewal
-// moves it.
+// Deadline returns the time until which this process can be sure of the lease.
+// Each renewal moves it.
 func (l *Lease) Deadline() time.Time {
 	l.hold.mu.Lock()
 	defer l.hold.mu.Unlock()
 	return l.hold.locker.clock.time(l.hold.deadline)
 }
 
-// Extend makes the lease live for ttl from now, and lets its renewals do so
-// too; under NoRenew it moves the end once. It returns ErrLost if the lease is
-// gone, and ErrUnavailable or ctx's error if that could not be found out; the
-// lease then ends at the earlier of its old and its new deadline, unless it is
-// renewed.
+// Extend sets the life of the lease to ttl from now, also for its later
+// renewals; under NoRenew it moves the end once. It returns ErrLost if the
+// lease is over, and ErrUnavailable or ctx's error if the outcome is not known.
+// In that case the lease ends at the earlier of its old and its new deadline,
+// unless it is renewed.
 func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	c := call{key: l.hold.grant.Key, ttl: ttl, slots: 1}
 	err := c.check()
@@ -81,11 +83,11 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	return nil
 }
 
-// Release ends the lease and lets the next waiter in. It does so also when the
-// lease's context has ended, takes at most about a second, and is idempotent.
+// Release ends the lease and serves the next waiter, also when the lease's
+// context has ended. It takes at most about a second and is idempotent.
 //
-// The first call returns ErrLost if the lease was gone already. If the backend
-// does not answer it returns ErrUnavailable, and the release is repeated in the
+// The first call returns ErrLost if the lease was already over. If the backend
+// does not answer, it returns ErrUnavailable and retries the release in the
 // background until the TTL has passed. Any later call returns nil.
 func (l *Lease) Release() error {
 	if err := l.leave(); err != nil {
@@ -94,13 +96,14 @@ func (l *Lease) Release() error {
 	return nil
 }
 
-// live says whether the lease is neither released nor lost.
+// live reports whether the lease is neither released nor lost.
 func (l *Lease) live() bool {
 	over, _ := l.end()
 	return !over
 }
 
-// end says whether the lease is over, by the clock too, and why.
+// end reports whether the lease is over, also by the clock, and returns the
+// cause.
 func (l *Lease) end() (over bool, cause error) {
 	l.expire(l.hold.locker.clock.now())
 	l.hold.mu.Lock()
@@ -108,8 +111,8 @@ func (l *Lease) end() (over bool, cause error) {
 	return l.over, l.cause
 }
 
-// expire ends the lease if its time is over by the clock, whatever the timers
-// have noticed.
+// expire ends the lease if its deadline has passed by the clock, even if no
+// timer has fired yet.
 func (l *Lease) expire(now instant) {
 	h := l.hold
 	h.mu.Lock()
@@ -120,11 +123,12 @@ func (l *Lease) expire(now instant) {
 	}
 }
 
-// callSite is where a lease was asked for: the caller of this package, and its
-// caller in case that is this module's request context.
+// callSite is the origin of a call: the caller of this package, and the
+// caller's caller in case the first one is this module's request context.
 type callSite [2]uintptr
 
-// requestContext begins the names of the functions that only pass a call on.
+// requestContext is the prefix of the names of functions that only forward a
+// call.
 const requestContext = "github.com/megaframework/mega/ctx."
 
 // String returns "file:line" of the user's call.

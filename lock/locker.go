@@ -13,9 +13,9 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// Locker grants leases of named keys. It owns its driver, and all that must be
-// the same on every driver: validation, defaults, the local queue, renewal,
-// loss, clean-up, events and counters.
+// Locker grants leases of named keys. It owns its driver, and everything that
+// must be the same on every driver: validation, defaults, the local queue,
+// renewal, loss, clean-up, events and counters.
 type Locker struct {
 	driver   driver.Driver
 	info     driver.Info
@@ -24,22 +24,22 @@ type Locker struct {
 	clock    clock
 	counters counters
 
-	gate     gate     // counts who is inside, for Close
+	gate     gate     // counts calls and leases, for Close
 	crew     crew     // owns the background goroutines
-	cleaner  cleaner  // repeats releases that did not get through
+	cleaner  cleaner  // retries failed releases
 	schedule schedule // renews the holds and ends them in time
 	queues   *queues  // waiters of this process by key; nil where the driver's scope is the process
-	sizes    sizes    // disagreements about pools that were reported
+	sizes    sizes    // reported differences of pool sizes
 
 	stragglers stragglers // lost leases whose functions still run
 	health     health     // whether the backend serves
 
 	closeOnce sync.Once
-	over      chan struct{} // closed when a Close has come to its end
+	over      chan struct{} // closed when a Close has finished
 }
 
-// New returns a Locker over d, which it owns from now on: Close closes it. The
-// zero Config works; values out of bounds are ErrInvalid.
+// New returns a Locker over d and takes ownership of d: Close closes it. The
+// zero Config is valid; values out of bounds are ErrInvalid.
 func New(d driver.Driver, c Config) (*Locker, error) {
 	c = c.withDefaults()
 	if err := c.check(d); err != nil {
@@ -67,13 +67,13 @@ func New(d driver.Driver, c Config) (*Locker, error) {
 }
 
 // With runs fn under a lease of key and releases it when fn has returned,
-// panicked or called runtime.Goexit. The context given to fn is that of the
-// lease: it ends with ctx, or when the lease is lost.
+// panicked or called runtime.Goexit. The context given to fn is the lease's
+// context: it ends with ctx, or when the lease is lost.
 //
-// With returns fn's error. If the lease was lost before fn returned, it
-// returns an error that wraps ErrLost as well as fn's, also where fn returned
-// nil. If the lease was not granted, fn is not called; see [Locker.Acquire]
-// for the errors.
+// With returns fn's error. If the lease was lost before fn returned, With
+// returns an error that wraps both ErrLost and fn's error, even if fn returned
+// nil. If the lease was not granted, fn is not called; see [Locker.Acquire] for
+// the errors.
 func (l *Locker) With(ctx context.Context, key string, fn func(context.Context) error, opts ...Option) (err error) {
 	c, err := l.newCall(key, opts)
 	c.within = true
@@ -90,9 +90,9 @@ func (l *Locker) With(ctx context.Context, key string, fn func(context.Context) 
 	return fn(lease.Context())
 }
 
-// joinLoss adds what releasing found out to what the work returned. A release
-// that did not get through is repeated in the background and is not the
-// work's failure: the lease was live until the work was done.
+// joinLoss joins the error of the release with the error of the work. A release
+// that failed is retried in the background and is not a failure of the work:
+// the lease was live until the work was done.
 func joinLoss(key string, work, release error) error {
 	switch {
 	case !errors.Is(release, ErrLost):
@@ -106,17 +106,17 @@ func joinLoss(key string, work, release error) error {
 }
 
 // Acquire waits for a lease of key and returns it. The caller must Release it.
-// The lease lives on ctx: when ctx has ended and the lease is not released
-// soon after, it is released and reported as Forgotten.
+// The lease lives on ctx: if ctx ends and the caller does not release the lease
+// soon after, the Locker releases it and reports it as Forgotten.
 //
-// The errors: *NotAcquiredError (ErrNotAcquired) when the wait is over and the
-// backend has confirmed within the last 2 s that the key is busy, which wraps
-// ctx's error if that ended the wait; ErrUnavailable when the backend does not
-// answer; ctx's error alone when it ended before either was known; ErrDeadlock
-// when ctx already carries a lease of the key; ErrInvalid, ErrUnsupported and
-// ErrClosed.
+// Acquire returns a *NotAcquiredError (ErrNotAcquired) when the wait is over
+// and the backend has confirmed within the last 2 s that the key is busy; it
+// wraps ctx's error if ctx ended the wait. It returns ErrUnavailable when the
+// backend does not answer, and ctx's error alone when ctx ended before either
+// was known. It returns ErrDeadlock when ctx already carries a lease of the
+// key, and may return ErrInvalid, ErrUnsupported and ErrClosed.
 func (l *Locker) Acquire(ctx context.Context, key string, opts ...Option) (*Lease, error) {
-	// Where the call came from is cheapest to find out in a small function.
+	// Finding the call site is cheapest in a small function.
 	var site callSite
 	runtime.Callers(2, site[:])
 	return l.acquireFrom(ctx, key, opts, &site)
@@ -140,10 +140,10 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...Option) (*L
 	return l.acquire(ctx, &c, err)
 }
 
-// ForceRelease ends every lease of key, whoever holds it, and returns how many
-// there were. Their contexts end with a *LostError whose cause is Forced and
-// that carries reason and who asked; the next waiters are served. It needs a
-// reason of 1 to 512 bytes.
+// ForceRelease ends every lease of key in every process and returns their
+// number. Their contexts end with a *LostError that has the cause Forced, the
+// reason and a description of the caller. The next waiters are served. The
+// reason must have 1 to 512 bytes.
 func (l *Locker) ForceRelease(ctx context.Context, key, reason string) (released int, err error) {
 	if err := l.check(ctx, key, checkReason(reason)); err != nil {
 		return 0, fmt.Errorf("force release %q: %w", shorten(key), err)
@@ -165,20 +165,20 @@ func checkReason(reason string) error {
 	return nil
 }
 
-// Stats returns what this Locker holds and has done.
+// Stats returns the counters of this Locker.
 func (l *Locker) Stats() Stats {
 	s := l.counters.snapshot(l.info.Name)
 	s.Unavailable = l.health.lost() != nil
 	return s
 }
 
-// Unavailable returns why the backend does not serve locks now, or nil. A loss
-// is found by the first call that fails.
+// Unavailable returns the reason why the backend does not serve locks now, or
+// nil. The first call that fails detects a loss of the backend.
 func (l *Locker) Unavailable() error { return l.health.lost() }
 
-// Held returns the keys of the leases that this Locker holds, sorted; that of a
-// pool once for each slot. It asks the driver nothing; a lease that is just
-// being renewed may be missing.
+// Held returns the sorted keys of the leases that this Locker holds. The key of
+// a pool appears once for each slot. Held does not call the driver. A lease
+// whose renewal is in progress may be missing.
 func (l *Locker) Held() []string {
 	var keys []string
 	for _, h := range l.schedule.all() {
@@ -190,13 +190,12 @@ func (l *Locker) Held() []string {
 	return keys
 }
 
-// Info says what the driver is, how far its exclusion reaches and what it
-// cannot do.
+// Info returns the driver's name, its scope and the rules that it does not
+// keep.
 func (l *Locker) Info() driver.Info { return l.info }
 
-// Inspect returns who holds key, and who waits for it in the order of service.
-// The waiters of other processes that queue behind one another there appear as
-// one.
+// Inspect returns the holders of key, and its waiters in the order of service.
+// The waiters of another process that share one ticket appear as one waiter.
 func (l *Locker) Inspect(ctx context.Context, key string) (State, error) {
 	if err := l.check(ctx, key, nil); err != nil {
 		return State{}, fmt.Errorf("inspect %q: %w", shorten(key), err)
@@ -210,9 +209,9 @@ func (l *Locker) Inspect(ctx context.Context, key string) (State, error) {
 	return l.complete(s), nil
 }
 
-// List returns the state of every key in use that begins with prefix, sorted
-// by key. It is made for operators: it may be slow, and is not one instant's
-// view.
+// List returns the state of every key in use that begins with prefix, sorted by
+// key. It is made for operators: it may be slow, and the states are not of one
+// instant.
 func (l *Locker) List(ctx context.Context, prefix string) ([]State, error) {
 	if err := l.check(ctx, "list", nil); err != nil {
 		return nil, fmt.Errorf("list %q: %w", prefix, err)
@@ -231,7 +230,8 @@ func (l *Locker) List(ctx context.Context, prefix string) ([]State, error) {
 	return all, nil
 }
 
-// check is what every call but Acquire's family begins with.
+// check does the common checks at the start of every call except Acquire,
+// TryAcquire and With.
 func (l *Locker) check(ctx context.Context, key string, argument error) error {
 	switch {
 	case argument != nil:
@@ -244,7 +244,7 @@ func (l *Locker) check(ctx context.Context, key string, argument error) error {
 	return checkKey(key)
 }
 
-// holder is what others see of who asks with ctx since then.
+// holder returns the Holder that describes a call with ctx that began at since.
 func (l *Locker) holder(ctx context.Context, label string, since time.Time) Holder {
 	h := l.self
 	h.Label, h.Since = label, since
@@ -254,16 +254,16 @@ func (l *Locker) holder(ctx context.Context, label string, since time.Time) Hold
 	return h
 }
 
-// identify is apart from holder, so that a Holder nobody completes stays off
+// identify is separate from holder so that a Holder without Identify stays off
 // the heap.
 func (l *Locker) identify(ctx context.Context, h Holder) Holder {
 	l.config.Identify(ctx, &h)
 	return h
 }
 
-// complete replaces, in the backend's view of a key, the one ticket and grant
-// of this process by the waiters and the lease that stand behind them. What is
-// empty is a list, too: encoded as JSON it is [].
+// complete replaces, in the backend's state of a key, this process's ticket by
+// its waiters and this process's grant by its current lease. Empty lists are
+// not nil: they are encoded in JSON as [].
 func (l *Locker) complete(s State) State {
 	if l.queues != nil {
 		s = l.queues.complete(s)
@@ -277,8 +277,8 @@ func (l *Locker) complete(s State) State {
 	return s
 }
 
-// within sorts the error of a call that had the caller's ctx and a bound of our
-// own: an end by the latter is not passed off as the former's.
+// within classifies the error of a call that had the caller's ctx and a timeout
+// of the Locker: the end of the timeout is not reported as the end of ctx.
 func (l *Locker) within(ctx context.Context, err error, bound time.Duration) error {
 	if ctx.Err() == nil {
 		return l.unavailable(err, bound)
@@ -286,7 +286,7 @@ func (l *Locker) within(ctx context.Context, err error, bound time.Duration) err
 	return l.classify(err)
 }
 
-// classify makes an error of the driver one of this package's.
+// classify converts an error of the driver to one of this package.
 func (l *Locker) classify(err error) error {
 	for _, known := range []error{ErrNotAcquired, ErrLost, ErrUnavailable, ErrDeadlock, ErrInvalid, ErrUnsupported, ErrClosed} {
 		if errors.Is(err, known) {
@@ -296,7 +296,7 @@ func (l *Locker) classify(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
-// contextError is ctx's error together with its cause.
+// contextError returns ctx's error together with its cause.
 func contextError(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if cause == nil || errors.Is(err, cause) {

@@ -15,7 +15,7 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// The bounds of what a call may ask for.
+// The bounds of the arguments of a call.
 const (
 	MaxKey   = 512 // bytes
 	MinTTL   = 100 * time.Millisecond
@@ -32,18 +32,19 @@ const Forever = time.Duration(math.MaxInt64)
 
 // Config configures a [Locker]. The zero value is ready for use.
 type Config struct {
-	// TTL is how long others wait after a crash, unless a call says
-	// otherwise. Default 10s.
+	// TTL is the time that others wait after a crash of the holder, unless a
+	// call sets another one. Default 10s.
 	TTL time.Duration
-	// Wait is how long a call waits for a busy lock, unless it says
-	// otherwise. Default 5s.
+	// Wait is the time that a call waits for a busy lock, unless the call sets
+	// another one. Default 5s.
 	Wait time.Duration
-	// FIFO makes every call strict across processes, as [FIFO] does for one.
+	// FIFO makes the order of every call strict across processes, as [FIFO]
+	// does for one call.
 	FIFO bool
-	// Observer is told what happens. Default: nobody.
+	// Observer receives the events of the Locker. Default: none.
 	Observer Observer
-	// Identify completes the Holder that others see of a lease or a waiter
-	// asked for with ctx. Host, PID, Label and Since are already in it.
+	// Identify completes the Holder that describes a lease or a waiter of a
+	// call with ctx. Host, PID, Label and Since are already in it.
 	Identify func(ctx context.Context, h *Holder)
 }
 
@@ -58,31 +59,32 @@ type Option struct {
 	apply func(*call)
 }
 
-// TTL sets how long others wait after a crash of the holder, 100ms to 24h. It
-// is not a guess of how long the work takes: a lease renews itself.
+// TTL sets the time that others wait after a crash of the holder, 100ms to 24h.
+// It does not have to cover the duration of the work: a lease renews itself.
 func TTL(d time.Duration) Option { return Option{func(c *call) { c.ttl = d }} }
 
 // Wait bounds the time that the call spends in the queue of a busy lock, and
-// nothing else: a free key is granted whatever Wait is. 0 does not wait.
-// TryAcquire never waits and refuses it.
+// nothing else: a free key is granted for any value of Wait. With 0 the call
+// does not wait. TryAcquire never waits and refuses this option.
 func Wait(d time.Duration) Option { return Option{func(c *call) { c.wait, c.waitSet = d, true }} }
 
-// Slots makes the key a pool of n numbered slots, 1 to 4096, of which the
-// lease has one: see [Lease.Slot]. All callers of a key should agree on n; the
-// newest one's holds.
+// Slots makes the key a pool of n numbered slots, 1 to 4096, of which the lease
+// has one: see [Lease.Slot]. All callers of a key should use the same n; the n
+// of the newest call applies.
 func Slots(n int) Option { return Option{func(c *call) { c.slots = n }} }
 
-// FIFO makes the order strict across processes, for which throughput under
-// contention is paid.
+// FIFO makes the order strict across processes. It costs throughput under
+// contention.
 func FIFO() Option { return Option{func(c *call) { c.fifo = true }} }
 
-// NoRenew lets the lease end at its TTL.
+// NoRenew disables the renewal of the lease, which then ends at its TTL.
 func NoRenew() Option { return Option{func(c *call) { c.noRenew = true }} }
 
-// Label tells others what the lease is for, in at most 128 bytes.
+// Label describes the purpose of the lease to other processes, in at most 128
+// bytes.
 func Label(s string) Option { return Option{func(c *call) { c.label = s }} }
 
-// call is what one call asks for.
+// call holds the arguments of one call.
 type call struct {
 	key           string
 	ttl, wait     time.Duration
@@ -91,7 +93,7 @@ type call struct {
 	slots         int
 	fifo, noRenew bool
 	label         string
-	within        bool // for With, whose lease ends with its function
+	within        bool // the lease belongs to With and ends with its function
 	site          callSite
 }
 
@@ -104,8 +106,8 @@ func (l *Locker) newCall(key string, opts []Option) (call, error) {
 	return c, c.check()
 }
 
-// with applies options. It is apart so that a call without any stays off the
-// heap.
+// with applies options. It is a separate function so that a call without
+// options stays off the heap.
 func (c call) with(opts []Option) call {
 	for _, o := range opts {
 		if o.apply != nil {
@@ -136,7 +138,7 @@ func (c *call) check() error {
 	return nil
 }
 
-// checkKey refuses a key out of bounds, or with a character that nobody sees
+// checkKey refuses a key that is out of bounds or has an invisible character
 // (L14).
 func checkKey(key string) error {
 	switch {
@@ -157,7 +159,7 @@ func checkKey(key string) error {
 	return nil
 }
 
-// isPlain says that key is visible ASCII, as nearly every one is.
+// isPlain reports whether key is visible ASCII, as nearly every key is.
 func isPlain(key string) bool {
 	for i := range len(key) {
 		if key[i] <= ' ' || key[i] > '~' {
@@ -167,7 +169,7 @@ func isPlain(key string) bool {
 	return true
 }
 
-// invalidError is an ErrInvalid with a code and a text of its own.
+// invalidError is an ErrInvalid with a specific code and text.
 type invalidError struct{ code, text string }
 
 func (e *invalidError) Error() string        { return "lock: " + e.text }
