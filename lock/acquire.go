@@ -14,7 +14,8 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// acquire is the one way to a lease. invalid is what was wrong with the call.
+// acquire returns a lease; every public call goes through it. invalid is the
+// error of the call's arguments, if any.
 func (l *Locker) acquire(ctx context.Context, c *call, invalid error) (*Lease, error) {
 	if invalid == nil {
 		invalid = l.findDeadlock(ctx, c)
@@ -40,7 +41,8 @@ func (l *Locker) acquire(ctx context.Context, c *call, invalid error) (*Lease, e
 	return lease, nil
 }
 
-// shorten keeps a key that was refused for its size out of the logs.
+// shorten truncates a key that was refused for its size, so that it does not
+// fill the logs.
 func shorten(key string) string {
 	if len(key) > MaxKey {
 		return key[:40] + "…"
@@ -48,8 +50,9 @@ func shorten(key string) string {
 	return key
 }
 
-// findDeadlock refuses a key that a live lease on ctx already holds: it would
-// wait for itself. A pool has more than one lease, so it may be asked again.
+// findDeadlock returns ErrDeadlock if a live lease on ctx already holds the
+// key: the call would wait for itself. A pool has more than one lease, so a
+// second call is allowed.
 func (l *Locker) findDeadlock(ctx context.Context, c *call) error {
 	for held, ok := LeaseFrom(ctx); ok; held, ok = LeaseFrom(held.parent) {
 		if held.hold.locker == l && held.hold.grant.Key == c.key && c.slots == 1 && held.live() {
@@ -62,8 +65,9 @@ func (l *Locker) findDeadlock(ctx context.Context, c *call) error {
 // maxLateGrants is how many grants in a row may arrive too late to be used.
 const maxLateGrants = 3
 
-// obtain gets a grant by the way that suits the call, and a lease on it. A
-// grant that was lost between its arrival and its use is asked for again.
+// obtain gets a grant, directly or through the queue, and returns a lease on
+// it. It repeats the request if the grant is lost between its arrival and its
+// use.
 func (l *Locker) obtain(ctx context.Context, c *call, start instant) (*Lease, error) {
 	for tries := 1; ; tries++ {
 		if ctx.Err() != nil {
@@ -82,10 +86,10 @@ func (l *Locker) obtain(ctx context.Context, c *call, start instant) (*Lease, er
 			return lease, nil
 		}
 		if l.gate.shut() {
-			_ = o.hold.giveBack() // what does not get through is left to its TTL
+			_ = o.hold.giveBack() // after a failure, the TTL ends the grant
 			return nil, ErrClosed
 		}
-		o.hold.lose(o.hold.expiry()) // L22: a grant past its deadline goes back
+		o.hold.lose(o.hold.expiry()) // L22: give back a grant past its deadline
 		if tries == maxLateGrants {
 			return nil, fmt.Errorf("%w: %d grants arrived past their deadlines", ErrUnavailable, tries)
 		}
@@ -103,7 +107,7 @@ func (l *Locker) turn(ctx context.Context, c *call, start instant) (outcome, err
 	return l.queues.wait(ctx, c, start)
 }
 
-// remaining is what is left of a wait, and below 0 for one without end.
+// remaining returns the rest of a wait. A negative value means no limit.
 func remaining(wait, waited time.Duration) time.Duration {
 	if wait == Forever {
 		return -1
@@ -111,13 +115,14 @@ func remaining(wait, waited time.Duration) time.Duration {
 	return max(wait-waited, 0)
 }
 
-// ask asks a driver that is in this process: first without waiting, which
-// needs no context of its own and tells whether the key is contended.
+// ask requests a grant from a driver in this process. The first request does
+// not wait: it needs no derived context, and shows whether the key is
+// contended.
 func (l *Locker) ask(ctx context.Context, c *call, start instant) (outcome, error) {
 	r := l.request(ctx, c, 0, l.clock.time(start))
 	g, err := l.driver.Acquire(ctx, r)
 	if err == nil {
-		// No time has passed that is worth another look at the clock.
+		// Too little time has passed to read the clock again.
 		return outcome{hold: l.newHold(g, start), fence: g.Fence, at: start}, nil
 	}
 	if !errors.Is(err, ErrNotAcquired) || c.wait == 0 || ctx.Err() != nil {
@@ -127,7 +132,7 @@ func (l *Locker) ask(ctx context.Context, c *call, start instant) (outcome, erro
 	return l.askQueued(ctx, c, remaining(c.wait, l.clock.now().sub(start)), true)
 }
 
-// askQueued asks the driver with a context that Close ends too.
+// askQueued requests a grant with a context that Close ends too.
 func (l *Locker) askQueued(ctx context.Context, c *call, wait time.Duration, contended bool) (outcome, error) {
 	l.counters.waiting.Add(1)
 	defer l.counters.waiting.Add(-1)
@@ -159,8 +164,8 @@ func (l *Locker) request(ctx context.Context, c *call, wait time.Duration, since
 }
 
 // newToken returns 128 random bits in 22 characters. The generator is the
-// runtime's ChaCha8, seeded by the system: tokens tell leases apart, they are
-// not secrets.
+// runtime's ChaCha8, seeded by the system. Tokens identify leases; they are not
+// secrets.
 func newToken() string {
 	var raw [16]byte
 	binary.NativeEndian.PutUint64(raw[:8], rand.Uint64())
@@ -170,7 +175,7 @@ func newToken() string {
 	return string(text[:])
 }
 
-// granted counts and tells a lease that was granted.
+// granted counts a granted lease and reports it to the observer.
 func (l *Locker) granted(c *call, lease *Lease, o outcome, waited time.Duration) {
 	l.counters.wait.add(waited)
 	if o.contended {
@@ -184,8 +189,8 @@ func (l *Locker) granted(c *call, lease *Lease, o outcome, waited time.Duration)
 	}
 }
 
-// refused counts and tells a call that ends without a lease, and returns the
-// error for its caller.
+// refused counts a call that ends without a lease, reports it to the observer,
+// and returns the error for the caller.
 func (l *Locker) refused(ctx context.Context, c *call, waited time.Duration, err error) error {
 	err = fmt.Errorf("acquire %q: %w", c.key, l.refusal(ctx, c, waited, err))
 	l.health.failed(err)
@@ -199,15 +204,16 @@ func (l *Locker) refused(ctx context.Context, c *call, waited time.Duration, err
 	return err
 }
 
-// refusal sorts why a call ends. That the caller's context ended is said
-// beside what else is known: it is neither hidden nor taken for an outage.
+// refusal classifies the error of a call that ends without a lease. The end of
+// the caller's context is added to the other facts: it is neither hidden nor
+// treated as an outage.
 func (l *Locker) refusal(ctx context.Context, c *call, waited time.Duration, err error) error {
 	var busy *NotAcquiredError
 	switch {
 	case errors.Is(err, ErrUnavailable) && ctx.Err() != nil && !errors.Is(err, ctx.Err()):
 		return fmt.Errorf("%w: %w", err, contextError(ctx))
 	case isContextError(err) && ctx.Err() == nil && l.gate.shut():
-		return ErrClosed // which ended the context that the driver was given
+		return ErrClosed // Close ended the context of the driver call
 	case errors.As(err, &busy):
 		full := *busy
 		full.Key, full.Waited = c.key, waited
@@ -218,7 +224,7 @@ func (l *Locker) refusal(ctx context.Context, c *call, waited time.Duration, err
 	case errors.Is(err, ErrNotAcquired), errors.Is(err, ErrLost):
 		return &NotAcquiredError{Key: c.key, Waited: waited}
 	case isContextError(err) && ctx.Err() != nil:
-		return contextError(ctx) // L21: neither busy nor broken is known
+		return contextError(ctx) // L21: neither busy nor unavailable is confirmed
 	}
 	return l.classify(err)
 }
@@ -227,14 +233,14 @@ func isContextError(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// sizes remembers which disagreements about a pool's size were reported: each
-// pair of sizes of a key once, and a key at most once a minute (L15).
+// sizes records the reported differences of pool sizes: each pair of sizes of a
+// key is reported once, and a key at most once a minute (L15).
 type sizes struct {
 	mu   sync.Mutex // guards told
 	told map[string]*toldSizes
 }
 
-// toldSizes is what was reported of one key.
+// toldSizes holds the reported pairs of one key.
 type toldSizes struct {
 	at    instant
 	pairs map[[2]int]struct{}
@@ -242,12 +248,12 @@ type toldSizes struct {
 
 const (
 	toldPause = time.Minute
-	maxTold   = 1024 // keys; what is forgotten may be reported again
+	maxTold   = 1024 // keys; a forgotten key may be reported again
 	maxPairs  = 64   // of a key
 )
 
-// news reports whether the change is to be reported now. The direction does not
-// matter.
+// news reports whether the observer should receive the change now. The
+// direction of the change does not matter.
 func (s *sizes) news(key string, before, after int, now instant) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -270,8 +276,8 @@ func (s *sizes) news(key string, before, after int, now instant) bool {
 	return true
 }
 
-// hasRoom reports whether another key can be remembered. It forgets those that
-// were not reported for a minute if there are too many.
+// hasRoom reports whether another key can be recorded. If there are too many
+// keys, it first forgets the keys without a report in the last minute.
 func (s *sizes) hasRoom(now instant) bool {
 	if len(s.told) >= maxTold {
 		maps.DeleteFunc(s.told, func(_ string, t *toldSizes) bool { return now.sub(t.at) >= toldPause })

@@ -8,11 +8,11 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// cleaner is the one background job of a Locker that releases what could not be
-// released at once: failed releases, requests whose outcome is unknown, and
-// leases lost by time that the backend may still keep. Whatever an outage does to
-// the callers, it costs at most maxCleanUps entries and cleanersAtOnce goroutines
-// (L5, L10). The job runs while there are entries.
+// cleaner is the one background job of a Locker for releases that could not be
+// done at once: failed releases, requests whose outcome is unknown, and leases
+// lost by time that the backend may still keep. During an outage it uses at
+// most maxCleanUps entries and cleanersAtOnce goroutines, for any number of
+// callers (L5, L10). The job runs while there are entries.
 type cleaner struct {
 	locker *Locker
 
@@ -24,30 +24,31 @@ type cleaner struct {
 }
 
 const (
-	// maxCleanUps bounds how many releases wait. More are left to their TTL.
+	// maxCleanUps is the maximum number of releases that wait. Further grants
+	// are left to their TTL.
 	maxCleanUps = 65_536
-	// cleanersAtOnce is how many releases are sent side by side.
+	// cleanersAtOnce is the number of releases that are sent at once.
 	cleanersAtOnce = 32
-	// Pauses between the attempts for one entry, and between those of the job
-	// while all of them fail.
+	// The pauses between the attempts for one entry, and between the batches of
+	// the job while all attempts fail.
 	cleanUpPause    = 50 * time.Millisecond
 	cleanUpPauseMax = time.Second
 )
 
-// cleanUp is one release that is repeated until it gets through or the backend
-// has forgotten the grant by itself.
+// cleanUp is one release that is retried until it succeeds or the grant has
+// expired at the backend.
 type cleanUp struct {
 	grant driver.Grant
-	until instant // when the backend forgets
-	due   instant // when it is tried next
+	until instant // when the grant expires at the backend
+	due   instant // when the next attempt is due
 	pause time.Duration
 }
 
 func (c *cleaner) init(l *Locker) { c.locker, c.wake = l, make(chan struct{}, 1) }
 
-// add releases g in the background until the backend forgets it by itself, at
-// until. failed is the error of an attempt that the caller has made. Without one
-// the first attempt comes at once, also past until.
+// add releases g in the background, with retries until it expires at the
+// backend, at until. failed is the error of the caller's attempt. If it is nil,
+// the first attempt is made at once, even after until.
 func (c *cleaner) add(g driver.Grant, until instant, failed error) {
 	now := c.locker.clock.now()
 	e := cleanUp{grant: g, until: until, due: now, pause: cleanUpPause}
@@ -79,8 +80,8 @@ func (c *cleaner) push(e cleanUp) {
 	}
 }
 
-// postpone sets when e, whose release has failed, is tried next. It reports
-// whether that is worth it.
+// postpone sets the time of the next attempt for e after a failed one. It
+// returns false if the grant has expired at the backend.
 func (c *cleaner) postpone(e *cleanUp, failed error, now instant) bool {
 	left := e.until.sub(now)
 	if left <= 0 {
@@ -92,7 +93,7 @@ func (c *cleaner) postpone(e *cleanUp, failed error, now instant) bool {
 	return true
 }
 
-// flush waits until nothing is left to release, for so long at most.
+// flush waits until nothing is left to release, at most for bound.
 func (c *cleaner) flush(bound time.Duration) {
 	c.mu.Lock()
 	running, ended := c.running, c.ended
@@ -108,7 +109,7 @@ func (c *cleaner) flush(bound time.Duration) {
 	}
 }
 
-// run releases what is due until nothing is left.
+// run releases due entries until none is left.
 func (c *cleaner) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -128,16 +129,17 @@ func (c *cleaner) run(ctx context.Context) {
 		case c.release(ctx, batch):
 			pause = cleanUpPause
 		default:
-			// The backend serves nobody: thousands of entries do not make the job
-			// spin.
+			// No release succeeded, so the backend is down. The pause keeps the
+			// job from spinning over thousands of entries.
 			sleep(ctx, jitter(pause))
 			pause = min(2*pause, cleanUpPauseMax)
 		}
 	}
 }
 
-// take removes and returns entries that are due. Without any, wait is how long
-// none will be; more is false if there is none at all, and the job then ends.
+// take removes and returns due entries. If none is due, wait is the time until
+// the next one is. more is false if there are no entries at all; the job then
+// ends.
 func (c *cleaner) take() (batch []cleanUp, wait time.Duration, more bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -158,8 +160,8 @@ func (c *cleaner) take() (batch []cleanUp, wait time.Duration, more bool) {
 	return nil, c.entries[0].due.sub(now), true
 }
 
-// release tries each entry of batch once, side by side, and reports whether one
-// got through.
+// release tries all entries of batch once, concurrently, and reports whether
+// any release succeeded.
 func (c *cleaner) release(ctx context.Context, batch []cleanUp) (any bool) {
 	errs := make([]error, len(batch))
 	var work sync.WaitGroup
@@ -184,7 +186,7 @@ func (c *cleaner) release(ctx context.Context, batch []cleanUp) (any bool) {
 	return any
 }
 
-// cleanUps is a binary heap by due.
+// cleanUps is a binary heap, ordered by due.
 type cleanUps []cleanUp
 
 func (h *cleanUps) push(e cleanUp) {

@@ -6,19 +6,20 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// instant is a moment on a Locker's clock, in nanoseconds. It is a third of a
-// time.Time, compares with <, and cannot be mixed up with the time of another
-// clock. The zero instant is before every other one.
+// instant is a moment on a Locker's clock, in nanoseconds. It has a third of
+// the size of a time.Time, compares with <, and cannot be confused with the
+// time of another clock. The zero instant is before every other one.
 type instant int64
 
 func (i instant) add(d time.Duration) instant { return i + instant(d) }
 
 func (i instant) sub(j instant) time.Duration { return time.Duration(i - j) }
 
-// clock is what a Locker's deadlines are on.
+// clock is the clock of a Locker's deadlines.
 type clock struct {
 	base time.Time // one nanosecond before the first instant
-	// read is the clock of a backend's grants, or nil for that of time.Now.
+	// read returns the time on the clock of a backend's grants. nil means
+	// time.Now.
 	read func() time.Time
 }
 
@@ -31,21 +32,21 @@ func newClock(s driver.Scope) clock {
 
 func (c *clock) now() instant {
 	if c.read == nil {
-		return instant(time.Since(c.base)) // half the price of time.Now
+		return instant(time.Since(c.base)) // half the cost of time.Now
 	}
 	return instant(c.read().Sub(c.base))
 }
 
-// at is the instant of a driver's deadline.
+// at returns the instant of a driver's deadline.
 func (c *clock) at(t time.Time) instant { return instant(t.Sub(c.base)) }
 
-// time is when i is on the clock of time.Now, from which this one may have
-// run away while the machine slept.
+// time converts i to the clock of time.Now. The two clocks may differ after a
+// suspend of the machine.
 func (c *clock) time(i instant) time.Time {
 	t := c.base.Add(time.Duration(i))
 	if c.read == nil {
 		return t
 	}
-	now := time.Now() // first: a pause between the two readings errs to the early side
+	now := time.Now() // first: after a pause between the readings, the result is too early, which is safe
 	return t.Add(-c.read().Sub(now).Truncate(time.Millisecond))
 }

@@ -12,28 +12,28 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// closeGrace is how long Close waits, after it has ended the leases' contexts,
-// for those who listen to them to release.
+// closeGrace is the time that holders have to release their leases after Close
+// has ended the contexts.
 const closeGrace = 250 * time.Millisecond
 
-// closeSilence is how long Close waits before it reports what it waits for.
+// closeSilence is the time until Close reports the leases that it waits for.
 const closeSilence = 10 * time.Second
 
-// Close ends the Locker and its driver. New calls are refused with ErrClosed
-// and waiters end with it; holders may finish until ctx ends. Then their
-// contexts end with the cause Shutdown, they have a quarter of a second to
-// release, and what is still held is left to its TTL. After 10 s the observer
-// hears of each lease that Close waits for, as StillHeld with its call site.
+// Close ends the Locker and its driver. New calls and waiters return ErrClosed;
+// holders may finish until ctx ends. Then the contexts of their leases end with
+// the cause Shutdown, they have a quarter of a second to release, and the
+// remaining leases are left to their TTL. After 10 s the observer receives a
+// StillHeld, with the call site, for each lease that Close waits for.
 //
-// It returns nil if nothing was left, and otherwise an error that wraps ctx's
-// and names the keys. It may be called again, and at once from several
-// goroutines: each call returns when all is over.
+// It returns nil if no lease was left, and otherwise an error that wraps ctx's
+// error and names the keys. It may be called again, and from several goroutines
+// at once: each call returns when the Locker is closed.
 func (l *Locker) Close(ctx context.Context) error {
 	l.gate.close() // L17
 	left := l.empty(ctx)
 	l.cleaner.flush(closeGrace)
 	l.crew.close()
-	l.schedule.timer.Stop() // after the last tick, which may have set it
+	l.schedule.timer.Stop() // after the last tick, which may have armed it
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), driver.CallTimeout)
 	defer cancel()
 	err := l.driver.Close(bounded)
@@ -47,7 +47,8 @@ func (l *Locker) Close(ctx context.Context) error {
 	return nil
 }
 
-// empty waits for the holders, first kindly, then by ending their contexts (L17).
+// empty waits for the holders, first until ctx ends, then after it has ended
+// their contexts (L17).
 func (l *Locker) empty(ctx context.Context) error {
 	silence := time.AfterFunc(closeSilence, l.reportHeld)
 	defer silence.Stop()
@@ -71,8 +72,8 @@ func (l *Locker) empty(ctx context.Context) error {
 	return fmt.Errorf("%w: %d leases cut off: %s", contextError(ctx), len(holds), names(holds))
 }
 
-// reportHeld reports the leases that Close waits for, also those that were lost
-// while With's function still runs.
+// reportHeld reports the leases that Close waits for, also lost leases whose
+// With function still runs.
 func (l *Locker) reportHeld() {
 	if !l.crew.begin() {
 		return
@@ -85,7 +86,7 @@ func (l *Locker) reportHeld() {
 	}
 }
 
-// stillHeld describes the current lease of h, if there is one.
+// stillHeld returns the event for the current lease of h, if there is one.
 func (h *hold) stillHeld() (StillHeld, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -93,8 +94,7 @@ func (h *hold) stillHeld() (StillHeld, bool) {
 	return StillHeld{Key: h.grant.Key, Fence: h.fence, Held: held, Site: h.site.String()}, !h.idle
 }
 
-// stragglers are the holds that were lost while the function that With gave
-// their lease to still runs.
+// stragglers holds the lost holds whose With function still runs.
 type stragglers struct {
 	mu    sync.Mutex // guards holds
 	holds map[*hold]struct{}
@@ -121,7 +121,7 @@ func (s *stragglers) all() []*hold {
 	return slices.Collect(maps.Keys(s.holds))
 }
 
-// names lists the keys, not more than a log line can bear.
+// names returns the list of the keys, truncated to fit in a log line.
 func names(holds []*hold) string {
 	const most = 10
 	keys := make([]string, 0, most)

@@ -6,20 +6,20 @@ import (
 )
 
 // crew owns the background goroutines of a Locker: tickets, renewals and
-// clean-ups. Its close ends their context and waits for them.
+// clean-ups. close ends their context and waits for them.
 type crew struct {
 	ctx  context.Context
 	stop context.CancelFunc
 
-	mu      sync.Mutex // guards stopped, so that no work is added while it is waited for
+	mu      sync.Mutex // guards stopped, so that no goroutine starts during the final wait
 	stopped bool
 	work    sync.WaitGroup
 }
 
 func (c *crew) init() { c.ctx, c.stop = context.WithCancel(context.Background()) }
 
-// do runs fn in a goroutine of its own, and says whether it will: a stopped
-// crew takes no work.
+// do runs fn in a new goroutine and returns true. After close it returns false
+// and does not run fn.
 func (c *crew) do(fn func(ctx context.Context)) bool {
 	if !c.begin() {
 		return false

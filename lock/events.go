@@ -2,11 +2,11 @@ package lock
 
 import "time"
 
-// Observer is told what happens in a [Locker]. Observe is called
-// synchronously, from several goroutines at once and outside all locks; it
-// must not block. A panic in it is caught and dropped.
+// Observer receives the events of a [Locker]. Observe is called synchronously,
+// from several goroutines at once and outside all locks; it must not block. A
+// panic in it is caught and dropped.
 //
-// Logs, metrics, traces and consoles hang on it, so that this package needs
+// Logs, metrics, traces and consoles are observers, so that this package needs
 // none of their libraries.
 type Observer interface {
 	Observe(Event)
@@ -16,8 +16,8 @@ type Observer interface {
 type Event interface{ event() }
 
 type (
-	// Acquired: a lease was granted, after it had to wait if Contended. Handed
-	// says that it was passed on inside the process, without asking the
+	// Acquired: a lease was granted, after a wait if Contended. Handed is set
+	// if the grant was handed on inside the process, without a call to the
 	// backend.
 	Acquired struct {
 		Key       string
@@ -47,25 +47,25 @@ type (
 		Held  time.Duration
 		Err   error
 	}
-	// ForcedRelease: this process took a key's leases away.
+	// ForcedRelease: this process ended all leases of a key by force.
 	ForcedRelease struct {
 		Key, Reason string
 		Released    int
 	}
-	// RenewFailed: a renewal did not get through and will be tried again.
+	// RenewFailed: a renewal failed and will be retried.
 	RenewFailed struct {
 		Key  string
 		Err  error
 		Left time.Duration // until the lease is lost
 	}
-	// ReleaseFailed: a release, or the clean-up of an unknown outcome, did not
-	// get through. It is tried again in the background until Left has passed.
+	// ReleaseFailed: a release, or the clean-up after an unknown outcome,
+	// failed. It is retried in the background until Left has passed.
 	ReleaseFailed struct {
 		Key  string
 		Err  error
 		Left time.Duration
 	}
-	// PoolResized: callers disagree about the size of a pool; New holds now.
+	// PoolResized: callers use different sizes for a pool; New applies now.
 	// Each pair of sizes of a key is reported once, and a key at most once a
 	// minute.
 	PoolResized struct {
@@ -75,18 +75,20 @@ type (
 	// Unavailable: the backend has stopped serving locks, for the reason in
 	// Err. It is reported once, and ends with Available.
 	Unavailable struct{ Err error }
-	// Available: the backend serves locks again, After so long.
+	// Available: the backend serves locks again; After is the length of the
+	// outage.
 	Available struct{ After time.Duration }
-	// StillHeld: Close has waited for 10 s for a lease that was taken at Site.
+	// StillHeld: Close has waited for 10 s for a lease that was acquired at
+	// Site.
 	StillHeld struct {
 		Key   string
 		Fence uint64
 		Held  time.Duration
 		Site  string // file:line of the call
 	}
-	// Forgotten: a lease from Acquire was not released although its context
-	// had ended, it was garbage, or its request was over. It has been released
-	// now.
+	// Forgotten: the Locker released a lease from Acquire that its caller did
+	// not release although its context had ended, it was garbage, or its
+	// request was over.
 	Forgotten struct {
 		Key    string
 		Fence  uint64
@@ -108,12 +110,12 @@ func (Available) event()     {}
 func (StillHeld) event()     {}
 func (Forgotten) event()     {}
 
-// observed says whether there is an observer; asking first keeps an event that
-// nobody hears from being made.
+// observed reports whether there is an observer. A check before the call of
+// observe avoids the construction of an event without a receiver.
 func (l *Locker) observed() bool { return l.config.Observer != nil }
 
-// observe tells the observer, if there is one. It must be called without any
-// mutex held.
+// observe passes e to the observer, if there is one. It must be called without
+// any mutex held.
 func (l *Locker) observe(e Event) {
 	if !l.observed() {
 		return

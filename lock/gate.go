@@ -6,18 +6,18 @@ import (
 	"sync/atomic"
 )
 
-// gate counts who is inside a Locker: calls that wait, and leases that are
-// held or being released. Close shuts it and waits until it is empty.
+// gate counts the users of a Locker: waiting calls, and leases that are held or
+// being released. Close shuts it and waits until it is empty.
 type gate struct {
 	inside atomic.Int64
 	closed atomic.Bool
 
-	// closing ends when the gate is shut; waiters end with it.
+	// closing ends when the gate is shut, and the waiters with it.
 	closing context.Context
 	shutNow context.CancelFunc
 
 	once  sync.Once
-	empty chan struct{} // closed when the gate is shut and nobody is inside
+	empty chan struct{} // closed when the gate is shut and empty
 }
 
 func (g *gate) init() {
@@ -25,7 +25,8 @@ func (g *gate) init() {
 	g.empty = make(chan struct{})
 }
 
-// enter says whether the caller may come in; who came in must leave once.
+// enter counts the caller and returns true, or returns false if the gate is
+// shut. After true, the caller must call leave once.
 func (g *gate) enter() bool {
 	g.inside.Add(1)
 	if !g.closed.Load() {
@@ -36,8 +37,8 @@ func (g *gate) enter() bool {
 }
 
 func (g *gate) leave() {
-	// Both sides change their own word before they read the other's, so at
-	// least one of leave and close sees that the gate is shut and empty.
+	// leave and close each write their own variable before they read the
+	// other's, so at least one of them sees that the gate is shut and empty.
 	if g.inside.Add(-1) == 0 && g.closed.Load() {
 		g.once.Do(func() { close(g.empty) })
 	}
@@ -45,7 +46,7 @@ func (g *gate) leave() {
 
 func (g *gate) shut() bool { return g.closed.Load() }
 
-// close refuses whoever comes from now on and ends the waiters.
+// close shuts the gate and ends the waiters.
 func (g *gate) close() {
 	g.closed.Store(true)
 	g.shutNow()

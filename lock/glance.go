@@ -9,27 +9,27 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// glance is one look at a key for all the waiters of this process that give up
-// at about the same time, so that they can say who was in the way.
+// glance is one Inspect of a key for all waiters of this process that give up
+// at about the same time, so that their errors can name the holders.
 type glance struct {
 	locker *Locker
 	key    string
 	begun  instant
 
 	once  sync.Once
-	done  chan struct{} // closed when the look is over; state and err are set before
+	done  chan struct{} // closed after the Inspect, when state and err are set
 	state State
 	err   error
 }
 
 const (
-	glanceFresh = 50 * time.Millisecond  // how long a look may be shared
-	glanceBound = driver.CallTimeout     // how long a waiter whose wait has passed waits for it
-	farewell    = 200 * time.Millisecond // how long a waiter whose context has ended does
+	glanceFresh = 50 * time.Millisecond  // how long a result may be shared
+	glanceBound = driver.CallTimeout     // the timeout for a waiter whose wait has passed
+	farewell    = 200 * time.Millisecond // the timeout for a waiter whose context has ended
 )
 
-// look returns the newest glance if it is under way or fresh, or a new one: a key
-// has one at a time. The caller holds queues.mu.
+// look returns the newest glance if it is in progress or fresh, or starts a new
+// one: a key has one at a time. The caller holds queues.mu.
 func (q *queue) look(l *Locker) *glance {
 	now := l.clock.now()
 	if g := q.glance; g != nil && (now.sub(g.begun) <= glanceFresh || !g.over()) {
@@ -39,7 +39,7 @@ func (q *queue) look(l *Locker) *glance {
 	return q.glance
 }
 
-// over reports whether the look is over.
+// over reports whether the Inspect has finished.
 func (g *glance) over() bool {
 	select {
 	case <-g.done:
@@ -49,7 +49,8 @@ func (g *glance) over() bool {
 	}
 }
 
-// result returns what the look saw, if it is over within bound.
+// result returns the result of the Inspect, or an error if it takes longer than
+// bound.
 func (g *glance) result(bound time.Duration) (State, error) {
 	g.once.Do(func() {
 		if !g.locker.crew.do(g.inspect) {
@@ -74,8 +75,8 @@ func (g *glance) inspect(ctx context.Context) {
 	g.state, g.err = g.locker.driver.Inspect(ctx, g.key)
 }
 
-// complete puts the waiters behind this process's ticket in its place, and the
-// lease that was handed on in that of the grant.
+// complete replaces this process's ticket by its waiters, and its grant by the
+// lease that it was handed on to.
 func (qs *queues) complete(s State) State {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -94,7 +95,8 @@ func (qs *queues) complete(s State) State {
 		}
 		s.Waiters = slices.Delete(s.Waiters, at, at+1)
 	}
-	// Without a ticket they will be handed the hold, before all others.
+	// Without a ticket, the hold is handed on to them before it goes to other
+	// processes.
 	if q.ticket == nil {
 		at = 0
 	}
@@ -102,8 +104,8 @@ func (qs *queues) complete(s State) State {
 	return s
 }
 
-// holders returns the holders of s, with the lease that was handed on in the
-// place of the grant. Other waiters may share s.
+// holders returns the holders of s, with this process's grant replaced by its
+// current lease. Other waiters may share s.
 func (qs *queues) holders(s State) []Holding {
 	all := slices.Clone(s.Holders)
 	qs.mu.Lock()
@@ -114,7 +116,8 @@ func (qs *queues) holders(s State) []Holding {
 	return all
 }
 
-// completeHolder corrects the holding that is this queue's hold.
+// completeHolder replaces the holding of this queue's hold by its current
+// lease.
 func (q *queue) completeHolder(holdings []Holding) {
 	first, last := q.hold.grant.Fence, q.hold.grant.Fence+uint64(q.hold.grant.Fences)-1
 	for i := range holdings {
@@ -124,9 +127,9 @@ func (q *queue) completeHolder(holdings []Holding) {
 	}
 }
 
-// same compares what survives the way through a backend: times lose some of
-// their digits. A process may have several Lockers, which may ask in the same
-// instant, so that it is not enough to compare who and when.
+// same compares the fields that a backend preserves exactly; times lose some
+// digits. A process may have several Lockers, which may send requests at the
+// same instant, so a comparison of process and time is not enough.
 func same(a, b Holder) bool {
 	apart := a.Since.Sub(b.Since).Abs()
 	a.Since, b.Since = time.Time{}, time.Time{}

@@ -9,27 +9,28 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// health knows whether the backend serves locks (L21). A call that fails with
-// ErrUnavailable starts a watch, which takes a scratch key until that succeeds.
-// The backend counts as lost only if the scratch key cannot be had either: one
-// key that cannot be locked is its caller's error alone. A backend in the process
+// health tracks whether the backend serves locks (L21). A call that fails with
+// ErrUnavailable starts a watch, which acquires a scratch key again and again
+// until that succeeds. The backend counts as lost only if the scratch key fails
+// too: an error of one key concerns only its caller. A backend in the process
 // cannot be lost and is not watched.
 type health struct {
 	locker *Locker
 
 	mu       sync.Mutex // guards the fields below
 	watching bool
-	down     error     // why the backend is lost; nil while it serves
+	down     error     // the reason of the loss; nil while the backend serves
 	since    time.Time // of down
 }
 
-// Pauses between the probes of a backend that does not serve.
+// The pauses between the probes of a lost backend.
 const (
 	probePause    = 100 * time.Millisecond
 	probePauseMax = time.Second
 )
 
-// failed notes the error of a call to the driver.
+// failed records the error of a driver call and starts a watch if the error is
+// ErrUnavailable.
 func (h *health) failed(err error) {
 	if h.locker.queues == nil || !errors.Is(err, ErrUnavailable) {
 		return
@@ -41,14 +42,14 @@ func (h *health) failed(err error) {
 	}
 }
 
-// lost returns why the backend does not serve, or nil.
+// lost returns the reason why the backend does not serve, or nil.
 func (h *health) lost() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.down
 }
 
-// watch probes until the backend serves, and reports its loss and its return
+// watch probes the backend until it serves, and reports the loss and the return
 // once each.
 func (h *health) watch(ctx context.Context) {
 	for pause := probePause; ; pause = min(2*pause, probePauseMax) {
@@ -89,8 +90,8 @@ func (h *health) returned() {
 	}
 }
 
-// probe takes a key of its own and leaves it to the shortest TTL: reading alone
-// would not find a backend that is full or read-only.
+// probe acquires a scratch key with the shortest TTL. It writes, because a read
+// would not detect a backend that is full or read-only.
 func (h *health) probe(ctx context.Context) error {
 	l := h.locker
 	ctx, cancel := context.WithTimeout(ctx, driver.CallTimeout)
@@ -106,14 +107,15 @@ func (h *health) probe(ctx context.Context) error {
 }
 
 // Ping reports whether the backend serves locks now, with the cause if it does
-// not. It asks the backend once, for at most a second, so that a loss is found
-// also while no lock is used (L21); during an outage it returns at once.
+// not. It calls the backend once, with a timeout of a second, so that a loss is
+// detected also while no lock is used (L21). During a known outage it returns
+// at once.
 func (l *Locker) Ping(ctx context.Context) error {
 	if err := l.health.lost(); err != nil {
 		return err
 	}
 	_, err := l.Inspect(ctx, "mega:probe")
-	if errors.Is(err, ErrUnavailable) && !errors.Is(ctx.Err(), context.Canceled) { // a deadline may be the outage's work
+	if errors.Is(err, ErrUnavailable) && !errors.Is(ctx.Err(), context.Canceled) { // the outage may be the reason for a passed deadline
 		l.health.failed(err)
 	}
 	return err

@@ -1,17 +1,17 @@
 package lock
 
-// holds is a binary heap by next. Each hold knows its index, so that any of
-// them can be moved or removed. It is container/heap without the interface,
-// which every acquire and release would pay for four times.
+// holds is a binary heap, ordered by next. Each hold stores its index, so that
+// any hold can be moved or removed. It does not use container/heap, because
+// each acquire and release would make four calls through its interface.
 type holds []*hold
 
-// push puts h, whose next is set, at the end; fix must follow.
+// push appends h, whose next is set; the caller must then call fix.
 func (hs *holds) push(h *hold) {
 	h.index = len(*hs)
 	*hs = append(*hs, h)
 }
 
-// remove takes h out.
+// remove removes h from the heap.
 func (hs *holds) remove(h *hold) {
 	i, last := h.index, len(*hs)-1
 	hs.swap(i, last)
@@ -23,7 +23,7 @@ func (hs *holds) remove(h *hold) {
 	}
 }
 
-// fix moves h to where its next belongs.
+// fix moves h to its position after a change of its next.
 func (hs *holds) fix(h *hold) {
 	hs.up(h.index)
 	hs.down(h.index)

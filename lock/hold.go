@@ -10,25 +10,25 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// hold is one grant of the driver in this process, from its arrival until it
-// is given back or lost. The leases that are handed on under it follow one
-// another: at most one is current.
+// hold is one grant of the driver in this process, from its arrival until it is
+// given back or lost. Leases share it one after another by hand-on: at most one
+// is current.
 type hold struct {
 	locker *Locker
 	grant  driver.Grant // as it arrived
-	since  instant      // when it did
+	since  instant      // when it arrived
 
 	mu       sync.Mutex    // guards the fields below; never held during I/O or a callback
-	ttl      time.Duration // what it is renewed to
+	ttl      time.Duration // set by each renewal
 	rev      uint64        // raised with each change of the TTL, so that the backend ignores late copies (L12)
 	deadline instant
 	heard    instant // when the backend has last confirmed the grant
-	kept     instant // until when the backend may keep it: later, while the effect of a renewal is not known
-	ended    bool    // given back or lost: no renewal changes that
+	kept     instant // until when the backend may keep it; later than deadline while the effect of a renewal is not known
+	ended    bool    // given back or lost; no renewal changes it
 
-	// The current lease. From its first renewal on it is watched: by a weak
-	// pointer, so that one which nobody can release any more is noticed, and
-	// for the end of the context that it lives on. A short one costs no watch.
+	// The current lease. From its first renewal on, the hold watches it: by a
+	// weak pointer, to detect a lease that is garbage, and for the end of the
+	// parent context. A short lease does not need a watch.
 	lease  *Lease
 	faint  weak.Pointer[Lease]
 	idle   bool // between two leases
@@ -40,10 +40,10 @@ type hold struct {
 
 	renewing  chan struct{} // closed when the renewal in flight is over; nil without one
 	renewAt   instant
-	doubted   bool          // the driver has hinted at a loss, and no renewal sent since has answered
-	again     bool          // it has done so since the renewal in flight was sent
+	doubted   bool          // the driver has hinted at a loss, and no later renewal has been answered
+	again     bool          // the driver has hinted since the renewal in flight was sent
 	failing   error         // of the last renewal, if it failed
-	forgetAt  instant       // when a lease whose context has ended is taken back; zero if not
+	forgetAt  instant       // when to take back a lease whose context has ended, or zero
 	listening chan struct{} // closed to end the listener; nil without one
 
 	// The place in the schedule, guarded by its mutex.
@@ -51,11 +51,11 @@ type hold struct {
 	next  instant
 }
 
-// pushLife bounds how much life a grant must still have to be handed on, for a
-// driver that grants less than the TTL at first.
+// pushLife bounds the life that a grant must have left for a hand-on, for a
+// driver whose grants start with less than the TTL.
 const pushLife = 2 * time.Second
 
-// newHold takes care of g from now on: it is renewed, and lost in time.
+// newHold returns a hold of g and schedules its renewal and its end.
 func (l *Locker) newHold(g driver.Grant, now instant) *hold {
 	h := &hold{
 		locker:   l,
@@ -73,7 +73,8 @@ func (l *Locker) newHold(g driver.Grant, now instant) *hold {
 	return h
 }
 
-// attach makes lease the current one, unless the grant is gone.
+// attach makes lease the current one and reports whether the grant is still
+// live.
 func (h *hold) attach(lease *Lease, c *call) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -85,8 +86,8 @@ func (h *hold) attach(lease *Lease, c *call) bool {
 	return true
 }
 
-// adopt gives the grant, which was asked for on behalf of another waiter, the
-// TTL of the one that gets it.
+// adopt sets the TTL of the grant, which was requested for another waiter, to
+// the TTL of the waiter that receives it.
 func (h *hold) adopt(ttl time.Duration) {
 	h.mu.Lock()
 	if h.ttl == ttl {
@@ -100,8 +101,8 @@ func (h *hold) adopt(ttl time.Duration) {
 	h.locker.reschedule(h)
 }
 
-// current returns the current lease, if there is one and anybody has it still.
-// The caller holds h.mu.
+// current returns the current lease, or nil if there is none or it was garbage
+// collected. The caller holds h.mu.
 func (h *hold) current() *Lease {
 	if h.lease != nil {
 		return h.lease
@@ -109,22 +110,22 @@ func (h *hold) current() *Lease {
 	return h.faint.Value()
 }
 
-// lastHeard returns when the backend has last confirmed the grant.
+// lastHeard returns the time of the backend's last confirmation of the grant.
 func (h *hold) lastHeard() instant {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.heard
 }
 
-// inUse reports whether somebody holds a lease of the grant.
+// inUse reports whether a lease of the grant is held.
 func (h *hold) inUse() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return !h.idle && !h.ended
 }
 
-// expiry is the loss of a hold whose time is over: the backend could not be
-// reached, or nobody renewed it in time.
+// expiry returns the error of a hold whose deadline has passed: the backend
+// could not be reached, or the hold was not renewed in time.
 func (h *hold) expiry() *LostError {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -134,8 +135,8 @@ func (h *hold) expiry() *LostError {
 	return &LostError{Key: h.grant.Key, Cause: Expired}
 }
 
-// lose ends the hold and the context of its lease. Whoever calls it a second
-// time changes nothing.
+// lose ends the hold and the context of its lease. A second call changes
+// nothing.
 func (h *hold) lose(e *LostError) {
 	e.Key = h.grant.Key
 	h.mu.Lock()
@@ -154,7 +155,7 @@ func (h *hold) lose(e *LostError) {
 	h.discard()
 	if !had {
 		if e.Cause == Expired || e.Cause == Unreachable {
-			h.bury() // L22: nobody has used what the backend may keep
+			h.bury() // L22: the grant was never used and the backend may keep it
 		}
 		return
 	}
@@ -163,8 +164,8 @@ func (h *hold) lose(e *LostError) {
 	if l.observed() {
 		l.observe(Lost{Key: h.grant.Key, Fence: fence, Held: held, Err: e})
 	}
-	// Nothing is left to do for a lease from Acquire. With leaves when its
-	// function has returned; at a shutdown both are still to be released.
+	// Nothing is left to do for a lease from Acquire. With releases its lease
+	// when its function has returned. At a shutdown both still need a release.
 	if !with && e.Cause != Shutdown {
 		l.gate.leave()
 	}
@@ -177,8 +178,8 @@ func (l *Locker) countLost(e *LostError) {
 	}
 }
 
-// endCurrent marks hold and current lease as ended. The caller holds h.mu, and
-// ends the lease's context when it does no more.
+// endCurrent marks the hold and the current lease as ended. The caller holds
+// h.mu, and ends the lease's context after it unlocks h.mu.
 func (h *hold) endCurrent(cause error) ending {
 	h.ended = true
 	if lease := h.current(); lease != nil {
@@ -193,7 +194,7 @@ func (h *hold) endCurrent(cause error) ending {
 	return e
 }
 
-// discard takes a hold that has ended out of everybody's sight.
+// discard removes an ended hold from the schedule and from its queue.
 func (h *hold) discard() {
 	h.locker.schedule.remove(h)
 	if h.locker.queues != nil {
@@ -201,7 +202,7 @@ func (h *hold) discard() {
 	}
 }
 
-// heed looks whether the driver has said that the grant was taken away.
+// heed checks whether the driver has reported that the grant was taken away.
 func (h *hold) heed() {
 	if h.grant.Lost == nil {
 		return
@@ -213,8 +214,8 @@ func (h *hold) heed() {
 	}
 }
 
-// listen waits for the driver's word that the grant was taken away, while
-// somebody may be waiting for the end of the lease's context.
+// listen starts to wait for the driver's report that the grant was taken away,
+// because something may wait for the end of the lease's context.
 func (h *hold) listen() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -241,8 +242,8 @@ func (h *hold) awaitLoss(ctx context.Context, stop <-chan struct{}) {
 	}
 }
 
-// hint takes the driver's word: a loss is a loss, anything else is a reason to
-// ask at once.
+// hint handles a report of the driver: an ErrLost ends the hold, and anything
+// else causes a renewal at once.
 func (h *hold) hint(err error) {
 	if errors.Is(err, ErrLost) {
 		h.lose(asLost(err))
@@ -254,7 +255,8 @@ func (h *hold) hint(err error) {
 	h.locker.reschedule(h)
 }
 
-// asLost returns a copy of the *LostError in err, or the plainest one.
+// asLost returns a copy of the *LostError in err, or a *LostError with the
+// cause Expired if err has none.
 func asLost(err error) *LostError {
 	if lost, ok := errors.AsType[*LostError](err); ok {
 		e := *lost

@@ -11,8 +11,8 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// The bounds of a process's turn: how many of its waiters may follow the one
-// that the backend has let in, and for how long.
+// The bounds of a process's turn: the number of waiters that the grant is
+// handed on to, and the duration.
 const (
 	maxHandOns = 16 // L7
 	turnLength = 100 * time.Millisecond
@@ -20,13 +20,13 @@ const (
 
 // queues holds the waiters of this process, by key, in front of a driver that
 // others share. A key with waiters has at most one request at the backend, its
-// ticket, which belongs to the key and not to a waiter: whoever gives up
-// passes it on, and it is withdrawn when nobody waits any more. What the
-// ticket brings goes to the first waiter, and from there on to the next ones,
-// without a word to the backend, until the process's turn is over.
+// ticket. The ticket belongs to the key and not to a waiter: it stays when one
+// waiter gives up, and is withdrawn when no waiter is left. Its grant goes to
+// the first waiter and is then handed on to the next ones, without a call to
+// the backend, until the process's turn is over.
 type queues struct {
 	locker *Locker
-	asker  driver.Asker // the driver, if it is one
+	asker  driver.Asker // the driver, if it implements Asker
 
 	// mu guards byKey and every queue in it. A hold's mutex may be taken under
 	// it, never the other way round.
@@ -39,40 +39,40 @@ func newQueues(l *Locker) *queues {
 	return &queues{locker: l, asker: asker, byKey: make(map[string]*queue)}
 }
 
-// queue is the local side of one key. It is there while somebody waits, or
-// while there is a hold that could be handed on.
+// queue is the local side of one key. It exists while there are waiters, or a
+// hold that could be handed on.
 type queue struct {
 	key     string
 	waiters list
-	ticket  *ticket     // what is asked of the backend now, or nil
-	hold    *hold       // what may be handed on, or nil
-	handed  int         // how often it was
-	holder  Holder      // who has it
-	turn    *time.Timer // asks the backend when the hold's turn is over; nil if not needed
-	glance  *glance     // the newest look at the backend, for waiters that give up
+	ticket  *ticket     // the current request at the backend, or nil
+	hold    *hold       // the hold that may be handed on, or nil
+	handed  int         // how often hold was handed on
+	holder  Holder      // of the current lease
+	turn    *time.Timer // sends a ticket when the hold's turn is over; nil if not needed
+	glance  *glance     // the newest Inspect of the key, for waiters that give up
 
 	joined   uint64 // the number of waiters so far
-	busyUpTo uint64 // the waiters up to this number have found the key busy
+	busyUpTo uint64 // waiters up to this number found the key busy
 }
 
 // ticket is one request at the backend.
 type ticket struct {
 	queue   *queue
 	kind    kind
-	heard   instant // when the backend has confirmed that it is queued, or 0; guarded by queues.mu
+	heard   instant // when the backend confirmed that it is queued, or 0; guarded by queues.mu
 	request driver.Request
 	ctx     context.Context
 	cancel  context.CancelFunc
 }
 
-// kind is what waiters must have in common to inherit each other's ticket.
+// kind holds the properties that waiters must have in common to share a ticket.
 type kind struct {
 	slots   int
 	noRenew bool
-	ttl     time.Duration // under noRenew, where no renewal adopts another one; else 0
+	ttl     time.Duration // under noRenew, where no renewal can change it; else 0
 }
 
-// handable says whether a grant of this kind may be handed on.
+// handable reports whether a grant of this kind may be handed on.
 func (k kind) handable() bool { return k.slots == 1 && !k.noRenew }
 
 func (c call) kind() kind {
@@ -82,18 +82,18 @@ func (c call) kind() kind {
 	return kind{slots: c.slots}
 }
 
-// outcome is how waiting ends: with a grant and the fence of the lease to be
-// made on it, or with an error.
+// outcome is the result of a wait: a grant and the fence of the new lease on
+// it, or an error.
 type outcome struct {
 	hold      *hold
 	fence     uint64
-	at        instant // when the waiter had it
+	at        instant // when the waiter received it
 	contended bool
 	handed    bool
 	err       error
 }
 
-// wait queues c and returns when its turn has come.
+// wait queues c and returns the outcome of its wait.
 func (qs *queues) wait(ctx context.Context, c *call, start instant) (outcome, error) {
 	l := qs.locker
 	w := &waiter{call: *c, holder: l.holder(ctx, c.label, time.Now()), ready: make(chan outcome, 1)}
@@ -122,7 +122,7 @@ func (qs *queues) wait(ctx context.Context, c *call, start instant) (outcome, er
 	for {
 		select {
 		case o := <-w.ready: // L9: pushed, not polled
-			o.at = l.clock.now() // it may have taken a while to wake up
+			o.at = l.clock.now() // the goroutine may have woken up late
 			return o, o.err
 		case <-ctx.Done():
 			return qs.giveUp(ctx, w, start, contextError(ctx))
@@ -139,8 +139,9 @@ func (qs *queues) wait(ctx context.Context, c *call, start instant) (outcome, er
 }
 
 // unanswered returns how much longer w, whose wait has passed, waits for the
-// first answer to its ticket: a free key is granted whatever Wait is (L20). It
-// returns 0 once the ticket is known to be queued or to have no chance.
+// first answer to its ticket: a free key is granted for any value of Wait
+// (L20). It returns 0 once the ticket is known to be queued or cannot be
+// granted any more.
 func (qs *queues) unanswered(w *waiter, since instant) time.Duration {
 	at := qs.place(w)
 	if at == nil || at.ticket == nil || at.heard != 0 {
@@ -153,9 +154,9 @@ func (qs *queues) unanswered(w *waiter, since instant) time.Duration {
 	return max(driver.CallTimeout-qs.locker.clock.now().sub(since), 0)
 }
 
-// giveUp leaves the queue. A grant that arrived at the same instant is passed
-// on (L22). The end of the context is an ErrNotAcquired only if the key is known
-// to be busy, and an ErrUnavailable only if the backend is silent (L21).
+// giveUp leaves the queue. A grant that arrived at the same instant is handed
+// on (L22). The end of the context is an ErrNotAcquired only if the key is
+// known to be busy, and an ErrUnavailable only if the backend is silent (L21).
 func (qs *queues) giveUp(ctx context.Context, w *waiter, since instant, reason error) (outcome, error) {
 	var busy *NotAcquiredError
 	var err error
@@ -164,7 +165,7 @@ func (qs *queues) giveUp(ctx context.Context, w *waiter, since instant, reason e
 	}
 	if !qs.leave(w) {
 		if o := <-w.ready; o.err == nil {
-			_ = o.hold.pass() // what does not get through is cleaned up
+			_ = o.hold.pass() // a failed release is retried in the background
 		}
 		return outcome{}, reason
 	}
@@ -178,10 +179,10 @@ func (qs *queues) giveUp(ctx context.Context, w *waiter, since instant, reason e
 	return outcome{}, reason
 }
 
-// timeOut leaves the queue because the wait has passed, with the holders that
-// were in the way. A grant that arrived at the same instant is taken.
+// timeOut leaves the queue because the wait has passed, and returns the holders
+// in the error. A grant that arrived at the same instant is taken.
 func (qs *queues) timeOut(ctx context.Context, w *waiter, start instant) (outcome, error) {
-	busy, err := qs.busy(ctx, w, glanceBound) // while it has its place: the ticket may end with it
+	busy, err := qs.busy(ctx, w, glanceBound) // before it leaves: the ticket may end with it
 	if !qs.leave(w) {
 		o := <-w.ready
 		o.at = qs.locker.clock.now()
@@ -194,12 +195,14 @@ func (qs *queues) timeOut(ctx context.Context, w *waiter, start instant) (outcom
 	return outcome{}, busy
 }
 
-// confirmed is for how long a backend's word that a key is busy holds (L21).
+// confirmed is how long a backend's answer that a key is busy stays valid
+// (L21).
 const confirmed = 2 * time.Second
 
-// busy returns what is in the way of w, or an ErrUnavailable if the backend has
-// not confirmed within the last 2 s that the key is busy. It asks the backend,
-// for so long at most, or only if it has to where the context has ended.
+// busy returns the holders ahead of w, or an ErrUnavailable if the backend has
+// not confirmed within the last 2 s that the key is busy. It inspects the key
+// at the backend, at most for bound. If the context has ended, it does so only
+// if there is no recent confirmation.
 func (qs *queues) busy(ctx context.Context, w *waiter, bound time.Duration) (*NotAcquiredError, error) {
 	l := qs.locker
 	at := qs.place(w)
@@ -225,8 +228,8 @@ func (qs *queues) busy(ctx context.Context, w *waiter, bound time.Duration) (*No
 	return nil, down
 }
 
-// join puts w at the end of its queue. It returns a ticket if its caller has to
-// ask for it.
+// join puts w at the end of its queue. It returns a ticket if the caller has to
+// send its request.
 func (qs *queues) join(w *waiter) *ticket {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -244,15 +247,15 @@ func (qs *queues) join(w *waiter) *ticket {
 	return w.ticket
 }
 
-// place is where a waiter stands.
+// place is the position of a waiter.
 type place struct {
 	index  int     // among the waiters of this process
-	ticket *ticket // they wait behind it, or, if it is nil, to be handed the hold
+	ticket *ticket // the ticket of these waiters; nil if the hold will be handed on to them
 	glance *glance
-	heard  instant // when the backend has last confirmed what they wait behind; 0 if it has not
+	heard  instant // when the backend last confirmed the ticket or hold; 0 if never
 }
 
-// place returns where w stands, or nil if it was served.
+// place returns the place of w, or nil if w was served.
 func (qs *queues) place(w *waiter) *place {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -270,7 +273,8 @@ func (qs *queues) place(w *waiter) *place {
 	return p
 }
 
-// position is the place from 1 in all of the queue, or 0 if it is not known.
+// position returns the position in the whole queue, from 1, or 0 if it is not
+// known.
 func (p *place) position(s State) int {
 	if p.ticket == nil {
 		return p.index + 1
@@ -282,7 +286,7 @@ func (p *place) position(s State) int {
 	return p.index + 1 + front
 }
 
-// leave takes w out of its queue. It returns false if w had been served.
+// leave removes w from its queue. It returns false if w was already served.
 func (qs *queues) leave(w *waiter) bool {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -295,9 +299,9 @@ func (qs *queues) leave(w *waiter) bool {
 	return true
 }
 
-// settle brings q into order after any change: its ticket is one that the
-// first waiter can use, or there is none because the hold will be handed on
-// soon or nobody waits. The caller holds qs.mu.
+// settle updates the ticket of q after any change. Afterwards the first waiter
+// can use the ticket, or there is none because the hold will be handed on soon
+// or the queue is empty. The caller holds qs.mu.
 func (qs *queues) settle(q *queue) {
 	head := q.waiters.first
 	switch {
@@ -309,7 +313,7 @@ func (qs *queues) settle(q *queue) {
 		}
 	case q.ticket != nil: // L10
 		if q.ticket.kind != head.call.kind() {
-			q.withdraw() // its end settles the queue again
+			q.withdraw() // the end of the ticket settles the queue again
 		}
 	case q.hold != nil && q.left(qs.locker.clock.now()) > 0 && q.suits(head):
 		if q.turn == nil {
@@ -321,7 +325,7 @@ func (qs *queues) settle(q *queue) {
 	}
 }
 
-// left is how much of its turn the hold has left. The caller holds qs.mu.
+// left returns the rest of the hold's turn. The caller holds qs.mu.
 func (q *queue) left(now instant) time.Duration {
 	if q.handed >= min(maxHandOns, q.hold.grant.Fences-1) {
 		return 0
@@ -329,14 +333,14 @@ func (q *queue) left(now instant) time.Duration {
 	return turnLength - now.sub(q.hold.since)
 }
 
-// suits says whether w may have what the hold is.
+// suits reports whether the hold may be handed on to w.
 func (q *queue) suits(w *waiter) bool {
 	q.hold.mu.Lock()
 	defer q.hold.mu.Unlock()
 	return w.call.kind().handable() && w.call.ttl == q.hold.ttl
 }
 
-// turnOver asks the backend for those that wait still.
+// turnOver sends a ticket for the remaining waiters.
 func (qs *queues) turnOver(q *queue) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -359,8 +363,8 @@ func (q *queue) withdraw() {
 	}
 }
 
-// ask sends a ticket for w, on behalf of whoever will be first when it is
-// granted. The caller holds qs.mu.
+// ask sends a ticket for w. The grant goes to the waiter that is first when it
+// arrives. The caller holds qs.mu.
 func (qs *queues) ask(q *queue, w *waiter) {
 	l := qs.locker
 	t := &ticket{queue: q, kind: w.call.kind(), request: driver.Request{
@@ -389,15 +393,16 @@ func (qs *queues) ask(q *queue, w *waiter) {
 	}
 }
 
-// askBound is how long an Ask may take: the driver's own bound, and some for a
-// driver that explains why it had no answer.
+// askBound is the timeout of an Ask: the driver's own timeout, and some more
+// for a driver that then returns the reason.
 const askBound = driver.CallTimeout + driver.CallTimeout/10
 
-// askHere asks for t on the goroutine of w, and lets another one wait if it is
-// queued: to start a goroutine and be woken by it takes as long as a third of the
-// way to the backend. It reports whether w was served. An error is why w had to
-// give up before there was an answer; it has left the queue then. The first
-// request has its own bound, whatever w's Wait is (L20).
+// askHere sends the request of t on the goroutine of w, and starts another
+// goroutine for the wait if the request is queued: the start of a goroutine and
+// its wake-up cost a third of the round trip to the backend. It reports whether
+// w was served. If w had to give up before an answer, it has left the queue and
+// the error is the reason. The first request has a timeout of its own, for any
+// value of w's Wait (L20).
 func (qs *queues) askHere(parent context.Context, w *waiter, t *ticket) (served bool, err error) {
 	l := qs.locker
 	ctx, cancel := context.WithTimeout(parent, askBound)
@@ -430,16 +435,16 @@ func (qs *queues) askHere(parent context.Context, w *waiter, t *ticket) (served 
 	return false, nil
 }
 
-// heard notes that the backend has confirmed the ticket's place in the queue.
+// heard records that the backend has confirmed the ticket's place in the queue.
 func (qs *queues) heard(t *ticket) {
 	now := qs.locker.clock.now()
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	t.heard = now
-	t.queue.busyUpTo = t.queue.joined // those who wait now have found the key busy
+	t.queue.busyUpTo = t.queue.joined // all current waiters found the key busy
 }
 
-// fetch asks for t and waits for its outcome.
+// fetch sends the request of t and waits for its outcome.
 func (qs *queues) fetch(t *ticket) (driver.Grant, error) {
 	if qs.asker == nil {
 		return qs.locker.driver.Acquire(t.ctx, t.request)
@@ -458,8 +463,9 @@ func (qs *queues) fetch(t *ticket) (driver.Grant, error) {
 	return wait(t.ctx)
 }
 
-// came takes the outcome of t's request, and gives a grant to the first waiter.
-// A leaver is the waiter that asked for it itself and has given up.
+// came handles the outcome of t's request, and gives a grant to the first
+// waiter. leaver is the waiter that sent the request itself and has given up,
+// or nil.
 func (qs *queues) came(t *ticket, g driver.Grant, err error, leaver *waiter) {
 	l := qs.locker
 	if err == nil {
@@ -468,21 +474,21 @@ func (qs *queues) came(t *ticket, g driver.Grant, err error, leaver *waiter) {
 		deliver()
 		return
 	}
-	// A grant that was forced away before it arrived is asked for again.
+	// A grant that a force ended before its arrival is requested again.
 	withdrawn := leaver != nil || t.ctx.Err() != nil || errors.Is(err, ErrLost)
 	t.cancel()
 	l.tidy(t.request, err)
 	qs.refuse(t, err, withdrawn, leaver)
 }
 
-// refuse ends a ticket that brought nothing. An error that is not its
-// withdrawal is everybody's who would have inherited it.
+// refuse ends a ticket without a grant. If the ticket was not withdrawn, every
+// waiter of its kind receives the error.
 func (qs *queues) refuse(t *ticket, err error, withdrawn bool, leaver *waiter) {
 	qs.mu.Lock()
 	q := t.queue
 	q.ticket = nil
 	if leaver != nil && leaver.queued {
-		q.waiters.remove(leaver) // before another ticket is asked for on its behalf
+		q.waiters.remove(leaver) // before settle sends another ticket for it
 	}
 	var all []*waiter
 	if !withdrawn {
@@ -495,8 +501,8 @@ func (qs *queues) refuse(t *ticket, err error, withdrawn bool, leaver *waiter) {
 	}
 }
 
-// serve ends a ticket that brought h and returns how to go on with it: to the
-// first waiter, or back if there is none of its kind.
+// serve ends a ticket whose grant is h. The returned function gives the grant
+// to the first waiter, or back if no waiter is of its kind.
 func (qs *queues) serve(t *ticket, h *hold, g driver.Grant) (deliver func()) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -523,8 +529,8 @@ func (qs *queues) serve(t *ticket, h *hold, g driver.Grant) (deliver func()) {
 	}
 }
 
-// next returns the waiter that h is handed on to, and with what; or nil if it
-// must be given back, and then h is no longer the queue's.
+// next returns the waiter that h is handed on to, and its outcome. It returns
+// nil if h must be given back; h then no longer belongs to the queue.
 func (qs *queues) next(h *hold) (*waiter, outcome) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -546,15 +552,15 @@ func (qs *queues) next(h *hold) (*waiter, outcome) {
 	return w, outcome{hold: h, fence: h.grant.Fence + uint64(q.handed), contended: true, handed: true} // L2
 }
 
-// worthHanding says whether enough of the grant's life is left for a next
-// lease: half of the TTL, or of what a driver grants at first.
+// worthHanding reports whether enough of the grant's life is left for another
+// lease: half of the TTL, or half of the driver's first grant.
 func (h *hold) worthHanding(now instant) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return !h.ended && !h.doubted && h.deadline.sub(now) >= min(h.ttl, pushLife)/2
 }
 
-// forget ends the part of a hold that was lost.
+// forget removes a lost hold from its queue.
 func (qs *queues) forget(h *hold) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()

@@ -37,13 +37,13 @@ func (l *Lease) leave() error {
 	return h.leaveLive(l, now.sub(l.since))
 }
 
-// detach leaves the hold without a lease. The caller holds h.mu.
+// detach removes the lease from the hold. The caller holds h.mu.
 func (h *hold) detach() ending {
 	e := h.ending
 	h.lease, h.faint, h.idle = nil, weak.Pointer[Lease]{}, true
 	h.ending, h.forgetAt = ending{}, 0
 	if h.locker.queues == nil {
-		h.endCurrent(errReleased) // there is nobody to hand it on to
+		h.endCurrent(errReleased) // no waiter can inherit it
 	}
 	return e
 }
@@ -66,8 +66,8 @@ func (h *hold) leaveLive(l *Lease, held time.Duration) error {
 	return err
 }
 
-// leaveLost ends a lease that was lost before. One that was lost because its
-// Locker closes is still the backend's; the others are its no more.
+// leaveLost ends a lease that was lost before its release. The backend still
+// has the grant if the Locker was closed, and otherwise no longer has it.
 func (h *hold) leaveLost(l *Lease) error {
 	var lost *LostError
 	if !errors.As(l.cause, &lost) {
@@ -88,11 +88,11 @@ func (h *hold) leaveLost(l *Lease) error {
 	return lost
 }
 
-// pass hands the grant on to the next waiter of this process, if it may have
-// it, and else gives it back.
+// pass hands the grant on to the next waiter of this process if that is
+// allowed, and otherwise gives it back.
 func (h *hold) pass() error {
 	if qs := h.locker.queues; qs != nil {
-		h.heed() // what is known to be lost is not handed on
+		h.heed() // a lost grant is not handed on
 		if w, o := qs.next(h); w != nil {
 			w.ready <- o
 			return nil
@@ -105,8 +105,8 @@ func (h *hold) pass() error {
 	return h.giveBack()
 }
 
-// giveBack tells the driver, within a bound of its own. What does not get
-// through is repeated in the background until the TTL has passed.
+// giveBack releases the grant at the driver, with a timeout. A failed release
+// is retried in the background until the TTL has passed.
 func (h *hold) giveBack() error {
 	l := h.locker
 	err := l.releaseBounded(h.grant)
@@ -120,8 +120,8 @@ func (h *hold) giveBack() error {
 	return err
 }
 
-// bury releases in the background what was lost here, and which the backend may
-// keep for longer: its clock may have stepped back (L5).
+// bury releases in the background a grant that was lost in this process. The
+// backend may keep it for longer, because its clock may have stepped back (L5).
 func (h *hold) bury() {
 	g, until := h.keptUntil()
 	h.locker.cleaner.add(g, until, nil)
@@ -134,7 +134,8 @@ func (h *hold) keptUntil() (driver.Grant, instant) {
 	return g, h.kept
 }
 
-// releaseBounded is one attempt with a bound that nobody can shorten.
+// releaseBounded makes one attempt, with a timeout that the caller cannot
+// shorten.
 func (l *Locker) releaseBounded(g driver.Grant) error {
 	ctx := context.Background()
 	if l.info.Scope > driver.Process {
@@ -145,9 +146,9 @@ func (l *Locker) releaseBounded(g driver.Grant) error {
 	return l.driver.Release(ctx, g)
 }
 
-// unavailable makes err, the outcome of a call with a bound of our own, an
-// ErrUnavailable; that it ended by that bound is not the caller's context's
-// end.
+// unavailable converts err, the outcome of a call with a timeout of the Locker,
+// to an ErrUnavailable. The end of that timeout is not the end of the caller's
+// context.
 func (l *Locker) unavailable(err error, bound time.Duration) error {
 	switch {
 	case err == nil:
@@ -170,7 +171,8 @@ func (l *Locker) tidy(r driver.Request, err error) {
 	l.cleaner.add(g, l.clock.now().add(r.TTL), nil)
 }
 
-// releaseOnce returns nil if the backend no longer has g.
+// releaseOnce makes one attempt to release g. It returns nil if the backend no
+// longer has g.
 func (l *Locker) releaseOnce(ctx context.Context, g driver.Grant) error {
 	ctx, cancel := context.WithTimeout(ctx, driver.CallTimeout)
 	defer cancel()
@@ -181,13 +183,13 @@ func (l *Locker) releaseOnce(ctx context.Context, g driver.Grant) error {
 	return l.unavailable(err, driver.CallTimeout)
 }
 
-// jitter spreads d by a fifth to both sides, so that processes that failed
-// together do not come back together.
+// jitter returns d changed at random by up to a fifth, so that processes that
+// failed together do not retry together.
 func jitter(d time.Duration) time.Duration {
 	return d*4/5 + rand.N(d*2/5+1)
 }
 
-// sleep says whether it slept through.
+// sleep reports whether it slept for all of d.
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -199,13 +201,13 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// maxGrace is how long after the end of its context a lease from Acquire may
-// still be released without being called forgotten: a cancelled function needs
-// a moment to run its defers.
+// maxGrace is the time after the end of its context in which a lease from
+// Acquire can be released without being reported as forgotten: a cancelled
+// function needs a moment to run its deferred calls.
 const maxGrace = time.Second
 
 // abandon notes that the context of the lease with this fence has ended: it is
-// renewed no more, and taken back if nobody releases it soon.
+// not renewed again, and it is taken back if it is not released soon.
 func (h *hold) abandon(fence uint64) {
 	h.mu.Lock()
 	if h.ended || h.idle || h.fence != fence {
@@ -217,7 +219,7 @@ func (h *hold) abandon(fence uint64) {
 	h.locker.reschedule(h)
 }
 
-// forget takes back the lease with this fence, which its owner has forgotten.
+// forget takes back the lease with this fence, which its owner did not release.
 func (h *hold) forget(fence uint64, reason string) {
 	l := h.locker
 	h.mu.Lock()

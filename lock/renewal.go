@@ -11,17 +11,17 @@ import (
 
 // The times of renewal.
 const (
-	renewAtMost = 10 * time.Second       // a lease of a long TTL hears of a force so soon
-	renewShort  = 100 * time.Millisecond // a grant with less than its TTL is renewed so soon
+	renewAtMost = 10 * time.Second       // bounds the delay until a lease with a long TTL notices a force
+	renewShort  = 100 * time.Millisecond // delay of the first renewal of a grant with less than its TTL
 	retryAtMost = time.Second
 )
 
-// renewInterval is how long after one renewal the next one follows.
+// renewInterval returns the time between two renewals.
 func renewInterval(ttl time.Duration) time.Duration { return min(ttl/3, renewAtMost) }
 
-// firstRenewal is when a new grant with this much life is renewed. One that
-// has less than its TTL is renewed soon; not at once, for most are given back
-// or handed on before.
+// firstRenewal returns the time until the first renewal of a grant that lives
+// for life. A grant with less than its TTL is renewed soon, but not at once,
+// because most grants are given back or handed on before.
 func firstRenewal(ttl, life time.Duration) time.Duration {
 	if life < ttl/2 {
 		return min(renewShort, life/3)
@@ -29,8 +29,9 @@ func firstRenewal(ttl, life time.Duration) time.Duration {
 	return min(renewInterval(ttl), life/3)
 }
 
-// renewBound is how long a renewal may take: short enough for another try, or,
-// after one that failed, until the deadline, in case the way is slow.
+// renewBound returns the timeout of a renewal. It is short enough for a second
+// attempt. After a failed attempt it lasts until the deadline, in case the
+// network is slow.
 func (h *hold) renewBound() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -41,8 +42,8 @@ func (h *hold) renewBound() time.Duration {
 	return min(bound.Round(MinTTL/4), driver.CallTimeout)
 }
 
-// renew renews holds in batches of the same bound, so that a short TTL neither
-// waits for a long one nor hurries it.
+// renew renews holds in batches with the same timeout, so that a hold with a
+// short TTL neither waits for one with a long TTL nor shortens its timeout.
 func (l *Locker) renew(due []*hold) {
 	batches := make(map[time.Duration][]*hold)
 	for _, h := range due {
@@ -68,7 +69,7 @@ func (l *Locker) renewBatch(ctx context.Context, bound time.Duration, batch []*h
 	}
 }
 
-// renewable is the grant with the TTL that it is renewed to.
+// renewable returns the grant with the TTL for its renewal.
 func (h *hold) renewable() driver.Grant {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -77,8 +78,8 @@ func (h *hold) renewable() driver.Grant {
 	return g
 }
 
-// renewed takes in the outcome of a renewal that had so much time. One that came back after the hold
-// had ended changes nothing.
+// renewed applies the outcome of a renewal that had the timeout bound. An
+// outcome that arrives after the end of the hold changes nothing.
 func (h *hold) renewed(r driver.Renewal, bound time.Duration) {
 	now := h.locker.clock.now()
 	h.mu.Lock()
@@ -105,9 +106,9 @@ func (h *hold) renewed(r driver.Renewal, bound time.Duration) {
 	h.locker.observe(RenewFailed{Key: h.grant.Key, Err: err, Left: left})
 }
 
-// beginRenewal marks a renewal to ttl as in flight. One that shortens the
-// grant may take effect without an answer, so its deadline counts already. The
-// caller holds h.mu.
+// beginRenewal marks a renewal to ttl as in flight. A renewal that shortens the
+// grant may take effect without an answer, so the earlier deadline applies at
+// once. The caller holds h.mu.
 func (h *hold) beginRenewal(now instant, ttl time.Duration, noRenew bool) {
 	h.renewing, h.again = make(chan struct{}), false
 	if !noRenew {
@@ -116,13 +117,13 @@ func (h *hold) beginRenewal(now instant, ttl time.Duration, noRenew bool) {
 	}
 }
 
-// endRenewal marks the renewal in flight as over. The caller holds h.mu.
+// endRenewal marks the renewal in flight as finished. The caller holds h.mu.
 func (h *hold) endRenewal() {
 	close(h.renewing)
 	h.renewing = nil
 }
 
-// live notes a renewal that got through. The caller holds h.mu.
+// live records a successful renewal. The caller holds h.mu.
 func (h *hold) live(deadline, now instant) {
 	if !h.grant.NoRenew {
 		h.deadline = deadline
@@ -144,7 +145,7 @@ func (h *hold) extend(ctx context.Context, lease *Lease, ttl time.Duration) erro
 	if err != nil {
 		return err
 	}
-	h.locker.reschedule(h) // a shorter end counts already
+	h.locker.reschedule(h) // an earlier deadline applies at once
 	g := h.grant
 	g.TTL, g.NoRenew, g.Rev = ttl, false, rev
 	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
@@ -155,8 +156,8 @@ func (h *hold) extend(ctx context.Context, lease *Lease, ttl time.Duration) erro
 	return err
 }
 
-// beginExtend waits until no renewal is in flight, marks one to ttl, and returns
-// the revision that it presents.
+// beginExtend waits until no renewal is in flight, marks a renewal to ttl as in
+// flight, and returns its revision.
 func (h *hold) beginExtend(ctx context.Context, lease *Lease, ttl time.Duration) (rev uint64, err error) {
 	for {
 		lease.expire(h.locker.clock.now())
@@ -184,8 +185,8 @@ func (h *hold) beginExtend(ctx context.Context, lease *Lease, ttl time.Duration)
 	}
 }
 
-// gone is what an operation on a lease that is over says. The caller holds
-// hold.mu.
+// gone returns the error of an operation on a lease that is over. The caller
+// holds hold.mu.
 func (l *Lease) gone() error {
 	if errors.Is(l.cause, ErrLost) {
 		return l.cause
@@ -193,7 +194,7 @@ func (l *Lease) gone() error {
 	return fmt.Errorf("%w: it was released", ErrLost)
 }
 
-// extended takes in the outcome of an Extend.
+// extended applies the outcome of an Extend.
 func (h *hold) extended(ctx context.Context, lease *Lease, r driver.Renewal, ttl time.Duration) error {
 	h.mu.Lock()
 	h.endRenewal()
@@ -208,15 +209,15 @@ func (h *hold) extended(ctx context.Context, lease *Lease, r driver.Renewal, ttl
 	case r.Err == nil:
 		err, ended := lease.gone(), h.ended
 		h.rev++                          // L12
-		h.renewAt = h.locker.clock.now() // to the TTL of a successor
+		h.renewAt = h.locker.clock.now() // renew to the TTL of the next lease
 		h.mu.Unlock()
 		if ended {
 			h.bury()
 		}
 		return err
 	}
-	// The outcome is unknown: a renewal restores the TTL that is still in force,
-	// with a higher revision, so that a late copy of this one changes nothing.
+	// The outcome is unknown. A renewal with a higher revision restores the
+	// current TTL, so that a late copy of this request changes nothing.
 	h.rev++ // L12
 	h.renewAt = h.locker.clock.now()
 	h.mu.Unlock()

@@ -8,13 +8,13 @@ import (
 	"weak"
 )
 
-// schedule holds every hold of a Locker by when it next needs attention: its
-// renewal, or its end. One timer serves them all.
+// schedule orders all holds of a Locker by their next renewal or end. One timer
+// serves all of them.
 type schedule struct {
 	clock *clock
-	// nap bounds how long the timer sleeps where the clock counts time asleep,
-	// which timers do not: a machine that was suspended looks at its leases at
-	// the latest so long after it woke up. 0 is no bound.
+	// nap bounds the timer's sleep where the clock counts the time of a
+	// suspend, which timers do not count. After a suspend the leases are
+	// checked within nap. 0 means no bound.
 	nap time.Duration
 
 	mu    sync.Mutex // guards the fields below; may be taken under a hold's
@@ -32,7 +32,7 @@ func (s *schedule) init(tick func(), c *clock) {
 	s.timer.Stop()
 }
 
-// set puts h in its place, or in another. It refuses once the schedule was cut.
+// set inserts h at the time at, or moves it there. It returns false after cut.
 func (s *schedule) set(h *hold, at instant) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,9 +56,9 @@ func (s *schedule) remove(h *hold) {
 	}
 }
 
-// arm makes the timer fire in time for the first hold. A timer that fires too
-// early costs less than moving it at every release, so it is never put off.
-// The caller holds s.mu.
+// arm sets the timer for the first hold. It never moves the timer to a later
+// time, because a timer that fires too early costs less than a move at every
+// release. The caller holds s.mu.
 func (s *schedule) arm() {
 	if len(s.holds) == 0 {
 		return
@@ -68,7 +68,7 @@ func (s *schedule) arm() {
 		return
 	}
 	now := s.clock.now()
-	// Not 0: in a bubble of synctest such a timer runs at once, on the goroutine
+	// Not 0: in a synctest bubble a timer of 0 runs at once, on the goroutine
 	// that sets it, and two of them at once corrupt Go 1.26's race detector.
 	wait := max(first.sub(now), 1)
 	if s.nap > 0 {
@@ -78,8 +78,8 @@ func (s *schedule) arm() {
 	s.timer.Reset(wait)
 }
 
-// due removes and returns the holds whose time has come, and arms the timer
-// for the rest.
+// due removes and returns the holds whose time has come, and arms the timer for
+// the others.
 func (s *schedule) due() (due []*hold) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,15 +93,15 @@ func (s *schedule) due() (due []*hold) {
 	return due
 }
 
-// all returns every hold but one that is just being attended to.
+// all returns every hold except those that tick is processing.
 func (s *schedule) all() []*hold {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.holds)
 }
 
-// cut returns every hold and takes no more: one that is just being attended
-// to, or arrives later, ends when it wants its place.
+// cut returns every hold and closes the schedule. A hold that tick is
+// processing, or that arrives later, ends when set refuses it.
 func (s *schedule) cut() []*hold {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,8 +109,8 @@ func (s *schedule) cut() []*hold {
 	return slices.Clone(s.holds)
 }
 
-// tick gives each hold whose time has come what it needs. It runs in the
-// timer's goroutine and does no I/O.
+// tick renews or ends each hold whose time has come. It runs in the timer's
+// goroutine and does no I/O.
 func (l *Locker) tick() {
 	if !l.crew.begin() {
 		return
@@ -135,7 +135,7 @@ func (l *Locker) tick() {
 	l.renew(renew)
 }
 
-// need is what a hold needs when its time has come.
+// need is the action for a hold whose time has come.
 type need int
 
 const (
@@ -147,8 +147,8 @@ const (
 	toRenew
 )
 
-// needs decides for the hold and its current lease, whose fence it returns, and
-// marks a hold that is to be renewed.
+// needs returns the action for the hold and the fence of its current lease. It
+// marks a hold that needs a renewal.
 func (h *hold) needs() (need, uint64) {
 	now := h.locker.clock.now()
 	h.mu.Lock()
@@ -174,10 +174,10 @@ func (h *hold) needs() (need, uint64) {
 	return toRenew, h.fence
 }
 
-// watch lets go of the current lease, if it is still the one with this fence,
-// but for a weak pointer and a watch of the context that it lives on: one
-// whose owner has dropped it, or was cancelled, is noticed from now on. With's
-// lease needs neither.
+// watch replaces the reference to the current lease, if it still has this
+// fence, by a weak pointer and a watch of its parent context. From then on the
+// hold detects a lease that its owner dropped, or whose context was cancelled.
+// With's lease needs neither.
 func (h *hold) watch(fence uint64) {
 	h.mu.Lock()
 	lease := h.lease
@@ -194,8 +194,8 @@ func (h *hold) watch(fence uint64) {
 		h.abandon(fence) // before it is renewed once more
 		return
 	}
-	// A context's own code runs here, so without the mutex. The watch must not
-	// hold on to the lease.
+	// AfterFunc may run code of a user's context, so it is called without the
+	// mutex. The watch must not keep the lease reachable.
 	unbind := context.AfterFunc(lease.parent, func() { h.abandon(fence) })
 	h.mu.Lock()
 	current := !h.ended && !h.idle && h.fence == fence
@@ -208,15 +208,15 @@ func (h *hold) watch(fence uint64) {
 	}
 }
 
-// reschedule puts h where its next need is.
+// reschedule moves h to the time of its next action.
 func (l *Locker) reschedule(h *hold) {
 	if !h.place() {
 		h.lose(&LostError{Cause: Shutdown})
 	}
 }
 
-// place looks and sets under one mutex: of two at once, the later one knows
-// what the earlier one has seen.
+// place reads the next time and sets it under one mutex: of two concurrent
+// calls, the later one sees the state that the earlier one saw, or a newer one.
 func (h *hold) place() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// Stats is what a [Locker] has done since it was made. Its numbers are read one
-// after the other without stopping anyone; each is right by itself.
+// Stats holds the counters of a [Locker] since its start. They are read one
+// after the other without a lock: each is exact, but they are not of one
+// instant.
 type Stats struct {
 	Driver  string `json:"driver"`
 	Active  int64  `json:"active"`  // leases held now
@@ -19,28 +20,28 @@ type Stats struct {
 	Contended uint64 `json:"contended"` // calls that found the lock busy
 	TimedOut  uint64 `json:"timed_out"` // calls whose wait passed
 	Lost      uint64 `json:"lost"`
-	Forced    uint64 `json:"forced"` // of Lost, those taken by ForceRelease
+	Forced    uint64 `json:"forced"` // the part of Lost that ForceRelease ended
 
-	// Unreleased counts failed releases that were left to their TTL because
-	// 65 536 others were waiting to be repeated.
+	// Unreleased counts failed releases that were left to their TTL because 65
+	// 536 others were waiting for a retry.
 	Unreleased uint64 `json:"unreleased"`
 
-	Wait Histogram `json:"wait"` // of the calls that were granted
+	Wait Histogram `json:"wait"` // of granted calls
 	Hold Histogram `json:"hold"`
 }
 
 // Buckets is the number of buckets of a [Histogram].
 const Buckets = 28
 
-// Histogram counts durations in buckets that double: bucket i counts those
-// below BucketBound(i) and not below the bound before it. The last one counts
-// all that are longer.
+// Histogram counts durations in buckets whose bounds double: bucket i counts
+// durations below BucketBound(i) and not below the previous bound. The last
+// bucket counts all longer durations.
 type Histogram struct {
 	Counts [Buckets]uint64 `json:"counts"`
 	Sum    time.Duration   `json:"sum"`
 }
 
-// BucketBound is the upper bound of bucket i: 1µs, 2µs, 4µs and so on, to
+// BucketBound returns the upper bound of bucket i: 1µs, 2µs, 4µs and so on, to
 // 67 s. The last bucket has none and returns the largest duration.
 func BucketBound(i int) time.Duration {
 	if i >= Buckets-1 {
@@ -49,7 +50,7 @@ func BucketBound(i int) time.Duration {
 	return time.Microsecond << i
 }
 
-// Count is how many durations were counted.
+// Count returns the number of counted durations.
 func (h Histogram) Count() (n uint64) {
 	for _, c := range h.Counts {
 		n += c
@@ -57,8 +58,8 @@ func (h Histogram) Count() (n uint64) {
 	return n
 }
 
-// Quantile is an upper bound of the given share of the durations, 0 to 1: the
-// bound of the bucket in which it lies. Without any it is 0.
+// Quantile returns an upper bound of the quantile q, 0 to 1: the bound of the
+// bucket in which it lies. Without durations it returns 0.
 func (h Histogram) Quantile(q float64) time.Duration {
 	total := h.Count()
 	if total == 0 {
@@ -79,11 +80,12 @@ type counters struct {
 	waiting                           atomic.Int64
 	contended, timedOut, lost, forced atomic.Uint64
 	unreleased                        atomic.Uint64
-	wait, hold                        histogram // each lease is in the first, and in the second when it is over
+	wait, hold                        histogram // each lease counts in the first at its start, and in the second at its end
 }
 
 func (c *counters) snapshot(driver string) Stats {
-	// Read in this order, no lease is over before it began.
+	// Read in this order, so that no snapshot has more ended than started
+	// leases.
 	hold := c.hold.snapshot()
 	wait := c.wait.snapshot()
 	return Stats{

@@ -4,15 +4,15 @@ package lock
 type waiter struct {
 	call       call
 	holder     Holder
-	ready      chan outcome // receives once, unless the waiter left before
+	ready      chan outcome // receives one outcome, unless the waiter left before
 	prev, next *waiter
 	queued     bool
 	number     uint64  // in the order of joining
-	asks       bool    // it would ask for its ticket itself
-	ticket     *ticket // which it has to ask for, or nil
+	asks       bool    // sends the request of its ticket itself
+	ticket     *ticket // the ticket that it has to send, or nil
 }
 
-// list is a queue of waiters from which any may leave.
+// list is a queue of waiters. Any waiter can be removed from it.
 type list struct {
 	first, last *waiter
 }
@@ -33,7 +33,7 @@ func (ls *list) pop() {
 	ls.remove(w)
 }
 
-// take removes and returns the waiters of one kind.
+// take removes and returns all waiters of kind k.
 func (ls *list) take(k kind) (all []*waiter) {
 	for w := ls.first; w != nil; {
 		next := w.next
