@@ -95,7 +95,7 @@ func (p *primary) run(ctx context.Context) error {
 }
 
 // locked runs the function under its lock. The loss of the lease ends the
-// function's context and is an error, whatever the function returned.
+// function's context and is an error, even if the function returned nil.
 func (p *primary) locked(ctx context.Context) error {
 	if p.lease == nil {
 		return p.does.run(ctx)
@@ -114,7 +114,8 @@ func (p *primary) locked(ctx context.Context) error {
 	return err
 }
 
-// underLease is a context with its own values and those of a lease's context.
+// underLease is a context with its own values and the values of a lease's
+// context.
 type underLease struct {
 	context.Context
 	lease context.Context

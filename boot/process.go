@@ -67,7 +67,7 @@ const traceFx = "fx"
 
 // injectorLog returns the logger of the injector: none, unless Trace contains
 // traceFx. The injector runs before there is a configuration, and so has a
-// plain log of its own.
+// separate plain log.
 func (p Process) injectorLog() fx.Option {
 	if !slices.Contains(p.Trace, traceFx) {
 		return fx.NopLogger

@@ -244,8 +244,8 @@ func (p *program) sections() (all []config.Section) {
 	return all
 }
 
-// layers returns the program's own sources of configuration: the shared ones,
-// then those of the apps.
+// layers returns the program's own sources of configuration, first the shared
+// ones, then each app's.
 func (p *program) layers() (all []config.Layer) {
 	all = slices.Clone(p.shared.layers)
 	for _, a := range p.apps {
@@ -338,8 +338,7 @@ func framework(types []reflect.Type) map[reflect.Type]string {
 }
 
 // makers returns the call site of the constructor of each type: those in outer
-// and the part's own. The program may provide a redis client of its own in
-// place of mega's.
+// and the part's own. The program may replace mega's redis client.
 func (p *part) makers(outer ...map[reflect.Type]string) (map[reflect.Type]string, error) {
 	all := map[reflect.Type]string{}
 	for _, makers := range outer {

@@ -13,9 +13,9 @@ import (
 	"github.com/megaframework/mega/config"
 )
 
-// provided makes a part's constructors and sections known to the injector.
-// They are private to the module in which they stand and to those inside it:
-// those of an app to the app.
+// provided registers a part's constructors and sections with the injector. They
+// are private to the module that contains them and to the modules inside it, so
+// an app's are private to the app.
 func (b *booting) provided(app string, p *part) (options []fx.Option) {
 	for _, s := range p.sections {
 		options = append(options, fx.Provide(fx.Private, b.section(app, s)))
@@ -26,7 +26,7 @@ func (b *booting) provided(app string, p *part) (options []fx.Option) {
 	return options
 }
 
-// section returns a constructor of a section's value, as an app sees it.
+// section returns a constructor of a section's value for an app.
 func (b *booting) section(app string, s sectionOption) any {
 	t := reflect.FuncOf([]reflect.Type{reflect.TypeFor[*config.Config]()}, []reflect.Type{s.typ}, false)
 	return reflect.MakeFunc(t, func(in []reflect.Value) []reflect.Value {
@@ -38,8 +38,8 @@ func (b *booting) section(app string, s sectionOption) any {
 	}).Interface()
 }
 
-// constructor wraps a constructor so that its failure says where it is, and
-// what it makes is closed in the end.
+// constructor wraps a constructor so that its errors contain its call site, and
+// its values are closed in the end.
 func (b *booting) constructor(f function) any {
 	made, failure := f.makes(), reflect.TypeFor[error]()
 	t := reflect.FuncOf(f.needs(), append(slices.Clip(made), failure), false)
@@ -59,9 +59,9 @@ func (b *booting) constructor(f function) any {
 	}).Interface()
 }
 
-// construct calls a constructor, which gets as long as a server may take to
-// come up, and then as long as a hook: it has no context that could end it, so
-// one that hangs is left behind and named.
+// construct calls a constructor with a timeout: the time in which a server may
+// start, plus the budget of a hook. A constructor has no context that could end
+// it, so one that hangs is abandoned and reported by name.
 func (b *booting) construct(f function, in []reflect.Value) (values []reflect.Value, err error) {
 	if err := b.ctx.Err(); err != nil {
 		return nil, err
@@ -107,12 +107,13 @@ func construct(f function, in []reflect.Value) (values []reflect.Value, err erro
 	return values, nil
 }
 
-// constructed says which constructor a failure is about.
+// constructed returns the facts about a constructor that failed.
 func constructed(f function) []Fact {
 	return []Fact{{Name: "constructor", Value: f.declared()}, {Name: "provided at", Value: f.site}}
 }
 
-// closeLater has the values that can be closed closed in the end.
+// closeLater registers the values that have a Close method, to close them in
+// the end.
 func (b *booting) closeLater(values []reflect.Value) {
 	for _, v := range values {
 		if stop, ok := closer(v.Interface()); ok {

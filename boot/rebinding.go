@@ -26,8 +26,8 @@ func hostName(host string) string {
 	return strings.TrimSuffix(strings.ToLower(host), ".")
 }
 
-// localOnly returns next for requests by a local name. A page whose own name
-// was made to resolve to a loopback address could read an app there as its own.
+// localOnly restricts next to requests by a local name. Otherwise a page whose
+// own name resolves to a loopback address could read an app there as its own.
 func localOnly(next, refusal http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !localHost(r.Host) {
@@ -38,8 +38,9 @@ func localOnly(next, refusal http.Handler) http.Handler {
 	})
 }
 
-// foreign reports whether a browser says that the page of another site asks.
-// Going to an address by a link is not that: the other page cannot read it.
+// foreign reports whether a browser marks the request as made by the page of
+// another site. A link to the address does not count: the other page cannot
+// read the response.
 func foreign(r *http.Request) bool {
 	if origin := r.Header.Get("Origin"); origin != "" {
 		u, err := url.Parse(origin)
@@ -48,7 +49,7 @@ func foreign(r *http.Request) bool {
 	return r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") != "navigate"
 }
 
-// isLoopback reports whether only this machine reaches an address.
+// isLoopback reports whether only this machine can reach an address.
 func isLoopback(addr net.Addr) bool {
 	tcp, ok := addr.(*net.TCPAddr)
 	return ok && tcp.IP.IsLoopback()

@@ -8,7 +8,8 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// How a configuration is refused that asks for what it does not provide.
+// Failures for a configuration that requires a service which it does not
+// configure.
 
 func noCache(c *config.Config) error {
 	return &Failure{
@@ -50,8 +51,8 @@ func (k component) noCluster(c *config.Config) error {
 	}
 }
 
-// reaches fails if a driver does not reach as far as the configuration or an
-// app of the program says.
+// reaches returns an error if the scope of a driver is smaller than the
+// configuration or an app of the program requires.
 func (k component) reaches(c *config.Config, s Surroundings, d Decision, o option) error {
 	wants, facts := k.unmet(c, s, o)
 	if len(facts) == 0 {
@@ -76,8 +77,8 @@ func (k component) reaches(c *config.Config, s Surroundings, d Decision, o optio
 	return f
 }
 
-// unmet are the requirements that a driver does not meet, and the widest scope
-// among them.
+// unmet returns the requirements that a driver does not meet, and the widest
+// scope among them.
 func (k component) unmet(c *config.Config, s Surroundings, o option) (widest driver.Scope, facts []Fact) {
 	if want := scopeOf(k.required); want > o.scope {
 		widest, facts = want, append(facts, asked(c, k.key("require")))
@@ -91,7 +92,7 @@ func (k component) unmet(c *config.Config, s Surroundings, o option) (widest dri
 	return widest, facts
 }
 
-// scopeOf is the scope of that name, and the narrowest if there is none.
+// scopeOf returns the scope of that name, or the narrowest if there is none.
 func scopeOf(name string) driver.Scope {
 	for _, s := range []driver.Scope{driver.Fleet, driver.Node} {
 		if s.String() == name {
@@ -101,7 +102,7 @@ func scopeOf(name string) driver.Scope {
 	return driver.Process
 }
 
-// told is why a driver was chosen, with the key that decided.
+// told returns the reason for a decision, with the key that decided.
 func told(d Decision) string {
 	if d.Key == "" {
 		return d.Why
@@ -109,5 +110,5 @@ func told(d Decision) string {
 	return fmt.Sprintf("%s  (%s: %s)", d.Why, d.Key, d.Origin)
 }
 
-// sentence is a word at the beginning of a sentence.
+// sentence returns s with an upper-case first letter.
 func sentence(s string) string { return strings.ToUpper(s[:1]) + s[1:] }

@@ -11,12 +11,12 @@ import (
 	megactx "github.com/megaframework/mega/ctx"
 )
 
-// Rehearse goes through a boot as far as that can be done without connecting,
-// listening or calling a constructor: it checks the program, loads the
-// configuration, makes every decision, and reads pages, texts and public files.
-// The report says what a boot would say, with addresses as they are configured;
-// the error is the Failure that the boot would end with. Where a decision
-// fails, the report has it all the same.
+// Rehearse runs the part of a boot that needs no connection, listener or
+// constructor. It checks the program, loads the configuration, makes every
+// decision, and reads pages, texts and public files. The report has the
+// contents of a boot report, with addresses as configured; the error is the
+// Failure that the boot would end with. If a decision fails, the report still
+// contains it.
 func Rehearse(p Process, options ...Option) (Report, error) {
 	b, err := rehearse(p, options)
 	if b == nil {
@@ -25,8 +25,8 @@ func Rehearse(p Process, options ...Option) (Report, error) {
 	return b.report, err
 }
 
-// rehearse is Rehearse, with all that it has found. It returns nil instead of
-// that if there is no configuration.
+// rehearse is Rehearse, but returns all its results. It returns nil in place of
+// the results if the configuration cannot be loaded.
 func rehearse(p Process, options []Option) (*booting, error) {
 	program, err := p.program(options)
 	if err != nil {
@@ -56,7 +56,7 @@ func rehearse(p Process, options []Option) (*booting, error) {
 	return b, nil
 }
 
-// announce says where everything is to be served.
+// announce adds the configured addresses to the report.
 func (b *booting) announce() {
 	for _, a := range b.program.runs {
 		app := b.config.Apps[a.name]
@@ -65,7 +65,7 @@ func (b *booting) announce() {
 	b.report.Ops = urlOf(string(b.config.Ops.Addr))
 }
 
-// chooseCache decides which cache is meant by those who take one.
+// chooseCache selects the cache for functions that take one client.
 func (b *booting) chooseCache() error {
 	if !b.program.takes(clientType()) {
 		return nil
@@ -74,9 +74,9 @@ func (b *booting) chooseCache() error {
 	return err
 }
 
-// takes reports whether a function that is going to be called takes a value of
-// that type which the program does not make itself. What the injector was given
-// as it is may make everything.
+// takes reports whether a function that the boot would call takes a value of
+// type t from the framework. It returns false for a program with options of the
+// injector, which may provide every type.
 func (p *program) takes(t reflect.Type) bool {
 	if p.opaque() {
 		return false
@@ -91,7 +91,7 @@ func (p *program) takes(t reflect.Type) bool {
 	})
 }
 
-// background are the functions that are called beside requests.
+// background returns the functions that run outside requests.
 func (p *part) background() (all []function) {
 	for _, h := range p.hooks {
 		all = append(all, h.fn)
@@ -105,7 +105,8 @@ func (p *part) background() (all []function) {
 	return all
 }
 
-// reaches walks from functions to the constructors of what they take.
+// reaches reports whether functions need t, directly or through the
+// constructors of their parameters.
 func reaches(t reflect.Type, called, makes []function) bool {
 	seen := map[reflect.Type]bool{}
 	for len(called) > 0 {
@@ -128,7 +129,7 @@ func reaches(t reflect.Type, called, makes []function) bool {
 	return false
 }
 
-// readFiles reads what the apps are given as files.
+// readFiles reads the pages, texts and public files of the apps.
 func (b *booting) readFiles() error {
 	var errs []error
 	for _, a := range b.program.runs {
@@ -142,7 +143,7 @@ func (b *booting) readFiles() error {
 	return errors.Join(errs...)
 }
 
-// urlOf is where an address is reached from this machine.
+// urlOf returns the URL of a listen address, as seen from this machine.
 func urlOf(addr string) string {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {

@@ -10,11 +10,11 @@ import (
 	"github.com/megaframework/mega/config"
 )
 
-// levels are those that a log can be set to.
+// levels are the valid log levels.
 var levels = []string{"debug", "info", "warn", "error"}
 
-// set sets the least level of an app, or of everything that the process writes
-// if app is empty. It holds until the configuration is read again.
+// set sets the log level of an app, or of the whole process if app is empty. It
+// holds until the next reload of the configuration.
 func (l *logs) set(app, level string) error {
 	if !slices.Contains(levels, level) {
 		return fmt.Errorf("%q is none of %s", level, strings.Join(levels, ", "))
@@ -34,7 +34,7 @@ func (l *logs) set(app, level string) error {
 	return nil
 }
 
-// settings are the configuration that the process goes by.
+// settings returns the configuration in force.
 func (b *booting) settings() []Setting {
 	all := []Setting{}
 	for _, v := range b.inForce.Load().Values() {
@@ -43,21 +43,22 @@ func (b *booting) settings() []Setting {
 	return all
 }
 
-// Reload reads the configuration again and puts those of its changes in force
-// that a running process can take over; each says whether it is. Where anything
-// is wrong with what it reads, nothing changes, and the error says what.
+// Reload reads the configuration again and applies the changes that a running
+// process can apply. Each returned change has a field that reports whether it
+// is applied. After an error the configuration is unchanged; the error contains
+// the cause.
 func (r *Running) Reload() ([]config.Change, error) { return r.b.reload(nil) }
 
-// Reloaded is what became of a configuration that was read again.
+// Reloaded is the result of a reload of the configuration.
 type Reloaded struct {
 	At      time.Time `json:"at"`
-	Refused string    `json:"refused,omitempty"` // all that is wrong with it; nothing has changed
-	Live    []string  `json:"live,omitempty"`    // keys that have changed and are in force
-	Pending []string  `json:"pending,omitempty"` // keys that have changed and take a restart
+	Refused string    `json:"refused,omitempty"` // all errors; nothing has changed
+	Live    []string  `json:"live,omitempty"`    // changed keys that are in force
+	Pending []string  `json:"pending,omitempty"` // changed keys that require a restart
 }
 
-// reload reloads the configuration from a copy of files, or from the disk if files
-// is nil.
+// reload reloads the configuration from a copy of files, or from the disk if
+// files is nil.
 func (b *booting) reload(files *config.Files) ([]config.Change, error) {
 	b.reloading.Lock()
 	defer b.reloading.Unlock()
@@ -65,7 +66,7 @@ func (b *booting) reload(files *config.Files) ([]config.Change, error) {
 	if err != nil {
 		b.log.Error("configuration reload refused", "error", err)
 	}
-	if report := b.told.Load(); report != nil { // there is none before the boot is over
+	if report := b.told.Load(); report != nil { // nil before the end of the boot
 		now := *report
 		now.Reload = newReloaded(changes, err)
 		b.told.Store(&now)
@@ -95,7 +96,7 @@ func (b *booting) readAgain(files *config.Files) ([]config.Change, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.veil.add(next, b.program.sections()) // before anything is logged of it
+	b.veil.add(next, b.program.sections()) // before a log message can contain its secrets
 	b.logs.apply(next)
 	for _, h := range b.hosts {
 		if app, ok := next.Apps[h.App.Name]; ok {

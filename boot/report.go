@@ -14,41 +14,41 @@ import (
 	"github.com/megaframework/mega/config"
 )
 
-// Report is what a boot came to, for people and for machines. Its fields have
-// stable names in JSON; times are in nanoseconds.
+// Report describes the result of a boot, for people and for machines. Its
+// fields have stable names in JSON; times are in nanoseconds.
 type Report struct {
 	Program string        `json:"program"`
-	Version string        `json:"version,omitempty"` // of the program, where its build says so
+	Version string        `json:"version,omitempty"` // of the program; empty if the build has none
 	Go      string        `json:"go"`
 	Env     string        `json:"env"`
 	PID     int           `json:"pid"`
 	Took    time.Duration `json:"took"`
 	Files   []string      `json:"files"` // of the configuration, the weakest first
 	Keys    int           `json:"keys"`  // that have a value
-	Set     []Setting     `json:"set"`   // those that are not at their default
+	Set     []Setting     `json:"set"`   // keys that do not have their default
 	Lock    Decision      `json:"lock"`
 	Bus     Decision      `json:"bus"`
 	Apps    []Served      `json:"apps"`
-	Workers int           `json:"workers,omitempty"`  // processes that serve, where a supervisor runs them
+	Workers int           `json:"workers,omitempty"`  // number of workers; 0 without a supervisor
 	Primary []Primary     `json:"primary,omitempty"`  // OnPrimary functions, in their order
 	LeftOut []string      `json:"left_out,omitempty"` // apps that this process does not run
-	Ops     string        `json:"ops"`                // where probes are answered
-	Admin   string        `json:"admin,omitempty"`    // the socket by which the process is operated
+	Ops     string        `json:"ops"`                // URL of the probes
+	Admin   string        `json:"admin,omitempty"`    // path of the admin socket
 	Phases  []Phase       `json:"phases,omitempty"`   // of the boot, in order
-	Reload  *Reloaded     `json:"reload,omitempty"`   // the last time that the configuration was read again
+	Reload  *Reloaded     `json:"reload,omitempty"`   // the last reload of the configuration
 
-	// Rehearsed says that nothing was opened: addresses are as configured, and
-	// nobody has counted routes.
+	// Rehearsed reports that nothing was opened: addresses are as configured,
+	// and routes are not counted.
 	Rehearsed bool `json:"rehearsed,omitempty"`
 }
 
-// Setting is a key of the configuration and where its value came from. A secret
+// Setting is a key of the configuration with the origin of its value. A secret
 // is masked.
 type Setting struct {
 	Key    string   `json:"key"`
 	Value  string   `json:"value"`
 	Origin string   `json:"origin"`
-	Over   []string `json:"over,omitempty"` // the origins that it hides
+	Over   []string `json:"over,omitempty"` // the origins that it overrides
 }
 
 // Lack is a rule of the contract that a driver does not keep.
@@ -57,22 +57,22 @@ type Lack struct {
 	Why  string `json:"why"`
 }
 
-// Served is an app and where it is served.
+// Served describes an app and its address.
 type Served struct {
 	App     string   `json:"app"`
 	URL     string   `json:"url"`
-	Host    string   `json:"host,omitempty"` // the only one it answers for
+	Host    string   `json:"host,omitempty"` // the only host that it serves
 	Routes  int      `json:"routes"`
 	Locales []string `json:"locales,omitempty"`
 }
 
-// Phase is a part of the boot and how long it took.
+// Phase is a part of the boot and its duration.
 type Phase struct {
 	Name string        `json:"name"`
 	Took time.Duration `json:"took"`
 }
 
-// newReport is a report as far as the configuration knows it.
+// newReport returns a report with the contents of the configuration.
 func newReport(c *config.Config) Report {
 	r := Report{
 		Program: c.Name, Version: version(), Go: runtime.Version(), Env: c.Env, PID: os.Getpid(),
@@ -95,7 +95,8 @@ func newSetting(v config.Value) Setting {
 	return s
 }
 
-// version is that of the program, or the revision that it was built from.
+// version returns the version of the program, or the revision that it was built
+// from.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -112,12 +113,12 @@ func version() string {
 	return ""
 }
 
-// phase notes how long a part of the boot took that began then.
+// phase records the duration of a part of the boot that began at began.
 func (r *Report) phase(name string, began time.Time) {
 	r.Phases = append(r.Phases, Phase{name, time.Since(began)})
 }
 
-// slowest are the phases that took longest, and long enough to be of interest.
+// slowest returns the phases with the longest durations above a minimum.
 func (r *Report) slowest() []Phase {
 	const few, long = 3, time.Millisecond
 	all := slices.DeleteFunc(slices.Clone(r.Phases), func(p Phase) bool { return p.Took < long })
@@ -125,11 +126,11 @@ func (r *Report) slowest() []Phase {
 	return all[:min(len(all), few)]
 }
 
-// tell writes the report: as a page where people read the log, else as one
-// record, with its warnings as records of their own, so that they are found.
+// tell writes the report: as text if people read the log, otherwise as one
+// record. The warnings are separate records then, so that a search finds them.
 func (r *Report) tell(p Process, c *config.Config, log *slog.Logger) {
 	if readable(p.Stderr, c) {
-		_, _ = io.WriteString(p.Stderr, "\n"+r.page(p.paint(), p.Verbose)+"\n") // a report that cannot be read stops nothing
+		_, _ = io.WriteString(p.Stderr, "\n"+r.page(p.paint(), p.Verbose)+"\n") // the program runs without a report, too
 		return
 	}
 	for _, d := range []Decision{r.Lock, r.Bus} {
@@ -147,10 +148,11 @@ func (r *Report) Print(w io.Writer) error {
 	return err
 }
 
-// paint is how emphasis is written; the zero paint has none.
+// paint adds emphasis to text; the zero paint adds none.
 type paint struct{ colours bool }
 
-// paint has colours on a terminal, unless its user wants none.
+// paint returns a paint with colours for a terminal, unless its user has
+// disabled them.
 func (p Process) paint() paint {
 	unwanted := slices.ContainsFunc(p.Environ, func(kv string) bool {
 		return strings.HasPrefix(kv, "NO_COLOR=") && kv != "NO_COLOR=" || kv == "TERM=dumb"

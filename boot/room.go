@@ -8,21 +8,22 @@ import (
 	"time"
 )
 
-// Each listener has a bound on its connections, so that the descriptors of the
-// process do not run out: without a descriptor nothing is accepted, at no
-// listener, and nobody can ask the process what is wrong. Connections beyond the
-// bound wait in the queue of the listener.
+// Each listener limits its connections, so that the process does not run out of
+// descriptors. Without a descriptor no listener accepts connections, and the
+// probes do not respond either. Connections above the limit wait in the queue
+// of the listener.
 
-// The shares of the descriptors that connections may have. The rest is for the
-// work of their requests: clients of other services, files, pools.
+// The shares of the descriptors for connections. The rest is for the work of
+// their requests: clients of other services, files, pools.
 const (
 	appShare = 2  // half of them, for all listeners of apps together
 	opsShare = 8  // an eighth of them, at most mostOps
 	mostOps  = 64 // connections
-	leastOf  = 4  // connections of any listener
+	leastOf  = 4  // minimum of connections of any listener
 )
 
-// appConnections is the bound of each of n listeners of apps; 0 for none.
+// appConnections returns the limit of each of n listeners of apps; 0 means
+// unlimited.
 func appConnections(n int) int {
 	return share(descriptors()/appShare, n)
 }
@@ -38,23 +39,24 @@ func share(all, n int) int {
 	return max(all/max(n, 1), leastOf)
 }
 
-// room is what a listener has for connections. A nil room has no limit.
+// room limits the connections of a listener. A nil room has no limit.
 type room struct {
 	slots  chan struct{}
 	lifted chan struct{} // closed when the listener drains
 	conns  *connections
 	log    *slog.Logger
-	warned atomic.Int64 // when the log was last told, in ns since 1970
+	warned atomic.Int64 // time of the last log message, in ns since 1970
 }
 
-// fullEvery is the least time between two log lines about a full listener.
+// fullEvery is the minimum time between two log messages about a full listener.
 const fullEvery = time.Minute
 
-// roomPause is the time between two looks for a connection to close.
+// roomPause is the interval between two checks for a closed connection.
 const roomPause = 20 * time.Millisecond
 
-// enter waits for room for one more connection, and reports whether it takes room.
-// A listener that drains takes all: its clients are promised an answer.
+// enter waits for a slot for one more connection, and reports whether the
+// connection occupies a slot. A listener that drains accepts all connections:
+// its clients are promised a response.
 func (b *room) enter() bool {
 	if b == nil {
 		return false
@@ -96,8 +98,8 @@ func (b *room) warn() {
 	}
 }
 
-// evict closes the connection that has waited longest for a request, if that is
-// longer than patience, and reports whether it did.
+// evict closes the connection that has waited longest for a request, if longer
+// than patience, and reports whether it closed one.
 func (c *connections) evict() bool {
 	c.mu.Lock()
 	var oldest *conn
@@ -111,7 +113,7 @@ func (c *connections) evict() bool {
 	return oldest != nil && oldest.retire()
 }
 
-// limit bounds the connections of the server to n; 0 is no bound. It is called
+// limit limits the connections of the server to n; 0 means unlimited. Call it
 // before serve.
 func (s *server) limit(n int, log *slog.Logger) {
 	if n > 0 {
@@ -119,8 +121,8 @@ func (s *server) limit(n int, log *slog.Logger) {
 	}
 }
 
-// accepted makes a connection of the server, which gives its room back when it is
-// closed.
+// accepted returns a connection of the server. A bounded connection frees its
+// slot when it is closed.
 func (l *listener) accepted(raw net.Conn, bounded bool) *conn {
 	k := &conn{Conn: raw, of: l.conns}
 	if bounded {

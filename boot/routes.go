@@ -10,7 +10,7 @@ import (
 	megactx "github.com/megaframework/mega/ctx"
 )
 
-// Routes lists the routes of the running program, app by app.
+// Routes returns the routes of the running program, app by app.
 func (r *Running) Routes() []Route { return r.b.routes() }
 
 func (b *booting) routes() []Route {
@@ -21,11 +21,11 @@ func (b *booting) routes() []Route {
 	return all
 }
 
-// ListRoutes lists the routes of the program that options describe, without
-// opening anything: the functions of Routes are called with zero values of what
-// has to be made first. That is enough for a method value, as in
-// r.Get("/", h.Home) with a nil h. Where one needs more, the error names it; the
-// running program knows its routes.
+// ListRoutes returns the routes of the program that options describe, without
+// opening anything. It calls the functions of Routes with zero values for
+// parameters that need a constructor. That is enough for a method value, as in
+// r.Get("/", h.Home) with a nil h. If a function needs more, the error names
+// it; the running program has the complete list.
 func ListRoutes(p Process, options ...Option) ([]Route, error) {
 	program, err := p.program(options)
 	if err != nil {
@@ -67,8 +67,8 @@ func (p *program) routesOf(a *app, c *config.Config) ([]megactx.Route, error) {
 	return router.Routes(), nil
 }
 
-// unbound is the function with what is known, and zero values in the place of
-// all else that it takes.
+// unbound returns the function with the known values, and zero values for all
+// other parameters.
 func (f function) unbound(known map[reflect.Type]reflect.Value) bound {
 	b := bound{function: f}
 	for in := range f.value.Type().Ins() {
@@ -81,8 +81,8 @@ func (f function) unbound(known map[reflect.Type]reflect.Value) bound {
 	return b
 }
 
-// unlisted is why a function's routes cannot be listed: they cannot be, or they
-// depend on a value that is not there.
+// unlisted returns the error for a function whose routes cannot be listed:
+// either the routes are wrong, or they depend on a value that is not available.
 func (f function) unlisted(err error) error {
 	if len(f.needs()) == 0 {
 		return err

@@ -16,13 +16,13 @@ import (
 	"github.com/megaframework/mega/internal/mask"
 )
 
-// leastSecret is the length in bytes from which a secret is masked inside other
-// text: a shorter one may be a part of any word.
+// leastSecret is the minimum length in bytes of a secret that is masked inside
+// other text: a shorter one may be a part of any word.
 const leastSecret = 4
 
-// veil masks what a process says: the secrets of its configuration, which a
-// library may repeat in an error, and every URL. Its zero value masks URLs
-// alone. It may be used concurrently.
+// veil masks the output of a process: the secrets of its configuration, which a
+// library may repeat in an error, and the credentials in every URL. Its zero
+// value masks only URLs. It is safe for concurrent use.
 type veil struct {
 	mu     sync.Mutex // guards texts
 	texts  []string
@@ -39,8 +39,8 @@ func (v *veil) text(s string) string {
 	return mask.Text(s)
 }
 
-// add masks the secrets of a configuration and of the sections in it from now
-// on. Those of an earlier configuration stay masked: a key that is not live is
+// add masks the secrets of a configuration and of its sections from now on. The
+// secrets of an earlier configuration stay masked: a key that is not live is
 // still in use after a reload.
 func (v *veil) add(c *config.Config, sections []config.Section) {
 	var found finder
@@ -57,7 +57,7 @@ func (v *veil) conceal(texts []string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.texts = append(v.texts, texts...)
-	slices.SortFunc(v.texts, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) }) // one may begin with another
+	slices.SortFunc(v.texts, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) }) // longest first: one secret may be a prefix of another
 	v.texts = slices.Compact(v.texts)
 	var pairs []string
 	for _, text := range v.texts {
@@ -82,9 +82,9 @@ func (v *veil) attr(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// said returns the text of a logged value: of an error, of a value with a String
-// method, else its JSON. It returns "" where that fails or panics, as on a nil
-// pointer: the handler deals with that.
+// said returns the text of a logged value: the text of an error, the result of
+// a String method, otherwise JSON. It returns "" if that fails or panics, as on
+// a nil pointer: the handler deals with such a value.
 func said(value any) (text string) {
 	defer func() {
 		if recover() != nil {
@@ -109,7 +109,7 @@ func said(value any) (text string) {
 // finder collects the secrets of a configuration.
 type finder struct{ texts []string }
 
-// collect adds the secrets in v, which is what a configuration consists of.
+// collect adds the secrets in v, a part of a configuration.
 func (f *finder) collect(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:
@@ -152,7 +152,7 @@ func (f *finder) add(texts ...string) {
 			continue
 		}
 		f.texts = append(f.texts, text)
-		if quoted := strings.Trim(strconv.Quote(text), `"`); quoted != text { // as %q shows it
+		if quoted := strings.Trim(strconv.Quote(text), `"`); quoted != text { // the form in the output of %q
 			f.texts = append(f.texts, quoted)
 		}
 	}

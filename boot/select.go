@@ -10,27 +10,27 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// Decision is which driver keeps the locks or carries the messages, and why. It
-// is made from the configuration and the surroundings of the process alone: a
+// Decision is the choice of a driver for locks or messages, with its reason. It
+// depends only on the configuration and the surroundings of the process: a
 // server that cannot be reached never changes it.
 type Decision struct {
 	Component  string      `json:"component"`           // "lock" or "bus"
 	Chosen     string      `json:"chosen"`              // "redis", "nats", "cluster", "memory"
-	Scope      string      `json:"scope"`               // how far it reaches: "process", "node", "fleet"
+	Scope      string      `json:"scope"`               // the driver's scope: "process", "node", "fleet"
 	Cache      string      `json:"cache,omitempty"`     // the alias of the redis
-	Server     string      `json:"server,omitempty"`    // where it is, without its password
+	Server     string      `json:"server,omitempty"`    // its address, without the password
 	Namespace  string      `json:"namespace,omitempty"` // of the locks; empty for none
 	Format     string      `json:"format,omitempty"`    // the version of what the driver stores or sends
 	Why        string      `json:"why"`
 	Key        string      `json:"key,omitempty"`   // the key that decided
 	Origin     string      `json:"origin"`          // where that key came from
-	Candidates []Candidate `json:"candidates"`      // every driver there is, the one that reaches furthest first
-	Lacks      []Lack      `json:"lacks,omitempty"` // what the driver does not promise
+	Candidates []Candidate `json:"candidates"`      // all drivers, the widest scope first
+	Lacks      []Lack      `json:"lacks,omitempty"` // rules of the contract that the driver does not keep
 	Warnings   []string    `json:"warnings,omitempty"`
-	Wider      []string    `json:"wider,omitempty"` // what would reach further, in this build
+	Wider      []string    `json:"wider,omitempty"` // changes that lead to a wider scope, in this build
 }
 
-// Candidate is a driver that might have been chosen.
+// Candidate is a driver that was considered.
 type Candidate struct {
 	Name    string  `json:"name"`
 	Scope   string  `json:"scope"`
@@ -38,27 +38,27 @@ type Candidate struct {
 	Reason  string  `json:"reason"`
 	Key     string  `json:"key,omitempty"`   // the key that decided about it
 	Origin  string  `json:"origin"`          // where that key came from
-	Needs   string  `json:"needs,omitempty"` // what it would take to choose it
+	Needs   string  `json:"needs,omitempty"` // the change that would select it
 }
 
-// Outcome is what became of a candidate.
+// Outcome is the result for a candidate.
 type Outcome string
 
 // The outcomes.
 const (
 	Chosen   Outcome = "chosen"
-	Rejected Outcome = "rejected" // the configuration speaks against it
-	Outdone  Outcome = "outdone"  // a better one was chosen
+	Rejected Outcome = "rejected" // the configuration excludes it
+	Outdone  Outcome = "outdone"  // a driver with a wider scope was chosen
 )
 
-// Surroundings are what decisions depend on beside the configuration.
+// Surroundings contains the inputs of decisions besides the configuration.
 type Surroundings struct {
 	Worker       bool     // the process is one of several that a supervisor runs
 	LeftOut      []string // the apps of the program that this process does not run
 	Requirements []Requirement
 }
 
-// Requirement is how far locks or messages have to reach for an app.
+// Requirement is the scope of locks or messages that an app requires.
 type Requirement struct {
 	App       string
 	Component string // "lock" or "bus"
@@ -66,12 +66,11 @@ type Requirement struct {
 	Site      string // file:line of the option
 }
 
-// SelectLock decides which driver keeps the locks: the one that lock.driver
-// names, or none; else redis, if a cache is configured; else cluster, if the
-// process belongs to one; else memory.
+// SelectLock selects the driver of the locks. It is the driver that lock.driver
+// names, or none. With lock.driver at auto, it is redis if a cache is
+// configured, else cluster if the process belongs to one, else memory.
 //
-// The decision is whole, with all its candidates, also where an error says
-// that it must not be.
+// The decision contains all its candidates, even if the error is not nil.
 func SelectLock(c *config.Config, s Surroundings) (Decision, error) {
 	k := component{
 		name: "lock", asked: c.Lock.Driver, required: c.Lock.Require, subject: "locks", act: "excludes",
@@ -90,9 +89,10 @@ func SelectLock(c *config.Config, s Surroundings) (Decision, error) {
 	return d, err
 }
 
-// SelectBus decides which driver carries the messages: the one that bus.driver
-// names, or none; else nats, if nats.url is configured; else cluster, if the
-// process belongs to one; else memory. It returns what SelectLock does.
+// SelectBus selects the driver of the messages. It is the driver that
+// bus.driver names, or none. With bus.driver at auto, it is nats if nats.url is
+// configured, else cluster if the process belongs to one, else memory. It
+// returns the same results as SelectLock.
 func SelectBus(c *config.Config, s Surroundings) (Decision, error) {
 	k := component{
 		name: "bus", asked: c.Bus.Driver, required: c.Bus.Require, subject: "messages", act: "carries them",
@@ -107,43 +107,43 @@ func SelectBus(c *config.Config, s Surroundings) (Decision, error) {
 	return k.decide(c, s)
 }
 
-// component is what a driver is chosen for.
+// component describes the service that a driver is selected for.
 type component struct {
 	name     string   // "lock"
-	asked    string   // the driver that is asked for, or "auto"
-	required string   // the scope that is asked for, or ""
-	drivers  []option // the one that reaches furthest first; the last one always fits
-	subject  string   // what the scope is about, for people
-	act      string   // what a driver does within its scope
-	ends     string   // the warning of a driver whose scope is not the fleet: where, and what is beyond
+	asked    string   // the requested driver, or "auto"
+	required string   // the required scope, or ""
+	drivers  []option // the widest scope first; the last one always fits
+	subject  string   // the plural noun in texts: "locks"
+	act      string   // the verb in texts: "excludes"
+	ends     string   // the warning for a scope below the fleet, with the limit and the outside as arguments
 	code     codes
 }
 
 type codes struct{ noCluster, tooSmall string }
 
-// option is a driver with what the configuration says of it.
+// option is a driver with its fit to the configuration.
 type option struct {
 	name  string
 	scope driver.Scope
 	fit
 }
 
-// fit is whether the configuration has what a driver needs.
+// fit reports whether the configuration has everything that a driver needs.
 type fit struct {
 	ok            bool
 	reason        string // why it fits, or why not
-	key, origin   string // which key says so
-	needs         string // what it would take to fit
-	remedy        string // how to give it that
+	key, origin   string // the key behind the reason
+	needs         string // the missing setting
+	remedy        string // the action that adds it
 	cache, server string
-	refused       error // why it cannot be had although it is chosen
+	refused       error // the error if it is chosen and does not fit
 }
 
 func (k component) key(name string) string { return k.name + "." + name }
 
 func (k component) explicit() bool { return k.asked != "auto" }
 
-// decide chooses the driver that is asked for, or else the first that fits.
+// decide selects the requested driver, or else the first that fits.
 func (k component) decide(c *config.Config, s Surroundings) (Decision, error) {
 	o := k.drivers[slices.IndexFunc(k.drivers, func(o option) bool {
 		return k.asked == o.name || !k.explicit() && o.ok
@@ -170,7 +170,7 @@ func (k component) decide(c *config.Config, s Surroundings) (Decision, error) {
 	return d, k.reaches(c, s, d, o)
 }
 
-// candidate is what became of a driver, given which was chosen.
+// candidate returns the outcome of a driver, given the selected one.
 func (k component) candidate(d Decision, chosen, o option) Candidate {
 	c := Candidate{Name: o.name, Scope: o.scope.String(), Key: o.key, Origin: o.origin, Reason: o.reason, Needs: o.needs}
 	switch {
@@ -188,7 +188,7 @@ func (k component) candidate(d Decision, chosen, o option) Candidate {
 	return c
 }
 
-// given is s, if there is one.
+// given returns s as a list, which is empty if s is.
 func given(s string) []string {
 	if s == "" {
 		return nil
@@ -196,7 +196,8 @@ func given(s string) []string {
 	return []string{s}
 }
 
-// warnings say where the reach of a driver ends, and who is beyond it.
+// warnings describe the limits of a driver's scope, and the processes outside
+// it.
 func (k component) warnings(c *config.Config, o option, s Surroundings) (all []string) {
 	if o.scope == driver.Fleet {
 		return nil
@@ -215,8 +216,9 @@ func (k component) warnings(c *config.Config, o option, s Surroundings) (all []s
 	return all
 }
 
-// end is where the reach of a driver ends, and what is beyond it. Workers without
-// a socket share what their supervisor has, which no other program reaches.
+// end returns the limit of a driver's scope, and an example of something
+// outside it. Workers without a socket share the backend of their supervisor,
+// which no other program can reach.
 func (k component) end(c *config.Config, o option) (where, beyond string) {
 	switch {
 	case o.name != "cluster":
@@ -227,7 +229,7 @@ func (k component) end(c *config.Config, o option) (where, beyond string) {
 	return "this node, and at the socket " + meetingPlace(c), "node, or a process that does not meet there,"
 }
 
-// wider is what would reach that far at least.
+// wider returns the changes that lead to a scope of at least this width.
 func (k component) wider(c *config.Config, least driver.Scope) (all []string) {
 	for _, o := range k.drivers {
 		if o.scope < least || !built(k.name, o.name) {
@@ -245,7 +247,7 @@ func (k component) wider(c *config.Config, least driver.Scope) (all []string) {
 	return all
 }
 
-// remedy is how to give a driver what it needs.
+// remedy returns the setting that a driver needs.
 func remedy(c *config.Config, name string) string {
 	switch name {
 	case "redis":
@@ -256,7 +258,7 @@ func remedy(c *config.Config, name string) string {
 	return put(c, "cluster.socket", "auto")
 }
 
-// cluster is whether the process belongs to a cluster of this node.
+// cluster reports whether the process belongs to a cluster of this node.
 func (k component) cluster(c *config.Config, s Surroundings) fit {
 	switch {
 	case s.Worker:
@@ -272,7 +274,7 @@ func (k component) cluster(c *config.Config, s Surroundings) fit {
 	}
 }
 
-// lockCache is which cache keeps the locks.
+// lockCache selects the cache that keeps the locks.
 func lockCache(c *config.Config) fit {
 	caches, alias := c.Caches(), c.Lock.Cache // that lock.cache exists was checked when it was loaded
 	switch {
@@ -299,7 +301,7 @@ func lockCache(c *config.Config) fit {
 	}
 }
 
-// natsServer is where NATS is.
+// natsServer reports whether a NATS server is configured.
 func natsServer(c *config.Config) fit {
 	origin := c.Origin("nats.url").String()
 	if c.NATS.URL.IsZero() {

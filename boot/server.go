@@ -12,25 +12,25 @@ import (
 	megactx "github.com/megaframework/mega/ctx"
 )
 
-// What a server grants its clients. How long a request may take and how large
-// it may be is each app's own; here is what nobody has a reason to exceed.
+// The limits of a server for its clients. Each app has its own limits for the
+// time and the size of a request; these apply to all.
 const (
 	headerTime  = 10 * time.Second // to send a request's head
 	idleTime    = 2 * time.Minute  // between two requests
 	headerBytes = 64 << 10
-	stallTime   = time.Minute // to take any of an answer at all
+	stallTime   = time.Minute // to read at least one byte of a response
 )
 
-// server is one listener with what it serves. Its goroutine is started by
-// serve, ended by drain, and waited for by it.
+// server is one listener and its handler. The method serve starts its
+// goroutine; the method drain ends it and waits for it.
 type server struct {
-	name     string // of the apps, or "ops"
+	name     string // names of the apps, or "ops"
 	hosts    []*megactx.Host
 	listener *listener
 	http     *http.Server
 	conns    connections
 	cancel   context.CancelCauseFunc // ends every request
-	served   chan struct{}           // closed when the server accepts no more; nil before it does
+	served   chan struct{}           // closed when the server stops accepting; nil before serve
 }
 
 func newServer(name, addr string, handler http.Handler, log *slog.Logger, hosts ...*megactx.Host) (*server, error) {
@@ -46,7 +46,7 @@ func newServerOn(name string, l *listener, handler http.Handler, log *slog.Logge
 	s := &server{name: name, hosts: hosts, listener: l, cancel: cancel}
 	l.conns = &s.conns
 	if len(hosts) > 0 {
-		l.queue, s.conns.patience = queueTime, patience // clients of the others are promised nothing
+		l.queue, s.conns.patience = queueTime, patience // only clients of apps are promised a response
 	}
 	s.http = &http.Server{
 		Handler:           s.conns.handler(handler),
@@ -61,12 +61,12 @@ func newServerOn(name string, l *listener, handler http.Handler, log *slog.Logge
 	return s
 }
 
-// url is where the server is reached from this machine.
+// url returns the URL of the server, as seen from this machine.
 func (s *server) url() string {
 	return urlOf(s.listener.Addr().String())
 }
 
-// serve begins to serve and tells failed if that ends by itself.
+// serve starts to serve, and calls failed if serving ends unexpectedly.
 func (s *server) serve(failed func(error)) {
 	s.served = make(chan struct{})
 	go func() {
@@ -78,13 +78,13 @@ func (s *server) serve(failed func(error)) {
 	}()
 }
 
-// drain stops accepting and waits for what is in flight until ctx ends. Then
-// the contexts of the requests end, and who does not answer within a moment is
-// cut off and named.
+// drain stops accepting, and waits for requests in flight until ctx ends. Then
+// it ends the contexts of the remaining requests, waits for cutGrace, closes
+// their connections, and names them in its error.
 func (s *server) drain(ctx context.Context) error {
 	defer s.cancel(megactx.ErrShuttingDown)
 	if s.served == nil {
-		_ = s.listener.Close() // it never served
+		_ = s.listener.Close() // it has never served
 		return nil
 	}
 	for _, h := range s.hosts {
@@ -96,15 +96,16 @@ func (s *server) drain(ctx context.Context) error {
 	if err := s.conns.quiet(ctx); err != nil {
 		return s.cut()
 	}
-	// All connections are closed. Shutdown waits for their goroutines, which end
-	// by themselves.
+	// All connections are closed. Shutdown waits for their goroutines, which
+	// end by themselves.
 	if err := s.http.Shutdown(ctx); err != nil {
 		_ = s.http.Close()
 	}
 	return nil
 }
 
-// cutGrace is how long a request may take to notice that its context ended.
+// cutGrace is the time that a request has to return after the end of its
+// context.
 const cutGrace = 250 * time.Millisecond
 
 func (s *server) cut() error {
@@ -112,16 +113,16 @@ func (s *server) cut() error {
 	s.cancel(megactx.ErrShuttingDown)
 	grace, done := context.WithTimeout(context.Background(), cutGrace)
 	defer done()
-	_ = s.conns.quiet(grace) // either way they were not let finish
+	_ = s.conns.quiet(grace) // requests that end in time count as interrupted, too
 	_ = s.http.Close()
 	s.conns.closeAll()
 	return cutOff(s.name, cut, held)
 }
 
-// active names the requests in flight, and the connections that are in use
-// without one.
+// active returns the requests in flight, and the connections that are in use
+// without a request.
 func (s *server) active() (all []string) {
-	if len(s.hosts) == 0 { // whose requests nobody lists
+	if len(s.hosts) == 0 { // a server without hosts has no list of requests
 		return s.conns.names(func(k *conn) bool { return k.busy(0) })
 	}
 	for _, h := range s.hosts {
@@ -130,7 +131,7 @@ func (s *server) active() (all []string) {
 	return append(all, s.conns.unserved()...)
 }
 
-// held are the locks that this process holds.
+// held returns the locks that this process holds.
 func (s *server) held() []string {
 	for _, h := range s.hosts {
 		if h.Locker != nil {

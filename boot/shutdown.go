@@ -10,22 +10,24 @@ import (
 	"time"
 )
 
-// The shutdown: no longer ready, wait for those who send requests to notice,
-// then the phases of the lifecycle. All of it is inside shutdown.timeout.
+// The shutdown: the process becomes unready, waits until its clients notice,
+// and runs the phases of the lifecycle. All of it is within shutdown.timeout.
 
-// unwindBudget is for ending a boot that failed before there was a
-// configuration to say how long that may take.
+// unwindBudget is the timeout for ending a boot that failed before the
+// configuration was loaded.
 const unwindBudget = hookBudget
 
-// longBudget is that of what is bounded by the whole shutdown alone.
+// longBudget is the budget of steps that only the timeout of the whole shutdown
+// limits.
 const longBudget = 24 * time.Hour
 
-// shutdown ends the program and returns what had to be cut off.
+// shutdown ends the program, and returns an error that names the interrupted
+// work.
 func (b *booting) shutdown() error {
 	began := time.Now()
 	b.probes.end()
 	c := b.config.Shutdown
-	if delay := min(c.Delay, c.Timeout/2); delay > 0 && !b.othersServe() { // half: else no time would be left for anything
+	if delay := min(c.Delay, c.Timeout/2); delay > 0 && !b.othersServe() { // half: the rest is for the phases
 		b.log.Info("going away", "after", delay)
 		for _, s := range b.servers {
 			s.conns.ending.Store(true)
@@ -35,7 +37,7 @@ func (b *booting) shutdown() error {
 	return b.life.stop(began, c.Timeout)
 }
 
-// unwind ends what a boot has begun that did not come to its end.
+// unwind ends everything that an incomplete boot has started.
 func (b *booting) unwind() error {
 	b.probes.end()
 	budget := unwindBudget
@@ -45,7 +47,7 @@ func (b *booting) unwind() error {
 	return b.life.stop(time.Now(), budget)
 }
 
-// intake ends all servers of apps side by side.
+// intake drains all servers of apps concurrently.
 func (b *booting) intake(ctx context.Context) error {
 	errs := make([]error, len(b.servers))
 	var wg sync.WaitGroup
@@ -56,7 +58,7 @@ func (b *booting) intake(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// background waits for what ctx.Go has started.
+// background waits for the goroutines that ctx.Go has started.
 func (b *booting) background(ctx context.Context) error {
 	errs := make([]error, len(b.hosts))
 	var wg sync.WaitGroup
@@ -71,7 +73,7 @@ func (b *booting) background(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// cutOff is what a shutdown did not wait for any longer.
+// cutOff returns the error for requests that the shutdown interrupted.
 func cutOff(of string, what, held []string) error {
 	text := fmt.Sprintf("%s: cut off %d in flight: %s", of, len(what), strings.Join(what, ", "))
 	if len(held) > 0 {

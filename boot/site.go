@@ -10,28 +10,28 @@ import (
 	megactx "github.com/megaframework/mega/ctx"
 )
 
-// site is an app and where it is served.
+// site is an app with its address, host and prefix.
 type site struct {
 	app          string
 	addr         string // of its listener
-	host, prefix string // what requests have to be for; "" for any
+	host, prefix string // that requests need to match; "" matches all
 	routes       []megactx.Route
 	context      *megactx.Host
 	handler      http.Handler
 }
 
-// mounted reports whether the site takes only some of its listener's requests.
+// mounted reports whether the site serves only some requests of its listener.
 func (s site) mounted() bool { return s.host != "" || s.prefix != "" }
 
-// front is one listener and the apps that are served there.
+// front is one listener and its apps.
 type front struct {
 	addr  string
 	sites []site
 }
 
-// fronts puts the sites together that have the same address. Port 0 is a
-// different port for each app, but for those that take only some requests. Two
-// for the same requests were refused with the configuration.
+// fronts groups the sites by address. With port 0 each app gets a port of its
+// own, except apps with different hosts or prefixes. Two sites for the same
+// requests are an error of the configuration, which has been checked.
 func fronts(sites []site) (all []front) {
 	for _, s := range sites {
 		at := slices.IndexFunc(all, func(p front) bool { return p.addr == s.addr && p.has(s) < 0 })
@@ -44,12 +44,12 @@ func fronts(sites []site) (all []front) {
 	return all
 }
 
-// has returns the index of the site that takes the same requests as s, or -1.
+// has returns the index of the site with the same host and prefix as s, or -1.
 func (f front) has(s site) int {
 	return slices.IndexFunc(f.sites, func(o site) bool { return o.host == s.host && o.prefix == s.prefix })
 }
 
-// names are the apps of the front.
+// names returns the names of the front's apps.
 func (f front) names() (all []string) {
 	for _, s := range f.sites {
 		all = append(all, s.app)
@@ -64,8 +64,8 @@ func (f front) contexts() (all []*megactx.Host) {
 	return all
 }
 
-// local has the sites that are for no particular host answer local names alone,
-// and refusal everything else.
+// local restricts the sites without a host to requests by local names. The
+// handler refusal serves all other requests.
 func (f front) local(refusal http.Handler) front {
 	f.sites = slices.Clone(f.sites)
 	for i, s := range f.sites {
@@ -76,9 +76,10 @@ func (f front) local(refusal http.Handler) front {
 	return f
 }
 
-// handler serves all sites of the front. The most specific one that matches
-// takes a request: by its host before its prefix, the longer ones first. Where
-// none does, nothing is.
+// handler returns the handler of the front. Each request goes to the most
+// specific site that matches: the host counts before the prefix, and a longer
+// one before a shorter one. Requests without a matching site go to the handler
+// nothing.
 func (f front) handler(nothing http.Handler) http.Handler {
 	if len(f.sites) == 1 && !f.sites[0].mounted() {
 		return f.sites[0].handler
@@ -108,7 +109,8 @@ func (f front) handler(nothing http.Handler) http.Handler {
 
 const anySubdomain = "*."
 
-// hostRank is how much a pattern of hosts says.
+// hostRank returns the rank of a host pattern: a more specific pattern has a
+// higher rank.
 func hostRank(pattern string) int {
 	switch {
 	case pattern == "":
@@ -126,8 +128,9 @@ func matchesHost(host, pattern string) bool {
 	return pattern == "" || host == pattern
 }
 
-// below returns the request as an app sees it that is mounted at prefix, if it
-// is for that app: the path without the prefix, which ends with a part of it.
+// below returns the request for an app that is mounted at prefix, without the
+// prefix in its path, and reports whether the request is for that app. The
+// prefix has to end at a path separator or at the end of the path.
 func below(r *http.Request, prefix string) (*http.Request, bool) {
 	if prefix == "" {
 		return r, true
@@ -147,7 +150,7 @@ func strip(u *url.URL, prefix string) (path, raw string, ok bool) {
 		path, ok = rest(u.Path, prefix)
 		return path, "", ok
 	}
-	// An escaped slash separates nothing.
+	// An escaped slash is not a separator.
 	parts := strings.SplitN(u.RawPath, "/", strings.Count(prefix, "/")+2)
 	for i, want := range strings.Split(prefix, "/") {
 		if i >= len(parts) {

@@ -22,7 +22,7 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// frameworkTypes are the values that every function may take.
+// frameworkTypes returns the types of the values that every function may take.
 func frameworkTypes() []reflect.Type {
 	return []reflect.Type{
 		reflect.TypeFor[*slog.Logger](), reflect.TypeFor[*lock.Locker](), reflect.TypeFor[*bus.Bus](), clientType(), reflect.TypeFor[Caches](),
@@ -30,13 +30,14 @@ func frameworkTypes() []reflect.Type {
 	}
 }
 
-// appTypes are those that functions inside an app may take, too.
+// appTypes returns the types of the values that only functions inside an app
+// may take.
 func appTypes() []reflect.Type { return []reflect.Type{reflect.TypeFor[megactx.AppInfo]()} }
 
-// booting is a boot under way, and later what it came to. The stages run one
-// after the other on one goroutine.
+// booting is the state of a boot, and later of the running program. The stages
+// run one after the other on one goroutine.
 type booting struct {
-	ctx     context.Context // ends when the program is to stop before it has started
+	ctx     context.Context // ends if the program has to stop before it has started
 	process Process
 	program *program
 	began   time.Time
@@ -45,7 +46,7 @@ type booting struct {
 	config  *config.Config
 	log     *slog.Logger
 	logs    *logs
-	veil    veil // masks what the process says of its configuration
+	veil    veil // masks secrets in the output of the process
 	life    lifecycle
 	probes  *probes
 	metrics *metrics.Metrics
@@ -56,14 +57,14 @@ type booting struct {
 	hosts   []*megactx.Host
 	sites   []site
 	servers []*server
-	admin   *admin.Server // nil where it cannot be had
-	member  *membership   // nil where there is no supervisor
-	party   party         // of locks and messages of the driver cluster
+	admin   *admin.Server // nil if it cannot be opened
+	member  *membership   // nil without a supervisor
+	party   party         // connections of the driver cluster
 	report  Report
-	told    atomic.Pointer[Report] // for those who ask while the process runs
+	told    atomic.Pointer[Report] // the report that the running process serves
 
 	reloading sync.Mutex                    // held while the configuration is read again
-	inForce   atomic.Pointer[config.Config] // config, with what has changed since
+	inForce   atomic.Pointer[config.Config] // config with the later live changes
 
 	// The steps, until they are in order.
 	injections []step // hooks of the injector
@@ -81,14 +82,13 @@ func newBooting(ctx context.Context, p Process, program *program) *booting {
 	b.probes.veil = &b.veil
 	b.caches = &caches{booting: b}
 	b.life.took = b.report.phase
-	b.life.endWith(locking, hook{name: "cluster", budget: lockTime, run: b.party.close}) // after all that goes by it
+	b.life.endWith(locking, hook{name: "cluster", budget: lockTime, run: b.party.close}) // after everything that uses it
 	b.life.endWith(working, hook{name: "background", budget: longBudget, run: b.background})
 	return b
 }
 
-// start boots: the injector puts the program together and takes its addresses,
-// then everything starts in its order. What a failure leaves behind is the
-// caller's to end.
+// start boots: the injector builds the program and opens its listeners, then
+// everything starts in order. After an error the caller has to call unwind.
 func (b *booting) start() error {
 	if err := b.join(); err != nil {
 		return err
@@ -104,8 +104,7 @@ func (b *booting) start() error {
 	return b.life.start(b.ctx)
 }
 
-// stages is the whole boot. The order of the modules is the order in which
-// they are invoked.
+// stages returns the whole boot. The modules run in this order.
 func (b *booting) stages() fx.Option {
 	stages := []fx.Option{
 		b.process.injectorLog(),
@@ -124,9 +123,8 @@ func (b *booting) stages() fx.Option {
 	return fx.Options(append(stages, fx.Module("listeners", fx.Invoke(b.listen)))...)
 }
 
-// order puts the steps that the stages have collected into the order in which
-// they are done: what the injector was given as it is, what only the primary
-// does, OnStart, subscriptions, Run, and at last the listeners and the readiness.
+// order sorts the collected steps: hooks of the injector, OnPrimary, OnStart,
+// subscriptions, Run, and finally the listeners and the readiness.
 func (b *booting) order() {
 	b.life.steps = slices.Concat(b.injections, b.first, b.hooks, b.listeners, b.tasks, b.serves())
 }
@@ -152,7 +150,8 @@ func (b *booting) openLock(c *config.Config, d decisions, log *slog.Logger) (dri
 	return openLock(b.ctx, c, d.lock, log, &b.party)
 }
 
-// lockTime is what leases in use get to be released, once all work is over.
+// lockTime is the timeout for the release of leases in use, after all work has
+// ended.
 const lockTime = 2 * time.Second
 
 func (b *booting) newLocker(c *config.Config, d driver.Driver, log *slog.Logger) (*lock.Locker, error) {
@@ -171,7 +170,7 @@ func (b *booting) newLocker(c *config.Config, d driver.Driver, log *slog.Logger)
 	return l, nil
 }
 
-// sharedStage holds what every app may use.
+// sharedStage returns the options that all apps share.
 func (b *booting) sharedStage() fx.Option {
 	shared := b.program.shared
 	options := append(b.provided("", &shared), b.caches.provide(&shared)...)
@@ -183,14 +182,16 @@ func (b *booting) sharedStage() fx.Option {
 	return fx.Options(options...)
 }
 
-// sharedHost is what hooks and subscriptions run in that belong to no app.
+// sharedHost returns the host of hooks and subscriptions that do not belong to
+// an app.
 func (b *booting) sharedHost(c *config.Config, log *slog.Logger, l *lock.Locker, messages *bus.Bus) *megactx.Host {
 	host := &megactx.Host{App: megactx.AppInfo{Env: c.Env}, Log: log, Locker: l, Bus: messages}
 	b.hosts = append(b.hosts, host)
 	return host
 }
 
-// appStage puts one app together: its private values, its routes and hooks.
+// appStage returns the module of one app: its private values, its routes and
+// hooks.
 func (b *booting) appStage(a *app) fx.Option {
 	served := b.program.served(a)
 	building := &building{booting: b, name: a.name, part: served}

@@ -13,7 +13,7 @@ import (
 	"github.com/megaframework/mega/internal/supervisor"
 )
 
-// takenError is an address that a worker of this program has.
+// takenError is the error for an address that a worker of this program uses.
 type takenError struct {
 	by  supervisor.Holder
 	err error
@@ -25,17 +25,18 @@ func (e *takenError) Error() string {
 
 func (e *takenError) Unwrap() error { return e.err }
 
-// takenPause is the time between two attempts to listen.
+// takenPause is the interval between two attempts to listen.
 const takenPause = 20 * time.Millisecond
 
-// maxLookups bounds the attempts to find the process that has an address. One is
-// not enough: while sockets come and go, a read of /proc/net/tcp may miss an entry.
+// maxLookups limits the attempts to find the process that uses an address. One
+// is not enough: while sockets open and close, a read of /proc/net/tcp may miss
+// an entry.
 const maxLookups = 4
 
-// listenSoon listens on addr. After the death of a supervisor its workers have the
-// address until they have emptied its queue: listenSoon waits for them, at most
-// for the given time. An address of another process, or of a program that runs, is
-// an error at once.
+// listenSoon listens on addr. After the death of a supervisor its workers keep
+// the address until they have emptied its queue; listenSoon waits for them, at
+// most for the given time. It does not wait if another process or a running
+// program uses the address, and fails.
 func listenSoon(ctx context.Context, addr string, wait time.Duration, log *slog.Logger) (*listener, error) {
 	until := time.Now().Add(wait)
 	waiting, lookups := false, 0
@@ -66,11 +67,11 @@ func listenSoon(ctx context.Context, addr string, wait time.Duration, log *slog.
 
 func portOf(addr string) int {
 	_, text, _ := net.SplitHostPort(addr)
-	port, _ := strconv.Atoi(text) // 0, which nobody listens on
+	port, _ := strconv.Atoi(text) // 0 on error, on which nothing listens
 	return port
 }
 
-// explain adds what is known of the worker that has the address.
+// explain adds facts and actions about the worker that uses the address.
 func (e *takenError) explain(f *Failure, addr string) {
 	if e.by.Parent > 0 {
 		f.Text = fmt.Sprintf("The address %s is in use by worker %d of this program, which runs already.", addr, e.by.Worker)

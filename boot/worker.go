@@ -15,44 +15,44 @@ import (
 	"github.com/megaframework/mega/internal/supervisor"
 )
 
-// What a worker has with its supervisor: listeners, and a line by which each
-// calls the other.
+// The resources that a worker shares with its supervisor: listeners, and a
+// connection (the line) on which both make calls.
 
-// The calls on the line.
+// The calls on the line. The comment names the caller.
 const (
-	callConfig   = "config"   // of a worker: the files that its configuration is loaded from
-	callDecided  = "decided"  // of a worker: where are locks and messages?
-	callReady    = "ready"    // of a worker: it has started, and what it came to
-	callTurn     = "turn"     // of a worker: is it to do what is done once?
-	callDone     = "done"     // of a worker: it has done that
-	callOthers   = "others"   // of a worker that ends: do the others go on?
-	callDraining = "draining" // of a worker: it is about to accept no more; are the others, too?
-	callReload   = "reload"   // of the supervisor: reload the configuration from these files
-	callAlive    = "alive"    // of the supervisor: a sign of life
-	callCheck    = "check"    // of the supervisor: does the worker want requests? as /readyz?verbose
+	callConfig   = "config"   // worker: get the files to load the configuration from
+	callDecided  = "decided"  // worker: get the place of locks and messages
+	callReady    = "ready"    // worker: report that it has started, with its boot report
+	callTurn     = "turn"     // worker: ask whether it has to run an OnPrimary function
+	callDone     = "done"     // worker: report that it has run the function
+	callOthers   = "others"   // worker that ends: ask whether the others continue
+	callDraining = "draining" // worker: stops accepting; ask whether the others do, too
+	callReload   = "reload"   // supervisor: reload the configuration from these files
+	callAlive    = "alive"    // supervisor: check that the worker responds
+	callCheck    = "check"    // supervisor: get the readiness, as /readyz?verbose
 )
 
 // The answers to callTurn, callOthers and callDraining.
 const yes, no = "yes", "no"
 
-// presented is what a worker tells with callReady.
+// presented is the message of callReady.
 type presented struct {
 	Report Report        `json:"report"`
-	Socket string        `json:"socket"`          // where the supervisor asks it for its operators; empty where it has none
-	Grace  time.Duration `json:"grace,omitempty"` // that it needs to end; more or less than the supervisor's, with another configuration
+	Socket string        `json:"socket"`          // path of the admin socket, for the supervisor; empty without one
+	Grace  time.Duration `json:"grace,omitempty"` // the time that it needs to end; its configuration may differ from the supervisor's
 
-	Read *config.Files `json:"read,omitempty"` // that it has read itself, as the first worker of its generation
+	Read *config.Files `json:"read,omitempty"` // files that it has read itself, as the first worker of its generation
 }
 
-// membership is that of a worker among the others of its supervisor.
+// membership connects a worker to its supervisor.
 type membership struct {
 	inherited *supervisor.Inherited
 	node      *cluster.Node
-	read      *config.Files // nil where the supervisor had a copy
+	read      *config.Files // nil if the supervisor had a copy
 }
 
-// join takes what a supervisor has passed to this process. A process without
-// one is a member of nothing.
+// join takes the listeners and the line that a supervisor has passed to this
+// process. In a process without a supervisor it does nothing.
 func (b *booting) join() error {
 	in, err := supervisor.Inherit(b.process.Environ)
 	if err != nil {
@@ -79,12 +79,12 @@ func (b *booting) join() error {
 	return nil
 }
 
-// errAlone is why a worker ends whose supervisor is gone.
+// errAlone is the reason for the end of a worker without a supervisor.
 var errAlone = errors.New("the supervisor is gone")
 
-// whenAlone calls fn when the supervisor is gone, unless it is called off. A
-// process that does not end then as it should, because something in it hangs,
-// is ended: nobody is left who would.
+// whenAlone calls fn when the supervisor exits, until off is called. If the
+// process then does not end in time because something in it hangs, whenAlone
+// exits the process, since no supervisor can.
 func (b *booting) whenAlone(fn func()) (off func()) {
 	called, over := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -103,7 +103,7 @@ func (b *booting) whenAlone(fn func()) (off func()) {
 	}
 }
 
-// lastMoment is what a worker without a supervisor may take to end.
+// lastMoment returns the timeout for the end of a worker without a supervisor.
 func (b *booting) lastMoment() time.Duration {
 	if c := b.inForce.Load(); c != nil {
 		return c.Shutdown.Timeout + unwindBudget
@@ -111,7 +111,8 @@ func (b *booting) lastMoment() time.Duration {
 	return 2 * unwindBudget
 }
 
-// alone is closed when the supervisor is gone. There may never have been one.
+// alone returns a channel that is closed when the supervisor exits, or nil in a
+// process without one.
 func (b *booting) alone() <-chan struct{} {
 	if b.member == nil {
 		return nil
@@ -119,15 +120,13 @@ func (b *booting) alone() <-chan struct{} {
 	return b.member.node.Done()
 }
 
-// supervised reports whether the process is one of several that a supervisor
-// runs.
+// supervised reports whether a supervisor runs this process.
 func (b *booting) supervised() bool { return b.member != nil }
 
-// errStarting is the answer to what can only be asked of a program that has
-// started.
+// errStarting is the error of calls that need a started program.
 var errStarting = errors.New("the worker has not started yet")
 
-// answer answers the supervisor's calls.
+// answer handles the supervisor's calls.
 func (b *booting) answer(ctx context.Context, _ *cluster.Peer, name string, body []byte) ([]byte, error) {
 	switch {
 	case name == callAlive:
@@ -143,7 +142,7 @@ func (b *booting) answer(ctx context.Context, _ *cluster.Peer, name string, body
 	return nil, fmt.Errorf("a worker does not answer %q", name)
 }
 
-// presents tells the supervisor that the program has started.
+// presents reports to the supervisor that the program has started.
 func (b *booting) presents() {
 	if b.member == nil {
 		return
@@ -156,13 +155,13 @@ func (b *booting) presents() {
 	if err == nil {
 		_, err = b.member.node.Call(b.ctx, callReady, body)
 	}
-	if err != nil { // the supervisor is gone, and the worker is going to end
+	if err != nil { // the supervisor is gone, and the worker will end
 		b.log.Error("cannot report readiness to the supervisor", "error", err)
 	}
 }
 
-// open opens the listener of a front, or takes over the one that was passed
-// for it.
+// open opens the listener of a front, or takes over the listener that the
+// supervisor has passed for it.
 func (b *booting) open(p front) (*listener, error) {
 	if b.member == nil {
 		return listenSoon(b.ctx, p.addr, b.config.Boot.WaitFor, b.log)
@@ -181,15 +180,15 @@ func (b *booting) open(p front) (*listener, error) {
 	return &listener{TCPListener: tcp, others: b.member.othersAccept}, nil
 }
 
-// listensAt reports whether an address may be what was configured as addr.
+// listensAt reports whether an address matches the configured addr.
 func listensAt(a net.Addr, addr string) bool {
 	_, want, _ := net.SplitHostPort(addr)
 	_, have, _ := net.SplitHostPort(a.String())
 	return want == have || want == "0"
 }
 
-// leftOver fails if listeners were passed that nobody has taken: what connects
-// there would wait for ever.
+// leftOver returns an error if the supervisor passed listeners that no app
+// uses: connections there would wait forever.
 func (b *booting) leftOver() error {
 	if b.member == nil {
 		return nil
@@ -201,7 +200,8 @@ func (b *booting) leftOver() error {
 	return moved(fmt.Errorf("it has passed one too many: that of %s", strings.Join(names, ", ")))
 }
 
-// moved is why a worker cannot serve from what its supervisor has opened.
+// moved returns the failure for a worker that cannot use the supervisor's
+// listeners.
 func moved(cause error) error {
 	return &Failure{
 		Code: "app.cannot_listen", Exit: ExitUnavailable, Cause: cause,
@@ -210,13 +210,14 @@ func moved(cause error) error {
 	}
 }
 
-// askTime bounds a question whose answer is needed to end.
+// askTime is the timeout of a call during the shutdown.
 const askTime = time.Second
 
-// othersAccept reports whether other workers go on accepting from a listener
-// that this one is about to leave: then nothing is lost in its queue. Unless the
-// supervisor is gone, whoever does not know has to believe that they do: what
-// keeps new connections away does so for all.
+// othersAccept reports whether other workers continue to accept from a listener
+// that this worker is about to close: then no connection in its queue is lost.
+// If the supervisor runs but does not answer, the result is true, because a
+// refusal of new connections would affect all workers. If the supervisor is
+// gone, the result is false.
 func (m *membership) othersAccept() bool {
 	switch m.asks(callDraining) {
 	case yes:
@@ -232,10 +233,12 @@ func (m *membership) othersAccept() bool {
 	}
 }
 
-// othersServe reports whether this worker ends alone.
+// othersServe reports whether other workers continue to serve while this one
+// ends.
 func (b *booting) othersServe() bool { return b.member != nil && b.member.asks(callOthers) == yes }
 
-// asks returns the supervisor's answer; none if it is gone, or stands still.
+// asks returns the supervisor's answer, or "" if the supervisor is gone or does
+// not respond in time.
 func (m *membership) asks(what string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), askTime)
 	defer cancel()
