@@ -52,8 +52,8 @@ func (p Process) admits(ctx context.Context) Finding {
 	return fine("can be opened in %s", path.Dir(s.Path())).after(s.Close(ctx))
 }
 
-// processors compares how many processors the program uses with how many the
-// control group lets it have.
+// processors compares the number of processors that the program uses with the
+// limit of its control group.
 func processors(uses int, root fs.FS) Finding {
 	limit := cpuLimit(root)
 	switch allowed := int(math.Ceil(limit)); {

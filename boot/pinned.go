@@ -152,7 +152,7 @@ func (p pin) value(key string) (string, bool) {
 	return was, ok
 }
 
-// quoted returns a value for display, with a text in place of an empty one.
+// quoted returns a value for display: "not set" if it is empty.
 func quoted(value string) string {
 	if value == "" {
 		return "not set"

@@ -8,8 +8,7 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// Failures for a configuration that requires a service which it does not
-// configure.
+// Failures for a configuration that requires a service without configuring it.
 
 func noCache(c *config.Config) error {
 	return &Failure{

@@ -105,8 +105,8 @@ func (p *part) background() (all []function) {
 	return all
 }
 
-// reaches reports whether functions need t, directly or through the
-// constructors of their parameters.
+// reaches reports whether functions need t from the framework, directly or
+// through the constructors of their parameters.
 func reaches(t reflect.Type, called, makes []function) bool {
 	seen := map[reflect.Type]bool{}
 	for len(called) > 0 {

@@ -20,10 +20,10 @@ type Decision struct {
 	Cache      string      `json:"cache,omitempty"`     // the alias of the redis
 	Server     string      `json:"server,omitempty"`    // its address, without the password
 	Namespace  string      `json:"namespace,omitempty"` // of the locks; empty for none
-	Format     string      `json:"format,omitempty"`    // the version of what the driver stores or sends
+	Format     string      `json:"format,omitempty"`    // the version of the driver's data format
 	Why        string      `json:"why"`
 	Key        string      `json:"key,omitempty"`   // the key that decided
-	Origin     string      `json:"origin"`          // where that key came from
+	Origin     string      `json:"origin"`          // the origin of that key
 	Candidates []Candidate `json:"candidates"`      // all drivers, the widest scope first
 	Lacks      []Lack      `json:"lacks,omitempty"` // rules of the contract that the driver does not keep
 	Warnings   []string    `json:"warnings,omitempty"`
@@ -37,7 +37,7 @@ type Candidate struct {
 	Outcome Outcome `json:"outcome"`
 	Reason  string  `json:"reason"`
 	Key     string  `json:"key,omitempty"`   // the key that decided about it
-	Origin  string  `json:"origin"`          // where that key came from
+	Origin  string  `json:"origin"`          // the origin of that key
 	Needs   string  `json:"needs,omitempty"` // the change that would select it
 }
 
@@ -66,9 +66,10 @@ type Requirement struct {
 	Site      string // file:line of the option
 }
 
-// SelectLock selects the driver of the locks. It is the driver that lock.driver
-// names, or none. With lock.driver at auto, it is redis if a cache is
-// configured, else cluster if the process belongs to one, else memory.
+// SelectLock selects the driver of the locks: the driver that lock.driver
+// names, or an error if that driver cannot be used. With lock.driver at auto,
+// it is redis if a cache is configured, else cluster if the process belongs to
+// one, else memory.
 //
 // The decision contains all its candidates, even if the error is not nil.
 func SelectLock(c *config.Config, s Surroundings) (Decision, error) {
@@ -89,10 +90,11 @@ func SelectLock(c *config.Config, s Surroundings) (Decision, error) {
 	return d, err
 }
 
-// SelectBus selects the driver of the messages. It is the driver that
-// bus.driver names, or none. With bus.driver at auto, it is nats if nats.url is
-// configured, else cluster if the process belongs to one, else memory. It
-// returns the same results as SelectLock.
+// SelectBus selects the driver of the messages: the driver that bus.driver
+// names, or an error if that driver cannot be used. With bus.driver at auto, it
+// is nats if nats.url is configured, else cluster if the process belongs to
+// one, else memory. It returns a complete decision with its error, as
+// SelectLock does.
 func SelectBus(c *config.Config, s Surroundings) (Decision, error) {
 	k := component{
 		name: "bus", asked: c.Bus.Driver, required: c.Bus.Require, subject: "messages", act: "carries them",
@@ -276,7 +278,7 @@ func (k component) cluster(c *config.Config, s Surroundings) fit {
 
 // lockCache selects the cache that keeps the locks.
 func lockCache(c *config.Config) fit {
-	caches, alias := c.Caches(), c.Lock.Cache // that lock.cache exists was checked when it was loaded
+	caches, alias := c.Caches(), c.Lock.Cache // the loading of lock.cache has checked that this cache exists
 	switch {
 	case len(caches) == 0:
 		return fit{

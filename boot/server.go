@@ -78,7 +78,7 @@ func (s *server) serve(failed func(error)) {
 	}()
 }
 
-// drain stops accepting, and waits for requests in flight until ctx ends. Then
+// drain stops accepting, and waits for requests in flight. If ctx ends first,
 // it ends the contexts of the remaining requests, waits for cutGrace, closes
 // their connections, and names them in its error.
 func (s *server) drain(ctx context.Context) error {
