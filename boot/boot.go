@@ -213,7 +213,7 @@ func (p Process) notStarted(err error) int {
 }
 
 func (p Process) tellFailure(f *Failure) int {
-	if n := p.worker(); n > 0 { // to tell the panels of the workers apart
+	if n := p.worker(); n > 0 { // distinguishes the panels of the workers
 		of := *f
 		of.Facts = append([]Fact{{Name: "worker", Value: strconv.Itoa(n)}}, f.Facts...)
 		f = &of

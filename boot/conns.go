@@ -12,56 +12,58 @@ import (
 	"time"
 )
 
-// patience is the time for which a server that ends keeps a connection open whose
-// client has sent nothing since the connection was made or since the last answer.
-// A client that reuses its connections at shorter intervals receives an answer
-// that says "Connection: close", and loses no request. Browsers open connections
-// in advance and send nothing on them; those end after the same time.
+// patience is the time for which a server keeps a connection open during
+// shutdown if the client has sent nothing since the connection was made or
+// since the last answer. A client that reuses its connections at shorter
+// intervals receives an answer with the header "Connection: close", and loses
+// no request. Browsers open connections in advance and send nothing on them.
+// These connections end after the same time.
 const patience = 500 * time.Millisecond
 
-// headPatience is the time that the head of a request has to arrive at the end, from
-// its first byte on. net/http bounds a head that follows an answer only from its
-// fourth byte on, and would wait for the others as long as for an idle connection:
-// one byte could hold up every shutdown until its budget ends.
+// headPatience is the time limit for the head of a request during shutdown,
+// from its first byte on. If a head follows an answer, net/http bounds it only
+// from its fourth byte on. Up to that byte, net/http would wait as long as for
+// an idle connection: one byte could hold up every shutdown until its budget
+// ends.
 const headPatience = 5 * time.Second
 
-// connections knows the state of each connection of a server. It adds to
-// http.Server.Shutdown, which closes idle connections while their clients send
-// the next request, closes connections that were accepted and not read from, and
-// forgets connections that a handler has taken over.
+// connections tracks the state of each connection of a server. It compensates
+// for http.Server.Shutdown, which closes idle connections while their clients
+// send the next request, closes accepted connections that were not read from,
+// and forgets connections that a handler has hijacked.
 type connections struct {
-	patience time.Duration // 0 where clients are promised nothing
-	ending   atomic.Bool   // answers say "Connection: close"
+	patience time.Duration // 0 closes idle connections at once
+	ending   atomic.Bool   // answers have the header "Connection: close"
 
 	mu   sync.Mutex // guards the fields below, and state and since of each connection
 	open map[*conn]struct{}
-	left error // why hijacked connections end; nil while they need not
+	left error // cause that ends the contexts of hijacked connections; nil before shutdown
 }
 
-// conn is a connection of a server. It knows whether its client has said
-// anything, and gives up a client that takes nothing.
+// conn is a connection of a server. It records whether its client has sent
+// anything, and fails writes to a client that reads nothing.
 type conn struct {
 	net.Conn
 	of      *connections
-	cancel  context.CancelCauseFunc // ends the requests on it
+	cancel  context.CancelCauseFunc // cancels the contexts of its requests
 	use     atomic.Int32            // quiet, heard, answered or retired
 	heardAt atomic.Int64            // when a request began to arrive, in ns since 1970
-	serving atomic.Bool             // a handler is at work
-	room    atomic.Pointer[room]    // to give back at the end; nil for none
+	serving atomic.Bool             // whether a handler is running
+	room    atomic.Pointer[room]    // released when the connection closes; nil for none
 
 	state http.ConnState
 	since time.Time
 
 	mu    sync.Mutex // guards limit
-	limit time.Time  // until when a handler wants its writes to be over
+	limit time.Time  // write deadline that a handler has set
 }
 
-// What a connection is used for since it was opened or its last answer.
+// The use of a connection since it was opened or since its last answer.
 const (
-	quiet    int32 = iota // nothing yet
-	heard                 // a request has begun to arrive: it will be answered if it becomes whole
+	quiet    int32 = iota // no use yet
+	heard                 // a request has begun to arrive; it is answered once it is complete
 	answered              // its handler was called
-	retired               // nothing any more: what arrives now is not looked at
+	retired               // closed by retire; requests that arrive now are ignored
 )
 
 type connKey struct{}
@@ -94,7 +96,8 @@ func (c *connections) track(raw net.Conn, state http.ConnState) {
 	}
 }
 
-// note notes what a connection is doing now, and returns why none is to go on.
+// note records the state of a connection. It returns the cause that ends
+// hijacked connections, or nil before the shutdown.
 func (c *connections) note(its *conn, state http.ConnState) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -115,15 +118,15 @@ func (c *connections) forget(its *conn) {
 	}
 }
 
-// handler serves next. Once the server ends, its answers say that their
-// connection is closed after them.
+// handler wraps next and tracks which connections have a handler. During
+// shutdown, answers have the header "Connection: close".
 func (c *connections) handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if its, ok := r.Context().Value(connKey{}).(*conn); ok {
 			// A pipelined request comes out of the buffer of net/http, without
 			// a call of Read, on a connection whose state is still idle.
 			if !its.use.CompareAndSwap(heard, answered) && !its.use.CompareAndSwap(quiet, answered) {
-				panic(http.ErrAbortHandler) // its answer could not be sent
+				panic(http.ErrAbortHandler) // its answer cannot be sent any more
 			}
 			its.serving.Store(true)
 			defer c.served(its)
@@ -135,8 +138,8 @@ func (c *connections) handler(next http.Handler) http.Handler {
 	})
 }
 
-// served notes that a handler has returned. Where it has taken the connection
-// over, that is the end of its context.
+// served records that a handler has returned. If the handler has hijacked the
+// connection, served ends the connection's context.
 func (c *connections) served(its *conn) {
 	its.serving.Store(false)
 	if c.taken(its) {
@@ -150,8 +153,8 @@ func (c *connections) taken(its *conn) bool {
 	return its.state == http.StateHijacked
 }
 
-// leave has answers say that their connection ends, and ends the contexts of
-// hijacked connections: no answer is due on those.
+// leave makes all further answers close their connection. It also ends the
+// contexts of hijacked connections, since these connections get no answer.
 func (c *connections) leave(cause error) {
 	c.ending.Store(true)
 	c.mu.Lock()
@@ -163,7 +166,8 @@ func (c *connections) leave(cause error) {
 	}
 }
 
-// allLocked are the connections that something holds of.
+// allLocked returns the connections for which holds returns true. c.mu must be
+// held.
 func (c *connections) allLocked(holds func(*conn) bool) (all []*conn) {
 	for its := range c.open {
 		if holds(its) {
@@ -173,8 +177,8 @@ func (c *connections) allLocked(holds func(*conn) bool) (all []*conn) {
 	return all
 }
 
-// busy reports whether a connection is being served, receives a request, was
-// hijacked, or waits for a request and has done so for less than patience.
+// busy reports whether a connection has a running handler, receives a request,
+// was hijacked, or has waited for a request for less than patience.
 func (k *conn) busy(patience time.Duration) bool {
 	if k.state == http.StateNew || k.state == http.StateIdle {
 		use := k.use.Load()
@@ -183,14 +187,14 @@ func (k *conn) busy(patience time.Duration) bool {
 	return true
 }
 
-// incomplete reports whether the head of a request has begun to arrive and is
-// overdue.
+// incomplete reports whether the head of a request has begun to arrive and has
+// exceeded headPatience.
 func (k *conn) incomplete() bool {
 	return k.use.Load() == heard && time.Since(time.Unix(0, k.heardAt.Load())) > headPatience
 }
 
-// unserved names the connections in use without a handler at work: their
-// request has not arrived whole, or the handler that took them over has
+// unserved returns the names of the connections in use without a running
+// handler: their request is incomplete, or the handler that hijacked them has
 // returned.
 func (c *connections) unserved() []string {
 	return c.names(func(its *conn) bool { return its.busy(0) && !its.serving.Load() })
@@ -205,9 +209,9 @@ func (c *connections) names(of func(*conn) bool) (names []string) {
 	return names
 }
 
-// quiet waits until no connection is busy, and closes the others. When ctx ends
-// first, connections that wait for a request are closed at once; the error is nil
-// if there are no others.
+// quiet waits until no connection is busy, and closes idle connections. When
+// ctx ends first, quiet closes the connections that wait for a request at once,
+// and returns ctx's error if other connections remain.
 func (c *connections) quiet(ctx context.Context) error {
 	look := time.NewTicker(5 * time.Millisecond)
 	defer look.Stop()
@@ -224,8 +228,8 @@ func (c *connections) quiet(ctx context.Context) error {
 	return nil
 }
 
-// inUse closes the connections that are not busy, and reports whether there are
-// others.
+// inUse closes the connections that are not busy, and reports whether any busy
+// connections remain.
 func (c *connections) inUse(patience time.Duration) bool {
 	c.mu.Lock()
 	busy := len(c.allLocked(func(k *conn) bool { return k.busy(patience) }))
@@ -239,7 +243,7 @@ func (c *connections) inUse(patience time.Duration) bool {
 	return busy > 0
 }
 
-// closeAll closes what is left.
+// closeAll closes the remaining connections.
 func (c *connections) closeAll() {
 	c.mu.Lock()
 	left := c.allLocked(func(*conn) bool { return true })
@@ -249,8 +253,8 @@ func (c *connections) closeAll() {
 	}
 }
 
-// Read notes that a request has begun to arrive. A request that arrives while its
-// connection is closed is either answered or not read at all.
+// Read records that a request has begun to arrive. A request that arrives while
+// its connection closes is either answered or not read at all.
 func (k *conn) Read(b []byte) (int, error) {
 	n, err := k.Conn.Read(b)
 	if n > 0 && !k.hear() {
@@ -259,19 +263,20 @@ func (k *conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// hear notes that a request has begun to arrive, and reports whether it will be
-// answered.
+// hear records that a request has begun to arrive, and reports whether the
+// request will be answered.
 func (k *conn) hear() bool {
 	if k.use.Load() == quiet {
-		k.heardAt.Store(time.Now().UnixNano()) // before others see that there is one
+		k.heardAt.Store(time.Now().UnixNano()) // before other goroutines see the request
 		k.use.CompareAndSwap(quiet, heard)
 	}
 	return k.use.Load() != retired
 }
 
-// retire closes the connection and reports true, unless a request has begun to
-// arrive that may still become whole. It looks into the receive buffer of the kernel as well: on a loaded
-// machine, the goroutine that reads may not have run since.
+// retire closes the connection and returns true, unless a request has begun to
+// arrive that can still be completed. retire also checks the receive buffer of
+// the kernel: on a loaded machine, the goroutine that reads may not have run
+// since the bytes arrived.
 func (k *conn) retire() bool {
 	if k.use.Load() == retired {
 		return true
@@ -284,9 +289,8 @@ func (k *conn) retire() bool {
 	return true
 }
 
-// Write gives up when the client has taken nothing for stallTime: a whole
-// answer may take longer, and so may what a handler has to say from time to
-// time.
+// Write fails when the client has read nothing for stallTime. A whole answer
+// may take longer, and a handler may pause between its writes.
 func (k *conn) Write(b []byte) (written int, err error) {
 	for {
 		if err := k.Conn.SetWriteDeadline(k.stalledAt()); err != nil {
@@ -300,7 +304,7 @@ func (k *conn) Write(b []byte) (written int, err error) {
 	}
 }
 
-// stalledAt is when a write that begins now has to have got on.
+// stalledAt returns the deadline of a write that begins now.
 func (k *conn) stalledAt() time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -317,7 +321,7 @@ func (k *conn) overdue() bool {
 	return !k.limit.IsZero() && !time.Now().Before(k.limit)
 }
 
-// SetWriteDeadline is a handler's own bound, beside stallTime.
+// SetWriteDeadline sets the handler's own deadline. stallTime still applies.
 func (k *conn) SetWriteDeadline(t time.Time) error {
 	k.mu.Lock()
 	k.limit = t
@@ -330,7 +334,8 @@ func (k *conn) SetDeadline(t time.Time) error {
 	return errors.Join(k.SetReadDeadline(t), k.SetWriteDeadline(t))
 }
 
-// CloseWrite lets a client read the last answer that has not read it yet.
+// CloseWrite closes the sending side, so that a client can still read the last
+// answer.
 func (k *conn) CloseWrite() error {
 	if tcp, ok := k.Conn.(*net.TCPConn); ok {
 		return tcp.CloseWrite()
@@ -338,12 +343,12 @@ func (k *conn) CloseWrite() error {
 	return nil
 }
 
-// NetConn returns the connection below, for who took this one over and wants to
-// set what only TCP has.
+// NetConn returns the underlying connection, for a handler that has hijacked
+// this one and sets options that only TCP has.
 func (k *conn) NetConn() net.Conn { return k.Conn }
 
-// Close closes the connection, and forgets one that was taken over: net/http
-// does not say that it is closed.
+// Close closes the connection, and stops tracking a hijacked one, since
+// net/http does not report that a hijacked connection is closed.
 func (k *conn) Close() error {
 	k.of.mu.Lock()
 	if k.state == http.StateHijacked {

@@ -20,32 +20,33 @@ import (
 	"github.com/megaframework/mega/internal/systemd"
 )
 
-// crew is a process that runs its program as several workers. It has what they
-// share, the listeners and the hub, and serves nothing itself.
+// crew is the supervisor of a program with several workers. It owns the
+// resources that the workers share, namely the listeners and the hub, and
+// serves no requests itself.
 type crew struct {
 	process   Process
 	program   *program
 	began     time.Time
 	watch     watch
 	config    *config.Config
-	pinned    pinned // where locks and messages are, for as long as the program runs
+	pinned    pinned // the selected drivers and their addresses, fixed for the life of the program
 	logs      *logs
-	veil      veil // masks what this process says of its configuration
+	veil      veil // masks the secrets of the configuration
 	log       *slog.Logger
 	listeners []*supervisor.Listener
-	hub       *cluster.Hub // of the lines; of locks and messages, too, unless there is a socket
-	party     party        // at the socket
+	hub       *cluster.Hub // of the lines; of locks and messages, too, unless cluster.socket is set
+	party     party        // the connection to cluster.socket
 	workers   *supervisor.Supervisor
 
-	reloading sync.Mutex                    // held while the configuration is read again
-	inForce   atomic.Pointer[config.Config] // config, with what has changed since
+	reloading sync.Mutex                    // held during a reload of the configuration
+	inForce   atomic.Pointer[config.Config] // config, with the changes of reloads
 	inputs    generations
-	manager   *systemd.Manager // nil where no service manager waits for notifications
+	manager   *systemd.Manager // nil if no service manager expects notifications
 
 	mu      sync.Mutex // guards the fields below
 	members map[*cluster.Peer]*member
-	reloads int    // how often the configuration was read again
-	report  Report // what the boot came to
+	reloads int    // number of reloads of the configuration
+	report  Report // the boot report
 	told    bool
 }
 
@@ -53,16 +54,17 @@ type crew struct {
 type member struct {
 	process *supervisor.Process
 	peer    *cluster.Peer
-	reloads int           // that had been when it was started
-	spoke   chan struct{} // closed by its first call
+	reloads int           // number of reloads when the worker was started
+	spoke   chan struct{} // closed by the worker's first call
 	first   sync.Once     // closes spoke
 
-	socket string // where it is asked for operators, once it is ready
+	socket string // the worker's admin socket, once the worker is ready
 }
 
-// supervises returns the configuration of a process that has to run workers, and
-// the files that it was loaded from. It returns nil for a process that serves by
-// itself, or that has to report why it cannot.
+// supervises returns the program and the configuration of a process that has to
+// run workers, and the files that the configuration was loaded from. It returns
+// nil for a process that serves by itself, and for a process that cannot start:
+// Start then reports the cause.
 func (p Process) supervises(options []Option) (*program, *config.Config, *config.Files) {
 	if p.isWorker() || p.Offline != nil {
 		return nil, nil, nil
@@ -81,8 +83,7 @@ func (p Process) supervises(options []Option) (*program, *config.Config, *config
 	return program, c, s.Files
 }
 
-// supervise runs the program as workers until ctx ends, and returns the exit
-// status.
+// supervise runs the workers until ctx ends, and returns the exit status.
 func (p Process) supervise(ctx context.Context, program *program, c *config.Config, files *config.Files) int {
 	w := &crew{
 		process: p, program: program, began: time.Now(), config: c, members: map[*cluster.Peer]*member{},
@@ -96,7 +97,7 @@ func (p Process) supervise(ctx context.Context, program *program, c *config.Conf
 	defer w.close()
 	switch err := w.prepare(ctx); {
 	case err != nil && ctx.Err() != nil:
-		return ExitOK // it was asked to stop before it had started anything
+		return ExitOK // stopped before anything had started
 	case err != nil:
 		f := *failureOf(err)
 		f.Mask = w.veil.text
@@ -105,7 +106,7 @@ func (p Process) supervise(ctx context.Context, program *program, c *config.Conf
 	return w.run(ctx)
 }
 
-// prepare decides, and opens what the workers share.
+// prepare selects the drivers, and opens the resources that the workers share.
 func (w *crew) prepare(ctx context.Context) (err error) {
 	var d decisions
 	if d, err = w.program.decide(w.config, w.process); err != nil {
@@ -129,9 +130,9 @@ func (w *crew) prepare(ctx context.Context) (err error) {
 	return err
 }
 
-// meet joins the processes at cluster.socket ahead of the workers. As long as
-// this process is the first there, its workers may come and go without that
-// another one has to take over.
+// meet joins the processes at cluster.socket before the workers do. If this
+// process becomes the hub, its workers can restart without another process
+// taking over as hub.
 func (w *crew) meet(ctx context.Context, d decisions) error {
 	for _, of := range []Decision{d.lock, d.bus} {
 		if of.Chosen == "cluster" && w.config.Cluster.Socket != "" {
@@ -142,7 +143,7 @@ func (w *crew) meet(ctx context.Context, d decisions) error {
 	return nil
 }
 
-// crewed is the workers, which are not running yet.
+// crewed returns the supervisor of the workers, which are not running yet.
 func (w *crew) crewed() (*supervisor.Supervisor, error) {
 	path, err := os.Executable()
 	if err != nil {
@@ -156,14 +157,16 @@ func (w *crew) crewed() (*supervisor.Supervisor, error) {
 	}), nil
 }
 
-// graceTime is what a worker gets beyond its shutdown.timeout, at the end of which
-// it cuts off what is left.
+// graceTime is the time that a worker gets in addition to its shutdown.timeout.
+// At the end of shutdown.timeout, the worker cuts off the remaining work.
 const graceTime = 5 * time.Second
 
-// hopeless are the exit statuses of what is the same next time.
+// hopeless reports whether a worker that ended with this status would fail in
+// the same way after a restart.
 func hopeless(status int) bool { return status == ExitUsage || status == ExitConfig }
 
-// args are what workers are started with: the same as this process.
+// args returns the arguments of the workers, which are the arguments of this
+// process.
 func (p Process) args(path string) []string {
 	if len(p.Args) == 0 {
 		return []string{path}
@@ -171,7 +174,8 @@ func (p Process) args(path string) []string {
 	return slices.Clone(p.Args)
 }
 
-// fronts are where the apps listen, as a worker finds out, too.
+// fronts returns the addresses on which the apps listen. A worker computes the
+// same list.
 func (w *crew) fronts() []front {
 	var sites []site
 	for _, a := range w.program.runs {
@@ -195,7 +199,7 @@ func (w *crew) listen(ctx context.Context, f front) error {
 	return nil
 }
 
-// run runs the workers until ctx ends or they cannot be run.
+// run runs the workers until ctx ends or the workers cannot run.
 func (w *crew) run(ctx context.Context) int {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -223,23 +227,23 @@ func (w *crew) run(ctx context.Context) int {
 	return ExitOK
 }
 
-// close gives back what the workers shared.
+// close releases the resources that the workers shared.
 func (w *crew) close() {
 	w.closeOps()
 	if w.hub != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), lastWord)
 		defer cancel()
-		_ = w.hub.Close(ctx) // all its peers have ended
+		_ = w.hub.Close(ctx) // all workers have ended
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lockTime)
 	defer cancel()
-	_ = w.party.close(ctx) // nothing was held by it
+	_ = w.party.close(ctx) // this process held no lock or subscription
 	for _, l := range w.listeners {
 		_ = l.Close() // the process ends
 	}
 }
 
-// heed does what signals ask for, until over is closed.
+// heed handles the signals for restarts and reloads until over is closed.
 func (w *crew) heed(ctx context.Context, stop func(), over <-chan struct{}) {
 	var restarts <-chan os.Signal
 	if w.process.Restarts != nil {
@@ -263,7 +267,7 @@ func (w *crew) heed(ctx context.Context, stop func(), over <-chan struct{}) {
 		case <-restarts:
 			select {
 			case wanted <- struct{}{}:
-			default: // one is to come already, which will see what there is then
+			default: // a pending restart will use the latest state
 			}
 		case <-w.process.Hangups:
 			if w.config.Env == "dev" {
@@ -272,14 +276,14 @@ func (w *crew) heed(ctx context.Context, stop func(), over <-chan struct{}) {
 				continue
 			}
 			w.log.Info("configuration reload requested")
-			_, _ = w.reload(ctx) // it tells its errors
+			_, _ = w.reload(ctx) // reload logs its errors
 		}
 	}
 }
 
-// restarts restarts the workers each time that it is wanted, until over is
-// closed. What is wanted while they are being restarted is done afterwards: some
-// of them may have been replaced by what there was before.
+// restarts restarts the workers at each request until over is closed. A request
+// that arrives during a restart is served afterwards, since that restart may
+// have replaced some workers from the earlier state.
 func (w *crew) restarts(ctx context.Context, wanted, over <-chan struct{}) {
 	for {
 		select {
@@ -295,8 +299,8 @@ func (w *crew) restarts(ctx context.Context, wanted, over <-chan struct{}) {
 	}
 }
 
-// reload checks what the configuration is now, and only if it can be used has
-// the workers read it.
+// reload loads and checks the configuration. If it is valid, reload makes the
+// workers load it.
 func (w *crew) reload(ctx context.Context) ([]config.Change, error) {
 	w.reloading.Lock()
 	defer w.reloading.Unlock()
@@ -312,12 +316,11 @@ func (w *crew) reload(ctx context.Context) ([]config.Change, error) {
 	w.veil.add(next, w.program.sections())
 	w.inputs.reload(s.Files)
 	w.logs.apply(next)
-	w.workers.Again() // those that could not start from what there was
+	w.workers.Again() // retries workers that could not start with the previous configuration
 	return changes, w.passOn(ctx)
 }
 
-// passOn has all workers reload the configuration from the files that were
-// checked.
+// passOn makes all workers reload the configuration from the checked files.
 func (w *crew) passOn(ctx context.Context) error {
 	w.mu.Lock()
 	w.reloads++
@@ -335,11 +338,11 @@ func (w *crew) passOn(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// reloadTime bounds how long a worker may take to read the configuration.
+// reloadTime is the timeout of a worker's reload.
 const reloadTime = 10 * time.Second
 
-// passReload has a worker reload the configuration. One that is starting does so
-// when it is ready.
+// passReload makes a worker reload the configuration. A worker that is still
+// starting does so when it is ready.
 func (w *crew) passReload(ctx context.Context, m *member) error {
 	if m.process.Worker().State != supervisor.Ready {
 		return nil
@@ -361,15 +364,16 @@ func (w *crew) passReload(ctx context.Context, m *member) error {
 	return nil
 }
 
-// unheard is what a worker has not done that it was told to.
+// unheard is the error of a worker that has not followed a request.
 type unheard struct{ error }
 
-// Code is that of a worker which cannot be asked.
+// Code returns the code of a worker that does not answer.
 func (unheard) Code() string { return "worker.unanswered" }
 
-// serve is the supervisor's side of the line to a worker.
+// serve runs the supervisor's side of the line to a worker. It returns when the
+// line ends.
 func (w *crew) serve(p *supervisor.Process, conn net.Conn) {
-	w.mu.Lock() // until the peer is known, its calls wait
+	w.mu.Lock() // calls of the worker wait until the member is known
 	m := &member{process: p, peer: w.hub.Join(conn, fmt.Sprintf("worker %d", p.ID())), reloads: w.reloads, spoke: make(chan struct{})}
 	w.members[m.peer] = m
 	w.mu.Unlock()
@@ -382,7 +386,7 @@ func (w *crew) serve(p *supervisor.Process, conn net.Conn) {
 	socket := m.socket
 	w.mu.Unlock()
 	if socket != "" {
-		_ = os.Remove(socket) // one that was killed has left it
+		_ = os.Remove(socket) // a worker that was killed leaves its socket behind
 	}
 }
 
@@ -393,7 +397,7 @@ func (w *crew) member(peer *cluster.Peer) (*member, bool) {
 	return m, ok
 }
 
-// answer answers the workers' calls.
+// answer answers the calls of the workers.
 func (w *crew) answer(ctx context.Context, from *cluster.Peer, name string, body []byte) ([]byte, error) {
 	m, ok := w.member(from)
 	if !ok {
@@ -428,8 +432,10 @@ func word(is bool) []byte {
 	return []byte(no)
 }
 
-// ending reports whether all workers are, now that one is. Whoever ends a group
-// of processes tells each of them, and the worker may have heard of it first.
+// ending reports whether all workers are shutting down. The worker m already
+// is. A signal to the whole process group reaches every process, so that the
+// worker may receive it before the supervisor. Therefore ending waits for
+// hearsay.
 func (w *crew) ending(m *member) bool {
 	if m.process.Worker().State == supervisor.Stopping {
 		return w.workers.Stopping()
@@ -444,24 +450,25 @@ func (w *crew) ending(m *member) bool {
 	}
 }
 
-// hearsay is how much earlier than this process a worker may be told that all
-// of them are to end.
+// hearsay is how much earlier than the supervisor a worker may receive the
+// signal that ends all of them.
 const hearsay = 100 * time.Millisecond
 
-// drains reports whether all workers are ending: then nobody accepts any more,
-// and what is in the queues of the listeners has to be served by those who are
-// about to leave, while nothing new is let in.
+// drains reports whether all workers are shutting down. In that case no process
+// goes on accepting: the workers must serve the connections in the queues of
+// the listeners before they end, and drains keeps new connections out of the
+// queues.
 func (w *crew) drains(m *member) bool {
 	if !w.ending(m) {
 		return false
 	}
 	for _, l := range w.listeners {
-		l.Control(func(fd uintptr) { _ = turnAway(fd) }) // without it, what connects in the last moment is lost
+		l.Control(func(fd uintptr) { _ = turnAway(fd) }) // otherwise connections of the last moment are lost
 	}
 	return true
 }
 
-// isReady notes that a worker has started.
+// isReady records that a worker has started.
 func (w *crew) isReady(ctx context.Context, m *member, body []byte) error {
 	var r presented
 	if err := json.Unmarshal(body, &r); err != nil {
@@ -472,22 +479,22 @@ func (w *crew) isReady(ctx context.Context, m *member, body []byte) error {
 	w.mu.Unlock()
 	w.inputs.begin(m.process.Generation(), r.Read)
 	w.inputs.forget(w.workers.Oldest())
-	if r.Grace > 0 { // a worker of an older build does not name it
+	if r.Grace > 0 { // workers of an older build do not send it
 		m.process.SetGrace(r.Grace)
 	}
 	m.process.Ready(nil)
 	w.watch.started.Store(true)
-	w.mu.Lock() // from here on it is told, and not before
+	w.mu.Lock() // from here on, and not before, passOn reaches the worker
 	behind := w.reloads != m.reloads
 	w.mu.Unlock()
 	if behind {
-		_ = w.passReload(ctx, m) // it tells its error
+		_ = w.passReload(ctx, m) // passReload logs its error
 	}
 	w.tell(r.Report)
 	return nil
 }
 
-// tell tells the report once all workers are ready for the first time.
+// tell writes the report once all workers are ready for the first time.
 func (w *crew) tell(of Report) {
 	ready := map[int]bool{}
 	for _, p := range w.workers.Workers() {
@@ -511,7 +518,8 @@ func (w *crew) tell(of Report) {
 	}
 }
 
-// given is why the program was given up, with the workers.
+// given returns the Failure of a program whose supervisor has given up on its
+// workers.
 func (w *crew) given(e *supervisor.SpentError) *Failure {
 	text := fmt.Sprintf("Worker %d ended %d times in a row before it was ready.", e.Worker, e.Deaths)
 	if e.Deaths == 1 {
@@ -525,7 +533,7 @@ func (w *crew) given(e *supervisor.SpentError) *Failure {
 			"see it fail by itself:  " + strings.Join([]string{w.process.name(), "serve", "--workers", "1"}, " "),
 		},
 	}
-	if e.Cause == nil { // it was started, and ended
+	if e.Cause == nil { // the worker was started, and ended
 		f.Facts = append([]Fact{{Name: "the last one", Value: e.Last}}, f.Facts...)
 	}
 	if slices.Contains([]int{ExitUsage, ExitUnavailable, ExitOverrun, ExitConfig}, e.Status) {

@@ -14,15 +14,16 @@ import (
 	"github.com/megaframework/mega/internal/supervisor"
 )
 
-// watch is how a supervisor is watched and operated. It answers probes and
-// scrapes itself; what only a worker knows, one of them answers.
+// watch serves the probes, the metrics and the admin socket of a supervisor.
+// The supervisor answers probes and scrapes itself. It forwards other requests
+// to a worker.
 type watch struct {
 	ops     *server       // nil before it is open
-	admin   *admin.Server // nil where it cannot be had
-	started atomic.Bool   // a worker was ready once
+	admin   *admin.Server // nil if it cannot be opened
+	started atomic.Bool   // whether a worker was ever ready
 }
 
-// openOps takes the address of ops.addr and the admin socket.
+// openOps opens the listener of ops.addr.
 func (w *crew) openOps() (err error) {
 	if w.watch.ops, err = newOps(w.config, w.lookout(), w.log); err != nil {
 		return err
@@ -31,7 +32,8 @@ func (w *crew) openOps() (err error) {
 	return nil
 }
 
-// serveOps begins to answer, now that there are workers.
+// serveOps starts to serve ops.addr, and opens the admin socket. The workers
+// exist by then.
 func (w *crew) serveOps() {
 	w.watch.ops.serve(func(err error) { w.log.Error("ops listener stopped", "error", err) })
 	if w.watch.admin = opened(w.log, noAdmin)(admin.OpenCrew(w.operated(), admin.Folders(w.process.Environ))); w.watch.admin != nil {
@@ -41,7 +43,8 @@ func (w *crew) serveOps() {
 	}
 }
 
-// closeOps ends both, after the workers have ended.
+// closeOps closes the ops listener and the admin socket, after the workers have
+// ended.
 func (w *crew) closeOps() {
 	ctx, cancel := context.WithTimeout(context.Background(), adminTime)
 	defer cancel()
@@ -57,7 +60,7 @@ func (w *crew) closeOps() {
 	}
 }
 
-// operated is the supervisor for whoever operates it.
+// operated returns the view of the supervisor that the admin socket serves.
 func (w *crew) operated() admin.Crew {
 	return admin.Crew{
 		Info:    w.info,
@@ -84,8 +87,8 @@ func (w *crew) info() admin.Info {
 	}
 }
 
-// seen are the workers as an operator sees them, and where they are asked. One
-// that has died is there, too, until it is replaced.
+// seen returns the workers with their state and their admin sockets. A worker
+// that has died is listed until it is replaced.
 func (w *crew) seen() (all []admin.Worker) {
 	type key struct{ id, pid int }
 	sockets := map[key]string{}
@@ -109,13 +112,14 @@ func (w *crew) seen() (all []admin.Worker) {
 	return all
 }
 
-// crewPaths are those that a supervisor has beside a worker's.
+// crewPaths lists the paths of a worker and the additional paths of a
+// supervisor.
 const crewPaths = paths + `/ops/workers    the processes that serve
 With ?worker=N the worker with that number answers, else one that is ready: see the header Mega-Worker.
 /ops/process without it is the supervisor's.
 `
 
-// lookout answers those who watch the program.
+// lookout returns the handler of ops.addr.
 func (w *crew) lookout() http.Handler {
 	mux := http.NewServeMux()
 	ask := admin.Forward(w.seen, w.log)
@@ -143,7 +147,7 @@ func (w *crew) lookout() http.Handler {
 	return mux
 }
 
-// gathered is what all workers have counted.
+// gathered returns the metrics of all workers.
 func (w *crew) gathered() *metrics.Gathered {
 	sources := func() (all []metrics.Source) {
 		for _, worker := range admin.Serving(w.seen()) {
@@ -161,7 +165,7 @@ func (w *crew) counted() metrics.Crew {
 	}
 	for _, p := range w.seen() {
 		c.States[p.State]++
-		if p.State != admin.Down { // of which it is not known
+		if p.State != admin.Down { // the number of restarts of a worker that is down is not known
 			c.Restarts[p.ID] = p.Restarts
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/megaframework/mega/internal/supervisor"
 )
 
-// The probes of a supervisor. It answers for its workers, whom it asks by their
-// lines: they need no socket for it.
+// Probes of a supervisor. The supervisor answers for its workers, and asks them
+// over their lines, so that they need no socket for probes.
 
 func (w *crew) startupz(out http.ResponseWriter, _ *http.Request) {
 	if !w.watch.started.Load() {
@@ -25,8 +25,8 @@ func (w *crew) startupz(out http.ResponseWriter, _ *http.Request) {
 	answer(out, http.StatusOK, readiness{Status: "ok"})
 }
 
-// readyz is 200 as long as one worker wants requests: all of them accept from
-// the same listeners.
+// readyz answers 200 as long as one worker is ready, since all workers accept
+// from the same listeners.
 func (w *crew) readyz(out http.ResponseWriter, r *http.Request) {
 	is := w.ready(r.Context(), r.URL.Query().Has("verbose"))
 	status := http.StatusServiceUnavailable
@@ -51,12 +51,12 @@ func (w *crew) ready(ctx context.Context, verbose bool) readiness {
 	if verbose {
 		return w.degraded(joined(inquire(ctx, workers, nil)))
 	}
-	is := w.degraded(joined(inquire(ctx, workers, cancel))) // the first one that is ready is enough
+	is := w.degraded(joined(inquire(ctx, workers, cancel))) // one ready worker is enough
 	is.Checks = nil
 	return is
 }
 
-// degraded adds the workers that cannot be made ready.
+// degraded adds the workers that fail to start.
 func (w *crew) degraded(is readiness) readiness {
 	for _, x := range w.seen() {
 		if x.State == string(supervisor.Failing) {
@@ -66,7 +66,7 @@ func (w *crew) degraded(is readiness) readiness {
 	return is
 }
 
-// longestCheck is what a worker may take to say whether it is ready.
+// longestCheck returns the longest budget of a readiness check of the program.
 func (p *program) longestCheck() time.Duration {
 	longest := checkTime
 	for _, part := range p.parts() {
@@ -79,7 +79,7 @@ func (p *program) longestCheck() time.Duration {
 	return longest
 }
 
-// serving are the workers that are ready, by their numbers.
+// serving returns the workers that are ready, ordered by number.
 func (w *crew) serving() (all []*member) {
 	workers := admin.Serving(w.seen())
 	w.mu.Lock()
@@ -94,16 +94,16 @@ func (w *crew) serving() (all []*member) {
 	return all
 }
 
-// inquiry is what came of asking a worker whether it is ready.
+// inquiry is the result of asking a worker whether it is ready.
 type inquiry struct {
 	name string
 	took time.Duration
 	is   readiness
-	err  error // why it did not say
+	err  error // why the worker did not answer
 }
 
-// inquire asks all workers side by side. If enough is given, it is called once
-// one of them is ready, and what comes of that one alone is returned.
+// inquire asks all workers concurrently. If enough is not nil, inquire calls it
+// once a worker is ready, and returns only the result of that worker.
 func inquire(ctx context.Context, workers []*member, enough func()) []inquiry {
 	all := make([]inquiry, len(workers))
 	var asking sync.WaitGroup
@@ -140,7 +140,7 @@ func (m *member) inquire(ctx context.Context) inquiry {
 
 func (i inquiry) ok() bool { return i.err == nil && i.is.Status == "ok" }
 
-// reasons are why the worker is not ready.
+// reasons returns why the worker is not ready.
 func (i inquiry) reasons() map[string]string {
 	switch {
 	case i.ok():
@@ -168,8 +168,8 @@ func (i inquiry) checks() (all []checked) {
 	return all
 }
 
-// joined is the readiness of several. That one of them is not ready is told, but
-// does not count where another is.
+// joined combines the readiness of several workers. The program is ready if one
+// worker is ready; workers that are not ready are listed.
 func joined(all []inquiry) (is readiness) {
 	reasons, degraded := map[string]string{}, map[string]bool{}
 	for _, i := range all {

@@ -2,5 +2,5 @@
 
 package boot
 
-// descriptors is not limited on this system.
+// descriptors returns 0: this system has no known limit of descriptors.
 func descriptors() int { return 0 }

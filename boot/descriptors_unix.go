@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// descriptors is how many descriptors the process may have, or 0 if that is not
-// known.
+// descriptors returns how many descriptors the process may open, or 0 if the
+// limit is not known.
 func descriptors() int {
 	var r syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r); err != nil {

@@ -10,30 +10,30 @@ import (
 	"github.com/megaframework/mega/config"
 )
 
-// Finding is what a look at one thing that a program needs came to.
+// Finding is the result of checking one thing that a program needs.
 type Finding struct {
 	Name    string        `json:"name"` // "cache main"
 	Verdict Verdict       `json:"verdict"`
 	Text    string        `json:"text"`
-	Action  string        `json:"action,omitempty"` // what to do, where something is to be done
+	Action  string        `json:"action,omitempty"` // remedy, if one is needed
 	Took    time.Duration `json:"took"`
 }
 
-// Verdict is how a Finding is to be taken.
+// Verdict is the severity of a Finding.
 type Verdict string
 
 // The verdicts.
 const (
 	OK   Verdict = "ok"
-	Warn Verdict = "warn" // the program starts, and promises less
+	Warn Verdict = "warn" // the program starts with weaker guarantees
 	Fail Verdict = "fail" // the program does not start
 )
 
-// Examine looks at all that a program needs, from where it is to run: its
-// configuration and what follows from it, its addresses, its servers and the
-// machine. Where locks are to be in redis it opens the driver, which tries its
-// scripts on a key of its own. It takes a few seconds where something does not
-// answer, and always tells everything, in one order.
+// Examine checks all that a program needs on the machine where it will run: its
+// configuration and the resulting decisions, its addresses, its servers and the
+// machine. If locks are kept in Redis, Examine opens the driver, which tries
+// its scripts on a key of its own. Examine takes a few seconds if a server does
+// not answer. It always returns all findings, in a fixed order.
 func Examine(ctx context.Context, p Process, options ...Option) []Finding {
 	b, err := rehearse(p, options)
 	if b == nil {
@@ -49,7 +49,7 @@ func Examine(ctx context.Context, p Process, options ...Option) []Finding {
 	return masked(&b.veil, append(findings, examined(ctx, looks)...))
 }
 
-// masked masks the secrets in what the findings repeat of servers.
+// masked masks the secrets in the findings, since servers may repeat them.
 func masked(v *veil, findings []Finding) []Finding {
 	for i := range findings {
 		findings[i].Text = v.text(findings[i].Text)
@@ -57,16 +57,16 @@ func masked(v *veil, findings []Finding) []Finding {
 	return findings
 }
 
-// lookTime bounds each look: whoever asked waits for it.
+// lookTime is the timeout of each check: the caller waits for all of them.
 const lookTime = 3 * time.Second
 
-// look is one thing to look at.
+// look is one check.
 type look struct {
 	name string
 	at   func(context.Context) Finding
 }
 
-// examined looks at everything side by side.
+// examined runs all checks concurrently.
 func examined(ctx context.Context, looks []look) []Finding {
 	findings := make([]Finding, len(looks))
 	var all sync.WaitGroup
@@ -83,8 +83,8 @@ func examined(ctx context.Context, looks []look) []Finding {
 	return findings
 }
 
-// refusals are why there is no configuration to look further with: each of its
-// problems, or what is wrong with the program.
+// refusals returns the findings for a configuration that cannot be loaded: each
+// of its problems, or the error in the program.
 func refusals(f *Failure) (all []Finding) {
 	for _, p := range f.Problems {
 		all = append(all, Finding{Name: "configuration", Verdict: Fail, Text: p.String(), Action: "explain " + p.Code})
@@ -103,7 +103,8 @@ func refusal(name string, f *Failure) Finding {
 	return Finding{Name: name, Verdict: Fail, Text: f.Error(), Action: action}
 }
 
-// refuted puts a failure in the place of what it is about, or at the end.
+// refuted replaces the finding that the failure is about, or appends the
+// failure.
 func refuted(findings []Finding, f *Failure) []Finding {
 	area, _, _ := strings.Cut(f.Code, ".")
 	for i, found := range findings {
@@ -139,7 +140,7 @@ func decided(d Decision) Finding {
 	return f
 }
 
-// places are the addresses and servers of a configuration.
+// places returns the checks of the addresses and servers of a configuration.
 func (b *booting) places() (looks []look) {
 	c := b.config
 	listened := map[config.Addr]bool{}

@@ -29,7 +29,7 @@ type (
 	Fact = failure.Fact
 )
 
-// failureOf makes every error of a boot a Failure.
+// failureOf converts any error of a boot to a Failure.
 func failureOf(err error) *Failure {
 	if known, ok := errors.AsType[*Failure](err); ok {
 		return known
@@ -45,14 +45,14 @@ func configFailure(problems config.Problems) *Failure {
 	if len(problems) > 1 {
 		f.Code, f.Text = "config.problems", fmt.Sprintf("The configuration is wrong in %d places.", len(problems))
 	}
-	if f.Code == "config.section" { // what is wrong is in the program
+	if f.Code == "config.section" { // the error is in the program
 		f.Exit = ExitInternal
 	}
 	return f
 }
 
-// told is an error of a boot as a Failure, with the way that it took through
-// the injector for whoever traces that.
+// told converts an error of a boot to a Failure. If fx is traced, the Failure
+// includes the error's path through the injector.
 func (p Process) told(err error) *Failure {
 	f := failureOf(err)
 	if !slices.Contains(p.Trace, traceFx) {

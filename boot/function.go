@@ -12,16 +12,16 @@ import (
 	megactx "github.com/megaframework/mega/ctx"
 )
 
-// function is a function that an option was given. Its parameters are of two
-// kinds: its own arguments, which the option hands it with each call, and
-// provided values, which it gets once.
+// function is a function that was passed to an option. It has two kinds of
+// parameters: its own arguments, which the option passes with each call, and
+// provided values, which the injector passes once.
 type function struct {
 	option string // "Routes"
 	site   string // file:line of the option
 	value  reflect.Value
 
-	message bool         // its last parameter is a message, or what one carries
-	payload reflect.Type // what that has to be, where a topic says so
+	message bool         // its last parameter is a message or a message's payload
+	payload reflect.Type // type that the payload must have, if a topic fixes it
 }
 
 func newFunction(option string, fn any) function {
@@ -47,12 +47,12 @@ func (f function) isArgument(i int) bool {
 
 func isError(t reflect.Type) bool { return t == reflect.TypeFor[error]() }
 
-// shape is what an option expects of its function.
+// shape is the signature that an option expects of its function.
 type shape struct {
-	takes   []reflect.Type // of these arguments, exactly one
-	returns []reflect.Type // one of these
-	nothing bool           // may return nothing
-	says    string         // the same, for people
+	takes   []reflect.Type // exactly one of these arguments
+	returns []reflect.Type // one of these results
+	nothing bool           // whether the function may return nothing
+	says    string         // description of the shape for error messages
 }
 
 func shapeOf(option string) shape {
@@ -69,7 +69,7 @@ func shapeOf(option string) shape {
 	return shape{contexts, failing, mayBeSilent, "func(provided values…, context.Context) error, or the same with *mega.Ctx"}
 }
 
-// check says what is wrong with the function's shape.
+// check returns an error if the function has the wrong shape.
 func (f function) check() error {
 	if !f.value.IsValid() || f.value.Kind() != reflect.Func || f.value.IsNil() {
 		return f.wrong("it is not a function", "a function")
@@ -137,7 +137,7 @@ func (f function) wrong(why, want string) error {
 	return failure
 }
 
-// needs are the provided values that the function takes.
+// needs returns the types of the provided values that the function takes.
 func (f function) needs() (types []reflect.Type) {
 	for i := range f.value.Type().NumIn() {
 		if !f.isArgument(i) {
@@ -147,7 +147,8 @@ func (f function) needs() (types []reflect.Type) {
 	return types
 }
 
-// makes are the values that a constructor returns.
+// makes returns the types of the values that a constructor returns, without its
+// error.
 func (f function) makes() (types []reflect.Type) {
 	types = slices.Collect(f.value.Type().Outs())
 	if n := len(types); n > 0 && isError(types[n-1]) {
@@ -156,27 +157,27 @@ func (f function) makes() (types []reflect.Type) {
 	return types
 }
 
-// declared is the function's name and where its code is.
+// declared returns the function's name and the place of its code.
 func (f function) declared() string {
 	code := runtime.FuncForPC(f.value.Pointer())
 	file, line := code.FileLine(code.Entry())
 	return fmt.Sprintf("%s, %s:%d", f.name(), file, line)
 }
 
-// name is the function's, with its package.
+// name returns the function's name with its package.
 func (f function) name() string {
 	name := runtime.FuncForPC(f.value.Pointer()).Name()
 	return name[strings.LastIndexByte(name, '/')+1:]
 }
 
-// bound is a function that has its provided values.
+// bound is a function with its provided values.
 type bound struct {
 	function
-	values []reflect.Value // by parameter; the zero Value where an argument goes
+	values []reflect.Value // by parameter; the zero Value stands for an argument
 }
 
-// invocation returns a function for the injector that takes the provided
-// values and passes the bound function on.
+// invocation returns a function for the injector. That function takes the
+// provided values and passes the bound function to then.
 func (f function) invocation(then func(bound)) any {
 	t := reflect.FuncOf(f.needs(), nil, false)
 	return reflect.MakeFunc(t, func(given []reflect.Value) []reflect.Value {
@@ -199,7 +200,7 @@ func (b bound) takes() reflect.Type {
 	return b.value.Type().In(slices.IndexFunc(b.values, func(v reflect.Value) bool { return !v.IsValid() }))
 }
 
-// call calls the function with its own arguments, in their order.
+// call calls the function with its own arguments, in order.
 func (b bound) call(arguments ...any) []reflect.Value {
 	in := slices.Clone(b.values)
 	for i, v := range in {
@@ -215,14 +216,14 @@ func (b bound) call(arguments ...any) []reflect.Value {
 	return b.value.Call(in)
 }
 
-// run calls a function that takes a context, of the process or of the app that
-// h hosts.
+// run calls a function that takes a context, either the context of the process
+// or of the app that h hosts.
 func (b bound) run(ctx context.Context, h *megactx.Host) error {
 	var argument any = h.New(ctx) // is a context.Context too
 	return errorOf(b.call(argument))
 }
 
-// errorOf returns the error at the end of a call's results.
+// errorOf returns the error among the results of a call, which is the last one.
 func errorOf(results []reflect.Value) error {
 	if len(results) == 0 {
 		return nil

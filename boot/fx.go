@@ -9,9 +9,9 @@ import (
 	"go.uber.org/fx"
 )
 
-// injected has what options of the injector append or ask for come to the same
-// lifecycle as everything else: fx's own names no hook that overruns, and
-// unwinds nothing once its time is over.
+// injected makes fx options use the boot's own lifecycle and shutdown. The
+// lifecycle of fx does not name a hook that exceeds its time, and stops nothing
+// once its time is over.
 func (b *booting) injected() fx.Option {
 	return fx.Decorate(
 		func(fx.Lifecycle) fx.Lifecycle { return &appended{b} },
@@ -22,7 +22,8 @@ func (b *booting) injected() fx.Option {
 // appended is an fx.Lifecycle whose hooks are steps of the boot.
 type appended struct{ b *booting }
 
-// Append has a hook run, with a budget of its own, before those of OnPrimary.
+// Append adds a hook with a budget of its own. It runs before the hooks of
+// OnPrimary.
 func (a *appended) Append(h fx.Hook) {
 	name := "fx hook"
 	if pc, file, line, ok := runtime.Caller(1); ok {
@@ -35,16 +36,17 @@ func (a *appended) Append(h fx.Hook) {
 	})
 }
 
-// shutdowner ends the program where fx would end its own.
+// shutdowner is an fx.Shutdowner that shuts down the program instead of fx.
 type shutdowner struct{ b *booting }
 
-// shutdownError is why the program ends that asked for it itself.
+// shutdownError is the cause of a shutdown that the program has requested
+// itself.
 type shutdownError struct{ code int }
 
 func (e shutdownError) Error() string { return fmt.Sprintf("fx.Shutdowner, with exit code %d", e.code) }
 
-// Shutdown ends the program as a signal would, with an exit code if one is
-// given.
+// Shutdown ends the program as a signal would. It uses the given exit code, or
+// 0 without one.
 func (s shutdowner) Shutdown(options ...fx.ShutdownOption) error {
 	code := 0
 	for _, o := range options {

@@ -5,20 +5,19 @@ import (
 	"time"
 )
 
-// A worker that hangs keeps its connections and locks, and its share of the
-// listeners' queue. The supervisor asks each worker for a sign of life, and kills
-// and replaces one that does not answer for cluster.hang_timeout.
+// A worker that hangs keeps its connections, its locks and its share of the
+// listeners' queue. The supervisor pings each worker. It kills and replaces a
+// worker that does not answer for cluster.hang_timeout.
 
-// signs is how many signs of life a worker is asked for within
-// cluster.hang_timeout.
+// signs is the number of pings within cluster.hang_timeout.
 const signs = 10
 
-// watchWorker kills the worker when it does not answer for limit. It returns when
-// the line ends.
+// watchWorker kills the worker when it does not answer for limit. It returns
+// when the line ends.
 //
-// It counts ticks rather than time: a ticker drops the ticks of a time in which
-// this process, or the machine, stood still, so that a worker is not killed for an
-// answer that its supervisor did not read.
+// watchWorker counts ticks rather than time. A ticker drops the ticks of a
+// period in which this process or the machine was suspended. As a result, a
+// worker is not killed for an answer that its supervisor did not read.
 func (m *member) watchWorker(limit time.Duration) {
 	tick := time.NewTicker(limit / signs)
 	defer tick.Stop()
@@ -43,8 +42,9 @@ func (m *member) watchWorker(limit time.Duration) {
 	}
 }
 
-// askAlive returns a channel that is closed when the worker answers, whatever it
-// says, or when ctx or the line ends. Its goroutine ends then.
+// askAlive pings the worker. The returned channel is closed when the worker
+// answers, even with an error, or when ctx or the line ends. The goroutine of
+// askAlive ends at that time.
 func (m *member) askAlive(ctx context.Context) <-chan struct{} {
 	answered := make(chan struct{})
 	go func() {

@@ -9,7 +9,7 @@ import (
 	megactx "github.com/megaframework/mega/ctx"
 )
 
-// bindHooks gives the hooks their values, and their place in the lifecycle.
+// bindHooks passes the hooks their values, and adds them to the lifecycle.
 func (b *booting) bindHooks(hooks []hookOption) (options []fx.Option) {
 	for _, h := range hooks {
 		var have bound
@@ -38,7 +38,8 @@ func (b *booting) bind(h hookOption, f bound, host *megactx.Host) {
 	}
 }
 
-// task is a step around a function that runs until it is told to end.
+// task returns a step that runs a function in a goroutine until the program
+// stops.
 func (b *booting) task(runs hook) step {
 	var cancel context.CancelFunc
 	done := make(chan struct{})
@@ -68,7 +69,8 @@ func (b *booting) task(runs hook) step {
 	}
 }
 
-// placeOf says where a function is from.
+// placeOf returns where a function is declared and passed to an option, as
+// facts of a Failure.
 func placeOf(f function, host *megactx.Host) []Fact {
 	facts := []Fact{{Name: "declared", Value: f.declared()}, {Name: "given at", Value: "mega." + f.option + ", " + f.site}}
 	if app := host.App.Name; app != "" {
@@ -77,7 +79,7 @@ func placeOf(f function, host *megactx.Host) []Fact {
 	return facts
 }
 
-// check says what is wrong with a hook beside its function.
+// check returns an error if the name or the budget of a hook is invalid.
 func (h hookOption) check() error {
 	switch {
 	case h.name == "":

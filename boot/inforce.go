@@ -11,19 +11,19 @@ import (
 	"github.com/megaframework/mega/drivers/cluster"
 )
 
-// Only a start, SIGUSR2 and SIGHUP read files. The supervisor keeps a copy of the
-// files for each generation of workers, and a worker that replaces another one
-// loads its configuration from the copy of its generation. It keeps files rather
-// than values, since the workers may be of a newer build, with keys that the
-// supervisor does not know.
+// Only a start, SIGUSR2 and SIGHUP read files. The supervisor keeps a copy of
+// the files for each generation of workers. A worker that replaces another one
+// loads its configuration from the copy of its generation. The supervisor keeps
+// files rather than values, because workers of a newer build may have keys that
+// the supervisor does not know.
 
-// inputs are the files that a generation of workers has its configuration from.
+// inputs are the configuration files of a generation of workers.
 type inputs struct {
-	Start *config.Files `json:"start,omitempty"` // that it was started with
-	Live  *config.Files `json:"live,omitempty"`  // of the last reload: live keys come from there
+	Start *config.Files `json:"start,omitempty"` // read when the generation started
+	Live  *config.Files `json:"live,omitempty"`  // read by the last reload; live keys come from there
 }
 
-// generations are the inputs of each generation. Its methods may be called
+// generations contains the inputs of each generation. Its methods may be called
 // concurrently.
 type generations struct {
 	mu     sync.Mutex // guards the fields below
@@ -31,16 +31,16 @@ type generations struct {
 	latest *config.Files // of the last reload
 }
 
-// of returns the inputs of a generation; they are empty until its first worker has
-// been ready, which reads the files.
+// of returns the inputs of a generation. They are empty until the first worker
+// of the generation is ready, because that worker reads the files.
 func (g *generations) of(generation int) inputs {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.all[generation]
 }
 
-// begin keeps the files that the first worker of a generation has read. The first
-// copy counts.
+// begin stores the files that the first worker of a generation has read. Only
+// the first call for a generation has an effect.
 func (g *generations) begin(generation int, start *config.Files) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -53,7 +53,7 @@ func (g *generations) begin(generation int, start *config.Files) {
 	g.all[generation] = inputs{Start: start}
 }
 
-// reload keeps the files of a reload for all generations.
+// reload stores the files of a reload for all generations.
 func (g *generations) reload(live *config.Files) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -64,8 +64,8 @@ func (g *generations) reload(live *config.Files) {
 	}
 }
 
-// live returns the files of the last reload for a worker that has missed it, and
-// keeps them for its generation.
+// live returns the files of the last reload for a worker that has missed it,
+// and stores them for its generation.
 func (g *generations) live(generation int) *config.Files {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -77,7 +77,8 @@ func (g *generations) live(generation int) *config.Files {
 	return in.Live
 }
 
-// forget drops the generations before oldest: no worker is started in them.
+// forget drops the generations before oldest, in which no worker is started any
+// more.
 func (g *generations) forget(oldest int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -102,9 +103,9 @@ func (b *booting) loadConfig() (*config.Config, error) {
 	return c, nil
 }
 
-// load loads the configuration: a worker takes the one in force from its
-// supervisor, if there is one. Else it reads the files and keeps a copy for its
-// successors.
+// load loads the configuration. A worker gets the configuration in force from
+// its supervisor, if the supervisor has one. Otherwise load reads the files and
+// keeps a copy for later workers of the generation.
 func (b *booting) load() (*config.Config, error) {
 	s := b.process.source(b.program)
 	if b.member == nil {
@@ -128,13 +129,13 @@ func (b *booting) load() (*config.Config, error) {
 	return next, err
 }
 
-// inputs asks the supervisor for the files of this worker's generation.
+// inputs requests the files of this worker's generation from the supervisor.
 func (m *membership) inputs(ctx context.Context) (in inputs, err error) {
 	ctx, cancel := context.WithTimeout(ctx, hookBudget)
 	defer cancel()
 	body, err := m.node.Call(ctx, callConfig, nil)
 	if _, older := errors.AsType[*cluster.CallError](err); older {
-		return in, nil // a supervisor of an older build does not keep them
+		return in, nil // a supervisor of an older build does not keep files
 	}
 	if err == nil {
 		err = json.Unmarshal(body, &in)
@@ -143,10 +144,10 @@ func (m *membership) inputs(ctx context.Context) (in inputs, err error) {
 }
 
 // reloadFrom decodes the files of a reload that the supervisor has checked, and
-// reloads from them.
+// reloads the configuration from them.
 func (b *booting) reloadFrom(body []byte) error {
 	if len(body) == 0 {
-		_, err := b.reload(nil) // a supervisor of an older build
+		_, err := b.reload(nil) // a supervisor of an older build sends no files
 		return err
 	}
 	live := new(config.Files)

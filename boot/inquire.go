@@ -2,8 +2,8 @@ package boot
 
 import "github.com/megaframework/mega/config"
 
-// ConfigSchema returns the JSON Schema of the files of configuration that the
-// program which options describe reads.
+// ConfigSchema returns the JSON Schema of the configuration files of the
+// program that options describe.
 func ConfigSchema(p Process, options ...Option) ([]byte, error) {
 	program, err := p.program(options)
 	if err != nil {

@@ -9,20 +9,20 @@ import (
 	"time"
 )
 
-// The budgets of hooks that were not given one.
+// Default budgets of hooks.
 const (
 	hookBudget    = 15 * time.Second
-	primaryBudget = 2 * time.Minute // migrations take their time
+	primaryBudget = 2 * time.Minute // migrations take longer
 )
 
-// hook is something with a name that is done at the start or at the end.
+// hook is a named function that runs at start or at shutdown.
 type hook struct {
 	name   string
 	budget time.Duration
 	run    func(context.Context) error // may be nil: nothing to do
 }
 
-// step is what a part of the program does at the start, and how it ends.
+// step is the start and the shutdown of one part of the program.
 type step struct {
 	start hook
 	end   hook
@@ -30,7 +30,7 @@ type step struct {
 	from  []Fact
 }
 
-// placed adds to a failure of the step where the step is from.
+// placed adds the step's declaration to a failure of the step.
 func (s step) placed(err error) error {
 	if f, ok := errors.AsType[*Failure](err); ok && len(f.Facts) == 0 {
 		f.Facts = s.from
@@ -38,26 +38,26 @@ func (s step) placed(err error) error {
 	return err
 }
 
-// phase is when something ends. The phases end one after the other, and what
-// is in one of them ends in reverse, so that everything ends before what it
-// needs, and requests before everything else.
+// phase is a phase of a shutdown. The phases run one after the other, and the
+// parts of a phase stop in reverse order. Thus every part stops before the
+// parts that it needs, and requests stop before everything else.
 type phase int
 
 const (
 	serving  phase = iota // listeners, and the requests in flight
-	working               // Run, and ctx.Go: what goes on beside requests
+	working               // Run, and ctx.Go: work beside requests
 	leaving               // OnStop; locks still work
-	locking               // the locks: holders hear of it while what they work on is still there
-	owning                // the values that were provided, and caches
-	watching              // probes: they tell what happens until the last
+	locking               // the locks: holders are notified while the values that they work on still exist
+	owning                // provided values, and caches
+	watching              // probes: they report to the very end
 	phases
 )
 
-// longestReserve bounds what a shutdown keeps for what comes after the work in
-// flight: a sixth of its budget.
+// longestReserve limits the time that a shutdown reserves for the phases after
+// the work in flight. The reserve is a sixth of the shutdown's budget.
 const longestReserve = 5 * time.Second
 
-// until is when a phase has to be over that is part of a shutdown.
+// until returns the deadline of a phase of a shutdown.
 func (p phase) until(began time.Time, budget time.Duration) time.Time {
 	reserve := min(budget/6, longestReserve)
 	switch p {
@@ -69,24 +69,26 @@ func (p phase) until(began time.Time, budget time.Duration) time.Time {
 	return began.Add(budget)
 }
 
-// lastWord is what each hook gets where the budget is used up already: what
-// only has to let go can do so.
+// lastWord is the time for each hook after the budget is used up. It is enough
+// for a hook that only releases a resource.
 const lastWord = 250 * time.Millisecond
 
-// lifecycle starts steps in their order, and ends what has started.
+// lifecycle starts steps in order, and stops the steps that have started.
 //
-// It belongs to the goroutine that boots, and later to the one that ends.
+// It belongs to the goroutine that boots, and later to the goroutine that shuts
+// down.
 type lifecycle struct {
 	log   *slog.Logger
-	took  func(name string, began time.Time) // notes what a start took; may be nil
+	took  func(name string, began time.Time) // records the duration of a start; may be nil
 	steps []step
 	ends  [phases][]hook
 }
 
-// endWith has something that is there already end in its phase.
+// endWith adds a hook to a phase of the shutdown, for a part that is already
+// running.
 func (l *lifecycle) endWith(p phase, h hook) { l.ends[p] = append(l.ends[p], h) }
 
-// start does the steps. On an error the caller has to call stop.
+// start runs the steps. If start returns an error, the caller must call stop.
 func (l *lifecycle) start(ctx context.Context) error {
 	for _, s := range l.steps {
 		if err := l.startOne(ctx, s.start); err != nil {
@@ -129,11 +131,12 @@ func overrun(h hook, err error) error {
 	}
 }
 
-// stop ends everything that was started or opened. It returns what had to be
-// cut off, each with its name.
+// stop stops everything that was started or opened. It returns an error for
+// each part that was cut off, with its name.
 //
-// budget is for all of it, and has run since began. Where it is used up, what
-// is left is still told to end, one after the other, and has a last word each.
+// budget applies to the whole shutdown, and has run since began. After the
+// budget is used up, the remaining hooks still run, one after the other, for
+// lastWord each.
 func (l *lifecycle) stop(began time.Time, budget time.Duration) error {
 	var cut []error
 	for p := range phases {
@@ -177,14 +180,14 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// errStuck says that something was left behind, running.
+// errStuck is the error of a function that did not return and was left running.
 var errStuck = errors.New("it does not end")
 
-// noticeTime is what a function may take to notice that its context has ended.
+// noticeTime is the time that a function gets to notice the end of its context.
 const noticeTime = time.Second
 
-// await runs fn and waits for it until ctx has ended, and then as long as it
-// may take to notice. A fn that heeds nothing is left behind.
+// await runs fn and waits for it until ctx has ended, and then for noticeTime.
+// If fn has not returned by then, await leaves it running.
 func await(ctx context.Context, fn func(context.Context) error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -207,7 +210,7 @@ func await(ctx context.Context, fn func(context.Context) error) error {
 	}
 }
 
-// errGone is what a goroutine ends with that called runtime.Goexit.
+// errGone is the error of a goroutine that called runtime.Goexit.
 var errGone = errors.New("its goroutine ended before it returned")
 
 // contained runs fn and returns its panic as an error.
@@ -220,7 +223,7 @@ func contained(ctx context.Context, fn func(context.Context) error) (err error) 
 	return fn(ctx)
 }
 
-// closer returns how to close a value that has a Close method.
+// closer returns a function that closes value, if value has a Close method.
 func closer(value any) (func(context.Context) error, bool) {
 	switch v := value.(type) {
 	case interface{ Close(context.Context) error }:

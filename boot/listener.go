@@ -10,23 +10,24 @@ import (
 
 var errDraining = errors.New("the listener is draining")
 
-// queueTime is how long a draining listener goes on accepting: what the kernel
-// has connected was promised an answer. Where new connections can be kept away
-// meanwhile, those under way complete, unless their clients are further off.
+// queueTime is how long a draining listener goes on accepting. Connections that
+// the kernel has established must get an answer. If the kernel can refuse new
+// connections meanwhile, this time also lets pending ones complete, unless
+// their clients are too far away.
 const (
 	queueTime = 100 * time.Millisecond
-	lastLook  = 10 * time.Millisecond // then, for who has waited in the queue of a busy machine
+	lastLook  = 10 * time.Millisecond // additional time for connections in the queue of a busy machine
 )
 
-// listener can end without refusing the connections that wait in its queue.
+// listener can stop without refusing the connections in its queue.
 type listener struct {
 	*net.TCPListener
 	conns    *connections
-	room     *room         // nil for no bound
-	queue    time.Duration // for which it goes on accepting
-	others   func() bool   // whether other processes go on accepting; nil where there are none
+	room     *room         // nil for no limit
+	queue    time.Duration // how long it goes on accepting while it drains
+	others   func() bool   // whether other processes go on accepting; nil if there are none
 	draining atomic.Bool
-	left     atomic.Bool // to the others, with all that is in the queue
+	left     atomic.Bool // whether other processes have taken over the queue
 }
 
 func listen(addr string) (*listener, error) {
@@ -37,7 +38,7 @@ func listen(addr string) (*listener, error) {
 	return &listener{TCPListener: l.(*net.TCPListener)}, nil
 }
 
-// turnAway keeps new connections from the queue.
+// turnAway makes the kernel refuse new connections.
 func (l *listener) turnAway() error {
 	raw, err := l.SyscallConn()
 	if err != nil {
@@ -50,8 +51,9 @@ func (l *listener) turnAway() error {
 	return failed
 }
 
-// Accept returns errDraining, which is no timeout to net/http, when the queue
-// has been emptied: when nobody has come out of it for a moment.
+// Accept returns errDraining when a draining listener's queue is empty, that
+// is, when no connection has arrived for a moment. net/http does not treat
+// errDraining as a timeout.
 func (l *listener) Accept() (net.Conn, error) {
 	bounded := l.room.enter()
 	c, err := l.accept()
@@ -70,7 +72,7 @@ func (l *listener) accept() (net.Conn, error) {
 		return nil, errDraining
 	}
 	if err != nil && l.draining.Load() {
-		_ = l.SetDeadline(time.Now().Add(lastLook)) // fails on a closed listener, and so does what follows
+		_ = l.SetDeadline(time.Now().Add(lastLook)) // fails on a closed listener, as do the next calls
 		if tcp, err = l.AcceptTCP(); err != nil {
 			return nil, errDraining
 		}
@@ -81,8 +83,8 @@ func (l *listener) accept() (net.Conn, error) {
 	return tcp, nil
 }
 
-// drain has Accept end once the queue is empty, or at once if others go on
-// accepting what is in it.
+// drain makes Accept end once the queue is empty, or at once if other processes
+// go on accepting from the queue.
 func (l *listener) drain() {
 	l.room.lift()
 	if l.others != nil && l.others() {
@@ -91,6 +93,6 @@ func (l *listener) drain() {
 		return
 	}
 	l.draining.Store(true)
-	_ = l.turnAway()                           // without it, what connects in the last moment is lost
+	_ = l.turnAway()                           // otherwise connections of the last moment are lost
 	_ = l.SetDeadline(time.Now().Add(l.queue)) // fails on a closed listener, which is drained
 }

@@ -6,5 +6,5 @@ import (
 	"errors"
 )
 
-// turnAway would keep new connections from the queue while it is emptied.
+// turnAway is not supported on this system.
 func turnAway(uintptr) error { return errors.ErrUnsupported }

@@ -13,8 +13,8 @@ import (
 	megactx "github.com/megaframework/mega/ctx"
 )
 
-// listen takes every address before any app serves, so that a program serves
-// whole or not at all.
+// listen opens all addresses before any app serves, so that a program serves
+// either all apps or none.
 func (b *booting) listen(c *config.Config, log *slog.Logger) error {
 	if b.process.Offline != nil {
 		b.placed()
@@ -34,7 +34,8 @@ func (b *booting) listen(c *config.Config, log *slog.Logger) error {
 	return b.leftOver()
 }
 
-// listenAt serves a front, and answers as host to what none of its apps is for.
+// listenAt opens the listener of a front. host answers requests that match none
+// of its apps.
 func (b *booting) listenAt(c *config.Config, p front, host *megactx.Host) error {
 	l, err := b.open(p)
 	if known, ok := errors.AsType[*Failure](err); ok {
@@ -56,7 +57,7 @@ func (b *booting) listenAt(c *config.Config, p front, host *megactx.Host) error 
 	return nil
 }
 
-// refusing answers requests by a foreign name.
+// refusing returns a handler that refuses requests for a foreign host name.
 func refusing(host *megactx.Host) http.Handler {
 	r := megactx.NewRouter(host)
 	r.Handle("/*", func(*megactx.Ctx) error {
@@ -66,8 +67,8 @@ func refusing(host *megactx.Host) http.Handler {
 	return r.Handler()
 }
 
-// serves are the last steps: the process can be operated, the apps serve, and
-// the program is ready.
+// serves returns the last steps of a start: the admin socket opens, the apps
+// serve, and the program becomes ready.
 func (b *booting) serves() []step {
 	return []step{
 		{
@@ -84,7 +85,7 @@ func (b *booting) serves() []step {
 	}
 }
 
-// listenFailure is why an address cannot be had.
+// listenFailure returns the Failure for an address that cannot be opened.
 func listenFailure(c *config.Config, key, addr string, err error) error {
 	f := &Failure{
 		Code: "app.cannot_listen", Exit: ExitUnavailable, Cause: err,

@@ -13,16 +13,16 @@ import (
 	"github.com/megaframework/mega/lock"
 )
 
-// logs is where a process writes, and how much of it: each app has a level of
-// its own, and all of them can change while it runs.
+// logs contains the log handler and the log levels of a process. Each app has a
+// level of its own. All levels can change while the process runs.
 type logs struct {
-	handler slog.Handler // writes everything
+	handler slog.Handler // writes records of all levels
 	level   slog.LevelVar
 	apps    map[string]*slog.LevelVar
 }
 
-// newLogs writes lines for people on a terminal and in dev, JSON elsewhere. Each
-// line of a worker has its number.
+// newLogs creates the loggers. They write text on a terminal and in env dev,
+// and JSON elsewhere. Each line of a worker contains the worker's number.
 func newLogs(w io.Writer, c *config.Config, worker int, v *veil) *logs {
 	l := &logs{handler: newHandler(w, c, v), apps: map[string]*slog.LevelVar{}}
 	if worker != 0 {
@@ -35,7 +35,7 @@ func newLogs(w io.Writer, c *config.Config, worker int, v *veil) *logs {
 	return l
 }
 
-// newHandler returns a handler that writes everything, masked by v.
+// newHandler returns a handler that writes all records, masked by v.
 func newHandler(w io.Writer, c *config.Config, v *veil) slog.Handler {
 	if !readable(w, c) {
 		return slog.NewJSONHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: v.attr})
@@ -46,7 +46,7 @@ func newHandler(w io.Writer, c *config.Config, v *veil) slog.Handler {
 	})
 }
 
-// apply puts the levels of a configuration in force.
+// apply sets the log levels of a configuration.
 func (l *logs) apply(c *config.Config) {
 	l.level.Set(levelOf(c.Log.Level))
 	for name, level := range l.apps {
@@ -62,11 +62,11 @@ func levelOf(text string) slog.Level {
 	return level
 }
 
-// process is the logger of what belongs to no app.
+// process returns the logger for records that belong to no app.
 func (l *logs) process() *slog.Logger { return slog.New(leveled{l.handler, &l.level}) }
 
-// app is the logger of an app, below the process's, which may have been
-// decorated.
+// app returns the logger of an app. It derives from the process's logger, which
+// the program may have decorated.
 func (l *logs) app(name string, process *slog.Logger) *slog.Logger {
 	if h, ok := process.Handler().(leveled); ok {
 		process = slog.New(leveled{h.Handler, l.apps[name]})
@@ -74,7 +74,7 @@ func (l *logs) app(name string, process *slog.Logger) *slog.Logger {
 	return process.With("app", name)
 }
 
-// leveled is a handler of records from a level on.
+// leveled is a handler that drops records below a level.
 type leveled struct {
 	slog.Handler
 	level *slog.LevelVar
@@ -90,7 +90,7 @@ func (h leveled) WithGroup(name string) slog.Handler {
 	return leveled{h.Handler.WithGroup(name), h.level}
 }
 
-// readable reports whether people read the log as it is written.
+// readable reports whether the log is written as text for people.
 func readable(w io.Writer, c *config.Config) bool {
 	if c.Log.Format == "auto" {
 		return c.Env == "dev" || isTerminal(w)
@@ -107,8 +107,8 @@ func isTerminal(w io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// lockLog tells the log what an operator wants to know of locks. What happens
-// with every request is left to statistics.
+// lockLog logs the lock events that matter to an operator. Events of every
+// request only appear in statistics.
 type lockLog struct{ log *slog.Logger }
 
 // Observe writes an event of a Locker to the log.

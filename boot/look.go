@@ -20,7 +20,7 @@ import (
 	"github.com/megaframework/mega/drivers/redis"
 )
 
-// How the addresses and servers of a configuration are looked at.
+// Checks of the addresses and servers of a configuration.
 
 func fine(format string, args ...any) Finding {
 	return Finding{Verdict: OK, Text: fmt.Sprintf(format, args...)}
@@ -30,7 +30,7 @@ func broken(action string, err error) Finding {
 	return Finding{Verdict: Fail, Text: err.Error(), Action: strings.Join(strings.Fields(action), " ")}
 }
 
-// addressed takes an address and gives it back.
+// addressed returns a check that opens an address and closes it again.
 func addressed(c *config.Config, key, addr string) func(context.Context) Finding {
 	return func(ctx context.Context) Finding {
 		l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
@@ -46,7 +46,7 @@ func addressed(c *config.Config, key, addr string) func(context.Context) Finding
 	}
 }
 
-// after adds what went wrong in the end.
+// after adds an error of the cleanup to a finding.
 func (f Finding) after(err error) Finding {
 	if err != nil {
 		f.Verdict, f.Text = Fail, f.Text+", but "+err.Error()
@@ -54,13 +54,14 @@ func (f Finding) after(err error) Finding {
 	return f
 }
 
-// Where a redis is too far, or too far off, to be what locks rely on.
+// Limits beyond which a Redis is a poor backend for locks: round trip and clock
+// skew.
 const (
 	farAway = 50 * time.Millisecond // each lock takes that long
-	askew   = time.Second           // fences are taken from the server's clock
+	askew   = time.Second           // fences come from the server's clock
 )
 
-// cached asks a cache for its time.
+// cached returns a check that reads the time of a cache's server.
 func cached(c *config.Config, alias string) func(context.Context) Finding {
 	key := "cache." + alias + ".url"
 	return func(ctx context.Context) Finding {
@@ -68,7 +69,7 @@ func cached(c *config.Config, alias string) func(context.Context) Finding {
 		if err != nil {
 			return broken("correct it: "+put(c, key, "redis://localhost:6379/0"), err)
 		}
-		stop := context.AfterFunc(ctx, func() { _ = client.Close() }) // it does not heed a context while it connects
+		stop := context.AfterFunc(ctx, func() { _ = client.Close() }) // the client ignores the context while it connects
 		defer stop()
 		defer func() { _ = client.Close() }()
 		trip, skew, err := clock(ctx, client)
@@ -101,8 +102,8 @@ func ahead(skew time.Duration) string {
 	}
 }
 
-// clock asks a server for its time, a few times, and believes the answer that
-// came fastest: what it may be wrong by is half of what it took.
+// clock reads a server's time five times, and uses the fastest answer. The
+// error of the skew is at most half of that round trip.
 func clock(ctx context.Context, client goredis.UniversalClient) (trip, skew time.Duration, err error) {
 	for range 5 {
 		sent := time.Now()
@@ -120,7 +121,7 @@ func clock(ctx context.Context, client goredis.UniversalClient) (trip, skew time
 	return trip, skew, nil
 }
 
-// messaged reads what a NATS server says first.
+// messaged returns a check that reads the greeting of a NATS server.
 func messaged(c *config.Config) func(context.Context) Finding {
 	return func(ctx context.Context) Finding {
 		var errs []error
@@ -153,7 +154,7 @@ func natsVersion(ctx context.Context, server string) (string, error) {
 	}
 	defer func() { _ = conn.Close() }()
 	if deadline, ok := ctx.Deadline(); ok {
-		_ = conn.SetDeadline(deadline) // a connection that is closed fails below
+		_ = conn.SetDeadline(deadline) // fails on a closed connection, as does the read below
 	}
 	line, err := bufio.NewReader(conn).ReadString('\n')
 	text, isInfo := strings.CutPrefix(line, "INFO ")
@@ -165,7 +166,8 @@ func natsVersion(ctx context.Context, server string) (string, error) {
 	return info.Version, err
 }
 
-// drivers are what was decided on, opened once.
+// drivers returns checks that open each selected driver that has a server, and
+// close it again.
 func (b *booting) drivers() (looks []look) {
 	quiet := slog.New(slog.DiscardHandler)
 	c := *b.config
