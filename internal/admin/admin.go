@@ -1,7 +1,7 @@
-// Package admin is the door by which whoever operates a process reaches it
-// while it runs: a Unix socket that belongs to the process's user, with HTTP
-// and JSON behind it. What a process holds only in its own memory, such as the
-// locks of the memory driver, is looked at and changed through it.
+// Package admin gives operators access to a running process: a Unix socket that
+// belongs to the process's user and serves HTTP with JSON. It shows and changes
+// state that only the process's memory holds, such as the locks of the memory
+// driver.
 //
 //	GET  /process         who it is: Info
 //	GET  /locks           ?prefix= &limit=: Listing
@@ -19,17 +19,16 @@
 //	POST /bus/pub         Message -> {bytes}
 //	POST /bus/req         Message -> Reply
 //
-// A supervisor has such a socket for all of its workers, with what OpenCrew adds
-// to it, and each worker has one for its supervisor: see OpenWorker.
+// A supervisor has such a socket for all of its workers, with the additions of
+// OpenCrew, and each worker has one for its supervisor: see OpenWorker.
 //
 // The socket is <folder>/<name>.<pid>.sock, in a folder that only the user can
-// enter: $XDG_RUNTIME_DIR/mega, else mega-<uid> in the temporary folder. Who
-// connects is known from the system, not from what he says, and has to be the
-// same user, or root. Everything that changes something is logged with his
-// name.
+// enter: $XDG_RUNTIME_DIR/mega, else mega-<uid> in the temporary folder. The
+// system, not the peer, identifies the peer's user, which must be the same user
+// or root. Every change is logged with that user.
 //
-// There is no such socket on Windows, where a peer's user cannot be known:
-// [Open] and [Find] return ErrUnsupported.
+// Windows has no such socket, because it cannot identify a peer's user: [Open]
+// and [Find] return ErrUnsupported.
 package admin
 
 import (
@@ -43,10 +42,10 @@ import (
 	"github.com/megaframework/mega/lock"
 )
 
-// ErrUnsupported says that this system cannot tell who connects.
+// ErrUnsupported is the error of a system that cannot identify a socket's peer.
 var ErrUnsupported = errors.New("admin sockets are not supported on this system: it does not say which user connects")
 
-// Info says which process it is.
+// Info identifies a process.
 type Info struct {
 	Name   string    `json:"name"`
 	PID    int       `json:"pid"`
@@ -56,61 +55,63 @@ type Info struct {
 	Scope  string    `json:"scope"`  // how far they reach: process, node, fleet
 	Bus    Reach     `json:"bus"`
 	Since  time.Time `json:"since"`
-	// Meets is where the processes of a cluster meet: cluster.socket. It is empty
-	// where a supervisor's workers meet at the supervisor.
+	// Meets is the cluster socket: cluster.socket. It is empty if a
+	// supervisor's workers use the supervisor's own hub.
 	Meets string `json:"meets,omitempty"`
-	// Worker is the number of a worker, from 1. Its supervisor has the Workers.
+	// Worker is the number of a worker, from 1. A supervisor's Info lists its
+	// Workers.
 	Worker  int      `json:"worker,omitempty"`
 	Workers []Worker `json:"workers,omitempty"`
 }
 
-// Reach is a driver and how far it reaches: process, node, fleet.
+// Reach is a driver and its scope: process, node, fleet.
 type Reach struct {
 	Driver string `json:"driver"`
 	Scope  string `json:"scope"`
 }
 
-// Process is what can be seen of a process and done to it. All of it may be
-// called concurrently.
+// Process is the interface of a process for the socket. All fields must be safe
+// for concurrent calls.
 type Process struct {
 	Info   Info
 	Locks  *lock.Locker
 	Bus    *bus.Bus
-	Boot   func() any // encodes as JSON; nil while there is nothing yet
+	Boot   func() any // encodes as JSON; returns nil before the boot has a report
 	Config func() any // encodes as JSON, with secrets masked
 	Routes func() any // encodes as JSON
 
-	// Reload reads the configuration again and returns what has changed.
+	// Reload reads the configuration again and returns the changes.
 	Reload func(context.Context) ([]Change, error)
-	// SetLevel sets the least level that is logged of an app, or of the whole
-	// process if app is empty.
+	// SetLevel sets the minimum log level of an app, or of the whole process if
+	// app is empty.
 	SetLevel func(app, level string) error
 
 	Log *slog.Logger
 }
 
-// Change is a key of the configuration whose value is another one than it was.
+// Change is a key of the configuration whose value has changed.
 type Change struct {
 	Key    string `json:"key"`
-	Old    string `json:"old"` // a secret is masked
+	Old    string `json:"old"` // secrets are masked
 	New    string `json:"new"`
 	Origin string `json:"origin"` // of the new value
-	Live   bool   `json:"live"`   // it is in force; otherwise it takes a restart
+	Live   bool   `json:"live"`   // in effect; otherwise it requires a restart
 }
 
-// Peer is who is at the other end of a connection.
+// Peer is the other end of a connection.
 type Peer = private.Peer
 
 type peerKey struct{}
 
-// PeerFrom returns the peer that asked for the work done with ctx.
+// PeerFrom returns the peer that requested the work of ctx.
 func PeerFrom(ctx context.Context) (Peer, bool) {
 	p, ok := ctx.Value(peerKey{}).(Peer)
 	return p, ok
 }
 
-// Identify completes a lock's Holder with the peer that asks for it, for use in
-// [lock.Config].Identify: who loses a lease is told by whom.
+// Identify adds the requesting peer to a lock's Holder, for use in
+// [lock.Config].Identify, so that the holder of a lost lease learns the name of
+// the operator.
 func Identify(ctx context.Context, h *lock.Holder) {
 	p, ok := PeerFrom(ctx)
 	if !ok {

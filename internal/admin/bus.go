@@ -9,8 +9,8 @@ import (
 	"github.com/megaframework/mega/bus"
 )
 
-// Messages is the bus of a process: how far it reaches, whether it can be used,
-// and what has become of the messages of each subscription.
+// Messages describes the bus of a process: its scope, its state, and the
+// counters of each subscription.
 type Messages struct {
 	Scope      string `json:"scope"` // how far messages reach: process, node, fleet
 	Why        string `json:"why,omitempty"`
@@ -18,7 +18,7 @@ type Messages struct {
 	bus.Stats
 }
 
-// newMessages never has a null where a list is expected.
+// newMessages returns the Messages of b, with empty lists in place of null.
 func newMessages(b *bus.Bus) Messages {
 	info := b.Info()
 	m := Messages{Scope: info.Scope.String(), MaxPayload: info.MaxPayload, Stats: b.Stats()}
@@ -29,11 +29,11 @@ func newMessages(b *bus.Bus) Messages {
 	return m
 }
 
-// Topic is a pattern that a process has subscribed or responds to, with what all
-// of its subscriptions to it have done.
+// Topic is a pattern with the subscriptions or responders of a process, and the
+// sum of their counters.
 type Topic struct {
 	Pattern       string   `json:"pattern"`
-	Answers       bool     `json:"answers"` // requests; else it is about events
+	Answers       bool     `json:"answers"` // requests; otherwise events
 	Subscriptions int      `json:"subscriptions"`
 	Groups        []string `json:"groups"`
 	Received      uint64   `json:"received"`
@@ -44,7 +44,7 @@ type Topic struct {
 	Pending       int      `json:"pending"` // waiting now
 }
 
-// newTopics is sorted by pattern, events first.
+// newTopics returns the topics sorted by pattern, events first.
 func newTopics(subs []bus.SubStats) []Topic {
 	type key struct {
 		pattern string
@@ -90,8 +90,8 @@ func (t *Topic) add(s bus.SubStats) {
 	t.Pending += s.Pending
 }
 
-// failBus answers with an error of messages. What the responder answered
-// instead of a result has its own code.
+// failBus answers with an error of the bus. A responder's error keeps its own
+// code.
 func failBus(w http.ResponseWriter, err error) {
 	refuse(w, busStatus(err), codeOf(err, "internal"), err)
 }

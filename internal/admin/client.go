@@ -21,22 +21,22 @@ import (
 	"github.com/megaframework/mega/lock"
 )
 
-// findTime is how long a process has to say who it is.
+// findTime is the timeout for a process to identify itself.
 const findTime = time.Second
 
-// maxAnswer bounds what is read of one answer, in bytes.
+// maxAnswer bounds the size of one answer, in bytes.
 const maxAnswer = 64 << 20
 
 // Found is a process that has an admin socket.
 type Found struct {
 	Path string
 	Info Info
-	Err  error // why it did not say who it is: it may be stopped, or very busy
+	Err  error // why it did not identify itself: it may be stopped, or very busy
 }
 
-// Find asks every process of this user who it is and returns those of that
+// Find asks every process of this user for its Info and returns those of that
 // name, or all of them if name is empty, sorted by name and number. A process
-// that does not answer is among them, with Err, if its socket is called so.
+// that does not answer is included, with Err, if its socket has that name.
 func Find(ctx context.Context, folders []string, name string) ([]Found, error) {
 	if !private.Supported {
 		return nil, ErrUnsupported
@@ -66,8 +66,8 @@ func whois(ctx context.Context, path string) Found {
 	return f
 }
 
-// called reports whether the process has that name, judging one that does not
-// answer by its socket.
+// called reports whether the process has that name. The name of a process that
+// does not answer is the name of its socket.
 func (f Found) called(name string) bool {
 	switch {
 	case name == "":
@@ -78,11 +78,11 @@ func (f Found) called(name string) bool {
 	return strings.HasPrefix(filepath.Base(f.Path), plain(name)+".")
 }
 
-// Client talks to one process. Each call is a connection of its own; there is
-// nothing to close.
+// Client calls one process. Each call opens its own connection, so a Client
+// needs no Close.
 type Client struct {
 	path   string
-	worker int // 0 leaves it to the process
+	worker int // 0 lets the process choose
 	http   http.Client
 }
 
@@ -94,20 +94,20 @@ func Dial(path string) *Client {
 // Worker returns a Client of one of the workers behind the same socket.
 func (c *Client) Worker(id int) *Client { return &Client{c.path, id, c.http} }
 
-// Error is an answer that says no.
+// Error is the answer to a refused or failed call.
 type Error struct {
 	Status int
 	code   string
 	Text   string
 }
 
-// Error returns the process's words.
+// Error returns the text of the process.
 func (e *Error) Error() string { return e.Text }
 
 // Code returns the dotted code.
 func (e *Error) Code() string { return e.code }
 
-// Process returns who it is.
+// Process returns the Info of the process.
 func (c *Client) Process(ctx context.Context) (i Info, err error) {
 	return i, c.Get(ctx, "/process", &i)
 }
@@ -122,26 +122,26 @@ func (c *Client) Locks(ctx context.Context, prefix string, limit int) (l Listing
 	return l, c.Get(ctx, "/locks?"+q.Encode(), &l)
 }
 
-// Lock returns who holds key and who waits for it.
+// Lock returns the holders and waiters of key.
 func (c *Client) Lock(ctx context.Context, key string) (e Entry, err error) {
 	return e, c.Get(ctx, "/lock?"+url.Values{"key": {key}}.Encode(), &e)
 }
 
-// Stats returns what the process has done with locks.
+// Stats returns the lock counters of the process.
 func (c *Client) Stats(ctx context.Context) (s lock.Stats, err error) {
 	return s, c.Get(ctx, "/stats", &s)
 }
 
-// Release takes key away from whoever holds it, and returns how many leases
-// that were.
+// Release forces the release of key from its holders, and returns the number of
+// leases it ended.
 func (c *Client) Release(ctx context.Context, key, reason string) (released int, err error) {
 	var out releaseAnswer
 	err = c.post(ctx, "/lock/release", releaseRequest{key, reason}, &out)
 	return out.Released, err
 }
 
-// Reload has the process read its configuration again and returns what has
-// changed.
+// Reload requests the process to read its configuration again and returns the
+// changes.
 func (c *Client) Reload(ctx context.Context) ([]Change, error) {
 	var out reloadAnswer
 	err := c.post(ctx, "/config/reload", struct{}{}, &out)
@@ -153,44 +153,45 @@ func (c *Client) Workers(ctx context.Context) (all []Worker, err error) {
 	return all, c.Get(ctx, "/workers", &all)
 }
 
-// Restart has a supervisor replace a worker, or all of them if id is 0, and
-// returns how many it has replaced.
+// Restart requests a supervisor to replace a worker, or all of them if id is 0,
+// and returns the number of replaced workers.
 func (c *Client) Restart(ctx context.Context, id int) (restarted int, err error) {
 	var out restartAnswer
 	err = c.post(ctx, "/worker/restart", restartRequest{id}, &out)
 	return out.Restarted, err
 }
 
-// SetLevel sets the least level that is logged of an app, or of the whole
-// process if app is empty.
+// SetLevel sets the minimum log level of an app, or of the whole process if app
+// is empty.
 func (c *Client) SetLevel(ctx context.Context, app, level string) error {
 	return c.post(ctx, "/log", levelRequest{app, level}, nil)
 }
 
-// Messages returns what has become of the messages of the process.
+// Messages returns the state and the counters of the process's bus.
 func (c *Client) Messages(ctx context.Context) (m Messages, err error) {
 	return m, c.Get(ctx, "/bus", &m)
 }
 
-// Topics returns what the process has subscribed and responds to.
+// Topics returns the patterns of the process's subscriptions and responders.
 func (c *Client) Topics(ctx context.Context) (all []Topic, err error) {
 	return all, c.Get(ctx, "/bus/topics", &all)
 }
 
-// Publish has the process publish an event, and returns when it has left it.
+// Publish publishes an event through the process, and returns when the event
+// has left the process.
 func (c *Client) Publish(ctx context.Context, m Message) error {
 	return c.post(ctx, "/bus/pub", m, nil)
 }
 
-// Request has the process make a request, and returns the answer. The error of
-// a responder is an *Error with its code.
+// Request makes a request through the process, and returns the answer. A
+// responder's error is an *Error with its code.
 func (c *Client) Request(ctx context.Context, m Message) (r Reply, err error) {
 	return r, c.post(ctx, "/bus/req", m, &r)
 }
 
-// Tail calls begun when the process listens for pattern, and see with each event
-// from then on, until ctx ends or one of them returns an error, which it
-// returns. It returns nil when the process has ended.
+// Tail calls begun when the process has subscribed to pattern, and see with
+// each later event, until ctx ends or one of the functions returns an error,
+// which Tail returns. It returns nil when the process ends.
 func (c *Client) Tail(ctx context.Context, pattern string, begun func(), see func(Event) error) error {
 	w, err := c.open(ctx, http.MethodGet, "/bus/tail?"+url.Values{"pattern": {pattern}}.Encode(), nil)
 	if err != nil {
@@ -248,7 +249,7 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte, v any
 	return nil
 }
 
-// open returns an answer that says yes.
+// open returns a successful answer.
 func (c *Client) open(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, method, "http://admin"+path, bytes.NewReader(body))
 	if err != nil {

@@ -10,17 +10,18 @@ import (
 	"time"
 )
 
-// Crew is a supervisor with its workers, and what can be done to them. All of it
-// may be called concurrently.
+// Crew is the interface of a supervisor and its workers for the socket. All
+// fields must be safe for concurrent calls.
 type Crew struct {
 	Info    func() Info
-	Workers func() []Worker // by their numbers; of two with the same the newer one last
-	// Restart replaces a worker, or all of them if id is 0, one after the other,
-	// and returns when that is done or cannot be.
+	Workers func() []Worker // by number; of two with the same number the newer one is last
+	// Restart replaces a worker, or all of them if id is 0, one after the
+	// other. It returns when it has succeeded or failed.
 	Restart func(ctx context.Context, id int) error
-	// Reload has everybody read the configuration again.
+	// Reload requests the supervisor and all workers to read the configuration
+	// again.
 	Reload func(context.Context) ([]Change, error)
-	// SetLevel sets the least level that the supervisor itself logs.
+	// SetLevel sets the supervisor's own minimum log level.
 	SetLevel func(app, level string) error
 	Log      *slog.Logger
 }
@@ -55,7 +56,7 @@ func commands(ending context.Context, c Crew) http.Handler {
 	return mux
 }
 
-// Info is what a supervisor says of itself, with its Workers.
+// info returns the supervisor's Info, with its Workers.
 func (c Crew) info() Info {
 	i := c.Info()
 	i.Workers = append([]Worker{}, c.Workers()...)
@@ -64,7 +65,8 @@ func (c Crew) info() Info {
 
 type commanding struct{ Crew }
 
-// itself answers, unless a worker is to.
+// itself returns a handler that calls does, or to if the request names a
+// worker.
 func (c commanding) itself(to http.Handler, does http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has(workerQuery) {
@@ -75,7 +77,7 @@ func (c commanding) itself(to http.Handler, does http.HandlerFunc) http.Handler 
 	})
 }
 
-// ended ends a stream when the server does.
+// ended ends a stream when the server ends.
 func ended(ending context.Context, to http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancel(r.Context())
@@ -93,8 +95,8 @@ type restartAnswer struct {
 	Restarted int `json:"restarted"`
 }
 
-// restart goes on if whoever asked for it goes away: half of it would leave two
-// generations.
+// restart continues if the client disconnects, because half a restart would
+// leave two generations of workers.
 func (c commanding) restart(w http.ResponseWriter, r *http.Request) {
 	var in restartRequest
 	if !read(w, r, &in) {
@@ -139,10 +141,10 @@ func (c commanding) reload(w http.ResponseWriter, r *http.Request) {
 	doing{Process{Reload: c.Reload, Log: c.Log}}.reload(w, r)
 }
 
-// levelTime is what the workers get for it.
+// levelTime is the timeout for the workers to set a level.
 const levelTime = 5 * time.Second
 
-// level is set everywhere, or it is said where it is not.
+// level sets a level in all workers, and reports the workers where that failed.
 func (c commanding) level(w http.ResponseWriter, r *http.Request) {
 	var in levelRequest
 	if !read(w, r, &in) {
@@ -177,7 +179,7 @@ func (c commanding) log(r *http.Request, text string, attrs ...slog.Attr) {
 	doing{Process{Log: c.Log}}.log(r, text, attrs...)
 }
 
-// client talks to the worker on behalf of whoever asked for it.
+// client returns a client of the worker on behalf of the peer in ctx.
 func (w Worker) client(ctx context.Context) *Client {
 	c := Dial(w.Path)
 	c.http.Transport = onBehalfOf{ctx, c.http.Transport}

@@ -7,10 +7,9 @@ import (
 	"strings"
 )
 
-// Folders are where the admin sockets of this user may be, the preferred one
-// first: a process takes the first that it can use, and who looks for it looks
-// in all, since a service and a shell of one user seldom have the same
-// variables.
+// Folders returns the folders of this user's admin sockets, the preferred one
+// first. A process uses the first one that works. A search reads all of them,
+// because a service and a shell of one user seldom have the same variables.
 func Folders(environ []string) (all []string) {
 	if dir := lookup(environ, "XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
 		all = append(all, filepath.Join(dir, "mega"))
@@ -22,11 +21,11 @@ func Folders(environ []string) (all []string) {
 	return append(all, filepath.Join(temp, tempFolder+strconv.Itoa(os.Geteuid())))
 }
 
-// tempFolder and the number of a user is the name of that user's folder in the
-// temporary folder, where everyone can make one.
+// tempFolder, followed by the number of a user, is the name of that user's
+// folder in the temporary folder, where every user can create one.
 const tempFolder = "mega-"
 
-// lookup returns the last value of a variable: that is the one which counts.
+// lookup returns the last value of a variable, which is the one that counts.
 func lookup(environ []string, name string) (value string) {
 	for _, kv := range environ {
 		if v, ok := strings.CutPrefix(kv, name+"="); ok {
@@ -36,7 +35,8 @@ func lookup(environ []string, name string) (value string) {
 	return value
 }
 
-// plain replaces what may not stand in a file's name, and bounds it.
+// plain replaces characters that a file name must not contain, and bounds the
+// length.
 func plain(name string) string {
 	clean := strings.Map(func(r rune) rune {
 		switch {

@@ -15,16 +15,16 @@ import (
 	"time"
 )
 
-// forwarder has a worker answer what its supervisor is asked: the one that
-// ?worker= names, else the first that answers, from the lowest number on.
+// forwarder forwards a supervisor's requests to a worker: the worker in
+// ?worker=, or else the first one that answers, from the lowest number on.
 type forwarder struct {
 	workers func() []Worker
 	prefix  string // of the paths at the worker
 	log     *slog.Logger
 }
 
-// Forward answers what is asked of the ops listener of a supervisor: a worker
-// does, and the answer says which one.
+// Forward returns a handler for a supervisor's ops listener. A worker answers
+// each request, and a header of the answer names that worker.
 func Forward(workers func() []Worker, log *slog.Logger) http.Handler {
 	return forwarder{workers, watchPath, log}
 }
@@ -40,7 +40,7 @@ func (f forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	proxy := httputil.ReverseProxy{
 		Rewrite:        f.rewrite,
 		Transport:      relay,
-		FlushInterval:  -1, // streams are to be seen as they come
+		FlushInterval:  -1, // flush the events of a stream at once
 		ErrorLog:       slog.NewLogLogger(f.log.Handler(), slog.LevelDebug),
 		ModifyResponse: func(a *http.Response) error { f.sign(a, r, relay.answered); return nil },
 		ErrorHandler:   func(w http.ResponseWriter, _ *http.Request, err error) { refuseWorker(w, err) },
@@ -48,8 +48,8 @@ func (f forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	proxy.ServeHTTP(patient{w}, r)
 }
 
-// again returns who else there is once all have failed: whoever was ready a
-// moment ago may have been replaced since.
+// again returns further candidates after all have failed, because a worker that
+// was ready a moment ago may have been replaced.
 func (f forwarder) again(r *http.Request) func() []Worker {
 	return func() []Worker {
 		now, _ := choose(f.workers(), r.URL.Query())
@@ -67,10 +67,10 @@ func (f forwarder) rewrite(p *httputil.ProxyRequest) {
 	behalf(p.In.Context(), p.Out.Header)
 }
 
-// workerHeader says in an answer which worker has given it.
+// workerHeader is the header that names the worker of an answer.
 const workerHeader = "Mega-Worker"
 
-// sign says in an answer whose it is, and where those of the others are.
+// sign adds the worker of an answer and the paths to other workers' answers.
 func (f forwarder) sign(a *http.Response, r *http.Request, from Worker) {
 	a.Header.Set(workerHeader, strconv.Itoa(from.ID))
 	for _, w := range Serving(f.workers()) {
@@ -83,8 +83,8 @@ func (f forwarder) sign(a *http.Response, r *http.Request, from Worker) {
 	}
 }
 
-// Serving are the workers that can be asked, by their numbers. Of two with the
-// same number it is the newer one, which stands behind the other.
+// Serving returns the workers that can answer, by number. Of two with the same
+// number it returns the newer one, which is behind the other.
 func Serving(workers []Worker) (all []Worker) {
 	for _, w := range workers {
 		if w.State != ready {
@@ -98,7 +98,7 @@ func Serving(workers []Worker) (all []Worker) {
 	return all
 }
 
-// workerError says why no worker answers.
+// workerError is the reason why no worker answers.
 type workerError struct {
 	status int
 	code   string
@@ -107,7 +107,7 @@ type workerError struct {
 
 func (e *workerError) Error() string { return e.text }
 
-// choose returns who may answer, in the order in which they are asked.
+// choose returns the candidates for an answer, in the order of their attempts.
 func choose(workers []Worker, query map[string][]string) ([]Worker, error) {
 	all := Serving(workers)
 	if text := query[workerQuery]; len(text) > 0 {
@@ -137,18 +137,18 @@ func chosen(workers, serving []Worker, text string) ([]Worker, error) {
 	return nil, &workerError{http.StatusNotFound, "worker.unknown", text}
 }
 
-// relay sends a request to the first of the workers that answers.
+// relay sends a request to the first worker that answers.
 type relay struct {
 	candidates []Worker
 	again      func() []Worker
 	answered   Worker
 }
 
-// replaceTime is how long whoever was just replaced may be missing.
+// replaceTime is how long a worker may be missing while it is replaced.
 const replaceTime = 100 * time.Millisecond
 
-// RoundTrip asks one after the other. What may change something is sent to one
-// alone, which has just shown that it answers.
+// RoundTrip tries the workers in order. It sends a request that may change
+// something to one worker only, which has just shown that it answers.
 func (t *relay) RoundTrip(r *http.Request) (*http.Response, error) {
 	a, err := t.ask(r, t.candidates)
 	if err == nil || !repeatable(r, err) {
@@ -168,20 +168,19 @@ func (t *relay) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.ask(r, now)
 }
 
-// sentError is a request that was sent, and of which it is not known what has
-// become.
+// sentError is the error of a request that was sent and has an unknown outcome.
 type sentError struct{ error }
 
 func (e sentError) Unwrap() error { return e.error }
 
-// repeatable reports whether a request that has failed may be sent again.
+// repeatable reports whether a failed request may be sent again.
 func repeatable(r *http.Request, err error) bool {
 	_, sent := errors.AsType[sentError](err)
 	return r.Context().Err() == nil && (!sent || readOnly(r))
 }
 
-// elsewhere reports whether another worker is to be asked, since this one does not
-// want to answer: it may have begun to end, without its locks, in the meantime.
+// elsewhere reports whether to try another worker because this one refuses: it
+// may have begun to end, without its locks, in the meantime.
 func elsewhere(r *http.Request, a *http.Response) bool {
 	return a.StatusCode == http.StatusServiceUnavailable && readOnly(r)
 }
@@ -207,11 +206,11 @@ func (t *relay) ask(r *http.Request, workers []Worker) (*http.Response, error) {
 	return nil, errors.Join(errs...)
 }
 
-// errNoSocket is why a worker cannot be asked that could not open its socket.
+// errNoSocket is the error for a worker that could not open its socket.
 var errNoSocket = errors.New("it has no socket by which it could be asked: its log says why")
 
-// helloTime is what a worker has to say that it is there. One that was stopped
-// takes a connection, too.
+// helloTime is the timeout for a worker to show that it is alive. A connection
+// alone proves nothing: a stopped worker accepts one, too.
 const helloTime = time.Second
 
 func (w Worker) ask(r *http.Request) (*http.Response, error) {
@@ -234,10 +233,10 @@ func (w Worker) ask(r *http.Request) (*http.Response, error) {
 	return a, nil
 }
 
-// lives asks a worker that has taken a request again and again whether it is
-// there, until answered is called. What it was asked may take its time, but if
-// it was stopped meanwhile, hung is told. That it is no longer found does not
-// count: it may be ending, and finishes what it has first.
+// lives checks repeatedly whether a worker that has accepted a request is
+// alive, until answered is called. The request may take long; lives calls hung
+// only if the worker stops answering meanwhile. A missing socket does not
+// count: the worker may be ending, and finishes its requests first.
 func lives(ctx context.Context, to http.RoundTripper, hung func(error)) (answered func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	over := make(chan struct{})
@@ -263,7 +262,8 @@ func lives(ctx context.Context, to http.RoundTripper, hung func(error)) (answere
 	}
 }
 
-// cause is why a request was given up, if its client has not gone away.
+// cause returns the reason why a request was given up, unless its client has
+// disconnected.
 func cause(ctx context.Context) error {
 	if err := context.Cause(ctx); errors.Is(err, errSilent) {
 		return err
@@ -271,7 +271,7 @@ func cause(ctx context.Context) error {
 	return nil
 }
 
-// ending is a body whose request ends with it.
+// ending is a body whose Close also ends its request.
 type ending struct {
 	io.ReadCloser
 	end context.CancelCauseFunc
@@ -283,7 +283,8 @@ func (e ending) Close() error {
 	return e.ReadCloser.Close()
 }
 
-// errSilent is a worker that takes connections and says nothing.
+// errSilent is the error for a worker that accepts connections and does not
+// answer.
 var errSilent = fmt.Errorf("it does not answer within %v: it may have been stopped, or be very busy", helloTime)
 
 func hello(ctx context.Context, to http.RoundTripper) error {
@@ -305,7 +306,7 @@ func hello(ctx context.Context, to http.RoundTripper) error {
 	return a.Body.Close()
 }
 
-// refuseWorker says why there is no answer from a worker.
+// refuseWorker answers with the reason why no worker answers.
 func refuseWorker(w http.ResponseWriter, err error) {
 	no, ok := errors.AsType[*workerError](err)
 	if !ok {
@@ -317,10 +318,10 @@ func refuseWorker(w http.ResponseWriter, err error) {
 	refuse(w, no.status, no.code, no)
 }
 
-// patient is a writer to a client that may be slow, but not for ever.
+// patient is a writer that gives a slow client a timeout for each write.
 type patient struct{ http.ResponseWriter }
 
-// Write gives the client its time again.
+// Write restarts the client's timeout.
 func (p patient) Write(b []byte) (int, error) {
 	_ = http.NewResponseController(p.ResponseWriter).SetWriteDeadline(time.Now().Add(writeTime)) // a recorder in a test has none
 	return p.ResponseWriter.Write(b)

@@ -13,15 +13,15 @@ import (
 	"github.com/megaframework/mega/bus"
 )
 
-// Data is what a message carries, in one of three ways: as JSON, as text, or,
-// where it is neither, as bytes. Without any of them it carries nothing.
+// Data is the data of a message in one of three forms: as JSON, as text, or
+// otherwise as bytes. Without any of them it is empty.
 type Data struct {
 	JSON   json.RawMessage `json:"json,omitempty"`
 	Text   string          `json:"data,omitempty"`
 	Binary []byte          `json:"base64,omitempty"`
 }
 
-// NewData tells the ways apart.
+// NewData chooses the form for b.
 func NewData(b []byte) Data {
 	switch {
 	case len(b) == 0:
@@ -34,7 +34,7 @@ func NewData(b []byte) Data {
 	return Data{Text: string(b)}
 }
 
-// Bytes is what is carried. JSON may have lost the spaces that it had.
+// Bytes returns the data. JSON may have lost its original spaces.
 func (d Data) Bytes() []byte {
 	switch {
 	case len(d.JSON) > 0:
@@ -78,7 +78,7 @@ type published struct {
 	Bytes int `json:"bytes"`
 }
 
-// The bounds of how long a request may wait for its answer.
+// The bounds of the timeout of a request.
 const (
 	defaultTimeout = 5 * time.Second
 	maxTimeout     = time.Hour
@@ -104,8 +104,8 @@ func (m Message) timeout() (time.Duration, error) {
 	return d, nil
 }
 
-// message reads what is to be sent, or answers what is wrong with it. As
-// base64 it takes a third more than the bus would.
+// message decodes the message to send, or answers with an error. Its limit
+// allows for base64, which is a third longer than the data.
 func (d doing) message(w http.ResponseWriter, r *http.Request) (m Message, ok bool) {
 	limit := 2*int64(d.process.Bus.Info().MaxPayload) + maxBody
 	if !readUpTo(w, r, limit, &m) {
@@ -141,7 +141,7 @@ func (d doing) publish(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, published{len(data)})
 }
 
-// request answers with what was answered.
+// request answers with the responder's answer.
 func (d doing) request(w http.ResponseWriter, r *http.Request) {
 	m, ok := d.message(w, r)
 	if !ok {
@@ -165,8 +165,8 @@ func (d doing) request(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, Reply{Headers: out.Header, Took: time.Since(began).Round(time.Microsecond).String(), Data: NewData(out.Data)})
 }
 
-// unbounded lets a request take longer than the server has for reading one: it
-// would end its context.
+// unbounded removes the server's read timeout, which would end the context of a
+// longer request.
 func unbounded(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // a recorder in a test has none
 }

@@ -14,12 +14,12 @@ import (
 	"github.com/megaframework/mega/internal/private"
 )
 
-// place is where a socket is to be, and whose it is.
+// place describes the location and the owner of a socket.
 type place struct {
 	folders []string
 	name    string // of the program
 	pid     int
-	suffix  string // what its name ends with
+	suffix  string // the end of its name
 }
 
 // Server is a process's open admin socket.
@@ -28,18 +28,18 @@ type Server struct {
 	listener *net.UnixListener
 	http     *http.Server
 	door     door
-	served   chan struct{} // closed when the goroutine that accepts has ended
+	served   chan struct{} // closed when the accepting goroutine has ended
 	end      func()        // ends streams
 }
 
-// Open opens the admin socket of a process in the first of folders, see
-// [Folders], that can be used. The caller has to Close it.
+// Open opens the admin socket of a process in the first usable one of folders,
+// see [Folders]. The caller must Close it.
 func Open(p Process, folders []string) (*Server, error) {
 	serves := func(ending context.Context) http.Handler { return alone(verbs(ending, p)) }
 	return open(place{folders, p.Info.Name, p.Info.PID, suffix}, serves, p.Log)
 }
 
-// alone refuses to ask a worker where there is none.
+// alone refuses requests for a worker in a process without workers.
 func alone(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has(workerQuery) {
@@ -50,7 +50,8 @@ func alone(next http.Handler) http.Handler {
 	})
 }
 
-// open opens a socket. What serves is given ends streams when it ends.
+// open opens a socket. serves receives a context that ends with the server, for
+// its streams.
 func open(at place, serves func(ending context.Context) http.Handler, log *slog.Logger) (*Server, error) {
 	if !private.Supported {
 		return nil, ErrUnsupported
@@ -80,17 +81,18 @@ func open(at place, serves func(ending context.Context) http.Handler, log *slog.
 	return s, nil
 }
 
-// Path is where the socket is.
+// Path returns the path of the socket.
 func (s *Server) Path() string { return s.path }
 
-// Close removes the socket, accepts nothing more and ends streams. Requests in
-// flight are finished, or cut off when ctx ends, which is an error. It is idempotent.
+// Close removes the socket, stops accepting and ends streams. It waits for
+// requests in flight; when ctx ends, it cuts them off and returns an error. It
+// is idempotent.
 func (s *Server) Close(ctx context.Context) error {
-	gone := os.Remove(s.path) // first, so that nobody finds it and is refused
+	gone := os.Remove(s.path) // first, so that no client finds a socket that refuses it
 	if errors.Is(gone, os.ErrNotExist) {
 		gone = nil
 	}
-	_ = s.listener.Close() // again, when Close is called again
+	_ = s.listener.Close() // for the second call of Close
 	<-s.served
 	s.end()
 	s.door.shut()
@@ -103,8 +105,8 @@ func (s *Server) Close(ctx context.Context) error {
 	return errors.Join(gone, cut, s.http.Close())
 }
 
-// withPeer puts who connects into the context of his requests. Whoever is not
-// known has no peer there, and is refused by the door.
+// withPeer adds the peer of a connection to the context of its requests. An
+// unidentified peer is missing there, and the door refuses it.
 func withPeer(ctx context.Context, conn net.Conn) context.Context {
 	p, err := private.PeerOf(conn)
 	if err != nil {
@@ -113,15 +115,15 @@ func withPeer(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, peerKey{}, p)
 }
 
-// admits says who may come in: the user whose process it is, and root.
+// admits reports whether a user may connect: the process's own user, or root.
 func admits(uid, self int) bool { return uid == self || uid == 0 }
 
-// door lets in whoever may, and counts who is inside.
+// door admits permitted peers, and counts requests in flight.
 type door struct {
 	mu     sync.Mutex // guards the fields below
 	inside int
 	closed bool
-	idle   chan struct{} // closed when it is shut and nobody is inside
+	idle   chan struct{} // closed when the door is shut and no request is in flight
 }
 
 func (d *door) guard(next http.Handler, self int) http.Handler {
@@ -150,9 +152,9 @@ func (d *door) enter() bool {
 	return !d.closed
 }
 
-// leave sends the answer on its way first: the server may be closed next.
+// leave flushes the answer first, because the server may be closed next.
 func (d *door) leave(w http.ResponseWriter) {
-	_ = http.NewResponseController(w).Flush() // the client went away
+	_ = http.NewResponseController(w).Flush() // the client disconnected
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.inside--

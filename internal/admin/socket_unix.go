@@ -19,20 +19,20 @@ import (
 	"github.com/megaframework/mega/internal/private"
 )
 
-// Sockets are called <name>.<pid>.sock, and those of workers, which only their
-// supervisor looks for, <name>.<pid>.worker.sock. Until one listens it is called
-// by another name, so that a file with this suffix that refuses connections is a
-// dead process's, and nothing else.
+// Sockets are named <name>.<pid>.sock, and workers' sockets, which only the
+// supervisor looks for, <name>.<pid>.worker.sock. A socket has another name
+// until its process listens, so that a file with this suffix that refuses
+// connections always belongs to a dead process.
 const (
 	suffix       = ".sock"
 	workerSuffix = ".worker" + suffix
 	nascent      = ".new-"
-	infancy      = time.Minute // how long a nascent socket may be one
+	infancy      = time.Minute // the maximum age of a socket that does not listen yet
 	dialTime     = time.Second
 )
 
-// listen opens the socket of a process in the first folder that can be used,
-// and removes those of dead processes from it.
+// listen opens the socket of a process in the first usable folder, and removes
+// the sockets of dead processes from it.
 func listen(at place) (*net.UnixListener, string, error) {
 	var errs []error
 	for _, folder := range at.folders {
@@ -61,8 +61,8 @@ func (at place) listenIn(folder string) (*net.UnixListener, string, error) {
 	return l, path, nil
 }
 
-// reserve takes a name that no other process has, nor another part of this
-// one: an empty file holds its place.
+// reserve reserves a name that no other process and no other part of this
+// process has, with an empty file.
 func (at place) reserve(folder string) (string, error) {
 	for _, extra := range []string{"", "." + word(), "." + word()} {
 		file, err := at.fileName(folder, extra)
@@ -81,15 +81,15 @@ func (at place) reserve(folder string) (string, error) {
 	return "", fmt.Errorf("every name for a socket of process %d in %s is taken", at.pid, folder)
 }
 
-// listenAt listens under a name of its own, and takes that of path when it can
-// answer.
+// listenAt listens under a temporary name, and renames the socket to path when
+// it can answer.
 func listenAt(folder, path string) (*net.UnixListener, error) {
 	first := filepath.Join(folder, nascent+word())
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: first, Net: "unix"})
 	if err != nil {
 		return nil, err
 	}
-	l.SetUnlinkOnClose(false) // that would remove the first name
+	l.SetUnlinkOnClose(false) // it would remove the temporary name
 	err = os.Chmod(first, 0o600)
 	if err == nil {
 		err = os.Rename(first, path)
@@ -102,8 +102,9 @@ func listenAt(folder, path string) (*net.UnixListener, error) {
 
 func word() string { return strings.ToLower(rand.Text()[:6]) }
 
-// fileName is how a process's socket is called: by its name where that fits
-// into private.MaxPath, else by its number alone. extra tells apart two of one process.
+// fileName returns the name of a process's socket: with the process's name if
+// that fits into private.MaxPath, else with its number alone. extra
+// distinguishes two sockets of one process.
 func (at place) fileName(folder, extra string) (string, error) {
 	rest := strconv.Itoa(at.pid) + extra + at.suffix
 	for _, file := range []string{plain(at.name) + "." + rest, rest} {
@@ -114,9 +115,9 @@ func (at place) fileName(folder, extra string) (string, error) {
 	return "", fmt.Errorf("the path of a socket in %s is longer than %d bytes: set XDG_RUNTIME_DIR to a folder with a shorter path", folder, private.MaxPath)
 }
 
-// sweep removes what dead processes have left in a folder. One process sweeps
-// at a time: between the look and the removal nobody else may remove the file,
-// and so nobody can take its name.
+// sweep removes the files of dead processes in a folder. One process sweeps at
+// a time: no other process may remove the file, and then reuse its name,
+// between the check and the removal.
 func sweep(folder string) {
 	dir, err := os.Open(folder)
 	if err != nil {
@@ -124,7 +125,7 @@ func sweep(folder string) {
 	}
 	defer func() { _ = dir.Close() }()
 	if err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return // somebody else does it
+		return // another process sweeps
 	}
 	entries, err := dir.ReadDir(-1)
 	if err != nil {
@@ -132,7 +133,7 @@ func sweep(folder string) {
 	}
 	for _, e := range entries {
 		if path := filepath.Join(folder, e.Name()); dead(path, e) {
-			_ = os.Remove(path) // who sweeps next tries again
+			_ = os.Remove(path) // the next sweep tries again
 		}
 	}
 }
@@ -152,8 +153,8 @@ func dead(path string, e fs.DirEntry) bool {
 	return false
 }
 
-// refuses reports that nobody listens any more. One that does not answer at
-// once is busy, or stopped, and lives.
+// refuses reports whether no process listens on the socket any more. A process
+// that does not answer at once is busy or stopped, but alive.
 func refuses(path string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), dialTime)
 	defer cancel()
@@ -164,8 +165,8 @@ func refuses(path string) bool {
 	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// sockets lists the admin sockets in the folders that this user can trust, except
-// those of workers, for which their supervisor answers.
+// sockets returns the admin sockets in the folders that this user can trust,
+// except workers' sockets, for which the supervisor answers.
 func sockets(folders []string) (paths []string) {
 	for _, folder := range folders {
 		if trusted(folder, os.Geteuid()) != nil {
@@ -184,9 +185,9 @@ func sockets(folders []string) (paths []string) {
 	return paths
 }
 
-// trusted refuses a folder in which somebody else may have put a socket that
-// answers for another's process. Root may use the folder of another user, but
-// not one in the place of its own.
+// trusted refuses a folder in which another user may have put a socket that
+// impersonates a process. Root may use the folder of another user, but not one
+// in the place of its own folder.
 func trusted(folder string, self int) error {
 	if self != 0 {
 		return private.CheckFolder(folder, self)
@@ -202,9 +203,9 @@ func trusted(folder string, self int) error {
 	return private.CheckFolder(folder, owner)
 }
 
-// connect dials a socket and checks who listens there: this user's process, or
-// root's. Root trusts a socket whose folder, file and process belong to one user:
-// otherwise that user could have root act on the process of another.
+// connect dials a socket and checks the owner of the listening process: this
+// user, or root. Root trusts a socket whose folder, file and process belong to
+// one user; otherwise that user could make root act on another user's process.
 func connect(ctx context.Context, path string) (net.Conn, error) {
 	self, owner := os.Geteuid(), 0
 	if self == 0 {
@@ -227,7 +228,7 @@ func connect(ctx context.Context, path string) (net.Conn, error) {
 	return conn, nil
 }
 
-// gone reports that an error means that the process has ended.
+// gone reports whether an error means that the process has ended.
 func gone(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist)
 }

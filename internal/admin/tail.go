@@ -12,31 +12,31 @@ import (
 	"github.com/megaframework/mega/bus"
 )
 
-// Event is a line of a tail: an event, or, without a subject, how many were
-// missed since the one before.
+// Event is a line of a tail: an event, or, without a subject, the number of
+// events missed since the previous line.
 type Event struct {
 	At      time.Time   `json:"at"`
 	Subject string      `json:"subject,omitempty"`
 	Headers bus.Headers `json:"headers,omitempty"`
-	// Missed is how many events are missing before this one, -1 if that is not
-	// known: whoever reads was too slow, or the backend was out of reach.
+	// Missed is the number of events missing before this one, or -1 if unknown:
+	// the reader was too slow, or the backend was unreachable.
 	Missed int `json:"missed,omitempty"`
 	Data
 }
 
-// The bounds of what a tail may cost.
+// The bounds on the resources of a tail.
 const (
 	maxTails   = 8
-	tailEvents = 1024                   // that wait for whoever reads
+	tailEvents = 1024                   // that wait for the reader
 	tailBytes  = 8 << 20                // of them
-	writeTime  = time.Minute            // for whoever does not read
-	lastWrite  = 500 * time.Millisecond // the same, once the server closes
+	writeTime  = time.Minute            // timeout for a reader that does not read
+	lastWrite  = 500 * time.Millisecond // the same timeout, once the server closes
 )
 
-// tails are those who listen in.
+// tails are the running tails of a process.
 type tails struct {
 	bus    *bus.Bus
-	room   chan struct{}   // has room for one more
+	room   chan struct{}   // has room for one more tail
 	ending context.Context // ends when the server closes
 }
 
@@ -65,8 +65,8 @@ func (t tails) serve(w http.ResponseWriter, r *http.Request) {
 	t.copy(ctx, out, q, sub)
 }
 
-// copy writes events until whoever reads is gone, or the bus or the server
-// ends. Its first act says that the subscription is in effect.
+// copy writes events until the reader disconnects, or the bus or the server
+// ends. It first reports that the subscription is active.
 func (t tails) copy(ctx context.Context, out *lines, q *backlog, sub *bus.Sub) {
 	for last := false; ; {
 		if out.write(q.give()) != nil || last {
@@ -84,10 +84,10 @@ func (t tails) copy(ctx context.Context, out *lines, q *backlog, sub *bus.Sub) {
 	}
 }
 
-// backlog is what waits for whoever reads. It takes no more than its bounds,
-// counts what it does not take, and never blocks the bus.
+// backlog is the bounded queue of events for the reader. It counts the events
+// beyond its bounds, and never blocks the bus.
 type backlog struct {
-	more chan struct{} // has room for one: there is something
+	more chan struct{} // capacity 1: the backlog is not empty
 
 	mu     sync.Mutex // guards the fields below
 	events []Event
@@ -109,12 +109,12 @@ func (b *backlog) take(_ context.Context, m *bus.Msg) error {
 	b.mu.Unlock()
 	select {
 	case b.more <- struct{}{}:
-	default: // it is known already
+	default: // already signalled
 	}
 	return nil
 }
 
-// sum of what was missed, where -1 is unknown.
+// sum adds numbers of missed events, where -1 is unknown.
 func sum(a, b int) int {
 	if a < 0 || b < 0 {
 		return -1
@@ -122,7 +122,8 @@ func sum(a, b int) int {
 	return a + b
 }
 
-// give hands over what waits, with a line for what was missed after it.
+// give removes and returns the waiting events, with a last line for events
+// missed after them.
 func (b *backlog) give() []Event {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -134,7 +135,7 @@ func (b *backlog) give() []Event {
 	return events
 }
 
-// lines writes a value on a line.
+// lines writes values, one on each line.
 type lines struct {
 	to   http.ResponseWriter
 	rc   *http.ResponseController
@@ -152,8 +153,8 @@ func newLines(w http.ResponseWriter) *lines {
 	return l
 }
 
-// write sends the events on their way. Whoever does not read in time is taken
-// for gone.
+// write writes and flushes the events. A reader that does not read before the
+// timeout counts as disconnected.
 func (l *lines) write(events []Event) error {
 	l.bound()
 	for _, e := range events {
@@ -172,11 +173,11 @@ func (l *lines) bound() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.hasty {
-		_ = l.rc.SetWriteDeadline(time.Now().Add(writeTime)) // a connection that is gone says so when it is written to
+		_ = l.rc.SetWriteDeadline(time.Now().Add(writeTime)) // a lost connection fails the next write
 	}
 }
 
-// hurry leaves what is being written, and what comes after it, a moment.
+// hurry shortens the timeout of the current and of later writes.
 func (l *lines) hurry() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

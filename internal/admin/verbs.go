@@ -10,11 +10,12 @@ import (
 	"strings"
 )
 
-// maxBody bounds what a request may carry, in bytes.
+// maxBody bounds the body of a request, in bytes.
 const maxBody = 64 << 10 // but for messages
 
-// verbs is what can be done to a process, and what can be seen of it. Whatever
-// was done is logged with who asked. Streams end with ending.
+// verbs returns the handler of the operations on a process and of its views.
+// Each change is logged with the peer that requested it. Streams end with
+// ending.
 func verbs(ending context.Context, p Process) http.Handler {
 	mux := http.NewServeMux()
 	addViews(mux, p)
@@ -71,14 +72,14 @@ func (d doing) level(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, in)
 }
 
-// log tells who has done what.
+// log logs a change with the peer that requested it.
 func (d doing) log(r *http.Request, text string, attrs ...slog.Attr) {
 	p, _ := PeerFrom(r.Context())
 	attrs = append(attrs, slog.Group("by", slog.String("user", p.User()), slog.Int("uid", p.UID), slog.Int("pid", p.PID)))
 	d.process.Log.LogAttrs(r.Context(), slog.LevelWarn, text, attrs...)
 }
 
-// What the verbs take and answer.
+// The parameters and results of the verbs.
 type (
 	releaseRequest struct {
 		Key    string `json:"key"`
@@ -96,7 +97,7 @@ type (
 	}
 )
 
-// read decodes the body of a request strictly, or answers what is wrong with it.
+// read decodes the body of a request strictly, or answers with an error.
 func read(w http.ResponseWriter, r *http.Request, in any) bool { return readUpTo(w, r, maxBody, in) }
 
 func readUpTo(w http.ResponseWriter, r *http.Request, limit int64, in any) bool {

@@ -10,7 +10,7 @@ import (
 	"github.com/megaframework/mega/lock"
 )
 
-// The bounds of what one answer holds.
+// The bounds of one answer.
 const (
 	defaultLocks = 100
 	maxLocks     = 1000
@@ -18,24 +18,25 @@ const (
 	maxWaiters   = 1000 // of one key
 )
 
-// maxListings is how many listings are made at a time: each may go through all
-// keys of a server.
+// maxListings is the number of concurrent listings: each may scan all keys of a
+// server.
 const maxListings = 2
 
 // Listing is the locks in use whose keys begin with a prefix, sorted by key.
 type Listing struct {
 	Locks     []Entry `json:"locks"`
 	Total     int     `json:"total"`
-	Truncated bool    `json:"truncated"` // there are more than Locks has
+	Truncated bool    `json:"truncated"` // there are more locks than Locks contains
 }
 
-// Entry is one lock, with its first waiters and how many there are.
+// Entry is one lock, with its first waiters and their total number.
 type Entry struct {
 	lock.State
 	Waiting int `json:"waiting"`
 }
 
-// newEntry shows so many waiters. Where there is nobody, the list is empty.
+// newEntry returns an Entry with at most shown waiters. Its lists are empty in
+// place of null.
 func newEntry(s lock.State, shown int) Entry {
 	e := Entry{s, len(s.Waiters)}
 	e.Holders = append([]lock.Holding{}, s.Holders...)
@@ -43,7 +44,7 @@ func newEntry(s lock.State, shown int) Entry {
 	return e
 }
 
-// Views answers what can be looked at, and changes nothing.
+// Views returns a handler that shows the process and changes nothing.
 func Views(p Process) http.Handler {
 	mux := http.NewServeMux()
 	addViews(mux, p)
@@ -73,7 +74,7 @@ func show(w http.ResponseWriter, body any) {
 
 type views struct {
 	process  Process
-	listings chan struct{} // has room for one more
+	listings chan struct{} // has room for one more listing
 }
 
 func (v views) locks(w http.ResponseWriter, r *http.Request) {
@@ -129,8 +130,8 @@ func (v views) lock(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, newEntry(state, maxWaiters))
 }
 
-// answer writes body as JSON. That it is written whole, with its length, lets a
-// server that is closed right afterwards not cut it off.
+// answer writes body as JSON in one piece, with its length, so that a server
+// that closes right afterwards does not cut it off.
 func answer(w http.ResponseWriter, status int, body any) {
 	text, err := json.MarshalIndent(body, "", "  ")
 	if err != nil {
@@ -141,10 +142,10 @@ func answer(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_, _ = w.Write(text) // the client went away
+	_, _ = w.Write(text) // the client disconnected
 }
 
-// refusal is the body of an answer that says no.
+// refusal is the body of a negative answer.
 type refusal struct {
 	Code string `json:"code"`
 	Text string `json:"error"`
@@ -154,7 +155,7 @@ func refuse(w http.ResponseWriter, status int, code string, err error) {
 	answer(w, status, refusal{code, err.Error()})
 }
 
-// fail answers with an error of locks.
+// fail answers with an error of the locks.
 func fail(w http.ResponseWriter, err error) {
 	status := http.StatusInternalServerError
 	switch {
@@ -168,7 +169,7 @@ func fail(w http.ResponseWriter, err error) {
 	refuse(w, status, codeOf(err, "internal"), err)
 }
 
-// codeOf returns the dotted code of an error that has one.
+// codeOf returns the dotted code of an error, or otherwise if it has none.
 func codeOf(err error, otherwise string) string {
 	if coded, ok := errors.AsType[interface {
 		error

@@ -11,23 +11,22 @@ import (
 
 // Worker is one of the processes of a supervisor.
 type Worker struct {
-	ID         int       `json:"id"` // from 1 on; whoever replaces it has it next
+	ID         int       `json:"id"` // from 1 on; its replacement has the same number
 	PID        int       `json:"pid,omitempty"`
 	State      string    `json:"state"`          // starting, ready, stopping, failing or down
 	Generation int       `json:"generation"`     // grows with each restart of all workers
-	Restarts   int       `json:"restarts"`       // how many processes were replaced that had its number
-	Since      time.Time `json:"since,omitzero"` // when it came into its state
+	Restarts   int       `json:"restarts"`       // how often a process with this number was replaced
+	Since      time.Time `json:"since,omitzero"` // when its state last changed
 
-	// Ended is of one that is failing, which has no process, how the last one did.
+	// Ended describes how the last process of a failing worker ended.
 	Ended string `json:"ended,omitempty"`
 
-	// Path is where its socket is: see OpenWorker. It is empty where there is
-	// none.
+	// Path is the path of its socket: see OpenWorker. It is empty without one.
 	Path string `json:"-"`
 }
 
-// The states that matter here: that of a worker that can be asked, and that of
-// one whose process has died and has not been replaced yet.
+// The states that matter here: a worker that can answer, and a worker whose
+// process has died and has not been replaced yet.
 const (
 	ready = "ready"
 	Down  = "down"
@@ -35,18 +34,19 @@ const (
 
 func (w Worker) String() string { return fmt.Sprintf("worker %d, pid %d", w.ID, w.PID) }
 
-// workerQuery says in a request to a supervisor which worker is to answer.
+// workerQuery is the query parameter that names the worker for an answer.
 const workerQuery = "worker"
 
-// watchPath is where a worker's socket has what watches it.
+// watchPath is the path of a worker's monitoring endpoints on its socket.
 const watchPath = "/watch"
 
-// peerHeader says on whose behalf a supervisor asks its worker: uid and pid.
+// peerHeader names the peer on whose behalf a supervisor calls its worker: uid
+// and pid.
 const peerHeader = "Mega-Peer"
 
-// OpenWorker opens the socket by which its supervisor reaches a worker: with the
-// paths of an admin socket, and those of watch below /watch. Nobody else looks
-// for it. The caller has to Close it.
+// OpenWorker opens the socket by which a supervisor reaches a worker. It serves
+// the paths of an admin socket, and watch below /watch. No other process looks
+// for it. The caller must Close it.
 func OpenWorker(p Process, watch http.Handler, folders []string) (*Server, error) {
 	serves := func(ending context.Context) http.Handler {
 		mux := http.NewServeMux()
@@ -57,7 +57,7 @@ func OpenWorker(p Process, watch http.Handler, folders []string) (*Server, error
 	return open(place{folders, p.Info.Name, p.Info.PID, workerSuffix}, serves, p.Log)
 }
 
-// onBehalf takes the word of one process, the supervisor, for who has asked.
+// onBehalf accepts the peer that one process, the supervisor, names.
 func onBehalf(next http.Handler, supervisor int) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var of Peer
@@ -69,7 +69,7 @@ func onBehalf(next http.Handler, supervisor int) http.Handler {
 	})
 }
 
-// behalf names the peer in a request to a worker.
+// behalf adds the peer to a request to a worker.
 func behalf(ctx context.Context, h http.Header) {
 	h.Del(peerHeader)
 	if p, ok := PeerFrom(ctx); ok {
@@ -77,7 +77,7 @@ func behalf(ctx context.Context, h http.Header) {
 	}
 }
 
-// Scrapes is the transport for what asks a worker at its socket for its
+// Scrapes returns the transport for requests to a worker's socket for its
 // metrics.
 func (w Worker) Scrapes() http.RoundTripper {
 	if w.Path == "" {
@@ -86,7 +86,7 @@ func (w Worker) Scrapes() http.RoundTripper {
 	return watcher{transport(w.Path)}
 }
 
-// watcher asks below /watch.
+// watcher sends requests below /watch.
 type watcher struct{ to http.RoundTripper }
 
 // RoundTrip sends one request.
@@ -99,7 +99,8 @@ func (t watcher) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.to.RoundTrip(r)
 }
 
-// transport reaches the socket at path, with a connection for each request.
+// transport connects to the socket at path, with a new connection for each
+// request.
 func transport(path string) *http.Transport {
 	return &http.Transport{
 		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return connect(ctx, path) },

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Overlap is an instant, or more, in which two clients were sure of the same
-// slot.
+// Overlap is a period, or an instant, in which two clients were sure of the
+// same slot.
 type Overlap struct {
 	Key  string
 	A, B Belief // A was granted first
@@ -21,7 +21,7 @@ func (o Overlap) String() string {
 	return fmt.Sprintf("key %q: two holders for %v:\n  %v\n  %v", o.Key, o.For, o.A, o.B)
 }
 
-// Overlaps returns where beliefs overlap, the longest first.
+// Overlaps returns the overlaps of beliefs, the longest first.
 func (h History) Overlaps() []Overlap {
 	var found []Overlap
 	for _, beliefs := range h.bySlot() {
@@ -31,7 +31,7 @@ func (h History) Overlaps() []Overlap {
 	return found
 }
 
-// overlaps compares each belief with the one before it that lasted longest.
+// overlaps compares each belief with the earlier belief that lasted longest.
 func overlaps(beliefs []Belief) (found []Overlap) {
 	var last Belief
 	for i, b := range beliefs {
@@ -45,12 +45,12 @@ func overlaps(beliefs []Belief) (found []Overlap) {
 	return found
 }
 
-// bySlot returns the beliefs of each slot of each key, in the order in which
-// they began.
+// bySlot returns the beliefs of each slot of each key, in the order of their
+// start.
 func (h History) bySlot() map[string][]Belief {
 	slots := map[string][]Belief{}
 	for _, b := range h.Beliefs {
-		if b.To > b.From { // else it was over before the client knew
+		if b.To > b.From { // otherwise it was over before the client knew
 			slot := fmt.Sprintf("%d %s", b.Slot, b.Key)
 			slots[slot] = append(slots[slot], b)
 		}
@@ -61,12 +61,12 @@ func (h History) bySlot() map[string][]Belief {
 	return slots
 }
 
-// FenceErrors returns where fences did not grow: within a slot in the order of
-// the beliefs, and within a key wherever one grant was known before the next
-// was asked for.
+// FenceErrors returns the places where fences did not grow: within a slot in
+// the order of the beliefs, and within a key if one grant was known before the
+// next was requested.
 //
-// Within allowed after a grant its slot may see a lower fence: a process that
-// has not yet heard that its lease was taken away may still have passed it on.
+// For the duration allowed after a grant its slot may see a lower fence: a
+// process that does not know yet that its lease was lost may have handed it on.
 func (h History) FenceErrors(allowed time.Duration) []string {
 	var found []string
 	for _, beliefs := range h.bySlot() {
@@ -78,7 +78,7 @@ func (h History) FenceErrors(allowed time.Duration) []string {
 	return found
 }
 
-// fell compares each belief with the one of the highest fence before it.
+// fell compares each belief with the earlier belief that has the highest fence.
 func fell(beliefs []Belief, allowed time.Duration) (found []string) {
 	var highest Belief
 	for i, b := range beliefs {
@@ -103,8 +103,8 @@ func (h History) grants() map[string][]Op {
 	return keys
 }
 
-// fallen returns the grants whose fence is not above that of every grant that
-// was known before they were asked for.
+// fallen returns the grants whose fence is not above the fence of every grant
+// that was known before their request.
 func fallen(grants []Op) (found []string) {
 	asked, known := slices.Clone(grants), slices.Clone(grants)
 	slices.SortFunc(asked, func(a, b Op) int { return cmp.Compare(a.Call, b.Call) })
@@ -124,13 +124,13 @@ func fallen(grants []Op) (found []string) {
 	return found
 }
 
-// CheckBeliefs returns an error that says where two clients were sure of the
-// same slot for longer than allowed, or where fences did not grow (see
-// FenceErrors).
+// CheckBeliefs returns an error that names the places where two clients were
+// sure of the same slot for longer than allowed, or where fences did not grow
+// (see FenceErrors).
 //
-// Nothing is allowed under partitions, delays, pauses and stalled renewals.
-// After a force, a flush or a failover that lost leases, the holder learns
-// with its next renewal, and one period of those is.
+// allowed is 0 under partitions, delays, pauses and stalled renewals. After a
+// force, a flush or a failover that lost leases, it is one renewal period,
+// because the holder learns of the loss with its next renewal.
 func (h History) CheckBeliefs(allowed time.Duration) error {
 	found := h.FenceErrors(allowed)
 	for _, o := range h.Overlaps() {
@@ -141,8 +141,8 @@ func (h History) CheckBeliefs(allowed time.Duration) error {
 	return complaint(found)
 }
 
-// LongestOverlap is the longest time in which two clients were sure of the
-// same slot, 0 if there is none.
+// LongestOverlap returns the longest time in which two clients were sure of the
+// same slot, or 0.
 func (h History) LongestOverlap() time.Duration {
 	if o := h.Overlaps(); len(o) > 0 {
 		return o[0].For
@@ -150,7 +150,7 @@ func (h History) LongestOverlap() time.Duration {
 	return 0
 }
 
-// complaint is an error with the first few of what was found.
+// complaint returns an error with the first few findings.
 func complaint(found []string) error {
 	const shown = 5
 	if len(found) == 0 {

@@ -8,15 +8,15 @@ import (
 	"github.com/megaframework/mega/lock"
 )
 
-// Client uses a Locker and records what it does. A Client does one thing at a
-// time; a process may have several.
+// Client uses a Locker and records its calls. A Client makes one call at a
+// time; a process may have several Clients.
 type Client struct {
 	name     string
 	locker   *lock.Locker
 	recorder *Recorder
 }
 
-// NewClient returns a client of that name, which no other of the history has.
+// NewClient returns a client with a name that is unique in the history.
 func NewClient(name string, l *lock.Locker, r *Recorder) *Client {
 	return &Client{name: name, locker: l, recorder: r}
 }
@@ -27,7 +27,7 @@ type Lease struct {
 	client *Client
 }
 
-// Acquire is [lock.Locker.Acquire] of a pool of that many slots, 1 for a
+// Acquire is [lock.Locker.Acquire] of a pool with that many slots, 1 for a
 // plain lock.
 func (c *Client) Acquire(ctx context.Context, key string, slots int, opts ...lock.Option) (*Lease, error) {
 	return c.acquire(ctx, c.locker.Acquire, key, slots, opts)
@@ -97,8 +97,8 @@ func (c *Client) ForceRelease(ctx context.Context, key, reason string) (int, err
 	return n, err
 }
 
-// Forget records that the backend may forget all it knows of key, and be back
-// with something older, until the function that it returns is called.
+// Forget records that the backend may lose its knowledge of key, and return
+// with an older state, until the returned function is called.
 func (c *Client) Forget(key string) (done func()) {
 	op := Op{Client: c.name, Kind: Forget, Key: key}
 	end := c.recorder.Begin(op)
@@ -110,8 +110,8 @@ func (l *Lease) op(kind Kind) Op {
 	return Op{Client: l.client.name, Kind: kind, Key: l.Key(), Token: l.Token(), Fence: l.Fence(), Slot: l.Slot()}
 }
 
-// outcome sorts what a call returned. Whatever is neither success nor a
-// refusal may have been done, or be done yet.
+// outcome classifies the result of a call. A result that is neither success nor
+// a refusal means that the call may have had an effect, or may have one later.
 func outcome(err error) Outcome {
 	switch {
 	case err == nil:

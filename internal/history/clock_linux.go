@@ -7,8 +7,8 @@ import (
 
 const clockMonotonic = 1
 
-// Now is the present on CLOCK_MONOTONIC, which is one clock for all processes
-// of the machine and is never set.
+// Now returns the time of CLOCK_MONOTONIC, which all processes of the machine
+// share and which is never set.
 func Now() int64 {
 	var ts syscall.Timespec
 	_, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clockMonotonic, uintptr(unsafe.Pointer(&ts)), 0)

@@ -4,6 +4,6 @@ package history
 
 import "time"
 
-// Now is the present on the wall clock: the only one that all processes share
-// on every system. A history is void if it was set meanwhile.
+// Now returns the time of the wall clock, the only clock that all processes
+// share on every system. A history is void if the clock was set meanwhile.
 func Now() int64 { return time.Now().UnixNano() }

@@ -1,15 +1,15 @@
-// Package history records what the users of a lock in several processes did
-// and were told, and checks it afterwards, in two ways that catch different
+// Package history records the calls and results of a lock's users in several
+// processes, and checks them afterwards, in two ways that find different
 // faults.
 //
-// [History.CheckServer] asks whether the answers could have come from one lock
-// server that did one thing at a time. [History.CheckBeliefs] asks what the
-// users care for: whether two of them were ever sure of the same lock at the
-// same instant.
+// [History.CheckServer] checks whether one lock server that executes one
+// operation at a time could have given these answers. [History.CheckBeliefs]
+// checks the users' requirement: that no two of them were ever sure of the same
+// lock at the same instant.
 //
-// A [Recorder] writes what one process did as lines of JSON, each before the
-// process goes on, so that a process that is killed leaves its history behind.
-// All times are nanoseconds of a clock that all processes of a machine share.
+// A [Recorder] writes each call of a process as a line of JSON before the
+// process continues, so that a killed process leaves its history behind. All
+// times are nanoseconds of a clock that all processes of a machine share.
 package history
 
 import (
@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// Kind is what an operation does.
+// Kind is the kind of an operation.
 type Kind string
 
 // The kinds of operations.
@@ -27,41 +27,42 @@ const (
 	Extend  Kind = "extend"
 	Release Kind = "release"
 	Force   Kind = "force"
-	// Forget is no call of a user: the backend may have lost what it knew, and
-	// be back with something older, as after FLUSHALL or a failover to a
-	// replica that was behind.
+	// Forget is not a call of a user: the backend may have lost its state, and
+	// returned with an older one, as after FLUSHALL or a failover to a replica
+	// that was behind.
 	Forget Kind = "forget"
 )
 
-// Outcome is what the caller was told.
+// Outcome is the result that the caller received.
 type Outcome string
 
-// The outcomes. An operation without one was cut off with its process.
+// The outcomes. An operation without one was interrupted by the end of its
+// process.
 const (
 	OK      Outcome = "ok"
-	Busy    Outcome = "busy" // the wait was over
+	Busy    Outcome = "busy" // the wait timed out
 	Lost    Outcome = "lost" // the lease was gone
 	Unknown Outcome = "unknown"
 )
 
-// Never is the Return of an operation that was never answered.
+// Never is the Return of an operation that never returned.
 const Never = math.MaxInt64
 
 // Op is one call, from the caller's point of view.
 type Op struct {
-	Client  string  `json:"client"` // who called: one call at a time
+	Client  string  `json:"client"` // the caller, which makes one call at a time
 	Kind    Kind    `json:"kind"`
 	Key     string  `json:"key"`
-	Slots   int     `json:"slots,omitempty"` // the size of the pool asked for
+	Slots   int     `json:"slots,omitempty"` // the size of the requested pool
 	Call    int64   `json:"call"`
 	Return  int64   `json:"return,omitempty"`
 	Outcome Outcome `json:"outcome,omitempty"`
-	// What an acquire granted, and which lease the others mean.
+	// The lease that an acquire granted, or that another operation refers to.
 	Token string `json:"token,omitempty"`
 	Fence uint64 `json:"fence,omitempty"`
 	Slot  int    `json:"slot,omitempty"`
-	// Deadline is until when the caller was told to be sure of the lease; for a
-	// release, what it was told last.
+	// Deadline is the time until which the caller could be sure of the lease;
+	// for a release, the last deadline that the caller knew.
 	Deadline int64  `json:"deadline,omitempty"`
 	Err      string `json:"error,omitempty"`
 }
@@ -81,9 +82,9 @@ func (o Op) String() string {
 	return s
 }
 
-// Belief is how long a client was sure of a lease: from when it was told until
-// its context ended, its last deadline passed or it called Release, whichever
-// came first.
+// Belief is the period in which a client was sure of a lease: from the return
+// of its call until its context ended, its last deadline passed or it called
+// Release, whichever came first.
 type Belief struct {
 	Client     string
 	Key, Token string
@@ -96,14 +97,14 @@ func (b Belief) String() string {
 	return fmt.Sprintf("%s lease %.6s fence %d slot %d [%s, %s]", b.Client, b.Token, b.Fence, b.Slot, at(b.From), at(b.To))
 }
 
-// History is what happened, in no particular order.
+// History is a set of operations and beliefs, in no particular order.
 type History struct {
 	Ops     []Op
 	Beliefs []Belief
 }
 
-// at prints a time in seconds: only differences of the clock mean something,
-// and milliseconds are what one looks for.
+// at formats a time in seconds. Only differences of the clock are meaningful,
+// and milliseconds are precise enough.
 func at(ns int64) string {
 	if ns == Never {
 		return "never"

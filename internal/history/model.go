@@ -9,40 +9,40 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// The model is a lock server that does one thing at a time. It has no clock
-// and needs none: an operation took effect at some instant before its return,
-// so that a lease may have expired for it if it returned after the lease's
-// deadline, and cannot have otherwise.
+// The model is a lock server that executes one operation at a time. It needs no
+// clock: an operation took effect at some instant before its return. So a lease
+// may have expired for an operation that returned after the lease's deadline,
+// and cannot have expired for one that returned before.
 
-// input is an operation with what the rest of the history says about it.
+// input is an operation with related facts from the rest of the history.
 type input struct {
 	Op
-	// contended says that other acquires of the key were under way: a waiter
-	// may have had the lock for a moment without taking it.
+	// contended reports whether other acquires of the key were in progress: a
+	// waiter may have had the lock for a moment without taking it.
 	contended bool
 }
 
-// held is a lease as the server knows it.
+// held is a lease in the server's state.
 type held struct {
 	token string
 	fence uint64
 	slot  int
-	until int64 // it has surely not expired before
-	// doubtful says that it may be gone already: its holder was told so, or
-	// the server may have forgotten it.
+	until int64 // it cannot have expired before
+	// doubtful reports that the lease may already be gone: its holder was told
+	// so, or the server may have forgotten it.
 	doubtful bool
 }
 
-// state is what the server knows of one key.
+// state is the server's state of one key.
 type state struct {
 	leases []held // by slot
 	fence  uint64 // the highest that was granted
-	// ghost says that from now on there may be leases that nobody knows of: the
-	// outcome of an acquire was lost.
+	// ghost reports that unknown leases may exist from now on: the outcome of
+	// an acquire was lost.
 	ghost bool
 }
 
-// model returns the server as porcupine wants it.
+// model returns the server as a porcupine model.
 func model() porcupine.Model {
 	return porcupine.Model{
 		Partition: byKey,
@@ -70,9 +70,9 @@ func byKey(ops []porcupine.Operation) [][]porcupine.Operation {
 	return parts
 }
 
-// step says whether in could have had its outcome in state s, and what the
-// state is afterwards. An operation without a known outcome is one that may
-// happen at any time after its call, or at the very end, which is never.
+// step reports whether in could have had its outcome in state s, and returns
+// the next state. An operation without a known outcome may take effect at any
+// time after its call, or never, which the model places at the very end.
 func (s state) step(in input) (bool, state) {
 	switch in.Kind {
 	case Acquire:
@@ -99,7 +99,7 @@ func (s state) acquire(in input) (bool, state) {
 		return true, s
 	case OK:
 		return s.grant(in)
-	case Lost: // it was granted and taken away before the caller knew
+	case Lost: // granted and taken away before the caller knew
 		return true, s
 	}
 	return false, s
@@ -124,7 +124,7 @@ func (s state) grant(in input) (bool, state) {
 	return true, s
 }
 
-// over says whether the lease may be gone by the time in happened.
+// over reports whether the lease may be gone at the time of in.
 func (l held) over(in input) bool { return l.doubtful || in.Return >= l.until }
 
 func (s state) extend(in input) (bool, state) {
@@ -138,7 +138,7 @@ func (s state) extend(in input) (bool, state) {
 	case Lost:
 		return s.lost(i, in)
 	}
-	return true, s // unknown: it can only have made the lease last longer
+	return true, s // unknown: it can only have extended the lease
 }
 
 func (s state) release(in input) (bool, state) {
@@ -153,10 +153,11 @@ func (s state) release(in input) (bool, state) {
 	return true, s
 }
 
-// lost tells a holder that its lease is gone. Its own clock may have said so,
-// which ends before the server's, and earlier still after an extension to less
-// whose answer did not come. Then the server may still have it, or have had it
-// back since: a lease that was lost by time is given back in the background.
+// lost applies the loss of a lease to its holder. The loss may come from the
+// holder's own clock, which ends before the server's, and even earlier after a
+// shortening extension whose answer was lost. Then the server may still have
+// the lease, or may have received it back since: a lease that was lost by time
+// is released in the background.
 func (s state) lost(i int, in input) (bool, state) {
 	switch {
 	case i < 0:

@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// Read puts together what was recorded in files.
+// Read combines the recordings in several files.
 func Read(paths ...string) (History, error) {
 	b := newBuilder()
 	for _, path := range paths {
@@ -20,8 +20,7 @@ func Read(paths ...string) (History, error) {
 	return b.history(), nil
 }
 
-// builder joins calls with returns and leases with their ends, in whatever
-// order it is told.
+// builder matches calls with returns and leases with their ends, in any order.
 type builder struct {
 	ops    map[opKey]Op
 	order  []opKey
@@ -44,7 +43,7 @@ func (b *builder) file(path string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // it was opened for reading
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
 		var l line
@@ -106,7 +105,7 @@ func (b *builder) history() History {
 	return h
 }
 
-// belief computes the interval of a lease. One whose end nobody recorded was
+// belief computes the period of a lease. A lease without a recorded end was
 // believed in until its process was gone.
 func (b *builder) belief(op Op, process string, released map[string]int64) Belief {
 	to := b.latest

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// event is what a line of a recording tells.
+// event is the kind of a line.
 type event string
 
 const (
@@ -30,8 +30,8 @@ type line struct {
 	Op
 }
 
-// Recorder writes what one process does. Its methods may be called
-// concurrently.
+// Recorder writes the operations of one process. Its methods are safe for
+// concurrent use.
 type Recorder struct {
 	process string
 	ids     atomic.Int64
@@ -41,9 +41,9 @@ type Recorder struct {
 	errs []error
 }
 
-// NewRecorder appends to the file at path what the process of that name does.
-// Processes may share a file; no two recorders may share a name. The caller
-// closes it.
+// NewRecorder appends the operations of the process of that name to the file at
+// path. Processes may share a file; no two recorders may share a name. The
+// caller must close it.
 func NewRecorder(path, process string) (*Recorder, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -52,15 +52,15 @@ func NewRecorder(path, process string) (*Recorder, error) {
 	return &Recorder{process: process, out: f}, nil
 }
 
-// Close returns what went wrong while recording, if anything did.
+// Close closes the file and returns the errors of the recording, if any.
 func (r *Recorder) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return errors.Join(append(r.errs, r.out.Close())...)
 }
 
-// Begin records that op is being called and returns a function that records
-// its outcome. The caller sets neither Call nor Return.
+// Begin records the call of op and returns a function that records its outcome.
+// The caller sets neither Call nor Return.
 func (r *Recorder) Begin(op Op) (end func(Op)) {
 	id, start := r.ids.Add(1), Now()
 	op.Call = start
@@ -71,15 +71,14 @@ func (r *Recorder) Begin(op Op) (end func(Op)) {
 	}
 }
 
-// Ended records that the context of a lease has ended, and what its deadline
-// was last.
+// Ended records the end of a lease's context, and its last deadline.
 func (r *Recorder) Ended(token string, deadline time.Time) {
 	now := Now()
 	r.write(line{Event: ended, At: now, Op: Op{Token: token, Deadline: onClock(deadline)}})
 }
 
-// Gone records that another process is not running from now on: what it
-// believed, it believes no longer.
+// Gone records that another process has stopped running, which ends its
+// beliefs.
 func (r *Recorder) Gone(process string) {
 	now := Now()
 	r.write(line{Event: gone, Process: process, At: now})
@@ -93,15 +92,15 @@ func (r *Recorder) write(l line) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err == nil {
-		_, err = r.out.Write(append(text, '\n')) // whole, in one call: others append to the same file
+		_, err = r.out.Write(append(text, '\n')) // whole lines, in one call: others append to the same file
 	}
 	if err != nil {
 		r.errs = append(r.errs, err)
 	}
 }
 
-// onClock puts a deadline on the clock of Now. Should it be held up between
-// its readings, it errs on the early side.
+// onClock converts a deadline to the clock of Now. A delay between its readings
+// makes the result earlier, never later.
 func onClock(deadline time.Time) int64 {
 	now := Now()
 	return now + int64(time.Until(deadline))

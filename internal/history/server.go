@@ -10,16 +10,16 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// The bounds of a history that CheckServer takes: the search is exponential in
-// how much goes on at once.
+// The bounds of a history that CheckServer accepts: the search is exponential
+// in the number of concurrent operations.
 const (
 	MaxClients = 8
 	MaxOps     = 2000
 )
 
-// CheckServer returns an error that explains why no server that does one thing
-// at a time could have given these answers, if none could, and one that says
-// so if within has passed before that was known.
+// CheckServer returns an error if no server that executes one operation at a
+// time could have given these answers, with an explanation. It returns a
+// different error if the search takes longer than within.
 func (h History) CheckServer(within time.Duration) error {
 	ops, err := h.operations()
 	if err != nil {
@@ -36,8 +36,8 @@ func (h History) CheckServer(within time.Duration) error {
 	return fmt.Errorf("no lock server could have given these answers:\n%s", explain(m.Partition(ops), info))
 }
 
-// operations leaves out the acquires of unknown outcome behind a key's first:
-// they change nothing in the model, and each would double the search.
+// operations leaves out all acquires of unknown outcome of a key except the
+// first: they change nothing in the model, and each would double the search.
 func (h History) operations() ([]porcupine.Operation, error) {
 	clients := map[string]int{}
 	var ops []porcupine.Operation
@@ -66,8 +66,8 @@ func (h History) operations() ([]porcupine.Operation, error) {
 	return ops, nil
 }
 
-// contended says for each operation whether an acquire of the same key by
-// somebody else was under way beside it.
+// contended reports for each operation whether another client's acquire of the
+// same key was in progress at the same time.
 func (h History) contended() []bool {
 	found := make([]bool, len(h.Ops))
 	for i, op := range h.Ops {
@@ -79,9 +79,9 @@ func (h History) contended() []bool {
 	return found
 }
 
-// explain shows, for each key that does not fit, how far a history could be
-// told and what could not come next. Every failing key has its own partial
-// history; one that can be told to its end is not at fault.
+// explain shows, for each key without a solution, the longest possible history
+// and the operations that cannot follow. Every failing key has its own partial
+// history; a key whose history is complete is correct.
 func explain(parts [][]porcupine.Operation, info porcupine.LinearizationInfo) string {
 	var found []string
 	for _, partial := range info.PartialLinearizationsOperations() {
@@ -111,7 +111,8 @@ func longest(partial [][]porcupine.Operation) (told []porcupine.Operation) {
 	return told
 }
 
-// stuck describes the end of what could be told and what is left.
+// stuck describes the end of the longest possible history and the remaining
+// operations.
 func stuck(key string, told, all []porcupine.Operation) string {
 	var b strings.Builder
 	var s state

@@ -12,7 +12,7 @@ import (
 )
 
 // The series of the bus. Counters include the subscriptions that have ended;
-// gauges are those of the subscriptions that there are, by name.
+// gauges show the existing subscriptions, by name.
 var (
 	busPublished  = Series{"mega_bus_published_total", "counter", nil, "Events published by this process."}
 	busLost       = Series{"mega_bus_published_lost_total", "counter", nil, "Published messages that may not have arrived, since the connection ended before the backend confirmed them."}
@@ -33,7 +33,8 @@ var (
 	busScope      = Series{"mega_bus_scope", "gauge", []string{"driver"}, "How far messages reach: 0 this process, 1 this node, 2 the fleet."}
 )
 
-// busBuckets reach from a handler in memory to one that is told to be stuck.
+// busBuckets reach from a handler in memory to a handler that is reported as
+// stuck.
 var busBuckets = []float64{0.00001, 0.0001, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30}
 
 func busCatalogue() []Series {
@@ -43,23 +44,23 @@ func busCatalogue() []Series {
 	}
 }
 
-// Bus adds what a bus has done, read with each scrape, and how far its messages
-// reach. It must be called once.
+// Bus adds a bus's counters, which each scrape reads, and its scope. It must be
+// called once.
 func (m *Metrics) Bus(b *bus.Bus) {
 	info := b.Info()
 	gauge(m.registry, busScope).WithLabelValues(info.Name).Set(float64(info.Scope))
 	m.registry.MustRegister(newBusCollector(b))
 }
 
-// ObserveBus counts what is told by a bus and cannot be read from its
-// statistics: a subscription takes its numbers with it when it ends.
+// ObserveBus counts events of a bus that its statistics do not keep: the
+// counters of a subscription disappear when it ends.
 func (m *Metrics) ObserveBus(e bus.Event) {
 	if dropped, ok := e.(bus.Dropped); ok {
 		m.dropped.of(dropped.Name).Add(float64(dropped.Count))
 	}
 }
 
-// Timed measures how long each call of a handler takes.
+// Timed measures the duration of each call of a handler.
 func (m *Metrics) Timed(next bus.Handler) bus.Handler {
 	var once sync.Once
 	var took prometheus.Observer
@@ -71,7 +72,7 @@ func (m *Metrics) Timed(next bus.Handler) bus.Handler {
 	}
 }
 
-// bySubscription are metrics of one kind, by the name of the subscription.
+// bySubscription holds metrics of one kind, by the name of the subscription.
 type bySubscription[T any] struct {
 	with func(labels ...string) T
 
@@ -83,7 +84,8 @@ func newBySubscription[T any](with func(labels ...string) T) *bySubscription[T] 
 	return &bySubscription[T]{with: with, known: map[string]T{}}
 }
 
-// of returns that of a subscription, or that of all for whom there is no room.
+// of returns the metric of a subscription, or the shared one if there is no
+// room.
 func (s *bySubscription[T]) of(name string) T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,12 +163,12 @@ func connected(s bus.State) int {
 	return 1
 }
 
-// maxSubscriptions bounds the names of subscriptions, as maxClasses does those
-// of keys.
+// maxSubscriptions bounds the names of subscriptions, as maxClasses bounds the
+// classes of keys.
 const maxSubscriptions = 200
 
-// loads are what waits and runs, by the name of the subscription. Several of
-// one name are one.
+// loads returns the waiting and running messages, by the name of the
+// subscription. Subscriptions with the same name are added.
 func loads(subs []bus.SubStats) map[string]bus.SubStats {
 	all := map[string]bus.SubStats{}
 	for _, s := range subs {

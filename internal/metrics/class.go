@@ -11,14 +11,14 @@ import (
 // process: keys without a colon are a class each.
 const maxClasses = 200
 
-// otherClass is the class of what comes when there is no room left.
+// otherClass is the class of further keys when there is no room left.
 const otherClass = "other"
 
-// classes finds the class of a key: what stands before its first colon, or the
-// key itself. Looking up one that is known takes neither a mutex nor memory.
+// classes finds the class of a key: the part before its first colon, or the key
+// itself. The lookup of a known class takes neither a mutex nor memory.
 type classes struct {
 	make  func(name string) *class
-	other func() *class // made when it is needed first
+	other func() *class // made at its first use
 
 	mu    sync.Mutex // for writers of known
 	known atomic.Pointer[map[string]*class]
@@ -32,7 +32,7 @@ func newClasses(create func(name string) *class) *classes {
 
 // of returns the class of key.
 func (c *classes) of(key string) *class {
-	// With its colon, the part before it differs from a key that is the same
+	// The part keeps its colon, so that it differs from a key that is the same
 	// word.
 	part := key[:strings.IndexByte(key, ':')+1]
 	if part == "" {
@@ -58,7 +58,7 @@ func (c *classes) add(part string) *class {
 	if len(known) >= maxClasses {
 		return c.other()
 	}
-	// The key may be a part of a larger text, which is not kept alive for it.
+	// Clone the part: a substring would keep the larger text alive.
 	part = strings.Clone(part)
 	added := c.make(className(part))
 	next := maps.Clone(known)
@@ -67,7 +67,7 @@ func (c *classes) add(part string) *class {
 	return added
 }
 
-// className is how a class is told: "order:*", or the key that it consists of.
+// className returns the label of a class: "order:*", or its only key.
 func className(part string) string {
 	if strings.HasSuffix(part, ":") {
 		return part + "*"

@@ -20,29 +20,29 @@ import (
 	"github.com/prometheus/common/expfmt"
 )
 
-// workerLabel says whose a series is.
+// workerLabel is the label for the worker of a series.
 const workerLabel = "worker"
 
-// workerTime is what a worker has to answer a scrape: less than Prometheus
-// waits for the whole, which is 10 seconds unless it is told otherwise.
+// workerTime is the timeout of a worker's answer to a scrape. It is less than
+// Prometheus's timeout for the whole scrape, which is 10 seconds by default.
 const workerTime = 3 * time.Second
 
-// maxScrape bounds what is read of one worker, in bytes.
+// maxScrape bounds the answer of one worker, in bytes.
 const maxScrape = 64 << 20
 
 // Source is a worker that can be scraped.
 type Source struct {
 	Worker int
-	// To takes a request for /metrics there.
+	// To sends a request for /metrics to the worker.
 	To http.RoundTripper
 }
 
-// Gathered is what the workers of a supervisor have counted, as one: each of
-// their series has the label worker, and those of the supervisor itself come
-// beside them. A worker that does not answer in time is left out, and counted.
+// Gathered combines the metrics of a supervisor's workers: each of their series
+// has the label worker, and the supervisor's own series come beside them. A
+// worker that does not answer in time is left out, and counted.
 //
-// A series that has a label of that name already keeps it as exported_worker,
-// as Prometheus itself has it where a target's labels meet its own.
+// A series that already has such a label keeps it as exported_worker, as in
+// Prometheus when a target's label conflicts with its own.
 type Gathered struct {
 	own     *prometheus.Registry
 	sources func() []Source
@@ -50,8 +50,8 @@ type Gathered struct {
 	time    time.Duration
 }
 
-// Gather asks every worker, side by side. Where one is left out, the error says
-// why, beside what the others have answered.
+// Gather scrapes all workers concurrently. If a worker is left out, the error
+// contains the reason, and the result contains the other workers' series.
 func (g *Gathered) Gather() ([]*dto.MetricFamily, error) {
 	sources := g.sources()
 	answers, errs := make([][]*dto.MetricFamily, len(sources)), make([]error, len(sources))
@@ -70,23 +70,23 @@ func (g *Gathered) Gather() ([]*dto.MetricFamily, error) {
 			errs[i] = fmt.Errorf("worker %d: %w", s.Worker, errs[i])
 		}
 	}
-	own, err := g.own.Gather() // last, so that it has counted who was left out
+	own, err := g.own.Gather() // last, so that it includes the workers that were left out
 	m.take("", own)
 	return m.families(), errors.Join(errors.Join(errs...), err, m.failed())
 }
 
-// Handler answers scrapes, with what there is.
+// Handler answers scrapes with the available series.
 func (g *Gathered) Handler(log promhttp.Logger) http.Handler {
 	return promhttp.HandlerFor(g, promhttp.HandlerOpts{
 		MaxRequestsInFlight: maxScrapes, Timeout: scrapeTime, ErrorHandling: promhttp.ContinueOnError, ErrorLog: log,
 	})
 }
 
-// delimited is the format that loses nothing of what a worker has counted.
+// delimited is the format that preserves all of a worker's metrics.
 var delimited = expfmt.NewFormat(expfmt.TypeProtoDelim)
 
-// scrape returns what the worker has counted. A worker that hangs takes the
-// connection and answers nothing.
+// scrape returns the metrics of the worker. A hanging worker accepts the
+// connection and does not answer.
 func (s Source) scrape(ctx context.Context) ([]*dto.MetricFamily, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://worker/metrics", nil)
 	if err != nil {
@@ -120,15 +120,15 @@ func decode(r io.Reader, format expfmt.Format) (families []*dto.MetricFamily, _ 
 	}
 }
 
-// merging makes the families of several one of each name.
+// merging merges metric families by name.
 type merging struct {
 	byName map[string]*dto.MetricFamily
-	odd    []string // of the last one taken: families that are of another kind elsewhere
+	odd    []string // of the last worker: families of another kind than before
 }
 
-// take adds families of a worker, or without a label those of the supervisor.
-// Two versions of a program may count by one name what is not the same: the
-// first one has it.
+// take adds the families of a worker, or, without a label, the supervisor's.
+// Two versions of a program may use one name for different kinds; the first
+// kind is kept.
 func (m *merging) take(worker string, families []*dto.MetricFamily) {
 	if m.byName == nil {
 		m.byName = map[string]*dto.MetricFamily{}
@@ -152,7 +152,8 @@ func (m *merging) take(worker string, families []*dto.MetricFamily) {
 
 func kind(f *dto.MetricFamily) string { return strings.ToLower(f.GetType().String()) }
 
-// failed says what of the last one was not taken.
+// failed returns an error for the families of the last worker that were not
+// added.
 func (m *merging) failed() error {
 	if m.odd == nil {
 		return nil
@@ -169,7 +170,7 @@ func (m *merging) families() []*dto.MetricFamily {
 	return all
 }
 
-// label adds whose the series of a family are.
+// label adds the worker to the series of a family.
 func label(f *dto.MetricFamily, worker string) {
 	for _, m := range f.GetMetric() {
 		exported(m.GetLabel(), workerLabel)
@@ -178,7 +179,8 @@ func label(f *dto.MetricFamily, worker string) {
 	}
 }
 
-// exported renames a label, and one that has the new name first.
+// exported renames a label, and first renames an existing label with the new
+// name.
 func exported(labels []*dto.LabelPair, name string) {
 	for _, l := range labels {
 		if l.GetName() == name {

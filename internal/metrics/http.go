@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// requestBuckets are those of OpenTelemetry's conventions, as are the names.
+// requestBuckets are the buckets of OpenTelemetry's conventions, which also
+// define the names.
 var requestBuckets = []float64{0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10}
 
 // The series of requests.
@@ -19,12 +20,12 @@ var (
 	requestsActive = Series{"http_server_active_requests", "gauge", []string{"app"}, "Requests in flight."}
 )
 
-// Request is a request that was answered.
+// Request is an answered request.
 type Request struct {
 	App    string
-	Route  string // the pattern; empty where no route matched
+	Route  string // the pattern; empty if no route matched
 	Method string
-	Status int // 0 if nothing was answered
+	Status int // 0 without an answer
 	Took   time.Duration
 }
 
@@ -33,13 +34,14 @@ func (m *Metrics) Served(r Request) {
 	m.requests.WithLabelValues(r.App, routeLabel(r.Route), methodLabel(r.Method), statusLabel(r.Status)).Observe(r.Took.Seconds())
 }
 
-// App adds an app, whose requests in flight are read with each scrape. It must
-// be called once for each app.
+// App adds an app, whose requests in flight each scrape reads. It must be
+// called once for each app.
 func (m *Metrics) App(name string, inFlight func() int) {
 	m.registry.MustRegister(gaugeOf(requestsActive, func() float64 { return float64(inFlight()) }, name))
 }
 
-// A label has few values: what a client makes up is not one of them.
+// A label must have few values, so a client's arbitrary text is never one of
+// them.
 
 func routeLabel(pattern string) string {
 	if pattern == "" {

@@ -9,7 +9,7 @@ import (
 	"github.com/megaframework/mega/lock"
 )
 
-// lockBuckets reach from a lock in memory to a wait that a person notices.
+// lockBuckets reach from a lock in memory to a wait that a user notices.
 var lockBuckets = []float64{0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60}
 
 // The series of locks.
@@ -51,8 +51,8 @@ type locks struct {
 	outages                                                           prometheus.Counter
 }
 
-// class is what is counted with every lease, found once for all keys of the
-// class.
+// class holds the metrics that each lease updates, looked up once for all keys
+// of the class.
 type class struct {
 	name                string
 	acquired, contended prometheus.Counter
@@ -115,8 +115,8 @@ func (l *locks) refuse(c *class, err error) {
 	l.refused.WithLabelValues(c.name, reason(err)).Inc()
 }
 
-// reason says in a word why a call ended without a lease. Busy and broken are
-// never the same one.
+// reason returns one word for the reason why a call ended without a lease. Busy
+// and failed calls always have different words.
 func reason(err error) string {
 	switch {
 	case errors.Is(err, lock.ErrUnavailable):
@@ -140,8 +140,8 @@ func cause(err error) string {
 	return "unknown"
 }
 
-// Locker adds what l holds and what waits for it, read with each scrape, and how
-// far its exclusion reaches. It must be called once.
+// Locker adds the leases and waiters of l, which each scrape reads, and its
+// scope. It must be called once.
 func (m *Metrics) Locker(l *lock.Locker) {
 	info := l.Info()
 	m.registry.MustRegister(
@@ -157,7 +157,7 @@ func (m *Metrics) Locker(l *lock.Locker) {
 	gauge(m.registry, lockScope).WithLabelValues(info.Name).Set(float64(info.Scope))
 }
 
-// gaugeOf is a gauge that is read when it is asked for. values belong to the
+// gaugeOf returns a gauge that each scrape reads. values are the values of the
 // labels of s.
 func gaugeOf(s Series, read func() float64, values ...string) prometheus.Collector {
 	labels := prometheus.Labels{}

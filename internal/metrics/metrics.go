@@ -1,10 +1,10 @@
-// Package metrics counts what happens in a process, for Prometheus: its locks
-// by class of key, its messages, the requests of its apps, its boot, what it was built from,
-// and what the Go runtime and the system say of it.
+// Package metrics counts the events of a process, for Prometheus: its locks by
+// class of key, its messages, the requests of its apps, its boot, its build,
+// and the statistics of the Go runtime and the system.
 //
-// Each Metrics has a registry of its own, so that two of them live side by side
-// in one process. The names of the series are part of the framework's
-// interface; [Catalogue] lists them, and nothing is counted that is not in it.
+// Each Metrics has its own registry, so that one process can have two of them.
+// The names of the series are part of the framework's interface; [Catalogue]
+// lists them, and the package has no other series.
 package metrics
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Build is what a program was built from.
+// Build describes the build of a program.
 type Build struct {
 	Program  string
 	Version  string
@@ -26,7 +26,8 @@ type Build struct {
 	Go       string
 }
 
-// Metrics is what one process counts. Its methods may be called concurrently.
+// Metrics holds the metrics of one process. Its methods are safe for concurrent
+// use.
 type Metrics struct {
 	registry *prometheus.Registry
 	locks    locks
@@ -36,8 +37,7 @@ type Metrics struct {
 	boot     *prometheus.GaugeVec
 }
 
-// New returns Metrics that know what the program was built from, and nothing
-// else yet.
+// New returns Metrics that contain only the build of the program.
 func New(b Build) *Metrics {
 	r := prometheus.NewRegistry()
 	m := &Metrics{
@@ -51,8 +51,7 @@ func New(b Build) *Metrics {
 	return m
 }
 
-// The bounds of what one scrape may cost: how many are answered at a time, and
-// for how long.
+// The bounds of scrapes: the number of concurrent scrapes, and their timeout.
 const (
 	maxScrapes = 3
 	scrapeTime = 10 * time.Second
@@ -63,18 +62,18 @@ func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes, Timeout: scrapeTime})
 }
 
-// Registerer takes series of an application's own.
+// Registerer returns the registry for an application's own series.
 func (m *Metrics) Registerer() prometheus.Registerer { return m.registry }
 
-// Gatherer reads what has been counted.
+// Gatherer returns the reader of all series.
 func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
 
-// Boot tells how long a phase of the boot took.
+// Boot records the duration of a phase of the boot.
 func (m *Metrics) Boot(phase string, took time.Duration) {
 	m.boot.WithLabelValues(phase).Set(took.Seconds())
 }
 
-// Series is one name that Prometheus sees, with the labels that it has.
+// Series is the name of a metric with its labels.
 type Series struct {
 	Name   string
 	Kind   string // counter, gauge, histogram
@@ -90,8 +89,8 @@ var (
 	buildInfo   = Series{"mega_build_info", "gauge", []string{"program", "version", "revision", "go"}, "Always 1; its labels say what the program was built from."}
 )
 
-// Catalogue lists every series of this package, sorted by name. Those of the Go
-// runtime (go_…) and of the process (process_…) come beside them.
+// Catalogue returns every series of this package, sorted by name. It does not
+// list the series of the Go runtime (go_…) and of the process (process_…).
 func Catalogue() []Series {
 	all := slices.Concat(lockCatalogue(), busCatalogue(), []Series{requestSeconds, requestsActive, bootSeconds, buildInfo})
 	slices.SortFunc(all, func(a, b Series) int { return strings.Compare(a.Name, b.Name) })

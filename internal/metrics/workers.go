@@ -14,22 +14,22 @@ var (
 	workersMissed   = Series{"mega_worker_scrape_failures_total", "counter", []string{"worker"}, "Scrapes that a worker was left out of, or a part of what it has counted."}
 )
 
-// WorkerCatalogue lists the series of a supervisor, sorted by name. They come
-// beside those of its workers.
+// WorkerCatalogue returns the series of a supervisor, sorted by name. They are
+// added to its workers' series.
 func WorkerCatalogue() []Series { return []Series{workersRestarts, workersMissed, workersNow} }
 
-// Crew is what a supervisor tells of its workers.
+// Crew is the state of a supervisor's workers.
 type Crew struct {
-	States   map[string]int // how many are in which
+	States   map[string]int // the number of workers in each state
 	Restarts map[int]int    // by worker
 }
 
-// supervisor is what the supervisor's own series are labelled with where a
-// worker has the same.
+// supervisor is the worker label of the supervisor's own series, if workers
+// have the same series.
 const supervisor = "supervisor"
 
-// NewGathered returns what the workers of a supervisor have counted. Both
-// functions are called with each scrape.
+// NewGathered returns the combined metrics of a supervisor's workers. Each
+// scrape calls both functions.
 func NewGathered(b Build, crew func() Crew, sources func() []Source) *Gathered {
 	r := prometheus.NewRegistry()
 	g := &Gathered{own: r, sources: sources, missed: counter(r, workersMissed), time: workerTime}
@@ -41,16 +41,16 @@ func NewGathered(b Build, crew func() Crew, sources func() []Source) *Gathered {
 	return g
 }
 
-// crewCollector reads what the supervisor tells with each scrape.
+// crewCollector returns the state of the workers for each scrape.
 type crewCollector func() Crew
 
-// Describe says what Collect may send.
+// Describe implements [prometheus.Collector].
 func (c crewCollector) Describe(out chan<- *prometheus.Desc) {
 	out <- workersNow.desc()
 	out <- workersRestarts.desc()
 }
 
-// Collect sends it.
+// Collect implements [prometheus.Collector].
 func (c crewCollector) Collect(out chan<- prometheus.Metric) {
 	crew := c()
 	for state, n := range crew.States {
