@@ -11,28 +11,27 @@ import (
 	"github.com/megaframework/mega/bus/driver"
 )
 
-// Handler handles an event. The error that it returns is told to the Observer
-// and counted; it concerns neither the publisher nor other subscriptions.
+// Handler handles an event. Its error is reported to the Observer and counted;
+// it affects neither the publisher nor other subscriptions.
 //
 // ctx carries the trace of the message. It ends at the message's deadline, with
-// the context that the subscription was made with, with Close, and when the
-// time for draining is over, but not because draining has begun; that of a
-// message with a deadline ends too when the handler has returned. m must not be
-// changed and may be kept.
+// the context given to Subscribe, with Close, and at the end of the time for
+// draining, but not at its beginning. If the message has a deadline, ctx also
+// ends when the handler returns. m must not be changed and may be kept.
 type Handler func(ctx context.Context, m *Msg) error
 
-// Responder answers a request. An error that it returns reaches who asked, as a
-// *RemoteError: one that it returns itself as it is, any other with the code
-// that it has.
+// Responder answers a request. Its error reaches the requester as a
+// *RemoteError: a returned *RemoteError is sent unchanged, any other error is
+// sent with its code.
 type Responder func(ctx context.Context, m *Msg) ([]byte, error)
 
-// Middleware wraps a handler. It may be given to responders too: their answer
-// is sent when the outermost handler has returned nil.
+// Middleware wraps a handler. It also works for responders: their answer is
+// sent when the outermost handler has returned nil.
 type Middleware func(Handler) Handler
 
-// Bus publishes, subscribes, requests and responds. It owns its driver, and all
-// that must be the same on every driver: validation, queues, handlers, requests
-// in flight, deadlines, events and counters.
+// Bus publishes, subscribes, requests and responds. It owns its driver, and
+// everything that must work alike on every driver: validation, queues,
+// handlers, requests in flight, deadlines, events and counters.
 type Bus struct {
 	driver   driver.Driver
 	info     driver.Info
@@ -41,20 +40,20 @@ type Bus struct {
 	counters counters
 
 	crew   crew   // owns the background goroutines
-	teller teller // tells the observer
+	teller teller // reports events to the observer
 	watch  watchdog
 	calls  calls // requests in flight
 	link   link  // whether the backend can be reached
 
 	refusals refusals
-	headers  sync.Pool // of Headers that are empty, see reuse
+	headers  sync.Pool // of empty Headers, see reuse
 
 	state    atomic.Int32  // open, draining, closed
 	drains   atomic.Bool   // a Drain has begun
-	drained  chan struct{} // closed when the first Drain has come to its end
-	drainErr error         // what it found, once drained is closed
+	drained  chan struct{} // closed when the first Drain has ended
+	drainErr error         // result of the first Drain, set before drained is closed
 	shutOne  sync.Once
-	shutErr  error // what the first to close found
+	shutErr  error // result of the first Close
 
 	mu   sync.Mutex // guards the fields below
 	subs map[*Sub]struct{}
@@ -68,8 +67,8 @@ const (
 	closed
 )
 
-// New returns a Bus over d, which it owns from now on: Close and Drain close
-// it. The zero Config works; values out of bounds are ErrInvalid.
+// New returns a Bus over d. The Bus owns d: Close and Drain close it. The zero
+// Config works; values out of bounds fail with ErrInvalid.
 func New(d driver.Driver, c Config) (*Bus, error) {
 	c = c.withDefaults()
 	if err := c.check(d); err != nil {
@@ -95,13 +94,13 @@ func New(d driver.Driver, c Config) (*Bus, error) {
 
 // Publish sends an event to the subscriptions whose pattern matches subject.
 //
-// A nil error means accepted: data may be used again, and every subscription
-// that was made on this Bus before gets the event, or a report of its loss.
-// Publish never waits for a handler. It waits for room in the driver's outbound
-// queue until ctx ends, at most 5 s where ctx has no deadline, and then returns
-// ErrOverloaded beside the context's error. This is the same on every driver and
-// in every state of the connection: while the backend cannot be reached, events
-// are queued. With an ended ctx nothing is published.
+// A nil error means accepted: the caller may reuse data, and every subscription
+// made earlier on this Bus gets the event or a report of its loss. Publish
+// never waits for a handler. It waits for room in the driver's outbound queue
+// until ctx ends, at most 5 s if ctx has no deadline, and then returns
+// ErrOverloaded wrapped together with the context's error. This is the same on
+// every driver and in every state of the connection: while the backend cannot
+// be reached, events are queued. If ctx has ended, nothing is published.
 func (b *Bus) Publish(ctx context.Context, subject string, data []byte, opts ...PubOption) error {
 	m := driver.Message{Kind: driver.Event, Subject: subject}
 	if err := b.compose(ctx, &m, data, opts); err != nil {
@@ -116,11 +115,11 @@ func (b *Bus) Publish(ctx context.Context, subject string, data []byte, opts ...
 	return nil
 }
 
-// Flush returns when the backend has taken over everything published before. It
-// reports what was lost or refused on the way, as a rule for messages of any
-// publisher of this Bus: ErrDisconnected or ErrRefused, with their number. A loss
-// is reported by each Flush that is under way then, and by those that begin
-// later until one of them has reported it.
+// Flush returns when the backend has accepted everything published before. It
+// fails with ErrDisconnected or ErrRefused, and their number, if messages were
+// lost or refused on the way, as a rule messages of any publisher of this Bus.
+// Each Flush that is running at the time of a loss reports it, and so do later
+// ones until one of them has reported it.
 func (b *Bus) Flush(ctx context.Context) error {
 	if b.isClosed() {
 		return fmt.Errorf("flush: %w", ErrClosed)
@@ -133,11 +132,12 @@ func (b *Bus) Flush(ctx context.Context) error {
 	return nil
 }
 
-// Info describes the driver: its name, how far its messages reach, the rules
+// Info returns the description of the driver: its name, its scope, the rules
 // that it does not keep, and MaxPayload, the largest message with its header.
-// MaxPayload is the backend's limit as it is now, or Config.MaxPayload if that
-// is lower. The backend's may change at any time: a message that passed before
-// may be a *TooLargeError after a server's reload or a reconnect.
+// MaxPayload is the backend's current limit, or Config.MaxPayload if that is
+// lower. The backend's limit may change at any time: after a server's reload or
+// a reconnect, a message of a size that passed before may fail with a
+// *TooLargeError.
 func (b *Bus) Info() driver.Info {
 	info := b.driver.Info()
 	info.MaxPayload = min(b.config.MaxPayload, cmp.Or(info.MaxPayload, b.config.MaxPayload))
@@ -154,7 +154,7 @@ func withBound(ctx context.Context, d time.Duration) (context.Context, context.C
 
 func (b *Bus) isClosed() bool { return b.state.Load() == closed }
 
-// refused is the error of a call that the driver has refused.
+// refused returns the error of a call that the driver refused.
 func (b *Bus) refused(ctx context.Context, what, subject string, err error) error {
 	if b.isClosed() {
 		err = ErrClosed
@@ -167,7 +167,8 @@ func (b *Bus) refused(ctx context.Context, what, subject string, err error) erro
 	return fmt.Errorf("%s %s: %w", what, subject, err)
 }
 
-// shorten keeps a subject that was refused for its size out of the logs.
+// shorten truncates a subject that is too long, so that it does not fill the
+// logs.
 func shorten(subject string) string {
 	if len(subject) > MaxSubject {
 		return fmt.Sprintf("%.40q…", subject)

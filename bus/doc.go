@@ -1,6 +1,6 @@
-// Package bus publishes and subscribes, requests and responds: between the
-// parts of a process, its processes or its machines, as far as the driver under
-// it reaches.
+// Package bus provides publish and subscribe, and request and response, between
+// the parts of a process, the processes of a machine, or several machines. The
+// scope of the driver decides which of these.
 //
 //	b, err := bus.New(memory.NewBus(), bus.Config{})
 //	…
@@ -14,39 +14,39 @@
 // # What is promised
 //
 // A message is delivered at most once, and a loss is never silent: each
-// subscription has a bounded buffer, what does not fit is counted and told to
-// the [Observer], and the next message that is handled says in Msg.Missed how
-// many there were. After an outage of the backend, when nobody can know, it
-// says -1. What must not get lost belongs into a queue or a database.
+// subscription has a bounded buffer, messages that do not fit are counted and
+// reported to the [Observer], and Msg.Missed of the next handled message is
+// their number. After an outage of the backend the number is unknown, and
+// Msg.Missed is -1. Data that must not be lost belong in a queue or a database.
 //
-// Publish never waits for a handler, so every call may be made from within a
-// handler, and under any mutex that a handler may take too.
+// Publish never waits for a handler. It may be called from within a handler,
+// and under a mutex that handlers lock too.
 //
-// What is published one after the other on one Bus is handled in this order by
-// a subscription that handles one at a time, which is the default; [OrderBy]
-// keeps it by key at any concurrency.
+// A subscription that handles one message at a time, which is the default,
+// handles the messages of one Bus in the order of their publication. [OrderBy]
+// keeps this order for each key at any concurrency.
 //
 // # Subjects and groups
 //
-// Subjects are tokens joined by dots, "orders.eu.created". A subscription's
-// pattern may have * for one token, and > for the rest. The subscriptions with
-// the same pattern and the same [Group] share the messages; every other one gets
-// a copy.
+// Subjects are tokens joined by dots, "orders.eu.created". In a subscription's
+// pattern * matches one token, and > matches the rest. The subscriptions with
+// the same pattern and the same [Group] share the messages; every other one
+// gets a copy.
 //
 // Events and requests never meet: Publish reaches Subscribe, and Request
 // reaches Respond, also where the subject is the same.
 //
 // # Time
 //
-// A request always has a deadline, which its responder's context has too. What
-// is sent from within a handler carries the trace and the baggage of the message
-// at hand, and counts the hops: a chain of more than 32 is ErrCycle. It is not
-// what a handler should do for ever; work that feeds itself begins a new chain
-// with a context of its own.
+// A request always has a deadline, and its responder's context has the same
+// one. A message sent from within a handler carries the trace and the baggage
+// of the handled message, and counts the hops: a chain of more than 32 fails
+// with ErrCycle. Work that feeds itself must begin a new chain with a new
+// context.
 //
 // # The end
 //
-// A [Bus] is ended by [Bus.Drain], which finishes what was begun, or by
-// [Bus.Close], which does not. Both leave nothing behind; a handler that does
-// not return is named.
+// [Bus.Drain] ends a [Bus] and finishes the accepted work first. [Bus.Close]
+// ends it at once. Both free all resources; their error names handlers that do
+// not return.
 package bus

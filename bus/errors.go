@@ -10,76 +10,77 @@ import (
 
 // The errors of this package. Compare with errors.Is; each has a Code method
 // that returns the dotted code given here, also through errors.As with an
-// interface{ Code() string }. A context's error is wrapped beside the bus's
-// own, so errors.Is(err, context.Canceled) still holds.
+// interface{ Code() string }. If the end of a context caused the error, it
+// wraps the context's error too, so errors.Is(err, context.Canceled) holds.
 var (
-	// ErrBadSubject says that a subject or pattern breaks the grammar, or that
-	// a pattern was given where a subject is wanted: bus.bad_subject.
+	// ErrBadSubject reports a subject or pattern that breaks the grammar, or a
+	// pattern in place of a subject: bus.bad_subject.
 	ErrBadSubject = driver.ErrBadSubject
-	// ErrBadGroup says that the name of a group breaks the grammar:
-	// bus.bad_group.
+	// ErrBadGroup reports a group name that breaks the grammar: bus.bad_group.
 	ErrBadGroup = driver.ErrBadGroup
-	// ErrBadHeader says that a key or a value cannot be sent: bus.bad_header.
+	// ErrBadHeader reports a key or value that cannot be sent: bus.bad_header.
 	ErrBadHeader = driver.ErrBadHeader
-	// ErrInvalid says that an option is out of bounds: bus.invalid.
+	// ErrInvalid reports an option that is out of bounds: bus.invalid.
 	ErrInvalid = driver.ErrInvalid
-	// ErrTooLarge says that a message is larger than the bus takes:
-	// bus.too_large. It is always a *TooLargeError.
+	// ErrTooLarge reports a message larger than the bus takes: bus.too_large.
+	// It is always a *TooLargeError.
 	ErrTooLarge = driver.ErrTooLarge
-	// ErrClosed says that the Bus was closed: bus.closed.
+	// ErrClosed reports that the Bus was closed: bus.closed.
 	ErrClosed = driver.ErrClosed
-	// ErrDraining says that the Bus takes no new subscriptions, since it is
+	// ErrDraining reports that the Bus refuses new subscriptions while it is
 	// being drained: bus.draining.
 	ErrDraining = driver.ErrDraining
-	// ErrNoResponders says that nobody responds to the subject:
+	// ErrNoResponders reports that the subject has no responder:
 	// bus.no_responders.
 	ErrNoResponders = driver.ErrNoResponders
-	// ErrTimeout says that no answer came in time: bus.timeout. It is a
-	// context.DeadlineExceeded too.
+	// ErrTimeout reports that no answer came in time: bus.timeout. The error
+	// wraps context.DeadlineExceeded too.
 	ErrTimeout = driver.ErrTimeout
-	// ErrOverloaded says that there was no room for the message until its
-	// context ended, or that a responder had none: bus.overloaded.
+	// ErrOverloaded reports that the outbound queue had no room for the message
+	// until its context ended, or that a responder had no room: bus.overloaded.
 	ErrOverloaded = driver.ErrOverloaded
-	// ErrDisconnected says that the backend, or who was asked, cannot be
-	// reached: bus.disconnected. Asking again may help; whether the request was
-	// handled is not known.
+	// ErrDisconnected reports that the backend, or the responder, cannot be
+	// reached: bus.disconnected. A retry may help; it is unknown whether the
+	// request was handled.
 	ErrDisconnected = driver.ErrDisconnected
-	// ErrRefused says that the backend refused a subscription, a publish or a
-	// request, as for want of a permission. The error has the backend's words.
+	// ErrRefused reports that the backend refused a subscription, a publish or
+	// a request, for example without a permission. The error has the backend's
+	// text.
 	ErrRefused = driver.ErrRefused
-	// ErrTerminated says that a subscription was ended because its buffer was
+	// ErrTerminated reports that a subscription ended because its buffer was
 	// full: bus.terminated.
 	ErrTerminated = driver.ErrTerminated
-	// ErrDecode says that data are not what was expected: bus.decode.
+	// ErrDecode reports data that cannot be decoded: bus.decode.
 	ErrDecode = driver.ErrDecode
-	// ErrCycle says that a message is the last of a chain of more than MaxHops,
-	// each sent while the one before was handled: bus.cycle.
+	// ErrCycle reports a chain of more than MaxHops messages, each sent while
+	// the one before was handled: bus.cycle.
 	ErrCycle = driver.ErrCycle
-	// ErrUnsupported says that the driver cannot do this: bus.unsupported.
+	// ErrUnsupported reports that the driver does not support the call:
+	// bus.unsupported.
 	ErrUnsupported = driver.ErrUnsupported
 
-	// ErrEnd is what a [Responder] returns instead of an answer once it has
-	// given all of its answers by [Msg.Reply]: it ends RequestMany.
+	// ErrEnd is the error that a [Responder] returns instead of an answer after
+	// it has sent all of its answers with [Msg.Reply]: it ends RequestMany.
 	ErrEnd = errors.New("bus: end of the answers")
 )
 
 type (
-	// TooLargeError is an ErrTooLarge that says by how much.
+	// TooLargeError is an ErrTooLarge with the size and the limit.
 	TooLargeError = driver.TooLargeError
-	// RemoteError is what a responder answered instead of a result.
+	// RemoteError is the error that a responder answered instead of a result.
 	RemoteError = driver.RemoteError
-	// PanicError is what a handler's panic has become.
+	// PanicError is the error made from a handler's panic.
 	PanicError = driver.PanicError
 )
 
-// known are the errors that a driver may return.
+// known lists the errors that a driver may return.
 var known = []error{
 	ErrClosed, ErrNoResponders, ErrTimeout, ErrOverloaded, ErrDisconnected, ErrRefused, ErrTerminated, ErrTooLarge, ErrUnsupported,
 	ErrBadSubject, ErrBadGroup, ErrBadHeader, ErrInvalid, ErrDraining,
 }
 
-// classify makes an error of the driver one of this package's, beside the
-// error of ctx if that has ended.
+// classify converts an error of the driver to one of this package's, and adds
+// the error of ctx if ctx has ended.
 func classify(ctx context.Context, err error) error {
 	for _, k := range known {
 		if errors.Is(err, k) {
@@ -92,7 +93,7 @@ func classify(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", ErrDisconnected, err)
 }
 
-// beside adds the error of a context that has ended.
+// beside wraps err together with the error of ctx, if ctx has ended.
 func beside(ctx context.Context, err error) error {
 	if ctx.Err() == nil || errors.Is(err, ctx.Err()) {
 		return err
@@ -100,7 +101,7 @@ func beside(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", err, contextError(ctx))
 }
 
-// contextError is ctx's error together with its cause.
+// contextError returns ctx's error together with its cause.
 func contextError(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if cause == nil || errors.Is(err, cause) {

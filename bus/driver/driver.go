@@ -1,66 +1,65 @@
-// Package driver is the boundary between package bus and its backends: what a
-// message backend implements, and the words both sides share.
+// Package driver is the boundary between package bus and its backends: the
+// interfaces that a message backend implements, and the types that both sides
+// share.
 //
-// Users of the bus need this package only to name an error or an [Info];
-// package bus has an alias for each. Authors of drivers start here, and prove
-// their work with package bustest.
+// Users of the bus need this package only for the name of an error or an
+// [Info]; package bus has an alias for each. Authors of drivers start here, and
+// test their drivers with package bustest.
 //
-// A driver carries messages and reports honestly. It does not validate
-// subjects or headers, apply defaults, queue behind a subscription, run
-// handlers, match answers to requests, count, log or wrap error texts: the
-// front does each of these once, for every driver. What is left is little on
-// purpose: to route, to say when a subscription is in effect, and to say what
-// was lost.
+// A driver carries messages and reports losses. It does not validate subjects
+// or headers, apply defaults, queue behind a subscription, run handlers, match
+// answers to requests, count, log or wrap error texts: the front, the Bus above
+// it, does each of these once for every driver. A driver has three tasks: route
+// messages, report when a subscription is active, and report lost messages.
 //
 // # Three kinds of message
 //
 // Events go to the subscriptions of kind [Event] whose pattern matches,
 // requests to those of kind [Request], and an answer goes back to the driver
-// that sent the request. The kinds never meet, whatever the subject. In each
-// kind a message reaches every matching subscription without a group, and one
-// member of every matching group, where a group is a pattern and a name: the
-// same name under two patterns is two groups.
+// that sent the request. The kinds never mix, even under the same subject. In
+// each kind a message reaches every matching subscription without a group, and
+// one member of every matching group, where a group is a pattern and a name:
+// the same name under two patterns is two groups.
 //
 // # What a driver may rely on
 //
-// Subjects, patterns, groups and headers were checked by the front. Data and
-// headers are immutable from the moment they are handed over, in both
-// directions; a driver that delivers inside the process passes them on as they
-// are. [Sink] and
-// [Front] never block, whoever calls them, and never call the driver back from
-// within. Subscribe, Interest.End, Flush and Close are given a context with a
-// deadline.
+// The front checks subjects, patterns, groups and headers. Data and headers are
+// immutable once they are handed over, in both directions; a driver that
+// delivers inside the process passes them on uncopied. [Sink] and [Front] never
+// block and never call the driver from within. Subscribe, Interest.End, Flush
+// and Close get a context with a deadline.
 //
 // # What a driver must keep
 //
-// Its methods may be called concurrently, also from within a handler. An error
-// that is neither a context's nor one of this package's is taken for
+// Its methods may be called concurrently, also from within a handler. The front
+// treats an error that is neither a context's nor one of this package's as
 // [ErrDisconnected].
 //
-// Order: if Publish of one message has returned before Publish of another was
-// called, every Sink that gets both gets them in this order.
+// Order: if Publish of one message returns before Publish of another is called,
+// every Sink that gets both gets them in this order.
 //
-// It delivers a message at most once to a Sink, and it never waits for one: a
-// Sink takes what it is given or counts it as dropped.
+// Delivery: a driver delivers a message to a Sink at most once, and never waits
+// for a Sink: the Sink takes the message or counts it as dropped.
 //
-// Size: a backend has a limit of its own, which may change with a reload or a
+// Size: a backend has its own limit, which may change with a reload or a
 // reconnect. The driver checks each message with [Message.CheckSize] against
-// the limit as it is now, and keeps its connection (S17).
+// the current limit, so that a message that is too large does not cost it its
+// connection (S17).
 //
-// Room: Publish, Request and Answer wait for room in the outbound queue alike on
-// every driver and in every state of the connection: until the context ends
-// that [RoomContext] makes of theirs. Then they return an error that wraps
-// ErrOverloaded and that context's error, and nothing is sent (S6).
+// Room: Publish, Request and Answer wait for room in the outbound queue in the
+// same way on every driver and in every state of the connection: until the end
+// of the context that [RoomContext] returns. Then they return an error that
+// wraps ErrOverloaded and that context's error, and nothing is sent (S6).
 //
-// Unsent messages: an event whose Deadline has passed before it was handed to
-// the connection is not sent, and is reported as Expired (S24). A queued request
-// is dropped in silence when its ctx has ended, when its Deadline has passed,
-// and with Disconnected: by then the front has ended the call (S12).
+// Unsent messages: an event whose Deadline passes before it is handed to the
+// connection is not sent, and is reported as Expired (S24). A queued request is
+// dropped without a report when its ctx has ended, when its Deadline has
+// passed, and with Disconnected: by then the front has ended the call (S12).
 //
 // An outage is reported in this order (S10, S23): Disconnected to the Front;
 // Gap(-1) once to each Sink, before the first message that arrives again; and
-// Connected, once every subscription is in effect. The front starts no repair of
-// a gap before Connected.
+// Connected, once every subscription is active. The front calls OnGap only
+// after Connected.
 package driver
 
 import (
@@ -69,8 +68,8 @@ import (
 	"time"
 )
 
-// CallTimeout bounds the calls that wait for the backend's word: Subscribe,
-// Interest.End and Close.
+// CallTimeout bounds the calls that wait for a confirmation of the backend:
+// Subscribe, Interest.End and Close.
 const CallTimeout = 5 * time.Second
 
 // RoomTimeout bounds the wait for room in the outbound queue under a context
@@ -78,9 +77,9 @@ const CallTimeout = 5 * time.Second
 const RoomTimeout = 5 * time.Second
 
 // RoomContext returns the context that bounds the wait of m for room in the
-// outbound queue: ctx, for at most RoomTimeout if it has no deadline, and for a
-// request until its Deadline at most. A driver makes it when it has to wait, and
-// not for every message. cancel frees its timer.
+// outbound queue: ctx, with RoomTimeout if it has no deadline, and for a
+// request with its Deadline if that is earlier. A driver should call it only
+// when it has to wait, not for every message. cancel frees its timer.
 func RoomContext(ctx context.Context, m *Message) (bounded context.Context, cancel context.CancelFunc) {
 	end, ok := ctx.Deadline()
 	if !ok {
@@ -94,77 +93,79 @@ func RoomContext(ctx context.Context, m *Message) (bounded context.Context, canc
 
 // Driver carries messages between the fronts in its scope.
 type Driver interface {
-	// Info describes the driver. It does no I/O. Of what it returns MaxPayload
-	// alone may change while the driver is open.
+	// Info returns the description of the driver. It does no I/O. Only
+	// MaxPayload may change while the driver is open.
 	Info() Info
 
-	// Attach is called once, before any other method but Info: f is told what
-	// concerns no subscription in particular. A driver that is not connected
-	// says so to f before it returns.
+	// Attach is called once, before any other method but Info. The driver
+	// reports events that concern no particular subscription to f. A driver
+	// that is not connected calls f.Disconnected before Attach returns.
 	Attach(f Front) error
 
-	// Publish accepts an event: it is handed to the connection, or in the
-	// outbound queue, also while the backend cannot be reached. It never waits
-	// for a subscriber, and for room as the package says.
+	// Publish accepts an event: it is handed to the connection or put in the
+	// outbound queue, also while the backend cannot be reached. Publish never
+	// waits for a subscriber, and waits for room as the package comment
+	// describes.
 	Publish(ctx context.Context, m Message) error
 
-	// Request sends a request, whose ID is the front's: it is never used for a
-	// second one on this driver. The outcome is reported to the Front, also from
-	// within the call. An error means that it was not sent, and then nothing is
-	// reported.
+	// Request sends a request. The front chooses its ID and never uses it twice
+	// on this driver. The driver reports the outcome to the Front, possibly
+	// from within the call. An error means that the request was not sent, and
+	// then nothing is reported.
 	//
-	// ctx is that of the whole call and not only of this one: a driver that
-	// queues the request keeps ctx until it has handed the request to its
-	// connection, and drops the request unsent if ctx has ended by then.
+	// ctx covers the whole call of the requester, not only this method: a
+	// driver that queues the request keeps ctx until it has handed the request
+	// to its connection, and drops the request unsent if ctx has ended by then.
 	//
-	// If no subscription of the kind matches, it returns an error that wraps
-	// ErrNoResponders, or the Front is told so promptly. While the backend
-	// cannot be reached it returns an error that wraps ErrDisconnected:
-	// requests are not buffered.
+	// If no subscription of the kind matches, Request returns an error that
+	// wraps ErrNoResponders, or the driver promptly reports one to the Front.
+	// While the backend cannot be reached, Request returns an error that wraps
+	// ErrDisconnected: requests are not buffered.
 	Request(ctx context.Context, m Message) error
 
-	// Answer sends an answer to a request that a Sink was given. It may be
-	// called several times for one request, and waits for room as Publish
-	// does. That the asker is gone is no error.
+	// Answer sends an answer to a request that was delivered to a Sink. It may
+	// be called several times for one request, and waits for room as Publish
+	// does. A requester that has left is not an error.
 	Answer(ctx context.Context, request, answer Message) error
 
-	// Subscribe makes s active: what is published or requested through this
-	// driver after it has returned reaches s.Sink. The subscription stands
-	// until its Interest is ended, over any number of reconnects: it is active
-	// again before anything that was buffered meanwhile is sent.
+	// Subscribe makes s active: events and requests sent through this driver
+	// after Subscribe has returned reach s.Sink. The subscription lives until
+	// its Interest is ended, over any number of reconnects: it is active again
+	// before messages buffered meanwhile are sent.
 	Subscribe(ctx context.Context, s Subscription) (Interest, error)
 
-	// Flush returns when everything accepted before has been taken over by the
-	// backend.
+	// Flush returns when the backend has taken over every message accepted
+	// before.
 	Flush(ctx context.Context) error
 
 	// Close ends all interest and frees what the driver holds of its process:
-	// connections, goroutines, timers. Once it has returned, no Sink and no
-	// Front is called again, but by a call that is still under way. What is
-	// buffered is sent if that is possible until ctx ends. It is idempotent.
+	// connections, goroutines, timers. Once it has returned, the driver starts
+	// no new call of a Sink or Front; running calls may still finish. Buffered
+	// messages are sent if that is possible until ctx ends. Close is
+	// idempotent.
 	Close(ctx context.Context) error
 }
 
 // Interest is an active subscription.
 type Interest interface {
 	// End ends it. Once it has returned nil, nothing that is published from
-	// then on is routed to the subscription, and what had been routed to it
-	// was given to its Sink; a message that was being published meanwhile may
-	// still be offered to the Sink, which refuses it. If that is not known
-	// when ctx ends, End returns an error that wraps ctx's; the interest ends
-	// all the same, as soon as the backend can be told.
+	// then on is routed to the subscription, and what had been routed to it was
+	// given to its Sink; a message that was being published meanwhile may still
+	// be offered to the Sink, which refuses it. If that is not known when ctx
+	// ends, End returns an error that wraps ctx's; the interest ends all the
+	// same, as soon as the backend can be reached.
 	//
 	// It is idempotent. While the backend cannot be reached it returns nil at
 	// once: the subscription is not renewed.
 	End(ctx context.Context) error
 }
 
-// Subscription is what a front is interested in.
+// Subscription describes the messages that a front wants.
 type Subscription struct {
 	Kind    Kind // Event or Request
 	Pattern string
-	// Group is the name under which the subscriptions with this very pattern
-	// share the messages; "" is to get every one.
+	// Group is the name under which the subscriptions with the same pattern
+	// share the messages; with "" the subscription gets every message.
 	Group string
 	Sink  Sink
 }
@@ -172,44 +173,44 @@ type Subscription struct {
 // Sink is where the messages of a subscription go: a bounded queue of the
 // front. Its methods may be called from several goroutines at once.
 type Sink interface {
-	// Deliver hands over a message. It returns false if the subscription takes
-	// no more messages: where the driver can choose another member of the
-	// group, it must. A full queue is no such case, since the front counts and
-	// tells the loss.
+	// Deliver hands over a message. It returns false if the subscription has
+	// stopped accepting messages; a driver that can choose another member of
+	// the group then must do so. With a full queue it returns true, since the
+	// front counts and reports the loss.
 	Deliver(m Message) bool
 
 	// Gap reports that messages were lost between the last one that was
 	// delivered and the next one: how many, or -1 if that is not known. The
-	// front keeps the place. After an outage Gap(-1) is called once for every
-	// subscription, before the first message that arrives again and before
-	// Connected; each member of a group gets it (S11).
+	// front records the place of the gap. After an outage Gap(-1) is called
+	// once for every subscription, before the first message that arrives again
+	// and before Connected; each member of a group gets it (S11).
 	Gap(lost int)
 
-	// Load is how many messages wait or are being handled, for a driver that
-	// chooses among the members of a group.
+	// Load returns the number of messages that wait or are being handled, for a
+	// driver that chooses among the members of a group.
 	Load() int
 
-	// Fail says that the backend has ended the subscription, and why. No
-	// message follows, and its Interest is ended.
+	// Fail reports that the backend has ended the subscription, and the reason.
+	// No message follows, and the Interest has ended.
 	Fail(err error)
 }
 
-// Front is what a driver tells when it concerns no subscription in particular.
+// Front receives the driver's reports that concern no particular subscription.
 // Its methods may be called from several goroutines at once.
 type Front interface {
-	// Answer hands over an answer to the request with m.ID. Those that nobody
-	// waits for any more are counted and dropped.
+	// Answer hands over an answer to the request with m.ID. An answer without a
+	// waiting request is counted and dropped.
 	Answer(m Message)
 
-	// Fail says that no further answer to the request will come: err wraps
-	// ErrNoResponders if nobody was there to be asked, and ErrDisconnected if
-	// who was asked is gone.
+	// Fail reports that no further answer to the request will come. err wraps
+	// ErrNoResponders if there was no responder, and ErrDisconnected if the
+	// responder is gone.
 	Fail(id uint64, err error)
 
 	// Disconnected reports that the backend cannot be reached, before any Gap
-	// of this outage, and Connected that it can again, with every subscription
-	// in effect and after every Gap. The front fails all requests in flight at
-	// the former. Calling either twice is harmless.
+	// of this outage. The front then fails all requests in flight. Connected
+	// reports that the backend can be reached again, after every Gap, with
+	// every subscription active. Calling either twice is harmless.
 	Disconnected(err error)
 	Connected()
 
@@ -222,13 +223,13 @@ type Front interface {
 	// driver does not send them again. Flush reports the same loss.
 	Lost(messages, bytes int, err error)
 
-	// Refused reports that the backend has refused an accepted event or answer;
-	// err wraps ErrRefused and has the backend's words. subject is "" where the
-	// backend does not name it.
+	// Refused reports that the backend refused an accepted event or answer; err
+	// wraps ErrRefused and has the backend's text. subject is "" if the backend
+	// does not name it.
 	Refused(subject string, err error)
 }
 
-// Kind is what a message is for.
+// Kind is the purpose of a message.
 type Kind uint8
 
 // The kinds. A Subscription has one of the first two.
@@ -251,35 +252,37 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
-// Message is what a driver carries. It is passed by value, so that one that
-// stays inside the process costs no allocation on its way; Data and Header are
-// shared and immutable.
+// Message is an event, a request or an answer. It is passed by value, so that
+// delivery inside the process does not allocate; Data and Header are shared and
+// immutable.
 //
 // A driver that leaves the process sends Data with the header that
-// [Message.Wire] makes of everything else, and puts it together again with
+// [Message.Wire] makes of the other fields, and restores the message with
 // [FromWire].
 type Message struct {
 	Kind Kind
-	// Hops is how many messages led to this one, each published while the one
-	// before was handled.
+	// Hops is the number of messages that led to this one, each published while
+	// the one before was handled.
 	Hops uint8
 	// End marks the last answer to a request; it has no Data.
 	End bool
-	// More says of an answer that its responder has not finished: another one
-	// follows. It is for the driver that is handed it, and not sent.
+	// More marks an answer that another answer will follow. It informs the
+	// driver of the responder and is not sent.
 	More    bool
 	Subject string
 	Header  Header // nil if there is none
 	Data    []byte // not nil
-	// Deadline is when the message is of no use any more; zero is never.
+	// Deadline is the time after which the message is of no use; zero means
+	// never.
 	Deadline time.Time
-	// ID is the asking front's number of a request, and of the answers to it.
+	// ID is the number that the requesting front gave a request, and its
+	// answers.
 	ID uint64
-	// Return is where the answers to a request go. It is the driver's, which
-	// sets it in what it delivers and finds it again in Answer.
+	// Return is the address for the answers to a request. The driver sets it in
+	// requests that it delivers, and gets it back in Answer.
 	Return any
-	// Err is set in an answer that says that the responder failed; its text is
-	// in Data too.
+	// Err is the error of a responder that failed, or nil; its text is in Data
+	// too.
 	Err *RemoteError
 }
 
@@ -306,22 +309,23 @@ func (s Scope) String() string {
 	return fmt.Sprintf("scope(%d)", int(s))
 }
 
-// Info says what a driver is, and what it cannot do.
+// Info describes a driver and its limits.
 type Info struct {
 	Name  string `json:"name"` // "memory", "cluster", "nats"
 	Scope Scope  `json:"scope"`
 	// MaxPayload is the largest Size of a message that the backend takes now; 0
-	// is no bound of its own. It may change while the driver is open: a server
-	// reloads its configuration, or a reconnect finds a server with another
-	// limit. The front's own limit may be lower.
+	// means that the backend has no limit. It may change while the driver is
+	// open: a server reloads its configuration, or a reconnect finds a server
+	// with another limit. The front's own limit may be lower.
 	MaxPayload int `json:"max_payload,omitempty"`
-	// Copies says that Publish, Request and Answer have copied a message's Data
-	// and Header when they return. The front then does not, and uses them again.
+	// Copies reports that Publish, Request and Answer have copied a message's
+	// Data and Header when they return. The front then makes no copy and reuses
+	// them.
 	Copies bool `json:"-"`
 	// Lacks lists the rules of the contract that the driver does not keep.
 	Lacks []Lack `json:"lacks,omitempty"`
-	// Warnings lists what weakens its promise on the backend that it found,
-	// each a sentence for an operator.
+	// Warnings lists properties of the backend that weaken the driver's
+	// guarantees, each as a sentence for an operator.
 	Warnings []string `json:"warnings,omitempty"`
 }
 

@@ -2,8 +2,8 @@ package driver
 
 import "fmt"
 
-// Error is a fact that callers branch on. Compare with errors.Is; Code is for
-// machines.
+// Error is an error that callers branch on. Compare it with errors.Is; Code is
+// for machines.
 type Error struct{ code, text string }
 
 // Error returns the text.
@@ -12,8 +12,8 @@ func (e *Error) Error() string { return e.text }
 // Code returns the stable dotted code, such as "bus.no_responders".
 func (e *Error) Code() string { return e.code }
 
-// The vocabulary of the bus. A front adds what was being done and, where the
-// end of a context is behind it, the context's error.
+// The errors of the bus. A front adds the failed operation and, if the end of a
+// context caused the error, the context's error.
 var (
 	ErrBadSubject   = &Error{"bus.bad_subject", "bus: bad subject"}
 	ErrBadGroup     = &Error{"bus.bad_group", "bus: bad group"}
@@ -33,7 +33,7 @@ var (
 	ErrUnsupported  = &Error{"bus.unsupported", "bus: unsupported by the driver"}
 )
 
-// TooLargeError is an ErrTooLarge that says by how much.
+// TooLargeError is an ErrTooLarge with the size and the limit.
 type TooLargeError struct {
 	Subject string
 	Size    int // of data and headers, in bytes
@@ -47,18 +47,18 @@ func (e *TooLargeError) Error() string {
 // Code returns "bus.too_large".
 func (e *TooLargeError) Code() string { return ErrTooLarge.code }
 
-// Is makes the error an ErrTooLarge.
+// Is reports whether target is ErrTooLarge.
 func (e *TooLargeError) Is(target error) bool { return target == ErrTooLarge }
 
-// RemoteError is what a responder answered instead of a result. A responder
-// that returns one chooses what its caller sees.
+// RemoteError is the error that a responder answered instead of a result. A
+// responder that returns one chooses the error that its requester gets.
 type RemoteError struct {
 	// Reason is the code, for machines: 1 to 64 letters, digits, dots, dashes
 	// and underscores. It is "panic" if the responder panicked, and "error" if
 	// it returned an error without a code.
 	Reason    string
 	Message   string
-	Retryable bool // asking again may help
+	Retryable bool // a retry may help
 }
 
 func (e *RemoteError) Error() string {
@@ -68,9 +68,9 @@ func (e *RemoteError) Error() string {
 // Code returns the responder's code.
 func (e *RemoteError) Code() string { return e.Reason }
 
-// PanicError is what a handler's panic has become.
+// PanicError is the error made from a handler's panic.
 type PanicError struct {
-	Value any // what was given to panic; nil after runtime.Goexit
+	Value any // argument of panic; nil after runtime.Goexit
 	Stack []byte
 }
 
@@ -84,7 +84,7 @@ func (e *PanicError) Error() string {
 // Code returns "bus.panic".
 func (e *PanicError) Code() string { return "bus.panic" }
 
-// Unwrap returns the value, if it is an error.
+// Unwrap returns the value if it is an error, else nil.
 func (e *PanicError) Unwrap() error {
 	err, _ := e.Value.(error)
 	return err

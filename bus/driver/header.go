@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Header is what travels beside the data: keys and, for each, its values in
-// order. Case counts. It can be used as a carrier of trace contexts.
+// Header is the metadata of a message: keys and, for each, its values in order.
+// Keys are case-sensitive. It can be used as a carrier of trace contexts.
 type Header map[string][]string
 
 // Get returns the first value of key, or "".
@@ -20,10 +20,10 @@ func (h Header) Get(key string) string {
 // Values returns the values of key, in order.
 func (h Header) Values(key string) []string { return h[key] }
 
-// Set replaces the values of key by one.
+// Set replaces the values of key with value.
 func (h Header) Set(key, value string) { h[key] = []string{value} }
 
-// Add appends a value of key.
+// Add appends value to the values of key.
 func (h Header) Add(key, value string) { h[key] = append(h[key], value) }
 
 // Keys returns the keys, sorted.

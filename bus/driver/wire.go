@@ -8,26 +8,26 @@ import (
 	"time"
 )
 
-// The keys that carry the fields of a Message where it leaves the process. All
-// that begins with "Bus-" is reserved; of these, KeyID alone is in the header
-// that a handler sees.
+// The header keys that carry the fields of a Message outside the process. All
+// keys that begin with "Bus-" are reserved; handlers see only KeyID of them.
 const (
-	KeyID = "Bus-Id" // given by whoever sent the message; the bus makes no use of it
+	KeyID = "Bus-Id" // set by the sender; the bus does not use it
 
 	keyHops      = "Bus-Hops"      // decimal
 	keyExpires   = "Bus-Expires"   // of an event: milliseconds since 1970
-	keyBudget    = "Bus-Budget"    // of a request: milliseconds that are left
+	keyBudget    = "Bus-Budget"    // of a request: remaining milliseconds
 	keyError     = "Bus-Error"     // of an answer: the code; the text is its data
 	keyRetryable = "Bus-Retryable" // of an answer with an error: "1"
 	keyEnd       = "Bus-End"       // of an answer: "1"
 )
 
 // Wire returns the header to send: m.Header and a line for each field that is
-// set, or nil if there is nothing to say. m.Header is not changed.
+// set, or nil without any. m.Header is not changed.
 //
-// An event's deadline is sent as the time of day, since the event may be held
-// up in buffers; it is as exact as the clocks agree. A request's is sent as
-// what is left of it, since it is never held up and the clocks may not agree.
+// An event's deadline is sent as an absolute time, since the event may wait in
+// buffers; it is as exact as the clocks agree. A request's deadline is sent as
+// the remaining time, since a request never waits in buffers and the clocks may
+// differ.
 func (m *Message) Wire() Header {
 	if !m.isMarked() {
 		return m.Header
@@ -61,7 +61,7 @@ func appendLine(b []byte, key, value string) []byte {
 	return append(b, "\r\n"...)
 }
 
-// isMarked says that a field besides the header has to be sent.
+// isMarked reports whether a field besides the header has to be sent.
 func (m *Message) isMarked() bool {
 	return m.Hops > 0 || m.End || m.Err != nil || m.Kind != Answer && !m.Deadline.IsZero()
 }
@@ -88,10 +88,9 @@ func (m *Message) eachMark(do func(key, value string)) {
 	}
 }
 
-// FromWire is the message that arrived with header h: the reverse of
-// [Message.Wire]. Reserved lines that make no sense are ignored: whoever sent
-// them does not use this library. h belongs to the message from now on, and
-// may be changed.
+// FromWire returns the message that arrived with header h: the reverse of
+// [Message.Wire]. Malformed reserved lines are ignored: their sender does not
+// use this library. FromWire takes ownership of h and may change it.
 func FromWire(k Kind, subject string, h Header, data []byte) Message {
 	m := Message{Kind: k, Subject: subject, Data: slices.Clip(data)}
 	if m.Data == nil {
@@ -100,7 +99,7 @@ func FromWire(k Kind, subject string, h Header, data []byte) Message {
 	if len(h) == 0 {
 		return m
 	}
-	if hops := h.Get(keyHops); hops != "" { // for what is not there an error would be made each time
+	if hops := h.Get(keyHops); hops != "" { // parsing "" would allocate an error each time
 		if n, err := strconv.ParseUint(hops, 10, 8); err == nil {
 			m.Hops = uint8(n)
 		}
@@ -123,7 +122,7 @@ func FromWire(k Kind, subject string, h Header, data []byte) Message {
 	return m
 }
 
-// moment reads milliseconds; anything else is no deadline.
+// moment parses milliseconds; it returns the zero time for any other text.
 func moment(text string, of func(ms int64) time.Time) time.Time {
 	if text == "" {
 		return time.Time{}
@@ -141,10 +140,10 @@ func fromNow(ms int64) time.Time {
 	return time.Now().Add(time.Duration(min(ms, year.Milliseconds())) * time.Millisecond)
 }
 
-// Size is how much of a backend's limit the message takes: its data, and its
-// header in the form that NATS gives it. Every driver counts like that, so that
-// a message that is too large for one is so for all. Numbers are given the
-// room that they need at most.
+// Size returns the bytes of a backend's limit that the message takes: its data,
+// and its header in the format of NATS. Every driver counts in this way, so
+// that a message that is too large for one driver is too large for all. Numbers
+// count with their largest width.
 func (m *Message) Size() int {
 	if len(m.Header) == 0 && !m.isMarked() {
 		return len(m.Data)
@@ -162,8 +161,8 @@ func (m *Message) Size() int {
 	return size
 }
 
-// CheckSize returns a *TooLargeError if the message is larger than limit; 0 is
-// no limit.
+// CheckSize returns a *TooLargeError if the message is larger than limit; 0
+// means no limit.
 func (m *Message) CheckSize(limit int) error {
 	if limit <= 0 || len(m.Data) <= limit && len(m.Header) == 0 && !m.isMarked() {
 		return nil
