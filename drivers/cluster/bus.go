@@ -18,8 +18,9 @@ import (
 // connected.
 //
 // Events go straight into the queues of this process's subscriptions without a
-// group, and once to the hub, which sends them once to every other process that
-// wants them. What is for a group, and requests, go by the hub, which chooses.
+// group, and once to the hub. The hub sends them once to each other process
+// that subscribes to them. Messages for a group, and requests, go through the
+// hub, which chooses the receiver.
 type Bus struct {
 	node   *Node
 	tables [2]*nodeTable // of events and of requests: the members without a group
@@ -29,21 +30,21 @@ type Bus struct {
 
 	mu        sync.RWMutex
 	front     driver.Front
-	down      error      // why there is no hub; nil if there is one
-	line      *wire.Line // for interest; nil while there is no hub
-	last      uint64     // number of an interest
+	down      error      // the reason why there is no hub; nil if there is one
+	line      *wire.Line // carries changes of interests; nil while there is no hub
+	last      uint64     // the last number of an interest
 	interests map[interestKey]*interest
-	byNumber  map[uint64]*interest // these, and those that are just ending
+	byNumber  map[uint64]*interest // the same interests, and those that are ending
 
-	calls sync.RWMutex // held for reading while a front or a sink is called by the hub
-	quiet bool         // under calls: they are not called any more
+	calls sync.RWMutex // held for reading while a hub frame calls a front or a sink
+	quiet bool         // guarded by calls: fronts and sinks are not called any more
 }
 
 var _ driver.Driver = (*Bus)(nil)
 
 type nodeTable = routes.Table[*member, nodeRoute]
 
-// nodeRoute is who in this process gets the messages of one subject.
+// nodeRoute lists the receivers of one subject in this process.
 type nodeRoute struct {
 	subject string
 	members []*member
@@ -65,8 +66,8 @@ func newBus(n *Node) *Bus {
 	return b
 }
 
-// maxMessage is the largest size of a message, the default of the front. The rest
-// of a frame is for its envelope.
+// maxMessage is the largest size of a message, the default of the front. The
+// rest of a frame is reserved for the envelope.
 const maxMessage = 1 << 20
 
 // Info implements [driver.Driver].
@@ -110,7 +111,7 @@ func (b *Bus) Publish(ctx context.Context, m driver.Message) error {
 	return err
 }
 
-// serve hands an event of this process to its own subscriptions without a
+// serve passes an event of this process to its own subscriptions without a
 // group.
 func (b *Bus) serve(m *driver.Message) {
 	r := b.tables[driver.Event].Find(m.Subject)
@@ -123,8 +124,8 @@ func (b *Bus) serve(m *driver.Message) {
 	}
 }
 
-// kept is a copy of m that stays as it is: the front uses what is in its own
-// again.
+// kept returns a copy of m that does not change: the front reuses the memory of
+// its own message.
 func kept(m *driver.Message) driver.Message {
 	own := *m
 	own.Header = maps.Clone(m.Header)
@@ -148,7 +149,7 @@ func (b *Bus) Request(ctx context.Context, m driver.Message) error {
 	return b.send(ctx, line, addMessage(wire.Begin(typeAsk).Uint(m.ID), &m), &m)
 }
 
-// send sends a frame that ends with line.
+// send sends a frame that is dropped when line ends.
 func (b *Bus) send(ctx context.Context, line *wire.Line, f *wire.Frame, m *driver.Message) error {
 	err := b.out.send(ctx, &tied{line: line, frame: f}, m)
 	if err != nil {
@@ -159,20 +160,21 @@ func (b *Bus) send(ctx context.Context, line *wire.Line, f *wire.Frame, m *drive
 	return nil
 }
 
-// disconnection is why there is no hub.
+// disconnection returns the reason why there is no hub.
 func (b *Bus) disconnection() error {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	if b.down == nil {
-		return driver.ErrDisconnected // it is just coming back
+		return driver.ErrDisconnected // the connection is just coming back
 	}
 	return b.down
 }
 
-// asked is a request of the hub, and how many here have it: the driver's Return.
+// asked is a request from the hub, with the number of members that have it. It
+// is the driver's Return.
 type asked struct {
 	demand
-	line *wire.Line // that it came by
+	line *wire.Line // the line of the request
 	left atomic.Int32
 }
 
@@ -189,14 +191,14 @@ func (b *Bus) Answer(ctx context.Context, request, answer driver.Message) error 
 	f := addMessage(wire.Begin(typeAnswer).Uint(a.asker).Uint(a.id).Bool(done), &answer)
 	err := b.send(ctx, a.line, f, &answer)
 	if errors.Is(err, driver.ErrDisconnected) {
-		return nil // the hub that knew the asker is gone, and the asker was told
+		return nil // the hub that knew the sender has ended, and the sender has its error
 	}
 	return err
 }
 
-// Flush implements [driver.Driver]. It goes on with the next hub where one takes
-// over meanwhile. A loss is reported by each Flush under way, and by those that
-// begin until one of them has reported it (S28).
+// Flush implements [driver.Driver]. If another hub takes over meanwhile, Flush
+// goes on with that hub. A loss is reported by each running Flush, and by those
+// that begin until one of them has reported it (S28).
 func (b *Bus) Flush(ctx context.Context) error {
 	start := b.out.receipts.losses()
 	for {
@@ -211,7 +213,7 @@ func (b *Bus) Flush(ctx context.Context) error {
 	}
 }
 
-// flush returns when the hub has acted on all that was accepted before.
+// flush waits until the hub has handled all messages that were accepted before.
 func (b *Bus) flush(ctx context.Context) error {
 	line, err := b.out.await(ctx)
 	if err != nil {
@@ -245,7 +247,7 @@ func (b *Bus) Close(ctx context.Context) (err error) {
 			err = b.syncs.wait(ctx, line)
 		}
 		if errors.Is(err, driver.ErrDisconnected) {
-			err = nil // then nothing is left to end
+			err = nil // no subscription is left to end
 		}
 	}
 	b.calls.Lock()
@@ -258,7 +260,7 @@ func (b *Bus) Close(ctx context.Context) (err error) {
 	return err
 }
 
-// tell calls the front, unless that is over.
+// tell calls the front, unless the bus has stopped its calls.
 func (b *Bus) tell(what func(driver.Front)) {
 	b.mu.RLock()
 	f := b.front
@@ -270,8 +272,8 @@ func (b *Bus) tell(what func(driver.Front)) {
 	}
 }
 
-// connected is told that there is a hub. Every subscription hears of the gap
-// before the hub hears of it.
+// connected handles a new connection to a hub. It reports the gap to every
+// subscription before it registers the subscription at the hub.
 func (b *Bus) connected(s *session) {
 	if b.closed.Load() {
 		return
@@ -282,8 +284,8 @@ func (b *Bus) connected(s *session) {
 	b.rejoin(s.line)
 }
 
-// opened is told that the hub knows of the subscriptions of all processes: now it
-// gets what was held back.
+// opened handles the hub's report that it knows the subscriptions of all
+// processes. Messages that were held back now go to the hub.
 func (b *Bus) opened(s *session) {
 	if b.closed.Load() {
 		return
@@ -296,7 +298,7 @@ func (b *Bus) opened(s *session) {
 	})
 }
 
-// disconnected is told that there is no hub any more.
+// disconnected handles the end of the connection to the hub.
 func (b *Bus) disconnected(why error) {
 	err := fmt.Errorf("%w: %w", driver.ErrDisconnected, why)
 	b.mu.Lock()
@@ -312,8 +314,8 @@ func (b *Bus) disconnected(why error) {
 	})
 }
 
-// leaving handles the announcement that the hub leaves in order: messages wait
-// for the next hub (S21), and this one confirms the messages that it has.
+// leaving handles the announcement that the hub shuts down in order: messages
+// wait for the next hub (S21), and this hub confirms the messages that it has.
 func (b *Bus) leaving(s *session) {
 	b.out.pause()
 	b.out.receipts.ask()

@@ -12,32 +12,32 @@ import (
 	"github.com/megaframework/mega/drivers/cluster/wire"
 )
 
-// Handler answers a call: a question by name, for what a hub's process and its
-// peers have to say to each other beside locks and messages. Each call has a
-// goroutine; ctx ends when the asker is gone. From is nil at a peer, which is
-// asked by its hub. The body may be kept.
+// Handler answers a call: a request by name, for communication between the
+// hub's process and its clients apart from locks and messages. Each call has a
+// goroutine; ctx ends when the caller's connection ends. From is nil at a
+// client, which the hub calls. The Handler may keep the body.
 type Handler func(ctx context.Context, from *Peer, name string, body []byte) ([]byte, error)
 
-// CallError is what a Handler has failed with.
+// CallError is the error of a call whose Handler has failed.
 type CallError struct{ Name, Text string }
 
 func (e *CallError) Error() string { return fmt.Sprintf("call %q: %s", e.Name, e.Text) }
 
-// calls are those of one line, in both directions.
+// calls are the calls on one line, in both directions.
 type calls struct {
 	line   *wire.Line
 	handle Handler
 	log    *slog.Logger
 	from   *Peer
 
-	ctx    context.Context // of those that are answered
+	ctx    context.Context // the context of Handler calls
 	cancel context.CancelFunc
 	busy   sync.WaitGroup
 
 	mu    sync.Mutex
 	last  uint64
 	asked map[uint64]chan<- answer
-	err   error // why no more are asked
+	err   error // why further calls fail
 }
 
 type answer struct {
@@ -51,7 +51,7 @@ func (c *calls) open(line *wire.Line, handle Handler, from *Peer, log *slog.Logg
 	c.asked = make(map[uint64]chan<- answer)
 }
 
-// call asks the other side.
+// call calls the Handler of the other side.
 func (c *calls) call(ctx context.Context, name string, body []byte) ([]byte, error) {
 	answered := make(chan answer, 1)
 	number, err := c.ask(answered)
@@ -92,7 +92,7 @@ func (c *calls) forget(number uint64) chan<- answer {
 	return answered
 }
 
-// result takes the answer to a call, which may have been given up.
+// result handles the answer to a call whose caller may have given up.
 func (c *calls) result(d *wire.Decoder) {
 	number, failed := d.Uint(), d.Bool()
 	body := bytes.Clone(d.Rest())
@@ -106,10 +106,10 @@ func (c *calls) result(d *wire.Decoder) {
 	}
 }
 
-// errNoHandler is the answer to a call where there is no Handler.
+// errNoHandler is the error of a call if there is no Handler.
 var errNoHandler = errors.New("nobody answers calls here")
 
-// serve answers a call, on a goroutine of its own.
+// serve answers a call, on its own goroutine.
 func (c *calls) serve(d *wire.Decoder) {
 	number, name := d.Uint(), d.String()
 	body := bytes.Clone(d.Rest())
@@ -120,7 +120,7 @@ func (c *calls) serve(d *wire.Decoder) {
 		answer, err := c.answer(name, body)
 		err = c.reply(number, answer, err)
 		if _, oversized := errors.AsType[*wire.FrameError](err); oversized {
-			_ = c.reply(number, nil, err) // a line that has ended has no asker
+			_ = c.reply(number, nil, err) // a line that has ended has no caller
 		}
 	})
 }
@@ -133,7 +133,8 @@ func (c *calls) reply(number uint64, answer []byte, err error) error {
 	return c.line.Send(f.Rest(answer))
 }
 
-// answer asks the Handler. Its panic is an error of this call alone.
+// answer calls the Handler. A panic of the Handler is an error of this call
+// alone.
 func (c *calls) answer(name string, body []byte) (answer []byte, err error) {
 	if c.handle == nil {
 		return nil, errNoHandler
@@ -147,9 +148,9 @@ func (c *calls) answer(name string, body []byte) (answer []byte, err error) {
 	return c.handle(c.ctx, c.from, name, body)
 }
 
-// fail fails the calls under way and ends the context of those that are
-// answered. Whoever calls it waits for them once nobody else has to wait for
-// that: a Handler may take its time.
+// fail fails the running calls of this side and ends the context of the Handler
+// calls. The caller of fail waits for the Handlers when nothing else depends on
+// it: a Handler may take its time.
 func (c *calls) fail(err error) {
 	c.cancel()
 	c.mu.Lock()

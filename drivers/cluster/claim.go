@@ -8,35 +8,35 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// claim is a request or a grant of this process at the hub, by its token, until
-// the hub has confirmed the release, or the claim is given up or lost. The next
-// hub hears of the grants, and the requests are repeated there with the time of
-// the first.
+// claim is a request or a grant of this process at the hub, identified by its
+// token. It ends when the hub has confirmed the release, when the claim is
+// given up, or when it is lost. The grants are reported to the next hub, and
+// the requests are repeated there with the time of the first request.
 //
 // Its fields are guarded by Lock.mu.
 type claim struct {
 	state   claimState
 	request driver.Request
-	first   int64     // when it was first asked for, on the node's clock
-	asked   time.Time // of driver.Now, before it was last asked for
+	first   int64     // the time of the first request, on the node's clock
+	asked   time.Time // of driver.Now, before the last request
 	heard   time.Time // of driver.Now, when a hub last confirmed its place in the queue
 	grant   driver.Grant
-	moved   bool          // the hub that granted it is gone
-	err     error         // why it was refused
-	done    chan struct{} // closed when it is no longer queued; nil before it was
+	moved   bool          // the hub that granted the claim has ended
+	err     error         // why the claim was refused
+	done    chan struct{} // closed when the claim is no longer queued; nil before it was queued
 	lost    chan error    // receives why the grant was taken away
 }
 
 type claimState uint8
 
 const (
-	claimAsked claimState = iota // there is no answer yet
+	claimAsked claimState = iota // the hub has not answered yet
 	claimQueued
 	claimHeld
 	claimRefused
 )
 
-// add begins a claim.
+// add creates a claim.
 func (x *Lock) add(r *driver.Request) (*claim, error) {
 	now := driver.Now()
 	c := &claim{request: *r, first: x.clock.told(now), asked: now, lost: make(chan error, 1)}
@@ -50,15 +50,15 @@ func (x *Lock) add(r *driver.Request) (*claim, error) {
 	return c, nil
 }
 
-// forget expects x locked.
+// forget removes a claim. The caller holds x's lock.
 func (x *Lock) forget(c *claim) {
 	if x.claims[c.request.Token] == c {
 		delete(x.claims, c.request.Token)
 	}
 }
 
-// sweep forgets the leases that nobody has released after they had expired, now
-// and then. It expects x locked.
+// sweep removes, from time to time, the claims of leases that were not released
+// before they expired. The caller holds x's lock.
 func (x *Lock) sweep() {
 	if len(x.claims) < x.full {
 		return
@@ -72,11 +72,12 @@ func (x *Lock) sweep() {
 	x.full = max(2*len(x.claims), firstSweep)
 }
 
-// firstSweep is from how many claims it is worth looking for expired ones.
+// firstSweep is the number of claims from which a search for expired ones pays
+// off.
 const firstSweep = 64
 
-// enqueue notes that the hub has queued the claim. Its grant may have come
-// before. It expects x locked.
+// enqueue records that the hub has queued the claim. The grant may have arrived
+// before. The caller holds x's lock.
 func (c *claim) enqueue() {
 	c.heard = driver.Now()
 	if c.state == claimAsked {
@@ -84,7 +85,7 @@ func (c *claim) enqueue() {
 	}
 }
 
-// have notes the grant of the claim that d says. It expects x locked.
+// have records the grant of the claim from d. The caller holds x's lock.
 func (x *Lock) have(c *claim, d *wire.Decoder) {
 	r := &c.request
 	g := driver.Grant{Key: r.Key, Token: r.Token, Fences: max(r.Fences, 1), TTL: r.TTL, NoRenew: r.NoRenew, Lost: c.lost}
@@ -98,8 +99,9 @@ func (x *Lock) have(c *claim, d *wire.Decoder) {
 	}
 }
 
-// earlier returns the earlier one. The hub counts from when it had the question;
-// whoever asks counts from before it asked, as with every driver.
+// earlier returns the earlier instant. The hub counts from the arrival of the
+// request; the requesting process counts from before it sent the request, as
+// with every driver.
 func earlier(a, b time.Time) time.Time {
 	if b.Before(a) {
 		return b
@@ -107,7 +109,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// settle ends the wait of a claim. It expects x locked.
+// settle ends the wait of a claim. The caller holds x's lock.
 func (c *claim) settle(s claimState, err error) {
 	c.state, c.err = s, err
 	if c.done != nil {
@@ -116,7 +118,7 @@ func (c *claim) settle(s claimState, err error) {
 	}
 }
 
-// refuse ends a claim that waits. It expects x locked.
+// refuse ends a waiting claim with err. The caller holds x's lock.
 func (x *Lock) refuse(c *claim, err error) {
 	if c.state == claimAsked || c.state == claimQueued {
 		c.settle(claimRefused, err)
@@ -124,7 +126,7 @@ func (x *Lock) refuse(c *claim, err error) {
 	x.forget(c)
 }
 
-// granted takes the hub's word that a queued claim is served.
+// granted handles the hub's report that a queued claim is granted.
 func (x *Lock) granted(d *wire.Decoder) {
 	token := d.Bytes()
 	x.mu.Lock()
@@ -134,7 +136,7 @@ func (x *Lock) granted(d *wire.Decoder) {
 	}
 }
 
-// refused takes the hub's word that a claim is not queued any more.
+// refused handles the hub's report that a claim is not queued any more.
 func (x *Lock) refused(d *wire.Decoder) {
 	token := d.Bytes()
 	x.mu.Lock()
@@ -144,8 +146,8 @@ func (x *Lock) refused(d *wire.Decoder) {
 	}
 }
 
-// lose takes the hub's word that a grant was taken away. The grant itself may
-// be still to come, as the answer to a question.
+// lose handles the hub's report that a grant was taken away. The grant itself
+// may arrive later, as the answer to a question.
 func (x *Lock) lose(d *wire.Decoder) {
 	token := d.Bytes()
 	x.mu.Lock()
@@ -163,8 +165,8 @@ func (x *Lock) lose(d *wire.Decoder) {
 	}
 }
 
-// renewed notes until when a claim is held, or that it is not. It expects x
-// locked.
+// renewed records the new deadline of a claim, or that it is lost. The caller
+// holds x's lock.
 func (x *Lock) renewed(g *driver.Grant, r *driver.Renewal) {
 	c := x.claims[g.Token]
 	switch {
@@ -179,8 +181,8 @@ func (x *Lock) renewed(g *driver.Grant, r *driver.Renewal) {
 	}
 }
 
-// inventory returns the grants and the queued requests of this process as frames
-// for a hub that does not know them. It expects x locked.
+// inventory returns the grants and the queued requests of this process as
+// frames for a hub that does not know them. The caller holds x's lock.
 func (x *Lock) inventory() []*wire.Frame {
 	var frames []*wire.Frame
 	now := driver.Now()
@@ -192,8 +194,8 @@ func (x *Lock) inventory() []*wire.Frame {
 			addLease(f, &c.grant, &c.request, x.clock)
 			frames = append(frames, f)
 		case claimQueued:
-			// A grant counts from this request: from the first one, its
-			// deadline could have passed before it came.
+			// A grant counts from this request. Counted from the first request,
+			// its deadline could have passed before it arrived.
 			c.asked = now
 			frames = append(frames, c.question(0))
 		}
@@ -201,15 +203,15 @@ func (x *Lock) inventory() []*wire.Frame {
 	return append(frames, wire.Begin(lockTold))
 }
 
-// question returns the frame that asks for the claim.
+// question returns the frame that requests the claim.
 func (c *claim) question(number uint64) *wire.Frame {
 	f := wire.Begin(lockAsk).Uint(number).Int(c.first)
 	addRequest(f, &c.request)
 	return f
 }
 
-// remains is until when, on the node's clock, something is held that was not
-// given back, or 0.
+// remains returns the latest expiry of the leases that are still held, on the
+// node's clock, or 0.
 func (x *Lock) remains() (until int64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

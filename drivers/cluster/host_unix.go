@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// upkeep is how often a hub clears up its files, and glance how often it looks
-	// whether they are still there.
+	// upkeep is how often a hub cleans up its files. glance is how often it
+	// checks whether they still exist.
 	upkeep = time.Minute
 	glance = time.Second
 	// goodbye is how long a hub that ends waits for the ends of its connections
@@ -24,8 +24,8 @@ const (
 	goodbye = time.Second
 )
 
-// What the log says when this process becomes the hub, and when it is about to
-// let another one.
+// The log messages when this process becomes the hub, and when another process
+// may become it.
 const (
 	crowned   = "cluster: this process is the hub of the socket"
 	abdicated = "cluster: this process is no longer the hub of the socket"
@@ -39,18 +39,18 @@ type host struct {
 	log      *slog.Logger
 	socket   string
 
-	listener *rendezvous.Listener // keep's, once that runs
-	hidden   bool                 // keep's: nobody finds the hub, and the log says so
+	listener *rendezvous.Listener // belongs to keep once keep runs
+	hidden   bool                 // belongs to keep: clients cannot find the hub, and this was logged
 
 	ctx     context.Context // ends with close, and when the seat is lost
 	end     context.CancelCauseFunc
-	drain   chan context.Context // of close: has the bound of an end in order
+	drain   chan context.Context // set by close: bounds an orderly end
 	running sync.WaitGroup       // the goroutines that accept and that keep the seat
 	kept    chan struct{}        // closed when the seat is given up
-	result  error                // of giving it up
+	result  error                // the result of giving up the seat
 }
 
-// openHost opens the socket of a seat. Unless it fails, the seat is the host's.
+// openHost opens the socket of a seat. If it succeeds, the host owns the seat.
 func openHost(c Config, seat *rendezvous.Seat, again bool) (*host, error) {
 	c.Log.Debug(crowned, "socket", c.Socket)
 	r, err := newRecovery(seat, seat.Left(), again)
@@ -75,7 +75,7 @@ func openHost(c Config, seat *rendezvous.Seat, again bool) (*host, error) {
 }
 
 // cover records a lease and a fence for the next hub. It reports whether the
-// client may be told of them.
+// lease may be reported to the client.
 func (h *host) cover(expires time.Time, fence uint64) bool {
 	if h.failed() {
 		return false
@@ -87,7 +87,7 @@ func (h *host) cover(expires time.Time, fence uint64) bool {
 	return err == nil
 }
 
-// grant opens the table, against which nothing stands any more.
+// grant opens the table, because no lease of an earlier hub is left.
 func (h *host) grant(silent int) {
 	if h.failed() {
 		return
@@ -102,7 +102,7 @@ func (h *host) grant(silent int) {
 	h.hub.locks.table.Open()
 }
 
-// open lets those come who find l.
+// open accepts clients at l.
 func (h *host) open(l *rendezvous.Listener) {
 	l.Refused = func(p private.Peer) {
 		h.log.Warn("cluster: another user was refused at the socket", "socket", h.socket, "user", p.User(), "pid", p.PID)
@@ -111,7 +111,7 @@ func (h *host) open(l *rendezvous.Listener) {
 	h.running.Go(func() { h.accept(l) })
 }
 
-// accept makes whoever comes a peer.
+// accept makes each process that connects a client.
 func (h *host) accept(l *rendezvous.Listener) {
 	for {
 		conn, err := l.Accept()
@@ -120,7 +120,7 @@ func (h *host) accept(l *rendezvous.Listener) {
 			h.hub.Join(conn, "process")
 		case errors.Is(err, net.ErrClosed) || h.ctx.Err() != nil:
 			return
-		default: // out of descriptors, most likely
+		default: // most likely no descriptor is free
 			h.log.Warn("cluster: accept at the socket", "error", err)
 			h.pause(10 * time.Millisecond)
 		}
@@ -134,8 +134,9 @@ func (h *host) pause(d time.Duration) {
 	}
 }
 
-// keep looks after the seat until the end, and then gives it up: first nobody
-// comes any more, then nobody is served, and only then may another process sit.
+// keep maintains the seat until the end, and then gives it up. The order
+// matters: first no client can connect any more, then the connections end, and
+// only then can another process take the seat.
 func (h *host) keep() {
 	defer close(h.kept)
 	h.recovery.run(h.ctx.Done(), h.hub.open, h.grant)
@@ -156,7 +157,7 @@ func (h *host) keep() {
 	select {
 	case ctx := <-h.drain:
 		h.hub.depart(ctx)
-	default: // the seat is lost: another process may be the hub already
+	default: // the seat is lost: another process may already be the hub
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), goodbye)
 	defer cancel()
@@ -165,16 +166,16 @@ func (h *host) keep() {
 	h.result = errors.Join(err, h.seat.Close())
 }
 
-// clear removes the files of clients that are gone, and keeps the others.
+// clear removes the files of clients that have ended, and keeps the others.
 func (h *host) clear() {
 	h.seat.Touch()
-	if _, _, err := h.seat.Members(nodeNanos()); err != nil { // clears up
+	if _, _, err := h.seat.Members(nodeNanos()); err != nil { // Members removes stale files
 		h.log.Warn("cluster: socket maintenance failed", "socket", h.socket, "err", err)
 	}
 }
 
-// show puts the socket back if somebody has removed it. Those who are connected
-// notice nothing of either.
+// show restores the socket if it was removed. Neither the removal nor the
+// restoration affects connected clients.
 func (h *host) show() {
 	l, err := h.seat.Renew()
 	switch {
@@ -197,7 +198,7 @@ func (h *host) fail(why error) {
 	h.end(why)
 }
 
-// failed reports that the hub has ended by itself.
+// failed reports whether the hub has ended by itself.
 func (h *host) failed() bool { return h.ctx.Err() != nil }
 
 // close ends the hub and gives up the seat. It is idempotent.
@@ -205,7 +206,7 @@ func (h *host) close(ctx context.Context) error {
 	if !h.failed() {
 		select {
 		case h.drain <- ctx:
-		default: // it was called before
+		default: // close was called before
 		}
 	}
 	h.end(context.Canceled)

@@ -8,8 +8,8 @@ import (
 	"github.com/megaframework/mega/drivers/cluster/wire"
 )
 
-// handle acts on a frame of the hub, on the reader's goroutine. A message that
-// makes no sense is its sender's fault, whom the hub does not check, and does
+// handle handles a frame of the hub, on the reader's goroutine. A malformed
+// message is the fault of its sender, which the hub does not check, and does
 // not end the line.
 func (b *Bus) handle(s *session, t wire.Type, d *wire.Decoder) error {
 	m := *d
@@ -30,10 +30,10 @@ func (b *Bus) handle(s *session, t wire.Type, d *wire.Decoder) error {
 	return nil
 }
 
-// deliver hands a message of the hub to those that it is for.
+// deliver passes a message from the hub to its receivers.
 func (b *Bus) deliver(line *wire.Line, k driver.Kind, a *asked, d *wire.Decoder) {
 	plain, n := d.Bool(), d.Count()
-	numbers := *d // which are read twice
+	numbers := *d // the numbers are read twice
 	for range n {
 		d.Uint()
 	}
@@ -67,8 +67,8 @@ func (b *Bus) deliver(line *wire.Line, k driver.Kind, a *asked, d *wire.Decoder)
 	}
 }
 
-// toMany hands it to several. A request is kept from being answered for the last
-// time until all have it.
+// toMany passes the message to several receivers. It makes sure that a request
+// cannot get its last answer before all receivers have the request.
 func (x *arrival) toMany(plain bool, members []*member, n int, numbers *wire.Decoder) {
 	if x.asked != nil {
 		x.asked.left.Store(1)
@@ -88,14 +88,14 @@ func (x *arrival) toMany(plain bool, members []*member, n int, numbers *wire.Dec
 	}
 }
 
-// refuse tells the hub that nobody here answers, or answers any more.
+// refuse reports to the hub that no member here answers, or answers any more.
 func (a *asked) refuse() {
 	if a != nil {
-		_ = a.line.Send(wire.Begin(typeNobody).Uint(a.asker).Uint(a.id)) // a line that has ended has no asker
+		_ = a.line.Send(wire.Begin(typeNobody).Uint(a.asker).Uint(a.id)) // a line that has ended has no waiter
 	}
 }
 
-// arrival is a message that is being handed out.
+// arrival is a message that is being passed to its receivers.
 type arrival struct {
 	bus   *Bus
 	line  *wire.Line
@@ -103,7 +103,8 @@ type arrival struct {
 	asked *asked // nil for an event
 }
 
-// offer says whether the member has taken it.
+// offer passes the message to a member, and reports whether the member has
+// taken it.
 func (x *arrival) offer(to *member) bool {
 	if x.asked == nil {
 		return to.sink.Deliver(*x.m)
@@ -116,8 +117,8 @@ func (x *arrival) offer(to *member) bool {
 	return false
 }
 
-// toGroup hands it to one member of a group. If all are just leaving, it returns
-// the group's interest.
+// toGroup passes the message to one member of a group. If all members are just
+// leaving, it returns the group's interest.
 func (x *arrival) toGroup(number uint64) *interest {
 	in, members := x.bus.find(number)
 	if in == nil || len(members) > 0 && x.toOne(members) {
@@ -126,8 +127,8 @@ func (x *arrival) toGroup(number uint64) *interest {
 	return in
 }
 
-// giveBack has the hub give it to another process, and says whether this one has
-// it for nobody else.
+// giveBack makes the hub give the message to another process. done reports that
+// no other member of this process has the message.
 func (x *arrival) giveBack(in *interest, done bool) {
 	var a demand
 	if x.asked != nil {
@@ -137,8 +138,8 @@ func (x *arrival) giveBack(in *interest, done bool) {
 	_ = x.line.Send(addMessage(f, x.m)) // a line that has ended has no group
 }
 
-// toOne hands it to the one with less to do of two members that are chosen at
-// random, or to any other if these are just leaving.
+// toOne draws two members at random and passes the message to the one with less
+// load. If both are just leaving, it passes the message to any other member.
 func (x *arrival) toOne(members []*member) bool {
 	if len(members) == 1 {
 		return x.offer(members[0])
@@ -167,7 +168,7 @@ func (b *Bus) find(number uint64) (*interest, []*member) {
 	return in, in.members
 }
 
-// reply takes an answer to a request of this process.
+// reply handles an answer to a request of this process.
 func (b *Bus) reply(d *wire.Decoder) {
 	id, subject := d.Uint(), d.String()
 	m := readMessage(driver.Answer, subject, d)
@@ -182,7 +183,7 @@ var (
 	errFull = fmt.Errorf("%w: too much waits for the process that was to take it", driver.ErrOverloaded)
 )
 
-// failed is told that no answer, or no other one, will come.
+// failed handles the hub's report that no further answer will come.
 func (b *Bus) failed(d *wire.Decoder) {
 	id, why := d.Uint(), d.Byte()
 	err := error(driver.ErrNoResponders)
@@ -195,8 +196,9 @@ func (b *Bus) failed(d *wire.Decoder) {
 	b.tell(func(f driver.Front) { f.Fail(id, err) })
 }
 
-// missed is told how many messages for an interest were not sent. Those of a
-// group were for one of its members each, so that one of them is told.
+// missed handles the hub's report of how many messages for an interest were not
+// sent. Each message for a group was for one member only, so that only one
+// member gets the report.
 func (b *Bus) missed(d *wire.Decoder) {
 	number, lost := d.Uint(), int(min(d.Uint(), 1<<62))
 	in, members := b.find(number)
@@ -208,7 +210,7 @@ func (b *Bus) missed(d *wire.Decoder) {
 	}
 }
 
-// gap tells a member that messages were lost.
+// gap reports lost messages to a member.
 func (b *Bus) gap(x *member, lost int) {
 	b.calls.RLock()
 	defer b.calls.RUnlock()

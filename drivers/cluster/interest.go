@@ -9,14 +9,14 @@ import (
 	"github.com/megaframework/mega/drivers/cluster/wire"
 )
 
-// interestKey is what the hub is told of once, however many subscriptions of
-// this process want it.
+// interestKey is the identity of an interest. The hub knows it once, however
+// many subscriptions of this process share it.
 type interestKey struct {
 	kind           driver.Kind
 	pattern, group string
 }
 
-// interest is this process's in one key.
+// interest stands for all subscriptions of this process with the same key.
 type interest struct {
 	interestKey
 	number  uint64
@@ -29,8 +29,8 @@ type member struct {
 	in   *interest
 	sink driver.Sink
 
-	once sync.Once     // of leave
-	gone chan struct{} // closed when nothing is on its way to it any more
+	once sync.Once     // guards leave
+	gone chan struct{} // closed when no message is on its way to the member any more
 }
 
 // Subscribe implements [driver.Driver].
@@ -46,7 +46,7 @@ func (b *Bus) Subscribe(ctx context.Context, s driver.Subscription) (driver.Inte
 	return x, nil
 }
 
-// enter adds a subscription and tells the hub.
+// enter adds a subscription and registers it at the hub.
 func (b *Bus) enter(s driver.Subscription) (*member, *wire.Line, error) {
 	key := interestKey{s.Kind, s.Pattern, s.Group}
 	b.mu.Lock()
@@ -77,9 +77,9 @@ func (b *Bus) enter(s driver.Subscription) (*member, *wire.Line, error) {
 	return x, b.line, nil
 }
 
-// The hub hears of changes in the order in which they are made, because they
-// are queued under Bus.mu. Nothing is written yet, and who waits for the answer
-// hears that a line has ended.
+// The hub receives changes in the order in which they are made, because they
+// are queued under Bus.mu. The frames are not written yet here, and a waiter
+// for the answer gets an error if the line has ended.
 
 func (in *interest) join(line *wire.Line) {
 	f := wire.Begin(typeJoin).Uint(in.number).Byte(byte(in.kind)).Uint(uint64(len(in.members))).String(in.pattern).String(in.group)
@@ -87,8 +87,8 @@ func (in *interest) join(line *wire.Line) {
 	f.Free()
 }
 
-// resize says how many members there are, which without a group is nothing to
-// the hub.
+// resize reports the number of members to the hub. Without a group the hub does
+// not use that number.
 func (in *interest) resize(line *wire.Line) {
 	if in.group == "" {
 		return
@@ -116,9 +116,9 @@ func (x *member) End(ctx context.Context) error {
 	}
 }
 
-// leave ends the interest, and returns a channel that is closed when nothing
-// is on its way to it any more. Until then it gets what is, if no other member
-// of its group does.
+// leave ends the interest of the member. It returns a channel that is closed
+// when no message is on its way to the member any more. Until then the member
+// gets those messages, if no other member of its group takes them.
 func (x *member) leave() <-chan struct{} {
 	x.once.Do(func() {
 		x.gone = make(chan struct{})
@@ -132,7 +132,7 @@ func (x *member) leave() <-chan struct{} {
 	return x.gone
 }
 
-// retire tells the hub that x leaves, unless there is no hub.
+// retire reports to the hub that x leaves, unless there is no hub.
 func (b *Bus) retire(x *member) *wire.Line {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -154,8 +154,8 @@ func (b *Bus) retire(x *member) *wire.Line {
 	return b.line
 }
 
-// bury forgets x, to which nothing is on its way any more. Its interest may have
-// another member still, the last to leave.
+// bury removes x, when no message is on its way to it any more. Its interest
+// may still have another member, which leaves last.
 func (b *Bus) bury(x *member) {
 	b.remove(x)
 	b.mu.Lock()
@@ -166,7 +166,7 @@ func (b *Bus) bury(x *member) {
 	close(x.gone)
 }
 
-// remove makes x get nothing any more.
+// remove ends the deliveries to x.
 func (b *Bus) remove(x *member) {
 	if x.in.group == "" {
 		b.tables[x.in.kind].Remove(x.in.pattern, "", x)
@@ -186,7 +186,7 @@ func (b *Bus) members() (all []*member) {
 	return all
 }
 
-// rejoin tells a new hub of every interest.
+// rejoin registers every interest at a new hub.
 func (b *Bus) rejoin(line *wire.Line) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -196,7 +196,7 @@ func (b *Bus) rejoin(line *wire.Line) {
 	}
 }
 
-// leaveAll ends every interest. It returns nil if there is no hub to tell.
+// leaveAll ends every interest. It returns nil if there is no hub.
 func (b *Bus) leaveAll() *wire.Line {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -12,11 +12,12 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// Lock is the lock driver of a [Node], of scope Node. Its queue is always strict.
+// Lock is the lock driver of a [Node], of scope Node. Its queue is always
+// strict.
 //
-// All of its questions go over the one connection of the node; what a process
-// waits for is pushed. When the hub goes and another one comes, it is told what
-// this process has and waits for, before anything else.
+// All of its requests go over the one connection of the node; the hub pushes
+// the results that a process waits for. When another hub takes over, this
+// process first reports its grants and its queued requests to it.
 type Lock struct {
 	node  *Node
 	clock clock
@@ -24,11 +25,11 @@ type Lock struct {
 	mu      sync.Mutex
 	line    *wire.Line           // to the hub, or nil while there is none
 	changed chan struct{}        // closed when line changes
-	why     error                // why there will be no hub any more
-	asked   map[uint64]*question // whose answers are to come, by number
-	last    uint64               // number of a question
+	why     error                // why no hub will come any more
+	asked   map[uint64]*question // the questions without an answer, by number
+	last    uint64               // the last number of a question
 	claims  map[string]*claim    // by token
-	full    int                  // how many claims there are at the next sweep
+	full    int                  // the number of claims that triggers the next sweep
 	closed  bool
 }
 
@@ -48,7 +49,7 @@ func newLock(n *Node) *Lock {
 	}
 }
 
-// handle acts on a frame of the hub, on the reader's goroutine.
+// handle handles a frame of the hub, on the reader's goroutine.
 func (x *Lock) handle(t wire.Type, d *wire.Decoder) error {
 	switch t {
 	case lockAnswer:
@@ -63,12 +64,12 @@ func (x *Lock) handle(t wire.Type, d *wire.Decoder) error {
 	return nil
 }
 
-// connected is told of a hub, before anybody else is: what is claimed is said
-// first.
+// connected handles a new connection to a hub, before any other user of the
+// connection: it reports the claims first.
 func (x *Lock) connected(s *session) {
 	x.mu.Lock()
 	for _, f := range x.inventory() {
-		_ = s.line.Queue(f, 0) // the end of a line is told by disconnected
+		_ = s.line.Queue(f, 0) // disconnected handles the end of a line
 		f.Free()
 	}
 	x.change(s.line)
@@ -76,7 +77,8 @@ func (x *Lock) connected(s *session) {
 	s.line.Flush()
 }
 
-// disconnected is told that there is no hub now. What was asked has no answer.
+// disconnected handles the end of the connection. Open requests get no answer
+// from that hub.
 func (x *Lock) disconnected(error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -84,7 +86,7 @@ func (x *Lock) disconnected(error) {
 	x.answerAll(errHubGone)
 }
 
-// ended is told that there will be no hub any more.
+// ended handles the end of the node: no hub will come any more.
 func (x *Lock) ended(why error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -103,25 +105,25 @@ func (x *Lock) ended(why error) {
 	}
 }
 
-// orphan ends a grant whose hub is gone for good, before its time: nobody keeps
-// others from it any more, and the program that comes next begins with an empty
-// table. It expects x locked.
+// orphan ends a grant before its time, because its hub has ended for good: the
+// key is not protected any more, and the next program begins with an empty
+// table. The caller holds x's lock.
 func (x *Lock) orphan(c *claim, why error) {
 	select {
 	case c.lost <- &driver.LostError{Key: c.request.Key, Cause: driver.Unreachable, Err: why}:
-	default: // it was taken away already
+	default: // the grant was taken away already
 	}
 	x.forget(c)
 }
 
-// change expects x locked.
+// change replaces the line. The caller holds x's lock.
 func (x *Lock) change(line *wire.Line) {
 	x.line = line
 	close(x.changed)
 	x.changed = make(chan struct{})
 }
 
-// answerAll expects x locked.
+// answerAll answers all questions with err. The caller holds x's lock.
 func (x *Lock) answerAll(err error) {
 	for _, q := range x.asked {
 		q.answered <- err
@@ -129,8 +131,8 @@ func (x *Lock) answerAll(err error) {
 	clear(x.asked)
 }
 
-// Info implements [driver.Driver]. At a socket it warns of what a stopped hub and a
-// private /tmp mean.
+// Info implements [driver.Driver]. At a socket it warns of the consequences of
+// a stopped hub and of a private /tmp.
 func (x *Lock) Info() driver.Info {
 	return driver.Info{Name: "cluster", Scope: driver.Node, Format: strconv.FormatUint(known.newest, 10), Warnings: slices.Clone(x.node.warnings)}
 }
@@ -171,14 +173,14 @@ func (x *Lock) Ask(ctx context.Context, r driver.Request) (driver.Grant, func(co
 	return driver.Grant{}, func(ctx context.Context) (driver.Grant, error) { return x.wait(ctx, c, since) }, nil
 }
 
-// outcome is what has become of a claim, and whether that is over.
+// outcome returns the result of a claim, and reports whether it is final.
 func (x *Lock) outcome(c *claim) (g driver.Grant, err error, over bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return c.grant, c.err, c.state == claimHeld || c.state == claimRefused
 }
 
-// wait waits until a claim is served, its wait has passed or ctx has ended.
+// wait waits until a claim is granted, its wait has passed or ctx has ended.
 func (x *Lock) wait(ctx context.Context, c *claim, since time.Time) (driver.Grant, error) {
 	x.mu.Lock()
 	done := c.done
@@ -196,8 +198,9 @@ func (x *Lock) wait(ctx context.Context, c *claim, since time.Time) (driver.Gran
 	return x.leave(ctx, c, since)
 }
 
-// patience is how long to wait for the claim still, and below 0 for ever. One
-// that does not wait is queued where the hub cannot tell yet who holds the key.
+// patience returns the rest of the claim's wait; negative means unlimited. A
+// claim that does not wait is queued if the hub does not know yet which process
+// holds the key.
 func (c *claim) patience(since time.Time) time.Duration {
 	switch wait := c.request.Wait; {
 	case wait < 0:
@@ -224,17 +227,18 @@ func await(ctx context.Context, done <-chan struct{}, patience time.Duration) {
 }
 
 const (
-	// farewell is how long a waiter that gives up waits for the hub to say who is
-	// in the way.
+	// farewell is how long a waiter that gives up waits for the hub to report
+	// the holders.
 	farewell = 500 * time.Millisecond
-	// confirmed is how old the hub's word may be that a claim is queued, for the
-	// key to count as busy (L21).
+	// confirmed is the maximum age of the hub's confirmation that a claim is
+	// queued, for the key to count as busy (L21).
 	confirmed = 2 * time.Second
 )
 
-// leave gives a claim up whose wait has passed. A grant that arrives in the same
-// instant is kept. Without an answer, the key is busy only if the hub has said so
-// lately; else the error is why the hub does not answer (L21).
+// leave gives up a claim whose wait has passed. It keeps a grant that arrives
+// at the same moment. Without an answer, the key is busy only if the hub has
+// confirmed it recently. Otherwise the error is the reason why the hub does not
+// answer (L21).
 func (x *Lock) leave(ctx context.Context, c *claim, since time.Time) (driver.Grant, error) {
 	r := &c.request
 	q := newQuestion(r.Key)
@@ -264,7 +268,8 @@ func (x *Lock) confirmedLately(c *claim) bool {
 	return driver.Now().Sub(c.heard) < confirmed
 }
 
-// end ends a claim that the hub has refused, or has not been heard of.
+// end ends a claim that the hub has refused, or for which the hub has not
+// answered.
 func (x *Lock) end(c *claim, err error) {
 	if errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, driver.ErrLost) {
 		x.mu.Lock()
@@ -275,8 +280,8 @@ func (x *Lock) end(c *claim, err error) {
 	x.abandon(c)
 }
 
-// abandon drops a claim and sees to it that the hub does, too: it reads this
-// before anything else that comes, or never has the claim.
+// abandon drops a claim here and at the hub. The hub reads this frame before
+// any later one, or never has the claim.
 func (x *Lock) abandon(c *claim) {
 	x.mu.Lock()
 	x.forget(c)
@@ -287,7 +292,7 @@ func (x *Lock) abandon(c *claim) {
 	}
 }
 
-// batchSize is how many grants are renewed with one question.
+// batchSize is how many grants one question renews.
 const batchSize = 1000
 
 // Renew implements [driver.Driver].
@@ -326,7 +331,8 @@ func (x *Lock) askRenewals(ctx context.Context, q *question, grants []driver.Gra
 	})
 }
 
-// bound notes, at a socket, for how long what is about to be asked for lasts.
+// bound records, at a socket, the maximum duration of the leases of the next
+// request.
 func (x *Lock) bound(ttl time.Duration) error {
 	if x.node.meeting == nil {
 		return nil
@@ -348,9 +354,9 @@ func (x *Lock) boundAll(grants []driver.Grant) error {
 	return x.bound(longest)
 }
 
-// Release implements [driver.Driver]. The claim stays until a hub has answered: if
-// the hub goes meanwhile, the next one hears of the grant before it is asked to
-// release it, and finds it (L5).
+// Release implements [driver.Driver]. The claim stays until a hub has answered.
+// If the hub ends meanwhile, this process reports the grant to the next hub
+// before it releases it there, so that the next hub finds the grant (L5).
 func (x *Lock) Release(ctx context.Context, g driver.Grant) error {
 	c := x.held(g.Key, g.Token)
 	q := newQuestion(g.Key)
@@ -367,7 +373,8 @@ func (x *Lock) Release(ctx context.Context, g driver.Grant) error {
 	return err
 }
 
-// held returns the claim of a grant. A claim that still waits ends, and is nil.
+// held returns the claim of a grant. If the claim still waits, held ends it and
+// returns nil.
 func (x *Lock) held(key, token string) *claim {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -379,7 +386,7 @@ func (x *Lock) held(key, token string) *claim {
 	return c
 }
 
-// released forgets a claim and reports whether another hub had granted it.
+// released removes a claim and reports whether another hub had granted it.
 func (x *Lock) released(c *claim) (moved bool) {
 	if c == nil {
 		return false
@@ -390,9 +397,9 @@ func (x *Lock) released(c *claim) (moved bool) {
 	return c.moved
 }
 
-// unlessForced returns nil for a lease that a hub does not know, though it was
-// granted: a copy of the release may have been executed, or the hub was another
-// one (L5). That it was taken by force stays an error.
+// unlessForced returns nil for a granted lease that the hub does not know: a
+// copy of the release may have been executed, or another hub had granted the
+// lease (L5). A forced release remains an error.
 func unlessForced(err error) error {
 	if lost, ok := errors.AsType[*driver.LostError](err); ok && lost.Cause == driver.Forced {
 		return err
@@ -421,8 +428,8 @@ func (x *Lock) Inspect(ctx context.Context, key string) (driver.State, error) {
 	return states[0], nil
 }
 
-// List implements [driver.Driver]. Each state is of one instant, not all of the
-// same.
+// List implements [driver.Driver]. Each state is consistent, but different
+// states may be of different instants.
 func (x *Lock) List(ctx context.Context, prefix string) ([]driver.State, error) {
 	return x.states(ctx, lockList, prefix)
 }
@@ -431,13 +438,13 @@ func (x *Lock) states(ctx context.Context, t wire.Type, name string) ([]driver.S
 	q := newQuestion(name)
 	defer q.free()
 	err := x.inquire(ctx, q, func(number uint64) *wire.Frame {
-		q.states = nil // a hub that is gone may have said a part of it
+		q.states = nil // an earlier hub may have sent a part of the list
 		return wire.Begin(t).Uint(number).String(name)
 	})
 	return q.states, err
 }
 
-// inquire is ask for what is refused after Close.
+// inquire does the same as ask, for requests that fail after Close.
 func (x *Lock) inquire(ctx context.Context, q *question, frame func(number uint64) *wire.Frame) error {
 	x.mu.Lock()
 	closed := x.closed
@@ -448,8 +455,8 @@ func (x *Lock) inquire(ctx context.Context, q *question, frame func(number uint6
 	return x.ask(ctx, q, frame)
 }
 
-// Close implements [driver.Driver]. Grants can still be renewed and released as
-// long as the node is not closed, whose the connection is.
+// Close implements [driver.Driver]. Grants can still be renewed and released
+// until the node, which owns the connection, is closed.
 func (x *Lock) Close(context.Context) error {
 	for _, c := range x.shut() {
 		x.abandon(c)
@@ -457,7 +464,7 @@ func (x *Lock) Close(context.Context) error {
 	return nil
 }
 
-// shut refuses what waits, and whatever comes.
+// shut refuses all waiting and all future claims.
 func (x *Lock) shut() (waited []*claim) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -11,23 +11,23 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// question is one to the hub, with room for its answer. It is the reader's from
-// the moment when it takes it out of Lock.asked until it says so on answered;
-// else it is the asker's.
+// question is a request to the hub, with room for its answer. It belongs to the
+// reader from the moment when the reader takes it out of Lock.asked until the
+// reader sends on answered. At all other times it belongs to the caller.
 type question struct {
 	answered chan error
 	patience *time.Timer
-	until    time.Time // when patience ends; zero without any
-	excused  bool      // it was longer once
+	until    time.Time // when patience ends; zero without a limit
+	excused  bool      // patience was extended once
 
-	since    time.Time // of driver.Now, before it was last sent
+	since    time.Time // of driver.Now, before the question was last sent
 	key      string
-	claim    *claim // to be granted or queued
+	claim    *claim // the claim to grant or to queue
 	grants   []driver.Grant
 	renewals []driver.Renewal
 	states   []driver.State
 	count    int
-	again    bool // it was sent before, and may have been carried out
+	again    bool // the question was sent before, and may have been executed
 }
 
 var questions = sync.Pool{New: func() any {
@@ -48,9 +48,9 @@ func (q *question) wait(d time.Duration) {
 	q.until = time.Now().Add(d)
 }
 
-// excuse reports whether patience has ended late: this process was stopped, or had
-// no processor, and the answer may have come long ago. The hub is not silent
-// because of that, and gets the time again, once.
+// excuse reports whether patience has ended late: this process was stopped, or
+// had no processor, and the answer may have arrived long ago. That does not
+// mean that the hub is silent, so excuse grants the time again, once.
 func (q *question) excuse() bool {
 	if q.excused || time.Since(q.until) < tardy {
 		return false
@@ -60,20 +60,21 @@ func (q *question) excuse() bool {
 	return true
 }
 
-// tardy is how late a timer has to be for its process to have stood still.
+// tardy is how late a timer fires if its process must have stood still.
 const tardy = 100 * time.Millisecond
 
-// free ends the use of q.
+// free returns q for reuse.
 func (q *question) free() {
 	q.patience.Stop()
 	*q = question{answered: q.answered, patience: q.patience}
 	questions.Put(q)
 }
 
-// errHubGone is why a question has no answer that has to be put again.
+// errHubGone is the error of a question that must be repeated because its hub
+// has ended.
 var errHubGone = errors.New("the hub is gone")
 
-// noAnswer is why an asker has lost its patience.
+// noAnswer returns the error of a question whose patience has ended.
 func (x *Lock) noAnswer() error {
 	s, why := x.node.session()
 	if why != nil {
@@ -82,16 +83,16 @@ func (x *Lock) noAnswer() error {
 	return fmt.Errorf("%s has not answered in time (is it stopped?)", s.hub)
 }
 
-// turn is a question on its way.
+// turn is one attempt to send a question.
 type turn struct {
 	line    *wire.Line
 	number  uint64
-	changed <-chan struct{} // closed when the line is another one, or none
+	changed <-chan struct{} // closed when the line changes
 }
 
-// ask sends the question that frame makes and waits for its answer, or until ctx
-// ends, or q loses its patience if it has any. If the hub goes, the next one is
-// asked again: every question can be repeated.
+// ask sends the question that frame builds and waits for its answer, until ctx
+// ends or until the patience of q, if any, ends. If the hub ends, ask repeats
+// the question at the next hub: every question can be repeated.
 func (x *Lock) ask(ctx context.Context, q *question, frame func(number uint64) *wire.Frame) error {
 	for {
 		t, err := x.enlist(q)
@@ -116,7 +117,8 @@ func (x *Lock) ask(ctx context.Context, q *question, frame func(number uint64) *
 	}
 }
 
-// enlist gives q a number, if there is a hub, or says that there will be none.
+// enlist gives q a number if there is a hub. It returns an error if no hub will
+// come.
 func (x *Lock) enlist(q *question) (turn, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -128,7 +130,7 @@ func (x *Lock) enlist(q *question) (turn, error) {
 	}
 	x.last++
 	x.asked[x.last] = q
-	// An answer counts from here: an earlier hub does not give it any more.
+	// An answer counts from here: it cannot come from an earlier hub any more.
 	q.since = driver.Now()
 	if q.claim != nil {
 		q.claim.asked = q.since
@@ -155,8 +157,8 @@ func (x *Lock) put(ctx context.Context, q *question, t turn, f *wire.Frame) erro
 	}
 }
 
-// asGone makes the end of a line an errHubGone. What is too large for a frame
-// stays so.
+// asGone converts the end of a line to errHubGone. It keeps the error of a
+// frame that is too large.
 func asGone(err error) error {
 	if _, oversized := errors.AsType[*wire.FrameError](err); oversized {
 		return err
@@ -164,8 +166,8 @@ func asGone(err error) error {
 	return errHubGone
 }
 
-// withdraw gives the question up, because of err. If its answer has come in this
-// instant, that counts.
+// withdraw gives up the question because of err. If the answer has arrived at
+// the same moment, the answer counts.
 func (x *Lock) withdraw(q *question, t turn, err error) error {
 	x.mu.Lock()
 	_, mine := x.asked[t.number]
@@ -177,7 +179,7 @@ func (x *Lock) withdraw(q *question, t turn, err error) error {
 	return err
 }
 
-// answer takes the hub's answer to a question, which may have been given up.
+// answer handles the hub's answer to a question that may have been given up.
 func (x *Lock) answer(d *wire.Decoder) {
 	number, o := d.Uint(), d.Byte()
 	x.mu.Lock()
@@ -193,7 +195,7 @@ func (x *Lock) answer(d *wire.Decoder) {
 	}
 }
 
-// take takes what the answer says. It expects x locked.
+// take stores the content of the answer. The caller holds x's lock.
 func (x *Lock) take(q *question, o verdict, d *wire.Decoder) error {
 	switch {
 	case o == verdictQueued && q.claim != nil:
@@ -210,7 +212,7 @@ func (x *Lock) take(q *question, o verdict, d *wire.Decoder) error {
 	return d.Err()
 }
 
-// takeRenewals expects x locked.
+// takeRenewals stores the renewals of an answer. The caller holds x's lock.
 func (x *Lock) takeRenewals(q *question, d *wire.Decoder) {
 	for i := range q.grants {
 		g, r := &q.grants[i], &q.renewals[i]

@@ -13,7 +13,7 @@ import (
 )
 
 // The frames about locks. A question has a number, which its answer repeats; 0
-// asks for no answer.
+// means that no answer is expected.
 const (
 	lockAsk     = typeLocks + iota // number, time of the first request, request: queues for a lease
 	lockLeave                      // number, key, token: ends the wait
@@ -22,40 +22,40 @@ const (
 	lockForce                      // number, key, reason, holder
 	lockInspect                    // number, key
 	lockList                       // number, prefix
-	lockHave                       // lease: the peer had it from an earlier hub
-	lockTold                       // the peer has said all that it had
+	lockHave                       // lease: the client has it from an earlier hub
+	lockTold                       // the client has reported all its leases and requests
 )
 
 const (
 	lockAnswer  = typeLocks + 0x10 + iota // number, verdict
-	lockGranted                           // token, grant: of what was queued
-	lockRefused                           // token, error: of what was queued
+	lockGranted                           // token, grant: of a queued request
+	lockRefused                           // token, error: of a queued request
 	lockLost                              // token, error: of a grant
 )
 
-// verdict is how an answer begins.
+// verdict is the first byte of an answer.
 type verdict = byte
 
-// The verdicts. What follows an error says more of it.
+// The verdicts. Further values follow an error.
 const (
-	verdictDone verdict = iota // what was asked for
+	verdictDone verdict = iota // the result
 	verdictQueued
-	verdictMore // a part of what was asked for: the rest comes
+	verdictMore // a part of the result: the rest follows
 	verdictBusy // position, holders
 	verdictLost // cause, reason, by
 	verdictClosed
 	verdictFailed // text
 )
 
-// What a hub takes from a peer. The front checks all of it, with the same bounds
-// or narrower ones.
+// The bounds of a hub on values from a client. The front checks all of them,
+// with the same bounds or narrower ones.
 const (
 	maxKey    = 512 + maxNamespace
 	maxToken  = 64
 	maxSlots  = 4096
 	maxFences = 1 << 16
 	maxTTL    = 24 * time.Hour
-	maxHolder = 4 << 10 // all of its texts
+	maxHolder = 4 << 10 // the sum of all texts
 	maxReason = 4 << 10
 	// maxAhead is how far the fences of an earlier hub may be ahead of the
 	// microseconds since 1970. This hub continues above them, so that an
@@ -63,7 +63,7 @@ const (
 	maxAhead = 366 * 24 * time.Hour
 )
 
-// highest is the highest fence that an earlier hub may have given.
+// highest returns the highest fence that an earlier hub may have given.
 func highest() uint64 { return uint64(time.Now().Add(maxAhead).UnixMicro()) }
 
 func addHolder(f *wire.Frame, h *driver.Holder) {
@@ -75,8 +75,9 @@ func addHolder(f *wire.Frame, h *driver.Holder) {
 	f.Int(h.Since.UnixNano())
 }
 
-// cut is as much of a text as a holder has room for: nothing depends on it, and
-// whoever may say anything of itself is not to lose its hub by it.
+// cut shortens a text to the size for which a holder has room. Nothing depends
+// on the full text, and a client with a long description of itself must not
+// lose its hub.
 func cut(text string) string {
 	const most = maxHolder / 4
 	if len(text) <= most {
@@ -85,8 +86,8 @@ func cut(text string) string {
 	return strings.ToValidUTF8(text[:most], "")
 }
 
-// holder reads what addHolder has written. last is one that came before, with
-// which it shares what is the same.
+// holder reads a value that addHolder has written. It shares equal strings with
+// last, an earlier holder.
 func holder(d *wire.Decoder, last *driver.Holder) (h driver.Holder) {
 	h.App = same(last.App, d.Bytes())
 	h.Host = same(last.Host, d.Bytes())
@@ -103,14 +104,15 @@ func addHolding(f *wire.Frame, h *driver.Holding) {
 	addHolder(f.Uint(uint64(h.Slot)).Uint(h.Fence).Int(int64(h.Left)), &h.Holder)
 }
 
-// readHolding reads what addHolding has written.
+// readHolding reads a value that addHolding has written.
 func readHolding(d *wire.Decoder, last *driver.Holder) driver.Holding {
 	h := driver.Holding{Slot: int(d.Uint()), Fence: d.Uint(), Left: time.Duration(d.Int())}
 	h.Holder = holder(d, last)
 	return h
 }
 
-// same returns b as a string, which is known if it is the last one again.
+// same returns b as a string. It returns known, without an allocation, if that
+// is equal.
 func same(known string, b []byte) string {
 	if string(b) == known {
 		return known
@@ -127,7 +129,7 @@ func addRequest(f *wire.Frame, r *driver.Request) {
 func request(d *wire.Decoder, last *driver.Holder) (r driver.Request, err error) {
 	r.Key, r.Token, r.TTL = d.String(), d.String(), time.Duration(d.Int())
 	if !d.Bool() {
-		r.Wait = -1 // the peer leaves when it is over
+		r.Wait = -1 // the client sends lockLeave when its wait has passed
 	}
 	slots, fences := d.Uint(), d.Uint()
 	r.NoRenew = d.Bool()
@@ -172,7 +174,7 @@ func checkHolder(h *driver.Holder) error {
 	return nil
 }
 
-// addGrant adds what a request does not say itself.
+// addGrant adds the values of a grant that its request does not contain.
 func addGrant(f *wire.Frame, g *driver.Grant, c clock) {
 	f.Uint(g.Fence).Uint(uint64(g.Slot)).Int(c.told(g.Deadline)).Uint(uint64(g.Resized)).Bool(g.Queued)
 }
@@ -189,8 +191,8 @@ func addLease(f *wire.Frame, g *driver.Grant, r *driver.Request, c clock) {
 	addHolder(f, &r.Holder)
 }
 
-// readLease reads what addLease has written. Nobody holds for longer than a TTL
-// from now, whatever it says.
+// readLease reads a value that addLease has written. It limits the expiry of
+// the lease to one TTL from now.
 func readLease(d *wire.Decoder, c clock, last *driver.Holder) (l table.Lease, err error) {
 	g := &l.Grant
 	g.Key, g.Token, g.Fence = d.String(), d.String(), d.Uint()
@@ -232,7 +234,8 @@ func addError(f *wire.Frame, err error) *wire.Frame {
 	return f.Byte(verdictFailed).String(err.Error())
 }
 
-// errHubClosing is what a hub says that takes nothing any more: another one may.
+// errHubClosing is the error of a hub that accepts no further requests: another
+// hub may take them.
 var errHubClosing = errors.New("the hub is closing")
 
 // readError reads the rest of an outcome that is an error, about key.
@@ -257,15 +260,15 @@ func readError(o verdict, d *wire.Decoder, key string) error {
 	return fmt.Errorf("the hub has answered %d, which this process does not know", o)
 }
 
-// The records that states are made of: a key, and then its holders and waiters.
+// The records of states: a key, and then its holders and waiters.
 const (
 	recordKey byte = iota
 	recordHolding
 	recordWaiter
 )
 
-// addStates adds states to the answer to number, and returns the frames that it
-// takes: none is larger than roughly limit.
+// addStates adds states to the answer to number. It returns the frames of that
+// answer, each of roughly limit bytes at most.
 func addStates(number uint64, states []driver.State, limit int) []*wire.Frame {
 	f := wire.Begin(lockAnswer).Uint(number).Byte(verdictMore)
 	frames := []*wire.Frame{f}

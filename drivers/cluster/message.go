@@ -7,27 +7,27 @@ import (
 	"github.com/megaframework/mega/drivers/cluster/wire"
 )
 
-// The frames about messages. An interest is one process's in a kind, a pattern
-// and a group, and has a number that the process has given it.
+// The frames about messages. An interest is the subscription of one process to
+// a kind, a pattern and a group, and has a number that the process has chosen.
 const (
-	// From a peer.
-	typeJoin    = typeBus + iota // interest, kind, members, pattern, group: it begins
-	typeMembers                  // interest, members: how many there are now
-	typeLeave                    // interest: it ends
-	typeSync                     // number: to be answered when all before has been acted on
+	// From a client.
+	typeJoin    = typeBus + iota // interest, kind, members, pattern, group: the interest begins
+	typeMembers                  // interest, members: the new number of members
+	typeLeave                    // interest: the interest ends
+	typeSync                     // number: the hub answers when it has handled all earlier frames
 	typeEvent                    // message
 	typeAsk                      // request, message
-	typeAnswer                   // asker, request, whether nothing else of it is here, message
+	typeAnswer                   // asker, request, whether this client has no other part of it, message
 	typeReturn                   // asker, request, the same, kind, times, pattern, group, message: no member takes it
-	typeNobody                   // asker, request: who was asked has left
+	typeNobody                   // asker, request: the asked member has left
 
 	// From the hub.
 	typeSynced  // number
 	typeDeliver // whether to all without a group, interests of groups, message
 	typeDemand  // asker, request, the same, message
 	typeReply   // request, message
-	typeFailed  // request, why
-	typeGap     // interest, messages lost before the next
+	typeFailed  // request, reason
+	typeGap     // interest, number of messages lost before the next one
 )
 
 // The reasons of typeFailed.
@@ -37,7 +37,7 @@ const (
 	failFull
 )
 
-// The marks of a message: what else there is in it, in this order.
+// The flags of a message: the optional fields that it has, in this order.
 const (
 	markHops byte = 1 << iota
 	markDeadline
@@ -47,8 +47,8 @@ const (
 	markEnd
 )
 
-// addMessage writes m to the end of a frame: its subject first, by which the
-// hub routes without a look at the rest, and its data last.
+// addMessage writes m to the end of a frame: its subject first, so that the hub
+// routes without reading the rest, and its data last.
 func addMessage(f *wire.Frame, m *driver.Message) *wire.Frame {
 	marks := marksOf(m)
 	f.String(m.Subject).Byte(marks)
@@ -70,8 +70,8 @@ func addMessage(f *wire.Frame, m *driver.Message) *wire.Frame {
 	return f.Rest(m.Data)
 }
 
-// farAway is a time of which the nanoseconds are still a number; what is later
-// is as good as never.
+// farAway is a time whose nanoseconds still fit into a number; a later time
+// counts as never.
 const farAway = 1 << 33 // in the year 2242
 
 func marksOf(m *driver.Message) (marks byte) {
@@ -106,8 +106,8 @@ func addHeader(f *wire.Frame, h driver.Header) {
 	}
 }
 
-// readMessage reads what addMessage has written after the subject. Its data is
-// a copy.
+// readMessage reads the fields that addMessage has written after the subject.
+// Its data is a copy.
 func readMessage(k driver.Kind, subject string, d *wire.Decoder) driver.Message {
 	m := driver.Message{Kind: k, Subject: subject}
 	marks := d.Byte()
@@ -145,7 +145,7 @@ func readEvent(body []byte) driver.Message {
 	return readMessage(driver.Event, d.String(), &d)
 }
 
-// deadlineOf is the deadline of a message that addMessage has written, in
+// deadlineOf returns the deadline of a message that addMessage has written, in
 // nanoseconds since 1970, or 0 if it has none.
 func deadlineOf(tail []byte) int64 {
 	d := wire.NewDecoder(tail)
@@ -160,8 +160,8 @@ func deadlineOf(tail []byte) int64 {
 	return d.Int()
 }
 
-// fromWall is a time of day, in nanoseconds since 1970, as a moment that is not
-// moved any more when somebody sets the clock.
+// fromWall converts a time of day, in nanoseconds since 1970, to an instant
+// that does not move when the clock is set.
 func fromWall(ns int64) time.Time {
 	now := time.Now()
 	return now.Add(time.Unix(0, ns).Sub(now.Round(0)))

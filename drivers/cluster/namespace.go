@@ -8,15 +8,16 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// maxNamespace bounds a namespace and what follows it at the hub, in bytes.
+// maxNamespace is the maximum size of a namespace and its separator at the hub,
+// in bytes.
 const maxNamespace = 64 + len(endOfNamespace)
 
-// endOfNamespace stands between a namespace and a key at the hub. It is not legal
+// endOfNamespace separates a namespace from a key at the hub. It is not legal
 // in a key, so that no key of one namespace is a key of another or of none.
 const endOfNamespace = "\x00"
 
-// Locks returns the locks of a namespace, which separates environments at one hub
-// (L24). The empty namespace is one of its own.
+// Locks returns the locks of a namespace, which separates environments at one
+// hub (L24). The empty namespace is a separate namespace, too.
 func (n *Node) Locks(namespace string) driver.Driver {
 	if namespace == "" {
 		return unnamed{n.lock}
@@ -96,8 +97,8 @@ func (x *namespaced) theirs(g driver.Grant) driver.Grant {
 	return g
 }
 
-// own returns a grant under the caller's key.
+// own returns a grant with the caller's key.
 func (x *namespaced) own(g driver.Grant, err error) (driver.Grant, error) {
 	g.Key = strings.TrimPrefix(g.Key, x.prefix)
-	return g, err // the front names the caller's key in it
+	return g, err // the front puts the caller's key into the error
 }

@@ -12,10 +12,11 @@ import (
 	"github.com/megaframework/mega/drivers/cluster/wire"
 )
 
-// outbox is the outbound queue of a process's messages, bounded in bytes. A frame
-// is handed to the line at once while the line takes it; the others wait here, in
-// order, and a pump hands them over. Without a line all of them wait: events for
-// the next hub (S23), while requests and answers end with their own.
+// outbox is the outbound queue of a process's messages, bounded in bytes. While
+// the line takes frames, the outbox passes each frame to it at once. Otherwise
+// the frames wait here, in order, and a pump passes them on. Without a line all
+// of them wait: events for the next hub (S23), while requests and answers end
+// with their own line.
 type outbox struct {
 	bus   *Bus
 	limit int
@@ -26,42 +27,44 @@ type outbox struct {
 
 	mu       sync.Mutex
 	line     *wire.Line // nil while messages are held back
-	queue    []outgoing // from head on
+	queue    []outgoing // valid from head on
 	head     int
-	size     int           // bytes of queue
-	room     chan struct{} // closed when something has left the queue; nil while nobody waits
-	back     chan struct{} // closed by resume; nil while nobody waits
+	size     int           // bytes in queue
+	room     chan struct{} // closed when a frame has left the queue; nil without waiters
+	back     chan struct{} // closed by resume; nil without waiters
 	pumping  bool
-	unserved int // events of the queue that this process's subscriptions have not got yet
+	unserved int // queued events that this process's own subscriptions have not received yet
 	empty    int // places in the queue whose frames were withdrawn
 	receipts receipts
 }
 
-// outgoing is a place in the queue.
+// outgoing is an entry of the queue.
 type outgoing struct {
 	frame    *wire.Frame // of an event
 	size     int
 	deadline time.Time // of an event; zero for none
-	late     bool      // of an event: this process's subscriptions get it when it leaves
+	late     bool      // of an event: this process's own subscriptions receive it when it leaves
 	tied     *tied     // instead of an event
 }
 
-// tied is a request, an answer or a sync, which ends with its line. The outbox
-// guards it.
+// tied is a request, an answer or a sync, which ends with its line. The
+// outbox's mutex guards it.
 type tied struct {
 	line  *wire.Line
-	frame *wire.Frame // nil once it has left
-	free  func()      // ends the watch over the caller's context; nil without one
-	given tally       // the events that were handed over before
+	frame *wire.Frame // nil after the frame has left
+	free  func()      // stops watching the caller's context; nil if it is not watched
+	given tally       // the events that were passed to the line before
 }
 
 const (
-	// window is how many bytes may wait in the line. The frames beyond survive the
-	// end of the hub (S28), and a request among them leaves with its caller (S12).
+	// window is how many bytes may wait in the line. The frames beyond the
+	// window survive the end of the hub (S28), and a request among them is
+	// withdrawn when its caller gives up (S12).
 	window = 256 << 10
-	// weight is what a frame counts beside its bytes.
+	// weight is the size of a frame's bookkeeping, which counts beside its
+	// bytes.
 	weight = 64
-	// handful is how many frames are handed over at a time.
+	// handful is how many frames are passed on at a time.
 	handful = 1024
 )
 
@@ -71,7 +74,8 @@ func (o *outbox) open(b *Bus, limit int) {
 	o.receipts.open(b)
 }
 
-// publish takes an event, which is this process's until f is freed.
+// publish takes an event, and passes it to this process's own subscriptions
+// unless it is late.
 func (o *outbox) publish(ctx context.Context, f *wire.Frame, m *driver.Message) error {
 	late, err := o.put(ctx, outgoing{frame: f, size: f.Len() + weight, deadline: m.Deadline}, m)
 	if err == nil && !late {
@@ -80,14 +84,14 @@ func (o *outbox) publish(ctx context.Context, f *wire.Frame, m *driver.Message) 
 	return err
 }
 
-// send takes a frame that ends with its line.
+// send takes a frame that is dropped when its line ends.
 func (o *outbox) send(ctx context.Context, b *tied, m *driver.Message) error {
 	_, err := o.put(ctx, outgoing{size: b.frame.Len() + weight, tied: b}, m)
 	return ended(err)
 }
 
-// put hands e over or queues it, and waits for room within RoomContext. It
-// reports whether e is late. Unless it fails, the frame is the outbox's.
+// put passes e to the line or queues it, and waits for room within RoomContext.
+// It reports whether e is late. If put succeeds, the outbox owns the frame.
 func (o *outbox) put(ctx context.Context, e outgoing, m *driver.Message) (late bool, err error) {
 	late, room, err := o.tryPut(ctx, &e, m)
 	if room == nil {
@@ -107,7 +111,8 @@ func (o *outbox) put(ctx context.Context, e outgoing, m *driver.Message) (late b
 	return late, err
 }
 
-// tryPut returns what to wait for if there is no room.
+// tryPut makes one attempt of put. If there is no room, it returns the channel
+// to wait for.
 func (o *outbox) tryPut(ctx context.Context, e *outgoing, m *driver.Message) (late bool, room <-chan struct{}, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -115,11 +120,11 @@ func (o *outbox) tryPut(ctx context.Context, e *outgoing, m *driver.Message) (la
 	case o.ctx.Err() != nil:
 		return false, nil, driver.ErrClosed
 	case e.tied != nil && e.tied.line != o.line:
-		return false, nil, handTo(e.tied.line, e.tied.frame, 0) // its hub leaves, or is gone
+		return false, nil, handTo(e.tied.line, e.tied.frame, 0) // the hub of the line shuts down, or has ended
 	case o.line != nil && o.waiting() == 0 && o.unserved == 0:
 		err := o.hand(e)
 		if err == nil {
-			o.line.FlushSoon() // it wakes the writer, and does not wait
+			o.line.FlushSoon() // this wakes the writer, and does not wait
 			return false, nil, nil
 		}
 		if !errors.Is(err, wire.ErrFull) {
@@ -136,7 +141,7 @@ func (o *outbox) tryPut(ctx context.Context, e *outgoing, m *driver.Message) (la
 	return e.late, nil, nil
 }
 
-// hand hands e to the line. It expects o locked.
+// hand passes e to the line. The caller holds o's lock.
 func (o *outbox) hand(e *outgoing) error {
 	if b := e.tied; b != nil {
 		b.given = o.receipts.given
@@ -158,11 +163,11 @@ func handTo(line *wire.Line, f *wire.Frame, limit int) error {
 	return err
 }
 
-// push queues e. It expects o locked.
+// push queues e. The caller holds o's lock.
 func (o *outbox) push(ctx context.Context, e *outgoing, m *driver.Message) {
 	o.size += e.size
 	if b := e.tied; b == nil {
-		// An event is not served before one that was published earlier (S5).
+		// An event is not delivered before one that was published earlier (S5).
 		if e.late = o.line == nil || o.unserved > 0; e.late {
 			o.unserved++
 		}
@@ -176,8 +181,8 @@ func (o *outbox) push(ctx context.Context, e *outgoing, m *driver.Message) {
 	o.pump()
 }
 
-// withdraw takes a request whose caller has gone out of the queue. Its place
-// stays for a while, empty.
+// withdraw removes the request of a caller that has given up. Its entry stays
+// in the queue for a while, empty.
 func (o *outbox) withdraw(b *tied, size int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -195,7 +200,8 @@ func (o *outbox) withdraw(b *tied, size int) {
 	o.tellRoom()
 }
 
-// waitForRoom expects o locked.
+// waitForRoom returns a channel that tellRoom closes. The caller holds o's
+// lock.
 func (o *outbox) waitForRoom() <-chan struct{} {
 	if o.room == nil {
 		o.room = make(chan struct{})
@@ -203,7 +209,7 @@ func (o *outbox) waitForRoom() <-chan struct{} {
 	return o.room
 }
 
-// tellRoom expects o locked.
+// tellRoom wakes the waiters for room. The caller holds o's lock.
 func (o *outbox) tellRoom() {
 	if o.room != nil {
 		close(o.room)
@@ -211,8 +217,8 @@ func (o *outbox) tellRoom() {
 	}
 }
 
-// pump starts the goroutine that hands the queue over, if it is needed. It
-// expects o locked.
+// pump starts the goroutine that passes the queue on, if it is needed. The
+// caller holds o's lock.
 func (o *outbox) pump() {
 	if o.line == nil || o.waiting() == 0 || o.pumping || o.ctx.Err() != nil {
 		return
@@ -236,13 +242,13 @@ func (o *outbox) pump() {
 			if !more {
 				return
 			}
-			_ = line.Room(o.ctx, window/2) // next finds out why
+			_ = line.Room(o.ctx, window/2) // next handles an error
 		}
 	})
 }
 
-// next hands over what the line takes. It returns the line, the events that are
-// late, how many have expired, and whether the pump is still needed.
+// next passes on as much as the line takes. It returns the line, the late
+// events, the number of expired ones, and whether the pump is still needed.
 func (o *outbox) next() (line *wire.Line, late []driver.Message, expired int, more bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -272,8 +278,8 @@ func (o *outbox) next() (line *wire.Line, late []driver.Message, expired int, mo
 	return line, late, expired, o.pumping
 }
 
-// handLate hands a place of the queue over, and adds an event that is late to
-// late. It expects o locked.
+// handLate passes an entry of the queue on, and appends its event to late if
+// the event is late. The caller holds o's lock.
 func (o *outbox) handLate(e *outgoing, late []driver.Message) ([]driver.Message, error) {
 	var m driver.Message
 	if e.late {
@@ -293,7 +299,8 @@ func (o *outbox) handLate(e *outgoing, late []driver.Message) ([]driver.Message,
 	return late, nil
 }
 
-// discard ends a place of the queue whose frame is not sent. It expects o locked.
+// discard ends an entry of the queue whose frame is not sent. The caller holds
+// o's lock.
 func (o *outbox) discard(e *outgoing) {
 	b := e.tied
 	switch {
@@ -319,11 +326,13 @@ func (b *tied) release() {
 	}
 }
 
-// waiting is the number of places in the queue. It expects o locked.
+// waiting returns the number of entries in the queue. The caller holds o's
+// lock.
 func (o *outbox) waiting() int { return len(o.queue) - o.head }
 
-// shift takes the first n out of the queue. It moves the others seldom, so that
-// a long queue costs no more for each. It expects o locked.
+// shift removes the first n entries from the queue. It moves the others seldom,
+// so that the cost of an entry does not grow with the length of the queue. The
+// caller holds o's lock.
 func (o *outbox) shift(n int) {
 	if n == 0 {
 		return
@@ -336,7 +345,8 @@ func (o *outbox) shift(n int) {
 	o.tellRoom()
 }
 
-// compact moves the queue to the beginning of its memory. It expects o locked.
+// compact moves the queue to the beginning of its memory. The caller holds o's
+// lock.
 func (o *outbox) compact() {
 	left := copy(o.queue, o.queue[o.head:])
 	clear(o.queue[left:])
@@ -350,14 +360,14 @@ func (o *outbox) served(n int) {
 	o.pump()
 }
 
-// current returns the line that messages leave by, or nil.
+// current returns the line to which messages are passed, or nil.
 func (o *outbox) current() *wire.Line {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.line
 }
 
-// resume has messages leave by line.
+// resume passes messages to line from now on.
 func (o *outbox) resume(line *wire.Line) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -370,7 +380,7 @@ func (o *outbox) resume(line *wire.Line) {
 	o.pump()
 }
 
-// await returns the line that messages leave by, as soon as there is one.
+// await waits for a line to which messages are passed, and returns it.
 func (o *outbox) await(ctx context.Context) (*wire.Line, error) {
 	for {
 		line, back := o.lookBack()
@@ -403,8 +413,8 @@ func (o *outbox) pause() {
 	o.line = nil
 }
 
-// cut ends the line: requests, answers and syncs leave the queue. It returns the
-// events that the hub has not confirmed.
+// cut handles the end of the line: requests, answers and syncs leave the queue.
+// It returns the number of events that the hub has not confirmed.
 func (o *outbox) cut() tally {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -420,7 +430,7 @@ func (o *outbox) cut() tally {
 	return o.receipts.cut()
 }
 
-// close forgets the queue and ends the pump.
+// close drops the queue and ends the pump.
 func (o *outbox) close() {
 	o.end()
 	o.mu.Lock()

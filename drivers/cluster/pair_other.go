@@ -9,12 +9,12 @@ import (
 	"os"
 )
 
-// Pair cannot be had on this system.
+// Pair returns an error on this system.
 func Pair() (here net.Conn, there *os.File, err error) {
 	return nil, nil, fmt.Errorf("make a pair of sockets: %w on this system", errors.ErrUnsupported)
 }
 
-// Inherited cannot be had on this system.
+// Inherited returns an error on this system.
 func Inherited(int) (net.Conn, error) {
 	return nil, fmt.Errorf("inherit a connection: %w on this system", errors.ErrUnsupported)
 }

@@ -10,8 +10,8 @@ import (
 )
 
 // Pair returns the two ends of a new connection: one for a hub in this process,
-// and one for the process that is to inherit it, which finds it with
-// [Inherited]. Neither reaches other children.
+// and one for the child process that inherits it, which opens it with
+// [Inherited]. Other children inherit neither end.
 func Pair() (here net.Conn, there *os.File, err error) {
 	fds, err := pair()
 	if err != nil {
@@ -19,14 +19,14 @@ func Pair() (here net.Conn, there *os.File, err error) {
 	}
 	there = os.NewFile(uintptr(fds[1]), "hub")
 	if here, err = connOf(fds[0]); err != nil {
-		_ = there.Close() // err says more
+		_ = there.Close() // err is more specific
 		return nil, nil, err
 	}
 	return here, there, nil
 }
 
-// Inherited returns the connection that the process was started with at fd. It
-// is not passed on to the processes that this one starts.
+// Inherited returns the connection that the process inherited at fd. Processes
+// that this one starts do not inherit it.
 func Inherited(fd int) (net.Conn, error) {
 	syscall.CloseOnExec(fd)
 	return connOf(fd)
@@ -43,9 +43,9 @@ func connOf(fd int) (net.Conn, error) {
 	return conn, nil
 }
 
-// pair makes two connected sockets that no child inherits by accident. Not every
-// system can say so in the call that makes them; then no process is started in
-// between.
+// pair makes two connected sockets that no child inherits by accident. Some
+// systems cannot set that in the call that makes the sockets; on these, pair
+// prevents the start of a process in between.
 func pair() ([2]int, error) {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()

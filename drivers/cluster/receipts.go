@@ -8,13 +8,14 @@ import (
 	"github.com/megaframework/mega/drivers/cluster/wire"
 )
 
-// receipts count the events that were handed to a line and that the hub has not
-// confirmed: what may be lost when the line ends (S28). The outbox guards it.
+// receipts counts the events that were passed to a line and that the hub has
+// not confirmed: these may be lost when the line ends (S28). The outbox's mutex
+// guards it.
 type receipts struct {
 	bus     *Bus
-	line    *wire.Line // that the tallies are of
+	line    *wire.Line // the line that the tallies belong to
 	given   tally
-	proven  tally // of these, what the hub has confirmed
+	proven  tally // the part of given that the hub has confirmed
 	lost    int   // messages, since the bus was opened
 	told    int   // of lost, by the start of the last Flush that reported everything before
 	mark    *time.Timer
@@ -24,7 +25,7 @@ type receipts struct {
 // tally is a number of messages and of bytes.
 type tally struct{ messages, bytes int }
 
-// markPause is how soon after an event the hub is asked whether it has it.
+// markPause is the delay from an event to the question whether the hub has it.
 const markPause = 20 * time.Millisecond
 
 func (l *receipts) open(b *Bus) {
@@ -43,7 +44,7 @@ func (l *receipts) handed(n int) {
 	l.remind()
 }
 
-// remind has the hub asked soon, unless it is asked already.
+// remind schedules a question to the hub, unless one is pending.
 func (l *receipts) remind() {
 	if !l.marking && l.given != l.proven {
 		l.marking = true
@@ -51,7 +52,7 @@ func (l *receipts) remind() {
 	}
 }
 
-// ask asks the hub whether it has the events that were handed over so far.
+// ask asks the hub to confirm the events that were passed to the line so far.
 func (l *receipts) ask() {
 	o := &l.bus.out
 	o.mu.Lock()
@@ -67,8 +68,8 @@ func (l *receipts) ask() {
 	})
 }
 
-// confirm notes that the hub has the events up to given. asked says that this
-// answers ask.
+// confirm records that the hub has the events up to given. asked reports
+// whether this is the answer to ask.
 func (l *receipts) confirm(line *wire.Line, given tally, asked bool) {
 	o := &l.bus.out
 	o.mu.Lock()
@@ -93,9 +94,10 @@ func (l *receipts) losses() int {
 	return l.lost
 }
 
-// report returns an error about the losses that no Flush has reported that began
-// after them (S28). start is what losses returned when this Flush began, and
-// complete says that it has reached the hub.
+// report returns an error about the losses, unless an earlier Flush that began
+// after them has reported them (S28). start is the result of losses at the
+// beginning of this Flush, and complete reports whether the Flush has reached
+// the hub.
 func (l *receipts) report(start int, complete bool) error {
 	o := &l.bus.out
 	o.mu.Lock()
@@ -110,7 +112,8 @@ func (l *receipts) report(start int, complete bool) error {
 	return fmt.Errorf("%w: the hub ended before it confirmed %d messages", driver.ErrDisconnected, lost)
 }
 
-// cut ends the line, and returns what may be lost.
+// cut handles the end of the line, and returns the number of events that may be
+// lost.
 func (l *receipts) cut() tally {
 	may := tally{l.given.messages - l.proven.messages, l.given.bytes - l.proven.bytes}
 	l.begin(nil)

@@ -10,26 +10,29 @@ import (
 	"github.com/megaframework/mega/drivers/cluster/rendezvous"
 )
 
-// recovery is what a hub waits for before it grants anything: until all who may
-// hold something that an earlier hub gave have said so, or hold it no more.
+// recovery is the wait of a new hub before it grants any lease: every client
+// that may hold a lease of an earlier hub must have reported its leases, or
+// they must have expired.
 type recovery struct {
 	seat   *rendezvous.Seat
-	news   chan struct{} // has one when somebody has told
+	news   chan struct{} // has an element when a client has reported
 	bounds rendezvous.Record
 
 	mu      sync.Mutex
-	awaited map[string]int64 // members who have not told, and until when what they have is good
-	until   int64            // what those who are gone have left is good until then
-	unknown int64            // until then clients may come that nothing here names
+	awaited map[string]int64 // members that have not reported, and the expiry of their leases
+	until   int64            // the expiry of the leases that dead members have left
+	unknown int64            // until then, clients without a file may connect
 }
 
-// homecoming is how long a new lock file keeps the hub shut after an earlier hub
-// has gone: its clients, whose files were removed, come and tell what they have.
+// homecoming is how long a new lock file keeps the hub shut after an earlier
+// hub has ended: the clients of that hub, whose files were removed, connect and
+// report their leases.
 const homecoming = int64(2 * time.Second)
 
-// newRecovery looks which clients live. A client that comes later cannot hold
-// anything yet, unless the lock file is new though there was a hub: again says
-// that this process was at one. bounds are those of what the last hub gave.
+// newRecovery finds out which clients live. A client that connects later cannot
+// hold a lease yet, except if the lock file is new although there was a hub
+// before. again reports whether this process was at a hub before. bounds are
+// the bounds of the last hub's leases.
 func newRecovery(seat *rendezvous.Seat, bounds rendezvous.Record, again bool) (*recovery, error) {
 	living, until, err := seat.Members(nodeNanos())
 	if err != nil {
@@ -38,7 +41,7 @@ func newRecovery(seat *rendezvous.Seat, bounds rendezvous.Record, again bool) (*
 	r := &recovery{seat: seat, bounds: bounds, until: until}
 	r.news = make(chan struct{}, 1)
 	r.awaited = make(map[string]int64, len(living))
-	now := nodeNanos() // the last hub gives nothing any more
+	now := nodeNanos() // the last hub grants no lease any more
 	if seat.Fresh() && (again || seat.Blind()) {
 		r.unknown = now + homecoming
 	}
@@ -48,8 +51,8 @@ func newRecovery(seat *rendezvous.Seat, bounds rendezvous.Record, again bool) (*
 	return r, nil
 }
 
-// goodUntil is until when what was given for ttl at most, at the latest now, is
-// good.
+// goodUntil returns the expiry of leases of at most ttl that were granted no
+// later than now.
 func goodUntil(now, ttl int64) int64 {
 	switch {
 	case ttl == 0:
@@ -60,7 +63,7 @@ func goodUntil(now, ttl int64) int64 {
 	return now + ttl + apart
 }
 
-// told notes that a member has said all that it has.
+// told records that a member has reported all its leases.
 func (r *recovery) told(name string) {
 	r.mu.Lock()
 	delete(r.awaited, name)
@@ -72,18 +75,20 @@ func (r *recovery) told(name string) {
 }
 
 const (
-	// longestLook is the longest pause between two looks at the clients that are
-	// awaited.
+	// longestLook is the longest pause between two checks of the awaited
+	// clients.
 	longestLook = 20 * time.Millisecond
-	// reunion is how long queued messages, and the queues of locks, wait at most
-	// for the clients of an earlier hub: a stopped client does not hold them up.
+	// reunion is the maximum time for which queued messages, and the queues of
+	// locks, wait for the clients of an earlier hub: a stopped client does not
+	// delay them further.
 	reunion = 500 * time.Millisecond
 )
 
-// run calls met once every client has told what it has, or a reunion has passed,
-// and then clear once no lease can be held that no client told of. Clear gets the
-// number of living clients that have not told, though they may have held a
-// lease. Run returns after both, or when end is closed.
+// run calls met when every client has reported its leases, or after reunion. It
+// then calls clear when no unreported lease can be valid any more. The argument
+// of clear is the number of living clients that have not reported, although
+// they may have held a lease. run returns after both calls, or when end is
+// closed.
 func (r *recovery) run(end <-chan struct{}, met func(), clear func(silent int)) {
 	start := time.Now()
 	for pause := time.Millisecond; ; pause = min(2*pause, longestLook) {
@@ -105,8 +110,8 @@ func (r *recovery) run(end <-chan struct{}, met func(), clear func(silent int)) 
 	}
 }
 
-// look returns for how long there may be something to wait for, of how many, and
-// how many have not told at all.
+// look returns how long leases may still be valid, how many living clients may
+// hold such leases, and how many clients have not reported at all.
 func (r *recovery) look(now int64) (left time.Duration, silent, absent int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,7 +128,7 @@ func (r *recovery) look(now int64) (left time.Duration, silent, absent int) {
 			continue
 		}
 		absent++
-		if good > 0 { // else it has nothing to lose
+		if good > 0 { // otherwise the client has no lease
 			silent++
 			last = max(last, good)
 		}

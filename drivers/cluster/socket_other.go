@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// meeting cannot be had on this system.
+// meeting is not available on this system.
 type meeting struct{ met atomic.Bool }
 
-// CheckPlace has nothing to say on this system.
+// CheckPlace returns nil: this system has no sockets to check.
 func CheckPlace(string) error { return nil }
 
-// AutoSocket has nothing to return on this system.
+// AutoSocket returns no path on this system.
 func AutoSocket() string { return "" }
 
 func warnings(string) []string { return nil }

@@ -20,14 +20,14 @@ import (
 	"github.com/megaframework/mega/internal/private"
 )
 
-// meeting is this process's part in a socket at which unrelated processes meet:
-// its name there, and the hub while that is here.
+// meeting is the part of this process in a socket at which unrelated processes
+// connect: its name there, and the hub while this process is the hub.
 type meeting struct {
 	config Config
 	place  *rendezvous.Place
 
-	longest atomic.Int64 // of bound
-	met     atomic.Bool  // this process was at a hub
+	longest atomic.Int64 // the longest ttl that was passed to bound
+	met     atomic.Bool  // this process was at a hub before
 
 	mu     sync.Mutex
 	member *rendezvous.Member
@@ -35,8 +35,8 @@ type meeting struct {
 	gone   bool  // leave was called
 }
 
-// CheckPlace returns a [PlaceError] if Dial would with that Socket, as far as that
-// can be told without making anything.
+// CheckPlace returns a [PlaceError] if Dial with that Socket would, as far as
+// it can be determined without creating a file.
 func CheckPlace(socket string) error {
 	if err := rendezvous.Check(socket); err != nil {
 		return &PlaceError{err}
@@ -44,10 +44,10 @@ func CheckPlace(socket string) error {
 	return nil
 }
 
-// AutoSocket returns the socket at which the processes of this user meet by
-// default: mega/cluster.sock in the user's runtime folder, which is
-// $XDG_RUNTIME_DIR or else /run/user/<uid>, where that is the user's alone; and
-// else in the user's own folder in /tmp, which another user could have made first.
+// AutoSocket returns the default socket for the processes of this user. It is
+// mega/cluster.sock in the user's runtime folder ($XDG_RUNTIME_DIR, or else
+// /run/user/<uid>), if that folder belongs to the user alone. Otherwise it is
+// in the user's own folder in /tmp, which another user could have made first.
 func AutoSocket() string {
 	uid := strconv.Itoa(os.Geteuid())
 	for _, folder := range []string{os.Getenv("XDG_RUNTIME_DIR"), "/run/user/" + uid} {
@@ -58,7 +58,7 @@ func AutoSocket() string {
 	return filepath.Join("/tmp", "mega-"+uid, "cluster.sock")
 }
 
-// warnings are the limits of a socket, for the report of the boot.
+// warnings returns the limitations of a socket, for the boot report.
 func warnings(socket string) []string {
 	all := []string{"While the process that is the hub is stopped (SIGSTOP, a debugger), no process at " + socket + " can renew: their leases end at their TTL, on all keys."}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
@@ -69,8 +69,7 @@ func warnings(socket string) []string {
 }
 
 // isPrivate reports whether a path is in a folder that systemd has mounted over
-// /tmp or /var/tmp for one service: the mount shows a part of the file system
-// whose name says so.
+// /tmp or /var/tmp for one service. The name of the mounted folder shows that.
 func isPrivate(mountinfo []byte, path string) bool {
 	longest, private := 0, false
 	for line := range bytes.Lines(mountinfo) {
@@ -99,9 +98,9 @@ func openMeeting(c Config) (*meeting, error) {
 	return &meeting{config: c, place: p, member: m}, nil
 }
 
-// enter returns a connection to the hub, which this process becomes if there is
-// none, and how this process introduces itself there. Its file is locked before
-// the hub can grant anything.
+// enter returns a connection to the hub, and the identity of this process
+// there. If there is no hub, this process becomes the hub. The file of this
+// process is locked before the hub can grant any lease.
 func (m *meeting) enter(ctx context.Context) (net.Conn, identity, error) {
 	as, err := m.present(ctx)
 	if err != nil {
@@ -118,8 +117,8 @@ func (m *meeting) enter(ctx context.Context) (net.Conn, identity, error) {
 	}
 }
 
-// present makes sure that this process is seen to live, and that no hub of it is
-// left that serves nobody any more.
+// present makes sure that other processes see this one as living, and that no
+// failed hub is left in this process.
 func (m *meeting) present(ctx context.Context) (identity, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -133,9 +132,9 @@ func (m *meeting) present(ctx context.Context) (identity, error) {
 	return identity{m.member.Name(), m.member.Nonce()}, err
 }
 
-// register makes sure that the file of this process is there. If somebody has
-// removed it, what this process holds is told to the next hub under another
-// name. It expects m locked.
+// register makes sure that the file of this process exists. If the file was
+// removed, this process reports its leases to the next hub under another name.
+// The caller holds m's lock.
 func (m *meeting) register() error {
 	if m.member.Check() == nil {
 		return nil
@@ -145,16 +144,16 @@ func (m *meeting) register() error {
 		return err
 	}
 	err = next.Bound(m.member.Longest())
-	_ = m.member.Leave(0) // there is nothing left to remove
+	_ = m.member.Leave(0) // no file is left to remove
 	m.member = next
 	return err
 }
 
-// seen is called as long as something is held: a hub that comes next waits only
-// for those whose files it finds.
+// seen is called as long as this process holds a lease: the next hub waits only
+// for the clients whose files it finds.
 func (m *meeting) seen() error {
 	if !m.mu.TryLock() {
-		return nil // a hub is just being looked for, or bound
+		return nil // the search for a hub, or bound, is in progress
 	}
 	defer m.mu.Unlock()
 	if m.gone {
@@ -163,9 +162,9 @@ func (m *meeting) seen() error {
 	return m.register()
 }
 
-// bound says, before a lease of ttl is asked for, that there may be one: should
-// this process be stopped while another one takes over, it is waited for no
-// longer than its leases last.
+// bound records ttl before a lease of that duration is requested. If this
+// process is stopped while another one takes over, the next hub waits for this
+// process only as long as its leases last.
 func (m *meeting) bound(ttl time.Duration) error {
 	if int64(ttl) <= m.longest.Load() {
 		return nil
@@ -191,7 +190,8 @@ func (m *meeting) serve(seat *rendezvous.Seat) error {
 	return nil
 }
 
-// leave ends this process's part. What it still holds is good until expiry.
+// leave ends this process's part. Leases that it still holds are valid until
+// expiry.
 func (m *meeting) leave(ctx context.Context, expiry int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -10,21 +10,21 @@ import (
 	"github.com/megaframework/mega/drivers/cluster/wire"
 )
 
-// syncs are questions to the hub whether it has acted on all frames that were
-// sent before. They are answered in the order in which they were asked.
+// syncs are questions to the hub whether it has handled all frames that were
+// sent before. The hub answers them in the order in which they were sent.
 type syncs struct {
 	mu      sync.Mutex
 	last    uint64
 	waiting map[uint64]func(error)
 }
 
-// wait returns when the hub has acted on all frames that were sent by line
+// wait waits until the hub has handled all frames that were sent on line
 // before.
 func (s *syncs) wait(ctx context.Context, line *wire.Line) error {
 	return s.waitBy(ctx, line.Send)
 }
 
-// waitBy is wait for a question that goes out by send.
+// waitBy does the same as wait, for a question that send sends.
 func (s *syncs) waitBy(ctx context.Context, send func(*wire.Frame) error) error {
 	done := make(chan error, 1)
 	number := s.expect(func(err error) { done <- err })
@@ -41,8 +41,8 @@ func (s *syncs) waitBy(ctx context.Context, send func(*wire.Frame) error) error 
 	}
 }
 
-// begin asks the hub, and calls then when it has answered, or with an error when
-// the line has ended.
+// begin sends a question to the hub. It calls then when the hub has answered,
+// or with an error when the line has ended.
 func (s *syncs) begin(line *wire.Line, then func(error)) {
 	number := s.expect(then)
 	if err := line.Send(wire.Begin(typeSync).Uint(number)); err != nil {
@@ -50,7 +50,8 @@ func (s *syncs) begin(line *wire.Line, then func(error)) {
 	}
 }
 
-// expect returns the number of a question whose answer is given to then.
+// expect registers then for the answer to a new question, and returns the
+// number of the question.
 func (s *syncs) expect(then func(error)) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +89,7 @@ func (s *syncs) fail(err error) {
 	}
 }
 
-// ended makes the error of a line that takes no frames an ErrDisconnected.
+// ended converts the error of a line that takes no frames to ErrDisconnected.
 func ended(err error) error {
 	switch {
 	case err == nil, errors.Is(err, driver.ErrDisconnected), errors.Is(err, driver.ErrOverloaded), errors.Is(err, driver.ErrClosed):
