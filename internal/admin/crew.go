@@ -26,8 +26,9 @@ type Crew struct {
 	Log      *slog.Logger
 }
 
-// OpenCrew opens the admin socket of a supervisor. It answers for its workers,
-// one of which answers what all of them would say alike; ?worker= names it.
+// OpenCrew opens the admin socket of a supervisor. It answers for its workers:
+// one of them answers requests to which all workers give the same answer;
+// ?worker= names it.
 //
 //	GET  /process         who it is: Info, with its Workers
 //	GET  /workers         []Worker

@@ -9,7 +9,7 @@ import (
 	"github.com/megaframework/mega/boot"
 )
 
-// bootVerb goes through a boot without one.
+// bootVerb explains a boot without performing it.
 func (l *line) bootVerb() *cobra.Command {
 	var dry bool
 	c := &cobra.Command{
@@ -24,7 +24,7 @@ func (l *line) bootVerb() *cobra.Command {
 				return usage(c, "cli.missing_argument", c.CommandPath()+" needs --dry-run.", "boot and serve: "+l.shell.Name+" serve")
 			}
 			report, err := boot.Rehearse(l.boot(), l.options...)
-			if report.Program == "" { // not even a configuration
+			if report.Program == "" { // no configuration either
 				return err
 			}
 			return errors.Join(l.shell.Print(&report, func(w io.Writer) { _ = report.Print(w) }), err)
@@ -36,7 +36,7 @@ func (l *line) bootVerb() *cobra.Command {
 	return c
 }
 
-// doctorVerb looks at all that the program needs.
+// doctorVerb checks everything that the program needs.
 func (l *line) doctorVerb() *cobra.Command {
 	c := &cobra.Command{
 		Use: "doctor", Short: "look at all that the program needs: configuration, addresses, servers, machine",
@@ -72,7 +72,7 @@ func printFindings(w io.Writer, findings []boot.Finding) {
 	t.print(w)
 }
 
-// onlyFlag is for verbs that look at the apps that would run.
+// onlyFlag adds --only to verbs that examine the apps that would run.
 func (l *line) onlyFlag(c *cobra.Command) {
 	c.Flags().StringSliceVar(&l.flags.only, "only", nil, "only the apps `A,B`")
 	completeFlag(c, "only", l.completeApps)

@@ -20,7 +20,7 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// messages are the verbs of bus. They ask the running processes of a program.
+// messages are the verbs of bus. They call the running processes of a program.
 type messages struct {
 	shell *Shell
 	stdin io.Reader
@@ -39,7 +39,7 @@ func (l *line) busVerb() *cobra.Command {
 	return c
 }
 
-// busProcesses are the running ones of this program, as far as messages go.
+// busProcesses returns this program's running processes, as the bus needs them.
 func (l *line) busProcesses(ctx context.Context) ([]source, error) {
 	c, err := l.load()
 	if err != nil {
@@ -49,7 +49,7 @@ func (l *line) busProcesses(ctx context.Context) ([]source, error) {
 	sources, err := running(ctx, l.process.Environ, c.Name)
 	sources = carriers(sources)
 	if err == nil && len(sources) == 0 {
-		d, _ := boot.SelectBus(c, boot.Surroundings{}) // whole, even if it is refused
+		d, _ := boot.SelectBus(c, boot.Surroundings{}) // complete, even if it is refused
 		err = &boot.Failure{
 			Code: "cli.no_process", Exit: boot.ExitUnavailable,
 			Text:    fmt.Sprintf("No process called %q runs here, as this user.", c.Name),
@@ -60,7 +60,7 @@ func (l *line) busProcesses(ctx context.Context) ([]source, error) {
 	return sources, err
 }
 
-// carriers has processes tell of their bus what they tell of their locks.
+// carriers replaces the driver and scope of the locks with those of the bus.
 func carriers(sources []source) []source {
 	for i, s := range sources {
 		sources[i].about.Driver, sources[i].about.Scope = s.bus.Driver, s.bus.Scope
@@ -68,7 +68,7 @@ func carriers(sources []source) []source {
 	return sources
 }
 
-// processes are those that are asked: all, or the one of --pid.
+// processes returns the processes to call: all, or the one of --pid.
 func (m *messages) processes(ctx context.Context) ([]source, error) {
 	all, err := m.find(ctx)
 	if err == nil {
@@ -77,7 +77,7 @@ func (m *messages) processes(ctx context.Context) ([]source, error) {
 	return among(all, m.worker), err
 }
 
-// numbered is the process of all that has a number, or all if that is 0.
+// numbered returns the process with the number pid, or all if pid is 0.
 func numbered(all []source, pid int) ([]source, error) {
 	if pid == 0 {
 		return all, nil
@@ -96,8 +96,9 @@ func numbered(all []source, pid int) ([]source, error) {
 	}
 }
 
-// one is the process that sends. Of several that share a bus it is the first;
-// among several with a bus of their own there is no telling which is meant.
+// one returns the process that sends. If several share a bus, it is the first;
+// if several have their own bus, the choice is ambiguous and one returns an
+// error.
 func (m *messages) one(ctx context.Context, c *cobra.Command) (source, error) {
 	all, err := m.processes(ctx)
 	if err != nil {
@@ -123,7 +124,7 @@ func (m *messages) one(ctx context.Context, c *cobra.Command) (source, error) {
 	return source{}, f
 }
 
-// flags are those that say that this one is meant.
+// flags returns the flags that select this process.
 func (a about) flags() string {
 	s := fmt.Sprintf(" --pid %d", a.PID)
 	if a.Worker != 0 {
@@ -132,7 +133,7 @@ func (a about) flags() string {
 	return s
 }
 
-// onBus is who was asked, as a heading.
+// onBus returns the process and its bus as a heading.
 func (a about) onBus() string {
 	head := a.short()
 	if len(a.For) > 0 {
@@ -156,7 +157,7 @@ func (o *outgoing) flags(c *cobra.Command) {
 const dataHelp = "DATA is sent as it is; @FILE sends what is in a file, and - what comes from standard input. Without it\n" +
 	"the message is empty."
 
-// message is what is to be sent.
+// message returns the message to send.
 func (m *messages) message(c *cobra.Command, args []string, o outgoing) (admin.Message, error) {
 	out := admin.Message{Subject: args[0]}
 	for _, h := range o.headers {
@@ -179,7 +180,7 @@ func (m *messages) message(c *cobra.Command, args []string, o outgoing) (admin.M
 	return out, nil
 }
 
-// maxData bounds what is read of a file. No bus takes as much.
+// maxData bounds the size of a file that is read. No bus carries as much.
 const maxData = 64 << 20
 
 func (m *messages) data(args []string) ([]byte, error) {
@@ -193,7 +194,7 @@ func (m *messages) data(args []string) ([]byte, error) {
 		if err != nil {
 			return nil, unreadable(path, err)
 		}
-		defer func() { _ = f.Close() }() // it was only read
+		defer func() { _ = f.Close() }() // it was opened for reading
 		from, name = f, path
 	case args[0] == "-" && m.stdin == nil:
 		from, name = strings.NewReader(""), "standard input"
@@ -300,11 +301,11 @@ func (m *messages) req() *cobra.Command {
 	return c
 }
 
-// client talks to the process.
+// client returns a client of the process.
 func (s source) client() *admin.Client { return s.keeper.(*admin.Client) }
 
-// refused says why a process did not do what it was asked to: it was asked for
-// something wrong, or nothing has come of it.
+// refused returns the reason why a process did not do what a verb requested:
+// the request was wrong, or it failed.
 func (s source) refused(err error) error {
 	no, ok := errors.AsType[*admin.Error](err)
 	if !ok || no.Status < 500 || no.Status == http.StatusInternalServerError {
@@ -346,7 +347,7 @@ func (m *messages) described(ctx context.Context) ([]described, error) {
 		return nil, err
 	}
 	if m.worker == 0 {
-		sources = each(sources) // every worker has handled messages of its own
+		sources = each(sources) // every worker counts its own messages
 	}
 	answers, err := ask(ctx, sources, func(ctx context.Context, k keeper) ([]admin.Topic, error) { return k.(*admin.Client).Topics(ctx) })
 	all := make([]described, len(sources))
@@ -356,7 +357,7 @@ func (m *messages) described(ctx context.Context) ([]described, error) {
 	return all, err
 }
 
-// completeTopic offers the patterns that are in use, of requests or of events.
+// completeTopic completes the patterns in use, of requests or of events.
 func (m *messages) completeTopic(answers bool) cobra.CompletionFunc {
 	return func(c *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {

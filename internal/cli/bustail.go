@@ -25,7 +25,7 @@ import (
 type tailed struct {
 	Name   string `json:"name"`
 	PID    int    `json:"pid"`
-	Worker int    `json:"worker,omitempty"` // which of its workers is followed, where that makes a difference
+	Worker int    `json:"worker,omitempty"` // the worker that is followed, if there are several
 	Error  string `json:"error,omitempty"`  // the process has ended
 	admin.Event
 }
@@ -64,14 +64,14 @@ type follower struct {
 	sources []source
 
 	mu   sync.Mutex // guards left, and standard output
-	left int        // events until the end; 0 is no end
+	left int        // events until the end; 0 means no limit
 }
 
-// errEnough ends a tail that has shown what it was asked for.
+// errEnough ends a tail after the requested number of events.
 var errEnough = errors.New("that was all")
 
-// run follows until a signal, until there was enough, or until the last of the
-// processes has ended.
+// run follows the processes until a signal, until the requested number of
+// events, or until the last of the processes has ended.
 func (f *follower) run(ctx context.Context, pattern string) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -101,7 +101,8 @@ func (f *follower) run(ctx context.Context, pattern string) error {
 
 var errEnded = errors.New("the process has ended")
 
-// follow shows the events of one process. What ends it for all is told to end.
+// follow shows the events of one process. A failed write ends the tail of all
+// processes: follow passes its error to end.
 func (f *follower) follow(ctx context.Context, s *source, pattern string, end func(error)) error {
 	show := func(e admin.Event) error {
 		if err := f.show(s, e); err != nil {
@@ -123,10 +124,10 @@ func (f *follower) follow(ctx context.Context, s *source, pattern string, end fu
 	return err
 }
 
-// again follows another worker of the same supervisor, in the place of one that
-// has ended. As long as none is ready, it is asked for again.
+// again follows another worker of the same supervisor, in place of one that has
+// ended. It retries until a worker is ready.
 func (f *follower) again(ctx context.Context, s *source, pattern string, show func(admin.Event) error) error {
-	begun := func() { _ = show(admin.Event{At: time.Now(), Missed: -1}) } // what could not be shown ends it
+	begun := func() { _ = show(admin.Event{At: time.Now(), Missed: -1}) } // a failed write ends the tail itself
 	for {
 		err := s.client().Tail(ctx, pattern, begun, show)
 		if no, refused := errors.AsType[*admin.Error](err); !refused || no.Status < http.StatusInternalServerError {
@@ -140,21 +141,21 @@ func (f *follower) again(ctx context.Context, s *source, pattern string, show fu
 	}
 }
 
-// begun tells people that there is something to wait for.
+// begun reports to a person that the tail has begun and waits.
 func (f *follower) begun(s *source, pattern string) {
 	if !f.shell.JSON {
 		fmt.Fprintf(f.shell.Stderr, "following %s at %s\n", pattern, plain.Line(s.about.onBus()))
 	}
 }
 
-// gone tells that a process is not followed any more, where others are.
+// gone reports that a process is no longer followed, while others are.
 func (f *follower) gone(s *source, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
 	case len(f.sources) < 2:
 	case f.shell.JSON:
-		_ = f.line(tailed{Name: s.about.Name, PID: s.about.PID, Worker: s.about.Worker, Error: err.Error()}) // the next event says so, too
+		_ = f.line(tailed{Name: s.about.Name, PID: s.about.PID, Worker: s.about.Worker, Error: err.Error()}) // the next event reports a write error, too
 	default:
 		fmt.Fprintf(f.shell.Stderr, "%s: %s\n", plain.Line(s.about.short()), plain.Text(err.Error()))
 	}
@@ -206,8 +207,8 @@ func (f *follower) line(t tailed) error {
 	return errors.Join(err, f.shell.write(plain.JSON(string(text))+"\n"))
 }
 
-// shown is what a message carries: as it is for a program, and without what a
-// terminal would take for a command.
+// shown returns the data of a message: unchanged for a program, and without a
+// terminal's control sequences for a person.
 func (m *messages) shown(d admin.Data) string {
 	data := d.Bytes()
 	var compact bytes.Buffer
@@ -229,7 +230,7 @@ func printTopics(w io.Writer, all []described) {
 		fmt.Fprintln(w, d.about.onBus())
 		switch {
 		case d.Error != "":
-			continue // told on standard error
+			continue // reported on standard error
 		case len(d.Topics) == 0:
 			fmt.Fprintln(w, "  nothing is subscribed or responded to")
 			continue

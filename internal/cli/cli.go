@@ -1,10 +1,10 @@
-// Package cli is the command line of a program: its verbs, what they write, and
+// Package cli is the command line of a program: its verbs, their output, and
+// its signals.
 // what signals mean to it.
-//
-// A verb writes its result to standard output, as a table for people or with
-// --json as one document, and its errors to standard error, as a panel or with
-// --json as the same in JSON. The exit status is the same either way: 64 for a
-// wrong command line, else that of the failure.
+// A verb writes its result to standard output, as a table or with --json as one
+// document, and its errors to standard error, as a panel or with --json as the
+// same in JSON. The exit status is the same either way: 64 for a wrong command
+// line, otherwise the status of the failure.
 package cli
 
 import (
@@ -21,17 +21,17 @@ import (
 	"github.com/megaframework/mega/boot"
 )
 
-// Process is what a program was started with.
+// Process describes how a program was started.
 type Process struct {
 	Args    []string // with the program's name first
 	Environ []string
-	Dir     string // where the search for files of configuration begins; "" searches nowhere
+	Dir     string // where the search for configuration files begins; "" for no search
 	Stdin   io.Reader
 	Stdout  io.Writer
 	Stderr  io.Writer
 }
 
-// name is what the program was called by.
+// name returns the name by which the program was called.
 func (p Process) name() string {
 	if len(p.Args) == 0 {
 		return "program"
@@ -47,7 +47,7 @@ type line struct {
 	flags   flags
 }
 
-// flags are those that an app's program has.
+// flags are the flags of an app's program.
 type flags struct {
 	config string
 	set    []string
@@ -58,7 +58,7 @@ type flags struct {
 	workers int
 }
 
-// Run does what the command line of an app's program says, and returns the exit
+// Run executes the command line of an app's program and returns the exit
 // status.
 func Run(p Process, options ...boot.Option) int {
 	l := &line{shell: newShell(p), process: p, options: options}
@@ -70,7 +70,7 @@ func Run(p Process, options ...boot.Option) int {
 	return execute(l.shell, root, p.Args)
 }
 
-// root serves where no verb is given.
+// root returns the root command, which serves if no verb is given.
 func (l *line) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:         l.shell.Name,
@@ -101,7 +101,7 @@ const programStatuses = `   0  done
   78  the configuration is wrong
 `
 
-// boot is the process as package boot wants it.
+// boot returns the process in the form of package boot.
 func (l *line) boot() boot.Process {
 	set := l.flags.set
 	if l.flags.workers != 0 {
@@ -113,14 +113,15 @@ func (l *line) boot() boot.Process {
 	}
 }
 
-// exit ends a verb with a status, after it has said all there is to say.
+// exit is the error that ends a verb with a status, after it has written all
+// its output.
 type exit int
 
 func (exit) Error() string { return "exit" }
 
-// execute runs the verb that args name and returns the exit status.
+// execute runs the verb in args and returns the exit status.
 func execute(s *Shell, root *cobra.Command, args []string) int {
-	args = append([]string{}, args[min(1, len(args)):]...) // not nil: that would be os.Args
+	args = append([]string{}, args[min(1, len(args)):]...) // not nil, for which cobra uses os.Args
 	dress(s, root)
 	root.SetArgs(args)
 	err := root.ExecuteContext(context.Background())
@@ -129,7 +130,7 @@ func execute(s *Shell, root *cobra.Command, args []string) int {
 	case told:
 		return int(status)
 	case err != nil:
-		s.JSON = s.JSON || slices.Contains(beforeDashes(args), "--json") // it may stand behind what is wrong
+		s.JSON = s.JSON || slices.Contains(beforeDashes(args), "--json") // the flag may follow the mistake
 		return s.fail(err)
 	}
 	return boot.ExitOK
@@ -142,7 +143,7 @@ func beforeDashes(args []string) []string {
 	return args
 }
 
-// dress gives a tree of verbs what all of them have.
+// dress adds the common settings to a tree of verbs.
 func dress(s *Shell, root *cobra.Command) {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions.DisableDefaultCmd = true

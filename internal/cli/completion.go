@@ -39,8 +39,8 @@ func completionVerb(s *Shell) *cobra.Command {
 	}
 }
 
-// completing makes a completion of all that could stand there, with what it is
-// behind a tab.
+// completing returns a completion from all candidates, each with its
+// description after a tab.
 func completing(prefix string, all []string) ([]string, cobra.ShellCompDirective) {
 	var fit []string
 	for _, one := range all {
@@ -51,14 +51,14 @@ func completing(prefix string, all []string) ([]string, cobra.ShellCompDirective
 	return fit, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeFlag has the values of a flag completed.
+// completeFlag adds a completion for the values of a flag.
 func completeFlag(c *cobra.Command, flag string, with cobra.CompletionFunc) {
 	if err := c.RegisterFlagCompletionFunc(flag, with); err != nil { // there is no such flag
 		panic(err)
 	}
 }
 
-// completeSet offers the keys of the configuration, to be followed by a value.
+// completeSet completes the keys of the configuration, each followed by =.
 func (l *line) completeSet(_ *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	c, err := l.load()
 	if err != nil {
@@ -72,7 +72,7 @@ func (l *line) completeSet(_ *cobra.Command, _ []string, prefix string) ([]strin
 	return fit, directive | cobra.ShellCompDirectiveNoSpace
 }
 
-// completeApps offers the apps of the program.
+// completeApps completes the apps of the program.
 func (l *line) completeApps(_ *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	c, err := l.load()
 	if err != nil {

@@ -30,13 +30,13 @@ type configuration struct {
 	Values []value `json:"values"`
 }
 
-// file is one that was read.
+// file is a file that was read.
 type file struct {
 	Path string `json:"path"`
 	Keys int    `json:"keys"`
 }
 
-// value is a key of it.
+// value is a key of the configuration.
 type value struct {
 	config.Value
 	Default bool `json:"default"`
@@ -60,7 +60,7 @@ func filesOf(c *config.Config) []file {
 	return files
 }
 
-// below reports whether key is the one called prefix, or below it.
+// below reports whether key is prefix itself, or below it.
 func below(key, prefix string) bool {
 	return prefix == "" || key == prefix || strings.HasPrefix(key, strings.TrimSuffix(prefix, ".")+".")
 }
@@ -90,7 +90,7 @@ func (l *line) printVerb() *cobra.Command {
 	return c
 }
 
-// noKey is a key that is not there, with the one that was meant.
+// noKey returns the error for an unknown key, with the most similar key.
 func noKey(c *cobra.Command, have *config.Config, key string) error {
 	text := fmt.Sprintf("There is no key %q.", key)
 	if _, err := have.Explain(key); err != nil {
@@ -113,7 +113,7 @@ func (c configuration) print(w io.Writer, origin bool) {
 	t.print(w)
 }
 
-// oneLine is a value within a table.
+// oneLine returns a value in the form of a table cell.
 func oneLine(s string) string {
 	if s == "" {
 		return `""`
@@ -137,7 +137,7 @@ type checked struct {
 	OK    bool   `json:"ok"`
 	Env   string `json:"env"`
 	Files []file `json:"files"`
-	Set   int    `json:"set"` // how many keys somebody set
+	Set   int    `json:"set"` // the number of keys that a source sets
 }
 
 func (l *line) checkVerb() *cobra.Command {
@@ -188,7 +188,7 @@ func (l *line) schemaVerb() *cobra.Command {
 	}
 }
 
-// completeKey offers the keys of the configuration, or all sections of it.
+// completeKey completes the keys of the configuration, or all its sections.
 func (l *line) completeKey(_ *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	c, err := l.load()
 	if err != nil || len(args) > 0 {

@@ -39,7 +39,8 @@ func explainVerb(s *Shell) *cobra.Command {
 	}
 }
 
-// unknownCode names the code that was most likely meant, or all that are akin.
+// unknownCode returns an error with the most similar code, or all related
+// codes.
 func unknownCode(c *cobra.Command, code string, err error) error {
 	const list = "list them all: "
 	if best := spelling.Nearest(code, codeNames()); best != "" {

@@ -71,14 +71,14 @@ func listedValue(e config.Explanation) string {
 	return oneLine(e.Value)
 }
 
-// choice is what a key takes part in: which driver would be chosen, with every
-// candidate, and why that choice would stop the boot, if it would.
+// choice is the selection that a key belongs to: the selected driver, every
+// candidate, and the failure of the boot, if the selection fails.
 type choice struct {
 	boot.Decision
 	Refused *boot.Failure `json:"refused,omitempty"`
 }
 
-// choiceOf is the one that key takes part in, if there is one.
+// choiceOf returns the selection that key belongs to, if there is one.
 func choiceOf(c *config.Config, key string) *choice {
 	var d boot.Decision
 	var err error
@@ -151,7 +151,7 @@ func printDecision(w io.Writer, d *choice) {
 	}
 }
 
-// needs is what it would take to choose a candidate.
+// needs returns the conditions for the selection of a candidate.
 func needs(c boot.Candidate) string {
 	if c.Outcome == boot.Chosen || c.Needs == "" {
 		return ""

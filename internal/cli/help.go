@@ -9,10 +9,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// help writes what a verb does and how it is used.
+// help writes the description and the usage of a verb.
 func help(w io.Writer, c *cobra.Command) {
 	if f := c.Flags().Lookup("help"); f != nil {
-		f.Hidden = true // whoever reads this knows it
+		f.Hidden = true // the reader of this help knows the flag
 	}
 	var b strings.Builder
 	text := c.Long
@@ -31,10 +31,10 @@ func help(w io.Writer, c *cobra.Command) {
 	if epilogue := c.Annotations[statuses]; epilogue != "" {
 		fmt.Fprintf(&b, "\nexit status:\n%s", epilogue)
 	}
-	_, _ = io.WriteString(w, b.String()) // there is nobody left to tell
+	_, _ = io.WriteString(w, b.String()) // nothing can report a failed write
 }
 
-// statuses is the annotation that says what a program's exit statuses mean.
+// statuses is the annotation that describes a program's exit statuses.
 const statuses = "statuses"
 
 func useLine(c *cobra.Command) string {
@@ -68,7 +68,7 @@ func printFlags(b *strings.Builder, title string, f *pflag.FlagSet) {
 	}
 }
 
-// helpVerb is help of another verb.
+// helpVerb returns the verb that shows the help of another verb.
 func helpVerb(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [VERB...]",

@@ -15,38 +15,38 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// keeper keeps locks and can be asked about them: a process that runs, through
-// its admin socket, or a server.
+// keeper answers questions about locks: a running process, through its admin
+// socket, or a server.
 type keeper interface {
 	Locks(ctx context.Context, prefix string, limit int) (admin.Listing, error)
 	Lock(ctx context.Context, key string) (admin.Entry, error)
 	Release(ctx context.Context, key, reason string) (released int, err error)
 }
 
-// source is a keeper and what is known of it.
+// source is a keeper with its description.
 type source struct {
 	keeper  keeper
 	about   about
 	bus     admin.Reach
 	workers []admin.Worker // of a supervisor
-	meets   string         // where a cluster's processes meet; its own hub where that is empty
-	err     error          // why it cannot be asked
+	meets   string         // the cluster socket; empty if it is its own hub
+	err     error          // why it does not answer
 }
 
-// about says who was asked, in every document of lock --json.
+// about identifies the process or server in every document of lock --json.
 type about struct {
 	Name   string `json:"name,omitempty"` // of the program
 	PID    int    `json:"pid,omitempty"`
-	Worker int    `json:"worker,omitempty"` // which of its workers was asked, where that makes a difference
-	For    []int  `json:"for,omitempty"`    // other processes that share these locks, and were not asked
+	Worker int    `json:"worker,omitempty"` // the worker that answered, if there are several
+	For    []int  `json:"for,omitempty"`    // other processes that share these locks, and were not called
 	Driver string `json:"driver,omitempty"`
-	Scope  string `json:"scope,omitempty"`  // how far the locks reach
+	Scope  string `json:"scope,omitempty"`  // the scope of the locks
 	URL    string `json:"url,omitempty"`    // of a server
-	Socket string `json:"socket,omitempty"` // of a process that does not say who it is
+	Socket string `json:"socket,omitempty"` // of a process that does not identify itself
 }
 
-// String returns the process or the server that was asked, as a heading of one
-// line: the process itself has written most of it.
+// String returns the process or the server as a heading of one plain line,
+// because the process itself has written most of the text.
 func (a about) String() string { return plain.Line(a.heading()) }
 
 func (a about) heading() string {
@@ -69,11 +69,10 @@ func (a about) heading() string {
 	return s
 }
 
-// askTime is how long one keeper has for one answer.
+// askTime is the timeout for one answer of one keeper.
 const askTime = 12 * time.Second
 
-// running finds the processes of this user that are called name, or all of
-// them.
+// running returns the processes of this user with that name, or all of them.
 func running(ctx context.Context, environ []string, name string) (sources []source, err error) {
 	found, err := admin.Find(ctx, admin.Folders(environ), name)
 	if err != nil {
@@ -92,8 +91,8 @@ func running(ctx context.Context, environ []string, name string) (sources []sour
 	return sources, nil
 }
 
-// sharing is those of all that have locks of their own: of several that share
-// them there is one, which names the others.
+// sharing returns one process for each set of locks. A process that represents
+// several lists the others.
 func sharing(all []source) (sources []source) {
 	for _, s := range all {
 		if i := slices.IndexFunc(sources, func(first source) bool { return first.shares(s) }); i >= 0 {
@@ -105,8 +104,8 @@ func sharing(all []source) (sources []source) {
 	return sources
 }
 
-// shares reports whether what s has is what the other one has. Two supervisors
-// have a cluster each, unless they meet somewhere.
+// shares reports whether s and other have the same locks. Two supervisors have
+// separate clusters, unless they use the same cluster socket.
 func (s source) shares(other source) bool {
 	a, b := s.about, other.about
 	if b.Driver == "cluster" && (s.meets == "" || s.meets != other.meets) {
@@ -115,7 +114,7 @@ func (s source) shares(other source) bool {
 	return b.Driver != "" && b.Scope != driver.Process.String() && a.Name == b.Name && a.Driver == b.Driver && a.Scope == b.Scope && a.Worker == b.Worker
 }
 
-// lockerKeeper makes a Locker's backend a keeper.
+// lockerKeeper is a Locker's backend as a keeper.
 type lockerKeeper struct{ locker *lock.Locker }
 
 func (k lockerKeeper) Locks(ctx context.Context, prefix string, limit int) (admin.Listing, error) {
@@ -144,7 +143,7 @@ func notFound(err error) error {
 	return f
 }
 
-// listable is an entry whose lists are lists, where there is nobody, too.
+// listable returns an entry with empty lists in place of null.
 func listable(e admin.Entry) admin.Entry {
 	e.Holders = append([]lock.Holding{}, e.Holders...)
 	e.Waiters = append([]lock.Holder{}, e.Waiters...)

@@ -21,7 +21,7 @@ import (
 	"github.com/megaframework/mega/internal/failure"
 )
 
-// locks are the verbs of lock. Whom they ask is up to the program.
+// locks are the verbs of lock. The program determines their sources.
 type locks struct {
 	shell  *Shell
 	find   func(context.Context) ([]source, error)
@@ -34,14 +34,14 @@ func (l *locks) verb() *cobra.Command {
 	return c
 }
 
-// open returns who is asked.
+// open returns the sources.
 func (l *locks) open(ctx context.Context) ([]source, error) {
 	sources, err := l.find(ctx)
 	return sharing(among(sources, l.worker)), err
 }
 
-// ask has every source do the same, side by side. Each source keeps why it did
-// not answer; the error is all of these as one failure.
+// ask calls do for every source concurrently. Each source keeps its error; ask
+// returns all errors as one failure.
 func ask[T any](ctx context.Context, sources []source, do func(context.Context, keeper) (T, error)) ([]T, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
@@ -59,8 +59,8 @@ func ask[T any](ctx context.Context, sources []source, do func(context.Context, 
 	return answers, unanswered(sources)
 }
 
-// unanswered is a failure if one of the sources did not answer, or refused. What
-// was refused has the code and the exit status of its reason, where that has
+// unanswered returns a failure if a source did not answer, or refused. A
+// refusal has the code and the exit status of its reason, if the reason has
 // any.
 func unanswered(sources []source) error {
 	f := &boot.Failure{Code: "cli.unanswered", Exit: boot.ExitUnavailable}
@@ -92,7 +92,7 @@ func unanswered(sources []source) error {
 	return f
 }
 
-// failed says why a source did not answer, in the documents of lock --json.
+// failed returns a source's error for the documents of lock --json.
 func (s source) failed() string {
 	if s.err == nil {
 		return ""
@@ -107,7 +107,7 @@ type listed struct {
 	admin.Listing
 }
 
-// maxLimit is how many locks a process tells at a time.
+// maxLimit is the maximum number of locks in one answer of a process.
 const maxLimit = 1000
 
 func (l *locks) ls() *cobra.Command {
@@ -160,11 +160,12 @@ func (l *locks) list(ctx context.Context, prefix string, limit int) ([]listed, e
 	return all, err
 }
 
-// every is how often watch looks.
+// every is the refresh interval of watch.
 const every = time.Second
 
-// watch shows the locks again and again. It begins only if they can be seen,
-// and then stays: that a process has gone is worth seeing, too.
+// watch shows the locks repeatedly. It begins only if the first look succeeds,
+// and continues after later errors, because the end of a process is
+// information, too.
 func (l *locks) watch(ctx context.Context, look func(context.Context) ([]listed, error)) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -189,11 +190,11 @@ func (l *locks) watch(ctx context.Context, look func(context.Context) ([]listed,
 	}
 }
 
-// clear moves a terminal's cursor home and forgets what was there.
+// clear clears a terminal and moves its cursor home.
 const clear = "\x1b[H\x1b[2J\x1b[3J"
 
-// glimpse shows what one look saw: a page in the place of the one before, or a
-// line of JSON.
+// glimpse shows the result of one look: a page that replaces the previous one,
+// or a line of JSON.
 func (l *locks) glimpse(all []listed, failed error) error {
 	if l.shell.JSON {
 		if failed != nil {
@@ -280,7 +281,7 @@ func (l *locks) release() *cobra.Command {
 	return c
 }
 
-// completeKey offers the keys that are in use.
+// completeKey completes the keys in use.
 func (l *locks) completeKey(c *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp

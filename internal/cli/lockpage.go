@@ -21,7 +21,7 @@ func printListed(w io.Writer, all []listed) {
 		fmt.Fprintln(w, l.about)
 		switch {
 		case l.Error != "":
-			continue // told on standard error
+			continue // reported on standard error
 		case l.Total == 0:
 			fmt.Fprintln(w, "  no lock is held")
 			continue
@@ -38,8 +38,8 @@ func printListed(w io.Writer, all []listed) {
 	}
 }
 
-// addHolders adds a row for each holder. A key that is only waited for has one,
-// too.
+// addHolders adds a row for each holder. A key with waiters only also has one
+// row.
 func addHolders(t *table, s lock.State, waiting int) {
 	if s.Skipped != "" {
 		t.add(s.Key, "-", "skipped: "+s.Skipped, "-", "-", "-", "")
@@ -64,7 +64,7 @@ func slot(s lock.State, h lock.Holding) string {
 	return fmt.Sprintf("%d of %d", h.Slot, s.Slots)
 }
 
-// who is a holder as a word: app@host:pid, with the worker that it is.
+// who returns a holder as a word: app@host:pid, with its worker.
 func who(h lock.Holder) string {
 	s := fmt.Sprintf("%s:%d", cmp.Or(h.Host, "?"), h.PID)
 	if h.App != "" {
@@ -76,7 +76,7 @@ func who(h lock.Holder) string {
 	return s
 }
 
-// age is how long ago somebody asked for the lock.
+// age returns the time since h requested the lock.
 func age(h lock.Holder) string {
 	if h.Since.IsZero() {
 		return "-"
@@ -84,7 +84,7 @@ func age(h lock.Holder) string {
 	return short(max(0, time.Since(h.Since)))
 }
 
-// printShown writes who holds a lock and who waits for it, for each source.
+// printShown writes the holders and waiters of a lock, for each source.
 func printShown(w io.Writer, all []shown) {
 	for i, s := range all {
 		if i > 0 {
@@ -124,7 +124,7 @@ func printState(w io.Writer, s lock.State, waiting int) {
 	}
 }
 
-// printReleased writes what became of the leases of a key.
+// printReleased writes the result of a forced release of a key.
 func printReleased(w io.Writer, key string, all []released) {
 	for _, r := range all {
 		switch {
@@ -144,7 +144,7 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// short is who was asked, within a sentence.
+// short returns the process or server as a phrase.
 func (a about) short() string {
 	head, _, _ := strings.Cut(a.String(), ": ")
 	if a.URL != "" || a.Socket != "" {

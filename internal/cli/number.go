@@ -8,11 +8,11 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// workerNumber is the value of a flag that takes a number from 1 on; 0 is a flag that
-// was not given.
+// workerNumber is the value of a flag that accepts a number from 1 on; 0 means
+// that the flag was not given.
 type workerNumber struct {
 	of   *int
-	most int // 0 is no bound
+	most int // 0 means no limit
 }
 
 var _ pflag.Value = workerNumber{}
@@ -24,7 +24,7 @@ func (n workerNumber) String() string {
 	return strconv.Itoa(*n.of)
 }
 
-// Set takes a number, and says in words what else it was given.
+// Set parses a number, and returns a readable error for any other text.
 func (n workerNumber) Set(text string) error {
 	v, err := strconv.Atoi(text)
 	switch {
@@ -37,5 +37,5 @@ func (n workerNumber) Set(text string) error {
 	return fmt.Errorf("it takes a number from 1 to %d", n.most)
 }
 
-// Type is what a flag's help calls it.
+// Type returns the type's name in the flag's help.
 func (workerNumber) Type() string { return "int" }

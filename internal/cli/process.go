@@ -18,10 +18,10 @@ func (l *line) lockVerb() *cobra.Command {
 	return c
 }
 
-// locks are the verbs that ask the running processes of this program.
+// locks returns the verbs for the locks of this program's running processes.
 func (l *line) locks() *locks { return &locks{shell: l.shell, find: l.processes} }
 
-// processes are the running ones of this program.
+// processes returns the running processes of this program.
 func (l *line) processes(ctx context.Context) ([]source, error) {
 	c, err := l.load()
 	if err != nil {
@@ -29,15 +29,15 @@ func (l *line) processes(ctx context.Context) ([]source, error) {
 	}
 	sources, err := running(ctx, l.process.Environ, c.Name)
 	if err == nil && len(sources) == 0 {
-		d, _ := boot.SelectLock(c, boot.Surroundings{}) // whole, even if it is refused
+		d, _ := boot.SelectLock(c, boot.Surroundings{}) // complete, even if it is refused
 		err = l.nobody(c.Name, d)
 	}
 	return sources, err
 }
 
-// unconfigured are the processes that run under the name which the program has
-// without its files: while these cannot be read, a look at the process is needed
-// most. If there is none, refused is the answer.
+// unconfigured returns the processes that run under the name that the program
+// has without its files. They are most useful while the files cannot be read.
+// If there is none, it returns refused.
 func (l *line) unconfigured(ctx context.Context, refused error) ([]source, error) {
 	f, ok := errors.AsType[*boot.Failure](refused)
 	if !ok || !strings.HasPrefix(f.Code, "config.") {
@@ -52,7 +52,7 @@ func (l *line) unconfigured(ctx context.Context, refused error) ([]source, error
 	return sources, nil
 }
 
-// unreadName is what the program is called where no file can say so.
+// unreadName returns the program's name if no file can set it.
 func (l *line) unreadName() string {
 	name := l.shell.Name
 	for _, kv := range l.process.Environ {
@@ -68,7 +68,7 @@ func (l *line) unreadName() string {
 	return name
 }
 
-// strictly are the processes for a verb that is about the configuration.
+// strictly returns the processes for a verb that needs the configuration.
 func (l *line) strictly(ctx context.Context) ([]source, error) {
 	if _, err := l.load(); err != nil {
 		return nil, err
@@ -76,8 +76,8 @@ func (l *line) strictly(ctx context.Context) ([]source, error) {
 	return l.processes(ctx)
 }
 
-// nobody is that no process of this program runs, with what that means for its
-// locks.
+// nobody returns the failure for a program without a running process, with the
+// consequence for its locks.
 func (l *line) nobody(name string, d boot.Decision) error {
 	f := &boot.Failure{
 		Code: "cli.no_process", Exit: boot.ExitUnavailable,

@@ -6,5 +6,5 @@ import "os"
 
 func hearRestarts(chan<- os.Signal) {}
 
-// restarts has no signal to listen for.
+// restarts returns no channel: this system has no signal for a restart.
 func restarts() (<-chan os.Signal, func()) { return nil, func() {} }

@@ -8,11 +8,11 @@ import (
 	"syscall"
 )
 
-// hearRestarts has a worker hear the signal that is for its supervisor, which
-// would end it otherwise.
+// hearRestarts makes a worker catch the supervisor's restart signal, which
+// would otherwise end the worker.
 func hearRestarts(signals chan<- os.Signal) { signal.Notify(signals, syscall.SIGUSR2) }
 
-// restarts listens for the signal that asks for new workers.
+// restarts returns a channel of the signals that request new workers.
 func restarts() (<-chan os.Signal, func()) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGUSR2)

@@ -12,7 +12,7 @@ import (
 	"github.com/megaframework/mega/internal/admin"
 )
 
-// routesVerb lists what is served where.
+// routesVerb lists the routes of the apps.
 func (l *line) routesVerb() *cobra.Command {
 	c := &cobra.Command{
 		Use: "routes", Short: "the routes of every app",
@@ -32,8 +32,8 @@ func (l *line) routesVerb() *cobra.Command {
 	return c
 }
 
-// routes are those that the program says it has, or else those of a running
-// process of it, which from names.
+// routes returns the routes that the program declares, or else the routes of
+// one of its running processes, which from names.
 func (l *line) routes(ctx context.Context) (routes []boot.Route, from string, err error) {
 	routes, err = boot.ListRoutes(l.boot(), l.options...)
 	f, failed := errors.AsType[*boot.Failure](err)
@@ -42,7 +42,7 @@ func (l *line) routes(ctx context.Context) (routes []boot.Route, from string, er
 	}
 	sources, none := l.processes(ctx)
 	if none != nil {
-		return nil, "", err // that of the program says what to do
+		return nil, "", err // the program's own error describes the correction
 	}
 	answers, _ := ask(ctx, sources, func(ctx context.Context, k keeper) (all []boot.Route, err error) {
 		return all, k.(*admin.Client).Get(ctx, "/routes", &all)

@@ -43,31 +43,32 @@ func (l *line) serveVerb() *cobra.Command {
 	return c
 }
 
-// mostWorkers is how many cluster.workers takes.
+// mostWorkers is the maximum of cluster.workers.
 const mostWorkers = 256
 
-// workersFlag is for verbs that serve, or look at how that would be.
+// workersFlag adds --workers to verbs that serve, or that explain how the
+// program would serve.
 func (l *line) workersFlag(c *cobra.Command) {
 	c.Flags().Var(workerNumber{&l.flags.workers, mostWorkers}, "workers", "serve with `N` processes, as cluster.workers has it")
 }
 
-// together is how close two signals are that mean one request: who ends a
-// group of processes often tells its leader, too.
+// together is the interval in which two signals count as one request: the end
+// of a process group often signals the group's leader, too.
 const together = 200 * time.Millisecond
 
-// serve boots and serves. Signals are caught before the boot begins, so that
-// none is lost in between; the first one asks politely, a second one ends the
-// process at once, with the stacks of what did not end.
+// serve boots and serves. It catches signals before the boot begins, so that
+// none is lost in between. The first signal starts a shutdown, a second one
+// ends the process at once, with the stacks of its goroutines.
 //
-// A worker is told what to do by its supervisor: it ends with SIGTERM, as often
-// as that comes, and leaves what a terminal sends to all processes to the
-// supervisor.
+// A worker obeys its supervisor: it shuts down at SIGTERM, also if that is
+// repeated, and ignores the signals that a terminal sends to all processes,
+// because the supervisor handles them.
 func serve(p boot.Process, options []boot.Option) int {
 	signals := make(chan os.Signal, 2)
 	h := hearing{signals: signals, over: make(chan struct{}), stderr: p.Stderr, worker: p.Supervised()}
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	hangups := make(chan os.Signal, 1)
-	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
+	if !signal.Ignored(syscall.SIGHUP) { // nohup ignores it
 		signal.Notify(hangups, syscall.SIGHUP)
 		defer signal.Stop(hangups)
 	}
@@ -87,13 +88,13 @@ func serve(p boot.Process, options []boot.Option) int {
 	return status
 }
 
-// hearing is how a process takes the signals that ask for its end.
+// hearing is the state of a process's signal handling.
 type hearing struct {
 	signals <-chan os.Signal
-	over    chan struct{} // closed when the process ends by itself
+	over    chan struct{} // closed when the process ends without a signal
 	stderr  io.Writer
 	worker  bool
-	first   before // what is done before the process is ended at once
+	first   before // the function to call before an immediate end
 }
 
 // heed calls stop at the first signal and exits at the second.
@@ -118,7 +119,7 @@ func (h *hearing) heed(stop func()) {
 	}
 }
 
-// before is something to do before an end. It may not be known yet.
+// before is a function to call before the end, which may be set later.
 type before struct{ known atomic.Pointer[func()] }
 
 func (b *before) set(do func()) { b.known.Store(&do) }

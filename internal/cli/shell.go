@@ -11,7 +11,7 @@ import (
 	"github.com/megaframework/mega/internal/plain"
 )
 
-// Shell is what verbs write to.
+// Shell is the output of the verbs.
 type Shell struct {
 	Name           string // of the program
 	Stdout, Stderr io.Writer
@@ -20,8 +20,7 @@ type Shell struct {
 
 func newShell(p Process) *Shell { return &Shell{Name: p.name(), Stdout: p.Stdout, Stderr: p.Stderr} }
 
-// Print writes the result of a verb: v as JSON, or what page makes of it for
-// people.
+// Print writes the result of a verb: v as JSON, or the output of page.
 func (s *Shell) Print(v any, page func(w io.Writer)) error {
 	if s.JSON {
 		return s.printJSON(v)
@@ -56,8 +55,7 @@ func encode(v any) ([]byte, error) {
 	return []byte(plain.JSON(b.String())), err
 }
 
-// fail tells why a verb could not do what it was asked, and returns the exit
-// status.
+// fail reports why a verb failed, and returns the exit status.
 func (s *Shell) fail(err error) int {
 	f, ok := errors.AsType[*boot.Failure](err)
 	if !ok {
@@ -65,7 +63,7 @@ func (s *Shell) fail(err error) int {
 	}
 	if s.JSON {
 		if text, err := encode(f); err == nil {
-			_, _ = s.Stderr.Write(text) // there is nobody left to tell
+			_, _ = s.Stderr.Write(text) // nothing can report a failed write
 			return f.Exit
 		}
 	}
@@ -73,8 +71,8 @@ func (s *Shell) fail(err error) int {
 	return f.Exit
 }
 
-// panel writes a failure for people. That of a boot says that the program could
-// not start; a verb only says what it could not do.
+// panel writes a failure as a panel. The panel of a boot reports that the
+// program could not start; the panel of a verb reports only the verb's failure.
 func panel(w io.Writer, program string, f *boot.Failure) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s  (%s)\n", program, f.Text, f.Code)
@@ -91,5 +89,5 @@ func panel(w io.Writer, program string, f *boot.Failure) {
 	if f.Exit != boot.ExitUsage {
 		fmt.Fprintf(&b, "  more: %s explain %s\n", program, f.Code)
 	}
-	_, _ = io.WriteString(w, plain.Text(b.String())) // there is nobody left to tell
+	_, _ = io.WriteString(w, plain.Text(b.String())) // nothing can report a failed write
 }

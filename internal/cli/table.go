@@ -11,15 +11,15 @@ import (
 	"github.com/megaframework/mega/internal/plain"
 )
 
-// table is rows of cells whose columns are aligned, as they are seen: a Hangul
-// letter is two columns wide.
+// table is rows of cells whose columns are aligned by their displayed width: a
+// Hangul letter is two columns wide.
 type table struct {
 	indent string
 	rows   [][]string
 }
 
-// add adds a row. What another process has written is shown, not obeyed: a
-// character that does not print is escaped.
+// add adds a row. It escapes unprintable characters, so that text of another
+// process cannot control the terminal.
 func (t *table) add(cells ...string) {
 	for i, cell := range cells {
 		cells[i] = plain.Line(cell)
@@ -48,7 +48,7 @@ func (t *table) print(w io.Writer) {
 	}
 }
 
-// columns is how wide a terminal shows s.
+// columns returns the width of s on a terminal.
 func columns(s string) (n int) {
 	for _, r := range s {
 		switch width.LookupRune(r).Kind() {
@@ -61,7 +61,7 @@ func columns(s string) (n int) {
 	return n
 }
 
-// short is a duration in at most two units, as people say it.
+// short returns a duration in at most two units.
 func short(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {

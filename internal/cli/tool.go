@@ -18,16 +18,15 @@ import (
 type Tool struct {
 	Long  string
 	Verbs []func(*Shell) *cobra.Command
-	// OpenLocks opens the locks that a server keeps.
+	// OpenLocks opens the locks of a server.
 	OpenLocks func(context.Context, Server) (*lock.Locker, error)
 }
 
-// Server is a server that keeps locks, with how the programs that use it are
-// configured: lock.redis.engine, lock.redis.key and lock.namespace.
+// Server is a server of locks, with the configuration of the programs that use
+// it: lock.redis.engine, lock.redis.key and lock.namespace.
 type Server struct{ URL, Engine, Key, Namespace string }
 
-// RunTool does what the command line of a tool says, and returns the exit
-// status.
+// RunTool executes the command line of a tool and returns the exit status.
 func RunTool(p Process, t Tool) int {
 	s := newShell(p)
 	root := &cobra.Command{
@@ -50,7 +49,7 @@ const toolStatuses = `   0  done
   69  something that was asked for cannot be had now
 `
 
-// target is whose locks a tool is to look at.
+// target describes the locks that a tool examines.
 type target struct {
 	tool    Tool
 	process Process
@@ -58,7 +57,7 @@ type target struct {
 	urlEnv  string
 	server  Server
 
-	locker *lock.Locker // of the server, once it has been asked
+	locker *lock.Locker // of the server, once it is connected
 }
 
 func (t *target) close() {
@@ -81,7 +80,7 @@ func (t *target) lockVerb(s *Shell) *cobra.Command {
 	return c
 }
 
-// open finds whom to ask.
+// open returns the sources.
 func (t *target) open(ctx context.Context) ([]source, error) {
 	at, err := t.url()
 	switch {
@@ -97,7 +96,7 @@ func (t *target) open(ctx context.Context) ([]source, error) {
 	return sources, err
 }
 
-// url is where the redis is, or "" for the processes that run here.
+// url returns the URL of the Redis, or "" for the processes of this machine.
 func (t *target) url() (string, error) {
 	wrong := func(text string, actions ...string) (string, error) {
 		return "", &boot.Failure{Code: "cli.wrong_flag", Exit: boot.ExitUsage, Text: text, Actions: actions}
@@ -135,7 +134,7 @@ func lookup(environ []string, name string) (value string) {
 	return value
 }
 
-// nobody is that no process runs.
+// nobody returns the failure for a machine without a running process.
 func (t *target) nobody() error {
 	who := "built with mega"
 	if t.name != "" {
@@ -151,7 +150,7 @@ func (t *target) nobody() error {
 	}
 }
 
-// openServer connects to the redis, the first time.
+// openServer connects to the Redis at its first call.
 func (t *target) openServer(ctx context.Context, at string) (_ []source, err error) {
 	shown := at
 	if u, err := config.NewURL(at); err == nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/megaframework/mega/internal/spelling"
 )
 
-// usage is a wrong command line: what is wrong, and what was meant.
+// usage returns the failure for a wrong command line: the mistake and the
+// correction.
 func usage(c *cobra.Command, code, text string, actions ...string) error {
 	return &boot.Failure{
 		Code: code, Exit: boot.ExitUsage, Text: text,
@@ -20,8 +21,8 @@ func usage(c *cobra.Command, code, text string, actions ...string) error {
 	}
 }
 
-// noVerb is for verbs that have verbs of their own: what is left over is one
-// that does not exist.
+// noVerb is for verbs with verbs of their own: a remaining argument is an
+// unknown verb.
 func noVerb(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -35,7 +36,7 @@ func noVerb(c *cobra.Command, args []string) error {
 	return usage(c, "cli.unknown_verb", fmt.Sprintf("There is no verb %q.", args[0]), meant(args[0], names, c.CommandPath()+" ")...)
 }
 
-// group is a verb that does nothing without one of its own verbs.
+// group returns a verb that only has verbs of its own.
 func group(name, short string, verbs ...*cobra.Command) *cobra.Command {
 	g := &cobra.Command{Use: name, Short: short, Args: noVerb, RunE: func(c *cobra.Command, _ []string) error {
 		var names []string
@@ -48,8 +49,8 @@ func group(name, short string, verbs ...*cobra.Command) *cobra.Command {
 	return g
 }
 
-// Arguments checks that a verb was given at least as many arguments as least and
-// at most one for each of their names.
+// Arguments checks that a verb has at least least arguments and at most one for
+// each of their names.
 func Arguments(c *cobra.Command, args []string, least int, names ...string) error {
 	switch {
 	case len(args) < least:
@@ -64,7 +65,7 @@ func arguments(least int, names ...string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error { return Arguments(c, args, least, names...) }
 }
 
-// wrongFlag says what is wrong with a flag, and which one was meant.
+// wrongFlag returns the failure for a wrong flag, with the most similar flag.
 func wrongFlag(c *cobra.Command, err error) error {
 	if errors.Is(err, pflag.ErrHelp) {
 		return err
@@ -78,7 +79,8 @@ func wrongFlag(c *cobra.Command, err error) error {
 	return usage(c, "cli.wrong_flag", sentence(err.Error()))
 }
 
-// meant is the action that tries the nearest of the names, if one is near.
+// meant returns an action that suggests the most similar of names, if one is
+// similar.
 func meant(word string, names []string, before string) []string {
 	if best := spelling.Nearest(word, names); best != "" {
 		return []string{"did you mean: " + before + best}

@@ -17,7 +17,7 @@ type version struct {
 	Module   string `json:"module"`
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"`
-	Modified bool   `json:"modified,omitempty"` // built from sources that were not committed
+	Modified bool   `json:"modified,omitempty"` // built from uncommitted sources
 	Mega     string `json:"mega"`
 	Go       string `json:"go"`
 	Platform string `json:"platform"`

@@ -16,17 +16,17 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// workerFlag is for verbs that may ask one worker of several.
+// workerFlag adds --worker to verbs that may call one worker of several.
 func workerFlag(c *cobra.Command, worker *int) {
 	c.PersistentFlags().Var(workerNumber{of: worker}, "worker", "of a process with workers, ask the one with the number `N`")
 }
 
-// errNoWorkers is why a worker of a process cannot be asked that has none.
+// errNoWorkers is the error of a process without workers.
 var errNoWorkers = errors.New("it has no workers: it serves by itself")
 
-// among is who is asked of all: the worker that is wanted, or where that is 0
-// whoever the supervisor chooses. Where each has what the others do not see, it
-// is each of them.
+// among returns the sources to call: the requested worker, or, if worker is 0,
+// the worker that the supervisor chooses. If each worker has its own locks,
+// among returns all workers.
 func among(all []source, worker int) (sources []source) {
 	for _, s := range all {
 		switch {
@@ -44,7 +44,7 @@ func among(all []source, worker int) (sources []source) {
 	return sources
 }
 
-// each is every worker of those that have any, and the others themselves.
+// each returns every worker of supervisors, and the other sources unchanged.
 func each(all []source) (sources []source) {
 	for _, s := range all {
 		var ids []int
@@ -66,13 +66,13 @@ func each(all []source) (sources []source) {
 // workerReady is the state of a worker that serves.
 const workerReady = "ready"
 
-// of is one worker of a supervisor.
+// of returns one worker of a supervisor as a source.
 func (s source) of(worker int) source {
 	s.keeper, s.about.Worker = s.client().Worker(worker), worker
 	return s
 }
 
-// supervised are the verbs of worker. They ask supervisors.
+// supervised are the verbs of worker. They call supervisors.
 type supervised struct {
 	shell *Shell
 	find  func(context.Context) ([]source, error)
@@ -87,7 +87,7 @@ func (l *line) workerVerb() *cobra.Command {
 	return c
 }
 
-// supervisors are the processes that have workers, as far as it is known.
+// supervisors returns the processes that have workers, or may have them.
 func (v *supervised) supervisors(ctx context.Context) ([]source, error) {
 	all, err := v.find(ctx)
 	if err == nil {
@@ -146,13 +146,13 @@ func numbers(workers []admin.Worker) (all []int) {
 	for _, w := range workers {
 		all = append(all, w.ID)
 	}
-	return slices.Compact(all) // they are in order
+	return slices.Compact(all) // they are sorted
 }
 
 func printCrews(w io.Writer, all []crew) {
 	for i, c := range all {
 		if c.Error != "" {
-			continue // told on standard error
+			continue // reported on standard error
 		}
 		if i > 0 {
 			fmt.Fprintln(w)
@@ -215,7 +215,7 @@ func (v *supervised) restart() *cobra.Command {
 
 func head(s source) string { return fmt.Sprintf("%s, pid %d", s.about.Name, s.about.PID) }
 
-// one is the supervisor that is meant.
+// one returns the selected supervisor.
 func (v *supervised) one(c *cobra.Command) (source, error) {
 	all, err := v.supervisors(c.Context())
 	switch {
@@ -236,7 +236,8 @@ func (v *supervised) one(c *cobra.Command) (source, error) {
 	return source{}, f
 }
 
-// notRestarted is why a supervisor has not replaced its workers.
+// notRestarted returns the reason why a supervisor has not replaced its
+// workers.
 func (v *supervised) notRestarted(s source, err error) error {
 	no, ok := errors.AsType[*admin.Error](err)
 	if !ok || no.Code() == "worker.unknown" {
