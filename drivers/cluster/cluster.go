@@ -54,7 +54,7 @@ type versions struct{ oldest, newest uint64 }
 // known are the versions of this build. Version 1 was never released.
 var known = versions{2, 2}
 
-// common returns the newest version that both know.
+// common returns the newest version that both sides know.
 func (v versions) common(of versions) (uint64, error) {
 	best := min(v.newest, of.newest)
 	if best < max(v.oldest, of.oldest) {
@@ -75,8 +75,8 @@ const (
 	typeLeaving wire.Type = 0x08 // the hub shuts down in order: events wait for the next hub
 	typeLast    wire.Type = 0x09 // the client's answer to typeLeaving: no event follows
 
-	typeLocks wire.Type = 0x20 // from here to 0x3f
-	typeBus   wire.Type = 0x40 // from here to 0x5f
+	typeLocks wire.Type = 0x20 // lock frames, up to 0x3f
+	typeBus   wire.Type = 0x40 // message frames, up to 0x5f
 	typeNone  wire.Type = 0x60
 )
 

@@ -35,9 +35,10 @@ type Hub struct {
 	locks  *hubLocks
 	bus    *hubBus
 	speaks versions
-	// confirm, if set, reports whether the member of that name has this nonce.
+	// confirm, if not nil, returns an error unless the member of that name has
+	// this nonce.
 	confirm func(name string, nonce uint64) error
-	backlog atomic.Int64 // Backlog, or a peer's share of allBacklogs
+	backlog atomic.Int64 // Backlog, or a client's share of allBacklogs
 
 	mu      sync.Mutex
 	peers   map[*Peer]struct{}
@@ -140,7 +141,7 @@ func (h *Hub) welcome(p *Peer) {
 	}
 }
 
-// open tells the waiting clients that all clients of an earlier hub have
+// open reports to the waiting clients that all clients of an earlier hub have
 // connected to this one: messages find their subscribers.
 func (h *Hub) open() {
 	h.mu.Lock()

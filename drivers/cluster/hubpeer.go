@@ -69,7 +69,7 @@ type outcome uint8
 
 const (
 	sent    outcome = iota
-	dropped         // and counted
+	dropped         // not sent, but counted
 	refused         // the client has ended
 )
 

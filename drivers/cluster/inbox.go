@@ -109,7 +109,7 @@ func (x *arrival) offer(to *member) bool {
 	if x.asked == nil {
 		return to.sink.Deliver(*x.m)
 	}
-	x.asked.left.Add(1) // before it can be answered
+	x.asked.left.Add(1) // before the member can answer
 	if to.sink.Deliver(*x.m) {
 		return true
 	}
@@ -135,7 +135,7 @@ func (x *arrival) giveBack(in *interest, done bool) {
 		a = x.asked.demand
 	}
 	f := wire.Begin(typeReturn).Uint(a.asker).Uint(a.id).Bool(done).Byte(byte(in.kind)).String(in.pattern).String(in.group)
-	_ = x.line.Send(addMessage(f, x.m)) // a line that has ended has no group
+	_ = x.line.Send(addMessage(f, x.m)) // after the end of the line, the hub cannot give the message back
 }
 
 // toOne draws two members at random and passes the message to the one with less

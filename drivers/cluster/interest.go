@@ -20,7 +20,7 @@ type interestKey struct {
 type interest struct {
 	interestKey
 	number  uint64
-	members []*member // never changed, but replaced; guarded by Bus.mu
+	members []*member // replaced, never modified; guarded by Bus.mu
 }
 
 // member is a subscription of this process.

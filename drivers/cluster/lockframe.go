@@ -238,7 +238,7 @@ func addError(f *wire.Frame, err error) *wire.Frame {
 // hub may take them.
 var errHubClosing = errors.New("the hub is closing")
 
-// readError reads the rest of an outcome that is an error, about key.
+// readError reads the rest of an outcome that is an error. The error names key.
 func readError(o verdict, d *wire.Decoder, key string) error {
 	switch o {
 	case verdictBusy:

@@ -18,7 +18,7 @@ const (
 	typeEvent                    // message
 	typeAsk                      // request, message
 	typeAnswer                   // asker, request, whether this client has no other part of it, message
-	typeReturn                   // asker, request, the same, kind, times, pattern, group, message: no member takes it
+	typeReturn                   // asker, request, the same, kind, pattern, group, message: no member takes it
 	typeNobody                   // asker, request: the asked member has left
 
 	// From the hub.

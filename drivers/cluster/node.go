@@ -44,8 +44,8 @@ type Node struct {
 	lock   *Lock
 	bus    *Bus
 
-	meeting  *meeting // at Config.Socket; nil with Config.Conn
-	warnings []string // of Lock.Info
+	meeting  *meeting // the connection at Config.Socket; nil with Config.Conn
+	warnings []string // the warnings of Lock.Info
 
 	mu     sync.Mutex
 	hub    *session      // nil without a connection
@@ -63,7 +63,7 @@ type Node struct {
 // session is one connection to a hub, from the welcome to the end of the
 // connection.
 type session struct {
-	hub     string      // for errors
+	hub     string      // the name of the hub in errors
 	decided atomic.Bool // the node has taken the session, or has given it up
 	line    *wire.Line
 	calls   calls
@@ -169,7 +169,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// patience is how long a node waits for the answer of one hub before it logs
+// patience is how long a node waits for the answer of one hub before it reports
 // the silence and looks for another hub.
 const patience = 5 * time.Second
 
@@ -188,7 +188,7 @@ func (n *Node) again() {
 			return
 		}
 		n.explain(err)
-		if !told { // L21: once
+		if !told { // L21: log once
 			n.config.Log.Warn("cluster: hub lost, looking for another", "socket", n.config.Socket, "err", err)
 			told = true
 		}
@@ -222,8 +222,8 @@ func (n *Node) mayReturn() bool {
 	return n.hub != nil || n.came != nil
 }
 
-// Call calls the hub's Handler and returns its answer. Its errors are those of
-// [Peer.Call].
+// Call calls the hub's Handler and returns its answer. It returns the same
+// errors as [Peer.Call].
 func (n *Node) Call(ctx context.Context, name string, body []byte) ([]byte, error) {
 	s, err := n.session()
 	if err != nil {

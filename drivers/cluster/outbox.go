@@ -34,17 +34,17 @@ type outbox struct {
 	back     chan struct{} // closed by resume; nil without waiters
 	pumping  bool
 	unserved int // queued events that this process's own subscriptions have not received yet
-	empty    int // places in the queue whose frames were withdrawn
+	empty    int // entries of the queue whose frames were withdrawn
 	receipts receipts
 }
 
 // outgoing is an entry of the queue.
 type outgoing struct {
-	frame    *wire.Frame // of an event
+	frame    *wire.Frame // the frame of an event
 	size     int
-	deadline time.Time // of an event; zero for none
+	deadline time.Time // the deadline of an event; zero without one
 	late     bool      // of an event: this process's own subscriptions receive it when it leaves
-	tied     *tied     // instead of an event
+	tied     *tied     // set instead of the fields of an event
 }
 
 // tied is a request, an answer or a sync, which ends with its line. The
@@ -128,7 +128,7 @@ func (o *outbox) tryPut(ctx context.Context, e *outgoing, m *driver.Message) (la
 			return false, nil, nil
 		}
 		if !errors.Is(err, wire.ErrFull) {
-			o.line = nil // it has ended, which the node does not know yet
+			o.line = nil // the line has ended, and the node has not noticed yet
 			if e.tied != nil {
 				return false, nil, err
 			}
@@ -271,7 +271,7 @@ func (o *outbox) next() (line *wire.Line, late []driver.Message, expired int, mo
 		}
 	}
 	if err != nil && !errors.Is(err, wire.ErrFull) {
-		o.line = nil // it has ended, which the node does not know yet
+		o.line = nil // the line has ended, and the node has not noticed yet
 	}
 	o.shift(done)
 	o.pumping = o.line != nil && o.waiting() > 0 && o.ctx.Err() == nil

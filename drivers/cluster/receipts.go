@@ -16,10 +16,10 @@ type receipts struct {
 	line    *wire.Line // the line that the tallies belong to
 	given   tally
 	proven  tally // the part of given that the hub has confirmed
-	lost    int   // messages, since the bus was opened
-	told    int   // of lost, by the start of the last Flush that reported everything before
+	lost    int   // lost messages since the bus was opened
+	told    int   // the value of lost at the start of the last Flush that reported all losses before it
 	mark    *time.Timer
-	marking bool // a question to the hub is due or under way
+	marking bool // a question to the hub is due or sent
 }
 
 // tally is a number of messages and of bytes.

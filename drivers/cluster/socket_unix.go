@@ -149,8 +149,9 @@ func (m *meeting) register() error {
 	return err
 }
 
-// seen is called as long as this process holds a lease: the next hub waits only
-// for the clients whose files it finds.
+// seen is called as long as this process holds a lease. It makes sure that this
+// process's file exists: the next hub waits only for the clients whose files it
+// finds.
 func (m *meeting) seen() error {
 	if !m.mu.TryLock() {
 		return nil // the search for a hub, or bound, is in progress

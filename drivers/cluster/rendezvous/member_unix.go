@@ -82,7 +82,7 @@ func (s *Seat) Confirm(name string, nonce uint64) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // the file was only read
 	if readNote(f, nonceMagic, 2*noteSize) != int64(nonce) {
 		return fmt.Errorf("the file of client %s does not confirm it", name)
 	}
@@ -202,7 +202,7 @@ func (s *Seat) Longest(name string) int64 {
 	if err != nil {
 		return Never
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // the file was only read
 	return readNote(f, boundMagic, noteSize)
 }
 

@@ -22,10 +22,10 @@ import (
 type Line struct {
 	conn   net.Conn
 	now    instant // writes what the connection takes at once
-	limits Limits  // the reader's
+	limits Limits  // belongs to the reader
 
 	mu     sync.Mutex
-	out    [][]byte      // queued, in chunks, of which the last is being filled
+	out    [][]byte      // the queue, in chunks; the last chunk is being filled
 	queued int           // bytes of out
 	spare  [][]byte      // the list for the next out
 	free   [][]byte      // chunks for the next out
@@ -45,8 +45,8 @@ type writer uint8
 
 const (
 	nobody    writer = iota
-	aCaller          // of Flush
-	goroutine        // of the line
+	aCaller          // a caller of Flush
+	goroutine        // the line's goroutine
 )
 
 // NewLine returns a line over conn, which the line owns from then on. Close
@@ -363,8 +363,8 @@ func (l *Line) Close() {
 // except MaxFrame.
 type Limits struct {
 	Frame  int           // the largest length of a frame
-	First  time.Duration // until the first frame has arrived, from the start of Read
-	Within time.Duration // within a frame
+	First  time.Duration // from the start of Read until the first frame has arrived
+	Within time.Duration // from the start of a frame to its end
 }
 
 // Limit sets the bounds of further frames. It is called before Read, or by the
@@ -372,8 +372,8 @@ type Limits struct {
 func (l *Line) Limit(x Limits) { l.limits = x }
 
 const (
-	// firstBuffer is the size of a reader's first buffer. It grows with what
-	// arrives, and not with the length that a frame claims.
+	// firstBuffer is the size of a reader's first buffer. The buffer grows with
+	// the received bytes, and not with the length that a frame claims.
 	firstBuffer = 1 << 10
 	// usualBuffer is the size to which the buffer grows for many small frames,
 	// and to which it returns after a large one.
