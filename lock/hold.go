@@ -64,13 +64,22 @@ func (l *Locker) newHold(g driver.Grant, now instant) *hold {
 		heard:    now,
 		ttl:      g.TTL,
 		deadline: l.clock.at(g.Deadline),
+		kept:     l.clock.at(g.Deadline).add(driver.Margin(g.TTL)),
 		idle:     true,
 		index:    -1,
 	}
+	h.shorten(now)
 	h.renewAt = now.add(firstRenewal(g.TTL, h.deadline.sub(now)))
-	h.kept = h.deadline.add(driver.Margin(g.TTL))
 	l.reschedule(h)
 	return h
+}
+
+// shorten lowers the deadline to that of a renewal sent now. A pushed grant may
+// live longer than the TTL of its waiter; its first renewal shortens it, so a
+// caller must not see the longer deadline before (L4). The caller holds h.mu, or
+// is the only user of h.
+func (h *hold) shorten(now instant) {
+	h.deadline = min(h.deadline, now.add(h.ttl-driver.Margin(h.ttl)))
 }
 
 // attach makes lease the current one and reports whether the grant is still
@@ -94,9 +103,11 @@ func (h *hold) adopt(ttl time.Duration) {
 		h.mu.Unlock()
 		return
 	}
+	now := h.locker.clock.now()
 	h.ttl = ttl
 	h.rev++
-	h.renewAt = h.locker.clock.now()
+	h.renewAt = now
+	h.shorten(now)
 	h.mu.Unlock()
 	h.locker.reschedule(h)
 }
