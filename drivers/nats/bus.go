@@ -23,9 +23,9 @@ type Bus struct {
 	out    *outbox
 	ledger ledger
 	link   atomic.Pointer[link] // the connection in use; nil while there is none
-	limit  atomic.Int64         // bytes of a message that it carries
+	limit  atomic.Int64         // maximum bytes of a message on it
 
-	links   uint64 // that were opened; the keeper's, as is learned
+	links   uint64 // opened so far; the keeper's, as is learned
 	learned int64  // the limit of a message on the next connection, if the server does not announce it; 0 if unknown
 
 	life    context.Context // of the goroutines
@@ -57,8 +57,8 @@ func newBus(c Config) *Bus {
 }
 
 // OpenBus connects, once: it returns an error if no server accepts this process
-// before ctx ends. From then on the connection is restored for ever, whatever
-// ended it.
+// before ctx ends. From then on the driver restores the connection without end,
+// whatever ended it.
 //
 // The error wraps driver.ErrInvalid if c can never work.
 func OpenBus(ctx context.Context, c Config) (*Bus, error) {
@@ -66,7 +66,7 @@ func OpenBus(ctx context.Context, c Config) (*Bus, error) {
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("open the bus: %w", err)
 	}
-	if _, err := c.options(); err != nil { // files that cannot be read
+	if _, err := c.options(); err != nil { // unreadable files
 		return nil, fmt.Errorf("open the bus: %w", err)
 	}
 	b := newBus(c)
@@ -84,7 +84,7 @@ func OpenBus(ctx context.Context, c Config) (*Bus, error) {
 	return b, nil
 }
 
-// lacks is what NATS cannot do.
+// lacks are the features that NATS does not have.
 var lacks = []driver.Lack{
 	{Rule: "S7", Why: "in a cluster of servers a new subscription spreads after Subscribe has returned: another server may miss what is published meanwhile"},
 	{Rule: "S12", Why: "the death of a responder is not reported: its request ends at the deadline. In a cluster of servers a new responder may be unknown to the others for a moment"},
@@ -108,7 +108,7 @@ func (b *Bus) Attach(f driver.Front) error {
 	return nil
 }
 
-// tell calls the front, unless the bus is closed.
+// tell calls what with the front, unless the bus is closed.
 func (b *Bus) tell(what func(driver.Front)) {
 	b.mu.Lock()
 	f := b.front
@@ -122,7 +122,7 @@ func (b *Bus) tell(what func(driver.Front)) {
 
 // Flush implements [driver.Driver]. It returns when the server has confirmed
 // everything that was accepted before. A loss or a refusal is reported by every
-// Flush that is under way then, and by each that begins until one of these has
+// Flush that is in progress, and by each later Flush until one of these has
 // reported it (S28).
 func (b *Bus) Flush(ctx context.Context) error {
 	start := b.ledger.state()
@@ -159,14 +159,14 @@ func (b *Bus) Close(ctx context.Context) (err error) {
 	go func() { b.running.Wait(); close(gone) }()
 	select {
 	case <-gone:
-	case <-ctx.Done(): // a look-up of a name may take longer; the attempt then ends by itself
+	case <-ctx.Done(): // a name look-up may take longer; the attempt then ends later
 		err = errors.Join(err, ctx.Err())
 	}
 	return err
 }
 
-// keep restores the connection until Close. It is the goroutine that owns the
-// links: l is the first one.
+// keep restores the connection until Close. Its goroutine owns the links; l is
+// the first one.
 func (b *Bus) keep(l *link) {
 	for l != nil {
 		b.serve(l)
@@ -174,15 +174,15 @@ func (b *Bus) keep(l *link) {
 	}
 }
 
-// open makes the link the one in use: the limit of messages is known, and the
-// writer may begin.
+// open makes l the link in use: the limit of messages is known, and the writer
+// may begin.
 func (b *Bus) open(l *link) {
 	b.measure(l)
 	b.link.Store(l)
 }
 
 // measure reads the limit of a message. The server may change it at any time,
-// or may have told less than it takes.
+// or may have announced a higher limit than it accepts.
 func (b *Bus) measure(l *link) {
 	most := l.conn.MaxPayload()
 	if l.learned > 0 {
@@ -191,7 +191,7 @@ func (b *Bus) measure(l *link) {
 	b.limit.Store(most) // S17
 }
 
-// serve runs a link until it ends, and accounts for what ends with it.
+// serve runs a link until it ends, and accounts for its unconfirmed messages.
 func (b *Bus) serve(l *link) {
 	var running sync.WaitGroup
 	running.Go(func() { b.write(l) })
@@ -220,8 +220,9 @@ func (b *Bus) serve(l *link) {
 	})
 }
 
-// learn derives the limit of the next connection from the end of the last one:
-// some servers do not announce the limit of an account, or a new one (S17).
+// learn derives the limit of the next connection from the end of the last one,
+// because some servers do not announce the limit of an account, or a new limit
+// (S17).
 func (b *Bus) learn(why error, lost parcel) {
 	b.learned = 0
 	if isTooLarge(why) && lost.largest > 0 {
@@ -253,8 +254,8 @@ func (b *Bus) restore() *link {
 	}
 }
 
-// pause waits before an attempt to connect: up to 5s, and never as long as any
-// other process. It returns false after Close.
+// pause waits before an attempt to connect, for up to 5s. The time differs
+// between processes. It returns false after Close.
 func (b *Bus) pause(attempt int) bool {
 	timer := time.NewTimer(backoff(attempt))
 	defer timer.Stop()
@@ -267,7 +268,7 @@ func (b *Bus) pause(attempt int) bool {
 }
 
 // resume makes every subscription active on a new link. If the link ends
-// meanwhile, messages may have arrived by it.
+// meanwhile, it may have delivered messages already.
 func (b *Bus) resume(l *link) error {
 	if err := l.subscribe(b.standing()); err != nil {
 		l.close()

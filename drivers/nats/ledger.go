@@ -10,10 +10,11 @@ import (
 	"github.com/megaframework/mega/bus/driver"
 )
 
-// ledger records what was handed to the connection and not confirmed by the
-// server, and what was lost or refused. A message passes through three parcels:
-// it is written, then handed over, then covered by a PING; the PONG confirms
-// it. What is in the parcels when the connection ends may be lost (S28).
+// ledger records the messages that were handed to the connection and not
+// confirmed by the server, and those that were lost or refused. A message
+// passes through three parcels: it is written, then handed over, then covered
+// by a PING; the PONG confirms it. The messages in the parcels may be lost when
+// the connection ends (S28).
 type ledger struct {
 	mu      sync.Mutex // guards the fields below
 	written parcel     // the writer hands these over
@@ -28,7 +29,7 @@ type ledger struct {
 	pongs    uint64 // PINGs that were answered
 	waiting  []*flush
 	trouble  trouble // since the start
-	reported trouble // by the start of the last Flush that reported everything before
+	reported trouble // when the last Flush began that reported everything before
 }
 
 // parcel is consecutive messages.
@@ -40,7 +41,7 @@ type parcel struct {
 	requests        []request
 }
 
-// request is a request whose refusal would name its subject alone.
+// request is an unconfirmed request. A refusal names only its subject.
 type request struct {
 	id      uint64
 	subject string
@@ -55,7 +56,8 @@ func (p *parcel) add(other parcel) {
 	p.requests = append(p.requests, other.requests...)
 }
 
-// trouble is what did not reach the server, and what the server refused.
+// trouble counts the messages that did not reach the server, and those that it
+// refused.
 type trouble struct {
 	messages, bytes, refused int
 	err                      error // the latest cause
@@ -73,7 +75,7 @@ func (t trouble) since(earlier trouble) error {
 	return nil
 }
 
-// flush is a call of Flush that waits.
+// flush is a waiting call of Flush.
 type flush struct {
 	target uint64        // that many messages have to be resolved
 	pings  uint64        // and so many PINGs have to be answered
@@ -92,10 +94,10 @@ func (l *ledger) isDone(f *flush) bool {
 // count returns how many messages were handed over. The caller holds l.mu.
 func (l *ledger) count() uint64 { return l.resolved + l.pinged.count + l.handed.count }
 
-// space returns how many more bytes may be handed over: less than 0 while the
-// server leaves a PING unanswered for longer than patience, so that a connection
-// on which nothing arrives any more falls silent, and is found out (S29).
-// Without anything unconfirmed there is always space for one message.
+// space returns how many more bytes may be handed over. It is negative while
+// the server leaves a PING unanswered for longer than patience, so that a dead
+// connection falls silent and the watchdog detects it (S29). Without
+// unconfirmed messages there is always space for one message.
 func (l *ledger) space(now time.Time, patience time.Duration) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -109,15 +111,14 @@ func (l *ledger) space(now time.Time, patience time.Duration) int {
 	return l.window.size(now) - unconfirmed
 }
 
-// begin enters messages before they are handed over.
+// begin records messages before they are handed over.
 func (l *ledger) begin(p parcel) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.written = p
 }
 
-// done enters that p was handed over, and reports whether it is time for a
-// PING.
+// done records that p was handed over, and reports whether a PING is due.
 func (l *ledger) done(p parcel) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -128,7 +129,7 @@ func (l *ledger) done(p parcel) bool {
 }
 
 // isUrgent reports whether a PING should be sent at once: half of the window is
-// used, or a Flush waits for nothing else. The caller holds l.mu.
+// used, or a Flush only waits for the PONG. The caller holds l.mu.
 func (l *ledger) isUrgent(now time.Time) bool {
 	if l.handed.wire >= l.window.size(now)/2 {
 		return true
@@ -152,7 +153,7 @@ func (l *ledger) due(interval time.Duration) time.Time {
 	return l.last.Add(interval)
 }
 
-// ping enters that a PING is sent, which covers everything handed over.
+// ping records that a PING is sent, which covers everything handed over.
 func (l *ledger) ping() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -162,7 +163,8 @@ func (l *ledger) ping() {
 	l.pings++
 }
 
-// pong enters that the PING was answered: what it covers is confirmed.
+// pong records that the PING was answered, which confirms the messages that it
+// covers.
 func (l *ledger) pong() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -174,7 +176,7 @@ func (l *ledger) pong() {
 	l.release(false)
 }
 
-// release ends the waits of Flush that have what they want, or all. The caller
+// release ends the waits of Flush whose condition holds, or all. The caller
 // holds l.mu.
 func (l *ledger) release(all bool) {
 	l.waiting = slices.DeleteFunc(l.waiting, func(f *flush) bool {
@@ -186,8 +188,8 @@ func (l *ledger) release(all bool) {
 	})
 }
 
-// cut enters that the connection has ended, and returns what may be lost with
-// it.
+// cut records that the connection has ended, and returns the messages that may
+// be lost.
 func (l *ledger) cut(err error) (lost parcel) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -219,7 +221,8 @@ func (l *ledger) discard(bytes int, err error) {
 }
 
 // refuse returns the unconfirmed requests on a subject that the server has
-// refused. If there is none, it was an event or an answer, which is counted.
+// refused. If there is none, the message was an event or an answer, which
+// refuse counts.
 func (l *ledger) refuse(subject string, err error) (requests []request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -294,8 +297,9 @@ func (l *ledger) state() trouble {
 
 // report returns an error about the losses and refusals that no Flush has
 // reported that began after them, or nil (S28). start is their state when this
-// Flush began: what happened since is reported by the next one again, unless
-// incomplete says that this one did not end by itself.
+// Flush began. The next Flush reports later losses and refusals again.
+// incomplete means that this Flush was interrupted; the next one then reports
+// everything again.
 func (l *ledger) report(start trouble, incomplete bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -16,9 +16,9 @@ import (
 	"github.com/megaframework/mega/bus/driver"
 )
 
-// link is one connection, with a client of its own: the client never
-// reconnects. Its own reconnect lets new messages overtake the report of the
-// disconnect, and forgets what it has buffered.
+// link is one connection, with its own client. The client never reconnects: its
+// own reconnect would let new messages overtake the report of the disconnect,
+// and forgets the messages in its buffer.
 //
 // Only goroutines of the driver call the client: a call may block for as long
 // as a write does.
@@ -57,8 +57,8 @@ func (b *Bus) newLink() *link {
 	return l
 }
 
-// connect opens a link, or returns why no server accepts it. It returns when
-// ctx ends; an attempt that is under way then ends by itself.
+// connect opens a link, or returns the reason why no server accepts it. It
+// returns when ctx ends; an attempt in progress then ends in the background.
 func (b *Bus) connect(ctx context.Context) (*link, error) {
 	l := b.newLink()
 	done := make(chan error, 1)
@@ -84,8 +84,8 @@ func (b *Bus) connect(ctx context.Context) (*link, error) {
 	}
 }
 
-// dial connects and exchanges a PING with the server, so that its last word on
-// limits has arrived.
+// dial connects and exchanges a PING with the server, so that the server's
+// latest limits have arrived.
 func (l *link) dial() error {
 	options, err := l.bus.config.options()
 	if err != nil {
@@ -109,12 +109,13 @@ func (l *link) dial() error {
 		conn.Close()
 		return err
 	}
-	l.refusals.begin(conn.LastError()) // of a server before this one
+	l.refusals.begin(conn.LastError()) // of a previous server
 	l.bus.learnServers(conn.DiscoveredServers())
 	return nil
 }
 
-// because adds why no server could be reached, which the client does not say.
+// because adds the reason why no server could be reached, which the client's
+// error lacks.
 func (l *link) because(err error) error {
 	if why := l.unreached.Load(); why != nil && errors.Is(err, nats.ErrNoServers) {
 		return fmt.Errorf("%w: %w", err, *why)
@@ -122,11 +123,11 @@ func (l *link) because(err error) error {
 	return err
 }
 
-// adopt is the last option of the client: it sets what the driver depends on,
-// whatever the options before it have set.
+// adopt is the last option of the client: it sets the options that the driver
+// depends on, and overrides earlier ones.
 func (l *link) adopt(o *nats.Options) error {
 	o.AllowReconnect, o.RetryOnFailedConnect = false, false
-	o.PingInterval = 0 // the flusher asks, and the watchdog decides
+	o.PingInterval = 0 // the flusher sends PINGs, and the watchdog decides
 	o.FlusherTimeout = 0
 	o.NoEcho = false               // S19
 	o.SkipSubjectValidation = true // the front has validated them
@@ -169,12 +170,12 @@ func (l *link) wrap(conn net.Conn) (net.Conn, error) {
 
 func (l *link) closeSocket() {
 	if s := l.socket.Load(); s != nil {
-		_ = s.Close() // it is of no use any more
+		_ = s.Close() // the link has ended
 	}
 }
 
-// close ends the link, and returns when no message is delivered by it any
-// more. The socket is closed first, so that the client's lock is free.
+// close ends the link, and returns when it delivers no more messages. It closes
+// the socket first, so that the client's lock is free.
 func (l *link) close() {
 	l.cancel()
 	l.closeSocket()
@@ -187,7 +188,7 @@ func (l *link) close() {
 	l.gate.Unlock()
 }
 
-// reason returns why the link has ended.
+// reason returns the reason why the link has ended.
 func (l *link) reason() error {
 	if l.silent.Load() {
 		return fmt.Errorf("no byte moved for %v", l.bus.config.silence)
@@ -198,8 +199,8 @@ func (l *link) reason() error {
 	return nats.ErrConnectionClosed
 }
 
-// watch closes the socket when no byte has moved in either direction for so
-// long (S29).
+// watch closes the socket when no byte has moved in either direction for the
+// duration silence (S29).
 func (l *link) watch(silence time.Duration) {
 	const looks = 10
 	ticker := time.NewTicker(silence / looks)
@@ -231,8 +232,8 @@ func backoff(attempt int) time.Duration {
 	return most/4 + rand.N(most*3/4)
 }
 
-// learnServers keeps the addresses that a server has named, for the next
-// connection: each client starts with the configured ones.
+// learnServers stores the addresses that a server has named, for the next
+// connection: each client starts with the configured addresses only.
 func (b *Bus) learnServers(servers []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/megaframework/mega/bus/driver"
 )
 
-// prefix is what NATS has before the subjects of a kind.
+// prefix returns the prefix of a kind's subjects on NATS.
 func (c Config) prefix(k driver.Kind) string {
 	if k == driver.Request {
 		return c.Prefix + c.RequestPrefix
@@ -20,8 +20,8 @@ func (c Config) prefix(k driver.Kind) string {
 	return c.Prefix + c.EventPrefix
 }
 
-// allowed refuses a subject or pattern of a kind without a prefix that would
-// meet the other kind (S3).
+// allowed refuses a subject or pattern of a kind without a prefix if it would
+// match the other kind (S3).
 func (b *Bus) allowed(k driver.Kind, s string) error {
 	switch {
 	case k == driver.Event && b.config.Raw:
@@ -84,7 +84,7 @@ func (b *Bus) unreachable() error {
 func (b *Bus) Answer(ctx context.Context, request, answer driver.Message) error {
 	to, _ := request.Return.(string)
 	if to == "" {
-		return nil // a foreign publisher that waits for no answer
+		return nil // a foreign publisher that expects no answer
 	}
 	answer.Subject = to
 	return b.put(ctx, &answer, &item{subject: to, kind: driver.Answer, special: newSpecial(&answer)})
@@ -104,7 +104,7 @@ func (b *Bus) put(ctx context.Context, m *driver.Message, it *item) error {
 	if len(m.Header) == 0 {
 		return b.accept(ctx, m, it, nil, m.Size())
 	}
-	// To walk through a map costs more than all else, so it is done once.
+	// Iterating over a map is the largest cost here, so it happens once.
 	var few [8]pair
 	header, size := listHeader(few[:0], m)
 	return b.accept(ctx, m, it, header, size)
@@ -118,12 +118,12 @@ func (b *Bus) accept(ctx context.Context, m *driver.Message, it *item, header []
 	return b.out.put(ctx, m, it, header, b.life.Done())
 }
 
-// listHeader appends the header of m to list, and returns m.Size too.
+// listHeader appends the header of m to list, and returns the size of m too.
 func listHeader(list []pair, m *driver.Message) ([]pair, int) {
 	bare := *m
 	bare.Header = nil
 	size := bare.Size()
-	if size == len(m.Data) { // there is no header without that of m
+	if size == len(m.Data) { // without a header, Size omits the header's first line
 		size += len("NATS/1.0\r\n\r\n")
 	}
 	for key, values := range m.Header {
@@ -135,12 +135,12 @@ func listHeader(list []pair, m *driver.Message) ([]pair, int) {
 	return list, size
 }
 
-// requestTime is what a request of a foreign client has, which sends no
+// requestTime is the timeout of a request from a foreign client, which sends no
 // deadline (S12).
 const requestTime = 5 * time.Second
 
-// arrived is a message of the server as the front knows it. The client reads
-// each into memory of its own.
+// arrived converts a message of the server to the front's form. The client
+// allocates new memory for each message.
 func arrived(k driver.Kind, subject string, m *nats.Msg) driver.Message {
 	message := driver.FromWire(k, subject, driver.Header(m.Header), m.Data)
 	if k == driver.Request {
@@ -152,8 +152,8 @@ func arrived(k driver.Kind, subject string, m *nats.Msg) driver.Message {
 	return message
 }
 
-// inbox is where the answers to the requests of this bus arrive: the prefix and
-// the number of the request. It is subscribed by the first request.
+// inbox is the subject of the answers to the requests of this bus: the prefix
+// and the number of the request. The first request subscribes to it.
 type inbox struct{ prefix string }
 
 // openInbox returns when answers can arrive.
@@ -173,7 +173,7 @@ func (b *Bus) openInbox(ctx context.Context) error {
 	return b.await(ctx, t)
 }
 
-// answer takes an answer, or the server's word that nobody responds.
+// answer handles an answer, or the server's report that no responder exists.
 func (b *Bus) answer(m *nats.Msg) {
 	id, err := strconv.ParseUint(strings.TrimPrefix(m.Subject, b.inbox.prefix), 36, 64)
 	if err != nil {
@@ -194,14 +194,14 @@ func (b *Bus) answer(m *nats.Msg) {
 	})
 }
 
-// The header of an answer that is an error, as NATS's own services send it.
+// The header of an answer that is an error, in the form of NATS's own services.
 const (
 	keyServiceError     = "Nats-Service-Error"
 	keyServiceErrorCode = "Nats-Service-Error-Code"
 )
 
-// serviceError adds an error to the header of an answer, so that foreign clients
-// understand it. The header is a copy of its own.
+// serviceError adds an error to the header of an answer, so that foreign
+// clients understand it. It returns a copy of the header.
 func serviceError(h nats.Header, err *driver.RemoteError) nats.Header {
 	h[keyServiceErrorCode] = []string{err.Reason}
 	h[keyServiceError] = []string{oneLine(err.Message)}
@@ -232,7 +232,7 @@ func takeServiceError(m *nats.Msg) *driver.RemoteError {
 	return &driver.RemoteError{Reason: reason(code), Message: text}
 }
 
-// reason returns a foreign code if it is one of the bus's form.
+// reason returns a foreign code if it has the form of the bus's codes.
 func reason(code string) string {
 	const most = 64
 	if code == "" || len(code) > most || strings.ContainsFunc(code, func(r rune) bool {
@@ -243,8 +243,9 @@ func reason(code string) string {
 	return code
 }
 
-// isNoResponders reports whether the server has answered that nobody responds.
-// An answer may have a header Status of its own, beside others.
+// isNoResponders reports whether the server has answered that no responder
+// exists. A responder's answer may also have a header Status, beside other
+// headers.
 func isNoResponders(m *nats.Msg) bool {
 	if len(m.Data) > 0 || m.Header.Get("Status") != "503" {
 		return false

@@ -1,31 +1,33 @@
-// Package nats is the driver that carries messages through NATS. Without the
-// framework:
+// Package nats is the bus driver for NATS. Without the framework:
 //
 //	d, err := nats.OpenBus(ctx, nats.Config{URL: "nats://localhost:4222"})
 //	b, err := bus.New(d, bus.Config{})
 //
 // # Names
 //
-// Events live under "ev." and requests under "rpc.", so that the two never meet
-// and `nats sub 'ev.>'` shows the events: see [Config]. A group is a pattern and
-// a name, while NATS knows a queue by its name alone; so the queue is called by
-// both, "mailer:order.*". Foreign members of a group have to use that name.
+// Events have the prefix "ev." and requests the prefix "rpc.", so that the two
+// never match each other and `nats sub 'ev.>'` shows the events: see [Config].
+// A group is a pattern and a name, but NATS identifies a queue by its name
+// alone; so the queue's name contains both, "mailer:order.*". Foreign members
+// of a group must use that name.
 //
 // # What NATS cannot do
 //
 // The death of a responder is not reported: the request ends with
 // [driver.ErrTimeout] at its deadline. In a cluster of servers, a new
-// subscription spreads a moment after Subscribe has returned: another server may
-// miss what is published in that moment. Both are in [driver.Info].
+// subscription spreads a moment after Subscribe has returned: another server
+// may miss messages that are published in that moment. Both are in
+// [driver.Info].
 //
 // # How it works
 //
-// The client, nats.go, is used for one connection only, and never reconnects.
-// Accepted messages wait in the outbox. While a connection stands, four
-// goroutines serve it: the writer hands messages over, the flusher has the
-// server confirm them, a third one subscribes, and the watchdog looks whether
-// bytes move. Nobody else calls the client, since a call lasts as long as a
-// write does: a call of the driver returns when its context ends.
+// The driver uses a client, nats.go, for one connection only, and the client
+// never reconnects. Accepted messages wait in the outbox. Four goroutines serve
+// a connection: the writer hands messages over, the flusher requests the
+// server's confirmations, a third one subscribes, and the watchdog checks
+// whether bytes move. No other goroutine calls the client, because a call lasts
+// as long as a write does, but a call of the driver returns when its context
+// ends.
 //
 //	bus.go      Bus: open, close, and the loop that restores the connection
 //	link.go     one connection: its client, its socket, its watchdog
@@ -55,54 +57,54 @@ import (
 	"github.com/megaframework/mega/bus/driver"
 )
 
-// Config says how to reach NATS. URL alone is enough for a server that accepts
-// everyone.
+// Config configures the connection to NATS. URL is sufficient for a server
+// without authentication.
 type Config struct {
-	// URL is a server's address, or those of several in one cluster:
-	// nats://a:4222,nats://b:4222. The scheme tls asks for TLS.
+	// URL is the address of a server, or of several servers in one cluster:
+	// nats://a:4222,nats://b:4222. The scheme tls requires TLS.
 	URL string
 	// Name identifies this process in the server's monitoring.
 	Name string
 
 	// User and Password, or Token, or the path of a file with an nkey's seed,
-	// or of one with credentials. Those in the URL come first.
+	// or of a file with credentials. Credentials in the URL take precedence.
 	User, Password, Token, NKeyFile, CredsFile string
 	TLS                                        TLS
 
-	// Options are more options of the client. They come after those that the
-	// fields above make. The driver overrides what it depends on: reconnects,
+	// Options are more options of the client. They are applied after the fields
+	// above. The driver overrides the options that it depends on: reconnects,
 	// pings and flushes. It calls a dialer and handlers that are set here.
 	Options []nats.Option
-	// Connect, if set, makes each connection in the place of nats.Connect with
-	// URL: it passes on the options that it is given, as the last ones.
+	// Connect, if set, makes each connection in place of nats.Connect with URL:
+	// it passes on the options that it receives, as the last ones.
 	Connect func(...nats.Option) (*nats.Conn, error)
 
-	// Prefix stands before the other two, which default to "ev." and "rpc.".
-	// Each ends with a dot.
+	// Prefix precedes the other two, which default to "ev." and "rpc.". Each
+	// ends with a dot.
 	Prefix, EventPrefix, RequestPrefix string
-	// Raw leaves events without a prefix of their own, to exchange them with
-	// foreign publishers and subscribers. Then patterns that begin with a
-	// wildcard, and subjects below the prefix of requests, are refused: they
-	// would match requests. RawRequests does the same for requests. One of the
-	// two needs its prefix.
+	// Raw removes the prefix of events, to exchange them with foreign
+	// publishers and subscribers. Then patterns that begin with a wildcard, and
+	// subjects below the prefix of requests, are refused, because they would
+	// match requests. RawRequests does the same for requests. One of the two
+	// needs its prefix.
 	Raw, RawRequests bool
 	// InboxPrefix is the first part of the subjects of answers, "_INBOX" by
 	// default: a permission for it can keep the answers of one process from
 	// others.
 	InboxPrefix string
 
-	// Buffer bounds the messages that wait to be sent, in bytes, connected or
-	// not. Default 8 MiB.
+	// Buffer bounds the messages in the outbox, in bytes, connected or not.
+	// Default 8 MiB.
 	Buffer int
 
-	// The interval of PINGs on a quiet connection (5s), the bound of an attempt
-	// to connect to one address (5s), and how long no byte may move (15s): tests
-	// shorten them.
+	// The interval of PINGs on a quiet connection (5s), the timeout of an
+	// attempt to connect to one address (5s), and the time after which a
+	// connection without a moving byte is closed (15s). Tests shorten them.
 	ping, dial, silence time.Duration
 }
 
 // TLS names files in PEM. CA replaces the system's authorities; Cert and Key
-// show who this process is.
+// are the certificate of this process.
 type TLS struct{ CA, Cert, Key string }
 
 func (c Config) withDefaults() Config {
@@ -121,7 +123,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// check finds mistakes that would show later otherwise.
+// check finds mistakes that would otherwise appear later.
 func (c Config) check() error {
 	for _, prefix := range []string{c.Prefix, c.EventPrefix, c.RequestPrefix, c.InboxPrefix + "."} {
 		if prefix != "" && prefix != "." && !isPrefix(prefix) {
@@ -195,7 +197,7 @@ func (c Config) options() ([]nats.Option, error) {
 
 func (t TLS) config() (*tls.Config, error) {
 	if t == (TLS{}) {
-		return nil, nil //nolint:nilnil // no TLS is asked for
+		return nil, nil //nolint:nilnil // TLS is not configured
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if t.CA != "" {

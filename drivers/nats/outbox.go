@@ -10,42 +10,42 @@ import (
 )
 
 // outbox is the queue of accepted messages, in order, bounded in bytes. Any
-// number of goroutines put, the writer alone takes. It belongs to the Bus and
-// outlives connections: a message that was not handed to one survives its end
-// (S28).
+// number of goroutines put, only the writer takes. It belongs to the Bus and
+// outlives connections: a message that was not handed to a connection survives
+// its end (S28).
 type outbox struct {
 	limit int // bytes
 	wake  chan struct{}
 
 	mu       sync.Mutex // guards the fields below
 	filling  batch
-	weight   int // bytes of all messages that wait, those that the writer has taken too
+	weight   int // bytes of all waiting messages, also of those in taken
 	accepted uint64
 	idle     bool          // the writer sleeps
-	room     chan struct{} // closed when there is more room; nil if nobody waits
+	room     chan struct{} // closed when there is more room; nil without waiters
 
 	taken batch // the writer's, as is next
 	next  int   // the first message in taken that was not handed over
 }
 
-// item is a message that waits. It is small: of a plain event no more is kept.
+// item is a waiting message. It is small: a plain event needs no more.
 type item struct {
 	subject string // without its prefix
 	data    []byte // a copy, as is header
 	header  []pair
-	size    int32 // against the server's limit
+	size    int32 // compared with the server's limit
 	kind    driver.Kind
 	skip    bool     // the writer's: it is not sent
 	special *special // nil for a plain event
 }
 
-// pair is a key of a header and its values, which nobody changes.
+// pair is a key of a header and its values, which are immutable.
 type pair struct {
 	key    string
 	values []string
 }
 
-// special is what a message has beyond a plain event.
+// special is the additional data of a message that is not a plain event.
 type special struct {
 	m     driver.Message  // without data and header
 	reply string          // of a request
@@ -53,12 +53,12 @@ type special struct {
 	link  uint64          // the only connection that may carry a request
 }
 
-// overhead is what a message takes in memory beyond its bytes, about.
+// overhead is the approximate memory of a message beyond its bytes.
 const overhead = 100
 
 func (it *item) weight() int { return int(it.size) + len(it.subject) + overhead }
 
-// wire returns the bytes that a message takes on the connection, about.
+// wire returns the approximate number of bytes of a message on the connection.
 func (it *item) wire() int {
 	const verb = 24
 	return int(it.size) + len(it.subject) + verb
@@ -75,8 +75,8 @@ func newOutbox(limit int) *outbox {
 	return &outbox{limit: limit, wake: make(chan struct{}, 1)}
 }
 
-// put copies a message into the queue. It waits for room, in every state of the
-// connection, as the boundary says (S6). One message always fits.
+// put copies a message into the queue. It waits for room in every state of the
+// connection, as the driver interface requires (S6). One message always fits.
 func (o *outbox) put(ctx context.Context, m *driver.Message, it *item, header []pair, closing <-chan struct{}) error {
 	room := o.tryPut(m.Data, it, header)
 	if room == nil {
@@ -135,8 +135,9 @@ func (o *outbox) count() uint64 {
 	return o.accepted
 }
 
-// peek returns the messages that wait, as many as there are in a row, or none
-// if the writer should sleep. It is the writer's, as is drop.
+// peek returns the remaining messages of the current batch, or else all waiting
+// messages. It returns none if the writer should sleep. Only the writer calls
+// peek and drop.
 func (o *outbox) peek() []item {
 	if o.next < len(o.taken.items) {
 		return o.taken.items[o.next:]
@@ -153,7 +154,7 @@ func (o *outbox) peek() []item {
 	return o.taken.items
 }
 
-// drop removes the first n messages of peek, and makes room for others.
+// drop removes the first n messages of peek, and frees their room.
 func (o *outbox) drop(n int) {
 	done := o.taken.items[o.next : o.next+n]
 	o.next += n
@@ -170,7 +171,7 @@ func (o *outbox) drop(n int) {
 	}
 }
 
-// wake makes the receiver of c look again. c has one place.
+// wake makes the receiver of c check again. c has capacity 1.
 func wake(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -181,7 +182,7 @@ func wake(c chan<- struct{}) {
 // reset empties the batch and keeps a moderate amount of its memory.
 func (b *batch) reset() {
 	const most = 32 << 10 // messages
-	clear(b.items)        // what they refer to is free
+	clear(b.items)        // free the memory that they refer to
 	b.items = b.items[:0]
 	if cap(b.items) > most {
 		b.items = nil
@@ -190,7 +191,7 @@ func (b *batch) reset() {
 	b.header.reset()
 }
 
-// arena holds slices in chunks, which are used again.
+// arena holds slices in reusable chunks.
 type arena[T any] struct {
 	chunks [][]T // the last one has room
 	free   [][]T
@@ -237,7 +238,7 @@ func (a *arena[T]) scale() int {
 	return 64
 }
 
-// reset forgets the slices and keeps the memory of some for others.
+// reset removes the slices and keeps some of their memory for reuse.
 func (a *arena[T]) reset() {
 	const most = 128
 	for _, c := range a.chunks {

@@ -13,21 +13,22 @@ import (
 )
 
 // The server reports a refusal by an error on the connection, in the order of
-// what it refers to. The client hands it to a callback on a goroutine of its
-// own, without the subscription, and returns from a flush meanwhile. So whoever
-// has flushed calls [link.settle] before it draws a conclusion.
+// the refused messages. The client passes it to a callback on its own
+// goroutine, without the subscription, and may return from a flush before the
+// callback. So after a flush the caller must call [link.settle] before it draws
+// a conclusion.
 
-// refusals is what is known of the errors of a link.
+// refusals is the state of the errors of a link.
 type refusals struct {
 	mu    sync.Mutex    // guards the fields below
-	heard error         // the latest error that the callback was given
+	heard error         // the latest error that the callback received
 	news  chan struct{} // closed and replaced with each of them
 }
 
 func (r *refusals) init() { r.news = make(chan struct{}) }
 
-// begin takes the error that a new client has as heard: it may be from before
-// the connection, and then the callback is not given it.
+// begin marks the error that a new client has as heard: it may be from before
+// the connection, and then the callback never receives it.
 func (r *refusals) begin(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -52,9 +53,10 @@ func (r *refusals) latest() (error, <-chan struct{}) {
 
 // settle returns when the callback has handled every error that the client has
 // received, or when the link ends. The client makes a new error for each
-// refusal, which its identity tells from others. The one exception names
-// nothing and is always the same: the server refuses a message with a reserved
-// reply, whatever the permissions, and that refusal is new.
+// refusal, so that errors differ by identity. The one exception names no
+// subject and is always the same error. In that case settle provokes a new
+// refusal: the server refuses a message with a reserved reply, whatever the
+// permissions are.
 func (l *link) settle() {
 	if errors.Is(l.conn.LastError(), nats.ErrMaxSubscriptionsExceeded) {
 		_ = l.conn.PublishRequest(l.bus.inbox.prefix+"mark", reservedReply, nil) // fails with the link
@@ -73,11 +75,11 @@ func (l *link) settle() {
 	}
 }
 
-// reservedReply is a reply that the server keeps for itself.
+// reservedReply is a reply subject that only the server may use.
 const reservedReply = "_R_.mega"
 
-// failed takes an error that the server has sent. It runs on a goroutine of the
-// client, which calls it once at a time, in order.
+// failed handles an error that the server has sent. The client calls it on its
+// own goroutine, one call at a time, in order.
 func (l *link) failed(err error) {
 	defer l.refusals.note(err)
 	text := err.Error()
@@ -95,7 +97,7 @@ func (l *link) failed(err error) {
 
 func (b *Bus) isMark(text string) bool { return quotedAfter(text, toPublish) == b.inbox.prefix+"mark" }
 
-// The server's words before a quoted name.
+// The words of the server's error before a quoted name.
 const (
 	toSubscription = "Subscription to "
 	usingQueue     = "using queue "

@@ -12,20 +12,20 @@ import (
 )
 
 // socket is the network connection beneath the client. It counts the bytes that
-// move in both directions, and its Close needs no lock of the client, which
-// holds its own during a write.
+// move in both directions. Its Close needs no lock of the client, which holds
+// its own lock during a write.
 //
-// A write never gives up because it is slow: the watchdog closes the socket
-// when nothing moves at all (S29). The client's write deadlines are ignored,
-// since they would cut a slow link in the middle of a message.
+// A slow write has no timeout: the watchdog closes the socket when no byte
+// moves at all (S29). The client's write deadlines are ignored, because they
+// would cut a slow link in the middle of a message.
 type socket struct {
 	net.Conn
 	moved  *atomic.Int64 // bytes read and written
 	closed atomic.Bool
 }
 
-// progress is how often a write that blocks reports the bytes that it has
-// written so far.
+// progress is the interval in which a blocked write reports the bytes that it
+// has written so far.
 const progress = 500 * time.Millisecond
 
 // Read implements [net.Conn].
@@ -35,8 +35,8 @@ func (s *socket) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write implements [net.Conn]. It closes the socket if it fails: the client
-// discards the bytes that it has buffered then, and would go on without them
+// Write implements [net.Conn]. It closes the socket if it fails, because the
+// client then discards the bytes in its buffer and would continue without them
 // (S28).
 func (s *socket) Write(b []byte) (written int, err error) {
 	for {
@@ -57,7 +57,7 @@ func (s *socket) Write(b []byte) (written int, err error) {
 // SetWriteDeadline does nothing: see [socket].
 func (s *socket) SetWriteDeadline(time.Time) error { return nil }
 
-// SetDeadline bounds reads alone. The client calls it for the handshake, whose
+// SetDeadline bounds reads only. The client calls it for the handshake, whose
 // few bytes do not block a write.
 func (s *socket) SetDeadline(t time.Time) error { return s.Conn.SetReadDeadline(t) }
 
@@ -93,7 +93,7 @@ func (d *dialer) open(network, address string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, network, address)
 }
 
-// SkipTLSHandshake reports whether the user's dialer does the handshake of TLS
+// SkipTLSHandshake reports whether the user's dialer does the TLS handshake
 // itself.
 func (d *dialer) SkipTLSHandshake() bool {
 	skips, ok := d.next.(interface{ SkipTLSHandshake() bool })

@@ -12,8 +12,8 @@ import (
 	"github.com/megaframework/mega/bus/driver"
 )
 
-// topicKey is what the server knows of a subscription, and what it names when it
-// refuses one.
+// topicKey identifies a subscription at the server, and in the server's
+// refusals.
 type topicKey struct{ subject, queue string }
 
 // topic is a subscription at the server: one for all subscriptions of this bus
@@ -30,11 +30,11 @@ type topic struct {
 	sub    *nats.Subscription // on the latest link
 	active bool               // the server has confirmed it, on the link in use
 	ready  chan struct{}      // closed when it is active, or refused
-	err    error              // why it was refused; no member joins any more
+	err    error              // why it was refused; no member can join any more
 }
 
-// join adds a member to the topic of the subscription, which is made if there
-// is none.
+// join adds a member to the topic of the subscription, and makes the topic if
+// there is none.
 func (b *Bus) join(s driver.Subscription) (*topic, *member, error) {
 	prefix := b.prefixes[s.Kind]
 	key := topicKey{prefix + s.Pattern, queue(s)}
@@ -53,7 +53,7 @@ func (b *Bus) join(s driver.Subscription) (*topic, *member, error) {
 	return t, m, nil
 }
 
-// newTopic makes a topic and has it subscribed. The caller holds b.mu.
+// newTopic makes a topic and queues its subscription. The caller holds b.mu.
 func (b *Bus) newTopic(key topicKey) *topic {
 	t := &topic{bus: b, key: key, ready: make(chan struct{})}
 	t.members.Store(new([]*member))
@@ -63,8 +63,8 @@ func (b *Bus) newTopic(key topicKey) *topic {
 	return t
 }
 
-// wakeRegister has the goroutine look that subscribes. Without a link the next
-// one begins with a look.
+// wakeRegister wakes the goroutine that subscribes. Without a link the next
+// link begins with a check.
 func (b *Bus) wakeRegister() {
 	if l := b.link.Load(); l != nil {
 		wake(l.wanted)
@@ -124,9 +124,9 @@ func (b *Bus) Subscribe(ctx context.Context, s driver.Subscription) (driver.Inte
 	return m, nil
 }
 
-// passOn waits until what was published before is handed over, so that the
-// server has it before the subscription. On a slow link the subscription comes
-// first after a second, and sees it.
+// passOn waits until all earlier messages are handed over, so that the server
+// receives them before the subscription. On a slow link it gives up after a
+// second; the subscription then receives them, too.
 func (b *Bus) passOn(ctx context.Context) {
 	l := b.link.Load()
 	if l == nil {
@@ -149,8 +149,8 @@ func (t *topic) deliver(m driver.Message) {
 	t.deliverToOne(members, m)
 }
 
-// deliverToOne hands a message to the member of a group with the least work, of
-// those that take it (S11). Where several have as much, they take turns.
+// deliverToOne delivers a message to the least busy member of a group, of those
+// that accept it (S11). Equally busy members take turns.
 func (t *topic) deliverToOne(members []*member, m driver.Message) {
 	if len(members) == 1 {
 		members[0].sink.Deliver(m)
@@ -188,7 +188,7 @@ func (t *topic) handler(l *link) nats.MsgHandler {
 }
 
 // register subscribes new topics on the link and ends others, several at a
-// time, until the link ends: the next one subscribes all that are left.
+// time, until the link ends. The next link subscribes the remaining ones.
 func (b *Bus) register(l *link) {
 	for {
 		fresh, leaving := b.pending()
@@ -223,7 +223,7 @@ func (b *Bus) standing() (all []*topic) {
 	return all
 }
 
-// suspend notes that no topic is active any more.
+// suspend records that no topic is active any more.
 func (b *Bus) suspend() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -260,11 +260,11 @@ func (b *Bus) gap() {
 }
 
 // subscribe makes the topics active on the link, with one confirmation for all.
-// Those that the server refuses are ended. It returns an error if the link has
+// It ends those that the server refuses. It returns an error if the link has
 // ended.
 //
-// A refusal that names no subject is for one of several: then each is tried
-// alone (S27).
+// A refusal that names no subject applies to one of several topics; then each
+// is tried alone (S27).
 func (l *link) subscribe(topics []*topic) error {
 	if len(topics) == 0 {
 		return nil
@@ -311,7 +311,7 @@ func (l *link) trySubscribe(topics []*topic) (nameless, err error) {
 }
 
 // conclude activates the topics that the server has confirmed, and returns the
-// subscriptions of the others, and the refusal that named none.
+// subscriptions of the others, and the refusal that named no subject.
 func (b *Bus) conclude(topics []*topic, subs []*nats.Subscription) (nameless error, undone []*nats.Subscription) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -326,7 +326,8 @@ func (b *Bus) conclude(topics []*topic, subs []*nats.Subscription) (nameless err
 	return nameless, undone
 }
 
-// activate notes that the server has confirmed a topic. The caller holds b.mu.
+// activate records that the server has confirmed a topic. The caller holds
+// b.mu.
 func (b *Bus) activate(t *topic, sub *nats.Subscription) {
 	t.sub, t.active = sub, true
 	for _, m := range *t.members.Load() {
@@ -335,24 +336,24 @@ func (b *Bus) activate(t *topic, sub *nats.Subscription) {
 	close(t.ready)
 }
 
-// refuse ends a topic that the server does not allow, or not any more: calls of
-// Subscribe that wait for it fail, and so do the subscriptions that stood.
+// refuse ends a topic that the server does not allow, or no longer allows:
+// waiting calls of Subscribe fail, and so do the existing subscriptions.
 func (b *Bus) refuse(t *topic, cause error) {
 	var stood []driver.Sink
 	b.mu.Lock()
 	if t.err != nil || b.topics[t.key] != t {
 		b.mu.Unlock()
-		return // by a refusal before this one; or nobody needs it
+		return // by an earlier refusal; or it has no member left
 	}
 	for _, m := range *t.members.Load() {
 		if m.live {
 			stood = append(stood, m.sink)
 		}
 	}
-	delete(b.topics, t.key) // a later Subscribe asks again
+	delete(b.topics, t.key) // a later Subscribe tries again
 	t.err = fmt.Errorf("%w: %w", driver.ErrRefused, cause)
 	if t.active {
-		b.endLater(t.sub) // the server does not have it any more, the client has
+		b.endLater(t.sub) // the client still has it, the server does not
 	} else {
 		close(t.ready)
 	}
@@ -365,7 +366,7 @@ func (b *Bus) refuse(t *topic, cause error) {
 	})
 }
 
-// refuseTopic takes a refusal that names a subscription.
+// refuseTopic handles a refusal that names a subscription.
 func (b *Bus) refuseTopic(key topicKey, cause error) {
 	b.mu.Lock()
 	t := b.topics[key]
@@ -375,8 +376,8 @@ func (b *Bus) refuseTopic(key topicKey, cause error) {
 	}
 }
 
-// refuseNameless takes a refusal that names no subscription: it is for one of
-// those that are being made.
+// refuseNameless handles a refusal that names no subscription: it applies to
+// one of those in progress.
 func (b *Bus) refuseNameless(cause error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -393,16 +394,16 @@ type member struct {
 }
 
 // ending is a subscription at the server that is no longer needed, or a member
-// that leaves one that stays. done is closed when the server has confirmed it:
-// what it sends to the member has arrived.
+// that leaves a subscription that stays. done is closed when the server has
+// confirmed it: all its messages to the member have arrived.
 type ending struct {
 	sub  *nats.Subscription
 	last bool
 	done chan struct{}
 }
 
-// endLater has a subscription of the link ended at the server. The caller holds
-// b.mu.
+// endLater queues a subscription of the link to be ended at the server. The
+// caller holds b.mu.
 func (b *Bus) endLater(sub *nats.Subscription) *ending {
 	e := &ending{sub: sub, last: true, done: make(chan struct{})}
 	b.leaving = append(b.leaving, e)
@@ -410,8 +411,8 @@ func (b *Bus) endLater(sub *nats.Subscription) *ending {
 	return e
 }
 
-// unsubscribe ends the subscriptions. The client delivers what has arrived by
-// then. It returns an error if the link has ended.
+// unsubscribe ends the subscriptions. The client delivers the messages that
+// have arrived by then. It returns an error if the link has ended.
 func (l *link) unsubscribe(leaving []*ending) error {
 	if len(leaving) == 0 {
 		return nil
@@ -429,12 +430,12 @@ func (l *link) unsubscribe(leaving []*ending) error {
 	return l.conn.FlushTimeout(forever)
 }
 
-// End implements [driver.Interest]. What this bus has published before reaches
-// the subscription.
+// End implements [driver.Interest]. Earlier messages of this bus reach the
+// subscription.
 func (m *member) End(ctx context.Context) error {
 	b := m.topic.bus
 	if l := b.link.Load(); l != nil {
-		_ = b.ledger.passed(ctx, b.out.count(), l.over) // it ends all the same
+		_ = b.ledger.passed(ctx, b.out.count(), l.over) // it ends in any case
 	}
 	e, l := m.begin()
 	if e == nil {
@@ -451,9 +452,9 @@ func (m *member) End(ctx context.Context) error {
 	return m.topic.deliverRest(ctx, l, e.sub)
 }
 
-// begin starts to end the member. It returns nil if nothing is left to wait
-// for: without a connection, or if the member has ended before, or if its group
-// goes on with others.
+// begin starts to end the member. It returns nil if it has nothing to wait for:
+// without a connection, if the member has ended before, or if its group
+// continues with others.
 func (m *member) begin() (*ending, *link) {
 	t, b := m.topic, m.topic.bus
 	b.mu.Lock()
@@ -498,7 +499,7 @@ func (m *member) leave() {
 	m.detach()
 }
 
-// detach is leave. The caller holds the bus's mutex.
+// detach is leave for a caller that holds the bus's mutex.
 func (m *member) detach() {
 	t, b := m.topic, m.topic.bus
 	others := slices.DeleteFunc(t.list(), func(other *member) bool { return other == m })
@@ -527,5 +528,5 @@ func (t *topic) deliverRest(ctx context.Context, l *link, sub *nats.Subscription
 		}
 		pending, _, err = sub.Pending()
 	}
-	return nil // an error says that the subscription has ended
+	return nil // an error means that the subscription has ended
 }

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unsent returns how many written bytes the system still holds, because the
-// other side has not acknowledged them: they have not moved (S29). 0 if that is
-// not known.
+// unsent returns the number of written bytes that the system still holds,
+// because the other side has not acknowledged them: they have not moved (S29).
+// It returns 0 if the number is unknown.
 func unsent(conn net.Conn) int64 {
 	c, ok := conn.(syscall.Conn)
 	if !ok {

@@ -4,6 +4,6 @@ package nats
 
 import "net"
 
-// unsent returns how many written bytes the system still holds. It is not known
-// here, so that bytes count as moved when the system has taken them.
+// unsent returns 0: this system does not report the bytes that it still holds.
+// Bytes count as moved when the system has accepted them.
 func unsent(net.Conn) int64 { return 0 }

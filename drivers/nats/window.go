@@ -2,19 +2,19 @@ package nats
 
 import "time"
 
-// The bounds of the data that was handed to the client and that the server has
-// not confirmed (S29).
+// The bounds of the unconfirmed data that was handed to the client (S29).
 const (
 	minWindow = 64 << 10
 	maxWindow = 4 << 20
 )
 
-// slots is how many parts the last second has.
+// slots is the number of parts of the last second.
 const slots = 10
 
-// window estimates how much a link carries in a second: the bytes that the
-// server confirmed in the last one. A new link starts at the lower bound, and
-// each confirmation of a full window doubles it, until the link is the limit.
+// window estimates the bytes that a link carries in a second: the bytes that
+// the server confirmed in the last second. A new link starts at the lower
+// bound, and each confirmation of a full window doubles the window, until the
+// link is the limit.
 type window struct {
 	confirmed [slots]int // bytes
 	last      int64      // the number of the latest part
@@ -25,9 +25,9 @@ const slot = time.Second / slots
 
 func number(t time.Time) int64 { return t.UnixNano() / int64(slot) }
 
-// add enters bytes that the link has carried since the time given, and that were
-// confirmed now. They are spread over that time: a confirmation of much after
-// long is no burst.
+// add records confirmed bytes that the link has carried since the given time.
+// It spreads them over that time, so that a large confirmation after a long
+// wait is no burst.
 func (w *window) add(since, now time.Time, bytes int) {
 	w.pass(number(now))
 	parts := max(w.last-number(since), 0) + 1
@@ -36,7 +36,7 @@ func (w *window) add(since, now time.Time, bytes int) {
 	}
 }
 
-// size returns how much may be unconfirmed now.
+// size returns the number of bytes that may be unconfirmed now.
 func (w *window) size(now time.Time) int {
 	w.pass(number(now))
 	sum := 0
@@ -46,7 +46,7 @@ func (w *window) size(now time.Time) int {
 	return min(max(sum, minWindow), maxWindow)
 }
 
-// pass forgets what is older than a second. A clock that steps back changes
+// pass removes data older than a second. A clock that steps back changes
 // nothing.
 func (w *window) pass(now int64) {
 	for skipped := 0; w.last < now && skipped < slots; skipped++ {

@@ -10,26 +10,26 @@ import (
 	"github.com/megaframework/mega/bus/driver"
 )
 
-// chunk is how many messages, and about how many bytes, the writer hands over
-// between two looks at the window.
+// chunk is the number of messages, and about the number of bytes, that the
+// writer hands over between two checks of the window.
 const (
 	chunkMessages = 256
 	chunkBytes    = 32 << 10
 )
 
-// writer hands messages to the client of a link. It alone publishes.
+// writer hands messages to the client of a link. Only the writer publishes.
 type writer struct {
 	bus  *Bus
 	link *link
 	msg  nats.Msg
 
-	// The subject of the latest event, without and with its prefix: publishers
-	// repeat themselves.
+	// The subject of the latest event, without and with its prefix, because
+	// publishers often repeat a subject.
 	subject, full string
 	header        nats.Header // of the latest message
 }
 
-// write hands over what waits in the outbox, in order, as far as the window
+// write hands over the messages in the outbox, in order, as far as the window
 // allows, until the link ends.
 func (b *Bus) write(l *link) {
 	w := &writer{bus: b, link: l, header: nats.Header{}}
@@ -66,7 +66,7 @@ func (l *link) wait(signal <-chan struct{}, timer <-chan time.Time) bool {
 func (w *writer) transfer(items []item) bool {
 	space := w.bus.ledger.space(time.Now(), w.bus.config.ping)
 	if space <= 0 { // S29
-		wake(w.link.kick) // half of the window is used: the flusher asks for a confirmation
+		wake(w.link.kick) // half of the window is used: the flusher requests a confirmation
 		return w.link.wait(w.link.space, nil)
 	}
 	n, p := w.plan(items, space)
@@ -136,9 +136,9 @@ func (w *writer) enter(it *item, now time.Time, p *parcel) {
 	p.largest = max(p.largest, int(it.size))
 }
 
-// isOver reports whether a message is not to be sent any more: an event that has
-// expired (S24), or a request whose connection is gone, whose caller has left or
-// whose time is over (S12).
+// isOver reports whether a message must not be sent any more: an expired event
+// (S24), or a request whose connection has ended, whose caller has left or
+// whose deadline has passed (S12).
 func (w *writer) isOver(it *item, now time.Time) bool {
 	s := it.special
 	if s == nil || it.kind == driver.Answer {
@@ -155,7 +155,7 @@ func (w *writer) isOver(it *item, now time.Time) bool {
 }
 
 // hand gives a message to the client. It returns false if the link has ended
-// before the message was handed over: the next one sends it.
+// before the message was handed over; the next link sends it.
 func (w *writer) hand(it *item) bool {
 	err := w.publish(it)
 	switch {
@@ -185,8 +185,8 @@ func (w *writer) publish(it *item) error {
 	return w.link.conn.PublishMsg(&w.msg)
 }
 
-// name returns the subject of a message on NATS. The prefix of an answer is in
-// its subject.
+// name returns the subject of a message on NATS. The subject of an answer
+// already contains its prefix.
 func (w *writer) name(it *item) string {
 	if it.kind != driver.Event {
 		return w.bus.prefixes[it.kind] + it.subject
@@ -210,7 +210,7 @@ func (w *writer) hasKeys(header []pair) bool {
 // wire returns the header of a message on NATS, until the next call.
 func (w *writer) wire(it *item) nats.Header {
 	if !w.hasKeys(it.header) {
-		clear(w.header) // costs as much as all else here, and publishers repeat themselves
+		clear(w.header) // as costly as the rest; publishers often repeat a header
 	}
 	for _, p := range it.header {
 		w.header[p.key] = p.values
@@ -227,8 +227,9 @@ func (w *writer) wire(it *item) nats.Header {
 	return header
 }
 
-// discard reports a message that this connection cannot carry: its limit became
-// smaller while the message waited. No other is tried (S17).
+// discard reports a message that this connection cannot carry, because its
+// limit has decreased while the message waited. The message is not retried
+// (S17).
 func (w *writer) discard(it *item, err error) {
 	it.skip = true
 	if it.kind == driver.Request {
@@ -239,8 +240,8 @@ func (w *writer) discard(it *item, err error) {
 	w.bus.tell(func(f driver.Front) { f.Lost(1, int(it.size), err) })
 }
 
-// confirm sends PINGs, one at a time, and enters the PONGs, until the link
-// ends. A PING is sent soon after something was handed over, and now and then
+// confirm sends PINGs, one at a time, and records the PONGs, until the link
+// ends. It sends a PING soon after messages were handed over, and periodically
 // on a quiet connection.
 func (b *Bus) confirm(l *link) {
 	timer := time.NewTimer(0)
@@ -258,12 +259,12 @@ func (b *Bus) confirm(l *link) {
 			<-l.over
 			return
 		}
-		l.settle() // refusals that came before the PONG are known
+		l.settle() // handles the refusals that came before the PONG
 		b.measure(l)
 		b.ledger.pong()
 		wake(l.space)
 	}
 }
 
-// forever is a time-out for calls that end with the connection.
+// forever is a timeout for calls that end with the connection.
 const forever = 24 * time.Hour
