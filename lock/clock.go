@@ -47,6 +47,6 @@ func (c *clock) time(i instant) time.Time {
 	if c.read == nil {
 		return t
 	}
-	now := time.Now() // first: after a pause between the readings, the result is too early, which is safe
+	now := time.Now() // first: a pause between the readings makes the result earlier
 	return t.Add(-c.read().Sub(now).Truncate(time.Millisecond))
 }

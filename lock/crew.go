@@ -11,7 +11,7 @@ type crew struct {
 	ctx  context.Context
 	stop context.CancelFunc
 
-	mu      sync.Mutex // guards stopped, so that no goroutine starts during the final wait
+	mu      sync.Mutex // guards stopped: no goroutine starts during the final wait
 	stopped bool
 	work    sync.WaitGroup
 }

@@ -23,7 +23,7 @@ type hold struct {
 	rev      uint64        // raised with each change of the TTL, so that the backend ignores late copies (L12)
 	deadline instant
 	heard    instant // when the backend has last confirmed the grant
-	kept     instant // until when the backend may keep it; later than deadline while the effect of a renewal is not known
+	kept     instant // end at the backend; after deadline while a renewal's effect is unknown
 	ended    bool    // given back or lost; no renewal changes it
 
 	// The current lease. From its first renewal on, the hold watches it: by a

@@ -10,7 +10,7 @@ import (
 
 // Bus is a bus driver of scope Process: a message goes straight from the
 // publisher's goroutine into the queues of the subscriptions that match. It has
-// no goroutine, no timer and no buffer of its own.
+// no goroutine, no timer and no buffer.
 type Bus struct {
 	front  driver.Front
 	events *table
@@ -20,13 +20,13 @@ type Bus struct {
 
 var _ driver.Driver = (*Bus)(nil)
 
-// NewBus returns a driver without subscriptions. Two of them know nothing of
-// each other: a process makes one.
+// NewBus returns a driver without subscriptions. Two drivers share nothing: a
+// process makes one.
 func NewBus() *Bus {
 	return &Bus{events: newTable(), asked: newTable()}
 }
 
-// Info names the driver.
+// Info returns the driver's name and scope.
 func (b *Bus) Info() driver.Info { return driver.Info{Name: "memory", Scope: driver.Process} }
 
 // Attach implements [driver.Driver].
@@ -43,7 +43,7 @@ func (b *Bus) Publish(_ context.Context, m driver.Message) error {
 	if b.closed.Load() {
 		return driver.ErrClosed
 	}
-	b.events.Find(m.Subject).deliver(&m) // S19: the publisher's subscriptions too
+	b.events.Find(m.Subject).deliver(&m) // S19: also to the publisher's subscriptions
 	return nil
 }
 

@@ -13,25 +13,25 @@ type Lock struct{ table *locks.Table }
 
 var _ driver.Driver = (*Lock)(nil)
 
-// NewLock returns an empty driver. Two of them know nothing of each other: a
-// process makes one.
+// NewLock returns an empty driver. Two drivers share nothing: a process makes
+// one.
 func NewLock() *Lock {
 	return &Lock{locks.New(locks.Config{Now: clock{time.Now()}.now})}
 }
 
-// clock is time.Now at half its price: only the monotonic clock is read.
+// clock reads only the monotonic clock, which costs half of time.Now.
 type clock struct{ base time.Time }
 
 func (c clock) now() time.Time { return c.base.Add(time.Since(c.base)) }
 
-// Info names the driver.
+// Info returns the driver's name, scope and limits.
 func (l *Lock) Info() driver.Info {
 	return driver.Info{Name: "memory", Scope: driver.Process}
 }
 
-// Acquire implements [driver.Driver]. When ctx ends its wait the outcome is
-// known: nothing is held and nothing queued, and the error is a
-// *driver.NotAcquiredError around ctx's.
+// Acquire implements [driver.Driver]. If ctx ends the wait, the outcome is
+// known: nothing is held or queued, and the error is a *driver.NotAcquiredError
+// that wraps ctx's error.
 func (l *Lock) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	return l.table.Acquire(ctx, r)
 }
@@ -60,8 +60,8 @@ func (l *Lock) Inspect(_ context.Context, key string) (driver.State, error) {
 	return l.table.Inspect(key)
 }
 
-// List implements [driver.Driver]. Each state is of one instant, not all of
-// the same.
+// List implements [driver.Driver]. Each state is of one instant, but not all of
+// the same instant.
 func (l *Lock) List(_ context.Context, prefix string) ([]driver.State, error) {
 	return l.table.List(prefix)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/megaframework/mega/drivers/internal/routes"
 )
 
-// table is the subscriptions of one kind.
+// table holds the subscriptions of one kind.
 type table = routes.Table[*interest, plan]
 
 func newTable() *table {
@@ -20,14 +20,14 @@ func newTable() *table {
 	})
 }
 
-// plan is who gets the messages of one subject.
+// plan holds the receivers of the messages of one subject.
 type plan struct {
 	each   []*interest // each of these
-	groups []group     // and one of each of these
+	groups []group     // and one member of each group
 }
 
-// deliver hands m to the subscriptions that match, and returns how many have
-// taken it.
+// deliver passes m to the subscriptions that match, and returns how many
+// accepted it.
 func (p *plan) deliver(m *driver.Message) (taken int) {
 	for _, i := range p.each {
 		if i.Sink.Deliver(*m) {
@@ -42,11 +42,11 @@ func (p *plan) deliver(m *driver.Message) (taken int) {
 	return taken
 }
 
-// group is the members of a group.
+// group holds the members of a group.
 type group []*interest
 
-// deliver hands m to one member: the one with less to do of two that are
-// chosen at random, and if these are just leaving, any other.
+// deliver passes m to one member: to the less busy of two that are chosen at
+// random, or to any other if both are leaving.
 func (g group) deliver(m *driver.Message) bool {
 	if len(g) == 1 {
 		return g[0].Sink.Deliver(*m)

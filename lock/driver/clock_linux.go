@@ -13,14 +13,14 @@ const (
 	clockBoottime  = 7
 )
 
-// reading is what the kernel said of its clocks when the drift was so much.
+// reading is the time asleep that the kernel reported at a drift.
 type reading struct{ drift, asleep time.Duration }
 
-// newest saves three system calls a look: as long as the drift stands still,
-// so does the time asleep. It holds nothing but what the kernel says.
+// newest saves three system calls per call: while the drift does not change,
+// the time asleep does not either. It only caches values of the kernel.
 var newest atomic.Pointer[reading]
 
-// asleep returns how long the machine has slept since it booted.
+// asleep returns the total sleep time of the machine since it booted.
 func asleep(now time.Time) time.Duration {
 	d := drift(now)
 	if r := newest.Load(); r != nil && (d-r.drift).Abs() < time.Millisecond {
@@ -31,15 +31,16 @@ func asleep(now time.Time) time.Duration {
 	return r.asleep
 }
 
-// readAsleep returns the one difference between the two clocks. Both are read
-// from the kernel, not from time.Now, so that it is the same under
-// testing/synctest.
+// readAsleep returns the difference between the two clocks, which is the sleep
+// time. Both are read from the kernel, not from time.Now, so that the result is
+// the same under testing/synctest.
 func readAsleep() time.Duration {
 	for {
 		before := clock(clockMonotonic)
 		boot := clock(clockBoottime)
-		// A thread that was put aside between the readings would take its
-		// pause for sleep; it looks again. What remains is cut off.
+		// A thread that was suspended between the readings would count its
+		// pause as sleep, so it reads again. Differences below the limit are
+		// cut off.
 		if clock(clockMonotonic)-before < time.Millisecond {
 			return (boot - before).Truncate(time.Millisecond)
 		}

@@ -4,9 +4,9 @@ package driver
 
 import "time"
 
-// slept holds nothing but what the clocks of the process say.
+// slept depends only on the clocks of the process.
 var slept sleep
 
-// asleep returns how long the machine has slept since the process started, as
-// far as the time of day shows it.
+// asleep returns the sleep time of the machine since the process started, as
+// estimated from the time of day.
 func asleep(now time.Time) time.Duration { return slept.after(drift(now)) }

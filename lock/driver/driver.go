@@ -1,27 +1,29 @@
-// Package driver is the boundary between package lock and its backends:
-// what a lock backend implements, and the words both sides share.
+// Package driver is the boundary between package lock and its backends. It has
+// the interface that a lock driver implements, and the types that both sides
+// share.
 //
 // Users of locks need this package only to name an error or a [State]; package
-// lock has an alias for each. Authors of drivers start here, and prove their
+// lock has an alias for each. Authors of drivers start here, and test their
 // work with package locktest.
 //
-// A driver does one thing per call and reports honestly. It does not validate
-// keys, apply defaults, renew by itself, retry a release, count, log or wrap
-// error texts: the front does each of these once, for every driver.
+// A driver does one thing per call and reports the exact outcome. It does not
+// validate keys, apply defaults, renew without a request, retry a release,
+// count, log or wrap error texts: package lock, the front, does each of these
+// once for all drivers.
 //
 // # What a driver may rely on
 //
-// Keys, tokens, TTLs, slots and labels were checked by the front. Tokens are
-// random, 22 characters of [A-Za-z0-9_-], and never used for a second request.
-// Every context given to Renew, Release, ForceRelease and Inspect has a deadline
-// of at most about a second, and List's of ten; a driver of scope Process may be
-// given one without.
+// The front checks keys, tokens, TTLs, slots and labels. Tokens are random, 22
+// characters of [A-Za-z0-9_-], and never used for a second request. Every
+// context given to Renew, Release, ForceRelease and Inspect has a deadline of
+// at most about a second, and the context given to List one of about ten
+// seconds. A driver of scope Process may receive contexts without a deadline.
 //
 // # What a driver must keep
 //
 // Its methods may be called concurrently. Every operation is idempotent by
-// token. An error that is neither a context's nor one of this package's is
-// taken for [ErrUnavailable].
+// token. The front treats an error that is neither a context's nor one of this
+// package's as [ErrUnavailable].
 package driver
 
 import (
@@ -30,30 +32,31 @@ import (
 	"time"
 )
 
-// CallTimeout is how long a call that is not queued may take before it is
+// CallTimeout is the time after which a call that is not queued ends with
 // ErrUnavailable.
 const CallTimeout = time.Second
 
-// MaxTickets is how many requests may be queued for a key. A driver refuses
-// another one with a *NotAcquiredError that has Full set.
+// MaxTickets is the maximum number of queued requests of a key. A driver
+// refuses further ones with a *NotAcquiredError that has Full set.
 const MaxTickets = 10_000
 
 // Driver stores leases. At any instant at most Slots grants of a key are live
 // in its scope.
 type Driver interface {
-	// Info says what the driver is. It does no I/O and never changes.
+	// Info returns the driver's name, scope and limits. It does no I/O, and its
+	// result never changes.
 	Info() Info
 
 	// Acquire queues for r.Key and returns when it is granted, first come,
 	// first served.
 	//
-	// It returns an error that wraps ErrNotAcquired, as *NotAcquiredError with
-	// whatever is known of the holders, once r.Wait has passed: at once if it
-	// is 0, and never if it is below 0. Having said so, it holds nothing and
-	// is queued nowhere.
+	// When r.Wait has passed, it returns an error that wraps ErrNotAcquired, as
+	// *NotAcquiredError with the known holders: at once if r.Wait is 0, and
+	// never if it is negative. After that error the request neither holds nor
+	// queues for anything.
 	//
-	// When ctx ends it returns promptly, with an error that wraps ctx's. After
-	// that, and after every error but ErrNotAcquired, ErrInvalid,
+	// When ctx ends, it returns promptly with an error that wraps ctx's error.
+	// After that, and after every error but ErrNotAcquired, ErrInvalid,
 	// ErrUnsupported and ErrClosed, the outcome may be unknown; the front then
 	// calls Release with the key and token of r until it answers.
 	//
@@ -62,41 +65,41 @@ type Driver interface {
 	// outage until r.Wait has passed, and keeps its place where the backend
 	// still has one for it.
 	//
-	// An error that wraps ErrLost says that the grant was taken away by force
-	// before it arrived; the front asks again.
+	// An error that wraps ErrLost means that the grant was taken away by force
+	// before it arrived; the front repeats the request.
 	//
-	// Asking again with the token of a live grant answers the same grant.
+	// A request with the token of a live grant returns the same grant.
 	Acquire(ctx context.Context, r Request) (Grant, error)
 
-	// Renew sets the life of each grant to its TTL from now, longer or shorter
-	// than what it had, or, where NoRenew is set, only reports whether it
-	// lives. Result i belongs to grants[i].
+	// Renew sets the life of each grant to its TTL from now, which may lengthen
+	// or shorten it. Where NoRenew is set, it only reports whether the grant is
+	// live. Result i belongs to grants[i].
 	//
 	// The backend keeps the highest Rev that it has seen for a grant. A request
 	// with a lower one is a late copy: it changes nothing, and its result is
-	// the grant's deadline as it stands.
+	// the grant's current deadline.
 	//
-	// Renewal.Err wraps ErrLost, as *LostError with the cause where it is
-	// known, if the grant is no longer the live one, and it is never made
-	// live again. Any other error means that it could not be found out. One
-	// grant's failure does not keep another from being renewed.
+	// Renewal.Err wraps ErrLost, as *LostError with the cause if known, if the
+	// grant is no longer live. Such a grant never becomes live again. Any other
+	// error means that the outcome is not known. The failure of one grant does
+	// not prevent the renewal of another.
 	Renew(ctx context.Context, grants []Grant) []Renewal
 
-	// Release ends the grant or withdraws the request with g's key and token,
-	// whichever there is; the fields beside them may be zero. If there is
-	// neither, or if the request may have been sent more than once, a copy of
-	// it that reaches the backend later is refused.
+	// Release ends the grant or withdraws the request with g's key and token;
+	// the other fields of g may be zero. If there is neither, or if the request
+	// may have been sent more than once, the backend refuses a copy of the
+	// request that arrives later.
 	//
-	// It returns an error that wraps ErrLost if there is neither; others'
-	// grants are never touched.
+	// It returns an error that wraps ErrLost if there is neither. It never
+	// changes a grant with another token.
 	Release(ctx context.Context, g Grant) error
 
-	// ForceRelease ends every live grant of key, tells their holders who did
-	// it and why, and serves the queue. It returns how many there were.
+	// ForceRelease ends every live grant of key, notifies their holders with by
+	// and reason, and serves the queue. It returns the number of ended grants.
 	ForceRelease(ctx context.Context, key, reason string, by Holder) (int, error)
 
 	// Inspect returns the holders of key by slot, and its waiters in the order
-	// in which they will be served. A key that nobody uses has neither.
+	// in which they will be served. A key that is not in use has neither.
 	Inspect(ctx context.Context, key string) (State, error)
 
 	// List returns the state of every key in use that begins with prefix,
@@ -105,22 +108,23 @@ type Driver interface {
 	// another call (L23).
 	List(ctx context.Context, prefix string) ([]State, error)
 
-	// Close ends the waiters with ErrClosed and frees what the driver holds of
-	// its process: connections, goroutines, timers. Live grants are left to
-	// their TTL. It is idempotent.
+	// Close ends the waiters with ErrClosed and frees the driver's connections,
+	// goroutines and timers. Live grants are left to their TTL. It is
+	// idempotent.
 	Close(ctx context.Context) error
 }
 
-// Asker is what a Driver may be beside: one whose Acquire can be had in two
-// parts. The front then asks on its caller's goroutine, which is the whole of it
-// for a free key, and waits on another.
+// Asker is an optional interface of a Driver that splits Acquire into two
+// parts. The front then calls Ask on its caller's goroutine, which is enough
+// for a free key, and waits on another goroutine.
 type Asker interface {
-	// Ask is Acquire until r is granted, refused or queued. If it is queued,
-	// wait is not nil and is the rest of Acquire; it must be called, once.
+	// Ask is Acquire until r is granted, refused or queued. If r is queued,
+	// wait is not nil and does the rest of Acquire; the caller must call it
+	// exactly once.
 	Ask(ctx context.Context, r Request) (g Grant, wait func(ctx context.Context) (Grant, error), err error)
 }
 
-// Scope is how far a driver's exclusion reaches.
+// Scope is the set of processes that a driver's exclusion covers.
 type Scope int
 
 // The scopes, from the narrowest.
@@ -143,18 +147,18 @@ func (s Scope) String() string {
 	return fmt.Sprintf("scope(%d)", int(s))
 }
 
-// Info says what a driver is, and what it cannot do.
+// Info describes a driver and its limits.
 type Info struct {
 	Name   string // "memory", "redis", "cluster"
-	Engine string // which of the driver's engines, where it has several
+	Engine string // the driver's engine, where it has several
 	Scope  Scope
 	// Format is the version of the data that the driver stores or sends (L24);
-	// empty if nothing leaves the process.
+	// empty if no data leaves the process.
 	Format string
 	// Lacks lists the rules of the contract that the driver does not keep.
 	Lacks []Lack
-	// Warnings lists what weakens its promise on the backend that it found,
-	// each a sentence for an operator.
+	// Warnings lists the properties of the backend that weaken the driver's
+	// guarantees, each as a sentence for an operator.
 	Warnings []string
 }
 
@@ -169,22 +173,22 @@ type Request struct {
 	Key   string
 	Token string
 	TTL   time.Duration
-	// Wait is how long the request may be queued; 0 is not at all, below 0
-	// without end.
+	// Wait is the maximum time in the queue; 0 means no wait, and negative
+	// means no limit.
 	Wait time.Duration
-	// Slots is the size of the pool, 1 for a plain lock. The newest request's
-	// size holds: a shrunk pool drains.
+	// Slots is the size of the pool, 1 for a plain lock. The size of the newest
+	// request applies: a pool that shrinks drains.
 	Slots int
-	// Fences is how many fences to reserve, at least 1.
+	// Fences is the number of fences to reserve, at least 1.
 	Fences int
-	// FIFO asks for strict order across processes. A driver whose queue is
+	// FIFO requires strict order across processes. A driver whose queue is
 	// always strict ignores it.
 	FIFO    bool
 	NoRenew bool
 	Holder  Holder
 }
 
-// Grant is a lease as the driver knows it.
+// Grant is a lease at the driver.
 type Grant struct {
 	Key, Token string
 	// Fence is the first of the Fences that this grant may use. Fences of a
@@ -192,47 +196,50 @@ type Grant struct {
 	Fence  uint64
 	Fences int
 	Slot   int // 0 to Slots-1
-	// TTL is what Renew extends the grant to.
+	// TTL is the life that Renew sets.
 	TTL     time.Duration
 	NoRenew bool
-	// Rev grows with each change of the TTL that the front asks for. A grant
-	// starts at 0. Renew presents it.
+	// Rev is the revision of the TTL. It starts at 0 and grows with each change
+	// of the TTL by the front. Renew sends it to the backend.
 	Rev uint64
-	// Deadline is until when the grant is surely live, as Deadline computes
-	// it; a grant may start with less than its TTL, to be renewed at once, but
-	// not under NoRenew. It is on the clock of Now, or for a driver of scope
-	// Process on time.Now's.
+	// Deadline is the time until which the grant is surely live, as the
+	// function Deadline computes it. A grant may start with less than its TTL,
+	// so that the front renews it at once, but not under NoRenew. Deadline is
+	// on the clock of Now, or for a driver of scope Process on the clock of
+	// time.Now.
 	Deadline time.Time
-	// Lost is a hint, so that a loss is known at once: when it is closed or
-	// receives, the grant may have been taken away, for the reason received
-	// or, without one, for what Renew then says. It may be nil.
+	// Lost is a hint, so that the front detects a loss at once. A closed
+	// channel or a received error means that the grant may have been taken
+	// away. The received error is the reason; without one, Renew returns it.
+	// Lost may be nil.
 	Lost <-chan error
 	// Resized is the size that the pool had before this request changed it,
 	// or 0.
 	Resized int
-	// Queued says that the request found the key busy and had to wait.
+	// Queued reports that the request found the key busy and had to wait.
 	Queued bool
 }
 
-// Renewal is the outcome of renewing one grant: until when it is surely live,
-// or why that is not known.
+// Renewal is the outcome of the renewal of one grant: the time until which it
+// is surely live, or the error.
 type Renewal struct {
 	Deadline time.Time
 	Err      error
 }
 
-// Holder says who holds or waits. Nothing depends on its content.
+// Holder describes a holder or a waiter. Nothing depends on its content.
 type Holder struct {
 	App     string    `json:"app,omitempty"`
 	Host    string    `json:"host,omitempty"`
 	PID     int       `json:"pid,omitempty"`
-	Worker  int       `json:"worker,omitempty"` // its number, from 1, where several run under a supervisor
+	Worker  int       `json:"worker,omitempty"` // number of the worker, from 1, under a supervisor
 	Label   string    `json:"label,omitempty"`
-	Request string    `json:"request,omitempty"` // id of the request that asked
-	Since   time.Time `json:"since,omitzero"`    // when it asked
+	Request string    `json:"request,omitempty"` // id of the request that made the call
+	Since   time.Time `json:"since,omitzero"`    // when the call began
 }
 
-// String is for logs and error texts: `app "web" on host-1, worker 2, pid 42 (label)`.
+// String returns a text for logs and errors: `app "web" on host-1, worker 2,
+// pid 42 (label)`.
 func (h Holder) String() string {
 	s := fmt.Sprintf("pid %d", h.PID)
 	if h.Worker != 0 {
@@ -250,14 +257,14 @@ func (h Holder) String() string {
 	return s
 }
 
-// State is what a key looked like at one instant.
+// State is the state of a key at one instant.
 type State struct {
 	Key     string    `json:"key"`
 	Slots   int       `json:"slots"`
 	Holders []Holding `json:"holders"` // by slot
 	Waiters []Holder  `json:"waiters"` // in the order of service
-	// Skipped is why the data at Key is not a lock, or empty. A skipped key has
-	// neither holders nor waiters.
+	// Skipped is the reason why the data at Key is not a lock, or empty. A
+	// skipped key has neither holders nor waiters.
 	Skipped string `json:"skipped,omitempty"`
 }
 

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Error is a fact that callers branch on. Compare with errors.Is; Code is for
-// machines.
+// Error is an error that callers can compare with errors.Is. Its code is for
+// programs.
 type Error struct{ code, text string }
 
 // Error returns the text.
@@ -16,8 +16,8 @@ func (e *Error) Error() string { return e.text }
 // Code returns the stable dotted code, such as "lock.lost".
 func (e *Error) Code() string { return e.code }
 
-// The vocabulary of locks. Busy (ErrNotAcquired) and broken (ErrUnavailable)
-// are never the same error.
+// The errors of locks. A busy key (ErrNotAcquired) and an unavailable backend
+// (ErrUnavailable) are never the same error.
 var (
 	ErrNotAcquired = &Error{"lock.not_acquired", "lock: not acquired"}
 	ErrLost        = &Error{"lock.lost", "lock: lost"}
@@ -32,10 +32,10 @@ var (
 type NotAcquiredError struct {
 	Key      string
 	Waited   time.Duration
-	Holders  []Holding // as far as known; none if only waiters are ahead
+	Holders  []Holding // the known holders; none if only waiters are ahead
 	Position int       // in the queue when it was left, from 1; 0 if never queued or not known
 	Full     bool      // the queue of the key had MaxTickets tickets
-	Err      error     // the context's error, where that ended the wait
+	Err      error     // the context's error, if it ended the wait
 }
 
 func (e *NotAcquiredError) Error() string {
@@ -68,29 +68,29 @@ func (e *NotAcquiredError) Code() string {
 	return ErrNotAcquired.code
 }
 
-// Is makes the error an ErrNotAcquired.
+// Is reports whether target is ErrNotAcquired.
 func (e *NotAcquiredError) Is(target error) bool { return target == ErrNotAcquired }
 
 // Unwrap returns the context's error, if that ended the wait.
 func (e *NotAcquiredError) Unwrap() error { return e.Err }
 
-// Cause is why a lease was lost.
+// Cause is the reason of a loss.
 type Cause string
 
 // The causes of a loss.
 const (
 	Expired     Cause = "expired"     // its time ran out, or the backend no longer has it
-	Forced      Cause = "forced"      // an operator took it: see Reason and By
+	Forced      Cause = "forced"      // an operator forced the release: see Reason and By
 	Unreachable Cause = "unreachable" // the backend could not be reached until the deadline
 	Shutdown    Cause = "shutdown"    // its Locker was closed
 )
 
-// LostError is an ErrLost that says why.
+// LostError is an ErrLost with the cause of the loss.
 type LostError struct {
 	Key    string
 	Cause  Cause
-	Reason string // what the operator gave, if Forced
-	By     Holder // who the operator was, if Forced
+	Reason string // the operator's reason, if Forced
+	By     Holder // the operator, if Forced
 	Err    error  // the backend's last error, if Unreachable
 }
 
@@ -108,7 +108,7 @@ func (e *LostError) Error() string {
 // Code returns "lock.lost".
 func (e *LostError) Code() string { return ErrLost.code }
 
-// Is makes the error an ErrLost.
+// Is reports whether target is ErrLost.
 func (e *LostError) Is(target error) bool { return target == ErrLost }
 
 // Unwrap returns the backend's error, if there is one.
