@@ -24,7 +24,7 @@ type clock struct{ base time.Time }
 
 func (c clock) now() time.Time { return c.base.Add(time.Since(c.base)) }
 
-// Info returns the driver's name, scope and limits.
+// Info returns the driver's name and scope.
 func (l *Lock) Info() driver.Info {
 	return driver.Info{Name: "memory", Scope: driver.Process}
 }

@@ -39,8 +39,7 @@ func readAsleep() time.Duration {
 		before := clock(clockMonotonic)
 		boot := clock(clockBoottime)
 		// A thread that was suspended between the readings would count its
-		// pause as sleep, so it reads again. Differences below the limit are
-		// cut off.
+		// pause as sleep, so it reads again. Truncate removes shorter pauses.
 		if clock(clockMonotonic)-before < time.Millisecond {
 			return (boot - before).Truncate(time.Millisecond)
 		}

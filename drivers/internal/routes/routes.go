@@ -1,6 +1,6 @@
-// Package routes finds what is registered for a subject: a trie of patterns
-// behind a cache of what was found. The bus drivers that route by themselves
-// share it.
+// Package routes finds the values that are registered for a subject, with a
+// trie of patterns and a cache of results. The bus drivers that do their own
+// routing share it.
 package routes
 
 import (
@@ -9,26 +9,26 @@ import (
 	"sync/atomic"
 )
 
-// Table holds values under patterns, and answers a subject with a plan: what
-// its owner makes of the values that match. Finding the plan of a subject that
-// was asked for before takes no lock. It may be used from several goroutines
-// at once.
+// Table holds values under patterns, and returns a plan for a subject: the
+// result of the owner's plan function for the values that match. Finding a
+// cached plan takes no lock. A Table may be used from several goroutines at
+// once.
 type Table[V comparable, P any] struct {
 	plan func(subject string, each []V, groups [][]V) P
 	seed maphash.Seed
-	// cache is of the trie as it is: every change of the trie takes it away.
+	// cache belongs to the current state of the trie: every change of the trie
+	// drops it.
 	cache atomic.Pointer[cache[P]]
 
 	mu   sync.RWMutex // guards root
 	root node[V]
 }
 
-// cacheSize is how many subjects are remembered at most; a power of two.
+// cacheSize is the maximum number of cached subjects; a power of two.
 const cacheSize = 1024
 
-// cache holds what was found for a subject at one of two places, so that it
-// never grows, and two subjects that share a place do not drive each other
-// out.
+// cache holds the result for a subject at one of two places. It never grows,
+// and two subjects that share a place do not evict each other.
 type cache[P any] [cacheSize]atomic.Pointer[found[P]]
 
 // found is the plan of one subject. It never changes.
@@ -38,15 +38,15 @@ type found[P any] struct {
 }
 
 // New returns an empty table. It calls plan with a subject, the values without
-// a group that match it, and the members of each matching group; none of these
-// may be changed. What plan returns is shared by all who ask for the subject
-// until the table changes.
+// a group that match it, and the members of each matching group; plan must not
+// change any of these. All callers of Find for the subject share the result of
+// plan until the table changes.
 func New[V comparable, P any](plan func(subject string, each []V, groups [][]V) P) *Table[V, P] {
 	return &Table[V, P]{plan: plan, seed: maphash.MakeSeed()}
 }
 
-// Add puts v under pattern, as a member of the group of that name unless it is
-// "". A group is a pattern and a name.
+// Add adds v under pattern, as a member of the named group unless group is "".
+// A group is identified by its pattern and its name.
 func (t *Table[V, P]) Add(pattern, group string, v V) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -54,7 +54,7 @@ func (t *Table[V, P]) Add(pattern, group string, v V) {
 	t.cache.Store(nil)
 }
 
-// Remove takes out what Add has put in, and says whether it was there.
+// Remove removes a value that Add has added, and reports whether it was there.
 func (t *Table[V, P]) Remove(pattern, group string, v V) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -65,7 +65,7 @@ func (t *Table[V, P]) Remove(pattern, group string, v V) bool {
 	return true
 }
 
-// Clear takes everything out.
+// Clear removes all values.
 func (t *Table[V, P]) Clear() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -73,7 +73,7 @@ func (t *Table[V, P]) Clear() {
 	t.cache.Store(nil)
 }
 
-// Len returns how many places there are in the trie: none once everything was
+// Len returns the number of nodes in the trie. It is 0 when all values were
 // removed.
 func (t *Table[V, P]) Len() int {
 	t.mu.RLock()
@@ -95,8 +95,8 @@ func (t *Table[V, P]) Find(subject string) *P {
 	return t.look(subject, a, b)
 }
 
-// FindBytes is Find for a subject that is part of something larger, which it
-// does not keep.
+// FindBytes is Find for a subject that is part of a larger buffer. It does not
+// keep the buffer.
 func (t *Table[V, P]) FindBytes(subject []byte) *P {
 	a, b := places(maphash.Bytes(t.seed, subject))
 	if c := t.cache.Load(); c != nil {
@@ -110,10 +110,10 @@ func (t *Table[V, P]) FindBytes(subject []byte) *P {
 	return t.look(string(subject), a, b)
 }
 
-// places are where a subject may be remembered.
+// places returns the two places of a subject in the cache.
 func places(hash uint64) (a, b uint64) { return hash % cacheSize, hash / cacheSize % cacheSize }
 
-// look asks the trie, and remembers the answer at one of two places.
+// look searches the trie, and caches the result at one of the two places.
 func (t *Table[V, P]) look(subject string, a, b uint64) *P {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -128,7 +128,7 @@ func (t *Table[V, P]) look(subject string, a, b uint64) *P {
 	return &f.plan
 }
 
-// current is the cache of the trie as it is, which cannot change while its
+// current returns the cache of the current trie, which cannot change while the
 // caller holds mu.
 func (t *Table[V, P]) current() *cache[P] {
 	if c := t.cache.Load(); c != nil {

@@ -5,21 +5,22 @@ import (
 	"strings"
 )
 
-// node is a place in a trie of patterns: what begins with the tokens that lead
-// to it. Its lists never change; a change replaces them.
+// node is a node of a trie of patterns. It holds the patterns that begin with
+// the tokens on the path to it. Its lists are immutable; a change replaces
+// them.
 type node[V comparable] struct {
-	each   []V                 // whose pattern ends here
-	groups map[string][]V      // those of a group, by its name
+	each   []V                 // values whose pattern ends here
+	groups map[string][]V      // values in groups, by the name of the group
 	next   map[string]*node[V] // by the next token, which may be "*" or ">"
 }
 
-// matches is what a subject has found so far.
+// matches holds the values that were found so far.
 type matches[V comparable] struct {
 	each   []V
 	groups [][]V
 }
 
-// add puts v where pattern leads.
+// add adds v at the node of pattern.
 func (n *node[V]) add(pattern, group string, v V) {
 	for token := range strings.SplitSeq(pattern, ".") {
 		child := n.next[token]
@@ -42,8 +43,8 @@ func (n *node[V]) add(pattern, group string, v V) {
 	n.groups[group] = append(slices.Clip(n.groups[group]), v)
 }
 
-// remove takes v out from where pattern leads, and the nodes that nothing is
-// left of. It says whether v was there.
+// remove removes v from the node of pattern, and the nodes that are then empty.
+// It reports whether v was there.
 func (n *node[V]) remove(pattern, group string, v V) bool {
 	token, rest, more := strings.Cut(pattern, ".")
 	child := n.next[token]
@@ -85,7 +86,7 @@ func (n *node[V]) drop(group string, v V) bool {
 
 func (n *node[V]) isEmpty() bool { return len(n.each)+len(n.groups)+len(n.next) == 0 }
 
-// len counts the nodes below n.
+// len returns the number of nodes below n.
 func (n *node[V]) len() (total int) {
 	for _, child := range n.next {
 		total += 1 + child.len()
@@ -93,7 +94,7 @@ func (n *node[V]) len() (total int) {
 	return total
 }
 
-// match collects what matches the rest of a subject.
+// match adds the values that match the rest of a subject to m.
 func (n *node[V]) match(rest string, m *matches[V]) {
 	token, rest, more := strings.Cut(rest, ".")
 	if tail := n.next[">"]; tail != nil {

@@ -3,15 +3,16 @@ package table
 import "time"
 
 const (
-	// remembered is how long a token that was forced or barred is known as
-	// such: longer than a renewal period, and than any call is under way.
+	// remembered is how long the shard keeps a token that was forced or barred:
+	// longer than a renewal period, and longer than any call lasts.
 	remembered = time.Minute
-	// departedMax bounds how many a shard remembers.
+	// departedMax is the maximum number of such tokens in a shard.
 	departedMax = 8192
 )
 
-// departed remembers tokens that must not come back, each with the error that
-// says why: those taken by force, and those released before they were seen.
+// departed keeps the tokens that must not be used again, each with the error as
+// the reason: tokens of forced grants, and tokens that were released before
+// their request arrived.
 type departed struct {
 	why   map[string]error
 	order []departure // oldest first
@@ -22,7 +23,7 @@ type departure struct {
 	until time.Time
 }
 
-// find returns why token may not come back, or nil.
+// find returns the error for a token that must not be used again, or nil.
 func (d *departed) find(token string, now time.Time) error {
 	if len(d.order) == 0 {
 		return nil
@@ -46,8 +47,8 @@ func (d *departed) add(token string, why error, now time.Time) {
 	d.order = append(d.order, departure{token, now.Add(remembered)})
 }
 
-// purge forgets those whose time has passed. It returns when the next one's
-// will have, if there is one.
+// purge removes the tokens whose time has passed. It returns the time of the
+// next removal, if a token is left.
 func (d *departed) purge(now time.Time) (next time.Time, any bool) {
 	n := 0
 	for n < len(d.order) && !now.Before(d.order[n].until) {

@@ -7,30 +7,31 @@ import (
 )
 
 const (
-	// indexed is the number of tickets from which an entry finds them by map.
+	// indexed is the number of tickets from which an entry uses a map to find
+	// them.
 	indexed = 8
-	// named is how many holders an error names.
+	// named is the maximum number of holders in an error.
 	named = 16
-	// counted is how far an error counts the queue.
+	// counted is the greatest queue position that an error reports.
 	counted = 1000
 )
 
-// entry is a key that is held or waited for: a pool of slots, and a queue.
+// entry is a key with holders or waiters: a pool of slots, and a queue.
 type entry struct {
 	shard *shard
 	key   string
-	size  int       // of the pool, as the newest request has it
+	size  int       // of the pool, from the newest request
 	slots []*ticket // the holders by slot; longer than size while the pool drains
-	held  int       // how many of slots are not nil
+	held  int       // number of slots that are not nil
 	low   int       // no slot below it is free
 	due   time.Time // no holder expires before it
 
 	queue queue
-	index map[string]*ticket // by token, once there are many
+	index map[string]*ticket // by token; nil for few tickets
 
-	// The timer runs while there are waiters, for the first expiry. It belongs
-	// to one generation: an entry that was removed and used again does not
-	// hear of its old timer.
+	// The timer runs while there are waiters, until the first expiry. It
+	// belongs to one generation: an entry that was removed and reused ignores
+	// its old timer.
 	timer      *time.Timer
 	timerAt    time.Time
 	generation uint64
@@ -38,8 +39,9 @@ type entry struct {
 
 func (e *entry) used() bool { return e.held > 0 || e.queue.len > 0 }
 
-// reset makes e, which nobody uses, fit for another key. It clears what is set,
-// field by field: clearing all of it costs more while garbage is collected.
+// reset prepares the unused entry e for another key. It clears the fields that
+// are set one by one: clearing the whole struct costs more during a garbage
+// collection.
 func (e *entry) reset() {
 	if e.timer != nil {
 		e.timer.Stop()
@@ -92,8 +94,8 @@ func (e *entry) buildIndex() {
 	}
 }
 
-// settle brings e to what it is at now: it ends what has expired and serves
-// the queue.
+// settle updates e to the state at now: it ends expired grants and serves the
+// queue.
 func (e *entry) settle(now time.Time) {
 	if e.held == 0 || now.Before(e.due) {
 		return
@@ -118,8 +120,8 @@ func (e *entry) dueBy(t time.Time) {
 	}
 }
 
-// resize makes n the size of the pool and returns the size before, or 0 if it
-// is the same.
+// resize sets the size of the pool to n. It returns the previous size, or 0 if
+// it did not change.
 func (e *entry) resize(n int, now time.Time) int {
 	if e.size == n {
 		return 0
@@ -132,7 +134,7 @@ func (e *entry) resize(n int, now time.Time) int {
 
 func (e *entry) hasRoom() bool { return e.held < e.size && !e.shard.shut } // L1
 
-// grant gives t the lowest free slot, for a while.
+// grant gives t the lowest free slot for the time life.
 func (e *entry) grant(t *ticket, life time.Duration, now time.Time) {
 	e.register(t)
 	t.grant.Slot = e.take(t)
@@ -161,7 +163,7 @@ func (e *entry) take(t *ticket) int {
 	return slot
 }
 
-// free takes the slot of t back. Whoever does it serves the queue.
+// free takes back the slot of t. The caller must then serve the queue.
 func (e *entry) free(t *ticket) {
 	slot := t.grant.Slot
 	e.slots[slot] = nil
@@ -184,7 +186,7 @@ func (e *entry) freeAll() []*ticket {
 	return taken
 }
 
-// extend makes t live for ttl from now, which may be less than it had.
+// extend sets the life of t to ttl from now, which may shorten it.
 func (e *entry) extend(t *ticket, ttl time.Duration, now time.Time) {
 	t.grant.TTL = ttl
 	t.grant.Deadline = driver.Deadline(now, ttl)
@@ -193,7 +195,7 @@ func (e *entry) extend(t *ticket, ttl time.Duration, now time.Time) {
 	e.watch(now)
 }
 
-// enqueue gives t its place in the queue.
+// enqueue puts t in its place in the queue.
 func (e *entry) enqueue(t *ticket, now time.Time) {
 	e.register(t)
 	t.state = queued
@@ -202,7 +204,8 @@ func (e *entry) enqueue(t *ticket, now time.Time) {
 	e.watch(now)
 }
 
-// withdraw takes a waiter out of the queue and tells its calls here why.
+// withdraw removes a waiter from the queue and ends its local calls with the
+// error why.
 func (e *entry) withdraw(t *ticket, why error) {
 	e.queue.remove(t)
 	delete(e.index, t.grant.Token)
@@ -213,13 +216,13 @@ func (e *entry) withdraw(t *ticket, why error) {
 	}
 }
 
-// refuse withdraws a waiter and tells its owner, too.
+// refuse withdraws a waiter and notifies its owner too.
 func (e *entry) refuse(t *ticket, why error) {
 	e.shard.tell(Refused, t, why)
 	e.withdraw(t, why)
 }
 
-// serve hands free slots to the head of the queue.
+// serve grants free slots to the head of the queue.
 func (e *entry) serve(now time.Time) {
 	for e.queue.len > 0 && e.hasRoom() {
 		t := e.queue.head
@@ -234,7 +237,7 @@ func (e *entry) serve(now time.Time) {
 	e.watch(now)
 }
 
-// life is how long the grant of t lives at first, which has waited.
+// life returns the initial life of the grant of t after a wait.
 func (e *entry) life(t *ticket) time.Duration {
 	if window := e.shard.window; window > 0 && t.owner != nil && !t.grant.NoRenew {
 		return min(t.grant.TTL, window)
@@ -242,13 +245,14 @@ func (e *entry) life(t *ticket) time.Duration {
 	return t.grant.TTL
 }
 
-// watch arms the timer if somebody waits for an expiry that it would miss.
+// watch arms the timer if there are waiters and an expiry before the timer's
+// time.
 func (e *entry) watch(now time.Time) {
 	if e.queue.len == 0 || e.held == 0 || e.shard.closed {
 		return
 	}
 	if !e.timerAt.IsZero() && !e.due.Before(e.timerAt) {
-		return // it comes in time, and is set again then
+		return // it fires in time, and is then set again
 	}
 	e.timerAt = e.due
 	if e.timer != nil {
@@ -259,8 +263,8 @@ func (e *entry) watch(now time.Time) {
 	e.timer = time.AfterFunc(e.due.Sub(now), func() { s.expire(e, generation) })
 }
 
-// expire runs when the timer of e fires. All of e is guarded by the shard, so
-// it is the shard's.
+// expire runs when the timer of e fires. It is a method of the shard because
+// the shard's mutex guards e.
 func (s *shard) expire(e *entry, generation uint64) {
 	s.mu.Lock()
 	defer s.unlock()
@@ -275,7 +279,7 @@ func (s *shard) expire(e *entry, generation uint64) {
 	}
 }
 
-// close ends the waiters and the timer. Holders stay.
+// close ends the waiters and stops the timer. Holders keep their grants.
 func (e *entry) close() {
 	if e.timer != nil {
 		e.timer.Stop()
@@ -285,8 +289,8 @@ func (e *entry) close() {
 	}
 }
 
-// busy returns the holders in the way of t, or of a request that does not wait
-// if t is nil.
+// busy returns the error with the holders ahead of t, or ahead of a request
+// that does not wait if t is nil.
 func (e *entry) busy(t *ticket, since, now time.Time, cause error) *driver.NotAcquiredError {
 	err := &driver.NotAcquiredError{Key: e.key, Err: cause}
 	if t != nil {

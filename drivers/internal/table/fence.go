@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// fences is the one counter of all keys. A key has none of its own, so that
-// nothing of it has to stay once nobody uses it.
+// fences is the shared counter of all keys. A key has no counter, so that an
+// unused key leaves no data behind.
 type fences struct {
 	last   atomic.Uint64
-	micros func() uint64 // nil if the clock of the table says it
+	micros func() uint64 // nil to use the clock of the table
 }
 
-// reserve returns the first of n fences that nobody was given before. They are
-// not below the microseconds since 1970, the scale that all drivers share, so
-// that a stored fence survives a restart and a change of driver.
+// reserve returns the first of n unused fences. Fences are not below the
+// microseconds since 1970, the scale that all drivers share, so that a stored
+// fence stays valid over a restart and a change of driver.
 func (f *fences) reserve(n int, now time.Time) uint64 {
 	span := uint64(max(n, 1))
 	floor := f.floor(now)
@@ -34,7 +34,7 @@ func (f *fences) floor(now time.Time) uint64 {
 	return uint64(now.UnixMicro())
 }
 
-// raise keeps what is reserved above last.
+// raise makes all later fences greater than last.
 func (f *fences) raise(last uint64) {
 	for {
 		old := f.last.Load()

@@ -6,31 +6,31 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// Owner is on whose behalf grants and tickets exist: a process that a hub
-// serves. All that is its own can be freed in one go.
+// Owner represents a process that a hub serves. Grants and tickets of an owner
+// can be freed in one call.
 type Owner struct {
 	tell  func(Event)
 	first [shardCount]*ticket // its tickets, by shard, each list guarded by its shard
 }
 
-// NewOwner returns an owner of nothing. tell is called by whoever brings the
-// event about, while nothing of the table is locked. It must not block. Calls may
-// be concurrent, so that the event of a grant can come before the answer that
-// brought it.
+// NewOwner returns an owner without grants or tickets. The table calls tell for
+// each event, on the goroutine that caused it and without a lock of the table.
+// tell must not block. Calls may be concurrent, so a later event of a grant can
+// arrive before the reply with the grant.
 func NewOwner(tell func(Event)) *Owner { return &Owner{tell: tell} }
 
-// Kind is what an event says.
+// Kind is the kind of an event.
 type Kind int
 
 // The kinds of events.
 const (
-	Granted Kind = iota // the request has its turn: Grant is whole
-	Refused             // the request is no longer queued, because of Err
+	Granted Kind = iota // the request was granted: Grant is complete
+	Refused             // the request was refused, because of Err
 	Lost                // the grant was taken away, because of Err
 )
 
-// Event is what an owner is told of a grant or a ticket. Key and Token of Grant
-// say of which.
+// Event notifies an owner of a change of a grant or ticket. Key and Token of
+// Grant identify it.
 type Event struct {
 	Kind  Kind
 	Grant driver.Grant
@@ -38,13 +38,14 @@ type Event struct {
 	owner *Owner
 }
 
-// Drop frees whatever o holds, withdraws what it waits for, and serves those who
-// wait for it: its process has died. Nothing may be asked on its behalf at the
-// same time or later.
+// Drop ends all grants of o, withdraws its tickets, and serves the waiters for
+// its keys. It is for a process that has died. No call may be made on behalf of
+// o at the same time or later.
 func (t *Table) Drop(o *Owner) { t.disown(o, true) }
 
-// Disown withdraws what o waits for and leaves its grants to their TTL: its
-// process is out of reach, but may be alive. The same holds as for Drop.
+// Disown withdraws the tickets of o and leaves its grants to their TTL. It is
+// for a process that cannot be reached but may be alive. No call may be made on
+// behalf of o at the same time or later.
 func (t *Table) Disown(o *Owner) { t.disown(o, false) }
 
 func (t *Table) disown(o *Owner, free bool) {
@@ -70,8 +71,8 @@ func (s *shard) disown(o *Owner, free bool, now time.Time) {
 	}
 }
 
-// withdrawAll takes the owner's tickets out of their queues, before any of its
-// grants is freed: none of them shall be served.
+// withdrawAll removes the owner's tickets from their queues before any of its
+// grants is freed, so that none of them is served.
 func (s *shard) withdrawAll(o *Owner) {
 	var next *ticket
 	for t := o.first[s.index]; t != nil; t = next {
@@ -84,7 +85,8 @@ func (s *shard) withdrawAll(o *Owner) {
 	}
 }
 
-// own makes t the owner's, or nobody's, whosever it was.
+// own sets the owner of t to o, which may be nil, and removes t from its
+// previous owner.
 func (s *shard) own(t *ticket, o *Owner) {
 	if t.owner == o {
 		return
@@ -114,14 +116,14 @@ func (s *shard) unlink(t *ticket) {
 	t.ownPrev, t.ownNext = nil, nil
 }
 
-// tell notes an event for the owner of t, if it has one.
+// tell adds an event for the owner of t, if it has one, to the outbox.
 func (s *shard) tell(k Kind, t *ticket, why error) {
 	if t.owner != nil {
 		s.outbox = append(s.outbox, Event{Kind: k, Grant: t.grant, Err: why, owner: t.owner})
 	}
 }
 
-// unlock unlocks the shard and then delivers what it has noted for owners.
+// unlock unlocks the shard and then delivers the events in the outbox.
 func (s *shard) unlock() {
 	if s.outbox == nil {
 		s.mu.Unlock()
@@ -132,7 +134,7 @@ func (s *shard) unlock() {
 	deliver(events)
 }
 
-// takeEvents expects s locked.
+// takeEvents empties the outbox. The caller holds s.mu.
 func (s *shard) takeEvents() []Event {
 	events := s.outbox
 	s.outbox = nil

@@ -6,11 +6,12 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// How a table takes over from another one that has ended: it is made shut, is
-// told the highest fence that the other may have given, takes what the owners
-// say that they have, and opens when all of them have been heard.
+// A table takes over from another one that has ended in four steps: New with
+// Shut, Raise with the highest fence that the other one may have given, Restore
+// with the grants that the owners report, and Open when all owners have
+// reported.
 
-// Lease is a grant that an owner says it has.
+// Lease is a grant that an owner reports.
 type Lease struct {
 	Grant   driver.Grant
 	Slots   int // the size of the pool
@@ -18,23 +19,23 @@ type Lease struct {
 	Expires time.Time // on the table's clock
 }
 
-// Raise keeps fences above last.
+// Raise makes all later fences greater than last.
 func (t *Table) Raise(last uint64) { t.fences.raise(last) }
 
-// HighestFence returns the highest fence that any grant may use so far.
+// HighestFence returns the highest fence that was reserved so far.
 func (t *Table) HighestFence() uint64 { return t.fences.last.Load() }
 
-// Restore gives o the grant that it says it has, and returns the grant as it is.
-// The error wraps driver.ErrLost if the grant has expired or was taken away, or
-// if it contradicts one with a higher fence. A grant that the table does not know
-// is believed only while the table is shut: later its key may have been somebody
-// else's in between.
+// Restore gives o the grant l that it reports, and returns the grant in its
+// current state. The error wraps driver.ErrLost if the grant has expired or was
+// taken away, or if it conflicts with a grant that has a higher fence. The
+// table accepts an unknown grant only while it is shut: later, the key may have
+// had another holder in between.
 func (t *Table) Restore(l Lease, o *Owner) (driver.Grant, error) {
 	return t.shard(l.Grant.Key).restore(&l, o, t.now())
 }
 
-// Open lets a table that was made shut grant, and serves all queues. A request
-// that does not wait is refused now if it finds its key busy.
+// Open lets a shut table grant, and serves all queues. A queued request that
+// does not wait is refused now if its key is busy.
 func (t *Table) Open() {
 	for i := range t.shards {
 		t.shards[i].admit(t.now())
@@ -64,7 +65,7 @@ func (s *shard) restore(l *Lease, o *Owner, now time.Time) (driver.Grant, error)
 	return s.reinstate(e, l, o, now)
 }
 
-// reinstate gives l its slot again, if the slot is not with a later grant.
+// reinstate gives l its slot again, unless a later grant has the slot.
 func (s *shard) reinstate(e *entry, l *Lease, o *Owner, now time.Time) (driver.Grant, error) {
 	if e == nil {
 		e = s.add(l.Grant.Key, l.Slots)
@@ -93,7 +94,7 @@ func (s *shard) restored(l *Lease) *ticket {
 	return t
 }
 
-// at returns who has the slot, or nil.
+// at returns the ticket in the slot, or nil.
 func (e *entry) at(slot int) *ticket {
 	if slot < len(e.slots) {
 		return e.slots[slot]
@@ -101,7 +102,7 @@ func (e *entry) at(slot int) *ticket {
 	return nil
 }
 
-// reinstate puts t into its slot, which is free.
+// reinstate puts t into its slot, which must be free.
 func (e *entry) reinstate(t *ticket) {
 	e.register(t)
 	for len(e.slots) <= t.grant.Slot {
@@ -112,7 +113,7 @@ func (e *entry) reinstate(t *ticket) {
 	e.dueBy(t.expires)
 }
 
-// admit opens the shard.
+// admit opens the shard and serves its queues.
 func (s *shard) admit(now time.Time) {
 	s.mu.Lock()
 	defer s.unlock()
@@ -128,7 +129,7 @@ func (s *shard) admit(now time.Time) {
 	}
 }
 
-// refuseHasty refuses the requests that would not have waited.
+// refuseHasty refuses the queued requests that do not wait.
 func (e *entry) refuseHasty(now time.Time) {
 	var next *ticket
 	for t := e.queue.head; t != nil; t = next {

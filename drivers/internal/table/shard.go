@@ -10,40 +10,40 @@ import (
 )
 
 const (
-	// slack is how long an expired entry that nobody asks for may lie about.
-	// It bounds how often a shard is swept, and so what sweeping costs.
+	// slack is how long an unused expired entry may stay. It limits how often a
+	// shard is swept, and so the cost of sweeping.
 	slack = 5 * time.Second
-	// spares is how many unused entries and tickets a shard keeps.
+	// spares is the number of unused entries and tickets that a shard keeps.
 	spares = 16
-	// roomy is the size from which a map that has emptied is made anew, since
-	// maps do not give memory back by themselves.
+	// roomy is the size from which an emptied map is replaced, because maps do
+	// not free their memory.
 	roomy = 64
 )
 
-// shard is a part of the table, with a lock of its own. Its methods lock it;
-// those of entry and departed expect it locked.
+// shard is a part of the table, with its own mutex. Its methods lock it; the
+// methods of entry and departed expect it locked.
 type shard struct {
 	mu      sync.Mutex // guards everything below, the entries and tickets included
 	entries map[string]*entry
-	peak    int // most entries since the map was made
+	peak    int // maximum of entries since the map was made
 	gone    departed
 	now     func() time.Time
 	fences  *fences
 	index   int // among the shards
 	window  time.Duration
-	shut    bool // nothing is granted yet
+	shut    bool // requests are queued and not granted
 	closed  bool
 	outbox  []Event // delivered by unlock
 
-	// One timer collects the expired entries of all keys. It is not moved when
-	// a lease is released, so that a lease costs no timer.
+	// One timer removes the expired entries of all keys. A release does not
+	// move it, so that a lease costs no timer operation.
 	sweeper *time.Timer
 	sweepAt time.Time // zero while not armed
 
 	spareEntries []*entry
 	spareTickets []*ticket
 
-	_ [64]byte // keeps neighbours off this cache line
+	_ [64]byte // keeps other shards off this cache line
 }
 
 func (s *shard) open(t *Table, index int, c Config) {
@@ -52,7 +52,7 @@ func (s *shard) open(t *Table, index int, c Config) {
 	s.index, s.window, s.shut = index, c.Window, c.Shut
 }
 
-// acquire returns a grant, or a ticket to wait for, or an error.
+// acquire returns a grant, or a queued ticket, or an error.
 func (s *shard) acquire(r *driver.Request, now time.Time) (driver.Grant, *ticket, error) {
 	s.mu.Lock()
 	defer s.unlock()
@@ -69,8 +69,8 @@ func (s *shard) acquire(r *driver.Request, now time.Time) (driver.Grant, *ticket
 	return driver.Grant{}, t, nil
 }
 
-// ask returns a grant, or reports that r is queued and o is told the outcome, or
-// returns an error.
+// ask returns a grant, or an error, or reports in wait that r is queued; o is
+// then notified of the outcome.
 func (s *shard) ask(r *driver.Request, o *Owner, since int64, now time.Time) (g driver.Grant, wait bool, err error) {
 	s.mu.Lock()
 	defer s.unlock()
@@ -85,8 +85,8 @@ func (s *shard) ask(r *driver.Request, o *Owner, since int64, now time.Time) (g 
 	return driver.Grant{}, true, nil
 }
 
-// request returns the ticket of r, granted or queued. A request that is sent
-// again has it already.
+// request returns the ticket of r, granted or queued. For a repeated request,
+// the ticket already exists.
 func (s *shard) request(r *driver.Request, o *Owner, since int64, now time.Time) (*ticket, error) {
 	if s.closed {
 		return nil, driver.ErrClosed
@@ -103,11 +103,11 @@ func (s *shard) request(r *driver.Request, o *Owner, since int64, now time.Time)
 		return t, nil
 	}
 	resized := e.resize(r.Slots, now)
-	room := e.hasRoom() // then nobody waits
+	room := e.hasRoom() // if true, the queue is empty
 	if !room && r.Wait == 0 && !s.shut {
 		return nil, e.busy(nil, now, now, nil)
 	}
-	if !room && !s.shut && e.queue.len >= driver.MaxTickets { // L10; requests that are repeated after a take-over are not refused
+	if !room && !s.shut && e.queue.len >= driver.MaxTickets { // L10; requests repeated after a take-over are not refused
 		err := e.busy(nil, now, now, nil)
 		err.Full = true
 		return nil, err
@@ -141,9 +141,8 @@ func (s *shard) wait(ctx context.Context, t *ticket, since time.Time, wait time.
 	return s.leave(t, since, ctx.Err())
 }
 
-// leave takes what t has come to. A grant that arrived in the same instant in
-// which the wait ended is kept: it is either with the caller or in the queue,
-// never nowhere.
+// leave ends the wait of t and returns its outcome. A grant that arrived at the
+// same instant as the end of the wait is not lost: leave returns it.
 func (s *shard) leave(t *ticket, since time.Time, cause error) (driver.Grant, error) {
 	s.mu.Lock()
 	defer s.unlock()
@@ -162,7 +161,7 @@ func (s *shard) leave(t *ticket, since time.Time, cause error) (driver.Grant, er
 	return driver.Grant{}, err
 }
 
-// giveUp is leave for a ticket that is not waited for here.
+// giveUp is leave for a ticket of an owner.
 func (s *shard) giveUp(key, token string, now time.Time) (driver.Grant, error) {
 	s.mu.Lock()
 	defer s.unlock()
@@ -230,8 +229,8 @@ func (s *shard) release(key, token string, now time.Time) error {
 	return nil
 }
 
-// bar refuses whatever comes with token from now on: it was released before it
-// was seen.
+// bar refuses all later requests with token, which was released before its
+// request arrived.
 func (s *shard) bar(key, token string, now time.Time) error {
 	err := s.lost(key, token, now)
 	s.gone.add(token, err, now)
@@ -239,7 +238,7 @@ func (s *shard) bar(key, token string, now time.Time) error {
 	return err
 }
 
-// lost says what became of a grant that is not live.
+// lost returns the error for a grant that is not live.
 func (s *shard) lost(key, token string, now time.Time) error {
 	if err := s.gone.find(token, now); err != nil {
 		return err
@@ -247,7 +246,7 @@ func (s *shard) lost(key, token string, now time.Time) error {
 	return &driver.LostError{Key: key, Cause: driver.Expired}
 }
 
-// force also returns what owners are to be told.
+// force also returns the events for the owners.
 func (s *shard) force(lost *driver.LostError, now time.Time) (int, []Event, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

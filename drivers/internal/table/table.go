@@ -1,9 +1,10 @@
-// Package table keeps locks in memory: who holds a key, who waits for it and in
-// what order, which fence comes next, and which tokens must not come back.
+// Package table keeps locks in memory: the holders of a key, its waiters in
+// order, the next fence, and the tokens that must not be used again.
 //
-// It is the engine of every driver that keeps its locks in a process. A caller in
-// that process waits in Acquire. A hub, which must never wait, asks on behalf of
-// an [Owner] and is told later. The order is always strict.
+// It is the engine of the memory driver and of the hub of the cluster driver. A
+// caller in the same process waits in Acquire. A hub, which must never wait,
+// calls Ask on behalf of an [Owner] and receives the outcome as an event. The
+// order is always strict.
 package table
 
 import (
@@ -16,29 +17,30 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// shardCount is how many keys can be worked on at once; a power of two.
+// shardCount is the number of shards, which can be used concurrently; a power
+// of two.
 const shardCount = 64
 
 // Table is a table of locks. Its methods may be called concurrently.
 type Table struct {
 	seed   maphash.Seed
 	now    func() time.Time
-	fences fences // of all keys
+	fences fences // shared by all keys
 	shards [shardCount]shard
 }
 
-// Config says what a table counts time with.
+// Config configures a table.
 type Config struct {
 	// Now is the clock of all TTLs. It is monotonic.
 	Now func() time.Time
 	// Micros returns the microseconds since 1970, the lower bound of fences; nil
 	// takes them from Now.
 	Micros func() uint64
-	// Window, if it is not 0, is how long a grant lives at first that was waited
-	// for on behalf of an owner, unless it is one that is not renewed: a process
-	// that stands still when its turn comes costs the others no more than that.
+	// Window, if it is not 0, is the initial life of an owner's grant after a
+	// wait, except under NoRenew. It limits the delay that others have when a
+	// process is stopped at the moment of its grant.
 	Window time.Duration
-	// Shut has the table grant nothing until Open is called.
+	// Shut makes a table that grants nothing until Open is called.
 	Shut bool
 }
 
@@ -56,9 +58,9 @@ func (t *Table) shard(key string) *shard {
 	return &t.shards[maphash.String(t.seed, key)%shardCount]
 }
 
-// Acquire is that of [driver.Driver]. When ctx ends its wait the outcome is
-// known: nothing is held and nothing queued, and the error is a
-// *driver.NotAcquiredError around ctx's.
+// Acquire implements Acquire of [driver.Driver]. If ctx ends the wait, the
+// outcome is known: nothing is held or queued, and the error is a
+// *driver.NotAcquiredError that wraps ctx's error.
 func (t *Table) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	if err := ctx.Err(); err != nil {
 		return driver.Grant{}, &driver.NotAcquiredError{Key: r.Key, Err: err}
@@ -72,41 +74,42 @@ func (t *Table) Acquire(ctx context.Context, r driver.Request) (driver.Grant, er
 	return s.wait(ctx, queued, now, r.Wait)
 }
 
-// Ask requests a lease on behalf of o and does not wait. It returns the grant, or
-// reports in wait that the request is queued: o is told the outcome, and ends the
-// wait with Leave. While the table is shut, a request that does not wait is
-// queued too.
+// Ask requests a lease on behalf of o and does not wait. It returns the grant,
+// or reports in wait that the request is queued: o then receives the outcome as
+// an event, and may end the wait with Leave. While the table is shut, a request
+// that does not wait is queued too.
 //
-// The queue of a key is in the order of since, the time of the first request, in
-// units of the caller's choice: a request that is repeated at another table, with
-// the original time, has its place again (L7).
+// The queue of a key is in the order of since, the time of the first request,
+// in units of the caller's choice: a request that is repeated at another table,
+// with the original time, gets its place back (L7).
 func (t *Table) Ask(r *driver.Request, o *Owner, since int64) (g driver.Grant, wait bool, err error) {
 	return t.shard(r.Key).ask(r, o, since, t.now())
 }
 
-// Leave withdraws a request, and returns who is in its way as a
-// *driver.NotAcquiredError. One that was granted in that instant is not lost: its
-// grant is returned.
+// Leave withdraws a request, and returns the holders ahead of it in a
+// *driver.NotAcquiredError. If the request was granted at the same instant,
+// Leave returns the grant.
 func (t *Table) Leave(key, token string) (driver.Grant, error) {
 	return t.shard(key).giveUp(key, token, t.now())
 }
 
-// Renew sets the life of a grant to its TTL from now, unless g has NoRenew set or
-// a lower Rev than an earlier call, and returns until when the grant is surely
-// live.
+// Renew sets the life of a grant to its TTL from now, unless g has NoRenew set
+// or a lower Rev than an earlier call, and returns the time until which the
+// grant is surely live.
 func (t *Table) Renew(g *driver.Grant) (time.Time, error) {
 	return t.shard(g.Key).renew(g, t.now())
 }
 
-// Release ends the grant or withdraws the request with this token, whichever
-// there is. If there is neither, the token is refused from now on.
+// Release ends the grant or withdraws the request with this token. If there is
+// neither, the table refuses the token from now on.
 func (t *Table) Release(key, token string) error {
 	return t.shard(key).release(key, token, t.now())
 }
 
-// Force ends every grant of key, tells their owners, and serves the queue. It
-// returns how many there were. If first is not nil it is called with that number
-// before any owner is told: whoever forces may depend on what it takes away.
+// Force ends every grant of key, notifies their owners, and serves the queue.
+// It returns the number of ended grants. If first is not nil, it is called with
+// that number before any owner is notified, because the caller may depend on a
+// grant that it ends.
 func (t *Table) Force(key, reason string, by driver.Holder, first func(n int)) (int, error) {
 	lost := &driver.LostError{Key: key, Cause: driver.Forced, Reason: reason, By: by}
 	s := t.shard(key)
@@ -124,7 +127,7 @@ func (t *Table) Inspect(key string) (driver.State, error) {
 }
 
 // List returns the state of every key in use that begins with prefix, sorted.
-// Each is of one instant, not all of the same.
+// Each state is of one instant, but not all of the same instant.
 func (t *Table) List(prefix string) ([]driver.State, error) {
 	var states []driver.State
 	for i := range t.shards {
@@ -146,8 +149,8 @@ func (t *Table) Close() {
 	}
 }
 
-// Size is for tests of leaks: how many keys are in use, how many tokens must not
-// come back, and how many timers are armed.
+// Size returns the number of keys in use, of tokens that must not be used
+// again, and of armed timers. It is for tests of leaks.
 func (t *Table) Size() (keys, gone, timers int) {
 	for i := range t.shards {
 		k, g, n := t.shards[i].count()

@@ -14,29 +14,30 @@ const (
 	refused
 )
 
-// ticket is a request on its way: queued, then granted or refused.
+// ticket is a request: queued, then granted or refused.
 type ticket struct {
 	entry   *entry
 	holder  driver.Holder
 	grant   driver.Grant
 	state   state
-	local   bool       // it is of this process, which hears of a loss by a channel
+	local   bool       // it belongs to this process; a channel reports its loss
 	expires time.Time  // when granted
 	lost    chan error // of a local grant, closed when it is taken away
 
-	since      int64   // when it was first asked for; the queue is in this order
-	hasty      bool    // it waits only for the table to open
+	since      int64   // the time of the first request; the queue is in this order
+	hasty      bool    // it waits only until the table opens
 	prev, next *ticket // in the queue
 
-	// Who waits for it here has a channel, and anybody else an owner.
-	done             chan struct{} // closed when it is no longer queued
-	err              error         // why it was refused
-	calls            int           // that wait for it: more than one if it was sent again
+	// A ticket with a waiter in this process has a channel; any other one has
+	// an owner.
+	done             chan struct{} // closed when the ticket leaves the queue
+	err              error         // of the refusal
+	calls            int           // waiting calls: more than one for a repeated request
 	owner            *Owner
 	ownPrev, ownNext *ticket
 }
 
-// holding returns t, which is granted, as others see it.
+// holding returns the granted ticket t as a Holding.
 func (t *ticket) holding(now time.Time) driver.Holding {
 	return driver.Holding{Holder: t.holder, Slot: t.grant.Slot, Fence: t.grant.Fence, Left: t.expires.Sub(now)}
 }
@@ -47,7 +48,7 @@ type queue struct {
 	len        int
 }
 
-// push puts t behind the tickets that were asked for at the same time or
+// push puts t behind the tickets that were first requested at the same time or
 // earlier (L7).
 func (q *queue) push(t *ticket) {
 	before := q.tail
@@ -84,8 +85,8 @@ func (q *queue) remove(t *ticket) {
 	q.len--
 }
 
-// position returns the place of t, from 1, or 0 if it is beyond limit: who
-// gives up in a long queue should not have to walk all of it.
+// position returns the position of t, from 1, or 0 if it is beyond limit. The
+// limit avoids a walk over a long queue for each waiter that gives up.
 func (q *queue) position(t *ticket, limit int) int {
 	n := 0
 	for ; t != nil; t = t.prev {

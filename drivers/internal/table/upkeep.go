@@ -7,10 +7,10 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// How the shard keeps its table small. An entry is there only while its key is
-// held or waited for; all of these expect the shard locked.
+// The functions below keep a shard small: an entry exists only while its key
+// has holders or waiters. All except sweep expect the shard locked.
 
-// settled returns the entry of key as it is now, or nil if nobody uses it.
+// settled returns the entry of key in its state at now, or nil if it is unused.
 func (s *shard) settled(key string, now time.Time) *entry {
 	e := s.entries[key]
 	if e == nil {
@@ -36,7 +36,7 @@ func (s *shard) add(key string, slots int) *entry {
 	return e
 }
 
-// tidy removes e if nobody uses it any more.
+// tidy removes e if it is unused, and reports whether it did.
 func (s *shard) tidy(e *entry) bool {
 	if e.used() {
 		return false
@@ -70,17 +70,19 @@ func (s *shard) ticket(r *driver.Request) *ticket {
 	return t
 }
 
-// recycle keeps the ticket of a grant that was released for the next request.
-// One that was queued is left alone: its waiter may be about to read it. Its
-// channel was not closed and can serve another grant: whoever still listens
-// there hears of a loss that is none, and asks.
+// recycle keeps the ticket of a released grant for the next request. It ignores
+// a ticket that was queued, because its waiter may be about to read it. The
+// channel of the ticket was not closed and can serve another grant: a previous
+// listener may then receive a hint of a loss that is not its own, and checks it
+// with a renewal.
 func (s *shard) recycle(t *ticket) {
 	if t.done == nil && len(s.spareTickets) < spares {
 		s.spareTickets = append(s.spareTickets, t)
 	}
 }
 
-// sweepBy sees to it that what expires at t is collected in time.
+// sweepBy arms the sweeper so that an entry or token that expires at t is
+// removed within slack.
 func (s *shard) sweepBy(t time.Time) {
 	if s.closed || !s.sweepAt.IsZero() && !t.Add(slack).Before(s.sweepAt) {
 		return
