@@ -1,5 +1,5 @@
-// Package locktest proves that a lock driver keeps the contract of package
-// lock: every rule, as named cases.
+// Package locktest tests that a lock driver keeps the contract of package lock.
+// It has named cases for every rule.
 //
 // A driver's test is a few lines:
 //
@@ -11,27 +11,27 @@
 //
 // # For authors of drivers
 //
-// Start with package driver: its comments are what a driver promises. Then
-// give [Run] a [Harness]. Open alone runs every case that needs nothing but
-// the driver. Each of the Faults that the harness can do to its backend adds
-// the cases that need it; the run lists those that remain out, and why, so
-// that nothing is skipped in silence.
+// Start with package driver: its comments are the contract of a driver. Then
+// call [Run] with a [Harness]. With Open alone, every case runs that needs
+// nothing but the driver. Each of the Faults that the harness implements adds
+// the cases that need it. The run lists the omitted cases with the reason, so
+// that no case is skipped silently.
 //
-// A case is called by its rule and its claim, as in "L5/a cancelled request
-// still releases". When it fails, the rule's sentence is printed beside what
-// was seen. Most cases go through a lock.Locker, since the promise is one of
-// front and driver together; those whose claim begins with "the driver" call
-// the driver itself.
+// The name of a case is its rule and its claim, as in "L5/a cancelled request
+// still releases". A failure prints the text of the rule beside the
+// observation. Most cases use a lock.Locker, because front and driver keep the
+// contract together. Cases whose claim begins with "the driver" call the driver
+// directly.
 //
-// A rule that a driver does not keep stands in Info().Lacks. Its cases are
-// replaced by ones that demand that what it lacks is refused.
+// Info().Lacks lists the rules that a driver does not keep. Their cases are
+// replaced by cases that require the driver to refuse the missing feature.
 //
-// Cases do not sleep for luck. They wait for a condition, for a bounded time,
-// counted in Harness.Unit. A driver without a clock of its own runs on fake
-// time, which makes the whole suite a matter of moments. The cases of any other
-// driver mostly wait, and [RunParallel] has them wait side by side, so that the
-// Unit can be long enough for a busy machine.
+// Cases do not sleep for a guessed time. They wait for a condition, with a
+// timeout in multiples of Harness.Unit. A driver that uses only package time
+// runs on fake time, which makes the whole suite take moments. The cases of any
+// other driver spend most of their time waiting. [RunParallel] runs them
+// concurrently, so that the Unit can be long enough for a busy machine.
 //
-// [Faulty] and [Plan] put faults between a front and any driver; they serve the
-// cases here, and tests of drivers and fronts elsewhere.
+// [Faulty] and [Plan] put faults between a front and any driver; the cases of
+// this package use them, and so do other tests of drivers and fronts.
 package locktest

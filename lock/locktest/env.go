@@ -16,15 +16,15 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// env is what a case runs in: it opens processes, counts time in units, and
-// fails the case by panicking with a failure.
+// env is the environment of a case: it opens processes, measures time in units,
+// and fails the case by a panic with a failure.
 type env struct {
-	ctx    context.Context // of all that the case asks for
+	ctx    context.Context // of all calls of the case
 	cancel context.CancelFunc
 	h      Harness
 	info   driver.Info
 	unit   time.Duration
-	prefix string // of the case's keys, so that cases on one backend do not meet
+	prefix string // of the case's keys, so that cases on one backend do not share keys
 
 	looker *process // see outsider
 
@@ -40,7 +40,7 @@ func newEnv(ctx context.Context, h Harness, info driver.Info) *env {
 	return &env{ctx: ctx, cancel: cancel, h: h, info: info, unit: h.Unit, prefix: "case-" + token()[:10]}
 }
 
-// end cancels what is under way, undoes everything and waits for the
+// end cancels the calls in flight, runs the undo functions and waits for the
 // goroutines of the case.
 func (e *env) end() error {
 	e.cancel()
@@ -63,7 +63,8 @@ func (e *env) end() error {
 	return errors.Join(append(e.failed, stuck)...)
 }
 
-// atEnd undoes something when the case is over, last things first.
+// atEnd registers f for the end of the case. The functions run in reverse
+// order.
 func (e *env) atEnd(f func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -82,7 +83,7 @@ func (e *env) must(err error, format string, args ...any) {
 	}
 }
 
-// want ends the case unless what holds.
+// want ends the case unless holds is true.
 func (e *env) want(holds bool, format string, args ...any) {
 	if !holds {
 		e.fail(format, args...)
@@ -96,8 +97,8 @@ func (e *env) is(err, target error, format string, args ...any) {
 	}
 }
 
-// async runs f in a goroutine that the case waits for at its end. A failure in
-// it fails the case.
+// async runs f in a goroutine. The case waits for it at its end, and fails if f
+// fails.
 func (e *env) async(f func()) {
 	e.work.Go(func() {
 		defer func() {
@@ -115,7 +116,7 @@ func (e *env) async(f func()) {
 	})
 }
 
-// all runs f n times at once and waits.
+// all runs f n times concurrently and waits.
 func (e *env) all(n int, f func(i int)) {
 	var wg sync.WaitGroup
 	for i := range n {
@@ -133,11 +134,10 @@ func (e *env) all(n int, f func(i int)) {
 	e.must(failed, "in one of %d goroutines", n)
 }
 
-// patience is how long a case waits for what should happen at once.
+// patience returns the timeout for an event that should happen at once.
 func (e *env) patience() time.Duration { return 5*time.Second + 10*e.unit }
 
-// await waits for c to be closed, for as long as what should happen at once may
-// take.
+// await waits until c is closed, and fails the case after patience.
 func (e *env) await(c <-chan struct{}, what string) {
 	timer := time.NewTimer(e.patience())
 	defer timer.Stop()
@@ -148,8 +148,8 @@ func (e *env) await(c <-chan struct{}, what string) {
 	}
 }
 
-// pass lets n units go by. It is for what has to take time, such as a TTL; for
-// what has to happen there is eventually.
+// pass waits for n units. It is for things that take a known time, such as a
+// TTL; eventually waits for a condition.
 func (e *env) pass(n float64) { e.sleep(e.units(n)) }
 
 func (e *env) units(n float64) time.Duration { return time.Duration(n * float64(e.unit)) }
@@ -164,15 +164,15 @@ func (e *env) sleep(d time.Duration) {
 	}
 }
 
-// eventually waits until holds, and fails if it does not within the bound.
+// eventually waits until holds returns true, and fails the case after bound.
 func (e *env) eventually(bound time.Duration, what string, holds func() bool) {
 	e.want(e.comes(bound, holds), "not within %v: %s", bound, what)
 }
 
-// soon is eventually for what should happen at once.
+// soon is eventually for a condition that should hold at once.
 func (e *env) soon(what string, holds func() bool) { e.eventually(e.patience(), what, holds) }
 
-// never fails if it holds at any time for so long.
+// never fails the case if holds returns true within d.
 func (e *env) never(d time.Duration, what string, holds func() bool) {
 	e.want(!e.comes(d, holds), "%s", what)
 }
@@ -191,14 +191,14 @@ func (e *env) comes(bound time.Duration, holds func() bool) bool {
 // key returns a key that no other case uses.
 func (e *env) key(name string) string { return e.prefix + ":" + name }
 
-// token returns a token as the front makes them.
+// token returns a token in the format of the front.
 func token() string {
 	var raw [16]byte
 	_, _ = rand.Read(raw[:]) // it never fails
 	return base64.RawURLEncoding.EncodeToString(raw[:])
 }
 
-// request asks for a plain lease of two units.
+// request returns a request of a plain lease of two units.
 func (e *env) request(key string) driver.Request {
 	return driver.Request{
 		Key: key, Token: token(), TTL: e.units(2), Slots: 1, Fences: 1,
@@ -206,7 +206,7 @@ func (e *env) request(key string) driver.Request {
 	}
 }
 
-// driver opens one more process, without a front.
+// driver opens another process, without a front.
 func (e *env) driver() driver.Driver {
 	d, err := e.h.Open()
 	e.must(err, "open the driver")
@@ -220,12 +220,12 @@ func closeBounded(d driver.Driver) error {
 	return d.Close(ctx)
 }
 
-// bounded is the context of a call that should be short.
+// bounded returns the context of a call that should be short.
 func (e *env) bounded() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(e.ctx, e.patience())
 }
 
-// grant takes a key from the driver at once.
+// grant acquires a key from the driver without a wait.
 func (e *env) grant(d driver.Driver, r driver.Request) driver.Grant {
 	ctx, cancel := e.bounded()
 	defer cancel()
@@ -248,7 +248,7 @@ func (e *env) release(d driver.Driver, g driver.Grant) error {
 	return d.Release(ctx, g)
 }
 
-// inspect asks the driver for the state of key.
+// inspect returns the driver's state of key.
 func (e *env) inspect(d driver.Driver, key string) driver.State {
 	ctx, cancel := e.bounded()
 	defer cancel()
@@ -257,20 +257,20 @@ func (e *env) inspect(d driver.Driver, key string) driver.State {
 	return s
 }
 
-// keeps says whether the driver keeps the rule.
+// keeps reports whether the driver keeps the rule.
 func (e *env) keeps(rule string) bool { return !lacks(e.info, rule) }
 
-// remote says whether there may be other processes, and so a local queue.
+// remote reports whether there may be other processes, and so a local queue.
 func (e *env) remote() bool { return e.info.Scope > driver.Process }
 
-// ttl is the option that the cases use, of n units.
+// ttl returns the TTL option of n units.
 func (e *env) ttl(n float64) lock.Option { return lock.TTL(e.units(n)) }
 
-// long is a wait that never ends a case by itself.
+// long returns a Wait option without limit.
 func (e *env) long() lock.Option { return lock.Wait(lock.Forever) }
 
-// Scaled returns n times the environment variable MEGA_TEST_SCALE, and at
-// least 1: the way in which every count of the module's tests is set.
+// Scaled returns n times the environment variable MEGA_TEST_SCALE, and at least
+// 1. Every count in the module's tests uses it.
 func Scaled(n int) int {
 	scale, err := strconv.ParseFloat(os.Getenv("MEGA_TEST_SCALE"), 64)
 	if err != nil || scale <= 0 {

@@ -11,7 +11,7 @@ import (
 // Op names an operation of a driver.
 type Op string
 
-// The operations. Any stands for each of them.
+// The operations. Any matches each of them.
 const (
 	Any     Op = ""
 	Acquire Op = "acquire"
@@ -22,39 +22,39 @@ const (
 	List    Op = "list"
 )
 
-// Step disturbs calls of one operation: what it says happens before the request
-// arrives, which it does not if there is an error; or, with Executed, before
-// the reply does.
+// Step is a fault of the calls of one operation. It takes effect before the
+// request arrives, and a request with an error does not arrive. With Executed,
+// it takes effect before the reply.
 type Step struct {
 	Op    Op
-	After int // lets so many calls pass first
-	Times int // then concerns so many; 0 is all
-	// Key, if set, concerns only calls about it.
+	After int // number of calls that pass first
+	Times int // number of calls after them that are affected; 0 means all
+	// Key, if set, limits the step to calls with this key.
 	Key string
 
 	Executed bool
-	// Late lets the request arrive after all, so much later, when its caller
-	// has long had Err.
+	// Late delays the request by this time. The caller receives Err at once.
 	Late time.Duration
-	// Mute takes the channel Lost from a grant, as if no push could arrive.
+	// Mute removes the channel Lost from a grant, as if no push could arrive.
 	Mute bool
-	// Stale has a grant arrive past its deadline.
+	// Stale makes a grant arrive past its deadline.
 	Stale bool
-	// Hang keeps the call until its context has ended, which is then the
-	// error. Hold does so too, but only until it is closed.
+	// Hang blocks the call until its context ends, and then returns the
+	// context's error. Hold does the same, but only until the channel is
+	// closed.
 	Hang  bool
 	Hold  <-chan struct{}
-	Delay time.Duration // before the request arrives, or before the reply does
+	Delay time.Duration // before the request arrives, or before the reply
 	Err   error         // what the caller gets
 }
 
-// Plan is what [Faulty] does, and counts the calls. Its zero value disturbs
-// nothing. It may be changed at any time, by any goroutine.
+// Plan holds the steps of [Faulty], and counts the calls. The zero value has no
+// steps. It may be changed at any time, by any goroutine.
 type Plan struct {
 	mu    sync.Mutex // guards the fields below; never held during a call
 	steps []*progress
 	calls map[Op]int
-	late  sync.WaitGroup // the requests that have yet to arrive
+	late  sync.WaitGroup // requests that have not arrived yet
 }
 
 type progress struct {
@@ -62,8 +62,8 @@ type progress struct {
 	seen, hit int
 }
 
-// Add adds a step, and returns a function that takes it out again. The first
-// step that concerns a call is the one that applies.
+// Add adds a step, and returns a function that removes it. The first step that
+// matches a call applies.
 func (p *Plan) Add(s Step) (remove func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,7 +83,7 @@ func (p *Plan) remove(gone *progress) {
 	}
 }
 
-// Calls returns how many calls of op were made, disturbed ones included.
+// Calls returns the number of calls of op, including the disturbed ones.
 func (p *Plan) Calls(op Op) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -125,7 +125,7 @@ func (s *progress) takes(op Op, key string) bool {
 	return s.Times == 0 || s.hit <= s.Times
 }
 
-// pass keeps a call as long as the step says. Its error is the call's.
+// pass blocks a call as the step requires. It returns the error of the call.
 func (s *Step) pass(ctx context.Context) error {
 	if s.Delay > 0 {
 		timer := time.NewTimer(s.Delay)
@@ -146,7 +146,7 @@ func (s *Step) pass(ctx context.Context) error {
 	return s.Err
 }
 
-// disturb makes the call, as the step has it.
+// disturb makes the call with the fault of the step.
 func (p *Plan) disturb(ctx context.Context, s *Step, call func(context.Context)) error {
 	switch {
 	case s == nil:
@@ -169,9 +169,9 @@ func (p *Plan) disturb(ctx context.Context, s *Step, call func(context.Context))
 	return nil
 }
 
-// Faulty returns d with the faults of plan between it and its caller. Info
-// passes, and so does Close, after the requests that are late. The result is a
-// [driver.Asker] if d is one.
+// Faulty returns d with the faults of plan between d and its caller. Info has
+// no faults. Close has none either, but waits for late requests first. The
+// result is a [driver.Asker] if d is one.
 func Faulty(d driver.Driver, plan *Plan) driver.Driver {
 	f := &faulty{d, plan}
 	if asker, ok := d.(driver.Asker); ok {
@@ -180,8 +180,8 @@ func Faulty(d driver.Driver, plan *Plan) driver.Driver {
 	return f
 }
 
-// faultyAsker is a faulty driver whose Acquire comes in two parts. What a step
-// says happens before the reply concerns the grant, whichever part brings it.
+// faultyAsker is a faulty driver whose Acquire has two parts. A step with
+// Executed affects the grant, in the part that returns it.
 type faultyAsker struct {
 	*faulty
 	asker driver.Asker
@@ -210,7 +210,7 @@ func (f *faultyAsker) Ask(ctx context.Context, r driver.Request) (driver.Grant, 
 	}, nil
 }
 
-// reply is what the caller gets of an outcome.
+// reply returns the outcome of a call with the step applied.
 func (s *Step) reply(ctx context.Context, g driver.Grant, err error) (driver.Grant, error) {
 	if s.Executed {
 		if failed := s.pass(ctx); failed != nil {
@@ -220,7 +220,7 @@ func (s *Step) reply(ctx context.Context, g driver.Grant, err error) (driver.Gra
 	return s.change(g), err
 }
 
-// change is what the caller gets of a grant.
+// change returns the grant with the step applied.
 func (s *Step) change(g driver.Grant) driver.Grant {
 	if s.Mute {
 		g.Lost = nil
@@ -243,8 +243,8 @@ func (f *faulty) Close(ctx context.Context) error {
 	return f.driver.Close(ctx)
 }
 
-// The calls below keep what they found to themselves until they were let
-// through: one that arrives late finds nobody who asks for it.
+// The methods below return a result only if disturb lets the call through: a
+// late call has no caller that could read its result.
 
 func (f *faulty) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	s := f.plan.next(Acquire, r.Key)
@@ -258,7 +258,7 @@ func (f *faulty) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	return found.value, found.err
 }
 
-// Renew takes a batch for a call about the key of its first grant.
+// Renew treats a batch as one call with the key of its first grant.
 func (f *faulty) Renew(ctx context.Context, grants []driver.Grant) []driver.Renewal {
 	key := ""
 	if len(grants) > 0 {
@@ -310,7 +310,7 @@ func (f *faulty) List(ctx context.Context, prefix string) ([]driver.State, error
 	return found.value, found.err
 }
 
-// reply is what a call found.
+// reply holds the result of a call.
 type reply[T any] struct {
 	value T
 	err   error

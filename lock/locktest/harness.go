@@ -9,36 +9,35 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// Harness says how the suite reaches the driver under test. Open alone is
-// required.
+// Harness connects the suite to the driver under test. Only Open is required.
 type Harness struct {
-	// Open opens the driver as one more process on the same backend: what is
-	// opened twice meets there, and shares nothing else. Each is closed by the
-	// suite. For a driver of scope Process, [Share] makes processes of one
-	// driver value.
+	// Open opens the driver as another process on the same backend. Two opened
+	// drivers share the backend and nothing else. The suite closes each of
+	// them. For a driver of scope Process, [Share] makes several processes from
+	// one driver value.
 	Open func() (driver.Driver, error)
 
-	// Begin, if set, is called before each case, under FakeTime inside its
-	// bubble. What it makes ready, such as an empty backend, is what Open
-	// opens from then on.
+	// Begin, if set, is called before each case, under FakeTime inside the
+	// case's bubble. It prepares the backend, such as an empty one, that the
+	// following calls of Open use.
 	Begin func() error
 
-	// FakeTime says that the driver's time is that of package time alone, so
-	// that it can run in a bubble of testing/synctest. Run gives each case a
-	// bubble of its own; Check runs in its caller's.
+	// FakeTime means that the driver uses only the clock of package time, so
+	// that it can run in a bubble of testing/synctest. Run creates a bubble for
+	// each case; Check runs in the bubble of its caller.
 	FakeTime bool
 
-	// Unit is what the durations of the cases are counted in; a lease lasts
-	// between one and a few units. Short ones make the run quick, long ones
-	// forgiving. At least lock.MinTTL; default 300ms, or 1s on fake time.
+	// Unit is the unit of the durations in the cases; a lease lasts between one
+	// and a few units. A short unit makes the run faster, a long one tolerates
+	// a slow machine. At least lock.MinTTL; default 300ms, or 1s on fake time.
 	Unit time.Duration
 
 	// Repair is the interval of the driver's heartbeat, which repairs a lost
 	// push. Default 600ms.
 	Repair time.Duration
 
-	// Faults is what can be done to the backend and to the way there. Cases
-	// that need a fault which does not exist are not registered, and the run
+	// Faults are the faults that the harness can cause in the backend and in
+	// the network. Cases that need a missing fault do not run, and the run
 	// lists them.
 	Faults Faults
 
@@ -46,69 +45,70 @@ type Harness struct {
 	// goroutines belong to the harness and may outlive a case.
 	Background []string
 
-	witness *witness // of the case, where a test runs it
+	witness *witness // of the case, if a test runs it
 }
 
-// Faults is what a harness can do to its driver; nil is what does not exist
-// there. Each returns when the fault is in effect.
+// Faults holds the faults that a harness can cause; nil means that the harness
+// does not support one. Each function returns when the fault is in effect.
 //
-// Those that take a driver concern one process: they are given what Open
-// returned. The suite undoes every fault that has an undo before it closes the
-// process, and every process is closed before the next case begins.
+// Functions with a driver argument affect one process: the argument is a result
+// of Open. The suite undoes every fault that has an undo before it closes the
+// process, and closes every process before the next case begins.
 type Faults struct {
-	// Kill ends the backend as kill -9 does, and Restart brings it back, with
-	// the data that its persistence has kept (see Keeps).
+	// Kill ends the backend as kill -9 does, and Restart starts it again, with
+	// its persistent data (see Keeps).
 	Kill, Restart func() error
-	// Keeps says that the data survives Kill and Restart.
+	// Keeps means that the data survives Kill and Restart.
 	Keeps bool
-	// Flush makes the backend forget everything, under its clients' feet.
+	// Flush deletes all data of the backend while its clients are connected.
 	Flush func() error
 	// Stop and Continue halt the backend as SIGSTOP and SIGCONT do.
 	Stop, Continue func() error
 	// Refuse makes the backend full: it answers every write that may need
 	// memory with an error, and serves reads, until undone.
 	Refuse func() (undo func() error, err error)
-	// ForgetScripts makes the backend forget what it has cached for its
+	// ForgetScripts clears the scripts that the backend has cached for its
 	// clients.
 	ForgetScripts func() error
-	// BreakPush breaks whatever wakes waiters up, once; what was on its way is
-	// lost.
+	// BreakPush interrupts the push channel that wakes waiters, once; messages
+	// in flight are lost.
 	BreakPush func() error
-	// Leave ends the backend in order, as a rolling restart does, and returns
-	// when its successor serves. Calls may be under way.
+	// Leave shuts the backend down in order, as a rolling restart does, and
+	// returns when its successor serves. Calls may be in flight.
 	Leave func() error
 	// StepClock sets the wall clock of the backend forward or back, until
 	// undone.
 	StepClock func(by time.Duration) (undo func() error, err error)
-	// Delete removes the holders of key behind the driver's back, and leaves
-	// the queue.
+	// Delete removes the holders of key without the driver, and leaves the
+	// queue.
 	Delete func(key string) error
-	// Corrupt puts something of the wrong kind where the driver keeps key.
+	// Corrupt replaces the driver's data of key by data of a wrong type.
 	Corrupt func(key string) error
-	// Foreign puts a value of another program, of the kind that a lease has,
-	// where the driver keeps key.
+	// Foreign replaces the driver's data of key by a value of another program
+	// that has the type of a lease.
 	Foreign func(key string) error
 
-	// DropReply lets the next op of the process be executed and loses the
-	// reply, as a connection that breaks in that moment does.
+	// DropReply lets the backend execute the next op of the process and drops
+	// the reply, as when the connection breaks at that moment.
 	DropReply func(d driver.Driver, op Op) error
-	// Delay holds back the reply to the next op of the process for so long.
+	// Delay delays the reply to the next op of the process by by.
 	Delay func(d driver.Driver, op Op, by time.Duration) error
-	// Duplicate lets the next op of the process arrive a second time, by so
-	// much later, whatever has happened in between.
+	// Duplicate makes the next op of the process arrive a second time, later by
+	// by, regardless of the events in between.
 	Duplicate func(d driver.Driver, op Op, by time.Duration) error
-	// Partition drops what the process sends and what is sent to it, silently,
-	// until undone.
+	// Partition silently drops all data from and to the process, until undone.
 	Partition func(d driver.Driver) (undo func() error, err error)
-	// Deafen drops only what is sent to the process; its requests arrive.
+	// Deafen drops only the data to the process; its requests arrive.
 	Deafen func(d driver.Driver) (undo func() error, err error)
-	// Crash cuts the process off for good, as kill -9 does: the backend sees
-	// its connections close, and it says no farewell.
+	// Crash cuts the process off permanently, as kill -9 does: its connections
+	// close without a last message.
 	Crash func(d driver.Driver) error
 
-	// Connections counts the connections that the process has to the backend.
+	// Connections returns the number of connections from the process to the
+	// backend.
 	Connections func(d driver.Driver) (int, error)
-	// Commands counts what the backend has been asked to do so far, by all.
+	// Commands returns the number of commands that the backend has received so
+	// far from all processes.
 	Commands func() (int, error)
 }
 
@@ -134,7 +134,7 @@ func (h Harness) withDefaults() (Harness, error) {
 	return h, nil
 }
 
-// info opens the driver once to ask what it is.
+// info opens the driver once to get its Info.
 func (h Harness) info() (driver.Info, error) {
 	if err := h.Begin(); err != nil {
 		return driver.Info{}, fmt.Errorf("begin: %w", err)

@@ -11,14 +11,15 @@ import (
 	"go.uber.org/goleak"
 )
 
-// watchGoroutines returns a function that says which goroutines are new.
+// watchGoroutines returns a function that returns an error with the new
+// goroutines, if there are any.
 func (h Harness) watchGoroutines() func() error {
 	options := []goleak.Option{goleak.IgnoreCurrent(), goleak.IgnoreAnyFunction("testing/synctest.Test")}
 	for _, f := range h.Background {
 		options = append(options, goleak.IgnoreAnyFunction(f))
 	}
 	return func() (err error) {
-		for range 3 { // each looks again and again for about a second
+		for range 3 { // each attempt checks repeatedly for about a second
 			if err = goleak.Find(options...); err == nil {
 				break
 			}
@@ -27,11 +28,11 @@ func (h Harness) watchGoroutines() func() error {
 	}
 }
 
-// labelled runs f and returns the stacks of the goroutines that it has started,
-// and those of theirs, which do not end within seconds. It tells them from
-// others by a label, which a goroutine has from the one that starts it, so
-// that other cases may run at the same time. What a timer starts has none:
-// that is for a check at the end of the package's tests.
+// labelled runs f and returns the stacks of the goroutines that f has started,
+// directly or indirectly, and that do not end within seconds. It identifies
+// them by a label that a goroutine inherits from its creator, so that other
+// cases may run at the same time. A goroutine that a timer starts has no label;
+// a check at the end of the package's tests covers it.
 func (h Harness) labelled(f func()) (left string) {
 	id := token()
 	pprof.Do(context.Background(), pprof.Labels("locktest", id), func(context.Context) { f() })
@@ -48,7 +49,7 @@ func (h Harness) labelled(f func()) (left string) {
 // belong to the harness.
 func (h Harness) withLabel(id string) string {
 	var profile bytes.Buffer
-	_ = pprof.Lookup("goroutine").WriteTo(&profile, 1) // a buffer takes everything
+	_ = pprof.Lookup("goroutine").WriteTo(&profile, 1) // a write to a buffer cannot fail
 	var found []string
 	for stack := range strings.SplitSeq(profile.String(), "\n\n") {
 		inHarness := func(f string) bool { return strings.Contains(stack, f+"+") }

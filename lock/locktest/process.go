@@ -9,16 +9,16 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// process is a front over a driver of its own, as another program has it.
+// process is a front with a separate driver, as in another program.
 type process struct {
 	*lock.Locker
 	e      *env
-	opened driver.Driver // what Open returned; faults are done to it
+	opened driver.Driver // the result of Open; the argument of faults
 	plan   *Plan         // between the front and opened
 	events *events
 }
 
-// process opens one more.
+// process opens another process.
 func (e *env) process(configure ...func(*lock.Config)) *process {
 	opened, err := e.h.Open()
 	e.must(err, "open the driver")
@@ -33,14 +33,14 @@ func (e *env) process(configure ...func(*lock.Config)) *process {
 	return p
 }
 
-// shut closes the process without waiting for leases that the case has left.
+// shut closes the process without waiting for the remaining leases of the case.
 func (p *process) shut() {
 	ctx, cancel := context.WithTimeout(context.Background(), p.e.units(1))
 	defer cancel()
 	_ = p.Close(ctx)
 }
 
-// processes opens n.
+// processes opens n processes.
 func (e *env) processes(n int) []*process {
 	all := make([]*process, n)
 	for i := range all {
@@ -49,20 +49,20 @@ func (e *env) processes(n int) []*process {
 	return all
 }
 
-// acquire takes a lease, or fails the case if it takes too long.
+// acquire acquires a lease, or fails the case if that takes too long.
 func (p *process) acquire(key string, opts ...lock.Option) *lock.Lease {
 	a := p.ask(key, opts...)
 	return a.lease()
 }
 
-// release releases lease without an error.
+// releases releases the leases and fails the case at an error.
 func (e *env) releases(leases ...*lock.Lease) {
 	for _, l := range leases {
 		e.must(l.Release(), "release fence %d", l.Fence())
 	}
 }
 
-// try takes a lease if it is free.
+// try calls TryAcquire.
 func (p *process) try(key string, opts ...lock.Option) (*lock.Lease, error) {
 	ctx, cancel := p.e.bounded()
 	defer cancel()
@@ -70,7 +70,7 @@ func (p *process) try(key string, opts ...lock.Option) (*lock.Lease, error) {
 	return lease, err
 }
 
-// busy fails the case unless key is held or waited for.
+// busy fails the case unless key has a holder or a waiter.
 func (p *process) busy(key string, opts ...lock.Option) {
 	lease, err := p.try(key, opts...)
 	if err == nil {
@@ -79,7 +79,7 @@ func (p *process) busy(key string, opts ...lock.Option) {
 	p.e.is(err, lock.ErrNotAcquired, "try %q", key)
 }
 
-// free fails the case unless key can be taken, soon.
+// free fails the case unless key can be acquired soon.
 func (p *process) free(key string) {
 	p.e.soon(key+" is free", func() bool {
 		lease, err := p.try(key)
@@ -90,7 +90,7 @@ func (p *process) free(key string) {
 	})
 }
 
-// freeWithin fails the case unless key can be taken within d.
+// freeWithin fails the case unless key can be acquired within d.
 func (p *process) freeWithin(d time.Duration, key string) {
 	p.e.eventually(d, key+" is free", func() bool {
 		lease, err := p.try(key)
@@ -101,13 +101,13 @@ func (p *process) freeWithin(d time.Duration, key string) {
 	})
 }
 
-// asked is a call of Acquire under way.
+// asked is a call of Acquire in progress.
 type asked struct {
 	e      *env
 	key    string
 	cancel context.CancelFunc
 	done   chan struct{}
-	got    *lock.Lease // once done
+	got    *lock.Lease // set when done is closed
 	err    error
 	when   time.Time
 }
@@ -117,7 +117,7 @@ func (p *process) ask(key string, opts ...lock.Option) *asked {
 	return p.askWith(p.e.ctx, key, opts...)
 }
 
-// askWith is ask with a context; the lease does not live on it, only the wait.
+// askWith is ask with a context for the wait; the lease does not depend on it.
 func (p *process) askWith(ctx context.Context, key string, opts ...lock.Option) *asked {
 	ctx, cancel := context.WithCancel(ctx)
 	a := &asked{e: p.e, key: key, cancel: cancel, done: make(chan struct{})}
@@ -130,7 +130,7 @@ func (p *process) askWith(ctx context.Context, key string, opts ...lock.Option) 
 	return a
 }
 
-// queue asks, and returns when the call waits in the queue.
+// queue calls ask, and returns when the call waits in the queue.
 func (p *process) queue(key, label string, opts ...lock.Option) *asked {
 	a := p.ask(key, append(opts, lock.Label(label))...)
 	p.isQueued(key, label)
@@ -139,7 +139,7 @@ func (p *process) queue(key, label string, opts ...lock.Option) *asked {
 
 // isQueued waits until a call with label waits for key.
 func (p *process) isQueued(key, label string) {
-	if !p.e.keeps("L7") { // it has no queue to look at
+	if !p.e.keeps("L7") { // the driver has no queue to inspect
 		p.e.soon(label+" waits", func() bool { return p.Stats().Waiting > 0 })
 		return
 	}
@@ -155,7 +155,7 @@ func (p *process) isQueued(key, label string) {
 	})
 }
 
-// over says whether the call has returned.
+// over reports whether the call has returned.
 func (a *asked) over() bool {
 	select {
 	case <-a.done:
@@ -165,7 +165,7 @@ func (a *asked) over() bool {
 	}
 }
 
-// wait waits for the call to return, for so long.
+// wait waits at most bound until the call returns.
 func (a *asked) wait(bound time.Duration) {
 	timer := time.NewTimer(bound)
 	defer timer.Stop()
@@ -176,7 +176,7 @@ func (a *asked) wait(bound time.Duration) {
 	}
 }
 
-// lease returns the lease that the call was granted.
+// lease returns the lease that the call acquired.
 func (a *asked) lease() *lock.Lease { return a.leaseWithin(a.e.patience()) }
 
 func (a *asked) leaseWithin(bound time.Duration) *lock.Lease {
@@ -185,7 +185,7 @@ func (a *asked) leaseWithin(bound time.Duration) *lock.Lease {
 	return a.got
 }
 
-// refused returns the error that the call ended with.
+// refused returns the error of the call.
 func (a *asked) refused() error {
 	a.wait(a.e.patience())
 	if a.err == nil {
@@ -194,7 +194,7 @@ func (a *asked) refused() error {
 	return a.err
 }
 
-// events remembers what an Observer is told.
+// events is an Observer that records all events.
 type events struct {
 	mu  sync.Mutex // guards all
 	all []lock.Event
@@ -213,7 +213,7 @@ func (o *events) forget() {
 	o.all = nil
 }
 
-// told returns the events of type E.
+// told returns the recorded events of type E.
 func told[E lock.Event](p *process) []E {
 	p.events.mu.Lock()
 	defer p.events.mu.Unlock()
@@ -226,8 +226,8 @@ func told[E lock.Event](p *process) []E {
 	return found
 }
 
-// ended waits until the lease's context has ended, for so long, and returns
-// why.
+// ended waits at most bound until the lease's context ends, and returns the
+// cause.
 func (e *env) ended(l *lock.Lease, bound time.Duration) error {
 	timer := time.NewTimer(bound)
 	defer timer.Stop()

@@ -1,13 +1,13 @@
 package locktest
 
-// Rule is a line of the contract of locks.
+// Rule is one rule of the contract of locks.
 type Rule struct {
 	ID       string // "L5"
 	Sentence string
 }
 
-// Rules is the contract, in order. Every driver keeps all of it, but for what
-// its Info says that it lacks.
+// Rules returns the rules of the contract, in order. Every driver keeps all of
+// them, except the rules in the Lacks of its Info.
 func Rules() []Rule { return append([]Rule(nil), rules...) }
 
 var rules = []Rule{

@@ -16,18 +16,18 @@ type testCase struct {
 	rule, claim string
 	run         func(*env)
 
-	needs  []fault  // that the harness must be able to do
-	also   []string // rules beside its own without which it has no meaning
-	remote bool     // is about processes, so the scope must be wider than one
-	lacks  string   // is about drivers that lack this rule, and only those
+	needs  []fault  // faults that the harness must support
+	also   []string // further rules that the driver must keep
+	remote bool     // needs several processes: a scope wider than Process
+	lacks  string   // runs only for drivers that lack this rule
 	real   bool     // needs real time
 	fake   bool     // takes too long on real time
-	alone  bool     // measures the whole process: no other case may run beside it
+	alone  bool     // measures the whole process: no other case may run at the same time
 }
 
 func (c testCase) name() string { return c.rule + "/" + c.claim }
 
-// cases returns all of them, in the order of the rules.
+// cases returns all cases, in the order of the rules.
 func cases() []testCase {
 	all := slices.Concat(
 		exclusionCases, fenceCases, ownershipCases, lossCases, pushCases, releaseCases, replyCases,
@@ -43,7 +43,7 @@ func ruleIndex(id string) int {
 	return slices.IndexFunc(rules, func(r Rule) bool { return r.ID == id })
 }
 
-// absent says why c has no meaning for the driver, or "".
+// absent returns the reason why c does not apply to the driver, or "".
 func (c testCase) absent(h Harness, info driver.Info) string {
 	if c.lacks != "" {
 		if !lacks(info, c.lacks) {
@@ -76,9 +76,9 @@ func lacks(info driver.Info, rule string) bool {
 	return slices.ContainsFunc(info.Lacks, func(l driver.Lack) bool { return l.Rule == rule })
 }
 
-// Run runs every case that has a meaning for the driver as a subtest of t,
-// under a check for leaked goroutines, and logs the others. It must not run in
-// parallel with other tests.
+// Run runs every case that applies to the driver as a subtest of t, with a
+// check for leaked goroutines, and logs the others. It must not run in parallel
+// with other tests.
 func Run(t *testing.T, h Harness) {
 	h, info := prepare(t, h)
 	for _, c := range applicable(t, h, info) {
@@ -92,11 +92,11 @@ func Run(t *testing.T, h Harness) {
 	}
 }
 
-// RunParallel is [Run] for a driver on real time, where most cases mostly wait:
-// they run side by side, as many at once as the flag -parallel of go test says.
-// Each has a backend of its own, which start makes and, by t.Cleanup, ends. A
-// case that measures the whole process runs before those, alone. RunParallel
-// must not run in parallel with other tests.
+// RunParallel is [Run] for a driver on real time, where cases spend most of
+// their time waiting. The cases run concurrently, limited by the flag -parallel
+// of go test. Each case has a separate backend, which start creates, and ends
+// with t.Cleanup. A case that measures the whole process runs alone, before the
+// others. RunParallel must not run in parallel with other tests.
 func RunParallel(t *testing.T, start func(t *testing.T) Harness) {
 	first, info := prepare(t, start(t))
 	for _, c := range applicable(t, first, info) {
@@ -116,8 +116,7 @@ func RunParallel(t *testing.T, start func(t *testing.T) Harness) {
 	}
 }
 
-// applicable returns the cases that have a meaning for the driver, and logs the
-// others.
+// applicable returns the cases that apply to the driver, and logs the others.
 func applicable(t *testing.T, h Harness, info driver.Info) (chosen []testCase) {
 	for _, c := range cases() {
 		if why := c.absent(h, info); why != "" {
@@ -151,10 +150,10 @@ func inTime(t *testing.T, h Harness, f func(*testing.T)) {
 	}
 }
 
-// Check runs the cases one after the other and returns what was found, or nil.
-// Under FakeTime its caller provides the bubble. Given names, such as "L5" or
-// "L5/a cancelled request still releases", it runs these alone; a name that no
-// applicable case has is an error.
+// Check runs the cases one after the other and returns their failures as an
+// error, or nil. Under FakeTime the caller provides the bubble. With names,
+// such as "L5" or "L5/a cancelled request still releases", Check runs only the
+// named cases; a name without an applicable case is an error.
 func Check(ctx context.Context, h Harness, names ...string) error {
 	h, err := h.withDefaults()
 	if err != nil {
@@ -199,11 +198,11 @@ func (c testCase) isOneOf(names []string) bool {
 	return len(names) == 0 || slices.Contains(names, c.rule) || slices.Contains(names, c.name())
 }
 
-// failure is what a case fails with: its methods panic with it, so that a case
-// reads as the claim it makes.
+// failure is the panic value of a failed case. The methods of env panic with
+// it, so that the code of a case needs no error handling.
 type failure struct{ err error }
 
-// runOn runs c as the test t, and logs what explains a failure.
+// runOn runs c as the test t, and logs the witness's report of a failure.
 func (c testCase) runOn(t *testing.T, h Harness, info driver.Info) {
 	t.Helper()
 	h.witness = h.newWitness()
@@ -215,7 +214,7 @@ func (c testCase) runOn(t *testing.T, h Harness, info driver.Info) {
 	}
 }
 
-// check runs c in an environment of its own.
+// check runs c in a new environment.
 func (c testCase) check(ctx context.Context, h Harness, info driver.Info) (err error) {
 	if err := h.Begin(); err != nil {
 		return fmt.Errorf("%s: begin: %w", c.name(), err)
@@ -238,7 +237,7 @@ func (c testCase) check(ctx context.Context, h Harness, info driver.Info) (err e
 	return nil
 }
 
-// told puts the rule beside what was found.
+// told adds the text of the rule to err.
 func (c testCase) told(err error) error {
 	if err == nil {
 		return nil
@@ -246,7 +245,7 @@ func (c testCase) told(err error) error {
 	return fmt.Errorf("%s: %w\n\t%s: %s", c.name(), err, c.rule, sentence(c.rule))
 }
 
-// Names returns the names of all cases, whatever the driver.
+// Names returns the names of all cases for all drivers.
 func Names() []string {
 	var names []string
 	for _, c := range cases() {

@@ -8,10 +8,10 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// Share returns an Open whose drivers are processes of d: they meet in it, and
-// closing one ends its waiters and leaves d and the others alone. They say that
-// their scope is scope, so that a driver of scope Process can also stand in for
-// a remote one, on fake time.
+// Share returns an Open whose drivers are processes that share d. Closing one
+// of them ends its waiters and does not affect d or the others. Their Info
+// reports scope, so that a driver of scope Process can also replace a remote
+// one, on fake time.
 func Share(d driver.Driver, scope driver.Scope) func() (driver.Driver, error) {
 	return func() (driver.Driver, error) {
 		ctx, end := context.WithCancel(context.Background())
@@ -56,8 +56,8 @@ func (v *view) Renew(ctx context.Context, grants []driver.Grant) []driver.Renewa
 	return renewals
 }
 
-// onClock takes a deadline from time.Now's clock, where a driver of scope
-// Process has it, to that of driver.Now.
+// onClock converts a deadline from the clock of time.Now, which a driver of
+// scope Process uses, to the clock of driver.Now.
 func (v *view) onClock(t time.Time) time.Time {
 	if v.scope == driver.Process || v.shared.Info().Scope > driver.Process || t.IsZero() {
 		return t

@@ -7,20 +7,21 @@ import (
 	"time"
 )
 
-// witness sees what explains a failure on real time that cannot be repeated: by
-// how much the timers of this process were late while a case ran, and its
+// witness records data that explains a failure on real time that cannot be
+// reproduced: the delay of this process's timers during a case, and the
 // goroutines at the failure.
 type witness struct {
 	stop   chan struct{}
 	over   sync.WaitGroup
-	late   time.Duration // the most that a timer was late; read after the end
+	late   time.Duration // maximum delay of a timer; read after the end
 	stacks []byte        // at the failure
 }
 
-// tick is how often a witness looks.
+// tick is the interval of a witness's timer.
 const tick = 20 * time.Millisecond
 
-// newWitness starts to look, unless time is fake: there no timer is late.
+// newWitness starts a witness, or returns nil on fake time, where no timer is
+// late.
 func (h Harness) newWitness() *witness {
 	w := &witness{stop: make(chan struct{})}
 	if !h.FakeTime {
@@ -41,7 +42,7 @@ func (w *witness) watch() {
 	}
 }
 
-// failed keeps the goroutines as they are now. A nil witness does nothing.
+// failed records the current goroutines. A nil witness does nothing.
 func (w *witness) failed() {
 	if w != nil && w.stacks == nil {
 		const most = 256 << 10
@@ -50,13 +51,13 @@ func (w *witness) failed() {
 	}
 }
 
-// end stops looking.
+// end stops the witness.
 func (w *witness) end() {
 	close(w.stop)
 	w.over.Wait()
 }
 
-// report logs what was seen of a case that has failed. It is called after end.
+// report logs the recorded data of a failed case. It is called after end.
 func (w *witness) report(t *testing.T) {
 	t.Helper()
 	t.Logf("while the case ran, timers of this process were up to %v late; goroutines at the failure:\n%s", w.late, w.stacks)
