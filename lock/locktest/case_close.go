@@ -95,7 +95,7 @@ func closeLetsFinish(e *env) {
 }
 
 // closing starts fn under a lease of a, and closes a with a context that soon
-// ends. It returns when Close has.
+// ends. It returns after Close has returned.
 func (e *env) closing(a *process, key string, fn func(context.Context)) (with <-chan error) {
 	inside, done := make(chan struct{}), make(chan error, 1)
 	e.async(func() {
@@ -138,7 +138,7 @@ func closeReleasesLast(e *env) {
 	var returned atomic.Bool
 	with := e.closing(a, e.key("k"), func(ctx context.Context) {
 		e.await(ctx.Done(), "fn's context ends")
-		e.pass(3) // cannot be hurried
+		e.pass(3) // fn does not return at once
 		returned.Store(true)
 	})
 	e.never(e.units(2), "another was granted the key while fn ran", func() bool {

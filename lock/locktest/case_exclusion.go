@@ -23,8 +23,8 @@ var exclusionCases = []testCase{
 	{rule: "L1", claim: "an expired slot is lent again, once", also: []string{"L15"}, run: expiredSlotOnce},
 }
 
-// countExactly adds to a number by reading, working and writing. Without
-// exclusion some additions are lost.
+// countExactly increments a number in three steps: read, work and write.
+// Without exclusion some increments are lost.
 func countExactly(e *env) {
 	processes := e.processes(3)
 	each := Scaled(15)
@@ -87,14 +87,14 @@ func poolLendsN(e *env) {
 	e.releases(leases[0], leases[2], again)
 }
 
-// tenure is how long somebody believed to have a slot.
+// tenure is the time in which a holder assumed to have a slot.
 type tenure struct {
 	slot     int
 	from, to time.Time
 }
 
-// noSlotTwice has leases released, left to expire and given up, and looks
-// whether any two of a slot were believed in at once.
+// noSlotTwice releases leases, lets them expire and cancels calls. It checks
+// that no slot had two holders at once.
 func noSlotTwice(e *env) {
 	const size = 3
 	processes := e.processes(3)
@@ -144,7 +144,7 @@ func driverHoldsForTTL(e *env) {
 	late, err := other.Acquire(ctx, next)
 	e.must(err, "wait for an abandoned grant")
 	took := time.Since(before)
-	// The backend has begun to count before it answered.
+	// The backend started to count before it replied.
 	e.want(took >= r.TTL-e.unit/20, "granted again %v after a grant of %v", took, r.TTL)
 	e.want(took <= r.TTL+e.patience()/2, "granted again only after %v", took)
 	e.is(e.release(d, g), driver.ErrLost, "release the abandoned grant")

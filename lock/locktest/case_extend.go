@@ -17,7 +17,7 @@ var extendCases = []testCase{
 	{rule: "L2", claim: "fences grow while the clock of the backend steps back", needs: []fault{"StepClock"}, run: fencesOverClockSteps},
 }
 
-// left returns how long the one holder of key has left.
+// left returns the remaining life of the only holder of key.
 func (e *env) left(d driver.Driver, key string) time.Duration {
 	held := e.inspect(d, key).Holders
 	e.want(len(held) == 1, "%q has %d holders, want 1", key, len(held))
@@ -91,11 +91,11 @@ func shortenedUnrenewed(e *env) {
 	e.releases(got)
 }
 
-// notProlonged looks at a lease without renewal as often as the front does, and
-// waits for it.
+// notProlonged inspects a lease without renewal as often as the front does, and
+// waits for its end.
 func notProlonged(e *env) {
 	a, b := e.process(), e.process()
-	ttl := e.units(6) // looked at after two and four units
+	ttl := e.units(6) // inspected after two and four units
 	before := time.Now()
 	lease := a.acquire(e.key("k"), lock.TTL(ttl), lock.NoRenew())
 	next := b.queue(e.key("k"), "next")
@@ -127,7 +127,7 @@ func steppedClockIsRepaired(e *env) {
 func fencesOverClockSteps(e *env) {
 	p := e.process()
 	fences := rising{e: e}
-	held := p.acquire(e.key("k"), lock.TTL(2*time.Hour)) // longer than the clock jumps ahead at undo
+	held := p.acquire(e.key("k"), lock.TTL(2*time.Hour)) // longer than the forward step of the clock at undo
 	fences.next(held.Fence(), "nothing")
 	for _, step := range []time.Duration{-time.Second, -time.Hour} {
 		undo, err := e.h.Faults.StepClock(step)

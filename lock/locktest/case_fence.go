@@ -60,7 +60,7 @@ func fencesGrowUnderLoad(e *env) {
 			e.must(err, "acquire")
 			before := last.Swap(lease.Fence())
 			e.want(lease.Fence() > before, "fence %d follows %d", lease.Fence(), before)
-			e.sleep(time.Millisecond) // so that others come to wait
+			e.sleep(time.Millisecond) // so that other calls wait
 			e.releases(lease)
 		}
 	})
@@ -96,7 +96,7 @@ func renewalKeepsFence(e *env) {
 
 func fenceScale(e *env) {
 	p := e.process()
-	// The backend's clock may be another machine's.
+	// The backend's clock may be the clock of another machine.
 	floor := uint64(time.Now().Add(-time.Minute).UnixMicro())
 	for range 5 {
 		lease := p.acquire(e.key("k"))
@@ -167,7 +167,7 @@ func fencesOverFlush(e *env) {
 	}
 }
 
-// comeBack takes a lease once the backend is back, and releases it.
+// comeBack acquires a lease when the backend serves again, and releases it.
 func (e *env) comeBack(p *process, key string) (lease *lock.Lease) {
 	e.eventually(3*e.patience(), "the backend is back", func() bool {
 		ctx, cancel := context.WithTimeout(e.ctx, e.patience())

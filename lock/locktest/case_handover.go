@@ -19,10 +19,10 @@ var handOverCases = []testCase{
 	{rule: "L10", claim: "a queue of ten thousand tickets takes no more", also: []string{"L7"}, fake: true, run: fullQueue},
 }
 
-// handOvers passes a key back and forth between two processes. A hand-over is
-// late if it took longer than a quarter of the interval at which lost pushes are
-// repaired. One during which this process stood still says nothing, and counts
-// for nothing.
+// handOvers hands a key over between two processes repeatedly. A hand-over is
+// late if it took longer than a quarter of the interval at which lost pushes
+// are repaired. A hand-over during which this process was stopped is not
+// counted.
 func handOvers(e *env) {
 	n, most := Scaled(2000), 3
 	if e.h.FakeTime {
@@ -55,9 +55,9 @@ func handOvers(e *env) {
 	e.want(late <= most, "%d of %d hand-overs took longer than %v, one of them %v", late, n, limit, worst)
 }
 
-// hasTicket waits until the one waiter of p has its place at the backend. Where
-// that takes real time it looks only now and then: most requests are through
-// before anybody could look.
+// hasTicket waits until the only waiter of p has its place at the backend. On
+// real time it checks only in some rounds, because most requests arrive before
+// a check could run.
 func (e *env) hasTicket(p *process, round int) {
 	if e.h.FakeTime {
 		e.soon("it is queued", func() bool { return len(e.inspect(p.opened, e.key("k")).Waiters) == 1 })
@@ -68,8 +68,8 @@ func (e *env) hasTicket(p *process, round int) {
 	}
 }
 
-// watchStalls returns a function that counts how often a goroutine that sleeps
-// for a millisecond was longer than limit away.
+// watchStalls returns a function that returns the number of stalls: the times
+// that a sleep of one millisecond took longer than limit.
 func (e *env) watchStalls(limit time.Duration) func() int {
 	if e.h.FakeTime {
 		return func() int { return 0 }
@@ -97,7 +97,7 @@ func (e *env) watchStalls(limit time.Duration) func() int {
 	}
 }
 
-// longQueue is long enough to meet what goes wrong now and then.
+// longQueue uses a queue that is long enough to trigger rare failures.
 func longQueue(e *env) {
 	n := Scaled(60)
 	if e.h.FakeTime {
@@ -112,7 +112,7 @@ func longQueue(e *env) {
 	e.serveInOrder(holder, waiters)
 }
 
-// placesAreKept waits for longer than any sign of life is apart.
+// placesAreKept waits for longer than the interval of heartbeats.
 func placesAreKept(e *env) {
 	processes := e.processes(4)
 	holder := processes[0].acquire(e.key("k"), e.ttl(200))
@@ -120,7 +120,7 @@ func placesAreKept(e *env) {
 	for i, p := range processes[1:] {
 		waiters = append(waiters, p.queue(e.key("k"), fmt.Sprint("waiter-", i), e.ttl(100)))
 	}
-	for range 30 { // none is out of the queue in between, either
+	for range 30 { // no waiter leaves the queue in between
 		e.sleep(100 * time.Millisecond)
 		queued := len(e.inspect(processes[0].opened, e.key("k")).Waiters)
 		e.want(queued == len(waiters), "%d of %d waiters are in the queue", queued, len(waiters))
@@ -128,8 +128,8 @@ func placesAreKept(e *env) {
 	e.serveInOrder(holder, waiters)
 }
 
-// placesOverStall stops the backend for longer than a waiter may be silent, and
-// lets a newcomer call first when it goes on.
+// placesOverStall stops the backend for longer than a waiter may be silent. A
+// newcomer makes the first call when the backend continues.
 func placesOverStall(e *env) {
 	processes := e.processes(4)
 	holder := processes[0].acquire(e.key("k"), lock.TTL(time.Minute))
@@ -158,7 +158,7 @@ func placesOverStall(e *env) {
 	}
 }
 
-// outageIsBounded fails calls whose clean-up hangs.
+// outageIsBounded makes calls that fail and whose clean-up hangs.
 func outageIsBounded(e *env) {
 	p := e.process()
 	p.free(e.key("k"))
@@ -169,7 +169,8 @@ func outageIsBounded(e *env) {
 		e.want(isUnavailable(err), "got %v, want ErrUnavailable", err)
 		most = max(most, runtime.NumGoroutine())
 	}
-	// The clean-ups wait for their bound: the next ones start while time passes.
+	// The clean-ups wait for their timeout: the next ones start while time
+	// passes.
 	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); e.sleep(e.unit / 64) {
 		most = max(most, runtime.NumGoroutine())
 	}

@@ -20,7 +20,7 @@ var inputCases = []testCase{
 	{rule: "L14", claim: "something of another kind at the key is an error, at once", needs: []fault{"Corrupt"}, run: corruptKey},
 }
 
-// calls is every way to name a key.
+// calls returns the error of every call that has a key as an argument.
 func (p *process) calls(key string, opts ...lock.Option) map[string]error {
 	_, acquire := p.Acquire(p.e.ctx, key, opts...)
 	_, try := p.TryAcquire(p.e.ctx, key, opts...)
@@ -121,8 +121,8 @@ func oddKeys(e *env) {
 	}
 }
 
-// listed fails the case unless exactly those of keys that begin with prefix
-// are listed for it.
+// listed fails the case unless List returns exactly the keys that begin with
+// prefix.
 func (e *env) listed(p *process, prefix string, keys []string) {
 	states, err := p.List(e.ctx, prefix)
 	e.must(err, "list %q", prefix)
@@ -174,7 +174,7 @@ func corruptKey(e *env) {
 	before := time.Now()
 	for call, err := range p.calls(e.key("k"), lock.Wait(0)) {
 		if call == "try" {
-			continue // it refuses the option
+			continue // the call refuses the option
 		}
 		e.want(isUnavailable(err), "%s: got %v, want ErrUnavailable", call, err)
 	}

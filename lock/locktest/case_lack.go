@@ -6,8 +6,8 @@ import (
 	"github.com/megaframework/mega/lock"
 )
 
-// lackCases are about drivers that do not keep a rule: what they cannot do
-// they have to refuse, not to do by half.
+// lackCases test drivers that do not keep a rule: they must refuse the missing
+// feature and not implement it in part.
 var lackCases = []testCase{
 	{rule: "L15", claim: "a driver without pools refuses them", lacks: "L15", run: refusesPools},
 	{rule: "L7", claim: "a driver without a queue refuses FIFO", lacks: "L7", run: refusesFIFO},

@@ -15,8 +15,8 @@ var leakCases = []testCase{
 	{rule: "L18", claim: "connections come back", needs: []fault{"Connections"}, run: connectionsComeBack},
 }
 
-// life does all that can happen to n leases, each of a key that was not there
-// before.
+// life takes n leases, each of a new key, through all events that a lease can
+// have.
 func (e *env) life(p *process, n int) {
 	round := token()
 	e.all(8, func(g int) {
@@ -34,7 +34,7 @@ func (e *env) oneLife(p *process, round string, g, i int) {
 	case 2:
 		_, err := p.Acquire(e.ctx, "not legal")
 		e.is(err, lock.ErrInvalid, "acquire")
-	case 3: // a wait that is cancelled
+	case 3: // a cancelled wait
 		lease, err := p.Acquire(e.ctx, key)
 		e.must(err, "acquire")
 		ctx, cancel := context.WithCancel(e.ctx)
@@ -54,7 +54,7 @@ func (e *env) oneLife(p *process, round string, g, i int) {
 
 func everythingIsBack(e *env) {
 	p := e.process()
-	e.life(p, 800) // whatever grows to its size once has grown
+	e.life(p, 800) // all pools and caches have reached their size
 	p.events.forget()
 	goroutines, heap := runtime.NumGoroutine(), heapInUse()
 	e.life(p, Scaled(8000))
@@ -71,14 +71,14 @@ func everythingIsBack(e *env) {
 func waitersLeaveNothing(e *env) {
 	a, b := e.process(), e.process()
 	n := Scaled(2000)
-	e.crowd(a, b, min(n, 200)) // connections that a crowd needs are there from then on
+	e.crowd(a, b, min(n, 200)) // opens the connections that a crowd needs
 	before := runtime.NumGoroutine()
 	e.crowd(a, b, n)
 	e.soon("the goroutines are back", func() bool { return runtime.NumGoroutine() <= before+4 })
 	b.free(e.key("k"))
 }
 
-// crowd has n waiters of one process give up.
+// crowd makes n waiters of one process give up.
 func (e *env) crowd(holding, waiting *process, n int) {
 	holder := holding.acquire(e.key("k"))
 	ctx, cancel := context.WithCancel(e.ctx)

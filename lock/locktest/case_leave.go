@@ -11,8 +11,8 @@ var leaveCases = []testCase{
 	{rule: "L7", claim: "waiters keep their order when the backend leaves in order", remote: true, needs: []fault{"Leave"}, run: leaveWhileWaiting},
 }
 
-// leaveWhileReleasing has two processes use a key all the time while the backend
-// is replaced.
+// leaveWhileReleasing makes two processes use a key continuously while the
+// backend is replaced.
 func leaveWhileReleasing(e *env) {
 	all := e.processes(2)
 	load, stop := context.WithCancel(e.ctx)

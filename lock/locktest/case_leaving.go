@@ -101,7 +101,8 @@ func contextDeadline(e *env) {
 	b.free(e.key("k"))
 }
 
-// timeoutMeetsGrant releases in the instant in which the waiter gives up.
+// timeoutMeetsGrant releases the lease at the instant at which the waiter gives
+// up.
 func timeoutMeetsGrant(e *env) {
 	a, b := e.process(), e.process()
 	for i := range e.rounds() {
@@ -117,7 +118,8 @@ func timeoutMeetsGrant(e *env) {
 func cancelMeetsGrant(e *env) {
 	a, b := e.process(), e.process()
 	for i := range e.rounds() {
-		// In one process, the waiter is served before it has seen its end.
+		// In one process, the waiter is served before it detects the end of its
+		// wait.
 		holder := b.acquire(e.key("k"))
 		call := b.queue(e.key("k"), "waiter")
 		call.cancel()
@@ -133,7 +135,8 @@ func cancelMeetsGrant(e *env) {
 	}
 }
 
-// rounds is how often a race is tried: fake time costs nothing.
+// rounds returns the number of attempts for a race; attempts are cheap on fake
+// time.
 func (e *env) rounds() int {
 	if e.h.FakeTime {
 		return Scaled(200)
@@ -141,8 +144,8 @@ func (e *env) rounds() int {
 	return Scaled(20)
 }
 
-// jitter is none in every other round, so that both happen at once on fake
-// time.
+// jitter returns 0 in every other round, so that both events happen at the same
+// instant on fake time.
 func (e *env) jitter(i int) time.Duration {
 	if i%2 == 0 {
 		return 0
@@ -150,8 +153,7 @@ func (e *env) jitter(i int) time.Duration {
 	return rand.N(e.unit / 64)
 }
 
-// settles fails the case unless the call either has the key or has left it
-// free.
+// settles fails the case unless the call holds the key or the key is free.
 func (e *env) settles(call *asked) {
 	call.wait(e.patience())
 	if call.err == nil {
@@ -162,7 +164,7 @@ func (e *env) settles(call *asked) {
 	e.outsider().freeWithin(e.patience(), call.key)
 }
 
-// outsider is a process that the case keeps to look from outside.
+// outsider returns a separate process that only inspects keys.
 func (e *env) outsider() *process {
 	if e.looker == nil {
 		e.looker = e.process()

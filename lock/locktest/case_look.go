@@ -21,7 +21,7 @@ var lookCases = []testCase{
 	{rule: "L16", claim: "a force refuses a value that is not a lease", needs: []fault{"Foreign"}, run: forceRefusesForeign},
 }
 
-// oddLabels are legal labels that a format might not carry.
+// oddLabels are valid labels that a data format might not preserve.
 var oddLabels = []string{
 	"", " ", `"quoted" 'twice'`, `back\slash`, "{brace}", "}{", "%s %7B", "a:b|c,d;e", "naïve 鍵 🔑", "</script>", "null", "0",
 	strings.Repeat("x", 128), strings.Repeat("鍵", 42),
@@ -68,7 +68,7 @@ func looksAreFaithful(e *env) {
 	for i, h := range s.Waiters {
 		e.sameHolder(h, holder("waiter", i))
 	}
-	for want := range slots { // and they are served in the order shown
+	for want := range slots { // the waiters are served in the order of Inspect
 		e.must(e.release(d, grants[want]), "release")
 		select {
 		case a := <-answers:
@@ -81,15 +81,16 @@ func looksAreFaithful(e *env) {
 	}
 }
 
-// sameHolder compares what survives a backend: times may lose digits.
+// sameHolder compares the fields that a backend preserves exactly; times may
+// lose digits.
 func (e *env) sameHolder(got, want driver.Holder) {
 	apart := got.Since.Sub(want.Since).Abs()
 	got.Since, want.Since = time.Time{}, time.Time{}
 	e.want(got == want && apart <= time.Millisecond, "got the holder %+v, want %+v", got, want)
 }
 
-// looksChangeNothing looks at a lease that is about to expire, and at one that is
-// waited for.
+// looksChangeNothing inspects a lease that is about to expire, and a lease with
+// waiters.
 func looksChangeNothing(e *env) {
 	d := e.driver()
 	r := e.request(e.key("k"))
@@ -109,8 +110,8 @@ func looksChangeNothing(e *env) {
 	e.is(e.renew(d, g).Err, driver.ErrLost, "renew the expired grant")
 }
 
-// manyLooks has a process list and inspect without a pause while it holds a lease
-// and waits for another.
+// manyLooks makes a process call List and Inspect without a pause while it
+// holds a lease and waits for another.
 func manyLooks(e *env) {
 	a, b := e.process(), e.process()
 	for i := range Scaled(200) {
@@ -142,14 +143,14 @@ func manyLooks(e *env) {
 	e.releases(got, lease)
 }
 
-// breathe lets fake time go on.
+// breathe sleeps so that fake time can advance.
 func (e *env) breathe() {
 	if e.h.FakeTime {
 		time.Sleep(20 * time.Millisecond)
 	}
 }
 
-// looksSkip puts what is not a lock between locks.
+// looksSkip puts data that is not a lock between locks.
 func looksSkip(fault func(Faults) func(string) error) func(*env) {
 	return func(e *env) {
 		p := e.process()

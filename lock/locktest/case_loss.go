@@ -38,8 +38,8 @@ func lossBefore(s Step) func(*env) {
 	}
 }
 
-// succeeds waits until b is granted the key of lease, and fails the case if
-// lease was still believed in then.
+// succeeds waits until b is granted the key of lease, and fails the case if the
+// holder of lease still assumed to have it then.
 func (e *env) succeeds(lease *lock.Lease, b *process) {
 	end := make(chan time.Time, 1)
 	defer context.AfterFunc(lease.Context(), func() { end <- time.Now() })()
@@ -53,7 +53,7 @@ func (e *env) succeeds(lease *lock.Lease, b *process) {
 	e.want(errors.As(cause, &lost) && (lost.Cause == lock.Unreachable || lost.Cause == lock.Expired), "the cause is %v", cause)
 	select {
 	case at := <-end:
-		// Real timers may be late; what is late then sees it by the clock.
+		// Real timers may be late; a late goroutine then checks the clock.
 		e.want(at.Before(next.when) || !e.h.FakeTime, "the context ended %v after the other was granted", at.Sub(next.when))
 	case <-time.After(e.patience()):
 		e.fail("the context did not end")
@@ -97,8 +97,8 @@ func noRenewEnds(e *env) {
 	e.is(lease.Release(), lock.ErrLost, "release the expired lease")
 }
 
-// lookAtTheClock looks in the very instant of the deadline, when the timers of
-// that instant may not have run yet.
+// lookAtTheClock checks the lease at the exact instant of the deadline, when
+// the timers of that instant may not have run yet.
 func lookAtTheClock(e *env) {
 	p := e.process()
 	for i := range e.rounds() / 5 {
@@ -151,7 +151,7 @@ func marginIsKept(e *env) {
 func driverCountsFromSending(e *env) {
 	d := e.driver()
 	r := e.request(e.key("k"))
-	late := min(e.units(0.5), driver.CallTimeout/4) // a driver may send again what takes longer
+	late := min(e.units(0.5), driver.CallTimeout/4) // a driver may repeat a slower request
 	e.must(e.h.Faults.Delay(d, Acquire, late), "delay")
 	sent := driver.Now()
 	g := e.grant(d, r)
@@ -182,8 +182,8 @@ func deafened(e *env) {
 	lease := a.acquire(e.key("k"), e.ttl(3))
 	undo, err := e.h.Faults.Deafen(a.opened)
 	e.must(err, "deafen")
-	e.ended(lease, e.patience()) // its renewals arrive, but it cannot know
-	_ = lease.Release()          // nor whether this did
+	e.ended(lease, e.patience()) // its renewals arrive, but their replies do not
+	_ = lease.Release()          // the reply to this does not arrive either
 	e.must(undo(), "heal")
 	e.comeBack(b, e.key("k"))
 }
@@ -203,13 +203,13 @@ func backendStandsStill(e *env) {
 	e.releases(b.afterOutage(next))
 }
 
-// hearsItIsQueued gives a call whose request is queued the time to hear so: until
-// then an outage may end it.
+// hearsItIsQueued waits until a call with a queued request has received the
+// confirmation: before it, an outage may end the call.
 func (e *env) hearsItIsQueued() { e.pass(0.25) }
 
-// afterOutage returns the lease of a call that waited through an outage. Where
-// there is no queue the call has no place to keep: the outage may have ended
-// it, and it is made again.
+// afterOutage returns the lease of a call that waited through an outage.
+// Without a queue, the call has no place to keep: the outage may have ended it,
+// and afterOutage repeats it.
 func (p *process) afterOutage(call *asked) *lock.Lease {
 	call.wait(3 * p.e.patience())
 	for !p.e.keeps("L7") && isUnavailable(call.err) {
@@ -219,8 +219,8 @@ func (p *process) afterOutage(call *asked) *lock.Lease {
 	return call.lease()
 }
 
-// skewedClock has clients whose wall clocks are hours apart. All that a backend
-// sees of such a clock is when a request says that it was made.
+// skewedClock uses clients whose wall clocks differ by hours. A backend sees
+// such a clock only in the time of a request.
 func skewedClock(e *env) {
 	d := e.driver()
 	for _, by := range []time.Duration{12 * time.Hour, -12 * time.Hour} {

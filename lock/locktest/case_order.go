@@ -54,7 +54,7 @@ func orderAcrossProcesses(e *env) {
 	holder := processes[0].acquire(e.key("k"), lock.FIFO())
 	waiters := make([]*asked, 9)
 	for i := range waiters {
-		// Neither in the order of the processes nor in turn.
+		// The order is neither grouped by process nor alternating.
 		waiters[i] = processes[i*i%3].queue(e.key("k"), fmt.Sprint("waiter-", i), lock.FIFO())
 	}
 	e.serveInOrder(holder, waiters)
@@ -99,8 +99,8 @@ func driverServesInOrder(e *env) {
 	e.must(e.release(a, held), "release")
 }
 
-// row starts 40 waiters of one process behind one of another, and returns how
-// many of the many are served before the one.
+// row starts 40 waiters of one process and one waiter of another, and returns
+// how many of the 40 are served before the one.
 func (e *env) row(hold time.Duration) int64 {
 	many, one := e.process(), e.process()
 	holder := many.acquire(e.key("k"))
@@ -149,7 +149,7 @@ func tryDoesNotJump(e *env) {
 		next := b.queue(e.key("k"), "next")
 		e.releases(holder)
 		if lease, err := c.TryAcquire(e.ctx, e.key("k")); err == nil {
-			// Unless the waiter was served and is through already.
+			// The waiter may already have been served and finished.
 			e.want(next.over(), "a newcomer has overtaken the waiter")
 			e.releases(lease)
 		}

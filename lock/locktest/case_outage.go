@@ -67,7 +67,7 @@ func waitersOverRestart(e *env) {
 	}
 }
 
-// bound is how long a call that is not queued may take, and some.
+// bound is the timeout of a call that is not queued, with a reserve.
 const bound = driver.CallTimeout + 2*time.Second
 
 func (e *env) isAway(p *process) {

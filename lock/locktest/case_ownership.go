@@ -16,7 +16,7 @@ var ownershipCases = []testCase{
 	{rule: "L3", claim: "a lease that was lost does not disturb its successor", run: lostLeaseIsHarmless},
 }
 
-// succession makes a grant expire and another follow it.
+// succession returns an expired grant and the next grant of the same key.
 func (e *env) succession(a, b driver.Driver) (stale, live driver.Grant) {
 	r := e.request(e.key("k"))
 	r.TTL = e.units(1)
@@ -30,7 +30,7 @@ func (e *env) succession(a, b driver.Driver) (stale, live driver.Grant) {
 	return stale, live
 }
 
-// isLive fails the case unless g is what its key is held by.
+// isLive fails the case unless g is the grant that holds its key.
 func (e *env) isLive(d driver.Driver, g driver.Grant) {
 	s := e.inspect(d, g.Key)
 	e.want(len(s.Holders) == 1 && s.Holders[0].Fence == g.Fence, "the holders are %+v, want fence %d", s.Holders, g.Fence)

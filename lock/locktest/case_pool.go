@@ -84,7 +84,8 @@ func resizeIsTold(e *env) {
 	e.releases(keep)
 }
 
-// permitsSurvive does all that can be done to a pool, and then wants all of it.
+// permitsSurvive uses a pool in all possible ways, and then checks that all
+// slots are free.
 func permitsSurvive(e *env) {
 	processes := e.processes(3)
 	const most = 6
@@ -96,7 +97,7 @@ func permitsSurvive(e *env) {
 			if err == nil {
 				n := believed.join(lease)
 				e.want(n <= most, "%d are held of a pool that was never larger than %d", n, most)
-				e.sleep(rand.N(e.units(1.5))) // some outlive their TTL or their context
+				e.sleep(rand.N(e.units(1.5))) // longer than the TTL or the context of some
 				believed.leave(lease)
 				_ = lease.Release()
 			}
@@ -111,7 +112,7 @@ func permitsSurvive(e *env) {
 	e.releases(leases...)
 }
 
-// crowd counts the leases that are believed in at the same time.
+// crowd counts the leases that are live for their holders at the same time.
 type crowd struct {
 	mu     sync.Mutex // guards leases
 	leases map[*lock.Lease]bool
@@ -119,7 +120,7 @@ type crowd struct {
 
 func newCrowd() *crowd { return &crowd{leases: make(map[*lock.Lease]bool)} }
 
-// join adds l and returns how many are believed in now.
+// join adds l and returns the number of leases that are live now.
 func (c *crowd) join(l *lock.Lease) (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -33,8 +33,9 @@ func takenByPush(e *env) {
 	e.is(lease.Release(), lock.ErrLost, "release")
 }
 
-// pushTTL is a TTL whose renewals, every third of it, come too late to tell of
-// a loss in a few units; without a push they are all there is.
+// pushTTL returns a TTL whose renewals, at every third of it, are too late to
+// detect a loss within a few units. Without a push, only renewals detect a
+// loss.
 func (e *env) pushTTL() lock.Option {
 	d := e.driver()
 	g := e.grant(d, e.request(e.key("probe")))
@@ -51,7 +52,7 @@ func takenWithoutPush(e *env) {
 	lease := a.acquire(e.key("k"), e.ttl(3))
 	_, err := b.ForceRelease(e.ctx, e.key("k"), "test")
 	e.must(err, "force")
-	cause := e.ended(lease, e.units(2)) // a third of 3, and some
+	cause := e.ended(lease, e.units(2)) // a third of 3, with a reserve
 	var lost *lock.LostError
 	e.want(errors.As(cause, &lost) && lost.Cause == lock.Forced, "the cause is %v, want forced", cause)
 	_ = lease.Release()
@@ -69,7 +70,7 @@ func takenUnrenewed(e *env) {
 	_ = lease.Release()
 }
 
-// takenAndAsked never waits for the context's end: it only asks.
+// takenAndAsked never waits for the end of the context: it only calls Err.
 func takenAndAsked(e *env) {
 	a, b := e.process(), e.process()
 	lease := a.acquire(e.key("k"), e.pushTTL())
@@ -84,13 +85,13 @@ func deleted(e *env) { e.vanishes(func(key string) error { return e.h.Faults.Del
 
 func flushed(e *env) { e.vanishes(func(string) error { return e.h.Faults.Flush() }) }
 
-// vanishes makes the backend lose a key under its holder.
+// vanishes makes the backend lose a key that has a holder.
 func (e *env) vanishes(lose func(key string) error) {
 	a, b := e.process(), e.process()
 	lease := a.acquire(e.key("k"), e.ttl(3))
 	next := b.queue(e.key("k"), "next")
 	e.must(lose(e.key("k")), "lose the key")
-	cause := e.ended(lease, e.units(2)+time.Second) // the next renewal, and some
+	cause := e.ended(lease, e.units(2)+time.Second) // the next renewal, with a reserve
 	e.is(cause, lock.ErrLost, "the cause")
 	_ = lease.Release()
 	got := next.leaseWithin(2 * e.patience())

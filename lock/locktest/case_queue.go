@@ -85,7 +85,7 @@ func handOnIsFree(e *env) {
 	}
 	calls := p.plan.Calls(Any) - before
 	e.want(calls <= 2*(17-handed)+2, "17 leases, %d of them handed on, cost %d calls", handed, calls)
-	if e.h.FakeTime { // else the turn may be over before they are
+	if e.h.FakeTime { // otherwise the turn may end first
 		e.want(handed == 16, "%d of 16 were handed on", handed)
 	}
 }
@@ -129,7 +129,7 @@ func notHandedOn(e *env) {
 		next := p.queue(key, "next", e.ttl(5), opt)
 		e.releases(first)
 		got := next.lease()
-		// A driver may have granted less at first, for as long as it takes to ask.
+		// A driver may first grant less than the TTL, until the first renewal.
 		e.soon(name+": it has a TTL of its own", func() bool { return time.Until(got.Deadline()) > e.units(4) })
 		e.releases(got)
 		if second != nil {

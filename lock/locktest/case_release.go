@@ -145,7 +145,7 @@ func releaseReplyLost(e *env) {
 func renewalAfterRelease(e *env) {
 	a, b := e.process(), e.process()
 	lease := a.acquire(e.key("k"), e.ttl(6))
-	// Renewed after two units, which arrives one later at the latest.
+	// The renewal after two units arrives at most one unit later.
 	a.plan.Add(Step{Op: Renew, Delay: e.units(1), Times: 1})
 	e.soon("it is being renewed", func() bool { return a.plan.Calls(Renew) == 1 })
 	e.releases(lease)

@@ -25,7 +25,7 @@ var replyCases = []testCase{
 	{rule: "L6", claim: "the backend may forget its scripts between any two operations", needs: []fault{"ForgetScripts"}, run: forgottenScripts},
 }
 
-// isUnavailable says whether err is an outage and not busy.
+// isUnavailable reports whether err is an outage and not a busy key.
 func isUnavailable(err error) bool {
 	return errors.Is(err, lock.ErrUnavailable) && !errors.Is(err, lock.ErrNotAcquired)
 }
@@ -98,7 +98,7 @@ func releaseWithdraws(e *env) {
 	e.want(len(e.inspect(d, held.Key).Holders) == 0, "the withdrawn request has the key")
 }
 
-// longRequest is a request whose TTL never ends a case.
+// longRequest returns a request whose TTL is longer than any case.
 func (e *env) longRequest(key string) driver.Request {
 	r := e.request(key)
 	r.TTL = e.units(100)
@@ -162,8 +162,8 @@ func renewReplyLost(e *env) {
 	e.releases(lease)
 }
 
-// anyReplyLost loses the reply to each operation in turn. The call may succeed
-// or say that the backend is unavailable; what it says has to be so.
+// anyReplyLost drops the reply to each operation in turn. The call may succeed
+// or return ErrUnavailable, and its result must be true.
 func anyReplyLost(e *env) {
 	a, b := e.process(), e.process()
 	for round := range 3 {
@@ -201,7 +201,8 @@ func duplicateAcquire(e *env) {
 	lease := a.acquire(e.key("k"), e.ttl(100))
 	e.releases(lease)
 	e.sleep(2 * late)
-	// The duplicate may take the key for as long as nobody answers it.
+	// The duplicate may hold the key for as long as no process confirms its
+	// grant.
 	b.freeWithin(3*time.Second, e.key("k"))
 	fence := b.acquire(e.key("k"))
 	e.want(fence.Fence() > lease.Fence(), "fence %d follows %d", fence.Fence(), lease.Fence())

@@ -13,8 +13,8 @@ var requeueCases = []testCase{
 	{rule: "L8", claim: "a waiter that is cut off silently costs the next one a grant window", remote: true, also: []string{"L7"}, needs: []fault{"Partition"}, run: silentWaiter},
 }
 
-// placesOverFlush makes the backend forget the queue. A newcomer takes the key,
-// so that the waiters, which come back one by one, meet in a queue again.
+// placesOverFlush makes the backend forget the queue. A newcomer acquires the
+// key, so that the waiters, which return one by one, queue again.
 func placesOverFlush(e *env) {
 	const waiters = 6
 	processes := e.processes(waiters + 2)
@@ -26,7 +26,7 @@ func placesOverFlush(e *env) {
 	e.hearsItIsQueued()
 	newcomer := processes[waiters+1]
 	var holder *lock.Lease
-	for holder == nil { // a waiter that comes back at once may be faster
+	for holder == nil { // a waiter that returns at once may be faster
 		e.must(e.h.Faults.Flush(), "flush")
 		lease, err := newcomer.try(e.key("k"), e.ttl(200))
 		if err == nil {
@@ -41,7 +41,7 @@ func placesOverFlush(e *env) {
 }
 
 // silentWaiter cuts off the first waiter and frees the key at once, so that the
-// backend gives it to a process that cannot hear of it.
+// backend grants it to a process that cannot receive the grant.
 func silentWaiter(e *env) {
 	holder, cut, next := e.process(), e.process(), e.process()
 	lease := holder.acquire(e.key("k"), e.ttl(100))

@@ -31,7 +31,7 @@ func shortWait(e *env) {
 	}
 }
 
-// waitEnds waits on each of the ways that a call may take.
+// waitEnds waits in each of the ways that a call can wait.
 func waitEnds(e *env) {
 	a, b := e.process(), e.process()
 	ways := map[string][]lock.Option{"plain": nil, "unrenewed": {lock.NoRenew()}}
@@ -90,8 +90,8 @@ func busyHolders(e *env) {
 	e.releases(held)
 }
 
-// silentIsNotBusy cuts a waiter off: when its wait is over, nobody has confirmed
-// for more than 2 s that the key is busy.
+// silentIsNotBusy cuts off a waiter: at the end of its wait, the last
+// confirmation that the key is busy is older than 2 s.
 func silentIsNotBusy(e *env) {
 	a, b := e.process(), e.process()
 	holder := a.acquire(e.key("k"), e.ttl(100))
@@ -126,7 +126,7 @@ func lossIsReported(e *env) {
 	p.free(e.key("k"))
 }
 
-// fullBackend is full for longer than a waiter may be silent.
+// fullBackend keeps the backend full for longer than a waiter may be silent.
 func fullBackend(e *env) {
 	a, b, c, newcomer := e.process(), e.process(), e.process(), e.process()
 	holder := a.acquire(e.key("k"), lock.TTL(time.Minute))

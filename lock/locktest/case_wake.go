@@ -29,8 +29,8 @@ func wokenAtOnce(e *env) {
 	}
 }
 
-// waitingIsIdle counts the calls of a process that does nothing but wait: the
-// backend is asked once, not again and again.
+// waitingIsIdle counts the calls of a process that only waits: it sends one
+// request to the backend and does not poll.
 func waitingIsIdle(e *env) {
 	a, b := e.process(), e.process()
 	holder := a.acquire(e.key("k"))
@@ -92,7 +92,8 @@ func manyLostPushes(e *env) {
 	}
 }
 
-// releaseMeetsWait releases while the next one is on its way into the queue.
+// releaseMeetsWait releases a lease while the next request is on its way to the
+// queue.
 func releaseMeetsWait(e *env) {
 	a, b := e.process(), e.process()
 	for range Scaled(50) {

@@ -135,7 +135,7 @@ func renewedInBatches(e *env) {
 		e.live(l)
 	}
 	e.want(calls <= n, "three renewals of %d leases took %d calls", n, calls)
-	if e.h.FakeTime { // they were all acquired in the same instant
+	if e.h.FakeTime { // all were acquired at the same instant
 		e.want(calls <= 6, "three renewals of %d leases of one age took %d calls", n, calls)
 	}
 	e.releases(leases...)
@@ -252,7 +252,7 @@ func renewedUntilReturn(e *env) {
 func forgottenByContext(e *env) {
 	a, b := e.process(), e.process()
 	ctx, cancel := context.WithCancel(e.ctx)
-	lease, err := a.Acquire(ctx, e.key("k"), e.ttl(12)) // renewed, and looked after, every 4
+	lease, err := a.Acquire(ctx, e.key("k"), e.ttl(12)) // renewed and checked every 4 units
 	e.must(err, "acquire")
 	cancel()
 	b.freeWithin(e.units(8), e.key("k"))
@@ -260,8 +260,8 @@ func forgottenByContext(e *env) {
 	runtime.KeepAlive(lease)
 }
 
-// wasForgotten fails the case unless the observer was told once, with the
-// place of the call.
+// wasForgotten fails the case unless the observer received one Forgotten with
+// the call site.
 func (e *env) wasForgotten(p *process, fence uint64) {
 	e.soon("it is told as forgotten", func() bool { return len(told[lock.Forgotten](p)) > 0 })
 	all := told[lock.Forgotten](p)
@@ -285,7 +285,7 @@ func forgottenAsGarbage(e *env) {
 	e.wasForgotten(a, fence)
 }
 
-// leaveBehind acquires and drops the lease.
+// leaveBehind acquires a lease and drops it without a release.
 //
 //go:noinline
 func leaveBehind(e *env, p *process) uint64 {

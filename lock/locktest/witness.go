@@ -20,8 +20,8 @@ type witness struct {
 // tick is the interval of a witness's timer.
 const tick = 20 * time.Millisecond
 
-// newWitness starts a witness, or returns nil on fake time, where no timer is
-// late.
+// newWitness returns a witness. It does not watch timers on fake time, where
+// none is late.
 func (h Harness) newWitness() *witness {
 	w := &witness{stop: make(chan struct{})}
 	if !h.FakeTime {
