@@ -249,7 +249,7 @@ type toldSizes struct {
 const (
 	toldPause = time.Minute
 	maxTold   = 1024 // keys; a forgotten key may be reported again
-	maxPairs  = 64   // of a key
+	maxPairs  = 64   // per key
 )
 
 // news reports whether the observer should receive the change now. The

@@ -22,7 +22,7 @@ type hold struct {
 	ttl      time.Duration // set by each renewal
 	rev      uint64        // raised with each change of the TTL, so that the backend ignores late copies (L12)
 	deadline instant
-	heard    instant // when the backend has last confirmed the grant
+	heard    instant // when the backend last confirmed the grant
 	kept     instant // end at the backend; after deadline while a renewal's effect is unknown
 	ended    bool    // given back or lost; no renewal changes it
 
@@ -74,10 +74,10 @@ func (l *Locker) newHold(g driver.Grant, now instant) *hold {
 	return h
 }
 
-// shorten lowers the deadline to that of a renewal sent now. A pushed grant may
-// live longer than the TTL of its waiter; its first renewal shortens it, so a
-// caller must not see the longer deadline before (L4). The caller holds h.mu, or
-// is the only user of h.
+// shorten lowers the deadline to the deadline of a renewal sent now. A pushed
+// grant may live longer than the TTL of its waiter; its first renewal shortens
+// it, so a caller must not see the longer deadline before that (L4). The caller
+// holds h.mu, or is the only user of h.
 func (h *hold) shorten(now instant) {
 	h.deadline = min(h.deadline, now.add(h.ttl-driver.Margin(h.ttl)))
 }

@@ -207,7 +207,7 @@ func (qs *queues) busy(ctx context.Context, w *waiter, bound time.Duration) (*No
 	l := qs.locker
 	at := qs.place(w)
 	if at == nil {
-		return new(NotAcquiredError), nil // it was served
+		return new(NotAcquiredError), nil // w was served
 	}
 	silence := l.clock.now().sub(at.heard)
 	recent := at.heard != 0 && silence <= confirmed

@@ -75,7 +75,7 @@ func (h *hold) leaveLost(l *Lease) error {
 	}
 	switch lost.Cause {
 	case Shutdown:
-		_ = h.giveBack() // what does not get through is left to its TTL
+		_ = h.giveBack() // after a failure, the TTL ends the grant
 	default:
 		h.bury()
 	}

@@ -45,7 +45,7 @@ type Step struct {
 	Hang  bool
 	Hold  <-chan struct{}
 	Delay time.Duration // before the request arrives, or before the reply
-	Err   error         // what the caller gets
+	Err   error         // returned to the caller
 }
 
 // Plan holds the steps of [Faulty], and counts the calls. The zero value has no
