@@ -1,6 +1,6 @@
 // Package config reads the files, the environment and the command line of a
 // process into one checked Config. Each value records its origin.
-// One schema, the key tags of the structs in this package and of an
+//
 // One schema defines everything: the key tags of the structs in this package
 // and of an application's own sections. It defines the keys, the variable of
 // each key (lock.redis.key is MEGA_LOCK_REDIS_KEY), the defaults, the legal
@@ -25,19 +25,19 @@
 //
 // # Sections
 //
-// An application adds structs of its own to the schema. Fields have the tags
+// An application adds its own structs to the schema. Their fields have the tags
 //
 //	key        the last part of the key, a lower-case word with underscores
-//	default    the value where nothing sets it
-//	doc        what it is
+//	default    the value if nothing sets it
+//	doc        a description
 //	enum       the legal values, with | between them
 //	min, max   bounds of a number, a duration or a [Size]
 //	schemes    the legal schemes of a [URL], with | between them
 //	pattern    what a text, or each text of a list, has to match
-//	like       an example of pattern, for those who did not match it
-//	required   "true": it has to be set, and not to nothing
+//	like       an example of pattern, for the error of a text that does not match
+//	required   "true": it must have a value that is not empty
 //
-// and are a string, bool, number, [time.Duration], list of strings, [Size],
+// and the type string, bool, number, [time.Duration], list of strings, [Size],
 // [Addr], [URL], [Secret], another encoding.TextUnmarshaler, or a struct of
 // such fields.
 package config

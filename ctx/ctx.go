@@ -6,8 +6,8 @@
 //
 // # Errors as answers
 //
-// What a handler returns becomes an answer: problem+json (RFC 9457), or a page
-// for whoever did not ask for JSON, with a code for machines.
+// The error of a handler becomes an answer: problem+json (RFC 9457), or a page
+// for a client that does not accept JSON, with a code for machines.
 //
 //	400  lock.invalid_key, lock.invalid_option, request.bad_body, bus.bad_subject, bus.bad_header
 //	403  request.cross_origin
@@ -22,8 +22,9 @@
 //	503  lock.unavailable, lock.closed, bus.overloaded, bus.disconnected, bus.closed, bus.draining, mega.shutting_down
 //	504  request.timeout, bus.timeout
 //
-// [Error] makes the application's own. An answer never says who holds a lock;
-// the log does. A request whose client went away is logged as 499.
+// [Error] returns the application's own errors. An answer never names the
+// holder of a lock; the log does. A request whose client disconnected is logged
+// with the status 499.
 package megactx
 
 import (

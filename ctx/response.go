@@ -12,27 +12,27 @@ import (
 	"time"
 )
 
-// response is a way to the connection that one goroutine takes at a time and
-// that can be shut: the server goes on with the connection when the handler
-// has returned, and whoever still writes is told so. The front door has one,
-// which counts, and each handler one of its own.
+// response is a writer that one goroutine uses at a time and that can be shut:
+// the server reuses the connection when the handler has returned, and a later
+// write returns an error. The front door has a response that counts, and each
+// handler has a separate one.
 //
-// It has all that [http.ResponseController] asks for and does not let it
-// through to the connection.
+// It implements all methods of [http.ResponseController] and has no Unwrap, so
+// that no method bypasses it.
 type response struct {
-	mu     sync.Mutex // guards all, the way itself above all: it is held while writing
+	mu     sync.Mutex // guards all fields and the connection: it is held during a write
 	w      http.ResponseWriter
 	status int // 0 until an answer has begun
 	bytes  int64
-	ends   bool // what was begun is known to be complete
+	ends   bool // the answer is known to be complete
 	over   bool
 	front  bool // the front door of an app, which completes the header of a page
 
 	allowance *allowance // of the request, at the front door; may be nil
 }
 
-// Header returns the header of the answer; once the handler has returned, one
-// that nobody sees.
+// Header returns the header of the answer. After the handler has returned, it
+// returns an unused header.
 func (r *response) Header() http.Header {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -265,7 +265,7 @@ func (r *response) shut() {
 type answer struct {
 	status      int
 	contentType string
-	header      http.Header // more headers; those of Vary are added
+	header      http.Header // more headers; Vary values are added
 	body        []byte
 }
 

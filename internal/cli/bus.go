@@ -60,7 +60,7 @@ func (l *line) busProcesses(ctx context.Context) ([]source, error) {
 	return sources, err
 }
 
-// carriers replaces the driver and scope of the locks with those of the bus.
+// carriers replaces the driver and scope of the locks with the bus's.
 func carriers(sources []source) []source {
 	for i, s := range sources {
 		sources[i].about.Driver, sources[i].about.Scope = s.bus.Driver, s.bus.Scope

@@ -1,6 +1,6 @@
 // Package cli is the command line of a program: its verbs, their output, and
 // its signals.
-// what signals mean to it.
+//
 // A verb writes its result to standard output, as a table or with --json as one
 // document, and its errors to standard error, as a panel or with --json as the
 // same in JSON. The exit status is the same either way: 64 for a wrong command
