@@ -19,7 +19,7 @@ type hold struct {
 	since  instant      // when it arrived
 
 	mu       sync.Mutex    // guards the fields below; never held during I/O or a callback
-	ttl      time.Duration // set by each renewal
+	ttl      time.Duration // the TTL that a renewal requests
 	rev      uint64        // raised with each change of the TTL, so that the backend ignores late copies (L12)
 	deadline instant
 	heard    instant // when the backend last confirmed the grant

@@ -91,10 +91,10 @@ type Faults struct {
 	// DropReply lets the backend execute the next op of the process and drops
 	// the reply, as when the connection breaks at that moment.
 	DropReply func(d driver.Driver, op Op) error
-	// Delay delays the reply to the next op of the process by by.
+	// Delay delays the reply to the next op of the process by the given time.
 	Delay func(d driver.Driver, op Op, by time.Duration) error
 	// Duplicate makes the next op of the process arrive a second time, later by
-	// by, regardless of the events in between.
+	// the given time, regardless of the events in between.
 	Duplicate func(d driver.Driver, op Op, by time.Duration) error
 	// Partition silently drops all data from and to the process, until undone.
 	Partition func(d driver.Driver) (undo func() error, err error)
