@@ -37,9 +37,9 @@
 //	like       an example of pattern, for the error of a text that does not match
 //	required   "true": it must have a value that is not empty
 //
-// and the type string, bool, number, [time.Duration], list of strings, [Size],
-// [Addr], [URL], [Secret], another encoding.TextUnmarshaler, or a struct of
-// such fields.
+// and one of the types string, bool, number, [time.Duration], list of strings,
+// [Size], [Addr], [URL], [Secret], another encoding.TextUnmarshaler, or a
+// struct of such fields.
 package config
 
 import (

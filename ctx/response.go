@@ -17,8 +17,8 @@ import (
 // write returns an error. The front door has a response that counts, and each
 // handler has a separate one.
 //
-// It implements all methods of [http.ResponseController] and has no Unwrap, so
-// that no method bypasses it.
+// It has all methods that [http.ResponseController] uses and no Unwrap, so that
+// no call bypasses it.
 type response struct {
 	mu     sync.Mutex // guards all fields and the connection: it is held during a write
 	w      http.ResponseWriter
