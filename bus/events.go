@@ -6,15 +6,14 @@ import (
 	"time"
 )
 
-// Observer is told what happens in a [Bus]: logs, metrics, traces and consoles
-// hang on it, so that this package needs none of their libraries. It is the one
-// place where the errors of handlers arrive.
+// Observer receives the events of a [Bus]. Logs, metrics, traces and consoles
+// are built on it, so that this package needs none of their libraries. Errors
+// of handlers are reported only here.
 //
-// Observe is called from one goroutine at a time, in the order of what has
-// happened, and not from where it happened: it may use the bus, and one that
-// blocks holds up nothing but what is told after it. Up to 65 536 events wait
-// for it; those beyond are counted in Stats.Untold. A panic in it is caught and
-// dropped.
+// Observe is called from one goroutine at a time, in the order of the events,
+// and not from the goroutine that caused them: Observe may use the bus, and if
+// it blocks, only later events wait. Up to 65 536 events wait for it; further
+// ones are counted in Stats.Untold. A panic in it is recovered and dropped.
 type Observer interface {
 	Observe(Event)
 }
@@ -22,48 +21,49 @@ type Observer interface {
 // Event is one of the event types of this package. More may be added.
 type Event interface{ event() }
 
-// Who names a subscription in an event.
+// Who identifies a subscription in an event.
 type Who struct {
-	Name    string `json:"name"` // as given by [Name], else its pattern
+	Name    string `json:"name"` // set by [Name], else its pattern
 	Pattern string `json:"pattern"`
 	Group   string `json:"group,omitempty"`
-	Site    string `json:"site"`              // file:line of who subscribed
-	Answers bool   `json:"answers,omitempty"` // it was made by Respond
+	Site    string `json:"site"`              // file:line of the Subscribe
+	Answers bool   `json:"answers,omitempty"` // made by Respond
 }
 
 type (
 	// HandlerFailed: a handler returned an error, or panicked, in which case
-	// Err is a *PanicError. It is told for every such message.
+	// Err is a *PanicError. It is reported for every such message.
 	HandlerFailed struct {
 		Who
 		Msg *Msg
 		Err error
 	}
-	// Dropped: messages were lost since the buffer of a subscription was full.
-	// Count is how many since this was told last; it is told at once, and then
-	// at most once a second.
+	// Dropped: messages were lost because the buffer of a subscription was
+	// full. Count is their number since the last report. The first loss is
+	// reported at once, later ones at most once a second.
 	Dropped struct {
 		Who
 		Subject string // of the first of them
 		Count   uint64
 	}
-	// Missed: messages were lost on the way to a subscription, -1 where it is
-	// not known how many, as after an outage.
+	// Missed: messages were lost on the way to a subscription. Count is -1 if
+	// the number is unknown, as after an outage.
 	Missed struct {
 		Who
 		Count int
 	}
 	// GapFailed: a call of OnGap returned an error, or panicked, in which case
-	// Err is a *PanicError. It is called again after Again; 0 is never, since
-	// the subscription has ended.
+	// Err is a *PanicError. OnGap is called again after Again; 0 means never,
+	// since the subscription has ended.
 	GapFailed struct {
 		Who
 		Missed int
 		Err    error
 		Again  time.Duration
 	}
-	// Stuck: a handler, or OnGap, has not returned for so long. It is told again
-	// for as long as that is so. For OnGap the subject is the pattern.
+	// Stuck: a handler, or OnGap, has not returned for the time For. It is
+	// reported repeatedly until the handler returns. For OnGap the subject is
+	// the pattern.
 	Stuck struct {
 		Who
 		Subject string
@@ -71,17 +71,17 @@ type (
 	}
 	// Blocked: every handler of a responder waits for a request that the
 	// responder itself has to answer, so that these requests wait until one of
-	// them times out, unless another member of its group answers. It is told
-	// when the last handler begins to wait, at most once a second. A higher
-	// [Concurrency] helps if the depth is bounded; else the responder has to call
-	// its own code instead of requesting its own subject.
+	// them times out, unless another member of its group answers. It is
+	// reported when the last handler begins to wait, at most once a second. A
+	// higher [Concurrency] helps if the depth is bounded; otherwise the
+	// responder has to call its own code instead of requesting its own subject.
 	Blocked struct {
 		Who
 		Subject  string // of the last of these requests
 		Handlers int
 	}
-	// Ended: a subscription ended although nobody had stopped it: its buffer was
-	// full (ErrTerminated), or the backend has refused it.
+	// Ended: a subscription ended without a Stop or Drain: its buffer was full
+	// (ErrTerminated), or the backend refused it.
 	Ended struct {
 		Who
 		Err error
@@ -127,16 +127,16 @@ func (Connected) event()      {}
 // maxUntold bounds the events that wait for the observer.
 const maxUntold = 1 << 16
 
-// teller holds the events that the observer has yet to be told.
+// teller queues the events that wait for the observer.
 type teller struct {
-	mu      sync.Mutex // guards the fields below; never held while telling
+	mu      sync.Mutex // guards the fields below; never held while calling Observe
 	events  []Event
-	telling bool // a goroutine is at it
+	telling bool // a goroutine calls Observe
 	untold  uint64
 }
 
-// tell queues an event for the observer, if there is one. It does not block
-// and may be called under any mutex but the teller's.
+// tell queues an event for the observer, if one is configured. It does not
+// block and may be called under any mutex except the teller's.
 func (b *Bus) tell(e Event) {
 	if b.config.Observer == nil {
 		return

@@ -17,7 +17,7 @@ const (
 	maxAnswerBytes = DefaultBufferBytes
 )
 
-// many is what the options of a RequestMany ask for.
+// many holds the options of a RequestMany.
 type many struct {
 	publish []PubOption
 	count   int
@@ -41,8 +41,8 @@ func Count(n int) ManyOption {
 	})
 }
 
-// Stall ends a RequestMany when, after the first answer, none has come for d.
-// The time that the consumer takes does not count.
+// Stall ends a RequestMany if, after the first answer, no further one arrives
+// for d. The consumer's own time does not count.
 func Stall(d time.Duration) ManyOption {
 	return manyOption(func(m *many) {
 		m.stall = d
@@ -52,17 +52,18 @@ func Stall(d time.Duration) ManyOption {
 	})
 }
 
-// RequestMany asks those who respond to subject and yields every answer, of
-// all of their groups, and of all responders without one (see [Group]). A
-// responder that failed is an answer with a *RemoteError, and others may follow.
+// RequestMany sends a request to the responders of subject and yields every
+// answer: one of each group, and one of each responder without a group (see
+// [Group]). A responder that fails yields a *RemoteError, and further answers
+// may follow.
 //
-// It ends after [Count] answers, when they [Stall], when a responder returns
-// ErrEnd, when the consumer breaks, and at the deadline: that of ctx, or
-// Config.Timeout from now. None of these is an error; if there was no answer
-// at all, the last one is, ErrTimeout. Any other error is the last that it
-// yields: among them ErrOverloaded, after the answers that have come in, when
-// 65 536 answers or 64 MiB of them waited for the consumer. The request is sent
-// when the iteration begins.
+// The iteration ends after [Count] answers, when answers [Stall], when a
+// responder returns ErrEnd, when the consumer breaks, and at the deadline,
+// which is ctx's or Config.Timeout from now. None of these is an error, except
+// that the deadline yields ErrTimeout if no answer came. Any other error ends
+// the iteration: for example, if 65 536 answers or 64 MiB of them wait for the
+// consumer, it gets these and then ErrOverloaded. The request is sent when the
+// iteration begins.
 func (b *Bus) RequestMany(ctx context.Context, subject string, data []byte, opts ...ManyOption) iter.Seq2[*Msg, error] {
 	return func(yield func(*Msg, error) bool) {
 		if err := b.requestMany(ctx, subject, data, opts, yield); err != nil {
@@ -133,8 +134,8 @@ func (b *Bus) gather(ctx context.Context, c *call, o *many, deadline time.Time, 
 	return nil
 }
 
-// lull is the end of a call by time: an error if nothing has come, or if its
-// caller has left.
+// lull returns the result of a call that ended by time: an error if no answer
+// has come, or if ctx was canceled.
 func (b *Bus) lull(ctx context.Context, answers int) error {
 	err := b.timedOut(ctx)
 	if answers > 0 && errors.Is(err, ErrTimeout) {

@@ -7,29 +7,28 @@ import (
 	"github.com/megaframework/mega/bus/driver"
 )
 
-// Msg is a message as a handler gets it, or the answer to a request. It must
-// not be changed, and may be kept: its data are shared with the other
-// subscriptions of this process.
+// Msg is a message that a handler gets, or the answer to a request. It must not
+// be changed, since its data are shared with the other subscriptions of this
+// process. It may be kept.
 type Msg struct {
 	Subject string
 	Header  Headers // nil if there is none
 	Data    []byte  // not nil
 	// Missed is the number of messages of the subscription that were lost
-	// between the message that was handled before and this one: the buffer was
-	// full, or the backend dropped them. It is -1 if the number is not known, as
-	// after an outage. See [OnGap] for a copy that is kept up to date from
-	// messages.
+	// between the message handled before and this one, because the buffer was
+	// full or the backend dropped them. It is -1 if the number is unknown, as
+	// after an outage. See [OnGap] for a copy of a state that messages update.
 	Missed int
 
 	bus      *Bus
 	delivery *delivery // nil for an answer
 }
 
-// ID returns what the sender gave as [ID], or "".
+// ID returns the id that the sender set with [ID], or "".
 func (m *Msg) ID() string { return m.Header.Get(KeyID) }
 
-// Subscription returns the name of the subscription that was given the message,
-// see [Name], or "" for an answer.
+// Subscription returns the name of the subscription that got the message, see
+// [Name], or "" for an answer.
 func (m *Msg) Subscription() string {
 	if m.delivery == nil {
 		return ""
@@ -37,8 +36,8 @@ func (m *Msg) Subscription() string {
 	return m.delivery.sub.name
 }
 
-// Decode decodes the data into v, by the codec that the Content-Type names;
-// without one they are JSON. The error wraps ErrDecode.
+// Decode decodes the data into v, with the codec of the Content-Type, or as
+// JSON without a Content-Type. The error wraps ErrDecode.
 func (m *Msg) Decode(v any) error {
 	contentType := m.Header.Get(KeyContentType)
 	c, err := m.codec(contentType)
@@ -58,9 +57,9 @@ func (m *Msg) codec(contentType string) (Codec, error) {
 	return m.bus.codecs.find(contentType)
 }
 
-// Reply sends one of several answers to a request, ahead of the one that the
-// responder returns: a responder may answer a [Bus.RequestMany] bit by bit, and
-// say with ErrEnd that it has no more. It fails for anything but a request.
+// Reply sends an answer to a request before the one that the responder returns:
+// a responder may answer a [Bus.RequestMany] with several answers, and end them
+// by returning ErrEnd. Reply fails if m is not a request.
 func (m *Msg) Reply(ctx context.Context, data []byte) error {
 	d := m.delivery
 	if d == nil || d.request == nil {

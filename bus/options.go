@@ -10,7 +10,7 @@ import (
 	"github.com/megaframework/mega/bus/driver"
 )
 
-// The bounds and defaults of what a call may ask for.
+// The bounds and defaults of the options.
 const (
 	MaxConcurrency = 4096
 	MaxHops        = 32
@@ -29,26 +29,25 @@ const (
 
 // Config configures a [Bus]. The zero value is ready for use.
 type Config struct {
-	// Timeout is how long a request may take whose context has no deadline.
-	// Default 5s.
+	// Timeout bounds a request whose context has no deadline. Default 5s.
 	Timeout time.Duration
-	// MaxPayload is the largest message, with its header. Default 1 MiB; a
-	// backend that takes less lowers it.
+	// MaxPayload is the size of the largest message, with its header. Default 1
+	// MiB; a lower limit of the backend wins.
 	MaxPayload int
-	// StuckAfter is how long a handler may run before [Stuck] is told.
+	// StuckAfter is how long a handler may run before [Stuck] is reported.
 	// Default 30s.
 	StuckAfter time.Duration
-	// Observer is told what happens. Default: nobody.
+	// Observer receives the events of the Bus. Default: none.
 	Observer Observer
-	// Use wraps every handler and responder, outside of what the subscription
-	// itself asks for.
+	// Use wraps every handler and responder, outside the middleware of the
+	// subscription itself.
 	Use []Middleware
 
 	// Inject adds the trace of ctx to the header of a message that is about to
-	// be sent, and Extract puts it into the context of the handler. Headers is a
-	// carrier of OpenTelemetry's propagators. Without Inject, what is sent from
-	// within a handler carries the trace and the baggage that came with its
-	// message. What Inject adds and cannot be sent is left out.
+	// be sent, and Extract puts it into the context of the handler. Headers is
+	// a carrier of OpenTelemetry's propagators. Without Inject, a message sent
+	// from within a handler carries the trace and the baggage of the handled
+	// message. Values that Inject adds and that cannot be sent are left out.
 	Inject  func(ctx context.Context, h Headers)
 	Extract func(ctx context.Context, h Headers) context.Context
 
@@ -56,8 +55,8 @@ type Config struct {
 	Codecs map[string]Codec
 
 	// CheckData compares the data of every message before and after its
-	// handler, and makes it an error of the handler that they have changed. It
-	// is for tests, and costs a copy.
+	// handler, and reports a change as an error of the handler. It is for
+	// tests, and costs a copy.
 	CheckData bool
 }
 
@@ -84,14 +83,14 @@ func (c Config) check(d driver.Driver) error {
 	return nil
 }
 
-// Policy is what happens to a message that finds the buffer of its
-// subscription full.
+// Policy decides about a message that arrives while the buffer of its
+// subscription is full.
 type Policy int
 
 // The policies. None of them blocks a publisher.
 const (
-	DropNewest Policy = iota // it is dropped
-	DropOldest               // the one that has waited longest is dropped for it
+	DropNewest Policy = iota // the arriving message is dropped
+	DropOldest               // the oldest queued message is dropped in its place
 	Terminate                // the subscription ends with ErrTerminated
 )
 
@@ -100,60 +99,60 @@ type SubOption struct {
 	apply func(*subscription)
 }
 
-// SubOption returns o. It lets a package that makes subscriptions on behalf of
-// another take options of its own beside those of this one.
+// SubOption returns o. It lets a package that subscribes on behalf of another
+// accept its own options together with the options of this package.
 func (o SubOption) SubOption() SubOption { return o }
 
-// Name is what events and statistics call the subscription. Default: its
+// Name sets the name of the subscription in events and statistics. Default: its
 // pattern.
 func Name(s string) SubOption { return SubOption{func(o *subscription) { o.name = s }} }
 
 // Group makes the subscriptions with this name and the same pattern share the
-// messages: each goes to one of them. The empty name is no group, so that every
+// messages: each goes to one of them. The empty name means no group: every
 // responder answers (see [Bus.RequestMany]).
 func Group(name string) SubOption {
 	return SubOption{func(o *subscription) { o.group = name }}
 }
 
-// Concurrency is how many messages are handled at once, 1 to 4096. With more
-// than one the order of their ends is anybody's guess; see [OrderBy].
+// Concurrency sets how many messages are handled at once, 1 to 4096. With more
+// than one, messages may finish in any order; see [OrderBy].
 func Concurrency(n int) SubOption { return SubOption{func(o *subscription) { o.concurrency = n }} }
 
 // OrderBy keeps the order of messages with the same key at any concurrency:
-// one is handled when the one before it is done. A key whose handler hangs
-// keeps no other from being handled. key must not block.
+// each is handled after the one before it is done. A handler that hangs holds
+// up only its own key. key must not block.
 func OrderBy(key func(*Msg) string) SubOption {
 	return SubOption{func(o *subscription) { o.orderBy = key }}
 }
 
-// Buffer bounds what waits for the handler, in messages and in bytes of data
-// and headers. A single message always fits.
+// Buffer bounds the messages that wait for the handler, in number and in bytes
+// of data and headers. A single message always fits.
 func Buffer(messages, bytes int) SubOption {
 	return SubOption{func(o *subscription) { o.maxMessages, o.maxBytes = messages, bytes }}
 }
 
-// OnFull says what happens to a message that finds the buffer full.
+// OnFull sets the policy for a message that arrives while the buffer is full.
 func OnFull(p Policy) SubOption { return SubOption{func(o *subscription) { o.onFull = p }} }
 
-// OnGap calls repair where messages of the subscription were lost: its buffer
-// was full, or they were lost on the way, as in an outage. missed is their
-// number, or -1 if it is not known.
+// OnGap calls repair at each place where messages of the subscription were lost
+// because its buffer was full, or on the way, as in an outage. missed is their
+// number, or -1 if the number is unknown.
 //
-// The call is a barrier at the place of the loss. It begins when the handlers of
-// all earlier messages have returned, without waiting for a next message, and no
-// handler of a later message starts before it has returned. So a copy that is
-// kept by "fetch all in OnGap, else apply the message" is right whenever the
-// subscription is at rest, with every policy:
+// The call is a barrier at the place of the loss. It begins when the handlers
+// of all earlier messages have returned, without waiting for a next message,
+// and no handler of a later message starts before it has returned. So a copy
+// maintained by "fetch all in OnGap, else apply the message" is correct
+// whenever the subscription is at rest, with every policy:
 //
 //	b.Subscribe(ctx, "price.*", prices.apply, bus.OnGap(func(ctx context.Context, missed int) error {
 //		return prices.fetch(ctx)
 //	}))
 //
-// After an outage it begins when the subscription is active again. If it fails,
-// [GapFailed] is reported, messages go on, and it is called again after 1 s, and
-// then after growing pauses of up to 1 min, with what was lost meanwhile added.
-// Its ctx is like that of a handler; [Use] does not wrap it. In a group each
-// member is called for its own losses.
+// After an outage the call begins when the subscription is active again. If it
+// fails, [GapFailed] is reported, messages are handled again, and repair is
+// called again after 1 s, and then after growing pauses of up to 1 min, with
+// later losses added to missed. Its ctx is like a handler's; [Use] does not
+// wrap it. In a group each member is called for its own losses.
 func OnGap(repair func(ctx context.Context, missed int) error) SubOption {
 	return SubOption{func(o *subscription) { o.onGap = repair }}
 }
@@ -172,11 +171,11 @@ func Use(m ...Middleware) SubOption {
 // CrashOnPanic lets a panic of the handler end the program, for tests.
 func CrashOnPanic() SubOption { return SubOption{func(o *subscription) { o.crash = true }} }
 
-// Site says where the subscription was made, for a package that makes it on
-// behalf of another. Default: the file and line of who called.
+// Site sets the call site of the subscription, for a package that subscribes on
+// behalf of another. Default: the file and line of the caller.
 func Site(fileLine string) SubOption { return SubOption{func(o *subscription) { o.site = fileLine }} }
 
-// subscription is what a Subscribe or Respond asks for.
+// subscription holds the options of a Subscribe or Respond.
 type subscription struct {
 	kind        driver.Kind
 	pattern     string
@@ -235,15 +234,15 @@ func (o *subscription) who() Who {
 // PubOption changes one message that is published or requested. Options are
 // immutable and may be shared.
 //
-// It is plain data and not a function, so that a call with options makes none
-// of them on the heap.
+// It is plain data and not a function, so that options are not allocated on the
+// heap.
 type PubOption struct {
 	asks       request
 	key, value string        // of a header
 	expires    time.Duration // from now
 }
 
-// request is what a PubOption asks for.
+// request is the kind of a PubOption.
 type request uint8
 
 const (
@@ -253,27 +252,27 @@ const (
 	anExpiry
 )
 
-// ManyOption changes one [Bus.RequestMany]. Every PubOption is one.
+// ManyOption changes one [Bus.RequestMany]. Every PubOption is a ManyOption.
 type ManyOption interface {
 	applyMany(*many)
 }
 
-// Header adds a value of key to the message's header. Keys are HTTP tokens
-// whose case counts; values are UTF-8 without line breaks, and without white
-// space at their ends.
+// Header adds a value of key to the message's header. Keys are case-sensitive
+// HTTP tokens; values are UTF-8 without line breaks, and without leading or
+// trailing white space.
 func Header(key, value string) PubOption {
 	return PubOption{asks: aHeader, key: key, value: value}
 }
 
-// Expires drops the message wherever it still waits after d. It must be more
-// than 0.
+// Expires drops the message if it still waits in any queue after d. d must be
+// more than 0.
 func Expires(d time.Duration) PubOption { return PubOption{asks: anExpiry, expires: d} }
 
-// ID gives the message an id, which its handlers find as [Msg.ID]. The bus
-// makes no use of it: it is not deduplication.
+// ID sets the id of the message, which [Msg.ID] returns in its handlers. The
+// bus does not use the id; in particular, it does not deduplicate.
 func ID(s string) PubOption { return PubOption{asks: anID, key: KeyID, value: s} }
 
-// check checks what stands in the header then, and says what it counts for.
+// check validates the header line of the option, and returns its size.
 func (o *PubOption) check() (size int, err error) {
 	if o.asks == aHeader && isReserved(o.key) {
 		return 0, fmt.Errorf("%w: the key %.80q is reserved", ErrBadHeader, o.key)
@@ -281,7 +280,7 @@ func (o *PubOption) check() (size int, err error) {
 	return checkPair(o.key, o.value)
 }
 
-// contentType is the Content-Type among the options, or "".
+// contentType returns the Content-Type among the options, or "".
 func contentType(opts []PubOption) string {
 	for _, o := range opts {
 		if o.asks == aHeader && o.key == KeyContentType {

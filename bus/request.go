@@ -10,10 +10,11 @@ import (
 	"github.com/megaframework/mega/bus/driver"
 )
 
-// Request asks those who respond to subject, and returns the first answer. It
-// takes no longer than ctx, or than Config.Timeout if ctx has no deadline.
+// Request sends a request to the responders of subject, and returns the first
+// answer. It waits until ctx ends, or for Config.Timeout if ctx has no
+// deadline.
 //
-// The errors: ErrNoResponders at once if nobody is there; ErrTimeout;
+// The errors: ErrNoResponders at once without a responder; ErrTimeout;
 // *RemoteError if the responder failed; ErrDisconnected if it, or the backend,
 // can no longer be reached; ErrOverloaded; ErrClosed; and ctx's.
 func (b *Bus) Request(ctx context.Context, subject string, data []byte, opts ...PubOption) (*Msg, error) {
@@ -54,8 +55,7 @@ func (b *Bus) request(ctx context.Context, m *driver.Message, data []byte, opts 
 	}
 }
 
-// composeRequest gives the request its deadline, besides what every message
-// gets.
+// composeRequest completes the request like any message, and sets its deadline.
 func (b *Bus) composeRequest(ctx context.Context, m *driver.Message, data []byte, opts []PubOption) error {
 	if err := b.compose(ctx, m, data, opts); err != nil {
 		return err
@@ -70,7 +70,7 @@ func (b *Bus) composeRequest(ctx context.Context, m *driver.Message, data []byte
 	return b.checkSize(m)
 }
 
-// outcome is what has come in for a call of one answer.
+// outcome returns the answer or the error of a call that expects one answer.
 func (b *Bus) outcome(ctx context.Context, c *call) (*Msg, error) {
 	m, err := c.take()
 	if err != nil {
@@ -79,7 +79,7 @@ func (b *Bus) outcome(ctx context.Context, c *call) (*Msg, error) {
 	return b.received(&m)
 }
 
-// received is an answer as the caller gets it.
+// received converts an answer to the result for the caller.
 func (b *Bus) received(m *driver.Message) (*Msg, error) {
 	if m.Err != nil {
 		return nil, m.Err
@@ -87,7 +87,7 @@ func (b *Bus) received(m *driver.Message) (*Msg, error) {
 	return &Msg{Subject: m.Subject, Header: m.Header, Data: m.Data, bus: b}, nil
 }
 
-// failed sorts why no answer will come, and counts it.
+// failed classifies the error of a request without an answer, and counts it.
 func (b *Bus) failed(ctx context.Context, err error) error {
 	if errors.Is(err, ErrNoResponders) {
 		b.counters.noResponders.Add(1)
@@ -101,8 +101,8 @@ func (b *Bus) failed(ctx context.Context, err error) error {
 	return classify(ctx, err)
 }
 
-// timedOut is the error of a request whose time is over, or whose caller has
-// left.
+// timedOut returns the error of a request that timed out, or whose ctx was
+// canceled.
 func (b *Bus) timedOut(ctx context.Context) error {
 	switch err := ctx.Err(); {
 	case b.isClosed():
@@ -127,25 +127,26 @@ type calls struct {
 	byID   map[uint64]*call
 	lastID uint64
 	closed bool
-	late   uint64 // answers that nobody waited for
+	late   uint64 // answers without a waiting call
 }
 
 // call is a request in flight.
 type call struct {
 	id   uint64
-	news chan struct{} // receives when there is something to take
+	news chan struct{} // receives when an answer or an error is ready
 
 	mu      sync.Mutex // guards the fields below
-	most    int        // answers that it takes; 0 is any number
+	most    int        // expected answers; 0 means any number
 	answers []driver.Message
 	bytes   int // of these
 	taken   int
-	err     error // no more will come
+	err     error // why no further answer will come
 }
 
 func (cs *calls) init() { cs.byID = make(map[uint64]*call) }
 
-// open registers a call that takes so many answers, or any number if most is 0.
+// open registers a call that takes at most most answers, or any number if most
+// is 0.
 func (cs *calls) open(most int) (*call, error) {
 	c := &call{news: make(chan struct{}, 1), most: most}
 	cs.mu.Lock()
@@ -171,7 +172,7 @@ func (cs *calls) find(id uint64) *call {
 	return cs.byID[id]
 }
 
-// answer hands an answer to its call, or counts it as late.
+// answer passes an answer to its call, or counts it as late.
 func (cs *calls) answer(m *driver.Message) {
 	if c := cs.find(m.ID); c != nil && c.put(m) {
 		return
@@ -205,7 +206,7 @@ func (cs *calls) inFlight() []*call {
 	return all
 }
 
-// close ends every call and takes no more.
+// close fails every call with ErrClosed and refuses new ones.
 func (cs *calls) close() {
 	cs.mu.Lock()
 	cs.closed = true
@@ -213,8 +214,9 @@ func (cs *calls) close() {
 	cs.failAll(ErrClosed)
 }
 
-// put takes an answer in, unless the call has all it wants, or has failed. It
-// fails when too much waits for the consumer.
+// put queues an answer and reports whether it did. A call that has all its
+// answers, or has failed, takes none. If too many answers wait for the
+// consumer, put fails the call.
 func (c *call) put(m *driver.Message) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -242,7 +244,7 @@ func (c *call) fail(err error) {
 	}
 }
 
-// notify wakes who waits. The caller holds c.mu.
+// notify wakes the waiting caller. The caller of notify holds c.mu.
 func (c *call) notify() {
 	select {
 	case c.news <- struct{}{}:
@@ -250,7 +252,7 @@ func (c *call) notify() {
 	}
 }
 
-// take returns the next answer, or why no more will come.
+// take returns the next answer, or the reason why no further answer will come.
 func (c *call) take() (driver.Message, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -258,7 +260,7 @@ func (c *call) take() (driver.Message, error) {
 		return driver.Message{}, c.err
 	}
 	m := c.answers[0]
-	c.answers[0] = driver.Message{} // the consumer alone keeps it
+	c.answers[0] = driver.Message{} // only the consumer keeps it
 	c.answers = c.answers[1:]
 	c.bytes -= len(m.Data) + headerSize(m.Header)
 	c.taken++

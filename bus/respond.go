@@ -10,20 +10,21 @@ import (
 	"github.com/megaframework/mega/bus/driver"
 )
 
-// maxReason and maxText bound what an error says on its way to who asked.
+// maxReason and maxText bound an error that is sent to the requester, in bytes.
 const (
 	maxReason = 64
 	maxText   = 4 << 10
 )
 
 // Respond answers requests whose subject matches pattern, until the
-// subscription is stopped or ctx has ended. Unless told otherwise it is one of
-// a group, of which one answers each request, and works on 64 at once.
+// subscription is stopped or ctx has ended. By default the responders of a
+// pattern form one group, in which one member answers each request, and each
+// handles 64 requests at once.
 func (b *Bus) Respond(ctx context.Context, pattern string, r Responder, opts ...SubOption) (*Sub, error) {
 	return b.subscribe(ctx, pattern, driver.Request, r.handler(), opts, callSite())
 }
 
-// handler is r as a handler, for the middleware: its answer waits in the
+// handler returns r as a Handler, for the middleware. The answer is kept in the
 // delivery.
 func (r Responder) handler() Handler {
 	if r == nil {
@@ -40,7 +41,8 @@ func (r Responder) handler() Handler {
 
 var errNotOurs = errors.New("bus: the middleware has replaced the message and its context, so the answer has nowhere to go")
 
-// keepAnswer puts the answer where it is found once the middleware is through.
+// keepAnswer stores the answer in the delivery, to be sent after the middleware
+// has returned.
 func keepAnswer(ctx context.Context, m *Msg, data []byte, contentType string) error {
 	d := m.delivery
 	if d == nil {
@@ -72,11 +74,12 @@ func (a *answer) set(key, value string) {
 }
 
 // ReplyHeader adds a value of key to the header of the answer, inside a
-// responder whose context ctx is or descends from: to the one that it returns,
-// and to those that [Msg.Reply] sends from then on. An error as the answer has no
-// header. The rules are those of [Header]; a pair that breaks them is
-// ErrBadHeader and changes nothing. Outside a responder it is ErrInvalid. It must
-// not be called from several goroutines at once for one request.
+// responder whose context ctx is or descends from. The value is added to the
+// returned answer and to the answers that [Msg.Reply] sends later. An error as
+// the answer has no header. The rules for [Header] apply; a pair that breaks
+// them fails with ErrBadHeader and changes nothing. Outside a responder,
+// ReplyHeader fails with ErrInvalid. It must not be called from several
+// goroutines at once for one request.
 func ReplyHeader(ctx context.Context, key, value string) error {
 	d := deliveryFrom(ctx)
 	if d == nil || d.request == nil {
@@ -143,7 +146,7 @@ func plainAnswer(request *driver.Message) driver.Message {
 	return driver.Message{Kind: driver.Answer, Subject: request.Subject, ID: request.ID, Data: []byte{}}
 }
 
-// failure is the answer of a responder that failed.
+// failure returns the answer of a responder that failed.
 func failure(request *driver.Message, err error) driver.Message {
 	a := plainAnswer(request)
 	a.Err = remoteError(err)
@@ -151,7 +154,8 @@ func failure(request *driver.Message, err error) driver.Message {
 	return a
 }
 
-// remoteError is err as who asked gets it. A panic's stack stays here.
+// remoteError converts err to the error for the requester. A panic's stack is
+// not sent.
 func remoteError(err error) *RemoteError {
 	var own *RemoteError
 	var coded interface{ Code() string }
@@ -182,15 +186,16 @@ func isReason(s string) bool {
 	return s != "" && len(s) <= maxReason
 }
 
-// refusals are requests that no handler will answer: their askers are told, so
-// that they do not wait for their deadline.
+// refusals queues the requests that no handler will answer. Their requesters
+// get an error, so that they do not wait for their deadline.
 type refusals struct {
 	mu      sync.Mutex // guards the fields below; never held during a call
 	waiting []refusal
-	busy    bool // a goroutine is at it
+	busy    bool // a goroutine sends them
 }
 
-// refusal is without the data and the header of its request: many may wait.
+// refusal keeps neither the data nor the header of its request, since many may
+// wait.
 type refusal struct {
 	request *driver.Message
 	why     error
@@ -198,8 +203,9 @@ type refusal struct {
 
 const maxRefusals = 1 << 16
 
-// refuse answers a message that no handler will see, if it is a request. It
-// does not block, and may be called under any mutex but the refusals'.
+// refuse answers a request that no handler will get with an error, and ignores
+// events. It does not block, and may be called under any mutex except the
+// refusals'.
 func (b *Bus) refuse(d *delivery, why error) {
 	if d.request == nil {
 		return
@@ -208,7 +214,7 @@ func (b *Bus) refuse(d *delivery, why error) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	if len(rs.waiting) >= maxRefusals {
-		return // who asked waits for the deadline
+		return // the requester waits until its deadline
 	}
 	rs.waiting = append(rs.waiting, refusal{d.request, why})
 	if !rs.busy {

@@ -15,8 +15,9 @@ import (
 	"github.com/megaframework/mega/bus/driver"
 )
 
-// Sub is a subscription, made by [Bus.Subscribe] or [Bus.Respond]. It ends by
-// Stop or Drain, with the context that it was made with, or with its Bus.
+// Sub is a subscription, made by [Bus.Subscribe] or [Bus.Respond]. It ends with
+// Stop or Drain, with the context given to Subscribe or Respond, or with its
+// Bus.
 type Sub struct {
 	subscription
 	bus     *Bus
@@ -34,58 +35,58 @@ type Sub struct {
 
 	handled, failed, panicked, expired atomic.Uint64
 
-	asking atomic.Int32 // of the handlers of a responder, those that wait for a request to itself
+	asking atomic.Int32 // number of a responder's handlers that wait for a request to the responder itself
 
 	mu       sync.Mutex // guards the fields below; never held while calling a handler or the driver
 	phase    phase
 	err      error // why it ended
 	interest driver.Interest
-	unbind   func() bool // ends the watch of the context that it lives on
+	unbind   func() bool // stops watching the context given to Subscribe
 
 	queue   queue
-	batch   batch // taken out of the queue by the one runner, where there is only one
+	batch   batch // taken out of the queue by the only runner, if Concurrency is 1
 	lanes   lanes // taken out of the queue under OrderBy
 	runners []*runner
-	idle    int // of the runners, those that look for work
-	busy    int // of the runners that take one message at a time, those with one
+	idle    int // number of runners that look for work
+	busy    int // number of runners with a message, where each takes one at a time
 
 	gap gap // the calls of OnGap
-	// lost is for the Missed of the next message that starts. Where one runner
-	// takes whole batches it is that runner's alone.
+	// lost is added to Missed of the next message that starts. If one runner
+	// takes whole batches, only that runner accesses it.
 	lost int
 
 	received, dropped, discarded uint64
-	missed, gaps                 uint64 // as told by the driver: how many, and how often that was not known
+	missed, gaps                 uint64 // reported by the driver: lost messages, and losses of unknown size
 	drops                        drops
 	blocked                      time.Time // when Blocked was reported last
 }
 
-// phase is where a subscription is in its life.
+// phase is a stage in the life of a subscription.
 type phase int
 
 const (
 	active   phase = iota
-	leaving        // its interest is being ended; what arrives is taken
-	emptying       // what is queued is run, nothing is taken
-	stopping       // nothing is started any more
-	over           // and no handler runs
+	leaving        // its interest is being ended; arriving messages are queued
+	emptying       // queued messages are handled, arriving ones are refused
+	stopping       // no handler starts any more
+	over           // no handler starts any more, and none runs
 )
 
 // Subscribe calls h for every event whose subject matches pattern, one at a
 // time and in order unless [Concurrency] says otherwise, until the subscription
-// is stopped or ctx has ended. When it has returned, whatever is published on
-// this Bus reaches h.
+// is stopped or ctx has ended. Events published on this Bus after Subscribe has
+// returned reach h.
 //
-// The values of ctx are those of the handler's context.
+// The handler's context has the values of ctx.
 func (b *Bus) Subscribe(ctx context.Context, pattern string, h Handler, opts ...SubOption) (*Sub, error) {
 	return b.subscribe(ctx, pattern, driver.Event, h, opts, callSite())
 }
 
-// views are packages that call this one for somebody else.
+// views is the prefix of packages that call this one on behalf of a user.
 const views = "github.com/megaframework/mega/ctx."
 
-// callSite is the file and line of who called the function that calls this, or
-// had it called by a view.
+// callSite returns the file and line of the call of the function that calls
+// callSite, skipping views.
 func callSite() string {
 	pcs := make([]uintptr, 8)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)])
@@ -137,7 +138,7 @@ func (b *Bus) newSub(ctx context.Context, pattern string, k driver.Kind, h Handl
 	return s, nil
 }
 
-// wrap puts the middleware around h, the first outermost.
+// wrap wraps h in the middleware, the first outermost.
 func wrap(h Handler, ms []Middleware) Handler {
 	for _, m := range slices.Backward(ms) {
 		h = m(h)
@@ -145,7 +146,7 @@ func wrap(h Handler, ms []Middleware) Handler {
 	return h
 }
 
-// activate asks the driver for the messages, and watches the context.
+// activate subscribes at the driver, and watches the context.
 func (s *Sub) activate(ctx context.Context) error {
 	if err := s.bus.enroll(s); err != nil {
 		s.cancel(err)
@@ -160,7 +161,7 @@ func (s *Sub) activate(ctx context.Context) error {
 		return err
 	}
 	unbind := context.AfterFunc(ctx, func() { s.endWith(ctx) })
-	if !s.adopt(interest, unbind) { // the Bus was closed meanwhile, or the backend has refused it
+	if !s.adopt(interest, unbind) { // the Bus was closed, or the backend refused the subscription, meanwhile
 		unbind()
 		s.endInterest(interest)
 		return s.Err()
@@ -168,8 +169,8 @@ func (s *Sub) activate(ctx context.Context) error {
 	return nil
 }
 
-// adopt takes the interest and the watch of the context over, unless the
-// subscription has ended already.
+// adopt stores the interest and the watch of the context, and reports whether
+// it did: a subscription that has ended takes neither.
 func (s *Sub) adopt(i driver.Interest, unbind func() bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,7 +178,7 @@ func (s *Sub) adopt(i driver.Interest, unbind func() bool) bool {
 		return false
 	}
 	s.interest, s.unbind = i, unbind
-	if s.afterGap && s.onGap != nil { // not before: a repair is of use once the subscription is active
+	if s.afterGap && s.onGap != nil { // not earlier: a repair needs an active subscription
 		s.gap.due = -1
 		if r := s.hire(); r != nil {
 			go s.run(r)
@@ -186,9 +187,9 @@ func (s *Sub) adopt(i driver.Interest, unbind func() bool) bool {
 	return true
 }
 
-// unconfirmed is the error of a call that waited for the backend's word with
-// the caller's ctx and a bound of our own: an end by the latter is not passed
-// off as the former's.
+// unconfirmed returns the error of a call that waited for a confirmation of the
+// backend until the end of the caller's ctx or of CallTimeout. An end by
+// CallTimeout is ErrDisconnected and not an error of ctx.
 func (b *Bus) unconfirmed(ctx context.Context, err error) error {
 	switch {
 	case b.isClosed():
@@ -199,13 +200,13 @@ func (b *Bus) unconfirmed(ctx context.Context, err error) error {
 	return classify(ctx, err)
 }
 
-// Stop ends the subscription: no handler starts any more, and what is queued is
-// discarded and counted. A handler that has been given its message runs to its
-// end, for which Stop does not wait; see Done. It may be called from within a
-// handler, and repeatedly.
+// Stop ends the subscription: no handler starts any more, and queued messages
+// are discarded and counted. Stop does not wait for running handlers; see Done.
+// It may be called from within a handler, and repeatedly.
 func (s *Sub) Stop() { s.end(nil) }
 
-// endWith is Stop by the end of the context that the subscription lives on.
+// endWith stops the subscription because the context given to Subscribe has
+// ended.
 func (s *Sub) endWith(ctx context.Context) {
 	if s.bus.crew.begin() {
 		defer s.bus.crew.done()
@@ -213,14 +214,15 @@ func (s *Sub) endWith(ctx context.Context) {
 	}
 }
 
-// end stops the subscription for the reason given, or nil if it was asked for.
+// end stops the subscription. why is the reason, or nil after Stop.
 func (s *Sub) end(why error) {
 	if s.halt(why) {
 		s.endInterest(s.held())
 	}
 }
 
-// halt makes that no handler starts any more, and says whether this call has.
+// halt prevents further starts of handlers, and reports whether this call was
+// the first.
 func (s *Sub) halt(why error) bool {
 	s.mu.Lock()
 	if s.phase >= stopping {
@@ -239,15 +241,15 @@ func (s *Sub) halt(why error) bool {
 	return true
 }
 
-// held is the interest, or nil while the driver is being asked for it.
+// held returns the interest, or nil while it is being made.
 func (s *Sub) held() driver.Interest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.interest
 }
 
-// endInterest tells the driver. What that comes to does not matter: the sink
-// takes nothing any more.
+// endInterest ends the interest at the driver. Its error does not matter: the
+// sink takes no messages any more.
 func (s *Sub) endInterest(i driver.Interest) {
 	if i == nil {
 		return
@@ -257,7 +259,7 @@ func (s *Sub) endInterest(i driver.Interest) {
 	_ = i.End(ctx)
 }
 
-// discard throws away what is queued. The caller holds s.mu.
+// discard drops the queued messages. The caller holds s.mu.
 func (s *Sub) discard() {
 	for d := s.takeOldest(); d != nil; d = s.takeOldest() {
 		s.discarded++
@@ -266,8 +268,8 @@ func (s *Sub) discard() {
 	s.gap.end()
 }
 
-// takeOldest takes the message out that has waited longest, or returns nil. The
-// caller holds s.mu.
+// takeOldest removes and returns the message that has waited longest, or nil.
+// The caller holds s.mu.
 func (s *Sub) takeOldest() *delivery {
 	if d := s.lanes.popOldest(); d != nil {
 		return d
@@ -275,9 +277,9 @@ func (s *Sub) takeOldest() *delivery {
 	return s.queue.pop()
 }
 
-// settle says that nothing of the subscription is left to do, as nothing waits
-// without a runner; it is over then, and the caller has to bury it. The caller
-// holds s.mu.
+// settle reports whether the subscription has no work left, which holds once it
+// has no runner, since messages never wait without one. The subscription is
+// then over, and the caller has to call bury. The caller holds s.mu.
 func (s *Sub) settle() bool {
 	if s.phase < emptying || s.phase == over || len(s.runners) > 0 {
 		return false
@@ -289,7 +291,7 @@ func (s *Sub) settle() bool {
 	return true
 }
 
-// bury frees what a subscription that is over has held.
+// bury frees the resources of a subscription that is over.
 func (s *Sub) bury() {
 	s.release()
 	s.cancel(nil)
@@ -297,7 +299,7 @@ func (s *Sub) bury() {
 	close(s.done)
 }
 
-// release ends the watch of the context that the subscription lives on.
+// release stops watching the context given to Subscribe.
 func (s *Sub) release() {
 	s.mu.Lock()
 	unbind := s.unbind
@@ -307,10 +309,11 @@ func (s *Sub) release() {
 	}
 }
 
-// Drain ends the subscription in order: its interest, then what is queued, then
-// what is being handled, and returns when all is done. When ctx ends before, it
-// stops the subscription, ends the contexts of its handlers and returns an
-// error that wraps ctx's and says what was left.
+// Drain ends the subscription in order: it ends the interest, lets the handlers
+// finish all queued messages, and returns when the last handler has returned.
+// If ctx ends earlier, Drain stops the subscription, ends the contexts of its
+// handlers and returns an error that wraps ctx's and has the numbers of
+// unhandled messages and running handlers.
 //
 // Called from within a handler of the subscription, it does not wait for the
 // handlers.
@@ -324,14 +327,15 @@ func (s *Sub) Drain(ctx context.Context) error {
 	return s.cutOff(ctx)
 }
 
-// leave ends the interest and lets what is queued run. Its error is that of
-// ctx; no word from the backend is none, since the rest runs all the same.
+// leave ends the interest and lets the handlers finish the queued messages. It
+// returns ctx's error if ctx has ended. A missing confirmation of the backend
+// is no error, since the queued messages are handled all the same.
 func (s *Sub) leave(ctx context.Context) error {
 	if !s.beginLeaving() {
 		return nil
 	}
 	i := s.held()
-	if i == nil { // it is still being made
+	if i == nil { // Subscribe has not returned yet
 		s.end(ErrDraining)
 		return nil
 	}
@@ -344,13 +348,13 @@ func (s *Sub) leave(ctx context.Context) error {
 	return nil
 }
 
-// empty takes no more messages.
+// empty refuses arriving messages from now on.
 func (s *Sub) empty() {
 	s.mu.Lock()
 	if s.phase == leaving {
 		s.phase = emptying
 	}
-	r := s.hire() // what waited for the backend waits no more
+	r := s.hire() // messages held back during an outage are handled now
 	last := s.settle()
 	s.mu.Unlock()
 	if r != nil {
@@ -361,7 +365,7 @@ func (s *Sub) empty() {
 	}
 }
 
-// beginLeaving says whether there is something to leave.
+// beginLeaving reports whether the interest has to be ended.
 func (s *Sub) beginLeaving() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -371,7 +375,8 @@ func (s *Sub) beginLeaving() bool {
 	return s.phase == leaving
 }
 
-// cutOff ends a drain whose time is over.
+// cutOff stops the subscription when the time for draining is over, and returns
+// the error of Drain.
 func (s *Sub) cutOff(ctx context.Context) error {
 	left := s.Stats()
 	s.cancel(errTimeOver)
@@ -379,23 +384,23 @@ func (s *Sub) cutOff(ctx context.Context) error {
 	return fmt.Errorf("drain %s: %w: %d messages were not handled and %d handlers were still running", s.name, contextError(ctx), left.Pending, left.Running)
 }
 
-// errTimeOver is the cause of a handler's context that ended since the time for
-// draining was over.
+// errTimeOver is the cause of the handlers' contexts after a drain that ran out
+// of time.
 var errTimeOver = errors.New("bus: the time for draining is over")
 
 // Done is closed when the subscription has ended and none of its handlers runs.
 func (s *Sub) Done() <-chan struct{} { return s.done }
 
-// Err says why the subscription ended: nil while it lives and after Stop and
-// Drain, ErrTerminated, ErrClosed, an error of the backend, or that of the
-// context that it was made with.
+// Err returns the reason why the subscription ended: ErrTerminated, ErrClosed,
+// an error of the backend, or the error of the context given to Subscribe. It
+// is nil before the end and after Stop and Drain.
 func (s *Sub) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
 }
 
-// Name returns the name that was given as [Name], or the pattern.
+// Name returns the name set by [Name], or the pattern.
 func (s *Sub) Name() string { return s.name }
 
 // Pattern returns the pattern.
