@@ -115,7 +115,7 @@ func (b *Bus) leaveAll(ctx context.Context, subs []*Sub, k driver.Kind) {
 		}
 		slots <- struct{}{}
 		leaving.Go(func() {
-			_ = s.leave(ctx) // who has not left is listed as unfinished
+			_ = s.leave(ctx) // on an error the subscription is listed as unfinished
 			<-slots
 		})
 	}
@@ -150,13 +150,13 @@ func (s *Sub) await(giveUp <-chan struct{}) bool {
 	}
 }
 
-// Close ends the Bus and its driver at once: what is queued is discarded,
-// requests in flight are ErrClosed, and the contexts of the handlers are ended.
-// They have a quarter of a second to return; the error is an *UnfinishedError
-// that lists those which have not. It may be called again, and at once from
-// several goroutines: each call returns when all is over, and the first one's
-// error. Called from within a handler, it does not wait for the handlers of that
-// subscription.
+// Close ends the Bus and its driver at once: queued messages are discarded,
+// requests in flight fail with ErrClosed, and the contexts of the handlers are
+// ended. They have a quarter of a second to return; the error is an
+// *UnfinishedError that lists those which have not. It may be called again, and
+// at once from several goroutines: each call returns when all is over, and the
+// first one's error. Called from within a handler, it does not wait for the
+// handlers of that subscription.
 func (b *Bus) Close() error {
 	b.excuse(context.Background())
 	if err := b.shut(); err != nil {

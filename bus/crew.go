@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// crew owns the background goroutines of a Bus: those that tell events and end
-// subscriptions. Its close ends their context and waits for them.
+// crew owns the background goroutines of a Bus: the ones that report events and
+// end subscriptions. Its close ends their context and waits for them.
 type crew struct {
 	ctx  context.Context
 	stop context.CancelFunc
@@ -23,8 +23,8 @@ func (c *crew) init() {
 	c.empty = make(chan struct{})
 }
 
-// do runs fn in a goroutine of its own, and says whether it will: a stopped
-// crew takes no work.
+// do runs fn in a new goroutine and reports true, or reports false if the crew
+// is stopped.
 func (c *crew) do(fn func(ctx context.Context)) bool {
 	if !c.begin() {
 		return false
@@ -54,15 +54,15 @@ func (c *crew) done() {
 	c.seal()
 }
 
-// seal tells a close that nobody works any more. The caller holds c.mu.
+// seal wakes a waiting close if no goroutine is left. The caller holds c.mu.
 func (c *crew) seal() {
 	if c.stopped && c.working == 0 {
 		close(c.empty)
 	}
 }
 
-// close takes no more work, and waits for what is being done, but for no
-// longer than grace: an Observer may hang. It says whether all is done.
+// close refuses new work, and waits up to grace for the running goroutines,
+// since an Observer may hang. It reports whether all have returned.
 func (c *crew) close(grace time.Duration) bool {
 	c.mu.Lock()
 	if !c.stopped {

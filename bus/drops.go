@@ -2,10 +2,11 @@ package bus
 
 import "time"
 
-// dropInterval is how often a subscription that loses messages says so at most.
+// dropInterval is the shortest time between two Dropped events of a
+// subscription.
 const dropInterval = time.Second
 
-// drops is what was told of the messages that a subscription has dropped. The
+// drops records which dropped messages of a subscription were reported. The
 // subscription's mu guards it.
 type drops struct {
 	subject string // of the first one that has not been told
@@ -14,8 +15,8 @@ type drops struct {
 	armed   bool // the timer will look for more
 }
 
-// tellFirstDrop tells a loss at once, unless one was told a short while ago;
-// then the timer does.
+// tellFirstDrop reports a loss at once. Within dropInterval of the last report,
+// the timer reports it.
 func (s *Sub) tellFirstDrop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,7 +49,7 @@ func (s *Sub) tellMoreDrops() {
 	}
 }
 
-// tellLastDrops tells what has not been told when the subscription ends. The
+// tellLastDrops reports the unreported drops when the subscription ends. The
 // caller holds s.mu.
 func (s *Sub) tellLastDrops() {
 	s.tellDropsLocked()
@@ -58,7 +59,7 @@ func (s *Sub) tellLastDrops() {
 	}
 }
 
-// tellDropsLocked says whether there was anything to tell.
+// tellDropsLocked reports whether there were unreported drops.
 func (s *Sub) tellDropsLocked() bool {
 	n := s.dropped - s.drops.told
 	if n == 0 {

@@ -78,7 +78,7 @@ type link struct {
 	cuts  uint64
 }
 
-// cut says whether this is news.
+// cut reports whether the state has changed.
 func (l *link) cut(err error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,7 +91,7 @@ func (l *link) cut(err error) bool {
 	return true
 }
 
-// mend says whether this is news, and how long the link was down.
+// mend reports whether the state has changed, and how long the link was down.
 func (l *link) mend() (after time.Duration, news bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -113,8 +113,8 @@ const (
 	StateClosed       State = "closed"
 )
 
-// State says whether the bus can be used, for a readiness check. While the
-// backend cannot be reached, the error says why.
+// State returns the state of the bus, for a readiness check. While the backend
+// cannot be reached, it also returns the cause as an error.
 func (b *Bus) State() (State, error) {
 	switch b.state.Load() {
 	case closed:

@@ -46,7 +46,7 @@ func checkHeader(h Headers) error {
 	return checkBounds(len(h), size)
 }
 
-// checkPair checks a key and one of its values, and says what they count for.
+// checkPair validates a key and one of its values, and returns their size.
 func checkPair(key, value string) (size int, err error) {
 	if err := checkKey(key); err != nil {
 		return 0, err
@@ -67,7 +67,7 @@ func checkBounds(keys, size int) error {
 	return nil
 }
 
-// keyChars says of each byte whether a key may have it.
+// keyChars reports for each byte whether a key may contain it.
 var keyChars = func() (t [256]bool) {
 	for _, c := range []byte("!#$%&'*+-.^_`|~0123456789") {
 		t[c] = true
@@ -90,7 +90,7 @@ func checkKey(key string) error {
 	return nil
 }
 
-// isReserved says that a key is the bus's own, or that of a backend.
+// isReserved reports whether a key is reserved for the bus or a backend.
 func isReserved(key string) bool { return hasPrefixFold(key, "Bus-") || hasPrefixFold(key, "Nats-") }
 
 func hasPrefixFold(s, prefix string) bool {

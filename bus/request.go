@@ -145,8 +145,8 @@ type call struct {
 
 func (cs *calls) init() { cs.byID = make(map[uint64]*call) }
 
-// open registers a call that takes at most most answers, or any number if most
-// is 0.
+// open registers a call that takes up to the given number of answers, or any
+// number if most is 0.
 func (cs *calls) open(most int) (*call, error) {
 	c := &call{news: make(chan struct{}, 1), most: most}
 	cs.mu.Lock()

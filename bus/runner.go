@@ -84,8 +84,8 @@ func (s *Sub) replace(r *runner) {
 	go s.run(r)
 }
 
-// isSerial says that one runner takes whole batches: the quick way, where
-// nobody else wants to have a say in what it has taken.
+// isSerial reports whether one runner takes whole batches. This is the fast
+// path, for subscriptions in which nothing else accesses the taken messages.
 func (s *Sub) isSerial() bool {
 	return s.concurrency == 1 && s.orderBy == nil && s.onFull != DropOldest && s.onGap == nil
 }
@@ -124,8 +124,8 @@ func (s *Sub) refill(r *runner) bool {
 	}
 }
 
-// rest lets others run for a while, and says whether a runner is wanted again.
-// The caller holds s.mu, which is given up meanwhile.
+// rest yields to other goroutines for a while, and reports whether a runner is
+// wanted again. The caller holds s.mu, which is given up meanwhile.
 func (s *Sub) rest() (wanted bool) {
 	s.idle++
 	s.mu.Unlock()
@@ -233,7 +233,7 @@ func (s *Sub) pickMessage(r *runner) (d *delivery, again bool) {
 // start calls the handler, unless the message is of no use any more.
 func (s *Sub) start(r *runner, d *delivery) {
 	switch {
-	case s.stopped.Load() || s.ctx.Err() != nil: // who hears of the end of ctx may not have come to stop it yet
+	case s.stopped.Load() || s.ctx.Err() != nil: // the watch of ctx may not have stopped it yet
 		s.discardOne(d)
 		return
 	case isExpired(d.deadline): // S24
@@ -305,8 +305,7 @@ func (s *Sub) callChecked(ctx context.Context, d *delivery) error {
 	return err
 }
 
-// finish counts and tells what has become of a message, and answers it if it
-// is a request.
+// finish counts and reports the result of a message, and answers a request.
 func (s *Sub) finish(d *delivery, err error) {
 	if d.request != nil {
 		s.respond(d, err)

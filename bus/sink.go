@@ -7,7 +7,7 @@ type sink Sub
 
 var _ driver.Sink = (*sink)(nil)
 
-// Deliver implements [driver.Sink]. It is called by whoever publishes, so it
+// Deliver implements [driver.Sink]. The publisher's goroutine calls it, so it
 // calls nothing but the scheduler.
 func (k *sink) Deliver(m driver.Message) bool {
 	s := (*Sub)(k)
@@ -38,7 +38,7 @@ func (k *sink) Deliver(m driver.Message) bool {
 	return true
 }
 
-// fits says whether the buffer has room. The caller holds s.mu.
+// fits reports whether the buffer has room. The caller holds s.mu.
 func (s *Sub) fits(weight int) bool {
 	// Nearly always there is, whatever the runner has done since it took its
 	// batch, and then its progress is not looked at: it is another core's.

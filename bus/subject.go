@@ -32,7 +32,7 @@ func CheckPattern(s string) error {
 	return explain(s, true)
 }
 
-// plain says of each byte whether a token may have it.
+// plain reports for each byte whether a token may contain it.
 var plain = func() (t [256]bool) {
 	for c := byte('!'); c <= '~'; c++ {
 		t[c] = c != '.' && c != '*' && c != '>'
@@ -59,7 +59,7 @@ func isLiteral(s string) bool { // S1
 	return start < len(s) && tokens <= MaxTokens
 }
 
-// explain says what is wrong with a subject or, if wild, with a pattern.
+// explain returns the error of a bad subject or, if wild, of a bad pattern.
 func explain(s string, wild bool) error {
 	switch {
 	case s == "":

@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// watchdog looks at what every runner does, and tells of handlers that do not
-// return. It looks while anything runs, and costs the runners one store for
-// each message.
+// watchdog looks at every runner, and reports handlers that do not return. It
+// looks while anything runs, and costs the runners one store for each message.
 type watchdog struct {
 	interval time.Duration
 	timer    *time.Timer
@@ -71,7 +70,7 @@ func (b *Bus) look() {
 	}
 }
 
-// lookAt looks at the runners of s, and says whether there are any.
+// lookAt looks at the runners of s, and reports whether there are any.
 func (s *Sub) lookAt(now time.Time, limit time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/megaframework/mega/bus/driver"
 )
 
-// Harness says how the suite reaches the driver under test. Open alone is
+// Harness gives the suite access to the driver under test. Open alone is
 // required.
 type Harness struct {
 	// Open opens the driver as one more process on the same backend: what is
@@ -22,7 +22,7 @@ type Harness struct {
 	// bubble. What it makes ready is what Open opens from then on.
 	Begin func() error
 
-	// FakeTime says that the driver's time is that of package time alone, so
+	// FakeTime reports that the driver uses no clock except package time, so
 	// that it can run in a bubble of testing/synctest. Run gives each case a
 	// bubble of its own; Check runs in its caller's.
 	FakeTime bool
