@@ -21,13 +21,13 @@ const closeGrace = 250 * time.Millisecond
 const endAtOnce = 64
 
 // Drain ends the Bus in order. New subscriptions are refused with ErrDraining
-// from now on. The interest in events is ended, and what is queued and being
-// handled is finished; these handlers may still publish, and request what is
-// responded to here. Then the same is done with the responders, what was
-// published is flushed, and the Bus is closed.
+// from now on. The subscriptions to events end, and their queued and running
+// messages are finished; these handlers may still publish, and send requests to
+// responders of this Bus. Then the responders end in the same way, published
+// messages are flushed, and the Bus is closed.
 //
-// It returns nil if nothing was left undone. When ctx ends before, the contexts
-// of the handlers are ended, and the error wraps ctx's and an *UnfinishedError
+// It returns nil if all work was finished. If ctx ends earlier, the contexts of
+// the handlers are ended, and the error wraps ctx's and an *UnfinishedError
 // that lists the subscriptions. It may be called again, and at once from
 // several goroutines: all get the result of the first one. Called from within a
 // handler, it does not wait for the handlers of that subscription. After Close

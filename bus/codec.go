@@ -19,7 +19,7 @@ type jsonCodec struct{}
 func (jsonCodec) Marshal(v any) ([]byte, error)      { return json.Marshal(v) }
 func (jsonCodec) Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
 
-// codecs are those of a Bus, by content type without parameters.
+// codecs maps content types without parameters to the codecs of a Bus.
 type codecs map[string]Codec
 
 // find returns the codec for a Content-Type. Its parameters are ignored.

@@ -124,8 +124,8 @@ func (b *Bus) inherit(ctx context.Context, m *driver.Message) error {
 	return nil
 }
 
-// inject asks the hook for the trace of ctx. What cannot be sent is left out,
-// since it is not the caller's.
+// inject calls the hook to add the trace of ctx. Values that cannot be sent are
+// left out, since the caller did not set them.
 func (b *Bus) inject(ctx context.Context, m *driver.Message) {
 	traced := make(Headers)
 	b.config.Inject(ctx, traced)
@@ -166,8 +166,8 @@ func addIfFits(m *driver.Message, key string, values ...string) {
 	}
 }
 
-// isTraceParent says that s is a traceparent of the W3C: 00-<32 hex>-<16
-// hex>-<2 hex>, whose ids are not all zeros. Later versions may add to it.
+// isTraceParent reports whether s is a W3C traceparent: 00-<32 hex>-<16 hex>-<2
+// hex>, with ids that are not all zeros. Later versions may add to it.
 func isTraceParent(s string) bool {
 	const length = 55
 	if len(s) < length || len(s) > length && (s[length] != '-' || s[:2] == "00") || s[:2] == "ff" {

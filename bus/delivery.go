@@ -14,7 +14,7 @@ type delivery struct {
 	msg      Msg
 	sub      *Sub
 	deadline time.Time
-	request  *driver.Message // what to answer to; nil for an event
+	request  *driver.Message // the request to answer; nil for an event
 	answer   *answer         // of the responder
 	hops     uint8
 	mark     bool                  // no message: msg.Missed others were lost here

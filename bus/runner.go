@@ -13,7 +13,7 @@ import (
 // runner is a goroutine that handles messages. It lives as long as there are
 // any: an idle subscription has none.
 type runner struct {
-	current atomic.Pointer[delivery] // what it handles, for the watchdog
+	current atomic.Pointer[delivery] // the handled message, for the watchdog
 	self    atomic.Uintptr           // its goroutine
 	busy    bool                     // it is counted in Sub.busy
 	lane    *lane                    // which it has to give back, under OrderBy

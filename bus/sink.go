@@ -60,8 +60,8 @@ func (s *Sub) pending() int {
 	return n
 }
 
-// overflow does what the policy says with a message that does not fit. The
-// caller holds s.mu.
+// overflow applies the policy to a message that does not fit. The caller holds
+// s.mu.
 func (s *Sub) overflow(d *delivery) {
 	if s.drops.subject == "" {
 		s.drops.subject = d.msg.Subject
@@ -74,7 +74,7 @@ func (s *Sub) overflow(d *delivery) {
 	for !s.fits(d.weight()) {
 		oldest := s.loseOldest()
 		if oldest == nil {
-			break // what remains is in the hands of OrderBy
+			break // the remaining messages are being sorted by OrderBy
 		}
 		s.countDrop(oldest)
 	}
@@ -100,7 +100,7 @@ func (s *Sub) countDrop(d *delivery) {
 	s.bus.refuse(d, ErrOverloaded)
 }
 
-// overflown tells a loss, or ends the subscription where that is the policy.
+// overflown reports a loss, or ends the subscription if that is the policy.
 func (s *Sub) overflown() {
 	if s.onFull != Terminate {
 		s.tellFirstDrop()

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// Stats is what a [Bus] has done since it was made. Its numbers are read one
-// after the other without stopping anyone; each is right by itself.
+// Stats holds the counters of a [Bus] since New. The numbers are read one after
+// the other without a common lock; each is correct by itself.
 type Stats struct {
 	Driver string `json:"driver"`
 	State  State  `json:"state"`
@@ -33,8 +33,8 @@ type Stats struct {
 	Subs []SubStats `json:"subs"`
 }
 
-// SubStats is what has become of the messages of a subscription. At rest,
-// Received is the sum of Handled, Dropped, Expired and Discarded.
+// SubStats holds the counters of a subscription. At rest, Received is the sum
+// of Handled, Dropped, Expired and Discarded.
 type SubStats struct {
 	Who
 
@@ -75,7 +75,7 @@ type counters struct {
 	lost, lostBytes, refused, expired            atomic.Uint64
 }
 
-// Stats returns what the Bus and its subscriptions have done. It never blocks.
+// Stats returns the counters of the Bus and its subscriptions. It never blocks.
 func (b *Bus) Stats() Stats {
 	subs, gone := b.enrolled()
 	st := Stats{
@@ -133,7 +133,7 @@ func (t *teller) missed() uint64 {
 	return t.untold
 }
 
-// Stats returns what has become of the messages of the subscription.
+// Stats returns the counters of the subscription.
 func (s *Sub) Stats() SubStats {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -22,9 +22,9 @@ func (t Topic[T]) Publish(ctx context.Context, b *Bus, v T, opts ...PubOption) e
 	return b.Publish(ctx, string(t), data, opts...)
 }
 
-// Subscribe calls h with what is decoded from each event. One that cannot be
-// decoded is an error of the handler, ErrDecode; the next one is not touched by
-// it. The message itself is at hand as MsgFrom(ctx).
+// Subscribe calls h with the decoded value of each event. An event that cannot
+// be decoded is reported as an ErrDecode of the handler and does not affect
+// later ones. MsgFrom(ctx) returns the message itself.
 func (t Topic[T]) Subscribe(ctx context.Context, b *Bus, h func(context.Context, T) error, opts ...SubOption) (*Sub, error) {
 	return b.subscribe(ctx, string(t), driver.Event, typedHandler(h), opts, callSite())
 }
@@ -43,8 +43,8 @@ func typedHandler[T any](h func(context.Context, T) error) Handler {
 }
 
 // Call requests subject with req, encoded as [Topic.Publish] does, and decodes
-// the answer. See [Bus.Request] for the errors; one that decodes badly is
-// ErrDecode.
+// the answer. See [Bus.Request] for the errors; an answer that cannot be
+// decoded fails with ErrDecode.
 func Call[Req, Resp any](ctx context.Context, b *Bus, subject string, req Req, opts ...PubOption) (resp Resp, err error) {
 	data, err := b.encode(req, opts)
 	if err != nil {
@@ -58,15 +58,15 @@ func Call[Req, Resp any](ctx context.Context, b *Bus, subject string, req Req, o
 	return resp, err
 }
 
-// Answer responds to pattern with what fn makes of each request, in the
+// Answer responds to pattern with the result of fn for each request, in the
 // encoding of the request. A request that cannot be decoded is answered with an
-// error whose code is that of ErrDecode.
+// error that has the code of ErrDecode.
 func Answer[Req, Resp any](ctx context.Context, b *Bus, pattern string, fn func(context.Context, Req) (Resp, error), opts ...SubOption) (*Sub, error) {
 	return b.subscribe(ctx, pattern, driver.Request, typedResponder(fn), opts, callSite())
 }
 
-// RespondValue answers requests whose subject matches pattern with what fn
-// returns, in the encoding of the request; bytes are sent as they are.
+// RespondValue answers requests whose subject matches pattern with the result
+// of fn, in the encoding of the request; bytes are sent unchanged.
 func (b *Bus) RespondValue(ctx context.Context, pattern string, fn func(context.Context, *Msg) (any, error), opts ...SubOption) (*Sub, error) {
 	var h Handler
 	if fn != nil {

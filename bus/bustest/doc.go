@@ -1,5 +1,5 @@
-// Package bustest proves that a bus driver keeps the contract of package bus:
-// every rule, as named cases.
+// Package bustest tests that a bus driver keeps the contract of package bus,
+// with named cases for every rule.
 //
 // A driver's test is a few lines:
 //
@@ -23,8 +23,8 @@
 // together. Where the driver's scope is wider than the process, publishers and
 // subscribers are different processes.
 //
-// Whatever the case is about, the numbers of every Bus have to add up when it
-// is closed, and nothing may be left running.
+// In every case the counters of each Bus have to add up when it is closed, and
+// no goroutine may be left running.
 //
 // Cases do not sleep for luck. That something has not arrived is known once the
 // publisher was flushed and the subscription was drained. A driver without a

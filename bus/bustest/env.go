@@ -240,7 +240,7 @@ func (e *env) took(since time.Time, exactly time.Duration, slack float64, what s
 	e.want(d >= exactly && d <= exactly+e.units(slack), "%s took %v, want %v", what, d, exactly)
 }
 
-// remote says whether there may be several processes.
+// remote reports whether there may be several processes.
 func (e *env) remote() bool { return e.info.Scope > driver.Process }
 
 // Scaled returns n times the environment variable MEGA_TEST_SCALE, and at

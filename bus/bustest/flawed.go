@@ -45,9 +45,10 @@ func zeroed(data []byte) {
 	}
 }
 
-// RunFlawed wraps the driver under test with one flaw after the other, and wants
-// the suite to notice each: it proves that the harness can see them. Flaws whose
-// case has no meaning for the driver are logged. [Run] is to pass before.
+// RunFlawed wraps the driver under test with one flaw after the other, and
+// wants the suite to notice each: it proves that the harness can see them.
+// Flaws whose case has no meaning for the driver are logged. [Run] must pass
+// first.
 func RunFlawed(t *testing.T, h Harness) {
 	h, info := prepare(t, h)
 	h.impatient = true

@@ -45,9 +45,9 @@ type Harness struct {
 	witness *witness // of the case, where a test runs it
 }
 
-// Faults is what a harness can do to its backend; nil is what does not exist
-// there. Each returns when the fault is in effect. The suite undoes what it has
-// done before it closes its processes.
+// Faults lists the faults that a harness can cause at its backend; nil marks a
+// fault that it cannot cause. Each returns when the fault is in effect. The
+// suite undoes what it has done before it closes its processes.
 type Faults struct {
 	// Drop breaks the connections of all processes, which may connect again at
 	// once.

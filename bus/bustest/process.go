@@ -213,7 +213,7 @@ func (g *gate) pass(ctx context.Context) {
 	}
 }
 
-// told is what an observer was told.
+// told collects the events of an observer.
 type told struct {
 	mu     sync.Mutex // guards events
 	events []bus.Event

@@ -40,7 +40,7 @@ func ruleIndex(id string) int {
 	return slices.IndexFunc(rules, func(r Rule) bool { return r.ID == id })
 }
 
-// absent says why c has no meaning for the driver, or "".
+// absent returns the reason why c has no meaning for the driver, or "".
 func (c testCase) absent(h Harness, info driver.Info) string {
 	if c.lackable && slices.ContainsFunc(info.Lacks, func(l driver.Lack) bool { return l.Rule == c.rule }) {
 		return "the driver says that it lacks this"
@@ -191,7 +191,7 @@ func (c testCase) told(err error) error {
 	return fmt.Errorf("%s: %w\n\t%s: %s", c.name(), err, c.rule, sentence(c.rule))
 }
 
-// watchGoroutines returns a function that says which goroutines are new.
+// watchGoroutines returns a function that returns the new goroutines.
 func (h Harness) watchGoroutines() func() error {
 	options := []goleak.Option{goleak.IgnoreCurrent(), goleak.IgnoreAnyFunction("testing/synctest.Test")}
 	for _, f := range h.Background {
@@ -207,7 +207,7 @@ func (h Harness) watchGoroutines() func() error {
 	}
 }
 
-// Names returns the names of all cases, whatever the driver.
+// Names returns the names of all cases, for any driver.
 func Names() []string {
 	var names []string
 	for _, c := range cases() {
