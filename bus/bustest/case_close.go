@@ -64,7 +64,7 @@ func closeEndsRequests(e *env) {
 
 func closeNames(e *env) {
 	b := e.process()
-	b.cut.Store(true) // its Close says what this is about
+	b.cut.Store(true) // the case checks the error of its Close
 	hold, running := e.gate(), e.gate()
 	s := b.subscribe("x", func(context.Context, *bus.Msg) error { running.open(); <-hold.c; return nil }, bus.Name("deaf"))
 	b.publish("x", "")

@@ -22,7 +22,7 @@ var drainCases = []testCase{
 
 func drainUnderLoad(e *env) {
 	a, b := e.pair()
-	c := b // hears of what b's handlers publish
+	c := b // receives messages that b's handlers publish
 	if e.remote() {
 		c = a
 	}
@@ -49,7 +49,7 @@ func drainUnderLoad(e *env) {
 		a.publish(fmt.Sprint("x.", i%5), fmt.Sprint(i))
 	}
 	a.flush()
-	if e.remote() { // what is still on its way through a's connection
+	if e.remote() { // messages still on their way through a's connection
 		e.arrives(in.Sub, n)
 	}
 	ctx, cancel := context.WithTimeout(e.ctx, 10*e.patience())

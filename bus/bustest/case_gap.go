@@ -443,8 +443,8 @@ func copies(e *env) {
 	}
 }
 
-// gapAfterOutage has OnGap publish: what is published from there has to arrive,
-// since a fetch from there would not have it.
+// gapAfterOutage has OnGap publish: messages published from OnGap have to
+// arrive, since a fetch in OnGap would not include them.
 func gapAfterOutage(e *env) {
 	a, b := e.pair()
 	g := &gaps{}

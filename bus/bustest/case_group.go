@@ -123,8 +123,8 @@ func groupStops(e *env) {
 		e.await(in.Done(), "it is over")
 		discarded += in.Stats().Discarded
 	}
-	// What was on its way through the backend to a member that has stopped is
-	// lost with it, since the backend believed it there.
+	// Messages on their way through the backend to a stopped member are lost
+	// with it, since the backend believed it connected.
 	lost := n - total(members...) - int(discarded)
 	e.want(lost >= 0, "%d were handled and %d discarded of %d", total(members...), discarded, n)
 	e.want(lost == 0 || e.remote(), "%d of %d messages are not accounted for", lost, n)

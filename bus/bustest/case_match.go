@@ -82,7 +82,7 @@ func randomName(r *rand.Rand, wild bool) string {
 	return strings.Join(tokens, ".")
 }
 
-// random is a source that says how to repeat what it has led to.
+// random returns a random source and its seed, which repeats a failure.
 func (e *env) random() (r *rand.Rand, seed uint64) {
 	seed = rand.Uint64()
 	return rand.New(rand.NewPCG(seed, 0)), seed
@@ -140,7 +140,7 @@ func matchRequests(e *env) {
 }
 
 // matchChanges publishes one subject while patterns that match it come and go:
-// what is remembered of a subject must not outlive a change.
+// cached matches of a subject must not outlive a change.
 func matchChanges(e *env) {
 	p := e.process()
 	patterns := []string{"x.y.z", "x.*.z", "x.>", ">", "*.*.*", "x.y.*"}

@@ -146,7 +146,7 @@ func closeWithin(e *env) {
 
 func (e *env) closeBesideOneThatHangs() {
 	p := e.process()
-	p.cut.Store(true) // its Close says that a handler hangs
+	p.cut.Store(true) // its Close reports the hanging handler
 	g := e.gate()
 	running, ended := e.gate(), make(chan error, 1)
 	hangs := p.subscribe("x", func(context.Context, *bus.Msg) error { running.open(); <-g.c; return nil }, bus.Name("hangs"))

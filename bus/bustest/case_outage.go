@@ -290,8 +290,8 @@ func outagesUnderLoad(e *env) {
 	e.want(quiet.said()[0] == -1 && quiet.Stats().Gaps == uint64(rounds), "after %d outages the one that is quiet was told %d times, and said %v", rounds, quiet.Stats().Gaps, quiet.said())
 }
 
-// inOrderWithGaps wants no message twice and none out of order, and every jump
-// of the numbers told.
+// inOrderWithGaps wants no message twice and none out of order, and a report
+// for every jump of the numbers.
 func (e *env) inOrderWithGaps(in *inbox, outages int) {
 	last := 0
 	for _, m := range in.all() {

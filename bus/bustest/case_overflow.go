@@ -65,7 +65,7 @@ func numbers(from, to int) (all []string) {
 	return all
 }
 
-// said is what each message said to have been missed.
+// said returns the Missed of each message.
 func (in *inbox) said() (missed []int) {
 	for _, m := range in.all() {
 		missed = append(missed, m.Missed)
@@ -117,7 +117,7 @@ func boundedBytes(e *env) {
 	e.arrives(s.Sub, 1+n)
 	st := s.Stats()
 	e.want(st.Pending == room && st.PendingBytes == room*size && st.Dropped == n-room, "the stats are %+v", st)
-	// What it takes to have them arrive is not the buffer's.
+	// Memory for their arrival does not count for the buffer.
 	e.soon("no more memory is held than the buffer may have", func() bool { return heap() < before+3*room*size })
 	s.open()
 	s.waits(1 + room)

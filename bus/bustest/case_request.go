@@ -127,8 +127,8 @@ func callerLeaves(e *env) {
 	g.open()
 }
 
-// askerHasLeft leaves right after asking: nobody tells the responder, on any
-// driver, whose context ends with the budget that it was given.
+// askerHasLeft cancels right after its request. No driver notifies the
+// responder: its context ends with the time budget of the request.
 func askerHasLeft(e *env) {
 	a, b := e.pair()
 	running, ended := make(chan time.Time, 1), make(chan error, 1)

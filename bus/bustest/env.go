@@ -86,7 +86,7 @@ func (e *env) must(err error, format string, args ...any) {
 	}
 }
 
-// want ends the case unless what holds.
+// want ends the case unless the condition holds.
 func (e *env) want(holds bool, format string, args ...any) {
 	if !holds {
 		e.fail(format, args...)
@@ -101,7 +101,7 @@ func (e *env) is(err, target error, format string, args ...any) {
 }
 
 // async runs f in a goroutine that the case waits for at its end. A failure in
-// it fails the case. What is returned is closed when f is over.
+// it fails the case. The returned channel is closed when f is over.
 func (e *env) async(f func()) <-chan struct{} {
 	over := make(chan struct{})
 	e.work.Go(func() {
@@ -195,9 +195,9 @@ func (e *env) sleep(d time.Duration) {
 	}
 }
 
-// breathe pauses a loop that goes on until something happens, so that others run.
-// On fake time the pause is that of soon: a shorter one multiplies the rounds
-// until a soon gives up, to half a million.
+// breathe pauses a loop that goes on until something happens, so that others
+// run. On fake time the pause is as long as in soon: a shorter one multiplies
+// the rounds until a soon gives up, to half a million.
 func (e *env) breathe() {
 	if e.h.FakeTime {
 		e.sleep(e.unit / 100)

@@ -99,7 +99,7 @@ func (f flaw) around(h Harness) Harness {
 type flawed struct {
 	driver.Driver
 	groups *flawedGroups // of all processes
-	gaps   atomic.Int32  // most gaps that a subscription was told
+	gaps   atomic.Int32  // most gaps that were reported to one subscription
 
 	data         func([]byte)
 	bare         func() bool // answers have no header

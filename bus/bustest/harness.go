@@ -13,13 +13,13 @@ import (
 // Harness gives the suite access to the driver under test. Open alone is
 // required.
 type Harness struct {
-	// Open opens the driver as one more process on the same backend: what is
-	// opened twice meets there, and shares nothing else. Each is closed by the
-	// suite. A driver of scope Process is opened once for each case.
+	// Open opens the driver as one more process on the same backend. Two opened
+	// drivers share the backend and nothing else. The suite closes each. A
+	// driver of scope Process is opened once for each case.
 	Open func() (driver.Driver, error)
 
 	// Begin, if set, is called before each case, under FakeTime inside its
-	// bubble. What it makes ready is what Open opens from then on.
+	// bubble. Later calls of Open use the backend that Begin has prepared.
 	Begin func() error
 
 	// FakeTime reports that the driver uses no clock except package time, so
@@ -27,20 +27,21 @@ type Harness struct {
 	// bubble of its own; Check runs in its caller's.
 	FakeTime bool
 
-	// Unit is what the durations of the cases are counted in. Short ones make
-	// the run quick, long ones forgiving. Default 100ms, or 1s on fake time.
+	// Unit is the unit of the durations in cases. A short one makes the run
+	// quick, a long one tolerates slow machines. Default 100ms, or 1s on fake
+	// time.
 	Unit time.Duration
 
-	// Faults is what can be done to the backend and to the way there. Cases
-	// that need a fault which does not exist are not registered, and the run
-	// lists them.
+	// Faults lists the faults that can be caused at the backend and its
+	// connections. Cases that need a fault which does not exist are not
+	// registered, and the run lists them.
 	Faults Faults
 
 	// Background names functions (as in "net/http.(*Server).Serve") whose
 	// goroutines belong to the harness and may outlive a case.
 	Background []string
 
-	impatient bool // what does not happen at once is taken to fail
+	impatient bool // an expectation that does not hold at once fails
 
 	witness *witness // of the case, where a test runs it
 }
@@ -61,7 +62,7 @@ type Faults struct {
 	// Pause and Continue halt the backend as SIGSTOP and SIGCONT do.
 	Pause, Continue func() error
 	// Crash cuts a process off for good, as kill -9 does: the backend sees its
-	// connection close, and it says no farewell. It is given what Open
+	// connection close without a goodbye. The argument is the driver that Open
 	// returned.
 	Crash func(d driver.Driver) error
 	// Cut breaks the connection of one process, with what is on it, while those
@@ -78,8 +79,8 @@ type Faults struct {
 	// Shrink lowers the backend's limit of a message without announcing it. A
 	// larger message makes it close the connection for good. 0 ends it.
 	Shrink func(limit int) error
-	// Interests counts the subscriptions that the backend knows of, whoever
-	// made them.
+	// Interests counts the subscriptions of all processes that the backend
+	// knows of.
 	Interests func() (int, error)
 }
 

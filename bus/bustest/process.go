@@ -10,8 +10,8 @@ import (
 	"github.com/megaframework/mega/bus/driver"
 )
 
-// process is a Bus of the case, with what its driver was asked and its observer
-// was told.
+// process is a Bus of the case, with the counted calls of its driver and the
+// events of its observer.
 type process struct {
 	*bus.Bus
 	e      *env
@@ -89,7 +89,7 @@ func (p *process) respond(pattern string, r bus.Responder, opts ...bus.SubOption
 	return s
 }
 
-// echo responds with what it was asked.
+// echo responds with the data of the request.
 func (p *process) echo(pattern string) *bus.Sub {
 	return p.respond(pattern, func(_ context.Context, m *bus.Msg) ([]byte, error) { return m.Data, nil })
 }
@@ -130,7 +130,7 @@ func (e *env) works(from, to *process) {
 	s.Stop()
 }
 
-// inbox is a subscription and what its handler was given.
+// inbox is a subscription and the messages of its handler.
 type inbox struct {
 	*bus.Sub
 	e *env
@@ -205,7 +205,7 @@ func (e *env) gate() *gate {
 
 func (g *gate) open() { g.once.Do(func() { close(g.c) }) }
 
-// pass waits until the gate is open, or the handler is to end.
+// pass waits until the gate is open, or the handler has to end.
 func (g *gate) pass(ctx context.Context) {
 	select {
 	case <-g.c:

@@ -19,7 +19,7 @@ type testCase struct {
 	run         func(*env)
 
 	needs    []fault // that the harness must be able to do
-	lackable bool    // a driver may say that it lacks the rule, and means this
+	lackable bool    // the case is left out for a driver that lists the rule in Lacks
 	fake     bool    // needs a clock that stands still
 }
 
@@ -98,7 +98,7 @@ func inTime(t *testing.T, h Harness, f func(*testing.T)) {
 	}
 }
 
-// Check runs the cases one after the other and returns what was found, or nil.
+// Check runs the cases one after the other and returns their failures, or nil.
 // Under FakeTime its caller provides the bubble. Given names, such as "S5" or
 // "S8/no handler starts after Stop", it runs these alone; a name that no
 // applicable case has is an error.
@@ -183,7 +183,7 @@ func (c testCase) check(ctx context.Context, h Harness, info driver.Info) (err e
 	return nil
 }
 
-// told puts the rule beside what was found.
+// told adds the text of the rule to a failure.
 func (c testCase) told(err error) error {
 	if err == nil {
 		return nil
