@@ -99,7 +99,7 @@ func (e *env) watchStalls(limit time.Duration) func() int {
 
 // longQueue uses a queue that is long enough to trigger rare failures.
 func longQueue(e *env) {
-	n := Scaled(60)
+	n := max(60, Scaled(60)) // fewer would not notice an order that is swapped now and then
 	if e.h.FakeTime {
 		n = 120
 	}

@@ -3,6 +3,7 @@ package locktest
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/megaframework/mega/lock"
@@ -74,6 +75,13 @@ func busyHolders(e *env) {
 			e.want(h.Label == "holder", "holder %d is %v", i, h.Holder)
 		}
 	}
+	// A grant that is pushed lives 2 s until its first renewal.
+	renewed := func(key string) {
+		e.soon("the holders of "+key+" have their TTL", func() bool {
+			return !slices.ContainsFunc(e.inspect(b.opened, key).Holders, func(h lock.Holding) bool { return h.Left <= ttl/2 })
+		})
+	}
+	renewed(e.key("k"))
 	_, err := b.try(e.key("k"))
 	check(err, held)
 	_, err = b.Acquire(e.ctx, e.key("k"), lock.Wait(e.unit/4))
@@ -81,6 +89,7 @@ func busyHolders(e *env) {
 	if e.keeps("L15") {
 		pool := []lock.Option{lock.Slots(2), lock.TTL(ttl), lock.Label("holder")}
 		one, two := a.acquire(e.key("pool"), pool...), a.acquire(e.key("pool"), pool...)
+		renewed(e.key("pool"))
 		_, err = b.try(e.key("pool"), pool[0])
 		check(err, one, two)
 		_, err = b.Acquire(e.ctx, e.key("pool"), pool[0], lock.Wait(e.unit/4))
