@@ -274,7 +274,9 @@ func (o *outbox) next() (line *wire.Line, late []driver.Message, expired int, mo
 		o.line = nil // the line has ended, and the node has not noticed yet
 	}
 	o.shift(done)
-	o.pumping = o.line != nil && o.waiting() > 0 && o.ctx.Err() == nil
+	// This pump goes on until the late events are served: a second pump would
+	// serve the events behind them first (S5).
+	o.pumping = len(late) > 0 || o.line != nil && o.waiting() > 0 && o.ctx.Err() == nil
 	return line, late, expired, o.pumping
 }
 
