@@ -148,7 +148,7 @@ func (l *Locker) ForceRelease(ctx context.Context, key, reason string) (released
 	if err := l.check(ctx, key, checkReason(reason)); err != nil {
 		return 0, fmt.Errorf("force release %q: %w", shorten(key), err)
 	}
-	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
+	bounded, cancel := forceContext(ctx)
 	defer cancel()
 	n, err := l.driver.ForceRelease(bounded, key, reason, l.holder(ctx, "", time.Now())) // L16
 	if err != nil {
@@ -156,6 +156,19 @@ func (l *Locker) ForceRelease(ctx context.Context, key, reason string) (released
 	}
 	l.observe(ForcedRelease{Key: key, Reason: reason, Released: n})
 	return n, nil
+}
+
+// forceContext returns ctx with a bound, which the loss of a lease does not end:
+// a holder that forces its own key loses its lease before the driver has
+// answered (L16).
+func forceContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), driver.CallTimeout)
+	stop := context.AfterFunc(ctx, func() {
+		if !errors.Is(context.Cause(ctx), ErrLost) {
+			cancel()
+		}
+	})
+	return bounded, func() { stop(); cancel() }
 }
 
 func checkReason(reason string) error {

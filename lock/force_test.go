@@ -1,0 +1,54 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/megaframework/mega/drivers/memory"
+	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// lateForce answers a force after the push has ended the context of the lease.
+type lateForce struct {
+	driver.Driver
+	after func()
+}
+
+func (d *lateForce) ForceRelease(ctx context.Context, key, reason string, by driver.Holder) (int, error) {
+	n, err := d.Driver.ForceRelease(ctx, key, reason, by)
+	d.after()
+	return n, errors.Join(err, ctx.Err())
+}
+
+func TestForceUnderItsOwnLeaseReturnsItsResult(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &lateForce{Driver: memory.NewLock()}
+		l := process(t, d, lock.Config{})
+		lease, err := l.Acquire(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx := lease.Context()
+		d.after = func() { <-ctx.Done(); synctest.Wait() }
+		if n, err := l.ForceRelease(ctx, "k", "test"); n != 1 || err != nil {
+			t.Errorf("released %d, %v; want 1", n, err)
+		}
+		if err := lease.Release(); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("release: %v, want ErrLost", err)
+		}
+	})
+}
+
+func TestForceEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		d := &lateForce{Driver: memory.NewLock(), after: func() { cancel(); synctest.Wait() }}
+		l := process(t, d, lock.Config{})
+		if _, err := l.ForceRelease(ctx, "k", "test"); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want the end of the context", err)
+		}
+	})
+}
