@@ -16,6 +16,7 @@
 //	--set key=value
 //	MEGA_* variables
 //	.env                        in env dev and test
+//	mega.ConfigFrom             sources of the program
 //	apps/<name>/app.config.*    keys of apps.<name>
 //	mega.config.<env>.*
 //	mega.config.*
