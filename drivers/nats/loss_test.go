@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -100,9 +101,12 @@ func TestFlushedMessagesSurviveCuts(t *testing.T) {
 	cuts := max(bustest.Scaled(20), 5)
 	ctx, cancel := context.WithCancel(t.Context())
 	var cutting sync.WaitGroup
+	var flushes atomic.Int64 // that returned nil
 	cutting.Go(func() {
 		for i := range cuts {
+			before := flushes.Load()
 			connected(t, b, uint64(i))
+			await(t, func() bool { return flushes.Load() > before })
 			proxy.Cut()
 			await(t, func() bool { return b.Stats().Cuts > uint64(i) })
 		}
@@ -119,6 +123,7 @@ func TestFlushedMessagesSurviveCuts(t *testing.T) {
 			batch = append(batch, accepted)
 		}
 		if b.Flush(t.Context()) == nil {
+			flushes.Add(1)
 			for _, i := range batch {
 				safe[i] = true
 			}
