@@ -43,7 +43,7 @@
 //	release  ends a grant or withdraws a ticket, and hands over to the next
 //	beat     is the heartbeat of many tickets, and returns what became of them
 //	renew    renews the plain leases of many keys
-//	confirm  renews leases of one key, whatever their slot, or says why they are gone
+//	confirm  renews leases of one key in any slot, or returns why they ended
 //	force    takes the key from its holders
 //	inspect  reads, and writes nothing
 //	stamp    gives what redislock has obtained its fences
