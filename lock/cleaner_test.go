@@ -60,7 +60,10 @@ func TestAnOutageCostsABoundedNumberOfGoroutines(t *testing.T) {
 			t.Errorf("after the outage %d of 5000 failed calls were cleaned up", got)
 		}
 		synctest.Wait()
-		if got := runtime.NumGoroutine() - before; got > 0 {
+		// The runtime counts its own goroutines for finalizers and cleanups while
+		// they run, and the garbage collector starts them at any time.
+		const ofTheRuntime = 8
+		if got := runtime.NumGoroutine() - before; got > ofTheRuntime {
 			t.Errorf("%d goroutines are left", got)
 		}
 	})
