@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/megaframework/mega/drivers/cluster/wire"
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -48,7 +48,7 @@ func TestHalfSentFramesCostWhatWasSent(t *testing.T) {
 }
 
 // handOver writes a frame to a connection.
-func handOver(conn net.Conn, f *wire.Frame) error {
+func handOver(conn net.Conn, f *protocol.Frame) error {
 	body := f.Body()
 	head := []byte{byte(len(body) + 1), byte((len(body) + 1) >> 8), 0, 0, byte(typeHello)}
 	_, err := conn.Write(append(head, body...))
@@ -64,7 +64,7 @@ func TestAPeerThatIsLongBeforeItsHelloIsDropped(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-p.Done()
-	if e, ok := errors.AsType[*wire.FrameError](p.Err()); !ok || e.Length != 2048 {
+	if e, ok := errors.AsType[*protocol.FrameError](p.Err()); !ok || e.Length != 2048 {
 		t.Error(p.Err())
 	}
 }
@@ -76,7 +76,7 @@ func TestAPeerThatIsSilentIsDropped(t *testing.T) {
 		defer there.Close()
 		h := newHub(t, HubConfig{})
 		p := newPeer(h, here, name)
-		p.line.Limit(wire.Limits{First: 20 * time.Millisecond, Within: 20 * time.Millisecond})
+		p.line.Limit(protocol.Limits{First: 20 * time.Millisecond, Within: 20 * time.Millisecond})
 		must(t, h.enter(p))
 		p.serving.Go(p.serve)
 		if _, err := there.Write(say); len(say) > 0 && err != nil {
@@ -195,7 +195,7 @@ func TestAMemberIsConfirmedByItsFile(t *testing.T) {
 	defer conn.Close()
 	must(t, handOver(conn, b.hello(as).frame()))
 	var first [5]byte
-	if _, err := io.ReadFull(conn, first[:]); err != nil || wire.Type(first[4]) != typeWelcome {
+	if _, err := io.ReadFull(conn, first[:]); err != nil || protocol.Type(first[4]) != typeWelcome {
 		t.Errorf("without its file: %v, %v", first, err)
 	}
 }

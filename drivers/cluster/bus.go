@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/megaframework/mega/bus/driver"
-	"github.com/megaframework/mega/drivers/cluster/wire"
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 	"github.com/megaframework/mega/drivers/internal/routes"
 )
 
@@ -30,9 +30,9 @@ type Bus struct {
 
 	mu        sync.RWMutex
 	front     driver.Front
-	down      error      // the reason why there is no hub; nil if there is one
-	line      *wire.Line // carries changes of interests; nil while there is no hub
-	last      uint64     // the last number of an interest
+	down      error          // the reason why there is no hub; nil if there is one
+	line      *protocol.Line // carries changes of interests; nil while there is no hub
+	last      uint64         // the last number of an interest
 	interests map[interestKey]*interest
 	byNumber  map[uint64]*interest // the same interests, and those that are ending
 
@@ -103,7 +103,7 @@ func (b *Bus) Publish(ctx context.Context, m driver.Message) error {
 	if err := m.CheckSize(maxMessage); err != nil {
 		return err
 	}
-	f := addMessage(wire.Begin(typeEvent), &m)
+	f := addMessage(protocol.Begin(typeEvent), &m)
 	err := b.out.publish(ctx, f, &m)
 	if err != nil {
 		f.Free()
@@ -146,11 +146,11 @@ func (b *Bus) Request(ctx context.Context, m driver.Message) error {
 	if line == nil {
 		return b.disconnection()
 	}
-	return b.send(ctx, line, addMessage(wire.Begin(typeAsk).Uint(m.ID), &m), &m)
+	return b.send(ctx, line, addMessage(protocol.Begin(typeAsk).Uint(m.ID), &m), &m)
 }
 
 // send sends a frame that is dropped when line ends.
-func (b *Bus) send(ctx context.Context, line *wire.Line, f *wire.Frame, m *driver.Message) error {
+func (b *Bus) send(ctx context.Context, line *protocol.Line, f *protocol.Frame, m *driver.Message) error {
 	err := b.out.send(ctx, &tied{line: line, frame: f}, m)
 	if err != nil {
 		f.Free()
@@ -174,7 +174,7 @@ func (b *Bus) disconnection() error {
 // is the driver's Return.
 type asked struct {
 	demand
-	line *wire.Line // the line of the request
+	line *protocol.Line // the line of the request
 	left atomic.Int32
 }
 
@@ -188,7 +188,7 @@ func (b *Bus) Answer(ctx context.Context, request, answer driver.Message) error 
 	}
 	a := request.Return.(*asked)
 	done := !answer.More && a.left.Add(-1) == 0
-	f := addMessage(wire.Begin(typeAnswer).Uint(a.asker).Uint(a.id).Bool(done), &answer)
+	f := addMessage(protocol.Begin(typeAnswer).Uint(a.asker).Uint(a.id).Bool(done), &answer)
 	err := b.send(ctx, a.line, f, &answer)
 	if errors.Is(err, driver.ErrDisconnected) {
 		return nil // the hub that knew the sender has ended, and the sender has its error
@@ -220,7 +220,7 @@ func (b *Bus) flush(ctx context.Context) error {
 		return err
 	}
 	x := &tied{line: line}
-	err = b.syncs.waitBy(ctx, func(f *wire.Frame) error {
+	err = b.syncs.waitBy(ctx, func(f *protocol.Frame) error {
 		x.frame = f
 		err := b.out.send(ctx, x, &driver.Message{})
 		if err != nil {

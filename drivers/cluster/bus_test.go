@@ -17,7 +17,7 @@ import (
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/bus/bustest"
 	"github.com/megaframework/mega/bus/driver"
-	"github.com/megaframework/mega/drivers/cluster/wire"
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 	"github.com/megaframework/mega/drivers/memory"
 )
 
@@ -86,7 +86,7 @@ func soon(t testing.TB, what string, holds func() bool) {
 // rawPeer speaks to a hub without a node, and reads when it is told to.
 type rawPeer struct {
 	conn net.Conn
-	line *wire.Line
+	line *protocol.Line
 	peer *Peer
 }
 
@@ -94,13 +94,13 @@ func newRawPeer(t *testing.T, h *Hub) *rawPeer {
 	t.Helper()
 	r := &rawPeer{}
 	r.conn, r.peer = pipeTo(t, h, "raw")
-	r.line = wire.NewLine(r.conn)
+	r.line = protocol.NewLine(r.conn)
 	t.Cleanup(r.line.Close)
-	r.send(t, wire.Begin(typeHello).Rest([]byte(magic)).Uint(known.newest).Uint(1).String(""))
+	r.send(t, protocol.Begin(typeHello).Rest([]byte(magic)).Uint(known.newest).Uint(1).String(""))
 	return r
 }
 
-func (r *rawPeer) send(t *testing.T, f *wire.Frame) {
+func (r *rawPeer) send(t *testing.T, f *protocol.Frame) {
 	t.Helper()
 	if err := r.line.Send(f); err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func (r *rawPeer) send(t *testing.T, f *wire.Frame) {
 
 func (r *rawPeer) join(t *testing.T, number uint64, k driver.Kind, pattern, group string) {
 	t.Helper()
-	r.send(t, wire.Begin(typeJoin).Uint(number).Byte(byte(k)).Uint(1).String(pattern).String(group))
+	r.send(t, protocol.Begin(typeJoin).Uint(number).Byte(byte(k)).Uint(1).String(pattern).String(group))
 	soon(t, "the hub knows", func() bool {
 		r.peer.bus.mu.Lock()
 		defer r.peer.bus.mu.Unlock()
@@ -120,13 +120,13 @@ func (r *rawPeer) join(t *testing.T, number uint64, k driver.Kind, pattern, grou
 var errEnough = errors.New("enough")
 
 // read hands over frames until one is the last.
-func (r *rawPeer) read(t *testing.T, take func(wire.Type, *wire.Decoder) (last bool)) {
+func (r *rawPeer) read(t *testing.T, take func(protocol.Type, *protocol.Decoder) (last bool)) {
 	t.Helper()
 	if err := r.conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	err := r.line.Read(func(typ wire.Type, body []byte) error {
-		d := wire.NewDecoder(body)
+	err := r.line.Read(func(typ protocol.Type, body []byte) error {
+		d := protocol.NewDecoder(body)
 		if take(typ, &d) {
 			return errEnough
 		}
@@ -159,7 +159,7 @@ func TestDropsAreCountedExactly(t *testing.T) {
 	}
 	plain, group := 0, 0
 	lost := map[uint64]int{}
-	slow.read(t, func(typ wire.Type, d *wire.Decoder) bool {
+	slow.read(t, func(typ protocol.Type, d *protocol.Decoder) bool {
 		switch typ {
 		case typeDeliver:
 			if d.Bool() {
@@ -264,11 +264,11 @@ func TestAnAnswerWithoutRoomFailsTheRequest(t *testing.T) {
 	const n = 500
 	m := driver.Message{Subject: "ask", Data: []byte{}}
 	for id := range uint64(n) {
-		slow.send(t, addMessage(wire.Begin(typeAsk).Uint(id), &m))
+		slow.send(t, addMessage(protocol.Begin(typeAsk).Uint(id), &m))
 	}
 	soon(t, "it is full", slow.peer.bus.full.Load)
-	outcomes := map[uint64]wire.Type{}
-	slow.read(t, func(typ wire.Type, d *wire.Decoder) bool {
+	outcomes := map[uint64]protocol.Type{}
+	slow.read(t, func(typ protocol.Type, d *protocol.Decoder) bool {
 		if typ == typeReply || typ == typeFailed {
 			outcomes[d.Uint()] = typ
 		}
@@ -350,16 +350,16 @@ func TestNonsenseInAMessageHurtsNobody(t *testing.T) {
 	s, _ := count(t, b, "x")
 	respond(t, b, "x", func(context.Context, *bus.Msg) ([]byte, error) { return []byte("fine"), nil })
 	for i, tail := range []string{"\x01x", "\x01x\x04\x80", "\x01x\x04\xff\xff\x03", "\x01x\x3f\x01\x02"} {
-		raw.send(t, wire.Begin(typeEvent).Rest([]byte(tail)))
-		raw.send(t, wire.Begin(typeAsk).Uint(uint64(i)).Rest([]byte(tail)))
+		raw.send(t, protocol.Begin(typeEvent).Rest([]byte(tail)))
+		raw.send(t, protocol.Begin(typeAsk).Uint(uint64(i)).Rest([]byte(tail)))
 	}
-	raw.send(t, addMessage(wire.Begin(typeEvent), &driver.Message{Subject: "x"}))
+	raw.send(t, addMessage(protocol.Begin(typeEvent), &driver.Message{Subject: "x"}))
 	soon(t, "the one that makes sense comes", func() bool { return handled(s) == 1 })
 	if m, err := b.Request(t.Context(), "x", nil); err != nil || string(m.Data) != "fine" {
 		t.Errorf("afterwards: %v, %v", m, err)
 	}
 	failed := 0
-	raw.read(t, func(typ wire.Type, d *wire.Decoder) bool {
+	raw.read(t, func(typ protocol.Type, d *protocol.Decoder) bool {
 		if typ == typeFailed && d.Uint() == uint64(failed) && d.Byte() == failNobody {
 			failed++
 		}
@@ -372,11 +372,11 @@ func TestANameWithoutEndHurtsItsPeerAlone(t *testing.T) {
 	h := newHub(t, HubConfig{})
 	b := busAt(t, h)
 	deep := strings.Repeat("a.", 1<<18) + "a"
-	for name, f := range map[string]*wire.Frame{
-		"a pattern": wire.Begin(typeJoin).Uint(1).Byte(0).Uint(1).String(deep).String(""),
-		"a group":   wire.Begin(typeJoin).Uint(1).Byte(0).Uint(1).String("a").String(deep),
-		"an event":  addMessage(wire.Begin(typeEvent), &driver.Message{Subject: deep}),
-		"a request": addMessage(wire.Begin(typeAsk).Uint(1), &driver.Message{Subject: deep}),
+	for name, f := range map[string]*protocol.Frame{
+		"a pattern": protocol.Begin(typeJoin).Uint(1).Byte(0).Uint(1).String(deep).String(""),
+		"a group":   protocol.Begin(typeJoin).Uint(1).Byte(0).Uint(1).String("a").String(deep),
+		"an event":  addMessage(protocol.Begin(typeEvent), &driver.Message{Subject: deep}),
+		"a request": addMessage(protocol.Begin(typeAsk).Uint(1), &driver.Message{Subject: deep}),
 	} {
 		raw := newRawPeer(t, h)
 		raw.send(t, f)
@@ -389,12 +389,12 @@ func TestANameWithoutEndHurtsItsPeerAlone(t *testing.T) {
 }
 
 func FuzzBusFrames(f *testing.F) {
-	f.Add(byte(typeJoin), bodyOf(wire.Begin(typeJoin).Uint(1).Byte(0).Uint(1).String("a.*").String("g")))
-	f.Add(byte(typeEvent), bodyOf(addMessage(wire.Begin(typeEvent), &driver.Message{Subject: "a.b", Data: []byte("x")})))
-	f.Add(byte(typeAsk), bodyOf(addMessage(wire.Begin(typeAsk).Uint(1), &driver.Message{Subject: "a.b"})))
-	f.Add(byte(typeAnswer), bodyOf(addMessage(wire.Begin(typeAnswer).Uint(1).Uint(1).Bool(true), &driver.Message{Subject: "a.b"})))
-	f.Add(byte(typeReturn), bodyOf(addMessage(wire.Begin(typeReturn).Uint(1).Uint(1).Bool(true).Byte(1).String("a.b").String("g"), &driver.Message{Subject: "a.b"})))
-	f.Add(byte(typeReturn), bodyOf(addMessage(wire.Begin(typeReturn).Uint(0).Uint(0).Bool(false).Byte(0).String("a.b").String("g"), &driver.Message{Subject: "a.b"})))
+	f.Add(byte(typeJoin), bodyOf(protocol.Begin(typeJoin).Uint(1).Byte(0).Uint(1).String("a.*").String("g")))
+	f.Add(byte(typeEvent), bodyOf(addMessage(protocol.Begin(typeEvent), &driver.Message{Subject: "a.b", Data: []byte("x")})))
+	f.Add(byte(typeAsk), bodyOf(addMessage(protocol.Begin(typeAsk).Uint(1), &driver.Message{Subject: "a.b"})))
+	f.Add(byte(typeAnswer), bodyOf(addMessage(protocol.Begin(typeAnswer).Uint(1).Uint(1).Bool(true), &driver.Message{Subject: "a.b"})))
+	f.Add(byte(typeReturn), bodyOf(addMessage(protocol.Begin(typeReturn).Uint(1).Uint(1).Bool(true).Byte(1).String("a.b").String("g"), &driver.Message{Subject: "a.b"})))
+	f.Add(byte(typeReturn), bodyOf(addMessage(protocol.Begin(typeReturn).Uint(0).Uint(0).Bool(false).Byte(0).String("a.b").String("g"), &driver.Message{Subject: "a.b"})))
 	f.Add(byte(typeGap), []byte{1, 5})
 	f.Fuzz(func(t *testing.T, typ byte, body []byte) {
 		h := NewHub(HubConfig{})
@@ -410,12 +410,12 @@ func FuzzBusFrames(f *testing.F) {
 			p.bus.add(w)
 			h.bus.tables[k].Add(w.pattern, w.group, w)
 		}
-		d := wire.NewDecoder(body)
-		_ = h.bus.handle(other, typeBus+wire.Type(typ%0x20), &d)
+		d := protocol.NewDecoder(body)
+		_ = h.bus.handle(other, typeBus+protocol.Type(typ%0x20), &d)
 		h.bus.leave(other)
 		b := newBus(&Node{config: Config{Buffer: 1, Log: h.config.Log}})
-		d = wire.NewDecoder(body)
-		_ = b.handle(&session{line: p.line}, typeBus+wire.Type(typ%0x20), &d)
+		d = protocol.NewDecoder(body)
+		_ = b.handle(&session{line: p.line}, typeBus+protocol.Type(typ%0x20), &d)
 	})
 }
 

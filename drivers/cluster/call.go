@@ -9,7 +9,7 @@ import (
 	"runtime/debug"
 	"sync"
 
-	"github.com/megaframework/mega/drivers/cluster/wire"
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 )
 
 // Handler answers a call: a request by name, for communication between the
@@ -25,7 +25,7 @@ func (e *CallError) Error() string { return fmt.Sprintf("call %q: %s", e.Name, e
 
 // calls are the calls on one line, in both directions.
 type calls struct {
-	line   *wire.Line
+	line   *protocol.Line
 	handle Handler
 	log    *slog.Logger
 	from   *Peer
@@ -45,7 +45,7 @@ type answer struct {
 	err  error
 }
 
-func (c *calls) open(line *wire.Line, handle Handler, from *Peer, log *slog.Logger) {
+func (c *calls) open(line *protocol.Line, handle Handler, from *Peer, log *slog.Logger) {
 	c.line, c.handle, c.from, c.log = line, handle, from, log
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.asked = make(map[uint64]chan<- answer)
@@ -59,7 +59,7 @@ func (c *calls) call(ctx context.Context, name string, body []byte) ([]byte, err
 		return nil, fmt.Errorf("call %q: %w", name, err)
 	}
 	defer c.forget(number)
-	if err := c.line.Send(wire.Begin(typeCall).Uint(number).String(name).Rest(body)); err != nil {
+	if err := c.line.Send(protocol.Begin(typeCall).Uint(number).String(name).Rest(body)); err != nil {
 		return nil, fmt.Errorf("call %q: %w", name, err)
 	}
 	select {
@@ -93,7 +93,7 @@ func (c *calls) forget(number uint64) chan<- answer {
 }
 
 // result handles the answer to a call whose caller may have given up.
-func (c *calls) result(d *wire.Decoder) {
+func (c *calls) result(d *protocol.Decoder) {
 	number, failed := d.Uint(), d.Bool()
 	body := bytes.Clone(d.Rest())
 	answered := c.forget(number)
@@ -110,7 +110,7 @@ func (c *calls) result(d *wire.Decoder) {
 var errNoHandler = errors.New("nobody answers calls here")
 
 // serve answers a call, on its own goroutine.
-func (c *calls) serve(d *wire.Decoder) {
+func (c *calls) serve(d *protocol.Decoder) {
 	number, name := d.Uint(), d.String()
 	body := bytes.Clone(d.Rest())
 	if d.Err() != nil {
@@ -119,14 +119,14 @@ func (c *calls) serve(d *wire.Decoder) {
 	c.busy.Go(func() {
 		answer, err := c.answer(name, body)
 		err = c.reply(number, answer, err)
-		if _, oversized := errors.AsType[*wire.FrameError](err); oversized {
+		if _, oversized := errors.AsType[*protocol.FrameError](err); oversized {
 			_ = c.reply(number, nil, err) // a line that has ended has no caller
 		}
 	})
 }
 
 func (c *calls) reply(number uint64, answer []byte, err error) error {
-	f := wire.Begin(typeResult).Uint(number).Bool(err != nil)
+	f := protocol.Begin(typeResult).Uint(number).Bool(err != nil)
 	if err != nil {
 		answer = []byte(err.Error())
 	}

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/megaframework/mega/drivers/cluster/wire"
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -86,7 +86,7 @@ func (c *claim) enqueue() {
 }
 
 // have records the grant of the claim from d. The caller holds x's lock.
-func (x *Lock) have(c *claim, d *wire.Decoder) {
+func (x *Lock) have(c *claim, d *protocol.Decoder) {
 	r := &c.request
 	g := driver.Grant{Key: r.Key, Token: r.Token, Fences: max(r.Fences, 1), TTL: r.TTL, NoRenew: r.NoRenew, Lost: c.lost}
 	readGrant(d, &g, x.clock)
@@ -127,7 +127,7 @@ func (x *Lock) refuse(c *claim, err error) {
 }
 
 // granted handles the hub's report that a queued claim is granted.
-func (x *Lock) granted(d *wire.Decoder) {
+func (x *Lock) granted(d *protocol.Decoder) {
 	token := d.Bytes()
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -137,7 +137,7 @@ func (x *Lock) granted(d *wire.Decoder) {
 }
 
 // refused handles the hub's report that a claim is not queued any more.
-func (x *Lock) refused(d *wire.Decoder) {
+func (x *Lock) refused(d *protocol.Decoder) {
 	token := d.Bytes()
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -148,7 +148,7 @@ func (x *Lock) refused(d *wire.Decoder) {
 
 // lose handles the hub's report that a grant was taken away. The grant itself
 // may arrive later, as the answer to a question.
-func (x *Lock) lose(d *wire.Decoder) {
+func (x *Lock) lose(d *protocol.Decoder) {
 	token := d.Bytes()
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -183,14 +183,14 @@ func (x *Lock) renewed(g *driver.Grant, r *driver.Renewal) {
 
 // inventory returns the grants and the queued requests of this process as
 // frames for a hub that does not know them. The caller holds x's lock.
-func (x *Lock) inventory() []*wire.Frame {
-	var frames []*wire.Frame
+func (x *Lock) inventory() []*protocol.Frame {
+	var frames []*protocol.Frame
 	now := driver.Now()
 	for _, c := range x.claims {
 		switch c.state {
 		case claimHeld:
 			c.moved = true
-			f := wire.Begin(lockHave)
+			f := protocol.Begin(lockHave)
 			addLease(f, &c.grant, &c.request, x.clock)
 			frames = append(frames, f)
 		case claimQueued:
@@ -200,12 +200,12 @@ func (x *Lock) inventory() []*wire.Frame {
 			frames = append(frames, c.question(0))
 		}
 	}
-	return append(frames, wire.Begin(lockTold))
+	return append(frames, protocol.Begin(lockTold))
 }
 
 // question returns the frame that requests the claim.
-func (c *claim) question(number uint64) *wire.Frame {
-	f := wire.Begin(lockAsk).Uint(number).Int(c.first)
+func (c *claim) question(number uint64) *protocol.Frame {
+	f := protocol.Begin(lockAsk).Uint(number).Int(c.first)
 	addRequest(f, &c.request)
 	return f
 }

@@ -39,7 +39,7 @@ package cluster
 import (
 	"fmt"
 
-	"github.com/megaframework/mega/drivers/cluster/wire"
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 )
 
 // magic is the first field of the protocol. Each side knows its newest version
@@ -65,19 +65,19 @@ func (v versions) common(of versions) (uint64, error) {
 
 // The types of frames.
 const (
-	typeHello   wire.Type = 0x01 // magic, newest version, pid, name at the socket, nonce, oldest version: the first frame of a client
-	typeWelcome wire.Type = 0x02 // the common version, number of the client, whether typeOpen follows: the hub's answer
-	typeRefused wire.Type = 0x03 // reason: the hub's other answer
-	typeBye     wire.Type = 0x04 // the client closes its line, but its process lives on
-	typeCall    wire.Type = 0x05 // number, name, body
-	typeResult  wire.Type = 0x06 // number, whether it failed, body or error text
-	typeOpen    wire.Type = 0x07 // the hub knows all clients of an earlier hub
-	typeLeaving wire.Type = 0x08 // the hub shuts down in order: events wait for the next hub
-	typeLast    wire.Type = 0x09 // the client's answer to typeLeaving: no event follows
+	typeHello   protocol.Type = 0x01 // magic, newest version, pid, name at the socket, nonce, oldest version: the first frame of a client
+	typeWelcome protocol.Type = 0x02 // the common version, number of the client, whether typeOpen follows: the hub's answer
+	typeRefused protocol.Type = 0x03 // reason: the hub's other answer
+	typeBye     protocol.Type = 0x04 // the client closes its line, but its process lives on
+	typeCall    protocol.Type = 0x05 // number, name, body
+	typeResult  protocol.Type = 0x06 // number, whether it failed, body or error text
+	typeOpen    protocol.Type = 0x07 // the hub knows all clients of an earlier hub
+	typeLeaving protocol.Type = 0x08 // the hub shuts down in order: events wait for the next hub
+	typeLast    protocol.Type = 0x09 // the client's answer to typeLeaving: no event follows
 
-	typeLocks wire.Type = 0x20 // lock frames, up to 0x3f
-	typeBus   wire.Type = 0x40 // message frames, up to 0x5f
-	typeNone  wire.Type = 0x60
+	typeLocks protocol.Type = 0x20 // lock frames, up to 0x3f
+	typeBus   protocol.Type = 0x40 // message frames, up to 0x5f
+	typeNone  protocol.Type = 0x60
 )
 
 // PlaceError is the error if processes cannot connect at a path, and a retry

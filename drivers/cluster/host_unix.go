@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/megaframework/mega/drivers/cluster/rendezvous"
+	"github.com/megaframework/mega/drivers/cluster/internal/rendezvous"
 	"github.com/megaframework/mega/internal/private"
 )
 

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/megaframework/mega/drivers/cluster/wire"
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 )
 
 // HubConfig configures a Hub. The zero value is valid.
@@ -135,7 +135,7 @@ func (h *Hub) share() {
 func (h *Hub) welcome(p *Peer) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	p.send(wire.Begin(typeWelcome).Uint(p.speaks).Uint(p.number).Bool(h.shut))
+	p.send(protocol.Begin(typeWelcome).Uint(p.speaks).Uint(p.number).Bool(h.shut))
 	if h.shut {
 		h.behind = append(h.behind, p)
 	}
@@ -149,7 +149,7 @@ func (h *Hub) open() {
 	h.shut, h.behind = false, nil
 	h.mu.Unlock()
 	for _, p := range behind {
-		_ = p.line.Send(wire.Begin(typeOpen)) // a client that has ended needs no frame
+		_ = p.line.Send(protocol.Begin(typeOpen)) // a client that has ended needs no frame
 	}
 }
 
@@ -192,7 +192,7 @@ func (h *Hub) depart(ctx context.Context) {
 	defer cancel()
 	peers := h.Peers()
 	for _, p := range peers {
-		_ = p.line.Send(wire.Begin(typeLeaving)) // a client that has ended needs no frame
+		_ = p.line.Send(protocol.Begin(typeLeaving)) // a client that has ended needs no frame
 	}
 	before, moved := -1, time.Now()
 	for {

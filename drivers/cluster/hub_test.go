@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/megaframework/mega/drivers/cluster/wire"
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 )
 
 // newHub returns a hub that is closed when the test ends.
@@ -173,9 +173,9 @@ func TestUnknownFramesAreIgnored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, unknown := range []wire.Type{0x00, 0x1f, 0x3f, 0x5f, 0x60, 0xff} {
-		for _, line := range []*wire.Line{s.line, p.line} {
-			if err := line.Send(wire.Begin(unknown).String("from the future")); err != nil {
+	for _, unknown := range []protocol.Type{0x00, 0x1f, 0x3f, 0x5f, 0x60, 0xff} {
+		for _, line := range []*protocol.Line{s.line, p.line} {
+			if err := line.Send(protocol.Begin(unknown).String("from the future")); err != nil {
 				t.Fatal(err)
 			}
 		}

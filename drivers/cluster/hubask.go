@@ -2,11 +2,11 @@ package cluster
 
 import (
 	"github.com/megaframework/mega/bus/driver"
-	"github.com/megaframework/mega/drivers/cluster/wire"
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 )
 
 // ask routes a request of p, and records which clients have it.
-func (h *hubBus) ask(p *Peer, d *wire.Decoder) error {
+func (h *hubBus) ask(p *Peer, d *protocol.Decoder) error {
 	a := demand{p.number, d.Uint()}
 	tail := d.Rest()
 	r, err := h.find(driver.Request, tail)
@@ -82,7 +82,7 @@ func (h *hubBus) asker(number uint64) *Peer {
 }
 
 // answer passes an answer of p on to the client that sent the request.
-func (h *hubBus) answer(p *Peer, d *wire.Decoder) error {
+func (h *hubBus) answer(p *Peer, d *protocol.Decoder) error {
 	a, done := demand{d.Uint(), d.Uint()}, d.Bool()
 	if err := d.Err(); err != nil {
 		return err
@@ -92,7 +92,7 @@ func (h *hubBus) answer(p *Peer, d *wire.Decoder) error {
 	if to == nil {
 		return nil // the client has ended, and does not wait any more
 	}
-	p.batch.reply(to, a.id, wire.Begin(typeReply).Uint(a.id).Rest(d.Rest()))
+	p.batch.reply(to, a.id, protocol.Begin(typeReply).Uint(a.id).Rest(d.Rest()))
 	if done && x != nil {
 		h.settle(p, a.id, x, failNobody)
 	}
@@ -179,5 +179,5 @@ func (h *hubBus) settle(p *Peer, id uint64, x *debt, why byte) {
 
 // fail reports to the sender of a request that no further answer will come.
 func (h *hubBus) fail(p, asker *Peer, id uint64, why byte) {
-	p.batch.reply(asker, id, wire.Begin(typeFailed).Uint(id).Byte(why))
+	p.batch.reply(asker, id, protocol.Begin(typeFailed).Uint(id).Byte(why))
 }

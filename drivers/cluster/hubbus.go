@@ -5,7 +5,7 @@ import (
 	"sync"
 
 	"github.com/megaframework/mega/bus/driver"
-	"github.com/megaframework/mega/drivers/cluster/wire"
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 )
 
 // hubBus routes messages. The reader of the client that sent a message routes
@@ -26,7 +26,7 @@ func newHubBus(*Hub) *hubBus {
 }
 
 // handle handles a frame of p, on its reader's goroutine.
-func (h *hubBus) handle(p *Peer, t wire.Type, d *wire.Decoder) error {
+func (h *hubBus) handle(p *Peer, t protocol.Type, d *protocol.Decoder) error {
 	switch t {
 	case typeEvent:
 		return h.event(p, d)
@@ -35,7 +35,7 @@ func (h *hubBus) handle(p *Peer, t wire.Type, d *wire.Decoder) error {
 	case typeAnswer:
 		return h.answer(p, d)
 	case typeSync:
-		p.send(wire.Begin(typeSynced).Uint(d.Uint()))
+		p.send(protocol.Begin(typeSynced).Uint(d.Uint()))
 	case typeJoin:
 		return h.join(p, d)
 	case typeMembers:
@@ -61,7 +61,7 @@ var (
 // each token.
 const maxName = 255
 
-func (h *hubBus) join(p *Peer, d *wire.Decoder) error {
+func (h *hubBus) join(p *Peer, d *protocol.Decoder) error {
 	w := &wish{peer: p, number: d.Uint(), kind: driver.Kind(d.Byte())}
 	w.members.Store(members(d))
 	w.pattern, w.group = d.String(), d.String()
@@ -82,7 +82,7 @@ func (h *hubBus) join(p *Peer, d *wire.Decoder) error {
 
 // members reads the number of a process's members in a group. The result is at
 // least 1, and small enough that sums do not overflow.
-func members(d *wire.Decoder) int64 { return int64(min(max(d.Uint(), 1), 1<<31)) }
+func members(d *protocol.Decoder) int64 { return int64(min(max(d.Uint(), 1), 1<<31)) }
 
 // add adds a wish, unless there is one with its number. It reports whether it
 // did.
@@ -99,7 +99,7 @@ func (b *peerBus) add(w *wish) bool {
 	return true
 }
 
-func (b *peerBus) resize(d *wire.Decoder) error {
+func (b *peerBus) resize(d *protocol.Decoder) error {
 	number, n := d.Uint(), members(d)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -134,7 +134,7 @@ var errNoSubject = errors.New("a message without a subject")
 
 // find returns the receivers of the message.
 func (h *hubBus) find(k driver.Kind, tail []byte) (*route, error) {
-	d := wire.NewDecoder(tail)
+	d := protocol.NewDecoder(tail)
 	subject := d.Bytes()
 	if d.Err() != nil || len(subject) == 0 {
 		return nil, errNoSubject
@@ -147,7 +147,7 @@ func (h *hubBus) find(k driver.Kind, tail []byte) (*route, error) {
 
 // event routes an event. The sending process has served its own subscriptions
 // without a group.
-func (h *hubBus) event(p *Peer, d *wire.Decoder) error {
+func (h *hubBus) event(p *Peer, d *protocol.Decoder) error {
 	tail := d.Rest()
 	r, err := h.find(driver.Event, tail)
 	if err != nil {
@@ -233,7 +233,7 @@ func (h *hubBus) rehand(p *Peer, k driver.Kind, pattern, group string, not *Peer
 
 // returned gives a message that no member in the process of p takes to another
 // process: the members in p's process have just been stopped.
-func (h *hubBus) returned(p *Peer, d *wire.Decoder) error {
+func (h *hubBus) returned(p *Peer, d *protocol.Decoder) error {
 	a := demand{d.Uint(), d.Uint()}
 	done, k := d.Bool(), driver.Kind(d.Byte())
 	pattern, group := d.String(), d.String()

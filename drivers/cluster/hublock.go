@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/megaframework/mega/drivers/cluster/wire"
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 	"github.com/megaframework/mega/drivers/internal/table"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -51,7 +51,7 @@ func newTable(shut bool) *table.Table {
 }
 
 // handle handles a frame of p, on its reader's goroutine.
-func (h *hubLocks) handle(p *Peer, t wire.Type, d *wire.Decoder) error {
+func (h *hubLocks) handle(p *Peer, t protocol.Type, d *protocol.Decoder) error {
 	if p.locks.owner == nil {
 		p.locks.owner = table.NewOwner(func(e table.Event) { h.push(p, e) })
 	}
@@ -110,18 +110,18 @@ func (h *hubLocks) recorded(g *driver.Grant) bool {
 // push reports an event of one of p's claims to p. The goroutine that caused
 // the event calls push, so the frame is written at once.
 func (h *hubLocks) push(p *Peer, e table.Event) {
-	var f *wire.Frame
+	var f *protocol.Frame
 	switch e.Kind {
 	case table.Granted:
 		if !h.recorded(&e.Grant) {
 			return
 		}
-		f = wire.Begin(lockGranted).String(e.Grant.Token)
+		f = protocol.Begin(lockGranted).String(e.Grant.Token)
 		addGrant(f, &e.Grant, h.clock)
 	case table.Refused:
-		f = addError(wire.Begin(lockRefused).String(e.Grant.Token), e.Err)
+		f = addError(protocol.Begin(lockRefused).String(e.Grant.Token), e.Err)
 	case table.Lost:
-		f = addError(wire.Begin(lockLost).String(e.Grant.Token), e.Err)
+		f = addError(protocol.Begin(lockLost).String(e.Grant.Token), e.Err)
 	}
 	var b batch
 	b.send(p, f)
@@ -131,7 +131,7 @@ func (h *hubLocks) push(p *Peer, e table.Event) {
 // ask queues for a lease, with the time of the first request. Number 0 repeats
 // a queued request of an earlier hub: a place in the queue is then not
 // answered.
-func (h *hubLocks) ask(p *Peer, d *wire.Decoder) error {
+func (h *hubLocks) ask(p *Peer, d *protocol.Decoder) error {
 	number, since := d.Uint(), d.Int()
 	r, err := request(d, &p.locks.holder)
 	if err != nil {
@@ -143,7 +143,7 @@ func (h *hubLocks) ask(p *Peer, d *wire.Decoder) error {
 		h.tellAsked(p, &r, g, wait, err)
 		return nil
 	}
-	f := wire.Begin(lockAnswer).Uint(number)
+	f := protocol.Begin(lockAnswer).Uint(number)
 	switch {
 	case err != nil:
 		addError(f, err)
@@ -168,14 +168,14 @@ func (h *hubLocks) tellAsked(p *Peer, r *driver.Request, g driver.Grant, wait bo
 	}
 }
 
-func (h *hubLocks) leaveQueue(p *Peer, d *wire.Decoder) error {
+func (h *hubLocks) leaveQueue(p *Peer, d *protocol.Decoder) error {
 	number := d.Uint()
 	key, token, err := name(d)
 	if err != nil {
 		return err
 	}
 	g, err := h.table.Leave(key, token)
-	f := wire.Begin(lockAnswer).Uint(number)
+	f := protocol.Begin(lockAnswer).Uint(number)
 	switch {
 	case err != nil:
 		addError(f, err)
@@ -189,7 +189,7 @@ func (h *hubLocks) leaveQueue(p *Peer, d *wire.Decoder) error {
 	return nil
 }
 
-func (h *hubLocks) release(p *Peer, d *wire.Decoder) error {
+func (h *hubLocks) release(p *Peer, d *protocol.Decoder) error {
 	number := d.Uint()
 	key, token, err := name(d)
 	if err != nil {
@@ -199,7 +199,7 @@ func (h *hubLocks) release(p *Peer, d *wire.Decoder) error {
 	if number == 0 {
 		return nil
 	}
-	f := wire.Begin(lockAnswer).Uint(number)
+	f := protocol.Begin(lockAnswer).Uint(number)
 	if err != nil {
 		addError(f, err)
 	} else {
@@ -209,9 +209,9 @@ func (h *hubLocks) release(p *Peer, d *wire.Decoder) error {
 	return nil
 }
 
-func (h *hubLocks) renew(p *Peer, d *wire.Decoder) error {
+func (h *hubLocks) renew(p *Peer, d *protocol.Decoder) error {
 	number, n := d.Uint(), d.Count()
-	f := wire.Begin(lockAnswer).Uint(number).Byte(verdictDone)
+	f := protocol.Begin(lockAnswer).Uint(number).Byte(verdictDone)
 	for range n {
 		told, err := h.renewOne(f, d)
 		if err != nil || !told {
@@ -225,7 +225,7 @@ func (h *hubLocks) renew(p *Peer, d *wire.Decoder) error {
 
 // renewOne adds the outcome of one renewal to the answer, and reports whether
 // it may be sent. An error is the client's fault.
-func (h *hubLocks) renewOne(f *wire.Frame, d *wire.Decoder) (told bool, err error) {
+func (h *hubLocks) renewOne(f *protocol.Frame, d *protocol.Decoder) (told bool, err error) {
 	var g driver.Grant
 	if g.Key, g.Token, err = name(d); err != nil {
 		return false, err
@@ -244,7 +244,7 @@ func (h *hubLocks) renewOne(f *wire.Frame, d *wire.Decoder) (told bool, err erro
 	return h.recorded(&g), nil
 }
 
-func (h *hubLocks) force(p *Peer, d *wire.Decoder) error {
+func (h *hubLocks) force(p *Peer, d *protocol.Decoder) error {
 	number, key, reason := d.Uint(), d.String(), d.String()
 	by := holder(d, &p.locks.holder)
 	if err := d.Err(); err != nil {
@@ -257,16 +257,16 @@ func (h *hubLocks) force(p *Peer, d *wire.Decoder) error {
 		return err
 	}
 	_, err := h.table.Force(key, reason, by, func(n int) {
-		p.send(wire.Begin(lockAnswer).Uint(number).Byte(verdictDone).Uint(uint64(n)))
+		p.send(protocol.Begin(lockAnswer).Uint(number).Byte(verdictDone).Uint(uint64(n)))
 		p.batch.flush()
 	})
 	if err != nil {
-		p.send(addError(wire.Begin(lockAnswer).Uint(number), err))
+		p.send(addError(protocol.Begin(lockAnswer).Uint(number), err))
 	}
 	return nil
 }
 
-func (h *hubLocks) inspect(p *Peer, d *wire.Decoder) {
+func (h *hubLocks) inspect(p *Peer, d *protocol.Decoder) {
 	number, key := d.Uint(), d.String()
 	if d.Err() != nil {
 		return
@@ -275,7 +275,7 @@ func (h *hubLocks) inspect(p *Peer, d *wire.Decoder) {
 	h.show(p, number, []driver.State{s}, err)
 }
 
-func (h *hubLocks) list(p *Peer, d *wire.Decoder) {
+func (h *hubLocks) list(p *Peer, d *protocol.Decoder) {
 	number, prefix := d.Uint(), d.String()
 	if d.Err() != nil {
 		return
@@ -289,7 +289,7 @@ const part = 64 << 10
 
 func (h *hubLocks) show(p *Peer, number uint64, states []driver.State, err error) {
 	if err != nil {
-		p.send(addError(wire.Begin(lockAnswer).Uint(number), err))
+		p.send(addError(protocol.Begin(lockAnswer).Uint(number), err))
 		return
 	}
 	for _, f := range addStates(number, states, part) {
@@ -298,7 +298,7 @@ func (h *hubLocks) show(p *Peer, number uint64, states []driver.State, err error
 }
 
 // have records a lease that the client reports.
-func (h *hubLocks) have(p *Peer, d *wire.Decoder) error {
+func (h *hubLocks) have(p *Peer, d *protocol.Decoder) error {
 	l, err := readLease(d, h.clock, &p.locks.holder)
 	if err != nil {
 		return err

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/megaframework/mega/drivers/cluster/wire"
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 )
 
 // peerBus is the message state of a client in the hub.
@@ -94,7 +94,7 @@ func (b *batch) deliver(p *Peer, x *parcel) (o outcome, again []*wish) {
 	}
 	switch err := b.queue(p, f, int(p.hub.backlog.Load())); {
 	case err == nil:
-	case errors.Is(err, wire.ErrFull):
+	case errors.Is(err, protocol.ErrFull):
 		p.fill()
 		bus.count(x)
 		return dropped, again
@@ -125,12 +125,12 @@ func standing(wishes []*wish) (stand, ended []*wish) {
 	return wishes[:len(wishes)-len(ended)], ended
 }
 
-func (x *parcel) frame() *wire.Frame {
-	var f *wire.Frame
+func (x *parcel) frame() *protocol.Frame {
+	var f *protocol.Frame
 	if x.demand != nil {
-		f = wire.Begin(typeDemand).Uint(x.demand.asker).Uint(x.demand.id)
+		f = protocol.Begin(typeDemand).Uint(x.demand.asker).Uint(x.demand.id)
 	} else {
-		f = wire.Begin(typeDeliver)
+		f = protocol.Begin(typeDeliver)
 	}
 	f.Bool(len(x.plain) > 0).Uint(uint64(len(x.groups)))
 	for _, w := range x.groups {
@@ -179,7 +179,7 @@ const maxOverdue = 1024
 // requests pass over it as long as it does.
 func (p *Peer) writeOff() {
 	if p.sift() {
-		_ = p.line.Send(wire.Begin(typeCall).Uint(0).String("ping")) // any frame counts as an answer
+		_ = p.line.Send(protocol.Begin(typeCall).Uint(0).String("ping")) // any frame counts as an answer
 	}
 }
 
@@ -219,7 +219,7 @@ func (b *peerBus) forget(d demand) {
 
 // reply queues a frame with an answer to a request of p. If there is no room,
 // the request fails.
-func (b *batch) reply(p *Peer, id uint64, f *wire.Frame) {
+func (b *batch) reply(p *Peer, id uint64, f *protocol.Frame) {
 	defer f.Free()
 	bus := &p.bus
 	bus.mu.Lock()
@@ -228,7 +228,7 @@ func (b *batch) reply(p *Peer, id uint64, f *wire.Frame) {
 		return
 	}
 	if !bus.full.Load() {
-		if err := b.queue(p, f, int(p.hub.backlog.Load())); !errors.Is(err, wire.ErrFull) {
+		if err := b.queue(p, f, int(p.hub.backlog.Load())); !errors.Is(err, protocol.ErrFull) {
 			return // a line that has ended has no waiter
 		}
 		p.fill()
@@ -259,18 +259,18 @@ func (p *Peer) tellLosses() {
 	defer b.mu.Unlock()
 	for w, n := range b.lost {
 		if !w.ended.Load() {
-			p.queue(wire.Begin(typeGap).Uint(w.number).Uint(uint64(n)))
+			p.queue(protocol.Begin(typeGap).Uint(w.number).Uint(uint64(n)))
 		}
 	}
 	for _, id := range b.failed {
-		p.queue(wire.Begin(typeFailed).Uint(id).Byte(failFull))
+		p.queue(protocol.Begin(typeFailed).Uint(id).Byte(failFull))
 	}
 	b.lost, b.failed = nil, nil
 	b.full.Store(false)
 }
 
 // queue queues a small frame, regardless of the bytes that wait already.
-func (p *Peer) queue(f *wire.Frame) {
+func (p *Peer) queue(f *protocol.Frame) {
 	_ = p.line.Queue(f, 0) // a line that has ended has no reader
 	f.Free()
 }

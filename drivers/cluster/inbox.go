@@ -5,13 +5,13 @@ import (
 	"math/rand/v2"
 
 	"github.com/megaframework/mega/bus/driver"
-	"github.com/megaframework/mega/drivers/cluster/wire"
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 )
 
 // handle handles a frame of the hub, on the reader's goroutine. A malformed
 // message is the fault of its sender, which the hub does not check, and does
 // not end the line.
-func (b *Bus) handle(s *session, t wire.Type, d *wire.Decoder) error {
+func (b *Bus) handle(s *session, t protocol.Type, d *protocol.Decoder) error {
 	m := *d
 	switch t {
 	case typeDeliver:
@@ -31,7 +31,7 @@ func (b *Bus) handle(s *session, t wire.Type, d *wire.Decoder) error {
 }
 
 // deliver passes a message from the hub to its receivers.
-func (b *Bus) deliver(line *wire.Line, k driver.Kind, a *asked, d *wire.Decoder) {
+func (b *Bus) deliver(line *protocol.Line, k driver.Kind, a *asked, d *protocol.Decoder) {
 	plain, n := d.Bool(), d.Count()
 	numbers := *d // the numbers are read twice
 	for range n {
@@ -69,7 +69,7 @@ func (b *Bus) deliver(line *wire.Line, k driver.Kind, a *asked, d *wire.Decoder)
 
 // toMany passes the message to several receivers. It makes sure that a request
 // cannot get its last answer before all receivers have the request.
-func (x *arrival) toMany(plain bool, members []*member, n int, numbers *wire.Decoder) {
+func (x *arrival) toMany(plain bool, members []*member, n int, numbers *protocol.Decoder) {
 	if x.asked != nil {
 		x.asked.left.Store(1)
 	}
@@ -91,14 +91,14 @@ func (x *arrival) toMany(plain bool, members []*member, n int, numbers *wire.Dec
 // refuse reports to the hub that no member here answers, or answers any more.
 func (a *asked) refuse() {
 	if a != nil {
-		_ = a.line.Send(wire.Begin(typeNobody).Uint(a.asker).Uint(a.id)) // a line that has ended has no waiter
+		_ = a.line.Send(protocol.Begin(typeNobody).Uint(a.asker).Uint(a.id)) // a line that has ended has no waiter
 	}
 }
 
 // arrival is a message that is being passed to its receivers.
 type arrival struct {
 	bus   *Bus
-	line  *wire.Line
+	line  *protocol.Line
 	m     *driver.Message
 	asked *asked // nil for an event
 }
@@ -134,7 +134,7 @@ func (x *arrival) giveBack(in *interest, done bool) {
 	if x.asked != nil {
 		a = x.asked.demand
 	}
-	f := wire.Begin(typeReturn).Uint(a.asker).Uint(a.id).Bool(done).Byte(byte(in.kind)).String(in.pattern).String(in.group)
+	f := protocol.Begin(typeReturn).Uint(a.asker).Uint(a.id).Bool(done).Byte(byte(in.kind)).String(in.pattern).String(in.group)
 	_ = x.line.Send(addMessage(f, x.m)) // after the end of the line, the hub cannot give the message back
 }
 
@@ -169,7 +169,7 @@ func (b *Bus) find(number uint64) (*interest, []*member) {
 }
 
 // reply handles an answer to a request of this process.
-func (b *Bus) reply(d *wire.Decoder) {
+func (b *Bus) reply(d *protocol.Decoder) {
 	id, subject := d.Uint(), d.String()
 	m := readMessage(driver.Answer, subject, d)
 	m.ID = id
@@ -184,7 +184,7 @@ var (
 )
 
 // failed handles the hub's report that no further answer will come.
-func (b *Bus) failed(d *wire.Decoder) {
+func (b *Bus) failed(d *protocol.Decoder) {
 	id, why := d.Uint(), d.Byte()
 	err := error(driver.ErrNoResponders)
 	switch why {
@@ -199,7 +199,7 @@ func (b *Bus) failed(d *wire.Decoder) {
 // missed handles the hub's report of how many messages for an interest were not
 // sent. Each message for a group was for one member only, so that only one
 // member gets the report.
-func (b *Bus) missed(d *wire.Decoder) {
+func (b *Bus) missed(d *protocol.Decoder) {
 	number, lost := d.Uint(), int(min(d.Uint(), 1<<62))
 	in, members := b.find(number)
 	if in != nil && in.group != "" {

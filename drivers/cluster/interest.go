@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"github.com/megaframework/mega/bus/driver"
-	"github.com/megaframework/mega/drivers/cluster/wire"
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 )
 
 // interestKey is the identity of an interest. The hub knows it once, however
@@ -47,7 +47,7 @@ func (b *Bus) Subscribe(ctx context.Context, s driver.Subscription) (driver.Inte
 }
 
 // enter adds a subscription and registers it at the hub.
-func (b *Bus) enter(s driver.Subscription) (*member, *wire.Line, error) {
+func (b *Bus) enter(s driver.Subscription) (*member, *protocol.Line, error) {
 	key := interestKey{s.Kind, s.Pattern, s.Group}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -81,25 +81,25 @@ func (b *Bus) enter(s driver.Subscription) (*member, *wire.Line, error) {
 // are queued under Bus.mu. The frames are not written yet here, and a waiter
 // for the answer gets an error if the line has ended.
 
-func (in *interest) join(line *wire.Line) {
-	f := wire.Begin(typeJoin).Uint(in.number).Byte(byte(in.kind)).Uint(uint64(len(in.members))).String(in.pattern).String(in.group)
+func (in *interest) join(line *protocol.Line) {
+	f := protocol.Begin(typeJoin).Uint(in.number).Byte(byte(in.kind)).Uint(uint64(len(in.members))).String(in.pattern).String(in.group)
 	_ = line.Queue(f, 0)
 	f.Free()
 }
 
 // resize reports the number of members to the hub. Without a group the hub does
 // not use that number.
-func (in *interest) resize(line *wire.Line) {
+func (in *interest) resize(line *protocol.Line) {
 	if in.group == "" {
 		return
 	}
-	f := wire.Begin(typeMembers).Uint(in.number).Uint(uint64(len(in.members)))
+	f := protocol.Begin(typeMembers).Uint(in.number).Uint(uint64(len(in.members)))
 	_ = line.Queue(f, 0)
 	f.Free()
 }
 
-func (in *interest) leave(line *wire.Line) {
-	f := wire.Begin(typeLeave).Uint(in.number)
+func (in *interest) leave(line *protocol.Line) {
+	f := protocol.Begin(typeLeave).Uint(in.number)
 	_ = line.Queue(f, 0)
 	f.Free()
 }
@@ -133,7 +133,7 @@ func (x *member) leave() <-chan struct{} {
 }
 
 // retire reports to the hub that x leaves, unless there is no hub.
-func (b *Bus) retire(x *member) *wire.Line {
+func (b *Bus) retire(x *member) *protocol.Line {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	in := x.in
@@ -187,7 +187,7 @@ func (b *Bus) members() (all []*member) {
 }
 
 // rejoin registers every interest at a new hub.
-func (b *Bus) rejoin(line *wire.Line) {
+func (b *Bus) rejoin(line *protocol.Line) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.line, b.down = line, nil
@@ -197,7 +197,7 @@ func (b *Bus) rejoin(line *wire.Line) {
 }
 
 // leaveAll ends every interest. It returns nil if there is no hub.
-func (b *Bus) leaveAll() *wire.Line {
+func (b *Bus) leaveAll() *protocol.Line {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	line := b.line

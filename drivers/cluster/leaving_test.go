@@ -13,12 +13,12 @@ import (
 
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/bus/driver"
-	"github.com/megaframework/mega/drivers/cluster/wire"
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 )
 
 // handHub is a hub of which a test says every word. It answers nothing but hello.
 type handHub struct {
-	line    *wire.Line
+	line    *protocol.Line
 	returns atomic.Int64 // messages that were given back
 	syncs   chan uint64  // their numbers
 	joins   chan uint64  // the numbers of interests
@@ -31,7 +31,7 @@ func handServed(t *testing.T, c Config) (*Node, *handHub) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &handHub{line: wire.NewLine(here), syncs: make(chan uint64, 100), joins: make(chan uint64, 100)}
+	h := &handHub{line: protocol.NewLine(here), syncs: make(chan uint64, 100), joins: make(chan uint64, 100)}
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
@@ -56,11 +56,11 @@ func handServed(t *testing.T, c Config) (*Node, *handHub) {
 	return n, h
 }
 
-func (h *handHub) take(t wire.Type, body []byte) error {
-	d := wire.NewDecoder(body)
+func (h *handHub) take(t protocol.Type, body []byte) error {
+	d := protocol.NewDecoder(body)
 	switch t {
 	case typeHello:
-		return h.line.Send(wire.Begin(typeWelcome).Uint(known.newest).Uint(1).Bool(false))
+		return h.line.Send(protocol.Begin(typeWelcome).Uint(known.newest).Uint(1).Bool(false))
 	case typeSync:
 		h.syncs <- d.Uint()
 	case typeJoin:
@@ -73,7 +73,7 @@ func (h *handHub) take(t wire.Type, body []byte) error {
 	return d.Err()
 }
 
-func (h *handHub) say(t *testing.T, f *wire.Frame) {
+func (h *handHub) say(t *testing.T, f *protocol.Frame) {
 	t.Helper()
 	if err := h.line.Send(f); err != nil {
 		t.Fatal(err)
@@ -82,7 +82,7 @@ func (h *handHub) say(t *testing.T, f *wire.Frame) {
 
 func (h *handHub) synced(t *testing.T, number uint64) {
 	t.Helper()
-	h.say(t, wire.Begin(typeSynced).Uint(number))
+	h.say(t, protocol.Begin(typeSynced).Uint(number))
 }
 
 // sink counts what it gets.
@@ -117,7 +117,7 @@ func TestTheLastOfAGroupGetsWhatIsOnItsWay(t *testing.T) {
 	}
 	first, second := <-h.syncs, <-h.syncs
 	h.synced(t, min(first, second)) // the hub has heard of the first to leave
-	f := wire.Begin(typeDeliver).Bool(false).Uint(1).Uint(number)
+	f := protocol.Begin(typeDeliver).Bool(false).Uint(1).Uint(number)
 	h.say(t, addMessage(f, &driver.Message{Subject: "x"}))
 	h.synced(t, max(first, second))
 	for end := time.Now().Add(2 * time.Second); sinks[0].got.Load()+sinks[1].got.Load() == 0 && h.returns.Load() == 0; time.Sleep(time.Millisecond) {
@@ -137,7 +137,7 @@ func TestAHandlerThatHangsDoesNotHideTheEndOfTheHub(t *testing.T) {
 		return nil, nil
 	}})
 	defer close(hang)
-	h.say(t, wire.Begin(typeCall).Uint(1).String("check"))
+	h.say(t, protocol.Begin(typeCall).Uint(1).String("check"))
 	<-asked
 	h.line.Close()
 	select {

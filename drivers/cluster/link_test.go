@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/megaframework/mega/drivers/cluster/wire"
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 	"github.com/megaframework/mega/lock/locktest"
 )
 
@@ -143,8 +143,8 @@ func (l *link) pass(way int, frame []byte) bool {
 }
 
 // ops are the operations that the frames of a node belong to.
-func ops(t wire.Type) (locktest.Op, bool) {
-	op, ok := map[wire.Type]locktest.Op{
+func ops(t protocol.Type) (locktest.Op, bool) {
+	op, ok := map[protocol.Type]locktest.Op{
 		lockAsk: locktest.Acquire, lockRenew: locktest.Renew, lockRelease: locktest.Release,
 		lockForce: locktest.Force, lockInspect: locktest.Inspect, lockList: locktest.List,
 	}[t]
@@ -155,8 +155,8 @@ func ops(t wire.Type) (locktest.Op, bool) {
 func (l *link) look(way int, frame []byte) (number uint64, op locktest.Op) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	d := wire.NewDecoder(frame[5:])
-	t := wire.Type(frame[4])
+	d := protocol.NewDecoder(frame[5:])
+	t := protocol.Type(frame[4])
 	if way == down {
 		if t == lockAnswer {
 			number = d.Uint()

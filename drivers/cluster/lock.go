@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/megaframework/mega/drivers/cluster/wire"
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -23,7 +23,7 @@ type Lock struct {
 	clock clock
 
 	mu      sync.Mutex
-	line    *wire.Line           // to the hub, or nil while there is none
+	line    *protocol.Line       // to the hub, or nil while there is none
 	changed chan struct{}        // closed when line changes
 	why     error                // why no hub will come any more
 	asked   map[uint64]*question // the questions without an answer, by number
@@ -50,7 +50,7 @@ func newLock(n *Node) *Lock {
 }
 
 // handle handles a frame of the hub, on the reader's goroutine.
-func (x *Lock) handle(t wire.Type, d *wire.Decoder) error {
+func (x *Lock) handle(t protocol.Type, d *protocol.Decoder) error {
 	switch t {
 	case lockAnswer:
 		x.answer(d)
@@ -117,7 +117,7 @@ func (x *Lock) orphan(c *claim, why error) {
 }
 
 // change replaces the line. The caller holds x's lock.
-func (x *Lock) change(line *wire.Line) {
+func (x *Lock) change(line *protocol.Line) {
 	x.line = line
 	close(x.changed)
 	x.changed = make(chan struct{})
@@ -245,8 +245,8 @@ func (x *Lock) leave(ctx context.Context, c *claim, since time.Time) (driver.Gra
 	defer q.free()
 	q.claim = c
 	q.wait(farewell)
-	err := x.ask(ctx, q, func(number uint64) *wire.Frame {
-		return wire.Begin(lockLeave).Uint(number).String(r.Key).String(r.Token)
+	err := x.ask(ctx, q, func(number uint64) *protocol.Frame {
+		return protocol.Begin(lockLeave).Uint(number).String(r.Key).String(r.Token)
 	})
 	if g, cause, over := x.outcome(c); over {
 		return g, cause
@@ -288,7 +288,7 @@ func (x *Lock) abandon(c *claim) {
 	line := x.line
 	x.mu.Unlock()
 	if line != nil {
-		_ = line.Send(wire.Begin(lockRelease).Uint(0).String(c.request.Key).String(c.request.Token))
+		_ = line.Send(protocol.Begin(lockRelease).Uint(0).String(c.request.Key).String(c.request.Token))
 	}
 }
 
@@ -321,8 +321,8 @@ func (x *Lock) renew(ctx context.Context, grants []driver.Grant, renewals []driv
 }
 
 func (x *Lock) askRenewals(ctx context.Context, q *question, grants []driver.Grant) error {
-	return x.ask(ctx, q, func(number uint64) *wire.Frame {
-		f := wire.Begin(lockRenew).Uint(number).Uint(uint64(len(grants)))
+	return x.ask(ctx, q, func(number uint64) *protocol.Frame {
+		f := protocol.Begin(lockRenew).Uint(number).Uint(uint64(len(grants)))
 		for i := range grants {
 			g := &grants[i]
 			f.String(g.Key).String(g.Token).Int(int64(g.TTL)).Bool(g.NoRenew).Uint(g.Rev)
@@ -361,8 +361,8 @@ func (x *Lock) Release(ctx context.Context, g driver.Grant) error {
 	c := x.held(g.Key, g.Token)
 	q := newQuestion(g.Key)
 	defer q.free()
-	err := x.ask(ctx, q, func(number uint64) *wire.Frame {
-		return wire.Begin(lockRelease).Uint(number).String(g.Key).String(g.Token)
+	err := x.ask(ctx, q, func(number uint64) *protocol.Frame {
+		return protocol.Begin(lockRelease).Uint(number).String(g.Key).String(g.Token)
 	})
 	if err != nil && !errors.Is(err, driver.ErrLost) {
 		return err
@@ -411,8 +411,8 @@ func unlessForced(err error) error {
 func (x *Lock) ForceRelease(ctx context.Context, key, reason string, by driver.Holder) (int, error) {
 	q := newQuestion(key)
 	defer q.free()
-	err := x.inquire(ctx, q, func(number uint64) *wire.Frame {
-		f := wire.Begin(lockForce).Uint(number).String(key).String(reason)
+	err := x.inquire(ctx, q, func(number uint64) *protocol.Frame {
+		f := protocol.Begin(lockForce).Uint(number).String(key).String(reason)
 		addHolder(f, &by)
 		return f
 	})
@@ -434,18 +434,18 @@ func (x *Lock) List(ctx context.Context, prefix string) ([]driver.State, error) 
 	return x.states(ctx, lockList, prefix)
 }
 
-func (x *Lock) states(ctx context.Context, t wire.Type, name string) ([]driver.State, error) {
+func (x *Lock) states(ctx context.Context, t protocol.Type, name string) ([]driver.State, error) {
 	q := newQuestion(name)
 	defer q.free()
-	err := x.inquire(ctx, q, func(number uint64) *wire.Frame {
+	err := x.inquire(ctx, q, func(number uint64) *protocol.Frame {
 		q.states = nil // an earlier hub may have sent a part of the list
-		return wire.Begin(t).Uint(number).String(name)
+		return protocol.Begin(t).Uint(number).String(name)
 	})
 	return q.states, err
 }
 
 // inquire does the same as ask, for requests that fail after Close.
-func (x *Lock) inquire(ctx context.Context, q *question, frame func(number uint64) *wire.Frame) error {
+func (x *Lock) inquire(ctx context.Context, q *question, frame func(number uint64) *protocol.Frame) error {
 	x.mu.Lock()
 	closed := x.closed
 	x.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/megaframework/mega/drivers/cluster/wire"
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -85,7 +85,7 @@ func (x *Lock) noAnswer() error {
 
 // turn is one attempt to send a question.
 type turn struct {
-	line    *wire.Line
+	line    *protocol.Line
 	number  uint64
 	changed <-chan struct{} // closed when the line changes
 }
@@ -93,7 +93,7 @@ type turn struct {
 // ask sends the question that frame builds and waits for its answer, until ctx
 // ends or until the patience of q, if any, ends. If the hub ends, ask repeats
 // the question at the next hub: every question can be repeated.
-func (x *Lock) ask(ctx context.Context, q *question, frame func(number uint64) *wire.Frame) error {
+func (x *Lock) ask(ctx context.Context, q *question, frame func(number uint64) *protocol.Frame) error {
 	for {
 		t, err := x.enlist(q)
 		if err != nil {
@@ -139,7 +139,7 @@ func (x *Lock) enlist(q *question) (turn, error) {
 }
 
 // put sends the question and waits for its answer.
-func (x *Lock) put(ctx context.Context, q *question, t turn, f *wire.Frame) error {
+func (x *Lock) put(ctx context.Context, q *question, t turn, f *protocol.Frame) error {
 	if err := t.line.Send(f); err != nil {
 		return x.withdraw(q, t, asGone(err))
 	}
@@ -160,7 +160,7 @@ func (x *Lock) put(ctx context.Context, q *question, t turn, f *wire.Frame) erro
 // asGone converts the end of a line to errHubGone. It keeps the error of a
 // frame that is too large.
 func asGone(err error) error {
-	if _, oversized := errors.AsType[*wire.FrameError](err); oversized {
+	if _, oversized := errors.AsType[*protocol.FrameError](err); oversized {
 		return err
 	}
 	return errHubGone
@@ -180,7 +180,7 @@ func (x *Lock) withdraw(q *question, t turn, err error) error {
 }
 
 // answer handles the hub's answer to a question that may have been given up.
-func (x *Lock) answer(d *wire.Decoder) {
+func (x *Lock) answer(d *protocol.Decoder) {
 	number, o := d.Uint(), d.Byte()
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -196,7 +196,7 @@ func (x *Lock) answer(d *wire.Decoder) {
 }
 
 // take stores the content of the answer. The caller holds x's lock.
-func (x *Lock) take(q *question, o verdict, d *wire.Decoder) error {
+func (x *Lock) take(q *question, o verdict, d *protocol.Decoder) error {
 	switch {
 	case o == verdictQueued && q.claim != nil:
 		q.claim.enqueue()
@@ -213,7 +213,7 @@ func (x *Lock) take(q *question, o verdict, d *wire.Decoder) error {
 }
 
 // takeRenewals stores the renewals of an answer. The caller holds x's lock.
-func (x *Lock) takeRenewals(q *question, d *wire.Decoder) {
+func (x *Lock) takeRenewals(q *question, d *protocol.Decoder) {
 	for i := range q.grants {
 		g, r := &q.grants[i], &q.renewals[i]
 		o := d.Byte()

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/megaframework/mega/drivers/cluster/wire"
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 	"github.com/megaframework/mega/drivers/internal/table"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -66,7 +66,7 @@ const (
 // highest returns the highest fence that an earlier hub may have given.
 func highest() uint64 { return uint64(time.Now().Add(maxAhead).UnixMicro()) }
 
-func addHolder(f *wire.Frame, h *driver.Holder) {
+func addHolder(f *protocol.Frame, h *driver.Holder) {
 	f.String(cut(h.App)).String(cut(h.Host)).Int(int64(h.PID)).Int(int64(h.Worker)).String(cut(h.Label)).String(cut(h.Request))
 	if h.Since.IsZero() {
 		f.Int(0)
@@ -88,7 +88,7 @@ func cut(text string) string {
 
 // holder reads a value that addHolder has written. It shares equal strings with
 // last, an earlier holder.
-func holder(d *wire.Decoder, last *driver.Holder) (h driver.Holder) {
+func holder(d *protocol.Decoder, last *driver.Holder) (h driver.Holder) {
 	h.App = same(last.App, d.Bytes())
 	h.Host = same(last.Host, d.Bytes())
 	h.PID, h.Worker = int(d.Int()), int(d.Int())
@@ -100,12 +100,12 @@ func holder(d *wire.Decoder, last *driver.Holder) (h driver.Holder) {
 	return h
 }
 
-func addHolding(f *wire.Frame, h *driver.Holding) {
+func addHolding(f *protocol.Frame, h *driver.Holding) {
 	addHolder(f.Uint(uint64(h.Slot)).Uint(h.Fence).Int(int64(h.Left)), &h.Holder)
 }
 
 // readHolding reads a value that addHolding has written.
-func readHolding(d *wire.Decoder, last *driver.Holder) driver.Holding {
+func readHolding(d *protocol.Decoder, last *driver.Holder) driver.Holding {
 	h := driver.Holding{Slot: int(d.Uint()), Fence: d.Uint(), Left: time.Duration(d.Int())}
 	h.Holder = holder(d, last)
 	return h
@@ -120,13 +120,13 @@ func same(known string, b []byte) string {
 	return string(b)
 }
 
-func addRequest(f *wire.Frame, r *driver.Request) {
+func addRequest(f *protocol.Frame, r *driver.Request) {
 	f.String(r.Key).String(r.Token).Int(int64(r.TTL)).Bool(r.Wait == 0)
 	f.Uint(uint64(r.Slots)).Uint(uint64(r.Fences)).Bool(r.NoRenew)
 	addHolder(f, &r.Holder)
 }
 
-func request(d *wire.Decoder, last *driver.Holder) (r driver.Request, err error) {
+func request(d *protocol.Decoder, last *driver.Holder) (r driver.Request, err error) {
 	r.Key, r.Token, r.TTL = d.String(), d.String(), time.Duration(d.Int())
 	if !d.Bool() {
 		r.Wait = -1 // the client sends lockLeave when its wait has passed
@@ -145,7 +145,7 @@ func request(d *wire.Decoder, last *driver.Holder) (r driver.Request, err error)
 }
 
 // name reads the key and the token of a grant or a request.
-func name(d *wire.Decoder) (key, token string, err error) {
+func name(d *protocol.Decoder) (key, token string, err error) {
 	key, token = d.String(), d.String()
 	if err := d.Err(); err != nil {
 		return key, token, err
@@ -175,17 +175,17 @@ func checkHolder(h *driver.Holder) error {
 }
 
 // addGrant adds the values of a grant that its request does not contain.
-func addGrant(f *wire.Frame, g *driver.Grant, c clock) {
+func addGrant(f *protocol.Frame, g *driver.Grant, c clock) {
 	f.Uint(g.Fence).Uint(uint64(g.Slot)).Int(c.told(g.Deadline)).Uint(uint64(g.Resized)).Bool(g.Queued)
 }
 
-func readGrant(d *wire.Decoder, g *driver.Grant, c clock) {
+func readGrant(d *protocol.Decoder, g *driver.Grant, c clock) {
 	g.Fence, g.Slot = d.Uint(), int(d.Uint())
 	g.Deadline = c.heard(d.Int())
 	g.Resized, g.Queued = int(d.Uint()), d.Bool()
 }
 
-func addLease(f *wire.Frame, g *driver.Grant, r *driver.Request, c clock) {
+func addLease(f *protocol.Frame, g *driver.Grant, r *driver.Request, c clock) {
 	f.String(g.Key).String(g.Token).Uint(g.Fence).Uint(uint64(g.Fences)).Uint(uint64(g.Slot))
 	f.Uint(uint64(r.Slots)).Int(int64(g.TTL)).Bool(g.NoRenew).Uint(g.Rev).Int(c.told(g.Deadline))
 	addHolder(f, &r.Holder)
@@ -193,7 +193,7 @@ func addLease(f *wire.Frame, g *driver.Grant, r *driver.Request, c clock) {
 
 // readLease reads a value that addLease has written. It limits the expiry of
 // the lease to one TTL from now.
-func readLease(d *wire.Decoder, c clock, last *driver.Holder) (l table.Lease, err error) {
+func readLease(d *protocol.Decoder, c clock, last *driver.Holder) (l table.Lease, err error) {
 	g := &l.Grant
 	g.Key, g.Token, g.Fence = d.String(), d.String(), d.Uint()
 	fences, slot, slots := d.Uint(), d.Uint(), d.Uint()
@@ -215,7 +215,7 @@ func readLease(d *wire.Decoder, c clock, last *driver.Holder) (l table.Lease, er
 }
 
 // addError adds an outcome that is an error.
-func addError(f *wire.Frame, err error) *wire.Frame {
+func addError(f *protocol.Frame, err error) *protocol.Frame {
 	if busy, ok := errors.AsType[*driver.NotAcquiredError](err); ok {
 		f.Byte(verdictBusy).Uint(uint64(busy.Position)).Bool(busy.Full).Uint(uint64(len(busy.Holders)))
 		for i := range busy.Holders {
@@ -239,7 +239,7 @@ func addError(f *wire.Frame, err error) *wire.Frame {
 var errHubClosing = errors.New("the hub is closing")
 
 // readError reads the rest of an outcome that is an error. The error names key.
-func readError(o verdict, d *wire.Decoder, key string) error {
+func readError(o verdict, d *protocol.Decoder, key string) error {
 	switch o {
 	case verdictBusy:
 		busy := &driver.NotAcquiredError{Key: key, Position: int(d.Uint()), Full: d.Bool()}
@@ -269,12 +269,12 @@ const (
 
 // addStates adds states to the answer to number. It returns the frames of that
 // answer, each of roughly limit bytes at most.
-func addStates(number uint64, states []driver.State, limit int) []*wire.Frame {
-	f := wire.Begin(lockAnswer).Uint(number).Byte(verdictMore)
-	frames := []*wire.Frame{f}
-	room := func() *wire.Frame {
+func addStates(number uint64, states []driver.State, limit int) []*protocol.Frame {
+	f := protocol.Begin(lockAnswer).Uint(number).Byte(verdictMore)
+	frames := []*protocol.Frame{f}
+	room := func() *protocol.Frame {
 		if f.Len() > limit {
-			f = wire.Begin(lockAnswer).Uint(number).Byte(verdictMore)
+			f = protocol.Begin(lockAnswer).Uint(number).Byte(verdictMore)
 			frames = append(frames, f)
 		}
 		return f
@@ -289,11 +289,11 @@ func addStates(number uint64, states []driver.State, limit int) []*wire.Frame {
 			addHolder(room().Byte(recordWaiter), &s.Waiters[j])
 		}
 	}
-	return append(frames, wire.Begin(lockAnswer).Uint(number).Byte(verdictDone))
+	return append(frames, protocol.Begin(lockAnswer).Uint(number).Byte(verdictDone))
 }
 
 // readStates adds the records of one frame to states.
-func readStates(d *wire.Decoder, states []driver.State) []driver.State {
+func readStates(d *protocol.Decoder, states []driver.State) []driver.State {
 	var last driver.Holder
 	for d.Left() > 0 {
 		kind := d.Byte()

@@ -12,16 +12,16 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/megaframework/mega/drivers/cluster/wire"
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 	"github.com/megaframework/mega/lock/driver"
 )
 
 // body is what a frame carries, as its receiver sees it.
-func body(t testing.TB, f *wire.Frame) (wire.Type, []byte) {
+func body(t testing.TB, f *protocol.Frame) (protocol.Type, []byte) {
 	t.Helper()
 	r, w := io.Pipe()
 	defer r.Close()
-	line := wire.NewLine(pipeConn{w})
+	line := protocol.NewLine(pipeConn{w})
 	defer line.Close()
 	if err := line.Queue(f, 0); err != nil {
 		t.Fatal(err)
@@ -31,7 +31,7 @@ func body(t testing.TB, f *wire.Frame) (wire.Type, []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return wire.Type(frame[4]), frame[5:]
+	return protocol.Type(frame[4]), frame[5:]
 }
 
 func aRequest() driver.Request {
@@ -43,19 +43,19 @@ func aRequest() driver.Request {
 
 func TestRequestsAndLeasesArriveAsTheyWereSent(t *testing.T) {
 	r := aRequest()
-	f := wire.Begin(lockAsk)
+	f := protocol.Begin(lockAsk)
 	addRequest(f, &r)
 	_, b := body(t, f)
-	d := wire.NewDecoder(b)
+	d := protocol.NewDecoder(b)
 	if got, err := request(&d, &driver.Holder{}); err != nil || !reflect.DeepEqual(got, r) {
 		t.Errorf("got %+v, %v; want %+v", got, err, r)
 	}
 	c := readClock()
 	g := driver.Grant{Key: "k", Token: r.Token, Fence: 9, Fences: 17, Slot: 2, TTL: time.Second, Deadline: driver.Now().Add(time.Second / 2)}
-	f = wire.Begin(lockHave)
+	f = protocol.Begin(lockHave)
 	addLease(f, &g, &r, c)
 	_, b = body(t, f)
-	d = wire.NewDecoder(b)
+	d = protocol.NewDecoder(b)
 	l, err := readLease(&d, c, &driver.Holder{})
 	if err != nil || l.Slots != 3 || !reflect.DeepEqual(l.Holder, r.Holder) || l.Expires.Sub(g.Deadline) != driver.Margin(g.TTL) {
 		t.Errorf("got %+v, %v", l, err)
@@ -72,14 +72,14 @@ func TestErrorsArriveAsTheyWereSent(t *testing.T) {
 		&driver.LostError{Key: "k", Cause: driver.Expired},
 		&driver.LostError{Key: "k", Cause: driver.Forced, Reason: "deploy", By: driver.Holder{Host: "h", PID: 9}},
 	} {
-		_, b := body(t, addError(wire.Begin(lockAnswer), want))
-		d := wire.NewDecoder(b)
+		_, b := body(t, addError(protocol.Begin(lockAnswer), want))
+		d := protocol.NewDecoder(b)
 		if got := readError(d.Byte(), &d, "k"); !reflect.DeepEqual(got, want) {
 			t.Errorf("got %#v, want %#v", got, want)
 		}
 	}
-	_, b := body(t, addError(wire.Begin(lockAnswer), errors.New("out of order")))
-	d := wire.NewDecoder(b)
+	_, b := body(t, addError(protocol.Begin(lockAnswer), errors.New("out of order")))
+	d := protocol.NewDecoder(b)
 	if got := readError(d.Byte(), &d, "k"); !strings.Contains(got.Error(), "out of order") {
 		t.Error(got)
 	}
@@ -104,7 +104,7 @@ func TestALongListArrivesInParts(t *testing.T) {
 			t.Errorf("a part has %d bytes", f.Len())
 		}
 		_, b := body(t, f)
-		d := wire.NewDecoder(b)
+		d := protocol.NewDecoder(b)
 		if _, v := d.Uint(), d.Byte(); (v == verdictDone) != (i == len(frames)-1) {
 			t.Errorf("part %d of %d begins with %d", i, len(frames), v)
 		}
@@ -129,17 +129,17 @@ func TestAnInstantIsToldToOthers(t *testing.T) {
 // goes.
 func FuzzFramesToTheHub(f *testing.F) {
 	r := aRequest()
-	ask, have := wire.Begin(lockAsk).Uint(1).Uint(0), wire.Begin(lockHave)
+	ask, have := protocol.Begin(lockAsk).Uint(1).Uint(0), protocol.Begin(lockHave)
 	addRequest(ask, &r)
 	addLease(have, &driver.Grant{Key: "k", Token: "t", Fence: 1, Fences: 1, TTL: time.Second, Deadline: driver.Now()}, &r, readClock())
-	for _, frame := range []*wire.Frame{
-		ask, have, wire.Begin(lockTold),
-		wire.Begin(lockLeave).Uint(1).String("k").String(r.Token),
-		wire.Begin(lockRelease).Uint(1).String("k").String(r.Token),
-		wire.Begin(lockRenew).Uint(1).Uint(1).String("k").String(r.Token).Int(1e9).Bool(false).Uint(1),
-		wire.Begin(lockForce).Uint(1).String("k").String("why").String("").String("").Int(0).Int(0).String("").String("").Int(0),
-		wire.Begin(lockInspect).Uint(1).String("k"),
-		wire.Begin(lockList).Uint(1).String(""),
+	for _, frame := range []*protocol.Frame{
+		ask, have, protocol.Begin(lockTold),
+		protocol.Begin(lockLeave).Uint(1).String("k").String(r.Token),
+		protocol.Begin(lockRelease).Uint(1).String("k").String(r.Token),
+		protocol.Begin(lockRenew).Uint(1).Uint(1).String("k").String(r.Token).Int(1e9).Bool(false).Uint(1),
+		protocol.Begin(lockForce).Uint(1).String("k").String("why").String("").String("").Int(0).Int(0).String("").String("").Int(0),
+		protocol.Begin(lockInspect).Uint(1).String("k"),
+		protocol.Begin(lockList).Uint(1).String(""),
 	} {
 		t, b := body(f, frame)
 		f.Add(byte(t), b, byte(lockAsk), []byte{})
@@ -156,7 +156,7 @@ func FuzzFramesToTheHub(f *testing.F) {
 			t    byte
 			body []byte
 		}{{first, a}, {second, b}, {first, a}} {
-			kind := typeLocks + wire.Type(f.t)%(typeBus-typeLocks)
+			kind := typeLocks + protocol.Type(f.t)%(typeBus-typeLocks)
 			if p.handle(kind, f.body) != nil {
 				break
 			}
@@ -171,15 +171,15 @@ func FuzzFramesToTheHub(f *testing.F) {
 // Whatever a hub says does not break a node.
 func FuzzFramesOfTheHub(f *testing.F) {
 	g := driver.Grant{Fence: 1, Slot: 1, Deadline: driver.Now()}
-	answer, granted := wire.Begin(lockAnswer).Uint(1).Byte(verdictDone), wire.Begin(lockGranted).String("t")
+	answer, granted := protocol.Begin(lockAnswer).Uint(1).Byte(verdictDone), protocol.Begin(lockGranted).String("t")
 	addGrant(answer, &g, readClock())
 	addGrant(granted, &g, readClock())
 	for _, frame := range append(addStates(4, []driver.State{{Key: "k", Waiters: make([]driver.Holder, 2)}}, 10),
 		answer, granted,
-		wire.Begin(lockAnswer).Uint(1).Byte(verdictQueued).Uint(7),
-		wire.Begin(lockAnswer).Uint(3).Byte(verdictDone).Uint(7),
-		addError(wire.Begin(lockRefused).String("t"), &driver.NotAcquiredError{}),
-		addError(wire.Begin(lockLost).String("t"), &driver.LostError{}),
+		protocol.Begin(lockAnswer).Uint(1).Byte(verdictQueued).Uint(7),
+		protocol.Begin(lockAnswer).Uint(3).Byte(verdictDone).Uint(7),
+		addError(protocol.Begin(lockRefused).String("t"), &driver.NotAcquiredError{}),
+		addError(protocol.Begin(lockLost).String("t"), &driver.LostError{}),
 	) {
 		t, b := body(f, frame)
 		f.Add(byte(t), b, byte(lockAnswer), []byte{})
@@ -199,8 +199,8 @@ func FuzzFramesOfTheHub(f *testing.F) {
 			t    byte
 			body []byte
 		}{{first, a}, {second, b}, {first, a}} {
-			d := wire.NewDecoder(f.body)
-			_ = x.handle(typeLocks+wire.Type(f.t)%(typeBus-typeLocks), &d)
+			d := protocol.NewDecoder(f.body)
+			_ = x.handle(typeLocks+protocol.Type(f.t)%(typeBus-typeLocks), &d)
 		}
 		x.ended(errHubGone)
 	})
@@ -209,36 +209,36 @@ func FuzzFramesOfTheHub(f *testing.F) {
 func TestAPeerThatOverstatesHurtsItselfAlone(t *testing.T) {
 	h := newHub(t, HubConfig{})
 	l := lockerOf(t, h)
-	asking := func(change func(*driver.Request)) *wire.Frame {
+	asking := func(change func(*driver.Request)) *protocol.Frame {
 		r := aRequest()
 		change(&r)
-		f := wire.Begin(lockAsk).Uint(1).Int(0)
+		f := protocol.Begin(lockAsk).Uint(1).Int(0)
 		addRequest(f, &r)
 		return f
 	}
-	having := func(change func(*driver.Grant)) *wire.Frame {
+	having := func(change func(*driver.Grant)) *protocol.Frame {
 		r := aRequest()
 		g := driver.Grant{Key: r.Key, Token: r.Token, Fence: 1, Fences: 1, TTL: time.Second, Deadline: driver.Now()}
 		change(&g)
-		f := wire.Begin(lockHave)
+		f := protocol.Begin(lockHave)
 		addLease(f, &g, &r, readClock())
 		return f
 	}
 	long := strings.Repeat("x", 5000)
-	for name, f := range map[string]*wire.Frame{
+	for name, f := range map[string]*protocol.Frame{
 		"no key":                    asking(func(r *driver.Request) { r.Key = "" }),
 		"a long key":                asking(func(r *driver.Request) { r.Key = long }),
 		"a long token":              asking(func(r *driver.Request) { r.Token = long }),
-		"a long name":               wire.Begin(lockForce).Uint(1).String("k").String("why").String(long).String("").Int(0).Int(0).String("").String("").Int(0),
+		"a long name":               protocol.Begin(lockForce).Uint(1).String("k").String("why").String(long).String("").Int(0).Int(0).String("").String("").Int(0),
 		"no slot":                   asking(func(r *driver.Request) { r.Slots = 0 }),
 		"too many slots":            asking(func(r *driver.Request) { r.Slots = 5000 }),
 		"too many fences":           asking(func(r *driver.Request) { r.Fences = 1 << 40 }),
 		"a lease without end":       asking(func(r *driver.Request) { r.TTL = 1 << 62 }),
 		"a fence of the far future": having(func(g *driver.Grant) { g.Fence = 1 << 60 }),
 		"a slot that no pool has":   having(func(g *driver.Grant) { g.Slot = 1 << 30 }),
-		"a long reason":             wire.Begin(lockForce).Uint(1).String("k").String(long).String("").String("").Int(0).Int(0).String("").String("").Int(0),
-		"to release a long key":     wire.Begin(lockRelease).Uint(1).String(long).String("t"),
-		"to renew for nothing":      wire.Begin(lockRenew).Uint(1).Uint(1).String("k").String("t").Int(0).Bool(false).Uint(0),
+		"a long reason":             protocol.Begin(lockForce).Uint(1).String("k").String(long).String("").String("").Int(0).Int(0).String("").String("").Int(0),
+		"to release a long key":     protocol.Begin(lockRelease).Uint(1).String(long).String("t"),
+		"to renew for nothing":      protocol.Begin(lockRenew).Uint(1).Uint(1).String("k").String("t").Int(0).Bool(false).Uint(0),
 	} {
 		n, p := join(t, h, Config{})
 		s, err := n.session()

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/bus/driver"
-	"github.com/megaframework/mega/drivers/cluster/wire"
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 )
 
 // The frames about messages. An interest is the subscription of one process to
@@ -49,7 +49,7 @@ const (
 
 // addMessage writes m to the end of a frame: its subject first, so that the hub
 // routes without reading the rest, and its data last.
-func addMessage(f *wire.Frame, m *driver.Message) *wire.Frame {
+func addMessage(f *protocol.Frame, m *driver.Message) *protocol.Frame {
 	marks := marksOf(m)
 	f.String(m.Subject).Byte(marks)
 	if marks == 0 {
@@ -96,7 +96,7 @@ func marksOf(m *driver.Message) (marks byte) {
 	return marks
 }
 
-func addHeader(f *wire.Frame, h driver.Header) {
+func addHeader(f *protocol.Frame, h driver.Header) {
 	f.Uint(uint64(len(h)))
 	for key, values := range h {
 		f.String(key).Uint(uint64(len(values)))
@@ -108,7 +108,7 @@ func addHeader(f *wire.Frame, h driver.Header) {
 
 // readMessage reads the fields that addMessage has written after the subject.
 // Its data is a copy.
-func readMessage(k driver.Kind, subject string, d *wire.Decoder) driver.Message {
+func readMessage(k driver.Kind, subject string, d *protocol.Decoder) driver.Message {
 	m := driver.Message{Kind: k, Subject: subject}
 	marks := d.Byte()
 	if marks != 0 {
@@ -123,7 +123,7 @@ func readMessage(k driver.Kind, subject string, d *wire.Decoder) driver.Message 
 	return m
 }
 
-func readMarked(marks byte, m *driver.Message, d *wire.Decoder) {
+func readMarked(marks byte, m *driver.Message, d *protocol.Decoder) {
 	if marks&markHops != 0 {
 		m.Hops = d.Byte()
 	}
@@ -141,14 +141,14 @@ func readMarked(marks byte, m *driver.Message, d *wire.Decoder) {
 
 // readEvent reads a message that addMessage has written to an empty frame.
 func readEvent(body []byte) driver.Message {
-	d := wire.NewDecoder(body)
+	d := protocol.NewDecoder(body)
 	return readMessage(driver.Event, d.String(), &d)
 }
 
 // deadlineOf returns the deadline of a message that addMessage has written, in
 // nanoseconds since 1970, or 0 if it has none.
 func deadlineOf(tail []byte) int64 {
-	d := wire.NewDecoder(tail)
+	d := protocol.NewDecoder(tail)
 	d.Bytes() // the subject
 	marks := d.Byte()
 	if marks&markHops != 0 {
@@ -167,7 +167,7 @@ func fromWall(ns int64) time.Time {
 	return now.Add(time.Unix(0, ns).Sub(now.Round(0)))
 }
 
-func readHeader(d *wire.Decoder) driver.Header {
+func readHeader(d *protocol.Decoder) driver.Header {
 	h := driver.Header{}
 	for n := d.Count(); n > 0 && d.Err() == nil; n-- {
 		key := d.String()
@@ -176,7 +176,7 @@ func readHeader(d *wire.Decoder) driver.Header {
 	return h
 }
 
-func readValues(d *wire.Decoder) (values []string) {
+func readValues(d *protocol.Decoder) (values []string) {
 	for n := d.Count(); n > 0 && d.Err() == nil; n-- {
 		values = append(values, d.String())
 	}

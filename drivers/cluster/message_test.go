@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/bus/driver"
-	"github.com/megaframework/mega/drivers/cluster/wire"
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 )
 
 // bodyOf is the body of a frame, as its receiver sees it.
-func bodyOf(f *wire.Frame) []byte {
+func bodyOf(f *protocol.Frame) []byte {
 	defer f.Free()
 	return f.Body()
 }
@@ -19,7 +19,7 @@ func bodyOf(f *wire.Frame) []byte {
 // crossed is m after it was written and read.
 func crossed(t *testing.T, m driver.Message) driver.Message {
 	t.Helper()
-	d := wire.NewDecoder(bodyOf(addMessage(wire.Begin(typeEvent), &m)))
+	d := protocol.NewDecoder(bodyOf(addMessage(protocol.Begin(typeEvent), &m)))
 	got := readMessage(m.Kind, d.String(), &d)
 	if err := d.Err(); err != nil {
 		t.Fatal(err)
@@ -60,11 +60,11 @@ func TestADeadlineInAThousandYearsIsNone(t *testing.T) {
 }
 
 func FuzzMessage(f *testing.F) {
-	f.Add(bodyOf(addMessage(wire.Begin(typeEvent), &driver.Message{Subject: "a", Hops: 3, Deadline: time.Now(), Header: driver.Header{"k": {"v", "w"}}, Data: []byte("x")})))
+	f.Add(bodyOf(addMessage(protocol.Begin(typeEvent), &driver.Message{Subject: "a", Hops: 3, Deadline: time.Now(), Header: driver.Header{"k": {"v", "w"}}, Data: []byte("x")})))
 	f.Add([]byte{1, 'a', 0xff, 0xff, 0xff, 0xff, 0xff})
 	f.Add([]byte{1, 'a', 4, 0x80, 0x80, 0x80, 0x04})
 	f.Fuzz(func(t *testing.T, body []byte) {
-		d := wire.NewDecoder(body)
+		d := protocol.NewDecoder(body)
 		m := readMessage(driver.Event, d.String(), &d)
 		if d.Err() != nil {
 			return

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/megaframework/mega/drivers/cluster/wire"
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 	"github.com/megaframework/mega/internal/private"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -65,7 +65,7 @@ type Node struct {
 type session struct {
 	hub     string      // the name of the hub in errors
 	decided atomic.Bool // the node has taken the session, or has given it up
-	line    *wire.Line
+	line    *protocol.Line
 	calls   calls
 	number  uint64 // the hub's number of this process
 
@@ -304,7 +304,7 @@ func (n *Node) Close(ctx context.Context) error {
 func (s *session) bye(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	if s.line.Send(wire.Begin(typeBye)) == nil {
+	if s.line.Send(protocol.Begin(typeBye)) == nil {
 		_ = s.line.Room(ctx, 1)
 	}
 }
@@ -335,7 +335,7 @@ func (n *Node) hello(as identity) *greeting {
 // greet sends hello and waits for the answer. The reader that it starts makes
 // the session the node's session.
 func (n *Node) greet(ctx context.Context, conn net.Conn, as identity) error {
-	s := &session{hub: hubOf(conn), line: wire.NewLine(conn), opened: make(chan struct{})}
+	s := &session{hub: hubOf(conn), line: protocol.NewLine(conn), opened: make(chan struct{})}
 	s.calls.open(s.line, n.config.Handle, nil, n.config.Log)
 	if err := s.line.Send(n.hello(as).frame()); err != nil {
 		s.line.Close()
@@ -370,8 +370,8 @@ var errGivenUp = errors.New("its welcome came too late")
 // read reads the hub's frames until the line ends.
 func (n *Node) read(s *session, welcome chan<- error) {
 	greeted := false
-	err := s.line.Read(func(t wire.Type, body []byte) error {
-		d := wire.NewDecoder(body)
+	err := s.line.Read(func(t protocol.Type, body []byte) error {
+		d := protocol.NewDecoder(body)
 		if !greeted {
 			if err := s.welcomed(t, &d, n.speaks); err != nil {
 				return err
@@ -414,7 +414,7 @@ func (n *Node) read(s *session, welcome chan<- error) {
 }
 
 // welcomed handles the first frame of a hub.
-func (s *session) welcomed(t wire.Type, d *wire.Decoder, speaks versions) error {
+func (s *session) welcomed(t protocol.Type, d *protocol.Decoder, speaks versions) error {
 	switch t {
 	case typeWelcome:
 		v := d.Uint()
@@ -491,13 +491,13 @@ func (n *Node) ended(why error) {
 }
 
 // act handles a frame of the hub.
-func (n *Node) act(s *session, t wire.Type, d *wire.Decoder) error {
+func (n *Node) act(s *session, t protocol.Type, d *protocol.Decoder) error {
 	switch {
 	case t == typeOpen && s.shut:
 		n.open(s)
 	case t == typeLeaving:
 		n.bus.leaving(s)
-		return s.line.Send(wire.Begin(typeLast))
+		return s.line.Send(protocol.Begin(typeLast))
 	case t == typeCall:
 		s.calls.serve(d)
 	case t == typeResult:

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/bus/driver"
-	"github.com/megaframework/mega/drivers/cluster/wire"
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 )
 
 // outbox is the outbound queue of a process's messages, bounded in bytes. While
@@ -26,8 +26,8 @@ type outbox struct {
 	pumps sync.WaitGroup
 
 	mu       sync.Mutex
-	line     *wire.Line // nil while messages are held back
-	queue    []outgoing // valid from head on
+	line     *protocol.Line // nil while messages are held back
+	queue    []outgoing     // valid from head on
 	head     int
 	size     int           // bytes in queue
 	room     chan struct{} // closed when a frame has left the queue; nil without waiters
@@ -40,7 +40,7 @@ type outbox struct {
 
 // outgoing is an entry of the queue.
 type outgoing struct {
-	frame    *wire.Frame // the frame of an event
+	frame    *protocol.Frame // the frame of an event
 	size     int
 	deadline time.Time // the deadline of an event; zero without one
 	late     bool      // of an event: this process's own subscriptions receive it when it leaves
@@ -50,10 +50,10 @@ type outgoing struct {
 // tied is a request, an answer or a sync, which ends with its line. The
 // outbox's mutex guards it.
 type tied struct {
-	line  *wire.Line
-	frame *wire.Frame // nil after the frame has left
-	free  func()      // stops watching the caller's context; nil if it is not watched
-	given tally       // the events that were passed to the line before
+	line  *protocol.Line
+	frame *protocol.Frame // nil after the frame has left
+	free  func()          // stops watching the caller's context; nil if it is not watched
+	given tally           // the events that were passed to the line before
 }
 
 const (
@@ -76,7 +76,7 @@ func (o *outbox) open(b *Bus, limit int) {
 
 // publish takes an event, and passes it to this process's own subscriptions
 // unless it is late.
-func (o *outbox) publish(ctx context.Context, f *wire.Frame, m *driver.Message) error {
+func (o *outbox) publish(ctx context.Context, f *protocol.Frame, m *driver.Message) error {
 	late, err := o.put(ctx, outgoing{frame: f, size: f.Len() + weight, deadline: m.Deadline}, m)
 	if err == nil && !late {
 		o.bus.serve(m)
@@ -127,7 +127,7 @@ func (o *outbox) tryPut(ctx context.Context, e *outgoing, m *driver.Message) (la
 			o.line.FlushSoon() // this wakes the writer, and does not wait
 			return false, nil, nil
 		}
-		if !errors.Is(err, wire.ErrFull) {
+		if !errors.Is(err, protocol.ErrFull) {
 			o.line = nil // the line has ended, and the node has not noticed yet
 			if e.tied != nil {
 				return false, nil, err
@@ -155,7 +155,7 @@ func (o *outbox) hand(e *outgoing) error {
 }
 
 // handTo queues f and frees it, unless there is an error.
-func handTo(line *wire.Line, f *wire.Frame, limit int) error {
+func handTo(line *protocol.Line, f *protocol.Frame, limit int) error {
 	err := line.Queue(f, limit)
 	if err == nil {
 		f.Free()
@@ -249,7 +249,7 @@ func (o *outbox) pump() {
 
 // next passes on as much as the line takes. It returns the line, the late
 // events, the number of expired ones, and whether the pump is still needed.
-func (o *outbox) next() (line *wire.Line, late []driver.Message, expired int, more bool) {
+func (o *outbox) next() (line *protocol.Line, late []driver.Message, expired int, more bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	done := 0
@@ -270,7 +270,7 @@ func (o *outbox) next() (line *wire.Line, late []driver.Message, expired int, mo
 			break
 		}
 	}
-	if err != nil && !errors.Is(err, wire.ErrFull) {
+	if err != nil && !errors.Is(err, protocol.ErrFull) {
 		o.line = nil // the line has ended, and the node has not noticed yet
 	}
 	o.shift(done)
@@ -363,14 +363,14 @@ func (o *outbox) served(n int) {
 }
 
 // current returns the line to which messages are passed, or nil.
-func (o *outbox) current() *wire.Line {
+func (o *outbox) current() *protocol.Line {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.line
 }
 
 // resume passes messages to line from now on.
-func (o *outbox) resume(line *wire.Line) {
+func (o *outbox) resume(line *protocol.Line) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.line = line
@@ -383,7 +383,7 @@ func (o *outbox) resume(line *wire.Line) {
 }
 
 // await waits for a line to which messages are passed, and returns it.
-func (o *outbox) await(ctx context.Context) (*wire.Line, error) {
+func (o *outbox) await(ctx context.Context) (*protocol.Line, error) {
 	for {
 		line, back := o.lookBack()
 		if line != nil {
@@ -399,7 +399,7 @@ func (o *outbox) await(ctx context.Context) (*wire.Line, error) {
 	}
 }
 
-func (o *outbox) lookBack() (*wire.Line, <-chan struct{}) {
+func (o *outbox) lookBack() (*protocol.Line, <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.back == nil {

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/megaframework/mega/drivers/cluster/wire"
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 )
 
 // Peer is a client of a hub: a connected process, as the hub sees it. Its
@@ -22,7 +22,7 @@ type Peer struct {
 	hub    *Hub
 	name   string
 	number uint64
-	line   *wire.Line
+	line   *protocol.Line
 	calls  calls
 	batch  batch // belongs to the reader
 
@@ -46,7 +46,7 @@ type Peer struct {
 }
 
 func newPeer(h *Hub, conn net.Conn, name string) *Peer {
-	p := &Peer{hub: h, name: name, line: wire.NewLine(conn), done: make(chan struct{})}
+	p := &Peer{hub: h, name: name, line: protocol.NewLine(conn), done: make(chan struct{})}
 	p.calls.open(p.line, h.config.Handle, p, h.config.Log)
 	p.line.Limit(beforeHello)
 	return p
@@ -109,8 +109,8 @@ func (p *Peer) serve() {
 // stopped within a frame loses its connection, and reconnects when it
 // continues.
 var (
-	beforeHello = wire.Limits{Frame: 1 << 10, First: 5 * time.Second, Within: 5 * time.Second}
-	afterHello  = wire.Limits{Within: 15 * time.Second}
+	beforeHello = protocol.Limits{Frame: 1 << 10, First: 5 * time.Second, Within: 5 * time.Second}
+	afterHello  = protocol.Limits{Within: 15 * time.Second}
 )
 
 // read reads until the connection has ended. A panic while handling a frame
@@ -137,9 +137,9 @@ func hasEnded(err error) bool {
 }
 
 // handle handles a frame. An error ends the connection.
-func (p *Peer) handle(t wire.Type, body []byte) error {
+func (p *Peer) handle(t protocol.Type, body []byte) error {
 	p.heard.Add(1)
-	d := wire.NewDecoder(body)
+	d := protocol.NewDecoder(body)
 	err := p.act(t, &d)
 	if err == nil {
 		err = d.Err()
@@ -150,7 +150,7 @@ func (p *Peer) handle(t wire.Type, body []byte) error {
 	return nil
 }
 
-func (p *Peer) act(t wire.Type, d *wire.Decoder) error {
+func (p *Peer) act(t protocol.Type, d *protocol.Decoder) error {
 	switch {
 	case !p.greeted:
 		return p.greet(t, d)
@@ -173,7 +173,7 @@ func (p *Peer) act(t wire.Type, d *wire.Decoder) error {
 // errStranger is the error for a first frame that is not hello.
 var errStranger = errors.New("it does not speak the language of a peer")
 
-func (p *Peer) greet(t wire.Type, d *wire.Decoder) error {
+func (p *Peer) greet(t protocol.Type, d *protocol.Decoder) error {
 	if t != typeHello || d.Fixed(len(magic)) != magic {
 		return errStranger
 	}
@@ -192,7 +192,7 @@ func (p *Peer) greet(t wire.Type, d *wire.Decoder) error {
 		err = p.hub.admit()
 	}
 	if err != nil {
-		p.send(wire.Begin(typeRefused).String(err.Error()))
+		p.send(protocol.Begin(typeRefused).String(err.Error()))
 		p.batch.flush()
 		return err
 	}
@@ -211,13 +211,13 @@ type greeting struct {
 	nonce  uint64 // the same as in the member's file
 }
 
-func (h *greeting) frame() *wire.Frame {
-	f := wire.Begin(typeHello).Rest([]byte(magic)).Uint(h.speaks.newest).Uint(h.pid)
+func (h *greeting) frame() *protocol.Frame {
+	f := protocol.Begin(typeHello).Rest([]byte(magic)).Uint(h.speaks.newest).Uint(h.pid)
 	return f.String(h.member).Uint(h.nonce).Uint(h.speaks.oldest)
 }
 
 // readHello reads the fields of a hello that its version has.
-func readHello(d *wire.Decoder) (h greeting) {
+func readHello(d *protocol.Decoder) (h greeting) {
 	h.speaks.newest, h.pid = d.Uint(), d.Uint()
 	h.speaks.oldest = h.speaks.newest
 	if d.Left() > 0 {
@@ -231,7 +231,7 @@ func readHello(d *wire.Decoder) (h greeting) {
 
 // send queues a frame for the reader's own client. The frame is written when
 // the reader pauses.
-func (p *Peer) send(f *wire.Frame) { p.batch.send(p, f) }
+func (p *Peer) send(f *protocol.Frame) { p.batch.send(p, f) }
 
 // stuck is the number of unread bytes of answers at which the hub disconnects a
 // client.
@@ -248,9 +248,9 @@ type batch struct {
 
 // send queues f and frees it, regardless of the bytes that wait for the client
 // already.
-func (b *batch) send(to *Peer, f *wire.Frame) {
+func (b *batch) send(to *Peer, f *protocol.Frame) {
 	err := b.queue(to, f, stuck)
-	if errors.Is(err, wire.ErrFull) {
+	if errors.Is(err, protocol.ErrFull) {
 		to.line.End(errStuck)
 	}
 	f.Free()
@@ -258,7 +258,7 @@ func (b *batch) send(to *Peer, f *wire.Frame) {
 
 // queue queues f unless limit bytes wait for the client already. f still
 // belongs to the caller.
-func (b *batch) queue(to *Peer, f *wire.Frame, limit int) error {
+func (b *batch) queue(to *Peer, f *protocol.Frame, limit int) error {
 	if err := to.line.Queue(f, limit); err != nil {
 		return err
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/bus/driver"
-	"github.com/megaframework/mega/drivers/cluster/wire"
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 )
 
 // receipts counts the events that were passed to a line and that the hub has
@@ -13,7 +13,7 @@ import (
 // guards it.
 type receipts struct {
 	bus     *Bus
-	line    *wire.Line // the line that the tallies belong to
+	line    *protocol.Line // the line that the tallies belong to
 	given   tally
 	proven  tally // the part of given that the hub has confirmed
 	lost    int   // lost messages since the bus was opened
@@ -34,7 +34,7 @@ func (l *receipts) open(b *Bus) {
 	l.mark.Stop()
 }
 
-func (l *receipts) begin(line *wire.Line) {
+func (l *receipts) begin(line *protocol.Line) {
 	l.line, l.given, l.proven, l.marking = line, tally{}, tally{}, false
 }
 
@@ -70,7 +70,7 @@ func (l *receipts) ask() {
 
 // confirm records that the hub has the events up to given. asked reports
 // whether this is the answer to ask.
-func (l *receipts) confirm(line *wire.Line, given tally, asked bool) {
+func (l *receipts) confirm(line *protocol.Line, given tally, asked bool) {
 	o := &l.bus.out
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/megaframework/mega/drivers/cluster/rendezvous"
+	"github.com/megaframework/mega/drivers/cluster/internal/rendezvous"
 )
 
 // recovery is the wait of a new hub before it grants any lease: every client

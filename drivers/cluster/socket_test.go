@@ -15,7 +15,7 @@ import (
 	"time"
 
 	busdriver "github.com/megaframework/mega/bus/driver"
-	"github.com/megaframework/mega/drivers/cluster/rendezvous"
+	"github.com/megaframework/mega/drivers/cluster/internal/rendezvous"
 )
 
 // socketPath is one in a folder that nobody else can enter, and short: those of

@@ -7,7 +7,7 @@ import (
 	"sync"
 
 	"github.com/megaframework/mega/bus/driver"
-	"github.com/megaframework/mega/drivers/cluster/wire"
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 )
 
 // syncs are questions to the hub whether it has handled all frames that were
@@ -20,15 +20,15 @@ type syncs struct {
 
 // wait waits until the hub has handled all frames that were sent on line
 // before.
-func (s *syncs) wait(ctx context.Context, line *wire.Line) error {
+func (s *syncs) wait(ctx context.Context, line *protocol.Line) error {
 	return s.waitBy(ctx, line.Send)
 }
 
 // waitBy does the same as wait, for a question that send sends.
-func (s *syncs) waitBy(ctx context.Context, send func(*wire.Frame) error) error {
+func (s *syncs) waitBy(ctx context.Context, send func(*protocol.Frame) error) error {
 	done := make(chan error, 1)
 	number := s.expect(func(err error) { done <- err })
-	if err := send(wire.Begin(typeSync).Uint(number)); err != nil {
+	if err := send(protocol.Begin(typeSync).Uint(number)); err != nil {
 		s.end(number)
 		return ended(err)
 	}
@@ -43,9 +43,9 @@ func (s *syncs) waitBy(ctx context.Context, send func(*wire.Frame) error) error 
 
 // begin sends a question to the hub. It calls then when the hub has answered,
 // or with an error when the line has ended.
-func (s *syncs) begin(line *wire.Line, then func(error)) {
+func (s *syncs) begin(line *protocol.Line, then func(error)) {
 	number := s.expect(then)
-	if err := line.Send(wire.Begin(typeSync).Uint(number)); err != nil {
+	if err := line.Send(protocol.Begin(typeSync).Uint(number)); err != nil {
 		s.answer(number, ended(err))
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/megaframework/mega/drivers/cluster/rendezvous"
+	"github.com/megaframework/mega/drivers/cluster/internal/rendezvous"
 	"github.com/megaframework/mega/internal/history"
 	"github.com/megaframework/mega/lock/driver"
 )

@@ -48,16 +48,16 @@ func layers() map[string][]string {
 
 		"megatest": {"", "boot", "bus", "bus/driver", "lock", "lock/driver", "drivers/memory"},
 
-		"drivers/cluster":         {"lock/driver", "bus/driver", "drivers/cluster/...", "drivers/internal/...", "internal/private"},
-		"drivers/cluster/wire":    {},
-		"drivers/internal/routes": {},
-		"drivers/internal/table":  {"lock/driver"},
+		"drivers/cluster":                   {"lock/driver", "bus/driver", "drivers/cluster/...", "drivers/internal/...", "internal/private"},
+		"drivers/cluster/internal/protocol": {},
+		"drivers/internal/routes":           {},
+		"drivers/internal/table":            {"lock/driver"},
 
-		"drivers/memory":             {"lock/driver", "bus/driver", "drivers/internal/..."},
-		"drivers/cluster/rendezvous": {"internal/private"},
-		"drivers/nats":               {"bus/driver"},
-		"drivers/redis":              {"lock/driver", "drivers/redis/...", "internal/mask"},
-		"drivers/redis/...":          {"lock/driver", "drivers/redis/...", "internal/mask"},
+		"drivers/memory":                      {"lock/driver", "bus/driver", "drivers/internal/..."},
+		"drivers/cluster/internal/rendezvous": {"internal/private"},
+		"drivers/nats":                        {"bus/driver"},
+		"drivers/redis":                       {"lock/driver", "drivers/redis/...", "internal/mask"},
+		"drivers/redis/...":                   {"lock/driver", "drivers/redis/...", "internal/mask"},
 
 		"config":     {"internal/mask", "internal/spelling"},
 		"ctx":        {"lock", "lock/driver", "bus", "bus/driver", "ctx/locale", "internal/embedded"},

@@ -1,4 +1,4 @@
-// Package wire defines the frames between the processes of a node and their
+// Package protocol defines the frames between the processes of a node and their
 // hub. It has no knowledge of locks and messages.
 //
 // A frame is its length, its type and its body. The length, four bytes with the
@@ -8,7 +8,7 @@
 //
 // The methods of [Frame] write the values of a body, and a [Decoder] reads
 // them. The Decoder detects every body that is too short.
-package wire
+package protocol
 
 import (
 	"encoding/binary"
