@@ -28,8 +28,8 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/config"
-	"github.com/megaframework/mega/internal/supervisor"
 	"github.com/megaframework/mega/internal/systemd"
+	"github.com/megaframework/mega/internal/workers"
 )
 
 // Process describes the process that a program runs in.
@@ -168,7 +168,7 @@ func (r *Running) Stop() error { return r.stop() }
 // returns the exit status. If the configuration has several workers, Main runs
 // the supervisor, and each worker calls Main in turn.
 func Main(ctx context.Context, p Process, options ...Option) int {
-	defer supervisor.Reap(slog.New(slog.NewTextHandler(p.Stderr, nil)))()
+	defer workers.Reap(slog.New(slog.NewTextHandler(p.Stderr, nil)))()
 	if program, c, files := p.supervises(options); c != nil {
 		return p.supervise(ctx, program, c, files)
 	}

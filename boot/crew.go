@@ -16,8 +16,8 @@ import (
 
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/drivers/cluster"
-	"github.com/megaframework/mega/internal/supervisor"
 	"github.com/megaframework/mega/internal/systemd"
+	"github.com/megaframework/mega/internal/workers"
 )
 
 // crew is the supervisor of a program with several workers. It owns the
@@ -33,10 +33,10 @@ type crew struct {
 	logs      *logs
 	veil      veil // masks the secrets of the configuration
 	log       *slog.Logger
-	listeners []*supervisor.Listener
+	listeners []*workers.Listener
 	hub       *cluster.Hub // of the lines; of locks and messages, too, unless cluster.socket is set
 	party     party        // the connection to cluster.socket
-	workers   *supervisor.Supervisor
+	workers   *workers.Supervisor
 
 	reloading sync.Mutex                    // held during a reload of the configuration
 	inForce   atomic.Pointer[config.Config] // config, with the changes of reloads
@@ -52,7 +52,7 @@ type crew struct {
 
 // member is a worker and its line.
 type member struct {
-	process *supervisor.Process
+	process *workers.Process
 	peer    *cluster.Peer
 	reloads int           // number of reloads when the worker was started
 	spoke   chan struct{} // closed by the worker's first call
@@ -144,12 +144,12 @@ func (w *crew) meet(ctx context.Context, d decisions) error {
 }
 
 // crewed returns the supervisor of the workers, which are not running yet.
-func (w *crew) crewed() (*supervisor.Supervisor, error) {
+func (w *crew) crewed() (*workers.Supervisor, error) {
 	path, err := os.Executable()
 	if err != nil {
 		return nil, &Failure{Code: "boot.failed", Exit: ExitInternal, Text: "The executable that workers are started from cannot be found.", Cause: err}
 	}
-	return supervisor.New(supervisor.Config{
+	return workers.New(workers.Config{
 		Workers: w.config.Cluster.Workers,
 		Path:    path, Args: w.process.args(path), Env: systemd.Without(w.process.Environ), Stdout: os.Stdout, Stderr: w.process.Stderr,
 		Listeners: w.listeners, Grace: w.config.Shutdown.Timeout + graceTime,
@@ -191,7 +191,7 @@ func (w *crew) listen(ctx context.Context, f front) error {
 	if err != nil {
 		return listenFailure(w.config, "apps."+name+".addr", f.addr, err)
 	}
-	shared, err := supervisor.Listen(name, l.TCPListener)
+	shared, err := workers.Listen(name, l.TCPListener)
 	if err != nil {
 		return supervisorMissing(w.config, err)
 	}
@@ -215,7 +215,7 @@ func (w *crew) run(ctx context.Context) int {
 	err := w.workers.Run(ctx)
 	close(over)
 	heeding.Wait()
-	spent, isSpent := errors.AsType[*supervisor.SpentError](err)
+	spent, isSpent := errors.AsType[*workers.SpentError](err)
 	switch {
 	case isSpent:
 		return w.process.tellFailure(w.given(spent))
@@ -344,7 +344,7 @@ const reloadTime = 10 * time.Second
 // passReload makes a worker reload the configuration. A worker that is still
 // starting does so when it is ready.
 func (w *crew) passReload(ctx context.Context, m *member) error {
-	if m.process.Worker().State != supervisor.Ready {
+	if m.process.Worker().State != workers.Ready {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, reloadTime)
@@ -372,7 +372,7 @@ func (unheard) Code() string { return "worker.unanswered" }
 
 // serve runs the supervisor's side of the line to a worker. It returns when the
 // line ends.
-func (w *crew) serve(p *supervisor.Process, conn net.Conn) {
+func (w *crew) serve(p *workers.Process, conn net.Conn) {
 	w.mu.Lock() // calls of the worker wait until the member is known
 	m := &member{process: p, peer: w.hub.Join(conn, fmt.Sprintf("worker %d", p.ID())), reloads: w.reloads, spoke: make(chan struct{})}
 	w.members[m.peer] = m
@@ -437,7 +437,7 @@ func word(is bool) []byte {
 // worker may receive it before the supervisor. Therefore ending waits for
 // hearsay.
 func (w *crew) ending(m *member) bool {
-	if m.process.Worker().State == supervisor.Stopping {
+	if m.process.Worker().State == workers.Stopping {
 		return w.workers.Stopping()
 	}
 	timer := time.NewTimer(hearsay)
@@ -498,7 +498,7 @@ func (w *crew) isReady(ctx context.Context, m *member, body []byte) error {
 func (w *crew) tell(of Report) {
 	ready := map[int]bool{}
 	for _, p := range w.workers.Workers() {
-		if p.State == supervisor.Ready {
+		if p.State == workers.Ready {
 			ready[p.ID] = true
 		}
 	}
@@ -520,7 +520,7 @@ func (w *crew) tell(of Report) {
 
 // given returns the Failure of a program whose supervisor has given up on its
 // workers.
-func (w *crew) given(e *supervisor.SpentError) *Failure {
+func (w *crew) given(e *workers.SpentError) *Failure {
 	text := fmt.Sprintf("Worker %d ended %d times in a row before it was ready.", e.Worker, e.Deaths)
 	if e.Deaths == 1 {
 		text = fmt.Sprintf("Worker %d ended before it was ready, and the next one would, too.", e.Worker)

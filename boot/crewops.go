@@ -11,7 +11,7 @@ import (
 
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/metrics"
-	"github.com/megaframework/mega/internal/supervisor"
+	"github.com/megaframework/mega/internal/workers"
 )
 
 // watch serves the probes, the metrics and the admin socket of a supervisor.
@@ -160,7 +160,7 @@ func (w *crew) gathered() *metrics.Gathered {
 
 func (w *crew) counted() metrics.Crew {
 	c := metrics.Crew{States: map[string]int{}, Restarts: map[int]int{}}
-	for _, state := range []supervisor.State{supervisor.Starting, supervisor.Ready, supervisor.Stopping, supervisor.Failing, admin.Down} {
+	for _, state := range []workers.State{workers.Starting, workers.Ready, workers.Stopping, workers.Failing, admin.Down} {
 		c.States[string(state)] = 0
 	}
 	for _, p := range w.seen() {

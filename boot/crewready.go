@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/internal/admin"
-	"github.com/megaframework/mega/internal/supervisor"
+	"github.com/megaframework/mega/internal/workers"
 )
 
 // Probes of a supervisor. The supervisor answers for its workers, and asks them
@@ -59,7 +59,7 @@ func (w *crew) ready(ctx context.Context, verbose bool) readiness {
 // degraded adds the workers that fail to start.
 func (w *crew) degraded(is readiness) readiness {
 	for _, x := range w.seen() {
-		if x.State == string(supervisor.Failing) {
+		if x.State == string(workers.Failing) {
 			is.Degraded = append(is.Degraded, fmt.Sprintf("worker %d: failing: %s", x.ID, x.Ended))
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/megaframework/mega/config"
-	"github.com/megaframework/mega/internal/supervisor"
 	"github.com/megaframework/mega/internal/systemd"
+	"github.com/megaframework/mega/internal/workers"
 )
 
 // OwnProcess prepares a process that belongs to the program alone, once, and
@@ -25,7 +25,7 @@ import (
 func OwnProcess() (environ []string) {
 	goredis.SetLogger(muted{})
 	environ = os.Environ()
-	for _, name := range slices.Concat(supervisor.Descriptors(), systemd.Variables()) {
+	for _, name := range slices.Concat(workers.Descriptors(), systemd.Variables()) {
 		_ = os.Unsetenv(name) // it has a name
 	}
 	return environ

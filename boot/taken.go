@@ -10,12 +10,12 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/megaframework/mega/internal/supervisor"
+	"github.com/megaframework/mega/internal/workers"
 )
 
 // takenError is the error for an address that a worker of this program uses.
 type takenError struct {
-	by  supervisor.Holder
+	by  workers.Holder
 	err error
 }
 
@@ -45,7 +45,7 @@ func listenSoon(ctx context.Context, addr string, wait time.Duration, log *slog.
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			return l, err
 		}
-		by, known := supervisor.HolderOf(portOf(addr))
+		by, known := workers.HolderOf(portOf(addr))
 		switch {
 		case !known:
 			if lookups++; lookups == maxLookups {

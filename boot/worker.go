@@ -12,7 +12,7 @@ import (
 
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/drivers/cluster"
-	"github.com/megaframework/mega/internal/supervisor"
+	"github.com/megaframework/mega/internal/workers"
 )
 
 // The resources that a worker shares with its supervisor: listeners, and a
@@ -46,7 +46,7 @@ type presented struct {
 
 // membership connects a worker to its supervisor.
 type membership struct {
-	inherited *supervisor.Inherited
+	inherited *workers.Inherited
 	node      *cluster.Node
 	read      *config.Files // nil if the supervisor had a copy
 }
@@ -54,7 +54,7 @@ type membership struct {
 // join takes the listeners and the line that a supervisor has passed to this
 // process. In a process without a supervisor it does nothing.
 func (b *booting) join() error {
-	in, err := supervisor.Inherit(b.process.Environ)
+	in, err := workers.Inherit(b.process.Environ)
 	if err != nil {
 		return supervisorGone(err)
 	}

@@ -1,6 +1,6 @@
 //go:build darwin
 
-package supervisor
+package workers
 
 // reapHere is for Linux, the only system whose first process reaps orphans.
 func reapHere() {}

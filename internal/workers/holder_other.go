@@ -1,6 +1,6 @@
 //go:build !linux
 
-package supervisor
+package workers
 
 // HolderOf returns false: this system does not list the sockets of processes.
 func HolderOf(int) (Holder, bool) { return Holder{}, false }

@@ -1,4 +1,4 @@
-// Package supervisor runs a program as several processes, its workers. The
+// Package workers runs a program as several processes, its workers. The
 // supervisor starts the workers from its own executable, passes its open
 // listeners to them, and replaces those that die. It restarts them one after
 // the other without a gap, and ends them when it ends.
@@ -8,7 +8,7 @@
 // package does not define the protocol on the line: the code that serves the
 // line calls Process.Ready when the worker reports that it is ready. A worker
 // whose line ends has lost its supervisor, and must end.
-package supervisor
+package workers
 
 import (
 	"cmp"

@@ -1,4 +1,4 @@
-package supervisor
+package workers
 
 // Holder is a worker of this program that listens on an address.
 type Holder struct {
