@@ -10,8 +10,7 @@ import (
 	"github.com/megaframework/mega/lock"
 )
 
-// openLocks opens the locks that a redis keeps, to look at them and to take
-// them away.
+// openLocks opens the locks of a Redis.
 func openLocks(ctx context.Context, s cli.Server) (*lock.Locker, error) {
 	d, err := redis.OpenLock(ctx, redis.Config{URL: s.URL, Engine: s.Engine, Key: s.Key, Namespace: s.Namespace})
 	if err != nil {
@@ -24,7 +23,7 @@ func openLocks(ctx context.Context, s cli.Server) (*lock.Locker, error) {
 	return l, nil
 }
 
-// operator tells whoever loses a lock who took it.
+// operator identifies the operator in the reason of a forced release.
 func operator(_ context.Context, h *lock.Holder) {
 	h.App = "mega"
 	if u, err := user.Current(); err == nil {

@@ -33,7 +33,7 @@ func TestLocksOfARedisAreSeenAndTakenAway(t *testing.T) {
 			}
 		}
 		status, stdout, stderr := mega(append([]string{"lock", "release", "product:lamp", "--reason", "stuck"}, at...)...)
-		if status != boot.ExitOK || !strings.Contains(stdout, "taken away from 1 holder") {
+		if status != boot.ExitOK || !strings.Contains(stdout, "released from 1 holder") {
 			t.Errorf("release: exit status %d:\n%s%s", status, stdout, stderr)
 		}
 		<-lease.Context().Done()

@@ -1,6 +1,6 @@
-// Command mega is what needs no app: it writes new applications, explains codes,
-// and looks at the locks of programs that run and of servers. All other verbs
-// are in each application's own binary.
+// Command mega has the verbs that need no app: it writes new applications,
+// explains codes, and shows the locks of running programs and of servers. All
+// other verbs are in the binary of each application.
 package main
 
 import (
@@ -17,8 +17,8 @@ func main() {
 
 func run(p cli.Process) int {
 	return cli.RunTool(p, cli.Tool{
-		Long: "mega writes new applications and looks at locks. Everything else is a verb of an\n" +
-			"application's own binary: see `go run . help` in its folder.",
+		Long: "mega writes new applications and shows locks. All other verbs are in the binary of\n" +
+			"each application: see `go run . help` in its folder.",
 		Verbs:     []func(*cli.Shell) *cobra.Command{newVerb},
 		OpenLocks: openLocks,
 	})

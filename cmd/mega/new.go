@@ -27,10 +27,10 @@ func newVerb(s *cli.Shell) *cobra.Command {
 	var a scaffold.App
 	var copyAt string
 	c := &cobra.Command{
-		Use: "new NAME", Short: "write a new application that builds, runs and passes its own test",
-		Long: "It writes a small shop into a folder of that name: a program, a handler that sells under a lock, its\n" +
-			"test, a configuration with comments. NAME is a word of lower-case letters and digits. Either everything\n" +
-			"is written, or nothing.\n\nWith --json: {\"name\", \"dir\", \"mega\", \"files\", \"tidy\"}.",
+		Use: "new NAME", Short: "write a new application with a test",
+		Long: "The application is a small shop in a folder NAME: a program, a handler that sells under a lock, its\n" +
+			"test, and a configuration with comments. NAME is a word of lower-case letters and digits. After an error\n" +
+			"nothing is left behind.\n\nWith --json: {\"name\", \"dir\", \"mega\", \"files\", \"tidy\"}.",
 		Example: "  mega new shop && cd shop && make run",
 		Args: func(c *cobra.Command, args []string) error {
 			return cli.Arguments(c, args, 1, "a name, as in: "+c.CommandPath()+" shop")
@@ -49,8 +49,8 @@ func newVerb(s *cli.Shell) *cobra.Command {
 			return s.Print(w, w.print)
 		},
 	}
-	c.Flags().StringVar(&a.Dir, "dir", "", "write into `DIR` (default NAME), which is not there yet or empty")
-	c.Flags().StringVar(&copyAt, "mega", "", "build with the working copy of mega in `DIR` (default: what this mega was built from)")
+	c.Flags().StringVar(&a.Dir, "dir", "", "write into `DIR` (default NAME), which must be missing or empty")
+	c.Flags().StringVar(&copyAt, "mega", "", "build with the working copy of mega in `DIR` (default: the version of this mega)")
 	c.Flags().BoolVar(&a.Bare, "no-tidy", false, "do not run the go command, which may need the network")
 	return c
 }
@@ -62,20 +62,20 @@ func chosen(dir string) (scaffold.Framework, error) {
 	return scaffold.Own()
 }
 
-// failure says what to do about an application that could not be written.
+// failure adds the corrections to the error of an application that could not be written.
 func failure(a scaffold.App, err error) error {
-	f := &boot.Failure{Code: "new.failed", Exit: boot.ExitUnavailable, Text: fmt.Sprintf("The application %q could not be written.", a.Name), Cause: err}
+	f := &boot.Failure{Code: "new.failed", Exit: boot.ExitUnavailable, Text: fmt.Sprintf("Cannot write the application %q.", a.Name), Cause: err}
 	switch {
 	case errors.Is(err, scaffold.ErrName):
 		f.Code, f.Exit, f.Actions = "new.name", boot.ExitUsage, []string{"choose a word such as shop: it names the folder, the module and the program"}
 	case errors.Is(err, scaffold.ErrNotEmpty):
 		f.Code, f.Exit, f.Actions = "new.not_empty", boot.ExitUsage, []string{"choose another folder: --dir DIR"}
 	case errors.Is(err, scaffold.ErrNoFramework):
-		f.Code, f.Exit, f.Actions = "new.no_framework", boot.ExitUsage, []string{"say where a working copy of mega is: --mega DIR"}
+		f.Code, f.Exit, f.Actions = "new.no_framework", boot.ExitUsage, []string{"name the folder of a working copy of mega: --mega DIR"}
 	case errors.Is(err, scaffold.ErrModules):
 		f.Code, f.Actions = "new.modules", []string{
-			"see that go is installed and the network is there, and try again",
-			"write the files alone: --no-tidy, and go mod tidy later",
+			"install go, check the network, and repeat the command",
+			"write only the files with --no-tidy, and run go mod tidy later",
 		}
 	}
 	return f

@@ -3,7 +3,7 @@
 // state that only the process's memory holds, such as the locks of the memory
 // driver.
 //
-//	GET  /process         who it is: Info
+//	GET  /process         its identity: Info
 //	GET  /locks           ?prefix= &limit=: Listing
 //	GET  /lock            ?key=: lock.State
 //	GET  /stats           of locks: lock.Stats
@@ -43,7 +43,7 @@ import (
 )
 
 // ErrUnsupported is the error of a system that cannot identify a socket's peer.
-var ErrUnsupported = errors.New("admin sockets are not supported on this system: it does not say which user connects")
+var ErrUnsupported = errors.New("admin sockets are not supported on this system: it does not report the user of a connection")
 
 // Info identifies a process.
 type Info struct {

@@ -105,7 +105,7 @@ func (c commanding) restart(w http.ResponseWriter, r *http.Request) {
 	}
 	workers := c.ids()
 	if _, known := workers[in.ID]; in.ID != 0 && !known {
-		refuseWorker(w, &workerError{http.StatusNotFound, "worker.unknown", fmt.Sprintf("there is no worker %d", in.ID)})
+		refuseWorker(w, &workerError{http.StatusNotFound, "worker.unknown", fmt.Sprintf("unknown worker %d", in.ID)})
 		return
 	}
 	var which []slog.Attr
@@ -135,7 +135,7 @@ func (c commanding) ids() map[int]struct{} {
 
 func (c commanding) reload(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Has(workerQuery) {
-		refuse(w, http.StatusBadRequest, "request.invalid", errors.New("the configuration is that of all workers: leave the worker out"))
+		refuse(w, http.StatusBadRequest, "request.invalid", errors.New("all workers have one configuration: omit the worker number"))
 		return
 	}
 	unbounded(w)

@@ -202,7 +202,7 @@ func TestWhatIsForAllWorkersGoesToAll(t *testing.T) {
 	if err != nil || len(changes) != 1 || changes[0].Key != "of the supervisor" {
 		t.Errorf("reload: %+v, %v", changes, err)
 	}
-	if _, err := client.Worker(1).Reload(ctx); err == nil || !strings.Contains(err.Error(), "that of all workers") {
+	if _, err := client.Worker(1).Reload(ctx); err == nil || !strings.Contains(err.Error(), "all workers have one configuration") {
 		t.Errorf("reload of one: %v", err)
 	}
 }
@@ -244,11 +244,11 @@ func TestWorkerThatCannotBeAskedIsSaidToBeSo(t *testing.T) {
 		code   string
 		says   string
 	}{
-		1: {502, "worker.unanswered", "worker 1, pid 2: it has ended"},
-		2: {502, "worker.unanswered", "worker 2, pid 1: it does not answer"},
+		1: {502, "worker.unanswered", "worker 1, pid 2: the process has ended"},
+		2: {502, "worker.unanswered", "worker 2, pid 1: no answer"},
 		3: {503, "worker.not_ready", "worker 3 is starting"},
-		4: {502, "worker.unanswered", "worker 4, pid 4: it has no socket"},
-		9: {404, "worker.unknown", `no worker "9": they are 1, 2, 3, 4`},
+		4: {502, "worker.unanswered", "worker 4, pid 4: the worker has no socket"},
+		9: {404, "worker.unknown", `unknown worker "9"; the workers are 1, 2, 3, 4`},
 	} {
 		var no *admin.Error
 		began := time.Now()
@@ -356,7 +356,7 @@ func TestWorkerThatHangsWithARequestIsGivenUp(t *testing.T) {
 			t.Errorf("nobody else was asked: %v", err)
 		}
 		_, err := client.Worker(1).Locks(t.Context(), "", 0)
-		if no, ok := errors.AsType[*admin.Error](err); !ok || no.Status != 502 || !strings.Contains(no.Text, "does not answer within 1s") {
+		if no, ok := errors.AsType[*admin.Error](err); !ok || no.Status != 502 || !strings.Contains(no.Text, "no answer within 1s") {
 			t.Errorf("got %+v", err)
 		}
 	})

@@ -114,7 +114,7 @@ func choose(workers []Worker, query map[string][]string) ([]Worker, error) {
 		return chosen(workers, all, text[0])
 	}
 	if len(all) == 0 {
-		return nil, &workerError{http.StatusServiceUnavailable, "worker.none_ready", "no worker is ready: ask again in a moment"}
+		return nil, &workerError{http.StatusServiceUnavailable, "worker.none_ready", "no worker is ready; retry later"}
 	}
 	return all, nil
 }
@@ -129,11 +129,11 @@ func chosen(workers, serving []Worker, text string) ([]Worker, error) {
 	var known []string
 	for _, w := range workers {
 		if err == nil && w.ID == id {
-			return nil, &workerError{http.StatusServiceUnavailable, "worker.not_ready", fmt.Sprintf("worker %d is %s: ask another one, or this one in a moment", id, w.State)}
+			return nil, &workerError{http.StatusServiceUnavailable, "worker.not_ready", fmt.Sprintf("worker %d is %s; ask another worker, or retry later", id, w.State)}
 		}
 		known = append(known, strconv.Itoa(w.ID))
 	}
-	text = fmt.Sprintf("there is no worker %q: they are %s", text, strings.Join(slices.Compact(known), ", "))
+	text = fmt.Sprintf("unknown worker %q; the workers are %s", text, strings.Join(slices.Compact(known), ", "))
 	return nil, &workerError{http.StatusNotFound, "worker.unknown", text}
 }
 
@@ -196,7 +196,7 @@ func (t *relay) ask(r *http.Request, workers []Worker) (*http.Response, error) {
 			return a, nil
 		}
 		if err == nil {
-			err = errors.Join(fmt.Errorf("it answers with status %d", a.StatusCode), a.Body.Close())
+			err = errors.Join(fmt.Errorf("answered with status %d", a.StatusCode), a.Body.Close())
 		}
 		errs = append(errs, fmt.Errorf("%v: %w", w, err))
 		if !repeatable(r, err) {
@@ -207,7 +207,7 @@ func (t *relay) ask(r *http.Request, workers []Worker) (*http.Response, error) {
 }
 
 // errNoSocket is the error for a worker that could not open its socket.
-var errNoSocket = errors.New("it has no socket by which it could be asked: its log says why")
+var errNoSocket = errors.New("the worker has no socket; its log has the reason")
 
 // helloTime is the timeout for a worker to show that it is alive. A connection
 // alone proves nothing: a stopped worker accepts one, too.
@@ -227,7 +227,7 @@ func (w Worker) ask(r *http.Request) (*http.Response, error) {
 	answered()
 	if err != nil {
 		cancel(nil)
-		return nil, sentError{fmt.Errorf("it took the request and has not answered: %w", cmp.Or(cause(ctx), err))}
+		return nil, sentError{fmt.Errorf("the request was sent but not answered: %w", cmp.Or(cause(ctx), err))}
 	}
 	a.Body = ending{a.Body, cancel}
 	return a, nil
@@ -285,7 +285,7 @@ func (e ending) Close() error {
 
 // errSilent is the error for a worker that accepts connections and does not
 // answer.
-var errSilent = fmt.Errorf("it does not answer within %v: it may have been stopped, or be very busy", helloTime)
+var errSilent = fmt.Errorf("no answer within %v: the process may be stopped or very busy", helloTime)
 
 func hello(ctx context.Context, to http.RoundTripper) error {
 	ctx, cancel := context.WithTimeout(ctx, helloTime)
@@ -297,11 +297,11 @@ func hello(ctx context.Context, to http.RoundTripper) error {
 	a, err := to.RoundTrip(r)
 	switch {
 	case gone(err):
-		return fmt.Errorf("it has ended: %w", err)
+		return fmt.Errorf("the process has ended: %w", err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return errSilent
 	case err != nil:
-		return fmt.Errorf("it does not answer: %w", err)
+		return fmt.Errorf("no answer: %w", err)
 	}
 	return a.Body.Close()
 }

@@ -45,7 +45,7 @@ func (d Data) Bytes() []byte {
 	return []byte(d.Text)
 }
 
-var errSeveralData = errors.New("json, data and base64 are three ways to say the same: give one of them")
+var errSeveralData = errors.New("give only one of json, data and base64")
 
 func (d Data) check() error {
 	given := 0
@@ -125,7 +125,7 @@ func (d doing) publish(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if m.Timeout != "" {
-		refuse(w, http.StatusBadRequest, "request.invalid", errors.New("an event has no answer to wait for: it takes no timeout"))
+		refuse(w, http.StatusBadRequest, "request.invalid", errors.New("an event has no answer, so it takes no timeout"))
 		return
 	}
 	data := m.Bytes()
@@ -135,7 +135,7 @@ func (d doing) publish(w http.ResponseWriter, r *http.Request) {
 	}
 	d.log(r, "admin: event published", slog.String("subject", m.Subject), slog.Int("bytes", len(data)))
 	if err := d.process.Bus.Flush(r.Context()); err != nil {
-		failBus(w, fmt.Errorf("the event was accepted and has not left the process yet; it will once that is possible: %w", err))
+		failBus(w, fmt.Errorf("the event is queued in the process and not sent yet: %w", err))
 		return
 	}
 	answer(w, http.StatusOK, published{len(data)})

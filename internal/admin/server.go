@@ -43,7 +43,7 @@ func Open(p Process, folders []string) (*Server, error) {
 func alone(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has(workerQuery) {
-			refuse(w, http.StatusNotFound, "worker.none", errors.New("this process has no workers: it serves by itself"))
+			refuse(w, http.StatusNotFound, "worker.none", errors.New("this process has no workers"))
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -131,11 +131,11 @@ func (d *door) guard(next http.Handler, self int) http.Handler {
 		p, known := PeerFrom(r.Context())
 		switch {
 		case !known:
-			refuse(w, http.StatusForbidden, "admin.unknown_peer", errors.New("the system does not say who connects"))
+			refuse(w, http.StatusForbidden, "admin.unknown_peer", errors.New("the system did not report the user of the connection"))
 		case !admits(p.UID, self):
-			refuse(w, http.StatusForbidden, "admin.forbidden", fmt.Errorf("the user %q is neither the one who runs this process nor root", p.User()))
+			refuse(w, http.StatusForbidden, "admin.forbidden", fmt.Errorf("user %q is neither the user of this process nor root", p.User()))
 		case !d.enter():
-			refuse(w, http.StatusServiceUnavailable, "mega.shutting_down", errors.New("the process is ending"))
+			refuse(w, http.StatusServiceUnavailable, "mega.shutting_down", errors.New("the process is shutting down"))
 		default:
 			defer d.leave(w)
 			next.ServeHTTP(w, r)

@@ -78,7 +78,7 @@ func (at place) reserve(folder string) (string, error) {
 			return "", err
 		}
 	}
-	return "", fmt.Errorf("every name for a socket of process %d in %s is taken", at.pid, folder)
+	return "", fmt.Errorf("all socket names of process %d in %s are taken", at.pid, folder)
 }
 
 // listenAt listens under a temporary name, and renames the socket to path when

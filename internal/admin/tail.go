@@ -45,7 +45,7 @@ func (t tails) serve(w http.ResponseWriter, r *http.Request) {
 	case t.room <- struct{}{}:
 		defer func() { <-t.room }()
 	default:
-		refuse(w, http.StatusServiceUnavailable, "mega.busy", fmt.Errorf("%d tails are being read", maxTails))
+		refuse(w, http.StatusServiceUnavailable, "mega.busy", fmt.Errorf("%d tails are in progress, the maximum", maxTails))
 		return
 	}
 	ctx, cancel := context.WithCancel(r.Context())

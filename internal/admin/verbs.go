@@ -37,7 +37,7 @@ func (d doing) release(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if strings.TrimSpace(in.Reason) == "" {
-		refuse(w, http.StatusBadRequest, "request.invalid", errors.New("a lock is taken away with a reason: it is told to whoever loses it"))
+		refuse(w, http.StatusBadRequest, "request.invalid", errors.New("a forced release needs a reason; the holder that loses the lock receives it"))
 		return
 	}
 	n, err := d.process.Locks.ForceRelease(r.Context(), in.Key, in.Reason)
@@ -105,10 +105,10 @@ func readUpTo(w http.ResponseWriter, r *http.Request, limit int64, in any) bool 
 	d.DisallowUnknownFields()
 	err := d.Decode(in)
 	if err == nil && d.More() {
-		err = errors.New("there is more than one value")
+		err = errors.New("more than one value")
 	}
 	if err != nil {
-		refuse(w, http.StatusBadRequest, "request.bad_body", fmt.Errorf("the body is no JSON that fits: %w", err))
+		refuse(w, http.StatusBadRequest, "request.bad_body", fmt.Errorf("decode the body: %w", err))
 	}
 	return err == nil
 }

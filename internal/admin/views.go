@@ -91,7 +91,7 @@ func (v views) locks(w http.ResponseWriter, r *http.Request) {
 	case v.listings <- struct{}{}:
 		defer func() { <-v.listings }()
 	default:
-		refuse(w, http.StatusServiceUnavailable, "mega.busy", fmt.Errorf("%d listings of locks are being made", maxListings))
+		refuse(w, http.StatusServiceUnavailable, "mega.busy", fmt.Errorf("%d listings of locks are in progress, the maximum", maxListings))
 		return
 	}
 	states, err := v.process.Locks.List(r.Context(), prefix)

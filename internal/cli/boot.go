@@ -13,10 +13,10 @@ import (
 func (l *line) bootVerb() *cobra.Command {
 	var dry bool
 	c := &cobra.Command{
-		Use: "boot --dry-run", Short: "what a boot would decide, and why; nothing is started",
-		Long: "It loads the configuration, makes every decision and reads the files of the apps, but connects to nothing,\n" +
-			"listens nowhere and calls no constructor. What would stop the boot here ends it with the same exit status;\n" +
-			"the decisions are shown all the same.\n\n" +
+		Use: "boot --dry-run", Short: "show what a boot would decide, and why; nothing is started",
+		Long: "The verb loads the configuration, makes every decision and reads the files of the apps. It connects to nothing,\n" +
+			"listens nowhere and calls no constructor. A failure ends it with the exit status of the boot, after the\n" +
+			"decisions are shown.\n\n" +
 			"With --json: the report, as in the record boot.report of the log and at /ops/boot.",
 		Args: arguments(0),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -30,7 +30,7 @@ func (l *line) bootVerb() *cobra.Command {
 			return errors.Join(l.shell.Print(&report, func(w io.Writer) { _ = report.Print(w) }), err)
 		},
 	}
-	c.Flags().BoolVar(&dry, "dry-run", false, "do not boot; it has to be there")
+	c.Flags().BoolVar(&dry, "dry-run", false, "do not boot; this flag is required")
 	l.onlyFlag(c)
 	l.workersFlag(c)
 	return c
@@ -39,9 +39,9 @@ func (l *line) bootVerb() *cobra.Command {
 // doctorVerb checks everything that the program needs.
 func (l *line) doctorVerb() *cobra.Command {
 	c := &cobra.Command{
-		Use: "doctor", Short: "look at all that the program needs: configuration, addresses, servers, machine",
-		Long: "It looks from where the program is to run, and connects to the servers that it is to use. What stops the\n" +
-			"program from starting is fail and ends it with exit status 1; what weakens a promise is warn.\n\n" +
+		Use: "doctor", Short: "check all that the program needs: configuration, addresses, servers, machine",
+		Long: "Run it where the program will run: it connects to the configured servers. A check that would stop the\n" +
+			"program has the verdict fail, and the exit status is 1. A weakened promise has the verdict warn.\n\n" +
 			"With --json: a list of {\"name\", \"verdict\", \"text\", \"action\", \"took\"}; took is in nanoseconds.",
 		Args: arguments(0),
 		RunE: func(c *cobra.Command, _ []string) error {

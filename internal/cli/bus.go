@@ -33,8 +33,8 @@ type messages struct {
 func (l *line) busVerb() *cobra.Command {
 	m := &messages{shell: l.shell, stdin: l.process.Stdin, find: l.busProcesses}
 	c := group("bus", "follow messages, publish events and make requests", m.tail(), m.pub(), m.req(), m.topics())
-	c.Long = "It asks the processes of this program that run here, as this user."
-	c.PersistentFlags().IntVar(&m.pid, "pid", 0, "ask only the process with the number `PID`")
+	c.Long = "It calls the processes of this program that run on this machine as this user."
+	c.PersistentFlags().IntVar(&m.pid, "pid", 0, "call only the process with the number `PID`")
 	workerFlag(c, &m.worker)
 	return c
 }
@@ -52,7 +52,7 @@ func (l *line) busProcesses(ctx context.Context) ([]source, error) {
 		d, _ := boot.SelectBus(c, boot.Surroundings{}) // complete, even if it is refused
 		err = &boot.Failure{
 			Code: "cli.no_process", Exit: boot.ExitUnavailable,
-			Text:    fmt.Sprintf("No process called %q runs here, as this user.", c.Name),
+			Text:    fmt.Sprintf("No process of this user with the name %q runs on this machine.", c.Name),
 			Facts:   []boot.Fact{{Name: "messages", Value: fmt.Sprintf("%s: %s", d.Chosen, d.Why)}},
 			Actions: []string{"start it: " + l.shell.Name + " serve"},
 		}
@@ -91,8 +91,8 @@ func numbered(all []source, pid int) ([]source, error) {
 	}
 	return nil, &boot.Failure{
 		Code: "cli.no_process", Exit: boot.ExitUnavailable,
-		Text:  fmt.Sprintf("No process of this program with the number %d runs here, as this user.", pid),
-		Facts: []boot.Fact{{Name: "there are", Value: strings.Join(numbers, ", ")}},
+		Text:  fmt.Sprintf("No process of this program and user has the number %d on this machine.", pid),
+		Facts: []boot.Fact{{Name: "available", Value: strings.Join(numbers, ", ")}},
 	}
 }
 
@@ -115,8 +115,8 @@ func (m *messages) one(ctx context.Context, c *cobra.Command) (source, error) {
 	}
 	f := &boot.Failure{
 		Code: "cli.which_process", Exit: boot.ExitUsage,
-		Text:    "Each of these processes has a bus of its own: a message that one of them sends reaches no other.",
-		Actions: []string{"say which one: " + c.CommandPath() + apart[0].about.flags()},
+		Text:    "Each of these processes has its own bus: a message that one of them sends reaches no other.",
+		Actions: []string{"select a process: " + c.CommandPath() + apart[0].about.flags()},
 	}
 	for _, s := range apart {
 		f.Facts = append(f.Facts, boot.Fact{Name: "there is", Value: s.about.short()})
@@ -142,7 +142,7 @@ func (a about) onBus() string {
 	if a.Driver == "" {
 		return head
 	}
-	return plain.Line(fmt.Sprintf("%s: %s, messages end at the %s", head, a.Driver, a.Scope))
+	return plain.Line(fmt.Sprintf("%s: %s, scope %s", head, a.Driver, a.Scope))
 }
 
 // outgoing are the arguments and flags of a verb that sends.
@@ -151,10 +151,10 @@ type outgoing struct {
 }
 
 func (o *outgoing) flags(c *cobra.Command) {
-	c.Flags().StringArrayVarP(&o.headers, "header", "H", nil, "send a header, as `'KEY: VALUE'`; may be given again")
+	c.Flags().StringArrayVarP(&o.headers, "header", "H", nil, "send a header, as `'KEY: VALUE'`; repeatable")
 }
 
-const dataHelp = "DATA is sent as it is; @FILE sends what is in a file, and - what comes from standard input. Without it\n" +
+const dataHelp = "DATA is sent unchanged. @FILE sends the content of a file, and - sends standard input. Without DATA\n" +
 	"the message is empty."
 
 // message returns the message to send.
@@ -163,7 +163,7 @@ func (m *messages) message(c *cobra.Command, args []string, o outgoing) (admin.M
 	for _, h := range o.headers {
 		key, value, ok := strings.Cut(h, ":")
 		if !ok {
-			return out, usage(c, "cli.wrong_flag", fmt.Sprintf("--header is %q; it takes 'KEY: VALUE'.", h))
+			return out, usage(c, "cli.wrong_flag", fmt.Sprintf("--header %q is not valid; use 'KEY: VALUE'.", h))
 		}
 		if out.Headers == nil {
 			out.Headers = bus.Headers{}
@@ -203,7 +203,7 @@ func (m *messages) data(args []string) ([]byte, error) {
 	}
 	data, err := io.ReadAll(io.LimitReader(from, maxData+1))
 	if err == nil && len(data) > maxData {
-		err = fmt.Errorf("it has more than %d MiB", maxData>>20)
+		err = fmt.Errorf("larger than %d MiB", maxData>>20)
 	}
 	if err != nil {
 		return nil, unreadable(name, err)
@@ -212,7 +212,7 @@ func (m *messages) data(args []string) ([]byte, error) {
 }
 
 func unreadable(what string, err error) error {
-	return &boot.Failure{Code: "cli.no_data", Exit: boot.ExitUsage, Text: "The data to send cannot be read from " + what + ".", Cause: err}
+	return &boot.Failure{Code: "cli.no_data", Exit: boot.ExitUsage, Text: "Cannot read the data to send from " + what + ".", Cause: err}
 }
 
 // sent is the document of bus pub --json.
@@ -226,8 +226,8 @@ func (m *messages) pub() *cobra.Command {
 	var o outgoing
 	c := &cobra.Command{
 		Use: "pub SUBJECT [DATA]", Short: "publish an event",
-		Long: "A running process publishes it, and whoever has subscribed to SUBJECT gets it.\n\n" + dataHelp + "\n\n" +
-			"With --json: {\"name\", \"pid\", \"driver\", \"scope\", \"subject\", \"bytes\"}, of which the first two are the process.",
+		Long: "A running process publishes it to the subscribers of SUBJECT.\n\n" + dataHelp + "\n\n" +
+			"With --json: {\"name\", \"pid\", \"driver\", \"scope\", \"subject\", \"bytes\"}; name and pid identify the process.",
 		Args:              arguments(1, "a subject", "data"),
 		ValidArgsFunction: m.completeTopic(false),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -266,14 +266,14 @@ func (m *messages) req() *cobra.Command {
 	var timeout time.Duration
 	c := &cobra.Command{
 		Use: "req SUBJECT [DATA]", Short: "make a request and show the answer",
-		Long: "A running process asks whoever responds to SUBJECT.\n\n" + dataHelp + "\n\n" +
-			"With --json: {\"name\", \"pid\", \"driver\", \"scope\", \"subject\", \"headers\", \"took\"} and what was answered, as \"json\", as\n" +
-			"\"data\" where it is text, or as \"base64\".",
+		Long: "A running process sends a request to a responder of SUBJECT.\n\n" + dataHelp + "\n\n" +
+			"With --json: {\"name\", \"pid\", \"driver\", \"scope\", \"subject\", \"headers\", \"took\"} and the answer, as \"json\", as\n" +
+			"\"data\" if it is text, or as \"base64\".",
 		Args:              arguments(1, "a subject", "data"),
 		ValidArgsFunction: m.completeTopic(true),
 		RunE: func(c *cobra.Command, args []string) error {
 			if timeout <= 0 || timeout > time.Hour {
-				return usage(c, "cli.wrong_flag", fmt.Sprintf("--timeout is %v; it takes more than 0 and at most 1h.", timeout))
+				return usage(c, "cli.wrong_flag", fmt.Sprintf("--timeout %v is not valid; it must be more than 0 and at most 1h.", timeout))
 			}
 			out, err := m.message(c, args, o)
 			if err != nil {
@@ -297,7 +297,7 @@ func (m *messages) req() *cobra.Command {
 		},
 	}
 	o.flags(c)
-	c.Flags().DurationVar(&timeout, "timeout", 5*time.Second, "wait for the answer at most for `DURATION`")
+	c.Flags().DurationVar(&timeout, "timeout", 5*time.Second, "wait at most `DURATION` for the answer")
 	return c
 }
 
@@ -313,7 +313,7 @@ func (s source) refused(err error) error {
 		return unanswered([]source{s})
 	}
 	return &boot.Failure{
-		Code: "cli.message_failed", Exit: boot.ExitUnavailable, Text: "Nothing came of it at " + s.about.short() + ".",
+		Code: "cli.message_failed", Exit: boot.ExitUnavailable, Text: "The publish or request failed at " + s.about.short() + ".",
 		Facts: []boot.Fact{{Name: "code", Value: no.Code()}, {Name: "cause", Value: no.Text}},
 	}
 }
@@ -327,7 +327,7 @@ type described struct {
 
 func (m *messages) topics() *cobra.Command {
 	return &cobra.Command{
-		Use: "topics", Short: "what is subscribed and responded to, and what came of it",
+		Use: "topics", Short: "list the subscriptions and responders, with their message counts",
 		Long: "With --json: a list of {\"name\", \"pid\", \"worker\", \"driver\", \"scope\", \"topics\", \"error\"}, one for each process; a topic is\n" +
 			"{\"pattern\", \"answers\", \"subscriptions\", \"groups\", \"received\", \"handled\", \"failed\", \"dropped\", \"missed\", \"pending\"}.",
 		Args: arguments(0),

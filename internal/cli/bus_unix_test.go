@@ -94,7 +94,7 @@ func TestMessagesAreFollowedAndSentThroughARunningProcess(t *testing.T) {
 		t.Errorf("req --json: %v: %s", err, stdout)
 	}
 	_, stdout, _ = verb(t, "talker", environ, "bus", "topics")
-	for _, want := range []string{who + ": memory, messages end at the process\n", "  product.sold  events  1  -  2  0  0  0  0\n", "  stock.*  requests  1  responders  2  0  0  0  0\n"} {
+	for _, want := range []string{who + ": memory, scope process\n", "  product.sold  events  1  -  2  0  0  0  0\n", "  stock.*  requests  1  responders  2  0  0  0  0\n"} {
 		if !strings.Contains(squeezed(stdout), want) {
 			t.Errorf("topics lack %q:\n%s", want, stdout)
 		}

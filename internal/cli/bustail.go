@@ -34,17 +34,17 @@ func (m *messages) tail() *cobra.Command {
 	var limit int
 	c := &cobra.Command{
 		Use: "tail PATTERN", Short: "follow the events whose subjects match PATTERN",
-		Long: "It shows events as they come, until SIGINT: of every process that has a bus of its own, and of one of those that\n" +
-			"share a bus. In PATTERN * stands for one word of a subject and > for the rest. Requests are not events.\n" +
-			"It never slows the program: who reads too slowly is told how many events he missed.\n\n" +
-			"With --json: {\"name\", \"pid\", \"worker\", \"at\", \"subject\", \"headers\", \"missed\"} on a line, and what the event\n" +
-			"carries, as \"json\", as \"data\" where it is text, or as \"base64\". A line without a subject tells what was missed,\n" +
-			"-1 if that is not known.",
+		Long: "It shows events as they arrive, until SIGINT. It follows every process that has its own bus, and one of\n" +
+			"the processes that share a bus. In PATTERN, * stands for one token of a subject and > for the rest. Requests\n" +
+			"are not events. It never slows the program: a slow reader misses events, and the output has their number.\n\n" +
+			"With --json: {\"name\", \"pid\", \"worker\", \"at\", \"subject\", \"headers\", \"missed\"}, one object per line, and the\n" +
+			"data of the event, as \"json\", as \"data\" if it is text, or as \"base64\". A line without a subject has the number\n" +
+			"of missed events, -1 if it is unknown.",
 		Args:              arguments(1, "a pattern"),
 		ValidArgsFunction: m.completeTopic(false),
 		RunE: func(c *cobra.Command, args []string) error {
 			if limit < 0 {
-				return usage(c, "cli.wrong_flag", fmt.Sprintf("--count is %d; it takes 1 or more.", limit))
+				return usage(c, "cli.wrong_flag", fmt.Sprintf("--count %d is not valid; it must be 1 or more.", limit))
 			}
 			sources, err := m.processes(c.Context())
 			if err != nil {
@@ -68,7 +68,7 @@ type follower struct {
 }
 
 // errEnough ends a tail after the requested number of events.
-var errEnough = errors.New("that was all")
+var errEnough = errors.New("requested number of events reached")
 
 // run follows the processes until a signal, until the requested number of
 // events, or until the last of the processes has ended.
@@ -232,7 +232,7 @@ func printTopics(w io.Writer, all []described) {
 		case d.Error != "":
 			continue // reported on standard error
 		case len(d.Topics) == 0:
-			fmt.Fprintln(w, "  nothing is subscribed or responded to")
+			fmt.Fprintln(w, "  no subscriptions or responders")
 			continue
 		}
 		t := table{indent: "  "}

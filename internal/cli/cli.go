@@ -74,7 +74,7 @@ func Run(p Process, options ...boot.Option) int {
 func (l *line) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:         l.shell.Name,
-		Long:        "Without a verb it serves: it boots, and ends with SIGINT or SIGTERM.",
+		Long:        "Without a verb the program serves until SIGINT or SIGTERM.",
 		Args:        noVerb,
 		RunE:        l.serveVerb().RunE,
 		Annotations: map[string]string{statuses: programStatuses},
@@ -82,9 +82,9 @@ func (l *line) root() *cobra.Command {
 	l.onlyFlag(root)
 	l.workersFlag(root)
 	all := root.PersistentFlags()
-	all.StringVar(&l.flags.config, "config", "", "read the configuration from `PATH`, a file or a folder, and search for none")
-	all.StringArrayVar(&l.flags.set, "set", nil, "set a key of the configuration, as `KEY=VALUE`; may be given again")
-	all.StringSliceVar(&l.flags.trace, "trace", nil, "tell more of the boot: `WHAT` is fx, the injector")
+	all.StringVar(&l.flags.config, "config", "", "read the configuration from `PATH`, a file or a folder, instead of searching for it")
+	all.StringArrayVar(&l.flags.set, "set", nil, "set a key of the configuration, as `KEY=VALUE`; repeatable")
+	all.StringSliceVar(&l.flags.trace, "trace", nil, "trace a part of the boot: `WHAT` is fx, the injector")
 	all.BoolVar(&l.flags.verbose, "verbose", false, "show all candidates, settings and slow phases in the boot report")
 	all.BoolVar(&l.shell.JSON, "json", false, "write JSON")
 	completeFlag(root, "set", l.completeSet)
@@ -93,11 +93,11 @@ func (l *line) root() *cobra.Command {
 }
 
 const programStatuses = `   0  done
-   1  stopped, but something had to be cut off; or a check found something
+   1  stopped, but not everything finished in time; or a check failed
   64  the command line is wrong
-  69  something that was asked for cannot be had now
+  69  a required service is unavailable
   70  the program is wrong
-  75  a start hook took longer than its budget
+  75  a start hook exceeded its budget
   78  the configuration is wrong
 `
 

@@ -13,8 +13,8 @@ var shells = []string{"bash", "zsh", "fish", "powershell"}
 
 func completionVerb(s *Shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "completion SHELL", Short: "have a shell complete verbs, flags, keys and codes",
-		Long: "It writes a script for bash, zsh, fish or powershell.",
+		Use: "completion SHELL", Short: "write a completion script for verbs, flags, keys and codes",
+		Long: "The shells are bash, zsh, fish and powershell.",
 		Example: fmt.Sprintf(`  source <(%[1]s completion bash)
   %[1]s completion zsh > "${fpath[1]}/_%[1]s"
   %[1]s completion fish > ~/.config/fish/completions/%[1]s.fish
@@ -33,7 +33,7 @@ func completionVerb(s *Shell) *cobra.Command {
 			case "powershell":
 				return root.GenPowerShellCompletionWithDesc(s.Stdout)
 			}
-			text := fmt.Sprintf("There is no completion for the shell %q; there is for %s.", args[0], strings.Join(shells, ", "))
+			text := fmt.Sprintf("Completion for the shell %q is not available; the shells are %s.", args[0], strings.Join(shells, ", "))
 			return usage(c, "cli.unknown_shell", text, meant(args[0], shells, c.CommandPath()+" ")...)
 		},
 	}

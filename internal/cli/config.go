@@ -68,8 +68,8 @@ func below(key, prefix string) bool {
 func (l *line) printVerb() *cobra.Command {
 	var origin bool
 	c := &cobra.Command{
-		Use: "print [KEY]", Short: "the configuration as it holds, secrets masked",
-		Long: "It prints every key that has a value, or KEY and those below it.\n\n" +
+		Use: "print [KEY]", Short: "print the effective configuration, with secrets masked",
+		Long: "It prints every key that has a value, or KEY and the keys below it.\n\n" +
 			"With --json: {\"name\", \"env\", \"files\": [{\"path\", \"keys\"}], \"values\": [{\"key\", \"value\", \"default\", \"origin\", \"shadows\"}]}.",
 		Args:              arguments(0, "a key"),
 		ValidArgsFunction: l.completeKey,
@@ -86,13 +86,13 @@ func (l *line) printVerb() *cobra.Command {
 			return l.shell.Print(doc, func(w io.Writer) { doc.print(w, origin) })
 		},
 	}
-	c.Flags().BoolVar(&origin, "origin", false, "say where each value was set, and what it hides")
+	c.Flags().BoolVar(&origin, "origin", false, "show where each value was set, and the weaker values")
 	return c
 }
 
 // noKey returns the error for an unknown key, with the most similar key.
 func noKey(c *cobra.Command, have *config.Config, key string) error {
-	text := fmt.Sprintf("There is no key %q.", key)
+	text := fmt.Sprintf("Unknown key %q.", key)
 	if _, err := have.Explain(key); err != nil {
 		if problems, ok := errors.AsType[config.Problems](err); ok && problems[0].Hint != "" {
 			return usage(c, "cli.unknown_key", text, problems[0].Hint)
@@ -142,9 +142,9 @@ type checked struct {
 
 func (l *line) checkVerb() *cobra.Command {
 	return &cobra.Command{
-		Use: "check", Short: "what is wrong with the configuration: all of it, with file and line",
-		Long: "Nothing is started and nothing is connected to: boot --dry-run says what would be chosen, doctor what\n" +
-			"can be reached. What is wrong ends it with exit status 78.\n\nWith --json: {\"ok\", \"env\", \"files\", \"set\"}.",
+		Use: "check", Short: "list all errors of the configuration, with file and line",
+		Long: "It starts nothing and connects to nothing. boot --dry-run shows which drivers would be chosen, doctor checks\n" +
+			"the servers. If the configuration has errors, the exit status is 78.\n\nWith --json: {\"ok\", \"env\", \"files\", \"set\"}.",
 		Args: arguments(0),
 		RunE: func(*cobra.Command, []string) error {
 			c, err := l.load()
@@ -163,7 +163,7 @@ func (l *line) checkVerb() *cobra.Command {
 }
 
 func (c checked) print(w io.Writer) {
-	fmt.Fprintf(w, "The configuration is right: env %s, %s set.\n", c.Env, count(c.Set, "key"))
+	fmt.Fprintf(w, "The configuration is valid: env %s, %s set.\n", c.Env, count(c.Set, "key"))
 	t := table{indent: "  "}
 	for _, f := range c.Files {
 		t.add(f.Path, count(f.Keys, "key"))
@@ -173,9 +173,9 @@ func (c checked) print(w io.Writer) {
 
 func (l *line) schemaVerb() *cobra.Command {
 	return &cobra.Command{
-		Use: "schema", Short: "the JSON Schema of mega.config.*, for editors",
-		Long: "It knows the program's own sections, too. With the YAML extension of an editor, this first line of\n" +
-			"mega.config.yaml makes use of it:\n\n  # yaml-language-server: $schema=mega.schema.json",
+		Use: "schema", Short: "print the JSON Schema of mega.config.*, for editors",
+		Long: "It includes the sections of the program. With the YAML extension of an editor, this first line of\n" +
+			"mega.config.yaml enables it:\n\n  # yaml-language-server: $schema=mega.schema.json",
 		Example: "  " + l.shell.Name + " config schema > mega.schema.json",
 		Args:    arguments(0),
 		RunE: func(*cobra.Command, []string) error {
@@ -206,9 +206,9 @@ type reloaded struct {
 
 func (l *line) reloadVerb() *cobra.Command {
 	return &cobra.Command{
-		Use: "reload", Short: "have the running processes read the configuration again",
-		Long: "Keys that are live take effect at once; others are named, and wait for a restart. Where anything is\n" +
-			"wrong, a process keeps what it has.\n\n" +
+		Use: "reload", Short: "make the running processes read the configuration again",
+		Long: "Live keys take effect at once. The other changed keys are listed and need a restart. If the configuration\n" +
+			"has an error, a process keeps its current values.\n\n" +
 			"With --json: a list of {\"name\", \"pid\", \"changes\": [{\"key\", \"old\", \"new\", \"origin\", \"live\"}], \"error\"}, one for\n" +
 			"each process.",
 		Args: arguments(0),

@@ -122,7 +122,7 @@ func TestKeyIsExplained(t *testing.T) {
   to  24h
   variable  MEGA_LOCK_TTL
 
-for the lock this chooses memory: nothing is configured that processes could share
+selected for the lock: memory (nothing is configured that processes could share)
 `
 	b := newBench(t, yaml)
 	if status, stdout, stderr := b.run("config explain lock.ttl"); status != boot.ExitOK || !strings.HasPrefix(squeezed(stdout), want) {
@@ -133,7 +133,7 @@ for the lock this chooses memory: nothing is configured that processes could sha
 		"config explain nats.password":      "refused on a command line",
 		"config explain lock.cache":         "value  not set",
 		"config explain apps.web.log_level": "inherits  log.level",
-		"config explain bus.driver":         "for the bus this chooses memory",
+		"config explain bus.driver":         "selected for the bus: memory",
 	} {
 		if _, stdout, stderr := b.run(line); !strings.Contains(squeezed(stdout), says) {
 			t.Errorf("%s does not say %q:\n%s%s", line, says, stdout, stderr)
@@ -146,7 +146,7 @@ for the lock this chooses memory: nothing is configured that processes could sha
 func TestChoiceIsExplainedForWhatIsNotThereYet(t *testing.T) {
 	b := newBench(t, "")
 	for _, x := range []struct{ set, says string }{
-		{"--set cache.main.url=redis://localhost:6379/0", "for the lock this chooses redis: a cache is configured"},
+		{"--set cache.main.url=redis://localhost:6379/0", "selected for the lock: redis (a cache is configured)"},
 		{"--set lock.require=fleet", "the boot stops: "},
 		{"--set lock.driver=redis", "(lock.no_cache)"},
 	} {
@@ -183,7 +183,7 @@ func TestWrongConfigurationIsCheckedWithoutABoot(t *testing.T) {
 		}
 	}
 	if status, stdout, stderr := newBench(t, yaml).run("config check"); status != boot.ExitOK ||
-		stdout != "The configuration is right: env production, 4 keys set.\n  mega.config.yaml  3 keys\n" {
+		stdout != "The configuration is valid: env production, 4 keys set.\n  mega.config.yaml  3 keys\n" {
 		t.Errorf("of a right one: exit status %d: %s%s", status, stdout, stderr)
 	}
 }
@@ -192,7 +192,7 @@ func TestUnknownKeyIsAnsweredByTheOneThatWasMeant(t *testing.T) {
 	b := newBench(t, yaml)
 	for line, says := range map[string]string{
 		"config explain lock.tll": "lock.ttl", "config print shelv": "shelf", "config explain": "cli.missing_argument",
-		"config explain lock.ttl now": `"now"`, "config": "check, explain, print, reload, schema", "config show": "no verb",
+		"config explain lock.ttl now": `"now"`, "config": "check, explain, print, reload, schema", "config show": "Unknown verb",
 	} {
 		if status, stdout, stderr := b.run(line); status != boot.ExitUsage || stdout != "" || !strings.Contains(stderr, says) {
 			t.Errorf("%s: exit status %d, want %q: %s%s", line, status, says, stdout, stderr)

@@ -13,8 +13,8 @@ import (
 // explainVerb shows the catalogue of codes, or one of its entries.
 func explainVerb(s *Shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "explain [CODE]", Short: "what a code such as lock.not_acquired means, and what to do",
-		Long: "It explains a code of an error, a log line or an answer. Without one it lists all there are.\n" +
+		Use: "explain [CODE]", Short: "explain a code such as lock.not_acquired, and what to do",
+		Long: "It explains a code of an error, a log line or an answer. Without CODE it lists all codes.\n" +
 			"With --json: {\"code\", \"exit\", \"title\", \"means\", \"causes\", \"do\"}, or a list of them.",
 		Args: arguments(0, "a code"),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
@@ -42,9 +42,9 @@ func explainVerb(s *Shell) *cobra.Command {
 // unknownCode returns an error with the most similar code, or all related
 // codes.
 func unknownCode(c *cobra.Command, code string, err error) error {
-	const list = "list them all: "
+	const list = "list all codes: "
 	if best := spelling.Nearest(code, codeNames()); best != "" {
-		text := fmt.Sprintf("There is no code %q.", code)
+		text := fmt.Sprintf("Unknown code %q.", code)
 		return usage(c, "cli.unknown_code", text, "did you mean: "+c.CommandPath()+" "+best, list+c.CommandPath())
 	}
 	return usage(c, "cli.unknown_code", sentence(err.Error()), list+c.CommandPath())

@@ -21,11 +21,11 @@ type explained struct {
 
 func (l *line) explainKeyVerb() *cobra.Command {
 	return &cobra.Command{
-		Use: "explain KEY", Short: "what a key is, what it takes, and where its value comes from",
-		Long: "Of a key that the choice of a driver depends on it says what would be chosen, and why. With --set it\n" +
-			"says so for a configuration that is not there yet. Of a section it lists the keys.\n\n" +
+		Use: "explain KEY", Short: "explain a key: meaning, valid values, current value and its origin",
+		Long: "For a key that influences the choice of a driver it shows the driver that would be chosen, and why. With\n" +
+			"--set it does so for other values. For a section it lists the keys.\n\n" +
 			"With --json: {\"key\", \"doc\", \"takes\", \"value\", \"set\", \"origin\", \"shadows\", \"inherits\", \"default\", \"variable\",\n" +
-			"\"legal\", \"min\", \"max\", \"like\", \"required\", \"live\", \"secret\", \"decision\"}; of a section a list of these.",
+			"\"legal\", \"min\", \"max\", \"like\", \"required\", \"live\", \"secret\", \"decision\"}; for a section a list of these.",
 		Example: fmt.Sprintf("  %[1]s config explain lock.driver\n  %[1]s config explain lock.driver --set cache.main.url=redis://localhost:6379/0", l.shell.Name),
 		Args:    arguments(1, "a key, such as lock.driver"), ValidArgsFunction: l.completeKey,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -115,9 +115,9 @@ func (e explained) print(w io.Writer) {
 		so   bool
 		text string
 	}{
-		{e.Required, "it has to have a value"},
-		{e.Live, "a running process takes a new value over: config reload"},
-		{e.Secret, "it is never shown, and refused on a command line"},
+		{e.Required, "required"},
+		{e.Live, "live: a running process applies a new value at config reload"},
+		{e.Secret, "secret: never shown, and refused on a command line"},
 	} {
 		if is.so {
 			t.add("note", is.text)
@@ -137,7 +137,7 @@ func (e explained) valueLine() string {
 }
 
 func printDecision(w io.Writer, d *choice) {
-	fmt.Fprintf(w, "\nfor the %s this chooses %s: %s\n", d.Component, d.Chosen, d.Why)
+	fmt.Fprintf(w, "\nselected for the %s: %s (%s)\n", d.Component, d.Chosen, d.Why)
 	t := table{indent: "  "}
 	for _, c := range d.Candidates {
 		t.add(c.Name, string(c.Outcome), c.Reason, needs(c))
@@ -156,5 +156,5 @@ func needs(c boot.Candidate) string {
 	if c.Outcome == boot.Chosen || c.Needs == "" {
 		return ""
 	}
-	return "it would take " + c.Needs
+	return "needs " + c.Needs
 }

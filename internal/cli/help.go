@@ -72,7 +72,7 @@ func printFlags(b *strings.Builder, title string, f *pflag.FlagSet) {
 func helpVerb(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [VERB...]",
-		Short: "how a verb is used",
+		Short: "show the usage of a verb",
 		ValidArgsFunction: func(_ *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 			at, rest, err := root.Find(args)
 			if err != nil || len(rest) > 0 {

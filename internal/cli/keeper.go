@@ -54,7 +54,7 @@ func (a about) heading() string {
 	case a.URL != "":
 		return a.URL
 	case a.Socket != "":
-		return "the process behind " + a.Socket
+		return "process at " + a.Socket
 	}
 	s := fmt.Sprintf("%s, pid %d", a.Name, a.PID)
 	if a.Worker != 0 {
@@ -64,7 +64,7 @@ func (a about) heading() string {
 		s += " and " + strings.Trim(strings.Join(strings.Fields(fmt.Sprint(a.For)), ", "), "[]")
 	}
 	if a.Driver != "" {
-		s += fmt.Sprintf(": %s, exclusion ends at the %s", a.Driver, a.Scope)
+		s += fmt.Sprintf(": %s, scope %s", a.Driver, a.Scope)
 	}
 	return s
 }
@@ -136,9 +136,9 @@ func (k lockerKeeper) Release(ctx context.Context, key, reason string) (int, err
 }
 
 func notFound(err error) error {
-	f := &boot.Failure{Code: "cli.no_socket", Exit: boot.ExitUnavailable, Text: "The processes that run here cannot be asked.", Cause: err}
+	f := &boot.Failure{Code: "cli.no_socket", Exit: boot.ExitUnavailable, Text: "Cannot call the processes on this machine.", Cause: err}
 	if errors.Is(err, admin.ErrUnsupported) {
-		f.Actions = []string{"look at the locks of a redis directly: mega lock ls --url redis://HOST:6379/0", "ask the process for its ops address: /ops/locks"}
+		f.Actions = []string{"show the locks of a Redis directly: mega lock ls --url redis://HOST:6379/0", "use the ops address of the process: /ops/locks"}
 	}
 	return f
 }

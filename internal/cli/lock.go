@@ -29,7 +29,7 @@ type locks struct {
 }
 
 func (l *locks) verb() *cobra.Command {
-	c := group("lock", "see who holds which lock and who waits, and take one away", l.ls(), l.show(), l.release())
+	c := group("lock", "show holders and waiters of locks, and force a release", l.ls(), l.show(), l.release())
 	workerFlag(c, &l.worker)
 	return c
 }
@@ -85,9 +85,9 @@ func unanswered(sources []source) error {
 	case silent == nil:
 		return nil
 	case f.Code == "cli.unanswered":
-		f.Text = "There is no answer from " + strings.Join(silent, ", ") + "."
+		f.Text = "No answer from " + strings.Join(silent, ", ") + "."
 	default:
-		f.Text = "It was refused by " + strings.Join(silent, ", ") + "."
+		f.Text = "Refused by " + strings.Join(silent, ", ") + "."
 	}
 	return f
 }
@@ -114,16 +114,16 @@ func (l *locks) ls() *cobra.Command {
 	var limit int
 	var watch bool
 	c := &cobra.Command{
-		Use: "ls [PREFIX]", Aliases: []string{"list"}, Short: "the locks in use, whose keys begin with PREFIX",
-		Long: "It lists every lock that somebody holds or waits for.\n\n" +
+		Use: "ls [PREFIX]", Aliases: []string{"list"}, Short: "list the locks in use whose keys begin with PREFIX",
+		Long: "It lists every lock that has a holder or a waiter.\n\n" +
 			"With --json: a list of {\"name\", \"pid\", \"worker\", \"for\", \"driver\", \"scope\", \"total\", \"truncated\", \"locks\",\n" +
-			"\"error\"}, one for each that was asked; a lock is {\"key\", \"slots\", \"holders\", \"waiters\", \"waiting\"}. With --watch\n" +
-			"as well: such a list on a line, every second.",
+			"\"error\"}, one for each process or server; a lock is {\"key\", \"slots\", \"holders\", \"waiters\", \"waiting\"}. With\n" +
+			"--watch, too: one such list per line, every second.",
 		Args:              arguments(0, "a prefix"),
 		ValidArgsFunction: l.completeKey,
 		RunE: func(c *cobra.Command, args []string) error {
 			if limit < 1 || limit > maxLimit {
-				return usage(c, "cli.wrong_flag", fmt.Sprintf("--limit is %d; it takes 1 to %d.", limit, maxLimit))
+				return usage(c, "cli.wrong_flag", fmt.Sprintf("--limit %d is not valid; it must be 1 to %d.", limit, maxLimit))
 			}
 			prefix := strings.Join(args, "")
 			look := func(ctx context.Context) ([]listed, error) { return l.list(ctx, prefix, limit) }
@@ -137,8 +137,8 @@ func (l *locks) ls() *cobra.Command {
 			return errors.Join(l.shell.Print(all, func(w io.Writer) { printListed(w, all) }), err)
 		},
 	}
-	c.Flags().IntVar(&limit, "limit", 100, "list at most `N` locks of each")
-	c.Flags().BoolVarP(&watch, "watch", "w", false, "look again every second, until SIGINT")
+	c.Flags().IntVar(&limit, "limit", 100, "list at most `N` locks of each process or server")
+	c.Flags().BoolVarP(&watch, "watch", "w", false, "repeat every second, until SIGINT")
 	return c
 }
 
@@ -224,9 +224,9 @@ type shown struct {
 
 func (l *locks) show() *cobra.Command {
 	return &cobra.Command{
-		Use: "show KEY", Short: "who holds a lock, and who waits, in order",
+		Use: "show KEY", Short: "show the holders of a lock, and the waiters in order",
 		Long: "With --json: a list of {\"name\", \"pid\", \"worker\", \"for\", \"driver\", \"scope\", \"key\", \"slots\", \"holders\",\n" +
-			"\"waiters\", \"waiting\", \"error\"}, one for each that was asked.",
+			"\"waiters\", \"waiting\", \"error\"}, one for each process or server.",
 		Args:              arguments(1, "the key of a lock"),
 		ValidArgsFunction: l.completeKey,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -254,16 +254,16 @@ type released struct {
 func (l *locks) release() *cobra.Command {
 	var reason string
 	c := &cobra.Command{
-		Use: "release KEY --reason TEXT", Short: "take a lock away from whoever holds it",
-		Long: "It ends every lease of KEY at once. The context of the work that held it ends, with the reason and who gave\n" +
-			"it, and whoever waits is next. Of several processes that keep their locks in their own memory, each is asked.\n\n" +
-			"With --json: a list of {\"name\", \"pid\", \"worker\", \"for\", \"driver\", \"scope\", \"released\", \"error\"}, one for each that\n" +
-			"was asked.",
+		Use: "release KEY --reason TEXT", Short: "force the release of a lock",
+		Long: "It ends every lease of KEY at once. The context of the work under the lock ends, with the reason and its\n" +
+			"author, and the next waiter gets the lock. Processes that keep their locks in their own memory are all called.\n\n" +
+			"With --json: a list of {\"name\", \"pid\", \"worker\", \"for\", \"driver\", \"scope\", \"released\", \"error\"}, one for each\n" +
+			"process or server.",
 		Args:              arguments(1, "the key of a lock"),
 		ValidArgsFunction: l.completeKey,
 		RunE: func(c *cobra.Command, args []string) error {
 			if strings.TrimSpace(reason) == "" {
-				return usage(c, "cli.no_reason", "A lock is taken away with a reason: it is told to whoever loses it.", `give it: --reason "TEXT"`)
+				return usage(c, "cli.no_reason", "A forced release needs a reason. The holder that loses the lock receives it.", `give the reason: --reason "TEXT"`)
 			}
 			sources, err := l.open(c.Context())
 			if err != nil {
@@ -277,7 +277,7 @@ func (l *locks) release() *cobra.Command {
 			return errors.Join(l.shell.Print(all, func(w io.Writer) { printReleased(w, args[0], all) }), err)
 		},
 	}
-	c.Flags().StringVar(&reason, "reason", "", "why, in a `TEXT` for whoever loses the lock and for the log")
+	c.Flags().StringVar(&reason, "reason", "", "the reason, a `TEXT` for the holder that loses the lock and for the log")
 	return c
 }
 

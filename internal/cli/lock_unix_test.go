@@ -134,7 +134,7 @@ func TestLocksAreListedWithHoldersAndWaiters(t *testing.T) {
 	hold(t, l, "상품:1")
 
 	status, stdout, stderr := s.tool(t, "lock ls")
-	const want = `shop, pid 4121: memory, exclusion ends at the process
+	const want = `shop, pid 4121: memory, scope process
   KEY  SLOT  HOLDER  AGE  LEFT  WAITING  LABEL
   product:lamp  -  web@host:4121  <t>  <t>  1  checkout
   sandbox  0 of 3  web@host:4121  <t>  <t>  0
@@ -147,7 +147,7 @@ func TestLocksAreListedWithHoldersAndWaiters(t *testing.T) {
 	if _, stdout, _ := s.tool(t, "lock ls sand"); strings.Contains(stdout, "product") || !strings.Contains(stdout, "sandbox") {
 		t.Errorf("with a prefix:\n%s", stdout)
 	}
-	if _, stdout, _ := s.tool(t, "lock ls --limit 1"); !strings.Contains(stdout, "1 of 3: see more with --limit") {
+	if _, stdout, _ := s.tool(t, "lock ls --limit 1"); !strings.Contains(stdout, "1 of 3: --limit shows more") {
 		t.Errorf("with a limit:\n%s", stdout)
 	}
 }
@@ -179,7 +179,7 @@ func TestLockIsShownWithItsQueue(t *testing.T) {
 	hold(t, l, "product:lamp", lock.Label("checkout"))
 	wait(t, l, "product:lamp")
 	wait(t, l, "product:lamp", lock.Label("refund"))
-	const want = `shop, pid 4121: memory, exclusion ends at the process
+	const want = `shop, pid 4121: memory, scope process
   WHO  AGE  LEFT  FENCE  REQUEST  LABEL
   holds  web@host:4121  <t>  <t>  <fence>  r1  checkout
   waits 1  web@host:4121  <t>  -  -  r1
@@ -188,7 +188,7 @@ func TestLockIsShownWithItsQueue(t *testing.T) {
 	if status, stdout, stderr := s.tool(t, "lock show product:lamp"); status != boot.ExitOK || stable(stdout) != want {
 		t.Errorf("exit status %d\n%s%s\nwant\n%s", status, stable(stdout), stderr, want)
 	}
-	if _, stdout, _ := s.tool(t, "lock show product:chair"); !strings.Contains(stdout, "nobody holds it, and nobody waits") {
+	if _, stdout, _ := s.tool(t, "lock show product:chair"); !strings.Contains(stdout, "no holder and no waiters") {
 		t.Errorf("of a free lock:\n%s", stdout)
 	}
 }
@@ -204,14 +204,14 @@ func TestLockIsTakenAwayWithAReason(t *testing.T) {
 		t.Fatal("it was taken away without a reason")
 	}
 	status, stdout, stderr := s.tool(t, "lock release product:lamp --reason", "the till is stuck")
-	if status != boot.ExitOK || stdout != "product:lamp: taken away from 1 holder  (shop, pid 4121)\n" {
+	if status != boot.ExitOK || stdout != "product:lamp: released from 1 holder  (shop, pid 4121)\n" {
 		t.Errorf("exit status %d: %s%s", status, stdout, stderr)
 	}
 	<-lease.Context().Done()
 	if err := context.Cause(lease.Context()); !strings.Contains(err.Error(), "the till is stuck") {
 		t.Errorf("the holder is told %v", err)
 	}
-	if _, stdout, _ := s.tool(t, "lock release product:lamp --reason again"); stdout != "product:lamp: nobody held it  (shop, pid 4121)\n" {
+	if _, stdout, _ := s.tool(t, "lock release product:lamp --reason again"); stdout != "product:lamp: no holder  (shop, pid 4121)\n" {
 		t.Errorf("again: %s", stdout)
 	}
 }
@@ -232,7 +232,7 @@ func TestEachProcessWithAMemoryOfItsOwnIsAsked(t *testing.T) {
 		t.Errorf("of all programs:\n%s", stdout)
 	}
 	_, stdout, _ = s.tool(t, "lock release --name shop --reason x product:lamp")
-	const want = "product:lamp: taken away from 1 holder  (shop, pid 11)\nproduct:lamp: taken away from 1 holder  (shop, pid 22)\n"
+	const want = "product:lamp: released from 1 holder  (shop, pid 11)\nproduct:lamp: released from 1 holder  (shop, pid 22)\n"
 	if stdout != want || other.Stats().Active != 1 {
 		t.Errorf("got\n%swant\n%sand the other program has %d", stdout, want, other.Stats().Active)
 	}
@@ -246,7 +246,7 @@ func TestOneOfThoseThatShareTheirLocksIsAsked(t *testing.T) {
 	}
 	hold(t, l, "product:lamp")
 	_, stdout, _ := s.tool(t, "lock ls --name shop")
-	if !strings.HasPrefix(stdout, "shop, pid 11 and 12, 13: redis, exclusion ends at the fleet\n") || strings.Count(stdout, "product:lamp") != 1 {
+	if !strings.HasPrefix(stdout, "shop, pid 11 and 12, 13: redis, scope fleet\n") || strings.Count(stdout, "product:lamp") != 1 {
 		t.Errorf("got\n%s", stdout)
 	}
 }
@@ -358,7 +358,7 @@ func TestWrongLockCommandLines(t *testing.T) {
 		{"lock show " + strings.Repeat("x", 600), "cli.refused", "600"},
 		{"lock ls --url redis://:geheim@localhost/0", "cli.wrong_flag", "--url-env REDIS_URL"},
 		{"lock ls --url-env NOTHING", "cli.wrong_flag", "NOTHING"},
-		{"lock ls --url redis://x --url-env REDIS_URL", "cli.wrong_flag", "Both"},
+		{"lock ls --url redis://x --url-env REDIS_URL", "cli.wrong_flag", "exclude each other"},
 		{"lock ls --name shop --url redis://x", "cli.wrong_flag", "--name"},
 		{"lock ls --engine queue", "cli.wrong_flag", "--url"},
 	} {

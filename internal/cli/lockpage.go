@@ -33,7 +33,7 @@ func printListed(w io.Writer, all []listed) {
 		}
 		t.print(w)
 		if l.Truncated {
-			fmt.Fprintf(w, "  %d of %d: see more with --limit, or fewer with a prefix\n", len(l.Locks), l.Total)
+			fmt.Fprintf(w, "  %d of %d: --limit shows more, a prefix selects fewer\n", len(l.Locks), l.Total)
 		}
 	}
 }
@@ -42,7 +42,7 @@ func printListed(w io.Writer, all []listed) {
 // row.
 func addHolders(t *table, s lock.State, waiting int) {
 	if s.Skipped != "" {
-		t.add(s.Key, "-", "skipped: "+s.Skipped, "-", "-", "-", "")
+		t.add(s.Key, "-", "unreadable: "+s.Skipped, "-", "-", "-", "")
 		return
 	}
 	if len(s.Holders) == 0 {
@@ -53,7 +53,7 @@ func addHolders(t *table, s lock.State, waiting int) {
 		if i > 0 {
 			key, waits = "", ""
 		}
-		t.add(key, slot(s, h), who(h.Holder), age(h.Holder), short(h.Left), waits, h.Label)
+		t.add(key, slot(s, h), holderName(h.Holder), age(h.Holder), short(h.Left), waits, h.Label)
 	}
 }
 
@@ -64,8 +64,8 @@ func slot(s lock.State, h lock.Holding) string {
 	return fmt.Sprintf("%d of %d", h.Slot, s.Slots)
 }
 
-// who returns a holder as a word: app@host:pid, with its worker.
-func who(h lock.Holder) string {
+// holderName returns a holder as one word: app@host:pid, with its worker.
+func holderName(h lock.Holder) string {
 	s := fmt.Sprintf("%s:%d", cmp.Or(h.Host, "?"), h.PID)
 	if h.App != "" {
 		s = h.App + "@" + s
@@ -103,7 +103,7 @@ func printState(w io.Writer, s lock.State, waiting int) {
 		return
 	}
 	if len(s.Holders)+waiting == 0 {
-		fmt.Fprintln(w, "  nobody holds it, and nobody waits")
+		fmt.Fprintln(w, "  no holder and no waiters")
 		return
 	}
 	t := table{indent: "  "}
@@ -113,14 +113,14 @@ func printState(w io.Writer, s lock.State, waiting int) {
 		if s.Slots > 1 {
 			name = "holds " + slot(s, h)
 		}
-		t.add(name, who(h.Holder), age(h.Holder), short(h.Left), fmt.Sprint(h.Fence), cmp.Or(h.Request, "-"), h.Label)
+		t.add(name, holderName(h.Holder), age(h.Holder), short(h.Left), fmt.Sprint(h.Fence), cmp.Or(h.Request, "-"), h.Label)
 	}
 	for i, h := range s.Waiters {
-		t.add(fmt.Sprintf("waits %d", i+1), who(h), age(h), "-", "-", cmp.Or(h.Request, "-"), h.Label)
+		t.add(fmt.Sprintf("waits %d", i+1), holderName(h), age(h), "-", "-", cmp.Or(h.Request, "-"), h.Label)
 	}
 	t.print(w)
 	if more := waiting - len(s.Waiters); more > 0 {
-		fmt.Fprintf(w, "  and %d more that wait\n", more)
+		fmt.Fprintf(w, "  and %d more waiters\n", more)
 	}
 }
 
@@ -130,9 +130,9 @@ func printReleased(w io.Writer, key string, all []released) {
 		switch {
 		case r.Error != "":
 		case r.Released == 0:
-			fmt.Fprintf(w, "%s: nobody held it  (%s)\n", plain.Line(key), r.short())
+			fmt.Fprintf(w, "%s: no holder  (%s)\n", plain.Line(key), r.short())
 		default:
-			fmt.Fprintf(w, "%s: taken away from %s  (%s)\n", plain.Line(key), count(r.Released, "holder"), r.short())
+			fmt.Fprintf(w, "%s: released from %s  (%s)\n", plain.Line(key), count(r.Released, "holder"), r.short())
 		}
 	}
 }

@@ -32,9 +32,9 @@ func (n workerNumber) Set(text string) error {
 		*n.of = v
 		return nil
 	case n.most == 0:
-		return errors.New("it takes a number from 1 on")
+		return errors.New("must be a number from 1 on")
 	}
-	return fmt.Errorf("it takes a number from 1 to %d", n.most)
+	return fmt.Errorf("must be a number from 1 to %d", n.most)
 }
 
 // Type returns the type's name in the flag's help.

@@ -14,7 +14,7 @@ import (
 
 func (l *line) lockVerb() *cobra.Command {
 	c := l.locks().verb()
-	c.Long = "It asks the processes of this program that run here, as this user."
+	c.Long = "It calls the processes of this program that run on this machine as this user."
 	return c
 }
 
@@ -48,7 +48,7 @@ func (l *line) unconfigured(ctx context.Context, refused error) ([]source, error
 	if err != nil || len(sources) == 0 {
 		return nil, refused
 	}
-	fmt.Fprintf(l.shell.Stderr, "%s: the configuration cannot be read (%s); the process called %q is asked. See: %[1]s config check\n", l.shell.Name, f.Code, name)
+	fmt.Fprintf(l.shell.Stderr, "%s: cannot read the configuration (%s); calling the process with the name %q. See: %[1]s config check\n", l.shell.Name, f.Code, name)
 	return sources, nil
 }
 
@@ -81,15 +81,15 @@ func (l *line) strictly(ctx context.Context) ([]source, error) {
 func (l *line) nobody(name string, d boot.Decision) error {
 	f := &boot.Failure{
 		Code: "cli.no_process", Exit: boot.ExitUnavailable,
-		Text:    fmt.Sprintf("No process called %q runs here, as this user.", name),
+		Text:    fmt.Sprintf("No process of this user with the name %q runs on this machine.", name),
 		Facts:   []boot.Fact{{Name: "locks", Value: fmt.Sprintf("%s: %s", d.Chosen, d.Why)}},
 		Actions: []string{"start it: " + l.shell.Name + " serve"},
 	}
 	switch {
 	case d.Chosen == "redis":
-		f.Actions = append(f.Actions, "look at the locks in redis itself: mega lock ls --url "+cmp.Or(d.Server, "redis://HOST:6379/0"))
+		f.Actions = append(f.Actions, "show the locks of the Redis: mega lock ls --url "+cmp.Or(d.Server, "redis://HOST:6379/0"))
 	case d.Scope == "process":
-		f.Actions = append(f.Actions, "a lock in the memory of a process ends with it: while none runs, none is held")
+		f.Actions = append(f.Actions, "locks in the memory of a process end with it: while no process runs, no lock is held")
 	}
 	return f
 }

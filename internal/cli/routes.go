@@ -15,10 +15,10 @@ import (
 // routesVerb lists the routes of the apps.
 func (l *line) routesVerb() *cobra.Command {
 	c := &cobra.Command{
-		Use: "routes", Short: "the routes of every app",
-		Long: "Nothing is started and no constructor is called. Where the routes depend on a value that would have to be\n" +
-			"made first, a running process of this program is asked for its own.\n\n" +
-			"With --json: a list of {\"app\", \"host\", \"method\", \"pattern\", \"handler\"}; the method * stands for every one.",
+		Use: "routes", Short: "list the routes of every app",
+		Long: "It starts nothing and calls no constructor. If the routes depend on a value of a constructor, a running\n" +
+			"process of this program lists its routes.\n\n" +
+			"With --json: a list of {\"app\", \"host\", \"method\", \"pattern\", \"handler\"}; the method * stands for every method.",
 		Args: arguments(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			routes, from, err := l.routes(c.Context())
@@ -63,6 +63,6 @@ func printRoutes(w io.Writer, routes []boot.Route, from string) {
 	}
 	t.print(w)
 	if from != "" {
-		fmt.Fprintf(w, "\nas told by %s\n", from)
+		fmt.Fprintf(w, "\nreported by %s\n", from)
 	}
 }

@@ -60,16 +60,16 @@ func TestLocksInTheMemoryOfARunningProcessAreSeenAndTakenAway(t *testing.T) {
 	pid := c.cmd.Process.Pid
 
 	status, stdout, stderr := verb(t, "holder", environ, "lock", "ls")
-	head := fmt.Sprintf("shop, pid %d: memory, exclusion ends at the process\n", pid)
+	head := fmt.Sprintf("shop, pid %d: memory, scope process\n", pid)
 	if status != boot.ExitOK || !strings.HasPrefix(stdout, head) || !strings.Contains(stdout, fmt.Sprintf(":%d ", pid)) {
 		t.Errorf("ls: exit status %d\n%s%s", status, stdout, stderr)
 	}
 	status, stdout, stderr = verb(t, "holder", environ, "lock", "release", "product:lamp", "--reason", "the till is stuck")
-	if want := fmt.Sprintf("product:lamp: taken away from 1 holder  (shop, pid %d)\n", pid); status != boot.ExitOK || stdout != want {
+	if want := fmt.Sprintf("product:lamp: released from 1 holder  (shop, pid %d)\n", pid); status != boot.ExitOK || stdout != want {
 		t.Errorf("release: exit status %d: %s%s", status, stdout, stderr)
 	}
 	c.until(t, "the till is stuck") // the holder is told
-	if _, stdout, _ := verb(t, "holder", environ, "lock", "show", "product:lamp"); !strings.Contains(stdout, "nobody holds it") {
+	if _, stdout, _ := verb(t, "holder", environ, "lock", "show", "product:lamp"); !strings.Contains(stdout, "no holder and no waiters") {
 		t.Errorf("show: %s", stdout)
 	}
 	if err := c.cmd.Process.Kill(); err != nil {
@@ -210,7 +210,7 @@ func TestRunningProcessTellsRoutesThatAValueDecides(t *testing.T) {
 	}
 	c := startChild(t, "deciding", environ...)
 	c.until(t, "boot.report")
-	want := fmt.Sprintf("as told by shop, pid %d\n", c.cmd.Process.Pid)
+	want := fmt.Sprintf("reported by shop, pid %d\n", c.cmd.Process.Pid)
 	status, stdout, stderr = verb(t, "deciding", environ, "routes")
 	if status != boot.ExitOK || !strings.Contains(squeezed(stdout), "\nmain  GET  /decided") || !strings.HasSuffix(stdout, want) {
 		t.Errorf("exit status %d: %s%s", status, stdout, stderr)

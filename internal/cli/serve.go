@@ -20,12 +20,12 @@ import (
 func (l *line) serveVerb() *cobra.Command {
 	c := &cobra.Command{
 		Use: "serve", Short: "boot and serve until SIGINT or SIGTERM; the default",
-		Long: "It boots, serves, and ends with SIGINT or SIGTERM: what is in flight is finished, locks are released. A\n" +
-			"second signal ends it at once and shows what hung. SIGHUP reads the configuration again, except in env dev,\n" +
-			"where it ends the program, too: that is a terminal being closed.\n\n" +
+		Long: "It ends with SIGINT or SIGTERM: requests in flight finish, and locks are released. A\n" +
+			"second signal ends it at once and prints the stacks. SIGHUP reads the configuration again, except in env dev,\n" +
+			"where it ends the program, because a closed terminal sends it.\n\n" +
 			"With --workers or cluster.workers it runs several processes that share its addresses. SIGUSR2 replaces them\n" +
 			"one after the other, without refusing a connection.\n\n" +
-			"With --json the log, the report of the boot and a failure are JSON, as with log.format: json.",
+			"With --json the log, the boot report and a failure are JSON, as with log.format: json.",
 		Args: arguments(0),
 		RunE: func(*cobra.Command, []string) error {
 			p := l.boot()
@@ -49,7 +49,7 @@ const mostWorkers = 256
 // workersFlag adds --workers to verbs that serve, or that explain how the
 // program would serve.
 func (l *line) workersFlag(c *cobra.Command) {
-	c.Flags().Var(workerNumber{&l.flags.workers, mostWorkers}, "workers", "serve with `N` processes, as cluster.workers has it")
+	c.Flags().Var(workerNumber{&l.flags.workers, mostWorkers}, "workers", "serve with `N` processes; the default is cluster.workers")
 }
 
 // together is the interval in which two signals count as one request: the end
@@ -139,7 +139,7 @@ func number(s os.Signal) int {
 }
 
 func dump(w io.Writer) {
-	fmt.Fprintln(w, "asked a second time: ended at once; what was still under way is in the stacks below")
+	fmt.Fprintln(w, "second signal: ended at once; the stacks below show the unfinished work")
 	stacks := make([]byte, 1<<20)
 	_, _ = w.Write(stacks[:runtime.Stack(stacks, true)])
 }

@@ -41,7 +41,7 @@ func (s *Shell) printJSON(v any) error {
 
 func (s *Shell) write(text string) error {
 	if _, err := io.WriteString(s.Stdout, text); err != nil {
-		return &boot.Failure{Code: "cli.output", Exit: boot.ExitUnavailable, Text: "The result could not be written.", Cause: err}
+		return &boot.Failure{Code: "cli.output", Exit: boot.ExitUnavailable, Text: "Cannot write the result.", Cause: err}
 	}
 	return nil
 }
@@ -59,7 +59,7 @@ func encode(v any) ([]byte, error) {
 func (s *Shell) fail(err error) int {
 	f, ok := errors.AsType[*boot.Failure](err)
 	if !ok {
-		f = &boot.Failure{Code: "cli.failed", Exit: boot.ExitInternal, Text: "It could not be done.", Cause: err}
+		f = &boot.Failure{Code: "cli.failed", Exit: boot.ExitInternal, Text: "The command failed.", Cause: err}
 	}
 	if s.JSON {
 		if text, err := encode(f); err == nil {

@@ -46,7 +46,7 @@ func RunTool(p Process, t Tool) int {
 
 const toolStatuses = `   0  done
   64  the command line is wrong
-  69  something that was asked for cannot be had now
+  69  a required service is unavailable
 `
 
 // target describes the locks that a tool examines.
@@ -68,15 +68,15 @@ func (t *target) close() {
 
 func (t *target) lockVerb(s *Shell) *cobra.Command {
 	c := (&locks{shell: s, find: t.open}).verb()
-	c.Long = "It asks the processes of this user that run here, or with --url a redis. An application's own binary has\n" +
-		"the same verbs for its own processes."
+	c.Long = "It calls the processes of this user on this machine, or with --url a Redis. The binary of an application\n" +
+		"has the same verbs for its own processes."
 	all := c.PersistentFlags()
-	all.StringVar(&t.name, "name", "", "ask only processes that are called `NAME`")
-	all.StringVar(&t.server.URL, "url", "", "ask the redis at `URL`, such as redis://localhost:6379/0")
-	all.StringVar(&t.urlEnv, "url-env", "", "ask the redis at the URL in the variable `VAR`, for one with a password")
-	all.StringVar(&t.server.Engine, "engine", "", "`NAME`: lock.redis.engine of the programs that use that redis: queue or redislock")
-	all.StringVar(&t.server.Namespace, "namespace", "", "`NAME`: lock.namespace of the programs that use that redis")
-	all.StringVar(&t.server.Key, "template", "", "`TEMPLATE`: lock.redis.key of the programs that use that redis")
+	all.StringVar(&t.name, "name", "", "call only processes with the name `NAME`")
+	all.StringVar(&t.server.URL, "url", "", "use the Redis at `URL`, such as redis://localhost:6379/0")
+	all.StringVar(&t.urlEnv, "url-env", "", "use the Redis at the URL in the variable `VAR`, for a URL with a password")
+	all.StringVar(&t.server.Engine, "engine", "", "`NAME`: lock.redis.engine of the programs that use the Redis: queue or redislock")
+	all.StringVar(&t.server.Namespace, "namespace", "", "`NAME`: lock.namespace of the programs that use the Redis")
+	all.StringVar(&t.server.Key, "template", "", "`TEMPLATE`: lock.redis.key of the programs that use the Redis")
 	return c
 }
 
@@ -104,23 +104,23 @@ func (t *target) url() (string, error) {
 	at := t.server.URL
 	switch {
 	case t.urlEnv != "" && at != "":
-		return wrong("Both --url and --url-env say where the redis is.")
+		return wrong("--url and --url-env exclude each other.")
 	case t.urlEnv != "":
 		if at = lookup(t.process.Environ, t.urlEnv); at == "" {
 			return wrong(fmt.Sprintf("The variable %s, which --url-env names, is not set.", t.urlEnv))
 		}
 	case len(mask.Credentials(at)) > 0:
-		return wrong("A password on the command line is seen by everybody on this machine.",
-			"put the URL into a variable, and name that: --url-env REDIS_URL")
+		return wrong("All users of this machine can read a password on a command line.",
+			"put the URL into a variable, and name the variable: --url-env REDIS_URL")
 	}
 	if _, err := config.NewURL(at); at != "" && err != nil {
-		return wrong(sentence("the redis cannot be there: " + err.Error()))
+		return wrong(sentence("not a Redis URL: " + err.Error()))
 	}
 	if at != "" && t.name != "" {
-		return wrong("A redis does not belong to one program: --name goes with the processes that run here.")
+		return wrong("--name selects processes on this machine. A Redis does not belong to one program.")
 	}
 	if at == "" && t.server.Engine+t.server.Key+t.server.Namespace != "" {
-		return wrong("--engine, --template and --namespace go with --url.")
+		return wrong("--engine, --template and --namespace need --url.")
 	}
 	return at, nil
 }
@@ -138,14 +138,14 @@ func lookup(environ []string, name string) (value string) {
 func (t *target) nobody() error {
 	who := "built with mega"
 	if t.name != "" {
-		who = fmt.Sprintf("called %q", t.name)
+		who = fmt.Sprintf("with the name %q", t.name)
 	}
 	return &boot.Failure{
 		Code: "cli.no_process", Exit: boot.ExitUnavailable,
-		Text: "No program " + who + " runs here, as this user.",
+		Text: "No program " + who + " of this user runs on this machine.",
 		Actions: []string{
-			"locks that a process keeps in its own memory end with it: there is nothing to see",
-			"look at the locks that a redis keeps: mega lock ls --url redis://HOST:6379/0",
+			"locks in the memory of a process end with it: while no process runs, no lock is held",
+			"show the locks of a Redis: mega lock ls --url redis://HOST:6379/0",
 		},
 	}
 }
@@ -168,7 +168,7 @@ func (t *target) openServer(ctx context.Context, at string) (_ []source, err err
 }
 
 func cannotOpen(shown string, err error) error {
-	f := &boot.Failure{Code: "cli.no_server", Exit: boot.ExitUnavailable, Text: "The locks at " + shown + " cannot be looked at.", Cause: err}
+	f := &boot.Failure{Code: "cli.no_server", Exit: boot.ExitUnavailable, Text: "Cannot read the locks at " + shown + ".", Cause: err}
 	if errors.Is(err, lock.ErrInvalid) || errors.Is(err, lock.ErrUnsupported) {
 		f.Code, f.Exit = "cli.wrong_flag", boot.ExitUsage
 	}

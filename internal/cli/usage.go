@@ -17,7 +17,7 @@ import (
 func usage(c *cobra.Command, code, text string, actions ...string) error {
 	return &boot.Failure{
 		Code: code, Exit: boot.ExitUsage, Text: text,
-		Actions: append(actions, "see what there is: "+c.CommandPath()+" --help"),
+		Actions: append(actions, "show the help: "+c.CommandPath()+" --help"),
 	}
 }
 
@@ -33,7 +33,7 @@ func noVerb(c *cobra.Command, args []string) error {
 			names = append(names, sub.Name())
 		}
 	}
-	return usage(c, "cli.unknown_verb", fmt.Sprintf("There is no verb %q.", args[0]), meant(args[0], names, c.CommandPath()+" ")...)
+	return usage(c, "cli.unknown_verb", fmt.Sprintf("Unknown verb %q.", args[0]), meant(args[0], names, c.CommandPath()+" ")...)
 }
 
 // group returns a verb that only has verbs of its own.

@@ -25,7 +25,7 @@ type version struct {
 
 func versionVerb(s *Shell) *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "what this program was built from",
+		Use: "version", Short: "show the version and the sources of this program",
 		Args: arguments(0),
 		RunE: func(*cobra.Command, []string) error {
 			v := versionOf(s.Name)

@@ -18,11 +18,11 @@ import (
 
 // workerFlag adds --worker to verbs that may call one worker of several.
 func workerFlag(c *cobra.Command, worker *int) {
-	c.PersistentFlags().Var(workerNumber{of: worker}, "worker", "of a process with workers, ask the one with the number `N`")
+	c.PersistentFlags().Var(workerNumber{of: worker}, "worker", "call the worker with the number `N`")
 }
 
 // errNoWorkers is the error of a process without workers.
-var errNoWorkers = errors.New("it has no workers: it serves by itself")
+var errNoWorkers = errors.New("the process has no workers")
 
 // among returns the sources to call: the requested worker, or, if worker is 0,
 // the worker that the supervisor chooses. If each worker has its own locks,
@@ -81,9 +81,9 @@ type supervised struct {
 
 func (l *line) workerVerb() *cobra.Command {
 	v := &supervised{shell: l.shell, find: l.processes}
-	c := group("worker", "see the processes that serve under a supervisor, and restart them", v.ls(), v.restart())
-	c.Long = "It asks the processes of this program that run here, as this user, with serve --workers N."
-	c.PersistentFlags().IntVar(&v.pid, "pid", 0, "ask only the supervisor with the number `PID`")
+	c := group("worker", "list the workers of a supervisor, and restart them", v.ls(), v.restart())
+	c.Long = "It calls the supervisors of this program that run on this machine as this user (serve --workers N)."
+	c.PersistentFlags().IntVar(&v.pid, "pid", 0, "call only the supervisor with the number `PID`")
 	return c
 }
 
@@ -101,8 +101,8 @@ func (v *supervised) supervisors(ctx context.Context) ([]source, error) {
 		return with, nil
 	}
 	f := &boot.Failure{
-		Code: "cli.no_workers", Exit: boot.ExitUnavailable, Text: "There is no supervisor, and there are no workers: the program serves in one process.",
-		Actions: []string{"serve with several: " + v.shell.Name + " serve --workers 4"},
+		Code: "cli.no_workers", Exit: boot.ExitUnavailable, Text: "The program serves in one process, without a supervisor and workers.",
+		Actions: []string{"start workers: " + v.shell.Name + " serve --workers 4"},
 	}
 	for _, s := range all {
 		f.Facts = append(f.Facts, boot.Fact{Name: "there is", Value: s.about.short()})
@@ -121,11 +121,11 @@ type crew struct {
 
 func (v *supervised) ls() *cobra.Command {
 	return &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "the workers, what they are doing, and for how long",
-		Long: "While a worker is replaced there are two with its number: the one that is starting, and the one that serves, or\n" +
-			"finishes what it has begun.\n\n" +
+		Use: "ls", Aliases: []string{"list"}, Short: "list the workers, with state and age",
+		Long: "During a replacement two workers have one number: the starting worker, and the old worker, which serves or\n" +
+			"finishes its requests.\n\n" +
 			"With --json: a list of {\"name\", \"pid\", \"workers\", \"error\"}, one for each supervisor; a worker is {\"id\", \"pid\",\n" +
-			"\"state\", \"generation\", \"restarts\", \"since\"}, and \"ended\" of one that cannot be started.",
+			"\"state\", \"generation\", \"restarts\", \"since\"}, and \"ended\" if it cannot be started.",
 		Args: arguments(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			sources, err := v.supervisors(c.Context())
@@ -184,17 +184,17 @@ type restarted struct {
 
 func (v *supervised) restart() *cobra.Command {
 	return &cobra.Command{
-		Use: "restart [ID]", Short: "replace all workers one after the other, or the one with the number ID",
-		Long: "A new process is ready before the old one is told to end, and that has finished before the next one's turn. No\n" +
-			"connection is refused meanwhile. It returns when all is done; the supervisor goes on if it is interrupted.\n\n" +
-			"With --json: {\"name\", \"pid\", \"restarted\"}, of which the first two are the supervisor.",
+		Use: "restart [ID]", Short: "replace all workers one after the other, or only the worker with the number ID",
+		Long: "The old process ends after the new one is ready, and the next replacement begins after the old process exited. No\n" +
+			"connection is refused. The verb returns after the last replacement; if it is interrupted, the supervisor continues.\n\n" +
+			"With --json: {\"name\", \"pid\", \"restarted\"}; name and pid identify the supervisor.",
 		Args: arguments(0, "the number of a worker"),
 		RunE: func(c *cobra.Command, args []string) error {
 			id := 0
 			if len(args) > 0 {
 				n, err := strconv.Atoi(args[0])
 				if err != nil || n < 1 {
-					return usage(c, "cli.wrong_flag", fmt.Sprintf("%q is no number of a worker: they begin with 1.", args[0]))
+					return usage(c, "cli.wrong_flag", fmt.Sprintf("%q is not a worker number. Worker numbers begin at 1.", args[0]))
 				}
 				id = n
 			}
@@ -227,8 +227,8 @@ func (v *supervised) one(c *cobra.Command) (source, error) {
 		return source{}, unanswered(all)
 	}
 	f := &boot.Failure{
-		Code: "cli.which_process", Exit: boot.ExitUsage, Text: "Several supervisors of this program run here.",
-		Actions: []string{fmt.Sprintf("say which one: %s --pid %d", c.CommandPath(), all[0].about.PID)},
+		Code: "cli.which_process", Exit: boot.ExitUsage, Text: "Several supervisors of this program run on this machine.",
+		Actions: []string{fmt.Sprintf("select one: %s --pid %d", c.CommandPath(), all[0].about.PID)},
 	}
 	for _, s := range all {
 		f.Facts = append(f.Facts, boot.Fact{Name: "there is", Value: s.about.short()})
@@ -245,8 +245,8 @@ func (v *supervised) notRestarted(s source, err error) error {
 		return unanswered([]source{s})
 	}
 	return &boot.Failure{
-		Code: "cli.not_restarted", Exit: boot.ExitUnavailable, Text: "The workers of " + head(s) + " were not all restarted.",
+		Code: "cli.not_restarted", Exit: boot.ExitUnavailable, Text: "The workers of " + head(s) + " were not all replaced.",
 		Facts:   []boot.Fact{{Name: "cause", Value: no.Text}},
-		Actions: []string{"see which ones serve: " + v.shell.Name + " worker ls", "see why in the log"},
+		Actions: []string{"list the workers: " + v.shell.Name + " worker ls", "read the log"},
 	}
 }

@@ -96,11 +96,11 @@ func TestWorkersAreListedAndRestarted(t *testing.T) {
 		status int
 		says   string
 	}{
-		{"worker restart 7", boot.ExitUsage, "There is no worker 7"},
+		{"worker restart 7", boot.ExitUsage, "unknown worker 7"},
 		{"worker restart two", boot.ExitUsage, "cli.wrong_flag"},
 		{"worker restart 0", boot.ExitUsage, "cli.wrong_flag"},
 		{"worker ls --pid 1", boot.ExitUnavailable, "cli.no_process"},
-		{"lock ls --worker 7", boot.ExitUsage, `no worker "7": they are 1, 2`},
+		{"lock ls --worker 7", boot.ExitUsage, `unknown worker "7"; the workers are 1, 2`},
 	} {
 		status, _, stderr := verb(t, "polite", environ, strings.Fields(x.args)...)
 		if status != x.status || !strings.Contains(strings.ToLower(stderr), strings.ToLower(x.says)) {
@@ -121,7 +121,7 @@ func TestLocksInTheMemoryOfEachWorkerAreSeenAndTakenAway(t *testing.T) {
 	}
 	for i, w := range workersOf(t, environ, "holder") {
 		for _, line := range []string{
-			fmt.Sprintf("shop, pid %d, worker %d: memory, exclusion ends at the process\n", pid, i+1),
+			fmt.Sprintf("shop, pid %d, worker %d: memory, scope process\n", pid, i+1),
 			fmt.Sprintf(":%d worker %d ", w.PID, i+1),
 		} {
 			if !strings.Contains(stdout, line) {
@@ -130,7 +130,7 @@ func TestLocksInTheMemoryOfEachWorkerAreSeenAndTakenAway(t *testing.T) {
 		}
 	}
 	status, stdout, stderr := verb(t, "holder", environ, "lock", "release", "product:lamp", "--worker", "2", "--reason", "the till is stuck")
-	if want := fmt.Sprintf("product:lamp: taken away from 1 holder  (shop, pid %d, worker 2)\n", pid); status != boot.ExitOK || stdout != want {
+	if want := fmt.Sprintf("product:lamp: released from 1 holder  (shop, pid %d, worker 2)\n", pid); status != boot.ExitOK || stdout != want {
 		t.Errorf("release: exit status %d: %s%s", status, stdout, stderr)
 	}
 	// Who has asked is the verb's process, not the supervisor's.
@@ -142,7 +142,7 @@ func TestLocksInTheMemoryOfEachWorkerAreSeenAndTakenAway(t *testing.T) {
 	if err := json.Unmarshal([]byte(line), &record); err != nil || record.Worker != 2 || record.By.PID == pid || record.By.PID == 0 {
 		t.Errorf("%v: logged %s", err, line)
 	}
-	if _, stdout, _ := verb(t, "holder", environ, "lock", "show", "product:lamp", "--worker", "2"); !strings.Contains(stdout, "nobody holds it") {
+	if _, stdout, _ := verb(t, "holder", environ, "lock", "show", "product:lamp", "--worker", "2"); !strings.Contains(stdout, "no holder and no waiters") {
 		t.Errorf("of worker 2: %s", stdout)
 	}
 	status, stdout, _ = verb(t, "holder", environ, "lock", "ls", "--worker", "1", "--json")
@@ -168,7 +168,7 @@ func TestRunningProcessIsFoundWhileTheConfigurationIsBroken(t *testing.T) {
 	s.configured(t, "name: [\n")
 	for _, args := range []string{"worker ls", "lock ls", "bus topics"} {
 		status, stdout, stderr := verb(t, "talker", environ, strings.Fields(args)...)
-		if status == boot.ExitConfig || stdout == "" || !strings.Contains(stderr, `(config.syntax); the process called "shop" is asked`) {
+		if status == boot.ExitConfig || stdout == "" || !strings.Contains(stderr, `(config.syntax); calling the process with the name "shop"`) {
 			t.Errorf("%s: exit status %d: %s%s", args, status, stdout, stderr)
 		}
 	}
@@ -218,7 +218,7 @@ func TestLockIsListedWithTheWorkerThatHoldsIt(t *testing.T) {
 		}
 	}
 	_, stdout, _ := verb(t, "holder", environ, "lock", "ls")
-	head := fmt.Sprintf("shop, pid %d: cluster, exclusion ends at the node\n", c.cmd.Process.Pid)
+	head := fmt.Sprintf("shop, pid %d: cluster, scope node\n", c.cmd.Process.Pid)
 	if row := fmt.Sprintf(":%d worker %d ", workers[holds-1].PID, holds); !strings.HasPrefix(stdout, head) || !strings.Contains(stdout, row) {
 		t.Errorf("%q is not in\n%s", row, stdout)
 	}
@@ -236,7 +236,7 @@ func TestLockIsListedWithTheWorkerThatHoldsIt(t *testing.T) {
 		}
 	}
 	status, stdout, stderr := verb(t, "holder", environ, "lock", "release", "product:lamp", "--reason", "the till is stuck")
-	if status != boot.ExitOK || !strings.Contains(stdout, "taken away from 1 holder") {
+	if status != boot.ExitOK || !strings.Contains(stdout, "released from 1 holder") {
 		t.Errorf("release: exit status %d: %s%s", status, stdout, stderr)
 	}
 	workers = workersOf(t, environ, "holder")

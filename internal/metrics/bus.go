@@ -15,22 +15,22 @@ import (
 // gauges show the existing subscriptions, by name.
 var (
 	busPublished  = Series{"mega_bus_published_total", "counter", nil, "Events published by this process."}
-	busLost       = Series{"mega_bus_published_lost_total", "counter", nil, "Published messages that may not have arrived, since the connection ended before the backend confirmed them."}
+	busLost       = Series{"mega_bus_published_lost_total", "counter", nil, "Published messages that may be lost: the connection ended before the backend confirmed them."}
 	busRefused    = Series{"mega_bus_published_refused_total", "counter", nil, "Published messages that the backend refused."}
 	busRequests   = Series{"mega_bus_requests_total", "counter", nil, "Requests made by this process."}
 	busUnanswered = Series{"mega_bus_requests_unanswered_total", "counter", []string{"reason"}, "Requests without an answer, by reason: no_responders or timeout."}
-	busLate       = Series{"mega_bus_late_answers_total", "counter", nil, "Answers that nobody waited for any more."}
-	busInFlight   = Series{"mega_bus_requests_in_flight", "gauge", nil, "Requests that wait for their answer."}
-	busMessages   = Series{"mega_bus_messages_total", "counter", []string{"outcome"}, "Messages that came to subscriptions, by outcome: handled, dropped, expired or discarded."}
-	busDropped    = Series{"mega_bus_dropped_total", "counter", []string{"subscription"}, "Messages that were dropped because a subscription was too slow. They are in mega_bus_messages_total, too."}
+	busLate       = Series{"mega_bus_late_answers_total", "counter", nil, "Answers that arrived after their request had ended."}
+	busInFlight   = Series{"mega_bus_requests_in_flight", "gauge", nil, "Requests without an answer yet."}
+	busMessages   = Series{"mega_bus_messages_total", "counter", []string{"outcome"}, "Messages received by subscriptions, by outcome: handled, dropped, expired or discarded."}
+	busDropped    = Series{"mega_bus_dropped_total", "counter", []string{"subscription"}, "Messages dropped because a subscription was too slow. mega_bus_messages_total includes them."}
 	busFailures   = Series{"mega_bus_handler_failures_total", "counter", []string{"kind"}, "Handled messages whose handler failed, by kind: error or panic."}
-	busMissed     = Series{"mega_bus_missed_total", "counter", nil, "Messages that were lost on the way to subscriptions, as far as it is known."}
-	busOutages    = Series{"mega_bus_outages_total", "counter", nil, "How often the backend could not be reached any more."}
-	busConnected  = Series{"mega_bus_connected", "gauge", nil, "1 if the backend can be reached, else 0."}
-	busPending    = Series{"mega_bus_pending", "gauge", []string{"subscription"}, "Messages that wait to be handled."}
-	busRunning    = Series{"mega_bus_running", "gauge", []string{"subscription"}, "Messages that are being handled."}
-	busSeconds    = Series{"mega_bus_handler_seconds", "histogram", []string{"subscription"}, "How long handlers and responders took."}
-	busScope      = Series{"mega_bus_scope", "gauge", []string{"driver"}, "How far messages reach: 0 this process, 1 this node, 2 the fleet."}
+	busMissed     = Series{"mega_bus_missed_total", "counter", nil, "Known losses of messages on the way to subscriptions."}
+	busOutages    = Series{"mega_bus_outages_total", "counter", nil, "Disconnections from the backend."}
+	busConnected  = Series{"mega_bus_connected", "gauge", nil, "1 if the backend is connected, else 0."}
+	busPending    = Series{"mega_bus_pending", "gauge", []string{"subscription"}, "Messages in the queues of subscriptions."}
+	busRunning    = Series{"mega_bus_running", "gauge", []string{"subscription"}, "Messages in running handlers."}
+	busSeconds    = Series{"mega_bus_handler_seconds", "histogram", []string{"subscription"}, "Duration of handlers and responders."}
+	busScope      = Series{"mega_bus_scope", "gauge", []string{"driver"}, "Scope of messages: 0 this process, 1 this node, 2 the fleet."}
 )
 
 // busBuckets reach from a handler in memory to a handler that is reported as

@@ -99,14 +99,14 @@ func (s Source) scrape(ctx context.Context) ([]*dto.MetricFamily, error) {
 	}
 	defer func() { _ = w.Body.Close() }()
 	if w.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("it answers with status %d", w.StatusCode)
+		return nil, fmt.Errorf("answered with status %d", w.StatusCode)
 	}
 	return decode(io.LimitReader(w.Body, maxScrape), expfmt.ResponseFormat(w.Header))
 }
 
 func decode(r io.Reader, format expfmt.Format) (families []*dto.MetricFamily, _ error) {
 	if format.FormatType() == expfmt.TypeUnknown {
-		return nil, fmt.Errorf("it answers in a format that is none of Prometheus's")
+		return nil, fmt.Errorf("the answer has no format of Prometheus")
 	}
 	for d := expfmt.NewDecoder(bufio.NewReader(r), format); ; {
 		f := &dto.MetricFamily{}
@@ -114,7 +114,7 @@ func decode(r io.Reader, format expfmt.Format) (families []*dto.MetricFamily, _ 
 		case errors.Is(err, io.EOF):
 			return families, nil
 		case err != nil:
-			return nil, fmt.Errorf("read what it has counted: %w", err)
+			return nil, fmt.Errorf("read the metrics: %w", err)
 		}
 		families = append(families, f)
 	}
@@ -143,7 +143,7 @@ func (m *merging) take(worker string, families []*dto.MetricFamily) {
 		case known == nil:
 			m.byName[f.GetName()] = f
 		case known.GetType() != f.GetType():
-			m.odd = append(m.odd, fmt.Sprintf("%s is a %s, and elsewhere a %s", f.GetName(), kind(f), kind(known)))
+			m.odd = append(m.odd, fmt.Sprintf("%s is a %s here and a %s in another worker", f.GetName(), kind(f), kind(known)))
 		default:
 			known.Metric = append(known.Metric, f.GetMetric()...)
 		}

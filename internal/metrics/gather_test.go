@@ -181,7 +181,7 @@ func TestFamilyThatIsOfAnotherKindInALaterWorkerIsLeftOut(t *testing.T) {
 	after := func(m *metrics.Metrics) { m.Registerer().MustRegister(prometheus.NewGauge(prometheus.GaugeOpts(opts))) }
 	g := gathered(worker(1, before), worker(2, after, all))
 	_, err := g.Gather()
-	if err == nil || !strings.Contains(err.Error(), "worker 2: left out: shop_jobs is a gauge, and elsewhere a counter") {
+	if err == nil || !strings.Contains(err.Error(), "worker 2: left out: shop_jobs is a gauge here and a counter in another worker") {
 		t.Errorf("got %v", err)
 	}
 	text := page(t, g)
@@ -204,9 +204,9 @@ func TestAnswerThatIsNoMetricsIsLeftOut(t *testing.T) {
 		says string
 	}{
 		"an error":          {answers(503, "text/plain", "busy"), "status 503"},
-		"JSON":              {answers(200, "application/json", "{}"), "in a format"},
-		"half an answer":    {answers(200, "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited", "\x7fabc"), "read what it has counted"},
-		"text that is none": {answers(200, "text/plain; version=0.0.4", "no metrics here\n"), "read what it has counted"},
+		"JSON":              {answers(200, "application/json", "{}"), "no format"},
+		"half an answer":    {answers(200, "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited", "\x7fabc"), "read the metrics"},
+		"text that is none": {answers(200, "text/plain; version=0.0.4", "no metrics here\n"), "read the metrics"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := gathered(metrics.Source{Worker: 2, To: x.to}).Gather(); err == nil || !strings.Contains(err.Error(), x.says) {

@@ -15,7 +15,7 @@ var requestBuckets = []float64{0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 
 var (
 	requestSeconds = Series{
 		"http_server_request_duration_seconds", "histogram", []string{"app", "route", "method", "status"},
-		"How long requests took, by app, pattern of the route, method and class of the status.",
+		"Duration of requests, by app, pattern of the route, method and class of the status.",
 	}
 	requestsActive = Series{"http_server_active_requests", "gauge", []string{"app"}, "Requests in flight."}
 )

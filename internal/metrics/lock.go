@@ -15,22 +15,22 @@ var lockBuckets = []float64{0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 
 // The series of locks.
 var (
 	lockAcquired  = byClass("mega_lock_acquired_total", "counter", "Leases granted.")
-	lockContended = byClass("mega_lock_contended_total", "counter", "Calls that found the lock busy.")
-	lockRefused   = byClass("mega_lock_not_acquired_total", "counter", "Calls that ended without a lease, by reason: busy, cancelled, unavailable, closed, unsupported or other.", "reason")
+	lockContended = byClass("mega_lock_contended_total", "counter", "Acquire calls that found the lock busy.")
+	lockRefused   = byClass("mega_lock_not_acquired_total", "counter", "Acquire calls that ended without a lease, by reason: busy, cancelled, unavailable, closed, unsupported or other.", "reason")
 	lockLost      = byClass("mega_lock_lost_total", "counter", "Leases that ended before they were released, by cause: expired, forced, unreachable, shutdown or unknown.", "cause")
-	lockForced    = byClass("mega_lock_forced_total", "counter", "Leases that this process took away by force, its own and others'.")
-	lockForgotten = byClass("mega_lock_forgotten_total", "counter", "Leases that nobody released, and mega did.")
-	renewFailed   = byClass("mega_lock_renew_failures_total", "counter", "Renewals that did not get through and were tried again.")
-	releaseFailed = byClass("mega_lock_release_failures_total", "counter", "Releases that did not get through and were tried again.")
-	poolResized   = byClass("mega_lock_pool_resized_total", "counter", "Reports that callers disagree about the size of a pool.")
-	lockWait      = byClass("mega_lock_wait_seconds", "histogram", "How long calls waited that were granted.")
-	lockHeld      = byClass("mega_lock_held_seconds", "histogram", "How long leases were held that were released or lost.")
+	lockForced    = byClass("mega_lock_forced_total", "counter", "Leases that this process released by force, its own and those of other processes.")
+	lockForgotten = byClass("mega_lock_forgotten_total", "counter", "Leases that the program did not release and mega took back.")
+	renewFailed   = byClass("mega_lock_renew_failures_total", "counter", "Failed renewals that were retried.")
+	releaseFailed = byClass("mega_lock_release_failures_total", "counter", "Failed releases that were retried.")
+	poolResized   = byClass("mega_lock_pool_resized_total", "counter", "Reported differences about the size of a pool.")
+	lockWait      = byClass("mega_lock_wait_seconds", "histogram", "Wait of the granted acquire calls.")
+	lockHeld      = byClass("mega_lock_held_seconds", "histogram", "Hold time of the released and lost leases.")
 
-	lockActive    = Series{"mega_lock_active", "gauge", nil, "Leases that this process holds now."}
-	lockWaiting   = Series{"mega_lock_waiting", "gauge", nil, "Calls of this process that wait now."}
-	lockAvailable = Series{"mega_lock_available", "gauge", nil, "1 if the backend serves locks, else 0."}
-	lockOutages   = Series{"mega_lock_outages_total", "counter", nil, "How often the backend stopped to serve locks."}
-	lockScope     = Series{"mega_lock_scope", "gauge", []string{"driver"}, "How far exclusion reaches: 0 this process, 1 this node, 2 the fleet."}
+	lockActive    = Series{"mega_lock_active", "gauge", nil, "Leases held by this process."}
+	lockWaiting   = Series{"mega_lock_waiting", "gauge", nil, "Waiting acquire calls of this process."}
+	lockAvailable = Series{"mega_lock_available", "gauge", nil, "1 if the backend is available, else 0."}
+	lockOutages   = Series{"mega_lock_outages_total", "counter", nil, "Outages of the backend."}
+	lockScope     = Series{"mega_lock_scope", "gauge", []string{"driver"}, "Scope of exclusion: 0 this process, 1 this node, 2 the fleet."}
 )
 
 func byClass(name, kind, help string, more ...string) Series {

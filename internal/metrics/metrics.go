@@ -85,8 +85,8 @@ func (s Series) desc() *prometheus.Desc { return prometheus.NewDesc(s.Name, s.He
 
 // The series. Locks and requests are in their own files.
 var (
-	bootSeconds = Series{"mega_boot_seconds", "gauge", []string{"phase"}, "How long a phase of the boot took."}
-	buildInfo   = Series{"mega_build_info", "gauge", []string{"program", "version", "revision", "go"}, "Always 1; its labels say what the program was built from."}
+	bootSeconds = Series{"mega_boot_seconds", "gauge", []string{"phase"}, "Duration of a phase of the boot."}
+	buildInfo   = Series{"mega_build_info", "gauge", []string{"program", "version", "revision", "go"}, "Always 1. The labels describe the build of the program."}
 )
 
 // Catalogue returns every series of this package, sorted by name. It does not

@@ -10,8 +10,8 @@ import (
 // The series of a supervisor.
 var (
 	workersNow      = Series{"mega_workers", "gauge", []string{"state"}, "Workers of this supervisor, by state."}
-	workersRestarts = Series{"mega_worker_restarts_total", "counter", []string{"worker"}, "Processes that were replaced, because they had died or were to be restarted."}
-	workersMissed   = Series{"mega_worker_scrape_failures_total", "counter", []string{"worker"}, "Scrapes that a worker was left out of, or a part of what it has counted."}
+	workersRestarts = Series{"mega_worker_restarts_total", "counter", []string{"worker"}, "Replaced workers, after an exit or for a restart."}
+	workersMissed   = Series{"mega_worker_scrape_failures_total", "counter", []string{"worker"}, "Scrapes without the metrics of a worker, or without a part of them."}
 )
 
 // WorkerCatalogue returns the series of a supervisor, sorted by name. They are

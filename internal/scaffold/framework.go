@@ -19,7 +19,7 @@ const Module = "github.com/megaframework/mega"
 const goVersion = "1.26.0"
 
 // ErrNoFramework reports that the version of mega for an application is unknown.
-var ErrNoFramework = errors.New("no mega to build with")
+var ErrNoFramework = errors.New("the version of mega is unknown")
 
 // Framework is the mega of an application: a version or a working copy.
 type Framework struct {
@@ -67,7 +67,7 @@ func Own() (Framework, error) {
 	}
 	_, file, _, ok := runtime.Caller(0)
 	if !ok || !filepath.IsAbs(file) {
-		return Framework{}, fmt.Errorf("%w: this program was built from a working copy, and does not know where that is", ErrNoFramework)
+		return Framework{}, fmt.Errorf("%w: this program was built from a working copy in an unknown folder", ErrNoFramework)
 	}
 	return WorkingCopy(filepath.Join(filepath.Dir(file), "..", ".."))
 }

@@ -14,8 +14,7 @@ var nameRule = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
 const maxName = 32
 
 // taken are the names with a meaning for the go command: its patterns, and the
-// roots of the standard library, whose packages a module of that name would
-// hide.
+// roots of the standard library: a module of that name would hide its packages.
 const taken = "all archive bufio builtin bytes cmd cmp compress container context crypto database debug embed encoding errors " +
 	"expvar flag fmt go hash html image index internal io iter log main maps math mime net os path plugin reflect regexp runtime " +
 	"slices sort std strconv strings structs sync syscall test testing text time tool unicode unique unsafe uuid vendor weak work"
@@ -34,7 +33,7 @@ func CheckName(name string) error {
 	case token.IsKeyword(name):
 		return wrong("is a keyword of Go")
 	case slices.Contains(strings.Fields(taken), name):
-		return wrong("has a meaning to the go command already")
+		return wrong("has a meaning for the go command")
 	}
 	return nil
 }

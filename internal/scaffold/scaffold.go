@@ -76,7 +76,7 @@ func vacant(dir string) error {
 	case err != nil:
 		return fmt.Errorf("write to %s: %w", dir, err)
 	case len(entries) > 0:
-		return fmt.Errorf("%w: %s has %s in it", ErrNotEmpty, dir, entries[0].Name())
+		return fmt.Errorf("%w: %s contains %s", ErrNotEmpty, dir, entries[0].Name())
 	}
 	return nil
 }
