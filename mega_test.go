@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/fstest"
 
@@ -18,6 +21,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	runChild()
+	// A child ignores a hangup that its parent ignores, as under nohup.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	goleak.VerifyTestMain(m)
 }
 

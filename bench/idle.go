@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	"github.com/megaframework/mega/internal/redistest"
 )
 
 // redisIdle holds a key here while 200 goroutines of another process wait for

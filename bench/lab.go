@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	"github.com/megaframework/mega/internal/redistest"
 )
 
 // lab is where a row is measured: a server and other processes, started when

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	"github.com/megaframework/mega/internal/redistest"
 )
 
 // workerArg makes this program a worker: another process, for rows that need

@@ -15,7 +15,7 @@ import (
 	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/bus"
 	megactx "github.com/megaframework/mega/ctx"
-	natstest "github.com/megaframework/mega/internal/testkit/nats"
+	"github.com/megaframework/mega/internal/natstest"
 )
 
 type sold struct {

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/boot"
-	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	"github.com/megaframework/mega/internal/redistest"
 )
 
 // TestTellingRowsThroughTheRealBinary starts the shop with the ten combinations

@@ -20,8 +20,8 @@ import (
 	"testing"
 	"time"
 
-	pagetest "github.com/megaframework/mega/internal/testkit/page"
-	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	"github.com/megaframework/mega/internal/pagetest"
+	"github.com/megaframework/mega/internal/redistest"
 )
 
 var update = flag.Bool("update", false, "write into the guide what commands answer")

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	pagetest "github.com/megaframework/mega/internal/testkit/page"
+	"github.com/megaframework/mega/internal/pagetest"
 )
 
 const multi = "../../sample/multi"

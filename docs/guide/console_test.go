@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	pagetest "github.com/megaframework/mega/internal/testkit/page"
+	"github.com/megaframework/mega/internal/pagetest"
 )
 
 // console is a shell beside a running shop, in whose folder it is. Pages show

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	pagetest "github.com/megaframework/mega/internal/testkit/page"
+	"github.com/megaframework/mega/internal/pagetest"
 )
 
 // What the README of a sample says to type answers what it says. Each block of

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	pagetest "github.com/megaframework/mega/internal/testkit/page"
+	"github.com/megaframework/mega/internal/pagetest"
 )
 
 const workersPage = "08-workers.md"

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega/drivers/cluster/internal/hub"
 	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -29,12 +30,12 @@ func TestHalfSentFramesCostWhatWasSent(t *testing.T) {
 	for range peers {
 		conn, p := pipeTo(t, h, "half")
 		defer conn.Close()
-		greet := (&greeting{speaks: known}).frame()
+		greet := (&protocol.Hello{Speaks: protocol.Known}).Frame()
 		must(t, handOver(conn, greet))
 		if _, err := io.ReadFull(conn, make([]byte, 5)); err != nil { // welcome
 			t.Fatal(err)
 		}
-		if _, err := conn.Write([]byte{0, 0, 16, 0, byte(typeEvent)}); err != nil { // a frame of 1 MiB, of which a byte comes
+		if _, err := conn.Write([]byte{0, 0, 16, 0, byte(protocol.TypeEvent)}); err != nil { // a frame of 1 MiB, of which a byte comes
 			t.Fatal(err)
 		}
 		defer func() { _ = conn.Close(); <-p.Done() }()
@@ -50,7 +51,7 @@ func TestHalfSentFramesCostWhatWasSent(t *testing.T) {
 // handOver writes a frame to a connection.
 func handOver(conn net.Conn, f *protocol.Frame) error {
 	body := f.Body()
-	head := []byte{byte(len(body) + 1), byte((len(body) + 1) >> 8), 0, 0, byte(typeHello)}
+	head := []byte{byte(len(body) + 1), byte((len(body) + 1) >> 8), 0, 0, byte(protocol.TypeHello)}
 	_, err := conn.Write(append(head, body...))
 	return err
 }
@@ -60,7 +61,7 @@ func TestAPeerThatIsLongBeforeItsHelloIsDropped(t *testing.T) {
 	h := newHub(t, HubConfig{})
 	conn, p := pipeTo(t, h, "long")
 	defer conn.Close()
-	if _, err := conn.Write([]byte{0, 8, 0, 0, byte(typeHello)}); err != nil {
+	if _, err := conn.Write([]byte{0, 8, 0, 0, byte(protocol.TypeHello)}); err != nil {
 		t.Fatal(err)
 	}
 	<-p.Done()
@@ -71,14 +72,11 @@ func TestAPeerThatIsLongBeforeItsHelloIsDropped(t *testing.T) {
 
 // A peer that says nothing is dropped, and so is one that stops within a frame.
 func TestAPeerThatIsSilentIsDropped(t *testing.T) {
-	for name, say := range map[string][]byte{"nothing": nil, "half a hello": {20, 0, 0, 0, byte(typeHello), 'm'}} {
+	for name, say := range map[string][]byte{"nothing": nil, "half a hello": {20, 0, 0, 0, byte(protocol.TypeHello), 'm'}} {
 		here, there := net.Pipe()
 		defer there.Close()
 		h := newHub(t, HubConfig{})
-		p := newPeer(h, here, name)
-		p.line.Limit(protocol.Limits{First: 20 * time.Millisecond, Within: 20 * time.Millisecond})
-		must(t, h.enter(p))
-		p.serving.Go(p.serve)
+		p := hub.JoinWithin(h, here, protocol.Limits{First: 20 * time.Millisecond, Within: 20 * time.Millisecond})
 		if _, err := there.Write(say); len(say) > 0 && err != nil {
 			t.Error(err)
 		}
@@ -96,7 +94,7 @@ func TestAPeerThatIsSilentIsDropped(t *testing.T) {
 // A process beyond the cap is refused with a reason, and one that leaves makes
 // room.
 func TestPeersAreCapped(t *testing.T) {
-	h := newHub(t, HubConfig{Peers: 2})
+	h := newHub(t, HubConfig{Clients: 2})
 	n, _ := join(t, h, Config{})
 	join(t, h, Config{})
 	conn, p := pipeTo(t, h, "third")
@@ -105,7 +103,7 @@ func TestPeersAreCapped(t *testing.T) {
 	}
 	<-p.Done()
 	must(t, n.Close(t.Context()))
-	eventually(t, "room", func() bool { return len(h.Peers()) == 1 })
+	eventually(t, "room", func() bool { return len(hub.Clients(h)) == 1 })
 	join(t, h, Config{})
 }
 
@@ -126,11 +124,11 @@ func TestAPanicEndsOnePeer(t *testing.T) {
 	if err := other.Ping(t.Context()); err != nil { // so that it has told all
 		t.Fatal(err)
 	}
-	h.locks.told = func(*Peer) { panic("as asked") }
+	hub.OnReported(h, func(*Peer) { panic("as asked") })
 	conn, p := pipeTo(t, h, "bad")
 	defer conn.Close()
-	must(t, handOver(conn, (&greeting{speaks: known}).frame()))
-	if _, err := conn.Write([]byte{1, 0, 0, 0, byte(lockTold)}); err != nil {
+	must(t, handOver(conn, (&protocol.Hello{Speaks: protocol.Known}).Frame()))
+	if _, err := conn.Write([]byte{1, 0, 0, 0, byte(protocol.LockReported)}); err != nil {
 		t.Fatal(err)
 	}
 	<-p.Done()
@@ -148,19 +146,19 @@ func TestAPanicEndsOnePeer(t *testing.T) {
 // the error names both versions (L24).
 func TestVersions(t *testing.T) {
 	for _, x := range []struct {
-		hub, peer versions
+		hub, peer [2]uint64
 		says      string // "" if they can speak
 	}{
-		{versions{2, 3}, versions{1, 2}, ""},
-		{versions{2, 3}, versions{3, 4}, ""},
-		{versions{2, 3}, versions{2, 3}, ""},
-		{versions{3, 4}, versions{1, 2}, "version 2 of the protocol, the hub version 4"},
-		{versions{2, 3}, versions{4, 5}, "version 5 of the protocol, the hub version 3"},
+		{[2]uint64{2, 3}, [2]uint64{1, 2}, ""},
+		{[2]uint64{2, 3}, [2]uint64{3, 4}, ""},
+		{[2]uint64{2, 3}, [2]uint64{2, 3}, ""},
+		{[2]uint64{3, 4}, [2]uint64{1, 2}, "version 2 of the protocol, the hub version 4"},
+		{[2]uint64{2, 3}, [2]uint64{4, 5}, "version 5 of the protocol, the hub version 3"},
 	} {
 		h := newHub(t, HubConfig{})
-		h.speaks = x.hub
+		hub.Speak(h, protocol.Versions{Oldest: x.hub[0], Newest: x.hub[1]})
 		conn, _ := pipeTo(t, h, "other")
-		n, err := dial(t.Context(), Config{Conn: conn}, x.peer)
+		n, err := dial(t.Context(), Config{Conn: conn}, protocol.Versions{Oldest: x.peer[0], Newest: x.peer[1]})
 		if x.says == "" {
 			if err != nil {
 				t.Errorf("%v and %v: %v", x.hub, x.peer, err)
@@ -182,7 +180,7 @@ func TestAMemberIsConfirmedByItsFile(t *testing.T) {
 	as := identity{b.meeting.member.Name(), b.meeting.member.Nonce() + 1}
 	conn, _, err := a.meeting.place.Dial(t.Context())
 	must(t, err)
-	if err := handOver(conn, b.hello(as).frame()); err != nil {
+	if err := handOver(conn, b.hello(as).Frame()); err != nil {
 		t.Fatal(err)
 	}
 	answer, err := io.ReadAll(conn)
@@ -193,9 +191,9 @@ func TestAMemberIsConfirmedByItsFile(t *testing.T) {
 	conn, _, err = a.meeting.place.Dial(t.Context())
 	must(t, err)
 	defer conn.Close()
-	must(t, handOver(conn, b.hello(as).frame()))
+	must(t, handOver(conn, b.hello(as).Frame()))
 	var first [5]byte
-	if _, err := io.ReadFull(conn, first[:]); err != nil || protocol.Type(first[4]) != typeWelcome {
+	if _, err := io.ReadFull(conn, first[:]); err != nil || protocol.Type(first[4]) != protocol.TypeWelcome {
 		t.Errorf("without its file: %v, %v", first, err)
 	}
 }

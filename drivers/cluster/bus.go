@@ -103,7 +103,7 @@ func (b *Bus) Publish(ctx context.Context, m driver.Message) error {
 	if err := m.CheckSize(maxMessage); err != nil {
 		return err
 	}
-	f := addMessage(protocol.Begin(typeEvent), &m)
+	f := protocol.AddMessage(protocol.Begin(protocol.TypeEvent), &m)
 	err := b.out.publish(ctx, f, &m)
 	if err != nil {
 		f.Free()
@@ -146,7 +146,7 @@ func (b *Bus) Request(ctx context.Context, m driver.Message) error {
 	if line == nil {
 		return b.disconnection()
 	}
-	return b.send(ctx, line, addMessage(protocol.Begin(typeAsk).Uint(m.ID), &m), &m)
+	return b.send(ctx, line, protocol.AddMessage(protocol.Begin(protocol.TypeAsk).Uint(m.ID), &m), &m)
 }
 
 // send sends a frame that is dropped when line ends.
@@ -173,7 +173,7 @@ func (b *Bus) disconnection() error {
 // asked is a request from the hub, with the number of members that have it. It
 // is the driver's Return.
 type asked struct {
-	demand
+	protocol.Demand
 	line *protocol.Line // the line of the request
 	left atomic.Int32
 }
@@ -188,7 +188,7 @@ func (b *Bus) Answer(ctx context.Context, request, answer driver.Message) error 
 	}
 	a := request.Return.(*asked)
 	done := !answer.More && a.left.Add(-1) == 0
-	f := addMessage(protocol.Begin(typeAnswer).Uint(a.asker).Uint(a.id).Bool(done), &answer)
+	f := protocol.AddMessage(protocol.Begin(protocol.TypeAnswer).Uint(a.Asker).Uint(a.ID).Bool(done), &answer)
 	err := b.send(ctx, a.line, f, &answer)
 	if errors.Is(err, driver.ErrDisconnected) {
 		return nil // the hub that knew the sender has ended, and the sender has its error

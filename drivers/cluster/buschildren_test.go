@@ -18,7 +18,8 @@ import (
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/bus/bustest"
 	"github.com/megaframework/mega/bus/driver"
-	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	"github.com/megaframework/mega/drivers/cluster/internal/hub"
+	"github.com/megaframework/mega/internal/redistest"
 )
 
 // busWorker is the main function of a child: it serves until its input ends, or
@@ -392,7 +393,7 @@ func TestAStoppedWorkerIsToldWhatItHasMissed(t *testing.T) {
 		if i%200 == 0 {
 			o.await("the other one has all", func() bool { handled, _ := o.ticks(well); return handled == i })
 		}
-		if waits := stopped.peer.line.Backlog(); waits > backlog+4096 {
+		if waits := hub.Line(stopped.peer).Backlog(); waits > backlog+4096 {
 			t.Fatalf("%d bytes wait for the one that is stopped", waits)
 		}
 	}
@@ -403,7 +404,7 @@ func TestAStoppedWorkerIsToldWhatItHasMissed(t *testing.T) {
 	if err := stopped.Continue(); err != nil {
 		t.Fatal(err)
 	}
-	o.await("it takes messages again", func() bool { return !stopped.peer.bus.full.Load() })
+	o.await("it takes messages again", func() bool { return !hub.IsFull(stopped.peer) })
 	o.publish("tick", data) // carries what was missed
 	o.await("the account is even", func() bool { handled, missed := o.ticks(stopped); return handled+missed == n+1 })
 	if _, missed := o.ticks(stopped); missed == 0 {
@@ -443,7 +444,7 @@ func TestBusConformanceWithAHubThatStandsStill(t *testing.T) {
 	}
 	err = bustest.Check(t.Context(), bustest.Harness{
 		Open:       func() (driver.Driver, error) { return dialBus(Config{Socket: socket}) },
-		Background: []string{"github.com/megaframework/mega/internal/testkit/redis.(*Process).run"},
+		Background: []string{"github.com/megaframework/mega/internal/redistest.(*Process).run"},
 		Faults:     bustest.Faults{Pause: hub.Pause, Continue: hub.Continue},
 	}, "S6", "S22")
 	if err != nil {

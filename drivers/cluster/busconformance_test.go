@@ -13,6 +13,7 @@ import (
 
 	"github.com/megaframework/mega/bus/bustest"
 	"github.com/megaframework/mega/bus/driver"
+	"github.com/megaframework/mega/drivers/cluster/internal/hub"
 )
 
 // busOf is the bus of a node that ends with it, as the suite opens processes.
@@ -47,8 +48,8 @@ func (h *hall) crash(d driver.Driver) error {
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(h.hub.Peers(), func(p *Peer) bool { return p.number == s.number })
-	p := h.hub.Peers()[i]
+	i := slices.IndexFunc(hub.Clients(h.hub), func(p *Peer) bool { return hub.Number(p) == s.number })
+	p := hub.Clients(h.hub)[i]
 	n.end() // it looks for no other hub
 	s.line.Close()
 	<-p.Done()
@@ -58,7 +59,7 @@ func (h *hall) crash(d driver.Driver) error {
 	return nil
 }
 
-func (h *hall) interests() (int, error) { return h.hub.bus.len(), nil }
+func (h *hall) interests() (int, error) { return hub.Subscriptions(h.hub), nil }
 
 func (h *hall) close() error { return h.hub.Close(context.Background()) }
 
@@ -138,16 +139,16 @@ func (h *seat) up() error {
 }
 
 func (h *seat) drop() error {
-	for _, p := range h.hub.Peers() {
-		p.line.End(errors.New("dropped"))
+	for _, p := range hub.Clients(h.hub.Hub) {
+		hub.Line(p).End(errors.New("dropped"))
 		<-p.Done()
 	}
 	return nil
 }
 
-func (h *seat) crash(d driver.Driver) error { return (&hall{h.hub}).crash(d) }
+func (h *seat) crash(d driver.Driver) error { return (&hall{h.hub.Hub}).crash(d) }
 
-func (h *seat) interests() (int, error) { return h.hub.bus.len(), nil }
+func (h *seat) interests() (int, error) { return hub.Subscriptions(h.hub.Hub), nil }
 
 func (h *seat) open() (driver.Driver, error) { return dialBus(Config{Socket: h.path()}) }
 

@@ -39,7 +39,7 @@ const (
 // add creates a claim.
 func (x *Lock) add(r *driver.Request) (*claim, error) {
 	now := driver.Now()
-	c := &claim{request: *r, first: x.clock.told(now), asked: now, lost: make(chan error, 1)}
+	c := &claim{request: *r, first: x.clock.Nanos(now), asked: now, lost: make(chan error, 1)}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.closed {
@@ -89,7 +89,7 @@ func (c *claim) enqueue() {
 func (x *Lock) have(c *claim, d *protocol.Decoder) {
 	r := &c.request
 	g := driver.Grant{Key: r.Key, Token: r.Token, Fences: max(r.Fences, 1), TTL: r.TTL, NoRenew: r.NoRenew, Lost: c.lost}
-	readGrant(d, &g, x.clock)
+	protocol.ReadGrant(d, &g, x.clock)
 	if !g.Queued {
 		g.Deadline = earlier(g.Deadline, driver.Deadline(c.asked, g.TTL))
 	}
@@ -142,7 +142,7 @@ func (x *Lock) refused(d *protocol.Decoder) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if c := x.claims[string(token)]; c != nil {
-		x.refuse(c, readError(d.Byte(), d, c.request.Key))
+		x.refuse(c, protocol.ReadError(d.Byte(), d, c.request.Key))
 	}
 }
 
@@ -157,7 +157,7 @@ func (x *Lock) lose(d *protocol.Decoder) {
 		return
 	}
 	select {
-	case c.lost <- readError(d.Byte(), d, c.request.Key):
+	case c.lost <- protocol.ReadError(d.Byte(), d, c.request.Key):
 	default:
 	}
 	if c.state == claimHeld {
@@ -190,8 +190,8 @@ func (x *Lock) inventory() []*protocol.Frame {
 		switch c.state {
 		case claimHeld:
 			c.moved = true
-			f := protocol.Begin(lockHave)
-			addLease(f, &c.grant, &c.request, x.clock)
+			f := protocol.Begin(protocol.LockHave)
+			protocol.AddLease(f, &c.grant, &c.request, x.clock)
 			frames = append(frames, f)
 		case claimQueued:
 			// A grant counts from this request. Counted from the first request,
@@ -200,13 +200,13 @@ func (x *Lock) inventory() []*protocol.Frame {
 			frames = append(frames, c.question(0))
 		}
 	}
-	return append(frames, protocol.Begin(lockTold))
+	return append(frames, protocol.Begin(protocol.LockReported))
 }
 
 // question returns the frame that requests the claim.
 func (c *claim) question(number uint64) *protocol.Frame {
-	f := protocol.Begin(lockAsk).Uint(number).Int(c.first)
-	addRequest(f, &c.request)
+	f := protocol.Begin(protocol.LockAsk).Uint(number).Int(c.first)
+	protocol.AddRequest(f, &c.request)
 	return f
 }
 
@@ -217,7 +217,7 @@ func (x *Lock) remains() (until int64) {
 	defer x.mu.Unlock()
 	for _, c := range x.claims {
 		if c.state == claimHeld {
-			until = max(until, x.clock.told(c.grant.Deadline.Add(driver.Margin(c.grant.TTL)))+apart)
+			until = max(until, x.clock.Nanos(c.grant.Deadline.Add(driver.Margin(c.grant.TTL)))+protocol.MaxSkew)
 		}
 	}
 	return until

@@ -36,50 +36,6 @@
 // messages that the hub had not confirmed.
 package cluster
 
-import (
-	"fmt"
-
-	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
-)
-
-// magic is the first field of the protocol. Each side knows its newest version
-// of the protocol and the version before. Both sides use the newest version
-// that both know, and a hub refuses a client without a common version (L24).
-// Within a version there may be new types, which the older side ignores.
-const magic = "mega"
-
-// versions are the oldest and the newest protocol version that a process knows.
-type versions struct{ oldest, newest uint64 }
-
-// known are the versions of this build. Version 1 was never released.
-var known = versions{2, 2}
-
-// common returns the newest version that both sides know.
-func (v versions) common(of versions) (uint64, error) {
-	best := min(v.newest, of.newest)
-	if best < max(v.oldest, of.oldest) {
-		return 0, fmt.Errorf("it speaks version %d of the protocol, the hub version %d: run builds that are at most one version apart", of.newest, v.newest)
-	}
-	return best, nil
-}
-
-// The types of frames.
-const (
-	typeHello   protocol.Type = 0x01 // magic, newest version, pid, name at the socket, nonce, oldest version: the first frame of a client
-	typeWelcome protocol.Type = 0x02 // the common version, number of the client, whether typeOpen follows: the hub's answer
-	typeRefused protocol.Type = 0x03 // reason: the hub's other answer
-	typeBye     protocol.Type = 0x04 // the client closes its line, but its process lives on
-	typeCall    protocol.Type = 0x05 // number, name, body
-	typeResult  protocol.Type = 0x06 // number, whether it failed, body or error text
-	typeOpen    protocol.Type = 0x07 // the hub knows all clients of an earlier hub
-	typeLeaving protocol.Type = 0x08 // the hub shuts down in order: events wait for the next hub
-	typeLast    protocol.Type = 0x09 // the client's answer to typeLeaving: no event follows
-
-	typeLocks protocol.Type = 0x20 // lock frames, up to 0x3f
-	typeBus   protocol.Type = 0x40 // message frames, up to 0x5f
-	typeNone  protocol.Type = 0x60
-)
-
 // PlaceError is the error if processes cannot connect at a path, and a retry
 // does not help.
 type PlaceError struct{ Err error }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega/drivers/cluster/internal/hub"
 	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 )
 
@@ -130,7 +131,7 @@ func TestACallEndsWithItsContext(t *testing.T) {
 func hello(word string, v uint64) []byte {
 	body := append([]byte(word), byte(v), 1)
 	frame := binary.LittleEndian.AppendUint32(nil, uint32(len(body)+1))
-	return append(append(frame, byte(typeHello)), body...)
+	return append(append(frame, byte(protocol.TypeHello)), body...)
 }
 
 func TestAPeerThatSpeaksNonsenseHurtsItselfAlone(t *testing.T) {
@@ -139,11 +140,11 @@ func TestAPeerThatSpeaksNonsenseHurtsItselfAlone(t *testing.T) {
 	for name, say := range map[string][]byte{
 		"text":               []byte("GET / HTTP/1.1\r\n\r\n"),
 		"zeros":              make([]byte, 64),
-		"another word":       hello("giga", known.newest),
-		"another version":    hello(magic, 99),
-		"a call before all":  {3, 0, 0, 0, byte(typeCall), 1, 0},
-		"a body cut off":     append(hello(magic, known.newest), 2, 0, 0, 0, byte(typeCall), 0x80),
-		"a hello cut off":    {3, 0, 0, 0, byte(typeHello), 'm', 'e'},
+		"another word":       hello("giga", protocol.Known.Newest),
+		"another version":    hello(protocol.Magic, 99),
+		"a call before all":  {3, 0, 0, 0, byte(protocol.TypeCall), 1, 0},
+		"a body cut off":     append(hello(protocol.Magic, protocol.Known.Newest), 2, 0, 0, 0, byte(protocol.TypeCall), 0x80),
+		"a hello cut off":    {3, 0, 0, 0, byte(protocol.TypeHello), 'm', 'e'},
 		"a frame of 4 GB":    {255, 255, 255, 255, 1},
 		"an end in a length": {3, 0},
 	} {
@@ -174,7 +175,7 @@ func TestUnknownFramesAreIgnored(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, unknown := range []protocol.Type{0x00, 0x1f, 0x3f, 0x5f, 0x60, 0xff} {
-		for _, line := range []*protocol.Line{s.line, p.line} {
+		for _, line := range []*protocol.Line{s.line, hub.Line(p)} {
 			if err := line.Send(protocol.Begin(unknown).String("from the future")); err != nil {
 				t.Fatal(err)
 			}
@@ -192,7 +193,7 @@ func TestAnotherVersionIsRefusedWithAReason(t *testing.T) {
 	h := newHub(t, HubConfig{})
 	conn, _ := pipeTo(t, h, "old")
 	defer conn.Close()
-	if _, err := conn.Write(hello(magic, 99)); err != nil {
+	if _, err := conn.Write(hello(protocol.Magic, 99)); err != nil {
 		t.Fatal(err)
 	}
 	answer, err := io.ReadAll(conn)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega/drivers/cluster/internal/hub"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -35,7 +36,7 @@ func holdAndWait(t *testing.T, h *Hub, other *lock.Locker) (n *Node, p *Peer, wa
 
 func stateIn(t *testing.T, h *Hub, key string) driver.State {
 	t.Helper()
-	s, err := h.locks.table.Inspect(key)
+	s, err := hub.Table(h).Inspect(key)
 	must(t, err)
 	return s
 }
@@ -44,7 +45,7 @@ func stateIn(t *testing.T, h *Hub, key string) driver.State {
 func TestAPeerThatTheHubCutsOffKeepsItsLeases(t *testing.T) {
 	h := newHub(t, HubConfig{})
 	n, p, waited := holdAndWait(t, h, lockerOf(t, h))
-	p.line.End(errStuck)
+	hub.Line(p).End(errors.New("as asked"))
 	<-p.Done()
 	if held := stateIn(t, h, "held").Holders; len(held) != 1 {
 		t.Errorf("its lease is gone: %+v", held)

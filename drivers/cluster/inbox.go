@@ -14,17 +14,17 @@ import (
 func (b *Bus) handle(s *session, t protocol.Type, d *protocol.Decoder) error {
 	m := *d
 	switch t {
-	case typeDeliver:
+	case protocol.TypeDeliver:
 		b.deliver(s.line, driver.Event, nil, &m)
-	case typeDemand:
-		b.deliver(s.line, driver.Request, &asked{demand: demand{m.Uint(), m.Uint()}, line: s.line}, &m)
-	case typeReply:
+	case protocol.TypeDemand:
+		b.deliver(s.line, driver.Request, &asked{Demand: protocol.ReadDemand(&m), line: s.line}, &m)
+	case protocol.TypeReply:
 		b.reply(&m)
-	case typeFailed:
+	case protocol.TypeFailed:
 		b.failed(d)
-	case typeGap:
+	case protocol.TypeGap:
 		b.missed(d)
-	case typeSynced:
+	case protocol.TypeSynced:
 		b.syncs.answer(d.Uint(), nil)
 	}
 	return nil
@@ -38,7 +38,7 @@ func (b *Bus) deliver(line *protocol.Line, k driver.Kind, a *asked, d *protocol.
 		d.Uint()
 	}
 	r := b.tables[k].FindBytes(d.Bytes())
-	m := readMessage(k, r.subject, d)
+	m := protocol.ReadMessage(k, r.subject, d)
 	if d.Err() != nil {
 		b.node.config.Log.Debug("cluster: a message makes no sense", "subject", r.subject)
 		a.refuse()
@@ -51,7 +51,7 @@ func (b *Bus) deliver(line *protocol.Line, k driver.Kind, a *asked, d *protocol.
 	}
 	x := arrival{bus: b, line: line, m: &m, asked: a}
 	if a != nil {
-		m.Return, m.ID = a, a.id
+		m.Return, m.ID = a, a.ID
 	}
 	switch {
 	case plain && n == 0 && len(r.members) == 1:
@@ -91,7 +91,7 @@ func (x *arrival) toMany(plain bool, members []*member, n int, numbers *protocol
 // refuse reports to the hub that no member here answers, or answers any more.
 func (a *asked) refuse() {
 	if a != nil {
-		_ = a.line.Send(protocol.Begin(typeNobody).Uint(a.asker).Uint(a.id)) // a line that has ended has no waiter
+		_ = a.line.Send(protocol.Begin(protocol.TypeNobody).Uint(a.Asker).Uint(a.ID)) // a line that has ended has no waiter
 	}
 }
 
@@ -130,12 +130,12 @@ func (x *arrival) toGroup(number uint64) *interest {
 // giveBack makes the hub give the message to another process. done reports that
 // no other member of this process has the message.
 func (x *arrival) giveBack(in *interest, done bool) {
-	var a demand
+	var a protocol.Demand
 	if x.asked != nil {
-		a = x.asked.demand
+		a = x.asked.Demand
 	}
-	f := protocol.Begin(typeReturn).Uint(a.asker).Uint(a.id).Bool(done).Byte(byte(in.kind)).String(in.pattern).String(in.group)
-	_ = x.line.Send(addMessage(f, x.m)) // after the end of the line, the hub cannot give the message back
+	f := protocol.Begin(protocol.TypeReturn).Uint(a.Asker).Uint(a.ID).Bool(done).Byte(byte(in.kind)).String(in.pattern).String(in.group)
+	_ = x.line.Send(protocol.AddMessage(f, x.m)) // after the end of the line, the hub cannot give the message back
 }
 
 // toOne draws two members at random and passes the message to the one with less
@@ -171,7 +171,7 @@ func (b *Bus) find(number uint64) (*interest, []*member) {
 // reply handles an answer to a request of this process.
 func (b *Bus) reply(d *protocol.Decoder) {
 	id, subject := d.Uint(), d.String()
-	m := readMessage(driver.Answer, subject, d)
+	m := protocol.ReadMessage(driver.Answer, subject, d)
 	m.ID = id
 	if d.Err() == nil {
 		b.tell(func(f driver.Front) { f.Answer(m) })
@@ -188,9 +188,9 @@ func (b *Bus) failed(d *protocol.Decoder) {
 	id, why := d.Uint(), d.Byte()
 	err := error(driver.ErrNoResponders)
 	switch why {
-	case failGone:
+	case protocol.FailGone:
 		err = errGone
-	case failFull:
+	case protocol.FailFull:
 		err = errFull
 	}
 	b.tell(func(f driver.Front) { f.Fail(id, err) })

@@ -82,7 +82,7 @@ func (b *Bus) enter(s driver.Subscription) (*member, *protocol.Line, error) {
 // for the answer gets an error if the line has ended.
 
 func (in *interest) join(line *protocol.Line) {
-	f := protocol.Begin(typeJoin).Uint(in.number).Byte(byte(in.kind)).Uint(uint64(len(in.members))).String(in.pattern).String(in.group)
+	f := protocol.Begin(protocol.TypeJoin).Uint(in.number).Byte(byte(in.kind)).Uint(uint64(len(in.members))).String(in.pattern).String(in.group)
 	_ = line.Queue(f, 0)
 	f.Free()
 }
@@ -93,13 +93,13 @@ func (in *interest) resize(line *protocol.Line) {
 	if in.group == "" {
 		return
 	}
-	f := protocol.Begin(typeMembers).Uint(in.number).Uint(uint64(len(in.members)))
+	f := protocol.Begin(protocol.TypeMembers).Uint(in.number).Uint(uint64(len(in.members)))
 	_ = line.Queue(f, 0)
 	f.Free()
 }
 
 func (in *interest) leave(line *protocol.Line) {
-	f := protocol.Begin(typeLeave).Uint(in.number)
+	f := protocol.Begin(protocol.TypeLeave).Uint(in.number)
 	_ = line.Queue(f, 0)
 	f.Free()
 }

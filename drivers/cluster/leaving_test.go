@@ -13,6 +13,7 @@ import (
 
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/bus/driver"
+	"github.com/megaframework/mega/drivers/cluster/internal/hub"
 	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 )
 
@@ -59,15 +60,15 @@ func handServed(t *testing.T, c Config) (*Node, *handHub) {
 func (h *handHub) take(t protocol.Type, body []byte) error {
 	d := protocol.NewDecoder(body)
 	switch t {
-	case typeHello:
-		return h.line.Send(protocol.Begin(typeWelcome).Uint(known.newest).Uint(1).Bool(false))
-	case typeSync:
+	case protocol.TypeHello:
+		return h.line.Send(protocol.Begin(protocol.TypeWelcome).Uint(protocol.Known.Newest).Uint(1).Bool(false))
+	case protocol.TypeSync:
 		h.syncs <- d.Uint()
-	case typeJoin:
+	case protocol.TypeJoin:
 		h.joins <- d.Uint()
-	case typeBye:
+	case protocol.TypeBye:
 		return io.EOF
-	case typeReturn:
+	case protocol.TypeReturn:
 		h.returns.Add(1)
 	}
 	return d.Err()
@@ -82,7 +83,7 @@ func (h *handHub) say(t *testing.T, f *protocol.Frame) {
 
 func (h *handHub) synced(t *testing.T, number uint64) {
 	t.Helper()
-	h.say(t, protocol.Begin(typeSynced).Uint(number))
+	h.say(t, protocol.Begin(protocol.TypeSynced).Uint(number))
 }
 
 // sink counts what it gets.
@@ -117,8 +118,8 @@ func TestTheLastOfAGroupGetsWhatIsOnItsWay(t *testing.T) {
 	}
 	first, second := <-h.syncs, <-h.syncs
 	h.synced(t, min(first, second)) // the hub has heard of the first to leave
-	f := protocol.Begin(typeDeliver).Bool(false).Uint(1).Uint(number)
-	h.say(t, addMessage(f, &driver.Message{Subject: "x"}))
+	f := protocol.Begin(protocol.TypeDeliver).Bool(false).Uint(1).Uint(number)
+	h.say(t, protocol.AddMessage(f, &driver.Message{Subject: "x"}))
 	h.synced(t, max(first, second))
 	for end := time.Now().Add(2 * time.Second); sinks[0].got.Load()+sinks[1].got.Load() == 0 && h.returns.Load() == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
@@ -137,7 +138,7 @@ func TestAHandlerThatHangsDoesNotHideTheEndOfTheHub(t *testing.T) {
 		return nil, nil
 	}})
 	defer close(hang)
-	h.say(t, protocol.Begin(typeCall).Uint(1).String("check"))
+	h.say(t, protocol.Begin(protocol.TypeCall).Uint(1).String("check"))
 	<-asked
 	h.line.Close()
 	select {
@@ -178,9 +179,9 @@ func TestAnExpiredRequestIsNotOwed(t *testing.T) {
 	}
 	close(hang)
 	soon(t, "the queue is empty", func() bool { return s.Stats().Expired == 10 })
-	for end := time.Now().Add(3 * time.Second); peer.bus.owes.Load() > 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(3 * time.Second); hub.Owes(peer) > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%d requests are owed for ever", peer.bus.owes.Load())
+			t.Fatalf("%d requests are owed for ever", hub.Owes(peer))
 		}
 	}
 }
@@ -211,7 +212,7 @@ func TestADeathBetweenAnswersEndsARequestOfMany(t *testing.T) {
 			continue
 		}
 		got = append(got, string(m.Data))
-		peer.line.End(errors.New("as asked"))
+		hub.Line(peer).End(errors.New("as asked"))
 	}
 	if !slices.Equal(got, []string{"a part", "true"}) || ctx.Err() != nil {
 		t.Errorf("%q, %v", got, ctx.Err())

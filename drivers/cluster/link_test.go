@@ -145,8 +145,8 @@ func (l *link) pass(way int, frame []byte) bool {
 // ops are the operations that the frames of a node belong to.
 func ops(t protocol.Type) (locktest.Op, bool) {
 	op, ok := map[protocol.Type]locktest.Op{
-		lockAsk: locktest.Acquire, lockRenew: locktest.Renew, lockRelease: locktest.Release,
-		lockForce: locktest.Force, lockInspect: locktest.Inspect, lockList: locktest.List,
+		protocol.LockAsk: locktest.Acquire, protocol.LockRenew: locktest.Renew, protocol.LockRelease: locktest.Release,
+		protocol.LockForce: locktest.Force, protocol.LockInspect: locktest.Inspect, protocol.LockList: locktest.List,
 	}[t]
 	return op, ok
 }
@@ -158,7 +158,7 @@ func (l *link) look(way int, frame []byte) (number uint64, op locktest.Op) {
 	d := protocol.NewDecoder(frame[5:])
 	t := protocol.Type(frame[4])
 	if way == down {
-		if t == lockAnswer {
+		if t == protocol.LockAnswer {
 			number = d.Uint()
 			op = l.asked[number]
 			delete(l.asked, number)

@@ -20,7 +20,7 @@ import (
 // process first reports its grants and its queued requests to it.
 type Lock struct {
 	node  *Node
-	clock clock
+	clock protocol.Clock
 
 	mu      sync.Mutex
 	line    *protocol.Line       // to the hub, or nil while there is none
@@ -41,7 +41,7 @@ var (
 func newLock(n *Node) *Lock {
 	return &Lock{
 		node:    n,
-		clock:   readClock(),
+		clock:   protocol.ReadClock(),
 		changed: make(chan struct{}),
 		asked:   make(map[uint64]*question),
 		claims:  make(map[string]*claim),
@@ -52,13 +52,13 @@ func newLock(n *Node) *Lock {
 // handle handles a frame of the hub, on the reader's goroutine.
 func (x *Lock) handle(t protocol.Type, d *protocol.Decoder) error {
 	switch t {
-	case lockAnswer:
+	case protocol.LockAnswer:
 		x.answer(d)
-	case lockGranted:
+	case protocol.LockGranted:
 		x.granted(d)
-	case lockRefused:
+	case protocol.LockRefused:
 		x.refused(d)
-	case lockLost:
+	case protocol.LockLost:
 		x.lose(d)
 	}
 	return nil
@@ -134,7 +134,7 @@ func (x *Lock) answerAll(err error) {
 // Info implements [driver.Driver]. At a socket it warns of the consequences of
 // a stopped hub and of a private /tmp.
 func (x *Lock) Info() driver.Info {
-	return driver.Info{Name: "cluster", Scope: driver.Node, Format: strconv.FormatUint(known.newest, 10), Warnings: slices.Clone(x.node.warnings)}
+	return driver.Info{Name: "cluster", Scope: driver.Node, Format: strconv.FormatUint(protocol.Known.Newest, 10), Warnings: slices.Clone(x.node.warnings)}
 }
 
 // Acquire implements [driver.Driver].
@@ -246,7 +246,7 @@ func (x *Lock) leave(ctx context.Context, c *claim, since time.Time) (driver.Gra
 	q.claim = c
 	q.wait(farewell)
 	err := x.ask(ctx, q, func(number uint64) *protocol.Frame {
-		return protocol.Begin(lockLeave).Uint(number).String(r.Key).String(r.Token)
+		return protocol.Begin(protocol.LockLeave).Uint(number).String(r.Key).String(r.Token)
 	})
 	if g, cause, over := x.outcome(c); over {
 		return g, cause
@@ -288,7 +288,7 @@ func (x *Lock) abandon(c *claim) {
 	line := x.line
 	x.mu.Unlock()
 	if line != nil {
-		_ = line.Send(protocol.Begin(lockRelease).Uint(0).String(c.request.Key).String(c.request.Token))
+		_ = line.Send(protocol.Begin(protocol.LockRelease).Uint(0).String(c.request.Key).String(c.request.Token))
 	}
 }
 
@@ -322,7 +322,7 @@ func (x *Lock) renew(ctx context.Context, grants []driver.Grant, renewals []driv
 
 func (x *Lock) askRenewals(ctx context.Context, q *question, grants []driver.Grant) error {
 	return x.ask(ctx, q, func(number uint64) *protocol.Frame {
-		f := protocol.Begin(lockRenew).Uint(number).Uint(uint64(len(grants)))
+		f := protocol.Begin(protocol.LockRenew).Uint(number).Uint(uint64(len(grants)))
 		for i := range grants {
 			g := &grants[i]
 			f.String(g.Key).String(g.Token).Int(int64(g.TTL)).Bool(g.NoRenew).Uint(g.Rev)
@@ -362,7 +362,7 @@ func (x *Lock) Release(ctx context.Context, g driver.Grant) error {
 	q := newQuestion(g.Key)
 	defer q.free()
 	err := x.ask(ctx, q, func(number uint64) *protocol.Frame {
-		return protocol.Begin(lockRelease).Uint(number).String(g.Key).String(g.Token)
+		return protocol.Begin(protocol.LockRelease).Uint(number).String(g.Key).String(g.Token)
 	})
 	if err != nil && !errors.Is(err, driver.ErrLost) {
 		return err
@@ -412,8 +412,8 @@ func (x *Lock) ForceRelease(ctx context.Context, key, reason string, by driver.H
 	q := newQuestion(key)
 	defer q.free()
 	err := x.inquire(ctx, q, func(number uint64) *protocol.Frame {
-		f := protocol.Begin(lockForce).Uint(number).String(key).String(reason)
-		addHolder(f, &by)
+		f := protocol.Begin(protocol.LockForce).Uint(number).String(key).String(reason)
+		protocol.AddHolder(f, &by)
 		return f
 	})
 	return q.count, err
@@ -421,7 +421,7 @@ func (x *Lock) ForceRelease(ctx context.Context, key, reason string, by driver.H
 
 // Inspect implements [driver.Driver].
 func (x *Lock) Inspect(ctx context.Context, key string) (driver.State, error) {
-	states, err := x.states(ctx, lockInspect, key)
+	states, err := x.states(ctx, protocol.LockInspect, key)
 	if err != nil || len(states) == 0 {
 		return driver.State{Key: key}, err
 	}
@@ -431,7 +431,7 @@ func (x *Lock) Inspect(ctx context.Context, key string) (driver.State, error) {
 // List implements [driver.Driver]. Each state is consistent, but different
 // states may be of different instants.
 func (x *Lock) List(ctx context.Context, prefix string) ([]driver.State, error) {
-	return x.states(ctx, lockList, prefix)
+	return x.states(ctx, protocol.LockList, prefix)
 }
 
 func (x *Lock) states(ctx context.Context, t protocol.Type, name string) ([]driver.State, error) {

@@ -187,8 +187,8 @@ func (x *Lock) answer(d *protocol.Decoder) {
 	q := x.asked[number]
 	switch {
 	case q == nil:
-	case o == verdictMore:
-		q.states = readStates(d, q.states)
+	case o == protocol.VerdictMore:
+		q.states = protocol.ReadStates(d, q.states)
 	default:
 		delete(x.asked, number)
 		q.answered <- x.take(q, o, d)
@@ -196,12 +196,12 @@ func (x *Lock) answer(d *protocol.Decoder) {
 }
 
 // take stores the content of the answer. The caller holds x's lock.
-func (x *Lock) take(q *question, o verdict, d *protocol.Decoder) error {
+func (x *Lock) take(q *question, o protocol.Verdict, d *protocol.Decoder) error {
 	switch {
-	case o == verdictQueued && q.claim != nil:
+	case o == protocol.VerdictQueued && q.claim != nil:
 		q.claim.enqueue()
-	case o != verdictDone:
-		return readError(o, d, q.key)
+	case o != protocol.VerdictDone:
+		return protocol.ReadError(o, d, q.key)
 	case q.claim != nil:
 		x.have(q.claim, d)
 	case q.grants != nil:
@@ -218,12 +218,12 @@ func (x *Lock) takeRenewals(q *question, d *protocol.Decoder) {
 		g, r := &q.grants[i], &q.renewals[i]
 		o := d.Byte()
 		switch {
-		case o != verdictDone:
-			r.Err = readError(o, d, g.Key)
+		case o != protocol.VerdictDone:
+			r.Err = protocol.ReadError(o, d, g.Key)
 		case g.NoRenew:
-			r.Deadline = x.clock.heard(d.Int())
+			r.Deadline = x.clock.Time(d.Int())
 		default:
-			r.Deadline = earlier(x.clock.heard(d.Int()), driver.Deadline(q.since, g.TTL))
+			r.Deadline = earlier(x.clock.Time(d.Int()), driver.Deadline(q.since, g.TTL))
 		}
 		x.renewed(g, r)
 	}

@@ -8,10 +8,6 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// maxNamespace is the maximum size of a namespace and its separator at the hub,
-// in bytes.
-const maxNamespace = 64 + len(endOfNamespace)
-
 // endOfNamespace separates a namespace from a key at the hub. It is not legal
 // in a key, so that no key of one namespace is a key of another or of none.
 const endOfNamespace = "\x00"

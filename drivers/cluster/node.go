@@ -40,7 +40,7 @@ type Config struct {
 // lock driver and a bus driver. Its methods may be called concurrently.
 type Node struct {
 	config Config
-	speaks versions
+	speaks protocol.Versions
 	lock   *Lock
 	bus    *Bus
 
@@ -66,7 +66,7 @@ type session struct {
 	hub     string      // the name of the hub in errors
 	decided atomic.Bool // the node has taken the session, or has given it up
 	line    *protocol.Line
-	calls   calls
+	calls   protocol.Calls
 	number  uint64 // the hub's number of this process
 
 	shut   bool          // the hub does not know all clients yet
@@ -87,10 +87,10 @@ const dialBound = 10 * time.Second
 // the process that does not answer. If the hub refuses the process, for example
 // because of its version, the error wraps [driver.ErrUnavailable].
 func Dial(ctx context.Context, c Config) (*Node, error) {
-	return dial(ctx, c, known)
+	return dial(ctx, c, protocol.Known)
 }
 
-func dial(ctx context.Context, c Config, speaks versions) (*Node, error) {
+func dial(ctx context.Context, c Config, speaks protocol.Versions) (*Node, error) {
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, dialBound)
@@ -151,7 +151,7 @@ func (n *Node) meet(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err = n.greet(ctx, conn, as); err == nil || !hasEnded(err) {
+		if err = n.greet(ctx, conn, as); err == nil || !protocol.HasEnded(err) {
 			return err
 		}
 		if err := sleep(ctx, time.Millisecond); err != nil {
@@ -229,7 +229,7 @@ func (n *Node) Call(ctx context.Context, name string, body []byte) ([]byte, erro
 	if err != nil {
 		return nil, fmt.Errorf("call %q: %w", name, err)
 	}
-	return s.calls.call(ctx, name, body)
+	return s.calls.Call(ctx, name, body)
 }
 
 // Ping waits for an answer from the hub. While another process takes over, Ping
@@ -239,7 +239,7 @@ func (n *Node) Ping(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.calls.call(ctx, "ping", nil)
+	_, err = s.calls.Call(ctx, "ping", nil)
 	if _, answered := errors.AsType[*CallError](err); answered {
 		return nil // a hub without this call has answered, too
 	}
@@ -304,7 +304,7 @@ func (n *Node) Close(ctx context.Context) error {
 func (s *session) bye(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	if s.line.Send(protocol.Begin(typeBye)) == nil {
+	if s.line.Send(protocol.Begin(protocol.TypeBye)) == nil {
 		_ = s.line.Room(ctx, 1)
 	}
 }
@@ -328,16 +328,16 @@ type identity struct {
 	nonce uint64
 }
 
-func (n *Node) hello(as identity) *greeting {
-	return &greeting{speaks: n.speaks, pid: uint64(os.Getpid()), member: as.name, nonce: as.nonce}
+func (n *Node) hello(as identity) *protocol.Hello {
+	return &protocol.Hello{Speaks: n.speaks, PID: uint64(os.Getpid()), Member: as.name, Nonce: as.nonce}
 }
 
 // greet sends hello and waits for the answer. The reader that it starts makes
 // the session the node's session.
 func (n *Node) greet(ctx context.Context, conn net.Conn, as identity) error {
 	s := &session{hub: hubOf(conn), line: protocol.NewLine(conn), opened: make(chan struct{})}
-	s.calls.open(s.line, n.config.Handle, nil, n.config.Log)
-	if err := s.line.Send(n.hello(as).frame()); err != nil {
+	s.calls.Open(s.line, n.handler(), n.config.Log)
+	if err := s.line.Send(n.hello(as).Frame()); err != nil {
 		s.line.Close()
 		return err
 	}
@@ -353,6 +353,17 @@ func (n *Node) greet(ctx context.Context, conn net.Conn, as identity) error {
 	}
 	s.line.Close()
 	return fmt.Errorf("%s does not answer (is it stopped?): %w", s.hub, ctx.Err())
+}
+
+// handler returns the function that answers the hub's calls, or nil.
+func (n *Node) handler() func(context.Context, string, []byte) ([]byte, error) {
+	handle := n.config.Handle
+	if handle == nil {
+		return nil
+	}
+	return func(ctx context.Context, name string, body []byte) ([]byte, error) {
+		return handle(ctx, nil, name, body)
+	}
 }
 
 // hubOf returns a description of the hub's process, if the system reports it.
@@ -401,7 +412,7 @@ func (n *Node) read(s *session, welcome chan<- error) {
 	if why := s.line.Err(); why != nil {
 		err = why // the write error is more specific than the end of the connection
 	}
-	if !hasEnded(err) {
+	if !protocol.HasEnded(err) {
 		// This process and its leases go on: only the line ends.
 		s.bye(n.ctx)
 	}
@@ -414,17 +425,17 @@ func (n *Node) read(s *session, welcome chan<- error) {
 }
 
 // welcomed handles the first frame of a hub.
-func (s *session) welcomed(t protocol.Type, d *protocol.Decoder, speaks versions) error {
+func (s *session) welcomed(t protocol.Type, d *protocol.Decoder, speaks protocol.Versions) error {
 	switch t {
-	case typeWelcome:
+	case protocol.TypeWelcome:
 		v := d.Uint()
 		s.number = d.Uint()
 		s.shut = d.Bool()
-		if v < speaks.oldest || v > speaks.newest {
-			return fmt.Errorf("%w: %s speaks version %d of the protocol, this process version %d", driver.ErrUnavailable, s.hub, v, speaks.newest) // L24
+		if v < speaks.Oldest || v > speaks.Newest {
+			return fmt.Errorf("%w: %s speaks version %d of the protocol, this process version %d", driver.ErrUnavailable, s.hub, v, speaks.Newest) // L24
 		}
 		return d.Err()
-	case typeRefused:
+	case protocol.TypeRefused:
 		return fmt.Errorf("%w: %s refuses this process: %s", driver.ErrUnavailable, s.hub, d.String())
 	}
 	return errNoHub
@@ -465,8 +476,8 @@ func (n *Node) lost(s *session, why error) {
 		}
 	}
 	n.mu.Unlock()
-	s.calls.fail(why)
-	defer s.calls.wait()
+	s.calls.Fail(why)
+	defer s.calls.Wait()
 	n.lock.disconnected(why)
 	n.bus.disconnected(why)
 	if final {
@@ -493,18 +504,18 @@ func (n *Node) ended(why error) {
 // act handles a frame of the hub.
 func (n *Node) act(s *session, t protocol.Type, d *protocol.Decoder) error {
 	switch {
-	case t == typeOpen && s.shut:
+	case t == protocol.TypeOpen && s.shut:
 		n.open(s)
-	case t == typeLeaving:
+	case t == protocol.TypeLeaving:
 		n.bus.leaving(s)
-		return s.line.Send(protocol.Begin(typeLast))
-	case t == typeCall:
-		s.calls.serve(d)
-	case t == typeResult:
-		s.calls.result(d)
-	case t >= typeLocks && t < typeBus:
+		return s.line.Send(protocol.Begin(protocol.TypeLast))
+	case t == protocol.TypeCall:
+		s.calls.Serve(d)
+	case t == protocol.TypeResult:
+		s.calls.Result(d)
+	case t >= protocol.TypeLocks && t < protocol.TypeBus:
 		return n.lock.handle(t, d)
-	case t >= typeBus && t < typeNone:
+	case t >= protocol.TypeBus && t < protocol.TypeEnd:
 		return n.bus.handle(s, t, d)
 	}
 	return nil

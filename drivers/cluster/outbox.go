@@ -285,7 +285,7 @@ func (o *outbox) next() (line *protocol.Line, late []driver.Message, expired int
 func (o *outbox) handLate(e *outgoing, late []driver.Message) ([]driver.Message, error) {
 	var m driver.Message
 	if e.late {
-		m = readEvent(e.frame.Body())
+		m = protocol.ReadEvent(e.frame.Body())
 	}
 	if err := o.hand(e); err != nil {
 		return late, err

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/megaframework/mega/drivers/internal/table"
-	"github.com/megaframework/mega/internal/testkit/history"
+	"github.com/megaframework/mega/drivers/cluster/internal/hub"
+	"github.com/megaframework/mega/internal/history"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 	"github.com/megaframework/mega/lock/locktest"
@@ -209,7 +209,7 @@ func TestAStoppedWaiterCostsOneWindow(t *testing.T) {
 	must(t, still.Pause())
 	next := waiting(t, other, "k", 1)
 	must(t, held.Release())
-	lease := receive(t, next, grantWindow+5*time.Second)
+	lease := receive(t, next, 2*time.Second+5*time.Second)
 	must(t, lease.Release())
 	must(t, still.Continue()) // it asks again: its grant was lost before it came
 	still.expect(holding)
@@ -223,7 +223,7 @@ func TestAStoppedProcessHoldsUpNobody(t *testing.T) {
 	still.expect(holding)
 	must(t, still.Pause())
 	defer func() { must(t, still.Continue()) }()
-	peer := h.Peers()[1]
+	peer := hub.Clients(h)[1]
 	start := time.Now()
 	for i := range 20_000 { // more than a socket takes
 		push(h, peer, fmt.Sprint("lost-", i))
@@ -236,7 +236,7 @@ func TestAStoppedProcessHoldsUpNobody(t *testing.T) {
 	if took := time.Since(start); took > bound {
 		t.Errorf("it took %v", took)
 	}
-	if peer.line.Backlog() == 0 {
+	if hub.Line(peer).Backlog() == 0 {
 		t.Error("nothing waits for the process that stands still")
 	}
 }
@@ -244,7 +244,7 @@ func TestAStoppedProcessHoldsUpNobody(t *testing.T) {
 // push has something lost that the peer never had.
 func push(h *Hub, p *Peer, token string) {
 	lost := &driver.LostError{Cause: driver.Forced, Reason: strings.Repeat("why ", 50)}
-	h.locks.push(p, table.Event{Kind: table.Lost, Grant: driver.Grant{Token: token}, Err: lost})
+	hub.PushLost(h, p, token, lost)
 }
 
 // A hub that stands still ends its clients' leases in time, before it could give

@@ -51,7 +51,7 @@ func costsNoLease(t *testing.T, remove func(socket string, b *Node, g driver.Gra
 	a.meeting.mu.Lock()
 	host := a.meeting.host
 	a.meeting.mu.Unlock()
-	host.fail(errors.New("as asked"))
+	host.Fail(errors.New("as asked"))
 	a.served(t, before)
 	r.Token = "a"
 	_, err = a.Lock().Acquire(t.Context(), r)

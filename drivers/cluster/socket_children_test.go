@@ -21,8 +21,8 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/bus"
-	"github.com/megaframework/mega/internal/testkit/history"
-	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	"github.com/megaframework/mega/internal/history"
+	"github.com/megaframework/mega/internal/redistest"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -106,6 +106,12 @@ func (o socketOrders) carryOut() error {
 	return nil
 }
 
+// The log messages at the beginning and at the end of a hub.
+const (
+	hubBegins = "cluster: this process is the hub of the socket"
+	hubEnds   = "cluster: this process is no longer the hub of the socket"
+)
+
 // herald is a log that says when this process was the hub.
 type herald struct {
 	name string
@@ -125,18 +131,18 @@ func (h *herald) WithAttrs([]slog.Attr) slog.Handler     { return h }
 func (h *herald) WithGroup(string) slog.Handler          { return h }
 
 func (h *herald) Handle(_ context.Context, r slog.Record) error {
-	if r.Message != crowned && r.Message != abdicated {
+	if r.Message != hubBegins && r.Message != hubEnds {
 		if r.Level >= slog.LevelWarn {
 			fmt.Fprintln(os.Stderr, h.name, r.Message, r.Level)
 			r.Attrs(func(a slog.Attr) bool { fmt.Fprintln(os.Stderr, "  ", a); return true })
 		}
 		return nil
 	}
-	text, err := json.Marshal(reign{h.name, history.Now(), r.Message == crowned})
+	text, err := json.Marshal(reign{h.name, history.Now(), r.Message == hubBegins})
 	if err == nil {
 		_, err = h.out.Write(append(text, '\n'))
 	}
-	if r.Message == crowned {
+	if r.Message == hubBegins {
 		announce("hub")
 	}
 	return err

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega/drivers/cluster/internal/hub"
 	"github.com/megaframework/mega/drivers/cluster/internal/rendezvous"
 	"github.com/megaframework/mega/lock/driver"
 	"github.com/megaframework/mega/lock/locktest"
@@ -37,7 +38,7 @@ func TestSocketsKeepTheContract(t *testing.T) {
 type post struct {
 	socket   string
 	seat     *rendezvous.Seat
-	hub      *Hub
+	hub      *hub.Successor
 	listener *rendezvous.Listener
 	end      chan struct{} // closed with the hub
 	running  sync.WaitGroup
@@ -75,25 +76,22 @@ func (p *post) close() error { return errors.Join(p.kill(), p.seat.Close()) }
 // leave has the hub end in order, and another one follow it.
 func (p *post) leave() error {
 	_ = p.listener.Close() // kill says whether it could be
-	p.hub.depart(context.Background())
+	p.hub.Depart(context.Background())
 	return errors.Join(p.kill(), p.restart())
 }
 
 func (p *post) restart() error {
-	r, err := newRecovery(p.seat, p.last, false)
+	hub, err := hub.Follow(hub.Config{}, p.seat, p.last, false)
 	if err != nil {
 		return err
 	}
-	p.hub, p.end = NewHub(HubConfig{}), make(chan struct{})
-	p.hub.shut = true
-	p.hub.locks.succeed(r.bounds.Fence)
-	p.hub.locks.told = func(from *Peer) { r.told(from.member) }
+	p.hub, p.end = hub, make(chan struct{})
 	if p.listener, err = p.seat.Listen(); err != nil {
 		return err
 	}
 	p.running.Go(p.accept)
 	p.running.Go(func() {
-		r.run(p.end, p.hub.open, func(int) { p.hub.locks.table.Open() })
+		hub.Recover(p.end, func(int) { hub.Grant() })
 	})
 	return nil
 }
@@ -116,8 +114,7 @@ func (p *post) kill() error {
 	_ = p.listener.Close() // leave may have done it
 	err := p.hub.Close(context.Background())
 	p.running.Wait()
-	t := p.hub.locks.table
-	p.last = rendezvous.Record{Expiry: rendezvous.Never, Fence: t.HighestFence()}
+	p.last = rendezvous.Record{Expiry: rendezvous.Never, Fence: p.hub.HighestFence()}
 	p.hub = nil
 	return err
 }
@@ -149,8 +146,8 @@ func (p *post) crash(d driver.Driver) error {
 		return err
 	}
 	var peer *Peer
-	for _, x := range p.hub.Peers() {
-		if x.number == s.number {
+	for _, x := range hub.Clients(p.hub.Hub) {
+		if hub.Number(x) == s.number {
 			peer = x
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/megaframework/mega/drivers/cluster/internal/hub"
 	"github.com/megaframework/mega/drivers/cluster/internal/rendezvous"
 	"github.com/megaframework/mega/internal/private"
 )
@@ -31,8 +32,8 @@ type meeting struct {
 
 	mu     sync.Mutex
 	member *rendezvous.Member
-	host   *host // nil unless the hub is in this process
-	gone   bool  // leave was called
+	host   *hub.Host // nil unless the hub is in this process
+	gone   bool      // leave was called
 }
 
 // CheckPlace returns a [PlaceError] if Dial with that Socket would, as far as
@@ -122,8 +123,8 @@ func (m *meeting) enter(ctx context.Context) (net.Conn, identity, error) {
 func (m *meeting) present(ctx context.Context) (identity, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.host != nil && m.host.failed() {
-		if err := m.host.close(ctx); err != nil {
+	if m.host != nil && m.host.Failed() {
+		if err := m.host.Close(ctx); err != nil {
 			return identity{}, err
 		}
 		m.host = nil
@@ -181,7 +182,7 @@ func (m *meeting) bound(ttl time.Duration) error {
 
 // serve makes this process the hub.
 func (m *meeting) serve(seat *rendezvous.Seat) error {
-	h, err := openHost(m.config, seat, m.met.Load())
+	h, err := hub.OpenHost(m.config.Socket, m.config.Log, seat, m.met.Load())
 	if err != nil {
 		return errors.Join(err, seat.Close())
 	}
@@ -199,7 +200,7 @@ func (m *meeting) leave(ctx context.Context, expiry int64) error {
 	m.gone = true
 	err := m.member.Leave(expiry)
 	if m.host != nil {
-		err = errors.Join(err, m.host.close(ctx))
+		err = errors.Join(err, m.host.Close(ctx))
 	}
 	if err != nil {
 		return fmt.Errorf("leave %s: %w", m.place.Path(), err)

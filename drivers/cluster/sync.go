@@ -28,7 +28,7 @@ func (s *syncs) wait(ctx context.Context, line *protocol.Line) error {
 func (s *syncs) waitBy(ctx context.Context, send func(*protocol.Frame) error) error {
 	done := make(chan error, 1)
 	number := s.expect(func(err error) { done <- err })
-	if err := send(protocol.Begin(typeSync).Uint(number)); err != nil {
+	if err := send(protocol.Begin(protocol.TypeSync).Uint(number)); err != nil {
 		s.end(number)
 		return ended(err)
 	}
@@ -45,7 +45,7 @@ func (s *syncs) waitBy(ctx context.Context, send func(*protocol.Frame) error) er
 // or with an error when the line has ended.
 func (s *syncs) begin(line *protocol.Line, then func(error)) {
 	number := s.expect(then)
-	if err := line.Send(protocol.Begin(typeSync).Uint(number)); err != nil {
+	if err := line.Send(protocol.Begin(protocol.TypeSync).Uint(number)); err != nil {
 		s.answer(number, ended(err))
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/drivers/nats"
-	natstest "github.com/megaframework/mega/internal/testkit/nats"
+	"github.com/megaframework/mega/internal/natstest"
 )
 
 // patience is how long a test waits for what is about to happen.

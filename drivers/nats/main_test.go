@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	natstest "github.com/megaframework/mega/internal/testkit/nats"
+	"github.com/megaframework/mega/internal/natstest"
 )
 
 func TestMain(m *testing.M) {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/drivers/nats"
-	natstest "github.com/megaframework/mega/internal/testkit/nats"
+	"github.com/megaframework/mega/internal/natstest"
 )
 
 func ignore(context.Context, *bus.Msg) error { return nil }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/drivers/nats"
-	natstest "github.com/megaframework/mega/internal/testkit/nats"
+	"github.com/megaframework/mega/internal/natstest"
 )
 
 // What nobody wants any more leaves the queue unsent: requests whose caller has

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/megaframework/mega/drivers/redis"
-	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	"github.com/megaframework/mega/internal/redistest"
 	"github.com/megaframework/mega/lock"
 )
 

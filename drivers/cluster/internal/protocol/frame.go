@@ -1,4 +1,4 @@
-// Package protocol defines the frames between the processes of a node and their
+// package protocol defines the frames between the processes of a node and their
 // hub. It has no knowledge of locks and messages.
 //
 // A frame is its length, its type and its body. The length, four bytes with the
@@ -68,6 +68,9 @@ func (f *Frame) Free() {
 
 // Len returns how many bytes the frame has on the line.
 func (f *Frame) Len() int { return len(f.b) }
+
+// Type returns the type.
+func (f *Frame) Type() Type { return Type(f.b[head]) }
 
 // Body returns the body, which is valid until the frame changes.
 func (f *Frame) Body() []byte { return f.b[head+1:] }

@@ -1,0 +1,217 @@
+//go:build linux || darwin
+
+package hub
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
+	"github.com/megaframework/mega/drivers/cluster/internal/rendezvous"
+	"github.com/megaframework/mega/internal/private"
+)
+
+const (
+	// upkeep is how often a hub cleans up its files. glance is how often it
+	// checks whether they still exist.
+	upkeep = time.Minute
+	glance = time.Second
+	// goodbye is how long a hub that ends waits for the ends of its connections
+	// before it lets another process take over.
+	goodbye = time.Second
+)
+
+// The log messages when this process becomes the hub, and when another process
+// may become it.
+const (
+	becameHub = "cluster: this process is the hub of the socket"
+	ceasedHub = "cluster: this process is no longer the hub of the socket"
+)
+
+// Host is the hub of a socket, while this process has its seat.
+type Host struct {
+	hub    *Successor
+	seat   *rendezvous.Seat
+	log    *slog.Logger
+	socket string
+
+	listener *rendezvous.Listener // belongs to keep once keep runs
+	hidden   bool                 // belongs to keep: clients cannot find the hub, and this was logged
+
+	ctx     context.Context // ends with close, and when the seat is lost
+	end     context.CancelCauseFunc
+	drain   chan context.Context // set by close: bounds an orderly end
+	running sync.WaitGroup       // the goroutines that accept and that keep the seat
+	kept    chan struct{}        // closed when the seat is given up
+	result  error                // the result of giving up the seat
+}
+
+// OpenHost opens the socket of a seat. If it succeeds, the host owns the seat.
+// again reports whether this process was at a hub before.
+func OpenHost(socket string, log *slog.Logger, seat *rendezvous.Seat, again bool) (*Host, error) {
+	log.Debug(becameHub, "socket", socket)
+	hub, err := Follow(Config{Log: log}, seat, seat.Left(), again)
+	if err != nil {
+		return nil, err
+	}
+	l, err := seat.Listen()
+	if err != nil {
+		return nil, err
+	}
+	h := &Host{hub: hub, seat: seat, log: log, socket: socket, kept: make(chan struct{}), drain: make(chan context.Context, 1)}
+	h.ctx, h.end = context.WithCancelCause(context.Background())
+	h.hub.locks.ahead = h.cover
+	h.hub.confirm = seat.Confirm
+	h.open(l)
+	h.running.Go(h.keep)
+	return h, nil
+}
+
+// cover records a lease and a fence for the next hub. It reports whether the
+// lease may be reported to the client.
+func (h *Host) cover(expires time.Time, fence uint64) bool {
+	if h.Failed() {
+		return false
+	}
+	err := h.seat.Cover(h.hub.locks.clock.Nanos(expires)+protocol.MaxSkew, fence)
+	if err != nil {
+		h.Fail(err)
+	}
+	return err == nil
+}
+
+// grant opens the table, because no lease of an earlier hub is left.
+func (h *Host) grant(silent int) {
+	if h.Failed() {
+		return
+	}
+	if silent > 0 {
+		h.log.Warn("cluster: a process did not say what it holds, and holds nothing any more: it may be stopped", "processes", silent)
+	}
+	if err := h.seat.Settle(); err != nil {
+		h.Fail(err)
+		return
+	}
+	h.hub.Grant()
+}
+
+// open accepts clients at l.
+func (h *Host) open(l *rendezvous.Listener) {
+	l.Refused = func(p private.Peer) {
+		h.log.Warn("cluster: another user was refused at the socket", "socket", h.socket, "user", p.User(), "pid", p.PID)
+	}
+	h.listener = l
+	h.running.Go(func() { h.accept(l) })
+}
+
+// accept makes each process that connects a client.
+func (h *Host) accept(l *rendezvous.Listener) {
+	for {
+		conn, err := l.Accept()
+		switch {
+		case err == nil:
+			h.hub.Join(conn, "process")
+		case errors.Is(err, net.ErrClosed) || h.ctx.Err() != nil:
+			return
+		default: // most likely no descriptor is free
+			h.log.Warn("cluster: accept at the socket", "error", err)
+			h.pause(10 * time.Millisecond)
+		}
+	}
+}
+
+func (h *Host) pause(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-h.ctx.Done():
+	}
+}
+
+// keep maintains the seat until the end, and then gives it up. The order
+// matters: first no client can connect any more, then the connections end, and
+// only then can another process take the seat.
+func (h *Host) keep() {
+	defer close(h.kept)
+	h.hub.Recover(h.ctx.Done(), h.grant)
+	var cleared time.Time
+	for h.ctx.Err() == nil {
+		if err := h.seat.Check(); err != nil {
+			h.Fail(err)
+			break
+		}
+		h.show()
+		if time.Since(cleared) >= upkeep {
+			h.clear()
+			cleared = time.Now()
+		}
+		h.pause(glance)
+	}
+	_ = h.listener.Close() // the seat removes its file
+	select {
+	case ctx := <-h.drain:
+		h.hub.depart(ctx)
+	default: // the seat is lost: another process may already be the hub
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), goodbye)
+	defer cancel()
+	err := h.hub.Close(ctx)
+	h.log.Debug(ceasedHub, "socket", h.socket)
+	h.result = errors.Join(err, h.seat.Close())
+}
+
+// clear removes the files of clients that have ended, and keeps the others.
+func (h *Host) clear() {
+	h.seat.Touch()
+	if _, _, err := h.seat.Members(protocol.NodeNanos()); err != nil { // Members removes stale files
+		h.log.Warn("cluster: socket maintenance failed", "socket", h.socket, "err", err)
+	}
+}
+
+// show restores the socket if it was removed. Neither the removal nor the
+// restoration affects connected clients.
+func (h *Host) show() {
+	l, err := h.seat.Renew()
+	switch {
+	case err == nil && l == h.listener:
+	case err == nil:
+		h.hidden = false
+		h.log.Warn("cluster: the socket was removed, and is there again", "socket", h.socket)
+		h.open(l)
+	case !h.hidden && h.ctx.Err() == nil:
+		h.hidden = true
+		h.log.Error("cluster: the socket was removed, and cannot be put back: nobody else can come", "socket", h.socket, "error", err)
+	}
+}
+
+// Fail ends a hub whose seat is lost. It does not wait.
+func (h *Host) Fail(why error) {
+	if h.ctx.Err() == nil {
+		h.log.Error("cluster: hub lost its lock file", "socket", h.socket, "err", why)
+	}
+	h.end(why)
+}
+
+// Failed reports whether the hub has ended by itself.
+func (h *Host) Failed() bool { return h.ctx.Err() != nil }
+
+// Close ends the hub and gives up the seat. It is idempotent.
+func (h *Host) Close(ctx context.Context) error {
+	if !h.Failed() {
+		select {
+		case h.drain <- ctx:
+		default: // close was called before
+		}
+	}
+	h.end(context.Canceled)
+	select {
+	case <-h.kept:
+		h.running.Wait()
+		return h.result
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,267 @@
+// Package hub is the hub of a node: the process that keeps the table of locks
+// and routes the messages of all processes that are connected to it.
+package hub
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
+)
+
+// Handler answers a call: a request by name, for communication between the
+// hub's process and its clients apart from locks and messages. Each call has a
+// goroutine; ctx ends when the caller's connection ends. From is nil at a
+// client, which the hub calls. The Handler may keep the body.
+type Handler func(ctx context.Context, from *Client, name string, body []byte) ([]byte, error)
+
+// Config configures a Hub. The zero value is valid.
+type Config struct {
+	Log *slog.Logger // nil disables logging
+	// Backlog is how many bytes may wait for a client before the hub drops and
+	// counts further messages for it; 64 MiB by default.
+	Backlog int
+	// Clients is how many clients may be connected; 1024 by default. The hub
+	// refuses further ones.
+	Clients int
+	// Handle answers calls from clients. It may be nil.
+	Handle Handler
+}
+
+// Hub keeps the table of locks and the routes of messages of a node. It never
+// waits for a client.
+type Hub struct {
+	config Config
+	locks  *hubLocks
+	bus    *hubBus
+	speaks protocol.Versions
+	// confirm, if not nil, returns an error unless the member of that name has
+	// this nonce.
+	confirm func(name string, nonce uint64) error
+	backlog atomic.Int64 // Backlog, or a client's share of allBacklogs
+
+	mu      sync.Mutex
+	clients map[*Client]struct{}
+	greeted int    // the number of admitted clients
+	last    uint64 // the last number that was given to a client
+	closed  bool
+	shut    bool      // the hub does not know all clients yet: see open
+	behind  []*Client // the clients that wait for open
+}
+
+// errHubClosed is the reason of connections that end because the hub was
+// closed.
+var errHubClosed = errors.New("the hub was closed")
+
+// New returns a hub without clients.
+func New(c Config) *Hub {
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+	c.Backlog = cmp.Or(c.Backlog, 64<<20)
+	c.Clients = cmp.Or(c.Clients, 1024)
+	h := &Hub{config: c, speaks: protocol.Known, clients: make(map[*Client]struct{})}
+	h.backlog.Store(int64(c.Backlog))
+	h.locks, h.bus = newHubLocks(h), newHubBus(h)
+	return h
+}
+
+// handler returns the function that answers the calls of p, or nil.
+func (h *Hub) handler(p *Client) func(context.Context, string, []byte) ([]byte, error) {
+	handle := h.config.Handle
+	if handle == nil {
+		return nil
+	}
+	return func(ctx context.Context, name string, body []byte) ([]byte, error) { return handle(ctx, p, name, body) }
+}
+
+// Join makes the process at the other end of conn a client, called name in the
+// log and in errors. The hub owns conn from then on.
+func (h *Hub) Join(conn net.Conn, name string) *Client {
+	p := newClient(h, conn, name)
+	h.start(p)
+	return p
+}
+
+// start counts p and reads its frames.
+func (h *Hub) start(p *Client) {
+	if err := h.enter(p); err != nil {
+		p.line.End(err)
+	}
+	p.serving.Go(p.serve)
+}
+
+// strangers is how many connections beyond HubConfig.Peers may be waiting for
+// their hello, so that the hub can answer it with the reason of the refusal.
+const strangers = 64
+
+// errTooMany is the error for a client beyond HubConfig.Peers.
+var errTooMany = errors.New("too many processes are connected to the hub")
+
+func (h *Hub) enter(p *Client) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.last++
+	p.number = h.last
+	if h.closed {
+		return errHubClosed
+	}
+	if len(h.clients) >= h.config.Clients+strangers {
+		return errTooMany
+	}
+	h.clients[p] = struct{}{}
+	h.share()
+	return nil
+}
+
+// admit counts a client that has sent hello.
+func (h *Hub) admit() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.greeted >= h.config.Clients {
+		return errTooMany
+	}
+	h.greeted++
+	return nil
+}
+
+const (
+	// allBacklogs bounds the bytes that wait for all clients together. It is
+	// divided into shares of at least leastBacklog.
+	allBacklogs  = 512 << 20
+	leastBacklog = 1 << 20
+)
+
+// share sets the bound on the bytes that wait for each client. The caller holds
+// h's lock.
+func (h *Hub) share() {
+	one := max(allBacklogs/max(len(h.clients), 1), leastBacklog)
+	h.backlog.Store(int64(min(h.config.Backlog, one)))
+}
+
+// welcome sends the welcome to p, and makes p wait for open if the hub is shut.
+func (h *Hub) welcome(p *Client) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p.send(protocol.Begin(protocol.TypeWelcome).Uint(p.speaks).Uint(p.number).Bool(h.shut))
+	if h.shut {
+		h.behind = append(h.behind, p)
+	}
+}
+
+// open reports to the waiting clients that all clients of an earlier hub have
+// connected to this one: messages find their subscribers.
+func (h *Hub) open() {
+	h.mu.Lock()
+	behind := h.behind
+	h.shut, h.behind = false, nil
+	h.mu.Unlock()
+	for _, p := range behind {
+		_ = p.line.Send(protocol.Begin(protocol.TypeOpen)) // a client that has ended needs no frame
+	}
+}
+
+func (h *Hub) leave(p *Client) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.clients, p)
+	if p.greeted {
+		h.greeted--
+	}
+	h.share()
+}
+
+// list returns the clients in the order in which they connected.
+func (h *Hub) list() []*Client {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := make([]*Client, 0, len(h.clients))
+	for p := range h.clients {
+		all = append(all, p)
+	}
+	slices.SortFunc(all, func(a, b *Client) int { return cmp.Compare(a.number, b.number) })
+	return all
+}
+
+const (
+	// stalled is how long a hub that shuts down waits for a client that neither
+	// reads nor answers.
+	stalled = 2 * time.Second
+	// farewells bounds the whole shutdown under a context without a deadline.
+	farewells = 10 * time.Second
+)
+
+// depart makes the clients keep their events for the next hub, and delivers the
+// queued events of this one (S21). It returns when all events are delivered,
+// when no client reads any more, or when ctx ends. No client may join
+// meanwhile.
+func (h *Hub) depart(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, farewells)
+	defer cancel()
+	peers := h.list()
+	for _, p := range peers {
+		_ = p.line.Send(protocol.Begin(protocol.TypeLeaving)) // a client that has ended needs no frame
+	}
+	before, moved := -1, time.Now()
+	for {
+		left := 0
+		for _, p := range peers {
+			left += p.owed()
+		}
+		if left != before {
+			before, moved = left, time.Now()
+		}
+		if left == 0 || time.Since(moved) > stalled {
+			return
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// owed returns the work that is left for p before the hub may end, or 0: the
+// bytes to deliver, plus one for each other reason.
+func (p *Client) owed() (n int) {
+	select {
+	case <-p.line.Ended():
+		return 0
+	default:
+	}
+	n = p.line.Backlog()
+	if !p.last.Load() {
+		n++
+	}
+	if p.bus.full.Load() {
+		n++ // the client's gaps are not reported yet
+	}
+	return n
+}
+
+// Close ends every connection. It returns nil when all of them have ended, or
+// the error of ctx if ctx ends first. It is idempotent.
+func (h *Hub) Close(ctx context.Context) error {
+	h.mu.Lock()
+	h.closed = true
+	h.mu.Unlock()
+	defer h.locks.close()
+	for _, p := range h.list() {
+		p.line.End(errHubClosed) // all of them first: a slow one must not delay the others
+	}
+	for _, p := range h.list() {
+		select {
+		case <-p.Done():
+		case <-ctx.Done():
+			return fmt.Errorf("close the hub: %w", ctx.Err())
+		}
+	}
+	return nil
+}

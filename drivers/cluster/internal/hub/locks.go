@@ -1,0 +1,312 @@
+package hub
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
+	"github.com/megaframework/mega/drivers/internal/table"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// hubLocks handles the lock frames of a hub. It handles a frame on the
+// goroutine that has read it: nothing here waits.
+type hubLocks struct {
+	hub   *Hub
+	table *table.Table
+	clock protocol.Clock
+	// ahead, if not nil, records an expiry and the highest fence for the next
+	// hub, before the lease is reported to a client. If it returns false,
+	// nothing is reported to the client.
+	ahead func(expires time.Time, fence uint64) bool
+	// reported, if not nil, is called when a client has reported all its leases and
+	// requests from an earlier hub.
+	reported func(p *Client)
+}
+
+// clientLocks is the lock state of a client in the hub. It belongs to the
+// client's reader.
+type clientLocks struct {
+	owner  *table.Owner  // the owner of all claims of the client
+	holder driver.Holder // the last holder: the next one usually shares its strings
+}
+
+func newHubLocks(h *Hub) *hubLocks {
+	return &hubLocks{hub: h, table: newTable(false), clock: protocol.ReadClock()}
+}
+
+// grantWindow is how long a grant to a waiter is valid until its first renewal.
+const grantWindow = 2 * time.Second
+
+// newTable returns a table that uses the clock of all processes of the node. If
+// shut is true, the table grants nothing until it is opened.
+func newTable(shut bool) *table.Table {
+	return table.New(table.Config{
+		Now:    driver.Now,
+		Micros: func() uint64 { return uint64(time.Now().UnixMicro()) },
+		Window: grantWindow,
+		Shut:   shut,
+	})
+}
+
+// handle handles a frame of p, on its reader's goroutine.
+func (h *hubLocks) handle(p *Client, t protocol.Type, d *protocol.Decoder) error {
+	if p.locks.owner == nil {
+		p.locks.owner = table.NewOwner(func(e table.Event) { h.push(p, e) })
+	}
+	switch t {
+	case protocol.LockAsk:
+		return h.ask(p, d)
+	case protocol.LockLeave:
+		return h.leaveQueue(p, d)
+	case protocol.LockRelease:
+		return h.release(p, d)
+	case protocol.LockRenew:
+		return h.renew(p, d)
+	case protocol.LockForce:
+		return h.force(p, d)
+	case protocol.LockInspect:
+		h.inspect(p, d)
+	case protocol.LockList:
+		h.list(p, d)
+	case protocol.LockHave:
+		return h.have(p, d)
+	case protocol.LockReported:
+		if h.reported != nil {
+			h.reported(p)
+		}
+	}
+	return nil
+}
+
+// leave handles the end of p, on its reader's goroutine. If p's process has
+// ended, its leases are released.
+func (h *hubLocks) leave(p *Client, ended bool) {
+	switch {
+	case p.locks.owner == nil:
+	case ended:
+		h.table.Drop(p.locks.owner)
+	default:
+		h.table.Disown(p.locks.owner)
+	}
+}
+
+func (h *hubLocks) close() { h.table.Close() }
+
+// succeed starts the table after an earlier hub, which gave no higher fence.
+// The table grants nothing until it is opened.
+func (h *hubLocks) succeed(fence uint64) {
+	h.table = newTable(true)
+	h.table.Raise(fence)
+}
+
+// recorded records g for the next hub, and reports whether g may be reported to
+// the client.
+func (h *hubLocks) recorded(g *driver.Grant) bool {
+	return h.ahead == nil || h.ahead(g.Deadline.Add(driver.Margin(g.TTL)), h.table.HighestFence())
+}
+
+// push reports an event of one of p's claims to p. The goroutine that caused
+// the event calls push, so the frame is written at once.
+func (h *hubLocks) push(p *Client, e table.Event) {
+	var f *protocol.Frame
+	switch e.Kind {
+	case table.Granted:
+		if !h.recorded(&e.Grant) {
+			return
+		}
+		f = protocol.Begin(protocol.LockGranted).String(e.Grant.Token)
+		protocol.AddGrant(f, &e.Grant, h.clock)
+	case table.Refused:
+		f = protocol.AddError(protocol.Begin(protocol.LockRefused).String(e.Grant.Token), e.Err)
+	case table.Lost:
+		f = protocol.AddError(protocol.Begin(protocol.LockLost).String(e.Grant.Token), e.Err)
+	}
+	var b batch
+	b.send(p, f)
+	b.flush()
+}
+
+// ask queues for a lease, with the time of the first request. Number 0 repeats
+// a queued request of an earlier hub: a place in the queue is then not
+// answered.
+func (h *hubLocks) ask(p *Client, d *protocol.Decoder) error {
+	number, since := d.Uint(), d.Int()
+	r, err := protocol.ReadRequest(d, &p.locks.holder)
+	if err != nil {
+		return err
+	}
+	p.locks.holder = r.Holder
+	g, wait, err := h.table.Ask(&r, p.locks.owner, since)
+	if number == 0 {
+		h.tellAsked(p, &r, g, wait, err)
+		return nil
+	}
+	f := protocol.Begin(protocol.LockAnswer).Uint(number)
+	switch {
+	case err != nil:
+		protocol.AddError(f, err)
+	case wait:
+		f.Byte(protocol.VerdictQueued)
+	case h.recorded(&g):
+		protocol.AddGrant(f.Byte(protocol.VerdictDone), &g, h.clock)
+	default:
+		f.Free()
+		return nil
+	}
+	p.send(f)
+	return nil
+}
+
+func (h *hubLocks) tellAsked(p *Client, r *driver.Request, g driver.Grant, wait bool, err error) {
+	switch {
+	case err != nil:
+		h.push(p, table.Event{Kind: table.Refused, Grant: driver.Grant{Token: r.Token}, Err: err})
+	case !wait:
+		h.push(p, table.Event{Kind: table.Granted, Grant: g})
+	}
+}
+
+func (h *hubLocks) leaveQueue(p *Client, d *protocol.Decoder) error {
+	number := d.Uint()
+	key, token, err := protocol.ReadName(d)
+	if err != nil {
+		return err
+	}
+	g, err := h.table.Leave(key, token)
+	f := protocol.Begin(protocol.LockAnswer).Uint(number)
+	switch {
+	case err != nil:
+		protocol.AddError(f, err)
+	case h.recorded(&g):
+		protocol.AddGrant(f.Byte(protocol.VerdictDone), &g, h.clock)
+	default:
+		f.Free()
+		return nil
+	}
+	p.send(f)
+	return nil
+}
+
+func (h *hubLocks) release(p *Client, d *protocol.Decoder) error {
+	number := d.Uint()
+	key, token, err := protocol.ReadName(d)
+	if err != nil {
+		return err
+	}
+	err = h.table.Release(key, token)
+	if number == 0 {
+		return nil
+	}
+	f := protocol.Begin(protocol.LockAnswer).Uint(number)
+	if err != nil {
+		protocol.AddError(f, err)
+	} else {
+		f.Byte(protocol.VerdictDone)
+	}
+	p.send(f)
+	return nil
+}
+
+func (h *hubLocks) renew(p *Client, d *protocol.Decoder) error {
+	number, n := d.Uint(), d.Count()
+	f := protocol.Begin(protocol.LockAnswer).Uint(number).Byte(protocol.VerdictDone)
+	for range n {
+		told, err := h.renewOne(f, d)
+		if err != nil || !told {
+			f.Free()
+			return err
+		}
+	}
+	p.send(f)
+	return nil
+}
+
+// renewOne adds the outcome of one renewal to the answer, and reports whether
+// it may be sent. An error is the client's fault.
+func (h *hubLocks) renewOne(f *protocol.Frame, d *protocol.Decoder) (told bool, err error) {
+	var g driver.Grant
+	if g.Key, g.Token, err = protocol.ReadName(d); err != nil {
+		return false, err
+	}
+	g.TTL, g.NoRenew, g.Rev = time.Duration(d.Int()), d.Bool(), d.Uint()
+	if err := errors.Join(d.Err(), protocol.CheckTTL(g.TTL)); err != nil {
+		return false, err
+	}
+	deadline, err := h.table.Renew(&g)
+	if err != nil {
+		protocol.AddError(f, err)
+		return true, nil
+	}
+	g.Deadline = deadline
+	f.Byte(protocol.VerdictDone).Int(h.clock.Nanos(deadline))
+	return h.recorded(&g), nil
+}
+
+func (h *hubLocks) force(p *Client, d *protocol.Decoder) error {
+	number, key, reason := d.Uint(), d.String(), d.String()
+	by := protocol.ReadHolder(d, &p.locks.holder)
+	if err := d.Err(); err != nil {
+		return err
+	}
+	if len(reason) > protocol.MaxReason {
+		return fmt.Errorf("a reason of %d bytes", len(reason))
+	}
+	if err := protocol.CheckHolder(&by); err != nil {
+		return err
+	}
+	_, err := h.table.Force(key, reason, by, func(n int) {
+		p.send(protocol.Begin(protocol.LockAnswer).Uint(number).Byte(protocol.VerdictDone).Uint(uint64(n)))
+		p.batch.flush()
+	})
+	if err != nil {
+		p.send(protocol.AddError(protocol.Begin(protocol.LockAnswer).Uint(number), err))
+	}
+	return nil
+}
+
+func (h *hubLocks) inspect(p *Client, d *protocol.Decoder) {
+	number, key := d.Uint(), d.String()
+	if d.Err() != nil {
+		return
+	}
+	s, err := h.table.Inspect(key)
+	h.show(p, number, []driver.State{s}, err)
+}
+
+func (h *hubLocks) list(p *Client, d *protocol.Decoder) {
+	number, prefix := d.Uint(), d.String()
+	if d.Err() != nil {
+		return
+	}
+	states, err := h.table.List(prefix)
+	h.show(p, number, states, err)
+}
+
+// part is the approximate size of one part of a long answer.
+const part = 64 << 10
+
+func (h *hubLocks) show(p *Client, number uint64, states []driver.State, err error) {
+	if err != nil {
+		p.send(protocol.AddError(protocol.Begin(protocol.LockAnswer).Uint(number), err))
+		return
+	}
+	for _, f := range protocol.AddStates(number, states, part) {
+		p.send(f)
+	}
+}
+
+// have records a lease that the client reports.
+func (h *hubLocks) have(p *Client, d *protocol.Decoder) error {
+	l, err := protocol.ReadLease(d, h.clock, &p.locks.holder)
+	if err != nil {
+		return err
+	}
+	if g, err := h.table.Restore(l, p.locks.owner); err == nil {
+		h.recorded(&g) // if the record fails, the hub ends
+	} else {
+		h.push(p, table.Event{Kind: table.Lost, Grant: l.Grant, Err: err})
+	}
+	return nil
+}

@@ -1,0 +1,178 @@
+//go:build linux || darwin
+
+package hub
+
+import (
+	"context"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
+	"github.com/megaframework/mega/drivers/cluster/internal/rendezvous"
+)
+
+// recovery is the wait of a new hub before it grants any lease: every client
+// that may hold a lease of an earlier hub must have reported its leases, or
+// they must have expired.
+type recovery struct {
+	seat *rendezvous.Seat
+	news chan struct{} // has an element when a client has reported
+
+	mu      sync.Mutex
+	awaited map[string]int64 // members that have not reported, and the expiry of their leases
+	until   int64            // the expiry of the leases that dead members have left
+	unknown int64            // until then, clients without a file may connect
+}
+
+// homecoming is how long a new lock file keeps the hub shut after an earlier
+// hub has ended: the clients of that hub, whose files were removed, connect and
+// report their leases.
+const homecoming = int64(2 * time.Second)
+
+// Successor is a hub in place of one that has ended. It grants no lease, and
+// its clients keep their messages, until its recovery is over.
+type Successor struct {
+	*Hub
+	recovery *recovery
+}
+
+// Follow returns the successor of the hub that has left the bounds left. again
+// reports whether this process was at a hub before.
+func Follow(c Config, seat *rendezvous.Seat, left rendezvous.Record, again bool) (*Successor, error) {
+	r, err := newRecovery(seat, left, again)
+	if err != nil {
+		return nil, err
+	}
+	s := &Successor{New(c), r}
+	s.shut = true // until open
+	s.locks.succeed(left.Fence)
+	s.locks.reported = func(p *Client) { r.reported(p.member) }
+	return s, nil
+}
+
+// Recover waits until every client of the earlier hub has reported, or until
+// end is closed. It calls clear, once, when no unreported lease can be valid any
+// more, with the number of clients that have not reported.
+func (s *Successor) Recover(end <-chan struct{}, clear func(silent int)) {
+	s.recovery.run(end, s.open, clear)
+}
+
+// Depart makes the clients keep their events for the next hub, and delivers the
+// queued events of this one (S21). It returns when all events are delivered,
+// when no client reads any more, or when ctx ends. No client may join
+// meanwhile.
+func (s *Successor) Depart(ctx context.Context) { s.depart(ctx) }
+
+// Grant lets the table grant leases.
+func (s *Successor) Grant() { s.locks.table.Open() }
+
+// HighestFence returns the highest fence that the hub knows.
+func (s *Successor) HighestFence() uint64 { return s.locks.table.HighestFence() }
+
+// newRecovery finds out which clients live. A client that connects later cannot
+// hold a lease yet, except if the lock file is new although there was a hub
+// before. again reports whether this process was at a hub before. bounds are
+// the bounds of the last hub's leases.
+func newRecovery(seat *rendezvous.Seat, bounds rendezvous.Record, again bool) (*recovery, error) {
+	living, until, err := seat.Members(protocol.NodeNanos())
+	if err != nil {
+		return nil, err
+	}
+	r := &recovery{seat: seat, until: until}
+	r.news = make(chan struct{}, 1)
+	r.awaited = make(map[string]int64, len(living))
+	now := protocol.NodeNanos() // the last hub grants no lease any more
+	if seat.Fresh() && (again || seat.Blind()) {
+		r.unknown = now + homecoming
+	}
+	for _, name := range living {
+		r.awaited[name] = min(bounds.Expiry, goodUntil(now, seat.Longest(name)))
+	}
+	return r, nil
+}
+
+// goodUntil returns the expiry of leases of at most ttl that were granted no
+// later than now.
+func goodUntil(now, ttl int64) int64 {
+	switch {
+	case ttl == 0:
+		return 0
+	case ttl > math.MaxInt64-now-protocol.MaxSkew:
+		return rendezvous.Never
+	}
+	return now + ttl + protocol.MaxSkew
+}
+
+// reported records that a member has reported all its leases.
+func (r *recovery) reported(name string) {
+	r.mu.Lock()
+	delete(r.awaited, name)
+	r.mu.Unlock()
+	select {
+	case r.news <- struct{}{}:
+	default:
+	}
+}
+
+const (
+	// longestLook is the longest pause between two checks of the awaited
+	// clients.
+	longestLook = 20 * time.Millisecond
+	// reunion is the maximum time for which queued messages, and the queues of
+	// locks, wait for the clients of an earlier hub: a stopped client does not
+	// delay them further.
+	reunion = 500 * time.Millisecond
+)
+
+// run calls met when every client has reported its leases, or after reunion. It
+// then calls clear when no unreported lease can be valid any more. The argument
+// of clear is the number of living clients that have not reported, although
+// they may have held a lease. run returns after both calls, or when end is
+// closed.
+func (r *recovery) run(end <-chan struct{}, met func(), clear func(silent int)) {
+	start := time.Now()
+	for pause := time.Millisecond; ; pause = min(2*pause, longestLook) {
+		left, silent, absent := r.look(protocol.NodeNanos())
+		if met != nil && (absent == 0 || time.Since(start) >= reunion) {
+			met()
+			met = nil
+		}
+		if met == nil && left <= 0 {
+			clear(silent)
+			return
+		}
+		select {
+		case <-r.news:
+		case <-time.After(pause):
+		case <-end:
+			return
+		}
+	}
+}
+
+// look returns how long leases may still be valid, how many living clients may
+// hold such leases, and how many clients have not reported at all.
+func (r *recovery) look(now int64) (left time.Duration, silent, absent int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.seat.Contested() {
+		r.unknown = now + homecoming
+	}
+	last := max(r.until, r.unknown)
+	for name, good := range r.awaited {
+		lives, until := r.seat.Lives(name, now)
+		if !lives {
+			delete(r.awaited, name)
+			r.until = max(r.until, until)
+			last = max(last, until)
+			continue
+		}
+		absent++
+		if good > 0 { // otherwise the client has no lease
+			silent++
+			last = max(last, good)
+		}
+	}
+	return time.Duration(last - now), silent, absent
+}

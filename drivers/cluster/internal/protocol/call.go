@@ -1,0 +1,157 @@
+package protocol
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+)
+
+// CallError is the error of a call whose Handler has failed.
+type CallError struct{ Name, Text string }
+
+func (e *CallError) Error() string { return fmt.Sprintf("call %q: %s", e.Name, e.Text) }
+
+// Calls are the calls on one line, in both directions.
+type Calls struct {
+	line   *Line
+	handle func(ctx context.Context, name string, body []byte) ([]byte, error) // nil answers no call
+	log    *slog.Logger
+
+	ctx    context.Context // the context of Handler calls
+	cancel context.CancelFunc
+	busy   sync.WaitGroup
+
+	mu    sync.Mutex
+	last  uint64
+	asked map[uint64]chan<- answer
+	err   error // why further calls fail
+}
+
+type answer struct {
+	body []byte
+	err  error
+}
+
+func (c *Calls) Open(line *Line, handle func(ctx context.Context, name string, body []byte) ([]byte, error), log *slog.Logger) {
+	c.line, c.handle, c.log = line, handle, log
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.asked = make(map[uint64]chan<- answer)
+}
+
+// Call calls the Handler of the other side.
+func (c *Calls) Call(ctx context.Context, name string, body []byte) ([]byte, error) {
+	answered := make(chan answer, 1)
+	number, err := c.ask(answered)
+	if err != nil {
+		return nil, fmt.Errorf("call %q: %w", name, err)
+	}
+	defer c.forget(number)
+	if err := c.line.Send(Begin(TypeCall).Uint(number).String(name).Rest(body)); err != nil {
+		return nil, fmt.Errorf("call %q: %w", name, err)
+	}
+	select {
+	case a := <-answered:
+		if e, ok := errors.AsType[*CallError](a.err); ok {
+			e.Name = name
+		}
+		return a.body, a.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("call %q: %w", name, ctx.Err())
+	}
+}
+
+func (c *Calls) ask(answered chan<- answer) (uint64, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return 0, c.err
+	}
+	c.last++
+	c.asked[c.last] = answered
+	return c.last, nil
+}
+
+func (c *Calls) forget(number uint64) chan<- answer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	answered := c.asked[number]
+	delete(c.asked, number)
+	return answered
+}
+
+// Result handles the answer to a call whose caller may have given up.
+func (c *Calls) Result(d *Decoder) {
+	number, failed := d.Uint(), d.Bool()
+	body := bytes.Clone(d.Rest())
+	answered := c.forget(number)
+	switch {
+	case answered == nil:
+	case failed:
+		answered <- answer{err: &CallError{Text: string(body)}}
+	default:
+		answered <- answer{body: body}
+	}
+}
+
+// errNoHandler is the error of a call if there is no Handler.
+var errNoHandler = errors.New("nobody answers calls here")
+
+// Serve answers a call, on its own goroutine.
+func (c *Calls) Serve(d *Decoder) {
+	number, name := d.Uint(), d.String()
+	body := bytes.Clone(d.Rest())
+	if d.Err() != nil {
+		return
+	}
+	c.busy.Go(func() {
+		answer, err := c.answer(name, body)
+		err = c.reply(number, answer, err)
+		if _, oversized := errors.AsType[*FrameError](err); oversized {
+			_ = c.reply(number, nil, err) // a line that has ended has no caller
+		}
+	})
+}
+
+func (c *Calls) reply(number uint64, answer []byte, err error) error {
+	f := Begin(TypeResult).Uint(number).Bool(err != nil)
+	if err != nil {
+		answer = []byte(err.Error())
+	}
+	return c.line.Send(f.Rest(answer))
+}
+
+// answer calls the Handler. A panic of the Handler is an error of this call
+// alone.
+func (c *Calls) answer(name string, body []byte) (answer []byte, err error) {
+	if c.handle == nil {
+		return nil, errNoHandler
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("the handler panicked: %v", r)
+			c.log.Error("cluster: handler of a call panicked", "call", name, "panic", r, "stack", string(debug.Stack()))
+		}
+	}()
+	return c.handle(c.ctx, name, body)
+}
+
+// Fail fails the running calls of this side and ends the context of the Handler
+// calls. The caller of fail waits for the Handlers when nothing else depends on
+// it: a Handler may take its time.
+func (c *Calls) Fail(err error) {
+	c.cancel()
+	c.mu.Lock()
+	c.err = err
+	asked := c.asked
+	c.asked = nil
+	c.mu.Unlock()
+	for _, answered := range asked {
+		answered <- answer{err: err}
+	}
+}
+
+func (c *Calls) Wait() { c.busy.Wait() }

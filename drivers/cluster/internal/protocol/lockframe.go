@@ -1,0 +1,316 @@
+package protocol
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/megaframework/mega/drivers/internal/table"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// The frames about locks. A question has a number, which its answer repeats; 0
+// means that no answer is expected.
+const (
+	LockAsk      = TypeLocks + iota // number, time of the first request, request: queues for a lease
+	LockLeave                       // number, key, token: ends the wait
+	LockRelease                     // number, key, token
+	LockRenew                       // number, grants
+	LockForce                       // number, key, reason, holder
+	LockInspect                     // number, key
+	LockList                        // number, prefix
+	LockHave                        // lease: the client has it from an earlier hub
+	LockReported                    // the client has reported all its leases and requests
+)
+
+const (
+	LockAnswer  = TypeLocks + 0x10 + iota // number, verdict
+	LockGranted                           // token, grant: of a queued request
+	LockRefused                           // token, error: of a queued request
+	LockLost                              // token, error: of a grant
+)
+
+// Verdict is the first byte of an answer.
+type Verdict = byte
+
+// The verdicts. Further values follow an error.
+const (
+	VerdictDone Verdict = iota // the result
+	VerdictQueued
+	VerdictMore // a part of the result: the rest follows
+	verdictBusy // position, holders
+	verdictLost // cause, reason, by
+	verdictClosed
+	verdictFailed // text
+)
+
+// The bounds of a hub on values from a client. The front checks all of them,
+// with the same bounds or narrower ones.
+const (
+	maxKey    = 512 + 64 + 1 // with a namespace and its separator
+	maxToken  = 64
+	maxSlots  = 4096
+	maxFences = 1 << 16
+	maxTTL    = 24 * time.Hour
+	maxHolder = 4 << 10 // the sum of all texts
+	MaxReason = 4 << 10
+	// maxAhead is how far the fences of an earlier hub may be ahead of the
+	// microseconds since 1970. This hub continues above them, so that an
+	// unbounded number could use up the fences.
+	maxAhead = 366 * 24 * time.Hour
+)
+
+// highest returns the highest fence that an earlier hub may have given.
+func highest() uint64 { return uint64(time.Now().Add(maxAhead).UnixMicro()) }
+
+func AddHolder(f *Frame, h *driver.Holder) {
+	f.String(cut(h.App)).String(cut(h.Host)).Int(int64(h.PID)).Int(int64(h.Worker)).String(cut(h.Label)).String(cut(h.Request))
+	if h.Since.IsZero() {
+		f.Int(0)
+		return
+	}
+	f.Int(h.Since.UnixNano())
+}
+
+// cut shortens a text to the size for which a holder has room. Nothing depends
+// on the full text, and a client with a long description of itself must not
+// lose its hub.
+func cut(text string) string {
+	const most = maxHolder / 4
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "")
+}
+
+// ReadHolder reads a value that addHolder has written. It shares equal strings with
+// last, an earlier holder.
+func ReadHolder(d *Decoder, last *driver.Holder) (h driver.Holder) {
+	h.App = same(last.App, d.Bytes())
+	h.Host = same(last.Host, d.Bytes())
+	h.PID, h.Worker = int(d.Int()), int(d.Int())
+	h.Label = same(last.Label, d.Bytes())
+	h.Request = d.String()
+	if nanos := d.Int(); nanos != 0 {
+		h.Since = time.Unix(0, nanos)
+	}
+	return h
+}
+
+func addHolding(f *Frame, h *driver.Holding) {
+	AddHolder(f.Uint(uint64(h.Slot)).Uint(h.Fence).Int(int64(h.Left)), &h.Holder)
+}
+
+// readHolding reads a value that addHolding has written.
+func readHolding(d *Decoder, last *driver.Holder) driver.Holding {
+	h := driver.Holding{Slot: int(d.Uint()), Fence: d.Uint(), Left: time.Duration(d.Int())}
+	h.Holder = ReadHolder(d, last)
+	return h
+}
+
+// same returns b as a string. It returns known, without an allocation, if that
+// is equal.
+func same(known string, b []byte) string {
+	if string(b) == known {
+		return known
+	}
+	return string(b)
+}
+
+func AddRequest(f *Frame, r *driver.Request) {
+	f.String(r.Key).String(r.Token).Int(int64(r.TTL)).Bool(r.Wait == 0)
+	f.Uint(uint64(r.Slots)).Uint(uint64(r.Fences)).Bool(r.NoRenew)
+	AddHolder(f, &r.Holder)
+}
+
+func ReadRequest(d *Decoder, last *driver.Holder) (r driver.Request, err error) {
+	r.Key, r.Token, r.TTL = d.String(), d.String(), time.Duration(d.Int())
+	if !d.Bool() {
+		r.Wait = -1 // the client sends lockLeave when its wait has passed
+	}
+	slots, fences := d.Uint(), d.Uint()
+	r.NoRenew = d.Bool()
+	r.Holder = ReadHolder(d, last)
+	if err := d.Err(); err != nil {
+		return r, err
+	}
+	if slots < 1 || slots > maxSlots || fences > maxFences {
+		return r, fmt.Errorf("a request for %d slots with %d fences", slots, fences)
+	}
+	r.Slots, r.Fences = int(slots), int(max(fences, 1))
+	return r, errors.Join(checkName(r.Key, r.Token), CheckTTL(r.TTL), CheckHolder(&r.Holder))
+}
+
+// ReadName reads the key and the token of a grant or a request.
+func ReadName(d *Decoder) (key, token string, err error) {
+	key, token = d.String(), d.String()
+	if err := d.Err(); err != nil {
+		return key, token, err
+	}
+	return key, token, checkName(key, token)
+}
+
+func checkName(key, token string) error {
+	if key == "" || len(key) > maxKey || token == "" || len(token) > maxToken {
+		return fmt.Errorf("a key of %d bytes with a token of %d", len(key), len(token))
+	}
+	return nil
+}
+
+func CheckTTL(ttl time.Duration) error {
+	if ttl <= 0 || ttl > maxTTL {
+		return fmt.Errorf("a lease for %v", ttl)
+	}
+	return nil
+}
+
+func CheckHolder(h *driver.Holder) error {
+	if n := len(h.App) + len(h.Host) + len(h.Label) + len(h.Request); n > maxHolder {
+		return fmt.Errorf("a holder who needs %d bytes to say who it is", n)
+	}
+	return nil
+}
+
+// AddGrant adds the values of a grant that its request does not contain.
+func AddGrant(f *Frame, g *driver.Grant, c Clock) {
+	f.Uint(g.Fence).Uint(uint64(g.Slot)).Int(c.Nanos(g.Deadline)).Uint(uint64(g.Resized)).Bool(g.Queued)
+}
+
+func ReadGrant(d *Decoder, g *driver.Grant, c Clock) {
+	g.Fence, g.Slot = d.Uint(), int(d.Uint())
+	g.Deadline = c.Time(d.Int())
+	g.Resized, g.Queued = int(d.Uint()), d.Bool()
+}
+
+func AddLease(f *Frame, g *driver.Grant, r *driver.Request, c Clock) {
+	f.String(g.Key).String(g.Token).Uint(g.Fence).Uint(uint64(g.Fences)).Uint(uint64(g.Slot))
+	f.Uint(uint64(r.Slots)).Int(int64(g.TTL)).Bool(g.NoRenew).Uint(g.Rev).Int(c.Nanos(g.Deadline))
+	AddHolder(f, &r.Holder)
+}
+
+// ReadLease reads a value that addLease has written. It limits the expiry of
+// the lease to one TTL from now.
+func ReadLease(d *Decoder, c Clock, last *driver.Holder) (l table.Lease, err error) {
+	g := &l.Grant
+	g.Key, g.Token, g.Fence = d.String(), d.String(), d.Uint()
+	fences, slot, slots := d.Uint(), d.Uint(), d.Uint()
+	g.TTL, g.NoRenew, g.Rev = time.Duration(d.Int()), d.Bool(), d.Uint()
+	deadline := c.Time(d.Int())
+	l.Holder = ReadHolder(d, last)
+	if err := d.Err(); err != nil {
+		return l, err
+	}
+	if g.Fence > highest() || fences > maxFences || slot >= maxSlots || slots < 1 || slots > maxSlots {
+		return l, fmt.Errorf("a lease with fence %d and %d more, of slot %d in %d", g.Fence, fences, slot, slots)
+	}
+	g.Fences, g.Slot, l.Slots = int(fences), int(slot), int(slots)
+	l.Expires = deadline.Add(driver.Margin(g.TTL))
+	if last := driver.Now().Add(g.TTL); l.Expires.After(last) {
+		l.Expires = last
+	}
+	return l, errors.Join(checkName(g.Key, g.Token), CheckTTL(g.TTL), CheckHolder(&l.Holder))
+}
+
+// AddError adds an outcome that is an error.
+func AddError(f *Frame, err error) *Frame {
+	if busy, ok := errors.AsType[*driver.NotAcquiredError](err); ok {
+		f.Byte(verdictBusy).Uint(uint64(busy.Position)).Bool(busy.Full).Uint(uint64(len(busy.Holders)))
+		for i := range busy.Holders {
+			addHolding(f, &busy.Holders[i])
+		}
+		return f
+	}
+	if lost, ok := errors.AsType[*driver.LostError](err); ok {
+		f.Byte(verdictLost).String(string(lost.Cause)).String(lost.Reason)
+		AddHolder(f, &lost.By)
+		return f
+	}
+	if errors.Is(err, driver.ErrClosed) {
+		return f.Byte(verdictClosed)
+	}
+	return f.Byte(verdictFailed).String(err.Error())
+}
+
+// errHubClosing is the error of a hub that accepts no further requests: another
+// hub may take them.
+var errHubClosing = errors.New("the hub is closing")
+
+// ReadError reads the rest of an outcome that is an error. The error names key.
+func ReadError(o Verdict, d *Decoder, key string) error {
+	switch o {
+	case verdictBusy:
+		busy := &driver.NotAcquiredError{Key: key, Position: int(d.Uint()), Full: d.Bool()}
+		for range d.Count() {
+			busy.Holders = append(busy.Holders, readHolding(d, &driver.Holder{}))
+		}
+		return busy
+	case verdictLost:
+		lost := &driver.LostError{Key: key, Cause: driver.Cause(d.String()), Reason: d.String()}
+		lost.Cause = cmp.Or(lost.Cause, driver.Expired)
+		lost.By = ReadHolder(d, &driver.Holder{})
+		return lost
+	case verdictClosed:
+		return errHubClosing
+	case verdictFailed:
+		return errors.New("the hub: " + d.String())
+	}
+	return fmt.Errorf("the hub has answered %d, which this process does not know", o)
+}
+
+// The records of states: a key, and then its holders and waiters.
+const (
+	recordKey byte = iota
+	recordHolding
+	recordWaiter
+)
+
+// AddStates adds states to the answer to number. It returns the frames of that
+// answer, each of roughly limit bytes at most.
+func AddStates(number uint64, states []driver.State, limit int) []*Frame {
+	f := Begin(LockAnswer).Uint(number).Byte(VerdictMore)
+	frames := []*Frame{f}
+	room := func() *Frame {
+		if f.Len() > limit {
+			f = Begin(LockAnswer).Uint(number).Byte(VerdictMore)
+			frames = append(frames, f)
+		}
+		return f
+	}
+	for i := range states {
+		s := &states[i]
+		room().Byte(recordKey).String(s.Key).Uint(uint64(s.Slots))
+		for j := range s.Holders {
+			addHolding(room().Byte(recordHolding), &s.Holders[j])
+		}
+		for j := range s.Waiters {
+			AddHolder(room().Byte(recordWaiter), &s.Waiters[j])
+		}
+	}
+	return append(frames, Begin(LockAnswer).Uint(number).Byte(VerdictDone))
+}
+
+// ReadStates adds the records of one frame to states.
+func ReadStates(d *Decoder, states []driver.State) []driver.State {
+	var last driver.Holder
+	for d.Left() > 0 {
+		kind := d.Byte()
+		if kind == recordKey {
+			states = append(states, driver.State{Key: d.String(), Slots: int(d.Uint())})
+			continue
+		}
+		if len(states) == 0 {
+			return states
+		}
+		s := &states[len(states)-1]
+		if kind == recordHolding {
+			h := readHolding(d, &last)
+			s.Holders, last = append(s.Holders, h), h.Holder
+			continue
+		}
+		last = ReadHolder(d, &last)
+		s.Waiters = append(s.Waiters, last)
+	}
+	return states
+}

@@ -1,0 +1,190 @@
+package protocol
+
+import (
+	"time"
+
+	"github.com/megaframework/mega/bus/driver"
+)
+
+// The frames about messages. An interest is the subscription of one process to
+// a kind, a pattern and a group, and has a number that the process has chosen.
+const (
+	// From a client.
+	TypeJoin    = TypeBus + iota // interest, kind, members, pattern, group: the interest begins
+	TypeMembers                  // interest, members: the new number of members
+	TypeLeave                    // interest: the interest ends
+	TypeSync                     // number: the hub answers when it has handled all earlier frames
+	TypeEvent                    // message
+	TypeAsk                      // request, message
+	TypeAnswer                   // asker, request, whether this client has no other part of it, message
+	TypeReturn                   // asker, request, the same, kind, pattern, group, message: no member takes it
+	TypeNobody                   // asker, request: the asked member has left
+
+	// From the hub.
+	TypeSynced  // number
+	TypeDeliver // whether to all without a group, interests of groups, message
+	TypeDemand  // asker, request, the same, message
+	TypeReply   // request, message
+	TypeFailed  // request, reason
+	TypeGap     // interest, number of messages lost before the next one
+)
+
+// Demand identifies a request: the number of the client that sent it, and that
+// client's number of the request.
+type Demand struct{ Asker, ID uint64 }
+
+// ReadDemand reads the client and the number of a request.
+func ReadDemand(d *Decoder) Demand { return Demand{d.Uint(), d.Uint()} }
+
+// The reasons of typeFailed.
+const (
+	FailNobody byte = iota
+	FailGone
+	FailFull
+)
+
+// The flags of a message: the optional fields that it has, in this order.
+const (
+	markHops byte = 1 << iota
+	markDeadline
+	markHeader
+	markError
+	markRetryable
+	markEnd
+)
+
+// AddMessage writes m to the end of a frame: its subject first, so that the hub
+// routes without reading the rest, and its data last.
+func AddMessage(f *Frame, m *driver.Message) *Frame {
+	marks := marksOf(m)
+	f.String(m.Subject).Byte(marks)
+	if marks == 0 {
+		return f.Rest(m.Data)
+	}
+	if marks&markHops != 0 {
+		f.Byte(m.Hops)
+	}
+	if marks&markDeadline != 0 {
+		f.Int(m.Deadline.UnixNano()) // one node, one clock
+	}
+	if marks&markHeader != 0 {
+		addHeader(f, m.Header)
+	}
+	if marks&markError != 0 {
+		f.String(m.Err.Reason)
+	}
+	return f.Rest(m.Data)
+}
+
+// farAway is a time whose nanoseconds still fit into a number; a later time
+// counts as never.
+const farAway = 1 << 33 // in the year 2242
+
+func marksOf(m *driver.Message) (marks byte) {
+	if m.Hops > 0 {
+		marks |= markHops
+	}
+	if !m.Deadline.IsZero() && m.Deadline.Unix() < farAway {
+		marks |= markDeadline
+	}
+	if len(m.Header) > 0 {
+		marks |= markHeader
+	}
+	if m.Err != nil {
+		marks |= markError
+		if m.Err.Retryable {
+			marks |= markRetryable
+		}
+	}
+	if m.End {
+		marks |= markEnd
+	}
+	return marks
+}
+
+func addHeader(f *Frame, h driver.Header) {
+	f.Uint(uint64(len(h)))
+	for key, values := range h {
+		f.String(key).Uint(uint64(len(values)))
+		for _, v := range values {
+			f.String(v)
+		}
+	}
+}
+
+// ReadMessage reads the fields that addMessage has written after the subject.
+// Its data is a copy.
+func ReadMessage(k driver.Kind, subject string, d *Decoder) driver.Message {
+	m := driver.Message{Kind: k, Subject: subject}
+	marks := d.Byte()
+	if marks != 0 {
+		readMarked(marks, &m, d)
+	}
+	rest := d.Rest()
+	m.Data = make([]byte, len(rest))
+	copy(m.Data, rest)
+	if m.Err != nil {
+		m.Err.Message = string(rest)
+	}
+	return m
+}
+
+func readMarked(marks byte, m *driver.Message, d *Decoder) {
+	if marks&markHops != 0 {
+		m.Hops = d.Byte()
+	}
+	if marks&markDeadline != 0 {
+		m.Deadline = fromWall(d.Int())
+	}
+	if marks&markHeader != 0 {
+		m.Header = readHeader(d)
+	}
+	if marks&markError != 0 {
+		m.Err = &driver.RemoteError{Reason: d.String(), Retryable: marks&markRetryable != 0}
+	}
+	m.End = marks&markEnd != 0
+}
+
+// ReadEvent reads a message that addMessage has written to an empty frame.
+func ReadEvent(body []byte) driver.Message {
+	d := NewDecoder(body)
+	return ReadMessage(driver.Event, d.String(), &d)
+}
+
+// DeadlineOf returns the deadline of a message that addMessage has written, in
+// nanoseconds since 1970, or 0 if it has none.
+func DeadlineOf(tail []byte) int64 {
+	d := NewDecoder(tail)
+	d.Bytes() // the subject
+	marks := d.Byte()
+	if marks&markHops != 0 {
+		d.Byte()
+	}
+	if marks&markDeadline == 0 {
+		return 0
+	}
+	return d.Int()
+}
+
+// fromWall converts a time of day, in nanoseconds since 1970, to an instant
+// that does not move when the clock is set.
+func fromWall(ns int64) time.Time {
+	now := time.Now()
+	return now.Add(time.Unix(0, ns).Sub(now.Round(0)))
+}
+
+func readHeader(d *Decoder) driver.Header {
+	h := driver.Header{}
+	for n := d.Count(); n > 0 && d.Err() == nil; n-- {
+		key := d.String()
+		h[key] = readValues(d)
+	}
+	return h
+}
+
+func readValues(d *Decoder) (values []string) {
+	for n := d.Count(); n > 0 && d.Err() == nil; n-- {
+		values = append(values, d.String())
+	}
+	return values
+}

@@ -1,0 +1,121 @@
+package natstest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/internal/redistest"
+)
+
+// port is the variable that makes a test binary a server.
+const port = "MEGA_TEST_NATS_PORT"
+
+// Main is [testing.M.Run] for a package whose tests use [StartProcess]: in the
+// child it is the server, until it is killed.
+func Main(m *testing.M) int {
+	n, err := strconv.Atoi(os.Getenv(port))
+	if err != nil {
+		return m.Run()
+	}
+	if _, err := New(Options{Port: n}); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	_, _ = io.Copy(io.Discard, os.Stdin) // until the test ends
+	return 0
+}
+
+// Process is a server in a process of its own.
+type Process struct {
+	tb    testing.TB
+	port  int
+	child *redistest.Process
+	stdin io.Closer // its end is the child's
+}
+
+// StartProcess starts a server as a child that ends with the test. TestMain has
+// to go through [Main].
+func StartProcess(tb testing.TB) *Process {
+	tb.Helper()
+	l, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p := &Process{tb: tb, port: l.Addr().(*net.TCPAddr).Port}
+	if err := l.Close(); err != nil {
+		tb.Fatal(err)
+	}
+	p.Start()
+	tb.Cleanup(p.Kill)
+	return p
+}
+
+// URL is where the server is.
+func (p *Process) URL() string { return fmt.Sprintf("nats://127.0.0.1:%d", p.port) }
+
+// Start starts the server again, at its address.
+func (p *Process) Start() {
+	p.tb.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), port+"="+strconv.Itoa(p.port))
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		p.tb.Fatal(err)
+	}
+	p.stdin = stdin
+	if p.child, err = redistest.StartProcess(cmd); err != nil {
+		p.tb.Fatal(err)
+	}
+	if err := p.await(); err != nil {
+		p.tb.Fatal(err)
+	}
+}
+
+// await returns when the server greets.
+func (p *Process) await() error {
+	for began := time.Now(); time.Since(began) < startTime; time.Sleep(5 * time.Millisecond) {
+		conn, err := new(net.Dialer).DialContext(p.tb.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", p.port))
+		if err != nil {
+			continue
+		}
+		_, err = conn.Read(make([]byte, 1))
+		_ = conn.Close()
+		if err == nil {
+			return nil
+		}
+	}
+	return errors.New("start NATS: it does not answer")
+}
+
+// Kill ends the server with SIGKILL and waits until it is gone.
+func (p *Process) Kill() {
+	p.tb.Helper()
+	if err := p.child.Kill(); err != nil {
+		p.tb.Fatal(err)
+	}
+	_ = p.stdin.Close() // nobody reads it any more
+}
+
+// Pause stops the server where it is until Continue.
+func (p *Process) Pause() {
+	p.tb.Helper()
+	if err := p.child.Pause(); err != nil {
+		p.tb.Fatal(err)
+	}
+}
+
+// Continue lets a paused server go on.
+func (p *Process) Continue() {
+	p.tb.Helper()
+	if err := p.child.Continue(); err != nil {
+		p.tb.Fatal(err)
+	}
+}

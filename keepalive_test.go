@@ -1,0 +1,136 @@
+//go:build linux || darwin
+
+package mega_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// startBusy starts clients that reuse their connections for as long as the
+// server lets them and that do not retry: half of them send the next request at
+// once, half of them within think.
+func startBusy(addr string, think time.Duration) []*load {
+	atOnce, thinking := &load{addr: addr}, &load{addr: addr, think: think}
+	for _, l := range []*load{atOnce, thinking} {
+		for range 8 {
+			l.clients.Go(func() { l.buy(math.MaxInt) })
+		}
+	}
+	return []*load{atOnce, thinking}
+}
+
+// thinkTime leaves connections idle for most of the time, and is far below the
+// time for which a server that shuts down waits for the next request.
+const thinkTime = 40 * time.Millisecond
+
+func endBusy(t *testing.T, loads []*load) {
+	t.Helper()
+	for _, l := range loads {
+		l.end()
+		if err := l.lost(); err != nil || l.answered.Load() == 0 {
+			t.Errorf("%d requests answered, %d sent late; lost: %v", l.answered.Load(), l.raced.Load(), err)
+		}
+	}
+}
+
+// Restarts replace every worker. A busy connection that ends with its worker is
+// told so by its last answer, and never by a lost request.
+func TestRollingRestartLosesNoRequestOnBusyConnections(t *testing.T) {
+	c := startWorkers(t, "counter", "2", "MEGA_LOG_LEVEL=info")
+	loads := startBusy(c.await(t, "boot.report", 1)[0].address(), thinkTime)
+	c.follow()
+	for i := range scaled(t, 10, 3) {
+		time.Sleep(2 * thinkTime) // for connections to the new workers
+		c.signal(t, syscall.SIGUSR2)
+		c.eventually(t, "the workers are restarted", i+1)
+	}
+	for _, l := range loads {
+		if n := l.refused.Load(); n > 0 {
+			t.Errorf("%d connections were refused", n)
+		}
+	}
+	c.signal(t, syscall.SIGTERM)
+	status := c.end(t)
+	endBusy(t, loads)
+	if status != 0 {
+		t.Errorf("exit status %d:\n%s", status, lastLines(c.String(), 20))
+	}
+}
+
+func TestStopLosesNoRequestOnBusyConnections(t *testing.T) {
+	for _, workers := range []string{"1", "2"} {
+		for round := range scaled(t, 10, 2) {
+			c := startWorkers(t, "counter", workers, "MEGA_LOG_LEVEL=info")
+			loads := startBusy(c.await(t, "boot.report", 1)[0].address(), thinkTime)
+			c.follow()
+			time.Sleep(3 * thinkTime)
+			c.signal(t, syscall.SIGTERM)
+			status := c.end(t)
+			endBusy(t, loads)
+			if status != 0 {
+				t.Errorf("%s workers, round %d: exit status %d:\n%s", workers, round, status, lastLines(c.String(), 20))
+			}
+		}
+	}
+}
+
+// The end comes in the middle of a restart: some workers are new, one starts, one
+// has been told to end.
+func TestStopDuringARestartLosesNoRequestOnBusyConnections(t *testing.T) {
+	for round := range scaled(t, 10, 3) {
+		c := startWorkers(t, "counter", "2", "MEGA_LOG_LEVEL=info")
+		loads := startBusy(c.await(t, "boot.report", 1)[0].address(), thinkTime)
+		c.follow()
+		time.Sleep(2 * thinkTime)
+		c.signal(t, syscall.SIGUSR2)
+		time.Sleep(rand.N(300 * time.Millisecond))
+		c.signal(t, syscall.SIGUSR2)
+		time.Sleep(rand.N(300 * time.Millisecond))
+		c.signal(t, syscall.SIGTERM)
+		status := c.end(t)
+		endBusy(t, loads)
+		if status != 0 {
+			t.Errorf("round %d: exit status %d:\n%s", round, status, lastLines(c.String(), 20))
+		}
+	}
+}
+
+// Workers that lose their supervisor end as if they were told to.
+func TestDeathOfTheSupervisorLosesNoRequestOnBusyConnections(t *testing.T) {
+	for range scaled(t, 5, 2) {
+		c := startWorkers(t, "counter", "2", "MEGA_LOG_LEVEL=info")
+		loads := startBusy(c.await(t, "boot.report", 1)[0].address(), thinkTime)
+		c.follow()
+		time.Sleep(3 * thinkTime)
+		kill(t, c.cmd.Process.Pid)
+		endBusy(t, loads)
+		_ = c.cmd.Wait()
+	}
+}
+
+// A worker that is told to end while its supervisor is stopped does not know
+// whether others go on accepting.
+func TestWorkerThatEndsWhileTheSupervisorIsStoppedLosesNoRequest(t *testing.T) {
+	c := startWorkers(t, "counter", "2", "MEGA_LOG_LEVEL=info")
+	loads := startBusy(c.await(t, "boot.report", 1)[0].address(), thinkTime)
+	worker := c.await(t, "a worker is ready", 2)[0]
+	c.follow()
+	time.Sleep(3 * thinkTime)
+	pause(t, c.cmd.Process.Pid)
+	if err := syscall.Kill(worker.PID, syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	c.eventually(t, "stopped", 1)
+	c.signal(t, syscall.SIGCONT)
+	c.eventually(t, "a worker is ready", 3)
+	c.signal(t, syscall.SIGTERM)
+	status := c.end(t)
+	endBusy(t, loads)
+	if status != 0 {
+		t.Errorf("exit status %d:\n%s", status, lastLines(c.String(), 20))
+	}
+}

@@ -1,0 +1,72 @@
+//go:build linux
+
+package mega_test
+
+import (
+	"net"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// freeAddress is an address that nobody listens on.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+// orphans starts a program whose workers have an address and are slow to leave it,
+// kills its supervisor, and returns the address.
+func orphans(t *testing.T) string {
+	t.Helper()
+	addr := freeAddress(t)
+	c := startWorkers(t, "clinging", "2", "CLING=1", "MEGA_APPS_MAIN_ADDR="+addr)
+	c.until(t, "clinging")
+	c.until(t, "clinging")
+	kill(t, c.cmd.Process.Pid)
+	t.Cleanup(func() {
+		for range c.lines { // until the last worker has ended
+		}
+		_ = c.cmd.Wait()
+	})
+	return addr
+}
+
+func TestRestartAfterTheDeathOfTheSupervisorWaitsForTheAddress(t *testing.T) {
+	for _, workers := range []string{"1", "2"} {
+		addr := orphans(t)
+		c := startWorkers(t, "clinging", workers, "MEGA_APPS_MAIN_ADDR="+addr, "MEGA_BOOT_WAIT_FOR=50s")
+		c.await(t, "boot.report", 1)
+		if len(c.records("waiting for an address")) != 1 {
+			t.Errorf("%s workers: it did not wait:\n%s", workers, c)
+		}
+		c.signal(t, syscall.SIGTERM)
+		if status := c.end(t); status != 0 {
+			t.Errorf("exit status %d:\n%s", status, c)
+		}
+	}
+}
+
+func TestPanelNamesTheWorkerThatHasTheAddress(t *testing.T) {
+	c := startWorkers(t, "clinging", "2", "MEGA_APPS_MAIN_ADDR="+orphans(t), "MEGA_BOOT_WAIT_FOR=0s")
+	if status := c.end(t); status != 69 || !strings.Contains(c.String(), "of this program, whose supervisor has ended") || !strings.Contains(c.String(), "kill -KILL ") {
+		t.Errorf("exit status %d:\n%s", status, c)
+	}
+	addr := freeAddress(t)
+	first := startWorkers(t, "clinging", "2", "MEGA_APPS_MAIN_ADDR="+addr)
+	first.await(t, "boot.report", 1)
+	c = startWorkers(t, "clinging", "2", "MEGA_APPS_MAIN_ADDR="+addr, "MEGA_BOOT_WAIT_FOR=50s")
+	if status := c.end(t); status != 69 || !strings.Contains(c.String(), "which runs already") || !strings.Contains(c.String(), "kill "+strconv.Itoa(first.cmd.Process.Pid)) {
+		t.Errorf("exit status %d:\n%s", status, c)
+	}
+	first.signal(t, syscall.SIGTERM)
+	if status := first.end(t); status != 0 {
+		t.Errorf("exit status %d:\n%s", status, first)
+	}
+}

@@ -1,0 +1,537 @@
+//go:build linux || darwin
+
+package mega_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// startWorkers starts a program with that many workers, each with locks and
+// messages of its own.
+func startWorkers(t *testing.T, name, n string, environ ...string) *child {
+	t.Helper()
+	return startChild(t, name, append([]string{
+		"MEGA_CLUSTER_WORKERS=" + n, "MEGA_LOCK_DRIVER=memory", "MEGA_BUS_DRIVER=memory", "GORACE=atexit_sleep_ms=0",
+	}, environ...)...)
+}
+
+// record is a line of the log.
+type record struct {
+	Msg    string
+	Worker int
+	PID    int
+	Report struct {
+		PID  int
+		Ops  string
+		Apps []struct{ URL string }
+	}
+}
+
+// records are the lines of the log so far that say msg.
+func (c *child) records(msg string) (all []record) {
+	for line := range strings.Lines(c.String()) {
+		var r record
+		if json.Unmarshal([]byte(line), &r) == nil && r.Msg == msg {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// await waits until the log says msg n times in all.
+func (c *child) await(t *testing.T, msg string, n int) []record {
+	t.Helper()
+	for len(c.records(msg)) < n {
+		if _, ok := <-c.lines; !ok {
+			t.Fatalf("the child did not say %q %d times:\n%s", msg, n, c)
+		}
+	}
+	return c.records(msg)
+}
+
+// follow reads what the child says without waiting for it.
+func (c *child) follow() {
+	go func() {
+		for range c.lines {
+		}
+	}()
+}
+
+func (c *child) eventually(t *testing.T, msg string, n int) []record {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); len(c.records(msg)) < n; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the child did not say %q %d times:\n%s", msg, n, lastLines(c.String(), 40))
+		}
+	}
+	return c.records(msg)
+}
+
+func (r record) address() string { return strings.TrimPrefix(r.Report.Apps[0].URL, "http://") }
+
+func running(pid int) bool { return syscall.Kill(pid, 0) == nil }
+
+func kill(t *testing.T, pid int) {
+	t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The promise of workers: new ones take the place of the old ones, and whole
+// generations go by, while nobody who connects is refused, or connects and is
+// not answered.
+func TestRollingRestartUnderLoadRefusesAndLosesNoConnection(t *testing.T) {
+	const workers = 2
+	c := startWorkers(t, "counter", "2", "MEGA_LOG_LEVEL=info")
+	l := startLoad(c.await(t, "boot.report", 1)[0].address())
+	c.follow()
+	generations := scaled(t, 20, 3)
+	for i := range generations {
+		time.Sleep(20 * time.Millisecond) // for the load to be on the new ones, too
+		c.signal(t, syscall.SIGUSR2)
+		c.eventually(t, "the workers are restarted", i+1)
+	}
+	if n := l.refused.Load(); n > 0 {
+		t.Errorf("%d connections were refused", n)
+	}
+	ended := len(c.records("stopped"))
+	c.signal(t, syscall.SIGTERM)
+	status := c.end(t)
+	l.end()
+	if status != 0 {
+		t.Errorf("exit status %d:\n%s", status, lastLines(c.String(), 20))
+	}
+	if err := l.lost(); err != nil || l.answered.Load() == 0 {
+		t.Errorf("%d answered, %d raced with the end of an idle connection; lost: %v", l.answered.Load(), l.raced.Load(), err)
+	}
+	if ready := len(c.records("a worker is ready")); ready != workers*(generations+1) || ended != workers*generations {
+		t.Errorf("%d workers were ready, %d stopped, in %d generations", ready, ended, generations+1)
+	}
+}
+
+// Whoever ends a group of processes, as systemd does, tells workers and
+// supervisor in any order.
+func TestNothingIsLostWhenAllProcessesAreToldToEnd(t *testing.T) {
+	for round := range scaled(t, 10, 2) {
+		c := startWorkers(t, "counter", "2", "MEGA_LOG_LEVEL=info")
+		l := startLoad(c.await(t, "boot.report", 1)[0].address())
+		told := []int{c.cmd.Process.Pid}
+		for _, w := range c.await(t, "a worker is ready", 2) {
+			told = append(told, w.PID)
+		}
+		rand.Shuffle(len(told), func(i, k int) { told[i], told[k] = told[k], told[i] })
+		c.follow()
+		time.Sleep(50 * time.Millisecond) // for the load to begin
+		for _, pid := range told {
+			_ = syscall.Kill(pid, syscall.SIGTERM)
+			time.Sleep(time.Duration(rand.IntN(1000)) * time.Microsecond)
+		}
+		status := c.end(t)
+		l.end()
+		if err := l.lost(); err != nil || status != 0 || l.answered.Load() == 0 {
+			t.Errorf("round %d: exit status %d, %d answered; lost: %v\n%s", round, status, l.answered.Load(), err, lastLines(c.String(), 12))
+		}
+	}
+}
+
+func TestKilledWorkerIsReplacedAndTheOthersServe(t *testing.T) {
+	c := startWorkers(t, "settings", "2")
+	report := c.await(t, "boot.report", 1)[0]
+	defer http.DefaultClient.CloseIdleConnections()
+	if report.Report.PID != c.cmd.Process.Pid {
+		t.Errorf("the report is of %d, not of the supervisor", report.Report.PID)
+	}
+	kill(t, c.await(t, "a worker is ready", 2)[0].PID)
+	w, err := http.Get("http://" + report.address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = w.Body.Close()
+	if again := c.await(t, "a worker is ready", 3); again[2].Worker != again[0].Worker || again[2].PID == again[0].PID {
+		t.Errorf("got %+v", again)
+	}
+	c.signal(t, syscall.SIGTERM)
+	if status := c.end(t); status != 0 {
+		t.Errorf("exit status %d:\n%s", status, c)
+	}
+}
+
+// Connections wait in the shared queue for whoever comes next: they are lost
+// with a worker that is killed, but never refused.
+func TestNobodyIsRefusedWhileWorkersAreKilledAndReplaced(t *testing.T) {
+	c := startWorkers(t, "counter", "2", "MEGA_LOG_LEVEL=info")
+	l := startLoad(c.await(t, "boot.report", 1)[0].address())
+	c.await(t, "a worker is ready", 2)
+	c.follow()
+	for round := range scaled(t, 30, 6) {
+		ready := c.records("a worker is ready")
+		switch victim := ready[len(ready)-1-rand.IntN(2)].PID; round % 3 {
+		case 0:
+			_ = syscall.Kill(victim, syscall.SIGKILL) // it may be gone already
+		case 1:
+			c.signal(t, syscall.SIGUSR2)
+		default:
+			_ = syscall.Kill(victim, syscall.SIGTERM)
+		}
+		time.Sleep(time.Duration(rand.IntN(60)) * time.Millisecond)
+	}
+	if n := l.refused.Load(); n > 0 || l.answered.Load() == 0 {
+		t.Errorf("%d were refused, %d answered", n, l.answered.Load())
+	}
+	c.signal(t, syscall.SIGTERM)
+	status := c.end(t)
+	l.end()
+	if status != 0 {
+		t.Errorf("exit status %d:\n%s", status, lastLines(c.String(), 20))
+	}
+	for _, w := range c.records("a worker is ready") {
+		if running(w.PID) {
+			t.Errorf("worker %d, pid %d, is left", w.Worker, w.PID)
+		}
+	}
+}
+
+// The delay is for those who send requests to the program. As long as others
+// serve, they need not know that a worker ends.
+func TestDelayOfTheShutdownIsForTheWholeProgram(t *testing.T) {
+	c := startWorkers(t, "settings", "2", "MEGA_SHUTDOWN_DELAY=1s")
+	c.await(t, "boot.report", 1)
+	began := time.Now()
+	c.signal(t, syscall.SIGUSR2)
+	c.await(t, "the workers are restarted", 1)
+	if n := len(c.records("going away")); n > 0 {
+		t.Errorf("%d of those that were replaced waited, %v in all", n, time.Since(began))
+	}
+	c.signal(t, syscall.SIGTERM)
+	if status := c.end(t); status != 0 || len(c.records("going away")) != 2 {
+		t.Errorf("exit status %d:\n%s", status, c)
+	}
+}
+
+// What a worker was asked before its supervisor died, it answers.
+func TestWorkersFinishAndEndWhenTheSupervisorIsKilled(t *testing.T) {
+	c := startWorkers(t, "slow", "2")
+	report, workers := c.await(t, "boot.report", 1)[0], c.await(t, "a worker is ready", 2)
+	answered := make(chan error, 1)
+	go func() {
+		w, err := http.Get("http://" + report.address())
+		if err == nil {
+			err = w.Body.Close()
+		}
+		answered <- err
+	}()
+	defer http.DefaultClient.CloseIdleConnections()
+	c.until(t, "in request")
+	kill(t, c.cmd.Process.Pid)
+	if err := <-answered; err != nil {
+		t.Error(err)
+	}
+	c.follow()
+	for deadline := time.Now().Add(20 * time.Second); running(workers[0].PID) || running(workers[1].PID); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("a worker is left:\n%s", c)
+		}
+	}
+	_ = c.cmd.Wait()
+}
+
+func TestWorkersThatCannotStartEndTheProgramWithAPanel(t *testing.T) {
+	c := startWorkers(t, "broken", "2")
+	status := c.end(t)
+	text := c.String()
+	if status != 70 || !strings.Contains(text, "(cluster.worker_died)") || !strings.Contains(text, "exit status 70") ||
+		!strings.Contains(text, "5 times in a row") || !strings.Contains(text, "MEGA_CLUSTER_WORKERS") {
+		t.Errorf("exit status %d:\n%s", status, text)
+	}
+}
+
+func TestSignalWhileWorkersStartEndsThem(t *testing.T) {
+	for _, phase := range []string{"primary", "start", "run"} {
+		t.Run(phase, func(t *testing.T) {
+			c := startWorkers(t, phase, "2")
+			c.until(t, "in "+phase)
+			began := time.Now()
+			c.signal(t, syscall.SIGTERM)
+			if status := c.end(t); status != 0 || strings.Contains(c.String(), "it went on") || !strings.Contains(c.String(), "out of "+phase) {
+				t.Errorf("exit status %d:\n%s", status, c)
+			}
+			if took := time.Since(began); took > 10*time.Second {
+				t.Errorf("it took %v", took)
+			}
+		})
+	}
+}
+
+func TestHangupIsCheckedOnceAndPassedOn(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "mega.config.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("log: {level: info}\n")
+	c := startWorkers(t, "settings", "2", "MEGA_CONFIG="+file)
+	c.await(t, "boot.report", 1)
+	write("log: {level: loud}\n")
+	c.signal(t, syscall.SIGHUP)
+	refused := c.await(t, "configuration reload refused", 1)
+	write("log: {level: debug}\n")
+	c.signal(t, syscall.SIGHUP)
+	changed := c.await(t, "configuration changed", 2)
+	if changed[0].Worker+changed[1].Worker != 1+2 {
+		t.Errorf("got %+v", changed)
+	}
+	c.signal(t, syscall.SIGTERM)
+	if status := c.end(t); status != 0 {
+		t.Errorf("exit status %d:\n%s", status, c)
+	}
+	if refused = c.records(refused[0].Msg); len(refused) != 1 || refused[0].Worker != 0 {
+		t.Errorf("who refused: %+v", refused)
+	}
+}
+
+func TestWhatThePrimaryDoesIsTakenOverByAnotherWorker(t *testing.T) {
+	dir := t.TempDir()
+	c := startWorkers(t, "migrating", "2", "MIGRATIONS="+dir)
+	begun := c.await(t, "migrating", 1)[0]
+	kill(t, begun.PID)
+	if again := c.await(t, "migrating", 2)[1]; again.PID == begun.PID {
+		t.Errorf("again by the dead: %+v", again)
+	}
+	if served := c.records("a worker is ready"); len(served) > 0 {
+		t.Errorf("before it was done, %+v", served)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "done"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.await(t, "boot.report", 1)
+	if n := len(c.records("migrating")); n != 2 {
+		t.Errorf("it was done %d times", n)
+	}
+	c.signal(t, syscall.SIGUSR2)
+	c.await(t, "the workers are restarted", 1)
+	if n := len(c.records("migrating")); n != 3 {
+		t.Errorf("by the next generation, %d times", n-2)
+	}
+	c.signal(t, syscall.SIGTERM)
+	if status := c.end(t); status != 0 {
+		t.Errorf("exit status %d:\n%s", status, c)
+	}
+}
+
+func TestSecondSignalEndsWorkersAtOnceWithTheirStacks(t *testing.T) {
+	c := startWorkers(t, "stuck", "2")
+	report, workers := c.await(t, "boot.report", 1)[0], c.await(t, "a worker is ready", 2)
+	go func() {
+		if w, err := http.Get("http://" + report.address()); err == nil {
+			_ = w.Body.Close()
+		}
+	}()
+	defer http.DefaultClient.CloseIdleConnections()
+	c.until(t, "in request")
+	c.signal(t, syscall.SIGTERM)
+	c.until(t, `"stopping"`)
+	time.Sleep(300 * time.Millisecond) // two that come together are one request
+	began := time.Now()
+	c.signal(t, syscall.SIGTERM)
+	if status := c.end(t); status != 128+int(syscall.SIGTERM) || !strings.Contains(c.String(), "stuckHandler") {
+		t.Errorf("exit status %d:\n%s", status, lastLines(c.String(), 50))
+	}
+	if took := time.Since(began); took > 10*time.Second || running(workers[0].PID) || running(workers[1].PID) {
+		t.Errorf("after %v: %v, %v", took, running(workers[0].PID), running(workers[1].PID))
+	}
+}
+
+// A worker that read another place for locks from a file would hold what others
+// hold, too.
+func TestWorkerDoesNotStartWithOtherLocksThanTheRest(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "mega.config.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("cluster: {workers: 2}\n")
+	c := startChild(t, "settings", "MEGA_CONFIG="+file)
+	before := c.await(t, "a worker is ready", 2)
+	c.await(t, "boot.report", 1)
+	write("cluster: {workers: 2}\nlock: {driver: memory}\n")
+	c.signal(t, syscall.SIGUSR2)
+	c.await(t, "workers not restarted", 1)
+	text := c.String()
+	for _, want := range []string{"(cluster.changed)", "locks would go by memory, but the program was started with cluster", "lock.driver = memory  (", filepath.Base(file) + ":2)", "stop the whole program"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("it does not say %q:\n%s", want, text)
+		}
+	}
+	for _, w := range before {
+		if !running(w.PID) {
+			t.Errorf("worker %d does not go on", w.Worker)
+		}
+	}
+	write("cluster: {workers: 2}\nlog: {level: warn}\n")
+	c.signal(t, syscall.SIGUSR2)
+	c.await(t, "the workers are restarted", 1)
+	c.signal(t, syscall.SIGTERM)
+	if status := c.end(t); status != 0 {
+		t.Errorf("exit status %d:\n%s", status, c)
+	}
+}
+
+// What goes as somebody wanted it is no error, and told in its order.
+func TestWorkerThatWasToldToEndIsNoErrorAndReadinessIsToldInOrder(t *testing.T) {
+	c := startWorkers(t, "settings", "2")
+	c.await(t, "boot.report", 1)
+	ready := c.records("a worker is ready")
+	if len(ready) != 2 {
+		t.Fatalf("%d workers were said to be ready before the report:\n%s", len(ready), c)
+	}
+	if err := syscall.Kill(ready[0].PID, syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	c.await(t, "a worker is ready", 3)
+	if !strings.Contains(c.String(), "a worker has ended and is replaced") || strings.Contains(c.String(), `"ERROR"`) {
+		t.Errorf("logged:\n%s", c)
+	}
+	c.signal(t, syscall.SIGTERM)
+	if status := c.end(t); status != 0 {
+		t.Errorf("exit status %d:\n%s", status, c)
+	}
+}
+
+// Some of the workers may have been replaced by the build before the signal.
+func TestRestartThatIsWantedDuringAnotherComesAfterIt(t *testing.T) {
+	c := startWorkers(t, "settings", "2")
+	c.await(t, "boot.report", 1)
+	c.signal(t, syscall.SIGUSR2)
+	c.await(t, "restarting the workers one after the other", 1)
+	c.signal(t, syscall.SIGUSR2)
+	c.await(t, "the workers are restarted", 2)
+	c.signal(t, syscall.SIGTERM)
+	if status := c.end(t); status != 0 || len(c.records("workers not restarted")) > 0 {
+		t.Errorf("exit status %d:\n%s", status, c)
+	}
+}
+
+// Only SIGHUP and SIGUSR2 read files: a worker that replaces a dead one has the
+// configuration of the others, whatever is in the file by then.
+func TestReplacedWorkerHasTheConfigurationInForce(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "mega.config.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("cluster: {workers: 2}\nlog: {level: info}\nlock: {ttl: 20s}\n")
+	c := startChild(t, "settings", "MEGA_CONFIG="+file)
+	report := c.await(t, "boot.report", 1)[0]
+	defer http.DefaultClient.CloseIdleConnections()
+	ready := 2
+	inForce := func(when, level, ttl string) {
+		t.Helper()
+		for _, w := range c.await(t, "a worker is ready", ready)[ready-2:] {
+			if got := c.setting(t, report, w.Worker); got["log.level"] != level || got["lock.ttl"] != ttl {
+				t.Errorf("%s: worker %d has %v, want %s and %s", when, w.Worker, got, level, ttl)
+			}
+		}
+	}
+	replace := func() {
+		t.Helper()
+		for range 2 {
+			kill(t, c.records("a worker is ready")[ready-2].PID)
+			ready++
+			c.await(t, "a worker is ready", ready)
+		}
+	}
+	write("cluster: {workers: 2}\nlog: {level: debug}\nlock: {ttl: 30s}\n")
+	replace()
+	inForce("after crashes", "info", "20s")
+	c.signal(t, syscall.SIGHUP)
+	c.await(t, "configuration changed", 2)
+	inForce("after SIGHUP", "debug", "20s")
+	write("cluster: {workers: [\n")
+	c.signal(t, syscall.SIGHUP)
+	c.await(t, "configuration reload refused", 1)
+	replace()
+	replace()
+	inForce("after a file that SIGHUP has refused, and crashes", "debug", "20s")
+	write("cluster: {workers: 2}\nlog: {level: warn}\nlock: {ttl: 40s}\n")
+	c.signal(t, syscall.SIGUSR2)
+	ready += 2
+	c.await(t, "the workers are restarted", 1)
+	inForce("after SIGUSR2", "warn", "40s")
+	write("cluster: {workers: [\n")
+	replace()
+	inForce("after crashes of the new generation", "warn", "40s")
+	c.signal(t, syscall.SIGTERM)
+	if status := c.end(t); status != 0 || len(c.records("a worker ended before it was ready")) > 0 {
+		t.Errorf("exit status %d:\n%s", status, c)
+	}
+}
+
+// setting asks a worker for its configuration.
+func (c *child) setting(t *testing.T, report record, worker int) map[string]string {
+	t.Helper()
+	w, err := http.Get(fmt.Sprintf("%s/ops/config?worker=%d", report.Report.Ops, worker))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = w.Body.Close() }()
+	var all []struct{ Key, Value string }
+	if err := json.NewDecoder(w.Body).Decode(&all); err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]string{}
+	for _, s := range all {
+		values[s.Key] = s.Value
+	}
+	return values
+}
+
+// A worker that cannot start is no reason to end those that serve.
+func TestWorkerThatCannotStartDoesNotEndThoseThatServe(t *testing.T) {
+	broken := filepath.Join(t.TempDir(), "broken")
+	c := startChild(t, "fragile", "MEGA_CLUSTER_WORKERS=3", "FRAGILE="+broken)
+	before, report := c.await(t, "a worker is ready", 3), c.await(t, "boot.report", 1)[0]
+	defer http.DefaultClient.CloseIdleConnections()
+	if err := os.WriteFile(broken, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	kill(t, before[1].PID)
+	c.await(t, "a worker cannot be made ready; the others serve", 1)
+	if !running(before[0].PID) || !running(before[2].PID) || !strings.Contains(c.String(), `"ended":"exit status 70"`) {
+		t.Fatalf("the others do not go on:\n%s", c)
+	}
+	w, err := http.Get(report.Report.Ops + "/readyz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = w.Body.Close() }()
+	var is struct{ Degraded []string }
+	if err := json.NewDecoder(w.Body).Decode(&is); err != nil || w.StatusCode != http.StatusOK || !slices.Contains(is.Degraded, fmt.Sprintf("worker %d: failing: exit status 70", before[1].Worker)) {
+		t.Errorf("%s, %v: %+v", w.Status, err, is)
+	}
+	if err := os.Remove(broken); err != nil {
+		t.Fatal(err)
+	}
+	c.signal(t, syscall.SIGHUP)
+	c.await(t, "a worker is ready", 4)
+	c.signal(t, syscall.SIGTERM)
+	if status := c.end(t); status != 0 {
+		t.Errorf("exit status %d:\n%s", status, c)
+	}
+}
