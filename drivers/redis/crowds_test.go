@@ -38,7 +38,7 @@ func (b baseline) returnsTo(t *testing.T, allowed uint64) {
 	t.Helper()
 	eventually(t, "the goroutines to end", func() bool { return runtime.NumGoroutine() <= b.goroutines+2 })
 	if now := measure(); now.heap > b.heap+allowed {
-		t.Errorf("the heap has %d KiB, %d before", now.heap>>10, b.heap>>10)
+		t.Errorf("the heap has %d KiB, %d before, %d more are allowed", now.heap>>10, b.heap>>10, allowed>>10)
 	} else {
 		t.Logf("heap %d KiB, %d before; goroutines %d, %d before", now.heap>>10, b.heap>>10, now.goroutines, b.goroutines)
 	}
@@ -163,24 +163,29 @@ func TestManyKeysWaitedForShareTheirConnections(t *testing.T) {
 	n := scaled(10_000)
 	manyKeys(t, s, holder, l, n)
 	before := measure()
-	manyKeys(t, s, holder, l, n)
-	before.returnsTo(t, 2<<20)
+	failed := manyKeys(t, s, holder, l, n)
+	// On a busy machine some calls fail. The driver keeps what it knows of each
+	// until its TTL has passed and a later call sweeps: its token may have been
+	// granted.
+	before.returnsTo(t, 2<<20+uint64(failed)*4<<10)
 }
 
-func manyKeys(t *testing.T, s *redistest.Server, holder, l *lock.Locker, n int) {
+// manyKeys hands n keys from holder over to l. It returns how many calls have
+// failed and were repeated.
+func manyKeys(t *testing.T, s *redistest.Server, holder, l *lock.Locker, n int) int64 {
 	t.Helper()
-	held := holdMany(t, holder, n)
-	var granted atomic.Int64
+	var granted, failed atomic.Int64
+	held := holdMany(t, holder, n, &failed)
 	var all sync.WaitGroup
 	for i := range n {
 		all.Go(func() {
-			lease, err := patiently(t, l, fmt.Sprint("many", i), lock.Wait(lock.Forever))
+			lease, err := patiently(t, l, fmt.Sprint("many", i), &failed, lock.Wait(lock.Forever))
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			granted.Add(1)
-			if err := releasePatiently(lease); err != nil {
+			if err := releasePatiently(lease, &failed); err != nil {
 				t.Error(err)
 			}
 		})
@@ -192,7 +197,7 @@ func manyKeys(t *testing.T, s *redistest.Server, holder, l *lock.Locker, n int) 
 	}
 	start := time.Now()
 	for _, lease := range held {
-		must(t, releasePatiently(lease))
+		must(t, releasePatiently(lease, &failed))
 	}
 	all.Wait()
 	t.Logf("%d keys were handed over in %v", n, time.Since(start))
@@ -203,36 +208,39 @@ func manyKeys(t *testing.T, s *redistest.Server, holder, l *lock.Locker, n int) 
 		list, err := holder.List(t.Context(), "many")
 		return err == nil && len(list) == 0
 	})
+	return failed.Load()
 }
 
 // patiently acquires key, and asks again when it took too long: of ten thousand
 // calls at once some may not be answered within the second that a call has.
-func patiently(t *testing.T, l *lock.Locker, key string, opts ...lock.Option) (*lock.Lease, error) {
+func patiently(t *testing.T, l *lock.Locker, key string, failed *atomic.Int64, opts ...lock.Option) (*lock.Lease, error) {
 	t.Helper()
 	for {
 		lease, err := l.Acquire(t.Context(), key, opts...)
 		if !errors.Is(err, lock.ErrUnavailable) {
 			return lease, err
 		}
+		failed.Add(1)
 	}
 }
 
-func releasePatiently(lease *lock.Lease) error {
+func releasePatiently(lease *lock.Lease, failed *atomic.Int64) error {
 	for {
 		if err := lease.Release(); !errors.Is(err, lock.ErrUnavailable) {
 			return err
 		}
+		failed.Add(1)
 	}
 }
 
-func holdMany(t *testing.T, l *lock.Locker, n int) []*lock.Lease {
+func holdMany(t *testing.T, l *lock.Locker, n int, failed *atomic.Int64) []*lock.Lease {
 	t.Helper()
 	held := make([]*lock.Lease, n)
 	var workers []func()
 	for w := range 32 {
 		workers = append(workers, func() {
 			for i := w; i < n; i += 32 {
-				lease, err := patiently(t, l, fmt.Sprint("many", i), lock.TTL(time.Minute))
+				lease, err := patiently(t, l, fmt.Sprint("many", i), failed, lock.TTL(time.Minute))
 				if err != nil {
 					t.Error(err)
 					return
