@@ -7,10 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/fstest"
 
@@ -21,9 +18,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	runChild()
-	// A child ignores a hangup that its parent ignores, as under nohup.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	goleak.VerifyTestMain(m)
 }
 

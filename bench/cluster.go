@@ -18,7 +18,7 @@ import (
 
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/drivers/cluster"
-	"github.com/megaframework/mega/internal/redistest"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
 // The arguments that make this program a hub, and a subscriber on a hub and on

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/megaframework/mega/internal/redistest"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
 // lab is where a row is measured: a server and other processes, started when

@@ -15,8 +15,8 @@ import (
 
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/drivers/nats"
-	"github.com/megaframework/mega/internal/natstest"
-	"github.com/megaframework/mega/internal/redistest"
+	natstest "github.com/megaframework/mega/internal/testkit/nats"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
 // brokerArg makes this program a NATS server, which says where it is, and ends

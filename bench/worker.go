@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/megaframework/mega/internal/redistest"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
 // workerArg makes this program a worker: another process, for rows that need

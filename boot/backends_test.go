@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/boot"
-	"github.com/megaframework/mega/internal/natstest"
-	"github.com/megaframework/mega/internal/redistest"
+	natstest "github.com/megaframework/mega/internal/testkit/nats"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
 // eventually asks until the status and a part of the body are as wanted.

@@ -20,7 +20,7 @@ import (
 
 	"github.com/megaframework/mega/boot"
 	megactx "github.com/megaframework/mega/ctx"
-	"github.com/megaframework/mega/internal/redistest"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock"
 )
 

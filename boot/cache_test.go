@@ -12,7 +12,7 @@ import (
 
 	"github.com/megaframework/mega/boot"
 	megactx "github.com/megaframework/mega/ctx"
-	"github.com/megaframework/mega/internal/redistest"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
 // keeper is a value that needs a cache to its end.

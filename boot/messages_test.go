@@ -15,7 +15,7 @@ import (
 	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/bus"
 	megactx "github.com/megaframework/mega/ctx"
-	"github.com/megaframework/mega/internal/natstest"
+	natstest "github.com/megaframework/mega/internal/testkit/nats"
 )
 
 type sold struct {

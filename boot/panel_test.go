@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/megaframework/mega/internal/failure"
-	"github.com/megaframework/mega/internal/natstest"
-	"github.com/megaframework/mega/internal/redistest"
+	natstest "github.com/megaframework/mega/internal/testkit/nats"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
 // broken is a configuration or a program that cannot start.

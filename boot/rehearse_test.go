@@ -15,7 +15,7 @@ import (
 	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/bus"
 	megactx "github.com/megaframework/mega/ctx"
-	"github.com/megaframework/mega/internal/redistest"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock/driver"
 )
 

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/boot"
-	"github.com/megaframework/mega/internal/redistest"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
 // TestTellingRowsThroughTheRealBinary starts the shop with the ten combinations

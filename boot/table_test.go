@@ -10,8 +10,8 @@ import (
 
 	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/config"
-	"github.com/megaframework/mega/internal/natstest"
-	"github.com/megaframework/mega/internal/redistest"
+	natstest "github.com/megaframework/mega/internal/testkit/nats"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
 // dimension is something that a decision may depend on.

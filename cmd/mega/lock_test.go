@@ -6,7 +6,7 @@ import (
 
 	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/drivers/redis"
-	"github.com/megaframework/mega/internal/redistest"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock"
 )
 

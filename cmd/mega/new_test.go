@@ -20,8 +20,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/megaframework/mega/internal/pagetest"
-	"github.com/megaframework/mega/internal/redistest"
+	pagetest "github.com/megaframework/mega/internal/testkit/page"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
 var update = flag.Bool("update", false, "write into the guide what commands answer")

@@ -9,7 +9,7 @@ import (
 
 	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/config"
-	"github.com/megaframework/mega/internal/pagetest"
+	pagetest "github.com/megaframework/mega/internal/testkit/page"
 	"github.com/megaframework/mega/megatest"
 )
 

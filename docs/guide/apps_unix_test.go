@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/megaframework/mega/internal/pagetest"
+	pagetest "github.com/megaframework/mega/internal/testkit/page"
 )
 
 const multi = "../../sample/multi"

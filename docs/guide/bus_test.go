@@ -22,7 +22,7 @@ import (
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/drivers/nats"
-	"github.com/megaframework/mega/internal/natstest"
+	natstest "github.com/megaframework/mega/internal/testkit/nats"
 )
 
 // What 06-bus.md shows.

@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/megaframework/mega/internal/pagetest"
+	pagetest "github.com/megaframework/mega/internal/testkit/page"
 )
 
 // console is a shell beside a running shop, in whose folder it is. Pages show

@@ -11,7 +11,7 @@ import (
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/drivers/redis"
-	"github.com/megaframework/mega/internal/redistest"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock"
 )
 

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/megaframework/mega/internal/pagetest"
+	pagetest "github.com/megaframework/mega/internal/testkit/page"
 )
 
 // What the README of a sample says to type answers what it says. Each block of

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/megaframework/mega/internal/pagetest"
+	pagetest "github.com/megaframework/mega/internal/testkit/page"
 )
 
 const workersPage = "08-workers.md"

@@ -19,7 +19,7 @@ import (
 	"github.com/megaframework/mega/bus/bustest"
 	"github.com/megaframework/mega/bus/driver"
 	"github.com/megaframework/mega/drivers/cluster/internal/hub"
-	"github.com/megaframework/mega/internal/redistest"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
 // busWorker is the main function of a child: it serves until its input ends, or
@@ -444,7 +444,7 @@ func TestBusConformanceWithAHubThatStandsStill(t *testing.T) {
 	}
 	err = bustest.Check(t.Context(), bustest.Harness{
 		Open:       func() (driver.Driver, error) { return dialBus(Config{Socket: socket}) },
-		Background: []string{"github.com/megaframework/mega/internal/redistest.(*Process).run"},
+		Background: []string{"github.com/megaframework/mega/internal/testkit/redis.(*Process).run"},
 		Faults:     bustest.Faults{Pause: hub.Pause, Continue: hub.Continue},
 	}, "S6", "S22")
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/megaframework/mega/internal/history"
-	"github.com/megaframework/mega/internal/redistest"
+	"github.com/megaframework/mega/internal/testkit/history"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock"
 )
 

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	}
 	flag.Parse()
 	manyAtOnce()
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/megaframework/mega/internal/redistest.(*Process).run"))
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/megaframework/mega/internal/testkit/redis.(*Process).run"))
 }
 
 // manyAtOnce has many parallel tests for each processor, unless -parallel says

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/drivers/cluster/internal/hub"
-	"github.com/megaframework/mega/internal/history"
+	"github.com/megaframework/mega/internal/testkit/history"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 	"github.com/megaframework/mega/lock/locktest"

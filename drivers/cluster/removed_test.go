@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/megaframework/mega/internal/history"
+	"github.com/megaframework/mega/internal/testkit/history"
 )
 
 // Somebody removes all files of a socket at once, under processes that use locks,

@@ -21,8 +21,8 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/bus"
-	"github.com/megaframework/mega/internal/history"
-	"github.com/megaframework/mega/internal/redistest"
+	"github.com/megaframework/mega/internal/testkit/history"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock"
 )
 

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/drivers/cluster/internal/rendezvous"
-	"github.com/megaframework/mega/internal/history"
+	"github.com/megaframework/mega/internal/testkit/history"
 	"github.com/megaframework/mega/lock/driver"
 )
 

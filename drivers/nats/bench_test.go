@@ -8,7 +8,7 @@ import (
 
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/drivers/nats"
-	"github.com/megaframework/mega/internal/natstest"
+	natstest "github.com/megaframework/mega/internal/testkit/nats"
 )
 
 // An operation is one event on its way to a server in another process, which

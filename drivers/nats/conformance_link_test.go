@@ -10,7 +10,7 @@ import (
 	"github.com/megaframework/mega/bus/bustest"
 	"github.com/megaframework/mega/bus/driver"
 	"github.com/megaframework/mega/drivers/nats"
-	"github.com/megaframework/mega/internal/natstest"
+	natstest "github.com/megaframework/mega/internal/testkit/nats"
 )
 
 // network is a server that reloads its options, with a proxy before each
@@ -89,7 +89,7 @@ func TestBusConformanceOnABadNetwork(t *testing.T) {
 	n := &network{t: t, server: natstest.Start(t, natstest.Options{Deny: []string{}})}
 	err := bustest.Check(t.Context(), bustest.Harness{
 		Begin: n.begin, Open: n.open,
-		Background: append([]string{"github.com/megaframework/mega/internal/natstest.(*Proxy).accept"}, serving...),
+		Background: append([]string{"github.com/megaframework/mega/internal/testkit/nats.(*Proxy).accept"}, serving...),
 		Faults: bustest.Faults{
 			Cut: n.cut, Slow: n.slow, Refuse: n.refuse, Allow: n.allow, Shrink: n.shrink,
 		},

@@ -8,7 +8,7 @@ import (
 	"github.com/megaframework/mega/bus/bustest"
 	"github.com/megaframework/mega/bus/driver"
 	"github.com/megaframework/mega/drivers/nats"
-	"github.com/megaframework/mega/internal/natstest"
+	natstest "github.com/megaframework/mega/internal/testkit/nats"
 )
 
 // room is where the cases run on a server: each has subjects of its own, since
@@ -62,7 +62,7 @@ func TestBusConformanceOnAProcess(t *testing.T) {
 	err := bustest.Check(t.Context(), bustest.Harness{
 		Begin:      r.begin,
 		Open:       r.open,
-		Background: []string{"github.com/megaframework/mega/internal/redistest.(*Process).run"},
+		Background: []string{"github.com/megaframework/mega/internal/testkit/redis.(*Process).run"},
 		Faults: bustest.Faults{
 			Down:     func() error { server.Kill(); return nil },
 			Up:       func() error { server.Start(); return nil },

@@ -14,7 +14,7 @@ import (
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/bus/bustest"
 	"github.com/megaframework/mega/drivers/nats"
-	"github.com/megaframework/mega/internal/natstest"
+	natstest "github.com/megaframework/mega/internal/testkit/nats"
 )
 
 // tally counts what arrives, and fails the test if a message arrives twice or

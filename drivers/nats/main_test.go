@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/megaframework/mega/internal/natstest"
+	natstest "github.com/megaframework/mega/internal/testkit/nats"
 )
 
 func TestMain(m *testing.M) {

@@ -14,7 +14,7 @@ import (
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/bus/bustest"
 	"github.com/megaframework/mega/drivers/nats"
-	"github.com/megaframework/mega/internal/natstest"
+	natstest "github.com/megaframework/mega/internal/testkit/nats"
 )
 
 // A connection of which nobody says that it is gone is found out by pings.

@@ -15,7 +15,7 @@ import (
 	"github.com/megaframework/mega/bus/bustest"
 	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/drivers/nats"
-	"github.com/megaframework/mega/internal/natstest"
+	natstest "github.com/megaframework/mega/internal/testkit/nats"
 )
 
 // agree fails the test unless the front and NATS agree on whether the two are a

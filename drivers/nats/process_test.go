@@ -16,8 +16,8 @@ import (
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/bus/bustest"
 	"github.com/megaframework/mega/drivers/nats"
-	"github.com/megaframework/mega/internal/natstest"
-	"github.com/megaframework/mega/internal/redistest"
+	natstest "github.com/megaframework/mega/internal/testkit/nats"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
 // The variables that make a test binary a worker.

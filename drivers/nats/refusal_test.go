@@ -11,7 +11,7 @@ import (
 
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/drivers/nats"
-	"github.com/megaframework/mega/internal/natstest"
+	natstest "github.com/megaframework/mega/internal/testkit/nats"
 )
 
 func ignore(context.Context, *bus.Msg) error { return nil }

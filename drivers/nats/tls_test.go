@@ -17,7 +17,7 @@ import (
 	"github.com/megaframework/mega/bus/bustest"
 	"github.com/megaframework/mega/bus/driver"
 	"github.com/megaframework/mega/drivers/nats"
-	"github.com/megaframework/mega/internal/natstest"
+	natstest "github.com/megaframework/mega/internal/testkit/nats"
 )
 
 // The client encrypts above the socket of the driver.

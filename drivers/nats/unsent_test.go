@@ -10,7 +10,7 @@ import (
 
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/drivers/nats"
-	"github.com/megaframework/mega/internal/natstest"
+	natstest "github.com/megaframework/mega/internal/testkit/nats"
 )
 
 // What nobody wants any more leaves the queue unsent: requests whose caller has

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/drivers/redis"
-	"github.com/megaframework/mega/internal/redistest"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock/driver"
 	"github.com/megaframework/mega/lock/locktest"
 )
@@ -149,8 +149,8 @@ func (y *yard) everywhere() locktest.Harness {
 		// else on the machine wants its processors. The cases wait side by side.
 		Unit: 600 * time.Millisecond,
 		Background: []string{
-			"github.com/megaframework/mega/internal/redistest.(*Process).run",
-			"github.com/megaframework/mega/internal/redistest.(*Proxy).accept",
+			"github.com/megaframework/mega/internal/testkit/redis.(*Process).run",
+			"github.com/megaframework/mega/internal/testkit/redis.(*Proxy).accept",
 		},
 		Faults: locktest.Faults{
 			Kill: s.Kill, Restart: s.Restart, Keeps: true,

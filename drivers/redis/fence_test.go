@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/drivers/redis"
-	"github.com/megaframework/mega/internal/redistest"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock/driver"
 )
 

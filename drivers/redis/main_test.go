@@ -12,7 +12,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
-	"github.com/megaframework/mega/internal/redistest"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
 // shared is the server of the tests that leave a server as they found it.
@@ -54,7 +54,7 @@ func run(m *testing.M) int {
 	defer func() { _ = s.Close() }()
 	shared = s
 	code := m.Run()
-	if err := goleak.Find(goleak.IgnoreAnyFunction("github.com/megaframework/mega/internal/redistest.(*Process).run")); code == 0 && err != nil {
+	if err := goleak.Find(goleak.IgnoreAnyFunction("github.com/megaframework/mega/internal/testkit/redis.(*Process).run")); code == 0 && err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}

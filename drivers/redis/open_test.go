@@ -11,7 +11,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/megaframework/mega/drivers/redis"
-	"github.com/megaframework/mega/internal/redistest"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock/driver"
 )
 

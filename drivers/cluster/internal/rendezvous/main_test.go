@@ -16,12 +16,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/megaframework/mega/drivers/cluster/internal/rendezvous"
-	"github.com/megaframework/mega/internal/redistest"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
 func TestMain(m *testing.M) {
 	runChild()
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/megaframework/mega/internal/redistest.(*Process).run"))
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/megaframework/mega/internal/testkit/redis.(*Process).run"))
 }
 
 // childEnv makes this test binary a process at the socket that it names, which

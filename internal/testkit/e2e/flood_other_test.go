@@ -1,6 +1,6 @@
 //go:build !linux && !darwin
 
-package mega_test
+package e2e_test
 
 // limitDescriptors is for systems with a limit of descriptors per process.
 func limitDescriptors() {}

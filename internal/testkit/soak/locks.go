@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/megaframework/mega/internal/history"
+	"github.com/megaframework/mega/internal/testkit/history"
 	"github.com/megaframework/mega/lock"
 )
 

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/megaframework/mega/internal/redistest"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
 // client speaks inline commands and reads lines, so that these tests see every

@@ -1,4 +1,4 @@
-package mega_test
+package e2e_test
 
 import (
 	"context"

@@ -1,6 +1,6 @@
 //go:build unix
 
-package mega_test
+package e2e_test
 
 import (
 	"bufio"
@@ -22,7 +22,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/megaframework/mega/internal/redistest"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
 // scaled is n times MEGA_TEST_SCALE, and at least least.

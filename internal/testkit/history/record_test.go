@@ -9,7 +9,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/megaframework/mega/drivers/memory"
-	"github.com/megaframework/mega/internal/history"
+	"github.com/megaframework/mega/internal/testkit/history"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/megaframework/mega/internal/pagetest"
+	pagetest "github.com/megaframework/mega/internal/testkit/page"
 )
 
 func TestBlocksAndWhatIsTypedInThem(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/megaframework/mega/internal/redistest"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
 func TestMain(m *testing.M) {

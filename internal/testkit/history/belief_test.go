@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/megaframework/mega/internal/history"
+	"github.com/megaframework/mega/internal/testkit/history"
 )
 
 func belief(client string, slot int, fence uint64, from, to int64) history.Belief {

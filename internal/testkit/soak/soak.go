@@ -19,7 +19,7 @@ import (
 
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/drivers/cluster"
-	"github.com/megaframework/mega/internal/history"
+	"github.com/megaframework/mega/internal/testkit/history"
 	"github.com/megaframework/mega/lock"
 )
 

@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package mega_test
+package e2e_test
 
 import (
 	"math"

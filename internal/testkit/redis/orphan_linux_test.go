@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/megaframework/mega/internal/redistest"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
 // parentEnv makes this test binary a process that starts a server and waits to

@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package mega_test
+package e2e_test
 
 import (
 	"path/filepath"
@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/megaframework/mega/internal/redistest"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
 // Two nodes that start at once migrate one after the other.

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/drivers/memory"
-	"github.com/megaframework/mega/internal/history"
+	"github.com/megaframework/mega/internal/testkit/history"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )

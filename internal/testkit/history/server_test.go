@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/megaframework/mega/internal/history"
+	"github.com/megaframework/mega/internal/testkit/history"
 )
 
 const bound = 20 * time.Second

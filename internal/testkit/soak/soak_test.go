@@ -20,8 +20,8 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/drivers/cluster"
-	"github.com/megaframework/mega/internal/history"
-	"github.com/megaframework/mega/internal/redistest"
+	"github.com/megaframework/mega/internal/testkit/history"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock"
 )
 

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/megaframework/mega/internal/redistest"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
 // port is the variable that makes a test binary a server.
