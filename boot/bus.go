@@ -12,6 +12,7 @@ import (
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/drivers/nats"
+	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/metrics"
 )
 
@@ -69,9 +70,9 @@ func dotted(prefix string) string {
 // busUnavailable returns the Failure for a bus server that cannot be used.
 func busUnavailable(c *config.Config, d Decision, a attempts, cause error) error {
 	const key = "nats.url"
-	facts := []Fact{asked(c, key)}
+	facts := []Fact{failure.Setting(c, key)}
 	if d.Key != key {
-		facts = append(facts, asked(c, d.Key))
+		facts = append(facts, failure.Setting(c, d.Key))
 	}
 	if denied(cause) {
 		return &Failure{
@@ -79,7 +80,7 @@ func busUnavailable(c *config.Config, d Decision, a attempts, cause error) error
 			Text: "NATS refuses the credentials or permissions of this program.",
 			Actions: []string{
 				"Correct them:      nats.user and nats.password, nats.token, nats.nkey_file or nats.creds_file",
-				"Continue without:  " + put(c, "bus.driver", "memory") + ": messages then end at this process",
+				"Continue without:  " + failure.Set(c, "bus.driver", "memory") + ": messages then end at this process",
 			},
 		}
 	}
@@ -87,7 +88,7 @@ func busUnavailable(c *config.Config, d Decision, a attempts, cause error) error
 		return &Failure{
 			Code: "bus.driver_refused", Exit: ExitConfig, Cause: cause, Facts: facts,
 			Text:    "Messages are to be carried by NATS, but it cannot be opened as configured.",
-			Actions: []string{"correct it:  " + put(c, key, "nats://localhost:4222")},
+			Actions: []string{"correct it:  " + failure.Set(c, key, "nats://localhost:4222")},
 		}
 	}
 	return &Failure{
@@ -95,9 +96,9 @@ func busUnavailable(c *config.Config, d Decision, a attempts, cause error) error
 		Text: "Messages are to be carried by NATS, but it cannot be used.",
 		Actions: []string{
 			"see to it:        the cause says what is wrong with the server",
-			"point elsewhere:  " + put(c, key, elsewhere(c, key, "nats://localhost:4222")),
-			"wait longer:      " + put(c, "boot.wait_for", "60s"),
-			"do without:       " + put(c, "bus.driver", "memory") + ": messages then end at this process",
+			"point elsewhere:  " + failure.SetOther(c, key, "nats://localhost:4222"),
+			"wait longer:      " + failure.Set(c, "boot.wait_for", "60s"),
+			"do without:       " + failure.Set(c, "bus.driver", "memory") + ": messages then end at this process",
 		},
 	}
 }

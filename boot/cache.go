@@ -12,6 +12,7 @@ import (
 
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/drivers/redis"
+	"github.com/megaframework/mega/internal/failure"
 )
 
 // Caches contains the clients of all configured caches, by alias. A program
@@ -76,7 +77,7 @@ func (c *caches) choose(cfg *config.Config) (string, error) {
 		return "", &Failure{
 			Code: "cache.not_configured", Exit: ExitConfig, Text: "A client of redis is asked for, but no cache is configured.",
 			Facts:   c.asking(),
-			Actions: []string{"say where redis is:  " + put(cfg, "cache.main.url", "redis://localhost:6379/0")},
+			Actions: []string{"say where redis is:  " + failure.Set(cfg, "cache.main.url", "redis://localhost:6379/0")},
 		}
 	}
 	f := &Failure{
@@ -85,7 +86,7 @@ func (c *caches) choose(cfg *config.Config) (string, error) {
 		Actions: []string{"call one of them main:       cache.main.url", "take them by their aliases:  mega.Caches, in the place of redis.UniversalClient"},
 	}
 	for _, alias := range aliases {
-		f.Facts = append(f.Facts, asked(cfg, "cache."+alias+".url"))
+		f.Facts = append(f.Facts, failure.Setting(cfg, "cache."+alias+".url"))
 	}
 	return "", f
 }
@@ -135,19 +136,19 @@ func (c *caches) client(cfg *config.Config, alias string) (goredis.UniversalClie
 func cacheRefused(cfg *config.Config, alias string, cause error) error {
 	key := "cache." + alias + ".url"
 	return &Failure{
-		Code: "cache.refused", Exit: ExitConfig, Cause: cause, Facts: []Fact{asked(cfg, key)},
+		Code: "cache.refused", Exit: ExitConfig, Cause: cause, Facts: []Fact{failure.Setting(cfg, key)},
 		Text:    fmt.Sprintf("The cache %s cannot be opened as configured.", alias),
-		Actions: []string{"correct it:  " + put(cfg, key, "redis://localhost:6379/0")},
+		Actions: []string{"correct it:  " + failure.Set(cfg, key, "redis://localhost:6379/0")},
 	}
 }
 
 func cacheDenied(cfg *config.Config, alias string, cause error) error {
 	key := "cache." + alias + ".url"
 	return &Failure{
-		Code: "cache.refused", Exit: ExitConfig, Cause: cause, Facts: []Fact{asked(cfg, key)},
+		Code: "cache.refused", Exit: ExitConfig, Cause: cause, Facts: []Fact{failure.Setting(cfg, key)},
 		Text: fmt.Sprintf("The cache %s refuses the credentials or permissions of this program.", alias),
 		Actions: []string{
-			"Correct user and password:  " + put(cfg, key, "redis://user:password@host:6379/0"),
+			"Correct user and password:  " + failure.Set(cfg, key, "redis://user:password@host:6379/0"),
 			"Grant the permissions:      the cause names the missing one",
 		},
 	}
@@ -158,11 +159,11 @@ func cacheUnavailable(cfg *config.Config, alias string, a attempts, cause error)
 	return &Failure{
 		Code: "cache.unavailable", Exit: ExitUnavailable, Cause: cause,
 		Text:  fmt.Sprintf("The cache %s is asked for, but it does not answer.", alias),
-		Facts: []Fact{asked(cfg, key), a.tried},
+		Facts: []Fact{failure.Setting(cfg, key), a.tried},
 		Actions: []string{
 			mend(cfg, key, cause),
-			"point elsewhere:  " + put(cfg, key, elsewhere(cfg, key, "redis://localhost:6379/0")),
-			"wait longer:      " + put(cfg, "boot.wait_for", "60s"),
+			"point elsewhere:  " + failure.SetOther(cfg, key, "redis://localhost:6379/0"),
+			"wait longer:      " + failure.Set(cfg, "boot.wait_for", "60s"),
 		},
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/drivers/cluster"
+	"github.com/megaframework/mega/internal/failure"
 )
 
 // party is the connection of a process to the cluster of its node: the line to
@@ -103,11 +104,11 @@ func meetingFailure(c *config.Config, d Decision, path string, cause error) erro
 		refused := &Failure{
 			Code: "cluster.place_refused", Exit: ExitConfig, Cause: unfit,
 			Text:  fmt.Sprintf("%s are to be shared with the processes that meet at %s, but nobody can meet there.", sentence(subjectOf(d)), path),
-			Facts: []Fact{asked(c, key)},
+			Facts: []Fact{failure.Setting(c, key)},
 			Actions: []string{
-				"meet in a folder that is made:  " + put(c, key, "auto"),
-				"meet in one of your own:        " + put(c, key, "/run/shop/cluster.sock"),
-				"do without:                     " + put(c, d.Component+".driver", "memory") + ": they then end at this process",
+				"meet in a folder that is made:  " + failure.Set(c, key, "auto"),
+				"meet in one of your own:        " + failure.Set(c, key, "/run/shop/cluster.sock"),
+				"do without:                     " + failure.Set(c, d.Component+".driver", "memory") + ": they then end at this process",
 			},
 		}
 		if c.Cluster.Socket == "auto" {
@@ -118,11 +119,11 @@ func meetingFailure(c *config.Config, d Decision, path string, cause error) erro
 	f := &Failure{
 		Code: "cluster.unavailable", Exit: ExitUnavailable, Cause: cause,
 		Text:  fmt.Sprintf("%s are to be shared with the processes that meet at %s, but nobody can be met there.", sentence(subjectOf(d)), path),
-		Facts: []Fact{asked(c, key)},
+		Facts: []Fact{failure.Setting(c, key)},
 		Actions: []string{
 			"see to it:         the cause names the process that has the place",
-			"meet elsewhere:    " + put(c, key, "/run/shop/cluster.sock"),
-			"do without:        " + put(c, d.Component+".driver", "memory") + ": they then end at this process",
+			"meet elsewhere:    " + failure.Set(c, key, "/run/shop/cluster.sock"),
+			"do without:        " + failure.Set(c, d.Component+".driver", "memory") + ": they then end at this process",
 		},
 	}
 	if d.Key != key {

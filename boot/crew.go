@@ -16,6 +16,7 @@ import (
 
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/drivers/cluster"
+	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/systemd"
 	"github.com/megaframework/mega/internal/workers"
 )
@@ -527,7 +528,7 @@ func (w *crew) given(e *workers.SpentError) *Failure {
 	}
 	f := &Failure{
 		Code: "cluster.worker_died", Exit: ExitInternal, Text: text, Cause: e.Cause,
-		Facts: []Fact{asked(w.config, "cluster.workers")},
+		Facts: []Fact{failure.Setting(w.config, "cluster.workers")},
 		Actions: []string{
 			"read why:               it has said so above",
 			"see it fail by itself:  " + strings.Join([]string{w.process.name(), "serve", "--workers", "1"}, " "),

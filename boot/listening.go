@@ -11,6 +11,7 @@ import (
 
 	"github.com/megaframework/mega/config"
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/failure"
 )
 
 // listen opens all addresses before any app serves, so that a program serves
@@ -90,8 +91,8 @@ func listenFailure(c *config.Config, key, addr string, err error) error {
 	f := &Failure{
 		Code: "app.cannot_listen", Exit: ExitUnavailable, Cause: err,
 		Text:    fmt.Sprintf("The address %s cannot be listened on.", addr),
-		Facts:   []Fact{asked(c, key)},
-		Actions: []string{"choose another:   " + put(c, key, "127.0.0.1:8088"), "take a free one:  " + put(c, key, "127.0.0.1:0")},
+		Facts:   []Fact{failure.Setting(c, key)},
+		Actions: []string{"choose another:   " + failure.Set(c, key, "127.0.0.1:8088"), "take a free one:  " + failure.Set(c, key, "127.0.0.1:0")},
 	}
 	if taken, ok := errors.AsType[*takenError](err); ok {
 		taken.explain(f, addr)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/drivers/redis"
+	"github.com/megaframework/mega/internal/failure"
 )
 
 // Checks of the addresses and servers of a configuration.
@@ -38,11 +39,11 @@ func addressed(c *config.Config, key, addr string) func(context.Context) Finding
 		case err == nil:
 			return fine("%s is free", l.Addr()).after(l.Close())
 		case key == "ops.addr" && c.Origin(key).IsDefault() && errors.Is(err, syscall.EADDRINUSE):
-			return Finding{Verdict: Warn, Text: addr + " is taken; the program takes a free port in its place", Action: put(c, key, "127.0.0.1:9091")}
+			return Finding{Verdict: Warn, Text: addr + " is taken; the program takes a free port in its place", Action: failure.Set(c, key, "127.0.0.1:9091")}
 		case errors.Is(err, syscall.EADDRINUSE):
-			return broken("if it is not this program that runs already: "+put(c, key, "127.0.0.1:8088"), err)
+			return broken("if it is not this program that runs already: "+failure.Set(c, key, "127.0.0.1:8088"), err)
 		}
-		return broken(put(c, key, "127.0.0.1:0"), err)
+		return broken(failure.Set(c, key, "127.0.0.1:0"), err)
 	}
 }
 
@@ -67,7 +68,7 @@ func cached(c *config.Config, alias string) func(context.Context) Finding {
 	return func(ctx context.Context) Finding {
 		client, err := redis.NewClient(c.Cache[alias].URL.Reveal())
 		if err != nil {
-			return broken("correct it: "+put(c, key, "redis://localhost:6379/0"), err)
+			return broken("correct it: "+failure.Set(c, key, "redis://localhost:6379/0"), err)
 		}
 		stop := context.AfterFunc(ctx, func() { _ = client.Close() }) // the client ignores the context while it connects
 		defer stop()
@@ -132,7 +133,7 @@ func messaged(c *config.Config) func(context.Context) Finding {
 			}
 			errs = append(errs, err)
 		}
-		return broken("start it, or point elsewhere: "+put(c, "nats.url", "nats://localhost:4222"), errors.Join(errs...))
+		return broken("start it, or point elsewhere: "+failure.Set(c, "nats.url", "nats://localhost:4222"), errors.Join(errs...))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/drivers/redis"
+	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -162,16 +163,16 @@ func (w *waiting[D]) account(err error) attempts {
 // used.
 func lockUnavailable(c *config.Config, d Decision, a attempts, cause error) error {
 	key := "cache." + d.Cache + ".url"
-	facts := []Fact{asked(c, key)}
+	facts := []Fact{failure.Setting(c, key)}
 	if d.Key != key {
-		facts = append(facts, asked(c, d.Key))
+		facts = append(facts, failure.Setting(c, d.Key))
 	}
 	if denied(cause) {
 		return &Failure{
 			Code: "lock.driver_refused", Exit: ExitConfig, Cause: cause, Facts: facts,
 			Text: "The Redis that is configured for locks refuses the credentials or permissions of this program.",
 			Actions: []string{
-				"Correct user and password:  " + put(c, key, "redis://user:password@host:6379/0"),
+				"Correct user and password:  " + failure.Set(c, key, "redis://user:password@host:6379/0"),
 				"Grant the permissions:      the cause names the missing one",
 				"Continue without:           " + doWithout(c, d, key),
 			},
@@ -181,7 +182,7 @@ func lockUnavailable(c *config.Config, d Decision, a attempts, cause error) erro
 		return &Failure{
 			Code: "lock.driver_refused", Exit: ExitConfig, Cause: cause, Facts: facts,
 			Text:    "Locks are to be kept in redis, but it cannot be opened as configured.",
-			Actions: []string{"correct it:  " + put(c, key, "redis://localhost:6379/0")},
+			Actions: []string{"correct it:  " + failure.Set(c, key, "redis://localhost:6379/0")},
 		}
 	}
 	return &Failure{
@@ -189,8 +190,8 @@ func lockUnavailable(c *config.Config, d Decision, a attempts, cause error) erro
 		Text: "Locks are to be kept in redis, but it cannot be used.",
 		Actions: []string{
 			mend(c, key, cause),
-			"point elsewhere:  " + put(c, key, elsewhere(c, key, "redis://localhost:6379/0")),
-			"wait longer:      " + put(c, "boot.wait_for", "60s"),
+			"point elsewhere:  " + failure.SetOther(c, key, "redis://localhost:6379/0"),
+			"wait longer:      " + failure.Set(c, "boot.wait_for", "60s"),
 			"do without:       " + doWithout(c, d, key),
 		},
 	}
@@ -204,9 +205,9 @@ func mend(c *config.Config, key string, cause error) string {
 	}
 	switch {
 	case denied(cause):
-		return "log in:           " + put(c, key, "redis://user:password@host:6379/0")
+		return "log in:           " + failure.Set(c, key, "redis://user:password@host:6379/0")
 	case has("replica"):
-		return "use its master:   " + put(c, key, "redis-sentinel://host1,host2,host3/master")
+		return "use its master:   " + failure.Set(c, key, "redis-sentinel://host1,host2,host3/master")
 	case has("connection refused"):
 		return "start it:         redis-server, or what runs it at that address"
 	}
@@ -215,10 +216,10 @@ func mend(c *config.Config, key string, cause error) string {
 
 // doWithout returns the action that keeps locks in the process instead.
 func doWithout(c *config.Config, d Decision, key string) string {
-	if v, _ := valueOf(c, key); d.Key == key && len(c.Caches()) == 1 && len(v.Shadows) == 0 {
-		return drop(c, key) + ": locks then end at this process"
+	if v, _ := failure.ValueOf(c, key); d.Key == key && len(c.Caches()) == 1 && len(v.Shadows) == 0 {
+		return failure.Unset(c, key) + ": locks then end at this process"
 	}
-	return put(c, "lock.driver", "memory") + ": locks then end at this process"
+	return failure.Set(c, "lock.driver", "memory") + ": locks then end at this process"
 }
 
 func lockMissing(c *config.Config, d Decision) error {
@@ -226,7 +227,7 @@ func lockMissing(c *config.Config, d Decision) error {
 		Code: "lock.driver_missing", Exit: ExitConfig,
 		Text:    fmt.Sprintf("Locks are to be kept by the driver %s, which this build does not have.", d.Chosen),
 		Facts:   decidedBy(c, d),
-		Actions: []string{"share them through redis:   " + remedy(c, "redis"), "keep them in this process:  " + put(c, "lock.driver", "memory")},
+		Actions: []string{"share them through redis:   " + remedy(c, "redis"), "keep them in this process:  " + failure.Set(c, "lock.driver", "memory")},
 	}
 }
 
@@ -235,7 +236,7 @@ func busMissing(c *config.Config, d Decision) error {
 		Code: "bus.driver_missing", Exit: ExitConfig,
 		Text:    fmt.Sprintf("Messages are to be carried by the driver %s, which this build does not have.", d.Chosen),
 		Facts:   decidedBy(c, d),
-		Actions: []string{"keep them in this process:  " + put(c, "bus.driver", "memory")},
+		Actions: []string{"keep them in this process:  " + failure.Set(c, "bus.driver", "memory")},
 	}
 }
 
@@ -246,8 +247,8 @@ func supervisorMissing(c *config.Config, cause error) error {
 	return &Failure{
 		Code: "cluster.no_supervisor", Exit: ExitConfig, Cause: cause,
 		Text:    "Several workers are to run, but there is no supervisor for them here.",
-		Facts:   []Fact{asked(c, "cluster.workers")},
-		Actions: []string{"serve in one process:  " + drop(c, "cluster.workers")},
+		Facts:   []Fact{failure.Setting(c, "cluster.workers")},
+		Actions: []string{"serve in one process:  " + failure.Unset(c, "cluster.workers")},
 	}
 }
 
@@ -264,8 +265,8 @@ func supervisorGone(cause error) error {
 // decidedBy returns the facts about the key that decided, or about the reason
 // if no key did.
 func decidedBy(c *config.Config, d Decision) []Fact {
-	if _, ok := valueOf(c, d.Key); ok {
-		return []Fact{asked(c, d.Key), {Name: "because", Value: d.Why}}
+	if _, ok := failure.ValueOf(c, d.Key); ok {
+		return []Fact{failure.Setting(c, d.Key), {Name: "because", Value: d.Why}}
 	}
 	return []Fact{{Name: "because", Value: told(d)}}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/mask"
 )
 
@@ -55,7 +56,7 @@ func (d decisions) pins(c *config.Config) pinned { return pinned{d.lock.pin(c), 
 func (d Decision) pin(c *config.Config) pin {
 	p := pin{Driver: d.Chosen, Key: d.Key, At: map[string]string{}}
 	for _, key := range placing(d) {
-		v, _ := valueOf(c, key)
+		v, _ := failure.ValueOf(c, key)
 		p.At[key] = v.Text
 	}
 	if d.Server != "" {
@@ -81,7 +82,7 @@ const serverKey = "server"
 func (p pin) differs(d Decision, c *config.Config) string {
 	own := d.pin(c)
 	if own.Driver != p.Driver {
-		if _, ok := valueOf(c, own.Key); ok {
+		if _, ok := failure.ValueOf(c, own.Key); ok {
 			return own.Key
 		}
 		return p.Key // it is no longer set
@@ -134,7 +135,7 @@ func elsewhereNow(c *config.Config, d Decision, of pin, key string) error {
 		text = fmt.Sprintf("The configuration was changed: %s would go by %s, but the program was started with %s.", subjectOf(d), d.Chosen, of.Driver)
 	}
 	f := &Failure{
-		Code: "cluster.changed", Exit: ExitConfig, Text: text, Facts: []Fact{asked(c, key)},
+		Code: "cluster.changed", Exit: ExitConfig, Text: text, Facts: []Fact{failure.Setting(c, key)},
 		Actions: []string{"bring it into force:  stop the whole program and start it again", "go on as it was:      take the change back"},
 	}
 	if was, ok := of.value(key); ok && d.Chosen == of.Driver {

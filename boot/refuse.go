@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -14,8 +15,8 @@ func noCache(c *config.Config) error {
 	return &Failure{
 		Code: "lock.no_cache", Exit: ExitConfig,
 		Text:    "You asked for locks in redis, but no cache is configured.",
-		Facts:   []Fact{asked(c, "lock.driver")},
-		Actions: []string{"say where redis is:  " + remedy(c, "redis"), "let mega choose:     " + drop(c, "lock.driver")},
+		Facts:   []Fact{failure.Setting(c, "lock.driver")},
+		Actions: []string{"say where redis is:  " + remedy(c, "redis"), "let mega choose:     " + failure.Unset(c, "lock.driver")},
 	}
 }
 
@@ -25,8 +26,8 @@ func ambiguousCache(c *config.Config, caches []string) error {
 		Text: fmt.Sprintf("Several caches are configured (%s), and nothing says which of them keeps the locks.", strings.Join(caches, ", ")),
 	}
 	for _, alias := range caches {
-		f.Facts = append(f.Facts, asked(c, "cache."+alias+".url"))
-		f.Actions = append(f.Actions, "choose it:  "+put(c, "lock.cache", alias))
+		f.Facts = append(f.Facts, failure.Setting(c, "cache."+alias+".url"))
+		f.Actions = append(f.Actions, "choose it:  "+failure.Set(c, "lock.cache", alias))
 	}
 	f.Actions = f.Actions[:min(len(f.Actions), 4)]
 	return f
@@ -36,8 +37,8 @@ func noServer(c *config.Config) error {
 	return &Failure{
 		Code: "bus.no_server", Exit: ExitConfig,
 		Text:    "You asked for a bus on NATS, but no server is configured.",
-		Facts:   []Fact{asked(c, "bus.driver")},
-		Actions: []string{"say where NATS is:  " + remedy(c, "nats"), "let mega choose:    " + drop(c, "bus.driver")},
+		Facts:   []Fact{failure.Setting(c, "bus.driver")},
+		Actions: []string{"say where NATS is:  " + remedy(c, "nats"), "let mega choose:    " + failure.Unset(c, "bus.driver")},
 	}
 }
 
@@ -45,8 +46,8 @@ func (k component) noCluster(c *config.Config) error {
 	return &Failure{
 		Code: k.code.noCluster, Exit: ExitConfig,
 		Text:    fmt.Sprintf("You asked for the %s of a cluster, but this process belongs to none: it is no worker, and cluster.socket is not set.", k.subject),
-		Facts:   []Fact{asked(c, k.key("driver"))},
-		Actions: []string{"meet at the node's socket:  " + remedy(c, "cluster"), "let mega choose:            " + drop(c, k.key("driver"))},
+		Facts:   []Fact{failure.Setting(c, k.key("driver"))},
+		Actions: []string{"meet at the node's socket:  " + remedy(c, "cluster"), "let mega choose:            " + failure.Unset(c, k.key("driver"))},
 	}
 }
 
@@ -69,7 +70,7 @@ func (k component) reaches(c *config.Config, s Surroundings, d Decision, o optio
 		f.Actions = append(f.Actions, "reach further:  "+way)
 	}
 	if k.required != "" {
-		f.Actions = append(f.Actions, "ask for less:   "+drop(c, k.key("require")))
+		f.Actions = append(f.Actions, "ask for less:   "+failure.Unset(c, k.key("require")))
 	} else {
 		f.Actions = append(f.Actions, "ask for less:   the app's mega.RequireScope")
 	}
@@ -80,7 +81,7 @@ func (k component) reaches(c *config.Config, s Surroundings, d Decision, o optio
 // scope among them.
 func (k component) unmet(c *config.Config, s Surroundings, o option) (widest driver.Scope, facts []Fact) {
 	if want := scopeOf(k.required); want > o.scope {
-		widest, facts = want, append(facts, asked(c, k.key("require")))
+		widest, facts = want, append(facts, failure.Setting(c, k.key("require")))
 	}
 	for _, r := range s.Requirements {
 		if r.Component == k.name && r.Scope > o.scope {

@@ -170,3 +170,11 @@ func (p paint) in(code, s string) string {
 func (p paint) strong(s string) string  { return p.in("1", s) }
 func (p paint) faint(s string) string   { return p.in("2", s) }
 func (p paint) warning(s string) string { return p.in("33", s) }
+
+// files returns the configuration files, the weakest first.
+func files(c *config.Config) (paths []string) {
+	for _, f := range c.Files() {
+		paths = append(paths, f.Path)
+	}
+	return paths
+}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -242,7 +243,7 @@ func (k component) wider(c *config.Config, least driver.Scope) (all []string) {
 			ways = append(ways, o.remedy)
 		}
 		if k.explicit() {
-			ways = append(ways, drop(c, k.key("driver")))
+			ways = append(ways, failure.Unset(c, k.key("driver")))
 		}
 		all = append(all, strings.Join(ways, ", and "))
 	}
@@ -253,11 +254,11 @@ func (k component) wider(c *config.Config, least driver.Scope) (all []string) {
 func remedy(c *config.Config, name string) string {
 	switch name {
 	case "redis":
-		return put(c, "cache.main.url", "redis://localhost:6379/0")
+		return failure.Set(c, "cache.main.url", "redis://localhost:6379/0")
 	case "nats":
-		return put(c, "nats.url", "nats://localhost:4222")
+		return failure.Set(c, "nats.url", "nats://localhost:4222")
 	}
-	return put(c, "cluster.socket", "auto")
+	return failure.Set(c, "cluster.socket", "auto")
 }
 
 // cluster reports whether the process belongs to a cluster of this node.
@@ -288,7 +289,7 @@ func lockCache(c *config.Config) fit {
 	case alias == "" && len(caches) > 1:
 		return fit{
 			ok: true, reason: "caches are configured, but nothing says which of them keeps the locks", key: "lock.cache", origin: c.Origin("lock.cache").String(),
-			remedy: put(c, "lock.cache", caches[0]), refused: ambiguousCache(c, caches),
+			remedy: failure.Set(c, "lock.cache", caches[0]), refused: ambiguousCache(c, caches),
 		}
 	}
 	reason := "a cache is configured"

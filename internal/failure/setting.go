@@ -1,4 +1,4 @@
-package boot
+package failure
 
 import (
 	"fmt"
@@ -11,8 +11,9 @@ import (
 // Failures and reports describe a key at the place where the user has
 // configured it.
 
-// valueOf returns the value of a key with its origins.
-func valueOf(c *config.Config, key string) (config.Value, bool) {
+// ValueOf returns the value of a key with its origins, and reports whether
+// there is such a key.
+func ValueOf(c *config.Config, key string) (config.Value, bool) {
 	for _, v := range c.Values() {
 		if v.Key == key {
 			return v, true
@@ -21,32 +22,30 @@ func valueOf(c *config.Config, key string) (config.Value, bool) {
 	return config.Value{}, false
 }
 
-// asked returns the value of a key, its origin, and the origins that it
+// Setting returns the value of a key, its origin, and the origins that it
 // overrides.
-func asked(c *config.Config, key string) Fact {
-	v, ok := valueOf(c, key)
+func Setting(c *config.Config, key string) Fact {
+	v, ok := ValueOf(c, key)
 	if !ok {
 		return Fact{Name: "not set", Value: key}
 	}
-	return Fact{Name: "asked by", Value: fmt.Sprintf("%s = %s  (%s)", v.Key, v.Text, place(v))}
+	return Fact{Name: "asked by", Value: fmt.Sprintf("%s = %s  (%s)", v.Key, v.Text, origins(v))}
 }
 
-// place returns the origin of a value, and the weaker ones that it overrides.
-func place(v config.Value) string {
-	places := []string{v.Origin.String()}
+// origins returns the origin of a value, and the weaker ones that it overrides.
+func origins(v config.Value) string {
+	all := []string{v.Origin.String()}
 	for _, below := range v.Shadows {
-		places = append(places, below.String())
+		all = append(all, below.String())
 	}
-	return strings.Join(places, ", over ")
+	return strings.Join(all, ", over ")
 }
 
-// put returns the action that sets a key: at its current origin, else in the
+// Set returns the action that sets a key: at its current origin, else in the
 // configuration file if there is one, else by its variable.
-func put(c *config.Config, key, value string) string {
+func Set(c *config.Config, key, value string) string {
 	switch o := c.Origin(key); o.Layer {
-	case config.LayerFile:
-		return fmt.Sprintf("%s: %s  in %v", key, value, o)
-	case config.LayerProvider:
+	case config.LayerFile, config.LayerProvider:
 		return fmt.Sprintf("%s: %s  in %v", key, value, o)
 	case config.LayerDotEnv:
 		return fmt.Sprintf("%s=%s  in %s:%d", config.EnvName(key), value, o.File, o.Line)
@@ -60,13 +59,13 @@ func put(c *config.Config, key, value string) string {
 	return config.EnvName(key) + "=" + value
 }
 
-// elsewhere returns an example of an address other than the one that has
-// failed.
-func elsewhere(c *config.Config, key, example string) string {
-	if v, ok := valueOf(c, key); ok && v.Text == example {
-		return strings.Replace(example, "localhost", "another.host", 1)
+// SetOther is like Set, with an address that differs from the configured one:
+// the example, or the example with another host.
+func SetOther(c *config.Config, key, example string) string {
+	if v, ok := ValueOf(c, key); ok && v.Text == example {
+		example = strings.Replace(example, "localhost", "another.host", 1)
 	}
-	return example
+	return Set(c, key, example)
 }
 
 // mainFile returns the process's own configuration file, or "" if there is
@@ -80,9 +79,9 @@ func mainFile(c *config.Config) string {
 	return ""
 }
 
-// drop returns the action that unsets a key, and the origin that applies then.
-func drop(c *config.Config, key string) string {
-	v, _ := valueOf(c, key)
+// Unset returns the action that unsets a key, and the origin that applies then.
+func Unset(c *config.Config, key string) string {
+	v, _ := ValueOf(c, key)
 	var how string
 	switch o := v.Origin; o.Layer {
 	case config.LayerFile, config.LayerProvider:
@@ -98,12 +97,4 @@ func drop(c *config.Config, key string) string {
 		how += fmt.Sprintf(" (then %v sets it)", v.Shadows[0])
 	}
 	return how
-}
-
-// files returns the configuration files, the weakest first.
-func files(c *config.Config) (paths []string) {
-	for _, f := range c.Files() {
-		paths = append(paths, f.Path)
-	}
-	return paths
 }
