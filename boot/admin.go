@@ -38,7 +38,7 @@ func (b *booting) operated() admin.Process {
 	routes := b.routes()
 	return admin.Process{
 		Info: admin.Info{
-			Name: b.report.Program, PID: b.report.PID, Env: b.config.Env, Apps: b.program.running(),
+			Name: b.report.Program, PID: b.report.PID, Env: b.config.Env, Apps: b.program.Running(),
 			Driver: info.Name, Scope: info.Scope.String(), Since: b.began, Worker: b.process.worker(), Meets: b.config.Cluster.Socket,
 			Bus: admin.Reach{Driver: messages.Name, Scope: messages.Scope.String()},
 		},

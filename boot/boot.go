@@ -86,7 +86,7 @@ func Start(ctx context.Context, p Process, options ...Option) (*Running, error) 
 	}
 	b.report.Took = time.Since(b.began)
 	if !b.supervised() { // for workers, the supervisor writes the report
-		b.report.tell(p, b.config, b.log)
+		p.report(&b.report, b.config, b.log)
 	}
 	b.publish()
 	b.presents()

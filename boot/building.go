@@ -10,6 +10,7 @@ import (
 	"github.com/megaframework/mega/config"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/ctx/locale"
+	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -17,18 +18,18 @@ import (
 type building struct {
 	*booting
 	name   string
-	part   part
+	part   plan.Part
 	wraps  []func(megactx.Handler) megactx.Handler
 	std    []func(http.Handler) http.Handler
-	routes []bound
+	routes []plan.Bound
 }
 
 // speaks returns the app's texts, or nil if the app has none.
 func (a *building) speaks(c *config.Config) (*locale.Texts, error) {
-	if len(a.part.locales) == 0 {
+	if len(a.part.Locales) == 0 {
 		return nil, nil
 	}
-	l, err := locale.Parse(c.Apps[a.name].Locales, a.part.locales...)
+	l, err := locale.Parse(c.Apps[a.name].Locales, a.part.Locales...)
 	if err != nil {
 		return nil, a.failure("boot.locales", "Its texts cannot be used.", err)
 	}
@@ -44,11 +45,11 @@ func (a *building) info(c *config.Config, l *locale.Texts) megactx.AppInfo {
 }
 
 func (a *building) newHost(info megactx.AppInfo, log *slog.Logger, l *lock.Locker, messages *bus.Bus, texts *locale.Texts) (*megactx.Host, error) {
-	views, err := megactx.ParseViews(a.part.views...)
+	views, err := megactx.ParseViews(a.part.Views...)
 	if err != nil {
 		return nil, a.failure("boot.views", "Its pages cannot be used.", err)
 	}
-	public, err := megactx.ReadPublic(a.part.public...)
+	public, err := megactx.ReadPublic(a.part.Public...)
 	if err != nil {
 		return nil, a.failure("boot.public", "Its public files cannot be read.", err)
 	}
@@ -68,17 +69,17 @@ func (a *building) failure(code, text string, err error) error {
 }
 
 // use adds the middleware of a Use option, which wraps all handlers of the app.
-func (a *building) use(f bound) {
-	if f.takes() == reflect.TypeFor[http.Handler]() {
-		a.std = append(a.std, func(next http.Handler) http.Handler { return f.call(next)[0].Interface().(http.Handler) })
+func (a *building) use(f plan.Bound) {
+	if f.Takes() == reflect.TypeFor[http.Handler]() {
+		a.std = append(a.std, func(next http.Handler) http.Handler { return f.Call(next)[0].Interface().(http.Handler) })
 		return
 	}
 	a.wraps = append(a.wraps, func(next megactx.Handler) megactx.Handler {
-		return f.call(next)[0].Interface().(megactx.Handler)
+		return f.Call(next)[0].Interface().(megactx.Handler)
 	})
 }
 
-func (a *building) route(f bound) { a.routes = append(a.routes, f) }
+func (a *building) route(f plan.Bound) { a.routes = append(a.routes, f) }
 
 // finish builds the app's handler.
 func (a *building) finish(host *megactx.Host) error {
@@ -101,11 +102,11 @@ func (a *building) finish(host *megactx.Host) error {
 
 // addRoutes calls a function of Routes. The router panics on an invalid route;
 // addRoutes returns the panic as an error of the function.
-func addRoutes(router megactx.Router, f bound) (err error) {
+func addRoutes(router megactx.Router, f plan.Bound) (err error) {
 	refused := func(cause error) error {
 		return &Failure{
 			Code: "boot.routes", Exit: ExitInternal, Text: "The routes cannot be used.", Cause: cause,
-			Facts: []Fact{{Name: "declared", Value: f.declared()}, {Name: "given at", Value: f.site}},
+			Facts: []Fact{{Name: "declared", Value: f.Declared()}, {Name: "given at", Value: f.Site}},
 		}
 	}
 	defer func() {
@@ -113,7 +114,7 @@ func addRoutes(router megactx.Router, f bound) (err error) {
 			err = refused(fmt.Errorf("%v", value))
 		}
 	}()
-	if err := errorOf(f.call(router)); err != nil {
+	if err := plan.ErrorOf(f.Call(router)); err != nil {
 		return refused(err)
 	}
 	return nil

@@ -107,7 +107,7 @@ func (b *booting) openBus(c *config.Config, d decisions, log *slog.Logger) (busd
 	if o := b.process.Offline; o != nil && o.Bus != nil {
 		return o.Bus, nil
 	}
-	defer b.report.phase("bus", time.Now())
+	defer b.report.Record("bus", time.Now())
 	return openBus(b.ctx, c, d.bus, b.process.name(), log, &b.party)
 }
 

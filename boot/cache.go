@@ -3,7 +3,6 @@ package boot
 import (
 	"context"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -13,14 +12,8 @@ import (
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/drivers/redis"
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/plan"
 )
-
-// Caches contains the clients of all configured caches, by alias. A program
-// that takes Caches connects to all of them.
-type Caches map[string]goredis.UniversalClient
-
-// clientType returns the type under which a cache is provided.
-func clientType() reflect.Type { return reflect.TypeFor[goredis.UniversalClient]() }
 
 // caches opens the requested cache clients. They have their own connections, so
 // that their failures do not affect the locks.
@@ -31,9 +24,9 @@ type caches struct {
 
 // provide returns the providers of the cache clients. It leaves out the default
 // client if the program provides its own.
-func (c *caches) provide(shared *part) []fx.Option {
+func (c *caches) provide(shared *plan.Part) []fx.Option {
 	options := []fx.Option{fx.Provide(c.all)}
-	own := slices.ContainsFunc(shared.provides, func(f function) bool { return slices.Contains(f.makes(), clientType()) })
+	own := slices.ContainsFunc(shared.Provides, func(f plan.Function) bool { return slices.Contains(f.Makes(), plan.ClientType()) })
 	if !own {
 		options = append(options, fx.Provide(c.main))
 	}
@@ -93,12 +86,8 @@ func (c *caches) choose(cfg *config.Config) (string, error) {
 
 // asking returns the functions that take a client, as facts of a Failure.
 func (c *caches) asking() (facts []Fact) {
-	for _, part := range c.program.parts() {
-		for _, f := range part.functions() {
-			if slices.Contains(f.needs(), clientType()) {
-				facts = append(facts, Fact{Name: "asked for", Value: f.declared()}, Fact{Name: "given at", Value: f.site})
-			}
-		}
+	for _, f := range c.program.Takers(plan.ClientType()) {
+		facts = append(facts, Fact{Name: "asked for", Value: f.Declared()}, Fact{Name: "given at", Value: f.Site})
 	}
 	return facts
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/drivers/cluster"
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/systemd"
 	"github.com/megaframework/mega/internal/workers"
 )
@@ -26,7 +27,7 @@ import (
 // serves no requests itself.
 type crew struct {
 	process   Process
-	program   *program
+	program   *plan.Program
 	began     time.Time
 	watch     watch
 	config    *config.Config
@@ -66,7 +67,7 @@ type member struct {
 // run workers, and the files that the configuration was loaded from. It returns
 // nil for a process that serves by itself, and for a process that cannot start:
 // Start then reports the cause.
-func (p Process) supervises(options []Option) (*program, *config.Config, *config.Files) {
+func (p Process) supervises(options []Option) (*plan.Program, *config.Config, *config.Files) {
 	if p.isWorker() || p.Offline != nil {
 		return nil, nil, nil
 	}
@@ -85,12 +86,12 @@ func (p Process) supervises(options []Option) (*program, *config.Config, *config
 }
 
 // supervise runs the workers until ctx ends, and returns the exit status.
-func (p Process) supervise(ctx context.Context, program *program, c *config.Config, files *config.Files) int {
+func (p Process) supervise(ctx context.Context, program *plan.Program, c *config.Config, files *config.Files) int {
 	w := &crew{
 		process: p, program: program, began: time.Now(), config: c, members: map[*cluster.Peer]*member{},
-		report: newReport(c),
+		report: plan.NewReport(c),
 	}
-	w.veil.add(c, program.sections())
+	w.veil.add(c, program.Sections())
 	w.logs = newLogs(p.Stderr, c, 0, &w.veil)
 	w.log = w.logs.process()
 	w.inForce.Store(c)
@@ -110,11 +111,11 @@ func (p Process) supervise(ctx context.Context, program *program, c *config.Conf
 // prepare selects the drivers, and opens the resources that the workers share.
 func (w *crew) prepare(ctx context.Context) (err error) {
 	var d decisions
-	if d, err = w.program.decide(w.config, w.process); err != nil {
+	if d, err = w.process.decide(w.program, w.config); err != nil {
 		return err
 	}
 	w.pinned = d.pins(w.config)
-	w.report.Lock, w.report.Bus, w.report.LeftOut, w.report.Workers = d.lock, d.bus, w.program.leftOut(), w.config.Cluster.Workers
+	w.report.Lock, w.report.Bus, w.report.LeftOut, w.report.Workers = d.lock, d.bus, w.program.LeftOut(), w.config.Cluster.Workers
 	if err := w.openOps(); err != nil {
 		return err
 	}
@@ -179,9 +180,9 @@ func (p Process) args(path string) []string {
 // same list.
 func (w *crew) fronts() []front {
 	var sites []site
-	for _, a := range w.program.runs {
-		app := w.config.Apps[a.name]
-		sites = append(sites, site{app: a.name, addr: string(app.Addr), host: app.Host, prefix: app.Prefix})
+	for _, a := range w.program.Runs {
+		app := w.config.Apps[a.Name]
+		sites = append(sites, site{app: a.Name, addr: string(app.Addr), host: app.Host, prefix: app.Prefix})
 	}
 	return fronts(sites)
 }
@@ -314,7 +315,7 @@ func (w *crew) reload(ctx context.Context) ([]config.Change, error) {
 	}
 	s.Files.Keep()
 	w.inForce.Store(next)
-	w.veil.add(next, w.program.sections())
+	w.veil.add(next, w.program.Sections())
 	w.inputs.reload(s.Files)
 	w.logs.apply(next)
 	w.workers.Again() // retries workers that could not start with the previous configuration
@@ -507,15 +508,15 @@ func (w *crew) tell(of Report) {
 	due := !w.told && len(ready) == w.report.Workers
 	if due {
 		w.told = true
-		w.report.Lock.carriedOut(of.Lock)
-		w.report.Bus.carriedOut(of.Bus)
+		w.report.Lock.CarriedOut(of.Lock)
+		w.report.Bus.CarriedOut(of.Bus)
 		w.report.Apps, w.report.Primary, w.report.Took = of.Apps, of.Primary, time.Since(w.began)
 	}
 	report := w.report
 	w.mu.Unlock()
 	if due {
 		w.manager.Ready()
-		report.tell(w.process, w.config, w.log)
+		w.process.report(&report, w.config, w.log)
 	}
 }
 

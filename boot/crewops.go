@@ -82,7 +82,7 @@ func (w *crew) info() admin.Info {
 	r := w.report
 	w.mu.Unlock()
 	return admin.Info{
-		Name: r.Program, PID: r.PID, Env: r.Env, Apps: w.program.running(), Since: w.began, Meets: w.config.Cluster.Socket,
+		Name: r.Program, PID: r.PID, Env: r.Env, Apps: w.program.Running(), Since: w.began, Meets: w.config.Cluster.Socket,
 		Driver: r.Lock.Chosen, Scope: r.Lock.Scope, Bus: admin.Reach{Driver: r.Bus.Chosen, Scope: r.Bus.Scope},
 	}
 }

@@ -46,7 +46,7 @@ func (w *crew) ready(ctx context.Context, verbose bool) readiness {
 	case len(workers) == 0:
 		return readiness{Status: "not ready", Reasons: map[string]string{"workers": "none of them is ready"}}
 	}
-	ctx, cancel := context.WithTimeout(ctx, w.program.longestCheck()+2*checkGrace)
+	ctx, cancel := context.WithTimeout(ctx, w.program.LongestCheck()+2*checkGrace)
 	defer cancel()
 	if verbose {
 		return w.degraded(joined(inquire(ctx, workers, nil)))
@@ -64,19 +64,6 @@ func (w *crew) degraded(is readiness) readiness {
 		}
 	}
 	return is
-}
-
-// longestCheck returns the longest budget of a readiness check of the program.
-func (p *program) longestCheck() time.Duration {
-	longest := checkTime
-	for _, part := range p.parts() {
-		for _, h := range part.hooks {
-			if h.kind == onReady {
-				longest = max(longest, h.budget)
-			}
-		}
-	}
-	return longest
 }
 
 // serving returns the workers that are ready, ordered by number.
@@ -131,7 +118,7 @@ func (m *member) inquire(ctx context.Context) inquiry {
 	case err == nil:
 		i.err = json.Unmarshal(body, &i.is)
 	case ctx.Err() != nil:
-		i.err = fmt.Errorf("it has not answered for %v", rounded(i.took))
+		i.err = fmt.Errorf("it has not answered for %v", i.took.Round(time.Millisecond))
 	default:
 		i.err = err
 	}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/megaframework/mega/internal/plan"
 )
 
 func TestReadinessOfWorkersIsThatOfTheBestOfThem(t *testing.T) {
@@ -56,11 +58,11 @@ func TestWorkersHaveTheTimeOfTheirLongestCheck(t *testing.T) {
 		checkTime:       {App("web", Ready("disk", look, Budget(time.Second)), OnStart("warm up", look, Budget(time.Minute)))},
 		5 * time.Second: {App("web", Ready("disk", look)), App("admin", Ready("vendor", look, Budget(5*time.Second)))},
 	} {
-		p, err := newProgram(options)
+		p, err := plan.NewProgram(options, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := p.longestCheck(); got != want {
+		if got := p.LongestCheck(); got != want {
 			t.Errorf("%v, want %v", got, want)
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/megaframework/mega/config"
-	"github.com/megaframework/mega/internal/mask"
+	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -15,15 +15,15 @@ type decisions struct{ lock, bus Decision }
 
 // decide selects the drivers of a process, and checks that this build includes
 // them. The returned decisions are complete even if decide returns an error.
-func (p *program) decide(c *config.Config, in Process) (decisions, error) {
-	s := Surroundings{Worker: in.isWorker(), LeftOut: p.leftOut(), Requirements: p.requirements()}
+func (p Process) decide(program *plan.Program, c *config.Config) (decisions, error) {
+	s := Surroundings{Worker: p.isWorker(), LeftOut: program.LeftOut(), Requirements: program.Requirements()}
 	lock, lockErr := SelectLock(c, s)
-	if in.Offline != nil {
-		lock, lockErr = in.Offline.lock(), nil
+	if p.Offline != nil {
+		lock, lockErr = p.Offline.lock(), nil
 	}
 	bus, busErr := SelectBus(c, s)
-	if in.Offline != nil && in.Offline.Bus != nil {
-		bus, busErr = in.Offline.bus(), nil
+	if p.Offline != nil && p.Offline.Bus != nil {
+		bus, busErr = p.Offline.bus(), nil
 	}
 	d := decisions{lock, bus}
 	switch { // only the first error, because its remedy may also fix the second
@@ -31,7 +31,7 @@ func (p *program) decide(c *config.Config, in Process) (decisions, error) {
 		return d, lockErr
 	case busErr != nil:
 		return d, busErr
-	case in.Offline != nil:
+	case p.Offline != nil:
 		return d, nil
 	}
 	return d, missing(c, d)
@@ -59,22 +59,6 @@ func (p Process) Supervised() bool {
 // sets MEGA_WORKER_ variables for its workers.
 func (p Process) isWorker() bool {
 	return slices.ContainsFunc(p.Environ, func(kv string) bool { return strings.HasPrefix(kv, "MEGA_WORKER_") })
-}
-
-// opened adds the properties that a driver reports once it is open.
-func (d *Decision) opened(info driver.Info) {
-	d.Format = info.Format
-	for _, l := range info.Lacks {
-		d.Lacks = append(d.Lacks, Lack{l.Rule, l.Why})
-	}
-	for _, warning := range info.Warnings {
-		d.Warnings = append(d.Warnings, mask.Text(warning))
-	}
-}
-
-// carriedOut copies the properties of the driver that a worker has opened.
-func (d *Decision) carriedOut(by Decision) {
-	d.Format, d.Lacks, d.Warnings = by.Format, by.Lacks, by.Warnings
 }
 
 // lacking returns a sentence for each guarantee that a driver does not give.

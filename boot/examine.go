@@ -120,7 +120,7 @@ func refuted(findings []Finding, f *Failure) []Finding {
 }
 
 func configured(r Report) Finding {
-	return Finding{Name: "configuration", Verdict: OK, Text: r.configRows(false)[0].cells[0]}
+	return Finding{Name: "configuration", Verdict: OK, Text: r.Summary()}
 }
 
 func decided(d Decision) Finding {
@@ -144,10 +144,10 @@ func decided(d Decision) Finding {
 func (b *booting) places() (looks []look) {
 	c := b.config
 	listened := map[config.Addr]bool{}
-	for _, a := range b.program.runs {
-		if addr := c.Apps[a.name].Addr; !listened[addr] {
+	for _, a := range b.program.Runs {
+		if addr := c.Apps[a.Name].Addr; !listened[addr] {
 			listened[addr] = true
-			looks = append(looks, look{"address of " + a.name, addressed(c, "apps."+a.name+".addr", string(addr))})
+			looks = append(looks, look{"address of " + a.Name, addressed(c, "apps."+a.Name+".addr", string(addr))})
 		}
 	}
 	looks = append(looks, look{"address of ops", addressed(c, "ops.addr", string(c.Ops.Addr))})

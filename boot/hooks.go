@@ -7,33 +7,34 @@ import (
 	"go.uber.org/fx"
 
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/plan"
 )
 
 // bindHooks passes the hooks their values, and adds them to the lifecycle.
-func (b *booting) bindHooks(hooks []hookOption) (options []fx.Option) {
+func (b *booting) bindHooks(hooks []plan.Hook) (options []fx.Option) {
 	for _, h := range hooks {
-		var have bound
+		var have plan.Bound
 		options = append(options,
-			fx.Invoke(h.fn.invocation(func(f bound) { have = f })),
+			fx.Invoke(h.Fn.Invocation(func(f plan.Bound) { have = f })),
 			fx.Invoke(func(host *megactx.Host) { b.bind(h, have, host) }),
 		)
 	}
 	return options
 }
 
-func (b *booting) bind(h hookOption, f bound, host *megactx.Host) {
-	does := hook{name: h.name, budget: h.budget, run: func(ctx context.Context) error { return f.run(ctx, host) }}
-	from := placeOf(h.fn, host)
-	switch h.kind {
-	case onPrimary:
+func (b *booting) bind(h plan.Hook, f plan.Bound, host *megactx.Host) {
+	does := hook{name: h.Name, budget: h.Budget, run: func(ctx context.Context) error { return f.Run(ctx, host) }}
+	from := placeOf(h.Fn, host)
+	switch h.Kind {
+	case plan.KindPrimary:
 		b.first = append(b.first, b.primary(does, from)...)
-	case onStart:
+	case plan.KindStart:
 		b.hooks = append(b.hooks, step{start: does, from: from})
-	case onStop:
+	case plan.KindStop:
 		b.hooks = append(b.hooks, step{end: does, phase: leaving})
-	case onReady:
+	case plan.KindReady:
 		b.probes.add(does)
-	case onRun:
+	case plan.KindRun:
 		b.tasks = append(b.tasks, b.task(does))
 	}
 }
@@ -71,21 +72,10 @@ func (b *booting) task(runs hook) step {
 
 // placeOf returns where a function is declared and passed to an option, as
 // facts of a Failure.
-func placeOf(f function, host *megactx.Host) []Fact {
-	facts := []Fact{{Name: "declared", Value: f.declared()}, {Name: "given at", Value: "mega." + f.option + ", " + f.site}}
+func placeOf(f plan.Function, host *megactx.Host) []Fact {
+	facts := []Fact{{Name: "declared", Value: f.Declared()}, {Name: "given at", Value: "mega." + f.Option + ", " + f.Site}}
 	if app := host.App.Name; app != "" {
 		facts = append(facts, Fact{Name: "app", Value: app})
 	}
 	return facts
-}
-
-// check returns an error if the name or the budget of a hook is invalid.
-func (h hookOption) check() error {
-	switch {
-	case h.name == "":
-		return h.fn.wrong("it has no name", "a name: whoever reads the log has to know what is meant")
-	case h.budget <= 0:
-		return h.fn.wrong(fmt.Sprintf("its budget is %v", h.budget), "a budget above 0, or none for the default")
-	}
-	return nil
 }

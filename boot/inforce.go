@@ -9,6 +9,7 @@ import (
 
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/drivers/cluster"
+	"github.com/megaframework/mega/internal/plan"
 )
 
 // Only a start, SIGUSR2 and SIGHUP read files. The supervisor keeps a copy of
@@ -97,8 +98,8 @@ func (b *booting) loadConfig() (*config.Config, error) {
 	}
 	b.config = c
 	b.inForce.Store(c)
-	b.report = newReport(c)
-	b.veil.add(c, b.program.sections())
+	b.report = plan.NewReport(c)
+	b.veil.add(c, b.program.Sections())
 	b.counted(c)
 	return c, nil
 }

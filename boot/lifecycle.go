@@ -7,13 +7,12 @@ import (
 	"log/slog"
 	"slices"
 	"time"
+
+	"github.com/megaframework/mega/internal/plan"
 )
 
-// Default budgets of hooks.
-const (
-	hookBudget    = 15 * time.Second
-	primaryBudget = 2 * time.Minute // migrations take longer
-)
+// hookBudget is the default budget of a hook.
+const hookBudget = plan.HookBudget
 
 // hook is a named function that runs at start or at shutdown.
 type hook struct {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/drivers/memory"
+	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -98,9 +99,13 @@ func TestConstructorThatDoesNotReturnIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leave := make(chan struct{})
 		b := &booting{ctx: t.Context(), config: &config.Config{Boot: config.Boot{WaitFor: time.Minute}}}
-		hang := newFunction("Provide", func() *int { <-leave; return nil })
+		program, err := plan.NewProgram([]Option{Provide(func() *int { <-leave; return nil }), App("main")}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hang := program.Shared.Provides[0]
 		began := time.Now()
-		_, err := b.construct(hang, nil)
+		_, err = b.construct(hang, nil)
 		f, ok := errors.AsType[*Failure](err)
 		if !ok || f.Code != "boot.constructor_overrun" || f.Exit != ExitOverrun || !strings.Contains(f.Facts[0].Value, "lifecycle_internal_test.go") {
 			t.Errorf("got %+v", err)

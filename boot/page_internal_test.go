@@ -1,34 +1,16 @@
 package boot
 
 import (
-	"regexp"
 	"strings"
 	"testing"
-)
 
-func TestColoursChangeNothingButTheColour(t *testing.T) {
-	r := Report{
-		Program: "shop", Env: "dev", Ops: "http://127.0.0.1:9090", Took: 1,
-		Lock: Decision{
-			Chosen: "memory", Scope: "process", Why: "why", Warnings: []string{"exclusion ends here"},
-			Candidates: []Candidate{{Name: "redis", Outcome: Rejected, Reason: "none", Needs: "one"}},
-		},
-	}
-	plain, coloured := r.page(paint{}, true), r.page(paint{colours: true}, true)
-	if stripped := regexp.MustCompile("\x1b\\[[0-9]*m").ReplaceAllString(coloured, ""); stripped != plain {
-		t.Errorf("got\n%s\nwant\n%s", stripped, plain)
-	}
-	for _, want := range []string{"\x1b[1mlock\x1b[0m", "\x1b[33m! exclusion ends here\x1b[0m", "\x1b[2mredis"} {
-		if !strings.Contains(coloured, want) {
-			t.Errorf("%q is not in %q", want, coloured)
-		}
-	}
-}
+	"github.com/megaframework/mega/internal/plan"
+)
 
 // A hello-world has no file and no server: its report is what a newcomer sees
 // first.
 func TestReportOfAHelloWorldHasAtMostTwelveLines(t *testing.T) {
-	program, err := newProgram([]Option{App("hello")})
+	program, err := plan.NewProgram([]Option{App("hello")}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +24,7 @@ func TestReportOfAHelloWorldHasAtMostTwelveLines(t *testing.T) {
 	}
 	b.report.Apps = []Served{{App: "hello", URL: "http://127.0.0.1:8080", Routes: 1}}
 	b.report.Ops, b.report.Admin, b.report.Took = "http://127.0.0.1:9090", "/run/user/1000/mega/hello.1.sock", 1
-	short, whole := b.report.page(paint{}, false), b.report.page(paint{}, true)
+	short, whole := b.report.Text(plan.Paint{}, false), b.report.Text(plan.Paint{}, true)
 	if n := strings.Count(short, "\n"); n > 12 || !strings.Contains(short, "exclusion ends at this process") {
 		t.Errorf("%d lines, want at most 12 with the warning:\n%s", n, short)
 	}

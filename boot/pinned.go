@@ -51,23 +51,23 @@ func placing(d Decision) []string {
 }
 
 // pins records the selected drivers and their addresses.
-func (d decisions) pins(c *config.Config) pinned { return pinned{d.lock.pin(c), d.bus.pin(c)} }
+func (d decisions) pins(c *config.Config) pinned { return pinned{pinOf(d.lock, c), pinOf(d.bus, c)} }
 
-func (d Decision) pin(c *config.Config) pin {
+func pinOf(d Decision, c *config.Config) pin {
 	p := pin{Driver: d.Chosen, Key: d.Key, At: map[string]string{}}
 	for _, key := range placing(d) {
 		v, _ := failure.ValueOf(c, key)
 		p.At[key] = v.Text
 	}
 	if d.Server != "" {
-		p.At[serverKey] = d.place(c) // the alias may change
+		p.At[serverKey] = serverOf(d, c) // the alias may change
 	}
 	return p
 }
 
-// place returns the address of the server without its credentials, which may
+// serverOf returns the address of the server without its credentials, which may
 // change.
-func (d Decision) place(c *config.Config) string {
+func serverOf(d Decision, c *config.Config) string {
 	if d.Component == "bus" {
 		return mask.Place(c.NATS.URL.Reveal())
 	}
@@ -80,7 +80,7 @@ const serverKey = "server"
 // differs returns the key in which a decision differs from the supervisor's, or
 // "" if there is none.
 func (p pin) differs(d Decision, c *config.Config) string {
-	own := d.pin(c)
+	own := pinOf(d, c)
 	if own.Driver != p.Driver {
 		if _, ok := failure.ValueOf(c, own.Key); ok {
 			return own.Key

@@ -11,14 +11,6 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// Primary describes an OnPrimary function and the scope in which its runs
-// exclude each other.
-type Primary struct {
-	Name  string `json:"name"`
-	Scope string `json:"scope"`          // fleet: one run at a time in all nodes; node: each node runs its own
-	Lock  string `json:"lock,omitempty"` // the key that it runs under
-}
-
 // primary is an OnPrimary function of this process. Only the goroutine of the
 // boot uses its fields.
 type primary struct {

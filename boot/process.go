@@ -13,6 +13,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/systemd"
 	"github.com/megaframework/mega/internal/workers"
 )
@@ -37,7 +38,7 @@ func (muted) Printf(context.Context, string, ...any) {}
 
 // program returns the program that options describe, as far as this process
 // runs it.
-func (p Process) program(options []Option) (*program, error) {
+func (p Process) program(options []Option) (*plan.Program, error) {
 	for _, topic := range p.Trace {
 		if topic != traceFx {
 			return nil, &Failure{
@@ -46,18 +47,14 @@ func (p Process) program(options []Option) (*program, error) {
 			}
 		}
 	}
-	program, err := newProgram(options)
-	if err != nil {
-		return nil, err
-	}
-	return program, program.narrow(p.Only)
+	return plan.NewProgram(options, p.Only)
 }
 
 // source returns the source of the configuration.
-func (p Process) source(program *program) config.Source {
+func (p Process) source(program *plan.Program) config.Source {
 	return config.Source{
 		Environ: p.Environ, Env: env(), Name: p.name(), Dir: p.Dir, File: p.Config, Set: p.Set,
-		Apps: program.names(), Only: p.Only, Sections: program.sections(), Layers: program.layers(),
+		Apps: program.Names(), Only: p.Only, Sections: program.Sections(), Layers: program.Layers(),
 	}
 }
 

@@ -11,28 +11,29 @@ import (
 	"go.uber.org/fx"
 
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/plan"
 )
 
 // provided registers a part's constructors and sections with the injector. They
 // are private to the module that contains them and to the modules inside it, so
 // an app's are private to the app.
-func (b *booting) provided(app string, p *part) (options []fx.Option) {
-	for _, s := range p.sections {
+func (b *booting) provided(app string, p *plan.Part) (options []fx.Option) {
+	for _, s := range p.Sections {
 		options = append(options, fx.Provide(fx.Private, b.section(app, s)))
 	}
-	for _, f := range p.provides {
+	for _, f := range p.Provides {
 		options = append(options, fx.Provide(fx.Private, b.constructor(f)))
 	}
 	return options
 }
 
 // section returns a constructor of a section's value for an app.
-func (b *booting) section(app string, s sectionOption) any {
-	t := reflect.FuncOf([]reflect.Type{reflect.TypeFor[*config.Config]()}, []reflect.Type{s.typ}, false)
+func (b *booting) section(app string, s config.Section) any {
+	t := reflect.FuncOf([]reflect.Type{reflect.TypeFor[*config.Config]()}, []reflect.Type{s.Type}, false)
 	return reflect.MakeFunc(t, func(in []reflect.Value) []reflect.Value {
-		v, ok := in[0].Interface().(*config.Config).Section(app, s.name)
+		v, ok := in[0].Interface().(*config.Config).Section(app, s.Name)
 		if !ok { // every section of the program was given to Load
-			panic("no section " + s.name)
+			panic("no section " + s.Name)
 		}
 		return []reflect.Value{reflect.ValueOf(v)}
 	}).Interface()
@@ -40,14 +41,14 @@ func (b *booting) section(app string, s sectionOption) any {
 
 // constructor wraps a constructor so that its errors contain its call site, and
 // its values are closed in the end.
-func (b *booting) constructor(f function) any {
-	made, failure := f.makes(), reflect.TypeFor[error]()
-	t := reflect.FuncOf(f.needs(), append(slices.Clip(made), failure), false)
+func (b *booting) constructor(f plan.Function) any {
+	made, failure := f.Makes(), reflect.TypeFor[error]()
+	t := reflect.FuncOf(f.Needs(), append(slices.Clip(made), failure), false)
 	return reflect.MakeFunc(t, func(in []reflect.Value) []reflect.Value {
 		began := time.Now()
 		out, err := b.construct(f, in)
 		if err == nil {
-			b.report.phase(f.name(), began)
+			b.report.Record(f.Name(), began)
 			b.closeLater(out)
 			return append(out, reflect.Zero(failure))
 		}
@@ -62,7 +63,7 @@ func (b *booting) constructor(f function) any {
 // construct calls a constructor with a timeout: the time in which a server may
 // start, plus the budget of a hook. A constructor has no context that could end
 // it, so one that hangs is abandoned and reported by name.
-func (b *booting) construct(f function, in []reflect.Value) (values []reflect.Value, err error) {
+func (b *booting) construct(f plan.Function, in []reflect.Value) (values []reflect.Value, err error) {
 	if err := b.ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -86,7 +87,7 @@ func (b *booting) construct(f function, in []reflect.Value) (values []reflect.Va
 	return nil, err
 }
 
-func construct(f function, in []reflect.Value) (values []reflect.Value, err error) {
+func construct(f plan.Function, in []reflect.Value) (values []reflect.Value, err error) {
 	defer func() {
 		if value := recover(); value != nil {
 			values, err = nil, &Failure{
@@ -94,12 +95,12 @@ func construct(f function, in []reflect.Value) (values []reflect.Value, err erro
 			}
 		}
 	}()
-	out := f.value.Call(in)
-	if len(out) == len(f.makes()) {
+	out := f.Value.Call(in)
+	if len(out) == len(f.Makes()) {
 		return out, nil
 	}
 	values = out[:len(out)-1]
-	if cause := errorOf(out); cause != nil {
+	if cause := plan.ErrorOf(out); cause != nil {
 		return nil, &Failure{
 			Code: "boot.constructor_failed", Exit: ExitUnavailable, Text: "Something that the program needs cannot be had.", Cause: cause, Facts: constructed(f),
 		}
@@ -108,8 +109,8 @@ func construct(f function, in []reflect.Value) (values []reflect.Value, err erro
 }
 
 // constructed returns the facts about a constructor that failed.
-func constructed(f function) []Fact {
-	return []Fact{{Name: "constructor", Value: f.declared()}, {Name: "provided at", Value: f.site}}
+func constructed(f plan.Function) []Fact {
+	return []Fact{{Name: "constructor", Value: f.Declared()}, {Name: "provided at", Value: f.Site}}
 }
 
 // closeLater registers the values that have a Close method, to close them in

@@ -103,12 +103,7 @@ func scopeOf(name string) driver.Scope {
 }
 
 // told returns the reason for a decision, with the key that decided.
-func told(d Decision) string {
-	if d.Key == "" {
-		return d.Why
-	}
-	return fmt.Sprintf("%s  (%s: %s)", d.Why, d.Key, d.Origin)
-}
+func told(d Decision) string { return d.Because() }
 
 // sentence returns s with an upper-case first letter.
 func sentence(s string) string { return strings.ToUpper(s[:1]) + s[1:] }

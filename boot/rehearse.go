@@ -5,10 +5,9 @@ import (
 	"errors"
 	"log/slog"
 	"net"
-	"reflect"
-	"slices"
 
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/plan"
 )
 
 // Rehearse runs the part of a boot that needs no connection, listener or
@@ -58,85 +57,30 @@ func rehearse(p Process, options []Option) (*booting, error) {
 
 // announce adds the configured addresses to the report.
 func (b *booting) announce() {
-	for _, a := range b.program.runs {
-		app := b.config.Apps[a.name]
-		b.report.Apps = append(b.report.Apps, Served{App: a.name, URL: urlOf(string(app.Addr)) + app.Prefix, Host: app.Host, Locales: app.Locales})
+	for _, a := range b.program.Runs {
+		app := b.config.Apps[a.Name]
+		b.report.Apps = append(b.report.Apps, Served{App: a.Name, URL: urlOf(string(app.Addr)) + app.Prefix, Host: app.Host, Locales: app.Locales})
 	}
 	b.report.Ops = urlOf(string(b.config.Ops.Addr))
 }
 
 // chooseCache selects the cache for functions that take one client.
 func (b *booting) chooseCache() error {
-	if !b.program.takes(clientType()) {
+	if !b.program.Takes(plan.ClientType()) {
 		return nil
 	}
 	_, err := b.caches.choose(b.config)
 	return err
 }
 
-// takes reports whether a function that the boot would call takes a value of
-// type t from the framework. It returns false for a program with options of the
-// injector, which may provide every type.
-func (p *program) takes(t reflect.Type) bool {
-	if p.opaque() {
-		return false
-	}
-	if reaches(t, p.shared.background(), p.shared.provides) {
-		return true
-	}
-	return slices.ContainsFunc(p.runs, func(a *app) bool {
-		served := p.served(a)
-		called := slices.Concat(served.routes, served.uses, a.background())
-		return reaches(t, called, slices.Concat(p.shared.provides, a.provides))
-	})
-}
-
-// background returns the functions that run outside requests.
-func (p *part) background() (all []function) {
-	for _, h := range p.hooks {
-		all = append(all, h.fn)
-	}
-	for _, m := range p.messages {
-		all = append(all, m.fn)
-		if m.gap != nil {
-			all = append(all, *m.gap)
-		}
-	}
-	return all
-}
-
-// reaches reports whether functions need t from the framework, directly or
-// through the constructors of their parameters.
-func reaches(t reflect.Type, called, makes []function) bool {
-	seen := map[reflect.Type]bool{}
-	for len(called) > 0 {
-		f := called[0]
-		called = called[1:]
-		for _, need := range f.needs() {
-			if seen[need] {
-				continue
-			}
-			seen[need] = true
-			i := slices.IndexFunc(makes, func(m function) bool { return slices.Contains(m.makes(), need) })
-			switch {
-			case i >= 0:
-				called = append(called, makes[i])
-			case need == t:
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // readFiles reads the pages, texts and public files of the apps.
 func (b *booting) readFiles() error {
 	var errs []error
-	for _, a := range b.program.runs {
-		app := &building{booting: b, name: a.name, part: b.program.served(a)}
+	for _, a := range b.program.Runs {
+		app := &building{booting: b, name: a.Name, part: b.program.Served(a)}
 		texts, err := app.speaks(b.config)
 		if err == nil {
-			_, err = app.newHost(megactx.AppInfo{Name: a.name}, b.log, nil, nil, texts)
+			_, err = app.newHost(megactx.AppInfo{Name: a.Name}, b.log, nil, nil, texts)
 		}
 		errs = append(errs, err)
 	}

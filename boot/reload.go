@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/plan"
 )
 
 // levels are the valid log levels.
@@ -38,7 +39,7 @@ func (l *logs) set(app, level string) error {
 func (b *booting) settings() []Setting {
 	all := []Setting{}
 	for _, v := range b.inForce.Load().Values() {
-		all = append(all, newSetting(v))
+		all = append(all, plan.NewSetting(v))
 	}
 	return all
 }
@@ -48,14 +49,6 @@ func (b *booting) settings() []Setting {
 // is applied. After an error the configuration is unchanged; the error contains
 // the cause.
 func (r *Running) Reload() ([]config.Change, error) { return r.b.reload(nil) }
-
-// Reloaded is the result of a reload of the configuration.
-type Reloaded struct {
-	At      time.Time `json:"at"`
-	Refused string    `json:"refused,omitempty"` // all errors; nothing has changed
-	Live    []string  `json:"live,omitempty"`    // changed keys that are in force
-	Pending []string  `json:"pending,omitempty"` // changed keys that require a restart
-}
 
 // reload reloads the configuration from a copy of files, or from the disk if
 // files is nil.
@@ -96,7 +89,7 @@ func (b *booting) readAgain(files *config.Files) ([]config.Change, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.veil.add(next, b.program.sections()) // before a log message can contain its secrets
+	b.veil.add(next, b.program.Sections()) // before a log message can contain its secrets
 	b.logs.apply(next)
 	for _, h := range b.hosts {
 		if app, ok := next.Apps[h.App.Name]; ok {

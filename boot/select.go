@@ -8,64 +8,9 @@ import (
 
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/lock/driver"
 )
-
-// Decision is the choice of a driver for locks or messages, with its reason. It
-// depends only on the configuration and the surroundings of the process: a
-// server that cannot be reached never changes it.
-type Decision struct {
-	Component  string      `json:"component"`           // "lock" or "bus"
-	Chosen     string      `json:"chosen"`              // "redis", "nats", "cluster", "memory"
-	Scope      string      `json:"scope"`               // the driver's scope: "process", "node", "fleet"
-	Cache      string      `json:"cache,omitempty"`     // the alias of the redis
-	Server     string      `json:"server,omitempty"`    // its address, without the password
-	Namespace  string      `json:"namespace,omitempty"` // of the locks; empty for none
-	Format     string      `json:"format,omitempty"`    // the version of the driver's data format
-	Why        string      `json:"why"`
-	Key        string      `json:"key,omitempty"`   // the key that decided
-	Origin     string      `json:"origin"`          // the origin of that key
-	Candidates []Candidate `json:"candidates"`      // all drivers, the widest scope first
-	Lacks      []Lack      `json:"lacks,omitempty"` // rules of the contract that the driver does not keep
-	Warnings   []string    `json:"warnings,omitempty"`
-	Wider      []string    `json:"wider,omitempty"` // changes that lead to a wider scope, in this build
-}
-
-// Candidate is a driver that was considered.
-type Candidate struct {
-	Name    string  `json:"name"`
-	Scope   string  `json:"scope"`
-	Outcome Outcome `json:"outcome"`
-	Reason  string  `json:"reason"`
-	Key     string  `json:"key,omitempty"`   // the key that decided about it
-	Origin  string  `json:"origin"`          // the origin of that key
-	Needs   string  `json:"needs,omitempty"` // the change that would select it
-}
-
-// Outcome is the result for a candidate.
-type Outcome string
-
-// The outcomes.
-const (
-	Chosen   Outcome = "chosen"
-	Rejected Outcome = "rejected" // the configuration excludes it
-	Outdone  Outcome = "outdone"  // a driver with a wider scope was chosen
-)
-
-// Surroundings contains the inputs of decisions besides the configuration.
-type Surroundings struct {
-	Worker       bool     // the process is one of several that a supervisor runs
-	LeftOut      []string // the apps of the program that this process does not run
-	Requirements []Requirement
-}
-
-// Requirement is the scope of locks or messages that an app requires.
-type Requirement struct {
-	App       string
-	Component string // "lock" or "bus"
-	Scope     driver.Scope
-	Site      string // file:line of the option
-}
 
 // SelectLock selects the driver of the locks: the driver that lock.driver
 // names, or an error if that driver cannot be used. With lock.driver at auto,
@@ -82,7 +27,7 @@ func SelectLock(c *config.Config, s Surroundings) (Decision, error) {
 	k.drivers = []option{
 		{"redis", driver.Fleet, lockCache(c)},
 		{"cluster", driver.Node, k.cluster(c, s)},
-		{"memory", driver.Process, fit{ok: true, reason: "nothing is configured that processes could share", key: "cache.<alias>.url", origin: notSet}},
+		{"memory", driver.Process, fit{ok: true, reason: "nothing is configured that processes could share", key: "cache.<alias>.url", origin: plan.NotSet}},
 	}
 	d, err := k.decide(c, s)
 	if d.Chosen != "memory" {
@@ -105,7 +50,7 @@ func SelectBus(c *config.Config, s Surroundings) (Decision, error) {
 	k.drivers = []option{
 		{"nats", driver.Fleet, natsServer(c)},
 		{"cluster", driver.Node, k.cluster(c, s)},
-		{"memory", driver.Process, fit{ok: true, reason: "neither a NATS server nor a cluster is configured", key: "nats.url", origin: notSet}},
+		{"memory", driver.Process, fit{ok: true, reason: "neither a NATS server nor a cluster is configured", key: "nats.url", origin: plan.NotSet}},
 	}
 	return k.decide(c, s)
 }
@@ -283,7 +228,7 @@ func lockCache(c *config.Config) fit {
 	switch {
 	case len(caches) == 0:
 		return fit{
-			reason: "no cache is configured", key: "cache.<alias>.url", origin: notSet,
+			reason: "no cache is configured", key: "cache.<alias>.url", origin: plan.NotSet,
 			needs: "cache.<alias>.url", remedy: remedy(c, "redis"), refused: noCache(c),
 		}
 	case alias == "" && len(caches) > 1:

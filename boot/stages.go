@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/fx"
 
 	"github.com/megaframework/mega/bus"
@@ -18,28 +16,17 @@ import (
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/metrics"
+	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
-
-// frameworkTypes returns the types of the values that every function may take.
-func frameworkTypes() []reflect.Type {
-	return []reflect.Type{
-		reflect.TypeFor[*slog.Logger](), reflect.TypeFor[*lock.Locker](), reflect.TypeFor[*bus.Bus](), clientType(), reflect.TypeFor[Caches](),
-		reflect.TypeFor[prometheus.Registerer](),
-	}
-}
-
-// appTypes returns the types of the values that only functions inside an app
-// may take.
-func appTypes() []reflect.Type { return []reflect.Type{reflect.TypeFor[megactx.AppInfo]()} }
 
 // booting is the state of a boot, and later of the running program. The stages
 // run one after the other on one goroutine.
 type booting struct {
 	ctx     context.Context // ends if the program has to stop before it has started
 	process Process
-	program *program
+	program *plan.Program
 	began   time.Time
 	failed  chan error
 
@@ -74,14 +61,14 @@ type booting struct {
 	tasks      []step // Run
 }
 
-func newBooting(ctx context.Context, p Process, program *program) *booting {
+func newBooting(ctx context.Context, p Process, program *plan.Program) *booting {
 	b := &booting{
 		ctx: ctx, process: p, program: program, began: time.Now(),
 		failed: make(chan error, 1), probes: newProbes(),
 	}
 	b.probes.veil = &b.veil
 	b.caches = &caches{booting: b}
-	b.life.took = b.report.phase
+	b.life.took = b.report.Record
 	b.life.endWith(locking, hook{name: "cluster", budget: lockTime, run: b.party.close}) // after everything that uses it
 	b.life.endWith(working, hook{name: "background", budget: longBudget, run: b.background})
 	return b
@@ -117,7 +104,7 @@ func (b *booting) stages() fx.Option {
 		fx.Module("bus", fx.Provide(b.openBus, b.newBus), fx.Invoke(func(*bus.Bus) {})),
 		b.sharedStage(),
 	}
-	for _, a := range b.program.runs {
+	for _, a := range b.program.Runs {
 		stages = append(stages, b.appStage(a))
 	}
 	return fx.Options(append(stages, fx.Module("listeners", fx.Invoke(b.listen)))...)
@@ -131,14 +118,14 @@ func (b *booting) order() {
 
 // decide makes every decision before anything is opened.
 func (b *booting) decide(c *config.Config) (d decisions, err error) {
-	d, err = b.program.decide(c, b.process)
+	d, err = b.process.decide(b.program, c)
 	if err == nil && c.Cluster.Workers > 1 && !b.report.Rehearsed && !b.process.isWorker() && b.process.Offline == nil {
 		err = supervisorMissing(c, nil)
 	}
 	if err == nil {
 		err = b.stays(c, d)
 	}
-	b.report.Lock, b.report.Bus, b.report.LeftOut = d.lock, d.bus, b.program.leftOut()
+	b.report.Lock, b.report.Bus, b.report.LeftOut = d.lock, d.bus, b.program.LeftOut()
 	return d, err
 }
 
@@ -146,7 +133,7 @@ func (b *booting) openLock(c *config.Config, d decisions, log *slog.Logger) (dri
 	if o := b.process.Offline; o != nil {
 		return o.Lock, nil
 	}
-	defer b.report.phase("lock", time.Now())
+	defer b.report.Record("lock", time.Now())
 	return openLock(b.ctx, c, d.lock, log, &b.party)
 }
 
@@ -164,7 +151,7 @@ func (b *booting) newLocker(c *config.Config, d driver.Driver, log *slog.Logger)
 	}
 	b.locker = l
 	b.metrics.Locker(l)
-	b.report.Lock.opened(l.Info())
+	b.report.Lock.Opened(l.Info())
 	b.life.endWith(locking, hook{name: "locks", budget: lockTime, run: l.Close})
 	b.dependOnLocks(c, l)
 	return l, nil
@@ -172,12 +159,12 @@ func (b *booting) newLocker(c *config.Config, d driver.Driver, log *slog.Logger)
 
 // sharedStage returns the options that all apps share.
 func (b *booting) sharedStage() fx.Option {
-	shared := b.program.shared
+	shared := b.program.Shared
 	options := append(b.provided("", &shared), b.caches.provide(&shared)...)
-	options = append(options, shared.fx...)
-	if len(shared.hooks)+len(shared.messages) > 0 {
-		calls := append([]fx.Option{fx.Provide(fx.Private, b.sharedHost)}, b.bindHooks(shared.hooks)...)
-		options = append(options, fx.Module("shared", append(calls, b.bindMessages(shared.messages)...)...))
+	options = append(options, opaque(&shared)...)
+	if len(shared.Hooks)+len(shared.Messages) > 0 {
+		calls := append([]fx.Option{fx.Provide(fx.Private, b.sharedHost)}, b.bindHooks(shared.Hooks)...)
+		options = append(options, fx.Module("shared", append(calls, b.bindMessages(shared.Messages)...)...))
 	}
 	return fx.Options(options...)
 }
@@ -192,23 +179,23 @@ func (b *booting) sharedHost(c *config.Config, log *slog.Logger, l *lock.Locker,
 
 // appStage returns the module of one app: its private values, its routes and
 // hooks.
-func (b *booting) appStage(a *app) fx.Option {
-	served := b.program.served(a)
-	building := &building{booting: b, name: a.name, part: served}
+func (b *booting) appStage(a *plan.Part) fx.Option {
+	served := b.program.Served(a)
+	building := &building{booting: b, name: a.Name, part: served}
 	options := []fx.Option{
-		fx.Decorate(func(log *slog.Logger) *slog.Logger { return b.logs.app(a.name, log) }, labeled(a.name)),
+		fx.Decorate(func(log *slog.Logger) *slog.Logger { return b.logs.app(a.Name, log) }, labeled(a.Name)),
 		fx.Provide(fx.Private, building.speaks, building.info, building.newHost),
 	}
-	options = append(options, b.provided(a.name, &a.part)...)
-	options = append(options, a.fx...)
-	for _, f := range served.uses {
-		options = append(options, fx.Invoke(f.invocation(building.use)))
+	options = append(options, b.provided(a.Name, a)...)
+	options = append(options, opaque(a)...)
+	for _, f := range served.Uses {
+		options = append(options, fx.Invoke(f.Invocation(building.use)))
 	}
-	for _, f := range served.routes {
-		options = append(options, fx.Invoke(f.invocation(building.route)))
+	for _, f := range served.Routes {
+		options = append(options, fx.Invoke(f.Invocation(building.route)))
 	}
-	options = append(options, b.bindHooks(a.hooks)...)
-	options = append(options, b.bindMessages(a.messages)...)
+	options = append(options, b.bindHooks(a.Hooks)...)
+	options = append(options, b.bindMessages(a.Messages)...)
 	options = append(options, fx.Invoke(building.finish))
-	return fx.Module("app."+a.name, options...)
+	return fx.Module("app."+a.Name, options...)
 }

@@ -1,4 +1,4 @@
-package boot
+package plan
 
 import (
 	"cmp"
@@ -21,10 +21,10 @@ type row struct {
 // margin is the width of the names of sections.
 const margin = 8
 
-// page returns the report. Without verbose it contains only the decisions and
+// Text returns the report as text. Without verbose it contains only the decisions and
 // their warnings. With verbose it also contains the settings, the other
 // candidates, the admin socket and the slowest phases.
-func (r *Report) page(p paint, verbose bool) string {
+func (r *Report) Text(p Paint, verbose bool) string {
 	var b strings.Builder
 	b.WriteString(p.strong(r.title()) + "\n\n")
 	section(&b, p, "config", r.configRows(verbose))
@@ -89,12 +89,13 @@ func (r *Report) title() string {
 	return strings.Join([]string{name, "env " + r.Env, fmt.Sprintf("pid %d", r.PID), r.Go}, " · ")
 }
 
+// Summary describes the configuration in one line.
+func (r *Report) Summary() string {
+	return fmt.Sprintf("%s: %d keys, %d of them set", cmp.Or(strings.Join(r.Files, ", "), "no file"), r.Keys, len(r.Set))
+}
+
 func (r *Report) configRows(verbose bool) []row {
-	files := strings.Join(r.Files, ", ")
-	if files == "" {
-		files = "no file"
-	}
-	rows := []row{{cells: []string{fmt.Sprintf("%s: %d keys, %d of them set", files, r.Keys, len(r.Set))}}}
+	rows := []row{{cells: []string{r.Summary()}}}
 	if !verbose {
 		return rows
 	}
@@ -145,8 +146,8 @@ func (d Decision) at() string {
 // rows returns a decision: the chosen driver with its reason, warnings, and how
 // to get a wider scope. With verbose it adds the other candidates and what the
 // chosen driver lacks.
-func (d Decision) rows(p paint, verbose bool) []row {
-	rows := []row{{cells: []string{d.Chosen, "scope " + d.Scope, told(d)}}}
+func (d Decision) rows(p Paint, verbose bool) []row {
+	rows := []row{{cells: []string{d.Chosen, "scope " + d.Scope, d.Because()}}}
 	if at := d.at(); at != "" {
 		rows = append(rows, row{cells: []string{"", at}})
 	}
@@ -164,13 +165,13 @@ func (d Decision) rows(p paint, verbose bool) []row {
 
 // otherRows returns the candidates that were not chosen, and the rules that the
 // chosen driver lacks.
-func (d Decision) otherRows(p paint) (rows []row) {
+func (d Decision) otherRows(p Paint) (rows []row) {
 	for _, c := range d.Candidates {
 		if c.Outcome == Chosen {
 			continue
 		}
 		why := c.Reason
-		if c.Key != "" && c.Key != d.Key && c.Origin != notSet {
+		if c.Key != "" && c.Key != d.Key && c.Origin != NotSet {
 			why += fmt.Sprintf("  (%s: %s)", c.Key, c.Origin)
 		}
 		rows = append(rows, row{cells: []string{c.Name, "no: needs " + c.Needs, why}, style: p.faint})
@@ -181,11 +182,11 @@ func (d Decision) otherRows(p paint) (rows []row) {
 	return rows
 }
 
-// notSet is the origin of a key without a value.
-const notSet = "not set"
+// NotSet is the origin of a key without a value.
+const NotSet = "not set"
 
 // section writes rows below a name, with their columns aligned.
-func section(b *strings.Builder, p paint, name string, rows []row) {
+func section(b *strings.Builder, p Paint, name string, rows []row) {
 	var widths []int
 	for _, r := range rows {
 		for i, cell := range r.cells[:max(len(r.cells)-1, 0)] {
@@ -219,3 +220,17 @@ func (r row) line(widths []int) string {
 	}
 	return b.String()
 }
+
+// Paint adds emphasis to text; the zero Paint adds none.
+type Paint struct{ Colours bool }
+
+func (p Paint) in(code, s string) string {
+	if !p.Colours || s == "" {
+		return s
+	}
+	return "\x1b[" + code + "m" + s + "\x1b[0m"
+}
+
+func (p Paint) strong(s string) string  { return p.in("1", s) }
+func (p Paint) faint(s string) string   { return p.in("2", s) }
+func (p Paint) warning(s string) string { return p.in("33", s) }

@@ -1,17 +1,19 @@
-package boot
+package plan
 
 import (
 	"reflect"
 	"slices"
+
+	"github.com/megaframework/mega/internal/failure"
 )
 
-// circle returns a cycle of constructors, in which each constructor needs a
+// cycle returns a cycle of constructors, in which each constructor needs a
 // value of the next one, and the last needs a value of the first. It returns
 // nil if there is no cycle.
-func circle(constructors []function) []function {
+func cycle(constructors []Function) []Function {
 	s := search{makers: map[reflect.Type]int{}, constructors: constructors, done: make([]bool, len(constructors))}
 	for i, f := range constructors {
-		for _, t := range f.makes() {
+		for _, t := range f.Makes() {
 			s.makers[t] = i
 		}
 	}
@@ -27,12 +29,12 @@ func circle(constructors []function) []function {
 // its parameters.
 type search struct {
 	makers       map[reflect.Type]int
-	constructors []function
+	constructors []Function
 	done         []bool
 	path         []int
 }
 
-func (s *search) from(i int) []function {
+func (s *search) from(i int) []Function {
 	if at := slices.Index(s.path, i); at >= 0 {
 		return s.named(s.path[at:])
 	}
@@ -40,7 +42,7 @@ func (s *search) from(i int) []function {
 		return nil
 	}
 	s.path = append(s.path, i)
-	for _, t := range s.constructors[i].needs() {
+	for _, t := range s.constructors[i].Needs() {
 		if maker, ok := s.makers[t]; ok {
 			if found := s.from(maker); found != nil {
 				return found
@@ -52,25 +54,25 @@ func (s *search) from(i int) []function {
 	return nil
 }
 
-func (s *search) named(path []int) (all []function) {
+func (s *search) named(path []int) (all []Function) {
 	for _, i := range path {
 		all = append(all, s.constructors[i])
 	}
 	return all
 }
 
-// uncircled returns a Failure if the constructors form a cycle.
-func uncircled(constructors []function) error {
-	round := circle(constructors)
+// acyclic returns a Failure if the constructors form a cycle.
+func acyclic(constructors []Function) error {
+	round := cycle(constructors)
 	if round == nil {
 		return nil
 	}
-	f := &Failure{
-		Code: "boot.circle", Exit: ExitInternal, Text: "Constructors need each other, so that none can be the first.",
+	f := &failure.Failure{
+		Code: "boot.circle", Exit: failure.ExitInternal, Text: "Constructors need each other, so that none can be the first.",
 		Actions: []string{"move what both need into a value of its own", "let one get the other later: mega.OnStart(…)"},
 	}
 	for _, c := range round {
-		f.Facts = append(f.Facts, Fact{Name: "needs the next", Value: c.declared()})
+		f.Facts = append(f.Facts, failure.Fact{Name: "needs the next", Value: c.Declared()})
 	}
 	f.Facts[len(f.Facts)-1].Name = "needs the first"
 	return f

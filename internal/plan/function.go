@@ -1,4 +1,4 @@
-package boot
+package plan
 
 import (
 	"context"
@@ -10,22 +10,23 @@ import (
 	"strings"
 
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/failure"
 )
 
-// function is a function that was passed to an option. It has two kinds of
+// Function is a function that was passed to an option. It has two kinds of
 // parameters: its own arguments, which the option passes with each call, and
 // provided values, which the injector passes once.
-type function struct {
-	option string // "Routes"
-	site   string // file:line of the option
-	value  reflect.Value
+type Function struct {
+	Option string // "Routes"
+	Site   string // file:line of the option
+	Value  reflect.Value
 
 	message bool         // its last parameter is a message or a message's payload
 	payload reflect.Type // type that the payload must have, if a topic fixes it
 }
 
-func newFunction(option string, fn any) function {
-	return function{option: option, site: callSite(), value: reflect.ValueOf(fn)}
+func newFunction(option string, fn any) Function {
+	return Function{Option: option, Site: callSite(), Value: reflect.ValueOf(fn)}
 }
 
 // isArgument reports whether a parameter of this type is an option's own
@@ -40,8 +41,8 @@ func isArgument(t reflect.Type) bool {
 }
 
 // isArgument reports whether parameter i is the option's own argument.
-func (f function) isArgument(i int) bool {
-	t := f.value.Type()
+func (f Function) isArgument(i int) bool {
+	t := f.Value.Type()
 	return isArgument(t.In(i)) || f.message && i == t.NumIn()-1
 }
 
@@ -65,22 +66,22 @@ func shapeOf(option string) shape {
 		return shape{handlers, handlers, false, "func(provided values…, mega.Handler) mega.Handler, or the same with http.Handler"}
 	}
 	contexts := []reflect.Type{reflect.TypeFor[context.Context](), reflect.TypeFor[*megactx.Ctx]()}
-	mayBeSilent := option != string(onReady)
+	mayBeSilent := option != string(KindReady)
 	return shape{contexts, failing, mayBeSilent, "func(provided values…, context.Context) error, or the same with *mega.Ctx"}
 }
 
 // check returns an error if the function has the wrong shape.
-func (f function) check() error {
-	if !f.value.IsValid() || f.value.Kind() != reflect.Func || f.value.IsNil() {
+func (f Function) check() error {
+	if !f.Value.IsValid() || f.Value.Kind() != reflect.Func || f.Value.IsNil() {
 		return f.wrong("it is not a function", "a function")
 	}
 	switch {
-	case f.option == "Provide":
+	case f.Option == "Provide":
 		return f.checkConstructor()
 	case f.message:
 		return f.checkMessage()
 	}
-	s, t := shapeOf(f.option), f.value.Type()
+	s, t := shapeOf(f.Option), f.Value.Type()
 	var given []reflect.Type
 	for in := range t.Ins() {
 		if isArgument(in) {
@@ -95,7 +96,7 @@ func (f function) check() error {
 	case t.NumOut() == 0 && s.nothing:
 	case t.NumOut() != 1 || !slices.Contains(s.returns, t.Out(0)):
 		return f.wrong("what it returns does not fit", s.says)
-	case f.option == "Use" && t.Out(0) != given[0]:
+	case f.Option == "Use" && t.Out(0) != given[0]:
 		return f.wrong("it takes one kind of handler and returns another", s.says)
 	}
 	return nil
@@ -103,9 +104,9 @@ func (f function) check() error {
 
 const constructorSays = "func(provided values…) (value…), or the same with an error at the end"
 
-func (f function) checkConstructor() error {
-	t := f.value.Type()
-	switch made := f.makes(); {
+func (f Function) checkConstructor() error {
+	t := f.Value.Type()
+	switch made := f.Makes(); {
 	case t.IsVariadic():
 		return f.wrong("it is variadic", constructorSays)
 	case len(made) == 0:
@@ -113,7 +114,7 @@ func (f function) checkConstructor() error {
 	case slices.ContainsFunc(made, isError):
 		return f.wrong("its error is not the last result", constructorSays)
 	}
-	for _, typ := range slices.Concat(slices.Collect(t.Ins()), f.makes()) {
+	for _, typ := range slices.Concat(slices.Collect(t.Ins()), f.Makes()) {
 		if isArgument(typ) {
 			return f.wrong(fmt.Sprintf("%v belongs to a request or a call, not to a constructor", typ), constructorSays)
 		}
@@ -121,68 +122,68 @@ func (f function) checkConstructor() error {
 	return nil
 }
 
-func (f function) wrong(why, want string) error {
-	failure := &Failure{
+func (f Function) wrong(why, want string) error {
+	wrong := &failure.Failure{
 		Code:  "boot.wrong_shape",
-		Exit:  ExitInternal,
-		Text:  fmt.Sprintf("mega.%s cannot use what it was given: %s.", f.option, why),
-		Facts: []Fact{{Name: "given at", Value: f.site}, {Name: "want", Value: want}},
+		Exit:  failure.ExitInternal,
+		Text:  fmt.Sprintf("mega.%s cannot use what it was given: %s.", f.Option, why),
+		Facts: []failure.Fact{{Name: "given at", Value: f.Site}, {Name: "want", Value: want}},
 	}
-	if f.value.IsValid() {
-		failure.Facts = append(failure.Facts, Fact{Name: "got", Value: f.value.Type().String()})
+	if f.Value.IsValid() {
+		wrong.Facts = append(wrong.Facts, failure.Fact{Name: "got", Value: f.Value.Type().String()})
 	}
-	if f.value.IsValid() && f.value.Kind() == reflect.Func && !f.value.IsNil() {
-		failure.Facts = append(failure.Facts, Fact{Name: "declared", Value: f.declared()})
+	if f.Value.IsValid() && f.Value.Kind() == reflect.Func && !f.Value.IsNil() {
+		wrong.Facts = append(wrong.Facts, failure.Fact{Name: "declared", Value: f.Declared()})
 	}
-	return failure
+	return wrong
 }
 
-// needs returns the types of the provided values that the function takes.
-func (f function) needs() (types []reflect.Type) {
-	for i := range f.value.Type().NumIn() {
+// Needs returns the types of the provided values that the function takes.
+func (f Function) Needs() (types []reflect.Type) {
+	for i := range f.Value.Type().NumIn() {
 		if !f.isArgument(i) {
-			types = append(types, f.value.Type().In(i))
+			types = append(types, f.Value.Type().In(i))
 		}
 	}
 	return types
 }
 
-// makes returns the types of the values that a constructor returns, without its
+// Makes returns the types of the values that a constructor returns, without its
 // error.
-func (f function) makes() (types []reflect.Type) {
-	types = slices.Collect(f.value.Type().Outs())
+func (f Function) Makes() (types []reflect.Type) {
+	types = slices.Collect(f.Value.Type().Outs())
 	if n := len(types); n > 0 && isError(types[n-1]) {
 		types = types[:n-1]
 	}
 	return types
 }
 
-// declared returns the function's name and the place of its code.
-func (f function) declared() string {
-	code := runtime.FuncForPC(f.value.Pointer())
+// Declared returns the function's name and the place of its code.
+func (f Function) Declared() string {
+	code := runtime.FuncForPC(f.Value.Pointer())
 	file, line := code.FileLine(code.Entry())
-	return fmt.Sprintf("%s, %s:%d", f.name(), file, line)
+	return fmt.Sprintf("%s, %s:%d", f.Name(), file, line)
 }
 
-// name returns the function's name with its package.
-func (f function) name() string {
-	name := runtime.FuncForPC(f.value.Pointer()).Name()
+// Name returns the function's name with its package.
+func (f Function) Name() string {
+	name := runtime.FuncForPC(f.Value.Pointer()).Name()
 	return name[strings.LastIndexByte(name, '/')+1:]
 }
 
-// bound is a function with its provided values.
-type bound struct {
-	function
+// Bound is a function with its provided values.
+type Bound struct {
+	Function
 	values []reflect.Value // by parameter; the zero Value stands for an argument
 }
 
-// invocation returns a function for the injector. That function takes the
+// Invocation returns a function for the injector. That function takes the
 // provided values and passes the bound function to then.
-func (f function) invocation(then func(bound)) any {
-	t := reflect.FuncOf(f.needs(), nil, false)
+func (f Function) Invocation(then func(Bound)) any {
+	t := reflect.FuncOf(f.Needs(), nil, false)
 	return reflect.MakeFunc(t, func(given []reflect.Value) []reflect.Value {
-		b := bound{function: f}
-		for i := range f.value.Type().NumIn() {
+		b := Bound{Function: f}
+		for i := range f.Value.Type().NumIn() {
 			if f.isArgument(i) {
 				b.values = append(b.values, reflect.Value{})
 				continue
@@ -195,36 +196,50 @@ func (f function) invocation(then func(bound)) any {
 	}).Interface()
 }
 
-// takes returns the type of the function's own argument.
-func (b bound) takes() reflect.Type {
-	return b.value.Type().In(slices.IndexFunc(b.values, func(v reflect.Value) bool { return !v.IsValid() }))
+// Unbound returns the function with the known values, and zero values for all
+// other parameters.
+func (f Function) Unbound(known map[reflect.Type]reflect.Value) Bound {
+	b := Bound{Function: f}
+	for in := range f.Value.Type().Ins() {
+		value, ok := known[in]
+		if !ok && !isArgument(in) {
+			value = reflect.Zero(in)
+		}
+		b.values = append(b.values, value)
+	}
+	return b
 }
 
-// call calls the function with its own arguments, in order.
-func (b bound) call(arguments ...any) []reflect.Value {
+// Takes returns the type of the function's own argument.
+func (b Bound) Takes() reflect.Type {
+	return b.Value.Type().In(slices.IndexFunc(b.values, func(v reflect.Value) bool { return !v.IsValid() }))
+}
+
+// Call calls the function with its own arguments, in order.
+func (b Bound) Call(arguments ...any) []reflect.Value {
 	in := slices.Clone(b.values)
 	for i, v := range in {
 		if v.IsValid() {
 			continue
 		}
-		in[i] = reflect.New(b.value.Type().In(i)).Elem()
+		in[i] = reflect.New(b.Value.Type().In(i)).Elem()
 		if arguments[0] != nil {
 			in[i].Set(reflect.ValueOf(arguments[0]))
 		}
 		arguments = arguments[1:]
 	}
-	return b.value.Call(in)
+	return b.Value.Call(in)
 }
 
-// run calls a function that takes a context, either the context of the process
+// Run calls a function that takes a context, either the context of the process
 // or of the app that h hosts.
-func (b bound) run(ctx context.Context, h *megactx.Host) error {
+func (b Bound) Run(ctx context.Context, h *megactx.Host) error {
 	var argument any = h.New(ctx) // is a context.Context too
-	return errorOf(b.call(argument))
+	return ErrorOf(b.Call(argument))
 }
 
-// errorOf returns the error among the results of a call, which is the last one.
-func errorOf(results []reflect.Value) error {
+// ErrorOf returns the error among the results of a call, which is the last one.
+func ErrorOf(results []reflect.Value) error {
 	if len(results) == 0 {
 		return nil
 	}

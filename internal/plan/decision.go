@@ -1,0 +1,94 @@
+package plan
+
+import (
+	"fmt"
+
+	"github.com/megaframework/mega/internal/mask"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// Decision is the choice of a driver for locks or messages, with its reason. It
+// depends only on the configuration and the surroundings of the process: a
+// server that cannot be reached never changes it.
+type Decision struct {
+	Component  string      `json:"component"`           // "lock" or "bus"
+	Chosen     string      `json:"chosen"`              // "redis", "nats", "cluster", "memory"
+	Scope      string      `json:"scope"`               // the driver's scope: "process", "node", "fleet"
+	Cache      string      `json:"cache,omitempty"`     // the alias of the redis
+	Server     string      `json:"server,omitempty"`    // its address, without the password
+	Namespace  string      `json:"namespace,omitempty"` // of the locks; empty for none
+	Format     string      `json:"format,omitempty"`    // the version of the driver's data format
+	Why        string      `json:"why"`
+	Key        string      `json:"key,omitempty"`   // the key that decided
+	Origin     string      `json:"origin"`          // the origin of that key
+	Candidates []Candidate `json:"candidates"`      // all drivers, the widest scope first
+	Lacks      []Lack      `json:"lacks,omitempty"` // rules of the contract that the driver does not keep
+	Warnings   []string    `json:"warnings,omitempty"`
+	Wider      []string    `json:"wider,omitempty"` // changes that lead to a wider scope, in this build
+}
+
+// Candidate is a driver that was considered.
+type Candidate struct {
+	Name    string  `json:"name"`
+	Scope   string  `json:"scope"`
+	Outcome Outcome `json:"outcome"`
+	Reason  string  `json:"reason"`
+	Key     string  `json:"key,omitempty"`   // the key that decided about it
+	Origin  string  `json:"origin"`          // the origin of that key
+	Needs   string  `json:"needs,omitempty"` // the change that would select it
+}
+
+// Outcome is the result for a candidate.
+type Outcome string
+
+// The outcomes.
+const (
+	Chosen   Outcome = "chosen"
+	Rejected Outcome = "rejected" // the configuration excludes it
+	Outdone  Outcome = "outdone"  // a driver with a wider scope was chosen
+)
+
+// Surroundings contains the inputs of decisions besides the configuration.
+type Surroundings struct {
+	Worker       bool     // the process is one of several that a supervisor runs
+	LeftOut      []string // the apps of the program that this process does not run
+	Requirements []Requirement
+}
+
+// Requirement is the scope of locks or messages that an app requires.
+type Requirement struct {
+	App       string
+	Component string // "lock" or "bus"
+	Scope     driver.Scope
+	Site      string // file:line of the option
+}
+
+// Lack is a rule of the contract that a driver does not keep.
+type Lack struct {
+	Rule string `json:"rule"`
+	Why  string `json:"why"`
+}
+
+// Opened adds the properties that a driver reports once it is open.
+func (d *Decision) Opened(info driver.Info) {
+	d.Format = info.Format
+	for _, l := range info.Lacks {
+		d.Lacks = append(d.Lacks, Lack{l.Rule, l.Why})
+	}
+	for _, warning := range info.Warnings {
+		d.Warnings = append(d.Warnings, mask.Text(warning))
+	}
+}
+
+// CarriedOut copies the properties of the driver that a worker has opened.
+func (d *Decision) CarriedOut(by Decision) {
+	d.Format, d.Lacks, d.Warnings = by.Format, by.Lacks, by.Warnings
+}
+
+// Because returns the reason for a decision, with the key that decided.
+func (d Decision) Because() string {
+	if d.Key == "" {
+		return d.Why
+	}
+	return fmt.Sprintf("%s  (%s: %s)", d.Why, d.Key, d.Origin)
+}

@@ -1,0 +1,201 @@
+package plan
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"reflect"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/megaframework/mega/bus"
+	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/lock"
+)
+
+// The checks of the graph of provided values. They call no constructor: the
+// injector of the boot does. They run before it, because its errors are harder
+// to read, and because the dry run has no injector.
+
+// Caches contains the clients of all configured caches, by alias. A program
+// that takes Caches connects to all of them.
+type Caches map[string]goredis.UniversalClient
+
+// ClientType returns the type under which the default cache is provided.
+func ClientType() reflect.Type { return reflect.TypeFor[goredis.UniversalClient]() }
+
+// frameworkTypes returns the types of the values that every function may take.
+func frameworkTypes() []reflect.Type {
+	return []reflect.Type{
+		reflect.TypeFor[*slog.Logger](), reflect.TypeFor[*lock.Locker](), reflect.TypeFor[*bus.Bus](), ClientType(), reflect.TypeFor[Caches](),
+		reflect.TypeFor[prometheus.Registerer](),
+	}
+}
+
+// appTypes returns the types of the values that only functions inside an app
+// may take.
+func appTypes() []reflect.Type { return []reflect.Type{reflect.TypeFor[megactx.AppInfo]()} }
+
+// check finds functions with a wrong shape, values with two constructors, and
+// values without one.
+func (p *Program) check() error {
+	for _, part := range p.parts() {
+		for _, f := range part.functions() {
+			if err := f.check(); err != nil {
+				return err
+			}
+		}
+		for _, h := range part.Hooks {
+			if err := h.check(); err != nil {
+				return err
+			}
+		}
+	}
+	shared, err := p.Shared.makers(framework(frameworkTypes()))
+	if err != nil {
+		return err
+	}
+	if p.isOpaque() {
+		return nil // only the injector knows the provided values
+	}
+	// Shared routes and wrappers belong to each app, and may take its values.
+	base := Part{Provides: p.Shared.Provides, Hooks: p.Shared.Hooks, Messages: p.Shared.Messages}
+	if err := base.satisfied(shared); err != nil {
+		return err
+	}
+	for _, a := range p.Apps {
+		makers, err := a.makers(framework(appTypes()), shared)
+		if err != nil {
+			return err
+		}
+		if err := acyclic(slices.Concat(p.Shared.Provides, a.Provides)); err != nil {
+			return err
+		}
+		served := p.Served(a)
+		for _, part := range []*Part{a, &served} {
+			if err := part.satisfied(makers); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// isOpaque reports whether the program has options of the injector.
+func (p *Program) isOpaque() bool {
+	return slices.ContainsFunc(p.parts(), func(part *Part) bool { return len(part.Opaque) > 0 })
+}
+
+// framework returns a map that names mega as the constructor of these types.
+func framework(types []reflect.Type) map[reflect.Type]string {
+	makers := map[reflect.Type]string{}
+	for _, t := range types {
+		makers[t] = "mega"
+	}
+	return makers
+}
+
+// makers returns the call site of the constructor of each type: those in outer
+// and the part's own. The program may replace mega's redis client.
+func (p *Part) makers(outer ...map[reflect.Type]string) (map[reflect.Type]string, error) {
+	all := map[reflect.Type]string{}
+	for _, makers := range outer {
+		maps.Copy(all, makers)
+	}
+	add := func(t reflect.Type, site string) error {
+		if first, taken := all[t]; taken && (t != ClientType() || first != "mega") {
+			return &failure.Failure{
+				Code: "boot.provided_twice", Exit: failure.ExitInternal, Text: fmt.Sprintf("%v is provided twice.", t),
+				Facts: []failure.Fact{{Name: "first", Value: first}, {Name: "again", Value: site}},
+			}
+		}
+		all[t] = site
+		return nil
+	}
+	for _, s := range p.Sections {
+		if err := add(s.Type, s.Site); err != nil {
+			return nil, err
+		}
+	}
+	for _, f := range p.Provides {
+		for _, t := range f.Makes() {
+			if err := add(t, f.Site); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return all, nil
+}
+
+// satisfied returns an error if a function of the part takes a value without a
+// constructor.
+func (p *Part) satisfied(makers map[reflect.Type]string) error {
+	for _, f := range p.functions() {
+		for _, t := range f.Needs() {
+			if _, ok := makers[t]; !ok {
+				return &failure.Failure{
+					Code: "boot.not_provided", Exit: failure.ExitInternal, Text: fmt.Sprintf("Nothing provides %v.", t),
+					Facts:   []failure.Fact{{Name: "needed by", Value: "mega." + f.Option + " at " + f.Site}, {Name: "declared", Value: f.Declared()}},
+					Actions: []string{"add its constructor: mega.Provide(…)"},
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// Takers returns the functions that take a value of type t.
+func (p *Program) Takers(t reflect.Type) (all []Function) {
+	for _, part := range p.parts() {
+		for _, f := range part.functions() {
+			if slices.Contains(f.Needs(), t) {
+				all = append(all, f)
+			}
+		}
+	}
+	return all
+}
+
+// Takes reports whether a function that the boot would call takes a value of
+// type t from the framework. It returns false for a program with options of the
+// injector, which may provide every type.
+func (p *Program) Takes(t reflect.Type) bool {
+	if p.isOpaque() {
+		return false
+	}
+	if reaches(t, p.Shared.background(), p.Shared.Provides) {
+		return true
+	}
+	return slices.ContainsFunc(p.Runs, func(a *Part) bool {
+		served := p.Served(a)
+		called := slices.Concat(served.Routes, served.Uses, a.background())
+		return reaches(t, called, slices.Concat(p.Shared.Provides, a.Provides))
+	})
+}
+
+// reaches reports whether functions need t from the framework, directly or
+// through the constructors of their parameters.
+func reaches(t reflect.Type, called, makes []Function) bool {
+	seen := map[reflect.Type]bool{}
+	for len(called) > 0 {
+		f := called[0]
+		called = called[1:]
+		for _, need := range f.Needs() {
+			if seen[need] {
+				continue
+			}
+			seen[need] = true
+			i := slices.IndexFunc(makes, func(m Function) bool { return slices.Contains(m.Makes(), need) })
+			switch {
+			case i >= 0:
+				called = append(called, makes[i])
+			case need == t:
+				return true
+			}
+		}
+	}
+	return false
+}

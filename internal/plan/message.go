@@ -1,0 +1,98 @@
+package plan
+
+import (
+	"fmt"
+	"reflect"
+
+	"github.com/megaframework/mega/bus"
+	megactx "github.com/megaframework/mega/ctx"
+)
+
+// Message declares a function that handles messages.
+type Message struct {
+	Fn      Function
+	Gap     *Function // runs where messages were lost; may be nil
+	Pattern string
+	Options []bus.SubOption
+}
+
+// SubscribeOption changes a declared subscription: a [bus.SubOption], or
+// [OnGap].
+type SubscribeOption interface{ SubOption() bus.SubOption }
+
+// gapOption declares a function that runs where messages were lost.
+type gapOption struct{ fn Function }
+
+// SubOption implements [SubscribeOption].
+func (gapOption) SubOption() bus.SubOption { return bus.SubOption{} }
+
+// OnGap is [bus.OnGap] for a function that takes provided values, a *Ctx of its
+// app and the number of lost messages.
+func OnGap(fn any) SubscribeOption {
+	f := newFunction("OnGap", fn)
+	f.message, f.payload = true, reflect.TypeFor[int]()
+	return gapOption{f}
+}
+
+// Subscribe calls fn with every event whose subject matches pattern. The
+// function takes provided values, a *Ctx of its app and either the payload or
+// the *bus.Msg itself.
+func Subscribe(pattern string, payload reflect.Type, fn any, options ...SubscribeOption) Option {
+	f := newFunction("Subscribe", fn)
+	f.message, f.payload = true, payload
+	m := Message{Fn: f, Pattern: pattern}
+	for _, o := range options {
+		if g, ok := o.(gapOption); ok {
+			m.Gap = &g.fn
+			continue
+		}
+		m.Options = append(m.Options, o.SubOption())
+	}
+	return m
+}
+
+// Respond calls fn to respond to the requests whose subject matches pattern.
+// The function takes provided values, a *Ctx of its app and the payload of the
+// request, and returns the response and an error.
+func Respond(pattern string, fn any, options ...bus.SubOption) Option {
+	f := newFunction("Respond", fn)
+	f.message = true
+	return Message{Fn: f, Pattern: pattern, Options: options}
+}
+
+// checkMessage returns an error if the function does not have the shape of a
+// message handler.
+func (f Function) checkMessage() error {
+	says := "func(provided values…, *mega.Ctx, payload) error"
+	switch f.Option {
+	case "Respond":
+		says = "func(provided values…, *mega.Ctx, request) (answer, error)"
+	case "OnGap":
+		says = "func(provided values…, *mega.Ctx, int) error"
+	}
+	t := f.Value.Type()
+	n := t.NumIn()
+	switch {
+	case t.IsVariadic():
+		return f.wrong("it is variadic", says)
+	case n < 2 || t.In(n-2) != reflect.TypeFor[*megactx.Ctx]():
+		return f.wrong("its last parameters are not a *mega.Ctx and what the message carries", says)
+	case f.Option == "OnGap" && t.In(n-1) != f.payload:
+		return f.wrong("it is given the number of lost messages, an int", says)
+	case f.payload != nil && t.In(n-1) != f.payload && t.In(n-1) != MessageType():
+		return f.wrong(fmt.Sprintf("its topic carries a %v", f.payload), says)
+	case f.Option != "Respond" && (t.NumOut() != 1 || !isError(t.Out(0))):
+		return f.wrong("it does not return an error", says)
+	case f.Option == "Respond" && (t.NumOut() != 2 || !isError(t.Out(1))):
+		return f.wrong("it does not return an answer and an error", says)
+	}
+	for i := range n - 2 {
+		if isArgument(t.In(i)) {
+			return f.wrong(fmt.Sprintf("%v is not a provided value", t.In(i)), says)
+		}
+	}
+	return nil
+}
+
+// MessageType returns the type of a message that is not decoded.
+func MessageType() reflect.Type { return reflect.TypeFor[*bus.Msg]() }

@@ -1,0 +1,150 @@
+package plan
+
+import (
+	"io"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/megaframework/mega/config"
+)
+
+// Report describes the result of a boot, for people and for machines. Its
+// fields have stable names in JSON; times are in nanoseconds.
+type Report struct {
+	Program string        `json:"program"`
+	Version string        `json:"version,omitempty"` // of the program; empty if the build has none
+	Go      string        `json:"go"`
+	Env     string        `json:"env"`
+	PID     int           `json:"pid"`
+	Took    time.Duration `json:"took"`
+	Files   []string      `json:"files"` // of the configuration, the weakest first
+	Keys    int           `json:"keys"`  // that have a value
+	Set     []Setting     `json:"set"`   // keys that do not have their default
+	Lock    Decision      `json:"lock"`
+	Bus     Decision      `json:"bus"`
+	Apps    []Served      `json:"apps"`
+	Workers int           `json:"workers,omitempty"`  // number of workers; 0 without a supervisor
+	Primary []Primary     `json:"primary,omitempty"`  // OnPrimary functions, in their order
+	LeftOut []string      `json:"left_out,omitempty"` // apps that this process does not run
+	Ops     string        `json:"ops"`                // URL of the probes
+	Admin   string        `json:"admin,omitempty"`    // path of the admin socket
+	Phases  []Phase       `json:"phases,omitempty"`   // of the boot, in order
+	Reload  *Reloaded     `json:"reload,omitempty"`   // the last reload of the configuration
+
+	// Rehearsed reports that nothing was opened: addresses are as configured,
+	// and routes are not counted.
+	Rehearsed bool `json:"rehearsed,omitempty"`
+}
+
+// Setting is a key of the configuration with the origin of its value. A secret
+// is masked.
+type Setting struct {
+	Key    string   `json:"key"`
+	Value  string   `json:"value"`
+	Origin string   `json:"origin"`
+	Over   []string `json:"over,omitempty"` // the origins that it overrides
+}
+
+// Served describes an app and its address.
+type Served struct {
+	App     string   `json:"app"`
+	URL     string   `json:"url"`
+	Host    string   `json:"host,omitempty"` // the only host that it serves
+	Routes  int      `json:"routes"`
+	Locales []string `json:"locales,omitempty"`
+}
+
+// Phase is a part of the boot and its duration.
+type Phase struct {
+	Name string        `json:"name"`
+	Took time.Duration `json:"took"`
+}
+
+// Primary describes an OnPrimary function and the scope in which its runs
+// exclude each other.
+type Primary struct {
+	Name  string `json:"name"`
+	Scope string `json:"scope"`          // fleet: one run at a time in all nodes; node: each node runs its own
+	Lock  string `json:"lock,omitempty"` // the key that it runs under
+}
+
+// Reloaded is the result of a reload of the configuration.
+type Reloaded struct {
+	At      time.Time `json:"at"`
+	Refused string    `json:"refused,omitempty"` // all errors; nothing has changed
+	Live    []string  `json:"live,omitempty"`    // changed keys that are in force
+	Pending []string  `json:"pending,omitempty"` // changed keys that require a restart
+}
+
+// NewReport returns a report with the contents of the configuration.
+func NewReport(c *config.Config) Report {
+	r := Report{
+		Program: c.Name, Version: version(), Go: runtime.Version(), Env: c.Env, PID: os.Getpid(),
+		Files: files(c), Keys: len(c.Values()),
+	}
+	for _, v := range c.Values() {
+		if v.Origin.IsDefault() {
+			continue
+		}
+		r.Set = append(r.Set, NewSetting(v))
+	}
+	return r
+}
+
+// NewSetting returns the setting of a value.
+func NewSetting(v config.Value) Setting {
+	s := Setting{Key: v.Key, Value: v.Text, Origin: v.Origin.String()}
+	for _, below := range v.Shadows {
+		s.Over = append(s.Over, below.String())
+	}
+	return s
+}
+
+// version returns the version of the program, or the revision that it was built
+// from.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return s.Value[:min(len(s.Value), 12)]
+		}
+	}
+	return ""
+}
+
+// files returns the configuration files, the weakest first.
+func files(c *config.Config) (paths []string) {
+	for _, f := range c.Files() {
+		paths = append(paths, f.Path)
+	}
+	return paths
+}
+
+// Record records the duration of a part of the boot that began at began.
+func (r *Report) Record(name string, began time.Time) {
+	r.Phases = append(r.Phases, Phase{name, time.Since(began)})
+}
+
+// slowest returns the phases with the longest durations above a minimum.
+func (r *Report) slowest() []Phase {
+	const few, long = 3, time.Millisecond
+	all := slices.DeleteFunc(slices.Clone(r.Phases), func(p Phase) bool { return p.Took < long })
+	slices.SortStableFunc(all, func(a, b Phase) int { return int(b.Took - a.Took) })
+	return all[:min(len(all), few)]
+}
+
+// Print writes the whole report as text, with all candidates and without
+// colours.
+func (r *Report) Print(w io.Writer) error {
+	_, err := io.WriteString(w, r.Text(Paint{}, true))
+	return err
+}
