@@ -220,24 +220,24 @@ func (l *ledger) discard(bytes int, err error) {
 	l.lose(1, bytes, err)
 }
 
-// refuse returns the unconfirmed requests on a subject that the server has
-// refused. If there is none, the message was an event or an answer, which
-// refuse counts.
-func (l *ledger) refuse(subject string, err error) (requests []request) {
+// refuse returns and removes the oldest unconfirmed request on a subject that
+// the server has refused: the server reports each refused message, in their
+// order, so the next report is about the next request. If there is none, the
+// message was an event or an answer, which refuse counts.
+func (l *ledger) refuse(subject string, err error) (r request, found bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, p := range []*parcel{&l.written, &l.handed, &l.pinged} {
-		for _, r := range p.requests {
+	for _, p := range []*parcel{&l.pinged, &l.handed, &l.written} { // oldest first
+		for i, r := range p.requests {
 			if r.subject == subject {
-				requests = append(requests, r)
+				p.requests = slices.Delete(p.requests, i, i+1)
+				return r, true
 			}
 		}
 	}
-	if len(requests) == 0 {
-		l.trouble.refused++
-		l.trouble.err = err
-	}
-	return requests
+	l.trouble.refused++
+	l.trouble.err = err
+	return request{}, false
 }
 
 // confirmed waits until everything up to target is confirmed and a PING that

@@ -119,13 +119,12 @@ func quotedAfter(text, words string) string {
 // or as an event (S27).
 func (b *Bus) refusePublish(subject string, cause error) {
 	err := fmt.Errorf("%w: %w", driver.ErrRefused, cause)
-	requests := b.ledger.refuse(subject, err)
+	r, found := b.ledger.refuse(subject, err)
 	b.tell(func(f driver.Front) {
-		for _, r := range requests {
+		if found {
 			f.Fail(r.id, err)
+			return
 		}
-		if len(requests) == 0 {
-			f.Refused(strings.TrimPrefix(subject, b.prefixes[driver.Event]), err)
-		}
+		f.Refused(strings.TrimPrefix(subject, b.prefixes[driver.Event]), err)
 	})
 }
