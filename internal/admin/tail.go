@@ -31,6 +31,7 @@ const (
 	tailBytes  = 8 << 20                // of them
 	writeTime  = time.Minute            // timeout for a reader that does not read
 	lastWrite  = 500 * time.Millisecond // the same timeout, once the server closes
+	lastEvents = lastWrite / 2          // timeout for the events that the bus still queues then
 )
 
 // tails are the running tails of a process.
@@ -77,11 +78,19 @@ func (t tails) copy(ctx context.Context, out *lines, q *backlog, sub *bus.Sub) {
 		case <-sub.Done():
 			last = true
 		case <-t.ending.Done():
+			drain(ctx, sub)
 			last = true
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// drain ends the subscription after the events that were published before.
+func drain(ctx context.Context, sub *bus.Sub) {
+	ctx, cancel := context.WithTimeout(ctx, lastEvents)
+	defer cancel()
+	_ = sub.Drain(ctx) // a backend that does not answer delays the end no longer
 }
 
 // backlog is the bounded queue of events for the reader. It counts the events
