@@ -1,9 +1,13 @@
 package nats_test
 
 import (
+	"bytes"
 	"errors"
+	"net"
 	"strings"
 	"testing"
+
+	natsgo "github.com/nats-io/nats.go"
 
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/drivers/nats"
@@ -94,4 +98,47 @@ func TestQueuedMessageThatTheNextServerRefusesIsReported(t *testing.T) {
 	if lost.Messages != 1 || lost.Bytes != 2000 || !errors.Is(lost.Err, bus.ErrTooLarge) || b.Stats().Cuts != 1 {
 		t.Errorf("the loss is %+v, after %d cuts", lost, b.Stats().Cuts)
 	}
+}
+
+// A server whose INFO announces a higher limit than it accepts, on each
+// connection. The limit of a connection is one byte less than the largest
+// message whose loss ended the connection before.
+func TestLimitThatTheServerDoesNotAnnounceIsLearned(t *testing.T) {
+	server := natstest.Start(t, natstest.Options{MaxPayload: 1000})
+	b := open(t, nats.Config{URL: server.URL(), Options: []natsgo.Option{natsgo.SetCustomDialer(boaster{})}})
+	got := listen(t, b, "n")
+	for cuts, size := range []int{8000, 1500} {
+		publish(t, b, "n", strings.Repeat("x", 900)) // confirmed, so it teaches nothing
+		await(t, func() bool { return b.Flush(t.Context()) == nil })
+		publish(t, b, "n", strings.Repeat("x", size))
+		connected(t, b, uint64(cuts)+1)
+		await(t, func() bool { return b.Info().MaxPayload == size-1 })
+		var large *bus.TooLargeError
+		if err := b.Publish(t.Context(), "n", make([]byte, size)); !errors.As(err, &large) || large.Limit != size-1 {
+			t.Errorf("the next message of %d bytes: %v", size, err)
+		}
+	}
+	publish(t, b, "n", strings.Repeat("x", 1000))
+	for range 3 {
+		if m := next(t, got); len(m.Data) > 1000 {
+			t.Errorf("got %d bytes", len(m.Data))
+		}
+	}
+	if cuts := b.Stats().Cuts; cuts != 2 {
+		t.Errorf("%d cuts", cuts)
+	}
+}
+
+// boaster connects to a server with a limit of 1000 bytes that announces 9000.
+type boaster struct{ net.Conn }
+
+func (boaster) Dial(network, address string) (net.Conn, error) {
+	conn, err := net.Dial(network, address) //nolint:noctx // the interface has no context
+	return boaster{conn}, err
+}
+
+func (b boaster) Read(part []byte) (int, error) {
+	n, err := b.Conn.Read(part)
+	copy(part, bytes.ReplaceAll(part[:n], []byte(`"max_payload":1000,`), []byte(`"max_payload":9000,`)))
+	return n, err
 }
