@@ -100,17 +100,26 @@ func (o *outbox) put(ctx context.Context, m *driver.Message, it *item, header []
 // tryPut returns nil if it has copied the message, or else a channel that is
 // closed when there is more room.
 func (o *outbox) tryPut(data []byte, it *item, header []pair) <-chan struct{} {
+	room, idle := o.append(data, it, header)
+	if idle {
+		wake(o.wake) // without the lock, which the writer takes first
+	}
+	return room
+}
+
+func (o *outbox) append(data []byte, it *item, header []pair) (room <-chan struct{}, idle bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if weight := it.weight(); o.weight == 0 || o.weight+weight <= o.limit {
 		o.weight += weight
 		o.add(data, it, header)
-		return nil
+		idle, o.idle = o.idle, false
+		return nil, idle
 	}
 	if o.room == nil {
 		o.room = make(chan struct{})
 	}
-	return o.room
+	return o.room, false
 }
 
 // add appends a copy of the message. The caller holds o.mu.
@@ -121,10 +130,6 @@ func (o *outbox) add(data []byte, it *item, header []pair) {
 	own.data = o.filling.data.copy(data)
 	if len(header) > 0 {
 		own.header = o.filling.header.copy(header)
-	}
-	if o.idle {
-		o.idle = false
-		wake(o.wake)
 	}
 }
 
