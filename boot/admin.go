@@ -8,6 +8,7 @@ import (
 
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/listen"
 )
 
 // Route is a route of an app, with the host, method and pattern that clients
@@ -20,9 +21,10 @@ type Route struct {
 	Handler string `json:"handler,omitempty"`
 }
 
-func (s site) listed() (all []Route) {
-	for _, r := range s.routes {
-		all = append(all, Route{App: s.app, Host: s.host, Method: r.Method, Pattern: s.prefix + r.Pattern, Handler: r.Handler})
+// listed returns the routes of an app as its clients see them.
+func listed(a listen.App) (all []Route) {
+	for _, r := range a.Routes {
+		all = append(all, Route{App: a.Name, Host: a.Host, Method: r.Method, Pattern: a.Prefix + r.Pattern, Handler: r.Handler})
 	}
 	return all
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/megaframework/mega/config"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/ctx/locale"
+	"github.com/megaframework/mega/internal/listen"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/lock"
 )
@@ -93,9 +94,9 @@ func (a *building) finish(host *megactx.Host) error {
 		}
 	}
 	app := a.config.Apps[a.name]
-	a.sites = append(a.sites, site{
-		app: a.name, addr: string(app.Addr), host: app.Host, prefix: app.Prefix,
-		routes: router.Routes(), context: host, handler: router.Handler(),
+	a.apps = append(a.apps, listen.App{
+		Name: a.name, Addr: string(app.Addr), Host: app.Host, Prefix: app.Prefix,
+		Routes: router.Routes(), Context: host, Handler: router.Handler(),
 	})
 	return nil
 }

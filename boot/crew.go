@@ -17,6 +17,7 @@ import (
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/drivers/cluster"
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/listen"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/systemd"
 	"github.com/megaframework/mega/internal/workers"
@@ -122,8 +123,8 @@ func (w *crew) prepare(ctx context.Context) (err error) {
 	if err := w.meet(ctx, d); err != nil {
 		return err
 	}
-	for _, f := range w.fronts() {
-		if err := w.listen(ctx, f); err != nil {
+	for _, a := range w.addresses() {
+		if err := w.listen(ctx, a); err != nil {
 			return err
 		}
 	}
@@ -176,22 +177,22 @@ func (p Process) args(path string) []string {
 	return slices.Clone(p.Args)
 }
 
-// fronts returns the addresses on which the apps listen. A worker computes the
+// addresses returns the addresses on which the apps listen. A worker computes the
 // same list.
-func (w *crew) fronts() []front {
-	var sites []site
+func (w *crew) addresses() []listen.Address {
+	var apps []listen.App
 	for _, a := range w.program.Runs {
 		app := w.config.Apps[a.Name]
-		sites = append(sites, site{app: a.Name, addr: string(app.Addr), host: app.Host, prefix: app.Prefix})
+		apps = append(apps, listen.App{Name: a.Name, Addr: string(app.Addr), Host: app.Host, Prefix: app.Prefix})
 	}
-	return fronts(sites)
+	return listen.Addresses(apps)
 }
 
-func (w *crew) listen(ctx context.Context, f front) error {
-	name := f.sites[0].app
-	l, err := listenSoon(ctx, f.addr, w.config.Boot.WaitFor, w.log)
+func (w *crew) listen(ctx context.Context, a listen.Address) error {
+	name := a.Apps[0].Name
+	l, err := workers.OpenAddress(ctx, a.Addr, w.config.Boot.WaitFor, w.log)
 	if err != nil {
-		return listenFailure(w.config, "apps."+name+".addr", f.addr, err)
+		return listenFailure(w.config, "apps."+name+".addr", a.Addr, err)
 	}
 	shared, err := workers.Listen(name, l.TCPListener)
 	if err != nil {
@@ -465,7 +466,7 @@ func (w *crew) drains(m *member) bool {
 		return false
 	}
 	for _, l := range w.listeners {
-		l.Control(func(fd uintptr) { _ = turnAway(fd) }) // otherwise connections of the last moment are lost
+		l.Control(func(fd uintptr) { _ = listen.TurnAway(fd) }) // otherwise connections of the last moment are lost
 	}
 	return true
 }

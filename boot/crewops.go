@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/listen"
 	"github.com/megaframework/mega/internal/metrics"
 	"github.com/megaframework/mega/internal/workers"
 )
@@ -18,9 +19,9 @@ import (
 // The supervisor answers probes and scrapes itself. It forwards other requests
 // to a worker.
 type watch struct {
-	ops     *server       // nil before it is open
-	admin   *admin.Server // nil if it cannot be opened
-	started atomic.Bool   // whether a worker was ever ready
+	ops     *listen.Server // nil before it is open
+	admin   *admin.Server  // nil if it cannot be opened
+	started atomic.Bool    // whether a worker was ever ready
 }
 
 // openOps opens the listener of ops.addr.
@@ -28,14 +29,14 @@ func (w *crew) openOps() (err error) {
 	if w.watch.ops, err = newOps(w.config, w.lookout(), w.log); err != nil {
 		return err
 	}
-	w.report.Ops = w.watch.ops.url()
+	w.report.Ops = w.watch.ops.URL()
 	return nil
 }
 
 // serveOps starts to serve ops.addr, and opens the admin socket. The workers
 // exist by then.
 func (w *crew) serveOps() {
-	w.watch.ops.serve(func(err error) { w.log.Error("ops listener stopped", "error", err) })
+	w.watch.ops.Serve(func(err error) { w.log.Error("ops listener stopped", "error", err) })
 	if w.watch.admin = opened(w.log, noAdmin)(admin.OpenCrew(w.operated(), admin.Folders(w.process.Environ))); w.watch.admin != nil {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -53,7 +54,7 @@ func (w *crew) closeOps() {
 		err = w.watch.admin.Close(ctx)
 	}
 	if w.watch.ops != nil {
-		err = errors.Join(err, w.watch.ops.drain(ctx))
+		err = errors.Join(err, w.watch.ops.Drain(ctx))
 	}
 	if err != nil {
 		w.log.Warn("ops requests cut off", "error", err)

@@ -12,6 +12,8 @@ import (
 	"github.com/megaframework/mega/config"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/listen"
+	"github.com/megaframework/mega/internal/workers"
 )
 
 // listen opens all addresses before any app serves, so that a program serves
@@ -23,36 +25,36 @@ func (b *booting) listen(c *config.Config, log *slog.Logger) error {
 	}
 	b.life.endWith(serving, hook{name: "listeners", budget: longBudget, run: b.intake})
 	host := &megactx.Host{App: megactx.AppInfo{Env: c.Env}, Log: log}
-	all := fronts(b.sites)
-	for _, p := range all {
-		if err := b.listenAt(c, p, host); err != nil {
+	all := listen.Addresses(b.apps)
+	for _, a := range all {
+		if err := b.listenAt(c, a, host); err != nil {
 			return err
 		}
 	}
 	for _, s := range b.servers {
-		s.limit(appConnections(len(all)), log)
+		s.Limit(listen.AppConnections(len(all)), log)
 	}
 	return b.leftOver()
 }
 
-// listenAt opens the listener of a front. host answers requests that match none
+// listenAt opens the listener of an address. host answers requests that match none
 // of its apps.
-func (b *booting) listenAt(c *config.Config, p front, host *megactx.Host) error {
-	l, err := b.open(p)
+func (b *booting) listenAt(c *config.Config, a listen.Address, host *megactx.Host) error {
+	l, err := b.open(a)
 	if known, ok := errors.AsType[*Failure](err); ok {
 		return known
 	}
 	if err != nil {
-		return listenFailure(c, "apps."+p.sites[0].app+".addr", p.addr, err)
+		return listenFailure(c, "apps."+a.Apps[0].Name+".addr", a.Addr, err)
 	}
-	if c.Env == "dev" && isLoopback(l.Addr()) { // elsewhere a proxy may pass on the public name
-		p = p.local(refusing(host))
+	if c.Env == "dev" && listen.IsLoopback(l.Addr()) { // elsewhere a proxy may pass on the public name
+		a = a.LocalOnly(refusing(host))
 	}
-	server := newServerOn(strings.Join(p.names(), ", "), l, p.handler(megactx.NewRouter(host).Handler()), b.log, p.contexts()...)
+	server := listen.NewServer(strings.Join(a.Names(), ", "), l, a.Handler(megactx.NewRouter(host).Handler()), b.log, a.Hosts()...)
 	b.servers = append(b.servers, server)
-	for _, s := range p.sites {
+	for _, app := range a.Apps {
 		b.report.Apps = append(b.report.Apps, Served{
-			App: s.app, URL: server.url() + s.prefix, Host: s.host, Routes: len(s.routes), Locales: s.context.App.Locales,
+			App: app.Name, URL: server.URL() + app.Prefix, Host: app.Host, Routes: len(app.Routes), Locales: app.Context.App.Locales,
 		})
 	}
 	return nil
@@ -78,7 +80,7 @@ func (b *booting) serves() []step {
 		},
 		{start: hook{"listeners", hookBudget, func(context.Context) error {
 			for _, s := range b.servers {
-				s.serve(b.fail)
+				s.Serve(b.fail)
 			}
 			return nil
 		}}},
@@ -94,8 +96,8 @@ func listenFailure(c *config.Config, key, addr string, err error) error {
 		Facts:   []Fact{failure.Setting(c, key)},
 		Actions: []string{"choose another:   " + failure.Set(c, key, "127.0.0.1:8088"), "take a free one:  " + failure.Set(c, key, "127.0.0.1:0")},
 	}
-	if taken, ok := errors.AsType[*takenError](err); ok {
-		taken.explain(f, addr)
+	if taken, ok := errors.AsType[*workers.TakenError](err); ok {
+		taken.Explain(f, addr)
 		return f
 	}
 	if errors.Is(err, syscall.EADDRINUSE) {

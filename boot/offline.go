@@ -7,6 +7,7 @@ import (
 	"github.com/megaframework/mega/bus"
 	busdriver "github.com/megaframework/mega/bus/driver"
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/listen"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -38,26 +39,26 @@ func byCaller(component, name, scope string) Decision {
 
 // placed replaces the step of the listeners in a program without listeners.
 func (b *booting) placed() {
-	for _, s := range b.sites {
-		b.report.Apps = append(b.report.Apps, Served{App: s.app})
+	for _, a := range b.apps {
+		b.report.Apps = append(b.report.Apps, Served{App: a.Name})
 	}
 }
 
 // Handler returns the handler of the named app, without its prefix, and reports
 // whether there is such an app.
 func (r *Running) Handler(app string) (http.Handler, bool) {
-	s, ok := r.b.site(app)
-	return s.handler, ok
+	a, ok := r.b.app(app)
+	return a.Handler, ok
 }
 
 // Ctx returns a Ctx of the named app for work outside a request, and reports
 // whether there is such an app.
 func (r *Running) Ctx(ctx context.Context, app string) (*megactx.Ctx, bool) {
-	s, ok := r.b.site(app)
+	a, ok := r.b.app(app)
 	if !ok {
 		return nil, false
 	}
-	return s.context.New(ctx), true
+	return a.Context.New(ctx), true
 }
 
 // Bus returns the bus of the program.
@@ -66,11 +67,11 @@ func (r *Running) Bus() *bus.Bus { return r.b.bus }
 // Locks returns the Locker of the program.
 func (r *Running) Locks() *lock.Locker { return r.b.locker }
 
-func (b *booting) site(app string) (site, bool) {
-	for _, s := range b.sites {
-		if s.app == app {
-			return s, true
+func (b *booting) app(name string) (listen.App, bool) {
+	for _, a := range b.apps {
+		if a.Name == name {
+			return a, true
 		}
 	}
-	return site{}, false
+	return listen.App{}, false
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/listen"
 	"github.com/megaframework/mega/internal/metrics"
 )
 
@@ -44,25 +45,26 @@ func (b *booting) openOps(c *config.Config, d decisions, log *slog.Logger) error
 	if err != nil {
 		return err
 	}
-	b.report.Ops = server.url()
-	b.life.endWith(watching, hook{name: "ops", budget: hookBudget, run: server.drain})
-	server.serve(b.fail)
+	b.report.Ops = server.URL()
+	b.life.endWith(watching, hook{name: "ops", budget: hookBudget, run: server.Drain})
+	server.Serve(b.fail)
 	return nil
 }
 
 // newOps opens the listener of ops.addr in front of watch, which is read-only.
-func newOps(c *config.Config, watch http.Handler, log *slog.Logger) (*server, error) {
+func newOps(c *config.Config, watch http.Handler, log *slog.Logger) (*listen.Server, error) {
 	addr := string(c.Ops.Addr)
 	g := &guard{next: watch, token: newBearer(c.Ops.Token.Reveal())}
-	server, err := newServer("ops", addr, g, log)
+	l, err := listen.Listen(addr)
 	if errors.Is(err, syscall.EADDRINUSE) && c.Origin("ops.addr").IsDefault() {
-		server, err = newServer("ops", "127.0.0.1:0", g, log)
+		l, err = listen.Listen("127.0.0.1:0")
 	}
 	if err != nil {
 		return nil, listenFailure(c, "ops.addr", addr, err)
 	}
-	server.limit(opsConnections(), log)
-	g.local = isLoopback(server.listener.Addr())
+	g.local = listen.IsLoopback(l.Addr())
+	server := listen.NewServer("ops", l, g, log)
+	server.Limit(listen.OpsConnections(), log)
 	return server, nil
 }
 
@@ -157,11 +159,11 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		w.Header().Set("Allow", "GET, HEAD")
 		refuse(w, http.StatusMethodNotAllowed, "request.method_not_allowed", errors.New("nothing can be changed here: use the admin socket"))
-	case g.local && !localHost(r.Host):
+	case g.local && !listen.LocalName(r.Host):
 		// A page whose own name resolves to a loopback address could read these
 		// pages as its own.
 		refuse(w, http.StatusForbidden, "ops.foreign_host", errors.New("ask for localhost, or for a loopback address"))
-	case foreign(r):
+	case listen.CrossSite(r):
 		refuse(w, http.StatusForbidden, "request.cross_origin", errors.New("this request came from the page of another site"))
 	case isPublic(r.URL.Path) || g.local && !g.token.isSet():
 		g.next.ServeHTTP(w, r)

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/listen"
 	"github.com/megaframework/mega/internal/plan"
 )
 
@@ -59,9 +59,9 @@ func rehearse(p Process, options []Option) (*booting, error) {
 func (b *booting) announce() {
 	for _, a := range b.program.Runs {
 		app := b.config.Apps[a.Name]
-		b.report.Apps = append(b.report.Apps, Served{App: a.Name, URL: urlOf(string(app.Addr)) + app.Prefix, Host: app.Host, Locales: app.Locales})
+		b.report.Apps = append(b.report.Apps, Served{App: a.Name, URL: listen.URL(string(app.Addr)) + app.Prefix, Host: app.Host, Locales: app.Locales})
 	}
-	b.report.Ops = urlOf(string(b.config.Ops.Addr))
+	b.report.Ops = listen.URL(string(b.config.Ops.Addr))
 }
 
 // chooseCache selects the cache for functions that take one client.
@@ -85,16 +85,4 @@ func (b *booting) readFiles() error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
-}
-
-// urlOf returns the URL of a listen address, as seen from this machine.
-func urlOf(addr string) string {
-	host, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return addr
-	}
-	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		host = "localhost"
-	}
-	return "http://" + net.JoinHostPort(host, port)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/megaframework/mega/config"
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/listen"
 	"github.com/megaframework/mega/internal/plan"
 )
 
@@ -16,8 +17,8 @@ func (r *Running) Routes() []Route { return r.b.routes() }
 
 func (b *booting) routes() []Route {
 	all := []Route{}
-	for _, s := range b.sites {
-		all = append(all, s.listed()...)
+	for _, a := range b.apps {
+		all = append(all, listed(a)...)
 	}
 	return all
 }
@@ -42,8 +43,8 @@ func ListRoutes(p Process, options ...Option) ([]Route, error) {
 		if err != nil {
 			return nil, err
 		}
-		s := site{app: a.Name, host: c.Apps[a.Name].Host, prefix: c.Apps[a.Name].Prefix, routes: routes}
-		all = append(all, s.listed()...)
+		app := c.Apps[a.Name]
+		all = append(all, listed(listen.App{Name: a.Name, Host: app.Host, Prefix: app.Prefix, Routes: routes})...)
 	}
 	return all, nil
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 )
@@ -30,7 +29,7 @@ func (b *booting) shutdown() error {
 	if delay := min(c.Delay, c.Timeout/2); delay > 0 && !b.othersServe() { // half: the rest is for the phases
 		b.log.Info("going away", "after", delay)
 		for _, s := range b.servers {
-			s.conns.ending.Store(true)
+			s.CloseAfterResponse()
 		}
 		time.Sleep(delay)
 	}
@@ -52,7 +51,7 @@ func (b *booting) intake(ctx context.Context) error {
 	errs := make([]error, len(b.servers))
 	var wg sync.WaitGroup
 	for i, s := range b.servers {
-		wg.Go(func() { errs[i] = s.drain(ctx) })
+		wg.Go(func() { errs[i] = s.Drain(ctx) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)
@@ -71,13 +70,4 @@ func (b *booting) background(ctx context.Context) error {
 	}
 	wg.Wait()
 	return errors.Join(errs...)
-}
-
-// cutOff returns the error for requests that the shutdown interrupted.
-func cutOff(of string, what, held []string) error {
-	text := fmt.Sprintf("%s: cut off %d in flight: %s", of, len(what), strings.Join(what, ", "))
-	if len(held) > 0 {
-		text += "; locks held: " + strings.Join(held, ", ")
-	}
-	return errors.New(text)
 }

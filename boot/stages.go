@@ -15,6 +15,7 @@ import (
 	"github.com/megaframework/mega/config"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/listen"
 	"github.com/megaframework/mega/internal/metrics"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/lock"
@@ -42,8 +43,8 @@ type booting struct {
 	locker  *lock.Locker
 	bus     *bus.Bus
 	hosts   []*megactx.Host
-	sites   []site
-	servers []*server
+	apps    []listen.App
+	servers []*listen.Server
 	admin   *admin.Server // nil if it cannot be opened
 	member  *membership   // nil without a supervisor
 	party   party         // connections of the driver cluster

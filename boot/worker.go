@@ -12,6 +12,7 @@ import (
 
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/drivers/cluster"
+	"github.com/megaframework/mega/internal/listen"
 	"github.com/megaframework/mega/internal/workers"
 )
 
@@ -160,13 +161,13 @@ func (b *booting) presents() {
 	}
 }
 
-// open opens the listener of a front, or takes over the listener that the
+// open opens the listener of an address, or takes over the listener that the
 // supervisor has passed for it.
-func (b *booting) open(p front) (*listener, error) {
+func (b *booting) open(a listen.Address) (*listen.Listener, error) {
 	if b.member == nil {
-		return listenSoon(b.ctx, p.addr, b.config.Boot.WaitFor, b.log)
+		return workers.OpenAddress(b.ctx, a.Addr, b.config.Boot.WaitFor, b.log)
 	}
-	l, err := b.member.inherited.Listen(p.sites[0].app)
+	l, err := b.member.inherited.Listen(a.Apps[0].Name)
 	if err != nil {
 		return nil, moved(err)
 	}
@@ -174,10 +175,10 @@ func (b *booting) open(p front) (*listener, error) {
 	if !ok {
 		return nil, moved(errors.Join(fmt.Errorf("it has passed one of %s", l.Addr().Network()), l.Close()))
 	}
-	if !listensAt(tcp.Addr(), p.addr) {
-		b.log.Warn("listen address changed; restart the program to apply it", "address", p.addr, "listening", tcp.Addr())
+	if !listensAt(tcp.Addr(), a.Addr) {
+		b.log.Warn("listen address changed; restart the program to apply it", "address", a.Addr, "listening", tcp.Addr())
 	}
-	return &listener{TCPListener: tcp, others: b.member.othersAccept}, nil
+	return listen.Inherited(tcp, b.member.othersAccept), nil
 }
 
 // listensAt reports whether an address matches the configured addr.

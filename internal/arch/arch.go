@@ -63,7 +63,7 @@ func layers() map[string][]string {
 		"config":     {"internal/mask", "internal/spelling"},
 		"ctx":        {"lock", "lock/driver", "bus", "bus/driver", "ctx/locale", "internal/embedded"},
 		"ctx/locale": {"internal/embedded"},
-		"boot/...":   {"config", "ctx", "ctx/locale", "lock", "lock/driver", "bus", "bus/driver", "drivers/...", "boot/...", "internal/admin", "internal/failure", "internal/mask", "internal/metrics", "internal/plan", "internal/systemd", "internal/workers"},
+		"boot/...":   {"config", "ctx", "ctx/locale", "lock", "lock/driver", "bus", "bus/driver", "drivers/...", "boot/...", "internal/admin", "internal/failure", "internal/listen", "internal/mask", "internal/metrics", "internal/plan", "internal/systemd", "internal/workers"},
 
 		"internal/cli": {"internal/mask", "internal/plain", "internal/spelling", "internal/failure", "boot", "config", "ctx", "bus", "lock", "lock/driver", "internal/admin"},
 		"":             {"internal/cli", "boot", "config", "ctx", "ctx/locale", "lock", "bus"},
@@ -78,6 +78,7 @@ func layers() map[string][]string {
 		"internal/arch":     {},
 		"internal/embedded": {},
 		"internal/failure":  {"internal/plain", "config", "internal/mask"},
+		"internal/listen":   {"ctx"},
 		"internal/scaffold": {},
 		"internal/spelling": {},
 		"internal/mask":     {},
@@ -85,7 +86,7 @@ func layers() map[string][]string {
 		"internal/plain":    {},
 		"internal/plan":     {"bus", "config", "ctx", "internal/failure", "internal/mask", "lock", "lock/driver"},
 		"internal/private":  {},
-		"internal/workers":  {},
+		"internal/workers":  {"internal/failure", "internal/listen"},
 		"internal/systemd":  {},
 
 		"internal/testkit/e2e":     {},

@@ -1,6 +1,6 @@
 //go:build !unix
 
-package boot
+package listen
 
 // descriptors returns 0: this system has no known limit of descriptors.
 func descriptors() int { return 0 }

@@ -1,6 +1,6 @@
 //go:build !unix
 
-package boot
+package listen
 
 import "net"
 

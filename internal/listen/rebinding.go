@@ -1,4 +1,4 @@
-package boot
+package listen
 
 import (
 	"net"
@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// localHost reports whether a Host header names this machine in a way that no
+// LocalName reports whether a Host header names this machine in a way that no
 // name server can change: localhost, a name below it, or a loopback address.
-func localHost(host string) bool {
+func LocalName(host string) bool {
 	name := hostName(host)
 	ip := net.ParseIP(name)
 	return name == "localhost" || strings.HasSuffix(name, ".localhost") || ip != nil && ip.IsLoopback()
@@ -30,7 +30,7 @@ func hostName(host string) string {
 // own name resolves to a loopback address could read an app there as its own.
 func localOnly(next, refusal http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !localHost(r.Host) {
+		if !LocalName(r.Host) {
 			refusal.ServeHTTP(w, r)
 			return
 		}
@@ -38,10 +38,10 @@ func localOnly(next, refusal http.Handler) http.Handler {
 	})
 }
 
-// foreign reports whether a browser marks the request as made by the page of
+// CrossSite reports whether a browser marks the request as made by the page of
 // another site. A link to the address does not count: the other page cannot
 // read the response.
-func foreign(r *http.Request) bool {
+func CrossSite(r *http.Request) bool {
 	if origin := r.Header.Get("Origin"); origin != "" {
 		u, err := url.Parse(origin)
 		return err != nil || u.Host != r.Host
@@ -49,8 +49,8 @@ func foreign(r *http.Request) bool {
 	return r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") != "navigate"
 }
 
-// isLoopback reports whether only this machine can reach an address.
-func isLoopback(addr net.Addr) bool {
+// IsLoopback reports whether only this machine can reach an address.
+func IsLoopback(addr net.Addr) bool {
 	tcp, ok := addr.(*net.TCPAddr)
 	return ok && tcp.IP.IsLoopback()
 }

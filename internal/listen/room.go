@@ -1,4 +1,4 @@
-package boot
+package listen
 
 import (
 	"log/slog"
@@ -22,13 +22,14 @@ const (
 	leastOf  = 4  // minimum of connections of any listener
 )
 
-// appConnections returns the limit of each of n listeners of apps; 0 means
+// AppConnections returns the limit of each of n listeners of apps; 0 means
 // unlimited.
-func appConnections(n int) int {
+func AppConnections(n int) int {
 	return share(descriptors()/appShare, n)
 }
 
-func opsConnections() int {
+// OpsConnections returns the limit of the ops listener; 0 means unlimited.
+func OpsConnections() int {
 	return min(share(descriptors()/opsShare, 1), mostOps)
 }
 
@@ -113,9 +114,9 @@ func (c *connections) evict() bool {
 	return oldest != nil && oldest.retire()
 }
 
-// limit limits the connections of the server to n; 0 means unlimited. Call it
-// before serve.
-func (s *server) limit(n int, log *slog.Logger) {
+// Limit limits the connections of the server to n; 0 means unlimited. Call it
+// before Serve.
+func (s *Server) Limit(n int, log *slog.Logger) {
 	if n > 0 {
 		s.listener.room = &room{slots: make(chan struct{}, n), lifted: make(chan struct{}), conns: &s.conns, log: log.With("listener", s.name)}
 	}
@@ -123,7 +124,7 @@ func (s *server) limit(n int, log *slog.Logger) {
 
 // accepted returns a connection of the server. A bounded connection frees its
 // slot when it is closed.
-func (l *listener) accepted(raw net.Conn, bounded bool) *conn {
+func (l *Listener) accepted(raw net.Conn, bounded bool) *conn {
 	k := &conn{Conn: raw, of: l.conns}
 	if bounded {
 		k.room.Store(l.room)

@@ -1,4 +1,4 @@
-package boot
+package listen
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	megactx "github.com/megaframework/mega/ctx"
@@ -21,29 +22,24 @@ const (
 	stallTime   = time.Minute // to read at least one byte of a response
 )
 
-// server is one listener and its handler. The method serve starts its
-// goroutine; the method drain ends it and waits for it.
-type server struct {
+// Server is one listener and its handler. Serve starts its goroutine; Drain ends
+// it and waits for it.
+type Server struct {
 	name     string // names of the apps, or "ops"
 	hosts    []*megactx.Host
-	listener *listener
+	listener *Listener
 	http     *http.Server
 	conns    connections
 	cancel   context.CancelCauseFunc // ends every request
-	served   chan struct{}           // closed when the server stops accepting; nil before serve
+	served   chan struct{}           // closed when the server stops accepting; nil before Serve
 }
 
-func newServer(name, addr string, handler http.Handler, log *slog.Logger, hosts ...*megactx.Host) (*server, error) {
-	l, err := listen(addr)
-	if err != nil {
-		return nil, err
-	}
-	return newServerOn(name, l, handler, log, hosts...), nil
-}
-
-func newServerOn(name string, l *listener, handler http.Handler, log *slog.Logger, hosts ...*megactx.Host) *server {
+// NewServer returns the server of a listener. name appears in errors and log
+// records. hosts are those of its apps. A server without hosts, such as that of
+// ops, closes idle connections at once when it drains.
+func NewServer(name string, l *Listener, handler http.Handler, log *slog.Logger, hosts ...*megactx.Host) *Server {
 	base, cancel := context.WithCancelCause(context.Background())
-	s := &server{name: name, hosts: hosts, listener: l, cancel: cancel}
+	s := &Server{name: name, hosts: hosts, listener: l, cancel: cancel}
 	l.conns = &s.conns
 	if len(hosts) > 0 {
 		l.queue, s.conns.patience = queueTime, patience // only clients of apps are promised a response
@@ -61,13 +57,26 @@ func newServerOn(name string, l *listener, handler http.Handler, log *slog.Logge
 	return s
 }
 
-// url returns the URL of the server, as seen from this machine.
-func (s *server) url() string {
-	return urlOf(s.listener.Addr().String())
+// URL returns the URL of the server, as seen from this machine.
+func (s *Server) URL() string { return URL(s.listener.Addr().String()) }
+
+// Addr returns the address of the server's listener.
+func (s *Server) Addr() net.Addr { return s.listener.Addr() }
+
+// URL returns the URL of a listen address, as seen from this machine.
+func URL(addr string) string {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return addr
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	return "http://" + net.JoinHostPort(host, port)
 }
 
-// serve starts to serve, and calls failed if serving ends unexpectedly.
-func (s *server) serve(failed func(error)) {
+// Serve starts to serve, and calls failed if serving ends unexpectedly.
+func (s *Server) Serve(failed func(error)) {
 	s.served = make(chan struct{})
 	go func() {
 		defer close(s.served)
@@ -78,10 +87,14 @@ func (s *server) serve(failed func(error)) {
 	}()
 }
 
-// drain stops accepting, and waits for requests in flight. If ctx ends first,
+// CloseAfterResponse makes every further response close its connection. The
+// server goes on accepting.
+func (s *Server) CloseAfterResponse() { s.conns.ending.Store(true) }
+
+// Drain stops accepting, and waits for requests in flight. If ctx ends first,
 // it ends the contexts of the remaining requests, waits for cutGrace, closes
 // their connections, and names them in its error.
-func (s *server) drain(ctx context.Context) error {
+func (s *Server) Drain(ctx context.Context) error {
 	defer s.cancel(megactx.ErrShuttingDown)
 	if s.served == nil {
 		_ = s.listener.Close() // it has never served
@@ -108,7 +121,7 @@ func (s *server) drain(ctx context.Context) error {
 // context.
 const cutGrace = 250 * time.Millisecond
 
-func (s *server) cut() error {
+func (s *Server) cut() error {
 	cut, held := s.active(), s.held()
 	s.cancel(megactx.ErrShuttingDown)
 	grace, done := context.WithTimeout(context.Background(), cutGrace)
@@ -121,7 +134,7 @@ func (s *server) cut() error {
 
 // active returns the requests in flight, and the connections that are in use
 // without a request.
-func (s *server) active() (all []string) {
+func (s *Server) active() (all []string) {
 	if len(s.hosts) == 0 { // a server without hosts has no list of requests
 		return s.conns.names(func(k *conn) bool { return k.busy(0) })
 	}
@@ -132,11 +145,20 @@ func (s *server) active() (all []string) {
 }
 
 // held returns the locks that this process holds.
-func (s *server) held() []string {
+func (s *Server) held() []string {
 	for _, h := range s.hosts {
 		if h.Locker != nil {
 			return h.Locker.Held()
 		}
 	}
 	return nil
+}
+
+// cutOff returns the error for requests that the shutdown interrupted.
+func cutOff(of string, what, held []string) error {
+	text := fmt.Sprintf("%s: cut off %d in flight: %s", of, len(what), strings.Join(what, ", "))
+	if len(held) > 0 {
+		text += "; locks held: " + strings.Join(held, ", ")
+	}
+	return errors.New(text)
 }

@@ -1,4 +1,4 @@
-package boot
+package workers
 
 import (
 	"context"
@@ -10,20 +10,21 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/megaframework/mega/internal/workers"
+	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/listen"
 )
 
-// takenError is the error for an address that a worker of this program uses.
-type takenError struct {
-	by  workers.Holder
+// TakenError is the error for an address that a worker of this program uses.
+type TakenError struct {
+	by  Holder
 	err error
 }
 
-func (e *takenError) Error() string {
+func (e *TakenError) Error() string {
 	return fmt.Sprintf("%v (worker %d, pid %d)", e.err, e.by.Worker, e.by.PID)
 }
 
-func (e *takenError) Unwrap() error { return e.err }
+func (e *TakenError) Unwrap() error { return e.err }
 
 // takenPause is the interval between two attempts to listen.
 const takenPause = 20 * time.Millisecond
@@ -33,26 +34,26 @@ const takenPause = 20 * time.Millisecond
 // an entry.
 const maxLookups = 4
 
-// listenSoon listens on addr. After the death of a supervisor its workers keep
-// the address until they have emptied its queue; listenSoon waits for them, at
+// OpenAddress listens on addr. After the death of a supervisor its workers keep
+// the address until they have emptied its queue; OpenAddress waits for them, at
 // most for the given time. It does not wait if another process or a running
 // program uses the address, and fails.
-func listenSoon(ctx context.Context, addr string, wait time.Duration, log *slog.Logger) (*listener, error) {
+func OpenAddress(ctx context.Context, addr string, wait time.Duration, log *slog.Logger) (*listen.Listener, error) {
 	until := time.Now().Add(wait)
 	waiting, lookups := false, 0
 	for {
-		l, err := listen(addr)
+		l, err := listen.Listen(addr)
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			return l, err
 		}
-		by, known := workers.HolderOf(portOf(addr))
+		by, known := HolderOf(portOf(addr))
 		switch {
 		case !known:
 			if lookups++; lookups == maxLookups {
 				return nil, err
 			}
 		case by.Parent > 0 || !time.Now().Before(until):
-			return nil, &takenError{by, err}
+			return nil, &TakenError{by, err}
 		case !waiting:
 			log.Warn("waiting for an address", "address", addr, "worker", by.Worker, "pid", by.PID, "reason", "its supervisor has ended")
 			waiting = true
@@ -71,8 +72,8 @@ func portOf(addr string) int {
 	return port
 }
 
-// explain adds facts and actions about the worker that uses the address.
-func (e *takenError) explain(f *Failure, addr string) {
+// Explain adds facts and actions about the worker that uses the address.
+func (e *TakenError) Explain(f *failure.Failure, addr string) {
 	if e.by.Parent > 0 {
 		f.Text = fmt.Sprintf("The address %s is in use by worker %d of this program, which runs already.", addr, e.by.Worker)
 		f.Actions = []string{fmt.Sprintf("stop it:          kill %d", e.by.Parent), fmt.Sprintf("restart workers:  kill -USR2 %d", e.by.Parent)}
@@ -80,5 +81,5 @@ func (e *takenError) explain(f *Failure, addr string) {
 		f.Text = fmt.Sprintf("The address %s is in use by worker %d of this program, whose supervisor has ended.", addr, e.by.Worker)
 		f.Actions = []string{"wait longer:      set boot.wait_for; the worker ends within shutdown.timeout", fmt.Sprintf("end the worker:   kill -KILL %d", e.by.PID)}
 	}
-	f.Facts = append(f.Facts, Fact{Name: "pid", Value: strconv.Itoa(e.by.PID)})
+	f.Facts = append(f.Facts, failure.Fact{Name: "pid", Value: strconv.Itoa(e.by.PID)})
 }

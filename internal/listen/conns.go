@@ -1,4 +1,4 @@
-package boot
+package listen
 
 import (
 	"context"
@@ -312,7 +312,10 @@ func (k *conn) stalledAt() time.Time {
 	if k.limit.IsZero() {
 		return at
 	}
-	return earlier(at, k.limit)
+	if k.limit.Before(at) {
+		return k.limit
+	}
+	return at
 }
 
 func (k *conn) overdue() bool {

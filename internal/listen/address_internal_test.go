@@ -1,4 +1,4 @@
-package boot
+package listen
 
 import (
 	"fmt"
@@ -9,22 +9,22 @@ import (
 )
 
 func TestRequestGoesToTheMostSpecificApp(t *testing.T) {
-	f := front{}
-	for _, s := range []site{
-		{app: "web"},
-		{app: "admin", prefix: "/admin"},
-		{app: "audit", prefix: "/admin/audit"},
-		{app: "shop", host: "shop.example.org"},
-		{app: "pay", host: "shop.example.org", prefix: "/pay"},
-		{app: "tenant", host: "*.example.org"},
-		{app: "eu", host: "*.eu.example.org", prefix: "/eu"},
+	f := Address{}
+	for _, s := range []App{
+		{Name: "web"},
+		{Name: "admin", Prefix: "/admin"},
+		{Name: "audit", Prefix: "/admin/audit"},
+		{Name: "shop", Host: "shop.example.org"},
+		{Name: "pay", Host: "shop.example.org", Prefix: "/pay"},
+		{Name: "tenant", Host: "*.example.org"},
+		{Name: "eu", Host: "*.eu.example.org", Prefix: "/eu"},
 	} {
-		s.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_, _ = fmt.Fprintf(w, "%s %s", s.app, r.URL.EscapedPath())
+		s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = fmt.Fprintf(w, "%s %s", s.Name, r.URL.EscapedPath())
 		})
-		f.sites = append(f.sites, s)
+		f.Apps = append(f.Apps, s)
 	}
-	handler := f.handler(http.NotFoundHandler())
+	handler := f.Handler(http.NotFoundHandler())
 	for _, x := range []struct{ host, path, want string }{
 		{"127.0.0.1:8080", "/", "web /"},
 		{"127.0.0.1:8080", "/admin", "admin /"},

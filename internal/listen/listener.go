@@ -1,4 +1,4 @@
-package boot
+package listen
 
 import (
 	"context"
@@ -19,8 +19,8 @@ const (
 	lastLook  = 10 * time.Millisecond // additional time for connections in the queue of a busy machine
 )
 
-// listener can stop without refusing the connections in its queue.
-type listener struct {
+// Listener can stop without refusing the connections in its queue.
+type Listener struct {
 	*net.TCPListener
 	conns    *connections
 	room     *room         // nil for no limit
@@ -30,22 +30,29 @@ type listener struct {
 	left     atomic.Bool // whether other processes have taken over the queue
 }
 
-func listen(addr string) (*listener, error) {
+// Listen opens addr.
+func Listen(addr string) (*Listener, error) {
 	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", addr)
 	if err != nil {
 		return nil, err
 	}
-	return &listener{TCPListener: l.(*net.TCPListener)}, nil
+	return &Listener{TCPListener: l.(*net.TCPListener)}, nil
 }
 
-// turnAway makes the kernel refuse new connections.
-func (l *listener) turnAway() error {
+// Inherited returns the listener that another process has passed. others reports
+// whether other processes go on accepting from it.
+func Inherited(l *net.TCPListener, others func() bool) *Listener {
+	return &Listener{TCPListener: l, others: others}
+}
+
+// TurnAway makes the kernel refuse new connections.
+func (l *Listener) turnAway() error {
 	raw, err := l.SyscallConn()
 	if err != nil {
 		return err
 	}
 	var failed error
-	if err := raw.Control(func(fd uintptr) { failed = turnAway(fd) }); err != nil {
+	if err := raw.Control(func(fd uintptr) { failed = TurnAway(fd) }); err != nil {
 		return err
 	}
 	return failed
@@ -54,7 +61,7 @@ func (l *listener) turnAway() error {
 // Accept returns errDraining when a draining listener's queue is empty, that
 // is, when no connection has arrived for a moment. net/http does not treat
 // errDraining as a timeout.
-func (l *listener) Accept() (net.Conn, error) {
+func (l *Listener) Accept() (net.Conn, error) {
 	bounded := l.room.enter()
 	c, err := l.accept()
 	if err != nil {
@@ -66,7 +73,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	return l.accepted(c, bounded), nil
 }
 
-func (l *listener) accept() (net.Conn, error) {
+func (l *Listener) accept() (net.Conn, error) {
 	tcp, err := l.AcceptTCP()
 	if err != nil && l.left.Load() {
 		return nil, errDraining
@@ -85,7 +92,7 @@ func (l *listener) accept() (net.Conn, error) {
 
 // drain makes Accept end once the queue is empty, or at once if other processes
 // go on accepting from the queue.
-func (l *listener) drain() {
+func (l *Listener) drain() {
 	l.room.lift()
 	if l.others != nil && l.others() {
 		l.left.Store(true)
