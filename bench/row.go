@@ -116,7 +116,7 @@ func (c claim) atMost(bound float64) claim {
 	return c
 }
 
-// noisy says that runs differ by as large a share as this.
+// noisy reports whether runs differ by as large a share as this.
 func (c claim) noisy(share float64) claim {
 	c.noise = share
 	return c

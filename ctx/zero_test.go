@@ -44,7 +44,7 @@ func TestZeroValuesAnswer(t *testing.T) {
 	}
 }
 
-// promoted says that a method of a Stream is that of its Ctx.
+// promoted reports whether a method of a Stream is that of its Ctx.
 func promoted(method string) bool {
 	_, ok := reflect.TypeFor[*megactx.Ctx]().MethodByName(method)
 	return ok

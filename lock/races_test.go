@@ -64,7 +64,7 @@ type observer func(lock.Event)
 
 func (o observer) Observe(e lock.Event) { o(e) }
 
-// returns says whether fn returns within d of fake time.
+// returns reports whether fn returns within d of fake time.
 func returns(d time.Duration, fn func()) bool {
 	done := make(chan struct{})
 	go func() { fn(); close(done) }()

@@ -216,7 +216,7 @@ func TestMutatedFrontsAreCaught(t *testing.T) {
 	}
 }
 
-// noticed says that the case has failed, or that it hangs: a mutant may spin
+// noticed reports whether the case has failed, or that it hangs: a mutant may spin
 // where fake time stands still.
 func noticed(out, name string) bool {
 	test := "TestFleet/" + strings.ReplaceAll(name, " ", "_")

@@ -95,7 +95,7 @@ func beforeBracket(word string, size int) string {
 	return inside[:i]
 }
 
-// hangul says that r is a syllable, or a letter of one, composed or not.
+// hangul reports whether r is a syllable, or a letter of one, composed or not.
 func hangul(r rune) bool { return unicode.Is(unicode.Hangul, r) }
 
 func endingOfHangul(r rune) ending {
@@ -162,7 +162,7 @@ func endingOfLatin(word string) ending {
 	return endingOfForeign(strings.ToLower(letters))
 }
 
-// spelled says that letters are read one by one. Capitals of more than four
+// spelled reports whether letters are read one by one. Capitals of more than four
 // letters with a vowel among them are a word that is shouted.
 func spelled(letters string) bool {
 	if len(letters) == 1 {
@@ -202,7 +202,7 @@ func endingOfForeign(word string) ending {
 	return open
 }
 
-// stopped says that the last consonant closes its syllable: it follows one
+// stopped reports whether the last consonant closes its syllable: it follows one
 // short vowel, as in shop or net, or is a ck.
 func stopped(stem string) bool {
 	n := len(stem)

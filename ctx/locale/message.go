@@ -181,7 +181,7 @@ func leadingParticle(text string) (form string, of pair, found bool) {
 	return "", pair{}, false
 }
 
-// endsWord says that a word ends here, if need be after one more particle, as
+// endsWord reports whether a word ends here, if need be after one more particle, as
 // in 으로는 and 과의.
 func endsWord(rest string) bool {
 	for _, more := range []string{"", "의", "는", "도", "만", "서", "써", "부터", "서는", "부터는"} {

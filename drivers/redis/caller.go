@@ -14,43 +14,44 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// errSlow ends a call at its limit.
+// errSlow is the cause when a call exceeds its time limit.
 var errSlow = errors.New("no answer")
 
 // backend is one server, or a Cluster of them.
 type backend interface {
-	// do tries once to have a command executed by the server that has key. Its
-	// error is one that judge can sort. again says that the command may have
+	// do makes one attempt to execute a command at the server that has key.
+	// judge can classify its error. again means that the command may have
 	// been sent more than once.
 	do(ctx context.Context, key string, cmd *goredis.Cmd, limit time.Duration) (again bool, err error)
-	// shards puts locks that one script can serve together.
+	// shards groups locks that one script can serve together.
 	shards(all []string) [][]string
-	// repeats says that a command may be sent again without anyone's knowing.
+	// repeats reports whether a command may be sent twice unnoticed.
 	repeats() bool
-	// together is how many keys of different locks one script may work on.
+	// together is the number of keys of different locks that one script may
+	// use.
 	together() int
 	close()
 	wait()
 }
 
-// outcome is what a call has come to.
+// outcome is the result of a call.
 type outcome struct {
 	reply any
-	sent  time.Time // on the clock of driver.Now: before the request that was answered left
+	sent  time.Time // by driver.Now, before the answered request was sent
 	again bool      // the request was sent more than once
 }
 
-// loose says that a copy of the request may still be on its way.
+// loose reports whether a copy of the request may still be on its way.
 func (c caller) loose(o outcome) bool { return o.again || c.backend.repeats() }
 
 // request is one call of a script.
 type request struct {
 	script *script
-	key    string // any key that it works on
-	args   []any  // as EVALSHA wants them, but for the script
+	key    string // any key of the request
+	args   []any  // as for EVALSHA, without the script
 }
 
-// on is a request of a script on the lock with this holder key.
+// on returns a request of a script on the lock with this holder key.
 func (s *script) on(holder string, argv ...any) request {
 	if s.layout != nil {
 		return s.over(append(s.layout.keys(holder), s.layout.mark(holder)), argv...)
@@ -60,7 +61,7 @@ func (s *script) on(holder string, argv ...any) request {
 	return request{script: s, key: holder, args: append(args, argv...)}
 }
 
-// over is a request of a script with these keys.
+// over returns a request of a script with these keys.
 func (s *script) over(keys []string, argv ...any) request {
 	args := make([]any, 3, 3+len(keys)+len(argv))
 	args[2] = strconv.Itoa(len(keys))
@@ -70,11 +71,11 @@ func (s *script) over(keys []string, argv ...any) request {
 	return request{script: s, key: keys[0], args: append(args, argv...)}
 }
 
-// Kept as what a command's arguments are.
+// Boxed once, so that building a command does not allocate.
 var evalsha, eval, one any = "evalsha", "eval", "1"
 
-// command builds the command anew for each attempt: a lane may still have the
-// one before.
+// command builds a new command for each attempt: a lane may still use the
+// previous one.
 func (r request) command(whole bool) *goredis.Cmd {
 	args := r.args
 	if args[0] != nil {
@@ -89,18 +90,18 @@ func (r request) command(whole bool) *goredis.Cmd {
 	return cmd
 }
 
-// caller calls scripts, and sends again what may have been lost. Every script
+// caller calls scripts and repeats calls whose answer may be lost. Every script
 // is idempotent by token, so that is safe.
 type caller struct{ backend backend }
 
-// run returns what the script answered, or within driver.CallTimeout why it did
-// not: an error that wraps ctx's, or ErrUnavailable with the cause.
+// run returns the answer of the script, or an error within driver.CallTimeout:
+// one that wraps ctx's error, or ErrUnavailable with the cause.
 func (c caller) run(ctx context.Context, r request) (outcome, error) {
 	return c.send(ctx, r.script.name, r.key, r.command)
 }
 
-// send is run for a command that is built anew for each attempt; whole says
-// that the server does not know the script by its name.
+// send calls do with a command built for each attempt. whole means that the
+// server does not know the script by its hash.
 func (c caller) send(ctx context.Context, name, key string, build func(whole bool) *goredis.Cmd) (outcome, error) {
 	start := time.Now()
 	var o outcome
@@ -122,8 +123,9 @@ func (c caller) send(ctx context.Context, name, key string, build func(whole boo
 			o.again = true
 			return o, fmt.Errorf("%s: %w", name, ctx.Err())
 		case errors.Is(err, errSlow):
-			// The limit of the call, not of the attempt: what the attempt
-			// before came to says more, if there was one.
+			// The deadline of the call has passed, not that of the
+			// attempt: the error of an earlier attempt explains
+			// more, if there was one.
 			o.again = true
 			return o, tooLate(name, last)
 		case errors.Is(err, driver.ErrClosed):
@@ -150,8 +152,8 @@ func tooLate(name string, last error) error {
 	return fmt.Errorf("%w: %s: no success within %v: %w", driver.ErrUnavailable, name, driver.CallTimeout, last)
 }
 
-// backOff doubles from 5 to 80 ms, and is anything from half to whole of that,
-// so that processes do not ask in step.
+// backOff doubles from 5 to 80 ms, with a random factor of 0.5 to 1, so that
+// processes do not retry in step.
 func backOff(attempt int) time.Duration {
 	d := 5 * time.Millisecond << min(attempt, 4)
 	return d/2 + rand.N(d/2) //nolint:gosec // not a secret

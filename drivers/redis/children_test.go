@@ -69,13 +69,13 @@ func runChild() {
 		err = o.carryOut()
 	}
 	if err != nil {
-		tell(report{What: failed, Text: err.Error()})
+		send(report{What: failed, Text: err.Error()})
 		os.Exit(1)
 	}
 	os.Exit(0)
 }
 
-func tell(r report) {
+func send(r report) {
 	text, _ := json.Marshal(r)
 	_, _ = os.Stdout.Write(append(text, '\n'))
 }
@@ -85,7 +85,7 @@ func (o orders) carryOut() error {
 	if err != nil {
 		return err
 	}
-	tell(report{What: ready})
+	send(report{What: ready})
 	switch o.Task {
 	case "hold":
 		err = o.hold(l)
@@ -99,7 +99,7 @@ func (o orders) carryOut() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	if err = errors.Join(err, l.Close(ctx)); err == nil {
-		tell(report{What: finished})
+		send(report{What: finished})
 	}
 	return err
 }
@@ -116,7 +116,7 @@ func (o orders) hold(l *lock.Locker) error {
 	if err != nil {
 		return err
 	}
-	tell(report{What: holding, Fence: lease.Fence()})
+	send(report{What: holding, Fence: lease.Fence()})
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -124,7 +124,7 @@ func (o orders) hold(l *lock.Locker) error {
 	}()
 	o.believe(lease, done)
 	if err := lease.Release(); err == nil {
-		tell(report{What: released, Fence: lease.Fence()})
+		send(report{What: released, Fence: lease.Fence()})
 	}
 	return nil
 }
@@ -137,11 +137,11 @@ func (o orders) believe(lease *history.Lease, done <-chan struct{}) {
 		now := time.Now() // before the look, so that the look is not older
 		err := lease.Context().Err()
 		if err != nil {
-			tell(report{What: lost, Fence: lease.Fence(), Text: context.Cause(lease.Context()).Error()})
+			send(report{What: lost, Fence: lease.Fence(), Text: context.Cause(lease.Context()).Error()})
 			return
 		}
 		if late := now.Sub(lease.Deadline()); late > 0 {
-			tell(report{What: broken, Text: fmt.Sprintf("the context was alive %v after the deadline", late)})
+			send(report{What: broken, Text: fmt.Sprintf("the context was alive %v after the deadline", late)})
 			return
 		}
 		select {

@@ -7,43 +7,45 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// claim is what this process wants, or has, of one token: from before the
-// first request until the release. Pushes find it by its token.
+// claim is this process's record of one token, from before the first request
+// until the release. Pushes find it by its token.
 type claim struct {
 	name string // the holder key in Redis
 	r    driver.Request
-	tail string     // what of the holder's value does not depend on the grant
+	tail string     // the part of the holder's value that is the same for each grant
 	lost chan error // Grant.Lost, with room for a hint and a loss
 
 	// The fields below are guarded by claims.mu.
 
-	// wake receives when award was set, or when there is nothing to wait for
-	// any more. It is nil unless the claim is queued.
+	// wake receives when award was set, or when the wait is over. It is nil
+	// unless the claim is queued.
 	wake  chan struct{}
 	award *award
-	// number is the place in the queue, presented again if the server lost it.
+	// number is the place in the queue. The claim presents it again if the
+	// server lost it.
 	number int64
-	// queuedAt is when the last call that answered "queued" was sent: a push
-	// that comes in answer to this place was granted later than that.
+	// queuedAt is the time when the last call with the answer "queued" was
+	// sent. A push for this place was granted later.
 	queuedAt time.Time
-	// loose says that a copy of an acquire may still be on its way: the token
-	// has to be barred at its release, and a push may be of an earlier place,
-	// so that it has to be confirmed.
+	// loose means that a copy of an acquire may still be on its way. Then
+	// the release bars the token, and a push may belong to an earlier
+	// place, so it must be confirmed.
 	loose bool
-	// abandoned says that its Acquire has returned without knowing the outcome. A
-	// release is to be expected; Close makes up for one that did not come.
+	// abandoned means that Acquire returned with an unknown outcome. A
+	// release should follow; Close sends a missing one.
 	abandoned bool
-	// leaving says that its release is on its way. A push that comes now, of a
-	// grant that a beat had told of before, needs no answer: that would be a
-	// second release, and one of the two would find nothing.
+	// leaving means that the release is on its way. A push that arrives
+	// now, of a grant that a heartbeat reported before, needs no answer: a
+	// second release would find nothing.
 	leaving bool
-	// barred says that the token was released before anything was known of it: a
-	// request with it comes too late.
+	// barred means that the token was released before its outcome was
+	// known: a later request with it comes too late.
 	barred bool
-	// epoch is that of claims when the server was last known to have the lease.
+	// epoch is the epoch of claims when the server last confirmed the
+	// lease.
 	epoch uint64
-	// until is when a held or abandoned claim that nobody released has surely
-	// ended.
+	// until is a time at which a held or abandoned claim without a release
+	// has surely ended.
 	until time.Time
 }
 
@@ -54,19 +56,19 @@ func (c *claim) grant(fence uint64, slot, span int, deadline time.Time) driver.G
 	}
 }
 
-// waited is a grant that came while waiting.
+// waited is a grant that arrived during the wait.
 func (c *claim) waited(fence uint64, slot int, deadline time.Time) driver.Grant {
 	g := c.grant(fence, slot, c.r.Fences, deadline)
 	g.Queued = true
 	return g
 }
 
-// award is a grant that came while waiting.
+// award is a grant that arrived during the wait.
 type award struct {
 	fence uint64
 	slot  int
-	// sent and left bound how long it lives: at least for left from sent on. A
-	// push leaves sent zero.
+	// sent and left bound the life of the grant: at least left from sent
+	// on. sent is zero for a push.
 	sent time.Time
 	left time.Duration
 }
@@ -75,21 +77,21 @@ type award struct {
 type claims struct {
 	mu      sync.Mutex // guards what is below, and the claims' own fields
 	byToken map[string]*claim
-	waiting map[string]*claim // those with a place in the queue
-	sweepAt int               // size at which ended claims are looked for
-	epoch   uint64            // grows when the server may have become another one
+	waiting map[string]*claim // the claims with a place in the queue
+	sweepAt int               // size at which sweepLocked removes ended claims
+	epoch   uint64            // grows when the connection may lead to another server
 	closed  bool
 	ending  chan struct{} // closed with closed
 }
 
-// minSweep is how many claims are kept before any is looked at.
+// minSweep is the number of claims below which nothing is swept.
 const minSweep = 1024
 
 func newClaims() *claims {
 	return &claims{ending: make(chan struct{}), byToken: map[string]*claim{}, waiting: map[string]*claim{}, sweepAt: minSweep}
 }
 
-// add registers c before its first request leaves, so that no push misses it.
+// add registers c before its first request is sent, so that no push misses it.
 func (cs *claims) add(c *claim) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -99,8 +101,8 @@ func (cs *claims) add(c *claim) {
 	cs.byToken[c.r.Token] = c
 }
 
-// sweepLocked forgets claims that ended without a release, such as those of
-// leases that were lost.
+// sweepLocked removes claims that ended without a release, such as those of
+// lost leases.
 func (cs *claims) sweepLocked() {
 	now := driver.Now()
 	for token, c := range cs.byToken {
@@ -111,7 +113,7 @@ func (cs *claims) sweepLocked() {
 	cs.sweepAt = max(minSweep, 2*len(cs.byToken))
 }
 
-// pooled reports whether a token was asked for as a slot of a pool.
+// pooled reports whether the token's request was for a slot of a pool.
 func (cs *claims) pooled(token string) bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -129,8 +131,8 @@ func (cs *claims) find(token string) *claim {
 	return nil
 }
 
-// remove forgets a token. It says whether a copy of its acquire may be on its
-// way, which is so for a token that is not known.
+// remove removes a token. It reports whether a copy of its acquire may be on
+// its way, which is true for an unknown token.
 func (cs *claims) remove(token string) (loose bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -143,8 +145,8 @@ func (cs *claims) remove(token string) (loose bool) {
 	return c.loose
 }
 
-// leave is remove for a claim that is about to be released: pushes still find
-// it until remove.
+// leave is remove for a claim whose release is about to be sent: pushes find it
+// until remove.
 func (cs *claims) leave(token string) (c *claim, loose bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -157,23 +159,23 @@ func (cs *claims) leave(token string) (c *claim, loose bool) {
 	return c, c.loose
 }
 
-// changed reports whether the server may have become another one since it was
-// last known to have the lease of c.
+// changed reports whether the server may be another one than the server that
+// last confirmed the lease of c.
 func (cs *claims) changed(c *claim) bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	return c.epoch != cs.epoch
 }
 
-// disconnected notes that the server may become another one.
+// disconnected records that the next connection may lead to another server.
 func (cs *claims) disconnected() {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	cs.epoch++
 }
 
-// reconnected notes that the server may have become another one, and hints to
-// each holder that its lease may be gone: it asks at once. L4
+// reconnected records that the connection may lead to another server, and hints
+// to each holder that its lease may be gone: the holder checks at once. L4
 func (cs *claims) reconnected() {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -182,14 +184,14 @@ func (cs *claims) reconnected() {
 		if !c.until.IsZero() && !c.abandoned && !c.barred && !c.leaving && len(c.lost) == 0 {
 			select {
 			case c.lost <- nil:
-			default: // it was told
+			default: // already notified
 			}
 		}
 	}
 }
 
-// abandon notes that nobody waits for c any more, although the server may know
-// of it.
+// abandon records that c has no waiter any more, although the server may know
+// the token.
 func (cs *claims) abandon(c *claim) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -198,7 +200,7 @@ func (cs *claims) abandon(c *claim) {
 	delete(cs.waiting, c.r.Token)
 }
 
-// bar notes that a token is about to be released, unless it is known here.
+// bar records that a token is about to be released, unless it has a claim here.
 func (cs *claims) bar(token string) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -207,7 +209,7 @@ func (cs *claims) bar(token string) {
 	}
 }
 
-// isBarred says whether a token was barred by this process.
+// isBarred reports whether a token was barred by this process.
 func (cs *claims) isBarred(token string) bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -215,7 +217,7 @@ func (cs *claims) isBarred(token string) bool {
 	return c != nil && c.barred
 }
 
-// orphans are the claims that were abandoned and not released.
+// orphans returns the abandoned claims without a release.
 func (cs *claims) orphans() []*claim {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -228,7 +230,7 @@ func (cs *claims) orphans() []*claim {
 	return out
 }
 
-// held notes until when a claim is live.
+// held records until when a claim is live.
 func (cs *claims) held(c *claim, deadline time.Time, loose bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -275,12 +277,13 @@ func (cs *claims) queued(c *claim, number int64, sent time.Time, loose bool) {
 func (c *claim) signalLocked() {
 	select {
 	case c.wake <- struct{}{}:
-	default: // it has been told, and will look
+	default: // already notified: it will check
 	}
 }
 
-// give hands a grant to the claim of token. It says whether there is such a
-// claim, and whether the grant is news to it: one that is held has it already.
+// give passes a grant to the claim of token. known reports whether there is
+// such a claim, and news whether the grant is new to it: a held claim has it
+// already.
 func (cs *claims) give(token string, a award) (known, news bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -299,8 +302,8 @@ func (cs *claims) give(token string, a award) (known, news bool) {
 	return true, news
 }
 
-// awarded takes what give has left, and says when the place that it answers
-// was confirmed last, or that this is not known.
+// awarded takes the grant that give has stored. It returns the time at which
+// the answered place was last confirmed, or reports that it is unknown.
 func (cs *claims) awarded(c *claim) (a *award, queuedAt time.Time, loose, closed bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -308,7 +311,8 @@ func (cs *claims) awarded(c *claim) (a *award, queuedAt time.Time, loose, closed
 	return a, c.queuedAt, c.loose, cs.closed
 }
 
-// stillQueued notes that a call sent at sent has found the ticket in its place.
+// stillQueued records that a call sent at sent has found the ticket in its
+// place.
 func (cs *claims) stillQueued(token string, sent time.Time) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -317,8 +321,8 @@ func (cs *claims) stillQueued(token string, sent time.Time) {
 	}
 }
 
-// loosen says that a claim's acquire is about to be sent again, and whether it
-// still waits.
+// loosen records that a claim's acquire is about to be repeated, and reports
+// whether the claim still waits.
 func (cs *claims) loosen(token string) (c *claim, number int64, waits bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -330,8 +334,8 @@ func (cs *claims) loosen(token string) (c *claim, number int64, waits bool) {
 	return c, c.number, true
 }
 
-// tell says to the holder of token that it was taken away.
-func (cs *claims) tell(token string, err error) {
+// revoke notifies the holder of token that its lease was forced.
+func (cs *claims) revoke(token string, err error) {
 	cs.mu.Lock()
 	c := cs.byToken[token]
 	cs.mu.Unlock()
@@ -340,11 +344,11 @@ func (cs *claims) tell(token string, err error) {
 	}
 	select {
 	case c.lost <- err:
-	default: // it knows
+	default: // already notified
 	}
 }
 
-// tickets are the waiting claims, by lock.
+// tickets returns the waiting claims, by lock.
 func (cs *claims) tickets() map[string][]*claim {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -358,7 +362,7 @@ func (cs *claims) tickets() map[string][]*claim {
 	return byLock
 }
 
-// close wakes everyone who waits, and refuses new claims.
+// close wakes all waiters and refuses new claims.
 func (cs *claims) close() {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()

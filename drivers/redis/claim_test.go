@@ -74,9 +74,9 @@ func TestHolderHearsOfItsLossOnce(t *testing.T) {
 	cs, c := newClaims(), newClaim("t")
 	cs.add(c)
 	for range 3 {
-		cs.tell("t", driver.ErrLost)
+		cs.revoke("t", driver.ErrLost)
 	}
-	cs.tell("nobody", driver.ErrLost)
+	cs.revoke("nobody", driver.ErrLost)
 	if err := <-c.lost; !errors.Is(err, driver.ErrLost) || len(c.lost) != 0 {
 		t.Errorf("it heard %v, and %d more", err, len(c.lost))
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// cluster is the backend of a Redis Cluster: a wire to each master, so that one
-// that hangs holds up no call to another. A call that is answered by MOVED or
-// ASK goes the client's own way, which follows.
+// cluster is the backend of a Redis Cluster: one wire for each master, so that
+// a master that hangs does not delay calls to the others. The client itself
+// follows the redirection of a call that is answered by MOVED or ASK.
 type cluster struct {
 	client *goredis.ClusterClient
 	moving *moving // set before the first call of a script
@@ -58,8 +58,8 @@ func (c *cluster) ask(bounded, ctx context.Context, key string, cmd *goredis.Cmd
 	case err == nil:
 		return false, nil
 	case isGone(err), errors.Is(err, driver.ErrClosed):
-		// The client or another call has dropped that master; if it was Close,
-		// follow says so.
+		// The client or another call has dropped that master; after
+		// Close, follow returns the error.
 		c.forget(master)
 		return c.follow(ctx, cmd, limit-time.Since(start))
 	case goredis.HasErrorPrefix(err, "TRYAGAIN "):
@@ -67,12 +67,12 @@ func (c *cluster) ask(bounded, ctx context.Context, key string, cmd *goredis.Cmd
 	case isMoved(err):
 		return c.follow(ctx, cmd, limit-time.Since(start))
 	case judge(err) == unknown, judge(err) == refused:
-		c.client.ReloadState(bounded) // its master may be another by now
+		c.client.ReloadState(bounded) // the slot may have another master by now
 	}
 	return false, err
 }
 
-// follow has the client find out who serves the key. It sends again by itself.
+// follow lets the client find the master of the key. It retries by itself.
 func (c *cluster) follow(ctx context.Context, cmd *goredis.Cmd, limit time.Duration) (bool, error) {
 	w, err := c.wire(nil)
 	if err != nil {
@@ -88,11 +88,12 @@ func (c *cluster) follow(ctx context.Context, cmd *goredis.Cmd, limit time.Durat
 	return true, err
 }
 
-// isGone says that the client has closed its connections to a node that left
+// isGone reports whether the client has closed its connections to a node that left
 // the Cluster.
 func isGone(err error) bool { return err == goredis.ErrClosed } //nolint:errorlint // it is not wrapped
 
-// wire returns the wire to a master, or for nil the one that finds its way.
+// wire returns the wire to a master. For nil it returns the wire that follows
+// redirections.
 func (c *cluster) wire(master *goredis.Client) (*wire, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// Config says which Redis keeps the locks. URL or Client is required.
+// Config selects the Redis that keeps the locks. URL or Client is required.
 type Config struct {
 	// URL is the server:
 	//
@@ -19,28 +19,28 @@ type Config struct {
 	// follow, such as ?read_timeout=1s&client_name=web; the sentinels' own user
 	// is ?sentinel_username=u&sentinel_password=p.
 	URL string
-	// Client is used instead of URL. It stays the caller's: Close leaves it
-	// open. A client that sends commands again by itself (MaxRetries other
-	// than -1) works, but costs an entry per release.
+	// Client is used instead of URL. The caller keeps it: Close leaves it
+	// open. A client that retries by itself (MaxRetries other than -1)
+	// works, but costs an entry per release.
 	Client goredis.UniversalClient
-	// Key is the template of the keys in Redis. Default DefaultKey. "%s" alone
-	// locks the keys that other users of Redis would lock by that name; on a
-	// Cluster it has to be in a hash tag.
+	// Key is the template of the keys in Redis. Default DefaultKey. "%s"
+	// alone locks the keys that other users of Redis would lock by that
+	// name; on a Cluster it must contain a hash tag.
 	Key string
-	// Namespace separates environments on one server: it is a part of all keys.
-	// At most 64 letters, digits, '.', '_' and '-'. Default none.
+	// Namespace separates environments on one server: it is part of all
+	// keys. At most 64 letters, digits, '.', '_' and '-'. Default none.
 	Namespace string
 	edit      func(source string) string // changes each script; for tests of the suite
-	// Engine is how waiting is done. Default EngineQueue.
+	// Engine selects how callers wait. Default EngineQueue.
 	Engine string
 }
 
 // The engines.
 const (
-	// EngineQueue queues, in order, and is woken by pushes.
+	// EngineQueue queues in order; pushes wake the waiters.
 	EngineQueue = "queue"
-	// EngineRedislock polls, with github.com/bsm/redislock: for a Redis without
-	// pub/sub. See [Info.Lacks] for what it does not keep.
+	// EngineRedislock polls, with github.com/bsm/redislock: for a Redis
+	// without pub/sub. [Info.Lacks] lists the rules that it does not keep.
 	EngineRedislock = "redislock"
 )
 

@@ -52,8 +52,8 @@ func ExampleOpenLock_redislock() {
 		fmt.Println(lack.Rule + ": " + lack.Why)
 	}
 	// Output:
-	// L7: who asks first when the lock is free has it; FIFO is refused
-	// L9: waiters ask again, every 8 to 256 ms
-	// L10: every waiter asks for itself
-	// L15: redislock knows no pools; Slots above 1 are refused
+	// L7: no order: the first request that finds the lock free gets it; FIFO is refused
+	// L9: waiters poll every 8 to 256 ms
+	// L10: each waiter polls separately
+	// L15: redislock has no pools; Slots above 1 are refused
 }

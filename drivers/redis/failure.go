@@ -11,18 +11,18 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// verdict is what an error of a call says about its future.
+// verdict classifies an error of a call.
 type verdict int
 
 const (
-	final   verdict = iota // asking again would answer the same
-	refused                // was not executed; asking again may help
-	unknown                // may have been executed; asking again may help
-	missing                // NOSCRIPT: was not executed; EVAL will be
+	final   verdict = iota // a retry would fail in the same way
+	refused                // not executed; a retry may succeed
+	unknown                // maybe executed; a retry may succeed
+	missing                // NOSCRIPT: not executed; the retry uses EVAL
 )
 
-// codes sorts what Redis answers, by the word it begins with. What is not here
-// is final: NOAUTH, WRONGPASS, NOPERM, WRONGTYPE, ERR.
+// codes classifies errors of Redis by their first word. Other errors are final:
+// NOAUTH, WRONGPASS, NOPERM, WRONGTYPE, ERR.
 var codes = map[string]verdict{
 	"NOSCRIPT":    missing,
 	"MOVED":       refused,
@@ -38,7 +38,7 @@ var codes = map[string]verdict{
 	"OOM":         refused,
 }
 
-// judge sorts the error of one attempt.
+// judge classifies the error of one attempt.
 func judge(err error) verdict {
 	if answer, ok := errors.AsType[goredis.Error](err); ok {
 		return judgeAnswer(answer.Error())
@@ -73,7 +73,7 @@ func judgeAnswer(text string) verdict {
 	return final
 }
 
-// isMoved says that a slot of a Cluster is served elsewhere.
+// isMoved reports whether a slot of a Cluster is served elsewhere.
 func isMoved(err error) bool {
 	for _, code := range []string{"MOVED ", "ASK ", "TRYAGAIN ", "CLUSTERDOWN "} {
 		if goredis.HasErrorPrefix(err, code) {
@@ -83,7 +83,7 @@ func isMoved(err error) bool {
 	return false
 }
 
-// unavailable makes an error of the backend one of the boundary's vocabulary.
+// unavailable turns an error of the backend into one of the boundary's errors.
 func unavailable(err error) error {
 	if errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrClosed) {
 		return err

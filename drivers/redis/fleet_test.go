@@ -75,7 +75,7 @@ func newMember(d driver.Driver, err error) (*lock.Locker, error) {
 // drivers are those of the members, by their Lockers.
 var drivers sync.Map
 
-// knows says whether a request of l for key has heard that it is queued.
+// knows reports whether a request of l for key has heard that it is queued.
 func knows(l *lock.Locker, key string) bool {
 	d, _ := drivers.Load(l)
 	return redis.Queued(d.(driver.Driver), key) > 0

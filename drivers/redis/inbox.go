@@ -12,20 +12,21 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// inboxes is what the names of all inboxes begin with. It is no part of the
-// template: the channels of Redis know no databases, and the rest is random.
+// inboxes is the common prefix of all inbox names. It is not part of the
+// template: channels of Redis are independent of databases, and the rest of the
+// name is random.
 const inboxes = "mega:inbox:"
 
-// silence is how long the subscription may be quiet until it is asked for a
-// sign of life. Nobody depends on it: beats find what a dead one has missed.
+// silence is how long the subscription may be quiet before a ping. Correctness
+// does not depend on it: heartbeats find what a dead subscription missed.
 const silence = 10 * time.Second
 
-// inbox is the channel on which this process is told of its grants.
+// inbox is the channel on which this process receives its grants.
 type inbox struct {
 	name    string
 	client  goredis.UniversalClient
 	receive func(message)
-	again   func() // subscribed anew: what was sent before is lost
+	again   func() // subscribed again: earlier pushes are lost
 	cut     func() // the connection has ended
 
 	drained chan struct{} // receives when the server has confirmed an unsubscription
@@ -39,7 +40,7 @@ type inbox struct {
 
 // message is one push.
 type message struct {
-	kind   string // "g2": granted; "f2": taken away by force; "w2": free in left
+	kind   string // "g2": granted; "f2": forced; "w2": free in left
 	token  string
 	fence  uint64
 	slot   int
@@ -52,7 +53,7 @@ func newInbox(client goredis.UniversalClient, receive func(message), again, cut 
 	return &inbox{name: inboxes + rand.Text(), client: client, receive: receive, again: again, cut: cut, drained: make(chan struct{}, 1)}
 }
 
-// open subscribes, and returns when the server has said so.
+// open subscribes, and returns when the server has confirmed it.
 func (in *inbox) open(ctx context.Context) error {
 	sub := in.client.Subscribe(ctx, in.name)
 	for {
@@ -70,8 +71,8 @@ func (in *inbox) open(ctx context.Context) error {
 	return nil
 }
 
-// drain has the server send no more, and returns when what it has sent before
-// was received, or after a while.
+// drain unsubscribes, and returns when all earlier messages were received, or
+// after a time limit.
 func (in *inbox) drain() {
 	sub, _ := in.current()
 	if err := sub.Unsubscribe(context.Background(), in.name); err != nil {
@@ -103,8 +104,8 @@ func (in *inbox) current() (sub *goredis.PubSub, closed bool) {
 	return in.sub, in.closed
 }
 
-// read delivers messages until close. The client connects and subscribes again
-// by itself when its connection ends; a Subscription says that it has.
+// read delivers messages until close. The client reconnects and subscribes
+// again by itself when its connection ends; a Subscription message reports it.
 func (in *inbox) read() {
 	ctx := context.Background()
 	asked, failed := false, 0
@@ -152,8 +153,8 @@ func (in *inbox) heard(m any) {
 	}
 }
 
-// replace puts a new subscription in the place of one that is deaf. If
-// Subscribe fails, the next Receive does it.
+// replace replaces a subscription that no longer receives. If Subscribe fails,
+// the next Receive repeats it.
 func (in *inbox) replace(old *goredis.PubSub) {
 	sub := in.client.Subscribe(context.Background())
 	in.mu.Lock()
@@ -166,7 +167,7 @@ func (in *inbox) replace(old *goredis.PubSub) {
 	_ = sub.Subscribe(context.Background(), in.name)
 }
 
-// deaf is for when others say that nobody hears this inbox.
+// deaf handles a report that no subscriber has this inbox.
 func (in *inbox) deaf() {
 	if sub, closed := in.current(); !closed {
 		in.replace(sub)
@@ -179,8 +180,8 @@ func isTimeout(err error) bool {
 }
 
 // decodeMessage reads "g2 <ticket> <fence> <slot> <holder key>", "f2 <token>
-// <JSON>" and "w2 <ticket> <ms>". 2 is the version of the format; a message of
-// another kind is not for this process. L24
+// <JSON>" and "w2 <ticket> <ms>". 2 is the version of the format; messages of
+// another version are ignored. L24
 func decodeMessage(s string) (message, bool) {
 	kind, rest, _ := strings.Cut(s, " ")
 	token, rest, ok := strings.Cut(rest, " ")

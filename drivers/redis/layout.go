@@ -2,14 +2,14 @@ package redis
 
 import "strings"
 
-// layout is where a driver keeps its locks, and which of the keys its calls
-// name.
+// layout defines where a driver keeps its locks, and which keys its calls name.
 type layout struct {
 	template
-	// cluster has the server refuse scripts whose keys are in several hash slots.
+	// cluster means that the server refuses scripts with keys in several
+	// hash slots.
 	cluster bool
-	// strict has the server refuse scripts that touch keys which the call does
-	// not name, as Dragonfly does.
+	// strict means that the server refuses scripts that use keys which the
+	// call does not name, as Dragonfly does.
 	strict bool
 	// edit, if set, changes the source of each script.
 	edit func(source string) string
@@ -25,13 +25,13 @@ func newLayout(t template, cluster, strict bool) *layout {
 	return l
 }
 
-// declared reports whether a call names every key that its script may touch. On
-// a Cluster that makes it answer TRYAGAIN while some of them are moved, instead
-// of working on half a lock.
+// declared reports whether a call names every key that its script may use. On a
+// Cluster such a call is answered TRYAGAIN while some of the keys are being
+// moved, and does not work on half a lock.
 func (l *layout) declared() bool { return l.cluster || l.strict }
 
-// mark returns the name of the clock mark for a lock: the highest fence that was
-// given. There is one on a server, and one in each hash slot of a Cluster.
+// mark returns the name of the clock mark for a lock: the highest fence so far.
+// A server has one mark, a Cluster one in each hash slot.
 func (l *layout) mark(holder string) string {
 	if l.cluster {
 		return l.marks[slotOf(holder)]
@@ -39,8 +39,8 @@ func (l *layout) mark(holder string) string {
 	return l.holder("") + l.separator() + markSuffix // no key of a lock is empty
 }
 
-// constantMark is the mark as Lua has it in a script, or nil where each call
-// names it.
+// constantMark returns the mark as a Lua literal, or nil where each call names
+// it.
 func (l *layout) constantMark() string {
 	if l.declared() {
 		return "nil"
@@ -48,15 +48,15 @@ func (l *layout) constantMark() string {
 	return luaString(l.mark(""))
 }
 
-// keys are all keys that a script on the lock with this holder key may touch,
+// keys returns all keys that a script on the lock with this holder key may use,
 // without the mark.
 func (l *layout) keys(holder string) []string { return namesOf(holder, l.separator())[:] }
 
 // slotCount is the number of hash slots of a Cluster.
 const slotCount = 16384
 
-// slotMarks returns for each hash slot a name in it that is the name of no lock:
-// there are as many marks as slots, whatever the number of locks.
+// slotMarks returns a name for each hash slot that no lock can have: the number
+// of marks is the number of slots, independent of the number of locks.
 func slotMarks(t template) []string {
 	marks := make([]string, slotCount)
 	for i, found := 0, 0; found < slotCount; i++ {
@@ -83,7 +83,7 @@ func base36(n int) string {
 }
 
 // slotOf returns the hash slot of a key: the CRC16 (XMODEM) of its hash tag, as
-// the specification of Redis Cluster has it.
+// in the specification of Redis Cluster.
 func slotOf(key string) int {
 	if _, rest, ok := strings.Cut(key, "{"); ok {
 		if tag, _, closed := strings.Cut(rest, "}"); closed && tag != "" {

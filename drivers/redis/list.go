@@ -15,17 +15,18 @@ import (
 )
 
 const (
-	// scanCount is how many keys one SCAN looks at.
+	// scanCount is the number of keys per SCAN.
 	scanCount = 1000
-	// listBatch is how many locks one pipeline of List inspects. The server runs
-	// a pipeline in one go, so this bounds how long List delays another call. L23
+	// listBatch is the number of locks that one pipeline of List inspects.
+	// The server runs a pipeline without interruption, so this bounds the
+	// delay of other calls. L23
 	listBatch = 32
 	// maxSkipped bounds the keys of other programs that List names.
 	maxSkipped = 100
 )
 
-// List is described by the boundary. It uses a connection of its own, so that
-// nothing that a lease or a waiter depends on is queued behind it. L23
+// List is described by the boundary. It has its own connection, so that no call
+// of a lease or a waiter queues behind it. L23
 func (e *engine) List(ctx context.Context, prefix string) ([]driver.State, error) {
 	if e.closing.Load() {
 		return nil, driver.ErrClosed
@@ -50,7 +51,7 @@ func (e *engine) List(ctx context.Context, prefix string) ([]driver.State, error
 			switch {
 			case s.Skipped != "":
 				skipped = append(skipped, s)
-			case len(s.Holders)+len(s.Waiters) > 0: // keys live on for a while
+			case len(s.Holders)+len(s.Waiters) > 0: // keys outlive their lock for a while
 				out = append(out, s)
 			}
 		}
@@ -87,7 +88,7 @@ func (e *engine) inspectAll(ctx context.Context, keys []string) ([]driver.State,
 		} else if why, foreign := notALock(cmd.Err()); foreign {
 			states[i] = driver.State{Key: keys[i], Skipped: why}
 		} else {
-			states[i], err = e.Inspect(ctx, keys[i]) // it sends again what may be sent again
+			states[i], err = e.Inspect(ctx, keys[i]) // the caller retries the repeatable ones
 		}
 		if err != nil {
 			return nil, fmt.Errorf("inspect %q: %w", keys[i], err)
@@ -96,7 +97,8 @@ func (e *engine) inspectAll(ctx context.Context, keys []string) ([]driver.State,
 	return states, nil
 }
 
-// notALock returns why the data of a key cannot be read, if err says that.
+// notALock returns the reason why the data of a key cannot be read, if err is
+// such an error.
 func notALock(err error) (why string, ok bool) {
 	if answer, isAnswer := errors.AsType[goredis.Error](err); isAnswer {
 		switch text := answer.Error(); {
@@ -109,9 +111,9 @@ func notALock(err error) (why string, ok bool) {
 	return "", false
 }
 
-// scanPage returns the keys at a cursor and the next cursor. As the other calls,
-// it is sent again when an answer does not come in time: a server that was busy
-// for half a second is not unavailable.
+// scanPage returns the keys at a cursor and the next cursor. Like the other
+// calls it retries when an answer is late: a server that was busy for half a
+// second is not unavailable.
 func scanPage(ctx context.Context, node *goredis.Client, cursor uint64, match string) (keys []string, next uint64, err error) {
 	for start, attempt := time.Now(), 0; ; attempt++ {
 		keys, next, err = node.Scan(ctx, cursor, match, scanCount).Result()

@@ -13,7 +13,7 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// look is what there is to say about a server before anything is locked there.
+// look holds the findings about a server, before anything is locked there.
 type look struct {
 	client   goredis.UniversalClient
 	template template
@@ -21,15 +21,14 @@ type look struct {
 	warnings []string
 }
 
-// at reads what the server says of itself. A server that will not say is used
-// all the same.
+// at reads the server's description. A server that refuses INFO is used anyway.
 func (l *look) at(ctx context.Context) error {
 	_, cluster := l.client.(*goredis.ClusterClient)
 	l.layout = newLayout(l.template, cluster, false)
 	info, err := l.info(ctx)
 	if err != nil {
 		if goredis.IsPermissionError(err) || isUnknownCommand(err) {
-			l.warn("the server does not answer INFO (%v): its eviction, persistence and replication are not known", err)
+			l.warn("the server refused INFO (%v): its eviction, persistence and replication are unknown", err)
 			return nil
 		}
 		return explainConnect(err)
@@ -48,7 +47,7 @@ func (l *look) at(ctx context.Context) error {
 	return nil
 }
 
-// info retries while the server cannot be reached or is loading, as a call does.
+// info retries while the server is unreachable or loading, as a call does.
 func (l *look) info(ctx context.Context) (map[string]string, error) {
 	start := time.Now()
 	for attempt := 0; ; attempt++ {
@@ -80,20 +79,20 @@ func (l *look) warn(format string, args ...any) {
 
 func (l *look) judge(info map[string]string) {
 	if v := info["redis_version"]; v != "" && older(v, 6, 2) {
-		l.warn("Redis %s is older than 6.2: it gets no fixes any more and is not tested", v)
+		l.warn("Redis %s is older than 6.2: it receives no fixes and is not tested", v)
 	}
 	if p := info["maxmemory_policy"]; strings.HasPrefix(p, "allkeys-") || strings.HasPrefix(p, "volatile-") {
 		if info["maxmemory"] != "0" {
-			l.warn("maxmemory-policy is %s: a full server deletes locks that are held; use noeviction", p)
+			l.warn("maxmemory-policy is %s: a full server deletes held locks; use noeviction", p)
 		}
 	}
 	if n := info["connected_slaves"]; n != "" && n != "0" {
-		l.warn("there are %s replicas: replication is asynchronous, so a failover may lose locks that were just granted; guard writes with the fence", n)
+		l.warn("the server has %s replicas: replication is asynchronous, so a failover may lose new locks; guard writes with the fence", n)
 	}
 }
 
-// persistence warns of a server that forgets. INFO does not say whether
-// snapshots are configured; where CONFIG is refused, nothing is said.
+// persistence warns of a server without persistence. INFO does not show whether
+// snapshots are configured; if CONFIG is refused, there is no warning.
 func (l *look) persistence(ctx context.Context, info map[string]string) {
 	if info["aof_enabled"] != "0" {
 		return
@@ -102,9 +101,9 @@ func (l *look) persistence(ctx context.Context, info map[string]string) {
 	switch {
 	case err != nil:
 	case save["save"] == "":
-		l.warn("the server keeps nothing on disk: a restart frees all locks at once; use appendonly yes")
+		l.warn("the server has no persistence: a restart frees all locks at once; use appendonly yes")
 	default:
-		l.warn("the server keeps snapshots only: a restart forgets the locks since the last one; use appendonly yes")
+		l.warn("the server has snapshots only: a restart loses the locks since the last snapshot; use appendonly yes")
 	}
 }
 
@@ -120,11 +119,11 @@ func isUnknownCommand(err error) bool {
 	return err != nil && strings.HasPrefix(err.Error(), "ERR unknown command")
 }
 
-// rehearsal is how long the push of the rehearsal may take.
+// rehearsal is the time limit for the push of the rehearsal.
 const rehearsal = time.Second
 
-// rehearse runs each script on a key of its own, with a push that has to come
-// back: what is missing shows now and not at the first contention.
+// rehearse runs each script on a scratch key, with a push that must arrive: a
+// missing permission or feature shows at boot and not at the first contention.
 func (q *queue) rehearse(ctx context.Context) error {
 	key := "rehearsal:" + newID()
 	defer q.sweepUp(key)
@@ -147,14 +146,14 @@ func (q *queue) rehearse(ctx context.Context) error {
 		return errors.Join(err, <-pushed)
 	}
 	if err := <-pushed; err != nil {
-		return fmt.Errorf("a push did not arrive: does something between here and the server hold back pub/sub? %w", err)
+		return fmt.Errorf("a push did not arrive; check whether a proxy blocks pub/sub: %w", err)
 	}
-	q.beatAll(ctx)
+	q.sendAll(ctx)
 	if _, err := q.ForceRelease(ctx, key, "rehearsal", driver.Holder{}); err != nil {
 		return err
 	}
 	if err := q.Release(ctx, driver.Grant{Key: key, Token: second.Token}); !errors.Is(err, driver.ErrLost) {
-		return fmt.Errorf("a grant that was taken away was still there: %w", unavailable(err))
+		return fmt.Errorf("a forced grant still existed: %w", unavailable(err))
 	}
 	return nil
 }
@@ -171,17 +170,17 @@ func (q *queue) untilQueued(ctx context.Context, key string) error {
 	}
 }
 
-// sweepUp removes what the rehearsal has left; if it cannot, time will.
+// sweepUp removes the data of the rehearsal; if that fails, the data expires.
 func (e *engine) sweepUp(key string) {
 	ctx, cancel := context.WithTimeout(context.Background(), attemptTimeout)
 	defer cancel()
 	_ = e.client.Del(ctx, e.layout.keys(e.layout.holder(key))...).Err()
 }
 
-// explain adds to an error of the rehearsal what to do about it.
+// explain adds the correction to an error of the rehearsal.
 func explain(err error, o opening) error {
 	if goredis.IsPermissionError(err) {
-		return unavailable(fmt.Errorf("the user lacks a right: %w; grant it by ACL SETUSER <user> ~%s &%s* %s",
+		return unavailable(fmt.Errorf("the user lacks a permission: %w; grant it with ACL SETUSER <user> ~%s &%s* %s",
 			err, strings.ReplaceAll(o.template.holder("\x00"), "\x00", "*")+"*", inboxes,
 			"+evalsha +eval +publish +subscribe +unsubscribe +ping +info +scan +@read +@write +time"))
 	}
@@ -195,17 +194,17 @@ func explainConnect(err error) error {
 		strings.Contains(text, "AUTH"):
 		hint = "check user and password"
 	case strings.Contains(text, "cluster support disabled"):
-		hint = "it is one server: use the scheme redis:// (or a Client)"
+		hint = "this is a single server: use the scheme redis:// (or a Client)"
 	case strings.Contains(text, "connection refused"):
-		hint = "is the server running there?"
+		hint = "check that the server runs"
 	case strings.Contains(text, "no such host"):
 		hint = "check the host name"
 	case strings.Contains(text, "all sentinels"):
 		hint = "check the sentinels' addresses and the master's name"
 	case strings.Contains(text, "certificate"), strings.Contains(text, "tls:"):
-		hint = "check that the server speaks TLS, and its certificate"
+		hint = "check that the server uses TLS, and its certificate"
 	case isTimeout(err):
-		hint = "no answer: check address, firewall, and whether TLS is spoken on both sides (rediss://) or on neither (redis://)"
+		hint = "no answer: check address, firewall, and that both sides use TLS (rediss://) or neither (redis://)"
 	}
 	if hint != "" {
 		err = fmt.Errorf("%w (%s)", err, hint)

@@ -13,11 +13,11 @@ import (
 )
 
 // moving runs scripts on locks in a hash slot of a Cluster that is being moved.
-// The source has the keys that were not moved yet; a key that does not exist is
-// the target's, and a call that names keys on both sides is answered by TRYAGAIN,
-// for as long as the slot stays open. So moving asks the source for each key, and
-// runs the script at the target where that is safe: a key that the source does
-// not have now can never appear there again.
+// The source still has the keys that were not moved yet. A key that the source
+// does not have belongs to the target, and a call that names keys on both sides
+// is answered TRYAGAIN as long as the slot is open. So moving asks the source
+// for each key, and runs the script at the target where that is safe: a key
+// that the source does not have now can never appear there again.
 type moving struct {
 	scripts map[any]*script // those that name the holder key alone, by the SHA-1 of the ordinary ones
 
@@ -36,15 +36,15 @@ func newMoving(ordinary, single *scripts) *moving {
 	return m
 }
 
-// side is where the keys of one lock are while its slot is moved.
+// side describes where the keys of one lock are while its slot is moved.
 type side struct {
 	target string   // the address that the source named; "" if it has every key
 	here   []string // the keys that the source has
 	floor  string   // the clock mark, if the source has it
 }
 
-// do runs a script that a server has answered by TRYAGAIN. refusal is returned,
-// with what to do about it, where the keys are such that it cannot run.
+// do runs a script that a server has answered with TRYAGAIN. If the keys do not
+// allow it, do returns refusal with the correction.
 func (m *moving) do(ctx context.Context, source *goredis.Client, cmd *goredis.Cmd, refusal error) error {
 	args := cmd.Args()
 	s := m.scripts[args[1]]
@@ -62,7 +62,7 @@ func (m *moving) do(ctx context.Context, source *goredis.Client, cmd *goredis.Cm
 	argv, elsewhere := args[3+len(keys):], no
 	switch {
 	case where.target == "":
-		return refusal // the move has ended meanwhile
+		return refusal // the move has ended
 	case len(where.here) == 0:
 	case slices.Equal(where.here, keys[:1]):
 		if s.name == "release" {
@@ -86,8 +86,8 @@ func (m *moving) do(ctx context.Context, source *goredis.Client, cmd *goredis.Cm
 	return ran.Err()
 }
 
-// locate asks the source for each key of a lock by itself, the clock mark being
-// the last one.
+// locate asks the source for each key of a lock separately; the last one is the
+// clock mark.
 func locate(ctx context.Context, source *goredis.Client, keys []string) (side, error) {
 	w := side{floor: "0"}
 	pipe := source.Pipeline()
@@ -113,13 +113,14 @@ func locate(ctx context.Context, source *goredis.Client, keys []string) (side, e
 	return w, nil
 }
 
-// compareAndDelete is a release where only the holder key can be used.
+// compareAndDelete is the release for a lock of which only the holder key can
+// be used.
 const compareAndDelete = `local v = redis.call('get', KEYS[1])
 if v and string.sub(v, 1, #ARGV[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end
 return 0`
 
-// releaseAtSource deletes a lease that was not moved yet, and reports whether it
-// was there. The queue is at the target, where the next heartbeat serves it.
+// releaseAtSource deletes a lease that was not moved yet, and reports whether
+// it existed. The queue is at the target, where the next heartbeat serves it.
 func (m *moving) releaseAtSource(ctx context.Context, source *goredis.Client, holder string, token any, cmd *goredis.Cmd) (bool, error) {
 	n, err := source.Eval(ctx, compareAndDelete, []string{holder}, token).Int64()
 	if n == 0 || err != nil {
@@ -136,8 +137,8 @@ func (w side) refuse(source *goredis.Client, err error) error {
 		slotOf(w.here[0]), source.Options().Addr, w.target, err)
 }
 
-// target returns a client of a server that may have no slot of its own yet, so
-// that the Cluster's client does not know it.
+// target returns a client of a server that the Cluster's client does not know,
+// because it may have no slot yet.
 func (m *moving) target(source *goredis.Client, addr string) *goredis.Client {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -33,15 +33,14 @@ func (t template) separator() string {
 	return " "
 }
 
-// template turns the key of a lock into its names in Redis, and back. No two
+// template converts the key of a lock into its names in Redis, and back. No two
 // keys share a name.
 //
 // With the placeholder inside a hash tag ("mega:{%s}") all names of a lock are
-// in one slot of a Cluster; '%', '{' and '}' of the key are percent-encoded, so
-// that the tag ends where the template says, and what follows it cannot come
-// from a key. Without a tag ("%s") the holder key is just what other users of
-// Redis would call it; the names beside it have a blank in them, which no key
-// of a lock has.
+// in one slot of a Cluster. '%', '{' and '}' of the key are percent-encoded, so
+// that a key can neither end the tag nor add text after it. Without a tag
+// ("%s") the holder key is the name that other users of Redis would use; the
+// other names contain a space, which no key of a lock has.
 type template struct {
 	before, after string
 	tagged        bool
@@ -53,9 +52,9 @@ func newTemplate(s, namespace string) (template, error) {
 	before, after, ok := strings.Cut(s, "%s")
 	switch {
 	case !ok || strings.Contains(after, "%s"):
-		return template{}, fmt.Errorf("key template %q: want %%s in it once, as in %q", s, DefaultKey)
+		return template{}, fmt.Errorf("key template %q: want %%s once, as in %q", s, DefaultKey)
 	case strings.ContainsAny(s, " \t\r\n\v\f\x00"):
-		return template{}, fmt.Errorf("key template %q: want no white space in it", s)
+		return template{}, fmt.Errorf("key template %q: want no white space", s)
 	}
 	if strings.Trim(namespace, namespaceChars) != "" || len(namespace) > maxNamespace {
 		return template{}, fmt.Errorf("namespace %q: want at most %d letters, digits, '.', '_' and '-'", namespace, maxNamespace)
@@ -97,7 +96,7 @@ func (t template) names(key string) *names { return namesOf(t.holder(key), t.sep
 // namesOf returns the names of a lock by its holder key. Scripts build them in the
 // same way.
 func namesOf(h, sep string) *names {
-	// One allocation for all: they lie one after the other in one string.
+	// One allocation for all names: they are substrings of one string.
 	var b strings.Builder
 	b.Grow(perLock*(len(h)+1) + 48)
 	for _, s := range suffixes {

@@ -12,13 +12,13 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// openTimeout bounds OpenLock whatever its context says.
+// openTimeout bounds OpenLock, independent of its context.
 const openTimeout = 10 * time.Second
 
-// OpenLock connects to Redis, looks at it, and returns the driver of the engine
-// asked for. It fails within a few seconds, and says what to do, if the server
-// cannot be reached or will not do what locks need; what only weakens their
-// promise is in Info().Warnings. The caller closes the driver.
+// OpenLock connects to Redis, checks it, and returns the driver of the
+// configured engine. It fails within a few seconds, with the correction, if the
+// server cannot be reached or lacks what locks need. Info().Warnings lists what
+// only weakens the promises. The caller closes the driver.
 func OpenLock(ctx context.Context, c Config) (driver.Driver, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
@@ -73,7 +73,7 @@ func closeOwned(c Config, client goredis.UniversalClient) error {
 	return client.Close()
 }
 
-// invalid makes an error of the configuration one of the vocabulary.
+// invalid wraps an error of the configuration in the boundary's error.
 func invalid(err error) error { return fmt.Errorf("%w: %w", driver.ErrInvalid, err) }
 
 func newBackend(client goredis.UniversalClient, alone *solo, t template) (backend, error) {
@@ -89,7 +89,7 @@ func newBackend(client goredis.UniversalClient, alone *solo, t template) (backen
 	return nil, invalid(fmt.Errorf("client %T: %w", client, errNotRedis))
 }
 
-// opening is what the engines are made of.
+// opening holds the parts of which an engine is made.
 type opening struct {
 	config   Config
 	template template
@@ -104,7 +104,7 @@ func (o opening) open(ctx context.Context) (driver.Driver, error) {
 	}
 	l.layout.edit = o.config.edit
 	if o.backend.repeats() {
-		l.warn("the client sends commands again by itself: each release leaves an entry for %v; set MaxRetries to -1, the driver sends again by itself", barring)
+		l.warn("the client retries commands: each release leaves an entry for %v; set MaxRetries to -1, because the driver retries", barring)
 	}
 	if o.config.Engine == EngineRedislock {
 		return o.openPolling(ctx, l)
@@ -115,16 +115,16 @@ func (o opening) open(ctx context.Context) (driver.Driver, error) {
 func (o opening) openQueue(ctx context.Context, l look) (driver.Driver, error) {
 	q := &queue{engine: o.engine(l, EngineQueue), refusing: make(chan struct{}, maxRefusals)}
 	q.inbox = newInbox(o.client, q.received, q.subscribed, q.claims.disconnected)
-	q.beater = newBeater(q.beatAll)
+	q.heartbeater = newHeartbeater(q.sendAll)
 	if err := q.inbox.open(ctx); err != nil {
 		return nil, explain(err, o)
 	}
 	var beating context.Context
 	beating, q.cancel = context.WithCancel(context.Background())
-	q.beater.start(beating)
+	q.heartbeater.start(beating)
 	if err := q.rehearse(ctx); err != nil {
 		q.cancel()
-		q.beater.wait()
+		q.heartbeater.wait()
 		q.inbox.close()
 		q.inbox.wait()
 		return nil, explain(err, o)
@@ -132,5 +132,5 @@ func (o opening) openQueue(ctx context.Context, l look) (driver.Driver, error) {
 	return q, nil
 }
 
-// newID is random, for what needs a name of its own.
+// newID returns a random id.
 func newID() string { return rand.Text()[:tokenLen] }

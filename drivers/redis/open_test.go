@@ -66,7 +66,7 @@ func TestServerThatIsNotThereIsUnavailable(t *testing.T) {
 	must(t, err)
 	addr := l.Addr().String()
 	must(t, l.Close())
-	refused(t, redis.Config{URL: "redis://:secret@" + addr}, driver.ErrUnavailable, "redis://***@"+addr, "connection refused", "is the server running")
+	refused(t, redis.Config{URL: "redis://:secret@" + addr}, driver.ErrUnavailable, "redis://***@"+addr, "connection refused", "check that the server runs")
 }
 
 func TestServerThatNeverAnswersIsUnavailable(t *testing.T) {
@@ -138,7 +138,7 @@ func TestWhatWeakensThePromiseIsWarnedOf(t *testing.T) {
 	for _, engine := range []string{redis.EngineQueue, redis.EngineRedislock} {
 		d := open(t, redis.Config{URL: s.URL(), Engine: engine})
 		warned(t, d, "allkeys-lru")
-		warned(t, d, "nothing on disk")
+		warned(t, d, "no persistence")
 	}
 	good := redistest.Start(t, redistest.Options{Persistence: redistest.AOF})
 	if w := open(t, redis.Config{URL: good.URL()}).Info().Warnings; len(w) != 0 {

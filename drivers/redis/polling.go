@@ -14,9 +14,9 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// polling is the engine that obtains with redislock and waits by asking again.
-// All that comes after obtaining it has in common with the other engine: a
-// grant has the same form, and so the same scripts renew and release it.
+// polling is the engine that obtains with redislock and waits by polling. It
+// shares everything after the grant with the other engine: a grant has the same
+// form, so the same scripts renew and release it.
 type polling struct {
 	*engine
 	obtainer *redislock.Client
@@ -34,14 +34,14 @@ func (o opening) openPolling(ctx context.Context, l look) (driver.Driver, error)
 	p := &polling{engine: o.engine(l, EngineRedislock)}
 	p.obtainer = redislock.New(scripter{p.caller})
 	p.info.Lacks = []driver.Lack{
-		{Rule: "L7", Why: "who asks first when the lock is free has it; FIFO is refused"},
-		{Rule: "L9", Why: "waiters ask again, every 8 to 256 ms"},
-		{Rule: "L10", Why: "every waiter asks for itself"},
-		{Rule: "L15", Why: "redislock knows no pools; Slots above 1 are refused"},
+		{Rule: "L7", Why: "no order: the first request that finds the lock free gets it; FIFO is refused"},
+		{Rule: "L9", Why: "waiters poll every 8 to 256 ms"},
+		{Rule: "L10", Why: "each waiter polls separately"},
+		{Rule: "L15", Why: "redislock has no pools; Slots above 1 are refused"},
 	}
 	p.info.Warnings = append(p.info.Warnings,
-		"redislock refuses no token: a copy of an acquire that arrives after its release locks the key until its TTL (part of L6)",
-		"a lease that is taken away ends at its next renewal: there is no push")
+		"redislock bars no tokens: a copy of an acquire that arrives after its release locks the key until its TTL (part of L6)",
+		"a forced lease ends at its next renewal: there is no push")
 	if err := p.rehearse(ctx); err != nil {
 		return nil, explain(err, o)
 	}
@@ -101,8 +101,8 @@ func (p *polling) Release(ctx context.Context, g driver.Grant) error {
 	return p.engine.Release(ctx, g)
 }
 
-// again answers a request for a token that this process holds. Obtaining it
-// anew would give it another fence.
+// again answers a repeated request for a token that this process holds. A new
+// attempt would give it another fence.
 func (p *polling) again(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	c := p.claims.find(r.Token)
 	if c == nil {
@@ -121,8 +121,8 @@ func (p *polling) again(ctx context.Context, r driver.Request) (driver.Grant, er
 
 var errBusy = errors.New("busy")
 
-// poll asks until granted or the wait is over. An outage ends it only if the
-// server has not yet been heard of.
+// poll tries until the lock is granted or the wait is over. An outage ends it
+// only if the server has not answered before.
 func (p *polling) poll(ctx context.Context, c *claim) (driver.Grant, error) {
 	start, reached := time.Now(), false
 	for every := pollFirst; ; every = min(2*every, pollMax) {
@@ -162,8 +162,8 @@ func (p *polling) pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// busy is the error at the end of the wait. last is how the last try ended: if
-// it was not answered, the key may have been obtained.
+// busy returns the error at the end of the wait. last is the result of the last
+// attempt: without an answer, the key may have been obtained.
 func (p *polling) busy(ctx context.Context, c *claim, last error, waited time.Duration) error {
 	if !errors.Is(last, errBusy) {
 		return last
@@ -175,17 +175,17 @@ func (p *polling) busy(ctx context.Context, c *claim, last error, waited time.Du
 	return e
 }
 
-// obtained is how one try went.
+// obtained is the result of one attempt.
 type obtained struct {
 	grant driver.Grant
 	err   error
 }
 
-// try obtains the key, unless ctx ends before. What is on its way then is seen
-// to its end: redislock refuses no token, so that a release now could come too
-// early.
+// try makes one attempt, unless ctx ends before. It always waits for the result
+// of a sent request: redislock bars no tokens, so a release now could arrive
+// before the request.
 func (p *polling) try(ctx context.Context, c *claim) (driver.Grant, error) {
-	var decided atomic.Bool // whose the outcome is
+	var decided atomic.Bool // whether the attempt or its waiter owns the outcome
 	done := make(chan obtained, 1)
 	p.calls.Go(func() {
 		whole := context.WithoutCancel(ctx)
@@ -241,8 +241,8 @@ func (p *polling) obtain(ctx context.Context, c *claim) (driver.Grant, error) {
 // Close is described by the boundary.
 func (p *polling) Close(ctx context.Context) error { return p.close(ctx, func() {}) }
 
-// scripter is what redislock calls scripts through: it sorts errors and sends
-// again as every call of the driver does.
+// scripter executes the scripts of redislock: it classifies errors and retries,
+// as every call of the driver does.
 type scripter struct{ caller }
 
 var _ redislock.RedisClient = scripter{}
@@ -304,7 +304,7 @@ func (s scripter) script(ctx context.Context, name any, source string, keys []st
 	return out
 }
 
-// sorted is an error that redislock has passed on, or made of a context's.
+// sorted converts an error of redislock or of a context.
 func (scripter) sorted(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("obtain: %w", err)

@@ -12,19 +12,19 @@ import (
 )
 
 // comfortable is how long a grant must still live for its waiter to enter
-// without asking first.
+// without a confirmation.
 const comfortable = window / 2
 
-// queue is the engine that queues.
+// queue is the engine that queues in Redis.
 type queue struct {
 	*engine
-	inbox  *inbox
-	beater *beater
+	inbox       *inbox
+	heartbeater *heartbeater
 
-	refusals sync.WaitGroup // answers to pushes that nobody waits for
+	refusals sync.WaitGroup // releases of pushed grants without a waiter
 	refusing chan struct{}  // has room for maxRefusals of them
 	cancel   context.CancelFunc
-	listened atomic.Int64 // when it was last looked whether the inbox is heard, in ns
+	listened atomic.Int64 // time of the last check of the subscription, in ns
 }
 
 var (
@@ -41,7 +41,7 @@ func (q *queue) Acquire(ctx context.Context, r driver.Request) (driver.Grant, er
 	return g, err
 }
 
-// waiting is the rest of an Acquire that is queued.
+// waiting is the part of Acquire after its request is queued.
 type waiting = func(context.Context) (driver.Grant, error)
 
 // Ask is described by the boundary.
@@ -63,7 +63,7 @@ func (q *queue) Ask(ctx context.Context, r driver.Request) (driver.Grant, waitin
 	t, err := q.try(ctx, c, 0)
 	if err == nil && t.status == statusQueued {
 		q.claims.queued(c, t.number, t.sent, t.loose)
-		q.beater.within(soon(t.left))
+		q.heartbeater.within(soon(t.left))
 		return driver.Grant{}, func(ctx context.Context) (driver.Grant, error) {
 			defer q.calls.Done()
 			return q.await(ctx, c, start, t.resized)
@@ -91,7 +91,7 @@ const (
 	statusQueued  = 2
 )
 
-// tried is what one call of acquire has come to.
+// tried is the result of one call of acquire.
 type tried struct {
 	status  int64
 	grant   driver.Grant // if granted
@@ -103,7 +103,7 @@ type tried struct {
 	loose   bool
 }
 
-// try calls acquire; number is 0, or the place that the ticket had.
+// try calls acquire; number is 0, or the ticket's place.
 func (q *queue) try(ctx context.Context, c *claim, number int64) (tried, error) {
 	wait, place := no, none
 	if c.r.Wait != 0 {
@@ -136,7 +136,7 @@ func (q *queue) try(ctx context.Context, c *claim, number int64) (tried, error) 
 	return t, nil
 }
 
-// enter is how a grant becomes the caller's, unless the driver was closed
+// enter returns the grant to the caller, unless the driver was closed
 // meanwhile.
 func (q *queue) enter(c *claim, t tried) (driver.Grant, error) {
 	if q.closing.Load() {
@@ -148,7 +148,7 @@ func (q *queue) enter(c *claim, t tried) (driver.Grant, error) {
 	return g, nil
 }
 
-// await waits in the queue.
+// await waits for the grant of a queued ticket.
 func (q *queue) await(ctx context.Context, c *claim, start time.Time, resized int) (driver.Grant, error) {
 	var over <-chan time.Time
 	if c.r.Wait > 0 {
@@ -173,7 +173,8 @@ func (q *queue) await(ctx context.Context, c *claim, start time.Time, resized in
 	}
 }
 
-// woken looks at what came, and says whether it is a grant that may be entered.
+// woken handles a wake-up, and reports whether it is a grant that may be
+// entered.
 func (q *queue) woken(ctx context.Context, c *claim) (driver.Grant, bool, error) {
 	a, queuedAt, loose, closed := q.claims.awarded(c)
 	if closed {
@@ -185,8 +186,8 @@ func (q *queue) woken(ctx context.Context, c *claim) (driver.Grant, bool, error)
 	deadline := driver.Deadline(a.sent, a.left)
 	sure := true
 	if a.sent.IsZero() {
-		// The push says nothing about when it was sent, but the grant came
-		// after the last call that found the ticket in the queue.
+		// A push does not carry its send time, but the grant came after
+		// the last call that found the ticket in the queue.
 		deadline, sure = driver.Deadline(queuedAt, window), !loose
 	}
 	if sure && !c.r.NoRenew && deadline.Sub(driver.Now()) >= comfortable {
@@ -196,9 +197,9 @@ func (q *queue) woken(ctx context.Context, c *claim) (driver.Grant, bool, error)
 	return q.confirm(ctx, c)
 }
 
-// confirm makes a grant live for its TTL, in one round trip. If it is gone, the
-// ticket is queued again in its old place; if that cannot be found out, a beat
-// will tell.
+// confirm renews a grant to its TTL, in one round trip. If the grant is gone,
+// the ticket is queued again in its old place. If the answer is missing, a
+// heartbeat finds the state.
 func (q *queue) confirm(ctx context.Context, c *claim) (driver.Grant, bool, error) {
 	exact := no
 	if c.r.NoRenew {
@@ -210,7 +211,7 @@ func (q *queue) confirm(ctx context.Context, c *claim) (driver.Grant, bool, erro
 		return driver.Grant{}, false, ctx.Err()
 	}
 	if err != nil {
-		q.beater.hurry()
+		q.heartbeater.hurry()
 		return driver.Grant{}, false, nil //nolint:nilerr // a queued call rides out an outage
 	}
 	a, err := check(o.reply, 1)
@@ -231,7 +232,7 @@ func (q *queue) confirm(ctx context.Context, c *claim) (driver.Grant, bool, erro
 	return c.waited(uint64(a.num(1)), int(a.num(2)), deadline), true, nil //nolint:gosec // below 2^53
 }
 
-// requeue asks again for a ticket that the server does not know any more.
+// requeue queues a ticket again that the server has lost.
 func (q *queue) requeue(ctx context.Context, token string) {
 	c, number, waits := q.claims.loosen(token)
 	if !waits {
@@ -240,7 +241,7 @@ func (q *queue) requeue(ctx context.Context, token string) {
 	t, err := q.try(ctx, c, number)
 	switch {
 	case err != nil:
-		q.beater.hurry()
+		q.heartbeater.hurry()
 	case t.status == statusQueued:
 		q.claims.queued(c, t.number, t.sent, true)
 	case t.status == statusGranted:
@@ -251,7 +252,7 @@ func (q *queue) requeue(ctx context.Context, token string) {
 	}
 }
 
-// withdraw leaves the queue at the end of the wait, and says who was in the way.
+// withdraw leaves the queue at the end of the wait, and returns the holders.
 func (q *queue) withdraw(c *claim, waited time.Duration) error {
 	loose := q.claims.remove(c.r.Token)
 	ctx, cancel := context.WithTimeout(context.Background(), driver.CallTimeout)
@@ -278,11 +279,11 @@ func (q *queue) withdrawClosed(c *claim) error {
 	return driver.ErrClosed
 }
 
-// maxRefusals bounds the grants that are given back at a time. L10
+// maxRefusals bounds the concurrent releases of grants without a waiter. L10
 const maxRefusals = 64
 
-// refuse gives back a grant that nobody waits for any more. Nobody learns whether
-// that succeeded: where it does not, the grant ends with its window. L22
+// refuse releases a grant that has no waiter any more. The result is not
+// needed: if it fails, the grant ends with its window. L22
 func (q *queue) refuse(holder, token string) {
 	select {
 	case q.refusing <- struct{}{}:
@@ -295,17 +296,17 @@ func (q *queue) refuse(holder, token string) {
 	})
 }
 
-// subscribed is called when the inbox is heard again after an interruption: what
-// was pushed meanwhile is lost.
+// subscribed handles a new subscription after an interruption: the pushes in
+// between are lost.
 func (q *queue) subscribed() {
-	q.beater.hurry()
+	q.heartbeater.hurry()
 	q.claims.reconnected()
 }
 
 // received takes a push.
 func (q *queue) received(m message) {
 	if m.kind == "w2" {
-		q.beater.within(soon(m.left))
+		q.heartbeater.within(soon(m.left))
 		return
 	}
 	if m.kind == "f2" {
@@ -313,7 +314,7 @@ func (q *queue) received(m message) {
 		c := q.claims.byToken[m.token]
 		q.claims.mu.Unlock()
 		if c != nil {
-			q.claims.tell(m.token, lostBy(c.r.Key, m.reason))
+			q.claims.revoke(m.token, lostBy(c.r.Key, m.reason))
 		}
 		return
 	}
@@ -326,13 +327,13 @@ func (q *queue) received(m message) {
 // Close is described by the boundary.
 func (q *queue) Close(ctx context.Context) error { return q.close(ctx, q.shut) }
 
-// shut ends what is beside the calls: first the pushes, of which none that has
-// arrived stays unanswered.
+// shut ends the goroutines beside the calls: first the one for pushes, so that
+// every arrived push is answered.
 func (q *queue) shut() {
 	q.inbox.drain()
 	q.inbox.close()
 	q.inbox.wait()
 	q.cancel()
-	q.beater.wait()
+	q.heartbeater.wait()
 	q.refusals.Wait()
 }

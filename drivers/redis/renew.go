@@ -8,9 +8,9 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// renew renews plain grants by key, many in one call, and then, lock by lock,
-// those of pools, whose size has to be kept too (L15), and those that were not
-// found.
+// renew renews plain grants by key, many in one call. Then it renews, lock by
+// lock, the grants of pools, whose size must be kept too (L15), and the grants
+// that were not found.
 func (e *engine) renew(ctx context.Context, grants []driver.Grant) []driver.Renewal {
 	out := make([]driver.Renewal, len(grants))
 	var plain, rest []int
@@ -37,7 +37,8 @@ func (e *engine) renew(ctx context.Context, grants []driver.Grant) []driver.Rene
 	return out
 }
 
-// each calls fn for every part, at once; the lanes make pipelines of them.
+// each calls fn for every part concurrently; the lanes combine the calls into
+// pipelines.
 func (e *engine) each(parts [][]int, fn func(part []int)) {
 	if len(parts) == 1 {
 		fn(parts[0])
@@ -50,8 +51,7 @@ func (e *engine) each(parts [][]int, fn func(part []int)) {
 	calls.Wait()
 }
 
-// bundles cuts the grants with these indices into what one call of renew
-// carries.
+// bundles divides the grants with these indices into the calls of renew.
 func (e *engine) bundles(indices []int) [][]int {
 	size := e.backend.together()
 	var out [][]int
@@ -79,8 +79,8 @@ func byKey(grants []driver.Grant, indices []int) [][]int {
 	return out
 }
 
-// renewPlain renews the grants with these indices, and returns those that it
-// did not find.
+// renewPlain renews the grants with these indices, and returns the indices of
+// those that it did not find.
 func (e *engine) renewPlain(ctx context.Context, grants []driver.Grant, indices []int, out []driver.Renewal) (gone []int) {
 	keys := make([]string, len(indices))
 	argv := make([]any, 0, 3*len(indices))
@@ -105,8 +105,7 @@ func (e *engine) renewPlain(ctx context.Context, grants []driver.Grant, indices 
 	return gone
 }
 
-// renewLock renews the grants with these indices, all of one lock, whatever
-// their slot.
+// renewLock renews the grants with these indices, all of one lock, in any slot.
 func (e *engine) renewLock(ctx context.Context, grants []driver.Grant, indices []int, out []driver.Renewal) {
 	argv := make([]any, 0, 4*len(indices))
 	for _, i := range indices {
@@ -133,7 +132,7 @@ func (e *engine) renewLock(ctx context.Context, grants []driver.Grant, indices [
 	}
 }
 
-// extension is the TTL to renew to, or 0 to only look.
+// extension returns the TTL to renew to, or 0 to check only.
 func extension(g driver.Grant) int64 {
 	if g.NoRenew {
 		return 0
@@ -141,7 +140,7 @@ func extension(g driver.Grant) int64 {
 	return millis(g.TTL)
 }
 
-// extended is until when a grant that was found is surely live.
+// extended returns until when a found grant is surely live.
 func extended(g driver.Grant, o outcome) time.Time {
 	if g.NoRenew {
 		return g.Deadline

@@ -73,9 +73,9 @@ func inspect(t testing.TB, d driver.Driver, key string) driver.State {
 func ghost(t testing.TB, key string, age time.Duration) string {
 	t.Helper()
 	ticket := token()
-	beaten := time.Now().Add(-age).UnixMilli()
-	do(t, "ZADD", "mega:{"+key+"}:order", beaten*1000, ticket)
-	do(t, "ZADD", "mega:{"+key+"}:due", beaten+2000, ticket)
+	answered := time.Now().Add(-age).UnixMilli()
+	do(t, "ZADD", "mega:{"+key+"}:order", answered*1000, ticket)
+	do(t, "ZADD", "mega:{"+key+"}:due", answered+2000, ticket)
 	do(t, "HSET", "mega:{"+key+"}:state", ticket, `2 1 1 ,"inbox":"mega:inbox:nobody","holder":{"label":"ghost"}}`)
 	return ticket
 }

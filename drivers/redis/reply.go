@@ -2,9 +2,9 @@ package redis
 
 import "fmt"
 
-// answer is an array that a script answered. A script is trusted to answer in
-// its own form, a server is not: what has another reads as zero, and check
-// finds it.
+// answer is an array that a script returned. The driver's own scripts return
+// the right form, but an unknown server may not: a value of another form reads
+// as zero, and check finds it.
 type answer []any
 
 func (a answer) num(i int) int64 {
@@ -38,7 +38,7 @@ func (a answer) sub(i int) answer {
 func check(reply any, n int) (answer, error) {
 	a, ok := reply.([]any)
 	if !ok || len(a) < n {
-		return nil, unavailable(fmt.Errorf("the script answered %.80v: is this a Redis?", reply))
+		return nil, unavailable(fmt.Errorf("unexpected answer of a script, %.80v: check that the server is a Redis", reply))
 	}
 	return a, nil
 }

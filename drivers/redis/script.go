@@ -12,18 +12,20 @@ import (
 )
 
 const (
-	// window is how long a pushed grant lives: as long as a waiter that died in
-	// the queue can cost the next one.
+	// window is the life of a pushed grant: a waiter that died in the queue
+	// delays the next one by as much at most.
 	window = 2 * time.Second
-	// stale is how long a ticket may go without a heartbeat before it is removed.
+	// stale is the time without a heartbeat after which a ticket is
+	// removed.
 	stale = 2 * time.Second
-	// heartbeat is how long every ticket has to give a sign of life after a time
-	// in which nobody was heard: longer than the longest interval of heartbeats.
+	// heartbeat is the grace period for all tickets after a time without
+	// any calls: longer than the longest interval between heartbeats.
 	heartbeat = time.Second
-	// barring is how long a token stays barred if a copy of its acquire may be
-	// on its way: longer than that can take.
+	// barring is how long a token stays barred if a copy of its acquire may
+	// be on its way: longer than a copy can be delayed.
 	barring = time.Minute
-	// keeping is how long the keys beside the holder outlive their use.
+	// keeping is how long the keys beside the holder stay after their last
+	// use.
 	keeping = time.Minute
 )
 

@@ -11,7 +11,7 @@ import (
 // server is the backend of one server, or of the master of a Sentinel set.
 type server struct {
 	*wire
-	persistent bool // the client sends again by itself
+	persistent bool // the client retries by itself
 }
 
 func (s *server) do(ctx context.Context, _ string, cmd *goredis.Cmd, limit time.Duration) (bool, error) {
@@ -20,8 +20,8 @@ func (s *server) do(ctx context.Context, _ string, cmd *goredis.Cmd, limit time.
 
 func (s *server) repeats() bool { return s.persistent }
 
-// maxKeys is how many keys one script carries: it bounds for how long it holds
-// up everyone else.
+// maxKeys is the number of keys per script call: it bounds how long the call
+// delays others.
 const maxKeys = 128
 
 func (s *server) shards(all []string) [][]string {

@@ -11,9 +11,9 @@ import (
 )
 
 // solo is a connection for calls that come alone. The caller's own goroutine
-// writes and reads, which saves waking another one twice: a third of the time
-// of a call. So that the caller can leave when its context ends, the connection
-// is cut under it then.
+// writes and reads, which saves two wake-ups of another goroutine: a third of
+// the time of a call. When the context of the caller ends, the connection is
+// closed under the call, so that the caller can return.
 type solo struct {
 	client goredis.UniversalClient
 
@@ -23,7 +23,7 @@ type solo struct {
 	calling uint64     // number of the call in flight, or 0
 	last    uint64
 
-	active atomic.Pointer[link] // the connection that was written to last
+	active atomic.Pointer[link] // the connection of the last write
 }
 
 // link is a connection that notes its use.
@@ -37,7 +37,7 @@ func (l *link) Write(b []byte) (int, error) {
 	return l.Conn.Write(b)
 }
 
-// dialer is the one of the client's options, with a link for each connection.
+// dialer wraps the dialer of the client's options: each connection is a link.
 func (s *solo) dialer(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
@@ -50,8 +50,8 @@ func (s *solo) dialer(dial dialFunc) dialFunc {
 
 type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// try has cmd executed, unless another call is in flight. The error, as of
-// wire.do, is in cmd otherwise.
+// try executes cmd, unless another call is in flight. Otherwise the error is in
+// cmd, as in wire.do.
 func (s *solo) try(ctx context.Context, cmd *goredis.Cmd, limit time.Duration) bool {
 	if !s.busy.TryLock() {
 		return false
@@ -85,7 +85,7 @@ func (s *solo) end() {
 	s.calling = 0
 }
 
-// cut ends the connection of a call, if it still is in flight.
+// cut closes the connection of a call that is still in flight.
 func (s *solo) cut(number uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -2,6 +2,6 @@
 
 package redis_test
 
-// timed says that upper bounds on time are checked: the race detector makes
+// timed reports that upper bounds on time are checked: the race detector makes
 // everything too slow for that.
 const timed = true

@@ -15,13 +15,14 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// Bounds of the driver's own clients. An attempt takes less than half a call,
-// so that a connection that has died silently leaves time for another.
+// The time limits of the driver's own clients. An attempt takes less than half
+// the time of a call, so that a connection that died silently leaves time for a
+// second attempt.
 const (
 	attemptTimeout = driver.CallTimeout * 45 / 100
-	// poolSize bounds nothing: a lane, and what else uses a client, has at most
-	// one connection each. The client stops dialing for a second after so many
-	// dials have failed, which would make the end of an outage late.
+	// poolSize is larger than needed: each lane and each other user has one
+	// connection at most. After as many failed dials the client pauses
+	// dialing for a second, which would prolong an outage.
 	poolSize = 1 << 16
 )
 
@@ -35,7 +36,7 @@ type address struct {
 	query  url.Values
 }
 
-// parse splits the list of hosts off by itself: package net/url takes one.
+// parse splits the list of hosts itself: package net/url accepts one host only.
 func parse(raw string) (address, error) {
 	scheme, rest, ok := strings.Cut(raw, "://")
 	if !ok {
@@ -57,7 +58,7 @@ func parse(raw string) (address, error) {
 	if i := strings.LastIndex(authority, "@"); i >= 0 {
 		u, err := url.Parse("redis://" + authority[:i] + "@host")
 		if err != nil {
-			return address{}, fmt.Errorf("user and password: percent-encode what is special in them")
+			return address{}, fmt.Errorf("user and password: percent-encode special characters")
 		}
 		a.user, authority = u.User, authority[i+1:]
 	}
@@ -73,12 +74,13 @@ func parse(raw string) (address, error) {
 		}
 	}
 	if len(a.hosts) == 0 && a.scheme != "redis" {
-		return address{}, fmt.Errorf("no host in it")
+		return address{}, fmt.Errorf("no host")
 	}
 	return a, nil
 }
 
-// dsn is what go-redis parses: one host, one path segment, options.
+// dsn is the URL in the form that go-redis parses: one host, one path segment,
+// options.
 func (a address) dsn(host, path string, query url.Values) string {
 	u := url.URL{Scheme: "redis", User: a.user, Host: host, Path: "/" + path, RawQuery: query.Encode()}
 	if a.tls {
@@ -87,8 +89,8 @@ func (a address) dsn(host, path string, query url.Values) string {
 	return u.String()
 }
 
-// dial makes the client that raw asks for, and, but for a Cluster, one for calls
-// that come alone. They do not connect yet.
+// dial makes the client for raw, and, except for a Cluster, one for calls that
+// come alone. They do not connect yet.
 func dial(raw string) (goredis.UniversalClient, *solo, error) {
 	a, err := parse(raw)
 	if err != nil {
@@ -119,7 +121,7 @@ func (a address) single() (goredis.UniversalClient, *solo, error) {
 	return goredis.NewClient(o), s, nil
 }
 
-// options are those of one server, as the URL has them.
+// options returns the options of a URL with one server.
 func (a address) options() (*goredis.Options, error) {
 	if len(a.hosts) > 1 {
 		return nil, fmt.Errorf("%d hosts: a list of them needs the scheme redis-sentinel or redis-cluster", len(a.hosts))
@@ -154,10 +156,10 @@ func (a address) sentinel() (goredis.UniversalClient, *solo, error) {
 	return goredis.NewFailoverClient(o), s, nil
 }
 
-// failoverOptions are those of a Sentinel set, as the URL has them.
+// failoverOptions returns the options of a URL with a Sentinel set.
 func (a address) failoverOptions() (*goredis.FailoverOptions, error) {
 	if a.path[0] == "" {
-		return nil, fmt.Errorf("no master in it: want redis-sentinel://host1,host2/master")
+		return nil, fmt.Errorf("no master: want redis-sentinel://host1,host2/master")
 	}
 	query := a.others("26379")
 	query.Set("master_name", a.path[0])
@@ -172,8 +174,8 @@ func (a address) failoverOptions() (*goredis.FailoverOptions, error) {
 	if err != nil {
 		return nil, trim(err)
 	}
-	// What go-redis takes for the sentinels' user is the server's here, as it is
-	// in every other URL.
+	// The user that go-redis takes for the sentinels is the server's user
+	// here, as in every other URL.
 	o.Username, o.Password = o.SentinelUsername, o.SentinelPassword
 	o.SentinelUsername, o.SentinelPassword = user, password
 	anyHost(o.TLSConfig)
@@ -192,7 +194,7 @@ func (a address) cluster() (goredis.UniversalClient, error) {
 	return goredis.NewClusterClient(o), nil
 }
 
-// clusterOptions are those of a Cluster, as the URL has them.
+// clusterOptions returns the options of a URL with a Cluster.
 func (a address) clusterOptions() (*goredis.ClusterOptions, error) {
 	if len(a.path) > 1 || a.path[0] != "" {
 		return nil, fmt.Errorf("path %q: a Cluster has no databases", strings.Join(a.path, "/"))
@@ -207,7 +209,7 @@ func (a address) clusterOptions() (*goredis.ClusterOptions, error) {
 	return o, nil
 }
 
-// others are the options, with the hosts beside the first.
+// others returns the options, with the hosts after the first.
 func (a address) others(port string) url.Values {
 	query := url.Values{}
 	maps.Copy(query, a.query)
@@ -217,8 +219,8 @@ func (a address) others(port string) url.Values {
 	return query
 }
 
-// protocol is RESP2 unless asked otherwise: its handshake is shorter, and
-// nothing of RESP3 is needed.
+// protocol is RESP2 by default: its handshake is shorter, and nothing of RESP3
+// is needed.
 func (a address) protocol(parsed int) int {
 	if a.query.Has("protocol") {
 		return parsed
@@ -226,8 +228,8 @@ func (a address) protocol(parsed int) int {
 	return 2
 }
 
-// anyHost has each certificate checked against the host that was dialed, not
-// against the first of the list.
+// anyHost checks each certificate against the dialed host, not against the
+// first of the list.
 func anyHost(c *tls.Config) {
 	if c != nil {
 		c.ServerName = ""
@@ -249,15 +251,15 @@ func bound(timeouts ...*time.Duration) {
 	}
 }
 
-// trim removes the name of the library in front.
+// trim removes the package name at the start of an error.
 func trim(err error) error {
 	return fmt.Errorf("%s", strings.TrimPrefix(err.Error(), "redis: "))
 }
 
-// masked returns raw as errors show it.
+// masked returns raw in the form for errors.
 func masked(raw string) string {
 	if !strings.Contains(raw, "://") {
-		return "the URL given" // it may be nothing but a password
+		return "the URL given" // it may be a bare password
 	}
 	return mask.URL(raw)
 }

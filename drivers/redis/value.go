@@ -10,20 +10,21 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// tokenLen is the length of every token, as of those of redislock.
+// tokenLen is the length of every token; tokens of redislock have the same
+// length.
 const tokenLen = 22
 
 // format is the version of the data that this package writes. L24
 const format = "2"
 
-// formatError begins the error of a script that met another version.
+// formatError is the first word of a script's error about another version.
 const formatError = "MEGAFORMAT "
 
 // formatText names both versions.
 func formatText(text string) string {
 	_, rest, _ := strings.Cut(text, formatError)
 	other := strings.FieldsFunc(rest, func(r rune) bool { return !isWord(r) })
-	return fmt.Sprintf("the lock is kept in format %s, this program uses format %s", append(other, "unknown")[0], format)
+	return fmt.Sprintf("the lock has format %s, this program uses format %s", append(other, "unknown")[0], format)
 }
 
 func isWord(r rune) bool { return r >= '0' && r <= '9' || r >= 'a' && r <= 'z' }
@@ -37,8 +38,9 @@ type value struct {
 	Holder  driver.Holder `json:"holder"`
 }
 
-// tail is the end of a value, from after the span on: all of it that does not
-// depend on the grant. It is built by hand: a request pays for it each time.
+// tail is the end of a value, after the span: the part that is the same for
+// each grant. It is built without encoding/json, because each request pays for
+// it.
 func tail(inbox string, h driver.Holder) string {
 	b := make([]byte, 0, 192)
 	b = append(b, `,"inbox":"`...)
@@ -89,7 +91,7 @@ func appendField(b []byte, name, s string) []byte {
 	return append(b, '"')
 }
 
-// plain says that s stands in JSON as it is.
+// plain reports whether s needs no escaping in JSON.
 func plain(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
@@ -99,8 +101,8 @@ func plain(s string) bool {
 	return true
 }
 
-// decodeValue reads what a holder key holds. Another user of the key may have
-// written anything; what cannot be read stays empty.
+// decodeValue reads the value of a holder key. Another user of the key may have
+// written anything; unreadable parts stay empty.
 func decodeValue(s string) value {
 	var v value
 	if i := strings.IndexByte(s, '{'); i >= 0 {
@@ -124,14 +126,14 @@ func decodeRecord(s string) (driver.Holder, bool) {
 	return v.Holder, true
 }
 
-// forced is why a grant was taken away, as force stores and sends it.
+// forced is the reason of a forced release, as force stores and sends it.
 type forced struct {
 	Reason string        `json:"reason"`
 	By     driver.Holder `json:"by"`
 }
 
-// lostBy is the error for a grant of key that is gone, with what the server has
-// left about it: nothing if it has expired.
+// lostBy returns the error for a lost grant of key, with the server's record of
+// the reason: empty if it has expired.
 func lostBy(key, reason string) *driver.LostError {
 	e := &driver.LostError{Key: key, Cause: driver.Expired}
 	var f forced

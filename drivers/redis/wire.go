@@ -14,15 +14,15 @@ import (
 const (
 	// lanes is the number of connections that carry calls, to each server.
 	lanes = 2
-	// batch is how many calls one pipeline carries.
+	// batch is the number of calls per pipeline.
 	batch = 128
 )
 
-// wire carries calls to one server on a fixed number of connections. A call that
-// comes alone takes the plain path, on solo. One that comes while another is in
-// flight goes through a lane, which is a connection with a goroutine: what
-// gathers while the lanes are busy goes as one pipeline. A caller may leave
-// before its call is over: nothing that happens on a connection holds it up.
+// wire carries calls to one server on a fixed number of connections. A call
+// that comes alone uses solo. A call that comes while another is in flight uses
+// a lane, a connection with a goroutine: calls that arrive while all lanes are
+// busy are combined into one pipeline. A caller may return before its call is
+// over: a slow connection does not delay it.
 type wire struct {
 	client goredis.UniversalClient
 	solo   *solo        // or nil
@@ -74,7 +74,7 @@ func (w *wire) lane() {
 	}
 }
 
-// gather adds what has come while every lane was busy.
+// gather adds the calls that arrived while every lane was busy.
 func (w *wire) gather(todo []*call) []*call {
 	for len(todo) < batch {
 		select {
@@ -87,7 +87,7 @@ func (w *wire) gather(todo []*call) []*call {
 	return todo
 }
 
-// send leaves each outcome in its command.
+// send stores each outcome in its command.
 func (w *wire) send(todo []*call) {
 	ctx := context.Background() // the client's own timeouts bound it
 	if len(todo) == 1 {
@@ -107,8 +107,8 @@ var spare = sync.Pool{New: func() any {
 	return &call{done: make(chan struct{}, 1), timer: t}
 }}
 
-// do has cmd executed once. It returns when that has been tried, or with an
-// error when ctx has ended or limit has passed.
+// do executes cmd once. It returns after the attempt, or with an error when ctx
+// has ended or limit has passed.
 func (w *wire) do(ctx context.Context, cmd *goredis.Cmd, limit time.Duration) error {
 	defer w.flying.Add(-1)
 	if w.flying.Add(1) == 1 && w.solo != nil && w.solo.try(ctx, cmd, limit) {
@@ -137,7 +137,7 @@ func (w *wire) do(ctx context.Context, cmd *goredis.Cmd, limit time.Duration) er
 	return w.outcome(cmd)
 }
 
-// outcome is the error of cmd, which is ErrClosed if that was why.
+// outcome returns the error of cmd, which is ErrClosed after close.
 func (w *wire) outcome(cmd *goredis.Cmd) error {
 	err := cmd.Err()
 	if err != nil {

@@ -199,7 +199,7 @@ func local(path string) (string, bool) {
 	return strings.CutPrefix(path, Module+"/")
 }
 
-// standard says that a path is of the standard library: its first element has
+// standard reports whether a path is of the standard library: its first element has
 // no dot.
 func standard(path string) bool {
 	first, _, _ := strings.Cut(path, "/")
@@ -221,7 +221,7 @@ func allows(layer []string, path string) bool {
 	return slices.ContainsFunc(layer, func(l string) bool { return within(path, l) })
 }
 
-// within says that path is the pattern, or in the tree that it names.
+// within reports whether path is the pattern, or in the tree that it names.
 func within(path, pattern string) bool {
 	tree, isTree := strings.CutSuffix(pattern, "/...")
 	return path == tree || isTree && strings.HasPrefix(path, tree+"/")

@@ -37,7 +37,7 @@ func newSite(t *testing.T) site {
 	return site{[]string{"XDG_RUNTIME_DIR=" + dir, "TMPDIR=" + dir}}
 }
 
-// run opens the door of a process with locks in its memory. It says that it is
+// run opens the door of a process with locks in its memory. It reports that it is
 // that process, though it is this one.
 func (s site) run(t *testing.T, name string, pid int) *lock.Locker {
 	t.Helper()

@@ -141,7 +141,7 @@ func (f countsBackwards) Acquire(ctx context.Context, r driver.Request) (driver.
 	return g, err
 }
 
-// leavesGhosts loses every fifth release on its way and says that it was done.
+// leavesGhosts loses every fifth release on its way and reports that it was done.
 type leavesGhosts struct {
 	driver.Driver
 	asked *atomic.Int64

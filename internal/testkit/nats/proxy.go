@@ -74,7 +74,7 @@ func (p *Proxy) Heal() { p.change(func() { p.held = [2]bool{} }) }
 // from then on.
 func (p *Proxy) Slow(rate int) { p.change(func() { p.rate = rate }) }
 
-// Refuse says whether new connections are closed at once.
+// Refuse reports whether new connections are closed at once.
 func (p *Proxy) Refuse(on bool) { p.change(func() { p.refuses = on }) }
 
 // Attempts are the times of all attempts to connect.
@@ -143,7 +143,7 @@ func (p *Proxy) link(client net.Conn) {
 	ways.Wait()
 }
 
-// enter notes an attempt, and says whether it is taken.
+// enter notes an attempt, and reports whether it is taken.
 func (p *Proxy) enter(c net.Conn) bool {
 	p.mu.Lock()
 	p.times = append(p.times, time.Now())

@@ -125,7 +125,7 @@ func (p *Proxy) add(f *Fault) *Fault {
 	return f
 }
 
-// remove takes f off the list and says whether it was there.
+// remove takes f off the list and reports whether it was there.
 func (p *Proxy) remove(f *Fault) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -253,7 +253,7 @@ func decodeList(frame []byte) ([]string, bool) {
 
 func subscribes(c Command) bool { return subscribing(FirstWord(c.Args)) }
 
-// subscribing says that a command of that name is confirmed by pushes.
+// subscribing reports whether a command of that name is confirmed by pushes.
 func subscribing(word string) bool {
 	switch word {
 	case "SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE":
@@ -286,7 +286,7 @@ func (l *link) reply(frame []byte) *Fault {
 	return fault
 }
 
-// takes says whether a push of that kind confirms the command.
+// takes reports whether a push of that kind confirms the command.
 func (p *pending) takes(kind string) bool {
 	return p.confirmations > 0 && strings.EqualFold(kind, FirstWord(p.command.Args))
 }

@@ -53,7 +53,7 @@ func TestServerDoesNotOutliveAKilledTest(t *testing.T) {
 	waitFor(t, "the server to end", func() bool { return !isRedis(pid) })
 }
 
-// isRedis says whether the process is a server that runs.
+// isRedis reports whether the process is a server that runs.
 func isRedis(pid string) bool {
 	if _, err := strconv.Atoi(pid); err != nil {
 		return false

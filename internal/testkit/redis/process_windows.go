@@ -5,7 +5,7 @@ import (
 	"os/exec"
 )
 
-// errUnsupported says that the system has no such signal.
+// errUnsupported reports that the system has no such signal.
 var errUnsupported = errors.New("redistest: not supported on windows")
 
 func killGroup(cmd *exec.Cmd) error { return cmd.Process.Kill() }

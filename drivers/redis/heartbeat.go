@@ -10,36 +10,36 @@ import (
 )
 
 const (
-	// beatEvery is how often every ticket is beaten, give or take a fifth: a
-	// ticket is stale after three beats that were missed.
-	beatEvery  = 600 * time.Millisecond
-	beatJitter = beatEvery / 5
-	// beatSoonest bounds the heartbeats that look for a holder that has expired:
-	// a waiter is served within 50 ms of that.
-	beatSoonest = 20 * time.Millisecond
-	// resubscribed is within which time after a new subscription everyone looks
-	// for what was missed.
+	// heartbeatEvery is the interval between two heartbeats of a ticket, give or
+	// take a fifth. A ticket is stale after three missed heartbeats.
+	heartbeatEvery  = 600 * time.Millisecond
+	heartbeatJitter = heartbeatEvery / 5
+	// heartbeatSoonest is the shortest pause before a heartbeat that checks for
+	// an expired holder: a waiter is served within 50 ms of the expiry.
+	heartbeatSoonest = 20 * time.Millisecond
+	// resubscribed is the time within which each waiter checks for missed
+	// pushes after a new subscription.
 	resubscribed = 50 * time.Millisecond
 )
 
-// beater is the goroutine that beats the tickets of this process: all of them
-// in one call, while there are any.
-type beater struct {
+// heartbeater is the goroutine that sends the heartbeats of this process's tickets,
+// all in one call, while there are any.
+type heartbeater struct {
 	beat func(context.Context) (next time.Duration)
-	kick chan time.Duration // at the latest after that time
+	kick chan time.Duration // latest time of the next heartbeat
 	done sync.WaitGroup
 }
 
-func newBeater(beat func(context.Context) time.Duration) *beater {
-	return &beater{beat: beat, kick: make(chan time.Duration, 1)}
+func newHeartbeater(beat func(context.Context) time.Duration) *heartbeater {
+	return &heartbeater{beat: beat, kick: make(chan time.Duration, 1)}
 }
 
-func (b *beater) start(ctx context.Context) { b.done.Go(func() { b.run(ctx) }) }
+func (b *heartbeater) start(ctx context.Context) { b.done.Go(func() { b.run(ctx) }) }
 
-func (b *beater) wait() { b.done.Wait() }
+func (b *heartbeater) wait() { b.done.Wait() }
 
-// within has the tickets beaten within d at the latest.
-func (b *beater) within(d time.Duration) {
+// within schedules a heartbeat in at most d.
+func (b *heartbeater) within(d time.Duration) {
 	for {
 		select {
 		case b.kick <- d:
@@ -50,11 +50,11 @@ func (b *beater) within(d time.Duration) {
 	}
 }
 
-// hurry is for when something was missed.
-func (b *beater) hurry() { b.within(rand.N(resubscribed)) } //nolint:gosec // not a secret
+// hurry schedules a heartbeat after a push may have been missed.
+func (b *heartbeater) hurry() { b.within(rand.N(resubscribed)) } //nolint:gosec // not a secret
 
-func (b *beater) run(ctx context.Context) {
-	var due time.Time // zero: nobody waits
+func (b *heartbeater) run(ctx context.Context) {
+	var due time.Time // zero: no waiters
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -78,24 +78,25 @@ func (b *beater) run(ctx context.Context) {
 	}
 }
 
-// interval is how long until the next beat.
+// interval returns the time until the next heartbeat.
 func interval() time.Duration {
-	return beatEvery - beatJitter + rand.N(2*beatJitter) //nolint:gosec // not a secret
+	return heartbeatEvery - heartbeatJitter + rand.N(2*heartbeatJitter) //nolint:gosec // not a secret
 }
 
-// soon is when to look again, given for how long something is still held.
+// soon returns the time of the next check, given the remaining time of a lease.
 func soon(left time.Duration) time.Duration {
 	switch {
 	case left < 0:
 		return interval()
-	case left == 0: // there is more to do at once
+	case left == 0: // more work is ready
 		return time.Millisecond
 	}
-	return min(interval(), max(left+2*time.Millisecond, beatSoonest))
+	return min(interval(), max(left+2*time.Millisecond, heartbeatSoonest))
 }
 
-// beatAll beats every ticket and returns when to do so again, or 0.
-func (q *queue) beatAll(ctx context.Context) time.Duration {
+// sendAll sends a heartbeat for every ticket and returns the time until the
+// next one, or 0.
+func (q *queue) sendAll(ctx context.Context) time.Duration {
 	tickets := q.claims.tickets()
 	if len(tickets) == 0 {
 		return 0
@@ -105,7 +106,7 @@ func (q *queue) beatAll(ctx context.Context) time.Duration {
 	var calls sync.WaitGroup
 	for _, part := range q.portions(tickets) {
 		calls.Go(func() {
-			left := q.beatSome(ctx, part)
+			left := q.sendSome(ctx, part)
 			mu.Lock()
 			defer mu.Unlock()
 			next = min(next, left)
@@ -115,13 +116,13 @@ func (q *queue) beatAll(ctx context.Context) time.Duration {
 	return next
 }
 
-// portion is what one call of beat carries: the claims on some locks.
+// portion is the content of one call of beat: the claims on some locks.
 type portion struct {
 	locks   []string // their holder keys
 	tickets [][]*claim
 }
 
-// portions cuts the tickets so that no call carries too much.
+// portions divides the tickets so that no call carries too many.
 func (q *queue) portions(byLock map[string][]*claim) []portion {
 	all := make([]string, 0, len(byLock))
 	for holder := range byLock {
@@ -164,15 +165,15 @@ func (s *script) onAll(p portion) request {
 	return s.over(append(keys, s.layout.mark(p.locks[0])), argv...)
 }
 
-// beatSome beats the tickets of p and returns when to look again. What failed
-// for all is tried for each lock: one with a foreign type at its key must not
-// make the others look dead.
-func (q *queue) beatSome(ctx context.Context, p portion) time.Duration {
+// sendSome sends the heartbeats of p and returns the time of the next check. If
+// the call fails for all locks, sendSome tries each lock alone: a key of a
+// foreign type must not make the other tickets look dead.
+func (q *queue) sendSome(ctx context.Context, p portion) time.Duration {
 	o, err := q.run(ctx, q.scripts.beat.onAll(p))
 	if err != nil {
 		if len(p.locks) > 1 && judge(err) == final && ctx.Err() == nil {
 			for i := range p.locks {
-				q.beatSome(ctx, portion{p.locks[i : i+1], p.tickets[i : i+1]})
+				q.sendSome(ctx, portion{p.locks[i : i+1], p.tickets[i : i+1]})
 			}
 		}
 		return interval()
@@ -186,15 +187,15 @@ func (q *queue) beatSome(ctx context.Context, p portion) time.Duration {
 		next = min(next, soon(time.Duration(a.num(at))*time.Millisecond))
 		at++
 		for _, c := range p.tickets[i] {
-			q.beaten(ctx, c, a, at, o.sent)
+			q.answered(ctx, c, a, at, o.sent)
 			at += 4
 		}
 	}
 	return next
 }
 
-// beaten takes what a beat found of one ticket.
-func (q *queue) beaten(ctx context.Context, c *claim, a answer, at int, sent time.Time) {
+// answered handles the result of a heartbeat for one ticket.
+func (q *queue) answered(ctx context.Context, c *claim, a answer, at int, sent time.Time) {
 	switch token := c.r.Token; a.num(at) {
 	case statusQueued:
 		q.claims.stillQueued(token, sent)
@@ -213,9 +214,9 @@ func (q *queue) beaten(ctx context.Context, c *claim, a answer, at int, sent tim
 	}
 }
 
-// listen looks whether the server still knows this process as a listener, after
-// a beat has found a grant that no push had told of: a subscription may be with
-// a server that was the master once.
+// listen checks that the server still has the subscription of this process,
+// after a heartbeat has found a grant whose push did not arrive: the
+// subscription may be at a former master.
 func (q *queue) listen(ctx context.Context) {
 	if last := q.listened.Load(); time.Since(time.Unix(0, last)) < time.Second ||
 		!q.listened.CompareAndSwap(last, time.Now().UnixNano()) || !q.scripts.counted {
