@@ -89,7 +89,7 @@ func Start(ctx context.Context, p Process, options ...Option) (*Running, error) 
 		p.report(&b.report, b.config, b.log)
 	}
 	b.publish()
-	b.presents()
+	b.reportReady()
 	return &Running{b, sync.OnceValue(b.shutdown)}, nil
 }
 
@@ -138,7 +138,7 @@ func (r *Running) until(ctx context.Context, hangups <-chan os.Signal) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-r.b.alone():
+		case <-r.b.line.Lost():
 			r.b.log.Error("the supervisor is gone")
 			return nil
 		case err := <-r.b.failed:

@@ -1,8 +1,6 @@
 package boot
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -105,17 +103,11 @@ func (p pin) differs(d Decision, c *config.Config) string {
 // stays returns an error if a worker would keep its locks, or receive its
 // messages, elsewhere than the other workers of its supervisor.
 func (b *booting) stays(c *config.Config, d decisions) error {
-	if b.member == nil {
+	if b.line == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(b.ctx, hookBudget)
-	defer cancel()
-	body, err := b.member.node.Call(ctx, callDecided, nil)
 	var of pinned
-	if err == nil {
-		err = json.Unmarshal(body, &of)
-	}
-	if err != nil {
+	if err := b.line.Place(b.ctx, &of); err != nil {
 		return supervisorGone(err)
 	}
 	if key := of.Lock.differs(d.lock, c); key != "" {

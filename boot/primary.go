@@ -27,9 +27,9 @@ type primary struct {
 // the other workers and for the other nodes do not count in the function's
 // budget.
 func (b *booting) primary(does hook, from []Fact) (steps []step) {
-	p := &primary{booting: b, name: strconv.Itoa(len(b.first)) + " " + does.name, does: does, mine: b.member == nil}
+	p := &primary{booting: b, name: strconv.Itoa(len(b.first)) + " " + does.name, does: does, mine: b.line == nil}
 	shown := Primary{Name: does.name, Scope: driver.Node.String()}
-	if b.member != nil {
+	if b.line != nil {
 		steps = append(steps, step{start: hook{name: "turn to " + does.name, budget: longBudget, run: p.turn}})
 	}
 	if b.locker.Info().Scope == driver.Fleet {
@@ -50,9 +50,8 @@ func primaryKey(namespace, program, name string) string {
 
 // turn waits until a worker of this node has run the function, or until this
 // worker has to run it.
-func (p *primary) turn(ctx context.Context) error {
-	answer, err := p.booting.member.node.Call(ctx, callTurn, []byte(p.name))
-	p.mine = string(answer) == yes
+func (p *primary) turn(ctx context.Context) (err error) {
+	p.mine, err = p.booting.line.Turn(ctx, p.name)
 	return err
 }
 
@@ -79,11 +78,10 @@ func (p *primary) run(ctx context.Context) error {
 	if err := p.locked(ctx); err != nil {
 		return err
 	}
-	if p.booting.member == nil {
+	if p.booting.line == nil {
 		return nil
 	}
-	_, err := p.booting.member.node.Call(ctx, callDone, []byte(p.name))
-	return err
+	return p.booting.line.Done(ctx, p.name)
 }
 
 // locked runs the function under its lock. The loss of the lease ends the

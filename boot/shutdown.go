@@ -26,7 +26,7 @@ func (b *booting) shutdown() error {
 	began := time.Now()
 	b.probes.end()
 	c := b.config.Shutdown
-	if delay := min(c.Delay, c.Timeout/2); delay > 0 && !b.othersServe() { // half: the rest is for the phases
+	if delay := min(c.Delay, c.Timeout/2); delay > 0 && !b.line.OthersServe() { // half: the rest is for the phases
 		b.log.Info("going away", "after", delay)
 		for _, s := range b.servers {
 			s.CloseAfterResponse()

@@ -18,6 +18,7 @@ import (
 	"github.com/megaframework/mega/internal/listen"
 	"github.com/megaframework/mega/internal/metrics"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/workers"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -46,7 +47,7 @@ type booting struct {
 	apps    []listen.App
 	servers []*listen.Server
 	admin   *admin.Server // nil if it cannot be opened
-	member  *membership   // nil without a supervisor
+	line    *workers.Line // nil without a supervisor
 	party   party         // connections of the driver cluster
 	report  Report
 	told    atomic.Pointer[Report] // the report that the running process serves

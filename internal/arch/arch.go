@@ -86,7 +86,7 @@ func layers() map[string][]string {
 		"internal/plain":    {},
 		"internal/plan":     {"bus", "config", "ctx", "internal/failure", "internal/mask", "lock", "lock/driver"},
 		"internal/private":  {},
-		"internal/workers":  {"internal/failure", "internal/listen"},
+		"internal/workers":  {"config", "drivers/cluster", "internal/failure", "internal/listen", "internal/systemd"},
 		"internal/systemd":  {},
 
 		"internal/testkit/e2e":     {},

@@ -146,9 +146,9 @@ func countFiles() {
 	os.Exit(0)
 }
 
-// crewed is a supervisor under test.
-type crewed struct {
-	*Supervisor
+// testRunner is a supervisor under test.
+type testRunner struct {
+	*runner
 	folder   string
 	listener *Listener
 	addr     string
@@ -157,19 +157,19 @@ type crewed struct {
 	err      error // once it is over
 }
 
-// crew runs workers that do what the files with those names say.
-func crew(t *testing.T, workers int, does ...string) *crewed {
+// startRunner runs workers that do what the files with those names say.
+func startRunner(t *testing.T, workers int, does ...string) *testRunner {
 	t.Helper()
 	folder := t.TempDir()
 	for _, name := range does {
 		write(t, folder, name)
 	}
-	s, l, err := newCrew(folder, workers)
+	s, l, err := newTestRunner(folder, workers)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	c := &crewed{Supervisor: s, folder: folder, listener: l, addr: l.Addr().String(), end: cancel, over: make(chan struct{})}
+	c := &testRunner{runner: s, folder: folder, listener: l, addr: l.Addr().String(), end: cancel, over: make(chan struct{})}
 	go func() {
 		defer close(c.over)
 		c.err = s.Run(ctx)
@@ -189,7 +189,7 @@ func write(t *testing.T, folder, name string) {
 	}
 }
 
-func newCrew(folder string, workers int) (*Supervisor, *Listener, error) {
+func newTestRunner(folder string, workers int) (*runner, *Listener, error) {
 	raw, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, nil, err
@@ -198,12 +198,12 @@ func newCrew(folder string, workers int) (*Supervisor, *Listener, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	var s *Supervisor
-	s = New(Config{
+	var s *runner
+	s = newRunner(runnerConfig{
 		Workers: workers, Path: os.Args[0], Args: []string{"worker"},
 		Env:       append(os.Environ(), childFolder+"="+folder, "GORACE=atexit_sleep_ms=0"), // a worker that ends does so at once
 		Stderr:    os.Stderr,
-		Listeners: []*Listener{l}, Grace: 2 * time.Second, Hopeless: func(status int) bool { return status == 78 },
+		Listeners: []*Listener{l}, Grace: 2 * time.Second, Permanent: func(status int) bool { return status == 78 },
 		Serve: func(p *Process, conn net.Conn) { serve(s, p, conn) },
 	})
 	s.pause = time.Millisecond
@@ -214,7 +214,7 @@ func newCrew(folder string, workers int) (*Supervisor, *Listener, error) {
 }
 
 // serve is the supervisor's side of the lines that children write.
-func serve(s *Supervisor, p *Process, conn net.Conn) {
+func serve(s *runner, p *Process, conn net.Conn) {
 	defer func() { _ = conn.Close() }()
 	says := bufio.NewScanner(conn)
 	for says.Scan() {
@@ -237,7 +237,7 @@ func serve(s *Supervisor, p *Process, conn net.Conn) {
 // superviseForEver is a supervisor in a process of its own: it tells the pids
 // of its workers.
 func superviseForEver(folder string) {
-	s, _, err := newCrew(folder, 2)
+	s, _, err := newTestRunner(folder, 2)
 	if err != nil {
 		os.Exit(3)
 	}

@@ -16,9 +16,9 @@ import (
 // side has closed it, which would say nothing of the worker.
 func TestALineEndsWithItsWorkerThoughAChildKeepsIt(t *testing.T) {
 	ended := make(chan error, 1)
-	s := New(Config{
+	s := newRunner(runnerConfig{
 		Workers: 1, Path: "/bin/sh", Args: []string{"sh", "-c", "sleep 2 & kill -9 $$"}, Grace: time.Second,
-		Hopeless: func(int) bool { return true },
+		Permanent: func(int) bool { return true },
 		Serve: func(_ *Process, conn net.Conn) {
 			defer func() { _ = conn.Close() }()
 			_, err := io.Copy(io.Discard, conn)

@@ -22,6 +22,7 @@ const (
 	Ready    State = "ready"
 	Stopping State = "stopping"
 	Failing  State = "failing" // its processes died before they were ready; it has none until the next attempt
+	Down     State = "down"    // its process has died and has not been replaced yet
 )
 
 // Worker describes the state of a worker.
@@ -33,13 +34,14 @@ type Worker struct {
 	Since      time.Time `json:"since"`    // when the worker entered its state
 	Restarts   int       `json:"restarts"` // how many processes with this number were replaced
 
-	Ended string `json:"ended,omitempty"` // of a failing worker: how its last process ended
+	Ended  string `json:"ended,omitempty"` // of a failing worker: how its last process ended
+	Socket string `json:"-"`               // path of its admin socket; empty without one
 }
 
 // Process is a worker process that has been started. Its methods may be called
 // concurrently.
 type Process struct {
-	of         *Supervisor
+	of         *runner
 	id         int
 	generation int
 	began      time.Time
@@ -87,7 +89,7 @@ func (p *Process) Worker() Worker {
 	return Worker{ID: p.id, PID: p.PID(), Generation: p.generation, State: p.state, Since: p.since}
 }
 
-// SetGrace sets the time that the worker has to end, in place of Config.Grace:
+// SetGrace sets the time that the worker has to end, in place of runnerConfig.Grace:
 // a worker of a later generation may have a longer grace period. It has no
 // effect after the worker was asked to end.
 func (p *Process) SetGrace(grace time.Duration) {
@@ -125,7 +127,7 @@ func (p *Process) settle(told []byte) (first, serves bool) {
 }
 
 // start starts a worker process.
-func (s *Supervisor) start(id, generation int) (*Process, error) {
+func (s *runner) start(id, generation int) (*Process, error) {
 	ours, theirs, err := pair()
 	if err != nil {
 		return nil, fmt.Errorf("make a line to the worker: %w", err)
@@ -167,7 +169,7 @@ func (s *Supervisor) start(id, generation int) (*Process, error) {
 // firstFile is the descriptor of the first inherited file.
 const firstFile = 3
 
-func (s *Supervisor) command(id, generation int, files []*os.File) *exec.Cmd {
+func (s *runner) command(id, generation int, files []*os.File) *exec.Cmd {
 	var listeners []string
 	for i, l := range s.config.Listeners {
 		listeners = append(listeners, l.Name+"="+strconv.Itoa(firstFile+1+i))

@@ -14,13 +14,13 @@ var ErrRestarting = errors.New("the workers are being restarted already")
 // and the old one has ended before the next replacement starts. If a new worker
 // cannot become ready, the remaining old workers go on serving, and Restart
 // returns the reason. When ctx ends, no further worker is restarted.
-func (s *Supervisor) Restart(ctx context.Context) error {
+func (s *runner) Restart(ctx context.Context) error {
 	return s.alone(func() error { return s.roll(ctx) })
 }
 
 // RestartNext waits until no other restart is running, and then does the same
 // as Restart.
-func (s *Supervisor) RestartNext(ctx context.Context) error {
+func (s *runner) RestartNext(ctx context.Context) error {
 	select {
 	case s.rolling <- struct{}{}:
 	case <-ctx.Done():
@@ -32,7 +32,7 @@ func (s *Supervisor) RestartNext(ctx context.Context) error {
 	return s.roll(ctx)
 }
 
-func (s *Supervisor) roll(ctx context.Context) error {
+func (s *runner) roll(ctx context.Context) error {
 	s.mu.Lock()
 	s.generation++
 	generation := s.generation
@@ -49,7 +49,7 @@ func (s *Supervisor) roll(ctx context.Context) error {
 }
 
 // Oldest returns the oldest generation in which a worker may still be started.
-func (s *Supervisor) Oldest() int {
+func (s *runner) Oldest() int {
 	oldest := s.slots[0].born()
 	for _, w := range s.slots {
 		oldest = min(oldest, w.born())
@@ -59,7 +59,7 @@ func (s *Supervisor) Oldest() int {
 
 // RestartOne replaces one worker. The replacement keeps the generation of the
 // old one.
-func (s *Supervisor) RestartOne(ctx context.Context, id int) error {
+func (s *runner) RestartOne(ctx context.Context, id int) error {
 	if id < 1 || id > len(s.slots) {
 		return fmt.Errorf("there is no worker %d: they have the numbers 1 to %d", id, len(s.slots))
 	}
@@ -70,7 +70,7 @@ func (s *Supervisor) RestartOne(ctx context.Context, id int) error {
 }
 
 // alone calls do unless another restart is running.
-func (s *Supervisor) alone(do func() error) error {
+func (s *runner) alone(do func() error) error {
 	select {
 	case s.rolling <- struct{}{}:
 	default:

@@ -44,7 +44,7 @@ func (e *SpentError) Unwrap() error { return e.Cause }
 
 // slot keeps one worker running. Its goroutine executes run.
 type slot struct {
-	of      *Supervisor
+	of      *runner
 	id      int
 	replace chan *replacement
 	again   chan struct{} // has room for a request to try again now
@@ -191,9 +191,9 @@ func (w *slot) raise(ctx context.Context, generation int, started func(*Process)
 			return p, nil
 		}
 		died.Deaths = deaths
-		hopeless := !w.of.settled.Load() && w.of.config.Hopeless != nil && w.of.config.Hopeless(died.Status)
+		permanent := !w.of.settled.Load() && w.of.config.Permanent != nil && w.of.config.Permanent(died.Status)
 		w.of.config.Log.Error("a worker ended before it was ready", "worker", w.id, "ended", died.Last, "attempt", deaths, "of", budget)
-		if deaths == budget || hopeless {
+		if deaths == budget || permanent {
 			return nil, died
 		}
 		pause(ctx, w.of.backoff(deaths))
@@ -299,7 +299,7 @@ func (p *Process) settles(ctx context.Context) bool {
 }
 
 // backoff returns the pause after the nth death in a row.
-func (s *Supervisor) backoff(n int) time.Duration { return min(s.pause<<min(n-1, 10), maxPause) }
+func (s *runner) backoff(n int) time.Duration { return min(s.pause<<min(n-1, 10), maxPause) }
 
 // pause waits for d, and reports whether ctx has not ended.
 func pause(ctx context.Context, d time.Duration) bool {

@@ -1,224 +1,310 @@
-// Package workers runs a program as several processes, its workers. The
-// supervisor starts the workers from its own executable, passes its open
-// listeners to them, and replaces those that die. It restarts them one after
-// the other without a gap, and ends them when it ends.
-//
-// A worker inherits listeners and a connection to its supervisor, its line.
-// Environment variables describe them; Inherit reads these variables. This
-// package does not define the protocol on the line: the code that serves the
-// line calls Process.Ready when the worker reports that it is ready. A worker
-// whose line ends has lost its supervisor, and must end.
 package workers
 
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/drivers/cluster"
+	"github.com/megaframework/mega/internal/listen"
+	"github.com/megaframework/mega/internal/systemd"
 )
 
 // Config configures a Supervisor.
 type Config struct {
-	Workers int // at least 1
+	Workers int      // at least 1
+	Path    string   // path of the executable
+	Args    []string // with the program's name first
+	Environ []string // of this process; the workers get it, and their own variables
+	Stdout  io.Writer
+	Stderr  io.Writer
 
-	Path   string   // path of the executable
-	Args   []string // with the program's name first
-	Env    []string // the variables of the worker are added
-	Stdout io.Writer
-	Stderr io.Writer
+	Listeners []*Listener                  // each worker inherits all of them
+	Grace     time.Duration                // see [Grace]
+	Hang      time.Duration                // a worker that does not answer for so long is killed; 0 disables
+	Permanent func(status int) bool        // reports whether a worker that exits with this status would do so again
+	Place     any                          // of locks and messages; encodes as JSON, for Line.Place
+	Started   func(report json.RawMessage) // called once, when all workers are ready for the first time
 
-	Listeners []*Listener // each worker inherits all of them
+	Settings *config.Config // in force
+	Files    *config.Files  // that Settings was loaded from
+	// Load checks and loads a configuration from the disk into files, and
+	// applies it to this process.
+	Load func(old *config.Config, files *config.Files) (*config.Config, []config.Change, error)
 
-	// Grace is how long a worker may take to end after it was asked to. Then
-	// the supervisor kills it.
-	Grace time.Duration
+	// Hangups requests a reload of the configuration, or the end of the program
+	// if EndAtHangup is set. Restarts starts to listen for requests to restart
+	// the workers one after the other, and returns a function that stops
+	// listening. Both may be nil.
+	Hangups     <-chan os.Signal
+	EndAtHangup bool
+	Restarts    func() (signals <-chan os.Signal, off func())
 
-	// Serve is the supervisor's side of the line to a worker. It is called when
-	// the process has been started, and returns when the line has ended. Serve
-	// owns conn and closes it.
-	Serve func(p *Process, conn net.Conn)
-
-	// Hopeless reports whether a worker that ended with this status would end
-	// in the same way again. The supervisor calls it until one worker has been
-	// ready. It may be nil.
-	Hopeless func(status int) bool
-
-	Log *slog.Logger // nil disables logging
+	Log *slog.Logger
 }
 
-// Supervisor runs workers. Its methods may be called concurrently.
+// Grace returns how long a worker may take to end if its shutdown.timeout is
+// that long. At the end of shutdown.timeout the worker cuts off its remaining
+// work, so that it needs little more.
+func Grace(shutdown time.Duration) time.Duration { return shutdown + 5*time.Second }
+
+// Supervisor runs a program as several workers. It owns the resources that the
+// workers share, namely the listeners and the hub, and serves no requests
+// itself. Its methods may be called concurrently.
 type Supervisor struct {
-	config Config
-	slots  []*slot
-	turns  turns
+	config  Config
+	log     *slog.Logger
+	runner  *runner
+	hub     *cluster.Hub // of the lines; of locks and messages, too, unless they have a socket
+	manager *systemd.Manager
+	inputs  generations
 
-	stop     context.CancelFunc
-	stopping context.Context // ends when the shutdown of all workers starts
-	rolling  chan struct{}   // has room for one restart of workers
-	settled  atomic.Bool     // a worker has been ready
-	pause    time.Duration   // after the first death in a row; tests use a shorter one
-	lull     time.Duration   // between attempts while other workers serve; tests use a shorter one
+	reloading sync.Mutex     // held during a reload of the configuration
+	settings  *config.Config // in force; guarded by reloading
 
-	mu         sync.Mutex // guards the fields below
-	generation int        // the newest
-	processes  map[*Process]struct{}
-	cut        []error // the errors of workers that failed while they were ending
+	mu      sync.Mutex // guards the fields below
+	lines   map[*cluster.Peer]*workerLine
+	reloads int // number of reloads of the configuration
+	ready   bool
+	started bool
+}
+
+// workerLine is the supervisor's end of the line to a worker.
+type workerLine struct {
+	process *Process
+	peer    *cluster.Peer
+	reloads int           // number of reloads when the worker was started
+	spoke   chan struct{} // closed by the worker's first call
+	first   sync.Once     // closes spoke
+
+	// Guarded by Supervisor.mu.
+	ready  bool   // the log says that the worker is ready
+	socket string // path of the worker's admin socket, once it is ready
 }
 
 // New returns a supervisor that has not started any process.
 func New(c Config) *Supervisor {
-	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
-	s := &Supervisor{config: c, rolling: make(chan struct{}, 1), generation: 1, pause: firstPause, lull: lull, processes: make(map[*Process]struct{})}
-	s.turns.all = make(map[turnKey]*turn)
-	s.stopping, s.stop = context.WithCancel(context.Background())
-	for i := range max(c.Workers, 1) {
-		s.slots = append(s.slots, &slot{of: s, id: i + 1, generation: 1, replace: make(chan *replacement), again: make(chan struct{}, 1)})
-	}
+	s := &Supervisor{config: c, log: c.Log, settings: c.Settings, lines: map[*cluster.Peer]*workerLine{}}
+	s.inputs.begin(1, c.Files)
+	s.hub = cluster.NewHub(cluster.HubConfig{Log: c.Log, Handle: s.answer})
+	s.runner = newRunner(runnerConfig{
+		Workers: c.Workers, Path: c.Path, Args: c.Args, Env: systemd.Without(c.Environ), Stdout: c.Stdout, Stderr: c.Stderr,
+		Listeners: c.Listeners, Grace: c.Grace, Serve: s.serve, Permanent: c.Permanent, Log: c.Log,
+	})
 	return s
 }
 
-// Run starts the workers and keeps them running until ctx ends; then it ends
-// them. It returns nil if all of them ended without an error. It returns a
-// *SpentError if one worker could not become ready at the first start, or while
-// no other served. Otherwise it returns an error that lists the workers that
-// had to be cut off. No worker is left when Run returns.
+// Run runs the workers until ctx ends or the workers cannot run. It handles the
+// signals of Config, and notifies the service manager. It returns nil if all
+// workers ended without an error, and a *SpentError if the workers cannot run.
+// No worker is left when Run returns.
 func (s *Supervisor) Run(ctx context.Context) error {
-	defer s.stop()
-	unhook := context.AfterFunc(ctx, s.stop)
-	defer unhook()
-	spent := make([]error, len(s.slots))
-	var slots sync.WaitGroup
-	for i, w := range s.slots {
-		slots.Go(func() {
-			if spent[i] = w.run(s.stopping); spent[i] != nil {
-				s.stop()
-			}
-		})
-	}
-	slots.Wait()
-	for _, p := range s.alive() { // the processes that were ending already
-		<-p.over
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return cmp.Or(errors.Join(spent...), errors.Join(s.cut...))
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s.manager = systemd.Find(s.config.Environ, s.log, func() { _ = s.runner.Workers() })
+	defer s.manager.Close()
+	over := make(chan struct{})
+	var signals sync.WaitGroup
+	signals.Go(func() { s.handleSignals(ctx, cancel, over) })
+	err := s.runner.Run(ctx)
+	close(over)
+	signals.Wait()
+	return err
 }
 
-// Stopping reports whether all workers are ending or have ended.
-func (s *Supervisor) Stopping() bool { return s.stopping.Err() != nil }
-
-// Ending returns a channel that is closed when the shutdown of all workers
-// starts.
-func (s *Supervisor) Ending() <-chan struct{} { return s.stopping.Done() }
+// Close closes the hub, after Run has returned.
+func (s *Supervisor) Close() {
+	ctx, cancel := context.WithTimeout(context.Background(), lastWord)
+	defer cancel()
+	_ = s.hub.Close(ctx) // all workers have ended
+}
 
 // Abort makes all workers write their stacks and end at once. It returns when
 // they have ended.
-func (s *Supervisor) Abort() {
-	s.stop()
-	left := s.alive()
-	for _, p := range left {
-		p.abort()
-	}
-	for _, p := range left {
-		<-p.over
-	}
+func (s *Supervisor) Abort() { s.runner.Abort() }
+
+// Stopping reports whether all workers are ending or have ended.
+func (s *Supervisor) Stopping() bool { return s.runner.Stopping() }
+
+// Ready reports whether any worker was ever ready.
+func (s *Supervisor) Ready() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ready
 }
 
-// Process returns the process that serves as the worker with this number, and
-// reports whether there is one.
-func (s *Supervisor) Process(id int) (*Process, bool) {
-	if id < 1 || id > len(s.slots) {
-		return nil, false
+// Restart replaces a worker, or all of them if id is 0, one after the other.
+// Each new worker is ready before the old one is asked to end. If a new worker
+// does not become ready, the old ones continue to serve, and Restart returns
+// the reason.
+func (s *Supervisor) Restart(ctx context.Context, id int) error {
+	if id == 0 {
+		return s.runner.Restart(ctx)
 	}
-	p := s.slots[id-1].now()
-	return p, p != nil
+	return s.runner.RestartOne(ctx, id)
 }
 
-// Processes returns all running processes in the order of their numbers. Of two
-// processes with the same number the older one comes first.
-func (s *Supervisor) Processes() []*Process { return s.alive() }
-
-// Workers returns the state of each process that Processes returns, and of the
-// workers that have no process because they cannot become ready.
-func (s *Supervisor) Workers() (all []Worker) {
-	runs := map[int]bool{}
-	for _, p := range s.alive() {
-		w := p.Worker()
-		w.Restarts, runs[w.ID] = s.slots[w.ID-1].replaced(), true
-		all = append(all, w)
+// Workers returns the workers ordered by number. Of two processes with the same
+// number the older one comes first. A worker that has died and has not been
+// replaced yet is in state Down.
+func (s *Supervisor) Workers() []Worker {
+	type key struct{ id, pid int }
+	sockets := map[key]string{}
+	s.mu.Lock()
+	for _, l := range s.lines {
+		sockets[key{l.process.ID(), l.process.PID()}] = l.socket
 	}
-	for _, slot := range s.slots {
-		if w, fails := slot.worker(); fails && !runs[w.ID] {
-			all = append(all, w)
+	s.mu.Unlock()
+	all := s.runner.Workers()
+	for i, w := range all {
+		all[i].Socket = sockets[key{w.ID, w.PID}]
+	}
+	for id := 1; id <= s.config.Workers; id++ {
+		if !slices.ContainsFunc(all, func(w Worker) bool { return w.ID == id }) {
+			all = append(all, Worker{ID: id, State: Down})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b Worker) int { return cmp.Compare(a.ID, b.ID) })
 	return all
 }
 
-// serves reports whether the whole program has started and a worker is ready
-// now.
-func (s *Supervisor) serves() bool {
-	return !slices.ContainsFunc(s.slots, func(w *slot) bool { return !w.wasReady() }) &&
-		slices.ContainsFunc(s.alive(), func(p *Process) bool { return p.Worker().State == Ready })
+// serve runs the supervisor's side of the line to a worker. It returns when the
+// line ends.
+func (s *Supervisor) serve(p *Process, conn net.Conn) {
+	s.mu.Lock() // calls of the worker wait until its line is known
+	l := &workerLine{process: p, peer: s.hub.Join(conn, fmt.Sprintf("worker %d", p.ID())), reloads: s.reloads, spoke: make(chan struct{})}
+	s.lines[l.peer] = l
+	s.mu.Unlock()
+	if limit := s.config.Hang; limit > 0 {
+		l.detectHang(limit)
+	}
+	<-l.peer.Done()
+	s.mu.Lock()
+	delete(s.lines, l.peer)
+	socket := l.socket
+	s.mu.Unlock()
+	if socket != "" {
+		_ = os.Remove(socket) // a worker that was killed leaves its socket behind
+	}
 }
 
-// Again makes the supervisor retry now the workers that cannot become ready.
-func (s *Supervisor) Again() {
-	for _, w := range s.slots {
-		if _, fails := w.worker(); fails {
-			select {
-			case w.again <- struct{}{}:
-			default: // a request is pending already
-			}
+// answer handles the calls of the workers.
+func (s *Supervisor) answer(ctx context.Context, from *cluster.Peer, name string, body []byte) ([]byte, error) {
+	s.mu.Lock()
+	l, ok := s.lines[from]
+	s.mu.Unlock()
+	if !ok {
+		return nil, errors.New("the caller is not a worker")
+	}
+	l.first.Do(func() { close(l.spoke) })
+	switch name {
+	case callConfig:
+		return json.Marshal(s.inputs.of(l.process.Generation()))
+	case callPlace:
+		return json.Marshal(s.config.Place)
+	case callReady:
+		return nil, s.workerReady(ctx, l, body)
+	case callTurn:
+		mine, err := s.runner.Begin(ctx, l.process, string(body))
+		return word(mine), err
+	case callDone:
+		s.runner.Done(l.process, string(body))
+		return nil, nil
+	case callOthers:
+		return word(!s.ending(l)), nil
+	case callDraining:
+		return word(s.drains(l)), nil
+	}
+	return nil, fmt.Errorf("unknown call %q", name)
+}
+
+// ending reports whether all workers are shutting down. The worker of l already
+// is. A signal to the whole process group reaches every process, so that the
+// worker may receive it before the supervisor. Therefore ending waits for
+// signalSkew.
+func (s *Supervisor) ending(l *workerLine) bool {
+	if l.process.Worker().State == Stopping {
+		return s.runner.Stopping()
+	}
+	timer := time.NewTimer(signalSkew)
+	defer timer.Stop()
+	select {
+	case <-s.runner.Ending():
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// signalSkew is how much earlier than the supervisor a worker may receive the
+// signal that ends all of them.
+const signalSkew = 100 * time.Millisecond
+
+// drains reports whether all workers are shutting down. In that case no process
+// goes on accepting: the workers must serve the connections in the queues of
+// the listeners before they end, and drains keeps new connections out of the
+// queues.
+func (s *Supervisor) drains(l *workerLine) bool {
+	if !s.ending(l) {
+		return false
+	}
+	for _, shared := range s.config.Listeners {
+		shared.Control(func(fd uintptr) { _ = listen.TurnAway(fd) }) // otherwise connections of the last moment are lost
+	}
+	return true
+}
+
+// workerReady records that a worker has started.
+func (s *Supervisor) workerReady(ctx context.Context, l *workerLine, body []byte) error {
+	var r readyMessage
+	if err := json.Unmarshal(body, &r); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	l.socket = r.Socket
+	s.mu.Unlock()
+	s.inputs.begin(l.process.Generation(), r.Read)
+	s.inputs.forget(s.runner.Oldest())
+	if r.Grace > 0 { // workers of an older build do not send it
+		l.process.SetGrace(r.Grace)
+	}
+	l.process.Ready(nil)
+	s.mu.Lock() // from here on, and not before, a reload reaches the worker
+	s.ready = true
+	behind := s.reloads != l.reloads
+	s.mu.Unlock()
+	if behind {
+		_ = s.reloadWorker(ctx, l) // reloadWorker logs its errors
+	}
+	s.reportStart(r.Report)
+	return nil
+}
+
+// reportStart calls Config.Started once all workers are ready for the first
+// time.
+func (s *Supervisor) reportStart(report json.RawMessage) {
+	ready := map[int]bool{}
+	for _, w := range s.runner.Workers() {
+		if w.State == Ready {
+			ready[w.ID] = true
 		}
 	}
-}
-
-func (s *Supervisor) alive() []*Process {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := make([]*Process, 0, len(s.processes))
-	for p := range s.processes {
-		all = append(all, p)
-	}
-	slices.SortFunc(all, func(a, b *Process) int {
-		return cmp.Or(cmp.Compare(a.id, b.id), a.began.Compare(b.began))
-	})
-	return all
-}
-
-func (s *Supervisor) enter(p *Process) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.processes[p] = struct{}{}
-}
-
-// leave records that a process has ended, and how it ended if Run reports that.
-func (s *Supervisor) leave(p *Process, cut error) {
-	s.turns.leave(p)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.processes, p)
-	if cut != nil && s.stopping.Err() != nil {
-		s.cut = append(s.cut, fmt.Errorf("worker %d (pid %d): %w", p.id, p.PID(), cut))
+	due := !s.started && len(ready) == s.config.Workers
+	s.started = s.started || due
+	s.mu.Unlock()
+	if due {
+		s.manager.Ready()
+		s.config.Started(report)
 	}
 }
-
-// Begin requests the turn of a worker for a task that the workers of a
-// generation do once. It returns true when p must do the task and then call
-// Done, and false when the task is done. A worker that dies during its turn
-// passes the turn on.
-func (s *Supervisor) Begin(ctx context.Context, p *Process, name string) (bool, error) {
-	return s.turns.begin(ctx, p, name)
-}
-
-// Done records that p has finished the task of its turn.
-func (s *Supervisor) Done(p *Process, name string) { s.turns.done(p, name) }

@@ -250,7 +250,7 @@ func TestWorkerThatHangsIsLeftOutWithinABound(t *testing.T) {
 	}{
 		{"/metrics", 5 * time.Second, 200, `mega_worker_scrape_failures_total{worker="1"} 1`, `mega_lock_active{worker="1"}`},
 		{"/readyz", 2 * time.Second, 200, `"status":"ok"`, "worker 1"},
-		{"/readyz?verbose", 4 * time.Second, 200, `"worker 1: it has not answered for `, `"worker 1: disk"`},
+		{"/readyz?verbose", 4 * time.Second, 200, `"worker 1: no answer within `, `"worker 1: disk"`},
 		{"/ops/locks", 3 * time.Second, 200, `"locks"`, ""},
 		{"/ops/locks?worker=1", 3 * time.Second, 502, fmt.Sprintf("worker 1, pid %d: it does not answer within 1s", pids[1]), ""},
 		{"/ops/locks?worker=3", 3 * time.Second, 200, `"locks"`, ""},

@@ -7,18 +7,16 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
-	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/workers"
 )
 
 // Probes of a supervisor. The supervisor answers for its workers, and asks them
 // over their lines, so that they need no socket for probes.
 
-func (w *crew) startupz(out http.ResponseWriter, _ *http.Request) {
-	if !w.watch.started.Load() {
+func (s *supervisor) startupz(out http.ResponseWriter, _ *http.Request) {
+	if !s.workers.Ready() {
 		answer(out, http.StatusServiceUnavailable, readiness{Status: "starting"})
 		return
 	}
@@ -27,8 +25,8 @@ func (w *crew) startupz(out http.ResponseWriter, _ *http.Request) {
 
 // readyz answers 200 as long as one worker is ready, since all workers accept
 // from the same listeners.
-func (w *crew) readyz(out http.ResponseWriter, r *http.Request) {
-	is := w.ready(r.Context(), r.URL.Query().Has("verbose"))
+func (s *supervisor) readyz(out http.ResponseWriter, r *http.Request) {
+	is := s.ready(r.Context(), r.URL.Query().Has("verbose"))
 	status := http.StatusServiceUnavailable
 	if is.Status == "ok" {
 		status = http.StatusOK
@@ -36,49 +34,38 @@ func (w *crew) readyz(out http.ResponseWriter, r *http.Request) {
 	answer(out, status, is)
 }
 
-func (w *crew) ready(ctx context.Context, verbose bool) readiness {
-	workers := w.serving()
+func (s *supervisor) ready(ctx context.Context, verbose bool) readiness {
 	switch {
-	case w.workers.Stopping():
+	case s.workers.Stopping():
 		return readiness{Status: "stopping"}
-	case !w.watch.started.Load():
+	case !s.workers.Ready():
 		return readiness{Status: "starting"}
-	case len(workers) == 0:
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.program.LongestCheck()+2*checkGrace)
+	defer cancel()
+	enough := inquiry.ok // one ready worker is enough
+	if verbose {
+		enough = func(inquiry) bool { return false }
+	}
+	all := s.inquire(ctx, enough)
+	if len(all) == 0 {
 		return readiness{Status: "not ready", Reasons: map[string]string{"workers": "none of them is ready"}}
 	}
-	ctx, cancel := context.WithTimeout(ctx, w.program.LongestCheck()+2*checkGrace)
-	defer cancel()
-	if verbose {
-		return w.degraded(joined(inquire(ctx, workers, nil)))
+	is := s.degraded(joined(all))
+	if !verbose {
+		is.Checks = nil
 	}
-	is := w.degraded(joined(inquire(ctx, workers, cancel))) // one ready worker is enough
-	is.Checks = nil
 	return is
 }
 
 // degraded adds the workers that fail to start.
-func (w *crew) degraded(is readiness) readiness {
-	for _, x := range w.seen() {
+func (s *supervisor) degraded(is readiness) readiness {
+	for _, x := range s.seen() {
 		if x.State == string(workers.Failing) {
 			is.Degraded = append(is.Degraded, fmt.Sprintf("worker %d: failing: %s", x.ID, x.Ended))
 		}
 	}
 	return is
-}
-
-// serving returns the workers that are ready, ordered by number.
-func (w *crew) serving() (all []*member) {
-	workers := admin.Serving(w.seen())
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, x := range workers {
-		for _, m := range w.members {
-			if m.process.PID() == x.PID {
-				all = append(all, m)
-			}
-		}
-	}
-	return all
 }
 
 // inquiry is the result of asking a worker whether it is ready.
@@ -89,38 +76,19 @@ type inquiry struct {
 	err  error // why the worker did not answer
 }
 
-// inquire asks all workers concurrently. If enough is not nil, inquire calls it
-// once a worker is ready, and returns only the result of that worker.
-func inquire(ctx context.Context, workers []*member, enough func()) []inquiry {
-	all := make([]inquiry, len(workers))
-	var asking sync.WaitGroup
-	for i, worker := range workers {
-		asking.Go(func() {
-			all[i] = worker.inquire(ctx)
-			if enough != nil && all[i].ok() {
-				enough()
-			}
-		})
-	}
-	asking.Wait()
-	if i := slices.IndexFunc(all, inquiry.ok); enough != nil && i >= 0 {
-		return all[i : i+1]
+// inquire asks all ready workers concurrently, until enough reports true for one
+// of the results; then it returns that result alone.
+func (s *supervisor) inquire(ctx context.Context, enough func(inquiry) bool) (all []inquiry) {
+	for _, a := range s.workers.Check(ctx, func(a workers.Answer) bool { return enough(newInquiry(a)) }) {
+		all = append(all, newInquiry(a))
 	}
 	return all
 }
 
-func (m *member) inquire(ctx context.Context) inquiry {
-	i := inquiry{name: fmt.Sprintf("worker %d", m.process.ID())}
-	began := time.Now()
-	body, err := m.peer.Call(ctx, callCheck, nil)
-	i.took = time.Since(began)
-	switch {
-	case err == nil:
-		i.err = json.Unmarshal(body, &i.is)
-	case ctx.Err() != nil:
-		i.err = fmt.Errorf("it has not answered for %v", i.took.Round(time.Millisecond))
-	default:
-		i.err = err
+func newInquiry(a workers.Answer) inquiry {
+	i := inquiry{name: fmt.Sprintf("worker %d", a.Worker), took: a.Took, err: a.Err}
+	if i.err == nil {
+		i.err = json.Unmarshal(a.Body, &i.is)
 	}
 	return i
 }

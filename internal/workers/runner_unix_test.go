@@ -31,7 +31,7 @@ func until(t *testing.T, what string, so func() bool) {
 }
 
 // serving waits until all that is there are n ready workers, and returns them.
-func (c *crewed) serving(t *testing.T, n int) (all []Worker) {
+func (c *testRunner) serving(t *testing.T, n int) (all []Worker) {
 	t.Helper()
 	until(t, fmt.Sprintf("%d ready workers", n), func() bool {
 		all = c.Workers()
@@ -46,7 +46,7 @@ func (c *crewed) serving(t *testing.T, n int) (all []Worker) {
 }
 
 // ask asks on a connection of its own.
-func (c *crewed) ask(t *testing.T, path string) string {
+func (c *testRunner) ask(t *testing.T, path string) string {
 	t.Helper()
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
 	r, err := client.Get("http://" + c.addr + path)
@@ -62,7 +62,7 @@ func (c *crewed) ask(t *testing.T, path string) string {
 }
 
 // stop ends the workers and returns what Run did.
-func (c *crewed) stop() error {
+func (c *testRunner) stop() error {
 	c.end()
 	<-c.over
 	return c.err
@@ -71,7 +71,7 @@ func (c *crewed) stop() error {
 func alive(pid int) bool { return syscall.Kill(pid, 0) == nil }
 
 func TestWorkersServeFromOneListenerAndAreNumbered(t *testing.T) {
-	c := crew(t, 3)
+	c := startRunner(t, 3)
 	workers := c.serving(t, 3)
 	served := map[string]bool{}
 	until(t, "an answer of each worker", func() bool {
@@ -94,7 +94,7 @@ func TestWorkersServeFromOneListenerAndAreNumbered(t *testing.T) {
 }
 
 func TestChildOfAWorkerInheritsNeitherLineNorListener(t *testing.T) {
-	c := crew(t, 1)
+	c := startRunner(t, 1)
 	c.serving(t, 1)
 	if got := c.ask(t, "/files"); got != "0 <nil>" {
 		t.Errorf("sockets of the child: %s", got)
@@ -102,7 +102,7 @@ func TestChildOfAWorkerInheritsNeitherLineNorListener(t *testing.T) {
 }
 
 func TestDeadWorkerIsReplacedUnderItsNumber(t *testing.T) {
-	c := crew(t, 2)
+	c := startRunner(t, 2)
 	for round := range 3 {
 		before := c.serving(t, 2)
 		if err := syscall.Kill(before[1].PID, syscall.SIGKILL); err != nil {
@@ -120,7 +120,7 @@ func TestDeadWorkerIsReplacedUnderItsNumber(t *testing.T) {
 }
 
 // failing waits until worker 2 fails beside two that serve.
-func (c *crewed) failing(t *testing.T) []Worker {
+func (c *testRunner) failing(t *testing.T) []Worker {
 	t.Helper()
 	until(t, "a worker that fails", func() bool {
 		all := c.Workers()
@@ -132,14 +132,14 @@ func (c *crewed) failing(t *testing.T) []Worker {
 // Neither a wish to be tried again nor one for a new generation waits for the
 // slow pace.
 func TestWorkerThatCannotStartLeavesTheOthersAloneAndIsTriedAgain(t *testing.T) {
-	for name, again := range map[string]func(c *crewed) error{
-		"when asked":     func(c *crewed) error { c.Again(); return nil },
-		"by a restart":   func(c *crewed) error { return c.Restart(t.Context()) },
-		"by its own":     func(c *crewed) error { return c.RestartOne(t.Context(), 2) },
-		"after a failed": func(c *crewed) error { c.Again(); return c.RestartOne(t.Context(), 2) },
+	for name, again := range map[string]func(c *testRunner) error{
+		"when asked":     func(c *testRunner) error { c.Again(); return nil },
+		"by a restart":   func(c *testRunner) error { return c.Restart(t.Context()) },
+		"by its own":     func(c *testRunner) error { return c.RestartOne(t.Context(), 2) },
+		"after a failed": func(c *testRunner) error { c.Again(); return c.RestartOne(t.Context(), 2) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := crew(t, 3)
+			c := startRunner(t, 3)
 			before := c.serving(t, 3)
 			write(t, c.folder, "crash")
 			if err := syscall.Kill(before[1].PID, syscall.SIGKILL); err != nil {
@@ -164,7 +164,7 @@ func TestWorkerThatCannotStartLeavesTheOthersAloneAndIsTriedAgain(t *testing.T) 
 }
 
 func TestWorkerThatFailsIsTriedAtASlowPace(t *testing.T) {
-	c := crew(t, 3, "hasty")
+	c := startRunner(t, 3, "hasty")
 	before := c.serving(t, 3)
 	write(t, c.folder, "crash")
 	if err := syscall.Kill(before[1].PID, syscall.SIGKILL); err != nil {
@@ -180,7 +180,7 @@ func TestWorkerThatFailsIsTriedAtASlowPace(t *testing.T) {
 }
 
 func TestFiveDeathsInARowBeforeAWorkerIsReadyEndEverything(t *testing.T) {
-	c := crew(t, 3)
+	c := startRunner(t, 3)
 	workers := c.serving(t, 3)
 	write(t, c.folder, "crash")
 	for _, w := range workers {
@@ -205,7 +205,7 @@ func TestFiveDeathsInARowBeforeAWorkerIsReadyEndEverything(t *testing.T) {
 
 // Four deaths, then it is ready, and twice over: the second row begins anew.
 func TestWorkerThatWasReadyResetsTheBudget(t *testing.T) {
-	c := crew(t, 1, "crash-gently")
+	c := startRunner(t, 1, "crash-gently")
 	first := c.serving(t, 1)
 	if err := syscall.Kill(first[0].PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -220,7 +220,7 @@ func TestWorkerThatWasReadyResetsTheBudget(t *testing.T) {
 }
 
 func TestHopelessEndIsNotTriedAgain(t *testing.T) {
-	c := crew(t, 2, "crash-2", "slow") // as long as none has been ready
+	c := startRunner(t, 2, "crash-2", "slow") // as long as none has been ready
 	<-c.over
 	var spent *SpentError
 	if !errors.As(c.err, &spent) || spent.Deaths != 1 || spent.Status != 78 || spent.Worker != 2 {
@@ -231,7 +231,7 @@ func TestHopelessEndIsNotTriedAgain(t *testing.T) {
 // A worker that dies before it has taken its listener leaves it as it was: one
 // that blocks would block the others, who share it.
 func TestSharedListenerNeverBlocks(t *testing.T) {
-	c := crew(t, 2, "crash")
+	c := startRunner(t, 2, "crash")
 	<-c.over
 	c.listener.Control(func(fd uintptr) {
 		if flags, err := unix.FcntlInt(fd, unix.F_GETFL, 0); err != nil || flags&unix.O_NONBLOCK == 0 {
@@ -241,7 +241,7 @@ func TestSharedListenerNeverBlocks(t *testing.T) {
 }
 
 func TestNoDescriptorIsLeftOfADeadWorker(t *testing.T) {
-	c := crew(t, 2)
+	c := startRunner(t, 2)
 	c.serving(t, 2)
 	before := openFiles()
 	for range 5 {
@@ -264,7 +264,7 @@ func openFiles() (n int) {
 }
 
 func TestPausesBetweenDeathsGrow(t *testing.T) {
-	s := New(Config{})
+	s := newRunner(runnerConfig{})
 	for n, want := range map[int]time.Duration{1: 100 * time.Millisecond, 2: 200 * time.Millisecond, 4: 800 * time.Millisecond, 6: 2 * time.Second, 99: 2 * time.Second} {
 		if got := s.backoff(n); got != want {
 			t.Errorf("after %d: %v, want %v", n, got, want)
@@ -273,7 +273,7 @@ func TestPausesBetweenDeathsGrow(t *testing.T) {
 }
 
 func TestRollingRestartReplacesOneAfterTheOther(t *testing.T) {
-	c := crew(t, 3)
+	c := startRunner(t, 3)
 	before := c.serving(t, 3)
 	most, over := 0, make(chan error, 1)
 	go func() { over <- c.Restart(t.Context()) }()
@@ -308,7 +308,7 @@ func TestRollingRestartReplacesOneAfterTheOther(t *testing.T) {
 }
 
 func TestOneWorkerIsRestartedInItsGeneration(t *testing.T) {
-	c := crew(t, 2)
+	c := startRunner(t, 2)
 	before := c.serving(t, 2)
 	if err := c.RestartOne(t.Context(), 2); err != nil {
 		t.Fatal(err)
@@ -323,7 +323,7 @@ func TestOneWorkerIsRestartedInItsGeneration(t *testing.T) {
 }
 
 func TestReplacementThatIsNeverReadyLeavesTheOldOne(t *testing.T) {
-	c := crew(t, 2)
+	c := startRunner(t, 2)
 	before := c.serving(t, 2)
 	write(t, c.folder, "crash")
 	err := c.Restart(t.Context())
@@ -337,7 +337,7 @@ func TestReplacementThatIsNeverReadyLeavesTheOldOne(t *testing.T) {
 }
 
 func TestOnlyOneRestartAtATime(t *testing.T) {
-	c := crew(t, 1)
+	c := startRunner(t, 1)
 	c.serving(t, 1)
 	write(t, c.folder, "slow")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -357,7 +357,7 @@ func TestOnlyOneRestartAtATime(t *testing.T) {
 }
 
 func TestStopBeforeAnyWorkerIsReadyEndsThemAll(t *testing.T) {
-	c := crew(t, 3, "slow")
+	c := startRunner(t, 3, "slow")
 	until(t, "three processes", func() bool { return len(c.Workers()) == 3 })
 	started := c.Workers()
 	if err := c.stop(); err != nil {
@@ -371,7 +371,7 @@ func TestStopBeforeAnyWorkerIsReadyEndsThemAll(t *testing.T) {
 }
 
 func TestWorkerThatCutsSomethingOffIsNamed(t *testing.T) {
-	c := crew(t, 2, "cut")
+	c := startRunner(t, 2, "cut")
 	c.serving(t, 2)
 	if err := c.stop(); err == nil || !strings.Contains(err.Error(), "worker 1 (pid") || !strings.Contains(err.Error(), "exit status 1") {
 		t.Errorf("got %v", err)
@@ -379,7 +379,7 @@ func TestWorkerThatCutsSomethingOffIsNamed(t *testing.T) {
 }
 
 func TestWorkerThatDoesNotEndIsKilled(t *testing.T) {
-	c := crew(t, 1, "stubborn")
+	c := startRunner(t, 1, "stubborn")
 	w := c.serving(t, 1)
 	began := time.Now()
 	err := c.stop()
@@ -392,7 +392,7 @@ func TestWorkerThatDoesNotEndIsKilled(t *testing.T) {
 }
 
 func TestWorkerHasTheTimeToEndThatItWasGiven(t *testing.T) {
-	c := crew(t, 1, "stubborn")
+	c := startRunner(t, 1, "stubborn")
 	w := c.serving(t, 1)
 	p, _ := c.Process(1)
 	p.SetGrace(300 * time.Millisecond)
@@ -402,7 +402,7 @@ func TestWorkerHasTheTimeToEndThatItWasGiven(t *testing.T) {
 }
 
 func TestAbortEndsAtOnce(t *testing.T) {
-	c := crew(t, 2, "stubborn")
+	c := startRunner(t, 2, "stubborn")
 	workers := c.serving(t, 2)
 	began := time.Now()
 	c.Abort()
@@ -440,7 +440,7 @@ func TestWorkersEndWhenTheirSupervisorIsKilled(t *testing.T) {
 }
 
 func TestWhatIsDoneOnceIsTakenOverFromTheDead(t *testing.T) {
-	c := crew(t, 3, "primary")
+	c := startRunner(t, 3, "primary")
 	c.serving(t, 3)
 	if err := c.Restart(t.Context()); err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package boot
+package workers
 
 import (
 	"context"
@@ -12,31 +12,31 @@ import (
 // signs is the number of pings within cluster.hang_timeout.
 const signs = 10
 
-// watchWorker kills the worker when it does not answer for limit. It returns
+// detectHang kills the worker when it does not answer for limit. It returns
 // when the line ends.
 //
-// watchWorker counts ticks rather than time. A ticker drops the ticks of a
+// detectHang counts ticks rather than time. A ticker drops the ticks of a
 // period in which this process or the machine was suspended. As a result, a
 // worker is not killed for an answer that its supervisor did not read.
-func (m *member) watchWorker(limit time.Duration) {
+func (l *workerLine) detectHang(limit time.Duration) {
 	tick := time.NewTicker(limit / signs)
 	defer tick.Stop()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	var answered <-chan struct{} = m.spoke // a call before the worker has joined would break the line
+	var answered <-chan struct{} = l.spoke // a call before the worker has joined would break the line
 	for silent := 0; ; {
 		select {
-		case <-m.peer.Done():
+		case <-l.peer.Done():
 			return
 		case <-answered:
 			silent, answered = 0, nil
 		case <-tick.C:
 			if answered == nil {
-				answered = m.askAlive(ctx)
+				answered = l.askAlive(ctx)
 				continue
 			}
 			if silent++; silent == signs {
-				m.process.Hung(limit)
+				l.process.Hung(limit)
 			}
 		}
 	}
@@ -45,11 +45,11 @@ func (m *member) watchWorker(limit time.Duration) {
 // askAlive pings the worker. The returned channel is closed when the worker
 // answers, even with an error, or when ctx or the line ends. The goroutine of
 // askAlive ends at that time.
-func (m *member) askAlive(ctx context.Context) <-chan struct{} {
+func (l *workerLine) askAlive(ctx context.Context) <-chan struct{} {
 	answered := make(chan struct{})
 	go func() {
 		defer close(answered)
-		_, _ = m.peer.Call(ctx, callAlive, nil)
+		_, _ = l.peer.Call(ctx, callAlive, nil)
 	}()
 	return answered
 }

@@ -1,0 +1,81 @@
+package workers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/megaframework/mega/config"
+)
+
+// Reload loads and checks the configuration. If it is valid, Reload makes the
+// workers load it.
+func (s *Supervisor) Reload(ctx context.Context) ([]config.Change, error) {
+	s.reloading.Lock()
+	defer s.reloading.Unlock()
+	files := new(config.Files)
+	next, changes, err := s.config.Load(s.settings, files)
+	if err != nil {
+		s.log.Error("configuration reload refused", "error", err)
+		return nil, err
+	}
+	files.Keep()
+	s.settings = next
+	s.inputs.reload(files)
+	s.runner.Again() // retries workers that could not start with the previous configuration
+	return changes, s.reloadWorkers(ctx)
+}
+
+// reloadWorkers makes all workers reload the configuration from the checked
+// files.
+func (s *Supervisor) reloadWorkers(ctx context.Context) error {
+	s.mu.Lock()
+	s.reloads++
+	lines := make([]*workerLine, 0, len(s.lines))
+	for _, l := range s.lines {
+		lines = append(lines, l)
+	}
+	s.mu.Unlock()
+	errs := make([]error, len(lines))
+	var all sync.WaitGroup
+	for i, l := range lines {
+		all.Go(func() { errs[i] = s.reloadWorker(ctx, l) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// reloadTime is the timeout of a worker's reload.
+const reloadTime = 10 * time.Second
+
+// reloadWorker makes a worker reload the configuration. A worker that is still
+// starting does so when it is ready.
+func (s *Supervisor) reloadWorker(ctx context.Context, l *workerLine) error {
+	if l.process.Worker().State != Ready {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, reloadTime)
+	defer cancel()
+	var body []byte
+	var err error
+	if live := s.inputs.live(l.process.Generation()); live != nil {
+		body, err = json.Marshal(live)
+	}
+	if err == nil {
+		_, err = l.peer.Call(ctx, callReload, body)
+	}
+	if err != nil {
+		s.log.Error("configuration not reloaded by a worker", "worker", l.process.ID(), "pid", l.process.PID(), "error", err)
+		return unansweredError{fmt.Errorf("reload the configuration of worker %d, pid %d: %w", l.process.ID(), l.process.PID(), err)}
+	}
+	return nil
+}
+
+// unansweredError is the error of a worker that has not followed a request.
+type unansweredError struct{ error }
+
+// Code returns the code of a worker that does not answer.
+func (unansweredError) Code() string { return "worker.unanswered" }

@@ -1,0 +1,224 @@
+// Package workers runs a program as several processes, its workers. The
+// supervisor starts the workers from its own executable, passes its open
+// listeners to them, and replaces those that die. It restarts them one after
+// the other without a gap, and ends them when it ends.
+//
+// A worker inherits listeners and a connection to its supervisor, its line.
+// Environment variables describe them; Inherit reads these variables. This
+// package does not define the protocol on the line: the code that serves the
+// line calls Process.Ready when the worker reports that it is ready. A worker
+// whose line ends has lost its supervisor, and must end.
+package workers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// runnerConfig configures a runner.
+type runnerConfig struct {
+	Workers int // at least 1
+
+	Path   string   // path of the executable
+	Args   []string // with the program's name first
+	Env    []string // the variables of the worker are added
+	Stdout io.Writer
+	Stderr io.Writer
+
+	Listeners []*Listener // each worker inherits all of them
+
+	// Grace is how long a worker may take to end after it was asked to. Then
+	// the supervisor kills it.
+	Grace time.Duration
+
+	// Serve is the supervisor's side of the line to a worker. It is called when
+	// the process has been started, and returns when the line has ended. Serve
+	// owns conn and closes it.
+	Serve func(p *Process, conn net.Conn)
+
+	// Permanent reports whether a worker that ended with this status would end
+	// in the same way again. The supervisor calls it until one worker has been
+	// ready. It may be nil.
+	Permanent func(status int) bool
+
+	Log *slog.Logger // nil disables logging
+}
+
+// runner runs worker processes. Its methods may be called concurrently.
+type runner struct {
+	config runnerConfig
+	slots  []*slot
+	turns  turns
+
+	stop     context.CancelFunc
+	stopping context.Context // ends when the shutdown of all workers starts
+	rolling  chan struct{}   // has room for one restart of workers
+	settled  atomic.Bool     // a worker has been ready
+	pause    time.Duration   // after the first death in a row; tests use a shorter one
+	lull     time.Duration   // between attempts while other workers serve; tests use a shorter one
+
+	mu         sync.Mutex // guards the fields below
+	generation int        // the newest
+	processes  map[*Process]struct{}
+	cut        []error // the errors of workers that failed while they were ending
+}
+
+// newRunner returns a runner that has not started any process.
+func newRunner(c runnerConfig) *runner {
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+	s := &runner{config: c, rolling: make(chan struct{}, 1), generation: 1, pause: firstPause, lull: lull, processes: make(map[*Process]struct{})}
+	s.turns.all = make(map[turnKey]*turn)
+	s.stopping, s.stop = context.WithCancel(context.Background())
+	for i := range max(c.Workers, 1) {
+		s.slots = append(s.slots, &slot{of: s, id: i + 1, generation: 1, replace: make(chan *replacement), again: make(chan struct{}, 1)})
+	}
+	return s
+}
+
+// Run starts the workers and keeps them running until ctx ends; then it ends
+// them. It returns nil if all of them ended without an error. It returns a
+// *SpentError if one worker could not become ready at the first start, or while
+// no other served. Otherwise it returns an error that lists the workers that
+// had to be cut off. No worker is left when Run returns.
+func (s *runner) Run(ctx context.Context) error {
+	defer s.stop()
+	unhook := context.AfterFunc(ctx, s.stop)
+	defer unhook()
+	spent := make([]error, len(s.slots))
+	var slots sync.WaitGroup
+	for i, w := range s.slots {
+		slots.Go(func() {
+			if spent[i] = w.run(s.stopping); spent[i] != nil {
+				s.stop()
+			}
+		})
+	}
+	slots.Wait()
+	for _, p := range s.alive() { // the processes that were ending already
+		<-p.over
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return cmp.Or(errors.Join(spent...), errors.Join(s.cut...))
+}
+
+// Stopping reports whether all workers are ending or have ended.
+func (s *runner) Stopping() bool { return s.stopping.Err() != nil }
+
+// Ending returns a channel that is closed when the shutdown of all workers
+// starts.
+func (s *runner) Ending() <-chan struct{} { return s.stopping.Done() }
+
+// Abort makes all workers write their stacks and end at once. It returns when
+// they have ended.
+func (s *runner) Abort() {
+	s.stop()
+	left := s.alive()
+	for _, p := range left {
+		p.abort()
+	}
+	for _, p := range left {
+		<-p.over
+	}
+}
+
+// Process returns the process that serves as the worker with this number, and
+// reports whether there is one.
+func (s *runner) Process(id int) (*Process, bool) {
+	if id < 1 || id > len(s.slots) {
+		return nil, false
+	}
+	p := s.slots[id-1].now()
+	return p, p != nil
+}
+
+// Processes returns all running processes in the order of their numbers. Of two
+// processes with the same number the older one comes first.
+func (s *runner) Processes() []*Process { return s.alive() }
+
+// Workers returns the state of each process that Processes returns, and of the
+// workers that have no process because they cannot become ready.
+func (s *runner) Workers() (all []Worker) {
+	runs := map[int]bool{}
+	for _, p := range s.alive() {
+		w := p.Worker()
+		w.Restarts, runs[w.ID] = s.slots[w.ID-1].replaced(), true
+		all = append(all, w)
+	}
+	for _, slot := range s.slots {
+		if w, fails := slot.worker(); fails && !runs[w.ID] {
+			all = append(all, w)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Worker) int { return cmp.Compare(a.ID, b.ID) })
+	return all
+}
+
+// serves reports whether the whole program has started and a worker is ready
+// now.
+func (s *runner) serves() bool {
+	return !slices.ContainsFunc(s.slots, func(w *slot) bool { return !w.wasReady() }) &&
+		slices.ContainsFunc(s.alive(), func(p *Process) bool { return p.Worker().State == Ready })
+}
+
+// Again makes the supervisor retry now the workers that cannot become ready.
+func (s *runner) Again() {
+	for _, w := range s.slots {
+		if _, fails := w.worker(); fails {
+			select {
+			case w.again <- struct{}{}:
+			default: // a request is pending already
+			}
+		}
+	}
+}
+
+func (s *runner) alive() []*Process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]*Process, 0, len(s.processes))
+	for p := range s.processes {
+		all = append(all, p)
+	}
+	slices.SortFunc(all, func(a, b *Process) int {
+		return cmp.Or(cmp.Compare(a.id, b.id), a.began.Compare(b.began))
+	})
+	return all
+}
+
+func (s *runner) enter(p *Process) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.processes[p] = struct{}{}
+}
+
+// leave records that a process has ended, and how it ended if Run reports that.
+func (s *runner) leave(p *Process, cut error) {
+	s.turns.leave(p)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.processes, p)
+	if cut != nil && s.stopping.Err() != nil {
+		s.cut = append(s.cut, fmt.Errorf("worker %d (pid %d): %w", p.id, p.PID(), cut))
+	}
+}
+
+// Begin requests the turn of a worker for a task that the workers of a
+// generation do once. It returns true when p must do the task and then call
+// Done, and false when the task is done. A worker that dies during its turn
+// passes the turn on.
+func (s *runner) Begin(ctx context.Context, p *Process, name string) (bool, error) {
+	return s.turns.begin(ctx, p, name)
+}
+
+// Done records that p has finished the task of its turn.
+func (s *runner) Done(p *Process, name string) { s.turns.done(p, name) }
