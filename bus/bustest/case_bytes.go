@@ -58,7 +58,7 @@ func (e *env) same(got []byte, size int, what string) {
 	for at < min(len(got), size) && got[at] == want[at] {
 		at++
 	}
-	e.fail("%s of %d bytes has %d, and is another from byte %d on", what, size, len(got), at)
+	e.Fail("%s of %d bytes has %d, and is another from byte %d on", what, size, len(got), at)
 }
 
 // everySize sends each size as an event without and with a header, as a request
@@ -74,17 +74,17 @@ func everySize(e *env) {
 	all := sizes(e.fits(a) - room)
 	for _, n := range all {
 		data := pattern(n)
-		e.must(a.Publish(e.ctx, "plain", data), "publish %d bytes", n)
-		e.must(a.Publish(e.ctx, "headed", data, header), "publish %d bytes with a header", n)
-		m, err := a.Request(e.ctx, "ask", data)
-		e.must(err, "request with %d bytes", n)
+		e.Must(a.Publish(e.Ctx, "plain", data), "publish %d bytes", n)
+		e.Must(a.Publish(e.Ctx, "headed", data, header), "publish %d bytes with a header", n)
+		m, err := a.Request(e.Ctx, "ask", data)
+		e.Must(err, "request with %d bytes", n)
 		e.same(m.Data, n, "an answer")
-		e.want(m.Header.Get("size") == fmt.Sprint(n), "the answer of %d bytes has the header %q", n, m.Header)
+		e.Want(m.Header.Get("size") == fmt.Sprint(n), "the answer of %d bytes has the header %q", n, m.Header)
 	}
 	a.flush()
 	e.drain(plain, headed)
 	for what, in := range map[string]*inbox{"an event": plain, "an event with a header": headed} {
-		e.want(in.len() == len(all), "%d of %d events have come", in.len(), len(all))
+		e.Want(in.len() == len(all), "%d of %d events have come", in.len(), len(all))
 		for i, m := range in.all() {
 			e.same(m.Data, all[i], what)
 		}

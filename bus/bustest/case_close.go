@@ -21,22 +21,22 @@ func closed(e *env) {
 	in := b.listen("x")
 	s := b.echo("x")
 	b.publish("x", "1")
-	e.must(b.Close(), "close")
-	e.must(b.Close(), "close again")
+	e.Must(b.Close(), "close")
+	e.Must(b.Close(), "close again")
 	before := time.Now()
 	for verb, err := range b.verbs("x") {
-		e.is(err, bus.ErrClosed, "%s", verb)
+		e.Is(err, bus.ErrClosed, "%s", verb)
 		e.hasCode(err, "bus.closed")
 	}
-	e.is(b.Flush(e.ctx), bus.ErrClosed, "flush")
-	e.is(b.Drain(e.ctx), bus.ErrClosed, "drain")
+	e.Is(b.Flush(e.Ctx), bus.ErrClosed, "flush")
+	e.Is(b.Drain(e.Ctx), bus.ErrClosed, "drain")
 	in.Stop()
-	e.must(in.Drain(e.ctx), "drain a subscription")
-	e.is(in.Err(), bus.ErrClosed, "why the subscription ended")
-	e.is(s.Err(), bus.ErrClosed, "why the responder ended")
-	e.await(in.Done(), "it is over")
+	e.Must(in.Drain(e.Ctx), "drain a subscription")
+	e.Is(in.Err(), bus.ErrClosed, "why the subscription ended")
+	e.Is(s.Err(), bus.ErrClosed, "why the responder ended")
+	e.Await(in.Done(), "it is over")
 	state, _ := b.State()
-	e.want(state == bus.StateClosed && b.Info().Name != "" && b.Stats().State == bus.StateClosed, "the state is %s", state)
+	e.Want(state == bus.StateClosed && b.Info().Name != "" && b.Stats().State == bus.StateClosed, "the state is %s", state)
 	e.took(before, 0, 10, "all these calls")
 }
 
@@ -46,18 +46,18 @@ func closeEndsRequests(e *env) {
 	n := min(max(Scaled(1000), 100), bus.MaxConcurrency)
 	var over []<-chan struct{}
 	for range n {
-		over = append(over, e.async(func() {
-			_, err := a.Request(e.ctx, "x", nil)
+		over = append(over, e.Async(func() {
+			_, err := a.Request(e.Ctx, "x", nil)
 			if !errors.Is(err, bus.ErrClosed) {
-				e.report("request: %w", err)
+				e.Report("request: %w", err)
 			}
 		}))
 	}
-	e.soon("they are in flight", func() bool { return s.Stats().Running == n })
+	e.Soon("they are in flight", func() bool { return s.Stats().Running == n })
 	before := time.Now()
-	e.must(a.Close(), "close")
+	e.Must(a.Close(), "close")
 	for _, c := range over {
-		e.await(c, "the requests end")
+		e.Await(c, "the requests end")
 	}
 	e.took(before, 0, 20, "closing")
 }
@@ -68,14 +68,14 @@ func closeNames(e *env) {
 	hold, running := e.gate(), e.gate()
 	s := b.subscribe("x", func(context.Context, *bus.Msg) error { running.open(); <-hold.c; return nil }, bus.Name("deaf"))
 	b.publish("x", "")
-	e.await(running.c, "the handler runs")
+	e.Await(running.c, "the handler runs")
 	before := time.Now()
 	err := b.Close()
 	e.took(before, 250*time.Millisecond, 20, "closing")
 	var left *bus.UnfinishedError
-	e.want(errors.As(err, &left) && len(left.Subs) == 1 && left.Subs[0].Name == "deaf", "close says %v", err)
+	e.Want(errors.As(err, &left) && len(left.Subs) == 1 && left.Subs[0].Name == "deaf", "close says %v", err)
 	hold.open()
-	e.await(s.Done(), "it is over")
+	e.Await(s.Done(), "it is over")
 }
 
 func closeUnderLoad(e *env) {
@@ -86,22 +86,22 @@ func closeUnderLoad(e *env) {
 		b.listen("x", bus.Group("g"))
 		var over []<-chan struct{}
 		for range 4 {
-			over = append(over, e.async(func() {
-				for b.Publish(e.ctx, "x", nil) == nil {
+			over = append(over, e.Async(func() {
+				for b.Publish(e.Ctx, "x", nil) == nil {
 					e.breathe()
 				}
-			}), e.async(func() {
+			}), e.Async(func() {
 				for {
-					if _, err := b.Request(e.ctx, "x", nil); errors.Is(err, bus.ErrClosed) {
+					if _, err := b.Request(e.Ctx, "x", nil); errors.Is(err, bus.ErrClosed) {
 						return
 					}
 					e.breathe()
 				}
-			}), e.async(func() {
+			}), e.Async(func() {
 				for {
-					s, err := b.Subscribe(e.ctx, "y", func(context.Context, *bus.Msg) error { return nil })
+					s, err := b.Subscribe(e.Ctx, "y", func(context.Context, *bus.Msg) error { return nil })
 					if err != nil {
-						e.is(err, bus.ErrClosed, "subscribe")
+						e.Is(err, bus.ErrClosed, "subscribe")
 						return
 					}
 					s.Stop()
@@ -109,12 +109,12 @@ func closeUnderLoad(e *env) {
 				}
 			}))
 		}
-		e.soon("they are at it", func() bool { return b.Stats().Total.Received > 200 })
-		e.must(b.Close(), "close")
+		e.Soon("they are at it", func() bool { return b.Stats().Total.Received > 200 })
+		e.Must(b.Close(), "close")
 		for _, c := range over {
-			e.await(c, "all calls end")
+			e.Await(c, "all calls end")
 		}
-		e.must(a.Close(), "close the other")
+		e.Must(a.Close(), "close the other")
 	}
 }
 
@@ -126,7 +126,7 @@ func closeWhileDown(e *env) {
 	publishMany(b, "x", 1, 5)
 	before := time.Now()
 	err := b.Close()
-	e.want(err == nil || errors.Is(err, bus.ErrDisconnected), "close says %v", err)
+	e.Want(err == nil || errors.Is(err, bus.ErrDisconnected), "close says %v", err)
 	b.cut.Store(true)
 	e.took(before, 0, 30, "closing")
 	e.up()

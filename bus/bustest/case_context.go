@@ -25,13 +25,13 @@ func drainEndsNoContext(e *env) {
 		return nil
 	})
 	a.publish("x", "")
-	e.await(running.c, "the handler runs")
-	over := e.async(func() { e.must(b.Drain(e.ctx), "drain") })
-	e.soon("it is draining", func() bool { state, _ := b.State(); return state == bus.StateDraining })
-	e.pass(1)
+	e.Await(running.c, "the handler runs")
+	over := e.Async(func() { e.Must(b.Drain(e.Ctx), "drain") })
+	e.Soon("it is draining", func() bool { state, _ := b.State(); return state == bus.StateDraining })
+	e.Pass(1)
 	g.open()
-	e.await(over, "the drain ends")
-	e.want(handled && !ended, "the handler's context has ended when draining began")
+	e.Await(over, "the drain ends")
+	e.Want(handled && !ended, "the handler's context has ended when draining began")
 }
 
 func closeEndsContexts(e *env) {
@@ -45,9 +45,9 @@ func closeEndsContexts(e *env) {
 		return nil
 	})
 	a.publish("x", "")
-	e.await(running.c, "the handler runs")
-	e.must(b.Close(), "close")
-	e.is(receive(e, cause, "the handler's context ends"), bus.ErrClosed, "why the context ended")
+	e.Await(running.c, "the handler runs")
+	e.Must(b.Close(), "close")
+	e.Is(receive(e, cause, "the handler's context ends"), bus.ErrClosed, "why the context ended")
 }
 
 func windowEndsContexts(e *env) {
@@ -61,14 +61,14 @@ func windowEndsContexts(e *env) {
 		return nil
 	}, bus.Name("slow"))
 	a.publish("x", "")
-	e.await(running.c, "the handler runs")
+	e.Await(running.c, "the handler runs")
 	ctx, cancel := e.within(1)
 	defer cancel()
 	err := b.Drain(ctx)
-	e.is(err, context.DeadlineExceeded, "drain")
+	e.Is(err, context.DeadlineExceeded, "drain")
 	var left *bus.UnfinishedError
-	e.want(errors.As(err, &left) && len(left.Subs) == 1 && left.Subs[0].Name == "slow", "the drain says %v", err)
-	e.is(receive(e, ended, "the handler's context ends"), context.Canceled, "the end of the handler's context")
+	e.Want(errors.As(err, &left) && len(left.Subs) == 1 && left.Subs[0].Name == "slow", "the drain says %v", err)
+	e.Is(receive(e, ended, "the handler's context ends"), context.Canceled, "the end of the handler's context")
 }
 
 func messageInContext(e *env) {
@@ -78,11 +78,11 @@ func messageInContext(e *env) {
 		derived, cancel := context.WithCancel(ctx)
 		defer cancel()
 		if got, ok := bus.MsgFrom(derived); !ok || got != m {
-			e.report("the context knows of %v, want %v", got, m)
+			e.Report("the context knows of %v, want %v", got, m)
 		}
 		seen.open()
 		return nil
 	})
 	a.publish("x", "")
-	e.await(seen.c, "it is handled")
+	e.Await(seen.c, "it is handled")
 }

@@ -30,16 +30,16 @@ func drainUnderLoad(e *env) {
 	var answered atomic.Int64
 	echoed := c.listen("echo")
 	b.respond("ask", func(_ context.Context, m *bus.Msg) ([]byte, error) {
-		time.Sleep(e.unit / 1000)
+		time.Sleep(e.Unit / 1000)
 		return m.Data, nil
 	})
 	in := &inbox{e: e}
 	in.Sub = b.subscribe("x.*", func(ctx context.Context, m *bus.Msg) error {
 		if err := b.Publish(ctx, "echo", m.Data); err != nil {
-			e.report("publish while draining: %w", err)
+			e.Report("publish while draining: %w", err)
 		}
 		if got, err := b.Request(ctx, "ask", m.Data); err != nil || string(got.Data) != string(m.Data) {
-			e.report("request while draining: %w", err)
+			e.Report("request while draining: %w", err)
 		} else {
 			answered.Add(1)
 		}
@@ -52,14 +52,14 @@ func drainUnderLoad(e *env) {
 	if e.remote() { // messages still on their way through a's connection
 		e.arrives(in.Sub, n)
 	}
-	ctx, cancel := context.WithTimeout(e.ctx, 10*e.patience())
+	ctx, cancel := context.WithTimeout(e.Ctx, 10*e.Patience())
 	defer cancel()
-	e.must(b.Drain(ctx), "drain")
-	e.want(in.len() == n && int(answered.Load()) == n, "of %d messages %d were handled, %d with an answer", n, in.len(), answered.Load())
+	e.Must(b.Drain(ctx), "drain")
+	e.Want(in.len() == n && int(answered.Load()) == n, "of %d messages %d were handled, %d with an answer", n, in.len(), answered.Load())
 	if e.remote() {
 		echoed.waits(n)
 	}
-	e.is(b.Publish(e.ctx, "x.1", nil), bus.ErrClosed, "publish after the drain")
+	e.Is(b.Publish(e.Ctx, "x.1", nil), bus.ErrClosed, "publish after the drain")
 }
 
 func drainStuck(e *env) {
@@ -72,33 +72,33 @@ func drainStuck(e *env) {
 	defer cancel()
 	before := time.Now()
 	err := b.Drain(ctx)
-	e.took(before, e.units(2), 30, "a drain of 2 units")
-	e.is(err, context.DeadlineExceeded, "drain")
+	e.took(before, e.Units(2), 30, "a drain of 2 units")
+	e.Is(err, context.DeadlineExceeded, "drain")
 	e.hasCode(err, "bus.unfinished")
 	var left *bus.UnfinishedError
-	e.want(errors.As(err, &left) && len(left.Subs) == 1, "the drain says %v", err)
+	e.Want(errors.As(err, &left) && len(left.Subs) == 1, "the drain says %v", err)
 	sub := left.Subs[0]
-	e.want(sub.Name == "stuck one" && sub.Pending == 3 && sub.Running == 1 && sub.Site != "", "the drain says %+v", sub)
-	e.await(fine.Done(), "the other one is over")
-	e.await(s.Done(), "the stuck one has heard that its context has ended")
-	e.want(s.Stats().Discarded == 3, "the stats are %+v", s.Stats())
+	e.Want(sub.Name == "stuck one" && sub.Pending == 3 && sub.Running == 1 && sub.Site != "", "the drain says %+v", sub)
+	e.Await(fine.Done(), "the other one is over")
+	e.Await(s.Done(), "the stuck one has heard that its context has ended")
+	e.Want(s.Stats().Discarded == 3, "the stats are %+v", s.Stats())
 }
 
 func drainRefuses(e *env) {
 	a, b := e.pair()
 	s := e.stick(a, b, "x", "x")
 	b.echo("ask")
-	over := e.async(func() { e.must(b.Drain(e.ctx), "drain") })
-	e.soon("it is draining", func() bool { state, _ := b.State(); return state == bus.StateDraining })
-	_, err := b.Subscribe(e.ctx, "y", func(context.Context, *bus.Msg) error { return nil })
-	e.is(err, bus.ErrDraining, "subscribe")
+	over := e.Async(func() { e.Must(b.Drain(e.Ctx), "drain") })
+	e.Soon("it is draining", func() bool { state, _ := b.State(); return state == bus.StateDraining })
+	_, err := b.Subscribe(e.Ctx, "y", func(context.Context, *bus.Msg) error { return nil })
+	e.Is(err, bus.ErrDraining, "subscribe")
 	e.hasCode(err, "bus.draining")
-	_, err = b.Respond(e.ctx, "y", func(context.Context, *bus.Msg) ([]byte, error) { return nil, nil })
-	e.is(err, bus.ErrDraining, "respond")
-	e.want(a.request("ask", "1") == "1", "another answer")
-	e.must(b.Publish(e.ctx, "x", []byte("2")), "publish")
+	_, err = b.Respond(e.Ctx, "y", func(context.Context, *bus.Msg) ([]byte, error) { return nil, nil })
+	e.Is(err, bus.ErrDraining, "respond")
+	e.Want(a.request("ask", "1") == "1", "another answer")
+	e.Must(b.Publish(e.Ctx, "x", []byte("2")), "publish")
 	s.open()
-	e.await(over, "the drain ends")
+	e.Await(over, "the drain ends")
 	s.has("first")
 }
 
@@ -109,24 +109,24 @@ func drainTwice(e *env) {
 	e.arrives(s.Sub, 11)
 	var over []<-chan struct{}
 	for range 5 {
-		over = append(over, e.async(func() { e.must(b.Drain(e.ctx), "drain") }))
+		over = append(over, e.Async(func() { e.Must(b.Drain(e.Ctx), "drain") }))
 	}
-	e.pass(1)
+	e.Pass(1)
 	s.open()
 	for _, c := range over {
-		e.await(c, "the drains end")
+		e.Await(c, "the drains end")
 	}
 	s.has(append([]string{"first"}, numbers(1, 10)...)...)
-	e.must(b.Drain(e.ctx), "drain again")
+	e.Must(b.Drain(e.Ctx), "drain again")
 	for range Scaled(10) {
 		idle := e.process()
 		idle.listen("x")
-		e.all(5, func(int) { e.must(idle.Drain(e.ctx), "drain at once") })
+		e.All(5, func(int) { e.Must(idle.Drain(e.Ctx), "drain at once") })
 	}
-	e.must(b.Close(), "close")
+	e.Must(b.Close(), "close")
 	c := e.process()
-	e.must(c.Close(), "close")
-	e.is(c.Drain(e.ctx), bus.ErrClosed, "drain after close")
+	e.Must(c.Close(), "close")
+	e.Is(c.Drain(e.Ctx), bus.ErrClosed, "drain after close")
 }
 
 func drainWithin(e *env) {
@@ -134,15 +134,15 @@ func drainWithin(e *env) {
 	over := e.gate()
 	b.subscribe("x", func(ctx context.Context, _ *bus.Msg) error {
 		if err := b.Drain(ctx); err != nil {
-			e.report("drain: %w", err)
+			e.Report("drain: %w", err)
 		}
 		over.open()
 		return nil
 	})
 	b.publish("x", "")
-	e.await(over.c, "the drain ends")
-	e.soon("its handler has returned", func() bool { return b.Stats().Total.Running == 0 })
-	e.must(b.Close(), "close")
+	e.Await(over.c, "the drain ends")
+	e.Soon("its handler has returned", func() bool { return b.Stats().Total.Running == 0 })
+	e.Must(b.Close(), "close")
 }
 
 func drainFlushes(e *env) {
@@ -154,7 +154,7 @@ func drainFlushes(e *env) {
 		a, b := e.process(), e.process()
 		in := b.listen("x")
 		publishMany(a, "x", 1, 100)
-		e.must(a.Drain(e.ctx), "drain")
+		e.Must(a.Drain(e.Ctx), "drain")
 		e.drain(in)
 		in.has(numbers(1, 100)...)
 	}
@@ -167,15 +167,15 @@ func drainWhileDown(e *env) {
 	e.arrives(s.Sub, 6)
 	e.down()
 	e.isDisconnected(b)
-	over := e.async(func() {
+	over := e.Async(func() {
 		ctx, cancel := e.within(10)
 		defer cancel()
 		before := time.Now()
-		e.is(b.Drain(ctx), bus.ErrDisconnected, "drain")
-		e.want(time.Since(before) < e.units(40), "it took %v", time.Since(before))
+		e.Is(b.Drain(ctx), bus.ErrDisconnected, "drain")
+		e.Want(time.Since(before) < e.Units(40), "it took %v", time.Since(before))
 	})
 	s.open()
-	e.await(over, "the drain ends")
+	e.Await(over, "the drain ends")
 	s.has(append([]string{"first"}, numbers(1, 5)...)...)
 	e.up()
 }

@@ -24,8 +24,8 @@ var endCases = []testCase{
 
 func noneAfterStop(e *env) {
 	a, b := e.pair()
-	publishing, stop := context.WithCancel(e.ctx)
-	over := e.async(func() {
+	publishing, stop := context.WithCancel(e.Ctx)
+	over := e.Async(func() {
 		for publishing.Err() == nil {
 			a.publish("x.y", "")
 			e.breathe()
@@ -40,18 +40,18 @@ func noneAfterStop(e *env) {
 			}
 			return nil
 		}, bus.Concurrency(1+i%3))
-		e.soon("messages come", func() bool { return s.Stats().Received > 0 })
+		e.Soon("messages come", func() bool { return s.Stats().Received > 0 })
 		s.Stop()
 		stopped.Store(true)
-		e.await(s.Done(), "the handlers that run return")
+		e.Await(s.Done(), "the handlers that run return")
 		// Those that were being called when it was stopped may be seen late.
-		e.want(int(late.Load()) <= 1+i%3, "%d handlers have started after Stop", late.Load())
+		e.Want(int(late.Load()) <= 1+i%3, "%d handlers have started after Stop", late.Load())
 		seen := late.Load()
 		e.breathe()
-		e.want(late.Load() == seen, "a handler has started after Done")
+		e.Want(late.Load() == seen, "a handler has started after Done")
 	}
 	stop()
-	e.await(over, "the publisher ends")
+	e.Await(over, "the publisher ends")
 }
 
 func stopDiscards(e *env) {
@@ -69,15 +69,15 @@ func stopDiscards(e *env) {
 		a.publish("x", "")
 	}
 	a.flush()
-	e.soon("all have arrived", func() bool { return s.Stats().Received == 10 })
-	e.await(running.c, "the first is being handled")
+	e.Soon("all have arrived", func() bool { return s.Stats().Received == 10 })
+	e.Await(running.c, "the first is being handled")
 	s.Stop()
-	e.must(s.Err(), "a subscription that was stopped")
-	e.want(s.Stats().Running == 1, "after Stop: %+v", s.Stats())
+	e.Must(s.Err(), "a subscription that was stopped")
+	e.Want(s.Stats().Running == 1, "after Stop: %+v", s.Stats())
 	g.open()
-	e.await(s.Done(), "it is over")
-	e.want(finished.Load(), "the context of the handler that ran has ended with Stop")
-	e.want(s.Stats().Handled == 1 && s.Stats().Discarded == 9, "it came to %+v", s.Stats())
+	e.Await(s.Done(), "it is over")
+	e.Want(finished.Load(), "the context of the handler that ran has ended with Stop")
+	e.Want(s.Stats().Handled == 1 && s.Stats().Discarded == 9, "it came to %+v", s.Stats())
 }
 
 func stopWithin(e *env) {
@@ -96,67 +96,67 @@ func stopWithin(e *env) {
 		a.publish("x", "")
 	}
 	a.flush()
-	e.await(s.Done(), "it is over")
+	e.Await(s.Done(), "it is over")
 	s.Stop()
-	e.want(handled.Load() == 1, "%d were handled, want 1", handled.Load())
+	e.Want(handled.Load() == 1, "%d were handled, want 1", handled.Load())
 }
 
 func stopMeetsAll(e *env) {
 	for range Scaled(30) {
 		b := e.process()
-		ctx, cancel := context.WithCancel(e.ctx)
+		ctx, cancel := context.WithCancel(e.Ctx)
 		s, err := b.Subscribe(ctx, "x", func(context.Context, *bus.Msg) error { return nil })
-		e.must(err, "subscribe")
+		e.Must(err, "subscribe")
 		b.publish("x", "")
-		e.all(5, func(i int) {
+		e.All(5, func(i int) {
 			switch i {
 			case 0:
 				s.Stop()
 			case 1:
-				_ = s.Drain(e.ctx)
+				_ = s.Drain(e.Ctx)
 			case 2:
 				cancel()
 			case 3:
-				_ = b.Drain(e.ctx)
+				_ = b.Drain(e.Ctx)
 			default:
-				e.must(b.Close(), "close")
+				e.Must(b.Close(), "close")
 			}
 		})
 		cancel()
-		e.await(s.Done(), "it is over")
-		e.must(b.Close(), "close again")
+		e.Await(s.Done(), "it is over")
+		e.Must(b.Close(), "close again")
 	}
 }
 
 func contextStops(e *env) {
 	a, b := e.pair()
 	cause := errors.New("the request is over")
-	ctx, cancel := context.WithCancelCause(context.WithValue(e.ctx, valueKey{}, "value"))
+	ctx, cancel := context.WithCancelCause(context.WithValue(e.Ctx, valueKey{}, "value"))
 	running, ended := e.gate(), e.gate()
 	s, err := b.Subscribe(ctx, "x", func(ctx context.Context, _ *bus.Msg) error {
 		if ctx.Value(valueKey{}) != "value" {
-			e.report("the values of the subscription's context are missing")
+			e.Report("the values of the subscription's context are missing")
 		}
 		running.open()
 		e.listen(ctx)
 		if !errors.Is(context.Cause(ctx), cause) {
-			e.report("the handler's context has ended with %v", context.Cause(ctx))
+			e.Report("the handler's context has ended with %v", context.Cause(ctx))
 		}
 		ended.open()
 		return nil
 	})
-	e.must(err, "subscribe")
+	e.Must(err, "subscribe")
 	a.publish("x", "1")
-	e.await(running.c, "the handler runs")
+	e.Await(running.c, "the handler runs")
 	a.publish("x", "2")
 	cancel(cause)
-	e.await(ended.c, "the handler's context ends")
-	e.await(s.Done(), "it is over")
-	e.is(s.Err(), context.Canceled, "why it ended")
-	e.is(s.Err(), cause, "why it ended")
-	e.want(s.Stats().Handled == 1, "%d were handled", s.Stats().Handled)
+	e.Await(ended.c, "the handler's context ends")
+	e.Await(s.Done(), "it is over")
+	e.Is(s.Err(), context.Canceled, "why it ended")
+	e.Is(s.Err(), cause, "why it ended")
+	e.Want(s.Stats().Handled == 1, "%d were handled", s.Stats().Handled)
 	_, err = b.Subscribe(ctx, "x", func(context.Context, *bus.Msg) error { return nil })
-	e.is(err, context.Canceled, "subscribe with a context that has ended")
+	e.Is(err, context.Canceled, "subscribe with a context that has ended")
 }
 
 type valueKey struct{}
@@ -167,7 +167,7 @@ func subDrain(e *env) {
 	in, other := b.listen("x"), b.listen("x")
 	slow := &inbox{e: e}
 	slow.Sub = b.subscribe("x", func(ctx context.Context, m *bus.Msg) error {
-		time.Sleep(e.unit / 1000)
+		time.Sleep(e.Unit / 1000)
 		return slow.handle(ctx, m)
 	})
 	for i := range n {
@@ -176,13 +176,13 @@ func subDrain(e *env) {
 	a.flush()
 	e.drain(in, slow)
 	for _, s := range []*inbox{in, slow} {
-		e.want(s.len() == n, "%d of %d were handled when Drain had returned", s.len(), n)
-		e.must(s.Err(), "a subscription that was drained")
+		e.Want(s.len() == n, "%d of %d were handled when Drain had returned", s.len(), n)
+		e.Must(s.Err(), "a subscription that was drained")
 	}
 	a.publish("x", "later")
 	a.flush()
 	e.drain(other, in)
-	e.want(other.len() == n+1 && in.len() == n, "after Drain one more was handled")
+	e.Want(other.len() == n+1 && in.len() == n, "after Drain one more was handled")
 }
 
 func subDrainBounded(e *env) {
@@ -198,15 +198,15 @@ func subDrainBounded(e *env) {
 		a.publish("x", "")
 	}
 	a.flush()
-	e.soon("they have arrived", func() bool { return s.Stats().Received == 3 })
+	e.Soon("they have arrived", func() bool { return s.Stats().Received == 3 })
 	ctx, cancel := e.within(2)
 	defer cancel()
 	before := time.Now()
 	err := s.Drain(ctx)
-	e.is(err, context.DeadlineExceeded, "drain")
-	e.took(before, e.units(2), 20, "a drain of 2 units")
-	e.await(s.Done(), "the handler's context was ended")
-	e.want(cause.Load() != nil && s.Stats().Discarded == 2, "the stats are %+v", s.Stats())
+	e.Is(err, context.DeadlineExceeded, "drain")
+	e.took(before, e.Units(2), 20, "a drain of 2 units")
+	e.Await(s.Done(), "the handler's context was ended")
+	e.Want(cause.Load() != nil && s.Stats().Discarded == 2, "the stats are %+v", s.Stats())
 }
 
 func subDrainWithin(e *env) {
@@ -216,7 +216,7 @@ func subDrainWithin(e *env) {
 	s := b.subscribe("x", func(ctx context.Context, m *bus.Msg) error {
 		if in.len() == 0 {
 			if err := (<-sub).Drain(ctx); err != nil {
-				e.report("drain within: %w", err)
+				e.Report("drain within: %w", err)
 			}
 		}
 		return in.handle(ctx, m)
@@ -226,9 +226,9 @@ func subDrainWithin(e *env) {
 		a.publish("x", fmt.Sprint(i))
 	}
 	a.flush()
-	e.soon("they have arrived", func() bool { return s.Stats().Received == 5 })
+	e.Soon("they have arrived", func() bool { return s.Stats().Received == 5 })
 	sub <- s
-	e.await(s.Done(), "it is over")
+	e.Await(s.Done(), "it is over")
 	in.has("0", "1", "2", "3", "4")
 }
 
@@ -236,7 +236,7 @@ func interestsEnd(e *env) {
 	a, b := e.pair()
 	count := func() int {
 		n, err := e.h.Faults.Interests()
-		e.must(err, "count the interests")
+		e.Must(err, "count the interests")
 		return n
 	}
 	before := count()
@@ -244,11 +244,11 @@ func interestsEnd(e *env) {
 		in := b.listen("x.*")
 		in.Stop()
 		e.drain(b.listen("x.y", bus.Group("g")), a.listen(">"))
-		ctx, cancel := context.WithCancel(e.ctx)
+		ctx, cancel := context.WithCancel(e.Ctx)
 		s, err := b.Subscribe(ctx, "x", func(context.Context, *bus.Msg) error { return nil })
-		e.must(err, "subscribe")
+		e.Must(err, "subscribe")
 		cancel()
-		e.await(s.Done(), "it is over")
+		e.Await(s.Done(), "it is over")
 	}
-	e.soon(fmt.Sprintf("the backend is back at %d interests", before), func() bool { return count() == before })
+	e.Soon(fmt.Sprintf("the backend is back at %d interests", before), func() bool { return count() == before })
 }

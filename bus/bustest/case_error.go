@@ -16,7 +16,7 @@ var errorCases = []testCase{
 // hasCode fails the case unless err has the code.
 func (e *env) hasCode(err error, code string) {
 	var coded interface{ Code() string }
-	e.want(errors.As(err, &coded) && coded.Code() == code, "%v: want the code %s", err, code)
+	e.Want(errors.As(err, &coded) && coded.Code() == code, "%v: want the code %s", err, code)
 }
 
 func errorCodes(e *env) {
@@ -29,9 +29,9 @@ func errorCodes(e *env) {
 	} {
 		e.hasCode(err, code)
 	}
-	_, err := p.Request(e.ctx, "stock.get", nil)
+	_, err := p.Request(e.Ctx, "stock.get", nil)
 	e.hasCode(err, "bus.no_responders")
-	e.want(err.Error() == "request stock.get: bus: nobody responds", "the text is %q", err)
+	e.Want(err.Error() == "request stock.get: bus: nobody responds", "the text is %q", err)
 }
 
 func cycle(e *env) {
@@ -50,9 +50,9 @@ func cycle(e *env) {
 	})
 	a.publish("x", "")
 	err := receive(e, ended, "the chain ends")
-	e.is(err, bus.ErrCycle, "the end of the chain")
+	e.Is(err, bus.ErrCycle, "the end of the chain")
 	e.hasCode(err, "bus.cycle")
-	e.want(depth == bus.MaxHops+1, "the chain has %d messages, want %d", depth, bus.MaxHops+1)
+	e.Want(depth == bus.MaxHops+1, "the chain has %d messages, want %d", depth, bus.MaxHops+1)
 	b.respond("ask", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
 		if len(m.Data) == 0 {
 			return []byte("bottom"), nil
@@ -63,8 +63,8 @@ func cycle(e *env) {
 		}
 		return got.Data, nil
 	}, bus.Concurrency(64))
-	e.want(a.request("ask", string(make([]byte, bus.MaxHops-1))) == "bottom", "another answer")
-	_, err = a.Request(e.ctx, "ask", make([]byte, bus.MaxHops+2))
+	e.Want(a.request("ask", string(make([]byte, bus.MaxHops-1))) == "bottom", "another answer")
+	_, err = a.Request(e.Ctx, "ask", make([]byte, bus.MaxHops+2))
 	e.hasCode(err, "bus.cycle")
 }
 
@@ -77,16 +77,16 @@ func badOptions(e *env) {
 		"Buffer 0": bus.Buffer(0, 1), "Buffer 0 bytes": bus.Buffer(1, 0), "Buffer of ever": bus.Buffer(bus.MaxBuffer+1, 1),
 		"OnFull -1": bus.OnFull(-1), "OnFull 3": bus.OnFull(3),
 	} {
-		_, err := p.Subscribe(e.ctx, "x", h, o)
-		e.is(err, bus.ErrInvalid, "subscribe with %s", name)
+		_, err := p.Subscribe(e.Ctx, "x", h, o)
+		e.Is(err, bus.ErrInvalid, "subscribe with %s", name)
 	}
-	_, err := p.Subscribe(e.ctx, "x", nil)
-	e.is(err, bus.ErrInvalid, "subscribe without a handler")
-	_, err = p.Respond(e.ctx, "x", nil)
-	e.is(err, bus.ErrInvalid, "respond without a responder")
+	_, err := p.Subscribe(e.Ctx, "x", nil)
+	e.Is(err, bus.ErrInvalid, "subscribe without a handler")
+	_, err = p.Respond(e.Ctx, "x", nil)
+	e.Is(err, bus.ErrInvalid, "respond without a responder")
 	for name, o := range map[string]bus.ManyOption{"Count 0": bus.Count(0), "Stall 0": bus.Stall(0)} {
-		_, errs := p.gathered(e.ctx, o)
-		e.want(len(errs) == 1 && errors.Is(errs[0], bus.ErrInvalid), "request many with %s: %v", name, errs)
+		_, errs := p.gathered(e.Ctx, o)
+		e.Want(len(errs) == 1 && errors.Is(errs[0], bus.ErrInvalid), "request many with %s: %v", name, errs)
 	}
-	e.want(p.calls.sum() == before, "the driver was asked %d times", p.calls.sum()-before)
+	e.Want(p.calls.sum() == before, "the driver was asked %d times", p.calls.sum()-before)
 }

@@ -29,10 +29,10 @@ func handlerError(e *env) {
 	a.publish("x.y", "1")
 	a.publish("x.y", "2")
 	healthy.wants("1", "2")
-	e.soon("both errors are told", func() bool { return len(toldOf[bus.HandlerFailed](b)) == 2 })
+	e.Soon("both errors are told", func() bool { return len(toldOf[bus.HandlerFailed](b)) == 2 })
 	for i, f := range toldOf[bus.HandlerFailed](b) {
-		e.want(f.Name == "ledger" && f.Pattern == "x.*" && f.Site != "" && f.Msg.Subject == "x.y" && string(f.Msg.Data) == fmt.Sprint(i+1), "told %+v", f)
-		e.is(f.Err, failed, "what is told")
+		e.Want(f.Name == "ledger" && f.Pattern == "x.*" && f.Site != "" && f.Msg.Subject == "x.y" && string(f.Msg.Data) == fmt.Sprint(i+1), "told %+v", f)
+		e.Is(f.Err, failed, "what is told")
 	}
 }
 
@@ -49,13 +49,13 @@ func handlerPanic(e *env) {
 		a.publish("x", data)
 	}
 	in.wants("1", "2", "3")
-	e.soon("both panics are told", func() bool { return len(toldOf[bus.HandlerFailed](b)) == 2 })
+	e.Soon("both panics are told", func() bool { return len(toldOf[bus.HandlerFailed](b)) == 2 })
 	for _, f := range toldOf[bus.HandlerFailed](b) {
 		var p *bus.PanicError
-		e.want(errors.As(f.Err, &p) && fmt.Sprint(p.Value) == "boom" && strings.Contains(string(p.Stack), "handlerPanic"), "told %v", f.Err)
+		e.Want(errors.As(f.Err, &p) && fmt.Sprint(p.Value) == "boom" && strings.Contains(string(p.Stack), "handlerPanic"), "told %v", f.Err)
 		e.hasCode(f.Err, "bus.panic")
 	}
-	e.want(in.Stats().Panicked == 2 && in.Stats().Failed == 2, "the stats are %+v", in.Stats())
+	e.Want(in.Stats().Panicked == 2 && in.Stats().Failed == 2, "the stats are %+v", in.Stats())
 }
 
 func manyPanics(e *env) {
@@ -70,11 +70,11 @@ func manyPanics(e *env) {
 		}, append(opts, roomFor(n))...)
 		publishMany(a, "x", 1, n)
 		a.flush()
-		e.must(s.Drain(e.ctx), "drain")
+		e.Must(s.Drain(e.Ctx), "drain")
 		st := s.Stats()
-		e.want(st.Handled == uint64(n) && st.Panicked == uint64(n/100), "the stats are %+v", st)
+		e.Want(st.Handled == uint64(n) && st.Panicked == uint64(n/100), "the stats are %+v", st)
 	}
-	e.soon("each is told", func() bool { return len(toldOf[bus.HandlerFailed](b)) == 3*(n/100) })
+	e.Soon("each is told", func() bool { return len(toldOf[bus.HandlerFailed](b)) == 3*(n/100) })
 }
 
 func panicsElsewhere(e *env) {
@@ -102,7 +102,7 @@ func panicsElsewhere(e *env) {
 	e.drain(wrapped, ordered)
 	wrapped.has("1", "2", "3")
 	ordered.has("1", "2", "3")
-	e.soon("all are told", func() bool { return len(toldOf[bus.HandlerFailed](b)) == 4 })
+	e.Soon("all are told", func() bool { return len(toldOf[bus.HandlerFailed](b)) == 4 })
 }
 
 func goexit(e *env) {
@@ -121,33 +121,33 @@ func goexit(e *env) {
 	a.flush()
 	e.drain(in)
 	in.has("1", "2", "3")
-	_, err := a.Request(e.ctx, "x", nil)
+	_, err := a.Request(e.Ctx, "x", nil)
 	e.hasCode(err, "panic")
 }
 
 func decodeFailure(e *env) {
 	a, b := e.pair()
 	got := make(chan int, 10)
-	_, err := bus.Topic[int]("x.*").Subscribe(e.ctx, b.Bus, func(_ context.Context, n int) error { got <- n; return nil })
-	e.must(err, "subscribe")
-	e.must(bus.Topic[int]("x.y").Publish(e.ctx, a.Bus, 1), "publish")
+	_, err := bus.Topic[int]("x.*").Subscribe(e.Ctx, b.Bus, func(_ context.Context, n int) error { got <- n; return nil })
+	e.Must(err, "subscribe")
+	e.Must(bus.Topic[int]("x.y").Publish(e.Ctx, a.Bus, 1), "publish")
 	a.publish("x.y", "{not a number")
 	a.publish("x.y", "7", bus.Header(bus.KeyContentType, "application/unknown"))
-	e.must(bus.Topic[int]("x.y").Publish(e.ctx, a.Bus, 2), "publish")
-	e.soon("the good ones are handled", func() bool { return len(got) == 2 })
-	e.want(<-got == 1 && <-got == 2, "others were handled")
-	e.soon("the bad ones are told", func() bool { return len(toldOf[bus.HandlerFailed](b)) == 2 })
+	e.Must(bus.Topic[int]("x.y").Publish(e.Ctx, a.Bus, 2), "publish")
+	e.Soon("the good ones are handled", func() bool { return len(got) == 2 })
+	e.Want(<-got == 1 && <-got == 2, "others were handled")
+	e.Soon("the bad ones are told", func() bool { return len(toldOf[bus.HandlerFailed](b)) == 2 })
 	for _, f := range toldOf[bus.HandlerFailed](b) {
-		e.is(f.Err, bus.ErrDecode, "what is told")
+		e.Is(f.Err, bus.ErrDecode, "what is told")
 		e.hasCode(f.Err, "bus.decode")
 	}
 }
 
 func watchdog(e *env) {
-	p := e.process(func(c *bus.Config) { c.StuckAfter = e.units(1) })
+	p := e.process(func(c *bus.Config) { c.StuckAfter = e.Units(1) })
 	s := e.stick(p, p, "x.*", "x.y", bus.Name("sleeper"))
-	e.soon("it is told again and again", func() bool { return len(toldOf[bus.Stuck](p)) >= 2 })
+	e.Soon("it is told again and again", func() bool { return len(toldOf[bus.Stuck](p)) >= 2 })
 	told := toldOf[bus.Stuck](p)[0]
-	e.want(told.Name == "sleeper" && told.Pattern == "x.*" && told.Subject == "x.y" && told.For >= e.units(1) && strings.Contains(told.Site, "bustest"), "told %+v", told)
+	e.Want(told.Name == "sleeper" && told.Pattern == "x.*" && told.Subject == "x.y" && told.For >= e.Units(1) && strings.Contains(told.Site, "bustest"), "told %+v", told)
 	s.open()
 }

@@ -56,7 +56,7 @@ func (e *env) newestMissed(a, b *process, name string, opts []bus.SubOption) {
 	s.waits(7)
 	e.drain(s.inbox)
 	s.has("first", "1", "2", "3", "4", "5", "21")
-	e.want(slices.Equal(s.said(), []int{0, 0, 0, 0, 0, 0, 15}), "%s: the messages have Missed %v, want 15 at the last", name, s.said())
+	e.Want(slices.Equal(s.said(), []int{0, 0, 0, 0, 0, 0, 15}), "%s: the messages have Missed %v, want 15 at the last", name, s.said())
 }
 
 func (e *env) oldestMissed(a, b *process, name string, opts []bus.SubOption) {
@@ -66,7 +66,7 @@ func (e *env) oldestMissed(a, b *process, name string, opts []bus.SubOption) {
 	s.open()
 	e.drain(s.inbox)
 	s.has("first", "16", "17", "18", "19", "20")
-	e.want(slices.Equal(s.said(), []int{0, 15, 0, 0, 0, 0}), "%s, dropping the oldest: the messages have Missed %v, want 15 at the second", name, s.said())
+	e.Want(slices.Equal(s.said(), []int{0, 15, 0, 0, 0, 0}), "%s, dropping the oldest: the messages have Missed %v, want 15 at the second", name, s.said())
 }
 
 // expiredMissed has the message expire that follows the loss: the next one has
@@ -74,14 +74,14 @@ func (e *env) oldestMissed(a, b *process, name string, opts []bus.SubOption) {
 func (e *env) expiredMissed(a, b *process, name string, opts []bus.SubOption) {
 	s := e.stick(a, b, "x", "x", append(opts[:len(opts):len(opts)], bus.Buffer(5, 1<<20), bus.OnFull(bus.DropOldest))...)
 	publishMany(a, "x", 1, 2)
-	a.publish("x", "3", bus.Expires(e.units(1)))
+	a.publish("x", "3", bus.Expires(e.Units(1)))
 	publishMany(a, "x", 4, 7)
 	e.arrives(s.Sub, 8)
-	e.pass(2)
+	e.Pass(2)
 	s.open()
 	e.drain(s.inbox)
 	s.has("first", "4", "5", "6", "7")
-	e.want(slices.Equal(s.said(), []int{0, 2, 0, 0, 0}), "%s, one expired: the messages have Missed %v, want 2 at the second", name, s.said())
+	e.Want(slices.Equal(s.said(), []int{0, 2, 0, 0, 0}), "%s, one expired: the messages have Missed %v, want 2 at the second", name, s.said())
 }
 
 // gaps collects the calls of OnGap.
@@ -121,7 +121,7 @@ func (e *env) stepped(a, b *process, opts ...bus.SubOption) *turnstiles {
 		return s.handle(ctx, m)
 	}, opts...)
 	a.publish("x", "first")
-	e.soon("the handler has its first message", func() bool { return s.Stats().Running == 1 && s.Stats().Pending == 0 })
+	e.Soon("the handler has its first message", func() bool { return s.Stats().Running == 1 && s.Stats().Pending == 0 })
 	return s
 }
 
@@ -142,9 +142,9 @@ func marksMerge(e *env) {
 		s := e.stepped(a, b, bus.Buffer(2, 1<<20), bus.OnFull(policy), bus.OnGap(g.onGap))
 		publishMany(a, "x", 1, 5)
 		e.arrives(s.Sub, 6)
-		e.want(s.Stats().Pending == 2, "%d messages wait", s.Stats().Pending)
+		e.Want(s.Stats().Pending == 2, "%d messages wait", s.Stats().Pending)
 		s.step(1) // first
-		e.soon("the next one runs", func() bool { return s.Stats().Pending == 1 })
+		e.Soon("the next one runs", func() bool { return s.Stats().Pending == 1 })
 		publishMany(a, "x", 6, 8)
 		e.arrives(s.Sub, 9)
 		publishMany(a, "x", 9, 10)
@@ -158,8 +158,8 @@ func marksMerge(e *env) {
 			want, said = []string{"first", "4", "9", "10", "11"}, []int{0, 3, 4, 0, 0}
 		}
 		s.has(want...)
-		e.want(slices.Equal(s.said(), said), "the messages have Missed %v, want %v", s.said(), said)
-		e.want(slices.Equal(g.all(), []int{3, 4}), "policy %d: OnGap was called with %v, want 3 and 4", policy, g.all())
+		e.Want(slices.Equal(s.said(), said), "the messages have Missed %v, want %v", s.said(), said)
+		e.Want(slices.Equal(g.all(), []int{3, 4}), "policy %d: OnGap was called with %v, want 3 and 4", policy, g.all())
 	}
 }
 
@@ -192,10 +192,10 @@ func (s *barrier) handle(ctx context.Context, m *bus.Msg) error {
 	s.running.Add(1)
 	defer s.running.Add(-1)
 	if s.started.Load() != s.done.Load() {
-		s.e.report("%s: the handler of %s starts while OnGap runs", s.name, m.Data)
+		s.e.Report("%s: the handler of %s starts while OnGap runs", s.name, m.Data)
 	}
 	if string(m.Data) == "behind" && s.done.Load() == 0 {
-		s.e.report("%s: the handler of a message behind the loss starts before OnGap", s.name)
+		s.e.Report("%s: the handler of a message behind the loss starts before OnGap", s.name)
 	}
 	select {
 	case <-s.turn:
@@ -210,7 +210,7 @@ func (s *barrier) onGap(ctx context.Context, missed int) error {
 	defer s.done.Add(1)
 	s.called.open()
 	if n := s.running.Load(); n != 0 {
-		s.e.report("%s: OnGap starts while %d handlers run", s.name, n)
+		s.e.Report("%s: OnGap starts while %d handlers run", s.name, n)
 	}
 	s.hold.pass(ctx)
 	return s.gaps.onGap(ctx, missed)
@@ -221,34 +221,34 @@ func (e *env) barrier(a, b *process, name string, n int, opts ...bus.SubOption) 
 	s := &barrier{e: e, name: name, turn: make(chan struct{}, 1000), hold: e.gate(), called: e.gate()}
 	s.Sub = b.subscribe("x", s.handle, append(opts, bus.Concurrency(n), bus.Buffer(20, 1<<20), bus.OnGap(s.onGap))...)
 	publishMany(a, "x", 1, n)
-	e.soon("the handlers run", func() bool { return s.running.Load() == int64(n) })
+	e.Soon("the handlers run", func() bool { return s.running.Load() == int64(n) })
 	publishMany(a, "x", n+1, 60)
 	e.arrives(s.Sub, 60)
 	dropped := int(s.Stats().Dropped)
 	s.turn <- struct{}{}
-	e.soon("one has returned", func() bool { return s.handled.Load() == 1 })
+	e.Soon("one has returned", func() bool { return s.handled.Load() == 1 })
 	a.publish("x", "behind")
 	e.arrives(s.Sub, 61)
-	e.pass(0.2)
-	e.want(s.started.Load() == 0, "%s: OnGap starts before the earlier handlers have returned", name)
+	e.Pass(0.2)
+	e.Want(s.started.Load() == 0, "%s: OnGap starts before the earlier handlers have returned", name)
 	for range 100 {
 		s.turn <- struct{}{}
 	}
-	e.await(s.called.c, name+": OnGap is called")
+	e.Await(s.called.c, name+": OnGap is called")
 	before := s.handled.Load()
 	publishMany(a, "x", 61, 65)
 	e.arrives(s.Sub, 66)
-	e.pass(0.2)
-	e.want(s.handled.Load() == before, "%s: %d messages were handled while OnGap ran", name, s.handled.Load()-before)
+	e.Pass(0.2)
+	e.Want(s.handled.Load() == before, "%s: %d messages were handled while OnGap ran", name, s.handled.Load()-before)
 	s.hold.open()
-	ctx, cancel := e.bounded()
+	ctx, cancel := e.Bounded()
 	defer cancel()
-	e.must(s.Drain(ctx), "drain")
+	e.Must(s.Drain(ctx), "drain")
 	calls, sum := s.all(), 0
 	for _, n := range calls {
 		sum += n
 	}
-	e.want(dropped > 0 && calls[0] >= dropped && sum == int(s.Stats().Dropped), "%s: OnGap was called with %v, want %d and %d in all", name, calls, dropped, s.Stats().Dropped)
+	e.Want(dropped > 0 && calls[0] >= dropped && sum == int(s.Stats().Dropped), "%s: OnGap was called with %v, want %d and %d in all", name, calls, dropped, s.Stats().Dropped)
 }
 
 func gapWithoutAMessage(e *env) {
@@ -260,22 +260,22 @@ func gapWithoutAMessage(e *env) {
 		e.arrives(s.Sub, 11)
 		s.open()
 		s.wants("first", "1")
-		e.soon("OnGap is called", func() bool { return slices.Equal(g.all(), []int{9}) })
+		e.Soon("OnGap is called", func() bool { return slices.Equal(g.all(), []int{9}) })
 		a.publish("x", "11")
 		s.wants("first", "1", "11")
-		e.want(slices.Equal(s.said(), []int{0, 0, 9}), "the messages have Missed %v", s.said())
+		e.Want(slices.Equal(s.said(), []int{0, 0, 9}), "the messages have Missed %v", s.said())
 		s.Stop()
 	}
 	g := &gaps{}
 	in := b.listen("x", bus.AfterGap(), bus.OnGap(g.onGap))
-	e.soon("OnGap is called", func() bool { return slices.Equal(g.all(), []int{-1}) })
+	e.Soon("OnGap is called", func() bool { return slices.Equal(g.all(), []int{-1}) })
 	plain := b.listen("x", bus.AfterGap())
 	publishMany(a, "x", 1, 2)
 	for _, in := range []*inbox{in, plain} {
 		in.wants("1", "2")
-		e.want(slices.Equal(in.said(), []int{-1, 0}), "after a gap the messages have Missed %v", in.said())
+		e.Want(slices.Equal(in.said(), []int{-1, 0}), "after a gap the messages have Missed %v", in.said())
 	}
-	e.want(slices.Equal(g.all(), []int{-1}), "OnGap was called with %v", g.all())
+	e.Want(slices.Equal(g.all(), []int{-1}), "OnGap was called with %v", g.all())
 }
 
 // gapThatFails has OnGap panic, lets messages and another loss pass meanwhile,
@@ -287,7 +287,7 @@ func gapThatFails(e *env) {
 	failing.Store(true)
 	turn := make(chan struct{}, 100)
 	var handled atomic.Int64
-	s, err := bus.Topic[int]("x").Subscribe(e.ctx, b.Bus, func(ctx context.Context, _ int) error {
+	s, err := bus.Topic[int]("x").Subscribe(e.Ctx, b.Bus, func(ctx context.Context, _ int) error {
 		select {
 		case <-turn:
 		case <-ctx.Done():
@@ -300,26 +300,26 @@ func gapThatFails(e *env) {
 		}
 		return g.onGap(ctx, missed)
 	}))
-	e.must(err, "subscribe")
+	e.Must(err, "subscribe")
 	lose := func(had, n int) { // n of n+1 behind one that runs
 		a.publish("x", "0")
-		e.soon("it runs", func() bool { return s.Stats().Running == 1 && s.Stats().Pending == 0 })
+		e.Soon("it runs", func() bool { return s.Stats().Running == 1 && s.Stats().Pending == 0 })
 		publishMany(a, "x", 1, n+1)
 		e.arrives(s, had+n+2)
 		turn <- struct{}{}
 		turn <- struct{}{}
-		e.soon("both are handled", func() bool { return s.Stats().Handled+s.Stats().Dropped == uint64(had+n+2) })
+		e.Soon("both are handled", func() bool { return s.Stats().Handled+s.Stats().Dropped == uint64(had+n+2) })
 	}
 	before := time.Now()
 	lose(0, 3)
-	e.soon("the failure is reported", func() bool { return len(toldOf[bus.GapFailed](b)) == 1 })
+	e.Soon("the failure is reported", func() bool { return len(toldOf[bus.GapFailed](b)) == 1 })
 	failed := toldOf[bus.GapFailed](b)[0]
 	_, panicked := errors.AsType[*bus.PanicError](failed.Err)
-	e.want(failed.Name == "failing" && failed.Missed == 3 && panicked && failed.Again >= time.Second && failed.Again <= 2*time.Second, "reported %+v", failed)
+	e.Want(failed.Name == "failing" && failed.Missed == 3 && panicked && failed.Again >= time.Second && failed.Again <= 2*time.Second, "reported %+v", failed)
 	lose(5, 4)
-	e.soon("OnGap is called again", func() bool { return len(g.all()) > 0 })
-	e.want(slices.Equal(g.all(), []int{7}), "OnGap was called again with %v, want 7", g.all())
-	e.want(time.Since(before) >= failed.Again, "it was called again after %v, want %v", time.Since(before), failed.Again)
+	e.Soon("OnGap is called again", func() bool { return len(g.all()) > 0 })
+	e.Want(slices.Equal(g.all(), []int{7}), "OnGap was called again with %v, want 7", g.all())
+	e.Want(time.Since(before) >= failed.Again, "it was called again after %v, want %v", time.Since(before), failed.Again)
 }
 
 // record is a state of which copies are kept, and the events about it.
@@ -357,7 +357,7 @@ type replica struct {
 }
 
 func (c *replica) apply(_ context.Context, m *bus.Msg) error {
-	c.e.sleep(c.e.units(c.slow))
+	c.e.Sleep(c.e.Units(c.slow))
 	value, err := strconv.Atoi(string(m.Data))
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -367,7 +367,7 @@ func (c *replica) apply(_ context.Context, m *bus.Msg) error {
 
 func (c *replica) fetch(context.Context, int) error {
 	now := c.of.fetch()
-	c.e.sleep(c.e.units(c.slow)) // by now it may be old
+	c.e.Sleep(c.e.Units(c.slow)) // by now it may be old
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = now
@@ -384,7 +384,7 @@ func (c *replica) isRight() bool {
 // keep subscribes, and again when the subscription has ended by its policy.
 func (c *replica) keep(ctx context.Context, p *process, opts ...bus.SubOption) <-chan struct{} {
 	opts = append(opts[:len(opts):len(opts)], bus.OnGap(c.fetch), bus.AfterGap())
-	return c.e.async(func() {
+	return c.e.Async(func() {
 		for ctx.Err() == nil {
 			s, err := p.Subscribe(ctx, "state.*", c.apply, opts...)
 			switch {
@@ -393,7 +393,7 @@ func (c *replica) keep(ctx context.Context, p *process, opts ...bus.SubOption) <
 			case errors.Is(err, bus.ErrTerminated):
 				continue // its buffer was full before Subscribe returned
 			}
-			c.e.must(err, "subscribe")
+			c.e.Must(err, "subscribe")
 			<-s.Done()
 		}
 	})
@@ -417,7 +417,7 @@ func subject(m *bus.Msg) string { return m.Subject }
 func copies(e *env) {
 	a, b := e.pair()
 	r := &record{now: map[string]int{}}
-	ctx, stop := context.WithCancel(e.ctx)
+	ctx, stop := context.WithCancel(e.Ctx)
 	defer stop()
 	all := map[string]*replica{}
 	var over []<-chan struct{}
@@ -426,20 +426,20 @@ func copies(e *env) {
 		all[name] = c
 		over = append(over, c.keep(ctx, b, append(opts[:len(opts):len(opts)], bus.Buffer(5, 1<<20))...))
 	}
-	e.soon("all have subscribed", func() bool { return len(b.Stats().Subs) == len(all) })
+	e.Soon("all have subscribed", func() bool { return len(b.Stats().Subs) == len(all) })
 	for range max(Scaled(10), 3) {
 		for range 50 {
 			r.set(e, a)
 		}
 		a.flush()
 		for name, c := range all {
-			e.soon(name+": the copy is right", c.isRight)
+			e.Soon(name+": the copy is right", c.isRight)
 		}
 	}
-	e.want(b.Stats().Total.Dropped > 0, "nothing was dropped")
+	e.Want(b.Stats().Total.Dropped > 0, "nothing was dropped")
 	stop()
 	for _, c := range over {
-		e.await(c, "the copies end")
+		e.Await(c, "the copies end")
 	}
 }
 
@@ -451,10 +451,10 @@ func gapAfterOutage(e *env) {
 	in := &inbox{e: e}
 	in.Sub = b.subscribe("x", in.handle, bus.OnGap(func(ctx context.Context, missed int) error {
 		if state, _ := b.State(); state != bus.StateConnected {
-			e.report("OnGap begins while the bus is %s", state)
+			e.Report("OnGap begins while the bus is %s", state)
 		}
 		if err := b.Publish(ctx, "x", []byte("from within")); err != nil {
-			e.report("publish in OnGap: %w", err)
+			e.Report("publish in OnGap: %w", err)
 		}
 		return g.onGap(ctx, missed)
 	}))
@@ -465,21 +465,21 @@ func gapAfterOutage(e *env) {
 	for i := range 2 {
 		e.down()
 		e.isDisconnected(a, b)
-		e.pass(0.2)
-		e.want(len(g.all()) == i, "OnGap was called %d times while the backend was away", len(g.all()))
+		e.Pass(0.2)
+		e.Want(len(g.all()) == i, "OnGap was called %d times while the backend was away", len(g.all()))
 		e.up()
 		e.isConnected(a, b)
-		e.soon("OnGap is called", func() bool { return len(g.all()) == i+1 })
+		e.Soon("OnGap is called", func() bool { return len(g.all()) == i+1 })
 		in.waits(i + 1)
 		for _, m := range members {
-			e.soon("each member is called", func() bool { return len(m.all()) == i+1 })
+			e.Soon("each member is called", func() bool { return len(m.all()) == i+1 })
 		}
 	}
 	e.drain(in)
-	e.want(slices.Equal(g.all(), []int{-1, -1}), "OnGap was called with %v", g.all())
+	e.Want(slices.Equal(g.all(), []int{-1, -1}), "OnGap was called with %v", g.all())
 	in.has("from within", "from within")
 	for _, m := range members {
-		e.want(slices.Equal(m.all(), []int{-1, -1}), "OnGap of a member was called with %v", m.all())
+		e.Want(slices.Equal(m.all(), []int{-1, -1}), "OnGap of a member was called with %v", m.all())
 	}
 }
 
@@ -487,14 +487,14 @@ func gapAfterOutage(e *env) {
 func copyAfterOutages(e *env) {
 	a, b := e.pair()
 	r := &record{now: map[string]int{}}
-	ctx, stop := context.WithCancel(e.ctx)
+	ctx, stop := context.WithCancel(e.Ctx)
 	defer stop()
 	c := &replica{e: e, of: r, now: map[string]int{}}
 	over := c.keep(ctx, b)
 	for range min(outages(), 5) {
-		e.soon("it has subscribed", func() bool { return len(b.Stats().Subs) == 1 })
+		e.Soon("it has subscribed", func() bool { return len(b.Stats().Subs) == 1 })
 		r.set(e, a)
-		e.soon("the copy is right", c.isRight)
+		e.Soon("the copy is right", c.isRight)
 		for range 10 {
 			r.set(e, a)
 		}
@@ -505,8 +505,8 @@ func copyAfterOutages(e *env) {
 		}
 		e.up()
 		e.isConnected(a, b)
-		e.soon("the copy is right after the outage", c.isRight)
+		e.Soon("the copy is right after the outage", c.isRight)
 	}
 	stop()
-	e.await(over, "the copy ends")
+	e.Await(over, "the copy ends")
 }

@@ -39,12 +39,12 @@ func groupShares(e *env) {
 	seen := map[string]bool{}
 	for _, in := range members {
 		for _, data := range in.data() {
-			e.want(!seen[data], "two members got %s", data)
+			e.Want(!seen[data], "two members got %s", data)
 			seen[data] = true
 		}
-		e.want(in.len() >= n/12, "one of three members got %d of %d", in.len(), n)
+		e.Want(in.len() >= n/12, "one of three members got %d of %d", in.len(), n)
 	}
-	e.want(len(seen) == n, "the group got %d of %d", len(seen), n)
+	e.Want(len(seen) == n, "the group got %d of %d", len(seen), n)
 }
 
 func groupIsPatternAndName(e *env) {
@@ -58,7 +58,7 @@ func groupIsPatternAndName(e *env) {
 	a.flush()
 	for _, group := range [][]*inbox{exact, wide, all} {
 		e.drain(group...)
-		e.want(total(group...) == 100, "the group of %s got %d of 100", group[0].Pattern(), total(group...))
+		e.Want(total(group...) == 100, "the group of %s got %d of 100", group[0].Pattern(), total(group...))
 	}
 }
 
@@ -73,16 +73,16 @@ func groupAndPlain(e *env) {
 	a.flush()
 	e.drain(plain...)
 	e.drain(append(one, two...)...)
-	e.want(plain[0].len() == 100 && plain[1].len() == 100, "those without a group got %d and %d of 100", plain[0].len(), plain[1].len())
-	e.want(total(one...) == 100 && total(two...) == 100, "the groups got %d and %d of 100", total(one...), total(two...))
+	e.Want(plain[0].len() == 100 && plain[1].len() == 100, "those without a group got %d and %d of 100", plain[0].len(), plain[1].len())
+	e.Want(total(one...) == 100 && total(two...) == 100, "the groups got %d and %d of 100", total(one...), total(two...))
 }
 
 func groupDrains(e *env) {
 	a, b := e.pair()
 	var published atomic.Int64
-	publishing, stop := context.WithCancel(e.ctx)
+	publishing, stop := context.WithCancel(e.Ctx)
 	steady := b.listen("x", bus.Group("g"))
-	over := e.async(func() {
+	over := e.Async(func() {
 		for publishing.Err() == nil {
 			a.publish("x", fmt.Sprint(published.Add(1)))
 			e.breathe()
@@ -92,14 +92,14 @@ func groupDrains(e *env) {
 	for i := range Scaled(30) {
 		in := []*process{a, b}[i%2].listen("x", bus.Group("g"))
 		members = append(members, in)
-		e.soon("who joins is served", func() bool { return in.len() > 0 })
+		e.Soon("who joins is served", func() bool { return in.len() > 0 })
 		e.drain(in)
 	}
 	stop()
-	e.await(over, "the publisher ends")
+	e.Await(over, "the publisher ends")
 	a.flush()
 	e.drain(steady)
-	e.want(total(members...) == int(published.Load()), "of %d messages %d were handled", published.Load(), total(members...))
+	e.Want(total(members...) == int(published.Load()), "of %d messages %d were handled", published.Load(), total(members...))
 }
 
 func groupStops(e *env) {
@@ -120,15 +120,15 @@ func groupStops(e *env) {
 	e.drain(members...)
 	var discarded uint64
 	for _, in := range members {
-		e.await(in.Done(), "it is over")
+		e.Await(in.Done(), "it is over")
 		discarded += in.Stats().Discarded
 	}
 	// Messages on their way through the backend to a stopped member are lost
 	// with it, since the backend believed it connected.
 	lost := n - total(members...) - int(discarded)
-	e.want(lost >= 0, "%d were handled and %d discarded of %d", total(members...), discarded, n)
-	e.want(lost == 0 || e.remote(), "%d of %d messages are not accounted for", lost, n)
-	e.want(members[2].len()+members[3].len() < n && total(members[:2]...) > n/3, "the shares are %d, %d, %d, %d", members[0].len(), members[1].len(), members[2].len(), members[3].len())
+	e.Want(lost >= 0, "%d were handled and %d discarded of %d", total(members...), discarded, n)
+	e.Want(lost == 0 || e.remote(), "%d of %d messages are not accounted for", lost, n)
+	e.Want(members[2].len()+members[3].len() < n && total(members[:2]...) > n/3, "the shares are %d, %d, %d, %d", members[0].len(), members[1].len(), members[2].len(), members[3].len())
 }
 
 func groupCrash(e *env) {
@@ -137,18 +137,18 @@ func groupCrash(e *env) {
 	members := []*inbox{b.listen("x", bus.Group("g")), c.listen("x", bus.Group("g"))}
 	publishMany(a, "x", 1, n)
 	a.flush()
-	e.soon("all are handled", func() bool { return total(members...) == n })
+	e.Soon("all are handled", func() bool { return total(members...) == n })
 	e.crash(c)
 	publishMany(a, "x", n+1, 2*n)
 	a.flush()
 	e.drain(members[0])
-	e.want(total(members...) == 2*n, "of %d messages %d were handled", 2*n, total(members...))
+	e.Want(total(members...) == 2*n, "of %d messages %d were handled", 2*n, total(members...))
 }
 
 // crash cuts a process off for good.
 func (e *env) crash(p *process) {
 	p.cut.Store(true)
-	e.must(e.h.Faults.Crash(p.driver), "crash")
+	e.Must(e.h.Faults.Crash(p.driver), "crash")
 }
 
 func groupEmpties(e *env) {
@@ -158,10 +158,10 @@ func groupEmpties(e *env) {
 	a.publish("x", "1")
 	a.flush()
 	e.drain(in)
-	e.must(s.Drain(e.ctx), "drain")
+	e.Must(s.Drain(e.Ctx), "drain")
 	a.publish("x", "nobody")
-	_, err := a.Request(e.ctx, "x", nil)
-	e.is(err, bus.ErrNoResponders, "when the last responder has left")
+	_, err := a.Request(e.Ctx, "x", nil)
+	e.Is(err, bus.ErrNoResponders, "when the last responder has left")
 	a.flush()
 	next := b.listen("x", bus.Group("g"))
 	b.echo("x")
@@ -170,20 +170,20 @@ func groupEmpties(e *env) {
 	e.drain(next)
 	in.has("1")
 	next.has("2")
-	e.want(a.request("x", "3") == "3", "another answer")
+	e.Want(a.request("x", "3") == "3", "another answer")
 }
 
 func badGroups(e *env) {
 	p := e.process()
 	before := p.calls.sum()
 	for _, name := range []string{"a b", " ", "a\r\nb", "a\x00", "ü", "*", "a>", "\xff", string(make([]byte, 65)), fmt.Sprintf("%065d", 1)} {
-		_, err := p.Subscribe(e.ctx, "x", func(context.Context, *bus.Msg) error { return nil }, bus.Group(name))
-		e.is(err, bus.ErrBadGroup, "subscribe as %q", name)
+		_, err := p.Subscribe(e.Ctx, "x", func(context.Context, *bus.Msg) error { return nil }, bus.Group(name))
+		e.Is(err, bus.ErrBadGroup, "subscribe as %q", name)
 		e.hasCode(err, "bus.bad_group")
-		_, err = p.Respond(e.ctx, "x", func(context.Context, *bus.Msg) ([]byte, error) { return nil, nil }, bus.Group(name))
-		e.is(err, bus.ErrBadGroup, "respond as %q", name)
+		_, err = p.Respond(e.Ctx, "x", func(context.Context, *bus.Msg) ([]byte, error) { return nil, nil }, bus.Group(name))
+		e.Is(err, bus.ErrBadGroup, "respond as %q", name)
 	}
-	e.want(p.calls.sum() == before, "the driver was asked %d times", p.calls.sum()-before)
+	e.Want(p.calls.sum() == before, "the driver was asked %d times", p.calls.sum()-before)
 	e.works(p, p)
 }
 
@@ -196,6 +196,6 @@ func oddGroups(e *env) {
 		}
 		a.flush()
 		e.drain(members...)
-		e.want(total(members...) == 20, "the group %q got %d of 20", name, total(members...))
+		e.Want(total(members...) == 20, "the group %q got %d of 20", name, total(members...))
 	}
 }

@@ -17,7 +17,7 @@ func leaveWhilePublishing(e *env) {
 	own := a.listen("x.y")
 	n := 0
 	stop := make(chan struct{})
-	publisher := e.async(func() {
+	publisher := e.Async(func() {
 		for {
 			select {
 			case <-stop:
@@ -26,19 +26,19 @@ func leaveWhilePublishing(e *env) {
 			}
 			n++
 			a.publish("x.y", strconv.Itoa(n))
-			e.sleep(e.unit / 500)
+			e.Sleep(e.Unit / 500)
 		}
 	})
 	for range Scaled(3) {
 		had := all.len()
-		e.soon("messages come", func() bool { return all.len() > had+50 })
-		e.must(e.h.Faults.Leave(), "replace the backend")
+		e.Soon("messages come", func() bool { return all.len() > had+50 })
+		e.Must(e.h.Faults.Leave(), "replace the backend")
 		e.isConnected(a, b)
 	}
 	close(stop)
-	e.await(publisher, "the publisher ends")
+	e.Await(publisher, "the publisher ends")
 	a.flush()
-	e.want(a.Stats().Lost == 0, "%d messages are counted as lost", a.Stats().Lost)
+	e.Want(a.Stats().Lost == 0, "%d messages are counted as lost", a.Stats().Lost)
 	e.drain(all, member, own)
 	for _, in := range []*inbox{all, member, own} {
 		in.has(numbers(1, n)...)

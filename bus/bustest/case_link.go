@@ -19,25 +19,25 @@ var linkCases = []testCase{
 func shrunk(e *env) {
 	a, b := e.pair()
 	in := a.listen("x")
-	e.must(e.h.Faults.Shrink(1000), "shrink")
-	e.atEnd(func() { _ = e.h.Faults.Shrink(0) })
+	e.Must(e.h.Faults.Shrink(1000), "shrink")
+	e.AtEnd(func() { _ = e.h.Faults.Shrink(0) })
 	large := strings.Repeat("x", 2000)
 	a.publish("y", large)
-	e.is(a.Flush(e.ctx), bus.ErrDisconnected, "the flush of a message that is lost")
-	e.soon("the loss is told", func() bool { return len(toldOf[bus.PublishLost](a)) == 1 })
+	e.Is(a.Flush(e.Ctx), bus.ErrDisconnected, "the flush of a message that is lost")
+	e.Soon("the loss is told", func() bool { return len(toldOf[bus.PublishLost](a)) == 1 })
 	lost := toldOf[bus.PublishLost](a)[0]
-	e.want(lost.Messages == 1 && lost.Bytes >= len(large), "told %+v", lost)
-	e.soon("the bus is back", func() bool { state, _ := a.State(); return a.Stats().Cuts == 1 && state == bus.StateConnected })
-	e.want(len(toldOf[bus.Disconnected](a)) == 1, "%d disconnects are told", len(toldOf[bus.Disconnected](a)))
-	err := a.Publish(e.ctx, "y", []byte(large))
-	e.is(err, bus.ErrTooLarge, "the next message as large")
+	e.Want(lost.Messages == 1 && lost.Bytes >= len(large), "told %+v", lost)
+	e.Soon("the bus is back", func() bool { state, _ := a.State(); return a.Stats().Cuts == 1 && state == bus.StateConnected })
+	e.Want(len(toldOf[bus.Disconnected](a)) == 1, "%d disconnects are told", len(toldOf[bus.Disconnected](a)))
+	err := a.Publish(e.Ctx, "y", []byte(large))
+	e.Is(err, bus.ErrTooLarge, "the next message as large")
 	b.publish("x", "1")
 	in.wants("1")
-	e.want(in.said()[0] == -1, "the message said to have missed %v", in.said())
+	e.Want(in.said()[0] == -1, "the message said to have missed %v", in.said())
 	a.publish("x", "2")
 	a.flushAgain()
 	in.wants("1", "2")
-	e.want(a.Stats().Cuts == 1 && a.Stats().Lost == 1, "%d cuts and %d lost", a.Stats().Cuts, a.Stats().Lost)
+	e.Want(a.Stats().Cuts == 1 && a.Stats().Lost == 1, "%d cuts and %d lost", a.Stats().Cuts, a.Stats().Lost)
 }
 
 func oneSideCut(e *env) {
@@ -45,21 +45,21 @@ func oneSideCut(e *env) {
 	own, others := a.listen("x"), b.listen("x")
 	g, running := e.gate(), e.gate()
 	b.respond("ask", func(ctx context.Context, _ *bus.Msg) ([]byte, error) { running.open(); g.pass(ctx); return nil, nil })
-	over := e.async(func() {
-		_, err := a.Request(e.ctx, "ask", nil)
-		e.is(err, bus.ErrDisconnected, "a request in flight")
+	over := e.Async(func() {
+		_, err := a.Request(e.Ctx, "ask", nil)
+		e.Is(err, bus.ErrDisconnected, "a request in flight")
 	})
-	e.await(running.c, "it is being answered")
-	e.must(e.h.Faults.Cut(a.driver), "cut")
-	e.await(over, "the request fails")
+	e.Await(running.c, "it is being answered")
+	e.Must(e.h.Faults.Cut(a.driver), "cut")
+	e.Await(over, "the request fails")
 	g.open()
-	e.soon("it is told", func() bool { return len(toldOf[bus.Connected](a)) == 1 })
+	e.Soon("it is told", func() bool { return len(toldOf[bus.Connected](a)) == 1 })
 	e.isConnected(a, b)
 	b.publish("x", "1")
 	own.wants("1")
 	others.wants("1")
-	e.want(own.said()[0] == -1 && others.said()[0] == 0, "the messages said to have missed %v and %v", own.said(), others.said())
-	e.want(a.Stats().Cuts == 1 && b.Stats().Cuts == 0, "%d and %d cuts", a.Stats().Cuts, b.Stats().Cuts)
+	e.Want(own.said()[0] == -1 && others.said()[0] == 0, "the messages said to have missed %v and %v", own.said(), others.said())
+	e.Want(a.Stats().Cuts == 1 && b.Stats().Cuts == 0, "%d and %d cuts", a.Stats().Cuts, b.Stats().Cuts)
 	e.works(a, b)
 }
 
@@ -77,37 +77,37 @@ func cutIsReported(e *env) {
 	for round := range max(Scaled(6), 2) {
 		publish(100)
 		before := a.Stats().Lost
-		over := e.async(func() { publish(100) })
-		e.must(e.h.Faults.Cut(a.driver), "cut")
-		e.await(over, "publishing goes on")
-		e.soon("the cut is told", func() bool { return a.Stats().Cuts == uint64(round+1) })
+		over := e.Async(func() { publish(100) })
+		e.Must(e.h.Faults.Cut(a.driver), "cut")
+		e.Await(over, "publishing goes on")
+		e.Soon("the cut is told", func() bool { return a.Stats().Cuts == uint64(round+1) })
 		e.isConnected(a)
 		a.flushes(before)
 	}
 	a.publish("x", "0")
 	a.flush()
-	e.soon("the last one arrives", func() bool { all := in.data(); return len(all) > 0 && all[len(all)-1] == "0" })
+	e.Soon("the last one arrives", func() bool { all := in.data(); return len(all) > 0 && all[len(all)-1] == "0" })
 	e.drain(in)
 	last, arrived := 0, in.data()
 	arrived = arrived[:len(arrived)-1]
 	for _, data := range arrived {
 		i, _ := strconv.Atoi(data)
-		e.want(i > last, "%d was handled after %d", i, last)
+		e.Want(i > last, "%d was handled after %d", i, last)
 		last = i
 	}
 	missing, lost := n-len(arrived), a.Stats().Lost
-	e.want(missing <= int(lost), "%d of %d messages are missing, and %d are counted as lost", missing, n, lost)
-	e.want(in.Stats().Gaps == 0 && b.Stats().Cuts == 0, "the other process: %d gaps, %d cuts", in.Stats().Gaps, b.Stats().Cuts)
+	e.Want(missing <= int(lost), "%d of %d messages are missing, and %d are counted as lost", missing, n, lost)
+	e.Want(in.Stats().Gaps == 0 && b.Stats().Cuts == 0, "the other process: %d gaps, %d cuts", in.Stats().Gaps, b.Stats().Cuts)
 }
 
 // flushes flushes: that is an error if more was lost than before, and only
 // then.
 func (p *process) flushes(before uint64) {
-	if err := p.Flush(p.e.ctx); err == nil {
-		p.e.want(p.Stats().Lost == before, "%d messages were lost, and flush says nothing", p.Stats().Lost-before)
+	if err := p.Flush(p.e.Ctx); err == nil {
+		p.e.Want(p.Stats().Lost == before, "%d messages were lost, and flush says nothing", p.Stats().Lost-before)
 		return
 	}
-	p.e.soon("the loss is counted", func() bool { return p.Stats().Lost > before })
+	p.e.Soon("the loss is counted", func() bool { return p.Stats().Lost > before })
 	p.flush()
 }
 
@@ -115,21 +115,21 @@ func slowLink(e *env) {
 	a, b := e.pair()
 	const rate, size, n = 256 << 10, 8 << 10, 50
 	in := b.listen("x")
-	e.must(e.h.Faults.Slow(rate), "slow down")
-	e.atEnd(func() { _ = e.h.Faults.Slow(0) })
+	e.Must(e.h.Faults.Slow(rate), "slow down")
+	e.AtEnd(func() { _ = e.h.Faults.Slow(0) })
 	data := strings.Repeat("x", size)
-	ctx, cancel := context.WithTimeout(e.ctx, 10*e.patience())
+	ctx, cancel := context.WithTimeout(e.Ctx, 10*e.Patience())
 	defer cancel()
 	for i := range n {
-		e.must(a.Publish(ctx, "x", []byte(strconv.Itoa(i)+" "+data)), "publish")
+		e.Must(a.Publish(ctx, "x", []byte(strconv.Itoa(i)+" "+data)), "publish")
 	}
-	e.must(a.Flush(ctx), "flush")
+	e.Must(a.Flush(ctx), "flush")
 	in.waits(n)
 	for i, m := range in.all() {
-		e.want(strings.HasPrefix(string(m.Data), strconv.Itoa(i)+" ") && m.Missed == 0, "message %d is %.10q, with %d missed", i, m.Data, m.Missed)
+		e.Want(strings.HasPrefix(string(m.Data), strconv.Itoa(i)+" ") && m.Missed == 0, "message %d is %.10q, with %d missed", i, m.Data, m.Missed)
 	}
 	for _, p := range []*process{a, b} {
-		e.want(p.Stats().Cuts == 0 && p.Stats().Lost == 0, "%d cuts, %d lost", p.Stats().Cuts, p.Stats().Lost)
+		e.Want(p.Stats().Cuts == 0 && p.Stats().Lost == 0, "%d cuts, %d lost", p.Stats().Cuts, p.Stats().Lost)
 	}
 }
 
@@ -138,28 +138,28 @@ func slowLink(e *env) {
 func unsentRequest(e *env) {
 	a, b := e.pair()
 	s, events := b.echo("ask"), b.listen("x")
-	e.must(e.h.Faults.Slow(64<<10), "slow down")
-	e.atEnd(func() { _ = e.h.Faults.Slow(0) })
-	ctx, cancel := context.WithTimeout(e.ctx, 10*e.patience())
+	e.Must(e.h.Faults.Slow(64<<10), "slow down")
+	e.AtEnd(func() { _ = e.h.Faults.Slow(0) })
+	ctx, cancel := context.WithTimeout(e.Ctx, 10*e.Patience())
 	defer cancel()
 	const n = 60
-	published := e.async(func() {
+	published := e.Async(func() {
 		for range n {
-			e.must(a.Publish(ctx, "x", make([]byte, 8<<10)), "publish")
+			e.Must(a.Publish(ctx, "x", make([]byte, 8<<10)), "publish")
 		}
 	})
-	e.pass(2)
-	inner, leave := context.WithTimeout(ctx, e.units(3))
+	e.Pass(2)
+	inner, leave := context.WithTimeout(ctx, e.Units(3))
 	defer leave()
-	asked := e.async(func() {
+	asked := e.Async(func() {
 		_, err := a.Request(inner, "ask", nil)
-		e.is(err, context.DeadlineExceeded, "the request")
+		e.Is(err, context.DeadlineExceeded, "the request")
 	})
-	e.await(asked, "the caller leaves")
-	e.must(e.h.Faults.Slow(0), "at full speed")
-	e.await(published, "all is published")
-	e.must(a.Flush(ctx), "flush")
+	e.Await(asked, "the caller leaves")
+	e.Must(e.h.Faults.Slow(0), "at full speed")
+	e.Await(published, "all is published")
+	e.Must(a.Flush(ctx), "flush")
 	events.waits(n)
-	e.want(a.request("ask", "next") == "next", "another answer")
-	e.want(s.Stats().Received == 1, "the responder was given %d requests, and the caller of one had left", s.Stats().Received)
+	e.Want(a.request("ask", "next") == "next", "another answer")
+	e.Want(s.Stats().Received == 1, "the responder was given %d requests, and the caller of one had left", s.Stats().Received)
 }

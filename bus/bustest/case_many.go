@@ -47,13 +47,13 @@ func manyByCount(e *env) {
 	e.answerers(b, 5)
 	before := time.Now()
 	for range 20 {
-		data, errs := a.gathered(e.ctx, bus.Count(3))
-		e.want(len(data) == 3 && len(errs) == 0, "got %q, %v", data, errs)
+		data, errs := a.gathered(e.Ctx, bus.Count(3))
+		e.Want(len(data) == 3 && len(errs) == 0, "got %q, %v", data, errs)
 	}
-	data, errs := a.gathered(e.ctx, bus.Count(5))
-	e.want(slices.Equal(data, []string{"0", "1", "2", "3", "4"}) && len(errs) == 0, "got %q, %v", data, errs)
+	data, errs := a.gathered(e.Ctx, bus.Count(5))
+	e.Want(slices.Equal(data, []string{"0", "1", "2", "3", "4"}) && len(errs) == 0, "got %q, %v", data, errs)
 	e.took(before, 0, 20, "counting answers")
-	e.want(a.Stats().InFlight == 0, "%d are in flight", a.Stats().InFlight)
+	e.Want(a.Stats().InFlight == 0, "%d are in flight", a.Stats().InFlight)
 }
 
 func manyByStall(e *env) {
@@ -62,16 +62,16 @@ func manyByStall(e *env) {
 	g := e.gate()
 	b.respond("x", func(ctx context.Context, _ *bus.Msg) ([]byte, error) { g.pass(ctx); return []byte("slow"), nil }, bus.Group(""))
 	before := time.Now()
-	data, errs := a.gathered(e.ctx, bus.Stall(e.units(2)))
-	e.want(len(data) == 3 && len(errs) == 0, "got %q, %v", data, errs)
-	e.took(before, e.units(2), 10, "to stall")
+	data, errs := a.gathered(e.Ctx, bus.Stall(e.Units(2)))
+	e.Want(len(data) == 3 && len(errs) == 0, "got %q, %v", data, errs)
+	e.took(before, e.Units(2), 10, "to stall")
 	n := 0
-	for _, err := range a.RequestMany(e.ctx, "x", nil, bus.Stall(e.units(1)), bus.Count(3)) {
-		e.must(err, "an answer")
-		e.pass(2)
+	for _, err := range a.RequestMany(e.Ctx, "x", nil, bus.Stall(e.Units(1)), bus.Count(3)) {
+		e.Must(err, "an answer")
+		e.Pass(2)
 		n++
 	}
-	e.want(n == 3, "a slow consumer got %d of 3", n)
+	e.Want(n == 3, "a slow consumer got %d of 3", n)
 	g.open()
 }
 
@@ -82,13 +82,13 @@ func manyByDeadline(e *env) {
 	defer cancel()
 	before := time.Now()
 	data, errs := a.gathered(ctx)
-	e.want(len(data) == 2 && len(errs) == 0, "got %q, %v", data, errs)
-	e.took(before, e.units(2), 10, "the deadline")
+	e.Want(len(data) == 2 && len(errs) == 0, "got %q, %v", data, errs)
+	e.took(before, e.Units(2), 10, "the deadline")
 	cause := errors.New("left")
-	left, leave := context.WithCancelCause(e.ctx)
-	time.AfterFunc(e.units(1), func() { leave(cause) })
+	left, leave := context.WithCancelCause(e.Ctx)
+	time.AfterFunc(e.Units(1), func() { leave(cause) })
 	data, errs = a.gathered(left)
-	e.want(len(data) == 2 && len(errs) == 1 && errors.Is(errs[0], cause), "a caller that leaves: %q, %v", data, errs)
+	e.Want(len(data) == 2 && len(errs) == 1 && errors.Is(errs[0], cause), "a caller that leaves: %q, %v", data, errs)
 }
 
 func manyByEnd(e *env) {
@@ -96,45 +96,45 @@ func manyByEnd(e *env) {
 	b.respond("x", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
 		for i := range 10 {
 			if err := m.Reply(ctx, []byte(fmt.Sprint(i))); err != nil {
-				e.report("reply: %w", err)
+				e.Report("reply: %w", err)
 			}
 		}
 		return nil, bus.ErrEnd
 	})
 	before := time.Now()
-	data, errs := a.gathered(e.ctx)
-	e.want(slices.Equal(data, numbers(0, 9)) && len(errs) == 0, "got %q, %v", data, errs)
+	data, errs := a.gathered(e.Ctx)
+	e.Want(slices.Equal(data, numbers(0, 9)) && len(errs) == 0, "got %q, %v", data, errs)
 	e.took(before, 0, 10, "the end marker")
-	e.want(len(toldOf[bus.HandlerFailed](b)) == 0, "the end marker is told as a failure")
+	e.Want(len(toldOf[bus.HandlerFailed](b)) == 0, "the end marker is told as a failure")
 }
 
 func manyByBreak(e *env) {
 	a, b := e.pair()
 	e.answerers(b, 5)
 	for range 50 {
-		for _, err := range a.RequestMany(e.ctx, "x", nil) {
-			e.must(err, "an answer")
+		for _, err := range a.RequestMany(e.Ctx, "x", nil) {
+			e.Must(err, "an answer")
 			break
 		}
 	}
-	e.want(a.Stats().InFlight == 0, "%d are in flight", a.Stats().InFlight)
-	data, errs := a.gathered(e.ctx, bus.Count(5))
-	e.want(slices.Equal(data, []string{"0", "1", "2", "3", "4"}) && len(errs) == 0, "the next one got %q, %v", data, errs)
+	e.Want(a.Stats().InFlight == 0, "%d are in flight", a.Stats().InFlight)
+	data, errs := a.gathered(e.Ctx, bus.Count(5))
+	e.Want(slices.Equal(data, []string{"0", "1", "2", "3", "4"}) && len(errs) == 0, "the next one got %q, %v", data, errs)
 }
 
 func manyNobody(e *env) {
 	a, b := e.pair()
 	b.listen(">")
 	before := time.Now()
-	data, errs := a.gathered(e.ctx)
-	e.want(len(data) == 0 && len(errs) == 1 && errors.Is(errs[0], bus.ErrNoResponders), "got %q, %v", data, errs)
+	data, errs := a.gathered(e.Ctx)
+	e.Want(len(data) == 0 && len(errs) == 1 && errors.Is(errs[0], bus.ErrNoResponders), "got %q, %v", data, errs)
 	e.took(before, 0, 10, "to say that nobody responds")
 	g := e.gate()
 	b.respond("x", func(context.Context, *bus.Msg) ([]byte, error) { <-g.c; return nil, nil })
 	ctx, cancel := e.within(1)
 	defer cancel()
 	data, errs = a.gathered(ctx)
-	e.want(len(data) == 0 && len(errs) == 1 && errors.Is(errs[0], bus.ErrTimeout), "got %q, %v", data, errs)
+	e.Want(len(data) == 0 && len(errs) == 1 && errors.Is(errs[0], bus.ErrTimeout), "got %q, %v", data, errs)
 	g.open()
 }
 
@@ -143,10 +143,10 @@ func manyFailures(e *env) {
 	e.answerers(b, 2)
 	b.respond("x", func(context.Context, *bus.Msg) ([]byte, error) { return nil, codedError{} }, bus.Group(""))
 	b.respond("x", func(context.Context, *bus.Msg) ([]byte, error) { panic("x") }, bus.Group(""))
-	data, errs := a.gathered(e.ctx, bus.Count(4))
-	e.want(len(data) == 2 && len(errs) == 2, "got %q, %v", data, errs)
+	data, errs := a.gathered(e.Ctx, bus.Count(4))
+	e.Want(len(data) == 2 && len(errs) == 2, "got %q, %v", data, errs)
 	for _, err := range errs {
-		e.want(errors.As(err, new(*bus.RemoteError)), "got %v", err)
+		e.Want(errors.As(err, new(*bus.RemoteError)), "got %v", err)
 	}
 }
 
@@ -158,8 +158,8 @@ func manyGroups(e *env) {
 		p.respond("*", func(context.Context, *bus.Msg) ([]byte, error) { return []byte("wide"), nil })
 		p.respond("x", func(context.Context, *bus.Msg) ([]byte, error) { return []byte("each"), nil }, bus.Group(""))
 	}
-	data, errs := a.gathered(e.ctx, bus.Stall(e.units(2)))
-	e.want(slices.Equal(data, []string{"default", "each", "each", "each", "named", "wide"}) && len(errs) == 0, "got %q, %v", data, errs)
+	data, errs := a.gathered(e.Ctx, bus.Stall(e.Units(2)))
+	e.Want(slices.Equal(data, []string{"default", "each", "each", "each", "named", "wide"}) && len(errs) == 0, "got %q, %v", data, errs)
 }
 
 // manyUnread reads one answer, and goes on when all others have been sent.
@@ -176,30 +176,30 @@ func manyUnread(e *env) {
 			data := make([]byte, c.size)
 			for range c.sent {
 				if err := m.Reply(ctx, data); err != nil {
-					e.report("reply: %w", err)
+					e.Report("reply: %w", err)
 					break
 				}
 			}
 			return nil, bus.ErrEnd
 		})
-		ctx, cancel := context.WithTimeout(e.ctx, 10*e.patience())
+		ctx, cancel := context.WithTimeout(e.Ctx, 10*e.Patience())
 		n, late := 0, a.Stats().Late
 		var last error
 		for m, err := range a.RequestMany(ctx, "x", nil) {
 			if last = err; err != nil {
 				break
 			}
-			e.want(len(m.Data) == c.size, "an answer has %d bytes", len(m.Data))
+			e.Want(len(m.Data) == c.size, "an answer has %d bytes", len(m.Data))
 			if n++; n == 1 {
-				e.soon("what is too much comes", func() bool { return a.Stats().Late > late })
+				e.Soon("what is too much comes", func() bool { return a.Stats().Late > late })
 			}
 		}
 		cancel()
-		e.is(last, bus.ErrOverloaded, "the end, bounded %s", c.name)
-		e.want(n >= c.most && n <= c.most+1, "bounded %s: got %d answers, want %d", c.name, n, c.most)
-		e.want(a.Stats().InFlight == 0, "%d are in flight", a.Stats().InFlight)
-		ctx, cancel = e.bounded()
-		e.must(s.Drain(ctx), "drain")
+		e.Is(last, bus.ErrOverloaded, "the end, bounded %s", c.name)
+		e.Want(n >= c.most && n <= c.most+1, "bounded %s: got %d answers, want %d", c.name, n, c.most)
+		e.Want(a.Stats().InFlight == 0, "%d are in flight", a.Stats().InFlight)
+		ctx, cancel = e.Bounded()
+		e.Must(s.Drain(ctx), "drain")
 		cancel()
 	}
 }

@@ -46,7 +46,7 @@ func matchTable(e *env) {
 		e.drain(in)
 		got := in.data()
 		for s, want := range table[pattern] {
-			e.want(slices.Contains(got, s) == want, "%q matches %q: %v, want %v", pattern, s, !want, want)
+			e.Want(slices.Contains(got, s) == want, "%q matches %q: %v, want %v", pattern, s, !want, want)
 		}
 	}
 }
@@ -113,7 +113,7 @@ func matchRandom(e *env) {
 		a.flush()
 		e.drain(boxes...)
 		for _, in := range boxes {
-			e.want(slices.Equal(in.data(), want[in]), "seed %d: %q got\n%.500q, want\n%.500q", seed, in.Pattern(), in.data(), want[in])
+			e.Want(slices.Equal(in.data(), want[in]), "seed %d: %q got\n%.500q, want\n%.500q", seed, in.Pattern(), in.data(), want[in])
 		}
 	}
 }
@@ -126,15 +126,15 @@ func matchRequests(e *env) {
 		s := b.echo(pattern)
 		for range 10 {
 			subject := randomName(r, false)
-			_, err := a.Request(e.ctx, subject, nil)
+			_, err := a.Request(e.Ctx, subject, nil)
 			if matches(pattern, subject) {
-				e.must(err, "seed %d: %q of a responder to %q", seed, subject, pattern)
+				e.Must(err, "seed %d: %q of a responder to %q", seed, subject, pattern)
 			} else {
-				e.is(err, bus.ErrNoResponders, "seed %d: %q of a responder to %q", seed, subject, pattern)
+				e.Is(err, bus.ErrNoResponders, "seed %d: %q of a responder to %q", seed, subject, pattern)
 			}
 		}
-		ctx, cancel := e.bounded()
-		e.must(s.Drain(ctx), "drain")
+		ctx, cancel := e.Bounded()
+		e.Must(s.Drain(ctx), "drain")
 		cancel()
 	}
 }

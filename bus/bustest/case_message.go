@@ -39,8 +39,8 @@ func keptMessages(e *env) {
 	for _, in := range listening {
 		for i, m := range in.all() {
 			want := strings.Repeat(fmt.Sprint(i, " "), 50)
-			e.want(m.Subject == fmt.Sprint("x.", i) && string(m.Data) == want && m.Header.Get("n") == fmt.Sprint(i), "message %d has become %s %.40q %v", i, m.Subject, m.Data, m.Header)
-			e.want(cap(m.Data) == len(m.Data) || i > 0, "appending to the data of a message writes into memory of others")
+			e.Want(m.Subject == fmt.Sprint("x.", i) && string(m.Data) == want && m.Header.Get("n") == fmt.Sprint(i), "message %d has become %s %.40q %v", i, m.Subject, m.Data, m.Header)
+			e.Want(cap(m.Data) == len(m.Data) || i > 0, "appending to the data of a message writes into memory of others")
 		}
 	}
 }
@@ -49,7 +49,7 @@ func changedData(e *env) {
 	p := e.process(func(c *bus.Config) { c.CheckData = true })
 	p.subscribe("x", func(_ context.Context, m *bus.Msg) error { m.Data[0] = 'X'; return nil }, bus.Name("rude"))
 	p.publish("x", "data")
-	e.soon("it is told", func() bool {
+	e.Soon("it is told", func() bool {
 		told := toldOf[bus.HandlerFailed](p)
 		return len(told) == 1 && told[0].Name == "rude"
 	})
@@ -70,14 +70,14 @@ func headersArrive(e *env) {
 	a.publish("x", "", append(opts, bus.ID("id-1"))...)
 	in.wants("")
 	m := in.all()[0]
-	e.want(m.ID() == "id-1", "the id is %q", m.ID())
+	e.Want(m.ID() == "id-1", "the id is %q", m.ID())
 	e.sameHeader(m.Header, want)
-	_, err := a.Request(e.ctx, "x", nil, opts...)
-	e.must(err, "request")
+	_, err := a.Request(e.Ctx, "x", nil, opts...)
+	e.Must(err, "request")
 	e.sameHeader(asked, want)
 	a.publish("x", "none")
 	in.wants("", "none")
-	e.want(len(in.all()[1].Header) == 0, "a message without headers has %v", in.all()[1].Header)
+	e.Want(len(in.all()[1].Header) == 0, "a message without headers has %v", in.all()[1].Header)
 }
 
 // oddHeader has every kind of key and value that is allowed.
@@ -106,46 +106,46 @@ func answerHeaders(e *env) {
 	b.respond("one", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
 		for _, key := range []string{"", "a b", "Bus-Error", "Nats-x"} {
 			if err := bus.ReplyHeader(ctx, key, "v"); !errors.Is(err, bus.ErrBadHeader) {
-				e.report("reply header %q: %v", key, err)
+				e.Report("reply header %q: %v", key, err)
 			}
 		}
 		if err := bus.ReplyHeader(ctx, "big", strings.Repeat("v", 8<<10)); !errors.Is(err, bus.ErrBadHeader) {
-			e.report("a reply header that is too large: %v", err)
+			e.Report("a reply header that is too large: %v", err)
 		}
 		return m.Data, replyHeader(ctx, want)
 	})
 	for _, data := range []string{"", "data"} {
-		m, err := a.Request(e.ctx, "one", []byte(data))
-		e.must(err, "request")
-		e.want(string(m.Data) == data, "the answer is %q, want %q", m.Data, data)
+		m, err := a.Request(e.Ctx, "one", []byte(data))
+		e.Must(err, "request")
+		e.Want(string(m.Data) == data, "the answer is %q, want %q", m.Data, data)
 		e.sameHeader(m.Header, want)
 	}
 	b.respond("x", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
 		for i := range 3 {
 			if err := errors.Join(bus.ReplyHeader(ctx, "n", fmt.Sprint(i)), m.Reply(ctx, nil)); err != nil {
-				e.report("reply: %w", err)
+				e.Report("reply: %w", err)
 			}
 		}
 		return nil, bus.ErrEnd
 	})
 	n := 0
-	for m, err := range a.RequestMany(e.ctx, "x", nil) {
-		e.must(err, "an answer")
+	for m, err := range a.RequestMany(e.Ctx, "x", nil) {
+		e.Must(err, "an answer")
 		n++
-		e.want(slices.Equal(m.Header.Values("n"), numbers(0, n-1)), "answer %d has the header %q", n, m.Header)
+		e.Want(slices.Equal(m.Header.Values("n"), numbers(0, n-1)), "answer %d has the header %q", n, m.Header)
 	}
-	e.want(n == 3, "got %d answers", n)
+	e.Want(n == 3, "got %d answers", n)
 	b.respond("none", func(context.Context, *bus.Msg) ([]byte, error) { return nil, nil })
-	m, err := a.Request(e.ctx, "none", nil)
-	e.must(err, "request")
-	e.want(len(m.Header) == 0, "an answer without a header has %q", m.Header)
-	e.is(bus.ReplyHeader(e.ctx, "k", "v"), bus.ErrInvalid, "outside a responder")
+	m, err := a.Request(e.Ctx, "none", nil)
+	e.Must(err, "request")
+	e.Want(len(m.Header) == 0, "an answer without a header has %q", m.Header)
+	e.Is(bus.ReplyHeader(e.Ctx, "k", "v"), bus.ErrInvalid, "outside a responder")
 }
 
 func (e *env) sameHeader(got, want bus.Headers) {
 	got = maps.Clone(got)
 	delete(got, bus.KeyID)
-	e.want(maps.EqualFunc(got, want, slices.Equal[[]string]), "the header is\n%q, want\n%q", got, want)
+	e.Want(maps.EqualFunc(got, want, slices.Equal[[]string]), "the header is\n%q, want\n%q", got, want)
 }
 
 func badHeaders(e *env) {
@@ -158,13 +158,13 @@ func badHeaders(e *env) {
 		"only space": bus.Header("k", " "), "not UTF-8": bus.Header("k", "\xff"), "id": bus.ID("a\nb"),
 		"reserved": bus.Header("Bus-Hops", "1"), "reserved, small": bus.Header("bus-x", "1"), "of NATS": bus.Header("Nats-Msg-Id", "1"), "of NATS, big": bus.Header("NATS-x", "1"),
 	} {
-		_, err := a.Request(e.ctx, "x", nil, o)
-		for verb, err := range map[string]error{"publish": a.Publish(e.ctx, "x", nil, o), "request": err} {
-			e.is(err, bus.ErrBadHeader, "%s with %s", verb, name)
+		_, err := a.Request(e.Ctx, "x", nil, o)
+		for verb, err := range map[string]error{"publish": a.Publish(e.Ctx, "x", nil, o), "request": err} {
+			e.Is(err, bus.ErrBadHeader, "%s with %s", verb, name)
 			e.hasCode(err, "bus.bad_header")
 		}
 	}
-	e.want(a.calls.sum() == before, "the driver was asked %d times", a.calls.sum()-before)
+	e.Want(a.calls.sum() == before, "the driver was asked %d times", a.calls.sum()-before)
 	e.works(a, b)
 }
 
@@ -176,11 +176,11 @@ func headerBounds(e *env) {
 		opts = append(opts, bus.Header(fmt.Sprint("k", i), "v"))
 	}
 	a.publish("x", "64 keys", opts...)
-	e.is(a.Publish(e.ctx, "x", nil, append(opts, bus.Header("k64", "v"))...), bus.ErrBadHeader, "65 keys")
+	e.Is(a.Publish(e.Ctx, "x", nil, append(opts, bus.Header("k64", "v"))...), bus.ErrBadHeader, "65 keys")
 	a.publish("x", "8 KiB", bus.Header("k", strings.Repeat("v", 8<<10-1)))
-	e.is(a.Publish(e.ctx, "x", nil, bus.Header("k", strings.Repeat("v", 8<<10))), bus.ErrBadHeader, "8 KiB and a byte")
+	e.Is(a.Publish(e.Ctx, "x", nil, bus.Header("k", strings.Repeat("v", 8<<10))), bus.ErrBadHeader, "8 KiB and a byte")
 	in.wants("64 keys", "8 KiB")
-	e.want(len(in.all()[0].Header) == 64 && len(in.all()[1].Header.Get("k")) == 8<<10-1, "the headers are not complete")
+	e.Want(len(in.all()[0].Header) == 64 && len(in.all()[1].Header.Get("k")) == 8<<10-1, "the headers are not complete")
 }
 
 func traceTravels(e *env) {
@@ -194,15 +194,15 @@ func traceTravels(e *env) {
 	b.subscribe("first", func(ctx context.Context, _ *bus.Msg) error {
 		defer hand.open()
 		if err := b.Publish(ctx, "second", nil); err != nil {
-			e.report("publish: %w", err)
+			e.Report("publish: %w", err)
 		}
 		if got, err := b.Request(ctx, "ask", nil); err != nil || !strings.HasPrefix(string(got.Data), "00-0af7") {
-			e.report("the request carries %v, %v", got, err)
+			e.Report("the request carries %v, %v", got, err)
 		}
 		return nil
 	})
 	a.publish("first", "", trace...)
-	e.await(hand.c, "the first is handled")
+	e.Await(hand.c, "the first is handled")
 	second.wants("")
 	e.sameHeader(second.all()[0].Header, bus.Headers{
 		"traceparent": {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}, "tracestate": {"a=1,b=2"}, "baggage": {"user=42"},
@@ -216,22 +216,22 @@ func largest(e *env) {
 	a, b := e.pair()
 	in := b.listen("x")
 	most := e.fits(a)
-	e.want(most == bus.DefaultPayload, "the limit is %d by default, want %d on every driver", most, bus.DefaultPayload)
+	e.Want(most == bus.DefaultPayload, "the limit is %d by default, want %d on every driver", most, bus.DefaultPayload)
 	data := make([]byte, most+1)
-	e.must(a.Publish(e.ctx, "x", data[:most]), "the largest")
+	e.Must(a.Publish(e.Ctx, "x", data[:most]), "the largest")
 	in.waits(1)
-	e.want(len(in.all()[0].Data) == most, "%d of %d bytes have arrived", len(in.all()[0].Data), most)
+	e.Want(len(in.all()[0].Data) == most, "%d of %d bytes have arrived", len(in.all()[0].Data), most)
 	before := a.calls.sum()
-	_, err := a.Request(e.ctx, "x", data)
+	_, err := a.Request(e.Ctx, "x", data)
 	for verb, err := range map[string]error{
-		"publish": a.Publish(e.ctx, "x", data), "request": err, "with a header": a.Publish(e.ctx, "x", data[:most-5], bus.Header("k", "v")),
+		"publish": a.Publish(e.Ctx, "x", data), "request": err, "with a header": a.Publish(e.Ctx, "x", data[:most-5], bus.Header("k", "v")),
 	} {
 		var large *bus.TooLargeError
-		e.want(errors.As(err, &large) && large.Limit == most && large.Size > most && large.Subject == "x", "%s: got %#v", verb, err)
-		e.is(err, bus.ErrTooLarge, "%s", verb)
+		e.Want(errors.As(err, &large) && large.Limit == most && large.Size > most && large.Subject == "x", "%s: got %#v", verb, err)
+		e.Is(err, bus.ErrTooLarge, "%s", verb)
 		e.hasCode(err, "bus.too_large")
 	}
-	e.want(a.calls.sum() == before, "the driver was asked %d times", a.calls.sum()-before)
+	e.Want(a.calls.sum() == before, "the driver was asked %d times", a.calls.sum()-before)
 	e.works(a, b)
 	e.works(b, a)
 }
@@ -242,12 +242,12 @@ func largeAnswer(e *env) {
 	b.respond("x", func(_ context.Context, m *bus.Msg) ([]byte, error) {
 		return make([]byte, most+len(m.Data)), nil
 	})
-	m, err := a.Request(e.ctx, "x", nil)
-	e.must(err, "the largest answer")
-	e.want(len(m.Data) == most, "%d bytes came back", len(m.Data))
-	_, err = a.Request(e.ctx, "x", []byte("1"))
+	m, err := a.Request(e.Ctx, "x", nil)
+	e.Must(err, "the largest answer")
+	e.Want(len(m.Data) == most, "%d bytes came back", len(m.Data))
+	_, err = a.Request(e.Ctx, "x", []byte("1"))
 	e.hasCode(err, "bus.too_large")
-	e.want(errors.As(err, new(*bus.RemoteError)), "got %v", err)
+	e.Want(errors.As(err, new(*bus.RemoteError)), "got %v", err)
 	e.works(a, b)
 }
 
@@ -256,22 +256,22 @@ func emptyData(e *env) {
 	in := b.listen("x")
 	b.respond("nil", func(_ context.Context, m *bus.Msg) ([]byte, error) {
 		if m.Data == nil {
-			e.report("the data of a request are nil")
+			e.Report("the data of a request are nil")
 		}
 		return nil, nil
 	})
 	for _, data := range [][]byte{nil, {}} {
-		e.must(a.Publish(e.ctx, "x", data), "publish")
-		e.must(a.Publish(e.ctx, "x", data, bus.Header("k", "v")), "publish with a header")
-		m, err := a.Request(e.ctx, "nil", data)
-		e.must(err, "request")
-		e.want(m.Data != nil && len(m.Data) == 0, "the answer has %#v", m.Data)
+		e.Must(a.Publish(e.Ctx, "x", data), "publish")
+		e.Must(a.Publish(e.Ctx, "x", data, bus.Header("k", "v")), "publish with a header")
+		m, err := a.Request(e.Ctx, "nil", data)
+		e.Must(err, "request")
+		e.Want(m.Data != nil && len(m.Data) == 0, "the answer has %#v", m.Data)
 	}
 	a.flush()
 	e.drain(in)
 	in.has("", "", "", "")
 	for _, m := range in.all() {
-		e.want(m.Data != nil, "the data are nil")
+		e.Want(m.Data != nil, "the data are nil")
 	}
 }
 
@@ -287,7 +287,7 @@ func allBytes(e *env) {
 	a.publish("x", text)
 	a.publish("x", text, bus.Header("k", "v"))
 	in.wants(text, text)
-	e.want(a.request("x", text) == text, "the answer is another")
+	e.Want(a.request("x", text) == text, "the answer is another")
 }
 
 func expires(e *env) {
@@ -301,17 +301,17 @@ func expires(e *env) {
 		return in.handle(ctx, m)
 	})
 	a.publish("x", "first")
-	a.publish("x", "short", bus.Expires(e.units(1)))
-	a.publish("x", "long", bus.Expires(e.patience()))
+	a.publish("x", "short", bus.Expires(e.Units(1)))
+	a.publish("x", "long", bus.Expires(e.Patience()))
 	a.flush()
-	e.soon("they have arrived", func() bool { return in.Stats().Received == 3 })
-	e.pass(2)
+	e.Soon("they have arrived", func() bool { return in.Stats().Received == 3 })
+	e.Pass(2)
 	g.open()
 	e.drain(in)
 	in.has("first", "long")
-	e.want(in.Stats().Expired == 1, "%d are counted as expired", in.Stats().Expired)
-	e.is(a.Publish(e.ctx, "x", nil, bus.Expires(0)), bus.ErrInvalid, "an expiry of nothing")
-	e.is(a.Publish(e.ctx, "x", nil, bus.Expires(-1)), bus.ErrInvalid, "an expiry in the past")
+	e.Want(in.Stats().Expired == 1, "%d are counted as expired", in.Stats().Expired)
+	e.Is(a.Publish(e.Ctx, "x", nil, bus.Expires(0)), bus.ErrInvalid, "an expiry of nothing")
+	e.Is(a.Publish(e.Ctx, "x", nil, bus.Expires(-1)), bus.ErrInvalid, "an expiry in the past")
 }
 
 func notExpired(e *env) {
@@ -320,17 +320,17 @@ func notExpired(e *env) {
 	b.subscribe("x", func(ctx context.Context, _ *bus.Msg) error {
 		defer over.open()
 		if _, ok := ctx.Deadline(); !ok {
-			e.report("the handler's context has no deadline")
+			e.Report("the handler's context has no deadline")
 		}
 		select {
 		case <-ctx.Done():
 			if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				e.report("the handler's context has ended with %v", ctx.Err())
+				e.Report("the handler's context has ended with %v", ctx.Err())
 			}
-		case <-e.ctx.Done():
+		case <-e.Ctx.Done():
 		}
 		return nil
 	})
-	a.publish("x", "", bus.Expires(e.units(5)))
-	e.await(over.c, "the handler's context ends when the message expires")
+	a.publish("x", "", bus.Expires(e.Units(5)))
+	e.Await(over.c, "the handler's context ends when the message expires")
 }

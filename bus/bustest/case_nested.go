@@ -25,7 +25,7 @@ func callsWithin(e *env) {
 		defer over.open()
 		check := func(err error, what string) {
 			if err != nil {
-				e.report("%s: %w", what, err)
+				e.Report("%s: %w", what, err)
 			}
 		}
 		check(b.Publish(ctx, "other", []byte("from within")), "publish")
@@ -38,7 +38,7 @@ func callsWithin(e *env) {
 		got, err := b.Request(ctx, "inner", nil)
 		check(err, "request what was just made")
 		if err == nil && string(got.Data) != "in" {
-			e.report("the answer is %q", got.Data)
+			e.Report("the answer is %q", got.Data)
 		}
 		check(b.Flush(ctx), "flush")
 		check(r.Drain(ctx), "drain what was just made")
@@ -49,9 +49,9 @@ func callsWithin(e *env) {
 		return nil
 	})
 	a.publish("x", "")
-	e.await(over.c, "the handler returns")
+	e.Await(over.c, "the handler returns")
 	other.wants("from within")
-	e.await(third.Done(), "the other one is drained")
+	e.Await(third.Done(), "the other one is drained")
 }
 
 func heldMutex(e *env) {
@@ -64,7 +64,7 @@ func heldMutex(e *env) {
 		defer func() { <-mu }()
 		return in.handle(ctx, m)
 	}, roomFor(n))
-	over := e.async(func() {
+	over := e.Async(func() {
 		mu <- struct{}{}
 		defer func() { <-mu }()
 		for i := range n {
@@ -73,9 +73,9 @@ func heldMutex(e *env) {
 		p.flush()
 		p.listen("y").Stop()
 	})
-	e.await(over, "the publisher is through")
+	e.Await(over, "the publisher is through")
 	e.drain(in)
-	e.want(in.len() == n, "%d of %d were handled", in.len(), n)
+	e.Want(in.len() == n, "%d of %d were handled", in.len(), n)
 }
 
 func askEachOther(e *env) {
@@ -94,10 +94,10 @@ func askEachOther(e *env) {
 	}
 	a.respond("ping", pass(a, "pong"))
 	b.respond("pong", pass(b, "ping"))
-	e.all(8, func(int) {
+	e.All(8, func(int) {
 		for range Scaled(10) {
 			if got := a.request("ping", "12345"); got != "end" {
-				e.fail("the answer is %q", got)
+				e.Fail("the answer is %q", got)
 			}
 		}
 	})
@@ -115,7 +115,7 @@ func closeWithin(e *env) {
 			<-g.c
 			before := time.Now()
 			if err := p.Close(); err != nil {
-				e.report("Close within a handler: %w", err)
+				e.Report("Close within a handler: %w", err)
 			}
 			ended <- time.Since(before)
 			return nil
@@ -134,11 +134,11 @@ func closeWithin(e *env) {
 	g.open()
 	for range 2 {
 		took := receive(e, ended, "Close returns")
-		e.want(took < 200*time.Millisecond || !e.h.FakeTime && took < e.units(5), "Close within a handler took %v", took)
+		e.Want(took < 200*time.Millisecond || !e.h.FakeTime && took < e.Units(5), "Close within a handler took %v", took)
 		select {
 		case <-returned.c:
 		default:
-			e.report("Close within a handler has not waited for the other one")
+			e.Report("Close within a handler has not waited for the other one")
 		}
 	}
 	e.closeBesideOneThatHangs()
@@ -152,12 +152,12 @@ func (e *env) closeBesideOneThatHangs() {
 	hangs := p.subscribe("x", func(context.Context, *bus.Msg) error { running.open(); <-g.c; return nil }, bus.Name("hangs"))
 	closes := p.subscribe("y", func(context.Context, *bus.Msg) error { ended <- p.Close(); return nil }, bus.Name("closes"))
 	p.publish("x", "")
-	e.await(running.c, "one hangs")
+	e.Await(running.c, "one hangs")
 	p.publish("y", "")
 	err := receive(e, ended, "Close returns")
 	left, ok := errors.AsType[*bus.UnfinishedError](err)
-	e.want(ok && len(left.Subs) == 1 && left.Subs[0].Name == "hangs", "Close within a handler, beside one that hangs, says %v", err)
+	e.Want(ok && len(left.Subs) == 1 && left.Subs[0].Name == "hangs", "Close within a handler, beside one that hangs, says %v", err)
 	g.open()
-	e.await(hangs.Done(), "the one that hangs is over")
-	e.await(closes.Done(), "the one that closes is over")
+	e.Await(hangs.Done(), "the one that hangs is over")
+	e.Await(closes.Done(), "the one that closes is over")
 }

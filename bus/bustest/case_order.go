@@ -31,9 +31,9 @@ func orderAcrossSubjects(e *env) {
 	e.drain(boxes...)
 	for _, in := range boxes {
 		for i, data := range in.data() {
-			e.want(data == strconv.Itoa(i), "%s: message %d was %s", in.Name(), i, data)
+			e.Want(data == strconv.Itoa(i), "%s: message %d was %s", in.Name(), i, data)
 		}
-		e.want(in.len() == n, "%s has %d of %d messages", in.Name(), in.len(), n)
+		e.Want(in.len() == n, "%s has %d of %d messages", in.Name(), in.len(), n)
 	}
 }
 
@@ -52,7 +52,7 @@ func (s *sequence) next(source string, n int) {
 		s.last = map[string]int{}
 	}
 	if before, ok := s.last[source]; ok && n <= before {
-		s.e.report("of %s, %d was handled after %d", source, n, before)
+		s.e.Report("of %s, %d was handled after %d", source, n, before)
 	}
 	s.last[source] = n
 }
@@ -64,7 +64,7 @@ func orderOfEach(e *env) {
 	for _, p := range []*process{a, b} {
 		boxes = append(boxes, p.listen("x.*", roomFor(16*n)), p.listen(">", roomFor(16*n)))
 	}
-	e.all(16, func(i int) {
+	e.All(16, func(i int) {
 		p := []*process{a, b}[i%2]
 		for j := range n {
 			p.publish(fmt.Sprint("x.", i), strconv.Itoa(j))
@@ -79,7 +79,7 @@ func orderOfEach(e *env) {
 			j, _ := strconv.Atoi(string(m.Data))
 			s.next(m.Subject, j)
 		}
-		e.want(in.len() == 16*n, "%d of %d have arrived", in.len(), 16*n)
+		e.Want(in.len() == 16*n, "%d of %d have arrived", in.len(), 16*n)
 	}
 }
 
@@ -90,7 +90,7 @@ func orderAcrossGoroutines(e *env) {
 	in := p.listen("x.*")
 	var mu sync.Mutex
 	next := 0
-	e.all(4, func(i int) {
+	e.All(4, func(i int) {
 		for {
 			mu.Lock()
 			if next == n {
@@ -104,9 +104,9 @@ func orderAcrossGoroutines(e *env) {
 	})
 	e.drain(in)
 	for i, data := range in.data() {
-		e.want(data == strconv.Itoa(i), "message %d was %s", i, data)
+		e.Want(data == strconv.Itoa(i), "message %d was %s", i, data)
 	}
-	e.want(in.len() == n, "%d of %d have arrived", in.len(), n)
+	e.Want(in.len() == n, "%d of %d have arrived", in.len(), n)
 }
 
 func orderByKey(e *env) {
@@ -118,7 +118,7 @@ func orderByKey(e *env) {
 	sub := b.subscribe("x.*", func(_ context.Context, m *bus.Msg) error {
 		mu.Lock()
 		if busy[m.Subject] {
-			e.report("two messages of %s are handled at once", m.Subject)
+			e.Report("two messages of %s are handled at once", m.Subject)
 		}
 		busy[m.Subject] = true
 		mu.Unlock()
@@ -136,8 +136,8 @@ func orderByKey(e *env) {
 		a.publish(fmt.Sprint("x.", rand.IntN(500)), strconv.Itoa(i))
 	}
 	a.flush()
-	e.must(sub.Drain(e.ctx), "drain")
-	e.want(sub.Stats().Handled == uint64(n), "%d of %d were handled", sub.Stats().Handled, n)
+	e.Must(sub.Drain(e.Ctx), "drain")
+	e.Want(sub.Stats().Handled == uint64(n), "%d of %d were handled", sub.Stats().Handled, n)
 }
 
 func stuckKey(e *env) {
@@ -156,12 +156,12 @@ func stuckKey(e *env) {
 	}
 	in.waits(10)
 	for i, data := range in.data() {
-		e.want(data == fmt.Sprint("free ", i), "%s was handled", data)
+		e.Want(data == fmt.Sprint("free ", i), "%s was handled", data)
 	}
 	g.open()
 	in.waits(20)
 	for i, data := range in.data()[10:] {
-		e.want(data == fmt.Sprint("stuck ", i), "after the release %s was number %d", data, i)
+		e.Want(data == fmt.Sprint("stuck ", i), "after the release %s was number %d", data, i)
 	}
 }
 
@@ -186,5 +186,5 @@ func orderInGroup(e *env) {
 		}
 		total += in.len()
 	}
-	e.want(total == n, "the group has handled %d of %d", total, n)
+	e.Want(total == n, "the group has handled %d of %d", total, n)
 }

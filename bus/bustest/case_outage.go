@@ -25,22 +25,25 @@ var outageCases = []testCase{
 }
 
 func (e *env) down() {
-	e.must(e.h.Faults.Down(), "take the backend away")
-	e.atEnd(e.upAgain)
+	e.Must(e.h.Faults.Down(), "take the backend away")
+	e.away = true
+	e.AtEnd(e.upAgain)
 }
 
-// upAgain makes sure at the end of a case that the backend is there.
-func (e *env) upAgain() { _ = e.h.Faults.Up() }
+// upAgain brings back a backend that is away at the end of a case.
+func (e *env) upAgain() {
+	if e.away {
+		_ = e.h.Faults.Up()
+	}
+}
 
 func (e *env) up() {
-	e.mu.Lock()
-	e.undo = e.undo[:len(e.undo)-1]
-	e.mu.Unlock()
-	e.must(e.h.Faults.Up(), "bring the backend back")
+	e.away = false
+	e.Must(e.h.Faults.Up(), "bring the backend back")
 }
 
 func (e *env) isIn(p *process, want bus.State) {
-	e.soon("the state is "+string(want), func() bool { state, _ := p.State(); return state == want })
+	e.Soon("the state is "+string(want), func() bool { state, _ := p.State(); return state == want })
 }
 
 func (e *env) isDisconnected(ps ...*process) {
@@ -59,29 +62,29 @@ func outageFailsRequests(e *env) {
 	a, b := e.pair()
 	g, running := e.gate(), e.gate()
 	b.respond("x", func(ctx context.Context, _ *bus.Msg) ([]byte, error) { running.open(); g.pass(ctx); return nil, nil })
-	ctx, cancel := context.WithTimeout(e.ctx, 10*e.patience())
+	ctx, cancel := context.WithTimeout(e.Ctx, 10*e.Patience())
 	defer cancel()
 	var over []<-chan struct{}
 	for range 20 {
-		over = append(over, e.async(func() {
+		over = append(over, e.Async(func() {
 			_, err := a.Request(ctx, "x", nil)
-			e.is(err, bus.ErrDisconnected, "a request in flight")
+			e.Is(err, bus.ErrDisconnected, "a request in flight")
 		}))
 	}
-	over = append(over, e.async(func() {
+	over = append(over, e.Async(func() {
 		data, errs := a.gathered(ctx)
-		e.want(len(data) == 0 && len(errs) == 1 && errors.Is(errs[0], bus.ErrDisconnected), "a request of many: %q, %v", data, errs)
+		e.Want(len(data) == 0 && len(errs) == 1 && errors.Is(errs[0], bus.ErrDisconnected), "a request of many: %q, %v", data, errs)
 	}))
-	e.await(running.c, "they are being answered")
-	e.soon("all are in flight", func() bool { return a.Stats().InFlight == 21 })
+	e.Await(running.c, "they are being answered")
+	e.Soon("all are in flight", func() bool { return a.Stats().InFlight == 21 })
 	e.down()
 	for _, c := range over {
-		e.await(c, "the requests fail")
+		e.Await(c, "the requests fail")
 	}
 	e.isDisconnected(a, b)
 	before := time.Now()
 	_, err := a.Request(ctx, "x", nil)
-	e.is(err, bus.ErrDisconnected, "a request while the backend is away")
+	e.Is(err, bus.ErrDisconnected, "a request while the backend is away")
 	e.hasCode(err, "bus.disconnected")
 	e.took(before, 0, 5, "to say so")
 	g.open()
@@ -118,11 +121,11 @@ func outageBuffers(e *env) {
 	want[1] = -1
 	for _, in := range boxes[:2] {
 		in.has(numbers(0, 110)...)
-		e.want(slices.Equal(in.said(), want), "%s: the messages said to have missed %v", in.Name(), in.said())
-		e.want(in.Stats().Gaps == 1, "%d gaps are counted", in.Stats().Gaps)
+		e.Want(slices.Equal(in.said(), want), "%s: the messages said to have missed %v", in.Name(), in.said())
+		e.Want(in.Stats().Gaps == 1, "%d gaps are counted", in.Stats().Gaps)
 	}
 	quiet.has("q1", "q2")
-	e.want(slices.Equal(quiet.said(), []int{-1, 0}), "the messages said to have missed %v", quiet.said())
+	e.Want(slices.Equal(quiet.said(), []int{-1, 0}), "the messages said to have missed %v", quiet.said())
 }
 
 func outageIsBounded(e *env) {
@@ -132,29 +135,29 @@ func outageIsBounded(e *env) {
 	e.isDisconnected(a)
 	data := make([]byte, 1<<19)
 	accepted := 0
-	for end := time.Now().Add(e.patience()); ; accepted++ {
-		e.want(time.Now().Before(end) && accepted < 1000, "however much waits, nothing is refused")
+	for end := time.Now().Add(e.Patience()); ; accepted++ {
+		e.Want(time.Now().Before(end) && accepted < 1000, "however much waits, nothing is refused")
 		ctx, cancel := e.within(0.5)
 		err := a.Publish(ctx, "x", data)
 		cancel()
 		if err != nil {
-			e.is(err, bus.ErrOverloaded, "publish")
-			e.is(err, context.DeadlineExceeded, "publish until its context ends")
+			e.Is(err, bus.ErrOverloaded, "publish")
+			e.Is(err, context.DeadlineExceeded, "publish until its context ends")
 			e.hasCode(err, "bus.overloaded")
 			break
 		}
 	}
 	before := time.Now()
-	err := a.Publish(e.ctx, "x", data)
-	e.is(err, bus.ErrOverloaded, "publish without a deadline")
-	e.is(err, context.DeadlineExceeded, "publish without a deadline")
+	err := a.Publish(e.Ctx, "x", data)
+	e.Is(err, bus.ErrOverloaded, "publish without a deadline")
+	e.Is(err, context.DeadlineExceeded, "publish without a deadline")
 	e.took(before, driver.RoomTimeout, 20, "publishing without a deadline")
-	e.want(accepted > 0, "nothing was accepted")
+	e.Want(accepted > 0, "nothing was accepted")
 	e.up()
 	e.isConnected(a)
 	a.flush()
 	e.drain(in)
-	e.want(in.len() == accepted, "%d of %d that were accepted have arrived", in.len(), accepted)
+	e.Want(in.len() == accepted, "%d of %d that were accepted have arrived", in.len(), accepted)
 }
 
 func expiresInOutage(e *env) {
@@ -162,15 +165,15 @@ func expiresInOutage(e *env) {
 	in := a.listen("x") // b may be back later than a, and misses what a sends until then
 	e.down()
 	e.isDisconnected(a, b)
-	a.publish("x", "expires", bus.Expires(e.units(1)))
-	a.publish("x", "stays", bus.Expires(10*e.patience()))
-	e.pass(2)
+	a.publish("x", "expires", bus.Expires(e.Units(1)))
+	a.publish("x", "stays", bus.Expires(10*e.Patience()))
+	e.Pass(2)
 	e.up()
 	e.isConnected(a, b)
 	a.flush()
 	e.drain(in)
 	in.has("stays")
-	e.want(a.Stats().Expired == 1, "%d are counted as expired before they were sent", a.Stats().Expired)
+	e.Want(a.Stats().Expired == 1, "%d are counted as expired before they were sent", a.Stats().Expired)
 }
 
 func outageIsVisible(e *env) {
@@ -181,16 +184,16 @@ func outageIsVisible(e *env) {
 		e.down()
 		e.isDisconnected(p)
 		_, err := p.State()
-		e.is(err, bus.ErrDisconnected, "why it is disconnected")
-		e.pass(0.1)
+		e.Is(err, bus.ErrDisconnected, "why it is disconnected")
+		e.Pass(0.1)
 		e.up()
 		e.isConnected(p)
-		e.soon("it is told", func() bool { return len(toldOf[bus.Connected](p)) == i+1 })
-		e.soon("the gap is told", func() bool { return len(toldOf[bus.Missed](p)) == i+1 })
+		e.Soon("it is told", func() bool { return len(toldOf[bus.Connected](p)) == i+1 })
+		e.Soon("the gap is told", func() bool { return len(toldOf[bus.Missed](p)) == i+1 })
 	}
 	cuts, back, missed := toldOf[bus.Disconnected](p), toldOf[bus.Connected](p), toldOf[bus.Missed](p)
-	e.want(len(cuts) == 2 && len(back) == 2 && back[0].After > 0 && p.Stats().Cuts == 2, "told %v and %v, counted %d", cuts, back, p.Stats().Cuts)
-	e.want(len(missed) == 2 && missed[0].Name == "listener" && missed[0].Count == -1, "told %+v", missed)
+	e.Want(len(cuts) == 2 && len(back) == 2 && back[0].After > 0 && p.Stats().Cuts == 2, "told %v and %v, counted %d", cuts, back, p.Stats().Cuts)
+	e.Want(len(missed) == 2 && missed[0].Name == "listener" && missed[0].Count == -1, "told %+v", missed)
 }
 
 func outageStops(e *env) {
@@ -210,8 +213,8 @@ func outageStops(e *env) {
 	stays.has("1")
 	stopped.has()
 	drained.has()
-	_, err := a.Request(e.ctx, "x", nil)
-	e.is(err, bus.ErrNoResponders, "the responder was stopped")
+	_, err := a.Request(e.Ctx, "x", nil)
+	e.Is(err, bus.ErrNoResponders, "the responder was stopped")
 }
 
 func outageSubscribe(e *env) {
@@ -222,15 +225,15 @@ func outageSubscribe(e *env) {
 	defer cancel()
 	before := time.Now()
 	_, err := p.Subscribe(ctx, "x", func(context.Context, *bus.Msg) error { return nil })
-	e.want(errors.Is(err, bus.ErrDisconnected) || errors.Is(err, context.DeadlineExceeded), "subscribe says %v", err)
+	e.Want(errors.Is(err, bus.ErrDisconnected) || errors.Is(err, context.DeadlineExceeded), "subscribe says %v", err)
 	_, err = p.Respond(ctx, "x", func(context.Context, *bus.Msg) ([]byte, error) { return nil, nil })
-	e.want(errors.Is(err, bus.ErrDisconnected) || errors.Is(err, context.DeadlineExceeded), "respond says %v", err)
-	e.want(time.Since(before) < e.units(20), "it took %v", time.Since(before))
-	e.want(len(p.Stats().Subs) == 0, "%d subscriptions are left", len(p.Stats().Subs))
+	e.Want(errors.Is(err, bus.ErrDisconnected) || errors.Is(err, context.DeadlineExceeded), "respond says %v", err)
+	e.Want(time.Since(before) < e.Units(20), "it took %v", time.Since(before))
+	e.Want(len(p.Stats().Subs) == 0, "%d subscriptions are left", len(p.Stats().Subs))
 	e.up()
 	e.isConnected(p)
-	_, err = p.Request(e.ctx, "x", nil)
-	e.is(err, bus.ErrNoResponders, "the responder that could not be made")
+	_, err = p.Request(e.Ctx, "x", nil)
+	e.Is(err, bus.ErrNoResponders, "the responder that could not be made")
 	e.works(p, p)
 }
 
@@ -242,52 +245,52 @@ func outagesUnderLoad(e *env) {
 	in := b.listen("x.*")
 	quiet := b.listen("quiet")
 	b.echo("ask")
-	load, stop := context.WithCancel(e.ctx)
+	load, stop := context.WithCancel(e.Ctx)
 	n := 0
-	publisher := e.async(func() {
+	publisher := e.Async(func() {
 		for load.Err() == nil {
 			n++
 			ctx, cancel := e.within(5)
 			err := a.Publish(ctx, fmt.Sprint("x.", n%3), []byte(strconv.Itoa(n)))
 			cancel()
 			if err != nil {
-				e.is(err, bus.ErrOverloaded, "publish")
+				e.Is(err, bus.ErrOverloaded, "publish")
 			}
-			e.sleep(e.unit / 200)
+			e.Sleep(e.Unit / 200)
 		}
 	})
-	asker := e.async(func() {
+	asker := e.Async(func() {
 		for load.Err() == nil {
 			ctx, cancel := e.within(3)
 			m, err := a.Request(ctx, "ask", []byte("question"))
 			cancel()
 			switch {
 			case err == nil:
-				e.want(string(m.Data) == "question", "the answer is %q", m.Data)
+				e.Want(string(m.Data) == "question", "the answer is %q", m.Data)
 			case !errors.Is(err, bus.ErrDisconnected) && !errors.Is(err, bus.ErrNoResponders) && !errors.Is(err, bus.ErrTimeout):
-				e.fail("request: %w", err)
+				e.Fail("request: %w", err)
 			}
-			e.sleep(e.unit / 200)
+			e.Sleep(e.Unit / 200)
 		}
 	})
 	for range rounds {
 		had := in.len()
-		e.soon("messages come", func() bool { return in.len() > had })
+		e.Soon("messages come", func() bool { return in.len() > had })
 		e.down()
 		e.isDisconnected(a, b)
 		e.up()
 		e.isConnected(a, b)
-		e.soon("requests are answered", func() bool { _, err := a.Request(e.ctx, "ask", nil); return err == nil })
+		e.Soon("requests are answered", func() bool { _, err := a.Request(e.Ctx, "ask", nil); return err == nil })
 	}
 	stop()
-	e.await(publisher, "the publisher ends")
-	e.await(asker, "the asker ends")
+	e.Await(publisher, "the publisher ends")
+	e.Await(asker, "the asker ends")
 	a.flushAgain()
 	e.drain(in)
 	e.inOrderWithGaps(in, rounds)
 	b.publish("quiet", "")
 	quiet.wants("")
-	e.want(quiet.said()[0] == -1 && quiet.Stats().Gaps == uint64(rounds), "after %d outages the one that is quiet was told %d times, and said %v", rounds, quiet.Stats().Gaps, quiet.said())
+	e.Want(quiet.said()[0] == -1 && quiet.Stats().Gaps == uint64(rounds), "after %d outages the one that is quiet was told %d times, and said %v", rounds, quiet.Stats().Gaps, quiet.said())
 }
 
 // inOrderWithGaps wants no message twice and none out of order, and a report
@@ -296,11 +299,11 @@ func (e *env) inOrderWithGaps(in *inbox, outages int) {
 	last := 0
 	for _, m := range in.all() {
 		i, _ := strconv.Atoi(string(m.Data))
-		e.want(i > last, "%d was handled after %d", i, last)
-		e.want(i == last+1 || m.Missed != 0, "%d came after %d, and nothing was told", i, last)
+		e.Want(i > last, "%d was handled after %d", i, last)
+		e.Want(i == last+1 || m.Missed != 0, "%d came after %d, and nothing was told", i, last)
 		last = i
 	}
-	e.want(in.Stats().Gaps == uint64(outages), "%d gaps were told in %d outages", in.Stats().Gaps, outages)
+	e.Want(in.Stats().Gaps == uint64(outages), "%d gaps were told in %d outages", in.Stats().Gaps, outages)
 }
 
 func dropped(e *env) {
@@ -309,12 +312,12 @@ func dropped(e *env) {
 	for i := range max(Scaled(3), 2) {
 		a.publish("x", strconv.Itoa(2*i))
 		in.waits(2*i + 1)
-		e.must(e.h.Faults.Drop(), "drop")
-		e.soon("it is told", func() bool { return in.Stats().Gaps == uint64(i+1) })
+		e.Must(e.h.Faults.Drop(), "drop")
+		e.Soon("it is told", func() bool { return in.Stats().Gaps == uint64(i+1) })
 		e.isConnected(a, b)
 		e.works(a, b)
 		a.publish("x", strconv.Itoa(2*i+1))
 		in.waits(2*i + 2)
-		e.want(in.said()[2*i+1] == -1 && in.said()[2*i] == 0, "the messages said to have missed %v", in.said())
+		e.Want(in.said()[2*i+1] == -1 && in.said()[2*i] == 0, "the messages said to have missed %v", in.said())
 	}
 }

@@ -43,13 +43,13 @@ func (e *env) stick(from, to *process, pattern, subject string, opts ...bus.SubO
 		return s.handle(ctx, m)
 	}, opts...)
 	from.publish(subject, "first")
-	e.await(s.running.c, "the handler has its first message")
+	e.Await(s.running.c, "the handler has its first message")
 	return s
 }
 
 // arrives waits until n messages have come to the subscription.
 func (e *env) arrives(s *bus.Sub, n int) {
-	e.soon(fmt.Sprintf("%d messages come to %s", n, s.Name()), func() bool { return s.Stats().Received >= uint64(n) })
+	e.Soon(fmt.Sprintf("%d messages come to %s", n, s.Name()), func() bool { return s.Stats().Received >= uint64(n) })
 }
 
 func publishMany(p *process, subject string, from, to int) {
@@ -81,7 +81,7 @@ func exactDrops(e *env) {
 	publishMany(a, "x.y", 1, buffer+dropped)
 	healthy.waits(buffer + dropped)
 	e.arrives(s.Sub, 1+buffer+dropped)
-	e.want(s.Stats().Dropped == dropped && s.Stats().Pending == buffer, "the stats are %+v", s.Stats())
+	e.Want(s.Stats().Dropped == dropped && s.Stats().Pending == buffer, "the stats are %+v", s.Stats())
 	s.open()
 	s.waits(1 + buffer)
 	publishMany(a, "x.y", 2000, 2001)
@@ -90,18 +90,18 @@ func exactDrops(e *env) {
 	s.has(append(append([]string{"first"}, numbers(1, buffer)...), "2000", "2001")...)
 	want := make([]int, 1+buffer+2)
 	want[1+buffer] = dropped
-	e.want(slices.Equal(s.said(), want), "the messages said to have missed %v, want %v", s.said(), want)
-	e.want(healthy.len() == buffer+dropped+2 && healthy.Stats().Dropped == 0, "the other one got %d messages", healthy.len())
+	e.Want(slices.Equal(s.said(), want), "the messages said to have missed %v, want %v", s.said(), want)
+	e.Want(healthy.len() == buffer+dropped+2 && healthy.Stats().Dropped == 0, "the other one got %d messages", healthy.len())
 	var told uint64
-	e.soon("all drops are told", func() bool {
+	e.Soon("all drops are told", func() bool {
 		told = 0
 		for _, d := range toldOf[bus.Dropped](b) {
-			e.want(d.Name == "slow" && d.Pattern == "x.*" && d.Site != "" && d.Subject == "x.y", "told %+v", d)
+			e.Want(d.Name == "slow" && d.Pattern == "x.*" && d.Site != "" && d.Subject == "x.y", "told %+v", d)
 			told += d.Count
 		}
 		return told >= dropped
 	})
-	e.want(told == dropped, "told %d drops, want %d", told, dropped)
+	e.Want(told == dropped, "told %d drops, want %d", told, dropped)
 }
 
 func boundedBytes(e *env) {
@@ -112,18 +112,18 @@ func boundedBytes(e *env) {
 	before := heap()
 	const n = 200
 	for range n {
-		e.must(a.Publish(e.ctx, "x", data), "publish")
+		e.Must(a.Publish(e.Ctx, "x", data), "publish")
 	}
 	e.arrives(s.Sub, 1+n)
 	st := s.Stats()
-	e.want(st.Pending == room && st.PendingBytes == room*size && st.Dropped == n-room, "the stats are %+v", st)
+	e.Want(st.Pending == room && st.PendingBytes == room*size && st.Dropped == n-room, "the stats are %+v", st)
 	// Memory for their arrival does not count for the buffer.
-	e.soon("no more memory is held than the buffer may have", func() bool { return heap() < before+3*room*size })
+	e.Soon("no more memory is held than the buffer may have", func() bool { return heap() < before+3*room*size })
 	s.open()
 	s.waits(1 + room)
 	a.publish("x", "next")
 	s.waits(1 + room + 1)
-	e.want(s.said()[1+room] == n-room, "the next message has Missed %d, want %d", s.said()[1+room], n-room)
+	e.Want(s.said()[1+room] == n-room, "the next message has Missed %d, want %d", s.said()[1+room], n-room)
 	huge := e.stick(a, b, "y", "y", bus.Buffer(1000, 10))
 	a.publish("y", strings.Repeat("x", 1000))
 	e.arrives(huge.Sub, 2)
@@ -146,7 +146,7 @@ func dropsOldest(e *env) {
 	s.open()
 	e.drain(s.inbox)
 	s.has(append([]string{"first"}, numbers(46, 50)...)...)
-	e.want(slices.Equal(s.said(), []int{0, 45, 0, 0, 0, 0}) && s.Stats().Dropped == 45, "the messages have Missed %v, and %d were dropped", s.said(), s.Stats().Dropped)
+	e.Want(slices.Equal(s.said(), []int{0, 45, 0, 0, 0, 0}) && s.Stats().Dropped == 45, "the messages have Missed %v, and %d were dropped", s.said(), s.Stats().Dropped)
 }
 
 func terminates(e *env) {
@@ -155,15 +155,15 @@ func terminates(e *env) {
 	healthy := b.listen("x")
 	publishMany(a, "x", 1, 50)
 	healthy.waits(50)
-	e.soon("it has ended", func() bool { return s.Err() != nil })
-	e.is(s.Err(), bus.ErrTerminated, "why it ended")
+	e.Soon("it has ended", func() bool { return s.Err() != nil })
+	e.Is(s.Err(), bus.ErrTerminated, "why it ended")
 	s.open()
-	e.await(s.Done(), "Done is closed")
+	e.Await(s.Done(), "Done is closed")
 	s.has("first")
-	e.soon("it is told", func() bool { return len(toldOf[bus.Ended](b)) == 1 })
+	e.Soon("it is told", func() bool { return len(toldOf[bus.Ended](b)) == 1 })
 	told := toldOf[bus.Ended](b)[0]
-	e.want(told.Name == "ledger", "told %+v", told)
-	e.is(told.Err, bus.ErrTerminated, "what is told")
+	e.Want(told.Name == "ledger", "told %+v", told)
+	e.Is(told.Err, bus.ErrTerminated, "what is told")
 }
 
 func dropsAreRateLimited(e *env) {
@@ -174,15 +174,15 @@ func dropsAreRateLimited(e *env) {
 	for ; time.Since(before) < 300*time.Millisecond; n++ {
 		a.publish("x", "")
 		if n%10 == 0 {
-			e.sleep(10 * time.Millisecond)
+			e.Sleep(10 * time.Millisecond)
 		}
 	}
 	a.flush()
 	e.arrives(s.Sub, 1+n)
-	e.soon("the first one is told", func() bool { return len(toldOf[bus.Dropped](b)) > 0 })
+	e.Soon("the first one is told", func() bool { return len(toldOf[bus.Dropped](b)) > 0 })
 	s.Stop()
 	var sum uint64
-	e.soon("the others are told at the end", func() bool {
+	e.Soon("the others are told at the end", func() bool {
 		sum = 0
 		for _, d := range toldOf[bus.Dropped](b) {
 			sum += d.Count
@@ -190,7 +190,7 @@ func dropsAreRateLimited(e *env) {
 		return sum == s.Stats().Dropped
 	})
 	told, most := len(toldOf[bus.Dropped](b)), 3+int(time.Since(before)/time.Second)
-	e.want(told <= most && sum > uint64(most), "%d drops were told in %d events, want at most %d", sum, told, most)
+	e.Want(told <= most && sum > uint64(most), "%d drops were told in %d events, want at most %d", sum, told, most)
 	s.open()
 }
 
@@ -203,7 +203,7 @@ func rudeObserver(e *env) {
 	hold := e.gate()
 	for name, observe := range map[string]func(p *process){
 		"blocks":    func(*process) { <-hold.c },
-		"publishes": func(p *process) { _ = p.Publish(e.ctx, "told", nil) },
+		"publishes": func(p *process) { _ = p.Publish(e.Ctx, "told", nil) },
 		"panics":    func(*process) { panic("observer") },
 	} {
 		var p *process
@@ -216,7 +216,7 @@ func rudeObserver(e *env) {
 		s := e.stick(p, p, "x", "x", bus.Buffer(1, 1))
 		healthy := p.listen("x")
 		publishMany(p, "x", 1, 100)
-		e.want(healthy.comes(100), "with an observer that %s %d of 100 messages arrived", name, healthy.len())
+		e.Want(healthy.comes(100), "with an observer that %s %d of 100 messages arrived", name, healthy.len())
 		s.open()
 	}
 	hold.open()
@@ -230,17 +230,17 @@ func overloadedResponder(e *env) {
 		g.pass(ctx)
 		return nil, nil
 	}, bus.Concurrency(1), bus.Buffer(1, 1<<20))
-	first := e.async(func() { a.request("x", "") })
-	e.await(running.c, "the first is being answered")
-	second := e.async(func() { a.request("x", "") })
+	first := e.Async(func() { a.request("x", "") })
+	e.Await(running.c, "the first is being answered")
+	second := e.Async(func() { a.request("x", "") })
 	e.arrives(s, 2)
 	before := time.Now()
-	_, err := a.Request(e.ctx, "x", nil)
+	_, err := a.Request(e.Ctx, "x", nil)
 	e.hasCode(err, "bus.overloaded")
 	e.took(before, 0, 20, "the refusal")
 	g.open()
-	e.await(first, "the first is answered")
-	e.await(second, "the second is answered")
+	e.Await(first, "the first is answered")
+	e.Await(second, "the second is answered")
 }
 
 // stuckSubscription publishes at full speed: that one subscription is stuck
@@ -257,18 +257,18 @@ func stuckSubscription(e *env) {
 	healthy.want++ // its first
 	before := heap()
 	held := healthy.volleys(a, n)
-	e.want(held.least <= 5*free.most+e.unit, "publishing took %v while one was stuck, %v before", held.least, free.most)
-	e.want(held.leastOf99 <= 10*free.mostOf99+e.unit/100, "99 of 100 took up to %v while one was stuck, %v before", held.leastOf99, free.mostOf99)
+	e.Want(held.least <= 5*free.most+e.Unit, "publishing took %v while one was stuck, %v before", held.least, free.most)
+	e.Want(held.leastOf99 <= 10*free.mostOf99+e.Unit/100, "99 of 100 took up to %v while one was stuck, %v before", held.leastOf99, free.mostOf99)
 	e.arrives(s.Sub, 1+3*n)
-	e.soon("no more memory is held than the buffer may have", func() bool { return heap() < before+memory })
+	e.Soon("no more memory is held than the buffer may have", func() bool { return heap() < before+memory })
 	lost := 3*n - buffer
-	e.want(s.Stats().Dropped == uint64(lost) && healthy.Stats().Dropped == 0, "dropped %d of %d, and %d of the other's", s.Stats().Dropped, 3*n, healthy.Stats().Dropped)
+	e.Want(s.Stats().Dropped == uint64(lost) && healthy.Stats().Dropped == 0, "dropped %d of %d, and %d of the other's", s.Stats().Dropped, 3*n, healthy.Stats().Dropped)
 	s.open()
 	s.waits(1 + buffer)
 	healthy.want++
 	a.publish("x", "next")
 	s.waits(1 + buffer + 1)
-	e.want(s.said()[1+buffer] == lost, "the next message has Missed %d, want %d", s.said()[1+buffer], lost)
+	e.Want(s.said()[1+buffer] == lost, "the next message has Missed %d, want %d", s.said()[1+buffer], lost)
 }
 
 // tally is a subscription that counts.
@@ -305,11 +305,11 @@ func (t *tally) volley(from *process, n int) (total, of99 time.Duration) {
 	took, data := make([]time.Duration, n), make([]byte, size)
 	for i := range took {
 		start := time.Now()
-		t.e.must(from.Publish(t.e.ctx, "x", data), "publish")
+		t.e.Must(from.Publish(t.e.Ctx, "x", data), "publish")
 		took[i] = time.Since(start)
 		total += took[i]
 		if t.want++; (i+1)%portion == 0 || i == n-1 {
-			t.e.soon("the other one has everything", func() bool { return t.Stats().Handled == uint64(t.want) })
+			t.e.Soon("the other one has everything", func() bool { return t.Stats().Handled == uint64(t.want) })
 		}
 	}
 	slices.Sort(took)
@@ -325,7 +325,7 @@ func circle(e *env) {
 			}
 			for range 2 {
 				if err := p.Publish(ctx, to, append(slices.Clip(m.Data), '.')); err != nil && !errors.Is(err, bus.ErrClosed) {
-					e.report("publish: %w", err)
+					e.Report("publish: %w", err)
 				}
 			}
 			return nil
@@ -334,7 +334,7 @@ func circle(e *env) {
 	ping := a.subscribe("ping", hop(a, "pong"), bus.Buffer(2, 1<<10))
 	pong := b.subscribe("pong", hop(b, "ping"), bus.Buffer(2, 1<<10))
 	b.publish("ping", "")
-	e.soon("it has come to its end", func() bool {
+	e.Soon("it has come to its end", func() bool {
 		in, out := ping.Stats(), pong.Stats()
 		return in.Handled > 0 && in.Pending+in.Running+out.Pending+out.Running == 0 && out.Received >= 2
 	})

@@ -23,18 +23,18 @@ func scribble(e *env) {
 	data := make([]byte, 1000)
 	for i := range 50 {
 		fill(data, byte(i))
-		e.must(a.Publish(e.ctx, "x", data), "publish")
+		e.Must(a.Publish(e.Ctx, "x", data), "publish")
 		fill(data, 0xff)
 	}
 	a.flush()
 	e.drain(boxes...)
 	for _, in := range boxes {
 		for i, m := range in.all() {
-			e.want(bytes.Count(m.Data, []byte{byte(i)}) == 1000, "%s: message %d has changed to %x…", in.Name(), i, m.Data[:4])
+			e.Want(bytes.Count(m.Data, []byte{byte(i)}) == 1000, "%s: message %d has changed to %x…", in.Name(), i, m.Data[:4])
 		}
 	}
 	answered := e.reusedAnswer(a, b)
-	e.want(answered == "first", "a responder that uses its buffer again has answered %q", answered)
+	e.Want(answered == "first", "a responder that uses its buffer again has answered %q", answered)
 }
 
 // reusedAnswer asks a responder that changes its answer after it has returned.
@@ -44,8 +44,8 @@ func (e *env) reusedAnswer(a, b *process) string {
 		buffer := buffer[:5:5]
 		return buffer, nil
 	}, bus.Concurrency(1))
-	m, err := a.Request(e.ctx, "reused", nil)
-	e.must(err, "request")
+	m, err := a.Request(e.Ctx, "reused", nil)
+	e.Must(err, "request")
 	copy(buffer, "XXXXX")
 	return string(m.Data)
 }
@@ -74,9 +74,9 @@ func endedContext(e *env) {
 	in := b.listen("x")
 	s := b.echo("x")
 	cause := errors.New("the user has left")
-	ctx, cancel := context.WithCancelCause(e.ctx)
+	ctx, cancel := context.WithCancelCause(e.Ctx)
 	cancel(cause)
-	past, cancelPast := context.WithDeadline(e.ctx, time.Now().Add(-time.Second))
+	past, cancelPast := context.WithDeadline(e.Ctx, time.Now().Add(-time.Second))
 	defer cancelPast()
 	before := a.calls.sum()
 	for _, x := range []struct {
@@ -85,39 +85,39 @@ func endedContext(e *env) {
 	}{{ctx, []error{context.Canceled, cause}}, {past, []error{context.DeadlineExceeded}}} {
 		_, err := a.Request(x.ctx, "x", nil)
 		for _, want := range x.want {
-			e.is(a.Publish(x.ctx, "x", nil), want, "publish")
-			e.is(err, want, "request")
+			e.Is(a.Publish(x.ctx, "x", nil), want, "publish")
+			e.Is(err, want, "request")
 		}
 	}
-	e.want(a.calls.sum() == before, "the driver was asked %d times", a.calls.sum()-before)
+	e.Want(a.calls.sum() == before, "the driver was asked %d times", a.calls.sum()-before)
 	a.flush()
 	e.drain(in)
 	in.has()
-	e.want(s.Stats().Received == 0, "the responder got %d requests", s.Stats().Received)
+	e.Want(s.Stats().Received == 0, "the responder got %d requests", s.Stats().Received)
 }
 
 func publishToStandstill(e *env) {
 	a := e.process()
 	in := a.listen("works.x")
-	e.must(e.h.Faults.Pause(), "pause")
-	e.atEnd(func() { _ = e.h.Faults.Continue() })
+	e.Must(e.h.Faults.Pause(), "pause")
+	e.AtEnd(func() { _ = e.h.Faults.Continue() })
 	data := make([]byte, 1<<19)
-	for end := time.Now().Add(e.patience()); ; {
-		e.want(time.Now().Before(end), "however much waits, nothing is refused")
+	for end := time.Now().Add(e.Patience()); ; {
+		e.Want(time.Now().Before(end), "however much waits, nothing is refused")
 		ctx, cancel := e.within(0.5)
 		began := time.Now()
 		err := a.Publish(ctx, "x", data)
 		cancel()
-		e.want(time.Since(began) < e.units(20), "publish took %v", time.Since(began))
+		e.Want(time.Since(began) < e.Units(20), "publish took %v", time.Since(began))
 		if err == nil {
 			continue
 		}
-		e.is(err, bus.ErrOverloaded, "publish")
-		e.is(err, context.DeadlineExceeded, "publish")
+		e.Is(err, bus.ErrOverloaded, "publish")
+		e.Is(err, context.DeadlineExceeded, "publish")
 		break
 	}
-	e.must(e.h.Faults.Continue(), "continue")
-	e.soon("there is room again", func() bool { return a.Publish(e.ctx, "works.x", []byte("after")) == nil })
+	e.Must(e.h.Faults.Continue(), "continue")
+	e.Soon("there is room again", func() bool { return a.Publish(e.Ctx, "works.x", []byte("after")) == nil })
 	in.waits(1)
 	e.works(a, a)
 }

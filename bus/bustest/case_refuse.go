@@ -17,11 +17,11 @@ var refuseCases = []testCase{
 
 // refuse denies subjects until the end of the case.
 func (e *env) refuse(subjects ...string) {
-	e.must(e.h.Faults.Refuse(subjects...), "refuse")
-	e.atEnd(func() { _ = e.h.Faults.Allow() })
+	e.Must(e.h.Faults.Refuse(subjects...), "refuse")
+	e.AtEnd(func() { _ = e.h.Faults.Allow() })
 }
 
-func (e *env) allow() { e.must(e.h.Faults.Allow(), "allow") }
+func (e *env) allow() { e.Must(e.h.Faults.Allow(), "allow") }
 
 func deniedSubscribe(e *env) {
 	a, b := e.pair()
@@ -31,33 +31,33 @@ func deniedSubscribe(e *env) {
 		denied = append(denied, fmt.Sprint("x.", i))
 	}
 	e.refuse(denied...)
-	e.all(n, func(i int) {
-		_, err := b.Subscribe(e.ctx, denied[i], func(context.Context, *bus.Msg) error { return nil })
-		e.is(err, bus.ErrRefused, "subscribe")
+	e.All(n, func(i int) {
+		_, err := b.Subscribe(e.Ctx, denied[i], func(context.Context, *bus.Msg) error { return nil })
+		e.Is(err, bus.ErrRefused, "subscribe")
 		e.hasCode(err, "bus.refused")
-		_, err = b.Respond(e.ctx, denied[i], func(context.Context, *bus.Msg) ([]byte, error) { return nil, nil })
-		e.is(err, bus.ErrRefused, "respond")
+		_, err = b.Respond(e.Ctx, denied[i], func(context.Context, *bus.Msg) ([]byte, error) { return nil, nil })
+		e.Is(err, bus.ErrRefused, "respond")
 	})
-	e.want(len(b.Stats().Subs) == 0, "%d subscriptions are left", len(b.Stats().Subs))
+	e.Want(len(b.Stats().Subs) == 0, "%d subscriptions are left", len(b.Stats().Subs))
 	e.works(a, b)
 	e.allow()
 	in := b.listen("x.0")
 	b.echo("x.0")
 	a.publish("x.0", "1")
 	in.wants("1")
-	e.want(a.request("x.0", "q") == "q", "another answer")
+	e.Want(a.request("x.0", "q") == "q", "another answer")
 }
 
 func revoked(e *env) {
 	a, b := e.pair()
 	in, stays := b.listen("x"), b.listen("y")
 	e.refuse("x")
-	e.soon("the end is told", func() bool { return len(toldOf[bus.Ended](b)) == 1 })
+	e.Soon("the end is told", func() bool { return len(toldOf[bus.Ended](b)) == 1 })
 	ended := toldOf[bus.Ended](b)[0]
-	e.want(ended.Pattern == "x", "the subscription to %s has ended", ended.Pattern)
-	e.is(ended.Err, bus.ErrTerminated, "why it has ended")
-	e.await(in.Done(), "it is done")
-	e.is(in.Err(), bus.ErrTerminated, "its error")
+	e.Want(ended.Pattern == "x", "the subscription to %s has ended", ended.Pattern)
+	e.Is(ended.Err, bus.ErrTerminated, "why it has ended")
+	e.Await(in.Done(), "it is done")
+	e.Is(in.Err(), bus.ErrTerminated, "its error")
 	a.publish("y", "1")
 	stays.wants("1")
 	e.allow()
@@ -65,7 +65,7 @@ func revoked(e *env) {
 	a.publish("x", "2")
 	again.wants("2")
 	in.has()
-	e.want(b.Stats().Cuts == 0 && stays.Stats().Gaps == 0, "%d cuts, %d gaps", b.Stats().Cuts, stays.Stats().Gaps)
+	e.Want(b.Stats().Cuts == 0 && stays.Stats().Gaps == 0, "%d cuts, %d gaps", b.Stats().Cuts, stays.Stats().Gaps)
 }
 
 func deniedPublish(e *env) {
@@ -75,17 +75,17 @@ func deniedPublish(e *env) {
 	a.publish("x", "1")
 	a.publish("x", "2")
 	a.publish("y", "3")
-	e.is(a.Flush(e.ctx), bus.ErrRefused, "flush")
+	e.Is(a.Flush(e.Ctx), bus.ErrRefused, "flush")
 	in.wants("3")
-	e.soon("both are told", func() bool { return len(toldOf[bus.PublishRefused](a)) == 2 })
+	e.Soon("both are told", func() bool { return len(toldOf[bus.PublishRefused](a)) == 2 })
 	for _, r := range toldOf[bus.PublishRefused](a) {
-		e.want(r.Subject == "x", "the refusal names %q", r.Subject)
-		e.is(r.Err, bus.ErrRefused, "what is told")
+		e.Want(r.Subject == "x", "the refusal names %q", r.Subject)
+		e.Is(r.Err, bus.ErrRefused, "what is told")
 	}
-	e.want(a.Stats().Refused == 2 && a.Stats().Cuts == 0, "%d are counted in %d cuts", a.Stats().Refused, a.Stats().Cuts)
+	e.Want(a.Stats().Refused == 2 && a.Stats().Cuts == 0, "%d are counted in %d cuts", a.Stats().Refused, a.Stats().Cuts)
 	e.allow()
-	if err := a.Flush(e.ctx); err != nil { // what the one before has waited for too
-		e.is(err, bus.ErrRefused, "flush")
+	if err := a.Flush(e.Ctx); err != nil { // what the one before has waited for too
+		e.Is(err, bus.ErrRefused, "flush")
 	}
 	other := b.listen("x")
 	a.publish("x", "4")
@@ -97,18 +97,18 @@ func deniedRequest(e *env) {
 	a, b := e.pair()
 	b.echo("y")
 	e.refuse("x")
-	ctx, cancel := context.WithTimeout(e.ctx, 10*e.patience())
+	ctx, cancel := context.WithTimeout(e.Ctx, 10*e.Patience())
 	defer cancel()
-	e.all(10, func(int) {
-		over := e.async(func() {
+	e.All(10, func(int) {
+		over := e.Async(func() {
 			_, err := a.Request(ctx, "x", nil)
-			e.is(err, bus.ErrRefused, "request")
+			e.Is(err, bus.ErrRefused, "request")
 		})
-		e.await(over, "the request fails")
+		e.Await(over, "the request fails")
 	})
-	e.want(a.request("y", "q") == "q", "another answer")
-	e.want(len(toldOf[bus.PublishRefused](a)) == 0, "requests are reported as events")
+	e.Want(a.request("y", "q") == "q", "another answer")
+	e.Want(len(toldOf[bus.PublishRefused](a)) == 0, "requests are reported as events")
 	e.allow()
 	_, err := a.Request(ctx, "x", nil)
-	e.want(errors.Is(err, bus.ErrNoResponders), "a request that is allowed: %v", err)
+	e.Want(errors.Is(err, bus.ErrNoResponders), "a request that is allowed: %v", err)
 }

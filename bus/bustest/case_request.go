@@ -35,48 +35,48 @@ func answeredOrNobody(e *env) {
 	a, b := e.pair()
 	for i := range 5 {
 		before := time.Now()
-		_, err := a.Request(e.ctx, "x.y", nil)
-		e.is(err, bus.ErrNoResponders, "without a responder")
+		_, err := a.Request(e.Ctx, "x.y", nil)
+		e.Is(err, bus.ErrNoResponders, "without a responder")
 		e.took(before, 0, 10, "to say that nobody responds")
 		s := b.echo("x.*")
-		e.want(a.request("x.y", fmt.Sprint(i)) == fmt.Sprint(i), "another answer")
-		e.must(s.Drain(e.ctx), "drain")
+		e.Want(a.request("x.y", fmt.Sprint(i)) == fmt.Sprint(i), "another answer")
+		e.Must(s.Drain(e.Ctx), "drain")
 	}
-	e.want(a.Stats().NoResponders == 5, "%d are counted as without a responder", a.Stats().NoResponders)
+	e.Want(a.Stats().NoResponders == 5, "%d are counted as without a responder", a.Stats().NoResponders)
 }
 
 func budget(e *env) {
-	d := e.units(5)
+	d := e.Units(5)
 	p := e.process(func(c *bus.Config) { c.Timeout = d })
 	left := make(chan time.Duration, 1)
 	p.respond("x", func(ctx context.Context, _ *bus.Msg) ([]byte, error) {
 		deadline, ok := ctx.Deadline()
 		if !ok {
-			e.report("the responder's context has no deadline")
+			e.Report("the responder's context has no deadline")
 		}
 		left <- time.Until(deadline)
 		return nil, nil
 	})
 	p.request("x", "")
-	if got := receive(e, left, "it is asked"); got > d+e.units(0.1) || got < d-e.units(2) {
-		e.fail("the responder has %v left of %v", got, d)
+	if got := receive(e, left, "it is asked"); got > d+e.Units(0.1) || got < d-e.Units(2) {
+		e.Fail("the responder has %v left of %v", got, d)
 	}
 	ctx, cancel := e.within(2)
 	defer cancel()
 	_, err := p.Request(ctx, "x", nil)
-	e.must(err, "request")
-	if got := receive(e, left, "it is asked"); got > e.units(2)+e.units(0.1) {
-		e.fail("the responder has %v left of %v", got, e.units(2))
+	e.Must(err, "request")
+	if got := receive(e, left, "it is asked"); got > e.Units(2)+e.Units(0.1) {
+		e.Fail("the responder has %v left of %v", got, e.Units(2))
 	}
-	_, err = p.Request(e.ctx, "x", nil, bus.Expires(e.units(1)))
-	e.must(err, "request")
-	if got := receive(e, left, "it is asked"); got > e.units(1)+e.units(0.1) {
-		e.fail("the responder has %v left of a request that expires in %v", got, e.units(1))
+	_, err = p.Request(e.Ctx, "x", nil, bus.Expires(e.Units(1)))
+	e.Must(err, "request")
+	if got := receive(e, left, "it is asked"); got > e.Units(1)+e.Units(0.1) {
+		e.Fail("the responder has %v left of a request that expires in %v", got, e.Units(1))
 	}
 }
 
 func timeout(e *env) {
-	p := e.process(func(c *bus.Config) { c.Timeout = e.units(2) })
+	p := e.process(func(c *bus.Config) { c.Timeout = e.Units(2) })
 	q := p
 	if e.remote() {
 		q = e.process()
@@ -89,20 +89,20 @@ func timeout(e *env) {
 		return nil, nil
 	})
 	for units, ctx := range map[float64]func() (context.Context, context.CancelFunc){
-		2: func() (context.Context, context.CancelFunc) { return e.ctx, func() {} },
+		2: func() (context.Context, context.CancelFunc) { return e.Ctx, func() {} },
 		1: func() (context.Context, context.CancelFunc) { return e.within(1) },
 	} {
 		ctx, cancel := ctx()
 		before := time.Now()
 		_, err := p.Request(ctx, "x", nil)
-		e.is(err, bus.ErrTimeout, "request")
-		e.is(err, context.DeadlineExceeded, "request")
+		e.Is(err, bus.ErrTimeout, "request")
+		e.Is(err, context.DeadlineExceeded, "request")
 		e.hasCode(err, "bus.timeout")
-		e.took(before, e.units(units), 5, "the request")
-		e.is(receive(e, ended, "the responder's context ends"), context.DeadlineExceeded, "the end of the responder's context")
+		e.took(before, e.Units(units), 5, "the request")
+		e.Is(receive(e, ended, "the responder's context ends"), context.DeadlineExceeded, "the end of the responder's context")
 		cancel()
 	}
-	e.want(p.Stats().TimedOut == 2, "%d are counted", p.Stats().TimedOut)
+	e.Want(p.Stats().TimedOut == 2, "%d are counted", p.Stats().TimedOut)
 }
 
 func callerLeaves(e *env) {
@@ -114,16 +114,16 @@ func callerLeaves(e *env) {
 		return nil, nil
 	})
 	cause := errors.New("the user has left")
-	ctx, cancel := context.WithCancelCause(e.ctx)
-	over := e.async(func() {
+	ctx, cancel := context.WithCancelCause(e.Ctx)
+	over := e.Async(func() {
 		_, err := a.Request(ctx, "x", nil)
-		e.is(err, context.Canceled, "request")
-		e.is(err, cause, "request")
-		e.want(!errors.Is(err, bus.ErrTimeout), "a caller that has left is told of a timeout: %v", err)
+		e.Is(err, context.Canceled, "request")
+		e.Is(err, cause, "request")
+		e.Want(!errors.Is(err, bus.ErrTimeout), "a caller that has left is told of a timeout: %v", err)
 	})
 	receive(e, running, "it is asked")
 	cancel(cause)
-	e.await(over, "the call returns")
+	e.Await(over, "the call returns")
 	g.open()
 }
 
@@ -140,16 +140,16 @@ func askerHasLeft(e *env) {
 		return nil, nil
 	})
 	ctx, leave := e.within(3)
-	over := e.async(func() {
+	over := e.Async(func() {
 		_, err := a.Request(ctx, "x", nil)
-		e.is(err, context.Canceled, "request")
+		e.Is(err, context.Canceled, "request")
 	})
 	deadline := receive(e, running, "it is asked")
 	leave()
-	e.await(over, "the call returns")
-	e.is(receive(e, ended, "the responder's context ends"), context.DeadlineExceeded, "the end of the responder's context")
+	e.Await(over, "the call returns")
+	e.Is(receive(e, ended, "the responder's context ends"), context.DeadlineExceeded, "the end of the responder's context")
 	e.took(deadline, 0, 5, "after the deadline it")
-	e.soon("the answer is late", func() bool { return a.Stats().Late == 1 })
+	e.Soon("the answer is late", func() bool { return a.Stats().Late == 1 })
 }
 
 type codedError struct{}
@@ -184,13 +184,13 @@ func remoteErrors(e *env) {
 		"x.long":  {Reason: "error", Message: strings.Repeat("long ", 1<<16)[:4<<10]},
 		"x.odd":   {Reason: "error"},
 	} {
-		m, err := a.Request(e.ctx, subject, nil)
+		m, err := a.Request(e.Ctx, subject, nil)
 		var got *bus.RemoteError
-		e.want(errors.As(err, &got) && m == nil, "%s: %v, %v", subject, m, err)
-		e.want(*got == want, "%s: got %.300s, want %.300s", subject, got, want.Error())
+		e.Want(errors.As(err, &got) && m == nil, "%s: %v, %v", subject, m, err)
+		e.Want(*got == want, "%s: got %.300s, want %.300s", subject, got, want.Error())
 		e.hasCode(err, want.Reason)
 	}
-	e.soon("the panic is told where it was", func() bool {
+	e.Soon("the panic is told where it was", func() bool {
 		for _, f := range toldOf[bus.HandlerFailed](b) {
 			var p *bus.PanicError
 			if errors.As(f.Err, &p) && strings.Contains(string(p.Stack), "remoteErrors") {
@@ -199,8 +199,8 @@ func remoteErrors(e *env) {
 		}
 		return false
 	})
-	m, err := a.Request(e.ctx, "x.fine", nil)
-	e.want(err == nil && len(m.Data) == 0, "got %v, %v", m, err)
+	m, err := a.Request(e.Ctx, "x.fine", nil)
+	e.Want(err == nil && len(m.Data) == 0, "got %v, %v", m, err)
 }
 
 func lateAnswers(e *env) {
@@ -217,37 +217,37 @@ func lateAnswers(e *env) {
 	ctx, cancel := e.within(1)
 	defer cancel()
 	_, err := a.Request(ctx, "x", nil)
-	e.is(err, bus.ErrTimeout, "request")
+	e.Is(err, bus.ErrTimeout, "request")
 	g.open()
 	for i := range 20 {
-		e.want(a.request("x", fmt.Sprint(i)) == fmt.Sprint(i), "a later request got another's answer")
+		e.Want(a.request("x", fmt.Sprint(i)) == fmt.Sprint(i), "a later request got another's answer")
 	}
-	e.soon("the late answer is counted", func() bool { return a.Stats().Late == 1 })
+	e.Soon("the late answer is counted", func() bool { return a.Stats().Late == 1 })
 	b.respond("twice", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
 		if err := m.Reply(ctx, []byte("first")); err != nil {
-			e.report("reply: %w", err)
+			e.Report("reply: %w", err)
 		}
 		return []byte("second"), nil
 	})
 	for range 20 {
-		e.want(a.request("twice", "") == "first", "it is not the first answer that counts")
+		e.Want(a.request("twice", "") == "first", "it is not the first answer that counts")
 	}
-	e.soon("the second answers are counted", func() bool { return a.Stats().Late == 21 })
-	e.want(a.Stats().InFlight == 0, "%d requests are in flight", a.Stats().InFlight)
+	e.Soon("the second answers are counted", func() bool { return a.Stats().Late == 21 })
+	e.Want(a.Stats().InFlight == 0, "%d requests are in flight", a.Stats().InFlight)
 }
 
 func noCrossTalk(e *env) {
 	a, b := e.pair()
 	b.respond("x.*", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
 		if d := rand.IntN(4); d > 0 {
-			time.Sleep(time.Duration(d) * e.unit / 200)
+			time.Sleep(time.Duration(d) * e.Unit / 200)
 		}
 		return m.Data, nil
 	}, bus.Concurrency(256))
-	e.all(100, func(i int) {
+	e.All(100, func(i int) {
 		p := []*process{a, b}[i%2]
 		for j := range Scaled(30) {
-			ctx, cancel := context.WithCancel(e.ctx)
+			ctx, cancel := context.WithCancel(e.Ctx)
 			if j%2 == 0 {
 				e.cancelAfter(rand.IntN(4), cancel)
 			}
@@ -255,13 +255,13 @@ func noCrossTalk(e *env) {
 			m, err := p.Request(ctx, fmt.Sprint("x.", i), []byte(want))
 			cancel()
 			if err != nil {
-				e.is(err, context.Canceled, "request")
+				e.Is(err, context.Canceled, "request")
 			} else {
-				e.want(string(m.Data) == want, "%s got the answer to %s", want, m.Data)
+				e.Want(string(m.Data) == want, "%s got the answer to %s", want, m.Data)
 			}
 		}
 	})
-	e.want(a.Stats().InFlight+b.Stats().InFlight == 0, "requests are in flight")
+	e.Want(a.Stats().InFlight+b.Stats().InFlight == 0, "requests are in flight")
 }
 
 // cancelAfter cancels after n two-hundredths of a unit. None is a goroutine and not
@@ -270,27 +270,27 @@ func noCrossTalk(e *env) {
 // timers), which aborts later with "CHECK failed: tsan_rtl.cpp:346 … kEpochLast".
 func (e *env) cancelAfter(n int, cancel context.CancelFunc) {
 	if n == 0 {
-		e.async(cancel)
+		e.Async(cancel)
 		return
 	}
-	time.AfterFunc(time.Duration(n)*e.unit/200, cancel)
+	time.AfterFunc(time.Duration(n)*e.Unit/200, cancel)
 }
 
 func responderDies(e *env) {
 	a, b := e.process(), e.process()
 	g, running := e.gate(), e.gate()
 	b.respond("x", func(ctx context.Context, _ *bus.Msg) ([]byte, error) { running.open(); g.pass(ctx); return nil, nil })
-	ctx, cancel := context.WithTimeout(e.ctx, 10*e.patience())
+	ctx, cancel := context.WithTimeout(e.Ctx, 10*e.Patience())
 	defer cancel()
-	over := e.async(func() {
+	over := e.Async(func() {
 		_, err := a.Request(ctx, "x", nil)
-		e.is(err, bus.ErrDisconnected, "a request whose responder has died")
+		e.Is(err, bus.ErrDisconnected, "a request whose responder has died")
 	})
-	e.await(running.c, "it is asked")
+	e.Await(running.c, "it is asked")
 	e.crash(b)
-	e.await(over, "the caller is told")
-	_, err := a.Request(e.ctx, "x", nil)
-	e.is(err, bus.ErrNoResponders, "the next request")
+	e.Await(over, "the caller is told")
+	_, err := a.Request(e.Ctx, "x", nil)
+	e.Is(err, bus.ErrNoResponders, "the next request")
 }
 
 func asksItself(e *env) {
@@ -299,20 +299,20 @@ func asksItself(e *env) {
 		if string(m.Data) != "outer" {
 			return m.Data, nil
 		}
-		inner, cancel := context.WithTimeout(ctx, e.units(1))
+		inner, cancel := context.WithTimeout(ctx, e.Units(1))
 		defer cancel()
 		_, err := b.Request(inner, "x", []byte("inner"))
 		return []byte(fmt.Sprint(errors.Is(err, bus.ErrTimeout))), nil
 	}, bus.Concurrency(1))
-	e.want(a.request("x", "outer") == "true", "the inner request has not timed out")
-	e.want(a.request("x", "after") == "after", "another answer")
+	e.Want(a.request("x", "outer") == "true", "the inner request has not timed out")
+	e.Want(a.request("x", "after") == "after", "another answer")
 }
 
 // blockedByItself has a responder of four handlers request its own subject:
 // three times at once nothing is wrong, and then four times.
 func blockedByItself(e *env) {
 	a, b := e.pair()
-	over, end := context.WithCancel(e.ctx)
+	over, end := context.WithCancel(e.Ctx)
 	defer end()
 	var running atomic.Int32
 	g := e.gate() // so that all handlers are taken before one of them asks
@@ -333,21 +333,21 @@ func blockedByItself(e *env) {
 	for range 3 {
 		a.request("ask.shallow", "deep")
 	}
-	e.want(len(toldOf[bus.Blocked](b)) == 0, "reported %+v although nothing is blocked", toldOf[bus.Blocked](b))
-	ctx, cancel := context.WithTimeout(e.ctx, 10*e.patience())
+	e.Want(len(toldOf[bus.Blocked](b)) == 0, "reported %+v although nothing is blocked", toldOf[bus.Blocked](b))
+	ctx, cancel := context.WithTimeout(e.Ctx, 10*e.Patience())
 	defer cancel()
 	var asked []<-chan struct{}
 	for range 4 {
-		asked = append(asked, e.async(func() { _, _ = a.Request(ctx, "ask.first", []byte("again")) }))
+		asked = append(asked, e.Async(func() { _, _ = a.Request(ctx, "ask.first", []byte("again")) }))
 	}
-	e.soon("all handlers run", func() bool { return running.Load() == 4 })
+	e.Soon("all handlers run", func() bool { return running.Load() == 4 })
 	g.open()
-	e.soon("it is reported", func() bool { return len(toldOf[bus.Blocked](b)) == 1 })
+	e.Soon("it is reported", func() bool { return len(toldOf[bus.Blocked](b)) == 1 })
 	told := toldOf[bus.Blocked](b)[0]
-	e.want(told.Name == "recursive" && told.Subject == "ask.again" && told.Handlers == 4, "reported %+v", told)
+	e.Want(told.Name == "recursive" && told.Subject == "ask.again" && told.Handlers == 4, "reported %+v", told)
 	end()
 	for _, c := range asked {
-		e.await(c, "the requests end")
+		e.Await(c, "the requests end")
 	}
 }
 
@@ -355,17 +355,17 @@ func discardedRequests(e *env) {
 	a, b := e.pair()
 	g, running := e.gate(), e.gate()
 	s := b.respond("x", func(ctx context.Context, _ *bus.Msg) ([]byte, error) { running.open(); g.pass(ctx); return nil, nil }, bus.Concurrency(2), bus.OrderBy(func(*bus.Msg) string { return "" }))
-	first := e.async(func() { a.request("x", "") })
-	e.await(running.c, "the first is being answered")
-	queued := e.async(func() {
-		_, err := a.Request(e.ctx, "x", nil)
+	first := e.Async(func() { a.request("x", "") })
+	e.Await(running.c, "the first is being answered")
+	queued := e.Async(func() {
+		_, err := a.Request(e.Ctx, "x", nil)
 		e.hasCode(err, "bus.terminated")
 	})
 	e.arrives(s, 2)
 	s.Stop()
-	e.await(queued, "who waits in the queue of a responder that was stopped is told")
+	e.Await(queued, "who waits in the queue of a responder that was stopped is told")
 	g.open()
-	e.await(first, "who is being answered gets it")
+	e.Await(first, "who is being answered gets it")
 }
 
 type stockQuery struct{ Product string }
@@ -373,20 +373,20 @@ type stockReply struct{ Quantity int }
 
 func typedCalls(e *env) {
 	a, b := e.pair()
-	_, err := bus.Answer(e.ctx, b.Bus, "stock", func(_ context.Context, q stockQuery) (stockReply, error) {
+	_, err := bus.Answer(e.Ctx, b.Bus, "stock", func(_ context.Context, q stockQuery) (stockReply, error) {
 		if q.Product == "" {
 			return stockReply{}, codedError{}
 		}
 		return stockReply{len(q.Product)}, nil
 	})
-	e.must(err, "answer")
-	got, err := bus.Call[stockQuery, stockReply](e.ctx, a.Bus, "stock", stockQuery{"lamp"})
-	e.want(err == nil && got.Quantity == 4, "got %v, %v", got, err)
-	_, err = bus.Call[stockQuery, stockReply](e.ctx, a.Bus, "stock", stockQuery{})
+	e.Must(err, "answer")
+	got, err := bus.Call[stockQuery, stockReply](e.Ctx, a.Bus, "stock", stockQuery{"lamp"})
+	e.Want(err == nil && got.Quantity == 4, "got %v, %v", got, err)
+	_, err = bus.Call[stockQuery, stockReply](e.Ctx, a.Bus, "stock", stockQuery{})
 	e.hasCode(err, "stock.unknown")
-	_, err = bus.Call[stockQuery, int](e.ctx, a.Bus, "stock", stockQuery{"lamp"})
-	e.is(err, bus.ErrDecode, "an answer of another type")
-	_, err = bus.Call[int, stockReply](e.ctx, a.Bus, "stock", 1)
+	_, err = bus.Call[stockQuery, int](e.Ctx, a.Bus, "stock", stockQuery{"lamp"})
+	e.Is(err, bus.ErrDecode, "an answer of another type")
+	_, err = bus.Call[int, stockReply](e.Ctx, a.Bus, "stock", 1)
 	e.hasCode(err, "bus.decode")
 }
 
@@ -401,10 +401,10 @@ func oneResponder(e *env) {
 		a.request("x.y", "")
 	}
 	got := []int64{answered[0].Load(), answered[1].Load(), answered[2].Load()}
-	e.want(got[0]+got[1]+got[2] == int64(n), "%d requests were handled %v times", n, got)
+	e.Want(got[0]+got[1]+got[2] == int64(n), "%d requests were handled %v times", n, got)
 	// Who is about to end with the request before is passed over, which on a busy
 	// machine may be the same one for a while.
-	e.want(min(got[0], got[1], got[2]) >= int64(n/60), "the shares of three responders are %v", got)
+	e.Want(min(got[0], got[1], got[2]) >= int64(n/60), "the shares of three responders are %v", got)
 }
 
 // crowd counts who is inside at once.
@@ -434,18 +434,18 @@ func defaultConcurrency(e *env) {
 	})
 	var over []<-chan struct{}
 	for range 70 {
-		over = append(over, e.async(func() { a.request("x", "") }))
+		over = append(over, e.Async(func() { a.request("x", "") }))
 		a.publish("x", "")
 	}
 	e.arrives(s, 70)
 	e.arrives(in, 70)
-	e.soon("64 are at work", func() bool { return askers.in.Load() == 64 })
+	e.Soon("64 are at work", func() bool { return askers.in.Load() == 64 })
 	g.open()
 	for _, c := range over {
-		e.await(c, "all are answered")
+		e.Await(c, "all are answered")
 	}
-	e.must(in.Drain(e.ctx), "drain")
-	e.want(askers.most.Load() == 64 && readers.most.Load() == 1, "a responder worked on %d at once, want 64; a subscription on %d, want 1", askers.most.Load(), readers.most.Load())
+	e.Must(in.Drain(e.Ctx), "drain")
+	e.Want(askers.most.Load() == 64 && readers.most.Load() == 1, "a responder worked on %d at once, want 64; a subscription on %d, want 1", askers.most.Load(), readers.most.Load())
 }
 
 func noGroup(e *env) {

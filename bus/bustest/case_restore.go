@@ -38,22 +38,22 @@ func restored(e *env) {
 			e.outage(a, b)
 		}
 		for i := range each {
-			e.must(a.Publish(e.ctx, "x", pattern(size+i)), "publish")
+			e.Must(a.Publish(e.Ctx, "x", pattern(size+i)), "publish")
 		}
 		a.flush()
 		plain.waits((round + 1) * each)
-		e.soon(fmt.Sprintf("after %d outages the group has its messages", round), func() bool { return total(members...) >= (round+1)*each })
-		m, err := a.Request(e.ctx, "ask", pattern(size))
-		e.must(err, "request after %d outages", round)
+		e.Soon(fmt.Sprintf("after %d outages the group has its messages", round), func() bool { return total(members...) >= (round+1)*each })
+		m, err := a.Request(e.Ctx, "ask", pattern(size))
+		e.Must(err, "request after %d outages", round)
 		e.same(m.Data, size, "an answer")
 		e.sameHeader(m.Header, want)
 		for _, in := range append(members, plain) {
-			e.want(in.Stats().Gaps == uint64(round), "after %d outages %d gaps were reported to a member of group %q", round, in.Stats().Gaps, in.Stats().Group) //nolint:gosec // small
+			e.Want(in.Stats().Gaps == uint64(round), "after %d outages %d gaps were reported to a member of group %q", round, in.Stats().Gaps, in.Stats().Group) //nolint:gosec // small
 		}
 	}
 	rounds := outages() + 1
 	e.drain(append(members, plain)...)
-	e.want(plain.len() == rounds*each && total(members...) == rounds*each, "the subscription has %d messages and the group %d, want %d", plain.len(), total(members...), rounds*each)
+	e.Want(plain.len() == rounds*each && total(members...) == rounds*each, "the subscription has %d messages and the group %d, want %d", plain.len(), total(members...), rounds*each)
 	seen := map[string]int{}
 	for _, in := range members {
 		for _, m := range in.all() {
@@ -62,7 +62,7 @@ func restored(e *env) {
 		}
 	}
 	for n, times := range seen {
-		e.want(times == rounds, "the message of %s bytes came to the group %d times in %d rounds", n, times, rounds)
+		e.Want(times == rounds, "the message of %s bytes came to the group %d times in %d rounds", n, times, rounds)
 	}
 }
 
@@ -71,7 +71,7 @@ func endsAfterOutage(e *env) {
 	a, b := e.pair()
 	count := func() int {
 		n, err := e.h.Faults.Interests()
-		e.must(err, "count the subscriptions at the backend")
+		e.Must(err, "count the subscriptions at the backend")
 		return n
 	}
 	a.listen("stays")
@@ -85,6 +85,6 @@ func endsAfterOutage(e *env) {
 		stops.Stop()
 		s.Stop()
 		e.drain(drains)
-		e.soon(fmt.Sprintf("the backend has %d subscriptions again", base), func() bool { return count() == base })
+		e.Soon(fmt.Sprintf("the backend has %d subscriptions again", base), func() bool { return count() == base })
 	}
 }

@@ -33,7 +33,7 @@ func kindsNeverMeet(e *env) {
 	a.flush()
 	e.drain(events)
 	events.has("event")
-	e.want(answered.Load() == 1, "the responder was asked %d times, want once", answered.Load())
+	e.Want(answered.Load() == 1, "the responder was asked %d times, want once", answered.Load())
 }
 
 func tapHidesNothing(e *env) {
@@ -42,8 +42,8 @@ func tapHidesNothing(e *env) {
 	b.echo("x.z")
 	for range 20 {
 		before := time.Now()
-		_, err := a.Request(e.ctx, "x.y", nil)
-		e.is(err, bus.ErrNoResponders, "a request that is only listened to")
+		_, err := a.Request(e.Ctx, "x.y", nil)
+		e.Is(err, bus.ErrNoResponders, "a request that is only listened to")
 		e.took(before, 0, 10, "to say that nobody responds")
 	}
 	e.drain(taps...)
@@ -72,7 +72,7 @@ func handledOnce(e *env) {
 	a, b := e.pair()
 	n := Scaled(500)
 	boxes := []*inbox{a.listen("x.>"), b.listen("x.>"), b.listen("x.*"), b.listen(">"), a.listen("x.*", bus.Concurrency(8)), b.listen("x.>", bus.Group("g"))}
-	e.all(8, func(i int) {
+	e.All(8, func(i int) {
 		p := []*process{a, b}[i%2]
 		for j := range n {
 			p.publish(fmt.Sprint("x.", i), fmt.Sprint(i, ":", j))
@@ -85,9 +85,9 @@ func handledOnce(e *env) {
 		seen := map[string]int{}
 		for _, data := range in.data() {
 			seen[data]++
-			e.want(seen[data] == 1, "%s: %s arrived %d times", in.Name(), data, seen[data])
+			e.Want(seen[data] == 1, "%s: %s arrived %d times", in.Name(), data, seen[data])
 		}
-		e.want(len(seen) == 8*n, "%s: %d of %d arrived", in.Name(), len(seen), 8*n)
+		e.Want(len(seen) == 8*n, "%s: %d of %d arrived", in.Name(), len(seen), 8*n)
 	}
 }
 
@@ -106,7 +106,7 @@ func respondIsActive(e *env) {
 	a, b := e.pair()
 	for i := range Scaled(200) {
 		s := b.echo("x.*")
-		e.want(a.request("x.y", fmt.Sprint(i)) == fmt.Sprint(i), "another answer")
+		e.Want(a.request("x.y", fmt.Sprint(i)) == fmt.Sprint(i), "another answer")
 		s.Stop()
 	}
 }
@@ -115,7 +115,7 @@ func churn(e *env) {
 	a, b := e.pair()
 	n := Scaled(2000)
 	steady := []*inbox{b.listen("x.y"), b.listen("x.*"), b.listen(">", bus.Group("g"))}
-	over := e.async(func() {
+	over := e.Async(func() {
 		for range n {
 			a.publish("x.y", "")
 		}
@@ -133,7 +133,7 @@ func churn(e *env) {
 	a.flush()
 	e.drain(steady...)
 	for _, in := range steady {
-		e.want(in.len() == n, "%s has %d of %d messages", in.Name(), in.len(), n)
+		e.Want(in.len() == n, "%s has %d of %d messages", in.Name(), in.len(), n)
 	}
 }
 
@@ -144,5 +144,5 @@ func selfDelivery(e *env) {
 	p.publish("x", "1")
 	in.wants("1")
 	one.wants("1")
-	e.want(p.request("x", "2") == "2", "another answer")
+	e.Want(p.request("x", "2") == "2", "another answer")
 }

@@ -24,12 +24,12 @@ func badSubjects(e *env) {
 		strings.Repeat("x", 256), strings.Repeat("x", 100_000), strings.Repeat("a.", 32) + "a", strings.Repeat("*.", 32) + "*",
 	} {
 		for verb, err := range a.verbs(s) {
-			e.is(err, bus.ErrBadSubject, "%s %.40q", verb, s)
+			e.Is(err, bus.ErrBadSubject, "%s %.40q", verb, s)
 			e.hasCode(err, "bus.bad_subject")
-			e.want(len(err.Error()) < 1000, "%s %.40q: the error has %d bytes", verb, s, len(err.Error()))
+			e.Want(len(err.Error()) < 1000, "%s %.40q: the error has %d bytes", verb, s, len(err.Error()))
 		}
 	}
-	e.want(a.calls.sum() == before, "the driver was asked %d times", a.calls.sum()-before)
+	e.Want(a.calls.sum() == before, "the driver was asked %d times", a.calls.sum()-before)
 	e.works(a, b)
 	e.works(b, a)
 }
@@ -37,18 +37,18 @@ func badSubjects(e *env) {
 // verbs is every way to name a subject or a pattern.
 func (p *process) verbs(s string) map[string]error {
 	errs := p.literalVerbs(s)
-	_, errs["subscribe"] = p.Subscribe(p.e.ctx, s, func(context.Context, *bus.Msg) error { return nil })
-	_, errs["respond"] = p.Respond(p.e.ctx, s, func(context.Context, *bus.Msg) ([]byte, error) { return nil, nil })
-	_, errs["topic"] = bus.Topic[int](s).Subscribe(p.e.ctx, p.Bus, func(context.Context, int) error { return nil })
+	_, errs["subscribe"] = p.Subscribe(p.e.Ctx, s, func(context.Context, *bus.Msg) error { return nil })
+	_, errs["respond"] = p.Respond(p.e.Ctx, s, func(context.Context, *bus.Msg) ([]byte, error) { return nil, nil })
+	_, errs["topic"] = bus.Topic[int](s).Subscribe(p.e.Ctx, p.Bus, func(context.Context, int) error { return nil })
 	return errs
 }
 
 // literalVerbs is every way to name a subject.
 func (p *process) literalVerbs(s string) map[string]error {
-	errs := map[string]error{"publish": p.Publish(p.e.ctx, s, nil)}
-	_, errs["request"] = p.Request(p.e.ctx, s, nil)
-	_, errs["call"] = bus.Call[int, int](p.e.ctx, p.Bus, s, 1)
-	for _, err := range p.RequestMany(p.e.ctx, s, nil) {
+	errs := map[string]error{"publish": p.Publish(p.e.Ctx, s, nil)}
+	_, errs["request"] = p.Request(p.e.Ctx, s, nil)
+	_, errs["call"] = bus.Call[int, int](p.e.Ctx, p.Bus, s, 1)
+	for _, err := range p.RequestMany(p.e.Ctx, s, nil) {
 		errs["request many"] = err
 	}
 	return errs
@@ -60,7 +60,7 @@ func wildcardsToPublish(e *env) {
 	b.echo(">")
 	for _, s := range []string{"*", ">", "a.*", "*.a", "a.*.b", "a.>"} {
 		for verb, err := range a.literalVerbs(s) {
-			e.is(err, bus.ErrBadSubject, "%s %q", verb, s)
+			e.Is(err, bus.ErrBadSubject, "%s %q", verb, s)
 		}
 	}
 	a.flush()
@@ -82,13 +82,13 @@ func oddSubjects(e *env) {
 	}
 	for i, s := range subjects {
 		a.publish(s, fmt.Sprint(i))
-		e.want(a.request(s, "") == s, "the responder to %q was told another subject", s)
+		e.Want(a.request(s, "") == s, "the responder to %q was told another subject", s)
 	}
 	a.flush()
 	e.drain(append(exact, all)...)
 	for i, m := range all.all() {
-		e.want(m.Subject == subjects[i], "%q arrived as %q", subjects[i], m.Subject)
+		e.Want(m.Subject == subjects[i], "%q arrived as %q", subjects[i], m.Subject)
 		exact[i].has(fmt.Sprint(i))
 	}
-	e.want(all.len() == len(subjects), "%d of %d arrived", all.len(), len(subjects))
+	e.Want(all.len() == len(subjects), "%d of %d arrived", all.len(), len(subjects))
 }

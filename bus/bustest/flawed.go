@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/megaframework/mega/bus/driver"
+	"github.com/megaframework/mega/internal/suite"
 )
 
 // flaw is something that a driver may do wrong, and the case that has to notice
@@ -59,8 +60,8 @@ func RunFlawed(t *testing.T, h Harness) {
 			continue
 		}
 		t.Run(f.is, func(t *testing.T) {
-			inTime(t, h, func(t *testing.T) {
-				if err := c.check(t.Context(), f.around(h), info); err == nil {
+			suite.InTime(t, h.FakeTime, func(t *testing.T) {
+				if err := f.around(h).suite(info).Try(t.Context(), f.noticed); err == nil {
 					t.Errorf("%s has not noticed that %s", f.noticed, f.is)
 				}
 			})

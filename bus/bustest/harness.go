@@ -42,8 +42,6 @@ type Harness struct {
 	Background []string
 
 	impatient bool // an expectation that does not hold at once fails
-
-	witness *witness // of the case, where a test runs it
 }
 
 // Faults lists the faults that a harness can cause at its backend; nil marks a

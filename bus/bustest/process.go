@@ -24,15 +24,15 @@ type process struct {
 // process opens one more process, with the zero Config as setup changes it.
 func (e *env) process(setup ...func(*bus.Config)) *process {
 	d, err := e.h.Open()
-	e.must(err, "open the driver")
+	e.Must(err, "open the driver")
 	p := &process{e: e, driver: d, calls: &calls{}, told: &told{}}
 	c := bus.Config{Observer: p.told}
 	for _, f := range setup {
 		f(&c)
 	}
 	p.Bus, err = bus.New(counted{d, p.calls}, c)
-	e.must(err, "new bus")
-	e.atEnd(p.close)
+	e.Must(err, "new bus")
+	e.AtEnd(p.close)
 	return p
 }
 
@@ -50,42 +50,42 @@ func (e *env) pair() (a, b *process) {
 // its numbers have to add up.
 func (p *process) close() {
 	if err := p.Close(); err != nil && !p.cut.Load() {
-		p.e.report("close at the end of the case: %w", err)
+		p.e.Report("close at the end of the case: %w", err)
 	}
 	st := p.Stats()
 	if t := st.Total; t.Received != t.Handled+t.Dropped+t.Expired+t.Discarded || t.Pending != 0 {
-		p.e.report("the numbers do not add up: %+v", t)
+		p.e.Report("the numbers do not add up: %+v", t)
 	}
 	if st.InFlight != 0 || len(st.Subs) != 0 {
-		p.e.report("after Close there are %d requests in flight and %d subscriptions", st.InFlight, len(st.Subs))
+		p.e.Report("after Close there are %d requests in flight and %d subscriptions", st.InFlight, len(st.Subs))
 	}
 }
 
 func (p *process) publish(subject, data string, opts ...bus.PubOption) {
-	p.e.must(p.Publish(p.e.ctx, subject, []byte(data), opts...), "publish")
+	p.e.Must(p.Publish(p.e.Ctx, subject, []byte(data), opts...), "publish")
 }
 
-func (p *process) flush() { p.e.must(p.Flush(p.e.ctx), "flush") }
+func (p *process) flush() { p.e.Must(p.Flush(p.e.Ctx), "flush") }
 
 // flushAgain flushes after an outage under load: a Flush may report what was
 // lost then, and the next one has nothing to report.
 func (p *process) flushAgain() {
-	if err := p.Flush(p.e.ctx); err != nil {
-		p.e.is(err, bus.ErrDisconnected, "the flush that reports a loss")
-		p.e.want(p.Stats().Lost > 0, "flush reports %v, and no loss is counted", err)
+	if err := p.Flush(p.e.Ctx); err != nil {
+		p.e.Is(err, bus.ErrDisconnected, "the flush that reports a loss")
+		p.e.Want(p.Stats().Lost > 0, "flush reports %v, and no loss is counted", err)
 		p.flush()
 	}
 }
 
 func (p *process) subscribe(pattern string, h bus.Handler, opts ...bus.SubOption) *bus.Sub {
-	s, err := p.Subscribe(p.e.ctx, pattern, h, opts...)
-	p.e.must(err, "subscribe")
+	s, err := p.Subscribe(p.e.Ctx, pattern, h, opts...)
+	p.e.Must(err, "subscribe")
 	return s
 }
 
 func (p *process) respond(pattern string, r bus.Responder, opts ...bus.SubOption) *bus.Sub {
-	s, err := p.Respond(p.e.ctx, pattern, r, opts...)
-	p.e.must(err, "respond")
+	s, err := p.Respond(p.e.Ctx, pattern, r, opts...)
+	p.e.Must(err, "respond")
 	return s
 }
 
@@ -95,8 +95,8 @@ func (p *process) echo(pattern string) *bus.Sub {
 }
 
 func (p *process) request(subject, data string) string {
-	m, err := p.Request(p.e.ctx, subject, []byte(data))
-	p.e.must(err, "request")
+	m, err := p.Request(p.e.Ctx, subject, []byte(data))
+	p.e.Must(err, "request")
 	return string(m.Data)
 }
 
@@ -113,8 +113,8 @@ func roomFor(n int) bus.SubOption { return bus.Buffer(max(n, bus.DefaultBuffer),
 // drain drains subscriptions: all that was routed to them was handled then.
 func (e *env) drain(subs ...*inbox) {
 	for _, s := range subs {
-		ctx, cancel := e.bounded()
-		e.must(s.Drain(ctx), "drain %s", s.Name())
+		ctx, cancel := e.Bounded()
+		e.Must(s.Drain(ctx), "drain %s", s.Name())
 		cancel()
 	}
 }
@@ -125,7 +125,7 @@ func (e *env) works(from, to *process) {
 	s := to.echo("works.request")
 	from.publish("works.event", "e")
 	in.wants("e")
-	e.want(from.request("works.request", "r") == "r", "the answer was not that to the request")
+	e.Want(from.request("works.request", "r") == "r", "the answer was not that to the request")
 	in.Stop()
 	s.Stop()
 }
@@ -173,10 +173,12 @@ func (in *inbox) waits(n int) {
 			return
 		}
 	}
-	in.e.fail("%s: %d of %d messages have arrived", in.Name(), in.len(), n)
+	in.e.Fail("%s: %d of %d messages have arrived", in.Name(), in.len(), n)
 }
 
-func (in *inbox) comes(n int) bool { return in.e.comes(func() bool { return in.len() >= n }) }
+func (in *inbox) comes(n int) bool {
+	return in.e.Comes(in.e.Patience(), func() bool { return in.len() >= n })
+}
 
 // wants waits for exactly these messages, in this order. That no others come is
 // for drain to find out.
@@ -188,7 +190,7 @@ func (in *inbox) wants(data ...string) {
 // has fails the case unless these are all messages, in this order.
 func (in *inbox) has(data ...string) {
 	got := in.data()
-	in.e.want(slices.Equal(got, data), "%s: got %.200q, want %.200q", in.Name(), got, data)
+	in.e.Want(slices.Equal(got, data), "%s: got %.200q, want %.200q", in.Name(), got, data)
 }
 
 // gate keeps handlers until it is opened, at the latest when the case is over.
@@ -199,7 +201,7 @@ type gate struct {
 
 func (e *env) gate() *gate {
 	g := &gate{c: make(chan struct{})}
-	e.atEnd(g.open)
+	e.AtEnd(g.open)
 	return g
 }
 

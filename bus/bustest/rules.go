@@ -41,12 +41,3 @@ var rules = []Rule{
 	{"S28", "Loss on the publisher's side is known. What the driver has not handed to its connection survives a cut and is sent once, after the reconnect. What was handed over and not confirmed may be lost; it is not sent again, is counted (an upper bound), and is reported as an event with messages and bytes. Each Flush reports any loss since the start of the last Flush that returned nil (ErrDisconnected)."},
 	{"S29", "A slow link is back-pressure, not an outage: unconfirmed data is bounded to about what the link confirmed in the last second (64 KiB to 4 MiB), so that a liveness probe is not queued behind more; this side cuts a connection only when no byte has moved in either direction for 15 s."},
 }
-
-func sentence(id string) string {
-	for _, r := range rules {
-		if r.ID == id {
-			return r.Sentence
-		}
-	}
-	return ""
-}

@@ -2,15 +2,12 @@ package bustest
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"testing"
-	"testing/synctest"
-
-	"go.uber.org/goleak"
+	"time"
 
 	"github.com/megaframework/mega/bus/driver"
+	"github.com/megaframework/mega/internal/suite"
 )
 
 // testCase is one claim about one rule.
@@ -56,24 +53,13 @@ func (c testCase) absent(h Harness, info driver.Info) string {
 	return ""
 }
 
-// Run runs every case that has a meaning for the driver as a subtest of t,
-// under a check for leaked goroutines, and logs the others. It must not run in
-// parallel with other tests.
+// Run runs every case that applies to the driver as a subtest of t, with a check
+// for leaked goroutines, and logs the others. It must not run in parallel with
+// other tests.
 func Run(t *testing.T, h Harness) {
+	t.Helper()
 	h, info := prepare(t, h)
-	for _, c := range cases() {
-		if why := c.absent(h, info); why != "" {
-			t.Logf("not applicable to %s: %s: %s", info.Name, c.name(), why)
-			continue
-		}
-		t.Run(c.name(), func(t *testing.T) {
-			leaks := h.watchGoroutines()
-			inTime(t, h, func(t *testing.T) { c.runOn(t, h, info) })
-			if err := leaks(); err != nil {
-				t.Errorf("left behind: %v", err)
-			}
-		})
-	}
+	h.suite(info).Run(t)
 }
 
 func prepare(t *testing.T, h Harness) (Harness, driver.Info) {
@@ -83,25 +69,17 @@ func prepare(t *testing.T, h Harness) (Harness, driver.Info) {
 		t.Fatal(err)
 	}
 	var info driver.Info
-	inTime(t, h, func(*testing.T) { info, err = h.info() })
+	suite.InTime(t, h.FakeTime, func(*testing.T) { info, err = h.info() })
 	if err != nil {
 		t.Fatal(err)
 	}
 	return h, info
 }
 
-func inTime(t *testing.T, h Harness, f func(*testing.T)) {
-	if h.FakeTime {
-		synctest.Test(t, f)
-	} else {
-		f(t)
-	}
-}
-
-// Check runs the cases one after the other and returns their failures, or nil.
-// Under FakeTime its caller provides the bubble. Given names, such as "S5" or
-// "S8/no handler starts after Stop", it runs these alone; a name that no
-// applicable case has is an error.
+// Check runs the cases one after the other and returns their failures as an
+// error, or nil. Under FakeTime the caller provides the bubble. With names, such
+// as "S5" or "S8/no handler starts after Stop", Check runs only the named cases;
+// a name without an applicable case is an error.
 func Check(ctx context.Context, h Harness, names ...string) error {
 	h, err := h.withDefaults()
 	if err != nil {
@@ -111,103 +89,28 @@ func Check(ctx context.Context, h Harness, names ...string) error {
 	if err != nil {
 		return err
 	}
-	chosen, err := choose(h, info, names)
-	if err != nil {
-		return err
-	}
-	var found []error
-	for _, c := range chosen {
-		leaks := h.watchGoroutines()
-		found = append(found, c.check(ctx, h, info))
-		if err := leaks(); err != nil {
-			found = append(found, fmt.Errorf("%s: left behind: %w", c.name(), err))
-		}
-	}
-	return errors.Join(found...)
+	return h.suite(info).Check(ctx, names...)
 }
 
-func choose(h Harness, info driver.Info, names []string) ([]testCase, error) {
-	missing := slices.Clone(names)
-	var chosen []testCase
+// suite returns the cases over h.
+func (h Harness) suite(info driver.Info) suite.Suite {
+	s := suite.Suite{
+		Package: "bustest", Driver: info.Name, Begin: h.Begin, FakeTime: h.FakeTime,
+		Unit: h.Unit, Patience: 5*time.Second + 50*h.Unit, Background: h.Background,
+	}
+	if h.impatient {
+		s.Patience = time.Second + 5*h.Unit
+	}
 	for _, c := range cases() {
-		if c.absent(h, info) != "" || !c.isOneOf(names) {
-			continue
-		}
-		missing = slices.DeleteFunc(missing, func(name string) bool { return c.isOneOf([]string{name}) })
-		chosen = append(chosen, c)
+		s.Cases = append(s.Cases, suite.Case{
+			Rule: suite.Rule(rules[ruleIndex(c.rule)]), Claim: c.claim, Absent: c.absent(h, info),
+			Run: func(e *suite.Env) { c.run(&env{Env: e, h: h, info: info}) },
+		})
 	}
-	if len(missing) > 0 {
-		return nil, fmt.Errorf("bustest: no case for %q on %s", missing, info.Name)
-	}
-	return chosen, nil
+	return s
 }
 
-func (c testCase) isOneOf(names []string) bool {
-	return len(names) == 0 || slices.Contains(names, c.rule) || slices.Contains(names, c.name())
-}
-
-// failure is what a case fails with: its methods panic with it, so that a case
-// reads as the claim it makes.
-type failure struct{ err error }
-
-// runOn runs c as the test t, and logs what explains a failure.
-func (c testCase) runOn(t *testing.T, h Harness, info driver.Info) {
-	t.Helper()
-	h.witness = h.newWitness()
-	err := c.check(t.Context(), h, info)
-	h.witness.end()
-	if err != nil {
-		h.witness.report(t)
-		t.Error(err)
-	}
-}
-
-// check runs c in an environment of its own.
-func (c testCase) check(ctx context.Context, h Harness, info driver.Info) (err error) {
-	if err := h.Begin(); err != nil {
-		return fmt.Errorf("%s: begin: %w", c.name(), err)
-	}
-	e := newEnv(ctx, h, info)
-	defer func() { err = c.told(errors.Join(err, e.end())) }()
-	defer func() {
-		switch r := recover().(type) {
-		case nil:
-		case failure:
-			err = r.err
-			h.witness.failed()
-		default:
-			panic(r)
-		}
-	}()
-	c.run(e)
-	return nil
-}
-
-// told adds the text of the rule to a failure.
-func (c testCase) told(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w\n\t%s: %s", c.name(), err, c.rule, sentence(c.rule))
-}
-
-// watchGoroutines returns a function that returns the new goroutines.
-func (h Harness) watchGoroutines() func() error {
-	options := []goleak.Option{goleak.IgnoreCurrent(), goleak.IgnoreAnyFunction("testing/synctest.Test")}
-	for _, f := range h.Background {
-		options = append(options, goleak.IgnoreAnyFunction(f))
-	}
-	return func() (err error) {
-		for range 3 { // each looks again and again for about a second
-			if err = goleak.Find(options...); err == nil {
-				break
-			}
-		}
-		return err
-	}
-}
-
-// Names returns the names of all cases, for any driver.
+// Names returns the names of all cases for all drivers.
 func Names() []string {
 	var names []string
 	for _, c := range cases() {

@@ -40,11 +40,11 @@ func layers() map[string][]string {
 	return map[string][]string{
 		"lock/driver":   {},
 		"lock":          {"lock/driver"},
-		"lock/locktest": {"lock", "lock/driver"},
+		"lock/locktest": {"lock", "lock/driver", "internal/suite"},
 
 		"bus/driver":  {},
 		"bus":         {"bus/driver"},
-		"bus/bustest": {"bus", "bus/driver"},
+		"bus/bustest": {"bus", "bus/driver", "internal/suite"},
 
 		"megatest": {"", "boot", "bus", "bus/driver", "lock", "lock/driver", "drivers/memory"},
 
@@ -87,6 +87,7 @@ func layers() map[string][]string {
 		"internal/plan":     {"bus", "config", "ctx", "internal/failure", "internal/mask", "lock", "lock/driver"},
 		"internal/private":  {},
 		"internal/workers":  {"config", "drivers/cluster", "internal/failure", "internal/listen", "internal/systemd"},
+		"internal/suite":    {},
 		"internal/systemd":  {},
 
 		"internal/testkit/e2e":     {},

@@ -24,17 +24,17 @@ var closeCases = []testCase{
 
 func afterClose(e *env) {
 	p := e.process()
-	e.must(p.Close(e.ctx), "close")
+	e.Must(p.Close(e.Ctx), "close")
 	for call, err := range p.calls(e.key("k")) {
-		e.is(err, lock.ErrClosed, "%s", call)
+		e.Is(err, lock.ErrClosed, "%s", call)
 	}
-	_, err := p.ForceRelease(e.ctx, e.key("k"), "test")
-	e.is(err, lock.ErrClosed, "force")
-	_, err = p.Inspect(e.ctx, e.key("k"))
-	e.is(err, lock.ErrClosed, "inspect")
-	_, err = p.List(e.ctx, "")
-	e.is(err, lock.ErrClosed, "list")
-	e.must(p.Close(e.ctx), "close again")
+	_, err := p.ForceRelease(e.Ctx, e.key("k"), "test")
+	e.Is(err, lock.ErrClosed, "force")
+	_, err = p.Inspect(e.Ctx, e.key("k"))
+	e.Is(err, lock.ErrClosed, "inspect")
+	_, err = p.List(e.Ctx, "")
+	e.Is(err, lock.ErrClosed, "list")
+	e.Must(p.Close(e.Ctx), "close again")
 	_ = p.Stats()
 }
 
@@ -46,13 +46,13 @@ func closeEndsWaiters(e *env) {
 		waiters = append(waiters, b.queue(e.key("k"), "strict", lock.FIFO()))
 	}
 	next := c.queue(e.key("k"), "next")
-	ctx, cancel := e.bounded()
+	ctx, cancel := e.Bounded()
 	defer cancel()
-	e.must(b.Close(ctx), "close")
+	e.Must(b.Close(ctx), "close")
 	for _, w := range waiters {
 		err := w.refused()
-		e.is(err, lock.ErrClosed, "a waiter")
-		e.want(!errors.Is(err, lock.ErrUnavailable), "a waiter got %v", err)
+		e.Is(err, lock.ErrClosed, "a waiter")
+		e.Want(!errors.Is(err, lock.ErrUnavailable), "a waiter got %v", err)
 	}
 	e.releases(holder)
 	e.releases(next.lease())
@@ -62,56 +62,56 @@ func closeLetsFinish(e *env) {
 	a, b := e.process(), e.process()
 	inside, finish := make(chan struct{}), make(chan struct{})
 	var finished atomic.Bool
-	e.async(func() {
-		e.must(a.With(e.ctx, e.key("k"), func(ctx context.Context) error {
+	e.Async(func() {
+		e.Must(a.With(e.Ctx, e.key("k"), func(ctx context.Context) error {
 			close(inside)
-			e.await(finish, "it may finish")
+			e.Await(finish, "it may finish")
 			finished.Store(true)
 			return ctx.Err()
 		}, e.ttl(2)), "with, while it is closed")
 	})
-	e.await(inside, "fn runs")
+	e.Await(inside, "fn runs")
 	closed := make(chan error, 1)
-	e.async(func() { closed <- a.Close(e.ctx) })
-	e.soon("new work is refused", func() bool {
-		lease, err := a.TryAcquire(e.ctx, e.key("other"))
+	e.Async(func() { closed <- a.Close(e.Ctx) })
+	e.Soon("new work is refused", func() bool {
+		lease, err := a.TryAcquire(e.Ctx, e.key("other"))
 		if err == nil {
 			e.releases(lease)
 		}
 		return errors.Is(err, lock.ErrClosed)
 	})
-	e.pass(4) // two TTLs
+	e.Pass(4) // two TTLs
 	b.busy(e.key("k"))
-	e.want(len(closed) == 0, "Close did not wait")
+	e.Want(len(closed) == 0, "Close did not wait")
 	close(finish)
 	select {
 	case err := <-closed:
-		e.must(err, "close")
-	case <-time.After(e.patience()):
-		e.fail("Close does not return")
+		e.Must(err, "close")
+	case <-time.After(e.Patience()):
+		e.Fail("Close does not return")
 	}
-	e.want(finished.Load(), "Close did not wait for fn")
-	b.freeWithin(e.units(1), e.key("k"))
+	e.Want(finished.Load(), "Close did not wait for fn")
+	b.freeWithin(e.Units(1), e.key("k"))
 }
 
 // closing starts fn under a lease of a, and closes a with a context that soon
 // ends. It returns after Close has returned.
 func (e *env) closing(a *process, key string, fn func(context.Context)) (with <-chan error) {
 	inside, done := make(chan struct{}), make(chan error, 1)
-	e.async(func() {
-		done <- a.With(e.ctx, key, func(ctx context.Context) error {
+	e.Async(func() {
+		done <- a.With(e.Ctx, key, func(ctx context.Context) error {
 			close(inside)
 			fn(ctx)
 			return nil
 		}, e.ttl(30))
 	})
-	e.await(inside, "fn runs")
-	ctx, cancel := context.WithTimeout(e.ctx, e.units(1))
+	e.Await(inside, "fn runs")
+	ctx, cancel := context.WithTimeout(e.Ctx, e.Units(1))
 	defer cancel()
 	before := time.Now()
 	err := a.Close(ctx)
-	e.want(time.Since(before) < e.units(1)+e.patience(), "Close took %v", time.Since(before))
-	e.is(err, context.DeadlineExceeded, "close while fn runs")
+	e.Want(time.Since(before) < e.Units(1)+e.Patience(), "Close took %v", time.Since(before))
+	e.Is(err, context.DeadlineExceeded, "close while fn runs")
 	return done
 }
 
@@ -119,17 +119,17 @@ func closeGivesUp(e *env) {
 	a, b := e.process(), e.process()
 	var cause error
 	with := e.closing(a, e.key("k"), func(ctx context.Context) {
-		e.await(ctx.Done(), "fn's context ends")
+		e.Await(ctx.Done(), "fn's context ends")
 		cause = context.Cause(ctx)
 	})
 	select {
 	case err := <-with:
-		e.is(err, lock.ErrLost, "with")
-	case <-time.After(e.patience()):
-		e.fail("fn's context has not ended")
+		e.Is(err, lock.ErrLost, "with")
+	case <-time.After(e.Patience()):
+		e.Fail("fn's context has not ended")
 	}
 	var lost *lock.LostError
-	e.want(errors.As(cause, &lost) && lost.Cause == lock.Shutdown, "the cause is %v, want shutdown", cause)
+	e.Want(errors.As(cause, &lost) && lost.Cause == lock.Shutdown, "the cause is %v, want shutdown", cause)
 	_ = b
 }
 
@@ -137,11 +137,11 @@ func closeReleasesLast(e *env) {
 	a, b := e.process(), e.process()
 	var returned atomic.Bool
 	with := e.closing(a, e.key("k"), func(ctx context.Context) {
-		e.await(ctx.Done(), "fn's context ends")
-		e.pass(3) // fn does not return at once
+		e.Await(ctx.Done(), "fn's context ends")
+		e.Pass(3) // fn does not return at once
 		returned.Store(true)
 	})
-	e.never(e.units(2), "another was granted the key while fn ran", func() bool {
+	e.Never(e.Units(2), "another was granted the key while fn ran", func() bool {
 		lease, err := b.try(e.key("k"))
 		if err != nil {
 			return false
@@ -151,23 +151,23 @@ func closeReleasesLast(e *env) {
 	})
 	select {
 	case err := <-with:
-		e.is(err, lock.ErrLost, "with")
-	case <-time.After(e.patience()):
-		e.fail("With does not return")
+		e.Is(err, lock.ErrLost, "with")
+	case <-time.After(e.Patience()):
+		e.Fail("With does not return")
 	}
 }
 
 func closeLeavesToTTL(e *env) {
 	a, b := e.process(), e.process()
 	lease := a.acquire(e.key("k"), e.ttl(4))
-	ctx, cancel := context.WithTimeout(e.ctx, e.units(1))
+	ctx, cancel := context.WithTimeout(e.Ctx, e.Units(1))
 	defer cancel()
-	e.is(a.Close(ctx), context.DeadlineExceeded, "close while a lease is held")
-	e.want(lease.Context().Err() != nil, "the lease has not ended")
+	e.Is(a.Close(ctx), context.DeadlineExceeded, "close while a lease is held")
+	e.Want(lease.Context().Err() != nil, "the lease has not ended")
 	b.busy(e.key("k"))
 	calls := a.plan.Calls(Renew)
-	b.freeWithin(e.units(5)+time.Second, e.key("k"))
-	e.want(a.plan.Calls(Renew) == calls, "it was renewed")
+	b.freeWithin(e.Units(5)+time.Second, e.key("k"))
+	e.Want(a.plan.Calls(Renew) == calls, "it was renewed")
 }
 
 func closeMeetsAll(e *env) {
@@ -176,28 +176,28 @@ func closeMeetsAll(e *env) {
 		var users sync.WaitGroup
 		for i := range 6 {
 			users.Add(1)
-			e.async(func() {
+			e.Async(func() {
 				defer users.Done()
 				for n := 0; ; n++ {
-					err := p.With(e.ctx, e.key(string(rune('a'+n%3))), func(context.Context) error { return nil })
+					err := p.With(e.Ctx, e.key(string(rune('a'+n%3))), func(context.Context) error { return nil })
 					if errors.Is(err, lock.ErrClosed) {
 						return
 					}
-					e.must(err, "with, in goroutine %d", i)
-					e.sleep(e.unit / 1024)
+					e.Must(err, "with, in goroutine %d", i)
+					e.Sleep(e.Unit / 1024)
 				}
 			})
 		}
-		e.sleep(e.unit / 32)
-		ctx, cancel := e.bounded()
-		e.all(8, func(int) { e.must(p.Close(ctx), "close") })
+		e.Sleep(e.Unit / 32)
+		ctx, cancel := e.Bounded()
+		e.All(8, func(int) { e.Must(p.Close(ctx), "close") })
 		cancel()
 		users.Wait()
-		e.want(p.Stats().Active == 0 && p.Stats().Waiting == 0, "after Close %+v", p.Stats())
+		e.Want(p.Stats().Active == 0 && p.Stats().Waiting == 0, "after Close %+v", p.Stats())
 	}
 	p := e.process()
 	for _, key := range []string{"a", "b", "c"} {
-		p.freeWithin(e.units(1), e.key(key))
+		p.freeWithin(e.Units(1), e.key(key))
 	}
 }
 
@@ -207,23 +207,23 @@ func driverCloses(e *env) {
 	r := e.longRequest(held.Key)
 	r.Wait = -1
 	done := make(chan error, 1)
-	e.async(func() {
-		_, err := b.Acquire(e.ctx, r)
+	e.Async(func() {
+		_, err := b.Acquire(e.Ctx, r)
 		done <- err
 	})
-	e.soon("it is queued", func() bool { return len(e.inspect(a, r.Key).Waiters) == 1 })
-	e.must(closeBounded(b), "close")
+	e.Soon("it is queued", func() bool { return len(e.inspect(a, r.Key).Waiters) == 1 })
+	e.Must(closeBounded(b), "close")
 	select {
 	case err := <-done:
-		e.is(err, driver.ErrClosed, "the waiter")
-	case <-time.After(e.patience()):
-		e.fail("the waiter of a closed driver waits on")
+		e.Is(err, driver.ErrClosed, "the waiter")
+	case <-time.After(e.Patience()):
+		e.Fail("the waiter of a closed driver waits on")
 	}
-	e.must(closeBounded(b), "close again")
-	_, err := b.Acquire(e.ctx, e.request(e.key("other")))
-	e.is(err, driver.ErrClosed, "acquire after close")
-	e.must(e.release(a, held), "release")
-	e.eventually(3*time.Second, "nothing of the closed driver is queued or holds", func() bool {
+	e.Must(closeBounded(b), "close again")
+	_, err := b.Acquire(e.Ctx, e.request(e.key("other")))
+	e.Is(err, driver.ErrClosed, "acquire after close")
+	e.Must(e.release(a, held), "release")
+	e.Eventually(3*time.Second, "nothing of the closed driver is queued or holds", func() bool {
 		s := e.inspect(a, r.Key)
 		return len(s.Waiters)+len(s.Holders) == 0
 	})

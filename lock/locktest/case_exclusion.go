@@ -29,20 +29,20 @@ func countExactly(e *env) {
 	processes := e.processes(3)
 	each := Scaled(15)
 	var number, inside atomic.Int64
-	e.all(6, func(i int) {
+	e.All(6, func(i int) {
 		p := processes[i%len(processes)]
 		for range each {
-			e.must(p.With(e.ctx, e.key("n"), func(context.Context) error {
-				e.want(inside.Add(1) == 1, "two are inside at once")
+			e.Must(p.With(e.Ctx, e.key("n"), func(context.Context) error {
+				e.Want(inside.Add(1) == 1, "two are inside at once")
 				read := number.Load()
-				e.sleep(time.Millisecond)
+				e.Sleep(time.Millisecond)
 				number.Store(read + 1)
 				inside.Add(-1)
 				return nil
 			}), "with")
 		}
 	})
-	e.want(number.Load() == int64(6*each), "counted %d, want %d", number.Load(), 6*each)
+	e.Want(number.Load() == int64(6*each), "counted %d, want %d", number.Load(), 6*each)
 }
 
 func lockersMadeApart(e *env) {
@@ -58,14 +58,14 @@ func oneProcessCounts(e *env) {
 	p := e.process()
 	n := Scaled(1000)
 	var number atomic.Int64
-	e.all(n, func(int) {
-		e.must(p.With(e.ctx, e.key("n"), func(context.Context) error {
+	e.All(n, func(int) {
+		e.Must(p.With(e.Ctx, e.key("n"), func(context.Context) error {
 			read := number.Load()
 			number.Store(read + 1)
 			return nil
 		}), "with")
 	})
-	e.want(number.Load() == int64(n), "counted %d, want %d", number.Load(), n)
+	e.Want(number.Load() == int64(n), "counted %d, want %d", number.Load(), n)
 }
 
 func poolLendsN(e *env) {
@@ -77,12 +77,12 @@ func poolLendsN(e *env) {
 		slots = append(slots, l.Slot())
 	}
 	slices.Sort(slots)
-	e.want(slices.Equal(slots, []int{0, 1, 2}), "lent the slots %v, want 0, 1, 2", slots)
+	e.Want(slices.Equal(slots, []int{0, 1, 2}), "lent the slots %v, want 0, 1, 2", slots)
 	a.busy(key, pool)
 	b.busy(key, pool)
 	e.releases(leases[1])
 	again := b.acquire(key, pool)
-	e.want(again.Slot() == leases[1].Slot(), "slot %d was free, %d was lent", leases[1].Slot(), again.Slot())
+	e.Want(again.Slot() == leases[1].Slot(), "slot %d was free, %d was lent", leases[1].Slot(), again.Slot())
 	b.busy(key, pool)
 	e.releases(leases[0], leases[2], again)
 }
@@ -100,18 +100,18 @@ func noSlotTwice(e *env) {
 	processes := e.processes(3)
 	var mu sync.Mutex
 	var tenures []tenure
-	e.all(9, func(i int) {
+	e.All(9, func(i int) {
 		p := processes[i%len(processes)]
 		for range Scaled(6) {
-			lease, err := p.Acquire(e.ctx, e.key("pool"), lock.Slots(size), lock.NoRenew(), e.ttl(1))
-			e.must(err, "acquire")
+			lease, err := p.Acquire(e.Ctx, e.key("pool"), lock.Slots(size), lock.NoRenew(), e.ttl(1))
+			e.Must(err, "acquire")
 			t := tenure{slot: lease.Slot(), from: time.Now()}
-			e.want(0 <= t.slot && t.slot < size, "slot %d of %d", t.slot, size)
+			e.Want(0 <= t.slot && t.slot < size, "slot %d of %d", t.slot, size)
 			if rand.IntN(4) == 0 {
 				t.to = lease.Deadline()
-				e.ended(lease, e.patience())
+				e.ended(lease, e.Patience())
 			} else {
-				e.sleep(rand.N(e.unit / 8))
+				e.Sleep(rand.N(e.Unit / 8))
 				t.to = time.Now()
 			}
 			_ = lease.Release()
@@ -123,7 +123,7 @@ func noSlotTwice(e *env) {
 	slices.SortFunc(tenures, func(a, b tenure) int { return cmp.Or(a.slot-b.slot, a.from.Compare(b.from)) })
 	for i, t := range tenures[1:] {
 		before := tenures[i]
-		e.want(before.slot != t.slot || !t.from.Before(before.to), "slot %d was lent again %v before its holder was done", t.slot, before.to.Sub(t.from))
+		e.Want(before.slot != t.slot || !t.from.Before(before.to), "slot %d was lent again %v before its holder was done", t.slot, before.to.Sub(t.from))
 	}
 	leases := make([]*lock.Lease, size)
 	for i := range leases {
@@ -139,35 +139,35 @@ func driverHoldsForTTL(e *env) {
 	g := e.grant(d, r)
 	next := e.request(r.Key)
 	next.Wait = -1
-	ctx, cancel := e.bounded()
+	ctx, cancel := e.Bounded()
 	defer cancel()
 	late, err := other.Acquire(ctx, next)
-	e.must(err, "wait for an abandoned grant")
+	e.Must(err, "wait for an abandoned grant")
 	took := time.Since(before)
 	// The backend started to count before it replied.
-	e.want(took >= r.TTL-e.unit/20, "granted again %v after a grant of %v", took, r.TTL)
-	e.want(took <= r.TTL+e.patience()/2, "granted again only after %v", took)
-	e.is(e.release(d, g), driver.ErrLost, "release the abandoned grant")
-	e.must(e.release(other, late), "release")
+	e.Want(took >= r.TTL-e.Unit/20, "granted again %v after a grant of %v", took, r.TTL)
+	e.Want(took <= r.TTL+e.Patience()/2, "granted again only after %v", took)
+	e.Is(e.release(d, g), driver.ErrLost, "release the abandoned grant")
+	e.Must(e.release(other, late), "release")
 }
 
 func expiredSlotOnce(e *env) {
 	d := e.driver()
 	r := e.request(e.key("pool"))
-	r.Slots, r.NoRenew, r.TTL = 2, true, e.units(1)
+	r.Slots, r.NoRenew, r.TTL = 2, true, e.Units(1)
 	old := e.grant(d, r)
 	stays := e.request(r.Key)
-	stays.Slots, stays.TTL = 2, e.units(30)
+	stays.Slots, stays.TTL = 2, e.Units(30)
 	e.grant(d, stays)
-	e.soon("the slot has expired", func() bool { return len(e.inspect(d, r.Key).Holders) == 1 })
+	e.Soon("the slot has expired", func() bool { return len(e.inspect(d, r.Key).Holders) == 1 })
 	again := stays
 	again.Token = token()
 	g := e.grant(d, again)
-	e.want(g.Slot == old.Slot, "slot %d had expired, %d was lent", old.Slot, g.Slot)
+	e.Want(g.Slot == old.Slot, "slot %d had expired, %d was lent", old.Slot, g.Slot)
 	again.Token = token()
-	_, err := d.Acquire(e.ctx, again)
-	e.is(err, driver.ErrNotAcquired, "a third grant of two")
-	e.is(e.release(d, old), driver.ErrLost, "the late release of the expired slot")
-	_, err = d.Acquire(e.ctx, again)
-	e.is(err, driver.ErrNotAcquired, "a third grant of two after the late release")
+	_, err := d.Acquire(e.Ctx, again)
+	e.Is(err, driver.ErrNotAcquired, "a third grant of two")
+	e.Is(e.release(d, old), driver.ErrLost, "the late release of the expired slot")
+	_, err = d.Acquire(e.Ctx, again)
+	e.Is(err, driver.ErrNotAcquired, "a third grant of two after the late release")
 }

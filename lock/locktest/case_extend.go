@@ -20,73 +20,73 @@ var extendCases = []testCase{
 // left returns the remaining life of the only holder of key.
 func (e *env) left(d driver.Driver, key string) time.Duration {
 	held := e.inspect(d, key).Holders
-	e.want(len(held) == 1, "%q has %d holders, want 1", key, len(held))
+	e.Want(len(held) == 1, "%q has %d holders, want 1", key, len(held))
 	return held[0].Left
 }
 
 func driverShortens(e *env) {
 	d := e.driver()
 	g := e.grant(d, e.longRequest(e.key("k")))
-	for i, ttl := range []time.Duration{e.units(200), e.units(20), e.units(50), e.units(2)} {
+	for i, ttl := range []time.Duration{e.Units(200), e.Units(20), e.Units(50), e.Units(2)} {
 		g.TTL, g.Rev = ttl, uint64(i+1)
 		r := e.renew(d, g)
-		e.must(r.Err, "renew to %v", ttl)
+		e.Must(r.Err, "renew to %v", ttl)
 		left := e.left(d, g.Key)
-		e.want(ttl/2 < left && left <= ttl, "renewed to %v, %v are left", ttl, left)
+		e.Want(ttl/2 < left && left <= ttl, "renewed to %v, %v are left", ttl, left)
 	}
 	began := time.Now()
 	next := e.longRequest(g.Key)
 	next.Wait = -1
 	got := e.grant(d, next)
 	took := time.Since(began)
-	e.want(took <= e.units(2)+2*time.Second, "a grant that was shortened to %v was succeeded after %v", e.units(2), took)
-	e.must(e.release(d, got), "release")
+	e.Want(took <= e.Units(2)+2*time.Second, "a grant that was shortened to %v was succeeded after %v", e.Units(2), took)
+	e.Must(e.release(d, got), "release")
 }
 
 func lateRenewal(e *env) {
 	d := e.driver()
 	g := e.grant(d, e.longRequest(e.key("k")))
 	newest := g
-	newest.TTL, newest.Rev = e.units(20), 3
-	e.must(e.renew(d, newest).Err, "renew")
-	for _, ttl := range []time.Duration{e.units(200), e.units(2)} {
+	newest.TTL, newest.Rev = e.Units(20), 3
+	e.Must(e.renew(d, newest).Err, "renew")
+	for _, ttl := range []time.Duration{e.Units(200), e.Units(2)} {
 		for rev := range uint64(3) {
 			late := g
 			late.TTL, late.Rev = ttl, rev
-			e.must(e.renew(d, late).Err, "renew with revision %d", rev)
+			e.Must(e.renew(d, late).Err, "renew with revision %d", rev)
 			left := e.left(d, g.Key)
-			e.want(e.units(10) < left && left <= e.units(20), "a late renewal to %v leaves %v of %v", ttl, left, e.units(20))
+			e.Want(e.Units(10) < left && left <= e.Units(20), "a late renewal to %v leaves %v of %v", ttl, left, e.Units(20))
 		}
 	}
-	newest.TTL = e.units(40)
-	e.must(e.renew(d, newest).Err, "renew with the same revision")
-	e.want(e.left(d, g.Key) > e.units(20), "a renewal with the newest revision was ignored")
-	e.must(e.release(d, newest), "release")
+	newest.TTL = e.Units(40)
+	e.Must(e.renew(d, newest).Err, "renew with the same revision")
+	e.Want(e.left(d, g.Key) > e.Units(20), "a renewal with the newest revision was ignored")
+	e.Must(e.release(d, newest), "release")
 }
 
 func shortenedThenCrashed(e *env) {
 	a, b := e.process(), e.process()
 	lease := a.acquire(e.key("k"), e.ttl(200))
 	next := b.queue(e.key("k"), "next", e.ttl(3))
-	e.must(lease.Extend(e.ctx, e.units(3)), "shorten")
+	e.Must(lease.Extend(e.Ctx, e.Units(3)), "shorten")
 	crashed := time.Now()
-	e.must(e.h.Faults.Crash(a.opened), "crash")
-	got := next.leaseWithin(e.units(3) + e.patience())
+	e.Must(e.h.Faults.Crash(a.opened), "crash")
+	got := next.leaseWithin(e.Units(3) + e.Patience())
 	took := next.when.Sub(crashed)
-	e.want(took <= e.units(3)+2*time.Second, "the next had it %v after the crash of a holder whose TTL was shortened to %v", took, e.units(3))
+	e.Want(took <= e.Units(3)+2*time.Second, "the next had it %v after the crash of a holder whose TTL was shortened to %v", took, e.Units(3))
 	e.releases(got)
 }
 
 func shortenedUnrenewed(e *env) {
 	a, b := e.process(), e.process()
 	lease := a.acquire(e.key("k"), lock.TTL(time.Hour), lock.NoRenew())
-	e.must(lease.Extend(e.ctx, e.units(2)), "shorten")
+	e.Must(lease.Extend(e.Ctx, e.Units(2)), "shorten")
 	began := time.Now()
 	next := b.ask(e.key("k"))
-	got := next.leaseWithin(e.units(2) + e.patience())
+	got := next.leaseWithin(e.Units(2) + e.Patience())
 	took := next.when.Sub(began)
-	e.want(took <= e.units(2)+2*time.Second, "the next had it after %v, want %v", took, e.units(2))
-	e.is(lease.Release(), lock.ErrLost, "release the shortened lease")
+	e.Want(took <= e.Units(2)+2*time.Second, "the next had it after %v, want %v", took, e.Units(2))
+	e.Is(lease.Release(), lock.ErrLost, "release the shortened lease")
 	e.live(got)
 	e.releases(got)
 }
@@ -95,14 +95,14 @@ func shortenedUnrenewed(e *env) {
 // waits for its end.
 func notProlonged(e *env) {
 	a, b := e.process(), e.process()
-	ttl := e.units(6) // inspected after two and four units
+	ttl := e.Units(6) // inspected after two and four units
 	before := time.Now()
 	lease := a.acquire(e.key("k"), lock.TTL(ttl), lock.NoRenew())
 	next := b.queue(e.key("k"), "next")
-	got := next.leaseWithin(ttl + e.patience())
+	got := next.leaseWithin(ttl + e.Patience())
 	took := next.when.Sub(before)
-	e.want(took <= ttl+e.units(2), "a lease of %v without renewal was succeeded after %v", ttl, took)
-	e.is(lease.Release(), lock.ErrLost, "release")
+	e.Want(took <= ttl+e.Units(2), "a lease of %v without renewal was succeeded after %v", ttl, took)
+	e.Is(lease.Release(), lock.ErrLost, "release")
 	e.releases(got)
 }
 
@@ -110,17 +110,17 @@ func steppedClockIsRepaired(e *env) {
 	a, b := e.process(), e.process()
 	lease := a.acquire(e.key("k"), e.ttl(4))
 	undo, err := e.h.Faults.StepClock(-time.Hour)
-	e.must(err, "step the clock")
-	e.atEnd(func() { _ = undo() })
+	e.Must(err, "step the clock")
+	e.AtEnd(func() { _ = undo() })
 	renewals := a.plan.Calls(Renew)
-	e.soon("it is renewed", func() bool { return a.plan.Calls(Renew) >= renewals+2 })
+	e.Soon("it is renewed", func() bool { return a.plan.Calls(Renew) >= renewals+2 })
 	e.live(lease)
 	next := b.queue(e.key("k"), "next")
 	crashed := time.Now()
-	e.must(e.h.Faults.Crash(a.opened), "crash")
-	got := next.leaseWithin(e.units(4) + e.patience())
+	e.Must(e.h.Faults.Crash(a.opened), "crash")
+	got := next.leaseWithin(e.Units(4) + e.Patience())
 	took := next.when.Sub(crashed)
-	e.want(took <= e.units(4)+2*time.Second, "after a step of the clock the next had it %v after the crash, want %v", took, e.units(4))
+	e.Want(took <= e.Units(4)+2*time.Second, "after a step of the clock the next had it %v after the crash, want %v", took, e.Units(4))
 	e.releases(got)
 }
 
@@ -131,7 +131,7 @@ func fencesOverClockSteps(e *env) {
 	fences.next(held.Fence(), "nothing")
 	for _, step := range []time.Duration{-time.Second, -time.Hour} {
 		undo, err := e.h.Faults.StepClock(step)
-		e.must(err, "step the clock")
+		e.Must(err, "step the clock")
 		_ = held.Release()
 		for range 3 {
 			lease := p.acquire(e.key("k"))
@@ -140,7 +140,7 @@ func fencesOverClockSteps(e *env) {
 		}
 		held = p.acquire(e.key("k"), lock.TTL(2*time.Hour))
 		fences.next(held.Fence(), "a clock that stepped by "+step.String())
-		e.must(undo(), "undo")
+		e.Must(undo(), "undo")
 	}
 	_ = held.Release() // the step forward may have ended it
 }

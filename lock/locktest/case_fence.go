@@ -29,7 +29,7 @@ type rising struct {
 }
 
 func (r *rising) next(fence uint64, after string) {
-	r.e.want(fence > r.last, "fence %d after %s follows %d", fence, after, r.last)
+	r.e.Want(fence > r.last, "fence %d after %s follows %d", fence, after, r.last)
 	r.last = fence
 }
 
@@ -44,8 +44,8 @@ func fencesGrow(e *env) {
 	fences.next(lease.Fence(), "a release")
 	lease = a.acquire(key)
 	fences.next(lease.Fence(), "an expiry")
-	_, err := b.ForceRelease(e.ctx, key, "test")
-	e.must(err, "force")
+	_, err := b.ForceRelease(e.Ctx, key, "test")
+	e.Must(err, "force")
 	lease = b.acquire(key)
 	fences.next(lease.Fence(), "a force")
 	e.releases(lease)
@@ -54,13 +54,13 @@ func fencesGrow(e *env) {
 func fencesGrowUnderLoad(e *env) {
 	processes := e.processes(3)
 	var last atomic.Uint64
-	e.all(12, func(i int) {
+	e.All(12, func(i int) {
 		for range Scaled(15) {
-			lease, err := processes[i%3].Acquire(e.ctx, e.key("k"))
-			e.must(err, "acquire")
+			lease, err := processes[i%3].Acquire(e.Ctx, e.key("k"))
+			e.Must(err, "acquire")
 			before := last.Swap(lease.Fence())
-			e.want(lease.Fence() > before, "fence %d follows %d", lease.Fence(), before)
-			e.sleep(time.Millisecond) // so that other calls wait
+			e.Want(lease.Fence() > before, "fence %d follows %d", lease.Fence(), before)
+			e.Sleep(time.Millisecond) // so that other calls wait
 			e.releases(lease)
 		}
 	})
@@ -85,12 +85,12 @@ func renewalKeepsFence(e *env) {
 	p := e.process()
 	lease := p.acquire(e.key("k"), e.ttl(1))
 	fence, token := lease.Fence(), lease.Token()
-	e.soon("it is renewed twice", func() bool { return p.plan.Calls(Renew) >= 2 })
-	e.must(lease.Extend(e.ctx, e.units(2)), "extend")
-	e.want(lease.Fence() == fence && lease.Token() == token, "fence %d became %d", fence, lease.Fence())
-	s, err := p.Inspect(e.ctx, lease.Key())
-	e.must(err, "inspect")
-	e.want(len(s.Holders) == 1 && s.Holders[0].Fence == fence, "others see %+v, want fence %d", s.Holders, fence)
+	e.Soon("it is renewed twice", func() bool { return p.plan.Calls(Renew) >= 2 })
+	e.Must(lease.Extend(e.Ctx, e.Units(2)), "extend")
+	e.Want(lease.Fence() == fence && lease.Token() == token, "fence %d became %d", fence, lease.Fence())
+	s, err := p.Inspect(e.Ctx, lease.Key())
+	e.Must(err, "inspect")
+	e.Want(len(s.Holders) == 1 && s.Holders[0].Fence == fence, "others see %+v, want fence %d", s.Holders, fence)
 	e.releases(lease)
 }
 
@@ -100,8 +100,8 @@ func fenceScale(e *env) {
 	floor := uint64(time.Now().Add(-time.Minute).UnixMicro())
 	for range 5 {
 		lease := p.acquire(e.key("k"))
-		e.want(lease.Fence() >= floor, "fence %d is below the time of day, %d", lease.Fence(), floor)
-		e.want(lease.Fence() < 1<<53, "fence %d does not fit into 53 bits", lease.Fence())
+		e.Want(lease.Fence() >= floor, "fence %d is below the time of day, %d", lease.Fence(), floor)
+		e.Want(lease.Fence() < 1<<53, "fence %d does not fit into 53 bits", lease.Fence())
 		e.releases(lease)
 	}
 }
@@ -115,10 +115,10 @@ func spanIsReserved(e *env) {
 		d := []driver.Driver{a, b}[i%2]
 		r.Token, r.Fences = token(), []int{17, 1, 5}[i%3]
 		g := e.grant(d, r)
-		e.want(g.Fences == r.Fences, "asked for %d fences, got %d", r.Fences, g.Fences)
-		e.want(g.Fence >= end, "fence %d is in the span before, which ends below %d", g.Fence, end)
+		e.Want(g.Fences == r.Fences, "asked for %d fences, got %d", r.Fences, g.Fences)
+		e.Want(g.Fence >= end, "fence %d is in the span before, which ends below %d", g.Fence, end)
 		end = g.Fence + uint64(g.Fences)
-		e.must(e.release(d, g), "release")
+		e.Must(e.release(d, g), "release")
 	}
 }
 
@@ -127,8 +127,8 @@ func sameFenceAgain(e *env) {
 	r := e.request(e.key("k"))
 	first := e.grant(d, r)
 	again := e.grant(d, r)
-	e.want(first.Fence == again.Fence, "fence %d, and again %d", first.Fence, again.Fence)
-	e.must(e.release(d, first), "release")
+	e.Want(first.Fence == again.Fence, "fence %d, and again %d", first.Fence, again.Fence)
+	e.Must(e.release(d, first), "release")
 }
 
 func fencesOutliveProcesses(e *env) {
@@ -138,7 +138,7 @@ func fencesOutliveProcesses(e *env) {
 		lease := p.acquire(e.key("k"))
 		fences.next(lease.Fence(), "a new process")
 		e.releases(lease)
-		e.must(p.Close(e.ctx), "close")
+		e.Must(p.Close(e.Ctx), "close")
 	}
 }
 
@@ -148,8 +148,8 @@ func fencesOverRestart(e *env) {
 	lease := p.acquire(e.key("k"))
 	fences.next(lease.Fence(), "nothing")
 	_ = lease.Release()
-	e.must(e.h.Faults.Kill(), "kill")
-	e.must(e.h.Faults.Restart(), "restart")
+	e.Must(e.h.Faults.Kill(), "kill")
+	e.Must(e.h.Faults.Restart(), "restart")
 	fences.next(e.comeBack(p, e.key("k")).Fence(), "a restart")
 }
 
@@ -159,7 +159,7 @@ func fencesOverFlush(e *env) {
 	for range 5 {
 		lease := p.acquire(e.key("k"))
 		fences.next(lease.Fence(), "a flush")
-		e.must(e.h.Faults.Flush(), "flush")
+		e.Must(e.h.Faults.Flush(), "flush")
 		next := other.acquire(e.key("k"))
 		fences.next(next.Fence(), "a flush under a holder")
 		_ = lease.Release()
@@ -169,8 +169,8 @@ func fencesOverFlush(e *env) {
 
 // comeBack acquires a lease when the backend serves again, and releases it.
 func (e *env) comeBack(p *process, key string) (lease *lock.Lease) {
-	e.eventually(3*e.patience(), "the backend is back", func() bool {
-		ctx, cancel := context.WithTimeout(e.ctx, e.patience())
+	e.Eventually(3*e.Patience(), "the backend is back", func() bool {
+		ctx, cancel := context.WithTimeout(e.Ctx, e.Patience())
 		defer cancel()
 		var err error
 		lease, err = p.Acquire(ctx, key)

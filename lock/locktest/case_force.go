@@ -25,19 +25,19 @@ func forcedSaysWhy(e *env) {
 		c.Identify = func(_ context.Context, h *lock.Holder) { h.App, h.Label, h.Worker = "console", "on call", 3 }
 	})
 	lease := a.acquire(e.key("k"), e.ttl(20))
-	n, err := b.ForceRelease(e.ctx, e.key("k"), "the disk is full")
-	e.must(err, "force")
-	e.want(n == 1, "forced %d, want 1", n)
-	cause := e.ended(lease, e.units(10))
+	n, err := b.ForceRelease(e.Ctx, e.key("k"), "the disk is full")
+	e.Must(err, "force")
+	e.Want(n == 1, "forced %d, want 1", n)
+	cause := e.ended(lease, e.Units(10))
 	var lost *lock.LostError
-	e.want(errors.As(cause, &lost), "the cause is %v", cause)
-	e.want(lost.Cause == lock.Forced && lost.Reason == "the disk is full", "the cause is %v", lost)
-	e.want(lost.By.App == "console" && lost.By.Label == "on call" && lost.By.Worker == 3 && lost.By.PID == os.Getpid(), "by %+v", lost.By)
-	e.is(lease.Release(), lock.ErrLost, "the first release")
-	e.must(lease.Release(), "the second release")
-	e.soon("the loss is counted", func() bool { return a.Stats().Forced > 0 })
-	e.want(a.Stats().Forced == 1 && a.Stats().Lost == 1, "counted %d forced of %d lost", a.Stats().Forced, a.Stats().Lost)
-	e.want(len(told[lock.ForcedRelease](b)) == 1, "the observer was not told")
+	e.Want(errors.As(cause, &lost), "the cause is %v", cause)
+	e.Want(lost.Cause == lock.Forced && lost.Reason == "the disk is full", "the cause is %v", lost)
+	e.Want(lost.By.App == "console" && lost.By.Label == "on call" && lost.By.Worker == 3 && lost.By.PID == os.Getpid(), "by %+v", lost.By)
+	e.Is(lease.Release(), lock.ErrLost, "the first release")
+	e.Must(lease.Release(), "the second release")
+	e.Soon("the loss is counted", func() bool { return a.Stats().Forced > 0 })
+	e.Want(a.Stats().Forced == 1 && a.Stats().Lost == 1, "counted %d forced of %d lost", a.Stats().Forced, a.Stats().Lost)
+	e.Want(len(told[lock.ForcedRelease](b)) == 1, "the observer was not told")
 	b.free(e.key("k"))
 }
 
@@ -46,11 +46,11 @@ func forceServesQueue(e *env) {
 	holder := a.acquire(e.key("k"))
 	first := b.queue(e.key("k"), "first")
 	second := c.queue(e.key("k"), "second")
-	_, err := c.ForceRelease(e.ctx, e.key("k"), "test")
-	e.must(err, "force")
+	_, err := c.ForceRelease(e.Ctx, e.key("k"), "test")
+	e.Must(err, "force")
 	got := first.lease()
-	e.want(got.Fence() > holder.Fence(), "fence %d follows %d", got.Fence(), holder.Fence())
-	e.want(!second.over(), "two were served")
+	e.Want(got.Fence() > holder.Fence(), "fence %d follows %d", got.Fence(), holder.Fence())
+	e.Want(!second.over(), "two were served")
 	_ = holder.Release()
 	e.live(got)
 	e.releases(got)
@@ -63,11 +63,11 @@ func forceFreesSlots(e *env) {
 	for i := range 4 {
 		leases = append(leases, []*process{a, b}[i%2].acquire(e.key("pool"), lock.Slots(4), e.ttl(20)))
 	}
-	n, err := b.ForceRelease(e.ctx, e.key("pool"), "test")
-	e.must(err, "force")
-	e.want(n == 4, "forced %d, want 4", n)
+	n, err := b.ForceRelease(e.Ctx, e.key("pool"), "test")
+	e.Must(err, "force")
+	e.Want(n == 4, "forced %d, want 4", n)
 	for _, l := range leases {
-		e.is(e.ended(l, e.units(10)), lock.ErrLost, "the cause")
+		e.Is(e.ended(l, e.Units(10)), lock.ErrLost, "the cause")
 		_ = l.Release()
 	}
 	for i := range leases {
@@ -80,9 +80,9 @@ func forceFreesSlots(e *env) {
 func forceOnFree(e *env) {
 	p := e.process()
 	for range 2 {
-		n, err := p.ForceRelease(e.ctx, e.key("k"), "test")
-		e.must(err, "force a free key")
-		e.want(n == 0, "forced %d, want 0", n)
+		n, err := p.ForceRelease(e.Ctx, e.key("k"), "test")
+		e.Must(err, "force a free key")
+		e.Want(n == 0, "forced %d, want 0", n)
 	}
 	p.free(e.key("k"))
 }
@@ -91,8 +91,8 @@ func forceOwn(e *env) {
 	p := e.process()
 	lease := p.acquire(e.key("k"), e.ttl(20))
 	_, err := p.ForceRelease(lease.Context(), e.key("k"), "test")
-	e.must(err, "force")
-	e.is(e.ended(lease, e.units(10)), lock.ErrLost, "the cause")
+	e.Must(err, "force")
+	e.Is(e.ended(lease, e.Units(10)), lock.ErrLost, "the cause")
 	_ = lease.Release()
 	p.free(e.key("k"))
 }
@@ -102,13 +102,13 @@ func forceRaces(e *env) {
 	for range Scaled(150) {
 		r := e.longRequest(e.key("k"))
 		g := e.grant(d, r)
-		e.all(3, func(i int) {
-			ctx, cancel := e.bounded()
+		e.All(3, func(i int) {
+			ctx, cancel := e.Bounded()
 			defer cancel()
 			switch i {
 			case 0:
 				_, err := other.ForceRelease(ctx, r.Key, "test", r.Holder)
-				e.must(err, "force")
+				e.Must(err, "force")
 			case 1:
 				e.renew(d, g)
 			case 2:
@@ -116,8 +116,8 @@ func forceRaces(e *env) {
 			}
 		})
 		s := e.inspect(d, r.Key)
-		e.want(len(s.Holders) == 0, "still held: %+v", s.Holders)
-		e.want(e.renew(d, g).Err != nil, "what was forced and released is renewed")
+		e.Want(len(s.Holders) == 0, "still held: %+v", s.Holders)
+		e.Want(e.renew(d, g).Err != nil, "what was forced and released is renewed")
 	}
 }
 
@@ -125,13 +125,13 @@ func forcedReleaseIsHarmless(e *env) {
 	a, b := e.process(), e.process()
 	defer a.plan.Add(Step{Op: Acquire, Mute: true})()
 	stale := a.acquire(e.key("k"), e.ttl(30))
-	_, err := b.ForceRelease(e.ctx, e.key("k"), "test")
-	e.must(err, "force")
+	_, err := b.ForceRelease(e.Ctx, e.key("k"), "test")
+	e.Must(err, "force")
 	live := b.acquire(e.key("k"), e.ttl(30))
-	e.is(stale.Release(), lock.ErrLost, "release what was forced")
+	e.Is(stale.Release(), lock.ErrLost, "release what was forced")
 	e.live(live)
 	a.busy(e.key("k"))
-	e.must(live.Extend(e.ctx, e.units(20)), "extend the successor")
+	e.Must(live.Extend(e.Ctx, e.Units(20)), "extend the successor")
 	e.releases(live)
 }
 
@@ -141,12 +141,12 @@ func forceHandedOn(e *env) {
 	next := a.queue(e.key("k"), "next", e.ttl(20))
 	e.releases(holder)
 	got := next.lease()
-	n, err := b.ForceRelease(e.ctx, e.key("k"), "test")
-	e.must(err, "force")
-	e.want(n == 1, "forced %d, want 1", n)
-	cause := e.ended(got, e.units(10))
+	n, err := b.ForceRelease(e.Ctx, e.key("k"), "test")
+	e.Must(err, "force")
+	e.Want(n == 1, "forced %d, want 1", n)
+	cause := e.ended(got, e.Units(10))
 	var lost *lock.LostError
-	e.want(errors.As(cause, &lost) && lost.Cause == lock.Forced, "the cause is %v, want forced", cause)
+	e.Want(errors.As(cause, &lost) && lost.Cause == lock.Forced, "the cause is %v, want forced", cause)
 	_ = got.Release()
 	b.free(e.key("k"))
 }

@@ -35,11 +35,11 @@ func handOvers(e *env) {
 	late, worst := 0, time.Duration(0)
 	for i := range n {
 		next := pair[(i+1)%2].ask(e.key("k"), e.ttl(100))
-		e.soon("it waits", func() bool { return pair[(i+1)%2].Stats().Waiting == 1 })
+		e.Soon("it waits", func() bool { return pair[(i+1)%2].Stats().Waiting == 1 })
 		e.hasTicket(pair[(i+1)%2], i)
 		before, stalled := time.Now(), stalls()
 		e.releases(held)
-		held = next.leaseWithin(e.patience())
+		held = next.leaseWithin(e.Patience())
 		took := next.when.Sub(before)
 		if took > limit || took > 0 && e.h.FakeTime {
 			if stalls() == stalled {
@@ -52,7 +52,7 @@ func handOvers(e *env) {
 		}
 	}
 	e.releases(held)
-	e.want(late <= most, "%d of %d hand-overs took longer than %v, one of them %v", late, n, limit, worst)
+	e.Want(late <= most, "%d of %d hand-overs took longer than %v, one of them %v", late, n, limit, worst)
 }
 
 // hasTicket waits until the only waiter of p has its place at the backend. On
@@ -60,11 +60,11 @@ func handOvers(e *env) {
 // a check could run.
 func (e *env) hasTicket(p *process, round int) {
 	if e.h.FakeTime {
-		e.soon("it is queued", func() bool { return len(e.inspect(p.opened, e.key("k")).Waiters) == 1 })
+		e.Soon("it is queued", func() bool { return len(e.inspect(p.opened, e.key("k")).Waiters) == 1 })
 		return
 	}
 	if round%10 == 0 {
-		e.soon("it is queued", func() bool { return len(e.inspect(p.opened, e.key("k")).Waiters) == 1 })
+		e.Soon("it is queued", func() bool { return len(e.inspect(p.opened, e.key("k")).Waiters) == 1 })
 	}
 }
 
@@ -76,9 +76,9 @@ func (e *env) watchStalls(limit time.Duration) func() int {
 	}
 	var mu sync.Mutex
 	count := 0
-	ctx, stop := context.WithCancel(e.ctx)
-	e.atEnd(stop)
-	e.async(func() {
+	ctx, stop := context.WithCancel(e.Ctx)
+	e.AtEnd(stop)
+	e.Async(func() {
 		for last := time.Now(); ctx.Err() == nil; {
 			time.Sleep(time.Millisecond)
 			now := time.Now()
@@ -121,9 +121,9 @@ func placesAreKept(e *env) {
 		waiters = append(waiters, p.queue(e.key("k"), fmt.Sprint("waiter-", i), e.ttl(100)))
 	}
 	for range 30 { // no waiter leaves the queue in between
-		e.sleep(100 * time.Millisecond)
+		e.Sleep(100 * time.Millisecond)
 		queued := len(e.inspect(processes[0].opened, e.key("k")).Waiters)
-		e.want(queued == len(waiters), "%d of %d waiters are in the queue", queued, len(waiters))
+		e.Want(queued == len(waiters), "%d of %d waiters are in the queue", queued, len(waiters))
 	}
 	e.serveInOrder(holder, waiters)
 }
@@ -139,22 +139,22 @@ func placesOverStall(e *env) {
 	}
 	e.hearsItIsQueued()
 	for range 2 {
-		e.must(e.h.Faults.Stop(), "stop")
-		e.sleep(3 * time.Second)
-		e.must(e.h.Faults.Continue(), "continue")
+		e.Must(e.h.Faults.Stop(), "stop")
+		e.Sleep(3 * time.Second)
+		e.Must(e.h.Faults.Continue(), "continue")
 		_, err := processes[3].try(e.key("k"))
-		e.want(err != nil, "a newcomer was granted a key that is held and waited for")
+		e.Want(err != nil, "a newcomer was granted a key that is held and waited for")
 	}
 	e.releases(holder)
 	if lease, err := processes[3].try(e.key("k")); err == nil {
-		e.want(waiters[0].over(), "a newcomer has overtaken the waiters")
+		e.Want(waiters[0].over(), "a newcomer has overtaken the waiters")
 		e.releases(lease)
 	}
 	for i, w := range waiters {
 		for _, later := range waiters[i+1:] {
-			e.want(!later.over() || w.over(), "a waiter was served before one that came earlier")
+			e.Want(!later.over() || w.over(), "a waiter was served before one that came earlier")
 		}
-		e.releases(w.leaseWithin(2 * e.patience()))
+		e.releases(w.leaseWithin(2 * e.Patience()))
 	}
 }
 
@@ -166,38 +166,38 @@ func outageIsBounded(e *env) {
 	before, most := runtime.NumGoroutine(), 0
 	for i := range Scaled(2000) {
 		_, err := p.try(e.key(fmt.Sprint("k", i)), e.ttl(100))
-		e.want(isUnavailable(err), "got %v, want ErrUnavailable", err)
+		e.Want(isUnavailable(err), "got %v, want ErrUnavailable", err)
 		most = max(most, runtime.NumGoroutine())
 	}
 	// The clean-ups wait for their timeout: the next ones start while time
 	// passes.
-	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); e.sleep(e.unit / 64) {
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); e.Sleep(e.Unit / 64) {
 		most = max(most, runtime.NumGoroutine())
 	}
 	// A clean-up costs up to two goroutines, its own and its context's, and 32 run
 	// at once; without a bound there is one for each of the failed calls.
-	e.want(most-before <= 100, "%d goroutines clean up", most-before)
+	e.Want(most-before <= 100, "%d goroutines clean up", most-before)
 	for _, f := range heal {
 		f()
 	}
-	e.soon("the goroutines are back", func() bool { return runtime.NumGoroutine() <= before+2 })
+	e.Soon("the goroutines are back", func() bool { return runtime.NumGoroutine() <= before+2 })
 }
 
 func fullQueue(e *env) {
 	a, b := e.process(), e.process()
 	holder := a.acquire(e.key("k"), e.ttl(100))
-	ctx, cancel := context.WithCancel(e.ctx)
+	ctx, cancel := context.WithCancel(e.Ctx)
 	calls := make([]*asked, 10_000)
 	for i := range calls {
 		calls[i] = b.askWith(ctx, e.key("k"), lock.FIFO())
 	}
-	e.soon("all wait", func() bool { return len(e.inspect(a.opened, e.key("k")).Waiters) == len(calls) })
+	e.Soon("all wait", func() bool { return len(e.inspect(a.opened, e.key("k")).Waiters) == len(calls) })
 	err := b.ask(e.key("k"), lock.FIFO()).refused()
-	e.is(err, lock.ErrNotAcquired, "one more")
+	e.Is(err, lock.ErrNotAcquired, "one more")
 	e.hasCode(err, "lock.queue_full")
 	cancel()
 	for _, c := range calls {
-		e.is(c.refused(), context.Canceled, "a cancelled call")
+		e.Is(c.refused(), context.Canceled, "a cancelled call")
 	}
 	e.releases(holder)
 	b.free(e.key("k"))

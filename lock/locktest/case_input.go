@@ -22,9 +22,9 @@ var inputCases = []testCase{
 
 // calls returns the error of every call that has a key as an argument.
 func (p *process) calls(key string, opts ...lock.Option) map[string]error {
-	_, acquire := p.Acquire(p.e.ctx, key, opts...)
-	_, try := p.TryAcquire(p.e.ctx, key, opts...)
-	with := p.With(p.e.ctx, key, func(context.Context) error { return nil }, opts...)
+	_, acquire := p.Acquire(p.e.Ctx, key, opts...)
+	_, try := p.TryAcquire(p.e.Ctx, key, opts...)
+	with := p.With(p.e.Ctx, key, func(context.Context) error { return nil }, opts...)
 	return map[string]error{"acquire": acquire, "try": try, "with": with}
 }
 
@@ -32,15 +32,15 @@ func illegalKeys(e *env) {
 	p := e.process()
 	for _, key := range []string{"", " ", "a b", "\x00", "a\nb", "\t", "\u00a0", "\u2028", "a\u200bb", "a\u202eb", "a\ufeff", "a\u2060b", "a\u00adb", "\x7f", "\xff", "a\xc3", strings.Repeat("x", 513), strings.Repeat("x", 10_000)} {
 		calls := p.calls(key)
-		_, calls["force"] = p.ForceRelease(e.ctx, key, "reason")
-		_, calls["inspect"] = p.Inspect(e.ctx, key)
+		_, calls["force"] = p.ForceRelease(e.Ctx, key, "reason")
+		_, calls["inspect"] = p.Inspect(e.Ctx, key)
 		for call, err := range calls {
-			e.is(err, lock.ErrInvalid, "%s %.20q", call, key)
+			e.Is(err, lock.ErrInvalid, "%s %.20q", call, key)
 			e.hasCode(err, "lock.invalid_key")
-			e.want(len(err.Error()) < 2000, "%s %.20q: the error has %d bytes", call, key, len(err.Error()))
+			e.Want(len(err.Error()) < 2000, "%s %.20q: the error has %d bytes", call, key, len(err.Error()))
 		}
 	}
-	e.want(p.plan.Calls(Any) == 0, "%d calls were made", p.plan.Calls(Any))
+	e.Want(p.plan.Calls(Any) == 0, "%d calls were made", p.plan.Calls(Any))
 }
 
 func illegalOptions(e *env) {
@@ -63,16 +63,16 @@ func illegalOptions(e *env) {
 		"Wait of past all":  lock.Wait(math.MinInt64),
 	} {
 		for call, err := range p.calls(e.key("k"), opt) {
-			e.is(err, lock.ErrInvalid, "%s with %s", call, name)
+			e.Is(err, lock.ErrInvalid, "%s with %s", call, name)
 			e.hasCode(err, "lock.invalid_option")
 		}
 	}
-	e.is(p.With(e.ctx, e.key("k"), nil), lock.ErrInvalid, "with a nil function")
-	_, err := p.TryAcquire(e.ctx, e.key("k"), lock.Wait(time.Second))
-	e.is(err, lock.ErrInvalid, "try with a wait")
-	_, err = p.ForceRelease(e.ctx, e.key("k"), "")
-	e.is(err, lock.ErrInvalid, "force without a reason")
-	e.want(p.plan.Calls(Any) == 0, "%d calls were made", p.plan.Calls(Any))
+	e.Is(p.With(e.Ctx, e.key("k"), nil), lock.ErrInvalid, "with a nil function")
+	_, err := p.TryAcquire(e.Ctx, e.key("k"), lock.Wait(time.Second))
+	e.Is(err, lock.ErrInvalid, "try with a wait")
+	_, err = p.ForceRelease(e.Ctx, e.key("k"), "")
+	e.Is(err, lock.ErrInvalid, "force without a reason")
+	e.Want(p.plan.Calls(Any) == 0, "%d calls were made", p.plan.Calls(Any))
 }
 
 func legalBounds(e *env) {
@@ -81,12 +81,12 @@ func legalBounds(e *env) {
 	for _, opt := range []lock.Option{
 		lock.TTL(lock.MinTTL), lock.TTL(lock.MaxTTL), lock.Wait(0), lock.Wait(lock.Forever), lock.Label(strings.Repeat("x", 128)),
 	} {
-		e.must(p.With(e.ctx, key, func(context.Context) error { return nil }, opt), "with")
+		e.Must(p.With(e.Ctx, key, func(context.Context) error { return nil }, opt), "with")
 	}
 	long := e.prefix + strings.Repeat("k", 512-len(e.prefix))
-	e.must(p.With(e.ctx, long, func(context.Context) error { return nil }), "with a key of 512 bytes")
+	e.Must(p.With(e.Ctx, long, func(context.Context) error { return nil }), "with a key of 512 bytes")
 	if e.keeps("L15") {
-		e.must(p.With(e.ctx, e.key("pool"), func(context.Context) error { return nil }, lock.Slots(4096)), "with a pool of 4096")
+		e.Must(p.With(e.Ctx, e.key("pool"), func(context.Context) error { return nil }, lock.Slots(4096)), "with a pool of 4096")
 	}
 }
 
@@ -102,15 +102,15 @@ func oddKeys(e *env) {
 	leases := make(map[string]*lock.Lease)
 	for _, key := range keys {
 		lease, err := a.try(key)
-		e.must(err, "take %q while %d others are held", key, len(leases))
-		e.want(lease.Key() == key, "the key %q became %q", key, lease.Key())
+		e.Must(err, "take %q while %d others are held", key, len(leases))
+		e.Want(lease.Key() == key, "the key %q became %q", key, lease.Key())
 		leases[key] = lease
 	}
 	for _, key := range keys {
 		b.busy(key)
-		s, err := b.Inspect(e.ctx, key)
-		e.must(err, "inspect")
-		e.want(s.Key == key && len(s.Holders) == 1 && s.Holders[0].Fence == leases[key].Fence(), "%q is held by %+v, want fence %d", key, s.Holders, leases[key].Fence())
+		s, err := b.Inspect(e.Ctx, key)
+		e.Must(err, "inspect")
+		e.Want(s.Key == key && len(s.Holders) == 1 && s.Holders[0].Fence == leases[key].Fence(), "%q is held by %+v, want fence %d", key, s.Holders, leases[key].Fence())
 	}
 	e.listed(b, e.prefix, keys)
 	e.listed(b, e.prefix+"*", keys)
@@ -124,8 +124,8 @@ func oddKeys(e *env) {
 // listed fails the case unless List returns exactly the keys that begin with
 // prefix.
 func (e *env) listed(p *process, prefix string, keys []string) {
-	states, err := p.List(e.ctx, prefix)
-	e.must(err, "list %q", prefix)
+	states, err := p.List(e.Ctx, prefix)
+	e.Must(err, "list %q", prefix)
 	want := make(map[string]bool)
 	for _, key := range keys {
 		if strings.HasPrefix(key, prefix) {
@@ -134,16 +134,16 @@ func (e *env) listed(p *process, prefix string, keys []string) {
 	}
 	last := ""
 	for _, s := range states {
-		e.want(want[s.Key], "list %q has %q", prefix, s.Key)
-		e.want(s.Key > last, "list %q is not in order: %q after %q", prefix, s.Key, last)
+		e.Want(want[s.Key], "list %q has %q", prefix, s.Key)
+		e.Want(s.Key > last, "list %q is not in order: %q after %q", prefix, s.Key, last)
 		last = s.Key
 	}
-	e.want(len(states) == len(want), "list %q has %d keys, want %d", prefix, len(states), len(want))
+	e.Want(len(states) == len(want), "list %q has %d keys, want %d", prefix, len(states), len(want))
 }
 
 func (e *env) hasCode(err error, code string) {
 	var coded interface{ Code() string }
-	e.want(errors.As(err, &coded) && coded.Code() == code, "%v: want the code %s", err, code)
+	e.Want(errors.As(err, &coded) && coded.Code() == code, "%v: want the code %s", err, code)
 }
 
 func errorCodes(e *env) {
@@ -153,33 +153,33 @@ func errorCodes(e *env) {
 	e.hasCode(err, "lock.not_acquired")
 	_, err = a.Acquire(lease.Context(), e.key("k"))
 	e.hasCode(err, "lock.deadlock")
-	_, err = b.ForceRelease(e.ctx, e.key("k"), "test")
-	e.must(err, "force")
-	e.ended(lease, e.patience())
+	_, err = b.ForceRelease(e.Ctx, e.key("k"), "test")
+	e.Must(err, "force")
+	e.ended(lease, e.Patience())
 	e.hasCode(lease.Release(), "lock.lost")
 	b.plan.Add(Step{Op: Acquire, Err: errUnreachable, Times: 1})
-	_, err = b.Acquire(e.ctx, e.key("k"))
+	_, err = b.Acquire(e.Ctx, e.key("k"))
 	e.hasCode(err, "lock.unavailable")
-	e.must(b.Close(e.ctx), "close")
-	_, err = b.Acquire(e.ctx, e.key("k"))
+	e.Must(b.Close(e.Ctx), "close")
+	_, err = b.Acquire(e.Ctx, e.key("k"))
 	e.hasCode(err, "lock.closed")
 	for _, s := range []string{"acquire", fmt.Sprintf("%q", e.key("k"))} {
-		e.want(strings.Contains(err.Error(), s), "the text %q does not say %s", err, s)
+		e.Want(strings.Contains(err.Error(), s), "the text %q does not say %s", err, s)
 	}
 }
 
 func corruptKey(e *env) {
 	p := e.process()
-	e.must(e.h.Faults.Corrupt(e.key("k")), "corrupt")
+	e.Must(e.h.Faults.Corrupt(e.key("k")), "corrupt")
 	before := time.Now()
 	for call, err := range p.calls(e.key("k"), lock.Wait(0)) {
 		if call == "try" {
 			continue // the call refuses the option
 		}
-		e.want(isUnavailable(err), "%s: got %v, want ErrUnavailable", call, err)
+		e.Want(isUnavailable(err), "%s: got %v, want ErrUnavailable", call, err)
 	}
 	_, err := p.try(e.key("k"))
-	e.want(isUnavailable(err), "try: got %v, want ErrUnavailable", err)
-	e.want(time.Since(before) < e.patience(), "it took %v", time.Since(before))
+	e.Want(isUnavailable(err), "try: got %v, want ErrUnavailable", err)
+	e.Want(time.Since(before) < e.Patience(), "it took %v", time.Since(before))
 	p.free(e.key("other"))
 }

@@ -16,13 +16,13 @@ var lackCases = []testCase{
 
 func (e *env) unsupported(opt lock.Option) {
 	p := e.process()
-	lease, err := p.Acquire(e.ctx, e.key("k"), opt)
+	lease, err := p.Acquire(e.Ctx, e.key("k"), opt)
 	if err == nil {
 		e.releases(lease)
 	}
-	e.is(err, lock.ErrUnsupported, "acquire")
-	_, err = p.TryAcquire(e.ctx, e.key("k"), opt)
-	e.is(err, lock.ErrUnsupported, "try")
+	e.Is(err, lock.ErrUnsupported, "acquire")
+	_, err = p.TryAcquire(e.Ctx, e.key("k"), opt)
+	e.Is(err, lock.ErrUnsupported, "try")
 	p.free(e.key("k"))
 }
 
@@ -32,9 +32,9 @@ func refusesFIFO(e *env) { e.unsupported(lock.FIFO()) }
 
 func servesAnyhow(e *env) {
 	processes := e.processes(3)
-	e.all(6, func(i int) {
+	e.All(6, func(i int) {
 		for range 3 {
-			e.must(processes[i%3].With(e.ctx, e.key("k"), func(context.Context) error { return nil }), "with")
+			e.Must(processes[i%3].With(e.Ctx, e.key("k"), func(context.Context) error { return nil }), "with")
 		}
 	})
 }

@@ -19,7 +19,7 @@ var leakCases = []testCase{
 // have.
 func (e *env) life(p *process, n int) {
 	round := token()
-	e.all(8, func(g int) {
+	e.All(8, func(g int) {
 		for i := range n / 8 {
 			e.oneLife(p, round, g, i)
 		}
@@ -30,24 +30,24 @@ func (e *env) oneLife(p *process, round string, g, i int) {
 	key := e.key(fmt.Sprint(round, "-", g, "-", i))
 	switch i % 5 {
 	case 0, 1:
-		e.must(p.With(e.ctx, key, func(ctx context.Context) error { return ctx.Err() }), "with")
+		e.Must(p.With(e.Ctx, key, func(ctx context.Context) error { return ctx.Err() }), "with")
 	case 2:
-		_, err := p.Acquire(e.ctx, "not legal")
-		e.is(err, lock.ErrInvalid, "acquire")
+		_, err := p.Acquire(e.Ctx, "not legal")
+		e.Is(err, lock.ErrInvalid, "acquire")
 	case 3: // a cancelled wait
-		lease, err := p.Acquire(e.ctx, key)
-		e.must(err, "acquire")
-		ctx, cancel := context.WithCancel(e.ctx)
+		lease, err := p.Acquire(e.Ctx, key)
+		e.Must(err, "acquire")
+		ctx, cancel := context.WithCancel(e.Ctx)
 		cancel()
 		_, err = p.Acquire(ctx, key)
-		e.is(err, context.Canceled, "acquire")
+		e.Is(err, context.Canceled, "acquire")
 		e.releases(lease)
 	case 4: // a busy key
-		lease, err := p.Acquire(e.ctx, key)
-		e.must(err, "acquire")
-		_, err = p.Acquire(e.ctx, key, lock.Wait(e.unit/256))
-		e.is(err, lock.ErrNotAcquired, "acquire")
-		e.must(lease.Extend(lease.Context(), e.units(4)), "extend")
+		lease, err := p.Acquire(e.Ctx, key)
+		e.Must(err, "acquire")
+		_, err = p.Acquire(e.Ctx, key, lock.Wait(e.Unit/256))
+		e.Is(err, lock.ErrNotAcquired, "acquire")
+		e.Must(lease.Extend(lease.Context(), e.Units(4)), "extend")
 		e.releases(lease)
 	}
 }
@@ -59,13 +59,13 @@ func everythingIsBack(e *env) {
 	goroutines, heap := runtime.NumGoroutine(), heapInUse()
 	e.life(p, Scaled(8000))
 	p.events.forget()
-	e.soon("the goroutines are back", func() bool { return runtime.NumGoroutine() <= goroutines+2 })
-	e.want(heapInUse() <= heap+1<<20, "%d bytes more are in use than before", heapInUse()-heap)
-	states, err := p.List(e.ctx, e.key(""))
-	e.must(err, "list")
-	e.want(len(states) == 0, "%d keys are left: %+v", len(states), states)
+	e.Soon("the goroutines are back", func() bool { return runtime.NumGoroutine() <= goroutines+2 })
+	e.Want(heapInUse() <= heap+1<<20, "%d bytes more are in use than before", heapInUse()-heap)
+	states, err := p.List(e.Ctx, e.key(""))
+	e.Must(err, "list")
+	e.Want(len(states) == 0, "%d keys are left: %+v", len(states), states)
 	s := p.Stats()
-	e.want(s.Active == 0 && s.Waiting == 0, "%d active, %d waiting", s.Active, s.Waiting)
+	e.Want(s.Active == 0 && s.Waiting == 0, "%d active, %d waiting", s.Active, s.Waiting)
 }
 
 func waitersLeaveNothing(e *env) {
@@ -74,55 +74,55 @@ func waitersLeaveNothing(e *env) {
 	e.crowd(a, b, min(n, 200)) // opens the connections that a crowd needs
 	before := runtime.NumGoroutine()
 	e.crowd(a, b, n)
-	e.soon("the goroutines are back", func() bool { return runtime.NumGoroutine() <= before+4 })
+	e.Soon("the goroutines are back", func() bool { return runtime.NumGoroutine() <= before+4 })
 	b.free(e.key("k"))
 }
 
 // crowd makes n waiters of one process give up.
 func (e *env) crowd(holding, waiting *process, n int) {
 	holder := holding.acquire(e.key("k"))
-	ctx, cancel := context.WithCancel(e.ctx)
+	ctx, cancel := context.WithCancel(e.Ctx)
 	defer cancel()
 	var calls []*asked
 	for range n {
 		calls = append(calls, waiting.askWith(ctx, e.key("k")))
 	}
-	e.soon("all wait", func() bool { return waiting.Stats().Waiting == int64(n) })
+	e.Soon("all wait", func() bool { return waiting.Stats().Waiting == int64(n) })
 	cancel()
 	for _, c := range calls {
-		e.is(c.refused(), context.Canceled, "a cancelled call")
+		e.Is(c.refused(), context.Canceled, "a cancelled call")
 	}
-	e.want(waiting.Stats().Waiting == 0, "%d wait", waiting.Stats().Waiting)
+	e.Want(waiting.Stats().Waiting == 0, "%d wait", waiting.Stats().Waiting)
 	e.releases(holder)
 }
 
 func statsAddUp(e *env) {
 	a, b := e.process(), e.process()
 	held := a.acquire(e.key("k"))
-	e.want(a.Stats().Active == 1, "%d active, want 1", a.Stats().Active)
+	e.Want(a.Stats().Active == 1, "%d active, want 1", a.Stats().Active)
 	w := b.queue(e.key("k"), "waiter")
-	e.want(b.Stats().Waiting == 1, "%d waiting, want 1", b.Stats().Waiting)
-	_, err := b.Acquire(e.ctx, e.key("k"), lock.Wait(e.unit/8))
-	e.is(err, lock.ErrNotAcquired, "acquire")
+	e.Want(b.Stats().Waiting == 1, "%d waiting, want 1", b.Stats().Waiting)
+	_, err := b.Acquire(e.Ctx, e.key("k"), lock.Wait(e.Unit/8))
+	e.Is(err, lock.ErrNotAcquired, "acquire")
 	_, err = b.try(e.key("k"))
-	e.is(err, lock.ErrNotAcquired, "try")
+	e.Is(err, lock.ErrNotAcquired, "try")
 	e.releases(held)
 	e.releases(w.lease())
 	s := b.Stats()
-	e.want(s.Driver == e.info.Name, "the driver is called %q", s.Driver)
-	e.want(s.Active == 0 && s.Waiting == 0 && s.Acquired == 1, "%d active, %d waiting, %d acquired", s.Active, s.Waiting, s.Acquired)
-	e.want(s.TimedOut == 1, "%d timed out, want 1", s.TimedOut)
-	e.want(s.Contended == 3, "%d contended, want 3", s.Contended)
-	e.want(s.Wait.Count() == 1 && s.Hold.Count() == 1, "%d waits, %d holds are counted, want 1 of each", s.Wait.Count(), s.Hold.Count())
-	e.want(len(told[lock.Acquired](b)) == 1 && len(told[lock.Released](b)) == 1 && len(told[lock.NotAcquired](b)) == 2, "the observer was told otherwise")
+	e.Want(s.Driver == e.info.Name, "the driver is called %q", s.Driver)
+	e.Want(s.Active == 0 && s.Waiting == 0 && s.Acquired == 1, "%d active, %d waiting, %d acquired", s.Active, s.Waiting, s.Acquired)
+	e.Want(s.TimedOut == 1, "%d timed out, want 1", s.TimedOut)
+	e.Want(s.Contended == 3, "%d contended, want 3", s.Contended)
+	e.Want(s.Wait.Count() == 1 && s.Hold.Count() == 1, "%d waits, %d holds are counted, want 1 of each", s.Wait.Count(), s.Hold.Count())
+	e.Want(len(told[lock.Acquired](b)) == 1 && len(told[lock.Released](b)) == 1 && len(told[lock.NotAcquired](b)) == 2, "the observer was told otherwise")
 }
 
 func connectionsComeBack(e *env) {
 	p := e.process()
 	e.life(p, 400)
-	e.soon("at most five connections are left", func() bool {
+	e.Soon("at most five connections are left", func() bool {
 		n, err := e.h.Faults.Connections(p.opened)
-		e.must(err, "count connections")
+		e.Must(err, "count connections")
 		return n <= 5
 	})
 }

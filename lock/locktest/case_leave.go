@@ -15,26 +15,26 @@ var leaveCases = []testCase{
 // backend is replaced.
 func leaveWhileReleasing(e *env) {
 	all := e.processes(2)
-	load, stop := context.WithCancel(e.ctx)
+	load, stop := context.WithCancel(e.Ctx)
 	defer stop()
 	done := make(chan error, len(all))
 	for _, p := range all {
 		go func() {
 			var err error
 			for load.Err() == nil && err == nil {
-				err = p.With(e.ctx, e.key("k"), func(context.Context) error { return nil })
+				err = p.With(e.Ctx, e.key("k"), func(context.Context) error { return nil })
 			}
 			done <- err
 		}()
 	}
 	for range Scaled(4) {
 		had := all[0].Stats().Acquired
-		e.soon("locks are used", func() bool { return all[0].Stats().Acquired > had+20 })
-		e.must(e.h.Faults.Leave(), "replace the backend")
+		e.Soon("locks are used", func() bool { return all[0].Stats().Acquired > had+20 })
+		e.Must(e.h.Faults.Leave(), "replace the backend")
 	}
 	stop()
 	for range all {
-		e.must(<-done, "work that has finished")
+		e.Must(<-done, "work that has finished")
 	}
 }
 
@@ -45,17 +45,17 @@ func leaveWhileWaiting(e *env) {
 	for i, p := range e.processes(4) {
 		waiters = append(waiters, p.queue(e.key("k"), string(rune('a'+i))))
 		if i == 1 {
-			e.must(e.h.Faults.Leave(), "replace the backend")
+			e.Must(e.h.Faults.Leave(), "replace the backend")
 		}
 	}
-	e.must(e.h.Faults.Leave(), "replace the backend")
+	e.Must(e.h.Faults.Leave(), "replace the backend")
 	e.releases(holder)
 	for i, w := range waiters {
 		lease := w.lease()
 		for _, later := range waiters[i+1:] {
 			select {
 			case <-later.done:
-				e.fail("%q was served before waiter %d", e.key("k"), i)
+				e.Fail("%q was served before waiter %d", e.key("k"), i)
 			default:
 			}
 		}

@@ -24,41 +24,41 @@ var leavingCases = []testCase{
 
 func endedBefore(e *env) {
 	p := e.process()
-	ctx, cancel := context.WithCancelCause(e.ctx)
+	ctx, cancel := context.WithCancelCause(e.Ctx)
 	cause := errors.New("the user has gone")
 	cancel(cause)
 	_, err := p.Acquire(ctx, e.key("k"))
-	e.is(err, context.Canceled, "acquire")
-	e.is(err, cause, "acquire")
+	e.Is(err, context.Canceled, "acquire")
+	e.Is(err, cause, "acquire")
 	_, err = p.TryAcquire(ctx, e.key("k"))
-	e.is(err, context.Canceled, "try")
+	e.Is(err, context.Canceled, "try")
 	called := false
 	err = p.With(ctx, e.key("k"), func(context.Context) error { called = true; return nil })
-	e.is(err, context.Canceled, "with")
-	e.want(!called, "fn was called")
-	s, err := p.Inspect(e.ctx, e.key("k"))
-	e.must(err, "inspect")
-	e.want(len(s.Holders)+len(s.Waiters) == 0, "left %+v", s)
+	e.Is(err, context.Canceled, "with")
+	e.Want(!called, "fn was called")
+	s, err := p.Inspect(e.Ctx, e.key("k"))
+	e.Must(err, "inspect")
+	e.Want(len(s.Holders)+len(s.Waiters) == 0, "left %+v", s)
 }
 
 func cancelledWaiter(e *env) {
 	a, b, c := e.process(), e.process(), e.process()
 	holder := a.acquire(e.key("k"))
-	ctx, cancel := context.WithCancelCause(e.ctx)
+	ctx, cancel := context.WithCancelCause(e.Ctx)
 	cause := errors.New("the user has gone")
 	gone := b.askWith(ctx, e.key("k"), lock.Label("gone"))
 	b.isQueued(e.key("k"), "gone")
 	next := c.queue(e.key("k"), "next")
 	cancel(cause)
 	err := gone.refused()
-	e.is(err, context.Canceled, "the cancelled call")
-	e.is(err, cause, "the cancelled call")
-	e.want(!errors.Is(err, lock.ErrUnavailable), "a cancellation was taken for an outage: %v", err)
-	e.want(b.Stats().Waiting == 0, "%d wait", b.Stats().Waiting)
+	e.Is(err, context.Canceled, "the cancelled call")
+	e.Is(err, cause, "the cancelled call")
+	e.Want(!errors.Is(err, lock.ErrUnavailable), "a cancellation was taken for an outage: %v", err)
+	e.Want(b.Stats().Waiting == 0, "%d wait", b.Stats().Waiting)
 	if e.keeps("L7") {
-		e.soon("it is not queued", func() bool {
-			s, err := a.Inspect(e.ctx, e.key("k"))
-			e.must(err, "inspect")
+		e.Soon("it is not queued", func() bool {
+			s, err := a.Inspect(e.Ctx, e.key("k"))
+			e.Must(err, "inspect")
 			return len(s.Waiters) == 1
 		})
 	}
@@ -71,20 +71,20 @@ func timedOutWaiter(e *env) {
 	a, b := e.process(), e.process()
 	holder := a.acquire(e.key("k"), lock.Label("the holder"))
 	before := time.Now()
-	_, err := b.Acquire(e.ctx, e.key("k"), lock.Wait(e.units(1.5)))
+	_, err := b.Acquire(e.Ctx, e.key("k"), lock.Wait(e.Units(1.5)))
 	took := time.Since(before)
-	e.is(err, lock.ErrNotAcquired, "the call whose wait has passed")
-	e.want(!errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, lock.ErrUnavailable), "got %v", err)
-	e.want(e.units(1) <= took && took < e.units(1)+e.patience(), "it took %v", took)
+	e.Is(err, lock.ErrNotAcquired, "the call whose wait has passed")
+	e.Want(!errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, lock.ErrUnavailable), "got %v", err)
+	e.Want(e.Units(1) <= took && took < e.Units(1)+e.Patience(), "it took %v", took)
 	var busy *lock.NotAcquiredError
-	e.want(errors.As(err, &busy), "got %T, want a *NotAcquiredError", err)
-	e.want(busy.Key == e.key("k") && busy.Waited >= e.units(1), "it says %+v", busy)
-	e.want(len(busy.Holders) == 1 && busy.Holders[0].Label == "the holder", "it says that %+v holds", busy.Holders)
+	e.Want(errors.As(err, &busy), "got %T, want a *NotAcquiredError", err)
+	e.Want(busy.Key == e.key("k") && busy.Waited >= e.Units(1), "it says %+v", busy)
+	e.Want(len(busy.Holders) == 1 && busy.Holders[0].Label == "the holder", "it says that %+v holds", busy.Holders)
 	if e.keeps("L7") {
-		e.want(busy.Position == 1, "it says it was number %d", busy.Position)
+		e.Want(busy.Position == 1, "it says it was number %d", busy.Position)
 	}
 	_, err = b.try(e.key("k"))
-	e.want(errors.As(err, &busy) && len(busy.Holders) == 1, "a call that does not wait says %v", err)
+	e.Want(errors.As(err, &busy) && len(busy.Holders) == 1, "a call that does not wait says %v", err)
 	e.releases(holder)
 	b.free(e.key("k"))
 }
@@ -92,11 +92,11 @@ func timedOutWaiter(e *env) {
 func contextDeadline(e *env) {
 	a, b := e.process(), e.process()
 	holder := a.acquire(e.key("k"))
-	ctx, cancel := context.WithTimeout(e.ctx, e.units(1))
+	ctx, cancel := context.WithTimeout(e.Ctx, e.Units(1))
 	defer cancel()
 	_, err := b.Acquire(ctx, e.key("k"), e.long())
-	e.is(err, context.DeadlineExceeded, "the call whose context has ended")
-	e.want(!errors.Is(err, lock.ErrUnavailable), "it was taken for an outage: %v", err)
+	e.Is(err, context.DeadlineExceeded, "the call whose context has ended")
+	e.Want(!errors.Is(err, lock.ErrUnavailable), "it was taken for an outage: %v", err)
 	e.releases(holder)
 	b.free(e.key("k"))
 }
@@ -107,9 +107,9 @@ func timeoutMeetsGrant(e *env) {
 	a, b := e.process(), e.process()
 	for i := range e.rounds() {
 		holder := a.acquire(e.key("k"))
-		wait := e.unit / 8
+		wait := e.Unit / 8
 		call := b.ask(e.key("k"), lock.Wait(wait))
-		e.sleep(wait - e.jitter(i))
+		e.Sleep(wait - e.jitter(i))
 		e.releases(holder)
 		e.settles(call)
 	}
@@ -128,8 +128,8 @@ func cancelMeetsGrant(e *env) {
 
 		holder = a.acquire(e.key("k"))
 		call = b.queue(e.key("k"), "waiter")
-		time.AfterFunc(e.unit/16, call.cancel)
-		e.sleep(e.unit/16 - e.jitter(i))
+		time.AfterFunc(e.Unit/16, call.cancel)
+		e.Sleep(e.Unit/16 - e.jitter(i))
 		e.releases(holder)
 		e.settles(call)
 	}
@@ -150,18 +150,18 @@ func (e *env) jitter(i int) time.Duration {
 	if i%2 == 0 {
 		return 0
 	}
-	return rand.N(e.unit / 64)
+	return rand.N(e.Unit / 64)
 }
 
 // settles fails the case unless the call holds the key or the key is free.
 func (e *env) settles(call *asked) {
-	call.wait(e.patience())
+	call.wait(e.Patience())
 	if call.err == nil {
 		_ = call.got.Release()
 	} else {
-		e.want(errors.Is(call.err, lock.ErrNotAcquired) || errors.Is(call.err, context.Canceled), "the call ended with %v", call.err)
+		e.Want(errors.Is(call.err, lock.ErrNotAcquired) || errors.Is(call.err, context.Canceled), "the call ended with %v", call.err)
 	}
-	e.outsider().freeWithin(e.patience(), call.key)
+	e.outsider().freeWithin(e.Patience(), call.key)
 }
 
 // outsider returns a separate process that only inspects keys.
@@ -180,14 +180,14 @@ func allGiveUp(e *env) {
 	for i := range 50 {
 		calls = append(calls, b.ask(e.key("k"), lock.Label(fmt.Sprint(i))))
 	}
-	e.soon("all wait", func() bool { return b.Stats().Waiting == 50 && len(e.inspect(d, e.key("k")).Waiters) > 0 })
+	e.Soon("all wait", func() bool { return b.Stats().Waiting == 50 && len(e.inspect(d, e.key("k")).Waiters) > 0 })
 	for _, c := range calls {
 		c.cancel()
 	}
 	for _, c := range calls {
-		e.is(c.refused(), context.Canceled, "a cancelled call")
+		e.Is(c.refused(), context.Canceled, "a cancelled call")
 	}
-	e.soon("nothing is queued", func() bool { return len(e.inspect(d, e.key("k")).Waiters) == 0 })
+	e.Soon("nothing is queued", func() bool { return len(e.inspect(d, e.key("k")).Waiters) == 0 })
 	e.releases(holder)
 	a.free(e.key("k"))
 }
@@ -197,11 +197,11 @@ func crashedHolder(e *env) {
 	lease := a.acquire(e.key("k"), e.ttl(3))
 	next := b.queue(e.key("k"), "next")
 	crashed := time.Now()
-	e.must(e.h.Faults.Crash(a.opened), "crash")
-	got := next.leaseWithin(e.units(3) + e.patience())
+	e.Must(e.h.Faults.Crash(a.opened), "crash")
+	got := next.leaseWithin(e.Units(3) + e.Patience())
 	took := next.when.Sub(crashed)
-	e.want(took <= e.units(3)+2*time.Second, "the next had it %v after the crash of a holder whose TTL is %v", took, e.units(3))
-	e.want(got.Fence() > lease.Fence(), "fence %d follows %d", got.Fence(), lease.Fence())
+	e.Want(took <= e.Units(3)+2*time.Second, "the next had it %v after the crash of a holder whose TTL is %v", took, e.Units(3))
+	e.Want(got.Fence() > lease.Fence(), "fence %d follows %d", got.Fence(), lease.Fence())
 	e.releases(got)
 }
 
@@ -211,13 +211,13 @@ func deadWaiters(e *env) {
 	for i := range 5 {
 		dead := e.process()
 		dead.queue(e.key("k"), fmt.Sprint("dead-", i), e.ttl(100))
-		e.must(e.h.Faults.Crash(dead.opened), "crash")
+		e.Must(e.h.Faults.Crash(dead.opened), "crash")
 	}
 	next := b.queue(e.key("k"), "next")
 	before := time.Now()
 	e.releases(holder)
-	got := next.leaseWithin(e.units(60))
+	got := next.leaseWithin(e.Units(60))
 	took := next.when.Sub(before)
-	e.want(took <= 2*time.Second+e.unit, "five dead waiters cost the next one %v", took)
+	e.Want(took <= 2*time.Second+e.Unit, "five dead waiters cost the next one %v", took)
 	e.releases(got)
 }

@@ -52,31 +52,31 @@ func looksAreFaithful(e *env) {
 	for i := range slots {
 		r := request("waiter", i)
 		r.Wait = -1
-		e.async(func() {
-			g, err := []driver.Driver{other, d}[i%2].Acquire(e.ctx, r)
+		e.Async(func() {
+			g, err := []driver.Driver{other, d}[i%2].Acquire(e.Ctx, r)
 			answers <- answer{i, g, err}
 		})
-		e.soon("it is queued", func() bool { return len(e.inspect(d, r.Key).Waiters) == i+1 })
+		e.Soon("it is queued", func() bool { return len(e.inspect(d, r.Key).Waiters) == i+1 })
 	}
 	s := e.inspect(other, e.key("pool"))
-	e.want(s.Key == e.key("pool") && s.Slots == slots && s.Skipped == "", "the pool is %q with %d slots, skipped %q", s.Key, s.Slots, s.Skipped)
+	e.Want(s.Key == e.key("pool") && s.Slots == slots && s.Skipped == "", "the pool is %q with %d slots, skipped %q", s.Key, s.Slots, s.Skipped)
 	for i, h := range s.Holders {
 		g := grants[i]
-		e.want(h.Slot == i && h.Fence == g.Fence && 0 < h.Left && h.Left <= g.TTL, "holder %d is %+v, want fence %d", i, h, g.Fence)
+		e.Want(h.Slot == i && h.Fence == g.Fence && 0 < h.Left && h.Left <= g.TTL, "holder %d is %+v, want fence %d", i, h, g.Fence)
 		e.sameHolder(h.Holder, holder("holder", i))
 	}
 	for i, h := range s.Waiters {
 		e.sameHolder(h, holder("waiter", i))
 	}
 	for want := range slots { // the waiters are served in the order of Inspect
-		e.must(e.release(d, grants[want]), "release")
+		e.Must(e.release(d, grants[want]), "release")
 		select {
 		case a := <-answers:
-			e.must(a.err, "wait")
-			e.want(a.i == want, "number %d was served, want %d", a.i, want)
+			e.Must(a.err, "wait")
+			e.Want(a.i == want, "number %d was served, want %d", a.i, want)
 			defer func() { _ = e.release(d, a.g) }()
-		case <-time.After(e.patience()):
-			e.fail("nobody was served")
+		case <-time.After(e.Patience()):
+			e.Fail("nobody was served")
 		}
 	}
 }
@@ -86,7 +86,7 @@ func looksAreFaithful(e *env) {
 func (e *env) sameHolder(got, want driver.Holder) {
 	apart := got.Since.Sub(want.Since).Abs()
 	got.Since, want.Since = time.Time{}, time.Time{}
-	e.want(got == want && apart <= time.Millisecond, "got the holder %+v, want %+v", got, want)
+	e.Want(got == want && apart <= time.Millisecond, "got the holder %+v, want %+v", got, want)
 }
 
 // looksChangeNothing inspects a lease that is about to expire, and a lease with
@@ -94,20 +94,20 @@ func (e *env) sameHolder(got, want driver.Holder) {
 func looksChangeNothing(e *env) {
 	d := e.driver()
 	r := e.request(e.key("k"))
-	r.TTL = e.units(3)
+	r.TTL = e.Units(3)
 	g := e.grant(d, r)
 	began := time.Now()
-	e.eventually(e.units(3)+2*time.Second, "it has expired while it was looked at", func() bool {
-		ctx, cancel := e.bounded()
+	e.Eventually(e.Units(3)+2*time.Second, "it has expired while it was looked at", func() bool {
+		ctx, cancel := e.Bounded()
 		defer cancel()
 		list, err := d.List(ctx, e.key(""))
-		e.must(err, "list")
+		e.Must(err, "list")
 		s := e.inspect(d, r.Key)
-		e.want(len(s.Holders) <= 1 && len(list) <= 1, "it is %+v and listed as %+v", s, list)
+		e.Want(len(s.Holders) <= 1 && len(list) <= 1, "it is %+v and listed as %+v", s, list)
 		return len(s.Holders) == 0 && len(list) == 0
 	})
-	e.want(time.Since(began) >= e.units(3)-driver.Margin(r.TTL)-e.unit/4, "it expired after %v", time.Since(began))
-	e.is(e.renew(d, g).Err, driver.ErrLost, "renew the expired grant")
+	e.Want(time.Since(began) >= e.Units(3)-driver.Margin(r.TTL)-e.Unit/4, "it expired after %v", time.Since(began))
+	e.Is(e.renew(d, g).Err, driver.ErrLost, "renew the expired grant")
 }
 
 // manyLooks makes a process call List and Inspect without a pause while it
@@ -120,10 +120,10 @@ func manyLooks(e *env) {
 	holder := a.acquire(e.key("waited"), e.ttl(100))
 	next := b.queue(e.key("waited"), "next", e.ttl(100))
 	lease := b.acquire(e.key("held"), e.ttl(4))
-	ctx, stop := context.WithCancel(e.ctx)
+	ctx, stop := context.WithCancel(e.Ctx)
 	defer stop()
 	for range 4 {
-		e.async(func() {
+		e.Async(func() {
 			for ctx.Err() == nil {
 				_, _ = b.List(ctx, e.prefix)
 				_, _ = b.Inspect(ctx, e.key("waited"))
@@ -132,14 +132,14 @@ func manyLooks(e *env) {
 		})
 	}
 	renewals := b.plan.Calls(Renew)
-	e.sleep(max(3*time.Second, e.units(6))) // longer than a waiter may be silent, and than a TTL
-	e.want(b.plan.Calls(Renew) > renewals, "while it lists, nothing is renewed")
+	e.Sleep(max(3*time.Second, e.Units(6))) // longer than a waiter may be silent, and than a TTL
+	e.Want(b.plan.Calls(Renew) > renewals, "while it lists, nothing is renewed")
 	e.live(lease)
 	e.releases(holder)
 	began := time.Now()
-	got := next.leaseWithin(e.patience())
+	got := next.leaseWithin(e.Patience())
 	took := next.when.Sub(began)
-	e.want(took < time.Second, "while its process lists, a waiter was woken after %v", took)
+	e.Want(took < time.Second, "while its process lists, a waiter was woken after %v", took)
 	e.releases(got, lease)
 }
 
@@ -155,33 +155,33 @@ func looksSkip(fault func(Faults) func(string) error) func(*env) {
 	return func(e *env) {
 		p := e.process()
 		first, last := p.acquire(e.key("a")), p.acquire(e.key("z"))
-		e.must(fault(e.h.Faults)(e.key("m")), "put something else there")
-		states, err := p.List(e.ctx, e.key(""))
-		e.must(err, "list")
+		e.Must(fault(e.h.Faults)(e.key("m")), "put something else there")
+		states, err := p.List(e.Ctx, e.key(""))
+		e.Must(err, "list")
 		keys := make([]string, len(states))
 		for i, s := range states {
 			keys[i] = s.Key
 		}
-		e.want(slices.Equal(keys, []string{e.key("a"), e.key("m"), e.key("z")}), "listed %q", keys)
+		e.Want(slices.Equal(keys, []string{e.key("a"), e.key("m"), e.key("z")}), "listed %q", keys)
 		for _, s := range states {
 			skipped := s.Key == e.key("m")
-			e.want((s.Skipped != "") == skipped && (len(s.Holders) == 0) == skipped, "listed %+v", s)
+			e.Want((s.Skipped != "") == skipped && (len(s.Holders) == 0) == skipped, "listed %+v", s)
 		}
-		s, err := p.Inspect(e.ctx, e.key("m"))
-		e.must(err, "inspect what is not a lock")
-		e.want(s.Skipped != "" && len(s.Holders)+len(s.Waiters) == 0, "it is shown as %+v", s)
+		s, err := p.Inspect(e.Ctx, e.key("m"))
+		e.Must(err, "inspect what is not a lock")
+		e.Want(s.Skipped != "" && len(s.Holders)+len(s.Waiters) == 0, "it is shown as %+v", s)
 		e.releases(first, last)
 	}
 }
 
 func forceRefusesForeign(e *env) {
 	p := e.process()
-	e.must(e.h.Faults.Foreign(e.key("k")), "put a value of another program there")
-	n, err := p.ForceRelease(e.ctx, e.key("k"), "test")
-	e.want(err != nil && n == 0, "forced %d, %v; want a refusal", n, err)
+	e.Must(e.h.Faults.Foreign(e.key("k")), "put a value of another program there")
+	n, err := p.ForceRelease(e.Ctx, e.key("k"), "test")
+	e.Want(err != nil && n == 0, "forced %d, %v; want a refusal", n, err)
 	_, err = p.try(e.key("k"))
-	e.want(err != nil && !errors.Is(err, lock.ErrClosed), "the key was granted over a value of another program")
-	s, err := p.Inspect(e.ctx, e.key("k"))
-	e.must(err, "inspect")
-	e.want(s.Skipped != "", "the value is gone: %+v", s)
+	e.Want(err != nil && !errors.Is(err, lock.ErrClosed), "the key was granted over a value of another program")
+	s, err := p.Inspect(e.Ctx, e.key("k"))
+	e.Must(err, "inspect")
+	e.Want(s.Skipped != "", "the value is gone: %+v", s)
 }

@@ -34,7 +34,7 @@ func lossBefore(s Step) func(*env) {
 		lease := a.acquire(e.key("k"), e.ttl(2))
 		defer a.plan.Add(s)()
 		e.succeeds(lease, b)
-		e.is(lease.Release(), lock.ErrLost, "release the lost lease")
+		e.Is(lease.Release(), lock.ErrLost, "release the lost lease")
 	}
 }
 
@@ -44,44 +44,44 @@ func (e *env) succeeds(lease *lock.Lease, b *process) {
 	end := make(chan time.Time, 1)
 	defer context.AfterFunc(lease.Context(), func() { end <- time.Now() })()
 	next := b.ask(lease.Key())
-	next.wait(3 * e.patience())
-	e.must(next.err, "wait for the lost lease")
-	e.want(lease.Context().Err() != nil, "another was granted the key while the lease was believed in until %v later", time.Until(lease.Deadline()))
+	next.wait(3 * e.Patience())
+	e.Must(next.err, "wait for the lost lease")
+	e.Want(lease.Context().Err() != nil, "another was granted the key while the lease was believed in until %v later", time.Until(lease.Deadline()))
 	cause := context.Cause(lease.Context())
-	e.is(cause, lock.ErrLost, "the cause of the loss")
+	e.Is(cause, lock.ErrLost, "the cause of the loss")
 	var lost *lock.LostError
-	e.want(errors.As(cause, &lost) && (lost.Cause == lock.Unreachable || lost.Cause == lock.Expired), "the cause is %v", cause)
+	e.Want(errors.As(cause, &lost) && (lost.Cause == lock.Unreachable || lost.Cause == lock.Expired), "the cause is %v", cause)
 	select {
 	case at := <-end:
 		// Real timers may be late; a late goroutine then checks the clock.
-		e.want(at.Before(next.when) || !e.h.FakeTime, "the context ended %v after the other was granted", at.Sub(next.when))
-	case <-time.After(e.patience()):
-		e.fail("the context did not end")
+		e.Want(at.Before(next.when) || !e.h.FakeTime, "the context ended %v after the other was granted", at.Sub(next.when))
+	case <-time.After(e.Patience()):
+		e.Fail("the context did not end")
 	}
 	e.releases(next.got)
 }
 
 func lateAnswer(e *env) {
 	a, b := e.process(), e.process()
-	ttl, late := e.units(2), e.units(0.5)
+	ttl, late := e.Units(2), e.Units(0.5)
 	defer a.plan.Add(Step{Op: Acquire, Executed: true, Delay: late, Times: 1})()
 	before := time.Now()
 	lease := a.acquire(e.key("k"), lock.TTL(ttl), lock.NoRenew())
-	latest := before.Add(ttl - driver.Margin(ttl) + e.unit/20)
-	e.want(!lease.Deadline().After(latest), "the deadline is %v too late", lease.Deadline().Sub(latest))
+	latest := before.Add(ttl - driver.Margin(ttl) + e.Unit/20)
+	e.Want(!lease.Deadline().After(latest), "the deadline is %v too late", lease.Deadline().Sub(latest))
 	e.succeeds(lease, b)
 	_ = lease.Release()
 }
 
 func renewalCountsFromSending(e *env) {
 	p := e.process()
-	ttl, late := e.units(5), e.units(0.4)
+	ttl, late := e.Units(5), e.Units(0.4)
 	lease := p.acquire(e.key("k"), lock.TTL(ttl))
 	defer p.plan.Add(Step{Op: Renew, Executed: true, Delay: late})()
 	first := lease.Deadline()
-	e.soon("it is renewed", func() bool { return lease.Deadline().After(first) })
-	latest := time.Now().Add(ttl - driver.Margin(ttl) - late + e.unit/20)
-	e.want(!lease.Deadline().After(latest), "the deadline is %v too late", lease.Deadline().Sub(latest))
+	e.Soon("it is renewed", func() bool { return lease.Deadline().After(first) })
+	latest := time.Now().Add(ttl - driver.Margin(ttl) - late + e.Unit/20)
+	e.Want(!lease.Deadline().After(latest), "the deadline is %v too late", lease.Deadline().Sub(latest))
 	e.releases(lease)
 }
 
@@ -89,12 +89,12 @@ func noRenewEnds(e *env) {
 	a, b := e.process(), e.process()
 	before := time.Now()
 	lease := a.acquire(e.key("k"), lock.NoRenew(), e.ttl(2))
-	e.want(!lease.Deadline().After(before.Add(e.units(2)+e.unit/20)), "the deadline is %v ahead", time.Until(lease.Deadline()))
+	e.Want(!lease.Deadline().After(before.Add(e.Units(2)+e.Unit/20)), "the deadline is %v ahead", time.Until(lease.Deadline()))
 	e.succeeds(lease, b)
 	var lost *lock.LostError
 	cause := context.Cause(lease.Context())
-	e.want(errors.As(cause, &lost) && lost.Cause == lock.Expired, "the cause is %v, want expired", cause)
-	e.is(lease.Release(), lock.ErrLost, "release the expired lease")
+	e.Want(errors.As(cause, &lost) && lost.Cause == lock.Expired, "the cause is %v, want expired", cause)
+	e.Is(lease.Release(), lock.ErrLost, "release the expired lease")
 }
 
 // lookAtTheClock checks the lease at the exact instant of the deadline, when
@@ -102,9 +102,9 @@ func noRenewEnds(e *env) {
 func lookAtTheClock(e *env) {
 	p := e.process()
 	for i := range e.rounds() / 5 {
-		lease := p.acquire(e.key("k"), lock.NoRenew(), lock.TTL(e.units(1)+time.Duration(i)*time.Microsecond))
-		e.sleep(time.Until(lease.Deadline()))
-		e.want(lease.Context().Err() != nil, "at its deadline the lease seems live")
+		lease := p.acquire(e.key("k"), lock.NoRenew(), lock.TTL(e.Units(1)+time.Duration(i)*time.Microsecond))
+		e.Sleep(time.Until(lease.Deadline()))
+		e.Want(lease.Context().Err() != nil, "at its deadline the lease seems live")
 		_ = lease.Release()
 		p.free(e.key("k"))
 	}
@@ -114,14 +114,14 @@ func withSaysLost(e *env) {
 	a, b := e.process(), e.process()
 	own := errors.New("the work's own error")
 	for _, work := range []error{nil, own} {
-		err := a.With(e.ctx, e.key("k"), func(ctx context.Context) error {
-			_, err := b.ForceRelease(e.ctx, e.key("k"), "test")
-			e.must(err, "force")
-			e.await(ctx.Done(), "fn's context ends")
+		err := a.With(e.Ctx, e.key("k"), func(ctx context.Context) error {
+			_, err := b.ForceRelease(e.Ctx, e.key("k"), "test")
+			e.Must(err, "force")
+			e.Await(ctx.Done(), "fn's context ends")
 			return work
 		})
-		e.is(err, lock.ErrLost, "with, where fn said %v", work)
-		e.want(work == nil || errors.Is(err, own), "fn's error is hidden: %v", err)
+		e.Is(err, lock.ErrLost, "with, where fn said %v", work)
+		e.Want(work == nil || errors.Is(err, own), "fn's error is hidden: %v", err)
 	}
 }
 
@@ -135,45 +135,45 @@ func marginIsKept(e *env) {
 	r.NoRenew = true
 	g := e.grant(d, r)
 	bound := func() time.Time { return now().Add(r.TTL - driver.Margin(r.TTL)) }
-	e.want(!g.Deadline.After(bound()), "a grant's deadline is %v too late", g.Deadline.Sub(bound()))
-	e.want(now().Before(g.Deadline), "a grant's deadline is %v ago", now().Sub(g.Deadline))
+	e.Want(!g.Deadline.After(bound()), "a grant's deadline is %v too late", g.Deadline.Sub(bound()))
+	e.Want(now().Before(g.Deadline), "a grant's deadline is %v ago", now().Sub(g.Deadline))
 	g.NoRenew = false
 	renewal := e.renew(d, g)
-	e.must(renewal.Err, "renew")
-	e.want(!renewal.Deadline.After(bound()), "a renewal's deadline is %v too late", renewal.Deadline.Sub(bound()))
+	e.Must(renewal.Err, "renew")
+	e.Want(!renewal.Deadline.After(bound()), "a renewal's deadline is %v too late", renewal.Deadline.Sub(bound()))
 	g.NoRenew = true
 	told := e.renew(d, g)
-	e.must(told.Err, "renew without renewal")
-	e.want(!told.Deadline.After(renewal.Deadline.Add(time.Millisecond)), "a look at a grant without renewal has moved its deadline by %v", told.Deadline.Sub(renewal.Deadline))
-	e.must(e.release(d, g), "release")
+	e.Must(told.Err, "renew without renewal")
+	e.Want(!told.Deadline.After(renewal.Deadline.Add(time.Millisecond)), "a look at a grant without renewal has moved its deadline by %v", told.Deadline.Sub(renewal.Deadline))
+	e.Must(e.release(d, g), "release")
 }
 
 func driverCountsFromSending(e *env) {
 	d := e.driver()
 	r := e.request(e.key("k"))
-	late := min(e.units(0.5), driver.CallTimeout/4) // a driver may repeat a slower request
-	e.must(e.h.Faults.Delay(d, Acquire, late), "delay")
+	late := min(e.Units(0.5), driver.CallTimeout/4) // a driver may repeat a slower request
+	e.Must(e.h.Faults.Delay(d, Acquire, late), "delay")
 	sent := driver.Now()
 	g := e.grant(d, r)
 	latest := sent.Add(r.TTL - driver.Margin(r.TTL) + late/2)
-	e.want(!g.Deadline.After(latest), "a grant's deadline is %v too late", g.Deadline.Sub(latest))
-	e.must(e.h.Faults.Delay(d, Renew, late), "delay")
+	e.Want(!g.Deadline.After(latest), "a grant's deadline is %v too late", g.Deadline.Sub(latest))
+	e.Must(e.h.Faults.Delay(d, Renew, late), "delay")
 	sent = driver.Now()
 	renewal := e.renew(d, g)
-	e.must(renewal.Err, "renew")
+	e.Must(renewal.Err, "renew")
 	latest = sent.Add(r.TTL - driver.Margin(r.TTL) + late/2)
-	e.want(!renewal.Deadline.After(latest), "a renewal's deadline is %v too late", renewal.Deadline.Sub(latest))
-	e.must(e.release(d, g), "release")
+	e.Want(!renewal.Deadline.After(latest), "a renewal's deadline is %v too late", renewal.Deadline.Sub(latest))
+	e.Must(e.release(d, g), "release")
 }
 
 func partitioned(e *env) {
 	a, b := e.process(), e.process()
 	lease := a.acquire(e.key("k"), e.ttl(3))
 	undo, err := e.h.Faults.Partition(a.opened)
-	e.must(err, "partition")
+	e.Must(err, "partition")
 	e.succeeds(lease, b)
-	e.must(undo(), "heal")
-	e.is(lease.Release(), lock.ErrLost, "release the lost lease")
+	e.Must(undo(), "heal")
+	e.Is(lease.Release(), lock.ErrLost, "release the lost lease")
 	e.comeBack(a, e.key("k"))
 }
 
@@ -181,10 +181,10 @@ func deafened(e *env) {
 	a, b := e.process(), e.process()
 	lease := a.acquire(e.key("k"), e.ttl(3))
 	undo, err := e.h.Faults.Deafen(a.opened)
-	e.must(err, "deafen")
-	e.ended(lease, e.patience()) // its renewals arrive, but their replies do not
+	e.Must(err, "deafen")
+	e.ended(lease, e.Patience()) // its renewals arrive, but their replies do not
 	_ = lease.Release()          // the reply to this does not arrive either
-	e.must(undo(), "heal")
+	e.Must(undo(), "heal")
 	e.comeBack(b, e.key("k"))
 }
 
@@ -194,27 +194,27 @@ func backendStandsStill(e *env) {
 	next := b.queue(e.key("k"), "next")
 	e.hearsItIsQueued()
 	deadline := lease.Deadline()
-	e.must(e.h.Faults.Stop(), "stop")
-	cause := e.ended(lease, 2*e.patience())
+	e.Must(e.h.Faults.Stop(), "stop")
+	cause := e.ended(lease, 2*e.Patience())
 	late := time.Since(deadline)
-	e.must(e.h.Faults.Continue(), "continue")
-	e.is(cause, lock.ErrLost, "the cause of the loss")
-	e.want(late < e.units(3), "the lease ended %v after the deadline it had when the backend stopped", late)
+	e.Must(e.h.Faults.Continue(), "continue")
+	e.Is(cause, lock.ErrLost, "the cause of the loss")
+	e.Want(late < e.Units(3), "the lease ended %v after the deadline it had when the backend stopped", late)
 	e.releases(b.afterOutage(next))
 }
 
 // hearsItIsQueued waits until a call with a queued request has received the
 // confirmation: before it, an outage may end the call.
-func (e *env) hearsItIsQueued() { e.pass(0.25) }
+func (e *env) hearsItIsQueued() { e.Pass(0.25) }
 
 // afterOutage returns the lease of a call that waited through an outage.
 // Without a queue, the call has no place to keep: the outage may have ended it,
 // and afterOutage repeats it.
 func (p *process) afterOutage(call *asked) *lock.Lease {
-	call.wait(3 * p.e.patience())
+	call.wait(3 * p.e.Patience())
 	for !p.e.keeps("L7") && isUnavailable(call.err) {
 		call = p.ask(call.key)
-		call.wait(3 * p.e.patience())
+		call.wait(3 * p.e.Patience())
 	}
 	return call.lease()
 }
@@ -226,18 +226,18 @@ func skewedClock(e *env) {
 	for _, by := range []time.Duration{12 * time.Hour, -12 * time.Hour} {
 		key := e.key(by.String())
 		r := e.request(key)
-		r.TTL, r.Holder.Since = e.units(1), time.Now().Add(by)
+		r.TTL, r.Holder.Since = e.Units(1), time.Now().Add(by)
 		before := time.Now()
 		g := e.grant(d, r)
 		next := e.request(key)
 		next.Wait, next.Holder.Since = -1, time.Now().Add(-by)
-		ctx, cancel := e.bounded()
+		ctx, cancel := e.Bounded()
 		got, err := d.Acquire(ctx, next)
 		cancel()
-		e.must(err, "wait for a holder whose clock is off")
+		e.Must(err, "wait for a holder whose clock is off")
 		took := time.Since(before)
-		e.want(took >= r.TTL-e.unit/20 && took <= r.TTL+e.patience()/2, "a grant of %v was over after %v", r.TTL, took)
-		e.want(got.Fence > g.Fence, "fence %d follows %d", got.Fence, g.Fence)
-		e.must(e.release(d, got), "release")
+		e.Want(took >= r.TTL-e.Unit/20 && took <= r.TTL+e.Patience()/2, "a grant of %v was over after %v", r.TTL, took)
+		e.Want(got.Fence > g.Fence, "fence %d follows %d", got.Fence, g.Fence)
+		e.Must(e.release(d, got), "release")
 	}
 }

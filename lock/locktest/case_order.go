@@ -29,11 +29,11 @@ var orderCases = []testCase{
 func (e *env) serveInOrder(holder *lock.Lease, waiters []*asked) {
 	for i, w := range waiters {
 		for _, later := range waiters[i:] {
-			e.want(!later.over(), "a waiter was served while the lease before it was held")
+			e.Want(!later.over(), "a waiter was served while the lease before it was held")
 		}
 		e.releases(holder)
 		next := w.lease()
-		e.want(next.Fence() > holder.Fence(), "fence %d follows %d", next.Fence(), holder.Fence())
+		e.Want(next.Fence() > holder.Fence(), "fence %d follows %d", next.Fence(), holder.Fence())
 		holder = next
 	}
 	e.releases(holder)
@@ -78,25 +78,25 @@ func driverServesInOrder(e *env) {
 	for i := range grants {
 		r := e.longRequest(held.Key)
 		r.Wait, r.FIFO = -1, true
-		e.async(func() {
-			g, err := []driver.Driver{a, b}[i%2].Acquire(e.ctx, r)
-			e.must(err, "wait")
+		e.Async(func() {
+			g, err := []driver.Driver{a, b}[i%2].Acquire(e.Ctx, r)
+			e.Must(err, "wait")
 			grants[i] = g
 			served <- i
 		})
-		e.soon("it is queued", func() bool { return len(e.inspect(a, r.Key).Waiters) == i+1 })
+		e.Soon("it is queued", func() bool { return len(e.inspect(a, r.Key).Waiters) == i+1 })
 	}
 	for want := range grants {
-		e.must(e.release(a, held), "release")
+		e.Must(e.release(a, held), "release")
 		select {
 		case got := <-served:
-			e.want(got == want, "number %d was served, want %d", got, want)
+			e.Want(got == want, "number %d was served, want %d", got, want)
 			held = grants[got]
-		case <-time.After(e.patience()):
-			e.fail("nobody was served")
+		case <-time.After(e.Patience()):
+			e.Fail("nobody was served")
 		}
 	}
-	e.must(e.release(a, held), "release")
+	e.Must(e.release(a, held), "release")
 }
 
 // row starts 40 waiters of one process and one waiter of another, and returns
@@ -108,38 +108,38 @@ func (e *env) row(hold time.Duration) int64 {
 	var served, done, before atomic.Int64
 	const n = 40
 	for range n {
-		e.async(func() {
-			lease, err := many.Acquire(e.ctx, e.key("k"))
-			e.must(err, "acquire")
+		e.Async(func() {
+			lease, err := many.Acquire(e.Ctx, e.key("k"))
+			e.Must(err, "acquire")
 			served.Add(1)
 			if hold > 0 {
-				e.sleep(hold)
+				e.Sleep(hold)
 			}
 			e.releases(lease)
 			done.Add(1)
 		})
 	}
-	e.soon("all wait", func() bool { return many.Stats().Waiting == n })
-	e.async(func() {
-		lease := other.leaseWithin(4 * e.patience())
+	e.Soon("all wait", func() bool { return many.Stats().Waiting == n })
+	e.Async(func() {
+		lease := other.leaseWithin(4 * e.Patience())
 		before.Store(served.Load())
 		e.releases(lease)
 	})
 	e.releases(holder)
-	e.eventually(4*e.patience(), "all are served", func() bool { return done.Load() == n && one.Stats().Active == 0 })
+	e.Eventually(4*e.Patience(), "all are served", func() bool { return done.Load() == n && one.Stats().Active == 0 })
 	return before.Load()
 }
 
 func sixteenInARow(e *env) {
 	n := e.row(0)
-	e.want(n <= 16, "%d of one process were served before the other's turn", n)
-	e.want(n > 0 || !e.h.FakeTime, "none was handed on within the turn")
+	e.Want(n <= 16, "%d of one process were served before the other's turn", n)
+	e.Want(n > 0 || !e.h.FakeTime, "none was handed on within the turn")
 }
 
 func turnIsOver(e *env) {
 	const hold = 30 * time.Millisecond
 	n := e.row(hold)
-	e.want(n <= 5, "%d holders of %v were served before the other's turn", n, hold)
+	e.Want(n <= 5, "%d holders of %v were served before the other's turn", n, hold)
 }
 
 func tryDoesNotJump(e *env) {
@@ -148,9 +148,9 @@ func tryDoesNotJump(e *env) {
 		holder := a.acquire(e.key("k"))
 		next := b.queue(e.key("k"), "next")
 		e.releases(holder)
-		if lease, err := c.TryAcquire(e.ctx, e.key("k")); err == nil {
+		if lease, err := c.TryAcquire(e.Ctx, e.key("k")); err == nil {
 			// The waiter may already have been served and finished.
-			e.want(next.over(), "a newcomer has overtaken the waiter")
+			e.Want(next.over(), "a newcomer has overtaken the waiter")
 			e.releases(lease)
 		}
 		e.releases(next.lease())
@@ -178,18 +178,18 @@ func everyoneHasAShare(e *env) {
 	const n = 6
 	var counts [n]atomic.Int64
 	var first atomic.Bool
-	e.all(n, func(i int) {
+	e.All(n, func(i int) {
 		for range each {
-			lease, err := processes[i%3].Acquire(e.ctx, e.key("k"))
-			e.must(err, "acquire")
-			e.sleep(100 * time.Microsecond)
+			lease, err := processes[i%3].Acquire(e.Ctx, e.key("k"))
+			e.Must(err, "acquire")
+			e.Sleep(100 * time.Microsecond)
 			e.releases(lease)
 			counts[i].Add(1)
 		}
 		if first.CompareAndSwap(false, true) {
 			for other := range counts {
 				got := counts[other].Load()
-				e.want(got >= int64(each)/4, "one had %d turns when another had %d", got, each)
+				e.Want(got >= int64(each)/4, "one had %d turns when another had %d", got, each)
 			}
 		}
 	})
@@ -198,12 +198,12 @@ func everyoneHasAShare(e *env) {
 func tenMinutes(e *env) {
 	wait := 10 * time.Minute
 	if !e.h.FakeTime {
-		wait = e.units(10)
+		wait = e.Units(10)
 	}
 	a, b, c := e.process(), e.process(), e.process()
 	holder := a.acquire(e.key("k"))
 	first := b.queue(e.key("k"), "first")
-	e.sleep(wait)
+	e.Sleep(wait)
 	second := c.queue(e.key("k"), "second")
 	e.serveInOrder(holder, []*asked{first, second})
 }
@@ -220,7 +220,7 @@ func poolInOrder(e *env) {
 		e.releases(held[i%2])
 		held[i%2] = w.lease()
 		if i+1 < len(waiters) {
-			e.want(!waiters[i+1].over(), "two were served for one slot")
+			e.Want(!waiters[i+1].over(), "two were served for one slot")
 		}
 	}
 	e.releases(held...)
@@ -233,7 +233,7 @@ func keysAreApart(e *env) {
 	for i := range 10 {
 		e.releases(b.acquire(e.key(fmt.Sprint("free-", i))))
 	}
-	e.want(!next.over(), "the waiter was served while the key was held")
+	e.Want(!next.over(), "the waiter was served while the key was held")
 	e.releases(holder)
 	e.releases(next.lease())
 }

@@ -20,11 +20,11 @@ var outageCases = []testCase{
 func leaseSurvivesRestart(e *env) {
 	a, b := e.process(), e.process()
 	lease := a.acquire(e.key("k"), lock.TTL(30*time.Second))
-	e.must(e.h.Faults.Kill(), "kill")
-	e.must(e.h.Faults.Restart(), "restart")
-	e.eventually(3*e.patience(), "it is busy again", func() bool {
+	e.Must(e.h.Faults.Kill(), "kill")
+	e.Must(e.h.Faults.Restart(), "restart")
+	e.Eventually(3*e.Patience(), "it is busy again", func() bool {
 		_, err := b.try(e.key("k"))
-		e.want(err != nil, "another was granted the key")
+		e.Want(err != nil, "another was granted the key")
 		return errors.Is(err, lock.ErrNotAcquired)
 	})
 	e.live(lease)
@@ -35,12 +35,12 @@ func backendDies(e *env) {
 	a := e.process()
 	lease := a.acquire(e.key("k"), e.ttl(3))
 	deadline := lease.Deadline()
-	e.must(e.h.Faults.Kill(), "kill")
-	cause := e.ended(lease, e.units(4)+e.patience())
+	e.Must(e.h.Faults.Kill(), "kill")
+	cause := e.ended(lease, e.Units(4)+e.Patience())
 	late := time.Since(deadline)
-	e.must(e.h.Faults.Restart(), "restart")
-	e.is(cause, lock.ErrLost, "the cause")
-	e.want(late < e.units(3), "it ended %v after its deadline", late)
+	e.Must(e.h.Faults.Restart(), "restart")
+	e.Is(cause, lock.ErrLost, "the cause")
+	e.Want(late < e.Units(3), "it ended %v after its deadline", late)
 	_ = lease.Release()
 	e.comeBack(a, e.key("k"))
 }
@@ -50,8 +50,8 @@ func waitersOverRestart(e *env) {
 	holder := a.acquire(e.key("k"), e.ttl(5))
 	first, second := b.queue(e.key("k"), "first"), c.queue(e.key("k"), "second")
 	e.hearsItIsQueued()
-	e.must(e.h.Faults.Kill(), "kill")
-	e.must(e.h.Faults.Restart(), "restart")
+	e.Must(e.h.Faults.Kill(), "kill")
+	e.Must(e.h.Faults.Restart(), "restart")
 	_ = holder.Release()
 	for range 2 {
 		select {
@@ -61,8 +61,8 @@ func waitersOverRestart(e *env) {
 		case <-second.done:
 			e.releases(second.lease())
 			second = first
-		case <-time.After(3 * e.patience()):
-			e.fail("a waiter waits for ever")
+		case <-time.After(3 * e.Patience()):
+			e.Fail("a waiter waits for ever")
 		}
 	}
 }
@@ -72,35 +72,35 @@ const bound = driver.CallTimeout + 2*time.Second
 
 func (e *env) isAway(p *process) {
 	before := time.Now()
-	_, err := p.Acquire(e.ctx, e.key("other"), lock.Wait(time.Minute))
+	_, err := p.Acquire(e.Ctx, e.key("other"), lock.Wait(time.Minute))
 	took := time.Since(before)
-	e.want(isUnavailable(err), "acquire: got %v, want ErrUnavailable", err)
-	e.want(took < bound, "acquire took %v", took)
+	e.Want(isUnavailable(err), "acquire: got %v, want ErrUnavailable", err)
+	e.Want(took < bound, "acquire took %v", took)
 	before = time.Now()
-	_, err = p.TryAcquire(e.ctx, e.key("other"))
-	e.want(isUnavailable(err), "try: got %v, want ErrUnavailable", err)
-	_, err = p.Inspect(e.ctx, e.key("other"))
-	e.want(isUnavailable(err), "inspect: got %v, want ErrUnavailable", err)
-	_, err = p.ForceRelease(e.ctx, e.key("other"), "test")
-	e.want(isUnavailable(err), "force: got %v, want ErrUnavailable", err)
-	e.want(time.Since(before) < 3*bound, "the other calls took %v", time.Since(before))
+	_, err = p.TryAcquire(e.Ctx, e.key("other"))
+	e.Want(isUnavailable(err), "try: got %v, want ErrUnavailable", err)
+	_, err = p.Inspect(e.Ctx, e.key("other"))
+	e.Want(isUnavailable(err), "inspect: got %v, want ErrUnavailable", err)
+	_, err = p.ForceRelease(e.Ctx, e.key("other"), "test")
+	e.Want(isUnavailable(err), "force: got %v, want ErrUnavailable", err)
+	e.Want(time.Since(before) < 3*bound, "the other calls took %v", time.Since(before))
 }
 
 func backendAway(e *env) {
 	p := e.process()
 	p.free(e.key("k"))
-	e.must(e.h.Faults.Kill(), "kill")
+	e.Must(e.h.Faults.Kill(), "kill")
 	e.isAway(p)
-	e.must(e.h.Faults.Restart(), "restart")
+	e.Must(e.h.Faults.Restart(), "restart")
 	e.comeBack(p, e.key("other"))
 }
 
 func backendStopped(e *env) {
 	p := e.process()
 	p.free(e.key("k"))
-	e.must(e.h.Faults.Stop(), "stop")
+	e.Must(e.h.Faults.Stop(), "stop")
 	e.isAway(p)
-	e.must(e.h.Faults.Continue(), "continue")
+	e.Must(e.h.Faults.Continue(), "continue")
 	e.comeBack(p, e.key("other"))
 }
 
@@ -108,12 +108,12 @@ func backendRefuses(e *env) {
 	a, b := e.process(), e.process()
 	a.free(e.key("k"))
 	undo, err := e.h.Faults.Refuse()
-	e.must(err, "refuse")
+	e.Must(err, "refuse")
 	before := time.Now()
-	_, err = a.Acquire(e.ctx, e.key("k"), e.ttl(100))
+	_, err = a.Acquire(e.Ctx, e.key("k"), e.ttl(100))
 	took := time.Since(before)
-	e.must(undo(), "undo")
-	e.want(isUnavailable(err), "acquire: got %v, want ErrUnavailable", err)
-	e.want(took < bound, "acquire took %v", took)
-	b.freeWithin(e.patience(), e.key("k"))
+	e.Must(undo(), "undo")
+	e.Want(isUnavailable(err), "acquire: got %v, want ErrUnavailable", err)
+	e.Want(took < bound, "acquire took %v", took)
+	b.freeWithin(e.Patience(), e.key("k"))
 }

@@ -19,67 +19,67 @@ var ownershipCases = []testCase{
 // succession returns an expired grant and the next grant of the same key.
 func (e *env) succession(a, b driver.Driver) (stale, live driver.Grant) {
 	r := e.request(e.key("k"))
-	r.TTL = e.units(1)
+	r.TTL = e.Units(1)
 	stale = e.grant(a, r)
 	next := e.request(r.Key)
-	next.TTL, next.Wait = e.units(20), -1
-	ctx, cancel := e.bounded()
+	next.TTL, next.Wait = e.Units(20), -1
+	ctx, cancel := e.Bounded()
 	defer cancel()
 	live, err := b.Acquire(ctx, next)
-	e.must(err, "wait for an expired grant")
+	e.Must(err, "wait for an expired grant")
 	return stale, live
 }
 
 // isLive fails the case unless g is the grant that holds its key.
 func (e *env) isLive(d driver.Driver, g driver.Grant) {
 	s := e.inspect(d, g.Key)
-	e.want(len(s.Holders) == 1 && s.Holders[0].Fence == g.Fence, "the holders are %+v, want fence %d", s.Holders, g.Fence)
-	e.must(e.renew(d, g).Err, "renew the live grant")
+	e.Want(len(s.Holders) == 1 && s.Holders[0].Fence == g.Fence, "the holders are %+v, want fence %d", s.Holders, g.Fence)
+	e.Must(e.renew(d, g).Err, "renew the live grant")
 }
 
 func staleRelease(e *env) {
 	a, b := e.driver(), e.driver()
 	stale, live := e.succession(a, b)
 	for range 2 {
-		e.is(e.release(a, stale), driver.ErrLost, "release what has expired")
+		e.Is(e.release(a, stale), driver.ErrLost, "release what has expired")
 	}
 	e.isLive(b, live)
-	e.must(e.release(b, live), "release")
+	e.Must(e.release(b, live), "release")
 }
 
 func staleRenewal(e *env) {
 	a, b := e.driver(), e.driver()
 	stale, live := e.succession(a, b)
-	e.is(e.renew(a, stale).Err, driver.ErrLost, "renew what has expired")
+	e.Is(e.renew(a, stale).Err, driver.ErrLost, "renew what has expired")
 	e.isLive(b, live)
-	e.must(e.release(b, live), "release")
+	e.Must(e.release(b, live), "release")
 }
 
 func expiredStaysExpired(e *env) {
 	d := e.driver()
 	r := e.request(e.key("k"))
-	r.TTL = e.units(1)
+	r.TTL = e.Units(1)
 	g := e.grant(d, r)
-	e.soon("it has expired", func() bool { return len(e.inspect(d, r.Key).Holders) == 0 })
-	e.is(e.renew(d, g).Err, driver.ErrLost, "renew what has expired")
-	e.want(len(e.inspect(d, r.Key).Holders) == 0, "the renewal has brought it back")
+	e.Soon("it has expired", func() bool { return len(e.inspect(d, r.Key).Holders) == 0 })
+	e.Is(e.renew(d, g).Err, driver.ErrLost, "renew what has expired")
+	e.Want(len(e.inspect(d, r.Key).Holders) == 0, "the renewal has brought it back")
 	r.Token = token()
 	next := e.grant(d, r)
-	e.want(next.Fence > g.Fence, "fence %d follows %d", next.Fence, g.Fence)
-	e.must(e.release(d, next), "release")
+	e.Want(next.Fence > g.Fence, "fence %d follows %d", next.Fence, g.Fence)
+	e.Must(e.release(d, next), "release")
 }
 
 func foreignToken(e *env) {
 	a, b := e.driver(), e.driver()
 	r := e.request(e.key("k"))
-	r.TTL = e.units(20)
+	r.TTL = e.Units(20)
 	live := e.grant(a, r)
 	foreign := live
 	foreign.Token = token()
-	e.is(e.renew(b, foreign).Err, driver.ErrLost, "renew another's grant")
-	e.is(e.release(b, foreign), driver.ErrLost, "release another's grant")
+	e.Is(e.renew(b, foreign).Err, driver.ErrLost, "renew another's grant")
+	e.Is(e.release(b, foreign), driver.ErrLost, "release another's grant")
 	e.isLive(a, live)
-	e.must(e.release(a, live), "release")
+	e.Must(e.release(a, live), "release")
 }
 
 func renewalsAreApart(e *env) {
@@ -87,21 +87,21 @@ func renewalsAreApart(e *env) {
 	grants := make([]driver.Grant, 4)
 	for i := range grants {
 		r := e.request(e.key(string(rune('a' + i))))
-		r.TTL = e.units(20)
+		r.TTL = e.Units(20)
 		grants[i] = e.grant(d, r)
 	}
-	e.must(e.release(d, grants[1]), "release")
-	ctx, cancel := e.bounded()
+	e.Must(e.release(d, grants[1]), "release")
+	ctx, cancel := e.Bounded()
 	defer cancel()
 	renewals := d.Renew(ctx, grants)
-	e.want(len(renewals) == len(grants), "%d answers for %d grants", len(renewals), len(grants))
+	e.Want(len(renewals) == len(grants), "%d answers for %d grants", len(renewals), len(grants))
 	for i, r := range renewals {
 		if i == 1 {
-			e.is(r.Err, driver.ErrLost, "renew what was released")
+			e.Is(r.Err, driver.ErrLost, "renew what was released")
 			continue
 		}
-		e.must(r.Err, "renew grant %d", i)
-		e.must(e.release(d, grants[i]), "release grant %d", i)
+		e.Must(r.Err, "renew grant %d", i)
+		e.Must(e.release(d, grants[i]), "release grant %d", i)
 	}
 }
 
@@ -111,12 +111,12 @@ func lostLeaseIsHarmless(e *env) {
 	stale := a.acquire(key, e.ttl(1))
 	defer a.plan.Add(Step{Op: Renew, Err: driver.ErrUnavailable})()
 	live := b.acquire(key)
-	e.want(stale.Context().Err() != nil, "the stale lease has not ended")
-	e.is(context.Cause(stale.Context()), lock.ErrLost, "why the stale lease ended")
-	e.is(stale.Extend(e.ctx, e.units(5)), lock.ErrLost, "extend the stale lease")
-	e.is(stale.Release(), lock.ErrLost, "release the stale lease")
+	e.Want(stale.Context().Err() != nil, "the stale lease has not ended")
+	e.Is(context.Cause(stale.Context()), lock.ErrLost, "why the stale lease ended")
+	e.Is(stale.Extend(e.Ctx, e.Units(5)), lock.ErrLost, "extend the stale lease")
+	e.Is(stale.Release(), lock.ErrLost, "release the stale lease")
 	a.busy(key)
-	e.must(live.Extend(e.ctx, e.units(2)), "extend the live lease")
+	e.Must(live.Extend(e.Ctx, e.Units(2)), "extend the live lease")
 	e.live(live)
 	e.releases(live)
 }

@@ -35,7 +35,7 @@ func grownPool(e *env) {
 	waiter := b.queue(e.key("pool"), "waiter", lock.Slots(1))
 	newcomer := c.acquire(e.key("pool"), lock.Slots(3))
 	got := waiter.lease()
-	e.want(got.Slot() != holder.Slot() && got.Slot() != newcomer.Slot(), "a slot was lent twice")
+	e.Want(got.Slot() != holder.Slot() && got.Slot() != newcomer.Slot(), "a slot was lent twice")
 	e.releases(holder, got, newcomer)
 }
 
@@ -46,14 +46,14 @@ func shrunkPool(e *env) {
 	next := b.queue(e.key("pool"), "next", small)
 	for _, l := range held {
 		e.live(l)
-		e.want(!next.over(), "a pool of one was lent while one of the larger pool was held")
+		e.Want(!next.over(), "a pool of one was lent while one of the larger pool was held")
 		e.releases(l)
 		if l != held[2] {
-			e.never(e.units(0.5), "a pool of one was lent while one of the larger pool was held", next.over)
+			e.Never(e.Units(0.5), "a pool of one was lent while one of the larger pool was held", next.over)
 		}
 	}
 	got := next.lease()
-	e.want(got.Slot() == 0, "a pool of one has slot %d", got.Slot())
+	e.Want(got.Slot() == 0, "a pool of one has slot %d", got.Slot())
 	b.busy(e.key("pool"), small)
 	e.releases(got)
 }
@@ -62,10 +62,10 @@ func lockAndPool(e *env) {
 	a, b, c := e.process(), e.process(), e.process()
 	plain := a.acquire(e.key("k"))
 	slot := b.acquire(e.key("k"), lock.Slots(2))
-	e.want(plain.Slot() == 0 && slot.Slot() == 1, "slots %d and %d, want 0 and 1", plain.Slot(), slot.Slot())
+	e.Want(plain.Slot() == 0 && slot.Slot() == 1, "slots %d and %d, want 0 and 1", plain.Slot(), slot.Slot())
 	next := c.queue(e.key("k"), "next")
 	e.releases(plain)
-	e.never(e.units(0.5), "the lock was granted while a slot of it was held", next.over)
+	e.Never(e.Units(0.5), "the lock was granted while a slot of it was held", next.over)
 	e.releases(slot)
 	e.releases(next.lease())
 	b.free(e.key("k"))
@@ -79,8 +79,8 @@ func resizeIsTold(e *env) {
 		e.releases(a.acquire(e.key("pool"), lock.Slots(4)))
 	}
 	resized := told[lock.PoolResized](b)
-	e.want(len(resized) == 1, "told %d times, want once: %+v", len(resized), resized)
-	e.want(resized[0] == lock.PoolResized{Key: e.key("pool"), Old: 4, New: 6}, "told %+v", resized[0])
+	e.Want(len(resized) == 1, "told %d times, want once: %+v", len(resized), resized)
+	e.Want(resized[0] == lock.PoolResized{Key: e.key("pool"), Old: 4, New: 6}, "told %+v", resized[0])
 	e.releases(keep)
 }
 
@@ -90,14 +90,14 @@ func permitsSurvive(e *env) {
 	processes := e.processes(3)
 	const most = 6
 	believed := newCrowd()
-	e.all(9, func(i int) {
+	e.All(9, func(i int) {
 		for range Scaled(8) {
-			ctx, cancel := context.WithTimeout(e.ctx, rand.N(e.units(2))+e.unit/4)
+			ctx, cancel := context.WithTimeout(e.Ctx, rand.N(e.Units(2))+e.Unit/4)
 			lease, err := processes[i%3].Acquire(ctx, e.key("pool"), lock.Slots(2+rand.IntN(most-1)), e.ttl(1), lock.NoRenew())
 			if err == nil {
 				n := believed.join(lease)
-				e.want(n <= most, "%d are held of a pool that was never larger than %d", n, most)
-				e.sleep(rand.N(e.units(1.5))) // longer than the TTL or the context of some
+				e.Want(n <= most, "%d are held of a pool that was never larger than %d", n, most)
+				e.Sleep(rand.N(e.Units(1.5))) // longer than the TTL or the context of some
 				believed.leave(lease)
 				_ = lease.Release()
 			}
@@ -146,13 +146,13 @@ func driverSaysSize(e *env) {
 		r := e.longRequest(e.key("pool"))
 		r.Slots = size
 		g := e.grant(d, r)
-		e.want(g.Resized == []int{0, 0, 3, 5}[i], "grant %d says the pool had %d", i, g.Resized)
+		e.Want(g.Resized == []int{0, 0, 3, 5}[i], "grant %d says the pool had %d", i, g.Resized)
 		grants = append(grants, g)
 	}
 	s := e.inspect(d, e.key("pool"))
-	e.want(s.Slots == 4 && len(s.Holders) == 4, "the pool is %+v", s)
+	e.Want(s.Slots == 4 && len(s.Holders) == 4, "the pool is %+v", s)
 	for _, g := range grants {
-		e.must(e.release(d, g), "release")
+		e.Must(e.release(d, g), "release")
 	}
 }
 
@@ -162,14 +162,14 @@ func lowestSlot(e *env) {
 	leases := make([]*lock.Lease, 5)
 	for i := range leases {
 		leases[i] = p.acquire(e.key("pool"), pool)
-		e.want(leases[i].Slot() == i, "lease %d has slot %d", i, leases[i].Slot())
+		e.Want(leases[i].Slot() == i, "lease %d has slot %d", i, leases[i].Slot())
 	}
 	for _, i := range []int{4, 1} {
 		e.releases(leases[i])
 	}
 	for _, want := range []int{1, 4} {
 		lease := p.acquire(e.key("pool"), pool)
-		e.want(lease.Slot() == want, "slot %d was lent, want %d", lease.Slot(), want)
+		e.Want(lease.Slot() == want, "slot %d was lent, want %d", lease.Slot(), want)
 		leases[want] = lease
 	}
 	e.releases(leases...)

@@ -21,16 +21,16 @@ func takenByPush(e *env) {
 	a, b := e.process(), e.process()
 	lease := a.acquire(e.key("k"), e.pushTTL())
 	done := lease.Context().Done()
-	_, err := b.ForceRelease(e.ctx, e.key("k"), "test")
-	e.must(err, "force")
+	_, err := b.ForceRelease(e.Ctx, e.key("k"), "test")
+	e.Must(err, "force")
 	renewals := a.plan.Calls(Renew)
 	select {
 	case <-done:
-	case <-time.After(e.units(5)):
-		e.fail("the lease has not ended within %v", e.units(5))
+	case <-time.After(e.Units(5)):
+		e.Fail("the lease has not ended within %v", e.Units(5))
 	}
-	e.want(a.plan.Calls(Renew) <= renewals+1, "it was renewed %d times", a.plan.Calls(Renew)-renewals)
-	e.is(lease.Release(), lock.ErrLost, "release")
+	e.Want(a.plan.Calls(Renew) <= renewals+1, "it was renewed %d times", a.plan.Calls(Renew)-renewals)
+	e.Is(lease.Release(), lock.ErrLost, "release")
 }
 
 // pushTTL returns a TTL whose renewals, at every third of it, are too late to
@@ -39,7 +39,7 @@ func takenByPush(e *env) {
 func (e *env) pushTTL() lock.Option {
 	d := e.driver()
 	g := e.grant(d, e.request(e.key("probe")))
-	e.must(e.release(d, g), "release")
+	e.Must(e.release(d, g), "release")
 	if g.Lost == nil {
 		return e.ttl(9)
 	}
@@ -50,11 +50,11 @@ func takenWithoutPush(e *env) {
 	a, b := e.process(), e.process()
 	defer a.plan.Add(Step{Op: Acquire, Mute: true})()
 	lease := a.acquire(e.key("k"), e.ttl(3))
-	_, err := b.ForceRelease(e.ctx, e.key("k"), "test")
-	e.must(err, "force")
-	cause := e.ended(lease, e.units(2)) // a third of 3, with a reserve
+	_, err := b.ForceRelease(e.Ctx, e.key("k"), "test")
+	e.Must(err, "force")
+	cause := e.ended(lease, e.Units(2)) // a third of 3, with a reserve
 	var lost *lock.LostError
-	e.want(errors.As(cause, &lost) && lost.Cause == lock.Forced, "the cause is %v, want forced", cause)
+	e.Want(errors.As(cause, &lost) && lost.Cause == lock.Forced, "the cause is %v, want forced", cause)
 	_ = lease.Release()
 }
 
@@ -63,10 +63,10 @@ func takenUnrenewed(e *env) {
 	defer a.plan.Add(Step{Op: Acquire, Mute: true})()
 	lease := a.acquire(e.key("k"), e.ttl(12), lock.NoRenew())
 	deadline := lease.Deadline()
-	_, err := b.ForceRelease(e.ctx, e.key("k"), "test")
-	e.must(err, "force")
-	e.ended(lease, e.units(6))
-	e.want(time.Now().Before(deadline), "it ended only with its TTL")
+	_, err := b.ForceRelease(e.Ctx, e.key("k"), "test")
+	e.Must(err, "force")
+	e.ended(lease, e.Units(6))
+	e.Want(time.Now().Before(deadline), "it ended only with its TTL")
 	_ = lease.Release()
 }
 
@@ -74,10 +74,10 @@ func takenUnrenewed(e *env) {
 func takenAndAsked(e *env) {
 	a, b := e.process(), e.process()
 	lease := a.acquire(e.key("k"), e.pushTTL())
-	_, err := b.ForceRelease(e.ctx, e.key("k"), "test")
-	e.must(err, "force")
-	e.eventually(e.units(5), "its context says so", func() bool { return lease.Context().Err() != nil })
-	e.is(context.Cause(lease.Context()), lock.ErrLost, "the cause")
+	_, err := b.ForceRelease(e.Ctx, e.key("k"), "test")
+	e.Must(err, "force")
+	e.Eventually(e.Units(5), "its context says so", func() bool { return lease.Context().Err() != nil })
+	e.Is(context.Cause(lease.Context()), lock.ErrLost, "the cause")
 	_ = lease.Release()
 }
 
@@ -90,11 +90,11 @@ func (e *env) vanishes(lose func(key string) error) {
 	a, b := e.process(), e.process()
 	lease := a.acquire(e.key("k"), e.ttl(3))
 	next := b.queue(e.key("k"), "next")
-	e.must(lose(e.key("k")), "lose the key")
-	cause := e.ended(lease, e.units(2)+time.Second) // the next renewal, with a reserve
-	e.is(cause, lock.ErrLost, "the cause")
+	e.Must(lose(e.key("k")), "lose the key")
+	cause := e.ended(lease, e.Units(2)+time.Second) // the next renewal, with a reserve
+	e.Is(cause, lock.ErrLost, "the cause")
 	_ = lease.Release()
-	got := next.leaseWithin(2 * e.patience())
-	e.want(got.Fence() > lease.Fence(), "fence %d follows %d", got.Fence(), lease.Fence())
+	got := next.leaseWithin(2 * e.Patience())
+	e.Want(got.Fence() > lease.Fence(), "fence %d follows %d", got.Fence(), lease.Fence())
 	e.releases(got)
 }

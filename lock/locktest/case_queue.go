@@ -30,22 +30,22 @@ func oneRemoteWaiter(e *env) {
 	before := b.plan.Calls(Any)
 	var done atomic.Int64
 	for range n {
-		e.async(func() {
-			lease, err := b.Acquire(e.ctx, e.key("k"))
-			e.must(err, "acquire")
+		e.Async(func() {
+			lease, err := b.Acquire(e.Ctx, e.key("k"))
+			e.Must(err, "acquire")
 			e.releases(lease)
 			done.Add(1)
 		})
 	}
-	e.soon("all wait", func() bool { return b.Stats().Waiting == int64(n) })
+	e.Soon("all wait", func() bool { return b.Stats().Waiting == int64(n) })
 	waiters := func() int { return len(e.inspect(d, e.key("k")).Waiters) }
-	e.soon("one waits at the backend", func() bool { return waiters() == 1 })
-	e.never(e.units(1), "more than one waits at the backend", func() bool { return waiters() > 1 })
-	e.want(b.plan.Calls(Any)-before <= 2, "%d waiters made %d calls", n, b.plan.Calls(Any)-before)
+	e.Soon("one waits at the backend", func() bool { return waiters() == 1 })
+	e.Never(e.Units(1), "more than one waits at the backend", func() bool { return waiters() > 1 })
+	e.Want(b.plan.Calls(Any)-before <= 2, "%d waiters made %d calls", n, b.plan.Calls(Any)-before)
 	e.releases(holder)
-	e.eventually(4*e.patience(), "all are served", func() bool { return done.Load() == int64(n) })
+	e.Eventually(4*e.Patience(), "all are served", func() bool { return done.Load() == int64(n) })
 	used := b.plan.Calls(Any) - before
-	e.want(used <= 2*n/8+10, "%d leases in a row cost %d calls", n, used)
+	e.Want(used <= 2*n/8+10, "%d leases in a row cost %d calls", n, used)
 	a.free(e.key("k"))
 }
 
@@ -57,7 +57,7 @@ func eachRemoteWaiter(e *env) {
 		calls = append(calls, b.queue(e.key("k"), fmt.Sprint(i), lock.FIFO()))
 	}
 	waiters := e.inspect(d, e.key("k")).Waiters
-	e.want(len(waiters) == 5, "%d wait at the backend, want 5", len(waiters))
+	e.Want(len(waiters) == 5, "%d wait at the backend, want 5", len(waiters))
 	e.serveInOrder(holder, calls)
 }
 
@@ -67,16 +67,16 @@ func handOnIsFree(e *env) {
 	holder := p.acquire(e.key("k"), e.ttl(60))
 	var done atomic.Int64
 	for range 16 {
-		e.async(func() {
-			lease, err := p.Acquire(e.ctx, e.key("k"), e.ttl(60))
-			e.must(err, "acquire")
+		e.Async(func() {
+			lease, err := p.Acquire(e.Ctx, e.key("k"), e.ttl(60))
+			e.Must(err, "acquire")
 			e.releases(lease)
 			done.Add(1)
 		})
 	}
-	e.soon("all wait", func() bool { return p.Stats().Waiting == 16 })
+	e.Soon("all wait", func() bool { return p.Stats().Waiting == 16 })
 	e.releases(holder)
-	e.soon("all are served", func() bool { return done.Load() == 16 })
+	e.Soon("all are served", func() bool { return done.Load() == 16 })
 	handed := 0
 	for _, a := range told[lock.Acquired](p) {
 		if a.Handed {
@@ -84,9 +84,9 @@ func handOnIsFree(e *env) {
 		}
 	}
 	calls := p.plan.Calls(Any) - before
-	e.want(calls <= 2*(17-handed)+2, "17 leases, %d of them handed on, cost %d calls", handed, calls)
+	e.Want(calls <= 2*(17-handed)+2, "17 leases, %d of them handed on, cost %d calls", handed, calls)
 	if e.h.FakeTime { // otherwise the turn may end first
-		e.want(handed == 16, "%d of 16 were handed on", handed)
+		e.Want(handed == 16, "%d of 16 were handed on", handed)
 	}
 }
 
@@ -113,8 +113,8 @@ func leasesOfTheirOwn(e *env) {
 	e.releases(second)
 	third := longer.lease()
 	tokens[third.Token()] = true
-	e.want(len(tokens) == 3, "three leases have %d tokens", len(tokens))
-	e.soon("the longer one has its own TTL", func() bool { return time.Until(third.Deadline()) > e.units(10) })
+	e.Want(len(tokens) == 3, "three leases have %d tokens", len(tokens))
+	e.Soon("the longer one has its own TTL", func() bool { return time.Until(third.Deadline()) > e.Units(10) })
 	e.releases(third)
 }
 
@@ -130,14 +130,14 @@ func notHandedOn(e *env) {
 		e.releases(first)
 		got := next.lease()
 		// A driver may first grant less than the TTL, until the first renewal.
-		e.soon(name+": it has a TTL of its own", func() bool { return time.Until(got.Deadline()) > e.units(4) })
+		e.Soon(name+": it has a TTL of its own", func() bool { return time.Until(got.Deadline()) > e.Units(4) })
 		e.releases(got)
 		if second != nil {
 			e.releases(second)
 		}
 	}
 	for _, a := range told[lock.Acquired](p) {
-		e.want(!a.Handed, "%q was handed on", a.Key)
+		e.Want(!a.Handed, "%q was handed on", a.Key)
 	}
 }
 
@@ -150,11 +150,11 @@ func outageAnswersAll(e *env) {
 	for range 10 {
 		calls = append(calls, b.ask(e.key("k")))
 	}
-	e.soon("all wait", func() bool { return b.Stats().Waiting == 10 })
+	e.Soon("all wait", func() bool { return b.Stats().Waiting == 10 })
 	close(hold)
 	for _, c := range calls {
 		err := c.refused()
-		e.want(isUnavailable(err), "a waiter got %v, want ErrUnavailable", err)
+		e.Want(isUnavailable(err), "a waiter got %v, want ErrUnavailable", err)
 	}
 	e.releases(holder)
 	b.free(e.key("k"))
@@ -170,16 +170,16 @@ func seenFromInside(e *env) {
 	for _, label := range []string{"one", "two"} {
 		a.queue(e.key("k"), label)
 	}
-	s, err := a.Inspect(e.ctx, e.key("k"))
-	e.must(err, "inspect")
-	e.want(len(s.Holders) == 1 && s.Holders[0].Label == "holder" && s.Holders[0].Fence == holder.Fence(), "the holders are %+v", s.Holders)
+	s, err := a.Inspect(e.Ctx, e.key("k"))
+	e.Must(err, "inspect")
+	e.Want(len(s.Holders) == 1 && s.Holders[0].Label == "holder" && s.Holders[0].Fence == holder.Fence(), "the holders are %+v", s.Holders)
 	h := s.Holders[0].Holder
-	e.want(h.App == "web" && h.Worker == 2 && h.Request == "r-1" && h.PID == os.Getpid() && !h.Since.IsZero(), "the holder is %+v", h)
+	e.Want(h.App == "web" && h.Worker == 2 && h.Request == "r-1" && h.PID == os.Getpid() && !h.Since.IsZero(), "the holder is %+v", h)
 	seen := make(map[string]bool)
 	for _, w := range s.Waiters {
 		seen[w.Label] = true
 	}
-	e.want(seen["one"] && seen["two"] && seen["other"], "the waiters are %+v", s.Waiters)
+	e.Want(seen["one"] && seen["two"] && seen["other"], "the waiters are %+v", s.Waiters)
 	e.releases(holder)
 }
 
@@ -187,7 +187,7 @@ func fixedConnections(e *env) {
 	a, b := e.process(), e.process()
 	count := func() int {
 		n, err := e.h.Faults.Connections(b.opened)
-		e.must(err, "count connections")
+		e.Must(err, "count connections")
 		return n
 	}
 	holder := a.acquire(e.key("k"))
@@ -195,8 +195,8 @@ func fixedConnections(e *env) {
 	for range 500 {
 		b.ask(e.key("k"))
 	}
-	e.soon("all wait", func() bool { return b.Stats().Waiting == 500 })
-	e.want(count() <= 5, "500 waiters have %d connections", count())
+	e.Soon("all wait", func() bool { return b.Stats().Waiting == 500 })
+	e.Want(count() <= 5, "500 waiters have %d connections", count())
 	e.releases(holder)
 }
 
@@ -209,14 +209,14 @@ func manyKeys(e *env) {
 		holders[i] = a.acquire(key, e.ttl(100))
 		waiters[i] = b.ask(key, e.ttl(100))
 	}
-	e.soon("all wait", func() bool { return b.Stats().Waiting == int64(n) })
+	e.Soon("all wait", func() bool { return b.Stats().Waiting == int64(n) })
 	e.releases(holders...)
 	for _, w := range waiters {
-		e.releases(w.leaseWithin(2 * e.patience()))
+		e.releases(w.leaseWithin(2 * e.Patience()))
 	}
-	e.soon("nothing is left", func() bool {
-		states, err := a.List(e.ctx, e.key(""))
-		e.must(err, "list")
+	e.Soon("nothing is left", func() bool {
+		states, err := a.List(e.Ctx, e.key(""))
+		e.Must(err, "list")
 		return len(states) == 0
 	})
 }

@@ -26,35 +26,35 @@ var releaseCases = []testCase{
 
 func cancelledStillReleases(e *env) {
 	a, b := e.process(), e.process()
-	ctx, cancel := context.WithCancel(e.ctx)
+	ctx, cancel := context.WithCancel(e.Ctx)
 	lease, err := a.Acquire(ctx, e.key("k"), e.ttl(30))
-	e.must(err, "acquire")
+	e.Must(err, "acquire")
 	cancel()
-	e.must(lease.Release(), "release under a cancelled context")
-	b.freeWithin(e.units(5), e.key("k"))
+	e.Must(lease.Release(), "release under a cancelled context")
+	b.freeWithin(e.Units(5), e.key("k"))
 }
 
 func releaseFollowsWork(e *env) {
 	a, b := e.process(), e.process()
-	ctx, cancel := context.WithCancel(e.ctx)
+	ctx, cancel := context.WithCancel(e.Ctx)
 	inside, done := make(chan struct{}), make(chan struct{})
 	var returned time.Time
-	e.async(func() {
+	e.Async(func() {
 		defer close(done)
 		_ = a.With(ctx, e.key("k"), func(ctx context.Context) error {
 			close(inside)
-			e.await(ctx.Done(), "fn's context ends")
-			e.pass(4) // longer than its TTL
+			e.Await(ctx.Done(), "fn's context ends")
+			e.Pass(4) // longer than its TTL
 			returned = time.Now()
 			return ctx.Err()
 		}, e.ttl(2))
 	})
-	e.await(inside, "fn runs")
+	e.Await(inside, "fn runs")
 	next := b.queue(e.key("k"), "next")
 	cancel()
-	e.releases(next.leaseWithin(2 * e.patience()))
-	e.await(done, "With returns")
-	e.want(!next.when.Before(returned), "the key was granted %v before its holder had returned", returned.Sub(next.when))
+	e.releases(next.leaseWithin(2 * e.Patience()))
+	e.Await(done, "With returns")
+	e.Want(!next.when.Before(returned), "the key was granted %v before its holder had returned", returned.Sub(next.when))
 }
 
 func hungRelease(e *env) {
@@ -62,12 +62,12 @@ func hungRelease(e *env) {
 	lease := a.acquire(e.key("k"), e.ttl(40))
 	heal := a.plan.Add(Step{Op: Release, Hang: true})
 	before := time.Now()
-	e.is(lease.Release(), lock.ErrUnavailable, "release")
+	e.Is(lease.Release(), lock.ErrUnavailable, "release")
 	took := time.Since(before)
-	e.want(took <= 2*driver.CallTimeout, "release took %v", took)
+	e.Want(took <= 2*driver.CallTimeout, "release took %v", took)
 	b.busy(e.key("k"))
 	heal()
-	b.freeWithin(e.units(20)+3*driver.CallTimeout, e.key("k"))
+	b.freeWithin(e.Units(20)+3*driver.CallTimeout, e.key("k"))
 }
 
 func failedRelease(e *env) {
@@ -75,30 +75,30 @@ func failedRelease(e *env) {
 	lease := a.acquire(e.key("k"), e.ttl(60))
 	a.plan.Add(Step{Op: Release, Err: errUnreachable, Times: 4})
 	err := lease.Release()
-	e.is(err, lock.ErrUnavailable, "release")
-	e.is(err, errUnreachable, "release hides why")
-	e.must(lease.Release(), "release again")
-	b.freeWithin(e.units(20)+4*time.Second, e.key("k"))
-	e.want(len(told[lock.ReleaseFailed](a)) > 0, "the observer was not told")
+	e.Is(err, lock.ErrUnavailable, "release")
+	e.Is(err, errUnreachable, "release hides why")
+	e.Must(lease.Release(), "release again")
+	b.freeWithin(e.Units(20)+4*time.Second, e.key("k"))
+	e.Want(len(told[lock.ReleaseFailed](a)) > 0, "the observer was not told")
 }
 
 func releaseGivesUp(e *env) {
 	a, b := e.process(), e.process()
 	lease := a.acquire(e.key("k"), e.ttl(2))
 	a.plan.Add(Step{Op: Release, Err: errUnreachable})
-	e.is(lease.Release(), lock.ErrUnavailable, "release")
-	b.freeWithin(e.units(3)+time.Second, e.key("k"))
-	e.pass(1)
+	e.Is(lease.Release(), lock.ErrUnavailable, "release")
+	b.freeWithin(e.Units(3)+time.Second, e.key("k"))
+	e.Pass(1)
 	calls := a.plan.Calls(Release)
-	e.never(e.units(3)+2*time.Second, "it is still being released", func() bool { return a.plan.Calls(Release) > calls })
+	e.Never(e.Units(3)+2*time.Second, "it is still being released", func() bool { return a.plan.Calls(Release) > calls })
 }
 
 func secondReleaseIsNothing(e *env) {
 	a := e.process()
 	lease := a.acquire(e.key("k"), e.ttl(1), lock.NoRenew())
-	e.ended(lease, e.patience())
-	e.is(lease.Release(), lock.ErrLost, "the first release")
-	e.must(lease.Release(), "the second release")
+	e.ended(lease, e.Patience())
+	e.Is(lease.Release(), lock.ErrLost, "the first release")
+	e.Must(lease.Release(), "the second release")
 	lease = a.acquire(e.key("k"))
 	e.releases(lease, lease, lease)
 }
@@ -107,11 +107,11 @@ func manyReleases(e *env) {
 	a, b, c := e.process(), e.process(), e.process()
 	lease := a.acquire(e.key("k"))
 	next := b.queue(e.key("k"), "next")
-	e.all(100, func(int) { e.releases(lease) })
+	e.All(100, func(int) { e.releases(lease) })
 	got := next.lease()
 	c.busy(e.key("k"))
 	e.live(got)
-	e.want(a.plan.Calls(Release) <= 1, "%d releases were sent", a.plan.Calls(Release))
+	e.Want(a.plan.Calls(Release) <= 1, "%d releases were sent", a.plan.Calls(Release))
 	e.releases(got)
 	c.free(e.key("k"))
 }
@@ -120,7 +120,7 @@ func manyReleasesOfASlot(e *env) {
 	a, b := e.process(), e.process()
 	pool := lock.Slots(2)
 	one, two := a.acquire(e.key("pool"), pool), a.acquire(e.key("pool"), pool)
-	e.all(100, func(int) { e.releases(one) })
+	e.All(100, func(int) { e.releases(one) })
 	three := b.acquire(e.key("pool"), pool)
 	b.busy(e.key("pool"), pool)
 	e.releases(two, three)
@@ -132,13 +132,13 @@ func releaseReplyLost(e *env) {
 	next := b.queue(e.key("k"), "next")
 	a.plan.Add(Step{Op: Release, Executed: true, Err: errUnreachable, Times: 2})
 	err := lease.Release()
-	e.want(err == nil || isUnavailable(err), "release: %v", err)
+	e.Want(err == nil || isUnavailable(err), "release: %v", err)
 	got := next.lease()
-	e.soon("the release is repeated", func() bool { return a.plan.Calls(Release) >= 3 })
-	e.must(lease.Release(), "release again")
+	e.Soon("the release is repeated", func() bool { return a.plan.Calls(Release) >= 3 })
+	e.Must(lease.Release(), "release again")
 	e.live(got)
 	a.busy(e.key("k"))
-	e.want(len(told[lock.Lost](a)) == 0, "a release whose reply was lost was told as a loss")
+	e.Want(len(told[lock.Lost](a)) == 0, "a release whose reply was lost was told as a loss")
 	e.releases(got)
 }
 
@@ -146,12 +146,12 @@ func renewalAfterRelease(e *env) {
 	a, b := e.process(), e.process()
 	lease := a.acquire(e.key("k"), e.ttl(6))
 	// The renewal after two units arrives at most one unit later.
-	a.plan.Add(Step{Op: Renew, Delay: e.units(1), Times: 1})
-	e.soon("it is being renewed", func() bool { return a.plan.Calls(Renew) == 1 })
+	a.plan.Add(Step{Op: Renew, Delay: e.Units(1), Times: 1})
+	e.Soon("it is being renewed", func() bool { return a.plan.Calls(Renew) == 1 })
 	e.releases(lease)
-	e.never(e.units(3), "the release was undone", func() bool {
-		s, err := b.Inspect(e.ctx, e.key("k"))
-		e.must(err, "inspect")
+	e.Never(e.Units(3), "the release was undone", func() bool {
+		s, err := b.Inspect(e.Ctx, e.key("k"))
+		e.Must(err, "inspect")
 		return len(s.Holders) > 0
 	})
 	b.free(e.key("k"))
@@ -164,15 +164,15 @@ func releaseRacesRenewal(e *env) {
 		r.Token = token()
 		g := e.grant(d, r)
 		renewed := make(chan struct{})
-		e.async(func() {
+		e.Async(func() {
 			defer close(renewed)
 			e.renew(d, g)
 		})
-		e.must(e.release(d, g), "release")
-		e.await(renewed, "the renewal returns")
+		e.Must(e.release(d, g), "release")
+		e.Await(renewed, "the renewal returns")
 		s := e.inspect(d, r.Key)
-		e.want(len(s.Holders) == 0, "after its release it is held by %+v", s.Holders)
-		e.is(e.renew(d, g).Err, driver.ErrLost, "renew what was released")
+		e.Want(len(s.Holders) == 0, "after its release it is held by %+v", s.Holders)
+		e.Is(e.renew(d, g).Err, driver.ErrLost, "renew what was released")
 	}
 }
 
@@ -185,11 +185,11 @@ func nothingRenewedAfterRelease(e *env) {
 	cancelled := p.ask(e.key("held"))
 	cancelled.cancel()
 	_ = cancelled.refused()
-	e.soon("it is renewed", func() bool { return p.plan.Calls(Renew) > 0 })
+	e.Soon("it is renewed", func() bool { return p.plan.Calls(Renew) > 0 })
 	e.releases(held)
-	e.pass(1)
+	e.Pass(1)
 	calls := p.plan.Calls(Renew)
-	e.never(e.units(3), "something is renewed still", func() bool { return p.plan.Calls(Renew) > calls })
+	e.Never(e.Units(3), "something is renewed still", func() bool { return p.plan.Calls(Renew) > calls })
 }
 
 func releasedIsOver(e *env) {
@@ -198,7 +198,7 @@ func releasedIsOver(e *env) {
 	ctx := lease.Context()
 	e.live(lease)
 	e.releases(lease)
-	e.want(ctx.Err() != nil, "the context of a released lease goes on")
-	e.is(lease.Extend(e.ctx, e.units(2)), lock.ErrLost, "extend a released lease")
+	e.Want(ctx.Err() != nil, "the context of a released lease goes on")
+	e.Is(lease.Extend(e.Ctx, e.Units(2)), lock.ErrLost, "extend a released lease")
 	p.free(e.key("k"))
 }

@@ -36,11 +36,11 @@ func sameRequestTwice(e *env) {
 	first := e.grant(d, r)
 	for range 3 {
 		again := e.grant(d, r)
-		e.want(again.Fence == first.Fence && again.Slot == first.Slot, "got %+v, and again %+v", first, again)
+		e.Want(again.Fence == first.Fence && again.Slot == first.Slot, "got %+v, and again %+v", first, again)
 	}
-	e.must(e.release(d, first), "release")
+	e.Must(e.release(d, first), "release")
 	r.Token = token()
-	e.must(e.release(d, e.grant(d, r)), "release the next")
+	e.Must(e.release(d, e.grant(d, r)), "release the next")
 }
 
 func oneSlotForOneToken(e *env) {
@@ -50,26 +50,26 @@ func oneSlotForOneToken(e *env) {
 	e.grant(d, r)
 	e.grant(d, r)
 	held := e.inspect(d, r.Key).Holders
-	e.want(len(held) == 1, "one token holds %d slots", len(held))
+	e.Want(len(held) == 1, "one token holds %d slots", len(held))
 	r.Token = token()
 	e.grant(d, r)
 	r.Token = token()
-	_, err := d.Acquire(e.ctx, r)
-	e.is(err, driver.ErrNotAcquired, "a third token in a pool of two")
+	_, err := d.Acquire(e.Ctx, r)
+	e.Is(err, driver.ErrNotAcquired, "a third token in a pool of two")
 }
 
 func requestAfterRelease(e *env) {
 	d, other := e.driver(), e.driver()
 	r := e.request(e.key("k"))
-	e.is(e.release(d, driver.Grant{Key: r.Key, Token: r.Token}), driver.ErrLost, "release what was never asked for")
+	e.Is(e.release(d, driver.Grant{Key: r.Key, Token: r.Token}), driver.ErrLost, "release what was never asked for")
 	for _, late := range []driver.Driver{d, other} {
-		ctx, cancel := e.bounded()
+		ctx, cancel := e.Bounded()
 		g, err := late.Acquire(ctx, r)
 		cancel()
-		e.want(err != nil, "a request that was withdrawn got fence %d", g.Fence)
+		e.Want(err != nil, "a request that was withdrawn got fence %d", g.Fence)
 	}
 	s := e.inspect(d, r.Key)
-	e.want(len(s.Holders)+len(s.Waiters) == 0, "it has left %+v", s)
+	e.Want(len(s.Holders)+len(s.Waiters) == 0, "it has left %+v", s)
 }
 
 func releaseWithdraws(e *env) {
@@ -78,64 +78,64 @@ func releaseWithdraws(e *env) {
 	r := e.longRequest(held.Key)
 	r.Wait = -1
 	done := make(chan error, 1)
-	ctx, cancel := context.WithCancel(e.ctx)
+	ctx, cancel := context.WithCancel(e.Ctx)
 	defer cancel()
-	e.async(func() {
+	e.Async(func() {
 		_, err := other.Acquire(ctx, r)
 		done <- err
 	})
-	e.soon("it is queued", func() bool { return len(e.inspect(d, r.Key).Waiters) == 1 })
-	e.must(e.release(other, driver.Grant{Key: r.Key, Token: r.Token}), "withdraw")
-	e.soon("nothing is queued", func() bool { return len(e.inspect(d, r.Key).Waiters) == 0 })
+	e.Soon("it is queued", func() bool { return len(e.inspect(d, r.Key).Waiters) == 1 })
+	e.Must(e.release(other, driver.Grant{Key: r.Key, Token: r.Token}), "withdraw")
+	e.Soon("nothing is queued", func() bool { return len(e.inspect(d, r.Key).Waiters) == 0 })
 	cancel()
 	select {
 	case err := <-done:
-		e.want(err != nil, "the withdrawn request was granted")
-	case <-time.After(e.patience()):
-		e.fail("the withdrawn request has not returned")
+		e.Want(err != nil, "the withdrawn request was granted")
+	case <-time.After(e.Patience()):
+		e.Fail("the withdrawn request has not returned")
 	}
-	e.must(e.release(d, held), "release")
-	e.want(len(e.inspect(d, held.Key).Holders) == 0, "the withdrawn request has the key")
+	e.Must(e.release(d, held), "release")
+	e.Want(len(e.inspect(d, held.Key).Holders) == 0, "the withdrawn request has the key")
 }
 
 // longRequest returns a request whose TTL is longer than any case.
 func (e *env) longRequest(key string) driver.Request {
 	r := e.request(key)
-	r.TTL = e.units(100)
+	r.TTL = e.Units(100)
 	return r
 }
 
 func acquireReplyLost(e *env) {
 	a, b := e.process(), e.process()
 	a.plan.Add(Step{Op: Acquire, Executed: true, Err: errUnreachable, Times: 1})
-	lease, err := a.Acquire(e.ctx, e.key("k"), e.ttl(100))
-	e.want(lease == nil, "a call whose reply was lost has a lease")
-	e.want(isUnavailable(err) && errors.Is(err, errUnreachable), "got %v, want ErrUnavailable with its reason", err)
-	b.freeWithin(e.units(20)+time.Second, e.key("k"))
+	lease, err := a.Acquire(e.Ctx, e.key("k"), e.ttl(100))
+	e.Want(lease == nil, "a call whose reply was lost has a lease")
+	e.Want(isUnavailable(err) && errors.Is(err, errUnreachable), "got %v, want ErrUnavailable with its reason", err)
+	b.freeWithin(e.Units(20)+time.Second, e.key("k"))
 }
 
 func cancelledBeforeReply(e *env) {
 	a, b := e.process(), e.process()
 	a.plan.Add(Step{Op: Acquire, Executed: true, Hang: true, Times: 1})
 	call := a.ask(e.key("k"), e.ttl(100))
-	e.soon("it is held", func() bool {
-		s, err := b.Inspect(e.ctx, e.key("k"))
-		e.must(err, "inspect")
+	e.Soon("it is held", func() bool {
+		s, err := b.Inspect(e.Ctx, e.key("k"))
+		e.Must(err, "inspect")
 		return len(s.Holders) == 1
 	})
 	call.cancel()
-	e.is(call.refused(), context.Canceled, "the cancelled call")
-	b.freeWithin(e.units(20)+time.Second, e.key("k"))
+	e.Is(call.refused(), context.Canceled, "the cancelled call")
+	b.freeWithin(e.Units(20)+time.Second, e.key("k"))
 }
 
 func lateAcquire(e *env) {
 	a, b := e.process(), e.process()
-	a.plan.Add(Step{Op: Acquire, Times: 1, Err: errUnreachable, Late: e.units(1)})
-	_, err := a.Acquire(e.ctx, e.key("k"), e.ttl(100))
-	e.want(isUnavailable(err), "got %v, want ErrUnavailable", err)
-	e.never(e.units(3), "the request that came late was granted", func() bool {
-		s, err := b.Inspect(e.ctx, e.key("k"))
-		e.must(err, "inspect")
+	a.plan.Add(Step{Op: Acquire, Times: 1, Err: errUnreachable, Late: e.Units(1)})
+	_, err := a.Acquire(e.Ctx, e.key("k"), e.ttl(100))
+	e.Want(isUnavailable(err), "got %v, want ErrUnavailable", err)
+	e.Never(e.Units(3), "the request that came late was granted", func() bool {
+		s, err := b.Inspect(e.Ctx, e.key("k"))
+		e.Must(err, "inspect")
 		return len(s.Holders) > 0
 	})
 	b.free(e.key("k"))
@@ -145,9 +145,9 @@ func cleanUpPersists(e *env) {
 	a, b := e.process(), e.process()
 	a.plan.Add(Step{Op: Acquire, Executed: true, Err: errUnreachable, Times: 1})
 	a.plan.Add(Step{Op: Release, Err: errUnreachable, Times: 3})
-	_, err := a.Acquire(e.ctx, e.key("k"), e.ttl(100))
-	e.want(isUnavailable(err), "got %v, want ErrUnavailable", err)
-	b.freeWithin(e.units(40)+4*time.Second, e.key("k"))
+	_, err := a.Acquire(e.Ctx, e.key("k"), e.ttl(100))
+	e.Want(isUnavailable(err), "got %v, want ErrUnavailable", err)
+	b.freeWithin(e.Units(40)+4*time.Second, e.key("k"))
 }
 
 func renewReplyLost(e *env) {
@@ -155,10 +155,10 @@ func renewReplyLost(e *env) {
 	lease := a.acquire(e.key("k"), e.ttl(3))
 	a.plan.Add(Step{Op: Renew, Executed: true, Err: errUnreachable, Times: 2})
 	fence := lease.Fence()
-	e.soon("it was renewed", func() bool { return a.plan.Calls(Renew) >= 4 })
+	e.Soon("it was renewed", func() bool { return a.plan.Calls(Renew) >= 4 })
 	e.live(lease)
 	b.busy(e.key("k"))
-	e.want(lease.Fence() == fence && len(told[lock.Lost](a)) == 0, "the lease was changed")
+	e.Want(lease.Fence() == fence && len(told[lock.Lost](a)) == 0, "the lease was changed")
 	e.releases(lease)
 }
 
@@ -168,26 +168,26 @@ func anyReplyLost(e *env) {
 	a, b := e.process(), e.process()
 	for round := range 3 {
 		key := e.key(fmt.Sprint("k", round))
-		e.must(e.h.Faults.DropReply(a.opened, Acquire), "drop a reply")
-		lease, err := a.Acquire(e.ctx, key, e.ttl(6))
+		e.Must(e.h.Faults.DropReply(a.opened, Acquire), "drop a reply")
+		lease, err := a.Acquire(e.Ctx, key, e.ttl(6))
 		if err != nil {
-			e.want(isUnavailable(err), "acquire: %v", err)
-			b.freeWithin(e.units(4)+2*time.Second, key)
+			e.Want(isUnavailable(err), "acquire: %v", err)
+			b.freeWithin(e.Units(4)+2*time.Second, key)
 			lease = a.acquire(key, e.ttl(6))
 		}
-		s, err := b.Inspect(e.ctx, key)
-		e.must(err, "inspect")
-		e.want(len(s.Holders) == 1 && s.Holders[0].Fence == lease.Fence(), "the holders are %+v, want fence %d", s.Holders, lease.Fence())
-		e.must(e.h.Faults.DropReply(a.opened, Renew), "drop a reply")
+		s, err := b.Inspect(e.Ctx, key)
+		e.Must(err, "inspect")
+		e.Want(len(s.Holders) == 1 && s.Holders[0].Fence == lease.Fence(), "the holders are %+v, want fence %d", s.Holders, lease.Fence())
+		e.Must(e.h.Faults.DropReply(a.opened, Renew), "drop a reply")
 		renewals := a.plan.Calls(Renew)
-		e.soon("it is renewed", func() bool { return a.plan.Calls(Renew) >= renewals+2 })
+		e.Soon("it is renewed", func() bool { return a.plan.Calls(Renew) >= renewals+2 })
 		e.live(lease)
 		next := b.queue(key, "next")
-		e.must(e.h.Faults.DropReply(a.opened, Release), "drop a reply")
+		e.Must(e.h.Faults.DropReply(a.opened, Release), "drop a reply")
 		err = lease.Release()
-		e.want(err == nil || isUnavailable(err), "release: %v", err)
-		got := next.leaseWithin(e.units(4) + 2*time.Second)
-		e.must(lease.Release(), "release again")
+		e.Want(err == nil || isUnavailable(err), "release: %v", err)
+		got := next.leaseWithin(e.Units(4) + 2*time.Second)
+		e.Must(lease.Release(), "release again")
 		e.live(got)
 		e.releases(got)
 	}
@@ -195,41 +195,41 @@ func anyReplyLost(e *env) {
 
 func duplicateAcquire(e *env) {
 	a, b := e.process(), e.process()
-	late := e.units(1)
-	e.must(e.h.Faults.DropReply(a.opened, Acquire), "drop a reply")
-	e.must(e.h.Faults.Duplicate(a.opened, Acquire, late), "duplicate")
+	late := e.Units(1)
+	e.Must(e.h.Faults.DropReply(a.opened, Acquire), "drop a reply")
+	e.Must(e.h.Faults.Duplicate(a.opened, Acquire, late), "duplicate")
 	lease := a.acquire(e.key("k"), e.ttl(100))
 	e.releases(lease)
-	e.sleep(2 * late)
+	e.Sleep(2 * late)
 	// The duplicate may hold the key for as long as no process confirms its
 	// grant.
 	b.freeWithin(3*time.Second, e.key("k"))
 	fence := b.acquire(e.key("k"))
-	e.want(fence.Fence() > lease.Fence(), "fence %d follows %d", fence.Fence(), lease.Fence())
+	e.Want(fence.Fence() > lease.Fence(), "fence %d follows %d", fence.Fence(), lease.Fence())
 	e.releases(fence)
 }
 
 func forgottenScripts(e *env) {
 	a, b := e.process(), e.process()
-	forget := func() { e.must(e.h.Faults.ForgetScripts(), "forget scripts") }
+	forget := func() { e.Must(e.h.Faults.ForgetScripts(), "forget scripts") }
 	forget()
 	lease := a.acquire(e.key("k"), e.ttl(2))
 	forget()
 	next := b.queue(e.key("k"), "next")
 	forget()
 	renewals := a.plan.Calls(Renew)
-	e.soon("it is renewed", func() bool { return a.plan.Calls(Renew) >= renewals+2 })
+	e.Soon("it is renewed", func() bool { return a.plan.Calls(Renew) >= renewals+2 })
 	e.live(lease)
 	forget()
-	e.must(lease.Extend(e.ctx, e.units(2)), "extend")
+	e.Must(lease.Extend(e.Ctx, e.Units(2)), "extend")
 	forget()
 	e.releases(lease)
 	got := next.lease()
 	forget()
-	n, err := a.ForceRelease(e.ctx, e.key("k"), "test")
-	e.must(err, "force")
-	e.want(n == 1, "forced %d, want 1", n)
-	e.is(e.ended(got, e.patience()), lock.ErrLost, "the cause")
+	n, err := a.ForceRelease(e.Ctx, e.key("k"), "test")
+	e.Must(err, "force")
+	e.Want(n == 1, "forced %d, want 1", n)
+	e.Is(e.ended(got, e.Patience()), lock.ErrLost, "the cause")
 	_ = got.Release()
 	forget()
 	a.free(e.key("k"))

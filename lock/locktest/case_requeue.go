@@ -27,17 +27,17 @@ func placesOverFlush(e *env) {
 		}
 		e.hearsItIsQueued()
 		newcomer := processes[waiters+1]
-		e.must(e.h.Faults.Flush(), "flush")
+		e.Must(e.h.Faults.Flush(), "flush")
 		holder, err := newcomer.try(key, e.ttl(200))
 		if err != nil { // a waiter was faster; on a busy machine this happens
 			e.leave(queue)
 			continue
 		}
-		e.soon("all waiters are back", func() bool { return len(e.inspect(newcomer.opened, key).Waiters) == waiters })
+		e.Soon("all waiters are back", func() bool { return len(e.inspect(newcomer.opened, key).Waiters) == waiters })
 		e.serveInOrder(holder, queue)
 		return
 	}
-	e.fail("in %d rounds a waiter was served before the others were back", rounds)
+	e.Fail("in %d rounds a waiter was served before the others were back", rounds)
 }
 
 // leave ends calls, with or without a lease.
@@ -46,7 +46,7 @@ func (e *env) leave(calls []*asked) {
 		c.cancel()
 	}
 	for _, c := range calls {
-		c.wait(e.patience())
+		c.wait(e.Patience())
 		if c.err == nil {
 			_ = c.got.Release() // lost or not, the key is not used again
 		}
@@ -58,21 +58,21 @@ func (e *env) leave(calls []*asked) {
 func silentWaiter(e *env) {
 	holder, cut, next := e.process(), e.process(), e.process()
 	lease := holder.acquire(e.key("k"), e.ttl(100))
-	ctx, cancel := context.WithCancel(e.ctx)
+	ctx, cancel := context.WithCancel(e.Ctx)
 	defer cancel()
 	first := cut.askWith(ctx, e.key("k"), e.ttl(2))
-	e.soon("it is queued", func() bool { return len(e.inspect(holder.opened, e.key("k")).Waiters) == 1 })
+	e.Soon("it is queued", func() bool { return len(e.inspect(holder.opened, e.key("k")).Waiters) == 1 })
 	second := next.queue(e.key("k"), "next", e.ttl(100))
 	e.hearsItIsQueued()
 	heal, err := e.h.Faults.Partition(cut.opened)
-	e.must(err, "partition")
+	e.Must(err, "partition")
 	start := time.Now()
 	e.releases(lease)
-	got := second.leaseWithin(2 * e.patience())
+	got := second.leaseWithin(2 * e.Patience())
 	took := time.Since(start)
-	e.want(took < 2*time.Second+e.patience()/2, "the next waiter was served after %v", took)
+	e.Want(took < 2*time.Second+e.Patience()/2, "the next waiter was served after %v", took)
 	e.releases(got)
 	cancel()
-	e.must(heal(), "heal")
+	e.Must(heal(), "heal")
 	_ = first.refused()
 }

@@ -25,8 +25,8 @@ func shortWait(e *env) {
 	defer p.plan.Add(Step{Op: Acquire, Delay: 20 * time.Millisecond})()
 	for _, wait := range []time.Duration{0, time.Microsecond, time.Millisecond} {
 		for i := range 5 {
-			lease, err := p.Acquire(e.ctx, e.key("k"), lock.Wait(wait))
-			e.must(err, "acquire a free key with a wait of %v, attempt %d", wait, i)
+			lease, err := p.Acquire(e.Ctx, e.key("k"), lock.Wait(wait))
+			e.Must(err, "acquire a free key with a wait of %v, attempt %d", wait, i)
 			e.releases(lease)
 		}
 	}
@@ -42,7 +42,7 @@ func waitEnds(e *env) {
 	if e.keeps("L15") {
 		ways["pool"] = []lock.Option{lock.Slots(2)}
 	}
-	wait := e.units(4)
+	wait := e.Units(4)
 	var calls []*asked
 	began := time.Now()
 	for name, opts := range ways {
@@ -55,36 +55,36 @@ func waitEnds(e *env) {
 	}
 	late := time.Since(began) // of the last call
 	for _, c := range calls {
-		e.is(c.refused(), lock.ErrNotAcquired, "wait for %q", c.key)
+		e.Is(c.refused(), lock.ErrNotAcquired, "wait for %q", c.key)
 		took := c.when.Sub(began)
-		e.want(took >= wait, "%q: a wait of %v ended after %v", c.key, wait, took)
-		e.want(took-late <= wait*3/2, "%q: a wait of %v took %v", c.key, wait, took-late)
+		e.Want(took >= wait, "%q: a wait of %v ended after %v", c.key, wait, took)
+		e.Want(took-late <= wait*3/2, "%q: a wait of %v took %v", c.key, wait, took-late)
 	}
 }
 
 func busyHolders(e *env) {
 	a, b := e.process(), e.process()
-	ttl := e.units(40)
+	ttl := e.Units(40)
 	held := a.acquire(e.key("k"), lock.TTL(ttl), lock.Label("holder"))
 	check := func(err error, want ...*lock.Lease) {
 		busy, ok := errors.AsType[*lock.NotAcquiredError](err)
-		e.want(ok && len(busy.Holders) == len(want), "got %v, want %d holders", err, len(want))
+		e.Want(ok && len(busy.Holders) == len(want), "got %v, want %d holders", err, len(want))
 		for i, h := range busy.Holders {
-			e.want(h.Slot == want[i].Slot() && h.Fence == want[i].Fence(), "holder %d is %+v, want slot %d and fence %d", i, h, want[i].Slot(), want[i].Fence())
-			e.want(ttl/2 < h.Left && h.Left <= ttl, "holder %d has %v left of %v", i, h.Left, ttl)
-			e.want(h.Label == "holder", "holder %d is %v", i, h.Holder)
+			e.Want(h.Slot == want[i].Slot() && h.Fence == want[i].Fence(), "holder %d is %+v, want slot %d and fence %d", i, h, want[i].Slot(), want[i].Fence())
+			e.Want(ttl/2 < h.Left && h.Left <= ttl, "holder %d has %v left of %v", i, h.Left, ttl)
+			e.Want(h.Label == "holder", "holder %d is %v", i, h.Holder)
 		}
 	}
 	// A grant that is pushed lives 2 s until its first renewal.
 	renewed := func(key string) {
-		e.soon("the holders of "+key+" have their TTL", func() bool {
+		e.Soon("the holders of "+key+" have their TTL", func() bool {
 			return !slices.ContainsFunc(e.inspect(b.opened, key).Holders, func(h lock.Holding) bool { return h.Left <= ttl/2 })
 		})
 	}
 	renewed(e.key("k"))
 	_, err := b.try(e.key("k"))
 	check(err, held)
-	_, err = b.Acquire(e.ctx, e.key("k"), lock.Wait(e.unit/4))
+	_, err = b.Acquire(e.Ctx, e.key("k"), lock.Wait(e.Unit/4))
 	check(err, held)
 	if e.keeps("L15") {
 		pool := []lock.Option{lock.Slots(2), lock.TTL(ttl), lock.Label("holder")}
@@ -92,7 +92,7 @@ func busyHolders(e *env) {
 		renewed(e.key("pool"))
 		_, err = b.try(e.key("pool"), pool[0])
 		check(err, one, two)
-		_, err = b.Acquire(e.ctx, e.key("pool"), pool[0], lock.Wait(e.unit/4))
+		_, err = b.Acquire(e.Ctx, e.key("pool"), pool[0], lock.Wait(e.Unit/4))
 		check(err, one, two)
 		e.releases(one, two)
 	}
@@ -104,15 +104,15 @@ func busyHolders(e *env) {
 func silentIsNotBusy(e *env) {
 	a, b := e.process(), e.process()
 	holder := a.acquire(e.key("k"), e.ttl(100))
-	wait := 5*time.Second + e.units(1)
+	wait := 5*time.Second + e.Units(1)
 	call := b.ask(e.key("k"), lock.Wait(wait), lock.Label("cut off"))
 	b.isQueued(e.key("k"), "cut off")
 	e.hearsItIsQueued()
 	heal, err := e.h.Faults.Partition(b.opened)
-	e.must(err, "partition")
-	defer func() { e.must(heal(), "heal") }()
+	e.Must(err, "partition")
+	defer func() { e.Must(heal(), "heal") }()
 	err = call.refused()
-	e.want(isUnavailable(err), "after a silence of %v: got %v, want ErrUnavailable", wait, err)
+	e.Want(isUnavailable(err), "after a silence of %v: got %v, want ErrUnavailable", wait, err)
 	e.releases(holder)
 }
 
@@ -120,18 +120,18 @@ func lossIsReported(e *env) {
 	p := e.process()
 	p.free(e.key("k"))
 	undo, err := e.h.Faults.Refuse()
-	e.must(err, "refuse")
+	e.Must(err, "refuse")
 	for i := range 5 {
 		_, err := p.try(e.key(fmt.Sprint("k", i)))
-		e.want(isUnavailable(err), "try: got %v, want ErrUnavailable", err)
+		e.Want(isUnavailable(err), "try: got %v, want ErrUnavailable", err)
 	}
-	e.soon("the loss is reported", func() bool { return len(told[lock.Unavailable](p)) > 0 })
-	e.want(p.Unavailable() != nil, "the Locker reports no outage")
-	e.never(e.units(2), "the return is reported during the outage", func() bool { return len(told[lock.Available](p)) > 0 })
-	e.must(undo(), "undo")
-	e.soon("the return is reported", func() bool { return len(told[lock.Available](p)) > 0 })
-	e.want(len(told[lock.Unavailable](p)) == 1 && len(told[lock.Available](p)) == 1, "reported %d losses and %d returns", len(told[lock.Unavailable](p)), len(told[lock.Available](p)))
-	e.must(p.Unavailable(), "after the return")
+	e.Soon("the loss is reported", func() bool { return len(told[lock.Unavailable](p)) > 0 })
+	e.Want(p.Unavailable() != nil, "the Locker reports no outage")
+	e.Never(e.Units(2), "the return is reported during the outage", func() bool { return len(told[lock.Available](p)) > 0 })
+	e.Must(undo(), "undo")
+	e.Soon("the return is reported", func() bool { return len(told[lock.Available](p)) > 0 })
+	e.Want(len(told[lock.Unavailable](p)) == 1 && len(told[lock.Available](p)) == 1, "reported %d losses and %d returns", len(told[lock.Unavailable](p)), len(told[lock.Available](p)))
+	e.Must(p.Unavailable(), "after the return")
 	p.free(e.key("k"))
 }
 
@@ -142,11 +142,11 @@ func fullBackend(e *env) {
 	first := b.queue(e.key("k"), "first", lock.TTL(time.Minute))
 	second := c.queue(e.key("k"), "second", lock.TTL(time.Minute))
 	undo, err := e.h.Faults.Refuse()
-	e.must(err, "refuse")
-	e.sleep(3 * time.Second)
+	e.Must(err, "refuse")
+	e.Sleep(3 * time.Second)
 	_, err = newcomer.try(e.key("free"))
-	e.want(isUnavailable(err), "try a free key: got %v, want ErrUnavailable", err)
-	e.must(undo(), "undo")
+	e.Want(isUnavailable(err), "try a free key: got %v, want ErrUnavailable", err)
+	e.Must(undo(), "undo")
 	e.serveInOrder(holder, []*asked{first, second})
 }
 
@@ -157,11 +157,11 @@ func staleGrant(e *env) {
 		lease := a.acquire(e.key(name), append(opts, e.ttl(100))...)
 		took := a.plan.Calls(Acquire)
 		e.live(lease)
-		s, err := b.Inspect(e.ctx, e.key(name))
-		e.must(err, "inspect")
-		e.want(len(s.Holders) == 1 && s.Holders[0].Fence == lease.Fence(), "after %d requests the holders are %+v, want fence %d", took, s.Holders, lease.Fence())
+		s, err := b.Inspect(e.Ctx, e.key(name))
+		e.Must(err, "inspect")
+		e.Want(len(s.Holders) == 1 && s.Holders[0].Fence == lease.Fence(), "after %d requests the holders are %+v, want fence %d", took, s.Holders, lease.Fence())
 		e.releases(lease)
-		b.freeWithin(e.units(10), e.key(name))
+		b.freeWithin(e.Units(10), e.key(name))
 	}
 }
 
@@ -171,6 +171,6 @@ func staleGrants(e *env) {
 	call := a.ask(e.key("k"), e.ttl(100))
 	err := call.refused()
 	heal()
-	e.want(isUnavailable(err), "got %v, want ErrUnavailable", err)
-	b.freeWithin(e.units(10), e.key("k"))
+	e.Want(isUnavailable(err), "got %v, want ErrUnavailable", err)
+	b.freeWithin(e.Units(10), e.key("k"))
 }

@@ -23,9 +23,9 @@ func wokenAtOnce(e *env) {
 		next := b.queue(e.key("k"), "next", e.ttl(60))
 		before := time.Now()
 		e.releases(holder)
-		e.releases(next.leaseWithin(e.units(10)))
+		e.releases(next.leaseWithin(e.Units(10)))
 		took := next.when.Sub(before)
-		e.want(took == 0 || !e.h.FakeTime, "on a clock that stands still it took %v", took)
+		e.Want(took == 0 || !e.h.FakeTime, "on a clock that stands still it took %v", took)
 	}
 }
 
@@ -39,9 +39,9 @@ func waitingIsIdle(e *env) {
 	}
 	looks := b.plan.Calls(Inspect)
 	before := b.plan.Calls(Any)
-	e.pass(12)
+	e.Pass(12)
 	more := b.plan.Calls(Any) - before - (b.plan.Calls(Inspect) - looks)
-	e.want(more <= 1, "20 idle waiters have made %d calls", more)
+	e.Want(more <= 1, "20 idle waiters have made %d calls", more)
 	e.releases(holder)
 }
 
@@ -51,15 +51,15 @@ func waitingIsCheap(e *env) {
 	for i := range 200 {
 		b.ask(e.key("k"), lock.Label(fmt.Sprint(i)))
 	}
-	e.soon("all wait", func() bool { return b.Stats().Waiting == 200 })
+	e.Soon("all wait", func() bool { return b.Stats().Waiting == 200 })
 	b.isQueued(e.key("k"), "0")
 	const span = 5 * time.Second
 	before, err := e.h.Faults.Commands()
-	e.must(err, "count commands")
-	e.sleep(span)
+	e.Must(err, "count commands")
+	e.Sleep(span)
 	after, err := e.h.Faults.Commands()
-	e.must(err, "count commands")
-	e.want(after-before <= 2*int(span.Seconds())+4, "200 idle waiters have cost %d commands in %v", after-before, span)
+	e.Must(err, "count commands")
+	e.Want(after-before <= 2*int(span.Seconds())+4, "200 idle waiters have cost %d commands in %v", after-before, span)
 	e.releases(holder)
 }
 
@@ -68,7 +68,7 @@ func lostPush(e *env) {
 	for range 3 {
 		holder := a.acquire(e.key("k"), e.ttl(60))
 		next := b.queue(e.key("k"), "next", e.ttl(60))
-		e.must(e.h.Faults.BreakPush(), "break push")
+		e.Must(e.h.Faults.BreakPush(), "break push")
 		e.releases(holder)
 		e.releases(next.leaseWithin(5 * time.Second))
 	}
@@ -84,8 +84,8 @@ func manyLostPushes(e *env) {
 		holders = append(holders, a.acquire(key, e.ttl(100)))
 		waiters = append(waiters, b.ask(key, e.ttl(100)))
 	}
-	e.soon("all wait", func() bool { return b.Stats().Waiting == n })
-	e.must(e.h.Faults.BreakPush(), "break push")
+	e.Soon("all wait", func() bool { return b.Stats().Waiting == n })
+	e.Must(e.h.Faults.BreakPush(), "break push")
 	e.releases(holders...)
 	for _, w := range waiters {
 		e.releases(w.leaseWithin(10 * time.Second))
@@ -100,6 +100,6 @@ func releaseMeetsWait(e *env) {
 		holder := a.acquire(e.key("k"), e.ttl(100))
 		next := b.ask(e.key("k"), e.ttl(100))
 		e.releases(holder)
-		e.releases(next.leaseWithin(e.units(10)))
+		e.releases(next.leaseWithin(e.Units(10)))
 	}
 }

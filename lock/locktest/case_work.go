@@ -45,37 +45,37 @@ func panicReleases(e *env) {
 	a, b := e.process(), e.process()
 	func() {
 		defer func() {
-			e.want(recover() == "the work's panic", "the panic does not go on")
+			e.Want(recover() == "the work's panic", "the panic does not go on")
 		}()
-		_ = a.With(e.ctx, e.key("k"), func(context.Context) error { panic("the work's panic") }, e.ttl(100))
+		_ = a.With(e.Ctx, e.key("k"), func(context.Context) error { panic("the work's panic") }, e.ttl(100))
 	}()
-	b.freeWithin(e.units(10), e.key("k"))
-	e.want(a.Stats().Active == 0, "%d leases are active", a.Stats().Active)
+	b.freeWithin(e.Units(10), e.key("k"))
+	e.Want(a.Stats().Active == 0, "%d leases are active", a.Stats().Active)
 }
 
 func goexitReleases(e *env) {
 	a, b := e.process(), e.process()
 	done := make(chan struct{})
-	e.async(func() {
+	e.Async(func() {
 		defer close(done)
-		_ = a.With(e.ctx, e.key("k"), func(context.Context) error { runtime.Goexit(); return nil }, e.ttl(100))
+		_ = a.With(e.Ctx, e.key("k"), func(context.Context) error { runtime.Goexit(); return nil }, e.ttl(100))
 	})
-	e.await(done, "With returns")
-	b.freeWithin(e.units(10), e.key("k"))
-	e.want(a.Stats().Active == 0, "%d leases are active", a.Stats().Active)
+	e.Await(done, "With returns")
+	b.freeWithin(e.Units(10), e.key("k"))
+	e.Want(a.Stats().Active == 0, "%d leases are active", a.Stats().Active)
 }
 
 func heldThroughout(e *env) {
 	a, b := e.process(), e.process()
 	ttl := 2.0
 	lease := a.acquire(e.key("k"), e.ttl(ttl))
-	e.never(e.units(10*ttl), "another was granted the key", func() bool {
+	e.Never(e.Units(10*ttl), "another was granted the key", func() bool {
 		_, err := b.try(e.key("k"))
 		return err == nil
 	})
 	e.live(lease)
 	renewals := a.plan.Calls(Renew)
-	e.want(10 <= renewals && renewals <= 40, "ten TTLs took %d renewals, want about 30", renewals)
+	e.Want(10 <= renewals && renewals <= 40, "ten TTLs took %d renewals, want about 30", renewals)
 	e.releases(lease)
 }
 
@@ -83,11 +83,11 @@ func renewalIsRetried(e *env) {
 	a, b := e.process(), e.process()
 	lease := a.acquire(e.key("k"), e.ttl(3))
 	a.plan.Add(Step{Op: Renew, Err: errUnreachable, Times: 2})
-	e.soon("it is renewed in the end", func() bool { return a.plan.Calls(Renew) >= 4 })
+	e.Soon("it is renewed in the end", func() bool { return a.plan.Calls(Renew) >= 4 })
 	e.live(lease)
 	b.busy(e.key("k"))
-	e.want(len(told[lock.RenewFailed](a)) >= 1, "the observer was not told")
-	e.want(len(told[lock.Lost](a)) == 0, "it was told as lost")
+	e.Want(len(told[lock.RenewFailed](a)) >= 1, "the observer was not told")
+	e.Want(len(told[lock.Lost](a)) == 0, "it was told as lost")
 	e.releases(lease)
 }
 
@@ -96,8 +96,8 @@ func hungRenewalIsRetried(e *env) {
 	lease := a.acquire(e.key("k"), e.ttl(3))
 	a.plan.Add(Step{Op: Renew, Hang: true, Times: 1})
 	deadline := lease.Deadline()
-	e.soon("it is renewed", func() bool { return lease.Deadline().After(deadline) })
-	e.never(e.units(3), "it was lost", func() bool { return lease.Context().Err() != nil })
+	e.Soon("it is renewed", func() bool { return lease.Deadline().After(deadline) })
+	e.Never(e.Units(3), "it was lost", func() bool { return lease.Context().Err() != nil })
 	e.releases(lease)
 }
 
@@ -106,37 +106,37 @@ func triedUntilDeadline(e *env) {
 	lease := p.acquire(e.key("k"), e.ttl(4))
 	p.plan.Add(Step{Op: Renew, Err: errUnreachable})
 	deadline := lease.Deadline()
-	cause := e.ended(lease, e.units(5))
+	cause := e.ended(lease, e.Units(5))
 	early := time.Until(deadline)
-	e.want(early <= e.unit/4, "it was given up %v before its deadline", early)
-	e.want(p.plan.Calls(Renew) >= 3, "it was tried %d times", p.plan.Calls(Renew))
+	e.Want(early <= e.Unit/4, "it was given up %v before its deadline", early)
+	e.Want(p.plan.Calls(Renew) >= 3, "it was tried %d times", p.plan.Calls(Renew))
 	var lost *lock.LostError
-	e.want(errors.As(cause, &lost) && lost.Cause == lock.Unreachable, "the cause is %v, want unreachable", cause)
-	e.is(cause, errUnreachable, "the cause")
-	e.is(lease.Release(), lock.ErrLost, "release")
-	e.soon("the loss is told", func() bool { return len(told[lock.Lost](p)) > 0 })
-	e.want(len(told[lock.Lost](p)) == 1, "the loss was told %d times", len(told[lock.Lost](p)))
-	e.want(p.Stats().Lost == 1, "the loss was counted %d times", p.Stats().Lost)
+	e.Want(errors.As(cause, &lost) && lost.Cause == lock.Unreachable, "the cause is %v, want unreachable", cause)
+	e.Is(cause, errUnreachable, "the cause")
+	e.Is(lease.Release(), lock.ErrLost, "release")
+	e.Soon("the loss is told", func() bool { return len(told[lock.Lost](p)) > 0 })
+	e.Want(len(told[lock.Lost](p)) == 1, "the loss was told %d times", len(told[lock.Lost](p)))
+	e.Want(p.Stats().Lost == 1, "the loss was counted %d times", p.Stats().Lost)
 }
 
 func renewedInBatches(e *env) {
 	p := e.process()
 	const n = 200
 	leases := make([]*lock.Lease, n)
-	e.all(n, func(i int) {
-		lease, err := p.Acquire(e.ctx, e.key(fmt.Sprint(i)), e.ttl(9))
-		e.must(err, "acquire")
+	e.All(n, func(i int) {
+		lease, err := p.Acquire(e.Ctx, e.key(fmt.Sprint(i)), e.ttl(9))
+		e.Must(err, "acquire")
 		leases[i] = lease
 	})
 	before := p.plan.Calls(Renew)
-	e.pass(9) // three renewals of each
+	e.Pass(9) // three renewals of each
 	calls := p.plan.Calls(Renew) - before
 	for _, l := range leases {
 		e.live(l)
 	}
-	e.want(calls <= n, "three renewals of %d leases took %d calls", n, calls)
+	e.Want(calls <= n, "three renewals of %d leases took %d calls", n, calls)
 	if e.h.FakeTime { // all were acquired at the same instant
-		e.want(calls <= 6, "three renewals of %d leases of one age took %d calls", n, calls)
+		e.Want(calls <= 6, "three renewals of %d leases of one age took %d calls", n, calls)
 	}
 	e.releases(leases...)
 }
@@ -146,7 +146,7 @@ func renewalsApart(e *env) {
 	bad := p.acquire(e.key("bad"), e.ttl(3))
 	good := p.acquire(e.key("good"), e.ttl(30))
 	p.plan.Add(Step{Op: Renew, Key: e.key("bad"), Err: errUnreachable})
-	e.is(e.ended(bad, e.units(4)), lock.ErrLost, "the cause")
+	e.Is(e.ended(bad, e.Units(4)), lock.ErrLost, "the cause")
 	e.live(good)
 	_ = bad.Release()
 	e.releases(good)
@@ -155,15 +155,15 @@ func renewalsApart(e *env) {
 func extension(e *env) {
 	a, b := e.process(), e.process()
 	lease := a.acquire(e.key("k"), e.ttl(2), lock.NoRenew())
-	e.must(lease.Extend(e.ctx, e.units(10)), "extend")
+	e.Must(lease.Extend(e.Ctx, e.Units(10)), "extend")
 	left := time.Until(lease.Deadline())
-	e.want(e.units(8) < left && left <= e.units(10), "after an extension to %v, %v are left", e.units(10), left)
-	e.pass(3)
+	e.Want(e.Units(8) < left && left <= e.Units(10), "after an extension to %v, %v are left", e.Units(10), left)
+	e.Pass(3)
 	e.live(lease)
 	b.busy(e.key("k"))
-	e.must(lease.Extend(e.ctx, e.units(1)), "shorten")
-	e.want(time.Until(lease.Deadline()) <= e.units(1), "after it was shortened %v are left", time.Until(lease.Deadline()))
-	e.is(lease.Extend(e.ctx, 0), lock.ErrInvalid, "extend by nothing")
+	e.Must(lease.Extend(e.Ctx, e.Units(1)), "shorten")
+	e.Want(time.Until(lease.Deadline()) <= e.Units(1), "after it was shortened %v are left", time.Until(lease.Deadline()))
+	e.Is(lease.Extend(e.Ctx, 0), lock.ErrInvalid, "extend by nothing")
 	e.succeeds(lease, b)
 	_ = lease.Release()
 }
@@ -172,41 +172,41 @@ func takenAgain(e *env) {
 	p := e.process()
 	before := time.Now()
 	type key struct{}
-	e.must(p.With(e.ctx, e.key("k"), func(ctx context.Context) error {
+	e.Must(p.With(e.Ctx, e.key("k"), func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(context.WithValue(ctx, key{}, 1), time.Hour)
 		defer cancel()
 		_, err := p.Acquire(ctx, e.key("k"))
-		e.is(err, lock.ErrDeadlock, "acquire")
+		e.Is(err, lock.ErrDeadlock, "acquire")
 		_, err = p.TryAcquire(ctx, e.key("k"))
-		e.is(err, lock.ErrDeadlock, "try")
+		e.Is(err, lock.ErrDeadlock, "try")
 		return p.With(ctx, e.key("other"), func(ctx context.Context) error {
-			e.is(p.With(ctx, e.key("k"), func(context.Context) error { return nil }), lock.ErrDeadlock, "with, two levels up")
+			e.Is(p.With(ctx, e.key("k"), func(context.Context) error { return nil }), lock.ErrDeadlock, "with, two levels up")
 			return nil
 		})
 	}), "with")
-	e.want(time.Since(before) < e.patience(), "it took %v", time.Since(before))
+	e.Want(time.Since(before) < e.Patience(), "it took %v", time.Since(before))
 	p.free(e.key("k"))
 }
 
 func noFalseDeadlock(e *env) {
 	a, b := e.process(), e.process()
 	lease := a.acquire(e.key("k"))
-	brief := lock.Wait(e.units(0.5)) // enough for a busy backend to answer
+	brief := lock.Wait(e.Units(0.5)) // enough for a busy backend to answer
 	_, err := b.Acquire(lease.Context(), e.key("k"), brief)
-	e.is(err, lock.ErrNotAcquired, "another Locker")
-	_, err = a.Acquire(e.ctx, e.key("k"), brief)
-	e.is(err, lock.ErrNotAcquired, "another chain")
+	e.Is(err, lock.ErrNotAcquired, "another Locker")
+	_, err = a.Acquire(e.Ctx, e.key("k"), brief)
+	e.Is(err, lock.ErrNotAcquired, "another chain")
 	ctx := context.WithoutCancel(lease.Context())
 	e.releases(lease)
 	again, err := a.Acquire(ctx, e.key("k"))
-	e.must(err, "after the release")
+	e.Must(err, "after the release")
 	e.releases(again)
 }
 
 func poolAgain(e *env) {
 	p := e.process()
 	pool := lock.Slots(2)
-	e.must(p.With(e.ctx, e.key("pool"), func(ctx context.Context) error {
+	e.Must(p.With(e.Ctx, e.key("pool"), func(ctx context.Context) error {
 		return p.With(ctx, e.key("pool"), func(context.Context) error { return nil }, pool)
 	}, pool), "with")
 }
@@ -214,48 +214,48 @@ func poolAgain(e *env) {
 func contextCarriesOver(e *env) {
 	p := e.process()
 	type key struct{}
-	deadline := time.Now().Add(e.units(50))
-	ctx, stop := context.WithDeadline(context.WithValue(e.ctx, key{}, "value"), deadline)
+	deadline := time.Now().Add(e.Units(50))
+	ctx, stop := context.WithDeadline(context.WithValue(e.Ctx, key{}, "value"), deadline)
 	defer stop()
 	ctx, cancel := context.WithCancelCause(ctx)
 	lease, err := p.Acquire(ctx, e.key("k"), e.ttl(5))
-	e.must(err, "acquire")
+	e.Must(err, "acquire")
 	held := lease.Context()
 	at, ok := held.Deadline()
-	e.want(ok && at.Equal(deadline), "the deadline is %v, want %v", at, deadline)
-	e.want(held.Value(key{}) == "value", "a value is lost")
-	e.want(held.Err() == nil, "it has ended: %v", held.Err())
+	e.Want(ok && at.Equal(deadline), "the deadline is %v, want %v", at, deadline)
+	e.Want(held.Value(key{}) == "value", "a value is lost")
+	e.Want(held.Err() == nil, "it has ended: %v", held.Err())
 	cause := errors.New("the user has gone")
 	cancel(cause)
-	e.await(held.Done(), "the lease's context ends")
-	e.is(held.Err(), context.Canceled, "the context")
-	e.is(context.Cause(held), cause, "the cause")
+	e.Await(held.Done(), "the lease's context ends")
+	e.Is(held.Err(), context.Canceled, "the context")
+	e.Is(context.Cause(held), cause, "the cause")
 	_ = lease.Release()
 }
 
 func renewedUntilReturn(e *env) {
 	a, b := e.process(), e.process()
-	ctx, cancel := context.WithCancel(e.ctx)
-	e.must(a.With(ctx, e.key("k"), func(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(e.Ctx)
+	e.Must(a.With(ctx, e.key("k"), func(ctx context.Context) error {
 		cancel()
-		e.await(ctx.Done(), "fn's context ends")
-		e.never(e.units(6), "another was granted the key while fn ran", func() bool {
+		e.Await(ctx.Done(), "fn's context ends")
+		e.Never(e.Units(6), "another was granted the key while fn ran", func() bool {
 			_, err := b.try(e.key("k"))
 			return err == nil
 		})
 		return nil
 	}, e.ttl(2)), "with")
-	b.freeWithin(e.units(1), e.key("k"))
-	e.want(len(told[lock.Forgotten](a)) == 0, "it was told as forgotten")
+	b.freeWithin(e.Units(1), e.key("k"))
+	e.Want(len(told[lock.Forgotten](a)) == 0, "it was told as forgotten")
 }
 
 func forgottenByContext(e *env) {
 	a, b := e.process(), e.process()
-	ctx, cancel := context.WithCancel(e.ctx)
+	ctx, cancel := context.WithCancel(e.Ctx)
 	lease, err := a.Acquire(ctx, e.key("k"), e.ttl(12)) // renewed and checked every 4 units
-	e.must(err, "acquire")
+	e.Must(err, "acquire")
 	cancel()
-	b.freeWithin(e.units(8), e.key("k"))
+	b.freeWithin(e.Units(8), e.key("k"))
 	e.wasForgotten(a, lease.Fence())
 	runtime.KeepAlive(lease)
 }
@@ -263,18 +263,18 @@ func forgottenByContext(e *env) {
 // wasForgotten fails the case unless the observer received one Forgotten with
 // the call site.
 func (e *env) wasForgotten(p *process, fence uint64) {
-	e.soon("it is told as forgotten", func() bool { return len(told[lock.Forgotten](p)) > 0 })
+	e.Soon("it is told as forgotten", func() bool { return len(told[lock.Forgotten](p)) > 0 })
 	all := told[lock.Forgotten](p)
-	e.want(len(all) == 1 && all[0].Fence == fence, "told %+v, want fence %d once", all, fence)
-	e.want(strings.Contains(all[0].Site, "locktest/case_work.go:"), "the call site is %q", all[0].Site)
-	e.soon("none is active", func() bool { return p.Stats().Active == 0 })
+	e.Want(len(all) == 1 && all[0].Fence == fence, "told %+v, want fence %d once", all, fence)
+	e.Want(strings.Contains(all[0].Site, "locktest/case_work.go:"), "the call site is %q", all[0].Site)
+	e.Soon("none is active", func() bool { return p.Stats().Active == 0 })
 }
 
 func forgottenAsGarbage(e *env) {
 	a, b := e.process(), e.process()
 	fence := leaveBehind(e, a)
-	e.eventually(e.units(20)+2*time.Second, "the key is free", func() bool {
-		e.pass(0.5)
+	e.Eventually(e.Units(20)+2*time.Second, "the key is free", func() bool {
+		e.Pass(0.5)
 		runtime.GC()
 		lease, err := b.try(e.key("k"))
 		if err != nil {
@@ -289,31 +289,31 @@ func forgottenAsGarbage(e *env) {
 //
 //go:noinline
 func leaveBehind(e *env, p *process) uint64 {
-	lease, err := p.Acquire(e.ctx, e.key("k"), e.ttl(6))
-	e.must(err, "acquire")
+	lease, err := p.Acquire(e.Ctx, e.key("k"), e.ttl(6))
+	e.Must(err, "acquire")
 	return lease.Fence()
 }
 
 func notForgotten(e *env) {
 	p := e.process()
-	ctx, cancel := context.WithCancel(e.ctx)
+	ctx, cancel := context.WithCancel(e.Ctx)
 	lease, err := p.Acquire(ctx, e.key("k"), e.ttl(30))
-	e.must(err, "acquire")
+	e.Must(err, "acquire")
 	cancel()
-	e.await(lease.Context().Done(), "the lease's context ends")
+	e.Await(lease.Context().Done(), "the lease's context ends")
 	e.releases(lease)
-	e.never(e.units(1)+time.Second, "it was told as forgotten", func() bool { return len(told[lock.Forgotten](p)) > 0 })
+	e.Never(e.Units(1)+time.Second, "it was told as forgotten", func() bool { return len(told[lock.Forgotten](p)) > 0 })
 	p.free(e.key("k"))
 }
 
 func leaseFromContext(e *env) {
 	p := e.process()
-	_, ok := lock.LeaseFrom(e.ctx)
-	e.want(!ok, "a lease is found where there is none")
-	e.must(p.With(e.ctx, e.key("outer"), func(ctx context.Context) error {
+	_, ok := lock.LeaseFrom(e.Ctx)
+	e.Want(!ok, "a lease is found where there is none")
+	e.Must(p.With(e.Ctx, e.key("outer"), func(ctx context.Context) error {
 		return p.With(ctx, e.key("inner"), func(ctx context.Context) error {
 			lease, ok := lock.LeaseFrom(context.WithoutCancel(ctx))
-			e.want(ok && lease.Key() == e.key("inner"), "found %v", lease)
+			e.Want(ok && lease.Key() == e.key("inner"), "found %v", lease)
 			return nil
 		})
 	}), "with")

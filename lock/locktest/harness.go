@@ -44,8 +44,6 @@ type Harness struct {
 	// Background names functions (as in "net/http.(*Server).Serve") whose
 	// goroutines belong to the harness and may outlive a case.
 	Background []string
-
-	witness *witness // of the case, if a test runs it
 }
 
 // Faults holds the faults that a harness can cause; nil means that the harness

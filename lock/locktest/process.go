@@ -21,21 +21,21 @@ type process struct {
 // process opens another process.
 func (e *env) process(configure ...func(*lock.Config)) *process {
 	opened, err := e.h.Open()
-	e.must(err, "open the driver")
+	e.Must(err, "open the driver")
 	p := &process{e: e, opened: opened, plan: new(Plan), events: new(events)}
-	config := lock.Config{TTL: e.units(3), Wait: lock.Forever, Observer: p.events}
+	config := lock.Config{TTL: e.Units(3), Wait: lock.Forever, Observer: p.events}
 	for _, f := range configure {
 		f(&config)
 	}
 	p.Locker, err = lock.New(Faulty(opened, p.plan), config)
-	e.must(err, "make a locker")
-	e.atEnd(p.shut)
+	e.Must(err, "make a locker")
+	e.AtEnd(p.shut)
 	return p
 }
 
 // shut closes the process without waiting for the remaining leases of the case.
 func (p *process) shut() {
-	ctx, cancel := context.WithTimeout(context.Background(), p.e.units(1))
+	ctx, cancel := context.WithTimeout(context.Background(), p.e.Units(1))
 	defer cancel()
 	_ = p.Close(ctx)
 }
@@ -58,13 +58,13 @@ func (p *process) acquire(key string, opts ...lock.Option) *lock.Lease {
 // releases releases the leases and fails the case at an error.
 func (e *env) releases(leases ...*lock.Lease) {
 	for _, l := range leases {
-		e.must(l.Release(), "release fence %d", l.Fence())
+		e.Must(l.Release(), "release fence %d", l.Fence())
 	}
 }
 
 // try calls TryAcquire.
 func (p *process) try(key string, opts ...lock.Option) (*lock.Lease, error) {
-	ctx, cancel := p.e.bounded()
+	ctx, cancel := p.e.Bounded()
 	defer cancel()
 	lease, err := p.TryAcquire(context.WithoutCancel(ctx), key, opts...)
 	return lease, err
@@ -74,14 +74,14 @@ func (p *process) try(key string, opts ...lock.Option) (*lock.Lease, error) {
 func (p *process) busy(key string, opts ...lock.Option) {
 	lease, err := p.try(key, opts...)
 	if err == nil {
-		p.e.fail("%q was granted to another, with fence %d", key, lease.Fence())
+		p.e.Fail("%q was granted to another, with fence %d", key, lease.Fence())
 	}
-	p.e.is(err, lock.ErrNotAcquired, "try %q", key)
+	p.e.Is(err, lock.ErrNotAcquired, "try %q", key)
 }
 
 // free fails the case unless key can be acquired soon.
 func (p *process) free(key string) {
-	p.e.soon(key+" is free", func() bool {
+	p.e.Soon(key+" is free", func() bool {
 		lease, err := p.try(key)
 		if err != nil {
 			return false
@@ -92,7 +92,7 @@ func (p *process) free(key string) {
 
 // freeWithin fails the case unless key can be acquired within d.
 func (p *process) freeWithin(d time.Duration, key string) {
-	p.e.eventually(d, key+" is free", func() bool {
+	p.e.Eventually(d, key+" is free", func() bool {
 		lease, err := p.try(key)
 		if err != nil {
 			return false
@@ -114,15 +114,15 @@ type asked struct {
 
 // ask calls Acquire in a goroutine.
 func (p *process) ask(key string, opts ...lock.Option) *asked {
-	return p.askWith(p.e.ctx, key, opts...)
+	return p.askWith(p.e.Ctx, key, opts...)
 }
 
 // askWith is ask with a context for the wait; the lease does not depend on it.
 func (p *process) askWith(ctx context.Context, key string, opts ...lock.Option) *asked {
 	ctx, cancel := context.WithCancel(ctx)
 	a := &asked{e: p.e, key: key, cancel: cancel, done: make(chan struct{})}
-	p.e.atEnd(cancel)
-	p.e.async(func() {
+	p.e.AtEnd(cancel)
+	p.e.Async(func() {
 		defer close(a.done)
 		a.got, a.err = p.Acquire(ctx, key, opts...)
 		a.when = time.Now()
@@ -140,12 +140,12 @@ func (p *process) queue(key, label string, opts ...lock.Option) *asked {
 // isQueued waits until a call with label waits for key.
 func (p *process) isQueued(key, label string) {
 	if !p.e.keeps("L7") { // the driver has no queue to inspect
-		p.e.soon(label+" waits", func() bool { return p.Stats().Waiting > 0 })
+		p.e.Soon(label+" waits", func() bool { return p.Stats().Waiting > 0 })
 		return
 	}
-	p.e.soon(label+" is queued for "+key, func() bool {
-		s, err := p.Inspect(p.e.ctx, key)
-		p.e.must(err, "inspect")
+	p.e.Soon(label+" is queued for "+key, func() bool {
+		s, err := p.Inspect(p.e.Ctx, key)
+		p.e.Must(err, "inspect")
 		for _, w := range s.Waiters {
 			if w.Label == label {
 				return true
@@ -172,24 +172,24 @@ func (a *asked) wait(bound time.Duration) {
 	select {
 	case <-a.done:
 	case <-timer.C:
-		a.e.fail("the call for %q has not returned within %v", a.key, bound)
+		a.e.Fail("the call for %q has not returned within %v", a.key, bound)
 	}
 }
 
 // lease returns the lease that the call acquired.
-func (a *asked) lease() *lock.Lease { return a.leaseWithin(a.e.patience()) }
+func (a *asked) lease() *lock.Lease { return a.leaseWithin(a.e.Patience()) }
 
 func (a *asked) leaseWithin(bound time.Duration) *lock.Lease {
 	a.wait(bound)
-	a.e.must(a.err, "acquire %q", a.key)
+	a.e.Must(a.err, "acquire %q", a.key)
 	return a.got
 }
 
 // refused returns the error of the call.
 func (a *asked) refused() error {
-	a.wait(a.e.patience())
+	a.wait(a.e.Patience())
 	if a.err == nil {
-		a.e.fail("%q was granted, with fence %d", a.key, a.got.Fence())
+		a.e.Fail("%q was granted, with fence %d", a.key, a.got.Fence())
 	}
 	return a.err
 }
@@ -235,7 +235,7 @@ func (e *env) ended(l *lock.Lease, bound time.Duration) error {
 	case <-l.Context().Done():
 		return context.Cause(l.Context())
 	case <-timer.C:
-		e.fail("the context of the lease with fence %d has not ended within %v", l.Fence(), bound)
+		e.Fail("the context of the lease with fence %d has not ended within %v", l.Fence(), bound)
 		return nil
 	}
 }
@@ -243,6 +243,6 @@ func (e *env) ended(l *lock.Lease, bound time.Duration) error {
 // live fails the case if the lease is over.
 func (e *env) live(l *lock.Lease) {
 	if l.Context().Err() != nil {
-		e.fail("the lease with fence %d has ended: %w", l.Fence(), context.Cause(l.Context()))
+		e.Fail("the lease with fence %d has ended: %w", l.Fence(), context.Cause(l.Context()))
 	}
 }

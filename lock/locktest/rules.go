@@ -36,12 +36,3 @@ var rules = []Rule{
 	{"L23", "List and Inspect do not change the backend, skip data that is not a lock, and name what they skipped. They never delay heartbeats, renewals or wake-ups."},
 	{"L24", "Stored and sent formats carry a version. The previous minor version works beside this one on the same redis or hub; others get ErrUnavailable that names both. `lock.namespace` separates environments on one server (default none, shown at boot)."},
 }
-
-func sentence(id string) string {
-	for _, r := range rules {
-		if r.ID == id {
-			return r.Sentence
-		}
-	}
-	return ""
-}

@@ -2,12 +2,11 @@ package locktest
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"testing"
-	"testing/synctest"
+	"time"
 
+	"github.com/megaframework/mega/internal/suite"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -80,16 +79,9 @@ func lacks(info driver.Info, rule string) bool {
 // check for leaked goroutines, and logs the others. It must not run in parallel
 // with other tests.
 func Run(t *testing.T, h Harness) {
+	t.Helper()
 	h, info := prepare(t, h)
-	for _, c := range applicable(t, h, info) {
-		t.Run(c.name(), func(t *testing.T) {
-			leaks := h.watchGoroutines()
-			inTime(t, h, func(t *testing.T) { c.runOn(t, h, info) })
-			if err := leaks(); err != nil {
-				t.Errorf("left behind: %v", err)
-			}
-		})
-	}
+	h.suite(info).Run(t)
 }
 
 // RunParallel is [Run] for a driver on real time, where cases spend most of
@@ -98,34 +90,15 @@ func Run(t *testing.T, h Harness) {
 // with t.Cleanup. A case that measures the whole process runs alone, before the
 // others. RunParallel must not run in parallel with other tests.
 func RunParallel(t *testing.T, start func(t *testing.T) Harness) {
+	t.Helper()
 	first, info := prepare(t, start(t))
-	for _, c := range applicable(t, first, info) {
-		t.Run(c.name(), func(t *testing.T) {
-			if !c.alone {
-				t.Parallel()
-			}
-			h, err := start(t).withDefaults()
-			if err != nil {
-				t.Fatal(err)
-			}
-			left := h.labelled(func() { c.runOn(t, h, info) })
-			if left != "" {
-				t.Errorf("left behind:\n%s", left)
-			}
-		})
-	}
-}
-
-// applicable returns the cases that apply to the driver, and logs the others.
-func applicable(t *testing.T, h Harness, info driver.Info) (chosen []testCase) {
-	for _, c := range cases() {
-		if why := c.absent(h, info); why != "" {
-			t.Logf("not applicable to %s: %s: %s", info.Name, c.name(), why)
-			continue
+	first.suite(info).RunParallel(t, func(t *testing.T) suite.Suite {
+		h, err := start(t).withDefaults()
+		if err != nil {
+			t.Fatal(err)
 		}
-		chosen = append(chosen, c)
-	}
-	return chosen
+		return h.suite(info)
+	})
 }
 
 func prepare(t *testing.T, h Harness) (Harness, driver.Info) {
@@ -135,19 +108,11 @@ func prepare(t *testing.T, h Harness) (Harness, driver.Info) {
 		t.Fatal(err)
 	}
 	var info driver.Info
-	inTime(t, h, func(t *testing.T) { info, err = h.info() })
+	suite.InTime(t, h.FakeTime, func(*testing.T) { info, err = h.info() })
 	if err != nil {
 		t.Fatal(err)
 	}
 	return h, info
-}
-
-func inTime(t *testing.T, h Harness, f func(*testing.T)) {
-	if h.FakeTime {
-		synctest.Test(t, f)
-	} else {
-		f(t)
-	}
 }
 
 // Check runs the cases one after the other and returns their failures as an
@@ -163,86 +128,25 @@ func Check(ctx context.Context, h Harness, names ...string) error {
 	if err != nil {
 		return err
 	}
-	chosen, err := choose(h, info, names)
-	if err != nil {
-		return err
-	}
-	var found []error
-	for _, c := range chosen {
-		leaks := h.watchGoroutines()
-		found = append(found, c.check(ctx, h, info))
-		if err := leaks(); err != nil {
-			found = append(found, fmt.Errorf("%s: left behind: %w", c.name(), err))
-		}
-	}
-	return errors.Join(found...)
+	return h.suite(info).Check(ctx, names...)
 }
 
-func choose(h Harness, info driver.Info, names []string) ([]testCase, error) {
-	missing := slices.Clone(names)
-	var chosen []testCase
+// suite returns the cases over h.
+func (h Harness) suite(info driver.Info) suite.Suite {
+	s := suite.Suite{
+		Package: "locktest", Driver: info.Name, Begin: h.Begin, FakeTime: h.FakeTime,
+		Unit: h.Unit, Patience: 5*time.Second + 10*h.Unit, Background: h.Background,
+	}
 	for _, c := range cases() {
-		if c.absent(h, info) != "" || !c.isOneOf(names) {
-			continue
-		}
-		missing = slices.DeleteFunc(missing, func(name string) bool { return c.isOneOf([]string{name}) })
-		chosen = append(chosen, c)
+		s.Cases = append(s.Cases, suite.Case{
+			Rule: suite.Rule(rules[ruleIndex(c.rule)]), Claim: c.claim, Absent: c.absent(h, info), Alone: c.alone,
+			Run: func(e *suite.Env) {
+				defer e.Cancel() // calls in flight end before their process is closed
+				c.run(&env{Env: e, h: h, info: info, prefix: "case-" + token()[:10]})
+			},
+		})
 	}
-	if len(missing) > 0 {
-		return nil, fmt.Errorf("locktest: no case for %q on %s", missing, info.Name)
-	}
-	return chosen, nil
-}
-
-func (c testCase) isOneOf(names []string) bool {
-	return len(names) == 0 || slices.Contains(names, c.rule) || slices.Contains(names, c.name())
-}
-
-// failure is the panic value of a failed case. The methods of env panic with
-// it, so that the code of a case needs no error handling.
-type failure struct{ err error }
-
-// runOn runs c as the test t, and logs the witness's report of a failure.
-func (c testCase) runOn(t *testing.T, h Harness, info driver.Info) {
-	t.Helper()
-	h.witness = h.newWitness()
-	err := c.check(t.Context(), h, info)
-	h.witness.end()
-	if err != nil {
-		h.witness.report(t)
-		t.Error(err)
-	}
-}
-
-// check runs c in a new environment.
-func (c testCase) check(ctx context.Context, h Harness, info driver.Info) (err error) {
-	if err := h.Begin(); err != nil {
-		return fmt.Errorf("%s: begin: %w", c.name(), err)
-	}
-	e := newEnv(ctx, h, info)
-	defer func() {
-		err = c.told(errors.Join(err, e.end()))
-	}()
-	defer func() {
-		switch r := recover().(type) {
-		case nil:
-		case failure:
-			err = r.err
-			h.witness.failed()
-		default:
-			panic(r)
-		}
-	}()
-	c.run(e)
-	return nil
-}
-
-// told adds the text of the rule to err.
-func (c testCase) told(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w\n\t%s: %s", c.name(), err, c.rule, sentence(c.rule))
+	return s
 }
 
 // Names returns the names of all cases for all drivers.

@@ -1,8 +1,9 @@
-package locktest
+package suite
 
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"runtime/pprof"
 	"slices"
 	"strings"
@@ -12,10 +13,11 @@ import (
 )
 
 // watchGoroutines returns a function that returns an error with the new
-// goroutines, if there are any.
-func (h Harness) watchGoroutines() func() error {
+// goroutines, if there are any. Goroutines of the background functions do not
+// count.
+func watchGoroutines(background []string) func() error {
 	options := []goleak.Option{goleak.IgnoreCurrent(), goleak.IgnoreAnyFunction("testing/synctest.Test")}
-	for _, f := range h.Background {
+	for _, f := range background {
 		options = append(options, goleak.IgnoreAnyFunction(f))
 	}
 	return func() (err error) {
@@ -33,11 +35,11 @@ func (h Harness) watchGoroutines() func() error {
 // them by a label that a goroutine inherits from its creator, so that other
 // cases may run at the same time. A goroutine that a timer starts has no label;
 // a check at the end of the package's tests covers it.
-func (h Harness) labelled(f func()) (left string) {
-	id := token()
-	pprof.Do(context.Background(), pprof.Labels("locktest", id), func(context.Context) { f() })
+func labelled(background []string, f func()) (left string) {
+	id := rand.Text()
+	pprof.Do(context.Background(), pprof.Labels("suite", id), func(context.Context) { f() })
 	for range 300 {
-		if left = h.withLabel(id); left == "" {
+		if left = withLabel(id, background); left == "" {
 			return ""
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -46,14 +48,14 @@ func (h Harness) labelled(f func()) (left string) {
 }
 
 // withLabel returns the stacks of the goroutines that have the label and do not
-// belong to the harness.
-func (h Harness) withLabel(id string) string {
+// belong to the background.
+func withLabel(id string, background []string) string {
 	var profile bytes.Buffer
 	_ = pprof.Lookup("goroutine").WriteTo(&profile, 1) // a write to a buffer cannot fail
 	var found []string
 	for stack := range strings.SplitSeq(profile.String(), "\n\n") {
-		inHarness := func(f string) bool { return strings.Contains(stack, f+"+") }
-		if strings.Contains(stack, id) && !slices.ContainsFunc(h.Background, inHarness) {
+		inBackground := func(f string) bool { return strings.Contains(stack, f+"+") }
+		if strings.Contains(stack, id) && !slices.ContainsFunc(background, inBackground) {
 			found = append(found, stack)
 		}
 	}

@@ -1,4 +1,4 @@
-package locktest
+package suite
 
 import (
 	"runtime"
@@ -22,9 +22,9 @@ const tick = 20 * time.Millisecond
 
 // newWitness returns a witness. It does not watch timers on fake time, where
 // none is late.
-func (h Harness) newWitness() *witness {
+func newWitness(fakeTime bool) *witness {
 	w := &witness{stop: make(chan struct{})}
-	if !h.FakeTime {
+	if !fakeTime {
 		w.over.Go(w.watch)
 	}
 	return w
