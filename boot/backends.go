@@ -17,6 +17,9 @@ import (
 // the server is a fifth of a command per second and process.
 const pulseEvery = 5 * time.Second
 
+// pingTime is the timeout of a ping of a backend.
+const pingTime = time.Second
+
 // dependOnLocks makes the probes report a lost lock backend: as degraded, or as
 // not ready if lock.require is set (L21). Locks in the process cannot be lost.
 func (b *booting) dependOnLocks(c *config.Config, l *lock.Locker) {
@@ -25,7 +28,7 @@ func (b *booting) dependOnLocks(c *config.Config, l *lock.Locker) {
 	}
 	b.probes.addBackend(hook{"lock", pingTime, func(ctx context.Context) error {
 		if l.Info().Name == "cluster" {
-			return errors.Join(l.Unavailable(), b.party.alive(ctx))
+			return errors.Join(l.Unavailable(), b.backends.PingHub(ctx))
 		}
 		return l.Ping(ctx)
 	}}, c.Lock.Require != "")
@@ -39,7 +42,7 @@ func (b *booting) dependOnLocks(c *config.Config, l *lock.Locker) {
 func (b *booting) dependOnMessages(messages *bus.Bus) {
 	b.probes.addBackend(hook{"bus", pingTime, func(ctx context.Context) error {
 		if messages.Info().Name == "cluster" {
-			return errors.Join(connected(messages), b.party.alive(ctx))
+			return errors.Join(connected(messages), b.backends.PingHub(ctx))
 		}
 		return connected(messages)
 	}}, b.config.Bus.Require != "")
@@ -75,4 +78,15 @@ func (b *booting) pulse(name string, ping func(context.Context) error) {
 			return ctx.Err()
 		}
 	}})
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

@@ -7,8 +7,8 @@
 // the boot fails with a Failure, which names the request, its place in the
 // configuration, the cause and the remedy.
 //
-// Package boot is the only package that imports fx, and the only one that names
-// the backends of locks.
+// Package boot is the only package that imports fx. Package selection names the
+// backends.
 package boot
 
 import (

@@ -2,17 +2,14 @@ package boot
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"strings"
 
 	goredis "github.com/redis/go-redis/v9"
 	"go.uber.org/fx"
 
 	"github.com/megaframework/mega/config"
-	"github.com/megaframework/mega/drivers/redis"
-	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/selection"
 )
 
 // caches opens the requested cache clients. They have their own connections, so
@@ -55,33 +52,9 @@ func (c *caches) main(cfg *config.Config) (goredis.UniversalClient, error) {
 	return c.client(cfg, alias)
 }
 
-// choose returns the alias of the default cache: the only cache, else the one
-// with the alias main, else the one that lock.cache names.
+// choose returns the alias of the default cache.
 func (c *caches) choose(cfg *config.Config) (string, error) {
-	aliases := cfg.Caches()
-	switch {
-	case len(aliases) == 1:
-		return aliases[0], nil
-	case slices.Contains(aliases, "main"):
-		return "main", nil
-	case cfg.Lock.Cache != "":
-		return cfg.Lock.Cache, nil // config.Load has checked that it exists
-	case len(aliases) == 0:
-		return "", &Failure{
-			Code: "cache.not_configured", Exit: ExitConfig, Text: "A client of redis is asked for, but no cache is configured.",
-			Facts:   c.asking(),
-			Actions: []string{"say where redis is:  " + failure.Set(cfg, "cache.main.url", "redis://localhost:6379/0")},
-		}
-	}
-	f := &Failure{
-		Code: "cache.ambiguous", Exit: ExitConfig, Facts: c.asking(),
-		Text:    fmt.Sprintf("A client of redis is asked for, several caches are configured (%s), and none of them is called main.", strings.Join(aliases, ", ")),
-		Actions: []string{"call one of them main:       cache.main.url", "take them by their aliases:  mega.Caches, in the place of redis.UniversalClient"},
-	}
-	for _, alias := range aliases {
-		f.Facts = append(f.Facts, failure.Setting(cfg, "cache."+alias+".url"))
-	}
-	return "", f
+	return selection.DefaultCache(cfg, c.asking)
 }
 
 // asking returns the functions that take a client, as facts of a Failure.
@@ -98,61 +71,14 @@ func (c *caches) client(cfg *config.Config, alias string) (goredis.UniversalClie
 	if client, ok := c.open[alias]; ok {
 		return client, nil
 	}
-	url := cfg.Cache[alias].URL
-	client, err := redis.NewClient(url.Reveal())
+	client, err := selection.OpenCache(c.ctx, cfg, alias, c.log)
 	if err != nil {
-		return nil, cacheRefused(cfg, alias, err)
+		return nil, err
 	}
 	c.life.endWith(owning, hook{name: "close cache " + alias, budget: hookBudget, run: func(context.Context) error { return client.Close() }})
-	w := waiting[struct{}]{
-		limit: cfg.Boot.WaitFor, log: c.log.With("component", "cache "+alias, "server", url),
-		hopeless: denied,
-		open:     func(ctx context.Context) (struct{}, error) { return struct{}{}, client.Ping(ctx).Err() },
-	}
-	if _, err := w.run(c.ctx); err != nil {
-		if denied(err) {
-			return nil, cacheDenied(cfg, alias, err)
-		}
-		return nil, cacheUnavailable(cfg, alias, w.account(err), err)
-	}
 	if c.open == nil {
 		c.open = map[string]goredis.UniversalClient{}
 	}
 	c.open[alias] = client
 	return client, nil
-}
-
-func cacheRefused(cfg *config.Config, alias string, cause error) error {
-	key := "cache." + alias + ".url"
-	return &Failure{
-		Code: "cache.refused", Exit: ExitConfig, Cause: cause, Facts: []Fact{failure.Setting(cfg, key)},
-		Text:    fmt.Sprintf("The cache %s cannot be opened as configured.", alias),
-		Actions: []string{"correct it:  " + failure.Set(cfg, key, "redis://localhost:6379/0")},
-	}
-}
-
-func cacheDenied(cfg *config.Config, alias string, cause error) error {
-	key := "cache." + alias + ".url"
-	return &Failure{
-		Code: "cache.refused", Exit: ExitConfig, Cause: cause, Facts: []Fact{failure.Setting(cfg, key)},
-		Text: fmt.Sprintf("The cache %s refuses the credentials or permissions of this program.", alias),
-		Actions: []string{
-			"Correct user and password:  " + failure.Set(cfg, key, "redis://user:password@host:6379/0"),
-			"Grant the permissions:      the cause names the missing one",
-		},
-	}
-}
-
-func cacheUnavailable(cfg *config.Config, alias string, a attempts, cause error) error {
-	key := "cache." + alias + ".url"
-	return &Failure{
-		Code: "cache.unavailable", Exit: ExitUnavailable, Cause: cause,
-		Text:  fmt.Sprintf("The cache %s is asked for, but it does not answer.", alias),
-		Facts: []Fact{failure.Setting(cfg, key), a.tried},
-		Actions: []string{
-			mend(cfg, key, cause),
-			"point elsewhere:  " + failure.SetOther(cfg, key, "redis://localhost:6379/0"),
-			"wait longer:      " + failure.Set(cfg, "boot.wait_for", "60s"),
-		},
-	}
 }

@@ -3,6 +3,7 @@
 package boot_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -115,4 +116,13 @@ func TestPlaceOfTheSocketIsRehearsed(t *testing.T) {
 	if left, err := os.ReadDir(dir); len(left) > 0 || err != nil {
 		t.Errorf("a rehearsal has made %v, %v", left, err)
 	}
+}
+
+func refused(t *testing.T, err error, code string) *boot.Failure {
+	t.Helper()
+	f, ok := errors.AsType[*boot.Failure](err)
+	if !ok || f.Code != code || f.Exit != boot.ExitConfig {
+		t.Fatalf("got %v, want %s with status %d", err, code, boot.ExitConfig)
+	}
+	return f
 }

@@ -6,35 +6,38 @@ import (
 	"strings"
 
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/selection"
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// decisions contains the selected lock driver and bus driver.
-type decisions struct{ lock, bus Decision }
-
-// decide selects the drivers of a process, and checks that this build includes
-// them. The returned decisions are complete even if decide returns an error.
-func (p Process) decide(program *plan.Program, c *config.Config) (decisions, error) {
-	s := Surroundings{Worker: p.isWorker(), LeftOut: program.LeftOut(), Requirements: program.Requirements()}
-	lock, lockErr := SelectLock(c, s)
-	if p.Offline != nil {
-		lock, lockErr = p.Offline.lock(), nil
+// decide selects the drivers of a process. The returned decisions are complete
+// even if decide returns an error.
+func (p Process) decide(program *plan.Program, c *config.Config) (d selection.Decisions, err error) {
+	s := selection.Surroundings{Worker: p.isWorker(), LeftOut: program.LeftOut(), Requirements: program.Requirements()}
+	if p.Offline == nil {
+		return selection.Decide(c, s)
 	}
-	bus, busErr := SelectBus(c, s)
-	if p.Offline != nil && p.Offline.Bus != nil {
-		bus, busErr = p.Offline.bus(), nil
-	}
-	d := decisions{lock, bus}
-	switch { // only the first error, because its remedy may also fix the second
-	case lockErr != nil:
-		return d, lockErr
-	case busErr != nil:
-		return d, busErr
-	case p.Offline != nil:
+	d.Lock = p.Offline.lock()
+	if p.Offline.Bus != nil {
+		d.Bus = p.Offline.bus()
 		return d, nil
 	}
-	return d, missing(c, d)
+	d.Bus, err = selection.Bus(c, s)
+	return d, err
+}
+
+// supervisorMissing returns the failure for several workers without a
+// supervisor: the program was not started as a whole, or the system cannot
+// share listeners.
+func supervisorMissing(c *config.Config, cause error) error {
+	return &Failure{
+		Code: "cluster.no_supervisor", Exit: ExitConfig, Cause: cause,
+		Text:    "Several workers are to run, but there is no supervisor for them here.",
+		Facts:   []Fact{failure.Setting(c, "cluster.workers")},
+		Actions: []string{"serve in one process:  " + failure.Unset(c, "cluster.workers")},
+	}
 }
 
 // worker returns the number of a worker, from 1, or 0 in a process that is no

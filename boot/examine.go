@@ -124,7 +124,7 @@ func configured(r Report) Finding {
 }
 
 func decided(d Decision) Finding {
-	f := Finding{Name: d.Component, Verdict: OK, Text: fmt.Sprintf("%s, scope %s: %s", d.Chosen, d.Scope, told(d))}
+	f := Finding{Name: d.Component, Verdict: OK, Text: fmt.Sprintf("%s, scope %s: %s", d.Chosen, d.Scope, d.Because())}
 	for _, c := range d.Candidates {
 		if c.Outcome != Chosen {
 			f.Text += fmt.Sprintf("; not %s: %s", c.Name, c.Reason)

@@ -3,6 +3,7 @@ package boot
 import (
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/selection"
 )
 
 // loadConfig is the first stage.
@@ -29,7 +30,7 @@ func (b *booting) load() (*config.Config, error) {
 	}
 	in, err := b.line.Inputs(b.ctx)
 	if err != nil {
-		return nil, supervisorGone(err)
+		return nil, selection.NoSupervisor(err)
 	}
 	s.Files = in.Start
 	c, err := config.Load(s)

@@ -12,9 +12,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/config"
-	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/internal/plan"
-	"github.com/megaframework/mega/lock/driver"
 )
 
 func TestHookThatOverrunsItsBudgetIsNamed(t *testing.T) {
@@ -115,37 +113,4 @@ func TestConstructorThatDoesNotReturnIsNamed(t *testing.T) {
 		}
 		close(leave)
 	})
-}
-
-func TestServerThatDoesNotAnswerIsTriedUntilTheWaitIsOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		down := errors.New("down")
-		w := waiting[driver.Driver]{log: slog.New(slog.DiscardHandler), limit: 10 * time.Second, hopeless: func(error) bool { return false }}
-		w.open = opener(func(int) error { return down })
-		if _, err := w.run(t.Context()); !errors.Is(err, down) || w.took != 10*time.Second || w.attempts < 5 {
-			t.Errorf("got %v after %d attempts in %v", err, w.attempts, w.took)
-		}
-		w = waiting[driver.Driver]{log: w.log, limit: 10 * time.Second, hopeless: func(error) bool { return false }}
-		w.open = opener(func(n int) error {
-			if n < 3 {
-				return down
-			}
-			return nil
-		})
-		if d, err := w.run(t.Context()); d == nil || err != nil || w.attempts != 3 {
-			t.Errorf("got %v, %v after %d attempts", d, err, w.attempts)
-		}
-	})
-}
-
-// opener opens the memory driver unless fails says otherwise of the attempt.
-func opener(fails func(attempt int) error) func(context.Context) (driver.Driver, error) {
-	attempt := 0
-	return func(context.Context) (driver.Driver, error) {
-		attempt++
-		if err := fails(attempt); err != nil {
-			return nil, err
-		}
-		return memory.NewLock(), nil
-	}
 }

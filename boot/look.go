@@ -19,6 +19,7 @@ import (
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/drivers/redis"
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/selection"
 )
 
 // Checks of the addresses and servers of a configuration.
@@ -75,7 +76,7 @@ func cached(c *config.Config, alias string) func(context.Context) Finding {
 		defer func() { _ = client.Close() }()
 		trip, skew, err := clock(ctx, client)
 		if err != nil {
-			return broken(mend(c, key, err), err)
+			return broken(selection.Mend(c, key, err), err)
 		}
 		return timed(trip, skew)
 	}
@@ -175,7 +176,7 @@ func (b *booting) drivers() (looks []look) {
 	c.Boot.WaitFor = 0
 	if b.report.Lock.Chosen == "redis" {
 		looks = append(looks, look{"locks in redis", func(ctx context.Context) Finding {
-			opened, err := openLock(ctx, &c, b.report.Lock, quiet, &b.party)
+			opened, err := b.backends.OpenLock(ctx, &c, b.report.Lock, quiet)
 			if err != nil {
 				return refusal("", failureOf(err))
 			}
@@ -189,7 +190,7 @@ func (b *booting) drivers() (looks []look) {
 	}
 	if b.report.Bus.Chosen == "nats" {
 		looks = append(looks, look{"messages through NATS", func(ctx context.Context) Finding {
-			opened, err := openBus(ctx, &c, b.report.Bus, b.process.name(), quiet, &b.party)
+			opened, err := b.backends.OpenBus(ctx, &c, b.report.Bus, b.process.name(), quiet)
 			if err != nil {
 				return refusal("", failureOf(err))
 			}

@@ -11,6 +11,7 @@ import (
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/metrics"
+	"github.com/megaframework/mega/internal/selection"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -56,11 +57,11 @@ func (b *booting) served(r megactx.Request) {
 
 // degraded registers locks and messages whose scope is this process with the
 // probes.
-func (b *booting) degraded(d decisions) {
+func (b *booting) degraded(d selection.Decisions) {
 	for _, x := range []struct {
 		what   string
 		chosen Decision
-	}{{"locks", d.lock}, {"messages", d.bus}} {
+	}{{"locks", d.Lock}, {"messages", d.Bus}} {
 		if x.chosen.Scope == driver.Process.String() {
 			b.probes.degrade(x.what + " end at this process (driver " + x.chosen.Chosen + ")")
 		}

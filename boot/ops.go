@@ -16,6 +16,7 @@ import (
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/listen"
 	"github.com/megaframework/mega/internal/metrics"
+	"github.com/megaframework/mega/internal/selection"
 )
 
 // lookout serves the probes, the metrics and the views of the process, at the
@@ -32,7 +33,7 @@ type lookout struct {
 
 // openOps starts the ops listener, so that the boot can be observed, too. If
 // another process has the default address, it uses a free port.
-func (b *booting) openOps(c *config.Config, d decisions, log *slog.Logger) error {
+func (b *booting) openOps(c *config.Config, d selection.Decisions, log *slog.Logger) error {
 	if b.process.Offline != nil {
 		return nil
 	}

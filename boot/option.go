@@ -29,18 +29,16 @@ type (
 
 // The parts of a boot report.
 type (
-	Report       = plan.Report
-	Setting      = plan.Setting
-	Lack         = plan.Lack
-	Served       = plan.Served
-	Phase        = plan.Phase
-	Primary      = plan.Primary
-	Reloaded     = plan.Reloaded
-	Decision     = plan.Decision
-	Candidate    = plan.Candidate
-	Outcome      = plan.Outcome
-	Surroundings = plan.Surroundings
-	Requirement  = plan.Requirement
+	Report    = plan.Report
+	Setting   = plan.Setting
+	Lack      = plan.Lack
+	Served    = plan.Served
+	Phase     = plan.Phase
+	Primary   = plan.Primary
+	Reloaded  = plan.Reloaded
+	Decision  = plan.Decision
+	Candidate = plan.Candidate
+	Outcome   = plan.Outcome
 )
 
 // The outcomes of a candidate.

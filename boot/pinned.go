@@ -9,6 +9,7 @@ import (
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/mask"
+	"github.com/megaframework/mega/internal/selection"
 )
 
 // The place of locks and messages does not change while a supervisor runs: a
@@ -49,7 +50,9 @@ func placing(d Decision) []string {
 }
 
 // pins records the selected drivers and their addresses.
-func (d decisions) pins(c *config.Config) pinned { return pinned{pinOf(d.lock, c), pinOf(d.bus, c)} }
+func pins(d selection.Decisions, c *config.Config) pinned {
+	return pinned{pinOf(d.Lock, c), pinOf(d.Bus, c)}
+}
 
 func pinOf(d Decision, c *config.Config) pin {
 	p := pin{Driver: d.Chosen, Key: d.Key, At: map[string]string{}}
@@ -102,19 +105,19 @@ func (p pin) differs(d Decision, c *config.Config) string {
 
 // stays returns an error if a worker would keep its locks, or receive its
 // messages, elsewhere than the other workers of its supervisor.
-func (b *booting) stays(c *config.Config, d decisions) error {
+func (b *booting) stays(c *config.Config, d selection.Decisions) error {
 	if b.line == nil {
 		return nil
 	}
 	var of pinned
 	if err := b.line.Place(b.ctx, &of); err != nil {
-		return supervisorGone(err)
+		return selection.NoSupervisor(err)
 	}
-	if key := of.Lock.differs(d.lock, c); key != "" {
-		return elsewhereNow(c, d.lock, of.Lock, key)
+	if key := of.Lock.differs(d.Lock, c); key != "" {
+		return elsewhereNow(c, d.Lock, of.Lock, key)
 	}
-	if key := of.Bus.differs(d.bus, c); key != "" {
-		return elsewhereNow(c, d.bus, of.Bus, key)
+	if key := of.Bus.differs(d.Bus, c); key != "" {
+		return elsewhereNow(c, d.Bus, of.Bus, key)
 	}
 	return nil
 }
@@ -122,9 +125,9 @@ func (b *booting) stays(c *config.Config, d decisions) error {
 // elsewhereNow returns the failure for a worker with another place than the
 // other workers.
 func elsewhereNow(c *config.Config, d Decision, of pin, key string) error {
-	text := fmt.Sprintf("The configuration was changed: %s would be in another place than the program was started with.", subjectOf(d))
+	text := fmt.Sprintf("The configuration was changed: %s would be in another place than the program was started with.", d.Subject())
 	if d.Chosen != of.Driver {
-		text = fmt.Sprintf("The configuration was changed: %s would go by %s, but the program was started with %s.", subjectOf(d), d.Chosen, of.Driver)
+		text = fmt.Sprintf("The configuration was changed: %s would go by %s, but the program was started with %s.", d.Subject(), d.Chosen, of.Driver)
 	}
 	f := &Failure{
 		Code: "cluster.changed", Exit: ExitConfig, Text: text, Facts: []Fact{failure.Setting(c, key)},

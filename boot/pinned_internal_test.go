@@ -4,24 +4,25 @@ import (
 	"testing"
 
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/selection"
 )
 
 // pinnedBy is what is decided from these keys.
-func pinnedBy(t *testing.T, worker bool, environ ...string) (*config.Config, decisions) {
+func pinnedBy(t *testing.T, worker bool, environ ...string) (*config.Config, selection.Decisions) {
 	t.Helper()
 	c, err := config.Load(config.Source{Environ: environ, Env: "production", Name: "shop", Apps: []string{"main"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	lock, err := SelectLock(c, Surroundings{Worker: worker})
+	lock, err := selection.Lock(c, selection.Surroundings{Worker: worker})
 	if err != nil {
 		t.Fatal(err)
 	}
-	bus, err := SelectBus(c, Surroundings{Worker: worker})
+	bus, err := selection.Bus(c, selection.Surroundings{Worker: worker})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c, decisions{lock, bus}
+	return c, selection.Decisions{Lock: lock, Bus: bus}
 }
 
 func TestWorkerIsHeldToWhereLocksAndMessagesWere(t *testing.T) {
@@ -53,9 +54,9 @@ func TestWorkerIsHeldToWhereLocksAndMessagesWere(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			first, decided := pinnedBy(t, false, append(c.was, "MEGA_CLUSTER_WORKERS=2")...)
-			of := decided.pins(first)
+			of := pins(decided, first)
 			now, own := pinnedBy(t, true, append(c.is, "MEGA_CLUSTER_WORKERS=2")...)
-			if lock, bus := of.Lock.differs(own.lock, now), of.Bus.differs(own.bus, now); lock != c.lock || bus != c.bus {
+			if lock, bus := of.Lock.differs(own.Lock, now), of.Bus.differs(own.Bus, now); lock != c.lock || bus != c.bus {
 				t.Errorf("differs by %q and %q, want %q and %q", lock, bus, c.lock, c.bus)
 			}
 		})

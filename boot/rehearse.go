@@ -8,6 +8,7 @@ import (
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/listen"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/selection"
 )
 
 // Rehearse runs the part of a boot that needs no connection, listener or
@@ -44,7 +45,7 @@ func rehearse(p Process, options []Option) (*booting, error) {
 	d, err := b.decide(b.config)
 	for _, step := range []func() error{
 		func() error { return err },
-		func() error { return checkPlace(b.config, d) },
+		func() error { return selection.CheckSocket(b.config, d) },
 		b.chooseCache,
 		b.readFiles,
 	} {

@@ -18,6 +18,7 @@ import (
 	"github.com/megaframework/mega/internal/listen"
 	"github.com/megaframework/mega/internal/metrics"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/selection"
 	"github.com/megaframework/mega/internal/workers"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
@@ -32,25 +33,25 @@ type booting struct {
 	began   time.Time
 	failed  chan error
 
-	config  *config.Config
-	log     *slog.Logger
-	logs    *logs
-	veil    veil // masks secrets in the output of the process
-	life    lifecycle
-	probes  *probes
-	metrics *metrics.Metrics
-	lookout *lookout
-	caches  *caches
-	locker  *lock.Locker
-	bus     *bus.Bus
-	hosts   []*megactx.Host
-	apps    []listen.App
-	servers []*listen.Server
-	admin   *admin.Server // nil if it cannot be opened
-	line    *workers.Line // nil without a supervisor
-	party   party         // connections of the driver cluster
-	report  Report
-	told    atomic.Pointer[Report] // the report that the running process serves
+	config   *config.Config
+	log      *slog.Logger
+	logs     *logs
+	veil     veil // masks secrets in the output of the process
+	life     lifecycle
+	probes   *probes
+	metrics  *metrics.Metrics
+	lookout  *lookout
+	caches   *caches
+	locker   *lock.Locker
+	bus      *bus.Bus
+	hosts    []*megactx.Host
+	apps     []listen.App
+	servers  []*listen.Server
+	admin    *admin.Server // nil if it cannot be opened
+	line     *workers.Line // nil without a supervisor
+	backends selection.Backends
+	report   Report
+	told     atomic.Pointer[Report] // the report that the running process serves
 
 	reloading sync.Mutex                    // held while the configuration is read again
 	inForce   atomic.Pointer[config.Config] // config with the later live changes
@@ -71,7 +72,7 @@ func newBooting(ctx context.Context, p Process, program *plan.Program) *booting 
 	b.probes.veil = &b.veil
 	b.caches = &caches{booting: b}
 	b.life.took = b.report.Record
-	b.life.endWith(locking, hook{name: "cluster", budget: lockTime, run: b.party.close}) // after everything that uses it
+	b.life.endWith(locking, hook{name: "cluster", budget: lockTime, run: b.backends.Close}) // after everything that uses it
 	b.life.endWith(working, hook{name: "background", budget: longBudget, run: b.background})
 	return b
 }
@@ -100,7 +101,7 @@ func (b *booting) stages() fx.Option {
 		fx.RecoverFromPanics(),
 		b.injected(),
 		fx.Module("config", fx.Provide(b.loadConfig, b.openLog, b.registerer)),
-		fx.Module("decide", fx.Provide(b.decide), fx.Invoke(func(decisions) {})),
+		fx.Module("decide", fx.Provide(b.decide), fx.Invoke(func(selection.Decisions) {})),
 		fx.Module("ops", fx.Invoke(b.openOps)),
 		fx.Module("lock", fx.Provide(b.openLock, b.newLocker), fx.Invoke(func(*lock.Locker) {})),
 		fx.Module("bus", fx.Provide(b.openBus, b.newBus), fx.Invoke(func(*bus.Bus) {})),
@@ -119,7 +120,7 @@ func (b *booting) order() {
 }
 
 // decide makes every decision before anything is opened.
-func (b *booting) decide(c *config.Config) (d decisions, err error) {
+func (b *booting) decide(c *config.Config) (d selection.Decisions, err error) {
 	d, err = b.process.decide(b.program, c)
 	if err == nil && c.Cluster.Workers > 1 && !b.report.Rehearsed && !b.process.isWorker() && b.process.Offline == nil {
 		err = supervisorMissing(c, nil)
@@ -127,16 +128,16 @@ func (b *booting) decide(c *config.Config) (d decisions, err error) {
 	if err == nil {
 		err = b.stays(c, d)
 	}
-	b.report.Lock, b.report.Bus, b.report.LeftOut = d.lock, d.bus, b.program.LeftOut()
+	b.report.Lock, b.report.Bus, b.report.LeftOut = d.Lock, d.Bus, b.program.LeftOut()
 	return d, err
 }
 
-func (b *booting) openLock(c *config.Config, d decisions, log *slog.Logger) (driver.Driver, error) {
+func (b *booting) openLock(c *config.Config, d selection.Decisions, log *slog.Logger) (driver.Driver, error) {
 	if o := b.process.Offline; o != nil {
 		return o.Lock, nil
 	}
 	defer b.report.Record("lock", time.Now())
-	return openLock(b.ctx, c, d.lock, log, &b.party)
+	return b.backends.OpenLock(b.ctx, c, d.Lock, log)
 }
 
 // lockTime is the timeout for the release of leases in use, after all work has

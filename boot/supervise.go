@@ -16,6 +16,7 @@ import (
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/listen"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/selection"
 	"github.com/megaframework/mega/internal/workers"
 )
 
@@ -33,7 +34,7 @@ type supervisor struct {
 	veil      veil // masks the secrets of the configuration
 	log       *slog.Logger
 	listeners []*workers.Listener
-	party     party // the connection to cluster.socket
+	backends  selection.Backends // the connection to cluster.socket
 	workers   *workers.Supervisor
 
 	mu     sync.Mutex // guards report
@@ -82,16 +83,18 @@ func (p Process) supervise(ctx context.Context, program *plan.Program, c *config
 
 // prepare selects the drivers, and opens the resources that the workers share.
 func (s *supervisor) prepare(ctx context.Context, files *config.Files) (err error) {
-	var d decisions
+	var d selection.Decisions
 	if d, err = s.process.decide(s.program, s.config); err != nil {
 		return err
 	}
-	s.pinned = d.pins(s.config)
-	s.report.Lock, s.report.Bus, s.report.LeftOut, s.report.Workers = d.lock, d.bus, s.program.LeftOut(), s.config.Cluster.Workers
+	s.pinned = pins(d, s.config)
+	s.report.Lock, s.report.Bus, s.report.LeftOut, s.report.Workers = d.Lock, d.Bus, s.program.LeftOut(), s.config.Cluster.Workers
 	if err := s.openOps(); err != nil {
 		return err
 	}
-	if err := s.join(ctx, d); err != nil {
+	// Before the workers join: if this process becomes the hub, its workers can
+	// restart without another process taking over as hub.
+	if err := s.backends.JoinSocket(ctx, s.config, d, s.log); err != nil {
 		return err
 	}
 	for _, a := range s.addresses() {
@@ -100,19 +103,6 @@ func (s *supervisor) prepare(ctx context.Context, files *config.Files) (err erro
 		}
 	}
 	return s.newWorkers(files)
-}
-
-// join joins the processes at cluster.socket before the workers do. If this
-// process becomes the hub, its workers can restart without another process
-// taking over as hub.
-func (s *supervisor) join(ctx context.Context, d decisions) error {
-	for _, of := range []Decision{d.lock, d.bus} {
-		if of.Chosen == "cluster" && s.config.Cluster.Socket != "" {
-			_, err := s.party.join(ctx, s.config, of, s.log)
-			return err
-		}
-	}
-	return nil
 }
 
 // newWorkers makes the supervisor of the workers, which are not running yet.
@@ -199,7 +189,7 @@ func (s *supervisor) close() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lockTime)
 	defer cancel()
-	_ = s.party.close(ctx) // this process held no lock or subscription
+	_ = s.backends.Close(ctx) // this process held no lock or subscription
 	for _, l := range s.listeners {
 		_ = l.Close() // the process ends
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/listen"
+	"github.com/megaframework/mega/internal/selection"
 	"github.com/megaframework/mega/internal/workers"
 )
 
@@ -26,12 +27,12 @@ func (b *booting) join() error {
 		Check:   func(ctx context.Context) any { _, is := b.probes.ready(ctx, true); return is },
 	})
 	if err != nil {
-		return supervisorGone(err)
+		return selection.NoSupervisor(err)
 	}
 	if line == nil {
 		return nil
 	}
-	b.line, b.party.line = line, line.Node()
+	b.line, b.backends.Line = line, line.Node()
 	ctx, cancel := context.WithCancelCause(b.ctx)
 	b.ctx = ctx
 	unhook := b.afterSupervisor(func() { cancel(errAlone) })

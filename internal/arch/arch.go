@@ -63,15 +63,17 @@ func layers() map[string][]string {
 		"config":     {"internal/mask", "internal/spelling"},
 		"ctx":        {"lock", "lock/driver", "bus", "bus/driver", "ctx/locale", "internal/embedded"},
 		"ctx/locale": {"internal/embedded"},
-		"boot/...":   {"config", "ctx", "ctx/locale", "lock", "lock/driver", "bus", "bus/driver", "drivers/...", "boot/...", "internal/admin", "internal/failure", "internal/listen", "internal/mask", "internal/metrics", "internal/plan", "internal/systemd", "internal/workers"},
+		"boot/...":   {"config", "ctx", "ctx/locale", "lock", "lock/driver", "bus", "bus/driver", "drivers/redis", "boot/...", "internal/admin", "internal/failure", "internal/listen", "internal/mask", "internal/metrics", "internal/plan", "internal/selection", "internal/systemd", "internal/workers"},
 
-		"internal/cli": {"internal/mask", "internal/plain", "internal/spelling", "internal/failure", "boot", "config", "ctx", "bus", "lock", "lock/driver", "internal/admin"},
+		"internal/cli": {"internal/mask", "internal/plain", "internal/spelling", "internal/failure", "boot", "config", "ctx", "bus", "lock", "lock/driver", "internal/admin", "internal/selection"},
 		"":             {"internal/cli", "boot", "config", "ctx", "ctx/locale", "lock", "bus"},
 
 		"cmd/mega": {"internal/cli", "internal/scaffold", "boot", "lock", "drivers/redis"},
 
 		"sample/...": {"", "lock", "bus", "sample/..."},
 		"bench/...":  {"lock", "lock/driver", "bus", "drivers/...", "internal/testkit/nats", "internal/testkit/redis", "bench/..."},
+
+		"internal/selection": {"config", "lock", "lock/driver", "bus", "bus/driver", "drivers/...", "internal/failure", "internal/plan"},
 
 		"docs/guide":        {},
 		"internal/admin":    {"lock", "bus", "internal/private"},

@@ -16,11 +16,12 @@ import (
 var ruleID = regexp.MustCompile(`(?:^|[^"\w])([LS][1-9]\d?)\b`)
 
 // KeepsRules reports whether a file is code that keeps the rules of the
-// contract: the fronts, the drivers and boot, without their tests and suites.
+// contract: the fronts, the drivers, boot and the packages below it, without their tests
+// and suites.
 func KeepsRules(file string) bool {
 	tree, _, _ := strings.Cut(file, "/")
 	switch {
-	case !slices.Contains([]string{"lock", "bus", "drivers", "boot"}, tree),
+	case !slices.Contains([]string{"lock", "bus", "drivers", "boot"}, tree) && !strings.HasPrefix(file, "internal/selection/"),
 		strings.HasPrefix(file, "lock/locktest/"), strings.HasPrefix(file, "bus/bustest/"),
 		strings.HasSuffix(file, "_test.go"):
 		return false

@@ -17,7 +17,8 @@ func TestEachRuleSeesItsViolation(t *testing.T) {
 		{Path: mod + "lock/driver", Name: "driver", Doc: "The boundary.", Imports: []string{"time"}, Deps: []string{"time"}},
 		{Path: mod + "lock", Name: "lock", Doc: "Locks.", Imports: []string{"context", mod + "lock/driver"}, Deps: []string{"internal/abi", mod + "lock/driver"}},
 		{Path: mod + "drivers/redis", Name: "redis", Doc: "Redis.", Imports: []string{"github.com/redis/go-redis/v9", mod + "lock/driver"}, TestImports: []string{mod + "lock/locktest"}},
-		{Path: mod + "boot", Name: "boot", Doc: "Boot.", Imports: []string{"go.uber.org/fx", mod + "drivers/redis", mod + "drivers/memory"}},
+		{Path: mod + "boot", Name: "boot", Doc: "Boot.", Imports: []string{"go.uber.org/fx", mod + "internal/selection"}},
+		{Path: mod + "internal/selection", Name: "selection", Doc: "Selection.", Imports: []string{mod + "drivers/redis", mod + "drivers/memory"}},
 		{Path: mod + "sample/crud", Name: "main", Doc: "Command crud.", Imports: []string{arch.Module}},
 	}
 	for _, tt := range []struct {
@@ -31,6 +32,7 @@ func TestEachRuleSeesItsViolation(t *testing.T) {
 		{"a driver imports the front", arch.Lattice, arch.Package{Path: mod + "drivers/redis", Imports: []string{mod + "lock"}}, "drivers/redis imports"},
 		{"a driver imports another", arch.Lattice, arch.Package{Path: mod + "drivers/redis", Imports: []string{mod + "drivers/memory"}}, "drivers/redis imports"},
 		{"the context names a backend", arch.Lattice, arch.Package{Path: mod + "ctx", Imports: []string{mod + "drivers/memory"}}, "ctx imports"},
+		{"boot names a backend", arch.Lattice, arch.Package{Path: mod + "boot", Imports: []string{mod + "drivers/nats"}}, "boot imports"},
 		{"a sample names a backend", arch.Lattice, arch.Package{Path: mod + "sample/crud", Imports: []string{mod + "drivers/redis"}}, "sample/crud imports"},
 		{"lock imports config", arch.Lattice, arch.Package{Path: mod + "lock", Imports: []string{mod + "config"}}, "lock imports"},
 		{"a package without a layer", arch.Lattice, arch.Package{Path: mod + "attic"}, "has no layer"},

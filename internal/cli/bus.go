@@ -17,6 +17,7 @@ import (
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/plain"
+	"github.com/megaframework/mega/internal/selection"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -49,7 +50,7 @@ func (l *line) busProcesses(ctx context.Context) ([]source, error) {
 	sources, err := running(ctx, l.process.Environ, c.Name)
 	sources = carriers(sources)
 	if err == nil && len(sources) == 0 {
-		d, _ := boot.SelectBus(c, boot.Surroundings{}) // complete, even if it is refused
+		d, _ := selection.Bus(c, selection.Surroundings{}) // complete, even if it is refused
 		err = &boot.Failure{
 			Code: "cli.no_process", Exit: boot.ExitUnavailable,
 			Text:    fmt.Sprintf("No process of this user with the name %q runs on this machine.", c.Name),

@@ -11,6 +11,7 @@ import (
 
 	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/selection"
 )
 
 // explained is the document of config explain --json.
@@ -84,9 +85,9 @@ func choiceOf(c *config.Config, key string) *choice {
 	var err error
 	switch section, _, _ := strings.Cut(key, "."); section {
 	case "lock", "cache", "cluster":
-		d, err = boot.SelectLock(c, boot.Surroundings{})
+		d, err = selection.Lock(c, selection.Surroundings{})
 	case "bus", "nats":
-		d, err = boot.SelectBus(c, boot.Surroundings{})
+		d, err = selection.Bus(c, selection.Surroundings{})
 	default:
 		return nil
 	}

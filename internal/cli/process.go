@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/internal/selection"
 )
 
 func (l *line) lockVerb() *cobra.Command {
@@ -29,7 +30,7 @@ func (l *line) processes(ctx context.Context) ([]source, error) {
 	}
 	sources, err := running(ctx, l.process.Environ, c.Name)
 	if err == nil && len(sources) == 0 {
-		d, _ := boot.SelectLock(c, boot.Surroundings{}) // complete, even if it is refused
+		d, _ := selection.Lock(c, selection.Surroundings{}) // complete, even if it is refused
 		err = l.nobody(c.Name, d)
 	}
 	return sources, err

@@ -48,13 +48,6 @@ const (
 	Outdone  Outcome = "outdone"  // a driver with a wider scope was chosen
 )
 
-// Surroundings contains the inputs of decisions besides the configuration.
-type Surroundings struct {
-	Worker       bool     // the process is one of several that a supervisor runs
-	LeftOut      []string // the apps of the program that this process does not run
-	Requirements []Requirement
-}
-
 // Requirement is the scope of locks or messages that an app requires.
 type Requirement struct {
 	App       string
@@ -91,4 +84,13 @@ func (d Decision) Because() string {
 		return d.Why
 	}
 	return fmt.Sprintf("%s  (%s: %s)", d.Why, d.Key, d.Origin)
+}
+
+// Subject returns what the decision is about, as a plural noun: "locks" or
+// "messages".
+func (d Decision) Subject() string {
+	if d.Component == "bus" {
+		return "messages"
+	}
+	return "locks"
 }

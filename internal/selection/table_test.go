@@ -1,15 +1,26 @@
-package boot_test
+package selection_test
 
 import (
+	"context"
 	"errors"
+	"flag"
 	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"text/tabwriter"
 
-	"github.com/megaframework/mega/boot"
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/drivers/cluster"
+	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/selection"
 	natstest "github.com/megaframework/mega/internal/testkit/nats"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
@@ -62,12 +73,12 @@ func TestTableOfSelection(t *testing.T) {
 	for _, x := range []struct {
 		component string
 		drivers   []string
-		decide    func(*config.Config, boot.Surroundings) (boot.Decision, error)
+		decide    func(*config.Config, selection.Surroundings) (plan.Decision, error)
 		rest      []dimension
 		count     int
 	}{
-		{"lock", []string{"auto", "redis", "cluster", "memory"}, boot.SelectLock, slices.Concat([]dimension{cache}, cluster, []dimension{nats}), 432},
-		{"bus", []string{"auto", "nats", "cluster", "memory"}, boot.SelectBus, slices.Concat([]dimension{nats}, cluster, []dimension{cache}), 432},
+		{"lock", []string{"auto", "redis", "cluster", "memory"}, selection.Lock, slices.Concat([]dimension{cache}, cluster, []dimension{nats}), 432},
+		{"bus", []string{"auto", "nats", "cluster", "memory"}, selection.Bus, slices.Concat([]dimension{nats}, cluster, []dimension{cache}), 432},
 	} {
 		t.Run(x.component, func(t *testing.T) {
 			table := table{t: t, component: x.component, decide: x.decide, opened: map[string]error{}}
@@ -75,7 +86,7 @@ func TestTableOfSelection(t *testing.T) {
 				table.option("driver", x.drivers...), table.option("require", "nothing", "node", "fleet"),
 			}, x.rest)
 			rows := table.rows(dims, nil)
-			golden(t, "selection-"+x.component+".txt", page(x.component, dims, rows))
+			golden(t, x.component+".txt", page(x.component, dims, rows))
 			stand := 0
 			for _, r := range rows {
 				stand += r.stands
@@ -91,7 +102,7 @@ func TestTableOfSelection(t *testing.T) {
 type table struct {
 	t         *testing.T
 	component string
-	decide    func(*config.Config, boot.Surroundings) (boot.Decision, error)
+	decide    func(*config.Config, selection.Surroundings) (plan.Decision, error)
 	opened    map[string]error // by what was decided: it is opened once
 }
 
@@ -160,7 +171,7 @@ func (b *table) outcome(environ []string) outcome {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	d, err := b.decide(c, boot.Surroundings{Worker: worker})
+	d, err := b.decide(c, selection.Surroundings{Worker: worker})
 	if err == nil {
 		err = b.open(c, d, worker)
 	}
@@ -170,7 +181,7 @@ func (b *table) outcome(environ []string) outcome {
 	}
 	o.code = "0"
 	if err != nil {
-		var f *boot.Failure
+		var f *failure.Failure
 		if !errors.As(err, &f) {
 			b.t.Fatalf("%v is no Failure", err)
 		}
@@ -179,11 +190,11 @@ func (b *table) outcome(environ []string) outcome {
 	return o
 }
 
-func (b *table) open(c *config.Config, d boot.Decision, worker bool) error {
+func (b *table) open(c *config.Config, d plan.Decision, worker bool) error {
 	where := fmt.Sprint(d.Chosen, " ", d.Server, worker, c.Cluster.Socket)
 	err, done := b.opened[where]
 	if !done {
-		err = boot.Open(b.t.Context(), c, d, worker)
+		err = openAndClose(b.t.Context(), c, d, worker)
 		b.opened[where] = err
 	}
 	return err
@@ -212,4 +223,54 @@ func page(component string, dims []dimension, rows []row) string {
 	}
 	_ = w.Flush()
 	return b.String()
+}
+
+// openAndClose opens what was decided and closes it again. A worker has a line
+// to a supervisor.
+func openAndClose(ctx context.Context, c *config.Config, d plan.Decision, worker bool) error {
+	var b selection.Backends
+	if worker {
+		ours, theirs := net.Pipe()
+		hub := cluster.NewHub(cluster.HubConfig{})
+		hub.Join(theirs, "worker")
+		node, err := cluster.Dial(ctx, cluster.Config{Conn: ours})
+		if err != nil {
+			return err
+		}
+		b.Line = node
+		defer func() { _ = errors.Join(node.Close(ctx), hub.Close(ctx)) }()
+	}
+	var opened interface{ Close(context.Context) error }
+	var err error
+	log := slog.New(slog.DiscardHandler)
+	if d.Component == "bus" {
+		opened, err = b.OpenBus(ctx, c, d, "test", log)
+	} else {
+		opened, err = b.OpenLock(ctx, c, d, log)
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(opened.Close(ctx), b.Close(ctx))
+}
+
+var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
+
+// golden compares a text with the file of that name in testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("%v; go test ./internal/selection -update writes it", err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got; go test ./internal/selection -update accepts it):\n%s", path, diff)
+	}
 }

@@ -1,4 +1,4 @@
-package boot
+package selection
 
 import (
 	"cmp"
@@ -12,13 +12,46 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// SelectLock selects the driver of the locks: the driver that lock.driver
+// Decisions contains the selected lock driver and bus driver.
+type Decisions struct{ Lock, Bus plan.Decision }
+
+// Decide selects the drivers of a process, and checks that this build includes
+// them. The returned decisions are complete even if Decide returns an error.
+func Decide(c *config.Config, s Surroundings) (Decisions, error) {
+	locks, lockErr := Lock(c, s)
+	bus, busErr := Bus(c, s)
+	d := Decisions{locks, bus}
+	switch { // only the first error, because its remedy may also fix the second
+	case lockErr != nil:
+		return d, lockErr
+	case busErr != nil:
+		return d, busErr
+	}
+	return d, missing(c, d)
+}
+
+// Surroundings contains the inputs of decisions besides the configuration.
+type Surroundings struct {
+	Worker       bool     // the process is one of several that a supervisor runs
+	LeftOut      []string // the apps of the program that this process does not run
+	Requirements []plan.Requirement
+}
+
+// Requirement is the scope of locks or messages that an app requires.
+type Requirement struct {
+	App       string
+	Component string // "lock" or "bus"
+	Scope     driver.Scope
+	Site      string // file:line of the option
+}
+
+// Lock selects the driver of the locks: the driver that lock.driver
 // names, or an error if that driver cannot be used. With lock.driver at auto,
 // it is redis if a cache is configured, else cluster if the process belongs to
 // one, else memory.
 //
 // The decision contains all its candidates, even if the error is not nil.
-func SelectLock(c *config.Config, s Surroundings) (Decision, error) {
+func Lock(c *config.Config, s Surroundings) (plan.Decision, error) {
 	k := component{
 		name: "lock", asked: c.Lock.Driver, required: c.Lock.Require, subject: "locks", act: "excludes",
 		ends: "exclusion ends at %s: another %s does not see its locks",
@@ -36,12 +69,12 @@ func SelectLock(c *config.Config, s Surroundings) (Decision, error) {
 	return d, err
 }
 
-// SelectBus selects the driver of the messages: the driver that bus.driver
+// Bus selects the driver of the messages: the driver that bus.driver
 // names, or an error if that driver cannot be used. With bus.driver at auto, it
 // is nats if nats.url is configured, else cluster if the process belongs to
 // one, else memory. It returns a complete decision with its error, as
-// SelectLock does.
-func SelectBus(c *config.Config, s Surroundings) (Decision, error) {
+// Lock does.
+func Bus(c *config.Config, s Surroundings) (plan.Decision, error) {
 	k := component{
 		name: "bus", asked: c.Bus.Driver, required: c.Bus.Require, subject: "messages", act: "carries them",
 		ends: "messages end at %s: another %s does not receive them",
@@ -92,11 +125,11 @@ func (k component) key(name string) string { return k.name + "." + name }
 func (k component) explicit() bool { return k.asked != "auto" }
 
 // decide selects the requested driver, or else the first that fits.
-func (k component) decide(c *config.Config, s Surroundings) (Decision, error) {
+func (k component) decide(c *config.Config, s Surroundings) (plan.Decision, error) {
 	o := k.drivers[slices.IndexFunc(k.drivers, func(o option) bool {
 		return k.asked == o.name || !k.explicit() && o.ok
 	})]
-	d := Decision{
+	d := plan.Decision{
 		Component: k.name, Chosen: o.name, Scope: o.scope.String(), Cache: o.cache, Server: o.server,
 		Why: o.reason, Key: o.key, Origin: o.origin,
 	}
@@ -119,18 +152,18 @@ func (k component) decide(c *config.Config, s Surroundings) (Decision, error) {
 }
 
 // candidate returns the outcome of a driver, given the selected one.
-func (k component) candidate(d Decision, chosen, o option) Candidate {
-	c := Candidate{Name: o.name, Scope: o.scope.String(), Key: o.key, Origin: o.origin, Reason: o.reason, Needs: o.needs}
+func (k component) candidate(d plan.Decision, chosen, o option) plan.Candidate {
+	c := plan.Candidate{Name: o.name, Scope: o.scope.String(), Key: o.key, Origin: o.origin, Reason: o.reason, Needs: o.needs}
 	switch {
 	case o.name == chosen.name:
-		c.Outcome, c.Reason, c.Key, c.Origin, c.Needs = Chosen, d.Why, d.Key, d.Origin, ""
+		c.Outcome, c.Reason, c.Key, c.Origin, c.Needs = plan.Chosen, d.Why, d.Key, d.Origin, ""
 	case k.explicit():
-		c.Outcome, c.Reason, c.Key, c.Origin = Rejected, d.Key+" asks for "+chosen.name, d.Key, d.Origin
+		c.Outcome, c.Reason, c.Key, c.Origin = plan.Rejected, d.Key+" asks for "+chosen.name, d.Key, d.Origin
 		c.Needs = strings.Join(append([]string{d.Key + ": " + o.name}, given(o.needs)...), " and ")
 	case !o.ok:
-		c.Outcome = Rejected
+		c.Outcome = plan.Rejected
 	default:
-		c.Outcome, c.Reason, c.Key, c.Origin = Outdone, chosen.name+" reaches further", d.Key, d.Origin
+		c.Outcome, c.Reason, c.Key, c.Origin = plan.Outdone, chosen.name+" reaches further", d.Key, d.Origin
 		c.Needs = k.key("driver") + ": " + o.name
 	}
 	return c
@@ -174,7 +207,7 @@ func (k component) end(c *config.Config, o option) (where, beyond string) {
 	case c.Cluster.Socket == "":
 		return "the workers of this program", "program on this machine"
 	}
-	return "this node, and at the socket " + meetingPlace(c), "node, or a process that does not meet there,"
+	return "this node, and at the socket " + socketPath(c), "node, or a process that does not meet there,"
 }
 
 // wider returns the changes that lead to a scope of at least this width.

@@ -1,4 +1,4 @@
-package boot_test
+package selection_test
 
 import (
 	"errors"
@@ -6,8 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/selection"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -46,7 +48,7 @@ func TestDriverOfLocksIsChosenByTheConfiguration(t *testing.T) {
 		{"the fleet is required of redis", []string{cacheA, "MEGA_LOCK_REQUIRE=fleet"}, "redis", "main", "cache.main.url", "env MEGA_CACHE_MAIN_URL"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			d, err := boot.SelectLock(load(t, x.environ...), boot.Surroundings{})
+			d, err := selection.Lock(load(t, x.environ...), selection.Surroundings{})
 			x.is(t, d, err)
 			explained(t, d, "redis", "cluster", "memory")
 		})
@@ -64,7 +66,7 @@ func TestDriverOfTheBusIsChosenByTheConfiguration(t *testing.T) {
 		{"memory is asked for beside a server", []string{nats, "MEGA_BUS_DRIVER=memory"}, "memory", "", "bus.driver", "env MEGA_BUS_DRIVER"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			d, err := boot.SelectBus(load(t, x.environ...), boot.Surroundings{})
+			d, err := selection.Bus(load(t, x.environ...), selection.Surroundings{})
 			x.is(t, d, err)
 			explained(t, d, "nats", "cluster", "memory")
 		})
@@ -81,7 +83,7 @@ type choice struct {
 	origin  string
 }
 
-func (x choice) is(t *testing.T, d boot.Decision, err error) {
+func (x choice) is(t *testing.T, d plan.Decision, err error) {
 	t.Helper()
 	if err != nil || d.Chosen != x.chosen || d.Cache != x.cache || d.Key != x.key || d.Origin != x.origin {
 		t.Errorf("got %+v, %v, want %s %s by %s (%s)", d, err, x.chosen, x.cache, x.key, x.origin)
@@ -93,7 +95,7 @@ func (x choice) is(t *testing.T, d boot.Decision, err error) {
 
 // explained checks that a decision accounts for every driver, that what was not
 // chosen says what it would take, and that a scope that ends is warned of.
-func explained(t *testing.T, d boot.Decision, drivers ...string) {
+func explained(t *testing.T, d plan.Decision, drivers ...string) {
 	t.Helper()
 	var names []string
 	chosen := 0
@@ -102,10 +104,10 @@ func explained(t *testing.T, d boot.Decision, drivers ...string) {
 		if c.Reason == "" || c.Origin == "" {
 			t.Errorf("%s has no reason: %+v", c.Name, c)
 		}
-		if (c.Outcome == boot.Chosen) != (c.Needs == "") {
+		if (c.Outcome == plan.Chosen) != (c.Needs == "") {
 			t.Errorf("%s is %s and needs %q", c.Name, c.Outcome, c.Needs)
 		}
-		if c.Outcome == boot.Chosen {
+		if c.Outcome == plan.Chosen {
 			chosen++
 			if c.Name != d.Chosen || c.Key != d.Key || c.Origin != d.Origin || c.Scope != d.Scope {
 				t.Errorf("the chosen candidate is %+v in %+v", c, d)
@@ -124,23 +126,23 @@ func TestCandidatesSayWhatTheyWouldTake(t *testing.T) {
 	for _, x := range []struct {
 		environ   []string
 		candidate string
-		outcome   boot.Outcome
+		outcome   plan.Outcome
 		needs     string
 		key       string
 	}{
-		{nil, "redis", boot.Rejected, "cache.<alias>.url", "cache.<alias>.url"},
-		{nil, "cluster", boot.Rejected, "cluster.socket", "cluster.socket"},
-		{[]string{cacheA}, "cluster", boot.Rejected, "cluster.socket", "cluster.socket"},
-		{[]string{cacheA}, "memory", boot.Outdone, "lock.driver: memory", "cache.main.url"},
-		{[]string{cacheA, socket}, "cluster", boot.Outdone, "lock.driver: cluster", "cache.main.url"},
-		{[]string{cacheA, "MEGA_LOCK_DRIVER=memory"}, "redis", boot.Rejected, "lock.driver: redis", "lock.driver"},
-		{[]string{"MEGA_LOCK_DRIVER=memory"}, "redis", boot.Rejected, "lock.driver: redis and cache.<alias>.url", "lock.driver"},
+		{nil, "redis", plan.Rejected, "cache.<alias>.url", "cache.<alias>.url"},
+		{nil, "cluster", plan.Rejected, "cluster.socket", "cluster.socket"},
+		{[]string{cacheA}, "cluster", plan.Rejected, "cluster.socket", "cluster.socket"},
+		{[]string{cacheA}, "memory", plan.Outdone, "lock.driver: memory", "cache.main.url"},
+		{[]string{cacheA, socket}, "cluster", plan.Outdone, "lock.driver: cluster", "cache.main.url"},
+		{[]string{cacheA, "MEGA_LOCK_DRIVER=memory"}, "redis", plan.Rejected, "lock.driver: redis", "lock.driver"},
+		{[]string{"MEGA_LOCK_DRIVER=memory"}, "redis", plan.Rejected, "lock.driver: redis and cache.<alias>.url", "lock.driver"},
 	} {
-		d, err := boot.SelectLock(load(t, x.environ...), boot.Surroundings{})
+		d, err := selection.Lock(load(t, x.environ...), selection.Surroundings{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		i := slices.IndexFunc(d.Candidates, func(c boot.Candidate) bool { return c.Name == x.candidate })
+		i := slices.IndexFunc(d.Candidates, func(c plan.Candidate) bool { return c.Name == x.candidate })
 		if c := d.Candidates[i]; c.Outcome != x.outcome || c.Needs != x.needs || c.Key != x.key {
 			t.Errorf("%q: got %+v, want it %s, in need of %s, because of %s", x.environ, c, x.outcome, x.needs, x.key)
 		}
@@ -150,8 +152,8 @@ func TestCandidatesSayWhatTheyWouldTake(t *testing.T) {
 // Whether a server answers is not among what a decision can see: the address
 // is all that differs.
 func TestServerThatCannotBeReachedDoesNotChangeTheDecision(t *testing.T) {
-	a, err := boot.SelectLock(load(t, "MEGA_CACHE_MAIN_URL=redis://localhost"), boot.Surroundings{})
-	b, err2 := boot.SelectLock(load(t, "MEGA_CACHE_MAIN_URL=redis://nowhere.invalid:1"), boot.Surroundings{})
+	a, err := selection.Lock(load(t, "MEGA_CACHE_MAIN_URL=redis://localhost"), selection.Surroundings{})
+	b, err2 := selection.Lock(load(t, "MEGA_CACHE_MAIN_URL=redis://nowhere.invalid:1"), selection.Surroundings{})
 	a.Server, b.Server = "", ""
 	if err != nil || err2 != nil || a.Chosen != b.Chosen || a.Why != b.Why || a.Origin != b.Origin {
 		t.Errorf("got %+v, %v and %+v, %v", a, err, b, err2)
@@ -180,9 +182,9 @@ func TestConfigurationsThatCannotBeAreRefused(t *testing.T) {
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			c := load(t, x.environ...)
-			d, err := boot.SelectLock(c, boot.Surroundings{})
+			d, err := selection.Lock(c, selection.Surroundings{})
 			if strings.HasPrefix(x.code, "bus.") {
-				d, err = boot.SelectBus(c, boot.Surroundings{})
+				d, err = selection.Bus(c, selection.Surroundings{})
 			}
 			f := refused(t, err, x.code)
 			if !strings.Contains(strings.Join(f.Actions, "\n"), x.says) {
@@ -195,11 +197,11 @@ func TestConfigurationsThatCannotBeAreRefused(t *testing.T) {
 	}
 }
 
-func refused(t *testing.T, err error, code string) *boot.Failure {
+func refused(t *testing.T, err error, code string) *failure.Failure {
 	t.Helper()
-	var f *boot.Failure
-	if !errors.As(err, &f) || f.Code != code || f.Exit != boot.ExitConfig {
-		t.Fatalf("got %v, want %s with status %d", err, code, boot.ExitConfig)
+	var f *failure.Failure
+	if !errors.As(err, &f) || f.Code != code || f.Exit != failure.ExitConfig {
+		t.Fatalf("got %v, want %s with status %d", err, code, failure.ExitConfig)
 	}
 	if len(f.Actions) == 0 || len(f.Actions) > 4 || len(f.Facts) == 0 {
 		t.Errorf("%s does not say where it comes from and what to do: %+v", code, f)
@@ -208,17 +210,17 @@ func refused(t *testing.T, err error, code string) *boot.Failure {
 }
 
 func TestAppThatNeedsMoreIsNamedWithItsLine(t *testing.T) {
-	s := boot.Surroundings{
+	s := selection.Surroundings{
 		LeftOut: []string{"admin"},
-		Requirements: []boot.Requirement{
+		Requirements: []plan.Requirement{
 			{App: "main", Component: "lock", Scope: driver.Node, Site: "shop.go:12"},
 			{App: "web", Component: "lock", Scope: driver.Process, Site: "web.go:1"},
 			{App: "ledger", Component: "bus", Scope: driver.Fleet, Site: "ledger.go:1"},
 		},
 	}
-	_, err := boot.SelectLock(load(t), s)
+	_, err := selection.Lock(load(t), s)
 	f := refused(t, err, "lock.scope_too_small")
-	want := []boot.Fact{
+	want := []failure.Fact{
 		{Name: "asked by", Value: `app "main", which requires the scope node  (shop.go:12)`},
 		{Name: "chosen", Value: "memory, because nothing is configured that processes could share  (cache.<alias>.url: not set)"},
 		{Name: "left out", Value: "admin"},
@@ -226,10 +228,10 @@ func TestAppThatNeedsMoreIsNamedWithItsLine(t *testing.T) {
 	if !slices.Equal(f.Facts, want) {
 		t.Errorf("got %q, want %q", f.Facts, want)
 	}
-	if _, err := boot.SelectLock(load(t, cacheA), s); err != nil {
+	if _, err := selection.Lock(load(t, cacheA), s); err != nil {
 		t.Errorf("redis reaches the node: %v", err)
 	}
-	_, err = boot.SelectBus(load(t), s)
+	_, err = selection.Bus(load(t), s)
 	if f := refused(t, err, "bus.scope_too_small"); !strings.Contains(f.Facts[0].Value, "ledger.go:1") {
 		t.Errorf("got %q", f.Facts)
 	}
@@ -239,18 +241,18 @@ func TestWhoIsBeyondTheReachOfADriverIsWarnedOf(t *testing.T) {
 	for _, x := range []struct {
 		name    string
 		environ []string
-		around  boot.Surroundings
+		around  selection.Surroundings
 		warns   []string
 	}{
-		{"memory", nil, boot.Surroundings{}, []string{"exclusion ends at this process"}},
-		{"memory, beside apps that are left out", nil, boot.Surroundings{LeftOut: []string{"admin", "api"}}, []string{"ends at this process", "admin, api"}},
-		{"memory in one of several workers", []string{"MEGA_LOCK_DRIVER=memory"}, boot.Surroundings{Worker: true}, []string{"ends at this process", "one of several workers"}},
-		{"a worker", nil, boot.Surroundings{Worker: true, LeftOut: []string{"admin"}}, []string{"exclusion ends at the workers of this program: another program on this machine does not see its locks"}},
-		{"a supervisor", []string{"MEGA_CLUSTER_WORKERS=2"}, boot.Surroundings{}, []string{"exclusion ends at the workers of this program"}},
-		{"a worker at a socket", []string{"MEGA_CLUSTER_SOCKET=/run/shop/c.sock"}, boot.Surroundings{Worker: true}, []string{"exclusion ends at this node, and at the socket /run/shop/c.sock"}},
-		{"redis", []string{cacheA}, boot.Surroundings{Worker: true, LeftOut: []string{"admin"}}, nil},
+		{"memory", nil, selection.Surroundings{}, []string{"exclusion ends at this process"}},
+		{"memory, beside apps that are left out", nil, selection.Surroundings{LeftOut: []string{"admin", "api"}}, []string{"ends at this process", "admin, api"}},
+		{"memory in one of several workers", []string{"MEGA_LOCK_DRIVER=memory"}, selection.Surroundings{Worker: true}, []string{"ends at this process", "one of several workers"}},
+		{"a worker", nil, selection.Surroundings{Worker: true, LeftOut: []string{"admin"}}, []string{"exclusion ends at the workers of this program: another program on this machine does not see its locks"}},
+		{"a supervisor", []string{"MEGA_CLUSTER_WORKERS=2"}, selection.Surroundings{}, []string{"exclusion ends at the workers of this program"}},
+		{"a worker at a socket", []string{"MEGA_CLUSTER_SOCKET=/run/shop/c.sock"}, selection.Surroundings{Worker: true}, []string{"exclusion ends at this node, and at the socket /run/shop/c.sock"}},
+		{"redis", []string{cacheA}, selection.Surroundings{Worker: true, LeftOut: []string{"admin"}}, nil},
 	} {
-		d, err := boot.SelectLock(load(t, x.environ...), x.around)
+		d, err := selection.Lock(load(t, x.environ...), x.around)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -280,7 +282,7 @@ func TestWhatWouldReachFurtherIsTold(t *testing.T) {
 		{[]string{cacheA, cacheB, "MEGA_LOCK_DRIVER=memory"}, []string{"MEGA_LOCK_CACHE=main, and unset MEGA_LOCK_DRIVER", here}},
 		{[]string{"MEGA_LOCK_DRIVER=memory"}, []string{"MEGA_CACHE_MAIN_URL=redis://localhost:6379/0, and unset MEGA_LOCK_DRIVER", here}},
 	} {
-		d, err := boot.SelectLock(load(t, x.environ...), boot.Surroundings{})
+		d, err := selection.Lock(load(t, x.environ...), selection.Surroundings{})
 		if err != nil || !slices.Equal(d.Wider, x.wider) {
 			t.Errorf("%q: got %q, %v, want %q", x.environ, d.Wider, err, x.wider)
 		}

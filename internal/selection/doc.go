@@ -1,0 +1,3 @@
+// Package selection selects the drivers of locks and messages from the
+// configuration, and opens them.
+package selection

@@ -1,0 +1,172 @@
+package selection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"time"
+
+	busdriver "github.com/megaframework/mega/bus/driver"
+	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/drivers/cluster"
+	"github.com/megaframework/mega/drivers/memory"
+	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// Backends opens the drivers that were selected for a process. Locks and
+// messages share one connection to the cluster of the node. The zero value is
+// ready to use. Its methods may not be called concurrently until all drivers
+// are open.
+type Backends struct {
+	Line   *cluster.Node // the connection to the supervisor; nil in a process without one
+	socket *cluster.Node // nil until the process has joined the cluster socket
+}
+
+// OpenLock opens the selected lock driver.
+func (b *Backends) OpenLock(ctx context.Context, c *config.Config, d plan.Decision, log *slog.Logger) (driver.Driver, error) {
+	switch {
+	case !built("lock", d.Chosen):
+		return nil, lockMissing(c, d)
+	case d.Chosen == "redis":
+		return openRedis(ctx, c, d, log)
+	case d.Chosen == "cluster":
+		node, err := b.join(ctx, c, d, log)
+		if err != nil {
+			return nil, err
+		}
+		return node.Locks(c.Lock.Namespace), nil
+	}
+	return memory.NewLock(), nil
+}
+
+// OpenBus opens the selected bus driver. A NATS server gets the name of the
+// program.
+func (b *Backends) OpenBus(ctx context.Context, c *config.Config, d plan.Decision, program string, log *slog.Logger) (busdriver.Driver, error) {
+	switch {
+	case !built("bus", d.Chosen):
+		return nil, busMissing(c, d)
+	case d.Chosen == "nats":
+		return openNATS(ctx, c, d, program, log)
+	case d.Chosen == "cluster":
+		node, err := b.join(ctx, c, d, log)
+		if err != nil {
+			return nil, err
+		}
+		return node.Bus(), nil
+	}
+	return memory.NewBus(), nil
+}
+
+// JoinSocket connects to the cluster socket if locks or messages need it.
+func (b *Backends) JoinSocket(ctx context.Context, c *config.Config, d Decisions, log *slog.Logger) error {
+	for _, of := range []plan.Decision{d.Lock, d.Bus} {
+		if of.Chosen == "cluster" && c.Cluster.Socket != "" {
+			_, err := b.join(ctx, c, of, log)
+			return err
+		}
+	}
+	return nil
+}
+
+// join returns the connection that locks and messages of the cluster use.
+func (b *Backends) join(ctx context.Context, c *config.Config, d plan.Decision, log *slog.Logger) (*cluster.Node, error) {
+	switch {
+	case b.socket != nil:
+		return b.socket, nil
+	case c.Cluster.Socket == "" && b.Line == nil:
+		return nil, NoSupervisor(errors.New("MEGA_WORKER_FD does not say where its line is"))
+	case c.Cluster.Socket == "":
+		return b.Line, nil
+	}
+	path := socketPath(c)
+	ctx, cancel := context.WithTimeout(ctx, max(c.Boot.WaitFor, joinTime))
+	defer cancel()
+	node, err := cluster.Dial(ctx, cluster.Config{Socket: path, Log: log})
+	if err != nil {
+		return nil, socketUnusable(c, d, path, err)
+	}
+	b.socket = node
+	return node, nil
+}
+
+// joinTime is the minimum time that the processes at a socket get to agree on a
+// hub.
+const joinTime = 5 * time.Second
+
+// PingHub returns an error if the hub does not answer. A stalled hub keeps its
+// connections open but answers no request, so that the process is not ready.
+// PingHub returns nil in a process without a connection to a hub.
+func (b *Backends) PingHub(ctx context.Context) error {
+	switch {
+	case b.socket != nil:
+		return b.socket.Ping(ctx)
+	case b.Line != nil:
+		return b.Line.Ping(ctx)
+	}
+	return nil // the caller of the boot has passed a driver and is responsible for it
+}
+
+// Close closes the connection to the socket. Close the drivers first.
+func (b *Backends) Close(ctx context.Context) error {
+	if b.socket == nil {
+		return nil
+	}
+	return b.socket.Close(ctx)
+}
+
+// built reports whether this build contains a driver. A decision does not
+// depend on it: the boot fails if the chosen driver is not built in.
+func built(component, name string) bool {
+	switch component {
+	case "lock":
+		return name == "redis" || name == "memory" || name == "cluster" && clustered()
+	case "bus":
+		return name == "nats" || name == "memory" || name == "cluster" && clustered()
+	}
+	return false
+}
+
+// clustered reports whether this system supports the cluster driver.
+func clustered() bool { return runtime.GOOS == "linux" || runtime.GOOS == "darwin" }
+
+// missing returns an error if this build lacks a chosen driver.
+func missing(c *config.Config, d Decisions) error {
+	switch {
+	case !built("lock", d.Lock.Chosen):
+		return lockMissing(c, d.Lock)
+	case !built("bus", d.Bus.Chosen):
+		return busMissing(c, d.Bus)
+	}
+	return nil
+}
+
+func lockMissing(c *config.Config, d plan.Decision) error {
+	return &failure.Failure{
+		Code: "lock.driver_missing", Exit: failure.ExitConfig,
+		Text:    fmt.Sprintf("Locks are to be kept by the driver %s, which this build does not have.", d.Chosen),
+		Facts:   decidedBy(c, d),
+		Actions: []string{"share them through redis:   " + remedy(c, "redis"), "keep them in this process:  " + failure.Set(c, "lock.driver", "memory")},
+	}
+}
+
+func busMissing(c *config.Config, d plan.Decision) error {
+	return &failure.Failure{
+		Code: "bus.driver_missing", Exit: failure.ExitConfig,
+		Text:    fmt.Sprintf("Messages are to be carried by the driver %s, which this build does not have.", d.Chosen),
+		Facts:   decidedBy(c, d),
+		Actions: []string{"keep them in this process:  " + failure.Set(c, "bus.driver", "memory")},
+	}
+}
+
+// decidedBy returns the facts about the key that decided, or about the reason
+// if no key did.
+func decidedBy(c *config.Config, d plan.Decision) []failure.Fact {
+	if _, ok := failure.ValueOf(c, d.Key); ok {
+		return []failure.Fact{failure.Setting(c, d.Key), {Name: "because", Value: d.Why}}
+	}
+	return []failure.Fact{{Name: "because", Value: d.Because()}}
+}
