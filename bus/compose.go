@@ -41,6 +41,8 @@ func (b *Bus) apply(m *driver.Message, opts []PubOption) error {
 				return invalid("Expires is %v, want more than 0", o.expires)
 			}
 			m.Deadline = time.Now().Add(o.expires)
+		case aFailure:
+			return o.err
 		case aHeader, anID:
 			n, err := o.check()
 			if err != nil {

@@ -240,6 +240,7 @@ type PubOption struct {
 	asks       request
 	key, value string        // of a header
 	expires    time.Duration // from now
+	err        error         // of an option that could not be built
 }
 
 // request is the kind of a PubOption.
@@ -250,6 +251,7 @@ const (
 	aHeader
 	anID
 	anExpiry
+	aFailure
 )
 
 // ManyOption changes one [Bus.RequestMany]. Every PubOption is a ManyOption.
@@ -271,6 +273,10 @@ func Expires(d time.Duration) PubOption { return PubOption{asks: anExpiry, expir
 // ID sets the id of the message, which [Msg.ID] returns in its handlers. The
 // bus does not use the id; in particular, it does not deduplicate.
 func ID(s string) PubOption { return PubOption{asks: anID, key: KeyID, value: s} }
+
+// Fail makes the call return err, which is not nil, before anything is sent. It
+// is for functions that build an option and cannot.
+func Fail(err error) PubOption { return PubOption{asks: aFailure, err: err} }
 
 // check validates the header line of the option, and returns its size.
 func (o *PubOption) check() (size int, err error) {

@@ -99,6 +99,8 @@ func TestErrorsBecomeAnswers(t *testing.T) {
 		{"lost, and the work's own error", errors.Join(lost, megactx.Error(404, "x.y", "z")), 409, "lock.lost", false},
 		{"unavailable", fmt.Errorf("%w: %w: dial %v", lock.ErrUnavailable, context.DeadlineExceeded, secret), 503, "lock.unavailable", true},
 		{"closed", lock.ErrClosed, 503, "lock.closed", true},
+		{"a stale fence", fmt.Errorf("save: %w", &lock.StaleError{Key: "k", Fence: 7, Slot: -1}), 409, "lock.stale", false},
+		{"a guarded write without a lease", lock.ErrNoLease, 500, "lock.no_lease", false},
 		{"deadlock", lock.ErrDeadlock, 500, "lock.deadlock", false},
 		{"unsupported", lock.ErrUnsupported, 500, "lock.unsupported", false},
 		{"not configured", megactx.ErrNotConfigured, 500, "mega.not_configured", false},

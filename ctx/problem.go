@@ -67,6 +67,8 @@ func answers() []known {
 		{lock.ErrClosed, http.StatusServiceUnavailable, "lock.closed", "The service is shutting down. Try again in a moment.", true},
 		{lock.ErrDeadlock, http.StatusInternalServerError, "lock.deadlock", "The service waits for itself.", false},
 		{lock.ErrUnsupported, http.StatusInternalServerError, "lock.unsupported", "The service's locks cannot do this.", false},
+		{lock.ErrStale, http.StatusConflict, "lock.stale", "Someone else has changed this in the meantime. Look at it again before trying again.", false},
+		{lock.ErrNoLease, http.StatusInternalServerError, "lock.no_lease", "The service changes this without its lock.", false},
 		{bus.ErrNoResponders, http.StatusBadGateway, "bus.no_responders", "Nobody is there to answer this. Try again in a moment.", true},
 		{bus.ErrRefused, http.StatusBadGateway, "bus.refused", "A part of the service refused this.", false},
 		{bus.ErrTimeout, http.StatusGatewayTimeout, "bus.timeout", "The answer took too long.", false},

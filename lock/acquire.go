@@ -80,7 +80,7 @@ func (l *Locker) obtain(ctx context.Context, c *call, start instant) (*Lease, er
 		if err != nil {
 			return nil, err
 		}
-		lease := newLease(ctx, o)
+		lease := newLease(ctx, c, o)
 		if o.hold.attach(lease, c) {
 			l.granted(c, lease, o, lease.since.sub(start))
 			return lease, nil

@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -17,6 +18,20 @@ var errReleased = errors.New("lock: released")
 // the last use of the context, such as a call of Done.
 func (l *Lease) Context() context.Context { return (*leaseContext)(l) }
 
+// Err returns nil while the lease is live, a *LostError after its loss, and
+// ErrLost after its release. Unlike the Err of its context, it does not depend
+// on the context of the Acquire call.
+func (l *Lease) Err() error {
+	over, cause := l.end()
+	switch {
+	case !over:
+		return nil
+	case errors.Is(cause, ErrLost):
+		return cause
+	}
+	return fmt.Errorf("%w: %q was released", ErrLost, l.Key())
+}
+
 type leaseKey struct{}
 
 // LeaseFrom returns the innermost lease whose context ctx is, or is derived
@@ -24,6 +39,15 @@ type leaseKey struct{}
 func LeaseFrom(ctx context.Context) (*Lease, bool) {
 	l, ok := ctx.Value(leaseKey{}).(*Lease)
 	return l, ok
+}
+
+// LeasesFrom returns all leases whose contexts ctx is derived from, the
+// innermost first. A lease that has ended is among them.
+func LeasesFrom(ctx context.Context) (all []*Lease) {
+	for l, ok := LeaseFrom(ctx); ok; l, ok = LeaseFrom(l.parent) {
+		all = append(all, l)
+	}
+	return all
 }
 
 // WithoutLease returns a copy of ctx without a lease, for work that runs beside

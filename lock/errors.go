@@ -28,6 +28,13 @@ var (
 	ErrUnsupported = driver.ErrUnsupported
 	// ErrClosed means that the Locker was closed: lock.closed.
 	ErrClosed = driver.ErrClosed
+	// ErrStale means that a store has seen a greater fence than the lease's: a
+	// later holder has written. Nothing was written: lock.stale. It is a
+	// *StaleError where the lease is known.
+	ErrStale = driver.ErrStale
+	// ErrNoLease means that a guarded operation was called without a lease on
+	// its context: lock.no_lease.
+	ErrNoLease = driver.ErrNoLease
 )
 
 type (

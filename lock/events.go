@@ -78,6 +78,13 @@ type (
 	// Available: the backend serves locks again; After is the length of the
 	// outage.
 	Available struct{ After time.Duration }
+	// Stale: a store refused a write because it has seen a greater fence than
+	// the lease's.
+	Stale struct {
+		Key   string
+		Fence uint64
+		Slot  int
+	}
 	// StillHeld: Close has waited for 10 s for a lease that was acquired at
 	// Site.
 	StillHeld struct {
@@ -107,6 +114,7 @@ func (ReleaseFailed) event() {}
 func (PoolResized) event()   {}
 func (Unavailable) event()   {}
 func (Available) event()     {}
+func (Stale) event()         {}
 func (StillHeld) event()     {}
 func (Forgotten) event()     {}
 

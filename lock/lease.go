@@ -16,7 +16,8 @@ type Lease struct {
 	parent context.Context
 	fence  uint64
 	since  instant
-	waited bool // the key was busy when the call began
+	waited bool   // the key was busy when the call began
+	slots  uint16 // the size of the pool, 1 for a plain key
 
 	inner atomic.Pointer[inner] // made when something first waits for the context
 
@@ -27,10 +28,10 @@ type Lease struct {
 	token    string
 }
 
-// newLease returns a lease on the grant of o. The lease is not live before
+// newLease returns a lease of c on the grant of o. The lease is not live before
 // hold.attach.
-func newLease(ctx context.Context, o outcome) *Lease {
-	return &Lease{hold: o.hold, parent: ctx, fence: o.fence, since: o.at, waited: o.contended}
+func newLease(ctx context.Context, c *call, o outcome) *Lease {
+	return &Lease{hold: o.hold, parent: ctx, fence: o.fence, since: o.at, waited: o.contended, slots: uint16(c.slots)}
 }
 
 // Key returns the key of the lease.
@@ -53,6 +54,10 @@ func (l *Lease) Fence() uint64 { return l.fence }
 
 // Slot returns the number of the lease's slot: 0 to n-1 under Slots(n), else 0.
 func (l *Lease) Slot() int { return l.hold.grant.Slot }
+
+// Slots returns the size of the pool that the call named: n under Slots(n),
+// else 1.
+func (l *Lease) Slots() int { return int(l.slots) }
 
 // Contended reports whether the key was busy when the call for this lease
 // began.

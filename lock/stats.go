@@ -26,6 +26,9 @@ type Stats struct {
 	// 536 others were waiting for a retry.
 	Unreleased uint64 `json:"unreleased"`
 
+	// Stale counts the writes that stores refused because of their fence.
+	Stale uint64 `json:"stale"`
+
 	Wait Histogram `json:"wait"` // of granted calls
 	Hold Histogram `json:"hold"`
 }
@@ -79,7 +82,7 @@ func (h Histogram) Quantile(q float64) time.Duration {
 type counters struct {
 	waiting                           atomic.Int64
 	contended, timedOut, lost, forced atomic.Uint64
-	unreleased                        atomic.Uint64
+	unreleased, stale                 atomic.Uint64
 	wait, hold                        histogram // each lease counts in the first at its start, and in the second at its end
 }
 
@@ -99,6 +102,7 @@ func (c *counters) snapshot(driver string) Stats {
 		Forced:    c.forced.Load(),
 
 		Unreleased: c.unreleased.Load(),
+		Stale:      c.stale.Load(),
 		Wait:       wait,
 		Hold:       hold,
 	}

@@ -42,6 +42,10 @@ func layers() map[string][]string {
 		"lock":          {"lock/driver"},
 		"lock/locktest": {"lock", "lock/driver", "internal/suite"},
 
+		"lock/guard":            {"lock", "bus"},
+		"lock/guard/redisguard": {"lock", "lock/guard"},
+		"lock/guard/enginetest": {},
+
 		"bus/driver":  {},
 		"bus":         {"bus/driver"},
 		"bus/bustest": {"bus", "bus/driver", "internal/suite"},

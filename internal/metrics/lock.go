@@ -23,6 +23,7 @@ var (
 	renewFailed   = byClass("mega_lock_renew_failures_total", "counter", "Failed renewals that were retried.")
 	releaseFailed = byClass("mega_lock_release_failures_total", "counter", "Failed releases that were retried.")
 	poolResized   = byClass("mega_lock_pool_resized_total", "counter", "Reported differences about the size of a pool.")
+	lockStale     = byClass("mega_lock_stale_total", "counter", "Writes that a guard refused because a later holder had written.")
 	lockWait      = byClass("mega_lock_wait_seconds", "histogram", "Wait of the granted acquire calls.")
 	lockHeld      = byClass("mega_lock_held_seconds", "histogram", "Hold time of the released and lost leases.")
 
@@ -40,15 +41,15 @@ func byClass(name, kind, help string, more ...string) Series {
 func lockCatalogue() []Series {
 	return []Series{
 		lockAcquired, lockContended, lockRefused, lockLost, lockForced, lockForgotten,
-		renewFailed, releaseFailed, poolResized, lockWait, lockHeld, lockActive, lockWaiting, lockAvailable, lockOutages, lockScope,
+		renewFailed, releaseFailed, poolResized, lockStale, lockWait, lockHeld, lockActive, lockWaiting, lockAvailable, lockOutages, lockScope,
 	}
 }
 
 // locks counts the events of a Locker.
 type locks struct {
-	classes                                                           *classes
-	refused, lost, forced, forgotten, notRenewed, unreleased, resized *prometheus.CounterVec
-	outages                                                           prometheus.Counter
+	classes                                                                  *classes
+	refused, lost, forced, forgotten, notRenewed, unreleased, resized, stale *prometheus.CounterVec
+	outages                                                                  prometheus.Counter
 }
 
 // class holds the metrics that each lease updates, looked up once for all keys
@@ -67,7 +68,7 @@ func newLocks(r *prometheus.Registry) locks {
 			return &class{name, acquired.WithLabelValues(name), contended.WithLabelValues(name), wait.WithLabelValues(name), held.WithLabelValues(name)}
 		}),
 		refused: counter(r, lockRefused), lost: counter(r, lockLost), forced: counter(r, lockForced), forgotten: counter(r, lockForgotten),
-		notRenewed: counter(r, renewFailed), unreleased: counter(r, releaseFailed), resized: counter(r, poolResized),
+		notRenewed: counter(r, renewFailed), unreleased: counter(r, releaseFailed), resized: counter(r, poolResized), stale: counter(r, lockStale),
 		outages: counter(r, lockOutages).WithLabelValues(),
 	}
 }
@@ -103,6 +104,8 @@ func (m *Metrics) Observe(e lock.Event) {
 		l.outages.Inc()
 	case lock.ReleaseFailed:
 		l.unreleased.WithLabelValues(l.classes.of(e.Key).name).Inc()
+	case lock.Stale:
+		l.stale.WithLabelValues(l.classes.of(e.Key).name).Inc()
 	case lock.PoolResized:
 		l.resized.WithLabelValues(l.classes.of(e.Key).name).Inc()
 	}

@@ -69,6 +69,7 @@ func all(m *metrics.Metrics) {
 		lock.ReleaseFailed{Key: "order:1"},
 		lock.Forgotten{Key: "order:1"},
 		lock.PoolResized{Key: "order:1"},
+		lock.Stale{Key: "order:1"},
 	} {
 		m.Observe(e)
 	}

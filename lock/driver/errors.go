@@ -26,6 +26,8 @@ var (
 	ErrInvalid     = &Error{"lock.invalid", "lock: invalid"}
 	ErrUnsupported = &Error{"lock.unsupported", "lock: unsupported by the driver"}
 	ErrClosed      = &Error{"lock.closed", "lock: closed"}
+	ErrStale       = &Error{"lock.stale", "lock: stale fence"}
+	ErrNoLease     = &Error{"lock.no_lease", "lock: no lease on the context"}
 )
 
 // NotAcquiredError is an ErrNotAcquired with the holders that were in the way.

@@ -1,0 +1,271 @@
+package enginetest
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/megaframework/mega/drivers/memory"
+	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/guard"
+)
+
+// acquire acquires a key with a Locker of its own, which stands for a process
+// that does not know of the other holders.
+func acquire(t *testing.T, ctx context.Context, key string, opts ...lock.Option) *lock.Lease {
+	t.Helper()
+	l, err := lock.New(memory.NewLock(), lock.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close(context.Background()) })
+	lease, err := l.Acquire(ctx, key, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = lease.Release() })
+	return lease
+}
+
+func TestGuardsKeepTheirRules(t *testing.T) {
+	for _, e := range engines(t) {
+		t.Run(e.name, func(t *testing.T) {
+			for name, rule := range map[string]func(*testing.T, engine){
+				"G1 the check and the write are one transaction": oneTransaction,
+				"G1 writers of a key are serial":                 serialWriters,
+				"G2 an older fence is refused":                   olderFence,
+				"G3 all leases are checked":                      allLeases,
+				"G4 an old snapshot does not hide a fence":       oldSnapshot,
+				"G6 slots have fences of their own":              slots,
+				"G7 a reset forgets a key":                       reset,
+				"a store shares the fences":                      store,
+			} {
+				t.Run(name, func(t *testing.T) { rule(t, e) })
+			}
+		})
+	}
+}
+
+// save writes one line under lease.
+func (e engine) save(db *sql.DB, lease *lock.Lease) error {
+	ctx := lease.Context()
+	return guard.Tx(ctx, db, e.dialect, func(tx *sql.Tx) error { return e.write(ctx, tx, lease.Key(), lease.Fence()) })
+}
+
+func olderFence(t *testing.T, e engine) {
+	db := e.open(t)
+	early, late := acquire(t, t.Context(), "older"), acquire(t, t.Context(), "older")
+	for _, step := range []struct {
+		lease *lock.Lease
+		want  error
+	}{{early, nil}, {early, nil}, {late, nil}, {early, lock.ErrStale}, {late, nil}} {
+		if err := e.save(db, step.lease); !errors.Is(err, step.want) {
+			t.Errorf("fence %d: got %v, want %v", step.lease.Fence(), err, step.want)
+		}
+	}
+	want := []uint64{early.Fence(), early.Fence(), late.Fence(), late.Fence()}
+	if got := e.ledger(t, db, "older"); !slices.Equal(got, want) {
+		t.Errorf("the ledger has %v, want %v", got, want)
+	}
+}
+
+func oneTransaction(t *testing.T, e engine) {
+	db := e.open(t)
+	early, late := acquire(t, t.Context(), "one"), acquire(t, t.Context(), "one")
+	failed := errors.New("failed")
+	err := guard.Tx(late.Context(), db, e.dialect, func(tx *sql.Tx) error {
+		return errors.Join(e.write(t.Context(), tx, "one", late.Fence()), failed)
+	})
+	if !errors.Is(err, failed) {
+		t.Fatal(err)
+	}
+	func() {
+		defer func() {
+			if recover() != "a panic of fn" {
+				t.Error("the panic was lost")
+			}
+		}()
+		_ = guard.Tx(late.Context(), db, e.dialect, func(tx *sql.Tx) error {
+			_ = e.write(t.Context(), tx, "one", late.Fence())
+			panic("a panic of fn")
+		})
+	}()
+	err = guard.Tx(late.Context(), db, e.dialect, func(tx *sql.Tx) error {
+		if err := late.Release(); err != nil {
+			return err
+		}
+		return e.write(t.Context(), tx, "one", late.Fence())
+	})
+	if !errors.Is(err, lock.ErrLost) {
+		t.Errorf("a lease that ends in fn: %v", err)
+	}
+	if err := guard.SQL(early.Context(), db, e.dialect); !errors.Is(err, lock.ErrInvalid) {
+		t.Errorf("a *sql.DB instead of a transaction: %v", err)
+	}
+	// Neither the writes nor the later fence were kept.
+	if err := e.save(db, early); err != nil {
+		t.Error(err)
+	}
+	if got := e.ledger(t, db, "one"); !slices.Equal(got, []uint64{early.Fence()}) {
+		t.Errorf("the ledger has %v, want %d only", got, early.Fence())
+	}
+}
+
+// serialWriters has many writers with one fence, as if the lock had been lost
+// by all of them: the row of the fence keeps them apart.
+func serialWriters(t *testing.T, e engine) {
+	db := e.open(t)
+	lease := acquire(t, t.Context(), "serial")
+	const writers, rounds = 8, 10
+	var all sync.WaitGroup
+	for range writers {
+		all.Go(func() {
+			for range rounds {
+				err := guard.Tx(lease.Context(), db, e.dialect, func(tx *sql.Tx) error {
+					var n int
+					if err := tx.QueryRowContext(t.Context(), "SELECT n FROM counter").Scan(&n); err != nil {
+						return err
+					}
+					_, err := tx.ExecContext(t.Context(), "UPDATE counter SET n = "+e.bind(1), n+1)
+					return err
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	var n int
+	if err := db.QueryRowContext(t.Context(), "SELECT n FROM counter").Scan(&n); err != nil || n != writers*rounds {
+		t.Errorf("%d of %d increments were kept, %v", n, writers*rounds, err)
+	}
+}
+
+func allLeases(t *testing.T, e engine) {
+	db := e.open(t)
+	staleB := acquire(t, t.Context(), "b")
+	if err := e.save(db, acquire(t, t.Context(), "b")); err != nil {
+		t.Fatal(err)
+	}
+	earlyA := acquire(t, t.Context(), "a")
+	newA := acquire(t, staleB.Context(), "a")
+	if err := e.save(db, newA); !errors.Is(err, lock.ErrStale) {
+		t.Errorf("an outer lease is stale: %v", err)
+	}
+	if err := e.save(db, earlyA); err != nil { // the refused transaction recorded nothing of a
+		t.Error(err)
+	}
+	if err := guard.Tx(t.Context(), db, e.dialect, func(*sql.Tx) error { return nil }); !errors.Is(err, lock.ErrNoLease) {
+		t.Errorf("no lease: %v", err)
+	}
+}
+
+// oldSnapshot checks inside a transaction that read the table before the
+// successor committed. Under REPEATABLE READ, the default of MySQL, a plain
+// SELECT would not see the successor's fence.
+func oldSnapshot(t *testing.T, e engine) {
+	db := e.open(t)
+	early, late := acquire(t, t.Context(), "snapshot"), acquire(t, t.Context(), "snapshot")
+	if err := e.save(db, early); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	var fence uint64
+	if err := tx.QueryRowContext(t.Context(), "SELECT fence FROM mega_fences WHERE lock_key = 'snapshot'").Scan(&fence); err != nil || fence != early.Fence() {
+		t.Fatal(fence, err)
+	}
+	if err := e.save(db, late); err != nil {
+		t.Fatal(err)
+	}
+	err = guard.SQL(early.Context(), tx, e.dialect)
+	if e.dialect == guard.SQLite { // SQLite refuses to write behind an old snapshot
+		if err == nil {
+			t.Error("the write of an old snapshot passed")
+		}
+		return
+	}
+	if !errors.Is(err, lock.ErrStale) {
+		t.Errorf("got %v, want ErrStale", err)
+	}
+}
+
+func slots(t *testing.T, e engine) {
+	db := e.open(t)
+	l, err := lock.New(memory.NewLock(), lock.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close(context.Background()) })
+	plain := acquire(t, t.Context(), "pool")
+	var leases []*lock.Lease
+	for range 2 {
+		lease, err := l.Acquire(t.Context(), "pool", lock.Slots(2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = lease.Release() })
+		leases = append(leases, lease)
+	}
+	for _, lease := range []*lock.Lease{leases[1], leases[0], plain} { // the fences descend
+		if err := e.save(db, lease); err != nil {
+			t.Errorf("slot %d of %d: %v", lease.Slot(), lease.Slots(), err)
+		}
+	}
+	rows := map[int]uint64{}
+	for _, lease := range leases {
+		rows[lease.Slot()] = lease.Fence()
+	}
+	rows[-1] = plain.Fence()
+	for slot, want := range rows {
+		var fence uint64
+		err := db.QueryRowContext(t.Context(), "SELECT fence FROM mega_fences WHERE lock_key = 'pool' AND slot = "+e.bind(1), slot).Scan(&fence)
+		if err != nil || fence != want {
+			t.Errorf("slot %d has the fence %d, %v, want %d", slot, fence, err, want)
+		}
+	}
+}
+
+func reset(t *testing.T, e engine) {
+	db := e.open(t)
+	early, late := acquire(t, t.Context(), "reset"), acquire(t, t.Context(), "reset")
+	if err := e.save(db, late); err != nil {
+		t.Fatal(err)
+	}
+	if err := guard.Reset(t.Context(), db, e.dialect, "reset"); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.save(db, early); err != nil {
+		t.Error(err)
+	}
+}
+
+func store(t *testing.T, e engine) {
+	db := e.open(t)
+	s := guard.Fences{DB: db, Dialect: e.dialect}
+	lease := acquire(t, t.Context(), "a/b;ü")
+	if err := e.save(db, lease); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		fence uint64
+		want  bool
+	}{{lease.Fence() - 1, false}, {lease.Fence(), true}, {lease.Fence() + 1, true}, {lease.Fence(), false}} {
+		if got, err := s.Advance(t.Context(), guard.ID(lease), step.fence); err != nil || got != step.want {
+			t.Errorf("fence %d: %v, %v, want %v", step.fence, got, err, step.want)
+		}
+	}
+	if _, err := s.Advance(t.Context(), "no%zz", 1); err == nil {
+		t.Error("a key that is not encoded is accepted")
+	}
+	if err := e.save(db, lease); !errors.Is(err, lock.ErrStale) {
+		t.Errorf("after a greater fence at the store: %v", err)
+	}
+}

@@ -1,0 +1,127 @@
+package redisguard
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/guard"
+)
+
+// Redis checks the fences of all leases on ctx and, if none is stale, runs
+// script with keys and args. It returns the script's result. Check and script
+// are one step on the server.
+//
+// The error is lock.ErrStale for a stale fence, lock.ErrNoLease or lock.ErrLost
+// before any I/O, or an error of Redis. redis.Nil is returned for a script
+// without a result, as by go-redis. A script that fails half way has recorded
+// its fence. The script must not begin with a line "#!".
+func Redis(ctx context.Context, client redis.UniversalClient, script string, keys []string, args ...any) (any, error) {
+	leases, err := guard.Leases(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if strings.HasPrefix(script, "#!") {
+		return nil, fmt.Errorf("redisguard: a script with flags (%.20q) cannot be guarded: %w", script, lock.ErrInvalid)
+	}
+	tag := hashTag(client, keys)
+	allKeys, allArgs := append([]string(nil), keys...), append([]any(nil), args...)
+	for _, l := range leases {
+		allKeys = append(allKeys, fenceKey(tag, guard.ID(l)))
+		allArgs = append(allArgs, l.Fence())
+	}
+	allArgs = append(allArgs, len(leases))
+	result, err := redis.NewScript(guarded(script)).Run(ctx, client, allKeys, allArgs...).Result()
+	if n, stale := staleLease(err); stale && n < len(leases) {
+		return nil, fmt.Errorf("redisguard: %w", leases[n].Stale())
+	}
+	if err != nil {
+		return result, err
+	}
+	return result, nil
+}
+
+// check is the first part of each guarded script. The last argument is the
+// number of fences, which are the last keys and the arguments before it. All
+// are compared before one is recorded.
+const check = `local n = tonumber(ARGV[#ARGV])
+local k, a = #KEYS - n, #ARGV - 1 - n
+for i = 1, n do
+  local highest = redis.call('GET', KEYS[k + i])
+  if highest and tonumber(highest) > tonumber(ARGV[a + i]) then
+    return redis.error_reply('STALEFENCE ' .. (i - 1))
+  end
+end
+for i = 1, n do redis.call('SET', KEYS[k + i], ARGV[a + i]) end
+`
+
+// guarded returns the script behind the check. The script sees its own keys and
+// arguments only.
+func guarded(script string) string {
+	return check + `local keys, args = {}, {}
+for i = 1, k do keys[i] = KEYS[i] end
+for i = 1, a do args[i] = ARGV[i] end
+return (function(KEYS, ARGV)
+` + script + `
+end)(keys, args)`
+}
+
+// staleLease returns the index of the lease whose fence the check refused.
+func staleLease(err error) (n int, stale bool) {
+	if err == nil {
+		return 0, false
+	}
+	_, err = fmt.Sscanf(err.Error(), "STALEFENCE %d", &n)
+	return n, err == nil
+}
+
+// hashTag returns the tag that puts the fences into the hash slot of the first
+// key, or "" for a client that is not of a Redis Cluster.
+func hashTag(client redis.UniversalClient, keys []string) string {
+	if _, cluster := client.(*redis.ClusterClient); !cluster || len(keys) == 0 {
+		return ""
+	}
+	if _, rest, found := strings.Cut(keys[0], "{"); found {
+		if tag, _, closed := strings.Cut(rest, "}"); closed && tag != "" {
+			return tag
+		}
+	}
+	return keys[0]
+}
+
+// fenceKey returns the key of a fence.
+func fenceKey(tag, id string) string {
+	if tag == "" {
+		return "mega:fence:" + id
+	}
+	return "mega:fence:{" + tag + "}:" + id
+}
+
+// Fences is a [guard.Store] in Redis, for guard.Handler and guard.Middleware.
+// Outside a Redis Cluster it shares its fences with [Redis].
+type Fences struct{ Client redis.UniversalClient }
+
+// advance reports whether the fence is at least the greatest one seen, and
+// records it.
+const advance = `local highest = redis.call('GET', KEYS[1])
+if highest and tonumber(highest) > tonumber(ARGV[1]) then return 0 end
+redis.call('SET', KEYS[1], ARGV[1])
+return 1`
+
+// Advance implements [guard.Store].
+func (f Fences) Advance(ctx context.Context, key string, fence uint64) (bool, error) {
+	return redis.NewScript(advance).Run(ctx, f.Client, []string{fenceKey("", key)}, fence).Bool()
+}
+
+// Reset deletes the fence of a plain key, so that the next write passes with
+// any fence. Call it only when no earlier holder can write any more.
+func (f Fences) Reset(ctx context.Context, key string) error {
+	if err := f.Client.Del(ctx, fenceKey("", url.PathEscape(key))).Err(); err != nil {
+		return fmt.Errorf("redisguard: reset %q: %w", key, err)
+	}
+	return nil
+}

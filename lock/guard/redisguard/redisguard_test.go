@@ -1,0 +1,141 @@
+package redisguard_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/megaframework/mega/drivers/memory"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/guard/redisguard"
+)
+
+const set = "redis.call('SET', KEYS[1], ARGV[1]) return ARGV[1] .. #KEYS .. #ARGV"
+
+func acquire(t *testing.T, ctx context.Context, key string) *lock.Lease {
+	t.Helper()
+	// A Locker of its own stands for a process that does not know of the others.
+	l, err := lock.New(memory.NewLock(), lock.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close(context.Background()) })
+	lease, err := l.Acquire(ctx, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = lease.Release() })
+	return lease
+}
+
+// servers returns a client of a single server and one of a Redis Cluster.
+func servers(t *testing.T) map[string]goredis.UniversalClient {
+	t.Helper()
+	o, err := goredis.ParseURL(redistest.Start(t, redistest.Options{}).URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	clients := map[string]goredis.UniversalClient{
+		"single":  goredis.NewClient(o),
+		"cluster": goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: redistest.StartCluster(t, 3, redistest.Options{}).Addrs()}),
+	}
+	for _, c := range clients {
+		t.Cleanup(func() { _ = c.Close() })
+	}
+	return clients
+}
+
+func TestAScriptOfAnEarlierHolderWritesNothing(t *testing.T) {
+	for name, client := range servers(t) {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			early := acquire(t, ctx, "cart:7")
+			late := acquire(t, ctx, "cart:7")
+			got, err := redisguard.Redis(late.Context(), client, set, []string{"cart:7"}, "late")
+			if err != nil || got != "late11" {
+				t.Fatalf("the later holder: %v, %v; the script sees its own key and argument only", got, err)
+			}
+			_, err = redisguard.Redis(early.Context(), client, set, []string{"cart:7"}, "early")
+			if stale, ok := errors.AsType[*lock.StaleError](err); !ok || stale.Key != "cart:7" || stale.Fence != early.Fence() {
+				t.Errorf("the earlier holder: %v", err)
+			}
+			if got, err := client.Get(ctx, "cart:7").Result(); got != "late" || err != nil {
+				t.Errorf("the value is %q, %v", got, err)
+			}
+			if _, err := redisguard.Redis(late.Context(), client, set, []string{"cart:7"}, "again"); err != nil {
+				t.Errorf("the later holder again: %v", err)
+			}
+		})
+	}
+}
+
+func TestAllLeasesOfTheContextAreCheckedBeforeOneIsRecorded(t *testing.T) {
+	client, ctx := servers(t)["single"], t.Context()
+	staleB := acquire(t, ctx, "b")
+	if _, err := redisguard.Redis(acquire(t, ctx, "b").Context(), client, "return 1", nil); err != nil {
+		t.Fatal(err)
+	}
+	newA := acquire(t, staleB.Context(), "a")
+	if _, err := redisguard.Redis(newA.Context(), client, set, []string{"x"}, "1"); !errors.Is(err, lock.ErrStale) {
+		t.Fatalf("got %v, want ErrStale of b", err)
+	}
+	if n, err := client.Exists(ctx, "mega:fence:a", "x").Result(); n != 0 || err != nil {
+		t.Errorf("%d keys were written, %v", n, err)
+	}
+}
+
+func TestNothingIsSentWithoutALeaseOrWithAFlaggedScript(t *testing.T) {
+	client := goredis.NewClient(&goredis.Options{Addr: "127.0.0.1:1"}) // no server: any I/O is another error
+	defer func() { _ = client.Close() }()
+	if _, err := redisguard.Redis(t.Context(), client, set, []string{"k"}, 1); !errors.Is(err, lock.ErrNoLease) {
+		t.Errorf("no lease: %v", err)
+	}
+	lease := acquire(t, t.Context(), "k")
+	if _, err := redisguard.Redis(lease.Context(), client, "#!lua flags=no-writes\nreturn 1", nil); !errors.Is(err, lock.ErrInvalid) {
+		t.Errorf("a script with flags: %v", err)
+	}
+	if err := lease.Release(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := redisguard.Redis(context.WithoutCancel(lease.Context()), client, set, []string{"k"}, 1); !errors.Is(err, lock.ErrLost) {
+		t.Errorf("a released lease: %v", err)
+	}
+}
+
+func TestAResultlessAndAFailingScriptAnswerAsInRedis(t *testing.T) {
+	client := servers(t)["single"]
+	lease := acquire(t, t.Context(), "k")
+	if _, err := redisguard.Redis(lease.Context(), client, "return false", nil); !errors.Is(err, goredis.Nil) {
+		t.Errorf("no result: %v", err)
+	}
+	if _, err := redisguard.Redis(lease.Context(), client, "return redis.error_reply('OWN no')", nil); err == nil || !strings.Contains(err.Error(), "OWN no") {
+		t.Errorf("the script's own error: %v", err)
+	}
+}
+
+func TestTheStoreSharesItsFencesAndForgetsThemOnReset(t *testing.T) {
+	client, ctx := servers(t)["single"], t.Context()
+	store := redisguard.Fences{Client: client}
+	lease := acquire(t, ctx, "a/b")
+	if _, err := redisguard.Redis(lease.Context(), client, "return 1", nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		fence uint64
+		want  bool
+	}{{lease.Fence() - 1, false}, {lease.Fence(), true}, {lease.Fence() + 1, true}, {lease.Fence(), false}} {
+		if got, err := store.Advance(ctx, "a%2Fb", step.fence); err != nil || got != step.want {
+			t.Errorf("fence %d: %v, %v, want %v", step.fence, got, err, step.want)
+		}
+	}
+	if err := store.Reset(ctx, "a/b"); err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := store.Advance(ctx, "a%2Fb", 1); !ok || err != nil {
+		t.Errorf("after a reset: %v, %v", ok, err)
+	}
+}

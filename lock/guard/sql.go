@@ -1,0 +1,235 @@
+package guard
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/megaframework/mega/lock"
+)
+
+// Dialect is the SQL dialect of a database.
+type Dialect int
+
+// The supported dialects. Postgres is right for databases that speak
+// PostgreSQL's protocol and its ON CONFLICT; MySQL is right for MariaDB.
+const (
+	SQLite Dialect = iota + 1
+	Postgres
+	MySQL
+)
+
+func (d Dialect) String() string {
+	switch d {
+	case SQLite:
+		return "SQLite"
+	case Postgres:
+		return "Postgres"
+	case MySQL:
+		return "MySQL"
+	}
+	return fmt.Sprintf("Dialect(%d)", int(d))
+}
+
+// Execer is a running transaction: *sql.Tx, or *sql.Conn after BEGIN.
+type Execer interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// statements are the texts of a dialect. The column is lock_key because KEY is
+// a reserved word.
+type statements struct{ schema, upsert, highest, reset string }
+
+// statements returns the texts of d, or an error for an unknown dialect.
+func (d Dialect) statements() (statements, error) {
+	const upsert = "INSERT INTO mega_fences (lock_key, slot, fence) VALUES (%s) " +
+		"ON CONFLICT (lock_key, slot) DO UPDATE SET fence = excluded.fence WHERE mega_fences.fence <= excluded.fence"
+	switch d {
+	case SQLite:
+		return statements{
+			schema: "CREATE TABLE IF NOT EXISTS mega_fences (\n\tlock_key TEXT NOT NULL,\n\tslot INTEGER NOT NULL,\n\tfence INTEGER NOT NULL,\n\tPRIMARY KEY (lock_key, slot)\n) WITHOUT ROWID",
+			upsert: fmt.Sprintf(upsert, "?, ?, ?"),
+			reset:  "DELETE FROM mega_fences WHERE lock_key = ?",
+		}, nil
+	case Postgres:
+		return statements{
+			schema: "CREATE TABLE IF NOT EXISTS mega_fences (\n\tlock_key TEXT COLLATE \"C\" NOT NULL,\n\tslot INTEGER NOT NULL,\n\tfence BIGINT NOT NULL,\n\tPRIMARY KEY (lock_key, slot)\n)",
+			upsert: fmt.Sprintf(upsert, "$1, $2, $3"),
+			reset:  "DELETE FROM mega_fences WHERE lock_key = $1",
+		}, nil
+	case MySQL:
+		return statements{
+			// VARBINARY compares bytes; a text collation would make keys equal
+			// that differ in case or in trailing spaces.
+			schema: "CREATE TABLE IF NOT EXISTS mega_fences (\n\tlock_key VARBINARY(512) NOT NULL,\n\tslot INTEGER NOT NULL,\n\tfence BIGINT NOT NULL,\n\tPRIMARY KEY (lock_key, slot)\n) ENGINE=InnoDB",
+			upsert: "INSERT INTO mega_fences (lock_key, slot, fence) VALUES (?, ?, ?) ON DUPLICATE KEY UPDATE fence = GREATEST(fence, VALUES(fence))",
+			// FOR UPDATE reads the committed row. A plain SELECT under
+			// REPEATABLE READ reads the transaction's snapshot, which may be
+			// older than the successor's fence.
+			highest: "SELECT fence FROM mega_fences WHERE lock_key = ? AND slot = ? FOR UPDATE",
+			reset:   "DELETE FROM mega_fences WHERE lock_key = ?",
+		}, nil
+	}
+	return statements{}, fmt.Errorf("guard: %v is not a dialect: use SQLite, Postgres or MySQL: %w", d, lock.ErrInvalid)
+}
+
+// Schema returns the statement that creates the table mega_fences, for the
+// application's own migrations. The guard never creates it. The table has a row
+// for each key that was ever written under its lock; a row may be deleted when
+// no earlier holder of its key can write any more. Schema panics for an unknown
+// dialect.
+func Schema(d Dialect) string {
+	s, err := d.statements()
+	if err != nil {
+		panic(err)
+	}
+	return s.schema
+}
+
+// Tx runs fn in a transaction that writes under the leases on ctx. It begins the
+// transaction, checks the fences, calls fn and commits. The check locks the rows
+// of the keys, so the transactions of one key are serial even where the lock
+// has been lost; READ COMMITTED suffices.
+//
+// The transaction is rolled back, and nothing is written, if a fence is stale
+// (lock.ErrStale), a lease ends before the commit (lock.ErrLost), ctx ends, or
+// fn returns an error or panics. An error of the commit itself may leave the
+// outcome unknown, as with any transaction.
+func Tx(ctx context.Context, db *sql.DB, d Dialect, fn func(*sql.Tx) error) error {
+	all, err := claims(ctx)
+	if err != nil {
+		return err
+	}
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("guard: begin: %w", ended(all, err))
+	}
+	// After the commit this does nothing. It also runs when fn panics.
+	defer func() { _ = tx.Rollback() }()
+	if err := check(ctx, tx, d, all); err != nil {
+		return ended(all, err)
+	}
+	if err := fn(tx); err != nil {
+		return ended(all, err)
+	}
+	if err := lost(all); err != nil { // L4: not after the deadline, even if ctx's timer is late
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("guard: commit: %w", ended(all, err))
+	}
+	return nil
+}
+
+// SQL checks the fences of the leases on ctx inside tx, with one statement for
+// each lease (two on MySQL). Call it before the writes, and roll back if it
+// returns an error: it is lock.ErrStale for a stale fence, lock.ErrNoLease or
+// lock.ErrLost before any I/O, lock.ErrInvalid for a *sql.DB instead of a
+// transaction, or the database's error.
+func SQL(ctx context.Context, tx Execer, d Dialect) error {
+	if _, ok := tx.(*sql.DB); ok {
+		// G1: on a *sql.DB the check would commit by itself.
+		return fmt.Errorf("guard: SQL needs a *sql.Tx, not a *sql.DB, so that check and write are one transaction: %w", lock.ErrInvalid)
+	}
+	all, err := claims(ctx)
+	if err != nil {
+		return err
+	}
+	return check(ctx, tx, d, all)
+}
+
+// Reset deletes the fences of key, so that the next write passes with any fence.
+// Call it only when no earlier holder can write any more.
+func Reset(ctx context.Context, tx Execer, d Dialect, key string) error {
+	s, err := d.statements()
+	if err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, s.reset, key); err != nil {
+		return fmt.Errorf("guard: reset %q: %w", key, err)
+	}
+	return nil
+}
+
+// check records the fences of all claims, in their order (G3).
+func check(ctx context.Context, tx Execer, d Dialect, all []claim) error {
+	s, err := d.statements()
+	if err != nil {
+		return err
+	}
+	for _, c := range all {
+		ok, err := s.advance(ctx, tx, c)
+		if err != nil {
+			return fmt.Errorf("guard: check the fence of %q: %w", c.key, err)
+		}
+		if !ok { // G2
+			return fmt.Errorf("guard: %w", c.stale())
+		}
+	}
+	return nil
+}
+
+// advance reports whether the fence of c is at least the greatest one seen, and
+// records it (G5).
+func (s statements) advance(ctx context.Context, tx Execer, c claim) (bool, error) {
+	result, err := tx.ExecContext(ctx, s.upsert, c.key, c.slot, int64(c.fence))
+	if err != nil {
+		return false, err
+	}
+	if s.highest != "" {
+		var highest uint64
+		err := tx.QueryRowContext(ctx, s.highest, c.key, c.slot).Scan(&highest)
+		return highest <= c.fence, err
+	}
+	rows, err := result.RowsAffected()
+	return rows > 0, err
+}
+
+// lost returns ErrLost if a lease of the claims has ended.
+func lost(all []claim) error {
+	for _, c := range all {
+		if err := c.lease.Err(); err != nil {
+			return fmt.Errorf("guard %q: %w", c.key, err)
+		}
+	}
+	return nil
+}
+
+// ended adds the loss of a lease to err: a loss ends the context, and the
+// database then reports a cancelled context only.
+func ended(all []claim, err error) error {
+	if loss := lost(all); loss != nil && !errors.Is(err, lock.ErrLost) && !errors.Is(err, lock.ErrStale) {
+		return fmt.Errorf("%w: %w", loss, err)
+	}
+	return err
+}
+
+// Fences is a [Store] in a database, in the table of [Schema]. It shares its
+// rows with [Tx] and [SQL]. Any number of goroutines may use it.
+type Fences struct {
+	DB      *sql.DB
+	Dialect Dialect
+}
+
+// Advance implements [Store].
+func (f Fences) Advance(ctx context.Context, key string, fence uint64) (ok bool, err error) {
+	c := claim{fence: fence}
+	if c.key, c.slot, err = parseID(key); err != nil {
+		return false, err
+	}
+	s, err := f.Dialect.statements()
+	if err != nil {
+		return false, err
+	}
+	tx, err := f.DB.BeginTx(ctx, nil)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = tx.Rollback() }()
+	if ok, err = s.advance(ctx, tx, c); err != nil || !ok {
+		return false, err
+	}
+	return true, tx.Commit()
+}
