@@ -57,7 +57,7 @@ func handOver(conn net.Conn, f *protocol.Frame) error {
 }
 
 // Before its hello a peer may send 1 KiB.
-func TestAPeerThatIsLongBeforeItsHelloIsDropped(t *testing.T) {
+func TestAClientThatIsLongBeforeItsHelloIsDropped(t *testing.T) {
 	h := newHub(t, HubConfig{})
 	conn, p := pipeTo(t, h, "long")
 	defer conn.Close()
@@ -71,7 +71,7 @@ func TestAPeerThatIsLongBeforeItsHelloIsDropped(t *testing.T) {
 }
 
 // A peer that says nothing is dropped, and so is one that stops within a frame.
-func TestAPeerThatIsSilentIsDropped(t *testing.T) {
+func TestAClientThatIsSilentIsDropped(t *testing.T) {
 	for name, say := range map[string][]byte{"nothing": nil, "half a hello": {20, 0, 0, 0, byte(protocol.TypeHello), 'm'}} {
 		here, there := net.Pipe()
 		defer there.Close()
@@ -93,7 +93,7 @@ func TestAPeerThatIsSilentIsDropped(t *testing.T) {
 
 // A process beyond the cap is refused with a reason, and one that leaves makes
 // room.
-func TestPeersAreCapped(t *testing.T) {
+func TestClientsAreCapped(t *testing.T) {
 	h := newHub(t, HubConfig{Clients: 2})
 	n, _ := join(t, h, Config{})
 	join(t, h, Config{})
@@ -109,8 +109,8 @@ func TestPeersAreCapped(t *testing.T) {
 
 // A panic over the frames of one peer ends that peer, and a panic of a Handler
 // ends that call.
-func TestAPanicEndsOnePeer(t *testing.T) {
-	h := newHub(t, HubConfig{Handle: func(ctx context.Context, p *Peer, name string, body []byte) ([]byte, error) {
+func TestAPanicEndsOneClient(t *testing.T) {
+	h := newHub(t, HubConfig{Handle: func(ctx context.Context, p *Client, name string, body []byte) ([]byte, error) {
 		if name == "panic" {
 			panic("as asked")
 		}
@@ -124,7 +124,7 @@ func TestAPanicEndsOnePeer(t *testing.T) {
 	if err := other.Ping(t.Context()); err != nil { // so that it has told all
 		t.Fatal(err)
 	}
-	hub.OnReported(h, func(*Peer) { panic("as asked") })
+	hub.OnReported(h, func(*Client) { panic("as asked") })
 	conn, p := pipeTo(t, h, "bad")
 	defer conn.Close()
 	must(t, handOver(conn, (&protocol.Hello{Speaks: protocol.Known}).Frame()))
@@ -177,8 +177,8 @@ func TestVersions(t *testing.T) {
 func TestAMemberIsConfirmedByItsFile(t *testing.T) {
 	socket := socketPath(t)
 	a, b := meetAt(t, socket), meetAt(t, socket)
-	as := identity{b.meeting.member.Name(), b.meeting.member.Nonce() + 1}
-	conn, _, err := a.meeting.place.Dial(t.Context())
+	as := identity{b.presence.file.Name(), b.presence.file.Nonce() + 1}
+	conn, _, err := a.presence.socket.Dial(t.Context())
 	must(t, err)
 	if err := handOver(conn, b.hello(as).Frame()); err != nil {
 		t.Fatal(err)
@@ -188,7 +188,7 @@ func TestAMemberIsConfirmedByItsFile(t *testing.T) {
 		t.Errorf("%q, %v", answer, err)
 	}
 	must(t, os.Remove(filepath.Join(socket+".clients", as.name)))
-	conn, _, err = a.meeting.place.Dial(t.Context())
+	conn, _, err = a.presence.socket.Dial(t.Context())
 	must(t, err)
 	defer conn.Close()
 	must(t, handOver(conn, b.hello(as).Frame()))

@@ -23,18 +23,18 @@ import (
 // hub, which chooses the receiver.
 type Bus struct {
 	node   *Node
-	tables [2]*nodeTable // of events and of requests: the members without a group
+	tables [2]*nodeTable // of events and of requests: the subscriptions without a group
 	out    outbox
 	syncs  syncs
 	closed atomic.Bool
 
-	mu        sync.RWMutex
-	front     driver.Front
-	down      error          // the reason why there is no hub; nil if there is one
-	line      *protocol.Line // carries changes of interests; nil while there is no hub
-	last      uint64         // the last number of an interest
-	interests map[interestKey]*interest
-	byNumber  map[uint64]*interest // the same interests, and those that are ending
+	mu            sync.RWMutex
+	front         driver.Front
+	down          error          // the reason why there is no hub; nil if there is one
+	line          *protocol.Line // carries changes of registrations; nil while there is no hub
+	last          uint64         // the last number of a registration
+	registrations map[registrationKey]*registration
+	byNumber      map[uint64]*registration // the same registrations, and those that are ending
 
 	calls sync.RWMutex // held for reading while a hub frame calls a front or a sink
 	quiet bool         // guarded by calls: fronts and sinks are not called any more
@@ -42,25 +42,27 @@ type Bus struct {
 
 var _ driver.Driver = (*Bus)(nil)
 
-type nodeTable = routes.Table[*member, nodeRoute]
+type nodeTable = routes.Table[*subscription, nodeRoute]
 
 // nodeRoute lists the receivers of one subject in this process.
 type nodeRoute struct {
-	subject string
-	members []*member
+	subject       string
+	subscriptions []*subscription
 }
 
 func newNodeTable() *nodeTable {
-	return routes.New(func(subject string, each []*member, _ [][]*member) nodeRoute { return nodeRoute{subject, each} })
+	return routes.New(func(subject string, each []*subscription, _ [][]*subscription) nodeRoute {
+		return nodeRoute{subject, each}
+	})
 }
 
 func newBus(n *Node) *Bus {
 	b := &Bus{
-		node:      n,
-		tables:    [2]*nodeTable{driver.Event: newNodeTable(), driver.Request: newNodeTable()},
-		down:      driver.ErrDisconnected,
-		interests: make(map[interestKey]*interest),
-		byNumber:  make(map[uint64]*interest),
+		node:          n,
+		tables:        [2]*nodeTable{driver.Event: newNodeTable(), driver.Request: newNodeTable()},
+		down:          driver.ErrDisconnected,
+		registrations: make(map[registrationKey]*registration),
+		byNumber:      make(map[uint64]*registration),
 	}
 	b.out.open(b, n.config.Buffer)
 	return b
@@ -115,11 +117,11 @@ func (b *Bus) Publish(ctx context.Context, m driver.Message) error {
 // group.
 func (b *Bus) serve(m *driver.Message) {
 	r := b.tables[driver.Event].Find(m.Subject)
-	if len(r.members) == 0 {
+	if len(r.subscriptions) == 0 {
 		return
 	}
 	own := kept(m)
-	for _, x := range r.members {
+	for _, x := range r.subscriptions {
 		x.sink.Deliver(own)
 	}
 }
@@ -146,12 +148,12 @@ func (b *Bus) Request(ctx context.Context, m driver.Message) error {
 	if line == nil {
 		return b.disconnection()
 	}
-	return b.send(ctx, line, protocol.AddMessage(protocol.Begin(protocol.TypeAsk).Uint(m.ID), &m), &m)
+	return b.send(ctx, line, protocol.AddMessage(protocol.Begin(protocol.TypeRequest).Uint(m.ID), &m), &m)
 }
 
 // send sends a frame that is dropped when line ends.
 func (b *Bus) send(ctx context.Context, line *protocol.Line, f *protocol.Frame, m *driver.Message) error {
-	err := b.out.send(ctx, &tied{line: line, frame: f}, m)
+	err := b.out.send(ctx, &lineBound{line: line, frame: f}, m)
 	if err != nil {
 		f.Free()
 		return err
@@ -170,10 +172,10 @@ func (b *Bus) disconnection() error {
 	return b.down
 }
 
-// asked is a request from the hub, with the number of members that have it. It
-// is the driver's Return.
-type asked struct {
-	protocol.Demand
+// received is a request from the hub, with the number of subscriptions that
+// have it. It is the driver's Return.
+type received struct {
+	protocol.RequestID
 	line *protocol.Line // the line of the request
 	left atomic.Int32
 }
@@ -186,9 +188,9 @@ func (b *Bus) Answer(ctx context.Context, request, answer driver.Message) error 
 	if err := answer.CheckSize(maxMessage); err != nil {
 		return err
 	}
-	a := request.Return.(*asked)
+	a := request.Return.(*received)
 	done := !answer.More && a.left.Add(-1) == 0
-	f := protocol.AddMessage(protocol.Begin(protocol.TypeAnswer).Uint(a.Asker).Uint(a.ID).Bool(done), &answer)
+	f := protocol.AddMessage(protocol.Begin(protocol.TypeAnswer).Uint(a.Client).Uint(a.Number).Bool(done), &answer)
 	err := b.send(ctx, a.line, f, &answer)
 	if errors.Is(err, driver.ErrDisconnected) {
 		return nil // the hub that knew the sender has ended, and the sender has its error
@@ -200,7 +202,7 @@ func (b *Bus) Answer(ctx context.Context, request, answer driver.Message) error 
 // goes on with that hub. A loss is reported by each running Flush, and by those
 // that begin until one of them has reported it (S28).
 func (b *Bus) Flush(ctx context.Context) error {
-	start := b.out.receipts.losses()
+	start := b.out.confirmations.losses()
 	for {
 		if b.closed.Load() {
 			return driver.ErrClosed
@@ -209,7 +211,7 @@ func (b *Bus) Flush(ctx context.Context) error {
 		if errors.Is(err, driver.ErrDisconnected) && ctx.Err() == nil && b.node.mayReturn() {
 			continue
 		}
-		return errors.Join(b.out.receipts.report(start, err == nil), err)
+		return errors.Join(b.out.confirmations.report(start, err == nil), err)
 	}
 }
 
@@ -219,7 +221,7 @@ func (b *Bus) flush(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	x := &tied{line: line}
+	x := &lineBound{line: line}
 	err = b.syncs.waitBy(ctx, func(f *protocol.Frame) error {
 		x.frame = f
 		err := b.out.send(ctx, x, &driver.Message{})
@@ -230,7 +232,7 @@ func (b *Bus) flush(ctx context.Context) error {
 		return err
 	})
 	if err == nil {
-		b.out.receipts.confirm(line, x.given, false)
+		b.out.confirmations.confirm(line, x.handed, false)
 	}
 	return err
 }
@@ -260,8 +262,8 @@ func (b *Bus) Close(ctx context.Context) (err error) {
 	return err
 }
 
-// tell calls the front, unless the bus has stopped its calls.
-func (b *Bus) tell(what func(driver.Front)) {
+// callFront calls the front, unless the bus has stopped its calls.
+func (b *Bus) callFront(what func(driver.Front)) {
 	b.mu.RLock()
 	f := b.front
 	b.mu.RUnlock()
@@ -278,7 +280,7 @@ func (b *Bus) connected(s *session) {
 	if b.closed.Load() {
 		return
 	}
-	for _, x := range b.members() {
+	for _, x := range b.subscriptions() {
 		b.gap(x, -1)
 	}
 	b.rejoin(s.line)
@@ -293,7 +295,7 @@ func (b *Bus) opened(s *session) {
 	b.out.resume(s.line)
 	b.syncs.begin(s.line, func(err error) {
 		if err == nil {
-			b.tell(driver.Front.Connected)
+			b.callFront(driver.Front.Connected)
 		}
 	})
 }
@@ -306,7 +308,7 @@ func (b *Bus) disconnected(why error) {
 	b.mu.Unlock()
 	lost := b.out.cut()
 	b.syncs.fail(err)
-	b.tell(func(f driver.Front) {
+	b.callFront(func(f driver.Front) {
 		f.Disconnected(err)
 		if lost.messages > 0 {
 			f.Lost(lost.messages, lost.bytes, err) // S28
@@ -318,5 +320,5 @@ func (b *Bus) disconnected(why error) {
 // wait for the next hub (S21), and this hub confirms the messages that it has.
 func (b *Bus) leaving(s *session) {
 	b.out.pause()
-	b.out.receipts.ask()
+	b.out.confirmations.ask()
 }

@@ -84,16 +84,16 @@ func soon(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// rawPeer speaks to a hub without a node, and reads when it is told to.
-type rawPeer struct {
+// rawClient speaks to a hub without a node, and reads when it is told to.
+type rawClient struct {
 	conn net.Conn
 	line *protocol.Line
-	peer *Peer
+	peer *Client
 }
 
-func newRawPeer(t *testing.T, h *Hub) *rawPeer {
+func newRawClient(t *testing.T, h *Hub) *rawClient {
 	t.Helper()
-	r := &rawPeer{}
+	r := &rawClient{}
 	r.conn, r.peer = pipeTo(t, h, "raw")
 	r.line = protocol.NewLine(r.conn)
 	t.Cleanup(r.line.Close)
@@ -101,14 +101,14 @@ func newRawPeer(t *testing.T, h *Hub) *rawPeer {
 	return r
 }
 
-func (r *rawPeer) send(t *testing.T, f *protocol.Frame) {
+func (r *rawClient) send(t *testing.T, f *protocol.Frame) {
 	t.Helper()
 	if err := r.line.Send(f); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (r *rawPeer) join(t *testing.T, number uint64, k driver.Kind, pattern, group string) {
+func (r *rawClient) join(t *testing.T, number uint64, k driver.Kind, pattern, group string) {
 	t.Helper()
 	r.send(t, protocol.Begin(protocol.TypeJoin).Uint(number).Byte(byte(k)).Uint(1).String(pattern).String(group))
 	soon(t, "the hub knows", func() bool {
@@ -119,7 +119,7 @@ func (r *rawPeer) join(t *testing.T, number uint64, k driver.Kind, pattern, grou
 var errEnough = errors.New("enough")
 
 // read hands over frames until one is the last.
-func (r *rawPeer) read(t *testing.T, take func(protocol.Type, *protocol.Decoder) (last bool)) {
+func (r *rawClient) read(t *testing.T, take func(protocol.Type, *protocol.Decoder) (last bool)) {
 	t.Helper()
 	if err := r.conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
 		t.Fatal(err)
@@ -140,7 +140,7 @@ func (r *rawPeer) read(t *testing.T, take func(protocol.Type, *protocol.Decoder)
 // many, for each interest, at the place where they are missing.
 func TestDropsAreCountedExactly(t *testing.T) {
 	h := newHub(t, HubConfig{Backlog: 1 << 20})
-	slow, b := newRawPeer(t, h), busAt(t, h)
+	slow, b := newRawClient(t, h), busAt(t, h)
 	slow.join(t, 1, driver.Event, "x.*", "")
 	slow.join(t, 2, driver.Event, "x.1", "")
 	slow.join(t, 3, driver.Event, "x.>", "g")
@@ -180,7 +180,7 @@ func TestDropsAreCountedExactly(t *testing.T) {
 // what the system holds for it is full, and something waits in the hub.
 func TestAGroupPassesOverAProcessThatStandsStill(t *testing.T) {
 	h := newHub(t, HubConfig{})
-	still, a, b := newRawPeer(t, h), busAt(t, h), busAt(t, h)
+	still, a, b := newRawClient(t, h), busAt(t, h), busAt(t, h)
 	still.join(t, 1, driver.Event, "x", "g")
 	s, _ := count(t, a, "x", bus.Group("g"))
 	const n, most = 4000, 1500 // of which a thousand bytes each fit into what a socket holds
@@ -204,10 +204,10 @@ func TestAGroupPassesOverAProcessThatStandsStill(t *testing.T) {
 // Requests go to who answers them.
 func TestRequestsPassOverAProcessThatDoesNotAnswer(t *testing.T) {
 	h := newHub(t, HubConfig{})
-	still, a, b := newRawPeer(t, h), busAt(t, h), busAt(t, h)
+	still, a, b := newRawClient(t, h), busAt(t, h), busAt(t, h)
 	still.join(t, 1, driver.Request, "ask", "responders")
 	respond(t, a, "ask", func(context.Context, *bus.Msg) ([]byte, error) { return nil, nil }, bus.Group("responders"))
-	for hub.Owes(still.peer) == 0 {
+	for hub.Unanswered(still.peer) == 0 {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		_, _ = b.Request(ctx, "ask", nil) // one is not answered
 		cancel()
@@ -243,7 +243,7 @@ func TestAnEventLeavesAtOnce(t *testing.T) {
 
 func TestARequestToAProcessThatIsFullFails(t *testing.T) {
 	h := newHub(t, HubConfig{Backlog: 64 << 10})
-	slow, b := newRawPeer(t, h), busAt(t, h)
+	slow, b := newRawClient(t, h), busAt(t, h)
 	slow.join(t, 1, driver.Request, "ask", "responders")
 	slow.join(t, 2, driver.Event, "x", "")
 	for !hub.IsFull(slow.peer) {
@@ -258,12 +258,12 @@ func TestARequestToAProcessThatIsFullFails(t *testing.T) {
 // Answers that who asked does not take fail the request.
 func TestAnAnswerWithoutRoomFailsTheRequest(t *testing.T) {
 	h := newHub(t, HubConfig{Backlog: 64 << 10})
-	slow, b := newRawPeer(t, h), busAt(t, h)
+	slow, b := newRawClient(t, h), busAt(t, h)
 	respond(t, b, "ask", func(_ context.Context, m *bus.Msg) ([]byte, error) { return make([]byte, 10_000), nil })
 	const n = 500
 	m := driver.Message{Subject: "ask", Data: []byte{}}
 	for id := range uint64(n) {
-		slow.send(t, protocol.AddMessage(protocol.Begin(protocol.TypeAsk).Uint(id), &m))
+		slow.send(t, protocol.AddMessage(protocol.Begin(protocol.TypeRequest).Uint(id), &m))
 	}
 	soon(t, "it is full", func() bool { return hub.IsFull(slow.peer) })
 	outcomes := map[uint64]protocol.Type{}
@@ -345,12 +345,12 @@ func TestARequestOfManyEndsWithTheLastResponder(t *testing.T) {
 // A message that only its receivers can see to be nonsense ends no connection.
 func TestNonsenseInAMessageHurtsNobody(t *testing.T) {
 	h := newHub(t, HubConfig{})
-	raw, b := newRawPeer(t, h), busAt(t, h)
+	raw, b := newRawClient(t, h), busAt(t, h)
 	s, _ := count(t, b, "x")
 	respond(t, b, "x", func(context.Context, *bus.Msg) ([]byte, error) { return []byte("fine"), nil })
 	for i, tail := range []string{"\x01x", "\x01x\x04\x80", "\x01x\x04\xff\xff\x03", "\x01x\x3f\x01\x02"} {
 		raw.send(t, protocol.Begin(protocol.TypeEvent).Rest([]byte(tail)))
-		raw.send(t, protocol.Begin(protocol.TypeAsk).Uint(uint64(i)).Rest([]byte(tail)))
+		raw.send(t, protocol.Begin(protocol.TypeRequest).Uint(uint64(i)).Rest([]byte(tail)))
 	}
 	raw.send(t, protocol.AddMessage(protocol.Begin(protocol.TypeEvent), &driver.Message{Subject: "x"}))
 	soon(t, "the one that makes sense comes", func() bool { return handled(s) == 1 })
@@ -359,7 +359,7 @@ func TestNonsenseInAMessageHurtsNobody(t *testing.T) {
 	}
 	failed := 0
 	raw.read(t, func(typ protocol.Type, d *protocol.Decoder) bool {
-		if typ == protocol.TypeFailed && d.Uint() == uint64(failed) && d.Byte() == protocol.FailNobody {
+		if typ == protocol.TypeFailed && d.Uint() == uint64(failed) && d.Byte() == protocol.FailNoResponder {
 			failed++
 		}
 		return failed == 4
@@ -367,7 +367,7 @@ func TestNonsenseInAMessageHurtsNobody(t *testing.T) {
 }
 
 // A name that is so deep that the table could not be searched ends its peer.
-func TestANameWithoutEndHurtsItsPeerAlone(t *testing.T) {
+func TestANameWithoutEndHurtsItsClientAlone(t *testing.T) {
 	h := newHub(t, HubConfig{})
 	b := busAt(t, h)
 	deep := strings.Repeat("a.", 1<<18) + "a"
@@ -375,9 +375,9 @@ func TestANameWithoutEndHurtsItsPeerAlone(t *testing.T) {
 		"a pattern": protocol.Begin(protocol.TypeJoin).Uint(1).Byte(0).Uint(1).String(deep).String(""),
 		"a group":   protocol.Begin(protocol.TypeJoin).Uint(1).Byte(0).Uint(1).String("a").String(deep),
 		"an event":  protocol.AddMessage(protocol.Begin(protocol.TypeEvent), &driver.Message{Subject: deep}),
-		"a request": protocol.AddMessage(protocol.Begin(protocol.TypeAsk).Uint(1), &driver.Message{Subject: deep}),
+		"a request": protocol.AddMessage(protocol.Begin(protocol.TypeRequest).Uint(1), &driver.Message{Subject: deep}),
 	} {
-		raw := newRawPeer(t, h)
+		raw := newRawClient(t, h)
 		raw.send(t, f)
 		<-raw.peer.Done()
 		if raw.peer.Err() == nil || !strings.Contains(raw.peer.Err().Error(), "too long") {

@@ -151,7 +151,7 @@ func newOffice(t *testing.T, c HubConfig) *office {
 type colleague struct {
 	*redistest.Process
 	pid   string
-	peer  *Peer
+	peer  *Client
 	stdin io.Closer
 }
 

@@ -48,13 +48,13 @@ func (h *hall) crash(d driver.Driver) error {
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(hub.Clients(h.hub), func(p *Peer) bool { return hub.Number(p) == s.number })
+	i := slices.IndexFunc(hub.Clients(h.hub), func(p *Client) bool { return hub.Number(p) == s.number })
 	p := hub.Clients(h.hub)[i]
 	n.end() // it looks for no other hub
 	s.line.Close()
 	<-p.Done()
-	if n.meeting != nil {
-		return n.meeting.member.Leave(0)
+	if n.presence != nil {
+		return n.presence.file.Leave(0)
 	}
 	return nil
 }

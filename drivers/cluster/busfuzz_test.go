@@ -14,7 +14,7 @@ import (
 func FuzzMessagesOfTheHub(f *testing.F) {
 	for _, frame := range []*protocol.Frame{
 		protocol.AddMessage(protocol.Begin(protocol.TypeDeliver).Bool(true).Uint(1).Uint(1), &driver.Message{Subject: "a.b", Data: []byte("x")}),
-		protocol.AddMessage(protocol.Begin(protocol.TypeDemand).Uint(1).Uint(1).Bool(true).Uint(0), &driver.Message{Subject: "a.b"}),
+		protocol.AddMessage(protocol.Begin(protocol.TypeServe).Uint(1).Uint(1).Bool(true).Uint(0), &driver.Message{Subject: "a.b"}),
 		protocol.AddMessage(protocol.Begin(protocol.TypeReply).Uint(1), &driver.Message{Subject: "a.b"}),
 		protocol.Begin(protocol.TypeFailed).Uint(1).Byte(protocol.FailGone),
 		protocol.Begin(protocol.TypeGap).Uint(1).Uint(5),

@@ -181,16 +181,16 @@ func (x *Lock) renewed(g *driver.Grant, r *driver.Renewal) {
 	}
 }
 
-// inventory returns the grants and the queued requests of this process as
+// report returns the grants and the queued requests of this process as
 // frames for a hub that does not know them. The caller holds x's lock.
-func (x *Lock) inventory() []*protocol.Frame {
+func (x *Lock) report() []*protocol.Frame {
 	var frames []*protocol.Frame
 	now := driver.Now()
 	for _, c := range x.claims {
 		switch c.state {
 		case claimHeld:
 			c.moved = true
-			f := protocol.Begin(protocol.LockHave)
+			f := protocol.Begin(protocol.LockHeld)
 			protocol.AddLease(f, &c.grant, &c.request, x.clock)
 			frames = append(frames, f)
 		case claimQueued:
@@ -210,9 +210,9 @@ func (c *claim) question(number uint64) *protocol.Frame {
 	return f
 }
 
-// remains returns the latest expiry of the leases that are still held, on the
-// node's clock, or 0.
-func (x *Lock) remains() (until int64) {
+// latestExpiry returns the latest expiry of the leases that are still held, on
+// the node's clock, or 0.
+func (x *Lock) latestExpiry() (until int64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, c := range x.claims {

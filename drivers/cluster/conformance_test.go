@@ -40,7 +40,7 @@ func joining(h *Hub) func() (net.Conn, error) {
 
 type seenOff struct {
 	net.Conn
-	peer *Peer
+	peer *Client
 }
 
 func (c seenOff) Close() error {

@@ -28,11 +28,11 @@ type HubConfig struct {
 // and Close ends all connections.
 type Hub = hub.Hub
 
-// Peer is a client of a hub: a connected process, as the hub sees it. Its
+// Client is a client of a hub: a connected process, as the hub sees it. Its
 // methods Name, PID and String describe the process, Call calls its Handler,
 // and Done and Err report the end of its connection. They may be called
 // concurrently.
-type Peer = hub.Client
+type Client = hub.Client
 
 // Handler answers a call: a request by name, for communication between the
 // hub's process and its clients apart from locks and messages. Each call has a

@@ -31,7 +31,7 @@ func newHub(t testing.TB, c HubConfig) *Hub {
 }
 
 // pipeTo returns a connection to h, and the peer that h has of it.
-func pipeTo(t testing.TB, h *Hub, name string) (net.Conn, *Peer) {
+func pipeTo(t testing.TB, h *Hub, name string) (net.Conn, *Client) {
 	t.Helper()
 	here, there, err := Pair()
 	if err != nil {
@@ -46,7 +46,7 @@ func pipeTo(t testing.TB, h *Hub, name string) (net.Conn, *Peer) {
 }
 
 // join returns a node of h that is closed when the test ends.
-func join(t testing.TB, h *Hub, c Config) (*Node, *Peer) {
+func join(t testing.TB, h *Hub, c Config) (*Node, *Client) {
 	t.Helper()
 	conn, peer := pipeTo(t, h, t.Name())
 	c.Conn = conn
@@ -62,7 +62,7 @@ func join(t testing.TB, h *Hub, c Config) (*Node, *Peer) {
 	return n, peer
 }
 
-func echo(_ context.Context, _ *Peer, name string, body []byte) ([]byte, error) {
+func echo(_ context.Context, _ *Client, name string, body []byte) ([]byte, error) {
 	if name == "fail" {
 		return nil, errors.New("as asked")
 	}
@@ -94,7 +94,7 @@ func TestCallsGoBothWays(t *testing.T) {
 
 func TestACallFailsWhenTheOtherSideGoes(t *testing.T) {
 	asked := make(chan struct{})
-	h := newHub(t, HubConfig{Handle: func(ctx context.Context, _ *Peer, _ string, _ []byte) ([]byte, error) {
+	h := newHub(t, HubConfig{Handle: func(ctx context.Context, _ *Client, _ string, _ []byte) ([]byte, error) {
 		close(asked)
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -115,7 +115,7 @@ func TestACallFailsWhenTheOtherSideGoes(t *testing.T) {
 }
 
 func TestACallEndsWithItsContext(t *testing.T) {
-	h := newHub(t, HubConfig{Handle: func(ctx context.Context, _ *Peer, _ string, _ []byte) ([]byte, error) {
+	h := newHub(t, HubConfig{Handle: func(ctx context.Context, _ *Client, _ string, _ []byte) ([]byte, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}})
@@ -134,7 +134,7 @@ func hello(word string, v uint64) []byte {
 	return append(append(frame, byte(protocol.TypeHello)), body...)
 }
 
-func TestAPeerThatSpeaksNonsenseHurtsItselfAlone(t *testing.T) {
+func TestAClientThatSpeaksNonsenseHurtsItselfAlone(t *testing.T) {
 	h := newHub(t, HubConfig{Handle: echo})
 	n, _ := join(t, h, Config{})
 	for name, say := range map[string][]byte{

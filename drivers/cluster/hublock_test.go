@@ -17,7 +17,7 @@ import (
 
 // holdAndWait has a node hold "held" and wait for "wanted", which somebody else
 // has, and returns how its wait ends.
-func holdAndWait(t *testing.T, h *Hub, other *lock.Locker) (n *Node, p *Peer, waited <-chan error) {
+func holdAndWait(t *testing.T, h *Hub, other *lock.Locker) (n *Node, p *Client, waited <-chan error) {
 	t.Helper()
 	n, p = join(t, h, Config{})
 	_, err := n.Lock().Acquire(t.Context(), driver.Request{Key: "held", Token: "a", TTL: time.Hour, Slots: 1})
@@ -42,7 +42,7 @@ func stateIn(t *testing.T, h *Hub, key string) driver.State {
 }
 
 // Whoever is cut off by its hub is not dead.
-func TestAPeerThatTheHubCutsOffKeepsItsLeases(t *testing.T) {
+func TestAClientThatTheHubCutsOffKeepsItsLeases(t *testing.T) {
 	h := newHub(t, HubConfig{})
 	n, p, waited := holdAndWait(t, h, lockerOf(t, h))
 	hub.Line(p).End(errors.New("as asked"))

@@ -16,8 +16,8 @@ func (b *Bus) handle(s *session, t protocol.Type, d *protocol.Decoder) error {
 	switch t {
 	case protocol.TypeDeliver:
 		b.deliver(s.line, driver.Event, nil, &m)
-	case protocol.TypeDemand:
-		b.deliver(s.line, driver.Request, &asked{Demand: protocol.ReadDemand(&m), line: s.line}, &m)
+	case protocol.TypeServe:
+		b.deliver(s.line, driver.Request, &received{RequestID: protocol.ReadRequestID(&m), line: s.line}, &m)
 	case protocol.TypeReply:
 		b.reply(&m)
 	case protocol.TypeFailed:
@@ -31,7 +31,7 @@ func (b *Bus) handle(s *session, t protocol.Type, d *protocol.Decoder) error {
 }
 
 // deliver passes a message from the hub to its receivers.
-func (b *Bus) deliver(line *protocol.Line, k driver.Kind, a *asked, d *protocol.Decoder) {
+func (b *Bus) deliver(line *protocol.Line, k driver.Kind, a *received, d *protocol.Decoder) {
 	plain, n := d.Bool(), d.Count()
 	numbers := *d // the numbers are read twice
 	for range n {
@@ -49,13 +49,13 @@ func (b *Bus) deliver(line *protocol.Line, k driver.Kind, a *asked, d *protocol.
 	if b.quiet {
 		return
 	}
-	x := arrival{bus: b, line: line, m: &m, asked: a}
+	x := arrival{bus: b, line: line, m: &m, request: a}
 	if a != nil {
-		m.Return, m.ID = a, a.ID
+		m.Return, m.ID = a, a.Number
 	}
 	switch {
-	case plain && n == 0 && len(r.members) == 1:
-		if !x.offer(r.members[0]) {
+	case plain && n == 0 && len(r.subscriptions) == 1:
+		if !x.offer(r.subscriptions[0]) {
 			a.refuse()
 		}
 	case !plain && n == 1:
@@ -63,15 +63,15 @@ func (b *Bus) deliver(line *protocol.Line, k driver.Kind, a *asked, d *protocol.
 			x.giveBack(in, true)
 		}
 	default:
-		x.toMany(plain, r.members, n, &numbers)
+		x.toMany(plain, r.subscriptions, n, &numbers)
 	}
 }
 
 // toMany passes the message to several receivers. It makes sure that a request
 // cannot get its last answer before all receivers have the request.
-func (x *arrival) toMany(plain bool, members []*member, n int, numbers *protocol.Decoder) {
-	if x.asked != nil {
-		x.asked.left.Store(1)
+func (x *arrival) toMany(plain bool, members []*subscription, n int, numbers *protocol.Decoder) {
+	if x.request != nil {
+		x.request.left.Store(1)
 	}
 	if plain {
 		for _, to := range members {
@@ -83,43 +83,44 @@ func (x *arrival) toMany(plain bool, members []*member, n int, numbers *protocol
 			x.giveBack(in, false)
 		}
 	}
-	if x.asked != nil && x.asked.left.Add(-1) == 0 {
-		x.asked.refuse()
+	if x.request != nil && x.request.left.Add(-1) == 0 {
+		x.request.refuse()
 	}
 }
 
-// refuse reports to the hub that no member here answers, or answers any more.
-func (a *asked) refuse() {
+// refuse reports to the hub that no subscription here answers, or answers any
+// more.
+func (a *received) refuse() {
 	if a != nil {
-		_ = a.line.Send(protocol.Begin(protocol.TypeNobody).Uint(a.Asker).Uint(a.ID)) // a line that has ended has no waiter
+		_ = a.line.Send(protocol.Begin(protocol.TypeNoMember).Uint(a.Client).Uint(a.Number)) // a line that has ended has no waiter
 	}
 }
 
 // arrival is a message that is being passed to its receivers.
 type arrival struct {
-	bus   *Bus
-	line  *protocol.Line
-	m     *driver.Message
-	asked *asked // nil for an event
+	bus     *Bus
+	line    *protocol.Line
+	m       *driver.Message
+	request *received // nil for an event
 }
 
-// offer passes the message to a member, and reports whether the member has
-// taken it.
-func (x *arrival) offer(to *member) bool {
-	if x.asked == nil {
+// offer passes the message to a subscription, and reports whether the
+// subscription has taken it.
+func (x *arrival) offer(to *subscription) bool {
+	if x.request == nil {
 		return to.sink.Deliver(*x.m)
 	}
-	x.asked.left.Add(1) // before the member can answer
+	x.request.left.Add(1) // before the subscription can answer
 	if to.sink.Deliver(*x.m) {
 		return true
 	}
-	x.asked.left.Add(-1)
+	x.request.left.Add(-1)
 	return false
 }
 
-// toGroup passes the message to one member of a group. If all members are just
-// leaving, it returns the group's interest.
-func (x *arrival) toGroup(number uint64) *interest {
+// toGroup passes the message to one subscription of a group. If all
+// subscriptions are just leaving, it returns the group's registration.
+func (x *arrival) toGroup(number uint64) *registration {
 	in, members := x.bus.find(number)
 	if in == nil || len(members) > 0 && x.toOne(members) {
 		return nil
@@ -128,19 +129,20 @@ func (x *arrival) toGroup(number uint64) *interest {
 }
 
 // giveBack makes the hub give the message to another process. done reports that
-// no other member of this process has the message.
-func (x *arrival) giveBack(in *interest, done bool) {
-	var a protocol.Demand
-	if x.asked != nil {
-		a = x.asked.Demand
+// no other subscription of this process has the message.
+func (x *arrival) giveBack(in *registration, done bool) {
+	var a protocol.RequestID
+	if x.request != nil {
+		a = x.request.RequestID
 	}
-	f := protocol.Begin(protocol.TypeReturn).Uint(a.Asker).Uint(a.ID).Bool(done).Byte(byte(in.kind)).String(in.pattern).String(in.group)
+	f := protocol.Begin(protocol.TypeReturn).Uint(a.Client).Uint(a.Number).Bool(done).Byte(byte(in.kind)).String(in.pattern).String(in.group)
 	_ = x.line.Send(protocol.AddMessage(f, x.m)) // after the end of the line, the hub cannot give the message back
 }
 
-// toOne draws two members at random and passes the message to the one with less
-// load. If both are just leaving, it passes the message to any other member.
-func (x *arrival) toOne(members []*member) bool {
+// toOne draws two subscriptions at random and passes the message to the one
+// with less load. If both are just leaving, it passes the message to any other
+// subscription.
+func (x *arrival) toOne(members []*subscription) bool {
 	if len(members) == 1 {
 		return x.offer(members[0])
 	}
@@ -157,15 +159,15 @@ func (x *arrival) toOne(members []*member) bool {
 	return false
 }
 
-// find returns an interest and its members.
-func (b *Bus) find(number uint64) (*interest, []*member) {
+// find returns a registration and its subscriptions.
+func (b *Bus) find(number uint64) (*registration, []*subscription) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	in := b.byNumber[number]
 	if in == nil {
 		return nil, nil
 	}
-	return in, in.members
+	return in, in.subscriptions
 }
 
 // reply handles an answer to a request of this process.
@@ -174,13 +176,13 @@ func (b *Bus) reply(d *protocol.Decoder) {
 	m := protocol.ReadMessage(driver.Answer, subject, d)
 	m.ID = id
 	if d.Err() == nil {
-		b.tell(func(f driver.Front) { f.Answer(m) })
+		b.callFront(func(f driver.Front) { f.Answer(m) })
 	}
 }
 
 var (
-	errGone = fmt.Errorf("%w: who was asked has ended", driver.ErrDisconnected)
-	errFull = fmt.Errorf("%w: too much waits for the process that was to take it", driver.ErrOverloaded)
+	errGone = fmt.Errorf("%w: the responder has ended", driver.ErrDisconnected)
+	errFull = fmt.Errorf("%w: the backlog of the responder is full", driver.ErrOverloaded)
 )
 
 // failed handles the hub's report that no further answer will come.
@@ -193,12 +195,12 @@ func (b *Bus) failed(d *protocol.Decoder) {
 	case protocol.FailFull:
 		err = errFull
 	}
-	b.tell(func(f driver.Front) { f.Fail(id, err) })
+	b.callFront(func(f driver.Front) { f.Fail(id, err) })
 }
 
-// missed handles the hub's report of how many messages for an interest were not
-// sent. Each message for a group was for one member only, so that only one
-// member gets the report.
+// missed handles the hub's report of how many messages for a registration were
+// not sent. Each message for a group was for one subscription only, so that
+// only one subscription gets the report.
 func (b *Bus) missed(d *protocol.Decoder) {
 	number, lost := d.Uint(), int(min(d.Uint(), 1<<62))
 	in, members := b.find(number)
@@ -210,8 +212,8 @@ func (b *Bus) missed(d *protocol.Decoder) {
 	}
 }
 
-// gap reports lost messages to a member.
-func (b *Bus) gap(x *member, lost int) {
+// gap reports lost messages to a subscription.
+func (b *Bus) gap(x *subscription, lost int) {
 	b.calls.RLock()
 	defer b.calls.RUnlock()
 	if !b.quiet {

@@ -132,7 +132,7 @@ func TestTheLastOfAGroupGetsWhatIsOnItsWay(t *testing.T) {
 // call hangs.
 func TestAHandlerThatHangsDoesNotHideTheEndOfTheHub(t *testing.T) {
 	asked, hang := make(chan struct{}), make(chan struct{})
-	n, h := handServed(t, Config{Handle: func(context.Context, *Peer, string, []byte) ([]byte, error) {
+	n, h := handServed(t, Config{Handle: func(context.Context, *Client, string, []byte) ([]byte, error) {
 		close(asked)
 		<-hang
 		return nil, nil
@@ -179,9 +179,9 @@ func TestAnExpiredRequestIsNotOwed(t *testing.T) {
 	}
 	close(hang)
 	soon(t, "the queue is empty", func() bool { return s.Stats().Expired == 10 })
-	for end := time.Now().Add(3 * time.Second); hub.Owes(peer) > 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(3 * time.Second); hub.Unanswered(peer) > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%d requests are owed for ever", hub.Owes(peer))
+			t.Fatalf("%d requests are owed for ever", hub.Unanswered(peer))
 		}
 	}
 }

@@ -68,7 +68,7 @@ func (x *Lock) handle(t protocol.Type, d *protocol.Decoder) error {
 // connection: it reports the claims first.
 func (x *Lock) connected(s *session) {
 	x.mu.Lock()
-	for _, f := range x.inventory() {
+	for _, f := range x.report() {
 		_ = s.line.Queue(f, 0) // disconnected handles the end of a line
 		f.Free()
 	}
@@ -229,10 +229,10 @@ func await(ctx context.Context, done <-chan struct{}, patience time.Duration) {
 const (
 	// farewell is how long a waiter that gives up waits for the hub to report
 	// the holders.
-	farewell = 500 * time.Millisecond
+	leaveBound = 500 * time.Millisecond
 	// confirmed is the maximum age of the hub's confirmation that a claim is
 	// queued, for the key to count as busy (L21).
-	confirmed = 2 * time.Second
+	maxAge = 2 * time.Second
 )
 
 // leave gives up a claim whose wait has passed. It keeps a grant that arrives
@@ -244,7 +244,7 @@ func (x *Lock) leave(ctx context.Context, c *claim, since time.Time) (driver.Gra
 	q := newQuestion(r.Key)
 	defer q.free()
 	q.claim = c
-	q.wait(farewell)
+	q.wait(leaveBound)
 	err := x.ask(ctx, q, func(number uint64) *protocol.Frame {
 		return protocol.Begin(protocol.LockLeave).Uint(number).String(r.Key).String(r.Token)
 	})
@@ -265,7 +265,7 @@ func (x *Lock) leave(ctx context.Context, c *claim, since time.Time) (driver.Gra
 func (x *Lock) confirmedLately(c *claim) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return driver.Now().Sub(c.heard) < confirmed
+	return driver.Now().Sub(c.heard) < maxAge
 }
 
 // end ends a claim that the hub has refused, or for which the hub has not
@@ -334,17 +334,17 @@ func (x *Lock) askRenewals(ctx context.Context, q *question, grants []driver.Gra
 // bound records, at a socket, the maximum duration of the leases of the next
 // request.
 func (x *Lock) bound(ttl time.Duration) error {
-	if x.node.meeting == nil {
+	if x.node.presence == nil {
 		return nil
 	}
-	return x.node.meeting.bound(ttl)
+	return x.node.presence.bound(ttl)
 }
 
 func (x *Lock) boundAll(grants []driver.Grant) error {
-	if x.node.meeting == nil {
+	if x.node.presence == nil {
 		return nil
 	}
-	if err := x.node.meeting.seen(); err != nil {
+	if err := x.node.presence.seen(); err != nil {
 		return err
 	}
 	var longest time.Duration

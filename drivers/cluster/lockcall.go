@@ -52,7 +52,7 @@ func (q *question) wait(d time.Duration) {
 // had no processor, and the answer may have arrived long ago. That does not
 // mean that the hub is silent, so excuse grants the time again, once.
 func (q *question) excuse() bool {
-	if q.excused || time.Since(q.until) < tardy {
+	if q.excused || time.Since(q.until) < lateTimer {
 		return false
 	}
 	q.excused = true
@@ -60,8 +60,8 @@ func (q *question) excuse() bool {
 	return true
 }
 
-// tardy is how late a timer fires if its process must have stood still.
-const tardy = 100 * time.Millisecond
+// lateTimer is how late a timer fires if its process must have stood still.
+const lateTimer = 100 * time.Millisecond
 
 // free returns q for reuse.
 func (q *question) free() {
@@ -83,8 +83,8 @@ func (x *Lock) noAnswer() error {
 	return fmt.Errorf("%s has not answered in time (is it stopped?)", s.hub)
 }
 
-// turn is one attempt to send a question.
-type turn struct {
+// attempt is one attempt to send a question.
+type attempt struct {
 	line    *protocol.Line
 	number  uint64
 	changed <-chan struct{} // closed when the line changes
@@ -119,14 +119,14 @@ func (x *Lock) ask(ctx context.Context, q *question, frame func(number uint64) *
 
 // enlist gives q a number if there is a hub. It returns an error if no hub will
 // come.
-func (x *Lock) enlist(q *question) (turn, error) {
+func (x *Lock) enlist(q *question) (attempt, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.why != nil {
-		return turn{}, x.why
+		return attempt{}, x.why
 	}
 	if x.line == nil {
-		return turn{changed: x.changed}, nil
+		return attempt{changed: x.changed}, nil
 	}
 	x.last++
 	x.asked[x.last] = q
@@ -135,11 +135,11 @@ func (x *Lock) enlist(q *question) (turn, error) {
 	if q.claim != nil {
 		q.claim.asked = q.since
 	}
-	return turn{x.line, x.last, x.changed}, nil
+	return attempt{x.line, x.last, x.changed}, nil
 }
 
 // put sends the question and waits for its answer.
-func (x *Lock) put(ctx context.Context, q *question, t turn, f *protocol.Frame) error {
+func (x *Lock) put(ctx context.Context, q *question, t attempt, f *protocol.Frame) error {
 	if err := t.line.Send(f); err != nil {
 		return x.withdraw(q, t, asGone(err))
 	}
@@ -168,7 +168,7 @@ func asGone(err error) error {
 
 // withdraw gives up the question because of err. If the answer has arrived at
 // the same moment, the answer counts.
-func (x *Lock) withdraw(q *question, t turn, err error) error {
+func (x *Lock) withdraw(q *question, t attempt, err error) error {
 	x.mu.Lock()
 	_, mine := x.asked[t.number]
 	delete(x.asked, t.number)

@@ -44,8 +44,8 @@ type Node struct {
 	lock   *Lock
 	bus    *Bus
 
-	meeting  *meeting // the connection at Config.Socket; nil with Config.Conn
-	warnings []string // the warnings of Lock.Info
+	presence *presence // the connection at Config.Socket; nil with Config.Conn
+	warnings []string  // the warnings of Lock.Info
 
 	mu     sync.Mutex
 	hub    *session      // nil without a connection
@@ -74,8 +74,8 @@ type session struct {
 }
 
 var (
-	errNodeClosed  = errors.New("the node was closed")
-	errNoHub       = errors.New("whoever is at the other end is no hub")
+	errNodeClosed  = errors.New("the node is closed")
+	errNoHub       = errors.New("peer is not a hub")
 	errNoTransport = errors.New("a node needs either Conn or Socket")
 )
 
@@ -99,34 +99,34 @@ func dial(ctx context.Context, c Config, speaks protocol.Versions) (*Node, error
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	c.Buffer = cmp.Or(c.Buffer, 8<<20)
 	if (c.Conn == nil) == (c.Socket == "") {
-		return nil, fmt.Errorf("join the node: %w", errNoTransport)
+		return nil, fmt.Errorf("connect to the hub: %w", errNoTransport)
 	}
 	n := &Node{config: c, speaks: speaks, came: make(chan struct{}), gone: make(chan struct{}), why: errNoTransport}
 	n.ctx, n.end = context.WithCancel(context.Background())
 	n.lock, n.bus = newLock(n), newBus(n)
 	if err := n.join(ctx); err != nil {
-		return nil, fmt.Errorf("join the node: %w", errors.Join(err, n.Close(ctx)))
+		return nil, fmt.Errorf("connect to the hub: %w", errors.Join(err, n.Close(ctx)))
 	}
 	return n, nil
 }
 
 func (n *Node) join(ctx context.Context) (err error) {
 	if n.config.Conn != nil {
-		return n.greet(ctx, n.config.Conn, identity{})
+		return n.handshake(ctx, n.config.Conn, identity{})
 	}
-	if n.meeting, err = openMeeting(n.config); err != nil {
+	if n.presence, err = openPresence(n.config); err != nil {
 		return err
 	}
 	n.warnings = warnings(n.config.Socket)
-	if err = n.meet(ctx); err != nil {
+	if err = n.connect(ctx); err != nil {
 		return err
 	}
-	return n.settle(ctx)
+	return n.awaitOpen(ctx)
 }
 
-// settle waits until the hub knows all clients: earlier messages and requests
+// awaitOpen waits until the hub knows all clients: earlier messages and requests
 // would find no receiver.
-func (n *Node) settle(ctx context.Context) error {
+func (n *Node) awaitOpen(ctx context.Context) error {
 	for {
 		s, err := n.ready(ctx)
 		if err != nil {
@@ -143,15 +143,15 @@ func (n *Node) settle(ctx context.Context) error {
 	}
 }
 
-// meet connects to the hub at the socket, or becomes the hub, and waits for the
-// hub's welcome. A hub that ends before its welcome does not count.
-func (n *Node) meet(ctx context.Context) error {
+// connect connects to the hub at the socket, or becomes the hub, and waits for
+// the hub's welcome. A hub that ends before its welcome does not count.
+func (n *Node) connect(ctx context.Context) error {
 	for {
-		conn, as, err := n.meeting.enter(ctx)
+		conn, as, err := n.presence.enter(ctx)
 		if err != nil {
 			return err
 		}
-		if err = n.greet(ctx, conn, as); err == nil || !protocol.HasEnded(err) {
+		if err = n.handshake(ctx, conn, as); err == nil || !protocol.HasEnded(err) {
 			return err
 		}
 		if err := sleep(ctx, time.Millisecond); err != nil {
@@ -173,13 +173,13 @@ func sleep(ctx context.Context, d time.Duration) error {
 // the silence and looks for another hub.
 const patience = 5 * time.Second
 
-// again looks for a hub after the one at the socket has ended, until it finds
+// reconnect looks for a hub after the one at the socket has ended, until it finds
 // one or the node is closed.
-func (n *Node) again() {
+func (n *Node) reconnect() {
 	lost, told := time.Now(), false
 	for wait := time.Millisecond; n.ctx.Err() == nil; wait = min(2*wait, time.Second) {
 		ctx, cancel := context.WithTimeout(n.ctx, patience)
-		err := n.meet(ctx)
+		err := n.connect(ctx)
 		cancel()
 		if err == nil && told {
 			n.config.Log.Info("cluster: hub found", "socket", n.config.Socket, "after", time.Since(lost).Round(time.Millisecond))
@@ -223,7 +223,7 @@ func (n *Node) mayReturn() bool {
 }
 
 // Call calls the hub's Handler and returns its answer. It returns the same
-// errors as [Peer.Call].
+// errors as [Client.Call].
 func (n *Node) Call(ctx context.Context, name string, body []byte) ([]byte, error) {
 	s, err := n.session()
 	if err != nil {
@@ -292,8 +292,8 @@ func (n *Node) Close(ctx context.Context) error {
 	}
 	n.running.Wait()
 	n.ended(driver.ErrClosed)
-	if first && n.meeting != nil {
-		return n.meeting.leave(ctx, n.lock.remains())
+	if first && n.presence != nil {
+		return n.presence.leave(ctx, n.lock.latestExpiry())
 	}
 	return nil
 }
@@ -329,12 +329,12 @@ type identity struct {
 }
 
 func (n *Node) hello(as identity) *protocol.Hello {
-	return &protocol.Hello{Speaks: n.speaks, PID: uint64(os.Getpid()), Member: as.name, Nonce: as.nonce}
+	return &protocol.Hello{Speaks: n.speaks, PID: uint64(os.Getpid()), File: as.name, Nonce: as.nonce}
 }
 
-// greet sends hello and waits for the answer. The reader that it starts makes
+// handshake sends hello and waits for the answer. The reader that it starts makes
 // the session the node's session.
-func (n *Node) greet(ctx context.Context, conn net.Conn, as identity) error {
+func (n *Node) handshake(ctx context.Context, conn net.Conn, as identity) error {
 	s := &session{hub: hubOf(conn), line: protocol.NewLine(conn), opened: make(chan struct{})}
 	s.calls.Open(s.line, n.handler(), n.config.Log)
 	if err := s.line.Send(n.hello(as).Frame()); err != nil {
@@ -456,8 +456,8 @@ func (n *Node) enter(s *session) error {
 		return errNodeClosed
 	}
 	n.hub = s
-	if n.meeting != nil {
-		n.meeting.met.Store(true)
+	if n.presence != nil {
+		n.presence.connected.Store(true)
 	}
 	close(n.came)
 	n.came = nil
@@ -468,7 +468,7 @@ func (n *Node) enter(s *session) error {
 // come.
 func (n *Node) lost(s *session, why error) {
 	n.mu.Lock()
-	final := n.closed || n.meeting == nil
+	final := n.closed || n.presence == nil
 	if n.hub == s {
 		n.hub, n.why, n.came = nil, why, nil
 		if !final {
@@ -484,7 +484,7 @@ func (n *Node) lost(s *session, why error) {
 		n.ended(why)
 		return
 	}
-	n.again()
+	n.reconnect()
 }
 
 // ended ends the node: there is no hub and none will come. If the node is

@@ -25,35 +25,35 @@ type outbox struct {
 	end   context.CancelFunc
 	pumps sync.WaitGroup
 
-	mu       sync.Mutex
-	line     *protocol.Line // nil while messages are held back
-	queue    []outgoing     // valid from head on
-	head     int
-	size     int           // bytes in queue
-	room     chan struct{} // closed when a frame has left the queue; nil without waiters
-	back     chan struct{} // closed by resume; nil without waiters
-	pumping  bool
-	unserved int // queued events that this process's own subscriptions have not received yet
-	empty    int // entries of the queue whose frames were withdrawn
-	receipts receipts
+	mu            sync.Mutex
+	line          *protocol.Line // nil while messages are held back
+	queue         []outgoing     // valid from head on
+	head          int
+	size          int           // bytes in queue
+	room          chan struct{} // closed when a frame has left the queue; nil without waiters
+	back          chan struct{} // closed by resume; nil without waiters
+	pumping       bool
+	unserved      int // queued events that this process's own subscriptions have not received yet
+	empty         int // entries of the queue whose frames were withdrawn
+	confirmations confirmations
 }
 
 // outgoing is an entry of the queue.
 type outgoing struct {
 	frame    *protocol.Frame // the frame of an event
 	size     int
-	deadline time.Time // the deadline of an event; zero without one
-	late     bool      // of an event: this process's own subscriptions receive it when it leaves
-	tied     *tied     // set instead of the fields of an event
+	deadline time.Time  // the deadline of an event; zero without one
+	late     bool       // of an event: this process's own subscriptions receive it when it leaves
+	bound    *lineBound // set instead of the fields of an event
 }
 
-// tied is a request, an answer or a sync, which ends with its line. The
+// lineBound is a request, an answer or a sync, which ends with its line. The
 // outbox's mutex guards it.
-type tied struct {
-	line  *protocol.Line
-	frame *protocol.Frame // nil after the frame has left
-	free  func()          // stops watching the caller's context; nil if it is not watched
-	given tally           // the events that were passed to the line before
+type lineBound struct {
+	line   *protocol.Line
+	frame  *protocol.Frame // nil after the frame has left
+	free   func()          // stops watching the caller's context; nil if it is not watched
+	handed tally           // the events that were passed to the line before
 }
 
 const (
@@ -63,21 +63,21 @@ const (
 	window = 256 << 10
 	// weight is the size of a frame's bookkeeping, which counts beside its
 	// bytes.
-	weight = 64
+	overhead = 64
 	// handful is how many frames are passed on at a time.
-	handful = 1024
+	maxBatch = 1024
 )
 
 func (o *outbox) open(b *Bus, limit int) {
 	o.bus, o.limit = b, limit
 	o.ctx, o.end = context.WithCancel(context.Background())
-	o.receipts.open(b)
+	o.confirmations.open(b)
 }
 
 // publish takes an event, and passes it to this process's own subscriptions
 // unless it is late.
 func (o *outbox) publish(ctx context.Context, f *protocol.Frame, m *driver.Message) error {
-	late, err := o.put(ctx, outgoing{frame: f, size: f.Len() + weight, deadline: m.Deadline}, m)
+	late, err := o.put(ctx, outgoing{frame: f, size: f.Len() + overhead, deadline: m.Deadline}, m)
 	if err == nil && !late {
 		o.bus.serve(m)
 	}
@@ -85,8 +85,8 @@ func (o *outbox) publish(ctx context.Context, f *protocol.Frame, m *driver.Messa
 }
 
 // send takes a frame that is dropped when its line ends.
-func (o *outbox) send(ctx context.Context, b *tied, m *driver.Message) error {
-	_, err := o.put(ctx, outgoing{size: b.frame.Len() + weight, tied: b}, m)
+func (o *outbox) send(ctx context.Context, b *lineBound, m *driver.Message) error {
+	_, err := o.put(ctx, outgoing{size: b.frame.Len() + overhead, bound: b}, m)
 	return ended(err)
 }
 
@@ -119,8 +119,8 @@ func (o *outbox) tryPut(ctx context.Context, e *outgoing, m *driver.Message) (la
 	switch {
 	case o.ctx.Err() != nil:
 		return false, nil, driver.ErrClosed
-	case e.tied != nil && e.tied.line != o.line:
-		return false, nil, handTo(e.tied.line, e.tied.frame, 0) // the hub of the line shuts down, or has ended
+	case e.bound != nil && e.bound.line != o.line:
+		return false, nil, handTo(e.bound.line, e.bound.frame, 0) // the hub of the line shuts down, or has ended
 	case o.line != nil && o.waiting() == 0 && o.unserved == 0:
 		err := o.hand(e)
 		if err == nil {
@@ -129,7 +129,7 @@ func (o *outbox) tryPut(ctx context.Context, e *outgoing, m *driver.Message) (la
 		}
 		if !errors.Is(err, protocol.ErrFull) {
 			o.line = nil // the line has ended, and the node has not noticed yet
-			if e.tied != nil {
+			if e.bound != nil {
 				return false, nil, err
 			}
 		}
@@ -143,14 +143,14 @@ func (o *outbox) tryPut(ctx context.Context, e *outgoing, m *driver.Message) (la
 
 // hand passes e to the line. The caller holds o's lock.
 func (o *outbox) hand(e *outgoing) error {
-	if b := e.tied; b != nil {
-		b.given = o.receipts.given
+	if b := e.bound; b != nil {
+		b.handed = o.confirmations.handed
 		return handTo(o.line, b.frame, window)
 	}
 	if err := handTo(o.line, e.frame, window); err != nil {
 		return err
 	}
-	o.receipts.handed(e.size - weight)
+	o.confirmations.add(e.size - overhead)
 	return nil
 }
 
@@ -166,7 +166,7 @@ func handTo(line *protocol.Line, f *protocol.Frame, limit int) error {
 // push queues e. The caller holds o's lock.
 func (o *outbox) push(ctx context.Context, e *outgoing, m *driver.Message) {
 	o.size += e.size
-	if b := e.tied; b == nil {
+	if b := e.bound; b == nil {
 		// An event is not delivered before one that was published earlier (S5).
 		if e.late = o.line == nil || o.unserved > 0; e.late {
 			o.unserved++
@@ -183,7 +183,7 @@ func (o *outbox) push(ctx context.Context, e *outgoing, m *driver.Message) {
 
 // withdraw removes the request of a caller that has given up. Its entry stays
 // in the queue for a while, empty.
-func (o *outbox) withdraw(b *tied, size int) {
+func (o *outbox) withdraw(b *lineBound, size int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if b.frame == nil {
@@ -192,12 +192,12 @@ func (o *outbox) withdraw(b *tied, size int) {
 	b.frame.Free()
 	b.frame = nil
 	o.size -= size
-	if o.empty++; o.empty > handful && o.empty > o.waiting()/2 {
+	if o.empty++; o.empty > maxBatch && o.empty > o.waiting()/2 {
 		o.compact()
-		o.queue = slices.DeleteFunc(o.queue, func(e outgoing) bool { return e.tied != nil && e.tied.frame == nil })
+		o.queue = slices.DeleteFunc(o.queue, func(e outgoing) bool { return e.bound != nil && e.bound.frame == nil })
 		o.empty = 0
 	}
-	o.tellRoom()
+	o.signalRoom()
 }
 
 // waitForRoom returns a channel that tellRoom closes. The caller holds o's
@@ -209,8 +209,8 @@ func (o *outbox) waitForRoom() <-chan struct{} {
 	return o.room
 }
 
-// tellRoom wakes the waiters for room. The caller holds o's lock.
-func (o *outbox) tellRoom() {
+// signalRoom wakes the waiters for room. The caller holds o's lock.
+func (o *outbox) signalRoom() {
 	if o.room != nil {
 		close(o.room)
 		o.room = nil
@@ -228,7 +228,7 @@ func (o *outbox) pump() {
 		for {
 			line, late, expired, more := o.next()
 			if expired > 0 {
-				o.bus.tell(func(f driver.Front) { f.Expired(expired) }) // S24
+				o.bus.callFront(func(f driver.Front) { f.Expired(expired) }) // S24
 			}
 			for i := range late {
 				o.bus.serve(&late[i])
@@ -255,14 +255,14 @@ func (o *outbox) next() (line *protocol.Line, late []driver.Message, expired int
 	done := 0
 	var err error
 	line = o.line
-	for now := time.Now(); done < min(o.waiting(), handful) && o.line != nil; done++ {
+	for now := time.Now(); done < min(o.waiting(), maxBatch) && o.line != nil; done++ {
 		e := &o.queue[o.head+done]
-		if e.tied == nil && !e.deadline.IsZero() && e.deadline.Before(now) {
+		if e.bound == nil && !e.deadline.IsZero() && e.deadline.Before(now) {
 			expired++
 			o.discard(e)
 			continue
 		}
-		if e.tied != nil && (e.tied.frame == nil || e.tied.line != o.line) {
+		if e.bound != nil && (e.bound.frame == nil || e.bound.line != o.line) {
 			o.discard(e)
 			continue
 		}
@@ -294,7 +294,7 @@ func (o *outbox) handLate(e *outgoing, late []driver.Message) ([]driver.Message,
 	if e.late {
 		late = append(late, m)
 	}
-	if b := e.tied; b != nil {
+	if b := e.bound; b != nil {
 		b.frame = nil
 		b.release()
 	}
@@ -304,7 +304,7 @@ func (o *outbox) handLate(e *outgoing, late []driver.Message) ([]driver.Message,
 // discard ends an entry of the queue whose frame is not sent. The caller holds
 // o's lock.
 func (o *outbox) discard(e *outgoing) {
-	b := e.tied
+	b := e.bound
 	switch {
 	case b == nil:
 		o.size -= e.size
@@ -322,7 +322,7 @@ func (o *outbox) discard(e *outgoing) {
 	}
 }
 
-func (b *tied) release() {
+func (b *lineBound) release() {
 	if b.free != nil {
 		b.free()
 	}
@@ -344,7 +344,7 @@ func (o *outbox) shift(n int) {
 	if 2*o.head >= len(o.queue) {
 		o.compact()
 	}
-	o.tellRoom()
+	o.signalRoom()
 }
 
 // compact moves the queue to the beginning of its memory. The caller holds o's
@@ -374,7 +374,7 @@ func (o *outbox) resume(line *protocol.Line) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.line = line
-	o.receipts.begin(line)
+	o.confirmations.begin(line)
 	if o.back != nil {
 		close(o.back)
 		o.back = nil
@@ -423,13 +423,13 @@ func (o *outbox) cut() tally {
 	o.line = nil
 	o.compact()
 	o.queue = slices.DeleteFunc(o.queue, func(e outgoing) bool {
-		if e.tied != nil {
+		if e.bound != nil {
 			o.discard(&e)
 		}
-		return e.tied != nil
+		return e.bound != nil
 	})
-	o.tellRoom()
-	return o.receipts.cut()
+	o.signalRoom()
+	return o.confirmations.cut()
 }
 
 // close drops the queue and ends the pump.
@@ -441,8 +441,8 @@ func (o *outbox) close() {
 		o.discard(&o.queue[i])
 	}
 	o.queue, o.line = nil, nil
-	o.tellRoom()
-	o.receipts.close()
+	o.signalRoom()
+	o.confirmations.close()
 	o.mu.Unlock()
 	o.pumps.Wait()
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-func TestAPeerThatOverstatesHurtsItselfAlone(t *testing.T) {
+func TestAClientThatOverstatesHurtsItselfAlone(t *testing.T) {
 	h := newHub(t, HubConfig{})
 	l := lockerOf(t, h)
 	asking := func(change func(*driver.Request)) *protocol.Frame {
@@ -26,7 +26,7 @@ func TestAPeerThatOverstatesHurtsItselfAlone(t *testing.T) {
 		r := driver.Request{Key: "k", Token: "0123456789012345678901", TTL: time.Second, Wait: -1, Slots: 3, Fences: 17}
 		g := driver.Grant{Key: r.Key, Token: r.Token, Fence: 1, Fences: 1, TTL: time.Second, Deadline: driver.Now()}
 		change(&g)
-		f := protocol.Begin(protocol.LockHave)
+		f := protocol.Begin(protocol.LockHeld)
 		protocol.AddLease(f, &g, &r, protocol.ReadClock())
 		return f
 	}

@@ -242,7 +242,7 @@ func TestAStoppedProcessHoldsUpNobody(t *testing.T) {
 }
 
 // push has something lost that the peer never had.
-func push(h *Hub, p *Peer, token string) {
+func push(h *Hub, p *Client, token string) {
 	lost := &driver.LostError{Cause: driver.Forced, Reason: strings.Repeat("why ", 50)}
 	hub.PushLost(h, p, token, lost)
 }

@@ -21,7 +21,7 @@ func TestALockFileThatIsRemovedCostsNoLease(t *testing.T) {
 // A process that renews what it holds sees to it that the next hub finds its file.
 func TestAMembersFileThatIsRemovedCostsNoLease(t *testing.T) {
 	costsNoLease(t, func(socket string, b *Node, g driver.Grant) error {
-		if err := os.Remove(filepath.Join(socket+".clients", b.meeting.member.Name())); err != nil {
+		if err := os.Remove(filepath.Join(socket+".clients", b.presence.file.Name())); err != nil {
 			return err
 		}
 		return b.Lock().Renew(t.Context(), []driver.Grant{g})[0].Err
@@ -48,9 +48,9 @@ func costsNoLease(t *testing.T, remove func(socket string, b *Node, g driver.Gra
 		t.Fatal(err)
 	}
 	b.lock.mu.Lock() // it is slow to say what it has
-	a.meeting.mu.Lock()
-	host := a.meeting.host
-	a.meeting.mu.Unlock()
+	a.presence.mu.Lock()
+	host := a.presence.host
+	a.presence.mu.Unlock()
 	host.Fail(errors.New("as asked"))
 	a.served(t, before)
 	r.Token = "a"

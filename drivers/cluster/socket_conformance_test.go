@@ -37,7 +37,7 @@ func TestSocketsKeepTheContract(t *testing.T) {
 // it keeps the seat.
 type post struct {
 	socket   string
-	seat     *rendezvous.Seat
+	seat     *rendezvous.HubLock
 	hub      *hub.Successor
 	listener *rendezvous.Listener
 	end      chan struct{} // closed with the hub
@@ -76,7 +76,7 @@ func (p *post) close() error { return errors.Join(p.kill(), p.seat.Close()) }
 // leave has the hub end in order, and another one follow it.
 func (p *post) leave() error {
 	_ = p.listener.Close() // kill says whether it could be
-	p.hub.Depart(context.Background())
+	p.hub.Drain(context.Background())
 	return errors.Join(p.kill(), p.restart())
 }
 
@@ -145,7 +145,7 @@ func (p *post) crash(d driver.Driver) error {
 	if err != nil {
 		return err
 	}
-	var peer *Peer
+	var peer *Client
 	for _, x := range hub.Clients(p.hub.Hub) {
 		if hub.Number(x) == s.number {
 			peer = x
@@ -156,5 +156,5 @@ func (p *post) crash(d driver.Driver) error {
 	if peer != nil {
 		<-peer.Done()
 	}
-	return n.meeting.member.Leave(0)
+	return n.presence.file.Leave(0)
 }

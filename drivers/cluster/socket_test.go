@@ -51,9 +51,9 @@ func meetAt(t *testing.T, socket string) *Node {
 const longestReunion = 500 * time.Millisecond
 
 func (n *Node) hasHub() bool {
-	n.meeting.mu.Lock()
-	defer n.meeting.mu.Unlock()
-	return n.meeting.host != nil && !n.meeting.host.Failed()
+	n.presence.mu.Lock()
+	defer n.presence.mu.Unlock()
+	return n.presence.host != nil && !n.presence.host.Failed()
 }
 
 func hubs(nodes []*Node) (n int) {
@@ -111,7 +111,7 @@ func TestAHubThatLosesItsSeatEnds(t *testing.T) {
 	socket := socketPath(t)
 	n := meetAt(t, socket)
 	s := n.served(t, nil)
-	old := n.meeting.host
+	old := n.presence.host
 	if err := os.Remove(socket + ".lock"); err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func (n *Node) served(t *testing.T, before *session) *session {
 func TestAMemberWhoseFileIsRemovedComesAgain(t *testing.T) {
 	socket := socketPath(t)
 	a, b := meetAt(t, socket), meetAt(t, socket)
-	name, before := b.meeting.member.Name(), b.served(t, nil)
+	name, before := b.presence.file.Name(), b.served(t, nil)
 	if err := os.Remove(filepath.Join(socket+".clients", name)); err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func TestAMemberWhoseFileIsRemovedComesAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.served(t, before)
-	if again := b.meeting.member.Name(); again == name {
+	if again := b.presence.file.Name(); again == name {
 		t.Error("it is still called the same")
 	}
 }
@@ -247,7 +247,7 @@ func publishToALatecomer(t *testing.T, late time.Duration) (got bool, back time.
 		t.Fatal(err)
 	}
 	before, here := from.served(t, nil), to.served(t, nil)
-	to.meeting.mu.Lock() // it cannot come back
+	to.presence.mu.Lock() // it cannot come back
 	start := time.Now()
 	if err := hub.Close(t.Context()); err != nil {
 		t.Fatal(err)
@@ -257,10 +257,10 @@ func publishToALatecomer(t *testing.T, late time.Duration) (got bool, back time.
 		t.Fatal(err)
 	}
 	time.Sleep(late)
-	to.meeting.mu.Unlock()
+	to.presence.mu.Unlock()
 	to.served(t, here)
 	back = time.Since(start)
-	if err := errors.Join(from.settle(t.Context()), to.settle(t.Context())); err != nil {
+	if err := errors.Join(from.awaitOpen(t.Context()), to.awaitOpen(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	select {

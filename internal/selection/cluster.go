@@ -26,8 +26,8 @@ func CheckSocket(c *config.Config, d Decisions) error {
 		if of.Chosen != "cluster" || c.Cluster.Socket == "" {
 			continue
 		}
-		if path := socketPath(c); cluster.CheckPlace(path) != nil {
-			return socketUnusable(c, of, path, cluster.CheckPlace(path))
+		if path := socketPath(c); cluster.CheckSocket(path) != nil {
+			return socketUnusable(c, of, path, cluster.CheckSocket(path))
 		}
 	}
 	return nil
@@ -39,7 +39,7 @@ func socketUnusable(c *config.Config, d plan.Decision, path string, cause error)
 		return cause
 	}
 	const key = "cluster.socket"
-	if unfit, ok := errors.AsType[*cluster.PlaceError](cause); ok {
+	if unfit, ok := errors.AsType[*cluster.SocketError](cause); ok {
 		refused := &failure.Failure{
 			Code: "cluster.place_refused", Exit: failure.ExitConfig, Cause: unfit,
 			Text:  fmt.Sprintf("%s are to be shared with the processes that meet at %s, but nobody can meet there.", sentence(d.Subject()), path),

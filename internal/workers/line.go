@@ -49,7 +49,7 @@ func Join(ctx context.Context, environ []string, h Handlers) (*Line, error) {
 var errStarting = errors.New("the worker has not started yet")
 
 // answer handles the supervisor's calls.
-func (h Handlers) answer(ctx context.Context, _ *cluster.Peer, name string, body []byte) ([]byte, error) {
+func (h Handlers) answer(ctx context.Context, _ *cluster.Client, name string, body []byte) ([]byte, error) {
 	switch {
 	case name == callAlive:
 		return nil, nil

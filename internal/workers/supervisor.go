@@ -73,7 +73,7 @@ type Supervisor struct {
 	settings  *config.Config // in force; guarded by reloading
 
 	mu      sync.Mutex // guards the fields below
-	lines   map[*cluster.Peer]*workerLine
+	lines   map[*cluster.Client]*workerLine
 	reloads int // number of reloads of the configuration
 	ready   bool
 	started bool
@@ -82,7 +82,7 @@ type Supervisor struct {
 // workerLine is the supervisor's end of the line to a worker.
 type workerLine struct {
 	process *Process
-	peer    *cluster.Peer
+	peer    *cluster.Client
 	reloads int           // number of reloads when the worker was started
 	spoke   chan struct{} // closed by the worker's first call
 	first   sync.Once     // closes spoke
@@ -94,7 +94,7 @@ type workerLine struct {
 
 // New returns a supervisor that has not started any process.
 func New(c Config) *Supervisor {
-	s := &Supervisor{config: c, log: c.Log, settings: c.Settings, lines: map[*cluster.Peer]*workerLine{}}
+	s := &Supervisor{config: c, log: c.Log, settings: c.Settings, lines: map[*cluster.Client]*workerLine{}}
 	s.inputs.begin(1, c.Files)
 	s.hub = cluster.NewHub(cluster.HubConfig{Log: c.Log, Handle: s.answer})
 	s.runner = newRunner(runnerConfig{
@@ -199,7 +199,7 @@ func (s *Supervisor) serve(p *Process, conn net.Conn) {
 }
 
 // answer handles the calls of the workers.
-func (s *Supervisor) answer(ctx context.Context, from *cluster.Peer, name string, body []byte) ([]byte, error) {
+func (s *Supervisor) answer(ctx context.Context, from *cluster.Client, name string, body []byte) ([]byte, error) {
 	s.mu.Lock()
 	l, ok := s.lines[from]
 	s.mu.Unlock()

@@ -79,7 +79,7 @@ func Run(ctx context.Context, name string, c cluster.Config, recording string) e
 	defer pulse.Wait()
 	defer die()
 	opened := make(chan struct{})
-	c.Handle = func(ctx context.Context, _ *cluster.Peer, call string, body []byte) ([]byte, error) {
+	c.Handle = func(ctx context.Context, _ *cluster.Client, call string, body []byte) ([]byte, error) {
 		<-opened
 		return w.answer(ctx, call, body)
 	}

@@ -133,7 +133,7 @@ type node struct {
 
 type child struct {
 	name   string
-	peer   *cluster.Peer
+	peer   *cluster.Client
 	run    *redistest.Process
 	still  time.Time // since when it is stopped by SIGSTOP; zero if it is not
 	doomed bool      // it will not run again

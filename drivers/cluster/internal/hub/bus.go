@@ -14,46 +14,46 @@ import (
 type hubBus struct {
 	tables [2]*hubTable // of events, and of requests
 
-	mu     sync.RWMutex
-	askers map[uint64]*Client // the clients that have sent a request
+	mu         sync.RWMutex
+	requesters map[uint64]*Client // the clients that have sent a request
 }
 
 func newHubBus(*Hub) *hubBus {
 	return &hubBus{
-		tables: [2]*hubTable{driver.Event: newHubTable(), driver.Request: newHubTable()},
-		askers: make(map[uint64]*Client),
+		tables:     [2]*hubTable{driver.Event: newHubTable(), driver.Request: newHubTable()},
+		requesters: make(map[uint64]*Client),
 	}
 }
 
-// handle handles a frame of p, on its reader's goroutine.
-func (h *hubBus) handle(p *Client, t protocol.Type, d *protocol.Decoder) error {
+// handle handles a frame of c, on its reader's goroutine.
+func (h *hubBus) handle(c *Client, t protocol.Type, d *protocol.Decoder) error {
 	switch t {
 	case protocol.TypeEvent:
-		return h.event(p, d)
-	case protocol.TypeAsk:
-		return h.ask(p, d)
+		return h.event(c, d)
+	case protocol.TypeRequest:
+		return h.request(c, d)
 	case protocol.TypeAnswer:
-		return h.answer(p, d)
+		return h.answer(c, d)
 	case protocol.TypeSync:
-		p.send(protocol.Begin(protocol.TypeSynced).Uint(d.Uint()))
+		c.send(protocol.Begin(protocol.TypeSynced).Uint(d.Uint()))
 	case protocol.TypeJoin:
-		return h.join(p, d)
+		return h.join(c, d)
 	case protocol.TypeMembers:
-		return p.bus.resize(d)
+		return c.bus.resize(d)
 	case protocol.TypeLeave:
-		h.end(p.bus.take(d.Uint()))
+		h.end(c.bus.take(d.Uint()))
 	case protocol.TypeReturn:
-		return h.returned(p, d)
-	case protocol.TypeNobody:
-		h.nobody(p, protocol.ReadDemand(d))
+		return h.returned(c, d)
+	case protocol.TypeNoMember:
+		h.noMember(c, protocol.ReadRequestID(d))
 	}
 	return nil
 }
 
 var (
-	errKind  = errors.New("there is no such kind of interest")
-	errTwice = errors.New("two interests with one number")
-	errName  = errors.New("a subject, pattern or group that is too long")
+	errKind  = errors.New("unknown kind of subscription")
+	errTwice = errors.New("two subscriptions with one number")
+	errName  = errors.New("subject, pattern or group is too long")
 )
 
 // maxName is the maximum length of a subject, a pattern and a group. The front
@@ -61,41 +61,41 @@ var (
 // each token.
 const maxName = 255
 
-func (h *hubBus) join(p *Client, d *protocol.Decoder) error {
-	w := &wish{peer: p, number: d.Uint(), kind: driver.Kind(d.Byte())}
-	w.members.Store(members(d))
-	w.pattern, w.group = d.String(), d.String()
+func (h *hubBus) join(c *Client, d *protocol.Decoder) error {
+	r := &registration{client: c, number: d.Uint(), kind: driver.Kind(d.Byte())}
+	r.members.Store(members(d))
+	r.pattern, r.group = d.String(), d.String()
 	if err := d.Err(); err != nil {
 		return err
 	}
 	switch {
-	case w.kind > driver.Request:
+	case r.kind > driver.Request:
 		return errKind
-	case len(w.pattern) > maxName || len(w.group) > maxName:
+	case len(r.pattern) > maxName || len(r.group) > maxName:
 		return errName
-	case !p.bus.add(w):
+	case !c.bus.add(r):
 		return errTwice
 	}
-	h.tables[w.kind].Add(w.pattern, w.group, w)
+	h.tables[r.kind].Add(r.pattern, r.group, r)
 	return nil
 }
 
-// members reads the number of a process's members in a group. The result is at
-// least 1, and small enough that sums do not overflow.
+// members reads the number of subscriptions that a process has in a group. The
+// result is at least 1, and small enough that sums do not overflow.
 func members(d *protocol.Decoder) int64 { return int64(min(max(d.Uint(), 1), 1<<31)) }
 
-// add adds a wish, unless there is one with its number. It reports whether it
-// did.
-func (b *clientBus) add(w *wish) bool {
+// add adds a registration, unless there is one with its number. It reports
+// whether it did.
+func (b *clientBus) add(r *registration) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.wishes[w.number] != nil {
+	if b.registrations[r.number] != nil {
 		return false
 	}
-	if b.wishes == nil {
-		b.wishes = make(map[uint64]*wish)
+	if b.registrations == nil {
+		b.registrations = make(map[uint64]*registration)
 	}
-	b.wishes[w.number] = w
+	b.registrations[r.number] = r
 	return true
 }
 
@@ -103,34 +103,34 @@ func (b *clientBus) resize(d *protocol.Decoder) error {
 	number, n := d.Uint(), members(d)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if w := b.wishes[number]; w != nil && d.Err() == nil {
-		w.members.Store(n)
+	if r := b.registrations[number]; r != nil && d.Err() == nil {
+		r.members.Store(n)
 	}
 	return nil
 }
 
-// take removes a wish and returns it, or returns nil if there is none. The
-// client receives no further message for it.
-func (b *clientBus) take(number uint64) *wish {
+// take removes a registration and returns it, or returns nil if there is none.
+// The client receives no further message for it.
+func (b *clientBus) take(number uint64) *registration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	w := b.wishes[number]
-	if w != nil {
-		w.ended.Store(true)
-		delete(b.wishes, number)
-		delete(b.lost, w)
+	r := b.registrations[number]
+	if r != nil {
+		r.ended.Store(true)
+		delete(b.registrations, number)
+		delete(b.lost, r)
 	}
-	return w
+	return r
 }
 
-func (h *hubBus) end(w *wish) {
-	if w != nil {
-		h.tables[w.kind].Remove(w.pattern, w.group, w)
+func (h *hubBus) end(r *registration) {
+	if r != nil {
+		h.tables[r.kind].Remove(r.pattern, r.group, r)
 	}
 }
 
 // errNoSubject is the error for a message that cannot be routed.
-var errNoSubject = errors.New("a message without a subject")
+var errNoSubject = errors.New("message without a subject")
 
 // find returns the receivers of the message.
 func (h *hubBus) find(k driver.Kind, tail []byte) (*route, error) {
@@ -147,7 +147,7 @@ func (h *hubBus) find(k driver.Kind, tail []byte) (*route, error) {
 
 // event routes an event. The sending process has served its own subscriptions
 // without a group.
-func (h *hubBus) event(p *Client, d *protocol.Decoder) error {
+func (h *hubBus) event(c *Client, d *protocol.Decoder) error {
 	tail := d.Rest()
 	r, err := h.find(driver.Event, tail)
 	if err != nil {
@@ -155,34 +155,34 @@ func (h *hubBus) event(p *Client, d *protocol.Decoder) error {
 	}
 	if len(r.groups) == 0 {
 		for _, t := range r.plain {
-			if t.peer != p {
-				p.batch.deliver(t.peer, &parcel{plain: t.wishes, tail: tail})
+			if t.client != c {
+				c.batch.deliver(t.client, &delivery{plain: t.registrations, tail: tail})
 			}
 		}
 		return nil
 	}
-	for _, x := range p.parcels(r, p) {
+	for _, x := range c.deliveries(r, c) {
 		x.tail = tail
-		_, again := p.batch.deliver(x.to, &x.parcel)
-		h.others(p, again, tail)
+		_, again := c.batch.deliver(x.to, &x.delivery)
+		h.reassignAll(c, again, tail)
 	}
 	return nil
 }
 
-// addressed is a parcel and its receiver.
+// addressed is a delivery and its receiver.
 type addressed struct {
-	parcel
+	delivery
 	to *Client
 }
 
-// parcels makes one parcel for each client that receives a message. It leaves
-// out the client not, for subscriptions without a group. The parcels are valid
-// until the next call.
-func (p *Client) parcels(r *route, not *Client) []addressed {
-	all := p.batch.parcels[:0]
+// deliveries makes one delivery for each client that receives a message. It
+// leaves out the client except, for subscriptions without a group. The
+// deliveries are valid until the next call.
+func (c *Client) deliveries(r *route, except *Client) []addressed {
+	all := c.batch.deliveries[:0]
 	for _, t := range r.plain {
-		if t.peer != not {
-			all = append(all, addressed{parcel{plain: t.wishes}, t.peer})
+		if t.client != except {
+			all = append(all, addressed{delivery{plain: t.registrations}, t.client})
 		}
 	}
 	for _, c := range r.groups {
@@ -190,51 +190,51 @@ func (p *Client) parcels(r *route, not *Client) []addressed {
 			all = add(all, one)
 		}
 	}
-	p.batch.parcels = all
+	c.batch.deliveries = all
 	return all
 }
 
-func add(all []addressed, one crowd) []addressed {
-	to := one[0].peer
+func add(all []addressed, one group) []addressed {
+	to := one[0].client
 	for i := range all {
 		if all[i].to == to {
 			all[i].groups = append(all[i].groups, one...)
 			return all
 		}
 	}
-	return append(all, addressed{parcel{groups: one}, to})
+	return append(all, addressed{delivery{groups: one}, to})
 }
 
-// others gives an event to other members of the groups whose chosen members had
-// just left.
-func (h *hubBus) others(p *Client, again []*wish, tail []byte) {
-	for _, w := range again {
-		h.rehand(p, w.kind, w.pattern, w.group, w.peer, tail, nil, nil)
+// reassignAll gives an event to other subscriptions of the groups whose chosen
+// subscriptions had just left.
+func (h *hubBus) reassignAll(c *Client, again []*registration, tail []byte) {
+	for _, r := range again {
+		h.reassign(c, r.kind, r.pattern, r.group, r.client, tail, nil, nil)
 	}
 }
 
-// rehand gives a message to a member of a group in another client than not, and
-// returns the outcome: refused if no such member is left.
-func (h *hubBus) rehand(p *Client, k driver.Kind, pattern, group string, not *Client, tail []byte, a *protocol.Demand, x *debt) outcome {
+// reassign gives a message to a subscription of a group in another client than
+// except, and returns the outcome: refused if no such subscription is left.
+func (h *hubBus) reassign(c *Client, k driver.Kind, pattern, group string, except *Client, tail []byte, a *protocol.RequestID, x *pending) outcome {
 	for {
 		r, err := h.find(k, tail)
 		if err != nil {
 			return refused
 		}
-		one := r.of(pattern, group).choose(not)
+		one := r.of(pattern, group).choose(except)
 		if one == nil {
 			return refused
 		}
-		if o, _ := p.batch.deliver(one[0].peer, &parcel{groups: one, tail: tail, demand: a, debt: x}); o != refused {
+		if o, _ := c.batch.deliver(one[0].client, &delivery{groups: one, tail: tail, request: a, pending: x}); o != refused {
 			return o
 		}
 	}
 }
 
-// returned gives a message that no member in the process of p takes to another
-// process: the members in p's process have just been stopped.
-func (h *hubBus) returned(p *Client, d *protocol.Decoder) error {
-	a := protocol.ReadDemand(d)
+// returned gives a message that no subscription in the process of c takes to
+// another process: the subscriptions in c's process have just been stopped.
+func (h *hubBus) returned(c *Client, d *protocol.Decoder) error {
+	a := protocol.ReadRequestID(d)
 	done, k := d.Bool(), driver.Kind(d.Byte())
 	pattern, group := d.String(), d.String()
 	tail := d.Rest()
@@ -245,39 +245,40 @@ func (h *hubBus) returned(p *Client, d *protocol.Decoder) error {
 	case k > driver.Request:
 		return errKind
 	case k == driver.Request:
-		h.askOthers(p, a, done, pattern, group, tail)
+		h.reassignRequest(c, a, done, pattern, group, tail)
 	default:
-		h.rehand(p, k, pattern, group, p, tail, nil, nil)
+		h.reassign(c, k, pattern, group, c, tail, nil, nil)
 	}
 	return nil
 }
 
-// leave handles the end of p, on its reader's goroutine.
-func (h *hubBus) leave(p *Client) {
-	wishes, owed := p.bus.close()
-	for _, w := range wishes {
-		h.end(w)
+// leave handles the end of c, on its reader's goroutine.
+func (h *hubBus) leave(c *Client) {
+	wishes, owed := c.bus.close()
+	for _, r := range wishes {
+		h.end(r)
 	}
 	for a, x := range owed {
-		h.settle(p, a.ID, x, protocol.FailGone)
+		h.settle(c, a.Number, x, protocol.FailGone)
 	}
 	h.mu.Lock()
-	delete(h.askers, p.number)
+	delete(h.requesters, c.number)
 	h.mu.Unlock()
-	p.bus.filling.Wait()
+	c.bus.filling.Wait()
 }
 
-// close stops all messages to the client, and returns its wishes and debts.
-func (b *clientBus) close() (map[uint64]*wish, map[protocol.Demand]*debt) {
+// close stops all messages to the client, and returns its registrations and
+// pending requests.
+func (b *clientBus) close() (map[uint64]*registration, map[protocol.RequestID]*pending) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	wishes, owed := b.wishes, b.owed
-	if b.writer != nil {
-		b.writer.Stop()
+	wishes, owed := b.registrations, b.pending
+	if b.expiry != nil {
+		b.expiry.Stop()
 	}
-	for _, w := range wishes {
-		w.ended.Store(true)
+	for _, r := range wishes {
+		r.ended.Store(true)
 	}
-	b.gone, b.wishes, b.owed, b.lost, b.failed = true, nil, nil, nil, nil
+	b.gone, b.registrations, b.pending, b.lost, b.failed = true, nil, nil, nil, nil
 	return wishes, owed
 }

@@ -13,7 +13,7 @@ import (
 func FuzzMessagesToTheHub(f *testing.F) {
 	f.Add(byte(protocol.TypeJoin), cloned(protocol.Begin(protocol.TypeJoin).Uint(1).Byte(0).Uint(1).String("a.*").String("g")))
 	f.Add(byte(protocol.TypeEvent), cloned(protocol.AddMessage(protocol.Begin(protocol.TypeEvent), &driver.Message{Subject: "a.b", Data: []byte("x")})))
-	f.Add(byte(protocol.TypeAsk), cloned(protocol.AddMessage(protocol.Begin(protocol.TypeAsk).Uint(1), &driver.Message{Subject: "a.b"})))
+	f.Add(byte(protocol.TypeRequest), cloned(protocol.AddMessage(protocol.Begin(protocol.TypeRequest).Uint(1), &driver.Message{Subject: "a.b"})))
 	f.Add(byte(protocol.TypeAnswer), cloned(protocol.AddMessage(protocol.Begin(protocol.TypeAnswer).Uint(1).Uint(1).Bool(true), &driver.Message{Subject: "a.b"})))
 	f.Add(byte(protocol.TypeReturn), cloned(protocol.AddMessage(protocol.Begin(protocol.TypeReturn).Uint(1).Uint(1).Bool(true).Byte(1).String("a.b").String("g"), &driver.Message{Subject: "a.b"})))
 	f.Add(byte(protocol.TypeReturn), cloned(protocol.AddMessage(protocol.Begin(protocol.TypeReturn).Uint(0).Uint(0).Bool(false).Byte(0).String("a.b").String("g"), &driver.Message{Subject: "a.b"})))
@@ -23,14 +23,14 @@ func FuzzMessagesToTheHub(f *testing.F) {
 		defer func() { _ = h.Close(context.Background()) }()
 		here, there := net.Pipe()
 		defer there.Close()
-		p := h.Join(here, "fuzz")
+		c := h.Join(here, "fuzz")
 		other := newClient(h, here, "not served")
 		defer other.line.Close()
 		for _, k := range []driver.Kind{driver.Event, driver.Request} {
-			w := &wish{peer: p, number: uint64(k) + 100, kind: k, pattern: ">", group: []string{"", "g"}[k]}
-			w.members.Store(1)
-			p.bus.add(w)
-			h.bus.tables[k].Add(w.pattern, w.group, w)
+			r := &registration{client: c, number: uint64(k) + 100, kind: k, pattern: ">", group: []string{"", "g"}[k]}
+			r.members.Store(1)
+			c.bus.add(r)
+			h.bus.tables[k].Add(r.pattern, r.group, r)
 		}
 		d := protocol.NewDecoder(body)
 		_ = h.bus.handle(other, protocol.TypeBus+protocol.Type(typ%0x20), &d)

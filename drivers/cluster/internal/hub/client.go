@@ -24,13 +24,13 @@ type Client struct {
 	calls  protocol.Calls
 	batch  batch // belongs to the reader
 
-	greeted bool   // belongs to the reader
-	speaks  uint64 // the protocol version; belongs to the reader
-	member  string // the name at the socket; belongs to the reader
-	bye     bool   // belongs to the reader
+	admitted bool   // belongs to the reader
+	speaks   uint64 // the protocol version; belongs to the reader
+	file     string // the name at the socket; belongs to the reader
+	bye      bool   // belongs to the reader
 
-	last  atomic.Bool   // no event of the client follows
-	heard atomic.Uint64 // the number of received frames
+	noEvents atomic.Bool   // no event of the client follows
+	heard    atomic.Uint64 // the number of received frames
 
 	locks clientLocks
 	bus   clientBus
@@ -44,63 +44,63 @@ type Client struct {
 }
 
 func newClient(h *Hub, conn net.Conn, name string) *Client {
-	p := &Client{hub: h, name: name, line: protocol.NewLine(conn), done: make(chan struct{})}
-	p.calls.Open(p.line, h.handler(p), h.config.Log)
-	p.line.Limit(beforeHello)
-	return p
+	c := &Client{hub: h, name: name, line: protocol.NewLine(conn), done: make(chan struct{})}
+	c.calls.Open(c.line, h.handler(c), h.config.Log)
+	c.line.Limit(beforeHello)
+	return c
 }
 
 // Name returns the name that was passed to Join.
-func (p *Client) Name() string { return p.name }
+func (c *Client) Name() string { return c.name }
 
 // PID returns the process id that the client has reported, or 0 before its
 // report.
-func (p *Client) PID() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.pid
+func (c *Client) PID() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pid
 }
 
 // Done returns a channel that is closed when the connection has ended and all
 // leases of the client are released.
-func (p *Client) Done() <-chan struct{} { return p.done }
+func (c *Client) Done() <-chan struct{} { return c.done }
 
 // Err returns why the connection has ended, or nil before. It returns io.EOF if
 // the client's process has ended.
-func (p *Client) Err() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.err
+func (c *Client) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
 }
 
 // Call calls the client's Handler and returns its answer. It fails with a
 // *CallError if the Handler fails. It also fails if ctx ends or the connection
 // ends; the Handler may then have executed the call or not.
-func (p *Client) Call(ctx context.Context, name string, body []byte) ([]byte, error) {
-	return p.calls.Call(ctx, name, body)
+func (c *Client) Call(ctx context.Context, name string, body []byte) ([]byte, error) {
+	return c.calls.Call(ctx, name, body)
 }
 
 // String returns the name and the process id for the log.
-func (p *Client) String() string { return fmt.Sprintf("%s (pid %d)", p.name, p.PID()) }
+func (c *Client) String() string { return fmt.Sprintf("%s (pid %d)", c.name, c.PID()) }
 
 // serve reads until the connection has ended, and releases the client's leases.
-func (p *Client) serve() {
-	defer close(p.done)
-	defer p.hub.leave(p) // last, so that the hub's Close waits for all of this
-	err := p.read()
-	if why := p.line.Err(); why != nil {
+func (c *Client) serve() {
+	defer close(c.done)
+	defer c.hub.leave(c) // last, so that the hub's Close waits for all of this
+	err := c.read()
+	if why := c.line.Err(); why != nil {
 		err = why // the line was ended on this side, or a write failed
 	}
-	p.line.Close()
-	p.mu.Lock()
-	p.err = err
-	p.mu.Unlock()
-	p.hub.bus.leave(p)
-	p.hub.locks.leave(p, protocol.HasEnded(err) && !p.bye)
-	p.batch.flush()
-	p.calls.Fail(fmt.Errorf("%v is gone: %w", p, err))
-	p.calls.Wait()
-	p.hub.config.Log.Debug("peer is gone", "peer", p.name, "pid", p.PID(), "reason", err)
+	c.line.Close()
+	c.mu.Lock()
+	c.err = err
+	c.mu.Unlock()
+	c.hub.bus.leave(c)
+	c.hub.locks.leave(c, protocol.HasEnded(err) && !c.bye)
+	c.batch.flush()
+	c.calls.Fail(fmt.Errorf("%v is gone: %w", c, err))
+	c.calls.Wait()
+	c.hub.config.Log.Debug("cluster: client disconnected", "client", c.name, "pid", c.PID(), "err", err)
 }
 
 // The limits of a client, before its hello and after it. A process that is
@@ -113,106 +113,106 @@ var (
 
 // read reads until the connection has ended. A panic while handling a frame
 // ends the connection, and not the program.
-func (p *Client) read() (err error) {
+func (c *Client) read() (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("panic while it was served: %v", r)
-			p.hub.config.Log.Error("cluster: peer dropped after a panic", "peer", p.name, "pid", p.PID(), "panic", r, "stack", string(debug.Stack()))
+			err = fmt.Errorf("panic while handling a frame: %v", r)
+			c.hub.config.Log.Error("cluster: client disconnected after a panic", "client", c.name, "pid", c.PID(), "panic", r, "stack", string(debug.Stack()))
 		}
 	}()
-	return p.line.Read(p.handle, p.batch.flush)
+	return c.line.Read(c.handle, c.batch.flush)
 }
 
 // handle handles a frame. An error ends the connection.
-func (p *Client) handle(t protocol.Type, body []byte) error {
-	p.heard.Add(1)
+func (c *Client) handle(t protocol.Type, body []byte) error {
+	c.heard.Add(1)
 	d := protocol.NewDecoder(body)
-	err := p.act(t, &d)
+	err := c.act(t, &d)
 	if err == nil {
 		err = d.Err()
 	}
 	if err != nil {
-		return fmt.Errorf("frame 0x%02x of %v: %w", uint8(t), p, err)
+		return fmt.Errorf("frame 0x%02x of %v: %w", uint8(t), c, err)
 	}
 	return nil
 }
 
-func (p *Client) act(t protocol.Type, d *protocol.Decoder) error {
+func (c *Client) act(t protocol.Type, d *protocol.Decoder) error {
 	switch {
-	case !p.greeted:
-		return p.greet(t, d)
+	case !c.admitted:
+		return c.hello(t, d)
 	case t == protocol.TypeBye:
-		p.bye = true
+		c.bye = true
 	case t == protocol.TypeLast:
-		p.last.Store(true)
+		c.noEvents.Store(true)
 	case t == protocol.TypeCall:
-		p.calls.Serve(d)
+		c.calls.Serve(d)
 	case t == protocol.TypeResult:
-		p.calls.Result(d)
+		c.calls.Result(d)
 	case t >= protocol.TypeLocks && t < protocol.TypeBus:
-		return p.hub.locks.handle(p, t, d)
+		return c.hub.locks.handle(c, t, d)
 	case t >= protocol.TypeBus && t < protocol.TypeEnd:
-		return p.hub.bus.handle(p, t, d)
+		return c.hub.bus.handle(c, t, d)
 	}
 	return nil
 }
 
-// errStranger is the error for a first frame that is not hello.
-var errStranger = errors.New("it does not speak the language of a peer")
+// errNoHello is the error for a first frame that is not hello.
+var errNoHello = errors.New("the first frame is not a hello of this protocol")
 
-func (p *Client) greet(t protocol.Type, d *protocol.Decoder) error {
+func (c *Client) hello(t protocol.Type, d *protocol.Decoder) error {
 	if t != protocol.TypeHello || d.Fixed(len(protocol.Magic)) != protocol.Magic {
-		return errStranger
+		return errNoHello
 	}
 	h := protocol.ReadHello(d)
 	if err := d.Err(); err != nil {
 		return err
 	}
-	p.mu.Lock()
-	p.pid = int(h.PID)
-	p.mu.Unlock()
+	c.mu.Lock()
+	c.pid = int(h.PID)
+	c.mu.Unlock()
 	var err error
-	if p.speaks, err = p.hub.speaks.Common(h.Speaks); err == nil && p.hub.confirm != nil {
-		err = p.hub.confirm(h.Member, h.Nonce)
+	if c.speaks, err = c.hub.speaks.Common(h.Speaks); err == nil && c.hub.confirm != nil {
+		err = c.hub.confirm(h.File, h.Nonce)
 	}
 	if err == nil {
-		err = p.hub.admit()
+		err = c.hub.admit()
 	}
 	if err != nil {
-		p.send(protocol.Begin(protocol.TypeRefused).String(err.Error()))
-		p.batch.flush()
+		c.send(protocol.Begin(protocol.TypeRefused).String(err.Error()))
+		c.batch.flush()
 		return err
 	}
-	p.member = h.Member
-	p.greeted = true
-	p.line.Limit(afterHello)
-	p.hub.welcome(p)
+	c.file = h.File
+	c.admitted = true
+	c.line.Limit(afterHello)
+	c.hub.welcome(c)
 	return nil
 }
 
 // send queues a frame for the reader's own client. The frame is written when
 // the reader pauses.
-func (p *Client) send(f *protocol.Frame) { p.batch.send(p, f) }
+func (c *Client) send(f *protocol.Frame) { c.batch.send(c, f) }
 
-// stuck is the number of unread bytes of answers at which the hub disconnects a
-// client.
-const stuck = 64 << 20
+// maxAnswers is the number of unread bytes of answers at which the hub
+// disconnects a client.
+const maxAnswers = 64 << 20
 
-var errStuck = errors.New("it does not read what it asked for")
+var errUnread = errors.New("the client does not read its answers")
 
 // batch collects the frames that a reader has queued for clients, until the
 // reader pauses. It belongs to one goroutine.
 type batch struct {
-	touched []*Client
-	parcels []addressed // scratch
+	touched    []*Client
+	deliveries []addressed // scratch
 }
 
 // send queues f and frees it, regardless of the bytes that wait for the client
 // already.
 func (b *batch) send(to *Client, f *protocol.Frame) {
-	err := b.queue(to, f, stuck)
+	err := b.queue(to, f, maxAnswers)
 	if errors.Is(err, protocol.ErrFull) {
-		to.line.End(errStuck)
+		to.line.End(errUnread)
 	}
 	f.Free()
 }
@@ -231,8 +231,8 @@ func (b *batch) queue(to *Client, f *protocol.Frame, limit int) error {
 
 // flush starts the writing of all frames that were queued.
 func (b *batch) flush() {
-	for i, p := range b.touched {
-		p.line.Flush()
+	for i, c := range b.touched {
+		c.line.Flush()
 		b.touched[i] = nil
 	}
 	b.touched = b.touched[:0]

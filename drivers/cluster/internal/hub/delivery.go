@@ -14,32 +14,32 @@ import (
 type clientBus struct {
 	// full is true while more bytes wait for the client than the hub allows:
 	// further messages for it are counted, until half of the bytes are written.
-	full    atomic.Bool
-	filling sync.WaitGroup // the goroutine that waits for that
-	asks    bool           // belongs to the reader: the client is registered in hubBus.askers
-	owes    atomic.Int64   // the size of owed
+	full       atomic.Bool
+	filling    sync.WaitGroup // the goroutine that waits for that
+	requester  bool           // belongs to the reader: the client is registered in hubBus.requesters
+	unanswered atomic.Int64   // the size of pending
 
-	mu     sync.Mutex
-	gone   bool
-	wishes map[uint64]*wish
-	lost   map[*wish]int             // while full: how many messages were not sent
-	failed []uint64                  // while full: the client's requests whose answers were not sent
-	owed   map[protocol.Demand]*debt // requests that the client has not answered yet
-	writer *time.Timer               // calls writeOff; nil while owed is empty
-	probed bool                      // the client was pinged, after heard frames
-	heard  uint64
+	mu            sync.Mutex
+	gone          bool
+	registrations map[uint64]*registration
+	lost          map[*registration]int           // while full: how many messages were not sent
+	failed        []uint64                        // while full: the client's requests whose answers were not sent
+	pending       map[protocol.RequestID]*pending // requests that the client has not answered yet
+	expiry        *time.Timer                     // calls dropExpired; nil while pending is empty
+	probed        bool                            // the client was pinged, after heard frames
+	heard         uint64
 }
 
-// debt is a request that a client has not answered yet.
-type debt struct {
-	asker    *Client
-	until    int64  // when the sender stops waiting, in nanoseconds since 1970; 0 is never
-	answered bool   // guarded by the bus.mu of the client that has the request
-	share    *share // nil if no other client has the request
+// pending is a request that a client has not answered yet.
+type pending struct {
+	requester *Client
+	until     int64          // when the sender stops waiting, in nanoseconds since 1970; 0 is never
+	answered  bool           // guarded by the bus.mu of the client that has the request
+	shared    *sharedRequest // nil if no other client has the request
 }
 
-// share is the common state of a request that several clients have.
-type share struct {
+// sharedRequest is the common state of a request that several clients have.
+type sharedRequest struct {
 	mu   sync.Mutex
 	left int  // how many clients still have the request
 	dead bool // one of the clients has ended
@@ -51,16 +51,16 @@ type share struct {
 // messages; further ones end at their deadlines.
 const maxFailed = 1 << 16
 
-// parcel is a message for one client, with its subscriptions that receive it.
-type parcel struct {
-	plain  []*wish // wishes without a group; one is enough to serve all of them
-	groups []*wish
-	tail   []byte // the message
-	demand *protocol.Demand
-	debt   *debt // the client's debt once a demand is sent
+// delivery is a message for one client, with its subscriptions that receive it.
+type delivery struct {
+	plain   []*registration // registrations without a group; one is enough to serve all of them
+	groups  []*registration
+	tail    []byte // the message
+	request *protocol.RequestID
+	pending *pending // the client's pending request once a request is sent
 }
 
-// outcome is the result of delivering a parcel.
+// outcome is the result of deliver.
 type outcome uint8
 
 const (
@@ -69,10 +69,10 @@ const (
 	refused         // the client has ended
 )
 
-// deliver queues a parcel for p. It leaves out groups whose wish has ended, and
-// returns them.
-func (b *batch) deliver(p *Client, x *parcel) (o outcome, again []*wish) {
-	bus := &p.bus
+// deliver queues a delivery for c. It leaves out groups whose registration has
+// ended, and returns them.
+func (b *batch) deliver(c *Client, x *delivery) (o outcome, again []*registration) {
+	bus := &c.bus
 	bus.mu.Lock()
 	defer bus.mu.Unlock()
 	if bus.gone {
@@ -88,185 +88,185 @@ func (b *batch) deliver(p *Client, x *parcel) (o outcome, again []*wish) {
 		bus.count(x)
 		return dropped, again
 	}
-	switch err := b.queue(p, f, int(p.hub.backlog.Load())); {
+	switch err := b.queue(c, f, int(c.hub.backlog.Load())); {
 	case err == nil:
 	case errors.Is(err, protocol.ErrFull):
-		p.fill()
+		c.fill()
 		bus.count(x)
 		return dropped, again
 	default: // the line has ended, which the client's own reader will notice
-		for _, w := range x.groups {
-			w.ended.Store(true)
+		for _, r := range x.groups {
+			r.ended.Store(true)
 		}
 		return refused, append(again, x.groups...)
 	}
-	if x.demand != nil {
-		p.owe(*x.demand, x.debt)
+	if x.request != nil {
+		c.addPending(*x.request, x.pending)
 	}
 	return sent, again
 }
 
-// standing separates the wishes that are valid from those that have ended.
+// standing separates the registrations that are valid from those that have ended.
 // Nearly always all are valid.
-func standing(wishes []*wish) (stand, ended []*wish) {
-	for i, w := range wishes {
-		if w.ended.Load() {
-			ended = append(ended, w)
+func standing(wishes []*registration) (stand, ended []*registration) {
+	for i, r := range wishes {
+		if r.ended.Load() {
+			ended = append(ended, r)
 			continue
 		}
 		if len(ended) > 0 {
-			wishes[i-len(ended)] = w
+			wishes[i-len(ended)] = r
 		}
 	}
 	return wishes[:len(wishes)-len(ended)], ended
 }
 
-func (x *parcel) frame() *protocol.Frame {
+func (x *delivery) frame() *protocol.Frame {
 	var f *protocol.Frame
-	if x.demand != nil {
-		f = protocol.Begin(protocol.TypeDemand).Uint(x.demand.Asker).Uint(x.demand.ID)
+	if x.request != nil {
+		f = protocol.Begin(protocol.TypeServe).Uint(x.request.Client).Uint(x.request.Number)
 	} else {
 		f = protocol.Begin(protocol.TypeDeliver)
 	}
 	f.Bool(len(x.plain) > 0).Uint(uint64(len(x.groups)))
-	for _, w := range x.groups {
-		f.Uint(w.number)
+	for _, r := range x.groups {
+		f.Uint(r.number)
 	}
 	return f.Rest(x.tail)
 }
 
-// count counts a parcel that was not sent, for each of its wishes. The caller
-// holds b.mu.
-func (b *clientBus) count(x *parcel) {
+// count counts a delivery that was not sent, for each of its registrations. The
+// caller holds b.mu.
+func (b *clientBus) count(x *delivery) {
 	if b.lost == nil {
-		b.lost = make(map[*wish]int)
+		b.lost = make(map[*registration]int)
 	}
-	for _, w := range x.plain {
-		if !w.ended.Load() {
-			b.lost[w]++
+	for _, r := range x.plain {
+		if !r.ended.Load() {
+			b.lost[r]++
 		}
 	}
-	for _, w := range x.groups {
-		b.lost[w]++
+	for _, r := range x.groups {
+		b.lost[r]++
 	}
 }
 
-func (p *Client) owe(d protocol.Demand, x *debt) {
-	b := &p.bus
-	if b.owed == nil {
-		b.owed = make(map[protocol.Demand]*debt)
+func (c *Client) addPending(d protocol.RequestID, x *pending) {
+	b := &c.bus
+	if b.pending == nil {
+		b.pending = make(map[protocol.RequestID]*pending)
 	}
-	b.owed[d] = x
-	b.owes.Store(int64(len(b.owed)))
-	if b.writer == nil {
-		b.writer = time.AfterFunc(overdue, p.writeOff)
+	b.pending[d] = x
+	b.unanswered.Store(int64(len(b.pending)))
+	if b.expiry == nil {
+		b.expiry = time.AfterFunc(expiryPause, c.dropExpired)
 	}
 }
 
-// overdue is how long a request may still count after its deadline.
-const overdue = 250 * time.Millisecond
+// expiryPause is how long a request may still count after its deadline.
+const expiryPause = 250 * time.Millisecond
 
-// maxOverdue is how many unanswered requests of a silent client are remembered.
-const maxOverdue = 1024
+// maxExpired is how many unanswered requests of a silent client are remembered.
+const maxExpired = 1024
 
-// writeOff drops requests whose senders have stopped waiting. For example, a
+// dropExpired drops requests whose senders have stopped waiting. For example, a
 // request that has expired before its turn is never answered. First the hub
-// pings the client. A client that stands still keeps its debts, so that further
-// requests pass over it as long as it does.
-func (p *Client) writeOff() {
-	if p.sift() {
-		_ = p.line.Send(protocol.Begin(protocol.TypeCall).Uint(0).String("ping")) // any frame counts as an answer
+// pings the client. A client that stands still keeps its pending requests, so
+// that further requests pass over it as long as it does.
+func (c *Client) dropExpired() {
+	if c.expire() {
+		_ = c.line.Send(protocol.Begin(protocol.TypeCall).Uint(0).String("ping")) // any frame counts as an answer
 	}
 }
 
-// sift reports whether the hub must ping the client.
-func (p *Client) sift() (probe bool) {
+// expire reports whether the hub must ping the client.
+func (c *Client) expire() (probe bool) {
 	now := time.Now().UnixNano()
-	b := &p.bus
+	b := &c.bus
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	lives := b.probed && p.heard.Load() != b.heard
-	for d, x := range b.owed {
+	lives := b.probed && c.heard.Load() != b.heard
+	for d, x := range b.pending {
 		if x.until == 0 || x.until >= now {
 			continue
 		}
-		if lives || len(b.owed) > maxOverdue {
+		if lives || len(b.pending) > maxExpired {
 			b.forget(d)
 		} else if !b.probed {
 			probe = true
 		}
 	}
 	if probe || lives {
-		b.probed, b.heard = probe, p.heard.Load()
+		b.probed, b.heard = probe, c.heard.Load()
 	}
-	if len(b.owed) == 0 || b.gone {
-		b.writer = nil
+	if len(b.pending) == 0 || b.gone {
+		b.expiry = nil
 		return false
 	}
-	b.writer.Reset(overdue)
+	b.expiry.Reset(expiryPause)
 	return probe
 }
 
-// forget removes a debt. The caller holds b.mu.
-func (b *clientBus) forget(d protocol.Demand) {
-	delete(b.owed, d)
-	b.owes.Store(int64(len(b.owed)))
+// forget removes a pending request. The caller holds b.mu.
+func (b *clientBus) forget(d protocol.RequestID) {
+	delete(b.pending, d)
+	b.unanswered.Store(int64(len(b.pending)))
 }
 
-// reply queues a frame with an answer to a request of p. If there is no room,
+// reply queues a frame with an answer to a request of c. If there is no room,
 // the request fails.
-func (b *batch) reply(p *Client, id uint64, f *protocol.Frame) {
+func (b *batch) reply(c *Client, id uint64, f *protocol.Frame) {
 	defer f.Free()
-	bus := &p.bus
+	bus := &c.bus
 	bus.mu.Lock()
 	defer bus.mu.Unlock()
 	if bus.gone {
 		return
 	}
 	if !bus.full.Load() {
-		if err := b.queue(p, f, int(p.hub.backlog.Load())); !errors.Is(err, protocol.ErrFull) {
+		if err := b.queue(c, f, int(c.hub.backlog.Load())); !errors.Is(err, protocol.ErrFull) {
 			return // a line that has ended has no waiter
 		}
-		p.fill()
+		c.fill()
 	}
 	if len(bus.failed) < maxFailed {
 		bus.failed = append(bus.failed, id)
 	}
 }
 
-// fill starts a period in which p takes no messages. The period ends when half
-// of the waiting bytes are written: then the losses are reported to p. The
-// caller holds p.bus.mu.
-func (p *Client) fill() {
-	p.bus.full.Store(true)
-	p.bus.filling.Go(func() {
-		if p.line.Room(context.Background(), max(int(p.hub.backlog.Load())/2, 1)) == nil { // otherwise the line has ended
-			p.tellLosses()
-			p.line.Flush()
+// fill starts a period in which c takes no messages. The period ends when half
+// of the waiting bytes are written: then the losses are reported to c. The
+// caller holds c.bus.mu.
+func (c *Client) fill() {
+	c.bus.full.Store(true)
+	c.bus.filling.Go(func() {
+		if c.line.Room(context.Background(), max(int(c.hub.backlog.Load())/2, 1)) == nil { // otherwise the line has ended
+			c.reportLosses()
+			c.line.Flush()
 		}
 	})
 }
 
-// tellLosses ends the period in which p took no messages, and reports the
-// losses to p.
-func (p *Client) tellLosses() {
-	b := &p.bus
+// reportLosses ends the period in which c took no messages, and reports the
+// losses to c.
+func (c *Client) reportLosses() {
+	b := &c.bus
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for w, n := range b.lost {
-		if !w.ended.Load() {
-			p.queue(protocol.Begin(protocol.TypeGap).Uint(w.number).Uint(uint64(n)))
+	for r, n := range b.lost {
+		if !r.ended.Load() {
+			c.queue(protocol.Begin(protocol.TypeGap).Uint(r.number).Uint(uint64(n)))
 		}
 	}
 	for _, id := range b.failed {
-		p.queue(protocol.Begin(protocol.TypeFailed).Uint(id).Byte(protocol.FailFull))
+		c.queue(protocol.Begin(protocol.TypeFailed).Uint(id).Byte(protocol.FailFull))
 	}
 	b.lost, b.failed = nil, nil
 	b.full.Store(false)
 }
 
 // queue queues a small frame, regardless of the bytes that wait already.
-func (p *Client) queue(f *protocol.Frame) {
-	_ = p.line.Queue(f, 0) // a line that has ended has no reader
+func (c *Client) queue(f *protocol.Frame) {
+	_ = c.line.Queue(f, 0) // a line that has ended has no reader
 	f.Free()
 }

@@ -18,11 +18,11 @@ import (
 const (
 	// upkeep is how often a hub cleans up its files. glance is how often it
 	// checks whether they still exist.
-	upkeep = time.Minute
-	glance = time.Second
+	cleanupInterval = time.Minute
+	checkInterval   = time.Second
 	// goodbye is how long a hub that ends waits for the ends of its connections
 	// before it lets another process take over.
-	goodbye = time.Second
+	closeBound = time.Second
 )
 
 // The log messages when this process becomes the hub, and when another process
@@ -32,42 +32,42 @@ const (
 	ceasedHub = "cluster: this process is no longer the hub of the socket"
 )
 
-// Host is the hub of a socket, while this process has its seat.
+// Host is the hub of a socket, while this process has the hub lock.
 type Host struct {
 	hub    *Successor
-	seat   *rendezvous.Seat
+	lock   *rendezvous.HubLock
 	log    *slog.Logger
 	socket string
 
-	listener *rendezvous.Listener // belongs to keep once keep runs
-	hidden   bool                 // belongs to keep: clients cannot find the hub, and this was logged
+	listener    *rendezvous.Listener // belongs to keep once keep runs
+	unreachable bool                 // belongs to keep: clients cannot find the hub, and this was logged
 
-	ctx     context.Context // ends with close, and when the seat is lost
+	ctx     context.Context // ends with close, and when the hub lock is lost
 	end     context.CancelCauseFunc
 	drain   chan context.Context // set by close: bounds an orderly end
-	running sync.WaitGroup       // the goroutines that accept and that keep the seat
-	kept    chan struct{}        // closed when the seat is given up
-	result  error                // the result of giving up the seat
+	running sync.WaitGroup       // the goroutines that accept and that keep the hub lock
+	ended   chan struct{}        // closed when the hub lock is given up
+	result  error                // the result of giving up the hub lock
 }
 
-// OpenHost opens the socket of a seat. If it succeeds, the host owns the seat.
-// again reports whether this process was at a hub before.
-func OpenHost(socket string, log *slog.Logger, seat *rendezvous.Seat, again bool) (*Host, error) {
+// OpenHost opens the socket of a hub lock. If it succeeds, the host owns the
+// hub lock. again reports whether this process was at a hub before.
+func OpenHost(socket string, log *slog.Logger, lock *rendezvous.HubLock, again bool) (*Host, error) {
 	log.Debug(becameHub, "socket", socket)
-	hub, err := Follow(Config{Log: log}, seat, seat.Left(), again)
+	hub, err := Follow(Config{Log: log}, lock, lock.Left(), again)
 	if err != nil {
 		return nil, err
 	}
-	l, err := seat.Listen()
+	l, err := lock.Listen()
 	if err != nil {
 		return nil, err
 	}
-	h := &Host{hub: hub, seat: seat, log: log, socket: socket, kept: make(chan struct{}), drain: make(chan context.Context, 1)}
+	h := &Host{hub: hub, lock: lock, log: log, socket: socket, ended: make(chan struct{}), drain: make(chan context.Context, 1)}
 	h.ctx, h.end = context.WithCancelCause(context.Background())
 	h.hub.locks.ahead = h.cover
-	h.hub.confirm = seat.Confirm
+	h.hub.confirm = lock.Confirm
 	h.open(l)
-	h.running.Go(h.keep)
+	h.running.Go(h.maintain)
 	return h, nil
 }
 
@@ -77,7 +77,7 @@ func (h *Host) cover(expires time.Time, fence uint64) bool {
 	if h.Failed() {
 		return false
 	}
-	err := h.seat.Cover(h.hub.locks.clock.Nanos(expires)+protocol.MaxSkew, fence)
+	err := h.lock.Cover(h.hub.locks.clock.Nanos(expires)+protocol.MaxSkew, fence)
 	if err != nil {
 		h.Fail(err)
 	}
@@ -90,9 +90,9 @@ func (h *Host) grant(silent int) {
 		return
 	}
 	if silent > 0 {
-		h.log.Warn("cluster: a process did not say what it holds, and holds nothing any more: it may be stopped", "processes", silent)
+		h.log.Warn("cluster: clients did not report their leases in time and lost them (are they stopped?)", "clients", silent)
 	}
-	if err := h.seat.Settle(); err != nil {
+	if err := h.lock.Settle(); err != nil {
 		h.Fail(err)
 		return
 	}
@@ -102,7 +102,7 @@ func (h *Host) grant(silent int) {
 // open accepts clients at l.
 func (h *Host) open(l *rendezvous.Listener) {
 	l.Refused = func(p private.Peer) {
-		h.log.Warn("cluster: another user was refused at the socket", "socket", h.socket, "user", p.User(), "pid", p.PID)
+		h.log.Warn("cluster: connection of another user refused", "socket", h.socket, "user", p.User(), "pid", p.PID)
 	}
 	h.listener = l
 	h.running.Go(func() { h.accept(l) })
@@ -118,7 +118,7 @@ func (h *Host) accept(l *rendezvous.Listener) {
 		case errors.Is(err, net.ErrClosed) || h.ctx.Err() != nil:
 			return
 		default: // most likely no descriptor is free
-			h.log.Warn("cluster: accept at the socket", "error", err)
+			h.log.Warn("cluster: accept failed", "socket", h.socket, "err", err)
 			h.pause(10 * time.Millisecond)
 		}
 	}
@@ -131,63 +131,63 @@ func (h *Host) pause(d time.Duration) {
 	}
 }
 
-// keep maintains the seat until the end, and then gives it up. The order
+// maintain maintains the hub lock until the end, and then gives it up. The order
 // matters: first no client can connect any more, then the connections end, and
-// only then can another process take the seat.
-func (h *Host) keep() {
-	defer close(h.kept)
+// only then can another process take the hub lock.
+func (h *Host) maintain() {
+	defer close(h.ended)
 	h.hub.Recover(h.ctx.Done(), h.grant)
 	var cleared time.Time
 	for h.ctx.Err() == nil {
-		if err := h.seat.Check(); err != nil {
+		if err := h.lock.Check(); err != nil {
 			h.Fail(err)
 			break
 		}
-		h.show()
-		if time.Since(cleared) >= upkeep {
-			h.clear()
+		h.restoreSocket()
+		if time.Since(cleared) >= cleanupInterval {
+			h.cleanUp()
 			cleared = time.Now()
 		}
-		h.pause(glance)
+		h.pause(checkInterval)
 	}
-	_ = h.listener.Close() // the seat removes its file
+	_ = h.listener.Close() // the hub lock removes its file
 	select {
 	case ctx := <-h.drain:
-		h.hub.depart(ctx)
-	default: // the seat is lost: another process may already be the hub
+		h.hub.drain(ctx)
+	default: // the hub lock is lost: another process may already be the hub
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), goodbye)
+	ctx, cancel := context.WithTimeout(context.Background(), closeBound)
 	defer cancel()
 	err := h.hub.Close(ctx)
 	h.log.Debug(ceasedHub, "socket", h.socket)
-	h.result = errors.Join(err, h.seat.Close())
+	h.result = errors.Join(err, h.lock.Close())
 }
 
-// clear removes the files of clients that have ended, and keeps the others.
-func (h *Host) clear() {
-	h.seat.Touch()
-	if _, _, err := h.seat.Members(protocol.NodeNanos()); err != nil { // Members removes stale files
+// cleanUp removes the files of clients that have ended, and keeps the others.
+func (h *Host) cleanUp() {
+	h.lock.Touch()
+	if _, _, err := h.lock.Clients(protocol.NodeNanos()); err != nil { // Members removes stale files
 		h.log.Warn("cluster: socket maintenance failed", "socket", h.socket, "err", err)
 	}
 }
 
-// show restores the socket if it was removed. Neither the removal nor the
-// restoration affects connected clients.
-func (h *Host) show() {
-	l, err := h.seat.Renew()
+// restoreSocket restores the socket if it was removed. Neither the removal nor
+// the restoration affects connected clients.
+func (h *Host) restoreSocket() {
+	l, err := h.lock.Renew()
 	switch {
 	case err == nil && l == h.listener:
 	case err == nil:
-		h.hidden = false
-		h.log.Warn("cluster: the socket was removed, and is there again", "socket", h.socket)
+		h.unreachable = false
+		h.log.Warn("cluster: removed socket restored", "socket", h.socket)
 		h.open(l)
-	case !h.hidden && h.ctx.Err() == nil:
-		h.hidden = true
-		h.log.Error("cluster: the socket was removed, and cannot be put back: nobody else can come", "socket", h.socket, "error", err)
+	case !h.unreachable && h.ctx.Err() == nil:
+		h.unreachable = true
+		h.log.Error("cluster: removed socket cannot be restored; new processes cannot connect", "socket", h.socket, "err", err)
 	}
 }
 
-// Fail ends a hub whose seat is lost. It does not wait.
+// Fail ends a hub whose hub lock is lost. It does not wait.
 func (h *Host) Fail(why error) {
 	if h.ctx.Err() == nil {
 		h.log.Error("cluster: hub lost its lock file", "socket", h.socket, "err", why)
@@ -198,7 +198,7 @@ func (h *Host) Fail(why error) {
 // Failed reports whether the hub has ended by itself.
 func (h *Host) Failed() bool { return h.ctx.Err() != nil }
 
-// Close ends the hub and gives up the seat. It is idempotent.
+// Close ends the hub and gives up the hub lock. It is idempotent.
 func (h *Host) Close(ctx context.Context) error {
 	if !h.Failed() {
 		select {
@@ -208,7 +208,7 @@ func (h *Host) Close(ctx context.Context) error {
 	}
 	h.end(context.Canceled)
 	select {
-	case <-h.kept:
+	case <-h.ended:
 		h.running.Wait()
 		return h.result
 	case <-ctx.Done():

@@ -43,23 +43,23 @@ type Hub struct {
 	locks  *hubLocks
 	bus    *hubBus
 	speaks protocol.Versions
-	// confirm, if not nil, returns an error unless the member of that name has
-	// this nonce.
+	// confirm, if not nil, returns an error unless the subscription of that
+	// name has this nonce.
 	confirm func(name string, nonce uint64) error
 	backlog atomic.Int64 // Backlog, or a client's share of allBacklogs
 
-	mu      sync.Mutex
-	clients map[*Client]struct{}
-	greeted int    // the number of admitted clients
-	last    uint64 // the last number that was given to a client
-	closed  bool
-	shut    bool      // the hub does not know all clients yet: see open
-	behind  []*Client // the clients that wait for open
+	mu       sync.Mutex
+	clients  map[*Client]struct{}
+	admitted int    // the number of admitted clients
+	last     uint64 // the last number that was given to a client
+	closed   bool
+	shut     bool      // the hub does not know all clients yet: see open
+	waiting  []*Client // the clients that wait for open
 }
 
 // errHubClosed is the reason of connections that end because the hub was
 // closed.
-var errHubClosed = errors.New("the hub was closed")
+var errHubClosed = errors.New("the hub is closed")
 
 // New returns a hub without clients.
 func New(c Config) *Hub {
@@ -72,51 +72,51 @@ func New(c Config) *Hub {
 	return h
 }
 
-// handler returns the function that answers the calls of p, or nil.
-func (h *Hub) handler(p *Client) func(context.Context, string, []byte) ([]byte, error) {
+// handler returns the function that answers the calls of c, or nil.
+func (h *Hub) handler(c *Client) func(context.Context, string, []byte) ([]byte, error) {
 	handle := h.config.Handle
 	if handle == nil {
 		return nil
 	}
-	return func(ctx context.Context, name string, body []byte) ([]byte, error) { return handle(ctx, p, name, body) }
+	return func(ctx context.Context, name string, body []byte) ([]byte, error) { return handle(ctx, c, name, body) }
 }
 
 // Join makes the process at the other end of conn a client, called name in the
 // log and in errors. The hub owns conn from then on.
 func (h *Hub) Join(conn net.Conn, name string) *Client {
-	p := newClient(h, conn, name)
-	h.start(p)
-	return p
+	c := newClient(h, conn, name)
+	h.start(c)
+	return c
 }
 
 // start counts p and reads its frames.
-func (h *Hub) start(p *Client) {
-	if err := h.enter(p); err != nil {
-		p.line.End(err)
+func (h *Hub) start(c *Client) {
+	if err := h.enter(c); err != nil {
+		c.line.End(err)
 	}
-	p.serving.Go(p.serve)
+	c.serving.Go(c.serve)
 }
 
-// strangers is how many connections beyond HubConfig.Peers may be waiting for
+// maxUnadmitted is how many connections beyond Config.Clients may be waiting for
 // their hello, so that the hub can answer it with the reason of the refusal.
-const strangers = 64
+const maxUnadmitted = 64
 
-// errTooMany is the error for a client beyond HubConfig.Peers.
-var errTooMany = errors.New("too many processes are connected to the hub")
+// errTooMany is the error for a client beyond Config.Clients.
+var errTooMany = errors.New("too many clients are connected to the hub")
 
-func (h *Hub) enter(p *Client) error {
+func (h *Hub) enter(c *Client) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.last++
-	p.number = h.last
+	c.number = h.last
 	if h.closed {
 		return errHubClosed
 	}
-	if len(h.clients) >= h.config.Clients+strangers {
+	if len(h.clients) >= h.config.Clients+maxUnadmitted {
 		return errTooMany
 	}
-	h.clients[p] = struct{}{}
-	h.share()
+	h.clients[c] = struct{}{}
+	h.divideBacklogs()
 	return nil
 }
 
@@ -124,10 +124,10 @@ func (h *Hub) enter(p *Client) error {
 func (h *Hub) admit() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.greeted >= h.config.Clients {
+	if h.admitted >= h.config.Clients {
 		return errTooMany
 	}
-	h.greeted++
+	h.admitted++
 	return nil
 }
 
@@ -138,20 +138,20 @@ const (
 	leastBacklog = 1 << 20
 )
 
-// share sets the bound on the bytes that wait for each client. The caller holds
-// h's lock.
-func (h *Hub) share() {
+// divideBacklogs sets the bound on the bytes that wait for each client. The
+// caller holds h's lock.
+func (h *Hub) divideBacklogs() {
 	one := max(allBacklogs/max(len(h.clients), 1), leastBacklog)
 	h.backlog.Store(int64(min(h.config.Backlog, one)))
 }
 
-// welcome sends the welcome to p, and makes p wait for open if the hub is shut.
-func (h *Hub) welcome(p *Client) {
+// welcome sends the welcome to c, and makes p wait for open if the hub is shut.
+func (h *Hub) welcome(c *Client) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	p.send(protocol.Begin(protocol.TypeWelcome).Uint(p.speaks).Uint(p.number).Bool(h.shut))
+	c.send(protocol.Begin(protocol.TypeWelcome).Uint(c.speaks).Uint(c.number).Bool(h.shut))
 	if h.shut {
-		h.behind = append(h.behind, p)
+		h.waiting = append(h.waiting, c)
 	}
 }
 
@@ -159,22 +159,22 @@ func (h *Hub) welcome(p *Client) {
 // connected to this one: messages find their subscribers.
 func (h *Hub) open() {
 	h.mu.Lock()
-	behind := h.behind
-	h.shut, h.behind = false, nil
+	behind := h.waiting
+	h.shut, h.waiting = false, nil
 	h.mu.Unlock()
-	for _, p := range behind {
-		_ = p.line.Send(protocol.Begin(protocol.TypeOpen)) // a client that has ended needs no frame
+	for _, c := range behind {
+		_ = c.line.Send(protocol.Begin(protocol.TypeOpen)) // a client that has ended needs no frame
 	}
 }
 
-func (h *Hub) leave(p *Client) {
+func (h *Hub) leave(c *Client) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.clients, p)
-	if p.greeted {
-		h.greeted--
+	delete(h.clients, c)
+	if c.admitted {
+		h.admitted--
 	}
-	h.share()
+	h.divideBacklogs()
 }
 
 // list returns the clients in the order in which they connected.
@@ -182,8 +182,8 @@ func (h *Hub) list() []*Client {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	all := make([]*Client, 0, len(h.clients))
-	for p := range h.clients {
-		all = append(all, p)
+	for c := range h.clients {
+		all = append(all, c)
 	}
 	slices.SortFunc(all, func(a, b *Client) int { return cmp.Compare(a.number, b.number) })
 	return all
@@ -192,32 +192,32 @@ func (h *Hub) list() []*Client {
 const (
 	// stalled is how long a hub that shuts down waits for a client that neither
 	// reads nor answers.
-	stalled = 2 * time.Second
+	stallBound = 2 * time.Second
 	// farewells bounds the whole shutdown under a context without a deadline.
-	farewells = 10 * time.Second
+	drainBound = 10 * time.Second
 )
 
-// depart makes the clients keep their events for the next hub, and delivers the
+// drain makes the clients keep their events for the next hub, and delivers the
 // queued events of this one (S21). It returns when all events are delivered,
 // when no client reads any more, or when ctx ends. No client may join
 // meanwhile.
-func (h *Hub) depart(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, farewells)
+func (h *Hub) drain(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, drainBound)
 	defer cancel()
 	peers := h.list()
-	for _, p := range peers {
-		_ = p.line.Send(protocol.Begin(protocol.TypeLeaving)) // a client that has ended needs no frame
+	for _, c := range peers {
+		_ = c.line.Send(protocol.Begin(protocol.TypeLeaving)) // a client that has ended needs no frame
 	}
 	before, moved := -1, time.Now()
 	for {
 		left := 0
-		for _, p := range peers {
-			left += p.owed()
+		for _, c := range peers {
+			left += c.pendingWork()
 		}
 		if left != before {
 			before, moved = left, time.Now()
 		}
-		if left == 0 || time.Since(moved) > stalled {
+		if left == 0 || time.Since(moved) > stallBound {
 			return
 		}
 		select {
@@ -228,19 +228,19 @@ func (h *Hub) depart(ctx context.Context) {
 	}
 }
 
-// owed returns the work that is left for p before the hub may end, or 0: the
-// bytes to deliver, plus one for each other reason.
-func (p *Client) owed() (n int) {
+// pendingWork returns the work that is left for c before the hub may end, or 0:
+// the bytes to deliver, plus one for each other reason.
+func (c *Client) pendingWork() (n int) {
 	select {
-	case <-p.line.Ended():
+	case <-c.line.Ended():
 		return 0
 	default:
 	}
-	n = p.line.Backlog()
-	if !p.last.Load() {
+	n = c.line.Backlog()
+	if !c.noEvents.Load() {
 		n++
 	}
-	if p.bus.full.Load() {
+	if c.bus.full.Load() {
 		n++ // the client's gaps are not reported yet
 	}
 	return n
@@ -253,12 +253,12 @@ func (h *Hub) Close(ctx context.Context) error {
 	h.closed = true
 	h.mu.Unlock()
 	defer h.locks.close()
-	for _, p := range h.list() {
-		p.line.End(errHubClosed) // all of them first: a slow one must not delay the others
+	for _, c := range h.list() {
+		c.line.End(errHubClosed) // all of them first: a slow one must not delay the others
 	}
-	for _, p := range h.list() {
+	for _, c := range h.list() {
 		select {
-		case <-p.Done():
+		case <-c.Done():
 		case <-ctx.Done():
 			return fmt.Errorf("close the hub: %w", ctx.Err())
 		}

@@ -15,23 +15,23 @@ import (
 // Clients returns the clients of h in the order in which they connected.
 func Clients(h *Hub) []*Client { return h.list() }
 
-// Line returns the connection of p.
-func Line(p *Client) *protocol.Line { return p.line }
+// Line returns the connection of c.
+func Line(c *Client) *protocol.Line { return c.line }
 
-// Number returns the number that the hub gave to p.
-func Number(p *Client) uint64 { return p.number }
+// Number returns the number that the hub gave to c.
+func Number(c *Client) uint64 { return c.number }
 
-// Owes returns the number of requests that p has not answered.
-func Owes(p *Client) int64 { return p.bus.owes.Load() }
+// Unanswered returns the number of requests that p has not answered.
+func Unanswered(c *Client) int64 { return c.bus.unanswered.Load() }
 
-// IsFull reports whether the hub drops messages for p.
-func IsFull(p *Client) bool { return p.bus.full.Load() }
+// IsFull reports whether the hub drops messages for c.
+func IsFull(c *Client) bool { return c.bus.full.Load() }
 
 // Subscribed reports whether the hub knows the subscription of that number.
-func Subscribed(p *Client, number uint64) bool {
-	p.bus.mu.Lock()
-	defer p.bus.mu.Unlock()
-	return p.bus.wishes[number] != nil
+func Subscribed(c *Client, number uint64) bool {
+	c.bus.mu.Lock()
+	defer c.bus.mu.Unlock()
+	return c.bus.registrations[number] != nil
 }
 
 // Subscriptions returns the number of subscriptions that h knows.
@@ -45,9 +45,9 @@ func Subscriptions(h *Hub) (n int) {
 // Table returns the table of locks.
 func Table(h *Hub) *table.Table { return h.locks.table }
 
-// PushLost reports to p that the grant of token is lost.
-func PushLost(h *Hub, p *Client, token string, why error) {
-	h.locks.push(p, table.Event{Kind: table.Lost, Grant: driver.Grant{Token: token}, Err: why})
+// PushLost reports to c that the grant of token is lost.
+func PushLost(h *Hub, c *Client, token string, why error) {
+	h.locks.push(c, table.Event{Kind: table.Lost, Grant: driver.Grant{Token: token}, Err: why})
 }
 
 // Speak makes h use other versions of the protocol. It is called before the
@@ -59,8 +59,8 @@ func OnReported(h *Hub, f func(*Client)) { h.locks.reported = f }
 
 // JoinWithin does the same as Join, with other limits before hello.
 func JoinWithin(h *Hub, conn net.Conn, x protocol.Limits) *Client {
-	p := newClient(h, conn, "limited")
-	p.line.Limit(x)
-	h.start(p)
-	return p
+	c := newClient(h, conn, "limited")
+	c.line.Limit(x)
+	h.start(c)
+	return c
 }

@@ -20,9 +20,9 @@ type hubLocks struct {
 	// hub, before the lease is reported to a client. If it returns false,
 	// nothing is reported to the client.
 	ahead func(expires time.Time, fence uint64) bool
-	// reported, if not nil, is called when a client has reported all its leases and
-	// requests from an earlier hub.
-	reported func(p *Client)
+	// reported, if not nil, is called when a client has reported all its leases
+	// and requests from an earlier hub.
+	reported func(c *Client)
 }
 
 // clientLocks is the lock state of a client in the hub. It belongs to the
@@ -50,45 +50,45 @@ func newTable(shut bool) *table.Table {
 	})
 }
 
-// handle handles a frame of p, on its reader's goroutine.
-func (h *hubLocks) handle(p *Client, t protocol.Type, d *protocol.Decoder) error {
-	if p.locks.owner == nil {
-		p.locks.owner = table.NewOwner(func(e table.Event) { h.push(p, e) })
+// handle handles a frame of c, on its reader's goroutine.
+func (h *hubLocks) handle(c *Client, t protocol.Type, d *protocol.Decoder) error {
+	if c.locks.owner == nil {
+		c.locks.owner = table.NewOwner(func(e table.Event) { h.push(c, e) })
 	}
 	switch t {
 	case protocol.LockAsk:
-		return h.ask(p, d)
+		return h.ask(c, d)
 	case protocol.LockLeave:
-		return h.leaveQueue(p, d)
+		return h.leaveQueue(c, d)
 	case protocol.LockRelease:
-		return h.release(p, d)
+		return h.release(c, d)
 	case protocol.LockRenew:
-		return h.renew(p, d)
+		return h.renew(c, d)
 	case protocol.LockForce:
-		return h.force(p, d)
+		return h.force(c, d)
 	case protocol.LockInspect:
-		h.inspect(p, d)
+		h.inspect(c, d)
 	case protocol.LockList:
-		h.list(p, d)
-	case protocol.LockHave:
-		return h.have(p, d)
+		h.list(c, d)
+	case protocol.LockHeld:
+		return h.have(c, d)
 	case protocol.LockReported:
 		if h.reported != nil {
-			h.reported(p)
+			h.reported(c)
 		}
 	}
 	return nil
 }
 
-// leave handles the end of p, on its reader's goroutine. If p's process has
+// leave handles the end of c, on its reader's goroutine. If c's process has
 // ended, its leases are released.
-func (h *hubLocks) leave(p *Client, ended bool) {
+func (h *hubLocks) leave(c *Client, ended bool) {
 	switch {
-	case p.locks.owner == nil:
+	case c.locks.owner == nil:
 	case ended:
-		h.table.Drop(p.locks.owner)
+		h.table.Drop(c.locks.owner)
 	default:
-		h.table.Disown(p.locks.owner)
+		h.table.Disown(c.locks.owner)
 	}
 }
 
@@ -107,9 +107,9 @@ func (h *hubLocks) recorded(g *driver.Grant) bool {
 	return h.ahead == nil || h.ahead(g.Deadline.Add(driver.Margin(g.TTL)), h.table.HighestFence())
 }
 
-// push reports an event of one of p's claims to p. The goroutine that caused
+// push reports an event of one of c's claims to c. The goroutine that caused
 // the event calls push, so the frame is written at once.
-func (h *hubLocks) push(p *Client, e table.Event) {
+func (h *hubLocks) push(c *Client, e table.Event) {
 	var f *protocol.Frame
 	switch e.Kind {
 	case table.Granted:
@@ -124,23 +124,23 @@ func (h *hubLocks) push(p *Client, e table.Event) {
 		f = protocol.AddError(protocol.Begin(protocol.LockLost).String(e.Grant.Token), e.Err)
 	}
 	var b batch
-	b.send(p, f)
+	b.send(c, f)
 	b.flush()
 }
 
 // ask queues for a lease, with the time of the first request. Number 0 repeats
 // a queued request of an earlier hub: a place in the queue is then not
 // answered.
-func (h *hubLocks) ask(p *Client, d *protocol.Decoder) error {
+func (h *hubLocks) ask(c *Client, d *protocol.Decoder) error {
 	number, since := d.Uint(), d.Int()
-	r, err := protocol.ReadRequest(d, &p.locks.holder)
+	r, err := protocol.ReadRequest(d, &c.locks.holder)
 	if err != nil {
 		return err
 	}
-	p.locks.holder = r.Holder
-	g, wait, err := h.table.Ask(&r, p.locks.owner, since)
+	c.locks.holder = r.Holder
+	g, wait, err := h.table.Ask(&r, c.locks.owner, since)
 	if number == 0 {
-		h.tellAsked(p, &r, g, wait, err)
+		h.reportAsked(c, &r, g, wait, err)
 		return nil
 	}
 	f := protocol.Begin(protocol.LockAnswer).Uint(number)
@@ -155,20 +155,20 @@ func (h *hubLocks) ask(p *Client, d *protocol.Decoder) error {
 		f.Free()
 		return nil
 	}
-	p.send(f)
+	c.send(f)
 	return nil
 }
 
-func (h *hubLocks) tellAsked(p *Client, r *driver.Request, g driver.Grant, wait bool, err error) {
+func (h *hubLocks) reportAsked(c *Client, r *driver.Request, g driver.Grant, wait bool, err error) {
 	switch {
 	case err != nil:
-		h.push(p, table.Event{Kind: table.Refused, Grant: driver.Grant{Token: r.Token}, Err: err})
+		h.push(c, table.Event{Kind: table.Refused, Grant: driver.Grant{Token: r.Token}, Err: err})
 	case !wait:
-		h.push(p, table.Event{Kind: table.Granted, Grant: g})
+		h.push(c, table.Event{Kind: table.Granted, Grant: g})
 	}
 }
 
-func (h *hubLocks) leaveQueue(p *Client, d *protocol.Decoder) error {
+func (h *hubLocks) leaveQueue(c *Client, d *protocol.Decoder) error {
 	number := d.Uint()
 	key, token, err := protocol.ReadName(d)
 	if err != nil {
@@ -185,11 +185,11 @@ func (h *hubLocks) leaveQueue(p *Client, d *protocol.Decoder) error {
 		f.Free()
 		return nil
 	}
-	p.send(f)
+	c.send(f)
 	return nil
 }
 
-func (h *hubLocks) release(p *Client, d *protocol.Decoder) error {
+func (h *hubLocks) release(c *Client, d *protocol.Decoder) error {
 	number := d.Uint()
 	key, token, err := protocol.ReadName(d)
 	if err != nil {
@@ -205,11 +205,11 @@ func (h *hubLocks) release(p *Client, d *protocol.Decoder) error {
 	} else {
 		f.Byte(protocol.VerdictDone)
 	}
-	p.send(f)
+	c.send(f)
 	return nil
 }
 
-func (h *hubLocks) renew(p *Client, d *protocol.Decoder) error {
+func (h *hubLocks) renew(c *Client, d *protocol.Decoder) error {
 	number, n := d.Uint(), d.Count()
 	f := protocol.Begin(protocol.LockAnswer).Uint(number).Byte(protocol.VerdictDone)
 	for range n {
@@ -219,7 +219,7 @@ func (h *hubLocks) renew(p *Client, d *protocol.Decoder) error {
 			return err
 		}
 	}
-	p.send(f)
+	c.send(f)
 	return nil
 }
 
@@ -244,9 +244,9 @@ func (h *hubLocks) renewOne(f *protocol.Frame, d *protocol.Decoder) (told bool, 
 	return h.recorded(&g), nil
 }
 
-func (h *hubLocks) force(p *Client, d *protocol.Decoder) error {
+func (h *hubLocks) force(c *Client, d *protocol.Decoder) error {
 	number, key, reason := d.Uint(), d.String(), d.String()
-	by := protocol.ReadHolder(d, &p.locks.holder)
+	by := protocol.ReadHolder(d, &c.locks.holder)
 	if err := d.Err(); err != nil {
 		return err
 	}
@@ -257,56 +257,56 @@ func (h *hubLocks) force(p *Client, d *protocol.Decoder) error {
 		return err
 	}
 	_, err := h.table.Force(key, reason, by, func(n int) {
-		p.send(protocol.Begin(protocol.LockAnswer).Uint(number).Byte(protocol.VerdictDone).Uint(uint64(n)))
-		p.batch.flush()
+		c.send(protocol.Begin(protocol.LockAnswer).Uint(number).Byte(protocol.VerdictDone).Uint(uint64(n)))
+		c.batch.flush()
 	})
 	if err != nil {
-		p.send(protocol.AddError(protocol.Begin(protocol.LockAnswer).Uint(number), err))
+		c.send(protocol.AddError(protocol.Begin(protocol.LockAnswer).Uint(number), err))
 	}
 	return nil
 }
 
-func (h *hubLocks) inspect(p *Client, d *protocol.Decoder) {
+func (h *hubLocks) inspect(c *Client, d *protocol.Decoder) {
 	number, key := d.Uint(), d.String()
 	if d.Err() != nil {
 		return
 	}
 	s, err := h.table.Inspect(key)
-	h.show(p, number, []driver.State{s}, err)
+	h.show(c, number, []driver.State{s}, err)
 }
 
-func (h *hubLocks) list(p *Client, d *protocol.Decoder) {
+func (h *hubLocks) list(c *Client, d *protocol.Decoder) {
 	number, prefix := d.Uint(), d.String()
 	if d.Err() != nil {
 		return
 	}
 	states, err := h.table.List(prefix)
-	h.show(p, number, states, err)
+	h.show(c, number, states, err)
 }
 
 // part is the approximate size of one part of a long answer.
 const part = 64 << 10
 
-func (h *hubLocks) show(p *Client, number uint64, states []driver.State, err error) {
+func (h *hubLocks) show(c *Client, number uint64, states []driver.State, err error) {
 	if err != nil {
-		p.send(protocol.AddError(protocol.Begin(protocol.LockAnswer).Uint(number), err))
+		c.send(protocol.AddError(protocol.Begin(protocol.LockAnswer).Uint(number), err))
 		return
 	}
 	for _, f := range protocol.AddStates(number, states, part) {
-		p.send(f)
+		c.send(f)
 	}
 }
 
 // have records a lease that the client reports.
-func (h *hubLocks) have(p *Client, d *protocol.Decoder) error {
-	l, err := protocol.ReadLease(d, h.clock, &p.locks.holder)
+func (h *hubLocks) have(c *Client, d *protocol.Decoder) error {
+	l, err := protocol.ReadLease(d, h.clock, &c.locks.holder)
 	if err != nil {
 		return err
 	}
-	if g, err := h.table.Restore(l, p.locks.owner); err == nil {
+	if g, err := h.table.Restore(l, c.locks.owner); err == nil {
 		h.recorded(&g) // if the record fails, the hub ends
 	} else {
-		h.push(p, table.Event{Kind: table.Lost, Grant: l.Grant, Err: err})
+		h.push(c, table.Event{Kind: table.Lost, Grant: l.Grant, Err: err})
 	}
 	return nil
 }

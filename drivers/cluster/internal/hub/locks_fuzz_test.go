@@ -15,7 +15,7 @@ import (
 // goes.
 func FuzzFramesToTheHub(f *testing.F) {
 	r := driver.Request{Key: "k", Token: "0123456789012345678901", TTL: time.Second, Wait: -1, Slots: 3, Fences: 17, Holder: driver.Holder{App: "web", PID: 7}}
-	ask, have := protocol.Begin(protocol.LockAsk).Uint(1).Uint(0), protocol.Begin(protocol.LockHave)
+	ask, have := protocol.Begin(protocol.LockAsk).Uint(1).Uint(0), protocol.Begin(protocol.LockHeld)
 	protocol.AddRequest(ask, &r)
 	protocol.AddLease(have, &driver.Grant{Key: "k", Token: "t", Fence: 1, Fences: 1, TTL: time.Second, Deadline: driver.Now()}, &r, protocol.ReadClock())
 	for _, frame := range []*protocol.Frame{
@@ -33,20 +33,20 @@ func FuzzFramesToTheHub(f *testing.F) {
 		h := New(Config{})
 		here, there := net.Pipe()
 		go func() { _, _ = io.Copy(io.Discard, there) }()
-		p := newClient(h, here, "fuzz")
-		p.greeted = true
+		c := newClient(h, here, "fuzz")
+		c.admitted = true
 		defer there.Close()
-		defer p.line.Close()
+		defer c.line.Close()
 		for _, f := range []struct {
 			t    byte
 			body []byte
 		}{{first, a}, {second, b}, {first, a}} {
 			kind := protocol.TypeLocks + protocol.Type(f.t)%(protocol.TypeBus-protocol.TypeLocks)
-			if p.handle(kind, f.body) != nil {
+			if c.handle(kind, f.body) != nil {
 				break
 			}
 		}
-		h.locks.leave(p, true)
+		h.locks.leave(c, true)
 		if keys, _, _ := h.locks.table.Size(); keys != 0 {
 			t.Errorf("it has left %d keys", keys)
 		}

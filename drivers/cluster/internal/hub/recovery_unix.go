@@ -16,19 +16,19 @@ import (
 // that may hold a lease of an earlier hub must have reported its leases, or
 // they must have expired.
 type recovery struct {
-	seat *rendezvous.Seat
+	lock *rendezvous.HubLock
 	news chan struct{} // has an element when a client has reported
 
 	mu      sync.Mutex
-	awaited map[string]int64 // members that have not reported, and the expiry of their leases
-	until   int64            // the expiry of the leases that dead members have left
+	awaited map[string]int64 // clients that have not reported, and the expiry of their leases
+	until   int64            // the expiry of the leases that ended clients have left
 	unknown int64            // until then, clients without a file may connect
 }
 
-// homecoming is how long a new lock file keeps the hub shut after an earlier
+// freshBound is how long a new lock file keeps the hub shut after an earlier
 // hub has ended: the clients of that hub, whose files were removed, connect and
 // report their leases.
-const homecoming = int64(2 * time.Second)
+const freshBound = int64(2 * time.Second)
 
 // Successor is a hub in place of one that has ended. It grants no lease, and
 // its clients keep their messages, until its recovery is over.
@@ -39,15 +39,15 @@ type Successor struct {
 
 // Follow returns the successor of the hub that has left the bounds left. again
 // reports whether this process was at a hub before.
-func Follow(c Config, seat *rendezvous.Seat, left rendezvous.Record, again bool) (*Successor, error) {
-	r, err := newRecovery(seat, left, again)
+func Follow(c Config, lock *rendezvous.HubLock, left rendezvous.Record, again bool) (*Successor, error) {
+	r, err := newRecovery(lock, left, again)
 	if err != nil {
 		return nil, err
 	}
 	s := &Successor{New(c), r}
 	s.shut = true // until open
 	s.locks.succeed(left.Fence)
-	s.locks.reported = func(p *Client) { r.reported(p.member) }
+	s.locks.reported = func(c *Client) { r.reported(c.file) }
 	return s, nil
 }
 
@@ -58,11 +58,11 @@ func (s *Successor) Recover(end <-chan struct{}, clear func(silent int)) {
 	s.recovery.run(end, s.open, clear)
 }
 
-// Depart makes the clients keep their events for the next hub, and delivers the
+// Drain makes the clients keep their events for the next hub, and delivers the
 // queued events of this one (S21). It returns when all events are delivered,
 // when no client reads any more, or when ctx ends. No client may join
 // meanwhile.
-func (s *Successor) Depart(ctx context.Context) { s.depart(ctx) }
+func (s *Successor) Drain(ctx context.Context) { s.drain(ctx) }
 
 // Grant lets the table grant leases.
 func (s *Successor) Grant() { s.locks.table.Open() }
@@ -74,27 +74,27 @@ func (s *Successor) HighestFence() uint64 { return s.locks.table.HighestFence() 
 // hold a lease yet, except if the lock file is new although there was a hub
 // before. again reports whether this process was at a hub before. bounds are
 // the bounds of the last hub's leases.
-func newRecovery(seat *rendezvous.Seat, bounds rendezvous.Record, again bool) (*recovery, error) {
-	living, until, err := seat.Members(protocol.NodeNanos())
+func newRecovery(lock *rendezvous.HubLock, bounds rendezvous.Record, again bool) (*recovery, error) {
+	living, until, err := lock.Clients(protocol.NodeNanos())
 	if err != nil {
 		return nil, err
 	}
-	r := &recovery{seat: seat, until: until}
+	r := &recovery{lock: lock, until: until}
 	r.news = make(chan struct{}, 1)
 	r.awaited = make(map[string]int64, len(living))
 	now := protocol.NodeNanos() // the last hub grants no lease any more
-	if seat.Fresh() && (again || seat.Blind()) {
-		r.unknown = now + homecoming
+	if lock.Fresh() && (again || lock.Blind()) {
+		r.unknown = now + freshBound
 	}
 	for _, name := range living {
-		r.awaited[name] = min(bounds.Expiry, goodUntil(now, seat.Longest(name)))
+		r.awaited[name] = min(bounds.Expiry, expiryOf(now, lock.Longest(name)))
 	}
 	return r, nil
 }
 
-// goodUntil returns the expiry of leases of at most ttl that were granted no
+// expiryOf returns the expiry of leases of at most ttl that were granted no
 // later than now.
-func goodUntil(now, ttl int64) int64 {
+func expiryOf(now, ttl int64) int64 {
 	switch {
 	case ttl == 0:
 		return 0
@@ -104,7 +104,7 @@ func goodUntil(now, ttl int64) int64 {
 	return now + ttl + protocol.MaxSkew
 }
 
-// reported records that a member has reported all its leases.
+// reported records that a client has reported all its leases.
 func (r *recovery) reported(name string) {
 	r.mu.Lock()
 	delete(r.awaited, name)
@@ -116,29 +116,30 @@ func (r *recovery) reported(name string) {
 }
 
 const (
-	// longestLook is the longest pause between two checks of the awaited
-	// clients.
-	longestLook = 20 * time.Millisecond
-	// reunion is the maximum time for which queued messages, and the queues of
+	// maxPause is the longest pause between two checks of the awaited clients.
+	maxPause = 20 * time.Millisecond
+	// queueBound is the maximum time for which queued messages, and the queues of
 	// locks, wait for the clients of an earlier hub: a stopped client does not
 	// delay them further.
-	reunion = 500 * time.Millisecond
+	queueBound = 500 * time.Millisecond
 )
 
-// run calls met when every client has reported its leases, or after reunion. It
+// run calls open when every client has reported its leases, or after queueBound. It
 // then calls clear when no unreported lease can be valid any more. The argument
 // of clear is the number of living clients that have not reported, although
 // they may have held a lease. run returns after both calls, or when end is
 // closed.
-func (r *recovery) run(end <-chan struct{}, met func(), clear func(silent int)) {
+func (r *recovery) run(end <-chan struct{}, open func(), clear func(silent int)) {
 	start := time.Now()
-	for pause := time.Millisecond; ; pause = min(2*pause, longestLook) {
-		left, silent, absent := r.look(protocol.NodeNanos())
-		if met != nil && (absent == 0 || time.Since(start) >= reunion) {
-			met()
-			met = nil
+	for pause := time.Millisecond; ; pause = min(2*pause, maxPause) {
+		left, silent, absent := r.status(protocol.NodeNanos())
+		// Queues need all clients, leases only those that may hold one: the
+		// table opens last, so that the first grants see complete queues (L7).
+		if open != nil && (absent == 0 || time.Since(start) >= queueBound) {
+			open()
+			open = nil
 		}
-		if met == nil && left <= 0 {
+		if open == nil && left <= 0 {
 			clear(silent)
 			return
 		}
@@ -151,17 +152,17 @@ func (r *recovery) run(end <-chan struct{}, met func(), clear func(silent int)) 
 	}
 }
 
-// look returns how long leases may still be valid, how many living clients may
+// status returns how long leases may still be valid, how many living clients may
 // hold such leases, and how many clients have not reported at all.
-func (r *recovery) look(now int64) (left time.Duration, silent, absent int) {
+func (r *recovery) status(now int64) (left time.Duration, silent, absent int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.seat.Contested() {
-		r.unknown = now + homecoming
+	if r.lock.Contested() {
+		r.unknown = now + freshBound
 	}
 	last := max(r.until, r.unknown)
 	for name, good := range r.awaited {
-		lives, until := r.seat.Lives(name, now)
+		lives, until := r.lock.Lives(name, now) // L1: a client that lives may still use its leases
 		if !lives {
 			delete(r.awaited, name)
 			r.until = max(r.until, until)

@@ -5,106 +5,106 @@ import (
 	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 )
 
-// ask routes a request of p, and records which clients have it.
-func (h *hubBus) ask(p *Client, d *protocol.Decoder) error {
-	a := protocol.Demand{Asker: p.number, ID: d.Uint()}
+// request routes a request of c, and records which clients have it.
+func (h *hubBus) request(c *Client, d *protocol.Decoder) error {
+	a := protocol.RequestID{Client: c.number, Number: d.Uint()}
 	tail := d.Rest()
 	r, err := h.find(driver.Request, tail)
 	if err != nil {
 		return err
 	}
-	h.know(p)
-	all := p.parcels(r, nil)
-	var s *share
+	h.remember(c)
+	all := c.deliveries(r, nil)
+	var s *sharedRequest
 	if len(r.plain)+len(r.groups) > 1 {
-		s = &share{left: len(all)}
+		s = &sharedRequest{left: len(all)}
 	}
 	until := protocol.DeadlineOf(tail)
 	for i := range all {
-		h.demand(p, &all[i], a, &debt{asker: p, until: until, share: s}, tail)
+		h.deliverRequest(c, &all[i], a, &pending{requester: c, until: until, shared: s}, tail)
 	}
 	if len(all) == 0 {
-		h.fail(p, p, a.ID, protocol.FailNobody)
+		h.fail(c, c, a.Number, protocol.FailNoResponder)
 	}
 	return nil
 }
 
-// demand sends a request to a client. For groups whose chosen members have just
-// left, it sends the request to other members.
-func (h *hubBus) demand(p *Client, x *addressed, a protocol.Demand, owed *debt, tail []byte) {
-	x.tail, x.demand, x.debt = tail, &a, owed
-	o, again := p.batch.deliver(x.to, &x.parcel)
-	for _, w := range again {
+// deliverRequest sends a request to a client. For groups whose chosen
+// subscriptions have just left, it sends the request to other subscriptions.
+func (h *hubBus) deliverRequest(c *Client, x *addressed, a protocol.RequestID, owed *pending, tail []byte) {
+	x.tail, x.request, x.pending = tail, &a, owed
+	o, again := c.batch.deliver(x.to, &x.delivery)
+	for _, r := range again {
 		part := owed
 		if o == sent {
 			part = owed.split()
 		}
 		o = sent
-		if part != nil && h.rehand(p, w.kind, w.pattern, w.group, w.peer, tail, &a, part) != sent {
-			h.settle(p, a.ID, part, protocol.FailNobody)
+		if part != nil && h.reassign(c, r.kind, r.pattern, r.group, r.client, tail, &a, part) != sent {
+			h.settle(c, a.Number, part, protocol.FailNoResponder)
 		}
 	}
 	switch o {
 	case dropped:
-		h.settle(p, a.ID, owed, protocol.FailFull)
+		h.settle(c, a.Number, owed, protocol.FailFull)
 	case refused:
-		h.settle(p, a.ID, owed, protocol.FailNobody)
+		h.settle(c, a.Number, owed, protocol.FailNoResponder)
 	}
 }
 
-// split returns a debt for one more client that has the request, or nil if only
-// one client can have it.
-func (x *debt) split() *debt {
-	if x.share == nil {
+// split returns a pending request for one more client that has the request, or
+// nil if only one client can have it.
+func (x *pending) split() *pending {
+	if x.shared == nil {
 		return nil
 	}
-	x.share.mu.Lock()
-	defer x.share.mu.Unlock()
-	x.share.left++
-	return &debt{asker: x.asker, until: x.until, share: x.share}
+	x.shared.mu.Lock()
+	defer x.shared.mu.Unlock()
+	x.shared.left++
+	return &pending{requester: x.requester, until: x.until, shared: x.shared}
 }
 
-// know registers p, so that it can be found by its number.
-func (h *hubBus) know(p *Client) {
-	if p.bus.asks {
+// remember registers c, so that it can be found by its number.
+func (h *hubBus) remember(c *Client) {
+	if c.bus.requester {
 		return
 	}
-	p.bus.asks = true
+	c.bus.requester = true
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.askers[p.number] = p
+	h.requesters[c.number] = c
 }
 
-func (h *hubBus) asker(number uint64) *Client {
+func (h *hubBus) requester(number uint64) *Client {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	return h.askers[number]
+	return h.requesters[number]
 }
 
-// answer passes an answer of p on to the client that sent the request.
-func (h *hubBus) answer(p *Client, d *protocol.Decoder) error {
-	a, done := protocol.ReadDemand(d), d.Bool()
+// answer passes an answer of c on to the client that sent the request.
+func (h *hubBus) answer(c *Client, d *protocol.Decoder) error {
+	a, done := protocol.ReadRequestID(d), d.Bool()
 	if err := d.Err(); err != nil {
 		return err
 	}
-	x := p.bus.pay(a, done)
-	to := h.asker(a.Asker)
+	x := c.bus.answered(a, done)
+	to := h.requester(a.Client)
 	if to == nil {
 		return nil // the client has ended, and does not wait any more
 	}
-	p.batch.reply(to, a.ID, protocol.Begin(protocol.TypeReply).Uint(a.ID).Rest(d.Rest()))
+	c.batch.reply(to, a.Number, protocol.Begin(protocol.TypeReply).Uint(a.Number).Rest(d.Rest()))
 	if done && x != nil {
-		h.settle(p, a.ID, x, protocol.FailNobody)
+		h.settle(c, a.Number, x, protocol.FailNoResponder)
 	}
 	return nil
 }
 
-// pay records an answer, and removes the debt if the answer was the last one.
-// It returns nil if there was no debt.
-func (b *clientBus) pay(a protocol.Demand, done bool) *debt {
+// answered records an answer, and removes the pending request if the answer was
+// the last one. It returns nil if there was no pending request.
+func (b *clientBus) answered(a protocol.RequestID, done bool) *pending {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	x := b.owed[a]
+	x := b.pending[a]
 	if x == nil {
 		return nil
 	}
@@ -115,32 +115,32 @@ func (b *clientBus) pay(a protocol.Demand, done bool) *debt {
 	return x
 }
 
-// nobody handles the report that no member in the process of p takes the
+// noMember handles the report that no subscription in the process of c takes the
 // request any more.
-func (h *hubBus) nobody(p *Client, a protocol.Demand) {
-	if x := p.bus.pass(a, true); x != nil {
-		h.settle(p, a.ID, x, protocol.FailNobody)
+func (h *hubBus) noMember(c *Client, a protocol.RequestID) {
+	if x := c.bus.pass(a, true); x != nil {
+		h.settle(c, a.Number, x, protocol.FailNoResponder)
 	}
 }
 
-// askOthers gives a request to a process other than p's. Unless done is true,
-// it gives only the part of the request that is for one group.
-func (h *hubBus) askOthers(p *Client, a protocol.Demand, done bool, pattern, group string, tail []byte) {
-	x := p.bus.pass(a, done)
+// reassignRequest gives a request to a process other than c's. Unless done is
+// true, it gives only the part of the request that is for one group.
+func (h *hubBus) reassignRequest(c *Client, a protocol.RequestID, done bool, pattern, group string, tail []byte) {
+	x := c.bus.pass(a, done)
 	if x == nil {
 		return
 	}
-	if h.rehand(p, driver.Request, pattern, group, p, tail, &a, x) != sent {
-		h.settle(p, a.ID, x, protocol.FailNobody)
+	if h.reassign(c, driver.Request, pattern, group, c, tail, &a, x) != sent {
+		h.settle(c, a.Number, x, protocol.FailNoResponder)
 	}
 }
 
-// pass takes the debt out for another client. Unless done is true, this client
-// keeps a part. It returns nil if there was no debt.
-func (b *clientBus) pass(a protocol.Demand, done bool) *debt {
+// pass takes the pending request out for another client. Unless done is true,
+// this client keeps a part. It returns nil if there was no pending request.
+func (b *clientBus) pass(a protocol.RequestID, done bool) *pending {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	x := b.owed[a]
+	x := b.pending[a]
 	switch {
 	case x == nil:
 		return nil
@@ -154,14 +154,14 @@ func (b *clientBus) pass(a protocol.Demand, done bool) *debt {
 // settle records that one client owes no answer any more, and the reason. If no
 // other client has the request, and its sender may still wait, the hub reports
 // the failure to the sender.
-func (h *hubBus) settle(p *Client, id uint64, x *debt, why byte) {
-	if x.share == nil {
+func (h *hubBus) settle(c *Client, id uint64, x *pending, why byte) {
+	if x.shared == nil {
 		if !x.answered || why == protocol.FailGone {
-			h.fail(p, x.asker, id, why)
+			h.fail(c, x.requester, id, why)
 		}
 		return
 	}
-	s := x.share
+	s := x.shared
 	s.mu.Lock()
 	s.left--
 	s.answered = s.answered || x.answered
@@ -171,13 +171,13 @@ func (h *hubBus) settle(p *Client, id uint64, x *debt, why byte) {
 	switch {
 	case !last:
 	case dead:
-		h.fail(p, x.asker, id, protocol.FailGone)
+		h.fail(c, x.requester, id, protocol.FailGone)
 	case !answered:
-		h.fail(p, x.asker, id, why)
+		h.fail(c, x.requester, id, why)
 	}
 }
 
 // fail reports to the sender of a request that no further answer will come.
-func (h *hubBus) fail(p, asker *Client, id uint64, why byte) {
-	p.batch.reply(asker, id, protocol.Begin(protocol.TypeFailed).Uint(id).Byte(why))
+func (h *hubBus) fail(c, asker *Client, id uint64, why byte) {
+	c.batch.reply(asker, id, protocol.Begin(protocol.TypeFailed).Uint(id).Byte(why))
 }

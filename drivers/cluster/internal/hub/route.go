@@ -8,12 +8,12 @@ import (
 	"github.com/megaframework/mega/drivers/internal/routes"
 )
 
-// wish is the subscription of a client to a kind, a pattern and a group. The
-// client's process passes a message for it to its own subscriptions, or to one
-// of them if there is a group.
-type wish struct {
-	peer    *Client
-	number  uint64 // the client's number of the wish
+// registration is the subscription of a client to a kind, a pattern and a
+// group. The client's process passes a message for it to its own subscriptions,
+// or to one of them if there is a group.
+type registration struct {
+	client  *Client
+	number  uint64 // the client's number of the registration
 	kind    driver.Kind
 	pattern string
 	group   string
@@ -24,23 +24,24 @@ type wish struct {
 // route lists the receivers of the messages of one subject.
 type route struct {
 	plain  []plainTarget // all of these receive the message
-	groups []crowd       // one wish of each group receives it
+	groups []group       // one registration of each group receives it
 }
 
-// plainTarget is a client with wishes without a group.
+// plainTarget is a client with registrations without a group.
 type plainTarget struct {
-	peer   *Client
-	wishes []*wish
+	client        *Client
+	registrations []*registration
 }
 
-// crowd is a group: its wishes, one for each client with members in it.
-type crowd []*wish
+// group is the registrations of a group, one for each client with subscriptions
+// in it.
+type group []*registration
 
-type hubTable = routes.Table[*wish, route]
+type hubTable = routes.Table[*registration, route]
 
 func newHubTable() *hubTable {
-	return routes.New(func(_ string, each []*wish, groups [][]*wish) route {
-		r := route{plain: byPeer(each)}
+	return routes.New(func(_ string, each []*registration, groups [][]*registration) route {
+		r := route{plain: byClient(each)}
 		for _, g := range groups {
 			r.groups = append(r.groups, g)
 		}
@@ -48,36 +49,36 @@ func newHubTable() *hubTable {
 	})
 }
 
-func byPeer(wishes []*wish) (targets []plainTarget) {
+func byClient(wishes []*registration) (targets []plainTarget) {
 	at := map[*Client]int{}
-	for _, w := range wishes {
-		i, known := at[w.peer]
+	for _, r := range wishes {
+		i, known := at[r.client]
 		if !known {
 			i = len(targets)
-			at[w.peer] = i
-			targets = append(targets, plainTarget{peer: w.peer})
+			at[r.client] = i
+			targets = append(targets, plainTarget{client: r.client})
 		}
-		targets[i].wishes = append(targets[i].wishes, w)
+		targets[i].registrations = append(targets[i].registrations, r)
 	}
 	return targets
 }
 
-// choose returns the wish that serves a message for the group, or nil if only
-// the client not is left. It draws two, weighted by the number of their
-// members, and takes the one with less load. A process that stands still
-// therefore gets no further message as soon as its load shows it. A client that
-// takes no messages at the moment is chosen only if all others are in the same
-// state.
-func (c crowd) choose(not *Client) crowd {
-	if len(c) == 1 && c[0].peer != not && !c[0].ended.Load() {
+// choose returns the registration that serves a message for the group, or nil
+// if only the client except is left. It draws two, weighted by the number of
+// their subscriptions, and takes the one with less load. A process that stands
+// still therefore gets no further message as soon as its load shows it. A
+// client that takes no messages at the moment is chosen only if all others are
+// in the same state.
+func (c group) choose(except *Client) group {
+	if len(c) == 1 && c[0].client != except && !c[0].ended.Load() {
 		return c[:1:1] // the slice is shared, and the caller may append to it
 	}
 	for _, evenFull := range []bool{false, true} {
-		a := c.draw(not, nil, evenFull)
+		a := c.draw(except, nil, evenFull)
 		if a < 0 {
 			continue
 		}
-		if b := c.draw(not, c[a], evenFull); b >= 0 && c[b].load() < c[a].load() {
+		if b := c.draw(except, c[a], evenFull); b >= 0 && c[b].load() < c[a].load() {
 			a = b
 		}
 		return c[a : a+1 : a+1]
@@ -85,25 +86,26 @@ func (c crowd) choose(not *Client) crowd {
 	return nil
 }
 
-// load returns the load of the client for each of its members: its unanswered
-// requests, or the bytes that wait for it.
-func (w *wish) load() int64 {
-	if w.kind == driver.Request {
-		return w.peer.bus.owes.Load() / w.members.Load()
+// load returns the load of the client for each of its subscriptions: its
+// unanswered requests, or the bytes that wait for it.
+func (r *registration) load() int64 {
+	if r.kind == driver.Request {
+		return r.client.bus.unanswered.Load() / r.members.Load()
 	}
-	return int64(w.peer.line.Backlog()) / w.members.Load()
+	return int64(r.client.line.Backlog()) / r.members.Load()
 }
 
-// draw returns a random index, or -1 if there is none. It excludes the wishes
-// of the client not, and other. Each member has the same probability.
-func (c crowd) draw(not *Client, other *wish, evenFull bool) (at int) {
-	able := func(w *wish) bool {
-		return w != other && w.peer != not && !w.ended.Load() && (evenFull || !w.peer.bus.full.Load())
+// draw returns a random index, or -1 if there is none. It excludes the
+// registrations of the client except, and other. Each subscription has the same
+// probability.
+func (c group) draw(except *Client, other *registration, evenFull bool) (at int) {
+	able := func(r *registration) bool {
+		return r != other && r.client != except && !r.ended.Load() && (evenFull || !r.client.bus.full.Load())
 	}
 	total := int64(0)
-	for _, w := range c {
-		if able(w) {
-			total += w.members.Load()
+	for _, r := range c {
+		if able(r) {
+			total += r.members.Load()
 		}
 	}
 	at = -1
@@ -111,20 +113,20 @@ func (c crowd) draw(not *Client, other *wish, evenFull bool) (at int) {
 		return at
 	}
 	number := rand.Int64N(total)
-	for i, w := range c {
-		if !able(w) { // the state may have changed since
+	for i, r := range c {
+		if !able(r) { // the state may have changed since
 			continue
 		}
 		at = i
-		if number -= w.members.Load(); number < 0 {
+		if number -= r.members.Load(); number < 0 {
 			break
 		}
 	}
 	return at
 }
 
-// of returns the crowd of a group, or nil.
-func (r *route) of(pattern, group string) crowd {
+// of returns the group of that name and pattern, or nil.
+func (r *route) of(pattern, group string) group {
 	for _, c := range r.groups {
 		if c[0].pattern == pattern && c[0].group == group {
 			return c

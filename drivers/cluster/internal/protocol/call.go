@@ -98,7 +98,7 @@ func (c *Calls) Result(d *Decoder) {
 }
 
 // errNoHandler is the error of a call if there is no Handler.
-var errNoHandler = errors.New("nobody answers calls here")
+var errNoHandler = errors.New("this process answers no calls")
 
 // Serve answers a call, on its own goroutine.
 func (c *Calls) Serve(d *Decoder) {

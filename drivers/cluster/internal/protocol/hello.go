@@ -10,14 +10,14 @@ import (
 type Hello struct {
 	Speaks Versions
 	PID    uint64
-	Member string // the client's name at the socket
-	Nonce  uint64 // the same as in the member's file
+	File   string // the client's name at the socket
+	Nonce  uint64 // the same as in the subscription's file
 }
 
 // Frame returns the frame.
 func (h *Hello) Frame() *Frame {
 	f := Begin(TypeHello).Rest([]byte(Magic)).Uint(h.Speaks.Newest).Uint(h.PID)
-	return f.String(h.Member).Uint(h.Nonce).Uint(h.Speaks.Oldest)
+	return f.String(h.File).Uint(h.Nonce).Uint(h.Speaks.Oldest)
 }
 
 // ReadHello reads the fields of a hello that its version has.
@@ -25,7 +25,7 @@ func ReadHello(d *Decoder) (h Hello) {
 	h.Speaks.Newest, h.PID = d.Uint(), d.Uint()
 	h.Speaks.Oldest = h.Speaks.Newest
 	if d.Left() > 0 {
-		h.Member = d.String()
+		h.File = d.String()
 	}
 	if d.Left() > 0 {
 		h.Nonce, h.Speaks.Oldest = d.Uint(), d.Uint()

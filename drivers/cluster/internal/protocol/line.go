@@ -249,7 +249,7 @@ func (l *Line) written(c []byte, last bool) {
 	defer l.mu.Unlock()
 	l.flight -= len(c)
 	l.keep(c, maxFree)
-	l.tellRoom()
+	l.signalRoom()
 }
 
 // keep keeps c for reuse, unless there are as many chunks as most already or c
@@ -260,8 +260,8 @@ func (l *Line) keep(c []byte, most int) {
 	}
 }
 
-// tellRoom wakes the waiters for room. The caller holds l.mu.
-func (l *Line) tellRoom() {
+// signalRoom wakes the waiters for room. The caller holds l.mu.
+func (l *Line) signalRoom() {
 	if l.room != nil {
 		close(l.room)
 		l.room = nil
@@ -282,7 +282,7 @@ func (l *Line) idle(batch [][]byte) {
 	if cap(batch) <= 1024 {
 		l.spare = batch[:0]
 	}
-	l.tellRoom()
+	l.signalRoom()
 }
 
 // write is the body of the line's goroutine.
@@ -348,7 +348,7 @@ func (l *Line) stop(err error) {
 	}
 	l.err = err
 	l.out, l.rest, l.spare, l.free, l.queued, l.flight = nil, nil, nil, nil, 0, 0
-	l.tellRoom()
+	l.signalRoom()
 	close(l.ended)
 }
 

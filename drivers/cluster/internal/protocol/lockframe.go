@@ -21,7 +21,7 @@ const (
 	LockForce                       // number, key, reason, holder
 	LockInspect                     // number, key
 	LockList                        // number, prefix
-	LockHave                        // lease: the client has it from an earlier hub
+	LockHeld                        // lease: the client has it from an earlier hub
 	LockReported                    // the client has reported all its leases and requests
 )
 
@@ -85,8 +85,8 @@ func cut(text string) string {
 	return strings.ToValidUTF8(text[:most], "")
 }
 
-// ReadHolder reads a value that addHolder has written. It shares equal strings with
-// last, an earlier holder.
+// ReadHolder reads a value that addHolder has written. It shares equal strings
+// with last, an earlier holder.
 func ReadHolder(d *Decoder, last *driver.Holder) (h driver.Holder) {
 	h.App = same(last.App, d.Bytes())
 	h.Host = same(last.Host, d.Bytes())

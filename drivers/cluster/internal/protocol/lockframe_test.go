@@ -29,7 +29,7 @@ func TestRequestsAndLeasesArriveAsTheyWereSent(t *testing.T) {
 	}
 	c := ReadClock()
 	g := driver.Grant{Key: "k", Token: r.Token, Fence: 9, Fences: 17, Slot: 2, TTL: time.Second, Deadline: driver.Now().Add(time.Second / 2)}
-	f = Begin(LockHave)
+	f = Begin(LockHeld)
 	AddLease(f, &g, &r, c)
 	b = bodyOf(f)
 	d = NewDecoder(b)

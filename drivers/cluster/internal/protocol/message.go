@@ -6,39 +6,39 @@ import (
 	"github.com/megaframework/mega/bus/driver"
 )
 
-// The frames about messages. An interest is the subscription of one process to
+// The frames about messages. A registration is the subscription of one process to
 // a kind, a pattern and a group, and has a number that the process has chosen.
 const (
 	// From a client.
-	TypeJoin    = TypeBus + iota // interest, kind, members, pattern, group: the interest begins
-	TypeMembers                  // interest, members: the new number of members
-	TypeLeave                    // interest: the interest ends
-	TypeSync                     // number: the hub answers when it has handled all earlier frames
-	TypeEvent                    // message
-	TypeAsk                      // request, message
-	TypeAnswer                   // asker, request, whether this client has no other part of it, message
-	TypeReturn                   // asker, request, the same, kind, pattern, group, message: no member takes it
-	TypeNobody                   // asker, request: the asked member has left
+	TypeJoin     = TypeBus + iota // registration, kind, subscriptions, pattern, group: the registration begins
+	TypeMembers                   // registration, subscriptions: the new number of subscriptions
+	TypeLeave                     // registration: the registration ends
+	TypeSync                      // number: the hub answers when it has handled all earlier frames
+	TypeEvent                     // message
+	TypeRequest                   // request, message
+	TypeAnswer                    // client, request, whether this client has no other part of it, message
+	TypeReturn                    // client, request, the same, kind, pattern, group, message: no subscription takes it
+	TypeNoMember                  // client, request: the asked subscription has left
 
 	// From the hub.
 	TypeSynced  // number
-	TypeDeliver // whether to all without a group, interests of groups, message
-	TypeDemand  // asker, request, the same, message
+	TypeDeliver // whether to all without a group, registrations of groups, message
+	TypeServe   // client, request, the same, message
 	TypeReply   // request, message
 	TypeFailed  // request, reason
-	TypeGap     // interest, number of messages lost before the next one
+	TypeGap     // registration, number of messages lost before the next one
 )
 
-// Demand identifies a request: the number of the client that sent it, and that
+// RequestID identifies a request: the number of the client that sent it, and that
 // client's number of the request.
-type Demand struct{ Asker, ID uint64 }
+type RequestID struct{ Client, Number uint64 }
 
-// ReadDemand reads the client and the number of a request.
-func ReadDemand(d *Decoder) Demand { return Demand{d.Uint(), d.Uint()} }
+// ReadRequestID reads the client and the number of a request.
+func ReadRequestID(d *Decoder) RequestID { return RequestID{d.Uint(), d.Uint()} }
 
 // The reasons of typeFailed.
 const (
-	FailNobody byte = iota
+	FailNoResponder byte = iota
 	FailGone
 	FailFull
 )

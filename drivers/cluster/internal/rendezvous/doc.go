@@ -6,15 +6,15 @@
 //	<socket>.lock       the process with the flock on it is the hub; never unlinked
 //	<socket>.clients/   a file for each process that has connected here, with its flock on it
 //
-// All three are in a folder that only the user can enter. A [Place] is such a
-// socket. [Place.Enter] connects to the hub of the place, or takes the [Seat]
+// All three are in a folder that only the user can enter. A [Socket] is such a
+// socket. [Socket.Enter] connects to the hub of the socket, or takes the [HubLock]
 // of the hub, which one process at a time has. The kernel releases a flock when
 // the process that holds it ends, however it ends, and not when the process is
 // stopped. Therefore there is never a second hub, and a process whose file is
 // locked is alive.
 //
-// A process becomes a [Member] before it sends a request to the hub. From the
-// members' files, the next holder of the seat learns which processes may still
+// A process becomes a [ClientFile] before it sends a request to the hub. From the
+// clients' files, the next holder of the hub lock learns which processes may still
 // hold leases of the last hub. From the [Record] in the lock file it learns the
 // maximum duration and the maximum fence of those leases.
 //
@@ -25,5 +25,5 @@ package rendezvous
 
 import "errors"
 
-// ErrTaken is the error if another process has the seat.
+// ErrTaken is the error if another process has the hub lock.
 var ErrTaken = errors.New("another process is the hub")

@@ -53,7 +53,7 @@ var tasks = map[string]func(socket string) error{
 		if err != nil {
 			return err
 		}
-		m, err := p.Join()
+		m, err := p.NewClient()
 		if err != nil {
 			return err
 		}
@@ -107,7 +107,7 @@ var tasks = map[string]func(socket string) error{
 		if err != nil {
 			return err
 		}
-		m, err := p.Join()
+		m, err := p.NewClient()
 		if err != nil {
 			return err
 		}
@@ -129,7 +129,7 @@ var tasks = map[string]func(socket string) error{
 	},
 }
 
-func sit(socket string) (*rendezvous.Seat, error) {
+func sit(socket string) (*rendezvous.HubLock, error) {
 	p, err := rendezvous.Open(socket)
 	if err != nil {
 		return nil, err
@@ -178,20 +178,20 @@ func folder(t *testing.T) string {
 	return dir
 }
 
-func open(t *testing.T, path string) *rendezvous.Place {
+func open(t *testing.T, path string) *rendezvous.Socket {
 	t.Helper()
 	p, err := rendezvous.Open(path)
 	must(t, err)
 	return p
 }
 
-func place(t *testing.T) *rendezvous.Place {
+func place(t *testing.T) *rendezvous.Socket {
 	t.Helper()
 	return open(t, filepath.Join(folder(t), "s"))
 }
 
 // take takes the seat until the test has ended.
-func take(t *testing.T, p *rendezvous.Place) *rendezvous.Seat {
+func take(t *testing.T, p *rendezvous.Socket) *rendezvous.HubLock {
 	t.Helper()
 	s, err := p.Take()
 	must(t, err)
@@ -199,9 +199,9 @@ func take(t *testing.T, p *rendezvous.Place) *rendezvous.Seat {
 	return s
 }
 
-func join(t *testing.T, p *rendezvous.Place) *rendezvous.Member {
+func join(t *testing.T, p *rendezvous.Socket) *rendezvous.ClientFile {
 	t.Helper()
-	m, err := p.Join()
+	m, err := p.NewClient()
 	must(t, err)
 	t.Cleanup(func() { must(t, m.Leave(0)) })
 	return m

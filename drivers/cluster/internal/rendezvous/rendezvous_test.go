@@ -255,7 +255,7 @@ func TestMembersLiveAsLongAsTheirProcess(t *testing.T) {
 	me := join(t, p)
 	alive = append(alive, me.Name())
 	s := take(t, p)
-	living, left, err := s.Members(0)
+	living, left, err := s.Clients(0)
 	slices.Sort(living)
 	slices.Sort(alive)
 	if !slices.Equal(living, alive) || left != 0 || err != nil {
@@ -290,7 +290,7 @@ func TestFilesInUseDoNotLookOld(t *testing.T) {
 		must(t, os.Chtimes(path, time.Unix(1, 0), time.Unix(1, 0)))
 	}
 	s.Touch()
-	_, _, err = s.Members(0)
+	_, _, err = s.Clients(0)
 	must(t, err)
 	for _, path := range paths {
 		if info, err := os.Lstat(path); err != nil || time.Since(info.ModTime()) > time.Minute {
@@ -306,20 +306,20 @@ func TestWhatALeaverLeftIsWaitedFor(t *testing.T) {
 	s := take(t, p)
 	must(t, s.Cover(1_000, 0))
 	must(t, s.Close())
-	m, err := p.Join()
+	m, err := p.NewClient()
 	must(t, err)
 	must(t, m.Leave(900))
 	must(t, m.Leave(0)) // again, which is nothing
 	s = take(t, p)
 	for _, x := range []struct{ now, want int64 }{{100, 900}, {899, 900}, {900, 0}, {100, 0}} {
-		if living, left, err := s.Members(x.now); len(living) != 0 || left != x.want || err != nil {
+		if living, left, err := s.Clients(x.now); len(living) != 0 || left != x.want || err != nil {
 			t.Errorf("at %d: %q, %d, %v; want nobody and %d", x.now, living, left, err, x.want)
 		}
 	}
-	forever, err := p.Join()
+	forever, err := p.NewClient()
 	must(t, err)
 	must(t, forever.Leave(rendezvous.Never))
-	if _, left, err := s.Members(0); left != s.Left().Expiry || err != nil {
+	if _, left, err := s.Clients(0); left != s.Left().Expiry || err != nil {
 		t.Errorf("good until %d, %v; the record says %d", left, err, s.Left().Expiry)
 	}
 }
@@ -354,7 +354,7 @@ func TestClearingUpSparesTheNewborn(t *testing.T) {
 	var hub, clients sync.WaitGroup
 	hub.Go(func() {
 		for !stop.Load() {
-			if _, _, err := s.Members(0); err != nil {
+			if _, _, err := s.Clients(0); err != nil {
 				t.Error(err)
 			}
 		}
@@ -362,7 +362,7 @@ func TestClearingUpSparesTheNewborn(t *testing.T) {
 	for range 4 {
 		clients.Go(func() {
 			for range scaled(500) {
-				m, err := p.Join()
+				m, err := p.NewClient()
 				if err != nil {
 					t.Error(err)
 					return
@@ -380,7 +380,7 @@ func TestClearingUpSparesTheNewborn(t *testing.T) {
 	clients.Wait()
 	stop.Store(true)
 	hub.Wait()
-	if _, _, err := s.Members(0); err != nil {
+	if _, _, err := s.Clients(0); err != nil {
 		t.Error(err)
 	}
 	if files, err := os.ReadDir(p.Path() + ".clients"); len(files) != 0 || err != nil {
@@ -496,7 +496,7 @@ func TestChildrenOfTheDeadKeepNothing(t *testing.T) {
 	must(t, syscall.Kill(c.PID(), syscall.SIGKILL)) // and not its group
 	<-c.Done()
 	start := time.Now()
-	var s *rendezvous.Seat
+	var s *rendezvous.HubLock
 	eventually(t, "the seat", func() (ok bool) {
 		seat, err := p.Take()
 		s = seat
@@ -517,7 +517,7 @@ func TestOneOfManyThatEnterAtOnceIsTheHub(t *testing.T) {
 		p := place(t)
 		var hubs, connected atomic.Int32
 		var all sync.WaitGroup
-		seats := make(chan *rendezvous.Seat, 1)
+		seats := make(chan *rendezvous.HubLock, 1)
 		for range 16 {
 			all.Go(func() {
 				conn, s, err := p.Enter(t.Context())

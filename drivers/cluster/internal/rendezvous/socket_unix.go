@@ -27,9 +27,9 @@ type Listener struct {
 }
 
 // Listen opens the socket, in place of one that an earlier hub has left.
-// Closing the seat closes it. If the file at the path was not left by a hub,
+// Closing the hub lock closes it. If the file at the path was not left by a hub,
 // Listen keeps the file and returns an error.
-func (s *Seat) Listen() (*Listener, error) {
+func (s *HubLock) Listen() (*Listener, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.listen()
@@ -37,7 +37,7 @@ func (s *Seat) Listen() (*Listener, error) {
 
 // Renew returns the listener if clients can still find its socket. Otherwise it
 // opens the socket again and closes the old one.
-func (s *Seat) Renew() (*Listener, error) {
+func (s *HubLock) Renew() (*Listener, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := s.listener
@@ -51,12 +51,12 @@ func (s *Seat) Renew() (*Listener, error) {
 	return l, err
 }
 
-// listen opens the socket. The caller holds the seat's lock.
-func (s *Seat) listen() (*Listener, error) {
+// listen opens the socket. The caller holds the hub lock's lock.
+func (s *HubLock) listen() (*Listener, error) {
 	if err := s.verify(); err != nil {
 		return nil, err
 	}
-	path := s.place.path
+	path := s.socket.path
 	if err := vacant(path); err != nil {
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func (s *Seat) listen() (*Listener, error) {
 // can answer. No other process does that, so an existing socket with the
 // temporary name was left by a hub that was killed in between.
 func listen(path string) (*net.UnixListener, error) {
-	first := path + nascent
+	first := path + unfinished
 	if err := vacant(first); err != nil {
 		return nil, err
 	}
@@ -116,7 +116,7 @@ func vacant(path string) error {
 		case info.Mode().Type() != fs.ModeSocket:
 			return fmt.Errorf("%s is no socket (%v): remove it, or choose another path", path, info.Mode())
 		}
-		peer, err := knock(path)
+		peer, err := probe(path)
 		if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
@@ -126,8 +126,8 @@ func vacant(path string) error {
 	}
 }
 
-// knock connects to the socket and disconnects again.
-func knock(path string) (private.Peer, error) {
+// probe connects to the socket and disconnects again.
+func probe(path string) (private.Peer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
@@ -180,7 +180,7 @@ func (l *Listener) end(ours bool) error {
 
 // Dial connects to the hub, and checks that the hub belongs to this user. It
 // returns the hub's process and user.
-func (p *Place) Dial(ctx context.Context) (net.Conn, private.Peer, error) {
+func (p *Socket) Dial(ctx context.Context) (net.Conn, private.Peer, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", p.path)
 	if err != nil {
 		return nil, private.Peer{}, err
@@ -206,10 +206,11 @@ func absent(err error) bool {
 	return os.IsTimeout(err)
 }
 
-// Enter connects to the hub, or takes its seat if there is no hub: either conn
-// or seat is not nil. While another process is becoming the hub, Enter retries
-// every 1 to 10 ms until ctx ends. It returns at once if a retry cannot help.
-func (p *Place) Enter(ctx context.Context) (net.Conn, *Seat, error) {
+// Enter connects to the hub, or takes the hub lock if there is no hub: either
+// conn or hub lock is not nil. While another process is becoming the hub, Enter
+// retries every 1 to 10 ms until ctx ends. It returns at once if a retry cannot
+// help.
+func (p *Socket) Enter(ctx context.Context) (net.Conn, *HubLock, error) {
 	var taken error
 	for {
 		conn, _, err := p.Dial(ctx)
@@ -221,7 +222,7 @@ func (p *Place) Enter(ctx context.Context) (net.Conn, *Seat, error) {
 		case !absent(err):
 			return nil, nil, err
 		}
-		var seat *Seat
+		var seat *HubLock
 		if seat, taken = p.Take(); taken == nil || !errors.Is(taken, ErrTaken) {
 			return nil, seat, taken
 		}

@@ -24,14 +24,14 @@ const (
 	fenceStep  = uint64(65_536)
 )
 
-// Seat is the role of the hub: at most one process has it. It ends with Close,
+// HubLock is the role of the hub: at most one process has it. It ends with Close,
 // or with the process. Its methods may be called concurrently.
-type Seat struct {
-	place *Place
-	left  Record
-	fresh bool            // the lock file is new: it has no record of an earlier hub
-	old   map[string]bool // with a fresh lock file, the sockets of an earlier hub
-	blind bool            // with a fresh one, these sockets cannot be listed
+type HubLock struct {
+	socket *Socket
+	left   Record
+	fresh  bool            // the lock file is new: it has no record of an earlier hub
+	old    map[string]bool // with a fresh lock file, the sockets of an earlier hub
+	blind  bool            // with a fresh one, these sockets cannot be listed
 
 	// The bounds of this hub's own leases that the record in the file covers.
 	expiry atomic.Int64
@@ -42,13 +42,13 @@ type Seat struct {
 	latest    entry // the record in the file
 	inherited int64 // the expiry of the leases of earlier hubs
 	listener  *Listener
-	broken    error // why this seat is no longer valid
+	broken    error // why this hub lock is no longer valid
 }
 
-// Take takes the seat. It returns an error that wraps ErrTaken while another
-// process has the seat.
-func (p *Place) Take() (*Seat, error) {
-	if err := p.furnish(); err != nil {
+// Take takes the hub lock. It returns an error that wraps ErrTaken while another
+// process has the hub lock.
+func (p *Socket) Take() (*HubLock, error) {
+	if err := p.makeFolders(); err != nil {
 		return nil, err
 	}
 	path := p.path + locked
@@ -62,7 +62,7 @@ func (p *Place) Take() (*Seat, error) {
 	if err != nil {
 		return nil, fmt.Errorf("socket %s: its lock file: %w", p.path, err)
 	}
-	s, err := p.sit(f)
+	s, err := p.newHubLock(f)
 	if err != nil {
 		return nil, fmt.Errorf("socket %s: %w", p.path, errors.Join(err, f.Close()))
 	}
@@ -71,7 +71,7 @@ func (p *Place) Take() (*Seat, error) {
 
 // taken returns the ErrTaken error, with the hub's process id if the hub has
 // recorded it.
-func (p *Place) taken() error {
+func (p *Socket) taken() error {
 	content, err := os.ReadFile(p.path + locked)
 	if err == nil {
 		if e, err := decode(content, bootID()); err == nil && e.record.PID != 0 {
@@ -82,16 +82,16 @@ func (p *Place) taken() error {
 }
 
 // hidden returns a note for errors if clients cannot find the hub.
-func (p *Place) hidden() string {
+func (p *Socket) hidden() string {
 	if _, err := os.Lstat(p.path); errors.Is(err, fs.ErrNotExist) {
 		return ", whose socket " + p.path + " was removed: it puts it back within seconds, unless it is stopped"
 	}
 	return ""
 }
 
-// sit reads the last hub's record in the lock file, and writes the record of
-// this process.
-func (p *Place) sit(f *os.File) (*Seat, error) {
+// newHubLock reads the last hub's record in the lock file, and writes the
+// record of this process.
+func (p *Socket) newHubLock(f *os.File) (*HubLock, error) {
 	content, err := io.ReadAll(io.LimitReader(f, recordSize))
 	if err != nil {
 		return nil, fmt.Errorf("read its lock file: %w", err)
@@ -101,10 +101,10 @@ func (p *Place) sit(f *os.File) (*Seat, error) {
 	if err != nil {
 		return nil, fmt.Errorf("its lock file %s cannot be used: %w", f.Name(), err)
 	}
-	s := &Seat{place: p, file: f, fresh: len(content) == 0}
+	s := &HubLock{socket: p, file: f, fresh: len(content) == 0}
 	if s.fresh { // the first hub ever, or the file of the last one was removed
 		last.record = Record{Boot: boot, Expiry: Never}
-		s.old, err = elders(p.path)
+		s.old, err = earlierSockets(p.path)
 		s.blind = err != nil
 	}
 	s.left = last.record.on(boot)
@@ -116,16 +116,16 @@ func (p *Place) sit(f *os.File) (*Seat, error) {
 
 // Fresh reports whether the lock file is new: there was no hub in this boot, or
 // the file of a hub that may still serve was removed.
-func (s *Seat) Fresh() bool { return s.fresh }
+func (s *HubLock) Fresh() bool { return s.fresh }
 
 // Contested reports whether a hub whose files were removed may still serve.
 // Such a hub notices the removal within a second, or when it continues if it is
 // stopped.
-func (s *Seat) Contested() bool {
+func (s *HubLock) Contested() bool {
 	if s.blind || len(s.old) == 0 {
 		return false
 	}
-	now, err := elders(s.place.path)
+	now, err := earlierSockets(s.socket.path)
 	for inode := range s.old {
 		if !now[inode] && err == nil {
 			delete(s.old, inode)
@@ -135,16 +135,16 @@ func (s *Seat) Contested() bool {
 }
 
 // Blind reports whether this system cannot determine the result of Contested.
-func (s *Seat) Blind() bool { return s.blind }
+func (s *HubLock) Blind() bool { return s.blind }
 
 // Left returns the record of the last hub, with zero for missing values. If the
 // record cannot be read, or if there was no hub, Expiry is Never.
-func (s *Seat) Left() Record { return s.left }
+func (s *HubLock) Left() Record { return s.left }
 
 // Cover makes the record cover a lease until expiry with fence, before the hub
-// reports the lease to its client. After an error the seat is lost, and the hub
-// reports no further lease.
-func (s *Seat) Cover(expiry int64, fence uint64) error {
+// reports the lease to its client. After an error the hub lock is lost, and the
+// hub reports no further lease.
+func (s *HubLock) Cover(expiry int64, fence uint64) error {
 	if expiry <= s.expiry.Load() && fence <= s.fence.Load() {
 		return nil
 	}
@@ -160,7 +160,7 @@ func (s *Seat) Cover(expiry int64, fence uint64) error {
 }
 
 // raise writes the higher bounds, and then lets Cover use them.
-func (s *Seat) raise(expiry int64, fence uint64) error {
+func (s *HubLock) raise(expiry int64, fence uint64) error {
 	expiry, fence = max(expiry, s.expiry.Load()), max(fence, s.fence.Load())
 	s.latest.record.Expiry = max(expiry, s.inherited)
 	s.latest.record.Fence = fence
@@ -174,16 +174,16 @@ func (s *Seat) raise(expiry int64, fence uint64) error {
 
 // Settle records that no lease of an earlier hub is left. The record then
 // covers only the leases that were passed to Cover.
-func (s *Seat) Settle() error {
+func (s *HubLock) Settle() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.inherited = 0
 	return s.raise(0, 0)
 }
 
-// Check returns an error if the seat is lost: the lock file was removed, and
-// another process may have taken the seat.
-func (s *Seat) Check() error {
+// Check returns an error if the hub lock is lost: the lock file was removed, and
+// another process may have taken the hub lock.
+func (s *HubLock) Check() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.verify()
@@ -191,16 +191,16 @@ func (s *Seat) Check() error {
 
 // Touch updates the times of the files, so that a cleaner of temporary folders
 // does not remove them.
-func (s *Seat) Touch() {
+func (s *HubLock) Touch() {
 	now := time.Now()
-	for _, path := range []string{s.place.path, s.place.path + locked} {
+	for _, path := range []string{s.socket.path, s.socket.path + locked} {
 		_ = os.Chtimes(path, now, now) // Check reports a missing file
 	}
 }
 
-// verify returns an error if the seat is lost. The caller holds the seat's
-// lock.
-func (s *Seat) verify() error {
+// verify returns an error if the hub lock is lost. The caller holds the hub
+// lock's lock.
+func (s *HubLock) verify() error {
 	if s.broken == nil {
 		s.broken = sameAs(s.file, s.file.Name())
 	}
@@ -208,28 +208,28 @@ func (s *Seat) verify() error {
 }
 
 // write writes the latest record over the older of the two copies. The caller
-// holds the seat's lock.
-func (s *Seat) write() error {
+// holds the hub lock's lock.
+func (s *HubLock) write() error {
 	if err := s.verify(); err != nil {
 		return err
 	}
 	s.latest.number++
 	_, err := s.file.WriteAt(s.latest.encode(), int64(s.latest.number%2)*copySize)
 	if err != nil {
-		s.broken = fmt.Errorf("record what the hub has given: %w", err)
+		s.broken = fmt.Errorf("write the record of the hub: %w", err)
 	}
 	return s.broken
 }
 
-// Close removes the socket and gives up the seat. It is idempotent.
-func (s *Seat) Close() error {
+// Close removes the socket and gives up the hub lock. It is idempotent.
+func (s *HubLock) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if errors.Is(s.broken, os.ErrClosed) {
 		return nil
 	}
 	lost := s.verify() != nil
-	s.broken = fmt.Errorf("the seat at %s: %w", s.place.path, os.ErrClosed)
+	s.broken = fmt.Errorf("hub lock of %s: %w", s.socket.path, os.ErrClosed)
 	var err error
 	if s.listener != nil {
 		err = s.listener.end(!lost)
@@ -237,5 +237,5 @@ func (s *Seat) Close() error {
 	return errors.Join(err, s.file.Close())
 }
 
-// ours reports whether a peer belongs to the same user as this process.
+// ours reports whether a process belongs to the same user as this process.
 func ours(p private.Peer) bool { return p.UID == os.Geteuid() }

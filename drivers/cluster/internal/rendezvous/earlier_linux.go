@@ -6,15 +6,16 @@ import (
 	"strings"
 )
 
-// elders returns the inodes of the sockets that were bound at path by a hub
-// whose files have been removed: its listener and its connections. As long as
-// they are open, the kernel lists them under the name to which they were bound.
-func elders(path string) (map[string]bool, error) {
+// earlierSockets returns the inodes of the sockets that were bound at path by a
+// hub whose files have been removed: its listener and its connections. As long
+// as they are open, the kernel lists them under the name to which they were
+// bound.
+func earlierSockets(path string) (map[string]bool, error) {
 	list, err := os.ReadFile("/proc/net/unix")
 	if err != nil {
 		return nil, err
 	}
-	return boundAt(list, path+nascent), nil
+	return boundAt(list, path+unfinished), nil
 }
 
 // boundAt returns the inodes of the sockets in list whose name is path.

@@ -8,18 +8,18 @@ import (
 	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
 )
 
-// receipts counts the events that were passed to a line and that the hub has
+// confirmations counts the events that were passed to a line and that the hub has
 // not confirmed: these may be lost when the line ends (S28). The outbox's mutex
 // guards it.
-type receipts struct {
-	bus     *Bus
-	line    *protocol.Line // the line that the tallies belong to
-	given   tally
-	proven  tally // the part of given that the hub has confirmed
-	lost    int   // lost messages since the bus was opened
-	told    int   // the value of lost at the start of the last Flush that reported all losses before it
-	mark    *time.Timer
-	marking bool // a question to the hub is due or sent
+type confirmations struct {
+	bus       *Bus
+	line      *protocol.Line // the line that the tallies belong to
+	handed    tally
+	confirmed tally // the part of given that the hub has confirmed
+	lost      int   // lost messages since the bus was opened
+	reported  int   // the value of lost at the start of the last Flush that reported all losses before it
+	mark      *time.Timer
+	marking   bool // a question to the hub is due or sent
 }
 
 // tally is a number of messages and of bytes.
@@ -28,35 +28,35 @@ type tally struct{ messages, bytes int }
 // markPause is the delay from an event to the question whether the hub has it.
 const markPause = 20 * time.Millisecond
 
-func (l *receipts) open(b *Bus) {
+func (l *confirmations) open(b *Bus) {
 	l.bus = b
 	l.mark = time.AfterFunc(time.Hour, l.ask)
 	l.mark.Stop()
 }
 
-func (l *receipts) begin(line *protocol.Line) {
-	l.line, l.given, l.proven, l.marking = line, tally{}, tally{}, false
+func (l *confirmations) begin(line *protocol.Line) {
+	l.line, l.handed, l.confirmed, l.marking = line, tally{}, tally{}, false
 }
 
-func (l *receipts) handed(n int) {
-	l.given.messages++
-	l.given.bytes += n
+func (l *confirmations) add(n int) {
+	l.handed.messages++
+	l.handed.bytes += n
 	l.remind()
 }
 
 // remind schedules a question to the hub, unless one is pending.
-func (l *receipts) remind() {
-	if !l.marking && l.given != l.proven {
+func (l *confirmations) remind() {
+	if !l.marking && l.handed != l.confirmed {
 		l.marking = true
 		l.mark.Reset(markPause)
 	}
 }
 
 // ask asks the hub to confirm the events that were passed to the line so far.
-func (l *receipts) ask() {
+func (l *confirmations) ask() {
 	o := &l.bus.out
 	o.mu.Lock()
-	line, given := l.line, l.given
+	line, given := l.line, l.handed
 	o.mu.Unlock()
 	if line == nil {
 		return
@@ -70,15 +70,15 @@ func (l *receipts) ask() {
 
 // confirm records that the hub has the events up to given. asked reports
 // whether this is the answer to ask.
-func (l *receipts) confirm(line *protocol.Line, given tally, asked bool) {
+func (l *confirmations) confirm(line *protocol.Line, given tally, asked bool) {
 	o := &l.bus.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if l.line != line {
 		return
 	}
-	if given.messages > l.proven.messages {
-		l.proven = given
+	if given.messages > l.confirmed.messages {
+		l.confirmed = given
 	}
 	if asked {
 		l.marking = false
@@ -87,7 +87,7 @@ func (l *receipts) confirm(line *protocol.Line, given tally, asked bool) {
 }
 
 // losses returns how many events may have been lost so far.
-func (l *receipts) losses() int {
+func (l *confirmations) losses() int {
 	o := &l.bus.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -98,13 +98,13 @@ func (l *receipts) losses() int {
 // after them has reported them (S28). start is the result of losses at the
 // beginning of this Flush, and complete reports whether the Flush has reached
 // the hub.
-func (l *receipts) report(start int, complete bool) error {
+func (l *confirmations) report(start int, complete bool) error {
 	o := &l.bus.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	lost := l.lost - l.told
+	lost := l.lost - l.reported
 	if complete {
-		l.told = max(l.told, start)
+		l.reported = max(l.reported, start)
 	}
 	if lost == 0 {
 		return nil
@@ -114,15 +114,15 @@ func (l *receipts) report(start int, complete bool) error {
 
 // cut handles the end of the line, and returns the number of events that may be
 // lost.
-func (l *receipts) cut() tally {
-	may := tally{l.given.messages - l.proven.messages, l.given.bytes - l.proven.bytes}
+func (l *confirmations) cut() tally {
+	may := tally{l.handed.messages - l.confirmed.messages, l.handed.bytes - l.confirmed.bytes}
 	l.begin(nil)
 	l.mark.Stop()
 	l.lost += may.messages
 	return may
 }
 
-func (l *receipts) close() {
+func (l *confirmations) close() {
 	l.begin(nil)
 	l.mark.Stop()
 }

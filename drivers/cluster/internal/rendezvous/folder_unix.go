@@ -16,23 +16,23 @@ import (
 // The suffixes of the files beside the socket. The socket has the nascent
 // suffix until it listens. At most one such socket exists, the hub's.
 const (
-	nascent = "~"
-	locked  = ".lock"
-	clients = ".clients"
+	unfinished = "~"
+	locked     = ".lock"
+	clients    = ".clients"
 )
 
-// Place is a socket at which the processes of this user on this node connect.
+// Socket is a socket at which the processes of this user on this node connect.
 // Its methods may be called concurrently.
-type Place struct{ path string }
+type Socket struct{ path string }
 
-// Open returns the place at path and creates its folder if that does not exist.
+// Open returns the socket at path and creates its folder if that does not exist.
 // The folder must belong to this user and be closed to all others.
-func Open(path string) (*Place, error) {
+func Open(path string) (*Socket, error) {
 	p, err := find(path)
 	if err != nil {
 		return nil, err
 	}
-	return p, p.furnish()
+	return p, p.makeFolders()
 }
 
 // Check returns the error that Open would return, as far as it can be
@@ -56,18 +56,18 @@ func Check(path string) error {
 
 // find returns an error for a path that cannot be a socket's path, before a
 // file is created beside it.
-func find(path string) (*Place, error) {
+func find(path string) (*Socket, error) {
 	full, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("socket %s: %w", path, err)
 	}
-	if n := len(full) + len(nascent); n > private.MaxPath {
-		return nil, fmt.Errorf("socket %s: its path has %d bytes, and the system takes %d: choose a shorter one", full, len(full), private.MaxPath-len(nascent))
+	if n := len(full) + len(unfinished); n > private.MaxPath {
+		return nil, fmt.Errorf("socket %s: its path has %d bytes, and the system takes %d: choose a shorter one", full, len(full), private.MaxPath-len(unfinished))
 	}
 	if info, err := os.Lstat(full); err == nil { // else there is no file, or the check of the folder reports the error
-		return &Place{path: full}, fits(full, info)
+		return &Socket{path: full}, fits(full, info)
 	}
-	return &Place{path: full}, nil
+	return &Socket{path: full}, nil
 }
 
 // fits returns an error if the file at a socket's path is not a socket.
@@ -81,15 +81,15 @@ func fits(path string, info fs.FileInfo) error {
 	return nil
 }
 
-func (p *Place) unfit(err error) error {
+func (p *Socket) unfit(err error) error {
 	return fmt.Errorf("socket %s: it needs a folder that is this user's alone: %w", p.path, err)
 }
 
 // Path returns the path of the socket.
-func (p *Place) Path() string { return p.path }
+func (p *Socket) Path() string { return p.path }
 
-// furnish creates the missing folders.
-func (p *Place) furnish() error {
+// makeFolders creates the missing folders.
+func (p *Socket) makeFolders() error {
 	folder := filepath.Dir(p.path)
 	if err := private.MakeFolder(folder); err != nil {
 		return p.unfit(err)

@@ -21,26 +21,26 @@ import (
 	"github.com/megaframework/mega/internal/private"
 )
 
-// meeting is the part of this process in a socket at which unrelated processes
+// presence is the part of this process in a socket at which unrelated processes
 // connect: its name there, and the hub while this process is the hub.
-type meeting struct {
+type presence struct {
 	config Config
-	place  *rendezvous.Place
+	socket *rendezvous.Socket
 
-	longest atomic.Int64 // the longest ttl that was passed to bound
-	met     atomic.Bool  // this process was at a hub before
+	longest   atomic.Int64 // the longest ttl that was passed to bound
+	connected atomic.Bool  // this process was at a hub before
 
-	mu     sync.Mutex
-	member *rendezvous.Member
-	host   *hub.Host // nil unless the hub is in this process
-	gone   bool      // leave was called
+	mu   sync.Mutex
+	file *rendezvous.ClientFile
+	host *hub.Host // nil unless the hub is in this process
+	gone bool      // leave was called
 }
 
-// CheckPlace returns a [PlaceError] if Dial with that Socket would, as far as
+// CheckSocket returns a [SocketError] if Dial with that Socket would, as far as
 // it can be determined without creating a file.
-func CheckPlace(socket string) error {
+func CheckSocket(socket string) error {
 	if err := rendezvous.Check(socket); err != nil {
-		return &PlaceError{err}
+		return &SocketError{err}
 	}
 	return nil
 }
@@ -87,32 +87,32 @@ func isPrivate(mountinfo []byte, path string) bool {
 	return private
 }
 
-func openMeeting(c Config) (*meeting, error) {
+func openPresence(c Config) (*presence, error) {
 	p, err := rendezvous.Open(c.Socket)
 	if err != nil {
-		return nil, &PlaceError{err}
+		return nil, &SocketError{err}
 	}
-	m, err := p.Join()
+	m, err := p.NewClient()
 	if err != nil {
 		return nil, err
 	}
-	return &meeting{config: c, place: p, member: m}, nil
+	return &presence{config: c, socket: p, file: m}, nil
 }
 
 // enter returns a connection to the hub, and the identity of this process
 // there. If there is no hub, this process becomes the hub. The file of this
 // process is locked before the hub can grant any lease.
-func (m *meeting) enter(ctx context.Context) (net.Conn, identity, error) {
+func (m *presence) enter(ctx context.Context) (net.Conn, identity, error) {
 	as, err := m.present(ctx)
 	if err != nil {
 		return nil, identity{}, err
 	}
 	for {
-		conn, seat, err := m.place.Enter(ctx)
+		conn, lock, err := m.socket.Enter(ctx)
 		if err != nil || conn != nil {
 			return conn, as, err
 		}
-		if err := m.serve(seat); err != nil {
+		if err := m.serve(lock); err != nil {
 			return nil, identity{}, err
 		}
 	}
@@ -120,7 +120,7 @@ func (m *meeting) enter(ctx context.Context) (net.Conn, identity, error) {
 
 // present makes sure that other processes see this one as living, and that no
 // failed hub is left in this process.
-func (m *meeting) present(ctx context.Context) (identity, error) {
+func (m *presence) present(ctx context.Context) (identity, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.host != nil && m.host.Failed() {
@@ -130,30 +130,30 @@ func (m *meeting) present(ctx context.Context) (identity, error) {
 		m.host = nil
 	}
 	err := m.register()
-	return identity{m.member.Name(), m.member.Nonce()}, err
+	return identity{m.file.Name(), m.file.Nonce()}, err
 }
 
 // register makes sure that the file of this process exists. If the file was
 // removed, this process reports its leases to the next hub under another name.
 // The caller holds m's lock.
-func (m *meeting) register() error {
-	if m.member.Check() == nil {
+func (m *presence) register() error {
+	if m.file.Check() == nil {
 		return nil
 	}
-	next, err := m.place.Join()
+	next, err := m.socket.NewClient()
 	if err != nil {
 		return err
 	}
-	err = next.Bound(m.member.Longest())
-	_ = m.member.Leave(0) // no file is left to remove
-	m.member = next
+	err = next.Bound(m.file.Longest())
+	_ = m.file.Leave(0) // no file is left to remove
+	m.file = next
 	return err
 }
 
 // seen is called as long as this process holds a lease. It makes sure that this
 // process's file exists: the next hub waits only for the clients whose files it
 // finds.
-func (m *meeting) seen() error {
+func (m *presence) seen() error {
 	if !m.mu.TryLock() {
 		return nil // the search for a hub, or bound, is in progress
 	}
@@ -167,24 +167,24 @@ func (m *meeting) seen() error {
 // bound records ttl before a lease of that duration is requested. If this
 // process is stopped while another one takes over, the next hub waits for this
 // process only as long as its leases last.
-func (m *meeting) bound(ttl time.Duration) error {
+func (m *presence) bound(ttl time.Duration) error {
 	if int64(ttl) <= m.longest.Load() {
 		return nil
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := m.member.Bound(int64(ttl)); err != nil {
+	if err := m.file.Bound(int64(ttl)); err != nil {
 		return err
 	}
-	m.longest.Store(m.member.Longest())
+	m.longest.Store(m.file.Longest())
 	return nil
 }
 
 // serve makes this process the hub.
-func (m *meeting) serve(seat *rendezvous.Seat) error {
-	h, err := hub.OpenHost(m.config.Socket, m.config.Log, seat, m.met.Load())
+func (m *presence) serve(lock *rendezvous.HubLock) error {
+	h, err := hub.OpenHost(m.config.Socket, m.config.Log, lock, m.connected.Load())
 	if err != nil {
-		return errors.Join(err, seat.Close())
+		return errors.Join(err, lock.Close())
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -194,16 +194,16 @@ func (m *meeting) serve(seat *rendezvous.Seat) error {
 
 // leave ends this process's part. Leases that it still holds are valid until
 // expiry.
-func (m *meeting) leave(ctx context.Context, expiry int64) error {
+func (m *presence) leave(ctx context.Context, expiry int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.gone = true
-	err := m.member.Leave(expiry)
+	err := m.file.Leave(expiry)
 	if m.host != nil {
 		err = errors.Join(err, m.host.Close(ctx))
 	}
 	if err != nil {
-		return fmt.Errorf("leave %s: %w", m.place.Path(), err)
+		return fmt.Errorf("leave %s: %w", m.socket.Path(), err)
 	}
 	return nil
 }

@@ -20,9 +20,9 @@ import (
 	"time"
 )
 
-// Member is a process that has connected here and may hold leases of the hub.
+// ClientFile is a process that has connected here and may hold leases of the hub.
 // It lives until Leave, or until its process ends.
-type Member struct {
+type ClientFile struct {
 	name  string
 	nonce uint64
 	file  *os.File
@@ -32,14 +32,14 @@ type Member struct {
 	mu      sync.Mutex   // held while the file is written
 }
 
-// attempts is how often a new member looks for a name. A hub that cleans up can
-// remove a new file before the member has locked it. That can happen once, but
+// attempts is how often a new client looks for a name. A hub that cleans up can
+// remove a new file before the client has locked it. That can happen once, but
 // not every time.
 const attempts = 100
 
-// Join creates a member.
-func (p *Place) Join() (*Member, error) {
-	if err := p.furnish(); err != nil {
+// NewClient creates a client.
+func (p *Socket) NewClient() (*ClientFile, error) {
+	if err := p.makeFolders(); err != nil {
 		return nil, err
 	}
 	var err error
@@ -48,7 +48,7 @@ func (p *Place) Join() (*Member, error) {
 		var f *os.File
 		f, err = take(filepath.Join(p.path+clients, name), os.O_CREATE|os.O_EXCL)
 		if err == nil {
-			m := &Member{name: name, nonce: mathrand.Uint64() | 1, file: f}
+			m := &ClientFile{name: name, nonce: mathrand.Uint64() | 1, file: f}
 			if _, err = f.WriteAt(note(nonceMagic, int64(m.nonce)), 2*noteSize); err != nil {
 				return nil, fmt.Errorf("socket %s: write the file of this client: %w", p.path, errors.Join(err, f.Close()))
 			}
@@ -61,21 +61,21 @@ func (p *Place) Join() (*Member, error) {
 	return nil, fmt.Errorf("socket %s: make a file for this client: %w", p.path, err)
 }
 
-// Name returns the name of the member. No other member ever has the same name.
-func (m *Member) Name() string { return m.name }
+// Name returns the name of the client. No other client ever has the same name.
+func (m *ClientFile) Name() string { return m.name }
 
-// Nonce returns the random number in the member's file. It proves to the hub
-// that a process that claims the member's name is that member.
-func (m *Member) Nonce() uint64 { return m.nonce }
+// Nonce returns the random number in the client's file. It proves to the hub
+// that a process that claims the client's name is that client.
+func (m *ClientFile) Nonce() uint64 { return m.nonce }
 
-// Confirm returns an error unless the member of that name has this nonce. A
-// name without a file belongs to no member. Confirm accepts it, because no hub
+// Confirm returns an error unless the client of that name has this nonce. A
+// name without a file belongs to no client. Confirm accepts it, because no hub
 // waits for that name.
-func (s *Seat) Confirm(name string, nonce uint64) error {
+func (s *HubLock) Confirm(name string, nonce uint64) error {
 	if name == "" || strings.ContainsAny(name, "./") {
 		return fmt.Errorf("the name %q is not that of a file", name)
 	}
-	f, err := os.Open(filepath.Join(s.place.path+clients, name))
+	f, err := os.Open(filepath.Join(s.socket.path+clients, name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -90,13 +90,13 @@ func (s *Seat) Confirm(name string, nonce uint64) error {
 }
 
 // Check returns an error if the file was removed or replaced: the next hub
-// would not wait for this member.
-func (m *Member) Check() error { return sameAs(m.file, m.file.Name()) }
+// would not wait for this client.
+func (m *ClientFile) Check() error { return sameAs(m.file, m.file.Name()) }
 
-// Bound records the maximum duration of this member's leases, before the member
+// Bound records the maximum duration of this client's leases, before the client
 // requests one. The maximum is ttl or the recorded value, whichever is longer.
-// A member that never calls Bound has no leases.
-func (m *Member) Bound(ttl int64) error {
+// A client that never calls Bound has no leases.
+func (m *ClientFile) Bound(ttl int64) error {
 	if ttl <= m.longest.Load() {
 		return nil
 	}
@@ -106,18 +106,18 @@ func (m *Member) Bound(ttl int64) error {
 		return nil
 	}
 	if _, err := m.file.WriteAt(note(boundMagic, ttl), noteSize); err != nil {
-		return fmt.Errorf("note how long leases are: %w", err)
+		return fmt.Errorf("record the longest lease: %w", err)
 	}
 	m.longest.Store(ttl)
 	return nil
 }
 
 // Longest returns the longest ttl that was passed to Bound.
-func (m *Member) Longest() int64 { return m.longest.Load() }
+func (m *ClientFile) Longest() int64 { return m.longest.Load() }
 
-// Leave ends the member. The leases that it leaves behind, if any, are valid
+// Leave ends the client. The leases that it leaves behind, if any, are valid
 // until expiry: the next hub waits for that. Leave is idempotent.
-func (m *Member) Leave(expiry int64) error {
+func (m *ClientFile) Leave(expiry int64) error {
 	if m.left.Swap(true) {
 		return nil
 	}
@@ -125,7 +125,7 @@ func (m *Member) Leave(expiry int64) error {
 	if expiry == 0 {
 		err = os.Remove(m.file.Name())
 	} else {
-		_, err = m.file.WriteAt(note(willMagic, expiry), 0)
+		_, err = m.file.WriteAt(note(expiryMagic, expiry), 0)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
@@ -133,13 +133,13 @@ func (m *Member) Leave(expiry int64) error {
 	return errors.Join(err, m.file.Close())
 }
 
-// A member's file has room for three notes: the expiry of the leases that the
-// member has left behind, the maximum duration of its leases, and its nonce.
+// A client's file has room for three notes: the expiry of the leases that the
+// client has left behind, the maximum duration of its leases, and its nonce.
 const (
-	willMagic  = "megawill"
-	boundMagic = "megalong"
-	nonceMagic = "meganonc"
-	noteSize   = 16
+	expiryMagic = "megawill"
+	boundMagic  = "megalong"
+	nonceMagic  = "meganonc"
+	noteSize    = 16
 )
 
 func note(magic string, value int64) []byte {
@@ -162,43 +162,43 @@ func readNote(f io.ReaderAt, magic string, at int64) int64 {
 	return int64(binary.BigEndian.Uint64(b[len(magic):]))
 }
 
-// Members returns the names of the living members. The leases that the other
-// members have left behind are valid until left, or left is 0; left is never
-// beyond the expiry in the record. Members removes the files of members that
-// left no lease valid after now. It touches the files of the living members, so
+// Clients returns the names of the living clients. The leases that the other
+// clients have left behind are valid until left, or left is 0; left is never
+// beyond the expiry in the record. Members removes the files of clients that
+// left no lease valid after now. It touches the files of the living clients, so
 // that a cleaner of temporary folders does not remove them.
 //
-// A process that becomes a member later holds no lease yet. If Members cannot
-// find out whether the member of a file lives, that member counts as living.
-func (s *Seat) Members(now int64) (living []string, left int64, err error) {
-	entries, err := os.ReadDir(s.place.path + clients)
+// A process that becomes a client later holds no lease yet. If Members cannot
+// find out whether the client of a file lives, that client counts as living.
+func (s *HubLock) Clients(now int64) (living []string, left int64, err error) {
+	entries, err := os.ReadDir(s.socket.path + clients)
 	if err != nil {
-		return nil, 0, fmt.Errorf("look who lives: %w", err)
+		return nil, 0, fmt.Errorf("list the clients: %w", err)
 	}
 	today := time.Now()
 	for _, e := range entries {
 		lives, expiry := s.look(e.Name(), now)
 		if lives {
 			living = append(living, e.Name())
-			_ = os.Chtimes(filepath.Join(s.place.path+clients, e.Name()), today, today) // the member may have left by now
+			_ = os.Chtimes(filepath.Join(s.socket.path+clients, e.Name()), today, today) // the client may have left by now
 		}
 		left = max(left, expiry)
 	}
 	return living, min(left, s.left.Expiry), nil
 }
 
-// Lives reports whether the member of that name lives. If not, it cleans up the
-// member's file and returns left, both as Members does.
-func (s *Seat) Lives(name string, now int64) (lives bool, left int64) {
+// Lives reports whether the client of that name lives. If not, it cleans up the
+// client's file and returns left, both as Members does.
+func (s *HubLock) Lives(name string, now int64) (lives bool, left int64) {
 	lives, left = s.look(name, now)
 	return lives, min(left, s.left.Expiry)
 }
 
-// Longest returns the maximum duration of the leases of the member of that
-// name, from the moment of the grant, or 0 if the member never requested a
-// lease. It returns Never if the member's file cannot be opened.
-func (s *Seat) Longest(name string) int64 {
-	f, err := os.Open(filepath.Join(s.place.path+clients, name))
+// Longest returns the maximum duration of the leases of the client of that
+// name, from the moment of the grant, or 0 if the client never requested a
+// lease. It returns Never if the client's file cannot be opened.
+func (s *HubLock) Longest(name string) int64 {
+	f, err := os.Open(filepath.Join(s.socket.path+clients, name))
 	if err != nil {
 		return Never
 	}
@@ -206,17 +206,17 @@ func (s *Seat) Longest(name string) int64 {
 	return readNote(f, boundMagic, noteSize)
 }
 
-func (s *Seat) look(name string, now int64) (lives bool, left int64) {
+func (s *HubLock) look(name string, now int64) (lives bool, left int64) {
 	if name == "" || strings.ContainsAny(name, "./") {
 		return false, 0 // an invented name, not in this folder
 	}
-	path := filepath.Join(s.place.path+clients, name)
+	path := filepath.Join(s.socket.path+clients, name)
 	f, err := take(path, 0)
 	if err != nil {
 		return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errMoved), 0
 	}
 	defer func() { _ = f.Close() }()
-	if left = readNote(f, willMagic, 0); left > now {
+	if left = readNote(f, expiryMagic, 0); left > now {
 		return false, left
 	}
 	_ = os.Remove(path) // if it fails, the next hub tries again

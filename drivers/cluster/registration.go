@@ -1,0 +1,212 @@
+package cluster
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/megaframework/mega/bus/driver"
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
+)
+
+// registrationKey is the identity of a registration. The hub knows it once,
+// however many subscriptions of this process share it.
+type registrationKey struct {
+	kind           driver.Kind
+	pattern, group string
+}
+
+// registration stands for all subscriptions of this process with the same key.
+type registration struct {
+	registrationKey
+	number        uint64
+	subscriptions []*subscription // replaced, never modified; guarded by Bus.mu
+}
+
+// subscription is a subscription of this process.
+type subscription struct {
+	bus  *Bus
+	in   *registration
+	sink driver.Sink
+
+	once sync.Once     // guards leave
+	gone chan struct{} // closed when no message is on its way to the subscription any more
+}
+
+// Subscribe implements [driver.Driver].
+func (b *Bus) Subscribe(ctx context.Context, s driver.Subscription) (driver.Interest, error) {
+	x, line, err := b.enter(s)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.syncs.wait(ctx, line); err != nil {
+		x.leave()
+		return nil, err
+	}
+	return x, nil
+}
+
+// enter adds a subscription and registers it at the hub.
+func (b *Bus) enter(s driver.Subscription) (*subscription, *protocol.Line, error) {
+	key := registrationKey{s.Kind, s.Pattern, s.Group}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.closed.Load():
+		return nil, nil, driver.ErrClosed
+	case b.line == nil:
+		return nil, nil, b.down
+	}
+	in := b.registrations[key]
+	news := in == nil
+	if news {
+		b.last++
+		in = &registration{registrationKey: key, number: b.last}
+		b.registrations[key], b.byNumber[in.number] = in, in
+	}
+	x := &subscription{bus: b, in: in, sink: s.Sink}
+	in.subscriptions = append(slices.Clip(in.subscriptions), x)
+	if s.Group == "" {
+		b.tables[s.Kind].Add(s.Pattern, "", x)
+	}
+	if news {
+		in.join(b.line)
+	} else {
+		in.resize(b.line)
+	}
+	return x, b.line, nil
+}
+
+// The hub receives changes in the order in which they are made, because they
+// are queued under Bus.mu. The frames are not written yet here, and a waiter
+// for the answer gets an error if the line has ended.
+
+func (in *registration) join(line *protocol.Line) {
+	f := protocol.Begin(protocol.TypeJoin).Uint(in.number).Byte(byte(in.kind)).Uint(uint64(len(in.subscriptions))).String(in.pattern).String(in.group)
+	_ = line.Queue(f, 0)
+	f.Free()
+}
+
+// resize reports the number of subscriptions to the hub. Without a group the
+// hub does not use that number.
+func (in *registration) resize(line *protocol.Line) {
+	if in.group == "" {
+		return
+	}
+	f := protocol.Begin(protocol.TypeMembers).Uint(in.number).Uint(uint64(len(in.subscriptions)))
+	_ = line.Queue(f, 0)
+	f.Free()
+}
+
+func (in *registration) leave(line *protocol.Line) {
+	f := protocol.Begin(protocol.TypeLeave).Uint(in.number)
+	_ = line.Queue(f, 0)
+	f.Free()
+}
+
+// End implements [driver.Interest].
+func (x *subscription) End(ctx context.Context) error {
+	gone := x.leave()
+	select {
+	case <-gone:
+		return nil
+	case <-ctx.Done():
+		x.bus.remove(x)
+		return ctx.Err()
+	}
+}
+
+// leave ends the registration of the subscription. It returns a channel that is
+// closed when no message is on its way to the subscription any more. Until then
+// the subscription gets those messages, if no other subscription of its group
+// takes them.
+func (x *subscription) leave() <-chan struct{} {
+	x.once.Do(func() {
+		x.gone = make(chan struct{})
+		line := x.bus.retire(x)
+		if line == nil {
+			x.bus.bury(x)
+			return
+		}
+		x.bus.syncs.begin(line, func(error) { x.bus.bury(x) })
+	})
+	return x.gone
+}
+
+// retire reports to the hub that x leaves, unless there is no hub.
+func (b *Bus) retire(x *subscription) *protocol.Line {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	in := x.in
+	last := len(in.subscriptions) == 1
+	if last {
+		delete(b.registrations, in.registrationKey)
+	} else {
+		in.subscriptions = slices.DeleteFunc(slices.Clone(in.subscriptions), func(o *subscription) bool { return o == x })
+	}
+	if b.line == nil {
+		return nil
+	}
+	if last {
+		in.leave(b.line)
+	} else {
+		in.resize(b.line)
+	}
+	return b.line
+}
+
+// bury removes x, when no message is on its way to it any more. Its registration
+// may still have another subscription, which leaves last.
+func (b *Bus) bury(x *subscription) {
+	b.remove(x)
+	b.mu.Lock()
+	if in := x.in; b.registrations[in.registrationKey] != in && len(in.subscriptions) == 0 {
+		delete(b.byNumber, in.number)
+	}
+	b.mu.Unlock()
+	close(x.gone)
+}
+
+// remove ends the deliveries to x.
+func (b *Bus) remove(x *subscription) {
+	if x.in.group == "" {
+		b.tables[x.in.kind].Remove(x.in.pattern, "", x)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	x.in.subscriptions = slices.DeleteFunc(slices.Clone(x.in.subscriptions), func(o *subscription) bool { return o == x })
+}
+
+// subscriptions returns all subscriptions.
+func (b *Bus) subscriptions() (all []*subscription) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	for _, in := range b.registrations {
+		all = append(all, in.subscriptions...)
+	}
+	return all
+}
+
+// rejoin registers every registration at a new hub.
+func (b *Bus) rejoin(line *protocol.Line) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.line, b.down = line, nil
+	for _, in := range b.registrations {
+		in.join(line)
+	}
+}
+
+// leaveAll ends every registration. It returns nil if there is no hub.
+func (b *Bus) leaveAll() *protocol.Line {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	line := b.line
+	if line != nil {
+		for _, in := range b.registrations {
+			in.leave(line)
+		}
+	}
+	b.line, b.registrations = nil, make(map[registrationKey]*registration)
+	return line
+}
