@@ -30,6 +30,7 @@ type link struct {
 	drop     map[locktest.Op]bool   // the next answer
 	delay    map[locktest.Op]time.Duration
 	twice    map[locktest.Op]time.Duration
+	late     map[uint64][][]byte // frames of answers that wait for later
 	passedUp int
 }
 
@@ -54,6 +55,7 @@ func newLink(hub net.Conn) (*link, net.Conn, error) {
 		node: here, hub: hub,
 		asked: map[uint64]locktest.Op{}, drop: map[locktest.Op]bool{},
 		delay: map[locktest.Op]time.Duration{}, twice: map[locktest.Op]time.Duration{},
+		late: map[uint64][][]byte{},
 	}
 	l.moved.L = &l.mu
 	l.pumps.Go(func() { l.pump(up) })
@@ -131,7 +133,12 @@ func (l *link) pass(way int, frame []byte) bool {
 	number, op := l.look(way, frame)
 	if way == up {
 		l.again(number, op, frame)
-	} else if !l.answers(op) {
+	} else if l.joins(number, frame) {
+		return false
+	} else if by, drop := l.answers(op); drop {
+		return false
+	} else if by > 0 {
+		l.later(by, number, frame)
 		return false
 	}
 	l.mu.Lock()
@@ -190,21 +197,47 @@ func (l *link) again(number uint64, op locktest.Op, frame []byte) {
 	})
 }
 
-// answers holds the answer to op back for as long as was asked for, and says
-// whether it may go on.
-func (l *link) answers(op locktest.Op) bool {
-	l.mu.Lock()
+// answers returns how late the answer to op is, or that it is dropped.
+func (l *link) answers(op locktest.Op) (by time.Duration, drop bool) {
 	if op == "" {
-		l.mu.Unlock()
-		return true
+		return 0, false
 	}
-	by, drop := l.delay[op], l.drop[op] || l.drop[locktest.Any]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	by, drop = l.delay[op], l.drop[op] || l.drop[locktest.Any]
 	delete(l.delay, op)
 	delete(l.drop, op)
 	delete(l.drop, locktest.Any)
-	l.mu.Unlock()
-	time.Sleep(by)
-	return !drop
+	return by, drop
+}
+
+// later sends an answer, and its other frames, after a while. Other answers
+// pass it, as when the hub is slow with one request.
+func (l *link) later(by time.Duration, number uint64, frame []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.late[number] = [][]byte{frame}
+	l.pumps.Go(func() {
+		time.Sleep(by)
+		l.mu.Lock()
+		frames := l.late[number]
+		delete(l.late, number)
+		l.mu.Unlock()
+		for _, f := range frames {
+			_ = l.write(down, f)
+		}
+	})
+}
+
+// joins says whether the frame belongs to an answer that is late.
+func (l *link) joins(number uint64, frame []byte) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	frames, late := l.late[number]
+	if late {
+		l.late[number] = append(frames, frame)
+	}
+	return late
 }
 
 // hold keeps what goes the ways back, as a peer that stands still does, until it

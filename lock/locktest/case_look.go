@@ -16,6 +16,7 @@ var lookCases = []testCase{
 	{rule: "L23", claim: "the driver shows holders and waiters as they are, in the order of service", also: []string{"L7", "L15"}, run: looksAreFaithful},
 	{rule: "L23", claim: "a look changes nothing", run: looksChangeNothing},
 	{rule: "L23", claim: "looks delay no renewal and no wake-up", run: manyLooks},
+	{rule: "L23", claim: "a renewal does not wait for a list", needs: []fault{"Delay"}, run: renewsDuringAList},
 	{rule: "L23", claim: "a value of another program is skipped and named", needs: []fault{"Foreign"}, run: looksSkip(func(f Faults) func(string) error { return f.Foreign })},
 	{rule: "L23", claim: "a value of another kind is skipped and named", needs: []fault{"Corrupt"}, run: looksSkip(func(f Faults) func(string) error { return f.Corrupt })},
 	{rule: "L16", claim: "a force refuses a value that is not a lease", needs: []fault{"Foreign"}, run: forceRefusesForeign},
@@ -141,6 +142,45 @@ func manyLooks(e *env) {
 	took := next.when.Sub(began)
 	e.Want(took < time.Second, "while its process lists, a waiter was woken after %v", took)
 	e.releases(got, lease)
+}
+
+// renewsDuringAList delays the backend's answer to a list, and looks for a
+// renewal that ends while the list is under way. A busy machine may delay a
+// renewal, so one list of several suffices.
+func renewsDuringAList(e *env) {
+	p := e.process()
+	lease := p.acquire(e.key("k"), e.ttl(3), e.long())
+	for range 10 {
+		e.must(e.h.Faults.Delay(p.opened, List, e.units(6)), "delay")
+		before, listed := lease.Deadline(), make(chan struct{})
+		e.async(func() {
+			defer close(listed)
+			_, _ = p.List(e.ctx, e.prefix) // a driver may give up
+		})
+		if e.renewedBefore(listed, lease, before) {
+			e.releases(lease)
+			return
+		}
+	}
+	e.fail("while a list is under way, nothing is renewed")
+}
+
+// renewedBefore reports whether the lease was renewed while the list was under
+// way.
+func (e *env) renewedBefore(listed <-chan struct{}, lease *lock.Lease, before time.Time) bool {
+	for {
+		renewed := lease.Deadline().After(before)
+		select {
+		case <-listed:
+			return false
+		default:
+		}
+		if renewed {
+			e.await(listed, "the list")
+			return true
+		}
+		e.sleep(e.unit / 64)
+	}
 }
 
 // breathe sleeps so that fake time can advance.

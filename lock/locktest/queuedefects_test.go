@@ -217,6 +217,18 @@ var queueDefects = []defect{
 			return d.Renew(ctx, grants)
 		}}
 	}},
+	{"L23", "renews and lists in one goroutine", true, func() broken {
+		turn := make(chan struct{}, 1)
+		return broken{list: func(d driver.Driver, ctx context.Context, prefix string) ([]driver.State, error) {
+			turn <- struct{}{}
+			defer func() { <-turn }()
+			return d.List(ctx, prefix)
+		}, renew: func(d driver.Driver, ctx context.Context, grants []driver.Grant) []driver.Renewal {
+			turn <- struct{}{}
+			defer func() { <-turn }()
+			return d.Renew(ctx, grants)
+		}}
+	}},
 	{"L23", "fails a list for one key that is not a lock", true, func() broken {
 		return broken{list: func(d driver.Driver, ctx context.Context, prefix string) ([]driver.State, error) {
 			states, err := d.List(ctx, prefix)
