@@ -151,18 +151,18 @@ func renewsDuringAList(e *env) {
 	p := e.process()
 	lease := p.acquire(e.key("k"), e.ttl(3), e.long())
 	for range 10 {
-		e.must(e.h.Faults.Delay(p.opened, List, e.units(6)), "delay")
+		e.Must(e.h.Faults.Delay(p.opened, List, e.Units(6)), "delay")
 		before, listed := lease.Deadline(), make(chan struct{})
-		e.async(func() {
+		e.Async(func() {
 			defer close(listed)
-			_, _ = p.List(e.ctx, e.prefix) // a driver may give up
+			_, _ = p.List(e.Ctx, e.prefix) // a driver may give up
 		})
 		if e.renewedBefore(listed, lease, before) {
 			e.releases(lease)
 			return
 		}
 	}
-	e.fail("while a list is under way, nothing is renewed")
+	e.Fail("while a list is under way, nothing is renewed")
 }
 
 // renewedBefore reports whether the lease was renewed while the list was under
@@ -176,10 +176,10 @@ func (e *env) renewedBefore(listed <-chan struct{}, lease *lock.Lease, before ti
 		default:
 		}
 		if renewed {
-			e.await(listed, "the list")
+			e.Await(listed, "the list")
 			return true
 		}
-		e.sleep(e.unit / 64)
+		e.Sleep(e.Unit / 64)
 	}
 }
 
