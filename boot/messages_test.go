@@ -3,6 +3,7 @@ package boot_test
 import (
 	"context"
 	"errors"
+	"io"
 	"maps"
 	"net/http"
 	"reflect"
@@ -47,9 +48,13 @@ func subscribed(l *ledger, more ...boot.Option) boot.Option {
 
 func offline(t *testing.T, environ []string, options ...boot.Option) *boot.Running {
 	t.Helper()
-	var log strings.Builder
+	return logging(t, io.Discard, environ, options...)
+}
+
+func logging(t *testing.T, log io.Writer, environ []string, options ...boot.Option) *boot.Running {
+	t.Helper()
 	r, err := boot.Start(t.Context(), boot.Process{
-		Name: "test", Environ: append(environ, "MEGA_APPS_WEB_ADDR=127.0.0.1:0", "MEGA_OPS_ADDR=127.0.0.1:0"), Stderr: &log,
+		Name: "test", Environ: append(environ, "MEGA_APPS_WEB_ADDR=127.0.0.1:0", "MEGA_OPS_ADDR=127.0.0.1:0"), Stderr: log,
 	}, options...)
 	if err != nil {
 		t.Fatal(err)
@@ -238,6 +243,48 @@ func TestADeclaredSubscriptionIsMadeAgain(t *testing.T) {
 	until(t, "the new subscription gets events", p.isRight)
 	if subs := c.Bus.Stats().Subs; len(subs) != 1 || subs[0].Handled == 0 {
 		t.Errorf("the subscriptions are %+v", subs)
+	}
+}
+
+// A declared subscription that the server has ended, and refuses for a while, is
+// tried again until the server permits it (S23, S27). The copy that it keeps is
+// right then (S10).
+func TestADeclaredSubscriptionIsMadeAgainAfterRefusals(t *testing.T) {
+	server := natstest.Start(t, natstest.Options{Deny: []string{}})
+	deny := func(subjects ...string) {
+		if err := server.Reload(func(o *natstest.Options) { o.Deny = append([]string{}, subjects...) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := &prices{now: map[string]int{}, store: map[string]int{}, turn: make(chan struct{})}
+	close(p.turn)
+	log := &notes{}
+	r := logging(t, log, []string{"MEGA_NATS_URL=" + server.URL()}, boot.App("web",
+		boot.Provide(func() *prices { return p }),
+		boot.Subscribe("priced", reflect.TypeFor[priced](), (*prices).Apply, boot.OnGap((*prices).Fetch)),
+	))
+	c, _ := r.Ctx(t.Context(), "web")
+	set := func(i int) {
+		p.mu.Lock()
+		p.store["lamp"] = i
+		p.mu.Unlock()
+		if err := c.Bus.Publish("priced", priced{"lamp", i}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(1)
+	until(t, "the copy is right", p.isRight)
+	deny("ev.priced")
+	until(t, "it is tried in vain", func() bool { return strings.Contains(log.String(), "subscription not restored") })
+	set(2)
+	deny()
+	until(t, "the copy is right again", p.isRight)
+	set(3)
+	until(t, "the new subscription gets events", p.isRight)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !slices.Equal(p.gaps, []int{-1}) {
+		t.Errorf("OnGap was called with %v, want -1 once", p.gaps)
 	}
 }
 
