@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -82,23 +81,14 @@ func (b *Bus) Subscribe(ctx context.Context, pattern string, h Handler, opts ...
 	return b.subscribe(ctx, pattern, driver.Event, h, opts, callSite())
 }
 
-// views is the prefix of packages that call this one on behalf of a user.
-const views = "github.com/megaframework/mega/ctx."
-
 // callSite returns the file and line of the call of the function that calls
-// callSite, skipping views.
+// callSite.
 func callSite() string {
-	pcs := make([]uintptr, 8)
-	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)])
-	for {
-		f, more := frames.Next()
-		if f.File != "" && !strings.HasPrefix(f.Function, views) {
-			return f.File + ":" + strconv.Itoa(f.Line)
-		}
-		if !more {
-			return ""
-		}
+	_, file, line, ok := runtime.Caller(2)
+	if !ok {
+		return ""
 	}
+	return file + ":" + strconv.Itoa(line)
 }
 
 func (b *Bus) subscribe(ctx context.Context, pattern string, k driver.Kind, h Handler, opts []SubOption, site string) (*Sub, error) {

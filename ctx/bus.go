@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"runtime"
 
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/bus/driver"
@@ -82,6 +83,7 @@ func (b Bus) encode(v any, opts []bus.PubOption) ([]byte, error) {
 // handler, when the request is over. The Ctx that h receives can answer the
 // request, as a stream does.
 func (b Bus) Subscribe(pattern string, h func(*Ctx, *bus.Msg) error, opts ...bus.SubOption) (*bus.Sub, error) {
+	opts = atCallSite(opts)
 	switch {
 	case b.bus == nil:
 		return nil, ErrNotConfigured
@@ -97,6 +99,7 @@ func (b Bus) Subscribe(pattern string, h func(*Ctx, *bus.Msg) error, opts ...bus
 // in the encoding of the request. It ends when the subscription is stopped or
 // this Ctx ends.
 func (b Bus) Respond(pattern string, r func(*Ctx, *bus.Msg) (any, error), opts ...bus.SubOption) (*bus.Sub, error) {
+	opts = atCallSite(opts)
 	switch {
 	case b.bus == nil:
 		return nil, ErrNotConfigured
@@ -106,6 +109,13 @@ func (b Bus) Respond(pattern string, r func(*Ctx, *bus.Msg) (any, error), opts .
 	return b.bus.RespondValue(b.ctx, pattern, func(std context.Context, m *bus.Msg) (any, error) {
 		return r(b.ctx.WithContext(std), m)
 	}, opts...)
+}
+
+// atCallSite adds the call site of the caller of its caller. An option of that
+// caller has precedence.
+func atCallSite(opts []bus.SubOption) []bus.SubOption {
+	_, file, line, _ := runtime.Caller(2)
+	return append([]bus.SubOption{bus.Site(fmt.Sprintf("%s:%d", file, line))}, opts...)
 }
 
 // Flush waits until the backend has accepted everything that was published
