@@ -56,10 +56,9 @@ func (c Case) Name() string { return c.Rule.ID + "/" + c.Claim }
 func (s Suite) Run(t *testing.T) {
 	t.Helper()
 	for _, i := range s.applicable(t) {
-		c := s.Cases[i]
-		t.Run(c.Name(), func(t *testing.T) {
+		t.Run(s.Cases[i].Name(), func(t *testing.T) {
 			leaks := watchGoroutines(s.Background)
-			InTime(t, s.FakeTime, func(t *testing.T) { s.runOn(t, c) })
+			InTime(t, s.FakeTime, func(t *testing.T) { s.runOn(t, i, func() Suite { return s }) })
 			if err := leaks(); err != nil {
 				t.Errorf("left behind: %v", err)
 			}
@@ -78,7 +77,7 @@ func (s Suite) RunParallel(t *testing.T, start func(t *testing.T) Suite) {
 				t.Parallel()
 			}
 			own := start(t)
-			left := labelled(own.Background, func() { own.runOn(t, own.Cases[i]) })
+			left := labelled(own.Background, func() { own.runOn(t, i, func() Suite { return start(t) }) })
 			if left != "" {
 				t.Errorf("left behind:\n%s", left)
 			}
@@ -160,15 +159,40 @@ func (c Case) isOneOf(names []string) bool {
 	return len(names) == 0 || slices.Contains(names, c.Rule.ID) || slices.Contains(names, c.Name())
 }
 
-// runOn runs c as the test t, and logs the witness's report of a failure.
-func (s Suite) runOn(t *testing.T, c Case) {
+// runOn runs case i as the test t, and logs the witness's report of a failure.
+// A case that failed while the machine paused this process runs again, in the
+// suite that fresh returns.
+func (s Suite) runOn(t *testing.T, i int, fresh func() Suite) {
 	t.Helper()
-	w := newWitness(s.FakeTime)
-	err := s.try(t.Context(), c, w)
-	w.end()
+	err := repeat(func(n int) (paused bool, err error) {
+		if n > 1 {
+			t.Log("the case runs again, because the machine paused this process")
+			s = fresh()
+		}
+		w := newWitness(s.FakeTime)
+		err = s.try(t.Context(), s.Cases[i], w)
+		w.end()
+		if err != nil {
+			w.report(t)
+		}
+		return w.paused(), err
+	})
 	if err != nil {
-		w.report(t)
 		t.Error(err)
+	}
+}
+
+// maxTries is how often a case runs on a machine that pauses.
+const maxTries = 3
+
+// repeat runs try until it succeeds, fails without a pause of the machine, or
+// has failed maxTries times. A failure during a pause proves nothing, because
+// the calls of a driver have a second.
+func repeat(try func(n int) (paused bool, err error)) error {
+	for n := 1; ; n++ {
+		if paused, err := try(n); err == nil || !paused || n == maxTries {
+			return err
+		}
 	}
 }
 

@@ -76,3 +76,30 @@ func TestCheckRefusesANameWithoutAnApplicableCase(t *testing.T) {
 		}
 	}
 }
+
+func TestFailedCaseRunsAgainOnlyIfTheMachinePaused(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		paused []bool  // in each try
+		errs   []error // of each try
+		tries  int
+		want   error
+	}{
+		{"success", []bool{true}, []error{nil}, 1, nil},
+		{"failure", []bool{false}, []error{errCase}, 1, errCase},
+		{"failure in a pause, then success", []bool{true, false}, []error{errCase, nil}, 2, nil},
+		{"failure in a pause, then failure", []bool{true, false}, []error{errCase, errCase}, 2, errCase},
+		{"failure in every pause", []bool{true, true, true}, []error{errCase, errCase, errCase}, 3, errCase},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tries := 0
+			err := repeat(func(n int) (bool, error) {
+				tries = n
+				return tt.paused[n-1], tt.errs[n-1]
+			})
+			if tries != tt.tries || !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) {
+				t.Errorf("%d tries, %v; want %d, %v", tries, err, tt.tries, tt.want)
+			}
+		})
+	}
+}

@@ -62,3 +62,11 @@ func (w *witness) report(t *testing.T) {
 	t.Helper()
 	t.Logf("while the case ran, timers of this process were up to %v late; goroutines at the failure:\n%s", w.late, w.stacks)
 }
+
+// pauseLimit is the delay of a timer from which on a failure may be the
+// machine's: a quarter of the second that a call of a driver has.
+const pauseLimit = 250 * time.Millisecond
+
+// paused reports whether the machine paused this process for so long that a
+// failure on real time proves nothing about the driver. It is called after end.
+func (w *witness) paused() bool { return w.late >= pauseLimit }
