@@ -88,7 +88,10 @@ func (b *booting) reportReady() {
 		socket = b.admin.Path()
 	}
 	err := b.line.Ready(b.ctx, *b.told.Load(), socket, workers.Grace(b.config.Shutdown.Timeout))
-	if err != nil { // the supervisor is gone, and the worker will end
+	if err != nil && b.ctx.Err() == nil {
+		// The supervisor is gone, and the worker will end. If instead a signal
+		// ends the worker before the supervisor has answered, nothing has
+		// failed: the supervisor has the report, or does not need it.
 		b.log.Error("cannot report readiness to the supervisor", "error", err)
 	}
 }

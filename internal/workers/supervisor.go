@@ -278,9 +278,9 @@ func (s *Supervisor) workerReady(ctx context.Context, l *workerLine, body []byte
 	if r.Grace > 0 { // workers of an older build do not send it
 		l.process.SetGrace(r.Grace)
 	}
-	l.process.Ready(nil)
-	s.mu.Lock() // from here on, and not before, a reload reaches the worker
-	s.ready = true
+	l.process.Ready(nil) // logs it
+	s.mu.Lock()          // from here on, and not before, a reload reaches the worker
+	s.ready, l.ready = true, true
 	behind := s.reloads != l.reloads
 	s.mu.Unlock()
 	if behind {
@@ -293,13 +293,16 @@ func (s *Supervisor) workerReady(ctx context.Context, l *workerLine, body []byte
 // reportStart calls Config.Started once all workers are ready for the first
 // time.
 func (s *Supervisor) reportStart(report json.RawMessage) {
+	// The state of a process is Ready before that is logged, so that the state
+	// of another worker's process does not show whether its record precedes the
+	// report.
 	ready := map[int]bool{}
-	for _, w := range s.runner.Workers() {
-		if w.State == Ready {
-			ready[w.ID] = true
+	s.mu.Lock()
+	for _, l := range s.lines {
+		if l.ready {
+			ready[l.process.ID()] = true
 		}
 	}
-	s.mu.Lock()
 	due := !s.started && len(ready) == s.config.Workers
 	s.started = s.started || due
 	s.mu.Unlock()
