@@ -18,7 +18,7 @@ const workersPage = "08-workers.md"
 // The page's shop has two workers from the beginning to the end.
 func TestConsoleOfThePageOnWorkers(t *testing.T) {
 	c := newConsole(t, "crewed", pagetest.Blocks(read(t, workersPage), "yaml")[0].Text)
-	for began := time.Now(); strings.Count(c.log(), "a worker is ready") < 2; time.Sleep(time.Millisecond) {
+	for began := time.Now(); strings.Count(c.log(), "worker ready") < 2; time.Sleep(time.Millisecond) {
 		if time.Since(began) > 30*time.Second {
 			t.Fatalf("one is ready, the other is not:\n%s", c.log())
 		}

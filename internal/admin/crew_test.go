@@ -49,7 +49,7 @@ func newCrew(t *testing.T, workers ...admin.Worker) *crew {
 			defer c.mu.Unlock()
 			c.restarts = append(c.restarts, id)
 			if id == 2 {
-				return errors.New("worker 2 does not start: the old one goes on")
+				return errors.New("worker 2 does not start: the old process continues to serve")
 			}
 			return nil
 		},
@@ -219,7 +219,7 @@ func TestWorkersAreRestarted(t *testing.T) {
 		t.Errorf("restarted %d, %v", n, err)
 	}
 	var no *admin.Error
-	if _, err := client.Restart(ctx, 2); !errors.As(err, &no) || no.Status != 409 || no.Code() != "worker.not_restarted" || !strings.Contains(no.Text, "the old one goes on") {
+	if _, err := client.Restart(ctx, 2); !errors.As(err, &no) || no.Status != 409 || no.Code() != "worker.not_restarted" || !strings.Contains(no.Text, "the old process continues to serve") {
 		t.Errorf("got %+v", err)
 	}
 	if _, err := client.Restart(ctx, 7); !errors.As(err, &no) || no.Status != 404 || no.Code() != "worker.unknown" {

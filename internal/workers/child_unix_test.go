@@ -206,9 +206,11 @@ func newTestRunner(folder string, workers int) (*runner, *Listener, error) {
 		Listeners: []*Listener{l}, Grace: 2 * time.Second, Permanent: func(status int) bool { return status == 78 },
 		Serve: func(p *Process, conn net.Conn) { serve(s, p, conn) },
 	})
-	s.pause = time.Millisecond
-	if _, err := os.Stat(filepath.Join(folder, "hasty")); err == nil {
-		s.lull = 20 * time.Millisecond
+	s.backoff = func(failures int) time.Duration {
+		if _, err := os.Stat(filepath.Join(folder, "patient")); err == nil && failures > budget {
+			return time.Hour
+		}
+		return time.Millisecond
 	}
 	return s, l, nil
 }

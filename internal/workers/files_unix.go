@@ -66,7 +66,7 @@ func Listen(name string, l *net.TCPListener) (*Listener, error) {
 		err = failed
 	}
 	if err != nil {
-		return nil, fmt.Errorf("share the listener %s: %w", name, err)
+		return nil, fmt.Errorf("share listener %s: %w", name, err)
 	}
 	return shared, nil
 }

@@ -57,7 +57,7 @@ func Inherit(environ []string) (*Inherited, error) {
 		text, ok := vars[name]
 		n, err := strconv.Atoi(text)
 		if ok && (err != nil || n < 1) {
-			errs = append(errs, fmt.Errorf("%s=%s is no number from 1 on", name, text))
+			errs = append(errs, fmt.Errorf("%s=%s is not a number from 1", name, text))
 		}
 		*to = n
 	}
@@ -78,7 +78,7 @@ func (in *Inherited) takeLine(fd int) (err error) {
 	}
 	defer func() { _ = f.Close() }()
 	if in.Line, err = net.FileConn(f); err != nil {
-		return fmt.Errorf("%s=%d is no line to a supervisor: %w", envLine, fd, err)
+		return fmt.Errorf("%s=%d is not a line to a supervisor: %w", envLine, fd, err)
 	}
 	return nil
 }
@@ -107,13 +107,13 @@ func (in *Inherited) takeListeners(list string) error {
 func (in *Inherited) Listen(name string) (net.Listener, error) {
 	f, ok := in.listeners[name]
 	if !ok {
-		return nil, fmt.Errorf("the supervisor has passed no listener called %s", name)
+		return nil, fmt.Errorf("no listener %s was passed by the supervisor", name)
 	}
 	delete(in.listeners, name)
 	defer func() { _ = f.Close() }()
 	l, err := net.FileListener(f)
 	if err != nil {
-		return nil, fmt.Errorf("take the listener %s over: %w", name, err)
+		return nil, fmt.Errorf("take over listener %s: %w", name, err)
 	}
 	return l, nil
 }

@@ -105,7 +105,7 @@ func (p *Process) SetGrace(grace time.Duration) {
 func (p *Process) Ready(told []byte) {
 	first, serves := p.settle(told)
 	if serves { // before the waiter logs more
-		p.of.config.Log.Info("a worker is ready", "worker", p.id, "pid", p.PID(), "generation", p.generation, "took", time.Since(p.began))
+		p.of.config.Log.Info("worker ready", "worker", p.id, "pid", p.PID(), "generation", p.generation, "took", time.Since(p.began))
 	}
 	if first {
 		close(p.ready)
@@ -130,7 +130,7 @@ func (p *Process) settle(told []byte) (first, serves bool) {
 func (s *runner) start(id, generation int) (*Process, error) {
 	ours, theirs, err := pair()
 	if err != nil {
-		return nil, fmt.Errorf("make a line to the worker: %w", err)
+		return nil, fmt.Errorf("create the line to the worker: %w", err)
 	}
 	defer func() { _ = theirs.Close() }()
 	files := []*os.File{theirs}
@@ -143,7 +143,7 @@ func (s *runner) start(id, generation int) (*Process, error) {
 		f, err := l.file()
 		if err != nil {
 			_ = ours.Close()
-			return nil, fmt.Errorf("pass the listener %s on: %w", l.Name, err)
+			return nil, fmt.Errorf("pass listener %s: %w", l.Name, err)
 		}
 		files = append(files, f)
 	}
@@ -200,7 +200,7 @@ func (p *Process) wait(line <-chan struct{}, conn net.Conn) {
 	cut, asked := p.cutLocked(err), p.asked
 	p.mu.Unlock()
 	if asked && cut != nil {
-		p.of.config.Log.Warn("a worker could not finish everything", "worker", p.id, "pid", p.PID(), "ended", cut)
+		p.of.config.Log.Warn("worker exited with work cut off", "worker", p.id, "pid", p.PID(), "ended", cut)
 	}
 	late := time.AfterFunc(lastWord, func() { hangUp(conn) })
 	<-line
@@ -225,7 +225,7 @@ func hangUp(conn net.Conn) {
 func (p *Process) cutLocked(err error) error {
 	switch {
 	case p.late:
-		return fmt.Errorf("killed: it had not ended within %v", p.grace)
+		return fmt.Errorf("killed: no exit within %v", p.grace)
 	case (p.asked || p.of.Stopping()) && p.told == nil && terminated(p.cmd.ProcessState):
 		return nil
 	case errors.Is(err, exec.ErrWaitDelay):
@@ -257,7 +257,7 @@ func (p *Process) killLate() {
 	p.late = true
 	grace := p.grace
 	p.mu.Unlock()
-	p.of.config.Log.Error("a worker does not end and is killed", "worker", p.id, "pid", p.PID(), "after", grace)
+	p.of.config.Log.Error("worker killed after its grace period", "worker", p.id, "pid", p.PID(), "after", grace)
 	_ = p.cmd.Process.Kill()
 }
 

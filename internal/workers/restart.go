@@ -7,7 +7,7 @@ import (
 )
 
 // ErrRestarting is the error of a restart while another restart is running.
-var ErrRestarting = errors.New("the workers are being restarted already")
+var ErrRestarting = errors.New("a restart of the workers is in progress")
 
 // Restart replaces all workers, one after the other, with workers of the next
 // generation. Each new worker becomes ready before the old one is asked to end,
@@ -38,13 +38,13 @@ func (s *runner) roll(ctx context.Context) error {
 	generation := s.generation
 	s.mu.Unlock()
 	s.turns.forget(s.Oldest())
-	s.config.Log.Info("restarting the workers one after the other", "generation", generation)
+	s.config.Log.Info("worker restart started", "generation", generation)
 	for _, w := range s.slots {
 		if err := w.restart(ctx, generation); err != nil {
 			return err
 		}
 	}
-	s.config.Log.Info("the workers are restarted", "generation", generation)
+	s.config.Log.Info("worker restart finished", "generation", generation)
 	return nil
 }
 
@@ -61,7 +61,7 @@ func (s *runner) Oldest() int {
 // old one.
 func (s *runner) RestartOne(ctx context.Context, id int) error {
 	if id < 1 || id > len(s.slots) {
-		return fmt.Errorf("there is no worker %d: they have the numbers 1 to %d", id, len(s.slots))
+		return fmt.Errorf("no worker %d: the numbers are 1 to %d", id, len(s.slots))
 	}
 	return s.alone(func() error {
 		w := s.slots[id-1]
@@ -96,7 +96,7 @@ func (w *slot) restart(ctx context.Context, generation int) error {
 	case err != nil && r.old == nil:
 		return fmt.Errorf("restart worker %d: %w", w.id, err)
 	case err != nil:
-		return fmt.Errorf("restart worker %d: %w; the old one goes on", w.id, err)
+		return fmt.Errorf("restart worker %d: %w; the old process continues to serve", w.id, err)
 	case r.old != nil:
 		<-r.old.over
 	}

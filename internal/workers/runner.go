@@ -1,13 +1,3 @@
-// Package workers runs a program as several processes, its workers. The
-// supervisor starts the workers from its own executable, passes its open
-// listeners to them, and replaces those that die. It restarts them one after
-// the other without a gap, and ends them when it ends.
-//
-// A worker inherits listeners and a connection to its supervisor, its line.
-// Environment variables describe them; Inherit reads these variables. This
-// package does not define the protocol on the line: the code that serves the
-// line calls Process.Ready when the worker reports that it is ready. A worker
-// whose line ends has lost its supervisor, and must end.
 package workers
 
 import (
@@ -63,8 +53,7 @@ type runner struct {
 	stopping context.Context // ends when the shutdown of all workers starts
 	rolling  chan struct{}   // has room for one restart of workers
 	settled  atomic.Bool     // a worker has been ready
-	pause    time.Duration   // after the first death in a row; tests use a shorter one
-	lull     time.Duration   // between attempts while other workers serve; tests use a shorter one
+	backoff  func(failures int) time.Duration
 
 	mu         sync.Mutex // guards the fields below
 	generation int        // the newest
@@ -75,7 +64,7 @@ type runner struct {
 // newRunner returns a runner that has not started any process.
 func newRunner(c runnerConfig) *runner {
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
-	s := &runner{config: c, rolling: make(chan struct{}, 1), generation: 1, pause: firstPause, lull: lull, processes: make(map[*Process]struct{})}
+	s := &runner{config: c, rolling: make(chan struct{}, 1), generation: 1, backoff: backoff, processes: make(map[*Process]struct{})}
 	s.turns.all = make(map[turnKey]*turn)
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	for i := range max(c.Workers, 1) {

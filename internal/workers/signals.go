@@ -58,7 +58,7 @@ func (s *Supervisor) restartWhenWanted(ctx context.Context, wanted, over <-chan 
 			return
 		}
 		if err := s.runner.RestartNext(ctx); err != nil && ctx.Err() == nil {
-			s.log.Error("workers not restarted", "error", err)
+			s.log.Error("worker restart failed", "error", err)
 		}
 	}
 }

@@ -3,27 +3,29 @@ package workers
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 )
 
-// The maximum number of deaths in a row before a worker is ready, and the
-// pauses between the attempts.
+// budget is the number of deaths in a row before a worker is ready, after
+// which the worker is failing: see slot.run.
+const budget = 5
+
+// The pauses between the attempts to start a worker.
 const (
-	budget     = 5
 	firstPause = 100 * time.Millisecond
-	maxPause   = 2 * time.Second
+	maxPause   = 30 * time.Second
 )
 
-// lull is the pause before another attempt to start a worker that cannot become
-// ready, while other workers serve.
-const lull = 30 * time.Second
+// backoff returns the pause after that many failures in a row.
+func backoff(failures int) time.Duration {
+	return min(firstPause<<min(failures-1, 10), maxPause) // the limit of the shift prevents an overflow
+}
 
-// SpentError is the error of a worker that died so often before it was ready
-// that the supervisor does not try it again, or not soon.
+// SpentError is the error of a worker that died before it was ready, and that
+// the supervisor has given up on.
 type SpentError struct {
 	Worker int
 	Deaths int    // in a row
@@ -37,7 +39,7 @@ func (e *SpentError) Error() string {
 	if e.Deaths > 1 {
 		times = fmt.Sprintf("%d times in a row", e.Deaths)
 	}
-	return fmt.Sprintf("worker %d ended %s before it was ready; the last time: %s", e.Worker, times, e.Last)
+	return fmt.Sprintf("worker %d exited %s before it was ready; the last time: %s", e.Worker, times, e.Last)
 }
 
 func (e *SpentError) Unwrap() error { return e.Cause }
@@ -47,14 +49,14 @@ type slot struct {
 	of      *runner
 	id      int
 	replace chan *replacement
-	again   chan struct{} // has room for a request to try again now
+	again   chan struct{} // has room for a request to start the next attempt now
 
 	mu         sync.Mutex // guards the fields below
 	current    *Process   // the process that serves, or is starting
 	generation int
 	restarts   int
 	once       bool   // a process was ready before
-	failing    string // how the processes end, while the slot retries slowly
+	failing    string // how the last process ended, while the worker is failing
 	since      time.Time
 }
 
@@ -94,8 +96,8 @@ func (w *slot) put(p *Process) {
 	w.current, w.generation = p, p.generation
 }
 
-// fails records how the processes of the slot end. An empty text ends the slow
-// retries.
+// fails marks the worker as failing, and records how its last process ended. An
+// empty text ends that state.
 func (w *slot) fails(how string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -120,34 +122,70 @@ func (w *slot) wasReady() bool {
 }
 
 // run keeps the slot's worker running until ctx ends, and then ends the worker.
-// It returns the reason if there cannot be a worker.
+// A worker that dies is started again: at once if it has served for a moment,
+// otherwise after a pause that doubles with each failure in a row. After budget
+// deaths before it was ready the worker is failing: run continues to try as
+// long as other workers serve, and returns a *SpentError if none does.
 func (w *slot) run(ctx context.Context) error {
-	var short int // how many processes in a row were ready only for a moment
-	for {
-		p, err := w.raise(ctx, w.born(), w.put)
-		if spent, ok := errors.AsType[*SpentError](err); ok {
-			p, err = w.endure(ctx, spent)
+	var request *replacement // the request that the next attempt serves, or nil
+	for failures, deaths := 0, 0; ; {
+		p, died := w.serveRequest(ctx, request)
+		switch {
+		case ctx.Err() != nil && p == nil:
+			return nil
+		case died != nil:
+			failures, deaths = failures+1, deaths+1
+			if died.Deaths = deaths; w.givesUp(died) {
+				return died
+			}
+		default:
+			deaths = 0
+			ready := time.Now()
+			if !w.keep(ctx, p) {
+				return nil // the worker was asked to end
+			}
+			if failures++; time.Since(ready) > moment {
+				failures = 0
+			}
 		}
-		if err != nil {
-			return err
-		}
-		lived := time.Now()
-		if p == nil || !w.keep(ctx, p) {
-			return nil // the worker was asked to end
-		}
-		if short++; time.Since(lived) > moment {
-			short = 0
-		}
-		if short > 1 && !pause(ctx, w.of.backoff(short-1)) {
+		var ok bool
+		if request, ok = w.rest(ctx, failures); !ok {
 			return nil
 		}
 	}
 }
 
 // moment is how long a worker must have been ready so that its death does not
-// count as the start of a series. The first worker that dies sooner is replaced
-// at once.
+// count as a failure.
 const moment = time.Second
+
+// givesUp records a death before the worker was ready, and reports whether it
+// ends the program.
+func (w *slot) givesUp(died *SpentError) bool {
+	w.logDeath(died)
+	if w.permanent(died.Status) {
+		return true
+	}
+	if died.Deaths < budget {
+		return false
+	}
+	if !w.of.serves() {
+		return true
+	}
+	w.fails(died.Last)
+	w.of.config.Log.Error("worker failing", "worker", w.id, "ended", died.Last, "deaths", died.Deaths)
+	return false
+}
+
+// permanent reports whether every attempt would end with this exit status. It
+// reports false once any worker was ready, because then the program can start.
+func (w *slot) permanent(status int) bool {
+	return !w.of.settled.Load() && w.of.config.Permanent != nil && w.of.config.Permanent(status)
+}
+
+func (w *slot) logDeath(died *SpentError) {
+	w.of.config.Log.Error("worker exited before it was ready", "worker", w.id, "ended", died.Last, "deaths", died.Deaths)
+}
 
 // keep watches p and its replacements until one of them dies. It returns false
 // when ctx has ended; the worker has then ended, too.
@@ -164,11 +202,11 @@ func (w *slot) keep(ctx context.Context, p *Process) (died bool) {
 			if status == 0 { // somebody has asked the process to end
 				level = slog.LevelInfo
 			}
-			w.of.config.Log.Log(ctx, level, "a worker has ended and is replaced", "worker", w.id, "pid", p.PID(), "ended", how)
+			w.of.config.Log.Log(ctx, level, "worker exited", "worker", w.id, "pid", p.PID(), "ended", how)
 			return true
 		case r := <-w.replace:
 			r.old = p
-			next, err := w.raise(ctx, r.generation, func(*Process) {})
+			next, err := w.startBeside(ctx, r.generation)
 			if next == nil {
 				r.done <- cmp.Or(err, ctx.Err())
 				continue
@@ -181,24 +219,21 @@ func (w *slot) keep(ctx context.Context, p *Process) (died bool) {
 	}
 }
 
-// raise starts a process and waits until it is ready. It retries as long as the
-// limits allow. It calls started as soon as a process has been started. It
-// returns neither a process nor an error if ctx has ended.
-func (w *slot) raise(ctx context.Context, generation int, started func(*Process)) (*Process, error) {
-	for deaths := 1; ctx.Err() == nil; deaths++ {
-		p, died := w.attempt(ctx, generation, started)
+// startBeside starts a process beside the one that serves, and waits until it is
+// ready. It tries budget times. It returns neither a process nor an error if
+// ctx has ended.
+func (w *slot) startBeside(ctx context.Context, generation int) (*Process, error) {
+	for deaths := 1; ; deaths++ {
+		p, died := w.attempt(ctx, generation, func(*Process) {})
 		if died == nil {
 			return p, nil
 		}
 		died.Deaths = deaths
-		permanent := !w.of.settled.Load() && w.of.config.Permanent != nil && w.of.config.Permanent(died.Status)
-		w.of.config.Log.Error("a worker ended before it was ready", "worker", w.id, "ended", died.Last, "attempt", deaths, "of", budget)
-		if deaths == budget || permanent {
+		w.logDeath(died)
+		if deaths == budget || !pause(ctx, w.of.backoff(deaths)) {
 			return nil, died
 		}
-		pause(ctx, w.of.backoff(deaths))
 	}
-	return nil, nil
 }
 
 // attempt starts a process once. It returns how the process died before it was
@@ -216,33 +251,13 @@ func (w *slot) attempt(ctx context.Context, generation int, started func(*Proces
 	return nil, &SpentError{Worker: w.id, Deaths: 1, Last: how, Status: status}
 }
 
-// endure retries slowly as long as other workers serve: a worker that cannot
-// become ready does not end them. It returns the error of the worker when no
-// worker serves.
-func (w *slot) endure(ctx context.Context, spent *SpentError) (*Process, error) {
-	defer w.fails("")
-	for deaths := spent.Deaths; w.of.serves(); {
-		w.fails(spent.Last)
-		w.of.config.Log.Error("a worker cannot be made ready; the others serve", "worker", w.id, "ended", spent.Last, "deaths", deaths, "again_in", w.of.lull)
-		r, ok := w.rest(ctx)
-		if !ok {
-			return nil, nil
-		}
-		p, died := w.oblige(ctx, r)
-		if died == nil {
-			return p, nil
-		}
-		deaths++
-		last := *died // the error belongs to the request
-		last.Deaths, spent = deaths, &last
+// rest waits until the next attempt is due after that many failures, or is
+// requested. It returns false if ctx has ended.
+func (w *slot) rest(ctx context.Context, failures int) (r *replacement, ok bool) {
+	if failures == 0 {
+		return nil, true
 	}
-	return nil, spent
-}
-
-// rest waits until the next attempt is due or requested. It returns false if
-// ctx has ended.
-func (w *slot) rest(ctx context.Context) (r *replacement, ok bool) {
-	timer := time.NewTimer(w.of.lull)
+	timer := time.NewTimer(w.of.backoff(failures))
 	defer timer.Stop()
 	select {
 	case r = <-w.replace:
@@ -254,15 +269,16 @@ func (w *slot) rest(ctx context.Context) (r *replacement, ok bool) {
 	return r, true
 }
 
-// oblige makes one attempt, with the settings of r if it is not nil.
-func (w *slot) oblige(ctx context.Context, r *replacement) (*Process, *SpentError) {
+// serveRequest makes one attempt, with the generation of r if it is not nil.
+func (w *slot) serveRequest(ctx context.Context, r *replacement) (*Process, *SpentError) {
 	if r == nil {
 		return w.attempt(ctx, w.born(), w.put)
 	}
 	p, died := w.attempt(ctx, r.generation, w.put)
 	switch {
 	case died != nil:
-		r.done <- died
+		failed := *died // run changes died
+		r.done <- &failed
 	case p == nil:
 		r.done <- ctx.Err()
 	default:
@@ -275,6 +291,7 @@ func (w *slot) oblige(ctx context.Context, r *replacement) (*Process, *SpentErro
 func (w *slot) unless(ctx context.Context, p *Process) *Process {
 	if ctx.Err() == nil {
 		w.of.settled.Store(true)
+		w.fails("")
 		w.mu.Lock()
 		w.once = true
 		w.mu.Unlock()
@@ -297,9 +314,6 @@ func (p *Process) settles(ctx context.Context) bool {
 		return true
 	}
 }
-
-// backoff returns the pause after the nth death in a row.
-func (s *runner) backoff(n int) time.Duration { return min(s.pause<<min(n-1, 10), maxPause) }
 
 // pause waits for d, and reports whether ctx has not ended.
 func pause(ctx context.Context, d time.Duration) bool {

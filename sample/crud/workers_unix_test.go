@@ -132,7 +132,7 @@ func (s *shop) workers() (pids []int) {
 			Msg         string
 			Worker, PID int
 		}
-		if json.Unmarshal([]byte(line), &r) == nil && r.Msg == "a worker is ready" {
+		if json.Unmarshal([]byte(line), &r) == nil && r.Msg == "worker ready" {
 			newest[r.Worker] = r.PID
 		}
 	}

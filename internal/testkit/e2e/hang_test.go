@@ -19,10 +19,10 @@ func pause(t *testing.T, pid int) {
 // A stopped worker stands for one that hangs: it does not answer on its line.
 func TestWorkerThatHangsIsKilledAndReplaced(t *testing.T) {
 	c := startWorkers(t, "settings", "2", "MEGA_CLUSTER_HANG_TIMEOUT=3s")
-	hangs := c.await(t, "a worker is ready", 2)[0]
+	hangs := c.await(t, "worker ready", 2)[0]
 	c.await(t, "boot.report", 1)
 	pause(t, hangs.PID)
-	if again := c.await(t, "a worker is ready", 3)[2]; again.Worker != hangs.Worker || running(hangs.PID) {
+	if again := c.await(t, "worker ready", 3)[2]; again.Worker != hangs.Worker || running(hangs.PID) {
 		t.Errorf("worker %d, pid %d, was replaced by %+v", hangs.Worker, hangs.PID, again)
 	}
 	if hung := c.records("worker hung, killed"); len(hung) != 1 || hung[0].PID != hangs.PID {

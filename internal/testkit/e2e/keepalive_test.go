@@ -46,7 +46,7 @@ func TestRollingRestartLosesNoRequestOnBusyConnections(t *testing.T) {
 	for i := range scaled(t, 10, 3) {
 		time.Sleep(2 * thinkTime) // for connections to the new workers
 		c.signal(t, syscall.SIGUSR2)
-		c.eventually(t, "the workers are restarted", i+1)
+		c.eventually(t, "worker restart finished", i+1)
 	}
 	for _, l := range loads {
 		if n := l.refused.Load(); n > 0 {
@@ -117,7 +117,7 @@ func TestDeathOfTheSupervisorLosesNoRequestOnBusyConnections(t *testing.T) {
 func TestWorkerThatEndsWhileTheSupervisorIsStoppedLosesNoRequest(t *testing.T) {
 	c := startWorkers(t, "counter", "2", "MEGA_LOG_LEVEL=info")
 	loads := startBusy(c.await(t, "boot.report", 1)[0].address(), thinkTime)
-	worker := c.await(t, "a worker is ready", 2)[0]
+	worker := c.await(t, "worker ready", 2)[0]
 	c.follow()
 	time.Sleep(3 * thinkTime)
 	pause(t, c.cmd.Process.Pid)
@@ -126,7 +126,7 @@ func TestWorkerThatEndsWhileTheSupervisorIsStoppedLosesNoRequest(t *testing.T) {
 	}
 	c.eventually(t, "stopped", 1)
 	c.signal(t, syscall.SIGCONT)
-	c.eventually(t, "a worker is ready", 3)
+	c.eventually(t, "worker ready", 3)
 	c.signal(t, syscall.SIGTERM)
 	status := c.end(t)
 	endBusy(t, loads)

@@ -40,11 +40,11 @@ func TestServiceManagerIsNotified(t *testing.T) {
 		until("WATCHDOG=1")
 		c.await(t, "boot.report", 1)
 		if workers == "2" {
-			if n := len(c.records("a worker is ready")); n != 2 {
+			if n := len(c.records("worker ready")); n != 2 {
 				t.Errorf("ready with %d workers", n)
 			}
 			c.signal(t, syscall.SIGUSR2)
-			c.await(t, "the workers are restarted", 1)
+			c.await(t, "worker restart finished", 1)
 		}
 		c.signal(t, syscall.SIGTERM)
 		until("STOPPING=1")

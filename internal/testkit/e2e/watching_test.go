@@ -145,7 +145,7 @@ func TestProgramIsWatchedThroughRollingRestarts(t *testing.T) {
 	for i := range generations {
 		time.Sleep(20 * time.Millisecond) // the restart before is over a moment after it says so
 		w.signal(t, syscall.SIGUSR2)
-		w.eventually(t, "the workers are restarted", i+1)
+		w.eventually(t, "worker restart finished", i+1)
 	}
 	l.end(t)
 	http.DefaultClient.CloseIdleConnections()
@@ -220,7 +220,7 @@ func TestWorkerThatIsKilledKeepsNobodyFromLooking(t *testing.T) {
 		default:
 			t.Errorf("the killed worker answers %d %s", status, body)
 		}
-		w.eventually(t, "a worker is ready", 2+i+1)
+		w.eventually(t, "worker ready", 2+i+1)
 	}
 	l.end(t)
 	w.quits(t)
@@ -252,7 +252,7 @@ func TestWorkerThatHangsIsLeftOutWithinABound(t *testing.T) {
 		{"/readyz", 2 * time.Second, 200, `"status":"ok"`, "worker 1"},
 		{"/readyz?verbose", 4 * time.Second, 200, `"worker 1: no answer within `, `"worker 1: disk"`},
 		{"/ops/locks", 3 * time.Second, 200, `"locks"`, ""},
-		{"/ops/locks?worker=1", 3 * time.Second, 502, fmt.Sprintf("worker 1, pid %d: it does not answer within 1s", pids[1]), ""},
+		{"/ops/locks?worker=1", 3 * time.Second, 502, fmt.Sprintf("worker 1, pid %d: no answer within 1s", pids[1]), ""},
 		{"/ops/locks?worker=3", 3 * time.Second, 200, `"locks"`, ""},
 	} {
 		looking.Go(func() {
@@ -313,7 +313,7 @@ func TestWorkersWithoutSocketsServeAndSayWhatIsMissing(t *testing.T) {
 	if status, _, body := w.see(t, "/readyz?verbose"); status != 200 || !strings.Contains(body, `"worker 2: disk"`) {
 		t.Errorf("/readyz answers %d %s", status, body)
 	}
-	if status, _, body := w.see(t, "/ops/locks"); status != 502 || !strings.Contains(body, "it has no socket") {
+	if status, _, body := w.see(t, "/ops/locks"); status != 502 || !strings.Contains(body, "the worker has no socket") {
 		t.Errorf("/ops/locks answers %d %s", status, body)
 	}
 	if _, _, body := w.see(t, "/metrics"); !strings.Contains(body, `mega_worker_scrape_failures_total{worker="2"} 1`) || !strings.Contains(body, `mega_workers{state="ready"} 2`) {
