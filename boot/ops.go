@@ -65,6 +65,7 @@ func newOps(c *config.Config, watch http.Handler, log *slog.Logger) (*listen.Ser
 	}
 	g.local = listen.IsLoopback(l.Addr())
 	server := listen.NewServer("ops", l, g, log)
+	l.ReserveDescriptors()
 	server.Limit(listen.OpsConnections(), log)
 	return server, nil
 }

@@ -14,7 +14,7 @@ func pipe(t *testing.T) (*conn, net.Conn) {
 	t.Helper()
 	here, there := net.Pipe()
 	t.Cleanup(func() { _, _ = here.Close(), there.Close() })
-	return &conn{Conn: here, of: new(connections)}, there
+	return &conn{Conn: here, of: newConnections(0)}, there
 }
 
 func TestClientThatTakesNothingIsGivenUp(t *testing.T) {
@@ -80,19 +80,4 @@ func TestHandlerSetsItsOwnBounds(t *testing.T) {
 			t.Errorf("got %d, %v after %v", n, err, time.Since(began))
 		}
 	})
-}
-
-// A request that arrives while its connection ends is answered or not read.
-func TestConnectionThatIsRetiredIsNotReadFrom(t *testing.T) {
-	k, client := pipe(t)
-	go func() { _, _ = client.Write([]byte("GET")) }()
-	if n, err := k.Read(make([]byte, 3)); n != 3 || err != nil || k.retire() {
-		t.Errorf("a request has begun to arrive: %d, %v", n, err)
-	}
-	k, client = pipe(t)
-	k.use.Store(retired)
-	go func() { _, _ = client.Write([]byte("GET")) }()
-	if n, err := k.Read(make([]byte, 3)); n != 0 || !errors.Is(err, net.ErrClosed) {
-		t.Errorf("it is retired: %d, %v", n, err)
-	}
 }

@@ -24,6 +24,7 @@ type Listener struct {
 	*net.TCPListener
 	conns    *connections
 	room     *room         // nil for no limit
+	spares   *spares       // nil for none
 	queue    time.Duration // how long it goes on accepting while it drains
 	others   func() bool   // whether other processes go on accepting; nil if there are none
 	draining atomic.Bool
@@ -58,36 +59,87 @@ func (l *Listener) turnAway() error {
 	return failed
 }
 
+// ReserveDescriptors makes Accept succeed when the program's own work has used
+// up the descriptors of the process. Call it before the listener is in use.
+func (l *Listener) ReserveDescriptors() {
+	l.spares = &spares{want: spareDescriptors}
+	l.spares.refill()
+}
+
+// Close closes the listener and its spare descriptors.
+func (l *Listener) Close() error {
+	l.spares.close()
+	return l.TCPListener.Close()
+}
+
 // Accept returns errDraining when a draining listener's queue is empty, that
 // is, when no connection has arrived for a moment. net/http does not treat
 // errDraining as a timeout.
 func (l *Listener) Accept() (net.Conn, error) {
 	bounded := l.room.enter()
-	c, err := l.accept()
+	k, err := l.accept()
 	if err != nil {
 		if bounded {
 			l.room.leave()
 		}
 		return nil, err
 	}
-	return l.accepted(c, bounded), nil
+	if bounded {
+		k.room.Store(l.room)
+	}
+	return k, nil
 }
 
-func (l *Listener) accept() (net.Conn, error) {
-	tcp, err := l.AcceptTCP()
+func (l *Listener) accept() (*conn, error) {
+	k, err := l.acceptOne()
 	if err != nil && l.left.Load() {
 		return nil, errDraining
 	}
 	if err != nil && l.draining.Load() {
 		_ = l.SetDeadline(time.Now().Add(lastLook)) // fails on a closed listener, as do the next calls
-		if tcp, err = l.AcceptTCP(); err != nil {
+		if k, err = l.acceptOne(); err != nil {
 			return nil, errDraining
 		}
 	}
-	if err != nil {
-		return nil, err
+	return k, err
+}
+
+// acceptOne accepts a connection, if necessary with a spare descriptor.
+func (l *Listener) acceptOne() (*conn, error) {
+	for {
+		l.spares.refill()
+		tcp, err := l.AcceptTCP()
+		if err == nil {
+			return &conn{Conn: tcp, of: l.conns}, nil
+		}
+		if l.spares == nil || !outOfDescriptors(err) {
+			return nil, err
+		}
+		// AcceptTCP fails without a free descriptor, even if no connection
+		// waits. A spare one is closed only when it is used at once: otherwise
+		// the program would take it.
+		if l.queued() && l.spares.spend() {
+			if tcp, err = l.AcceptTCP(); err == nil {
+				return &conn{Conn: tcp, of: l.conns, spares: l.spares}, nil
+			}
+		}
+		time.Sleep(sparePause) // a deadline or Close ends the next call
 	}
-	return tcp, nil
+}
+
+// sparePause is the interval between two looks into the queue of a listener in
+// a process without a free descriptor. It is shorter than the timeout of any
+// probe.
+const sparePause = 20 * time.Millisecond
+
+// queued reports whether a connection waits in the queue.
+func (l *Listener) queued() (ready bool) {
+	raw, err := l.SyscallConn()
+	if err != nil {
+		return false
+	}
+	err = raw.Control(func(fd uintptr) { ready = readable(fd) })
+	return err == nil && ready
 }
 
 // drain makes Accept end once the queue is empty, or at once if other processes

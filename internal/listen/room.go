@@ -2,8 +2,6 @@ package listen
 
 import (
 	"log/slog"
-	"net"
-	"net/http"
 	"sync/atomic"
 	"time"
 )
@@ -62,18 +60,15 @@ func (b *room) enter() bool {
 	if b == nil {
 		return false
 	}
+	select {
+	case b.slots <- struct{}{}:
+		return true
+	default:
+	}
 	for {
-		select {
-		case b.slots <- struct{}{}:
-			return true
-		case <-b.lifted:
-			return false
-		default:
+		if !b.conns.evict() {
+			b.warn()
 		}
-		if b.conns.evict() {
-			continue
-		}
-		b.warn()
 		select {
 		case b.slots <- struct{}{}:
 			return true
@@ -99,35 +94,30 @@ func (b *room) warn() {
 	}
 }
 
-// evict closes the connection that has waited longest for a request, if longer
-// than patience, and reports whether it closed one.
+// evict ends the connection that has waited longest for a request, if longer
+// than patience, and reports whether there is one. The connection closes soon,
+// unless a request arrives at the last moment.
 func (c *connections) evict() bool {
-	c.mu.Lock()
 	var oldest *conn
-	for its := range c.open {
-		waits := its.state == http.StateNew || its.state == http.StateIdle
-		if waits && !its.busy(patience) && its.use.Load() == quiet && (oldest == nil || its.since.Before(oldest.since)) {
-			oldest = its
+	var since time.Time
+	c.all(func(k *conn) bool {
+		waits := k.use == waiting && k.due.IsZero() && time.Since(k.since) > patience
+		if waits && (oldest == nil || k.since.Before(since)) {
+			oldest, since = k, k.since
 		}
+		return false
+	})
+	if oldest == nil {
+		return false
 	}
-	c.mu.Unlock()
-	return oldest != nil && oldest.retire()
+	oldest.expire(patience)
+	return true
 }
 
 // Limit limits the connections of the server to n; 0 means unlimited. Call it
 // before Serve.
 func (s *Server) Limit(n int, log *slog.Logger) {
 	if n > 0 {
-		s.listener.room = &room{slots: make(chan struct{}, n), lifted: make(chan struct{}), conns: &s.conns, log: log.With("listener", s.name)}
+		s.listener.room = &room{slots: make(chan struct{}, n), lifted: make(chan struct{}), conns: s.conns, log: log.With("listener", s.name)}
 	}
-}
-
-// accepted returns a connection of the server. A bounded connection frees its
-// slot when it is closed.
-func (l *Listener) accepted(raw net.Conn, bounded bool) *conn {
-	k := &conn{Conn: raw, of: l.conns}
-	if bounded {
-		k.room.Store(l.room)
-	}
-	return k
 }

@@ -29,7 +29,7 @@ type Server struct {
 	hosts    []*megactx.Host
 	listener *Listener
 	http     *http.Server
-	conns    connections
+	conns    *connections
 	cancel   context.CancelCauseFunc // ends every request
 	served   chan struct{}           // closed when the server stops accepting; nil before Serve
 }
@@ -39,11 +39,11 @@ type Server struct {
 // ops, closes idle connections at once when it drains.
 func NewServer(name string, l *Listener, handler http.Handler, log *slog.Logger, hosts ...*megactx.Host) *Server {
 	base, cancel := context.WithCancelCause(context.Background())
-	s := &Server{name: name, hosts: hosts, listener: l, cancel: cancel}
-	l.conns = &s.conns
-	if len(hosts) > 0 {
-		l.queue, s.conns.patience = queueTime, patience // only clients of apps are promised a response
+	s := &Server{name: name, hosts: hosts, listener: l, conns: newConnections(0), cancel: cancel}
+	if len(hosts) > 0 { // only clients of apps are promised a response
+		l.queue, s.conns.patience = queueTime, patience
 	}
+	l.conns = s.conns
 	s.http = &http.Server{
 		Handler:           s.conns.handler(handler),
 		ReadHeaderTimeout: headerTime,
@@ -103,16 +103,11 @@ func (s *Server) Drain(ctx context.Context) error {
 	for _, h := range s.hosts {
 		h.EndStreams()
 	}
-	s.conns.leave(megactx.ErrShuttingDown)
+	s.conns.drain(s.conns.patience, megactx.ErrShuttingDown)
 	s.listener.drain()
-	<-s.served
-	if err := s.conns.quiet(ctx); err != nil {
+	<-s.served // from here on there are no new connections
+	if s.conns.wait(ctx) != nil {
 		return s.cut()
-	}
-	// All connections are closed. Shutdown waits for their goroutines, which
-	// end by themselves.
-	if err := s.http.Shutdown(ctx); err != nil {
-		_ = s.http.Close()
 	}
 	return nil
 }
@@ -121,14 +116,20 @@ func (s *Server) Drain(ctx context.Context) error {
 // context.
 const cutGrace = 250 * time.Millisecond
 
+// cut ends the remaining requests. Its error names them, also those that end
+// within cutGrace. Connections that wait for a request are not cut off.
 func (s *Server) cut() error {
+	s.conns.drain(0, megactx.ErrShuttingDown)
 	cut, held := s.active(), s.held()
 	s.cancel(megactx.ErrShuttingDown)
 	grace, done := context.WithTimeout(context.Background(), cutGrace)
 	defer done()
-	_ = s.conns.quiet(grace) // requests that end in time count as interrupted, too
+	_ = s.conns.wait(grace)
 	_ = s.http.Close()
 	s.conns.closeAll()
+	if len(cut) == 0 {
+		return nil
+	}
 	return cutOff(s.name, cut, held)
 }
 
@@ -136,12 +137,12 @@ func (s *Server) cut() error {
 // without a request.
 func (s *Server) active() (all []string) {
 	if len(s.hosts) == 0 { // a server without hosts has no list of requests
-		return s.conns.names(func(k *conn) bool { return k.busy(0) })
+		return s.conns.names(inUse)
 	}
 	for _, h := range s.hosts {
 		all = append(all, h.Active()...)
 	}
-	return append(all, s.conns.unserved()...)
+	return append(all, s.conns.names(unserved)...)
 }
 
 // held returns the locks that this process holds.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -51,6 +52,21 @@ func children() map[string]mega.Option {
 			r.Get("/", tellSettings)
 			r.Get("/wait", func(ctx *mega.Ctx) error { <-ctx.Done(); return ctx.Err() })
 		})),
+		"hoarding": mega.App("main", mega.Routes(func(r mega.Router) {
+			r.Get("/", hoard)
+		})),
+		"streams": mega.App("main", mega.Routes(func(r mega.Router) {
+			r.Get("/sse", func(ctx *mega.Ctx) error {
+				return ctx.SSE(func(s *mega.Stream) error {
+					if err := s.Send("hello", "world"); err != nil {
+						return err
+					}
+					<-s.Done()
+					return s.Err()
+				})
+			})
+			r.Get("/hijack", holdHijacked)
+		})),
 		"stuck":  mega.App("main", mega.Routes(func(r mega.Router) { r.Get("/", stuckHandler) })),
 		"broken": mega.App("main", mega.OnStart("warm up", func(context.Context) error { return errors.New("no fuel") })),
 		"migrating": mega.App("main", mega.OnPrimary("migrate", migrate), mega.OnPrimary("migrate", func(context.Context) {}),
@@ -79,6 +95,37 @@ func children() map[string]mega.Option {
 			}),
 			mega.OnStart("use", func(*till, context.Context) {})),
 	}
+}
+
+// hoard keeps all descriptors of the process until the client disconnects.
+func hoard(ctx *mega.Ctx) error {
+	var files []*os.File
+	defer func() {
+		for _, f := range files {
+			_ = f.Close()
+		}
+	}()
+	for {
+		f, err := os.Open(os.DevNull)
+		if err != nil {
+			break
+		}
+		files = append(files, f)
+	}
+	fmt.Fprintln(os.Stderr, "no descriptor left")
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// holdHijacked takes the connection over and closes it when the process ends.
+func holdHijacked(ctx *mega.Ctx) error {
+	conn, _, err := http.NewResponseController(ctx.Writer()).Hijack()
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\n\r\n")
+	<-ctx.Done()
+	return errors.Join(err, conn.Close())
 }
 
 // till counts what was sold, in redis.

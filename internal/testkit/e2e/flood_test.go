@@ -95,3 +95,42 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 		t.Errorf("exit status %d:\n%s", status, c)
 	}
 }
+
+// Handlers that use up the descriptors of the process do not keep operators
+// away.
+func TestOpsListenerAnswersWithoutAFreeDescriptor(t *testing.T) {
+	c := startWorkers(t, "hoarding", "1", fmt.Sprintf("%s=%d", childDescriptors, few), "MEGA_APPS_MAIN_TIMEOUT=0s")
+	report := c.await(t, "boot.report", 1)[0]
+	client, err := net.Dial("tcp", report.address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	if _, err := fmt.Fprint(client, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	c.until(t, "no descriptor left")
+	silent, err := net.Dial("tcp", report.Report.Ops[len("http://"):]) // uses one spare descriptor
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = silent.Close() }()
+	asks := http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	for range 10 {
+		for _, page := range []string{"/livez", "/readyz", "/ops/locks"} {
+			w, err := asks.Get(report.Report.Ops + page)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = w.Body.Close()
+			if w.StatusCode != http.StatusOK {
+				t.Errorf("%s: %s", page, w.Status)
+			}
+		}
+	}
+	_ = client.Close()
+	c.signal(t, syscall.SIGTERM)
+	if status := c.end(t); status != 0 {
+		t.Errorf("exit status %d:\n%s", status, c)
+	}
+}

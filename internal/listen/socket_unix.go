@@ -27,3 +27,9 @@ func pending(c net.Conn) bool {
 	})
 	return err == nil && n > 0
 }
+
+// readable reports whether a read, or an accept, of fd would return at once.
+func readable(fd uintptr) bool {
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+	return n > 0 || err != nil
+}

@@ -1,0 +1,249 @@
+package listen_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/listen"
+)
+
+// serve serves an app with these routes.
+func serve(t *testing.T, routes func(megactx.Router)) *listen.Server {
+	t.Helper()
+	l, err := listen.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	host := &megactx.Host{App: megactx.AppInfo{Name: "main"}, Log: log}
+	router := megactx.NewRouter(host)
+	routes(router)
+	s := listen.NewServer("main", l, router.Handler(), log, host)
+	s.Serve(func(err error) { t.Error(err) })
+	t.Cleanup(func() { _ = s.Drain(ended()) })
+	return s
+}
+
+// ended is a context without time left.
+func ended() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+// budget is far above the time of a drain that does not use it up.
+const budget = 30 * time.Second
+
+// drain drains a server in less than its budget.
+func drain(t *testing.T, s *listen.Server) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), budget)
+	defer cancel()
+	if err := s.Drain(ctx); err != nil || ctx.Err() != nil {
+		t.Errorf("drain: %v, %v", err, ctx.Err())
+	}
+}
+
+// request sends the head of a request on a new connection.
+func request(t *testing.T, s *listen.Server, head string) (net.Conn, *bufio.Reader) {
+	t.Helper()
+	conn, err := net.Dial("tcp", s.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(2 * budget))
+	if _, err := fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: x\r\n", head); err != nil {
+		t.Fatal(err)
+	}
+	return conn, bufio.NewReader(conn)
+}
+
+func send(t *testing.T, conn net.Conn, text string) {
+	t.Helper()
+	if _, err := io.WriteString(conn, text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDrainEndsAStreamInOrder(t *testing.T) {
+	cause := make(chan error, 1)
+	s := serve(t, func(r megactx.Router) {
+		r.Get("/", func(c *megactx.Ctx) error {
+			return c.SSE(func(s *megactx.Stream) error {
+				if err := s.Send("hello", "world"); err != nil {
+					return err
+				}
+				<-s.Done()
+				cause <- context.Cause(s)
+				return s.Err()
+			})
+		})
+	})
+	w, err := http.Get(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = w.Body.Close() }()
+	if line, err := bufio.NewReader(w.Body).ReadString('\n'); err != nil || !strings.Contains(line, "hello") {
+		t.Fatalf("%q, %v", line, err)
+	}
+	drain(t, s)
+	if err := <-cause; !errors.Is(err, megactx.ErrShuttingDown) {
+		t.Errorf("the stream's context ended because of %v", err)
+	}
+	if _, err := io.Copy(io.Discard, w.Body); err != nil {
+		t.Errorf("the client sees no orderly end: %v", err)
+	}
+}
+
+// A stream ends although its handler is blocked in Send.
+func TestDrainEndsAStreamWhoseClientReadsNothing(t *testing.T) {
+	blocked := make(chan struct{}, 1)
+	s := serve(t, func(r megactx.Router) {
+		r.Get("/", func(c *megactx.Ctx) error {
+			return c.SSE(func(s *megactx.Stream) error {
+				text := strings.Repeat("x", 1<<20)
+				for {
+					timer := time.AfterFunc(200*time.Millisecond, func() { blocked <- struct{}{} })
+					err := s.Send("much", text)
+					if !timer.Stop() || err != nil {
+						return err
+					}
+				}
+			})
+		})
+	})
+	conn, _ := request(t, s, "GET /")
+	send(t, conn, "\r\n")
+	<-blocked
+	drain(t, s)
+}
+
+// The request of a stream may be in the listener's queue when the drain begins.
+func TestStreamThatBeginsDuringADrainEndsAtOnce(t *testing.T) {
+	begun, leave := make(chan struct{}), make(chan struct{})
+	s := serve(t, func(r megactx.Router) {
+		r.Get("/", func(c *megactx.Ctx) error {
+			close(begun)
+			<-leave
+			return c.SSE(func(s *megactx.Stream) error { <-s.Done(); return s.Err() })
+		})
+	})
+	conn, lines := request(t, s, "GET /")
+	send(t, conn, "\r\n")
+	<-begun
+	time.AfterFunc(300*time.Millisecond, func() { close(leave) })
+	drain(t, s)
+	w, err := http.ReadResponse(lines, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, w.Body); err != nil {
+		t.Errorf("the client sees no orderly end: %v", err)
+	}
+	_ = w.Body.Close()
+}
+
+func hijack(c *megactx.Ctx) (net.Conn, error) {
+	conn, _, err := http.NewResponseController(c.Writer()).Hijack()
+	if err == nil {
+		_, err = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\n\r\n")
+	}
+	return conn, err
+}
+
+func switched(t *testing.T, lines *bufio.Reader) {
+	t.Helper()
+	w, err := http.ReadResponse(lines, nil)
+	if err != nil || w.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatal(w, err)
+	}
+}
+
+func TestDrainEndsTheContextOfAHijackedConnection(t *testing.T) {
+	s := serve(t, func(r megactx.Router) {
+		r.Get("/", func(c *megactx.Ctx) error {
+			conn, err := hijack(c)
+			if err != nil {
+				return err
+			}
+			<-c.Done()
+			_, err = io.WriteString(conn, "bye: "+context.Cause(c).Error())
+			return errors.Join(err, conn.Close())
+		})
+	})
+	conn, lines := request(t, s, "GET /")
+	send(t, conn, "\r\n")
+	switched(t, lines)
+	drain(t, s)
+	if rest, err := io.ReadAll(lines); err != nil || string(rest) != "bye: "+megactx.ErrShuttingDown.Error() {
+		t.Errorf("got %q, %v", rest, err)
+	}
+}
+
+// The handler has returned, and a goroutine of the program reads on.
+func TestHijackedConnectionIsClosedWhenTheBudgetEnds(t *testing.T) {
+	read := make(chan error, 1)
+	s := serve(t, func(r megactx.Router) {
+		r.Get("/", func(c *megactx.Ctx) error {
+			conn, err := hijack(c)
+			go func() { _, err := conn.Read(make([]byte, 1)); read <- err }()
+			return err
+		})
+	})
+	conn, lines := request(t, s, "GET /")
+	send(t, conn, "\r\n")
+	switched(t, lines)
+	err := s.Drain(ended())
+	if err == nil || !strings.Contains(err.Error(), "connection from "+conn.LocalAddr().String()) {
+		t.Errorf("got %v, want the connection's address", err)
+	}
+	if _, err := lines.ReadByte(); err == nil {
+		t.Error("the connection is open")
+	}
+	if err := <-read; err == nil {
+		t.Error("the program can read from it")
+	}
+}
+
+// Connections that wait for a request are not in the error for requests that
+// were cut off.
+func TestOnlyConnectionsInUseAreCutOff(t *testing.T) {
+	s := serve(t, func(r megactx.Router) { r.Get("/", func(c *megactx.Ctx) error { return c.Text(200, "hello") }) })
+	idle, lines := request(t, s, "GET /")
+	send(t, idle, "\r\n")
+	if w, err := http.ReadResponse(lines, nil); err != nil || w.StatusCode != 200 {
+		t.Fatal(w, err)
+	}
+	half, _ := request(t, s, "GET /")
+	other, otherLines := request(t, s, "GET /") // its response shows that the half request has arrived
+	send(t, other, "\r\n")
+	if w, err := http.ReadResponse(otherLines, nil); err != nil || w.StatusCode != 200 {
+		t.Fatal(w, err)
+	}
+	err := s.Drain(ended())
+	if err == nil || !strings.Contains(err.Error(), "cut off 1 in flight: connection from "+half.LocalAddr().String()) {
+		t.Errorf("got %v, want the connection with half a request alone", err)
+	}
+	for _, conn := range []net.Conn{idle, half, other} {
+		if _, err := io.Copy(io.Discard, conn); isTimeout(err) {
+			t.Errorf("%v is open", conn.LocalAddr())
+		}
+	}
+}
+
+func isTimeout(err error) bool {
+	timeout, ok := errors.AsType[net.Error](err)
+	return ok && timeout.Timeout()
+}
