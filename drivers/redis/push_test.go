@@ -89,8 +89,9 @@ func TestPushedGrantWithoutRenewalLivesForExactlyItsTTL(t *testing.T) {
 		next := queueUp(t, far, r)
 		release(t, near, held)
 		g := next.granted(t, slack)
-		sure, left := g.Deadline.Sub(driver.Now()), pttl(t, t.Name())
-		if left > ttl || timed && left < ttl-200*time.Millisecond || sure > left || timed && sure < left-ttl/20-100*time.Millisecond {
+		left := pttl(t, t.Name()) // first: a pause of this process before the next line lessens the other
+		sure := g.Deadline.Sub(driver.Now())
+		if left > ttl || timed && left < ttl-slack || sure > left || timed && sure < left-ttl/20-slack {
 			t.Errorf("TTL %v: it lives for %v and is believed for %v", ttl, left, sure)
 		}
 		_ = far.Release(t.Context(), g) // the short one may be over
@@ -236,7 +237,7 @@ func TestCancelledCallReturnsAtOnceAlsoInMidCall(t *testing.T) {
 	start := time.Now()
 	r := request(t.Name())
 	_, err := d.Acquire(ctx, r)
-	if took := time.Since(start); !errors.Is(err, context.Canceled) || timed && took > 200*time.Millisecond {
+	if took := time.Since(start); !errors.Is(err, context.Canceled) || timed && took > driver.CallTimeout {
 		t.Errorf("got %v after %v", err, took)
 	}
 	fault.Release()

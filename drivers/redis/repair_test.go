@@ -207,14 +207,21 @@ func TestExpiredHolderIsSucceededAtOnce(t *testing.T) {
 	d := openShared(t)
 	r := request(t.Name())
 	r.TTL = 300 * time.Millisecond
-	start := time.Now()
-	acquire(t, d, r)
-	next := queueUp(t, d, request(t.Name()))
-	g := next.granted(t, r.TTL+slack)
-	if took := time.Since(start); timed && took > r.TTL+200*time.Millisecond {
-		t.Errorf("it was succeeded after %v, its TTL is %v", took, r.TTL)
+	late, n := 0, 6
+	for range n {
+		start := time.Now()
+		acquire(t, d, r)
+		next := queueUp(t, d, request(t.Name()))
+		g := next.granted(t, r.TTL+slack)
+		if took := time.Since(start); took > r.TTL+100*time.Millisecond {
+			late++
+			t.Logf("it was succeeded after %v, its TTL is %v", took, r.TTL)
+		}
+		release(t, d, g)
 	}
-	release(t, d, g)
+	if timed && late > n/2 { // the heartbeats alone are late nearly always
+		t.Errorf("%d of %d waiters were served more than 100 ms after the expiry", late, n)
+	}
 }
 
 func TestLostTicketIsQueuedAgainWithItsNumber(t *testing.T) {

@@ -139,7 +139,8 @@ func TestClusterHandsOverBetweenMembers(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, redistest.Options{})
 	a, b := member(t, c.URL()), member(t, c.URL())
-	for i := range scaled(30) {
+	late, n := 0, max(6, scaled(30))
+	for i := range n {
 		key := fmt.Sprint("k", i)
 		from, to := a, b
 		if i%2 == 1 {
@@ -150,14 +151,18 @@ func TestClusterHandsOverBetweenMembers(t *testing.T) {
 		released := time.Now()
 		must(t, held.Release())
 		g := receive(t, got, 5*time.Second)
-		if took := g.at.Sub(released); timed && took > 300*time.Millisecond {
-			t.Errorf("key %q was handed over in %v: not by a push", key, took)
+		if took := g.at.Sub(released); took > 300*time.Millisecond {
+			late++
+			t.Logf("key %q was handed over in %v", key, took)
 		}
 		if g.lease.Fence() <= held.Fence() {
 			t.Errorf("key %q: fence %d after %d", key, g.lease.Fence(), held.Fence())
 		}
 		must(t, g.lease.Release())
 		unused(t, a, key)
+	}
+	if timed && late > n/2 { // without a push nearly all are late
+		t.Errorf("%d of %d hand-overs took more than 300 ms: they are not pushed", late, n)
 	}
 }
 
