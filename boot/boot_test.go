@@ -122,7 +122,7 @@ func TestProgramServesAndSaysWhatItChose(t *testing.T) {
 		t.Errorf("got %d %s", status, body)
 	}
 	for _, line := range []string{
-		"shop · env test · pid ", "lock.ttl        3s           env MEGA_LOCK_TTL", "nothing is configured that processes could share",
+		"shop · env test · pid ", "lock.ttl        3s           env MEGA_LOCK_TTL", "neither a cache nor a cluster is configured",
 		"redis    no: needs cache.<alias>.url", "exclusion ends at this process", "main  " + r.Report().Apps[0].URL,
 	} {
 		if !strings.Contains(stderr.String(), line) {

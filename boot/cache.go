@@ -54,13 +54,13 @@ func (c *caches) main(cfg *config.Config) (goredis.UniversalClient, error) {
 
 // choose returns the alias of the default cache.
 func (c *caches) choose(cfg *config.Config) (string, error) {
-	return selection.DefaultCache(cfg, c.asking)
+	return selection.DefaultCache(cfg, c.takers)
 }
 
-// asking returns the functions that take a client, as facts of a Failure.
-func (c *caches) asking() (facts []Fact) {
+// takers returns the functions that take a client, as facts of a Failure.
+func (c *caches) takers() (facts []Fact) {
 	for _, f := range c.program.Takers(plan.ClientType()) {
-		facts = append(facts, Fact{Name: "asked for", Value: f.Declared()}, Fact{Name: "given at", Value: f.Site})
+		facts = append(facts, Fact{Name: "taken by", Value: f.Declared()}, Fact{Name: "at", Value: f.Site})
 	}
 	return facts
 }

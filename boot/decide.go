@@ -34,9 +34,9 @@ func (p Process) decide(program *plan.Program, c *config.Config) (d selection.De
 func supervisorMissing(c *config.Config, cause error) error {
 	return &Failure{
 		Code: "cluster.no_supervisor", Exit: ExitConfig, Cause: cause,
-		Text:    "Several workers are to run, but there is no supervisor for them here.",
+		Text:    "Several workers are configured, but this process has no supervisor for them.",
 		Facts:   []Fact{failure.Setting(c, "cluster.workers")},
-		Actions: []string{"serve in one process:  " + failure.Unset(c, "cluster.workers")},
+		Actions: failure.Actions("Run one process", failure.Unset(c, "cluster.workers")),
 	}
 }
 

@@ -76,7 +76,7 @@ func cached(c *config.Config, alias string) func(context.Context) Finding {
 		defer func() { _ = client.Close() }()
 		trip, skew, err := clock(ctx, client)
 		if err != nil {
-			return broken(selection.Mend(c, key, err), err)
+			return broken(selection.RepairCache(c, alias, err), err)
 		}
 		return timed(trip, skew)
 	}

@@ -171,9 +171,9 @@ func TestExaminationFindsEverythingThatIsWrongAtOnce(t *testing.T) {
 		action  string
 	}{
 		{"address of main", boot.Fail, "address already in use", "MEGA_APPS_MAIN_ADDR="},
-		{"cache other", boot.Fail, "connection refused", "start it"},
+		{"cache other", boot.Fail, "connection refused", "Start it"},
 		{"cache main", boot.OK, "answers in", ""},
-		{"locks in redis", boot.Warn, "keeps nothing on disk", ""},
+		{"locks in redis", boot.Warn, "no persistence", ""},
 		{"admin socket", boot.Warn, "cannot be operated", "XDG_RUNTIME_DIR"},
 	} {
 		if f := found(t, all, x.name); f.Verdict != x.verdict || !strings.Contains(f.Text, x.says) || !strings.Contains(f.Action, x.action) {

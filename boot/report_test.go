@@ -27,18 +27,18 @@ func fullReport() boot.Report {
 			Why: "a cache is configured", Key: "cache.main.url", Origin: "env MEGA_CACHE_MAIN_URL",
 			Candidates: []boot.Candidate{
 				{Name: "redis", Scope: "fleet", Outcome: boot.Chosen, Reason: "a cache is configured", Key: "cache.main.url", Origin: "env MEGA_CACHE_MAIN_URL"},
-				{Name: "cluster", Scope: "node", Outcome: boot.Rejected, Reason: "this process is no worker, and cluster.socket is not set", Key: "cluster.socket", Origin: "not set", Needs: "cluster.socket"},
-				{Name: "memory", Scope: "process", Outcome: boot.Outdone, Reason: "redis reaches further", Key: "cache.main.url", Origin: "env MEGA_CACHE_MAIN_URL", Needs: "lock.driver: memory"},
+				{Name: "cluster", Scope: "node", Outcome: boot.Rejected, Reason: "this process is not a worker, and cluster.socket is not set", Key: "cluster.socket", Origin: "not set", Needs: "cluster.socket"},
+				{Name: "memory", Scope: "process", Outcome: boot.Outdone, Reason: "redis has a wider scope", Key: "cache.main.url", Origin: "env MEGA_CACHE_MAIN_URL", Needs: "lock.driver: memory"},
 			},
 			Lacks:    []boot.Lack{{Rule: "L9", Why: "it polls"}},
 			Warnings: []string{"there are 2 replicas: a failover may lose locks that were just granted"},
 		},
 		Bus: boot.Decision{
-			Component: "bus", Chosen: "memory", Scope: "process", Why: "nothing is configured that processes could share", Origin: "not set",
+			Component: "bus", Chosen: "memory", Scope: "process", Why: "neither a cache nor a cluster is configured", Origin: "not set",
 			Candidates: []boot.Candidate{
 				{Name: "nats", Scope: "fleet", Outcome: boot.Rejected, Reason: "nats.url is not set", Key: "nats.url", Origin: "not set", Needs: "nats.url"},
-				{Name: "cluster", Scope: "node", Outcome: boot.Rejected, Reason: "this process is no worker, and cluster.socket is not set", Key: "cluster.socket", Origin: "not set", Needs: "cluster.socket"},
-				{Name: "memory", Scope: "process", Outcome: boot.Chosen, Reason: "nothing is configured that processes could share", Origin: "not set"},
+				{Name: "cluster", Scope: "node", Outcome: boot.Rejected, Reason: "this process is not a worker, and cluster.socket is not set", Key: "cluster.socket", Origin: "not set", Needs: "cluster.socket"},
+				{Name: "memory", Scope: "process", Outcome: boot.Chosen, Reason: "neither a cache nor a cluster is configured", Origin: "not set"},
 			},
 			Warnings: []string{"messages end at this process: another process does not receive them"},
 			Wider:    []string{"nats.url: nats://localhost:4222  in mega.config.yaml"},

@@ -15,7 +15,7 @@ func TestBootIsRehearsed(t *testing.T) {
 	if status != boot.ExitOK || stderr != "" {
 		t.Fatalf("exit status %d: %s%s", status, stdout, stderr)
 	}
-	for _, want := range []string{"shop", "mega.config.yaml", "nothing is configured that processes could share", "http://127.0.0.1:8085"} {
+	for _, want := range []string{"shop", "mega.config.yaml", "neither a cache nor a cluster is configured", "http://127.0.0.1:8085"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("%q is not told:\n%s", want, stdout)
 		}

@@ -122,7 +122,7 @@ func TestKeyIsExplained(t *testing.T) {
   to  24h
   variable  MEGA_LOCK_TTL
 
-selected for the lock: memory (nothing is configured that processes could share)
+selected for the lock: memory (neither a cache nor a cluster is configured)
 `
 	b := newBench(t, yaml)
 	if status, stdout, stderr := b.run("config explain lock.ttl"); status != boot.ExitOK || !strings.HasPrefix(squeezed(stdout), want) {

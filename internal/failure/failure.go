@@ -35,11 +35,14 @@ type Failure struct {
 	Facts    []Fact
 	Problems config.Problems // the errors of the configuration, if they are the reason
 	Cause    error
-	Actions  []string // at most four
+	Actions  []string // at most MaxActions
 	Trace    string   // the injector's error and the stack of a panic; empty unless fx is traced
 
 	Mask func(string) string // masks secrets in what others report; nil masks the credentials of URLs
 }
+
+// MaxActions is the maximum number of actions of a Failure.
+const MaxActions = 4
 
 // Fact is a line of a Failure.
 type Fact struct {

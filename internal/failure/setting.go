@@ -29,7 +29,7 @@ func Setting(c *config.Config, key string) Fact {
 	if !ok {
 		return Fact{Name: "not set", Value: key}
 	}
-	return Fact{Name: "asked by", Value: fmt.Sprintf("%s = %s  (%s)", v.Key, v.Text, origins(v))}
+	return Fact{Name: "setting", Value: fmt.Sprintf("%s = %s  (%s)", v.Key, v.Text, origins(v))}
 }
 
 // origins returns the origin of a value, and the weaker ones that it overrides.
@@ -97,4 +97,17 @@ func Unset(c *config.Config, key string) string {
 		how += fmt.Sprintf(" (then %v sets it)", v.Shadows[0])
 	}
 	return how
+}
+
+// Actions returns the actions of a Failure from pairs of a name and what to do:
+// "Start it", "redis-server". What to do is aligned.
+func Actions(pairs ...string) (actions []string) {
+	width := 0
+	for i := 0; i < len(pairs); i += 2 {
+		width = max(width, len(pairs[i]))
+	}
+	for i := 0; i < len(pairs); i += 2 {
+		actions = append(actions, fmt.Sprintf("%-*s  %s", width+1, pairs[i]+":", pairs[i+1]))
+	}
+	return actions
 }

@@ -33,50 +33,41 @@ func CheckSocket(c *config.Config, d Decisions) error {
 	return nil
 }
 
-// socketUnusable returns the Failure for a cluster socket that cannot be used.
+// socketUnusable returns the Failure for a cluster socket that cannot be used:
+// its path is not valid, or the process at the socket does not answer.
 func socketUnusable(c *config.Config, d plan.Decision, path string, cause error) error {
 	if errors.Is(cause, context.Canceled) {
 		return cause
 	}
 	const key = "cluster.socket"
-	if unfit, ok := errors.AsType[*cluster.SocketError](cause); ok {
-		refused := &failure.Failure{
-			Code: "cluster.place_refused", Exit: failure.ExitConfig, Cause: unfit,
-			Text:  fmt.Sprintf("%s are to be shared with the processes that meet at %s, but nobody can meet there.", sentence(d.Subject()), path),
-			Facts: []failure.Fact{failure.Setting(c, key)},
-			Actions: []string{
-				"meet in a folder that is made:  " + failure.Set(c, key, "auto"),
-				"meet in one of your own:        " + failure.Set(c, key, "/run/shop/cluster.sock"),
-				"do without:                     " + failure.Set(c, d.Component+".driver", "memory") + ": they then end at this process",
-			},
-		}
-		if c.Cluster.Socket == "auto" {
-			refused.Actions = refused.Actions[1:]
-		}
-		return refused
-	}
 	f := &failure.Failure{
 		Code: "cluster.unavailable", Exit: failure.ExitUnavailable, Cause: cause,
-		Text:  fmt.Sprintf("%s are to be shared with the processes that meet at %s, but nobody can be met there.", sentence(d.Subject()), path),
+		Text:  fmt.Sprintf("Cannot use the cluster socket %s, which is configured for %s.", path, d.Subject()),
 		Facts: []failure.Fact{failure.Setting(c, key)},
-		Actions: []string{
-			"see to it:         the cause names the process that has the place",
-			"meet elsewhere:    " + failure.Set(c, key, "/run/shop/cluster.sock"),
-			"do without:        " + failure.Set(c, d.Component+".driver", "memory") + ": they then end at this process",
-		},
 	}
 	if d.Key != key {
 		f.Facts = append(f.Facts, failure.Fact{Name: "because", Value: d.Because()})
 	}
+	actions := []string{"End the other process", "the cause names the process at the socket"}
+	if place, ok := errors.AsType[*cluster.SocketError](cause); ok {
+		f.Code, f.Exit, f.Cause = "cluster.place_refused", failure.ExitConfig, place
+		actions = []string{"Use the default folder", failure.Set(c, key, "auto")}
+		if c.Cluster.Socket == "auto" {
+			actions = nil
+		}
+	}
+	f.Actions = failure.Actions(append(actions,
+		"Use a folder of your own", failure.Set(c, key, "/run/shop/cluster.sock"),
+		"Continue without it", failure.Set(c, d.Component+".driver", "memory")+": "+d.Subject()+" then end at this process")...)
 	return f
 }
 
-// NoSupervisor returns the failure for a process whose environment declares
-// it a worker, but which has no supervisor.
+// NoSupervisor returns the failure for a process whose environment declares it
+// a worker, but which has no supervisor.
 func NoSupervisor(cause error) error {
 	return &failure.Failure{
 		Code: "cluster.no_supervisor", Exit: failure.ExitConfig, Cause: cause,
-		Text:    "The environment says that this process is a worker, but no supervisor is at the other end.",
-		Actions: []string{"if it is to serve by itself:  unset MEGA_WORKER_*", "if it is to be a worker:      have it started by serve --workers 2"},
+		Text:    "The environment declares this process a worker, but it has no supervisor.",
+		Actions: failure.Actions("Run one process", "unset MEGA_WORKER_*", "Run workers", "start the program with serve --workers 2"),
 	}
 }

@@ -3,7 +3,6 @@ package selection
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"runtime"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/drivers/cluster"
 	"github.com/megaframework/mega/drivers/memory"
-	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -78,7 +76,7 @@ func (b *Backends) join(ctx context.Context, c *config.Config, d plan.Decision, 
 	case b.socket != nil:
 		return b.socket, nil
 	case c.Cluster.Socket == "" && b.Line == nil:
-		return nil, NoSupervisor(errors.New("MEGA_WORKER_FD does not say where its line is"))
+		return nil, NoSupervisor(errors.New("MEGA_WORKER_FD is not set"))
 	case c.Cluster.Socket == "":
 		return b.Line, nil
 	}
@@ -142,31 +140,4 @@ func missing(c *config.Config, d Decisions) error {
 		return busMissing(c, d.Bus)
 	}
 	return nil
-}
-
-func lockMissing(c *config.Config, d plan.Decision) error {
-	return &failure.Failure{
-		Code: "lock.driver_missing", Exit: failure.ExitConfig,
-		Text:    fmt.Sprintf("Locks are to be kept by the driver %s, which this build does not have.", d.Chosen),
-		Facts:   decidedBy(c, d),
-		Actions: []string{"share them through redis:   " + remedy(c, "redis"), "keep them in this process:  " + failure.Set(c, "lock.driver", "memory")},
-	}
-}
-
-func busMissing(c *config.Config, d plan.Decision) error {
-	return &failure.Failure{
-		Code: "bus.driver_missing", Exit: failure.ExitConfig,
-		Text:    fmt.Sprintf("Messages are to be carried by the driver %s, which this build does not have.", d.Chosen),
-		Facts:   decidedBy(c, d),
-		Actions: []string{"keep them in this process:  " + failure.Set(c, "bus.driver", "memory")},
-	}
-}
-
-// decidedBy returns the facts about the key that decided, or about the reason
-// if no key did.
-func decidedBy(c *config.Config, d plan.Decision) []failure.Fact {
-	if _, ok := failure.ValueOf(c, d.Key); ok {
-		return []failure.Fact{failure.Setting(c, d.Key), {Name: "because", Value: d.Why}}
-	}
-	return []failure.Fact{{Name: "because", Value: d.Because()}}
 }

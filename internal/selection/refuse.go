@@ -10,84 +10,87 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// Failures for a configuration that requires a service without configuring it.
+// The failures of a decision: the configuration requests a driver that it does
+// not configure, or a scope that the driver does not have.
 
 func noCache(c *config.Config) error {
 	return &failure.Failure{
 		Code: "lock.no_cache", Exit: failure.ExitConfig,
-		Text:    "You asked for locks in redis, but no cache is configured.",
+		Text:    "The driver redis is requested for locks, but no cache is configured.",
 		Facts:   []failure.Fact{failure.Setting(c, "lock.driver")},
-		Actions: []string{"say where redis is:  " + remedy(c, "redis"), "let mega choose:     " + failure.Unset(c, "lock.driver")},
+		Actions: failure.Actions("Configure a cache", enable(c, "redis"), "Use auto", failure.Unset(c, "lock.driver")),
 	}
 }
 
 func ambiguousCache(c *config.Config, caches []string) error {
 	f := &failure.Failure{
 		Code: "lock.ambiguous_cache", Exit: failure.ExitConfig,
-		Text: fmt.Sprintf("Several caches are configured (%s), and nothing says which of them keeps the locks.", strings.Join(caches, ", ")),
+		Text: fmt.Sprintf("Several caches are configured (%s), and lock.cache does not say which of them keeps the locks.", strings.Join(caches, ", ")),
 	}
+	var actions []string
 	for _, alias := range caches {
-		f.Facts = append(f.Facts, failure.Setting(c, "cache."+alias+".url"))
-		f.Actions = append(f.Actions, "choose it:  "+failure.Set(c, "lock.cache", alias))
+		f.Facts = append(f.Facts, failure.Setting(c, urlKey(alias)))
+		actions = append(actions, "Choose "+alias, failure.Set(c, "lock.cache", alias))
 	}
-	f.Actions = f.Actions[:min(len(f.Actions), 4)]
+	f.Actions = failure.Actions(actions[:min(len(actions), 2*failure.MaxActions)]...)
 	return f
 }
 
 func noServer(c *config.Config) error {
 	return &failure.Failure{
 		Code: "bus.no_server", Exit: failure.ExitConfig,
-		Text:    "You asked for a bus on NATS, but no server is configured.",
+		Text:    "The driver nats is requested for messages, but no NATS server is configured.",
 		Facts:   []failure.Fact{failure.Setting(c, "bus.driver")},
-		Actions: []string{"say where NATS is:  " + remedy(c, "nats"), "let mega choose:    " + failure.Unset(c, "bus.driver")},
+		Actions: failure.Actions("Configure a server", enable(c, "nats"), "Use auto", failure.Unset(c, "bus.driver")),
 	}
 }
 
 func (k component) noCluster(c *config.Config) error {
 	return &failure.Failure{
 		Code: k.code.noCluster, Exit: failure.ExitConfig,
-		Text:    fmt.Sprintf("You asked for the %s of a cluster, but this process belongs to none: it is no worker, and cluster.socket is not set.", k.subject),
+		Text:    fmt.Sprintf("The driver cluster is requested for %s, but this process is not a worker, and cluster.socket is not set.", k.subject),
 		Facts:   []failure.Fact{failure.Setting(c, k.key("driver"))},
-		Actions: []string{"meet at the node's socket:  " + remedy(c, "cluster"), "let mega choose:            " + failure.Unset(c, k.key("driver"))},
+		Actions: failure.Actions("Use the node's socket", enable(c, "cluster"), "Use auto", failure.Unset(c, k.key("driver"))),
 	}
 }
 
-// reaches returns an error if the scope of a driver is smaller than the
-// configuration or an app of the program requires.
-func (k component) reaches(c *config.Config, s Surroundings, d plan.Decision, o option) error {
-	wants, facts := k.unmet(c, s, o)
+// checkScope returns an error if the scope of the chosen driver is smaller than
+// the configuration or an app of the program requires.
+func (k component) checkScope(c *config.Config, s Surroundings, d plan.Decision, chosen candidate) error {
+	required, facts := k.unmet(c, s, chosen)
 	if len(facts) == 0 {
 		return nil
 	}
 	f := &failure.Failure{
 		Code: k.code.tooSmall, Exit: failure.ExitConfig, Facts: facts,
-		Text: fmt.Sprintf("%s need to reach the whole %s, but %s only %s within one %s.", sentence(k.subject), wants, o.name, k.act, o.scope),
+		Text: fmt.Sprintf("%s require the scope %s, but %s only %s within one %s.", sentence(k.subject), required, chosen.name, k.act, chosen.scope),
 	}
-	f.Facts = append(f.Facts, failure.Fact{Name: "chosen", Value: fmt.Sprintf("%s, because %s", o.name, d.Because())})
+	f.Facts = append(f.Facts, failure.Fact{Name: "chosen", Value: fmt.Sprintf("%s, because %s", chosen.name, d.Because())})
 	if len(s.LeftOut) > 0 {
 		f.Facts = append(f.Facts, failure.Fact{Name: "left out", Value: strings.Join(s.LeftOut, ", ")})
 	}
-	for _, way := range k.wider(c, wants) {
-		f.Actions = append(f.Actions, "reach further:  "+way)
+	var actions []string
+	for _, change := range k.wider(c, required) {
+		actions = append(actions, "Widen the scope", change)
 	}
+	less := "remove mega.RequireScope from the app"
 	if k.required != "" {
-		f.Actions = append(f.Actions, "ask for less:   "+failure.Unset(c, k.key("require")))
-	} else {
-		f.Actions = append(f.Actions, "ask for less:   the app's mega.RequireScope")
+		less = failure.Unset(c, k.key("require"))
 	}
+	f.Actions = failure.Actions(append(actions, "Require less", less)...)
 	return f
 }
 
 // unmet returns the requirements that a driver does not meet, and the widest
 // scope among them.
-func (k component) unmet(c *config.Config, s Surroundings, o option) (widest driver.Scope, facts []failure.Fact) {
-	if want := scopeOf(k.required); want > o.scope {
-		widest, facts = want, append(facts, failure.Setting(c, k.key("require")))
+func (k component) unmet(c *config.Config, s Surroundings, chosen candidate) (widest driver.Scope, facts []failure.Fact) {
+	if scope := scopeOf(k.required); scope > chosen.scope {
+		widest, facts = scope, append(facts, failure.Setting(c, k.key("require")))
 	}
 	for _, r := range s.Requirements {
-		if r.Component == k.name && r.Scope > o.scope {
+		if r.Component == k.name && r.Scope > chosen.scope {
 			widest = max(widest, r.Scope)
-			facts = append(facts, failure.Fact{Name: "asked by", Value: fmt.Sprintf("app %q, which requires the scope %s  (%s)", r.App, r.Scope, r.Site)})
+			facts = append(facts, failure.Fact{Name: "required by", Value: fmt.Sprintf("app %q, which requires the scope %s  (%s)", r.App, r.Scope, r.Site)})
 		}
 	}
 	return widest, facts
@@ -101,6 +104,36 @@ func scopeOf(name string) driver.Scope {
 		}
 	}
 	return driver.Process
+}
+
+// lockMissing and busMissing return the failure for a driver that this build
+// lacks: on Windows, the cluster.
+
+func lockMissing(c *config.Config, d plan.Decision) error {
+	return &failure.Failure{
+		Code: "lock.driver_missing", Exit: failure.ExitConfig,
+		Text:    fmt.Sprintf("This build lacks the driver %s, which is configured for locks.", d.Chosen),
+		Facts:   decidedBy(c, d),
+		Actions: failure.Actions("Share locks through Redis", enable(c, "redis"), "Keep them in this process", failure.Set(c, "lock.driver", "memory")),
+	}
+}
+
+func busMissing(c *config.Config, d plan.Decision) error {
+	return &failure.Failure{
+		Code: "bus.driver_missing", Exit: failure.ExitConfig,
+		Text:    fmt.Sprintf("This build lacks the driver %s, which is configured for messages.", d.Chosen),
+		Facts:   decidedBy(c, d),
+		Actions: failure.Actions("Share messages through NATS", enable(c, "nats"), "Keep them in this process", failure.Set(c, "bus.driver", "memory")),
+	}
+}
+
+// decidedBy returns the facts about the key that decided, or about the reason
+// if no key did.
+func decidedBy(c *config.Config, d plan.Decision) []failure.Fact {
+	if _, ok := failure.ValueOf(c, d.Key); ok {
+		return []failure.Fact{failure.Setting(c, d.Key), {Name: "because", Value: d.Why}}
+	}
+	return []failure.Fact{{Name: "because", Value: d.Because()}}
 }
 
 // sentence returns s with an upper-case first letter.

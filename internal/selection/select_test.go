@@ -36,7 +36,7 @@ func TestDriverOfLocksIsChosenByTheConfiguration(t *testing.T) {
 		{"a cache and a socket are configured", []string{cacheA, socket}, "redis", "main", "cache.main.url", "env MEGA_CACHE_MAIN_URL"},
 		{"two caches, and one is meant", []string{cacheA, cacheB, "MEGA_LOCK_CACHE=other"}, "redis", "other", "cache.other.url", "env MEGA_CACHE_OTHER_URL"},
 		{"a socket is configured", []string{socket}, "cluster", "", "cluster.socket", "env MEGA_CLUSTER_SOCKET"},
-		{"several workers are to run", []string{"MEGA_CLUSTER_WORKERS=4"}, "cluster", "", "cluster.workers", "env MEGA_CLUSTER_WORKERS"},
+		{"several workers are configured", []string{"MEGA_CLUSTER_WORKERS=4"}, "cluster", "", "cluster.workers", "env MEGA_CLUSTER_WORKERS"},
 		{"a message server is configured", []string{nats}, "memory", "", "cache.<alias>.url", "not set"},
 		{"redis is asked for", []string{cacheA, "MEGA_LOCK_DRIVER=redis"}, "redis", "main", "lock.driver", "env MEGA_LOCK_DRIVER"},
 		{"memory is asked for beside a cache", []string{cacheA, "MEGA_LOCK_DRIVER=memory"}, "memory", "", "lock.driver", "env MEGA_LOCK_DRIVER"},
@@ -221,8 +221,8 @@ func TestAppThatNeedsMoreIsNamedWithItsLine(t *testing.T) {
 	_, err := selection.Lock(load(t), s)
 	f := refused(t, err, "lock.scope_too_small")
 	want := []failure.Fact{
-		{Name: "asked by", Value: `app "main", which requires the scope node  (shop.go:12)`},
-		{Name: "chosen", Value: "memory, because nothing is configured that processes could share  (cache.<alias>.url: not set)"},
+		{Name: "required by", Value: `app "main", which requires the scope node  (shop.go:12)`},
+		{Name: "chosen", Value: "memory, because neither a cache nor a cluster is configured  (cache.<alias>.url: not set)"},
 		{Name: "left out", Value: "admin"},
 	}
 	if !slices.Equal(f.Facts, want) {

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/megaframework/mega/internal/failure"
@@ -18,12 +16,13 @@ const (
 	maxPause   = 2 * time.Second
 )
 
-// waiting opens a driver whose server may start later than this program.
+// waiting opens a driver or client whose server may start later than this
+// program.
 type waiting[D any] struct {
-	open     func(context.Context) (D, error)
-	hopeless func(error) bool // reports whether a retry would fail in the same way
-	log      *slog.Logger
-	limit    time.Duration
+	open      func(context.Context) (D, error)
+	permanent func(error) bool // reports whether a retry would fail in the same way
+	log       *slog.Logger
+	limit     time.Duration
 
 	attempts int
 	took     time.Duration
@@ -44,7 +43,7 @@ func (w *waiting[D]) run(ctx context.Context) (D, error) {
 			return d, nil
 		case ctx.Err() != nil:
 			return d, errors.Join(ctx.Err(), err)
-		case w.hopeless(err) || left <= 0:
+		case w.permanent(err) || left <= 0:
 			return d, err
 		}
 		w.log.Warn("waiting for the server", "attempt", w.attempts, "error", err, "left", left.Round(100*time.Millisecond))
@@ -58,30 +57,15 @@ func (w *waiting[D]) run(ctx context.Context) (D, error) {
 
 // attempts describes the attempts to reach a server.
 type attempts struct {
-	tried    failure.Fact
-	hopeless bool
+	tried     failure.Fact
+	permanent bool
 }
 
+// account describes the attempts after run has failed with err.
 func (w *waiting[D]) account(err error) attempts {
 	times := "once"
 	if w.attempts > 1 {
 		times = fmt.Sprintf("%d times", w.attempts)
 	}
-	return attempts{failure.Fact{Name: "tried", Value: fmt.Sprintf("%s in %v", times, w.took.Round(100*time.Millisecond))}, w.hopeless(err)}
-}
-
-// denied reports whether a server refuses the credentials or the permissions of
-// this process. A retry would fail in the same way (L21).
-func denied(err error) bool {
-	text := err.Error()
-	return slices.ContainsFunc(denials(), func(denial string) bool { return strings.Contains(text, denial) })
-}
-
-// denials returns error texts of redis, of NATS and of their clients.
-func denials() []string {
-	return []string{
-		"WRONGPASS ", "NOAUTH ", "NOPERM ", "ERR invalid password", "ERR AUTH ", "ERR Client sent AUTH",
-		"nats: Authorization Violation", "nats: authorization violation", "nats: authentication expired", "nats: authentication revoked",
-		"nats: account authentication expired", "nats: user authentication expired", "nats: user authentication revoked", "nats: permissions violation",
-	}
+	return attempts{failure.Fact{Name: "tried", Value: fmt.Sprintf("%s in %v", times, w.took.Round(100*time.Millisecond))}, w.permanent(err)}
 }

@@ -14,9 +14,9 @@ import (
 )
 
 // never is a server that does not come up.
-func never(err error, hopeless bool, log *slog.Logger) waiting[int] {
+func never(err error, permanent bool, log *slog.Logger) waiting[int] {
 	return waiting[int]{
-		open: func(context.Context) (int, error) { return 0, err }, hopeless: func(error) bool { return hopeless },
+		open: func(context.Context) (int, error) { return 0, err }, permanent: func(error) bool { return permanent },
 		log: log, limit: time.Minute,
 	}
 }
@@ -67,12 +67,12 @@ func TestEachAttemptTellsItsCauseAndWhatIsLeft(t *testing.T) {
 func TestServerThatDoesNotAnswerIsTriedUntilTheWaitIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		down := errors.New("down")
-		w := waiting[driver.Driver]{log: slog.New(slog.DiscardHandler), limit: 10 * time.Second, hopeless: func(error) bool { return false }}
+		w := waiting[driver.Driver]{log: slog.New(slog.DiscardHandler), limit: 10 * time.Second, permanent: func(error) bool { return false }}
 		w.open = opener(func(int) error { return down })
 		if _, err := w.run(t.Context()); !errors.Is(err, down) || w.took != 10*time.Second || w.attempts < 5 {
 			t.Errorf("got %v after %d attempts in %v", err, w.attempts, w.took)
 		}
-		w = waiting[driver.Driver]{log: w.log, limit: 10 * time.Second, hopeless: func(error) bool { return false }}
+		w = waiting[driver.Driver]{log: w.log, limit: 10 * time.Second, permanent: func(error) bool { return false }}
 		w.open = opener(func(n int) error {
 			if n < 3 {
 				return down
