@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/bus/driver"
+	"github.com/megaframework/mega/internal/group"
 )
 
 // Handler handles an event. Its error is reported to the Observer and counted;
@@ -39,8 +40,8 @@ type Bus struct {
 	codecs   codecs
 	counters counters
 
-	crew   crew   // owns the background goroutines
-	teller teller // reports events to the observer
+	group  group.Group // owns the background goroutines
+	teller teller      // reports events to the observer
 	watch  watchdog
 	calls  calls // requests in flight
 	link   link  // whether the backend can be reached
@@ -83,7 +84,7 @@ func New(d driver.Driver, c Config) (*Bus, error) {
 		drained: make(chan struct{}),
 		subs:    make(map[*Sub]struct{}),
 	}
-	b.crew.init()
+	b.group.Init()
 	b.calls.init()
 	b.watch.init(b)
 	if err := d.Attach((*front)(b)); err != nil {

@@ -193,7 +193,7 @@ func (b *Bus) shutNow() error {
 		err = closeErr
 	}
 	b.watch.stop()
-	if !b.crew.close(closeGrace) && err == nil {
+	if !b.group.Close(closeGrace) && err == nil {
 		err = errObserver
 	}
 	return err
@@ -273,5 +273,5 @@ func (b *Bus) list() []*Sub {
 // endLater ends the interest of a subscription that was halted where its
 // driver must not be called.
 func (b *Bus) endLater(s *Sub) {
-	b.crew.do(func(context.Context) { s.endInterest(s.held()) })
+	b.group.Go(func(context.Context) { s.endInterest(s.held()) })
 }

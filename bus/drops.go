@@ -34,10 +34,10 @@ func (s *Sub) tellFirstDrop() {
 
 // tellMoreDrops runs in the timer's goroutine.
 func (s *Sub) tellMoreDrops() {
-	if !s.bus.crew.begin() {
+	if !s.bus.group.Begin() {
 		return
 	}
-	defer s.bus.crew.done()
+	defer s.bus.group.Done()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.drops.armed {

@@ -150,7 +150,7 @@ func (b *Bus) tell(e Event) {
 	}
 	t.events = append(t.events, e)
 	if !t.telling {
-		t.telling = b.crew.do(b.tellAll)
+		t.telling = b.group.Go(b.tellAll)
 	}
 }
 

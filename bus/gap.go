@@ -138,10 +138,10 @@ func (g *gap) pause() time.Duration {
 
 // repairAgain runs in the timer's goroutine.
 func (s *Sub) repairAgain() {
-	if !s.bus.crew.begin() {
+	if !s.bus.group.Begin() {
 		return
 	}
-	defer s.bus.crew.done()
+	defer s.bus.group.Done()
 	s.mu.Lock()
 	g := &s.gap
 	if g.pausing && !g.ended {

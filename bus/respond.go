@@ -218,7 +218,7 @@ func (b *Bus) refuse(d *delivery, why error) {
 	}
 	rs.waiting = append(rs.waiting, refusal{d.request, why})
 	if !rs.busy {
-		rs.busy = b.crew.do(b.refuseAll) // S26: the caller may hold a lock
+		rs.busy = b.group.Go(b.refuseAll) // S26: the caller may hold a lock
 	}
 }
 

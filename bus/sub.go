@@ -198,8 +198,8 @@ func (s *Sub) Stop() { s.end(nil) }
 // endWith stops the subscription because the context given to Subscribe has
 // ended.
 func (s *Sub) endWith(ctx context.Context) {
-	if s.bus.crew.begin() {
-		defer s.bus.crew.done()
+	if s.bus.group.Begin() {
+		defer s.bus.group.Done()
 		s.end(contextError(ctx))
 	}
 }

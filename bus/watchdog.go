@@ -55,10 +55,10 @@ func (w *watchdog) stop() {
 
 // look runs in the timer's goroutine.
 func (b *Bus) look() {
-	if !b.crew.begin() {
+	if !b.group.Begin() {
 		return
 	}
-	defer b.crew.done()
+	defer b.group.Done()
 	b.watch.armed.Store(false) // before looking, so that a runner that starts now arms it
 	running := false
 	now := time.Now()

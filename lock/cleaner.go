@@ -71,7 +71,7 @@ func (c *cleaner) push(e cleanUp) {
 	c.entries.push(e)
 	if !c.running {
 		c.ended = make(chan struct{})
-		c.running = c.locker.crew.do(c.run)
+		c.running = c.locker.group.Go(c.run)
 		return
 	}
 	select {

@@ -32,7 +32,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	l.gate.close() // L17
 	left := l.empty(ctx)
 	l.cleaner.flush(closeGrace)
-	l.crew.close()
+	l.group.Close(-1)
 	l.schedule.timer.Stop() // after the last tick, which may have armed it
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), driver.CallTimeout)
 	defer cancel()
@@ -75,10 +75,10 @@ func (l *Locker) empty(ctx context.Context) error {
 // reportHeld reports the leases that Close waits for, also lost leases whose
 // With function still runs.
 func (l *Locker) reportHeld() {
-	if !l.crew.begin() {
+	if !l.group.Begin() {
 		return
 	}
-	defer l.crew.work.Done()
+	defer l.group.Done()
 	for _, h := range slices.Concat(l.schedule.all(), l.stragglers.all()) {
 		if e, ok := h.stillHeld(); ok {
 			l.observe(e)

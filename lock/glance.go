@@ -53,7 +53,7 @@ func (g *glance) over() bool {
 // bound.
 func (g *glance) result(bound time.Duration) (State, error) {
 	g.once.Do(func() {
-		if !g.locker.crew.do(g.inspect) {
+		if !g.locker.group.Go(g.inspect) {
 			g.err = ErrClosed
 			close(g.done)
 		}

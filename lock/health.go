@@ -38,7 +38,7 @@ func (h *health) failed(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.watching {
-		h.watching = h.locker.crew.do(func(ctx context.Context) { h.watch(ctx) })
+		h.watching = h.locker.group.Go(func(ctx context.Context) { h.watch(ctx) })
 	}
 }
 

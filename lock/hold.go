@@ -234,7 +234,7 @@ func (h *hold) listen() {
 		return
 	}
 	stop := make(chan struct{})
-	if h.locker.crew.do(func(ctx context.Context) { h.awaitLoss(ctx, stop) }) {
+	if h.locker.group.Go(func(ctx context.Context) { h.awaitLoss(ctx, stop) }) {
 		h.listening = stop
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/megaframework/mega/internal/group"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -24,12 +25,12 @@ type Locker struct {
 	clock    clock
 	counters counters
 
-	gate     gate     // counts calls and leases, for Close
-	crew     crew     // owns the background goroutines
-	cleaner  cleaner  // retries failed releases
-	schedule schedule // renews the holds and ends them in time
-	queues   *queues  // waiters of this process by key; nil where the driver's scope is the process
-	sizes    sizes    // reported differences of pool sizes
+	gate     gate        // counts calls and leases, for Close
+	group    group.Group // owns the background goroutines
+	cleaner  cleaner     // retries failed releases
+	schedule schedule    // renews the holds and ends them in time
+	queues   *queues     // waiters of this process by key; nil where the driver's scope is the process
+	sizes    sizes       // reported differences of pool sizes
 
 	stragglers stragglers // lost leases whose functions still run
 	health     health     // whether the backend serves
@@ -54,7 +55,7 @@ func New(d driver.Driver, c Config) (*Locker, error) {
 		over:   make(chan struct{}),
 	}
 	l.clock = newClock(l.info.Scope)
-	l.crew.init()
+	l.group.Init()
 	l.gate.init()
 	l.health.locker = l
 	l.cleaner.init(l)

@@ -380,12 +380,12 @@ func (qs *queues) ask(q *queue, w *waiter) {
 	if t.kind.handable() {
 		t.request.Fences = maxHandOns + 1
 	}
-	t.ctx, t.cancel = context.WithCancel(l.crew.ctx)
+	t.ctx, t.cancel = context.WithCancel(l.group.Context())
 	if w.asks {
 		q.ticket, w.ticket = t, t
 		return
 	}
-	if l.crew.do(func(context.Context) {
+	if l.group.Go(func(context.Context) {
 		g, err := qs.fetch(t)
 		qs.came(t, g, err, nil)
 	}) {
@@ -428,7 +428,7 @@ func (qs *queues) askHere(parent context.Context, w *waiter, t *ticket) (served 
 		g, err := wait(t.ctx)
 		qs.came(t, g, err, nil)
 	}
-	if !l.crew.do(rest) {
+	if !l.group.Go(rest) {
 		t.cancel()
 		rest(t.ctx)
 	}

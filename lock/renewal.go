@@ -51,7 +51,7 @@ func (l *Locker) renew(due []*hold) {
 		batches[bound] = append(batches[bound], h)
 	}
 	for bound, batch := range batches {
-		l.crew.do(func(ctx context.Context) { l.renewBatch(ctx, bound, batch) })
+		l.group.Go(func(ctx context.Context) { l.renewBatch(ctx, bound, batch) })
 	}
 }
 
@@ -177,7 +177,7 @@ func (h *hold) beginExtend(ctx context.Context, lease *Lease, ttl time.Duration)
 		h.mu.Unlock()
 		select {
 		case <-inFlight:
-		case <-h.locker.crew.ctx.Done():
+		case <-h.locker.group.Context().Done():
 			return 0, ErrClosed
 		case <-ctx.Done():
 			return 0, contextError(ctx)

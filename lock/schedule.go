@@ -112,10 +112,10 @@ func (s *schedule) cut() []*hold {
 // tick renews or ends each hold whose time has come. It runs in the timer's
 // goroutine and does no I/O.
 func (l *Locker) tick() {
-	if !l.crew.begin() {
+	if !l.group.Begin() {
 		return
 	}
-	defer l.crew.work.Done()
+	defer l.group.Done()
 	var renew []*hold
 	for _, h := range l.schedule.due() {
 		switch what, fence := h.needs(); what {

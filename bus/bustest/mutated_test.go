@@ -81,7 +81,7 @@ var mutations = []struct {
 	{"S10/drops are told at once, and then at most once a second", "drops.go",
 		"if s.drops.armed || ", "if "},
 	{"S10/an observer that blocks, publishes or panics holds up nothing", "events.go",
-		"\t\tt.telling = b.crew.do(b.tellAll)\n", "\t\tb.observe(e)\n"},
+		"\t\tt.telling = b.group.Go(b.tellAll)\n", "\t\tb.observe(e)\n"},
 	{"S10/a request that finds the responder's buffer full is refused at once", "sink.go",
 		"\ts.bus.refuse(d, ErrOverloaded)\n", ""},
 	{"S11/a bad name is refused before the driver is asked", "subject.go",

@@ -39,7 +39,7 @@ type Rule func(pkgs []Package) []string
 func layers() map[string][]string {
 	return map[string][]string{
 		"lock/driver":   {},
-		"lock":          {"lock/driver"},
+		"lock":          {"lock/driver", "internal/group"},
 		"lock/locktest": {"lock", "lock/driver", "internal/suite"},
 
 		"lock/guard":            {"lock", "bus"},
@@ -47,7 +47,7 @@ func layers() map[string][]string {
 		"lock/guard/enginetest": {},
 
 		"bus/driver":  {},
-		"bus":         {"bus/driver"},
+		"bus":         {"bus/driver", "internal/group"},
 		"bus/bustest": {"bus", "bus/driver", "internal/suite"},
 
 		"megatest": {"", "boot", "bus", "bus/driver", "lock", "lock/driver", "drivers/memory"},
@@ -83,6 +83,7 @@ func layers() map[string][]string {
 		"internal/admin":    {"lock", "bus", "internal/private"},
 		"internal/arch":     {},
 		"internal/embedded": {},
+		"internal/group":    {},
 		"internal/failure":  {"internal/plain", "config", "internal/mask"},
 		"internal/listen":   {"ctx"},
 		"internal/scaffold": {},
@@ -129,15 +130,16 @@ func Lattice(pkgs []Package) (broken []string) {
 }
 
 // StandardOnly holds the fronts and their boundaries to the standard library,
-// through everything that they are linked with.
+// through everything that they are linked with. The goroutine groups, which the
+// fronts share, are held to it too.
 func StandardOnly(pkgs []Package) (broken []string) {
 	for _, p := range pkgs {
 		front, ours := local(strings.TrimSuffix(p.Path, "/driver"))
-		if !ours || front != "lock" && front != "bus" {
+		if !ours || front != "lock" && front != "bus" && front != "internal/group" {
 			continue
 		}
 		for _, dep := range p.Deps {
-			if !standard(dep) && dep != Module+"/"+front+"/driver" {
+			if !standard(dep) && dep != Module+"/"+front+"/driver" && dep != Module+"/internal/group" {
 				broken = append(broken, fmt.Sprintf("%s is linked with %s; it needs the standard library alone", p.Path, dep))
 			}
 		}
