@@ -48,15 +48,31 @@ func (h *hall) crash(d driver.Driver) error {
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(hub.Clients(h.hub), func(p *Client) bool { return hub.Number(p) == s.number })
-	p := hub.Clients(h.hub)[i]
+	c, err := clientOf(h.hub, n)
+	if err != nil {
+		return err
+	}
 	n.end() // it looks for no other hub
 	s.line.Close()
-	<-p.Done()
+	<-c.Done()
 	if n.presence != nil {
 		return n.presence.file.Leave(0)
 	}
 	return nil
+}
+
+// clientOf returns the client that n is at its hub.
+func clientOf(h *Hub, n *Node) (*Client, error) {
+	s, err := n.session()
+	if err != nil {
+		return nil, err
+	}
+	all := hub.Clients(h)
+	i := slices.IndexFunc(all, func(c *Client) bool { return hub.Number(c) == s.number })
+	if i < 0 {
+		return nil, errors.New("the hub does not know this process any more")
+	}
+	return all[i], nil
 }
 
 func (h *hall) interests() (int, error) { return hub.Subscriptions(h.hub), nil }
@@ -64,7 +80,10 @@ func (h *hall) interests() (int, error) { return hub.Subscriptions(h.hub), nil }
 func (h *hall) close() error { return h.hub.Close(context.Background()) }
 
 // pairs is a hall whose processes have inherited their connections.
-type pairs struct{ hall }
+type pairs struct {
+	hall
+	relays *relays
+}
 
 func (h *pairs) begin() error {
 	if h.hub != nil {
@@ -87,17 +106,26 @@ func (h *pairs) open() (driver.Driver, error) {
 		return nil, err
 	}
 	h.hub.Join(here, "process")
+	if conn, err = h.relays.through(conn); err != nil {
+		return nil, err
+	}
 	return dialBus(Config{Conn: conn})
 }
 
 // TestBusConformance is the transport of workers: they have one hub, and end
 // with it.
 func TestBusConformance(t *testing.T) {
-	h := &pairs{}
+	h := &pairs{relays: newRelays()}
 	harness := bustest.Harness{
-		Begin:  h.begin,
-		Open:   h.open,
-		Faults: bustest.Faults{Crash: h.crash, Interests: h.interests},
+		Begin: h.begin,
+		Open:  h.open,
+		Faults: bustest.Faults{
+			Crash: h.crash, Interests: h.interests,
+			Slow:     h.relays.slow,
+			Pause:    func() error { return h.relays.setPaused(true) },
+			Continue: func() error { return h.relays.setPaused(false) },
+		},
+		Background: []string{"github.com/megaframework/mega/drivers/cluster.(*relays).pass"},
 	}
 	bustest.Run(t, harness)
 	bustest.RunFlawed(t, harness)
@@ -146,6 +174,16 @@ func (h *seat) drop() error {
 	return nil
 }
 
+// cut ends the connection of one process, which may connect again at once.
+func (h *seat) cut(d driver.Driver) error {
+	c, err := clientOf(h.hub.Hub, d.(busOf).node)
+	if err == nil {
+		hub.Line(c).End(errors.New("cut"))
+		<-c.Done()
+	}
+	return err
+}
+
 func (h *seat) crash(d driver.Driver) error { return (&hall{h.hub.Hub}).crash(d) }
 
 func (h *seat) interests() (int, error) { return hub.Subscriptions(h.hub.Hub), nil }
@@ -159,7 +197,7 @@ func (h *seat) harness() bustest.Harness {
 		Background: []string{"github.com/megaframework/mega/drivers/cluster.(*post).accept"},
 		Faults: bustest.Faults{
 			Crash: h.crash, Interests: h.interests,
-			Drop: h.drop, Up: h.up,
+			Drop: h.drop, Cut: h.cut, Up: h.up,
 			Down:  func() error { return h.kill() }, // of the post of the case
 			Leave: func() error { return h.leave() },
 		},

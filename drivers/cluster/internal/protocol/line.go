@@ -17,6 +17,11 @@ import (
 // much as the connection takes at once. A goroutine of the line writes the
 // rest, so that neither Queue nor Flush ever waits for the other side.
 //
+// The outbound queue of drivers/nats shares nothing with it but the purpose: there
+// nats.go owns the socket and takes whole messages, which stay in the queue until
+// the window has room, and one goroutine writes. Here the bytes of a frame are
+// final, and the caller writes them, which saves a switch of goroutines.
+//
 // Its methods may be called concurrently, except Read, which one goroutine
 // calls.
 type Line struct {
