@@ -143,20 +143,26 @@ func (h *hubLocks) ask(c *Client, d *protocol.Decoder) error {
 		h.reportAsked(c, &r, g, wait, err)
 		return nil
 	}
+	h.answer(c, number, &g, wait, err)
+	return nil
+}
+
+// answer answers a question for a grant. It sends nothing if g cannot be
+// recorded: the hub ends then, and the next one has the claim.
+func (h *hubLocks) answer(c *Client, number uint64, g *driver.Grant, wait bool, err error) {
 	f := protocol.Begin(protocol.LockAnswer).Uint(number)
 	switch {
 	case err != nil:
 		protocol.AddError(f, err)
 	case wait:
 		f.Byte(protocol.VerdictQueued)
-	case h.recorded(&g):
-		protocol.AddGrant(f.Byte(protocol.VerdictDone), &g, h.clock)
+	case h.recorded(g): // L2: before the client can use its fence
+		protocol.AddGrant(f.Byte(protocol.VerdictDone), g, h.clock)
 	default:
 		f.Free()
-		return nil
+		return
 	}
 	c.send(f)
-	return nil
 }
 
 func (h *hubLocks) reportAsked(c *Client, r *driver.Request, g driver.Grant, wait bool, err error) {
@@ -175,17 +181,7 @@ func (h *hubLocks) leaveQueue(c *Client, d *protocol.Decoder) error {
 		return err
 	}
 	g, err := h.table.Leave(key, token)
-	f := protocol.Begin(protocol.LockAnswer).Uint(number)
-	switch {
-	case err != nil:
-		protocol.AddError(f, err)
-	case h.recorded(&g):
-		protocol.AddGrant(f.Byte(protocol.VerdictDone), &g, h.clock)
-	default:
-		f.Free()
-		return nil
-	}
-	c.send(f)
+	h.answer(c, number, &g, false, err)
 	return nil
 }
 
