@@ -45,7 +45,7 @@ func (b *booting) dependOnMessages(messages *bus.Bus) {
 			return errors.Join(connected(messages), b.backends.PingHub(ctx))
 		}
 		return connected(messages)
-	}}, b.config.Bus.Require != "")
+	}}, b.plan.Config.Bus.Require != "")
 }
 
 // connected returns an error if the bus is not connected to its backend.

@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/systemd"
 	"github.com/megaframework/mega/internal/workers"
 )
@@ -76,17 +77,19 @@ type Running struct {
 // has started, or if a part of it fails to start, Start stops the parts that
 // have started. After Start returns, the end of ctx has no effect.
 func Start(ctx context.Context, p Process, options ...Option) (*Running, error) {
-	program, err := p.program(options)
-	if err != nil {
-		return nil, err
-	}
-	b := newBooting(ctx, p, program)
-	if err := b.start(); err != nil {
+	return start(ctx, p, time.Now(), func(in workers.Inputs) (*plan.Plan, error) { return p.plan(options, in) })
+}
+
+// start boots the program of a plan. A worker can compute its plan only after
+// it has joined its supervisor, which keeps the files of the configuration.
+func start(ctx context.Context, p Process, began time.Time, planned func(workers.Inputs) (*plan.Plan, error)) (*Running, error) {
+	b := newBooting(ctx, p, began)
+	if err := b.start(planned); err != nil {
 		return nil, b.gaveUp(err, b.unwind())
 	}
 	b.report.Took = time.Since(b.began)
 	if !b.supervised() { // for workers, the supervisor writes the report
-		p.report(&b.report, b.config, b.log)
+		p.report(&b.report, b.plan.Config, b.log)
 	}
 	b.publish()
 	b.reportReady()
@@ -147,7 +150,7 @@ func (r *Running) until(ctx context.Context, hangups <-chan os.Signal) error {
 			}
 			return err
 		case <-hangups:
-			if r.b.config.Env == "dev" {
+			if r.b.plan.Config.Env == "dev" {
 				r.b.log.Info("terminal closed")
 				return nil
 			}
@@ -169,10 +172,25 @@ func (r *Running) Stop() error { return r.stop() }
 // the supervisor, and each worker calls Main in turn.
 func Main(ctx context.Context, p Process, options ...Option) int {
 	defer workers.Reap(slog.New(slog.NewTextHandler(p.Stderr, nil)))()
-	if program, c, files := p.supervises(options); c != nil {
-		return p.supervise(ctx, program, c, files)
+	if p.isWorker() || p.Offline != nil {
+		running, err := Start(ctx, p, options...)
+		return p.serve(ctx, running, err)
 	}
-	running, err := Start(ctx, p, options...)
+	began := time.Now()
+	made, err := p.plan(options, workers.Inputs{})
+	switch {
+	case err != nil:
+		return p.notStarted(p.told(err))
+	case made.Config.Cluster.Workers > 1:
+		return p.supervise(ctx, made)
+	}
+	running, err := start(ctx, p, began, func(workers.Inputs) (*plan.Plan, error) { return made, nil })
+	return p.serve(ctx, running, err)
+}
+
+// serve serves until ctx ends, stops, and returns the exit status. err is the
+// error of a start without success.
+func (p Process) serve(ctx context.Context, running *Running, err error) int {
 	if err != nil {
 		return p.notStarted(err)
 	}
@@ -274,20 +292,6 @@ func envOf(exe string) string {
 		return "dev"
 	}
 	return "production"
-}
-
-// LoadConfig returns the configuration of the program that options describe. It
-// has no other effect.
-func LoadConfig(p Process, options ...Option) (*config.Config, error) {
-	program, err := p.program(options)
-	if err != nil {
-		return nil, err
-	}
-	c, err := config.Load(p.source(program))
-	if err != nil {
-		return nil, failureOf(err)
-	}
-	return c, nil
 }
 
 // openLog creates the loggers. They are available from the first stage on.

@@ -58,7 +58,7 @@ func (a *building) newHost(info megactx.AppInfo, log *slog.Logger, l *lock.Locke
 	host.Served = a.served
 	a.metrics.App(a.name, host.InFlight)
 	a.hosts = append(a.hosts, host)
-	return host, host.SetLimits(limitsOf(a.config.Apps[a.name]))
+	return host, host.SetLimits(limitsOf(a.plan.Config.Apps[a.name]))
 }
 
 func limitsOf(app config.App) megactx.Limits {
@@ -93,7 +93,7 @@ func (a *building) finish(host *megactx.Host) error {
 			return err
 		}
 	}
-	app := a.config.Apps[a.name]
+	app := a.plan.Config.Apps[a.name]
 	a.apps = append(a.apps, listen.App{
 		Name: a.name, Addr: string(app.Addr), Host: app.Host, Prefix: app.Prefix,
 		Routes: router.Routes(), Context: host, Handler: router.Handler(),

@@ -8,18 +8,17 @@ import (
 
 	"github.com/megaframework/mega/bus"
 	busdriver "github.com/megaframework/mega/bus/driver"
-	"github.com/megaframework/mega/config"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/metrics"
-	"github.com/megaframework/mega/internal/selection"
+	"github.com/megaframework/mega/internal/plan"
 )
 
-func (b *booting) openBus(c *config.Config, d selection.Decisions, log *slog.Logger) (busdriver.Driver, error) {
+func (b *booting) openBus(made *plan.Plan, log *slog.Logger) (busdriver.Driver, error) {
 	if o := b.process.Offline; o != nil && o.Bus != nil {
 		return o.Bus, nil
 	}
 	defer b.report.Record("bus", time.Now())
-	return b.backends.OpenBus(b.ctx, c, d.Bus, b.process.name(), log)
+	return b.backends.OpenBus(b.ctx, made.Config, made.Bus, b.process.name(), log)
 }
 
 func (b *booting) newBus(d busdriver.Driver, log *slog.Logger) (*bus.Bus, error) {

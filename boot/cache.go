@@ -59,7 +59,7 @@ func (c *caches) choose(cfg *config.Config) (string, error) {
 
 // takers returns the functions that take a client, as facts of a Failure.
 func (c *caches) takers() (facts []Fact) {
-	for _, f := range c.program.Takers(plan.ClientType()) {
+	for _, f := range c.plan.Program.Takers(plan.ClientType()) {
 		facts = append(facts, Fact{Name: "taken by", Value: f.Declared()}, Fact{Name: "at", Value: f.Site})
 	}
 	return facts

@@ -103,14 +103,14 @@ func TestPlaceOfTheSocketIsRehearsed(t *testing.T) {
 		dir + "/" + strings.Repeat("x", 200): "choose a shorter one",
 	} {
 		p, _ := process("MEGA_CLUSTER_SOCKET=" + path)
-		_, err := boot.Rehearse(p, boot.App("main"))
+		_, err := rehearsed(p, boot.App("main"))
 		f := refused(t, err, "cluster.place_refused")
 		if text := f.Error() + strings.Join(f.Actions, ""); !strings.Contains(text, says) || strings.Contains(text, "chmod") {
 			t.Errorf("%s: %q, %q", path, f, f.Actions)
 		}
 	}
 	p, _ := process("MEGA_CLUSTER_SOCKET=" + filepath.Join(dir, "new", "s"))
-	if _, err := boot.Rehearse(p, boot.App("main")); err != nil {
+	if _, err := rehearsed(p, boot.App("main")); err != nil {
 		t.Errorf("a folder that would be made: %v", err)
 	}
 	if left, err := os.ReadDir(dir); len(left) > 0 || err != nil {

@@ -14,7 +14,7 @@ import (
 
 // decide selects the drivers of a process. The returned decisions are complete
 // even if decide returns an error.
-func (p Process) decide(program *plan.Program, c *config.Config) (d selection.Decisions, err error) {
+func (p Process) decide(program *plan.Program, c *config.Config) (d plan.Decisions, err error) {
 	s := selection.Surroundings{Worker: p.isWorker(), LeftOut: program.LeftOut(), Requirements: program.Requirements()}
 	if p.Offline == nil {
 		return selection.Decide(c, s)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/plan"
 )
 
 // Finding is the result of checking one thing that a program needs.
@@ -33,12 +34,13 @@ const (
 // configuration and the resulting decisions, its addresses, its servers and the
 // machine. If locks are kept in Redis, Examine opens the driver, which tries
 // its scripts on a key of its own. Examine takes a few seconds if a server does
-// not answer. It always returns all findings, in a fixed order.
-func Examine(ctx context.Context, p Process, options ...Option) []Finding {
-	b, err := rehearse(p, options)
-	if b == nil {
+// not answer. It always returns all findings, in a fixed order. err is the error
+// of a plan that could not be computed.
+func Examine(ctx context.Context, p Process, made *plan.Plan, err error) []Finding {
+	if err != nil {
 		return masked(nil, append(refusals(failureOf(err)), examined(ctx, p.machine())...))
 	}
+	b, err := rehearse(p, made)
 	findings := []Finding{configured(b.report), decided(b.report.Lock), decided(b.report.Bus)}
 	looks := append(b.places(), p.machine()...)
 	if err != nil {
@@ -142,9 +144,9 @@ func decided(d Decision) Finding {
 
 // places returns the checks of the addresses and servers of a configuration.
 func (b *booting) places() (looks []look) {
-	c := b.config
+	c := b.plan.Config
 	listened := map[config.Addr]bool{}
-	for _, a := range b.program.Runs {
+	for _, a := range b.plan.Program.Runs {
 		if addr := c.Apps[a.Name].Addr; !listened[addr] {
 			listened[addr] = true
 			looks = append(looks, look{"address of " + a.Name, addressed(c, "apps."+a.Name+".addr", string(addr))})

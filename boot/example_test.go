@@ -42,9 +42,9 @@ func ExampleStart() {
 	// <nil>
 }
 
-// Rehearse makes the decisions of a start, and opens nothing.
-func ExampleRehearse() {
-	report, err := boot.Rehearse(boot.Process{
+// Plan makes the decisions of a start, and opens nothing.
+func ExamplePlan() {
+	plan, err := boot.Plan(boot.Process{
 		Name:    "shop",
 		Stderr:  io.Discard,
 		Environ: []string{"MEGA_CACHE_MAIN_URL=redis://cache.example.org:6379"},
@@ -53,8 +53,8 @@ func ExampleRehearse() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println("locks:", report.Lock.Chosen, report.Lock.Scope)
-	fmt.Println("messages:", report.Bus.Chosen, report.Bus.Scope)
+	fmt.Println("locks:", plan.Lock.Chosen, plan.Lock.Scope)
+	fmt.Println("messages:", plan.Bus.Chosen, plan.Bus.Scope)
 	// Output:
 	// locks: redis fleet
 	// messages: memory process

@@ -3,7 +3,6 @@ package boot
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"go.uber.org/dig"
 
@@ -55,7 +54,7 @@ func configFailure(problems config.Problems) *Failure {
 // includes the error's path through the injector.
 func (p Process) told(err error) *Failure {
 	f := failureOf(err)
-	if !slices.Contains(p.Trace, traceFx) {
+	if !p.traces() {
 		return f
 	}
 	traced := *f

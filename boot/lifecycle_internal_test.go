@@ -96,7 +96,7 @@ func TestWhatPanicsAtTheEndDoesNotKeepTheRestFromEnding(t *testing.T) {
 func TestConstructorThatDoesNotReturnIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leave := make(chan struct{})
-		b := &booting{ctx: t.Context(), config: &config.Config{Boot: config.Boot{WaitFor: time.Minute}}}
+		b := &booting{ctx: t.Context(), plan: &plan.Plan{Config: &config.Config{Boot: config.Boot{WaitFor: time.Minute}}}}
 		program, err := plan.NewProgram([]Option{Provide(func() *int { <-leave; return nil }), App("main")}, nil)
 		if err != nil {
 			t.Fatal(err)

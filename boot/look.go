@@ -172,7 +172,7 @@ func natsVersion(ctx context.Context, server string) (string, error) {
 // close it again.
 func (b *booting) drivers() (looks []look) {
 	quiet := slog.New(slog.DiscardHandler)
-	c := *b.config
+	c := *b.plan.Config
 	c.Boot.WaitFor = 0
 	if b.report.Lock.Chosen == "redis" {
 		looks = append(looks, look{"locks in redis", func(ctx context.Context) Finding {

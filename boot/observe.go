@@ -11,7 +11,7 @@ import (
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/metrics"
-	"github.com/megaframework/mega/internal/selection"
+	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -57,7 +57,7 @@ func (b *booting) served(r megactx.Request) {
 
 // degraded registers locks and messages whose scope is this process with the
 // probes.
-func (b *booting) degraded(d selection.Decisions) {
+func (b *booting) degraded(d plan.Decisions) {
 	for _, x := range []struct {
 		what   string
 		chosen Decision

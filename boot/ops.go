@@ -16,7 +16,7 @@ import (
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/listen"
 	"github.com/megaframework/mega/internal/metrics"
-	"github.com/megaframework/mega/internal/selection"
+	"github.com/megaframework/mega/internal/plan"
 )
 
 // lookout serves the probes, the metrics and the views of the process, at the
@@ -33,16 +33,16 @@ type lookout struct {
 
 // openOps starts the ops listener, so that the boot can be observed, too. If
 // another process has the default address, it uses a free port.
-func (b *booting) openOps(c *config.Config, d selection.Decisions, log *slog.Logger) error {
+func (b *booting) openOps(made *plan.Plan, log *slog.Logger) error {
 	if b.process.Offline != nil {
 		return nil
 	}
-	b.degraded(d)
+	b.degraded(made.Decisions)
 	b.life.endWith(watching, hook{name: "checks", budget: lastWord, run: b.probes.drain})
 	if b.supervised() { // the supervisor has the listener, and calls this process
 		return nil
 	}
-	server, err := newOps(c, b.lookout.handler(), log)
+	server, err := newOps(made.Config, b.lookout.handler(), log)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/mask"
+	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/selection"
 )
 
@@ -50,7 +51,7 @@ func placing(d Decision) []string {
 }
 
 // pins records the selected drivers and their addresses.
-func pins(d selection.Decisions, c *config.Config) pinned {
+func pins(d plan.Decisions, c *config.Config) pinned {
 	return pinned{pinOf(d.Lock, c), pinOf(d.Bus, c)}
 }
 
@@ -105,7 +106,7 @@ func (p pin) differs(d Decision, c *config.Config) string {
 
 // stays returns an error if a worker would keep its locks, or receive its
 // messages, elsewhere than the other workers of its supervisor.
-func (b *booting) stays(c *config.Config, d selection.Decisions) error {
+func (b *booting) stays(d plan.Decisions, c *config.Config) error {
 	if b.line == nil {
 		return nil
 	}

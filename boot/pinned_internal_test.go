@@ -4,11 +4,12 @@ import (
 	"testing"
 
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/selection"
 )
 
 // pinnedBy is what is decided from these keys.
-func pinnedBy(t *testing.T, worker bool, environ ...string) (*config.Config, selection.Decisions) {
+func pinnedBy(t *testing.T, worker bool, environ ...string) (*config.Config, plan.Decisions) {
 	t.Helper()
 	c, err := config.Load(config.Source{Environ: environ, Env: "production", Name: "shop", Apps: []string{"main"}})
 	if err != nil {
@@ -22,7 +23,7 @@ func pinnedBy(t *testing.T, worker bool, environ ...string) (*config.Config, sel
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c, selection.Decisions{Lock: lock, Bus: bus}
+	return c, plan.Decisions{Lock: lock, Bus: bus}
 }
 
 func TestWorkerIsHeldToWhereLocksAndMessagesWere(t *testing.T) {

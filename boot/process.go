@@ -2,7 +2,6 @@ package boot
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
 	"slices"
@@ -12,8 +11,6 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
-	"github.com/megaframework/mega/config"
-	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/systemd"
 	"github.com/megaframework/mega/internal/workers"
 )
@@ -36,28 +33,6 @@ type muted struct{}
 
 func (muted) Printf(context.Context, string, ...any) {}
 
-// program returns the program that options describe, as far as this process
-// runs it.
-func (p Process) program(options []Option) (*plan.Program, error) {
-	for _, topic := range p.Trace {
-		if topic != traceFx {
-			return nil, &Failure{
-				Code: "boot.unknown_trace", Exit: ExitUsage, Text: fmt.Sprintf("There is nothing called %q to trace.", topic),
-				Actions: []string{"trace the injector: " + traceFx},
-			}
-		}
-	}
-	return plan.NewProgram(options, p.Only)
-}
-
-// source returns the source of the configuration.
-func (p Process) source(program *plan.Program) config.Source {
-	return config.Source{
-		Environ: p.Environ, Env: env(), Name: p.name(), Dir: p.Dir, File: p.Config, Set: p.Set,
-		Apps: program.Names(), Only: p.Only, Sections: program.Sections(), Layers: program.Layers(),
-	}
-}
-
 // traceFx is the name in Process.Trace that makes the injector log each of its
 // steps.
 const traceFx = "fx"
@@ -66,7 +41,7 @@ const traceFx = "fx"
 // traceFx. The injector runs before there is a configuration, and so has a
 // separate plain log.
 func (p Process) injectorLog() fx.Option {
-	if !slices.Contains(p.Trace, traceFx) {
+	if !p.traces() {
 		return fx.NopLogger
 	}
 	return fx.WithLogger(func() fxevent.Logger {

@@ -67,7 +67,7 @@ func (b *booting) construct(f plan.Function, in []reflect.Value) (values []refle
 	if err := b.ctx.Err(); err != nil {
 		return nil, err
 	}
-	budget := b.config.Boot.WaitFor + hookBudget
+	budget := b.plan.Config.Boot.WaitFor + hookBudget
 	ctx, cancel := context.WithTimeout(b.ctx, budget)
 	defer cancel()
 	err = await(ctx, func(context.Context) (err error) {

@@ -21,12 +21,26 @@ import (
 
 func rehearse(t *testing.T, p boot.Process, options ...boot.Option) (boot.Report, *boot.Failure) {
 	t.Helper()
-	r, err := boot.Rehearse(p, options...)
+	r, err := rehearsed(p, options...)
 	var f *boot.Failure
 	if err != nil && !errors.As(err, &f) {
 		t.Fatalf("%T is no Failure: %v", err, err)
 	}
 	return r, f
+}
+
+func rehearsed(p boot.Process, options ...boot.Option) (boot.Report, error) {
+	made, err := boot.Plan(p, options...)
+	if err != nil {
+		return boot.Report{}, err
+	}
+	return boot.Rehearse(p, made)
+}
+
+func examined(t *testing.T, p boot.Process, options ...boot.Option) []boot.Finding {
+	t.Helper()
+	made, err := boot.Plan(p, options...)
+	return boot.Examine(t.Context(), p, made, err)
 }
 
 // silent is an address where somebody listens and counts who comes.
@@ -133,7 +147,7 @@ func TestExaminationFindsAllIsWell(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{Persistence: redistest.AOF})
 	p, _ := process("MEGA_CACHE_MAIN_URL="+server.URL(), "XDG_RUNTIME_DIR="+t.TempDir(), "MEGA_BUS_DRIVER=memory")
-	all := boot.Examine(t.Context(), p, boot.App("main", boot.Routes(hello)))
+	all := examined(t, p, boot.App("main", boot.Routes(hello)))
 	var names []string
 	for _, f := range all {
 		names = append(names, f.Name)
@@ -163,7 +177,7 @@ func TestExaminationFindsEverythingThatIsWrongAtOnce(t *testing.T) {
 	taken, _ := silent(t)
 	p, _ := process("MEGA_CACHE_MAIN_URL="+forgetful.URL(), "MEGA_CACHE_OTHER_URL="+gone.URL(), "MEGA_LOCK_CACHE=main",
 		"MEGA_APPS_MAIN_ADDR="+taken, "XDG_RUNTIME_DIR="+filepath.Join(t.TempDir(), "gone"), "TMPDIR="+filepath.Join(t.TempDir(), "gone"))
-	all := boot.Examine(t.Context(), p, boot.App("main", boot.Routes(hello)))
+	all := examined(t, p, boot.App("main", boot.Routes(hello)))
 	for _, x := range []struct {
 		name    string
 		verdict boot.Verdict
@@ -185,7 +199,7 @@ func TestExaminationFindsEverythingThatIsWrongAtOnce(t *testing.T) {
 func TestExaminationOfAConfigurationThatIsWrongTellsEachMistake(t *testing.T) {
 	t.Parallel()
 	p, _ := process("MEGA_LOCK_TTL=5", "MEGA_LOK_WAIT=1s")
-	all := boot.Examine(t.Context(), p, boot.App("main"))
+	all := examined(t, p, boot.App("main"))
 	var wrong []string
 	for _, f := range all {
 		if f.Name == "configuration" && f.Verdict == boot.Fail {
@@ -197,11 +211,11 @@ func TestExaminationOfAConfigurationThatIsWrongTellsEachMistake(t *testing.T) {
 	}
 	found(t, all, "open files") // the machine is looked at all the same
 	p, _ = process("MEGA_LOCK_DRIVER=redis")
-	all = boot.Examine(t.Context(), p, boot.App("main"))
+	all = examined(t, p, boot.App("main"))
 	if f := found(t, all, "lock"); f.Verdict != boot.Fail || !strings.Contains(f.Action, "MEGA_CACHE_MAIN_URL") {
 		t.Errorf("got %+v", f)
 	}
-	if f := found(t, boot.Examine(t.Context(), p), "program"); f.Verdict != boot.Fail || !strings.Contains(f.Text, "no app") {
+	if f := found(t, examined(t, p), "program"); f.Verdict != boot.Fail || !strings.Contains(f.Text, "no app") {
 		t.Errorf("got %+v", f)
 	}
 }
@@ -213,7 +227,7 @@ func TestExaminationDoesNotWaitForLong(t *testing.T) {
 	queue, _ := silent(t)
 	p, _ := process("MEGA_CACHE_MAIN_URL=redis://"+redis, "MEGA_LOCK_DRIVER=memory", "MEGA_NATS_URL=nats://"+queue, "MEGA_BUS_DRIVER=memory")
 	began := time.Now()
-	all := boot.Examine(t.Context(), p, boot.App("main"))
+	all := examined(t, p, boot.App("main"))
 	if took := time.Since(began); took > 20*time.Second {
 		t.Errorf("it took %v", took)
 	}

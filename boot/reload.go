@@ -83,13 +83,13 @@ func newReloaded(changes []config.Change, err error) *Reloaded {
 }
 
 func (b *booting) readAgain(files *config.Files) ([]config.Change, error) {
-	s := b.process.source(b.program)
+	s := b.process.source(b.plan.Program)
 	s.Files = files
 	next, changes, err := config.Reload(b.inForce.Load(), s)
 	if err != nil {
 		return nil, err
 	}
-	b.veil.add(next, b.program.Sections()) // before a log message can contain its secrets
+	b.veil.add(next, b.plan.Program.Sections()) // before a log message can contain its secrets
 	b.logs.apply(next)
 	for _, h := range b.hosts {
 		if app, ok := next.Apps[h.App.Name]; ok {

@@ -23,20 +23,13 @@ func (b *booting) routes() []Route {
 	return all
 }
 
-// ListRoutes returns the routes of the program that options describe, without
+// ListRoutes returns the routes of the program of a plan, without
 // opening anything. It calls the functions of Routes with zero values for
 // parameters that need a constructor. That is enough for a method value, as in
 // r.Get("/", h.Home) with a nil h. If a function needs more, the error names
 // it; the running program has the complete list.
-func ListRoutes(p Process, options ...Option) ([]Route, error) {
-	program, err := p.program(options)
-	if err != nil {
-		return nil, err
-	}
-	c, err := config.Load(p.source(program))
-	if err != nil {
-		return nil, failureOf(err)
-	}
+func ListRoutes(of *plan.Plan) ([]Route, error) {
+	program, c := of.Program, of.Config
 	all := []Route{}
 	for _, a := range program.Runs {
 		routes, err := routesOf(program, a, c)

@@ -33,44 +33,53 @@ func TestRoutesAreListedWithoutStarting(t *testing.T) {
 		boot.App("admin"),
 	}
 	p, _ := process("MEGA_SHELF_OPEN=true", "MEGA_APPS_ADMIN_PREFIX=/admin", "MEGA_APPS_ADMIN_HOST=x.example", "MEGA_APPS_ADMIN_ADDR=127.0.0.1:0")
-	listed, err := boot.ListRoutes(p, options...)
+	all, err := listed(p, options...)
 	if err != nil || made {
 		t.Fatalf("%v, and something was made: %v", err, made)
 	}
 	var got []string
-	for _, r := range listed {
+	for _, r := range all {
 		got = append(got, strings.Join([]string{r.App, r.Host, r.Method, r.Pattern}, " "))
 	}
 	want := []string{"main  GET /about", "main  GET /", "main  DELETE /shelf/{id}", "admin x.example GET /admin/about"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
-	if !strings.Contains(listed[1].Handler, "(*pages).home") {
-		t.Errorf("the handler is called %q", listed[1].Handler)
+	if !strings.Contains(all[1].Handler, "(*pages).home") {
+		t.Errorf("the handler is called %q", all[1].Handler)
 	}
-	if running := start(t, p, options...).Routes(); !slices.Equal(running, listed) {
+	if running := start(t, p, options...).Routes(); !slices.Equal(running, all) {
 		t.Errorf("running, they are %v", running)
 	}
 	p.Only = []string{"admin"}
-	if listed, err = boot.ListRoutes(p, options...); err != nil || len(listed) != 1 {
-		t.Errorf("of one app: %v, %v", listed, err)
+	if all, err = listed(p, options...); err != nil || len(all) != 1 {
+		t.Errorf("of one app: %v, %v", all, err)
 	}
+}
+
+// listed returns the routes of a program that is not started.
+func listed(p boot.Process, options ...boot.Option) ([]boot.Route, error) {
+	made, err := boot.Plan(p, options...)
+	if err != nil {
+		return nil, err
+	}
+	return boot.ListRoutes(made)
 }
 
 func TestRoutesThatNeedAValueAreNamed(t *testing.T) {
 	p, _ := process()
-	_, err := boot.ListRoutes(p, boot.App("main",
+	_, err := listed(p, boot.App("main",
 		boot.Provide(func() *pages { return &pages{} }),
 		boot.Routes(func(r megactx.Router, p *pages) { r.Get("/"+p.name, p.home) })))
 	f, ok := errors.AsType[*boot.Failure](err)
 	if !ok || f.Code != "boot.routes_unknown" || !strings.Contains(f.Facts[0].Value, "routes_test.go") || !strings.Contains(f.Actions[0], "/ops/routes") {
 		t.Errorf("got %+v", err)
 	}
-	_, err = boot.ListRoutes(p, boot.App("main", boot.Routes(func(r megactx.Router) { r.Get("no slash", nil) })))
+	_, err = listed(p, boot.App("main", boot.Routes(func(r megactx.Router) { r.Get("no slash", nil) })))
 	if f, ok := errors.AsType[*boot.Failure](err); !ok || f.Code != "boot.routes" {
 		t.Errorf("got %+v", err)
 	}
-	if _, err := boot.ListRoutes(p); err == nil {
+	if _, err := listed(p); err == nil {
 		t.Error("a program without an app has routes")
 	}
 }

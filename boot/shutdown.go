@@ -25,7 +25,7 @@ const longBudget = 24 * time.Hour
 func (b *booting) shutdown() error {
 	began := time.Now()
 	b.probes.end()
-	c := b.config.Shutdown
+	c := b.plan.Config.Shutdown
 	if delay := min(c.Delay, c.Timeout/2); delay > 0 && !b.line.OthersServe() { // half: the rest is for the phases
 		b.log.Info("going away", "after", delay)
 		for _, s := range b.servers {
@@ -40,8 +40,8 @@ func (b *booting) shutdown() error {
 func (b *booting) unwind() error {
 	b.probes.end()
 	budget := unwindBudget
-	if b.config != nil {
-		budget = b.config.Shutdown.Timeout
+	if b.plan != nil {
+		budget = b.plan.Config.Shutdown.Timeout
 	}
 	return b.life.stop(time.Now(), budget)
 }

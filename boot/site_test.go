@@ -176,15 +176,15 @@ func TestConfigurationIsFoundAboveTheFolder(t *testing.T) {
 	}
 	p, _ := process()
 	p.Dir, p.Set = below, []string{"lock.wait=4s"}
-	c, err := boot.LoadConfig(p, boot.App("main"))
+	made, err := boot.Plan(p, boot.App("main"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Lock.TTL != 3*time.Second || c.Lock.Wait != 4*time.Second {
+	if c := made.Config; c.Lock.TTL != 3*time.Second || c.Lock.Wait != 4*time.Second {
 		t.Errorf("got %v and %v", c.Lock.TTL, c.Lock.Wait)
 	}
 	p.Set = []string{"lock.wiat=4s"}
-	if _, err := boot.LoadConfig(p, boot.App("main")); err == nil || !strings.Contains(err.Error(), "wrong") {
+	if _, err := boot.Plan(p, boot.App("main")); err == nil || !strings.Contains(err.Error(), "wrong") {
 		t.Errorf("got %v", err)
 	}
 }

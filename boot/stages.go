@@ -29,11 +29,10 @@ import (
 type booting struct {
 	ctx     context.Context // ends if the program has to stop before it has started
 	process Process
-	program *plan.Program
+	plan    *plan.Plan // nil until it is computed
 	began   time.Time
 	failed  chan error
 
-	config   *config.Config
 	log      *slog.Logger
 	logs     *logs
 	veil     veil // masks secrets in the output of the process
@@ -64,9 +63,9 @@ type booting struct {
 	tasks      []step // Run
 }
 
-func newBooting(ctx context.Context, p Process, program *plan.Program) *booting {
+func newBooting(ctx context.Context, p Process, began time.Time) *booting {
 	b := &booting{
-		ctx: ctx, process: p, program: program, began: time.Now(),
+		ctx: ctx, process: p, began: began,
 		failed: make(chan error, 1), probes: newProbes(),
 	}
 	b.probes.veil = &b.veil
@@ -79,8 +78,23 @@ func newBooting(ctx context.Context, p Process, program *plan.Program) *booting 
 
 // start boots: the injector builds the program and opens its listeners, then
 // everything starts in order. After an error the caller has to call unwind.
-func (b *booting) start() error {
+func (b *booting) start(planned func(workers.Inputs) (*plan.Plan, error)) error {
 	if err := b.join(); err != nil {
+		return err
+	}
+	in, err := b.inputs()
+	if err != nil {
+		return err
+	}
+	made, err := planned(in)
+	if err != nil {
+		return err
+	}
+	b.follow(made)
+	if err := b.process.startable(made); err != nil {
+		return err
+	}
+	if err := b.stays(made.Decisions, made.Config); err != nil {
 		return err
 	}
 	app := fx.New(b.stages())
@@ -94,23 +108,33 @@ func (b *booting) start() error {
 	return b.life.start(b.ctx)
 }
 
-// stages returns the whole boot. The modules run in this order.
+// stages returns the second half of the boot, in which everything is opened.
+// The modules run in this order.
 func (b *booting) stages() fx.Option {
 	stages := []fx.Option{
 		b.process.injectorLog(),
 		fx.RecoverFromPanics(),
 		b.injected(),
-		fx.Module("config", fx.Provide(b.loadConfig, b.openLog, b.registerer)),
-		fx.Module("decide", fx.Provide(b.decide), fx.Invoke(func(selection.Decisions) {})),
-		fx.Module("ops", fx.Invoke(b.openOps)),
-		fx.Module("lock", fx.Provide(b.openLock, b.newLocker), fx.Invoke(func(*lock.Locker) {})),
-		fx.Module("bus", fx.Provide(b.openBus, b.newBus), fx.Invoke(func(*bus.Bus) {})),
+		fx.Module("plan", fx.Supply(b.plan, b.plan.Config)),
+		fx.Module("open",
+			fx.Provide(b.openLog, b.registerer, b.openLock, b.newLocker, b.openBus, b.newBus),
+			fx.Invoke(b.openOps, func(*lock.Locker) {}, func(*bus.Bus) {}), // the probes come first
+		),
 		b.sharedStage(),
 	}
-	for _, a := range b.program.Runs {
+	for _, a := range b.plan.Program.Runs {
 		stages = append(stages, b.appStage(a))
 	}
-	return fx.Options(append(stages, fx.Module("listeners", fx.Invoke(b.listen)))...)
+	return fx.Options(append(stages, fx.Module("listen", fx.Invoke(b.listen)))...)
+}
+
+// follow makes the boot follow a plan. It opens nothing.
+func (b *booting) follow(made *plan.Plan) {
+	b.plan = made
+	b.inForce.Store(made.Config)
+	b.report = made.Report()
+	b.veil.add(made.Config, made.Program.Sections()) // before an error can contain its secrets
+	b.counted(made.Config)
 }
 
 // order sorts the collected steps: hooks of the injector, OnPrimary, OnStart,
@@ -119,25 +143,12 @@ func (b *booting) order() {
 	b.life.steps = slices.Concat(b.injections, b.first, b.hooks, b.listeners, b.tasks, b.serves())
 }
 
-// decide makes every decision before anything is opened.
-func (b *booting) decide(c *config.Config) (d selection.Decisions, err error) {
-	d, err = b.process.decide(b.program, c)
-	if err == nil && c.Cluster.Workers > 1 && !b.report.Rehearsed && !b.process.isWorker() && b.process.Offline == nil {
-		err = supervisorMissing(c, nil)
-	}
-	if err == nil {
-		err = b.stays(c, d)
-	}
-	b.report.Lock, b.report.Bus, b.report.LeftOut = d.Lock, d.Bus, b.program.LeftOut()
-	return d, err
-}
-
-func (b *booting) openLock(c *config.Config, d selection.Decisions, log *slog.Logger) (driver.Driver, error) {
+func (b *booting) openLock(made *plan.Plan, log *slog.Logger) (driver.Driver, error) {
 	if o := b.process.Offline; o != nil {
 		return o.Lock, nil
 	}
 	defer b.report.Record("lock", time.Now())
-	return b.backends.OpenLock(b.ctx, c, d.Lock, log)
+	return b.backends.OpenLock(b.ctx, made.Config, made.Lock, log)
 }
 
 // lockTime is the timeout for the release of leases in use, after all work has
@@ -162,7 +173,7 @@ func (b *booting) newLocker(c *config.Config, d driver.Driver, log *slog.Logger)
 
 // sharedStage returns the options that all apps share.
 func (b *booting) sharedStage() fx.Option {
-	shared := b.program.Shared
+	shared := b.plan.Program.Shared
 	options := append(b.provided("", &shared), b.caches.provide(&shared)...)
 	options = append(options, opaque(&shared)...)
 	if len(shared.Hooks)+len(shared.Messages) > 0 {
@@ -183,7 +194,7 @@ func (b *booting) sharedHost(c *config.Config, log *slog.Logger, l *lock.Locker,
 // appStage returns the module of one app: its private values, its routes and
 // hooks.
 func (b *booting) appStage(a *plan.Part) fx.Option {
-	served := b.program.Served(a)
+	served := b.plan.Program.Served(a)
 	building := &building{booting: b, name: a.Name, part: served}
 	options := []fx.Option{
 		fx.Decorate(func(log *slog.Logger) *slog.Logger { return b.logs.app(a.Name, log) }, labeled(a.Name)),

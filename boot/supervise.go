@@ -25,10 +25,9 @@ import (
 // probes, metrics and the admin socket for all of them.
 type supervisor struct {
 	process   Process
-	program   *plan.Program
+	plan      *plan.Plan
 	began     time.Time
 	watch     watch
-	config    *config.Config
 	pinned    pinned // the selected drivers and their addresses, fixed for the life of the program
 	logs      *logs
 	veil      veil // masks the secrets of the configuration
@@ -41,36 +40,14 @@ type supervisor struct {
 	report Report     // the boot report
 }
 
-// supervises returns the program and the configuration of a process that has to
-// run workers, and the files that the configuration was loaded from. It returns
-// nil for a process that serves by itself, and for a process that cannot start:
-// Start then reports the cause.
-func (p Process) supervises(options []Option) (*plan.Program, *config.Config, *config.Files) {
-	if p.isWorker() || p.Offline != nil {
-		return nil, nil, nil
-	}
-	program, err := p.program(options)
-	if err != nil {
-		return nil, nil, nil
-	}
-	s := p.source(program)
-	s.Files = new(config.Files)
-	c, err := config.Load(s)
-	if err != nil || c.Cluster.Workers < 2 {
-		return nil, nil, nil
-	}
-	s.Files.Keep()
-	return program, c, s.Files
-}
-
 // supervise runs the workers until ctx ends, and returns the exit status.
-func (p Process) supervise(ctx context.Context, program *plan.Program, c *config.Config, files *config.Files) int {
-	s := &supervisor{process: p, program: program, began: time.Now(), config: c, report: plan.NewReport(c)}
-	s.veil.add(c, program.Sections())
-	s.logs = newLogs(p.Stderr, c, 0, &s.veil)
+func (p Process) supervise(ctx context.Context, made *plan.Plan) int {
+	s := &supervisor{process: p, plan: made, began: time.Now(), report: made.Report()}
+	s.veil.add(made.Config, made.Program.Sections())
+	s.logs = newLogs(p.Stderr, made.Config, 0, &s.veil)
 	s.log = s.logs.process()
 	defer s.close()
-	switch err := s.prepare(ctx, files); {
+	switch err := s.prepare(ctx); {
 	case err != nil && ctx.Err() != nil:
 		return ExitOK // stopped before anything had started
 	case err != nil:
@@ -81,20 +58,19 @@ func (p Process) supervise(ctx context.Context, program *plan.Program, c *config
 	return s.run(ctx)
 }
 
-// prepare selects the drivers, and opens the resources that the workers share.
-func (s *supervisor) prepare(ctx context.Context, files *config.Files) (err error) {
-	var d selection.Decisions
-	if d, err = s.process.decide(s.program, s.config); err != nil {
-		return err
+// prepare opens the resources that the workers share.
+func (s *supervisor) prepare(ctx context.Context) error {
+	if s.plan.Refused != nil {
+		return s.plan.Refused
 	}
-	s.pinned = pins(d, s.config)
-	s.report.Lock, s.report.Bus, s.report.LeftOut, s.report.Workers = d.Lock, d.Bus, s.program.LeftOut(), s.config.Cluster.Workers
+	s.pinned = pins(s.plan.Decisions, s.plan.Config)
+	s.report.Workers = s.plan.Config.Cluster.Workers
 	if err := s.openOps(); err != nil {
 		return err
 	}
 	// Before the workers join: if this process becomes the hub, its workers can
 	// restart without another process taking over as hub.
-	if err := s.backends.JoinSocket(ctx, s.config, d, s.log); err != nil {
+	if err := s.backends.JoinSocket(ctx, s.plan.Config, s.plan.Decisions, s.log); err != nil {
 		return err
 	}
 	for _, a := range s.addresses() {
@@ -102,23 +78,23 @@ func (s *supervisor) prepare(ctx context.Context, files *config.Files) (err erro
 			return err
 		}
 	}
-	return s.newWorkers(files)
+	return s.newWorkers()
 }
 
 // newWorkers makes the supervisor of the workers, which are not running yet.
-func (s *supervisor) newWorkers(files *config.Files) error {
+func (s *supervisor) newWorkers() error {
 	path, err := os.Executable()
 	if err != nil {
 		return &Failure{Code: "boot.failed", Exit: ExitInternal, Text: "The executable that workers are started from cannot be found.", Cause: err}
 	}
 	s.workers = workers.New(workers.Config{
-		Workers: s.config.Cluster.Workers,
+		Workers: s.plan.Config.Cluster.Workers,
 		Path:    path, Args: s.process.args(path), Environ: s.process.Environ, Stdout: os.Stdout, Stderr: s.process.Stderr,
 		Listeners: s.listeners,
-		Grace:     workers.Grace(s.config.Shutdown.Timeout), Hang: s.config.Cluster.HangTimeout, Permanent: permanent,
+		Grace:     workers.Grace(s.plan.Config.Shutdown.Timeout), Hang: s.plan.Config.Cluster.HangTimeout, Permanent: permanent,
 		Place: s.pinned, Started: s.started,
-		Settings: s.config, Files: files, Load: s.load,
-		Hangups: s.process.Hangups, EndAtHangup: s.config.Env == "dev", Restarts: s.process.Restarts,
+		Settings: s.plan.Config, Files: s.plan.Files, Load: s.load,
+		Hangups: s.process.Hangups, EndAtHangup: s.plan.Config.Env == "dev", Restarts: s.process.Restarts,
 		Log: s.log,
 	})
 	return nil
@@ -141,8 +117,8 @@ func (p Process) args(path string) []string {
 // same list.
 func (s *supervisor) addresses() []listen.Address {
 	var apps []listen.App
-	for _, a := range s.program.Runs {
-		app := s.config.Apps[a.Name]
+	for _, a := range s.plan.Program.Runs {
+		app := s.plan.Config.Apps[a.Name]
 		apps = append(apps, listen.App{Name: a.Name, Addr: string(app.Addr), Host: app.Host, Prefix: app.Prefix})
 	}
 	return listen.Addresses(apps)
@@ -150,13 +126,13 @@ func (s *supervisor) addresses() []listen.Address {
 
 func (s *supervisor) listen(ctx context.Context, a listen.Address) error {
 	name := a.Apps[0].Name
-	l, err := workers.OpenAddress(ctx, a.Addr, s.config.Boot.WaitFor, s.log)
+	l, err := workers.OpenAddress(ctx, a.Addr, s.plan.Config.Boot.WaitFor, s.log)
 	if err != nil {
-		return listenFailure(s.config, "apps."+name+".addr", a.Addr, err)
+		return listenFailure(s.plan.Config, "apps."+name+".addr", a.Addr, err)
 	}
 	shared, err := workers.Listen(name, l.TCPListener)
 	if err != nil {
-		return supervisorMissing(s.config, err)
+		return supervisorMissing(s.plan.Config, err)
 	}
 	s.listeners = append(s.listeners, shared)
 	return nil
@@ -197,11 +173,11 @@ func (s *supervisor) close() {
 
 // load loads the configuration again, and applies it to this process.
 func (s *supervisor) load(old *config.Config, files *config.Files) (*config.Config, []config.Change, error) {
-	source := s.process.source(s.program)
+	source := s.process.source(s.plan.Program)
 	source.Files = files
 	next, changes, err := config.Reload(old, source)
 	if err == nil {
-		s.veil.add(next, s.program.Sections())
+		s.veil.add(next, s.plan.Program.Sections())
 		s.logs.apply(next)
 	}
 	return next, changes, err
@@ -219,7 +195,7 @@ func (s *supervisor) started(text json.RawMessage) {
 	s.report.Apps, s.report.Primary, s.report.Took = of.Apps, of.Primary, time.Since(s.began)
 	report := s.report
 	s.mu.Unlock()
-	s.process.report(&report, s.config, s.log)
+	s.process.report(&report, s.plan.Config, s.log)
 }
 
 // spentFailure returns the Failure of a program whose supervisor has given up on its
@@ -231,7 +207,7 @@ func (s *supervisor) spentFailure(e *workers.SpentError) *Failure {
 	}
 	f := &Failure{
 		Code: "cluster.worker_died", Exit: ExitInternal, Text: text, Cause: e.Cause,
-		Facts: []Fact{failure.Setting(s.config, "cluster.workers")},
+		Facts: []Fact{failure.Setting(s.plan.Config, "cluster.workers")},
 		Actions: []string{
 			"read why:               it has said so above",
 			"see it fail by itself:  " + strings.Join([]string{s.process.name(), "serve", "--workers", "1"}, " "),

@@ -22,7 +22,7 @@ type watch struct {
 
 // openOps opens the listener of ops.addr.
 func (s *supervisor) openOps() (err error) {
-	if s.watch.ops, err = newOps(s.config, s.lookout(), s.log); err != nil {
+	if s.watch.ops, err = newOps(s.plan.Config, s.lookout(), s.log); err != nil {
 		return err
 	}
 	s.report.Ops = s.watch.ops.URL()
@@ -74,7 +74,7 @@ func (s *supervisor) info() admin.Info {
 	r := s.report
 	s.mu.Unlock()
 	return admin.Info{
-		Name: r.Program, PID: r.PID, Env: r.Env, Apps: s.program.Running(), Since: s.began, Meets: s.config.Cluster.Socket,
+		Name: r.Program, PID: r.PID, Env: r.Env, Apps: s.plan.Program.Running(), Since: s.began, Meets: s.plan.Config.Cluster.Socket,
 		Driver: r.Lock.Chosen, Scope: r.Lock.Scope, Bus: admin.Reach{Driver: r.Bus.Chosen, Scope: r.Bus.Scope},
 	}
 }
@@ -119,7 +119,7 @@ func (s *supervisor) lookout() http.Handler {
 	})
 	mux.Handle("/ops/", ask)
 	mux.HandleFunc("/{$}", func(out http.ResponseWriter, _ *http.Request) { text(out, supervisorPaths) })
-	if s.config.Env == "dev" {
+	if s.plan.Config.Env == "dev" {
 		mux.Handle("/debug/pprof/", ask)
 	}
 	return mux
@@ -133,7 +133,7 @@ func (s *supervisor) gathered() *metrics.Gathered {
 		}
 		return all
 	}
-	return metrics.NewGathered(newBuild(s.config.Name).metrics(), s.counted, sources)
+	return metrics.NewGathered(newBuild(s.plan.Config.Name).metrics(), s.counted, sources)
 }
 
 func (s *supervisor) counted() metrics.Crew {

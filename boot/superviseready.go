@@ -41,7 +41,7 @@ func (s *supervisor) ready(ctx context.Context, verbose bool) readiness {
 	case !s.workers.Ready():
 		return readiness{Status: "starting"}
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.program.LongestCheck()+2*checkGrace)
+	ctx, cancel := context.WithTimeout(ctx, s.plan.Program.LongestCheck()+2*checkGrace)
 	defer cancel()
 	enough := inquiry.ok // one ready worker is enough
 	if verbose {

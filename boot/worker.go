@@ -43,6 +43,18 @@ func (b *booting) join() error {
 	return nil
 }
 
+// inputs returns the files that a supervisor has kept for this process. They
+// are empty without a supervisor.
+func (b *booting) inputs() (in workers.Inputs, err error) {
+	if b.line == nil {
+		return in, nil
+	}
+	if in, err = b.line.Inputs(b.ctx); err != nil {
+		return in, selection.NoSupervisor(err)
+	}
+	return in, nil
+}
+
 // errAlone is the reason for the end of a worker without a supervisor.
 var errAlone = errors.New("the supervisor is gone")
 
@@ -87,7 +99,7 @@ func (b *booting) reportReady() {
 	if b.admin != nil {
 		socket = b.admin.Path()
 	}
-	err := b.line.Ready(b.ctx, *b.told.Load(), socket, workers.Grace(b.config.Shutdown.Timeout))
+	err := b.line.Ready(b.ctx, *b.told.Load(), socket, workers.Grace(b.plan.Config.Shutdown.Timeout))
 	if err != nil && b.ctx.Err() == nil {
 		// The supervisor is gone, and the worker will end. If instead a signal
 		// ends the worker before the supervisor has answered, nothing has
@@ -100,7 +112,7 @@ func (b *booting) reportReady() {
 // supervisor has passed for it.
 func (b *booting) open(a listen.Address) (*listen.Listener, error) {
 	if b.line == nil {
-		return workers.OpenAddress(b.ctx, a.Addr, b.config.Boot.WaitFor, b.log)
+		return workers.OpenAddress(b.ctx, a.Addr, b.plan.Config.Boot.WaitFor, b.log)
 	}
 	l, err := b.line.Listen(a.Apps[0].Name)
 	if err != nil {

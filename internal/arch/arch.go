@@ -69,7 +69,7 @@ func layers() map[string][]string {
 		"ctx/locale": {"internal/embedded"},
 		"boot/...":   {"config", "ctx", "ctx/locale", "lock", "lock/driver", "bus", "bus/driver", "drivers/redis", "boot/...", "internal/admin", "internal/failure", "internal/listen", "internal/mask", "internal/metrics", "internal/plan", "internal/selection", "internal/systemd", "internal/workers"},
 
-		"internal/cli": {"internal/mask", "internal/plain", "internal/spelling", "internal/failure", "boot", "config", "ctx", "bus", "lock", "lock/driver", "internal/admin", "internal/selection"},
+		"internal/cli": {"internal/mask", "internal/plan", "internal/plain", "internal/spelling", "internal/failure", "boot", "config", "ctx", "bus", "lock", "lock/driver", "internal/admin", "internal/selection"},
 		"":             {"internal/cli", "boot", "config", "ctx", "ctx/locale", "lock", "bus"},
 
 		"cmd/mega": {"internal/cli", "internal/scaffold", "boot", "lock", "drivers/redis"},

@@ -23,10 +23,11 @@ func (l *line) bootVerb() *cobra.Command {
 			if !dry {
 				return usage(c, "cli.missing_argument", c.CommandPath()+" needs --dry-run.", "boot and serve: "+l.shell.Name+" serve")
 			}
-			report, err := boot.Rehearse(l.boot(), l.options...)
-			if report.Program == "" { // no configuration either
+			made, err := l.plan()
+			if err != nil {
 				return err
 			}
+			report, err := boot.Rehearse(l.boot(), made)
 			return errors.Join(l.shell.Print(&report, func(w io.Writer) { _ = report.Print(w) }), err)
 		},
 	}
@@ -45,7 +46,8 @@ func (l *line) doctorVerb() *cobra.Command {
 			"With --json: a list of {\"name\", \"verdict\", \"text\", \"action\", \"took\"}; took is in nanoseconds.",
 		Args: arguments(0),
 		RunE: func(c *cobra.Command, _ []string) error {
-			findings := boot.Examine(c.Context(), l.boot(), l.options...)
+			made, err := l.plan()
+			findings := boot.Examine(c.Context(), l.boot(), made, err)
 			if err := l.shell.Print(findings, func(w io.Writer) { printFindings(w, findings) }); err != nil {
 				return err
 			}

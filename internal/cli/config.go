@@ -13,14 +13,24 @@ import (
 	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/plan"
 )
 
 func (l *line) configVerb() *cobra.Command {
 	return group("config", "print, check and explain the configuration", l.printVerb(), l.checkVerb(), l.schemaVerb(), l.explainKeyVerb(), l.reloadVerb())
 }
 
+// plan returns the plan with which the program would boot.
+func (l *line) plan() (*plan.Plan, error) { return boot.Plan(l.boot(), l.options...) }
+
 // load returns the configuration with which the program would boot.
-func (l *line) load() (*config.Config, error) { return boot.LoadConfig(l.boot(), l.options...) }
+func (l *line) load() (*config.Config, error) {
+	made, err := l.plan()
+	if err != nil {
+		return nil, err
+	}
+	return made.Config, nil
+}
 
 // configuration is the document of config print --json.
 type configuration struct {

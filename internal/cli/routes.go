@@ -35,7 +35,11 @@ func (l *line) routesVerb() *cobra.Command {
 // routes returns the routes that the program declares, or else the routes of
 // one of its running processes, which from names.
 func (l *line) routes(ctx context.Context) (routes []boot.Route, from string, err error) {
-	routes, err = boot.ListRoutes(l.boot(), l.options...)
+	made, err := l.plan()
+	if err != nil {
+		return nil, "", err
+	}
+	routes, err = boot.ListRoutes(made)
 	f, failed := errors.AsType[*boot.Failure](err)
 	if !failed || f.Code != "boot.routes_unknown" {
 		return routes, "", err

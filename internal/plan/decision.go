@@ -7,6 +7,9 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
+// Decisions contains the selected lock driver and bus driver.
+type Decisions struct{ Lock, Bus Decision }
+
 // Decision is the choice of a driver for locks or messages, with its reason. It
 // depends only on the configuration and the surroundings of the process: a
 // server that cannot be reached never changes it.

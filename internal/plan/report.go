@@ -79,8 +79,8 @@ type Reloaded struct {
 	Pending []string  `json:"pending,omitempty"` // changed keys that require a restart
 }
 
-// NewReport returns a report with the contents of the configuration.
-func NewReport(c *config.Config) Report {
+// newReport returns a report with the contents of the configuration.
+func newReport(c *config.Config) Report {
 	r := Report{
 		Program: c.Name, Version: version(), Go: runtime.Version(), Env: c.Env, PID: os.Getpid(),
 		Files: files(c), Keys: len(c.Values()),

@@ -60,7 +60,7 @@ func (b *Backends) OpenBus(ctx context.Context, c *config.Config, d plan.Decisio
 }
 
 // JoinSocket connects to the cluster socket if locks or messages need it.
-func (b *Backends) JoinSocket(ctx context.Context, c *config.Config, d Decisions, log *slog.Logger) error {
+func (b *Backends) JoinSocket(ctx context.Context, c *config.Config, d plan.Decisions, log *slog.Logger) error {
 	for _, of := range []plan.Decision{d.Lock, d.Bus} {
 		if of.Chosen == "cluster" && c.Cluster.Socket != "" {
 			_, err := b.join(ctx, c, of, log)
@@ -132,7 +132,7 @@ func built(component, name string) bool {
 func clustered() bool { return runtime.GOOS == "linux" || runtime.GOOS == "darwin" }
 
 // missing returns an error if this build lacks a chosen driver.
-func missing(c *config.Config, d Decisions) error {
+func missing(c *config.Config, d plan.Decisions) error {
 	switch {
 	case !built("lock", d.Lock.Chosen):
 		return lockMissing(c, d.Lock)

@@ -12,9 +12,6 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// Decisions contains the selected lock driver and bus driver.
-type Decisions struct{ Lock, Bus plan.Decision }
-
 // Surroundings contains the inputs of decisions besides the configuration.
 type Surroundings struct {
 	Worker       bool     // the process is one of several that a supervisor runs
@@ -24,10 +21,10 @@ type Surroundings struct {
 
 // Decide selects the drivers of a process, and checks that this build includes
 // them. The returned decisions are complete even if Decide returns an error.
-func Decide(c *config.Config, s Surroundings) (Decisions, error) {
+func Decide(c *config.Config, s Surroundings) (plan.Decisions, error) {
 	locks, lockErr := Lock(c, s)
 	messages, busErr := Bus(c, s)
-	d := Decisions{locks, messages}
+	d := plan.Decisions{Lock: locks, Bus: messages}
 	switch { // only the first error, because its remedy may also fix the second
 	case lockErr != nil:
 		return d, lockErr

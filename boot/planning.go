@@ -1,0 +1,104 @@
+package boot
+
+import (
+	"fmt"
+	"slices"
+
+	"go.uber.org/fx"
+
+	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/workers"
+)
+
+// Plan computes the plan of the program that options describe: it checks the
+// program, loads the configuration and selects the drivers. It opens nothing.
+// Its error is a Failure. A selection that the program cannot start with is not
+// an error here: the plan contains the decision and the Failure.
+func Plan(p Process, options ...Option) (*plan.Plan, error) {
+	made, err := p.plan(options, workers.Inputs{})
+	if err != nil {
+		return nil, p.told(err)
+	}
+	return made, nil
+}
+
+// plan runs the modules of the planning. They are the first half of the boot;
+// stages are the second. An injector takes no options once it runs, and only
+// the plan shows whether this process serves, supervises or explains: so that
+// the halves are two runs of it.
+func (p Process) plan(options []Option, in workers.Inputs) (made *plan.Plan, err error) {
+	app := fx.New(
+		p.injectorLog(),
+		fx.RecoverFromPanics(),
+		fx.Module("config", fx.Provide(
+			func() (*plan.Program, error) { return p.program(options) },
+			func(program *plan.Program) (*config.Config, *config.Files, error) { return p.load(program, in) },
+		)),
+		fx.Module("select", fx.Provide(p.selects)),
+		fx.Populate(&made),
+	)
+	return made, app.Err()
+}
+
+// program returns the program that options describe, as far as this process
+// runs it.
+func (p Process) program(options []Option) (*plan.Program, error) {
+	for _, topic := range p.Trace {
+		if topic != traceFx {
+			return nil, &Failure{
+				Code: "boot.unknown_trace", Exit: ExitUsage, Text: fmt.Sprintf("There is nothing called %q to trace.", topic),
+				Actions: []string{"trace the injector: " + traceFx},
+			}
+		}
+	}
+	return plan.NewProgram(options, p.Only)
+}
+
+// source returns the source of the configuration.
+func (p Process) source(program *plan.Program) config.Source {
+	return config.Source{
+		Environ: p.Environ, Env: env(), Name: p.name(), Dir: p.Dir, File: p.Config, Set: p.Set,
+		Apps: program.Names(), Only: p.Only, Sections: program.Sections(), Layers: program.Layers(),
+	}
+}
+
+// load loads the configuration from the files that a supervisor has kept.
+// Without them it reads the files, and keeps a copy: a supervisor passes it to
+// its workers, so that all of them start by the same version.
+func (p Process) load(program *plan.Program, in workers.Inputs) (*config.Config, *config.Files, error) {
+	s := p.source(program)
+	if s.Files = in.Start; s.Files == nil {
+		s.Files = new(config.Files)
+	}
+	read := s.Files
+	c, err := config.Load(s)
+	read.Keep()
+	if err != nil || in.Live == nil {
+		return c, read, err
+	}
+	s.Files = in.Live // only live keys come from there
+	next, _, err := config.Reload(c, s)
+	return next, read, err
+}
+
+// selects completes the plan with the drivers of the process.
+func (p Process) selects(program *plan.Program, c *config.Config, files *config.Files) *plan.Plan {
+	d, refused := p.decide(program, c)
+	return &plan.Plan{Program: program, Config: c, Files: files, Decisions: d, Refused: refused}
+}
+
+// startable returns an error if the program of a plan cannot start in this
+// process: because of its drivers, or because it needs a supervisor.
+func (p Process) startable(made *plan.Plan) error {
+	if made.Refused != nil {
+		return made.Refused
+	}
+	if made.Config.Cluster.Workers > 1 && !p.isWorker() && p.Offline == nil {
+		return supervisorMissing(made.Config, nil)
+	}
+	return nil
+}
+
+// traces reports whether the injector logs its steps.
+func (p Process) traces() bool { return slices.Contains(p.Trace, traceFx) }
