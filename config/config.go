@@ -41,6 +41,23 @@
 // and one of the types string, bool, number, [time.Duration], list of strings,
 // [Size], [Addr], [URL], [Secret], another encoding.TextUnmarshaler, or a
 // struct of such fields.
+//
+// # How it works
+//
+// [Load] goes from the schema to one Config in five steps:
+//
+//	schema      the keys of Config and of the sections            schema.go, section.go
+//	find        the files of the env, upwards from Source.Dir     find.go, read.go
+//	read        each layer: text to values, with line numbers     yaml.go, toml.go, json.go, dotenv.go,
+//	                                                              environ.go, provider.go, set.go; walk.go
+//	merge       the layers, weakest first, by koanf               layer.go
+//	assemble    default addresses, values to structs, and         address.go, decode.go,
+//	            contradictions between keys                       contradiction.go
+//
+// A step collects its problems and continues, so that Load returns all of them.
+// The rest describes the result: [Config.Explain] (explain.go), [JSONSchema]
+// (jsonschema.go), [Reference] (reference.go), and [Reload] compares a new
+// Config with the running one (reload.go).
 package config
 
 import (

@@ -25,6 +25,24 @@
 // [Error] returns the application's own errors. An answer never names the
 // holder of a lock; the log does. A request whose client disconnected is logged
 // with the status 499.
+//
+// # How it works
+//
+// Package boot fills one [Host] for each app and builds a [Router] on it. The
+// Host's front door gives every request an id, a span, limits and a Ctx, and
+// logs its end:
+//
+//	request ── front door ── router ── wrappers ── Handler      serve.go, router.go, limits.go, trace.go
+//	                                                  │
+//	              answer: JSON, HTML, SSE, or error ──┘         answer.go, views.go, stream.go, problem.go
+//
+// A message takes the same way without the router: [Host.Handle] and
+// [Host.Answer] make the handlers of an app's subscriptions (hop.go). Work that
+// outlives its request is a task of the Host (tasks.go). At the shutdown the Host
+// ends the streams first, then waits for requests and tasks.
+//
+// A Ctx is a standard context with four views: Lock (lock.go), Bus (bus.go), Log
+// and App. [From] finds it on every descendant, and binds it to that descendant.
 package megactx
 
 import (

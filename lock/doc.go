@@ -32,4 +32,36 @@
 //
 // A [Locker] and a [Lease] may be used by any number of goroutines. [New]
 // returns a Locker over a driver, and [Locker.Close] ends it.
+//
+// # How it works
+//
+// A call passes the gate, waits in the queue of its key, and gets a hold. The
+// driver below does one thing per call; everything else is done here, once for
+// all drivers.
+//
+//	call ── gate ── queue ── ticket ── driver          acquire.go, gate.go, queue.go
+//	                  │                   │
+//	                  └──── hold ◄────────┘ grant      hold.go
+//	                         │
+//	                       lease ── context            lease.go, context.go
+//
+// The gate counts waiting calls and leases; Close shuts it and waits until it is
+// empty. The queue of a key has the waiters of this process and at most one
+// ticket, which is the request at the backend. Without Wait or under FIFO a call
+// has a request of its own. In front of a driver of scope Process there is no
+// queue.
+//
+// A hold is one grant in this process. Leases share it one after another: a
+// release hands the hold on to the next waiter without a call to the backend,
+// until the turn of the process is over. The hold knows its deadline, at which
+// its lease ends, whatever call is in flight.
+//
+// The schedule orders all holds by their next renewal or end, with one timer,
+// and renews those that are due in one call (schedule.go, renewal.go). The
+// cleaner retries releases that failed or whose grant is unknown (cleaner.go).
+// The health watches a backend that has stopped answering (health.go).
+//
+// The mutexes are taken in this order: the queues' (one for all keys of a
+// Locker), a hold's, the schedule's. None is held during a call of the driver or
+// of the Observer. The cleaner and the health have their own.
 package lock
