@@ -42,6 +42,21 @@ func (c *counting) Read() (map[string]any, error) {
 	return map[string]any{"apps": map[string]any{"main": map[string]any{"prefix": fmt.Sprintf("/v%d", c.reads)}}}, nil
 }
 
+// watched calls do when a text is written.
+type watched struct {
+	to   *notes
+	text string
+	do   func()
+}
+
+func (w *watched) Write(b []byte) (int, error) {
+	n, err := w.to.Write(b)
+	if strings.Contains(string(b), w.text) {
+		w.do()
+	}
+	return n, err
+}
+
 // opens returns a function that counts how often a file was opened since.
 func opens(t *testing.T, path string) func() int {
 	t.Helper()
@@ -97,11 +112,12 @@ func TestStartLoadsTheConfigurationOnce(t *testing.T) {
 			t.Helper()
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
-			options = append(options, boot.Run("end", func(context.Context) { stop() }))
+			said := p.Stderr.(*notes)
+			p.Stderr = &watched{said, "ready in", stop} // the report is the last part of a start
 			if status := boot.Main(ctx, p, options...); status != boot.ExitOK {
-				t.Fatalf("status %d:\n%s", status, p.Stderr)
+				t.Fatalf("status %d:\n%s", status, said)
 			}
-			return p.Stderr.(*notes)
+			return said
 		}},
 	} {
 		t.Run(start.name, func(t *testing.T) {
