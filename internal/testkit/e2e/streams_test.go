@@ -72,7 +72,7 @@ func TestStreamsEndInOrderWithTheirProcess(t *testing.T) {
 			wait := followAll(t, addr)
 			c.signal(t, syscall.SIGUSR2)
 			wait()
-			c.eventually(t, "the workers are restarted", 1)
+			c.eventually(t, "worker restart finished", 1)
 		}
 		wait := followAll(t, addr)
 		began := time.Now()
