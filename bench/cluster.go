@@ -22,24 +22,24 @@ import (
 )
 
 // The arguments that make this program a hub, and a subscriber on a hub and on
-// a NATS server. Both are told where by their first line of input, say "ready",
-// and end with their input.
+// a NATS server. Both read their addresses from their first line of input,
+// write "ready", and end with their input.
 const (
 	hubArg      = "hub"
 	listenerArg = "listener"
 )
 
-// meeting is where the processes of a row meet.
+// meeting holds the addresses that the processes of a row share.
 type meeting struct{ Socket, NATS, Key, File string }
 
-// eventsPerTurn is after how many events the subscriber says that it has them.
+// eventsPerTurn is the number of events after which the subscriber confirms.
 const eventsPerTurn = 10_000
 
 const handledSubject = "bench.handled"
 
 func serveHub(ctx context.Context, in io.Reader, out io.Writer) error {
 	return serveAt(in, out, func(at meeting) (func() error, error) {
-		n, err := cluster.Dial(ctx, cluster.Config{Socket: at.Socket}) // the first to come has the hub
+		n, err := cluster.Dial(ctx, cluster.Config{Socket: at.Socket}) // the first process becomes the hub
 		if err != nil {
 			return nil, err
 		}
@@ -79,13 +79,13 @@ func listenOnNATS(url string) (*natsgo.Conn, error) {
 	handled := 0
 	_, err = conn.Subscribe(subject, func(*natsgo.Msg) {
 		if handled++; handled%eventsPerTurn == 0 {
-			_ = conn.Publish(handledSubject, nil) // who waits for it tells
+			_ = conn.Publish(handledSubject, nil) // the waiting reader reports it
 		}
 	})
 	return conn, errors.Join(err, conn.Flush())
 }
 
-// serveAt is the life of such a process.
+// serveAt runs such a process.
 func serveAt(in io.Reader, out io.Writer, open func(meeting) (func() error, error)) error {
 	var at meeting
 	lines := bufio.NewReader(in)
@@ -105,7 +105,7 @@ func serveAt(in io.Reader, out io.Writer, open func(meeting) (func() error, erro
 	return errors.Join(err, end())
 }
 
-// helper is such a process, seen from here.
+// helper is such a process, from the side of its parent.
 type helper struct {
 	process *redistest.Process
 	stdin   io.Closer
@@ -142,7 +142,7 @@ func startHelper(arg string, at meeting) (*helper, error) {
 }
 
 func (h *helper) stop() error {
-	_ = h.stdin.Close() // its end is the process's
+	_ = h.stdin.Close() // it ends with the process
 	select {
 	case <-h.process.Done():
 		return h.process.Wait()
@@ -188,7 +188,7 @@ func clusterPublish(ctx context.Context, l *lab) (claims []claim, err error) {
 	return []claim{rates.ratio("events/s of 128 B, worker to worker", "/s", natsGo, natsGo).atLeast(1)}, nil
 }
 
-// way is how events get to the other process.
+// way is one path of events to the other process.
 type way struct {
 	bus     *bus.Bus
 	plain   *natsgo.Conn
@@ -256,7 +256,7 @@ func (w *way) contestants(ctx context.Context) []contestant {
 	}
 }
 
-// turn publishes, and waits until the subscriber has all of it.
+// turn publishes, and waits for the confirmation of the subscriber.
 func (w *way) turn(op, flush func() error) batch {
 	return func(n int) error {
 		if err := errors.Join(each(op)(n), flush()); err != nil {
@@ -266,7 +266,7 @@ func (w *way) turn(op, flush func() error) batch {
 		case <-w.handled:
 			return nil
 		case <-time.After(10 * time.Second):
-			return fmt.Errorf("the subscriber has not had %d events within 10 s", n)
+			return fmt.Errorf("the subscriber did not receive %d events within 10 s", n)
 		}
 	}
 }

@@ -7,15 +7,16 @@ import (
 	"time"
 )
 
-// tally is what the goroutines of one process got of a key that all want.
+// tally counts the leases of the goroutines of one process that compete for a
+// key.
 type tally struct {
-	Cycles []float64     // of each goroutine
-	Worst  time.Duration // the longest wait, also of one that was not served
+	Cycles []float64     // per goroutine
+	Worst  time.Duration // the longest wait, with or without a lease
 }
 
-// contend has goroutines acquire and release a key in turn, as fast as they
-// get it. What they do under the lock takes no time, so that all of it is the
-// lock's.
+// contend lets goroutines acquire and release a key in turn, as fast as they
+// get it. The work under the lock takes no time, so the measured time is that
+// of the lock.
 func contend(ctx context.Context, l locker, o order) (tally, error) {
 	time.Sleep(time.Until(o.Start))
 	ctx, cancel := context.WithTimeout(ctx, o.For)
@@ -34,8 +35,8 @@ func contend(ctx context.Context, l locker, o order) (tally, error) {
 	return t, errors.Join(errs...)
 }
 
-// cycle acquires and releases until ctx ends. That somebody was in the way
-// until the end is a wait like any other; what fails then, fails for that.
+// cycle acquires and releases until ctx ends. A call that is still waiting at
+// the end counts as a wait; its error is ignored.
 func cycle(ctx context.Context, l locker, key string) (n float64, worst time.Duration, err error) {
 	for err == nil && ctx.Err() == nil {
 		asked := time.Now()

@@ -13,10 +13,10 @@ import (
 )
 
 // redisIdle holds a key here while 200 goroutines of another process wait for
-// it, and counts what their connections send, as MONITOR shows it: what a
-// script calls is not a command of the client. Each contestant has a process
-// of its own; those that push are watched at the same time, and the one that
-// polls by itself, because it keeps the server busy.
+// it, and counts the commands of their connections, as MONITOR shows them;
+// commands inside a script are not counted. Each contestant has a separate
+// process. Contestants with pushes are measured together; the polling one is
+// measured alone, because it keeps the server busy.
 func redisIdle(ctx context.Context, l *lab) ([]claim, error) {
 	commands, connections := samples{}, samples{}
 	for i, group := range []struct {
@@ -47,7 +47,7 @@ func redisIdle(ctx context.Context, l *lab) ([]claim, error) {
 	}, nil
 }
 
-// crowd is a process whose goroutines wait for a key that is held here.
+// crowd is a process whose goroutines wait for a key that this process holds.
 type crowd struct {
 	name    string
 	there   *worker
@@ -71,7 +71,8 @@ func gather(ctx context.Context, l *lab, first int, names []string) (crowds []*c
 	return crowds, nil
 }
 
-// settle has the crowd wait, and learns its connections: those that are new.
+// settle starts the waits of the crowd, and finds its connections: the new
+// ones.
 func (c *crowd) settle(ctx context.Context, l *lab) error {
 	here, err := l.locker(ctx, c.name)
 	if err != nil {
@@ -146,8 +147,8 @@ func watch(ctx context.Context, s *redistest.Server, crowds []*crowd, window tim
 	return nil
 }
 
-// sender is who sent a command, as in `+1700000000.1 [0 127.0.0.1:5000] "PING"`;
-// for what a script calls it is "lua".
+// sender returns the sender of a command, as in `+1700000000.1 [0
+// 127.0.0.1:5000] "PING"`; it is "lua" for a command inside a script.
 func sender(line string) string {
 	_, rest, _ := strings.Cut(line, "[")
 	who, _, _ := strings.Cut(rest, "]")

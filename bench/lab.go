@@ -11,8 +11,8 @@ import (
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
-// lab is where a row is measured: a server and other processes, started when
-// first asked for and gone with the row.
+// lab is the environment of a row: a server and other processes, started on
+// first use and stopped with the row.
 type lab struct {
 	quick   bool
 	server  *redistest.Server
@@ -21,7 +21,7 @@ type lab struct {
 	broker  *broker
 }
 
-// inLab measures in a lab of its own.
+// inLab runs a measurement in a new lab.
 func inLab(ctx context.Context, quick bool, run func(context.Context, *lab) ([]claim, error)) (claims []claim, err error) {
 	l := &lab{quick: quick, open: map[string]locker{}}
 	defer func() { err = errors.Join(err, l.close()) }()
@@ -37,7 +37,7 @@ func (l *lab) reps(n int) int {
 	return n
 }
 
-// scaled is a number of operations, less of them for a quick look.
+// scaled returns a number of operations, reduced for a quick run.
 func (l *lab) scaled(n int) int {
 	if l.quick {
 		return n / 4
@@ -53,8 +53,7 @@ func (l *lab) slice(d time.Duration) time.Duration {
 	return d
 }
 
-// redis returns the server, which keeps nothing and listens on a free loopback
-// port.
+// redis returns the server, without persistence, on a free loopback port.
 func (l *lab) redis() (*redistest.Server, error) {
 	if l.server == nil {
 		s, err := redistest.New(redistest.Options{})
@@ -66,7 +65,7 @@ func (l *lab) redis() (*redistest.Server, error) {
 	return l.server, nil
 }
 
-// nats returns the address of a NATS server in a process of its own.
+// nats returns the address of a NATS server in a separate process.
 func (l *lab) nats() (url string, err error) {
 	if l.broker == nil {
 		if l.broker, err = startBroker(); err != nil {
@@ -137,7 +136,8 @@ func (l *lab) close() error {
 }
 
 // turn returns the n contestants' numbers in an order that begins with another
-// one each time, so that nobody always runs in the same one's wake.
+// one each time, so that no contestant always runs directly after the same
+// other one.
 func turn(n, round int) []int {
 	order := make([]int, n)
 	for i := range order {

@@ -1,10 +1,9 @@
-// Command bench measures mega's locks and its bus beside what its users would
-// take otherwise, and beside the floor: what the backend costs without either.
-// It starts a redis-server and a NATS server of its own, prints a table of
-// ratios with their targets, and compares them with the results of the last
-// committed run.
+// Command bench measures mega's locks and its bus beside the alternatives of
+// its users, and beside the floor, the bare cost of the backend. It starts its
+// own redis-server and NATS server, prints a table of ratios with their
+// targets, and compares them with the results of the last committed run.
 //
-// README.md tells how each figure comes about.
+// README.md describes how each figure is measured.
 package main
 
 import (
@@ -37,15 +36,15 @@ func main() {
 	}
 }
 
-// children are what this program is when it has started itself, by its first
-// argument. Each ends with its input.
+// children are the roles of this program when it has started itself, by its
+// first argument. Each ends with its input.
 func children() map[string]func(ctx context.Context, in io.Reader, out io.Writer) error {
 	return map[string]func(context.Context, io.Reader, io.Writer) error{
 		workerArg: work, brokerArg: serveNATS, hubArg: serveHub, echoArg: serveEcho, holderArg: serveHolder, listenerArg: serveListener,
 	}
 }
 
-// errMissed ends the program with a status that says so: the table has told
+// errMissed ends the program with a status for a missed target; the table shows
 // which.
 var errMissed = errors.New("a target was missed")
 
@@ -64,7 +63,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 	rows := selected(*only)
 	if len(rows) == 0 {
-		return fmt.Errorf("no row has %q in its name; there are: %s", *only, strings.Join(names(allRows()), ", "))
+		return fmt.Errorf("no row has %q in its name; the rows are %s", *only, strings.Join(names(allRows()), ", "))
 	}
 	earlier, err := load(*before)
 	if err != nil {
@@ -124,7 +123,7 @@ func profiled(file string, fn func() error) error {
 	return errors.Join(err, f.Close())
 }
 
-// measure runs the rows one after the other, each in a lab of its own.
+// measure runs the rows one after the other, each in a new lab.
 func measure(ctx context.Context, rows []row, quick bool, progress io.Writer) (*results, error) {
 	res := newResults(quick)
 	for _, r := range rows {

@@ -81,8 +81,8 @@ func each(op func() error) batch {
 }
 
 // memoryRep adds a quiet batch of each contestant, and its allocations. A batch
-// lasts less than a millisecond, so that whatever else runs on the machine
-// hits some and leaves others alone; the tenth percentile is of the latter.
+// lasts less than a millisecond, so other work on the machine disturbs some
+// batches and not others; the tenth percentile is an undisturbed one.
 func memoryRep(l *lab, batches map[string]batch, times, allocs samples) error {
 	const size = 500
 	names := slices.Sorted(maps.Keys(batches))
@@ -107,8 +107,9 @@ func memoryRep(l *lab, batches map[string]batch, times, allocs samples) error {
 	return nil
 }
 
-// allocations is how many objects one operation makes, on average and to two
-// places: what a batch makes once, such as a goroutine, is not the operations'.
+// allocations is the number of objects that one operation allocates, on average
+// and to two places: allocations made once per batch, such as a goroutine, do
+// not count.
 func allocations(n int, do batch) (float64, error) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -120,7 +121,7 @@ func allocations(n int, do batch) (float64, error) {
 }
 
 // keyed is the lock by name that people write themselves: a map of locks that
-// are there while somebody uses them.
+// exist while they are used.
 type keyed[L any] struct {
 	mu     sync.Mutex // guards the map and the users in it
 	locks  map[string]*used[L]

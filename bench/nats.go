@@ -19,8 +19,8 @@ import (
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
-// brokerArg makes this program a NATS server, which says where it is, and ends
-// with its input.
+// brokerArg makes this program a NATS server, which prints its address, and
+// ends with its input.
 const brokerArg = "broker"
 
 func serveNATS(_ context.Context, in io.Reader, out io.Writer) error {
@@ -36,7 +36,7 @@ func serveNATS(_ context.Context, in io.Reader, out io.Writer) error {
 	return err
 }
 
-// broker is a NATS server in a process of its own.
+// broker is a NATS server in a separate process.
 type broker struct {
 	process *redistest.Process
 	stdin   io.Closer
@@ -65,14 +65,14 @@ func startBroker() (*broker, error) {
 	b := &broker{process: p, stdin: stdin}
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start NATS: it does not say where it is: %w", err), b.stop())
+		return nil, errors.Join(fmt.Errorf("start NATS: read its address: %w", err), b.stop())
 	}
 	b.url = strings.TrimSpace(line)
 	return b, nil
 }
 
 func (b *broker) stop() error {
-	_ = b.stdin.Close() // its end is the server's
+	_ = b.stdin.Close() // it ends with the server
 	select {
 	case <-b.process.Done():
 		return b.process.Wait()
@@ -84,8 +84,8 @@ func (b *broker) stop() error {
 // natsGo is the client that mega's driver is made of, used directly.
 const natsGo = "nats.go"
 
-// natsPair is mega and the client beside it, at one server, each with
-// connections of its own: one that publishes and asks, and one that responds.
+// natsPair is mega and the client beside it, at one server, each with two
+// connections: one that publishes and requests, and one that responds.
 type natsPair struct {
 	bus, answering     *bus.Bus
 	plain, replying    *natsgo.Conn
@@ -132,9 +132,9 @@ func (p *natsPair) close() error {
 	return errors.Join(errs...)
 }
 
-// natsPublish publishes events that nobody has subscribed to, so that what is
-// measured is the way from the caller to the server. Slices alternate; each ends
-// when the server has confirmed all of it.
+// natsPublish publishes events without a subscriber, so that only the way from
+// the caller to the server is measured. Slices alternate; each ends when the
+// server has confirmed all of it.
 func natsPublish(ctx context.Context, l *lab) (claims []claim, err error) {
 	p, err := openPair(ctx, l)
 	if err != nil {
@@ -190,7 +190,7 @@ type contestant struct {
 	do   batch
 }
 
-// publishRep adds the rate of each contestant: that of the median slice.
+// publishRep adds the rate of each contestant, the rate of its median slice.
 func publishRep(l *lab, who []contestant, rates samples) error {
 	const size = 10_000
 	slices := make([][]time.Duration, len(who))
@@ -209,8 +209,8 @@ func publishRep(l *lab, who []contestant, rates samples) error {
 	return nil
 }
 
-// natsRequest asks and waits for the answer, which another connection of this
-// process gives; the contestants alternate request by request.
+// natsRequest requests and waits for the answer, which another connection of
+// this process gives; the contestants alternate request by request.
 func natsRequest(ctx context.Context, l *lab) (claims []claim, err error) {
 	p, err := openPair(ctx, l)
 	if err != nil {
@@ -236,7 +236,7 @@ func (p *natsPair) askers(ctx context.Context) ([]contestant, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = p.replying.Subscribe(p.requested, func(m *natsgo.Msg) { _ = m.Respond(m.Data) }) // who asks hears of it
+	_, err = p.replying.Subscribe(p.requested, func(m *natsgo.Msg) { _ = m.Respond(m.Data) }) // the requester receives the error
 	if err != nil {
 		return nil, err
 	}

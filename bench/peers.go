@@ -11,8 +11,8 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 )
 
-// ttl is the lease of those who renew. The others take one that outlives every
-// row.
+// ttl is the lease of contestants that renew. The others use one that outlives
+// every row.
 const (
 	ttl     = 10 * time.Second
 	lasting = 10 * time.Minute
@@ -58,21 +58,22 @@ func dial(addr string) *goredis.Client {
 	return goredis.NewClient(&goredis.Options{Addr: addr, PoolSize: 256})
 }
 
-// rawLock is the floor of a cycle: SET NX, and DEL without looking whose it is.
+// rawLock is the floor of a cycle: SET NX, and DEL without a check of the
+// owner.
 type rawLock struct{ client *goredis.Client }
 
 func (l *rawLock) acquire(ctx context.Context, key string) (func() error, error) {
 	ok, err := l.client.SetNX(ctx, "raw:"+key, "0123456789abcdefghijkl", lasting).Result()
 	if err == nil && !ok {
-		err = fmt.Errorf("set %q: it is taken", key)
+		err = fmt.Errorf("set %q: the key is held", key)
 	}
 	return func() error { return l.client.Del(ctx, "raw:"+key).Err() }, err
 }
 
 func (l *rawLock) close() error { return l.client.Close() }
 
-// pushLock is the floor of a hand-over: releasing publishes a message, and to
-// acquire is to receive it.
+// pushLock is the floor of a hand-over: a release publishes a message, and an
+// acquire receives it.
 type pushLock struct {
 	client *goredis.Client
 	inbox  *goredis.PubSub
@@ -103,8 +104,8 @@ func (l *pushLock) close() error {
 	return l.client.Close()
 }
 
-// redislockLock is github.com/bsm/redislock. A waiter asks again each
-// millisecond: the shortest back-off that its users are seen to choose.
+// redislockLock is github.com/bsm/redislock. A waiter polls each millisecond,
+// the shortest back-off that its users choose.
 type redislockLock struct {
 	client *goredis.Client
 	locks  *redislock.Client
@@ -142,8 +143,8 @@ func openRueidis(addr string) (locker, error) {
 	return &rueidislockLock{locks, patience}, nil
 }
 
-// patience is how long a call of rueidislock may wait before it is made again:
-// now and then one misses its wake-up and waits for ever on a free key.
+// patience is the time limit for a call of rueidislock before it is repeated:
+// occasionally one misses its wake-up and waits forever for a free key.
 const patience = 5 * time.Second
 
 func (l *rueidislockLock) acquire(ctx context.Context, key string) (func() error, error) {
@@ -164,8 +165,7 @@ func (l *rueidislockLock) acquire(ctx context.Context, key string) (func() error
 	}
 }
 
-// patient does not ask again: a crowd that waits is measured as its authors
-// made it.
+// patient does not retry: a waiting crowd is measured as its authors made it.
 func (l *rueidislockLock) patient() locker {
 	return &rueidislockLock{l.locks, time.Hour}
 }

@@ -50,8 +50,8 @@ func timed(ctx context.Context, l locker, key string) (acquire, cycle time.Durat
 	return acquire, time.Since(start), err
 }
 
-// redisManyKeys has 32 goroutines cycle, each on a free key of its own; the
-// contestants take turns.
+// redisManyKeys runs 32 goroutines, each with its own free key; the contestants
+// take turns.
 func redisManyKeys(ctx context.Context, l *lab) ([]claim, error) {
 	names := []string{redisLock, rueidisLock, mega}
 	lockers, err := l.lockers(ctx, names...)
@@ -164,7 +164,7 @@ func (h *handover) once(ctx context.Context, name, key string) (time.Duration, e
 			return 0, err
 		}
 	}
-	if err := h.there.tell(order{Do: doTake, Contestant: name, Addr: h.addr, Key: key}); err != nil {
+	if err := h.there.send(order{Do: doTake, Contestant: name, Addr: h.addr, Key: key}); err != nil {
 		return 0, err
 	}
 	time.Sleep(20 * time.Millisecond) // the other is queued, and at rest as a waiter is
@@ -172,7 +172,7 @@ func (h *handover) once(ctx context.Context, name, key string) (time.Duration, e
 	if err := release(); err != nil {
 		return 0, err
 	}
-	a, err := h.there.hear()
+	a, err := h.there.receive()
 	return a.At.Sub(start), err
 }
 
@@ -223,15 +223,15 @@ func redisContended(ctx context.Context, l *lab) ([]claim, error) {
 	}, nil
 }
 
-// together gives all workers the same order and adds up what they say.
+// together gives all workers the same order and adds up their answers.
 func together(staff []*worker, o order) (sum tally, err error) {
 	for _, w := range staff {
-		if err := w.tell(o); err != nil {
+		if err := w.send(o); err != nil {
 			return sum, err
 		}
 	}
 	for _, w := range staff {
-		a, e := w.hear()
+		a, e := w.receive()
 		if e != nil {
 			err = e
 		}

@@ -75,12 +75,12 @@ func (r *results) missed() (n int) {
 	return n
 }
 
-// noteworthy is the share by which a value may differ from the last run's
-// without being pointed at: runs on a quiet machine differ by less.
+// noteworthy is the share by which a value must differ from the last run's to
+// be marked: runs on a quiet machine differ by less.
 const noteworthy = 0.15
 
-// print writes the table: what was measured, what it is a multiple of, the
-// target, the verdict, and what it was before.
+// print writes the table: measurement, value, reference, target, verdict and
+// earlier value.
 func (r *results) print(w io.Writer, earlier *results) {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "row\tclaim\tmega\tothers\tratio\tquartiles\ttarget\tverdict\tbefore")
@@ -89,7 +89,7 @@ func (r *results) print(w io.Writer, earlier *results) {
 			c.Row, c.Name, digits(c.Mega), c.Unit, c.others(), c.value(c.Value),
 			c.value(c.Low)+" to "+c.value(c.High), c.target(), c.verdict(), c.before(earlier))
 	}
-	_ = tw.Flush() // a broken stdout shows by itself
+	_ = tw.Flush() // a failed write to stdout is visible
 	fmt.Fprintf(w, "\n%d claims, %d MISSED; %s, %s, %d CPUs", len(r.Claims), r.missed(), r.Go, r.System, r.CPUs)
 	if !earlier.Date.IsZero() {
 		fmt.Fprintf(w, "; before: %s", earlier.Date.Format(time.DateTime))
@@ -140,7 +140,7 @@ func (c claim) verdict() string {
 	return "ok"
 }
 
-// before is the same claim's value in the earlier run, marked where the
+// before returns the same claim's value in the earlier run, marked if the
 // difference is noteworthy.
 func (c claim) before(earlier *results) string {
 	for _, e := range earlier.Claims {

@@ -14,7 +14,7 @@ func allRows() []row {
 		{"memory-alone", "Acquire and Release of a free key, beside a keyed mutex and a semaphore", memoryAlone},
 		{"bus-memory", "an event for one subscription, beside a channel and watermill's gochannel", busMemory},
 		{"redis-alone", "acquire and whole cycle of a free key, one after the other", redisAlone},
-		{"redis-32-keys", "32 goroutines, each with a key of its own", redisManyKeys},
+		{"redis-32-keys", "32 goroutines, each with its own key", redisManyKeys},
 		{"redis-handover", "from Release here to Acquire there, in another process", redisHandover},
 		{"redis-contended", "4 processes of 8 goroutines want one key", redisContended},
 		{"redis-idle", "200 goroutines wait for a key that is not released", redisIdle},
@@ -42,7 +42,7 @@ type claim struct {
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`
 	// Bound is the target: an upper bound, or a lower one with AtLeast. A
-	// claim without one is there to be read.
+	// claim without a bound is for information.
 	Bound   float64 `json:"bound,omitempty"`
 	AtLeast bool    `json:"at_least,omitempty"`
 
@@ -64,8 +64,8 @@ func (c claim) missed() bool {
 	return c.Value > c.Bound
 }
 
-// worse says by how much of itself a value is worse than an earlier one, as a
-// share; negative is better.
+// worse returns by which share a value is worse than an earlier one; negative
+// means better.
 func (c claim) worse(earlier float64) float64 {
 	switch {
 	case c.AtLeast:
@@ -116,7 +116,7 @@ func (c claim) atMost(bound float64) claim {
 	return c
 }
 
-// noisy reports whether runs differ by as large a share as this.
+// noisy reports whether runs differ by at least this share.
 func (c claim) noisy(share float64) claim {
 	c.noise = share
 	return c

@@ -19,7 +19,7 @@ import (
 // answers each with a line.
 const workerArg = "worker"
 
-// order is what a worker is told to do.
+// order is a command for a worker.
 type order struct {
 	Do         string // one of the order words
 	Contestant string
@@ -39,14 +39,14 @@ const (
 	doLeave   = "leave"
 )
 
-// answer is what a worker says.
+// answer is the answer of a worker.
 type answer struct {
 	Error string    `json:",omitempty"`
 	At    time.Time // when the key was acquired
 	Tally tally
 }
 
-// worker is a process that carries out orders.
+// worker is a process that executes orders.
 type worker struct {
 	process *redistest.Process
 	orders  *json.Encoder
@@ -76,14 +76,14 @@ func startWorker() (*worker, error) {
 	return &worker{p, json.NewEncoder(stdin), json.NewDecoder(stdout), stdin}, nil
 }
 
-// tell gives an order without waiting for its answer.
-func (w *worker) tell(o order) error { return w.orders.Encode(o) }
+// send sends an order without waiting for its answer.
+func (w *worker) send(o order) error { return w.orders.Encode(o) }
 
-// hear waits for the answer to the oldest order that has none.
-func (w *worker) hear() (answer, error) {
+// receive waits for the answer to the oldest unanswered order.
+func (w *worker) receive() (answer, error) {
 	var a answer
 	if err := w.answers.Decode(&a); err != nil {
-		return a, fmt.Errorf("hear a worker: %w", err)
+		return a, fmt.Errorf("read the answer of a worker: %w", err)
 	}
 	if a.Error != "" {
 		return a, errors.New("worker: " + a.Error)
@@ -91,12 +91,12 @@ func (w *worker) hear() (answer, error) {
 	return a, nil
 }
 
-// ask gives an order and waits until it is carried out.
+// ask sends an order and waits for its answer.
 func (w *worker) ask(o order) error {
-	if err := w.tell(o); err != nil {
+	if err := w.send(o); err != nil {
 		return err
 	}
-	_, err := w.hear()
+	_, err := w.receive()
 	return err
 }
 
@@ -132,10 +132,10 @@ func work(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 }
 
-// desk is what a worker has at hand.
+// desk is the state of a worker.
 type desk struct {
 	open  map[string]locker
-	leave context.CancelFunc // ends those who wait, if there are any
+	leave context.CancelFunc // ends the waiters, if there are any
 	idle  sync.WaitGroup
 }
 
@@ -182,7 +182,7 @@ func (d *desk) close() {
 	}
 }
 
-// take acquires and releases, and says when it had the key.
+// take acquires and releases, and reports when it had the key.
 func take(ctx context.Context, l locker, key string) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -194,7 +194,7 @@ func take(ctx context.Context, l locker, key string) (time.Time, error) {
 	return at, release()
 }
 
-// wait starts goroutines that wait for a key until they are told to leave.
+// wait starts goroutines that wait for a key until they are cancelled.
 func (d *desk) wait(ctx context.Context, l locker, o order) {
 	if r, ok := l.(*rueidislockLock); ok {
 		l = r.patient()
@@ -203,7 +203,8 @@ func (d *desk) wait(ctx context.Context, l locker, o order) {
 	for range o.Goroutines {
 		d.idle.Go(func() {
 			for ctx.Err() == nil {
-				// Some give up by themselves after a TTL, and ask again.
+				// Some contestants give up after a TTL, and try
+				// again.
 				if release, err := l.acquire(ctx, o.Key); err == nil {
 					_ = release()
 				}

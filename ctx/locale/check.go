@@ -38,8 +38,8 @@ func (l *Texts) keys() map[string]string {
 	return keys
 }
 
-// checkPlaceholders compares the placeholders of a message with those of the
-// first locale that has it.
+// checkPlaceholders compares the placeholders of a message with the
+// placeholders in the first locale that has the message.
 func (l *Texts) checkPlaceholders(keys map[string]string) (wrong []error) {
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		first := l.catalogs[keys[key]].messages[key].placeholders()
@@ -86,8 +86,8 @@ func (c *catalog) checkMessage(key string) (wrong []error) {
 	return wrong
 }
 
-// checkForms compares the plural forms of a message with those of the language.
-// "other" is always valid: it serves values that are not numbers.
+// checkForms compares the plural forms of a message with the forms of the
+// language. "other" is always valid: it serves values that are not numbers.
 func (c *catalog) checkForms(all forms) (wrong []error) {
 	used := c.usedForms()
 	for _, form := range pluralForms() {

@@ -6,11 +6,11 @@ import (
 	"unicode/utf8"
 )
 
-// Josa returns the particle of pair that follows word: Josa("물", "을/를") is
-// "을". What follows a final consonant stands first in the pair. Numbers and
-// Latin letters count as they are read in Korean; quotation marks, brackets
-// with what they hold, and other marks behind the word are passed over. Behind
-// a word that cannot be read it is both: "을(를)".
+// Josa returns the particle of pair that follows word: Josa("물", "을/를") is "을".
+// The first form of the pair follows a final consonant. Numbers and Latin
+// letters count as they are read in Korean. Quotation marks, brackets with
+// their content, and other marks after the word are ignored. After an
+// unreadable word it returns both: "을(를)".
 func Josa(word, pair string) string {
 	p, err := parsePair(pair)
 	if err != nil {
@@ -41,11 +41,11 @@ func (p pair) after(word string) string {
 	return p.closed + "(" + p.open + ")"
 }
 
-// ending is how a word ends when it is read aloud in Korean.
+// ending classifies how a word ends when it is read aloud in Korean.
 type ending int
 
 const (
-	unread ending = iota // nobody can say
+	unread ending = iota // unknown
 	open                 // in a vowel
 	rieul                // in ㄹ
 	closed               // in another consonant
@@ -57,7 +57,7 @@ var marks = map[rune]ending{
 	'#': closed, '¥': closed, '₩': closed,
 }
 
-// endingOf reads the end of a word, looking past what is not read.
+// endingOf reads the end of a word without the parts that are not read.
 func endingOf(word string) ending {
 	for word != "" {
 		r, size := utf8.DecodeLastRuneInString(word)
@@ -124,7 +124,8 @@ func isDigit(r rune) bool { return r >= '0' && r <= '9' }
 var digits = [10]ending{closed, rieul, open, closed, open, open, closed, rieul, rieul, open}
 
 // endingOfNumber reads the number at the end of a word. Its zeros are 십, 백, 천,
-// 만, 억, 조 or 경, of which 조 alone ends in a vowel; behind a point they are 영.
+// 만, 억, 조 or 경, of which only 조 ends in a vowel; after a decimal point they are
+// 영.
 func endingOfNumber(word string) ending {
 	if last := word[len(word)-1]; last != '0' {
 		return digits[last-'0']
@@ -152,8 +153,8 @@ func endingOfKana(r rune) ending {
 
 func isLatin(r rune) bool { return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' }
 
-// endingOfLatin reads the Latin letters at the end of a word: by their names,
-// where they are capitals or one alone, else as a word.
+// endingOfLatin reads the Latin letters at the end of a word: capitals or a
+// single letter by their names, other letters as a word.
 func endingOfLatin(word string) ending {
 	letters := word[strings.LastIndexFunc(word, func(r rune) bool { return !isLatin(r) })+1:]
 	if spelled(letters) {
@@ -162,8 +163,8 @@ func endingOfLatin(word string) ending {
 	return endingOfForeign(strings.ToLower(letters))
 }
 
-// spelled reports whether letters are read one by one. Capitals of more than four
-// letters with a vowel among them are a word that is shouted.
+// spelled reports whether letters are read one by one. More than four capitals
+// with a vowel among them are a word in capitals.
 func spelled(letters string) bool {
 	if len(letters) == 1 {
 		return true
@@ -182,8 +183,8 @@ func endingOfLetter(c byte) ending {
 	return open
 }
 
-// endingOfForeign reads a word as Korean takes it over. It goes by the spelling,
-// as people do who have never heard the word, and is wrong where they are.
+// endingOfForeign reads a word as Korean would transcribe it. It uses the
+// spelling alone, so it is wrong for words with an irregular pronunciation.
 func endingOfForeign(word string) ending {
 	stem := word
 	if s, ok := strings.CutSuffix(word, "e"); ok && strings.HasSuffix(s, "l") || ok && strings.HasSuffix(s, "m") || ok && strings.HasSuffix(s, "n") {
@@ -202,8 +203,8 @@ func endingOfForeign(word string) ending {
 	return open
 }
 
-// stopped reports whether the last consonant closes its syllable: it follows one
-// short vowel, as in shop or net, or is a ck.
+// stopped reports whether the last consonant closes its syllable: it follows
+// one short vowel, as in shop or net, or is a ck.
 func stopped(stem string) bool {
 	n := len(stem)
 	if strings.HasSuffix(stem, "ck") || strings.HasSuffix(stem, "ook") || strings.HasSuffix(stem, "pp") {

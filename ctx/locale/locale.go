@@ -58,9 +58,9 @@ type catalog struct {
 // plurals has only "other".
 type forms map[string]*message
 
-// Parse reads the catalogues of all sources; the texts of a later source replace
-// those of an earlier one. A source whose root has a single folder stands for
-// that folder.
+// Parse reads the catalogues of all sources. A text of a later source replaces
+// the same text of an earlier one. A source whose root has a single folder
+// stands for that folder.
 //
 // The locales in offered are the locales of the app; the first is the default.
 // Without offered, the app has all locales with a catalogue, with English first
@@ -116,7 +116,7 @@ func newTexts(offered []string, all map[string]*catalog) (*Texts, error) {
 		}
 		c := all[tag.String()]
 		if c == nil {
-			return nil, fmt.Errorf("the locale %q has no catalog: there is none called %s.yaml, .toml or .json", text, text)
+			return nil, fmt.Errorf("the locale %q has no catalogue %s.yaml, .toml or .json", text, text)
 		}
 		if l.catalogs[c.name] == nil {
 			tags, l.names, l.catalogs[c.name] = append(tags, tag), append(l.names, c.name), c
@@ -179,7 +179,7 @@ func readCatalog(all map[string]*catalog, file string, text []byte) error {
 	name := strings.TrimSuffix(base, "."+format)
 	tag, err := language.Parse(name[strings.LastIndexByte(name, '.')+1:])
 	if err != nil {
-		return fmt.Errorf("the name does not say the locale, as ko.%s does: %w", format, err)
+		return fmt.Errorf("the name must end in the locale, as in ko.%s: %w", format, err)
 	}
 	parsed, err := i18n.ParseMessageFileBytes(text, base, unmarshalers())
 	if err != nil {
@@ -212,7 +212,7 @@ func newCatalog(tag language.Tag) *catalog {
 // add parses a message of a file.
 func (c *catalog) add(m *i18n.Message) error {
 	if c.messages[m.ID] != nil {
-		return errors.New("there are two of it")
+		return errors.New("it exists twice")
 	}
 	all := forms{}
 	for form, text := range map[string]string{"zero": m.Zero, "one": m.One, "two": m.Two, "few": m.Few, "many": m.Many, "other": m.Other} {

@@ -56,7 +56,7 @@ func TestCatalogsHaveToAgree(t *testing.T) {
 		{"a form that Polish needs", []string{"pl.yaml", `a: {one: "x", other: "z"}`}, []string{`pl: a: the form "few" is missing`, `pl: a: the form "many" is missing`}},
 		{"no text", []string{"en.yaml", `a: ""`}, []string{"en.yaml: a: it has no text"}},
 		{"no other", []string{"en.yaml", `a: {one: "x"}`}, []string{"en.yaml: a: it has no text"}},
-		{"two of a key", []string{"en.yaml", "a: x", "more.en.toml", `a = "y"`}, []string{"more.en.toml: a: there are two of it"}},
+		{"two of a key", []string{"en.yaml", "a: x", "more.en.toml", `a = "y"`}, []string{"more.en.toml: a: it exists twice"}},
 		{"a template of Go", []string{"en.yaml", `a: "{{.Name}}"`}, []string{"a placeholder here is {name}"}},
 		{"an open brace", []string{"en.yaml", `a: "x {name"`}, []string{`"{name" does not end`}},
 		{"a closing brace", []string{"en.yaml", `a: "x } y"`}, []string{`a } without its {`}},
@@ -64,7 +64,7 @@ func TestCatalogsHaveToAgree(t *testing.T) {
 		{"an odd particle", []string{"ko.yaml", `a: "{n|을}"`}, []string{`{n|을}: "을" is not a particle`}},
 		{"a particle the wrong way round", []string{"ko.yaml", `a: "{n|를/을}"`}, []string{"is the wrong way round; write 을/를"}},
 		{"another kind of file", []string{"en.yaml", "a: x", "README.md", "# x"}, []string{"README.md: a catalog is a file in yaml, toml or json"}},
-		{"a file without a locale", []string{"messages.yaml", "a: x"}, []string{"messages.yaml: the name does not say the locale"}},
+		{"a file without a locale", []string{"messages.yaml", "a: x"}, []string{"messages.yaml: the name must end in the locale"}},
 		{"broken yaml", []string{"en.yaml", "a: [", "ko.toml", "a = "}, []string{"en.yaml: ", "ko.toml: "}},
 		{"a list", []string{"en.yaml", "a: [1]"}, []string{"en.yaml: "}},
 	} {

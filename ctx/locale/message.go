@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// message is one text of a catalog, taken apart.
+// message is one text of a catalogue, parsed.
 type message struct{ parts []part }
 
 // part is a piece of text, or a placeholder: a name, a particle, or a name
@@ -89,8 +89,8 @@ func isName(name string) bool {
 	return name != "" && !strings.ContainsFunc(name, other)
 }
 
-// particles are those whose form depends on what is before them, without 으로,
-// 과 and 이 in front of others.
+// particles are those whose form depends on the text before them, without 으로, 과
+// and 이 in front of others.
 func particles() []pair {
 	return []pair{
 		{"은", "는"}, {"이", "가"}, {"을", "를"}, {"과", "와"}, {"으로", "로"}, {"아", "야"}, {"이에요", "예요"},
@@ -99,8 +99,8 @@ func particles() []pair {
 	}
 }
 
-// parsePair reads "을/를": what follows a consonant, and what follows a vowel.
-// Others than the usual ones are taken as they are.
+// parsePair reads "을/를": the form after a consonant, and the form after a
+// vowel. Unusual particles are accepted unchanged.
 func parsePair(text string) (pair, error) {
 	before, after, ok := strings.Cut(text, "/")
 	if !ok || before == "" || after == "" || strings.ContainsFunc(before+after, func(r rune) bool { return !hangul(r) }) {
@@ -113,7 +113,7 @@ func parsePair(text string) (pair, error) {
 	return p, nil
 }
 
-// placeholders are the names that the message takes.
+// placeholders are the names of the values of the message.
 func (m *message) placeholders() (names []string) {
 	for _, p := range m.parts {
 		if p.name != "" {
@@ -123,8 +123,8 @@ func (m *message) placeholders() (names []string) {
 	return names
 }
 
-// render fills the message in. What has no value stays as it is, and is
-// returned.
+// render inserts the values into the message. A placeholder without a value
+// stays in the text, and its name is returned.
 func (m *message) render(value func(name string) (string, bool)) (text string, missing []string) {
 	if len(m.parts) == 1 && m.parts[0].text != "" {
 		return m.parts[0].text, nil
@@ -147,9 +147,9 @@ func (m *message) render(value func(name string) (string, bool)) (text string, m
 	return b.String(), missing
 }
 
-// bareParticle finds a particle right behind a placeholder, or behind the
-// quotation mark or bracket that closes around one: it is right for some
-// values and wrong for others.
+// bareParticle finds a particle directly after a placeholder, or after the
+// quotation mark or bracket that closes around one: it is right for some values
+// and wrong for others.
 func (m *message) bareParticle() (written, instead string, found bool) {
 	for i, p := range m.parts[:max(len(m.parts)-1, 0)] {
 		if p.name == "" || p.particle != nil {
@@ -168,8 +168,8 @@ func (m *message) bareParticle() (written, instead string, found bool) {
 	return "", "", false
 }
 
-// leadingParticle returns the particle that text begins with, if a word ends
-// behind it.
+// leadingParticle returns the particle at the start of text, if a word ends
+// after it.
 func leadingParticle(text string) (form string, of pair, found bool) {
 	for _, p := range particles() {
 		for _, f := range []string{p.closed, p.open} {
@@ -181,7 +181,7 @@ func leadingParticle(text string) (form string, of pair, found bool) {
 	return "", pair{}, false
 }
 
-// endsWord reports whether a word ends here, if need be after one more particle, as
+// endsWord reports whether a word ends here, also after one more particle, as
 // in 으로는 and 과의.
 func endsWord(rest string) bool {
 	for _, more := range []string{"", "의", "는", "도", "만", "서", "써", "부터", "서는", "부터는"} {

@@ -16,7 +16,7 @@ func (l *Texts) Text(locale, key string, kv []any) (string, error) {
 	c := l.catalogs[locale]
 	all := c.messages[key]
 	if all == nil {
-		return key, errors.New("there is no such key")
+		return key, errors.New("unknown key")
 	}
 	values, err := valuesOf(kv)
 	m := all["other"]
