@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestEveryCarrierHandlesWhatIsPublished(t *testing.T) {
+func TestEveryCarrierHandlesItsEvents(t *testing.T) {
 	carriers, err := openCarriers(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -73,7 +73,7 @@ func TestNoEarlierResultsAreNoError(t *testing.T) {
 	}
 }
 
-func TestUnknownRowNamesThoseThatExist(t *testing.T) {
+func TestUnknownRowListsTheExistingRows(t *testing.T) {
 	var out strings.Builder
 	err := run(t.Context(), []string{"-row", "nonesuch"}, &out, &out)
 	if err == nil || !strings.Contains(err.Error(), "memory-alone") {

@@ -43,7 +43,7 @@ func (l *log) want(t *testing.T, want ...string) {
 	}
 }
 
-func TestPublishReachesWhatMatches(t *testing.T) {
+func TestPublishReachesMatchingSubscriptions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBus(t, bus.Config{})
 		var exact, one, rest, other log
@@ -127,7 +127,7 @@ func TestRequestTimesOut(t *testing.T) {
 	})
 }
 
-func TestDrainRunsWhatIsQueued(t *testing.T) {
+func TestDrainHandlesQueuedMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBus(t, bus.Config{})
 		var seen log

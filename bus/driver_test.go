@@ -170,7 +170,7 @@ func TestADisconnectFailsTheRequestsInFlight(t *testing.T) {
 	})
 }
 
-func TestAGapIsToldByTheNextMessage(t *testing.T) {
+func TestNextMessageCarriesTheGap(t *testing.T) {
 	for name, c := range map[string]struct {
 		gaps []int
 		want string
@@ -287,7 +287,7 @@ func TestASubscriptionBegunWhileDraining(t *testing.T) {
 	})
 }
 
-func TestErrorsOfTheDriverAreTold(t *testing.T) {
+func TestDriverErrorsAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, r := newRemoteBus(t, bus.Config{})
 		respond(t, b, "a", func(context.Context, *bus.Msg) ([]byte, error) { return nil, nil })
@@ -343,7 +343,7 @@ func TestNoRoomUntilTheContextEndsIsOverloaded(t *testing.T) {
 	})
 }
 
-func TestAnAnswerThatCannotBeSentIsTold(t *testing.T) {
+func TestFailedAnswerIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var o observed
 		b, r := newRemoteBus(t, bus.Config{Observer: &o})
@@ -359,7 +359,7 @@ func TestAnAnswerThatCannotBeSentIsTold(t *testing.T) {
 	})
 }
 
-func TestAResponderThatIsGone(t *testing.T) {
+func TestDisconnectedResponder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, r := newRemoteBus(t, bus.Config{})
 		asked := make(chan struct{}, 1)
@@ -404,7 +404,7 @@ func TestADriverThatCannotEnd(t *testing.T) {
 	})
 }
 
-func TestWhatArrivesAfterTheEndIsRefused(t *testing.T) {
+func TestMessagesAfterTheEndAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, r := newRemoteBus(t, bus.Config{})
 		l := newGatedLog()
@@ -432,7 +432,7 @@ func TestWhatArrivesAfterTheEndIsRefused(t *testing.T) {
 	})
 }
 
-func TestADrainThatCannotFlushSaysSo(t *testing.T) {
+func TestDrainReturnsTheErrorOfItsFlush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, r := newRemoteBus(t, bus.Config{})
 		r.set("Flush", driver.ErrDisconnected, false)

@@ -25,7 +25,7 @@ func TestSubscribeMeansActive(t *testing.T) {
 	}
 }
 
-func TestStopDiscardsWhatIsQueued(t *testing.T) {
+func TestStopDiscardsQueuedMessages(t *testing.T) {
 	for name, opts := range map[string][]bus.SubOption{
 		"serial":   {},
 		"parallel": {bus.Concurrency(2)},
@@ -249,7 +249,7 @@ func TestTwoSubscriptionsThatFeedEachOtherAreCutOff(t *testing.T) {
 	})
 }
 
-func TestSubDrainRunsWhatIsQueuedAndTakesNoMore(t *testing.T) {
+func TestSubDrainHandlesQueuedMessagesAndAcceptsNoMore(t *testing.T) {
 	for name, opts := range map[string][]bus.SubOption{
 		"serial":   {},
 		"parallel": {bus.Concurrency(3)},
@@ -341,7 +341,7 @@ func TestDrainRefusesNewSubscriptionsAlone(t *testing.T) {
 	})
 }
 
-func TestDrainNamesWhatIsStuck(t *testing.T) {
+func TestDrainNamesStuckSubscriptions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, err := bus.New(memoryBus(), bus.Config{})
 		if err != nil {

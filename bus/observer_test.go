@@ -38,7 +38,7 @@ func of[E bus.Event](o *observed) (all []E) {
 	return all
 }
 
-func TestFailuresOfHandlersAreToldAndHarmNobody(t *testing.T) {
+func TestHandlerFailuresAreReportedAndIsolated(t *testing.T) {
 	for name, opts := range map[string][]bus.SubOption{
 		"serial":   {},
 		"parallel": {bus.Concurrency(3)},
@@ -149,7 +149,7 @@ func TestAnObserverMayUseTheBusAndPanic(t *testing.T) {
 	})
 }
 
-func TestAStuckHandlerIsToldWithItsName(t *testing.T) {
+func TestStuckHandlerIsReportedByName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var o observed
 		b := newBus(t, bus.Config{Observer: &o, StuckAfter: time.Second})

@@ -66,7 +66,7 @@ func TestEachPublishersMessagesStayInOrder(t *testing.T) {
 	}
 }
 
-func TestConcurrencyIsWhatWasAskedFor(t *testing.T) {
+func TestConcurrencyIsTheConfiguredNumber(t *testing.T) {
 	for name, opt := range map[string]bus.SubOption{"parallel": {}, "in lanes": bus.OrderBy(func(m *bus.Msg) string { return string(m.Data) })} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -271,7 +271,7 @@ func TestNothingIsLostWhenMembersDrain(t *testing.T) {
 	}
 }
 
-func TestAGroupPrefersWhoHasLessToDo(t *testing.T) {
+func TestGroupPrefersTheLessBusyMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBus(t, bus.Config{})
 		l := newGatedLog()

@@ -142,7 +142,7 @@ func TestABufferIsBoundedInBytesToo(t *testing.T) {
 
 // The runner takes what is queued in batches; how much room there is does not
 // depend on it.
-func TestABatchBeingHandledCountsByWhatIsLeftOfIt(t *testing.T) {
+func TestRunningBatchCountsByItsRemainder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBus(t, bus.Config{})
 		step := make(chan struct{})
@@ -167,7 +167,7 @@ func TestABatchBeingHandledCountsByWhatIsLeftOfIt(t *testing.T) {
 	})
 }
 
-func TestDropsAreToldAtOnceAndThenOnceASecond(t *testing.T) {
+func TestDropsAreReportedAtOnceAndThenOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var o observed
 		b := newBus(t, bus.Config{Observer: &o})
@@ -202,7 +202,7 @@ func TestDropsAreToldAtOnceAndThenOnceASecond(t *testing.T) {
 	})
 }
 
-func TestDropsUntoldAreToldAtTheEnd(t *testing.T) {
+func TestRemainingDropsAreReportedAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var o observed
 		b := newBus(t, bus.Config{Observer: &o})

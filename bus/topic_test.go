@@ -49,7 +49,7 @@ func TestTopicsCarryValues(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBeDecodedIsAnErrorOfItsHandler(t *testing.T) {
+func TestDecodeFailureIsAnErrorOfTheHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var o observed
 		b := newTypedBus(t, &o)

@@ -79,7 +79,7 @@ func TestKeysThatContradictEachOtherAreRefused(t *testing.T) {
 	}
 }
 
-func TestWhatAnotherProcessListensOnIsFree(t *testing.T) {
+func TestAddressOfAnotherProcessIsFree(t *testing.T) {
 	s := source("", "MEGA_APPS_WEB_ADDR=:9", "MEGA_APPS_ADMIN_ADDR=:9")
 	if p := problems(t, s); p[0].Code != "config.address_twice" {
 		t.Errorf("in one process: got %v", p)

@@ -66,7 +66,7 @@ func TestVariablesReachTheirKeysAndSayWhere(t *testing.T) {
 	}
 }
 
-func TestWhatKubernetesInjectsIsNotConfiguration(t *testing.T) {
+func TestKubernetesVariablesAreNotConfiguration(t *testing.T) {
 	c, err := load(t, "KUBERNETES_SERVICE_HOST=10.0.0.1", "MEGA_SERVICE_HOST=10.0.0.2", "MEGA_WEB_SERVICE_PORT=80",
 		"MEGA_WEB_SERVICE_PORT_HTTP=80", "MEGA_WEB_PORT=tcp://10.0.0.2:80", "MEGA_WEB_PORT_80_TCP_ADDR=10.0.0.2", "MEGA_TEST_SCALE=2")
 	if err != nil {
@@ -79,7 +79,7 @@ func TestWhatKubernetesInjectsIsNotConfiguration(t *testing.T) {
 
 // A section may have a key called port, although Kubernetes sets a variable of
 // that name, too, for a service of the section's name.
-func TestAKeyCalledPortIsNotTheOneThatKubernetesInjects(t *testing.T) {
+func TestKeyPortDiffersFromTheKubernetesVariable(t *testing.T) {
 	type mail struct {
 		Port int `key:"port" default:"25"`
 	}
@@ -159,7 +159,7 @@ func TestWrongValuesAreRefused(t *testing.T) {
 	}
 }
 
-func TestAProgramWithoutAppsSaysSo(t *testing.T) {
+func TestErrorMentionsAProgramWithoutApps(t *testing.T) {
 	for _, s := range []config.Source{{Environ: []string{"MEGA_APPS_WEB_ADDR=:1"}}, {Set: []string{"apps.web.addr=:1"}}, {Dir: folder(t, map[string]string{yamlFile: "apps: {web: {addr: ':1'}}\n"})}} {
 		if p := problems(t, s); len(p) != 1 || !strings.Contains(p.Error(), `no app called "web" (it has none)`) {
 			t.Errorf("got %v", p)

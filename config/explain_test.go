@@ -11,7 +11,7 @@ import (
 	"github.com/megaframework/mega/config"
 )
 
-func TestExplainSaysWhatAKeyIsAndWhereItsValueCameFrom(t *testing.T) {
+func TestExplainShowsMeaningAndOriginOfAKey(t *testing.T) {
 	s := source(folder(t, map[string]string{"mega.config.yaml": "lock: {ttl: 1s}\ndatabase: {pool: 3}\n", "mega.config.dev.yaml": "\nlock: {ttl: 2s}\n"}),
 		"MEGA_ENV=dev", "MEGA_LOCK_TTL=3s", "MEGA_DATABASE_PASSWORD=hunter2", "MEGA_CACHE_MAIN_URL=redis://u:hunter2@h")
 	c, err := config.Load(s)

@@ -111,7 +111,7 @@ big = 9_007_199_254_740_993
 `,
 }
 
-func TestEveryFormatSaysTheSameAndWhere(t *testing.T) {
+func TestAllFormatsGiveTheSameValuesAndPlaces(t *testing.T) {
 	lines := map[string][]int{"mega.config.yaml": {4, 7, 11, 15}, "mega.config.toml": {3, 6, 9, 13}, "mega.config.json": {4, 5, 8, 13}}
 	for name, text := range sample {
 		for variant, text := range map[string]string{"": text, " with CRLF": strings.ReplaceAll(text, "\n", "\r\n"), " with a BOM": "\xef\xbb\xbf" + text} {
@@ -142,7 +142,7 @@ func TestEveryFormatSaysTheSameAndWhere(t *testing.T) {
 }
 
 // What a parser complains of may be a secret.
-func TestWhatIsInAFileIsNotRepeated(t *testing.T) {
+func TestErrorsDoNotRepeatTheContentOfAFile(t *testing.T) {
 	const secret = "99999999999999999999123"
 	for name, text := range map[string]string{
 		tomlFile: "nats.token = " + secret, yamlFile: "nats: {token: *" + secret + "}", jsonFile: `{"nats": {"token": "` + secret + `\x"}}`, ".env": "MEGA_NATS_TOKEN='" + secret,
@@ -401,7 +401,7 @@ var mistakes = []mistake{
 	{yamlFile, "lock: &a {ttl: 5s, redis: *a}\n", "config.file", "nests deeper than 32 levels"},
 }
 
-func TestMistakesInFilesAreToldWithTheirLine(t *testing.T) {
+func TestMistakesInFilesAreReportedWithTheirLine(t *testing.T) {
 	for _, x := range mistakes {
 		p := problems(t, source(folder(t, map[string]string{x.file: x.text})))
 		if len(p) != 1 || p[0].Code != x.code || !strings.Contains(p.Error(), x.says) {
@@ -491,7 +491,7 @@ func TestAnAppsFileSpeaksOfTheAppAlone(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoReadableFileIsRefused(t *testing.T) {
+func TestUnreadableFilesAreRefused(t *testing.T) {
 	for says, make := range map[string]func(path string) error{
 		"is a folder, not a file": func(path string) error { return os.Mkdir(path, 0o755) },
 		"is a link to nothing":    func(path string) error { return os.Symlink("gone", path) },
@@ -570,7 +570,7 @@ MEGA_CACHE_MAIN_URL=redis://:pw@h/0#a
 	}
 }
 
-func TestMistakesInDotEnvAreToldWithTheirLine(t *testing.T) {
+func TestMistakesInDotEnvAreReportedWithTheirLine(t *testing.T) {
 	for _, x := range []struct{ text, code, says string }{
 		{"\nMEGA_LOK_TTL=5s\n", "config.unknown_key", ".env:2: MEGA_LOK_TTL: no key has this variable (did you mean MEGA_LOCK_TTL?)"},
 		{"MEGA_LOCK_TTL=5\n", "config.no_unit", `.env:1: MEGA_LOCK_TTL: "5" has no unit (write 5s or 5ms)`},
@@ -678,7 +678,7 @@ func TestTwoKeysWithOneVariableAreRefused(t *testing.T) {
 	}
 }
 
-func TestAMillionMistakesAreNotAllTold(t *testing.T) {
+func TestReportedMistakesAreBounded(t *testing.T) {
 	var b strings.Builder
 	for i := range 40_000 {
 		b.WriteString("k" + strings.Repeat("x", i%50) + string(rune('a'+i%26)) + strings.Repeat("y", i/1300) + ": 1\n")

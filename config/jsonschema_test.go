@@ -67,7 +67,7 @@ func instance(name, text string) (any, error) {
 	return jsonschema.UnmarshalJSON(bytes.NewReader(data))
 }
 
-func TestTheSchemaTakesWhatLoadTakes(t *testing.T) {
+func TestSchemaAndLoadAcceptTheSameFiles(t *testing.T) {
 	schema, web := compiled(t, ""), compiled(t, "#/$defs/app.web")
 	files := map[string]string{
 		yamlFile + " everything": "name: x\nlock: {driver: auto, ttl: 1m30s, wait: 0, require: ''}\nnats: {url: 'nats://a,b', token: t, tls: {ca: /ca}}\nbus: {nats: {event_prefix: ''}}\n" +
@@ -109,7 +109,7 @@ var unseen = []string{
 	`write "2024-01-01"`, `write "07:30:00"`,
 }
 
-func TestTheSchemaRefusesWhatLoadRefuses(t *testing.T) {
+func TestSchemaAndLoadRefuseTheSameFiles(t *testing.T) {
 	schema, tried := compiled(t, ""), 0
 	for _, m := range mistakes {
 		if m.code == "config.syntax" || m.code == "config.file" || m.code == "config.duplicate_key" {

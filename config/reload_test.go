@@ -27,7 +27,7 @@ func rewritten(t *testing.T, before, after string, environ ...string) (old, next
 	return old, next, changes, err
 }
 
-func TestReloadTakesOverWhatIsLiveAndTellsTheRest(t *testing.T) {
+func TestReloadAppliesLiveKeysAndListsTheRest(t *testing.T) {
 	old, next, changes, err := rewritten(t,
 		"lock: {ttl: 1s, wait: 7s}\nlog: {level: info}\ncache: {main: {url: 'redis://u:one@h'}, other: {url: 'redis://o'}}\napps: {web: {timeout: 1s, body_limit: 2MiB, locales: [ko]}}\nlimits: {hosts: [a]}\n",
 		"log: {level: debug}\nlock: {ttl: 2s}\ncache: {main: {url: 'redis://u:two@h'}}\napps: {web: {body_limit: 3MiB, locales: [ko, en], host: example.org}}\nlimits: {hosts: ['a']}\n")
@@ -84,7 +84,7 @@ func TestReloadOfTheSameChangesNothing(t *testing.T) {
 	}
 }
 
-func TestWhatAStrongerLayerSaysHidesAChange(t *testing.T) {
+func TestStrongerLayerHidesAChange(t *testing.T) {
 	_, next, changes, err := rewritten(t, "log: {level: info}\n", "log: {level: debug}\n", "MEGA_LOG_LEVEL=error")
 	if err != nil || len(changes) != 0 || next.Log.Level != "error" {
 		t.Errorf("got %v, %v, %s", changes, err, next.Log.Level)

@@ -14,7 +14,7 @@ import (
 	megactx "github.com/megaframework/mega/ctx"
 )
 
-func TestWhoIsAnsweredInJSON(t *testing.T) {
+func TestRequestsAnsweredInJSON(t *testing.T) {
 	const browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 	for _, x := range []struct {
 		accept, content string
@@ -145,7 +145,7 @@ func TestBindNeedsAPointerToAStruct(t *testing.T) {
 	s.ask("POST", "/", "{}", "Content-Type: application/json")
 }
 
-func TestWhatCannotBeEncodedIsNotHalfAnAnswer(t *testing.T) {
+func TestFailedEncodingSendsNoPartialAnswer(t *testing.T) {
 	s := newStage()
 	s.router.Get("/", func(c *megactx.Ctx) error { return c.JSON(200, math.NaN()) })
 	if p := problemIn(t, s.ask("GET", "/", "", wantJSON)); p.Status != 500 {

@@ -134,7 +134,7 @@ func TestErrorsOfTheBusAreAnswers(t *testing.T) {
 	}
 }
 
-func TestBusThatIsNotConfiguredSaysSo(t *testing.T) {
+func TestMissingBusIsAnError(t *testing.T) {
 	var b megactx.Bus
 	_, subscribed := b.Subscribe("x", nil)
 	_, responds := b.Respond("x", nil)

@@ -131,7 +131,7 @@ func TestWithBindsTheClosureToTheLease(t *testing.T) {
 	}
 }
 
-func TestClosureEndsWhenTheLockIsTakenAway(t *testing.T) {
+func TestForceEndsTheContextOfTheFunction(t *testing.T) {
 	c := newCtx(t)
 	mine := errors.New("gave up")
 	err := c.Lock.With("x", func(ctx *megactx.Ctx) error {

@@ -532,7 +532,7 @@ func TestFilesAreSentAsTheyAre(t *testing.T) {
 	}
 }
 
-func TestAPartOfAnAnswerIsNotTakenForTheWhole(t *testing.T) {
+func TestPartialAnswerIsNotACompleteOne(t *testing.T) {
 	for name, x := range map[string]struct {
 		do    func(c *megactx.Ctx) error
 		whole bool

@@ -76,7 +76,7 @@ func TestBodiesAreBoundedHoweverTheyAreReadAndSent(t *testing.T) {
 	}
 }
 
-func TestWhatIsAnnouncedToBeTooLargeIsNotRead(t *testing.T) {
+func TestBodyAnnouncedAsTooLargeIsNotRead(t *testing.T) {
 	s := limited(t, megactx.Limits{Body: 16})
 	s.router.Post("/", func(c *megactx.Ctx) error {
 		_, err := io.ReadAll(c.Request().Body)

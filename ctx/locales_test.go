@@ -88,7 +88,7 @@ func TestTextsAreFilledIn(t *testing.T) {
 	}
 }
 
-func TestWhatIsMissingIsShownAndLoggedOnce(t *testing.T) {
+func TestMissingTextIsShownAndLoggedOnce(t *testing.T) {
 	for _, x := range []struct {
 		key  string
 		kv   []any
@@ -153,7 +153,7 @@ func TestTheLocaleIsTheOneAskedFor(t *testing.T) {
 	}
 }
 
-func TestAppsSayWhatTheySpeak(t *testing.T) {
+func TestAppsListTheirLocales(t *testing.T) {
 	for want, offered := range map[string][]string{"en ko pl": nil, "pl ko": {"pl", "ko"}, "ko": {"ko", "ko"}} {
 		s := speaking(t, offered...)
 		if got := strings.Join(s.host.Locales.Names(), " "); got != want {

@@ -65,7 +65,7 @@ func TestWrapperSeesTheErrorAndMayAnswer(t *testing.T) {
 	}
 }
 
-func TestRouterRefusesWhatCannotBe(t *testing.T) {
+func TestRouterRefusesInvalidRoutes(t *testing.T) {
 	nothing := func(*megactx.Ctx) error { return nil }
 	for name, do := range map[string]func(megactx.Router){
 		"Use after a route":          func(r megactx.Router) { r.Get("/", nothing); r.Use(marking("late")) },

@@ -39,7 +39,7 @@ func TestEventsAreSentAsTheStandardHasIt(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeAnEventIsRefused(t *testing.T) {
+func TestInvalidEventsAreRefused(t *testing.T) {
 	s := newStage()
 	s.router.Get("/", func(c *megactx.Ctx) error {
 		return c.SSE(func(s *megactx.Stream) error {
@@ -72,7 +72,7 @@ func TestAStreamKnowsWhereItsClientStopped(t *testing.T) {
 	}
 }
 
-func TestASilentStreamSaysThatItLives(t *testing.T) {
+func TestSilentStreamSendsKeepAlives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := limited(t, megactx.Limits{Timeout: time.Second})
 		s.router.Get("/", func(c *megactx.Ctx) error {

@@ -95,7 +95,7 @@ func TestDrainWaitsForTasks(t *testing.T) {
 	})
 }
 
-func TestDrainEndsAndNamesWhatIsLeft(t *testing.T) {
+func TestDrainEndsAndNamesUnfinishedTasks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage()
 		c, stuck := s.host.New(t.Context()), make(chan struct{})

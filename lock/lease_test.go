@@ -150,7 +150,7 @@ type panicker struct{}
 
 func (panicker) Observe(lock.Event) { panic("observer") }
 
-func TestCloseNamesWhatItCutsOff(t *testing.T) {
+func TestCloseNamesTheLeasesItCutsOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := lock.New(memory.NewLock(), lock.Config{})
 		if err != nil {
@@ -207,7 +207,7 @@ func TestExtendChangesTheTTLOfLaterRenewals(t *testing.T) {
 	})
 }
 
-func TestTheDriverIsNotAskedForWhatIsInvalid(t *testing.T) {
+func TestInvalidRequestsDoNotReachTheDriver(t *testing.T) {
 	f := newFleet()
 	l := process(t, f, lock.Config{})
 	for name, c := range map[string]struct {

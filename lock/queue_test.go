@@ -91,7 +91,7 @@ func runs(s []string) (lengths []int) {
 	return lengths
 }
 
-func TestAHandedOnLeaseHasAFenceAndATokenOfItsOwn(t *testing.T) {
+func TestHandedOnLeaseHasItsOwnFenceAndToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet()
 		l := process(t, f, lock.Config{})
@@ -122,7 +122,7 @@ func TestAHandedOnLeaseHasAFenceAndATokenOfItsOwn(t *testing.T) {
 	})
 }
 
-func TestWhatDiffersIsNotHandedOn(t *testing.T) {
+func TestDifferentRequestsAreNotHandedOn(t *testing.T) {
 	for name, opts := range map[string][]lock.Option{
 		"another TTL": {lock.TTL(time.Minute)},
 		"NoRenew":     {lock.NoRenew()},
@@ -146,7 +146,7 @@ func TestWhatDiffersIsNotHandedOn(t *testing.T) {
 	}
 }
 
-func TestWhoGivesUpPassesThePlaceOn(t *testing.T) {
+func TestWaiterThatGivesUpLeavesItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet()
 		a, b, c := process(t, f, lock.Config{}), process(t, f, lock.Config{}), process(t, f, lock.Config{})
@@ -349,7 +349,7 @@ func (s silent) Ask(ctx context.Context, _ driver.Request) (driver.Grant, func(c
 	return driver.Grant{}, nil, ctx.Err()
 }
 
-func TestWhoGivesUpAskingIsNotAskedForAgain(t *testing.T) {
+func TestWaiterThatGivesUpIsNotRequestedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := silent{newFleet()}
 		l := process(t, s, lock.Config{})

@@ -8,7 +8,7 @@ import (
 )
 
 // What lose does, stopped between its unlock and ending.end.
-func TestErrSaysSoOnceTheLeaseIsOver(t *testing.T) {
+func TestErrReportsTheEndOfTheLease(t *testing.T) {
 	l, err := New(remote{}, Config{})
 	if err != nil {
 		t.Fatal(err)

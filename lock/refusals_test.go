@@ -86,7 +86,7 @@ func TestAPanicInIdentifyDoesNotMakeCloseHang(t *testing.T) {
 	}
 }
 
-func TestCloseReportsWhatItWaitsFor(t *testing.T) {
+func TestCloseReportsTheLeasesItWaitsFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{}
 		l, err := lock.New(newFleet(), lock.Config{Observer: r})

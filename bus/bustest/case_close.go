@@ -11,7 +11,7 @@ import (
 var closeCases = []testCase{
 	{rule: "S22", claim: "after Close every call is ErrClosed at once", run: closed},
 	{rule: "S22", claim: "Close ends a thousand requests in flight", run: closeEndsRequests},
-	{rule: "S22", claim: "Close does not wait for a handler that does not listen, and names it", run: closeNames},
+	{rule: "S22", claim: "Close does not wait for a handler that ignores its context, and names it", run: closeNames},
 	{rule: "S22", claim: "Close while everything is in use leaves nothing", run: closeUnderLoad},
 	{rule: "S22", claim: "Close while the backend is away is quick", needs: []fault{"Down", "Up"}, run: closeWhileDown},
 }
@@ -73,7 +73,7 @@ func closeNames(e *env) {
 	err := b.Close()
 	e.took(before, 250*time.Millisecond, 20, "closing")
 	var left *bus.UnfinishedError
-	e.Want(errors.As(err, &left) && len(left.Subs) == 1 && left.Subs[0].Name == "deaf", "close says %v", err)
+	e.Want(errors.As(err, &left) && len(left.Subs) == 1 && left.Subs[0].Name == "deaf", "close returned %v", err)
 	hold.open()
 	e.Await(s.Done(), "it is over")
 }
@@ -126,7 +126,7 @@ func closeWhileDown(e *env) {
 	publishMany(b, "x", 1, 5)
 	before := time.Now()
 	err := b.Close()
-	e.Want(err == nil || errors.Is(err, bus.ErrDisconnected), "close says %v", err)
+	e.Want(err == nil || errors.Is(err, bus.ErrDisconnected), "close returned %v", err)
 	b.cut.Store(true)
 	e.took(before, 0, 30, "closing")
 	e.up()

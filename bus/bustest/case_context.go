@@ -10,7 +10,7 @@ import (
 var contextCases = []testCase{
 	{rule: "S20", claim: "the handler's context does not end when draining begins", run: drainEndsNoContext},
 	{rule: "S20", claim: "the handler's context ends with Close", run: closeEndsContexts},
-	{rule: "S20", claim: "the handler's context ends when the time for draining is over", run: windowEndsContexts},
+	{rule: "S20", claim: "the handler's context ends at the deadline of the drain", run: windowEndsContexts},
 	{rule: "S20", claim: "a handler finds its message in its context", run: messageInContext},
 }
 
@@ -67,7 +67,7 @@ func windowEndsContexts(e *env) {
 	err := b.Drain(ctx)
 	e.Is(err, context.DeadlineExceeded, "drain")
 	var left *bus.UnfinishedError
-	e.Want(errors.As(err, &left) && len(left.Subs) == 1 && left.Subs[0].Name == "slow", "the drain says %v", err)
+	e.Want(errors.As(err, &left) && len(left.Subs) == 1 && left.Subs[0].Name == "slow", "the drain returned %v", err)
 	e.Is(receive(e, ended, "the handler's context ends"), context.Canceled, "the end of the handler's context")
 }
 

@@ -11,13 +11,13 @@ import (
 )
 
 var drainCases = []testCase{
-	{rule: "S21", claim: "under load everything accepted is handled, and handlers publish, ask and reply to the end", run: drainUnderLoad},
+	{rule: "S21", claim: "under load all accepted messages are handled, and handlers publish, request and reply to the end", run: drainUnderLoad},
 	{rule: "S21", claim: "a stuck handler is named, and the drain ends at its bound", run: drainStuck},
-	{rule: "S21", claim: "while draining new subscriptions are refused, and answers still given", run: drainRefuses},
-	{rule: "S21", claim: "it may be called twice, at once, and after Close", run: drainTwice},
-	{rule: "S21", claim: "called within a handler it ends", run: drainWithin},
-	{rule: "S21", claim: "what was published before it is sent", run: drainFlushes},
-	{rule: "S21", claim: "while the backend is away it is bounded", needs: []fault{"Down", "Up"}, run: drainWhileDown},
+	{rule: "S21", claim: "a drain refuses new subscriptions and still answers requests", run: drainRefuses},
+	{rule: "S21", claim: "Drain may be called twice, concurrently, and after Close", run: drainTwice},
+	{rule: "S21", claim: "Drain inside a handler returns", run: drainWithin},
+	{rule: "S21", claim: "Drain sends all earlier publishes", run: drainFlushes},
+	{rule: "S21", claim: "Drain is bounded while the backend is away", needs: []fault{"Down", "Up"}, run: drainWhileDown},
 }
 
 func drainUnderLoad(e *env) {
@@ -76,11 +76,11 @@ func drainStuck(e *env) {
 	e.Is(err, context.DeadlineExceeded, "drain")
 	e.hasCode(err, "bus.unfinished")
 	var left *bus.UnfinishedError
-	e.Want(errors.As(err, &left) && len(left.Subs) == 1, "the drain says %v", err)
+	e.Want(errors.As(err, &left) && len(left.Subs) == 1, "the drain returned %v", err)
 	sub := left.Subs[0]
-	e.Want(sub.Name == "stuck one" && sub.Pending == 3 && sub.Running == 1 && sub.Site != "", "the drain says %+v", sub)
+	e.Want(sub.Name == "stuck one" && sub.Pending == 3 && sub.Running == 1 && sub.Site != "", "the drain returned %+v", sub)
 	e.Await(fine.Done(), "the other one is over")
-	e.Await(s.Done(), "the stuck one has heard that its context has ended")
+	e.Await(s.Done(), "the context of the stuck handler has ended")
 	e.Want(s.Stats().Discarded == 3, "the stats are %+v", s.Stats())
 }
 

@@ -12,13 +12,13 @@ import (
 
 var endCases = []testCase{
 	{rule: "S8", claim: "no handler starts after Stop", run: noneAfterStop},
-	{rule: "S8", claim: "what was queued is discarded and counted, and what runs may finish", run: stopDiscards},
-	{rule: "S8", claim: "Stop is safe within its own handler, and twice", run: stopWithin},
-	{rule: "S8", claim: "Stop, Drain and Close may meet", run: stopMeetsAll},
-	{rule: "S8", claim: "the end of the context is Stop", run: contextStops},
-	{rule: "S8", claim: "Drain runs what is queued and takes nothing new", run: subDrain},
-	{rule: "S8", claim: "Drain ends when its context does, and says what was left", run: subDrainBounded},
-	{rule: "S8", claim: "Drain within its own handler returns", run: subDrainWithin},
+	{rule: "S8", claim: "queued messages are discarded and counted, and running handlers may finish", run: stopDiscards},
+	{rule: "S8", claim: "Stop may be called inside its own handler, and twice", run: stopWithin},
+	{rule: "S8", claim: "Stop, Drain and Close may run concurrently", run: stopMeetsAll},
+	{rule: "S8", claim: "the end of the context stops the subscription", run: contextStops},
+	{rule: "S8", claim: "Drain handles queued messages and accepts no new ones", run: subDrain},
+	{rule: "S8", claim: "Drain ends with its context, and its error lists the remaining messages", run: subDrainBounded},
+	{rule: "S8", claim: "Drain of a subscription inside its own handler returns", run: subDrainWithin},
 	{rule: "S8", claim: "the backend forgets a subscription that has ended", needs: []fault{"Interests"}, run: interestsEnd},
 }
 

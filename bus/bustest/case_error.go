@@ -8,9 +8,9 @@ import (
 )
 
 var errorCases = []testCase{
-	{rule: "S25", claim: "each error has its code and says what was being done", run: errorCodes},
+	{rule: "S25", claim: "each error has its code and names the operation", run: errorCodes},
 	{rule: "S25", claim: "a chain of more than 32 hops is a cycle", run: cycle},
-	{rule: "S25", claim: "options out of bounds are refused before the driver is asked", run: badOptions},
+	{rule: "S25", claim: "options out of bounds are refused before the driver is called", run: badOptions},
 }
 
 // hasCode fails the case unless err has the code.

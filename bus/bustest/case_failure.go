@@ -12,13 +12,13 @@ import (
 )
 
 var failureCases = []testCase{
-	{rule: "S15", claim: "an error is told with its subject, pattern and message, and touches nobody", run: handlerError},
-	{rule: "S15", claim: "a panic is told with its stack, and the subscription lives on", run: handlerPanic},
-	{rule: "S15", claim: "of many messages each panic is told, and all others are handled", run: manyPanics},
-	{rule: "S15", claim: "a panic in middleware or in OrderBy is the message's alone", run: panicsElsewhere},
+	{rule: "S15", claim: "an error is reported with subject, pattern and message, and affects no other message", run: handlerError},
+	{rule: "S15", claim: "a panic is reported with its stack, and the subscription continues", run: handlerPanic},
+	{rule: "S15", claim: "each of many panics is reported, and all other messages are handled", run: manyPanics},
+	{rule: "S15", claim: "a panic in middleware or in OrderBy affects only its message", run: panicsElsewhere},
 	{rule: "S15", claim: "a handler that ends its goroutine does not end the subscription", run: goexit},
-	{rule: "S15", claim: "data that cannot be decoded are told, and the next message is handled", run: decodeFailure},
-	{rule: "S15", claim: "a handler that does not return is named", run: watchdog},
+	{rule: "S15", claim: "data that cannot be decoded is reported, and the next message is handled", run: decodeFailure},
+	{rule: "S15", claim: "a stuck handler is reported by name", run: watchdog},
 }
 
 func handlerError(e *env) {
@@ -29,10 +29,10 @@ func handlerError(e *env) {
 	a.publish("x.y", "1")
 	a.publish("x.y", "2")
 	healthy.wants("1", "2")
-	e.Soon("both errors are told", func() bool { return len(toldOf[bus.HandlerFailed](b)) == 2 })
-	for i, f := range toldOf[bus.HandlerFailed](b) {
-		e.Want(f.Name == "ledger" && f.Pattern == "x.*" && f.Site != "" && f.Msg.Subject == "x.y" && string(f.Msg.Data) == fmt.Sprint(i+1), "told %+v", f)
-		e.Is(f.Err, failed, "what is told")
+	e.Soon("both errors are reported", func() bool { return len(eventsOf[bus.HandlerFailed](b)) == 2 })
+	for i, f := range eventsOf[bus.HandlerFailed](b) {
+		e.Want(f.Name == "ledger" && f.Pattern == "x.*" && f.Site != "" && f.Msg.Subject == "x.y" && string(f.Msg.Data) == fmt.Sprint(i+1), "reported %+v", f)
+		e.Is(f.Err, failed, "the reports")
 	}
 }
 
@@ -49,10 +49,10 @@ func handlerPanic(e *env) {
 		a.publish("x", data)
 	}
 	in.wants("1", "2", "3")
-	e.Soon("both panics are told", func() bool { return len(toldOf[bus.HandlerFailed](b)) == 2 })
-	for _, f := range toldOf[bus.HandlerFailed](b) {
+	e.Soon("both panics are reported", func() bool { return len(eventsOf[bus.HandlerFailed](b)) == 2 })
+	for _, f := range eventsOf[bus.HandlerFailed](b) {
 		var p *bus.PanicError
-		e.Want(errors.As(f.Err, &p) && fmt.Sprint(p.Value) == "boom" && strings.Contains(string(p.Stack), "handlerPanic"), "told %v", f.Err)
+		e.Want(errors.As(f.Err, &p) && fmt.Sprint(p.Value) == "boom" && strings.Contains(string(p.Stack), "handlerPanic"), "reported %v", f.Err)
 		e.hasCode(f.Err, "bus.panic")
 	}
 	e.Want(in.Stats().Panicked == 2 && in.Stats().Failed == 2, "the stats are %+v", in.Stats())
@@ -74,7 +74,7 @@ func manyPanics(e *env) {
 		st := s.Stats()
 		e.Want(st.Handled == uint64(n) && st.Panicked == uint64(n/100), "the stats are %+v", st)
 	}
-	e.Soon("each is told", func() bool { return len(toldOf[bus.HandlerFailed](b)) == 3*(n/100) })
+	e.Soon("each is reported", func() bool { return len(eventsOf[bus.HandlerFailed](b)) == 3*(n/100) })
 }
 
 func panicsElsewhere(e *env) {
@@ -102,7 +102,7 @@ func panicsElsewhere(e *env) {
 	e.drain(wrapped, ordered)
 	wrapped.has("1", "2", "3")
 	ordered.has("1", "2", "3")
-	e.Soon("all are told", func() bool { return len(toldOf[bus.HandlerFailed](b)) == 4 })
+	e.Soon("all are reported", func() bool { return len(eventsOf[bus.HandlerFailed](b)) == 4 })
 }
 
 func goexit(e *env) {
@@ -136,9 +136,9 @@ func decodeFailure(e *env) {
 	e.Must(bus.Topic[int]("x.y").Publish(e.Ctx, a.Bus, 2), "publish")
 	e.Soon("the good ones are handled", func() bool { return len(got) == 2 })
 	e.Want(<-got == 1 && <-got == 2, "others were handled")
-	e.Soon("the bad ones are told", func() bool { return len(toldOf[bus.HandlerFailed](b)) == 2 })
-	for _, f := range toldOf[bus.HandlerFailed](b) {
-		e.Is(f.Err, bus.ErrDecode, "what is told")
+	e.Soon("the bad ones are reported", func() bool { return len(eventsOf[bus.HandlerFailed](b)) == 2 })
+	for _, f := range eventsOf[bus.HandlerFailed](b) {
+		e.Is(f.Err, bus.ErrDecode, "the reports")
 		e.hasCode(f.Err, "bus.decode")
 	}
 }
@@ -146,8 +146,8 @@ func decodeFailure(e *env) {
 func watchdog(e *env) {
 	p := e.process(func(c *bus.Config) { c.StuckAfter = e.Units(1) })
 	s := e.stick(p, p, "x.*", "x.y", bus.Name("sleeper"))
-	e.Soon("it is told again and again", func() bool { return len(toldOf[bus.Stuck](p)) >= 2 })
-	told := toldOf[bus.Stuck](p)[0]
-	e.Want(told.Name == "sleeper" && told.Pattern == "x.*" && told.Subject == "x.y" && told.For >= e.Units(1) && strings.Contains(told.Site, "bustest"), "told %+v", told)
+	e.Soon("repeated reports", func() bool { return len(eventsOf[bus.Stuck](p)) >= 2 })
+	reported := eventsOf[bus.Stuck](p)[0]
+	e.Want(reported.Name == "sleeper" && reported.Pattern == "x.*" && reported.Subject == "x.y" && reported.For >= e.Units(1) && strings.Contains(reported.Site, "bustest"), "reported %+v", reported)
 	s.open()
 }

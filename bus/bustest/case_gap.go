@@ -15,14 +15,14 @@ import (
 )
 
 var gapCases = []testCase{
-	{rule: "S10", claim: "Missed stands where the messages were lost", run: missedAtItsPlace},
-	{rule: "S10", claim: "adjacent losses are one mark, which takes no room", run: marksMerge},
-	{rule: "S10", claim: "OnGap is a barrier at the place of the loss", run: gapIsABarrier},
+	{rule: "S10", claim: "Missed marks the position of the loss", run: missedAtItsPlace},
+	{rule: "S10", claim: "adjacent losses are one mark, which takes no room in the buffer", run: marksMerge},
+	{rule: "S10", claim: "OnGap is a barrier at the position of the loss", run: gapIsABarrier},
 	{rule: "S10", claim: "OnGap does not wait for a next message", run: gapWithoutAMessage},
-	{rule: "S10", claim: "an OnGap that fails is called again, with what was lost meanwhile", run: gapThatFails},
-	{rule: "S10", claim: "a copy that OnGap fetches is right at rest, with every policy", run: copies},
+	{rule: "S10", claim: "a failed OnGap is called again, with the losses in between", run: gapThatFails},
+	{rule: "S10", claim: "a copy that OnGap fetches is correct when idle, with every policy", run: copies},
 	{rule: "S10", claim: "after an outage OnGap begins when the subscription is active again", needs: []fault{"Down", "Up"}, run: gapAfterOutage},
-	{rule: "S10", claim: "a copy that OnGap fetches is right after an outage", needs: []fault{"Down", "Up"}, run: copyAfterOutages},
+	{rule: "S10", claim: "a copy that OnGap fetches is correct after an outage", needs: []fault{"Down", "Up"}, run: copyAfterOutages},
 }
 
 // ways are the ways in which a subscription takes its messages one at a time.
@@ -56,7 +56,7 @@ func (e *env) newestMissed(a, b *process, name string, opts []bus.SubOption) {
 	s.waits(7)
 	e.drain(s.inbox)
 	s.has("first", "1", "2", "3", "4", "5", "21")
-	e.Want(slices.Equal(s.said(), []int{0, 0, 0, 0, 0, 0, 15}), "%s: the messages have Missed %v, want 15 at the last", name, s.said())
+	e.Want(slices.Equal(s.missed(), []int{0, 0, 0, 0, 0, 0, 15}), "%s: the messages have Missed %v, want 15 at the last", name, s.missed())
 }
 
 func (e *env) oldestMissed(a, b *process, name string, opts []bus.SubOption) {
@@ -66,7 +66,7 @@ func (e *env) oldestMissed(a, b *process, name string, opts []bus.SubOption) {
 	s.open()
 	e.drain(s.inbox)
 	s.has("first", "16", "17", "18", "19", "20")
-	e.Want(slices.Equal(s.said(), []int{0, 15, 0, 0, 0, 0}), "%s, dropping the oldest: the messages have Missed %v, want 15 at the second", name, s.said())
+	e.Want(slices.Equal(s.missed(), []int{0, 15, 0, 0, 0, 0}), "%s, dropping the oldest: the messages have Missed %v, want 15 at the second", name, s.missed())
 }
 
 // expiredMissed has the message expire that follows the loss: the next one has
@@ -81,7 +81,7 @@ func (e *env) expiredMissed(a, b *process, name string, opts []bus.SubOption) {
 	s.open()
 	e.drain(s.inbox)
 	s.has("first", "4", "5", "6", "7")
-	e.Want(slices.Equal(s.said(), []int{0, 2, 0, 0, 0}), "%s, one expired: the messages have Missed %v, want 2 at the second", name, s.said())
+	e.Want(slices.Equal(s.missed(), []int{0, 2, 0, 0, 0}), "%s, one expired: the messages have Missed %v, want 2 at the second", name, s.missed())
 }
 
 // gaps collects the calls of OnGap.
@@ -153,12 +153,12 @@ func marksMerge(e *env) {
 		a.publish("x", "11")
 		s.step(1)
 		e.drain(s.inbox)
-		want, said := []string{"first", "1", "2", "6", "11"}, []int{0, 0, 0, 3, 4}
+		want, missed := []string{"first", "1", "2", "6", "11"}, []int{0, 0, 0, 3, 4}
 		if policy == bus.DropOldest {
-			want, said = []string{"first", "4", "9", "10", "11"}, []int{0, 3, 4, 0, 0}
+			want, missed = []string{"first", "4", "9", "10", "11"}, []int{0, 3, 4, 0, 0}
 		}
 		s.has(want...)
-		e.Want(slices.Equal(s.said(), said), "the messages have Missed %v, want %v", s.said(), said)
+		e.Want(slices.Equal(s.missed(), missed), "the messages have Missed %v, want %v", s.missed(), missed)
 		e.Want(slices.Equal(g.all(), []int{3, 4}), "policy %d: OnGap was called with %v, want 3 and 4", policy, g.all())
 	}
 }
@@ -263,7 +263,7 @@ func gapWithoutAMessage(e *env) {
 		e.Soon("OnGap is called", func() bool { return slices.Equal(g.all(), []int{9}) })
 		a.publish("x", "11")
 		s.wants("first", "1", "11")
-		e.Want(slices.Equal(s.said(), []int{0, 0, 9}), "the messages have Missed %v", s.said())
+		e.Want(slices.Equal(s.missed(), []int{0, 0, 9}), "the messages have Missed %v", s.missed())
 		s.Stop()
 	}
 	g := &gaps{}
@@ -273,7 +273,7 @@ func gapWithoutAMessage(e *env) {
 	publishMany(a, "x", 1, 2)
 	for _, in := range []*inbox{in, plain} {
 		in.wants("1", "2")
-		e.Want(slices.Equal(in.said(), []int{-1, 0}), "after a gap the messages have Missed %v", in.said())
+		e.Want(slices.Equal(in.missed(), []int{-1, 0}), "after a gap the messages have Missed %v", in.missed())
 	}
 	e.Want(slices.Equal(g.all(), []int{-1}), "OnGap was called with %v", g.all())
 }
@@ -312,8 +312,8 @@ func gapThatFails(e *env) {
 	}
 	before := time.Now()
 	lose(0, 3)
-	e.Soon("the failure is reported", func() bool { return len(toldOf[bus.GapFailed](b)) == 1 })
-	failed := toldOf[bus.GapFailed](b)[0]
+	e.Soon("the failure is reported", func() bool { return len(eventsOf[bus.GapFailed](b)) == 1 })
+	failed := eventsOf[bus.GapFailed](b)[0]
 	_, panicked := errors.AsType[*bus.PanicError](failed.Err)
 	e.Want(failed.Name == "failing" && failed.Missed == 3 && panicked && failed.Again >= time.Second && failed.Again <= 2*time.Second, "reported %+v", failed)
 	lose(5, 4)

@@ -11,13 +11,13 @@ import (
 var groupCases = []testCase{
 	{rule: "S11", claim: "each message goes to one member, and no member starves", run: groupShares},
 	{rule: "S11", claim: "the same name under two patterns is two groups", run: groupIsPatternAndName},
-	{rule: "S11", claim: "two names under one pattern are two groups, and who has none gets all", run: groupAndPlain},
+	{rule: "S11", claim: "two names under one pattern are two groups, and a subscription without a group gets all messages", run: groupAndPlain},
 	{rule: "S11", claim: "nothing is lost while members are drained and others join", run: groupDrains},
-	{rule: "S11", claim: "a member that is stopped gets nothing more, and what it had is counted", run: groupStops},
-	{rule: "S11", claim: "the death of a member costs no more than what it had", needs: []fault{"Crash"}, run: groupCrash},
-	{rule: "S11", claim: "when the last member has left nothing is stuck, and who joins is served", run: groupEmpties},
-	{rule: "S11", claim: "a bad name is refused before the driver is asked", run: badGroups},
-	{rule: "S11", claim: "odd names are groups", run: oddGroups},
+	{rule: "S11", claim: "a stopped member gets no more messages, and its queued ones are counted", run: groupStops},
+	{rule: "S11", claim: "the death of a member loses only its own messages", needs: []fault{"Crash"}, run: groupCrash},
+	{rule: "S11", claim: "after the last member has left nothing is stuck, and a new member is served", run: groupEmpties},
+	{rule: "S11", claim: "a bad name is refused before the driver is called", run: badGroups},
+	{rule: "S11", claim: "unusual names are valid groups", run: oddGroups},
 }
 
 func total(boxes ...*inbox) (n int) {

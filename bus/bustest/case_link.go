@@ -10,9 +10,9 @@ import (
 
 var linkCases = []testCase{
 	{rule: "S17", claim: "a message above a limit that was not announced costs one reconnect, and is reported as lost", needs: []fault{"Shrink"}, run: shrunk},
-	{rule: "S23", claim: "a cut of one process is told there, and to no other", needs: []fault{"Cut"}, run: oneSideCut},
-	{rule: "S28", claim: "what a cut takes is counted and an error of Flush, and what waited is sent once", needs: []fault{"Cut"}, run: cutIsReported},
-	{rule: "S12", claim: "a request whose caller has left is not sent", needs: []fault{"Slow"}, run: unsentRequest},
+	{rule: "S23", claim: "a cut is reported in the affected process, and in no other", needs: []fault{"Cut"}, run: oneSideCut},
+	{rule: "S28", claim: "messages lost in a cut are counted and an error of Flush, and queued ones are sent once", needs: []fault{"Cut"}, run: cutIsReported},
+	{rule: "S12", claim: "a request is not sent after its caller has returned", needs: []fault{"Slow"}, run: unsentRequest},
 	{rule: "S29", claim: "a slow link is not cut, and loses nothing", needs: []fault{"Slow"}, run: slowLink},
 }
 
@@ -24,16 +24,16 @@ func shrunk(e *env) {
 	large := strings.Repeat("x", 2000)
 	a.publish("y", large)
 	e.Is(a.Flush(e.Ctx), bus.ErrDisconnected, "the flush of a message that is lost")
-	e.Soon("the loss is told", func() bool { return len(toldOf[bus.PublishLost](a)) == 1 })
-	lost := toldOf[bus.PublishLost](a)[0]
-	e.Want(lost.Messages == 1 && lost.Bytes >= len(large), "told %+v", lost)
+	e.Soon("the loss is reported", func() bool { return len(eventsOf[bus.PublishLost](a)) == 1 })
+	lost := eventsOf[bus.PublishLost](a)[0]
+	e.Want(lost.Messages == 1 && lost.Bytes >= len(large), "reported %+v", lost)
 	e.Soon("the bus is back", func() bool { state, _ := a.State(); return a.Stats().Cuts == 1 && state == bus.StateConnected })
-	e.Want(len(toldOf[bus.Disconnected](a)) == 1, "%d disconnects are told", len(toldOf[bus.Disconnected](a)))
+	e.Want(len(eventsOf[bus.Disconnected](a)) == 1, "%d disconnects are reported", len(eventsOf[bus.Disconnected](a)))
 	err := a.Publish(e.Ctx, "y", []byte(large))
 	e.Is(err, bus.ErrTooLarge, "the next message as large")
 	b.publish("x", "1")
 	in.wants("1")
-	e.Want(in.said()[0] == -1, "the message said to have missed %v", in.said())
+	e.Want(in.missed()[0] == -1, "the message has Missed %v", in.missed())
 	a.publish("x", "2")
 	a.flushAgain()
 	in.wants("1", "2")
@@ -53,12 +53,12 @@ func oneSideCut(e *env) {
 	e.Must(e.h.Faults.Cut(a.driver), "cut")
 	e.Await(over, "the request fails")
 	g.open()
-	e.Soon("it is told", func() bool { return len(toldOf[bus.Connected](a)) == 1 })
+	e.Soon("it is reported", func() bool { return len(eventsOf[bus.Connected](a)) == 1 })
 	e.isConnected(a, b)
 	b.publish("x", "1")
 	own.wants("1")
 	others.wants("1")
-	e.Want(own.said()[0] == -1 && others.said()[0] == 0, "the messages said to have missed %v and %v", own.said(), others.said())
+	e.Want(own.missed()[0] == -1 && others.missed()[0] == 0, "the messages have Missed %v and %v", own.missed(), others.missed())
 	e.Want(a.Stats().Cuts == 1 && b.Stats().Cuts == 0, "%d and %d cuts", a.Stats().Cuts, b.Stats().Cuts)
 	e.works(a, b)
 }
@@ -80,7 +80,7 @@ func cutIsReported(e *env) {
 		over := e.Async(func() { publish(100) })
 		e.Must(e.h.Faults.Cut(a.driver), "cut")
 		e.Await(over, "publishing goes on")
-		e.Soon("the cut is told", func() bool { return a.Stats().Cuts == uint64(round+1) })
+		e.Soon("the cut is reported", func() bool { return a.Stats().Cuts == uint64(round+1) })
 		e.isConnected(a)
 		a.flushes(before)
 	}
@@ -104,7 +104,7 @@ func cutIsReported(e *env) {
 // then.
 func (p *process) flushes(before uint64) {
 	if err := p.Flush(p.e.Ctx); err == nil {
-		p.e.Want(p.Stats().Lost == before, "%d messages were lost, and flush says nothing", p.Stats().Lost-before)
+		p.e.Want(p.Stats().Lost == before, "%d messages were lost, and Flush returned nil", p.Stats().Lost-before)
 		return
 	}
 	p.e.Soon("the loss is counted", func() bool { return p.Stats().Lost > before })

@@ -11,15 +11,15 @@ import (
 )
 
 var manyCases = []testCase{
-	{rule: "S14", claim: "it ends by count", run: manyByCount},
-	{rule: "S14", claim: "it ends when answers stall, and slow consumers do not count", run: manyByStall},
-	{rule: "S14", claim: "it ends at its deadline, which is no error if there were answers", run: manyByDeadline},
-	{rule: "S14", claim: "it ends by the end marker", run: manyByEnd},
-	{rule: "S14", claim: "it ends when the consumer breaks, and leaves nothing", run: manyByBreak},
-	{rule: "S14", claim: "it ends when too many answers wait for the consumer", run: manyUnread},
-	{rule: "S14", claim: "nobody there is an error, and so is nobody who answers", run: manyNobody},
-	{rule: "S14", claim: "a responder that fails is one of the answers", run: manyFailures},
-	{rule: "S14", claim: "every group answers once, and who has none answers always", run: manyGroups},
+	{rule: "S14", claim: "RequestMany ends after Count answers", run: manyByCount},
+	{rule: "S14", claim: "RequestMany ends when answers stall, and a slow consumer is no stall", run: manyByStall},
+	{rule: "S14", claim: "RequestMany ends at its deadline, without an error if there were answers", run: manyByDeadline},
+	{rule: "S14", claim: "RequestMany ends at the end marker", run: manyByEnd},
+	{rule: "S14", claim: "RequestMany ends when the consumer breaks, and leaves nothing behind", run: manyByBreak},
+	{rule: "S14", claim: "RequestMany ends when too many answers wait for the consumer", run: manyUnread},
+	{rule: "S14", claim: "no responder is an error, and so is no answer", run: manyNobody},
+	{rule: "S14", claim: "the error of a responder is one of the answers", run: manyFailures},
+	{rule: "S14", claim: "every group answers once, and every responder without a group answers", run: manyGroups},
 }
 
 // gathered is what a RequestMany of x has yielded.
@@ -105,7 +105,7 @@ func manyByEnd(e *env) {
 	data, errs := a.gathered(e.Ctx)
 	e.Want(slices.Equal(data, numbers(0, 9)) && len(errs) == 0, "got %q, %v", data, errs)
 	e.took(before, 0, 10, "the end marker")
-	e.Want(len(toldOf[bus.HandlerFailed](b)) == 0, "the end marker is told as a failure")
+	e.Want(len(eventsOf[bus.HandlerFailed](b)) == 0, "the end marker is reported as a failure")
 }
 
 func manyByBreak(e *env) {
@@ -128,7 +128,7 @@ func manyNobody(e *env) {
 	before := time.Now()
 	data, errs := a.gathered(e.Ctx)
 	e.Want(len(data) == 0 && len(errs) == 1 && errors.Is(errs[0], bus.ErrNoResponders), "got %q, %v", data, errs)
-	e.took(before, 0, 10, "to say that nobody responds")
+	e.took(before, 0, 10, "to report a missing responder")
 	g := e.gate()
 	b.respond("x", func(context.Context, *bus.Msg) ([]byte, error) { <-g.c; return nil, nil })
 	ctx, cancel := e.within(1)

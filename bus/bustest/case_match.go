@@ -10,10 +10,10 @@ import (
 )
 
 var matchCases = []testCase{
-	{rule: "S2", claim: "wildcards match what they say", run: matchTable},
-	{rule: "S2", claim: "random patterns and subjects match as a naive reading of the rule has it", run: matchRandom},
-	{rule: "S2", claim: "random patterns of requests match likewise", run: matchRequests},
-	{rule: "S2", claim: "patterns that come and go change what is matched at once", run: matchChanges},
+	{rule: "S2", claim: "wildcards match one token, or the rest", run: matchTable},
+	{rule: "S2", claim: "random patterns match subjects like a naive implementation of the rule", run: matchRandom},
+	{rule: "S2", claim: "random patterns of requests match like a naive implementation of the rule", run: matchRequests},
+	{rule: "S2", claim: "added and removed patterns take effect at once", run: matchChanges},
 }
 
 func matchTable(e *env) {

@@ -12,14 +12,14 @@ import (
 )
 
 var messageCases = []testCase{
-	{rule: "S9", claim: "a message that is kept stays as it was", run: keptMessages},
-	{rule: "S9", claim: "a handler that changes the data is told of when they are checked", run: changedData},
-	{rule: "S16", claim: "headers arrive as they were given", run: headersArrive},
+	{rule: "S9", claim: "a kept message does not change", run: keptMessages},
+	{rule: "S9", claim: "a handler that changes the data is reported if data is checked", run: changedData},
+	{rule: "S16", claim: "headers arrive unchanged", run: headersArrive},
 	{rule: "S16", claim: "answers carry headers", run: answerHeaders},
-	{rule: "S16", claim: "bad headers are refused before the driver is asked", run: badHeaders},
-	{rule: "S16", claim: "headers at the bounds pass, beyond they do not", run: headerBounds},
+	{rule: "S16", claim: "bad headers are refused before the driver is called", run: badHeaders},
+	{rule: "S16", claim: "headers at the bounds are accepted, larger ones are refused", run: headerBounds},
 	{rule: "S16", claim: "trace and baggage travel from handler to handler", run: traceTravels},
-	{rule: "S17", claim: "the largest message passes, and one byte more is refused with the bus intact", run: largest},
+	{rule: "S17", claim: "the largest message is accepted, one byte more is refused, and the bus continues", run: largest},
 	{rule: "S17", claim: "an answer that is too large is an error of the responder", run: largeAnswer},
 	{rule: "S18", claim: "nil and empty data arrive empty, not nil", run: emptyData},
 	{rule: "S18", claim: "all bytes arrive", run: allBytes},
@@ -49,9 +49,9 @@ func changedData(e *env) {
 	p := e.process(func(c *bus.Config) { c.CheckData = true })
 	p.subscribe("x", func(_ context.Context, m *bus.Msg) error { m.Data[0] = 'X'; return nil }, bus.Name("rude"))
 	p.publish("x", "data")
-	e.Soon("it is told", func() bool {
-		told := toldOf[bus.HandlerFailed](p)
-		return len(told) == 1 && told[0].Name == "rude"
+	e.Soon("it is reported", func() bool {
+		reported := eventsOf[bus.HandlerFailed](p)
+		return len(reported) == 1 && reported[0].Name == "rude"
 	})
 }
 

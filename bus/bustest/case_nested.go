@@ -10,10 +10,10 @@ import (
 )
 
 var nestedCases = []testCase{
-	{rule: "S26", claim: "every call may be made within a handler", run: callsWithin},
-	{rule: "S26", claim: "a publisher may hold the mutex that its subscribers take", run: heldMutex},
-	{rule: "S26", claim: "two responders that ask each other are answered", run: askEachOther},
-	{rule: "S26", claim: "Close within a handler does not wait for that handler", run: closeWithin},
+	{rule: "S26", claim: "every call may be made inside a handler", run: callsWithin},
+	{rule: "S26", claim: "a publisher may hold a mutex that its subscribers lock", run: heldMutex},
+	{rule: "S26", claim: "two responders that request from each other are answered", run: askEachOther},
+	{rule: "S26", claim: "Close inside a handler does not wait for that handler", run: closeWithin},
 }
 
 func callsWithin(e *env) {
@@ -156,7 +156,7 @@ func (e *env) closeBesideOneThatHangs() {
 	p.publish("y", "")
 	err := receive(e, ended, "Close returns")
 	left, ok := errors.AsType[*bus.UnfinishedError](err)
-	e.Want(ok && len(left.Subs) == 1 && left.Subs[0].Name == "hangs", "Close within a handler, beside one that hangs, says %v", err)
+	e.Want(ok && len(left.Subs) == 1 && left.Subs[0].Name == "hangs", "Close inside a handler, beside one that hangs, returned %v", err)
 	g.open()
 	e.Await(hangs.Done(), "the one that hangs is over")
 	e.Await(closes.Done(), "the one that closes is over")

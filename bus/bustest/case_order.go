@@ -12,12 +12,12 @@ import (
 )
 
 var orderCases = []testCase{
-	{rule: "S5", claim: "what one publishes is handled in its order, across subjects", run: orderAcrossSubjects},
-	{rule: "S5", claim: "of many publishers the messages of each keep their order", run: orderOfEach},
-	{rule: "S5", claim: "what was published first is handled first, whoever on the bus has published it", run: orderAcrossGoroutines},
+	{rule: "S5", claim: "messages of one publisher are handled in its order, across subjects", run: orderAcrossSubjects},
+	{rule: "S5", claim: "the messages of each of many publishers keep their order", run: orderOfEach},
+	{rule: "S5", claim: "an earlier publish is handled first, also of another publisher on the bus", run: orderAcrossGoroutines},
 	{rule: "S5", claim: "OrderBy keeps the order of a key at any concurrency", run: orderByKey},
-	{rule: "S5", claim: "a key that hangs holds up no other", run: stuckKey},
-	{rule: "S5", claim: "members of a group get their shares in order", run: orderInGroup},
+	{rule: "S5", claim: "a key whose handler hangs delays no other key", run: stuckKey},
+	{rule: "S5", claim: "members of a group receive their shares in order", run: orderInGroup},
 }
 
 func orderAcrossSubjects(e *env) {

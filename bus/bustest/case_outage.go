@@ -14,14 +14,14 @@ import (
 
 var outageCases = []testCase{
 	{rule: "S23", claim: "requests in flight fail at once, and so do those made while the backend is away", needs: []fault{"Down", "Up"}, run: outageFailsRequests},
-	{rule: "S23", claim: "what is published meanwhile arrives in order, after each subscription was told once", needs: []fault{"Down", "Up"}, run: outageBuffers},
-	{rule: "S23", claim: "what is published meanwhile is bounded in bytes, and waits for room in time", needs: []fault{"Down", "Up"}, run: outageIsBounded},
+	{rule: "S23", claim: "publishes during an outage arrive in order, after one gap mark per subscription", needs: []fault{"Down", "Up"}, run: outageBuffers},
+	{rule: "S23", claim: "publishes during an outage are bounded in bytes, and wait for room in time", needs: []fault{"Down", "Up"}, run: outageIsBounded},
 	{rule: "S24", claim: "an event that expires while the backend is away is not sent, and is counted", needs: []fault{"Down", "Up"}, run: expiresInOutage},
-	{rule: "S23", claim: "the state is visible, and told once", needs: []fault{"Down", "Up"}, run: outageIsVisible},
-	{rule: "S23", claim: "subscriptions that are stopped meanwhile do not come back", needs: []fault{"Down", "Up"}, run: outageStops},
-	{rule: "S23", claim: "subscribing meanwhile is an error, and leaves nothing", needs: []fault{"Down", "Up"}, run: outageSubscribe},
-	{rule: "S23", claim: "outage after outage under load nothing arrives twice or out of order, and each gap is told", needs: []fault{"Down", "Up"}, run: outagesUnderLoad},
-	{rule: "S23", claim: "a connection that breaks for a moment is told too", needs: []fault{"Drop"}, run: dropped},
+	{rule: "S23", claim: "the state is visible, and reported once", needs: []fault{"Down", "Up"}, run: outageIsVisible},
+	{rule: "S23", claim: "subscriptions stopped during an outage do not come back", needs: []fault{"Down", "Up"}, run: outageStops},
+	{rule: "S23", claim: "a subscribe during an outage is an error, and leaves nothing behind", needs: []fault{"Down", "Up"}, run: outageSubscribe},
+	{rule: "S23", claim: "over many outages under load nothing arrives twice or out of order, and each gap is reported", needs: []fault{"Down", "Up"}, run: outagesUnderLoad},
+	{rule: "S23", claim: "a short interruption of the connection is reported too", needs: []fault{"Drop"}, run: dropped},
 }
 
 func (e *env) down() {
@@ -121,11 +121,11 @@ func outageBuffers(e *env) {
 	want[1] = -1
 	for _, in := range boxes[:2] {
 		in.has(numbers(0, 110)...)
-		e.Want(slices.Equal(in.said(), want), "%s: the messages said to have missed %v", in.Name(), in.said())
+		e.Want(slices.Equal(in.missed(), want), "%s: the messages have Missed %v", in.Name(), in.missed())
 		e.Want(in.Stats().Gaps == 1, "%d gaps are counted", in.Stats().Gaps)
 	}
 	quiet.has("q1", "q2")
-	e.Want(slices.Equal(quiet.said(), []int{-1, 0}), "the messages said to have missed %v", quiet.said())
+	e.Want(slices.Equal(quiet.missed(), []int{-1, 0}), "the messages have Missed %v", quiet.missed())
 }
 
 func outageIsBounded(e *env) {
@@ -188,12 +188,12 @@ func outageIsVisible(e *env) {
 		e.Pass(0.1)
 		e.up()
 		e.isConnected(p)
-		e.Soon("it is told", func() bool { return len(toldOf[bus.Connected](p)) == i+1 })
-		e.Soon("the gap is told", func() bool { return len(toldOf[bus.Missed](p)) == i+1 })
+		e.Soon("it is reported", func() bool { return len(eventsOf[bus.Connected](p)) == i+1 })
+		e.Soon("the gap is reported", func() bool { return len(eventsOf[bus.Missed](p)) == i+1 })
 	}
-	cuts, back, missed := toldOf[bus.Disconnected](p), toldOf[bus.Connected](p), toldOf[bus.Missed](p)
-	e.Want(len(cuts) == 2 && len(back) == 2 && back[0].After > 0 && p.Stats().Cuts == 2, "told %v and %v, counted %d", cuts, back, p.Stats().Cuts)
-	e.Want(len(missed) == 2 && missed[0].Name == "listener" && missed[0].Count == -1, "told %+v", missed)
+	cuts, back, missed := eventsOf[bus.Disconnected](p), eventsOf[bus.Connected](p), eventsOf[bus.Missed](p)
+	e.Want(len(cuts) == 2 && len(back) == 2 && back[0].After > 0 && p.Stats().Cuts == 2, "reported %v and %v, counted %d", cuts, back, p.Stats().Cuts)
+	e.Want(len(missed) == 2 && missed[0].Name == "listener" && missed[0].Count == -1, "reported %+v", missed)
 }
 
 func outageStops(e *env) {
@@ -225,9 +225,9 @@ func outageSubscribe(e *env) {
 	defer cancel()
 	before := time.Now()
 	_, err := p.Subscribe(ctx, "x", func(context.Context, *bus.Msg) error { return nil })
-	e.Want(errors.Is(err, bus.ErrDisconnected) || errors.Is(err, context.DeadlineExceeded), "subscribe says %v", err)
+	e.Want(errors.Is(err, bus.ErrDisconnected) || errors.Is(err, context.DeadlineExceeded), "subscribe returned %v", err)
 	_, err = p.Respond(ctx, "x", func(context.Context, *bus.Msg) ([]byte, error) { return nil, nil })
-	e.Want(errors.Is(err, bus.ErrDisconnected) || errors.Is(err, context.DeadlineExceeded), "respond says %v", err)
+	e.Want(errors.Is(err, bus.ErrDisconnected) || errors.Is(err, context.DeadlineExceeded), "respond returned %v", err)
 	e.Want(time.Since(before) < e.Units(20), "it took %v", time.Since(before))
 	e.Want(len(p.Stats().Subs) == 0, "%d subscriptions are left", len(p.Stats().Subs))
 	e.up()
@@ -290,7 +290,7 @@ func outagesUnderLoad(e *env) {
 	e.inOrderWithGaps(in, rounds)
 	b.publish("quiet", "")
 	quiet.wants("")
-	e.Want(quiet.said()[0] == -1 && quiet.Stats().Gaps == uint64(rounds), "after %d outages the one that is quiet was told %d times, and said %v", rounds, quiet.Stats().Gaps, quiet.said())
+	e.Want(quiet.missed()[0] == -1 && quiet.Stats().Gaps == uint64(rounds), "after %d outages the idle subscription has %d gap marks, with Missed %v", rounds, quiet.Stats().Gaps, quiet.missed())
 }
 
 // inOrderWithGaps wants no message twice and none out of order, and a report
@@ -300,10 +300,10 @@ func (e *env) inOrderWithGaps(in *inbox, outages int) {
 	for _, m := range in.all() {
 		i, _ := strconv.Atoi(string(m.Data))
 		e.Want(i > last, "%d was handled after %d", i, last)
-		e.Want(i == last+1 || m.Missed != 0, "%d came after %d, and nothing was told", i, last)
+		e.Want(i == last+1 || m.Missed != 0, "%d arrived after %d, and no gap was reported", i, last)
 		last = i
 	}
-	e.Want(in.Stats().Gaps == uint64(outages), "%d gaps were told in %d outages", in.Stats().Gaps, outages)
+	e.Want(in.Stats().Gaps == uint64(outages), "%d gaps were reported in %d outages", in.Stats().Gaps, outages)
 }
 
 func dropped(e *env) {
@@ -313,11 +313,11 @@ func dropped(e *env) {
 		a.publish("x", strconv.Itoa(2*i))
 		in.waits(2*i + 1)
 		e.Must(e.h.Faults.Drop(), "drop")
-		e.Soon("it is told", func() bool { return in.Stats().Gaps == uint64(i+1) })
+		e.Soon("it is reported", func() bool { return in.Stats().Gaps == uint64(i+1) })
 		e.isConnected(a, b)
 		e.works(a, b)
 		a.publish("x", strconv.Itoa(2*i+1))
 		in.waits(2*i + 2)
-		e.Want(in.said()[2*i+1] == -1 && in.said()[2*i] == 0, "the messages said to have missed %v", in.said())
+		e.Want(in.missed()[2*i+1] == -1 && in.missed()[2*i] == 0, "the messages have Missed %v", in.missed())
 	}
 }

@@ -15,15 +15,15 @@ import (
 )
 
 var overflowCases = []testCase{
-	{rule: "S10", claim: "drops are counted exactly, reported, and stand at their place", run: exactDrops},
-	{rule: "S10", claim: "a buffer is bounded in bytes too, and so is the memory", run: boundedBytes},
+	{rule: "S10", claim: "drops are counted exactly, reported, and marked at their position", run: exactDrops},
+	{rule: "S10", claim: "a buffer is also bounded in bytes, and so is its memory", run: boundedBytes},
 	{rule: "S10", claim: "DropOldest keeps the newest", run: dropsOldest},
 	{rule: "S10", claim: "Terminate ends the subscription", run: terminates},
-	{rule: "S10", claim: "drops are told at once, and then at most once a second", run: dropsAreRateLimited},
-	{rule: "S10", claim: "an observer that blocks, publishes or panics holds up nothing", run: rudeObserver},
+	{rule: "S10", claim: "drops are reported at once, and then at most once a second", run: dropsAreRateLimited},
+	{rule: "S10", claim: "an observer that blocks, publishes or panics delays nothing", run: rudeObserver},
 	{rule: "S10", claim: "a request that finds the responder's buffer full is refused at once", run: overloadedResponder},
-	{rule: "S10", claim: "a stuck subscription costs neither the publisher nor the others anything", run: stuckSubscription},
-	{rule: "S10", claim: "subscriptions whose buffers overflow in a circle go on", run: circle},
+	{rule: "S10", claim: "a stuck subscription delays neither the publisher nor other subscriptions", run: stuckSubscription},
+	{rule: "S10", claim: "subscriptions whose buffers overflow in a cycle continue", run: circle},
 }
 
 // stuck is a subscription whose handler waits for its gate.
@@ -65,8 +65,8 @@ func numbers(from, to int) (all []string) {
 	return all
 }
 
-// said returns the Missed of each message.
-func (in *inbox) said() (missed []int) {
+// missed returns the Missed of each message.
+func (in *inbox) missed() (missed []int) {
 	for _, m := range in.all() {
 		missed = append(missed, m.Missed)
 	}
@@ -90,18 +90,18 @@ func exactDrops(e *env) {
 	s.has(append(append([]string{"first"}, numbers(1, buffer)...), "2000", "2001")...)
 	want := make([]int, 1+buffer+2)
 	want[1+buffer] = dropped
-	e.Want(slices.Equal(s.said(), want), "the messages said to have missed %v, want %v", s.said(), want)
+	e.Want(slices.Equal(s.missed(), want), "the messages have Missed %v, want %v", s.missed(), want)
 	e.Want(healthy.len() == buffer+dropped+2 && healthy.Stats().Dropped == 0, "the other one got %d messages", healthy.len())
-	var told uint64
-	e.Soon("all drops are told", func() bool {
-		told = 0
-		for _, d := range toldOf[bus.Dropped](b) {
-			e.Want(d.Name == "slow" && d.Pattern == "x.*" && d.Site != "" && d.Subject == "x.y", "told %+v", d)
-			told += d.Count
+	var reported uint64
+	e.Soon("all drops are reported", func() bool {
+		reported = 0
+		for _, d := range eventsOf[bus.Dropped](b) {
+			e.Want(d.Name == "slow" && d.Pattern == "x.*" && d.Site != "" && d.Subject == "x.y", "reported %+v", d)
+			reported += d.Count
 		}
-		return told >= dropped
+		return reported >= dropped
 	})
-	e.Want(told == dropped, "told %d drops, want %d", told, dropped)
+	e.Want(reported == dropped, "reported %d drops, want %d", reported, dropped)
 }
 
 func boundedBytes(e *env) {
@@ -123,7 +123,7 @@ func boundedBytes(e *env) {
 	s.waits(1 + room)
 	a.publish("x", "next")
 	s.waits(1 + room + 1)
-	e.Want(s.said()[1+room] == n-room, "the next message has Missed %d, want %d", s.said()[1+room], n-room)
+	e.Want(s.missed()[1+room] == n-room, "the next message has Missed %d, want %d", s.missed()[1+room], n-room)
 	huge := e.stick(a, b, "y", "y", bus.Buffer(1000, 10))
 	a.publish("y", strings.Repeat("x", 1000))
 	e.arrives(huge.Sub, 2)
@@ -146,7 +146,7 @@ func dropsOldest(e *env) {
 	s.open()
 	e.drain(s.inbox)
 	s.has(append([]string{"first"}, numbers(46, 50)...)...)
-	e.Want(slices.Equal(s.said(), []int{0, 45, 0, 0, 0, 0}) && s.Stats().Dropped == 45, "the messages have Missed %v, and %d were dropped", s.said(), s.Stats().Dropped)
+	e.Want(slices.Equal(s.missed(), []int{0, 45, 0, 0, 0, 0}) && s.Stats().Dropped == 45, "the messages have Missed %v, and %d were dropped", s.missed(), s.Stats().Dropped)
 }
 
 func terminates(e *env) {
@@ -160,10 +160,10 @@ func terminates(e *env) {
 	s.open()
 	e.Await(s.Done(), "Done is closed")
 	s.has("first")
-	e.Soon("it is told", func() bool { return len(toldOf[bus.Ended](b)) == 1 })
-	told := toldOf[bus.Ended](b)[0]
-	e.Want(told.Name == "ledger", "told %+v", told)
-	e.Is(told.Err, bus.ErrTerminated, "what is told")
+	e.Soon("it is reported", func() bool { return len(eventsOf[bus.Ended](b)) == 1 })
+	reported := eventsOf[bus.Ended](b)[0]
+	e.Want(reported.Name == "ledger", "reported %+v", reported)
+	e.Is(reported.Err, bus.ErrTerminated, "the reports")
 }
 
 func dropsAreRateLimited(e *env) {
@@ -179,18 +179,18 @@ func dropsAreRateLimited(e *env) {
 	}
 	a.flush()
 	e.arrives(s.Sub, 1+n)
-	e.Soon("the first one is told", func() bool { return len(toldOf[bus.Dropped](b)) > 0 })
+	e.Soon("the first one is reported", func() bool { return len(eventsOf[bus.Dropped](b)) > 0 })
 	s.Stop()
 	var sum uint64
-	e.Soon("the others are told at the end", func() bool {
+	e.Soon("the other drops are reported at the end", func() bool {
 		sum = 0
-		for _, d := range toldOf[bus.Dropped](b) {
+		for _, d := range eventsOf[bus.Dropped](b) {
 			sum += d.Count
 		}
 		return sum == s.Stats().Dropped
 	})
-	told, most := len(toldOf[bus.Dropped](b)), 3+int(time.Since(before)/time.Second)
-	e.Want(told <= most && sum > uint64(most), "%d drops were told in %d events, want at most %d", sum, told, most)
+	reported, most := len(eventsOf[bus.Dropped](b)), 3+int(time.Since(before)/time.Second)
+	e.Want(reported <= most && sum > uint64(most), "%d drops were reported in %d events, want at most %d", sum, reported, most)
 	s.open()
 }
 
@@ -268,7 +268,7 @@ func stuckSubscription(e *env) {
 	healthy.want++
 	a.publish("x", "next")
 	s.waits(1 + buffer + 1)
-	e.Want(s.said()[1+buffer] == lost, "the next message has Missed %d, want %d", s.said()[1+buffer], lost)
+	e.Want(s.missed()[1+buffer] == lost, "the next message has Missed %d, want %d", s.missed()[1+buffer], lost)
 }
 
 // tally is a subscription that counts.

@@ -10,10 +10,10 @@ import (
 )
 
 var publishCases = []testCase{
-	{rule: "S6", claim: "data may be used again as soon as Publish has returned", run: scribble},
-	{rule: "S6", claim: "publishing does not wait for a handler", run: publishDoesNotWait},
-	{rule: "S6", claim: "with an ended context nothing is published, and the error says so", run: endedContext},
-	{rule: "S6", claim: "on a backend that stands still it gives up when its context ends", needs: []fault{"Pause", "Continue"}, run: publishToStandstill},
+	{rule: "S6", claim: "data may be reused as soon as Publish has returned", run: scribble},
+	{rule: "S6", claim: "Publish does not wait for a handler", run: publishDoesNotWait},
+	{rule: "S6", claim: "Publish with an ended context sends nothing and returns its error", run: endedContext},
+	{rule: "S6", claim: "Publish on a stopped backend returns when its context ends", needs: []fault{"Pause", "Continue"}, run: publishToStandstill},
 }
 
 func scribble(e *env) {

@@ -9,8 +9,8 @@ import (
 )
 
 var refuseCases = []testCase{
-	{rule: "S27", claim: "denied subscriptions fail, each of many at once, and work when they are granted", needs: []fault{"Refuse", "Allow"}, run: deniedSubscribe},
-	{rule: "S27", claim: "a subscription that is revoked ends, and no other does", needs: []fault{"Refuse", "Allow"}, run: revoked},
+	{rule: "S27", claim: "denied subscriptions fail at once, and work after permission is granted", needs: []fault{"Refuse", "Allow"}, run: deniedSubscribe},
+	{rule: "S27", claim: "a revoked subscription ends, and no other does", needs: []fault{"Refuse", "Allow"}, run: revoked},
 	{rule: "S27", claim: "a denied event is reported, counted, and an error of Flush", needs: []fault{"Refuse", "Allow"}, run: deniedPublish},
 	{rule: "S27", claim: "a denied request fails at once", needs: []fault{"Refuse", "Allow"}, run: deniedRequest},
 }
@@ -52,8 +52,8 @@ func revoked(e *env) {
 	a, b := e.pair()
 	in, stays := b.listen("x"), b.listen("y")
 	e.refuse("x")
-	e.Soon("the end is told", func() bool { return len(toldOf[bus.Ended](b)) == 1 })
-	ended := toldOf[bus.Ended](b)[0]
+	e.Soon("the end is reported", func() bool { return len(eventsOf[bus.Ended](b)) == 1 })
+	ended := eventsOf[bus.Ended](b)[0]
 	e.Want(ended.Pattern == "x", "the subscription to %s has ended", ended.Pattern)
 	e.Is(ended.Err, bus.ErrTerminated, "why it has ended")
 	e.Await(in.Done(), "it is done")
@@ -77,10 +77,10 @@ func deniedPublish(e *env) {
 	a.publish("y", "3")
 	e.Is(a.Flush(e.Ctx), bus.ErrRefused, "flush")
 	in.wants("3")
-	e.Soon("both are told", func() bool { return len(toldOf[bus.PublishRefused](a)) == 2 })
-	for _, r := range toldOf[bus.PublishRefused](a) {
+	e.Soon("both are reported", func() bool { return len(eventsOf[bus.PublishRefused](a)) == 2 })
+	for _, r := range eventsOf[bus.PublishRefused](a) {
 		e.Want(r.Subject == "x", "the refusal names %q", r.Subject)
-		e.Is(r.Err, bus.ErrRefused, "what is told")
+		e.Is(r.Err, bus.ErrRefused, "the reports")
 	}
 	e.Want(a.Stats().Refused == 2 && a.Stats().Cuts == 0, "%d are counted in %d cuts", a.Stats().Refused, a.Stats().Cuts)
 	e.allow()
@@ -107,7 +107,7 @@ func deniedRequest(e *env) {
 		e.Await(over, "the request fails")
 	})
 	e.Want(a.request("y", "q") == "q", "another answer")
-	e.Want(len(toldOf[bus.PublishRefused](a)) == 0, "requests are reported as events")
+	e.Want(len(eventsOf[bus.PublishRefused](a)) == 0, "requests are reported as events")
 	e.allow()
 	_, err := a.Request(ctx, "x", nil)
 	e.Want(errors.Is(err, bus.ErrNoResponders), "a request that is allowed: %v", err)

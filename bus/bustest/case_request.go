@@ -13,20 +13,20 @@ import (
 )
 
 var requestCases = []testCase{
-	{rule: "S12", claim: "a request is answered, and nobody is there is said at once", run: answeredOrNobody},
-	{rule: "S12", claim: "without a deadline it takes the default, and the responder has what is left", run: budget},
-	{rule: "S12", claim: "a responder that is slow is a timeout, in time", run: timeout},
-	{rule: "S12", claim: "a caller that leaves gets its own error, with the cause", run: callerLeaves},
-	{rule: "S12", claim: "a responder whose asker has left works as long as the budget lasts, and no longer", run: askerHasLeft},
-	{rule: "S12", claim: "errors of the responder arrive as they should, without a stack", run: remoteErrors},
+	{rule: "S12", claim: "a request is answered, or fails at once without a responder", run: answeredOrNobody},
+	{rule: "S12", claim: "a request without a deadline has the default, and the responder has the remaining time", run: budget},
+	{rule: "S12", claim: "a slow responder causes a timeout, in time", run: timeout},
+	{rule: "S12", claim: "a cancelled caller gets its context's error, with the cause", run: callerLeaves},
+	{rule: "S12", claim: "a responder whose caller has left works until the deadline of the request, and no longer", run: askerHasLeft},
+	{rule: "S12", claim: "errors of the responder arrive with code and text, without a stack", run: remoteErrors},
 	{rule: "S12", claim: "late and second answers are dropped and counted", run: lateAnswers},
-	{rule: "S12", claim: "many requests at once, half of them cancelled, get no other's answer", run: noCrossTalk},
-	{rule: "S12", claim: "the death of the responder is told", needs: []fault{"Crash"}, lackable: true, run: responderDies},
-	{rule: "S12", claim: "a responder that asks itself while it is busy ends in time, and recovers", run: asksItself},
+	{rule: "S12", claim: "concurrent requests, half of them cancelled, never get another request's answer", run: noCrossTalk},
+	{rule: "S12", claim: "the death of the responder is reported", needs: []fault{"Crash"}, lackable: true, run: responderDies},
+	{rule: "S12", claim: "a responder that requests from itself while busy ends in time, and recovers", run: asksItself},
 	{rule: "S12", claim: "requests that are discarded are refused", run: discardedRequests},
-	{rule: "S12", claim: "typed calls carry values and errors", run: typedCalls},
-	{rule: "S13", claim: "one responder of all answers a request", run: oneResponder},
-	{rule: "S13", claim: "a responder works on 64 at once, a subscription on one", run: defaultConcurrency},
+	{rule: "S12", claim: "typed calls transfer values and errors", run: typedCalls},
+	{rule: "S13", claim: "exactly one responder answers a request", run: oneResponder},
+	{rule: "S13", claim: "a responder handles 64 requests concurrently, a subscription one message", run: defaultConcurrency},
 	{rule: "S13", claim: "a responder whose every handler waits for itself is reported before the deadline", run: blockedByItself},
 	{rule: "S13", claim: "subscriptions without a group get every message", run: noGroup},
 }
@@ -37,7 +37,7 @@ func answeredOrNobody(e *env) {
 		before := time.Now()
 		_, err := a.Request(e.Ctx, "x.y", nil)
 		e.Is(err, bus.ErrNoResponders, "without a responder")
-		e.took(before, 0, 10, "to say that nobody responds")
+		e.took(before, 0, 10, "to report a missing responder")
 		s := b.echo("x.*")
 		e.Want(a.request("x.y", fmt.Sprint(i)) == fmt.Sprint(i), "another answer")
 		e.Must(s.Drain(e.Ctx), "drain")
@@ -119,7 +119,7 @@ func callerLeaves(e *env) {
 		_, err := a.Request(ctx, "x", nil)
 		e.Is(err, context.Canceled, "request")
 		e.Is(err, cause, "request")
-		e.Want(!errors.Is(err, bus.ErrTimeout), "a caller that has left is told of a timeout: %v", err)
+		e.Want(!errors.Is(err, bus.ErrTimeout), "a cancelled caller got a timeout: %v", err)
 	})
 	receive(e, running, "it is asked")
 	cancel(cause)
@@ -190,8 +190,8 @@ func remoteErrors(e *env) {
 		e.Want(*got == want, "%s: got %.300s, want %.300s", subject, got, want.Error())
 		e.hasCode(err, want.Reason)
 	}
-	e.Soon("the panic is told where it was", func() bool {
-		for _, f := range toldOf[bus.HandlerFailed](b) {
+	e.Soon("the panic is reported with its place", func() bool {
+		for _, f := range eventsOf[bus.HandlerFailed](b) {
 			var p *bus.PanicError
 			if errors.As(f.Err, &p) && strings.Contains(string(p.Stack), "remoteErrors") {
 				return true
@@ -288,7 +288,7 @@ func responderDies(e *env) {
 	})
 	e.Await(running.c, "it is asked")
 	e.crash(b)
-	e.Await(over, "the caller is told")
+	e.Await(over, "the caller is reported")
 	_, err := a.Request(e.Ctx, "x", nil)
 	e.Is(err, bus.ErrNoResponders, "the next request")
 }
@@ -333,7 +333,7 @@ func blockedByItself(e *env) {
 	for range 3 {
 		a.request("ask.shallow", "deep")
 	}
-	e.Want(len(toldOf[bus.Blocked](b)) == 0, "reported %+v although nothing is blocked", toldOf[bus.Blocked](b))
+	e.Want(len(eventsOf[bus.Blocked](b)) == 0, "reported %+v although nothing is blocked", eventsOf[bus.Blocked](b))
 	ctx, cancel := context.WithTimeout(e.Ctx, 10*e.Patience())
 	defer cancel()
 	var asked []<-chan struct{}
@@ -342,9 +342,9 @@ func blockedByItself(e *env) {
 	}
 	e.Soon("all handlers run", func() bool { return running.Load() == 4 })
 	g.open()
-	e.Soon("it is reported", func() bool { return len(toldOf[bus.Blocked](b)) == 1 })
-	told := toldOf[bus.Blocked](b)[0]
-	e.Want(told.Name == "recursive" && told.Subject == "ask.again" && told.Handlers == 4, "reported %+v", told)
+	e.Soon("it is reported", func() bool { return len(eventsOf[bus.Blocked](b)) == 1 })
+	reported := eventsOf[bus.Blocked](b)[0]
+	e.Want(reported.Name == "recursive" && reported.Subject == "ask.again" && reported.Handlers == 4, "reported %+v", reported)
 	end()
 	for _, c := range asked {
 		e.Await(c, "the requests end")
@@ -363,9 +363,9 @@ func discardedRequests(e *env) {
 	})
 	e.arrives(s, 2)
 	s.Stop()
-	e.Await(queued, "who waits in the queue of a responder that was stopped is told")
+	e.Await(queued, "a request in the queue of a stopped responder is refused")
 	g.open()
-	e.Await(first, "who is being answered gets it")
+	e.Await(first, "a request in progress is answered")
 }
 
 type stockQuery struct{ Product string }

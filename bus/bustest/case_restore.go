@@ -8,8 +8,8 @@ import (
 )
 
 var restoreCases = []testCase{
-	{rule: "S23", claim: "after each of many outages all is as before", needs: []fault{"Down", "Up"}, run: restored},
-	{rule: "S23", claim: "what ends after an outage leaves no interest behind", needs: []fault{"Down", "Up", "Interests"}, run: endsAfterOutage},
+	{rule: "S23", claim: "after each of many outages the bus works as before", needs: []fault{"Down", "Up"}, run: restored},
+	{rule: "S23", claim: "a subscription that ends after an outage leaves nothing at the backend", needs: []fault{"Down", "Up", "Interests"}, run: endsAfterOutage},
 }
 
 // outages is how many outages a case makes: 5, and up to 50 where the counts are

@@ -10,13 +10,13 @@ import (
 )
 
 var routeCases = []testCase{
-	{rule: "S3", claim: "what is published reaches no responder, and a request no subscription", run: kindsNeverMeet},
-	{rule: "S3", claim: "a tap on everything does not hide that nobody responds", run: tapHidesNothing},
-	{rule: "S4", claim: "three patterns that overlap are three deliveries, and two when one is stopped", run: overlap},
-	{rule: "S4", claim: "each message is handled once, whoever publishes", run: handledOnce},
-	{rule: "S7", claim: "what is published after Subscribe is delivered", run: subscribeIsActive},
-	{rule: "S7", claim: "a responder is there when Respond has returned", run: respondIsActive},
-	{rule: "S7", claim: "subscriptions that come and go disturb no other", run: churn},
+	{rule: "S3", claim: "an event reaches no responder, and a request no subscription", run: kindsNeverMeet},
+	{rule: "S3", claim: "a subscription to everything does not hide a missing responder", run: tapHidesNothing},
+	{rule: "S4", claim: "three overlapping patterns are three deliveries, and two after one is stopped", run: overlap},
+	{rule: "S4", claim: "each message is handled once, with any number of publishers", run: handledOnce},
+	{rule: "S7", claim: "messages published after Subscribe are delivered", run: subscribeIsActive},
+	{rule: "S7", claim: "a responder is active when Respond has returned", run: respondIsActive},
+	{rule: "S7", claim: "added and removed subscriptions do not disturb others", run: churn},
 	{rule: "S19", claim: "a publisher receives its own messages", run: selfDelivery},
 }
 
@@ -44,7 +44,7 @@ func tapHidesNothing(e *env) {
 		before := time.Now()
 		_, err := a.Request(e.Ctx, "x.y", nil)
 		e.Is(err, bus.ErrNoResponders, "a request that is only listened to")
-		e.took(before, 0, 10, "to say that nobody responds")
+		e.took(before, 0, 10, "to report a missing responder")
 	}
 	e.drain(taps...)
 	for _, in := range taps {

@@ -9,9 +9,9 @@ import (
 )
 
 var subjectCases = []testCase{
-	{rule: "S1", claim: "a bad subject is refused by every verb before the driver is asked, and the bus goes on", run: badSubjects},
+	{rule: "S1", claim: "every call refuses a bad subject before the driver is called, and the bus continues", run: badSubjects},
 	{rule: "S1", claim: "wildcards are for subscriptions alone", run: wildcardsToPublish},
-	{rule: "S1", claim: "subjects at the bounds and odd ones arrive as they are", run: oddSubjects},
+	{rule: "S1", claim: "unusual subjects and subjects at the bounds arrive unchanged", run: oddSubjects},
 }
 
 // badSubjects are neither subjects nor patterns.
@@ -82,7 +82,7 @@ func oddSubjects(e *env) {
 	}
 	for i, s := range subjects {
 		a.publish(s, fmt.Sprint(i))
-		e.Want(a.request(s, "") == s, "the responder to %q was told another subject", s)
+		e.Want(a.request(s, "") == s, "the responder to %q received another subject", s)
 	}
 	a.flush()
 	e.drain(append(exact, all)...)

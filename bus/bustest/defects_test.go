@@ -306,7 +306,7 @@ var defects = []defect{
 			return s.Deliver(m)
 		})
 	}},
-	{"S6", "says that it copies data, and does not", func() *broken {
+	{"S6", "claims to copy data, and does not", func() *broken {
 		return &broken{info: func(i driver.Info) driver.Info { i.Copies = true; return i }}
 	}},
 	{"S7", "subscribes a moment later", func() *broken {
@@ -360,7 +360,7 @@ var defects = []defect{
 			return sinkWith{Sink: s, load: func(driver.Sink) int { return age }}
 		}}
 	}},
-	{"S12", "does not say that nobody responds", func() *broken {
+	{"S12", "does not report a missing responder", func() *broken {
 		return &broken{request: func(d driver.Driver, ctx context.Context, m driver.Message) error {
 			if err := d.Request(ctx, m); !errors.Is(err, driver.ErrNoResponders) {
 				return err
@@ -377,7 +377,7 @@ var defects = []defect{
 	{"S12", "passes no deadline on", func() *broken {
 		return changing(func(m *driver.Message) { m.Deadline = time.Time{} })
 	}},
-	{"S12", "gives an answer to whoever asked last", func() *broken {
+	{"S12", "gives an answer to the latest request", func() *broken {
 		var last atomic.Uint64
 		b := &broken{request: func(d driver.Driver, ctx context.Context, m driver.Message) error {
 			last.Store(m.ID)
@@ -394,7 +394,7 @@ var defects = []defect{
 	{"S12", "makes data of an error", func() *broken {
 		return changing(func(m *driver.Message) { m.Err = nil })
 	}},
-	{"S12", "does not tell of a responder's death", func() *broken {
+	{"S12", "does not report the death of a responder", func() *broken {
 		return &broken{attach: func(f driver.Front) driver.Front {
 			return frontWith{Front: f, fail: func(driver.Front, uint64, error) {}}
 		}}
@@ -504,15 +504,15 @@ var defects = []defect{
 			return d.Close(ctx)
 		}}
 	}},
-	{"S23", "tells no gap", func() *broken {
+	{"S23", "reports no gap", func() *broken {
 		return &broken{sink: func(s driver.Sink) driver.Sink { return sinkWith{Sink: s, gap: func(driver.Sink, int) {}} }}
 	}},
-	{"S23", "tells each gap twice", func() *broken {
+	{"S23", "reports each gap twice", func() *broken {
 		return &broken{sink: func(s driver.Sink) driver.Sink {
 			return sinkWith{Sink: s, gap: func(s driver.Sink, n int) { s.Gap(n); s.Gap(n) }}
 		}}
 	}},
-	{"S23", "tells a gap after the first message", func() *broken {
+	{"S23", "reports a gap after the first message", func() *broken {
 		return &broken{sink: func(s driver.Sink) driver.Sink {
 			var owed atomic.Bool
 			return sinkWith{Sink: s, gap: func(driver.Sink, int) { owed.Store(true) }, deliver: func(s driver.Sink, m driver.Message) bool {
@@ -525,7 +525,7 @@ var defects = []defect{
 			}}
 		}}
 	}},
-	{"S23", "does not say that it is disconnected", func() *broken {
+	{"S23", "does not report a disconnect", func() *broken {
 		return &broken{attach: func(f driver.Front) driver.Front {
 			return frontWith{Front: f, disconnected: func(driver.Front, error) {}}
 		}}

@@ -33,7 +33,7 @@ var faultDefects = []defect{
 			return nil
 		}}
 	}},
-	{"S23", "says nothing when it alone is cut", func() *broken {
+	{"S23", "does not report a cut of one process", func() *broken {
 		return &broken{sink: func(s driver.Sink) driver.Sink { return sinkWith{Sink: s, gap: func(driver.Sink, int) {}} }}
 	}},
 	{"S27", "takes a refused subscription for a good one", func() *broken {
@@ -69,10 +69,10 @@ var faultDefects = []defect{
 			return i, err
 		}}
 	}},
-	{"S27", "says nothing of what is revoked", func() *broken {
+	{"S27", "does not report a revoked subscription", func() *broken {
 		return &broken{sink: func(s driver.Sink) driver.Sink { return sinkWith{Sink: s, fail: func(driver.Sink, error) {}} }}
 	}},
-	{"S27", "says nothing of a denied event", func() *broken {
+	{"S27", "does not report a denied event", func() *broken {
 		return &broken{attach: func(f driver.Front) driver.Front {
 			return frontWith{Front: f, refused: func(driver.Front, string, error) {}}
 		}}

@@ -23,11 +23,11 @@ var flaws = []flaw{
 	{"bytes are swapped above 4 KiB", "S17/data of every size up to the limit arrive byte by byte", func(d *flawed) { d.data = swapped }},
 	{"the last byte is zeroed above 64 KiB", "S17/data of every size up to the limit arrive byte by byte", func(d *flawed) { d.data = zeroed }},
 	{"the headers of answers are lost", "S16/answers carry headers", func(d *flawed) { d.bare = func() bool { return true } }},
-	{"the headers of answers are lost after an outage", "S23/after each of many outages all is as before", func(d *flawed) { d.bare = d.hadGap }},
-	{"a group is not told a gap", "S23/after each of many outages all is as before", func(d *flawed) { d.muteGroups = true }},
-	{"a group's message is delivered to all after an outage", "S23/after each of many outages all is as before", func(d *flawed) { d.spread = true }},
-	{"subscriptions are not restored after the 4th outage", "S23/after each of many outages all is as before", func(d *flawed) { d.deafAfter = 4 }},
-	{"interest is left behind after an outage", "S23/what ends after an outage leaves no interest behind", func(d *flawed) { d.keepInterest = true }},
+	{"the headers of answers are lost after an outage", "S23/after each of many outages the bus works as before", func(d *flawed) { d.bare = d.hadGap }},
+	{"a group does not receive a gap mark", "S23/after each of many outages the bus works as before", func(d *flawed) { d.muteGroups = true }},
+	{"a group's message is delivered to all after an outage", "S23/after each of many outages the bus works as before", func(d *flawed) { d.spread = true }},
+	{"subscriptions are not restored after the 4th outage", "S23/after each of many outages the bus works as before", func(d *flawed) { d.deafAfter = 4 }},
+	{"interest is left behind after an outage", "S23/a subscription that ends after an outage leaves nothing at the backend", func(d *flawed) { d.keepInterest = true }},
 }
 
 // swapped exchanges two bytes behind the first 4 KiB.

@@ -14,19 +14,19 @@ import (
 // events of its observer.
 type process struct {
 	*bus.Bus
-	e      *env
-	driver driver.Driver // as Open has returned it
-	calls  *calls
-	told   *told
-	cut    atomic.Bool // by Crash: its end is not looked at
+	e        *env
+	driver   driver.Driver // as Open has returned it
+	calls    *calls
+	recorder *recorder
+	cut      atomic.Bool // by Crash: its end is not looked at
 }
 
 // process opens one more process, with the zero Config as setup changes it.
 func (e *env) process(setup ...func(*bus.Config)) *process {
 	d, err := e.h.Open()
 	e.Must(err, "open the driver")
-	p := &process{e: e, driver: d, calls: &calls{}, told: &told{}}
-	c := bus.Config{Observer: p.told}
+	p := &process{e: e, driver: d, calls: &calls{}, recorder: &recorder{}}
+	c := bus.Config{Observer: p.recorder}
 	for _, f := range setup {
 		f(&c)
 	}
@@ -215,24 +215,24 @@ func (g *gate) pass(ctx context.Context) {
 	}
 }
 
-// told collects the events of an observer.
-type told struct {
+// recorder records the events of an observer.
+type recorder struct {
 	mu     sync.Mutex // guards events
 	events []bus.Event
 }
 
 // Observe implements [bus.Observer].
-func (t *told) Observe(e bus.Event) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.events = append(t.events, e)
+func (r *recorder) Observe(e bus.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, e)
 }
 
-// toldOf returns the events of a type.
-func toldOf[E bus.Event](p *process) (of []E) {
-	p.told.mu.Lock()
-	defer p.told.mu.Unlock()
-	for _, e := range p.told.events {
+// eventsOf returns the events of a type.
+func eventsOf[E bus.Event](p *process) (of []E) {
+	p.recorder.mu.Lock()
+	defer p.recorder.mu.Unlock()
+	for _, e := range p.recorder.events {
 		if e, ok := e.(E); ok {
 			of = append(of, e)
 		}

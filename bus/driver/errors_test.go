@@ -9,7 +9,7 @@ import (
 	"github.com/megaframework/mega/bus/driver"
 )
 
-func TestEveryErrorHasACodeOfItsOwn(t *testing.T) {
+func TestEveryErrorHasItsOwnCode(t *testing.T) {
 	seen := map[string]bool{}
 	for _, err := range []error{
 		driver.ErrBadSubject, driver.ErrBadGroup, driver.ErrBadHeader, driver.ErrInvalid, driver.ErrTooLarge, driver.ErrClosed,

@@ -95,7 +95,7 @@ func linesOf(h driver.Header) (s string) {
 	return s
 }
 
-func TestAppendWireWritesWhatWireReturns(t *testing.T) {
+func TestAppendWireEqualsWire(t *testing.T) {
 	for name, m := range map[string]driver.Message{
 		"nothing":     {Data: []byte("x")},
 		"a header":    {Header: driver.Header{"k": {"1", "", "2"}}},
@@ -129,7 +129,7 @@ func wireSize(m *driver.Message) int {
 	return n
 }
 
-func TestSizeIsAtLeastWhatIsWritten(t *testing.T) {
+func TestSizeIsAtLeastTheWrittenLength(t *testing.T) {
 	for _, m := range []driver.Message{
 		{Data: make([]byte, 5)},
 		{Data: make([]byte, 5), Header: driver.Header{"k": {"v", ""}, "long": {"value"}}},

@@ -10,7 +10,7 @@ import (
 	"github.com/megaframework/mega/lock"
 )
 
-func TestLocksOfARedisAreSeenAndTakenAway(t *testing.T) {
+func TestLocksOfARedisAreListedAndForced(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	for _, engine := range []string{redis.EngineQueue, redis.EngineRedislock} {
 		d, err := redis.OpenLock(t.Context(), redis.Config{URL: server.URL(), Engine: engine, Key: engine + ":{%s}"})
@@ -55,7 +55,7 @@ func TestURLWithAPasswordComesFromAVariable(t *testing.T) {
 	}
 }
 
-func TestRedisThatCannotBeAskedIsSaidWithItsAddress(t *testing.T) {
+func TestUnreachableRedisIsNamedWithItsAddress(t *testing.T) {
 	for url, x := range map[string]struct {
 		status int
 		says   string

@@ -22,7 +22,7 @@ func mega(args ...string) (status int, stdout, stderr string) {
 	return status, out.String(), err.String()
 }
 
-func TestVerbsAreThoseThatNeedNoApp(t *testing.T) {
+func TestVerbsNeedNoApp(t *testing.T) {
 	status, stdout, stderr := mega()
 	if status != boot.ExitOK || stderr != "" {
 		t.Fatalf("exit status %d: %s", status, stderr)
@@ -34,7 +34,7 @@ func TestVerbsAreThoseThatNeedNoApp(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeWrittenSaysWhatToDo(t *testing.T) {
+func TestWriteErrorsHaveACorrection(t *testing.T) {
 	full := t.TempDir()
 	if err := os.WriteFile(filepath.Join(full, "letter"), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func TestWhatCannotBeWrittenSaysWhatToDo(t *testing.T) {
 	}
 }
 
-func TestUntidiedApplicationSaysThatItHasToBeTidied(t *testing.T) {
+func TestUntidiedApplicationMentionsGoModTidy(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "shop")
 	status, stdout, stderr := mega("new", "shop", "--no-tidy", "--dir", dir)
 	if status != boot.ExitOK || !strings.Contains(stdout, "\n  go mod tidy  ") || !strings.Contains(stdout, "\n  handlers_test.go\n") {

@@ -67,7 +67,7 @@ func TestWordsAreReadAsInKorean(t *testing.T) {
 	}
 }
 
-func TestBothFormsFollowWhatCannotBeRead(t *testing.T) {
+func TestBothFormsFollowAnUnreadableWord(t *testing.T) {
 	for _, word := range []string{"漢", "Москва", "", "…", "()", "🍎", "café"} {
 		for pair, want := range map[string]string{
 			"은/는": "은(는)", "이/가": "이(가)", "을/를": "을(를)", "과/와": "과(와)", "으로/로": "(으)로", "아/야": "아(야)",
@@ -80,7 +80,7 @@ func TestBothFormsFollowWhatCannotBeRead(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoParticleIsLeftAsItIs(t *testing.T) {
+func TestTextWithoutAParticleIsUnchanged(t *testing.T) {
 	for _, pair := range []string{"", "을", "를/을", "a/b", "/를", "을/"} {
 		if got := locale.Josa("책", pair); got != pair {
 			t.Errorf("%q became %q", pair, got)

@@ -225,7 +225,7 @@ func stock(ctx context.Context, b *bus.Bus, product string) (int, error) {
 	return answer.Left, err
 }
 
-func TestOutcomesOfARequestAreToldApart(t *testing.T) {
+func TestOutcomesOfARequestDiffer(t *testing.T) {
 	b := newBus(t)
 	if _, err := stock(t.Context(), b, "42"); !errors.Is(err, bus.ErrNoResponders) {
 		t.Errorf("nobody there: %v", err)
@@ -258,7 +258,7 @@ func versions(ctx context.Context, b *bus.Bus) (all []string, _ error) {
 	return all, nil
 }
 
-func TestRequestManyHearsAllWhoHaveNoGroup(t *testing.T) {
+func TestRequestManyReachesAllRespondersWithoutAGroup(t *testing.T) {
 	b := newBus(t)
 	for _, v := range []string{"1.0", "1.1"} {
 		_, err := b.Respond(t.Context(), "fleet.version", func(ctx context.Context, m *bus.Msg) ([]byte, error) {
@@ -376,7 +376,7 @@ func TestOrderByKeepsTheOrderOfAKey(t *testing.T) {
 	}
 }
 
-func TestWhatForeignersOfTheServerSee(t *testing.T) {
+func TestMessagesAsOtherNATSClientsSeeThem(t *testing.T) {
 	s := natstest.Start(t, natstest.Options{})
 	b, err := openFleet(t.Context(), s.URL(), slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -444,7 +444,7 @@ func TestForeignersTakePart(t *testing.T) {
 	}
 }
 
-func TestRawModeRefusesWhatIsNotItsOwn(t *testing.T) {
+func TestRawModeRefusesForeignSubjects(t *testing.T) {
 	s := natstest.Start(t, natstest.Options{})
 	d, err := nats.OpenBus(t.Context(), nats.Config{URL: s.URL(), Raw: true})
 	if err != nil {

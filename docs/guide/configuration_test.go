@@ -92,7 +92,7 @@ func TestFilesOfThePageAreLoadedAndSayTheSame(t *testing.T) {
 }
 
 // The rows of the tables of mistakes: what is written, and what is told.
-func TestMistakesOfThePageAreToldAsItSays(t *testing.T) {
+func TestMistakesOnThePageHaveTheShownErrors(t *testing.T) {
 	rows := 0
 	for line := range strings.Lines(read(t, configurationPage)) {
 		cells := strings.Split(strings.Trim(line, "| \n"), " | ")

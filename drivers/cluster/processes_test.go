@@ -283,8 +283,8 @@ func TestAHubThatStandsStillKeepsTheContract(t *testing.T) {
 	hub, dial := hubChild(t)
 	harness := newYard(t, dial).harness(locktest.Faults{Stop: hub.Pause, Continue: hub.Continue})
 	for _, name := range []string{
-		"L4/leases end in time while the backend stands still",
-		"L8/a call to a backend that stands still ends within its bound, and is not busy",
+		"L4/leases end in time while the backend is stopped",
+		"L8/a call to a stopped backend ends within its bound, and is not busy",
 	} {
 		if err := locktest.Check(t.Context(), harness, name); err != nil {
 			t.Error(err)

@@ -236,7 +236,7 @@ func TestAGrownPoolServesItsQueueFirst(t *testing.T) {
 	})
 }
 
-func TestForceTellsTheHoldersAndServesTheQueue(t *testing.T) {
+func TestForceNotifiesTheHoldersAndServesTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := memory.NewLock()
 		g := acquire(t, d, request("k", "holder"))
@@ -392,7 +392,7 @@ func TestCloseEndsWaitersAndLeavesGrants(t *testing.T) {
 	})
 }
 
-func TestWhatIsAbandonedIsCollected(t *testing.T) {
+func TestAbandonedDriverIsCollected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := memory.NewLock()
 		for i := range 1000 {

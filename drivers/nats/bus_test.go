@@ -146,7 +146,7 @@ func await(t *testing.T, seen func() bool) {
 
 // Subscriptions come back before what was published meanwhile is sent, and each
 // is told once that there may be a gap.
-func TestOutageIsToldOnceAndSubscriptionsComeBack(t *testing.T) {
+func TestOutageIsReportedOnceAndSubscriptionsComeBack(t *testing.T) {
 	server := natstest.StartProcess(t)
 	b := open(t, nats.Config{URL: server.URL()})
 	all, quiet := listen(t, b, "n.>"), listen(t, b, "quiet")
@@ -229,7 +229,7 @@ func TestPublishGivesUpOnAServerThatStandsStill(t *testing.T) {
 	t.Error("nothing is refused, however much waits")
 }
 
-func TestOpenSaysWhyItCannot(t *testing.T) {
+func TestOpenReturnsTheReason(t *testing.T) {
 	server := natstest.Start(t, natstest.Options{User: "u", Password: "secret"})
 	for name, x := range map[string]struct {
 		config  nats.Config
@@ -267,7 +267,7 @@ func TestForbiddenSubscriptionIsRefused(t *testing.T) {
 	listen(t, b, "open")
 }
 
-func TestRawEventsMeetForeignOnesAndRefuseWhatIsNotTheirs(t *testing.T) {
+func TestRawEventsReachOtherClientsAndRefuseForeignSubjects(t *testing.T) {
 	server := natstest.Start(t, natstest.Options{})
 	raw := open(t, nats.Config{URL: server.URL(), Raw: true})
 	for _, pattern := range []string{">", "*.created", "rpc.x", "rpc.>"} {

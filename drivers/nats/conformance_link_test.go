@@ -93,7 +93,7 @@ func TestBusConformanceOnABadNetwork(t *testing.T) {
 		Faults: bustest.Faults{
 			Cut: n.cut, Slow: n.slow, Refuse: n.refuse, Allow: n.allow, Shrink: n.shrink,
 		},
-	}, "S5", "S12", "S17", "S27", "S28", "S29", "S23/a cut of one process is told there, and to no other")
+	}, "S5", "S12", "S17", "S27", "S28", "S29", "S23/a cut is reported in the affected process, and in no other")
 	if err != nil {
 		t.Error(err)
 	}

@@ -212,7 +212,7 @@ func TestSlowReaderIsDisconnectedAndRecovers(t *testing.T) {
 
 // A server that accepts connections and says nothing holds up neither OpenBus
 // nor, later, Close.
-func TestServerThatSaysNothingHoldsUpNobody(t *testing.T) {
+func TestSilentServerDelaysNoCaller(t *testing.T) {
 	server := natstest.Start(t, natstest.Options{})
 	proxy := natstest.StartProxy(t, server.URL())
 	b := open(t, nats.Config{URL: proxy.URL()})

@@ -163,7 +163,7 @@ func (l *ledger) count(from, to int) (n int, by map[string]int) {
 
 // A worker that is killed takes with it what it had; from then on the others
 // get everything.
-func TestKilledWorkerCostsNoMoreThanItHad(t *testing.T) {
+func TestKilledWorkerLosesOnlyItsOwnMessages(t *testing.T) {
 	server := natstest.Start(t, natstest.Options{})
 	b := open(t, nats.Config{URL: server.URL()})
 	l := keepLedger(t, b)

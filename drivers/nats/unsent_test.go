@@ -15,7 +15,7 @@ import (
 
 // What nobody wants any more leaves the queue unsent: requests whose caller has
 // gone, and events that have expired. The latter are counted.
-func TestWhatNobodyWantsAnyMoreIsNotSent(t *testing.T) {
+func TestExpiredMessagesAreNotSent(t *testing.T) {
 	server := natstest.Start(t, natstest.Options{})
 	proxy := natstest.StartProxy(t, server.URL())
 	b, other := open(t, nats.Config{URL: proxy.URL()}), open(t, nats.Config{URL: server.URL()})

@@ -70,7 +70,7 @@ func TestClaimThatWasAbandonedTakesNoGrant(t *testing.T) {
 	}
 }
 
-func TestHolderHearsOfItsLossOnce(t *testing.T) {
+func TestHolderIsNotifiedOfItsLossOnce(t *testing.T) {
 	cs, c := newClaims(), newClaim("t")
 	cs.add(c)
 	for range 3 {

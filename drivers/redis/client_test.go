@@ -9,7 +9,7 @@ import (
 	"github.com/megaframework/mega/lock"
 )
 
-func TestClientReachesWhatItsURLNames(t *testing.T) {
+func TestClientConnectsToTheServerOfItsURL(t *testing.T) {
 	for name, url := range map[string]string{
 		"one server": shared.URL(),
 		"sentinels":  redistest.StartSentinels(t, 1, redistest.Options{}).URL(),

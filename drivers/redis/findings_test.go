@@ -134,7 +134,7 @@ func TestManyDeadTicketsCostEachCallLittle(t *testing.T) {
 }
 
 // L10: a queue has room for 10 000 tickets.
-func TestFullQueueIsAnErrorOfItsOwn(t *testing.T) {
+func TestFullQueueHasItsOwnError(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.Options{})
 	d := open(t, redis.Config{URL: s.URL()})

@@ -17,15 +17,15 @@ var mutants = []struct {
 	old, new string
 	clock    bool // the case sets the clock of the server
 }{
-	{name: "loses one push in 20", noticed: "L9/of two thousand hand-overs at most three wait for a repair",
+	{name: "loses one push in 20", noticed: "L9/at most three of two thousand hand-overs wait for a repair",
 		old: `local heard = redis.pcall('publish', inbox`, new: `local heard = first % 20 == 0 and 1 or redis.pcall('publish', inbox`},
-	{name: "never pushes at a release", noticed: "L9/of two thousand hand-overs at most three wait for a repair",
+	{name: "never pushes at a release", noticed: "L9/at most three of two thousand hand-overs wait for a repair",
 		old: `local heard = redis.pcall('publish', inbox`, new: `local heard = 1 or redis.pcall('publish', inbox`},
 	{name: "keeps no record of fences", noticed: "L2/fences grow while the clock of the backend steps back",
 		old: `call('set', M, `, new: `tostring(`, clock: true},
-	{name: "lets a pushed grant live for 20 s", noticed: "L8/a waiter that is cut off silently costs the next one a grant window",
+	{name: "lets a pushed grant live for 20 s", noticed: "L8/a silently disconnected waiter delays the next one by one grant window",
 		old: `barring, keeping, room = 2000, `, new: `barring, keeping, room = 20000, `},
-	{name: "puts a ticket that comes back at the end", noticed: "L7/waiters that the backend has forgotten come back to their places",
+	{name: "puts a ticket that comes back at the end", noticed: "L7/waiters that the backend has lost return to their places",
 		old: `local at = tonumber(number) or`, new: `local at =`},
 	{name: "does not keep tickets with a heartbeat", noticed: "L7/waiters keep their places while they wait",
 		old: `call('zadd', D, unpack(due))`, new: ``},

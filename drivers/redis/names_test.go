@@ -37,7 +37,7 @@ func TestNoTwoKeysShareAName(t *testing.T) {
 	}
 }
 
-func TestEachNameSaysItsKey(t *testing.T) {
+func TestEachNameDecodesToItsKey(t *testing.T) {
 	for _, s := range []string{DefaultKey, "%s", "lock:%s", "%s:lock", "x{a%sb}y", "{%s}:order", "{%s}:clock"} {
 		tmpl := mustTemplate(t, s)
 		for _, key := range oddKeys {

@@ -84,13 +84,13 @@ func TestServerThatNeverAnswersIsUnavailable(t *testing.T) {
 	}
 }
 
-func TestWrongPasswordIsUnavailableAndNotTold(t *testing.T) {
+func TestWrongPasswordIsUnavailableAndMasked(t *testing.T) {
 	s := redistest.Start(t, redistest.Options{Password: "right"})
 	refused(t, redis.Config{URL: "redis://:secret@" + s.Addr()}, driver.ErrUnavailable, "WRONGPASS", "check user and password")
 	refused(t, redis.Config{URL: "redis://" + s.Addr()}, driver.ErrUnavailable, "NOAUTH", "check user and password")
 }
 
-func TestUserWithoutARightIsToldWhatToGrant(t *testing.T) {
+func TestMissingPermissionIsNamed(t *testing.T) {
 	s := redistest.Start(t, redistest.Options{Users: []string{
 		"deaf on >secret ~* resetchannels +@all",
 		"keyless on >secret ~other:* &* +@all",
@@ -133,7 +133,7 @@ func warned(t *testing.T, d driver.Driver, of string) {
 	t.Errorf("the warnings %q do not mention %s", d.Info().Warnings, of)
 }
 
-func TestWhatWeakensThePromiseIsWarnedOf(t *testing.T) {
+func TestWeakenedPromisesAreWarnedOf(t *testing.T) {
 	s := redistest.Start(t, redistest.Options{MaxMemory: "64mb", MaxMemoryPolicy: "allkeys-lru"})
 	for _, engine := range []string{redis.EngineQueue, redis.EngineRedislock} {
 		d := open(t, redis.Config{URL: s.URL(), Engine: engine})
@@ -158,7 +158,7 @@ func TestRehearsalLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-func TestInfoSaysWhatTheEnginesAre(t *testing.T) {
+func TestInfoDescribesTheEngines(t *testing.T) {
 	queue, polling := openShared(t).Info(), open(t, redis.Config{URL: shared.URL(), Engine: redis.EngineRedislock}).Info()
 	if queue.Name != "redis" || queue.Engine != "queue" || queue.Scope != driver.Fleet || len(queue.Lacks) != 0 {
 		t.Errorf("got %+v", queue)
@@ -197,7 +197,7 @@ func TestPlainTemplateLocksTheNamesOfOthers(t *testing.T) {
 	release(t, d, next.granted(t, slack))
 }
 
-func TestListFindsWhatIsInUseByPrefix(t *testing.T) {
+func TestListFindsLocksInUseByPrefix(t *testing.T) {
 	d := openShared(t)
 	for _, key := range []string{"list:b", "list:a*", "list:a{}", "list:a%7B", "lost:x"} {
 		acquire(t, d, request(key))

@@ -121,7 +121,7 @@ func TestGrownPoolServesItsQueueAndForgetsNoSlot(t *testing.T) {
 	full(t, d, t.Name(), 4)
 }
 
-func TestEachChangeOfSizeIsToldWithTheOldOne(t *testing.T) {
+func TestChangedPoolSizeIsReportedWithTheOldSize(t *testing.T) {
 	d := openShared(t)
 	for _, step := range []struct{ size, was int }{{3, 0}, {3, 0}, {5, 3}, {4, 5}, {6, 4}} {
 		if g := acquire(t, d, seat(t.Name(), step.size)); g.Resized != step.was {

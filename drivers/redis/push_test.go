@@ -195,7 +195,7 @@ func TestForceThatIsSentTwiceTakesNothingFromTheSuccessor(t *testing.T) {
 	}
 }
 
-func TestServerThatIsFullNeverPushesWhatItCannotWrite(t *testing.T) {
+func TestFullServerPushesNoUnwrittenGrant(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.Options{})
 	a, b := open(t, redis.Config{URL: s.URL()}), open(t, redis.Config{URL: s.URL()})

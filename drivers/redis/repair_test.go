@@ -85,7 +85,7 @@ func hasPlace(t testing.TB, key, ticket string) bool {
 	return do(t, "ZSCORE", "mega:{"+key+"}:order", ticket) != nil
 }
 
-func TestTicketThatNobodyHearsIsRemoved(t *testing.T) {
+func TestTicketWithoutASubscriberIsRemoved(t *testing.T) {
 	d := openShared(t)
 	held := acquire(t, d, request(t.Name()))
 	dead := ghost(t, t.Name(), 0)

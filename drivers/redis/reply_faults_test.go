@@ -98,7 +98,7 @@ func TestSlotWhoseReplyIsLostIsCountedOnce(t *testing.T) {
 
 // What was granted without the caller's hearing of it, and cannot be asked
 // about, is given back as soon as there is a way, long before its TTL.
-func TestGrantThatNobodyHeardOfIsGivenBack(t *testing.T) {
+func TestGrantWithoutAWaiterIsReleased(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	f := r.proxy.DropReply(redistest.Named("acquire"))

@@ -136,7 +136,7 @@ func TestProcessIsSeenAndChangedThroughItsSocket(t *testing.T) {
 	<-lease.Context().Done()
 }
 
-func TestWhoLosesALockIsToldByWhomAndWhy(t *testing.T) {
+func TestForcedHolderLearnsAuthorAndReason(t *testing.T) {
 	p, log := process(t)
 	s := open(t, p, folders(runtimeDir(t)))
 	lease, err := p.Locks.Acquire(t.Context(), "order:1")
@@ -157,7 +157,7 @@ func TestWhoLosesALockIsToldByWhomAndWhy(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeDoneIsRefusedWithACode(t *testing.T) {
+func TestRefusalsHaveACode(t *testing.T) {
 	p, log := process(t)
 	p.Reload = func(context.Context) ([]admin.Change, error) { return nil, errors.New("lock.ttl is wrong") }
 	p.Boot = func() any { return nil }
@@ -333,7 +333,7 @@ func TestFoldersComeFromTheEnvironment(t *testing.T) {
 	}
 }
 
-func TestNameIsShortenedToWhatASocketMayBeCalled(t *testing.T) {
+func TestLongNameIsShortenedForTheSocket(t *testing.T) {
 	p, _ := process(t)
 	dir := runtimeDir(t)
 	p.Info.Name = "../" + strings.Repeat("주문 ", 200)
@@ -401,7 +401,7 @@ func leave(t *testing.T, path string) {
 	}
 }
 
-func TestOnlyWhatDeadProcessesLeftIsRemoved(t *testing.T) {
+func TestOnlySocketsOfDeadProcessesAreRemoved(t *testing.T) {
 	p, _ := process(t)
 	in := folders(runtimeDir(t))
 	alive := open(t, p, in)
@@ -482,7 +482,7 @@ func TestManyThatOpenAtOnceAreAllReached(t *testing.T) {
 	wg.Wait()
 }
 
-func TestFindTellsNamesApart(t *testing.T) {
+func TestFindDistinguishesNames(t *testing.T) {
 	dir := runtimeDir(t)
 	for i, name := range []string{"shop", "shop-2", "bank"} {
 		p, _ := process(t)
@@ -498,7 +498,7 @@ func TestFindTellsNamesApart(t *testing.T) {
 	}
 }
 
-func TestProcessThatDoesNotAnswerIsFoundAndSaidToBeSo(t *testing.T) {
+func TestSilentProcessIsFoundWithAnError(t *testing.T) {
 	in := folders(runtimeDir(t))
 	if err := os.Mkdir(in[0], 0o700); err != nil {
 		t.Fatal(err)
@@ -540,7 +540,7 @@ func hanging(t *testing.T) (p admin.Process, begun, leave chan struct{}) {
 	return p, begun, leave
 }
 
-func TestCloseFinishesWhatIsInFlight(t *testing.T) {
+func TestCloseFinishesRequestsInFlight(t *testing.T) {
 	p, begun, let := hanging(t)
 	s := open(t, p, folders(runtimeDir(t)))
 	answered, closed := make(chan error, 1), make(chan error, 1)
@@ -567,7 +567,7 @@ func TestCloseFinishesWhatIsInFlight(t *testing.T) {
 	}
 }
 
-func TestCloseCutsOffWhatDoesNotEnd(t *testing.T) {
+func TestCloseCutsOffHangingRequests(t *testing.T) {
 	p, begun, let := hanging(t)
 	defer close(let)
 	s := open(t, p, folders(runtimeDir(t)))

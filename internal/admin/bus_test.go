@@ -171,7 +171,7 @@ func TestTailsAreBounded(t *testing.T) {
 	}
 }
 
-func TestMessagesAreSentThroughTheSocketAndLoggedWithWho(t *testing.T) {
+func TestMessagesOverTheSocketAreLoggedWithTheirUser(t *testing.T) {
 	p, log := process(t)
 	s := open(t, p, folders(runtimeDir(t)))
 	c := admin.Dial(s.Path())

@@ -180,7 +180,7 @@ func TestWorkerBelievesItsSupervisorAlone(t *testing.T) {
 	}
 }
 
-func TestWhatIsForAllWorkersGoesToAll(t *testing.T) {
+func TestChangesForAllWorkersReachAll(t *testing.T) {
 	c := newCrew(t)
 	_, first, _ := c.join(t, 1, 4001)
 	_, second, _ := c.join(t, 2, 4002)
@@ -233,7 +233,7 @@ func TestWorkersAreRestarted(t *testing.T) {
 	}
 }
 
-func TestWorkerThatCannotBeAskedIsSaidToBeSo(t *testing.T) {
+func TestUnreachableWorkerIsReported(t *testing.T) {
 	c := newCrew(t)
 	c.died(t, 1)
 	c.hangs(t, 2)
@@ -364,7 +364,7 @@ func TestWorkerThatHangsWithARequestIsGivenUp(t *testing.T) {
 }
 
 // The one that was chosen is replaced before it is asked.
-func TestReplacementOfAWorkerIsAskedWhereTheOldOneIsGone(t *testing.T) {
+func TestReplacementAnswersForAnExitedWorker(t *testing.T) {
 	c := newCrew(t)
 	c.died(t, 1)
 	before := c.workers.Load()
@@ -384,7 +384,7 @@ func TestReplacementOfAWorkerIsAskedWhereTheOldOneIsGone(t *testing.T) {
 	}
 }
 
-func TestPageSaysWhoseItIsAndWhereThoseOfTheOthersAre(t *testing.T) {
+func TestPageNamesItsWorkerAndLinksTheOthers(t *testing.T) {
 	c := newCrew(t)
 	c.join(t, 1, 4001)
 	c.join(t, 2, 4002)

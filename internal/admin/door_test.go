@@ -38,7 +38,7 @@ func TestOnlyTheUserAndRootComeIn(t *testing.T) {
 	}
 }
 
-func TestSupervisorAloneSaysWhoHasAsked(t *testing.T) {
+func TestOnlyTheSupervisorNamesAnotherPeer(t *testing.T) {
 	for _, x := range []struct {
 		name   string
 		pid    int // of who connects

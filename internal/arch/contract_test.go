@@ -14,7 +14,7 @@ import (
 // contractRule matches a rule of docs/contract.md: its id and its words.
 var contractRule = regexp.MustCompile(`(?m)^- ([A-Z]\d+) (.+)$`)
 
-func TestContractIsThatOfTheSuites(t *testing.T) {
+func TestContractEqualsTheRulesOfTheSuites(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs", "contract.md"))
 	if err != nil {
 		t.Fatal(err)

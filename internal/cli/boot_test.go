@@ -55,7 +55,7 @@ func TestRehearsalFailsAsTheBootWould(t *testing.T) {
 	}
 }
 
-func TestDoctorFindsWhatStopsTheProgram(t *testing.T) {
+func TestDoctorFindsTheCausesOfAFailedStart(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -126,7 +126,7 @@ func TestMessagesAreFollowedAndSentThroughARunningProcess(t *testing.T) {
 }
 
 // On a bus that ends at the process each is followed, and one is sent by.
-func TestProcessesWithABusOfTheirOwnAreToldApart(t *testing.T) {
+func TestProcessesWithTheirOwnBusAreDistinguished(t *testing.T) {
 	s := newSite(t)
 	environ := s.configured(t, "name: shop\n")
 	first, second := startChild(t, "talker", environ...), startChild(t, "talker", environ...)
@@ -156,7 +156,7 @@ func TestProcessesWithABusOfTheirOwnAreToldApart(t *testing.T) {
 	second.end(t)
 }
 
-func TestTailSaysThatTheProcessHasEnded(t *testing.T) {
+func TestTailReportsTheEndOfTheProcess(t *testing.T) {
 	s := newSite(t)
 	environ := s.configured(t, "name: shop\n")
 	c := startChild(t, "talker", environ...)

@@ -158,7 +158,7 @@ func TestSignalDuringTheBootIsNotLost(t *testing.T) {
 	}
 }
 
-func TestSecondSignalEndsAtOnceAndShowsWhatHangs(t *testing.T) {
+func TestSecondSignalEndsAtOnceAndShowsTheStacks(t *testing.T) {
 	c := startChild(t, "stubborn")
 	c.until(t, "boot.report")
 	c.signal(t)

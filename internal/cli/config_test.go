@@ -143,7 +143,7 @@ selected for the lock: memory (neither a cache nor a cluster is configured)
 
 // What would be chosen is told for a configuration that is not there yet, also
 // if it would stop the boot.
-func TestChoiceIsExplainedForWhatIsNotThereYet(t *testing.T) {
+func TestChoiceIsExplainedForOtherValues(t *testing.T) {
 	b := newBench(t, "")
 	for _, x := range []struct{ set, says string }{
 		{"--set cache.main.url=redis://localhost:6379/0", "selected for the lock: redis (a cache is configured)"},
@@ -188,7 +188,7 @@ func TestWrongConfigurationIsCheckedWithoutABoot(t *testing.T) {
 	}
 }
 
-func TestUnknownKeyIsAnsweredByTheOneThatWasMeant(t *testing.T) {
+func TestUnknownKeySuggestsTheSimilarOne(t *testing.T) {
 	b := newBench(t, yaml)
 	for line, says := range map[string]string{
 		"config explain lock.tll": "lock.ttl", "config print shelv": "shelf", "config explain": "cli.missing_argument",

@@ -193,7 +193,7 @@ func TestLockIsShownWithItsQueue(t *testing.T) {
 	}
 }
 
-func TestLockIsTakenAwayWithAReason(t *testing.T) {
+func TestForcedReleaseNeedsAReason(t *testing.T) {
 	s := newSite(t)
 	l := s.run(t, "shop", 4121)
 	lease := hold(t, l, "product:lamp")
@@ -217,7 +217,7 @@ func TestLockIsTakenAwayWithAReason(t *testing.T) {
 }
 
 // Two processes with a memory of their own have two locks of one name.
-func TestEachProcessWithAMemoryOfItsOwnIsAsked(t *testing.T) {
+func TestEachProcessWithItsOwnMemoryIsCalled(t *testing.T) {
 	s := newSite(t)
 	first, second := s.run(t, "shop", 11), s.run(t, "shop", 22)
 	other := s.run(t, "bank", 33)
@@ -238,7 +238,7 @@ func TestEachProcessWithAMemoryOfItsOwnIsAsked(t *testing.T) {
 	}
 }
 
-func TestOneOfThoseThatShareTheirLocksIsAsked(t *testing.T) {
+func TestOneProcessIsCalledForSharedLocks(t *testing.T) {
 	s := newSite(t)
 	l := s.run(t, "bank", 1) // it has a Locker
 	for pid := 11; pid <= 13; pid++ {
@@ -252,7 +252,7 @@ func TestOneOfThoseThatShareTheirLocksIsAsked(t *testing.T) {
 }
 
 // Two supervisors have a cluster each, unless all of them meet at one socket.
-func TestClustersAreToldApart(t *testing.T) {
+func TestClustersAreDistinguished(t *testing.T) {
 	s := newSite(t)
 	l := s.run(t, "bank", 1)
 	for pid := 11; pid <= 12; pid++ {
@@ -306,7 +306,7 @@ func TestDocumentsOfLocks(t *testing.T) {
 	}
 }
 
-func TestNobodyRunsIsSaidWithWhatElseThereIs(t *testing.T) {
+func TestMissingProcessIsReportedWithAlternatives(t *testing.T) {
 	s := newSite(t)
 	s.run(t, "bank", 1)
 	for _, line := range []string{"lock ls", "lock show x", "lock release x --reason y"} {

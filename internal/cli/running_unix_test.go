@@ -52,7 +52,7 @@ func (c *child) holds(t *testing.T) {
 	}
 }
 
-func TestLocksInTheMemoryOfARunningProcessAreSeenAndTakenAway(t *testing.T) {
+func TestLocksInTheMemoryOfARunningProcessAreListedAndForced(t *testing.T) {
 	s := newSite(t)
 	environ := s.configured(t, "name: shop\n")
 	c := startChild(t, "holder", environ...)
@@ -184,7 +184,7 @@ func TestHangUpInDevEndsTheProgram(t *testing.T) {
 	}
 }
 
-func TestServeTellsItsFailureInJSON(t *testing.T) {
+func TestServeReportsItsFailureInJSON(t *testing.T) {
 	s := newSite(t)
 	environ := s.configured(t, "lock:\n  require: fleet\n")
 	status, stdout, stderr := verb(t, "polite", environ, "--json", "serve")
@@ -201,7 +201,7 @@ func TestServeTellsItsFailureInJSON(t *testing.T) {
 }
 
 // Routes that depend on a value are known to the running program alone.
-func TestRunningProcessTellsRoutesThatAValueDecides(t *testing.T) {
+func TestRunningProcessListsRoutesThatNeedAValue(t *testing.T) {
 	s := newSite(t)
 	environ := s.configured(t, "name: shop\n")
 	status, stdout, stderr := verb(t, "deciding", environ, "routes")

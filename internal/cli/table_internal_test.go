@@ -22,7 +22,7 @@ func TestColumnsAreAlignedAsTheyAreSeen(t *testing.T) {
 	}
 }
 
-func TestWhatOthersWriteIsShownAndNotObeyed(t *testing.T) {
+func TestForeignTextCannotControlTheTerminal(t *testing.T) {
 	var table table
 	table.add("KEY", "LABEL")
 	table.add("k\u202e", "a\x1b[31m\nb\tc\xff \"d\" \\")

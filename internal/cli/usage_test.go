@@ -21,7 +21,7 @@ func shop(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	return status, out.String(), err.String()
 }
 
-func TestWrongCommandLineSaysWhatWasMeant(t *testing.T) {
+func TestWrongCommandLineSuggestsACorrection(t *testing.T) {
 	for _, x := range []struct{ line, code, says string }{
 		{"server", "cli.unknown_verb", "did you mean: shop serve"},
 		{"vesrion", "cli.unknown_verb", "did you mean: shop version"},
@@ -77,7 +77,7 @@ func TestFailureIsJSONWhereThatIsAskedFor(t *testing.T) {
 	}
 }
 
-func TestProgramWithoutAnAppSaysSo(t *testing.T) {
+func TestProgramWithoutAnAppIsRefused(t *testing.T) {
 	for _, args := range [][]string{{"shop", "serve"}, {"shop"}, nil} {
 		var stderr bytes.Buffer
 		status := cli.Run(cli.Process{Args: args, Stderr: &stderr})

@@ -82,7 +82,7 @@ func TestCodesAreListedAndExplained(t *testing.T) {
 	}
 }
 
-func TestVersionSaysWhatItWasBuiltFrom(t *testing.T) {
+func TestVersionDescribesTheBuild(t *testing.T) {
 	status, page, _ := shop(t, "version")
 	if status != boot.ExitOK || !strings.HasPrefix(page, "shop") || !strings.Contains(page, "go1.") {
 		t.Errorf("exit status %d: %s", status, page)

@@ -111,7 +111,7 @@ func TestWorkersAreListedAndRestarted(t *testing.T) {
 }
 
 // Where exclusion ends at the process, each worker has locks of its own.
-func TestLocksInTheMemoryOfEachWorkerAreSeenAndTakenAway(t *testing.T) {
+func TestLocksInTheMemoryOfEachWorkerAreListedAndForced(t *testing.T) {
 	s := newSite(t)
 	c, environ := s.crewed(t, "holder")
 	pid := c.cmd.Process.Pid
@@ -250,7 +250,7 @@ func TestLockIsListedWithTheWorkerThatHoldsIt(t *testing.T) {
 }
 
 // An event is seen whichever worker has published it.
-func TestTailShowsWhatAnotherWorkerPublishes(t *testing.T) {
+func TestTailShowsEventsOfAnotherWorker(t *testing.T) {
 	s := newSite(t)
 	c, environ := s.sharing(t, "talker")
 	lines := follow(t, environ)
@@ -298,7 +298,7 @@ func TestConfigurationIsReadAgainByAllWorkers(t *testing.T) {
 	c.quits(t)
 }
 
-func TestWorkersOfAProcessThatHasNoneAreSaidToBeMissing(t *testing.T) {
+func TestProcessWithoutWorkersIsReported(t *testing.T) {
 	s := newSite(t)
 	environ := s.configured(t, "name: shop\n")
 	c := startChild(t, "polite", environ...)

@@ -90,7 +90,7 @@ func TestEveryFailureHasTheExitStatusOfItsCode(t *testing.T) {
 	}
 }
 
-func TestEveryEntryOfTheCatalogueSaysEnough(t *testing.T) {
+func TestEveryEntryOfTheCatalogueIsComplete(t *testing.T) {
 	for _, c := range failure.Codes() {
 		if c.Title == "" || len(c.Means) < 20 {
 			t.Errorf("%s does not say what it means: %+v", c.Name, c)
@@ -122,7 +122,7 @@ func TestCodesAreExplained(t *testing.T) {
 	}
 }
 
-func TestCodeThatDoesNotExistIsAnsweredByThoseThatDo(t *testing.T) {
+func TestUnknownCodeIsAnsweredWithSimilarCodes(t *testing.T) {
 	for code, want := range map[string]string{
 		"driver_unavailable": "lock.driver_unavailable", "lock.unreachable": "lock.unavailable", "lock": "lock.no_cache", "nothing.at_all": "there is no code",
 	} {

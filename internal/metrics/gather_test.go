@@ -124,7 +124,7 @@ func TestGatheredFamiliesAreConsistent(t *testing.T) {
 	}
 }
 
-func TestWorkerCatalogueIsWhatASupervisorCounts(t *testing.T) {
+func TestWorkerCatalogueListsTheSupervisorsSeries(t *testing.T) {
 	g := gathered(metrics.Source{Worker: 1, To: failing{errors.New("gone")}})
 	families, err := g.Gather()
 	if err == nil || !strings.Contains(err.Error(), "worker 1: gone") {
@@ -216,7 +216,7 @@ func TestAnswerThatIsNoMetricsIsLeftOut(t *testing.T) {
 	}
 }
 
-func TestScrapeAsksWhoIsThereNow(t *testing.T) {
+func TestScrapeUsesTheCurrentWorkers(t *testing.T) {
 	sources := []metrics.Source{worker(1)}
 	g := metrics.NewGathered(metrics.Build{}, func() metrics.Crew { return metrics.Crew{} }, func() []metrics.Source { return sources })
 	before := page(t, g)

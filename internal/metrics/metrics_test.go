@@ -306,7 +306,7 @@ func TestTwoInOneProcessCountApart(t *testing.T) {
 	want(t, scrape(t, a), `mega_lock_forgotten_total{key_class="k"} 1`)
 }
 
-func TestRuntimeAndProcessAreTold(t *testing.T) {
+func TestRuntimeAndProcessMetricsExist(t *testing.T) {
 	text := scrape(t, newMetrics())
 	for _, name := range []string{"\ngo_goroutines ", "\nprocess_start_time_seconds "} {
 		if !strings.Contains(text, name) {
@@ -331,7 +331,7 @@ func TestClassesAreBounded(t *testing.T) {
 	want(t, text, `mega_lock_held_seconds_count{key_class="key-0"} 2`, `mega_lock_forgotten_total{key_class="other"} 900`)
 }
 
-func TestWhatAClientMakesUpIsNoLabel(t *testing.T) {
+func TestArbitraryClientTextIsNoLabel(t *testing.T) {
 	m := newMetrics()
 	for i := range 100 {
 		m.Served(metrics.Request{App: "web", Method: fmt.Sprint("M", i), Status: 600 + i})

@@ -9,7 +9,7 @@ import (
 	"github.com/megaframework/mega/internal/plain"
 )
 
-func TestWhatDoesNotPrintIsEscaped(t *testing.T) {
+func TestUnprintableTextIsEscaped(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                     "",
 		"order:1 한글 �\n\tx":    "order:1 한글 �\n\tx",

@@ -38,7 +38,7 @@ func entries(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-func TestWhatIsWritten(t *testing.T) {
+func TestWrittenFiles(t *testing.T) {
 	want := []string{
 		".gitignore", "Makefile", "README.md", "go.mod", "go.sum", "handlers.go", "handlers_test.go", "main.go",
 		"mega.config.yaml", "store.go", "views/error.html", "views/home.html", "views/shared/layout.html",
@@ -74,7 +74,7 @@ func TestEmptyFolderIsFilledAndStays(t *testing.T) {
 	}
 }
 
-func TestWhatIsThereIsLeftAlone(t *testing.T) {
+func TestExistingFilesAreUnchanged(t *testing.T) {
 	full := t.TempDir()
 	file := filepath.Join(full, "letter")
 	if err := os.WriteFile(file, []byte("dear"), 0o600); err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/megaframework/mega/internal/spelling"
 )
 
-func TestNearestNameIsWhatWasMeant(t *testing.T) {
+func TestNearestNameIsSuggested(t *testing.T) {
 	names := []string{"serve", "config", "boot", "doctor", "routes", "lock", "ls", "lock.driver", strings.Repeat("x", 200)}
 	for word, want := range map[string]string{
 		"sevre": "serve", "server": "serve", "cofnig": "config", "rout": "routes", "lst": "ls", "lokc": "lock", "lock.dirver": "lock.driver",

@@ -114,7 +114,7 @@ func TestProcessWithoutAServiceManagerNotifiesNobody(t *testing.T) {
 	}
 }
 
-func TestServiceManagerThatIsGoneIsLoggedOnce(t *testing.T) {
+func TestMissingServiceManagerIsLoggedOnce(t *testing.T) {
 	var log bytes.Buffer
 	m := systemd.Find([]string{"NOTIFY_SOCKET=" + filepath.Join(t.TempDir(), "notify")}, slog.New(slog.NewTextHandler(&log, nil)), func() {})
 	m.Ready()

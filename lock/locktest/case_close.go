@@ -12,13 +12,13 @@ import (
 )
 
 var closeCases = []testCase{
-	{rule: "L17", claim: "what is asked after Close is ErrClosed", run: afterClose},
+	{rule: "L17", claim: "calls after Close are ErrClosed", run: afterClose},
 	{rule: "L17", claim: "Close ends the waiters", run: closeEndsWaiters},
 	{rule: "L17", claim: "Close lets holders finish", run: closeLetsFinish},
-	{rule: "L17", claim: "when its context ends Close ends the holders', and waits for no one", run: closeGivesUp},
+	{rule: "L17", claim: "at the end of its context Close ends the contexts of holders without waiting", run: closeGivesUp},
 	{rule: "L17", claim: "nothing is released before its fn has returned", run: closeReleasesLast},
-	{rule: "L17", claim: "what Close has left is not renewed", run: closeLeavesToTTL},
-	{rule: "L17", claim: "Close is idempotent, and may meet anything", run: closeMeetsAll},
+	{rule: "L17", claim: "leases that Close left are not renewed", run: closeLeavesToTTL},
+	{rule: "L17", claim: "Close is idempotent, and safe with every other call", run: closeMeetsAll},
 	{rule: "L17", claim: "the driver ends its waiters when it is closed", also: []string{"L7"}, run: driverCloses},
 }
 

@@ -15,12 +15,12 @@ import (
 
 var exclusionCases = []testCase{
 	{rule: "L1", claim: "many processes count one number exactly", run: countExactly},
-	{rule: "L1", claim: "lockers made apart exclude each other", run: lockersMadeApart},
+	{rule: "L1", claim: "separately created lockers exclude each other", run: lockersMadeApart},
 	{rule: "L1", claim: "a thousand goroutines of one process exclude each other", run: oneProcessCounts},
-	{rule: "L1", claim: "a pool of n lends n", also: []string{"L15"}, run: poolLendsN},
-	{rule: "L1", claim: "no slot is lent twice, whatever its holders do", also: []string{"L15"}, run: noSlotTwice},
+	{rule: "L1", claim: "a pool of n grants n slots", also: []string{"L15"}, run: poolLendsN},
+	{rule: "L1", claim: "no slot is granted twice, also with misbehaving holders", also: []string{"L15"}, run: noSlotTwice},
 	{rule: "L1", claim: "the driver holds a grant for its TTL and no longer", run: driverHoldsForTTL},
-	{rule: "L1", claim: "an expired slot is lent again, once", also: []string{"L15"}, run: expiredSlotOnce},
+	{rule: "L1", claim: "an expired slot is granted again, once", also: []string{"L15"}, run: expiredSlotOnce},
 }
 
 // countExactly increments a number in three steps: read, work and write.

@@ -12,12 +12,12 @@ import (
 var fenceCases = []testCase{
 	{rule: "L2", claim: "fences grow over release, expiry and force", run: fencesGrow},
 	{rule: "L2", claim: "fences grow in the order of the grants, also under load", run: fencesGrowUnderLoad},
-	{rule: "L2", claim: "fences of a pool grow whatever the slot", also: []string{"L15"}, run: fencesOfAPool},
+	{rule: "L2", claim: "fences of a pool grow over all its slots", also: []string{"L15"}, run: fencesOfAPool},
 	{rule: "L2", claim: "renewal and extension do not change a fence", run: renewalKeepsFence},
 	{rule: "L2", claim: "fences are on the scale of microseconds since 1970", run: fenceScale},
-	{rule: "L2", claim: "the driver gives the fences of a span to nobody else", run: spanIsReserved},
-	{rule: "L2", claim: "the driver answers a request that is sent again with the same fence", run: sameFenceAgain},
-	{rule: "L2", claim: "fences go on when all processes have been closed", run: fencesOutliveProcesses},
+	{rule: "L2", claim: "the driver grants the fences of a span to no other request", run: spanIsReserved},
+	{rule: "L2", claim: "the driver answers a repeated request with the same fence", run: sameFenceAgain},
+	{rule: "L2", claim: "fences continue after all processes were closed", run: fencesOutliveProcesses},
 	{rule: "L2", claim: "fences grow over a restart of the backend", needs: []fault{"Kill", "Restart"}, run: fencesOverRestart},
 	{rule: "L2", claim: "fences grow over the loss of all data", needs: []fault{"Flush"}, run: fencesOverFlush},
 }

@@ -9,12 +9,12 @@ import (
 )
 
 var forceCases = []testCase{
-	{rule: "L16", claim: "the holder is told who took its lease, and why", run: forcedSaysWhy},
+	{rule: "L16", claim: "the holder learns the author and the reason of a force", run: forcedSaysWhy},
 	{rule: "L16", claim: "force keeps the queue and serves it", also: []string{"L7"}, run: forceServesQueue},
 	{rule: "L16", claim: "force frees every slot", also: []string{"L15"}, run: forceFreesSlots},
-	{rule: "L16", claim: "force on a free key is nothing", run: forceOnFree},
-	{rule: "L16", claim: "force of the own process's lease tells its holder", run: forceOwn},
-	{rule: "L16", claim: "force beside renewal and release brings nothing back", run: forceRaces},
+	{rule: "L16", claim: "force on a free key has no effect", run: forceOnFree},
+	{rule: "L16", claim: "force of a lease of the own process notifies its holder", run: forceOwn},
+	{rule: "L16", claim: "force concurrent with renewal and release restores nothing", run: forceRaces},
 	{rule: "L16", claim: "the release of a forced lease frees nothing of its successor", run: forcedReleaseIsHarmless},
 	{rule: "L16", claim: "a lease that was handed on can be forced", run: forceHandedOn},
 }
@@ -37,7 +37,7 @@ func forcedSaysWhy(e *env) {
 	e.Must(lease.Release(), "the second release")
 	e.Soon("the loss is counted", func() bool { return a.Stats().Forced > 0 })
 	e.Want(a.Stats().Forced == 1 && a.Stats().Lost == 1, "counted %d forced of %d lost", a.Stats().Forced, a.Stats().Lost)
-	e.Want(len(told[lock.ForcedRelease](b)) == 1, "the observer was not told")
+	e.Want(len(eventsOf[lock.ForcedRelease](b)) == 1, "the observer received no event")
 	b.free(e.key("k"))
 }
 

@@ -11,12 +11,12 @@ import (
 )
 
 var handOverCases = []testCase{
-	{rule: "L9", claim: "of two thousand hand-overs at most three wait for a repair", also: []string{"L7"}, run: handOvers},
+	{rule: "L9", claim: "at most three of two thousand hand-overs wait for a repair", also: []string{"L7"}, run: handOvers},
 	{rule: "L7", claim: "a long queue of processes is served in order", run: longQueue},
 	{rule: "L7", claim: "waiters keep their places while they wait", run: placesAreKept},
-	{rule: "L7", claim: "waiters keep their places while the backend stands still", remote: true, needs: []fault{"Stop", "Continue"}, run: placesOverStall},
+	{rule: "L7", claim: "waiters keep their places while the backend is stopped", remote: true, needs: []fault{"Stop", "Continue"}, run: placesOverStall},
 	{rule: "L10", claim: "an outage costs a bounded number of goroutines", alone: true, run: outageIsBounded},
-	{rule: "L10", claim: "a queue of ten thousand tickets takes no more", also: []string{"L7"}, fake: true, run: fullQueue},
+	{rule: "L10", claim: "a queue of ten thousand tickets refuses further ones", also: []string{"L7"}, fake: true, run: fullQueue},
 }
 
 // handOvers hands a key over between two processes repeatedly. A hand-over is

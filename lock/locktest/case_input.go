@@ -12,12 +12,12 @@ import (
 )
 
 var inputCases = []testCase{
-	{rule: "L14", claim: "an illegal key is refused before anything is asked", run: illegalKeys},
-	{rule: "L14", claim: "an option out of bounds is refused before anything is asked", run: illegalOptions},
-	{rule: "L14", claim: "the bounds themselves are legal", run: legalBounds},
-	{rule: "L14", claim: "odd keys work and never meet", run: oddKeys},
+	{rule: "L14", claim: "an invalid key is refused before the driver is called", run: illegalKeys},
+	{rule: "L14", claim: "an option out of bounds is refused before the driver is called", run: illegalOptions},
+	{rule: "L14", claim: "the bounds themselves are valid", run: legalBounds},
+	{rule: "L14", claim: "unusual keys work and stay separate", run: oddKeys},
 	{rule: "L14", claim: "the errors have their codes", run: errorCodes},
-	{rule: "L14", claim: "something of another kind at the key is an error, at once", needs: []fault{"Corrupt"}, run: corruptKey},
+	{rule: "L14", claim: "data of another kind at the key is an error, at once", needs: []fault{"Corrupt"}, run: corruptKey},
 }
 
 // calls returns the error of every call that has a key as an argument.
@@ -164,7 +164,7 @@ func errorCodes(e *env) {
 	_, err = b.Acquire(e.Ctx, e.key("k"))
 	e.hasCode(err, "lock.closed")
 	for _, s := range []string{"acquire", fmt.Sprintf("%q", e.key("k"))} {
-		e.Want(strings.Contains(err.Error(), s), "the text %q does not say %s", err, s)
+		e.Want(strings.Contains(err.Error(), s), "the text %q lacks %s", err, s)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 var lackCases = []testCase{
 	{rule: "L15", claim: "a driver without pools refuses them", lacks: "L15", run: refusesPools},
 	{rule: "L7", claim: "a driver without a queue refuses FIFO", lacks: "L7", run: refusesFIFO},
-	{rule: "L7", claim: "a driver without a queue still serves those who wait", lacks: "L7", run: servesAnyhow},
+	{rule: "L7", claim: "a driver without a queue still serves waiters", lacks: "L7", run: servesAnyhow},
 }
 
 func (e *env) unsupported(opt lock.Option) {

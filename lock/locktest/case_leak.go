@@ -9,8 +9,8 @@ import (
 )
 
 var leakCases = []testCase{
-	{rule: "L18", claim: "after leases, cancelled waits and failures everything is back", alone: true, run: everythingIsBack},
-	{rule: "L18", claim: "thousands of waiters on one key leave nothing", alone: true, run: waitersLeaveNothing},
+	{rule: "L18", claim: "leases, cancelled waits and failures leave nothing behind", alone: true, run: everythingIsBack},
+	{rule: "L18", claim: "thousands of waiters on one key leave nothing behind", alone: true, run: waitersLeaveNothing},
 	{rule: "L18", claim: "the statistics add up", run: statsAddUp},
 	{rule: "L18", claim: "connections come back", needs: []fault{"Connections"}, run: connectionsComeBack},
 }
@@ -114,7 +114,7 @@ func statsAddUp(e *env) {
 	e.Want(s.TimedOut == 1, "%d timed out, want 1", s.TimedOut)
 	e.Want(s.Contended == 3, "%d contended, want 3", s.Contended)
 	e.Want(s.Wait.Count() == 1 && s.Hold.Count() == 1, "%d waits, %d holds are counted, want 1 of each", s.Wait.Count(), s.Hold.Count())
-	e.Want(len(told[lock.Acquired](b)) == 1 && len(told[lock.Released](b)) == 1 && len(told[lock.NotAcquired](b)) == 2, "the observer was told otherwise")
+	e.Want(len(eventsOf[lock.Acquired](b)) == 1 && len(eventsOf[lock.Released](b)) == 1 && len(eventsOf[lock.NotAcquired](b)) == 2, "the observer has other events")
 }
 
 func connectionsComeBack(e *env) {

@@ -11,15 +11,15 @@ import (
 )
 
 var leavingCases = []testCase{
-	{rule: "L8", claim: "a call under a context that has ended asks for nothing", run: endedBefore},
-	{rule: "L8", claim: "a waiter whose context ends leaves no trace and says why", run: cancelledWaiter},
-	{rule: "L8", claim: "a waiter whose wait has passed says who was in the way", run: timedOutWaiter},
-	{rule: "L8", claim: "a deadline of the context is not a wait that has passed", run: contextDeadline},
-	{rule: "L8", claim: "a wait that ends in the instant of the grant loses nothing", run: timeoutMeetsGrant},
-	{rule: "L8", claim: "a cancellation in the instant of the grant loses nothing", run: cancelMeetsGrant},
-	{rule: "L8", claim: "when the last waiter of a process gives up nothing of it is queued", also: []string{"L7"}, run: allGiveUp},
+	{rule: "L8", claim: "a call with an ended context does not call the driver", run: endedBefore},
+	{rule: "L8", claim: "a waiter whose context ends leaves nothing behind and returns the cause", run: cancelledWaiter},
+	{rule: "L8", claim: "a waiter whose wait has passed returns the holders", run: timedOutWaiter},
+	{rule: "L8", claim: "a deadline of the context differs from the end of the wait", run: contextDeadline},
+	{rule: "L8", claim: "a wait that ends at the moment of the grant loses nothing", run: timeoutMeetsGrant},
+	{rule: "L8", claim: "a cancellation at the moment of the grant loses nothing", run: cancelMeetsGrant},
+	{rule: "L8", claim: "a process without waiters has no ticket", also: []string{"L7"}, run: allGiveUp},
 	{rule: "L8", claim: "a holder that crashes is succeeded at its TTL", needs: []fault{"Crash"}, run: crashedHolder},
-	{rule: "L8", claim: "dead waiters together cost the next one a grant window", remote: true, also: []string{"L7"}, needs: []fault{"Crash"}, run: deadWaiters},
+	{rule: "L8", claim: "any number of dead waiters delay the next one by one grant window", remote: true, also: []string{"L7"}, needs: []fault{"Crash"}, run: deadWaiters},
 }
 
 func endedBefore(e *env) {
@@ -78,13 +78,13 @@ func timedOutWaiter(e *env) {
 	e.Want(e.Units(1) <= took && took < e.Units(1)+e.Patience(), "it took %v", took)
 	var busy *lock.NotAcquiredError
 	e.Want(errors.As(err, &busy), "got %T, want a *NotAcquiredError", err)
-	e.Want(busy.Key == e.key("k") && busy.Waited >= e.Units(1), "it says %+v", busy)
-	e.Want(len(busy.Holders) == 1 && busy.Holders[0].Label == "the holder", "it says that %+v holds", busy.Holders)
+	e.Want(busy.Key == e.key("k") && busy.Waited >= e.Units(1), "the error has %+v", busy)
+	e.Want(len(busy.Holders) == 1 && busy.Holders[0].Label == "the holder", "the error names the holder %+v", busy.Holders)
 	if e.keeps("L7") {
-		e.Want(busy.Position == 1, "it says it was number %d", busy.Position)
+		e.Want(busy.Position == 1, "its position is %d", busy.Position)
 	}
 	_, err = b.try(e.key("k"))
-	e.Want(errors.As(err, &busy) && len(busy.Holders) == 1, "a call that does not wait says %v", err)
+	e.Want(errors.As(err, &busy) && len(busy.Holders) == 1, "a call without a wait returned %v", err)
 	e.releases(holder)
 	b.free(e.key("k"))
 }

@@ -13,9 +13,9 @@ import (
 )
 
 var lookCases = []testCase{
-	{rule: "L23", claim: "the driver shows holders and waiters as they are, in the order of service", also: []string{"L7", "L15"}, run: looksAreFaithful},
-	{rule: "L23", claim: "a look changes nothing", run: looksChangeNothing},
-	{rule: "L23", claim: "looks delay no renewal and no wake-up", run: manyLooks},
+	{rule: "L23", claim: "the driver lists holders and waiters, in the order of service", also: []string{"L7", "L15"}, run: looksAreFaithful},
+	{rule: "L23", claim: "Inspect changes nothing", run: looksChangeNothing},
+	{rule: "L23", claim: "Inspect and List delay no renewal and no wake-up", run: manyLooks},
 	{rule: "L23", claim: "a renewal does not wait for a list", needs: []fault{"Delay"}, run: renewsDuringAList},
 	{rule: "L23", claim: "a value of another program is skipped and named", needs: []fault{"Foreign"}, run: looksSkip(func(f Faults) func(string) error { return f.Foreign })},
 	{rule: "L23", claim: "a value of another kind is skipped and named", needs: []fault{"Corrupt"}, run: looksSkip(func(f Faults) func(string) error { return f.Corrupt })},

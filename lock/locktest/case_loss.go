@@ -14,17 +14,17 @@ var errUnreachable = errors.New("no route to host")
 var lossCases = []testCase{
 	{rule: "L4", claim: "a lease whose renewals hang ends before another is granted", run: lossBefore(Step{Op: Renew, Hang: true})},
 	{rule: "L4", claim: "a lease whose renewals fail ends before another is granted", run: lossBefore(Step{Op: Renew, Err: errUnreachable})},
-	{rule: "L4", claim: "a lease whose acquisition was answered late ends in time", run: lateAnswer},
+	{rule: "L4", claim: "a lease whose acquire was answered late ends in time", run: lateAnswer},
 	{rule: "L4", claim: "a renewal counts from when it was sent", run: renewalCountsFromSending},
 	{rule: "L4", claim: "a lease without renewal ends at its TTL", run: noRenewEnds},
-	{rule: "L4", claim: "who looks at the deadline sees the end, whatever the timers", run: lookAtTheClock},
-	{rule: "L4", claim: "With says that the lease was lost, also where fn said nil", run: withSaysLost},
+	{rule: "L4", claim: "Err shows the end at the deadline, independent of timers", run: lookAtTheClock},
+	{rule: "L4", claim: "With returns ErrLost for a lost lease, also if fn returned nil", run: withSaysLost},
 	{rule: "L4", claim: "the driver keeps the margin in its deadlines", run: marginIsKept},
-	{rule: "L4", claim: "the driver counts a grant from when it was asked for", needs: []fault{"Delay"}, run: driverCountsFromSending},
-	{rule: "L4", claim: "a process that is cut off ends its lease before another is granted", remote: true, needs: []fault{"Partition"}, run: partitioned},
-	{rule: "L4", claim: "a process that hears no answers ends its lease before another is granted", remote: true, needs: []fault{"Deafen"}, run: deafened},
-	{rule: "L4", claim: "leases end in time while the backend stands still", remote: true, needs: []fault{"Stop", "Continue"}, run: backendStandsStill},
-	{rule: "L4", claim: "the driver pays no heed to the wall clocks of its clients", run: skewedClock},
+	{rule: "L4", claim: "the driver measures a grant from the start of its request", needs: []fault{"Delay"}, run: driverCountsFromSending},
+	{rule: "L4", claim: "a disconnected process ends its lease before another is granted", remote: true, needs: []fault{"Partition"}, run: partitioned},
+	{rule: "L4", claim: "a process without answers ends its lease before another is granted", remote: true, needs: []fault{"Deafen"}, run: deafened},
+	{rule: "L4", claim: "leases end in time while the backend is stopped", remote: true, needs: []fault{"Stop", "Continue"}, run: backendStandsStill},
+	{rule: "L4", claim: "the driver ignores the wall clocks of its clients", run: skewedClock},
 }
 
 // lossBefore disturbs the renewals of a holder while another process waits.
@@ -120,7 +120,7 @@ func withSaysLost(e *env) {
 			e.Await(ctx.Done(), "fn's context ends")
 			return work
 		})
-		e.Is(err, lock.ErrLost, "with, where fn said %v", work)
+		e.Is(err, lock.ErrLost, "With, where fn returned %v", work)
 		e.Want(work == nil || errors.Is(err, own), "fn's error is hidden: %v", err)
 	}
 }
@@ -142,9 +142,9 @@ func marginIsKept(e *env) {
 	e.Must(renewal.Err, "renew")
 	e.Want(!renewal.Deadline.After(bound()), "a renewal's deadline is %v too late", renewal.Deadline.Sub(bound()))
 	g.NoRenew = true
-	told := e.renew(d, g)
-	e.Must(told.Err, "renew without renewal")
-	e.Want(!told.Deadline.After(renewal.Deadline.Add(time.Millisecond)), "a look at a grant without renewal has moved its deadline by %v", told.Deadline.Sub(renewal.Deadline))
+	renewed := e.renew(d, g)
+	e.Must(renewed.Err, "renew without renewal")
+	e.Want(!renewed.Deadline.After(renewal.Deadline.Add(time.Millisecond)), "a look at a grant without renewal has moved its deadline by %v", renewed.Deadline.Sub(renewal.Deadline))
 	e.Must(e.release(d, g), "release")
 }
 

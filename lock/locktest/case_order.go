@@ -15,13 +15,13 @@ var orderCases = []testCase{
 	{rule: "L7", claim: "the driver serves requests in order", run: driverServesInOrder},
 	{rule: "L7", claim: "the first waiters of several processes are served in order", run: firstOfEachInOrder},
 	{rule: "L7", claim: "at most 16 of a process follow one another while another process waits", remote: true, run: sixteenInARow},
-	{rule: "L7", claim: "the turn of a process is over after 100 ms", remote: true, run: turnIsOver},
-	{rule: "L7", claim: "who does not wait does not jump the queue", run: tryDoesNotJump},
+	{rule: "L7", claim: "a process hands on its lock for at most 100 ms", remote: true, run: turnIsOver},
+	{rule: "L7", claim: "a call without a wait does not jump the queue", run: tryDoesNotJump},
 	{rule: "L7", claim: "a waiter in the middle that gives up leaves the order as it was", run: middleGivesUp},
-	{rule: "L7", claim: "everyone has a share", run: everyoneHasAShare},
-	{rule: "L7", claim: "a waiter of ten minutes is still served, and in its turn", run: tenMinutes},
+	{rule: "L7", claim: "every waiter gets a share", run: everyoneHasAShare},
+	{rule: "L7", claim: "a waiter of ten minutes is still served, in order", run: tenMinutes},
 	{rule: "L7", claim: "a queue of pool requests is served in order", also: []string{"L15"}, run: poolInOrder},
-	{rule: "L7", claim: "waiting for one key does not hold up another", run: keysAreApart},
+	{rule: "L7", claim: "a wait for one key does not delay another", run: keysAreApart},
 }
 
 // serveInOrder releases the holder, then each waiter as it is served, and

@@ -11,10 +11,10 @@ import (
 var outageCases = []testCase{
 	{rule: "L1", claim: "a backend that keeps its data keeps its leases over a restart", needs: []fault{"Kill", "Restart", "Keeps"}, run: leaseSurvivesRestart},
 	{rule: "L4", claim: "a lease ends in time when the backend dies", needs: []fault{"Kill", "Restart"}, run: backendDies},
-	{rule: "L7", claim: "waiters ride out a restart of the backend", needs: []fault{"Kill", "Restart"}, run: waitersOverRestart},
+	{rule: "L7", claim: "waiters survive a restart of the backend", needs: []fault{"Kill", "Restart"}, run: waitersOverRestart},
 	{rule: "L8", claim: "a call to a backend that is away ends within its bound, and is not busy", needs: []fault{"Kill", "Restart"}, run: backendAway},
-	{rule: "L8", claim: "a call to a backend that stands still ends within its bound, and is not busy", needs: []fault{"Stop", "Continue"}, run: backendStopped},
-	{rule: "L6", claim: "a backend that refuses is an outage, and leaves nothing locked", needs: []fault{"Refuse"}, run: backendRefuses},
+	{rule: "L8", claim: "a call to a stopped backend ends within its bound, and is not busy", needs: []fault{"Stop", "Continue"}, run: backendStopped},
+	{rule: "L6", claim: "a refusal of the backend is an outage, and leaves nothing locked", needs: []fault{"Refuse"}, run: backendRefuses},
 }
 
 func leaseSurvivesRestart(e *env) {

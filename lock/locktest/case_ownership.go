@@ -10,9 +10,9 @@ import (
 var ownershipCases = []testCase{
 	{rule: "L3", claim: "the driver refuses a stale release and leaves the successor alone", run: staleRelease},
 	{rule: "L3", claim: "the driver refuses a stale renewal and leaves the successor alone", run: staleRenewal},
-	{rule: "L3", claim: "the driver does not bring an expired grant back that nobody took", run: expiredStaysExpired},
-	{rule: "L3", claim: "the driver lets nobody release or renew another's grant", run: foreignToken},
-	{rule: "L3", claim: "the driver renews what is live beside what is not", run: renewalsAreApart},
+	{rule: "L3", claim: "the driver does not restore an expired grant, also if the key is free", run: expiredStaysExpired},
+	{rule: "L3", claim: "the driver refuses to release or renew another caller's grant", run: foreignToken},
+	{rule: "L3", claim: "the driver renews live grants in a batch with dead ones", run: renewalsAreApart},
 	{rule: "L3", claim: "a lease that was lost does not disturb its successor", run: lostLeaseIsHarmless},
 }
 

@@ -13,11 +13,11 @@ var poolCases = []testCase{
 	{rule: "L15", claim: "the newest request's size holds", run: newestSize},
 	{rule: "L15", claim: "a grown pool serves its queue", run: grownPool},
 	{rule: "L15", claim: "a shrunk pool drains", run: shrunkPool},
-	{rule: "L15", claim: "a lock and a pool of one name are one", run: lockAndPool},
-	{rule: "L15", claim: "a differing size is told once with both values", run: resizeIsTold},
-	{rule: "L15", claim: "permits survive resizing, cancelling and losing", run: permitsSurvive},
-	{rule: "L15", claim: "the driver says which size the pool had", run: driverSaysSize},
-	{rule: "L15", claim: "a slot is lent again from the lowest number", run: lowestSlot},
+	{rule: "L15", claim: "a lock and a pool with one key exclude each other", run: lockAndPool},
+	{rule: "L15", claim: "a different size is reported once with both values", run: resizeIsTold},
+	{rule: "L15", claim: "slots survive resizing, cancellation and loss", run: permitsSurvive},
+	{rule: "L15", claim: "the driver reports the earlier size of the pool", run: driverSaysSize},
+	{rule: "L15", claim: "the lowest free slot is granted first", run: lowestSlot},
 }
 
 func newestSize(e *env) {
@@ -78,9 +78,9 @@ func resizeIsTold(e *env) {
 		e.releases(b.acquire(e.key("pool"), lock.Slots(6)))
 		e.releases(a.acquire(e.key("pool"), lock.Slots(4)))
 	}
-	resized := told[lock.PoolResized](b)
-	e.Want(len(resized) == 1, "told %d times, want once: %+v", len(resized), resized)
-	e.Want(resized[0] == lock.PoolResized{Key: e.key("pool"), Old: 4, New: 6}, "told %+v", resized[0])
+	resized := eventsOf[lock.PoolResized](b)
+	e.Want(len(resized) == 1, "reported %d times, want once: %+v", len(resized), resized)
+	e.Want(resized[0] == lock.PoolResized{Key: e.key("pool"), Old: 4, New: 6}, "reported %+v", resized[0])
 	e.releases(keep)
 }
 
@@ -146,7 +146,7 @@ func driverSaysSize(e *env) {
 		r := e.longRequest(e.key("pool"))
 		r.Slots = size
 		g := e.grant(d, r)
-		e.Want(g.Resized == []int{0, 0, 3, 5}[i], "grant %d says the pool had %d", i, g.Resized)
+		e.Want(g.Resized == []int{0, 0, 3, 5}[i], "grant %d reports the size %d", i, g.Resized)
 		grants = append(grants, g)
 	}
 	s := e.inspect(d, e.key("pool"))

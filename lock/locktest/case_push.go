@@ -9,12 +9,12 @@ import (
 )
 
 var pushCases = []testCase{
-	{rule: "L4", claim: "a lease that was taken away ends by push", run: takenByPush},
-	{rule: "L4", claim: "a lease that was taken away ends at its next renewal without a push", run: takenWithoutPush},
-	{rule: "L4", claim: "a lease without renewal hears that it was taken away too", run: takenUnrenewed},
-	{rule: "L4", claim: "who asks its context hears of a loss", run: takenAndAsked},
-	{rule: "L4", claim: "a holder whose key was deleted is told, and waiters go on", needs: []fault{"Delete"}, run: deleted},
-	{rule: "L4", claim: "holders are told when the backend forgets everything, and waiters go on", needs: []fault{"Flush"}, run: flushed},
+	{rule: "L4", claim: "a forced lease ends by push", run: takenByPush},
+	{rule: "L4", claim: "a forced lease ends at its next renewal if the push is missing", run: takenWithoutPush},
+	{rule: "L4", claim: "a lease without renewal learns of a force too", run: takenUnrenewed},
+	{rule: "L4", claim: "the context of a lease reports a loss when asked", run: takenAndAsked},
+	{rule: "L4", claim: "a holder whose key was deleted is notified, and waiters are served", needs: []fault{"Delete"}, run: deleted},
+	{rule: "L4", claim: "holders are notified when the backend loses all data, and waiters are served", needs: []fault{"Flush"}, run: flushed},
 }
 
 func takenByPush(e *env) {
@@ -76,7 +76,7 @@ func takenAndAsked(e *env) {
 	lease := a.acquire(e.key("k"), e.pushTTL())
 	_, err := b.ForceRelease(e.Ctx, e.key("k"), "test")
 	e.Must(err, "force")
-	e.Eventually(e.Units(5), "its context says so", func() bool { return lease.Context().Err() != nil })
+	e.Eventually(e.Units(5), "its context ends", func() bool { return lease.Context().Err() != nil })
 	e.Is(context.Cause(lease.Context()), lock.ErrLost, "the cause")
 	_ = lease.Release()
 }

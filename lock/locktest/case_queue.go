@@ -11,16 +11,16 @@ import (
 )
 
 var queueCases = []testCase{
-	{rule: "L10", claim: "a thousand waiters of a process are one waiter to the others", remote: true, run: oneRemoteWaiter},
-	{rule: "L10", claim: "under FIFO each waiter is a waiter to the others", remote: true, run: eachRemoteWaiter},
-	{rule: "L10", claim: "what is handed on inside a process costs the backend nothing", remote: true, run: handOnIsFree},
-	{rule: "L10", claim: "who gives up passes its place on to the next of its process", remote: true, run: placeIsPassedOn},
-	{rule: "L10", claim: "each lease has a token and a TTL of its own", run: leasesOfTheirOwn},
+	{rule: "L10", claim: "a thousand waiters of a process are one ticket for other processes", remote: true, run: oneRemoteWaiter},
+	{rule: "L10", claim: "under FIFO each waiter is a ticket for other processes", remote: true, run: eachRemoteWaiter},
+	{rule: "L10", claim: "a hand-on inside a process costs the backend nothing", remote: true, run: handOnIsFree},
+	{rule: "L10", claim: "a waiter that gives up leaves its place to the next one of its process", remote: true, run: placeIsPassedOn},
+	{rule: "L10", claim: "each lease has its own token and TTL", run: leasesOfTheirOwn},
 	{rule: "L10", claim: "a pool and a lease without renewal are not handed on", remote: true, also: []string{"L15"}, run: notHandedOn},
 	{rule: "L10", claim: "an outage answers all waiters at once", remote: true, run: outageAnswersAll},
-	{rule: "L10", claim: "others see who holds and who waits behind the one", remote: true, run: seenFromInside},
+	{rule: "L10", claim: "other processes see the holder and its waiters", remote: true, run: seenFromInside},
 	{rule: "L10", claim: "the number of connections does not depend on the number of waiters", needs: []fault{"Connections"}, run: fixedConnections},
-	{rule: "L10", claim: "thousands of keys can be waited for", run: manyKeys},
+	{rule: "L10", claim: "thousands of keys can have waiters", run: manyKeys},
 }
 
 func oneRemoteWaiter(e *env) {
@@ -78,7 +78,7 @@ func handOnIsFree(e *env) {
 	e.releases(holder)
 	e.Soon("all are served", func() bool { return done.Load() == 16 })
 	handed := 0
-	for _, a := range told[lock.Acquired](p) {
+	for _, a := range eventsOf[lock.Acquired](p) {
 		if a.Handed {
 			handed++
 		}
@@ -136,7 +136,7 @@ func notHandedOn(e *env) {
 			e.releases(second)
 		}
 	}
-	for _, a := range told[lock.Acquired](p) {
+	for _, a := range eventsOf[lock.Acquired](p) {
 		e.Want(!a.Handed, "%q was handed on", a.Key)
 	}
 }

@@ -11,15 +11,15 @@ import (
 var releaseCases = []testCase{
 	{rule: "L5", claim: "a cancelled request still releases", run: cancelledStillReleases},
 	{rule: "L5", claim: "With releases after fn has returned, not when its context ends", run: releaseFollowsWork},
-	{rule: "L5", claim: "a hung backend does not hang Release, which is repeated in the background", remote: true, run: hungRelease},
-	{rule: "L5", claim: "a release that fails is repeated until it gets through", run: failedRelease},
-	{rule: "L5", claim: "what could not be released is left to its TTL", run: releaseGivesUp},
-	{rule: "L5", claim: "the first release of a lost lease says so, the second is a no-op", run: secondReleaseIsNothing},
-	{rule: "L5", claim: "a hundred releases at once are one", run: manyReleases},
-	{rule: "L5", claim: "a hundred releases at once free one slot", also: []string{"L15"}, run: manyReleasesOfASlot},
+	{rule: "L5", claim: "a hanging backend does not block Release, which is retried in the background", remote: true, run: hungRelease},
+	{rule: "L5", claim: "a failed release is retried until it succeeds", run: failedRelease},
+	{rule: "L5", claim: "a lease that cannot be released is left to its TTL", run: releaseGivesUp},
+	{rule: "L5", claim: "the first release of a lost lease returns ErrLost, the second is a no-op", run: secondReleaseIsNothing},
+	{rule: "L5", claim: "a hundred concurrent releases are one", run: manyReleases},
+	{rule: "L5", claim: "a hundred concurrent releases free one slot", also: []string{"L15"}, run: manyReleasesOfASlot},
 	{rule: "L5", claim: "a release whose reply was lost succeeds and leaves the successor alone", run: releaseReplyLost},
-	{rule: "L5", claim: "a renewal that arrives after the release brings nothing back", run: renewalAfterRelease},
-	{rule: "L5", claim: "releases race renewals and nothing stays", run: releaseRacesRenewal},
+	{rule: "L5", claim: "a renewal that arrives after the release restores nothing", run: renewalAfterRelease},
+	{rule: "L5", claim: "releases race renewals and leave nothing behind", run: releaseRacesRenewal},
 	{rule: "L5", claim: "nothing is renewed after a release", run: nothingRenewedAfterRelease},
 	{rule: "L5", claim: "a released lease cannot be extended, and its context has ended", run: releasedIsOver},
 }
@@ -79,7 +79,7 @@ func failedRelease(e *env) {
 	e.Is(err, errUnreachable, "release hides why")
 	e.Must(lease.Release(), "release again")
 	b.freeWithin(e.Units(20)+4*time.Second, e.key("k"))
-	e.Want(len(told[lock.ReleaseFailed](a)) > 0, "the observer was not told")
+	e.Want(len(eventsOf[lock.ReleaseFailed](a)) > 0, "the observer received no event")
 }
 
 func releaseGivesUp(e *env) {
@@ -138,7 +138,7 @@ func releaseReplyLost(e *env) {
 	e.Must(lease.Release(), "release again")
 	e.live(got)
 	a.busy(e.key("k"))
-	e.Want(len(told[lock.Lost](a)) == 0, "a release whose reply was lost was told as a loss")
+	e.Want(len(eventsOf[lock.Lost](a)) == 0, "a release whose reply was lost was reported as a loss")
 	e.releases(got)
 }
 

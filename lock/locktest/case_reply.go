@@ -11,18 +11,18 @@ import (
 )
 
 var replyCases = []testCase{
-	{rule: "L6", claim: "the driver takes a request that is sent again for the same", run: sameRequestTwice},
-	{rule: "L6", claim: "the driver gives a request that is sent again one slot", also: []string{"L15"}, run: oneSlotForOneToken},
+	{rule: "L6", claim: "the driver recognises a repeated request", run: sameRequestTwice},
+	{rule: "L6", claim: "the driver grants a repeated request one slot", also: []string{"L15"}, run: oneSlotForOneToken},
 	{rule: "L6", claim: "the driver refuses a request that arrives after its release", run: requestAfterRelease},
 	{rule: "L6", claim: "the driver withdraws a queued request by its token", also: []string{"L7"}, run: releaseWithdraws},
-	{rule: "L6", claim: "an acquisition whose reply was lost leaves nothing behind", run: acquireReplyLost},
-	{rule: "L6", claim: "an acquisition that is cancelled before its reply leaves nothing behind", run: cancelledBeforeReply},
-	{rule: "L6", claim: "an acquisition that arrives late, after it was given up, is refused", run: lateAcquire},
-	{rule: "L6", claim: "the clean-up of an acquisition goes on until it gets through", run: cleanUpPersists},
+	{rule: "L6", claim: "an acquire whose reply was lost leaves nothing behind", run: acquireReplyLost},
+	{rule: "L6", claim: "an acquire that is cancelled before its reply leaves nothing behind", run: cancelledBeforeReply},
+	{rule: "L6", claim: "an acquire that arrives after its caller gave up is refused", run: lateAcquire},
+	{rule: "L6", claim: "the clean-up of an acquire is retried until it succeeds", run: cleanUpPersists},
 	{rule: "L6", claim: "a renewal whose reply was lost loses nothing", run: renewReplyLost},
 	{rule: "L6", claim: "any reply may be lost on the wire", needs: []fault{"DropReply"}, run: anyReplyLost},
-	{rule: "L6", claim: "an old copy of a request that was sent again takes nothing", needs: []fault{"DropReply", "Duplicate"}, run: duplicateAcquire},
-	{rule: "L6", claim: "the backend may forget its scripts between any two operations", needs: []fault{"ForgetScripts"}, run: forgottenScripts},
+	{rule: "L6", claim: "an old copy of a repeated request acquires nothing", needs: []fault{"DropReply", "Duplicate"}, run: duplicateAcquire},
+	{rule: "L6", claim: "the backend may lose its scripts between any two operations", needs: []fault{"ForgetScripts"}, run: forgottenScripts},
 }
 
 // isUnavailable reports whether err is an outage and not a busy key.
@@ -158,7 +158,7 @@ func renewReplyLost(e *env) {
 	e.Soon("it was renewed", func() bool { return a.plan.Calls(Renew) >= 4 })
 	e.live(lease)
 	b.busy(e.key("k"))
-	e.Want(lease.Fence() == fence && len(told[lock.Lost](a)) == 0, "the lease was changed")
+	e.Want(lease.Fence() == fence && len(eventsOf[lock.Lost](a)) == 0, "the lease was changed")
 	e.releases(lease)
 }
 

@@ -9,8 +9,8 @@ import (
 )
 
 var requeueCases = []testCase{
-	{rule: "L7", claim: "waiters that the backend has forgotten come back to their places", remote: true, needs: []fault{"Flush"}, run: placesOverFlush},
-	{rule: "L8", claim: "a waiter that is cut off silently costs the next one a grant window", remote: true, also: []string{"L7"}, needs: []fault{"Partition"}, run: silentWaiter},
+	{rule: "L7", claim: "waiters that the backend has lost return to their places", remote: true, needs: []fault{"Flush"}, run: placesOverFlush},
+	{rule: "L8", claim: "a silently disconnected waiter delays the next one by one grant window", remote: true, also: []string{"L7"}, needs: []fault{"Partition"}, run: silentWaiter},
 }
 
 // placesOverFlush makes the backend forget the queue. A newcomer acquires the

@@ -10,13 +10,13 @@ import (
 )
 
 var waitCases = []testCase{
-	{rule: "L20", claim: "a wait shorter than the way to the backend gets a free key", run: shortWait},
+	{rule: "L20", claim: "a wait shorter than the round trip gets a free key", run: shortWait},
 	{rule: "L20", claim: "a wait ends when it has passed", run: waitEnds},
 	{rule: "L21", claim: "a busy key is reported with its holders", run: busyHolders},
-	{rule: "L21", claim: "a backend that falls silent is not busy", remote: true, needs: []fault{"Partition"}, run: silentIsNotBusy},
+	{rule: "L21", claim: "a silent backend is not busy", remote: true, needs: []fault{"Partition"}, run: silentIsNotBusy},
 	{rule: "L21", claim: "loss and return of the backend are reported once", remote: true, needs: []fault{"Refuse"}, run: lossIsReported},
 	{rule: "L21", claim: "a full backend is not busy, and keeps its queue", remote: true, also: []string{"L7"}, needs: []fault{"Refuse"}, run: fullBackend},
-	{rule: "L22", claim: "a grant past its deadline is given back at once", run: staleGrant},
+	{rule: "L22", claim: "a grant past its deadline is released at once", run: staleGrant},
 	{rule: "L22", claim: "grants that all arrive past their deadlines are an outage", run: staleGrants},
 }
 
@@ -125,12 +125,12 @@ func lossIsReported(e *env) {
 		_, err := p.try(e.key(fmt.Sprint("k", i)))
 		e.Want(isUnavailable(err), "try: got %v, want ErrUnavailable", err)
 	}
-	e.Soon("the loss is reported", func() bool { return len(told[lock.Unavailable](p)) > 0 })
+	e.Soon("the loss is reported", func() bool { return len(eventsOf[lock.Unavailable](p)) > 0 })
 	e.Want(p.Unavailable() != nil, "the Locker reports no outage")
-	e.Never(e.Units(2), "the return is reported during the outage", func() bool { return len(told[lock.Available](p)) > 0 })
+	e.Never(e.Units(2), "the return is reported during the outage", func() bool { return len(eventsOf[lock.Available](p)) > 0 })
 	e.Must(undo(), "undo")
-	e.Soon("the return is reported", func() bool { return len(told[lock.Available](p)) > 0 })
-	e.Want(len(told[lock.Unavailable](p)) == 1 && len(told[lock.Available](p)) == 1, "reported %d losses and %d returns", len(told[lock.Unavailable](p)), len(told[lock.Available](p)))
+	e.Soon("the return is reported", func() bool { return len(eventsOf[lock.Available](p)) > 0 })
+	e.Want(len(eventsOf[lock.Unavailable](p)) == 1 && len(eventsOf[lock.Available](p)) == 1, "reported %d losses and %d returns", len(eventsOf[lock.Unavailable](p)), len(eventsOf[lock.Available](p)))
 	e.Must(p.Unavailable(), "after the return")
 	p.free(e.key("k"))
 }

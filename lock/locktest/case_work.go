@@ -12,32 +12,32 @@ import (
 )
 
 var panicCases = []testCase{
-	{rule: "L11", claim: "a panic of fn releases and goes on", run: panicReleases},
+	{rule: "L11", claim: "a panic of fn releases and propagates", run: panicReleases},
 	{rule: "L11", claim: "Goexit in fn releases", run: goexitReleases},
 }
 
 var renewalCases = []testCase{
-	{rule: "L12", claim: "work of ten TTLs is held throughout", run: heldThroughout},
-	{rule: "L12", claim: "a renewal that fails is tried again", run: renewalIsRetried},
-	{rule: "L12", claim: "a renewal that hangs is tried again", run: hungRenewalIsRetried},
-	{rule: "L12", claim: "renewals are tried until the deadline, and the cause says so", run: triedUntilDeadline},
+	{rule: "L12", claim: "work of ten TTLs keeps its lease", run: heldThroughout},
+	{rule: "L12", claim: "a failed renewal is retried", run: renewalIsRetried},
+	{rule: "L12", claim: "a hanging renewal is retried", run: hungRenewalIsRetried},
+	{rule: "L12", claim: "renewals are retried until the deadline, and the cause shows it", run: triedUntilDeadline},
 	{rule: "L12", claim: "many leases are renewed in few calls", run: renewedInBatches},
-	{rule: "L12", claim: "a failing renewal of one lease does not touch another", run: renewalsApart},
+	{rule: "L12", claim: "a failing renewal of one lease does not affect another", run: renewalsApart},
 	{rule: "L12", claim: "an extension moves the deadline and later renewals", run: extension},
 }
 
 var deadlockCases = []testCase{
-	{rule: "L13", claim: "a key taken again on the same context chain fails at once", run: takenAgain},
+	{rule: "L13", claim: "a second acquire of a key on the same context chain fails at once", run: takenAgain},
 	{rule: "L13", claim: "only a live lease of the same Locker on the chain counts", run: noFalseDeadlock},
-	{rule: "L13", claim: "a pool may be asked again", also: []string{"L15"}, run: poolAgain},
+	{rule: "L13", claim: "a pool may be acquired again", also: []string{"L15"}, run: poolAgain},
 }
 
 var contextCases = []testCase{
 	{rule: "L19", claim: "values, deadline and end of the context carry over", run: contextCarriesOver},
 	{rule: "L19", claim: "With renews until fn has returned, also when its context has ended", run: renewedUntilReturn},
-	{rule: "L19", claim: "a lease whose context has ended is taken back and told", run: forgottenByContext},
-	{rule: "L19", claim: "a lease that was garbage collected is taken back and told", run: forgottenAsGarbage},
-	{rule: "L19", claim: "a lease that is released after its context ended is not told as forgotten", run: notForgotten},
+	{rule: "L19", claim: "a lease whose context has ended is taken back and reported", run: forgottenByContext},
+	{rule: "L19", claim: "a lease that was garbage collected is taken back and reported", run: forgottenAsGarbage},
+	{rule: "L19", claim: "a lease released after its context ended is not reported as forgotten", run: notForgotten},
 	{rule: "L19", claim: "the lease is found on its context", run: leaseFromContext},
 }
 
@@ -86,8 +86,8 @@ func renewalIsRetried(e *env) {
 	e.Soon("it is renewed in the end", func() bool { return a.plan.Calls(Renew) >= 4 })
 	e.live(lease)
 	b.busy(e.key("k"))
-	e.Want(len(told[lock.RenewFailed](a)) >= 1, "the observer was not told")
-	e.Want(len(told[lock.Lost](a)) == 0, "it was told as lost")
+	e.Want(len(eventsOf[lock.RenewFailed](a)) >= 1, "the observer received no event")
+	e.Want(len(eventsOf[lock.Lost](a)) == 0, "it was reported as lost")
 	e.releases(lease)
 }
 
@@ -114,8 +114,8 @@ func triedUntilDeadline(e *env) {
 	e.Want(errors.As(cause, &lost) && lost.Cause == lock.Unreachable, "the cause is %v, want unreachable", cause)
 	e.Is(cause, errUnreachable, "the cause")
 	e.Is(lease.Release(), lock.ErrLost, "release")
-	e.Soon("the loss is told", func() bool { return len(told[lock.Lost](p)) > 0 })
-	e.Want(len(told[lock.Lost](p)) == 1, "the loss was told %d times", len(told[lock.Lost](p)))
+	e.Soon("the loss is reported", func() bool { return len(eventsOf[lock.Lost](p)) > 0 })
+	e.Want(len(eventsOf[lock.Lost](p)) == 1, "the loss was reported %d times", len(eventsOf[lock.Lost](p)))
 	e.Want(p.Stats().Lost == 1, "the loss was counted %d times", p.Stats().Lost)
 }
 
@@ -246,7 +246,7 @@ func renewedUntilReturn(e *env) {
 		return nil
 	}, e.ttl(2)), "with")
 	b.freeWithin(e.Units(1), e.key("k"))
-	e.Want(len(told[lock.Forgotten](a)) == 0, "it was told as forgotten")
+	e.Want(len(eventsOf[lock.Forgotten](a)) == 0, "it was reported as forgotten")
 }
 
 func forgottenByContext(e *env) {
@@ -263,9 +263,9 @@ func forgottenByContext(e *env) {
 // wasForgotten fails the case unless the observer received one Forgotten with
 // the call site.
 func (e *env) wasForgotten(p *process, fence uint64) {
-	e.Soon("it is told as forgotten", func() bool { return len(told[lock.Forgotten](p)) > 0 })
-	all := told[lock.Forgotten](p)
-	e.Want(len(all) == 1 && all[0].Fence == fence, "told %+v, want fence %d once", all, fence)
+	e.Soon("it is reported as forgotten", func() bool { return len(eventsOf[lock.Forgotten](p)) > 0 })
+	all := eventsOf[lock.Forgotten](p)
+	e.Want(len(all) == 1 && all[0].Fence == fence, "reported %+v, want fence %d once", all, fence)
 	e.Want(strings.Contains(all[0].Site, "locktest/case_work.go:"), "the call site is %q", all[0].Site)
 	e.Soon("none is active", func() bool { return p.Stats().Active == 0 })
 }
@@ -302,7 +302,7 @@ func notForgotten(e *env) {
 	cancel()
 	e.Await(lease.Context().Done(), "the lease's context ends")
 	e.releases(lease)
-	e.Never(e.Units(1)+time.Second, "it was told as forgotten", func() bool { return len(told[lock.Forgotten](p)) > 0 })
+	e.Never(e.Units(1)+time.Second, "it was reported as forgotten", func() bool { return len(eventsOf[lock.Forgotten](p)) > 0 })
 	p.free(e.key("k"))
 }
 

@@ -159,7 +159,7 @@ var defects = []defect{
 			return renewals
 		}}
 	}},
-	{"L5", "says that it has released and has not", false, func() broken {
+	{"L5", "reports a release that did not happen", false, func() broken {
 		return broken{release: func(driver.Driver, context.Context, driver.Grant) error { return nil }}
 	}},
 	{"L5", "grants again what is renewed after its release", false, func() broken {
@@ -244,7 +244,7 @@ var defects = []defect{
 		}}
 	}},
 	{"L9", "polls", false, func() broken { return broken{acquire: poll} }},
-	{"L12", "says that it has renewed and has not", false, func() broken {
+	{"L12", "reports a renewal that did not happen", false, func() broken {
 		return broken{renew: func(d driver.Driver, ctx context.Context, grants []driver.Grant) []driver.Renewal {
 			look := make([]driver.Grant, len(grants))
 			for i, g := range grants {
@@ -293,14 +293,14 @@ var defects = []defect{
 			return d.Acquire(ctx, r)
 		}}
 	}},
-	{"L15", "does not say that the size was another", false, func() broken {
+	{"L15", "does not report a different size", false, func() broken {
 		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
 			g, err := d.Acquire(ctx, r)
 			g.Resized = 0
 			return g, err
 		}}
 	}},
-	{"L16", "does not say why it took a lease away", false, func() broken {
+	{"L16", "does not report the reason of a force", false, func() broken {
 		return broken{renew: func(d driver.Driver, ctx context.Context, grants []driver.Grant) []driver.Renewal {
 			renewals := d.Renew(ctx, grants)
 			for i, g := range grants {

@@ -14,7 +14,7 @@ import (
 
 var errPlanned = errors.New("planned")
 
-func TestAStepConcernsTheCallsThatItSays(t *testing.T) {
+func TestStepAppliesToItsCalls(t *testing.T) {
 	plan := new(locktest.Plan)
 	remove := plan.Add(locktest.Step{Op: locktest.Inspect, Key: "k", After: 1, Times: 2, Err: errPlanned})
 	d := locktest.Faulty(memory.NewLock(), plan)

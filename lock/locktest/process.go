@@ -213,8 +213,8 @@ func (o *events) forget() {
 	o.all = nil
 }
 
-// told returns the recorded events of type E.
-func told[E lock.Event](p *process) []E {
+// eventsOf returns the recorded events of type E.
+func eventsOf[E lock.Event](p *process) []E {
 	p.events.mu.Lock()
 	defer p.events.mu.Unlock()
 	var found []E

@@ -83,7 +83,7 @@ func TestExchanges(t *testing.T) {
 	}
 }
 
-func TestCreatedProductSaysWhereItIs(t *testing.T) {
+func TestCreatedProductHasALocation(t *testing.T) {
 	executable, environ := binary(t)
 	s := open(t, executable, 1, environ...)[0]
 	a, err := s.send("POST", "/products", `{"name":"Lamp","price":1,"stock":1}`, asJSON)

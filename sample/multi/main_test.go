@@ -59,7 +59,7 @@ func TestOrderIsTakenAndTakenBack(t *testing.T) {
 	}
 }
 
-func TestRestockAddsToWhatIsThere(t *testing.T) {
+func TestRestockAddsToTheStock(t *testing.T) {
 	kit := open(t)
 	admin := kit.App("admin")
 	admin.Post("/restocks", order("lamp", 5)).Status(http.StatusOK).Contains(`"stock":25`)
@@ -68,7 +68,7 @@ func TestRestockAddsToWhatIsThere(t *testing.T) {
 	kit.Post("/orders", order("kettle", 1)).Status(http.StatusConflict).Code("product.sold_out")
 }
 
-func TestWhatCannotBeIsRefused(t *testing.T) {
+func TestInvalidOrdersAreRefused(t *testing.T) {
 	kit := open(t)
 	admin := kit.App("admin")
 	kit.Post("/orders", order("lamp", 0)).Status(http.StatusUnprocessableEntity).Code("request.invalid").Contains("quantity")

@@ -76,7 +76,7 @@ func TestFencesGrowWhileTheClockStepsBack(t *testing.T) {
 	})
 }
 
-func TestWhatADeadProcessHadIsFreeAtOnce(t *testing.T) {
+func TestLeasesOfADeadProcessAreFreeAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab, dead, alive := open(), newProcess(), newProcess()
 		for i := range 200 {
@@ -130,7 +130,7 @@ func TestALostProcessKeepsItsGrantsUntilTheyExpire(t *testing.T) {
 	})
 }
 
-func TestForceTellsTheOwner(t *testing.T) {
+func TestForceNotifiesTheOwner(t *testing.T) {
 	tab, a, b := open(), newProcess(), newProcess()
 	g := granted(t, tab, a, request("k", "a"))
 	queuedAt(t, tab, b, request("k", "b"), 0)
@@ -159,7 +159,7 @@ func TestAskingAgainMovesItToTheNewOwner(t *testing.T) {
 	expect(t, after, "granted waits")
 }
 
-func TestWhoStandsStillAtItsTurnCostsTheWindow(t *testing.T) {
+func TestStoppedWaiterDelaysTheNextByTheWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab, a, b := table.New(table.Config{Now: time.Now, Window: 2 * time.Second}), newProcess(), newProcess()
 		granted(t, tab, a, request("k", "a"))
@@ -178,7 +178,7 @@ func TestWhoStandsStillAtItsTurnCostsTheWindow(t *testing.T) {
 	})
 }
 
-func TestWhoLeavesIsToldWhoIsInTheWay(t *testing.T) {
+func TestWaiterThatGivesUpGetsTheHolders(t *testing.T) {
 	tab, a, b := open(), newProcess(), newProcess()
 	r := request("k", "a")
 	r.Holder.PID = 42

@@ -122,7 +122,7 @@ func TestRollingRestartUnderLoadRefusesAndLosesNoConnection(t *testing.T) {
 
 // Whoever ends a group of processes, as systemd does, tells workers and
 // supervisor in any order.
-func TestNothingIsLostWhenAllProcessesAreToldToEnd(t *testing.T) {
+func TestNothingIsLostWhenAllProcessesShutDown(t *testing.T) {
 	for round := range scaled(t, 10, 2) {
 		c := startWorkers(t, "counter", "2", "MEGA_LOG_LEVEL=info")
 		l := startLoad(c.await(t, "boot.report", 1)[0].address())

@@ -60,7 +60,7 @@ func TestLowerFenceIsAllowedAsLongAsAnOverlapIs(t *testing.T) {
 	}
 }
 
-func TestFenceGrowsFromWhatWasKnownBeforeTheNextWasAskedFor(t *testing.T) {
+func TestFenceExceedsTheFencesKnownBeforeItsRequest(t *testing.T) {
 	for _, test := range []struct {
 		ops []history.Op
 		ok  bool

@@ -161,7 +161,7 @@ func TestServerHistories(t *testing.T) {
 	}
 }
 
-func TestExplanationShowsTheStateAndWhatDoesNotFit(t *testing.T) {
+func TestExplanationShowsTheStateAndTheConflict(t *testing.T) {
 	h := history.History{Ops: []history.Op{grant("a", 1, 2, "A", 1, 100), grant("b", 3, 4, "B", 2, 100)}}
 	err := h.CheckServer(bound)
 	if err == nil {

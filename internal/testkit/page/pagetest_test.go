@@ -7,7 +7,7 @@ import (
 	pagetest "github.com/megaframework/mega/internal/testkit/page"
 )
 
-func TestBlocksAndWhatIsTypedInThem(t *testing.T) {
+func TestBlocksAndTheirCommands(t *testing.T) {
 	blocks := pagetest.Blocks("# A\n```sh\n$ no\n```\n```console\n$ ls\na\nb\n$ true\n```\ntext\n", "console")
 	if len(blocks) != 1 || blocks[0].Language != "console" {
 		t.Fatalf("found %q", blocks)

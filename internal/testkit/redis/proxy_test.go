@@ -202,7 +202,7 @@ func TestOneHeldDirectionLetsTheOtherPass(t *testing.T) {
 	c.wants("+OK")
 }
 
-func TestPartitionIsSilentAndWhatWasSentArrivesWhenItHeals(t *testing.T) {
+func TestPartitionIsSilentAndDeliversWhenItHeals(t *testing.T) {
 	s, p := setup(t)
 	old := connect(t, p)
 	old.send("PING")

@@ -73,7 +73,7 @@ func TestDecodeReadsEveryType(t *testing.T) {
 	}
 }
 
-func TestSplitterRefusesWhatIsNotRESP(t *testing.T) {
+func TestSplitterRefusesOtherProtocols(t *testing.T) {
 	for _, in := range []string{
 		"\r\n", "$x\r\n", "$-2\r\n", "*9999999999\r\n", "$3\r\nabcdef\r\n", "$99999999999\r\n",
 		strings.Repeat("*1\r\n", 100), strings.Repeat("a", 1<<17) + "\r\n",
@@ -84,7 +84,7 @@ func TestSplitterRefusesWhatIsNotRESP(t *testing.T) {
 	}
 }
 
-func TestSplitterTellsACutFrameFromTheEnd(t *testing.T) {
+func TestSplitterDistinguishesACutFrameFromTheEnd(t *testing.T) {
 	for frame := range frames {
 		for cut := 1; cut < len(frame); cut++ {
 			if f, err := newSplitter(strings.NewReader(frame[:cut])).next(); !errors.Is(err, io.ErrUnexpectedEOF) {

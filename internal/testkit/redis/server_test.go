@@ -50,7 +50,7 @@ func TestKilledServerComesBackEmptyWithoutPersistence(t *testing.T) {
 	}
 }
 
-func TestKilledServerComesBackWithWhatItAnsweredUnderAOF(t *testing.T) {
+func TestKilledServerKeepsAnsweredWritesUnderAOF(t *testing.T) {
 	s := redistest.Start(t, redistest.Options{Persistence: redistest.AOF})
 	for i := range 100 {
 		do(t, s, "SET", fmt.Sprint("k", i), i)
@@ -79,7 +79,7 @@ func TestPausedServerKeepsConnectionsAndAnswersLater(t *testing.T) {
 	must(t, <-answered)
 }
 
-func TestServerTellsItsCommandsAndClients(t *testing.T) {
+func TestServerReportsItsCommandsAndClients(t *testing.T) {
 	s := redistest.Start(t, redistest.Options{Password: "sesame"})
 	must(t, s.ResetCommands())
 	for range 3 {
@@ -131,14 +131,14 @@ func TestMissingServerNamesThePackage(t *testing.T) {
 	}
 }
 
-func TestServerThatCannotStartTellsWhy(t *testing.T) {
+func TestServerThatCannotStartReturnsTheReason(t *testing.T) {
 	_, err := redistest.New(redistest.Options{Config: []string{"no-such-setting 1"}})
 	if err == nil || !strings.Contains(err.Error(), "no-such-setting") {
 		t.Errorf("New with a bad line of configuration: %v, want that line", err)
 	}
 }
 
-func TestFailoverKeepsWhatWasReplicated(t *testing.T) {
+func TestFailoverKeepsReplicatedWrites(t *testing.T) {
 	s := redistest.StartSentinels(t, 1, redistest.Options{})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
