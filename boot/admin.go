@@ -42,7 +42,7 @@ func (b *booting) operated() admin.Process {
 		Info: admin.Info{
 			Name: b.report.Program, PID: b.report.PID, Env: b.plan.Config.Env, Apps: b.plan.Program.Running(),
 			Driver: info.Name, Scope: info.Scope.String(), Since: b.began, Worker: b.process.worker(), Meets: b.plan.Config.Cluster.Socket,
-			Bus: admin.Reach{Driver: messages.Name, Scope: messages.Scope.String()},
+			Bus: admin.DriverScope{Driver: messages.Name, Scope: messages.Scope.String()},
 		},
 		Locks:    b.locker,
 		Bus:      b.bus,

@@ -33,7 +33,7 @@ func (s *supervisor) openOps() (err error) {
 // exist by then.
 func (s *supervisor) serveOps() {
 	s.watch.ops.Serve(func(err error) { s.log.Error("ops listener stopped", "error", err) })
-	if s.watch.admin = opened(s.log, noAdmin)(admin.OpenCrew(s.operated(), admin.Folders(s.process.Environ))); s.watch.admin != nil {
+	if s.watch.admin = opened(s.log, noAdmin)(admin.OpenSupervisor(s.operated(), admin.Folders(s.process.Environ))); s.watch.admin != nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.report.Admin = s.watch.admin.Path()
@@ -58,8 +58,8 @@ func (s *supervisor) closeOps() {
 }
 
 // operated returns the view of the supervisor that the admin socket serves.
-func (s *supervisor) operated() admin.Crew {
-	return admin.Crew{
+func (s *supervisor) operated() admin.Supervisor {
+	return admin.Supervisor{
 		Info:     s.info,
 		Workers:  s.seen,
 		Restart:  s.workers.Restart,
@@ -75,7 +75,7 @@ func (s *supervisor) info() admin.Info {
 	s.mu.Unlock()
 	return admin.Info{
 		Name: r.Program, PID: r.PID, Env: r.Env, Apps: s.plan.Program.Running(), Since: s.began, Meets: s.plan.Config.Cluster.Socket,
-		Driver: r.Lock.Chosen, Scope: r.Lock.Scope, Bus: admin.Reach{Driver: r.Bus.Chosen, Scope: r.Bus.Scope},
+		Driver: r.Lock.Chosen, Scope: r.Lock.Scope, Bus: admin.DriverScope{Driver: r.Bus.Chosen, Scope: r.Bus.Scope},
 	}
 }
 
@@ -136,8 +136,8 @@ func (s *supervisor) gathered() *metrics.Gathered {
 	return metrics.NewGathered(newBuild(s.plan.Config.Name).metrics(), s.counted, sources)
 }
 
-func (s *supervisor) counted() metrics.Crew {
-	c := metrics.Crew{States: map[string]int{}, Restarts: map[int]int{}}
+func (s *supervisor) counted() metrics.Workers {
+	c := metrics.Workers{States: map[string]int{}, Restarts: map[int]int{}}
 	for _, state := range []workers.State{workers.Starting, workers.Ready, workers.Stopping, workers.Failing, workers.Down} {
 		c.States[string(state)] = 0
 	}

@@ -34,6 +34,6 @@ func (s *Sub) tellBlocked(subject string) {
 	defer s.mu.Unlock()
 	if now := time.Now(); now.Sub(s.blocked) >= blockedInterval {
 		s.blocked = now
-		s.bus.tell(Blocked{Who: s.who(), Subject: subject, Handlers: s.concurrency})
+		s.bus.notify(Blocked{Who: s.who(), Subject: subject, Handlers: s.concurrency})
 	}
 }

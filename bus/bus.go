@@ -40,11 +40,11 @@ type Bus struct {
 	codecs   codecs
 	counters counters
 
-	group  group.Group // owns the background goroutines
-	teller teller      // reports events to the observer
-	watch  watchdog
-	calls  calls // requests in flight
-	link   link  // whether the backend can be reached
+	group    group.Group // owns the background goroutines
+	notifier notifier    // reports events to the observer
+	watch    watchdog
+	calls    calls // requests in flight
+	link     link  // whether the backend can be reached
 
 	refusals refusals
 	headers  sync.Pool // of empty Headers, see reuse

@@ -165,7 +165,7 @@ func TestADisconnectFailsTheRequestsInFlight(t *testing.T) {
 		synctest.Wait()
 		cuts, back := of[bus.Disconnected](&o), of[bus.Connected](&o)
 		if len(cuts) != 1 || !errors.Is(cuts[0].Err, cut) || len(back) != 1 || back[0].After != time.Minute || b.Stats().Cuts != 1 {
-			t.Errorf("told %+v and %+v", cuts, back)
+			t.Errorf("reported %+v and %+v", cuts, back)
 		}
 	})
 }
@@ -201,7 +201,7 @@ func TestNextMessageCarriesTheGap(t *testing.T) {
 					told += m.Count
 				}
 				if st := s.Stats(); told != c.gaps[0]+sumInts(c.gaps[1:]) || st.Missed+st.Gaps == 0 && name != "none" {
-					t.Errorf("told %d, stats are %+v", told, st)
+					t.Errorf("reported %d, stats are %+v", told, st)
 				}
 			})
 		})
@@ -354,7 +354,7 @@ func TestFailedAnswerIsReported(t *testing.T) {
 		}
 		synctest.Wait()
 		if told := of[bus.AnswerFailed](&o); len(told) != 1 || told[0].Name != "stock" || !errors.Is(told[0].Err, bus.ErrOverloaded) {
-			t.Errorf("told %+v", told)
+			t.Errorf("reported %+v", told)
 		}
 	})
 }

@@ -9,10 +9,10 @@ const dropInterval = time.Second
 // drops records which dropped messages of a subscription were reported. The
 // subscription's mu guards it.
 type drops struct {
-	subject string // of the first one that has not been told
-	told    uint64 // how many were told
-	timer   *time.Timer
-	armed   bool // the timer will look for more
+	subject  string // of the first unreported drop
+	reported uint64 // number of reported drops
+	timer    *time.Timer
+	armed    bool // the timer will look for more
 }
 
 // tellFirstDrop reports a loss at once. Within dropInterval of the last report,
@@ -61,11 +61,11 @@ func (s *Sub) tellLastDrops() {
 
 // tellDropsLocked reports whether there were unreported drops.
 func (s *Sub) tellDropsLocked() bool {
-	n := s.dropped - s.drops.told
+	n := s.dropped - s.drops.reported
 	if n == 0 {
 		return false
 	}
-	s.bus.tell(Dropped{Who: s.who(), Subject: s.drops.subject, Count: n})
-	s.drops.told, s.drops.subject = s.dropped, ""
+	s.bus.notify(Dropped{Who: s.who(), Subject: s.drops.subject, Count: n})
+	s.drops.reported, s.drops.subject = s.dropped, ""
 	return true
 }

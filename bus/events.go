@@ -124,50 +124,50 @@ func (PublishRefused) event() {}
 func (Disconnected) event()   {}
 func (Connected) event()      {}
 
-// maxUntold bounds the events that wait for the observer.
-const maxUntold = 1 << 16
+// maxUnreported bounds the events that wait for the observer.
+const maxUnreported = 1 << 16
 
-// teller queues the events that wait for the observer.
-type teller struct {
-	mu      sync.Mutex // guards the fields below; never held while calling Observe
-	events  []Event
-	telling bool // a goroutine calls Observe
-	untold  uint64
+// notifier queues the events that wait for the observer.
+type notifier struct {
+	mu         sync.Mutex // guards the fields below; never held while calling Observe
+	events     []Event
+	notifying  bool // a goroutine calls Observe
+	unreported uint64
 }
 
-// tell queues an event for the observer, if one is configured. It does not
-// block and may be called under any mutex except the teller's.
-func (b *Bus) tell(e Event) {
+// notify queues an event for the observer, if one is configured. It does not
+// block and may be called under any mutex except the notifier's.
+func (b *Bus) notify(e Event) {
 	if b.config.Observer == nil {
 		return
 	}
-	t := &b.teller
+	t := &b.notifier
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.events) >= maxUntold {
-		t.untold++
+	if len(t.events) >= maxUnreported {
+		t.unreported++
 		return
 	}
 	t.events = append(t.events, e)
-	if !t.telling {
-		t.telling = b.group.Go(b.tellAll)
+	if !t.notifying {
+		t.notifying = b.group.Go(b.notifyAll)
 	}
 }
 
-func (b *Bus) tellAll(context.Context) {
-	for events := b.teller.take(); events != nil; events = b.teller.take() {
+func (b *Bus) notifyAll(context.Context) {
+	for events := b.notifier.take(); events != nil; events = b.notifier.take() {
 		for _, e := range events {
 			b.observe(e)
 		}
 	}
 }
 
-func (t *teller) take() []Event {
+func (t *notifier) take() []Event {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	events := t.events
 	t.events = nil
-	t.telling = events != nil
+	t.notifying = events != nil
 	return events
 }
 

@@ -25,7 +25,7 @@ func (f *front) Fail(id uint64, err error) { f.calls.fail(id, err) }
 func (f *front) Disconnected(err error) {
 	b := (*Bus)(f)
 	if b.link.cut(err) { // S23
-		b.tell(Disconnected{Err: err})
+		b.notify(Disconnected{Err: err})
 	}
 	b.calls.failAll(disconnected(err))
 }
@@ -44,7 +44,7 @@ func disconnected(err error) error {
 func (f *front) Connected() {
 	b := (*Bus)(f)
 	if after, news := b.link.mend(); news {
-		b.tell(Connected{After: after})
+		b.notify(Connected{After: after})
 	}
 	for _, s := range b.list() {
 		s.wake()
@@ -59,14 +59,14 @@ func (f *front) Lost(messages, bytes int, err error) {
 	b := (*Bus)(f)
 	b.counters.lost.Add(uint64(messages)) // S28
 	b.counters.lostBytes.Add(uint64(bytes))
-	b.tell(PublishLost{Messages: messages, Bytes: bytes, Err: err})
+	b.notify(PublishLost{Messages: messages, Bytes: bytes, Err: err})
 }
 
 // Refused implements [driver.Front].
 func (f *front) Refused(subject string, err error) {
 	b := (*Bus)(f)
 	b.counters.refused.Add(1)
-	b.tell(PublishRefused{Subject: subject, Err: err})
+	b.notify(PublishRefused{Subject: subject, Err: err})
 }
 
 // link is whether the backend can be reached.

@@ -244,7 +244,7 @@ func TestTwoSubscriptionsThatFeedEachOtherAreCutOff(t *testing.T) {
 		synctest.Wait()
 		failed := of[bus.HandlerFailed](&o)
 		if st := b.Stats(); len(failed) != 1 || !errors.Is(failed[0].Err, bus.ErrCycle) || st.Published != bus.MaxHops+1 {
-			t.Errorf("told %+v after %d messages", failed, st.Published)
+			t.Errorf("reported %+v after %d messages", failed, st.Published)
 		}
 	})
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/megaframework/mega/bus"
 )
 
-// observed keeps what it is told.
+// observed records its events.
 type observed struct {
 	mu     sync.Mutex
 	events []bus.Event
@@ -68,7 +68,7 @@ func TestHandlerFailuresAreReportedAndIsolated(t *testing.T) {
 				synctest.Wait()
 				failed := of[bus.HandlerFailed](&o)
 				if st := s.Stats(); len(failed) != 80 || st.Failed != 80 || st.Panicked != 60 || st.Handled != 100 {
-					t.Errorf("told %d, stats are %+v", len(failed), st)
+					t.Errorf("reported %d, stats are %+v", len(failed), st)
 				}
 				for _, f := range failed {
 					checkFailure(t, f, failure)
@@ -116,12 +116,12 @@ func TestAnObserverThatHangsHoldsUpNothing(t *testing.T) {
 		publishAll(t, b, "a", 1, 100)
 		synctest.Wait()
 		if st := s.Stats(); st.Handled != 100 || told.Load() != 1 {
-			t.Errorf("told %d, stats are %+v", told.Load(), st)
+			t.Errorf("reported %d, stats are %+v", told.Load(), st)
 		}
 		close(hang)
 		synctest.Wait()
 		if told.Load() != 100 {
-			t.Errorf("told %d", told.Load())
+			t.Errorf("reported %d", told.Load())
 		}
 	})
 }
@@ -173,11 +173,11 @@ func TestStuckHandlerIsReportedByName(t *testing.T) {
 		time.Sleep(1300 * time.Millisecond)
 		told := of[bus.Stuck](&o)
 		if len(told) != 1 || told[0].Name != "ledger" || told[0].Subject != "a.stuck" || told[0].For < time.Second || !strings.Contains(told[0].Site, "main_test.go:") {
-			t.Errorf("told %+v", told)
+			t.Errorf("reported %+v", told)
 		}
 		time.Sleep(2 * time.Second)
 		if told := of[bus.Stuck](&o); len(told) != 3 {
-			t.Errorf("told %d times in three seconds", len(told))
+			t.Errorf("reported %d times in three seconds", len(told))
 		}
 		close(release)
 		time.Sleep(10 * time.Second)
@@ -195,7 +195,7 @@ func TestAHandlerThatChangesItsDataIsFound(t *testing.T) {
 		publish(t, b, "a", "data")
 		synctest.Wait()
 		if failed := of[bus.HandlerFailed](&o); len(failed) != 1 {
-			t.Errorf("told %+v", failed)
+			t.Errorf("reported %+v", failed)
 		}
 	})
 }

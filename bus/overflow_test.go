@@ -104,7 +104,7 @@ func TestAFullBufferEndsTheSubscription(t *testing.T) {
 		synctest.Wait()
 		ended := of[bus.Ended](&o)
 		if len(ended) != 1 || ended[0].Name != "ledger" || !errors.Is(ended[0].Err, bus.ErrTerminated) {
-			t.Errorf("told %+v", ended)
+			t.Errorf("reported %+v", ended)
 		}
 	})
 }
@@ -186,17 +186,17 @@ func TestDropsAreReportedAtOnceAndThenOnceASecond(t *testing.T) {
 		var counts []uint64
 		for _, d := range of[bus.Dropped](&o) {
 			if d.Pattern != "a.*" || !strings.Contains(d.Site, "main_test.go:") {
-				t.Errorf("told %+v", d)
+				t.Errorf("reported %+v", d)
 			}
 			counts = append(counts, d.Count)
 		}
 		if len(counts) != 4 || counts[0] != 1 || sum(counts) != s.Stats().Dropped {
-			t.Errorf("told %v of %d", counts, s.Stats().Dropped)
+			t.Errorf("reported %v of %d", counts, s.Stats().Dropped)
 		}
 		publish(t, b, "a.later", "")
 		synctest.Wait()
 		if told := of[bus.Dropped](&o); len(told) != 5 || told[4].Subject != "a.later" {
-			t.Errorf("told %+v", told)
+			t.Errorf("reported %+v", told)
 		}
 		close(l.gate)
 	})
@@ -218,7 +218,7 @@ func TestRemainingDropsAreReportedAtTheEnd(t *testing.T) {
 			counts = append(counts, d.Count)
 		}
 		if sum(counts) != 8 {
-			t.Errorf("told %v, want 8 in all", counts)
+			t.Errorf("reported %v, want 8 in all", counts)
 		}
 		close(l.gate)
 	})

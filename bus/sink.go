@@ -129,7 +129,7 @@ func (k *sink) Gap(lost int) {
 	if r != nil {
 		go s.run(r)
 	}
-	s.bus.tell(Missed{Who: s.who(), Count: lost})
+	s.bus.notify(Missed{Who: s.who(), Count: lost})
 }
 
 // Load implements [driver.Sink].
@@ -147,10 +147,10 @@ func (k *sink) Fail(err error) {
 }
 
 // abort ends a subscription that nobody has stopped. The driver, which may be
-// the caller, is told later.
+// the caller, learns of it later.
 func (s *Sub) abort(why error) {
 	if s.halt(why) {
-		s.bus.tell(Ended{Who: s.who(), Err: why})
+		s.bus.notify(Ended{Who: s.who(), Err: why})
 		s.bus.endLater(s)
 	}
 }

@@ -99,7 +99,7 @@ func (b *Bus) Stats() Stats {
 	st.State, _ = b.State()
 	st.Cuts = b.link.count()
 	st.InFlight, st.Late = b.calls.count()
-	st.Untold = b.teller.missed()
+	st.Untold = b.notifier.missed()
 	return st
 }
 
@@ -127,10 +127,10 @@ func (cs *calls) count() (inFlight int, late uint64) {
 	return len(cs.byID), cs.late
 }
 
-func (t *teller) missed() uint64 {
+func (t *notifier) missed() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.untold
+	return t.unreported
 }
 
 // Stats returns the counters of the subscription.

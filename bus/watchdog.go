@@ -21,7 +21,7 @@ type watchdog struct {
 type sighting struct {
 	delivery *delivery
 	since    time.Time
-	told     time.Duration // how long it had been when it was told last
+	reported time.Duration // age of the handler at the last report
 }
 
 // looks is how often the watchdog looks while a handler may run.
@@ -75,9 +75,9 @@ func (s *Sub) lookAt(now time.Time, limit time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range s.runners {
-		if d, age := r.look(now); d != nil && age >= limit && age-r.seen.told >= limit {
-			r.seen.told = age
-			s.bus.tell(Stuck{Who: s.who(), Subject: d.msg.Subject, For: age})
+		if d, age := r.look(now); d != nil && age >= limit && age-r.seen.reported >= limit {
+			r.seen.reported = age
+			s.bus.notify(Stuck{Who: s.who(), Subject: d.msg.Subject, For: age})
 		}
 	}
 	return len(s.runners) > 0

@@ -31,16 +31,16 @@ type kept struct {
 // seen is the recorded state of a path, which may have been read in several
 // ways.
 type seen struct {
-	Exists *bool    `json:"exists,omitempty"`
-	Stat   *told    `json:"stat,omitempty"`
-	List   *told    `json:"list,omitempty"`
-	Names  []string `json:"names,omitempty"`
-	Read   *told    `json:"read,omitempty"`
-	Data   []byte   `json:"data,omitempty"`
+	Exists *bool       `json:"exists,omitempty"`
+	Stat   *readResult `json:"stat,omitempty"`
+	List   *readResult `json:"list,omitempty"`
+	Names  []string    `json:"names,omitempty"`
+	Read   *readResult `json:"read,omitempty"`
+	Data   []byte      `json:"data,omitempty"`
 }
 
-// told is the result of one read of a path.
-type told struct {
+// readResult is the result of one read of a path.
+type readResult struct {
 	Folder bool   `json:"folder,omitempty"`
 	Error  string `json:"error,omitempty"`
 }
@@ -138,16 +138,16 @@ func (f *Files) contents(path string) ([]byte, error) {
 	return s.Data, s.Read.err()
 }
 
-func outcome(err error) *told {
+func outcome(err error) *readResult {
 	if err == nil {
-		return &told{}
+		return &readResult{}
 	}
-	return &told{Error: cause(err).Error()}
+	return &readResult{Error: cause(err).Error()}
 }
 
 // err returns the recorded error. A kept copy returns fs.ErrNotExist for a path
 // that was not read.
-func (t *told) err() error {
+func (t *readResult) err() error {
 	switch {
 	case t == nil:
 		return fs.ErrNotExist

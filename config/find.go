@@ -31,7 +31,7 @@ type place struct {
 // up belong to others.
 func (r *reader) find(named string, o Origin) place {
 	if named != "" {
-		return r.told(named, o)
+		return r.named(named, o)
 	}
 	if r.dir == "" {
 		return place{}
@@ -58,25 +58,25 @@ func (r *reader) upwards(dir string) (folders []string) {
 	}
 }
 
-// told returns the location that a user named, a file or a folder.
-func (r *reader) told(named string, o Origin) place {
-	path := named
+// named returns the location that a user named, a file or a folder.
+func (r *reader) named(name string, o Origin) place {
+	path := name
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(r.dir, path)
 	}
 	isFolder, err := r.disk.isFolder(path)
 	switch {
 	case err != nil:
-		r.problem(Problem{Code: "config.no_file", Origin: o, Text: fmt.Sprintf("%s cannot be read: %v", quote(named), err)})
+		r.problem(Problem{Code: "config.no_file", Origin: o, Text: fmt.Sprintf("%s cannot be read: %v", quote(name), err)})
 		return place{}
 	case isFolder:
 		if p := (place{folder: path, stem: mainStem}); len(r.existing(path, p.stems(r.env))) > 0 {
 			return p
 		}
-		r.problem(Problem{Code: "config.no_file", Origin: o, Text: fmt.Sprintf("the folder %s holds no mega.config file", quote(named)), Hint: "it is called mega.config.yaml, .toml or .json"})
+		r.problem(Problem{Code: "config.no_file", Origin: o, Text: fmt.Sprintf("the folder %s holds no mega.config file", quote(name)), Hint: "it is called mega.config.yaml, .toml or .json"})
 		return place{}
 	case formats[filepath.Ext(path)] == nil:
-		r.problem(Problem{Code: "config.no_file", Origin: o, Text: quote(named) + " has no format", Hint: "its name ends in .yaml, .toml or .json"})
+		r.problem(Problem{Code: "config.no_file", Origin: o, Text: quote(name) + " has no format", Hint: "its name ends in .yaml, .toml or .json"})
 		return place{}
 	}
 	return place{folder: filepath.Dir(path), stem: strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)), file: path}

@@ -95,7 +95,7 @@ func TestMissingTextIsShownAndLoggedOnce(t *testing.T) {
 		want string
 		says string
 	}{
-		{"no.such", []any{"name", "x"}, "no.such", "there is no such key"},
+		{"no.such", []any{"name", "x"}, "no.such", "unknown key"},
 		{"hello", nil, "Hello, {name}.", "no value for name"},
 		{"hello", []any{"name"}, "Hello, {name}.", "the last name, name, has no value"},
 		{"cart.items", nil, "{count} items", "which chooses the plural form"},

@@ -57,7 +57,7 @@ func (c *Ctx) Go(name string, fn func(*Ctx) error) {
 		defer c.host.tasks.remove(t)
 		defer end(ErrHandlerReturned)
 		err := errExited
-		defer func() { told(log, err, time.Since(t.began)) }()
+		defer func() { logTask(log, err, time.Since(t.began)) }()
 		err = protectTask(fn, d)
 	}()
 }
@@ -74,8 +74,8 @@ func protectTask(fn Handler, c *Ctx) (err error) {
 	return fn(c)
 }
 
-// told logs how a task ended.
-func told(log *slog.Logger, err error, took time.Duration) {
+// logTask logs how a task ended.
+func logTask(log *slog.Logger, err error, took time.Duration) {
 	if err == nil {
 		log.Debug("task done", "took", took)
 		return

@@ -73,7 +73,7 @@ func (l *Locker) obtain(ctx context.Context, c *call, start instant) (*Lease, er
 		if ctx.Err() != nil {
 			return nil, contextError(ctx)
 		}
-		o, err := l.turn(ctx, c, start)
+		o, err := l.await(ctx, c, start)
 		if errors.Is(err, ErrLost) && c.wait > 0 {
 			continue
 		}
@@ -96,8 +96,8 @@ func (l *Locker) obtain(ctx context.Context, c *call, start instant) (*Lease, er
 	}
 }
 
-// turn waits for c's turn and returns the grant.
-func (l *Locker) turn(ctx context.Context, c *call, start instant) (outcome, error) {
+// await waits for c's turn and returns the grant.
+func (l *Locker) await(ctx context.Context, c *call, start instant) (outcome, error) {
 	switch {
 	case l.queues == nil:
 		return l.ask(ctx, c, start)
@@ -236,20 +236,20 @@ func isContextError(err error) bool {
 // sizes records the reported differences of pool sizes: each pair of sizes of a
 // key is reported once, and a key at most once a minute (L15).
 type sizes struct {
-	mu   sync.Mutex // guards told
-	told map[string]*toldSizes
+	mu       sync.Mutex // guards reported
+	reported map[string]*reportedSizes
 }
 
-// toldSizes holds the reported pairs of one key.
-type toldSizes struct {
+// reportedSizes holds the reported pairs of one key.
+type reportedSizes struct {
 	at    instant
 	pairs map[[2]int]struct{}
 }
 
 const (
-	toldPause = time.Minute
-	maxTold   = 1024 // keys; a forgotten key may be reported again
-	maxPairs  = 64   // per key
+	reportPause = time.Minute
+	maxReported = 1024 // keys; a forgotten key may be reported again
+	maxPairs    = 64   // per key
 )
 
 // news reports whether the observer should receive the change now. The
@@ -258,15 +258,15 @@ func (s *sizes) news(key string, before, after int, now instant) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	pair := [2]int{min(before, after), max(before, after)}
-	t := s.told[key]
+	t := s.reported[key]
 	if t == nil {
 		if !s.hasRoom(now) {
 			return false
 		}
-		t = &toldSizes{at: now.add(-toldPause)}
-		s.told[key] = t
+		t = &reportedSizes{at: now.add(-reportPause)}
+		s.reported[key] = t
 	}
-	if _, ok := t.pairs[pair]; ok || now.sub(t.at) < toldPause {
+	if _, ok := t.pairs[pair]; ok || now.sub(t.at) < reportPause {
 		return false
 	}
 	if t.pairs == nil || len(t.pairs) >= maxPairs {
@@ -279,11 +279,11 @@ func (s *sizes) news(key string, before, after int, now instant) bool {
 // hasRoom reports whether another key can be recorded. If there are too many
 // keys, it first forgets the keys without a report in the last minute.
 func (s *sizes) hasRoom(now instant) bool {
-	if len(s.told) >= maxTold {
-		maps.DeleteFunc(s.told, func(_ string, t *toldSizes) bool { return now.sub(t.at) >= toldPause })
+	if len(s.reported) >= maxReported {
+		maps.DeleteFunc(s.reported, func(_ string, t *reportedSizes) bool { return now.sub(t.at) >= reportPause })
 	}
-	if s.told == nil {
-		s.told = make(map[string]*toldSizes)
+	if s.reported == nil {
+		s.reported = make(map[string]*reportedSizes)
 	}
-	return len(s.told) < maxTold
+	return len(s.reported) < maxReported
 }

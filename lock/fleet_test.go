@@ -98,7 +98,7 @@ func release(t *testing.T, lease *lock.Lease) {
 	}
 }
 
-// recorder is an Observer that keeps what it is told.
+// recorder is an Observer that records its events.
 type recorder struct {
 	mu     sync.Mutex
 	events []lock.Event
@@ -110,8 +110,8 @@ func (r *recorder) Observe(e lock.Event) {
 	r.events = append(r.events, e)
 }
 
-// told returns the events of type E.
-func told[E lock.Event](r *recorder) (all []E) {
+// eventsOf returns the events of type E.
+func eventsOf[E lock.Event](r *recorder) (all []E) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, e := range r.events {

@@ -46,7 +46,7 @@ func TestLossAndReturnOfTheBackendAreReportedOnce(t *testing.T) {
 			}
 		}
 		time.Sleep(10 * time.Second)
-		if lost := told[lock.Unavailable](r); len(lost) != 1 || !strings.Contains(lost[0].Err.Error(), "out of memory") {
+		if lost := eventsOf[lock.Unavailable](r); len(lost) != 1 || !strings.Contains(lost[0].Err.Error(), "out of memory") {
 			t.Errorf("the loss was reported as %v, want once with its cause", lost)
 		}
 		if err := l.Unavailable(); !errors.Is(err, lock.ErrUnavailable) || !l.Stats().Unavailable {
@@ -54,8 +54,8 @@ func TestLossAndReturnOfTheBackendAreReportedOnce(t *testing.T) {
 		}
 		away.Store(false)
 		time.Sleep(2 * time.Second)
-		back := told[lock.Available](r)
-		if len(back) != 1 || back[0].After < 9*time.Second || len(told[lock.Unavailable](r)) != 1 {
+		back := eventsOf[lock.Available](r)
+		if len(back) != 1 || back[0].After < 9*time.Second || len(eventsOf[lock.Unavailable](r)) != 1 {
 			t.Errorf("the return was reported as %v, want once", back)
 		}
 		if err := l.Unavailable(); err != nil {
@@ -81,7 +81,7 @@ func TestOneBadKeyIsNotTheLossOfTheBackend(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		if lost := told[lock.Unavailable](r); len(lost) != 0 {
+		if lost := eventsOf[lock.Unavailable](r); len(lost) != 0 {
 			t.Errorf("reported %v", lost)
 		}
 	})
@@ -110,13 +110,13 @@ func TestPingFindsALoss(t *testing.T) {
 			}
 			synctest.Wait()
 		}
-		if lost := told[lock.Unavailable](r); len(lost) != 1 {
+		if lost := eventsOf[lock.Unavailable](r); len(lost) != 1 {
 			t.Errorf("the loss was reported as %v, want once", lost)
 		}
 		away.Store(false)
 		time.Sleep(2 * time.Second)
-		if err := l.Ping(t.Context()); err != nil || len(told[lock.Available](r)) != 1 {
-			t.Errorf("after the outage: %v, reported as %v", err, told[lock.Available](r))
+		if err := l.Ping(t.Context()); err != nil || len(eventsOf[lock.Available](r)) != 1 {
+			t.Errorf("after the outage: %v, reported as %v", err, eventsOf[lock.Available](r))
 		}
 	})
 }

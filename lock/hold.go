@@ -18,13 +18,13 @@ type hold struct {
 	grant  driver.Grant // as it arrived
 	since  instant      // when it arrived
 
-	mu       sync.Mutex    // guards the fields below; never held during I/O or a callback
-	ttl      time.Duration // the TTL that a renewal requests
-	rev      uint64        // raised with each change of the TTL, so that the backend ignores late copies (L12)
-	deadline instant
-	heard    instant // when the backend last confirmed the grant
-	kept     instant // end at the backend; after deadline while a renewal's effect is unknown
-	ended    bool    // given back or lost; no renewal changes it
+	mu        sync.Mutex    // guards the fields below; never held during I/O or a callback
+	ttl       time.Duration // the TTL that a renewal requests
+	rev       uint64        // raised with each change of the TTL, so that the backend ignores late copies (L12)
+	deadline  instant
+	confirmed instant // when the backend last confirmed the grant
+	kept      instant // end at the backend; after deadline while a renewal's effect is unknown
+	ended     bool    // given back or lost; no renewal changes it
 
 	// The current lease. From its first renewal on, the hold watches it: by a
 	// weak pointer, to detect a lease that is garbage, and for the end of the
@@ -58,15 +58,15 @@ const pushLife = 2 * time.Second
 // newHold returns a hold of g and schedules its renewal and its end.
 func (l *Locker) newHold(g driver.Grant, now instant) *hold {
 	h := &hold{
-		locker:   l,
-		grant:    g,
-		since:    now,
-		heard:    now,
-		ttl:      g.TTL,
-		deadline: l.clock.at(g.Deadline),
-		kept:     l.clock.at(g.Deadline).add(driver.Margin(g.TTL)),
-		idle:     true,
-		index:    -1,
+		locker:    l,
+		grant:     g,
+		since:     now,
+		confirmed: now,
+		ttl:       g.TTL,
+		deadline:  l.clock.at(g.Deadline),
+		kept:      l.clock.at(g.Deadline).add(driver.Margin(g.TTL)),
+		idle:      true,
+		index:     -1,
 	}
 	h.shorten(now)
 	h.renewAt = now.add(firstRenewal(g.TTL, h.deadline.sub(now)))
@@ -125,7 +125,7 @@ func (h *hold) current() *Lease {
 func (h *hold) lastHeard() instant {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.heard
+	return h.confirmed
 }
 
 // inUse reports whether a lease of the grant is held.

@@ -34,9 +34,9 @@ func TestAForgottenLeaseIsReleasedAndReportedWithItsSite(t *testing.T) {
 					time.Sleep(time.Second)
 					synctest.Wait()
 				}
-				told := told[lock.Forgotten](&seen)
-				if len(told) != 1 || told[0].Reason != name || !strings.Contains(told[0].Site, "lease_test.go:") {
-					t.Errorf("told %+v", told)
+				events := eventsOf[lock.Forgotten](&seen)
+				if len(events) != 1 || events[0].Reason != name || !strings.Contains(events[0].Site, "lease_test.go:") {
+					t.Errorf("reported %+v", events)
 				}
 				release(t, acquire(t, l, "k", lock.Wait(0)))
 			})
@@ -60,8 +60,8 @@ func TestADeferredReleaseAfterACancelIsNotForgetting(t *testing.T) {
 		time.Sleep(500 * time.Millisecond)
 		release(t, lease)
 		time.Sleep(time.Minute)
-		if told := told[lock.Forgotten](&seen); len(told) != 0 {
-			t.Errorf("told %+v", told)
+		if events := eventsOf[lock.Forgotten](&seen); len(events) != 0 {
+			t.Errorf("reported %+v", events)
 		}
 	})
 }
@@ -115,8 +115,8 @@ func TestALeaseThatCannotBeRenewedEndsBeforeItsTTL(t *testing.T) {
 		if held := time.Since(start); held != ttl-driver.Margin(ttl) {
 			t.Errorf("held for %v of %v", held, ttl)
 		}
-		if told := told[lock.RenewFailed](&seen); len(told) < 3 {
-			t.Errorf("%d failed renewals told, want several attempts", len(told))
+		if events := eventsOf[lock.RenewFailed](&seen); len(events) < 3 {
+			t.Errorf("%d failed renewals reported, want several attempts", len(events))
 		}
 		if s := l.Stats(); s.Active != 0 || s.Lost != 1 {
 			t.Errorf("stats %+v", s)

@@ -48,7 +48,7 @@ type queue struct {
 	hold    *hold       // the hold that may be handed on, or nil
 	handed  int         // how often hold was handed on
 	holder  Holder      // of the current lease
-	turn    *time.Timer // sends a ticket when the hold's turn is over; nil if not needed
+	turnEnd *time.Timer // sends a ticket when the hold's turn is over; nil if not needed
 	glance  *glance     // the newest Inspect of the key, for waiters that give up
 
 	joined   uint64 // the number of waiters so far
@@ -57,12 +57,12 @@ type queue struct {
 
 // ticket is one request at the backend.
 type ticket struct {
-	queue   *queue
-	kind    kind
-	heard   instant // when the backend confirmed that it is queued, or 0; guarded by queues.mu
-	request driver.Request
-	ctx     context.Context
-	cancel  context.CancelFunc
+	queue     *queue
+	kind      kind
+	confirmed instant // when the backend confirmed that it is queued, or 0; guarded by queues.mu
+	request   driver.Request
+	ctx       context.Context
+	cancel    context.CancelFunc
 }
 
 // kind holds the properties that waiters must have in common to share a ticket.
@@ -144,7 +144,7 @@ func (qs *queues) wait(ctx context.Context, c *call, start instant) (outcome, er
 // granted any more.
 func (qs *queues) unanswered(w *waiter, since instant) time.Duration {
 	at := qs.place(w)
-	if at == nil || at.ticket == nil || at.heard != 0 {
+	if at == nil || at.ticket == nil || at.confirmed != 0 {
 		return 0
 	}
 	s, err := at.glance.result(glanceBound)
@@ -209,8 +209,8 @@ func (qs *queues) busy(ctx context.Context, w *waiter, bound time.Duration) (*No
 	if at == nil {
 		return new(NotAcquiredError), nil // w was served
 	}
-	silence := l.clock.now().sub(at.heard)
-	recent := at.heard != 0 && silence <= confirmed
+	silence := l.clock.now().sub(at.confirmed)
+	recent := at.confirmed != 0 && silence <= confirmed
 	if recent && ctx.Err() != nil {
 		return new(NotAcquiredError), nil
 	}
@@ -249,10 +249,10 @@ func (qs *queues) join(w *waiter) *ticket {
 
 // place is the position of a waiter.
 type place struct {
-	index  int     // among the waiters of this process
-	ticket *ticket // the ticket of these waiters; nil if the hold will be handed on to them
-	glance *glance
-	heard  instant // when the backend last confirmed the ticket or hold; 0 if never
+	index     int     // among the waiters of this process
+	ticket    *ticket // the ticket of these waiters; nil if the hold will be handed on to them
+	glance    *glance
+	confirmed instant // when the backend last confirmed the ticket or hold; 0 if never
 }
 
 // place returns the place of w, or nil if w was served.
@@ -266,9 +266,9 @@ func (qs *queues) place(w *waiter) *place {
 	p := &place{index: q.waiters.index(w), ticket: q.ticket, glance: q.look(qs.locker)}
 	switch {
 	case q.ticket != nil:
-		p.heard = q.ticket.heard
+		p.confirmed = q.ticket.confirmed
 	case q.hold != nil:
-		p.heard = q.hold.lastHeard()
+		p.confirmed = q.hold.lastHeard()
 	}
 	return p
 }
@@ -316,8 +316,8 @@ func (qs *queues) settle(q *queue) {
 			q.withdraw() // the end of the ticket settles the queue again
 		}
 	case q.hold != nil && q.left(qs.locker.clock.now()) > 0 && q.suits(head):
-		if q.turn == nil {
-			q.turn = time.AfterFunc(q.left(qs.locker.clock.now()), func() { qs.turnOver(q) })
+		if q.turnEnd == nil {
+			q.turnEnd = time.AfterFunc(q.left(qs.locker.clock.now()), func() { qs.endTurn(q) })
 		}
 	default:
 		q.endTurn()
@@ -340,20 +340,20 @@ func (q *queue) suits(w *waiter) bool {
 	return w.call.kind().handable() && w.call.ttl == q.hold.ttl
 }
 
-// turnOver sends a ticket for the remaining waiters.
-func (qs *queues) turnOver(q *queue) {
+// endTurn sends a ticket for the remaining waiters.
+func (qs *queues) endTurn(q *queue) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	q.turn = nil
+	q.turnEnd = nil
 	if qs.byKey[q.key] == q {
 		qs.settle(q)
 	}
 }
 
 func (q *queue) endTurn() {
-	if q.turn != nil {
-		q.turn.Stop()
-		q.turn = nil
+	if q.turnEnd != nil {
+		q.turnEnd.Stop()
+		q.turnEnd = nil
 	}
 }
 
@@ -423,7 +423,7 @@ func (qs *queues) askHere(parent context.Context, w *waiter, t *ticket) (served 
 		qs.came(t, g, err, nil)
 		return err == nil, nil
 	}
-	qs.heard(t)
+	qs.confirmed(t)
 	rest := func(context.Context) {
 		g, err := wait(t.ctx)
 		qs.came(t, g, err, nil)
@@ -435,12 +435,12 @@ func (qs *queues) askHere(parent context.Context, w *waiter, t *ticket) (served 
 	return false, nil
 }
 
-// heard records that the backend has confirmed the ticket's place in the queue.
-func (qs *queues) heard(t *ticket) {
+// confirmed records that the backend has confirmed the ticket's place in the queue.
+func (qs *queues) confirmed(t *ticket) {
 	now := qs.locker.clock.now()
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	t.heard = now
+	t.confirmed = now
 	t.queue.busyUpTo = t.queue.joined // all current waiters found the key busy
 }
 
@@ -459,7 +459,7 @@ func (qs *queues) fetch(t *ticket) (driver.Grant, error) {
 		return g, err
 	}
 	cancel()
-	qs.heard(t)
+	qs.confirmed(t)
 	return wait(t.ctx)
 }
 

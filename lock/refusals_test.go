@@ -108,13 +108,13 @@ func TestCloseReportsTheLeasesItWaitsFor(t *testing.T) {
 		closed := make(chan error)
 		go func() { closed <- l.Close(context.Background()) }()
 		time.Sleep(9 * time.Second)
-		if got := told[lock.StillHeld](r); len(got) != 0 {
+		if got := eventsOf[lock.StillHeld](r); len(got) != 0 {
 			t.Errorf("after 9 s: %+v", got)
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		got := map[string]lock.StillHeld{}
-		for _, e := range told[lock.StillHeld](r) {
+		for _, e := range eventsOf[lock.StillHeld](r) {
 			got[e.Key] = e
 		}
 		for _, key := range []string{"held", "with", "lost"} {
@@ -142,17 +142,17 @@ func TestAPoolsSizesAreReportedOnceAndOnceAMinute(t *testing.T) {
 		}
 		for round, want := range []int{1, 2, 3, 3} {
 			resize(3, 4, 5, 2)
-			if got := told[lock.PoolResized](r); len(got) != want && round < 3 {
+			if got := eventsOf[lock.PoolResized](r); len(got) != want && round < 3 {
 				t.Errorf("round %d: reported %+v, want %d", round, got, want)
 			}
 			time.Sleep(61 * time.Second)
 		}
-		first := told[lock.PoolResized](r)[0]
+		first := eventsOf[lock.PoolResized](r)[0]
 		if first.Old != 2 || first.New != 3 {
 			t.Errorf("first reported %+v", first)
 		}
 		seen := map[string]bool{}
-		for _, e := range told[lock.PoolResized](r) {
+		for _, e := range eventsOf[lock.PoolResized](r) {
 			pair := fmt.Sprint(min(e.Old, e.New), max(e.Old, e.New))
 			if seen[pair] {
 				t.Errorf("the sizes %s were reported twice", pair)

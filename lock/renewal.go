@@ -129,7 +129,7 @@ func (h *hold) live(deadline, now instant) {
 		h.deadline = deadline
 		h.kept = deadline.add(driver.Margin(h.ttl))
 	}
-	h.failing, h.doubted, h.heard = nil, h.again, now
+	h.failing, h.doubted, h.confirmed = nil, h.again, now
 	h.renewAt = now.add(renewInterval(h.ttl))
 	if h.doubted {
 		h.renewAt = now

@@ -103,20 +103,20 @@ func (b *Bus) Attach(f driver.Front) error {
 	b.front = f
 	b.mu.Unlock()
 	if b.link.Load() == nil {
-		b.tell(func(f driver.Front) { f.Disconnected(driver.ErrDisconnected) })
+		b.notify(func(f driver.Front) { f.Disconnected(driver.ErrDisconnected) })
 	}
 	return nil
 }
 
-// tell calls what with the front, unless the bus is closed.
-func (b *Bus) tell(what func(driver.Front)) {
+// notify calls call with the front, unless the bus is closed.
+func (b *Bus) notify(call func(driver.Front)) {
 	b.mu.Lock()
 	f := b.front
 	b.mu.Unlock()
 	b.calls.RLock()
 	defer b.calls.RUnlock()
 	if f != nil && !b.quiet {
-		what(f)
+		call(f)
 	}
 }
 
@@ -212,7 +212,7 @@ func (b *Bus) serve(l *link) {
 	if b.life.Err() != nil {
 		return
 	}
-	b.tell(func(f driver.Front) {
+	b.notify(func(f driver.Front) {
 		f.Disconnected(fmt.Errorf("%w: %w", driver.ErrDisconnected, why))
 		if lost.messages > 0 {
 			f.Lost(lost.messages, lost.bytes, fmt.Errorf("%w: %w", driver.ErrDisconnected, why)) // S28
@@ -223,7 +223,7 @@ func (b *Bus) serve(l *link) {
 // learn derives the limit of the next connection from the end of the last one,
 // because some servers do not announce the limit of an account, or a new limit
 // (S17).
-func (b *Bus) learn(why error, lost parcel) {
+func (b *Bus) learn(why error, lost stretch) {
 	b.learned = 0
 	if isTooLarge(why) && lost.largest > 0 {
 		b.learned = int64(lost.largest) - 1
@@ -247,10 +247,10 @@ func (b *Bus) restore() *link {
 		}
 		if err == nil {
 			b.open(l)
-			b.tell(driver.Front.Connected)
+			b.notify(driver.Front.Connected)
 			return l
 		}
-		b.tell(func(f driver.Front) { f.Disconnected(fmt.Errorf("%w: %w", driver.ErrDisconnected, err)) })
+		b.notify(func(f driver.Front) { f.Disconnected(fmt.Errorf("%w: %w", driver.ErrDisconnected, err)) })
 	}
 }
 

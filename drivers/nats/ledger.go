@@ -12,14 +12,14 @@ import (
 
 // ledger records the messages that were handed to the connection and not
 // confirmed by the server, and those that were lost or refused. A message
-// passes through three parcels: it is written, then handed over, then covered
-// by a PING; the PONG confirms it. The messages in the parcels may be lost when
+// passes through three stretches: it is written, then handed over, then covered
+// by a PING; the PONG confirms it. The messages in the stretches may be lost when
 // the connection ends (S28).
 type ledger struct {
 	mu      sync.Mutex // guards the fields below
-	written parcel     // the writer hands these over
-	handed  parcel     // not covered by a PING
-	pinged  parcel     // covered by the PING under way
+	written stretch    // the writer hands these over
+	handed  stretch    // not covered by a PING
+	pinged  stretch    // covered by the PING under way
 	asked   time.Time  // when that PING was sent; zero if none is under way
 	last    time.Time  // when the latest PING was sent
 	window  window
@@ -32,8 +32,8 @@ type ledger struct {
 	reported trouble // when the last Flush began that reported everything before
 }
 
-// parcel is consecutive messages.
-type parcel struct {
+// stretch is consecutive messages.
+type stretch struct {
 	count           uint64 // of all messages, dropped ones too
 	messages, bytes int    // of events and answers
 	wire            int    // bytes on the connection
@@ -47,7 +47,7 @@ type request struct {
 	subject string
 }
 
-func (p *parcel) add(other parcel) {
+func (p *stretch) add(other stretch) {
 	p.count += other.count
 	p.messages += other.messages
 	p.bytes += other.bytes
@@ -112,17 +112,17 @@ func (l *ledger) space(now time.Time, patience time.Duration) int {
 }
 
 // begin records messages before they are handed over.
-func (l *ledger) begin(p parcel) {
+func (l *ledger) begin(p stretch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.written = p
 }
 
 // done records that p was handed over, and reports whether a PING is due.
-func (l *ledger) done(p parcel) bool {
+func (l *ledger) done(p stretch) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.written = parcel{}
+	l.written = stretch{}
 	l.handed.add(p)
 	l.release(false)
 	return l.handed.wire == p.wire || l.isUrgent(time.Now())
@@ -157,7 +157,7 @@ func (l *ledger) due(interval time.Duration) time.Time {
 func (l *ledger) ping() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.pinged, l.handed = l.handed, parcel{requests: l.pinged.requests[:0]}
+	l.pinged, l.handed = l.handed, stretch{requests: l.pinged.requests[:0]}
 	l.asked = time.Now()
 	l.last = l.asked
 	l.pings++
@@ -170,7 +170,7 @@ func (l *ledger) pong() {
 	defer l.mu.Unlock()
 	l.window.add(l.asked, time.Now(), l.pinged.wire)
 	l.resolved += l.pinged.count
-	l.pinged = parcel{requests: l.pinged.requests[:0]}
+	l.pinged = stretch{requests: l.pinged.requests[:0]}
 	l.asked = time.Time{}
 	l.pongs = l.pings
 	l.release(false)
@@ -190,13 +190,13 @@ func (l *ledger) release(all bool) {
 
 // cut records that the connection has ended, and returns the messages that may
 // be lost.
-func (l *ledger) cut(err error) (lost parcel) {
+func (l *ledger) cut(err error) (lost stretch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, p := range []parcel{l.written, l.handed, l.pinged} {
+	for _, p := range []stretch{l.written, l.handed, l.pinged} {
 		lost.add(p)
 	}
-	l.written, l.handed, l.pinged, l.asked, l.window = parcel{}, parcel{}, parcel{}, time.Time{}, window{}
+	l.written, l.handed, l.pinged, l.asked, l.window = stretch{}, stretch{}, stretch{}, time.Time{}, window{}
 	l.pongs = l.pings
 	l.resolved += lost.count
 	l.lose(lost.messages, lost.bytes, err)
@@ -227,7 +227,7 @@ func (l *ledger) discard(bytes int, err error) {
 func (l *ledger) refuse(subject string, err error) (r request, found bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, p := range []*parcel{&l.pinged, &l.handed, &l.written} { // oldest first
+	for _, p := range []*stretch{&l.pinged, &l.handed, &l.written} { // oldest first
 		for i, r := range p.requests {
 			if r.subject == subject {
 				p.requests = slices.Delete(p.requests, i, i+1)

@@ -179,7 +179,7 @@ func (b *Bus) answer(m *nats.Msg) {
 	if err != nil {
 		return // no request has that inbox
 	}
-	b.tell(func(f driver.Front) {
+	b.notify(func(f driver.Front) {
 		if isNoResponders(m) {
 			f.Fail(id, driver.ErrNoResponders)
 			return

@@ -120,7 +120,7 @@ func quotedAfter(text, words string) string {
 func (b *Bus) refusePublish(subject string, cause error) {
 	err := fmt.Errorf("%w: %w", driver.ErrRefused, cause)
 	r, found := b.ledger.refuse(subject, err)
-	b.tell(func(f driver.Front) {
+	b.notify(func(f driver.Front) {
 		if found {
 			f.Fail(r.id, err)
 			return

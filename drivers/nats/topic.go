@@ -252,7 +252,7 @@ func (b *Bus) gap() {
 		}
 	}
 	b.mu.Unlock()
-	b.tell(func(driver.Front) {
+	b.notify(func(driver.Front) {
 		for _, s := range sinks {
 			s.Gap(-1)
 		}
@@ -359,7 +359,7 @@ func (b *Bus) refuse(t *topic, cause error) {
 	}
 	t.active = false
 	b.mu.Unlock()
-	b.tell(func(driver.Front) {
+	b.notify(func(driver.Front) {
 		for _, s := range stood {
 			s.Fail(fmt.Errorf("%w: %w", driver.ErrTerminated, cause))
 		}

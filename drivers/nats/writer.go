@@ -73,7 +73,7 @@ func (w *writer) transfer(items []item) bool {
 	w.bus.ledger.begin(p)
 	done, exact := w.handAll(items[:n])
 	if !exact {
-		p = w.parcel(items[:done], p.requests[:0])
+		p = w.stretch(items[:done], p.requests[:0])
 	}
 	if w.bus.ledger.done(p) {
 		wake(w.link.kick)
@@ -98,8 +98,8 @@ func (w *writer) handAll(items []item) (done int, exact bool) {
 	return len(items), exact
 }
 
-// plan returns how many of the messages make up a chunk, and their parcel.
-func (w *writer) plan(items []item, space int) (n int, p parcel) {
+// plan returns how many of the messages make up a chunk, and their stretch.
+func (w *writer) plan(items []item, space int) (n int, p stretch) {
 	space = min(space, chunkBytes)
 	now := time.Now()
 	for n < len(items) && n < chunkMessages && (n == 0 || p.wire < space) {
@@ -109,16 +109,16 @@ func (w *writer) plan(items []item, space int) (n int, p parcel) {
 	return n, p
 }
 
-func (w *writer) parcel(items []item, requests []request) parcel {
-	p, now := parcel{requests: requests}, time.Now()
+func (w *writer) stretch(items []item, requests []request) stretch {
+	p, now := stretch{requests: requests}, time.Now()
 	for i := range items {
 		w.enter(&items[i], now, &p)
 	}
 	return p
 }
 
-// enter adds a message to a parcel.
-func (w *writer) enter(it *item, now time.Time, p *parcel) {
+// enter adds a message to a stretch.
+func (w *writer) enter(it *item, now time.Time, p *stretch) {
 	p.count++
 	if !it.skip {
 		it.skip = w.isOver(it, now)
@@ -149,7 +149,7 @@ func (w *writer) isOver(it *item, now time.Time) bool {
 		return expired || s.link != w.link.number || s.ctx.Err() != nil
 	}
 	if expired {
-		w.bus.tell(func(f driver.Front) { f.Expired(1) })
+		w.bus.notify(func(f driver.Front) { f.Expired(1) })
 	}
 	return expired
 }
@@ -233,11 +233,11 @@ func (w *writer) wire(it *item) nats.Header {
 func (w *writer) discard(it *item, err error) {
 	it.skip = true
 	if it.kind == driver.Request {
-		w.bus.tell(func(f driver.Front) { f.Fail(it.special.m.ID, err) })
+		w.bus.notify(func(f driver.Front) { f.Fail(it.special.m.ID, err) })
 		return
 	}
 	w.bus.ledger.discard(int(it.size), err)
-	w.bus.tell(func(f driver.Front) { f.Lost(1, int(it.size), err) })
+	w.bus.notify(func(f driver.Front) { f.Lost(1, int(it.size), err) })
 }
 
 // confirm sends PINGs, one at a time, and records the PONGs, until the link

@@ -20,7 +20,7 @@
 //	POST /bus/req         Message -> Reply
 //
 // A supervisor has such a socket for all of its workers, with the additions of
-// OpenCrew, and each worker has one for its supervisor: see OpenWorker.
+// OpenSupervisor, and each worker has one for its supervisor: see OpenWorker.
 //
 // The socket is <folder>/<name>.<pid>.sock, in a folder that only the user can
 // enter: $XDG_RUNTIME_DIR/mega, else mega-<uid> in the temporary folder. The
@@ -47,14 +47,14 @@ var ErrUnsupported = errors.New("admin sockets are not supported on this system:
 
 // Info identifies a process.
 type Info struct {
-	Name   string    `json:"name"`
-	PID    int       `json:"pid"`
-	Env    string    `json:"env"`
-	Apps   []string  `json:"apps"`
-	Driver string    `json:"driver"` // of locks
-	Scope  string    `json:"scope"`  // how far they reach: process, node, fleet
-	Bus    Reach     `json:"bus"`
-	Since  time.Time `json:"since"`
+	Name   string      `json:"name"`
+	PID    int         `json:"pid"`
+	Env    string      `json:"env"`
+	Apps   []string    `json:"apps"`
+	Driver string      `json:"driver"` // of locks
+	Scope  string      `json:"scope"`  // how far they reach: process, node, fleet
+	Bus    DriverScope `json:"bus"`
+	Since  time.Time   `json:"since"`
 	// Meets is the cluster socket: cluster.socket. It is empty if a
 	// supervisor's workers use the supervisor's own hub.
 	Meets string `json:"meets,omitempty"`
@@ -64,8 +64,8 @@ type Info struct {
 	Workers []Worker `json:"workers,omitempty"`
 }
 
-// Reach is a driver and its scope: process, node, fleet.
-type Reach struct {
+// DriverScope is a driver and its scope: process, node, fleet.
+type DriverScope struct {
 	Driver string `json:"driver"`
 	Scope  string `json:"scope"`
 }

@@ -175,7 +175,7 @@ func TestTailReportsTheEndOfTheProcess(t *testing.T) {
 func TestProcessesOnOneBusAreAskedOnce(t *testing.T) {
 	s := newSite(t)
 	environ := s.configured(t, "name: shop\n")
-	shared := admin.Reach{Driver: "nats", Scope: "fleet"}
+	shared := admin.DriverScope{Driver: "nats", Scope: "fleet"}
 	b := s.speaks(t, admin.Info{Name: "shop", PID: 11, Bus: shared})
 	s.speaks(t, admin.Info{Name: "shop", PID: 12, Bus: shared})
 	status, stdout, stderr := verb(t, "talker", environ, "bus", "pub", "product.sold", "x")

@@ -27,7 +27,7 @@ type keeper interface {
 type source struct {
 	keeper  keeper
 	about   about
-	bus     admin.Reach
+	bus     admin.DriverScope
 	workers []admin.Worker // of a supervisor
 	meets   string         // the cluster socket; empty if it is its own hub
 	err     error          // why it does not answer

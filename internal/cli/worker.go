@@ -110,8 +110,8 @@ func (v *supervised) supervisors(ctx context.Context) ([]source, error) {
 	return nil, f
 }
 
-// crew is an element of the document of worker ls --json.
-type crew struct {
+// supervisedWorkers is an element of the document of worker ls --json.
+type supervisedWorkers struct {
 	Name    string         `json:"name,omitempty"`
 	PID     int            `json:"pid,omitempty"`
 	Socket  string         `json:"socket,omitempty"`
@@ -133,11 +133,11 @@ func (v *supervised) ls() *cobra.Command {
 				return err
 			}
 			answers, err := ask(c.Context(), sources, func(ctx context.Context, k keeper) ([]admin.Worker, error) { return k.(*admin.Client).Workers(ctx) })
-			all := make([]crew, len(sources))
+			all := make([]supervisedWorkers, len(sources))
 			for i, s := range sources {
-				all[i] = crew{s.about.Name, s.about.PID, s.about.Socket, append([]admin.Worker{}, answers[i]...), s.failed()}
+				all[i] = supervisedWorkers{s.about.Name, s.about.PID, s.about.Socket, append([]admin.Worker{}, answers[i]...), s.failed()}
 			}
-			return errors.Join(v.shell.Print(all, func(w io.Writer) { printCrews(w, all) }), err)
+			return errors.Join(v.shell.Print(all, func(w io.Writer) { printWorkers(w, all) }), err)
 		},
 	}
 }
@@ -149,7 +149,7 @@ func numbers(workers []admin.Worker) (all []int) {
 	return slices.Compact(all) // they are sorted
 }
 
-func printCrews(w io.Writer, all []crew) {
+func printWorkers(w io.Writer, all []supervisedWorkers) {
 	for i, c := range all {
 		if c.Error != "" {
 			continue // reported on standard error

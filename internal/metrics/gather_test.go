@@ -49,10 +49,10 @@ func worker(id int, fill ...func(*metrics.Metrics)) metrics.Source {
 }
 
 func gathered(sources ...metrics.Source) *metrics.Gathered {
-	crew := func() metrics.Crew {
-		return metrics.Crew{States: map[string]int{"ready": len(sources), "starting": 1}, Restarts: map[int]int{1: 4}}
+	workers := func() metrics.Workers {
+		return metrics.Workers{States: map[string]int{"ready": len(sources), "starting": 1}, Restarts: map[int]int{1: 4}}
 	}
-	return metrics.NewGathered(metrics.Build{Program: "shop", Version: "v1", Revision: "abc", Go: "go1"}, crew, func() []metrics.Source { return sources })
+	return metrics.NewGathered(metrics.Build{Program: "shop", Version: "v1", Revision: "abc", Go: "go1"}, workers, func() []metrics.Source { return sources })
 }
 
 func page(t *testing.T, g *metrics.Gathered) string {
@@ -218,7 +218,7 @@ func TestAnswerThatIsNoMetricsIsLeftOut(t *testing.T) {
 
 func TestScrapeUsesTheCurrentWorkers(t *testing.T) {
 	sources := []metrics.Source{worker(1)}
-	g := metrics.NewGathered(metrics.Build{}, func() metrics.Crew { return metrics.Crew{} }, func() []metrics.Source { return sources })
+	g := metrics.NewGathered(metrics.Build{}, func() metrics.Workers { return metrics.Workers{} }, func() []metrics.Source { return sources })
 	before := page(t, g)
 	sources = []metrics.Source{worker(2)}
 	after := page(t, g)

@@ -18,8 +18,8 @@ var (
 // added to its workers' series.
 func WorkerCatalogue() []Series { return []Series{workersRestarts, workersMissed, workersNow} }
 
-// Crew is the state of a supervisor's workers.
-type Crew struct {
+// Workers is the state of a supervisor's workers.
+type Workers struct {
 	States   map[string]int // the number of workers in each state
 	Restarts map[int]int    // by worker
 }
@@ -30,10 +30,10 @@ const supervisor = "supervisor"
 
 // NewGathered returns the combined metrics of a supervisor's workers. Each
 // scrape calls both functions.
-func NewGathered(b Build, crew func() Crew, sources func() []Source) *Gathered {
+func NewGathered(b Build, workers func() Workers, sources func() []Source) *Gathered {
 	r := prometheus.NewRegistry()
 	g := &Gathered{own: r, sources: sources, missed: counter(r, workersMissed), time: workerTime}
-	r.MustRegister(crewCollector(crew))
+	r.MustRegister(workersCollector(workers))
 	own := prometheus.WrapRegistererWith(prometheus.Labels{workerLabel: supervisor}, r)
 	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: buildInfo.Name, Help: buildInfo.Help}, buildInfo.Labels)
 	info.WithLabelValues(b.Program, b.Version, b.Revision, b.Go).Set(1)
@@ -41,22 +41,22 @@ func NewGathered(b Build, crew func() Crew, sources func() []Source) *Gathered {
 	return g
 }
 
-// crewCollector returns the state of the workers for each scrape.
-type crewCollector func() Crew
+// workersCollector returns the state of the workers for each scrape.
+type workersCollector func() Workers
 
 // Describe implements [prometheus.Collector].
-func (c crewCollector) Describe(out chan<- *prometheus.Desc) {
+func (c workersCollector) Describe(out chan<- *prometheus.Desc) {
 	out <- workersNow.desc()
 	out <- workersRestarts.desc()
 }
 
 // Collect implements [prometheus.Collector].
-func (c crewCollector) Collect(out chan<- prometheus.Metric) {
-	crew := c()
-	for state, n := range crew.States {
+func (c workersCollector) Collect(out chan<- prometheus.Metric) {
+	workers := c()
+	for state, n := range workers.States {
 		out <- prometheus.MustNewConstMetric(workersNow.desc(), prometheus.GaugeValue, float64(n), state)
 	}
-	for worker, n := range crew.Restarts {
+	for worker, n := range workers.Restarts {
 		out <- prometheus.MustNewConstMetric(workersRestarts.desc(), prometheus.CounterValue, float64(n), strconv.Itoa(worker))
 	}
 }

@@ -87,7 +87,7 @@ var mutations = []struct {
 	{"L14/an invalid key is refused before the driver is called", "options.go",
 		"unicode.In(r, unicode.Z, unicode.Cc, unicode.Cf)", "unicode.In(r, unicode.Cc)"},
 	{"L15/a different size is reported once with both values", "acquire.go",
-		"if _, ok := t.pairs[pair]; ok || now.sub(t.at) < toldPause {", "if false {"},
+		"if _, ok := t.pairs[pair]; ok || now.sub(t.at) < reportPause {", "if false {"},
 	{"L16/the holder learns the author and the reason of a force", "hold.go",
 		"\t\te := *lost\n", "\t\te := LostError{Cause: lost.Cause}\n"},
 	{"L17/Close ends the waiters", "gate.go",

@@ -218,7 +218,7 @@ func (e *entry) withdraw(t *ticket, why error) {
 
 // refuse withdraws a waiter and notifies its owner too.
 func (e *entry) refuse(t *ticket, why error) {
-	e.shard.tell(Refused, t, why)
+	e.shard.notify(Refused, t, why)
 	e.withdraw(t, why)
 }
 
@@ -231,7 +231,7 @@ func (e *entry) serve(now time.Time) {
 		if t.done != nil {
 			close(t.done)
 		}
-		e.shard.tell(Granted, t, nil)
+		e.shard.notify(Granted, t, nil)
 		e.shard.sweepBy(t.expires)
 	}
 	e.watch(now)

@@ -9,15 +9,15 @@ import (
 // Owner represents a process that a hub serves. Grants and tickets of an owner
 // can be freed in one call.
 type Owner struct {
-	tell  func(Event)
-	first [shardCount]*ticket // its tickets, by shard, each list guarded by its shard
+	notify func(Event)
+	first  [shardCount]*ticket // its tickets, by shard, each list guarded by its shard
 }
 
 // NewOwner returns an owner without grants or tickets. The table calls tell for
 // each event, on the goroutine that caused it and without a lock of the table.
-// tell must not block. Calls may be concurrent, so a later event of a grant can
+// notify must not block. Calls may be concurrent, so a later event of a grant can
 // arrive before the reply with the grant.
-func NewOwner(tell func(Event)) *Owner { return &Owner{tell: tell} }
+func NewOwner(tell func(Event)) *Owner { return &Owner{notify: tell} }
 
 // Kind is the kind of an event.
 type Kind int
@@ -116,8 +116,8 @@ func (s *shard) unlink(t *ticket) {
 	t.ownPrev, t.ownNext = nil, nil
 }
 
-// tell adds an event for the owner of t, if it has one, to the outbox.
-func (s *shard) tell(k Kind, t *ticket, why error) {
+// notify adds an event for the owner of t, if it has one, to the outbox.
+func (s *shard) notify(k Kind, t *ticket, why error) {
 	if t.owner != nil {
 		s.outbox = append(s.outbox, Event{Kind: k, Grant: t.grant, Err: why, owner: t.owner})
 	}
@@ -143,6 +143,6 @@ func (s *shard) takeEvents() []Event {
 
 func deliver(events []Event) {
 	for i := range events {
-		events[i].owner.tell(events[i])
+		events[i].owner.notify(events[i])
 	}
 }

@@ -77,7 +77,7 @@ func (s *shard) reinstate(e *entry, l *Lease, o *Owner, now time.Time) (driver.G
 		}
 		e.free(other)
 		s.gone.add(other.grant.Token, lost, now)
-		s.tell(Lost, other, lost)
+		s.notify(Lost, other, lost)
 		s.own(other, nil)
 	}
 	t := s.restored(l)

@@ -260,7 +260,7 @@ func (s *shard) force(lost *driver.LostError, now time.Time) (int, []Event, erro
 	taken := e.freeAll()
 	for _, t := range taken {
 		s.gone.add(t.grant.Token, lost, now)
-		s.tell(Lost, t, lost)
+		s.notify(Lost, t, lost)
 		s.own(t, nil)
 		if t.lost != nil {
 			close(t.lost)

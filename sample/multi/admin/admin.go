@@ -52,7 +52,7 @@ type homePage struct {
 	Orders   []shop.Order
 	Locks    []row
 	Driver   string
-	Reach    string
+	Scope    string
 	Done     string
 }
 
@@ -61,7 +61,7 @@ const newest = 20 // orders on the page
 // Home shows orders, stock and locks.
 func (h *Handlers) Home(ctx *mega.Ctx) (err error) {
 	info := ctx.Lock.Info()
-	page := homePage{Title: "Admin", Driver: info.Name, Reach: reach(info.Scope), Done: ctx.Query("done")}
+	page := homePage{Title: "Admin", Driver: info.Name, Scope: scopeName(info.Scope), Done: ctx.Query("done")}
 	if page.Products, err = h.store.Products(ctx); err != nil {
 		return err
 	}
@@ -74,8 +74,8 @@ func (h *Handlers) Home(ctx *mega.Ctx) (err error) {
 	return ctx.HTML(http.StatusOK, "home", page)
 }
 
-// reach names the processes whose locks the page shows.
-func reach(s mega.Scope) string {
+// scopeName names the processes whose locks the page shows.
+func scopeName(s mega.Scope) string {
 	if s < mega.Node {
 		return "of this process alone"
 	}

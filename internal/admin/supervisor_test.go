@@ -25,8 +25,8 @@ import (
 	"github.com/megaframework/mega/internal/admin"
 )
 
-// crew is a supervisor with workers, all of them in this process.
-type crew struct {
+// workerSet is a supervisor with workers, all of them in this process.
+type workerSet struct {
 	dir     string
 	path    string // of the supervisor's socket
 	workers atomic.Pointer[[]admin.Worker]
@@ -37,11 +37,11 @@ type crew struct {
 	levels   []string
 }
 
-func newCrew(t *testing.T, workers ...admin.Worker) *crew {
+func newWorkers(t *testing.T, workers ...admin.Worker) *workerSet {
 	t.Helper()
-	c := &crew{dir: runtimeDir(t), log: &notes{}}
+	c := &workerSet{dir: runtimeDir(t), log: &notes{}}
 	c.workers.Store(&workers)
-	s, err := admin.OpenCrew(admin.Crew{
+	s, err := admin.OpenSupervisor(admin.Supervisor{
 		Info:    func() admin.Info { return admin.Info{Name: "shop", PID: 4000, Driver: "cluster", Scope: "node"} },
 		Workers: func() []admin.Worker { return *c.workers.Load() },
 		Restart: func(_ context.Context, id int) error {
@@ -71,7 +71,7 @@ func newCrew(t *testing.T, workers ...admin.Worker) *crew {
 }
 
 // join opens the socket of a worker, which tells its number as its driver.
-func (c *crew) join(t *testing.T, id, pid int) (admin.Process, *notes, *admin.Server) {
+func (c *workerSet) join(t *testing.T, id, pid int) (admin.Process, *notes, *admin.Server) {
 	t.Helper()
 	p, log := process(t)
 	p.Info.PID, p.Info.Worker, p.Info.Driver = pid, id, fmt.Sprint("driver of ", id)
@@ -85,7 +85,7 @@ func (c *crew) join(t *testing.T, id, pid int) (admin.Process, *notes, *admin.Se
 	return p, log, s
 }
 
-func (c *crew) add(w admin.Worker) {
+func (c *workerSet) add(w admin.Worker) {
 	all := append(slices.Clone(*c.workers.Load()), w)
 	slices.SortStableFunc(all, func(a, b admin.Worker) int { return a.ID - b.ID })
 	c.workers.Store(&all)
@@ -93,7 +93,7 @@ func (c *crew) add(w admin.Worker) {
 
 // hangs is a worker that takes connections and says nothing, as one that was
 // stopped.
-func (c *crew) hangs(t *testing.T, id int) {
+func (c *workerSet) hangs(t *testing.T, id int) {
 	t.Helper()
 	path := filepath.Join(c.dir, fmt.Sprint("hangs", id))
 	l, err := net.Listen("unix", path)
@@ -105,7 +105,7 @@ func (c *crew) hangs(t *testing.T, id int) {
 }
 
 // died is a worker of which only the socket is left.
-func (c *crew) died(t *testing.T, id int) {
+func (c *workerSet) died(t *testing.T, id int) {
 	t.Helper()
 	path := filepath.Join(c.dir, fmt.Sprint("died", id))
 	leave(t, path)
@@ -113,7 +113,7 @@ func (c *crew) died(t *testing.T, id int) {
 }
 
 func TestSupervisorAnswersForItsWorkers(t *testing.T) {
-	c := newCrew(t)
+	c := newWorkers(t)
 	first, log, _ := c.join(t, 1, 4001)
 	second, _, _ := c.join(t, 2, 4002)
 	client, ctx := admin.Dial(c.path), t.Context()
@@ -160,7 +160,7 @@ func TestSupervisorAnswersForItsWorkers(t *testing.T) {
 // Who asks the supervisor is who is told, though it is the supervisor that asks
 // the worker; and nobody else can say that he is somebody.
 func TestWorkerBelievesItsSupervisorAlone(t *testing.T) {
-	c := newCrew(t)
+	c := newWorkers(t)
 	_, log, s := c.join(t, 1, 4001)
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", s.Path())
@@ -181,7 +181,7 @@ func TestWorkerBelievesItsSupervisorAlone(t *testing.T) {
 }
 
 func TestChangesForAllWorkersReachAll(t *testing.T) {
-	c := newCrew(t)
+	c := newWorkers(t)
 	_, first, _ := c.join(t, 1, 4001)
 	_, second, _ := c.join(t, 2, 4002)
 	client, ctx := admin.Dial(c.path), t.Context()
@@ -208,7 +208,7 @@ func TestChangesForAllWorkersReachAll(t *testing.T) {
 }
 
 func TestWorkersAreRestarted(t *testing.T) {
-	c := newCrew(t)
+	c := newWorkers(t)
 	c.join(t, 1, 4001)
 	c.join(t, 2, 4002)
 	client, ctx := admin.Dial(c.path), t.Context()
@@ -234,7 +234,7 @@ func TestWorkersAreRestarted(t *testing.T) {
 }
 
 func TestUnreachableWorkerIsReported(t *testing.T) {
-	c := newCrew(t)
+	c := newWorkers(t)
 	c.died(t, 1)
 	c.hangs(t, 2)
 	c.add(admin.Worker{ID: 3, PID: 3, State: "starting"})
@@ -263,7 +263,7 @@ func TestUnreachableWorkerIsReported(t *testing.T) {
 }
 
 func TestNoWorkerIsReady(t *testing.T) {
-	c := newCrew(t, admin.Worker{ID: 1, PID: 4001, State: "starting"})
+	c := newWorkers(t, admin.Worker{ID: 1, PID: 4001, State: "starting"})
 	var no *admin.Error
 	if _, err := admin.Dial(c.path).Locks(t.Context(), "", 0); !errors.As(err, &no) || no.Status != 503 || no.Code() != "worker.none_ready" {
 		t.Errorf("got %+v", err)
@@ -273,7 +273,7 @@ func TestNoWorkerIsReady(t *testing.T) {
 // One worker that was killed or stopped keeps nobody from asking the others,
 // whether he looks or changes something.
 func TestAnotherWorkerIsAskedWhereOneDoesNotAnswer(t *testing.T) {
-	c := newCrew(t)
+	c := newWorkers(t)
 	c.died(t, 1)
 	c.hangs(t, 2)
 	p, _, _ := c.join(t, 3, 4003)
@@ -293,7 +293,7 @@ func TestAnotherWorkerIsAskedWhereOneDoesNotAnswer(t *testing.T) {
 
 // A worker that has begun to end has no locks any more, but still its socket.
 func TestWorkerThatEndsLeavesTheAnswerToAnother(t *testing.T) {
-	c := newCrew(t)
+	c := newWorkers(t)
 	p, _, _ := c.join(t, 1, 4001)
 	if err := p.Locks.Close(t.Context()); err != nil {
 		t.Fatal(err)
@@ -315,7 +315,7 @@ func TestWorkerThatEndsLeavesTheAnswerToAnother(t *testing.T) {
 // A worker that is stopped once it has taken a request is given up, but not one
 // that takes its time.
 func TestWorkerThatHangsWithARequestIsGivenUp(t *testing.T) {
-	c := newCrew(t)
+	c := newWorkers(t)
 	path := filepath.Join(c.dir, "stops")
 	l, err := net.Listen("unix", path)
 	if err != nil {
@@ -365,7 +365,7 @@ func TestWorkerThatHangsWithARequestIsGivenUp(t *testing.T) {
 
 // The one that was chosen is replaced before it is asked.
 func TestReplacementAnswersForAnExitedWorker(t *testing.T) {
-	c := newCrew(t)
+	c := newWorkers(t)
 	c.died(t, 1)
 	before := c.workers.Load()
 	var looks atomic.Int32
@@ -385,7 +385,7 @@ func TestReplacementAnswersForAnExitedWorker(t *testing.T) {
 }
 
 func TestPageNamesItsWorkerAndLinksTheOthers(t *testing.T) {
-	c := newCrew(t)
+	c := newWorkers(t)
 	c.join(t, 1, 4001)
 	c.join(t, 2, 4002)
 	c.join(t, 3, 4003)
@@ -414,7 +414,7 @@ func TestTailIsStreamedThroughTheSupervisor(t *testing.T) {
 		"whoever follows'": nil,
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newCrew(t)
+			c := newWorkers(t)
 			p, _, s := c.join(t, 1, 4001)
 			begun, seen := make(chan struct{}), make(chan string, 1)
 			ctx, cancel := context.WithCancel(t.Context())
@@ -443,9 +443,9 @@ func TestTailIsStreamedThroughTheSupervisor(t *testing.T) {
 }
 
 func TestClosingTheSupervisorsSocketEndsItsStreams(t *testing.T) {
-	c := newCrew(t)
+	c := newWorkers(t)
 	c.join(t, 1, 4001)
-	s, err := admin.OpenCrew(admin.Crew{
+	s, err := admin.OpenSupervisor(admin.Supervisor{
 		Info: func() admin.Info { return admin.Info{Name: "other", PID: 5000} }, Workers: func() []admin.Worker { return *c.workers.Load() },
 		Log: slog.New(slog.DiscardHandler),
 	}, folders(c.dir))
@@ -466,7 +466,7 @@ func TestClosingTheSupervisorsSocketEndsItsStreams(t *testing.T) {
 }
 
 func TestWorkersOfASupervisorAreNotFoundThemselves(t *testing.T) {
-	c := newCrew(t)
+	c := newWorkers(t)
 	_, _, s := c.join(t, 1, 4001)
 	found, err := admin.Find(t.Context(), folders(c.dir), "")
 	if err != nil || len(found) != 1 || found[0].Info.PID != 4000 {
@@ -495,7 +495,7 @@ func TestProcessWithoutASupervisorHasNoWorkers(t *testing.T) {
 }
 
 func TestWorkerIsAskedForItsMetrics(t *testing.T) {
-	c := newCrew(t)
+	c := newWorkers(t)
 	c.join(t, 1, 4001)
 	w := (*c.workers.Load())[0]
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://worker/metrics", nil)

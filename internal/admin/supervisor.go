@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// Crew is the interface of a supervisor and its workers for the socket. All
+// Supervisor is the interface of a supervisor and its workers for the socket. All
 // fields must be safe for concurrent calls.
-type Crew struct {
+type Supervisor struct {
 	Info    func() Info
 	Workers func() []Worker // by number; of two with the same number the newer one is last
 	// Restart replaces a worker, or all of them if id is 0, one after the
@@ -26,24 +26,24 @@ type Crew struct {
 	Log      *slog.Logger
 }
 
-// OpenCrew opens the admin socket of a supervisor. It answers for its workers:
+// OpenSupervisor opens the admin socket of a supervisor. It answers for its workers:
 // one of them answers requests to which all workers give the same answer;
 // ?worker= names it.
 //
-//	GET  /process         who it is: Info, with its Workers
+//	GET  /process         its identity: Info, with its Workers
 //	GET  /workers         []Worker
 //	POST /worker/restart  {id}, 0 for all -> {restarted}
-//	POST /config/reload   everybody does
-//	POST /log             every worker does, unless one is named
+//	POST /config/reload   in the supervisor and all workers
+//	POST /log             in every worker, or in one
 //
 // The caller has to Close it.
-func OpenCrew(c Crew, folders []string) (*Server, error) {
+func OpenSupervisor(c Supervisor, folders []string) (*Server, error) {
 	serves := func(ending context.Context) http.Handler { return commands(ending, c) }
 	info := c.Info()
 	return open(place{folders, info.Name, info.PID, suffix}, serves, c.Log)
 }
 
-func commands(ending context.Context, c Crew) http.Handler {
+func commands(ending context.Context, c Supervisor) http.Handler {
 	mux := http.NewServeMux()
 	v := commanding{c}
 	to := forwarder{c.Workers, "", c.Log}
@@ -58,13 +58,13 @@ func commands(ending context.Context, c Crew) http.Handler {
 }
 
 // info returns the supervisor's Info, with its Workers.
-func (c Crew) info() Info {
+func (c Supervisor) info() Info {
 	i := c.Info()
 	i.Workers = append([]Worker{}, c.Workers()...)
 	return i
 }
 
-type commanding struct{ Crew }
+type commanding struct{ Supervisor }
 
 // itself returns a handler that calls does, or to if the request names a
 // worker.
