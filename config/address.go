@@ -28,7 +28,7 @@ func (c *Config) placeApps() {
 			c.defaultAddr(key, "127.0.0.1:8080", "")
 			continue
 		}
-		c.defaultAddr(key, c.values[first+"addr"].Text, "(that of "+strings.TrimSuffix(first, ".")+")")
+		c.defaultAddr(key, c.values[first+"addr"].Text, "(address of "+strings.TrimSuffix(first, ".")+")")
 	}
 }
 
@@ -110,12 +110,12 @@ func (c *Config) conflict(a, b listening) Problem {
 	at, other := c.Origin(b.key), c.Origin(a.key)
 	p := Problem{
 		Code: "config.address_twice", Key: b.key, Origin: at,
-		Text: fmt.Sprintf("%s (%v) and %s = %s (%v) cannot both be listened on", b.addr, at, a.key, a.addr, other),
+		Text: fmt.Sprintf("%s (%v) and %s = %s (%v) use the same address", b.addr, at, a.key, a.addr, other),
 		Hint: "give one of them another address",
 	}
 	if at.IsDefault() { // an error at a default would have no place to correct
 		p.Key, p.Origin = a.key, other
-		p.Text = fmt.Sprintf("%s (%v) and %s = %s (%v) cannot both be listened on", a.addr, other, b.key, b.addr, at)
+		p.Text = fmt.Sprintf("%s (%v) and %s = %s (%v) use the same address", a.addr, other, b.key, b.addr, at)
 	}
 	if b.key != "ops.addr" {
 		p.Hint += ", or one of the apps a host or a prefix and both the same address"

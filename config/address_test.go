@@ -10,10 +10,10 @@ import (
 func TestAnAppWithoutAnAddressGetsOne(t *testing.T) {
 	for _, x := range []struct{ file, web, admin string }{
 		{"", "127.0.0.1:8080 default", "127.0.0.1:8081 default"},
-		{"apps: {admin: {prefix: /admin}}\n", "127.0.0.1:8080 default", "127.0.0.1:8080 default (that of apps.web)"},
-		{"apps: {web: {addr: ':9'}, admin: {host: admin.example.org}}\n", ":9 mega.config.yaml:1", ":9 default (that of apps.web)"},
-		{"apps: {web: {addr: '127.0.0.1:0'}, admin: {prefix: /admin}}\n", "127.0.0.1:0 mega.config.yaml:1", "127.0.0.1:0 default (that of apps.web)"},
-		{"apps: {web: {prefix: /web}}\n", "127.0.0.1:8081 default (that of apps.admin)", "127.0.0.1:8081 default"},
+		{"apps: {admin: {prefix: /admin}}\n", "127.0.0.1:8080 default", "127.0.0.1:8080 default (address of apps.web)"},
+		{"apps: {web: {addr: ':9'}, admin: {host: admin.example.org}}\n", ":9 mega.config.yaml:1", ":9 default (address of apps.web)"},
+		{"apps: {web: {addr: '127.0.0.1:0'}, admin: {prefix: /admin}}\n", "127.0.0.1:0 mega.config.yaml:1", "127.0.0.1:0 default (address of apps.web)"},
+		{"apps: {web: {prefix: /web}}\n", "127.0.0.1:8081 default (address of apps.admin)", "127.0.0.1:8081 default"},
 		{"apps: {web: {prefix: /web}, admin: {prefix: /admin}}\n", "127.0.0.1:8080 default", "127.0.0.1:8080 default"},
 		{"apps: {web: {addr: ''}}\n", "127.0.0.1:8080 default", "127.0.0.1:8081 default"},
 	} {
@@ -34,13 +34,13 @@ func TestAnAppWithoutAnAddressGetsOne(t *testing.T) {
 
 func TestTwoCannotListenOnOneAddress(t *testing.T) {
 	for _, x := range []struct{ file, says string }{
-		{"apps:\n  web: {addr: ':9'}\n  admin: {addr: ':9'}\n", "mega.config.yaml:3: apps.admin.addr: :9 (mega.config.yaml:3) and apps.web.addr = :9 (mega.config.yaml:2) cannot both be listened on"},
+		{"apps:\n  web: {addr: ':9'}\n  admin: {addr: ':9'}\n", "mega.config.yaml:3: apps.admin.addr: :9 (mega.config.yaml:3) and apps.web.addr = :9 (mega.config.yaml:2) use the same address"},
 		{"apps: {web: {addr: '127.0.0.1:8081'}}\n", "mega.config.yaml:1: apps.web.addr: 127.0.0.1:8081 (mega.config.yaml:1) and apps.admin.addr = 127.0.0.1:8081 (default)"},
 		{"apps: {web: {addr: ':9', prefix: /a}, admin: {addr: ':9', prefix: /a}}\n", "a host or a prefix"},
-		{"apps: {web: {addr: '127.0.0.1:0', prefix: /a}, admin: {addr: '127.0.0.1:0', prefix: /a}}\n", "cannot both"},
+		{"apps: {web: {addr: '127.0.0.1:0', prefix: /a}, admin: {addr: '127.0.0.1:0', prefix: /a}}\n", "use the same address"},
 		{"apps: {web: {addr: ':9'}, admin: {addr: '127.0.0.1:9', prefix: /a}}\n", "both the same address"},
-		{"apps: {web: {addr: 'localhost:9'}, admin: {addr: '127.0.0.1:9', prefix: /a}}\n", "cannot both"},
-		{"apps: {web: {addr: '[::]:9'}, admin: {addr: '10.0.0.1:9'}}\n", "cannot both"},
+		{"apps: {web: {addr: 'localhost:9'}, admin: {addr: '127.0.0.1:9', prefix: /a}}\n", "use the same address"},
+		{"apps: {web: {addr: '[::]:9'}, admin: {addr: '10.0.0.1:9'}}\n", "use the same address"},
 		{"apps: {web: {addr: ':9'}}\nops: {addr: ':9'}\n", "ops.addr: :9 (mega.config.yaml:2) and apps.web.addr = :9"},
 		{"apps: {web: {addr: ':9'}, admin: {addr: ':9', prefix: /admin}}\n", ""},
 		{"apps: {web: {addr: ':9', host: a.example.org}, admin: {addr: ':9', host: b.example.org}}\n", ""},
@@ -63,12 +63,12 @@ func TestTwoCannotListenOnOneAddress(t *testing.T) {
 
 func TestKeysThatContradictEachOtherAreRefused(t *testing.T) {
 	for _, x := range []struct{ file, says string }{
-		{"nats: {token: t, user: u}\n", "nats.token: NATS is told by nats.user (mega.config.yaml:1), too, who we are"},
+		{"nats: {token: t, user: u}\n", "nats.token: nats.user (mega.config.yaml:1) sets credentials for NATS, too"},
 		{"nats: {creds_file: a, nkey_file: b}\n", "keep one of them"},
-		{"nats: {password: p}\n", "nats.password: means nothing without nats.user (set MEGA_NATS_USER)"},
-		{"nats: {tls: {cert: a}}\n", "means nothing without nats.tls.key"},
-		{"nats: {tls: {key: a}}\n", "means nothing without nats.tls.cert"},
-		{"lock: {cache: main}\n", `there is no cache called "main"`},
+		{"nats: {password: p}\n", "nats.password: has no effect without nats.user (set MEGA_NATS_USER)"},
+		{"nats: {tls: {cert: a}}\n", "has no effect without nats.tls.key"},
+		{"nats: {tls: {key: a}}\n", "has no effect without nats.tls.cert"},
+		{"lock: {cache: main}\n", `unknown cache "main"`},
 		{"lock: {cache: maim}\ncache: {main: {url: 'redis://h'}}\n", "configured: main"},
 		{"lock: {redis: {key: '{%s}%d'}}\n", "no other %"},
 	} {

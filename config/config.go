@@ -69,7 +69,7 @@ import (
 // Config is the configuration of a process. It is immutable once loaded.
 type Config struct {
 	Env      string           `key:"env" file:"no" pattern:"^[a-z][a-z0-9_-]*$" like:"staging" doc:"dev, test, production or a name of your own; not in files, as it decides which of them are read"`
-	Name     string           `key:"name" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$" like:"shop" doc:"what the program is called; default the name of its executable"`
+	Name     string           `key:"name" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$" like:"shop" doc:"the name of the program; default the name of its executable"`
 	Lock     Lock             `key:"lock"`
 	Bus      Bus              `key:"bus"`
 	NATS     NATS             `key:"nats"`

@@ -114,8 +114,8 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		{"MEGA_LOCK_TTL=soon", "config.invalid", "not a duration"},
 		{"MEGA_LOCK_WAIT=-1s", "config.invalid", "less than 0s"},
 		{"MEGA_LOCK_DRIVER=reddis", "config.invalid", "did you mean redis?"},
-		{"MEGA_LOCK_FIFO=yes", "config.invalid", "neither true nor false"},
-		{"MEGA_LOCK_REQUIRE=cluster", "config.invalid", "none of process, node, fleet"},
+		{"MEGA_LOCK_FIFO=yes", "config.invalid", "not true or false"},
+		{"MEGA_LOCK_REQUIRE=cluster", "config.invalid", "not one of process, node, fleet"},
 		{"MEGA_LOCK_REDIS_KEY=locks", "config.invalid", "%s once"},
 		{"MEGA_LOCK_REDIS_KEY=%s%d", "config.invalid", "%s once"},
 		{"MEGA_LOCK_CACHE=main", "config.unknown_cache", "set MEGA_CACHE_MAIN_URL"},
@@ -161,7 +161,7 @@ func TestWrongValuesAreRefused(t *testing.T) {
 
 func TestErrorMentionsAProgramWithoutApps(t *testing.T) {
 	for _, s := range []config.Source{{Environ: []string{"MEGA_APPS_WEB_ADDR=:1"}}, {Set: []string{"apps.web.addr=:1"}}, {Dir: folder(t, map[string]string{yamlFile: "apps: {web: {addr: ':1'}}\n"})}} {
-		if p := problems(t, s); len(p) != 1 || !strings.Contains(p.Error(), `no app called "web" (it has none)`) {
+		if p := problems(t, s); len(p) != 1 || !strings.Contains(p.Error(), `no app "web" (the program has no apps)`) {
 			t.Errorf("got %v", p)
 		}
 	}
@@ -212,10 +212,10 @@ func TestSectionsThatCannotBeAreRefused(t *testing.T) {
 		{"Data", reflect.TypeFor[database](), "lower-case word"},
 		{"data", reflect.TypeFor[string](), "want a struct"},
 		{"data", nil, "want a struct"},
-		{"lock", reflect.TypeFor[database](), "mega's own"},
-		{"addr", reflect.TypeFor[database](), "mega's own"},
-		{"worker", reflect.TypeFor[database](), "mega's own"},
-		{"service", reflect.TypeFor[database](), "mega's own"},
+		{"lock", reflect.TypeFor[database](), "reserved"},
+		{"addr", reflect.TypeFor[database](), "reserved"},
+		{"worker", reflect.TypeFor[database](), "reserved"},
+		{"service", reflect.TypeFor[database](), "reserved"},
 		{"data", reflect.TypeFor[empty](), "has no field with a key tag"},
 		{"data", reflect.TypeFor[struct {
 			F map[string]string `key:"f"`
@@ -247,13 +247,13 @@ func TestSectionsThatCannotBeAreRefused(t *testing.T) {
 		}](), `data.f: its bound: "2" has no unit`},
 		{"data", reflect.TypeFor[struct {
 			F time.Duration `key:"f" enum:"1s|2s"`
-		}](), "the tag enum means nothing for time.Duration"},
+		}](), "the tag enum has no effect for time.Duration"},
 		{"data", reflect.TypeFor[struct {
 			F string `key:"f" max:"3"`
-		}](), "the tag min or max means nothing for string"},
+		}](), "the tag min or max has no effect for string"},
 		{"data", reflect.TypeFor[struct {
 			F string `key:"f" schemes:"http"`
-		}](), "the tag schemes means nothing for string"},
+		}](), "the tag schemes has no effect for string"},
 		{"data", reflect.TypeFor[struct {
 			F string `key:"f" pattern:"("`
 		}](), "data.f: its pattern"},
@@ -267,7 +267,7 @@ func TestSectionsThatCannotBeAreRefused(t *testing.T) {
 		}
 	}
 	_, err := config.Load(config.Source{Apps: []string{"web"}, Sections: []config.Section{{App: "admin", Name: "data", Type: reflect.TypeFor[database]()}}})
-	if err == nil || !strings.Contains(err.Error(), `there is no app called "admin"`) {
+	if err == nil || !strings.Contains(err.Error(), `unknown app "admin"`) {
 		t.Errorf("of an app that is not there: %v", err)
 	}
 }

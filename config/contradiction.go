@@ -22,7 +22,7 @@ func (c *Config) badTemplate() Problems {
 	}
 	return Problems{{
 		Code: "config.invalid", Key: "lock.redis.key", Origin: c.Origin("lock.redis.key"),
-		Text: quote(template) + " has to contain %s once, where the lock's key goes, and no other %",
+		Text: quote(template) + " must contain %s once, for the key of the lock, and no other %",
 	}}
 }
 
@@ -34,7 +34,7 @@ func (c *Config) badSocket() Problems {
 	}
 	p := Problem{
 		Code: "config.invalid", Key: key, Origin: c.Origin(key),
-		Text: quote(at) + " is neither auto nor an absolute path", Hint: "set it to auto, or to a path such as /run/shop/cluster.sock",
+		Text: quote(at) + " is not auto or an absolute path", Hint: "set it to auto, or to a path such as /run/shop/cluster.sock",
 	}
 	if strings.EqualFold(strings.TrimSpace(at), "auto") {
 		p.Hint = "did you mean auto?"
@@ -64,7 +64,7 @@ func (c *Config) missingCache() Problems {
 	}
 	return Problems{{
 		Code: "config.unknown_cache", Key: "lock.cache", Origin: c.Origin("lock.cache"),
-		Text: "there is no cache called " + quote(c.Lock.Cache), Hint: c.cacheHint(),
+		Text: "unknown cache " + quote(c.Lock.Cache), Hint: c.cacheHint(),
 	}}
 }
 
@@ -89,7 +89,7 @@ func (c *Config) manyIdentities() Problems {
 	first, second := ways[0], ways[1]
 	return Problems{{
 		Code: "config.contradiction", Key: second, Origin: c.Origin(second),
-		Text: fmt.Sprintf("NATS is told by %s (%v), too, who we are", first, c.Origin(first)), Hint: "keep one of them",
+		Text: fmt.Sprintf("%s (%v) sets credentials for NATS, too", first, c.Origin(first)), Hint: "keep one of them",
 	}}
 }
 
@@ -99,7 +99,7 @@ func (c *Config) halfIdentity() (p Problems) {
 		if c.values[key].Text != "" && c.values[with].Text == "" {
 			p = append(p, Problem{
 				Code: "config.contradiction", Key: key, Origin: c.Origin(key),
-				Text: "means nothing without " + with, Hint: "set " + EnvName(with),
+				Text: "has no effect without " + with, Hint: "set " + EnvName(with),
 			})
 		}
 	}

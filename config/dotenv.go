@@ -83,7 +83,7 @@ func (r *dotEnvReader) next() {
 	m := beforeValue.FindStringSubmatch(r.rest)
 	if m == nil {
 		if line := r.take(); line != "" && line[0] != '#' {
-			r.fault(r.line, "is no KEY=value", "write # before a comment")
+			r.fault(r.line, "is not KEY=value", "write # before a comment")
 		}
 		return
 	}
@@ -102,7 +102,7 @@ func (r *dotEnvReader) next() {
 	case !closed:
 		r.fault(a.line, "the quote after "+quote(a.name+"=")+" is not closed", "")
 	case after != "" && after[0] != '#':
-		r.fault(a.line, "something follows the quoted value of "+quote(a.name), "put all of it in quotes")
+		r.fault(a.line, "text follows the quoted value of "+quote(a.name), "quote the whole value")
 	default:
 		a.text = text
 		r.all = append(r.all, a)

@@ -126,7 +126,7 @@ func (sc *schema) foreignApp(variable string) (string, bool) {
 func (sc *schema) unknownApp(app string, o Origin) Problem {
 	p := Problem{
 		Code: "config.unknown_app", Origin: o,
-		Text: "this program has no app called " + quote(app), Hint: sc.appNames(),
+		Text: "this program has no app " + quote(app), Hint: sc.appNames(),
 	}
 	if best := spelling.Nearest(app, sc.apps); best != "" {
 		p.Hint = "did you mean " + best + "? " + p.Hint

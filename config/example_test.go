@@ -39,5 +39,5 @@ func ExampleProblems() {
 	// Output:
 	// MEGA_LOCK_WAIT: "5" has no unit (write 5s or 5ms)
 	// MEGA_LOK_TTL: no key has this variable (did you mean MEGA_LOCK_TTL?)
-	// --set nats.token: a secret on a command line can be read by everybody on this machine (set MEGA_NATS_TOKEN, or the key in a file)
+	// --set nats.token: all users of this machine can read a secret on a command line (set MEGA_NATS_TOKEN, or the key in a file)
 }

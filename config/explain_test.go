@@ -36,14 +36,14 @@ func TestExplainShowsMeaningAndOriginOfAKey(t *testing.T) {
 			Variable: "MEGA_DATABASE_PASSWORD", Secret: true,
 		},
 		{
-			Key: "cache.main.url", Doc: "where it is", Takes: "a URL", Value: "redis://***@h", Set: true, Origin: config.Origin{Layer: config.LayerEnv, Name: "MEGA_CACHE_MAIN_URL"},
+			Key: "cache.main.url", Doc: "the address of the server", Takes: "a URL", Value: "redis://***@h", Set: true, Origin: config.Origin{Layer: config.LayerEnv, Name: "MEGA_CACHE_MAIN_URL"},
 			Variable: "MEGA_CACHE_MAIN_URL", Legal: []string{"redis", "rediss", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster"},
 		},
 		{
-			Key: "apps.admin.log_level", Doc: "the least level that the app writes", Takes: "text", Value: "info", Set: true, Origin: config.Origin{Layer: config.LayerDefault},
+			Key: "apps.admin.log_level", Doc: "the lowest log level of the app", Takes: "text", Value: "info", Set: true, Origin: config.Origin{Layer: config.LayerDefault},
 			Inherits: "log.level", Variable: "MEGA_APPS_ADMIN_LOG_LEVEL", Legal: []string{"debug", "info", "warn", "error"}, Live: true,
 		},
-		{Key: "lock.cache", Doc: "the alias of the cache that keeps the locks, where there are several", Takes: "text", Variable: "MEGA_LOCK_CACHE"},
+		{Key: "lock.cache", Doc: "the alias of the cache for locks, if there are several", Takes: "text", Variable: "MEGA_LOCK_CACHE"},
 	} {
 		got, err := c.Explain(want.Key)
 		if err != nil || !reflect.DeepEqual(got, want) {
@@ -69,7 +69,7 @@ func TestExplainOfAnUnknownKeyNamesTheNearest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for key, says := range map[string]string{"lock.tll": "did you mean lock.ttl?", "lock": `no key "lock"`, "apps.wbe.addr": "did you mean web?", "cache.*.url": "no key", "": "no key"} {
+	for key, says := range map[string]string{"lock.tll": "did you mean lock.ttl?", "lock": `unknown key "lock"`, "apps.wbe.addr": "did you mean web?", "cache.*.url": "unknown key", "": "unknown key"} {
 		_, err := c.Explain(key)
 		if p, ok := errors.AsType[config.Problems](err); !ok || !strings.Contains(p.Error(), says) {
 			t.Errorf("%s: got %v, want %q", key, err, says)

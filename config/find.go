@@ -73,7 +73,7 @@ func (r *reader) named(name string, o Origin) place {
 		if p := (place{folder: path, stem: mainStem}); len(r.existing(path, p.stems(r.env))) > 0 {
 			return p
 		}
-		r.problem(Problem{Code: "config.no_file", Origin: o, Text: fmt.Sprintf("the folder %s holds no mega.config file", quote(name)), Hint: "it is called mega.config.yaml, .toml or .json"})
+		r.problem(Problem{Code: "config.no_file", Origin: o, Text: fmt.Sprintf("the folder %s has no mega.config file", quote(name)), Hint: "name it mega.config.yaml, .toml or .json"})
 		return place{}
 	case formats[filepath.Ext(path)] == nil:
 		r.problem(Problem{Code: "config.no_file", Origin: o, Text: quote(name) + " has no format", Hint: "its name ends in .yaml, .toml or .json"})
@@ -148,7 +148,7 @@ func (r *reader) appFiles(p place) map[string]string {
 		}
 		for _, path := range r.oneFormat(paths) {
 			if strings.HasPrefix(filepath.Base(path), appStem+"."+r.env+".") {
-				r.problem(Problem{Code: "config.no_file", Origin: r.origin(path), Text: "is not read", Hint: fmt.Sprintf("what differs in %s goes into mega.config.%s.*, below apps.%s", r.env, r.env, app)})
+				r.problem(Problem{Code: "config.no_file", Origin: r.origin(path), Text: "is not read", Hint: fmt.Sprintf("put the differences of %s into mega.config.%s.*, below apps.%s", r.env, r.env, app)})
 				continue
 			}
 			found[app] = path

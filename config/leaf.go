@@ -146,9 +146,9 @@ func (f Field) match(text string) error {
 	if f.Enum != nil && !slices.Contains(f.Enum, text) {
 		legal := strings.Join(f.Enum, ", ")
 		if best := spelling.Nearest(text, f.Enum); best != "" {
-			return fmt.Errorf("%s is none of %s; did you mean %s?", f.show(text), legal, best)
+			return fmt.Errorf("%s is not one of %s; did you mean %s?", f.show(text), legal, best)
 		}
-		return fmt.Errorf("%s is none of %s", f.show(text), legal)
+		return fmt.Errorf("%s is not one of %s", f.show(text), legal)
 	}
 	if f.pattern != nil && !f.pattern.MatchString(text) {
 		if f.Like == "" {
@@ -166,7 +166,7 @@ func setBool(to reflect.Value, text string) error {
 	case "false":
 		to.SetBool(false)
 	default:
-		return fmt.Errorf("%s is neither true nor false", quote(text))
+		return fmt.Errorf("%s is not true or false", quote(text))
 	}
 	return nil
 }
@@ -183,7 +183,7 @@ func isNumber(text string) bool { return numberRule.MatchString(text) }
 // notNumber returns the error for a text that is not a number.
 func notNumber(text, want string) error {
 	if octalRule.MatchString(text) {
-		return fmt.Errorf("%s begins with 0, which some read as base 8; write it without", quote(text))
+		return fmt.Errorf("%s begins with 0, which some formats read as base 8; remove the 0", quote(text))
 	}
 	return fmt.Errorf("%s is not %s", quote(text), want)
 }
@@ -271,5 +271,5 @@ func (f Field) checkScheme(v any) error {
 	if !ok || f.Schemes == nil || slices.Contains(f.Schemes, u.Scheme()) {
 		return nil
 	}
-	return fmt.Errorf("%s: the scheme %q is none of %s", u, u.Scheme(), strings.Join(f.Schemes, ", "))
+	return fmt.Errorf("%s: the scheme %q is not one of %s", u, u.Scheme(), strings.Join(f.Schemes, ", "))
 }

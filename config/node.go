@@ -99,7 +99,7 @@ func (b *builder) section(line int, parts []part) node {
 	first := map[string]int{}
 	for _, p := range parts {
 		if at, twice := first[p.key]; twice {
-			b.fault("config.duplicate_key", p.line, fmt.Sprintf("the key %s is there twice, first in line %d", quote(p.key), at), "remove one of them")
+			b.fault("config.duplicate_key", p.line, fmt.Sprintf("the key %s exists twice, first in line %d", quote(p.key), at), "remove one of them")
 			continue
 		}
 		first[p.key] = p.line

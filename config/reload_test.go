@@ -40,7 +40,7 @@ func TestReloadAppliesLiveKeysAndListsTheRest(t *testing.T) {
 		told = append(told, c.Key+": "+c.Old+" -> "+c.New+" ("+c.Origin.String()+")"+live)
 	}
 	want := []string{
-		"apps.web.addr: 127.0.0.1:8080 -> 127.0.0.1:8081 (default (that of apps.admin))",
+		"apps.web.addr: 127.0.0.1:8080 -> 127.0.0.1:8081 (default (address of apps.admin))",
 		"apps.web.body_limit: 2MiB -> 3MiB (mega.config.yaml:4) live",
 		"apps.web.host:  -> example.org (mega.config.yaml:4)",
 		"apps.web.locales: ko -> ko,en (mega.config.yaml:4)",

@@ -216,7 +216,7 @@ func (sc *schema) join(sec Section) Problems {
 // own adds the keys with which an app overrides a shared section.
 func (sc *schema) own(sec Section) (p Problems) {
 	if !slices.Contains(sc.apps, sec.App) {
-		return sec.problem(errors.New("there is no app called " + quote(sec.App)))
+		return sec.problem(errors.New("unknown app " + quote(sec.App)))
 	}
 	shared := slices.DeleteFunc(slices.Clone(sc.fields), func(f Field) bool { return f.Path[0] != sec.Name })
 	for _, f := range shared {
@@ -234,7 +234,7 @@ func (s Section) problem(err error) Problems {
 // appNames returns the apps as a phrase.
 func (sc *schema) appNames() string {
 	if len(sc.apps) == 0 {
-		return "it has none"
+		return "the program has no apps"
 	}
 	return "its apps: " + strings.Join(sc.apps, ", ")
 }

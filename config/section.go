@@ -21,7 +21,7 @@ func (sc *schema) admit(sec Section) error {
 	case sec.Type == nil || sec.Type.Kind() != reflect.Struct:
 		return fmt.Errorf("want a struct, got %v", sec.Type)
 	case sc.root.parts[sec.Name] != nil || slices.Contains(reserved, sec.Name) || isAppKey(sec.Name):
-		return errors.New("the name is mega's own")
+		return errors.New("the name is reserved")
 	}
 	return admitStruct(sec.Type, sec.Name)
 }
@@ -116,7 +116,7 @@ func (f Field) misplaced() error {
 		{"min or max", f.Min != "" || f.Max != "", f.measured()},
 	} {
 		if x.set && !x.fits {
-			return fmt.Errorf("the tag %s means nothing for %v", x.tag, f.Type)
+			return fmt.Errorf("the tag %s has no effect for %v", x.tag, f.Type)
 		}
 	}
 	return nil

@@ -43,7 +43,7 @@ func (sc *schema) putArgument(l *layer, key, text string, o Origin) {
 	if f.secretive(v) {
 		l.problems = append(l.problems, Problem{
 			Code: "config.secret_on_command_line", Key: key, Origin: o,
-			Text: "a secret on a command line can be read by everybody on this machine",
+			Text: "all users of this machine can read a secret on a command line",
 			Hint: "set " + EnvName(key) + ", or the key in a file",
 		})
 		return
@@ -65,7 +65,7 @@ func (sc *schema) unknownKey(key string, o Origin) Problem {
 	if app, ok := sc.strangeApp(key); ok {
 		return sc.unknownApp(app, o)
 	}
-	p := Problem{Code: "config.unknown_key", Origin: o, Text: fmt.Sprintf("there is no key %s", quote(key))}
+	p := Problem{Code: "config.unknown_key", Origin: o, Text: fmt.Sprintf("unknown key %s", quote(key))}
 	if best := sc.nearestKey(key); best != "" {
 		p.Hint = "did you mean " + best + "?"
 	}

@@ -24,7 +24,7 @@ func (w *walk) root(n node) {
 		b = b.below(part)
 	}
 	if n.kind != sectionKind {
-		w.problem("config.syntax", n.line, "holds "+string(n.kind)+", and not keys", "")
+		w.problem("config.syntax", n.line, "contains "+string(n.kind)+", not keys", "")
 		return
 	}
 	for _, p := range n.parts {
@@ -71,7 +71,7 @@ func (w *walk) section(b *branch, path []string, p part) {
 	case p.value.kind == nullKind, p.value.kind == sectionKind && len(p.value.parts) == 0:
 		w.problem("config.empty_section", p.line, "the section "+key+" is empty", "remove it, or give it a key")
 	case p.value.kind != sectionKind:
-		w.problem("config.invalid", p.line, fmt.Sprintf("%s is a section of keys, and this is %s", key, p.value.kind), w.example(path))
+		w.problem("config.invalid", p.line, fmt.Sprintf("%s is a section of keys, but the value is %s", key, p.value.kind), w.example(path))
 	default:
 		for _, below := range p.value.parts {
 			w.part(b, path, below)
@@ -93,7 +93,7 @@ func (w *walk) unknown(b *branch, path []string, p part) {
 	key := strings.Join(path, ".")
 	switch {
 	case strings.Contains(p.key, "."):
-		w.problem("config.unknown_key", p.line, quote(p.key)+" has a dot in it", "write a section for each part: "+nested(p.key))
+		w.problem("config.unknown_key", p.line, quote(p.key)+" contains a dot", "write a section for each part: "+nested(p.key))
 	case b.names != nil:
 		w.problem("config.invalid", p.line, quote(p.key)+" cannot be the alias of a cache", "an alias is a lower-case word, such as main")
 	case b == w.schema.root.parts["apps"]:
@@ -118,9 +118,9 @@ func (w *walk) misplaced(key string, p part) Problem {
 		return problem
 	}
 	own := strings.TrimPrefix(key, before+".")
-	problem.Text = "there is no key " + quote(own) + " below " + before
+	problem.Text = "unknown key " + quote(own) + " below " + before
 	if w.schema.root.below(p.key) != nil && !strings.Contains(own, ".") {
-		problem.Hint = "it belongs into mega.config"
+		problem.Hint = "set it in mega.config"
 	}
 	problem.Hint = strings.Replace(problem.Hint, before+".", "", 1)
 	return problem
@@ -170,7 +170,7 @@ func (f Field) acceptList(n node) (Value, error) {
 	v.list = []string{}
 	for _, item := range n.items {
 		if item.kind != textKind {
-			return v, &mismatch{fmt.Sprintf("%s is %s, and not text", item.asItem(), item.kind), inQuotes(item)}
+			return v, &mismatch{fmt.Sprintf("%s is %s, not text", item.asItem(), item.kind), inQuotes(item)}
 		}
 		v.list = append(v.list, item.text)
 	}
@@ -187,7 +187,7 @@ func (n node) asItem() string {
 }
 
 func (f Field) mismatch(n node) error {
-	m := &mismatch{text: fmt.Sprintf("is %s, and the key takes %s", n.kind, f.takes())}
+	m := &mismatch{text: fmt.Sprintf("is %s, but the key takes %s", n.kind, f.takes())}
 	if n.text != "" && f.Type != reflect.TypeFor[Secret]() {
 		m.text = f.show(n.text) + " " + m.text
 	}

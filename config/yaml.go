@@ -31,7 +31,7 @@ func readYAML(data []byte) (node, []fault) {
 		}
 	}
 	if err == nil {
-		return node{kind: sectionKind}, []fault{{"config.syntax", min(more.Line, len(newLines(data))), "a second document begins", "a file holds one"}}
+		return node{kind: sectionKind}, []fault{{"config.syntax", min(more.Line, len(newLines(data))), "the file has a second document", "keep one document"}}
 	}
 	return node{kind: sectionKind}, []fault{yamlFault(data, err)}
 }
@@ -40,7 +40,7 @@ var yamlError = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)`)
 
 // yamlFault converts an error of the parser.
 func yamlFault(data []byte, err error) fault {
-	f := fault{code: "config.syntax", line: 1, text: "is not YAML"}
+	f := fault{code: "config.syntax", line: 1, text: "is not valid YAML"}
 	m := yamlError.FindStringSubmatch(err.Error())
 	if m == nil {
 		return f
@@ -98,7 +98,7 @@ func (y *yamlBuilder) scalar(n *yaml.Node) node {
 	tag := n.ShortTag()
 	k, ok := kinds[tag]
 	if !ok {
-		y.fault("config.syntax", n.Line, "the tag "+quote(tag)+" means nothing here", "remove it")
+		y.fault("config.syntax", n.Line, "the tag "+quote(tag)+" is not allowed here", "remove it")
 		k = textKind
 	}
 	return node{kind: k, text: n.Value, line: n.Line}
@@ -118,7 +118,7 @@ func (y *yamlBuilder) parts(n *yaml.Node, under []*yaml.Node) (parts []part) {
 		case key.Kind == yaml.ScalarNode && tag == "!!str":
 			parts = append(parts, part{key.Value, key.Line, y.node(value)})
 		default:
-			y.fault("config.syntax", key.Line, "a key is no text", `put it in quotes: "8080":`)
+			y.fault("config.syntax", key.Line, "a key is not text", `put it in quotes: "8080":`)
 		}
 	}
 	for _, m := range merged {
@@ -147,7 +147,7 @@ func (y *yamlBuilder) merged(n *yaml.Node, under []*yaml.Node) (parts []part) {
 			parts = append(parts, y.merged(m, under)...)
 		}
 	default:
-		y.fault("config.syntax", n.Line, "<< takes the keys of a mapping, and this is none", "")
+		y.fault("config.syntax", n.Line, "<< needs a mapping", "")
 	}
 	return parts
 }
