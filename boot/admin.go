@@ -87,7 +87,7 @@ func (b *booting) openAdmin(context.Context) error {
 	case b.process.Offline != nil:
 	case b.supervised():
 		b.admin = opened(b.log, "no socket for the supervisor: this worker is left out of metrics, pages and verbs")(
-			admin.OpenWorker(b.operated(), b.lookout.handler(), folders))
+			admin.OpenWorker(b.operated(), b.pages.Handler(), folders))
 	default:
 		if b.admin = opened(b.log, noAdmin)(admin.Open(b.operated(), folders)); b.admin != nil {
 			b.report.Admin = b.admin.Path()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/ops"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -26,12 +27,12 @@ func (b *booting) dependOnLocks(c *config.Config, l *lock.Locker) {
 	if l.Info().Scope == driver.Process {
 		return
 	}
-	b.probes.addBackend(hook{"lock", pingTime, func(ctx context.Context) error {
+	b.probes.AddBackend(ops.Check{Name: "lock", Budget: pingTime, Run: contain(func(ctx context.Context) error {
 		if l.Info().Name == "cluster" {
 			return errors.Join(l.Unavailable(), b.backends.PingHub(ctx))
 		}
 		return l.Ping(ctx)
-	}}, c.Lock.Require != "")
+	})}, c.Lock.Require != "")
 	if l.Info().Scope == driver.Fleet && b.process.Offline == nil {
 		b.pulse("pulse of locks", l.Ping)
 	}
@@ -40,12 +41,12 @@ func (b *booting) dependOnLocks(c *config.Config, l *lock.Locker) {
 // dependOnMessages makes the probes report a lost bus backend: as degraded, or
 // as not ready if bus.require is set (S23). Meanwhile, publishes are buffered.
 func (b *booting) dependOnMessages(messages *bus.Bus) {
-	b.probes.addBackend(hook{"bus", pingTime, func(ctx context.Context) error {
+	b.probes.AddBackend(ops.Check{Name: "bus", Budget: pingTime, Run: contain(func(ctx context.Context) error {
 		if messages.Info().Name == "cluster" {
 			return errors.Join(connected(messages), b.backends.PingHub(ctx))
 		}
 		return connected(messages)
-	}}, b.plan.Config.Bus.Require != "")
+	})}, b.plan.Config.Bus.Require != "")
 }
 
 // connected returns an error if the bus is not connected to its backend.

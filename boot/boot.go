@@ -197,7 +197,7 @@ func (p Process) serve(ctx context.Context, running *Running, err error) int {
 	log := running.Log()
 	var manager *systemd.Manager
 	if !running.b.supervised() { // a supervisor notifies for all its workers
-		manager = systemd.Find(p.Environ, log, running.b.probes.touch)
+		manager = systemd.Find(p.Environ, log, running.b.probes.Touch)
 	}
 	defer manager.Close()
 	manager.Ready()

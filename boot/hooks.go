@@ -7,6 +7,7 @@ import (
 	"go.uber.org/fx"
 
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/ops"
 	"github.com/megaframework/mega/internal/plan"
 )
 
@@ -33,7 +34,7 @@ func (b *booting) bind(h plan.Hook, f plan.Bound, host *megactx.Host) {
 	case plan.KindStop:
 		b.hooks = append(b.hooks, step{end: does, phase: leaving})
 	case plan.KindReady:
-		b.probes.add(does)
+		b.probes.Add(ops.Check{Name: does.name, Budget: does.budget, Run: contain(does.run)})
 	case plan.KindRun:
 		b.tasks = append(b.tasks, b.task(does))
 	}

@@ -3,15 +3,12 @@ package boot
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
-	"syscall"
 
 	"github.com/megaframework/mega/config"
 	megactx "github.com/megaframework/mega/ctx"
-	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/listen"
 	"github.com/megaframework/mega/internal/workers"
 )
@@ -84,25 +81,15 @@ func (b *booting) serves() []step {
 			}
 			return nil
 		}}},
-		{start: hook{"readiness", hookBudget, func(context.Context) error { b.probes.begin(); return nil }}},
+		{start: hook{"readiness", hookBudget, func(context.Context) error { b.probes.Begin(); return nil }}},
 	}
 }
 
 // listenFailure returns the Failure for an address that cannot be opened.
 func listenFailure(c *config.Config, key, addr string, err error) error {
-	f := &Failure{
-		Code: "app.cannot_listen", Exit: ExitUnavailable, Cause: err,
-		Text:    fmt.Sprintf("The address %s cannot be listened on.", addr),
-		Facts:   []Fact{failure.Setting(c, key)},
-		Actions: []string{"choose another:   " + failure.Set(c, key, "127.0.0.1:8088"), "take a free one:  " + failure.Set(c, key, "127.0.0.1:0")},
-	}
+	f := listen.Failure(c, key, addr, err)
 	if taken, ok := errors.AsType[*workers.TakenError](err); ok {
 		taken.Explain(f, addr)
-		return f
-	}
-	if errors.Is(err, syscall.EADDRINUSE) {
-		f.Text = fmt.Sprintf("The address %s is taken by another process.", addr)
-		f.Actions = append(f.Actions, "see who has it:   ss -ltnp")
 	}
 	return f
 }

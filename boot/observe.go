@@ -2,8 +2,7 @@ package boot
 
 import (
 	"context"
-	"runtime"
-	"runtime/debug"
+	"log/slog"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -11,6 +10,7 @@ import (
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/metrics"
+	"github.com/megaframework/mega/internal/ops"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
@@ -34,9 +34,46 @@ func tell(o lock.Observer, e lock.Event) {
 
 // counted starts the metrics of the process.
 func (b *booting) counted(c *config.Config) {
-	build := newBuild(c.Name)
-	b.metrics = metrics.New(build.metrics())
-	b.lookout = &lookout{probes: b.probes, metrics: b.metrics, build: build, profile: c.Env == "dev"}
+	build := ops.NewBuild(c.Name)
+	b.metrics = metrics.New(build.Metrics())
+	b.pages = ops.NewPages(b.probes, b.metrics, build, c.Env == "dev")
+}
+
+// openOps starts the ops listener, so that the boot can be observed, too. If
+// another process has the default address, it uses a free port.
+func (b *booting) openOps(made *plan.Plan, log *slog.Logger) error {
+	if b.process.Offline != nil {
+		return nil
+	}
+	b.degraded(made.Decisions)
+	b.life.endWith(watching, hook{name: "checks", budget: lastWord, run: b.probes.Drain})
+	if b.supervised() { // the supervisor has the listener, and calls this process
+		return nil
+	}
+	server, err := ops.Listen(made.Config, b.pages.Handler(), log)
+	if err != nil {
+		return err
+	}
+	b.report.Ops = server.URL()
+	b.life.endWith(watching, hook{name: "ops", budget: hookBudget, run: server.Drain})
+	server.Serve(b.fail)
+	return nil
+}
+
+// publish makes the report and the views of the started process available.
+func (b *booting) publish() {
+	report := b.report
+	b.told.Store(&report)
+	for _, p := range report.Phases {
+		b.metrics.Boot(p.Name, p.Took)
+	}
+	b.metrics.Boot("total", report.Took)
+	b.pages.Publish(admin.Views(b.operated()))
+}
+
+// contain makes a panic of a check its error.
+func contain(run func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error { return contained(ctx, run) }
 }
 
 // registerer returns the registry for the program's own metrics.
@@ -63,7 +100,7 @@ func (b *booting) degraded(d plan.Decisions) {
 		chosen Decision
 	}{{"locks", d.Lock}, {"messages", d.Bus}} {
 		if x.chosen.Scope == driver.Process.String() {
-			b.probes.degrade(x.what + " end at this process (driver " + x.chosen.Chosen + ")")
+			b.probes.Degrade(x.what + " end at this process (driver " + x.chosen.Chosen + ")")
 		}
 	}
 }
@@ -83,50 +120,4 @@ func identify(ctx context.Context, h *lock.Holder) {
 	if megactx.Identify(ctx, h); h.App == "" { // the lookup costs time at every lock
 		admin.Identify(ctx, h)
 	}
-}
-
-// build describes the executable: its versions, revision and Go version.
-type build struct {
-	Program  string `json:"program"`
-	Module   string `json:"module,omitempty"`
-	Version  string `json:"version,omitempty"`
-	Mega     string `json:"mega,omitempty"` // the version of the framework
-	Revision string `json:"revision,omitempty"`
-	Time     string `json:"time,omitempty"` // of the revision
-	Modified bool   `json:"modified,omitempty"`
-	Go       string `json:"go"`
-	System   string `json:"system"`
-}
-
-const megaModule = "github.com/megaframework/mega"
-
-// newBuild reads the build information that the linker wrote into the
-// executable, which may be absent.
-func newBuild(program string) build {
-	b := build{Program: program, Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return b
-	}
-	b.Module, b.Version = info.Main.Path, info.Main.Version
-	for _, m := range append(info.Deps, &info.Main) {
-		if m.Path == megaModule {
-			b.Mega = m.Version
-		}
-	}
-	for _, s := range info.Settings {
-		switch s.Key {
-		case "vcs.revision":
-			b.Revision = s.Value
-		case "vcs.time":
-			b.Time = s.Value
-		case "vcs.modified":
-			b.Modified = s.Value == "true"
-		}
-	}
-	return b
-}
-
-func (b build) metrics() metrics.Build {
-	return metrics.Build{Program: b.Program, Version: b.Version, Revision: b.Revision, Go: b.Go}
 }

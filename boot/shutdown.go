@@ -24,7 +24,7 @@ const longBudget = 24 * time.Hour
 // work.
 func (b *booting) shutdown() error {
 	began := time.Now()
-	b.probes.end()
+	b.probes.End()
 	c := b.plan.Config.Shutdown
 	if delay := min(c.Delay, c.Timeout/2); delay > 0 && !b.line.OthersServe() { // half: the rest is for the phases
 		b.log.Info("going away", "after", delay)
@@ -38,7 +38,7 @@ func (b *booting) shutdown() error {
 
 // unwind ends everything that an incomplete boot has started.
 func (b *booting) unwind() error {
-	b.probes.end()
+	b.probes.End()
 	budget := unwindBudget
 	if b.plan != nil {
 		budget = b.plan.Config.Shutdown.Timeout

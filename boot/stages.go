@@ -17,6 +17,7 @@ import (
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/listen"
 	"github.com/megaframework/mega/internal/metrics"
+	"github.com/megaframework/mega/internal/ops"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/selection"
 	"github.com/megaframework/mega/internal/workers"
@@ -37,9 +38,9 @@ type booting struct {
 	logs     *logs
 	veil     veil // masks secrets in the output of the process
 	life     lifecycle
-	probes   *probes
+	probes   *ops.Probes
 	metrics  *metrics.Metrics
-	lookout  *lookout
+	pages    *ops.Pages
 	caches   *caches
 	locker   *lock.Locker
 	bus      *bus.Bus
@@ -66,9 +67,9 @@ type booting struct {
 func newBooting(ctx context.Context, p Process, began time.Time) *booting {
 	b := &booting{
 		ctx: ctx, process: p, began: began,
-		failed: make(chan error, 1), probes: newProbes(),
+		failed: make(chan error, 1),
 	}
-	b.probes.veil = &b.veil
+	b.probes = ops.NewProbes(b.veil.text)
 	b.caches = &caches{booting: b}
 	b.life.took = b.report.Record
 	b.life.endWith(locking, hook{name: "cluster", budget: lockTime, run: b.backends.Close}) // after everything that uses it

@@ -9,6 +9,7 @@ import (
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/listen"
 	"github.com/megaframework/mega/internal/metrics"
+	"github.com/megaframework/mega/internal/ops"
 	"github.com/megaframework/mega/internal/workers"
 )
 
@@ -22,7 +23,7 @@ type watch struct {
 
 // openOps opens the listener of ops.addr.
 func (s *supervisor) openOps() (err error) {
-	if s.watch.ops, err = newOps(s.plan.Config, s.lookout(), s.log); err != nil {
+	if s.watch.ops, err = ops.Listen(s.plan.Config, s.lookout(), s.log); err != nil {
 		return err
 	}
 	s.report.Ops = s.watch.ops.URL()
@@ -92,7 +93,7 @@ func (s *supervisor) seen() (all []admin.Worker) {
 
 // supervisorPaths lists the paths of a worker and the additional paths of a
 // supervisor.
-const supervisorPaths = paths + `/ops/workers    the processes that serve
+const supervisorPaths = ops.Paths + `/ops/workers    the processes that serve
 With ?worker=N the worker with that number answers, else one that is ready: see the header Mega-Worker.
 /ops/process without it is the supervisor's.
 `
@@ -101,12 +102,14 @@ With ?worker=N the worker with that number answers, else one that is ready: see 
 func (s *supervisor) lookout() http.Handler {
 	mux := http.NewServeMux()
 	ask := admin.Forward(s.seen, s.log)
-	mux.HandleFunc("/livez", func(out http.ResponseWriter, _ *http.Request) { answer(out, http.StatusOK, readiness{Status: "ok"}) })
+	mux.HandleFunc("/livez", func(out http.ResponseWriter, _ *http.Request) {
+		ops.WriteJSON(out, http.StatusOK, ops.Readiness{Status: "ok"})
+	})
 	mux.HandleFunc("/startupz", s.startupz)
 	mux.HandleFunc("/readyz", s.readyz)
 	mux.Handle("/metrics", s.gathered().Handler(slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)))
 	mux.HandleFunc("/ops/workers", func(out http.ResponseWriter, _ *http.Request) {
-		answer(out, http.StatusOK, append([]admin.Worker{}, s.seen()...))
+		ops.WriteJSON(out, http.StatusOK, append([]admin.Worker{}, s.seen()...))
 	})
 	mux.HandleFunc("/ops/process", func(out http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has("worker") {
@@ -115,10 +118,10 @@ func (s *supervisor) lookout() http.Handler {
 		}
 		info := s.info()
 		info.Workers = s.seen()
-		answer(out, http.StatusOK, info)
+		ops.WriteJSON(out, http.StatusOK, info)
 	})
 	mux.Handle("/ops/", ask)
-	mux.HandleFunc("/{$}", func(out http.ResponseWriter, _ *http.Request) { text(out, supervisorPaths) })
+	mux.HandleFunc("/{$}", func(out http.ResponseWriter, _ *http.Request) { ops.WriteText(out, supervisorPaths) })
 	if s.plan.Config.Env == "dev" {
 		mux.Handle("/debug/pprof/", ask)
 	}
@@ -133,7 +136,7 @@ func (s *supervisor) gathered() *metrics.Gathered {
 		}
 		return all
 	}
-	return metrics.NewGathered(newBuild(s.plan.Config.Name).metrics(), s.counted, sources)
+	return metrics.NewGathered(ops.NewBuild(s.plan.Config.Name).Metrics(), s.counted, sources)
 }
 
 func (s *supervisor) counted() metrics.Workers {

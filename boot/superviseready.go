@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/megaframework/mega/internal/ops"
 	"github.com/megaframework/mega/internal/workers"
 )
 
@@ -17,10 +18,10 @@ import (
 
 func (s *supervisor) startupz(out http.ResponseWriter, _ *http.Request) {
 	if !s.workers.Ready() {
-		answer(out, http.StatusServiceUnavailable, readiness{Status: "starting"})
+		ops.WriteJSON(out, http.StatusServiceUnavailable, ops.Readiness{Status: "starting"})
 		return
 	}
-	answer(out, http.StatusOK, readiness{Status: "ok"})
+	ops.WriteJSON(out, http.StatusOK, ops.Readiness{Status: "ok"})
 }
 
 // readyz answers 200 as long as one worker is ready, since all workers accept
@@ -31,17 +32,17 @@ func (s *supervisor) readyz(out http.ResponseWriter, r *http.Request) {
 	if is.Status == "ok" {
 		status = http.StatusOK
 	}
-	answer(out, status, is)
+	ops.WriteJSON(out, status, is)
 }
 
-func (s *supervisor) ready(ctx context.Context, verbose bool) readiness {
+func (s *supervisor) ready(ctx context.Context, verbose bool) ops.Readiness {
 	switch {
 	case s.workers.Stopping():
-		return readiness{Status: "stopping"}
+		return ops.Readiness{Status: "stopping"}
 	case !s.workers.Ready():
-		return readiness{Status: "starting"}
+		return ops.Readiness{Status: "starting"}
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.plan.Program.LongestCheck()+2*checkGrace)
+	ctx, cancel := context.WithTimeout(ctx, s.plan.Program.LongestCheck()+2*ops.CheckGrace)
 	defer cancel()
 	enough := inquiry.ok // one ready worker is enough
 	if verbose {
@@ -49,7 +50,7 @@ func (s *supervisor) ready(ctx context.Context, verbose bool) readiness {
 	}
 	all := s.inquire(ctx, enough)
 	if len(all) == 0 {
-		return readiness{Status: "not ready", Reasons: map[string]string{"workers": "none of them is ready"}}
+		return ops.Readiness{Status: "not ready", Reasons: map[string]string{"workers": "none of them is ready"}}
 	}
 	is := s.degraded(joined(all))
 	if !verbose {
@@ -59,7 +60,7 @@ func (s *supervisor) ready(ctx context.Context, verbose bool) readiness {
 }
 
 // degraded adds the workers that fail to start.
-func (s *supervisor) degraded(is readiness) readiness {
+func (s *supervisor) degraded(is ops.Readiness) ops.Readiness {
 	for _, x := range s.seen() {
 		if x.State == string(workers.Failing) {
 			is.Degraded = append(is.Degraded, fmt.Sprintf("worker %d: failing: %s", x.ID, x.Ended))
@@ -72,7 +73,7 @@ func (s *supervisor) degraded(is readiness) readiness {
 type inquiry struct {
 	name string
 	took time.Duration
-	is   readiness
+	is   ops.Readiness
 	err  error // why the worker did not answer
 }
 
@@ -112,9 +113,9 @@ func (i inquiry) reasons() map[string]string {
 	return all
 }
 
-func (i inquiry) checks() (all []checked) {
+func (i inquiry) checks() (all []ops.Result) {
 	if i.err != nil {
-		return []checked{{Name: i.name, Status: "failed", Took: i.took.Round(time.Microsecond).String(), Error: i.err.Error()}}
+		return []ops.Result{{Name: i.name, Status: "failed", Took: i.took.Round(time.Microsecond).String(), Error: i.err.Error()}}
 	}
 	for _, c := range i.is.Checks {
 		c.Name = i.name + ": " + c.Name
@@ -125,7 +126,7 @@ func (i inquiry) checks() (all []checked) {
 
 // joined combines the readiness of several workers. The program is ready if one
 // worker is ready; workers that are not ready are listed.
-func joined(all []inquiry) (is readiness) {
+func joined(all []inquiry) (is ops.Readiness) {
 	reasons, degraded := map[string]string{}, map[string]bool{}
 	for _, i := range all {
 		maps.Copy(reasons, i.reasons())

@@ -8,18 +8,19 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/megaframework/mega/internal/ops"
 	"github.com/megaframework/mega/internal/plan"
 )
 
 func TestReadinessOfWorkersIsThatOfTheBestOfThem(t *testing.T) {
-	fine := inquiry{name: "worker 1", is: readiness{Status: "ok", Degraded: []string{"locks end at this node"}, Checks: []checked{{Name: "bus", Status: "ok", Took: "2µs"}}}}
-	full := inquiry{name: "worker 2", is: readiness{
+	fine := inquiry{name: "worker 1", is: ops.Readiness{Status: "ok", Degraded: []string{"locks end at this node"}, Checks: []ops.Result{{Name: "bus", Status: "ok", Took: "2µs"}}}}
+	full := inquiry{name: "worker 2", is: ops.Readiness{
 		Status: "not ready", Reasons: map[string]string{"disk": "full"}, Degraded: []string{"locks end at this node"},
-		Checks: []checked{{Name: "disk", Status: "failed", Took: "1ms", Error: "full"}},
+		Checks: []ops.Result{{Name: "disk", Status: "failed", Took: "1ms", Error: "full"}},
 	}}
 	silent := inquiry{name: "worker 3", took: time.Second, err: errors.New("it has not answered for 1s")}
-	leaving := inquiry{name: "worker 4", is: readiness{Status: "stopping"}}
-	checks := func(all ...inquiry) (found []checked) {
+	leaving := inquiry{name: "worker 4", is: ops.Readiness{Status: "stopping"}}
+	checks := func(all ...inquiry) (found []ops.Result) {
 		for _, i := range all {
 			found = append(found, i.checks()...)
 		}
@@ -28,17 +29,17 @@ func TestReadinessOfWorkersIsThatOfTheBestOfThem(t *testing.T) {
 	for _, x := range []struct {
 		name string
 		all  []inquiry
-		want readiness
+		want ops.Readiness
 	}{
-		{"one that is ready", []inquiry{fine}, readiness{Status: "ok", Degraded: []string{"locks end at this node"}}},
-		{"one of several", []inquiry{full, fine, silent, leaving}, readiness{Status: "ok", Degraded: []string{
+		{"one that is ready", []inquiry{fine}, ops.Readiness{Status: "ok", Degraded: []string{"locks end at this node"}}},
+		{"one of several", []inquiry{full, fine, silent, leaving}, ops.Readiness{Status: "ok", Degraded: []string{
 			"locks end at this node", "worker 2: disk: full", "worker 3: it has not answered for 1s", "worker 4: stopping",
 		}}},
-		{"none", []inquiry{full, silent}, readiness{
+		{"none", []inquiry{full, silent}, ops.Readiness{
 			Status: "not ready", Degraded: []string{"locks end at this node"},
 			Reasons: map[string]string{"worker 2: disk": "full", "worker 3": "it has not answered for 1s"},
 		}},
-		{"one that is leaving", []inquiry{leaving}, readiness{Status: "not ready", Reasons: map[string]string{"worker 4": "stopping"}}},
+		{"one that is leaving", []inquiry{leaving}, ops.Readiness{Status: "not ready", Reasons: map[string]string{"worker 4": "stopping"}}},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			x.want.Checks = checks(x.all...)
@@ -55,7 +56,7 @@ func TestReadinessOfWorkersIsThatOfTheBestOfThem(t *testing.T) {
 func TestWorkersHaveTheTimeOfTheirLongestCheck(t *testing.T) {
 	look := func(context.Context) error { return nil }
 	for want, options := range map[time.Duration][]Option{
-		checkTime:       {App("web", Ready("disk", look, Budget(time.Second)), OnStart("warm up", look, Budget(time.Minute)))},
+		2 * time.Second: {App("web", Ready("disk", look, Budget(time.Second)), OnStart("warm up", look, Budget(time.Minute)))},
 		5 * time.Second: {App("web", Ready("disk", look)), App("admin", Ready("vendor", look, Budget(5*time.Second)))},
 	} {
 		p, err := plan.NewProgram(options, nil)

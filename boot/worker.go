@@ -24,7 +24,7 @@ func (b *booting) join() error {
 	line, err := workers.Join(b.ctx, b.process.Environ, workers.Handlers{
 		Started: func() bool { return b.told.Load() != nil },
 		Reload:  func(files *config.Files) error { _, err := b.reload(files); return err },
-		Check:   func(ctx context.Context) any { _, is := b.probes.ready(ctx, true); return is },
+		Check:   func(ctx context.Context) any { _, is := b.probes.Ready(ctx, true); return is },
 	})
 	if err != nil {
 		return selection.NoSupervisor(err)

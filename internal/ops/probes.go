@@ -1,4 +1,4 @@
-package boot
+package ops
 
 import (
 	"context"
@@ -11,16 +11,13 @@ import (
 	"time"
 )
 
-// checkTime is the default budget of a check.
-const checkTime = 2 * time.Second
-
-// probes reports whether the process lives, whether it has started, and whether
+// Probes reports whether the process lives, whether it has started, and whether
 // it is ready for traffic. A failed dependency makes the process unready, never
 // dead: a restart would not help.
-type probes struct {
+type Probes struct {
 	ctx    context.Context // of the checks; ends with readiness
 	cancel context.CancelFunc
-	veil   *veil // masks what checks report; may be nil
+	mask   func(string) string // masks secrets in the errors of checks
 	state  atomic.Int32
 
 	mu       sync.Mutex // guards the fields below
@@ -35,54 +32,56 @@ const (
 	stopping
 )
 
-func newProbes() *probes {
-	p := &probes{}
+// NewProbes returns the probes of a process that starts. mask masks secrets in
+// the errors of checks.
+func NewProbes(mask func(string) string) *Probes {
+	p := &Probes{mask: mask}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
 }
 
-// add adds a check to the readiness.
-func (p *probes) add(h hook) {
+// Add adds a check to the readiness.
+func (p *Probes) Add(c Check) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.checks = append(p.checks, &check{hook: h})
+	p.checks = append(p.checks, &check{Check: c})
 }
 
-// addBackend adds the check of a backend. Without the backend the process is
+// AddBackend adds the check of a backend. Without the backend the process is
 // unready if the configuration requires the backend, otherwise degraded: most
 // requests may not need it.
-func (p *probes) addBackend(h hook, required bool) {
+func (p *Probes) AddBackend(c Check, required bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.checks = append(p.checks, &check{hook: h, backend: true, required: required})
+	p.checks = append(p.checks, &check{Check: c, backend: true, required: required})
 }
 
-// degrade adds an entry to the list of limitations. It does not change the
+// Degrade adds an entry to the list of limitations. It does not change the
 // status, since the configuration selected the limitation.
-func (p *probes) degrade(what string) {
+func (p *Probes) Degrade(what string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.degraded = append(p.degraded, what)
 }
 
-// begin marks the process as started and ready for traffic.
-func (p *probes) begin() { p.state.CompareAndSwap(starting, ready) }
+// Begin marks the process as started and ready for traffic.
+func (p *Probes) Begin() { p.state.CompareAndSwap(starting, ready) }
 
-// end marks the process as not ready and cancels the checks: the services that
+// End marks the process as not ready and cancels the checks: the services that
 // they examine close soon.
-func (p *probes) end() {
+func (p *Probes) End() {
 	p.mu.Lock()
 	p.state.Store(stopping)
 	p.mu.Unlock()
 	p.cancel()
 }
 
-// touch takes the locks that the probes take. It returns when the probes can
+// Touch takes the locks that the probes take. It returns when the probes can
 // respond.
-func (p *probes) touch() { _ = p.all() }
+func (p *Probes) Touch() { _ = p.all() }
 
-// drain waits for the running checks. It follows end, which prevents new ones.
-func (p *probes) drain(ctx context.Context) error {
+// Drain waits for the running checks. It follows End, which prevents new ones.
+func (p *Probes) Drain(ctx context.Context) error {
 	for _, c := range p.all() {
 		r := c.current()
 		if r == nil {
@@ -91,54 +90,54 @@ func (p *probes) drain(ctx context.Context) error {
 		select {
 		case <-r.done:
 		case <-ctx.Done():
-			return fmt.Errorf("the check %q has not ended for %v", c.name, time.Since(r.began).Round(time.Millisecond))
+			return fmt.Errorf("the check %q has not ended for %v", c.Name, time.Since(r.began).Round(time.Millisecond))
 		}
 	}
 	return nil
 }
 
-func (p *probes) all() []*check {
+func (p *Probes) all() []*check {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.checks
 }
 
-// readiness is the response of /readyz.
-type readiness struct {
+// Readiness is the response of /readyz.
+type Readiness struct {
 	Status   string            `json:"status"`
 	Reasons  map[string]string `json:"reasons,omitempty"`  // by name of the failed check
 	Degraded []string          `json:"degraded,omitempty"` // limitations of the process
-	Checks   []checked         `json:"checks,omitempty"`   // with ?verbose
+	Checks   []Result          `json:"checks,omitempty"`   // with ?verbose
 }
 
-// checked is the result of a check.
-type checked struct {
+// Result is the result of a check.
+type Result struct {
 	Name   string `json:"name"`
 	Status string `json:"status"` // ok, degraded, failed
 	Took   string `json:"took"`
 	Error  string `json:"error,omitempty"`
 }
 
-func (p *probes) livez(w http.ResponseWriter, _ *http.Request) {
-	answer(w, http.StatusOK, readiness{Status: "ok"})
+func (p *Probes) livez(w http.ResponseWriter, _ *http.Request) {
+	WriteJSON(w, http.StatusOK, Readiness{Status: "ok"})
 }
 
-func (p *probes) startupz(w http.ResponseWriter, _ *http.Request) {
+func (p *Probes) startupz(w http.ResponseWriter, _ *http.Request) {
 	if p.state.Load() == starting {
-		answer(w, http.StatusServiceUnavailable, readiness{Status: "starting"})
+		WriteJSON(w, http.StatusServiceUnavailable, Readiness{Status: "starting"})
 		return
 	}
-	answer(w, http.StatusOK, readiness{Status: "ok"})
+	WriteJSON(w, http.StatusOK, Readiness{Status: "ok"})
 }
 
-func (p *probes) readyz(w http.ResponseWriter, r *http.Request) {
-	status, is := p.ready(r.Context(), r.URL.Query().Has("verbose"))
-	answer(w, status, is)
+func (p *Probes) readyz(w http.ResponseWriter, r *http.Request) {
+	status, is := p.Ready(r.Context(), r.URL.Query().Has("verbose"))
+	WriteJSON(w, status, is)
 }
 
-// ready runs the checks concurrently.
-func (p *probes) ready(ctx context.Context, verbose bool) (int, readiness) {
-	is := readiness{}
+// Ready runs the checks concurrently.
+func (p *Probes) Ready(ctx context.Context, verbose bool) (int, Readiness) {
+	is := Readiness{}
 	switch p.state.Load() {
 	case starting:
 		is.Status = "starting"
@@ -169,15 +168,15 @@ func (p *probes) ready(ctx context.Context, verbose bool) (int, readiness) {
 	return http.StatusServiceUnavailable, is
 }
 
-func (p *probes) weaker() []string {
+func (p *Probes) weaker() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.degraded
 }
 
-func (p *probes) run(ctx context.Context) []checked {
+func (p *Probes) run(ctx context.Context) []Result {
 	checks := p.all()
-	results := make([]checked, len(checks))
+	results := make([]Result, len(checks))
 	var wg sync.WaitGroup
 	for i, c := range checks {
 		wg.Go(func() { results[i] = p.ask(ctx, c) })
@@ -189,15 +188,15 @@ func (p *probes) run(ctx context.Context) []checked {
 // ask returns the result of a check. Callers that arrive while the check runs
 // wait for the same result, so that a check that hangs occupies one goroutine,
 // however often it is called.
-func (p *probes) ask(ctx context.Context, c *check) checked {
+func (p *Probes) ask(ctx context.Context, c *check) Result {
 	began := time.Now()
 	err := errStopping
 	if r := p.attempt(c); r != nil {
-		err = r.wait(ctx, c.budget)
+		err = r.wait(ctx, c.Budget)
 	}
-	is := checked{Name: c.name, Status: "ok", Took: time.Since(began).Round(time.Microsecond).String()}
+	is := Result{Name: c.Name, Status: "ok", Took: time.Since(began).Round(time.Microsecond).String()}
 	if err != nil {
-		is.Status, is.Error = "failed", p.veil.text(err.Error())
+		is.Status, is.Error = "failed", p.mask(err.Error())
 		if c.backend && !c.required {
 			is.Status = "degraded"
 		}
@@ -209,7 +208,7 @@ var errStopping = errors.New("the process is stopping")
 
 // attempt joins the running attempt of a check, or begins one. It returns nil
 // if the process is stopping.
-func (p *probes) attempt(c *check) *attempt {
+func (p *Probes) attempt(c *check) *attempt {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.state.Load() == stopping {
@@ -217,14 +216,24 @@ func (p *probes) attempt(c *check) *attempt {
 	}
 	r, begun := c.begin()
 	if begun {
-		go c.do(p.ctx, r) // drain waits for it
+		go c.do(p.ctx, r) // Drain waits for it
 	}
 	return r
 }
 
-// check is one condition of readiness.
+// Check is a condition of readiness.
+type Check struct {
+	Name   string
+	Budget time.Duration
+	Run    func(context.Context) error // must not panic
+}
+
+// errGone is the error of a check that called runtime.Goexit.
+var errGone = errors.New("its goroutine ended before it returned")
+
+// check is a registered Check. It is one condition of readiness.
 type check struct {
-	hook
+	Check
 	backend  bool // it checks a backend of locks or messages
 	required bool // without the backend the process is unready
 
@@ -256,7 +265,7 @@ func (c *check) begin() (r *attempt, begun bool) {
 }
 
 func (c *check) do(ctx context.Context, r *attempt) {
-	ctx, cancel := context.WithTimeout(ctx, c.budget)
+	ctx, cancel := context.WithTimeout(ctx, c.Budget)
 	defer cancel()
 	r.err = errGone
 	defer func() {
@@ -265,17 +274,17 @@ func (c *check) do(ctx context.Context, r *attempt) {
 		c.mu.Unlock()
 		close(r.done)
 	}()
-	r.err = contained(ctx, c.run)
+	r.err = c.Run(ctx)
 }
 
-// checkGrace is the time that a check has to return after the end of its
+// CheckGrace is the time that a check has to return after the end of its
 // context, before the caller stops waiting for it.
-const checkGrace = 100 * time.Millisecond
+const CheckGrace = 100 * time.Millisecond
 
 // wait returns the result of the attempt, or an error with its duration if it
 // does not end in time.
 func (r *attempt) wait(ctx context.Context, budget time.Duration) error {
-	timer := time.NewTimer(time.Until(r.began.Add(budget + checkGrace)))
+	timer := time.NewTimer(time.Until(r.began.Add(budget + CheckGrace)))
 	defer timer.Stop()
 	select {
 	case <-r.done:

@@ -1,4 +1,4 @@
-package boot
+package ops
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -15,15 +14,15 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/metrics"
-	"github.com/megaframework/mega/lock"
 )
 
-func probe(h http.HandlerFunc, target string) (int, readiness) {
+func newTestProbes() *Probes { return NewProbes(func(text string) string { return text }) }
+
+func probe(h http.HandlerFunc, target string) (int, Readiness) {
 	w := httptest.NewRecorder()
 	h(w, httptest.NewRequestWithContext(context.Background(), http.MethodGet, target, nil))
-	var is readiness
+	var is Readiness
 	if err := json.Unmarshal(w.Body.Bytes(), &is); err != nil {
 		panic(err)
 	}
@@ -31,7 +30,7 @@ func probe(h http.HandlerFunc, target string) (int, readiness) {
 }
 
 func TestProbesFollowTheLifeOfTheProcess(t *testing.T) {
-	p := newProbes()
+	p := newTestProbes()
 	check := func(state string, live, started, ready int) {
 		t.Helper()
 		for _, x := range []struct {
@@ -45,21 +44,21 @@ func TestProbesFollowTheLifeOfTheProcess(t *testing.T) {
 		}
 	}
 	check("starting", 200, 503, 503)
-	p.begin()
+	p.Begin()
 	check("ready", 200, 200, 200)
-	p.end()
+	p.End()
 	check("stopping", 200, 200, 503)
-	p.begin() // a boot that comes to its end too late
+	p.Begin() // a boot that comes to its end too late
 	check("stopping", 200, 200, 503)
 }
 
 func TestReadinessSaysWhichCheckFailedAndWhy(t *testing.T) {
-	p := newProbes()
-	p.add(hook{"disk", time.Second, func(context.Context) error { return errors.New("it is full") }})
-	p.add(hook{"database", time.Second, func(context.Context) error { return nil }})
-	p.add(hook{"network", time.Second, func(context.Context) error { panic("no idea") }})
-	p.degrade("locks end at this process")
-	p.begin()
+	p := newTestProbes()
+	p.Add(Check{"disk", time.Second, func(context.Context) error { return errors.New("it is full") }})
+	p.Add(Check{"database", time.Second, func(context.Context) error { return nil }})
+	p.Add(Check{"network", time.Second, func(context.Context) error { return errors.New("no idea") }})
+	p.Degrade("locks end at this process")
+	p.Begin()
 	status, is := probe(p.readyz, "/readyz")
 	if status != 503 || is.Status != "not ready" || is.Reasons["disk"] != "it is full" || !strings.Contains(is.Reasons["network"], "no idea") || len(is.Reasons) != 2 || is.Checks != nil {
 		t.Errorf("got %d %+v", status, is)
@@ -74,9 +73,9 @@ func TestReadinessSaysWhichCheckFailedAndWhy(t *testing.T) {
 }
 
 func TestWhatIsDegradedIsStillReady(t *testing.T) {
-	p := newProbes()
-	p.degrade("locks end at this process")
-	p.begin()
+	p := newTestProbes()
+	p.Degrade("locks end at this process")
+	p.Begin()
 	if status, is := probe(p.readyz, "/"); status != 200 || is.Status != "ok" || len(is.Degraded) != 1 {
 		t.Errorf("got %d %+v", status, is)
 	}
@@ -86,11 +85,11 @@ func TestWhatIsDegradedIsStillReady(t *testing.T) {
 // and the time of its budget, however often it is asked for.
 func TestCheckThatHangsHangsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newProbes()
+		p := newTestProbes()
 		let := make(chan struct{})
 		var begun atomic.Int32 // each attempt is a goroutine
-		p.add(hook{"disk", 2 * time.Second, func(context.Context) error { begun.Add(1); <-let; return nil }})
-		p.begin()
+		p.Add(Check{"disk", 2 * time.Second, func(context.Context) error { begun.Add(1); <-let; return nil }})
+		p.Begin()
 		var askers sync.WaitGroup
 		for range 50 {
 			askers.Go(func() {
@@ -101,10 +100,10 @@ func TestCheckThatHangsHangsOnce(t *testing.T) {
 		}
 		began := time.Now()
 		askers.Wait()
-		if took := time.Since(began); took != 2*time.Second+checkGrace {
+		if took := time.Since(began); took != 2*time.Second+CheckGrace {
 			t.Errorf("they waited %v", took)
 		}
-		if status, is := probe(p.readyz, "/"); status != 503 || time.Since(began) != 2*time.Second+checkGrace {
+		if status, is := probe(p.readyz, "/"); status != 503 || time.Since(began) != 2*time.Second+CheckGrace {
 			t.Errorf("one that comes later waits until %v: %d %+v", time.Since(began), status, is)
 		}
 		if n := begun.Load(); n != 1 {
@@ -120,9 +119,9 @@ func TestCheckThatHangsHangsOnce(t *testing.T) {
 
 func TestCheckEndsByItsBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newProbes()
-		p.add(hook{"disk", 2 * time.Second, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }})
-		p.begin()
+		p := newTestProbes()
+		p.Add(Check{"disk", 2 * time.Second, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }})
+		p.Begin()
 		began := time.Now()
 		if _, is := probe(p.readyz, "/"); !strings.Contains(is.Reasons["disk"], "deadline") || time.Since(began) != 2*time.Second {
 			t.Errorf("after %v: %+v", time.Since(began), is)
@@ -132,8 +131,8 @@ func TestCheckEndsByItsBudget(t *testing.T) {
 
 func TestWhoAsksDoesNotEndTheCheckOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newProbes()
-		p.add(hook{"disk", 2 * time.Second, func(ctx context.Context) error {
+		p := newTestProbes()
+		p.Add(Check{"disk", 2 * time.Second, func(ctx context.Context) error {
 			select {
 			case <-time.After(time.Second):
 				return nil
@@ -141,13 +140,13 @@ func TestWhoAsksDoesNotEndTheCheckOfOthers(t *testing.T) {
 				return ctx.Err()
 			}
 		}})
-		p.begin()
+		p.Begin()
 		gone, leave := context.WithCancel(t.Context())
 		var both sync.WaitGroup
-		both.Go(func() { p.ready(gone, false) })
+		both.Go(func() { p.Ready(gone, false) })
 		synctest.Wait()
 		both.Go(func() {
-			if status, is := p.ready(t.Context(), false); status != 200 {
+			if status, is := p.Ready(t.Context(), false); status != 200 {
 				t.Errorf("got %d %+v", status, is)
 			}
 		})
@@ -158,18 +157,18 @@ func TestWhoAsksDoesNotEndTheCheckOfOthers(t *testing.T) {
 
 func TestChecksEndWithReadiness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newProbes()
-		p.add(hook{"disk", time.Hour, func(ctx context.Context) error { <-ctx.Done(); time.Sleep(time.Second); return ctx.Err() }})
-		p.begin()
-		go p.ready(t.Context(), false)
+		p := newTestProbes()
+		p.Add(Check{"disk", time.Hour, func(ctx context.Context) error { <-ctx.Done(); time.Sleep(time.Second); return ctx.Err() }})
+		p.Begin()
+		go p.Ready(t.Context(), false)
 		synctest.Wait()
-		p.end()
+		p.End()
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
-		if err := p.drain(ctx); err == nil || !strings.Contains(err.Error(), `"disk"`) {
+		if err := p.Drain(ctx); err == nil || !strings.Contains(err.Error(), `"disk"`) {
 			t.Errorf("drain: %v, want the name of the check", err)
 		}
-		if err := p.drain(t.Context()); err != nil {
+		if err := p.Drain(t.Context()); err != nil {
 			t.Error(err)
 		}
 		if r := p.attempt(p.all()[0]); r != nil {
@@ -179,8 +178,8 @@ func TestChecksEndWithReadiness(t *testing.T) {
 }
 
 func newTestOps(local, profile bool) http.Handler {
-	l := &lookout{probes: newProbes(), metrics: metrics.New(metrics.Build{}), profile: profile}
-	return &guard{next: l.handler(), local: local}
+	pages := NewPages(newTestProbes(), metrics.New(metrics.Build{}), Build{}, profile)
+	return &guard{next: pages.Handler(), local: local}
 }
 
 func TestOnlyThisMachinesOwnPagesAreAnswered(t *testing.T) {
@@ -248,77 +247,5 @@ func TestNothingIsSeenBeforeItIsComplete(t *testing.T) {
 	newTestOps(true, false).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/ops/locks", nil))
 	if w.Code != 503 || !strings.Contains(w.Body.String(), "mega.starting") {
 		t.Errorf("got %d %s", w.Code, w.Body)
-	}
-}
-
-func TestSecretsAreTakenOutOfWhatOthersSay(t *testing.T) {
-	url := func(s string) config.URL {
-		u, err := config.NewURL(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return u
-	}
-	secret := func(text string) (s config.Secret) {
-		_ = s.UnmarshalText([]byte(text))
-		return s
-	}
-	type inner struct{ Token config.Secret }
-	var f finder
-	f.collect(reflect.ValueOf(struct {
-		URL    config.URL
-		Caches map[string]struct{ URL config.URL }
-		Inner  *inner
-		List   []config.Secret
-		None   *inner
-		Short  config.Secret
-		hidden config.Secret
-		At     time.Time
-	}{
-		URL:    url("postgres://app:p%40ssword@db/shop?sslmode=disable&password=queried"),
-		Caches: map[string]struct{ URL config.URL }{"main": {url("redis://:redispass@cache:6379/0")}},
-		Inner:  &inner{secret("tokentext")}, List: []config.Secret{secret("listed"), secret(""), secret("listed and more")}, Short: secret("abc"), hidden: secret("unseen"),
-	}))
-	var v veil
-	v.conceal(f.texts)
-	hide := v.text
-	for _, text := range []string{
-		`dial "postgres://app:p%40ssword@db/shop?sslmode=disable&password=queried": no`,
-		"listed and more", "wrong password p@ssword", "wrong password p%40ssword", "wrong password queried", "AUTH redispass", "bad token tokentext", "listed",
-	} {
-		got := hide(text)
-		for _, leak := range []string{"p%40ssword", "p@ssword", "queried", "redispass", "tokentext", "listed", "more"} {
-			if strings.Contains(got, leak) {
-				t.Errorf("%q becomes %q", text, got)
-			}
-		}
-	}
-	if got := hide("db is down, abc unseen"); got != "db is down, abc unseen" {
-		t.Errorf("a harmless text becomes %q", got)
-	}
-}
-
-type counting struct{ n int }
-
-func (c *counting) Observe(lock.Event) { c.n++ }
-
-type panicking struct{}
-
-func (panicking) Observe(lock.Event) { panic("broken") }
-
-func TestObserverThatPanicsDoesNotKeepOthersFromHearing(t *testing.T) {
-	var before, after counting
-	observers{&before, panicking{}, &after}.Observe(lock.Acquired{})
-	if before.n != 1 || after.n != 1 {
-		t.Errorf("told %d and %d times", before.n, after.n)
-	}
-}
-
-func BenchmarkObservers(b *testing.B) {
-	var e lock.Event = lock.Acquired{Key: "order:1"}
-	all := observers{lockLog{}, metrics.New(metrics.Build{})}
-	b.ReportAllocs()
-	for b.Loop() {
-		all.Observe(e)
 	}
 }

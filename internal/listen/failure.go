@@ -1,0 +1,26 @@
+package listen
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/failure"
+)
+
+// Failure returns the failure for an address that cannot be opened. key is the
+// key of the address.
+func Failure(c *config.Config, key, addr string, err error) *failure.Failure {
+	f := &failure.Failure{
+		Code: "app.cannot_listen", Exit: failure.ExitUnavailable, Cause: err,
+		Text:    fmt.Sprintf("The address %s cannot be listened on.", addr),
+		Facts:   []failure.Fact{failure.Setting(c, key)},
+		Actions: []string{"choose another:   " + failure.Set(c, key, "127.0.0.1:8088"), "take a free one:  " + failure.Set(c, key, "127.0.0.1:0")},
+	}
+	if errors.Is(err, syscall.EADDRINUSE) {
+		f.Text = fmt.Sprintf("The address %s is taken by another process.", addr)
+		f.Actions = append(f.Actions, "see who has it:   ss -ltnp")
+	}
+	return f
+}

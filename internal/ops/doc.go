@@ -1,0 +1,8 @@
+// Package ops serves the probes, the metrics and the views of a process to its
+// operators. It is read-only: changes go through the admin socket.
+//
+//   - probes.go: whether the process lives, has started and is ready
+//   - pages.go: the listener of ops.addr and its pages
+//   - guard.go: which requests it answers
+//   - build.go: the version of the executable
+package ops

@@ -1,0 +1,75 @@
+package ops
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/megaframework/mega/internal/listen"
+)
+
+// guard refuses requests that would change something, requests that a browser
+// makes for the page of another site, and requests for private pages without
+// permission.
+type guard struct {
+	next  http.Handler
+	local bool   // the listener is on a loopback address
+	token bearer // that private pages need
+}
+
+func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("X-Frame-Options", "DENY")
+	switch {
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		w.Header().Set("Allow", "GET, HEAD")
+		refuse(w, http.StatusMethodNotAllowed, "request.method_not_allowed", errors.New("nothing can be changed here: use the admin socket"))
+	case g.local && !listen.LocalName(r.Host):
+		// A page whose own name resolves to a loopback address could read these
+		// pages as its own.
+		refuse(w, http.StatusForbidden, "ops.foreign_host", errors.New("ask for localhost, or for a loopback address"))
+	case listen.CrossSite(r):
+		refuse(w, http.StatusForbidden, "request.cross_origin", errors.New("this request came from the page of another site"))
+	case isPublic(r.URL.Path) || g.local && !g.token.isSet():
+		g.next.ServeHTTP(w, r)
+	case !g.token.isSet():
+		refuse(w, http.StatusForbidden, "ops.token_not_set", errors.New("only probes and metrics are served on this address: set ops.token"))
+	case !g.token.allows(r):
+		w.Header().Set("WWW-Authenticate", `Bearer realm="ops"`)
+		refuse(w, http.StatusUnauthorized, "ops.unauthorized", errors.New("send the token of ops.token: Authorization: Bearer TOKEN"))
+	default:
+		g.next.ServeHTTP(w, r)
+	}
+}
+
+// isPublic reports whether a page is open to everyone: the probes, the metrics
+// and the list of pages. Only the exact paths match, so that no other spelling
+// of a private path is public.
+func isPublic(path string) bool {
+	switch path {
+	case "/", "/livez", "/readyz", "/startupz", "/metrics":
+		return true
+	}
+	return false
+}
+
+// bearer is the token that a request has to carry. The zero bearer is not set,
+// and allows no request.
+type bearer struct {
+	set bool
+	sum [sha256.Size]byte
+}
+
+func newBearer(token string) bearer { return bearer{token != "", sha256.Sum256([]byte(token))} }
+
+func (b bearer) isSet() bool { return b.set }
+
+// allows reports whether a request carries the token. It compares hashes in
+// constant time, so that neither the token nor its length can be measured.
+func (b bearer) allows(r *http.Request) bool {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	sum := sha256.Sum256([]byte(strings.TrimSpace(token)))
+	return b.set && strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(sum[:], b.sum[:]) == 1
+}

@@ -1,0 +1,119 @@
+package ops
+
+import (
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/pprof"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/listen"
+	"github.com/megaframework/mega/internal/metrics"
+)
+
+// Pages serves the probes, the metrics and the views of the process, at the
+// listener of ops.addr or through its supervisor. It is read-only: changes go
+// through the admin socket.
+type Pages struct {
+	probes  *Probes
+	metrics *metrics.Metrics
+	build   Build
+	profile bool // serve pprof
+
+	views atomic.Pointer[http.Handler] // the pages below /ops; nil until the boot is complete
+}
+
+// NewPages returns the pages of a process. profile adds pprof.
+func NewPages(p *Probes, m *metrics.Metrics, b Build, profile bool) *Pages {
+	return &Pages{probes: p, metrics: m, build: b, profile: profile}
+}
+
+// Publish makes the views of the started process available.
+func (l *Pages) Publish(views http.Handler) { l.views.Store(&views) }
+
+// Listen opens the listener of ops.addr in front of watch, which is read-only.
+func Listen(c *config.Config, watch http.Handler, log *slog.Logger) (*listen.Server, error) {
+	addr := string(c.Ops.Addr)
+	g := &guard{next: watch, token: newBearer(c.Ops.Token.Reveal())}
+	l, err := listen.Listen(addr)
+	if errors.Is(err, syscall.EADDRINUSE) && c.Origin("ops.addr").IsDefault() {
+		l, err = listen.Listen("127.0.0.1:0")
+	}
+	if err != nil {
+		return nil, listen.Failure(c, "ops.addr", addr, err)
+	}
+	g.local = listen.IsLoopback(l.Addr())
+	server := listen.NewServer("ops", l, g, log)
+	l.ReserveDescriptors()
+	server.Limit(listen.OpsConnections(), log)
+	return server, nil
+}
+
+// Handler returns the handler of all pages.
+func (l *Pages) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/livez", l.probes.livez)
+	mux.HandleFunc("/readyz", l.probes.readyz)
+	mux.HandleFunc("/startupz", l.probes.startupz)
+	mux.Handle("/metrics", l.metrics.Handler())
+	mux.HandleFunc("/ops/build", func(w http.ResponseWriter, _ *http.Request) { WriteJSON(w, http.StatusOK, l.build) })
+	mux.Handle("/ops/", http.StripPrefix("/ops", http.HandlerFunc(l.see)))
+	mux.HandleFunc("/{$}", index)
+	if l.profile {
+		mux.HandleFunc("/debug/pprof/", pprof.Index)
+		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
+	return mux
+}
+
+func (l *Pages) see(w http.ResponseWriter, r *http.Request) {
+	views := l.views.Load()
+	if views == nil {
+		refuse(w, http.StatusServiceUnavailable, "mega.starting", errors.New("the process has not started yet"))
+		return
+	}
+	(*views).ServeHTTP(w, r)
+}
+
+// Paths lists the pages.
+const Paths = `/livez          the process lives
+/startupz       it has started
+/readyz         it wants traffic; ?verbose for each check
+/metrics        for Prometheus
+/ops/boot       the report of the boot
+/ops/config     the configuration, and where each value came from
+/ops/locks      who holds and who waits; ?prefix= and ?limit=
+/ops/lock       the same of one lock; ?key=
+/ops/stats      what has been done with locks
+/ops/bus        the same of messages, and of each subscription
+/ops/bus/topics what is subscribed and responded to, by pattern
+/ops/routes     of every app
+/ops/process    which process this is
+/ops/build      what it was built from
+`
+
+func index(w http.ResponseWriter, _ *http.Request) { WriteText(w, Paths) }
+
+// WriteText writes body as plain text.
+func WriteText(w http.ResponseWriter, body string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = w.Write([]byte(body)) // the client went away
+}
+
+// WriteJSON writes body as JSON.
+func WriteJSON(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // the client went away
+}
+
+func refuse(w http.ResponseWriter, status int, code string, err error) {
+	WriteJSON(w, status, map[string]string{"code": code, "error": err.Error()})
+}
