@@ -234,7 +234,7 @@ func TestChecksThatHangDoNotHoldUpTheEnd(t *testing.T) {
 	p, _ := process("MEGA_SHUTDOWN_TIMEOUT=5s")
 	let := make(chan struct{})
 	r := start(t, p, boot.App("main", boot.Routes(hello), boot.Ready("disk", func(context.Context) error { <-let; return nil }, boot.Budget(10*time.Millisecond))))
-	if status, body := get(t, r.Report().Ops+"/readyz"); status != 503 || !strings.Contains(body, "has not answered") {
+	if status, body := get(t, r.Report().Ops+"/readyz"); status != 503 || !strings.Contains(body, "no result after") {
 		t.Errorf("got %d %s", status, body)
 	}
 	err := r.Stop()

@@ -93,9 +93,9 @@ func (s *supervisor) seen() (all []admin.Worker) {
 
 // supervisorPaths lists the paths of a worker and the additional paths of a
 // supervisor.
-const supervisorPaths = ops.Paths + `/ops/workers    the processes that serve
-With ?worker=N the worker with that number answers, else one that is ready: see the header Mega-Worker.
-/ops/process without it is the supervisor's.
+const supervisorPaths = ops.Paths + `/ops/workers    workers with their states
+With ?worker=N worker N answers, otherwise a ready one; the header Mega-Worker names it.
+Without ?worker=N /ops/process describes the supervisor.
 `
 
 // lookout returns the handler of ops.addr.

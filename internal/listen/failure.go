@@ -14,12 +14,12 @@ import (
 func Failure(c *config.Config, key, addr string, err error) *failure.Failure {
 	f := &failure.Failure{
 		Code: "app.cannot_listen", Exit: failure.ExitUnavailable, Cause: err,
-		Text:    fmt.Sprintf("The address %s cannot be listened on.", addr),
+		Text:    fmt.Sprintf("Cannot listen on the address %s.", addr),
 		Facts:   []failure.Fact{failure.Setting(c, key)},
 		Actions: []string{"choose another:   " + failure.Set(c, key, "127.0.0.1:8088"), "take a free one:  " + failure.Set(c, key, "127.0.0.1:0")},
 	}
 	if errors.Is(err, syscall.EADDRINUSE) {
-		f.Text = fmt.Sprintf("The address %s is taken by another process.", addr)
+		f.Text = fmt.Sprintf("Another process uses the address %s.", addr)
 		f.Actions = append(f.Actions, "see who has it:   ss -ltnp")
 	}
 	return f

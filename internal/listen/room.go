@@ -90,7 +90,7 @@ func (b *room) lift() {
 func (b *room) warn() {
 	now, last := time.Now().UnixNano(), b.warned.Load()
 	if now-last >= int64(fullEvery) && b.warned.CompareAndSwap(last, now) {
-		b.log.Warn("listener full", "connections", cap(b.slots), "reason", "half of the descriptors that the process may have are for connections: raise its limit (ulimit -n, LimitNOFILE)")
+		b.log.Warn("listener full", "connections", cap(b.slots), "reason", "connections use half of the descriptors of the process; raise its limit (ulimit -n, LimitNOFILE)")
 	}
 }
 

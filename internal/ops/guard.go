@@ -25,20 +25,20 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		w.Header().Set("Allow", "GET, HEAD")
-		refuse(w, http.StatusMethodNotAllowed, "request.method_not_allowed", errors.New("nothing can be changed here: use the admin socket"))
+		refuse(w, http.StatusMethodNotAllowed, "request.method_not_allowed", errors.New("the ops listener is read-only; use the admin socket"))
 	case g.local && !listen.LocalName(r.Host):
 		// A page whose own name resolves to a loopback address could read these
 		// pages as its own.
-		refuse(w, http.StatusForbidden, "ops.foreign_host", errors.New("ask for localhost, or for a loopback address"))
+		refuse(w, http.StatusForbidden, "ops.foreign_host", errors.New("the host of the request is not localhost or a loopback address"))
 	case listen.CrossSite(r):
-		refuse(w, http.StatusForbidden, "request.cross_origin", errors.New("this request came from the page of another site"))
+		refuse(w, http.StatusForbidden, "request.cross_origin", errors.New("a page of another site made this request"))
 	case isPublic(r.URL.Path) || g.local && !g.token.isSet():
 		g.next.ServeHTTP(w, r)
 	case !g.token.isSet():
-		refuse(w, http.StatusForbidden, "ops.token_not_set", errors.New("only probes and metrics are served on this address: set ops.token"))
+		refuse(w, http.StatusForbidden, "ops.token_not_set", errors.New("this address serves only probes and metrics; set ops.token to serve the other pages"))
 	case !g.token.allows(r):
 		w.Header().Set("WWW-Authenticate", `Bearer realm="ops"`)
-		refuse(w, http.StatusUnauthorized, "ops.unauthorized", errors.New("send the token of ops.token: Authorization: Bearer TOKEN"))
+		refuse(w, http.StatusUnauthorized, "ops.unauthorized", errors.New("ops.token is required; send the header Authorization: Bearer TOKEN"))
 	default:
 		g.next.ServeHTTP(w, r)
 	}

@@ -93,7 +93,7 @@ func TestCheckThatHangsHangsOnce(t *testing.T) {
 		var askers sync.WaitGroup
 		for range 50 {
 			askers.Go(func() {
-				if status, is := probe(p.readyz, "/"); status != 503 || !strings.Contains(is.Reasons["disk"], "not answered for 2.1s") {
+				if status, is := probe(p.readyz, "/"); status != 503 || !strings.Contains(is.Reasons["disk"], "no result after 2.1s") {
 					t.Errorf("got %d %+v", status, is)
 				}
 			})

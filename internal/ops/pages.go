@@ -82,20 +82,20 @@ func (l *Pages) see(w http.ResponseWriter, r *http.Request) {
 }
 
 // Paths lists the pages.
-const Paths = `/livez          the process lives
-/startupz       it has started
-/readyz         it wants traffic; ?verbose for each check
+const Paths = `/livez          200 while the process runs
+/startupz       200 after the start
+/readyz         200 while the process is ready for traffic; ?verbose for each check
 /metrics        for Prometheus
-/ops/boot       the report of the boot
-/ops/config     the configuration, and where each value came from
-/ops/locks      who holds and who waits; ?prefix= and ?limit=
-/ops/lock       the same of one lock; ?key=
-/ops/stats      what has been done with locks
-/ops/bus        the same of messages, and of each subscription
-/ops/bus/topics what is subscribed and responded to, by pattern
-/ops/routes     of every app
-/ops/process    which process this is
-/ops/build      what it was built from
+/ops/boot       report of the boot
+/ops/config     configuration, with the origin of each value
+/ops/locks      locks with their holders and waiters; ?prefix= and ?limit=
+/ops/lock       one lock; ?key=
+/ops/stats      counters of locks
+/ops/bus        counters of messages, and of each subscription
+/ops/bus/topics subscriptions and responders, by pattern
+/ops/routes     routes of all apps
+/ops/process    name, process id and drivers
+/ops/build      version, revision and Go version
 `
 
 func index(w http.ResponseWriter, _ *http.Request) { WriteText(w, Paths) }

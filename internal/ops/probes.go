@@ -90,7 +90,7 @@ func (p *Probes) Drain(ctx context.Context) error {
 		select {
 		case <-r.done:
 		case <-ctx.Done():
-			return fmt.Errorf("the check %q has not ended for %v", c.Name, time.Since(r.began).Round(time.Millisecond))
+			return fmt.Errorf("check %q still runs after %v", c.Name, time.Since(r.began).Round(time.Millisecond))
 		}
 	}
 	return nil
@@ -292,6 +292,6 @@ func (r *attempt) wait(ctx context.Context, budget time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-timer.C:
-		return fmt.Errorf("it has not answered for %v", time.Since(r.began).Round(time.Millisecond))
+		return fmt.Errorf("no result after %v", time.Since(r.began).Round(time.Millisecond))
 	}
 }
