@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/boot"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
 // socketFolder is one that nobody else can enter, and short: sockets' paths are
@@ -63,7 +64,7 @@ func testStoppedHub(t *testing.T, require string) {
 		t.Errorf("while the hub runs: %d %s", status, body)
 	}
 	pid := hub.cmd.Process.Pid
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+	if err := redistest.Signal(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	says := fmt.Sprintf("the hub (process %d) does not answer (is it stopped?)", pid)
@@ -77,7 +78,7 @@ func testStoppedHub(t *testing.T, require string) {
 	if status, body := ask("/livez"); status != 200 {
 		t.Errorf("it calls itself dead: %d %s", status, body)
 	}
-	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+	if err := redistest.Signal(pid, syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
 	if status, body := ask("/readyz"); status != 200 {

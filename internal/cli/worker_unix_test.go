@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/boot"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
 // crewed is a program with two workers, each with locks and messages of its own.
@@ -153,10 +154,8 @@ func TestLocksInTheMemoryOfEachWorkerAreListedAndForced(t *testing.T) {
 	if err := c.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	for _, w := range workers { // what they hold on to never ends
-		if err := syscall.Kill(w.PID, syscall.SIGKILL); err != nil {
-			t.Error(err)
-		}
+	for _, w := range workers { // their work never ends
+		_ = redistest.Signal(w.PID, syscall.SIGKILL) // it may be between two processes
 	}
 	c.end(t)
 }
@@ -223,7 +222,7 @@ func TestLockIsListedWithTheWorkerThatHoldsIt(t *testing.T) {
 		t.Errorf("%q is not in\n%s", row, stdout)
 	}
 
-	if err := syscall.Kill(workers[holds-1].PID, syscall.SIGKILL); err != nil {
+	if err := redistest.Signal(workers[holds-1].PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	for began := time.Now(); holders[0] != waits; { // before its TTL is over
@@ -244,7 +243,7 @@ func TestLockIsListedWithTheWorkerThatHoldsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, w := range workers {
-		_ = syscall.Kill(w.PID, syscall.SIGKILL) // it may be between two processes
+		_ = redistest.Signal(w.PID, syscall.SIGKILL) // it may be between two processes
 	}
 	c.end(t)
 }

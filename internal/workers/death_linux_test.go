@@ -3,14 +3,16 @@ package workers
 import (
 	"syscall"
 	"testing"
+
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
 func TestStoppedWorkerEndsWhenItsSupervisorIsKilled(t *testing.T) {
 	cmd, a, b := supervisorApart(t)
 	t.Cleanup(func() {
-		_ = syscall.Kill(a, syscall.SIGKILL) // it has ended, unless the test failed
+		_ = redistest.Signal(a, syscall.SIGKILL) // it has ended, unless the test failed
 	})
-	if err := syscall.Kill(a, syscall.SIGSTOP); err != nil {
+	if err := redistest.Signal(a, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Process.Kill(); err != nil {

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
 // until waits until something is so.
@@ -68,7 +70,7 @@ func (c *testRunner) stop() error {
 	return c.err
 }
 
-func alive(pid int) bool { return syscall.Kill(pid, 0) == nil }
+func alive(pid int) bool { return redistest.Signal(pid, 0) == nil }
 
 func TestWorkersServeFromOneListenerAndAreNumbered(t *testing.T) {
 	c := startRunner(t, 3)
@@ -105,7 +107,7 @@ func TestDeadWorkerIsReplacedUnderItsNumber(t *testing.T) {
 	c := startRunner(t, 2)
 	for round := range 3 {
 		before := c.serving(t, 2)
-		if err := syscall.Kill(before[1].PID, syscall.SIGKILL); err != nil {
+		if err := redistest.Signal(before[1].PID, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
 		until(t, "another process", func() bool {
@@ -141,7 +143,7 @@ func TestFailingWorkerLeavesTheOthersAloneAndIsTriedOnRequest(t *testing.T) {
 			c := startRunner(t, 3, "patient")
 			before := c.serving(t, 3)
 			write(t, c.folder, "crash")
-			if err := syscall.Kill(before[1].PID, syscall.SIGKILL); err != nil {
+			if err := redistest.Signal(before[1].PID, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
 			if now := c.failing(t); now[0] != before[0] || now[2] != before[2] {
@@ -166,7 +168,7 @@ func TestFailingWorkerIsTriedAgainAfterAPause(t *testing.T) {
 	c := startRunner(t, 3)
 	before := c.serving(t, 3)
 	write(t, c.folder, "crash")
-	if err := syscall.Kill(before[1].PID, syscall.SIGKILL); err != nil {
+	if err := redistest.Signal(before[1].PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	c.failing(t)
@@ -183,7 +185,7 @@ func TestFiveDeathsInARowBeforeAWorkerIsReadyEndEverything(t *testing.T) {
 	workers := c.serving(t, 3)
 	write(t, c.folder, "crash")
 	for _, w := range workers {
-		if err := syscall.Kill(w.PID, syscall.SIGKILL); err != nil {
+		if err := redistest.Signal(w.PID, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -207,7 +209,7 @@ func TestFiveDeathsInARowBeforeAWorkerIsReadyEndEverything(t *testing.T) {
 func TestWorkerThatWasReadyResetsTheBudget(t *testing.T) {
 	c := startRunner(t, 1, "crash-gently")
 	first := c.serving(t, 1)
-	if err := syscall.Kill(first[0].PID, syscall.SIGKILL); err != nil {
+	if err := redistest.Signal(first[0].PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "another process", func() bool {

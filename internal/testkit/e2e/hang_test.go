@@ -7,11 +7,13 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
 func pause(t *testing.T, pid int) {
 	t.Helper()
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+	if err := redistest.Signal(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 }

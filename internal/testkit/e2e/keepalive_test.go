@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
 // startBusy starts clients that reuse their connections for as long as the
@@ -121,7 +123,7 @@ func TestWorkerThatEndsWhileTheSupervisorIsStoppedLosesNoRequest(t *testing.T) {
 	c.follow()
 	time.Sleep(3 * thinkTime)
 	pause(t, c.cmd.Process.Pid)
-	if err := syscall.Kill(worker.PID, syscall.SIGTERM); err != nil {
+	if err := redistest.Signal(worker.PID, syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	c.eventually(t, "stopped", 1)

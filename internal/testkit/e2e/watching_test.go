@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
 // watched is a program with workers, and its listener for operators.
@@ -234,7 +236,7 @@ func TestWorkerThatIsKilledKeepsNobodyFromLooking(t *testing.T) {
 func TestWorkerThatHangsIsLeftOutWithinABound(t *testing.T) {
 	w := startWatched(t, "watched", "3")
 	pids := w.pids(t)
-	if err := syscall.Kill(pids[1], syscall.SIGSTOP); err != nil {
+	if err := redistest.Signal(pids[1], syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	for status := 200; status == 200; { // it does not stop at once
@@ -264,7 +266,7 @@ func TestWorkerThatHangsIsLeftOutWithinABound(t *testing.T) {
 		})
 	}
 	looking.Wait()
-	if err := syscall.Kill(pids[1], syscall.SIGCONT); err != nil {
+	if err := redistest.Signal(pids[1], syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
 	if status, worker, _ := w.see(t, "/ops/locks?worker=1"); status != 200 || worker != "1" {

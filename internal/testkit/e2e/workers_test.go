@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
 // startWorkers starts a program with that many workers, each with locks and
@@ -79,11 +81,11 @@ func (c *child) eventually(t *testing.T, msg string, n int) []record {
 
 func (r record) address() string { return strings.TrimPrefix(r.Report.Apps[0].URL, "http://") }
 
-func running(pid int) bool { return syscall.Kill(pid, 0) == nil }
+func running(pid int) bool { return redistest.Signal(pid, 0) == nil }
 
 func kill(t *testing.T, pid int) {
 	t.Helper()
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+	if err := redistest.Signal(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -134,7 +136,7 @@ func TestNothingIsLostWhenAllProcessesShutDown(t *testing.T) {
 		c.follow()
 		time.Sleep(50 * time.Millisecond) // for the load to begin
 		for _, pid := range told {
-			_ = syscall.Kill(pid, syscall.SIGTERM)
+			_ = redistest.Signal(pid, syscall.SIGTERM)
 			time.Sleep(time.Duration(rand.IntN(1000)) * time.Microsecond)
 		}
 		status := c.end(t)
@@ -178,11 +180,11 @@ func TestNobodyIsRefusedWhileWorkersAreKilledAndReplaced(t *testing.T) {
 		ready := c.records("worker ready")
 		switch victim := ready[len(ready)-1-rand.IntN(2)].PID; round % 3 {
 		case 0:
-			_ = syscall.Kill(victim, syscall.SIGKILL) // it may be gone already
+			_ = redistest.Signal(victim, syscall.SIGKILL) // it may be gone already
 		case 1:
 			c.signal(t, syscall.SIGUSR2)
 		default:
-			_ = syscall.Kill(victim, syscall.SIGTERM)
+			_ = redistest.Signal(victim, syscall.SIGTERM)
 		}
 		time.Sleep(time.Duration(rand.IntN(60)) * time.Millisecond)
 	}
@@ -399,7 +401,7 @@ func TestStopOfOneWorkerLogsNoErrorAndReadinessPrecedesTheReport(t *testing.T) {
 	if len(ready) != 2 {
 		t.Fatalf("%d workers were said to be ready before the report:\n%s", len(ready), c)
 	}
-	if err := syscall.Kill(ready[0].PID, syscall.SIGTERM); err != nil {
+	if err := redistest.Signal(ready[0].PID, syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	c.await(t, "worker ready", 3)

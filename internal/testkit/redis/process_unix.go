@@ -3,6 +3,7 @@
 package redistest
 
 import (
+	"fmt"
 	"os/exec"
 	"syscall"
 )
@@ -17,6 +18,16 @@ func signal(cmd *exec.Cmd, sig syscall.Signal) error {
 	pid := cmd.Process.Pid
 	if cmd.SysProcAttr.Setpgid {
 		pid = -pid
+	}
+	return syscall.Kill(pid, sig)
+}
+
+// Signal sends sig to the process pid. A pid below 2 is an error: kill(2) would
+// signal the group of the caller, or every process of the machine, and a worker
+// between two processes has the pid 0.
+func Signal(pid int, sig syscall.Signal) error {
+	if pid < 2 {
+		return fmt.Errorf("signal %v: %d is no process", sig, pid)
 	}
 	return syscall.Kill(pid, sig)
 }
