@@ -2,14 +2,18 @@ package guide_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"testing"
 	"time"
 
+	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/guard"
 )
 
 type store struct {
@@ -199,4 +203,28 @@ func Example_observer() {
 	// Output:
 	// 1 0 0
 	// true
+}
+
+// bank keeps its accounts in a database.
+type bank struct{ db *sql.DB }
+
+func (b *bank) deposit(ctx *mega.Ctx, id string, amount int) error {
+	return ctx.Lock.With("account:"+id, func(ctx *mega.Ctx) error {
+		return guard.Tx(ctx, b.db, guard.Postgres, func(tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, "UPDATE accounts SET balance = balance + $1 WHERE id = $2", amount, id)
+			return err
+		})
+	})
+}
+
+// The engines are tested in lock/guard/enginetest; here the guard refuses before
+// it reaches a database.
+func TestAGuardedWriteNeedsALease(t *testing.T) {
+	if err := new(bank).deposit(new(mega.Ctx), "7", 1); !errors.Is(err, mega.ErrNotConfigured) {
+		t.Errorf("without locks: %v", err)
+	}
+	err := guard.Tx(t.Context(), nil, guard.Postgres, func(*sql.Tx) error { return nil })
+	if !errors.Is(err, lock.ErrNoLease) {
+		t.Errorf("without a lease: %v", err)
+	}
 }
