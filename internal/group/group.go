@@ -91,6 +91,11 @@ func (g *Group) Close(grace time.Duration) bool {
 	case <-g.empty:
 		return true
 	case <-timer.C:
+	}
+	select { // both may be ready, as with a grace of 0
+	case <-g.empty:
+		return true
+	default:
 		return false
 	}
 }
