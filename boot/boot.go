@@ -117,7 +117,7 @@ func (b *booting) gaveUp(err, cut error) error {
 		}
 		return &stoppedError{why, cut}
 	}
-	f := *b.process.told(err)
+	f := *b.process.failureOf(err)
 	f.Mask = b.veil.text
 	if cut != nil {
 		f.Facts = append(slices.Clip(f.Facts), Fact{Name: "left behind", Value: cut.Error()})
@@ -180,7 +180,7 @@ func Main(ctx context.Context, p Process, options ...Option) int {
 	made, err := p.plan(options, workers.Inputs{})
 	switch {
 	case err != nil:
-		return p.notStarted(p.told(err))
+		return p.notStarted(p.failureOf(err))
 	case made.Config.Cluster.Workers > 1:
 		return p.supervise(ctx, made)
 	}

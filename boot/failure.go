@@ -50,9 +50,9 @@ func configFailure(problems config.Problems) *Failure {
 	return f
 }
 
-// told converts an error of a boot to a Failure. If fx is traced, the Failure
+// failureOf converts an error of a boot to a Failure. If fx is traced, the Failure
 // includes the error's path through the injector.
-func (p Process) told(err error) *Failure {
+func (p Process) failureOf(err error) *Failure {
 	f := failureOf(err)
 	if !p.traces() {
 		return f

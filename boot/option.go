@@ -77,7 +77,7 @@ func opaque(p *plan.Part) (options []fx.Option) {
 	return options
 }
 
-// The other options are those of package mega, which documents them.
+// Package mega documents the other options.
 
 // App is [mega.App].
 func App(name string, options ...Option) Option { return plan.App(name, options...) }

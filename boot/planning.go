@@ -18,7 +18,7 @@ import (
 func Plan(p Process, options ...Option) (*plan.Plan, error) {
 	made, err := p.plan(options, workers.Inputs{})
 	if err != nil {
-		return nil, p.told(err)
+		return nil, p.failureOf(err)
 	}
 	return made, nil
 }

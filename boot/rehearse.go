@@ -39,7 +39,7 @@ func rehearse(p Process, made *plan.Plan) (*booting, error) {
 		b.readFiles,
 	} {
 		if err := step(); err != nil {
-			return b, p.told(err)
+			return b, p.failureOf(err)
 		}
 	}
 	return b, nil

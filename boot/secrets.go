@@ -74,18 +74,18 @@ func (v *veil) attr(_ []string, a slog.Attr) slog.Attr {
 			a.Value = slog.StringValue(v.text(s))
 		}
 	case slog.KindAny:
-		said := said(a.Value.Any())
-		if masked := v.text(said); masked != said {
+		text := textOf(a.Value.Any())
+		if masked := v.text(text); masked != text {
 			a.Value = slog.StringValue(masked)
 		}
 	}
 	return a
 }
 
-// said returns the text of a logged value: the text of an error, the result of
+// textOf returns the text of a logged value: the text of an error, the result of
 // a String method, otherwise JSON. It returns "" if that fails or panics, as on
 // a nil pointer: the handler deals with such a value.
-func said(value any) (text string) {
+func textOf(value any) (text string) {
 	defer func() {
 		if recover() != nil {
 			text = ""

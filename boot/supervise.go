@@ -209,7 +209,7 @@ func (s *supervisor) spentFailure(e *workers.SpentError) *Failure {
 		Code: "cluster.worker_died", Exit: ExitInternal, Text: text, Cause: e.Cause,
 		Facts: []Fact{failure.Setting(s.plan.Config, "cluster.workers")},
 		Actions: []string{
-			"read why:               it has said so above",
+			"read why:               see the log above",
 			"see it fail by itself:  " + strings.Join([]string{s.process.name(), "serve", "--workers", "1"}, " "),
 		},
 	}

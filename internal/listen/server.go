@@ -35,7 +35,7 @@ type Server struct {
 }
 
 // NewServer returns the server of a listener. name appears in errors and log
-// records. hosts are those of its apps. A server without hosts, such as that of
+// records. hosts belong to its apps. A server without hosts, such as the one of
 // ops, closes idle connections at once when it drains.
 func NewServer(name string, l *Listener, handler http.Handler, log *slog.Logger, hosts ...*megactx.Host) *Server {
 	base, cancel := context.WithCancelCause(context.Background())
