@@ -142,7 +142,9 @@ func unsentRequest(e *env) {
 	e.AtEnd(func() { _ = e.h.Faults.Slow(0) })
 	ctx, cancel := context.WithTimeout(e.Ctx, 10*e.Patience())
 	defer cancel()
-	const n = 60
+	// A driver may pass 256 KiB ahead of a slow connection, and the kernel takes
+	// as much again: the request has to wait behind more than both.
+	const n = 200
 	published := e.Async(func() {
 		for range n {
 			e.Must(a.Publish(ctx, "x", make([]byte, 8<<10)), "publish")
