@@ -50,7 +50,7 @@ func (b *booting) operated() admin.Process {
 		Config:   func() any { return b.settings() },
 		Routes:   func() any { return routes },
 		Reload:   func(context.Context) ([]admin.Change, error) { return changed(b.reloadAlone()) },
-		SetLevel: b.logs.set,
+		SetLevel: b.logs.Set,
 		Log:      b.log,
 	}
 }

@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/logging"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/systemd"
 	"github.com/megaframework/mega/internal/workers"
@@ -118,7 +119,7 @@ func (b *booting) gaveUp(err, cut error) error {
 		return &stoppedError{why, cut}
 	}
 	f := *b.process.failureOf(err)
-	f.Mask = b.veil.text
+	f.Mask = b.veil.Text
 	if cut != nil {
 		f.Facts = append(slices.Clip(f.Facts), Fact{Name: "left behind", Value: cut.Error()})
 	}
@@ -296,8 +297,8 @@ func envOf(exe string) string {
 
 // openLog creates the loggers. They are available from the first stage on.
 func (b *booting) openLog(c *config.Config) *slog.Logger {
-	b.logs = newLogs(b.process.Stderr, c, b.process.worker(), &b.veil)
-	b.log = b.logs.process()
+	b.logs = logging.New(b.process.Stderr, c, b.process.worker(), &b.veil)
+	b.log = b.logs.Process()
 	b.life.log = b.log
 	return b.log
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/secrets"
 )
 
 // Finding is the result of checking one thing that a program needs.
@@ -52,9 +53,9 @@ func Examine(ctx context.Context, p Process, made *plan.Plan, err error) []Findi
 }
 
 // masked masks the secrets in the findings, since servers may repeat them.
-func masked(v *veil, findings []Finding) []Finding {
+func masked(v *secrets.Veil, findings []Finding) []Finding {
 	for i := range findings {
-		findings[i].Text = v.text(findings[i].Text)
+		findings[i].Text = v.Text(findings[i].Text)
 	}
 	return findings
 }

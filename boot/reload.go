@@ -1,39 +1,12 @@
 package boot
 
 import (
-	"fmt"
 	"log/slog"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/plan"
 )
-
-// levels are the valid log levels.
-var levels = []string{"debug", "info", "warn", "error"}
-
-// set sets the log level of an app, or of the whole process if app is empty. It
-// holds until the next reload of the configuration.
-func (l *logs) set(app, level string) error {
-	if !slices.Contains(levels, level) {
-		return fmt.Errorf("%q is none of %s", level, strings.Join(levels, ", "))
-	}
-	if app == "" {
-		l.level.Set(levelOf(level))
-		for _, of := range l.apps {
-			of.Set(levelOf(level))
-		}
-		return nil
-	}
-	of, ok := l.apps[app]
-	if !ok {
-		return fmt.Errorf("there is no app %q", app)
-	}
-	of.Set(levelOf(level))
-	return nil
-}
 
 // settings returns the configuration in force.
 func (b *booting) settings() []Setting {
@@ -89,8 +62,8 @@ func (b *booting) readAgain(files *config.Files) ([]config.Change, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.veil.add(next, b.plan.Program.Sections()) // before a log message can contain its secrets
-	b.logs.apply(next)
+	b.veil.Add(next, b.plan.Program.Sections()) // before a log message can contain its secrets
+	b.logs.Apply(next)
 	for _, h := range b.hosts {
 		if app, ok := next.Apps[h.App.Name]; ok {
 			if err := h.SetLimits(limitsOf(app)); err != nil {

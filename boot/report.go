@@ -8,13 +8,14 @@ import (
 	"strings"
 
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/logging"
 	"github.com/megaframework/mega/internal/plan"
 )
 
 // report writes the report: as text if people read the log, otherwise as one
 // record. The warnings are separate records then, so that a search finds them.
 func (p Process) report(r *Report, c *config.Config, log *slog.Logger) {
-	if readable(p.Stderr, c) {
+	if logging.Readable(p.Stderr, c) {
 		_, _ = io.WriteString(p.Stderr, "\n"+r.Text(p.paint(), p.Verbose)+"\n") // the program runs without a report, too
 		return
 	}
@@ -32,5 +33,5 @@ func (p Process) paint() plan.Paint {
 	unwanted := slices.ContainsFunc(p.Environ, func(kv string) bool {
 		return strings.HasPrefix(kv, "NO_COLOR=") && kv != "NO_COLOR=" || kv == "TERM=dumb"
 	})
-	return plan.Paint{Colours: isTerminal(p.Stderr) && !unwanted}
+	return plan.Paint{Colours: logging.IsTerminal(p.Stderr) && !unwanted}
 }

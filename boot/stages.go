@@ -16,9 +16,11 @@ import (
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/listen"
+	"github.com/megaframework/mega/internal/logging"
 	"github.com/megaframework/mega/internal/metrics"
 	"github.com/megaframework/mega/internal/ops"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/secrets"
 	"github.com/megaframework/mega/internal/selection"
 	"github.com/megaframework/mega/internal/workers"
 	"github.com/megaframework/mega/lock"
@@ -35,8 +37,8 @@ type booting struct {
 	failed  chan error
 
 	log      *slog.Logger
-	logs     *logs
-	veil     veil // masks secrets in the output of the process
+	logs     *logging.Logs
+	veil     secrets.Veil // masks secrets in the output of the process
 	life     lifecycle
 	probes   *ops.Probes
 	metrics  *metrics.Metrics
@@ -69,7 +71,7 @@ func newBooting(ctx context.Context, p Process, began time.Time) *booting {
 		ctx: ctx, process: p, began: began,
 		failed: make(chan error, 1),
 	}
-	b.probes = ops.NewProbes(b.veil.text)
+	b.probes = ops.NewProbes(b.veil.Text)
 	b.caches = &caches{booting: b}
 	b.life.took = b.report.Record
 	b.life.endWith(locking, hook{name: "cluster", budget: lockTime, run: b.backends.Close}) // after everything that uses it
@@ -134,7 +136,7 @@ func (b *booting) follow(made *plan.Plan) {
 	b.plan = made
 	b.inForce.Store(made.Config)
 	b.report = made.Report()
-	b.veil.add(made.Config, made.Program.Sections()) // before an error can contain its secrets
+	b.veil.Add(made.Config, made.Program.Sections()) // before an error can contain its secrets
 	b.counted(made.Config)
 }
 
@@ -159,7 +161,7 @@ const lockTime = 2 * time.Second
 func (b *booting) newLocker(c *config.Config, d driver.Driver, log *slog.Logger) (*lock.Locker, error) {
 	l, err := lock.New(d, lock.Config{
 		TTL: c.Lock.TTL, Wait: c.Lock.Wait, FIFO: c.Lock.FIFO,
-		Observer: observers{lockLog{log}, b.metrics}, Identify: b.process.identify(),
+		Observer: observers{logging.LockEvents{Log: log}, b.metrics}, Identify: b.process.identify(),
 	})
 	if err != nil {
 		return nil, errors.Join(err, d.Close(b.ctx))
@@ -198,7 +200,7 @@ func (b *booting) appStage(a *plan.Part) fx.Option {
 	served := b.plan.Program.Served(a)
 	building := &building{booting: b, name: a.Name, part: served}
 	options := []fx.Option{
-		fx.Decorate(func(log *slog.Logger) *slog.Logger { return b.logs.app(a.Name, log) }, labeled(a.Name)),
+		fx.Decorate(func(log *slog.Logger) *slog.Logger { return b.logs.App(a.Name, log) }, labeled(a.Name)),
 		fx.Provide(fx.Private, building.speaks, building.info, building.newHost),
 	}
 	options = append(options, b.provided(a.Name, a)...)

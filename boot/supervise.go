@@ -15,7 +15,9 @@ import (
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/listen"
+	"github.com/megaframework/mega/internal/logging"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/secrets"
 	"github.com/megaframework/mega/internal/selection"
 	"github.com/megaframework/mega/internal/workers"
 )
@@ -28,9 +30,9 @@ type supervisor struct {
 	plan      *plan.Plan
 	began     time.Time
 	watch     watch
-	pinned    pinned // the selected drivers and their addresses, fixed for the life of the program
-	logs      *logs
-	veil      veil // masks the secrets of the configuration
+	pinned    selection.Pinned // the selected drivers and their addresses, fixed for the life of the program
+	logs      *logging.Logs
+	veil      secrets.Veil // masks the secrets of the configuration
 	log       *slog.Logger
 	listeners []*workers.Listener
 	backends  selection.Backends // the connection to cluster.socket
@@ -43,16 +45,16 @@ type supervisor struct {
 // supervise runs the workers until ctx ends, and returns the exit status.
 func (p Process) supervise(ctx context.Context, made *plan.Plan) int {
 	s := &supervisor{process: p, plan: made, began: time.Now(), report: made.Report()}
-	s.veil.add(made.Config, made.Program.Sections())
-	s.logs = newLogs(p.Stderr, made.Config, 0, &s.veil)
-	s.log = s.logs.process()
+	s.veil.Add(made.Config, made.Program.Sections())
+	s.logs = logging.New(p.Stderr, made.Config, 0, &s.veil)
+	s.log = s.logs.Process()
 	defer s.close()
 	switch err := s.prepare(ctx); {
 	case err != nil && ctx.Err() != nil:
 		return ExitOK // stopped before anything had started
 	case err != nil:
 		f := *failureOf(err)
-		f.Mask = s.veil.text
+		f.Mask = s.veil.Text
 		return p.tellFailure(&f)
 	}
 	return s.run(ctx)
@@ -63,7 +65,7 @@ func (s *supervisor) prepare(ctx context.Context) error {
 	if s.plan.Refused != nil {
 		return s.plan.Refused
 	}
-	s.pinned = pins(s.plan.Decisions, s.plan.Config)
+	s.pinned = selection.Pins(s.plan.Decisions, s.plan.Config)
 	s.report.Workers = s.plan.Config.Cluster.Workers
 	if err := s.openOps(); err != nil {
 		return err
@@ -177,8 +179,8 @@ func (s *supervisor) load(old *config.Config, files *config.Files) (*config.Conf
 	source.Files = files
 	next, changes, err := config.Reload(old, source)
 	if err == nil {
-		s.veil.add(next, s.plan.Program.Sections())
-		s.logs.apply(next)
+		s.veil.Add(next, s.plan.Program.Sections())
+		s.logs.Apply(next)
 	}
 	return next, changes, err
 }

@@ -65,7 +65,7 @@ func (s *supervisor) operated() admin.Supervisor {
 		Workers:  s.seen,
 		Restart:  s.workers.Restart,
 		Reload:   func(ctx context.Context) ([]admin.Change, error) { return changed(s.workers.Reload(ctx)) },
-		SetLevel: s.logs.set,
+		SetLevel: s.logs.Set,
 		Log:      s.log,
 	}
 }

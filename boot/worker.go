@@ -11,6 +11,7 @@ import (
 
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/listen"
+	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/selection"
 	"github.com/megaframework/mega/internal/workers"
 )
@@ -53,6 +54,19 @@ func (b *booting) inputs() (in workers.Inputs, err error) {
 		return in, selection.NoSupervisor(err)
 	}
 	return in, nil
+}
+
+// stays returns an error if a worker would keep its locks, or receive its
+// messages, elsewhere than the other workers of its supervisor.
+func (b *booting) stays(d plan.Decisions, c *config.Config) error {
+	if b.line == nil {
+		return nil
+	}
+	var of selection.Pinned
+	if err := b.line.Place(b.ctx, &of); err != nil {
+		return selection.NoSupervisor(err)
+	}
+	return of.Stays(d, c)
 }
 
 // errAlone is the reason for the end of a worker without a supervisor.

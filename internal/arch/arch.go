@@ -67,7 +67,7 @@ func layers() map[string][]string {
 		"config":     {"internal/mask", "internal/spelling"},
 		"ctx":        {"lock", "lock/driver", "bus", "bus/driver", "ctx/locale", "internal/embedded"},
 		"ctx/locale": {"internal/embedded"},
-		"boot/...":   {"config", "ctx", "ctx/locale", "lock", "lock/driver", "bus", "bus/driver", "drivers/redis", "boot/...", "internal/admin", "internal/failure", "internal/listen", "internal/mask", "internal/metrics", "internal/ops", "internal/plan", "internal/selection", "internal/systemd", "internal/workers"},
+		"boot/...":   {"config", "ctx", "ctx/locale", "lock", "lock/driver", "bus", "bus/driver", "drivers/redis", "boot/...", "internal/admin", "internal/failure", "internal/listen", "internal/logging", "internal/mask", "internal/metrics", "internal/ops", "internal/plan", "internal/secrets", "internal/selection", "internal/systemd", "internal/workers"},
 
 		"internal/cli": {"internal/mask", "internal/plan", "internal/plain", "internal/spelling", "internal/failure", "boot", "config", "ctx", "bus", "lock", "lock/driver", "internal/admin", "internal/selection"},
 		"":             {"internal/cli", "boot", "config", "ctx", "ctx/locale", "lock", "bus"},
@@ -77,7 +77,7 @@ func layers() map[string][]string {
 		"sample/...": {"", "lock", "bus", "sample/..."},
 		"bench/...":  {"lock", "lock/driver", "bus", "drivers/...", "internal/testkit/nats", "internal/testkit/redis", "bench/..."},
 
-		"internal/selection": {"config", "lock", "lock/driver", "bus", "bus/driver", "drivers/...", "internal/failure", "internal/plan"},
+		"internal/selection": {"config", "lock", "lock/driver", "bus", "bus/driver", "drivers/...", "internal/failure", "internal/mask", "internal/plan"},
 
 		"docs/guide":        {},
 		"internal/admin":    {"lock", "bus", "internal/private"},
@@ -86,7 +86,9 @@ func layers() map[string][]string {
 		"internal/group":    {},
 		"internal/failure":  {"internal/plain", "config", "internal/mask"},
 		"internal/listen":   {"config", "ctx", "internal/failure"},
+		"internal/logging":  {"bus", "config", "internal/secrets", "lock"},
 		"internal/scaffold": {},
+		"internal/secrets":  {"config", "internal/mask"},
 		"internal/spelling": {},
 		"internal/mask":     {},
 		"internal/metrics":  {"lock", "bus"},

@@ -1,4 +1,4 @@
-package boot
+package selection
 
 import (
 	"fmt"
@@ -10,14 +10,13 @@ import (
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/mask"
 	"github.com/megaframework/mega/internal/plan"
-	"github.com/megaframework/mega/internal/selection"
 )
 
 // The place of locks and messages does not change while a supervisor runs: a
 // worker with another place could hold locks that other workers hold, too.
 
-// pinned records the selected drivers of a program and their addresses.
-type pinned struct {
+// Pinned records the selected drivers of a program and their addresses.
+type Pinned struct {
 	Lock pin `json:"lock"`
 	Bus  pin `json:"bus"`
 }
@@ -32,7 +31,7 @@ type pin struct {
 
 // placing returns the keys that place the locks or messages of a driver,
 // besides the address of its server.
-func placing(d Decision) []string {
+func placing(d plan.Decision) []string {
 	switch d.Chosen {
 	case "cluster":
 		if d.Component == "bus" {
@@ -50,12 +49,12 @@ func placing(d Decision) []string {
 	return nil
 }
 
-// pins records the selected drivers and their addresses.
-func pins(d plan.Decisions, c *config.Config) pinned {
-	return pinned{pinOf(d.Lock, c), pinOf(d.Bus, c)}
+// Pins records the selected drivers and their addresses.
+func Pins(d plan.Decisions, c *config.Config) Pinned {
+	return Pinned{pinOf(d.Lock, c), pinOf(d.Bus, c)}
 }
 
-func pinOf(d Decision, c *config.Config) pin {
+func pinOf(d plan.Decision, c *config.Config) pin {
 	p := pin{Driver: d.Chosen, Key: d.Key, At: map[string]string{}}
 	for _, key := range placing(d) {
 		v, _ := failure.ValueOf(c, key)
@@ -69,7 +68,7 @@ func pinOf(d Decision, c *config.Config) pin {
 
 // serverOf returns the address of the server without its credentials, which may
 // change.
-func serverOf(d Decision, c *config.Config) string {
+func serverOf(d plan.Decision, c *config.Config) string {
 	if d.Component == "bus" {
 		return mask.Place(c.NATS.URL.Reveal())
 	}
@@ -81,7 +80,7 @@ const serverKey = "server"
 
 // differs returns the key in which a decision differs from the supervisor's, or
 // "" if there is none.
-func (p pin) differs(d Decision, c *config.Config) string {
+func (p pin) differs(d plan.Decision, c *config.Config) string {
 	own := pinOf(d, c)
 	if own.Driver != p.Driver {
 		if _, ok := failure.ValueOf(c, own.Key); ok {
@@ -104,16 +103,9 @@ func (p pin) differs(d Decision, c *config.Config) string {
 	return ""
 }
 
-// stays returns an error if a worker would keep its locks, or receive its
-// messages, elsewhere than the other workers of its supervisor.
-func (b *booting) stays(d plan.Decisions, c *config.Config) error {
-	if b.line == nil {
-		return nil
-	}
-	var of pinned
-	if err := b.line.Place(b.ctx, &of); err != nil {
-		return selection.NoSupervisor(err)
-	}
+// Stays returns an error if a worker with these decisions would keep its locks,
+// or receive its messages, elsewhere than the other workers of its supervisor.
+func (of Pinned) Stays(d plan.Decisions, c *config.Config) error {
 	if key := of.Lock.differs(d.Lock, c); key != "" {
 		return elsewhereNow(c, d.Lock, of.Lock, key)
 	}
@@ -125,17 +117,17 @@ func (b *booting) stays(d plan.Decisions, c *config.Config) error {
 
 // elsewhereNow returns the failure for a worker with another place than the
 // other workers.
-func elsewhereNow(c *config.Config, d Decision, of pin, key string) error {
+func elsewhereNow(c *config.Config, d plan.Decision, of pin, key string) error {
 	text := fmt.Sprintf("The configuration was changed: %s would be in another place than the program was started with.", d.Subject())
 	if d.Chosen != of.Driver {
 		text = fmt.Sprintf("The configuration was changed: %s would go by %s, but the program was started with %s.", d.Subject(), d.Chosen, of.Driver)
 	}
-	f := &Failure{
-		Code: "cluster.changed", Exit: ExitConfig, Text: text, Facts: []Fact{failure.Setting(c, key)},
+	f := &failure.Failure{
+		Code: "cluster.changed", Exit: failure.ExitConfig, Text: text, Facts: []failure.Fact{failure.Setting(c, key)},
 		Actions: []string{"bring it into force:  stop the whole program and start it again", "go on as it was:      take the change back"},
 	}
 	if was, ok := of.value(key); ok && d.Chosen == of.Driver {
-		f.Facts = append(f.Facts, Fact{Name: "it was", Value: quoted(was)})
+		f.Facts = append(f.Facts, failure.Fact{Name: "it was", Value: quoted(was)})
 	}
 	return f
 }

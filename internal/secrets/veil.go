@@ -1,4 +1,5 @@
-package boot
+// Package secrets masks the secrets of a configuration in the output of a process.
+package secrets
 
 import (
 	"cmp"
@@ -20,17 +21,17 @@ import (
 // other text: a shorter one may be a part of any word.
 const leastSecret = 4
 
-// veil masks the output of a process: the secrets of its configuration, which a
+// Veil masks the output of a process: the secrets of its configuration, which a
 // library may repeat in an error, and the credentials in every URL. Its zero
 // value masks only URLs. It is safe for concurrent use.
-type veil struct {
+type Veil struct {
 	mu     sync.Mutex // guards texts
 	texts  []string
 	hidden atomic.Pointer[strings.Replacer]
 }
 
-// text returns s with the secrets in it masked.
-func (v *veil) text(s string) string {
+// Text returns s with the secrets in it masked.
+func (v *Veil) Text(s string) string {
 	if v != nil {
 		if hidden := v.hidden.Load(); hidden != nil {
 			s = hidden.Replace(s)
@@ -39,10 +40,10 @@ func (v *veil) text(s string) string {
 	return mask.Text(s)
 }
 
-// add masks the secrets of a configuration and of its sections from now on. The
+// Add masks the secrets of a configuration and of its sections from now on. The
 // secrets of an earlier configuration stay masked: a key that is not live is
 // still in use after a reload.
-func (v *veil) add(c *config.Config, sections []config.Section) {
+func (v *Veil) Add(c *config.Config, sections []config.Section) {
 	var found finder
 	found.collect(reflect.ValueOf(c))
 	for _, sec := range sections {
@@ -53,7 +54,7 @@ func (v *veil) add(c *config.Config, sections []config.Section) {
 	v.conceal(found.texts)
 }
 
-func (v *veil) conceal(texts []string) {
+func (v *Veil) conceal(texts []string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.texts = append(v.texts, texts...)
@@ -66,16 +67,16 @@ func (v *veil) conceal(texts []string) {
 	v.hidden.Store(strings.NewReplacer(pairs...))
 }
 
-// attr masks an attribute of a log record, for slog.HandlerOptions.
-func (v *veil) attr(_ []string, a slog.Attr) slog.Attr {
+// Attr masks an attribute of a log record, for slog.HandlerOptions.
+func (v *Veil) Attr(_ []string, a slog.Attr) slog.Attr {
 	switch a.Value.Kind() {
 	case slog.KindString:
 		if s := a.Value.String(); s != "" {
-			a.Value = slog.StringValue(v.text(s))
+			a.Value = slog.StringValue(v.Text(s))
 		}
 	case slog.KindAny:
 		text := textOf(a.Value.Any())
-		if masked := v.text(text); masked != text {
+		if masked := v.Text(text); masked != text {
 			a.Value = slog.StringValue(masked)
 		}
 	}

@@ -1,11 +1,10 @@
-package boot
+package selection
 
 import (
 	"testing"
 
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/plan"
-	"github.com/megaframework/mega/internal/selection"
 )
 
 // pinnedBy is what is decided from these keys.
@@ -15,11 +14,11 @@ func pinnedBy(t *testing.T, worker bool, environ ...string) (*config.Config, pla
 	if err != nil {
 		t.Fatal(err)
 	}
-	lock, err := selection.Lock(c, selection.Surroundings{Worker: worker})
+	lock, err := Lock(c, Surroundings{Worker: worker})
 	if err != nil {
 		t.Fatal(err)
 	}
-	bus, err := selection.Bus(c, selection.Surroundings{Worker: worker})
+	bus, err := Bus(c, Surroundings{Worker: worker})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +54,7 @@ func TestWorkerIsHeldToWhereLocksAndMessagesWere(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			first, decided := pinnedBy(t, false, append(c.was, "MEGA_CLUSTER_WORKERS=2")...)
-			of := pins(decided, first)
+			of := Pins(decided, first)
 			now, own := pinnedBy(t, true, append(c.is, "MEGA_CLUSTER_WORKERS=2")...)
 			if lock, bus := of.Lock.differs(own.Lock, now), of.Bus.differs(own.Bus, now); lock != c.lock || bus != c.bus {
 				t.Errorf("differs by %q and %q, want %q and %q", lock, bus, c.lock, c.bus)

@@ -1,0 +1,99 @@
+package logging
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/lock"
+)
+
+// LockEvents logs the lock events that matter to an operator. Events of every
+// request only appear in statistics.
+type LockEvents struct{ Log *slog.Logger }
+
+// Observe writes an event of a Locker to the log.
+func (l LockEvents) Observe(e lock.Event) {
+	switch e := e.(type) {
+	case lock.Lost:
+		l.warn("lock lost", e.Key, slog.Uint64("fence", e.Fence), slog.Duration("held", e.Held), failed(e.Err))
+	case lock.Forgotten:
+		l.warn("lock forgotten and released", e.Key, slog.Uint64("fence", e.Fence), slog.String("because", e.Reason), slog.String("acquired_at", e.Site))
+	case lock.ForcedRelease:
+		if e.Released == 0 {
+			return // nobody held it
+		}
+		l.warn("lock released by force", e.Key, slog.String("reason", e.Reason), slog.Int("leases", e.Released))
+	case lock.RenewFailed:
+		l.warn("lock not renewed, trying again", e.Key, slog.Duration("left", e.Left), failed(e.Err))
+	case lock.ReleaseFailed:
+		l.warn("lock not released, trying again", e.Key, slog.Duration("left", e.Left), failed(e.Err))
+	case lock.Unavailable:
+		l.Log.LogAttrs(context.Background(), slog.LevelError, "lock backend lost", failed(e.Err))
+	case lock.Available:
+		l.Log.LogAttrs(context.Background(), slog.LevelInfo, "lock backend returned", slog.Duration("after", e.After))
+	case lock.StillHeld:
+		l.warn("shutdown waits for lock", e.Key, slog.Uint64("fence", e.Fence), slog.Duration("held", e.Held), slog.String("acquired_at", e.Site))
+	case lock.PoolResized:
+		l.warn("pool resized", e.Key, slog.Int("old", e.Old), slog.Int("new", e.New))
+	}
+}
+
+func (l LockEvents) warn(text, key string, attrs ...slog.Attr) {
+	l.Log.LogAttrs(context.Background(), slog.LevelWarn, text, append([]slog.Attr{slog.String("key", key)}, attrs...)...)
+}
+
+func failed(err error) slog.Attr {
+	if err == nil {
+		return slog.Attr{}
+	}
+	return slog.String("error", err.Error())
+}
+
+// BusEvents logs the events of a bus that matter to an operator.
+type BusEvents struct{ Log *slog.Logger }
+
+// Observe writes an event of a Bus to the log.
+func (l BusEvents) Observe(e bus.Event) {
+	switch e := e.(type) {
+	case bus.HandlerFailed:
+		l.failed(e)
+	case bus.Dropped:
+		l.tell(slog.LevelWarn, "messages dropped", e.Who, slog.String("subject", e.Subject), slog.Uint64("messages", e.Count))
+	case bus.Missed:
+		l.tell(slog.LevelWarn, "messages missed", e.Who, slog.Int("messages", e.Count))
+	case bus.GapFailed:
+		l.tell(slog.LevelError, "gap not repaired", e.Who, slog.Int("missed", e.Missed), slog.Duration("again", e.Again), failed(e.Err))
+	case bus.Blocked:
+		l.tell(slog.LevelWarn, "responder blocked by requests to itself", e.Who, slog.String("subject", e.Subject), slog.Int("handlers", e.Handlers))
+	case bus.Stuck:
+		l.tell(slog.LevelWarn, "handler stuck", e.Who, slog.String("subject", e.Subject), slog.Duration("for", e.For))
+	case bus.Ended:
+		l.tell(slog.LevelError, "subscription ended", e.Who, failed(e.Err))
+	case bus.AnswerFailed:
+		l.tell(slog.LevelWarn, "answer not sent", e.Who, slog.String("subject", e.Subject), failed(e.Err))
+	case bus.PublishLost:
+		l.Log.Error("published messages lost", "messages", e.Messages, "bytes", e.Bytes, "error", e.Err)
+	case bus.PublishRefused:
+		l.Log.Error("published message refused", "subject", e.Subject, "error", e.Err)
+	case bus.Disconnected:
+		l.Log.Error("bus backend lost", "error", e.Err)
+	case bus.Connected:
+		l.Log.Info("bus backend returned", "after", e.After)
+	}
+}
+
+// failed logs the error of a handler. A responder's error is also its answer.
+func (l BusEvents) failed(e bus.HandlerFailed) {
+	attrs := []slog.Attr{slog.String("subject", e.Msg.Subject), failed(e.Err)}
+	if p, ok := errors.AsType[*bus.PanicError](e.Err); ok {
+		attrs = append(attrs, slog.String("stack", string(p.Stack)))
+	}
+	l.tell(slog.LevelError, "handler failed", e.Who, attrs...)
+}
+
+func (l BusEvents) tell(level slog.Level, text string, who bus.Who, attrs ...slog.Attr) {
+	attrs = append([]slog.Attr{slog.String("subscription", who.Name), slog.String("pattern", who.Pattern)}, attrs...)
+	l.Log.LogAttrs(context.Background(), level, text, attrs...)
+}

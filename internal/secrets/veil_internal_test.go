@@ -1,0 +1,57 @@
+package secrets
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/config"
+)
+
+func TestSecretsAreTakenOutOfWhatOthersSay(t *testing.T) {
+	url := func(s string) config.URL {
+		u, err := config.NewURL(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return u
+	}
+	secret := func(text string) (s config.Secret) {
+		_ = s.UnmarshalText([]byte(text))
+		return s
+	}
+	type inner struct{ Token config.Secret }
+	var f finder
+	f.collect(reflect.ValueOf(struct {
+		URL    config.URL
+		Caches map[string]struct{ URL config.URL }
+		Inner  *inner
+		List   []config.Secret
+		None   *inner
+		Short  config.Secret
+		hidden config.Secret
+		At     time.Time
+	}{
+		URL:    url("postgres://app:p%40ssword@db/shop?sslmode=disable&password=queried"),
+		Caches: map[string]struct{ URL config.URL }{"main": {url("redis://:redispass@cache:6379/0")}},
+		Inner:  &inner{secret("tokentext")}, List: []config.Secret{secret("listed"), secret(""), secret("listed and more")}, Short: secret("abc"), hidden: secret("unseen"),
+	}))
+	var v Veil
+	v.conceal(f.texts)
+	hide := v.Text
+	for _, text := range []string{
+		`dial "postgres://app:p%40ssword@db/shop?sslmode=disable&password=queried": no`,
+		"listed and more", "wrong password p@ssword", "wrong password p%40ssword", "wrong password queried", "AUTH redispass", "bad token tokentext", "listed",
+	} {
+		got := hide(text)
+		for _, leak := range []string{"p%40ssword", "p@ssword", "queried", "redispass", "tokentext", "listed", "more"} {
+			if strings.Contains(got, leak) {
+				t.Errorf("%q becomes %q", text, got)
+			}
+		}
+	}
+	if got := hide("db is down, abc unseen"); got != "db is down, abc unseen" {
+		t.Errorf("a harmless text becomes %q", got)
+	}
+}
