@@ -148,7 +148,7 @@ func (qs *queues) unanswered(w *waiter, since instant) time.Duration {
 		return 0
 	}
 	s, err := at.glance.result(glanceBound)
-	if err == nil && (len(s.Holders) >= max(s.Slots, 1) || len(s.Waiters) > 0) {
+	if err == nil && (len(s.Holders) >= max(s.Size, 1) || len(s.Waiters) > 0) {
 		return 0
 	}
 	return max(driver.CallTimeout-qs.locker.clock.now().sub(since), 0)

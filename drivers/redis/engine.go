@@ -163,7 +163,7 @@ func decodeState(key string, reply any) (driver.State, error) {
 	if a.num(0) < 0 {
 		return driver.State{Key: key, Skipped: "the value is a " + a.text(1) + " that is not a lease"}, nil
 	}
-	s := driver.State{Key: key, Slots: int(a.num(0)), Holders: holdings(a.sub(1))}
+	s := driver.State{Key: key, Size: int(a.num(0)), Holders: holdings(a.sub(1))}
 	slices.SortFunc(s.Holders, func(a, b driver.Holding) int { return a.Slot - b.Slot })
 	waiting := a.sub(2)
 	for i := range waiting {

@@ -58,10 +58,10 @@ func addHolders(t *table, s lock.State, waiting int) {
 }
 
 func slot(s lock.State, h lock.Holding) string {
-	if s.Slots == 1 {
+	if s.Size == 1 {
 		return "-"
 	}
-	return fmt.Sprintf("%d of %d", h.Slot, s.Slots)
+	return fmt.Sprintf("%d of %d", h.Slot, s.Size)
 }
 
 // holderName returns a holder as one word: app@host:pid, with its worker.
@@ -110,7 +110,7 @@ func printState(w io.Writer, s lock.State, waiting int) {
 	t.add("", "WHO", "AGE", "LEFT", "FENCE", "REQUEST", "LABEL")
 	for _, h := range s.Holders {
 		name := "holds"
-		if s.Slots > 1 {
+		if s.Size > 1 {
 			name = "holds " + slot(s, h)
 		}
 		t.add(name, holderName(h.Holder), age(h.Holder), short(h.Left), fmt.Sprint(h.Fence), cmp.Or(h.Request, "-"), h.Label)

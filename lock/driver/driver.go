@@ -90,6 +90,8 @@ type Driver interface {
 	// may have been sent more than once, the backend refuses a copy of the
 	// request that arrives later.
 	//
+	// The same operation stores g.Handback (P5).
+	//
 	// It returns an error that wraps ErrLost if there is neither. It never
 	// changes a grant with another token.
 	Release(ctx context.Context, g Grant) error
@@ -185,7 +187,13 @@ type Request struct {
 	// always strict ignores it.
 	FIFO    bool
 	NoRenew bool
-	Holder  Holder
+	// Fixed refuses the request with a *PoolSizeError if the pool is held or
+	// waited for with another size, instead of changing the size (P9).
+	Fixed bool
+	// Pool makes the key a pool whose slots have states; nil for a plain lock or
+	// pool. See [PoolDriver].
+	Pool   *Pool
+	Holder Holder
 }
 
 // Grant is a lease at the driver.
@@ -218,6 +226,11 @@ type Grant struct {
 	Resized int
 	// Queued reports that the request found the key busy and had to wait.
 	Queued bool
+	// Found is the state in which a request with Pool found its slot, else nil.
+	Found *Found
+	// Handback is what Release makes of the slot of a pool with states. The
+	// front sets it; nil leaves the slot dirty.
+	Handback *Handback
 }
 
 // Renewal is the outcome of the renewal of one grant: the time until which it
@@ -260,9 +273,12 @@ func (h Holder) String() string {
 // State is the state of a key at one instant.
 type State struct {
 	Key     string    `json:"key"`
-	Slots   int       `json:"slots"`
+	Size    int       `json:"slots"`   // of the pool, 1 for a plain lock
 	Holders []Holding `json:"holders"` // by slot
 	Waiters []Holder  `json:"waiters"` // in the order of service
+	// Slots are the slots of a pool with states: each number below Size, and
+	// those above it that are held. Nil for any other key.
+	Slots []SlotState `json:"slot_states,omitempty"`
 	// Skipped is the reason why the data at Key is not a lock, or empty. A
 	// skipped key has neither holders nor waiters.
 	Skipped string `json:"skipped,omitempty"`

@@ -28,6 +28,7 @@ var (
 	ErrClosed      = &Error{"lock.closed", "lock: closed"}
 	ErrStale       = &Error{"lock.stale", "lock: stale fence"}
 	ErrNoLease     = &Error{"lock.no_lease", "lock: no lease on the context"}
+	ErrPoolSize    = &Error{"lock.pool_size", "lock: pool has another size"}
 )
 
 // NotAcquiredError is an ErrNotAcquired with the holders that were in the way.
@@ -37,7 +38,9 @@ type NotAcquiredError struct {
 	Holders  []Holding // the known holders; none if only waiters are ahead
 	Position int       // in the queue when it was left, from 1; 0 if never queued or not known
 	Full     bool      // the queue of the key had MaxTickets tickets
-	Err      error     // the context's error, if it ended the wait
+	// Withdrawn reports that every slot of the pool is withdrawn.
+	Withdrawn bool
+	Err       error // the context's error, if it ended the wait
 }
 
 func (e *NotAcquiredError) Error() string {
@@ -48,6 +51,9 @@ func (e *NotAcquiredError) Error() string {
 	}
 	if e.Full {
 		b.WriteString(", the queue is full")
+	}
+	if e.Withdrawn {
+		b.WriteString(", every slot is withdrawn")
 	}
 	if e.Position > 0 {
 		fmt.Fprintf(&b, ", number %d in the queue", e.Position)
@@ -61,11 +67,15 @@ func (e *NotAcquiredError) Error() string {
 	return b.String()
 }
 
-// Code returns "lock.queue_full" if the queue of the key was full, and
-// "lock.not_acquired" otherwise.
+// Code returns "lock.queue_full" if the queue of the key was full,
+// "lock.pool_withdrawn" if every slot was withdrawn, and "lock.not_acquired"
+// otherwise.
 func (e *NotAcquiredError) Code() string {
-	if e.Full {
+	switch {
+	case e.Full:
 		return "lock.queue_full"
+	case e.Withdrawn:
+		return "lock.pool_withdrawn"
 	}
 	return ErrNotAcquired.code
 }

@@ -60,7 +60,7 @@ func looksAreFaithful(e *env) {
 		e.Soon("it is queued", func() bool { return len(e.inspect(d, r.Key).Waiters) == i+1 })
 	}
 	s := e.inspect(other, e.key("pool"))
-	e.Want(s.Key == e.key("pool") && s.Slots == slots && s.Skipped == "", "the pool is %q with %d slots, skipped %q", s.Key, s.Slots, s.Skipped)
+	e.Want(s.Key == e.key("pool") && s.Size == slots && s.Skipped == "", "the pool is %q with %d slots, skipped %q", s.Key, s.Size, s.Skipped)
 	for i, h := range s.Holders {
 		g := grants[i]
 		e.Want(h.Slot == i && h.Fence == g.Fence && 0 < h.Left && h.Left <= g.TTL, "holder %d is %+v, want fence %d", i, h, g.Fence)

@@ -150,7 +150,7 @@ func driverSaysSize(e *env) {
 		grants = append(grants, g)
 	}
 	s := e.inspect(d, e.key("pool"))
-	e.Want(s.Slots == 4 && len(s.Holders) == 4, "the pool is %+v", s)
+	e.Want(s.Size == 4 && len(s.Holders) == 4, "the pool is %+v", s)
 	for _, g := range grants {
 		e.Must(e.release(d, g), "release")
 	}

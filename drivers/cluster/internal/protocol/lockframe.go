@@ -280,7 +280,7 @@ func AddStates(number uint64, states []driver.State, limit int) []*Frame {
 	}
 	for i := range states {
 		s := &states[i]
-		room().Byte(recordKey).String(s.Key).Uint(uint64(s.Slots))
+		room().Byte(recordKey).String(s.Key).Uint(uint64(s.Size))
 		for j := range s.Holders {
 			addHolding(room().Byte(recordHolding), &s.Holders[j])
 		}
@@ -297,7 +297,7 @@ func ReadStates(d *Decoder, states []driver.State) []driver.State {
 	for d.Left() > 0 {
 		kind := d.Byte()
 		if kind == recordKey {
-			states = append(states, driver.State{Key: d.String(), Slots: int(d.Uint())})
+			states = append(states, driver.State{Key: d.String(), Size: int(d.Uint())})
 			continue
 		}
 		if len(states) == 0 {

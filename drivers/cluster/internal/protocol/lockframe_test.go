@@ -65,7 +65,7 @@ func TestErrorsArriveAsTheyWereSent(t *testing.T) {
 func TestALongListArrivesInParts(t *testing.T) {
 	want := make([]driver.State, 200)
 	for i := range want {
-		want[i] = driver.State{Key: fmt.Sprint("key-", i), Slots: 2}
+		want[i] = driver.State{Key: fmt.Sprint("key-", i), Size: 2}
 		for j := range i {
 			want[i].Waiters = append(want[i].Waiters, driver.Holder{App: "web", PID: j})
 		}
