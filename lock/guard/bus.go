@@ -19,8 +19,9 @@ func Fenced(ctx context.Context) bus.PubOption {
 
 // Middleware passes messages with current fences to the handler. For others the
 // handler's result is lock.ErrStale, lock.ErrNoLease for a message without a
-// fence, or the error of s; the requester of a request receives its code. The
-// check is on arrival only: the write in the handler still needs [Tx].
+// fence, lock.ErrInvalid for a header that cannot be decoded, or the error of
+// s; the requester of a request receives its code. The check is on arrival
+// only: the write in the handler still needs [Tx].
 func Middleware(s Store) bus.Middleware {
 	return func(next bus.Handler) bus.Handler {
 		return func(ctx context.Context, m *bus.Msg) error {

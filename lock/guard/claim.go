@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/megaframework/mega/lock"
 )
@@ -95,14 +97,21 @@ func parseID(id string) (key string, slot int, err error) {
 	slot = plain
 	if ofPool {
 		if slot, err = strconv.Atoi(number); err != nil || slot < 0 || slot >= lock.MaxSlots {
-			return "", 0, fmt.Errorf("guard: %.80q is not the number of a slot", number)
+			return "", 0, fmt.Errorf("guard: %.80q is not the number of a slot: %w", number, lock.ErrInvalid)
 		}
 	}
 	key, err = url.PathUnescape(encoded)
-	if err != nil || key == "" || len(key) > lock.MaxKey {
-		return "", 0, fmt.Errorf("guard: %.80q is not a percent-encoded key", encoded)
+	if err != nil || !isKey(key) {
+		return "", 0, fmt.Errorf("guard: %.80q is not a percent-encoded key: %w", encoded, lock.ErrInvalid)
 	}
 	return key, slot, nil
+}
+
+// isKey reports whether a lease can have the key (L14). A database may refuse
+// other texts, which would make a malformed header look like a failed database.
+func isKey(key string) bool {
+	return key != "" && len(key) <= lock.MaxKey && utf8.ValidString(key) &&
+		!strings.ContainsFunc(key, func(r rune) bool { return unicode.In(r, unicode.Z, unicode.Cc, unicode.Cf) })
 }
 
 // Header is the name of the header that carries fences, in HTTP and in
@@ -140,7 +149,7 @@ func parse(values []string) (all []claim, err error) {
 				return nil, err
 			}
 			if all = append(all, c); len(all) > maxClaims {
-				return nil, fmt.Errorf("guard: the header %s has more than %d fences", Header, maxClaims)
+				return nil, fmt.Errorf("guard: the header %s has more than %d fences: %w", Header, maxClaims, lock.ErrInvalid)
 			}
 		}
 	}
@@ -153,13 +162,13 @@ func parse(values []string) (all []claim, err error) {
 func parseClaim(text string) (c claim, err error) {
 	id, number, found := strings.Cut(text, ";")
 	if !found {
-		return c, fmt.Errorf("guard: %.80q in the header %s is not <key>;<fence>", text, Header)
+		return c, fmt.Errorf("guard: %.80q in the header %s is not <key>;<fence>: %w", text, Header, lock.ErrInvalid)
 	}
 	if c.key, c.slot, err = parseID(id); err != nil {
 		return c, fmt.Errorf("decode the header %s: %w", Header, err)
 	}
 	if c.fence, err = strconv.ParseUint(number, 10, 53); err != nil { // L2: below 2^53
-		return c, fmt.Errorf("guard: %.80q in the header %s is not a fence", number, Header)
+		return c, fmt.Errorf("guard: %.80q in the header %s is not a fence: %w", number, Header, lock.ErrInvalid)
 	}
 	return c, nil
 }

@@ -36,6 +36,15 @@
 // has seen for the key is lock.ErrStale, an equal one passes, and a greater one
 // passes and is recorded.
 //
+// A pool has a fence for each slot. Before a key changes from a plain lock to a
+// pool, or back, wait until no earlier holder can write any more: the fences of
+// the one are not compared with those of the other.
+//
+// A store must keep the fences that it has acknowledged, and compare them at one
+// place: a database with several writers that resolve conflicts later (MariaDB
+// Galera) or a Redis that evicts keys or fails over to a replica that lacks them
+// can accept a stale write.
+//
 // # A change of the lock driver
 //
 // The fences of all drivers have one scale, the time in microseconds, so no

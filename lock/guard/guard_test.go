@@ -147,6 +147,52 @@ func TestNothingIsSentWithoutALiveLease(t *testing.T) {
 	}
 }
 
+func TestARedirectCarriesTheFencesAndTheClientsOwnHeaderDoesNot(t *testing.T) {
+	l := newLocker(t)
+	service := guarded(t, storeFunc(func(_ context.Context, key string, _ uint64) (bool, error) {
+		if key != "k" {
+			t.Errorf("checked %q", key)
+		}
+		return true, nil
+	}))
+	moved := httptest.NewServer(http.RedirectHandler(service, http.StatusTemporaryRedirect))
+	t.Cleanup(moved.Close)
+	lease := acquire(t, l, t.Context(), "k")
+	r, err := http.NewRequestWithContext(lease.Context(), http.MethodPost, moved.URL, strings.NewReader("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set(guard.Header, "forged;9") // as a proxy that copies the header of its caller
+	answer, err := (&http.Client{Transport: guard.Transport(nil)}).Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if answer.StatusCode != http.StatusNoContent || r.Header.Get(guard.Header) != "forged;9" {
+		t.Errorf("status %d, and the caller's request has the header %q", answer.StatusCode, r.Header.Get(guard.Header))
+	}
+}
+
+func TestARequestWithoutAHeaderMapIsSent(t *testing.T) {
+	lease := acquire(t, newLocker(t), t.Context(), "k")
+	sent := ""
+	base := roundTripper(func(r *http.Request) (*http.Response, error) {
+		sent = r.Header.Get(guard.Header)
+		return nil, errors.New("not sent")
+	})
+	if answer, err := guard.Transport(base).RoundTrip((&http.Request{}).WithContext(lease.Context())); err == nil {
+		_ = answer.Body.Close()
+		t.Fatal("want the error of the base")
+	}
+	if !strings.HasPrefix(sent, "k;") {
+		t.Errorf("the header is %q", sent)
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
 func TestAHandlerAnswersWhatItCannotPass(t *testing.T) {
 	failing := storeFunc(func(context.Context, string, uint64) (bool, error) { return false, errors.New("disk full") })
 	for _, tt := range []struct {
@@ -161,6 +207,8 @@ func TestAHandlerAnswersWhatItCannotPass(t *testing.T) {
 		{"a fence of 2^53", "key;9007199254740992", new(guard.Memory), http.StatusBadRequest, "lock.invalid"},
 		{"a slot that is not a number", "key/x;1", new(guard.Memory), http.StatusBadRequest, "lock.invalid"},
 		{"a key that is not encoded", "k%zz;1", new(guard.Memory), http.StatusBadRequest, "lock.invalid"},
+		{"a key that is not valid UTF-8", "%ff;1", new(guard.Memory), http.StatusBadRequest, "lock.invalid"},
+		{"a key that no lease can have", "k%00;1", new(guard.Memory), http.StatusBadRequest, "lock.invalid"},
 		{"too many fences", strings.Repeat("k;1,", 65), new(guard.Memory), http.StatusBadRequest, "lock.invalid"},
 		{"a store that fails", "key;1", failing, http.StatusServiceUnavailable, "lock.unavailable"},
 	} {
@@ -222,7 +270,11 @@ func TestAConsumerRefusesTheMessageOfAnEarlierHolder(t *testing.T) {
 	if _, err := b.Request(ctx, "pay", nil, guard.Fenced(late.Context())); err != nil {
 		t.Fatal(err)
 	}
-	for name, opts := range map[string][]bus.PubOption{"lock.stale": {guard.Fenced(early.Context())}, "lock.no_lease": nil} {
+	for name, opts := range map[string][]bus.PubOption{
+		"lock.stale":    {guard.Fenced(early.Context())},
+		"lock.no_lease": nil,
+		"lock.invalid":  {bus.Header(guard.Header, "k;x")},
+	} {
 		_, err := b.Request(ctx, "pay", nil, opts...)
 		if remote, ok := errors.AsType[*bus.RemoteError](err); !ok || remote.Code() != name {
 			t.Errorf("got %v, want a remote error with the code %s", err, name)

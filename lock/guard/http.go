@@ -30,6 +30,9 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	fenced := r.Clone(r.Context()) // a RoundTripper does not change its request
+	if fenced.Header == nil {
+		fenced.Header = http.Header{}
+	}
 	fenced.Header.Set(Header, format(all))
 	return t.base.RoundTrip(fenced)
 }

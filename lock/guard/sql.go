@@ -96,7 +96,14 @@ func Schema(d Dialect) string {
 // The transaction is rolled back, and nothing is written, if a fence is stale
 // (lock.ErrStale), a lease ends before the commit (lock.ErrLost), ctx ends, or
 // fn returns an error or panics. An error of the commit itself may leave the
-// outcome unknown, as with any transaction.
+// outcome unknown, as with any transaction; it is never lock.ErrLost.
+//
+// fn returns the first error of a statement: after some errors, such as a
+// deadlock on MySQL, the database has rolled back, and later statements would
+// run outside the transaction. On MySQL the check of a new key may end with a
+// deadlock (error 1213) where transactions of the key overlap; call Tx again
+// then. fn does not call Tx for the same key: the inner transaction would wait
+// for the outer one until ctx ends.
 func Tx(ctx context.Context, db *sql.DB, d Dialect, fn func(*sql.Tx) error) error {
 	all, err := claims(ctx)
 	if err != nil {
@@ -118,7 +125,9 @@ func Tx(ctx context.Context, db *sql.DB, d Dialect, fn func(*sql.Tx) error) erro
 		return err
 	}
 	if err := tx.Commit(); err != nil {
-		return fmt.Errorf("guard: commit: %w", ended(all, err))
+		// Not ErrLost, even if a lease has ended meanwhile: ErrLost means that
+		// nothing is written, and this transaction may be committed.
+		return fmt.Errorf("guard: commit: %w", err)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -39,6 +40,9 @@ func TestGuardsKeepTheirRules(t *testing.T) {
 				"G2 an older fence is refused":                   olderFence,
 				"G3 all leases are checked":                      allLeases,
 				"G4 an old snapshot does not hide a fence":       oldSnapshot,
+				"G3 no order of keys is a deadlock":              twoKeys,
+				"G5 a lease costs one statement, two on MySQL":   oneStatement,
+				"G5 the table is the user's":                     noTable,
 				"G6 slots have fences of their own":              slots,
 				"G7 a reset forgets a key":                       reset,
 				"a store shares the fences":                      store,
@@ -168,32 +172,119 @@ func allLeases(t *testing.T, e engine) {
 // successor committed. Under REPEATABLE READ, the default of MySQL, a plain
 // SELECT would not see the successor's fence.
 func oldSnapshot(t *testing.T, e engine) {
+	levels := map[guard.Dialect][]sql.IsolationLevel{
+		guard.SQLite:   {sql.LevelDefault},
+		guard.Postgres: {sql.LevelDefault, sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable},
+		guard.MySQL:    {sql.LevelDefault, sql.LevelReadCommitted, sql.LevelRepeatableRead}, // a reader under SERIALIZABLE keeps writers out
+	}
+	for _, level := range levels[e.dialect] {
+		t.Run(level.String(), func(t *testing.T) { e.writeBehindASnapshot(t, level) })
+	}
+}
+
+func (e engine) writeBehindASnapshot(t *testing.T, level sql.IsolationLevel) {
+	t.Helper()
 	db := e.open(t)
-	early, late := acquire(t, t.Context(), "snapshot"), acquire(t, t.Context(), "snapshot")
+	key := "snapshot:" + strconv.Itoa(int(level))
+	early, late := acquire(t, t.Context(), key), acquire(t, t.Context(), key)
 	if err := e.save(db, early); err != nil {
 		t.Fatal(err)
 	}
-	tx, err := db.BeginTx(t.Context(), nil)
+	tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: level})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback() }()
 	var fence uint64
-	if err := tx.QueryRowContext(t.Context(), "SELECT fence FROM mega_fences WHERE lock_key = 'snapshot'").Scan(&fence); err != nil || fence != early.Fence() {
+	if err := tx.QueryRowContext(t.Context(), "SELECT fence FROM mega_fences WHERE lock_key = "+e.bind(1), key).Scan(&fence); err != nil || fence != early.Fence() {
 		t.Fatal(fence, err)
 	}
 	if err := e.save(db, late); err != nil {
 		t.Fatal(err)
 	}
 	err = guard.SQL(early.Context(), tx, e.dialect)
-	if e.dialect == guard.SQLite { // SQLite refuses to write behind an old snapshot
-		if err == nil {
-			t.Error("the write of an old snapshot passed")
-		}
-		return
-	}
-	if !errors.Is(err, lock.ErrStale) {
+	// SQLite, and PostgreSQL from REPEATABLE READ on, refuse with an error of
+	// their own to write behind an old snapshot.
+	ownError := e.dialect == guard.SQLite || e.dialect == guard.Postgres && level >= sql.LevelRepeatableRead
+	if err == nil || !ownError && !errors.Is(err, lock.ErrStale) {
 		t.Errorf("got %v, want ErrStale", err)
+	}
+}
+
+// twoKeys has holders of the same two keys, which acquired them in different
+// orders, write at once.
+func twoKeys(t *testing.T, e engine) {
+	db := e.open(t)
+	for range 20 {
+		both := func(outer, inner string) *lock.Lease {
+			return acquire(t, acquire(t, t.Context(), outer).Context(), inner)
+		}
+		if err := e.save(db, both("left", "right")); err != nil {
+			t.Fatal(err)
+		}
+		var all sync.WaitGroup
+		for _, lease := range []*lock.Lease{both("left", "right"), both("right", "left"), both("left", "right")} {
+			all.Go(func() {
+				if err := e.save(db, lease); err != nil && !errors.Is(err, lock.ErrStale) {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+	}
+}
+
+// oneStatement counts the statements of a check.
+func oneStatement(t *testing.T, e engine) {
+	db := e.open(t)
+	for leases, ctx := 1, t.Context(); leases <= 3; leases++ {
+		ctx = acquire(t, ctx, strconv.Itoa(leases)).Context()
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		counted := &counter{Tx: tx}
+		err = guard.SQL(ctx, counted, e.dialect)
+		_ = tx.Rollback()
+		want := leases
+		if e.dialect == guard.MySQL {
+			want *= 2
+		}
+		if err != nil || counted.statements != want {
+			t.Errorf("%d leases: %d statements, %v, want %d", leases, counted.statements, err, want)
+		}
+	}
+}
+
+type counter struct {
+	*sql.Tx
+	statements int
+}
+
+func (c *counter) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	c.statements++
+	return c.Tx.ExecContext(ctx, query, args...)
+}
+
+func (c *counter) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	c.statements++
+	return c.Tx.QueryRowContext(ctx, query, args...)
+}
+
+// noTable writes without the table, which only a migration creates.
+func noTable(t *testing.T, e engine) {
+	db := e.open(t)
+	lease := acquire(t, t.Context(), "no-table")
+	if _, err := db.ExecContext(t.Context(), "ALTER TABLE mega_fences RENAME TO moved"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := e.save(db, lease); err == nil {
+			t.Error("a write without the table passed")
+		}
+	}
+	if _, err := db.ExecContext(t.Context(), "ALTER TABLE moved RENAME TO mega_fences"); err != nil { // it fails if there is a new table
+		t.Error(err)
 	}
 }
 

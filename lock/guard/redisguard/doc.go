@@ -8,11 +8,13 @@
 //
 // The fences are in keys of their own, mega:fence:<percent-encoded key>, which
 // do not expire. A fence may be deleted when no earlier holder of its key can
-// write any more; [Fences.Reset] does that.
+// write any more; [Fences.Reset] does that. The server must not evict them
+// either: set maxmemory-policy to noeviction or to one of the volatile policies.
+// A failover to a replica that lacks the newest fences forgets them.
 //
 // In a Redis Cluster a script reaches one hash slot only. The fence of a lock is
 // there in the slot of the script's first key, so keep all data of one lock
-// under one hash tag.
+// under one hash tag. The same is true for the shards of a redis.Ring.
 //
 // See package guard for the rules of all guards.
 package redisguard
