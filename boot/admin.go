@@ -8,23 +8,19 @@ import (
 
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/admin"
-	"github.com/megaframework/mega/internal/listen"
+	"github.com/megaframework/mega/internal/plan"
 )
 
-// Route is a route of an app, with the host, method and pattern that clients
-// use.
-type Route struct {
-	App     string `json:"app"`
-	Host    string `json:"host,omitempty"` // the host that requests must have; empty for any host
-	Method  string `json:"method"`         // * for any method
-	Pattern string `json:"pattern"`        // below the app's prefix
-	Handler string `json:"handler,omitempty"`
-}
+// Route is a route of an app.
+type Route = plan.Route
 
-// listed returns the routes of an app as its clients see them.
-func listed(a listen.App) (all []Route) {
-	for _, r := range a.Routes {
-		all = append(all, Route{App: a.Name, Host: a.Host, Method: r.Method, Pattern: a.Prefix + r.Pattern, Handler: r.Handler})
+// Routes returns the routes of the running program, app by app.
+func (r *Running) Routes() []Route { return r.b.routes() }
+
+func (b *booting) routes() []Route {
+	all := []Route{}
+	for _, a := range b.apps {
+		all = append(all, b.plan.Listed(a.Name, a.Routes)...)
 	}
 	return all
 }

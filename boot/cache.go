@@ -45,24 +45,11 @@ func (c *caches) all(cfg *config.Config) (Caches, error) {
 // main returns the client of the default cache, for functions that name no
 // alias.
 func (c *caches) main(cfg *config.Config) (goredis.UniversalClient, error) {
-	alias, err := c.choose(cfg)
+	alias, err := selection.DefaultCache(cfg, c.plan.Program.ClientTakers)
 	if err != nil {
 		return nil, err
 	}
 	return c.client(cfg, alias)
-}
-
-// choose returns the alias of the default cache.
-func (c *caches) choose(cfg *config.Config) (string, error) {
-	return selection.DefaultCache(cfg, c.takers)
-}
-
-// takers returns the functions that take a client, as facts of a Failure.
-func (c *caches) takers() (facts []Fact) {
-	for _, f := range c.plan.Program.Takers(plan.ClientType()) {
-		facts = append(facts, Fact{Name: "taken by", Value: f.Declared()}, Fact{Name: "at", Value: f.Site})
-	}
-	return facts
 }
 
 // client connects to a cache at the first call, and returns the same client

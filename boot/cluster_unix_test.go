@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/internal/doctor"
+	"github.com/megaframework/mega/internal/plan"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
@@ -91,6 +93,14 @@ func testStoppedHub(t *testing.T, require string) {
 	}
 }
 
+func rehearsed(p boot.Process) (plan.Report, error) {
+	made, err := boot.Plan(p, boot.App("main"))
+	if err != nil {
+		return plan.Report{}, err
+	}
+	return doctor.Rehearse(made)
+}
+
 // What can be known of the socket's place is found out before anything is opened,
 // and nobody is told to close a folder that is for all.
 func TestPlaceOfTheSocketIsRehearsed(t *testing.T) {
@@ -104,14 +114,14 @@ func TestPlaceOfTheSocketIsRehearsed(t *testing.T) {
 		dir + "/" + strings.Repeat("x", 200): "choose a shorter one",
 	} {
 		p, _ := process("MEGA_CLUSTER_SOCKET=" + path)
-		_, err := rehearsed(p, boot.App("main"))
+		_, err := rehearsed(p)
 		f := refused(t, err, "cluster.place_refused")
 		if text := f.Error() + strings.Join(f.Actions, ""); !strings.Contains(text, says) || strings.Contains(text, "chmod") {
 			t.Errorf("%s: %q, %q", path, f, f.Actions)
 		}
 	}
 	p, _ := process("MEGA_CLUSTER_SOCKET=" + filepath.Join(dir, "new", "s"))
-	if _, err := rehearsed(p, boot.App("main")); err != nil {
+	if _, err := rehearsed(p); err != nil {
 		t.Errorf("a folder that would be made: %v", err)
 	}
 	if left, err := os.ReadDir(dir); len(left) > 0 || err != nil {

@@ -9,7 +9,6 @@ import (
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/selection"
-	"github.com/megaframework/mega/lock/driver"
 )
 
 // decide selects the drivers of a process. The returned decisions are complete
@@ -62,12 +61,4 @@ func (p Process) Supervised() bool {
 // sets MEGA_WORKER_ variables for its workers.
 func (p Process) isWorker() bool {
 	return slices.ContainsFunc(p.Environ, func(kv string) bool { return strings.HasPrefix(kv, "MEGA_WORKER_") })
-}
-
-// lacking returns a sentence for each guarantee that a driver does not give.
-func lacking(lacks []driver.Lack) (all []string) {
-	for _, l := range lacks {
-		all = append(all, "without "+l.Rule+": "+l.Why)
-	}
-	return all
 }

@@ -2,11 +2,9 @@ package boot
 
 import (
 	"errors"
-	"fmt"
 
 	"go.uber.org/dig"
 
-	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/failure"
 )
 
@@ -28,26 +26,13 @@ type (
 	Fact = failure.Fact
 )
 
-// failureOf converts any error of a boot to a Failure.
+// failureOf converts any error of a boot to a Failure. The cause of an unknown
+// error is what the injector has wrapped.
 func failureOf(err error) *Failure {
-	if known, ok := errors.AsType[*Failure](err); ok {
-		return known
+	if _, known := errors.AsType[*Failure](err); !known {
+		err = dig.RootCause(err)
 	}
-	if problems, ok := errors.AsType[config.Problems](err); ok {
-		return configFailure(problems)
-	}
-	return &Failure{Code: "boot.failed", Exit: ExitInternal, Text: "The program could not be put together.", Cause: dig.RootCause(err)}
-}
-
-func configFailure(problems config.Problems) *Failure {
-	f := &Failure{Code: problems.Code(), Exit: ExitConfig, Text: "The configuration is wrong in one place.", Problems: problems}
-	if len(problems) > 1 {
-		f.Code, f.Text = "config.problems", fmt.Sprintf("The configuration is wrong in %d places.", len(problems))
-	}
-	if f.Code == "config.section" { // the error is in the program
-		f.Exit = ExitInternal
-	}
-	return f
+	return failure.Of(err)
 }
 
 // failureOf converts an error of a boot to a Failure. If fx is traced, the Failure

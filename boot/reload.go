@@ -66,7 +66,7 @@ func (b *booting) readAgain(files *config.Files) ([]config.Change, error) {
 	b.logs.Apply(next)
 	for _, h := range b.hosts {
 		if app, ok := next.Apps[h.App.Name]; ok {
-			if err := h.SetLimits(limitsOf(app)); err != nil {
+			if err := h.SetLimits(plan.Limits(app)); err != nil {
 				return nil, err // only origins can be wrong, and they are not live
 			}
 		}

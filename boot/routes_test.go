@@ -63,7 +63,7 @@ func listed(p boot.Process, options ...boot.Option) ([]boot.Route, error) {
 	if err != nil {
 		return nil, err
 	}
-	return boot.ListRoutes(made)
+	return made.Routes()
 }
 
 func TestRoutesThatNeedAValueAreNamed(t *testing.T) {

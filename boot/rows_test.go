@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -137,7 +138,7 @@ func TestWhoIsLeftOutIsWarnedOfByTheRealBinary(t *testing.T) {
 // A server that is waited for may never come. Whoever does not want to wait any
 // longer says so, and that is no failure.
 func TestWaitingForAServerTellsWhyAndEndsAtOnceWhenAsked(t *testing.T) {
-	hanging, _ := silent(t)
+	hanging := silent(t)
 	for name, url := range map[string]string{"refused": "redis://127.0.0.1:1", "silent": "redis://" + hanging} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -160,4 +161,15 @@ func TestWaitingForAServerTellsWhyAndEndsAtOnceWhenAsked(t *testing.T) {
 			}
 		})
 	}
+}
+
+// silent returns an address where a listener never answers.
+func silent(t *testing.T) string {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l.Addr().String()
 }

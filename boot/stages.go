@@ -201,7 +201,7 @@ func (b *booting) appStage(a *plan.Part) fx.Option {
 	building := &building{booting: b, name: a.Name, part: served}
 	options := []fx.Option{
 		fx.Decorate(func(log *slog.Logger) *slog.Logger { return b.logs.App(a.Name, log) }, labeled(a.Name)),
-		fx.Provide(fx.Private, building.speaks, building.info, building.newHost),
+		fx.Provide(fx.Private, building.texts, building.info, building.newHost),
 	}
 	options = append(options, b.provided(a.Name, a)...)
 	options = append(options, opaque(a)...)

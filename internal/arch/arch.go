@@ -67,9 +67,9 @@ func layers() map[string][]string {
 		"config":     {"internal/mask", "internal/spelling"},
 		"ctx":        {"lock", "lock/driver", "bus", "bus/driver", "ctx/locale", "internal/embedded"},
 		"ctx/locale": {"internal/embedded"},
-		"boot/...":   {"config", "ctx", "ctx/locale", "lock", "lock/driver", "bus", "bus/driver", "drivers/redis", "boot/...", "internal/admin", "internal/failure", "internal/listen", "internal/logging", "internal/mask", "internal/metrics", "internal/ops", "internal/plan", "internal/secrets", "internal/selection", "internal/systemd", "internal/workers"},
+		"boot/...":   {"config", "ctx", "ctx/locale", "lock", "lock/driver", "bus", "bus/driver", "boot/...", "internal/admin", "internal/failure", "internal/listen", "internal/logging", "internal/mask", "internal/metrics", "internal/ops", "internal/plan", "internal/secrets", "internal/selection", "internal/systemd", "internal/workers"},
 
-		"internal/cli": {"internal/mask", "internal/plan", "internal/plain", "internal/spelling", "internal/failure", "boot", "config", "ctx", "bus", "lock", "lock/driver", "internal/admin", "internal/selection"},
+		"internal/cli": {"internal/doctor", "internal/mask", "internal/plan", "internal/plain", "internal/spelling", "internal/failure", "boot", "config", "ctx", "bus", "lock", "lock/driver", "internal/admin", "internal/selection"},
 		"":             {"internal/cli", "boot", "config", "ctx", "ctx/locale", "lock", "bus"},
 
 		"cmd/mega": {"internal/cli", "internal/scaffold", "boot", "lock", "drivers/redis"},
@@ -82,6 +82,7 @@ func layers() map[string][]string {
 		"docs/guide":        {},
 		"internal/admin":    {"lock", "bus", "internal/private"},
 		"internal/arch":     {},
+		"internal/doctor":   {"config", "drivers/redis", "internal/admin", "internal/failure", "internal/listen", "internal/plan", "internal/secrets", "internal/selection", "lock/driver"},
 		"internal/embedded": {},
 		"internal/group":    {},
 		"internal/failure":  {"internal/plain", "config", "internal/mask"},
@@ -94,7 +95,7 @@ func layers() map[string][]string {
 		"internal/metrics":  {"lock", "bus"},
 		"internal/ops":      {"config", "internal/listen", "internal/metrics"},
 		"internal/plain":    {},
-		"internal/plan":     {"bus", "config", "ctx", "internal/failure", "internal/mask", "lock", "lock/driver"},
+		"internal/plan":     {"bus", "config", "ctx", "ctx/locale", "internal/failure", "internal/mask", "lock", "lock/driver"},
 		"internal/private":  {},
 		"internal/workers":  {"config", "drivers/cluster", "internal/failure", "internal/listen", "internal/systemd"},
 		"internal/suite":    {},

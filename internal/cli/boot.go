@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/internal/doctor"
 )
 
 // bootVerb explains a boot without performing it.
@@ -27,7 +28,7 @@ func (l *line) bootVerb() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			report, err := boot.Rehearse(l.boot(), made)
+			report, err := doctor.Rehearse(made)
 			return errors.Join(l.shell.Print(&report, func(w io.Writer) { _ = report.Print(w) }), err)
 		},
 	}
@@ -47,12 +48,12 @@ func (l *line) doctorVerb() *cobra.Command {
 		Args: arguments(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			made, err := l.plan()
-			findings := boot.Examine(c.Context(), l.boot(), made, err)
+			findings := doctor.Examine(c.Context(), l.process.Environ, made, err)
 			if err := l.shell.Print(findings, func(w io.Writer) { printFindings(w, findings) }); err != nil {
 				return err
 			}
 			for _, f := range findings {
-				if f.Verdict == boot.Fail {
+				if f.Verdict == doctor.Fail {
 					return exit(boot.ExitCut)
 				}
 			}
@@ -63,7 +64,7 @@ func (l *line) doctorVerb() *cobra.Command {
 	return c
 }
 
-func printFindings(w io.Writer, findings []boot.Finding) {
+func printFindings(w io.Writer, findings []doctor.Finding) {
 	t := table{}
 	for _, f := range findings {
 		t.add(string(f.Verdict), f.Name, f.Text)

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/internal/doctor"
+	"github.com/megaframework/mega/internal/plan"
 )
 
 func TestBootIsRehearsed(t *testing.T) {
@@ -20,7 +22,7 @@ func TestBootIsRehearsed(t *testing.T) {
 			t.Errorf("%q is not told:\n%s", want, stdout)
 		}
 	}
-	var report boot.Report
+	var report plan.Report
 	if _, doc, _ := b.run("boot --dry-run --json"); json.Unmarshal([]byte(doc), &report) != nil || report.Lock.Chosen != "memory" || report.Program != "shop" {
 		t.Errorf("got %s", doc)
 	}
@@ -34,7 +36,7 @@ func TestRehearsalFailsAsTheBootWould(t *testing.T) {
 		t.Errorf("exit status %d:\n%s%s", status, stdout, stderr)
 	}
 	status, stdout, stderr = b.run("boot --dry-run --json --set lock.require=fleet")
-	var report boot.Report
+	var report plan.Report
 	var f struct{ Code string }
 	if err := json.Unmarshal([]byte(stdout), &report); err != nil || status != boot.ExitConfig || report.Lock.Chosen != "memory" {
 		t.Errorf("exit status %d, %v: %s", status, err, stdout)
@@ -70,7 +72,7 @@ func TestDoctorFindsTheCausesOfAFailedStart(t *testing.T) {
 	if status != boot.ExitCut || !strings.Contains(stdout, "\nfail  ") || !strings.Contains(stdout, taken.Addr().String()) || !strings.Contains(stdout, "-> ") {
 		t.Errorf("of one whose address is taken: exit status %d\n%s%s", status, stdout, stderr)
 	}
-	var findings []boot.Finding
+	var findings []doctor.Finding
 	if status, doc, _ := ill.run("doctor --json"); json.Unmarshal([]byte(doc), &findings) != nil || status != boot.ExitCut || len(findings) < 3 {
 		t.Errorf("exit status %d: %s", status, doc)
 	}
@@ -82,7 +84,7 @@ func TestRoutesAreListedWithoutABoot(t *testing.T) {
 	if status != boot.ExitOK || !strings.Contains(squeezed(stdout), "\nweb  GET  /shop/") || stderr != "" {
 		t.Errorf("exit status %d: %s%s", status, stdout, stderr)
 	}
-	var routes []boot.Route
+	var routes []plan.Route
 	if _, doc, _ := b.run("routes --json"); json.Unmarshal([]byte(doc), &routes) != nil || len(routes) != 1 || routes[0].App != "web" || routes[0].Method != "GET" {
 		t.Errorf("got %s", doc)
 	}

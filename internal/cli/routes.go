@@ -10,6 +10,7 @@ import (
 
 	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/plan"
 )
 
 // routesVerb lists the routes of the apps.
@@ -34,12 +35,12 @@ func (l *line) routesVerb() *cobra.Command {
 
 // routes returns the routes that the program declares, or else the routes of
 // one of its running processes, which from names.
-func (l *line) routes(ctx context.Context) (routes []boot.Route, from string, err error) {
+func (l *line) routes(ctx context.Context) (routes []plan.Route, from string, err error) {
 	made, err := l.plan()
 	if err != nil {
 		return nil, "", err
 	}
-	routes, err = boot.ListRoutes(made)
+	routes, err = made.Routes()
 	f, failed := errors.AsType[*boot.Failure](err)
 	if !failed || f.Code != "boot.routes_unknown" {
 		return routes, "", err
@@ -48,7 +49,7 @@ func (l *line) routes(ctx context.Context) (routes []boot.Route, from string, er
 	if none != nil {
 		return nil, "", err // the program's own error describes the correction
 	}
-	answers, _ := ask(ctx, sources, func(ctx context.Context, k keeper) (all []boot.Route, err error) {
+	answers, _ := ask(ctx, sources, func(ctx context.Context, k keeper) (all []plan.Route, err error) {
 		return all, k.(*admin.Client).Get(ctx, "/routes", &all)
 	})
 	for i, s := range sources {
@@ -59,7 +60,7 @@ func (l *line) routes(ctx context.Context) (routes []boot.Route, from string, er
 	return nil, "", err
 }
 
-func printRoutes(w io.Writer, routes []boot.Route, from string) {
+func printRoutes(w io.Writer, routes []plan.Route, from string) {
 	t := table{}
 	t.add("APP", "METHOD", "PATTERN", "HANDLER")
 	for _, r := range routes {

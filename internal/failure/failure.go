@@ -4,6 +4,7 @@ package failure
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -39,6 +40,28 @@ type Failure struct {
 	Trace    string   // the injector's error and the stack of a panic; empty unless fx is traced
 
 	Mask func(string) string // masks secrets in what others report; nil masks the credentials of URLs
+}
+
+// Of converts an error of a boot to a Failure.
+func Of(err error) *Failure {
+	if known, ok := errors.AsType[*Failure](err); ok {
+		return known
+	}
+	if problems, ok := errors.AsType[config.Problems](err); ok {
+		return configFailure(problems)
+	}
+	return &Failure{Code: "boot.failed", Exit: ExitInternal, Text: "The program could not be put together.", Cause: err}
+}
+
+func configFailure(problems config.Problems) *Failure {
+	f := &Failure{Code: problems.Code(), Exit: ExitConfig, Text: "The configuration is wrong in one place.", Problems: problems}
+	if len(problems) > 1 {
+		f.Code, f.Text = "config.problems", fmt.Sprintf("The configuration is wrong in %d places.", len(problems))
+	}
+	if f.Code == "config.section" { // the error is in the program
+		f.Exit = ExitInternal
+	}
+	return f
 }
 
 // MaxActions is the maximum number of actions of a Failure.

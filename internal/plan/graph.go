@@ -147,8 +147,17 @@ func (p *Part) satisfied(makers map[reflect.Type]string) error {
 	return nil
 }
 
-// Takers returns the functions that take a value of type t.
-func (p *Program) Takers(t reflect.Type) (all []Function) {
+// ClientTakers returns the functions that take the client of the default cache,
+// as facts of a Failure.
+func (p *Program) ClientTakers() (facts []failure.Fact) {
+	for _, f := range p.takers(ClientType()) {
+		facts = append(facts, failure.Fact{Name: "taken by", Value: f.Declared()}, failure.Fact{Name: "at", Value: f.Site})
+	}
+	return facts
+}
+
+// takers returns the functions that take a value of type t.
+func (p *Program) takers(t reflect.Type) (all []Function) {
 	for _, part := range p.parts() {
 		for _, f := range part.functions() {
 			if slices.Contains(f.Needs(), t) {

@@ -1,4 +1,4 @@
-package boot
+package doctor
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/secrets"
 )
@@ -35,21 +36,25 @@ const (
 // configuration and the resulting decisions, its addresses, its servers and the
 // machine. If locks are kept in Redis, Examine opens the driver, which tries
 // its scripts on a key of its own. Examine takes a few seconds if a server does
-// not answer. It always returns all findings, in a fixed order. err is the error
-// of a plan that could not be computed.
-func Examine(ctx context.Context, p Process, made *plan.Plan, err error) []Finding {
+// not answer. It always returns all findings, in a fixed order.
+//
+// environ is the environment of the process. err is the error of a plan that
+// could not be computed; made is nil then.
+func Examine(ctx context.Context, environ []string, made *plan.Plan, err error) []Finding {
+	var veil secrets.Veil
 	if err != nil {
-		return masked(nil, append(refusals(failureOf(err)), examined(ctx, p.machine())...))
+		return masked(&veil, append(refusals(failure.Of(err)), examined(ctx, machine(environ))...))
 	}
-	b, err := rehearse(p, made)
-	findings := []Finding{configured(b.report), decided(b.report.Lock), decided(b.report.Bus)}
-	looks := append(b.places(), p.machine()...)
+	veil.Add(made.Config, made.Program.Sections())
+	report, err := Rehearse(made)
+	findings := []Finding{configured(report), decided(report.Lock), decided(report.Bus)}
+	looks := append(places(made), machine(environ)...)
 	if err != nil {
-		findings = refuted(findings, failureOf(err))
+		findings = refuted(findings, failure.Of(err))
 	} else {
-		looks = append(b.drivers(), looks...)
+		looks = append(drivers(made), looks...)
 	}
-	return masked(&b.veil, append(findings, examined(ctx, looks)...))
+	return masked(&veil, append(findings, examined(ctx, looks)...))
 }
 
 // masked masks the secrets in the findings, since servers may repeat them.
@@ -88,7 +93,7 @@ func examined(ctx context.Context, looks []look) []Finding {
 
 // refusals returns the findings for a configuration that cannot be loaded: each
 // of its problems, or the error in the program.
-func refusals(f *Failure) (all []Finding) {
+func refusals(f *failure.Failure) (all []Finding) {
 	for _, p := range f.Problems {
 		all = append(all, Finding{Name: "configuration", Verdict: Fail, Text: p.String(), Action: "explain " + p.Code})
 	}
@@ -98,7 +103,7 @@ func refusals(f *Failure) (all []Finding) {
 	return all
 }
 
-func refusal(name string, f *Failure) Finding {
+func refusal(name string, f *failure.Failure) Finding {
 	action := "explain " + f.Code
 	if len(f.Actions) > 0 {
 		action = strings.Join(strings.Fields(f.Actions[0]), " ")
@@ -108,7 +113,7 @@ func refusal(name string, f *Failure) Finding {
 
 // refuted replaces the finding that the failure is about, or appends the
 // failure.
-func refuted(findings []Finding, f *Failure) []Finding {
+func refuted(findings []Finding, f *failure.Failure) []Finding {
 	area, _, _ := strings.Cut(f.Code, ".")
 	for i, found := range findings {
 		if found.Name == area {
@@ -122,14 +127,14 @@ func refuted(findings []Finding, f *Failure) []Finding {
 	return append(findings, refusal(area, f))
 }
 
-func configured(r Report) Finding {
+func configured(r plan.Report) Finding {
 	return Finding{Name: "configuration", Verdict: OK, Text: r.Summary()}
 }
 
-func decided(d Decision) Finding {
+func decided(d plan.Decision) Finding {
 	f := Finding{Name: d.Component, Verdict: OK, Text: fmt.Sprintf("%s, scope %s: %s", d.Chosen, d.Scope, d.Because())}
 	for _, c := range d.Candidates {
-		if c.Outcome != Chosen {
+		if c.Outcome != plan.Chosen {
 			f.Text += fmt.Sprintf("; not %s: %s", c.Name, c.Reason)
 		}
 	}
@@ -144,10 +149,10 @@ func decided(d Decision) Finding {
 }
 
 // places returns the checks of the addresses and servers of a configuration.
-func (b *booting) places() (looks []look) {
-	c := b.plan.Config
+func places(made *plan.Plan) (looks []look) {
+	c := made.Config
 	listened := map[config.Addr]bool{}
-	for _, a := range b.plan.Program.Runs {
+	for _, a := range made.Program.Runs {
 		if addr := c.Apps[a.Name].Addr; !listened[addr] {
 			listened[addr] = true
 			looks = append(looks, look{"address of " + a.Name, addressed(c, "apps."+a.Name+".addr", string(addr))})

@@ -1,4 +1,4 @@
-package boot
+package doctor
 
 import (
 	"context"
@@ -17,10 +17,10 @@ import (
 
 // The checks of the machine that a program runs on.
 
-func (p Process) machine() []look {
+func machine(environ []string) []look {
 	return []look{
 		{"open files", func(context.Context) Finding { return openFiles(fileLimit()) }},
-		{"admin socket", p.admits},
+		{"admin socket", func(ctx context.Context) Finding { return admits(ctx, environ) }},
 		{"processors", func(context.Context) Finding { return processors(runtime.GOMAXPROCS(0), os.DirFS("/")) }},
 	}
 }
@@ -39,10 +39,10 @@ func openFiles(limit uint64, known bool) Finding {
 }
 
 // admits opens an admin socket and closes it again.
-func (p Process) admits(ctx context.Context) Finding {
+func admits(ctx context.Context, environ []string) Finding {
 	s, err := admin.Open(admin.Process{
 		Info: admin.Info{Name: "doctor", PID: os.Getpid()}, Log: slog.New(slog.DiscardHandler),
-	}, admin.Folders(p.Environ))
+	}, admin.Folders(environ))
 	if err != nil {
 		return Finding{
 			Verdict: Warn, Text: "the program cannot be operated while it runs: " + err.Error(),

@@ -1,5 +1,5 @@
 //go:build !linux && !darwin
 
-package boot
+package doctor
 
 func fileLimit() (uint64, bool) { return 0, false }

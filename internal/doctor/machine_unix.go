@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package boot
+package doctor
 
 import "syscall"
 

@@ -1,4 +1,4 @@
-package boot
+package doctor
 
 import (
 	"bufio"
@@ -19,7 +19,9 @@ import (
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/drivers/redis"
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/selection"
+	"github.com/megaframework/mega/lock/driver"
 )
 
 // Checks of the addresses and servers of a configuration.
@@ -170,15 +172,16 @@ func natsVersion(ctx context.Context, server string) (string, error) {
 
 // drivers returns checks that open each selected driver that has a server, and
 // close it again.
-func (b *booting) drivers() (looks []look) {
+func drivers(made *plan.Plan) (looks []look) {
+	var backends selection.Backends
 	quiet := slog.New(slog.DiscardHandler)
-	c := *b.plan.Config
+	c := *made.Config
 	c.Boot.WaitFor = 0
-	if b.report.Lock.Chosen == "redis" {
+	if made.Lock.Chosen == "redis" {
 		looks = append(looks, look{"locks in redis", func(ctx context.Context) Finding {
-			opened, err := b.backends.OpenLock(ctx, &c, b.report.Lock, quiet)
+			opened, err := backends.OpenLock(ctx, &c, made.Lock, quiet)
 			if err != nil {
-				return refusal("", failureOf(err))
+				return refusal("", failure.Of(err))
 			}
 			info := opened.Info()
 			f := fine("the driver opens, with the engine %s", info.Engine)
@@ -188,14 +191,22 @@ func (b *booting) drivers() (looks []look) {
 			return f.after(opened.Close(ctx))
 		}})
 	}
-	if b.report.Bus.Chosen == "nats" {
+	if made.Bus.Chosen == "nats" {
 		looks = append(looks, look{"messages through NATS", func(ctx context.Context) Finding {
-			opened, err := b.backends.OpenBus(ctx, &c, b.report.Bus, b.process.name(), quiet)
+			opened, err := backends.OpenBus(ctx, &c, made.Bus, c.Name, quiet)
 			if err != nil {
-				return refusal("", failureOf(err))
+				return refusal("", failure.Of(err))
 			}
 			return fine("the driver opens").after(opened.Close(ctx))
 		}})
 	}
 	return looks
+}
+
+// lacking returns a sentence for each guarantee that a driver does not give.
+func lacking(lacks []driver.Lack) (all []string) {
+	for _, l := range lacks {
+		all = append(all, "without "+l.Rule+": "+l.Why)
+	}
+	return all
 }

@@ -1,9 +1,10 @@
-package boot_test
+package doctor_test
 
 import (
 	"errors"
 	"net"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -15,32 +16,46 @@ import (
 	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/bus"
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/doctor"
+	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/plan"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock/driver"
 )
 
-func rehearse(t *testing.T, p boot.Process, options ...boot.Option) (boot.Report, *boot.Failure) {
+func process(environ ...string) boot.Process {
+	return boot.Process{
+		Name: "shop", Stderr: new(strings.Builder),
+		Environ: append([]string{"MEGA_APPS_MAIN_ADDR=127.0.0.1:0", "MEGA_OPS_ADDR=127.0.0.1:0"}, environ...),
+	}
+}
+
+func hello(r megactx.Router) {
+	r.Get("/", func(c *megactx.Ctx) error { return c.Text(200, "hello from "+c.App.Name) })
+}
+
+func rehearse(t *testing.T, p boot.Process, options ...boot.Option) (plan.Report, *failure.Failure) {
 	t.Helper()
 	r, err := rehearsed(p, options...)
-	var f *boot.Failure
+	var f *failure.Failure
 	if err != nil && !errors.As(err, &f) {
 		t.Fatalf("%T is no Failure: %v", err, err)
 	}
 	return r, f
 }
 
-func rehearsed(p boot.Process, options ...boot.Option) (boot.Report, error) {
+func rehearsed(p boot.Process, options ...boot.Option) (plan.Report, error) {
 	made, err := boot.Plan(p, options...)
 	if err != nil {
-		return boot.Report{}, err
+		return plan.Report{}, err
 	}
-	return boot.Rehearse(p, made)
+	return doctor.Rehearse(made)
 }
 
-func examined(t *testing.T, p boot.Process, options ...boot.Option) []boot.Finding {
+func examined(t *testing.T, p boot.Process, options ...boot.Option) []doctor.Finding {
 	t.Helper()
 	made, err := boot.Plan(p, options...)
-	return boot.Examine(t.Context(), p, made, err)
+	return doctor.Examine(t.Context(), p.Environ, made, err)
 }
 
 // silent is an address where somebody listens and counts who comes.
@@ -65,13 +80,13 @@ func silent(t *testing.T) (addr string, came func() bool) {
 
 func TestRehearsalDecidesAndOpensNothing(t *testing.T) {
 	addr, came := silent(t)
-	p, stderr := process("MEGA_CACHE_MAIN_URL=redis://"+addr, "MEGA_APPS_MAIN_ADDR="+addr, "MEGA_APPS_ADMIN_PREFIX=/admin", "MEGA_APPS_MAIN_LOCALES=ko,en")
+	p := process("MEGA_CACHE_MAIN_URL=redis://"+addr, "MEGA_APPS_MAIN_ADDR="+addr, "MEGA_APPS_ADMIN_PREFIX=/admin", "MEGA_APPS_MAIN_LOCALES=ko,en")
 	made := func() *int { t.Error("a constructor is called"); return nil }
 	r, f := rehearse(t, p, boot.App("main", boot.Provide(made), boot.Routes(func(megactx.Router, *int) { t.Error("routes are added") })), boot.App("admin"))
 	if f != nil {
 		t.Fatal(f)
 	}
-	if came() || stderr.String() != "" {
+	if stderr := p.Stderr.(*strings.Builder); came() || stderr.String() != "" {
 		t.Errorf("it connected, or wrote %q", stderr)
 	}
 	if r.Lock.Chosen != "redis" || r.Bus.Chosen != "memory" || !r.Rehearsed || r.PID == 0 {
@@ -110,11 +125,11 @@ func TestRehearsalEndsAsTheBootWould(t *testing.T) {
 			boot.App("main", boot.Provide(func(goredis.UniversalClient) *int { return nil })),
 		}, "cache.not_configured"},
 		{"a client for a subscription", nil, []boot.Option{boot.App("main",
-			boot.Subscribe("x", typeOf[*bus.Msg](), func(goredis.UniversalClient, *megactx.Ctx, *bus.Msg) error { return nil }))}, "cache.not_configured"},
+			boot.Subscribe("x", reflect.TypeFor[*bus.Msg](), func(goredis.UniversalClient, *megactx.Ctx, *bus.Msg) error { return nil }))}, "cache.not_configured"},
 		{"a client that the program makes itself", nil, []boot.Option{boot.Provide(func() goredis.UniversalClient { return nil }), boot.App("main", client)}, ""},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			p, _ := process(x.environ...)
+			p := process(x.environ...)
 			switch _, f := rehearse(t, p, x.options...); {
 			case f == nil && x.code != "":
 				t.Errorf("it would start, want %s", x.code)
@@ -126,7 +141,7 @@ func TestRehearsalEndsAsTheBootWould(t *testing.T) {
 }
 
 func TestRehearsalTellsWhatItDecidedWhereItFails(t *testing.T) {
-	p, _ := process("MEGA_LOCK_REQUIRE=fleet")
+	p := process("MEGA_LOCK_REQUIRE=fleet")
 	r, f := rehearse(t, p, boot.App("main"))
 	if f == nil || f.Code != "lock.scope_too_small" || r.Lock.Chosen != "memory" || len(r.Lock.Candidates) != 3 || len(r.Apps) != 1 {
 		t.Errorf("got %+v, %v", r, f)
@@ -134,9 +149,9 @@ func TestRehearsalTellsWhatItDecidedWhereItFails(t *testing.T) {
 }
 
 // found returns the finding of that name.
-func found(t *testing.T, all []boot.Finding, name string) boot.Finding {
+func found(t *testing.T, all []doctor.Finding, name string) doctor.Finding {
 	t.Helper()
-	i := slices.IndexFunc(all, func(f boot.Finding) bool { return f.Name == name })
+	i := slices.IndexFunc(all, func(f doctor.Finding) bool { return f.Name == name })
 	if i < 0 {
 		t.Fatalf("nothing is found about %q: %+v", name, all)
 	}
@@ -146,12 +161,12 @@ func found(t *testing.T, all []boot.Finding, name string) boot.Finding {
 func TestExaminationFindsAllIsWell(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{Persistence: redistest.AOF})
-	p, _ := process("MEGA_CACHE_MAIN_URL="+server.URL(), "XDG_RUNTIME_DIR="+t.TempDir(), "MEGA_BUS_DRIVER=memory")
+	p := process("MEGA_CACHE_MAIN_URL="+server.URL(), "XDG_RUNTIME_DIR="+t.TempDir(), "MEGA_BUS_DRIVER=memory")
 	all := examined(t, p, boot.App("main", boot.Routes(hello)))
 	var names []string
 	for _, f := range all {
 		names = append(names, f.Name)
-		if f.Verdict == boot.Fail || f.Text == "" {
+		if f.Verdict == doctor.Fail || f.Text == "" {
 			t.Errorf("got %+v", f)
 		}
 	}
@@ -159,10 +174,10 @@ func TestExaminationFindsAllIsWell(t *testing.T) {
 	if !slices.Equal(names, want) {
 		t.Errorf("got %q, want %q", names, want)
 	}
-	if f := found(t, all, "cache main"); f.Verdict != boot.OK || !strings.Contains(f.Text, "its clock is ") || f.Took == 0 {
+	if f := found(t, all, "cache main"); f.Verdict != doctor.OK || !strings.Contains(f.Text, "its clock is ") || f.Took == 0 {
 		t.Errorf("got %+v", f)
 	}
-	if f := found(t, all, "bus"); f.Verdict != boot.Warn || !strings.Contains(f.Text, "messages end at this process") {
+	if f := found(t, all, "bus"); f.Verdict != doctor.Warn || !strings.Contains(f.Text, "messages end at this process") {
 		t.Errorf("got %+v", f)
 	}
 }
@@ -175,20 +190,20 @@ func TestExaminationFindsEverythingThatIsWrongAtOnce(t *testing.T) {
 	}
 	forgetful := redistest.Start(t, redistest.Options{})
 	taken, _ := silent(t)
-	p, _ := process("MEGA_CACHE_MAIN_URL="+forgetful.URL(), "MEGA_CACHE_OTHER_URL="+gone.URL(), "MEGA_LOCK_CACHE=main",
+	p := process("MEGA_CACHE_MAIN_URL="+forgetful.URL(), "MEGA_CACHE_OTHER_URL="+gone.URL(), "MEGA_LOCK_CACHE=main",
 		"MEGA_APPS_MAIN_ADDR="+taken, "XDG_RUNTIME_DIR="+filepath.Join(t.TempDir(), "gone"), "TMPDIR="+filepath.Join(t.TempDir(), "gone"))
 	all := examined(t, p, boot.App("main", boot.Routes(hello)))
 	for _, x := range []struct {
 		name    string
-		verdict boot.Verdict
+		verdict doctor.Verdict
 		says    string
 		action  string
 	}{
-		{"address of main", boot.Fail, "address already in use", "MEGA_APPS_MAIN_ADDR="},
-		{"cache other", boot.Fail, "connection refused", "Start it"},
-		{"cache main", boot.OK, "answers in", ""},
-		{"locks in redis", boot.Warn, "no persistence", ""},
-		{"admin socket", boot.Warn, "cannot be operated", "XDG_RUNTIME_DIR"},
+		{"address of main", doctor.Fail, "address already in use", "MEGA_APPS_MAIN_ADDR="},
+		{"cache other", doctor.Fail, "connection refused", "Start it"},
+		{"cache main", doctor.OK, "answers in", ""},
+		{"locks in redis", doctor.Warn, "no persistence", ""},
+		{"admin socket", doctor.Warn, "cannot be operated", "XDG_RUNTIME_DIR"},
 	} {
 		if f := found(t, all, x.name); f.Verdict != x.verdict || !strings.Contains(f.Text, x.says) || !strings.Contains(f.Action, x.action) {
 			t.Errorf("got %+v, want it to %s with %q", f, x.verdict, x.says)
@@ -198,11 +213,11 @@ func TestExaminationFindsEverythingThatIsWrongAtOnce(t *testing.T) {
 
 func TestExaminationOfAConfigurationThatIsWrongTellsEachMistake(t *testing.T) {
 	t.Parallel()
-	p, _ := process("MEGA_LOCK_TTL=5", "MEGA_LOK_WAIT=1s")
+	p := process("MEGA_LOCK_TTL=5", "MEGA_LOK_WAIT=1s")
 	all := examined(t, p, boot.App("main"))
 	var wrong []string
 	for _, f := range all {
-		if f.Name == "configuration" && f.Verdict == boot.Fail {
+		if f.Name == "configuration" && f.Verdict == doctor.Fail {
 			wrong = append(wrong, f.Text)
 		}
 	}
@@ -210,12 +225,12 @@ func TestExaminationOfAConfigurationThatIsWrongTellsEachMistake(t *testing.T) {
 		t.Errorf("got %q", wrong)
 	}
 	found(t, all, "open files") // the machine is looked at all the same
-	p, _ = process("MEGA_LOCK_DRIVER=redis")
+	p = process("MEGA_LOCK_DRIVER=redis")
 	all = examined(t, p, boot.App("main"))
-	if f := found(t, all, "lock"); f.Verdict != boot.Fail || !strings.Contains(f.Action, "MEGA_CACHE_MAIN_URL") {
+	if f := found(t, all, "lock"); f.Verdict != doctor.Fail || !strings.Contains(f.Action, "MEGA_CACHE_MAIN_URL") {
 		t.Errorf("got %+v", f)
 	}
-	if f := found(t, examined(t, p), "program"); f.Verdict != boot.Fail || !strings.Contains(f.Text, "no app") {
+	if f := found(t, examined(t, p), "program"); f.Verdict != doctor.Fail || !strings.Contains(f.Text, "no app") {
 		t.Errorf("got %+v", f)
 	}
 }
@@ -225,14 +240,14 @@ func TestExaminationDoesNotWaitForLong(t *testing.T) {
 	t.Parallel()
 	redis, _ := silent(t)
 	queue, _ := silent(t)
-	p, _ := process("MEGA_CACHE_MAIN_URL=redis://"+redis, "MEGA_LOCK_DRIVER=memory", "MEGA_NATS_URL=nats://"+queue, "MEGA_BUS_DRIVER=memory")
+	p := process("MEGA_CACHE_MAIN_URL=redis://"+redis, "MEGA_LOCK_DRIVER=memory", "MEGA_NATS_URL=nats://"+queue, "MEGA_BUS_DRIVER=memory")
 	began := time.Now()
 	all := examined(t, p, boot.App("main"))
 	if took := time.Since(began); took > 20*time.Second {
 		t.Errorf("it took %v", took)
 	}
 	for _, name := range []string{"cache main", "nats"} {
-		if f := found(t, all, name); f.Verdict != boot.Fail {
+		if f := found(t, all, name); f.Verdict != doctor.Fail {
 			t.Errorf("got %+v", f)
 		}
 	}

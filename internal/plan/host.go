@@ -1,0 +1,55 @@
+package plan
+
+import (
+	"fmt"
+
+	"github.com/megaframework/mega/config"
+	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/ctx/locale"
+	"github.com/megaframework/mega/internal/failure"
+)
+
+// Texts reads the texts of an app. It returns nil if the app has none.
+func (p *Plan) Texts(a Part) (*locale.Texts, error) {
+	if len(a.Locales) == 0 {
+		return nil, nil
+	}
+	l, err := locale.Parse(p.Config.Apps[a.Name].Locales, a.Locales...)
+	if err != nil {
+		return nil, a.failure("boot.locales", "Its texts cannot be used.", err)
+	}
+	return l, nil
+}
+
+// AppInfo describes an app with these texts, which may be nil.
+func (p *Plan) AppInfo(name string, texts *locale.Texts) megactx.AppInfo {
+	app := p.Config.Apps[name]
+	if texts != nil {
+		app.Locales = texts.Names()
+	}
+	return megactx.AppInfo{Name: name, Env: p.Config.Env, Locales: app.Locales, Prefix: app.Prefix}
+}
+
+// Host reads the pages and public files of an app. The returned host has no
+// logger, no locks and no bus.
+func (p *Plan) Host(a Part, info megactx.AppInfo, texts *locale.Texts) (*megactx.Host, error) {
+	views, err := megactx.ParseViews(a.Views...)
+	if err != nil {
+		return nil, a.failure("boot.views", "Its pages cannot be used.", err)
+	}
+	public, err := megactx.ReadPublic(a.Public...)
+	if err != nil {
+		return nil, a.failure("boot.public", "Its public files cannot be read.", err)
+	}
+	host := &megactx.Host{App: info, Views: views, Public: public, Locales: texts}
+	return host, host.SetLimits(Limits(p.Config.Apps[a.Name]))
+}
+
+// Limits returns the limits of an app's requests.
+func Limits(app config.App) megactx.Limits {
+	return megactx.Limits{Body: int64(app.BodyLimit), Timeout: app.Timeout, Origins: app.TrustedOrigins}
+}
+
+func (p Part) failure(code, text string, err error) error {
+	return &failure.Failure{Code: code, Exit: failure.ExitInternal, Text: fmt.Sprintf("The app %q cannot be put together. %s", p.Name, text), Cause: err}
+}

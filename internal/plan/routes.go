@@ -1,0 +1,105 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"slices"
+
+	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/failure"
+)
+
+// Route is a route of an app, with the host, method and pattern that clients
+// use.
+type Route struct {
+	App     string `json:"app"`
+	Host    string `json:"host,omitempty"` // the host that requests must have; empty for any host
+	Method  string `json:"method"`         // * for any method
+	Pattern string `json:"pattern"`        // below the app's prefix
+	Handler string `json:"handler,omitempty"`
+}
+
+// Routes returns the routes of the program without opening anything. It calls
+// the functions of Routes with zero values for parameters that need a
+// constructor. That is enough for a method value, as in r.Get("/", h.Home) with
+// a nil h. If a function needs more, the error names it; the running program has
+// the complete list.
+func (p *Plan) Routes() ([]Route, error) {
+	all := []Route{}
+	for _, a := range p.Program.Runs {
+		routes, err := p.routesOf(a)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, p.Listed(a.Name, routes)...)
+	}
+	return all, nil
+}
+
+// Listed returns the routes of an app as its clients see them.
+func (p *Plan) Listed(name string, routes []megactx.Route) (all []Route) {
+	app := p.Config.Apps[name]
+	for _, r := range routes {
+		all = append(all, Route{App: name, Host: app.Host, Method: r.Method, Pattern: app.Prefix + r.Pattern, Handler: r.Handler})
+	}
+	return all
+}
+
+func (p *Plan) routesOf(a *Part) ([]megactx.Route, error) {
+	info := p.AppInfo(a.Name, nil)
+	known := map[reflect.Type]reflect.Value{
+		reflect.TypeOf(info):            reflect.ValueOf(info),
+		reflect.TypeFor[*slog.Logger](): reflect.ValueOf(slog.New(slog.DiscardHandler)),
+	}
+	for _, s := range slices.Concat(p.Program.Shared.Sections, a.Sections) {
+		if v, ok := p.Config.Section(a.Name, s.Name); ok {
+			known[s.Type] = reflect.ValueOf(v)
+		}
+	}
+	router := megactx.NewRouter(&megactx.Host{App: info})
+	for _, f := range p.Program.Served(a).Routes {
+		if err := f.Unbound(known).AddRoutes(router); err != nil {
+			return nil, unlisted(f, err)
+		}
+	}
+	return router.Routes(), nil
+}
+
+// AddRoutes calls a function of Routes. The router panics on an invalid route;
+// AddRoutes returns the panic as an error of the function.
+func (b Bound) AddRoutes(router megactx.Router) (err error) {
+	refused := func(cause error) error {
+		return &failure.Failure{
+			Code: "boot.routes", Exit: failure.ExitInternal, Text: "The routes cannot be used.", Cause: cause,
+			Facts: []failure.Fact{{Name: "declared", Value: b.Declared()}, {Name: "given at", Value: b.Site}},
+		}
+	}
+	defer func() {
+		if value := recover(); value != nil {
+			err = refused(fmt.Errorf("%v", value))
+		}
+	}()
+	if err := ErrorOf(b.Call(router)); err != nil {
+		return refused(err)
+	}
+	return nil
+}
+
+// unlisted returns the error for a function whose routes cannot be listed:
+// either the routes are wrong, or they depend on a value that is not available.
+func unlisted(f Function, err error) error {
+	if len(f.Needs()) == 0 {
+		return err
+	}
+	return &failure.Failure{
+		Code: "boot.routes_unknown", Exit: failure.ExitUnavailable, Cause: errors.Unwrap(err),
+		Text:  "The routes cannot be listed before what their function takes is made.",
+		Facts: []failure.Fact{{Name: "declared", Value: f.Declared()}, {Name: "given at", Value: f.Site}, {Name: "takes", Value: fmt.Sprint(f.Needs())}},
+		Actions: []string{
+			"ask the running program:  /ops/routes at ops.addr",
+			"take no values apart:     a method of a nil h, as in r.Get(\"/\", h.Home), can be listed",
+		},
+	}
+}
