@@ -252,7 +252,7 @@ func (p *user) obey() {
 		case "flush":
 			announce("flushed", p.bus.Stats().Lost, p.bus.Flush(context.Background()))
 		case "start":
-			if err := exec.Command("sleep", "3").Start(); err != nil {
+			if err := exec.Command("sleep", "60").Start(); err != nil {
 				announce("failed", err)
 			}
 			announce("started")

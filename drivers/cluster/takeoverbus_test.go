@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -97,6 +98,7 @@ func TestRequestsWhoseCallersHaveGoneAreNotSent(t *testing.T) {
 	open := func() (*bus.Bus, *outbox) {
 		conn, err := dial()
 		must(t, err)
+		must(t, conn.(*net.UnixConn).SetWriteBuffer(128<<10)) // whatever is usual on this machine
 		n, err := Dial(t.Context(), Config{Conn: conn, Buffer: buffer})
 		must(t, err)
 		b, err := bus.New(busOf{n.Bus(), n}, bus.Config{})

@@ -39,7 +39,13 @@ func reapHere() {
 		fail(err)
 	}
 	for range 3 {
-		out, err := exec.Command("sh", "-c", "(sleep 0.1; exit 5) >/dev/null & echo $!").Output()
+		wait, release, err := os.Pipe() // the orphan lives until release is closed
+		if err != nil {
+			fail(err)
+		}
+		cmd := exec.Command("sh", "-c", "(read line <&3; exit 5) >/dev/null 2>&1 & echo $!")
+		cmd.ExtraFiles = []*os.File{wait}
+		out, err := cmd.Output()
 		if err != nil {
 			fail(err)
 		}
@@ -50,6 +56,7 @@ func reapHere() {
 		if _, parent := stateOf(orphan); parent != os.Getpid() {
 			fail("the parent of the orphan is", parent)
 		}
+		_, _ = release.Close(), wait.Close()
 		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 			if state, _ := stateOf(orphan); state == 0 {
 				break

@@ -124,7 +124,7 @@ var tasks = map[string]func(socket string) error{
 	},
 	// linger outlives its parent for a while.
 	"linger": func(string) error {
-		time.Sleep(3 * time.Second)
+		time.Sleep(time.Minute)
 		return nil
 	},
 }
