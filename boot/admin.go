@@ -69,7 +69,7 @@ func changed(changes []config.Change, err error) (all []admin.Change, _ error) {
 
 // seen returns the boot report, or nil before there is a report.
 func (b *booting) seen() any {
-	if r := b.told.Load(); r != nil {
+	if r := b.reported.Load(); r != nil {
 		return r
 	}
 	return nil

@@ -127,7 +127,7 @@ func (b *booting) gaveUp(err, cut error) error {
 }
 
 // Report returns the boot report.
-func (r *Running) Report() Report { return *r.b.told.Load() }
+func (r *Running) Report() Report { return *r.b.reported.Load() }
 
 // Log returns the logger of the process.
 func (r *Running) Log() *slog.Logger { return r.b.log }
@@ -143,7 +143,7 @@ func (r *Running) until(ctx context.Context, hangups <-chan os.Signal) error {
 		case <-ctx.Done():
 			return nil
 		case <-r.b.line.Lost():
-			r.b.log.Error("the supervisor is gone")
+			r.b.log.Error("supervisor exited")
 			return nil
 		case err := <-r.b.failed:
 			if errors.Is(err, shutdownError{}) {
@@ -223,7 +223,7 @@ func (p Process) notStarted(err error) int {
 	stopped, ok := errors.AsType[*stoppedError](err)
 	switch {
 	case !ok:
-		return p.tellFailure(failureOf(err))
+		return p.writeFailure(failureOf(err))
 	case stopped.cut != nil:
 		fmt.Fprintf(p.Stderr, "%s was %v\n", p.name(), stopped)
 		return ExitCut
@@ -231,7 +231,7 @@ func (p Process) notStarted(err error) int {
 	return ExitOK
 }
 
-func (p Process) tellFailure(f *Failure) int {
+func (p Process) writeFailure(f *Failure) int {
 	if n := p.worker(); n > 0 { // distinguishes the panels of the workers
 		of := *f
 		of.Facts = append([]Fact{{Name: "worker", Value: strconv.Itoa(n)}}, f.Facts...)

@@ -23,11 +23,11 @@ type observers []lock.Observer
 // Observe calls each observer.
 func (all observers) Observe(e lock.Event) {
 	for _, o := range all {
-		tell(o, e)
+		observeSafely(o, e)
 	}
 }
 
-func tell(o lock.Observer, e lock.Event) {
+func observeSafely(o lock.Observer, e lock.Event) {
 	defer func() { _ = recover() }() // a Locker drops such a panic, too
 	o.Observe(e)
 }
@@ -63,7 +63,7 @@ func (b *booting) openOps(made *plan.Plan, log *slog.Logger) error {
 // publish makes the report and the views of the started process available.
 func (b *booting) publish() {
 	report := b.report
-	b.told.Store(&report)
+	b.reported.Store(&report)
 	for _, p := range report.Phases {
 		b.metrics.Boot(p.Name, p.Took)
 	}

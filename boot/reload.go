@@ -32,10 +32,10 @@ func (b *booting) reload(files *config.Files) ([]config.Change, error) {
 	if err != nil {
 		b.log.Error("configuration reload refused", "error", err)
 	}
-	if report := b.told.Load(); report != nil { // nil before the end of the boot
+	if report := b.reported.Load(); report != nil { // nil before the end of the boot
 		now := *report
 		now.Reload = newReloaded(changes, err)
-		b.told.Store(&now)
+		b.reported.Store(&now)
 	}
 	return changes, err
 }
@@ -72,11 +72,11 @@ func (b *booting) readAgain(files *config.Files) ([]config.Change, error) {
 		}
 	}
 	b.inForce.Store(next)
-	b.tellChanges(changes)
+	b.logChanges(changes)
 	return changes, nil
 }
 
-func (b *booting) tellChanges(changes []config.Change) {
+func (b *booting) logChanges(changes []config.Change) {
 	if len(changes) == 0 {
 		b.log.Info("configuration reloaded without changes")
 	}

@@ -53,7 +53,7 @@ type booting struct {
 	line     *workers.Line // nil without a supervisor
 	backends selection.Backends
 	report   Report
-	told     atomic.Pointer[Report] // the report that the running process serves
+	reported atomic.Pointer[Report] // the report that the running process serves
 
 	reloading sync.Mutex                    // held while the configuration is read again
 	inForce   atomic.Pointer[config.Config] // config with the later live changes

@@ -22,9 +22,9 @@ import (
 	"github.com/megaframework/mega/internal/workers"
 )
 
-// supervisor is the process that runs a program with several workers. It opens
-// what the workers share, namely the listeners and cluster.socket, and serves
-// probes, metrics and the admin socket for all of them.
+// supervisor is the parent process of `serve --workers`. It opens the listeners and
+// cluster.socket, which the workers share, and serves probes, metrics and the admin
+// socket for all of them.
 type supervisor struct {
 	process   Process
 	plan      *plan.Plan
@@ -55,7 +55,7 @@ func (p Process) supervise(ctx context.Context, made *plan.Plan) int {
 	case err != nil:
 		f := *failureOf(err)
 		f.Mask = s.veil.Text
-		return p.tellFailure(&f)
+		return p.writeFailure(&f)
 	}
 	return s.run(ctx)
 }
@@ -87,7 +87,7 @@ func (s *supervisor) prepare(ctx context.Context) error {
 func (s *supervisor) newWorkers() error {
 	path, err := os.Executable()
 	if err != nil {
-		return &Failure{Code: "boot.failed", Exit: ExitInternal, Text: "The executable that workers are started from cannot be found.", Cause: err}
+		return &Failure{Code: "boot.failed", Exit: ExitInternal, Text: "Cannot find the executable of the program, which the workers need.", Cause: err}
 	}
 	s.workers = workers.New(workers.Config{
 		Workers: s.plan.Config.Cluster.Workers,
@@ -150,7 +150,7 @@ func (s *supervisor) run(ctx context.Context) int {
 	spent, isSpent := errors.AsType[*workers.SpentError](err)
 	switch {
 	case isSpent:
-		return s.process.tellFailure(s.spentFailure(spent))
+		return s.process.writeFailure(s.spentFailure(spent))
 	case err != nil:
 		s.log.Error("stopped with work cut off", "error", err)
 		return ExitCut
@@ -205,18 +205,18 @@ func (s *supervisor) started(text json.RawMessage) {
 func (s *supervisor) spentFailure(e *workers.SpentError) *Failure {
 	text := fmt.Sprintf("Worker %d ended %d times in a row before it was ready.", e.Worker, e.Deaths)
 	if e.Deaths == 1 {
-		text = fmt.Sprintf("Worker %d ended before it was ready, and the next one would, too.", e.Worker)
+		text = fmt.Sprintf("Worker %d ended before it was ready. A restart would fail in the same way.", e.Worker)
 	}
 	f := &Failure{
 		Code: "cluster.worker_died", Exit: ExitInternal, Text: text, Cause: e.Cause,
 		Facts: []Fact{failure.Setting(s.plan.Config, "cluster.workers")},
 		Actions: []string{
-			"read why:               see the log above",
-			"see it fail by itself:  " + strings.Join([]string{s.process.name(), "serve", "--workers", "1"}, " "),
+			"find the reason:      read the log above",
+			"run a single process: " + strings.Join([]string{s.process.name(), "serve", "--workers", "1"}, " "),
 		},
 	}
 	if e.Cause == nil { // the worker was started, and ended
-		f.Facts = append([]Fact{{Name: "the last one", Value: e.Last}}, f.Facts...)
+		f.Facts = append([]Fact{{Name: "last exit", Value: e.Last}}, f.Facts...)
 	}
 	if slices.Contains([]int{ExitUsage, ExitUnavailable, ExitOverrun, ExitConfig}, e.Status) {
 		f.Exit = e.Status

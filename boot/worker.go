@@ -23,7 +23,7 @@ import (
 // process. In a process without a supervisor it does nothing.
 func (b *booting) join() error {
 	line, err := workers.Join(b.ctx, b.process.Environ, workers.Handlers{
-		Started: func() bool { return b.told.Load() != nil },
+		Started: func() bool { return b.reported.Load() != nil },
 		Reload:  func(files *config.Files) error { _, err := b.reload(files); return err },
 		Check:   func(ctx context.Context) any { _, is := b.probes.Ready(ctx, true); return is },
 	})
@@ -70,7 +70,7 @@ func (b *booting) stays(d plan.Decisions, c *config.Config) error {
 }
 
 // errAlone is the reason for the end of a worker without a supervisor.
-var errAlone = errors.New("the supervisor is gone")
+var errAlone = errors.New("the supervisor has exited")
 
 // afterSupervisor calls fn when the supervisor exits, until off is called. If
 // the process then does not end in time because something in it hangs,
@@ -113,9 +113,9 @@ func (b *booting) reportReady() {
 	if b.admin != nil {
 		socket = b.admin.Path()
 	}
-	err := b.line.Ready(b.ctx, *b.told.Load(), socket, workers.Grace(b.plan.Config.Shutdown.Timeout))
+	err := b.line.Ready(b.ctx, *b.reported.Load(), socket, workers.Grace(b.plan.Config.Shutdown.Timeout))
 	if err != nil && b.ctx.Err() == nil {
-		// The supervisor is gone, and the worker will end. If instead a signal
+		// The supervisor has exited, and the worker will end. If instead a signal
 		// ends the worker before the supervisor has answered, nothing has
 		// failed: the supervisor has the report, or does not need it.
 		b.log.Error("cannot report readiness to the supervisor", "error", err)
@@ -134,7 +134,7 @@ func (b *booting) open(a listen.Address) (*listen.Listener, error) {
 	}
 	tcp, ok := l.(*net.TCPListener)
 	if !ok {
-		return nil, moved(errors.Join(fmt.Errorf("it has passed one of %s", l.Addr().Network()), l.Close()))
+		return nil, moved(errors.Join(fmt.Errorf("the supervisor passed a listener of the network %s, not of tcp", l.Addr().Network()), l.Close()))
 	}
 	if !listensAt(tcp.Addr(), a.Addr) {
 		b.log.Warn("listen address changed; restart the program to apply it", "address", a.Addr, "listening", tcp.Addr())
@@ -159,7 +159,7 @@ func (b *booting) leftOver() error {
 	if len(names) == 0 {
 		return nil
 	}
-	return moved(fmt.Errorf("it has passed one too many: that of %s", strings.Join(names, ", ")))
+	return moved(fmt.Errorf("no app uses the listener of %s", strings.Join(names, ", ")))
 }
 
 // moved returns the failure for a worker that cannot use the supervisor's
@@ -167,7 +167,7 @@ func (b *booting) leftOver() error {
 func moved(cause error) error {
 	return &Failure{
 		Code: "app.cannot_listen", Exit: ExitUnavailable, Cause: cause,
-		Text:    "The listeners that the supervisor has passed are not those of the configuration: which apps listen where was changed.",
-		Actions: []string{"restart the whole program: its supervisor opens addresses once"},
+		Text:    "The listeners of the supervisor do not match the configuration. The addresses of the apps have changed.",
+		Actions: []string{"restart the whole program: the supervisor opens its listeners only once"},
 	}
 }

@@ -17,7 +17,7 @@ func (b *Bus) beginAsking(ctx context.Context, subject string) *Sub {
 	}
 	s := d.sub
 	if d.asking.Add(1) == 1 && int(s.asking.Add(1)) == s.concurrency {
-		s.tellBlocked(subject)
+		s.reportBlocked(subject)
 	}
 	return s
 }
@@ -28,12 +28,12 @@ func (s *Sub) endAsking(ctx context.Context) {
 	}
 }
 
-// tellBlocked reports that every handler waits for a request to s itself.
-func (s *Sub) tellBlocked(subject string) {
+// reportBlocked reports that every handler waits for a request to s itself.
+func (s *Sub) reportBlocked(subject string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if now := time.Now(); now.Sub(s.blocked) >= blockedInterval {
 		s.blocked = now
-		s.bus.notify(Blocked{Who: s.who(), Subject: subject, Handlers: s.concurrency})
+		s.bus.notify(Blocked{SubID: s.subID(), Subject: subject, Handlers: s.concurrency})
 	}
 }

@@ -17,7 +17,7 @@ import (
 // handlers, for those who listen to them.
 const closeGrace = 250 * time.Millisecond
 
-// endAtOnce is how many interests are ended at a time.
+// endAtOnce is how many registrations are ended at a time.
 const endAtOnce = 64
 
 // Drain ends the Bus in order. New subscriptions are refused with ErrDraining
@@ -104,7 +104,7 @@ func (s *Sub) isExcused() bool {
 	}
 }
 
-// leaveAll ends the interest of all subscriptions of a kind, several at a time,
+// leaveAll ends the registration of all subscriptions of a kind, several at a time,
 // and waits for the end of those that are not excused.
 func (b *Bus) leaveAll(ctx context.Context, subs []*Sub, k driver.Kind) {
 	var leaving sync.WaitGroup
@@ -270,8 +270,8 @@ func (b *Bus) list() []*Sub {
 	return subs
 }
 
-// endLater ends the interest of a subscription that was halted where its
+// endLater ends the registration of a subscription that was halted where its
 // driver must not be called.
 func (b *Bus) endLater(s *Sub) {
-	b.group.Go(func(context.Context) { s.endInterest(s.held()) })
+	b.group.Go(func(context.Context) { s.endRegistration(s.held()) })
 }

@@ -88,7 +88,7 @@ func (r *remote) Close(ctx context.Context) error {
 	return errors.Join(r.disturb(ctx, "Close"), r.Driver.Close(ctx))
 }
 
-func (r *remote) Subscribe(ctx context.Context, s driver.Subscription) (driver.Interest, error) {
+func (r *remote) Subscribe(ctx context.Context, s driver.Subscription) (driver.Registration, error) {
 	if err := r.disturb(ctx, "Subscribe"); err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func (r *remote) Subscribe(ctx context.Context, s driver.Subscription) (driver.I
 }
 
 type remoteInterest struct {
-	driver.Interest
+	driver.Registration
 	r *remote
 }
 
@@ -108,7 +108,7 @@ func (i *remoteInterest) End(ctx context.Context) error {
 	i.r.mu.Lock()
 	i.r.ends++
 	i.r.mu.Unlock()
-	return errors.Join(i.r.disturb(ctx, "End"), i.Interest.End(ctx))
+	return errors.Join(i.r.disturb(ctx, "End"), i.Registration.End(ctx))
 }
 
 func newRemoteBus(t *testing.T, c bus.Config) (*bus.Bus, *remote) {
@@ -417,7 +417,7 @@ func TestMessagesAfterTheEndAreRefused(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		synctest.Wait() // its interest has ended, and its handler runs
+		synctest.Wait() // its registration has ended, and its handler runs
 		late := driver.Message{Subject: "a", Data: []byte("late")}
 		if r.sinks[0].Deliver(late) {
 			t.Error("a message was taken while it was drained")

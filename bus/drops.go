@@ -15,25 +15,25 @@ type drops struct {
 	armed    bool // the timer will look for more
 }
 
-// tellFirstDrop reports a loss at once. Within dropInterval of the last report,
+// reportFirstDrop reports a loss at once. Within dropInterval of the last report,
 // the timer reports it.
-func (s *Sub) tellFirstDrop() {
+func (s *Sub) reportFirstDrop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.drops.armed || s.phase >= stopping {
 		return
 	}
-	s.tellDropsLocked()
+	s.reportDropsLocked()
 	s.drops.armed = true
 	if s.drops.timer == nil {
-		s.drops.timer = time.AfterFunc(dropInterval, s.tellMoreDrops)
+		s.drops.timer = time.AfterFunc(dropInterval, s.reportMoreDrops)
 		return
 	}
 	s.drops.timer.Reset(dropInterval)
 }
 
-// tellMoreDrops runs in the timer's goroutine.
-func (s *Sub) tellMoreDrops() {
+// reportMoreDrops runs in the timer's goroutine.
+func (s *Sub) reportMoreDrops() {
 	if !s.bus.group.Begin() {
 		return
 	}
@@ -43,29 +43,29 @@ func (s *Sub) tellMoreDrops() {
 	if !s.drops.armed {
 		return
 	}
-	s.drops.armed = s.tellDropsLocked()
+	s.drops.armed = s.reportDropsLocked()
 	if s.drops.armed {
 		s.drops.timer.Reset(dropInterval)
 	}
 }
 
-// tellLastDrops reports the unreported drops when the subscription ends. The
+// reportLastDrops reports the unreported drops when the subscription ends. The
 // caller holds s.mu.
-func (s *Sub) tellLastDrops() {
-	s.tellDropsLocked()
+func (s *Sub) reportLastDrops() {
+	s.reportDropsLocked()
 	s.drops.armed = false
 	if s.drops.timer != nil {
 		s.drops.timer.Stop()
 	}
 }
 
-// tellDropsLocked reports whether there were unreported drops.
-func (s *Sub) tellDropsLocked() bool {
+// reportDropsLocked reports whether there were unreported drops.
+func (s *Sub) reportDropsLocked() bool {
 	n := s.dropped - s.drops.reported
 	if n == 0 {
 		return false
 	}
-	s.bus.notify(Dropped{Who: s.who(), Subject: s.drops.subject, Count: n})
+	s.bus.notify(Dropped{SubID: s.subID(), Subject: s.drops.subject, Count: n})
 	s.drops.reported, s.drops.subject = s.dropped, ""
 	return true
 }

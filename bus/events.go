@@ -13,7 +13,7 @@ import (
 // Observe is called from one goroutine at a time, in the order of the events,
 // and not from the goroutine that caused them: Observe may use the bus, and if
 // it blocks, only later events wait. Up to 65 536 events wait for it; further
-// ones are counted in Stats.Untold. A panic in it is recovered and dropped.
+// ones are counted in Stats.Unreported. A panic in it is recovered and dropped.
 type Observer interface {
 	Observe(Event)
 }
@@ -21,8 +21,8 @@ type Observer interface {
 // Event is one of the event types of this package. More may be added.
 type Event interface{ event() }
 
-// Who identifies a subscription in an event.
-type Who struct {
+// SubID identifies a subscription in an event.
+type SubID struct {
 	Name    string `json:"name"` // set by [Name], else its pattern
 	Pattern string `json:"pattern"`
 	Group   string `json:"group,omitempty"`
@@ -34,7 +34,7 @@ type (
 	// HandlerFailed: a handler returned an error, or panicked, in which case
 	// Err is a *PanicError. It is reported for every such message.
 	HandlerFailed struct {
-		Who
+		SubID
 		Msg *Msg
 		Err error
 	}
@@ -42,21 +42,21 @@ type (
 	// full. Count is their number since the last report. The first loss is
 	// reported at once, later ones at most once a second.
 	Dropped struct {
-		Who
+		SubID
 		Subject string // of the first of them
 		Count   uint64
 	}
 	// Missed: messages were lost on the way to a subscription. Count is -1 if
 	// the number is unknown, as after an outage.
 	Missed struct {
-		Who
+		SubID
 		Count int
 	}
 	// GapFailed: a call of OnGap returned an error, or panicked, in which case
 	// Err is a *PanicError. OnGap is called again after Again; 0 means never,
 	// since the subscription has ended.
 	GapFailed struct {
-		Who
+		SubID
 		Missed int
 		Err    error
 		Again  time.Duration
@@ -65,7 +65,7 @@ type (
 	// reported repeatedly until the handler returns. For OnGap the subject is
 	// the pattern.
 	Stuck struct {
-		Who
+		SubID
 		Subject string
 		For     time.Duration
 	}
@@ -76,19 +76,19 @@ type (
 	// higher [Concurrency] helps if the depth is bounded; otherwise the
 	// responder has to call its own code instead of requesting its own subject.
 	Blocked struct {
-		Who
+		SubID
 		Subject  string // of the last of these requests
 		Handlers int
 	}
 	// Ended: a subscription ended without a Stop or Drain: its buffer was full
 	// (ErrTerminated), or the backend refused it.
 	Ended struct {
-		Who
+		SubID
 		Err error
 	}
 	// AnswerFailed: the answer to a request could not be sent.
 	AnswerFailed struct {
-		Who
+		SubID
 		Subject string
 		Err     error
 	}

@@ -113,11 +113,11 @@ func (s *Sub) endRepair(missed int, err error) {
 		return
 	}
 	if g.ended {
-		s.bus.notify(GapFailed{Who: s.who(), Missed: missed, Err: err})
+		s.bus.notify(GapFailed{SubID: s.subID(), Missed: missed, Err: err})
 		return
 	}
 	pause := g.pause()
-	s.bus.notify(GapFailed{Who: s.who(), Missed: missed, Err: err, Again: pause})
+	s.bus.notify(GapFailed{SubID: s.subID(), Missed: missed, Err: err, Again: pause})
 	g.pausing = true
 	g.owed, g.due = merged(merged(g.owed, missed), g.due), 0
 	if g.timer == nil {

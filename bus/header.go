@@ -97,7 +97,7 @@ func hasPrefixFold(s, prefix string) bool {
 	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
 }
 
-// valueError says what is wrong with a value, which may be secret and is not
+// valueError is the reason why a value is refused. The value may be secret and is not
 // repeated.
 type valueError string
 

@@ -227,8 +227,8 @@ func (o *subscription) check() error {
 	return nil
 }
 
-func (o *subscription) who() Who {
-	return Who{Name: o.name, Pattern: o.pattern, Group: o.group, Site: o.site, Answers: o.kind == driver.Request}
+func (o *subscription) subID() SubID {
+	return SubID{Name: o.name, Pattern: o.pattern, Group: o.group, Site: o.site, Answers: o.kind == driver.Request}
 }
 
 // PubOption changes one message that is published or requested. Options are

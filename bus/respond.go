@@ -122,7 +122,7 @@ func (s *Sub) respond(d *delivery, err error) {
 		err = s.bus.driver.Answer(d, *d.request, failure(d.request, err)) // S17
 	}
 	if err != nil {
-		s.bus.notify(AnswerFailed{Who: s.who(), Subject: d.msg.Subject, Err: classify(d, err)})
+		s.bus.notify(AnswerFailed{SubID: s.subID(), Subject: d.msg.Subject, Err: classify(d, err)})
 	}
 }
 

@@ -322,5 +322,5 @@ func (s *Sub) fail(d *delivery, err error) {
 	if _, ok := errors.AsType[*PanicError](err); ok {
 		s.panicked.Add(1)
 	}
-	s.bus.notify(HandlerFailed{Who: s.who(), Msg: &d.msg, Err: err})
+	s.bus.notify(HandlerFailed{SubID: s.subID(), Msg: &d.msg, Err: err})
 }

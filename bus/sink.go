@@ -103,7 +103,7 @@ func (s *Sub) countDrop(d *delivery) {
 // overflown reports a loss, or ends the subscription if that is the policy.
 func (s *Sub) overflown() {
 	if s.onFull != Terminate {
-		s.tellFirstDrop()
+		s.reportFirstDrop()
 		return
 	}
 	s.abort(ErrTerminated)
@@ -129,7 +129,7 @@ func (k *sink) Gap(lost int) {
 	if r != nil {
 		go s.run(r)
 	}
-	s.bus.notify(Missed{Who: s.who(), Count: lost})
+	s.bus.notify(Missed{SubID: s.subID(), Count: lost})
 }
 
 // Load implements [driver.Sink].
@@ -150,7 +150,7 @@ func (k *sink) Fail(err error) {
 // the caller, learns of it later.
 func (s *Sub) abort(why error) {
 	if s.halt(why) {
-		s.bus.notify(Ended{Who: s.who(), Err: why})
+		s.bus.notify(Ended{SubID: s.subID(), Err: why})
 		s.bus.endLater(s)
 	}
 }

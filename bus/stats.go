@@ -25,7 +25,7 @@ type Stats struct {
 	TimedOut     uint64 `json:"timed_out"`     // requests whose time was over
 	Late         uint64 `json:"late"`          // answers that nobody waited for, second ones among them
 
-	Untold uint64 `json:"untold"` // events that the observer was too slow for
+	Unreported uint64 `json:"untold"` // events that the observer was too slow for
 
 	// Total is the sum over all subscriptions, those that have ended included.
 	Total SubStats `json:"total"`
@@ -36,7 +36,7 @@ type Stats struct {
 // SubStats holds the counters of a subscription. At rest, Received is the sum
 // of Handled, Dropped, Expired and Discarded.
 type SubStats struct {
-	Who
+	SubID
 
 	Received  uint64 `json:"received"`
 	Handled   uint64 `json:"handled"`
@@ -99,7 +99,7 @@ func (b *Bus) Stats() Stats {
 	st.State, _ = b.State()
 	st.Cuts = b.link.count()
 	st.InFlight, st.Late = b.calls.count()
-	st.Untold = b.notifier.missed()
+	st.Unreported = b.notifier.missed()
 	return st
 }
 
@@ -143,7 +143,7 @@ func (s *Sub) Stats() SubStats {
 // stats needs s.mu held.
 func (s *Sub) stats() SubStats {
 	st := SubStats{
-		Who:       s.who(),
+		SubID:     s.subID(),
 		Received:  s.received,
 		Handled:   s.handled.Load(),
 		Failed:    s.failed.Load(),

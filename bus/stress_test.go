@@ -32,7 +32,7 @@ func TestEverythingAtOnceAddsUp(t *testing.T) {
 		t.Error(err)
 	}
 	st := b.Stats()
-	if st.InFlight != 0 || len(st.Subs) != 0 || st.Untold != 0 {
+	if st.InFlight != 0 || len(st.Subs) != 0 || st.Unreported != 0 {
 		t.Errorf("stats are %+v", st)
 	}
 	if failed := len(of[bus.HandlerFailed](&o)); uint64(failed) != st.Total.Failed {

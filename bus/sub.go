@@ -36,11 +36,11 @@ type Sub struct {
 
 	asking atomic.Int32 // number of a responder's handlers that wait for a request to the responder itself
 
-	mu       sync.Mutex // guards the fields below; never held while calling a handler or the driver
-	phase    phase
-	err      error // why it ended
-	interest driver.Interest
-	unbind   func() bool // stops watching the context given to Subscribe
+	mu           sync.Mutex // guards the fields below; never held while calling a handler or the driver
+	phase        phase
+	err          error // why it ended
+	registration driver.Registration
+	unbind       func() bool // stops watching the context given to Subscribe
 
 	queue   queue
 	batch   batch // taken out of the queue by the only runner, if Concurrency is 1
@@ -65,7 +65,7 @@ type phase int
 
 const (
 	active   phase = iota
-	leaving        // its interest is being ended; arriving messages are queued
+	leaving        // its registration is being ended; arriving messages are queued
 	emptying       // queued messages are handled, arriving ones are refused
 	stopping       // no handler starts any more
 	over           // no handler starts any more, and none runs
@@ -144,30 +144,30 @@ func (s *Sub) activate(ctx context.Context) error {
 	}
 	bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
 	defer cancel()
-	interest, err := s.bus.driver.Subscribe(bounded, driver.Subscription{Kind: s.kind, Pattern: s.pattern, Group: s.group, Sink: (*sink)(s)}) // S7
+	registration, err := s.bus.driver.Subscribe(bounded, driver.Subscription{Kind: s.kind, Pattern: s.pattern, Group: s.group, Sink: (*sink)(s)}) // S7
 	if err != nil {
 		err = s.bus.unconfirmed(ctx, err)
 		s.end(err)
 		return err
 	}
 	unbind := context.AfterFunc(ctx, func() { s.endWith(ctx) })
-	if !s.adopt(interest, unbind) { // the Bus was closed, or the backend refused the subscription, meanwhile
+	if !s.adopt(registration, unbind) { // the Bus was closed, or the backend refused the subscription, meanwhile
 		unbind()
-		s.endInterest(interest)
+		s.endRegistration(registration)
 		return s.Err()
 	}
 	return nil
 }
 
-// adopt stores the interest and the watch of the context, and reports whether
+// adopt stores the registration and the watch of the context, and reports whether
 // it did: a subscription that has ended takes neither.
-func (s *Sub) adopt(i driver.Interest, unbind func() bool) bool {
+func (s *Sub) adopt(i driver.Registration, unbind func() bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.phase >= stopping {
 		return false
 	}
-	s.interest, s.unbind = i, unbind
+	s.registration, s.unbind = i, unbind
 	if s.afterGap && s.onGap != nil { // not earlier: a repair needs an active subscription
 		s.gap.due = -1
 		if r := s.hire(); r != nil {
@@ -207,7 +207,7 @@ func (s *Sub) endWith(ctx context.Context) {
 // end stops the subscription. why is the reason, or nil after Stop.
 func (s *Sub) end(why error) {
 	if s.halt(why) {
-		s.endInterest(s.held())
+		s.endRegistration(s.held())
 	}
 }
 
@@ -222,7 +222,7 @@ func (s *Sub) halt(why error) bool {
 	s.phase, s.err = stopping, why // S8
 	s.stopped.Store(true)
 	s.discard()
-	s.tellLastDrops()
+	s.reportLastDrops()
 	last := s.settle()
 	s.mu.Unlock()
 	if last {
@@ -231,16 +231,16 @@ func (s *Sub) halt(why error) bool {
 	return true
 }
 
-// held returns the interest, or nil while it is being made.
-func (s *Sub) held() driver.Interest {
+// held returns the registration, or nil while it is being made.
+func (s *Sub) held() driver.Registration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.interest
+	return s.registration
 }
 
-// endInterest ends the interest at the driver. Its error does not matter: the
+// endRegistration ends the registration at the driver. Its error does not matter: the
 // sink takes no messages any more.
-func (s *Sub) endInterest(i driver.Interest) {
+func (s *Sub) endRegistration(i driver.Registration) {
 	if i == nil {
 		return
 	}
@@ -277,7 +277,7 @@ func (s *Sub) settle() bool {
 	s.phase = over
 	s.stopped.Store(true)
 	s.gap.end()
-	s.tellLastDrops()
+	s.reportLastDrops()
 	return true
 }
 
@@ -299,7 +299,7 @@ func (s *Sub) release() {
 	}
 }
 
-// Drain ends the subscription in order: it ends the interest, lets the handlers
+// Drain ends the subscription in order: it ends the registration, lets the handlers
 // finish all queued messages, and returns when the last handler has returned.
 // If ctx ends earlier, Drain stops the subscription, ends the contexts of its
 // handlers and returns an error that wraps ctx's and has the numbers of
@@ -317,7 +317,7 @@ func (s *Sub) Drain(ctx context.Context) error {
 	return s.cutOff(ctx)
 }
 
-// leave ends the interest and lets the handlers finish the queued messages. It
+// leave ends the registration and lets the handlers finish the queued messages. It
 // returns ctx's error if ctx has ended. A missing confirmation of the backend
 // is no error, since the queued messages are handled all the same.
 func (s *Sub) leave(ctx context.Context) error {
@@ -355,7 +355,7 @@ func (s *Sub) empty() {
 	}
 }
 
-// beginLeaving reports whether the interest has to be ended.
+// beginLeaving reports whether the registration has to be ended.
 func (s *Sub) beginLeaving() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

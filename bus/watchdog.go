@@ -77,7 +77,7 @@ func (s *Sub) lookAt(now time.Time, limit time.Duration) bool {
 	for _, r := range s.runners {
 		if d, age := r.look(now); d != nil && age >= limit && age-r.seen.reported >= limit {
 			r.seen.reported = age
-			s.bus.notify(Stuck{Who: s.who(), Subject: d.msg.Subject, For: age})
+			s.bus.notify(Stuck{SubID: s.subID(), Subject: d.msg.Subject, For: age})
 		}
 	}
 	return len(s.runners) > 0

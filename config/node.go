@@ -112,8 +112,8 @@ var quoted = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
 // complaint returns a parser's message without the text that it quotes from the
 // file, which may be a secret.
-func complaint(format, says string) string {
-	return "is not " + format + ": " + quoted.ReplaceAllString(says, `"…"`)
+func complaint(format, problem string) string {
+	return "is not " + format + ": " + quoted.ReplaceAllString(problem, `"…"`)
 }
 
 // lines finds the line of an offset.

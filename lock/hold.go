@@ -121,8 +121,8 @@ func (h *hold) current() *Lease {
 	return h.faint.Value()
 }
 
-// lastHeard returns the time of the backend's last confirmation of the grant.
-func (h *hold) lastHeard() instant {
+// lastConfirmed returns the time of the backend's last confirmation of the grant.
+func (h *hold) lastConfirmed() instant {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.confirmed

@@ -268,7 +268,7 @@ func (qs *queues) place(w *waiter) *place {
 	case q.ticket != nil:
 		p.confirmed = q.ticket.confirmed
 	case q.hold != nil:
-		p.confirmed = q.hold.lastHeard()
+		p.confirmed = q.hold.lastConfirmed()
 	}
 	return p
 }

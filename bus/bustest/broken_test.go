@@ -84,7 +84,7 @@ type broken struct {
 	publish   func(d driver.Driver, ctx context.Context, m driver.Message) error
 	request   func(d driver.Driver, ctx context.Context, m driver.Message) error
 	answer    func(d driver.Driver, ctx context.Context, request, answer driver.Message) error
-	subscribe func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Interest, error)
+	subscribe func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Registration, error)
 	sink      func(s driver.Sink) driver.Sink
 	flush     func(d driver.Driver, ctx context.Context) error
 	close     func(d driver.Driver, ctx context.Context) error
@@ -125,7 +125,7 @@ func (b *broken) Answer(ctx context.Context, request, answer driver.Message) err
 	return b.answer(b.Driver, ctx, request, answer)
 }
 
-func (b *broken) Subscribe(ctx context.Context, s driver.Subscription) (driver.Interest, error) {
+func (b *broken) Subscribe(ctx context.Context, s driver.Subscription) (driver.Registration, error) {
 	if b.sink != nil {
 		s.Sink = b.sink(s.Sink)
 	}

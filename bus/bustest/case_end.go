@@ -19,7 +19,7 @@ var endCases = []testCase{
 	{rule: "S8", claim: "Drain handles queued messages and accepts no new ones", run: subDrain},
 	{rule: "S8", claim: "Drain ends with its context, and its error lists the remaining messages", run: subDrainBounded},
 	{rule: "S8", claim: "Drain of a subscription inside its own handler returns", run: subDrainWithin},
-	{rule: "S8", claim: "the backend forgets a subscription that has ended", needs: []fault{"Interests"}, run: interestsEnd},
+	{rule: "S8", claim: "the backend forgets a subscription that has ended", needs: []fault{"Registrations"}, run: registrationsEnd},
 }
 
 func noneAfterStop(e *env) {
@@ -232,11 +232,11 @@ func subDrainWithin(e *env) {
 	in.has("0", "1", "2", "3", "4")
 }
 
-func interestsEnd(e *env) {
+func registrationsEnd(e *env) {
 	a, b := e.pair()
 	count := func() int {
-		n, err := e.h.Faults.Interests()
-		e.Must(err, "count the interests")
+		n, err := e.h.Faults.Registrations()
+		e.Must(err, "count the registrations")
 		return n
 	}
 	before := count()
@@ -250,5 +250,5 @@ func interestsEnd(e *env) {
 		cancel()
 		e.Await(s.Done(), "it is over")
 	}
-	e.Soon(fmt.Sprintf("the backend is back at %d interests", before), func() bool { return count() == before })
+	e.Soon(fmt.Sprintf("the backend is back at %d registrations", before), func() bool { return count() == before })
 }

@@ -9,7 +9,7 @@ import (
 
 var restoreCases = []testCase{
 	{rule: "S23", claim: "after each of many outages the bus works as before", needs: []fault{"Down", "Up"}, run: restored},
-	{rule: "S23", claim: "a subscription that ends after an outage leaves nothing at the backend", needs: []fault{"Down", "Up", "Interests"}, run: endsAfterOutage},
+	{rule: "S23", claim: "a subscription that ends after an outage leaves nothing at the backend", needs: []fault{"Down", "Up", "Registrations"}, run: endsAfterOutage},
 }
 
 // outages is how many outages a case makes: 5, and up to 50 where the counts are
@@ -70,7 +70,7 @@ func restored(e *env) {
 func endsAfterOutage(e *env) {
 	a, b := e.pair()
 	count := func() int {
-		n, err := e.h.Faults.Interests()
+		n, err := e.h.Faults.Registrations()
 		e.Must(err, "count the subscriptions at the backend")
 		return n
 	}

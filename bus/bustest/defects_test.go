@@ -31,15 +31,15 @@ func changing(change func(m *driver.Message)) *broken {
 }
 
 // twice is a subscription that is two at the backend.
-type twice struct{ driver.Interest }
+type twice struct{ driver.Registration }
 
-func (t twice) also(d driver.Driver, ctx context.Context, s driver.Subscription, pattern string) (driver.Interest, error) {
+func (t twice) also(d driver.Driver, ctx context.Context, s driver.Subscription, pattern string) (driver.Registration, error) {
 	s.Pattern = pattern
 	other, err := d.Subscribe(ctx, s)
-	return both{t.Interest, other}, err
+	return both{t.Registration, other}, err
 }
 
-type both struct{ a, b driver.Interest }
+type both struct{ a, b driver.Registration }
 
 func (b both) End(ctx context.Context) error { return errors.Join(b.a.End(ctx), b.b.End(ctx)) }
 
@@ -152,20 +152,20 @@ func (o *outbox) send(d driver.Driver) {
 	o.waiting, o.sending = nil, false
 }
 
-// endless is an interest that cannot be ended.
-type endless struct{ driver.Interest }
+// endless is a registration that cannot be ended.
+type endless struct{ driver.Registration }
 
 func (endless) End(context.Context) error { return nil }
 
-// hasty is an interest that ends before what was routed to it is there.
+// hasty is a registration that ends before what was routed to it is there.
 type hasty struct {
-	driver.Interest
+	driver.Registration
 	ended *atomic.Bool
 }
 
 func (h hasty) End(ctx context.Context) error {
 	h.ended.Store(true)
-	return h.Interest.End(ctx)
+	return h.Registration.End(ctx)
 }
 
 // waitFor waits until the sink has nothing to do, for a while. A case publishes
@@ -196,14 +196,14 @@ var defects = []defect{
 	}},
 	{"S2", "takes upper and lower case for the same", func() *broken {
 		b := changing(func(m *driver.Message) { m.Subject = strings.ToLower(m.Subject) })
-		b.subscribe = func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Interest, error) {
+		b.subscribe = func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Registration, error) {
 			s.Pattern = strings.ToLower(s.Pattern)
 			return d.Subscribe(ctx, s)
 		}
 		return b
 	}},
 	{"S2", "lets > stand for nothing too", func() *broken {
-		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Interest, error) {
+		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Registration, error) {
 			i, err := d.Subscribe(ctx, s)
 			if prefix, ok := strings.CutSuffix(s.Pattern, ".>"); ok && err == nil {
 				return twice{i}.also(d, ctx, s, prefix)
@@ -212,7 +212,7 @@ var defects = []defect{
 		}}
 	}},
 	{"S2", "lets * stand for several tokens", func() *broken {
-		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Interest, error) {
+		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Registration, error) {
 			if prefix, ok := strings.CutSuffix(s.Pattern, "*"); ok {
 				s.Pattern = prefix + ">"
 			}
@@ -220,7 +220,7 @@ var defects = []defect{
 		}}
 	}},
 	{"S2", "begins matching in the middle", func() *broken {
-		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Interest, error) {
+		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Registration, error) {
 			i, err := d.Subscribe(ctx, s)
 			if err != nil {
 				return nil, err
@@ -310,22 +310,22 @@ var defects = []defect{
 		return &broken{info: func(i driver.Info) driver.Info { i.Copies = true; return i }}
 	}},
 	{"S7", "subscribes a moment later", func() *broken {
-		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Interest, error) {
+		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Registration, error) {
 			l := &lateInterest{made: make(chan struct{})}
 			time.AfterFunc(time.Millisecond, func() {
 				defer close(l.made)
-				l.interest, _ = d.Subscribe(context.Background(), s)
+				l.registration, _ = d.Subscribe(context.Background(), s)
 			})
 			return l, nil
 		}}
 	}},
-	{"S8", "cannot end an interest", func() *broken {
-		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Interest, error) {
+	{"S8", "cannot end a registration", func() *broken {
+		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Registration, error) {
 			i, err := d.Subscribe(ctx, s)
 			return endless{i}, err
 		}}
 	}},
-	{"S8", "loses what is on its way when an interest ends", func() *broken { return losingAtTheEnd() }},
+	{"S8", "loses what is on its way when a registration ends", func() *broken { return losingAtTheEnd() }},
 	{"S9", "uses the memory of messages again", func() *broken {
 		var mu sync.Mutex
 		buffer := make([]byte, 1<<20)
@@ -349,7 +349,7 @@ var defects = []defect{
 	}},
 	{"S11", "knows a group by its name alone", func() *broken { return groupsByName() }},
 	{"S11", "gives a message to every member", func() *broken {
-		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Interest, error) {
+		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Registration, error) {
 			s.Group = ""
 			return d.Subscribe(ctx, s)
 		}}
@@ -400,7 +400,7 @@ var defects = []defect{
 		}}
 	}},
 	{"S13", "asks every responder", func() *broken {
-		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Interest, error) {
+		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Registration, error) {
 			if s.Kind == driver.Request {
 				s.Group = ""
 			}
@@ -408,7 +408,7 @@ var defects = []defect{
 		}}
 	}},
 	{"S13", "makes a group of those that have none", func() *broken {
-		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Interest, error) {
+		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Registration, error) {
 			if s.Group == "" {
 				s.Group = "default"
 			}
@@ -482,8 +482,8 @@ var defects = []defect{
 			}
 		})
 	}},
-	{"S21", "ends a subscription where its interest is to be ended", func() *broken {
-		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Interest, error) {
+	{"S21", "ends a subscription where its registration is to be ended", func() *broken {
+		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Registration, error) {
 			i, err := d.Subscribe(ctx, s)
 			return failing{i, s.Sink}, err
 		}}
@@ -581,22 +581,22 @@ var members atomic.Int64
 
 // lateInterest is one that is still to be made.
 type lateInterest struct {
-	made     chan struct{}
-	interest driver.Interest
+	made         chan struct{}
+	registration driver.Registration
 }
 
 func (l *lateInterest) End(ctx context.Context) error {
 	<-l.made
-	if l.interest == nil {
+	if l.registration == nil {
 		return nil
 	}
-	return l.interest.End(ctx)
+	return l.registration.End(ctx)
 }
 
 // losingAtTheEnd delivers a moment later, and not what is on its way when the
-// interest ends.
+// registration ends.
 func losingAtTheEnd() *broken {
-	return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Interest, error) {
+	return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Registration, error) {
 		ended := new(atomic.Bool)
 		s.Sink = sinkWith{Sink: s.Sink, deliver: func(s driver.Sink, m driver.Message) bool {
 			time.AfterFunc(time.Millisecond, func() {
@@ -615,7 +615,7 @@ func losingAtTheEnd() *broken {
 func groupsByName() *broken {
 	var mu sync.Mutex
 	seen := map[string]int{}
-	return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Interest, error) {
+	return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Registration, error) {
 		if s.Group == "" {
 			return d.Subscribe(ctx, s)
 		}
@@ -654,13 +654,13 @@ func deaf() *broken {
 	return b
 }
 
-// failing is an interest whose end is an end of the subscription.
+// failing is a registration whose end is an end of the subscription.
 type failing struct {
-	driver.Interest
+	driver.Registration
 	sink driver.Sink
 }
 
 func (f failing) End(ctx context.Context) error {
 	f.sink.Fail(driver.ErrTerminated)
-	return f.Interest.End(ctx)
+	return f.Registration.End(ctx)
 }

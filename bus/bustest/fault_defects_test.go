@@ -37,7 +37,7 @@ var faultDefects = []defect{
 		return &broken{sink: func(s driver.Sink) driver.Sink { return sinkWith{Sink: s, gap: func(driver.Sink, int) {}} }}
 	}},
 	{"S27", "takes a refused subscription for a good one", func() *broken {
-		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Interest, error) {
+		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Registration, error) {
 			i, err := d.Subscribe(ctx, s)
 			if errors.Is(err, driver.ErrRefused) {
 				return endless{}, nil
@@ -47,7 +47,7 @@ var faultDefects = []defect{
 	}},
 	{"S27", "reports the first of many refusals alone", func() *broken {
 		refused := new(atomic.Bool)
-		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Interest, error) {
+		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Registration, error) {
 			i, err := d.Subscribe(ctx, s)
 			if errors.Is(err, driver.ErrRefused) && refused.Swap(true) {
 				return endless{}, nil
@@ -58,7 +58,7 @@ var faultDefects = []defect{
 	{"S27", "refuses for ever", func() *broken {
 		var mu sync.Mutex
 		refused := map[string]bool{}
-		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Interest, error) {
+		return &broken{subscribe: func(d driver.Driver, ctx context.Context, s driver.Subscription) (driver.Registration, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			if refused[s.Pattern] {

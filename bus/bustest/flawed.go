@@ -27,7 +27,7 @@ var flaws = []flaw{
 	{"a group does not receive a gap mark", "S23/after each of many outages the bus works as before", func(d *flawed) { d.muteGroups = true }},
 	{"a group's message is delivered to all after an outage", "S23/after each of many outages the bus works as before", func(d *flawed) { d.spread = true }},
 	{"subscriptions are not restored after the 4th outage", "S23/after each of many outages the bus works as before", func(d *flawed) { d.deafAfter = 4 }},
-	{"interest is left behind after an outage", "S23/a subscription that ends after an outage leaves nothing at the backend", func(d *flawed) { d.keepInterest = true }},
+	{"registration is left behind after an outage", "S23/a subscription that ends after an outage leaves nothing at the backend", func(d *flawed) { d.keepRegistration = true }},
 }
 
 // swapped exchanges two bytes behind the first 4 KiB.
@@ -102,12 +102,12 @@ type flawed struct {
 	groups *flawedGroups // of all processes
 	gaps   atomic.Int32  // most gaps that were reported to one subscription
 
-	data         func([]byte)
-	bare         func() bool // answers have no header
-	muteGroups   bool
-	spread       bool
-	deafAfter    int32 // outages
-	keepInterest bool
+	data             func([]byte)
+	bare             func() bool // answers have no header
+	muteGroups       bool
+	spread           bool
+	deafAfter        int32 // outages
+	keepRegistration bool
 }
 
 func (d *flawed) hadGap() bool { return d.gaps.Load() > 0 }
@@ -151,7 +151,7 @@ func (d *flawed) Answer(ctx context.Context, request, answer driver.Message) err
 	return d.Driver.Answer(ctx, request, answer)
 }
 
-func (d *flawed) Subscribe(ctx context.Context, s driver.Subscription) (driver.Interest, error) {
+func (d *flawed) Subscribe(ctx context.Context, s driver.Subscription) (driver.Registration, error) {
 	sink := &flawedSink{Sink: s.Sink, d: d}
 	if s.Group != "" && s.Kind == driver.Event {
 		sink.group = s.Pattern + " " + s.Group
@@ -193,13 +193,13 @@ func (s *flawedSink) Deliver(m driver.Message) bool {
 }
 
 type flawedInterest struct {
-	driver.Interest
+	driver.Registration
 	d *flawed
 }
 
 func (i *flawedInterest) End(ctx context.Context) error {
-	if i.d.keepInterest && i.d.hadGap() {
+	if i.d.keepRegistration && i.d.hadGap() {
 		return nil
 	}
-	return i.Interest.End(ctx)
+	return i.Registration.End(ctx)
 }

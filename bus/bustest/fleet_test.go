@@ -32,7 +32,7 @@ func (f *fleet) harness() bustest.Harness {
 		Begin: f.begin, Open: f.open, FakeTime: true,
 		Faults: bustest.Faults{
 			Down: f.down, Up: f.up, Drop: f.drop, Crash: f.crash, Cut: f.cut,
-			Slow: f.slow, Shrink: f.shrink, Refuse: f.refuse, Allow: f.allow, Interests: f.interests,
+			Slow: f.slow, Shrink: f.shrink, Refuse: f.refuse, Allow: f.allow, Registrations: f.registrations,
 		},
 	}
 }
@@ -48,7 +48,7 @@ func (f *fleet) begin() error {
 func (f *fleet) open() (driver.Driver, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	n := &node{fleet: f, index: uint64(len(f.nodes)), out: make(turnstile, 1), interests: map[*membership]bool{}, asked: map[uint64]bool{}}
+	n := &node{fleet: f, index: uint64(len(f.nodes)), out: make(turnstile, 1), registrations: map[*subscribed]bool{}, asked: map[uint64]bool{}}
 	f.nodes = append(f.nodes, n)
 	if f.broken != nil {
 		return f.broken(n), nil
@@ -62,7 +62,7 @@ func (f *fleet) all() []*node {
 	return append([]*node(nil), f.nodes...)
 }
 
-func (f *fleet) interests() (n int, err error) {
+func (f *fleet) registrations() (n int, err error) {
 	for _, node := range f.all() {
 		n += len(node.standing())
 	}
@@ -174,9 +174,9 @@ type node struct {
 	limit    int   // of a message, as far as it is known
 	trouble  error // that no Flush has returned
 
-	mu        sync.Mutex // guards the fields below
-	interests map[*membership]bool
-	asked     map[uint64]bool // requests that it has to answer
+	mu            sync.Mutex // guards the fields below
+	registrations map[*subscribed]bool
+	asked         map[uint64]bool // requests that it has to answer
 }
 
 func (n *node) Info() driver.Info { return driver.Info{Name: "fleet", Scope: driver.Fleet} }
@@ -267,22 +267,22 @@ func (n *node) Answer(ctx context.Context, request, answer driver.Message) error
 	return n.fleet.routes.Answer(ctx, request, answer)
 }
 
-func (n *node) Subscribe(ctx context.Context, s driver.Subscription) (driver.Interest, error) {
+func (n *node) Subscribe(ctx context.Context, s driver.Subscription) (driver.Registration, error) {
 	if err := n.reach(); err != nil {
 		return nil, err
 	}
 	if err := n.fleet.obstacles.refusal(s.Pattern); err != nil {
 		return nil, err
 	}
-	m := &membership{node: n, sub: s}
+	m := &subscribed{node: n, sub: s}
 	s.Sink = &carrier{s.Sink, n}
 	var err error
-	if m.Interest, err = n.fleet.routes.Subscribe(ctx, s); err != nil {
+	if m.Registration, err = n.fleet.routes.Subscribe(ctx, s); err != nil {
 		return nil, err
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.interests[m] = true
+	n.registrations[m] = true
 	return m, nil
 }
 
@@ -305,10 +305,10 @@ func (n *node) Close(context.Context) error {
 	return nil
 }
 
-func (n *node) standing() (all []*membership) {
+func (n *node) standing() (all []*subscribed) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for m := range n.interests {
+	for m := range n.registrations {
 		all = append(all, m)
 	}
 	return all
@@ -320,18 +320,18 @@ func (n *node) end() {
 	}
 }
 
-// membership is a subscription of a process.
-type membership struct {
-	driver.Interest
+// subscribed is a subscription of a process.
+type subscribed struct {
+	driver.Registration
 	node *node
 	sub  driver.Subscription
 }
 
-func (m *membership) End(ctx context.Context) error {
+func (m *subscribed) End(ctx context.Context) error {
 	m.node.mu.Lock()
-	delete(m.node.interests, m)
+	delete(m.node.registrations, m)
 	m.node.mu.Unlock()
-	return m.Interest.End(ctx)
+	return m.Registration.End(ctx)
 }
 
 // carrier is the way of a message to its process.

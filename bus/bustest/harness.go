@@ -77,9 +77,9 @@ type Faults struct {
 	// Shrink lowers the backend's limit of a message without announcing it. A
 	// larger message makes it close the connection for good. 0 ends it.
 	Shrink func(limit int) error
-	// Interests counts the subscriptions of all processes that the backend
+	// Registrations counts the subscriptions of all processes that the backend
 	// knows of.
-	Interests func() (int, error)
+	Registrations func() (int, error)
 }
 
 // fault is the name of a field of Faults.

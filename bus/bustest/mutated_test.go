@@ -131,7 +131,7 @@ var mutations = []struct {
 	{"S15/a handler that ends its goroutine does not end the subscription", "runner.go",
 		"\tgo s.run(r)\n}", "\t_ = r\n}"},
 	{"S15/an error is reported with subject, pattern and message, and affects no other message", "runner.go",
-		"\ts.bus.notify(HandlerFailed{Who: s.who(), Msg: &d.msg, Err: err})\n", ""},
+		"\ts.bus.notify(HandlerFailed{SubID: s.subID(), Msg: &d.msg, Err: err})\n", ""},
 	{"S15/a panic in middleware or in OrderBy affects only its message", "lanes.go",
 		"s.finish(d, &PanicError{Value: recover(), Stack: debug.Stack()})", "recover(); _ = debug.Stack"},
 	{"S15/a stuck handler is reported by name", "watchdog.go",

@@ -266,7 +266,7 @@ func (c counted) Answer(ctx context.Context, request, answer driver.Message) err
 	return c.Driver.Answer(ctx, request, answer)
 }
 
-func (c counted) Subscribe(ctx context.Context, s driver.Subscription) (driver.Interest, error) {
+func (c counted) Subscribe(ctx context.Context, s driver.Subscription) (driver.Registration, error) {
 	c.calls.subscribe.Add(1)
 	return c.Driver.Subscribe(ctx, s)
 }

@@ -26,7 +26,7 @@
 // The front checks subjects, patterns, groups and headers. Data and headers are
 // immutable once they are handed over, in both directions; a driver that
 // delivers inside the process passes them on uncopied. [Sink] and [Front] never
-// block and never call the driver from within. Subscribe, Interest.End, Flush
+// block and never call the driver from within. Subscribe, Registration.End, Flush
 // and Close get a context with a deadline.
 //
 // # What a driver must keep
@@ -69,7 +69,7 @@ import (
 )
 
 // CallTimeout bounds the calls that wait for a confirmation of the backend:
-// Subscribe, Interest.End and Close.
+// Subscribe, Registration.End and Close.
 const CallTimeout = 5 * time.Second
 
 // RoomTimeout bounds the wait for room in the outbound queue under a context
@@ -130,15 +130,15 @@ type Driver interface {
 
 	// Subscribe makes s active: events and requests sent through this driver
 	// after Subscribe has returned reach s.Sink. The subscription lives until
-	// its Interest is ended, over any number of reconnects: it is active again
+	// its Registration is ended, over any number of reconnects: it is active again
 	// before messages buffered meanwhile are sent.
-	Subscribe(ctx context.Context, s Subscription) (Interest, error)
+	Subscribe(ctx context.Context, s Subscription) (Registration, error)
 
 	// Flush returns when the backend has taken over every message accepted
 	// before.
 	Flush(ctx context.Context) error
 
-	// Close ends all interest and frees what the driver holds of its process:
+	// Close ends all registrations and frees what the driver holds of its process:
 	// connections, goroutines, timers. Once it has returned, the driver starts
 	// no new call of a Sink or Front; running calls may still finish. Buffered
 	// messages are sent if that is possible until ctx ends. Close is
@@ -146,13 +146,13 @@ type Driver interface {
 	Close(ctx context.Context) error
 }
 
-// Interest is an active subscription.
-type Interest interface {
+// Registration is an active subscription.
+type Registration interface {
 	// End ends it. Once it has returned nil, nothing that is published from
 	// then on is routed to the subscription, and what had been routed to it was
 	// given to its Sink; a message that was being published meanwhile may still
 	// be offered to the Sink, which refuses it. If that is not known when ctx
-	// ends, End returns an error that wraps ctx's; the interest ends all the
+	// ends, End returns an error that wraps ctx's; the registration ends all the
 	// same, as soon as the backend can be reached.
 	//
 	// It is idempotent. While the backend cannot be reached it returns nil at
@@ -191,7 +191,7 @@ type Sink interface {
 	Load() int
 
 	// Fail reports that the backend has ended the subscription, and the reason.
-	// No message follows, and the Interest has ended.
+	// No message follows, and the registration has ended.
 	Fail(err error)
 }
 

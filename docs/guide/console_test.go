@@ -233,7 +233,7 @@ func TestConsoleOfTheOperationsPage(t *testing.T) {
 
 // What it shows of workers is typed beside a process that has some.
 func TestConsoleOfWorkersOnTheOperationsPage(t *testing.T) {
-	c := newConsole(t, "crewed", pagetest.Blocks(read(t, workersPage), "yaml")[0].Text)
+	c := newConsole(t, "withWorkers", pagetest.Blocks(read(t, workersPage), "yaml")[0].Text)
 	if tried := c.typed(operationsPage, func(page string) string { return section(page, "Workers") }); tried < 6 {
 		t.Errorf("only %d lines were tried", tried)
 	}

@@ -27,7 +27,7 @@ const operatedEnv = "GUIDE_TEST_OPERATED"
 
 func TestMain(m *testing.M) {
 	if name := os.Getenv(operatedEnv); name != "" { // its workers, too
-		mega.Main(map[string]mega.Option{"operated": operated(), "crewed": crewed()}[name])
+		mega.Main(map[string]mega.Option{"operated": operated(), "withWorkers": withWorkers()}[name])
 	}
 	// A child ignores a hangup that its parent ignores, as under nohup.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)

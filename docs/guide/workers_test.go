@@ -9,7 +9,7 @@ import (
 
 // What 08-workers.md shows.
 
-func crewed() mega.Option {
+func withWorkers() mega.Option {
 	return mega.App("web",
 		mega.OnPrimary("migrate", migrate), // in one worker, before any of them serves
 		mega.Run("import", importNightly),  // in each of them

@@ -17,7 +17,7 @@ const workersPage = "08-workers.md"
 
 // The page's shop has two workers from the beginning to the end.
 func TestConsoleOfThePageOnWorkers(t *testing.T) {
-	c := newConsole(t, "crewed", pagetest.Blocks(read(t, workersPage), "yaml")[0].Text)
+	c := newConsole(t, "withWorkers", pagetest.Blocks(read(t, workersPage), "yaml")[0].Text)
 	for began := time.Now(); strings.Count(c.log(), "worker ready") < 2; time.Sleep(time.Millisecond) {
 		if time.Since(began) > 30*time.Second {
 			t.Fatalf("one is ready, the other is not:\n%s", c.log())

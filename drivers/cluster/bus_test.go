@@ -137,7 +137,7 @@ func (r *rawClient) read(t *testing.T, take func(protocol.Type, *protocol.Decode
 }
 
 // What a process does not take is dropped beyond the backlog. It is told how
-// many, for each interest, at the place where they are missing.
+// many, for each registration, at the place where they are missing.
 func TestDropsAreCountedExactly(t *testing.T) {
 	h := newHub(t, HubConfig{Backlog: 1 << 20})
 	slow, b := newRawClient(t, h), busAt(t, h)
@@ -387,7 +387,7 @@ func TestANameWithoutEndHurtsItsClientAlone(t *testing.T) {
 	flush(t, b)
 }
 
-// Interest that comes and goes all the time, in one process, costs the others
+// A registration that comes and goes all the time, in one process, costs the others
 // nothing that they would notice.
 func TestFlappingInterestDisturbsNobody(t *testing.T) {
 	h := newHub(t, HubConfig{})

@@ -75,7 +75,7 @@ func clientOf(h *Hub, n *Node) (*Client, error) {
 	return all[i], nil
 }
 
-func (h *hall) interests() (int, error) { return hub.Subscriptions(h.hub), nil }
+func (h *hall) registrations() (int, error) { return hub.Subscriptions(h.hub), nil }
 
 func (h *hall) close() error { return h.hub.Close(context.Background()) }
 
@@ -120,7 +120,7 @@ func TestBusConformance(t *testing.T) {
 		Begin: h.begin,
 		Open:  h.open,
 		Faults: bustest.Faults{
-			Crash: h.crash, Interests: h.interests,
+			Crash: h.crash, Registrations: h.registrations,
 			Slow:     h.relays.slow,
 			Pause:    func() error { return h.relays.setPaused(true) },
 			Continue: func() error { return h.relays.setPaused(false) },
@@ -186,7 +186,7 @@ func (h *seat) cut(d driver.Driver) error {
 
 func (h *seat) crash(d driver.Driver) error { return (&hall{h.hub.Hub}).crash(d) }
 
-func (h *seat) interests() (int, error) { return hub.Subscriptions(h.hub.Hub), nil }
+func (h *seat) registrations() (int, error) { return hub.Subscriptions(h.hub.Hub), nil }
 
 func (h *seat) open() (driver.Driver, error) { return dialBus(Config{Socket: h.path()}) }
 
@@ -196,7 +196,7 @@ func (h *seat) harness() bustest.Harness {
 		Open:       h.open,
 		Background: []string{"github.com/megaframework/mega/drivers/cluster.(*post).accept"},
 		Faults: bustest.Faults{
-			Crash: h.crash, Interests: h.interests,
+			Crash: h.crash, Registrations: h.registrations,
 			Drop: h.drop, Cut: h.cut, Up: h.up,
 			Down:  func() error { return h.kill() }, // of the post of the case
 			Leave: func() error { return h.leave() },

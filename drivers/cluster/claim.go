@@ -15,16 +15,16 @@ import (
 //
 // Its fields are guarded by Lock.mu.
 type claim struct {
-	state   claimState
-	request driver.Request
-	first   int64     // the time of the first request, on the node's clock
-	asked   time.Time // of driver.Now, before the last request
-	heard   time.Time // of driver.Now, when a hub last confirmed its place in the queue
-	grant   driver.Grant
-	moved   bool          // the hub that granted the claim has ended
-	err     error         // why the claim was refused
-	done    chan struct{} // closed when the claim is no longer queued; nil before it was queued
-	lost    chan error    // receives why the grant was taken away
+	state     claimState
+	request   driver.Request
+	first     int64     // the time of the first request, on the node's clock
+	asked     time.Time // of driver.Now, before the last request
+	confirmed time.Time // of driver.Now, when a hub last confirmed its place in the queue
+	grant     driver.Grant
+	moved     bool          // the hub that granted the claim has ended
+	err       error         // why the claim was refused
+	done      chan struct{} // closed when the claim is no longer queued; nil before it was queued
+	lost      chan error    // receives why the grant was taken away
 }
 
 type claimState uint8
@@ -79,7 +79,7 @@ const firstSweep = 64
 // enqueue records that the hub has queued the claim. The grant may have arrived
 // before. The caller holds x's lock.
 func (c *claim) enqueue() {
-	c.heard = driver.Now()
+	c.confirmed = driver.Now()
 	if c.state == claimAsked {
 		c.state, c.done = claimQueued, make(chan struct{})
 	}

@@ -22,7 +22,7 @@ type handHub struct {
 	line    *protocol.Line
 	returns atomic.Int64 // messages that were given back
 	syncs   chan uint64  // their numbers
-	joins   chan uint64  // the numbers of interests
+	joins   chan uint64  // the numbers of registrations
 }
 
 // handServed returns a node whose hub is the test's.
@@ -98,7 +98,7 @@ func (s *sink) Fail(error)                  {}
 // somebody's: the last one's, if others have gone before.
 func TestTheLastOfAGroupGetsWhatIsOnItsWay(t *testing.T) {
 	n, h := handServed(t, Config{})
-	var subs [2]driver.Interest
+	var subs [2]driver.Registration
 	var sinks [2]sink
 	for i := range subs {
 		done := make(chan error, 1)

@@ -227,10 +227,10 @@ func await(ctx context.Context, done <-chan struct{}, patience time.Duration) {
 }
 
 const (
-	// farewell is how long a waiter that gives up waits for the hub to report
+	// leaveBound is how long a waiter that gives up waits for the hub to report
 	// the holders.
 	leaveBound = 500 * time.Millisecond
-	// confirmed is the maximum age of the hub's confirmation that a claim is
+	// maxAge is the maximum age of the hub's confirmation that a claim is
 	// queued, for the key to count as busy (L21).
 	maxAge = 2 * time.Second
 )
@@ -265,7 +265,7 @@ func (x *Lock) leave(ctx context.Context, c *claim, since time.Time) (driver.Gra
 func (x *Lock) confirmedLately(c *claim) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return driver.Now().Sub(c.heard) < maxAge
+	return driver.Now().Sub(c.confirmed) < maxAge
 }
 
 // end ends a claim that the hub has refused, or for which the hub has not

@@ -176,21 +176,21 @@ const patience = 5 * time.Second
 // reconnect looks for a hub after the one at the socket has ended, until it finds
 // one or the node is closed.
 func (n *Node) reconnect() {
-	lost, told := time.Now(), false
+	lost, reported := time.Now(), false
 	for wait := time.Millisecond; n.ctx.Err() == nil; wait = min(2*wait, time.Second) {
 		ctx, cancel := context.WithTimeout(n.ctx, patience)
 		err := n.connect(ctx)
 		cancel()
-		if err == nil && told {
+		if err == nil && reported {
 			n.config.Log.Info("cluster: hub found", "socket", n.config.Socket, "after", time.Since(lost).Round(time.Millisecond))
 		}
 		if err == nil || n.ctx.Err() != nil {
 			return
 		}
 		n.explain(err)
-		if !told { // L21: log once
+		if !reported { // L21: log once
 			n.config.Log.Warn("cluster: hub lost, looking for another", "socket", n.config.Socket, "err", err)
-			told = true
+			reported = true
 		}
 		_ = sleep(n.ctx, wait) // the end of the context is checked above
 	}

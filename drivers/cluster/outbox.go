@@ -61,10 +61,10 @@ const (
 	// window survive the end of the hub (S28), and a request among them is
 	// withdrawn when its caller gives up (S12).
 	window = 256 << 10
-	// weight is the size of a frame's bookkeeping, which counts beside its
+	// overhead is the size of a frame's bookkeeping, which counts beside its
 	// bytes.
 	overhead = 64
-	// handful is how many frames are passed on at a time.
+	// maxBatch is the number of frames that are passed on at a time.
 	maxBatch = 1024
 )
 
@@ -200,7 +200,7 @@ func (o *outbox) withdraw(b *lineBound, size int) {
 	o.signalRoom()
 }
 
-// waitForRoom returns a channel that tellRoom closes. The caller holds o's
+// waitForRoom returns a channel that signalRoom closes. The caller holds o's
 // lock.
 func (o *outbox) waitForRoom() <-chan struct{} {
 	if o.room == nil {

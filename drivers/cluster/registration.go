@@ -34,7 +34,7 @@ type subscription struct {
 }
 
 // Subscribe implements [driver.Driver].
-func (b *Bus) Subscribe(ctx context.Context, s driver.Subscription) (driver.Interest, error) {
+func (b *Bus) Subscribe(ctx context.Context, s driver.Subscription) (driver.Registration, error) {
 	x, line, err := b.enter(s)
 	if err != nil {
 		return nil, err
@@ -104,7 +104,7 @@ func (in *registration) leave(line *protocol.Line) {
 	f.Free()
 }
 
-// End implements [driver.Interest].
+// End implements [driver.Registration].
 func (x *subscription) End(ctx context.Context) error {
 	gone := x.leave()
 	select {

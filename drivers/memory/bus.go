@@ -69,7 +69,7 @@ func (b *Bus) Answer(_ context.Context, request, answer driver.Message) error {
 }
 
 // Subscribe implements [driver.Driver].
-func (b *Bus) Subscribe(_ context.Context, s driver.Subscription) (driver.Interest, error) {
+func (b *Bus) Subscribe(_ context.Context, s driver.Subscription) (driver.Registration, error) {
 	if b.closed.Load() {
 		return nil, driver.ErrClosed
 	}
@@ -77,7 +77,7 @@ func (b *Bus) Subscribe(_ context.Context, s driver.Subscription) (driver.Intere
 	if s.Kind == driver.Request { // S3
 		t = b.asked
 	}
-	i := &interest{Subscription: s, table: t}
+	i := &registration{Subscription: s, table: t}
 	t.Add(s.Pattern, s.Group, i)
 	return i, nil
 }
@@ -98,14 +98,14 @@ func (b *Bus) Close(context.Context) error {
 	return nil
 }
 
-// interest is a subscription in its table.
-type interest struct {
+// registration is a subscription in its table.
+type registration struct {
 	driver.Subscription
 	table *table
 }
 
-// End implements [driver.Interest].
-func (i *interest) End(context.Context) error {
+// End implements [driver.Registration].
+func (i *registration) End(context.Context) error {
 	i.table.Remove(i.Pattern, i.Group, i)
 	return nil
 }

@@ -52,7 +52,7 @@ func (silent) Expired(int)           {}
 func (silent) Lost(int, int, error)  {}
 func (silent) Refused(string, error) {}
 
-func add(tb testing.TB, b *memory.Bus, k driver.Kind, pattern, group string) (*counter, driver.Interest) {
+func add(tb testing.TB, b *memory.Bus, k driver.Kind, pattern, group string) (*counter, driver.Registration) {
 	tb.Helper()
 	c := &counter{}
 	i, err := b.Subscribe(tb.Context(), driver.Subscription{Kind: k, Pattern: pattern, Group: group, Sink: c})
@@ -117,11 +117,11 @@ func checkRoutes(t *testing.T, a, b, c, subject uint64) {
 	send(t, bus, literal) // is remembered
 	var patterns []string
 	var counters []*counter
-	var interests []driver.Interest
+	var registrations []driver.Registration
 	for _, seed := range []uint64{a, b, c} {
 		p := name(seed, []string{"a", "b", "*", ">"})
 		n, i := add(t, bus, driver.Event, p, "")
-		patterns, counters, interests = append(patterns, p), append(counters, n), append(interests, i)
+		patterns, counters, registrations = append(patterns, p), append(counters, n), append(registrations, i)
 	}
 	for gone := range 4 {
 		before := counts(counters)
@@ -136,7 +136,7 @@ func checkRoutes(t *testing.T, a, b, c, subject uint64) {
 			}
 		}
 		if gone < 3 {
-			if err := interests[gone].End(t.Context()); err != nil {
+			if err := registrations[gone].End(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}

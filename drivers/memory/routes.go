@@ -8,10 +8,10 @@ import (
 )
 
 // table holds the subscriptions of one kind.
-type table = routes.Table[*interest, plan]
+type table = routes.Table[*registration, plan]
 
 func newTable() *table {
-	return routes.New(func(_ string, each []*interest, groups [][]*interest) plan {
+	return routes.New(func(_ string, each []*registration, groups [][]*registration) plan {
 		p := plan{each: each}
 		for _, g := range groups {
 			p.groups = append(p.groups, g)
@@ -22,8 +22,8 @@ func newTable() *table {
 
 // plan holds the receivers of the messages of one subject.
 type plan struct {
-	each   []*interest // each of these
-	groups []group     // and one member of each group
+	each   []*registration // each of these
+	groups []group         // and one member of each group
 }
 
 // deliver passes m to the subscriptions that match, and returns how many
@@ -43,7 +43,7 @@ func (p *plan) deliver(m *driver.Message) (taken int) {
 }
 
 // group holds the members of a group.
-type group []*interest
+type group []*registration
 
 // deliver passes m to one member: to the less busy of two that are chosen at
 // random, or to any other if both are leaving.

@@ -223,7 +223,7 @@ func (b *Bus) serve(l *link) {
 // learn derives the limit of the next connection from the end of the last one,
 // because some servers do not announce the limit of an account, or a new limit
 // (S17).
-func (b *Bus) learn(why error, lost stretch) {
+func (b *Bus) learn(why error, lost sequence) {
 	b.learned = 0
 	if isTooLarge(why) && lost.largest > 0 {
 		b.learned = int64(lost.largest) - 1

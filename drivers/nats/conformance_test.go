@@ -39,16 +39,16 @@ func TestBusConformance(t *testing.T) {
 	r := &room{url: server.URL()}
 	h := bustest.Harness{
 		Begin: func() error {
-			await(t, func() bool { return server.Clients() == 0 }) // for Interests
+			await(t, func() bool { return server.Clients() == 0 }) // for Registrations
 			return r.begin()
 		},
 		Open:       r.open,
 		Background: serving,
 		Faults: bustest.Faults{
-			Drop:      server.Drop,
-			Down:      func() error { server.Stop(); return nil },
-			Up:        server.Start,
-			Interests: func() (int, error) { return server.Subscriptions(), nil },
+			Drop:          server.Drop,
+			Down:          func() error { server.Stop(); return nil },
+			Up:            server.Start,
+			Registrations: func() (int, error) { return server.Subscriptions(), nil },
 		},
 	}
 	bustest.Run(t, h)

@@ -17,9 +17,9 @@ import (
 // the connection ends (S28).
 type ledger struct {
 	mu      sync.Mutex // guards the fields below
-	written stretch    // the writer hands these over
-	handed  stretch    // not covered by a PING
-	pinged  stretch    // covered by the PING under way
+	written sequence   // the writer hands these over
+	handed  sequence   // not covered by a PING
+	pinged  sequence   // covered by the PING under way
 	asked   time.Time  // when that PING was sent; zero if none is under way
 	last    time.Time  // when the latest PING was sent
 	window  window
@@ -32,8 +32,8 @@ type ledger struct {
 	reported trouble // when the last Flush began that reported everything before
 }
 
-// stretch is consecutive messages.
-type stretch struct {
+// sequence describes consecutive messages.
+type sequence struct {
 	count           uint64 // of all messages, dropped ones too
 	messages, bytes int    // of events and answers
 	wire            int    // bytes on the connection
@@ -47,7 +47,7 @@ type request struct {
 	subject string
 }
 
-func (p *stretch) add(other stretch) {
+func (p *sequence) add(other sequence) {
 	p.count += other.count
 	p.messages += other.messages
 	p.bytes += other.bytes
@@ -112,17 +112,17 @@ func (l *ledger) space(now time.Time, patience time.Duration) int {
 }
 
 // begin records messages before they are handed over.
-func (l *ledger) begin(p stretch) {
+func (l *ledger) begin(p sequence) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.written = p
 }
 
 // done records that p was handed over, and reports whether a PING is due.
-func (l *ledger) done(p stretch) bool {
+func (l *ledger) done(p sequence) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.written = stretch{}
+	l.written = sequence{}
 	l.handed.add(p)
 	l.release(false)
 	return l.handed.wire == p.wire || l.isUrgent(time.Now())
@@ -157,7 +157,7 @@ func (l *ledger) due(interval time.Duration) time.Time {
 func (l *ledger) ping() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.pinged, l.handed = l.handed, stretch{requests: l.pinged.requests[:0]}
+	l.pinged, l.handed = l.handed, sequence{requests: l.pinged.requests[:0]}
 	l.asked = time.Now()
 	l.last = l.asked
 	l.pings++
@@ -170,7 +170,7 @@ func (l *ledger) pong() {
 	defer l.mu.Unlock()
 	l.window.add(l.asked, time.Now(), l.pinged.wire)
 	l.resolved += l.pinged.count
-	l.pinged = stretch{requests: l.pinged.requests[:0]}
+	l.pinged = sequence{requests: l.pinged.requests[:0]}
 	l.asked = time.Time{}
 	l.pongs = l.pings
 	l.release(false)
@@ -190,13 +190,13 @@ func (l *ledger) release(all bool) {
 
 // cut records that the connection has ended, and returns the messages that may
 // be lost.
-func (l *ledger) cut(err error) (lost stretch) {
+func (l *ledger) cut(err error) (lost sequence) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, p := range []stretch{l.written, l.handed, l.pinged} {
+	for _, p := range []sequence{l.written, l.handed, l.pinged} {
 		lost.add(p)
 	}
-	l.written, l.handed, l.pinged, l.asked, l.window = stretch{}, stretch{}, stretch{}, time.Time{}, window{}
+	l.written, l.handed, l.pinged, l.asked, l.window = sequence{}, sequence{}, sequence{}, time.Time{}, window{}
 	l.pongs = l.pings
 	l.resolved += lost.count
 	l.lose(lost.messages, lost.bytes, err)
@@ -227,7 +227,7 @@ func (l *ledger) discard(bytes int, err error) {
 func (l *ledger) refuse(subject string, err error) (r request, found bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, p := range []*stretch{&l.pinged, &l.handed, &l.written} { // oldest first
+	for _, p := range []*sequence{&l.pinged, &l.handed, &l.written} { // oldest first
 		for i, r := range p.requests {
 			if r.subject == subject {
 				p.requests = slices.Delete(p.requests, i, i+1)

@@ -107,8 +107,8 @@ func startWorker(t *testing.T, url, task string) *redistest.Process {
 	return p
 }
 
-// crew starts workers, and returns when they serve.
-func crew(t *testing.T, b *bus.Bus, url string, n int) (workers []child) {
+// startWorkers starts workers, and returns when they serve.
+func startWorkers(t *testing.T, b *bus.Bus, url string, n int) (workers []child) {
 	t.Helper()
 	ready := listen(t, b, "ready")
 	for range n {
@@ -167,7 +167,7 @@ func TestKilledWorkerLosesOnlyItsOwnMessages(t *testing.T) {
 	server := natstest.Start(t, natstest.Options{})
 	b := open(t, nats.Config{URL: server.URL()})
 	l := keepLedger(t, b)
-	workers := crew(t, b, server.URL(), 3)
+	workers := startWorkers(t, b, server.URL(), 3)
 	n := max(bustest.Scaled(3000), 300)
 	for i := 1; i <= n; i++ {
 		publish(t, b, "work", strconv.Itoa(i))
@@ -193,7 +193,7 @@ func TestKilledWorkerLosesOnlyItsOwnMessages(t *testing.T) {
 func TestRequestToAKilledWorkerEndsAtItsDeadline(t *testing.T) {
 	server := natstest.Start(t, natstest.Options{})
 	b := open(t, nats.Config{URL: server.URL()})
-	workers := crew(t, b, server.URL(), 2)
+	workers := startWorkers(t, b, server.URL(), 2)
 	hanging := listen(t, b, "hanging")
 	failed := make(chan error, 1)
 	began := time.Now()
@@ -223,7 +223,7 @@ func TestRequestToAKilledWorkerEndsAtItsDeadline(t *testing.T) {
 func TestPausedWorkerDisturbsNobody(t *testing.T) {
 	server := natstest.Start(t, natstest.Options{})
 	b := open(t, nats.Config{URL: server.URL()})
-	workers := crew(t, b, server.URL(), 2)
+	workers := startWorkers(t, b, server.URL(), 2)
 	var healthy atomic.Int64
 	if _, err := b.Subscribe(t.Context(), "work", func(context.Context, *bus.Msg) error { healthy.Add(1); return nil }); err != nil {
 		t.Fatal(err)

@@ -108,7 +108,7 @@ func (b *Bus) await(ctx context.Context, t *topic) error {
 }
 
 // Subscribe implements [driver.Driver].
-func (b *Bus) Subscribe(ctx context.Context, s driver.Subscription) (driver.Interest, error) {
+func (b *Bus) Subscribe(ctx context.Context, s driver.Subscription) (driver.Registration, error) {
 	if err := b.allowed(s.Kind, s.Pattern); err != nil {
 		return nil, err
 	}
@@ -430,7 +430,7 @@ func (l *link) unsubscribe(leaving []*ending) error {
 	return l.conn.FlushTimeout(forever)
 }
 
-// End implements [driver.Interest]. Earlier messages of this bus reach the
+// End implements [driver.Registration]. Earlier messages of this bus reach the
 // subscription.
 func (m *member) End(ctx context.Context) error {
 	b := m.topic.bus

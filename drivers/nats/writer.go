@@ -73,7 +73,7 @@ func (w *writer) transfer(items []item) bool {
 	w.bus.ledger.begin(p)
 	done, exact := w.handAll(items[:n])
 	if !exact {
-		p = w.stretch(items[:done], p.requests[:0])
+		p = w.sequence(items[:done], p.requests[:0])
 	}
 	if w.bus.ledger.done(p) {
 		wake(w.link.kick)
@@ -98,8 +98,8 @@ func (w *writer) handAll(items []item) (done int, exact bool) {
 	return len(items), exact
 }
 
-// plan returns how many of the messages make up a chunk, and their stretch.
-func (w *writer) plan(items []item, space int) (n int, p stretch) {
+// plan returns how many of the messages make up a chunk, and their sequence.
+func (w *writer) plan(items []item, space int) (n int, p sequence) {
 	space = min(space, chunkBytes)
 	now := time.Now()
 	for n < len(items) && n < chunkMessages && (n == 0 || p.wire < space) {
@@ -109,16 +109,16 @@ func (w *writer) plan(items []item, space int) (n int, p stretch) {
 	return n, p
 }
 
-func (w *writer) stretch(items []item, requests []request) stretch {
-	p, now := stretch{requests: requests}, time.Now()
+func (w *writer) sequence(items []item, requests []request) sequence {
+	p, now := sequence{requests: requests}, time.Now()
 	for i := range items {
 		w.enter(&items[i], now, &p)
 	}
 	return p
 }
 
-// enter adds a message to a stretch.
-func (w *writer) enter(it *item, now time.Time, p *stretch) {
+// enter adds a message to a sequence.
+func (w *writer) enter(it *item, now time.Time, p *sequence) {
 	p.count++
 	if !it.skip {
 		it.skip = w.isOver(it, now)

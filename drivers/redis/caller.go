@@ -71,7 +71,7 @@ func (s *script) over(keys []string, argv ...any) request {
 	return request{script: s, key: keys[0], args: append(args, argv...)}
 }
 
-// Boxed once, so that building a command does not allocate.
+// evalsha, eval and one are boxed once, so that building a command does not allocate.
 var evalsha, eval, one any = "evalsha", "eval", "1"
 
 // command builds a new command for each attempt: a lane may still use the

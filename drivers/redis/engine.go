@@ -73,12 +73,12 @@ func (e *engine) begin() error {
 
 // leaving is a call of release. loose says that a copy of the token's acquire may
 // be on its way.
-func (e *engine) leaving(holder, token string, loose bool, tell any) request {
+func (e *engine) leaving(holder, token string, loose bool, notice any) request {
 	bar := no
 	if loose {
 		bar = yes
 	}
-	return e.scripts.release.on(holder, token, bar, tell)
+	return e.scripts.release.on(holder, token, bar, notice)
 }
 
 // Renew is described by the boundary.
@@ -227,7 +227,7 @@ func (e *engine) close(ctx context.Context, shut func()) error {
 	}
 }
 
-// Kept as what a command's arguments are.
+// yes, no and none are arguments of commands, boxed once so that building a command does not allocate.
 var yes, no, none any = "1", "0", ""
 
 // millis rounds up: the server must not count less than the client does.

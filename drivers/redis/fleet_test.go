@@ -295,18 +295,18 @@ func newWitness(t *testing.T) *witness {
 	return w
 }
 
-func (w *witness) client(name string, l *lock.Locker) *party {
-	return &party{history.NewClient(name, l, w.recorder), l}
+func (w *witness) client(name string, l *lock.Locker) *client {
+	return &client{history.NewClient(name, l, w.recorder), l}
 }
 
 // join opens a member whose use of locks is recorded.
-func (w *witness) join(name string, c redis.Config) *party {
+func (w *witness) join(name string, c redis.Config) *client {
 	w.t.Helper()
 	return w.client(name, memberOf(w.t, c))
 }
 
-// party is a client of a recorded history.
-type party struct {
+// client is a client of a recorded history.
+type client struct {
 	*history.Client
 	locker *lock.Locker
 }
@@ -314,7 +314,7 @@ type party struct {
 // wait begins to wait for "k" and returns once the call waits and, where there
 // is a queue, knows that the server has its ticket. Who polls has no place to lose: an
 // outage ends its call, and it is made again.
-func (p *party) wait(t *testing.T, opts ...lock.Option) <-chan *history.Lease {
+func (p *client) wait(t *testing.T, opts ...lock.Option) <-chan *history.Lease {
 	t.Helper()
 	queues := p.locker.Info().Engine == redis.EngineQueue
 	before := 0

@@ -118,7 +118,7 @@ func (in *inbox) read() {
 		switch {
 		case err == nil:
 			asked, failed = false, 0
-			in.heard(m)
+			in.handle(m)
 		case isTimeout(err) && !asked:
 			asked = true
 			_ = sub.Ping(ctx)
@@ -135,7 +135,8 @@ func (in *inbox) read() {
 	}
 }
 
-func (in *inbox) heard(m any) {
+// handle passes a message to its receiver, and takes note of subscriptions.
+func (in *inbox) handle(m any) {
 	switch m := m.(type) {
 	case *goredis.Message:
 		if parsed, ok := decodeMessage(m.Payload); ok {

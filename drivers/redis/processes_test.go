@@ -337,7 +337,7 @@ func underForce(t *testing.T, o orders) {
 
 // forceAgainAndAgain takes the lock away while fn runs, and returns how many
 // leases that has ended.
-func forceAgainAndAgain(t *testing.T, operator *party, fn func()) (taken int) {
+func forceAgainAndAgain(t *testing.T, operator *client, fn func()) (taken int) {
 	t.Helper()
 	stop := repeat(func() {
 		time.Sleep(time.Duration(20+pick(60)) * time.Millisecond) // operators are rare

@@ -1,7 +1,7 @@
-// Package arch holds the rules of the house: who may import whom, and what
-// every package owes its readers. Each rule is a function over facts, so that
-// its test can feed it a violation and see it refused; the same functions then
-// judge the repository.
+// Package arch checks the structure of the repository: which package may import
+// which, and what every package documents. Each rule is a function over facts: a
+// test of the rule passes it a violation, and another test runs all rules on the
+// repository.
 package arch
 
 import (
@@ -19,23 +19,23 @@ const (
 	koanf = "github.com/knadh/koanf"
 )
 
-// Package is what the rules know of a Go package.
+// Package describes a Go package to the rules.
 type Package struct {
 	Path        string   // import path
 	Name        string   // package clause
 	Doc         string   // first sentence of the package doc
 	Imports     []string // by its own files
 	TestImports []string // by its tests, inside and outside the package
-	Deps        []string // all that it is linked with
+	Deps        []string // all packages in its binary
 }
 
 // Rule judges packages and returns a sentence for each violation.
 type Rule func(pkgs []Package) []string
 
-// layers says which packages of this repository the code of a package may
-// import, tests aside. A path ending in "/..." stands for a tree, the longest
-// match counts, and one that matches nothing here may not exist: a new package
-// gets a line, and with it a decision.
+// layers returns, for each package of this repository, the packages that it may
+// import, tests aside. A path ending in "/..." stands for a tree, and the longest
+// match counts. A package that matches no line is a violation: its author adds a
+// line for it.
 func layers() map[string][]string {
 	return map[string][]string{
 		"lock/driver":   {},
@@ -110,7 +110,7 @@ func layers() map[string][]string {
 	}
 }
 
-// Lattice holds each package to its line in layers.
+// Lattice reports imports that layers does not allow.
 func Lattice(pkgs []Package) (broken []string) {
 	layers := layers()
 	for _, p := range pkgs {
@@ -120,7 +120,7 @@ func Lattice(pkgs []Package) (broken []string) {
 		}
 		layer, known := layerOf(layers, from)
 		if !known {
-			broken = append(broken, fmt.Sprintf("%s has no layer: give it a line that says what it may import", p.Path))
+			broken = append(broken, fmt.Sprintf("%s has no layer: add a line with the packages that it may import", p.Path))
 			continue
 		}
 		for _, path := range p.Imports {
@@ -133,9 +133,8 @@ func Lattice(pkgs []Package) (broken []string) {
 	return broken
 }
 
-// StandardOnly holds the fronts and their boundaries to the standard library,
-// through everything that they are linked with. The goroutine groups, which the
-// fronts share, are held to it too.
+// StandardOnly reports dependencies, direct and indirect, of the fronts, their
+// boundaries and the goroutine groups that are not in the standard library.
 func StandardOnly(pkgs []Package) (broken []string) {
 	for _, p := range pkgs {
 		front, ours := local(strings.TrimSuffix(p.Path, "/driver"))
@@ -144,26 +143,26 @@ func StandardOnly(pkgs []Package) (broken []string) {
 		}
 		for _, dep := range p.Deps {
 			if !standard(dep) && dep != Module+"/"+front+"/driver" && dep != Module+"/internal/group" {
-				broken = append(broken, fmt.Sprintf("%s is linked with %s; it needs the standard library alone", p.Path, dep))
+				broken = append(broken, fmt.Sprintf("%s depends on %s; it may depend on the standard library only", p.Path, dep))
 			}
 		}
 	}
 	return broken
 }
 
-// FxUnderBoot keeps fx, tests included, in one place: everything else works
-// without it.
+// FxUnderBoot reports imports of fx outside boot, by tests too: every other
+// package works without fx.
 func FxUnderBoot(pkgs []Package) (broken []string) {
-	return confined(pkgs, fx, "boot/...", "fx lives under boot alone")
+	return confined(pkgs, fx, "boot/...", "only boot may import fx")
 }
 
-// KoanfUnderConfig keeps koanf, tests included, where files and variables are
-// read: everything else asks config.
+// KoanfUnderConfig reports imports of koanf outside config, by tests too: every
+// other package gets its values from config.
 func KoanfUnderConfig(pkgs []Package) (broken []string) {
-	return confined(pkgs, koanf, "config", "koanf lives in config alone")
+	return confined(pkgs, koanf, "config", "only config may import koanf")
 }
 
-// confined finds imports of a module, or of a part of it, outside of its home.
+// confined reports imports of a module, or of a part of it, outside its home.
 func confined(pkgs []Package, module, home, why string) (broken []string) {
 	for _, p := range pkgs {
 		from, _ := local(p.Path)
@@ -179,7 +178,7 @@ func confined(pkgs []Package, module, home, why string) (broken []string) {
 	return broken
 }
 
-// Documented wants a package doc everywhere: it is the first thing that a
+// Documented reports packages without a package doc, the first text that a
 // reader sees.
 func Documented(pkgs []Package) (broken []string) {
 	for _, p := range pkgs {
@@ -190,13 +189,13 @@ func Documented(pkgs []Package) (broken []string) {
 	return broken
 }
 
-// Named refuses packages whose name does not say what they are about.
+// Named reports packages with a name that fits any content.
 func Named(pkgs []Package) (broken []string) {
 	vague := []string{"util", "utils", "common", "helper", "helpers", "misc", "shared", "manager", "types", "base"}
 	for _, p := range pkgs {
 		for word := range strings.SplitSeq(p.Path+"/"+p.Name, "/") {
 			if slices.Contains(vague, word) {
-				broken = append(broken, fmt.Sprintf("%s: %q does not say what is inside", p.Path, word))
+				broken = append(broken, fmt.Sprintf("%s: %q does not describe the content of the package", p.Path, word))
 				break
 			}
 		}

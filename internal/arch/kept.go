@@ -29,8 +29,8 @@ func KeepsRules(file string) bool {
 	return path.Ext(file) == ".go" || path.Ext(file) == ".lua"
 }
 
-// RulesNamed returns the ids of rules in the comments of a Go or Lua source,
-// the package doc excepted: it describes, and keeps nothing.
+// RulesNamed returns the ids of rules in the comments of a Go or Lua source. It
+// skips the package doc, which describes rules and does not keep them.
 func RulesNamed(file, text string) (ids []string, err error) {
 	comments := luaComments
 	if path.Ext(file) == ".go" {
@@ -66,8 +66,8 @@ func luaComments(_, text string) (comments []string, err error) {
 	return comments, nil
 }
 
-// RulesKept compares the ids of the contract with those that code names, and
-// returns a sentence for each that only one of them has.
+// RulesKept compares the ids in the contract with the ids in the code, and
+// returns a sentence for each id that only one of them has.
 func RulesKept(contract, named []string) (broken []string) {
 	for _, id := range contract {
 		if !slices.Contains(named, id) {

@@ -13,7 +13,7 @@ import (
 // localPath matches an absolute path that only one machine has.
 var localPath = regexp.MustCompile("(?:^|[\\s\"'`(=,])(/(?:home|Users|root|tmp|work)/[\\w.-]+)")
 
-// LocalPaths finds paths in a text that mean something on one machine alone.
+// LocalPaths reports paths in a text that exist on one machine only.
 func LocalPaths(file, text string) (broken []string) {
 	for i, line := range strings.Split(text, "\n") {
 		for _, m := range localPath.FindAllStringSubmatch(line, -1) {
@@ -23,9 +23,8 @@ func LocalPaths(file, text string) (broken []string) {
 	return broken
 }
 
-// Unconditional refuses two things in a Go file that let code run, or not run,
-// behind its reader's back: func init, because importing is not configuring,
-// and tests that skip, because a check that does not run is no check.
+// Unconditional reports functions init, because an import must not change the
+// program, and tests that skip, because a skipped check goes unnoticed.
 func Unconditional(file, text string) (broken []string) {
 	fset := token.NewFileSet()
 	f, err := parser.ParseFile(fset, file, text, parser.SkipObjectResolution)

@@ -125,9 +125,9 @@ func execute(s *Shell, root *cobra.Command, args []string) int {
 	dress(s, root)
 	root.SetArgs(args)
 	err := root.ExecuteContext(context.Background())
-	status, told := errors.AsType[exit](err)
+	status, known := errors.AsType[exit](err)
 	switch {
-	case told:
+	case known:
 		return int(status)
 	case err != nil:
 		s.JSON = s.JSON || slices.Contains(beforeDashes(args), "--json") // the flag may follow the mistake

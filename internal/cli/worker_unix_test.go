@@ -18,8 +18,8 @@ import (
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
-// crewed is a program with two workers, each with locks and messages of its own.
-func (s site) crewed(t *testing.T, kind string) (c *child, environ []string) {
+// withWorkers is a program with two workers, each with locks and messages of its own.
+func (s site) withWorkers(t *testing.T, kind string) (c *child, environ []string) {
 	t.Helper()
 	return s.sharing(t, kind, "MEGA_LOCK_DRIVER=memory", "MEGA_BUS_DRIVER=memory")
 }
@@ -48,11 +48,11 @@ func (c *child) quits(t *testing.T) {
 func workersOf(t *testing.T, environ []string, kind string) (all []worker) {
 	t.Helper()
 	status, stdout, stderr := verb(t, kind, environ, "worker", "ls", "--json")
-	var crews []struct{ Workers []worker }
-	if err := json.Unmarshal([]byte(stdout), &crews); err != nil || status != boot.ExitOK || len(crews) != 1 {
+	var programs []struct{ Workers []worker }
+	if err := json.Unmarshal([]byte(stdout), &programs); err != nil || status != boot.ExitOK || len(programs) != 1 {
 		t.Fatalf("exit status %d, %v: %s%s", status, err, stdout, stderr)
 	}
-	return crews[0].Workers
+	return programs[0].Workers
 }
 
 type worker struct {
@@ -62,7 +62,7 @@ type worker struct {
 
 func TestWorkersAreListedAndRestarted(t *testing.T) {
 	s := newSite(t)
-	c, environ := s.crewed(t, "polite")
+	c, environ := s.withWorkers(t, "polite")
 	pid := c.cmd.Process.Pid
 	status, stdout, stderr := verb(t, "polite", environ, "worker", "ls")
 	before := workersOf(t, environ, "polite")
@@ -114,7 +114,7 @@ func TestWorkersAreListedAndRestarted(t *testing.T) {
 // Where exclusion ends at the process, each worker has locks of its own.
 func TestLocksInTheMemoryOfEachWorkerAreListedAndForced(t *testing.T) {
 	s := newSite(t)
-	c, environ := s.crewed(t, "holder")
+	c, environ := s.withWorkers(t, "holder")
 	pid := c.cmd.Process.Pid
 	var stdout string
 	for strings.Count(stdout, "product:lamp") < 2 { // until the background has come to it
@@ -276,7 +276,7 @@ func TestTailShowsEventsOfAnotherWorker(t *testing.T) {
 
 func TestConfigurationIsReadAgainByAllWorkers(t *testing.T) {
 	s := newSite(t)
-	c, environ := s.crewed(t, "polite")
+	c, environ := s.withWorkers(t, "polite")
 	s.configured(t, "name: shop\nlog:\n  level: debug\n")
 	status, stdout, stderr := verb(t, "polite", environ, "config", "reload")
 	want := fmt.Sprintf("shop, pid %d: 1 key changed\n  log.level  info -> debug  in force  mega.config.yaml:3\n", c.cmd.Process.Pid)
@@ -348,7 +348,7 @@ func next(t *testing.T, lines *bufio.Scanner, s string) {
 // The worker that is followed is replaced, and its successor is followed.
 func TestTailOutlivesTheWorkerThatItFollows(t *testing.T) {
 	s := newSite(t)
-	c, environ := s.crewed(t, "talker")
+	c, environ := s.withWorkers(t, "talker")
 	lines := follow(t, environ, "--worker", "1")
 	publish := func(text string) {
 		t.Helper()
@@ -373,7 +373,7 @@ func TestTailOutlivesTheWorkerThatItFollows(t *testing.T) {
 // Each worker has handled messages of its own.
 func TestTopicsAreThoseOfEachWorker(t *testing.T) {
 	s := newSite(t)
-	c, environ := s.crewed(t, "talker")
+	c, environ := s.withWorkers(t, "talker")
 	if status, _, stderr := verb(t, "talker", environ, "bus", "pub", "product.sold", "x"); status != boot.ExitUsage || !strings.Contains(stderr, "--worker 1") {
 		t.Errorf("nobody said which worker: exit status %d: %s", status, stderr)
 	}

@@ -10,8 +10,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Code is an entry of the catalogue: what a dotted code means, wherever it is
-// met. A code keeps its meaning and its exit status for good.
+// Code is an entry of the catalogue: the meaning of a dotted code, in errors,
+// panels and answers. A code keeps its meaning and its exit status for good.
 type Code struct {
 	Name   string   `json:"code" yaml:"code"`           // "lock.driver_unavailable"
 	Exit   int      `json:"exit,omitempty" yaml:"exit"` // the exit status of a boot that it ends; 0 for a code of run time
@@ -21,6 +21,8 @@ type Code struct {
 	Do     []string `json:"do,omitempty" yaml:"do"`
 }
 
+// catalogue is the list of all codes.
+//
 //go:embed catalogue.yaml
 var catalogue []byte
 

@@ -68,8 +68,8 @@ func (k *conn) expire(patience time.Duration) {
 	_ = k.limitReadLocked() // fails on a closed connection
 }
 
-// heard records that a request has begun to arrive.
-func (k *conn) heard() {
+// startRequest records that a request has begun to arrive.
+func (k *conn) startRequest() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.use == waiting {
@@ -114,7 +114,7 @@ func (k *conn) Read(b []byte) (int, error) {
 	for {
 		n, err := k.Conn.Read(b)
 		if n > 0 {
-			k.heard()
+			k.startRequest()
 		} else if errors.Is(err, os.ErrDeadlineExceeded) && k.inTime() {
 			continue
 		}

@@ -70,7 +70,7 @@ func (c *connections) track(raw net.Conn, state http.ConnState) {
 			k.expire(c.patience)
 		}
 	case http.StateActive:
-		k.heard() // a pipelined request comes out of net/http's buffer, without a call of Read
+		k.startRequest() // a pipelined request comes out of net/http's buffer, without a call of Read
 	case http.StateHijacked:
 		k.enter(hijacked)
 		if left := c.add(k); left != nil {

@@ -46,7 +46,7 @@ func Inherited(l *net.TCPListener, others func() bool) *Listener {
 	return &Listener{TCPListener: l, others: others}
 }
 
-// TurnAway makes the kernel refuse new connections.
+// turnAway makes the kernel refuse new connections.
 func (l *Listener) turnAway() error {
 	raw, err := l.SyscallConn()
 	if err != nil {

@@ -60,19 +60,19 @@ func (l BusEvents) Observe(e bus.Event) {
 	case bus.HandlerFailed:
 		l.failed(e)
 	case bus.Dropped:
-		l.tell(slog.LevelWarn, "messages dropped", e.Who, slog.String("subject", e.Subject), slog.Uint64("messages", e.Count))
+		l.write(slog.LevelWarn, "messages dropped", e.SubID, slog.String("subject", e.Subject), slog.Uint64("messages", e.Count))
 	case bus.Missed:
-		l.tell(slog.LevelWarn, "messages missed", e.Who, slog.Int("messages", e.Count))
+		l.write(slog.LevelWarn, "messages missed", e.SubID, slog.Int("messages", e.Count))
 	case bus.GapFailed:
-		l.tell(slog.LevelError, "gap not repaired", e.Who, slog.Int("missed", e.Missed), slog.Duration("again", e.Again), failed(e.Err))
+		l.write(slog.LevelError, "gap not repaired", e.SubID, slog.Int("missed", e.Missed), slog.Duration("again", e.Again), failed(e.Err))
 	case bus.Blocked:
-		l.tell(slog.LevelWarn, "responder blocked by requests to itself", e.Who, slog.String("subject", e.Subject), slog.Int("handlers", e.Handlers))
+		l.write(slog.LevelWarn, "responder blocked by requests to itself", e.SubID, slog.String("subject", e.Subject), slog.Int("handlers", e.Handlers))
 	case bus.Stuck:
-		l.tell(slog.LevelWarn, "handler stuck", e.Who, slog.String("subject", e.Subject), slog.Duration("for", e.For))
+		l.write(slog.LevelWarn, "handler stuck", e.SubID, slog.String("subject", e.Subject), slog.Duration("for", e.For))
 	case bus.Ended:
-		l.tell(slog.LevelError, "subscription ended", e.Who, failed(e.Err))
+		l.write(slog.LevelError, "subscription ended", e.SubID, failed(e.Err))
 	case bus.AnswerFailed:
-		l.tell(slog.LevelWarn, "answer not sent", e.Who, slog.String("subject", e.Subject), failed(e.Err))
+		l.write(slog.LevelWarn, "answer not sent", e.SubID, slog.String("subject", e.Subject), failed(e.Err))
 	case bus.PublishLost:
 		l.Log.Error("published messages lost", "messages", e.Messages, "bytes", e.Bytes, "error", e.Err)
 	case bus.PublishRefused:
@@ -90,10 +90,10 @@ func (l BusEvents) failed(e bus.HandlerFailed) {
 	if p, ok := errors.AsType[*bus.PanicError](e.Err); ok {
 		attrs = append(attrs, slog.String("stack", string(p.Stack)))
 	}
-	l.tell(slog.LevelError, "handler failed", e.Who, attrs...)
+	l.write(slog.LevelError, "handler failed", e.SubID, attrs...)
 }
 
-func (l BusEvents) tell(level slog.Level, text string, who bus.Who, attrs ...slog.Attr) {
-	attrs = append([]slog.Attr{slog.String("subscription", who.Name), slog.String("pattern", who.Pattern)}, attrs...)
+func (l BusEvents) write(level slog.Level, text string, id bus.SubID, attrs ...slog.Attr) {
+	attrs = append([]slog.Attr{slog.String("subscription", id.Name), slog.String("pattern", id.Pattern)}, attrs...)
 	l.Log.LogAttrs(context.Background(), level, text, attrs...)
 }

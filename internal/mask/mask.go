@@ -35,9 +35,9 @@ func URL(s string) string {
 	return rewrite(s, func(string) string { return Mark }, maskParameter)
 }
 
-// Place returns s with its credentials alone masked, for comparing which place a
-// URL names: a new password is the same place, another database is not. It is
-// not for showing.
+// Place returns s with only its credentials masked, for comparing the places of
+// two URLs: a new password is the same place, another database is not. The result
+// is not for display: it has the names of users.
 func Place(s string) string {
 	user := func(info string) string {
 		name, _, ok := strings.Cut(info, ":")
@@ -104,7 +104,7 @@ func Text(s string) string {
 
 // Credentials returns the texts in the URLs of s that grant access by
 // themselves, as written and unescaped: passwords, a NATS token, and the query
-// values whose name says so. It returns nil if s is not a URL.
+// values that have the name of a credential. It returns nil if s is not a URL.
 func Credentials(s string) (all []string) {
 	if !wholeURL.MatchString(s) {
 		return nil

@@ -117,7 +117,7 @@ func TestCatalogueIsAllThatIsCounted(t *testing.T) {
 	m.Locker(newLocker(t, m))
 	b := newBus(t, m.Timed)
 	m.Bus(b)
-	m.ObserveBus(bus.Dropped{Who: bus.Who{Name: "ledger"}, Count: 1})
+	m.ObserveBus(bus.Dropped{SubID: bus.SubID{Name: "ledger"}, Count: 1})
 	if err := b.Publish(t.Context(), "order.made", nil); err != nil {
 		t.Fatal(err)
 	}
@@ -259,10 +259,10 @@ func TestDropsAreCountedByTheNameOfTheirSubscription(t *testing.T) {
 	m := newMetrics()
 	for i := range 300 {
 		for range 2 {
-			m.ObserveBus(bus.Dropped{Who: bus.Who{Name: fmt.Sprint("slow ", i)}, Count: 3})
+			m.ObserveBus(bus.Dropped{SubID: bus.SubID{Name: fmt.Sprint("slow ", i)}, Count: 3})
 		}
 	}
-	m.ObserveBus(bus.Missed{Who: bus.Who{Name: "slow 1"}, Count: 5})
+	m.ObserveBus(bus.Missed{SubID: bus.SubID{Name: "slow 1"}, Count: 5})
 	text := scrape(t, m)
 	if n := strings.Count(text, "\nmega_bus_dropped_total{"); n != 201 {
 		t.Errorf("%d series for 300 subscriptions, want 201", n)

@@ -53,7 +53,7 @@ type shape struct {
 	takes   []reflect.Type // exactly one of these arguments
 	returns []reflect.Type // one of these results
 	nothing bool           // whether the function may return nothing
-	says    string         // description of the shape for error messages
+	shape   string         // description of the shape for error messages
 }
 
 func shapeOf(option string) shape {
@@ -90,33 +90,33 @@ func (f Function) check() error {
 	}
 	switch {
 	case t.IsVariadic():
-		return f.wrong("it is variadic", s.says)
+		return f.wrong("it is variadic", s.shape)
 	case len(given) != 1 || !slices.Contains(s.takes, given[0]):
-		return f.wrong("its arguments do not fit", s.says)
+		return f.wrong("its arguments do not fit", s.shape)
 	case t.NumOut() == 0 && s.nothing:
 	case t.NumOut() != 1 || !slices.Contains(s.returns, t.Out(0)):
-		return f.wrong("what it returns does not fit", s.says)
+		return f.wrong("what it returns does not fit", s.shape)
 	case f.Option == "Use" && t.Out(0) != given[0]:
-		return f.wrong("it takes one kind of handler and returns another", s.says)
+		return f.wrong("it takes one kind of handler and returns another", s.shape)
 	}
 	return nil
 }
 
-const constructorSays = "func(provided values…) (value…), or the same with an error at the end"
+const constructorShape = "func(provided values…) (value…), or the same with an error at the end"
 
 func (f Function) checkConstructor() error {
 	t := f.Value.Type()
 	switch made := f.Makes(); {
 	case t.IsVariadic():
-		return f.wrong("it is variadic", constructorSays)
+		return f.wrong("it is variadic", constructorShape)
 	case len(made) == 0:
-		return f.wrong("it returns no value", constructorSays)
+		return f.wrong("it returns no value", constructorShape)
 	case slices.ContainsFunc(made, isError):
-		return f.wrong("its error is not the last result", constructorSays)
+		return f.wrong("its error is not the last result", constructorShape)
 	}
 	for _, typ := range slices.Concat(slices.Collect(t.Ins()), f.Makes()) {
 		if isArgument(typ) {
-			return f.wrong(fmt.Sprintf("%v belongs to a request or a call, not to a constructor", typ), constructorSays)
+			return f.wrong(fmt.Sprintf("%v belongs to a request or a call, not to a constructor", typ), constructorShape)
 		}
 	}
 	return nil

@@ -63,32 +63,32 @@ func Respond(pattern string, fn any, options ...bus.SubOption) Option {
 // checkMessage returns an error if the function does not have the shape of a
 // message handler.
 func (f Function) checkMessage() error {
-	says := "func(provided values…, *mega.Ctx, payload) error"
+	shape := "func(provided values…, *mega.Ctx, payload) error"
 	switch f.Option {
 	case "Respond":
-		says = "func(provided values…, *mega.Ctx, request) (answer, error)"
+		shape = "func(provided values…, *mega.Ctx, request) (answer, error)"
 	case "OnGap":
-		says = "func(provided values…, *mega.Ctx, int) error"
+		shape = "func(provided values…, *mega.Ctx, int) error"
 	}
 	t := f.Value.Type()
 	n := t.NumIn()
 	switch {
 	case t.IsVariadic():
-		return f.wrong("it is variadic", says)
+		return f.wrong("it is variadic", shape)
 	case n < 2 || t.In(n-2) != reflect.TypeFor[*megactx.Ctx]():
-		return f.wrong("its last parameters are not a *mega.Ctx and what the message carries", says)
+		return f.wrong("its last parameters are not a *mega.Ctx and what the message carries", shape)
 	case f.Option == "OnGap" && t.In(n-1) != f.payload:
-		return f.wrong("it is given the number of lost messages, an int", says)
+		return f.wrong("it is given the number of lost messages, an int", shape)
 	case f.payload != nil && t.In(n-1) != f.payload && t.In(n-1) != MessageType():
-		return f.wrong(fmt.Sprintf("its topic carries a %v", f.payload), says)
+		return f.wrong(fmt.Sprintf("its topic carries a %v", f.payload), shape)
 	case f.Option != "Respond" && (t.NumOut() != 1 || !isError(t.Out(0))):
-		return f.wrong("it does not return an error", says)
+		return f.wrong("it does not return an error", shape)
 	case f.Option == "Respond" && (t.NumOut() != 2 || !isError(t.Out(1))):
-		return f.wrong("it does not return an answer and an error", says)
+		return f.wrong("it does not return an answer and an error", shape)
 	}
 	for i := range n - 2 {
 		if isArgument(t.In(i)) {
-			return f.wrong(fmt.Sprintf("%v is not a provided value", t.In(i)), says)
+			return f.wrong(fmt.Sprintf("%v is not a provided value", t.In(i)), shape)
 		}
 	}
 	return nil

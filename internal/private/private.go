@@ -14,7 +14,7 @@ import (
 
 // ErrUnsupported is the error on a system that cannot identify the user of a
 // connection.
-var ErrUnsupported = errors.New("this system does not say which user connects to a socket")
+var ErrUnsupported = errors.New("this system cannot identify the user of a connection")
 
 // Peer identifies the process at the other end of a connection.
 type Peer struct{ UID, PID int }

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// A name becomes part of variables, of configuration keys and of a module path.
+// nameRule is strict since a name becomes part of variables, of configuration keys and of a module path.
 var nameRule = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
 
 const maxName = 32

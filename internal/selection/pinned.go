@@ -107,27 +107,27 @@ func (p pin) differs(d plan.Decision, c *config.Config) string {
 // or receive its messages, elsewhere than the other workers of its supervisor.
 func (of Pinned) Stays(d plan.Decisions, c *config.Config) error {
 	if key := of.Lock.differs(d.Lock, c); key != "" {
-		return elsewhereNow(c, d.Lock, of.Lock, key)
+		return placeChanged(c, d.Lock, of.Lock, key)
 	}
 	if key := of.Bus.differs(d.Bus, c); key != "" {
-		return elsewhereNow(c, d.Bus, of.Bus, key)
+		return placeChanged(c, d.Bus, of.Bus, key)
 	}
 	return nil
 }
 
-// elsewhereNow returns the failure for a worker with another place than the
-// other workers.
-func elsewhereNow(c *config.Config, d plan.Decision, of pin, key string) error {
-	text := fmt.Sprintf("The configuration was changed: %s would be in another place than the program was started with.", d.Subject())
+// placeChanged returns the failure of a worker whose locks or messages would be in
+// another place than those of the other workers.
+func placeChanged(c *config.Config, d plan.Decision, of pin, key string) error {
+	text := fmt.Sprintf("The configuration has changed: %s would use another place than the other workers.", d.Subject())
 	if d.Chosen != of.Driver {
-		text = fmt.Sprintf("The configuration was changed: %s would go by %s, but the program was started with %s.", d.Subject(), d.Chosen, of.Driver)
+		text = fmt.Sprintf("The configuration has changed: %s would use the driver %s, but the other workers use %s.", d.Subject(), d.Chosen, of.Driver)
 	}
 	f := &failure.Failure{
 		Code: "cluster.changed", Exit: failure.ExitConfig, Text: text, Facts: []failure.Fact{failure.Setting(c, key)},
-		Actions: []string{"bring it into force:  stop the whole program and start it again", "go on as it was:      take the change back"},
+		Actions: []string{"apply the change:  stop the whole program and start it again", "keep the old one:  revert the change"},
 	}
 	if was, ok := of.value(key); ok && d.Chosen == of.Driver {
-		f.Facts = append(f.Facts, failure.Fact{Name: "it was", Value: quoted(was)})
+		f.Facts = append(f.Facts, failure.Fact{Name: "old value", Value: quoted(was)})
 	}
 	return f
 }

@@ -268,7 +268,7 @@ func TestWhoIsBeyondTheReachOfADriverIsWarnedOf(t *testing.T) {
 	}
 }
 
-func TestWhatWouldReachFurtherIsTold(t *testing.T) {
+func TestWiderScopesAreNamed(t *testing.T) {
 	const here = "MEGA_CLUSTER_SOCKET=auto, and unset MEGA_LOCK_DRIVER"
 	for _, x := range []struct {
 		environ []string

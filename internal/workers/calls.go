@@ -21,7 +21,7 @@ const (
 	callCheck    = "check"    // supervisor: get the readiness, as /readyz?verbose
 )
 
-// The answers to callTurn, callOthers and callDraining.
+// yes and no are the answers to callTurn, callOthers and callDraining.
 const yes, no = "yes", "no"
 
 func word(is bool) []byte {

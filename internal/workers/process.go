@@ -50,15 +50,15 @@ type Process struct {
 	over       chan struct{} // closed when the process and its line have ended
 	gone       bool          // the process has ended; belongs to turns
 
-	mu    sync.Mutex // guards the fields below
-	state State
-	since time.Time
-	told  []byte
-	grace time.Duration // the time from the request to end until the kill
-	kill  *time.Timer   // runs after the request to end
-	asked bool          // the worker was asked to end
-	late  bool          // the worker was killed because it did not end in time
-	dead  bool          // the process has ended
+	mu     sync.Mutex // guards the fields below
+	state  State
+	since  time.Time
+	report []byte
+	grace  time.Duration // the time from the request to end until the kill
+	kill   *time.Timer   // runs after the request to end
+	asked  bool          // the worker was asked to end
+	late   bool          // the worker was killed because it did not end in time
+	dead   bool          // the process has ended
 }
 
 // ID returns the number of the worker.
@@ -79,7 +79,7 @@ func (p *Process) Over() <-chan struct{} { return p.over }
 func (p *Process) Told() []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.told
+	return p.report
 }
 
 // Worker returns the current state of the process, without its Restarts.
@@ -102,8 +102,8 @@ func (p *Process) SetGrace(grace time.Duration) {
 
 // Ready marks the worker as ready and records its data. Only the first call
 // counts.
-func (p *Process) Ready(told []byte) {
-	first, serves := p.settle(told)
+func (p *Process) Ready(report []byte) {
+	first, serves := p.settle(report)
 	if serves { // before the waiter logs more
 		p.of.config.Log.Info("worker ready", "worker", p.id, "pid", p.PID(), "generation", p.generation, "took", time.Since(p.began))
 	}
@@ -112,13 +112,13 @@ func (p *Process) Ready(told []byte) {
 	}
 }
 
-func (p *Process) settle(told []byte) (first, serves bool) {
+func (p *Process) settle(report []byte) (first, serves bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.told != nil {
+	if p.report != nil {
 		return false, false
 	}
-	p.told = append([]byte{}, told...)
+	p.report = append([]byte{}, report...)
 	if p.state != Starting {
 		return true, false
 	}
@@ -226,7 +226,7 @@ func (p *Process) cutLocked(err error) error {
 	switch {
 	case p.late:
 		return fmt.Errorf("killed: no exit within %v", p.grace)
-	case (p.asked || p.of.Stopping()) && p.told == nil && terminated(p.cmd.ProcessState):
+	case (p.asked || p.of.Stopping()) && p.report == nil && terminated(p.cmd.ProcessState):
 		return nil
 	case errors.Is(err, exec.ErrWaitDelay):
 		return nil

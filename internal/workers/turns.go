@@ -64,7 +64,7 @@ func (t *turns) done(p *Process, name string) {
 	defer t.mu.Unlock()
 	if at := t.all[turnKey{p.generation, name}]; at != nil && at.by == p {
 		at.over = true
-		at.tell()
+		at.wake()
 	}
 }
 
@@ -76,13 +76,13 @@ func (t *turns) leave(p *Process) {
 	for _, at := range t.all {
 		if at.by == p && !at.over {
 			at.by = nil
-			at.tell()
+			at.wake()
 		}
 	}
 }
 
-// tell wakes the waiters for the turn.
-func (at *turn) tell() {
+// wake wakes the waiters for the turn.
+func (at *turn) wake() {
 	close(at.changed)
 	at.changed = make(chan struct{})
 }

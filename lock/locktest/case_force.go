@@ -9,7 +9,7 @@ import (
 )
 
 var forceCases = []testCase{
-	{rule: "L16", claim: "the holder learns the author and the reason of a force", run: forcedSaysWhy},
+	{rule: "L16", claim: "the holder learns the author and the reason of a force", run: forceGivesReason},
 	{rule: "L16", claim: "force keeps the queue and serves it", also: []string{"L7"}, run: forceServesQueue},
 	{rule: "L16", claim: "force frees every slot", also: []string{"L15"}, run: forceFreesSlots},
 	{rule: "L16", claim: "force on a free key has no effect", run: forceOnFree},
@@ -19,7 +19,7 @@ var forceCases = []testCase{
 	{rule: "L16", claim: "a lease that was handed on can be forced", run: forceHandedOn},
 }
 
-func forcedSaysWhy(e *env) {
+func forceGivesReason(e *env) {
 	a := e.process()
 	b := e.process(func(c *lock.Config) {
 		c.Identify = func(_ context.Context, h *lock.Holder) { h.App, h.Label, h.Worker = "console", "on call", 3 }

@@ -137,7 +137,7 @@ func placesOverStall(e *env) {
 	for i, p := range processes[1:3] {
 		waiters = append(waiters, p.queue(e.key("k"), fmt.Sprint("waiter-", i), lock.TTL(time.Minute)))
 	}
-	e.hearsItIsQueued()
+	e.untilQueued()
 	for range 2 {
 		e.Must(e.h.Faults.Stop(), "stop")
 		e.Sleep(3 * time.Second)

@@ -18,7 +18,7 @@ var lossCases = []testCase{
 	{rule: "L4", claim: "a renewal counts from when it was sent", run: renewalCountsFromSending},
 	{rule: "L4", claim: "a lease without renewal ends at its TTL", run: noRenewEnds},
 	{rule: "L4", claim: "Err shows the end at the deadline, independent of timers", run: lookAtTheClock},
-	{rule: "L4", claim: "With returns ErrLost for a lost lease, also if fn returned nil", run: withSaysLost},
+	{rule: "L4", claim: "With returns ErrLost for a lost lease, also if fn returned nil", run: withReturnsLost},
 	{rule: "L4", claim: "the driver keeps the margin in its deadlines", run: marginIsKept},
 	{rule: "L4", claim: "the driver measures a grant from the start of its request", needs: []fault{"Delay"}, run: driverCountsFromSending},
 	{rule: "L4", claim: "a disconnected process ends its lease before another is granted", remote: true, needs: []fault{"Partition"}, run: partitioned},
@@ -110,7 +110,7 @@ func lookAtTheClock(e *env) {
 	}
 }
 
-func withSaysLost(e *env) {
+func withReturnsLost(e *env) {
 	a, b := e.process(), e.process()
 	own := errors.New("the work's own error")
 	for _, work := range []error{nil, own} {
@@ -192,7 +192,7 @@ func backendStandsStill(e *env) {
 	a, b := e.process(), e.process()
 	lease := a.acquire(e.key("k"), e.ttl(3))
 	next := b.queue(e.key("k"), "next")
-	e.hearsItIsQueued()
+	e.untilQueued()
 	deadline := lease.Deadline()
 	e.Must(e.h.Faults.Stop(), "stop")
 	cause := e.ended(lease, 2*e.Patience())
@@ -203,9 +203,9 @@ func backendStandsStill(e *env) {
 	e.releases(b.afterOutage(next))
 }
 
-// hearsItIsQueued waits until a call with a queued request has received the
+// untilQueued waits until a call with a queued request has received the
 // confirmation: before it, an outage may end the call.
-func (e *env) hearsItIsQueued() { e.Pass(0.25) }
+func (e *env) untilQueued() { e.Pass(0.25) }
 
 // afterOutage returns the lease of a call that waited through an outage.
 // Without a queue, the call has no place to keep: the outage may have ended it,

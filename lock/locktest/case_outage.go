@@ -49,7 +49,7 @@ func waitersOverRestart(e *env) {
 	a, b, c := e.process(), e.process(), e.process()
 	holder := a.acquire(e.key("k"), e.ttl(5))
 	first, second := b.queue(e.key("k"), "first"), c.queue(e.key("k"), "second")
-	e.hearsItIsQueued()
+	e.untilQueued()
 	e.Must(e.h.Faults.Kill(), "kill")
 	e.Must(e.h.Faults.Restart(), "restart")
 	_ = holder.Release()

@@ -14,9 +14,9 @@ var poolCases = []testCase{
 	{rule: "L15", claim: "a grown pool serves its queue", run: grownPool},
 	{rule: "L15", claim: "a shrunk pool drains", run: shrunkPool},
 	{rule: "L15", claim: "a lock and a pool with one key exclude each other", run: lockAndPool},
-	{rule: "L15", claim: "a different size is reported once with both values", run: resizeIsTold},
+	{rule: "L15", claim: "a different size is reported once with both values", run: resizeIsReported},
 	{rule: "L15", claim: "slots survive resizing, cancellation and loss", run: permitsSurvive},
-	{rule: "L15", claim: "the driver reports the earlier size of the pool", run: driverSaysSize},
+	{rule: "L15", claim: "the driver reports the earlier size of the pool", run: driverReportsSize},
 	{rule: "L15", claim: "the lowest free slot is granted first", run: lowestSlot},
 }
 
@@ -71,7 +71,7 @@ func lockAndPool(e *env) {
 	b.free(e.key("k"))
 }
 
-func resizeIsTold(e *env) {
+func resizeIsReported(e *env) {
 	a, b := e.process(), e.process()
 	keep := a.acquire(e.key("pool"), lock.Slots(4))
 	for range 3 {
@@ -139,7 +139,7 @@ func (c *crowd) leave(l *lock.Lease) {
 	delete(c.leases, l)
 }
 
-func driverSaysSize(e *env) {
+func driverReportsSize(e *env) {
 	d := e.driver()
 	var grants []driver.Grant
 	for i, size := range []int{3, 3, 5, 4} {

@@ -25,7 +25,7 @@ func placesOverFlush(e *env) {
 		for i := range queue {
 			queue[i] = processes[i+1].queue(key, fmt.Sprint("waiter-", i), e.ttl(100))
 		}
-		e.hearsItIsQueued()
+		e.untilQueued()
 		newcomer := processes[waiters+1]
 		e.Must(e.h.Faults.Flush(), "flush")
 		holder, err := newcomer.try(key, e.ttl(200))
@@ -63,7 +63,7 @@ func silentWaiter(e *env) {
 	first := cut.askWith(ctx, e.key("k"), e.ttl(2))
 	e.Soon("it is queued", func() bool { return len(e.inspect(holder.opened, e.key("k")).Waiters) == 1 })
 	second := next.queue(e.key("k"), "next", e.ttl(100))
-	e.hearsItIsQueued()
+	e.untilQueued()
 	heal, err := e.h.Faults.Partition(cut.opened)
 	e.Must(err, "partition")
 	start := time.Now()

@@ -107,7 +107,7 @@ func silentIsNotBusy(e *env) {
 	wait := 5*time.Second + e.Units(1)
 	call := b.ask(e.key("k"), lock.Wait(wait), lock.Label("cut off"))
 	b.isQueued(e.key("k"), "cut off")
-	e.hearsItIsQueued()
+	e.untilQueued()
 	heal, err := e.h.Faults.Partition(b.opened)
 	e.Must(err, "partition")
 	defer func() { e.Must(heal(), "heal") }()

@@ -13,11 +13,11 @@ type Owner struct {
 	first  [shardCount]*ticket // its tickets, by shard, each list guarded by its shard
 }
 
-// NewOwner returns an owner without grants or tickets. The table calls tell for
+// NewOwner returns an owner without grants or tickets. The table calls notify for
 // each event, on the goroutine that caused it and without a lock of the table.
 // notify must not block. Calls may be concurrent, so a later event of a grant can
 // arrive before the reply with the grant.
-func NewOwner(tell func(Event)) *Owner { return &Owner{notify: tell} }
+func NewOwner(notify func(Event)) *Owner { return &Owner{notify: notify} }
 
 // Kind is the kind of an event.
 type Kind int

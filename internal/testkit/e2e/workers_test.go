@@ -374,7 +374,7 @@ func TestWorkerDoesNotStartWithOtherLocksThanTheRest(t *testing.T) {
 	c.signal(t, syscall.SIGUSR2)
 	c.await(t, "worker restart failed", 1)
 	text := c.String()
-	for _, want := range []string{"(cluster.changed)", "locks would go by memory, but the program was started with cluster", "lock.driver = memory  (", filepath.Base(file) + ":2)", "stop the whole program"} {
+	for _, want := range []string{"(cluster.changed)", "locks would use the driver memory, but the other workers use cluster", "lock.driver = memory  (", filepath.Base(file) + ":2)", "stop the whole program"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("it does not say %q:\n%s", want, text)
 		}

@@ -27,17 +27,17 @@ func (h *Handlers) Live(ctx *mega.Ctx) error {
 	return ctx.SSE(func(s *mega.Stream) error {
 		tick := time.NewTicker(look)
 		defer tick.Stop()
-		var told []row
+		var shown []row
 		for first := true; ; first = false {
 			rows, err := h.rows(ctx)
 			if err != nil {
 				return err
 			}
-			if first || !reflect.DeepEqual(rows, told) {
+			if first || !reflect.DeepEqual(rows, shown) {
 				if err := s.Send("locks", rows); err != nil {
 					return err
 				}
-				told = rows
+				shown = rows
 			}
 			select {
 			case <-tick.C:

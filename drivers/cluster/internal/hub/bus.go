@@ -254,8 +254,8 @@ func (h *hubBus) returned(c *Client, d *protocol.Decoder) error {
 
 // leave handles the end of c, on its reader's goroutine.
 func (h *hubBus) leave(c *Client) {
-	wishes, owed := c.bus.close()
-	for _, r := range wishes {
+	registrations, owed := c.bus.close()
+	for _, r := range registrations {
 		h.end(r)
 	}
 	for a, x := range owed {
@@ -272,13 +272,13 @@ func (h *hubBus) leave(c *Client) {
 func (b *clientBus) close() (map[uint64]*registration, map[protocol.RequestID]*pending) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	wishes, owed := b.registrations, b.pending
+	registrations, owed := b.registrations, b.pending
 	if b.expiry != nil {
 		b.expiry.Stop()
 	}
-	for _, r := range wishes {
+	for _, r := range registrations {
 		r.ended.Store(true)
 	}
 	b.gone, b.registrations, b.pending, b.lost, b.failed = true, nil, nil, nil, nil
-	return wishes, owed
+	return registrations, owed
 }

@@ -30,7 +30,7 @@ type Client struct {
 	bye      bool   // belongs to the reader
 
 	noEvents atomic.Bool   // no event of the client follows
-	heard    atomic.Uint64 // the number of received frames
+	frames   atomic.Uint64 // the number of received frames
 
 	locks clientLocks
 	bus   clientBus
@@ -125,7 +125,7 @@ func (c *Client) read() (err error) {
 
 // handle handles a frame. An error ends the connection.
 func (c *Client) handle(t protocol.Type, body []byte) error {
-	c.heard.Add(1)
+	c.frames.Add(1)
 	d := protocol.NewDecoder(body)
 	err := c.act(t, &d)
 	if err == nil {

@@ -26,8 +26,8 @@ type clientBus struct {
 	failed        []uint64                        // while full: the client's requests whose answers were not sent
 	pending       map[protocol.RequestID]*pending // requests that the client has not answered yet
 	expiry        *time.Timer                     // calls dropExpired; nil while pending is empty
-	probed        bool                            // the client was pinged, after heard frames
-	heard         uint64
+	probed        bool                            // the client was pinged, after framesAtProbe frames
+	framesAtProbe uint64
 }
 
 // pending is a request that a client has not answered yet.
@@ -108,17 +108,17 @@ func (b *batch) deliver(c *Client, x *delivery) (o outcome, again []*registratio
 
 // standing separates the registrations that are valid from those that have ended.
 // Nearly always all are valid.
-func standing(wishes []*registration) (stand, ended []*registration) {
-	for i, r := range wishes {
+func standing(registrations []*registration) (stand, ended []*registration) {
+	for i, r := range registrations {
 		if r.ended.Load() {
 			ended = append(ended, r)
 			continue
 		}
 		if len(ended) > 0 {
-			wishes[i-len(ended)] = r
+			registrations[i-len(ended)] = r
 		}
 	}
-	return wishes[:len(wishes)-len(ended)], ended
+	return registrations[:len(registrations)-len(ended)], ended
 }
 
 func (x *delivery) frame() *protocol.Frame {
@@ -185,7 +185,7 @@ func (c *Client) expire() (probe bool) {
 	b := &c.bus
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	lives := b.probed && c.heard.Load() != b.heard
+	lives := b.probed && c.frames.Load() != b.framesAtProbe
 	for d, x := range b.pending {
 		if x.until == 0 || x.until >= now {
 			continue
@@ -197,7 +197,7 @@ func (c *Client) expire() (probe bool) {
 		}
 	}
 	if probe || lives {
-		b.probed, b.heard = probe, c.heard.Load()
+		b.probed, b.framesAtProbe = probe, c.frames.Load()
 	}
 	if len(b.pending) == 0 || b.gone {
 		b.expiry = nil

@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	// upkeep is how often a hub cleans up its files. glance is how often it
-	// checks whether they still exist.
+	// cleanupInterval is the time between two cleanups of the files of a hub,
+	// checkInterval the time between two checks that the files still exist.
 	cleanupInterval = time.Minute
 	checkInterval   = time.Second
-	// goodbye is how long a hub that ends waits for the ends of its connections
+	// closeBound is how long a hub that ends waits for the ends of its connections
 	// before it lets another process take over.
 	closeBound = time.Second
 )

@@ -190,10 +190,10 @@ func (h *Hub) list() []*Client {
 }
 
 const (
-	// stalled is how long a hub that shuts down waits for a client that neither
+	// stallBound is how long a hub that shuts down waits for a client that neither
 	// reads nor answers.
 	stallBound = 2 * time.Second
-	// farewells bounds the whole shutdown under a context without a deadline.
+	// drainBound bounds the whole shutdown under a context without a deadline.
 	drainBound = 10 * time.Second
 )
 

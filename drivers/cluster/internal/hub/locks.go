@@ -209,8 +209,8 @@ func (h *hubLocks) renew(c *Client, d *protocol.Decoder) error {
 	number, n := d.Uint(), d.Count()
 	f := protocol.Begin(protocol.LockAnswer).Uint(number).Byte(protocol.VerdictDone)
 	for range n {
-		told, err := h.renewOne(f, d)
-		if err != nil || !told {
+		reported, err := h.renewOne(f, d)
+		if err != nil || !reported {
 			f.Free()
 			return err
 		}
@@ -221,7 +221,7 @@ func (h *hubLocks) renew(c *Client, d *protocol.Decoder) error {
 
 // renewOne adds the outcome of one renewal to the answer, and reports whether
 // it may be sent. An error is the client's fault.
-func (h *hubLocks) renewOne(f *protocol.Frame, d *protocol.Decoder) (told bool, err error) {
+func (h *hubLocks) renewOne(f *protocol.Frame, d *protocol.Decoder) (reported bool, err error) {
 	var g driver.Grant
 	if g.Key, g.Token, err = protocol.ReadName(d); err != nil {
 		return false, err

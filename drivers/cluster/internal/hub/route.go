@@ -49,9 +49,9 @@ func newHubTable() *hubTable {
 	})
 }
 
-func byClient(wishes []*registration) (targets []plainTarget) {
+func byClient(registrations []*registration) (targets []plainTarget) {
 	at := map[*Client]int{}
-	for _, r := range wishes {
+	for _, r := range registrations {
 		i, known := at[r.client]
 		if !known {
 			i = len(targets)
