@@ -53,7 +53,8 @@ func (c *Config) Explain(key string) (Explanation, error) {
 	return e, nil
 }
 
-// Keys returns every key, sorted, with those of the configured caches.
+// Keys returns all keys, sorted. It lists the keys of a cache once for each
+// configured cache.
 func (c *Config) Keys() []string {
 	all := map[string]bool{}
 	for _, f := range c.schema.fields {

@@ -12,11 +12,10 @@ import (
 )
 
 // Files is a copy of the files and provider results from which a configuration
-// was loaded. With a zero Files in its Source, Load records them. After Keep,
-// or after decoding from JSON, Load reads from the Files alone: it finds the
-// same files with the same contents and no others, and does not call a provider
-// whose result is kept. Its methods are safe for concurrent use. It holds
-// secrets.
+// was loaded. A Source with a zero Files makes Load record them. After Keep, or
+// after decoding from JSON, Load reads the recorded files and not the disk, and
+// calls only providers without a recorded result. The methods of Files are safe for concurrent
+// use. Files holds secrets.
 type Files struct {
 	mu    sync.Mutex // guards the fields below
 	kept  kept

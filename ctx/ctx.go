@@ -118,9 +118,9 @@ func (c *Ctx) Done() <-chan struct{} { return c.std().Done() }
 // Err returns the wrapped context's error.
 func (c *Ctx) Err() error { return c.std().Err() }
 
-// Value returns the Ctx itself for this package's key, nil for the router's
-// key, whose value is reused for the next request, and otherwise the wrapped
-// context's value.
+// Value returns the Ctx itself for the key of this package, and nil for the key
+// of the router, because the router reuses its value for the next request. For
+// other keys it returns the value of the wrapped context.
 func (c *Ctx) Value(key any) any {
 	switch key {
 	case ctxKey{}:

@@ -151,8 +151,8 @@ func (u unhurried) Deadline() (time.Time, bool) {
 	return d, ok
 }
 
-// body is a request's body with a limit on its size, whatever its encoding, and
-// with the request's timeout.
+// body is the body of a request. Reads fail beyond the limit of its size, which
+// counts the bytes as sent, and after the timeout of the request.
 type body struct {
 	io.ReadCloser
 	limit     int64

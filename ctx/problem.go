@@ -125,7 +125,7 @@ func problemOf(err, end error) Problem {
 	case errors.As(err, &tooLarge):
 		return problemOf(bodyTooLarge(tooLarge), end)
 	case errors.Is(end, context.DeadlineExceeded) && !errors.As(err, &panicked):
-		return problemOf(context.DeadlineExceeded, nil) // whatever the work returned when its context ended
+		return problemOf(context.DeadlineExceeded, nil) // also for another error that the work returned when its context ended
 	}
 	return problem(http.StatusInternalServerError, "internal", "Something went wrong here.")
 }

@@ -35,8 +35,9 @@ func (e *exchange) discard() {
 	e.removeFiles()
 }
 
-// removeFiles removes the files of an upload, because net/http removes only
-// those of its own request. A Bind in progress removes them when it returns.
+// removeFiles removes the temporary files of an upload. net/http does not, since
+// the form belongs to a copy of its request. If Bind is in progress, Bind removes
+// them when it returns.
 func (e *exchange) removeFiles() {
 	if !e.binding.TryLock() {
 		return

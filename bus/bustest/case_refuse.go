@@ -84,7 +84,7 @@ func deniedPublish(e *env) {
 	}
 	e.Want(a.Stats().Refused == 2 && a.Stats().Cuts == 0, "%d are counted in %d cuts", a.Stats().Refused, a.Stats().Cuts)
 	e.allow()
-	if err := a.Flush(e.Ctx); err != nil { // what the one before has waited for too
+	if err := a.Flush(e.Ctx); err != nil { // it may report the same refusals again
 		e.Is(err, bus.ErrRefused, "flush")
 	}
 	other := b.listen("x")

@@ -14,7 +14,7 @@
 //	l, err := lock.New(node.Lock(), lock.Config{})
 //	b, err := bus.New(node.Bus(), bus.Config{})
 //
-// # Who connects to whom
+// # Connections
 //
 //	process A (client)                    process H (hub and client)
 //	  Node                                  Node ──┐ a connection to itself
@@ -31,15 +31,15 @@
 //
 // The code has four parts:
 //
-//	drivers/cluster       the client's side: Node, and its lock and bus drivers
-//	internal/hub          the hub, and its life at a socket: Host, Successor
+//	drivers/cluster       the client: Node, and its lock and bus drivers
+//	internal/hub          the hub, and its change at a socket: Host, Successor
 //	internal/protocol     connections (Line), frames, the clock of the node
-//	internal/rendezvous   the files at a socket: who is the hub, who is alive
+//	internal/rendezvous   the files at a socket, which show the hub and the living clients
 //
 // # Goroutines
 //
 // Each side of a connection has two goroutines: a reader, which handles the
-// frames, and a writer, which writes what a caller could not write at once. A
+// frames, and a writer, which writes frames that a caller could not write at once. A
 // reader never waits for the other side or for a front. A call by name is the
 // only frame that gets a goroutine of its own.
 //
@@ -60,7 +60,7 @@
 //	         Client.bus.mu → Line.mu
 //	         Hub.mu → Line.mu
 //
-// All others, such as Node.mu and the table's, are held alone: the table reports
+// Every other mutex, such as Node.mu and the table's, is held alone: the table reports
 // its events after it has released its mutex. No mutex is held while a front is
 // called, except Bus.calls, for reading: Bus.Close takes it to wait for these
 // calls.
@@ -74,16 +74,15 @@
 //  1. The hub ends. In order, it sends TypeLeaving, whereupon the clients keep
 //     their messages, and delivers the messages that it has (S21). Otherwise
 //     these messages are lost. The kernel releases the flock either way.
-//  2. Each client sees the end of its connection. It keeps its questions for
-//     the next hub, reports the disconnection to the
-//     front of the bus, and counts the events that the hub had not confirmed
+//  2. Each client sees the end of its connection. It keeps its requests for the
+//     next hub, reports the disconnection to the front of the bus, and counts the events that the hub had not confirmed
 //     (S28). Its leases go on.
 //  3. Each client tries to take the flock. One succeeds and becomes the hub; the
 //     others connect when it listens.
 //  4. The new hub reads the record in the lock file: the latest expiry and the
 //     highest fence of all leases. It continues above that fence (L2). It lists
-//     the clients' files: where the flock is taken, the client lives. It grants
-//     nothing yet.
+//     the clients' files: the client lives if the flock is taken. It grants no
+//     lease yet.
 //  5. Each client sends hello, with the name and the nonce of its file, and
 //     reports: a gap of unknown size to its own subscriptions, its subscriptions
 //     to the hub, then its leases (LockHeld), its queued requests with the times
