@@ -50,6 +50,8 @@ type (
 	Holding = driver.Holding
 	// State is the state of a key at one instant.
 	State = driver.State
+	// Run is one run of a key's work; see [Locker.Once].
+	Run = driver.Run
 )
 
 // The causes of a loss.

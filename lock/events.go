@@ -85,6 +85,21 @@ type (
 		Fence uint64
 		Slot  int
 	}
+	// Ran: the function of a Once or an Every has ended. Err is its error, or an
+	// ErrLost.
+	Ran struct {
+		Key  string
+		Tick int64
+		Took time.Duration
+		Err  error
+	}
+	// Retrying: the function of a Lead has returned the error Err, or a Lead or
+	// an Every could not use its key because of Err. It tries again after Pause.
+	Retrying struct {
+		Key   string
+		Err   error
+		Pause time.Duration
+	}
 	// StillHeld: Close has waited for 10 s for a lease that was acquired at
 	// Site.
 	StillHeld struct {
@@ -115,6 +130,8 @@ func (PoolResized) event()   {}
 func (Unavailable) event()   {}
 func (Available) event()     {}
 func (Stale) event()         {}
+func (Ran) event()           {}
+func (Retrying) event()      {}
 func (StillHeld) event()     {}
 func (Forgotten) event()     {}
 

@@ -31,8 +31,9 @@ type hold struct {
 	// parent context. A short lease does not need a watch.
 	lease  *Lease
 	faint  weak.Pointer[Lease]
-	idle   bool // between two leases
-	with   bool // the current lease belongs to With
+	idle   bool          // between two leases
+	with   bool          // the current lease belongs to With
+	cools  time.Duration // how long the key stays taken, from the grant on
 	fence  uint64
 	taken  instant
 	site   callSite
@@ -91,7 +92,7 @@ func (h *hold) attach(lease *Lease, c *call) bool {
 		return false
 	}
 	h.lease, h.faint, h.idle, h.ending = lease, weak.Pointer[Lease]{}, false, ending{}
-	h.with, h.fence, h.taken, h.site = c.within, lease.fence, lease.since, c.site
+	h.with, h.fence, h.taken, h.site, h.cools = c.within, lease.fence, lease.since, c.site, c.cooldown
 	return true
 }
 

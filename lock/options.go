@@ -84,6 +84,17 @@ func NoRenew() Option { return Option{func(c *call) { c.noRenew = true }} }
 // bytes.
 func Label(s string) Option { return Option{func(c *call) { c.label = s }} }
 
+// Cooldown keeps the key taken after its release, until d after the grant, 0 to
+// 24h: other callers wait or are refused until then. It is kept by the backend,
+// and so outlives the process, except with a driver whose scope is the process.
+// After a crash of the holder, the key becomes free at the end of its TTL.
+func Cooldown(d time.Duration) Option { return Option{func(c *call) { c.cooldown = d }} }
+
+// AtLeastOnce makes [Locker.Once] and [Locker.Every] store the tick when the
+// function has returned instead of when it starts: after a crash, or the loss of
+// the lease, another process runs it again in the same tick (O3).
+func AtLeastOnce() Option { return Option{func(c *call) { c.atLeast = true }} }
+
 // call holds the arguments of one call.
 type call struct {
 	key           string
@@ -92,6 +103,9 @@ type call struct {
 	waitSet       bool
 	slots         int
 	fifo, noRenew bool
+	cooldown      time.Duration
+	atLeast       bool
+	nextTick      instant // the beginning of the next tick, as the backend has reported it
 	label         string
 	within        bool // the lease belongs to With and ends with its function
 	site          callSite
@@ -128,6 +142,8 @@ func (c *call) check() error {
 		return invalidOption("Wait is %v, want 0 or more", c.wait)
 	case c.slots < 1 || c.slots > MaxSlots:
 		return invalidOption("Slots is %d, want 1 to %d", c.slots, MaxSlots)
+	case c.cooldown < 0 || c.cooldown > MaxTTL:
+		return invalidOption("Cooldown is %v, want 0 to %v", c.cooldown, MaxTTL)
 	case len(c.label) > MaxLabel:
 		return invalidOption("Label has %d bytes, want at most %d", len(c.label), MaxLabel)
 	case !utf8.ValidString(c.label):

@@ -70,16 +70,18 @@ type kind struct {
 	slots   int
 	noRenew bool
 	ttl     time.Duration // under noRenew, where no renewal can change it; else 0
+	cools   bool          // the key stays taken after the release
 }
 
 // handable reports whether a grant of this kind may be handed on.
-func (k kind) handable() bool { return k.slots == 1 && !k.noRenew }
+func (k kind) handable() bool { return k.slots == 1 && !k.noRenew && !k.cools }
 
 func (c call) kind() kind {
+	k := kind{slots: c.slots, cools: c.cooldown > 0}
 	if c.noRenew {
-		return kind{c.slots, true, c.ttl}
+		k.noRenew, k.ttl = true, c.ttl
 	}
-	return kind{slots: c.slots}
+	return k
 }
 
 // outcome is the result of a wait: a grant and the fence of the new lease on

@@ -109,15 +109,31 @@ func (h *hold) pass() error {
 // is retried in the background until the TTL has passed.
 func (h *hold) giveBack() error {
 	l := h.locker
-	err := l.releaseBounded(h.grant)
+	err := l.releaseBounded(h.returned())
 	if err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrClosed) {
 		return err
 	}
 	err = l.unavailable(err, driver.CallTimeout)
 	l.health.failed(err)
 	g, until := h.keptUntil()
+	g.Rest = h.returned().Rest
 	l.cleaner.add(g, until, err)
 	return err
+}
+
+// returned returns the grant for its release: with the rest of the cooldown, if
+// the key stays taken.
+func (h *hold) returned() driver.Grant {
+	h.mu.Lock()
+	rest := h.cools - h.locker.clock.now().sub(h.since)
+	h.mu.Unlock()
+	if h.cools == 0 || rest < time.Millisecond {
+		return h.grant
+	}
+	g := h.renewable()
+	g.Rest = rest
+	g.Rev++ // a renewal in flight changes nothing any more
+	return g
 }
 
 // bury releases in the background a grant that was lost in this process. The

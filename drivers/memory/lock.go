@@ -11,7 +11,10 @@ import (
 // Lock is a lock driver of scope Process. Its queue is always strict.
 type Lock struct{ table *locks.Table }
 
-var _ driver.Driver = (*Lock)(nil)
+var (
+	_ driver.Driver = (*Lock)(nil)
+	_ driver.Runner = (*Lock)(nil)
+)
 
 // NewLock returns an empty driver. Two drivers share nothing: a process makes
 // one.
@@ -47,7 +50,22 @@ func (l *Lock) Renew(_ context.Context, grants []driver.Grant) []driver.Renewal 
 
 // Release implements [driver.Driver].
 func (l *Lock) Release(_ context.Context, g driver.Grant) error {
+	if g.Rest > 0 {
+		return l.table.Rest(&g)
+	}
 	return l.table.Release(g.Key, g.Token)
+}
+
+// BeginRun implements [driver.Runner]. Runs are forgotten with the process.
+func (l *Lock) BeginRun(_ context.Context, g driver.Grant, every time.Duration, spend bool) (driver.Run, error) {
+	run, _, err := l.table.Begin(&g, every, spend)
+	return run, err
+}
+
+// EndRun implements [driver.Runner].
+func (l *Lock) EndRun(_ context.Context, g driver.Grant, r driver.Run) error {
+	_, err := l.table.End(&g, &r)
+	return err
 }
 
 // ForceRelease implements [driver.Driver].

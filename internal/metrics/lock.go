@@ -24,6 +24,8 @@ var (
 	releaseFailed = byClass("mega_lock_release_failures_total", "counter", "Failed releases that were retried.")
 	poolResized   = byClass("mega_lock_pool_resized_total", "counter", "Reported differences about the size of a pool.")
 	lockStale     = byClass("mega_lock_stale_total", "counter", "Writes that a guard refused because a later holder had written.")
+	lockRuns      = byClass("mega_lock_runs_total", "counter", "Runs of Once and Every in this process, by outcome: done or failed.", "outcome")
+	lockRetries   = byClass("mega_lock_retries_total", "counter", "Failed attempts of Lead and Every to use their key, and failed terms of leaders.")
 	lockWait      = byClass("mega_lock_wait_seconds", "histogram", "Wait of the granted acquire calls.")
 	lockHeld      = byClass("mega_lock_held_seconds", "histogram", "Hold time of the released and lost leases.")
 
@@ -41,7 +43,7 @@ func byClass(name, kind, help string, more ...string) Series {
 func lockCatalogue() []Series {
 	return []Series{
 		lockAcquired, lockContended, lockRefused, lockLost, lockForced, lockForgotten,
-		renewFailed, releaseFailed, poolResized, lockStale, lockWait, lockHeld, lockActive, lockWaiting, lockAvailable, lockOutages, lockScope,
+		renewFailed, releaseFailed, poolResized, lockStale, lockRuns, lockRetries, lockWait, lockHeld, lockActive, lockWaiting, lockAvailable, lockOutages, lockScope,
 	}
 }
 
@@ -49,6 +51,7 @@ func lockCatalogue() []Series {
 type locks struct {
 	classes                                                                  *classes
 	refused, lost, forced, forgotten, notRenewed, unreleased, resized, stale *prometheus.CounterVec
+	runs, retries                                                            *prometheus.CounterVec
 	outages                                                                  prometheus.Counter
 }
 
@@ -69,6 +72,7 @@ func newLocks(r *prometheus.Registry) locks {
 		}),
 		refused: counter(r, lockRefused), lost: counter(r, lockLost), forced: counter(r, lockForced), forgotten: counter(r, lockForgotten),
 		notRenewed: counter(r, renewFailed), unreleased: counter(r, releaseFailed), resized: counter(r, poolResized), stale: counter(r, lockStale),
+		runs: counter(r, lockRuns), retries: counter(r, lockRetries),
 		outages: counter(r, lockOutages).WithLabelValues(),
 	}
 }
@@ -106,9 +110,20 @@ func (m *Metrics) Observe(e lock.Event) {
 		l.unreleased.WithLabelValues(l.classes.of(e.Key).name).Inc()
 	case lock.Stale:
 		l.stale.WithLabelValues(l.classes.of(e.Key).name).Inc()
+	case lock.Ran:
+		l.runs.WithLabelValues(l.classes.of(e.Key).name, outcome(e.Err)).Inc()
+	case lock.Retrying:
+		l.retries.WithLabelValues(l.classes.of(e.Key).name).Inc()
 	case lock.PoolResized:
 		l.resized.WithLabelValues(l.classes.of(e.Key).name).Inc()
 	}
+}
+
+func outcome(err error) string {
+	if err != nil {
+		return "failed"
+	}
+	return "done"
 }
 
 func (l *locks) refuse(c *class, err error) {

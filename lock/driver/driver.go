@@ -92,6 +92,11 @@ type Driver interface {
 	//
 	// The same operation stores g.Handback (P5).
 	//
+	// If g.Rest is positive, a grant is not ended, but left at the backend for
+	// that time: nobody has the key, nobody renews the grant, and waiters are
+	// served when it has expired. It does not end with its process where the
+	// driver's scope is wider. g.TTL, g.NoRenew and g.Rev are then as for Renew.
+	//
 	// It returns an error that wraps ErrLost if there is neither. It never
 	// changes a grant with another token.
 	Release(ctx context.Context, g Grant) error
@@ -210,6 +215,8 @@ type Grant struct {
 	// Rev is the revision of the TTL. It starts at 0 and grows with each change
 	// of the TTL by the front. Renew sends it to the backend.
 	Rev uint64
+	// Rest, for Release, is how long the key stays taken after the release.
+	Rest time.Duration
 	// Deadline is the time until which the grant is surely live, as the
 	// function Deadline computes it. A grant may start with less than its TTL,
 	// so that the front renews it at once, but not under NoRenew. Deadline is
@@ -282,6 +289,9 @@ type State struct {
 	// Skipped is the reason why the data at Key is not a lock, or empty. A
 	// skipped key has neither holders nor waiters.
 	Skipped string `json:"skipped,omitempty"`
+	// LastRun is the last run of the key, if a [Runner] has recorded one (O4).
+	// A key that has nothing else is not in use: List leaves it out.
+	LastRun *Run `json:"last_run,omitempty"`
 }
 
 // Holding is a live grant, seen from outside.

@@ -20,6 +20,9 @@ const (
 	Force   Op = "force"
 	Inspect Op = "inspect"
 	List    Op = "list"
+
+	BeginRun Op = "begin run"
+	EndRun   Op = "end run"
 )
 
 // Step is a fault of the calls of one operation. It takes effect before the
@@ -308,6 +311,26 @@ func (f *faulty) List(ctx context.Context, prefix string) ([]driver.State, error
 		return nil, err
 	}
 	return found.value, found.err
+}
+
+// BeginRun and EndRun return ErrUnsupported if the driver records no runs.
+
+func (f *faulty) BeginRun(ctx context.Context, g driver.Grant, every time.Duration, spend bool) (driver.Run, error) {
+	found := new(reply[driver.Run])
+	if err := f.plan.disturb(ctx, f.plan.next(BeginRun, g.Key), func(ctx context.Context) {
+		found.value, found.err = beginRun(ctx, f.driver, g, every, spend)
+	}); err != nil {
+		return driver.Run{}, err
+	}
+	return found.value, found.err
+}
+
+func (f *faulty) EndRun(ctx context.Context, g driver.Grant, r driver.Run) error {
+	found := new(reply[struct{}])
+	if err := f.plan.disturb(ctx, f.plan.next(EndRun, g.Key), func(ctx context.Context) { found.err = endRun(ctx, f.driver, g, r) }); err != nil {
+		return err
+	}
+	return found.err
 }
 
 // reply holds the result of a call.

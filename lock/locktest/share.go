@@ -83,3 +83,28 @@ func (v *view) Close(context.Context) error {
 	v.end()
 	return nil
 }
+
+// BeginRun and EndRun return ErrUnsupported if the shared driver records no
+// runs.
+
+func (v *view) BeginRun(ctx context.Context, g driver.Grant, every time.Duration, spend bool) (driver.Run, error) {
+	return beginRun(ctx, v.shared, g, every, spend)
+}
+
+func (v *view) EndRun(ctx context.Context, g driver.Grant, r driver.Run) error {
+	return endRun(ctx, v.shared, g, r)
+}
+
+func beginRun(ctx context.Context, d driver.Driver, g driver.Grant, every time.Duration, spend bool) (driver.Run, error) {
+	if r, ok := d.(driver.Runner); ok {
+		return r.BeginRun(ctx, g, every, spend)
+	}
+	return driver.Run{}, fmt.Errorf("%w: runs on the driver %s", driver.ErrUnsupported, d.Info().Name)
+}
+
+func endRun(ctx context.Context, d driver.Driver, g driver.Grant, run driver.Run) error {
+	if r, ok := d.(driver.Runner); ok {
+		return r.EndRun(ctx, g, run)
+	}
+	return fmt.Errorf("%w: runs on the driver %s", driver.ErrUnsupported, d.Info().Name)
+}

@@ -306,7 +306,7 @@ func (e *entry) busy(t *ticket, since, now time.Time, cause error) *driver.NotAc
 }
 
 func (e *entry) state(now time.Time) driver.State {
-	s := driver.State{Key: e.key, Size: e.size}
+	s := driver.State{Key: e.key, Size: e.size, LastRun: e.shard.lastRun(e.key, now)} // O4
 	for _, t := range e.slots {
 		if t != nil {
 			s.Holders = append(s.Holders, t.holding(now))

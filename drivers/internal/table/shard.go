@@ -27,6 +27,7 @@ type shard struct {
 	entries map[string]*entry
 	peak    int // maximum of entries since the map was made
 	gone    departed
+	runs    map[string]*recorded // the last runs, by key; nil for none
 	now     func() time.Time
 	fences  *fences
 	index   int // among the shards
@@ -281,7 +282,7 @@ func (s *shard) inspect(key string, now time.Time) (driver.State, error) {
 	if e := s.settled(key, now); e != nil {
 		return e.state(now), nil
 	}
-	return driver.State{Key: key}, nil
+	return driver.State{Key: key, LastRun: s.lastRun(key, now)}, nil
 }
 
 func (s *shard) list(prefix string, now time.Time) ([]driver.State, error) {

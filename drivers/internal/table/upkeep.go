@@ -103,6 +103,9 @@ func (s *shard) sweep() {
 	if next, any := s.gone.purge(now); any {
 		s.sweepBy(next)
 	}
+	if next, any := s.purgeRuns(now); any {
+		s.sweepBy(next)
+	}
 	var next time.Time
 	for key := range s.entries {
 		if e := s.settled(key, now); e != nil && e.held > 0 && (next.IsZero() || e.due.Before(next)) {

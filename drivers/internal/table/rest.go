@@ -1,0 +1,31 @@
+package table
+
+import (
+	"time"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// Rest implements Release of [driver.Driver] for a grant with Rest: the key
+// stays taken, and the grant has no owner any more, so that it does not end with
+// its process.
+func (t *Table) Rest(g *driver.Grant) error {
+	return t.shard(g.Key).rest(g, t.now())
+}
+
+func (s *shard) rest(g *driver.Grant, now time.Time) error {
+	s.mu.Lock()
+	defer s.unlock()
+	t, err := s.live(g, now)
+	if err != nil {
+		return err
+	}
+	if t.grant.Rev >= g.Rev {
+		return nil // L12: a late copy
+	}
+	t.grant.Rev = g.Rev
+	s.own(t, nil)
+	t.entry.extend(t, g.Rest, now)
+	s.sweepBy(t.expires)
+	return nil
+}

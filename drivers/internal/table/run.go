@@ -1,0 +1,186 @@
+package table
+
+import (
+	"errors"
+	"maps"
+	"time"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// Record is the last run of a key, and the start of the newest spent tick.
+type Record struct {
+	Key   string
+	Run   driver.Run
+	Spent time.Time
+}
+
+// newerThan reports whether r is from a later run than o, or from a later state
+// of the same run.
+func (r *Record) newerThan(o *Record) bool {
+	if r.Run.Fence != o.Run.Fence {
+		return r.Run.Fence > o.Run.Fence
+	}
+	return o.Run.Outcome == ""
+}
+
+// recorded is a Record with its end, on the table's clock. Two intervals are
+// enough: no clock that steps back by less than one makes its tick due again
+// (O1).
+type recorded struct {
+	Record
+	expires time.Time
+}
+
+// ErrShut is the error of a table that may not know all runs yet.
+var ErrShut = errors.New("the lock table is being taken over")
+
+// Begin implements BeginRun of [driver.Runner]. The record is nil unless it has
+// changed.
+func (t *Table) Begin(g *driver.Grant, every time.Duration, spend bool) (driver.Run, *Record, error) {
+	return t.shard(g.Key).begin(g, every, spend, t.now())
+}
+
+// End implements EndRun of [driver.Runner]. The record is nil unless it has
+// changed.
+func (t *Table) End(g *driver.Grant, run *driver.Run) (*Record, error) {
+	return t.shard(g.Key).end(g, run, t.now())
+}
+
+// RestoreRun adds a record of another table, unless a newer one of its key is
+// known.
+func (t *Table) RestoreRun(r *Record) { t.shard(r.Key).restoreRun(r, t.now()) }
+
+// Runs returns the records of all keys.
+func (t *Table) Runs() []Record {
+	var all []Record
+	for i := range t.shards {
+		all = t.shards[i].appendRuns(all)
+	}
+	return all
+}
+
+// wall returns the wall clock of the table, in whole microseconds.
+func (s *shard) wall(now time.Time) time.Time { return time.UnixMicro(int64(s.fences.floor(now))) }
+
+func (s *shard) begin(g *driver.Grant, every time.Duration, spend bool, now time.Time) (driver.Run, *Record, error) {
+	s.mu.Lock()
+	defer s.unlock()
+	t, err := s.live(g, now)
+	if err != nil {
+		return driver.Run{}, nil, err
+	}
+	if s.shut {
+		return driver.Run{}, nil, ErrShut
+	}
+	wall := s.wall(now)
+	run := driver.Run{Every: every, Fence: g.Fence, Start: wall, By: t.holder}
+	run.Tick, run.Left = driver.TickAt(wall, every)
+	var spent time.Time
+	if r := s.run(g.Key, now); r != nil {
+		if r.Run.Fence == g.Fence { // L6: a copy of the request
+			again := r.Run
+			again.Due, again.Left = true, run.Left
+			return again, nil, nil
+		}
+		if r.Run.Fence > g.Fence || !run.IsDue(r.Spent) {
+			return run, nil, nil
+		}
+		spent = r.Spent
+	}
+	switch start := run.TickStart(); {
+	case spend: // O3
+		spent = start
+	case spent.After(start): // more than one tick ahead
+		spent = time.Time{}
+	}
+	written := Record{Key: g.Key, Run: run, Spent: spent}
+	s.keepRun(&recorded{Record: written}, now)
+	run.Due = true
+	return run, &written, nil
+}
+
+func (s *shard) end(g *driver.Grant, run *driver.Run, now time.Time) (*Record, error) {
+	s.mu.Lock()
+	defer s.unlock()
+	if _, err := s.live(g, now); err != nil {
+		return nil, err
+	}
+	r := s.run(g.Key, now)
+	if r == nil || r.Run.Fence != run.Fence || r.Run.Outcome != "" {
+		return nil, nil
+	}
+	r.Run.Outcome, r.Run.End = run.Outcome, s.wall(now)
+	if start := run.TickStart(); start.After(r.Spent) {
+		r.Spent = start
+	}
+	written := r.Record
+	return &written, nil
+}
+
+func (s *shard) restoreRun(r *Record, now time.Time) {
+	s.mu.Lock()
+	defer s.unlock()
+	if known := s.run(r.Key, now); !s.closed && (known == nil || r.newerThan(&known.Record)) {
+		s.keepRun(&recorded{Record: *r}, now)
+	}
+}
+
+func (s *shard) appendRuns(all []Record) []Record {
+	s.mu.Lock()
+	defer s.unlock()
+	for _, r := range s.runs {
+		all = append(all, r.Record)
+	}
+	return all
+}
+
+// The functions below expect the shard locked.
+
+// live returns the ticket of the live grant g, or an error.
+func (s *shard) live(g *driver.Grant, now time.Time) (*ticket, error) {
+	if e := s.settled(g.Key, now); e != nil {
+		if t := e.find(g.Token); t != nil && t.state == granted {
+			return t, nil
+		}
+	}
+	return nil, s.lost(g.Key, g.Token, now)
+}
+
+// run returns the record of key, or nil.
+func (s *shard) run(key string, now time.Time) *recorded {
+	if r := s.runs[key]; r != nil && now.Before(r.expires) {
+		return r
+	}
+	return nil
+}
+
+// lastRun returns a copy of the last run of key, or nil.
+func (s *shard) lastRun(key string, now time.Time) *driver.Run {
+	r := s.run(key, now)
+	if r == nil {
+		return nil
+	}
+	run := r.Run
+	return &run
+}
+
+func (s *shard) keepRun(r *recorded, now time.Time) {
+	if s.runs == nil {
+		s.runs = make(map[string]*recorded)
+	}
+	r.expires = now.Add(2 * r.Run.Every)
+	s.runs[r.Key] = r
+	s.sweepBy(r.expires)
+}
+
+// purgeRuns removes expired records, and returns the next expiry.
+func (s *shard) purgeRuns(now time.Time) (next time.Time, any bool) {
+	maps.DeleteFunc(s.runs, func(_ string, r *recorded) bool { return !now.Before(r.expires) })
+	for _, r := range s.runs {
+		if !any || r.expires.Before(next) {
+			next, any = r.expires, true
+		}
+	}
+	return next, any
+}

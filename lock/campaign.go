@@ -1,0 +1,172 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"time"
+)
+
+// Lead runs fn in one process of the driver's scope at a time: it waits for a
+// lease of key, however long, and runs fn under it. The context given to fn ends
+// with ctx or with the lease; the fence of its lease is the number of the term.
+//
+// Lead returns nil when fn has returned nil while its lease was live. When the
+// lease was lost, Lead waits for the next one, whatever fn returned. When fn has
+// returned an error, Lead reports it as Retrying, releases the key, and waits
+// for the next lease after a pause that grows from 1 s to 1 min; a term of a
+// minute starts the pauses anew.
+//
+// Lead returns ctx's error when ctx has ended, after fn has returned and the key
+// is released. It returns ErrInvalid, ErrUnsupported, ErrDeadlock and ErrClosed at
+// once. It refuses the option Wait.
+func (l *Locker) Lead(ctx context.Context, key string, fn func(context.Context) error, opts ...Option) error {
+	c, err := l.newCall(key, opts)
+	runtime.Callers(2, c.site[:])
+	switch {
+	case err != nil:
+	case fn == nil:
+		err = invalidOption("the function is nil") // L14
+	case c.waitSet:
+		err = invalidOption("Wait with Lead, which waits as long as its context")
+	}
+	c.within, c.wait, c.left = true, Forever, Forever
+	p := pauses{locker: l, key: key}
+	for {
+		begun := l.clock.now()
+		over, failed := l.term(ctx, c, fn, err)
+		switch {
+		case over:
+			return failed
+		case failed == nil: // a lost lease
+			continue
+		case l.clock.now().sub(begun) >= longTerm:
+			p.last = 0
+		}
+		p.pause(ctx, failed, maxPause) // if ctx ends, the next term ends at once
+	}
+}
+
+// longTerm is the length of a term after which the pauses start anew.
+const longTerm = time.Minute
+
+// term waits for a lease and runs fn under it. It reports whether the campaign
+// is over, with its error; otherwise failed is the error to retry after.
+func (l *Locker) term(ctx context.Context, c call, fn func(context.Context) error, invalid error) (over bool, failed error) {
+	lease, err := l.acquire(ctx, &c, invalid)
+	if ctx.Err() != nil && err != nil {
+		return true, fmt.Errorf("lead %q: %w", c.key, contextError(ctx))
+	}
+	if err != nil {
+		return isFinal(err), err
+	}
+	lost := false
+	err = func() error {
+		defer func() { lost = errors.Is(lease.leave(), ErrLost) }() // L11; E3: at once
+		return fn(lease.Context())
+	}()
+	switch {
+	case ctx.Err() != nil && (lost || err != nil):
+		return true, fmt.Errorf("lead %q: %w", c.key, contextError(ctx))
+	case lost:
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// isFinal reports whether another try would fail in the same way.
+func isFinal(err error) bool {
+	for _, final := range []error{ErrInvalid, ErrUnsupported, ErrDeadlock, ErrClosed} {
+		if errors.Is(err, final) {
+			return true
+		}
+	}
+	return false
+}
+
+// Every runs fn once per tick in the driver's scope, as [Locker.Once] does, until
+// ctx ends. Each process asks at the beginning of each tick, with a jitter of at
+// most a tenth of the interval and at most a second, and at once when Every is
+// called: a tick that nobody has used yet is used then. The ticks are the
+// backend's; the clock of the process does not matter.
+//
+// An error of fn is reported as Ran and does not end Every. When the backend
+// does not answer, Every reports Retrying and asks again after 1 s to 1 min.
+//
+// Every returns ctx's error when ctx has ended, after fn has returned, and
+// ErrInvalid, ErrUnsupported, ErrDeadlock and ErrClosed at once.
+func (l *Locker) Every(ctx context.Context, key string, every time.Duration, fn func(context.Context) error, opts ...Option) error {
+	c, err := l.newOnce(key, every, fn, opts)
+	runtime.Callers(2, c.site[:])
+	p := pauses{locker: l, key: key}
+	var next instant // the beginning of a later tick; 0 before the first answer
+	for {
+		round, called := c, false
+		_, failed := l.once(ctx, &round, every, func(ctx context.Context) error {
+			called = true
+			return fn(ctx)
+		}, err)
+		switch {
+		case ctx.Err() != nil:
+			return fmt.Errorf("every %v, %q: %w", every, key, contextError(ctx))
+		case failed == nil, called && !errors.Is(failed, ErrLost):
+			p.last = 0
+			next = l.tickAfter(max(next, round.nextTick), every)
+			l.sleepUntil(ctx, next.add(spread(every)))
+		case !called && isFinal(failed):
+			return failed
+		default: // under AtLeastOnce, the tick of a lost lease is still due
+			p.pause(ctx, failed, min(every, maxPause))
+		}
+	}
+}
+
+// tickAfter returns the first tick from now on, given the beginning of any tick,
+// or 0 if none is known: then it returns the time to ask again.
+func (l *Locker) tickAfter(tick instant, every time.Duration) instant {
+	now := l.clock.now()
+	switch {
+	case tick == 0:
+		return now.add(min(every, maxPause))
+	case tick <= now:
+		return tick.add((now.sub(tick)/every + 1) * every)
+	}
+	return tick
+}
+
+// pauses are the pauses of a campaign: from 1 s to 1 min, each twice as long as
+// the last.
+type pauses struct {
+	locker *Locker
+	key    string
+	last   time.Duration
+}
+
+const (
+	minPause = time.Second
+	maxPause = time.Minute
+)
+
+// pause reports failed and sleeps, for most at most, or until ctx ends.
+func (p *pauses) pause(ctx context.Context, failed error, most time.Duration) {
+	p.last = min(max(2*p.last, minPause), maxPause)
+	d := jitter(min(p.last, most))
+	p.locker.observe(Retrying{Key: p.key, Err: failed, Pause: d})
+	p.locker.sleepUntil(ctx, p.locker.clock.now().add(d))
+}
+
+// sleepUntil sleeps until t or until ctx ends. It looks at the clock once a
+// minute, because timers do not count the time of a suspended machine.
+func (l *Locker) sleepUntil(ctx context.Context, t instant) {
+	for left := t.sub(l.clock.now()); left > 0; left = t.sub(l.clock.now()) {
+		if !sleep(ctx, min(left, time.Minute)) {
+			return
+		}
+	}
+}
+
+// spread returns the time after the beginning of a tick at which this process
+// asks, so that not all processes ask at once.
+func spread(every time.Duration) time.Duration { return rand.N(min(every/10, time.Second) + 1) }

@@ -1,0 +1,160 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/megaframework/mega/drivers/memory"
+	"github.com/megaframework/mega/lock"
+)
+
+func TestOneProcessLeadsUntilItsFunctionReturnsNil(t *testing.T) {
+	onFleet(t, func(t *testing.T, a, b *lock.Locker) {
+		type term struct {
+			leader string
+			fence  uint64
+		}
+		terms := make(chan term)
+		resign := make(chan error)
+		lead := func(name string) func(context.Context) error {
+			return func(ctx context.Context) error {
+				lease, _ := lock.LeaseFrom(ctx)
+				terms <- term{name, lease.Fence()}
+				select {
+				case err := <-resign:
+					return err
+				case <-ctx.Done():
+					return nil
+				}
+			}
+		}
+		ended := make(chan error, 2)
+		ctx, stop := context.WithCancel(t.Context())
+		go func() { ended <- a.Lead(t.Context(), "reaper", lead("a")) }()
+		first := <-terms
+		go func() { ended <- b.Lead(ctx, "reaper", lead("b")) }()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+
+		// A loss: the campaign goes on, in one of the two.
+		if _, err := a.ForceRelease(t.Context(), "reaper", "test"); err != nil {
+			t.Fatal(err)
+		}
+		second := <-terms
+		if second.fence <= first.fence {
+			t.Errorf("the term %v is not after %v", second, first)
+		}
+		time.Sleep(time.Second) // the lost term has ended
+		// An error: the other process leads, at once.
+		failed := time.Now()
+		resign <- errors.New("failed")
+		third := <-terms
+		if third.leader == second.leader || time.Since(failed) > 100*time.Millisecond {
+			t.Errorf("%v leads %v after the failure of %v", third, time.Since(failed), second)
+		}
+		if third.leader == "b" { // lead a again, so that the end of b's context is the end of a follower
+			resign <- errors.New("failed")
+			third = <-terms
+		}
+		stop()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("the follower returned %v", err)
+		}
+		resign <- nil
+		if err := <-ended; err != nil {
+			t.Errorf("the leader returned %v", err)
+		}
+		release(t, acquire(t, b, "reaper", lock.Wait(0)))
+	})
+}
+
+func TestTheEndOfItsContextHandsLeadershipOver(t *testing.T) {
+	onFleet(t, func(t *testing.T, a, b *lock.Locker) {
+		leads := make(chan string)
+		wait := func(name string) func(context.Context) error {
+			return func(ctx context.Context) error {
+				leads <- name
+				<-ctx.Done()
+				return ctx.Err()
+			}
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 2)
+		go func() { ended <- a.Lead(ctx, "reaper", wait("a")) }()
+		<-leads
+		next, stopNext := context.WithCancel(t.Context())
+		go func() { ended <- b.Lead(next, "reaper", wait("b")) }()
+		synctest.Wait()
+		at := time.Now()
+		stop()
+		if leader := <-leads; leader != "b" || time.Since(at) > 0 {
+			t.Errorf("%s leads %v later", leader, time.Since(at))
+		}
+		stopNext()
+		for range 2 {
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				t.Errorf("Lead returned %v", err)
+			}
+		}
+	})
+}
+
+func TestFailuresOfALeaderAreRetriedMoreAndMoreSlowly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen recorder
+		l := process(t, memory.NewLock(), lock.Config{Observer: &seen})
+		terms := 0
+		err := l.Lead(t.Context(), "reaper", func(context.Context) error {
+			switch terms++; terms {
+			case 12:
+				time.Sleep(time.Minute)
+			case 14:
+				return nil
+			}
+			return errors.New("failed")
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var pauses []time.Duration
+		for _, e := range eventsOf[lock.Retrying](&seen) {
+			pauses = append(pauses, e.Pause)
+		}
+		want := []time.Duration{1, 2, 4, 8, 16, 32, 60, 60, 60, 60, 60, 1, 2}
+		if len(pauses) != len(want) {
+			t.Fatalf("pauses %v", pauses)
+		}
+		for i, p := range pauses {
+			if w := want[i] * time.Second; p < w*4/5 || p > w*6/5 {
+				t.Errorf("pause %d is %v, want about %v", i+1, p, w)
+			}
+		}
+	})
+}
+
+func TestLeadReturnsWhatNoRetryCanMend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := process(t, memory.NewLock(), lock.Config{})
+		nothing := func(context.Context) error { return nil }
+		if err := l.Lead(t.Context(), "reaper", nil); !errors.Is(err, lock.ErrInvalid) {
+			t.Error(err)
+		}
+		if err := l.Lead(t.Context(), "reaper", nothing, lock.Wait(time.Second)); !errors.Is(err, lock.ErrInvalid) {
+			t.Error(err)
+		}
+		if err := l.Every(t.Context(), "job", -time.Second, nothing); !errors.Is(err, lock.ErrInvalid) {
+			t.Error(err)
+		}
+		if err := l.Lead(t.Context(), "reaper", func(ctx context.Context) error {
+			if err := l.Lead(ctx, "reaper", nothing); !errors.Is(err, lock.ErrDeadlock) {
+				t.Errorf("%v; want ErrDeadlock", err)
+			}
+			return nil
+		}); err != nil {
+			t.Error(err)
+		}
+	})
+}

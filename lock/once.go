@@ -1,0 +1,156 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// The bounds of the interval of Once and Every.
+const (
+	MinEvery = 10 * time.Millisecond
+	MaxEvery = 366 * 24 * time.Hour
+)
+
+// Once runs fn if no process of the driver's scope has started a run of key in
+// the present tick, and reports whether fn was called. A tick is
+// floor(now / every) on the backend's clock, counted from 1970 UTC, so two runs
+// may be close together: one at the end of its tick, the next at the beginning
+// of its own.
+//
+// fn runs under a lease of key, as in [Locker.With]. While a run holds the key,
+// other calls wait for at most every and at most their Wait, and then return
+// false without an error: a run that is longer than a tick skips the ticks
+// meanwhile (O2). The tick is spent when fn starts; with [AtLeastOnce], when fn
+// has returned, with or without an error (O3). [Locker.Inspect] returns the last
+// run of a key.
+//
+// The errors are those of With. A driver that cannot record runs returns
+// ErrUnsupported.
+func (l *Locker) Once(ctx context.Context, key string, every time.Duration, fn func(context.Context) error, opts ...Option) (ran bool, err error) {
+	c, err := l.newOnce(key, every, fn, opts)
+	runtime.Callers(2, c.site[:])
+	run, err := l.once(ctx, &c, every, fn, err)
+	return run.Due, err
+}
+
+// newOnce returns the call of a Once, or of one round of an Every.
+func (l *Locker) newOnce(key string, every time.Duration, fn func(context.Context) error, opts []Option) (call, error) {
+	c, err := l.newCall(key, opts)
+	c.within = true
+	if !c.waitSet {
+		c.wait = min(c.wait, every)
+		c.left = c.wait
+	}
+	switch {
+	case err != nil:
+		return c, err
+	case fn == nil:
+		return c, invalidOption("the function is nil") // L14
+	case c.slots != 1:
+		return c, invalidOption("Slots(%d) with Once", c.slots)
+	case every < MinEvery || every > MaxEvery || every%time.Microsecond != 0:
+		return c, invalidOption("the interval is %v, want %v to %v in whole microseconds", every, MinEvery, MaxEvery)
+	}
+	_, err = l.runner()
+	return c, err
+}
+
+// runner returns the driver as one that records runs, or ErrUnsupported.
+func (l *Locker) runner() (driver.Runner, error) {
+	i := slices.IndexFunc(l.info.Lacks, func(k driver.Lack) bool { return k.Rule == "O1" })
+	if i >= 0 {
+		return nil, fmt.Errorf("%w: Once on the driver %s: %s", ErrUnsupported, l.info.Name, l.info.Lacks[i].Why)
+	}
+	r, ok := l.driver.(driver.Runner)
+	if !ok {
+		return nil, fmt.Errorf("%w: Once on the driver %s", ErrUnsupported, l.info.Name)
+	}
+	return r, nil
+}
+
+// once is Once with a checked call. It sets c.nextTick, unless the key was busy.
+func (l *Locker) once(ctx context.Context, c *call, every time.Duration, fn func(context.Context) error, invalid error) (run Run, err error) {
+	lease, err := l.acquire(ctx, c, invalid)
+	if isSkipped(ctx, err) {
+		return Run{}, nil
+	}
+	if err != nil {
+		return Run{}, err
+	}
+	defer func() { err = joinLoss(c.key, err, lease.leave()) }() // L11
+	g := lease.hold.renewable()
+	g.Fence = lease.fence
+	run, err = l.beginRun(ctx, c, lease, g, every)
+	if err != nil || !run.Due {
+		return run, err
+	}
+	// O4: also when fn panics or calls runtime.Goexit; and while the lease is
+	// live, so that no later run is overwritten.
+	run.Outcome = driver.Failed
+	start := l.clock.now()
+	defer func() {
+		l.endRun(g, run)
+		if l.observed() {
+			l.observe(Ran{Key: c.key, Tick: run.Tick, Took: l.clock.now().sub(start), Err: err})
+		}
+	}()
+	if err = fn(lease.Context()); err == nil {
+		run.Outcome = driver.Done
+	}
+	return run, err
+}
+
+// isSkipped reports whether err means that another process holds the key, so
+// that the tick is skipped (O2).
+func isSkipped(ctx context.Context, err error) bool {
+	busy, ok := errors.AsType[*NotAcquiredError](err)
+	return ok && !busy.Full && ctx.Err() == nil
+}
+
+// beginRun starts the run if it is due. After an error the tick may be spent.
+func (l *Locker) beginRun(ctx context.Context, c *call, lease *Lease, g driver.Grant, every time.Duration) (Run, error) {
+	runner, err := l.runner()
+	if err != nil {
+		return Run{}, err
+	}
+	bounded, cancel := context.WithTimeout(lease.Context(), driver.CallTimeout)
+	defer cancel()
+	run, err := runner.BeginRun(bounded, g, every, !c.atLeast) // O3
+	if err == nil {
+		c.nextTick = l.clock.now().add(run.Left)
+	}
+	if err == nil && !run.Due {
+		return run, nil
+	}
+	if lease.Context().Err() != nil { // it may have ended during the call: fn does not start
+		run.Due = false
+		if ctx.Err() != nil {
+			err = contextError(ctx)
+		}
+		return run, err // a loss is the error of the release
+	}
+	if err != nil {
+		return Run{}, fmt.Errorf("once %q: %w", g.Key, l.unavailable(err, driver.CallTimeout))
+	}
+	return run, nil
+}
+
+// endRun records the outcome. It makes one attempt: without an outcome, the run
+// looks like one that has crashed.
+func (l *Locker) endRun(g driver.Grant, run Run) {
+	runner, err := l.runner()
+	if err != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), driver.CallTimeout)
+	defer cancel()
+	if err := runner.EndRun(ctx, g, run); err != nil && !errors.Is(err, ErrLost) {
+		l.health.failed(l.unavailable(err, driver.CallTimeout))
+	}
+}

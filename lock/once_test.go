@@ -1,0 +1,332 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/megaframework/mega/drivers/memory"
+	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
+	"github.com/megaframework/mega/lock/locktest"
+)
+
+// onFleet runs fn in a bubble with a backend that two Lockers share.
+func onFleet(t *testing.T, fn func(t *testing.T, a, b *lock.Locker)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		open := sharing(t, memory.NewLock())
+		fn(t, process(t, open(), lock.Config{}), process(t, open(), lock.Config{}))
+	})
+}
+
+// sharing returns a function that opens d as another process of a fleet.
+func sharing(t *testing.T, d driver.Driver) func() driver.Driver {
+	t.Cleanup(func() { _ = d.Close(context.Background()) })
+	open := locktest.Share(d, driver.Fleet)
+	return func() driver.Driver {
+		p, err := open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+}
+
+// once calls Once with a function that does nothing but count.
+func once(t *testing.T, l *lock.Locker, every time.Duration, opts ...lock.Option) (ran bool) {
+	t.Helper()
+	ran, err := l.Once(t.Context(), "job", every, func(context.Context) error { return nil }, opts...)
+	if err != nil {
+		t.Error(err)
+	}
+	return ran
+}
+
+func TestOnceRunsOncePerTickInAllProcesses(t *testing.T) {
+	onFleet(t, func(t *testing.T, a, b *lock.Locker) {
+		if !once(t, a, time.Minute) || once(t, a, time.Minute) || once(t, b, time.Minute) {
+			t.Error("want one run in the first tick")
+		}
+		time.Sleep(59 * time.Second)
+		if once(t, b, time.Minute) {
+			t.Error("ran twice in the first tick")
+		}
+		time.Sleep(time.Second)
+		if !once(t, b, time.Minute) || once(t, a, time.Minute) {
+			t.Error("want one run in the second tick")
+		}
+	})
+}
+
+func TestOnceWithAnotherIntervalDoesNotRepeatThePresentTick(t *testing.T) {
+	onFleet(t, func(t *testing.T, a, b *lock.Locker) {
+		time.Sleep(7 * time.Minute)
+		if !once(t, a, 5*time.Minute) {
+			t.Fatal("the first run is due")
+		}
+		if once(t, b, 10*time.Minute) {
+			t.Error("the tick of ten minutes began before the run")
+		}
+		time.Sleep(4 * time.Minute)
+		if !once(t, b, 10*time.Minute) || once(t, a, 5*time.Minute) {
+			t.Error("want one run at the tick that both intervals have")
+		}
+	})
+}
+
+func TestARunThatIsLongerThanATickSkipsTicks(t *testing.T) {
+	onFleet(t, func(t *testing.T, a, b *lock.Locker) {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_, _ = a.Once(t.Context(), "job", time.Minute, func(context.Context) error {
+				time.Sleep(150 * time.Second)
+				return nil
+			})
+		}()
+		time.Sleep(70 * time.Second)
+		if once(t, b, time.Minute) {
+			t.Error("two runs at once")
+		}
+		<-done
+		if !once(t, b, time.Minute) {
+			t.Error("the tick after the run is due")
+		}
+	})
+}
+
+func TestAnErrorOrAPanicSpendsTheTick(t *testing.T) {
+	onFleet(t, func(t *testing.T, a, b *lock.Locker) {
+		broken := errors.New("broken")
+		ran, err := a.Once(t.Context(), "job", time.Minute, func(context.Context) error { return broken })
+		if !ran || !errors.Is(err, broken) || once(t, b, time.Minute) {
+			t.Errorf("ran %v, %v; want one failed run", ran, err)
+		}
+		time.Sleep(time.Minute)
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("the panic did not continue")
+				}
+			}()
+			_, _ = a.Once(t.Context(), "job", time.Minute, func(context.Context) error { panic("broken") })
+		}()
+		if once(t, b, time.Minute) {
+			t.Error("the tick was not spent")
+		}
+		if s, err := b.Inspect(t.Context(), "job"); err != nil || s.LastRun == nil || s.LastRun.Outcome != driver.Failed {
+			t.Errorf("last run %+v, %v; want a failed one", s.LastRun, err)
+		}
+	})
+}
+
+func TestAForcedRunSpendsTheTickUnlessAtLeastOnce(t *testing.T) {
+	forced := func(l *lock.Locker) func(context.Context) error {
+		return func(ctx context.Context) error {
+			if _, err := l.ForceRelease(context.WithoutCancel(ctx), "job", "as if it had crashed"); err != nil {
+				return err
+			}
+			<-ctx.Done()
+			return nil
+		}
+	}
+	onFleet(t, func(t *testing.T, a, b *lock.Locker) {
+		if _, err := a.Once(t.Context(), "job", time.Minute, forced(b)); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("%v; want ErrLost", err)
+		}
+		if once(t, b, time.Minute) {
+			t.Error("the tick was not spent")
+		}
+		time.Sleep(time.Minute)
+		if _, err := a.Once(t.Context(), "job", time.Minute, forced(b), lock.AtLeastOnce()); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("%v; want ErrLost", err)
+		}
+		if !once(t, b, time.Minute, lock.AtLeastOnce()) || once(t, a, time.Minute) {
+			t.Error("AtLeastOnce: want one more run in the tick")
+		}
+	})
+}
+
+func TestInspectReturnsTheLastRun(t *testing.T) {
+	onFleet(t, func(t *testing.T, a, b *lock.Locker) {
+		time.Sleep(90 * time.Second)
+		start := time.Now()
+		_, err := a.Once(t.Context(), "job", time.Minute, func(ctx context.Context) error {
+			s, err := b.Inspect(ctx, "job")
+			if err != nil || s.LastRun == nil || s.LastRun.Outcome != "" || len(s.Holders) != 1 || s.LastRun.Fence != s.Holders[0].Fence {
+				t.Errorf("during the run: %+v, %v", s, err)
+			}
+			time.Sleep(5 * time.Second)
+			return nil
+		}, lock.Label("nightly"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := b.Inspect(t.Context(), "job")
+		r := s.LastRun
+		if err != nil || r == nil || r.Outcome != driver.Done || r.By.Label != "nightly" ||
+			!r.Start.Equal(start) || r.End.Sub(r.Start) != 5*time.Second || r.Every != time.Minute || r.Tick != start.Unix()/60 {
+			t.Errorf("after the run: %+v, %v", r, err)
+		}
+		if all, err := b.List(t.Context(), ""); err != nil || len(all) != 0 {
+			t.Errorf("List shows %v, %v; the key is not in use", all, err)
+		}
+	})
+}
+
+func TestOnceRefusesWhatItCannotKeep(t *testing.T) {
+	onFleet(t, func(t *testing.T, a, _ *lock.Locker) {
+		nothing := func(context.Context) error { return nil }
+		for name, call := range map[string]func() (bool, error){
+			"a nil function":           func() (bool, error) { return a.Once(t.Context(), "job", time.Minute, nil) },
+			"no interval":              func() (bool, error) { return a.Once(t.Context(), "job", 0, nothing) },
+			"parts of a microsecond":   func() (bool, error) { return a.Once(t.Context(), "job", time.Minute+1, nothing) },
+			"a pool":                   func() (bool, error) { return a.Once(t.Context(), "job", time.Minute, nothing, lock.Slots(2)) },
+			"a negative Cooldown":      func() (bool, error) { return a.Once(t.Context(), "job", time.Minute, nothing, lock.Cooldown(-1)) },
+			"a key with a white space": func() (bool, error) { return a.Once(t.Context(), "a job", time.Minute, nothing) },
+		} {
+			if ran, err := call(); ran || !errors.Is(err, lock.ErrInvalid) {
+				t.Errorf("%s: ran %v, %v; want ErrInvalid", name, ran, err)
+			}
+		}
+		plain := process(t, newFleet(), lock.Config{})
+		if ran, err := plain.Once(t.Context(), "job", time.Minute, nothing); ran || !errors.Is(err, lock.ErrUnsupported) {
+			t.Errorf("a driver without runs: ran %v, %v; want ErrUnsupported", ran, err)
+		}
+	})
+}
+
+func TestCooldownKeepsTheKeyTaken(t *testing.T) {
+	onFleet(t, func(t *testing.T, a, b *lock.Locker) {
+		start := time.Now()
+		lease := acquire(t, a, "k", lock.Cooldown(time.Minute), lock.TTL(2*time.Second))
+		time.Sleep(10 * time.Second)
+		if err := lease.Release(); err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range []*lock.Locker{a, b} {
+			if _, err := l.TryAcquire(t.Context(), "k"); !errors.Is(err, lock.ErrNotAcquired) {
+				t.Errorf("%v; want ErrNotAcquired", err)
+			}
+		}
+		release(t, acquire(t, b, "k", lock.Wait(lock.Forever)))
+		if waited := time.Since(start); waited < time.Minute || waited > 62*time.Second {
+			t.Errorf("the key was free after %v; want a minute", waited)
+		}
+		// Work that is longer than its cooldown is released as any other.
+		lease = acquire(t, a, "k", lock.Cooldown(time.Second))
+		time.Sleep(2 * time.Second)
+		release(t, lease)
+		release(t, acquire(t, b, "k", lock.Wait(0)))
+	})
+}
+
+func TestCooldownIsNotHandedOn(t *testing.T) {
+	onFleet(t, func(t *testing.T, a, _ *lock.Locker) {
+		start := time.Now()
+		lease := acquire(t, a, "k", lock.Cooldown(time.Minute))
+		granted := make(chan time.Duration)
+		for range 2 {
+			go func() {
+				next, err := a.Acquire(t.Context(), "k", lock.Wait(lock.Forever), lock.Cooldown(time.Minute))
+				if err != nil {
+					t.Error(err)
+				}
+				granted <- time.Since(start)
+				release(t, next)
+			}()
+		}
+		synctest.Wait()
+		release(t, lease)
+		for i := range 2 {
+			if at := <-granted; at < time.Duration(i+1)*time.Minute {
+				t.Errorf("grant %d after %v", i+1, at)
+			}
+		}
+	})
+}
+
+func TestEveryRunsInEachTickWhateverTheLengthOfARun(t *testing.T) {
+	onFleet(t, func(t *testing.T, a, b *lock.Locker) {
+		ctx, stop := context.WithCancel(t.Context())
+		ticks := map[int64]int{}
+		var inside atomic.Int32
+		ended := make(chan error)
+		for _, l := range []*lock.Locker{a, b} {
+			go func() {
+				ended <- l.Every(ctx, "job", time.Minute, func(context.Context) error {
+					if inside.Add(1) != 1 {
+						t.Error("two runs at once")
+					}
+					defer inside.Add(-1)
+					tick := time.Now().Unix() / 60
+					ticks[tick]++
+					if tick%10 == 3 {
+						time.Sleep(3*time.Minute + 30*time.Second)
+					}
+					return errors.New("failed")
+				})
+			}()
+		}
+		begin := time.Now().Unix() / 60
+		time.Sleep(30*time.Minute - time.Second)
+		stop()
+		for range 2 {
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				t.Errorf("Every returned %v", err)
+			}
+		}
+		for tick := begin; tick < begin+30; tick++ {
+			want := 1
+			if phase := tick % 10; phase > 3 && phase < 6 {
+				want = 0 // skipped, while the run of the third tick holds the key
+			}
+			if ticks[tick] != want && tick%10 != 6 {
+				t.Errorf("tick %d: %d runs, want %d", tick-begin, ticks[tick], want)
+			}
+		}
+	})
+}
+
+func TestEveryRidesOutAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen recorder
+		s := &failing{Lock: memory.NewLock()}
+		l := process(t, sharing(t, s)(), lock.Config{Observer: &seen})
+		ctx, stop := context.WithCancel(t.Context())
+		runs := make(chan time.Time, 10)
+		ended := make(chan error)
+		s.down.Store(true)
+		go func() {
+			ended <- l.Every(ctx, "job", time.Hour, func(context.Context) error { runs <- time.Now(); return nil })
+		}()
+		time.Sleep(10 * time.Minute)
+		s.down.Store(false)
+		up := time.Now()
+		if at := <-runs; at.Sub(up) > 2*time.Minute {
+			t.Errorf("ran %v after the end of the outage", at.Sub(up))
+		}
+		stop()
+		<-ended
+		if n := len(eventsOf[lock.Retrying](&seen)); n < 10 || n > 20 {
+			t.Errorf("%d retries in ten minutes", n)
+		}
+	})
+}
+
+// failing is a backend that cannot record runs while it is down.
+type failing struct {
+	*memory.Lock
+	down atomic.Bool
+}
+
+func (f *failing) BeginRun(ctx context.Context, g driver.Grant, every time.Duration, spend bool) (driver.Run, error) {
+	if f.down.Load() {
+		return driver.Run{}, driver.ErrUnavailable
+	}
+	return f.Lock.BeginRun(ctx, g, every, spend)
+}
