@@ -35,6 +35,12 @@ func (l LockEvents) Observe(e lock.Event) {
 		l.Log.LogAttrs(context.Background(), slog.LevelInfo, "lock backend returned", slog.Duration("after", e.After))
 	case lock.StillHeld:
 		l.warn("shutdown waits for lock", e.Key, slog.Uint64("fence", e.Fence), slog.Duration("held", e.Held), slog.String("acquired_at", e.Site))
+	case lock.Ran:
+		if e.Err != nil {
+			l.warn("run failed", e.Key, slog.Int64("tick", e.Tick), slog.Duration("took", e.Took), failed(e.Err))
+		}
+	case lock.Retrying:
+		l.warn("leader or timed run failed, trying again", e.Key, slog.Duration("pause", e.Pause), failed(e.Err))
 	case lock.PoolResized:
 		l.warn("pool resized", e.Key, slog.Int("old", e.Old), slog.Int("new", e.New))
 	}

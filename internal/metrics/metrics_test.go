@@ -70,6 +70,8 @@ func all(m *metrics.Metrics) {
 		lock.Forgotten{Key: "order:1"},
 		lock.PoolResized{Key: "order:1"},
 		lock.Stale{Key: "order:1"},
+		lock.Ran{Key: "order:1"},
+		lock.Retrying{Key: "order:1"},
 	} {
 		m.Observe(e)
 	}
