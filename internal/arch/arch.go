@@ -74,7 +74,7 @@ func layers() map[string][]string {
 
 		"cmd/mega": {"internal/cli", "internal/scaffold", "boot", "lock", "drivers/redis"},
 
-		"sample/...": {"", "lock", "bus", "sample/..."},
+		"sample/...": {"", "lock", "lock/guard", "bus", "sample/..."},
 		"bench/...":  {"lock", "lock/driver", "bus", "drivers/...", "internal/testkit/nats", "internal/testkit/redis", "bench/..."},
 
 		"internal/selection": {"config", "lock", "lock/driver", "bus", "bus/driver", "drivers/...", "internal/failure", "internal/mask", "internal/plan"},

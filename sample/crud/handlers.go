@@ -90,7 +90,7 @@ func (h *Handlers) Update(ctx *mega.Ctx) error {
 		return h.refuse(ctx, err)
 	}
 	p := in.product(id)
-	err = h.exclusive(ctx, lockKey(id), func(ctx *mega.Ctx) error { return h.store.Put(ctx, p, fence(ctx)) })
+	err = h.exclusive(ctx, lockKey(id), func(ctx *mega.Ctx) error { return h.store.Put(ctx, p) })
 	switch {
 	case err != nil:
 		return err
@@ -119,7 +119,7 @@ func (h *Handlers) Delete(ctx *mega.Ctx) error {
 	if err != nil {
 		return err
 	}
-	err = h.exclusive(ctx, lockKey(id), func(ctx *mega.Ctx) error { return h.store.Delete(ctx, id, fence(ctx)) })
+	err = h.exclusive(ctx, lockKey(id), func(ctx *mega.Ctx) error { return h.store.Delete(ctx, id) })
 	if err != nil || ctx.Request().Method == http.MethodDelete || ctx.WantsJSON() {
 		return err // without an error and without a body: 204
 	}
@@ -168,7 +168,7 @@ func (h *Handlers) sell(ctx *mega.Ctx, id, quantity int64) (left int64, err erro
 		return 0, ctx.Err()
 	}
 	p.Stock -= quantity
-	if err := h.store.Put(ctx, p, fence(ctx)); err != nil {
+	if err := h.store.Put(ctx, p); err != nil {
 		return 0, err
 	}
 	h.publish(ctx, id, quantity)
@@ -193,15 +193,6 @@ func productID(ctx *mega.Ctx) (int64, error) {
 }
 
 func lockKey(id int64) string { return "product:" + strconv.FormatInt(id, 10) }
-
-// fence returns the fence of the lease, which the store checks.
-func fence(ctx *mega.Ctx) uint64 {
-	lease, ok := ctx.Lease()
-	if !ok {
-		return 0
-	}
-	return lease.Fence()
-}
 
 func (p Product) path() string { return "/products/" + strconv.FormatInt(p.ID, 10) }
 

@@ -17,6 +17,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/megaframework/mega"
+	"github.com/megaframework/mega/lock/guard"
 )
 
 // Database configures the database. Without a URL it is a file in the cache
@@ -42,16 +43,13 @@ func (d Database) file() (string, error) {
 }
 
 // Store keeps the products. It does not order its callers: a caller that reads a
-// product in order to change it holds the lock of the product, and passes the
-// fence of its lease with the change.
+// product in order to change it holds the lock of the product. A change of a
+// caller without a lease, or with one that is over, is refused.
 type Store struct{ db *sql.DB }
 
 const codeNotFound = "product.not_found"
 
-var (
-	errNotFound  = mega.Error(http.StatusNotFound, codeNotFound, "There is no such product.")
-	errOvertaken = mega.Error(http.StatusConflict, "product.overtaken", "Somebody else changed the product in the meantime.")
-)
+var errNotFound = mega.Error(http.StatusNotFound, codeNotFound, "There is no such product.")
 
 // OpenStore opens the database and creates its schema. Several processes may
 // call it at once.
@@ -89,8 +87,7 @@ const schema = `CREATE TABLE products (
 	id    INTEGER PRIMARY KEY AUTOINCREMENT,
 	name  TEXT    NOT NULL,
 	price INTEGER NOT NULL CHECK (price >= 0),
-	stock INTEGER NOT NULL,
-	fence INTEGER NOT NULL DEFAULT 0
+	stock INTEGER NOT NULL
 ) STRICT`
 
 const ledgerSchema = `CREATE TABLE ledger (
@@ -101,7 +98,7 @@ const ledgerSchema = `CREATE TABLE ledger (
 
 // migrations are the steps of the schema. The version of a database is the
 // number of applied steps.
-func migrations() []string { return []string{schema, ledgerSchema} }
+func migrations() []string { return []string{schema, ledgerSchema, guard.Schema(guard.SQLite)} }
 
 // maxConns bounds the open files, not the work: SQLite has one writer anyway.
 const maxConns = 16
@@ -209,34 +206,31 @@ func (s *Store) Create(ctx context.Context, p Product) (Product, error) {
 	return p, nil
 }
 
-// Put replaces a product. A fence below the fence of the last change belongs to
-// a holder that has lost its lease without knowing it; Put refuses its change.
-func (s *Store) Put(ctx context.Context, p Product, fence uint64) error {
-	result, err := s.db.ExecContext(ctx, "UPDATE products SET name = ?, price = ?, stock = ?, fence = ? WHERE id = ? AND fence <= ?",
-		p.Name, p.Price, p.Stock, fence, p.ID, fence)
-	if err != nil {
-		return fmt.Errorf("put product %d: %w", p.ID, err)
-	}
-	return s.changed(ctx, p.ID, result)
-}
-
-// changed distinguishes a deleted product from a change with a stale fence.
-func (s *Store) changed(ctx context.Context, id int64, result sql.Result) error {
-	n, err := result.RowsAffected()
-	if err != nil || n > 0 {
-		return err
-	}
-	if _, err := s.Get(ctx, id); err != nil {
-		return err
-	}
-	return errOvertaken
+// Put replaces a product.
+func (s *Store) Put(ctx context.Context, p Product) error {
+	return s.change(ctx, p.ID, "UPDATE products SET name = ?, price = ?, stock = ? WHERE id = ?", p.Name, p.Price, p.Stock, p.ID)
 }
 
 // Delete removes a product.
-func (s *Store) Delete(ctx context.Context, id int64, fence uint64) error {
-	result, err := s.db.ExecContext(ctx, "DELETE FROM products WHERE id = ? AND fence <= ?", id, fence)
+func (s *Store) Delete(ctx context.Context, id int64) error {
+	return s.change(ctx, id, "DELETE FROM products WHERE id = ?", id)
+}
+
+// change runs a statement in a transaction that fails if a later holder of the
+// product's lock has written.
+func (s *Store) change(ctx context.Context, id int64, query string, args ...any) error {
+	err := guard.Tx(ctx, s.db, guard.SQLite, func(tx *sql.Tx) error {
+		result, err := tx.ExecContext(ctx, query, args...)
+		if err != nil {
+			return err
+		}
+		if n, err := result.RowsAffected(); err != nil || n > 0 {
+			return err
+		}
+		return errNotFound
+	})
 	if err != nil {
-		return fmt.Errorf("delete product %d: %w", id, err)
+		return fmt.Errorf("change product %d: %w", id, err)
 	}
-	return s.changed(ctx, id, result)
+	return nil
 }

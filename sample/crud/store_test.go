@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/megaframework/mega"
+	"github.com/megaframework/mega/drivers/memory"
+	"github.com/megaframework/mega/lock"
 )
 
 func newStore(t *testing.T) *Store {
@@ -41,24 +43,44 @@ func openAndWrite(file string) error {
 	return errors.Join(err, s.Close())
 }
 
-// Whoever held the lock before and does not know that it is gone comes with
-// the older fence.
+// lease acquires the lock of a product as a process that does not know of its
+// other holders.
+func lease(t *testing.T, id int64) context.Context {
+	t.Helper()
+	locks, err := lock.New(memory.NewLock(), lock.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = locks.Close(context.Background()) })
+	l, err := locks.Acquire(t.Context(), lockKey(id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Release() })
+	return l.Context()
+}
+
+// A holder that has lost its lock without noticing it has the older fence.
 func TestChangeUnderAnOlderFenceIsRefused(t *testing.T) {
 	s := newStore(t)
 	p, err := s.Create(t.Context(), Product{Name: "Lamp", Stock: 5})
 	if err != nil {
 		t.Fatal(err)
 	}
+	early, late := lease(t, p.ID), lease(t, p.ID)
 	p.Stock = 4
-	if err := s.Put(t.Context(), p, 20); err != nil {
+	if err := s.Put(late, p); err != nil {
 		t.Fatal(err)
 	}
 	p.Stock = 3
-	if err := s.Put(t.Context(), p, 19); !errors.Is(err, errOvertaken) {
-		t.Errorf("put under an older fence: got %v, want %v", err, errOvertaken)
+	if err := s.Put(early, p); !errors.Is(err, lock.ErrStale) {
+		t.Errorf("put under an older fence: got %v, want ErrStale", err)
 	}
-	if err := s.Delete(t.Context(), p.ID, 19); !errors.Is(err, errOvertaken) {
-		t.Errorf("delete under an older fence: got %v, want %v", err, errOvertaken)
+	if err := s.Delete(early, p.ID); !errors.Is(err, lock.ErrStale) {
+		t.Errorf("delete under an older fence: got %v, want ErrStale", err)
+	}
+	if err := s.Put(t.Context(), p); !errors.Is(err, lock.ErrNoLease) {
+		t.Errorf("put without the lock: got %v, want ErrNoLease", err)
 	}
 	if got, err := s.Get(t.Context(), p.ID); err != nil || got.Stock != 4 {
 		t.Errorf("got %+v, %v, want a stock of 4", got, err)

@@ -66,7 +66,7 @@ func (s *Shop) sell(ctx *mega.Ctx, product string, quantity int64) (order Order,
 		if err := s.pick(ctx); err != nil {
 			return err
 		}
-		order, err = s.store.Sell(ctx, Product{p.Name, p.Stock - quantity}, quantity, fence(ctx))
+		order, err = s.store.Sell(ctx, Product{p.Name, p.Stock - quantity}, quantity)
 		return err
 	})
 	return order, err
@@ -92,7 +92,7 @@ func (s *Shop) Refund(ctx *mega.Ctx, id int64) (order Order, err error) {
 			return err
 		}
 		order.Refunded = true
-		return s.store.TakeBack(ctx, Product{p.Name, p.Stock + order.Quantity}, id, fence(ctx))
+		return s.store.TakeBack(ctx, Product{p.Name, p.Stock + order.Quantity}, id)
 	})
 	return order, err
 }
@@ -107,7 +107,7 @@ func (s *Shop) Restock(ctx *mega.Ctx, product string, quantity int64) (p Product
 			return err
 		}
 		p.Stock += quantity
-		return s.store.Put(ctx, p, fence(ctx))
+		return s.store.Put(ctx, p)
 	})
 	return p, err
 }
@@ -126,15 +126,6 @@ func (s *Shop) pick(ctx *mega.Ctx) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// fence returns the fence of the lease, which the store checks.
-func fence(ctx *mega.Ctx) uint64 {
-	lease, ok := ctx.Lease()
-	if !ok {
-		return 0
-	}
-	return lease.Fence()
 }
 
 // Quantity is a quantity of a product.

@@ -16,6 +16,7 @@ import (
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
 	"github.com/megaframework/mega"
+	"github.com/megaframework/mega/lock/guard"
 )
 
 // Database configures the database. Without a URL it is a file in the cache
@@ -54,12 +55,11 @@ var (
 	errNoProduct = mega.Error(http.StatusNotFound, "product.not_found", "There is no such product.")
 	errNoOrder   = mega.Error(http.StatusNotFound, "order.not_found", "There is no such order.")
 	errRefunded  = mega.Error(http.StatusConflict, "order.refunded", "The order was refunded before.")
-	errOvertaken = mega.Error(http.StatusConflict, "product.overtaken", "Somebody else changed the product in the meantime.")
 )
 
 // Store keeps products and orders. It does not order its callers: a caller that
-// reads a product in order to change it holds the lock of the product, and
-// passes the fence of its lease with the change.
+// reads a product in order to change it holds the lock of the product. A change
+// of a caller without a lease, or with one that is over, is refused.
 type Store struct{ db *sql.DB }
 
 // Open opens the database. A writer waits for another writer and does not fail,
@@ -85,8 +85,7 @@ func Open(d Database) (*Store, error) {
 const schema = `
 CREATE TABLE products (
 	name  TEXT PRIMARY KEY,
-	stock INTEGER NOT NULL CHECK (stock >= 0),
-	fence INTEGER NOT NULL DEFAULT 0
+	stock INTEGER NOT NULL CHECK (stock >= 0)
 ) STRICT;
 CREATE TABLE orders (
 	id       INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -95,19 +94,30 @@ CREATE TABLE orders (
 	refunded INTEGER NOT NULL DEFAULT 0,
 	at       INTEGER NOT NULL
 ) STRICT;
-INSERT INTO products (name, stock) VALUES ('chair', 8), ('lamp', 20), ('teapot', 3);
-PRAGMA user_version = 1`
+INSERT INTO products (name, stock) VALUES ('chair', 8), ('lamp', 20), ('teapot', 3)`
+
+// migrations are the steps of the schema. The version of a database is the
+// number of applied steps.
+func migrations() []string { return []string{schema, guard.Schema(guard.SQLite)} }
 
 // Migrate creates the missing tables. Several processes may call it at once.
 func (s *Store) Migrate(ctx context.Context) error {
-	return s.write(ctx, "migrate", func(tx *sql.Tx) error {
-		var version int
-		if err := tx.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil || version > 0 {
-			return err
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return described(err, nil, "migrate")
+	}
+	defer func() { _ = tx.Rollback() }() // has no effect after a commit
+	var version int
+	if err := tx.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil {
+		return described(err, nil, "migrate")
+	}
+	steps := migrations()
+	for i := version; i < len(steps); i++ {
+		if _, err := tx.ExecContext(ctx, fmt.Sprintf("%s; PRAGMA user_version = %d", steps[i], i+1)); err != nil {
+			return described(err, nil, "migrate to version %d", i+1)
 		}
-		_, err := tx.ExecContext(ctx, schema)
-		return err
-	})
+	}
+	return described(tx.Commit(), nil, "migrate")
 }
 
 // Close closes the database.
@@ -167,16 +177,15 @@ func (s *Store) Add(ctx context.Context, name string) error {
 	return described(err, nil, "add product %q", name)
 }
 
-// Put writes a product. A fence below the fence of the last change belongs to a
-// holder that has lost its lease without knowing it; Put refuses its change.
-func (s *Store) Put(ctx context.Context, p Product, fence uint64) error {
-	return s.write(ctx, "put product", func(tx *sql.Tx) error { return put(ctx, tx, p, fence) })
+// Put writes a product.
+func (s *Store) Put(ctx context.Context, p Product) error {
+	return s.write(ctx, "put product", func(tx *sql.Tx) error { return put(ctx, tx, p) })
 }
 
 // Sell writes a product together with its new order.
-func (s *Store) Sell(ctx context.Context, p Product, quantity int64, fence uint64) (o Order, err error) {
+func (s *Store) Sell(ctx context.Context, p Product, quantity int64) (o Order, err error) {
 	err = s.write(ctx, "sell", func(tx *sql.Tx) error {
-		if err := put(ctx, tx, p, fence); err != nil {
+		if err := put(ctx, tx, p); err != nil {
 			return err
 		}
 		row := tx.QueryRowContext(ctx, "INSERT INTO orders (product, quantity, at) VALUES (?, ?, ?) RETURNING id, product, quantity, refunded, at",
@@ -187,9 +196,9 @@ func (s *Store) Sell(ctx context.Context, p Product, quantity int64, fence uint6
 }
 
 // TakeBack writes a product together with its refunded order.
-func (s *Store) TakeBack(ctx context.Context, p Product, order int64, fence uint64) error {
+func (s *Store) TakeBack(ctx context.Context, p Product, order int64) error {
 	return s.write(ctx, "take back", func(tx *sql.Tx) error {
-		if err := put(ctx, tx, p, fence); err != nil {
+		if err := put(ctx, tx, p); err != nil {
 			return err
 		}
 		_, err := tx.ExecContext(ctx, "UPDATE orders SET refunded = 1 WHERE id = ?", order)
@@ -197,28 +206,15 @@ func (s *Store) TakeBack(ctx context.Context, p Product, order int64, fence uint
 	})
 }
 
-func put(ctx context.Context, tx *sql.Tx, p Product, fence uint64) error {
-	result, err := tx.ExecContext(ctx, "UPDATE products SET stock = ?, fence = ? WHERE name = ? AND fence <= ?", p.Stock, fence, p.Name, fence)
-	if err != nil {
-		return err
-	}
-	if n, err := result.RowsAffected(); err != nil || n > 0 {
-		return err
-	}
-	return errOvertaken // products are never removed
+func put(ctx context.Context, tx *sql.Tx, p Product) error {
+	_, err := tx.ExecContext(ctx, "UPDATE products SET stock = ? WHERE name = ?", p.Stock, p.Name)
+	return err
 }
 
-// write runs fn in a transaction.
+// write runs fn in a transaction that fails if a later holder of one of ctx's
+// locks has written.
 func (s *Store) write(ctx context.Context, what string, fn func(*sql.Tx) error) error {
-	tx, err := s.db.BeginTx(ctx, nil)
-	if err != nil {
-		return described(err, nil, "%s", what)
-	}
-	defer func() { _ = tx.Rollback() }() // has no effect after a commit
-	if err := fn(tx); err != nil {
-		return described(err, nil, "%s", what)
-	}
-	return described(tx.Commit(), nil, "%s", what)
+	return described(guard.Tx(ctx, s.db, guard.SQLite, fn), nil, "%s", what)
 }
 
 // described adds the operation to err. A missing row keeps its own error.
