@@ -1,6 +1,6 @@
-// Package natstest gives tests real NATS servers of their own, on free loopback
-// ports: inside the test's process, or as a process of its own, which can be
-// killed, stopped and started again.
+// Package natstest starts real NATS servers for tests, on free loopback ports:
+// inside the process of the test, or as a child process, which can be killed,
+// stopped and started again.
 //
 // No server outlives the process that started it.
 package natstest
@@ -16,29 +16,27 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// startTime is how long a server may take until it serves.
+// startTime is the maximum time from the start of a server until it serves.
 const startTime = 20 * time.Second
 
-// Options configures a server. The zero value lets everyone in.
+// Options configures a server. The zero value accepts every client.
 type Options struct {
 	User, Password string
 	Token          string
 	Port           int // default: a free one
 	MaxPayload     int32
-	// MaxPending is how many bytes may wait for a client that reads too slowly,
-	// before it is disconnected. Default 64 MiB.
+	// MaxPending is the number of bytes that may wait for a slow client before the
+	// server disconnects it. Default 64 MiB.
 	MaxPending int64
-	// WriteDeadline is how long the server tries to write to a client. Default
-	// 10s.
+	// WriteDeadline is the timeout of a write to a client. Default 10s.
 	WriteDeadline time.Duration
-	// MaxSubs is how many subscriptions a connection may have.
+	// MaxSubs is the maximum number of subscriptions of a connection.
 	MaxSubs int
-	// Deny are the subjects that nobody may subscribe to, and DenyPublish those
-	// that nobody may publish to. With either set, also to an empty list, a
-	// reload can change both.
+	// Deny lists the subjects that no client may subscribe to, and DenyPublish
+	// those that no client may publish to. If either is not nil, a reload can
+	// change both.
 	Deny, DenyPublish []string
-	// Config is more configuration in the language of the server, for what has
-	// no field here.
+	// Config is further configuration in the language of the server.
 	Config string
 	// Cert and Key are files in PEM; with them the server speaks TLS.
 	Cert, Key string
@@ -122,8 +120,8 @@ func (s *Server) Start() error {
 func (s *Server) Change(change func(*Options)) { change(&s.options) }
 
 // Reload applies changed options to the running server, as a reload of its
-// configuration does: connections stay, and those whose permissions have
-// changed are told.
+// configuration does: connections stay, and the server notifies clients whose
+// permissions have changed.
 func (s *Server) Reload(change func(*Options)) error {
 	change(&s.options)
 	s.options.Port = s.port
@@ -137,7 +135,7 @@ func (s *Server) Reload(change func(*Options)) error {
 	return nil
 }
 
-// URL is where the server is.
+// URL returns the address of the server.
 func (s *Server) URL() string { return fmt.Sprintf("nats://127.0.0.1:%d", s.port) }
 
 // Stop ends the server and waits for it. It is idempotent.
@@ -146,8 +144,7 @@ func (s *Server) Stop() {
 	s.server.WaitForShutdown()
 }
 
-// Drop closes the connections of all clients, as an outage does that is over at
-// once.
+// Drop closes the connections of all clients, as a very short outage does.
 func (s *Server) Drop() error {
 	conns, err := s.server.Connz(nil)
 	if err != nil {
@@ -160,8 +157,8 @@ func (s *Server) Drop() error {
 	return errors.Join(errs...)
 }
 
-// Clients is how many are connected.
+// Clients returns the number of connected clients.
 func (s *Server) Clients() int { return s.server.NumClients() }
 
-// Subscriptions is how many there are, of all clients.
+// Subscriptions returns the number of subscriptions of all clients.
 func (s *Server) Subscriptions() int { return int(s.server.NumSubscriptions()) }

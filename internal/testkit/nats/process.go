@@ -14,11 +14,11 @@ import (
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
-// port is the variable that makes a test binary a server.
+// port is the environment variable that makes a test binary run as a server.
 const port = "MEGA_TEST_NATS_PORT"
 
-// Main is [testing.M.Run] for a package whose tests use [StartProcess]: in the
-// child it is the server, until it is killed.
+// Main replaces [testing.M.Run] in a package with tests that use [StartProcess].
+// In the child process it runs the server until it is killed.
 func Main(m *testing.M) int {
 	n, err := strconv.Atoi(os.Getenv(port))
 	if err != nil {
@@ -32,7 +32,7 @@ func Main(m *testing.M) int {
 	return 0
 }
 
-// Process is a server in a process of its own.
+// Process is a server in a child process.
 type Process struct {
 	tb    testing.TB
 	port  int
@@ -41,7 +41,7 @@ type Process struct {
 }
 
 // StartProcess starts a server as a child that ends with the test. TestMain has
-// to go through [Main].
+// to call [Main].
 func StartProcess(tb testing.TB) *Process {
 	tb.Helper()
 	l, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
@@ -57,7 +57,7 @@ func StartProcess(tb testing.TB) *Process {
 	return p
 }
 
-// URL is where the server is.
+// URL returns the address of the server.
 func (p *Process) URL() string { return fmt.Sprintf("nats://127.0.0.1:%d", p.port) }
 
 // Start starts the server again, at its address.
@@ -79,7 +79,7 @@ func (p *Process) Start() {
 	}
 }
 
-// await returns when the server greets.
+// await returns when the server accepts connections.
 func (p *Process) await() error {
 	for began := time.Now(); time.Since(began) < startTime; time.Sleep(5 * time.Millisecond) {
 		conn, err := new(net.Dialer).DialContext(p.tb.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", p.port))
@@ -95,7 +95,7 @@ func (p *Process) await() error {
 	return errors.New("start NATS: it does not answer")
 }
 
-// Kill ends the server with SIGKILL and waits until it is gone.
+// Kill ends the server with SIGKILL and waits for its exit.
 func (p *Process) Kill() {
 	p.tb.Helper()
 	if err := p.child.Kill(); err != nil {
@@ -104,7 +104,7 @@ func (p *Process) Kill() {
 	_ = p.stdin.Close() // nobody reads it any more
 }
 
-// Pause stops the server where it is until Continue.
+// Pause stops the process of the server (SIGSTOP) until Continue.
 func (p *Process) Pause() {
 	p.tb.Helper()
 	if err := p.child.Pause(); err != nil {
@@ -112,7 +112,7 @@ func (p *Process) Pause() {
 	}
 }
 
-// Continue lets a paused server go on.
+// Continue resumes a paused server.
 func (p *Process) Continue() {
 	p.tb.Helper()
 	if err := p.child.Continue(); err != nil {

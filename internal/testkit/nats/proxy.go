@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// Direction is a way through a [Proxy].
+// Direction is a direction of traffic through a [Proxy].
 type Direction int
 
-// The two ways.
+// The two directions.
 const (
 	ToServer Direction = iota
 	ToClient
 )
 
-// Proxy is a network in front of a server, to be broken at will. Its methods
-// may be called concurrently.
+// Proxy is a faulty network in front of a server. Its methods are safe for
+// concurrent use.
 type Proxy struct {
 	server   string
 	listener net.Listener
@@ -56,8 +56,8 @@ func StartProxy(tb testing.TB, url string) *Proxy {
 // URL is the server's URL through the proxy.
 func (p *Proxy) URL() string { return "nats://" + p.listener.Addr().String() }
 
-// Hold keeps back all that goes that way, the news of a closed connection
-// included, until Heal. Connections stay open and new ones are taken.
+// Hold delays all data in a direction until Heal, also the end of a connection.
+// Connections stay open, and new ones are accepted.
 func (p *Proxy) Hold(ways ...Direction) {
 	p.change(func() {
 		for _, d := range ways {
@@ -66,18 +66,17 @@ func (p *Proxy) Hold(ways ...Direction) {
 	})
 }
 
-// Heal ends Hold. What was kept back arrives late, as on TCP.
+// Heal ends Hold. The delayed data arrives, as on TCP.
 func (p *Proxy) Heal() { p.change(func() { p.held = [2]bool{} }) }
 
-// Slow bounds each direction of each connection to so many bytes per second,
-// with little room beyond, as on a link: 0 ends it. It concerns what is read
-// from then on.
+// Slow limits each direction of each connection to a number of bytes per second,
+// with small buffers; 0 removes the limit. It applies to later reads.
 func (p *Proxy) Slow(rate int) { p.change(func() { p.rate = rate }) }
 
 // Refuse reports whether new connections are closed at once.
 func (p *Proxy) Refuse(on bool) { p.change(func() { p.refuses = on }) }
 
-// Attempts are the times of all attempts to connect.
+// Attempts returns the times of all attempts to connect.
 func (p *Proxy) Attempts() []time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -97,7 +96,7 @@ func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for c := range p.conns {
-		_ = c.Close() // both ends of it are told
+		_ = c.Close() // ends both directions
 	}
 }
 
@@ -118,7 +117,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// link joins a client and the server until either is gone.
+// link connects a client with the server until either of them disconnects.
 func (p *Proxy) link(client net.Conn) {
 	defer client.Close()
 	if !p.enter(client) {
@@ -143,7 +142,7 @@ func (p *Proxy) link(client net.Conn) {
 	ways.Wait()
 }
 
-// enter notes an attempt, and reports whether it is taken.
+// enter records an attempt, and reports whether it is accepted.
 func (p *Proxy) enter(c net.Conn) bool {
 	p.mu.Lock()
 	p.times = append(p.times, time.Now())
@@ -167,7 +166,7 @@ func (p *Proxy) leave(c net.Conn) {
 	delete(p.conns, c)
 }
 
-// shrink keeps the system from storing much of what is on its way.
+// shrink makes the buffers of the system small, so that little data is on its way.
 func shrink(c net.Conn) {
 	const room = 32 << 10
 	if tcp, ok := c.(*net.TCPConn); ok {
@@ -175,7 +174,7 @@ func shrink(c net.Conn) {
 	}
 }
 
-// carry copies one way, until either end is gone.
+// carry copies one direction until either side disconnects.
 func (p *Proxy) carry(d Direction, from, to net.Conn) {
 	part := make([]byte, 32<<10)
 	for {
@@ -183,13 +182,13 @@ func (p *Proxy) carry(d Direction, from, to net.Conn) {
 		p.pass(d)
 		p.delay(n)
 		if _, failed := to.Write(part[:n]); err != nil || failed != nil {
-			_, _ = to.Close(), from.Close() // so that the other way ends
+			_, _ = to.Close(), from.Close() // ends the other direction
 			return
 		}
 	}
 }
 
-// pass waits while the way is held.
+// pass waits while the direction is held.
 func (p *Proxy) pass(d Direction) {
 	for {
 		p.mu.Lock()
@@ -202,8 +201,8 @@ func (p *Proxy) pass(d Direction) {
 	}
 }
 
-// size returns how much is read at a time: on a slow link a hundredth of a
-// second.
+// size returns the number of bytes per read: a hundredth of a second's worth on a
+// slow link.
 func (p *Proxy) size(most int) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -213,7 +212,7 @@ func (p *Proxy) size(most int) int {
 	return max(1, min(most, p.rate/100))
 }
 
-// delay waits for as long as n bytes take.
+// delay waits for the time that n bytes take.
 func (p *Proxy) delay(n int) {
 	p.mu.Lock()
 	rate := p.rate

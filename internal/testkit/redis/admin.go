@@ -8,11 +8,10 @@ import (
 	"time"
 )
 
-// doTimeout bounds one command of a test.
+// doTimeout is the timeout of one command of a test.
 const doTimeout = 5 * time.Second
 
-// Do sends one command on a connection of its own and returns what the server
-// answers: string, int64, nil or []any; an error answer is a ReplyError.
+// Do sends one command on a new connection and returns the answer: string, int64, nil or []any; an error answer is a ReplyError.
 func (s *Server) Do(args ...any) (any, error) {
 	conn, err := s.dial()
 	if err != nil {
@@ -47,7 +46,7 @@ func roundTrip(conn net.Conn, replies *splitter, args []any) (any, error) {
 	return v, nil
 }
 
-// Info is one section of INFO, by field.
+// Info returns one section of INFO, by field.
 func (s *Server) Info(section string) (map[string]string, error) {
 	text, err := s.text("INFO", section)
 	if err != nil {
@@ -62,8 +61,8 @@ func (s *Server) Info(section string) (map[string]string, error) {
 	return fields, nil
 }
 
-// Commands is how often the server has executed each command, by lower-case
-// name, since it started or since ResetCommands. What a script calls counts.
+// Commands returns the number of executions of each command, by lower-case name,
+// since the start of the server or since ResetCommands. Calls by scripts count.
 func (s *Server) Commands() (map[string]int, error) {
 	info, err := s.Info("commandstats")
 	if err != nil {
@@ -85,8 +84,7 @@ func (s *Server) Commands() (map[string]int, error) {
 // ResetCommands sets the counters of Commands to zero.
 func (s *Server) ResetCommands() error { return s.do("CONFIG", "RESETSTAT") }
 
-// Clients is CLIENT LIST: the fields of each connection, without the one that
-// asks.
+// Clients returns the fields of each connection of CLIENT LIST, except its own.
 func (s *Server) Clients() ([]map[string]string, error) {
 	text, err := s.text("CLIENT", "LIST")
 	if err != nil {
@@ -106,18 +104,17 @@ func (s *Server) Clients() ([]map[string]string, error) {
 	return clients, nil
 }
 
-// PauseClients has the server keep every client but its replicas waiting for
-// d (CLIENT PAUSE). Nothing ends it early: CLIENT UNPAUSE has to wait too.
+// PauseClients makes the server delay all clients except replicas for d (CLIENT
+// PAUSE). Nothing ends the pause early: CLIENT UNPAUSE has to wait too.
 func (s *Server) PauseClients(d time.Duration) error {
 	return s.do("CLIENT", "PAUSE", d.Milliseconds(), "ALL")
 }
 
-// KillPubSub closes every connection that has subscribed and returns how many
-// there were.
+// KillPubSub closes every connection with a subscription and returns their number.
 func (s *Server) KillPubSub() (int, error) { return s.kill("pubsub") }
 
-// KillClients closes every ordinary connection but the one that asks, and
-// returns how many there were.
+// KillClients closes every ordinary connection except its own, and returns their
+// number.
 func (s *Server) KillClients() (int, error) { return s.kill("normal") }
 
 func (s *Server) kill(kind string) (int, error) {
@@ -129,7 +126,7 @@ func (s *Server) kill(kind string) (int, error) {
 // FlushAll removes every key.
 func (s *Server) FlushAll() error { return s.do("FLUSHALL") }
 
-// ScriptFlush empties the cache of scripts.
+// ScriptFlush removes all cached scripts.
 func (s *Server) ScriptFlush() error { return s.do("SCRIPT", "FLUSH") }
 
 func (s *Server) do(args ...any) error {

@@ -20,7 +20,7 @@ import (
 //go:embed testdata/clock.c
 var clockSource []byte
 
-// CanStepClock reports whether this system can have servers whose clock can be
+// CanStepClock reports whether servers on this system can have a clock that tests
 // set.
 func CanStepClock() bool { return runtime.GOOS == "linux" }
 

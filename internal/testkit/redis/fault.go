@@ -9,7 +9,7 @@ import (
 
 // Command is one request on its way through a [Proxy].
 type Command struct {
-	Name string // what the proxy's namer called it
+	Name string // the name from the proxy's namer
 	Args []string
 }
 
@@ -110,7 +110,7 @@ func (f *Fault) Redeliver() (any, error) {
 	return f.proxy.server.Do(args...)
 }
 
-// strike tells that the fault has happened to c.
+// strike reports that the fault has affected c.
 func (f *Fault) strike(c Command) {
 	f.command = c
 	close(f.hit)

@@ -141,7 +141,7 @@ func (l *link) write(d Direction, to net.Conn) {
 	}
 }
 
-// end tells the receiver that the sender has closed the connection. Redis does
+// end closes the receiver's side, since the sender has closed the connection. Redis does
 // not close one way alone.
 func (l *link) end(d Direction) {
 	if d == Requests {
@@ -151,7 +151,7 @@ func (l *link) end(d Direction) {
 	_ = l.client.Close()
 }
 
-// passes waits until it may go on, and says false if the link was reset.
+// passes waits until data may pass, and returns false if the link was reset.
 func (l *link) passes(d Direction, it item) bool {
 	if !l.wait(it.hold) || !l.waitUntil(it.due) {
 		return false
@@ -167,7 +167,7 @@ func (l *link) passes(d Direction, it item) bool {
 	}
 }
 
-// wait waits for c, which may be nil, and says false if the link was reset.
+// wait waits for c, which may be nil, and returns false if the link was reset.
 func (l *link) wait(c <-chan struct{}) bool {
 	if c == nil {
 		return true
@@ -231,7 +231,7 @@ func (l *link) request(frame []byte) (hold <-chan struct{}) {
 	return hold
 }
 
-// command reads a request. What is not one has no name.
+// command parses a request. Other data has no name.
 func (p *Proxy) command(frame []byte) Command {
 	words, _ := decodeList(frame)
 	return Command{Name: p.name(words), Args: words}

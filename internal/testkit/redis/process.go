@@ -9,11 +9,11 @@ import (
 )
 
 // Process is a child process that does not outlive this one: on Linux the
-// kernel kills it when this process dies, however it dies. It has a process
-// group of its own there, and every signal goes to the whole group.
+// kernel kills it when this process dies in any way. There it leads a process
+// group, and every signal goes to the whole group.
 type Process struct {
 	cmd  *exec.Cmd
-	done chan struct{} // closed when the process is gone; err is set before
+	done chan struct{} // closed when the process has ended; err is set before
 	err  error
 }
 
@@ -30,8 +30,8 @@ func StartProcess(cmd *exec.Cmd) (*Process, error) {
 	return p, nil
 }
 
-// run starts the process and waits for it on one thread: the kernel ends the
-// child when the thread that started it ends, and so that thread has to last.
+// run starts the process and waits for it on one thread. The kernel kills the
+// child when the thread that started it ends, so the thread must live as long.
 func (p *Process) run(started chan<- error) {
 	runtime.LockOSThread()
 	err := p.cmd.Start()
@@ -43,21 +43,20 @@ func (p *Process) run(started chan<- error) {
 	close(p.done)
 }
 
-// PID is the process id.
+// PID returns the process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Done is closed when the process is gone.
+// Done returns a channel that is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Wait waits until the process is gone and returns how it ended, as
-// [exec.Cmd.Wait] does.
+// Wait waits for the end of the process and returns the same error as
+// [exec.Cmd.Wait].
 func (p *Process) Wait() error {
 	<-p.done
 	return p.err
 }
 
-// Kill ends the process with SIGKILL and waits until it is gone. It is
-// idempotent.
+// Kill ends the process with SIGKILL and waits for its exit. It is idempotent.
 func (p *Process) Kill() error {
 	if p.gone() {
 		return nil
@@ -69,8 +68,7 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// Stop asks the process to end, waits for that until grace has passed, and
-// kills it then.
+// Stop asks the process to end, and kills it if it runs after grace.
 func (p *Process) Stop(grace time.Duration) error {
 	if p.gone() {
 		return nil
@@ -86,10 +84,10 @@ func (p *Process) Stop(grace time.Duration) error {
 	}
 }
 
-// Pause stops the process where it is (SIGSTOP) until Continue.
+// Pause stops the process (SIGSTOP) until Continue.
 func (p *Process) Pause() error { return pause(p.cmd) }
 
-// Continue lets a paused process go on (SIGCONT).
+// Continue resumes a paused process (SIGCONT).
 func (p *Process) Continue() error { return proceed(p.cmd) }
 
 func (p *Process) gone() bool {

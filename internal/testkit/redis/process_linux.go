@@ -2,8 +2,8 @@ package redistest
 
 import "syscall"
 
-// ownedChild gives the child a group of its own, and has the kernel kill it
-// when its parent dies.
+// ownedChild makes the child lead a process group, and the kernel kill it when its
+// parent dies.
 func ownedChild() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

@@ -4,7 +4,6 @@ package redistest
 
 import "syscall"
 
-// ownedChild leaves the child in its parent's group, where it hears the
-// interrupt of the terminal too: without Linux's parent death signal that is
-// the best there is.
+// ownedChild leaves the child in the group of its parent, where it receives the
+// interrupt of the terminal too: other systems have no parent death signal.
 func ownedChild() *syscall.SysProcAttr { return &syscall.SysProcAttr{} }

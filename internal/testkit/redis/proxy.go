@@ -11,18 +11,18 @@ import (
 	"time"
 )
 
-// Direction is a way through a [Proxy].
+// Direction is a direction of traffic through a [Proxy].
 type Direction int
 
-// The two ways.
+// The two directions.
 const (
 	Requests Direction = iota // from clients to the server
 	Replies                   // from the server to clients
 )
 
-// Proxy is a network in front of a server, to be broken at will. It knows
-// where commands and replies begin and end, so that a [Fault] strikes exactly
-// the one that is meant. Its methods may be called concurrently.
+// Proxy is a faulty network in front of a server. It parses commands and replies,
+// so that a [Fault] affects exactly one of them. Its methods are safe for
+// concurrent use.
 type Proxy struct {
 	server   *Server
 	name     func(args []string) string
@@ -73,13 +73,13 @@ func StartProxy(tb testing.TB, s *Server, name func(args []string) string) *Prox
 	return p
 }
 
-// Addr is the proxy's host and port.
+// Addr returns the host and port of the proxy.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// URL is the server's URL through the proxy.
+// URL returns the URL of the server through the proxy.
 func (p *Proxy) URL() string { return strings.Replace(p.server.URL(), p.server.Addr(), p.Addr(), 1) }
 
-// Count is how many commands of that name have come through, since the start
+// Count returns the number of commands with a name that have passed since the start
 // or since ResetCounts.
 func (p *Proxy) Count(name string) int {
 	p.mu.Lock()
@@ -87,7 +87,7 @@ func (p *Proxy) Count(name string) int {
 	return p.counts[name]
 }
 
-// Counts is Count for every name.
+// Counts returns Count for every name.
 func (p *Proxy) Counts() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,30 +101,30 @@ func (p *Proxy) ResetCounts() {
 	clear(p.counts)
 }
 
-// Links is how many connections are open.
+// Links returns the number of open connections.
 func (p *Proxy) Links() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.links)
 }
 
-// Hold keeps back all that goes in direction d, the news of a closed
-// connection included, until Heal. Connections stay open.
+// Hold delays all data in direction d until Heal, also the end of a connection.
+// Connections stay open.
 func (p *Proxy) Hold(d Direction) { p.change(func(w *[2]way) { w[d].held = true }) }
 
-// Delay brings all that goes in direction d later by delay.
+// Delay delays all data in direction d by delay.
 func (p *Proxy) Delay(d Direction, delay time.Duration) {
 	p.change(func(w *[2]way) { w[d].delay = delay })
 }
 
-// Partition keeps back everything in both directions until Heal, without a
-// reset: connections stay open and new ones are taken, but nobody answers.
+// Partition delays all data in both directions until Heal, without a reset:
+// connections stay open and new ones are accepted, but nothing answers.
 func (p *Proxy) Partition() {
 	p.change(func(w *[2]way) { w[Requests].held, w[Replies].held = true, true })
 }
 
-// Heal ends Hold, Delay and Partition. What was kept back arrives, late and in
-// order, as it does after a partition of TCP connections.
+// Heal ends Hold, Delay and Partition. The delayed data arrives in order, as after
+// a partition of TCP connections.
 func (p *Proxy) Heal() { p.change(func(w *[2]way) { *w = [2]way{} }) }
 
 // Reset resets every connection (RST).
@@ -137,8 +137,8 @@ func (p *Proxy) Reset() {
 	}
 }
 
-// Close closes every connection and waits until the proxy's goroutines are
-// gone. It is idempotent.
+// Close closes every connection and waits for the goroutines of the proxy. It is
+// idempotent.
 func (p *Proxy) Close() error {
 	p.mu.Lock()
 	p.closed = true
@@ -178,8 +178,8 @@ func (p *Proxy) accept() {
 	}
 }
 
-// open connects a client with the server. A server that refuses is passed on
-// as a reset.
+// open connects a client with the server. If the server refuses the connection, the
+// client sees a reset.
 func (p *Proxy) open(client net.Conn) {
 	server, err := p.server.dial()
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// The bounds of what the splitter accepts: far above what a lock sends, far
-// below what would hurt.
+// The limits of the splitter are far above the frames of a lock, and far below the
+// memory of a test.
 const (
 	maxFrame = 64 << 20
 	maxLine  = 64 << 10
@@ -29,8 +29,8 @@ type splitter struct {
 
 func newSplitter(r io.Reader) *splitter { return &splitter{r: bufio.NewReader(r)} }
 
-// next returns the next whole frame, which is the caller's to keep. At the end
-// of the stream it returns io.EOF, inside a frame io.ErrUnexpectedEOF.
+// next returns the next whole frame, which the caller may keep. At the end of the
+// stream it returns io.EOF, or io.ErrUnexpectedEOF inside a frame.
 func (s *splitter) next() ([]byte, error) {
 	s.frame = bytes.Buffer{}
 	err := s.value(0)
@@ -125,7 +125,7 @@ func (s *splitter) values(line []byte, each, depth int) error {
 	return nil
 }
 
-// length is the number in a line such as "$5". -1 stands for null.
+// length returns the number in a line such as "$5"; -1 means null.
 func length(line []byte) (int, error) {
 	n, err := strconv.Atoi(string(line[1:]))
 	if err != nil || n < -1 {
@@ -232,7 +232,7 @@ func (d *decoder) values(line []byte, each, depth int) any {
 	return list
 }
 
-// inline is a command sent as one line of words.
+// inline parses a command that was sent as one line of words.
 func inline(line string) any {
 	list := []any{}
 	for word := range strings.FieldsSeq(line) {
@@ -241,7 +241,7 @@ func inline(line string) any {
 	return list
 }
 
-// encode is a command as a client sends it.
+// encode returns a command as a client sends it.
 func encode(args []any) []byte {
 	b := fmt.Appendf(nil, "*%d\r\n", len(args))
 	for _, a := range args {

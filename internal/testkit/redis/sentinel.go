@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// masterName is what the sentinels call the master.
+// masterName is the name of the master at the sentinels.
 const masterName = "mega"
 
-// replicaUser is the account with which servers of a set replicate. It can be
-// switched off, to make a master lose what it acknowledges.
+// replicaUser is the account of replicas at their master. Without it, a master
+// loses the writes that it acknowledges.
 const replicaUser = "replica"
 
-// Sentinels is a master with replicas, watched by three sentinels.
+// Sentinels is a master with replicas, and three sentinels that observe it.
 type Sentinels struct {
 	servers   []*Server // the first one began as the master
 	sentinels []*Server
@@ -69,7 +69,7 @@ func (s *Sentinels) start(replicas int, o Options) error {
 	return s.watch(ctx, replicas)
 }
 
-// Replicated waits until every replica that runs has what the master has now.
+// Replicated waits until every running replica has the present data of the master.
 func (s *Sentinels) Replicated(ctx context.Context) error {
 	master, err := s.Master()
 	if err != nil {
@@ -97,7 +97,7 @@ func (s *Sentinels) replicated(ctx context.Context, master *Server) error {
 	})
 }
 
-// follows returns nil when the replica has come to that offset.
+// follows returns nil when the replica has reached the offset.
 func (s *Server) follows(want int64) error {
 	info, err := s.Info("replication")
 	if err != nil {
@@ -110,7 +110,7 @@ func (s *Server) follows(want int64) error {
 	return nil
 }
 
-// watch starts the sentinels and waits until all know all.
+// watch starts the sentinels and waits until each knows all others.
 func (s *Sentinels) watch(ctx context.Context, replicas int) error {
 	host, port, _ := net.SplitHostPort(s.servers[0].Addr())
 	for i := range 3 {
@@ -156,7 +156,7 @@ func (s *Sentinels) complete(replicas int) error {
 	return nil
 }
 
-// URL is the set's address for a client: redis-sentinel://h1,h2,h3/master.
+// URL returns the address of the set for a client: redis-sentinel://h1,h2,h3/master.
 func (s *Sentinels) URL() string {
 	user := ""
 	if p := s.servers[0].options.Password; p != "" {
@@ -165,13 +165,13 @@ func (s *Sentinels) URL() string {
 	return "redis-sentinel://" + user + strings.Join(s.Addrs(), ",") + "/" + masterName
 }
 
-// Addrs are the sentinels' addresses.
+// Addrs returns the addresses of the sentinels.
 func (s *Sentinels) Addrs() []string { return addrs(s.sentinels) }
 
-// MasterName is what the sentinels call the master.
+// MasterName returns the name of the master at the sentinels.
 func (s *Sentinels) MasterName() string { return masterName }
 
-// Servers are the master and its replicas, whatever their roles are now.
+// Servers returns the servers of the set. The first one began as the master.
 func (s *Sentinels) Servers() []*Server { return slices.Clone(s.servers) }
 
 // Master asks the sentinels which server is the master.
@@ -192,8 +192,8 @@ func (s *Sentinels) Master() (*Server, error) {
 	return nil, errors.Join(append(errs, errors.New("redistest: no sentinel knows the master"))...)
 }
 
-// Sever stops the replication from the master without its noticing anything
-// else: it goes on acknowledging writes, and the next Failover loses them.
+// Sever stops the replication from the master. The master goes on acknowledging
+// writes, and the next Failover loses them.
 func (s *Sentinels) Sever() error {
 	master, err := s.Master()
 	if err != nil {
@@ -223,7 +223,7 @@ func (s *Sentinels) Failover(ctx context.Context) error {
 	return nil
 }
 
-// logs are the ends of what the sentinels say.
+// logs returns the ends of the logs of the sentinels.
 func (s *Sentinels) logs() string {
 	var b strings.Builder
 	for _, sentinel := range s.sentinels {
@@ -268,7 +268,7 @@ func (s *Server) masterAddr() (string, error) {
 	return "", fmt.Errorf("redistest: sentinel %s answered %v", s.Addr(), v)
 }
 
-// fields is an answer that lists names and values in turn.
+// fields decodes an answer that lists names and values in turn.
 func (s *Server) fields(args ...any) (map[string]string, error) {
 	v, err := s.Do(args...)
 	if err != nil {
@@ -282,8 +282,8 @@ func (s *Server) fields(args ...any) (map[string]string, error) {
 	return m, nil
 }
 
-// until repeats check until it returns nil or ctx ends. It is for processes,
-// which cannot be waited for otherwise.
+// until repeats check until it returns nil or ctx ends, for states of processes
+// that cause no event.
 func until(ctx context.Context, doing string, check func() error) error {
 	for {
 		err := check()

@@ -1,7 +1,6 @@
-// Package redistest gives tests real Redis servers of their own: single ones,
-// a Sentinel set and a Cluster, on free loopback ports and in temporary
-// folders, with what it takes to break them, and a [Proxy] to break the way to
-// them.
+// Package redistest starts real Redis servers for tests: single ones, a Sentinel
+// set and a Cluster, on free loopback ports and in temporary folders. It can break
+// the servers, and a [Proxy] the connections to them.
 //
 // Nothing here needs a *testing.T: New serves TestMain and child processes,
 // Start serves tests. No server outlives the process that started it.
@@ -22,23 +21,23 @@ import (
 	"time"
 )
 
-// startTimeout is how long a server may take until it answers; loading
-// included.
+// startTimeout is the maximum time from the start of a server until it answers,
+// the loading of its data included.
 const startTimeout = 20 * time.Second
 
-// Persistence is what a server keeps over a restart.
+// Persistence is the data that a server keeps over a restart.
 type Persistence int
 
-// What a server may keep.
+// The kinds of persistence.
 const (
-	Nothing Persistence = iota // it comes back empty
-	AOF                        // whatever it has answered
+	Nothing Persistence = iota // no data
+	AOF                        // all acknowledged writes
 )
 
 // Options configures a server. The zero value is ready for use.
 type Options struct {
 	Persistence Persistence
-	// Password is what the default user needs. Default: none.
+	// Password is the password of the default user. Default: none.
 	Password string
 	// Users are ACL rules, such as "alice on >secret ~* +@all".
 	Users []string
@@ -47,7 +46,7 @@ type Options struct {
 	MaxMemory, MaxMemoryPolicy string
 	// Clock makes a server whose wall clock StepClock can set.
 	Clock bool
-	// Config are further lines of redis.conf.
+	// Config contains further lines of redis.conf.
 	Config []string
 }
 
@@ -76,7 +75,7 @@ func Start(tb testing.TB, o Options) *Server {
 	return s
 }
 
-// launch tries other ports when somebody was faster to take the one it found.
+// launch tries another port if another process has taken the free one meanwhile.
 func launch(o Options, role ...string) (*Server, error) {
 	var errs []error
 	for range 5 {
@@ -123,8 +122,8 @@ func (s *Server) config() []string {
 	}
 	lines = append(lines, `save ""`, "enable-debug-command local", "repl-diskless-sync-delay 0")
 	if s.options.Persistence == AOF {
-		// Written before each answer. An fsync would keep it over the death of
-		// the machine, too, and servers side by side would wait for the disk.
+		// Written before each answer. An fsync would also survive a crash of the
+		// machine, and would make parallel servers wait for the disk.
 		lines = append(lines, "appendonly yes", "appendfsync no")
 	}
 	if p := s.options.Password; p != "" {
@@ -142,10 +141,10 @@ func (s *Server) config() []string {
 	return append(lines, s.options.Config...)
 }
 
-// Addr is the server's host and port.
+// Addr returns the host and port of the server.
 func (s *Server) Addr() string { return address(s.port) }
 
-// URL is the server's address for a client, with the password if it has one.
+// URL returns the address of the server for a client, with its password.
 func (s *Server) URL() string {
 	if s.options.Password != "" {
 		return "redis://:" + s.options.Password + "@" + s.Addr()
@@ -153,10 +152,10 @@ func (s *Server) URL() string {
 	return "redis://" + s.Addr()
 }
 
-// Dir is the folder with the server's configuration, log and data.
+// Dir returns the folder with the configuration, log and data of the server.
 func (s *Server) Dir() string { return s.dir }
 
-// PID is the id of the server's process, 0 if it is not running.
+// PID returns the id of the server's process, or 0 if it does not run.
 func (s *Server) PID() int {
 	if p := s.running(); p != nil {
 		return p.PID()
@@ -208,8 +207,8 @@ func lookup() (string, error) {
 
 var errPortTaken = errors.New("redistest: the port is taken")
 
-// waitReady waits until it is this process that answers, and not somebody
-// else's server on the same port.
+// waitReady waits until this process answers, not a foreign server on the same
+// port.
 func (s *Server) waitReady(p *Process) error {
 	deadline := time.Now().Add(startTimeout)
 	for {
@@ -248,7 +247,7 @@ func (s *Server) diedAtStart(p *Process) error {
 	return fmt.Errorf("redistest: redis-server ended at its start: %w\n%s", p.Wait(), tail)
 }
 
-// LogTail is the end of the server's log.
+// LogTail returns the end of the server's log.
 func (s *Server) LogTail() string {
 	log, err := os.ReadFile(s.file("redis.log"))
 	if err != nil {
@@ -265,7 +264,7 @@ func (s *Server) Kill() error {
 	return nil
 }
 
-// Stop ends the server in order.
+// Stop shuts the server down.
 func (s *Server) Stop() error {
 	if p := s.running(); p != nil {
 		return p.Stop(5 * time.Second)
@@ -273,11 +272,11 @@ func (s *Server) Stop() error {
 	return nil
 }
 
-// Pause stops the server's process where it is (SIGSTOP): connections stay
-// open and nothing answers.
+// Pause stops the server's process (SIGSTOP): connections stay open, and nothing
+// answers.
 func (s *Server) Pause() error { return s.signal((*Process).Pause) }
 
-// Continue lets a paused server go on.
+// Continue resumes a paused server.
 func (s *Server) Continue() error { return s.signal((*Process).Continue) }
 
 // Close kills the server and removes its folder. It is idempotent.

@@ -15,7 +15,7 @@ const (
 	ttl     = time.Second // of a lease; a stop of a process may outlast it
 )
 
-// keys are few, so that there is always a queue; "pool" has three slots.
+// keys are few, so that every key has a queue; "pool" has three slots.
 var keys = []string{"a", "b", "c", "pool"}
 
 // lockAll takes and releases locks until ctx ends.

@@ -9,7 +9,7 @@ import (
 	"github.com/megaframework/mega/bus"
 )
 
-// A message says who has sent it, and its number among the sender's.
+// A message carries its sender and its number among the sender's messages.
 func message(seq uint64, from string) []byte {
 	return append(binary.BigEndian.AppendUint64(nil, seq), from...)
 }
@@ -18,8 +18,7 @@ func read(m *bus.Msg) (seq uint64, from string) {
 	return binary.BigEndian.Uint64(m.Data), string(m.Data[8:])
 }
 
-// subscribe takes part in everything: each message, a share of the group's, and
-// a share of the requests.
+// subscribe subscribes to all messages, joins the group, and answers requests.
 func (w *Worker) subscribe(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx) // subscriptions stand until the bus is drained
 	each := func(_ context.Context, m *bus.Msg) error {
@@ -66,12 +65,11 @@ func (w *Worker) publishAll(ctx context.Context) {
 	}
 }
 
-// patience is how long a request may take. It is longer than any process is
-// stopped.
+// patience is the timeout of a request. It is longer than any stop of a process.
 const patience = 5 * time.Second
 
-// requestAll asks until ctx ends. Whoever is asked may be killed; then the
-// request fails, at once.
+// requestAll sends requests until ctx ends. A request fails at once if its
+// responder is killed.
 func (w *Worker) requestAll(ctx context.Context) {
 	for n := uint64(0); ctx.Err() == nil; n++ {
 		w.request(n)
@@ -93,7 +91,7 @@ func (w *Worker) request(n uint64) {
 	w.tally.answered()
 }
 
-// calm publishes n messages that nobody loses.
+// calm publishes n messages, none of which may be lost.
 func (w *Worker) calm(ctx context.Context, n int) error {
 	for range n {
 		if err := w.bus.Publish(ctx, "calm."+w.name, []byte("calm")); err != nil {

@@ -1,11 +1,10 @@
-// Package soak keeps the processes of a node at work for a long time, with locks
-// and messages at once, while they are killed, stopped and ended at random, and
-// holds what they report against what was promised: no lock has two holders, the
-// accounts of messages balance, and nothing grows.
+// Package soak is a long test of the processes of a node. They use locks and
+// messages while the test kills, stops and ends them at random. The test compares
+// their reports with the contract: no lock has two holders, each received message
+// is accounted for, and nothing grows.
 //
-// It has no part in a program; its test is what it is for. A [Worker] is what
-// runs in each of the processes. The process that starts them has the hub and
-// does the killing.
+// Programs do not use this package. Each process of the test runs a [Worker]. The
+// process that starts the workers has the hub, and kills them.
 package soak
 
 import (
@@ -25,35 +24,35 @@ import (
 
 // The calls that a Worker answers.
 const (
-	Rest  = "rest"  // stop the load; answered with a Report once all is at rest
-	Go    = "go"    // take it up again, and record the grants in the file named
-	Calm  = "calm"  // publish so many messages, each of which has to arrive
-	Count = "count" // how many of those have arrived so far: a Counts
+	Rest  = "rest"  // stop the load; answered with a Report when the worker is idle
+	Go    = "go"    // start the load again, and record the grants in the given file
+	Calm  = "calm"  // publish this number of messages; each has to arrive
+	Count = "count" // the number of those that have arrived: a Counts
 	Stop  = "stop"  // drain, close and end
 )
 
-// Counts are the messages of the calm phase that a worker was given.
+// Counts contains the numbers of messages that a worker received in the calm phase.
 type Counts struct {
 	Each  int // by the subscription that gets every message
 	Group int // by the member of a group that shares them
 }
 
-// Report is what a worker has found out at rest.
+// Report describes an idle worker.
 type Report struct {
 	Name       string
 	Goroutines int
 	Files      int // open descriptors; 0 where that is not known
 	Heap       uint64
 
-	Grants   uint64 // locks that it got
+	Grants   uint64 // locks that it obtained
 	Received uint64 // messages
 	Answered uint64 // requests
 	Failed   map[string]uint64
-	// Wrong is what must not be: broken promises in words.
+	// Wrong lists violations of the contract, as sentences.
 	Wrong []string
 }
 
-// Worker is a process at work.
+// Worker is the load of one process.
 type Worker struct {
 	name   string
 	locker *lock.Locker
@@ -61,7 +60,7 @@ type Worker struct {
 	tally  *tally
 
 	mu     sync.Mutex
-	halt   context.CancelFunc // ends the load; nil at rest
+	halt   context.CancelFunc // ends the load; nil while idle
 	record *history.Recorder  // of the load
 	load   sync.WaitGroup
 
@@ -69,8 +68,8 @@ type Worker struct {
 	once sync.Once
 }
 
-// Run is the whole of a worker: it joins the node at conn, is at work until it is
-// told to stop or the hub is gone, and leaves. Its grants go into the recording.
+// Run joins the node at conn and uses locks and messages until it receives Stop or
+// the hub ends, then leaves the node. It records its grants.
 func Run(ctx context.Context, name string, c cluster.Config, recording string) error {
 	w := &Worker{name: name, tally: newTally(), stop: make(chan struct{})}
 	living, die := context.WithCancel(ctx)
@@ -112,7 +111,7 @@ func (w *Worker) open(ctx context.Context, node *cluster.Node) (err error) {
 	return w.subscribe(ctx)
 }
 
-// leave ends everything in its order, with nothing cut off.
+// leave drains the bus, then closes it and the locks.
 func (w *Worker) leave(node *cluster.Node) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -143,7 +142,7 @@ func (w *Worker) answer(ctx context.Context, call string, body []byte) ([]byte, 
 	return nil, fmt.Errorf("there is no call %q", call)
 }
 
-// work takes up the load, unless it goes on already.
+// work starts the load, unless it runs already.
 func (w *Worker) work(recording string) (err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -177,7 +176,7 @@ func (w *Worker) rest() error {
 	return w.record.Close()
 }
 
-// report says how things stand, once what is still on its way has arrived.
+// report returns a Report after the messages and leases on their way have settled.
 func (w *Worker) report() Report {
 	w.tally.expect("locks at rest", w.settles(func() error {
 		if s := w.locker.Stats(); s.Active+s.Waiting > 0 {
@@ -196,7 +195,7 @@ func (w *Worker) report() Report {
 	return r
 }
 
-// settles waits until check is content, or long enough.
+// settles waits until check returns nil, for a bounded time.
 func (w *Worker) settles(check func() error) error {
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		if err := check(); err == nil || time.Now().After(deadline) {
@@ -205,8 +204,8 @@ func (w *Worker) settles(check func() error) error {
 	}
 }
 
-// balance checks that every message that a subscription has received became
-// something.
+// balance checks that the counters of each subscription account for every message
+// that it received.
 func (w *Worker) balance() error {
 	s := w.bus.Stats()
 	if s.InFlight > 0 {

@@ -14,19 +14,19 @@ import (
 	"github.com/megaframework/mega/lock"
 )
 
-// tally is what a worker counts.
+// tally contains the counters of a worker.
 type tally struct {
-	mu     sync.Mutex
-	sum    Report
-	calmed Counts
-	seq    uint64
-	felt   time.Time         // when the process was last seen to run
-	stood  time.Time         // when it ran again after it had stood still
-	from   map[string]uint64 // the next number of each sender, by the subscription of each message
-	holes  uint64            // messages that did not come in between
-	told   uint64            // messages that were said to be missing
-	gaps   bool              // whether it was said that nobody knows how many
-	shared map[string]uint64 // the highest number of each sender, by the group
+	mu       sync.Mutex
+	sum      Report
+	calmed   Counts
+	seq      uint64
+	felt     time.Time         // when the process was last seen to run
+	stood    time.Time         // when it continued after a stop
+	from     map[string]uint64 // the next number of each sender, by the subscription of each message
+	holes    uint64            // messages that are missing in the sequences
+	reported uint64            // messages that were reported as missing
+	gaps     bool              // whether a gap of unknown size was reported
+	shared   map[string]uint64 // the highest number of each sender, by the group
 }
 
 func newTally() *tally {
@@ -42,7 +42,8 @@ func (t *tally) next() uint64 {
 	return t.seq
 }
 
-// each takes a message of a sender, whose messages come in their order.
+// each checks a message for the subscription that receives every message. The
+// messages of a sender arrive in order.
 func (t *tally) each(m *bus.Msg) {
 	seq, from := read(m)
 	t.mu.Lock()
@@ -52,31 +53,32 @@ func (t *tally) each(m *bus.Msg) {
 	case m.Missed < 0:
 		t.gaps = true
 	default:
-		t.told += uint64(m.Missed)
+		t.reported += uint64(m.Missed)
 	}
 	next, known := t.from[from]
 	switch {
 	case !known:
 	case seq < next:
-		t.sayWrong(fmt.Sprintf("message %d of %s came again, or after %d", seq, from, next-1))
+		t.addWrong(fmt.Sprintf("message %d of %s came again, or after %d", seq, from, next-1))
 	default:
 		t.holes += seq - next
 	}
 	t.from[from] = seq + 1
-	if t.holes > t.told && !t.gaps {
-		t.sayWrong(fmt.Sprintf("%d messages are missing before %d of %s, %d were said to be", t.holes, seq, from, t.told))
-		t.told = t.holes
+	if t.holes > t.reported && !t.gaps {
+		t.addWrong(fmt.Sprintf("%d messages are missing before %d of %s, %d were reported", t.holes, seq, from, t.reported))
+		t.reported = t.holes
 	}
 }
 
-// group takes a message of the group's: some of a sender's, in their order.
+// group checks a message for the member of the group, which receives a part of the
+// messages of each sender, in order.
 func (t *tally) group(m *bus.Msg) {
 	seq, from := read(m)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.sum.Received++
 	if last := t.shared[from]; seq <= last {
-		t.sayWrong(fmt.Sprintf("the group was given message %d of %s after %d", seq, from, last))
+		t.addWrong(fmt.Sprintf("the group was given message %d of %s after %d", seq, from, last))
 	}
 	t.shared[from] = seq
 }
@@ -105,17 +107,17 @@ func (t *tally) answered() {
 	t.sum.Answered++
 }
 
-// legal are the errors that a user has to expect while processes are killed.
+// legal lists the errors that users must expect while processes are killed.
 var legal = map[string][]error{
 	"acquire": {lock.ErrNotAcquired, context.DeadlineExceeded},
 	"request": {bus.ErrNoResponders, bus.ErrDisconnected},
 }
 
-// beat is how often a process looks whether it runs. Where much more time has
-// passed it was stopped, or was not given a processor.
+// beat is the interval at which a process checks that it runs. A much longer time
+// between two checks means that it was stopped, or had no processor.
 const beat = 20 * time.Millisecond
 
-// pulse notices when the process stands still, until ctx ends.
+// pulse records the times at which the process was stopped, until ctx ends.
 func (t *tally) pulse(ctx context.Context) {
 	for ctx.Err() == nil {
 		t.mu.Lock()
@@ -125,7 +127,7 @@ func (t *tally) pulse(ctx context.Context) {
 	}
 }
 
-// feel expects t locked.
+// feel needs t.mu held.
 func (t *tally) feel() {
 	now := time.Now()
 	if !t.felt.IsZero() && now.Sub(t.felt) > 10*beat {
@@ -134,15 +136,15 @@ func (t *tally) feel() {
 	t.felt = now
 }
 
-// stoodStill reports whether calls that were under way may have run out of their
-// time while the process did not run. It expects t locked.
+// stoodStill reports whether running calls may have timed out because the process
+// was stopped. It needs t.mu held.
 func (t *tally) stoodStill() bool {
 	t.feel()
 	return time.Since(t.stood) < 2*time.Second
 }
 
-// failed counts an error, which is wrong if it is none of the legal ones. A
-// process that has stood still may find that its calls have taken too long.
+// failed counts an error. An error that is not legal is a violation, except a
+// timeout after a stop of the process.
 func (t *tally) failed(what string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -151,7 +153,7 @@ func (t *tally) failed(what string, err error) {
 		return
 	}
 	if !slices.ContainsFunc(legal[what], func(e error) bool { return errors.Is(err, e) }) {
-		t.sayWrong(what + ": " + err.Error())
+		t.addWrong(what + ": " + err.Error())
 	}
 }
 
@@ -164,11 +166,11 @@ func (t *tally) expect(what string, err error) {
 func (t *tally) wrong(text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.sayWrong(text)
+	t.addWrong(text)
 }
 
-// sayWrong keeps the first few. It expects t locked.
-func (t *tally) sayWrong(text string) {
+// addWrong records a violation. It keeps only the first few, and needs t.mu held.
+func (t *tally) addWrong(text string) {
 	if len(t.sum.Wrong) < 20 {
 		t.sum.Wrong = append(t.sum.Wrong, text)
 	}
@@ -182,8 +184,8 @@ func (t *tally) report() Report {
 	return r
 }
 
-// openFiles is how many descriptors the process has open, or 0 if the system
-// does not say.
+// openFiles returns the number of open descriptors of the process, or 0 if the
+// system does not report it.
 func openFiles() int {
 	for _, dir := range []string{"/proc/self/fd", "/dev/fd"} {
 		if entries, err := os.ReadDir(dir); err == nil {
