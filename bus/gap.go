@@ -151,7 +151,7 @@ func (s *Sub) repairAgain() {
 	s.wake()
 }
 
-// end calls OnGap no more. The caller holds s.mu.
+// end stops the calls of OnGap. The caller holds s.mu.
 func (g *gap) end() {
 	g.ended, g.due = true, 0
 	if g.timer != nil {

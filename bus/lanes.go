@@ -2,9 +2,9 @@ package bus
 
 import "runtime/debug"
 
-// lanes are the messages of a subscription whose key is known, by key: those of
-// one key are handled one after the other, the keys at once. The subscription's
-// mu guards it.
+// lanes contains the messages of a subscription by key. Messages with the same key
+// are handled one after the other, and different keys in parallel. Sub.mu guards
+// it.
 type lanes struct {
 	byKey   map[string]*lane
 	ready   []*lane // with messages, and nobody at them; may have lanes that were emptied

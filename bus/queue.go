@@ -2,9 +2,9 @@ package bus
 
 import "sync/atomic"
 
-// queue is messages in their order, linked through their deliveries, so that
-// it needs no memory of its own and all of it is taken at once. Between the
-// messages stand marks, where others were lost. Two marks are never adjacent.
+// queue contains messages in order. It links their deliveries, so that it needs no
+// further memory, and a runner can take all of it at once. Marks between the
+// messages record where others were lost. Two marks are never adjacent.
 type queue struct {
 	first, last *delivery
 	len, bytes  int // of the messages: marks take no room (S10)

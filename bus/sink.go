@@ -40,8 +40,9 @@ func (k *sink) Deliver(m driver.Message) bool {
 
 // fits reports whether the buffer has room. The caller holds s.mu.
 func (s *Sub) fits(weight int) bool {
-	// Nearly always there is, whatever the runner has done since it took its
-	// batch, and then its progress is not looked at: it is another core's.
+	// The buffer nearly always has room even if the runner has started nothing
+	// of its batch. The check of its progress is left to the other case, because
+	// that counter is in the cache of another core.
 	if s.queue.len+s.batch.len+s.lanes.len < s.maxMessages && s.queue.bytes+s.batch.bytes+s.lanes.bytes+weight <= s.maxBytes {
 		return true
 	}

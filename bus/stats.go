@@ -7,7 +7,7 @@ import (
 )
 
 // Stats holds the counters of a [Bus] since New. The numbers are read one after
-// the other without a common lock; each is correct by itself.
+// the other without a common lock, so each is correct, but not their sums.
 type Stats struct {
 	Driver string `json:"driver"`
 	State  State  `json:"state"`

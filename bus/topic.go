@@ -7,7 +7,7 @@ import (
 	"github.com/megaframework/mega/bus/driver"
 )
 
-// Topic is a subject, or a pattern, whose events carry a T:
+// Topic is a subject, or a pattern, of events that carry a T:
 //
 //	const Sold = bus.Topic[Sale]("product.sold")
 type Topic[T any] string

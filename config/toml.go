@@ -30,7 +30,7 @@ func readTOML(data []byte) (node, []fault) {
 	return t.done(t.node(values, "", 1))
 }
 
-// tomlLines returns the line of each key, whose parts have a NUL before them.
+// tomlLines returns the line of each key. Each part of a key follows a NUL.
 func tomlLines(data []byte) map[string]int {
 	at, found := newLines(data), map[string]int{}
 	var p unstable.Parser

@@ -192,7 +192,7 @@ func (l *Locker) Unavailable() error { return l.health.lost() }
 
 // Held returns the sorted keys of the leases that this Locker holds. The key of
 // a pool appears once for each slot. Held does not call the driver. A lease
-// whose renewal is in progress may be missing.
+// may be missing during its renewal.
 func (l *Locker) Held() []string {
 	var keys []string
 	for _, h := range l.schedule.all() {

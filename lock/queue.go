@@ -140,7 +140,7 @@ func (qs *queues) wait(ctx context.Context, c *call, start instant) (outcome, er
 	}
 }
 
-// unanswered returns how much longer w, whose wait has passed, waits for the
+// unanswered returns how much longer w waits, after its wait has passed, for the
 // first answer to its ticket: a free key is granted for any value of Wait
 // (L20). It returns 0 once the ticket is known to be queued or cannot be
 // granted any more.

@@ -402,8 +402,8 @@ func oneResponder(e *env) {
 	}
 	got := []int64{answered[0].Load(), answered[1].Load(), answered[2].Load()}
 	e.Want(got[0]+got[1]+got[2] == int64(n), "%d requests were handled %v times", n, got)
-	// Who is about to end with the request before is passed over, which on a busy
-	// machine may be the same one for a while.
+	// A responder that still finishes the request before is passed over. On a
+	// busy machine this may affect the same responder for a while.
 	e.Want(min(got[0], got[1], got[2]) >= int64(n/60), "the shares of three responders are %v", got)
 }
 

@@ -291,7 +291,7 @@ func TestDialSaysWhyItCannotMeet(t *testing.T) {
 	if err := os.WriteFile(socket, []byte("dear diary"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Dial(t.Context(), Config{Socket: socket}); err == nil || !strings.Contains(err.Error(), "is no socket") {
+	if _, err := Dial(t.Context(), Config{Socket: socket}); err == nil || !strings.Contains(err.Error(), "is not a socket") {
 		t.Errorf("a file: %v", err)
 	}
 	if _, err := Dial(t.Context(), Config{Socket: "/" + strings.Repeat("x", 200)}); err == nil || !strings.Contains(err.Error(), "shorter") {

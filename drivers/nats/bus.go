@@ -57,8 +57,8 @@ func newBus(c Config) *Bus {
 }
 
 // OpenBus connects, once: it returns an error if no server accepts this process
-// before ctx ends. From then on the driver restores the connection without end,
-// whatever ended it.
+// before ctx ends. From then on the driver restores the connection after any loss,
+// until Close.
 //
 // The error wraps driver.ErrInvalid if c can never work.
 func OpenBus(ctx context.Context, c Config) (*Bus, error) {

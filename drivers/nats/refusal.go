@@ -27,7 +27,7 @@ type refusals struct {
 
 func (r *refusals) init() { r.news = make(chan struct{}) }
 
-// begin marks the error that a new client has as heard: it may be from before
+// begin records the present error of a new client as received: it may be older than
 // the connection, and then the callback never receives it.
 func (r *refusals) begin(err error) {
 	r.mu.Lock()
@@ -55,8 +55,8 @@ func (r *refusals) latest() (error, <-chan struct{}) {
 // received, or when the link ends. The client makes a new error for each
 // refusal, so that errors differ by identity. The one exception names no
 // subject and is always the same error. In that case settle provokes a new
-// refusal: the server refuses a message with a reserved reply, whatever the
-// permissions are.
+// refusal: the server refuses a message with a reserved reply under any
+// permissions.
 func (l *link) settle() {
 	if errors.Is(l.conn.LastError(), nats.ErrMaxSubscriptionsExceeded) {
 		_ = l.conn.PublishRequest(l.bus.inbox.prefix+"mark", reservedReply, nil) // fails with the link

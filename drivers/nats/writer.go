@@ -137,8 +137,8 @@ func (w *writer) enter(it *item, now time.Time, p *sequence) {
 }
 
 // isOver reports whether a message must not be sent any more: an expired event
-// (S24), or a request whose connection has ended, whose caller has left or
-// whose deadline has passed (S12).
+// (S24), or a request after the end of its connection, of its call or of its
+// deadline (S12).
 func (w *writer) isOver(it *item, now time.Time) bool {
 	s := it.special
 	if s == nil || it.kind == driver.Answer {

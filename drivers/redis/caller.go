@@ -123,9 +123,9 @@ func (c caller) send(ctx context.Context, name, key string, build func(whole boo
 			o.again = true
 			return o, fmt.Errorf("%s: %w", name, ctx.Err())
 		case errors.Is(err, errSlow):
-			// The deadline of the call has passed, not that of the
-			// attempt: the error of an earlier attempt explains
-			// more, if there was one.
+			// The deadline of the call has passed, not the deadline of
+			// the attempt. The error of an earlier attempt, if any,
+			// explains more.
 			o.again = true
 			return o, tooLate(name, last)
 		case errors.Is(err, driver.ErrClosed):

@@ -64,12 +64,12 @@
 // with its number. (On a Cluster PUBLISH returns no such number, and heartbeats
 // alone show which tickets live.)
 //
-// A pushed grant lives for two seconds whatever its TTL, so that a waiter who
-// died costs no more. Its waiter may enter without another round trip: a push
-// says nothing about when it was sent, but the grant came after the last call
-// that found the ticket queued, so two seconds from the sending of that call are
-// sure. Where less than half of that is left, or where a copy of a call may have
-// queued the ticket twice, it asks first.
+// A pushed grant lives for two seconds for any TTL, so that a dead waiter costs no
+// more. A waiter may enter without another round trip. A push does not contain the
+// time at which it was sent, but the grant is later than the last call that found
+// the ticket queued: it is valid for two seconds from the sending of that call.
+// The waiter asks the server first if less than half of that time is left, or if
+// a copy of a call may have queued the ticket twice.
 //
 // Every ticket has a heartbeat each 600 ms, give or take a fifth, all in one call.
 // That bounds everything that a push may miss. A ticket without a heartbeat for

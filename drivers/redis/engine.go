@@ -53,7 +53,7 @@ func (o opening) engine(l look, name string) *engine {
 	}
 }
 
-// Info says what the driver is and found.
+// Info returns the driver's properties, and its findings at the server.
 func (e *engine) Info() driver.Info {
 	info := e.info
 	info.Warnings, info.Lacks = slices.Clone(info.Warnings), slices.Clone(info.Lacks)
@@ -71,8 +71,8 @@ func (e *engine) begin() error {
 	return nil
 }
 
-// leaving is a call of release. loose says that a copy of the token's acquire may
-// be on its way.
+// leaving returns a call of release. loose means that a copy of the token's acquire
+// may be on its way.
 func (e *engine) leaving(holder, token string, loose bool, notice any) request {
 	bar := no
 	if loose {
@@ -110,8 +110,9 @@ func (e *engine) Release(ctx context.Context, g driver.Grant) error {
 	if err != nil {
 		return err
 	}
-	// What was sent twice may have been found the first time, and another server
-	// may know nothing of a lease that was never lost. L5
+	// The first copy of a repeated call may have released the lease, and another
+	// server may not know a lease that was never lost. In both cases the lease
+	// was not lost. L5
 	reason := a.text(3)
 	if a.num(0) == 1 || reason == "" && (o.again || e.claims.changed(c)) {
 		return nil

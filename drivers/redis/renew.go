@@ -9,8 +9,8 @@ import (
 )
 
 // renew renews plain grants by key, many in one call. Then it renews, lock by
-// lock, the grants of pools, whose size must be kept too (L15), and the grants
-// that were not found.
+// lock, the grants of pools, because their size must be kept too (L15), and the
+// grants that were not found.
 func (e *engine) renew(ctx context.Context, grants []driver.Grant) []driver.Renewal {
 	out := make([]driver.Renewal, len(grants))
 	var plain, rest []int

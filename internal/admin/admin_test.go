@@ -271,9 +271,9 @@ func TestFolderThatOthersReachIsNotUsed(t *testing.T) {
 	}{
 		{"a link", func(dir, folder string) error {
 			return errors.Join(os.Mkdir(filepath.Join(dir, "elsewhere"), 0o700), os.Symlink(filepath.Join(dir, "elsewhere"), folder))
-		}, "is no folder"},
-		{"a link to nowhere", func(dir, folder string) error { return os.Symlink(filepath.Join(dir, "nowhere"), folder) }, "is no folder"},
-		{"a file", func(_, folder string) error { return os.WriteFile(folder, nil, 0o600) }, "is no folder"},
+		}, "is not a folder"},
+		{"a link to nowhere", func(dir, folder string) error { return os.Symlink(filepath.Join(dir, "nowhere"), folder) }, "is not a folder"},
+		{"a file", func(_, folder string) error { return os.WriteFile(folder, nil, 0o600) }, "is not a folder"},
 		{"a folder that the group can enter", func(_, folder string) error {
 			return errors.Join(os.Mkdir(folder, 0o700), os.Chmod(folder, 0o710))
 		}, "can be entered by other users"},

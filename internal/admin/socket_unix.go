@@ -54,7 +54,7 @@ func (at place) listenIn(folder string) (*net.UnixListener, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	l, err := listenAt(folder, path)
+	l, err := private.Listen(filepath.Join(folder, nascent+word()), path)
 	if err != nil {
 		return nil, "", errors.Join(err, os.Remove(path))
 	}
@@ -79,25 +79,6 @@ func (at place) reserve(folder string) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("all socket names of process %d in %s are taken", at.pid, folder)
-}
-
-// listenAt listens under a temporary name, and renames the socket to path when
-// it can answer.
-func listenAt(folder, path string) (*net.UnixListener, error) {
-	first := filepath.Join(folder, nascent+word())
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: first, Net: "unix"})
-	if err != nil {
-		return nil, err
-	}
-	l.SetUnlinkOnClose(false) // it would remove the temporary name
-	err = os.Chmod(first, 0o600)
-	if err == nil {
-		err = os.Rename(first, path)
-	}
-	if err != nil {
-		return nil, errors.Join(err, l.Close(), os.Remove(first))
-	}
-	return l, nil
 }
 
 func word() string { return strings.ToLower(rand.Text()[:6]) }

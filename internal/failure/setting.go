@@ -99,8 +99,8 @@ func Unset(c *config.Config, key string) string {
 	return how
 }
 
-// Actions returns the actions of a Failure from pairs of a name and what to do:
-// "Start it", "redis-server". What to do is aligned.
+// Actions returns the actions of a Failure from pairs of a title and an action, such
+// as "Start it", "redis-server". The actions are aligned.
 func Actions(pairs ...string) (actions []string) {
 	width := 0
 	for i := 0; i < len(pairs); i += 2 {

@@ -34,8 +34,8 @@ func (m *Metrics) Served(r Request) {
 	m.requests.WithLabelValues(r.App, routeLabel(r.Route), methodLabel(r.Method), statusLabel(r.Status)).Observe(r.Took.Seconds())
 }
 
-// App adds an app, whose requests in flight each scrape reads. It must be
-// called once for each app.
+// App adds an app. Each scrape calls inFlight for its number of requests in
+// flight. App must be called once for each app.
 func (m *Metrics) App(name string, inFlight func() int) {
 	m.registry.MustRegister(gaugeOf(requestsActive, func() float64 { return float64(inFlight()) }, name))
 }

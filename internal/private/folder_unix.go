@@ -79,8 +79,8 @@ func checkParent(parent string, uid int) error {
 
 // checkFolder returns an error for a path that is not a folder, for a folder
 // that does not belong to uid, and for one that other users can enter. It does
-// not follow a link: a link here was made by somebody who wants to move the
-// sockets elsewhere.
+// not follow a link: another user may have made it, to move the sockets
+// elsewhere.
 func checkFolder(folder string, uid int) error {
 	info, err := os.Lstat(folder)
 	if err != nil {
@@ -88,7 +88,7 @@ func checkFolder(folder string, uid int) error {
 	}
 	switch {
 	case !info.IsDir():
-		return fmt.Errorf("%s is no folder (%v): remove it", folder, info.Mode())
+		return fmt.Errorf("%s is not a folder (%v): remove it", folder, info.Mode())
 	case Owner(info) != uid:
 		return fmt.Errorf("%s belongs to another user (uid %d): choose one of your own", folder, Owner(info))
 	case info.Mode().Perm()&0o077 != 0:

@@ -12,7 +12,7 @@ import (
 func PeerOf(conn net.Conn) (Peer, error) {
 	unixConn, ok := conn.(*net.UnixConn)
 	if !ok {
-		return Peer{}, fmt.Errorf("%T is no connection of a Unix socket", conn)
+		return Peer{}, fmt.Errorf("%T is not a connection of a Unix socket", conn)
 	}
 	raw, err := unixConn.SyscallConn()
 	if err != nil {
@@ -24,7 +24,7 @@ func PeerOf(conn net.Conn) (Peer, error) {
 		return Peer{}, err
 	}
 	if asked != nil {
-		return Peer{}, fmt.Errorf("ask who connects: %w", asked)
+		return Peer{}, fmt.Errorf("identify the peer: %w", asked)
 	}
 	return p, nil
 }

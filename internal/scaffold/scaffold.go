@@ -19,7 +19,7 @@ import (
 )
 
 // The templates end in .tmpl, so that the go tool does not compile them. Their
-// delimiters differ from html/template, whose delimiters are part of the output.
+// delimiters differ from those of html/template, which are part of the output.
 //
 //go:embed templates
 var templates embed.FS

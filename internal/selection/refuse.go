@@ -25,7 +25,7 @@ func noCache(c *config.Config) error {
 func ambiguousCache(c *config.Config, caches []string) error {
 	f := &failure.Failure{
 		Code: "lock.ambiguous_cache", Exit: failure.ExitConfig,
-		Text: fmt.Sprintf("Several caches are configured (%s), and lock.cache does not say which of them keeps the locks.", strings.Join(caches, ", ")),
+		Text: fmt.Sprintf("Several caches are configured (%s), and lock.cache does not select one of them for the locks.", strings.Join(caches, ", ")),
 	}
 	var actions []string
 	for _, alias := range caches {

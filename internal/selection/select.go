@@ -131,7 +131,7 @@ func (k component) decide(c *config.Config, s Surroundings) (plan.Decision, erro
 	d.Warnings = k.warnings(c, chosen, s)
 	d.Wider = k.wider(c, chosen.scope+1)
 	if chosen.name == "cluster" && c.Cluster.Socket == "" {
-		d.Wider = append(d.Wider, enable(c, "cluster")) // the workers of one program become those of the node
+		d.Wider = append(d.Wider, enable(c, "cluster")) // a wider scope: from the workers of one program to the processes of the node
 	}
 	if chosen.refused != nil {
 		return d, chosen.refused

@@ -167,7 +167,7 @@ func (l *Line) OthersAccept() bool {
 // ends.
 func (l *Line) OthersServe() bool { return l != nil && l.ask(callOthers) == yes }
 
-// ask returns the supervisor's answer, or "" if the supervisor is gone or does
+// ask returns the supervisor's answer, or "" if the supervisor has exited or does
 // not respond in time.
 func (l *Line) ask(what string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), askTime)

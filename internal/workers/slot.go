@@ -303,7 +303,7 @@ func (w *slot) unless(ctx context.Context, p *Process) *Process {
 }
 
 // settles waits until the process is ready, the process has ended, or ctx has
-// ended. It returns false if the process has ended by itself.
+// ended. It returns false if the process has ended.
 func (p *Process) settles(ctx context.Context) bool {
 	select {
 	case <-p.ready:

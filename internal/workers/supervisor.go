@@ -88,7 +88,7 @@ type workerLine struct {
 	first   sync.Once     // closes spoke
 
 	// Guarded by Supervisor.mu.
-	ready  bool   // the log says that the worker is ready
+	ready  bool   // the log has reported that the worker is ready
 	socket string // path of the worker's admin socket, once it is ready
 }
 

@@ -85,7 +85,7 @@ type Found struct {
 	Strikes int      // from the last Handback
 }
 
-// Leaving says who left a slot dirty, when and why.
+// Leaving records the holder that left a slot dirty, the time and the reason.
 type Leaving struct {
 	By  Holder    `json:"by"` // the zero Holder if not known
 	At  time.Time `json:"at,omitzero"`
@@ -103,7 +103,7 @@ const (
 	LeftHealed   = "healed"   // an operator put it back into circulation
 )
 
-// Handback says what becomes of a slot that is released (P5).
+// Handback is the state of a slot after its release (P5).
 type Handback struct {
 	// Status is SlotFree for a clean slot, SlotWithdrawn, or SlotDirty for a
 	// slot that its holder has not touched.

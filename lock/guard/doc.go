@@ -25,8 +25,8 @@
 //     stale ones on arrival.
 //
 // Tx, SQL and redisguard.Redis check and write in one transaction. Handler and
-// Middleware check on arrival only: what was not stale then may become stale
-// before the write behind them, which still needs Tx.
+// Middleware check on arrival only: a request that passes may
+// become stale before the write behind them, so the write still needs Tx.
 //
 // # What is checked
 //
@@ -37,8 +37,8 @@
 // passes and is recorded.
 //
 // A pool has a fence for each slot. Before a key changes from a plain lock to a
-// pool, or back, wait until no earlier holder can write any more: the fences of
-// the one are not compared with those of the other.
+// pool, or back, wait until no earlier holder can write any more: a plain
+// fence is not compared with the fences of slots.
 //
 // A store must keep the fences that it has acknowledged, and compare them at one
 // place: a database with several writers that resolve conflicts later (MariaDB

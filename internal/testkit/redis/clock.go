@@ -76,9 +76,9 @@ func (s *Server) setClock(ahead time.Duration) error {
 	return errors.Join(err, f.Close())
 }
 
-// StepClock sets the wall clock of a server with Options.Clock: so much ahead of
-// this machine's, or behind it where ahead is negative. It is in effect at once,
-// and outlasts a restart.
+// StepClock sets the wall clock of a server with Options.Clock to a time ahead of
+// this machine's clock, or behind it if ahead is negative. It takes effect at once,
+// and survives a restart.
 func (s *Server) StepClock(ahead time.Duration) error {
 	if !s.options.Clock {
 		return errors.New("redistest: step the clock of a server that was started without Options.Clock")

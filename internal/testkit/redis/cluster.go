@@ -16,8 +16,8 @@ const slots = 16384
 // Cluster is a Redis Cluster of masters that share the slots evenly.
 type Cluster struct{ servers []*Server }
 
-// NewCluster starts a Cluster of that many masters, at least three, and returns when it
-// serves every slot. The caller closes it.
+// NewCluster starts a Cluster with a number of masters, at least three, and returns
+// when it serves every slot. The caller closes it.
 func NewCluster(masters int, o Options) (*Cluster, error) {
 	c := &Cluster{}
 	if err := c.start(masters, o); err != nil {
@@ -62,7 +62,7 @@ func (c *Cluster) start(masters int, o Options) error {
 	return until(ctx, "wait for the cluster", c.complete)
 }
 
-// join gives each master its share of the slots and introduces it to the first.
+// join assigns each master its slots and connects it with the first master.
 func (c *Cluster) join(busPorts []int) error {
 	share := slots/len(c.servers) + 1
 	host, port, _ := net.SplitHostPort(c.servers[0].Addr())
@@ -100,7 +100,7 @@ func (c *Cluster) complete() error {
 	return nil
 }
 
-// URL is the Cluster's address for a client: redis-cluster://h1,h2,h3.
+// URL returns the address of the Cluster for a client: redis-cluster://h1,h2,h3.
 func (c *Cluster) URL() string {
 	user := ""
 	if p := c.servers[0].options.Password; p != "" {
@@ -109,16 +109,16 @@ func (c *Cluster) URL() string {
 	return "redis-cluster://" + user + strings.Join(c.Addrs(), ",")
 }
 
-// Addrs are the masters' addresses.
+// Addrs returns the addresses of the masters.
 func (c *Cluster) Addrs() []string { return addrs(c.servers) }
 
-// Servers are the masters.
+// Servers returns the masters.
 func (c *Cluster) Servers() []*Server { return slices.Clone(c.servers) }
 
 // Close kills all servers and removes their folders.
 func (c *Cluster) Close() error { return closeAll(c.servers) }
 
-// Move is a hash slot on its way from one master to another.
+// Move is the move of a hash slot from one master to another.
 type Move struct {
 	Slot             int
 	Source, Target   *Server
@@ -126,7 +126,7 @@ type Move struct {
 }
 
 // OpenSlot begins to move the hash slot of key to another master, as redis-cli
-// --cluster reshard does. It stays open until Finish.
+// --cluster reshard does. The slot stays open until Finish.
 func (c *Cluster) OpenSlot(key string) (*Move, error) {
 	v, err := c.servers[0].Do("CLUSTER", "KEYSLOT", key)
 	if err != nil {
@@ -146,7 +146,7 @@ func (c *Cluster) OpenSlot(key string) (*Move, error) {
 		m.Source.do("CLUSTER", "SETSLOT", slot, "MIGRATING", m.destID))
 }
 
-// MoveKeys moves what the source still has.
+// MoveKeys moves the keys that the source still has.
 func (m *Move) MoveKeys() error {
 	host, port, _ := net.SplitHostPort(m.Target.Addr())
 	for {

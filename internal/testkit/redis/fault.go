@@ -16,7 +16,7 @@ type Command struct {
 // Match chooses commands.
 type Match func(Command) bool
 
-// Named matches the commands of that name.
+// Named matches the commands with a name.
 func Named(name string) Match { return func(c Command) bool { return c.Name == name } }
 
 // FirstWord names a command by its first word, in upper case.
@@ -27,7 +27,7 @@ func FirstWord(args []string) string {
 	return strings.ToUpper(args[0])
 }
 
-// effect is what a fault does to the command it strikes.
+// effect is the effect of a fault on its command.
 type effect int
 
 const (
@@ -39,7 +39,7 @@ const (
 	holdRequest
 )
 
-// Fault is something that happens to the next command that matches, once.
+// Fault affects the next command that matches, once.
 type Fault struct {
 	proxy  *Proxy
 	match  Match
@@ -52,38 +52,38 @@ type Fault struct {
 	once     sync.Once
 }
 
-// DropReply lets the server execute the next command that matches and loses
-// its reply, with all that follows on that connection, which stays open: a way
-// back that went dead. TCP never loses one reply and delivers the next.
+// DropReply lets the server execute the next command that matches, and drops its
+// reply and all later data on that connection. The connection stays open. (TCP
+// never loses one reply and delivers the next.)
 func (p *Proxy) DropReply(m Match) *Fault { return p.add(&Fault{match: m, effect: dropReply}) }
 
 // ResetAfter lets the server execute the next command that matches and resets
 // the connection in place of the reply.
 func (p *Proxy) ResetAfter(m Match) *Fault { return p.add(&Fault{match: m, effect: resetAfter}) }
 
-// DelayReply brings the reply of the next command that matches d later.
+// DelayReply delays the reply of the next command that matches by d.
 func (p *Proxy) DelayReply(m Match, d time.Duration) *Fault {
 	return p.add(&Fault{match: m, effect: delayReply, delay: d})
 }
 
-// HoldReply keeps the reply of the next command that matches, with all that
-// follows on that connection, until Release.
+// HoldReply holds the reply of the next command that matches, and all later data on
+// that connection, until Release.
 func (p *Proxy) HoldReply(m Match) *Fault { return p.add(&Fault{match: m, effect: holdReply}) }
 
-// HoldRequest keeps the next command that matches from the server, with all
-// that follows on that connection, until Release. It is delivered then even if
-// the client has given up and closed the connection.
+// HoldRequest holds the next command that matches, and all later requests on that
+// connection, until Release. The command then reaches the server even if the client
+// has closed the connection.
 func (p *Proxy) HoldRequest(m Match) *Fault { return p.add(&Fault{match: m, effect: holdRequest}) }
 
 // Record changes nothing; it keeps the next command that matches, for
 // Redeliver.
 func (p *Proxy) Record(m Match) *Fault { return p.add(&Fault{match: m, effect: record}) }
 
-// Hit is closed when the fault has happened: for one of a reply, when the
-// server has executed the command.
+// Hit returns a channel that is closed when the fault has taken effect. For a fault
+// of a reply, the server has then executed the command.
 func (f *Fault) Hit() <-chan struct{} { return f.hit }
 
-// Command is the command that was struck. It waits for the hit.
+// Command waits for the hit and returns the affected command.
 func (f *Fault) Command() Command {
 	<-f.hit
 	return f.command
@@ -92,16 +92,14 @@ func (f *Fault) Command() Command {
 // Release ends HoldReply and HoldRequest. It is idempotent.
 func (f *Fault) Release() { f.once.Do(func() { close(f.released) }) }
 
-// Cancel takes the fault back if nothing has matched yet, and is Release if
-// something has.
+// Cancel removes the fault if no command has matched yet. Otherwise it is Release.
 func (f *Fault) Cancel() {
 	f.proxy.remove(f)
 	f.Release()
 }
 
-// Redeliver sends the command that was struck to the server once more, on a
-// connection of its own, as a network that delivers twice would, and returns
-// the answer.
+// Redeliver sends the affected command to the server a second time, on a new
+// connection, as a network that delivers twice does. It returns the answer.
 func (f *Fault) Redeliver() (any, error) {
 	args := make([]any, 0, len(f.Command().Args))
 	for _, a := range f.command.Args {
@@ -137,8 +135,7 @@ func (p *Proxy) remove(f *Fault) bool {
 	return true
 }
 
-// take counts c and returns the fault that it meets, if any. A fault meets one
-// command.
+// take counts c and returns its fault, if any. A fault affects one command.
 func (p *Proxy) take(c Command) *Fault {
 	p.mu.Lock()
 	p.counts[c.Name]++

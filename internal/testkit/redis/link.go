@@ -19,7 +19,7 @@ type link struct {
 	once           sync.Once
 
 	mu         sync.Mutex // guards the fields below
-	pending    []*pending // the commands whose replies are still to come, in order
+	pending    []*pending // the commands without a reply so far, in order
 	subscribed bool
 }
 
@@ -27,15 +27,15 @@ type link struct {
 type item struct {
 	frame []byte
 	due   time.Time
-	hold  <-chan struct{} // it does not pass before this is closed; nil: it may
+	hold  <-chan struct{} // the item passes when this is closed; nil: at once
 }
 
 // pending is a command that waits for its reply.
 type pending struct {
 	command Command
 	fault   *Fault // nil: none that concerns the reply
-	// confirmations is how many pushes stand for a reply, which subscribing
-	// has in place of one.
+	// confirmations is the number of pushes that replace the reply of a
+	// subscription.
 	confirmations int
 }
 
@@ -47,7 +47,7 @@ func newLink(p *Proxy, client, server net.Conn) *link {
 	}
 }
 
-// run moves frames until both ways have ended.
+// run moves frames until both directions have ended.
 func (l *link) run() {
 	var ways sync.WaitGroup
 	ways.Go(l.readRequests)
@@ -83,7 +83,7 @@ func (l *link) readReplies() {
 			return
 		}
 		if end.hold != nil {
-			continue // the way back is dead
+			continue // the replies are dropped
 		}
 		next := item{frame: frame}
 		switch f := l.reply(frame); {
@@ -103,7 +103,7 @@ func (l *link) readReplies() {
 	}
 }
 
-// enqueue passes it on to the writer of that way, after the way's delay.
+// enqueue passes an item to the writer of a direction, after its delay.
 func (l *link) enqueue(d Direction, it item) {
 	way, _ := l.proxy.way(d)
 	if way.delay > 0 {
@@ -122,7 +122,7 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// write delivers what is in the queue of one way until its end.
+// write delivers the queue of one direction until its end.
 func (l *link) write(d Direction, to net.Conn) {
 	for {
 		select {
@@ -136,13 +136,13 @@ func (l *link) write(d Direction, to net.Conn) {
 				l.end(d)
 				return
 			}
-			_, _ = to.Write(it.frame) // whom it cannot reach any more, it does not concern
+			_, _ = to.Write(it.frame) // fails if the receiver has disconnected
 		}
 	}
 }
 
-// end closes the receiver's side, since the sender has closed the connection. Redis does
-// not close one way alone.
+// end closes the receiver's side, since the sender has closed the connection. Redis
+// does not close a single direction.
 func (l *link) end(d Direction) {
 	if d == Requests {
 		_ = l.server.(*net.TCPConn).CloseWrite()
@@ -209,7 +209,7 @@ func abort(c net.Conn) {
 	_ = c.Close()
 }
 
-// request notes a command, and returns what its frame has to wait for.
+// request records a command, and returns the channel that its frame has to wait for.
 func (l *link) request(frame []byte) (hold <-chan struct{}) {
 	c := l.proxy.command(frame)
 	p := &pending{command: c, fault: l.proxy.take(c)}
@@ -262,8 +262,7 @@ func subscribing(word string) bool {
 	return false
 }
 
-// reply finds the command that the frame answers and returns the fault that
-// strikes its reply, if any.
+// reply finds the command of a reply, and returns the fault of the reply, if any.
 func (l *link) reply(frame []byte) *Fault {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -195,7 +195,7 @@ func (h *Host) Fail(why error) {
 	h.end(why)
 }
 
-// Failed reports whether the hub has ended by itself.
+// Failed reports whether the hub has ended, by an error or by Close.
 func (h *Host) Failed() bool { return h.ctx.Err() != nil }
 
 // Close ends the hub and gives up the hub lock. It is idempotent.

@@ -168,7 +168,7 @@ func CheckTTL(ttl time.Duration) error {
 
 func CheckHolder(h *driver.Holder) error {
 	if n := len(h.App) + len(h.Host) + len(h.Label) + len(h.Request); n > maxHolder {
-		return fmt.Errorf("a holder who needs %d bytes to say who it is", n)
+		return fmt.Errorf("the description of the holder has %d bytes, more than %d", n, maxHolder)
 	}
 	return nil
 }

@@ -73,7 +73,7 @@ func (m *ClientFile) Nonce() uint64 { return m.nonce }
 // waits for that name.
 func (s *HubLock) Confirm(name string, nonce uint64) error {
 	if name == "" || strings.ContainsAny(name, "./") {
-		return fmt.Errorf("the name %q is not that of a file", name)
+		return fmt.Errorf("%q is not the name of a client file", name)
 	}
 	f, err := os.Open(filepath.Join(s.socket.path+clients, name))
 	if errors.Is(err, fs.ErrNotExist) {

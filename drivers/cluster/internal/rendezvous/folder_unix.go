@@ -76,7 +76,7 @@ func fits(path string, info fs.FileInfo) error {
 	case info.IsDir():
 		return fmt.Errorf("socket %s: it is a folder: choose a path for a socket, such as %s", path, filepath.Join(path, "mega", "cluster.sock"))
 	case info.Mode().Type() != fs.ModeSocket:
-		return fmt.Errorf("socket %s: what is there is no socket (%v): remove it, or choose another path", path, info.Mode())
+		return fmt.Errorf("%s is not a socket (%v): remove it, or choose another path", path, info.Mode())
 	}
 	return nil
 }

@@ -37,18 +37,18 @@ func TestAPlaceThatOthersReachIsRefused(t *testing.T) {
 		{"a folder that is a link", func(dir string) string {
 			must(t, errors.Join(os.Mkdir(dir+"/real", 0o700), os.Symlink(dir+"/real", dir+"/link")))
 			return dir + "/link/s"
-		}, "is no folder"},
+		}, "is not a folder"},
 		{"a folder that is a file", func(dir string) string {
 			must(t, os.WriteFile(dir+"/file", nil, 0o600))
 			return dir + "/file/s"
-		}, "is no folder"},
+		}, "is not a folder"},
 		{"the folder for all", func(string) string { return filepath.Join(os.TempDir(), "mega.sock") }, "this user's alone"},
 		{"a folder in none", func(dir string) string { return dir + "/a/b/s" }, "is missing"},
 		{"a folder", func(dir string) string { return dir }, "it is a folder"},
 		{"somebody's file", func(dir string) string {
 			must(t, os.WriteFile(dir+"/s", []byte("dear diary"), 0o600))
 			return dir + "/s"
-		}, "is no socket"},
+		}, "is not a socket"},
 		{"clients in a file", func(dir string) string {
 			must(t, os.WriteFile(dir+"/s.clients", nil, 0o600))
 			return dir + "/s"
@@ -404,7 +404,7 @@ func TestWhatIsNoHubsIsLeftAlone(t *testing.T) {
 		must(t, os.WriteFile(p.Path()+at, []byte("dear diary"), 0o600))
 		s := take(t, p)
 		_, err := s.Listen()
-		refused(t, err, "is no socket")
+		refused(t, err, "is not a socket")
 		must(t, s.Close())
 		if text, err := os.ReadFile(p.Path() + at); string(text) != "dear diary" || err != nil {
 			t.Errorf("it holds %q, %v", text, err)

@@ -72,9 +72,8 @@ func (s *HubLock) listen() (*Listener, error) {
 	return s.listener, nil
 }
 
-// listen opens a socket under a temporary name, and renames it to path when it
-// can answer. No other process does that, so an existing socket with the
-// temporary name was left by a hub that was killed in between.
+// listen opens the socket. No other process does that, so an existing socket with
+// the temporary name was left by a hub that was killed before its rename.
 func listen(path string) (*net.UnixListener, error) {
 	first := path + unfinished
 	if err := vacant(first); err != nil {
@@ -83,22 +82,10 @@ func listen(path string) (*net.UnixListener, error) {
 	if err := os.Remove(first); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: first, Net: "unix"})
-	if err != nil {
-		return nil, err
-	}
-	l.SetUnlinkOnClose(false) // unlinking would remove the temporary name
-	err = os.Chmod(first, 0o600)
-	if err == nil {
-		err = os.Rename(first, path)
-	}
-	if err != nil {
-		return nil, errors.Join(err, l.Close(), os.Remove(first))
-	}
-	return l, nil
+	return private.Listen(first, path)
 }
 
-// patience is how long the socket of a killed hub may still answer: the kernel
+// patience is the time for which the socket of a killed hub may still answer: the kernel
 // closes the files of a process in no useful order.
 const patience = time.Second
 
@@ -114,7 +101,7 @@ func vacant(path string) error {
 		case err != nil:
 			return err
 		case info.Mode().Type() != fs.ModeSocket:
-			return fmt.Errorf("%s is no socket (%v): remove it, or choose another path", path, info.Mode())
+			return fmt.Errorf("%s is not a socket (%v): remove it, or choose another path", path, info.Mode())
 		}
 		peer, err := probe(path)
 		if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {
@@ -207,7 +194,7 @@ func absent(err error) bool {
 }
 
 // Enter connects to the hub, or takes the hub lock if there is no hub: either
-// conn or hub lock is not nil. While another process is becoming the hub, Enter
+// the connection or the hub lock is not nil. While another process is becoming the hub, Enter
 // retries every 1 to 10 ms until ctx ends. It returns at once if a retry cannot
 // help.
 func (p *Socket) Enter(ctx context.Context) (net.Conn, *HubLock, error) {
