@@ -153,7 +153,7 @@ func TestWaitingForAServerTellsWhyAndEndsAtOnceWhenAsked(t *testing.T) {
 			if status := s.stop(t); status != boot.ExitOK {
 				t.Errorf("exit status %d, want %d:\n%s", status, boot.ExitOK, s.stderr)
 			}
-			if took := time.Since(asked); took > 5*time.Second {
+			if took := time.Since(asked); took > 20*time.Second { // of five minutes
 				t.Errorf("it took %v to end", took)
 			}
 			if strings.Contains(s.stderr.String(), "could not start") {

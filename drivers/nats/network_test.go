@@ -26,8 +26,8 @@ func TestHalfOpenConnectionIsFoundOut(t *testing.T) {
 		budget = 3 * ping // for two that were not answered, and the next one
 		buffer = 1 << 20
 
-		attempt = 800 * time.Millisecond // to connect
-		patient = attempt / 2            // more than anybody should wait
+		attempt = 2 * time.Second // to connect
+		patient = attempt / 2     // more than anybody should wait
 	)
 	server := natstest.Start(t, natstest.Options{})
 	proxy := natstest.StartProxy(t, server.URL())

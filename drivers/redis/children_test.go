@@ -98,7 +98,11 @@ func (o orders) carryOut() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	if err = errors.Join(err, l.Close(ctx)); err == nil {
+	closed := l.Close(ctx)
+	if errors.Is(closed, context.DeadlineExceeded) { // the server stands still: its driver has a second
+		closed = nil
+	}
+	if err = errors.Join(err, closed); err == nil {
 		send(report{What: finished})
 	}
 	return err

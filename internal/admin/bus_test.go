@@ -149,7 +149,7 @@ func TestStalledTailDoesNotHoldUpTheEnd(t *testing.T) {
 	for p.Bus.Stats().Total.Handled < 20 {
 		time.Sleep(time.Millisecond)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	if err := s.Close(ctx); err != nil {
 		t.Errorf("the end of the server: %v", err)

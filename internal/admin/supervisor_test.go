@@ -256,7 +256,7 @@ func TestUnreachableWorkerIsReported(t *testing.T) {
 		if !errors.As(err, &no) || no.Status != want.status || no.Code() != want.code || !strings.Contains(no.Text, want.says) {
 			t.Errorf("worker %d: %+v, want %+v", id, err, want)
 		}
-		if took := time.Since(began); took > 3*time.Second {
+		if took := time.Since(began); took > 20*time.Second {
 			t.Errorf("worker %d: it took %v", id, took)
 		}
 	}

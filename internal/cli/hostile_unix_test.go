@@ -34,11 +34,19 @@ func (s site) lying(t *testing.T, answers map[string]any) {
 			w.WriteHeader(http.StatusConflict)
 			answer = map[string]string{"code": "lock.invalid", "error": hostile}
 		}
+		if ready, ok := answer.(encoded); ok {
+			_, _ = w.Write(ready)
+			return
+		}
 		_ = json.NewEncoder(w).Encode(answer)
 	})}
 	go func() { _ = server.Serve(l) }()
 	t.Cleanup(func() { _ = server.Close() })
 }
+
+// encoded is an answer in JSON. To encode a large one takes seconds, which are not
+// the server's: its client waits for so long at most.
+type encoded []byte
 
 func TestTerminalDoesNotObeyOtherProcesses(t *testing.T) {
 	holder := map[string]any{"app": hostile, "host": hostile, "pid": 7, "label": hostile, "request": hostile, "left": 1, "fence": 1}
@@ -76,7 +84,11 @@ func TestHugeTextsOfAnotherProcessAreShown(t *testing.T) {
 		all = append(all, map[string]any{"key": fmt.Sprint(huge, i), "slots": 1, "holders": []any{map[string]any{"label": huge}}})
 	}
 	s := newSite(t)
-	s.lying(t, map[string]any{"/process": map[string]any{"name": "shop", "pid": 7}, "/locks": map[string]any{"locks": all, "total": 50}})
+	ready, err := json.Marshal(map[string]any{"locks": all, "total": 50})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.lying(t, map[string]any{"/process": map[string]any{"name": "shop", "pid": 7}, "/locks": encoded(ready)})
 	status, stdout, stderr := s.tool(t, "lock ls --json")
 	if status == 0 || !strings.Contains(stderr, "longer than") || len(stdout) > 1<<10 {
 		t.Errorf("an answer of 100 MiB: status %d, %d bytes, %.200s", status, len(stdout), stderr)

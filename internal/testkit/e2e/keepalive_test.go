@@ -29,6 +29,16 @@ func startBusy(addr string, think time.Duration) []*load {
 // time for which a server that shuts down waits for the next request.
 const thinkTime = 40 * time.Millisecond
 
+// serve waits until clients of each kind have been answered, and connections are idle
+// between requests.
+func serve(t *testing.T, loads []*load) {
+	t.Helper()
+	for _, l := range loads {
+		l.serves(t)
+	}
+	time.Sleep(2 * thinkTime)
+}
+
 func endBusy(t *testing.T, loads []*load) {
 	t.Helper()
 	for _, l := range loads {
@@ -69,7 +79,7 @@ func TestStopLosesNoRequestOnBusyConnections(t *testing.T) {
 			c := startWorkers(t, "counter", workers, "MEGA_LOG_LEVEL=info")
 			loads := startBusy(c.await(t, "boot.report", 1)[0].address(), thinkTime)
 			c.follow()
-			time.Sleep(3 * thinkTime)
+			serve(t, loads)
 			c.signal(t, syscall.SIGTERM)
 			status := c.end(t)
 			endBusy(t, loads)
@@ -87,7 +97,7 @@ func TestStopDuringARestartLosesNoRequestOnBusyConnections(t *testing.T) {
 		c := startWorkers(t, "counter", "2", "MEGA_LOG_LEVEL=info")
 		loads := startBusy(c.await(t, "boot.report", 1)[0].address(), thinkTime)
 		c.follow()
-		time.Sleep(2 * thinkTime)
+		serve(t, loads)
 		c.signal(t, syscall.SIGUSR2)
 		time.Sleep(rand.N(300 * time.Millisecond))
 		c.signal(t, syscall.SIGUSR2)
@@ -107,7 +117,7 @@ func TestDeathOfTheSupervisorLosesNoRequestOnBusyConnections(t *testing.T) {
 		c := startWorkers(t, "counter", "2", "MEGA_LOG_LEVEL=info")
 		loads := startBusy(c.await(t, "boot.report", 1)[0].address(), thinkTime)
 		c.follow()
-		time.Sleep(3 * thinkTime)
+		serve(t, loads)
 		kill(t, c.cmd.Process.Pid)
 		endBusy(t, loads)
 		_ = c.cmd.Wait()
@@ -121,7 +131,7 @@ func TestWorkerThatEndsWhileTheSupervisorIsStoppedLosesNoRequest(t *testing.T) {
 	loads := startBusy(c.await(t, "boot.report", 1)[0].address(), thinkTime)
 	worker := c.await(t, "worker ready", 2)[0]
 	c.follow()
-	time.Sleep(3 * thinkTime)
+	serve(t, loads)
 	pause(t, c.cmd.Process.Pid)
 	if err := redistest.Signal(worker.PID, syscall.SIGTERM); err != nil {
 		t.Fatal(err)
