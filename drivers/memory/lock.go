@@ -12,8 +12,8 @@ import (
 type Lock struct{ table *locks.Table }
 
 var (
-	_ driver.Driver = (*Lock)(nil)
-	_ driver.Runner = (*Lock)(nil)
+	_ driver.PoolDriver = (*Lock)(nil)
+	_ driver.Runner     = (*Lock)(nil)
 )
 
 // NewLock returns an empty driver. Two drivers share nothing: a process makes
@@ -53,7 +53,7 @@ func (l *Lock) Release(_ context.Context, g driver.Grant) error {
 	if g.Rest > 0 {
 		return l.table.Rest(&g)
 	}
-	return l.table.Release(g.Key, g.Token)
+	return l.table.Release(g.Key, g.Token, g.Handback)
 }
 
 // BeginRun implements [driver.Runner]. Runs are forgotten with the process.
@@ -70,7 +70,17 @@ func (l *Lock) EndRun(_ context.Context, g driver.Grant, r driver.Run) error {
 
 // ForceRelease implements [driver.Driver].
 func (l *Lock) ForceRelease(_ context.Context, key, reason string, by driver.Holder) (int, error) {
-	return l.table.Force(key, reason, by, nil)
+	return l.table.Force(key, locks.Every, reason, by, nil)
+}
+
+// ForceSlot implements [driver.PoolDriver].
+func (l *Lock) ForceSlot(_ context.Context, key string, slot int, reason string, by driver.Holder) (int, error) {
+	return l.table.Force(key, slot, reason, by, nil)
+}
+
+// Heal implements [driver.PoolDriver].
+func (l *Lock) Heal(_ context.Context, key string, slot int, _ string, by driver.Holder) error {
+	return l.table.Heal(key, slot, by)
 }
 
 // Inspect implements [driver.Driver].

@@ -24,7 +24,8 @@ type entry struct {
 	slots []*ticket // the holders by slot; longer than size while the pool drains
 	held  int       // number of slots that are not nil
 	low   int       // no slot below it is free
-	due   time.Time // no holder expires before it
+	due   time.Time // no holder expires and no rest ends before it; zero if neither will
+	pool  *pool     // the records of the slots; nil for a plain key
 
 	queue queue
 	index map[string]*ticket // by token; nil for few tickets
@@ -49,6 +50,9 @@ func (e *entry) reset() {
 	}
 	if e.index != nil {
 		e.index = nil
+	}
+	if e.pool != nil {
+		e.pool = nil
 	}
 	e.slots, e.low, e.due = e.slots[:0], 0, time.Time{}
 	e.generation++
@@ -94,10 +98,10 @@ func (e *entry) buildIndex() {
 	}
 }
 
-// settle updates e to the state at now: it ends expired grants and serves the
-// queue.
+// settle updates e to the state at now: it ends expired grants and rests, and
+// serves the queue.
 func (e *entry) settle(now time.Time) {
-	if e.held == 0 || now.Before(e.due) {
+	if e.due.IsZero() || now.Before(e.due) {
 		return
 	}
 	e.due = time.Time{}
@@ -108,8 +112,12 @@ func (e *entry) settle(now time.Time) {
 			e.dueBy(t.expires)
 		default:
 			e.free(t)
+			e.abandoned(t, driver.LeftExpired, now)
 			e.shard.own(t, nil)
 		}
+	}
+	if e.pool != nil {
+		e.endRests(now)
 	}
 	e.serve(now)
 }
@@ -121,23 +129,42 @@ func (e *entry) dueBy(t time.Time) {
 }
 
 // resize sets the size of the pool to n. It returns the previous size, or 0 if
-// it did not change.
+// it did not change or nobody uses the pool.
 func (e *entry) resize(n int, now time.Time) int {
 	if e.size == n {
 		return 0
 	}
 	before := e.size
 	e.size = n
+	if e.pool != nil {
+		e.pool.shrink(n, now)
+		if !e.used() {
+			return 0 // L15: only its records are left
+		}
+	}
 	e.serve(now)
 	return before
 }
 
-func (e *entry) hasRoom() bool { return e.held < e.size && !e.shard.shut } // L1
+// hasRoom reports whether a request can be granted now.
+func (e *entry) hasRoom() bool {
+	if e.held >= e.size || e.shard.shut { // L1
+		return false
+	}
+	return e.pool == nil || e.pool.choose(nil, e.size) >= 0
+}
 
-// grant gives t the lowest free slot for the time life.
+// grant gives t a slot for the time life: of a pool with states the one that it
+// chooses, else the lowest free one.
 func (e *entry) grant(t *ticket, life time.Duration, now time.Time) {
 	e.register(t)
-	t.grant.Slot = e.take(t)
+	if e.pool == nil {
+		t.grant.Slot = e.take(t)
+	} else {
+		t.grant.Slot = e.pool.choose(t.pool, e.size)
+		e.put(t)
+		e.pool.lend(t, now)
+	}
 	t.grant.Fence = e.shard.fences.reserve(t.grant.Fences, now)
 	t.grant.Deadline = driver.Deadline(now, life)
 	if t.local && t.lost == nil {
@@ -163,7 +190,17 @@ func (e *entry) take(t *ticket) int {
 	return slot
 }
 
-// free takes back the slot of t. The caller must then serve the queue.
+// put puts t into its slot, which must be free.
+func (e *entry) put(t *ticket) {
+	for len(e.slots) <= t.grant.Slot {
+		e.slots = append(e.slots, nil)
+	}
+	e.slots[t.grant.Slot] = t
+	e.held++
+}
+
+// free takes back the slot of t. The caller must then note the state of the
+// slot, and serve the queue.
 func (e *entry) free(t *ticket) {
 	slot := t.grant.Slot
 	e.slots[slot] = nil
@@ -172,15 +209,20 @@ func (e *entry) free(t *ticket) {
 	delete(e.index, t.grant.Token)
 	if e.held == 0 {
 		e.due = time.Time{}
+		if e.pool != nil {
+			e.endRests(e.shard.now())
+		}
 	}
 }
 
-func (e *entry) freeAll() []*ticket {
+// freeByForce takes back the slot, or all slots if it is negative.
+func (e *entry) freeByForce(slot int, now time.Time) []*ticket {
 	taken := make([]*ticket, 0, e.held)
-	for _, t := range e.slots {
-		if t != nil {
+	for i, t := range e.slots {
+		if t != nil && (slot < 0 || slot == i) {
 			taken = append(taken, t)
 			e.free(t)
+			e.abandoned(t, driver.LeftForced, now)
 		}
 	}
 	return taken
@@ -234,6 +276,9 @@ func (e *entry) serve(now time.Time) {
 		e.shard.notify(Granted, t, nil)
 		e.shard.sweepBy(t.expires)
 	}
+	if e.pool != nil && !e.shard.shut && e.pool.exhausted(e.size) {
+		e.refuseAll(now)
+	}
 	e.watch(now)
 }
 
@@ -245,10 +290,10 @@ func (e *entry) life(t *ticket) time.Duration {
 	return t.grant.TTL
 }
 
-// watch arms the timer if there are waiters and an expiry before the timer's
-// time.
+// watch arms the timer if there are waiters and an expiry, or the end of a rest,
+// before the timer's time (P11).
 func (e *entry) watch(now time.Time) {
-	if e.queue.len == 0 || e.held == 0 || e.shard.closed {
+	if e.queue.len == 0 || e.due.IsZero() || e.shard.closed {
 		return
 	}
 	if !e.timerAt.IsZero() && !e.due.Before(e.timerAt) {
@@ -314,6 +359,9 @@ func (e *entry) state(now time.Time) driver.State {
 	}
 	for t := e.queue.head; t != nil; t = t.next {
 		s.Waiters = append(s.Waiters, t.holder)
+	}
+	if e.pool != nil {
+		s.Slots = e.pool.states(e.size)
 	}
 	return s
 }

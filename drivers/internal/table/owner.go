@@ -65,6 +65,7 @@ func (s *shard) disown(o *Owner, free bool, now time.Time) {
 		}
 		e := t.entry
 		e.free(t)
+		e.abandoned(t, driver.LeftDied, now)
 		s.recycle(t)
 		e.serve(now)
 		s.tidy(e)

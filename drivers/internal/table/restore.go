@@ -76,6 +76,7 @@ func (s *shard) reinstate(e *entry, l *Lease, o *Owner, now time.Time) (driver.G
 			return driver.Grant{}, lost
 		}
 		e.free(other)
+		e.abandoned(other, driver.LeftExpired, now)
 		s.gone.add(other.grant.Token, lost, now)
 		s.notify(Lost, other, lost)
 		s.own(other, nil)
@@ -105,11 +106,11 @@ func (e *entry) at(slot int) *ticket {
 // reinstate puts t into its slot, which must be free.
 func (e *entry) reinstate(t *ticket) {
 	e.register(t)
-	for len(e.slots) <= t.grant.Slot {
-		e.slots = append(e.slots, nil)
+	e.put(t)
+	if e.pool != nil {
+		r := e.pool.record(t.grant.Slot)
+		r.status, r.last = driver.SlotHeld, t.holder
 	}
-	e.slots[t.grant.Slot] = t
-	e.held++
 	e.dueBy(t.expires)
 }
 

@@ -47,7 +47,7 @@ func TestALeaseIsTakenOver(t *testing.T) {
 		if _, err := tab.Renew(&g); err != nil {
 			t.Error(err)
 		}
-		must(t, tab.Release("k", "a"))
+		must(t, tab.Release("k", "a", nil))
 		expect(t, p, "granted b")
 	})
 }
@@ -61,7 +61,7 @@ func TestPlacesInTheQueueAreTakenOver(t *testing.T) {
 	tab.Open()
 	for _, want := range []string{"b", "c", "d", "new"} {
 		expect(t, p, "granted "+want)
-		must(t, tab.Release("k", want))
+		must(t, tab.Release("k", want, nil))
 	}
 }
 
@@ -86,7 +86,7 @@ func TestAnAssertionIsRefused(t *testing.T) {
 			return l
 		},
 		"when it was released": func(_ *testing.T, tab *table.Table, _ *process) table.Lease {
-			_ = tab.Release("k", "a")
+			_ = tab.Release("k", "a", nil)
 			return held("k", "a", 1, 0)
 		},
 		"when another has its slot with a higher fence": func(t *testing.T, tab *table.Table, p *process) table.Lease {

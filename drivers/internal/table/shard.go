@@ -103,8 +103,19 @@ func (s *shard) request(r *driver.Request, o *Owner, since int64, now time.Time)
 	if t := e.find(r.Token); t != nil {
 		return t, nil
 	}
+	if r.Fixed && e.size != r.Slots && e.used() { // P9
+		return nil, &driver.PoolSizeError{Key: r.Key, Size: e.size, Asked: r.Slots}
+	}
 	resized := e.resize(r.Slots, now)
-	room := e.hasRoom() // if true, the queue is empty
+	if r.Pool != nil {
+		e.track().quarantine = r.Pool.Quarantine
+	}
+	room := e.hasRoom()                                                // if true, the queue is empty
+	if !room && e.pool != nil && !s.shut && e.pool.exhausted(e.size) { // P8
+		err := e.busy(nil, now, now, nil)
+		err.Withdrawn = true
+		return nil, err
+	}
 	if !room && r.Wait == 0 && !s.shut {
 		return nil, e.busy(nil, now, now, nil)
 	}
@@ -112,6 +123,9 @@ func (s *shard) request(r *driver.Request, o *Owner, since int64, now time.Time)
 		err := e.busy(nil, now, now, nil)
 		err.Full = true
 		return nil, err
+	}
+	if e.pool != nil {
+		e.pool.forgetAt = time.Time{}
 	}
 	t := s.ticket(r)
 	t.grant.Resized = resized
@@ -205,7 +219,7 @@ func (s *shard) renew(g *driver.Grant, now time.Time) (time.Time, error) {
 	return t.grant.Deadline, nil
 }
 
-func (s *shard) release(key, token string, now time.Time) error {
+func (s *shard) release(key, token string, h *driver.Handback, now time.Time) error {
 	s.mu.Lock()
 	defer s.unlock()
 	e := s.settled(key, now)
@@ -220,6 +234,9 @@ func (s *shard) release(key, token string, now time.Time) error {
 		e.withdraw(t, &driver.LostError{Key: key, Cause: driver.Expired})
 	} else {
 		e.free(t)
+		if e.pool != nil || h != nil {
+			e.handedBack(t, h, now)
+		}
 		if t.owner != nil {
 			s.own(t, nil)
 		}
@@ -247,8 +264,9 @@ func (s *shard) lost(key, token string, now time.Time) error {
 	return &driver.LostError{Key: key, Cause: driver.Expired}
 }
 
-// force also returns the events for the owners.
-func (s *shard) force(lost *driver.LostError, now time.Time) (int, []Event, error) {
+// force ends the grant of the slot, or all grants of the key if the slot is
+// negative. It also returns the events for the owners.
+func (s *shard) force(lost *driver.LostError, slot int, now time.Time) (int, []Event, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -258,7 +276,7 @@ func (s *shard) force(lost *driver.LostError, now time.Time) (int, []Event, erro
 	if e == nil {
 		return 0, s.takeEvents(), nil
 	}
-	taken := e.freeAll()
+	taken := e.freeByForce(slot, now)
 	for _, t := range taken {
 		s.gone.add(t.grant.Token, lost, now)
 		s.notify(Lost, t, lost)
@@ -271,6 +289,18 @@ func (s *shard) force(lost *driver.LostError, now time.Time) (int, []Event, erro
 	e.serve(now)
 	s.tidy(e)
 	return len(taken), s.takeEvents(), nil
+}
+
+func (s *shard) heal(key string, slot int, by driver.Holder, now time.Time) error {
+	s.mu.Lock()
+	defer s.unlock()
+	if s.closed {
+		return driver.ErrClosed
+	}
+	if e := s.settled(key, now); e != nil {
+		e.heal(slot, by, now)
+	}
+	return nil
 }
 
 func (s *shard) inspect(key string, now time.Time) (driver.State, error) {

@@ -100,25 +100,34 @@ func (t *Table) Renew(g *driver.Grant) (time.Time, error) {
 	return t.shard(g.Key).renew(g, t.now())
 }
 
-// Release ends the grant or withdraws the request with this token. If there is
-// neither, the table refuses the token from now on.
-func (t *Table) Release(key, token string) error {
-	return t.shard(key).release(key, token, t.now())
+// Release ends the grant or withdraws the request with this token, and stores
+// what becomes of its slot, h, which may be nil. If there is neither, the table
+// refuses the token from now on.
+func (t *Table) Release(key, token string, h *driver.Handback) error {
+	return t.shard(key).release(key, token, h, t.now())
 }
 
-// Force ends every grant of key, notifies their owners, and serves the queue.
-// It returns the number of ended grants. If first is not nil, it is called with
-// that number before any owner is notified, because the caller may depend on a
-// grant that it ends.
-func (t *Table) Force(key, reason string, by driver.Holder, first func(n int)) (int, error) {
+// Every, given to Force, means all slots of the key.
+const Every = -1
+
+// Force ends the grant of the slot, or every grant of key, notifies the owners,
+// and serves the queue. It returns the number of ended grants. If first is not
+// nil, it is called with that number before any owner is notified, because the
+// caller may depend on a grant that it ends.
+func (t *Table) Force(key string, slot int, reason string, by driver.Holder, first func(n int)) (int, error) {
 	lost := &driver.LostError{Key: key, Cause: driver.Forced, Reason: reason, By: by}
 	s := t.shard(key)
-	n, events, err := s.force(lost, t.now())
+	n, events, err := s.force(lost, slot, t.now())
 	if err == nil && first != nil {
 		first(n)
 	}
 	deliver(events)
 	return n, err
+}
+
+// Heal makes a withdrawn or resting slot dirty, and serves the queue.
+func (t *Table) Heal(key string, slot int, by driver.Holder) error {
+	return t.shard(key).heal(key, slot, by, t.now())
 }
 
 // Inspect returns the holders of key by slot, and its waiters in order.

@@ -18,6 +18,7 @@ const (
 type ticket struct {
 	entry   *entry
 	holder  driver.Holder
+	pool    *driver.Pool // of the request
 	grant   driver.Grant
 	state   state
 	local   bool       // it belongs to this process; a channel reports its loss

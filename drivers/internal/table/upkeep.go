@@ -38,7 +38,7 @@ func (s *shard) add(key string, slots int) *entry {
 
 // tidy removes e if it is unused, and reports whether it did.
 func (s *shard) tidy(e *entry) bool {
-	if e.used() {
+	if e.used() || e.pool != nil && e.remembers(s.now()) {
 		return false
 	}
 	delete(s.entries, e.key)
@@ -65,7 +65,7 @@ func (s *shard) ticket(r *driver.Request) *ticket {
 	} else {
 		t = new(ticket)
 	}
-	t.state, t.holder, t.since, t.hasty = queued, r.Holder, 0, false
+	t.state, t.holder, t.pool, t.since, t.hasty = queued, r.Holder, r.Pool, 0, false
 	t.grant = driver.Grant{Key: r.Key, Token: r.Token, Fences: max(r.Fences, 1), TTL: r.TTL, NoRenew: r.NoRenew}
 	return t
 }
@@ -95,6 +95,14 @@ func (s *shard) sweepBy(t time.Time) {
 	}
 }
 
+// sweepTime returns when the sweeper has to look at e again, or zero.
+func (e *entry) sweepTime() time.Time {
+	if e.pool != nil && !e.used() {
+		return e.pool.forgetAt
+	}
+	return e.due
+}
+
 func (s *shard) sweep() {
 	s.mu.Lock()
 	defer s.unlock()
@@ -108,8 +116,12 @@ func (s *shard) sweep() {
 	}
 	var next time.Time
 	for key := range s.entries {
-		if e := s.settled(key, now); e != nil && e.held > 0 && (next.IsZero() || e.due.Before(next)) {
-			next = e.due
+		e := s.settled(key, now)
+		if e == nil {
+			continue
+		}
+		if due := e.sweepTime(); !due.IsZero() && (next.IsZero() || due.Before(next)) {
+			next = due
 		}
 	}
 	if !next.IsZero() {

@@ -191,7 +191,7 @@ func (h *hubLocks) release(c *Client, d *protocol.Decoder) error {
 	if err != nil {
 		return err
 	}
-	err = h.table.Release(key, token)
+	err = h.table.Release(key, token, nil)
 	if number == 0 {
 		return nil
 	}
@@ -252,7 +252,7 @@ func (h *hubLocks) force(c *Client, d *protocol.Decoder) error {
 	if err := protocol.CheckHolder(&by); err != nil {
 		return err
 	}
-	_, err := h.table.Force(key, reason, by, func(n int) {
+	_, err := h.table.Force(key, table.Every, reason, by, func(n int) {
 		c.send(protocol.Begin(protocol.LockAnswer).Uint(number).Byte(protocol.VerdictDone).Uint(uint64(n)))
 		c.batch.flush()
 	})

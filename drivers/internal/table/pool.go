@@ -1,0 +1,258 @@
+package table
+
+import (
+	"time"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// pool holds the records of the slots of a key that was requested with
+// driver.Pool; see driver.PoolDriver for their states. Any other entry has none,
+// and pays nothing for it.
+type pool struct {
+	quarantine time.Duration // of the newest request
+	records    []record      // by number; a number beyond has no record and is unknown
+	forgetAt   time.Time     // of an unused pool; zero while it is used
+}
+
+// record is the record of one slot. The zero record is that of an unknown slot.
+type record struct {
+	status  driver.SlotStatus // "" means unknown
+	until   time.Time         // the end of the rest
+	left    *driver.Leaving   // of a dirty or resting slot
+	reason  string            // of a withdrawal
+	note    string
+	strikes int
+	last    driver.Holder
+}
+
+func (r *record) dirty() bool { return r.status == "" || r.status == driver.SlotDirty }
+
+func (r *record) leave(status driver.SlotStatus, by driver.Holder, at time.Time, why string) {
+	r.status, r.left = status, &driver.Leaving{By: by, At: at, Why: why}
+}
+
+// track makes e a pool whose slots have states, if it is not one yet. The slots
+// that are held become known by it.
+func (e *entry) track() *pool {
+	if e.pool == nil {
+		e.pool = &pool{}
+		for _, t := range e.slots {
+			if t != nil {
+				r := e.pool.record(t.grant.Slot)
+				r.status, r.last = driver.SlotHeld, t.holder
+			}
+		}
+	}
+	return e.pool
+}
+
+// record returns the record of the slot, which it makes if there is none.
+func (p *pool) record(slot int) *record {
+	for len(p.records) <= slot {
+		p.records = append(p.records, record{})
+	}
+	return &p.records[slot]
+}
+
+// choose returns the slot below size for a request with want, which may be nil,
+// or -1 if none can be granted (P7).
+func (p *pool) choose(want *driver.Pool, size int) int {
+	prefer, avoid := -1, -1
+	if want != nil {
+		prefer, avoid = want.Prefer, want.Avoid
+	}
+	known := min(size, len(p.records))
+	if 0 <= prefer && prefer < known && prefer != avoid && p.records[prefer].status == driver.SlotFree {
+		return prefer
+	}
+	dirty := -1
+	for i := range known {
+		r := &p.records[i]
+		switch {
+		case i == avoid:
+		case r.status == driver.SlotFree:
+			return i
+		case dirty < 0 && r.dirty():
+			dirty = i
+		}
+	}
+	if dirty < 0 {
+		dirty = p.unknown(avoid, size)
+	}
+	if dirty < 0 && 0 <= avoid && avoid < size && p.available(avoid) {
+		return avoid
+	}
+	return dirty
+}
+
+// unknown returns the lowest slot below size without a record, or -1.
+func (p *pool) unknown(avoid, size int) int {
+	slot := len(p.records)
+	if slot == avoid {
+		slot++
+	}
+	if slot < size {
+		return slot
+	}
+	return -1
+}
+
+// available reports whether the slot can be granted.
+func (p *pool) available(slot int) bool {
+	return slot >= len(p.records) || p.records[slot].status == driver.SlotFree || p.records[slot].dirty()
+}
+
+// exhausted reports whether every slot below size is withdrawn (P8).
+func (p *pool) exhausted(size int) bool {
+	if len(p.records) < size {
+		return false
+	}
+	for i := range size {
+		if p.records[i].status != driver.SlotWithdrawn {
+			return false
+		}
+	}
+	return true
+}
+
+// lend notes that t has its slot, and describes to t how it found the slot.
+func (p *pool) lend(t *ticket, now time.Time) {
+	r := p.record(t.grant.Slot)
+	if t.pool != nil {
+		t.grant.Found = &driver.Found{Left: r.found(now), Note: r.note, Strikes: r.strikes}
+	}
+	r.status, r.left, r.last = driver.SlotHeld, nil, t.holder
+}
+
+// found returns why the slot is dirty, or nil if it is clean.
+func (r *record) found(now time.Time) *driver.Leaving {
+	if r.status == "" {
+		return &driver.Leaving{At: now, Why: driver.LeftUnknown} // P10
+	}
+	return r.left
+}
+
+// abandoned notes that the slot of t was lost or released without a Handback.
+// The slot rests from now on (P6).
+func (e *entry) abandoned(t *ticket, why string, now time.Time) {
+	if e.pool == nil {
+		return
+	}
+	r := e.pool.record(t.grant.Slot)
+	r.leave(driver.SlotDirty, t.holder, now, why)
+	if e.pool.quarantine > 0 {
+		r.status, r.until = driver.SlotResting, now.Add(e.pool.quarantine)
+		e.dueBy(r.until)
+	}
+}
+
+// handedBack notes what the holder t makes of its slot (P5).
+func (e *entry) handedBack(t *ticket, h *driver.Handback, now time.Time) {
+	if h == nil {
+		e.abandoned(t, driver.LeftReleased, now)
+		return
+	}
+	r := e.track().record(t.grant.Slot)
+	r.last, r.note, r.strikes = t.holder, h.Note, h.Strikes
+	switch {
+	case h.Status == driver.SlotWithdrawn:
+		r.status, r.left, r.reason = driver.SlotWithdrawn, nil, h.Reason
+	case h.Status == driver.SlotDirty && h.Left != nil:
+		r.status, r.left = driver.SlotDirty, h.Left
+	case t.grant.Slot >= e.size: // P9: the number may come back
+		r.leave(driver.SlotDirty, t.holder, now, driver.LeftShrunk)
+	default:
+		r.status, r.left = driver.SlotFree, nil
+	}
+}
+
+// shrink makes the clean slots from size on dirty (P9).
+func (p *pool) shrink(size int, now time.Time) {
+	for i := size; i < len(p.records); i++ {
+		if r := &p.records[i]; r.status == driver.SlotFree {
+			r.leave(driver.SlotDirty, r.last, now, driver.LeftShrunk)
+		}
+	}
+}
+
+// endRests ends the rests that are over, and sets e.due for the others.
+func (e *entry) endRests(now time.Time) {
+	for i := range e.pool.records {
+		r := &e.pool.records[i]
+		switch {
+		case r.status != driver.SlotResting:
+		case now.Before(r.until):
+			e.dueBy(r.until)
+		default:
+			r.status = driver.SlotDirty
+		}
+	}
+}
+
+// heal puts the slot back into circulation.
+func (e *entry) heal(slot int, by driver.Holder, now time.Time) {
+	if e.pool == nil || slot < 0 || slot >= len(e.pool.records) {
+		return
+	}
+	r := &e.pool.records[slot]
+	if r.status == driver.SlotWithdrawn || r.status == driver.SlotResting {
+		r.leave(driver.SlotDirty, by, now, driver.LeftHealed)
+		r.strikes = 0
+		e.serve(now)
+	}
+}
+
+// refuseAll refuses the waiters of a pool without a slot in circulation (P8).
+func (e *entry) refuseAll(now time.Time) {
+	for e.queue.len > 0 {
+		err := e.busy(e.queue.head, now, now, nil)
+		err.Withdrawn = true
+		e.refuse(e.queue.head, err)
+	}
+}
+
+// remembers reports whether the unused entry e must stay for its records: for
+// driver.PoolMemory, and until its rests are over.
+func (e *entry) remembers(now time.Time) bool {
+	p := e.pool
+	if p.forgetAt.IsZero() {
+		p.forgetAt = now.Add(driver.PoolMemory)
+		for i := range p.records {
+			if r := &p.records[i]; r.status == driver.SlotResting && r.until.After(p.forgetAt) {
+				p.forgetAt = r.until
+			}
+		}
+		e.shard.sweepBy(p.forgetAt)
+	}
+	return now.Before(p.forgetAt)
+}
+
+// states returns the states of the slots below size, and of those above it that
+// are held.
+func (p *pool) states(size int) []driver.SlotState {
+	states := make([]driver.SlotState, 0, size)
+	for i := range max(size, len(p.records)) {
+		s := driver.SlotState{Number: i, Status: driver.SlotDirty, Reason: driver.LeftUnknown}
+		if i < len(p.records) && p.records[i].status != "" {
+			s = p.records[i].state(i)
+		}
+		if i < size || s.Status == driver.SlotHeld {
+			states = append(states, s)
+		}
+	}
+	return states
+}
+
+func (r *record) state(number int) driver.SlotState {
+	s := driver.SlotState{Number: number, Status: r.status, LastHolder: r.last, Note: r.note, Strikes: r.strikes}
+	switch r.status {
+	case driver.SlotWithdrawn:
+		s.Reason = r.reason
+	case driver.SlotResting:
+		s.Until, s.Reason = r.until, r.left.Why
+	case driver.SlotDirty:
+		s.Reason = r.left.Why
+	}
+	return s
+}
