@@ -59,12 +59,12 @@ func (l Lock) TryAcquire(key string, opts ...lock.Option) (*lock.Lease, error) {
 }
 
 // ForceRelease takes key from its holders, for an operator's reason, and
-// returns the number of leases it ended.
-func (l Lock) ForceRelease(key, reason string) (released int, err error) {
+// returns the number of leases it ended. With lock.OnlySlot, it takes one slot.
+func (l Lock) ForceRelease(key, reason string, opts ...lock.ForceOption) (released int, err error) {
 	if l.locker == nil {
 		return 0, ErrNotConfigured
 	}
-	return l.locker.ForceRelease(l.ctx, key, reason)
+	return l.locker.ForceRelease(l.ctx, key, reason, opts...)
 }
 
 // Stats returns the counters of this process's locks, or zero without

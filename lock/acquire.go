@@ -20,6 +20,9 @@ func (l *Locker) acquire(ctx context.Context, c *call, invalid error) (*Lease, e
 	if invalid == nil {
 		invalid = l.findDeadlock(ctx, c)
 	}
+	if invalid == nil && (c.fixed || c.pool != nil) {
+		invalid = l.supportsPools()
+	}
 	if invalid != nil {
 		return nil, fmt.Errorf("acquire %q: %w", shorten(c.key), invalid)
 	}
@@ -80,7 +83,11 @@ func (l *Locker) obtain(ctx context.Context, c *call, start instant) (*Lease, er
 		if err != nil {
 			return nil, err
 		}
-		lease := newLease(ctx, c, o)
+		parent := ctx
+		if c.pool != nil {
+			parent = context.WithoutCancel(ctx) // P1
+		}
+		lease := newLease(parent, c, o)
 		if o.hold.attach(lease, c) {
 			l.granted(c, lease, o, lease.since.sub(start))
 			return lease, nil
@@ -150,7 +157,7 @@ func (l *Locker) askQueued(ctx context.Context, c *call, wait time.Duration, con
 }
 
 func (l *Locker) request(ctx context.Context, c *call, wait time.Duration, since time.Time) driver.Request {
-	return driver.Request{
+	r := driver.Request{
 		Key:     c.key,
 		Token:   newToken(), // L3
 		TTL:     c.ttl,
@@ -161,6 +168,8 @@ func (l *Locker) request(ctx context.Context, c *call, wait time.Duration, since
 		NoRenew: c.noRenew,
 		Holder:  l.holder(ctx, c.label, since),
 	}
+	l.describe(&r, c)
+	return r
 }
 
 // newToken returns 128 random bits in 22 characters. The generator is the

@@ -8,8 +8,9 @@ import "github.com/megaframework/mega/lock/driver"
 // own, so errors.Is(err, context.Canceled) still holds.
 var (
 	// ErrNotAcquired means that the lock was busy until the wait ended:
-	// lock.not_acquired, or lock.queue_full if the key has too many waiters. It
-	// is always a *NotAcquiredError.
+	// lock.not_acquired, lock.queue_full if the key has too many waiters, or
+	// lock.pool_withdrawn if every slot of the pool is withdrawn. It is always a
+	// *NotAcquiredError.
 	ErrNotAcquired = driver.ErrNotAcquired
 	// ErrLost means that a lease ended before it was released: lock.lost. It is
 	// a *LostError, except when a method of a released lease returns it.
@@ -35,6 +36,9 @@ var (
 	// ErrNoLease means that a guarded operation was called without a lease on
 	// its context: lock.no_lease.
 	ErrNoLease = driver.ErrNoLease
+	// ErrPoolSize means that a pool is in use with another size: lock.pool_size.
+	// It is a *PoolSizeError.
+	ErrPoolSize = driver.ErrPoolSize
 )
 
 type (
@@ -48,10 +52,38 @@ type (
 	Holder = driver.Holder
 	// Holding is a live lease, seen from outside.
 	Holding = driver.Holding
+	// PoolSizeError is an ErrPoolSize with both sizes.
+	PoolSizeError = driver.PoolSizeError
 	// State is the state of a key at one instant.
 	State = driver.State
 	// Run is one run of a key's work; see [Locker.Once].
 	Run = driver.Run
+	// SlotState is the state of one slot of a pool, seen from outside.
+	SlotState = driver.SlotState
+	// SlotStatus is free, held, dirty, resting or withdrawn.
+	SlotStatus = driver.SlotStatus
+	// Leaving says who left a slot dirty, when and why.
+	Leaving = driver.Leaving
+)
+
+// The statuses of a slot.
+const (
+	SlotFree      = driver.SlotFree
+	SlotHeld      = driver.SlotHeld
+	SlotDirty     = driver.SlotDirty
+	SlotResting   = driver.SlotResting
+	SlotWithdrawn = driver.SlotWithdrawn
+)
+
+// The reasons why a slot is dirty.
+const (
+	LeftUnknown  = driver.LeftUnknown
+	LeftExpired  = driver.LeftExpired
+	LeftForced   = driver.LeftForced
+	LeftDied     = driver.LeftDied
+	LeftReleased = driver.LeftReleased
+	LeftShrunk   = driver.LeftShrunk
+	LeftHealed   = driver.LeftHealed
 )
 
 // The causes of a loss.

@@ -72,6 +72,19 @@ type (
 		Key      string
 		Old, New int
 	}
+	// Withdrawn: this process has withdrawn a slot of a pool, because its
+	// Cleanup or several Inits in a row have failed. Nobody gets it until Heal.
+	Withdrawn struct {
+		Key    string
+		Slot   int
+		Reason string
+	}
+	// Healed: this process has put a slot back into circulation.
+	Healed struct {
+		Key    string
+		Slot   int
+		Reason string
+	}
 	// Unavailable: the backend has stopped serving locks, for the reason in
 	// Err. It is reported once, and ends with Available.
 	Unavailable struct{ Err error }
@@ -127,6 +140,8 @@ func (ForcedRelease) event() {}
 func (RenewFailed) event()   {}
 func (ReleaseFailed) event() {}
 func (PoolResized) event()   {}
+func (Withdrawn) event()     {}
+func (Healed) event()        {}
 func (Unavailable) event()   {}
 func (Available) event()     {}
 func (Stale) event()         {}

@@ -61,6 +61,33 @@ func ExampleSlots() {
 	// true
 }
 
+func ExampleLocker_WithSlot() {
+	locker, _ := lock.New(memory.NewLock(), lock.Config{})
+	ctx := context.Background()
+	defer locker.Close(ctx)
+
+	boxes := &lock.Pool{
+		Key:     "boxes",
+		Size:    10,
+		Init:    func(ctx context.Context, s *lock.Slot) error { fmt.Println("prepare box", s.Number()); return nil },
+		Cleanup: func(ctx context.Context, s *lock.Slot) error { fmt.Println("clean box", s.Number()); return nil },
+	}
+	judge := func(ctx context.Context, s *lock.Slot) error { fmt.Println("work in box", s.Number()); return nil }
+	for range 2 {
+		if err := locker.WithSlot(ctx, boxes, judge); err != nil {
+			fmt.Println(err)
+		}
+	}
+	// Output:
+	// clean box 0
+	// prepare box 0
+	// work in box 0
+	// clean box 0
+	// prepare box 0
+	// work in box 0
+	// clean box 0
+}
+
 func ExampleLease_Fence() {
 	locker, _ := lock.New(memory.NewLock(), lock.Config{})
 	ctx := context.Background()

@@ -41,11 +41,12 @@ type hold struct {
 
 	renewing  chan struct{} // closed when the renewal in flight is over; nil without one
 	renewAt   instant
-	doubted   bool          // the driver has hinted at a loss, and no later renewal has been answered
-	again     bool          // the driver has hinted since the renewal in flight was sent
-	failing   error         // of the last renewal, if it failed
-	forgetAt  instant       // when to take back a lease whose context has ended, or zero
-	listening chan struct{} // closed to end the listener; nil without one
+	doubted   bool             // the driver has hinted at a loss, and no later renewal has been answered
+	again     bool             // the driver has hinted since the renewal in flight was sent
+	failing   error            // of the last renewal, if it failed
+	forgetAt  instant          // when to take back a lease whose context has ended, or zero
+	listening chan struct{}    // closed to end the listener; nil without one
+	handback  *driver.Handback // what the release makes of a slot with a state
 
 	// The place in the schedule, guarded by its mutex.
 	index int
@@ -69,10 +70,29 @@ func (l *Locker) newHold(g driver.Grant, now instant) *hold {
 		idle:      true,
 		index:     -1,
 	}
+	if g.Found != nil {
+		h.handback = untouched(g.Found)
+	}
 	h.shorten(now)
 	h.renewAt = now.add(firstRenewal(g.TTL, h.deadline.sub(now)))
 	l.reschedule(h)
 	return h
+}
+
+// untouched returns the Handback of a slot that nobody has used.
+func untouched(f *driver.Found) *driver.Handback {
+	h := &driver.Handback{Status: driver.SlotFree, Left: f.Left, Note: f.Note, Strikes: f.Strikes}
+	if f.Left != nil {
+		h.Status = driver.SlotDirty
+	}
+	return h
+}
+
+// handBack sets what the release makes of the slot; nil leaves it dirty.
+func (h *hold) handBack(b *driver.Handback) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.handback = b
 }
 
 // shorten lowers the deadline to the deadline of a renewal sent now. A pushed

@@ -32,6 +32,8 @@ type Locker struct {
 	queues   *queues     // waiters of this process by key; nil where the driver's scope is the process
 	sizes    sizes       // reported differences of pool sizes
 
+	lastSlots lastSlots // by pool
+
 	stragglers stragglers // lost leases whose functions still run
 	health     health     // whether the backend serves
 
@@ -144,19 +146,54 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...Option) (*L
 // ForceRelease ends every lease of key in every process and returns their
 // number. Their contexts end with a *LostError that has the cause Forced, the
 // reason and a description of the caller. The next waiters are served. The
-// reason must have 1 to 512 bytes.
-func (l *Locker) ForceRelease(ctx context.Context, key, reason string) (released int, err error) {
-	if err := l.check(ctx, key, checkReason(reason)); err != nil {
+// reason must have 1 to 512 bytes. With OnlySlot, it ends the lease of one slot.
+func (l *Locker) ForceRelease(ctx context.Context, key, reason string, opts ...ForceOption) (released int, err error) {
+	slot, err := l.forcedSlot(opts)
+	if err == nil {
+		err = l.check(ctx, key, checkReason(reason))
+	}
+	if err != nil {
 		return 0, fmt.Errorf("force release %q: %w", shorten(key), err)
 	}
 	bounded, cancel := forceContext(ctx)
 	defer cancel()
-	n, err := l.driver.ForceRelease(bounded, key, reason, l.holder(ctx, "", time.Now())) // L16
+	n, err := l.force(bounded, key, slot, reason, l.holder(ctx, "", time.Now()))
 	if err != nil {
 		return n, fmt.Errorf("force release %q: %w", key, l.within(ctx, err, driver.CallTimeout))
 	}
 	l.observe(ForcedRelease{Key: key, Reason: reason, Released: n})
 	return n, nil
+}
+
+// ForceOption changes one call of ForceRelease.
+type ForceOption struct{ slot int }
+
+// OnlySlot restricts a ForceRelease to one slot of a pool.
+func OnlySlot(n int) ForceOption { return ForceOption{n} }
+
+// everySlot means that a force concerns all slots.
+const everySlot = -1
+
+// forcedSlot returns the slot that opts name, or everySlot.
+func (l *Locker) forcedSlot(opts []ForceOption) (int, error) {
+	switch {
+	case len(opts) == 0:
+		return everySlot, nil
+	case len(opts) > 1:
+		return 0, invalidOption("%d slots given to ForceRelease, want at most 1", len(opts))
+	}
+	err := checkSlot(opts[0].slot)
+	if err == nil {
+		err = l.supportsPools()
+	}
+	return opts[0].slot, err
+}
+
+func (l *Locker) force(ctx context.Context, key string, slot int, reason string, by Holder) (int, error) { // L16
+	if slot == everySlot {
+		return l.driver.ForceRelease(ctx, key, reason, by)
+	}
+	return l.driver.(driver.PoolDriver).ForceSlot(ctx, key, slot, reason, by)
 }
 
 // forceContext returns ctx with a bound, which the loss of a lease does not end:
@@ -302,7 +339,7 @@ func (l *Locker) within(ctx context.Context, err error, bound time.Duration) err
 
 // classify converts an error of the driver to one of this package.
 func (l *Locker) classify(err error) error {
-	for _, known := range []error{ErrNotAcquired, ErrLost, ErrUnavailable, ErrDeadlock, ErrInvalid, ErrUnsupported, ErrClosed} {
+	for _, known := range []error{ErrNotAcquired, ErrLost, ErrUnavailable, ErrDeadlock, ErrInvalid, ErrUnsupported, ErrClosed, ErrPoolSize} {
 		if errors.Is(err, known) {
 			return err
 		}

@@ -73,6 +73,10 @@ func Wait(d time.Duration) Option { return Option{func(c *call) { c.wait, c.wait
 // of the newest call applies.
 func Slots(n int) Option { return Option{func(c *call) { c.slots = n }} }
 
+// FixedSlots is Slots for a pool whose size nobody may change: while the pool is
+// in use with another size, the call returns a *PoolSizeError.
+func FixedSlots(n int) Option { return Option{func(c *call) { c.slots, c.fixed = n, true }} }
+
 // FIFO makes the order strict across processes. It costs throughput under
 // contention.
 func FIFO() Option { return Option{func(c *call) { c.fifo = true }} }
@@ -102,6 +106,8 @@ type call struct {
 	left          time.Duration // of wait
 	waitSet       bool
 	slots         int
+	fixed         bool  // refuse a pool of another size
+	pool          *Pool // of WithSlot and AcquireSlot, else nil
 	fifo, noRenew bool
 	cooldown      time.Duration
 	atLeast       bool

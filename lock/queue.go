@@ -71,13 +71,21 @@ type kind struct {
 	noRenew bool
 	ttl     time.Duration // under noRenew, where no renewal can change it; else 0
 	cools   bool          // the key stays taken after the release
+	fixed   bool
+	// pooled asks for a slot with a state, which rests for the quarantine.
+	pooled     bool
+	quarantine time.Duration
 }
 
-// handable reports whether a grant of this kind may be handed on.
-func (k kind) handable() bool { return k.slots == 1 && !k.noRenew && !k.cools }
+// handable reports whether a grant of this kind may be handed on. A slot with a
+// state passes through the backend, which records how it was left.
+func (k kind) handable() bool { return k.slots == 1 && !k.noRenew && !k.cools && !k.pooled }
 
 func (c call) kind() kind {
-	k := kind{slots: c.slots, cools: c.cooldown > 0}
+	k := kind{slots: c.slots, cools: c.cooldown > 0, fixed: c.fixed}
+	if c.pool != nil {
+		k.pooled, k.quarantine = true, c.pool.Quarantine
+	}
 	if c.noRenew {
 		k.noRenew, k.ttl = true, c.ttl
 	}
@@ -379,6 +387,7 @@ func (qs *queues) ask(q *queue, w *waiter) {
 		NoRenew: w.call.noRenew,
 		Holder:  w.holder,
 	}}
+	l.describe(&t.request, &w.call)
 	if t.kind.handable() {
 		t.request.Fences = maxHandOns + 1
 	}

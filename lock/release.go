@@ -122,13 +122,16 @@ func (h *hold) giveBack() error {
 }
 
 // returned returns the grant for its release: with the rest of the cooldown, if
-// the key stays taken.
+// the key stays taken, and with what becomes of a slot.
 func (h *hold) returned() driver.Grant {
 	h.mu.Lock()
 	rest := h.cools - h.locker.clock.now().sub(h.since)
+	back := h.handback
 	h.mu.Unlock()
 	if h.cools == 0 || rest < time.Millisecond {
-		return h.grant
+		g := h.grant
+		g.Handback = back
+		return g
 	}
 	g := h.renewable()
 	g.Rest = rest
@@ -178,12 +181,15 @@ func (l *Locker) unavailable(err error, bound time.Duration) error {
 // tidy cleans up after an Acquire whose outcome is not known: the backend may
 // have granted or queued it, or may do so when it receives it late.
 func (l *Locker) tidy(r driver.Request, err error) {
-	for _, known := range []error{ErrNotAcquired, ErrInvalid, ErrUnsupported, ErrClosed} {
+	for _, known := range []error{ErrNotAcquired, ErrInvalid, ErrUnsupported, ErrClosed, ErrPoolSize} {
 		if errors.Is(err, known) {
 			return
 		}
 	}
 	g := driver.Grant{Key: r.Key, Token: r.Token, TTL: r.TTL, NoRenew: r.NoRenew} // L6
+	if r.Pool != nil {
+		g.Handback = &driver.Handback{Status: driver.SlotDirty} // a slot that nobody has used
+	}
 	l.cleaner.add(g, l.clock.now().add(r.TTL), nil)
 }
 

@@ -69,12 +69,13 @@ func (l *Locker) renewBatch(ctx context.Context, bound time.Duration, batch []*h
 	}
 }
 
-// renewable returns the grant with the TTL for its renewal.
+// renewable returns the grant with the TTL for its renewal, and with the Handback
+// for its release.
 func (h *hold) renewable() driver.Grant {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	g := h.grant
-	g.TTL, g.Rev = h.ttl, h.rev
+	g.TTL, g.Rev, g.Handback = h.ttl, h.rev, h.handback
 	return g
 }
 

@@ -43,6 +43,10 @@ func (l LockEvents) Observe(e lock.Event) {
 		l.warn("leader or timed run failed, trying again", e.Key, slog.Duration("pause", e.Pause), failed(e.Err))
 	case lock.PoolResized:
 		l.warn("pool resized", e.Key, slog.Int("old", e.Old), slog.Int("new", e.New))
+	case lock.Withdrawn:
+		l.warn("pool slot withdrawn", e.Key, slog.Int("slot", e.Slot), slog.String("reason", e.Reason))
+	case lock.Healed:
+		l.Log.LogAttrs(context.Background(), slog.LevelInfo, "pool slot healed", slog.String("key", e.Key), slog.Int("slot", e.Slot), slog.String("reason", e.Reason))
 	}
 }
 

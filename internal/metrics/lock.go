@@ -23,6 +23,7 @@ var (
 	renewFailed   = byClass("mega_lock_renew_failures_total", "counter", "Failed renewals that were retried.")
 	releaseFailed = byClass("mega_lock_release_failures_total", "counter", "Failed releases that were retried.")
 	poolResized   = byClass("mega_lock_pool_resized_total", "counter", "Reported differences about the size of a pool.")
+	slotWithdrawn = byClass("mega_lock_slots_withdrawn_total", "counter", "Slots of pools that this process has withdrawn.")
 	lockStale     = byClass("mega_lock_stale_total", "counter", "Writes that a guard refused because a later holder had written.")
 	lockRuns      = byClass("mega_lock_runs_total", "counter", "Runs of Once and Every in this process, by outcome: done or failed.", "outcome")
 	lockRetries   = byClass("mega_lock_retries_total", "counter", "Failed attempts of Lead and Every to use their key, and failed terms of leaders.")
@@ -43,7 +44,7 @@ func byClass(name, kind, help string, more ...string) Series {
 func lockCatalogue() []Series {
 	return []Series{
 		lockAcquired, lockContended, lockRefused, lockLost, lockForced, lockForgotten,
-		renewFailed, releaseFailed, poolResized, lockStale, lockRuns, lockRetries, lockWait, lockHeld, lockActive, lockWaiting, lockAvailable, lockOutages, lockScope,
+		renewFailed, releaseFailed, poolResized, slotWithdrawn, lockStale, lockRuns, lockRetries, lockWait, lockHeld, lockActive, lockWaiting, lockAvailable, lockOutages, lockScope,
 	}
 }
 
@@ -51,7 +52,7 @@ func lockCatalogue() []Series {
 type locks struct {
 	classes                                                                  *classes
 	refused, lost, forced, forgotten, notRenewed, unreleased, resized, stale *prometheus.CounterVec
-	runs, retries                                                            *prometheus.CounterVec
+	runs, retries, withdrawn                                                 *prometheus.CounterVec
 	outages                                                                  prometheus.Counter
 }
 
@@ -72,7 +73,7 @@ func newLocks(r *prometheus.Registry) locks {
 		}),
 		refused: counter(r, lockRefused), lost: counter(r, lockLost), forced: counter(r, lockForced), forgotten: counter(r, lockForgotten),
 		notRenewed: counter(r, renewFailed), unreleased: counter(r, releaseFailed), resized: counter(r, poolResized), stale: counter(r, lockStale),
-		runs: counter(r, lockRuns), retries: counter(r, lockRetries),
+		runs: counter(r, lockRuns), retries: counter(r, lockRetries), withdrawn: counter(r, slotWithdrawn),
 		outages: counter(r, lockOutages).WithLabelValues(),
 	}
 }
@@ -116,6 +117,8 @@ func (m *Metrics) Observe(e lock.Event) {
 		l.retries.WithLabelValues(l.classes.of(e.Key).name).Inc()
 	case lock.PoolResized:
 		l.resized.WithLabelValues(l.classes.of(e.Key).name).Inc()
+	case lock.Withdrawn:
+		l.withdrawn.WithLabelValues(l.classes.of(e.Key).name).Inc()
 	}
 }
 

@@ -69,6 +69,7 @@ func all(m *metrics.Metrics) {
 		lock.ReleaseFailed{Key: "order:1"},
 		lock.Forgotten{Key: "order:1"},
 		lock.PoolResized{Key: "order:1"},
+		lock.Withdrawn{Key: "order:1"},
 		lock.Stale{Key: "order:1"},
 		lock.Ran{Key: "order:1"},
 		lock.Retrying{Key: "order:1"},

@@ -27,7 +27,7 @@ const MaxNote = 256
 //	(no record)  -                                           dirty, Why LeftUnknown, no rest (P10)
 //	dirty, free  a grant                                     held
 //	held         Release with Handback.Status SlotFree       free
-//	held         Release with Handback.Status SlotDirty      dirty, with Handback.Left, no rest
+//	held         Release with Handback.Status SlotDirty      dirty, with Handback.Left or else LeftUnknown, no rest
 //	held         Release with Handback.Status SlotWithdrawn  withdrawn, with Handback.Reason
 //	held         Release without Handback                    resting, Why LeftReleased
 //	held         expiry, force, death of its process         resting, Why LeftExpired, LeftForced, LeftDied
@@ -108,7 +108,7 @@ type Handback struct {
 	// Status is SlotFree for a clean slot, SlotWithdrawn, or SlotDirty for a
 	// slot that its holder has not touched.
 	Status  SlotStatus
-	Left    *Leaving // under SlotDirty: Found.Left of the grant
+	Left    *Leaving // under SlotDirty: Found.Left of the grant; nil if not known, which also keeps the stored note and strikes
 	Reason  string   // under SlotWithdrawn
 	Note    string   // at most MaxNote bytes
 	Strikes int      // failed preparations in a row

@@ -137,7 +137,7 @@ func (e *entry) resize(n int, now time.Time) int {
 	before := e.size
 	e.size = n
 	if e.pool != nil {
-		e.pool.shrink(n, now)
+		e.pool.shrink(n, e.shard.wall(now))
 		if !e.used() {
 			return 0 // L15: only its records are left
 		}
@@ -361,7 +361,7 @@ func (e *entry) state(now time.Time) driver.State {
 		s.Waiters = append(s.Waiters, t.holder)
 	}
 	if e.pool != nil {
-		s.Slots = e.pool.states(e.size)
+		s.Slots = e.pool.states(e.size, now, e.shard.wall(now))
 	}
 	return s
 }

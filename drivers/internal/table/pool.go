@@ -120,15 +120,15 @@ func (p *pool) exhausted(size int) bool {
 func (p *pool) lend(t *ticket, now time.Time) {
 	r := p.record(t.grant.Slot)
 	if t.pool != nil {
-		t.grant.Found = &driver.Found{Left: r.found(now), Note: r.note, Strikes: r.strikes}
+		t.grant.Found = &driver.Found{Left: r.found(t.entry.shard.wall(now)), Note: r.note, Strikes: r.strikes}
 	}
 	r.status, r.left, r.last = driver.SlotHeld, nil, t.holder
 }
 
 // found returns why the slot is dirty, or nil if it is clean.
-func (r *record) found(now time.Time) *driver.Leaving {
+func (r *record) found(wall time.Time) *driver.Leaving {
 	if r.status == "" {
-		return &driver.Leaving{At: now, Why: driver.LeftUnknown} // P10
+		return &driver.Leaving{At: wall, Why: driver.LeftUnknown} // P10
 	}
 	return r.left
 }
@@ -140,7 +140,7 @@ func (e *entry) abandoned(t *ticket, why string, now time.Time) {
 		return
 	}
 	r := e.pool.record(t.grant.Slot)
-	r.leave(driver.SlotDirty, t.holder, now, why)
+	r.leave(driver.SlotDirty, t.holder, e.shard.wall(now), why)
 	if e.pool.quarantine > 0 {
 		r.status, r.until = driver.SlotResting, now.Add(e.pool.quarantine)
 		e.dueBy(r.until)
@@ -154,24 +154,28 @@ func (e *entry) handedBack(t *ticket, h *driver.Handback, now time.Time) {
 		return
 	}
 	r := e.track().record(t.grant.Slot)
+	if h.Status == driver.SlotDirty && h.Left == nil {
+		r.leave(driver.SlotDirty, driver.Holder{}, e.shard.wall(now), driver.LeftUnknown)
+		return
+	}
 	r.last, r.note, r.strikes = t.holder, h.Note, h.Strikes
 	switch {
 	case h.Status == driver.SlotWithdrawn:
 		r.status, r.left, r.reason = driver.SlotWithdrawn, nil, h.Reason
-	case h.Status == driver.SlotDirty && h.Left != nil:
+	case h.Status == driver.SlotDirty:
 		r.status, r.left = driver.SlotDirty, h.Left
 	case t.grant.Slot >= e.size: // P9: the number may come back
-		r.leave(driver.SlotDirty, t.holder, now, driver.LeftShrunk)
+		r.leave(driver.SlotDirty, t.holder, e.shard.wall(now), driver.LeftShrunk)
 	default:
 		r.status, r.left = driver.SlotFree, nil
 	}
 }
 
 // shrink makes the clean slots from size on dirty (P9).
-func (p *pool) shrink(size int, now time.Time) {
+func (p *pool) shrink(size int, wall time.Time) {
 	for i := size; i < len(p.records); i++ {
 		if r := &p.records[i]; r.status == driver.SlotFree {
-			r.leave(driver.SlotDirty, r.last, now, driver.LeftShrunk)
+			r.leave(driver.SlotDirty, r.last, wall, driver.LeftShrunk)
 		}
 	}
 }
@@ -197,7 +201,7 @@ func (e *entry) heal(slot int, by driver.Holder, now time.Time) {
 	}
 	r := &e.pool.records[slot]
 	if r.status == driver.SlotWithdrawn || r.status == driver.SlotResting {
-		r.leave(driver.SlotDirty, by, now, driver.LeftHealed)
+		r.leave(driver.SlotDirty, by, e.shard.wall(now), driver.LeftHealed)
 		r.strikes = 0
 		e.serve(now)
 	}
@@ -230,12 +234,15 @@ func (e *entry) remembers(now time.Time) bool {
 
 // states returns the states of the slots below size, and of those above it that
 // are held.
-func (p *pool) states(size int) []driver.SlotState {
+func (p *pool) states(size int, now, wall time.Time) []driver.SlotState {
 	states := make([]driver.SlotState, 0, size)
 	for i := range max(size, len(p.records)) {
 		s := driver.SlotState{Number: i, Status: driver.SlotDirty, Reason: driver.LeftUnknown}
 		if i < len(p.records) && p.records[i].status != "" {
 			s = p.records[i].state(i)
+			if s.Status == driver.SlotResting {
+				s.Until = wall.Add(p.records[i].until.Sub(now))
+			}
 		}
 		if i < size || s.Status == driver.SlotHeld {
 			states = append(states, s)
@@ -249,9 +256,7 @@ func (r *record) state(number int) driver.SlotState {
 	switch r.status {
 	case driver.SlotWithdrawn:
 		s.Reason = r.reason
-	case driver.SlotResting:
-		s.Until, s.Reason = r.until, r.left.Why
-	case driver.SlotDirty:
+	case driver.SlotResting, driver.SlotDirty:
 		s.Reason = r.left.Why
 	}
 	return s

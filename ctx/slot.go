@@ -1,0 +1,27 @@
+package megactx
+
+import (
+	"context"
+
+	"github.com/megaframework/mega/lock"
+)
+
+// WithSlot runs fn with a slot of p, between p's Init and Cleanup. The Ctx of fn
+// ends when the lease of the slot is lost; WithSlot then returns ErrLost, joined
+// with fn's error. See [lock.Locker.WithSlot].
+func (l Lock) WithSlot(p *lock.Pool, fn func(*Ctx, *lock.Slot) error, opts ...lock.Option) error {
+	if l.locker == nil {
+		return ErrNotConfigured
+	}
+	var key string
+	if p != nil {
+		key = p.Key
+	}
+	wait := l.beginWait(key)
+	err := l.locker.WithSlot(l.ctx, p, func(held context.Context, s *lock.Slot) error {
+		wait.granted(s.Lease)
+		return fn(l.ctx.WithContext(held), s)
+	}, opts...)
+	wait.refused(err)
+	return err
+}

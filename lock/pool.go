@@ -1,0 +1,201 @@
+package lock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// The defaults of a [Pool].
+const (
+	defaultCleanupTimeout = 30 * time.Second
+	defaultStrikes        = 3
+)
+
+// Pool describes numbered things that one holder at a time prepares, uses and
+// cleans: sandboxes, ports, devices. A Pool is not changed after its first use,
+// and all programs that use a key describe it in the same way.
+//
+// A slot that was not handed back clean is dirty: its holder crashed, lost its
+// lease, or was ended by force. The next holder of a dirty slot runs Cleanup
+// before Init, and so does the first holder of a slot of which the backend knows
+// nothing.
+type Pool struct {
+	Key  string
+	Size int // number of slots, 1 to MaxSlots
+	// Init prepares the slot before the work; its ctx ends with the caller's, or
+	// when the lease is lost. Its error is the error of the call. Nil prepares
+	// nothing.
+	Init func(ctx context.Context, s *Slot) error
+	// Cleanup undoes Init and the work. It runs only while the lease is live. Its
+	// ctx carries the caller's values and not its cancellation, and ends after
+	// CleanupTimeout or when the lease is lost. It must be idempotent: it may
+	// meet a slot that another process left. Nil cleans nothing: every slot that
+	// is released counts as clean.
+	Cleanup func(ctx context.Context, s *Slot) error
+	// CleanupTimeout bounds one Cleanup. Default 30s.
+	CleanupTimeout time.Duration
+	// Quarantine is the time that a slot rests after it was lost or forced, so
+	// that what its last holder has started can end. Default 0.
+	Quarantine time.Duration
+	// Strikes is the number of failed Inits in a row that withdraw a slot.
+	// Default 3.
+	Strikes int
+	// Resize changes the size of a pool that is in use with another size, as
+	// Slots does. Without it such a call returns a *PoolSizeError.
+	Resize bool
+}
+
+// WithSlot runs fn with a slot of p. It calls Init, fn and Cleanup in this
+// order, and releases the slot when Cleanup has returned. Cleanup also runs
+// when Init or fn has failed, panicked or called runtime.Goexit; the panic
+// continues afterwards. The context given to fn ends with ctx, or when the
+// lease is lost; the slot itself stays leased and renewed until Cleanup has
+// returned, also after the end of ctx.
+//
+// WithSlot returns the error of Init or fn, and joins ErrLost to it if the lease
+// was lost before fn returned. A failed Cleanup is no error of the call: it
+// withdraws the slot until [Locker.Heal], and is reported as Withdrawn. If
+// no slot was granted, WithSlot returns the errors of [Locker.Acquire], with
+// the code lock.pool_withdrawn if every slot is withdrawn; or a *PoolSizeError.
+func (l *Locker) WithSlot(ctx context.Context, p *Pool, fn func(ctx context.Context, s *Slot) error, opts ...Option) (err error) {
+	c, err := l.newPoolCall(p, opts)
+	c.within = true
+	runtime.Callers(2, c.site[:])
+	if err == nil && fn == nil {
+		err = invalidOption("the function is nil") // L14
+	}
+	s, err := l.takeSlot(ctx, &c, err)
+	if err != nil {
+		return err
+	}
+	defer func() { // P2: also when fn panics or calls runtime.Goexit
+		loss, _ := s.leave()
+		err = joinLoss(p.Key, err, loss)
+	}()
+	return fn(s.work, s)
+}
+
+// AcquireSlot waits for a slot of p, prepares it with Init and returns it. The
+// caller must call [Slot.Release], which runs Cleanup. The errors are those of
+// [Locker.WithSlot]. Unlike a lease, a slot is not taken back when ctx ends.
+func (l *Locker) AcquireSlot(ctx context.Context, p *Pool, opts ...Option) (*Slot, error) {
+	c, err := l.newPoolCall(p, opts)
+	runtime.Callers(2, c.site[:])
+	return l.takeSlot(ctx, &c, err)
+}
+
+// Heal puts a withdrawn or resting slot of the pool key back into circulation,
+// for an operator's reason of 1 to 512 bytes. Its next holder cleans it first.
+// Heal changes no other slot.
+func (l *Locker) Heal(ctx context.Context, key string, slot int, reason string) error {
+	err := l.check(ctx, key, checkReason(reason))
+	if err == nil {
+		err = checkSlot(slot)
+	}
+	if err == nil {
+		err = l.supportsPools()
+	}
+	if err == nil {
+		bounded, cancel := context.WithTimeout(ctx, driver.CallTimeout)
+		defer cancel()
+		err = l.driver.(driver.PoolDriver).Heal(bounded, key, slot, reason, l.holder(ctx, "", time.Now()))
+		if err != nil {
+			err = l.within(ctx, err, driver.CallTimeout)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("heal %q: %w", shorten(key), err)
+	}
+	l.observe(Healed{Key: key, Slot: slot, Reason: reason})
+	return nil
+}
+
+func checkSlot(slot int) error {
+	if slot < 0 || slot >= MaxSlots {
+		return invalidOption("the slot is %d, want 0 to %d", slot, MaxSlots-1)
+	}
+	return nil
+}
+
+// supportsPools returns ErrUnsupported if the driver keeps no states of slots.
+func (l *Locker) supportsPools() error {
+	if _, ok := l.driver.(driver.PoolDriver); !ok {
+		return fmt.Errorf("%w %s: states and a fixed number of slots", ErrUnsupported, l.info.Name)
+	}
+	return nil
+}
+
+// newPoolCall returns the arguments of a call for a slot of p.
+func (l *Locker) newPoolCall(p *Pool, opts []Option) (call, error) {
+	if p == nil {
+		return call{slots: 1}, invalidOption("the pool is nil")
+	}
+	c := call{key: p.Key, ttl: l.config.TTL, wait: l.config.Wait, slots: p.Size, fifo: l.config.FIFO, fixed: !p.Resize, pool: p}
+	if len(opts) > 0 {
+		c = c.with(opts)
+	}
+	c.left = c.wait
+	if err := c.check(); err != nil {
+		return c, err
+	}
+	switch {
+	case c.slots != p.Size || c.fixed == p.Resize:
+		return c, invalidOption("Slots given for a pool, which has its own size")
+	case c.noRenew:
+		return c, invalidOption("NoRenew given for a pool, whose slots are renewed until they are clean") // P1
+	case c.cooldown > 0:
+		return c, invalidOption("Cooldown given for a pool; use Quarantine")
+	case p.CleanupTimeout < 0:
+		return c, invalidOption("CleanupTimeout is %v, want 0 or more", p.CleanupTimeout)
+	case p.Quarantine < 0 || p.Quarantine > MaxTTL:
+		return c, invalidOption("Quarantine is %v, want 0 to %v", p.Quarantine, MaxTTL)
+	case p.Strikes < 0:
+		return c, invalidOption("Strikes is %d, want 0 or more", p.Strikes)
+	}
+	return c, nil
+}
+
+func (p *Pool) cleanupTimeout() time.Duration { return cmp.Or(p.CleanupTimeout, defaultCleanupTimeout) }
+
+func (p *Pool) strikes() int { return cmp.Or(p.Strikes, defaultStrikes) }
+
+// takeSlot returns a prepared slot. It leaves a slot whose first Cleanup fails
+// withdrawn, and takes another one within what is left of the wait (P4).
+func (l *Locker) takeSlot(ctx context.Context, c *call, invalid error) (*Slot, error) {
+	for {
+		start := l.clock.now()
+		lease, err := l.acquire(ctx, c, invalid)
+		if err != nil {
+			return nil, err
+		}
+		if c.wait != Forever {
+			c.wait = max(c.wait-l.clock.now().sub(start), 0)
+			c.left = c.wait
+		}
+		s := newSlot(ctx, lease, c.pool)
+		switch err := s.prepare(ctx); {
+		case err == nil:
+			return s, nil
+		case !errors.Is(err, errUnclean):
+			return nil, err
+		}
+	}
+}
+
+// errUnclean means that a dirty slot could not be cleaned and is withdrawn.
+var errUnclean = errors.New("lock: slot could not be cleaned")
+
+// describe completes r with what c says of the pool.
+func (l *Locker) describe(r *driver.Request, c *call) {
+	r.Fixed = c.fixed
+	if c.pool != nil {
+		r.Pool = &driver.Pool{Quarantine: c.pool.Quarantine}
+		r.Pool.Prefer, r.Pool.Avoid = l.lastSlots.of(c.key)
+	}
+}

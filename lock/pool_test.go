@@ -1,0 +1,475 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/megaframework/mega/drivers/memory"
+	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// sharedMemory is a memory driver of scope Fleet: the front puts its queue in
+// front of it.
+type sharedMemory struct{ *memory.Lock }
+
+func (sharedMemory) Info() driver.Info { return driver.Info{Name: "shared", Scope: driver.Fleet} }
+
+// sandbox is a pool that records its calls.
+type sandbox struct {
+	lock.Pool
+
+	mu      sync.Mutex // guards the fields below
+	steps   []string
+	init    func(ctx context.Context, s *lock.Slot) error
+	cleanup func(ctx context.Context, s *lock.Slot) error
+}
+
+func newSandbox(size int) *sandbox {
+	b := &sandbox{Pool: lock.Pool{Key: "boxes", Size: size}}
+	b.Init = func(ctx context.Context, s *lock.Slot) error { return b.step("init", b.init, ctx, s) }
+	b.Cleanup = func(ctx context.Context, s *lock.Slot) error { return b.step("cleanup", b.cleanup, ctx, s) }
+	return b
+}
+
+func (b *sandbox) step(name string, fn func(context.Context, *lock.Slot) error, ctx context.Context, s *lock.Slot) error {
+	b.mu.Lock()
+	b.steps = append(b.steps, fmt.Sprint(name, s.Number()))
+	b.mu.Unlock()
+	if fn == nil {
+		return nil
+	}
+	return fn(ctx, s)
+}
+
+// took returns the steps since the last call of it.
+func (b *sandbox) took() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	steps := strings.Join(b.steps, " ")
+	b.steps = nil
+	return steps
+}
+
+func (b *sandbox) work(context.Context, *lock.Slot) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.steps = append(b.steps, "fn")
+	return nil
+}
+
+func (b *sandbox) want(t *testing.T, want string) {
+	t.Helper()
+	if got := b.took(); got != want {
+		t.Errorf("steps %q, want %q", got, want)
+	}
+}
+
+func slotOf(t *testing.T, l *lock.Locker, n int) lock.SlotState {
+	t.Helper()
+	s, err := l.Inspect(t.Context(), "boxes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Slots[n]
+}
+
+// onPools runs the test on a driver of one process and on one that others share.
+func onPools(t *testing.T, test func(t *testing.T, d driver.Driver)) {
+	for name, open := range map[string]func() driver.Driver{
+		"process": func() driver.Driver { return memory.NewLock() },
+		"fleet":   func() driver.Driver { return sharedMemory{memory.NewLock()} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { test(t, open()) })
+		})
+	}
+}
+
+func TestASlotIsCleanedThenPreparedThenUsed(t *testing.T) {
+	onPools(t, func(t *testing.T, d driver.Driver) {
+		l, b := process(t, d, lock.Config{}), newSandbox(2)
+		for range 2 {
+			if err := l.WithSlot(t.Context(), &b.Pool, b.work); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// Unknown at first, then clean: P2, P4, P10.
+		b.want(t, "cleanup0 init0 fn cleanup0 init0 fn cleanup0")
+		if s := slotOf(t, l, 0); s.Status != lock.SlotFree {
+			t.Errorf("the slot is %+v", s)
+		}
+	})
+}
+
+func TestCleanupRunsAfterAnyEndOfTheWork(t *testing.T) {
+	failure := errors.New("failure")
+	for name, fn := range map[string]func(context.Context, *lock.Slot) error{
+		"error":  func(context.Context, *lock.Slot) error { return failure },
+		"panic":  func(context.Context, *lock.Slot) error { panic(failure) },
+		"goexit": func(context.Context, *lock.Slot) error { runtime.Goexit(); return nil },
+	} {
+		for _, where := range []string{"init", "fn"} {
+			t.Run(where+" "+name, func(t *testing.T) {
+				onPools(t, func(t *testing.T, d driver.Driver) {
+					l, b := process(t, d, lock.Config{}), newSandbox(1)
+					work, want := fn, "cleanup0 init0 cleanup0"
+					if where == "init" {
+						b.init, work = fn, b.work
+					}
+					var err error
+					var panicked any
+					done := make(chan struct{})
+					go func() {
+						defer close(done)
+						defer func() { panicked = recover() }()
+						err = l.WithSlot(t.Context(), &b.Pool, work)
+					}()
+					<-done
+					b.want(t, want)
+					if (panicked != nil) != (name == "panic") || errors.Is(err, failure) != (name == "error") {
+						t.Errorf("panic %v, error %v", panicked, err)
+					}
+					if s := slotOf(t, l, 0); s.Status != lock.SlotFree {
+						t.Errorf("the slot is %+v", s)
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestACancelledCallCleansItsSlot(t *testing.T) {
+	onPools(t, func(t *testing.T, d driver.Driver) {
+		l, b := process(t, d, lock.Config{}), newSandbox(1)
+		type name struct{}
+		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), name{}, "caller"))
+		b.cleanup = func(ctx context.Context, s *lock.Slot) error { // P3
+			if ctx.Value(name{}) != "caller" {
+				t.Error("Cleanup has not the values of the caller")
+			}
+			if d, ok := ctx.Deadline(); !ok || time.Until(d) != 30*time.Second {
+				t.Errorf("Cleanup is bounded by %v", d)
+			}
+			time.Sleep(25 * time.Second) // longer than the TTL: it is renewed, P1
+			return ctx.Err()
+		}
+		err := l.WithSlot(ctx, &b.Pool, func(ctx context.Context, s *lock.Slot) error {
+			cancel()
+			<-ctx.Done()
+			if s.Err() != nil || s.Context().Err() == nil {
+				t.Errorf("the lease ended with its caller: %v", s.Err())
+			}
+			return ctx.Err()
+		})
+		if !errors.Is(err, context.Canceled) || errors.Is(err, lock.ErrLost) {
+			t.Errorf("got %v", err)
+		}
+		if s := slotOf(t, l, 0); s.Status != lock.SlotFree {
+			t.Errorf("the slot is %+v", s)
+		}
+	})
+}
+
+func TestALostSlotIsNotCleanedByItsHolder(t *testing.T) {
+	onPools(t, func(t *testing.T, d driver.Driver) {
+		l, b := process(t, d, lock.Config{}), newSandbox(2)
+		b.Quarantine = time.Minute
+		err := l.WithSlot(t.Context(), &b.Pool, func(ctx context.Context, s *lock.Slot) error {
+			if n, err := l.ForceRelease(t.Context(), "boxes", "stuck", lock.OnlySlot(s.Number())); n != 1 || err != nil {
+				t.Error(n, err)
+			}
+			<-ctx.Done()
+			return nil
+		})
+		if !errors.Is(err, lock.ErrLost) {
+			t.Errorf("got %v", err)
+		}
+		b.want(t, "cleanup0 init0")
+		if s := slotOf(t, l, 0); s.Status != lock.SlotResting || s.Reason != lock.LeftForced {
+			t.Errorf("the slot is %+v", s)
+		}
+		time.Sleep(time.Minute)
+		var left *lock.Leaving
+		b.init = func(_ context.Context, s *lock.Slot) error { left = s.Left(); return nil }
+		if err := l.WithSlot(t.Context(), &b.Pool, b.work); err != nil {
+			t.Fatal(err)
+		}
+		b.want(t, "cleanup0 init0 fn cleanup0") // P4
+		if left == nil || left.Why != lock.LeftForced || left.By.PID == 0 || time.Since(left.At) < time.Minute {
+			t.Errorf("left %+v", left)
+		}
+	})
+}
+
+func TestACleanupThatIsCutByTheLossLeavesTheSlotDirty(t *testing.T) {
+	onPools(t, func(t *testing.T, d driver.Driver) {
+		l, b := process(t, d, lock.Config{}), newSandbox(1)
+		s, err := l.AcquireSlot(t.Context(), &b.Pool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.cleanup = func(ctx context.Context, s *lock.Slot) error {
+			_, _ = l.ForceRelease(t.Context(), "boxes", "stuck")
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		if err := s.Release(); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("got %v", err)
+		}
+		if s := slotOf(t, l, 0); s.Status != lock.SlotDirty || s.Reason != lock.LeftForced { // P8
+			t.Errorf("the slot is %+v", s)
+		}
+	})
+}
+
+func TestAFailedCleanupWithdrawsTheSlot(t *testing.T) {
+	failure := errors.New("disk full")
+	for name, cleanup := range map[string]func(context.Context, *lock.Slot) error{
+		"error": func(context.Context, *lock.Slot) error { return failure },
+		"panic": func(context.Context, *lock.Slot) error { panic("disk full") },
+		"timeout": func(ctx context.Context, _ *lock.Slot) error {
+			<-ctx.Done()
+			return fmt.Errorf("disk full: %w", ctx.Err())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onPools(t, func(t *testing.T, d driver.Driver) {
+				rec := &recorder{}
+				l, b := process(t, d, lock.Config{Observer: rec}), newSandbox(1)
+				err := l.WithSlot(t.Context(), &b.Pool, func(context.Context, *lock.Slot) error { b.cleanup = cleanup; return nil })
+				if err != nil {
+					t.Errorf("a failed Cleanup is the call's error: %v", err)
+				}
+				if s := slotOf(t, l, 0); s.Status != lock.SlotWithdrawn || !strings.Contains(s.Reason, "disk full") {
+					t.Errorf("the slot is %+v", s)
+				}
+				b.cleanup = nil
+				b.took()
+				err = l.WithSlot(t.Context(), &b.Pool, b.work, lock.Wait(time.Minute))
+				var coded interface{ Code() string }
+				if !errors.Is(err, lock.ErrNotAcquired) || !errors.As(err, &coded) || coded.Code() != "lock.pool_withdrawn" {
+					t.Errorf("got %v", err)
+				}
+				if err := l.Heal(t.Context(), "boxes", 0, "repaired"); err != nil {
+					t.Fatal(err)
+				}
+				if err := l.WithSlot(t.Context(), &b.Pool, b.work); err != nil {
+					t.Fatal(err)
+				}
+				b.want(t, "cleanup0 init0 fn cleanup0")
+			})
+		})
+	}
+}
+
+func TestACallTakesAnotherSlotWhereADirtyOneCannotBeCleaned(t *testing.T) {
+	onPools(t, func(t *testing.T, d driver.Driver) {
+		l, b := process(t, d, lock.Config{}), newSandbox(3)
+		b.cleanup = func(_ context.Context, s *lock.Slot) error {
+			if s.Number() < 2 {
+				return errors.New("disk full")
+			}
+			return nil
+		}
+		if err := l.WithSlot(t.Context(), &b.Pool, b.work); err != nil {
+			t.Fatal(err)
+		}
+		b.want(t, "cleanup0 cleanup1 cleanup2 init2 fn cleanup2") // P4
+	})
+}
+
+func TestFailedInitsWithdrawASlot(t *testing.T) {
+	onPools(t, func(t *testing.T, d driver.Driver) {
+		l, b := process(t, d, lock.Config{}), newSandbox(2)
+		failure := errors.New("no image")
+		b.init = func(_ context.Context, s *lock.Slot) error { return failure }
+		var slots []string
+		for range 6 {
+			if err := l.WithSlot(t.Context(), &b.Pool, b.work); !errors.Is(err, failure) {
+				t.Fatal(err)
+			}
+			steps := strings.Fields(b.took())
+			slots = append(slots, steps[len(steps)-1])
+		}
+		if !slices.Equal(slots, []string{"cleanup0", "cleanup1", "cleanup0", "cleanup1", "cleanup0", "cleanup1"}) { // P7
+			t.Errorf("used %q", slots)
+		}
+		if s := slotOf(t, l, 1); s.Status != lock.SlotWithdrawn || s.Strikes != 3 { // P8
+			t.Errorf("the slot is %+v", s)
+		}
+		if err := l.WithSlot(t.Context(), &b.Pool, b.work); !errors.Is(err, lock.ErrNotAcquired) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestASuccessfulInitEndsTheStrikes(t *testing.T) {
+	onPools(t, func(t *testing.T, d driver.Driver) {
+		l, b := process(t, d, lock.Config{}), newSandbox(1)
+		n := 0
+		b.init = func(_ context.Context, s *lock.Slot) error {
+			if n++; n%3 != 0 {
+				return errors.New("no image")
+			}
+			return nil
+		}
+		for range 9 {
+			_ = l.WithSlot(t.Context(), &b.Pool, b.work)
+		}
+		if s := slotOf(t, l, 0); s.Status != lock.SlotFree || s.Strikes != 0 {
+			t.Errorf("the slot is %+v", s)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		b.init = func(ctx context.Context, _ *lock.Slot) error { cancel(); <-ctx.Done(); return ctx.Err() }
+		_ = l.WithSlot(ctx, &b.Pool, b.work)
+		if s := slotOf(t, l, 0); s.Strikes != 0 {
+			t.Errorf("a cancelled Init is a strike: %+v", s)
+		}
+	})
+}
+
+func TestASlotKeepsItsNoteAndItsProcess(t *testing.T) {
+	onPools(t, func(t *testing.T, d driver.Driver) {
+		l, b := process(t, d, lock.Config{}), newSandbox(3)
+		first, _ := l.AcquireSlot(t.Context(), &b.Pool)
+		second, _ := l.AcquireSlot(t.Context(), &b.Pool)
+		if err := second.SetNote("warm"); err != nil {
+			t.Fatal(err)
+		}
+		if err := second.SetNote(strings.Repeat("x", 257)); !errors.Is(err, lock.ErrInvalid) {
+			t.Errorf("a long note is %v", err)
+		}
+		for _, s := range []*lock.Slot{first, second} {
+			if err := errors.Join(s.Release(), s.Release()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s, err := l.AcquireSlot(t.Context(), &b.Pool)
+		if err != nil || s.Number() != 1 || s.Note() != "warm" || s.Left() != nil { // P7
+			t.Fatalf("slot %d, %q, %v, %v", s.Number(), s.Note(), s.Left(), err)
+		}
+		_ = s.Release()
+	})
+}
+
+func TestASlotThatNobodyUsedStaysAsItWas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := sharedMemory{memory.NewLock()}
+		l, b := process(t, d, lock.Config{}), newSandbox(1)
+		b.Quarantine = time.Hour
+		if err := l.WithSlot(t.Context(), &b.Pool, b.work); err != nil {
+			t.Fatal(err)
+		}
+		held, _ := l.AcquireSlot(t.Context(), &b.Pool)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- l.WithSlot(ctx, &b.Pool, b.work) }()
+		synctest.Wait()
+		cancel()
+		_ = held.Release() // at the instant at which its waiter leaves
+		<-done
+		synctest.Wait()
+		if s := slotOf(t, l, 0); s.Status != lock.SlotFree && s.Status != lock.SlotDirty {
+			t.Errorf("the slot is %+v", s)
+		}
+	})
+}
+
+func TestAPoolHasOneSize(t *testing.T) {
+	onPools(t, func(t *testing.T, d driver.Driver) {
+		l, b, other := process(t, d, lock.Config{}), newSandbox(2), newSandbox(3)
+		s, _ := l.AcquireSlot(t.Context(), &b.Pool)
+		_, err := l.AcquireSlot(t.Context(), &other.Pool)
+		size, ok := errors.AsType[*lock.PoolSizeError](err)
+		if !ok || size.Size != 2 || size.Asked != 3 || !errors.Is(err, lock.ErrPoolSize) { // P9
+			t.Errorf("got %v", err)
+		}
+		if _, err := l.Acquire(t.Context(), "boxes", lock.FixedSlots(4)); !errors.Is(err, lock.ErrPoolSize) {
+			t.Errorf("got %v", err)
+		}
+		other.Resize = true
+		more, err := l.AcquireSlot(t.Context(), &other.Pool)
+		if err != nil || more.Number() != 1 {
+			t.Fatal(err)
+		}
+		_, _ = more.Release(), s.Release()
+	})
+}
+
+func TestCloseWaitsForCleanup(t *testing.T) {
+	onPools(t, func(t *testing.T, d driver.Driver) {
+		l, err := lock.New(d, lock.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := newSandbox(1)
+		s, err := l.AcquireSlot(t.Context(), &b.Pool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.cleanup = func(ctx context.Context, _ *lock.Slot) error {
+			time.Sleep(20 * time.Second)
+			b.steps = append(b.steps, "cleaned")
+			return ctx.Err()
+		}
+		b.took()
+		go s.Release()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := l.Close(ctx); err != nil { // P1
+			t.Error(err)
+		}
+		b.want(t, "cleanup0 cleaned")
+	})
+}
+
+func TestAPoolThatIsInvalidIsRefused(t *testing.T) {
+	l := process(t, memory.NewLock(), lock.Config{})
+	fn := func(context.Context, *lock.Slot) error { return nil }
+	good := lock.Pool{Key: "k", Size: 1}
+	bad := map[string]func(*lock.Pool){
+		"key": func(p *lock.Pool) { p.Key = "" }, "no size": func(p *lock.Pool) { p.Size = 0 },
+		"size": func(p *lock.Pool) { p.Size = 4097 }, "timeout": func(p *lock.Pool) { p.CleanupTimeout = -1 },
+		"quarantine": func(p *lock.Pool) { p.Quarantine = -1 }, "strikes": func(p *lock.Pool) { p.Strikes = -1 },
+	}
+	for name, change := range bad {
+		p := good
+		change(&p)
+		if err := l.WithSlot(t.Context(), &p, fn); !errors.Is(err, lock.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, err := range map[string]error{
+		"nil pool": l.WithSlot(t.Context(), nil, fn),
+		"nil fn":   l.WithSlot(t.Context(), &good, nil),
+		"slots":    l.WithSlot(t.Context(), &good, fn, lock.Slots(2)),
+		"no renew": l.WithSlot(t.Context(), &good, fn, lock.NoRenew()),
+		"heal":     l.Heal(t.Context(), "k", 4096, "reason"),
+		"reason":   l.Heal(t.Context(), "k", 0, ""),
+	} {
+		if !errors.Is(err, lock.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestADriverWithoutStatesRefusesPools(t *testing.T) {
+	l, b := process(t, newFleet(), lock.Config{}), newSandbox(1)
+	_, slot := l.ForceRelease(t.Context(), "k", "reason", lock.OnlySlot(0))
+	_, fixed := l.Acquire(t.Context(), "k", lock.FixedSlots(2))
+	for _, err := range []error{l.WithSlot(t.Context(), &b.Pool, b.work), l.Heal(t.Context(), "k", 0, "reason"), slot, fixed} {
+		if !errors.Is(err, lock.ErrUnsupported) {
+			t.Errorf("got %v", err)
+		}
+	}
+}
