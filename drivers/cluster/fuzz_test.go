@@ -15,7 +15,7 @@ func FuzzFramesOfTheHub(f *testing.F) {
 	answer, granted := protocol.Begin(protocol.LockAnswer).Uint(1).Byte(protocol.VerdictDone), protocol.Begin(protocol.LockGranted).String("t")
 	protocol.AddGrant(answer, &g, protocol.ReadClock())
 	protocol.AddGrant(granted, &g, protocol.ReadClock())
-	for _, frame := range append(protocol.AddStates(4, []driver.State{{Key: "k", Waiters: make([]driver.Holder, 2)}}, 10),
+	for _, frame := range append(protocol.AddStates(4, []driver.State{{Key: "k", Waiters: make([]driver.Holder, 2), Slots: make([]driver.SlotState, 2)}}, true, 10),
 		answer, granted,
 		protocol.Begin(protocol.LockAnswer).Uint(1).Byte(protocol.VerdictQueued).Uint(7),
 		protocol.Begin(protocol.LockAnswer).Uint(3).Byte(protocol.VerdictDone).Uint(7),

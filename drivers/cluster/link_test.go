@@ -152,8 +152,8 @@ func (l *link) pass(way int, frame []byte) bool {
 // ops are the operations that the frames of a node belong to.
 func ops(t protocol.Type) (locktest.Op, bool) {
 	op, ok := map[protocol.Type]locktest.Op{
-		protocol.LockAsk: locktest.Acquire, protocol.LockRenew: locktest.Renew, protocol.LockRelease: locktest.Release,
-		protocol.LockForce: locktest.Force, protocol.LockInspect: locktest.Inspect, protocol.LockList: locktest.List,
+		protocol.LockAsk: locktest.Acquire, protocol.LockRenew: locktest.Renew, protocol.LockRelease: locktest.Release, protocol.LockHandback: locktest.Release,
+		protocol.LockForceSlot: locktest.Force, protocol.LockForce: locktest.Force, protocol.LockInspect: locktest.Inspect, protocol.LockList: locktest.List,
 	}[t]
 	return op, ok
 }

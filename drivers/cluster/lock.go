@@ -168,9 +168,18 @@ func (x *Lock) Ask(ctx context.Context, r driver.Request) (driver.Grant, func(co
 		return driver.Grant{}, nil, err
 	}
 	if g, err, over := x.outcome(c); over {
+		if err == nil {
+			err = x.checkFound(&r, g)
+		}
 		return g, nil, err
 	}
-	return driver.Grant{}, func(ctx context.Context) (driver.Grant, error) { return x.wait(ctx, c, since) }, nil
+	return driver.Grant{}, func(ctx context.Context) (driver.Grant, error) {
+		g, err := x.wait(ctx, c, since)
+		if err == nil {
+			err = x.checkFound(&r, g)
+		}
+		return g, err
+	}, nil
 }
 
 // outcome returns the result of a claim, and reports whether it is final.
@@ -361,9 +370,7 @@ func (x *Lock) Release(ctx context.Context, g driver.Grant) error {
 	c := x.held(g.Key, g.Token)
 	q := newQuestion(g.Key)
 	defer q.free()
-	err := x.ask(ctx, q, func(number uint64) *protocol.Frame {
-		return protocol.Begin(protocol.LockRelease).Uint(number).String(g.Key).String(g.Token)
-	})
+	err := x.ask(ctx, q, func(number uint64) *protocol.Frame { return releaseFrame(number, &g) })
 	if err != nil && !errors.Is(err, driver.ErrLost) {
 		return err
 	}
@@ -439,7 +446,7 @@ func (x *Lock) states(ctx context.Context, t protocol.Type, name string) ([]driv
 	defer q.free()
 	err := x.inquire(ctx, q, func(number uint64) *protocol.Frame {
 		q.states = nil // an earlier hub may have sent a part of the list
-		return protocol.Begin(t).Uint(number).String(name)
+		return protocol.Begin(t).Uint(number).String(name).Bool(true)
 	})
 	return q.states, err
 }

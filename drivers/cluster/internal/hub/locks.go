@@ -66,6 +66,12 @@ func (h *hubLocks) handle(c *Client, t protocol.Type, d *protocol.Decoder) error
 		return h.renew(c, d)
 	case protocol.LockForce:
 		return h.force(c, d)
+	case protocol.LockHandback:
+		return h.handback(c, d)
+	case protocol.LockForceSlot:
+		return h.forceSlot(c, d)
+	case protocol.LockHeal:
+		return h.heal(c, d)
 	case protocol.LockInspect:
 		h.inspect(c, d)
 	case protocol.LockList:
@@ -263,32 +269,32 @@ func (h *hubLocks) force(c *Client, d *protocol.Decoder) error {
 }
 
 func (h *hubLocks) inspect(c *Client, d *protocol.Decoder) {
-	number, key := d.Uint(), d.String()
+	number, key, slots := d.Uint(), d.String(), d.Left() > 0 && d.Bool()
 	if d.Err() != nil {
 		return
 	}
 	s, err := h.table.Inspect(key)
-	h.show(c, number, []driver.State{s}, err)
+	h.show(c, number, []driver.State{s}, slots, err)
 }
 
 func (h *hubLocks) list(c *Client, d *protocol.Decoder) {
-	number, prefix := d.Uint(), d.String()
+	number, prefix, slots := d.Uint(), d.String(), d.Left() > 0 && d.Bool()
 	if d.Err() != nil {
 		return
 	}
 	states, err := h.table.List(prefix)
-	h.show(c, number, states, err)
+	h.show(c, number, states, slots, err)
 }
 
 // part is the approximate size of one part of a long answer.
 const part = 64 << 10
 
-func (h *hubLocks) show(c *Client, number uint64, states []driver.State, err error) {
+func (h *hubLocks) show(c *Client, number uint64, states []driver.State, slots bool, err error) {
 	if err != nil {
 		c.send(protocol.AddError(protocol.Begin(protocol.LockAnswer).Uint(number), err))
 		return
 	}
-	for _, f := range protocol.AddStates(number, states, part) {
+	for _, f := range protocol.AddStates(number, states, slots, part) {
 		c.send(f)
 	}
 }

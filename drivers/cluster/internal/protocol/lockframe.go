@@ -19,8 +19,8 @@ const (
 	LockRelease                     // number, key, token
 	LockRenew                       // number, grants
 	LockForce                       // number, key, reason, holder
-	LockInspect                     // number, key
-	LockList                        // number, prefix
+	LockInspect                     // number, key, whether slots are wanted
+	LockList                        // number, prefix, whether slots are wanted
 	LockHeld                        // lease: the client has it from an earlier hub
 	LockReported                    // the client has reported all its leases and requests
 )
@@ -123,6 +123,7 @@ func AddRequest(f *Frame, r *driver.Request) {
 	f.String(r.Key).String(r.Token).Int(int64(r.TTL)).Bool(r.Wait == 0)
 	f.Uint(uint64(r.Slots)).Uint(uint64(r.Fences)).Bool(r.NoRenew)
 	AddHolder(f, &r.Holder)
+	addPool(f, r)
 }
 
 func ReadRequest(d *Decoder, last *driver.Holder) (r driver.Request, err error) {
@@ -133,7 +134,7 @@ func ReadRequest(d *Decoder, last *driver.Holder) (r driver.Request, err error) 
 	slots, fences := d.Uint(), d.Uint()
 	r.NoRenew = d.Bool()
 	r.Holder = ReadHolder(d, last)
-	if err := d.Err(); err != nil {
+	if err := errors.Join(d.Err(), readPool(d, &r)); err != nil {
 		return r, err
 	}
 	if slots < 1 || slots > maxSlots || fences > maxFences {
@@ -176,12 +177,14 @@ func CheckHolder(h *driver.Holder) error {
 // AddGrant adds the values of a grant that its request does not contain.
 func AddGrant(f *Frame, g *driver.Grant, c Clock) {
 	f.Uint(g.Fence).Uint(uint64(g.Slot)).Int(c.Nanos(g.Deadline)).Uint(uint64(g.Resized)).Bool(g.Queued)
+	addFound(f, g)
 }
 
 func ReadGrant(d *Decoder, g *driver.Grant, c Clock) {
 	g.Fence, g.Slot = d.Uint(), int(d.Uint())
 	g.Deadline = c.Time(d.Int())
 	g.Resized, g.Queued = int(d.Uint()), d.Bool()
+	readFound(d, g)
 }
 
 func AddLease(f *Frame, g *driver.Grant, r *driver.Request, c Clock) {
@@ -215,6 +218,9 @@ func ReadLease(d *Decoder, c Clock, last *driver.Holder) (l table.Lease, err err
 
 // AddError adds an outcome that is an error.
 func AddError(f *Frame, err error) *Frame {
+	if addPoolError(f, err) {
+		return f
+	}
 	if busy, ok := errors.AsType[*driver.NotAcquiredError](err); ok {
 		f.Byte(verdictBusy).Uint(uint64(busy.Position)).Bool(busy.Full).Uint(uint64(len(busy.Holders)))
 		for i := range busy.Holders {
@@ -256,6 +262,9 @@ func ReadError(o Verdict, d *Decoder, key string) error {
 	case verdictFailed:
 		return errors.New("the hub: " + d.String())
 	}
+	if err := readPoolError(o, d, key); err != nil {
+		return err
+	}
 	return fmt.Errorf("the hub has answered %d, which this process does not know", o)
 }
 
@@ -264,11 +273,13 @@ const (
 	recordKey byte = iota
 	recordHolding
 	recordWaiter
+	recordSlot // only for a client that asked for slots
 )
 
-// AddStates adds states to the answer to number. It returns the frames of that
-// answer, each of roughly limit bytes at most.
-func AddStates(number uint64, states []driver.State, limit int) []*Frame {
+// AddStates adds states to the answer to number, with their slots if the client
+// has asked for them. It returns the frames of that answer, each of roughly
+// limit bytes at most.
+func AddStates(number uint64, states []driver.State, slots bool, limit int) []*Frame {
 	f := Begin(LockAnswer).Uint(number).Byte(VerdictMore)
 	frames := []*Frame{f}
 	room := func() *Frame {
@@ -286,6 +297,9 @@ func AddStates(number uint64, states []driver.State, limit int) []*Frame {
 		}
 		for j := range s.Waiters {
 			AddHolder(room().Byte(recordWaiter), &s.Waiters[j])
+		}
+		for j := 0; slots && j < len(s.Slots); j++ {
+			addSlot(room().Byte(recordSlot), &s.Slots[j])
 		}
 	}
 	return append(frames, Begin(LockAnswer).Uint(number).Byte(VerdictDone))
@@ -307,6 +321,10 @@ func ReadStates(d *Decoder, states []driver.State) []driver.State {
 		if kind == recordHolding {
 			h := readHolding(d, &last)
 			s.Holders, last = append(s.Holders, h), h.Holder
+			continue
+		}
+		if kind == recordSlot {
+			s.Slots = append(s.Slots, readSlot(d))
 			continue
 		}
 		last = ReadHolder(d, &last)

@@ -70,8 +70,12 @@ func TestALongListArrivesInParts(t *testing.T) {
 			want[i].Waiters = append(want[i].Waiters, driver.Holder{App: "web", PID: j})
 		}
 		want[i].Holders = []driver.Holding{{Holder: driver.Holder{PID: i}, Slot: 1, Fence: 5, Left: time.Minute}}
+		want[i].Slots = []driver.SlotState{
+			{Status: driver.SlotResting, Until: time.UnixMicro(5), Reason: driver.LeftDied, LastHolder: driver.Holder{PID: i}},
+			{Number: 1, Status: driver.SlotWithdrawn, Reason: "disk full", Note: "warm", Strikes: 3},
+		}
 	}
-	frames := AddStates(1, want, 4096)
+	frames := AddStates(1, want, true, 4096)
 	if len(frames) < 10 {
 		t.Errorf("it has %d parts", len(frames))
 	}

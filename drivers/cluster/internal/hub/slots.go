@@ -1,0 +1,76 @@
+package hub
+
+import (
+	"fmt"
+
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
+)
+
+// handback releases a slot of the client, with what becomes of it.
+func (h *hubLocks) handback(c *Client, d *protocol.Decoder) error {
+	number := d.Uint()
+	key, token, err := protocol.ReadName(d)
+	if err != nil {
+		return err
+	}
+	back, err := protocol.ReadHandback(d)
+	if err != nil {
+		return err
+	}
+	h.done(c, number, h.table.Release(key, token, back))
+	return nil
+}
+
+// forceSlot ends the lease of one slot.
+func (h *hubLocks) forceSlot(c *Client, d *protocol.Decoder) error {
+	number, key, slot, reason := d.Uint(), d.String(), d.Uint(), d.String()
+	if len(reason) > protocol.MaxReason {
+		return fmt.Errorf("a reason of %d bytes", len(reason))
+	}
+	by := protocol.ReadHolder(d, &c.locks.holder)
+	if err := d.Err(); err != nil {
+		return err
+	}
+	if err := protocol.CheckSlot(slot); err != nil {
+		return err
+	}
+	if err := protocol.CheckHolder(&by); err != nil {
+		return err
+	}
+	_, err := h.table.Force(key, int(slot), reason, by, func(n int) {
+		c.send(protocol.Begin(protocol.LockAnswer).Uint(number).Byte(protocol.VerdictDone).Uint(uint64(n)))
+		c.batch.flush()
+	})
+	if err != nil {
+		c.send(protocol.AddError(protocol.Begin(protocol.LockAnswer).Uint(number), err))
+	}
+	return nil
+}
+
+// heal puts a slot back into circulation.
+func (h *hubLocks) heal(c *Client, d *protocol.Decoder) error {
+	number, key, slot := d.Uint(), d.String(), d.Uint()
+	by := protocol.ReadHolder(d, &c.locks.holder)
+	if err := d.Err(); err != nil {
+		return err
+	}
+	if err := protocol.CheckSlot(slot); err != nil {
+		return err
+	}
+	if err := protocol.CheckHolder(&by); err != nil {
+		return err
+	}
+	h.done(c, number, h.table.Heal(key, int(slot), by))
+	return nil
+}
+
+// done answers a question whose answer has no content.
+func (h *hubLocks) done(c *Client, number uint64, err error) {
+	f := protocol.Begin(protocol.LockAnswer).Uint(number)
+	if err != nil {
+		protocol.AddError(f, err)
+	} else {
+		f.Byte(protocol.VerdictDone)
+	}
+	c.send(f)
+}

@@ -1,0 +1,66 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+var (
+	_ driver.PoolDriver = (*Lock)(nil)
+	_ driver.PoolDriver = (*namespaced)(nil)
+)
+
+// releaseFrame returns the frame that releases g, with what becomes of its slot.
+func releaseFrame(number uint64, g *driver.Grant) *protocol.Frame {
+	if g.Handback == nil {
+		return protocol.Begin(protocol.LockRelease).Uint(number).String(g.Key).String(g.Token)
+	}
+	return protocol.AddHandback(protocol.Begin(protocol.LockHandback).Uint(number).String(g.Key).String(g.Token), g.Handback) // P5
+}
+
+// ForceSlot implements [driver.PoolDriver].
+func (x *Lock) ForceSlot(ctx context.Context, key string, slot int, reason string, by driver.Holder) (int, error) {
+	q := newQuestion(key)
+	defer q.free()
+	err := x.inquire(ctx, q, func(number uint64) *protocol.Frame {
+		f := protocol.Begin(protocol.LockForceSlot).Uint(number).String(key).Uint(uint64(slot)).String(reason)
+		protocol.AddHolder(f, &by)
+		return f
+	})
+	return q.count, err
+}
+
+// Heal implements [driver.PoolDriver].
+func (x *Lock) Heal(ctx context.Context, key string, slot int, _ string, by driver.Holder) error {
+	q := newQuestion(key)
+	defer q.free()
+	return x.inquire(ctx, q, func(number uint64) *protocol.Frame {
+		f := protocol.Begin(protocol.LockHeal).Uint(number).String(key).Uint(uint64(slot))
+		protocol.AddHolder(f, &by)
+		return f
+	})
+}
+
+// ForceSlot implements [driver.PoolDriver].
+func (x *namespaced) ForceSlot(ctx context.Context, key string, slot int, reason string, by driver.Holder) (int, error) {
+	return x.Lock.ForceSlot(ctx, x.prefix+key, slot, reason, by)
+}
+
+// Heal implements [driver.PoolDriver].
+func (x *namespaced) Heal(ctx context.Context, key string, slot int, reason string, by driver.Holder) error {
+	return x.Lock.Heal(ctx, x.prefix+key, slot, reason, by)
+}
+
+// checkFound gives a slot back whose hub, of an earlier build, keeps no states.
+func (x *Lock) checkFound(r *driver.Request, g driver.Grant) error {
+	if r.Pool == nil || g.Found != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), driver.CallTimeout)
+	defer cancel()
+	_ = x.Release(ctx, g) // after a failure, the TTL ends the grant
+	return fmt.Errorf("%w: the hub is of an earlier build, which keeps no states of slots", driver.ErrUnavailable)
+}

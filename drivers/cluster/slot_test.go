@@ -1,0 +1,127 @@
+//go:build linux || darwin
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+func slotRequest(token string) driver.Request {
+	return driver.Request{
+		Key: "boxes", Token: token, TTL: time.Hour, Slots: 2, Fences: 1, Fixed: true, Wait: -1,
+		Pool: &driver.Pool{Quarantine: time.Hour, Prefer: -1, Avoid: -1},
+	}
+}
+
+// The states of slots pass between the processes of a node.
+func TestASlotIsGivenAsItWasHandedBack(t *testing.T) {
+	for _, namespace := range []string{"", "stage"} {
+		h := newHub(t, HubConfig{})
+		n, _ := join(t, h, Config{})
+		other, _ := join(t, h, Config{})
+		a, b := n.Locks(namespace).(driver.PoolDriver), other.Locks(namespace).(driver.PoolDriver)
+		g, err := a.Acquire(t.Context(), slotRequest("a"))
+		must(t, err)
+		if g.Found == nil || g.Found.Left == nil || g.Found.Left.Why != driver.LeftUnknown {
+			t.Fatalf("a new slot is %+v", g.Found)
+		}
+		g.Handback = &driver.Handback{Status: driver.SlotFree, Note: "warm", Strikes: 1}
+		must(t, a.Release(t.Context(), g))
+		g, err = b.Acquire(t.Context(), slotRequest("b"))
+		must(t, err)
+		if g.Slot != 0 || *g.Found != (driver.Found{Note: "warm", Strikes: 1}) {
+			t.Fatalf("slot %d is %+v", g.Slot, g.Found)
+		}
+		forced, err := a.ForceSlot(t.Context(), "boxes", 0, "stuck", driver.Holder{PID: 7})
+		if forced != 1 || err != nil {
+			t.Fatal(forced, err)
+		}
+		g, err = b.Acquire(t.Context(), slotRequest("c")) // slot 0 rests
+		must(t, err)
+		if g.Slot != 1 {
+			t.Fatalf("slot %d, want 1", g.Slot)
+		}
+		g.Handback = &driver.Handback{Status: driver.SlotWithdrawn, Reason: "disk full"}
+		must(t, b.Release(t.Context(), g))
+		s, err := a.Inspect(t.Context(), "boxes")
+		must(t, err)
+		if len(s.Slots) != 2 || s.Slots[0].Status != driver.SlotResting || s.Slots[0].Reason != driver.LeftForced || s.Slots[1].Status != driver.SlotWithdrawn || s.Slots[1].Reason != "disk full" {
+			t.Errorf("the pool is %+v", s.Slots)
+		}
+		must(t, a.Heal(t.Context(), "boxes", 0, "repaired", driver.Holder{PID: 7}))
+		g, err = b.Acquire(t.Context(), slotRequest("d"))
+		must(t, err)
+		g.Handback = &driver.Handback{Status: driver.SlotWithdrawn, Reason: "disk full"}
+		must(t, b.Release(t.Context(), g))
+		_, err = b.Acquire(t.Context(), slotRequest("e"))
+		if busy, ok := errors.AsType[*driver.NotAcquiredError](err); !ok || !busy.Withdrawn {
+			t.Errorf("got %v", err)
+		}
+		must(t, a.Heal(t.Context(), "boxes", 1, "repaired", driver.Holder{PID: 7}))
+		g, err = b.Acquire(t.Context(), slotRequest("f"))
+		must(t, err)
+		if left := g.Found.Left; g.Slot != 1 || left == nil || left.Why != driver.LeftHealed || left.By.PID != 7 {
+			t.Errorf("slot %d is %+v", g.Slot, g.Found)
+		}
+		other3 := slotRequest("g")
+		other3.Slots = 3
+		_, err = a.Acquire(t.Context(), other3)
+		if size, ok := errors.AsType[*driver.PoolSizeError](err); !ok || size.Size != 2 || size.Asked != 3 {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
+// The slots of a process that has died rest, and its successor learns of it.
+func TestTheSlotOfADeadProcessRests(t *testing.T) {
+	h := newHub(t, HubConfig{})
+	conn, _ := pipeTo(t, h, t.Name())
+	dead, err := Dial(t.Context(), Config{Conn: conn})
+	must(t, err)
+	t.Cleanup(func() { _ = dead.Close(context.Background()) })
+	r := slotRequest("dead")
+	r.Slots, r.Pool.Quarantine = 1, 50*time.Millisecond
+	_, err = dead.Lock().Acquire(t.Context(), r)
+	must(t, err)
+	next, _ := join(t, h, Config{})
+	granted := make(chan driver.Grant, 1)
+	go func() {
+		r := r
+		r.Token = "next"
+		g, err := next.Lock().Acquire(context.Background(), r)
+		if err != nil {
+			t.Error(err)
+		}
+		granted <- g
+	}()
+	eventually(t, "it to queue", func() bool { return len(stateIn(t, h, "boxes").Waiters) == 1 })
+	must(t, conn.Close()) // without a farewell, as when it was killed
+	g := <-granted
+	if g.Found == nil || g.Found.Left == nil || g.Found.Left.Why != driver.LeftDied {
+		t.Errorf("found %+v", g.Found)
+	}
+}
+
+func TestPoolsOfANode(t *testing.T) {
+	h := newHub(t, HubConfig{})
+	l := lockerOf(t, h)
+	cleaned := 0
+	p := &lock.Pool{Key: "boxes", Size: 2, Cleanup: func(context.Context, *lock.Slot) error { cleaned++; return nil }}
+	for range 3 {
+		must(t, l.WithSlot(t.Context(), p, func(_ context.Context, s *lock.Slot) error {
+			if s.Number() != 0 {
+				t.Errorf("slot %d", s.Number())
+			}
+			return nil
+		}))
+	}
+	if cleaned != 4 { // once before the first use, and after each
+		t.Errorf("cleaned %d times", cleaned)
+	}
+}
