@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
+	"github.com/megaframework/mega/drivers/internal/table"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -31,6 +32,8 @@ type Lock struct {
 	claims  map[string]*claim    // by token
 	full    int                  // the number of claims that triggers the next sweep
 	closed  bool
+
+	runs *table.Table // copies of the hub's records of runs
 }
 
 var (
@@ -46,6 +49,7 @@ func newLock(n *Node) *Lock {
 		asked:   make(map[uint64]*question),
 		claims:  make(map[string]*claim),
 		full:    firstSweep,
+		runs:    table.New(table.Config{Now: driver.Now}),
 	}
 }
 
@@ -60,6 +64,8 @@ func (x *Lock) handle(t protocol.Type, d *protocol.Decoder) error {
 		x.refused(d)
 	case protocol.LockLost:
 		x.lose(d)
+	case protocol.LockRan:
+		return x.ran(d)
 	}
 	return nil
 }
@@ -68,7 +74,7 @@ func (x *Lock) handle(t protocol.Type, d *protocol.Decoder) error {
 // connection: it reports the claims first.
 func (x *Lock) connected(s *session) {
 	x.mu.Lock()
-	for _, f := range x.report() {
+	for _, f := range append(x.reportRuns(), x.report()...) {
 		_ = s.line.Queue(f, 0) // disconnected handles the end of a line
 		f.Free()
 	}
@@ -94,6 +100,7 @@ func (x *Lock) ended(why error) {
 		return
 	}
 	x.why = why
+	x.runs.Close()
 	x.change(nil)
 	x.answerAll(why)
 	for _, c := range x.claims {
@@ -367,6 +374,9 @@ func (x *Lock) boundAll(grants []driver.Grant) error {
 // If the hub ends meanwhile, this process reports the grant to the next hub
 // before it releases it there, so that the next hub finds the grant (L5).
 func (x *Lock) Release(ctx context.Context, g driver.Grant) error {
+	if g.Rest > 0 {
+		return x.rest(ctx, g)
+	}
 	c := x.held(g.Key, g.Token)
 	q := newQuestion(g.Key)
 	defer q.free()
@@ -429,16 +439,22 @@ func (x *Lock) ForceRelease(ctx context.Context, key, reason string, by driver.H
 // Inspect implements [driver.Driver].
 func (x *Lock) Inspect(ctx context.Context, key string) (driver.State, error) {
 	states, err := x.states(ctx, protocol.LockInspect, key)
-	if err != nil || len(states) == 0 {
-		return driver.State{Key: key}, err
+	s := driver.State{Key: key}
+	if err == nil && len(states) > 0 {
+		s = states[0]
 	}
-	return states[0], nil
+	x.addRun(&s)
+	return s, err
 }
 
 // List implements [driver.Driver]. Each state is consistent, but different
 // states may be of different instants.
 func (x *Lock) List(ctx context.Context, prefix string) ([]driver.State, error) {
-	return x.states(ctx, protocol.LockList, prefix)
+	states, err := x.states(ctx, protocol.LockList, prefix)
+	for i := range states {
+		x.addRun(&states[i])
+	}
+	return states, err
 }
 
 func (x *Lock) states(ctx context.Context, t protocol.Type, name string) ([]driver.State, error) {

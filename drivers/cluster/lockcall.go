@@ -26,6 +26,7 @@ type question struct {
 	grants   []driver.Grant
 	renewals []driver.Renewal
 	states   []driver.State
+	run      *driver.Run
 	count    int
 	again    bool // the question was sent before, and may have been executed
 }
@@ -206,6 +207,10 @@ func (x *Lock) take(q *question, o protocol.Verdict, d *protocol.Decoder) error 
 		x.have(q.claim, d)
 	case q.grants != nil:
 		x.takeRenewals(q, d)
+	case q.run != nil:
+		var err error
+		*q.run, err = protocol.ReadRun(d)
+		return err
 	case d.Left() > 0:
 		q.count = int(d.Uint())
 	}

@@ -94,6 +94,9 @@ func (e *engine) Release(ctx context.Context, g driver.Grant) error {
 	if e.closing.Load() {
 		return driver.ErrClosed
 	}
+	if g.Rest > 0 {
+		return e.rest(ctx, g)
+	}
 	c, loose := e.claims.leave(g.Token)
 	if c == nil {
 		c = &claim{name: e.layout.holder(g.Key), r: driver.Request{Key: g.Key, Token: g.Token, TTL: g.TTL}}
@@ -118,6 +121,24 @@ func (e *engine) Release(ctx context.Context, g driver.Grant) error {
 		return nil
 	}
 	return lostBy(g.Key, reason)
+}
+
+// rest leaves the grant to its expiry, after g.Rest: a renewal that nobody
+// repeats. The next waiter learns that the key becomes free earlier.
+func (e *engine) rest(ctx context.Context, g driver.Grant) error {
+	o, err := e.run(ctx, e.scripts.confirm.on(e.layout.holder(g.Key), g.Token, millis(g.Rest), g.Rev, no))
+	if err != nil {
+		return err
+	}
+	a, err := check(o.reply, 1)
+	if err != nil {
+		return err
+	}
+	e.claims.remove(g.Token)
+	if a = a.sub(0); a.num(0) != 1 {
+		return lostBy(g.Key, a.text(1))
+	}
+	return nil
 }
 
 // ForceRelease is described by the boundary.
@@ -170,6 +191,9 @@ func decodeState(key string, reply any) (driver.State, error) {
 	for i := range waiting {
 		h, _ := decodeRecord(waiting.text(i))
 		s.Waiters = append(s.Waiters, h)
+	}
+	if len(a) > 3 {
+		s.LastRun = decodeRun(a.text(3)) // O4
 	}
 	return s, nil
 }

@@ -1,5 +1,6 @@
 -- inspect: who holds the key, and who waits for it. It writes nothing.
--- Answers {size, {slot, left, value, ...}, {ticket's record, ...}}, or {-1, type}
+-- Answers {size, {slot, left, value, ...}, {ticket's record, ...}, last run}, or
+-- {-1, type}
 -- if what is at the key is not a lease.
 clock()
 local kind = call('type', H).ok
@@ -27,4 +28,7 @@ for i = 1, #queue, 64 do
     end
   end
 end
-return {size or 1, holders(4096), waiters}
+-- The key of the last run is not declared, so that a call names no more keys. A
+-- server that refuses such keys shows no runs. O4
+local run = pcall('get', H .. sep .. 'run')
+return {size or 1, holders(4096), waiters, type(run) == 'string' and run or ''}

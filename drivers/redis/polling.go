@@ -38,6 +38,7 @@ func (o opening) openPolling(ctx context.Context, l look) (driver.Driver, error)
 		{Rule: "L9", Why: "waiters poll every 8 to 256 ms"},
 		{Rule: "L10", Why: "each waiter polls separately"},
 		{Rule: "L15", Why: "redislock has no pools; Slots above 1 are refused"},
+		{Rule: "O1", Why: "the engine redislock records no runs; Once and Every are refused"},
 	}
 	p.info.Warnings = append(p.info.Warnings,
 		"redislock bars no tokens: a copy of an acquire that arrives after its release locks the key until its TTL (part of L6)",

@@ -56,6 +56,8 @@ var (
 	inspectLua string
 	//go:embed stamp.lua
 	stampLua string
+	//go:embed run.lua
+	runLua string
 )
 
 // script is a Lua script as EVALSHA and EVAL take it.
@@ -75,6 +77,7 @@ func newScript(name, source string, l *layout) *script {
 type scripts struct {
 	counted                                                       bool // PUBLISH returns the number of all subscribers
 	acquire, release, beat, confirm, renew, force, inspect, stamp *script
+	run                                                           *script
 }
 
 // newScripts prepares the scripts for the keys of l. moving makes those that
@@ -113,6 +116,7 @@ func newScripts(l *layout, moving bool) *scripts {
 		force:   onLock("force", "", settleLua, leaseLua, forceLua),
 		inspect: onLock("inspect", "", settleLua, leaseLua, inspectLua),
 		stamp:   onLock("stamp", "", stampLua),
+		run:     newScript("run", edited(runLua), nil),
 	}
 }
 

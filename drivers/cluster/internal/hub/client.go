@@ -29,8 +29,11 @@ type Client struct {
 	file     string // the name at the socket; belongs to the reader
 	bye      bool   // belongs to the reader
 
-	noEvents atomic.Bool   // no event of the client follows
-	frames   atomic.Uint64 // the number of received frames
+	noEvents atomic.Bool // no event of the client follows
+	// knowsRuns reports that the client has been welcomed, and receives the
+	// records of runs.
+	knowsRuns atomic.Bool
+	frames    atomic.Uint64 // the number of received frames
 
 	locks clientLocks
 	bus   clientBus
@@ -187,6 +190,7 @@ func (c *Client) hello(t protocol.Type, d *protocol.Decoder) error {
 	c.admitted = true
 	c.line.Limit(afterHello)
 	c.hub.welcome(c)
+	c.hub.locks.introduce(c)
 	return nil
 }
 

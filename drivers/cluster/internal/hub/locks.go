@@ -78,6 +78,14 @@ func (h *hubLocks) handle(c *Client, t protocol.Type, d *protocol.Decoder) error
 		h.list(c, d)
 	case protocol.LockHeld:
 		return h.have(c, d)
+	case protocol.LockBegin:
+		return h.begin(c, d)
+	case protocol.LockEnd:
+		return h.end(c, d)
+	case protocol.LockRest:
+		return h.rest(c, d)
+	case protocol.LockRun:
+		return h.run(d)
 	case protocol.LockReported:
 		if h.reported != nil {
 			h.reported(c)

@@ -1,0 +1,108 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
+	"github.com/megaframework/mega/drivers/internal/table"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+var (
+	_ driver.Runner = (*Lock)(nil)
+	_ driver.Runner = (*namespaced)(nil)
+)
+
+// takeOver is the pause between two attempts while the hub does not know all
+// runs of an earlier hub yet.
+const takeOver = 10 * time.Millisecond
+
+// BeginRun implements [driver.Runner].
+func (x *Lock) BeginRun(ctx context.Context, g driver.Grant, every time.Duration, spend bool) (driver.Run, error) {
+	for {
+		q := newQuestion(g.Key)
+		q.run = new(driver.Run)
+		err := x.inquire(ctx, q, func(number uint64) *protocol.Frame {
+			f := protocol.Begin(protocol.LockBegin).Uint(number).String(g.Key).String(g.Token)
+			return f.Uint(g.Fence).Int(int64(every)).Bool(spend)
+		})
+		run := *q.run
+		q.free()
+		if err == nil || !strings.Contains(err.Error(), table.ErrShut.Error()) {
+			return run, err
+		}
+		select {
+		case <-time.After(takeOver):
+		case <-ctx.Done():
+			return run, errors.Join(err, ctx.Err())
+		}
+	}
+}
+
+// EndRun implements [driver.Runner].
+func (x *Lock) EndRun(ctx context.Context, g driver.Grant, r driver.Run) error {
+	q := newQuestion(g.Key)
+	defer q.free()
+	return x.inquire(ctx, q, func(number uint64) *protocol.Frame {
+		return protocol.AddRun(protocol.Begin(protocol.LockEnd).Uint(number).String(g.Key).String(g.Token), &r)
+	})
+}
+
+// rest releases a grant whose key stays taken. The claim stays as long, so that
+// the next hub learns of it.
+func (x *Lock) rest(ctx context.Context, g driver.Grant) error {
+	q := newQuestion(g.Key)
+	defer q.free()
+	err := x.ask(ctx, q, func(number uint64) *protocol.Frame {
+		return protocol.Begin(protocol.LockRest).Uint(number).String(g.Key).String(g.Token).Int(int64(g.Rest)).Uint(g.Rev)
+	})
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	c := x.claims[g.Token]
+	switch {
+	case c == nil:
+	case err == nil:
+		c.grant.TTL, c.grant.Rev, c.grant.Deadline = g.Rest, g.Rev, driver.Deadline(driver.Now(), g.Rest)
+	case errors.Is(err, driver.ErrLost):
+		x.forget(c)
+	}
+	return err
+}
+
+// ran records a run that a hub has reported.
+func (x *Lock) ran(d *protocol.Decoder) error {
+	r, err := protocol.ReadRecord(d)
+	if err != nil {
+		return err
+	}
+	x.runs.RestoreRun(&r)
+	return nil
+}
+
+// reportRuns returns the frames with the runs that this process knows.
+func (x *Lock) reportRuns() (frames []*protocol.Frame) {
+	for _, r := range x.runs.Runs() {
+		frames = append(frames, protocol.AddRecord(protocol.Begin(protocol.LockRun), &r))
+	}
+	return frames
+}
+
+// addRun adds the last run of a key to its state. It is this process's copy.
+func (x *Lock) addRun(s *driver.State) {
+	if known, err := x.runs.Inspect(s.Key); err == nil {
+		s.LastRun = known.LastRun
+	}
+}
+
+// BeginRun implements [driver.Runner].
+func (x *namespaced) BeginRun(ctx context.Context, g driver.Grant, every time.Duration, spend bool) (driver.Run, error) {
+	return x.Lock.BeginRun(ctx, x.theirs(g), every, spend)
+}
+
+// EndRun implements [driver.Runner].
+func (x *namespaced) EndRun(ctx context.Context, g driver.Grant, r driver.Run) error {
+	return x.Lock.EndRun(ctx, x.theirs(g), r)
+}

@@ -1,0 +1,118 @@
+package redis
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// runSuffix ends the name of the last run of a lock, which is in the lock's hash
+// slot.
+const runSuffix = "run"
+
+// runLife is how long the record of a run is kept after two of its intervals,
+// for operators. L18 counts from there.
+const runLife = 24 * time.Hour
+
+var _ driver.Runner = (*queue)(nil)
+
+// runName is the key of the last run of the lock with this holder key.
+func (l *layout) runName(holder string) string { return holder + l.separator() + runSuffix }
+
+// onRun returns a call of the script run on the grant g.
+func (q *queue) onRun(g driver.Grant, argv ...any) request {
+	holder := q.layout.holder(g.Key)
+	return q.scripts.run.over([]string{holder, q.layout.runName(holder)}, append([]any{g.Token, g.Fence}, argv...)...)
+}
+
+func recordLife(every time.Duration) int64 { return millis(2*every + runLife) }
+
+// BeginRun is described by the boundary.
+func (q *queue) BeginRun(ctx context.Context, g driver.Grant, every time.Duration, spend bool) (driver.Run, error) {
+	if q.closing.Load() {
+		return driver.Run{}, driver.ErrClosed
+	}
+	by := q.claims.holder(g.Token)
+	text, err := json.Marshal(by)
+	if err != nil {
+		return driver.Run{}, fmt.Errorf("begin run: %w", err)
+	}
+	spends := no
+	if spend {
+		spends = yes
+	}
+	o, err := q.run(ctx, q.onRun(g, "begin", every.Microseconds(), spends, recordLife(every), string(text)))
+	if err != nil {
+		return driver.Run{}, err
+	}
+	a, err := check(o.reply, 1)
+	if err != nil {
+		return driver.Run{}, err
+	}
+	if a.num(0) < 0 {
+		return driver.Run{}, lostBy(g.Key, "")
+	}
+	r := driver.Run{Tick: a.num(1), Every: every, Fence: g.Fence, By: by}
+	r.Left = time.Duration(a.num(2)) * time.Microsecond
+	if a.num(0) == 1 {
+		r.Due, r.Start = true, time.UnixMicro(a.num(3))
+	}
+	return r, nil
+}
+
+// EndRun is described by the boundary.
+func (q *queue) EndRun(ctx context.Context, g driver.Grant, r driver.Run) error {
+	if q.closing.Load() {
+		return driver.ErrClosed
+	}
+	g.Fence = r.Fence
+	o, err := q.run(ctx, q.onRun(g, "end", r.Tick, r.Every.Microseconds(), string(r.Outcome), recordLife(r.Every)))
+	if err != nil {
+		return err
+	}
+	a, err := check(o.reply, 1)
+	if err == nil && a.num(0) < 0 {
+		err = lostBy(g.Key, "")
+	}
+	return err
+}
+
+// holder returns the holder of the grant with this token.
+func (c *claims) holder(token string) driver.Holder {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if held := c.byToken[token]; held != nil {
+		return held.r.Holder
+	}
+	return driver.Holder{}
+}
+
+// decodeRun reads a record of the script run, or returns nil.
+func decodeRun(text string) *driver.Run {
+	var version int
+	var spent, over, start, every int64
+	var r driver.Run
+	var outcome string
+	fields := strings.SplitN(text, " ", 9)
+	if len(fields) < 9 {
+		return nil
+	}
+	n, _ := fmt.Sscan(strings.Join(fields[:8], " "), &version, &spent, &r.Tick, &every, &r.Fence, &start, &over, &outcome)
+	if n < 8 || version != 2 || every > math.MaxInt64/int64(time.Microsecond) {
+		return nil
+	}
+	r.Every, r.Start = time.Duration(every)*time.Microsecond, time.UnixMicro(start)
+	if over != 0 {
+		r.End = time.UnixMicro(over)
+	}
+	if outcome != "-" {
+		r.Outcome = driver.Outcome(outcome)
+	}
+	_ = json.Unmarshal([]byte(fields[8]), &r.By) // for display
+	return &r
+}

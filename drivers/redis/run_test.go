@@ -1,0 +1,137 @@
+package redis_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/megaframework/mega/drivers/redis"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// lockers returns Lockers of two processes.
+func lockers(t *testing.T, c redis.Config) (a, b *lock.Locker) {
+	t.Helper()
+	var all [2]*lock.Locker
+	for i := range all {
+		d, err := openLock(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all[i], err = lock.New(d, lock.Config{}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := all[i].Close(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	return all[0], all[1]
+}
+
+func nothing(context.Context) error { return nil }
+
+// century is an interval whose tick does not end during a test.
+const century = lock.MaxEvery
+
+func TestRunsOnRedis(t *testing.T) {
+	t.Parallel()
+	a, b := lockers(t, redis.Config{URL: shared.URL()})
+	runsOnce(t, a, b)
+}
+
+func TestRunsOnACluster(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, redistest.Options{})
+	a, b := lockers(t, redis.Config{URL: c.URL()})
+	runsOnce(t, a, b)
+}
+
+func runsOnce(t *testing.T, a, b *lock.Locker) {
+	t.Helper()
+	key := "job:" + token()
+	ran, err := a.Once(t.Context(), key, century, nothing, lock.Label("nightly"))
+	if !ran || err != nil {
+		t.Fatalf("ran %v, %v; the first run is due", ran, err)
+	}
+	for _, l := range []*lock.Locker{a, b} {
+		if ran, err := l.Once(t.Context(), key, century, nothing); ran || err != nil {
+			t.Errorf("ran %v, %v; the tick is spent", ran, err)
+		}
+	}
+	s, err := b.Inspect(t.Context(), key)
+	r := s.LastRun
+	if err != nil || r == nil || r.Outcome != driver.Done || r.By.Label != "nightly" || r.Every != century || r.Start.IsZero() || r.End.Before(r.Start) {
+		t.Errorf("last run %+v, %v", r, err)
+	}
+}
+
+func TestARunKeyOfAnotherFormatIsRefused(t *testing.T) {
+	t.Parallel()
+	a, _ := lockers(t, redis.Config{URL: shared.URL()})
+	key := "job:" + token()
+	client := goredis.NewClient(&goredis.Options{Addr: shared.Addr()})
+	defer client.Close()
+	if err := client.Set(t.Context(), "mega:{"+key+"}:run", "7 what nobody knows", time.Minute).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if ran, err := a.Once(t.Context(), key, century, nothing); ran || !errors.Is(err, lock.ErrUnavailable) {
+		t.Errorf("ran %v, %v; want ErrUnavailable", ran, err)
+	}
+	if s, err := a.Inspect(t.Context(), key); err != nil || s.LastRun != nil {
+		t.Errorf("last run %+v, %v", s.LastRun, err)
+	}
+}
+
+func TestRedislockRefusesRuns(t *testing.T) {
+	t.Parallel()
+	a, _ := lockers(t, redis.Config{URL: shared.URL(), Engine: redis.EngineRedislock})
+	if ran, err := a.Once(t.Context(), "job:"+token(), century, nothing); ran || !errors.Is(err, lock.ErrUnsupported) {
+		t.Errorf("ran %v, %v; want ErrUnsupported", ran, err)
+	}
+}
+
+// A cooldown is kept by the server, also after the end of the process, and by
+// both engines.
+func TestCooldownOutlivesItsProcess(t *testing.T) {
+	t.Parallel()
+	for _, engine := range []string{"", redis.EngineRedislock} {
+		key := "cool:" + token()
+		d, err := openLock(t.Context(), redis.Config{URL: shared.URL(), Engine: engine})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := lock.New(d, lock.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// An hour, so that the key is surely still taken, and a second, so that it
+		// is surely free in the end.
+		if err := l.With(t.Context(), key, nothing, lock.Cooldown(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		if err := l.With(t.Context(), key+"2", nothing, lock.Cooldown(time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		_, b := lockers(t, redis.Config{URL: shared.URL(), Engine: engine})
+		if _, err := b.TryAcquire(t.Context(), key); !errors.Is(err, lock.ErrNotAcquired) {
+			t.Errorf("engine %q: %v, want ErrNotAcquired", engine, err)
+		}
+		if err := b.With(t.Context(), key+"2", nothing, lock.Wait(time.Minute)); err != nil || time.Since(begun) < 900*time.Millisecond {
+			t.Errorf("engine %q: %v after %v", engine, err, time.Since(begun))
+		}
+		if n, err := b.ForceRelease(t.Context(), key, "test"); n != 1 || err != nil {
+			t.Errorf("engine %q: force released %d, %v", engine, n, err)
+		}
+	}
+}
