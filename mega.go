@@ -262,6 +262,29 @@ func OnStop(name string, fn any, options ...HookOption) Option {
 // ended. An error that fn returns before then ends the program.
 func Run(name string, fn any, options ...HookOption) Option { return boot.Run(name, fn, options...) }
 
+// Lead runs fn in the background, as Run does, in one process at a time of those
+// that share the locks: see [lock.Locker.Lead]. If the process ends or loses its
+// lock, another one runs fn; a process that shuts down hands over as soon as fn
+// has returned. An error or a panic of fn is logged, and fn is run again, in this
+// or another process. When fn returns nil, this process stops to campaign.
+//
+// The lock is mega:lead:<namespace>:<program>:<app>:<name>. Its fence, from
+// ctx.Lease, is the number of the term.
+func Lead(name string, fn any, options ...HookOption) Option { return boot.Lead(name, fn, options...) }
+
+// Every runs fn in the background once per tick in all processes that share the
+// locks: see [lock.Locker.Every]. Ticks have the length every and count from 1970
+// UTC on the clock of the lock's backend, so that the clocks of the processes do
+// not matter: every 24 hours is once a day, at midnight UTC. A tick that nobody
+// has used yet is used as soon as a process starts. While fn runs for longer than
+// a tick, the ticks are skipped. An error or a panic of fn is logged.
+//
+// The lock is mega:every:<namespace>:<program>:<app>:<name>; mega lock inspect
+// shows the last run. The engine redislock does not support it.
+func Every(name string, every time.Duration, fn any, options ...HookOption) Option {
+	return boot.Every(name, every, fn, options...)
+}
+
 // Ready adds fn as a check of the readiness for traffic: /readyz on the address
 // of ops.addr. If fn returns an error, the program is not ready.
 func Ready(name string, fn any, options ...HookOption) Option {

@@ -37,6 +37,8 @@ func (b *booting) bind(h plan.Hook, f plan.Bound, host *megactx.Host) {
 		b.probes.Add(ops.Check{Name: does.name, Budget: does.budget, Run: contain(does.run)})
 	case plan.KindRun:
 		b.tasks = append(b.tasks, b.task(does))
+	case plan.KindLead, plan.KindEvery:
+		b.tasks = append(b.tasks, b.task(b.elected(h, does, host.App.Name)))
 	}
 }
 

@@ -120,6 +120,14 @@ func OnStop(name string, fn any, options ...HookOption) Option {
 // Run is [mega.Run].
 func Run(name string, fn any, options ...HookOption) Option { return plan.Run(name, fn, options...) }
 
+// Lead is [mega.Lead].
+func Lead(name string, fn any, options ...HookOption) Option { return plan.Lead(name, fn, options...) }
+
+// Every is [mega.Every].
+func Every(name string, every time.Duration, fn any, options ...HookOption) Option {
+	return plan.Every(name, every, fn, options...)
+}
+
 // Ready is [mega.Ready].
 func Ready(name string, fn any, options ...HookOption) Option {
 	return plan.Ready(name, fn, options...)

@@ -194,7 +194,7 @@ func (s *supervisor) started(text json.RawMessage) {
 	s.mu.Lock()
 	s.report.Lock.CarriedOut(of.Lock)
 	s.report.Bus.CarriedOut(of.Bus)
-	s.report.Apps, s.report.Primary, s.report.Took = of.Apps, of.Primary, time.Since(s.began)
+	s.report.Apps, s.report.Primary, s.report.Elected, s.report.Took = of.Apps, of.Primary, of.Elected, time.Since(s.began)
 	report := s.report
 	s.mu.Unlock()
 	s.process.report(&report, s.plan.Config, s.log)

@@ -66,6 +66,8 @@ const (
 	KindStop    Kind = "OnStop"
 	KindRun     Kind = "Run"
 	KindReady   Kind = "Ready"
+	KindLead    Kind = "Lead"
+	KindEvery   Kind = "Every"
 )
 
 // Hook is a named function with its place in the lifecycle.
@@ -74,6 +76,7 @@ type Hook struct {
 	Name   string
 	Fn     Function
 	Budget time.Duration
+	Every  time.Duration // of KindEvery
 }
 
 // Default budgets of hooks.
@@ -174,8 +177,22 @@ func Ready(name string, fn any, options ...HookOption) Option {
 	return named(KindReady, name, fn, ReadyBudget, options)
 }
 
-func named(kind Kind, name string, fn any, budget time.Duration, options []HookOption) Option {
-	h := Hook{kind, name, newFunction(string(kind), fn), budget}
+// Lead runs fn in the background, in one process at a time of those that share
+// the locks.
+func Lead(name string, fn any, options ...HookOption) Option {
+	return named(KindLead, name, fn, HookBudget, options)
+}
+
+// Every runs fn in the background, once per tick in all processes that share the
+// locks.
+func Every(name string, every time.Duration, fn any, options ...HookOption) Option {
+	h := named(KindEvery, name, fn, HookBudget, options)
+	h.Every = every
+	return h
+}
+
+func named(kind Kind, name string, fn any, budget time.Duration, options []HookOption) Hook {
+	h := Hook{Kind: kind, Name: name, Fn: newFunction(string(kind), fn), Budget: budget}
 	for _, o := range options {
 		o.change(&h)
 	}
@@ -189,9 +206,17 @@ func (h Hook) check() error {
 		return h.Fn.wrong("it has no name", "a name: whoever reads the log has to know what is meant")
 	case h.Budget <= 0:
 		return h.Fn.wrong(fmt.Sprintf("its budget is %v", h.Budget), "a budget above 0, or none for the default")
+	case h.Kind == KindEvery && (h.Every < minEvery || h.Every > maxEvery || h.Every%time.Microsecond != 0):
+		return h.Fn.wrong(fmt.Sprintf("its interval is %v", h.Every), fmt.Sprintf("%v to %v, in whole microseconds", minEvery, maxEvery))
 	}
 	return nil
 }
+
+// The bounds of an interval, which are those of package lock.
+const (
+	minEvery = 10 * time.Millisecond
+	maxEvery = 366 * 24 * time.Hour
+)
 
 // RequireScope fails the boot if the scope of locks is smaller than s, and for
 // an app with subscriptions or responders, if the scope of messages is.

@@ -37,6 +37,9 @@ func (r *Report) Text(p Paint, verbose bool) string {
 	if len(r.Primary) > 0 {
 		section(&b, p, "primary", r.primaryRows())
 	}
+	if len(r.Elected) > 0 {
+		section(&b, p, "elected", r.electedRows())
+	}
 	if r.Ops != "" {
 		section(&b, p, "ops", r.opsRows(verbose))
 	}
@@ -64,6 +67,17 @@ func (r *Report) primaryRows() (rows []row) {
 			where = "one node at a time, under the lock " + of.Lock
 		}
 		rows = append(rows, row{cells: []string{of.Name, where}})
+	}
+	return rows
+}
+
+func (r *Report) electedRows() (rows []row) {
+	for _, of := range r.Elected {
+		what := "in one process of the " + of.Scope + " at a time"
+		if of.Every > 0 {
+			what = fmt.Sprintf("every %v, once in the %s", of.Every, of.Scope)
+		}
+		rows = append(rows, row{cells: []string{of.Name, what + ", under the lock " + of.Lock}})
 	}
 	return rows
 }

@@ -28,6 +28,7 @@ type Report struct {
 	Apps    []Served      `json:"apps"`
 	Workers int           `json:"workers,omitempty"`  // number of workers; 0 without a supervisor
 	Primary []Primary     `json:"primary,omitempty"`  // OnPrimary functions, in their order
+	Elected []Elected     `json:"elected,omitempty"`  // Lead and Every functions
 	LeftOut []string      `json:"left_out,omitempty"` // apps that this process does not run
 	Ops     string        `json:"ops"`                // URL of the probes
 	Admin   string        `json:"admin,omitempty"`    // path of the admin socket
@@ -69,6 +70,15 @@ type Primary struct {
 	Name  string `json:"name"`
 	Scope string `json:"scope"`          // fleet: one run at a time in all nodes; node: each node runs its own
 	Lock  string `json:"lock,omitempty"` // the key that it runs under
+}
+
+// Elected describes a Lead or Every function, and the scope in which its runs
+// exclude each other.
+type Elected struct {
+	Name  string        `json:"name"`
+	Every time.Duration `json:"every,omitempty"` // 0 for Lead
+	Scope string        `json:"scope"`           // of the locks
+	Lock  string        `json:"lock"`            // the key that it runs under
 }
 
 // Reloaded is the result of a reload of the configuration.

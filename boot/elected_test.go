@@ -1,0 +1,85 @@
+package boot_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/boot"
+	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/plan"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
+)
+
+func TestOneNodeLeadsAndHandsOverAtShutdown(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	leads := make(chan string)
+	node := func(name string) (shutdown func()) {
+		p, _ := process("MEGA_CACHE_MAIN_URL="+server.URL(), "MEGA_LOCK_NAMESPACE=blue", "MEGA_LOCK_TTL=1m")
+		r := start(t, p, boot.App("main", boot.Routes(hello), boot.Lead("the reaper", func(ctx *megactx.Ctx) error {
+			if _, ok := ctx.Lease(); !ok {
+				return errors.New("no lease")
+			}
+			select {
+			case leads <- name:
+			case <-ctx.Done():
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})))
+		want := plan.Elected{Name: "the reaper", Scope: "fleet", Lock: "mega:lead:blue:shop:main:the%20reaper"}
+		if got := r.Report().Elected; len(got) != 1 || got[0] != want {
+			t.Errorf("reported: %+v", got)
+		}
+		return func() {
+			if err := r.Stop(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	stop := node("a")
+	if name := <-leads; name != "a" {
+		t.Fatal(name, "leads")
+	}
+	node("b")
+	began := time.Now()
+	stop()
+	if name := <-leads; name != "b" || time.Since(began) > 30*time.Second {
+		t.Errorf("%s leads %v after the shutdown; the TTL is a minute", name, time.Since(began))
+	}
+}
+
+func TestEveryRunsOnceInAllNodesAndSurvivesPanics(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	var runs, ticks atomic.Int64
+	for range 2 {
+		p, _ := process("MEGA_CACHE_MAIN_URL=" + server.URL())
+		start(t, p, boot.App("main", boot.Routes(hello),
+			boot.Every("cleanup", 365*24*time.Hour, func(context.Context) { runs.Add(1) }),
+			boot.Every("broken", 20*time.Millisecond, func(context.Context) { ticks.Add(1); panic("broken") }),
+		))
+	}
+	for runs.Load() == 0 || ticks.Load() < 3 {
+		time.Sleep(time.Millisecond)
+	}
+	if n := runs.Load(); n != 1 {
+		t.Errorf("%d runs in one tick", n)
+	}
+}
+
+func TestEveryWithAnImpossibleIntervalFailsTheBoot(t *testing.T) {
+	t.Parallel()
+	for _, every := range []time.Duration{0, -time.Second, time.Minute + 1} {
+		p, stderr := process()
+		status := boot.Main(t.Context(), p, boot.App("main", boot.Every("cleanup", every, func(context.Context) {})))
+		if status == 0 || !slices.ContainsFunc(strings.Split(stderr.String(), "\n"), func(line string) bool { return strings.Contains(line, "interval") }) {
+			t.Errorf("%v: status %d, %s", every, status, stderr)
+		}
+	}
+}
