@@ -44,6 +44,7 @@ func layers() map[string][]string {
 
 		"lock/guard":            {"lock", "bus"},
 		"lock/guard/redisguard": {"lock", "lock/guard"},
+		"lock/guard/guardtest":  {"lock", "drivers/memory"},
 		"lock/guard/enginetest": {},
 
 		"bus/driver":  {},

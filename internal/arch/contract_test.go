@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/megaframework/mega/bus/bustest"
+	"github.com/megaframework/mega/lock/guard/guardtest"
 	"github.com/megaframework/mega/lock/locktest"
 )
 
@@ -24,6 +25,9 @@ func TestContractEqualsTheRulesOfTheSuites(t *testing.T) {
 		documented = append(documented, [2]string{string(m[1]), string(m[2])})
 	}
 	for _, r := range locktest.Rules() {
+		tested = append(tested, [2]string{r.ID, r.Sentence})
+	}
+	for _, r := range guardtest.Rules() {
 		tested = append(tested, [2]string{r.ID, r.Sentence})
 	}
 	for _, r := range bustest.Rules() {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/megaframework/mega/bus/bustest"
 	"github.com/megaframework/mega/internal/arch"
+	"github.com/megaframework/mega/lock/guard/guardtest"
 	"github.com/megaframework/mega/lock/locktest"
 )
 
@@ -34,6 +35,9 @@ func TestEachRuleIsNamedByTheCodeThatKeepsIt(t *testing.T) {
 
 func contractIDs() (ids []string) {
 	for _, r := range locktest.Rules() {
+		ids = append(ids, r.ID)
+	}
+	for _, r := range guardtest.Rules() {
 		ids = append(ids, r.ID)
 	}
 	for _, r := range bustest.Rules() {

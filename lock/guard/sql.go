@@ -65,7 +65,7 @@ func (d Dialect) statements() (statements, error) {
 			// that differ in case or in trailing spaces.
 			schema: "CREATE TABLE IF NOT EXISTS mega_fences (\n\tlock_key VARBINARY(512) NOT NULL,\n\tslot INTEGER NOT NULL,\n\tfence BIGINT NOT NULL,\n\tPRIMARY KEY (lock_key, slot)\n) ENGINE=InnoDB",
 			upsert: "INSERT INTO mega_fences (lock_key, slot, fence) VALUES (?, ?, ?) ON DUPLICATE KEY UPDATE fence = GREATEST(fence, VALUES(fence))",
-			// FOR UPDATE reads the committed row. A plain SELECT under
+			// G4: FOR UPDATE reads the committed row. A plain SELECT under
 			// REPEATABLE READ reads the transaction's snapshot, which may be
 			// older than the successor's fence.
 			highest: "SELECT fence FROM mega_fences WHERE lock_key = ? AND slot = ? FOR UPDATE",
@@ -149,8 +149,8 @@ func SQL(ctx context.Context, tx Execer, d Dialect) error {
 	return check(ctx, tx, d, all)
 }
 
-// Reset deletes the fences of key, so that the next write passes with any fence.
-// Call it only when no earlier holder can write any more.
+// Reset deletes the fences of key, so that the next write passes with any fence
+// (G7). Call it only when no earlier holder can write any more.
 func Reset(ctx context.Context, tx Execer, d Dialect, key string) error {
 	s, err := d.statements()
 	if err != nil {

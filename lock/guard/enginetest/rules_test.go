@@ -4,14 +4,18 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"slices"
 	"strconv"
 	"sync"
 	"testing"
 
+	goredis "github.com/redis/go-redis/v9"
+
 	"github.com/megaframework/mega/drivers/memory"
+	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/guard"
+	"github.com/megaframework/mega/lock/guard/guardtest"
+	"github.com/megaframework/mega/lock/guard/redisguard"
 )
 
 // acquire acquires a key with a Locker of its own, which stands for a process
@@ -34,18 +38,16 @@ func acquire(t *testing.T, ctx context.Context, key string, opts ...lock.Option)
 func TestGuardsKeepTheirRules(t *testing.T) {
 	for _, e := range engines(t) {
 		t.Run(e.name, func(t *testing.T) {
+			guardtest.Run(t, e.target(e.open(t)))
 			for name, rule := range map[string]func(*testing.T, engine){
-				"G1 the check and the write are one transaction": oneTransaction,
-				"G1 writers of a key are serial":                 serialWriters,
-				"G2 an older fence is refused":                   olderFence,
-				"G3 all leases are checked":                      allLeases,
-				"G4 an old snapshot does not hide a fence":       oldSnapshot,
-				"G3 no order of keys is a deadlock":              twoKeys,
-				"G5 a lease costs one statement, two on MySQL":   oneStatement,
-				"G5 the table is the user's":                     noTable,
-				"G6 slots have fences of their own":              slots,
-				"G7 a reset forgets a key":                       reset,
-				"a store shares the fences":                      store,
+				"G1 a check needs a transaction":               needsTransaction,
+				"G1 a writer reads what the one before wrote":  serialWriters,
+				"G4 an old snapshot does not hide a fence":     oldSnapshot,
+				"G3 no order of keys is a deadlock":            twoKeys,
+				"G5 a lease costs one statement, two on MySQL": oneStatement,
+				"G5 the table is the user's":                   noTable,
+				"G6 a slot is a column":                        slots,
+				"a store shares the fences":                    store,
 			} {
 				t.Run(name, func(t *testing.T) { rule(t, e) })
 			}
@@ -55,66 +57,50 @@ func TestGuardsKeepTheirRules(t *testing.T) {
 
 // save writes one line under lease.
 func (e engine) save(db *sql.DB, lease *lock.Lease) error {
-	ctx := lease.Context()
-	return guard.Tx(ctx, db, e.dialect, func(tx *sql.Tx) error { return e.write(ctx, tx, lease.Key(), lease.Fence()) })
+	return e.target(db).Save(lease.Context(), lease.Key(), lease.Fence(), nil)
 }
 
-func olderFence(t *testing.T, e engine) {
-	db := e.open(t)
-	early, late := acquire(t, t.Context(), "older"), acquire(t, t.Context(), "older")
-	for _, step := range []struct {
-		lease *lock.Lease
-		want  error
-	}{{early, nil}, {early, nil}, {late, nil}, {early, lock.ErrStale}, {late, nil}} {
-		if err := e.save(db, step.lease); !errors.Is(err, step.want) {
-			t.Errorf("fence %d: got %v, want %v", step.lease.Fence(), err, step.want)
-		}
-	}
-	want := []uint64{early.Fence(), early.Fence(), late.Fence(), late.Fence()}
-	if got := e.ledger(t, db, "older"); !slices.Equal(got, want) {
-		t.Errorf("the ledger has %v, want %v", got, want)
+// target returns the ledger of the engine.
+func (e engine) target(db *sql.DB) guardtest.Target {
+	return guardtest.Target{
+		Save: func(ctx context.Context, key string, fence uint64, inside func() error) error {
+			return guard.Tx(ctx, db, e.dialect, func(tx *sql.Tx) error {
+				if err := e.write(ctx, tx, key, fence); err != nil || inside == nil {
+					return err
+				}
+				return inside()
+			})
+		},
+		Ledger: func(ctx context.Context, key string) ([]uint64, error) { return e.readLedger(ctx, db, key) },
+		Reset:  func(ctx context.Context, key string) error { return guard.Reset(ctx, db, e.dialect, key) },
 	}
 }
 
-func oneTransaction(t *testing.T, e engine) {
-	db := e.open(t)
-	early, late := acquire(t, t.Context(), "one"), acquire(t, t.Context(), "one")
-	failed := errors.New("failed")
-	err := guard.Tx(late.Context(), db, e.dialect, func(tx *sql.Tx) error {
-		return errors.Join(e.write(t.Context(), tx, "one", late.Fence()), failed)
-	})
-	if !errors.Is(err, failed) {
+func TestRedisKeepsTheRulesOfGuards(t *testing.T) {
+	o, err := goredis.ParseURL(redistest.Start(t, redistest.Options{}).URL())
+	if err != nil {
 		t.Fatal(err)
 	}
-	func() {
-		defer func() {
-			if recover() != "a panic of fn" {
-				t.Error("the panic was lost")
-			}
-		}()
-		_ = guard.Tx(late.Context(), db, e.dialect, func(tx *sql.Tx) error {
-			_ = e.write(t.Context(), tx, "one", late.Fence())
-			panic("a panic of fn")
-		})
-	}()
-	err = guard.Tx(late.Context(), db, e.dialect, func(tx *sql.Tx) error {
-		if err := late.Release(); err != nil {
+	client := goredis.NewClient(o)
+	defer func() { _ = client.Close() }()
+	guardtest.Run(t, guardtest.Target{
+		Save: func(ctx context.Context, key string, fence uint64, _ func() error) error {
+			_, err := redisguard.Redis(ctx, client, "return redis.call('RPUSH', KEYS[1], ARGV[1])", []string{"ledger:" + key}, fence)
 			return err
-		}
-		return e.write(t.Context(), tx, "one", late.Fence())
+		},
+		Ledger: func(ctx context.Context, key string) (fences []uint64, err error) {
+			err = client.LRange(ctx, "ledger:"+key, 0, -1).ScanSlice(&fences)
+			return fences, err
+		},
+		Reset:  redisguard.Fences{Client: client}.Reset,
+		Script: true,
 	})
-	if !errors.Is(err, lock.ErrLost) {
-		t.Errorf("a lease that ends in fn: %v", err)
-	}
-	if err := guard.SQL(early.Context(), db, e.dialect); !errors.Is(err, lock.ErrInvalid) {
+}
+
+func needsTransaction(t *testing.T, e engine) {
+	db := e.open(t)
+	if err := guard.SQL(acquire(t, t.Context(), "one").Context(), db, e.dialect); !errors.Is(err, lock.ErrInvalid) {
 		t.Errorf("a *sql.DB instead of a transaction: %v", err)
-	}
-	// Neither the writes nor the later fence were kept.
-	if err := e.save(db, early); err != nil {
-		t.Error(err)
-	}
-	if got := e.ledger(t, db, "one"); !slices.Equal(got, []uint64{early.Fence()}) {
-		t.Errorf("the ledger has %v, want %d only", got, early.Fence())
 	}
 }
 
@@ -146,25 +132,6 @@ func serialWriters(t *testing.T, e engine) {
 	var n int
 	if err := db.QueryRowContext(t.Context(), "SELECT n FROM counter").Scan(&n); err != nil || n != writers*rounds {
 		t.Errorf("%d of %d increments were kept, %v", n, writers*rounds, err)
-	}
-}
-
-func allLeases(t *testing.T, e engine) {
-	db := e.open(t)
-	staleB := acquire(t, t.Context(), "b")
-	if err := e.save(db, acquire(t, t.Context(), "b")); err != nil {
-		t.Fatal(err)
-	}
-	earlyA := acquire(t, t.Context(), "a")
-	newA := acquire(t, staleB.Context(), "a")
-	if err := e.save(db, newA); !errors.Is(err, lock.ErrStale) {
-		t.Errorf("an outer lease is stale: %v", err)
-	}
-	if err := e.save(db, earlyA); err != nil { // the refused transaction recorded nothing of a
-		t.Error(err)
-	}
-	if err := guard.Tx(t.Context(), db, e.dialect, func(*sql.Tx) error { return nil }); !errors.Is(err, lock.ErrNoLease) {
-		t.Errorf("no lease: %v", err)
 	}
 }
 
@@ -321,20 +288,6 @@ func slots(t *testing.T, e engine) {
 		if err != nil || fence != want {
 			t.Errorf("slot %d has the fence %d, %v, want %d", slot, fence, err, want)
 		}
-	}
-}
-
-func reset(t *testing.T, e engine) {
-	db := e.open(t)
-	early, late := acquire(t, t.Context(), "reset"), acquire(t, t.Context(), "reset")
-	if err := e.save(db, late); err != nil {
-		t.Fatal(err)
-	}
-	if err := guard.Reset(t.Context(), db, e.dialect, "reset"); err != nil {
-		t.Fatal(err)
-	}
-	if err := e.save(db, early); err != nil {
-		t.Error(err)
 	}
 }
 

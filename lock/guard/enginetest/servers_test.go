@@ -222,22 +222,27 @@ func (e engine) write(ctx context.Context, tx guard.Execer, key string, fence ui
 }
 
 // ledger returns the fences of the committed writes of a key.
-func (e engine) ledger(t *testing.T, db *sql.DB, key string) (fences []uint64) {
+func (e engine) ledger(t *testing.T, db *sql.DB, key string) []uint64 {
 	t.Helper()
-	rows, err := db.QueryContext(t.Context(), "SELECT fence FROM ledger WHERE lock_key = "+e.bind(1)+" ORDER BY id", key)
+	fences, err := e.readLedger(t.Context(), db, key)
 	if err != nil {
 		t.Fatal(err)
+	}
+	return fences
+}
+
+func (e engine) readLedger(ctx context.Context, db *sql.DB, key string) (fences []uint64, err error) {
+	rows, err := db.QueryContext(ctx, "SELECT fence FROM ledger WHERE lock_key = "+e.bind(1)+" ORDER BY id", key)
+	if err != nil {
+		return nil, err
 	}
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
 		var fence uint64
 		if err := rows.Scan(&fence); err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		fences = append(fences, fence)
 	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
-	return fences
+	return fences, rows.Err()
 }
