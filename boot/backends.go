@@ -4,14 +4,48 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/megaframework/mega/bus"
+	busdriver "github.com/megaframework/mega/bus/driver"
 	"github.com/megaframework/mega/config"
+	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/logging"
+	"github.com/megaframework/mega/internal/metrics"
 	"github.com/megaframework/mega/internal/ops"
+	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
+
+func (b *booting) openLock(made *plan.Plan, log *slog.Logger) (driver.Driver, error) {
+	if o := b.process.Offline; o != nil {
+		return o.Lock, nil
+	}
+	defer b.report.Record("lock", time.Now())
+	return b.backends.OpenLock(b.ctx, made.Config, made.Lock, log)
+}
+
+// lockTime is the timeout for the release of leases in use, after all work has
+// ended.
+const lockTime = 2 * time.Second
+
+func (b *booting) newLocker(c *config.Config, d driver.Driver, log *slog.Logger) (*lock.Locker, error) {
+	l, err := lock.New(d, lock.Config{
+		TTL: c.Lock.TTL, Wait: c.Lock.Wait, FIFO: c.Lock.FIFO,
+		Observer: observers{logging.LockEvents{Log: log}, b.metrics}, Identify: b.process.identify(),
+	})
+	if err != nil {
+		return nil, errors.Join(err, d.Close(b.ctx))
+	}
+	b.locker = l
+	b.metrics.Locker(l)
+	b.report.Lock.Opened(l.Info())
+	b.life.endWith(locking, hook{name: "locks", budget: lockTime, run: l.Close})
+	b.dependOnLocks(c, l)
+	return l, nil
+}
 
 // pulseEvery is the time between two pings of a lock server. Requests detect a
 // loss at once. The ping detects it where no caller takes a lock. The load on
@@ -90,4 +124,39 @@ func sleep(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+func (b *booting) openBus(made *plan.Plan, log *slog.Logger) (busdriver.Driver, error) {
+	if o := b.process.Offline; o != nil && o.Bus != nil {
+		return o.Bus, nil
+	}
+	defer b.report.Record("bus", time.Now())
+	return b.backends.OpenBus(b.ctx, made.Config, made.Bus, b.process.name(), log)
+}
+
+func (b *booting) newBus(d busdriver.Driver, log *slog.Logger) (*bus.Bus, error) {
+	messages, err := bus.New(d, bus.Config{
+		Observer: busObserver{logging.BusEvents{Log: log}, b.metrics}, Use: []bus.Middleware{b.metrics.Timed}, Inject: megactx.Inject, Extract: megactx.Extract,
+	})
+	if err != nil {
+		return nil, errors.Join(err, d.Close(b.ctx))
+	}
+	b.bus = messages
+	b.metrics.Bus(messages)
+	b.report.Bus.Warnings = append(b.report.Bus.Warnings, messages.Info().Warnings...)
+	b.dependOnMessages(messages)
+	b.life.endWith(locking, hook{name: "bus", budget: longBudget, run: messages.Drain})
+	return messages, nil
+}
+
+// busObserver passes the events of a bus to the log and the metrics.
+type busObserver struct {
+	log     logging.BusEvents
+	metrics *metrics.Metrics
+}
+
+// Observe passes an event on.
+func (o busObserver) Observe(e bus.Event) {
+	o.metrics.ObserveBus(e)
+	o.log.Observe(e)
 }

@@ -7,7 +7,9 @@ import (
 	"go.uber.org/fx"
 
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/selection"
 	"github.com/megaframework/mega/internal/workers"
 )
 
@@ -102,3 +104,45 @@ func (p Process) startable(made *plan.Plan) error {
 
 // traces reports whether the injector logs its steps.
 func (p Process) traces() bool { return slices.Contains(p.Trace, traceFx) }
+
+// ConfigSchema returns the JSON Schema of the configuration files of the
+// program that options describe.
+func ConfigSchema(p Process, options ...Option) ([]byte, error) {
+	program, err := p.program(options)
+	if err != nil {
+		return nil, err
+	}
+	schema, err := config.JSONSchema(p.source(program))
+	if err != nil {
+		return nil, failureOf(err)
+	}
+	return schema, nil
+}
+
+// decide selects the drivers of a process. The returned decisions are complete
+// even if decide returns an error.
+func (p Process) decide(program *plan.Program, c *config.Config) (d plan.Decisions, err error) {
+	s := selection.Surroundings{Worker: p.isWorker(), LeftOut: program.LeftOut(), Requirements: program.Requirements()}
+	if p.Offline == nil {
+		return selection.Decide(c, s)
+	}
+	d.Lock = p.Offline.lock()
+	if p.Offline.Bus != nil {
+		d.Bus = p.Offline.bus()
+		return d, nil
+	}
+	d.Bus, err = selection.Bus(c, s)
+	return d, err
+}
+
+// supervisorMissing returns the failure for several workers without a
+// supervisor: the program was not started as a whole, or the system cannot
+// share listeners.
+func supervisorMissing(c *config.Config, cause error) error {
+	return &Failure{
+		Code: "cluster.no_supervisor", Exit: ExitConfig, Cause: cause,
+		Text:    "Several workers are configured, but this process has no supervisor for them.",
+		Facts:   []Fact{failure.Setting(c, "cluster.workers")},
+		Actions: failure.Actions("Run one process", failure.Unset(c, "cluster.workers")),
+	}
+}

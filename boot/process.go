@@ -2,15 +2,20 @@ package boot
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 
+	goredis "github.com/redis/go-redis/v9"
 	"go.uber.org/fx"
 	"go.uber.org/fx/fxevent"
 
-	goredis "github.com/redis/go-redis/v9"
-
+	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/logging"
+	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/systemd"
 	"github.com/megaframework/mega/internal/workers"
 )
@@ -47,4 +52,52 @@ func (p Process) injectorLog() fx.Option {
 	return fx.WithLogger(func() fxevent.Logger {
 		return &fxevent.SlogLogger{Logger: slog.New(slog.NewTextHandler(p.Stderr, nil)).With("trace", traceFx)}
 	})
+}
+
+// worker returns the number of a worker, from 1, or 0 in a process that is no
+// worker.
+func (p Process) worker() int {
+	n := 0
+	for _, kv := range p.Environ {
+		if text, ok := strings.CutPrefix(kv, "MEGA_WORKER_ID="); ok {
+			n, _ = strconv.Atoi(text) // the supervisor has written it
+		}
+	}
+	return max(n, 0)
+}
+
+// Supervised reports whether a supervisor started the process and passed it a
+// line.
+func (p Process) Supervised() bool {
+	return slices.ContainsFunc(p.Environ, func(kv string) bool { return strings.HasPrefix(kv, "MEGA_WORKER_FD=") })
+}
+
+// isWorker reports whether a supervisor started the process. The supervisor
+// sets MEGA_WORKER_ variables for its workers.
+func (p Process) isWorker() bool {
+	return slices.ContainsFunc(p.Environ, func(kv string) bool { return strings.HasPrefix(kv, "MEGA_WORKER_") })
+}
+
+// report writes the report: as text if people read the log, otherwise as one
+// record. The warnings are separate records then, so that a search finds them.
+func (p Process) report(r *Report, c *config.Config, log *slog.Logger) {
+	if logging.Readable(p.Stderr, c) {
+		_, _ = io.WriteString(p.Stderr, "\n"+r.Text(p.paint(), p.Verbose)+"\n") // the program runs without a report, too
+		return
+	}
+	for _, d := range []Decision{r.Lock, r.Bus} {
+		for _, warning := range d.Warnings {
+			log.Warn(d.Component+": "+warning, "driver", d.Chosen)
+		}
+	}
+	log.LogAttrs(context.Background(), slog.LevelInfo, "boot.report", slog.Any("report", r))
+}
+
+// paint returns a paint with colours for a terminal, unless its user has
+// disabled them.
+func (p Process) paint() plan.Paint {
+	unwanted := slices.ContainsFunc(p.Environ, func(kv string) bool {
+		return strings.HasPrefix(kv, "NO_COLOR=") && kv != "NO_COLOR=" || kv == "TERM=dumb"
+	})
+	return plan.Paint{Colours: logging.IsTerminal(p.Stderr) && !unwanted}
 }

@@ -2,7 +2,6 @@ package boot
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -24,7 +23,6 @@ import (
 	"github.com/megaframework/mega/internal/selection"
 	"github.com/megaframework/mega/internal/workers"
 	"github.com/megaframework/mega/lock"
-	"github.com/megaframework/mega/lock/driver"
 )
 
 // booting is the state of a boot, and later of the running program. The stages
@@ -144,34 +142,6 @@ func (b *booting) follow(made *plan.Plan) {
 // subscriptions, Run, and finally the listeners and the readiness.
 func (b *booting) order() {
 	b.life.steps = slices.Concat(b.injections, b.first, b.hooks, b.listeners, b.tasks, b.serves())
-}
-
-func (b *booting) openLock(made *plan.Plan, log *slog.Logger) (driver.Driver, error) {
-	if o := b.process.Offline; o != nil {
-		return o.Lock, nil
-	}
-	defer b.report.Record("lock", time.Now())
-	return b.backends.OpenLock(b.ctx, made.Config, made.Lock, log)
-}
-
-// lockTime is the timeout for the release of leases in use, after all work has
-// ended.
-const lockTime = 2 * time.Second
-
-func (b *booting) newLocker(c *config.Config, d driver.Driver, log *slog.Logger) (*lock.Locker, error) {
-	l, err := lock.New(d, lock.Config{
-		TTL: c.Lock.TTL, Wait: c.Lock.Wait, FIFO: c.Lock.FIFO,
-		Observer: observers{logging.LockEvents{Log: log}, b.metrics}, Identify: b.process.identify(),
-	})
-	if err != nil {
-		return nil, errors.Join(err, d.Close(b.ctx))
-	}
-	b.locker = l
-	b.metrics.Locker(l)
-	b.report.Lock.Opened(l.Info())
-	b.life.endWith(locking, hook{name: "locks", budget: lockTime, run: l.Close})
-	b.dependOnLocks(c, l)
-	return l, nil
 }
 
 // sharedStage returns the options that all apps share.

@@ -13,9 +13,11 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/listen"
 	"github.com/megaframework/mega/internal/logging"
+	"github.com/megaframework/mega/internal/ops"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/secrets"
 	"github.com/megaframework/mega/internal/selection"
@@ -29,7 +31,9 @@ type supervisor struct {
 	process   Process
 	plan      *plan.Plan
 	began     time.Time
-	watch     watch
+	pages     ops.Supervisor   // of ops.addr
+	ops       *listen.Server   // nil before it is open
+	admin     *admin.Server    // nil if it cannot be opened
 	pinned    selection.Pinned // the selected drivers and their addresses, fixed for the life of the program
 	logs      *logging.Logs
 	veil      secrets.Veil // masks the secrets of the configuration
@@ -222,4 +226,70 @@ func (s *supervisor) spentFailure(e *workers.SpentError) *Failure {
 		f.Exit = e.Status
 	}
 	return f
+}
+
+// The ops listener and the admin socket of a supervisor.
+
+// openOps opens the listener of ops.addr.
+func (s *supervisor) openOps() (err error) {
+	c := s.plan.Config
+	s.pages = ops.Supervisor{
+		Info: s.info, Longest: s.plan.Program.LongestCheck(), Build: ops.NewBuild(c.Name), Profile: c.Env == "dev", Log: s.log,
+	}
+	if s.ops, err = ops.Listen(c, s.pages.Handler(), s.log); err != nil {
+		return err
+	}
+	s.report.Ops = s.ops.URL()
+	return nil
+}
+
+// serveOps starts to serve ops.addr, and opens the admin socket. The workers
+// exist by then.
+func (s *supervisor) serveOps() {
+	s.pages.Workers = s.workers
+	s.ops.Serve(func(err error) { s.log.Error("ops listener stopped", "error", err) })
+	if s.admin = opened(s.log, noAdmin)(admin.OpenSupervisor(s.operated(), admin.Folders(s.process.Environ))); s.admin != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.report.Admin = s.admin.Path()
+	}
+}
+
+// closeOps closes the ops listener and the admin socket, after the workers have
+// ended.
+func (s *supervisor) closeOps() {
+	ctx, cancel := context.WithTimeout(context.Background(), adminTime)
+	defer cancel()
+	var err error
+	if s.admin != nil {
+		err = s.admin.Close(ctx)
+	}
+	if s.ops != nil {
+		err = errors.Join(err, s.ops.Drain(ctx))
+	}
+	if err != nil {
+		s.log.Warn("ops requests cut off", "error", err)
+	}
+}
+
+// operated returns the view of the supervisor that the admin socket serves.
+func (s *supervisor) operated() admin.Supervisor {
+	return admin.Supervisor{
+		Info:     s.info,
+		Workers:  s.pages.Seen,
+		Restart:  s.workers.Restart,
+		Reload:   func(ctx context.Context) ([]admin.Change, error) { return changed(s.workers.Reload(ctx)) },
+		SetLevel: s.logs.Set,
+		Log:      s.log,
+	}
+}
+
+func (s *supervisor) info() admin.Info {
+	s.mu.Lock()
+	r := s.report
+	s.mu.Unlock()
+	return admin.Info{
+		Name: r.Program, PID: r.PID, Env: r.Env, Apps: s.plan.Program.Running(), Since: s.began, Meets: s.plan.Config.Cluster.Socket,
+		Driver: r.Lock.Chosen, Scope: r.Lock.Scope, Bus: admin.DriverScope{Driver: r.Bus.Chosen, Scope: r.Bus.Scope},
+	}
 }

@@ -94,7 +94,7 @@ func layers() map[string][]string {
 		"internal/spelling": {},
 		"internal/mask":     {},
 		"internal/metrics":  {"lock", "bus"},
-		"internal/ops":      {"config", "internal/listen", "internal/metrics"},
+		"internal/ops":      {"config", "internal/admin", "internal/listen", "internal/metrics", "internal/workers"},
 		"internal/plain":    {},
 		"internal/plan":     {"bus", "config", "ctx", "ctx/locale", "internal/failure", "internal/mask", "lock", "lock/driver"},
 		"internal/private":  {},

@@ -1,4 +1,4 @@
-package boot
+package ops
 
 import (
 	"context"
@@ -9,40 +9,39 @@ import (
 	"slices"
 	"time"
 
-	"github.com/megaframework/mega/internal/ops"
 	"github.com/megaframework/mega/internal/workers"
 )
 
 // Probes of a supervisor. The supervisor answers for its workers, and asks them
 // over their lines, so that they need no socket for probes.
 
-func (s *supervisor) startupz(out http.ResponseWriter, _ *http.Request) {
-	if !s.workers.Ready() {
-		ops.WriteJSON(out, http.StatusServiceUnavailable, ops.Readiness{Status: "starting"})
+func (s *Supervisor) startupz(out http.ResponseWriter, _ *http.Request) {
+	if !s.Workers.Ready() {
+		WriteJSON(out, http.StatusServiceUnavailable, Readiness{Status: "starting"})
 		return
 	}
-	ops.WriteJSON(out, http.StatusOK, ops.Readiness{Status: "ok"})
+	WriteJSON(out, http.StatusOK, Readiness{Status: "ok"})
 }
 
 // readyz answers 200 as long as one worker is ready, since all workers accept
 // from the same listeners.
-func (s *supervisor) readyz(out http.ResponseWriter, r *http.Request) {
+func (s *Supervisor) readyz(out http.ResponseWriter, r *http.Request) {
 	is := s.ready(r.Context(), r.URL.Query().Has("verbose"))
 	status := http.StatusServiceUnavailable
 	if is.Status == "ok" {
 		status = http.StatusOK
 	}
-	ops.WriteJSON(out, status, is)
+	WriteJSON(out, status, is)
 }
 
-func (s *supervisor) ready(ctx context.Context, verbose bool) ops.Readiness {
+func (s *Supervisor) ready(ctx context.Context, verbose bool) Readiness {
 	switch {
-	case s.workers.Stopping():
-		return ops.Readiness{Status: "stopping"}
-	case !s.workers.Ready():
-		return ops.Readiness{Status: "starting"}
+	case s.Workers.Stopping():
+		return Readiness{Status: "stopping"}
+	case !s.Workers.Ready():
+		return Readiness{Status: "starting"}
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.plan.Program.LongestCheck()+2*ops.CheckGrace)
+	ctx, cancel := context.WithTimeout(ctx, s.Longest+2*CheckGrace)
 	defer cancel()
 	enough := inquiry.ok // one ready worker is enough
 	if verbose {
@@ -50,7 +49,7 @@ func (s *supervisor) ready(ctx context.Context, verbose bool) ops.Readiness {
 	}
 	all := s.inquire(ctx, enough)
 	if len(all) == 0 {
-		return ops.Readiness{Status: "not ready", Reasons: map[string]string{"workers": "none of them is ready"}}
+		return Readiness{Status: "not ready", Reasons: map[string]string{"workers": "none of them is ready"}}
 	}
 	is := s.degraded(joined(all))
 	if !verbose {
@@ -60,8 +59,8 @@ func (s *supervisor) ready(ctx context.Context, verbose bool) ops.Readiness {
 }
 
 // degraded adds the workers that fail to start.
-func (s *supervisor) degraded(is ops.Readiness) ops.Readiness {
-	for _, x := range s.seen() {
+func (s *Supervisor) degraded(is Readiness) Readiness {
+	for _, x := range s.Seen() {
 		if x.State == string(workers.Failing) {
 			is.Degraded = append(is.Degraded, fmt.Sprintf("worker %d: failing: %s", x.ID, x.Ended))
 		}
@@ -73,14 +72,14 @@ func (s *supervisor) degraded(is ops.Readiness) ops.Readiness {
 type inquiry struct {
 	name string
 	took time.Duration
-	is   ops.Readiness
+	is   Readiness
 	err  error // why the worker did not answer
 }
 
 // inquire asks all ready workers concurrently, until enough reports true for one
 // of the results; then it returns that result alone.
-func (s *supervisor) inquire(ctx context.Context, enough func(inquiry) bool) (all []inquiry) {
-	for _, a := range s.workers.Check(ctx, func(a workers.Answer) bool { return enough(newInquiry(a)) }) {
+func (s *Supervisor) inquire(ctx context.Context, enough func(inquiry) bool) (all []inquiry) {
+	for _, a := range s.Workers.Check(ctx, func(a workers.Answer) bool { return enough(newInquiry(a)) }) {
 		all = append(all, newInquiry(a))
 	}
 	return all
@@ -113,9 +112,9 @@ func (i inquiry) reasons() map[string]string {
 	return all
 }
 
-func (i inquiry) checks() (all []ops.Result) {
+func (i inquiry) checks() (all []Result) {
 	if i.err != nil {
-		return []ops.Result{{Name: i.name, Status: "failed", Took: i.took.Round(time.Microsecond).String(), Error: i.err.Error()}}
+		return []Result{{Name: i.name, Status: "failed", Took: i.took.Round(time.Microsecond).String(), Error: i.err.Error()}}
 	}
 	for _, c := range i.is.Checks {
 		c.Name = i.name + ": " + c.Name
@@ -126,7 +125,7 @@ func (i inquiry) checks() (all []ops.Result) {
 
 // joined combines the readiness of several workers. The program is ready if one
 // worker is ready; workers that are not ready are listed.
-func joined(all []inquiry) (is ops.Readiness) {
+func joined(all []inquiry) (is Readiness) {
 	reasons, degraded := map[string]string{}, map[string]bool{}
 	for _, i := range all {
 		maps.Copy(reasons, i.reasons())

@@ -1,0 +1,96 @@
+package ops
+
+import (
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/metrics"
+	"github.com/megaframework/mega/internal/workers"
+)
+
+// Supervisor serves the probes, the metrics and the pages of a program with
+// several workers. It answers probes and scrapes itself, and forwards other
+// requests to a worker.
+type Supervisor struct {
+	Workers *workers.Supervisor // set before the first request
+	Info    func() admin.Info   // describes the supervisor
+	Longest time.Duration       // the longest budget of a readiness check
+	Build   Build
+	Profile bool // serve pprof
+	Log     *slog.Logger
+}
+
+// Seen returns the workers.
+func (s *Supervisor) Seen() (all []admin.Worker) {
+	for _, w := range s.Workers.Workers() {
+		all = append(all, admin.Worker{
+			ID: w.ID, PID: w.PID, State: string(w.State), Generation: w.Generation, Restarts: w.Restarts, Since: w.Since, Ended: w.Ended,
+			Path: w.Socket,
+		})
+	}
+	return all
+}
+
+// supervisorPaths lists the paths of a worker and the additional paths of a
+// supervisor.
+const supervisorPaths = Paths + `/ops/workers    workers with their states
+With ?worker=N worker N answers, otherwise a ready one; the header Mega-Worker names it.
+Without ?worker=N /ops/process describes the supervisor.
+`
+
+// Handler returns the handler of ops.addr.
+func (s *Supervisor) Handler() http.Handler {
+	mux := http.NewServeMux()
+	ask := admin.Forward(s.Seen, s.Log)
+	mux.HandleFunc("/livez", func(out http.ResponseWriter, _ *http.Request) {
+		WriteJSON(out, http.StatusOK, Readiness{Status: "ok"})
+	})
+	mux.HandleFunc("/startupz", s.startupz)
+	mux.HandleFunc("/readyz", s.readyz)
+	mux.Handle("/metrics", s.gathered().Handler(slog.NewLogLogger(s.Log.Handler(), slog.LevelWarn)))
+	mux.HandleFunc("/ops/workers", func(out http.ResponseWriter, _ *http.Request) {
+		WriteJSON(out, http.StatusOK, append([]admin.Worker{}, s.Seen()...))
+	})
+	mux.HandleFunc("/ops/process", func(out http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("worker") {
+			ask.ServeHTTP(out, r)
+			return
+		}
+		info := s.Info()
+		info.Workers = s.Seen()
+		WriteJSON(out, http.StatusOK, info)
+	})
+	mux.Handle("/ops/", ask)
+	mux.HandleFunc("/{$}", func(out http.ResponseWriter, _ *http.Request) { WriteText(out, supervisorPaths) })
+	if s.Profile {
+		mux.Handle("/debug/pprof/", ask)
+	}
+	return mux
+}
+
+// gathered returns the metrics of all workers.
+func (s *Supervisor) gathered() *metrics.Gathered {
+	sources := func() (all []metrics.Source) {
+		for _, worker := range admin.Serving(s.Seen()) {
+			all = append(all, metrics.Source{Worker: worker.ID, To: worker.Scrapes()})
+		}
+		return all
+	}
+	return metrics.NewGathered(s.Build.Metrics(), s.counted, sources)
+}
+
+func (s *Supervisor) counted() metrics.Workers {
+	c := metrics.Workers{States: map[string]int{}, Restarts: map[int]int{}}
+	for _, state := range []workers.State{workers.Starting, workers.Ready, workers.Stopping, workers.Failing, workers.Down} {
+		c.States[string(state)] = 0
+	}
+	for _, p := range s.Seen() {
+		c.States[p.State]++
+		if p.State != admin.Down { // the number of restarts of a worker that is down is not known
+			c.Restarts[p.ID] = p.Restarts
+		}
+	}
+	return c
+}
