@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"net"
+	"reflect"
 	"strings"
 )
 
@@ -18,7 +19,7 @@ func (c *Config) placeApps() {
 			mounted = append(mounted, key)
 			continue
 		}
-		c.defaultAddr(key, fmt.Sprintf("127.0.0.1:%d", 8080+i), "")
+		c.defaultAddr(key, Addr(fmt.Sprintf("127.0.0.1:%d", 8080+i)), "")
 		if first == "" {
 			first = key
 		}
@@ -28,15 +29,15 @@ func (c *Config) placeApps() {
 			c.defaultAddr(key, "127.0.0.1:8080", "")
 			continue
 		}
-		c.defaultAddr(key, c.values[first+"addr"].Text, "(address of "+strings.TrimSuffix(first, ".")+")")
+		c.defaultAddr(key, Addr(c.values[first+"addr"].Text), "(address of "+strings.TrimSuffix(first, ".")+")")
 	}
 }
 
-func (c *Config) defaultAddr(key, addr, why string) {
+func (c *Config) defaultAddr(key string, addr Addr, why string) {
 	key += "addr"
-	c.defaults[key] = addr
+	c.defaults[key] = string(addr)
 	if c.values[key].Text == "" {
-		c.values[key] = Value{Key: key, Text: addr, Origin: Origin{Layer: LayerDefault, Name: why}}
+		c.values[key] = Value{Key: key, Text: string(addr), parsed: reflect.ValueOf(addr), Origin: Origin{Layer: LayerDefault, Name: why}}
 	}
 }
 

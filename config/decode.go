@@ -58,10 +58,7 @@ func (d *decoder) leaf(v reflect.Value, f Field, key string) {
 		})
 		return
 	}
-	if !ok {
-		return
-	}
-	if err := f.set(v, value); err != nil { // the value is legal for only one of two keys
-		d.problems = append(d.problems, invalid(key, value.Origin, err))
+	if ok {
+		v.Set(value.parsed) // a key has the type of the key from which it inherits
 	}
 }

@@ -18,13 +18,15 @@ type layer struct {
 
 func newLayer() *layer { return &layer{values: map[string]Value{}} }
 
-// put adds the value of a key, or a problem if the value is illegal.
+// put adds the value of a key, or a problem if the value is illegal. It parses
+// the value; everything else uses the result.
 func (l *layer) put(f Field, key string, v Value, o Origin) {
-	v.Key, v.Origin = key, o
-	if err := f.check(v); err != nil {
+	v, err := f.check(v)
+	if err != nil {
 		l.problems = append(l.problems, invalid(key, o, err))
 		return
 	}
+	v.Key, v.Origin = key, o
 	if first, twice := l.values[key]; twice {
 		l.problems = append(l.problems, Problem{
 			Code: "config.duplicate_key", Key: key, Origin: o, Text: fmt.Sprintf("is set twice, first at %v", first.Origin),
@@ -101,7 +103,12 @@ func (v Value) with(text any) Value {
 func (sc *schema) defaults(s Source, env string) *layer {
 	l := newLayer()
 	put := func(key, text string) {
-		if f, ok := sc.find(key); ok {
+		f, ok := sc.find(key)
+		switch v, known := sc.defaulted[key]; {
+		case known:
+			v.Key, v.Origin = key, Origin{Layer: LayerDefault}
+			l.values[key] = v
+		case ok:
 			l.put(f, key, f.parse(text), Origin{Layer: LayerDefault})
 		}
 	}

@@ -65,8 +65,11 @@ func (f Field) parse(text string) Value {
 	return v
 }
 
-// check returns an error if v is illegal.
-func (f Field) check(v Value) error { return f.set(reflect.New(f.Type).Elem(), v) }
+// check parses v, or returns an error if v is illegal.
+func (f Field) check(v Value) (Value, error) {
+	v.parsed = reflect.New(f.Type).Elem()
+	return v, f.set(v.parsed, v)
+}
 
 // set assigns v to the field to. Empty text was set on purpose; it means the
 // zero value, if the key may be empty.

@@ -33,13 +33,13 @@ func Load(s Source) (*Config, error) {
 	}
 	vars := newEnvironment(s.Environ)
 	env, set := sc.readEnviron(vars), sc.readSet(s.Set)
-	defaults := sc.defaults(s, cmp.Or(strongest("env", env, set), s.Env))
-	files := reader{schema: sc, disk: s.Files, dir: absolute(s.Dir), env: strongest("env", defaults, env, set)}
+	defaults := sc.defaults(s, cmp.Or(strongest("env", env, set).Text, s.Env))
+	files := reader{schema: sc, disk: s.Files, dir: absolute(s.Dir), env: strongest("env", defaults, env, set).Text}
 	files.read(s.named(vars))
 
 	below := slices.Concat([]*layer{defaults}, files.layers)
 	above := append(files.dotenv, env, set)
-	own := sc.readLayers(s.Layers, sc.waitFor(slices.Concat(below, above)...), s.Files)
+	own := sc.readLayers(s.Layers, waitFor(slices.Concat(below, above)...), s.Files)
 	layers := slices.Concat(below, own, above)
 	problems = append(problems, files.problems...)
 	for _, l := range layers {
@@ -68,13 +68,13 @@ func absolute(dir string) string {
 }
 
 // strongest returns the value of key in the last of the layers that have it.
-func strongest(key string, layers ...*layer) (text string) {
+func strongest(key string, layers ...*layer) (v Value) {
 	for _, l := range layers {
-		if v, ok := l.values[key]; ok {
-			text = v.Text
+		if stronger, ok := l.values[key]; ok {
+			v = stronger
 		}
 	}
-	return text
+	return v
 }
 
 // named returns the file or folder that the user named, and its origin.

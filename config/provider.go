@@ -1,10 +1,10 @@
 package config
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"time"
@@ -168,11 +168,7 @@ func scalar(value any) node {
 
 // waitFor returns boot.wait_for from the layers that are read before and after
 // the program's own.
-func (sc *schema) waitFor(layers ...*layer) time.Duration {
-	f, _ := sc.find("boot.wait_for")
-	d, err := time.ParseDuration(cmp.Or(strongest("boot.wait_for", layers...), f.Default))
-	if err != nil {
-		return 0
-	}
+func waitFor(layers ...*layer) time.Duration {
+	d, _ := reflect.TypeAssert[time.Duration](strongest("boot.wait_for", layers...).parsed)
 	return d
 }

@@ -43,6 +43,8 @@ type schema struct {
 	sections []Section         // each app and name once
 	variable map[string]string // the key of each variable, without the keys of caches
 	root     *branch
+
+	defaulted map[string]Value // the parsed defaults of sections
 }
 
 // branch is a node in the tree of keys: a key, or a section of keys.
@@ -62,7 +64,7 @@ var (
 func ValidName(name string) bool { return nameRule.MatchString(name) }
 
 func newSchema(s Source) (*schema, Problems) {
-	sc := &schema{apps: s.Apps, variable: map[string]string{}, root: newBranch()}
+	sc := &schema{apps: s.Apps, variable: map[string]string{}, root: newBranch(), defaulted: map[string]Value{}}
 	sc.root.grow([]string{"apps"}) // a known section, although a program may have no app
 	problems := sc.add(reflect.TypeFor[Config](), nil)
 	for _, sec := range s.Sections {

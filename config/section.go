@@ -23,14 +23,14 @@ func (sc *schema) admit(sec Section) error {
 	case sc.root.parts[sec.Name] != nil || slices.Contains(reserved, sec.Name) || isAppKey(sec.Name):
 		return errors.New("the name is reserved")
 	}
-	return admitStruct(sec.Type, sec.Name)
+	return sc.admitStruct(sec.Type, sec.Name)
 }
 
 func isAppKey(name string) bool {
 	return slices.ContainsFunc(appFields(), func(f Field) bool { return f.Path[0] == name })
 }
 
-func admitStruct(t reflect.Type, at string) error {
+func (sc *schema) admitStruct(t reflect.Type, at string) error {
 	seen := map[string]bool{} // the keys
 	for f := range t.Fields() {
 		name, ok := f.Tag.Lookup("key")
@@ -42,7 +42,7 @@ func admitStruct(t reflect.Type, at string) error {
 			return fmt.Errorf("%s: two fields have this key", key)
 		}
 		seen[name] = true
-		if err := admitField(f, key); err != nil {
+		if err := sc.admitField(f, key); err != nil {
 			return err
 		}
 	}
@@ -52,26 +52,26 @@ func admitStruct(t reflect.Type, at string) error {
 	return nil
 }
 
-func admitField(f reflect.StructField, key string) error {
+func (sc *schema) admitField(f reflect.StructField, key string) error {
 	switch {
 	case !keyRule.MatchString(f.Tag.Get("key")):
 		return fmt.Errorf("%s: a key is a lower-case word, or several with underscores between them", key)
 	case !f.IsExported():
 		return fmt.Errorf("%s: field %s is not exported", key, f.Name)
 	case familyOf(f.Type) != noFamily:
-		if err := admitTags(f); err != nil {
+		if err := sc.admitTags(f, key); err != nil {
 			return fmt.Errorf("%s: %w", key, err)
 		}
 		return nil
 	case f.Type.Kind() == reflect.Struct:
-		return admitStruct(f.Type, key)
+		return sc.admitStruct(f.Type, key)
 	}
 	return fmt.Errorf("%s: a field of type %v cannot be configured", key, f.Type)
 }
 
 // admitTags checks that the tags of a key are meaningful, and that its default
-// is legal.
-func admitTags(f reflect.StructField) error {
+// is legal, which it keeps.
+func (sc *schema) admitTags(f reflect.StructField, key string) error {
 	if pattern := f.Tag.Get("pattern"); pattern != "" {
 		if _, err := regexp.Compile(pattern); err != nil {
 			return fmt.Errorf("its pattern: %w", err)
@@ -95,9 +95,11 @@ func admitTags(f reflect.StructField) error {
 	if field.Default == "" {
 		return nil
 	}
-	if err := field.check(field.parse(field.Default)); err != nil {
+	v, err := field.check(field.parse(field.Default))
+	if err != nil {
 		return fmt.Errorf("its default: %w", err)
 	}
+	sc.defaulted[key] = v
 	return nil
 }
 

@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"reflect"
 	"strconv"
 	"strings"
 
@@ -17,13 +18,14 @@ type Value struct {
 	// nearest first, without the default.
 	Shadows []Origin `json:"shadows,omitempty"`
 
-	list        []string // of a list
+	list        []string      // of a list
+	parsed      reflect.Value // a legal value, of the type of its key
 	secret, url bool
 }
 
 // masked returns the value with its secrets masked.
 func (v Value) masked() Value {
-	v.list = nil // its items are not masked
+	v.list, v.parsed = nil, reflect.Value{} // they are not masked
 	switch {
 	case v.secret && v.Text != "":
 		v.Text = mask.Mark
