@@ -18,7 +18,7 @@ import (
 // while has passed without another one.
 func (p *proc) counted(n int) (got, disorder int) {
 	p.t.Helper()
-	for last, still := -1, 0; got < n && still < 200; time.Sleep(5 * time.Millisecond) {
+	for last, still := -1, 0; got < n && still < 600; time.Sleep(5 * time.Millisecond) {
 		p.tell("counted")
 		if _, err := fmt.Sscanf(p.says("counted"), "counted %d %d", &got, &disorder); err != nil {
 			p.t.Fatal(err)
