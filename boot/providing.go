@@ -102,7 +102,7 @@ func construct(f plan.Function, in []reflect.Value) (values []reflect.Value, err
 	values = out[:len(out)-1]
 	if cause := plan.ErrorOf(out); cause != nil {
 		return nil, &Failure{
-			Code: "boot.constructor_failed", Exit: ExitUnavailable, Text: "Something that the program needs cannot be had.", Cause: cause, Facts: constructed(f),
+			Code: "boot.constructor_failed", Exit: ExitUnavailable, Text: "A constructor returned an error.", Cause: cause, Facts: constructed(f),
 		}
 	}
 	return values, nil

@@ -111,7 +111,7 @@ func (f Field) preset() string {
 	case f.Default != "":
 		return "`" + f.Default + "`"
 	case f.Inherits != "":
-		return "that of `" + f.Inherits + "`"
+		return "the value of `" + f.Inherits + "`"
 	}
 	return ""
 }

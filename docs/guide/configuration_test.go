@@ -91,7 +91,7 @@ func TestFilesOfThePageAreLoadedAndSayTheSame(t *testing.T) {
 	}
 }
 
-// The rows of the tables of mistakes: what is written, and what is told.
+// The rows of the tables of mistakes: a mistake and its error.
 func TestMistakesOnThePageHaveTheShownErrors(t *testing.T) {
 	rows := 0
 	for line := range strings.Lines(read(t, configurationPage)) {

@@ -51,7 +51,7 @@ type Disk struct{ dir string }
 
 func OpenDisk() *Disk { return &Disk{"."} }
 
-// Writable says why nothing can be written.
+// Writable returns an error if the folder cannot be written to.
 func (d *Disk) Writable(context.Context) error {
 	_, err := os.Stat(filepath.Join(d.dir, "full"))
 	if err == nil {
