@@ -9,6 +9,16 @@
 //
 // Package boot is the only package that imports fx. Package selection names the
 // backends.
+//
+// # How it works
+//
+//	boot.go        Process.Start and Main: one start from the plan to its end
+//	planning.go    the plan, by internal/plan, internal/selection and config
+//	stages.go      the stages: configuration, drivers, locks, apps, listeners
+//	building.go    an app, from its options; providing.go its constructors
+//	lifecycle.go   hooks with names and budgets, and the order of their ends
+//	shutdown.go    the end of a program within shutdown.timeout
+//	supervise.go   the supervisor of `serve --workers`; worker.go the other side
 package boot
 
 import (

@@ -27,7 +27,7 @@ type (
 )
 
 // failureOf converts any error of a boot to a Failure. The cause of an unknown
-// error is what the injector has wrapped.
+// error is inside the injector's error.
 func failureOf(err error) *Failure {
 	if _, known := errors.AsType[*Failure](err); !known {
 		err = dig.RootCause(err)

@@ -209,8 +209,8 @@ func await(ctx context.Context, fn func(context.Context) error) error {
 	}
 }
 
-// errGone is the error of a goroutine that called runtime.Goexit.
-var errGone = errors.New("its goroutine ended before it returned")
+// errGone is the error of a hook that called runtime.Goexit.
+var errGone = errors.New("the hook ended its goroutine (runtime.Goexit) and did not return")
 
 // contained runs fn and returns its panic as an error.
 func contained(ctx context.Context, fn func(context.Context) error) (err error) {

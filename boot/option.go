@@ -72,7 +72,7 @@ func Fx(options ...fx.Option) Option {
 // opaque returns the options of Fx that a part contains.
 func opaque(p *plan.Part) (options []fx.Option) {
 	for _, o := range p.Opaque {
-		options = append(options, o.(fx.Option)) // Fx has added it
+		options = append(options, o.(fx.Option)) // only Fx adds opaque options
 	}
 	return options
 }

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// blockedInterval is how often Blocked is reported at most for a subscription.
+// blockedInterval is the minimum time between two reports of Blocked for a
+// subscription.
 const blockedInterval = time.Second
 
 // beginAsking counts a request that a handler makes to the responder whose

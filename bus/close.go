@@ -13,8 +13,8 @@ import (
 	"github.com/megaframework/mega/bus/driver"
 )
 
-// closeGrace is how long Close waits, after it has ended the contexts of the
-// handlers, for those who listen to them.
+// closeGrace is the time for which Close waits for handlers after it has ended
+// their contexts.
 const closeGrace = 250 * time.Millisecond
 
 // endAtOnce is how many registrations are ended at a time.

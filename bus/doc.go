@@ -49,4 +49,19 @@
 // [Bus.Drain] ends a [Bus] and finishes the accepted work first. [Bus.Close]
 // ends it at once. Both free all resources; their error names handlers that do
 // not return.
+//
+// # How it works
+//
+//	Publish ── check, header ── driver            compose.go, options.go, header.go
+//	driver ── Sink ── queue ── runner ── handler  sink.go, queue.go, runner.go
+//	                    └ lanes                   lanes.go, if OrderBy is set
+//
+// Publish passes the message to the driver, which alone waits for room in its
+// outbound queue (S6, driver.RoomContext). The driver delivers to the sink of a
+// subscription, which never blocks: it queues the message, or applies the
+// policy of [OnFull]. Runners take messages from the queue and call the handler.
+// They end when the queue is empty, and the next message starts them.
+//
+// Requests in flight are in request.go and many.go, responders in respond.go,
+// gaps and their repair in gap.go, and the end in close.go.
 package bus

@@ -102,7 +102,7 @@ func (l *link) mend() (after time.Duration, news bool) {
 	return time.Since(l.since), true
 }
 
-// State is what a Bus can be asked to do at the moment.
+// State describes which calls of a Bus can succeed at the moment.
 type State string
 
 // The states.

@@ -15,8 +15,8 @@ const (
 	MaxHeader = 8 << 10 // bytes of keys and values; a key counts for each of its values
 )
 
-// Headers are what travels beside the data: keys and, for each, its values in
-// order. Case counts. A handler must not change it.
+// Headers contains the keys of a message's header and the values of each, in
+// order. Keys are case-sensitive. A handler must not change it.
 type Headers = driver.Header
 
 // The keys that the bus gives a meaning to.

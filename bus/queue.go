@@ -84,7 +84,7 @@ func (q *queue) lose() *delivery {
 	return d
 }
 
-// weight is what a message counts in a buffer: its data and its header.
+// weight returns the size of a message in a buffer: its data and its header.
 func (d *delivery) weight() int {
 	if d.msg.Header == nil {
 		return len(d.msg.Data)
@@ -101,15 +101,15 @@ func headerSize(h Headers) (size int) {
 	return size
 }
 
-// batch is what the one runner of a subscription has taken out of its queue,
-// and how far it is with it.
+// batch contains the messages that the only runner of a subscription has taken out
+// of the queue, and its progress.
 type batch struct {
 	first *delivery // the next one; the runner's alone
 
 	len, bytes int // when it was taken; guarded by the subscription's mu
-	// started is how many of them were started, and their weight, in one word,
-	// so that a publisher that finds the buffer nearly full can see how full.
-	// The runner alone writes it.
+	// started contains the number and the weight of the started messages in one
+	// word. A publisher that finds the buffer nearly full reads it to learn the
+	// exact room. Only the runner writes it.
 	started atomic.Uint64
 }
 
@@ -118,7 +118,8 @@ const (
 	maxWeight  = 1<<weightBits - 1
 )
 
-// left is what has not been started. The caller holds the subscription's mu.
+// left returns the number and size of messages that were not started. The caller
+// holds the subscription's mu.
 func (b *batch) left() (messages, bytes int) {
 	if b.len == 0 {
 		return 0, 0

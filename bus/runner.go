@@ -21,8 +21,8 @@ type runner struct {
 	seen    sighting                 // the watchdog's
 }
 
-// idleSpins is how often a runner that has nothing to do lets others run and
-// looks again, before it ends: starting another costs more than a few looks.
+// idleSpins is the number of times that an idle runner yields and checks the queue
+// again before it ends: a start of another runner costs more than a few checks.
 const idleSpins = 16
 
 // hire returns a runner that the caller has to start, if there is work for

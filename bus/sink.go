@@ -50,7 +50,8 @@ func (s *Sub) fits(weight int) bool {
 	return messages == 0 || messages < s.maxMessages && bytes+weight <= s.maxBytes
 }
 
-// waiting is what waits for the handler. The caller holds s.mu.
+// waiting returns the number and size of messages that wait for the handler. The
+// caller holds s.mu.
 func (s *Sub) waiting() (messages, bytes int) {
 	n, size := s.batch.left()
 	return s.queue.len + s.lanes.len + n, s.queue.bytes + s.lanes.bytes + size

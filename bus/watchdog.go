@@ -17,14 +17,15 @@ type watchdog struct {
 	stopped bool
 }
 
-// sighting is what the watchdog has seen a runner do; it alone uses it.
+// sighting is the watchdog's last observation of a runner. Only the watchdog uses
+// it.
 type sighting struct {
 	delivery *delivery
 	since    time.Time
 	reported time.Duration // age of the handler at the last report
 }
 
-// looks is how often the watchdog looks while a handler may run.
+// looks is the number of checks within StuckAfter.
 const looks = 4
 
 func (w *watchdog) init(b *Bus) {

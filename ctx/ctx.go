@@ -204,7 +204,7 @@ func (c *Ctx) Writer() http.ResponseWriter {
 	return c.exchange.writer
 }
 
-// Param returns the part of the path that the route names name, unescaped.
+// Param returns the value of a parameter of the route, unescaped, or "".
 func (c *Ctx) Param(name string) string {
 	for _, p := range slices.Backward(c.asked.params) { // of nested routes, the inner one
 		if p.name == name {

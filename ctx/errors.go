@@ -24,12 +24,12 @@ var (
 	ErrNoRequest error = &fact{"mega.no_request", "mega: not inside a request"}
 	// ErrAnswered is the error of a second answer to a request: mega.answered.
 	ErrAnswered error = &fact{"mega.answered", "mega: the request has been answered already"}
-	// ErrHandlerReturned is the cause with which a request's context ends when
-	// its handler has returned, and the error of its writers afterwards:
+	// ErrHandlerReturned is the cause of a request's context after its handler
+	// has returned. Later writes of the answer return it too:
 	// mega.handler_returned.
 	ErrHandlerReturned error = &fact{"mega.handler_returned", "mega: the handler has returned"}
-	// ErrShuttingDown is the cause with which the contexts of requests, streams
-	// and tasks end that have not finished before the shutdown timeout:
+	// ErrShuttingDown is the cause of the contexts of requests, streams and
+	// tasks that are not finished at the shutdown timeout:
 	// mega.shutting_down.
 	ErrShuttingDown error = &fact{"mega.shutting_down", "mega: shutting down"}
 )

@@ -54,7 +54,7 @@
 // A hold is one grant in this process. Leases share it one after another: a
 // release hands the hold on to the next waiter without a call to the backend,
 // until the turn of the process is over. The hold knows its deadline, at which
-// its lease ends, even if a call is in flight.
+// its lease ends, even if a call is in flight (L4, schedule.go).
 //
 // The schedule orders all holds by their next renewal or end, with one timer,
 // and renews those that are due in one call (schedule.go, renewal.go). The

@@ -12,7 +12,7 @@ type gate struct {
 	inside atomic.Int64
 	closed atomic.Bool
 
-	// closing ends when the gate is shut, and the waiters with it.
+	// closing ends when the gate is shut. Waiting calls end with it.
 	closing context.Context
 	shutNow context.CancelFunc
 

@@ -210,7 +210,7 @@ func gapIsABarrier(e *env) {
 	e.barrier(a, b, "the oldest by key", 4, byKey, bus.OnFull(bus.DropOldest))
 }
 
-// barrier is what gapIsABarrier watches.
+// barrier is the subscription of gapIsABarrier, with its observations.
 type barrier struct {
 	*bus.Sub
 	gaps
@@ -385,7 +385,7 @@ func (r *record) set(e *env, p *process) {
 type replica struct {
 	e    *env
 	of   *record
-	slow float64 // units that a handler takes
+	slow float64 // the time of a handler, in units
 
 	mu  sync.Mutex // guards now
 	now map[string]int

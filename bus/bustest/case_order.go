@@ -37,7 +37,7 @@ func orderAcrossSubjects(e *env) {
 	}
 }
 
-// sequence is what came from each, in order.
+// sequence checks the order of numbers from each source.
 type sequence struct {
 	e    *env
 	mu   sync.Mutex // guards last

@@ -283,8 +283,8 @@ func (p *process) tally(pattern string) *tally {
 	return &tally{Sub: sub, e: p.e}
 }
 
-// pace is how long publishing took: in all, and what 99 of 100 took at most;
-// the best and the worst of several volleys.
+// pace contains the times of several volleys of publishes: the shortest and the
+// longest, in all and for 99 of 100 publishes.
 type pace struct{ least, most, leastOf99, mostOf99 time.Duration }
 
 func (t *tally) volleys(from *process, n int) (p pace) {

@@ -240,7 +240,7 @@ func eventsOf[E bus.Event](p *process) (of []E) {
 	return of
 }
 
-// calls is how often a driver was asked for something.
+// calls counts the calls of a driver.
 type calls struct{ publish, request, subscribe, answer atomic.Int64 }
 
 func (c *calls) sum() int64 { return c.publish.Load() + c.request.Load() + c.subscribe.Load() }

@@ -308,7 +308,7 @@ func (x *Lock) abandon(c *claim) {
 	}
 }
 
-// batchSize is how many grants one question renews.
+// batchSize is the maximum number of grants in one request to renew.
 const batchSize = 1000
 
 // Renew implements [driver.Driver].

@@ -21,11 +21,11 @@ const (
 	// heartbeat is the grace period for all tickets after a time without
 	// any calls: longer than the longest interval between heartbeats.
 	heartbeat = time.Second
-	// barring is how long a token stays barred if a copy of its acquire may
-	// be on its way: longer than a copy can be delayed.
+	// barring is the time for which the server refuses a token after its
+	// release, if a copy of its acquire may still arrive. It is longer than
+	// the delay of any copy.
 	barring = time.Minute
-	// keeping is how long the keys beside the holder stay after their last
-	// use.
+	// keeping is the TTL of the keys beside the holder after their last use.
 	keeping = time.Minute
 )
 

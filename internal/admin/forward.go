@@ -147,8 +147,8 @@ type relay struct {
 // replaceTime is how long a worker may be missing while it is replaced.
 const replaceTime = 100 * time.Millisecond
 
-// RoundTrip tries the workers in order. It sends a request that may change
-// something to one worker only, which has just shown that it answers.
+// RoundTrip tries the workers in order. It sends a request that may have
+// effects to one worker only, after a check that the worker answers.
 func (t *relay) RoundTrip(r *http.Request) (*http.Response, error) {
 	a, err := t.ask(r, t.candidates)
 	if err == nil || !repeatable(r, err) {

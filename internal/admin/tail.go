@@ -101,7 +101,7 @@ type backlog struct {
 	mu     sync.Mutex // guards the fields below
 	events []Event
 	bytes  int
-	missed int // since the last of events
+	missed int // messages that were lost after the last event of events
 }
 
 // take is the handler of the subscription.

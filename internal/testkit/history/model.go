@@ -17,8 +17,8 @@ import (
 // input is an operation with related facts from the rest of the history.
 type input struct {
 	Op
-	// contended reports whether other acquires of the key were in progress: a
-	// waiter may have had the lock for a moment without taking it.
+	// contended reports whether other acquires of the key were in progress. One
+	// of them may have been granted and released again without a record.
 	contended bool
 }
 

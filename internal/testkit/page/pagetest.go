@@ -41,7 +41,7 @@ func Exchanges(block string) (all []Exchange) {
 	return all
 }
 
-// varying is what differs from one run to the next.
+// varying matches text that differs from one run to the next.
 var varying = regexp.MustCompile(`\d+(\.\d+)?(ns|µs|ms|s)\b|\d{4}-\d\d-\d\dT[0-9:.]+(Z|[+-]\d\d:\d\d)|\d\d:\d\d:\d\d|\b\d{12,}\b|"(left|took)": ?\d+|pid[ =]\d+|go1[.\d]+|\b[a-z2-7]{16}\b`)
 
 // elided is a line that stands for any number of lines of an answer.

@@ -261,7 +261,7 @@ func (h *hubLocks) force(c *Client, d *protocol.Decoder) error {
 		return err
 	}
 	if len(reason) > protocol.MaxReason {
-		return fmt.Errorf("a reason of %d bytes", len(reason))
+		return fmt.Errorf("the reason has %d bytes, more than %d", len(reason), protocol.MaxReason)
 	}
 	if err := protocol.CheckHolder(&by); err != nil {
 		return err

@@ -21,13 +21,13 @@ type recovery struct {
 
 	mu      sync.Mutex
 	awaited map[string]int64 // clients that have not reported, and the expiry of their leases
-	until   int64            // the expiry of the leases that ended clients have left
+	until   int64            // the latest expiry of leases whose clients have ended
 	unknown int64            // until then, clients without a file may connect
 }
 
-// freshBound is how long a new lock file keeps the hub shut after an earlier
-// hub has ended: the clients of that hub, whose files were removed, connect and
-// report their leases.
+// freshBound is the time for which a hub with a new lock file grants no lease. An
+// earlier hub may have had clients whose files were removed with the old lock file:
+// they connect and report their leases in this time.
 const freshBound = int64(2 * time.Second)
 
 // Successor is a hub in place of one that has ended. It grants no lease, and

@@ -171,8 +171,8 @@ func (l *Line) waitFor(limit int) (<-chan struct{}, error) {
 	return l.room, nil
 }
 
-// rounds is how often a caller of Flush writes frames that others have queued
-// in the meantime, before it leaves them to the line's goroutine.
+// rounds is the number of times that a caller of Flush writes frames that others
+// have queued meanwhile, before it leaves them to the line's goroutine.
 const rounds = 4
 
 // Flush writes the queued frames, as far as the connection takes them at once;
@@ -383,8 +383,8 @@ const (
 	// usualBuffer is the size to which the buffer grows for many small frames,
 	// and to which it returns after a large one.
 	usualBuffer = 64 << 10
-	// grace is how long a reader goes on after a deadline: if its own process
-	// was stopped, the frame has arrived already.
+	// grace is the time for which a reader continues after a deadline: if its
+	// own process was stopped, the frame has already arrived.
 	grace = time.Second
 )
 

@@ -32,9 +32,8 @@ type ClientFile struct {
 	mu      sync.Mutex   // held while the file is written
 }
 
-// attempts is how often a new client looks for a name. A hub that cleans up can
-// remove a new file before the client has locked it. That can happen once, but
-// not every time.
+// attempts is the number of names that a new client tries. A hub that cleans up can
+// remove a new file before its client has locked it, but not each time.
 const attempts = 100
 
 // NewClient creates a client.

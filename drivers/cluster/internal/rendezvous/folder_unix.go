@@ -119,7 +119,7 @@ func take(path string, flags int) (*os.File, error) {
 }
 
 // errMoved is the error if a file is no longer the one at its path.
-var errMoved = errors.New("it was removed or replaced")
+var errMoved = errors.New("the file was removed or replaced")
 
 func sameAs(f *os.File, path string) error {
 	have, err := f.Stat()
