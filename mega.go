@@ -279,7 +279,7 @@ func Lead(name string, fn any, options ...HookOption) Option { return boot.Lead(
 // has used yet is used as soon as a process starts. While fn runs for longer than
 // a tick, the ticks are skipped. An error or a panic of fn is logged.
 //
-// The lock is mega:every:<namespace>:<program>:<app>:<name>; mega lock inspect
+// The lock is mega:every:<namespace>:<program>:<app>:<name>; mega lock show
 // shows the last run. The engine redislock does not support it.
 func Every(name string, every time.Duration, fn any, options ...HookOption) Option {
 	return boot.Every(name, every, fn, options...)

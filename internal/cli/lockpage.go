@@ -102,6 +102,9 @@ func printState(w io.Writer, s lock.State, waiting int) {
 		fmt.Fprintf(w, "  this is not a lock: %s\n", plain.Line(s.Skipped))
 		return
 	}
+	if s.LastRun != nil {
+		fmt.Fprintln(w, "  last run: "+plain.Line(runText(s.LastRun)))
+	}
 	if len(s.Holders)+waiting == 0 {
 		fmt.Fprintln(w, "  no holder and no waiters")
 		return
@@ -122,6 +125,15 @@ func printState(w io.Writer, s lock.State, waiting int) {
 	if more := waiting - len(s.Waiters); more > 0 {
 		fmt.Fprintf(w, "  and %d more waiters\n", more)
 	}
+}
+
+// runText returns the last run of a key as one line.
+func runText(r *lock.Run) string {
+	outcome := "in progress, or its process has crashed"
+	if r.Outcome != "" {
+		outcome = fmt.Sprintf("%s after %s", r.Outcome, short(r.End.Sub(r.Start)))
+	}
+	return fmt.Sprintf("%s, by %s, every %v, %s", r.Start.UTC().Format(time.RFC3339), holderName(r.By), r.Every, outcome)
 }
 
 // printReleased writes the result of a forced release of a key.
