@@ -30,7 +30,7 @@ func (l Lock) With(key string, fn func(*Ctx) error, opts ...lock.Option) error {
 			wait.granted(lease)
 		}
 		return fn(c)
-	}, opts...)
+	}, forwarded(opts)...)
 	wait.refused(err)
 	return err
 }
@@ -42,7 +42,7 @@ func (l Lock) Acquire(key string, opts ...lock.Option) (*lock.Lease, error) {
 		return nil, ErrNotConfigured
 	}
 	wait := l.beginWait(key)
-	lease, err := l.locker.Acquire(l.ctx, key, opts...) // called from here: the lock records the call site
+	lease, err := l.locker.Acquire(l.ctx, key, forwarded(opts)...)
 	wait.over(lease, err)
 	return lease, err
 }
@@ -53,9 +53,15 @@ func (l Lock) TryAcquire(key string, opts ...lock.Option) (*lock.Lease, error) {
 		return nil, ErrNotConfigured
 	}
 	wait := l.beginWait(key)
-	lease, err := l.locker.TryAcquire(l.ctx, key, opts...) // called from here: the lock records the call site
+	lease, err := l.locker.TryAcquire(l.ctx, key, forwarded(opts)...)
 	wait.over(lease, err)
 	return lease, err
+}
+
+// forwarded adds the option with which the lock records the caller of a method
+// of Lock as the call site.
+func forwarded(opts []lock.Option) []lock.Option {
+	return append([]lock.Option{lock.Forwarded()}, opts...)
 }
 
 // ForceRelease takes key from its holders, for an operator's reason, and

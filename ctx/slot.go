@@ -21,7 +21,7 @@ func (l Lock) WithSlot(p *lock.Pool, fn func(*Ctx, *lock.Slot) error, opts ...lo
 	err := l.locker.WithSlot(l.ctx, p, func(held context.Context, s *lock.Slot) error {
 		wait.granted(s.Lease)
 		return fn(l.ctx.WithContext(held), s)
-	}, opts...)
+	}, forwarded(opts)...)
 	wait.refused(err)
 	return err
 }

@@ -24,7 +24,7 @@ import (
 // once. It refuses the option Wait.
 func (l *Locker) Lead(ctx context.Context, key string, fn func(context.Context) error, opts ...Option) error {
 	c, err := l.newCall(key, opts)
-	runtime.Callers(2, c.site[:])
+	runtime.Callers(2, c.from[:])
 	switch {
 	case err != nil:
 	case fn == nil:
@@ -99,7 +99,7 @@ func isFinal(err error) bool {
 // ErrInvalid, ErrUnsupported, ErrDeadlock and ErrClosed at once.
 func (l *Locker) Every(ctx context.Context, key string, every time.Duration, fn func(context.Context) error, opts ...Option) error {
 	c, err := l.newOnce(key, every, fn, opts)
-	runtime.Callers(2, c.site[:])
+	runtime.Callers(2, c.from[:])
 	p := pauses{locker: l, key: key}
 	var next instant // the beginning of a later tick; 0 before the first answer
 	for {

@@ -112,7 +112,7 @@ func (h *hold) attach(lease *Lease, c *call) bool {
 		return false
 	}
 	h.lease, h.faint, h.idle, h.ending = lease, weak.Pointer[Lease]{}, false, ending{}
-	h.with, h.fence, h.taken, h.site, h.cools = c.within, lease.fence, lease.since, c.site, c.cooldown
+	h.with, h.fence, h.taken, h.site, h.cools = c.within, lease.fence, lease.since, c.from.site(c.forwarded), c.cooldown
 	return true
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -128,24 +127,26 @@ func (l *Lease) expire(now instant) {
 	}
 }
 
-// callSite is the origin of a call: the caller of this package, and the
-// caller's caller in case the first one is this module's request context.
-type callSite [2]uintptr
+// callers are the caller of this package and the caller's caller.
+type callers [2]uintptr
 
-// requestContext is the prefix of the names of functions that only forward a
-// call.
-const requestContext = "github.com/megaframework/mega/ctx."
+// callSite is the program counter of the user's call. It becomes text only in
+// an event.
+type callSite uintptr
 
-// String returns "file:line" of the user's call.
+// site returns the call site: for a call that was forwarded, one frame further.
+func (c *callers) site(forwarded bool) callSite {
+	if forwarded {
+		return callSite(c[1])
+	}
+	return callSite(c[0])
+}
+
+// String returns "file:line".
 func (s callSite) String() string {
-	if s[0] == 0 {
+	if s == 0 {
 		return "unknown"
 	}
-	frames := runtime.CallersFrames(s[:])
-	for {
-		frame, more := frames.Next()
-		if !more || !strings.HasPrefix(frame.Function, requestContext) {
-			return fmt.Sprintf("%s:%d", frame.File, frame.Line)
-		}
-	}
+	frame, _ := runtime.CallersFrames([]uintptr{uintptr(s)}).Next()
+	return fmt.Sprintf("%s:%d", frame.File, frame.Line)
 }

@@ -3,6 +3,7 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"strings"
 	"testing"
@@ -282,5 +283,32 @@ func TestAContextWithoutLeaseMayWaitForItsKey(t *testing.T) {
 			t.Error("a key that had to be waited for was not contended")
 		}
 		release(t, next)
+	})
+}
+
+// forward only forwards its arguments.
+func forward(acquire func(context.Context, string, ...lock.Option) (*lock.Lease, error), ctx context.Context) error {
+	_, err := acquire(ctx, "k", lock.Forwarded())
+	return err
+}
+
+func TestAForwardedCallHasTheSiteOfTheForwardersCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen recorder
+		l := process(t, memory.NewLock(), lock.Config{TTL: time.Second, Observer: &seen})
+		for i, acquire := range []func(context.Context, string, ...lock.Option) (*lock.Lease, error){l.Acquire, l.TryAcquire} {
+			ctx, cancel := context.WithCancel(t.Context())
+			_, _, line, _ := runtime.Caller(0)
+			if err := forward(acquire, ctx); err != nil {
+				t.Fatal(err)
+			}
+			cancel()
+			time.Sleep(10 * time.Second) // fake time: it is released a TTL later at the latest
+			synctest.Wait()
+			events := eventsOf[lock.Forgotten](&seen)
+			if want := fmt.Sprintf("lease_test.go:%d", line+1); len(events) != i+1 || !strings.HasSuffix(events[i].Site, want) {
+				t.Errorf("reported %+v, want the site %s", events, want)
+			}
+		}
 	})
 }

@@ -80,7 +80,7 @@ func New(d driver.Driver, c Config) (*Locker, error) {
 func (l *Locker) With(ctx context.Context, key string, fn func(context.Context) error, opts ...Option) (err error) {
 	c, err := l.newCall(key, opts)
 	c.within = true
-	runtime.Callers(2, c.site[:])
+	runtime.Callers(2, c.from[:])
 	if err == nil && fn == nil {
 		err = invalidOption("the function is nil") // L14
 	}
@@ -120,14 +120,14 @@ func joinLoss(key string, work, release error) error {
 // key, and may return ErrInvalid, ErrUnsupported and ErrClosed.
 func (l *Locker) Acquire(ctx context.Context, key string, opts ...Option) (*Lease, error) {
 	// Finding the call site is cheapest in a small function.
-	var site callSite
-	runtime.Callers(2, site[:])
-	return l.acquireFrom(ctx, key, opts, &site)
+	var from callers
+	runtime.Callers(2, from[:])
+	return l.acquireFrom(ctx, key, opts, &from)
 }
 
-func (l *Locker) acquireFrom(ctx context.Context, key string, opts []Option, site *callSite) (*Lease, error) {
+func (l *Locker) acquireFrom(ctx context.Context, key string, opts []Option, from *callers) (*Lease, error) {
 	c, err := l.newCall(key, opts)
-	c.site = *site
+	c.from = *from
 	return l.acquire(ctx, &c, err)
 }
 
@@ -139,7 +139,7 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...Option) (*L
 		err = invalidOption("Wait given to TryAcquire, which never waits")
 	}
 	c.wait = 0
-	runtime.Callers(2, c.site[:])
+	runtime.Callers(2, c.from[:])
 	return l.acquire(ctx, &c, err)
 }
 

@@ -99,6 +99,10 @@ func Cooldown(d time.Duration) Option { return Option{func(c *call) { c.cooldown
 // the lease, another process runs it again in the same tick (O3).
 func AtLeastOnce() Option { return Option{func(c *call) { c.atLeast = true }} }
 
+// Forwarded makes the caller of the calling function the call site in events. It
+// is for functions that only forward their arguments to a Locker.
+func Forwarded() Option { return Option{func(c *call) { c.forwarded = true }} }
+
 // call holds the arguments of one call.
 type call struct {
 	key           string
@@ -114,7 +118,8 @@ type call struct {
 	nextTick      instant // the beginning of the next tick, as the backend has reported it
 	label         string
 	within        bool // the lease belongs to With and ends with its function
-	site          callSite
+	forwarded     bool // the caller's caller is the call site
+	from          callers
 }
 
 func (l *Locker) newCall(key string, opts []Option) (call, error) {
