@@ -13,7 +13,8 @@
 //	GET  /bus             Messages
 //	GET  /bus/topics      []Topic
 //	GET  /bus/tail        ?pattern=: Event, one on a line, until the client or the process ends
-//	POST /lock/release    {key, reason} -> {released}
+//	POST /lock/release    {key, reason, slot} -> {released}; without slot, of every slot
+//	POST /lock/heal       {key, slot, reason}
 //	POST /config/reload   -> {changes}
 //	POST /log             {app, level}
 //	POST /bus/pub         Message -> {bytes}

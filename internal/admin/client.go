@@ -136,8 +136,20 @@ func (c *Client) Stats(ctx context.Context) (s lock.Stats, err error) {
 // leases it ended.
 func (c *Client) Release(ctx context.Context, key, reason string) (released int, err error) {
 	var out releaseAnswer
-	err = c.post(ctx, "/lock/release", releaseRequest{key, reason}, &out)
+	err = c.post(ctx, "/lock/release", releaseRequest{Key: key, Reason: reason}, &out)
 	return out.Released, err
+}
+
+// ReleaseSlot is Release for one slot of a pool.
+func (c *Client) ReleaseSlot(ctx context.Context, key string, slot int, reason string) (released int, err error) {
+	var out releaseAnswer
+	err = c.post(ctx, "/lock/release", releaseRequest{key, reason, &slot}, &out)
+	return out.Released, err
+}
+
+// Heal puts a withdrawn or resting slot of the pool key back into circulation.
+func (c *Client) Heal(ctx context.Context, key string, slot int, reason string) error {
+	return c.post(ctx, "/lock/heal", healRequest{key, slot, reason}, nil)
 }
 
 // Reload requests the process to read its configuration again and returns the

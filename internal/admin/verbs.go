@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+
+	"github.com/megaframework/mega/lock"
 )
 
 // maxBody bounds the body of a request, in bytes.
@@ -21,6 +23,7 @@ func verbs(ending context.Context, p Process) http.Handler {
 	addViews(mux, p)
 	v := doing{p}
 	mux.HandleFunc("POST /lock/release", v.release)
+	mux.HandleFunc("POST /lock/heal", v.heal)
 	mux.HandleFunc("POST /config/reload", v.reload)
 	mux.HandleFunc("POST /log", v.level)
 	mux.HandleFunc("POST /bus/pub", v.publish)
@@ -40,13 +43,30 @@ func (d doing) release(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "request.invalid", errors.New("a forced release needs a reason; the holder that loses the lock receives it"))
 		return
 	}
-	n, err := d.process.Locks.ForceRelease(r.Context(), in.Key, in.Reason)
+	var opts []lock.ForceOption
+	if in.Slot != nil {
+		opts = append(opts, lock.OnlySlot(*in.Slot))
+	}
+	n, err := d.process.Locks.ForceRelease(r.Context(), in.Key, in.Reason, opts...)
 	if err != nil {
 		fail(w, err)
 		return
 	}
 	d.log(r, "admin: lock released by force", slog.String("key", in.Key), slog.String("reason", in.Reason), slog.Int("leases", n))
 	answer(w, http.StatusOK, releaseAnswer{n})
+}
+
+func (d doing) heal(w http.ResponseWriter, r *http.Request) {
+	var in healRequest
+	if !read(w, r, &in) {
+		return
+	}
+	if err := d.process.Locks.Heal(r.Context(), in.Key, in.Slot, in.Reason); err != nil {
+		fail(w, err)
+		return
+	}
+	d.log(r, "admin: pool slot healed", slog.String("key", in.Key), slog.Int("slot", in.Slot), slog.String("reason", in.Reason))
+	answer(w, http.StatusOK, struct{}{})
 }
 
 func (d doing) reload(w http.ResponseWriter, r *http.Request) {
@@ -83,6 +103,12 @@ func (d doing) log(r *http.Request, text string, attrs ...slog.Attr) {
 type (
 	releaseRequest struct {
 		Key    string `json:"key"`
+		Reason string `json:"reason"`
+		Slot   *int   `json:"slot,omitempty"` // nil for every slot
+	}
+	healRequest struct {
+		Key    string `json:"key"`
+		Slot   int    `json:"slot"`
 		Reason string `json:"reason"`
 	}
 	releaseAnswer struct {

@@ -21,6 +21,8 @@ type keeper interface {
 	Locks(ctx context.Context, prefix string, limit int) (admin.Listing, error)
 	Lock(ctx context.Context, key string) (admin.Entry, error)
 	Release(ctx context.Context, key, reason string) (released int, err error)
+	ReleaseSlot(ctx context.Context, key string, slot int, reason string) (released int, err error)
+	Heal(ctx context.Context, key string, slot int, reason string) error
 }
 
 // source is a keeper with its description.
@@ -133,6 +135,14 @@ func (k lockerKeeper) Lock(ctx context.Context, key string) (admin.Entry, error)
 
 func (k lockerKeeper) Release(ctx context.Context, key, reason string) (int, error) {
 	return k.locker.ForceRelease(ctx, key, reason)
+}
+
+func (k lockerKeeper) ReleaseSlot(ctx context.Context, key string, slot int, reason string) (int, error) {
+	return k.locker.ForceRelease(ctx, key, reason, lock.OnlySlot(slot))
+}
+
+func (k lockerKeeper) Heal(ctx context.Context, key string, slot int, reason string) error {
+	return k.locker.Heal(ctx, key, slot, reason)
 }
 
 func notFound(err error) error {

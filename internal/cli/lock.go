@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -29,7 +30,7 @@ type locks struct {
 }
 
 func (l *locks) verb() *cobra.Command {
-	c := group("lock", "show holders and waiters of locks, and force a release", l.ls(), l.show(), l.release())
+	c := group("lock", "show holders and waiters of locks, and force a release", l.ls(), l.show(), l.release(), l.heal())
 	workerFlag(c, &l.worker)
 	return c
 }
@@ -253,10 +254,12 @@ type released struct {
 
 func (l *locks) release() *cobra.Command {
 	var reason string
+	slot := everySlot
 	c := &cobra.Command{
 		Use: "release KEY --reason TEXT", Short: "force the release of a lock",
 		Long: "It ends every lease of KEY at once. The context of the work under the lock ends, with the reason and its\n" +
-			"author, and the next waiter gets the lock. Processes that keep their locks in their own memory are all called.\n\n" +
+			"author, and the next waiter gets the lock. Processes that keep their locks in their own memory are all called.\n" +
+			"With --slot it ends the lease of one slot of a pool.\n\n" +
 			"With --json: a list of {\"name\", \"pid\", \"worker\", \"for\", \"driver\", \"scope\", \"released\", \"error\"}, one for each\n" +
 			"process or server.",
 		Args:              arguments(1, "the key of a lock"),
@@ -269,7 +272,12 @@ func (l *locks) release() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			answers, err := ask(c.Context(), sources, func(ctx context.Context, k keeper) (int, error) { return k.Release(ctx, args[0], reason) })
+			answers, err := ask(c.Context(), sources, func(ctx context.Context, k keeper) (int, error) {
+				if slot != everySlot {
+					return k.ReleaseSlot(ctx, args[0], slot, reason)
+				}
+				return k.Release(ctx, args[0], reason)
+			})
 			all := make([]released, len(sources))
 			for i, s := range sources {
 				all[i] = released{s.about, s.failed(), answers[i]}
@@ -278,7 +286,54 @@ func (l *locks) release() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&reason, "reason", "", "the reason, a `TEXT` for the holder that loses the lock and for the log")
+	c.Flags().IntVar(&slot, "slot", everySlot, "the `NUMBER` of one slot of a pool (default: every slot)")
+	c.Flags().Lookup("slot").DefValue = "0" // hides the default, which is no slot
 	return c
+}
+
+// everySlot is the value of --slot that means all slots.
+const everySlot = -1
+
+func (l *locks) heal() *cobra.Command {
+	var reason string
+	c := &cobra.Command{
+		Use: "heal KEY SLOT --reason TEXT", Short: "put a withdrawn slot of a pool back into circulation",
+		Long: "A slot is withdrawn when it cannot be cleaned or prepared; lock show has the reason. After heal, the next\n" +
+			"holder cleans the slot before it uses it. heal also ends the rest of a slot. It changes no other slot.\n\n" +
+			"With --json: a list of {\"name\", \"pid\", \"worker\", \"for\", \"driver\", \"scope\", \"error\"}, one for each process or\n" +
+			"server.",
+		Args:              arguments(2, "the key of a pool", "the number of a slot"),
+		ValidArgsFunction: l.completeKey,
+		RunE: func(c *cobra.Command, args []string) error {
+			slot, err := strconv.Atoi(args[1])
+			if err != nil {
+				return usage(c, "cli.invalid_argument", fmt.Sprintf("%q is not the number of a slot.", args[1]), "lock show KEY lists the slots")
+			}
+			if strings.TrimSpace(reason) == "" {
+				return usage(c, "cli.no_reason", "Healing a slot needs a reason, for the log.", `give the reason: --reason "TEXT"`)
+			}
+			sources, err := l.open(c.Context())
+			if err != nil {
+				return err
+			}
+			_, err = ask(c.Context(), sources, func(ctx context.Context, k keeper) (struct{}, error) {
+				return struct{}{}, k.Heal(ctx, args[0], slot, reason)
+			})
+			all := make([]healed, len(sources))
+			for i, s := range sources {
+				all[i] = healed{s.about, s.failed()}
+			}
+			return errors.Join(l.shell.Print(all, func(w io.Writer) { printHealed(w, args[0], slot, all) }), err)
+		},
+	}
+	c.Flags().StringVar(&reason, "reason", "", "the reason, a `TEXT` for the log")
+	return c
+}
+
+// healed is an element of the document of lock heal --json.
+type healed struct {
+	about
+	Error string `json:"error,omitempty"`
 }
 
 // completeKey completes the keys in use.

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -213,6 +214,45 @@ func TestForcedReleaseNeedsAReason(t *testing.T) {
 	}
 	if _, stdout, _ := s.tool(t, "lock release product:lamp --reason again"); stdout != "product:lamp: no holder  (shop, pid 4121)\n" {
 		t.Errorf("again: %s", stdout)
+	}
+}
+
+func TestSlotsOfAPoolAreShownForcedAndHealed(t *testing.T) {
+	s := newSite(t)
+	l := s.run(t, "shop", 4121)
+	p := &lock.Pool{Key: "boxes", Size: 3, Cleanup: func(_ context.Context, s *lock.Slot) error {
+		if s.Number() == 0 {
+			return errors.New("disk full")
+		}
+		return nil
+	}}
+	slot, err := l.AcquireSlot(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer slot.Release()
+	status, stdout, stderr := s.tool(t, "lock show boxes")
+	if status != boot.ExitOK || !strings.Contains(stdout, "  1 of 3 free\n  slot 0 is withdrawn: cleanup of slot 0 of \"boxes\": disk full\n") {
+		t.Errorf("exit status %d: %s%s", status, stdout, stderr)
+	}
+	for _, c := range []struct {
+		verb   string
+		status int
+		want   string
+	}{
+		{"lock heal boxes 0", boot.ExitUsage, "cli.no_reason"},
+		{"lock heal boxes x --reason repaired", boot.ExitUsage, "cli.invalid_argument"},
+		{"lock heal boxes 0 --reason repaired", boot.ExitOK, "boxes: slot 0 is in circulation  (shop, pid 4121)\n"},
+		{"lock release boxes --slot 2 --reason stuck", boot.ExitOK, "boxes: no holder  (shop, pid 4121)\n"},
+		{"lock release boxes --slot 1 --reason stuck", boot.ExitOK, "boxes: released from 1 holder  (shop, pid 4121)\n"},
+	} {
+		if status, stdout, stderr := s.tool(t, c.verb); status != c.status || !strings.Contains(stdout+stderr, c.want) {
+			t.Errorf("%s: exit status %d: %s%s", c.verb, status, stdout, stderr)
+		}
+	}
+	<-slot.Context().Done()
+	if status, stdout, stderr = s.tool(t, "lock show boxes"); !strings.Contains(stdout, "  3 of 3 free\n  slot 0 is dirty: healed\n  slot 1 is dirty: forced\n") {
+		t.Errorf("exit status %d: %s%s", status, stdout, stderr)
 	}
 }
 

@@ -107,6 +107,7 @@ func printState(w io.Writer, s lock.State, waiting int) {
 	}
 	if len(s.Holders)+waiting == 0 {
 		fmt.Fprintln(w, "  no holder and no waiters")
+		printSlots(w, s)
 		return
 	}
 	t := table{indent: "  "}
@@ -124,6 +125,35 @@ func printState(w io.Writer, s lock.State, waiting int) {
 	t.print(w)
 	if more := waiting - len(s.Waiters); more > 0 {
 		fmt.Fprintf(w, "  and %d more waiters\n", more)
+	}
+	printSlots(w, s)
+}
+
+// printSlots writes the number of free slots of a pool, and the slots that are
+// neither free nor held.
+func printSlots(w io.Writer, s lock.State) {
+	if s.Size < 2 && s.Slots == nil {
+		return
+	}
+	fmt.Fprintf(w, "  %d of %d free\n", s.Free(), s.Size)
+	for _, slot := range s.Slots {
+		if slot.Status == lock.SlotFree || slot.Status == lock.SlotHeld || slot.Reason == lock.LeftUnknown {
+			continue
+		}
+		line := fmt.Sprintf("slot %d is %s: %s", slot.Number, slot.Status, slot.Reason)
+		if !slot.Until.IsZero() {
+			line += ", for " + short(max(0, time.Until(slot.Until)))
+		}
+		fmt.Fprintln(w, "  "+plain.Line(line))
+	}
+}
+
+// printHealed writes the result of the healing of a slot.
+func printHealed(w io.Writer, key string, slot int, all []healed) {
+	for _, h := range all {
+		if h.Error == "" {
+			fmt.Fprintf(w, "%s: slot %d is in circulation  (%s)\n", plain.Line(key), slot, h.short())
+		}
 	}
 }
 
