@@ -149,6 +149,27 @@ func TestForceEndsTheContextOfTheFunction(t *testing.T) {
 	}
 }
 
+func TestWithSlotBindsTheFunctionToItsSlot(t *testing.T) {
+	c := newCtx(t)
+	p := &lock.Pool{Key: "boxes", Size: 2}
+	err := c.Lock.WithSlot(p, func(ctx *megactx.Ctx, s *lock.Slot) error {
+		if lease, ok := ctx.Lease(); !ok || lease != s.Lease || s.Number() != 0 {
+			t.Errorf("the lease of the function is %v, %v", lease, ok)
+		}
+		if n, err := c.Lock.ForceRelease("boxes", "a test", lock.OnlySlot(0)); n != 1 || err != nil {
+			t.Errorf("force: %d, %v", n, err)
+		}
+		<-ctx.Done()
+		return nil
+	})
+	if !errors.Is(err, lock.ErrLost) {
+		t.Errorf("got %v, want %v", err, lock.ErrLost)
+	}
+	if err := c.Lock.WithSlot(nil, nil); !errors.Is(err, lock.ErrInvalid) {
+		t.Errorf("without a pool: got %v", err)
+	}
+}
+
 func TestClosureEndsWhenTheLockExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCtx(t)
