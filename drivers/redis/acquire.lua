@@ -1,27 +1,62 @@
 -- acquire: grants at once, or else queues, if it may wait. The failing try is
 -- the enqueueing. Asked again with the token of a live grant or of a ticket, it
 -- answers the same again.
--- ARGV: token, ttl, wait (1 or 0), slots, span, tail, number ('' or the one that
--- the ticket had before it was lost).
--- Answers {1, fence, slot, resized, span} if granted; {2, number, position, left,
--- resized} if queued; {0, {slot, left, value, ...}} if busy; {-1} if the token is
--- barred; {-2, {...}} if the queue is full.
-local token, ttl, wait, slots, span, tail, number = unpack(ARGV)
+-- ARGV: token, ttl, wait (1 or 0), wants (slots; or slots;fixed; or, for slots
+-- with states, slots;fixed;rest;prefer;avoid), span, tail, number ('' or the one
+-- that the ticket had before it was lost).
+-- Answers {1, fence, slot, resized, span, found} if granted; {2, number, position,
+-- left, resized} if queued; {0, {slot, left, value, ...}} if busy; {-1} if the
+-- token is barred; {-2, {...}} if the queue is full; {-3} if all slots are
+-- withdrawn; {-4, size} if the pool has another size, and fixed is 1.
+local token, ttl, wait, wants, span, tail, number = unpack(ARGV)
+local slots, fixed, rests, prefer, avoid = string.match(wants, '^(%d+);?(%d?);?(%d*);?(-?%d*);?(-?%d*)$')
+prefer, avoid = tonumber(prefer) or -1, tonumber(avoid) or -1
 clock()
 
+-- mark_pooled notes in a plain lease on slot 0 that a pool is beside it now.
+local function mark_pooled()
+  local v = call('get', H)
+  local life = v and call('pttl', H) or 0
+  if life <= 0 then return end
+  local head, after = string.match(v, '^(.-"span":%d+,"rev":%d+)(.*)$')
+  if not head then head, after = string.match(v, '^(.-"span":%d+)(.*)$') end
+  if head and string.sub(after, 1, #pooled) ~= pooled then call('set', H, head .. pooled .. after, 'px', life) end
+end
+
 -- resize makes the pool as large as this request says, and returns what it was
--- before, if it is in use.
+-- before, if it is in use; and true if it may not.
 local function resize(n)
-  local was = size or 1
-  if n == was then return 0 end
+  local was, rested = size or 1, tonumber(rests)
+  if n == was and (not rested or rest == rested) then return 0 end
   local used = call('exists', H) + call('exists', Q) > 0 or (size and call('zcount', S, taken, '+inf') > 0)
-  top = top or 0
-  resized(n)
-  call('zremrangebyscore', S, n, '(' .. taken)
-  for slot = was, math.min(n - 1, top) do
-    if call('hexists', L, 's' .. slot) == 0 then call('zadd', S, slot, slot) end
+  if n ~= was and fixed == '1' and used then
+    if not find(token) and not call('zscore', Q, token) then return was, true end
+    n = was
   end
-  return used and was or 0
+  rest = rested or rest
+  if P or rested then
+    if not P then
+      P = states()
+      if size then
+        resized(n)
+        P.begin()
+      else
+        call('del', S)
+        top = (elsewhere and 1 or call('exists', H)) - 1
+      end
+    end
+    if n < was then P.shrink(n) end
+    resized(n)
+  else
+    top = top or 0
+    resized(n)
+    call('zremrangebyscore', S, n, '(' .. taken)
+    for slot = was, math.min(n - 1, top) do
+      if call('hexists', L, 's' .. slot) == 0 then call('zadd', S, slot, slot) end
+    end
+  end
+  if P or n > 1 then mark_pooled() end
+  return used and n ~= was and was or 0
 end
 
 -- enqueue returns false if the queue is full. A ticket that the server has lost
@@ -31,7 +66,7 @@ local function enqueue()
   local last = tonumber(call('zrange', Q, -1, -1, 'withscores')[2])
   local at = tonumber(number) or math.max(us, (last or 0) + 1)
   call('zadd', Q, 'nx', format('%.0f', at), token)
-  call('hset', L, token, format('2 %s %s %s', span, slots, tail))
+  call('hset', L, token, format('2 %s %s %s', span, rests ~= '' and slots .. ';' .. prefer .. ';' .. avoid or slots, tail))
   call('zadd', D, format('%.0f', ms + stale), token, format('%.0f', far + ms), 'seen')
   return true
 end
@@ -39,7 +74,11 @@ end
 open()
 call('zadd', D, 'xx', 0, '') -- fails on a full server: only the queue is served there. L21
 if barred(token) then return {-1} end
-local before = resize(tonumber(slots))
+local before, refused = resize(tonumber(slots))
+if refused then
+  keep()
+  return {-4, before}
+end
 settle({[token] = true})
 if alien then other(alien) end
 
@@ -48,15 +87,21 @@ if slot then
   prolong(slot, v, ttl, 0)
   keep()
   local first, had = string.match(v, '^{"v":2,"fence":(%d+),"span":(%d+)', #token + 1)
-  return {1, tonumber(first), slot, before, tonumber(had)}
+  return {1, tonumber(first), slot, before, tonumber(had), P and P.found(slot) or ''}
 end
 
-slot = not more and vacant()
+if P and P.gone() then
+  leave(token)
+  keep()
+  return {-3}
+end
+
+slot = not more and vacant(prefer, avoid)
 if slot then
   local first = fence()
   take(slot, token, first, ttl, span, tail)
   keep()
-  return {1, first, slot, before, span + 0}
+  return {1, first, slot, before, span + 0, P and P.found(slot) or ''}
 end
 
 if wait == '0' or not enqueue() then

@@ -1,8 +1,9 @@
 -- beat: reports for the tickets of several locks that somebody still waits, and
 -- learns what has become of them.
 -- ARGV, for each lock: how many tickets, then the tickets.
--- Answers, for each lock: left; then for each ticket: 2, 0, 0, 0 if queued;
--- 1, fence, slot, left if granted; 0, 0, 0, 0 if unknown.
+-- Answers, for each lock: left; then for each ticket: 2, 0, 0, 0, '' if queued;
+-- 1, fence, slot, left, found if granted; 0, 0, 0, 0, '' if unknown, and
+-- -3, 0, 0, 0, '' if all slots are withdrawn.
 local out, a = {}, 1
 
 local function answer(...)
@@ -19,12 +20,16 @@ local function beaten(waiting)
   return alive
 end
 
-local function tell(ticket)
-  if call('zscore', Q, ticket) then return answer(2, 0, 0, 0) end
+local function tell(ticket, gone)
+  if call('zscore', Q, ticket) then
+    if not gone then return answer(2, 0, 0, 0, '') end
+    leave(ticket)
+    return answer(-3, 0, 0, 0, '')
+  end
   local slot, v = find(ticket)
-  if not slot then return answer(0, 0, 0, 0) end
+  if not slot then return answer(gone and -3 or 0, 0, 0, 0, '') end
   local until_ = slot == 0 and call('pttl', H) or call('zscore', S, slot) - ms
-  answer(1, tonumber(string.match(v, '^{"v":2,"fence":(%d+)', #ticket + 1)), slot, until_)
+  answer(1, tonumber(string.match(v, '^{"v":2,"fence":(%d+)', #ticket + 1)), slot, until_, P and P.found(slot) or '')
 end
 
 clock()
@@ -40,6 +45,7 @@ for i = 1, math.floor(#KEYS / perLock) do
   if alien then other(alien) end
   keep()
   answer(left())
-  for _, ticket in ipairs(waiting) do tell(ticket) end
+  local gone = P and P.gone()
+  for _, ticket in ipairs(waiting) do tell(ticket, gone) end
 end
 return out

@@ -44,6 +44,8 @@ type claim struct {
 	// epoch is the epoch of claims when the server last confirmed the
 	// lease.
 	epoch uint64
+	// entered means that Acquire has returned the grant.
+	entered bool
 	// until is a time at which a held or abandoned claim without a release
 	// has surely ended.
 	until time.Time
@@ -71,6 +73,11 @@ type award struct {
 	// on. sent is zero for a push.
 	sent time.Time
 	left time.Duration
+	// record is what is known of the slot, if it has a state.
+	record string
+	// refusal is the answer if there is no grant, because of the state of the
+	// pool.
+	refusal tried
 }
 
 // claims are all claims of a driver by token.
@@ -118,7 +125,7 @@ func (cs *claims) pooled(token string) bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	c := cs.byToken[token]
-	return c != nil && c.r.Slots > 1
+	return c != nil && (c.r.Slots > 1 || c.r.Pool != nil)
 }
 
 // find returns the claim of a token that is held, or nil.
@@ -235,7 +242,7 @@ func (cs *claims) held(c *claim, deadline time.Time, loose bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	c.until = deadline.Add(2*driver.Margin(c.r.TTL) + window)
-	c.epoch = cs.epoch
+	c.epoch, c.entered = cs.epoch, true
 	c.loose = c.loose || loose
 	c.wake = nil
 	delete(cs.waiting, c.r.Token)
@@ -377,4 +384,20 @@ func (cs *claims) len() int {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	return len(cs.byToken)
+}
+
+// untouched is the Handback of a claim whose grant was not entered: nobody has
+// touched the slot. It is nil for a plain lock or pool.
+func untouched(c *claim) *driver.Handback {
+	if c.r.Pool == nil {
+		return nil
+	}
+	return &driver.Handback{Status: asItWas}
+}
+
+// entered reports whether Acquire has returned the grant of c.
+func (cs *claims) entered(c *claim) bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return c.entered
 }

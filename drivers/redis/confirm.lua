@@ -1,8 +1,8 @@
 -- confirm: renews grants of one lock, of any slot, and says of what is lost why.
 -- ARGV, for each grant: token, ttl (0: only look), rev, exact (1: a grant that
 -- was pushed, and that nobody renews, shall live for exactly its ttl).
--- Answers, for each: {1, fence, slot, left}, where left is '' if the grant lives
--- for ttl now, or {0, reason}.
+-- Answers, for each: {1, fence, slot, left, found}, where left is '' if the grant
+-- lives for ttl now, or {0, reason}.
 clock()
 open()
 writable()
@@ -21,15 +21,6 @@ local function settled(slot, v, ttl)
   return true
 end
 
--- hint tells the head of the queue that something becomes free earlier than it
--- has learnt: a waiter is served at that time, not at its next heartbeat.
-local function hint()
-  local head = call('zrange', Q, 0, 0)[1]
-  local record = head and call('hget', L, head)
-  local to = record and inbox(string.match(record, '^2 %d+ %d+ (.*)$') or '')
-  if to then pcall('publish', to, format('w2 %s %d', head, left())) end
-end
-
 local out, before = {}, left()
 for i = 1, #ARGV, 4 do
   local token, ttl, rev, exact = unpack(ARGV, i, i + 3)
@@ -41,11 +32,11 @@ for i = 1, #ARGV, 4 do
     elseif ttl ~= '0' and not prolong(slot, v, ttl, rev) then
       lives = slot == 0 and call('pttl', H) or call('zscore', S, slot) - ms
     end
-    out[#out + 1] = {1, tonumber(string.match(v, '^{"v":2,"fence":(%d+)', #token + 1)), slot, lives}
+    out[#out + 1] = {1, tonumber(string.match(v, '^{"v":2,"fence":(%d+)', #token + 1)), slot, lives, P and P.found(slot) or ''}
   else
     out[#out + 1] = {0, barred(token) or ''}
   end
 end
-if left() < before then hint() end
+if not size and left() < before then hint() end
 keep()
 return out

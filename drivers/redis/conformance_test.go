@@ -65,10 +65,18 @@ func (y *yard) open() (driver.Driver, error) {
 	return c, nil
 }
 
-// asking is a closing driver that can be asked in two parts.
+// asking is a closing driver that can be asked in two parts, and has pools.
 type asking struct {
 	closing
 	driver.Asker
+}
+
+func (a asking) ForceSlot(ctx context.Context, key string, slot int, reason string, by driver.Holder) (int, error) {
+	return a.closing.Driver.(driver.PoolDriver).ForceSlot(ctx, key, slot, reason, by)
+}
+
+func (a asking) Heal(ctx context.Context, key string, slot int, reason string, by driver.Holder) error {
+	return a.closing.Driver.(driver.PoolDriver).Heal(ctx, key, slot, reason, by)
 }
 
 // closing ends a process's proxy with it.

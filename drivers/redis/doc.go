@@ -19,7 +19,8 @@
 //
 //	mega:{k}         string  the lease of slot 0: token, and JSON from '{' on; expires with the lease
 //	mega:{k}:state   hash    ticket -> "2 span slots tail"; !token -> why it is barred;
-//	                         pool -> "2 size top", s<slot> -> lease, h<token> -> slot
+//	                         pool -> "2 size top", s<slot> -> lease, h<token> -> slot,
+//	                         told -> what the head of a pool's queue has learnt
 //	mega:{k}:order   zset    ticket -> number: server time in µs when it was first queued
 //	mega:{k}:due     zset    ticket or !token -> when it is removed, in ms
 //	mega:{k}:slots   zset    slot -> when its lease ends, in ms, or its number if it is free
@@ -29,6 +30,15 @@
 // barred for a minute: a late copy of its acquire is refused. All keys but the
 // first expire a minute after their use. The holder key has the form that
 // redislock uses, so that its clients see a held lock, and we see theirs.
+//
+// A pool whose slots have states has "3 size top rest" instead, so that a program
+// which does not know of states refuses it, and a record r<slot> of each slot: the
+// token of its holder, why it is dirty, since when and by whom, its last holder,
+// note, strikes, and the reason of a withdrawal. The number of a slot in the last
+// key is its state: free, dirty, withdrawn, held until then, or resting until then.
+// The script that ends a lease changes both. What no call ends, the lease of slot
+// 0, the next call sees. These keys stay for a minute after the last lease and the
+// last rest, and for as long as a slot is withdrawn. slots.lua has the rest.
 //
 // Beside the locks there is the clock mark, mega:{}:clock: the highest fence that
 // was given. It never expires, so that fences grow while the server's clock steps
@@ -44,7 +54,8 @@
 //	beat     is the heartbeat of many tickets, and returns what became of them
 //	renew    renews the plain leases of many keys
 //	confirm  renews leases of one key in any slot, or returns why they ended
-//	force    takes the key from its holders
+//	force    takes the key, or one slot, from its holders
+//	heal     puts a slot back into circulation
 //	inspect  reads, and writes nothing
 //	stamp    gives what redislock has obtained its fences
 //
@@ -75,8 +86,10 @@
 // That bounds everything that a push may miss. A ticket without a heartbeat for
 // two seconds is removed; silence does not count for a second after a time in which
 // no call about the lock was executed. A ticket that the server has lost is queued
-// again with its number. Where a lease will end by itself before the next
-// heartbeat, the heartbeat comes at that time.
+// again with its number. Where a lease or the rest of a slot will end by itself
+// before the next heartbeat, the heartbeat comes at that time: each answer to a
+// ticket says how long that is, and a script that makes it sooner, or that brings
+// another ticket to the head of a pool's queue, tells the head by a push.
 //
 // # Calls
 //

@@ -72,13 +72,16 @@ func (e *engine) begin() error {
 }
 
 // leaving returns a call of release. loose means that a copy of the token's acquire
-// may be on its way.
-func (e *engine) leaving(holder, token string, loose bool, notice any) request {
+// may be on its way, and h is what becomes of a slot with a state.
+func (e *engine) leaving(holder, token string, loose bool, notice any, h *driver.Handback) request {
 	bar := no
 	if loose {
 		bar = yes
 	}
-	return e.scripts.release.on(holder, token, bar, notice)
+	if h == nil {
+		return e.scripts.release.on(holder, token, bar, notice)
+	}
+	return e.scripts.release.on(holder, append([]any{token, bar, notice}, handback(h)...)...)
 }
 
 // Renew is described by the boundary.
@@ -101,7 +104,10 @@ func (e *engine) Release(ctx context.Context, g driver.Grant) error {
 	if c == nil {
 		c = &claim{name: e.layout.holder(g.Key), r: driver.Request{Key: g.Key, Token: g.Token, TTL: g.TTL}}
 	}
-	o, err := e.run(ctx, e.leaving(c.name, g.Token, loose, no))
+	if g.Handback == nil && c.r.Pool != nil && !e.claims.entered(c) {
+		g.Handback = untouched(c)
+	}
+	o, err := e.run(ctx, e.leaving(c.name, g.Token, loose, no, g.Handback))
 	if err != nil {
 		// Another release is to be expected; if none comes, Close does it.
 		e.claims.add(c)
@@ -143,6 +149,11 @@ func (e *engine) rest(ctx context.Context, g driver.Grant) error {
 
 // ForceRelease is described by the boundary.
 func (e *engine) ForceRelease(ctx context.Context, key, reason string, by driver.Holder) (int, error) {
+	return e.force(ctx, key, "", reason, by)
+}
+
+// force takes a slot from its holder, or every slot.
+func (e *engine) force(ctx context.Context, key, slot, reason string, by driver.Holder) (int, error) {
 	if e.closing.Load() {
 		return 0, driver.ErrClosed
 	}
@@ -150,7 +161,7 @@ func (e *engine) ForceRelease(ctx context.Context, key, reason string, by driver
 	if err != nil {
 		return 0, fmt.Errorf("force: %w", err)
 	}
-	o, err := e.run(ctx, e.scripts.force.on(e.layout.holder(key), newID(), string(why)))
+	o, err := e.run(ctx, e.scripts.force.on(e.layout.holder(key), newID(), string(why), slot))
 	if err != nil {
 		return 0, err
 	}
@@ -187,6 +198,7 @@ func decodeState(key string, reply any) (driver.State, error) {
 	}
 	s := driver.State{Key: key, Size: int(a.num(0)), Holders: holdings(a.sub(1))}
 	slices.SortFunc(s.Holders, func(a, b driver.Holding) int { return a.Slot - b.Slot })
+	s.Slots = slotStates(a.sub(4))
 	waiting := a.sub(2)
 	for i := range waiting {
 		h, _ := decodeRecord(waiting.text(i))
@@ -221,7 +233,7 @@ func (e *engine) tidy() {
 	for _, c := range e.claims.orphans() {
 		room <- struct{}{}
 		calls.Go(func() {
-			_, _ = e.run(ctx, e.leaving(c.name, c.r.Token, true, no))
+			_, _ = e.run(ctx, e.leaving(c.name, c.r.Token, true, no, nil))
 			<-room
 		})
 	}

@@ -55,5 +55,5 @@ func ExampleOpenLock_redislock() {
 	// L7: no order: the first request that finds the lock free gets it; FIFO is refused
 	// L9: waiters poll every 8 to 256 ms
 	// L10: each waiter polls separately
-	// L15: redislock has no pools; Slots above 1 are refused
+	// L15: redislock has no pools; Slots above 1 are refused, and slots with states (P1 to P11)
 }

@@ -12,7 +12,7 @@ func ScriptNames() map[string]string {
 		newScripts(newLayout(tagged, false, false), false), newScripts(newLayout(plain, false, false), false),
 		newScripts(newLayout(tagged, true, false), false), newScripts(newLayout(tagged, true, false), true),
 	} {
-		for _, one := range []*script{s.acquire, s.release, s.beat, s.confirm, s.renew, s.force, s.inspect, s.stamp} {
+		for _, one := range []*script{s.acquire, s.release, s.beat, s.confirm, s.renew, s.force, s.heal, s.inspect, s.stamp} {
 			names[one.sha.(string)] = one.name
 		}
 	}

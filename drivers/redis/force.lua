@@ -1,9 +1,10 @@
--- force: takes the key from all its holders, tells each, bars their tokens with
+-- force: takes the key, or one slot of it, from its holders, tells each, bars their tokens with
 -- the reason, which their next renewal reads, and serves the queue.
 -- ARGV: id of this call, so that a repeat takes nothing from a successor; why,
--- as JSON. Answers how many there were, or -1 if the value at the key is not a
+-- as JSON; the slot, or '' for all. Answers how many there were, or -1 if the value at the key is not a
 -- lease.
-local id, why = unpack(ARGV)
+local id, why, only = unpack(ARGV)
+only = tonumber(only)
 local done = barred(id)
 if done then return tonumber(done) end
 
@@ -13,11 +14,12 @@ writable()
 
 local n = 0
 local function take_away(slot, v)
+  if only and slot ~= only then return end
   local token = string.sub(v, 1, 22)
   local to = string.match(v, '"inbox":"([^"]*)"')
   if to and to ~= '' then pcall('publish', to, format('f2 %s %s', token, why)) end
   bar(token, why)
-  vacate(slot)
+  vacate(slot, 'forced')
   n = n + 1
 end
 

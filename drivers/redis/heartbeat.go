@@ -188,7 +188,7 @@ func (q *queue) sendSome(ctx context.Context, p portion) time.Duration {
 		at++
 		for _, c := range p.tickets[i] {
 			q.answered(ctx, c, a, at, o.sent)
-			at += 4
+			at += 5
 		}
 	}
 	return next
@@ -205,10 +205,14 @@ func (q *queue) answered(ctx context.Context, c *claim, a answer, at int, sent t
 			slot:  int(a.num(at + 2)),
 			sent:  sent,
 			left:  time.Duration(a.num(at+3)) * time.Millisecond,
+
+			record: a.text(at + 4),
 		})
 		if news {
 			q.listen(ctx)
 		}
+	case statusWithdrawn:
+		q.claims.give(token, award{refusal: tried{status: statusWithdrawn}})
 	default:
 		q.requeue(ctx, token)
 	}

@@ -40,11 +40,12 @@ type inbox struct {
 
 // message is one push.
 type message struct {
-	kind   string // "g2": granted; "f2": forced; "w2": free in left
+	kind   string // "g2", "g3": granted; "f2": forced; "w2": free in left
 	token  string
 	fence  uint64
 	slot   int
 	name   string // of the lock's holder key
+	record string // of the slot, if it has a state
 	reason string // JSON
 	left   time.Duration
 }
@@ -180,9 +181,9 @@ func isTimeout(err error) bool {
 	return ok && t.Timeout()
 }
 
-// decodeMessage reads "g2 <ticket> <fence> <slot> <holder key>", "f2 <token>
-// <JSON>" and "w2 <ticket> <ms>". 2 is the version of the format; messages of
-// another version are ignored. L24
+// decodeMessage reads "g2 <ticket> <fence> <slot> <holder key>", "g3" with the
+// slot's record after that, "f2 <token> <JSON>" and "w2 <ticket> <ms>". 2 is the
+// version of the format; messages of another version are ignored. L24
 func decodeMessage(s string) (message, bool) {
 	kind, rest, _ := strings.Cut(s, " ")
 	token, rest, ok := strings.Cut(rest, " ")
@@ -197,16 +198,20 @@ func decodeMessage(s string) (message, bool) {
 		ms, err := strconv.ParseInt(rest, 10, 32)
 		m.left = time.Duration(ms) * time.Millisecond
 		return m, err == nil
-	case kind != "g2":
+	case kind != "g2" && kind != "g3":
 		return message{}, false
 	}
-	f := strings.SplitN(rest, " ", 3)
-	if len(f) != 3 {
+	parts := 3
+	if kind == "g3" {
+		parts = 4
+	}
+	f := strings.SplitN(rest, " ", parts)
+	if len(f) != parts {
 		return message{}, false
 	}
 	var err1, err2 error
 	m.fence, err1 = strconv.ParseUint(f[0], 10, 53)
 	m.slot, err2 = strconv.Atoi(f[1])
-	m.name = f[2]
+	m.name, m.record = f[2], strings.Join(f[3:], "")
 	return m, err1 == nil && err2 == nil && m.slot >= 0
 }

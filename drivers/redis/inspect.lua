@@ -1,14 +1,17 @@
 -- inspect: who holds the key, and who waits for it. It writes nothing.
--- Answers {size, {slot, left, value, ...}, {ticket's record, ...}, last run}, or
--- {-1, type}
--- if what is at the key is not a lease.
+-- Answers {size, {slot, left, value, ...}, {ticket's record, ...}, last run, {number,
+-- state, rest, record, ...}}, or {-1, type} if what is at the key is not a lease.
 clock()
 local kind = call('type', H).ok
 if kind ~= 'string' and kind ~= 'none' then return {-1, kind} end
 local pool = call('hget', L, 'pool')
 if pool then
   size = tonumber(string.match(pool, '^2 (%d+)'))
-  if not size then other(pool) end
+  if not size then
+    size, top, rest = string.match(pool, '^3 (%d+) (-?%d+) (%d+)$')
+    if not size then other(pool) end
+    size, top, rest, P = tonumber(size), tonumber(top), tonumber(rest), states()
+  end
 end
 local v = call('get', H)
 if v and not lease(v, call('pttl', H)) then return {-1, kind} end
@@ -31,4 +34,4 @@ end
 -- The key of the last run is not declared, so that a call names no more keys. A
 -- server that refuses such keys shows no runs. O4
 local run = pcall('get', H .. sep .. 'run')
-return {size or 1, holders(4096), waiters, type(run) == 'string' and run or ''}
+return {size or 1, holders(4096), waiters, type(run) == 'string' and run or '', P and P.list() or {}}

@@ -29,7 +29,7 @@ func newMoving(ordinary, single *scripts) *moving {
 	m := &moving{scripts: map[any]*script{}, targets: map[string]*goredis.Client{}}
 	for from, to := range map[*script]*script{
 		ordinary.acquire: single.acquire, ordinary.release: single.release, ordinary.beat: single.beat,
-		ordinary.confirm: single.confirm, ordinary.force: single.force, ordinary.inspect: single.inspect, ordinary.stamp: single.stamp,
+		ordinary.confirm: single.confirm, ordinary.force: single.force, ordinary.heal: single.heal, ordinary.inspect: single.inspect, ordinary.stamp: single.stamp,
 	} {
 		m.scripts[from.sha], m.scripts[from.source] = to, to
 	}

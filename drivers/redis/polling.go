@@ -37,7 +37,7 @@ func (o opening) openPolling(ctx context.Context, l look) (driver.Driver, error)
 		{Rule: "L7", Why: "no order: the first request that finds the lock free gets it; FIFO is refused"},
 		{Rule: "L9", Why: "waiters poll every 8 to 256 ms"},
 		{Rule: "L10", Why: "each waiter polls separately"},
-		{Rule: "L15", Why: "redislock has no pools; Slots above 1 are refused"},
+		{Rule: "L15", Why: "redislock has no pools; Slots above 1 are refused, and slots with states (P1 to P11)"},
 		{Rule: "O1", Why: "the engine redislock records no runs; Once and Every are refused"},
 	}
 	p.info.Warnings = append(p.info.Warnings,
@@ -68,6 +68,8 @@ func (p *polling) Acquire(ctx context.Context, r driver.Request) (driver.Grant, 
 	switch {
 	case r.Slots > 1:
 		return driver.Grant{}, fmt.Errorf("%w: Slots(%d) with the engine %s", driver.ErrUnsupported, r.Slots, EngineRedislock)
+	case r.Pool != nil:
+		return driver.Grant{}, fmt.Errorf("%w: a pool whose slots have states with the engine %s", driver.ErrUnsupported, EngineRedislock)
 	case r.FIFO:
 		return driver.Grant{}, fmt.Errorf("%w: FIFO with the engine %s", driver.ErrUnsupported, EngineRedislock)
 	case ctx.Err() != nil:
@@ -194,7 +196,7 @@ func (p *polling) try(ctx context.Context, c *claim) (driver.Grant, error) {
 		mine := !decided.CompareAndSwap(false, true)
 		done <- obtained{g, err}
 		if mine && !errors.Is(err, errBusy) {
-			_, _ = p.run(whole, p.leaving(c.name, c.r.Token, true, no))
+			_, _ = p.run(whole, p.leaving(c.name, c.r.Token, true, no, nil))
 		}
 	})
 	select {

@@ -79,22 +79,28 @@ func (q *queue) Ask(ctx context.Context, r driver.Request) (driver.Grant, waitin
 		return g, nil, err
 	}
 	q.claims.remove(r.Token)
+	if err := c.refused(t, time.Since(start)); err != nil {
+		return driver.Grant{}, nil, err
+	}
 	return driver.Grant{}, nil, &driver.NotAcquiredError{Key: r.Key, Waited: time.Since(start), Holders: t.holders, Full: t.status == statusFull}
 }
 
 // The first number of what acquire answers.
 const (
-	statusFull    = -2
-	statusBarred  = -1
-	statusBusy    = 0
-	statusGranted = 1
-	statusQueued  = 2
+	statusSize      = -4
+	statusWithdrawn = -3
+	statusFull      = -2
+	statusBarred    = -1
+	statusBusy      = 0
+	statusGranted   = 1
+	statusQueued    = 2
 )
 
 // tried is the result of one call of acquire.
 type tried struct {
 	status  int64
 	grant   driver.Grant // if granted
+	record  string       // if granted: of the slot
 	resized int
 	number  int64         // if queued
 	left    time.Duration // if queued: until something may become free by itself
@@ -113,7 +119,7 @@ func (q *queue) try(ctx context.Context, c *claim, number int64) (tried, error) 
 		place = strconv.FormatInt(number, 10)
 	}
 	o, err := q.run(ctx, q.scripts.acquire.on(c.name,
-		c.r.Token, millis(c.r.TTL), wait, c.r.Slots, c.r.Fences, c.tail, place))
+		c.r.Token, millis(c.r.TTL), wait, wants(c.r), c.r.Fences, c.tail, place))
 	if err != nil {
 		return tried{}, err
 	}
@@ -124,14 +130,14 @@ func (q *queue) try(ctx context.Context, c *claim, number int64) (tried, error) 
 	t := tried{status: a.num(0), sent: o.sent, loose: q.loose(o)}
 	switch t.status {
 	case statusGranted:
-		t.resized = int(a.num(3))
+		t.resized, t.record = int(a.num(3)), a.text(5)
 		t.grant = c.grant(uint64(a.num(1)), int(a.num(2)), int(a.num(4)), driver.Deadline(o.sent, c.r.TTL)) //nolint:gosec // below 2^53
 	case statusQueued:
 		t.number, t.left, t.resized = a.num(1), time.Duration(a.num(3))*time.Millisecond, int(a.num(4))
-	case statusBusy:
+	case statusBusy, statusFull:
 		t.holders = holdings(a.sub(1))
-	case statusFull:
-		t.holders = holdings(a.sub(1))
+	case statusSize:
+		t.resized = int(a.num(1))
 	}
 	return t, nil
 }
@@ -143,7 +149,7 @@ func (q *queue) enter(c *claim, t tried) (driver.Grant, error) {
 		return driver.Grant{}, q.withdrawClosed(c)
 	}
 	g := t.grant
-	g.Resized = t.resized
+	g.Resized, g.Found = t.resized, c.found(t.record)
 	q.claims.held(c, g.Deadline, t.loose)
 	return g, nil
 }
@@ -159,7 +165,7 @@ func (q *queue) await(ctx context.Context, c *claim, start time.Time, resized in
 	for {
 		select {
 		case <-c.wake:
-			g, ok, err := q.woken(ctx, c)
+			g, ok, err := q.woken(ctx, c, start)
 			if ok || err != nil {
 				g.Resized = resized
 				return g, err
@@ -175,13 +181,17 @@ func (q *queue) await(ctx context.Context, c *claim, start time.Time, resized in
 
 // woken handles a wake-up, and reports whether it is a grant that may be
 // entered.
-func (q *queue) woken(ctx context.Context, c *claim) (driver.Grant, bool, error) {
+func (q *queue) woken(ctx context.Context, c *claim, start time.Time) (driver.Grant, bool, error) {
 	a, queuedAt, loose, closed := q.claims.awarded(c)
 	if closed {
 		return driver.Grant{}, false, q.withdrawClosed(c)
 	}
 	if a == nil {
 		return driver.Grant{}, false, nil
+	}
+	if err := c.refused(a.refusal, time.Since(start)); err != nil {
+		q.claims.remove(c.r.Token)
+		return driver.Grant{}, false, err
 	}
 	deadline := driver.Deadline(a.sent, a.left)
 	sure := true
@@ -192,7 +202,9 @@ func (q *queue) woken(ctx context.Context, c *claim) (driver.Grant, bool, error)
 	}
 	if sure && !c.r.NoRenew && deadline.Sub(driver.Now()) >= comfortable {
 		q.claims.held(c, deadline, loose)
-		return c.waited(a.fence, a.slot, deadline), true, nil
+		g := c.waited(a.fence, a.slot, deadline)
+		g.Found = c.found(a.record)
+		return g, true, nil
 	}
 	return q.confirm(ctx, c)
 }
@@ -229,7 +241,9 @@ func (q *queue) confirm(ctx context.Context, c *claim) (driver.Grant, bool, erro
 	}
 	deadline := driver.Deadline(o.sent, c.r.TTL)
 	q.claims.held(c, deadline, q.loose(o))
-	return c.waited(uint64(a.num(1)), int(a.num(2)), deadline), true, nil //nolint:gosec // below 2^53
+	g := c.waited(uint64(a.num(1)), int(a.num(2)), deadline) //nolint:gosec // below 2^53
+	g.Found = c.found(a.text(4))
+	return g, true, nil
 }
 
 // requeue queues a ticket again that the server has lost.
@@ -244,8 +258,11 @@ func (q *queue) requeue(ctx context.Context, token string) {
 		q.heartbeater.hurry()
 	case t.status == statusQueued:
 		q.claims.queued(c, t.number, t.sent, true)
+		q.heartbeater.within(soon(t.left))
+	case t.status == statusWithdrawn || t.status == statusSize:
+		q.claims.give(token, award{refusal: t})
 	case t.status == statusGranted:
-		known, _ := q.claims.give(token, award{fence: t.grant.Fence, slot: t.grant.Slot, sent: t.sent, left: c.r.TTL})
+		known, _ := q.claims.give(token, award{fence: t.grant.Fence, slot: t.grant.Slot, sent: t.sent, left: c.r.TTL, record: t.record})
 		if !known {
 			q.refuse(c.name, token)
 		}
@@ -257,7 +274,7 @@ func (q *queue) withdraw(c *claim, waited time.Duration) error {
 	loose := q.claims.remove(c.r.Token)
 	ctx, cancel := context.WithTimeout(context.Background(), driver.CallTimeout)
 	defer cancel()
-	o, err := q.run(ctx, q.leaving(c.name, c.r.Token, loose, yes))
+	o, err := q.run(ctx, q.leaving(c.name, c.r.Token, loose, yes, untouched(c)))
 	if err != nil {
 		q.claims.add(c)
 		q.claims.abandon(c)
@@ -275,7 +292,7 @@ func (q *queue) withdrawClosed(c *claim) error {
 	loose := q.claims.remove(c.r.Token)
 	ctx, cancel := context.WithTimeout(context.Background(), driver.CallTimeout)
 	defer cancel()
-	_, _ = q.run(ctx, q.leaving(c.name, c.r.Token, loose, no))
+	_, _ = q.run(ctx, q.leaving(c.name, c.r.Token, loose, no, untouched(c)))
 	return driver.ErrClosed
 }
 
@@ -291,7 +308,7 @@ func (q *queue) refuse(holder, token string) {
 		return
 	}
 	q.refusals.Go(func() {
-		_, _ = q.run(context.Background(), q.leaving(holder, token, true, no))
+		_, _ = q.run(context.Background(), q.leaving(holder, token, true, no, nil))
 		<-q.refusing
 	})
 }
@@ -318,7 +335,7 @@ func (q *queue) received(m message) {
 		}
 		return
 	}
-	if known, _ := q.claims.give(m.token, award{fence: m.fence, slot: m.slot}); known {
+	if known, _ := q.claims.give(m.token, award{fence: m.fence, slot: m.slot, record: m.record}); known {
 		return
 	}
 	q.refuse(m.name, m.token)

@@ -1,7 +1,9 @@
 -- release: ends the token's grant or withdraws its ticket, and hands over. What
 -- it does not find it bars, as it does what was sent more than once.
 -- ARGV: token, loose (1: a copy of its acquire may be on its way), tell (1: say
--- who is in the way).
+-- who is in the way); then, for a slot that has a state, what becomes of it: free,
+-- dirty, withdrawn or back (as it was), strikes, note, reason, why, at, by. Without
+-- that it is dirty, and rests.
 -- Answers {found, position, {slot, left, value, ...}, why the grant was taken away}.
 local token, loose, tell = unpack(ARGV)
 
@@ -10,10 +12,18 @@ open()
 writable()
 local position = (call('zrank', Q, token) or -1) + 1
 local slot = find(token)
-if slot then vacate(slot) elseif position > 0 then leave(token) end
+-- A holder that has lost its slot is not found, and changes nothing. P3, P5
+local handed = ARGV[4] and {unpack(ARGV, 4)} or 'released'
+if slot then vacate(slot, handed) elseif position > 0 then leave(token) end
 local found = slot or position > 0
 local why = barred(token) or ''
 if loose == '1' or not found then bar(token, why) end
 settle({})
+if found and P and P.gone() then
+  for _, ticket in ipairs(call('zrange', Q, 0, most - 1)) do -- its heartbeat learns of it, at once. P8
+    local to = inbox(string.match(call('hget', L, ticket) or '', '^2 %d+ %S+ (.*)$') or '')
+    if to then pcall('publish', to, 'w2 ' .. ticket .. ' 0') end
+  end
+end
 keep()
 return {found and 1 or 0, position, tell == '1' and holders(16) or {}, why}

@@ -1,7 +1,8 @@
 -- renew: makes plain grants of many keys live for their ttl from now. It needs no
 -- repair: a key whose holder is there has nothing to mend. What else there is to
 -- do is left to confirm: where the holder is not there, where its ttl was
--- changed, and where a life so short has become shorter that waiters have to know.
+-- changed, where a life so short has become shorter that waiters have to know,
+-- and where a pool is kept beside the holder.
 -- KEYS: holder keys. ARGV, for each: token, ttl (0: only look), rev.
 -- Answers, for each: 1 if it lives, 0 if confirm has to look.
 local out = {}
@@ -9,6 +10,7 @@ for i, key in ipairs(KEYS) do
   local token, ttl, rev = ARGV[3 * i - 2], tonumber(ARGV[3 * i - 1]), ARGV[3 * i]
   local v = redis.pcall('getrange', key, 0, 127)
   local mine = type(v) == 'string' and string.sub(v, 1, #token) == token
+  if mine and string.find(v, ',"pooled":1,', #token + 1, true) then mine = false end
   if mine and ttl > 0 then
     mine = (string.match(v, '"span":%d+,"rev":(%d+)', #token + 1) or '0') == rev and
       (ttl >= window or redis.call('pttl', key) <= ttl)

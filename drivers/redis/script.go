@@ -32,6 +32,8 @@ const (
 var (
 	//go:embed head.lua
 	headLua string
+	//go:embed slots.lua
+	slotsLua string
 	//go:embed settle.lua
 	settleLua string
 	//go:embed lease.lua
@@ -52,6 +54,8 @@ var (
 	renewLua string
 	//go:embed force.lua
 	forceLua string
+	//go:embed heal.lua
+	healLua string
 	//go:embed inspect.lua
 	inspectLua string
 	//go:embed stamp.lua
@@ -75,9 +79,9 @@ func newScript(name, source string, l *layout) *script {
 
 // scripts are the operations of the queue engine.
 type scripts struct {
-	counted                                                       bool // PUBLISH returns the number of all subscribers
-	acquire, release, beat, confirm, renew, force, inspect, stamp *script
-	run                                                           *script
+	counted                                                             bool // PUBLISH returns the number of all subscribers
+	acquire, release, beat, confirm, renew, force, heal, inspect, stamp *script
+	run                                                                 *script
 }
 
 // newScripts prepares the scripts for the keys of l. moving makes those that
@@ -106,15 +110,17 @@ func newScripts(l *layout, moving bool) *scripts {
 		}
 		return newScript(name, edited(head+short+headLua+strings.Join(parts, "")), keys)
 	}
+	repair := slotsLua + settleLua
 	return &scripts{
 		counted: !l.cluster,
-		acquire: onLock("acquire", acquirePlainLua, settleLua, acquireLua),
-		release: onLock("release", releasePlainLua, settleLua, releaseLua),
-		beat:    onLock("beat", "", settleLua, beatLua),
-		confirm: onLock("confirm", "", settleLua, confirmLua),
+		acquire: onLock("acquire", acquirePlainLua, repair, acquireLua),
+		release: onLock("release", releasePlainLua, repair, releaseLua),
+		beat:    onLock("beat", "", repair, beatLua),
+		confirm: onLock("confirm", "", repair, confirmLua),
 		renew:   newScript("renew", edited(head+renewLua), nil),
-		force:   onLock("force", "", settleLua, leaseLua, forceLua),
-		inspect: onLock("inspect", "", settleLua, leaseLua, inspectLua),
+		force:   onLock("force", "", repair, leaseLua, forceLua),
+		heal:    onLock("heal", "", repair, healLua),
+		inspect: onLock("inspect", "", repair, leaseLua, inspectLua),
 		stamp:   onLock("stamp", "", stampLua),
 		run:     newScript("run", edited(runLua), nil),
 	}

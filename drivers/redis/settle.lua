@@ -4,17 +4,9 @@
 -- nothing to mend, and acquire and release have a shorter way, which stands
 -- before this.
 
--- size and top are nil unless the key is a pool: how many slots it has, and the
--- highest that was ever given.
-local size, top
-
--- The scores of the zset S say what a slot is: from taken on, held until that
--- time in ms; below, clean and free, the lowest number first. (Scores below 0
--- are kept for slots that rest.)
-local taken = 1e10
-
--- far lifts the two times that the zset D keeps beside what is due.
-local far = 1e15
+-- pooled in the value of slot 0 has its holder renew by confirm, which keeps what
+-- is beside it: the size of the pool and the states of its slots. L15
+local pooled = ',"pooled":1'
 
 -- most bounds what one call removes, and to how many tickets it offers. more
 -- reports that there is more to do. L8
@@ -24,27 +16,73 @@ local most, more = 128, false
 -- served. L24
 local alien
 
-local function resized(n)
-  size = n
-  call('hset', L, 'pool', format('2 %d %d', size, top))
-end
-
-local function vacate(slot)
-  if slot == 0 then return call('del', H) end
-  local v = call('hget', L, 's' .. slot)
-  if v then call('hdel', L, 's' .. slot, 'h' .. string.sub(v, 1, 22)) end
+-- vacate frees a slot. why is what becomes of one that has a state, or the list
+-- of what handBack takes.
+local function vacate(slot, why)
+  if slot == 0 then
+    call('del', H)
+  else
+    local v = call('hget', L, 's' .. slot)
+    if v then call('hdel', L, 's' .. slot, 'h' .. string.sub(v, 1, 22)) end
+  end
+  if P then
+    if type(why) == 'table' then return P.handBack(slot, unpack(why)) end
+    return P.lose(slot, why)
+  end
+  if slot == 0 then return end
   if slot < size then call('zadd', S, slot, slot) else call('zrem', S, slot) end
 end
 
 -- open reads the pool, if the key is one, and frees what has expired.
 local function open()
-  size, top = nil, nil
+  size, top, rest, P = nil, nil, nil, nil
   local pool = call('hget', L, 'pool')
   if not pool then return end
   local a, b = string.match(pool, '^2 (%d+) (%d+)$')
-  if not a then other(pool) end
+  if not a then
+    local c
+    a, b, c = string.match(pool, '^3 (%d+) (-?%d+) (%d+)$')
+    if not a then other(pool) end
+    rest, P = tonumber(c), states()
+  end
   size, top = tonumber(a), tonumber(b)
-  for _, slot in ipairs(call('zrangebyscore', S, taken, ms)) do vacate(tonumber(slot)) end
+  for _, slot in ipairs(call('zrangebyscore', S, taken, ms)) do vacate(tonumber(slot), 'expired') end
+  if P then P.open() end
+end
+
+local function inbox(tail) return string.match(tail, '^,"inbox":"([^"]*)"') end
+
+-- left is how long, in ms, until something may become free by itself; 0 if there
+-- is more to do now.
+local function left()
+  if more then return 0 end
+  local l = call('pttl', H)
+  local soonest = size and tonumber(call('zrangebyscore', S, taken, '+inf', 'withscores', 'limit', 0, 1)[2])
+  if soonest then l = math.min(l >= 0 and l or soonest - ms, soonest - ms) end
+  local rested = P and P.rested()
+  if rested then l = math.min(l >= 0 and l or rested, rested) end
+  return l
+end
+
+-- hint tells the head of the queue how long it is until something becomes free,
+-- if that is earlier than it has learnt: a waiter is served at that time, not at
+-- its next heartbeat. A head that nobody hears is passed over. P11
+local function hint()
+  local heads = call('zrange', Q, 0, 7)
+  if not heads[1] then return end
+  local l = left()
+  if l < 0 or l > heartbeat then return end -- its heartbeats find it in time
+  if size then
+    local at = ms + l
+    local head, time = string.match(call('hget', L, 'told') or '', '^(%S+) (%d+)$')
+    if head == heads[1] and tonumber(time) <= at + 5 and tonumber(time) >= ms then return end
+    call('hset', L, 'told', format('%s %.0f', heads[1], at))
+  end
+  for _, head in ipairs(heads) do
+    local record = call('hget', L, head)
+    local to = record and inbox(string.match(record, '^2 %d+ %S+ (.*)$') or '')
+    if to and (pcall('publish', to, format('w2 %s %.0f', head, l)) ~= 0 or not counted) then return end
+  end
 end
 
 -- keep lets the keys beside the holder live a little longer than what they are
@@ -53,11 +91,18 @@ local function keep()
   local life = keeping
   if size then
     local last = tonumber(call('zrevrangebyscore', S, '+inf', taken, 'withscores', 'limit', 0, 1)[2])
-    if size == 1 and not last then
-      call('hdel', L, 'pool')
+    local known = P and P.life() or 0
+    if size == 1 and not last and not P then
+      call('hdel', L, 'pool', 'told')
       call('del', S)
+      size, top = nil, nil
     else
-      life = keeping + math.max((last or 0) - ms, call('pttl', H), 0)
+      hint()
+      if known == far then
+        for _, key in ipairs({L, D, S}) do call('persist', key) end
+        return
+      end
+      life = keeping + math.max((last or 0) - ms, call('pttl', H), known)
     end
   end
   life = format('%.0f', life)
@@ -73,40 +118,35 @@ local function find(token)
   if slot then return slot, call('hget', L, 's' .. slot) end
 end
 
--- vacant returns a slot that may be given now, the lowest first. A pool that
--- has shrunk gives none until fewer are held than it has now.
-local function vacant()
+-- vacant returns a slot that may be given now, the lowest first, and never one
+-- that is held. P1. A pool that has shrunk gives none until fewer are held than it
+-- has now.
+local function vacant(prefer, avoid)
   if elsewhere then return nil end
   local held = call('exists', H)
   if not size then return held == 0 and 0 or nil end
   if held + call('zcount', S, taken, '+inf') >= size then return nil end
+  if P then return P.pick(prefer or -1, avoid or -1) end
   if held == 0 then return 0 end
   return tonumber(call('zrangebyscore', S, 0, taken, 'limit', 0, 1)[1]) or top + 1
 end
 
 local function take(slot, token, first, ttl, span, tail)
+  if P and slot == 0 then tail = pooled .. tail end
   local v = value(token, first, span, tail)
   reserve(first, span)
-  if slot == 0 then return call('set', H, v, 'px', ttl) end
-  call('hset', L, 's' .. slot, v, 'h' .. token, slot)
-  call('zadd', S, format('%.0f', ms + ttl), slot)
-  if slot > top then
+  if P then P.take(slot, token, tail) end
+  if slot == 0 then
+    call('set', H, v, 'px', ttl)
+  else
+    call('hset', L, 's' .. slot, v, 'h' .. token, slot)
+    call('zadd', S, format('%.0f', ms + ttl), slot)
+  end
+  if size and slot > top then
     top = slot
     resized(size)
   end
 end
-
--- left is how long, in ms, until something may become free by itself; 0 if there
--- is more to do now.
-local function left()
-  if more then return 0 end
-  local l = call('pttl', H)
-  local soonest = size and tonumber(call('zrangebyscore', S, taken, '+inf', 'withscores', 'limit', 0, 1)[2])
-  if soonest then l = math.min(l >= 0 and l or soonest - ms, soonest - ms) end
-  return l
-end
-
-local function inbox(tail) return string.match(tail, '^,"inbox":"([^"]*)"') end
 
 -- prolong makes a grant live for ttl from now, longer or shorter than it would
 -- by itself. rev counts the changes of its TTL: a late copy of a call from
@@ -177,11 +217,17 @@ end
 -- brings the ticket back with its number. alive are the tickets whose process is
 -- asking right now and needs no push; deaf are the inboxes that nobody heard.
 local function offer(ticket, record, slot, alive, deaf)
-  local span, tail = string.match(record, '^2 (%d+) %d+ (.*)$')
+  local span, wants, tail = string.match(record, '^2 (%d+) (%S+) (.*)$')
   local first = fence()
+  if P then
+    local prefer, avoid = string.match(wants, '^%d+;(-?%d+);(-?%d+)$')
+    slot = vacant(tonumber(prefer), tonumber(avoid))
+  end
   if not alive[ticket] then
     local to = inbox(tail)
-    local heard = deaf[to] and 0 or pcall('publish', to, format('g2 %s %.0f %d %s', ticket, first, slot, H))
+    local heard = deaf[to] and 0 or pcall('publish', to, P
+      and format('g3 %s %.0f %d %s %s', ticket, first, slot, H, P.found(slot))
+      or format('g2 %s %.0f %d %s', ticket, first, slot, H))
     if counted and heard == 0 then
       deaf[to] = true
       leave(ticket)

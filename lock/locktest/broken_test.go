@@ -62,6 +62,9 @@ func TestSoundDriverPasses(t *testing.T) {
 		if rule.ID == "L24" {
 			continue // versions of formats are a matter of each driver's own tests
 		}
+		if strings.HasPrefix(rule.ID, "P") {
+			continue // the table does not store the states of slots
+		}
 		t.Run(rule.ID, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				if err := locktest.Check(t.Context(), new(fleet).harness(), rule.ID); err != nil {

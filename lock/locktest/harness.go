@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/megaframework/mega/lock/driver"
@@ -132,7 +133,8 @@ func (h Harness) withDefaults() (Harness, error) {
 	return h, nil
 }
 
-// info opens the driver once to get its Info.
+// info opens the driver once to get its Info. A driver that does not implement
+// driver.PoolDriver lacks the rules of pools whose slots have states.
 func (h Harness) info() (driver.Info, error) {
 	if err := h.Begin(); err != nil {
 		return driver.Info{}, fmt.Errorf("begin: %w", err)
@@ -142,6 +144,13 @@ func (h Harness) info() (driver.Info, error) {
 		return driver.Info{}, fmt.Errorf("open: %w", err)
 	}
 	info := d.Info()
+	if _, ok := d.(driver.PoolDriver); !ok {
+		for _, r := range rules {
+			if strings.HasPrefix(r.ID, "P") {
+				info.Lacks = append(info.Lacks, driver.Lack{Rule: r.ID, Why: "the driver does not implement PoolDriver"})
+			}
+		}
+	}
 	if err := closeBounded(d); err != nil {
 		return info, fmt.Errorf("close %s: %w", info.Name, err)
 	}

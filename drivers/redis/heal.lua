@@ -1,0 +1,10 @@
+-- heal: puts a slot that rests or is withdrawn back into circulation, dirty, and
+-- serves the queue.
+-- ARGV: slot, by (JSON). Answers 1, or 0 if the slot was neither.
+clock()
+open()
+writable()
+local healed = P and P.heal(tonumber(ARGV[1]), ARGV[2])
+settle({})
+keep()
+return healed and 1 or 0

@@ -1,0 +1,322 @@
+package locktest
+
+import (
+	"errors"
+	"time"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// slotCases are the cases of pools whose slots have states, at the driver.
+var slotCases = []testCase{
+	{rule: "P1", claim: "a slot has one holder at a time, whatever its state", run: oneHolderPerSlot},
+	{rule: "P3", claim: "a holder that has lost its slot changes nothing in it", run: loserChangesNothing},
+	{rule: "P4", claim: "a slot that was not handed back is dirty and says whose it was", run: crashedSlotIsDirty},
+	{rule: "P4", claim: "a repeated request gets the same record of its slot", run: sameRecordAgain},
+	{rule: "P5", claim: "a slot that was handed back is clean and keeps its note", run: cleanHandback},
+	{rule: "P5", claim: "a slot is clean although the reply to its release was lost", run: cleanDespiteLostReply, needs: []fault{"DropReply"}},
+	{rule: "P5", claim: "a holder that has not touched its slot leaves it as it was", run: untouchedSlot},
+	{rule: "P6", claim: "clean slots are granted before dirty ones", run: cleanBeforeDirty},
+	{rule: "P6", claim: "a lost slot rests for its quarantine", run: lostSlotRests},
+	{rule: "P6", claim: "a forced slot is dirty and rests", run: forcedSlotRests},
+	{rule: "P6", claim: "a slot can be forced alone", run: oneSlotForced},
+	{rule: "P7", claim: "a process gets the clean slot that it had last, else the lowest", run: preferredSlot},
+	{rule: "P7", claim: "a slot to avoid is granted last", run: avoidedSlot},
+	{rule: "P8", claim: "a withdrawn slot is granted to nobody until it is healed", run: withdrawnSlot},
+	{rule: "P8", claim: "waiters are refused when the last slot is withdrawn", run: withdrawnPool},
+	{rule: "P8", claim: "strikes change by a handback only", run: strikesAreKept},
+	{rule: "P9", claim: "a fixed size is refused with both values", run: fixedSize},
+	{rule: "P9", claim: "a number that comes back after a shrink is dirty", run: numberComesBack},
+	{rule: "P10", claim: "a slot of which nothing is known is dirty", run: unknownSlots},
+	{rule: "P10", claim: "slots are unknown after their data was lost", run: unknownAfterLoss, needs: []fault{"Flush"}},
+	{rule: "P11", claim: "a waiter is served when a slot has rested", run: servedAfterRest},
+	{rule: "P11", claim: "the waiters of several processes are served as slots expire", run: servedAtExpiry},
+}
+
+func oneHolderPerSlot(e *env) {
+	p := e.pool(3).cleaned()
+	held := map[int]bool{}
+	for range 3 {
+		g := p.take()
+		e.Want(!held[g.Slot] && g.Slot < 3, "slot %d was granted twice or does not exist", g.Slot)
+		held[g.Slot] = true
+	}
+	p.busy()
+}
+
+func loserChangesNothing(e *env) {
+	e.eachSlot(func(p *pool, slot int) {
+		old := p.take(dying(e.Units(1)))
+		next := p.take(waiting)
+		old.Handback = withdraw
+		e.Is(e.release(p, old), driver.ErrLost, "the release of a lost slot")
+		p.is(slot, driver.SlotHeld, "")
+		p.give(next, clean)
+		e.Is(e.release(p, old), driver.ErrLost, "the release of a lost slot")
+		p.finds(p.take(), slot, "")
+	})
+}
+
+func crashedSlotIsDirty(e *env) {
+	e.eachSlot(func(p *pool, slot int) {
+		p.give(p.take(), clean)
+		p.take(dying(e.Units(1)), labelled("crashed"))
+		g := p.take(waiting)
+		p.finds(g, slot, driver.LeftExpired)
+		e.Want(g.Found.Left.By.Label == "crashed" && !g.Found.Left.At.IsZero(), "it was left as %+v", g.Found.Left)
+	})
+}
+
+func sameRecordAgain(e *env) {
+	e.eachSlot(func(p *pool, slot int) {
+		r := p.seat()
+		first, again := e.grant(p, r), e.grant(p, r)
+		e.Want(first.Fence == again.Fence, "got fence %d and then %d", first.Fence, again.Fence)
+		p.finds(first, slot, driver.LeftUnknown)
+		p.finds(again, slot, driver.LeftUnknown)
+	})
+}
+
+func cleanHandback(e *env) {
+	e.eachSlot(func(p *pool, slot int) {
+		note := "a \"note\"\non the slot"
+		p.give(p.take(), &driver.Handback{Status: driver.SlotFree, Note: note, Strikes: 2})
+		p.is(slot, driver.SlotFree, "")
+		next := p.take()
+		p.finds(next, slot, "")
+		e.Want(next.Found.Note == note && next.Found.Strikes == 2, "the record is %+v", next.Found)
+		e.Want(p.state(slot).Note == note, "the slot is %+v", p.state(slot))
+	})
+}
+
+func cleanDespiteLostReply(e *env) {
+	e.eachSlot(func(p *pool, slot int) {
+		g := p.take()
+		g.Handback = clean
+		e.Must(e.h.Faults.DropReply(p.Driver, Release), "drop the reply")
+		if err := e.release(p, g); err != nil { // the front repeats it until it knows
+			_ = e.release(p, g)
+		}
+		p.finds(p.take(), slot, "")
+	})
+}
+
+func untouchedSlot(e *env) {
+	e.eachSlot(func(p *pool, slot int) {
+		g := p.take(resting(time.Hour))
+		p.give(g, &driver.Handback{Status: driver.SlotDirty, Left: g.Found.Left})
+		next := p.take()
+		p.finds(next, slot, driver.LeftUnknown)
+	})
+}
+
+func cleanBeforeDirty(e *env) {
+	p := e.pool(3).cleaned()
+	g := p.take()
+	e.Want(g.Slot == 0, "got slot %d", g.Slot)
+	p.give(g, nil)
+	p.finds(p.take(), 1, "")
+	p.finds(p.take(), 2, "")
+	p.finds(p.take(), 0, driver.LeftReleased)
+}
+
+func lostSlotRests(e *env) {
+	rest := resting(e.Units(4))
+	e.eachSlot(func(p *pool, slot int) {
+		lost := p.take(rest)
+		before := time.Now()
+		p.give(lost, nil)
+		p.is(slot, driver.SlotResting, driver.LeftReleased)
+		p.busy(rest)
+		g := p.take(rest, waiting)
+		p.finds(g, slot, driver.LeftReleased)
+		rested := time.Since(before)
+		e.Want(rested >= e.Units(3.9), "slot %d was granted after %v", slot, rested)
+	})
+}
+
+func forcedSlotRests(e *env) {
+	rest := resting(e.Units(100))
+	e.eachSlot(func(p *pool, slot int) {
+		p.take(rest, labelled("forced"))
+		ctx, cancel := e.Bounded()
+		defer cancel()
+		n, err := p.ForceRelease(ctx, p.name, "it hangs", driver.Holder{Host: "ops"})
+		e.Must(err, "force")
+		e.Want(n == p.size, "%d slots were forced", n)
+		p.is(slot, driver.SlotResting, driver.LeftForced)
+		e.Want(p.state(slot).LastHolder.Label == "forced", "the slot is %+v", p.state(slot))
+		p.busy(rest)
+		p.heal(slot)
+		p.finds(p.take(rest), slot, driver.LeftHealed)
+	})
+}
+
+func oneSlotForced(e *env) {
+	p := e.pool(2)
+	slots := []driver.Grant{p.take(), p.take()}
+	ctx, cancel := e.Bounded()
+	defer cancel()
+	for _, want := range []int{1, 0} {
+		n, err := p.operator().ForceSlot(ctx, p.name, 1, "it hangs", driver.Holder{Host: "ops"})
+		e.Must(err, "force")
+		e.Want(n == want, "%d slots were forced, want %d", n, want)
+	}
+	e.Must(e.renew(p, slots[0]).Err, "renew the other slot")
+	var lost *driver.LostError
+	e.Want(errors.As(e.renew(p, slots[1]).Err, &lost) && lost.Cause == driver.Forced, "the forced slot: %v", lost)
+	p.finds(p.take(), 1, driver.LeftForced)
+}
+
+func preferredSlot(e *env) {
+	p := e.pool(4).cleaned()
+	p.finds(p.take(preferring(2)), 2, "")
+	p.finds(p.take(preferring(2)), 0, "") // slot 2 is held
+	g := p.take(preferring(3))
+	p.finds(g, 3, "")
+	p.give(g, nil)
+	p.finds(p.take(preferring(3)), 1, "") // slot 3 is dirty
+}
+
+func avoidedSlot(e *env) {
+	p := e.pool(2).cleaned()
+	p.finds(p.take(avoiding(0), preferring(0)), 1, "")
+	p.finds(p.take(avoiding(0)), 0, "")
+}
+
+func withdrawnSlot(e *env) {
+	for slot := range 2 {
+		p := &pool{e, e.driver(), e.key([]string{"first", "second"}[slot]), 2}
+		p.cleaned()
+		p.give(p.take(preferring(slot)), withdraw)
+		p.is(slot, driver.SlotWithdrawn, withdraw.Reason)
+		other := p.take()
+		e.Want(other.Slot != slot, "slot %d is withdrawn and was granted", slot)
+		p.busy()
+		next := p.member().wait()
+		p.heal(slot)
+		p.finds(next.gets(), slot, driver.LeftHealed)
+	}
+}
+
+func withdrawnPool(e *env) {
+	p := e.pool(2)
+	a, b := p.take(), p.take()
+	p.give(a, withdraw)
+	next := p.member().wait()
+	p.give(b, withdraw)
+	e.Await(next.done, "the waiter")
+	for _, err := range []error{next.err, p.refused(), p.refused(waiting)} {
+		var no *driver.NotAcquiredError
+		e.Want(errors.As(err, &no) && no.Withdrawn && no.Code() == "lock.pool_withdrawn", "the refusal is %v", err)
+	}
+	e.Want(len(e.inspect(p, p.name).Waiters) == 0, "a refused waiter is still queued")
+	p.heal(0)
+	p.finds(p.take(), 0, driver.LeftHealed)
+}
+
+func strikesAreKept(e *env) {
+	e.eachSlot(func(p *pool, slot int) {
+		p.give(p.take(), &driver.Handback{Status: driver.SlotFree, Strikes: 2})
+		lost := p.take(dying(e.Units(1)))
+		e.Want(lost.Found.Strikes == 2, "the slot has %d strikes, want 2", lost.Found.Strikes)
+		next := p.take(waiting)
+		e.Want(next.Found.Strikes == 2, "a loss has changed the strikes to %d", next.Found.Strikes)
+		p.give(next, clean)
+		e.Want(p.take().Found.Strikes == 0, "the strikes of slot %d were not cleared", slot)
+	})
+}
+
+func fixedSize(e *env) {
+	p := e.pool(3)
+	g := p.take(fixed)
+	for _, size := range []int{2, 5} {
+		p.size = size
+		var other *driver.PoolSizeError
+		err := p.refused(fixed)
+		e.Want(errors.As(err, &other) && other.Size == 3 && other.Asked == size, "the refusal is %v", err)
+		e.Is(err, driver.ErrPoolSize, "the refusal")
+	}
+	e.Want(e.inspect(p, p.name).Size == 3, "a refused request has changed the size")
+	p.give(g, clean)
+	p.give(p.take(fixed), clean) // of 5: the pool is not in use
+}
+
+func numberComesBack(e *env) {
+	p := e.pool(3).cleaned()
+	p.size = 1
+	g := p.take()
+	p.finds(g, 0, "")
+	p.give(g, clean)
+	p.size = 3
+	p.finds(p.take(), 0, "")
+	p.finds(p.take(), 1, driver.LeftShrunk)
+	p.finds(p.take(), 2, driver.LeftShrunk)
+}
+
+func unknownSlots(e *env) {
+	p := e.pool(3)
+	for slot := range 3 {
+		g := p.take()
+		p.finds(g, slot, driver.LeftUnknown)
+		e.Want(g.Found.Left.By == driver.Holder{} && g.Found.Note == "" && g.Found.Strikes == 0, "the record is %+v", g.Found)
+	}
+}
+
+func unknownAfterLoss(e *env) {
+	e.eachSlot(func(p *pool, slot int) {
+		p.give(p.take(), clean)
+		g := p.take()
+		p.finds(g, slot, "")
+		e.Must(e.h.Faults.Flush(), "flush")
+		g.Handback = clean
+		_ = e.release(p, g) // a lease that the backend no longer has cleans nothing
+		for i := range p.size {
+			p.finds(p.take(), i, driver.LeftUnknown)
+		}
+	})
+}
+
+// servedAfterRest has a slot rest while another process waits for it.
+func servedAfterRest(e *env) {
+	rest := e.Units(2)
+	e.eachSlot(func(p *pool, _ int) {
+		other := p.member()
+		var late []time.Duration
+		for range 3 {
+			g := p.take(resting(rest), waiting)
+			next := other.wait(resting(rest))
+			before := time.Now()
+			p.give(g, nil)
+			seen := time.Now()
+			granted := next.gets()
+			e.Want(next.when.Sub(before) >= rest-e.Unit/10, "a slot was granted %v after its loss", next.when.Sub(before))
+			late = append(late, next.when.Sub(seen)-rest)
+			other.give(granted, clean)
+		}
+		e.punctual(late)
+	})
+}
+
+// servedAtExpiry has the slots of a pool expire one after the other, each for the
+// waiter of another process.
+func servedAtExpiry(e *env) {
+	const n = 5
+	p := e.pool(n)
+	var ends []time.Time
+	for i := range n {
+		ttl := e.Units(4 + 0.4*float64(i))
+		p.take(dying(ttl))
+		ends = append(ends, time.Now().Add(ttl))
+	}
+	var all []*seated
+	for range n {
+		all = append(all, p.member().wait())
+	}
+	var late []time.Duration
+	for i, s := range all {
+		s.gets()
+		late = append(late, s.when.Sub(ends[i]))
+	}
+	e.punctual(late)
+}
