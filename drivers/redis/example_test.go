@@ -56,4 +56,5 @@ func ExampleOpenLock_redislock() {
 	// L9: waiters poll every 8 to 256 ms
 	// L10: each waiter polls separately
 	// L15: redislock has no pools; Slots above 1 are refused, and slots with states (P1 to P11)
+	// O1: the engine redislock records no runs; Once and Every are refused
 }

@@ -163,7 +163,7 @@ func TestInfoDescribesTheEngines(t *testing.T) {
 	if queue.Name != "redis" || queue.Engine != "queue" || queue.Scope != driver.Fleet || len(queue.Lacks) != 0 {
 		t.Errorf("got %+v", queue)
 	}
-	if polling.Name != "redis" || polling.Engine != "redislock" || polling.Scope != driver.Fleet || len(polling.Lacks) != 4 {
+	if polling.Name != "redis" || polling.Engine != "redislock" || polling.Scope != driver.Fleet || len(polling.Lacks) != 5 {
 		t.Errorf("got %+v", polling)
 	}
 }
