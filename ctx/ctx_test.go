@@ -170,6 +170,18 @@ func TestWithSlotBindsTheFunctionToItsSlot(t *testing.T) {
 	}
 }
 
+func TestNilFunctionIsInvalidForTheLocksOfACtx(t *testing.T) {
+	c := newCtx(t)
+	for call, err := range map[string]error{
+		"With":     c.Lock.With("x", nil),
+		"WithSlot": c.Lock.WithSlot(&lock.Pool{Key: "boxes", Size: 1}, nil),
+	} {
+		if !errors.Is(err, lock.ErrInvalid) { // L14
+			t.Errorf("%s: got %v, want %v", call, err, lock.ErrInvalid)
+		}
+	}
+}
+
 func TestClosureEndsWhenTheLockExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCtx(t)

@@ -23,6 +23,9 @@ func (l Lock) With(key string, fn func(*Ctx) error, opts ...lock.Option) error {
 	if l.locker == nil {
 		return ErrNotConfigured
 	}
+	if fn == nil {
+		return l.locker.With(l.ctx, key, nil, opts...) // L14
+	}
 	wait := l.beginWait(key)
 	err := l.locker.With(l.ctx, key, func(held context.Context) error {
 		c := l.ctx.WithContext(held)

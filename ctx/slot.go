@@ -13,6 +13,9 @@ func (l Lock) WithSlot(p *lock.Pool, fn func(*Ctx, *lock.Slot) error, opts ...lo
 	if l.locker == nil {
 		return ErrNotConfigured
 	}
+	if fn == nil {
+		return l.locker.WithSlot(l.ctx, p, nil, opts...) // L14
+	}
 	var key string
 	if p != nil {
 		key = p.Key
