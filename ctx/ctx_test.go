@@ -131,6 +131,26 @@ func TestWithBindsTheClosureToTheLease(t *testing.T) {
 	}
 }
 
+func TestWithAllBindsTheClosureToAllLeases(t *testing.T) {
+	c := newCtx(t)
+	err := c.Lock.WithAll([]string{"y", "x"}, func(ctx *megactx.Ctx) error {
+		if all := lock.LeasesFrom(ctx); len(all) != 2 || all[0].Key() != "y" || all[1].Key() != "x" {
+			t.Errorf("the closure's leases are %v", all)
+		}
+		if _, err := ctx.Lock.Acquire("x"); !errors.Is(err, lock.ErrDeadlock) {
+			t.Errorf("taking a key again inside: got %v, want %v", err, lock.ErrDeadlock)
+		}
+		lease, err := ctx.Detach().Lock.TryAcquire("x")
+		if !errors.Is(err, lock.ErrNotAcquired) {
+			t.Errorf("taking it on a detached Ctx: got %v, %v, want %v", lease, err, lock.ErrNotAcquired)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 func TestForceEndsTheContextOfTheFunction(t *testing.T) {
 	c := newCtx(t)
 	mine := errors.New("gave up")
@@ -230,6 +250,7 @@ func TestZeroViewIsNotConfigured(t *testing.T) {
 	var copied megactx.Ctx
 	for name, err := range map[string]error{
 		"With":    c.Lock.With("x", func(*megactx.Ctx) error { return nil }),
+		"WithAll": c.Lock.WithAll([]string{"x", "y"}, func(*megactx.Ctx) error { return nil }),
 		"Acquire": acquire, "TryAcquire": try, "ForceRelease": force, "Inspect": inspect, "List": list,
 		"the zero Ctx": copied.Lock.With("x", func(*megactx.Ctx) error { return nil }),
 	} {

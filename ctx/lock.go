@@ -38,6 +38,25 @@ func (l Lock) With(key string, fn func(*Ctx) error, opts ...lock.Option) error {
 	return err
 }
 
+// WithAll runs fn while it holds all keys, which are acquired in byte order. The
+// Ctx of fn ends when any of the leases is lost; WithAll then returns ErrLost,
+// joined with fn's error.
+func (l Lock) WithAll(keys []string, fn func(*Ctx) error, opts ...lock.Option) error {
+	if l.locker == nil {
+		return ErrNotConfigured
+	}
+	wait := l.beginWait(keys...)
+	err := l.locker.WithAll(l.ctx, keys, func(held context.Context) error {
+		c := l.ctx.WithContext(held)
+		if lease, ok := c.Lease(); ok {
+			wait.granted(lease)
+		}
+		return fn(c)
+	}, forwarded(opts)...)
+	wait.refused(err)
+	return err
+}
+
 // Acquire waits for key, at most for its Wait option, and returns the lease.
 // The caller must release it.
 func (l Lock) Acquire(key string, opts ...lock.Option) (*lock.Lease, error) {

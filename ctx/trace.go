@@ -144,7 +144,7 @@ type waiting struct{ span trace.Span }
 
 // beginWait begins a span beside the context, not on it: the work under the
 // lock is no part of the wait.
-func (l Lock) beginWait(key string) waiting {
+func (l Lock) beginWait(keys ...string) waiting {
 	if l.ctx.host == nil {
 		return waiting{}
 	}
@@ -153,7 +153,7 @@ func (l Lock) beginWait(key string) waiting {
 		return waiting{}
 	}
 	_, span := tracer.Start(l.ctx, "lock.acquire", trace.WithAttributes(
-		attribute.String("mega.lock.key_class", keyClass(key)),
+		attribute.String("mega.lock.key_class", keyClass(keys...)),
 		attribute.String("mega.lock.driver", l.locker.Info().Name),
 	))
 	return waiting{span}
@@ -199,10 +199,16 @@ func (w *waiting) end() {
 }
 
 // keyClass returns the common part of keys that differ in their ids: "order:*",
-// or the key itself if it has no colon. Whole keys may name people.
-func keyClass(key string) string {
-	if class, _, ok := strings.Cut(key, ":"); ok {
-		return class + ":*"
+// or the key itself if it has no colon. Whole keys may name people. Keys of
+// several classes have the classes in order, "order:*, stock:*".
+func keyClass(keys ...string) string {
+	classes := make([]string, len(keys))
+	for i, key := range keys {
+		classes[i] = key
+		if class, _, ok := strings.Cut(key, ":"); ok {
+			classes[i] = class + ":*"
+		}
 	}
-	return key
+	slices.Sort(classes)
+	return strings.Join(slices.Compact(classes), ", ")
 }

@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/binary"
@@ -146,11 +147,17 @@ func (l *Locker) askQueued(ctx context.Context, c *call, wait time.Duration, con
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(l.gate.closing, cancel)()
+	n, err := l.begin(ctx, c, wait, func(error) { cancel() }) // A5
+	if err != nil {
+		return outcome{}, err
+	}
+	defer l.circles.finish(n) // also when the driver panics
 	r := l.request(ctx, c, wait, time.Now())
 	g, err := l.driver.Acquire(ctx, r)
+	deadlock := l.circles.finish(n)
 	if err != nil {
 		l.tidy(r, err)
-		return outcome{}, err
+		return outcome{}, cmp.Or(deadlock, err)
 	}
 	now := l.clock.now()
 	return outcome{hold: l.newHold(g, now), fence: g.Fence, at: now, contended: contended || g.Queued}, nil
@@ -230,10 +237,10 @@ func (l *Locker) refusal(ctx context.Context, c *call, waited time.Duration, err
 			full.Err = contextError(ctx)
 		}
 		return &full
+	case isContextError(err) && ctx.Err() != nil && !errors.Is(err, ErrNotAcquired):
+		return contextError(ctx) // L21: neither busy nor unavailable is confirmed
 	case errors.Is(err, ErrNotAcquired), errors.Is(err, ErrLost):
 		return &NotAcquiredError{Key: c.key, Waited: waited}
-	case isContextError(err) && ctx.Err() != nil:
-		return contextError(ctx) // L21: neither busy nor unavailable is confirmed
 	}
 	return l.classify(err)
 }

@@ -28,3 +28,28 @@ func BenchmarkAcquireRelease(b *testing.B) {
 		})
 	}
 }
+
+func BenchmarkWithAll(b *testing.B) {
+	l, err := lock.New(memory.NewLock(), lock.Config{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	fn := func(context.Context) error { return nil }
+	b.Run("1 key by With", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := l.With(b.Context(), "a", fn); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("3 keys", func(b *testing.B) {
+		keys := []string{"a", "b", "c"}
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := l.WithAll(b.Context(), keys, fn); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}

@@ -87,8 +87,11 @@ func (c *leaseContext) Err() error {
 	l := (*Lease)(c)
 	l.hold.heed()
 	over, cause := l.end()
-	if !over && l.inner.Load() == nil {
-		return l.parent.Err()
+	if !over {
+		err := l.parent.Err() // ends an outer lease whose time is over, too
+		if l.inner.Load() == nil {
+			return err
+		}
 	}
 	in := l.innerContext()
 	if over {

@@ -18,8 +18,10 @@ var (
 	// ErrUnavailable means that the backend did not answer, or that its answer
 	// is not reliable: lock.unavailable.
 	ErrUnavailable = driver.ErrUnavailable
-	// ErrDeadlock means that a parent of the context already carries a lease of
-	// the key, so that the wait would never end: lock.deadlock.
+	// ErrDeadlock means that the wait would never end: lock.deadlock. Either a
+	// parent of the context already carries a lease of the key, or calls of
+	// this Locker wait for each other in a circle; the error is then a
+	// *DeadlockError.
 	ErrDeadlock = driver.ErrDeadlock
 	// ErrInvalid means that an argument is out of bounds: lock.invalid_key or
 	// lock.invalid_option. Nothing was sent to the backend.

@@ -112,3 +112,33 @@ func ExampleLease_Fence() {
 	// <nil>
 	// a later lease has written already
 }
+
+func ExampleLocker_WithAll() {
+	locker, _ := lock.New(memory.NewLock(), lock.Config{})
+	ctx := context.Background()
+	defer locker.Close(ctx)
+
+	balance := map[string]int{"a": 10, "b": 0}
+	err := locker.WithAll(ctx, []string{"account:b", "account:a"}, func(ctx context.Context) error {
+		balance["a"] -= 3 // ctx ends if either of the leases is lost
+		balance["b"] += 3
+		return nil
+	})
+	fmt.Println(balance["a"], balance["b"], err)
+	// Output: 7 3 <nil>
+}
+
+func ExampleLocker_AcquireAll() {
+	locker, _ := lock.New(memory.NewLock(), lock.Config{})
+	ctx := context.Background()
+	defer locker.Close(ctx)
+
+	leases, err := locker.AcquireAll(ctx, []string{"account:b", "account:a", "account:b"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer leases.Release()
+	fmt.Println(leases.Fence("account:a") > 0, len(lock.LeasesFrom(leases.Context())))
+	// Output: true 2
+}

@@ -106,25 +106,29 @@ func (l *Lease) live() bool {
 	return !over
 }
 
-// end reports whether the lease is over, also by the clock, and returns the
-// cause.
-func (l *Lease) end() (over bool, cause error) {
-	l.expire(l.hold.locker.clock.now())
-	l.hold.mu.Lock()
-	defer l.hold.mu.Unlock()
-	return l.over, l.cause
+// holds reports whether the lease is live, without an effect on it.
+func (l *Lease) holds() bool {
+	h := l.hold
+	now := h.locker.clock.now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !l.over && !h.ended && now < h.deadline
 }
 
-// expire ends the lease if its deadline has passed by the clock, even if no
-// timer has fired yet.
-func (l *Lease) expire(now instant) {
+// end reports whether the lease is over, and returns the cause. A lease whose
+// deadline has passed by the clock ends here, even if no timer has fired yet.
+func (l *Lease) end() (over bool, cause error) {
 	h := l.hold
+	now := h.locker.clock.now()
 	h.mu.Lock()
-	expired := !l.over && !h.ended && now >= h.deadline
-	h.mu.Unlock()
-	if expired {
+	if !l.over && !h.ended && now >= h.deadline {
+		h.mu.Unlock()
 		h.lose(h.expiry())
+		h.mu.Lock()
 	}
+	over, cause = l.over, l.cause
+	h.mu.Unlock()
+	return over, cause
 }
 
 // callers are the caller of this package and the caller's caller.

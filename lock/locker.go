@@ -30,6 +30,7 @@ type Locker struct {
 	cleaner  cleaner     // retries failed releases
 	schedule schedule    // renews the holds and ends them in time
 	queues   *queues     // waiters of this process by key; nil where the driver's scope is the process
+	circles  circles     // waits that may be part of a circle
 	sizes    sizes       // reported differences of pool sizes
 
 	lastSlots lastSlots // by pool
@@ -117,7 +118,10 @@ func joinLoss(key string, work, release error) error {
 // wraps ctx's error if ctx ended the wait. It returns ErrUnavailable when the
 // backend does not answer, and ctx's error alone when ctx ended before either
 // was known. It returns ErrDeadlock when ctx already carries a lease of the
-// key, and may return ErrInvalid, ErrUnsupported and ErrClosed.
+// key, and a *DeadlockError when it waits in a circle with other calls of this
+// Locker whose contexts carry the leases in question: of the waits in a circle,
+// the one that would end first gets the error at once, and the others go on. It
+// may return ErrInvalid, ErrUnsupported and ErrClosed.
 func (l *Locker) Acquire(ctx context.Context, key string, opts ...Option) (*Lease, error) {
 	// Finding the call site is cheapest in a small function.
 	var from callers

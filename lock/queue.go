@@ -122,6 +122,15 @@ func (qs *queues) wait(ctx context.Context, c *call, start instant) (outcome, er
 	}
 	queued := l.clock.now() // L20: Wait bounds the time from here
 	defer func() { c.left = max(c.left-l.clock.now().sub(queued), 0) }()
+	n, err := l.begin(ctx, c, c.left, func(err error) { // A5
+		if qs.leave(w) {
+			w.ready <- outcome{err: err}
+		}
+	})
+	if err != nil {
+		return qs.giveUp(ctx, w, start, err)
+	}
+	defer l.circles.finish(n)
 	var passed <-chan time.Time
 	var timer *time.Timer
 	if c.wait != Forever {

@@ -161,7 +161,7 @@ func (h *hold) extend(ctx context.Context, lease *Lease, ttl time.Duration) erro
 // flight, and returns its revision.
 func (h *hold) beginExtend(ctx context.Context, lease *Lease, ttl time.Duration) (rev uint64, err error) {
 	for {
-		lease.expire(h.locker.clock.now())
+		lease.end()
 		h.mu.Lock()
 		if lease.over {
 			defer h.mu.Unlock()

@@ -82,6 +82,32 @@ func Example_errors() {
 	// lock.not_acquired
 }
 
+type ledger struct{ balance map[string]int }
+
+func (book *ledger) transfer(_ context.Context, from, to string, amount int) error {
+	book.balance[from] -= amount
+	book.balance[to] += amount
+	return nil
+}
+
+// Several keys at once.
+func Example_withAll() {
+	ctx := context.Background()
+	locks, err := lock.New(memory.NewLock(), lock.Config{})
+	if err != nil {
+		panic(err)
+	}
+	defer locks.Close(ctx)
+	book := &ledger{balance: map[string]int{"7": 50, "42": 0}}
+
+	err = locks.WithAll(ctx, []string{"account:7", "account:42"}, func(ctx context.Context) error {
+		return book.transfer(ctx, "7", "42", 10) // ctx ends if any of the leases is lost
+	})
+
+	fmt.Println(book.balance["7"], book.balance["42"], err)
+	// Output: 40 10 <nil>
+}
+
 // When the function's shape does not fit: take it, and release it.
 func Example_acquire() {
 	ctx := context.Background()

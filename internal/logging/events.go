@@ -18,6 +18,10 @@ func (l LockEvents) Observe(e lock.Event) {
 	switch e := e.(type) {
 	case lock.Lost:
 		l.warn("lock lost", e.Key, slog.Uint64("fence", e.Fence), slog.Duration("held", e.Held), failed(e.Err))
+	case lock.NotAcquired:
+		if errors.Is(e.Err, lock.ErrDeadlock) { // a defect of the program
+			l.warn("lock deadlock", e.Key, failed(e.Err))
+		}
 	case lock.Forgotten:
 		l.warn("lock forgotten and released", e.Key, slog.Uint64("fence", e.Fence), slog.String("because", e.Reason), slog.String("acquired_at", e.Site))
 	case lock.ForcedRelease:

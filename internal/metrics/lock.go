@@ -16,7 +16,7 @@ var lockBuckets = []float64{0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 
 var (
 	lockAcquired  = byClass("mega_lock_acquired_total", "counter", "Leases granted.")
 	lockContended = byClass("mega_lock_contended_total", "counter", "Acquire calls that found the lock busy.")
-	lockRefused   = byClass("mega_lock_not_acquired_total", "counter", "Acquire calls that ended without a lease, by reason: busy, cancelled, unavailable, closed, unsupported or other.", "reason")
+	lockRefused   = byClass("mega_lock_not_acquired_total", "counter", "Acquire calls that ended without a lease, by reason: busy, cancelled, unavailable, closed, unsupported, deadlock or other.", "reason")
 	lockLost      = byClass("mega_lock_lost_total", "counter", "Leases that ended before they were released, by cause: expired, forced, unreachable, shutdown or unknown.", "cause")
 	lockForced    = byClass("mega_lock_forced_total", "counter", "Leases that this process released by force, its own and those of other processes.")
 	lockForgotten = byClass("mega_lock_forgotten_total", "counter", "Leases that the program did not release and mega took back.")
@@ -146,6 +146,8 @@ func reason(err error) string {
 		return "closed"
 	case errors.Is(err, lock.ErrUnsupported):
 		return "unsupported"
+	case errors.Is(err, lock.ErrDeadlock):
+		return "deadlock"
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return "cancelled"
 	case errors.Is(err, lock.ErrNotAcquired):

@@ -186,6 +186,7 @@ func TestEachEndWithoutALeaseHasItsReason(t *testing.T) {
 		{fmt.Errorf("%w: %w", lock.ErrUnavailable, context.Canceled), "unavailable"},
 		{lock.ErrClosed, "closed"},
 		{lock.ErrUnsupported, "unsupported"},
+		{lock.ErrDeadlock, "deadlock"},
 		{errors.New("odd"), "other"},
 		{nil, "other"},
 	} {

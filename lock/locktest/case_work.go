@@ -39,6 +39,7 @@ var contextCases = []testCase{
 	{rule: "L19", claim: "a lease that was garbage collected is taken back and reported", run: forgottenAsGarbage},
 	{rule: "L19", claim: "a lease released after its context ended is not reported as forgotten", run: notForgotten},
 	{rule: "L19", claim: "the lease is found on its context", run: leaseFromContext},
+	{rule: "L19", claim: "a wait under a lease ends with the loss of the lease and returns it", run: lostWhileWaiting},
 }
 
 func panicReleases(e *env) {
@@ -317,4 +318,20 @@ func leaseFromContext(e *env) {
 			return nil
 		})
 	}), "with")
+}
+
+func lostWhileWaiting(e *env) {
+	p := e.process()
+	busy, lease := p.acquire(e.key("busy"), e.ttl(100)), p.acquire(e.key("k"), e.ttl(100))
+	done := e.Async(func() {
+		_, err := p.Acquire(lease.Context(), e.key("busy"), e.long())
+		e.Is(err, context.Canceled, "the wait")
+		e.Is(err, lock.ErrLost, "the wait")
+	})
+	e.Soon("the call waits", func() bool { return p.Stats().Waiting == 1 })
+	_, err := p.ForceRelease(e.Ctx, e.key("k"), "the test")
+	e.Must(err, "force")
+	e.Await(done, "the wait ends")
+	_ = lease.Release()
+	e.releases(busy)
 }

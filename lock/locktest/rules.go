@@ -46,4 +46,9 @@ var rules = []Rule{
 	{"P9", "Sizes: L15. A number that comes back after a shrink is dirty. `lock.FixedSlots(n)` refuses another size (ErrPoolSize with both values) instead of resizing; Pool uses it unless `Resize: true`."},
 	{"P10", "A slot of which the backend knows nothing (first use, lost data, hub take-over, a pool that was idle for 60 s) is dirty, with Left.Why `unknown`. A stale replica may show a slot as clean: Info().Lacks."},
 	{"P11", "A waiter of a pool is served within 50 ms plus one round trip after a slot becomes free by expiry or has rested, on every driver."},
+	{"A1", "1 to 64 keys; duplicates count once; an empty list is ErrInvalid."},
+	{"A2", "All or none. Keys are taken in byte order, each with what is left of one Wait; after a failure all keys are given back in parallel, within 1 s together, else in the background (L5). A lease lost while waiting for the next key is ErrLost. Slots given to it is ErrInvalid."},
+	{"A3", "Two calls with common keys never wait for each other in a circle."},
+	{"A4", "One context: it ends when any of the leases is lost; the cause names the key. L4, L11, L19 hold for the set."},
+	{"A5", "Where every wait of a circle is visible on context chains of one Locker (A holds x and waits for y, B holds y and waits for x), the wait that would end first gets ErrDeadlock at once (on a tie the younger), with all keys and call sites of the circle; the others go on. Also for plain Acquire. TryAcquire and pools are never part of one; Detach and lock.WithoutLease(ctx) take work off the chain."},
 }
