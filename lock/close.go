@@ -25,9 +25,11 @@ const closeSilence = 10 * time.Second
 // remaining leases are left to their TTL. After 10 s the observer receives a
 // StillHeld, with the call site, for each lease that Close waits for.
 //
-// It returns nil if no lease was left, and otherwise an error that wraps ctx's
-// error and names the keys. It may be called again, and from several goroutines
-// at once: each call returns when the Locker is closed.
+// If leases were left, the error wraps ctx's error and names the keys.
+// Otherwise it is the error with which the driver closed, for example because
+// its backend did not answer within a second, or nil. Close may be called again,
+// and from several goroutines at once: each call returns when the Locker is
+// closed.
 func (l *Locker) Close(ctx context.Context) error {
 	l.gate.close() // L17
 	left := l.empty(ctx)
