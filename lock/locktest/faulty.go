@@ -17,9 +17,10 @@ const (
 	Acquire Op = "acquire"
 	Renew   Op = "renew"
 	Release Op = "release"
-	Force   Op = "force"
+	Force   Op = "force" // of a key or of one slot
 	Inspect Op = "inspect"
 	List    Op = "list"
+	Heal    Op = "heal"
 
 	BeginRun Op = "begin run"
 	EndRun   Op = "end run"
@@ -174,13 +175,52 @@ func (p *Plan) disturb(ctx context.Context, s *Step, call func(context.Context))
 
 // Faulty returns d with the faults of plan between d and its caller. Info has
 // no faults. Close has none either, but waits for late requests first. The
-// result is a [driver.Asker] if d is one.
+// result is a [driver.Asker] or a [driver.PoolDriver] if d is one.
 func Faulty(d driver.Driver, plan *Plan) driver.Driver {
 	f := &faulty{d, plan}
-	if asker, ok := d.(driver.Asker); ok {
+	asker, asks := d.(driver.Asker)
+	pools, pooled := d.(driver.PoolDriver)
+	switch {
+	case asks && pooled:
+		return struct {
+			*faultyAsker
+			faultyPools
+		}{&faultyAsker{f, asker}, faultyPools{pools, plan}}
+	case asks:
 		return &faultyAsker{f, asker}
+	case pooled:
+		return struct {
+			*faulty
+			faultyPools
+		}{f, faultyPools{pools, plan}}
 	}
 	return f
+}
+
+// faultyPools is the part of a faulty driver that operators of pools use.
+type faultyPools struct {
+	pools driver.PoolDriver
+	plan  *Plan
+}
+
+func (f faultyPools) ForceSlot(ctx context.Context, key string, slot int, reason string, by driver.Holder) (int, error) {
+	found := new(reply[int])
+	if err := f.plan.disturb(ctx, f.plan.next(Force, key), func(ctx context.Context) {
+		found.value, found.err = f.pools.ForceSlot(ctx, key, slot, reason, by)
+	}); err != nil {
+		return 0, err
+	}
+	return found.value, found.err
+}
+
+func (f faultyPools) Heal(ctx context.Context, key string, slot int, reason string, by driver.Holder) error {
+	found := new(reply[struct{}])
+	if err := f.plan.disturb(ctx, f.plan.next(Heal, key), func(ctx context.Context) {
+		found.err = f.pools.Heal(ctx, key, slot, reason, by)
+	}); err != nil {
+		return err
+	}
+	return found.err
 }
 
 // faultyAsker is a faulty driver whose Acquire has two parts. A step with

@@ -38,6 +38,21 @@ func TestStepAppliesToItsCalls(t *testing.T) {
 	}
 }
 
+func TestStepAppliesToTheOperatorsOfPools(t *testing.T) {
+	plan := new(locktest.Plan)
+	d := locktest.Faulty(memory.NewLock(), plan).(driver.PoolDriver)
+	plan.Add(locktest.Step{Op: locktest.Force, Times: 1, Err: errPlanned})
+	plan.Add(locktest.Step{Op: locktest.Heal, Times: 1, Err: errPlanned})
+	for call, want := range []error{errPlanned, nil} {
+		if _, err := d.ForceSlot(t.Context(), "k", 0, "reason", driver.Holder{}); !errors.Is(err, want) {
+			t.Errorf("force %d: %v, want %v", call, err, want)
+		}
+		if err := d.Heal(t.Context(), "k", 0, "reason", driver.Holder{}); !errors.Is(err, want) {
+			t.Errorf("heal %d: %v, want %v", call, err, want)
+		}
+	}
+}
+
 func TestARequestIsExecutedOrNot(t *testing.T) {
 	table, plan := memory.NewLock(), new(locktest.Plan)
 	d := locktest.Faulty(table, plan)

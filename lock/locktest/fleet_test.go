@@ -137,6 +137,20 @@ func (s *store) ForceRelease(ctx context.Context, key, reason string, by driver.
 	return s.Driver.ForceRelease(ctx, key, reason, by)
 }
 
+func (s *store) ForceSlot(ctx context.Context, key string, slot int, reason string, by driver.Holder) (int, error) {
+	if err := s.check(key); err != nil {
+		return 0, err
+	}
+	return s.Driver.(driver.PoolDriver).ForceSlot(ctx, key, slot, reason, by)
+}
+
+func (s *store) Heal(ctx context.Context, key string, slot int, reason string, by driver.Holder) error {
+	if err := s.check(key); err != nil {
+		return err
+	}
+	return s.Driver.(driver.PoolDriver).Heal(ctx, key, slot, reason, by)
+}
+
 func (s *store) Inspect(ctx context.Context, key string) (driver.State, error) {
 	if _, ok := s.fleet.alien.Load(key); ok {
 		return driver.State{Key: key, Skipped: notALock}, nil
@@ -239,6 +253,20 @@ func (w *wire) Renew(ctx context.Context, grants []driver.Grant) (renewals []dri
 
 func (w *wire) Release(ctx context.Context, g driver.Grant) (err error) {
 	if lost := w.send(ctx, func() { err = w.drop.Release(ctx, g) }); lost != nil {
+		return lost
+	}
+	return err
+}
+
+func (w *wire) ForceSlot(ctx context.Context, key string, slot int, reason string, by driver.Holder) (n int, err error) {
+	if lost := w.send(ctx, func() { n, err = w.drop.(driver.PoolDriver).ForceSlot(ctx, key, slot, reason, by) }); lost != nil {
+		return 0, lost
+	}
+	return n, err
+}
+
+func (w *wire) Heal(ctx context.Context, key string, slot int, reason string, by driver.Holder) (err error) {
+	if lost := w.send(ctx, func() { err = w.drop.(driver.PoolDriver).Heal(ctx, key, slot, reason, by) }); lost != nil {
 		return lost
 	}
 	return err

@@ -11,12 +11,30 @@ import (
 // Share returns an Open whose drivers are processes that share d. Closing one
 // of them ends its waiters and does not affect d or the others. Their Info
 // reports scope, so that a driver of scope Process can also replace a remote
-// one, on fake time.
+// one, on fake time. They implement [driver.PoolDriver] if d does.
 func Share(d driver.Driver, scope driver.Scope) func() (driver.Driver, error) {
 	return func() (driver.Driver, error) {
 		ctx, end := context.WithCancel(context.Background())
-		return &view{shared: d, scope: scope, open: ctx, end: end}, nil
+		v := &view{shared: d, scope: scope, open: ctx, end: end}
+		if pools, ok := d.(driver.PoolDriver); ok {
+			return &poolView{v, pools}, nil
+		}
+		return v, nil
 	}
+}
+
+// poolView is a view of a driver that stores the states of slots.
+type poolView struct {
+	*view
+	pools driver.PoolDriver
+}
+
+func (v *poolView) ForceSlot(ctx context.Context, key string, slot int, reason string, by driver.Holder) (int, error) {
+	return v.pools.ForceSlot(ctx, key, slot, reason, by)
+}
+
+func (v *poolView) Heal(ctx context.Context, key string, slot int, reason string, by driver.Holder) error {
+	return v.pools.Heal(ctx, key, slot, reason, by)
 }
 
 // view is one process of a shared driver.

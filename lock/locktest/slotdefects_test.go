@@ -1,0 +1,149 @@
+package locktest_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// slotDefects are mistakes of a backend that keeps the states of slots.
+var slotDefects = []defect{
+	{"P1", "grants a slot of a pool twice", false, func() broken {
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			g, err := d.Acquire(ctx, r)
+			g.Slot /= 2
+			return g, err
+		}}
+	}},
+	{"P3", "ends the holder of a slot with an old release", false, func() broken {
+		return broken{release: func(d driver.Driver, ctx context.Context, g driver.Grant) error {
+			err := d.Release(ctx, g)
+			if err != nil && g.Handback != nil {
+				_, _ = d.(driver.PoolDriver).ForceSlot(ctx, g.Key, g.Slot, "handed back", driver.Holder{})
+			}
+			return err
+		}}
+	}},
+	{"P4", "grants a slot as clean after the crash of its holder", false, func() broken { return takesForClean(driver.LeftExpired) }},
+	{"P4", "does not record whose slot it was", false, func() broken {
+		return found(func(f *driver.Found) {
+			if f.Left != nil {
+				f.Left = &driver.Leaving{At: f.Left.At, Why: f.Left.Why}
+			}
+		})
+	}},
+	{"P5", "loses the handback", false, func() broken {
+		return handback(func(*driver.Handback) *driver.Handback { return nil })
+	}},
+	{"P5", "loses the note", false, func() broken {
+		return handback(func(h *driver.Handback) *driver.Handback {
+			without := *h
+			without.Note = ""
+			return &without
+		})
+	}},
+	{"P5", "takes an untouched slot for clean", false, func() broken {
+		return handback(func(h *driver.Handback) *driver.Handback {
+			if h.Status == driver.SlotDirty {
+				return &driver.Handback{Status: driver.SlotFree}
+			}
+			return h
+		})
+	}},
+	{"P6", "grants a dirty slot although a clean one is free", false, func() broken { return broken{acquire: dirtyFirst} }},
+	{"P6", "ignores the quarantine", false, func() broken { return wanting(func(p *driver.Pool) { p.Quarantine = 0 }) }},
+	{"P6", "grants a slot as clean after a force", false, func() broken { return takesForClean(driver.LeftForced) }},
+	{"P7", "ignores the slot that the process had last", false, func() broken { return wanting(func(p *driver.Pool) { p.Prefer = -1 }) }},
+	{"P7", "ignores the slot to avoid", false, func() broken { return wanting(func(p *driver.Pool) { p.Avoid = -1 }) }},
+	{"P8", "grants a withdrawn slot again", false, func() broken {
+		return handback(func(h *driver.Handback) *driver.Handback {
+			if h.Status == driver.SlotWithdrawn {
+				return nil
+			}
+			return h
+		})
+	}},
+	{"P8", "does not heal", false, func() broken {
+		return broken{heal: func(driver.Driver, context.Context, string, int, string, driver.Holder) error { return nil }}
+	}},
+	{"P8", "clears the strikes at a grant", false, func() broken { return found(func(f *driver.Found) { f.Strikes = 0 }) }},
+	{"P9", "resizes a pool of a fixed size", false, func() broken {
+		return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+			r.Fixed = false
+			return d.Acquire(ctx, r)
+		}}
+	}},
+	{"P9", "grants a number that comes back as clean", false, func() broken { return takesForClean(driver.LeftShrunk) }},
+	{"P10", "takes an unknown slot for clean", false, func() broken { return takesForClean(driver.LeftUnknown) }},
+	{"P11", "serves waiters with the heartbeat only", false, lostPush(1)},
+}
+
+// found returns a driver that changes the record of a slot at its grant.
+func found(change func(*driver.Found)) broken {
+	return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+		g, err := d.Acquire(ctx, r)
+		if g.Found != nil {
+			changed := *g.Found
+			change(&changed)
+			g.Found = &changed
+		}
+		return g, err
+	}}
+}
+
+// takesForClean returns a driver that grants a slot as clean that was left for
+// the reason why.
+func takesForClean(why string) broken {
+	return found(func(f *driver.Found) {
+		if f.Left != nil && f.Left.Why == why {
+			f.Left = nil
+		}
+	})
+}
+
+// handback returns a driver that changes the handbacks.
+func handback(change func(*driver.Handback) *driver.Handback) broken {
+	return broken{release: func(d driver.Driver, ctx context.Context, g driver.Grant) error {
+		if g.Handback != nil {
+			g.Handback = change(g.Handback)
+		}
+		return d.Release(ctx, g)
+	}}
+}
+
+// wanting returns a driver that changes the wishes of a request for a slot.
+func wanting(change func(*driver.Pool)) broken {
+	return broken{acquire: func(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+		if r.Pool != nil {
+			changed := *r.Pool
+			change(&changed)
+			r.Pool = &changed
+		}
+		return d.Acquire(ctx, r)
+	}}
+}
+
+// dirtyFirst holds the clean slots while it makes the request.
+func dirtyFirst(d driver.Driver, ctx context.Context, r driver.Request) (driver.Grant, error) {
+	s, err := d.Inspect(ctx, r.Key)
+	is := func(status driver.SlotStatus) func(driver.SlotState) bool {
+		return func(s driver.SlotState) bool { return s.Status == status }
+	}
+	if err != nil || r.Pool == nil || !slices.ContainsFunc(s.Slots, is(driver.SlotDirty)) {
+		return d.Acquire(ctx, r)
+	}
+	for i, slot := range s.Slots {
+		if !is(driver.SlotFree)(slot) {
+			continue
+		}
+		other := r
+		other.Token = fmt.Sprint(r.Token, "-", i)
+		if g, err := d.Acquire(ctx, other); err == nil {
+			g.Handback = &driver.Handback{Status: driver.SlotFree, Note: slot.Note, Strikes: slot.Strikes}
+			defer func() { _ = d.Release(ctx, g) }()
+		}
+	}
+	return d.Acquire(ctx, r)
+}
