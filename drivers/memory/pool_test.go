@@ -187,6 +187,24 @@ func TestANumberThatComesBackAfterAShrinkIsDirty(t *testing.T) {
 	})
 }
 
+func TestAPoolIsForgottenAfterItsLastWithdrawnSlotIsHealed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := memory.NewLock()
+		handBack(t, d, acquire(t, d, slotRequest("a", 2)), driver.Handback{Status: driver.SlotWithdrawn, Reason: "full"})
+		time.Sleep(10 * driver.PoolMemory)
+		if keys, _, timers := d.Size(); keys != 1 || timers != 0 {
+			t.Errorf("%d keys and %d timers are left", keys, timers)
+		}
+		if err := d.Heal(t.Context(), "pool", 0, "repaired", driver.Holder{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(driver.PoolMemory + 10*time.Second)
+		if keys, _, timers := d.Size(); keys != 0 || timers != 0 {
+			t.Errorf("%d keys and %d timers are left after Heal", keys, timers)
+		}
+	})
+}
+
 func TestAnIdlePoolIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := memory.NewLock()

@@ -7,8 +7,8 @@ import (
 )
 
 // PoolMemory is the time after which a backend forgets the slots of a pool that
-// has neither holders nor waiters nor resting slots. The slots of a forgotten
-// pool are unknown again (P10).
+// has neither holders nor waiters nor resting or withdrawn slots. The slots of a
+// forgotten pool are unknown again (P10).
 const PoolMemory = time.Minute
 
 // MaxNote is the maximum length of the note of a slot, in bytes.

@@ -23,6 +23,7 @@ var slotCases = []testCase{
 	{rule: "P7", claim: "a process gets the clean slot that it had last, else the lowest", run: preferredSlot},
 	{rule: "P7", claim: "a slot to avoid is granted last", run: avoidedSlot},
 	{rule: "P8", claim: "a withdrawn slot is granted to nobody until it is healed", run: withdrawnSlot},
+	{rule: "P8", claim: "a pool with a withdrawn slot is not forgotten", fake: true, run: withdrawnSlotStays},
 	{rule: "P8", claim: "waiters are refused when the last slot is withdrawn", run: withdrawnPool},
 	{rule: "P8", claim: "strikes change by a handback only", run: strikesAreKept},
 	{rule: "P9", claim: "a fixed size is refused with both values", run: fixedSize},
@@ -197,6 +198,20 @@ func withdrawnSlot(e *env) {
 		p.heal(slot)
 		p.finds(next.gets(), slot, driver.LeftHealed)
 	}
+}
+
+func withdrawnSlotStays(e *env) {
+	p := e.pool(2).cleaned()
+	p.give(p.take(), withdraw)
+	time.Sleep(3 * driver.PoolMemory)
+	p.is(0, driver.SlotWithdrawn, withdraw.Reason)
+	g := p.take()
+	p.finds(g, 1, "")
+	p.give(g, clean)
+	time.Sleep(3 * driver.PoolMemory)
+	p.heal(0)
+	p.finds(p.take(preferring(1)), 1, "")
+	p.finds(p.take(), 0, driver.LeftHealed)
 }
 
 func withdrawnPool(e *env) {

@@ -12,7 +12,7 @@ import (
 type pool struct {
 	quarantine time.Duration // of the newest request
 	records    []record      // by number; a number beyond has no record and is unknown
-	forgetAt   time.Time     // of an unused pool; zero while it is used
+	forgetAt   time.Time     // of an unused pool; zero while it is used or has a withdrawn slot
 }
 
 // record is the record of one slot. The zero record is that of an unknown slot.
@@ -217,17 +217,21 @@ func (e *entry) refuseAll(now time.Time) {
 }
 
 // remembers reports whether the unused entry e must stay for its records: for
-// driver.PoolMemory, and until its rests are over.
+// driver.PoolMemory, until its rests are over, and while a slot is withdrawn.
 func (e *entry) remembers(now time.Time) bool {
 	p := e.pool
 	if p.forgetAt.IsZero() {
-		p.forgetAt = now.Add(driver.PoolMemory)
+		at := now.Add(driver.PoolMemory)
 		for i := range p.records {
-			if r := &p.records[i]; r.status == driver.SlotResting && r.until.After(p.forgetAt) {
-				p.forgetAt = r.until
+			switch r := &p.records[i]; {
+			case r.status == driver.SlotWithdrawn:
+				return true // P8
+			case r.status == driver.SlotResting && r.until.After(at):
+				at = r.until
 			}
 		}
-		e.shard.sweepBy(p.forgetAt)
+		p.forgetAt = at
+		e.shard.sweepBy(at)
 	}
 	return now.Before(p.forgetAt)
 }

@@ -299,6 +299,7 @@ func (s *shard) heal(key string, slot int, by driver.Holder, now time.Time) erro
 	}
 	if e := s.settled(key, now); e != nil {
 		e.heal(slot, by, now)
+		s.tidy(e) // a pool without a withdrawn slot is forgotten again
 	}
 	return nil
 }
