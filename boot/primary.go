@@ -33,6 +33,7 @@ func (b *booting) primary(does hook, from []Fact) (steps []step) {
 		steps = append(steps, step{start: hook{name: "turn to " + does.name, budget: longBudget, run: p.turn}})
 	}
 	if b.locker.Info().Scope == driver.Fleet {
+		// E5
 		p.key = primaryKey(b.plan.Config.Lock.Namespace, b.plan.Config.Name, does.name)
 		shown.Scope, shown.Lock = driver.Fleet.String(), p.key
 		steps = append(steps, step{start: hook{name: "lock of " + does.name, budget: longBudget, run: p.acquire}, from: from})

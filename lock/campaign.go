@@ -32,7 +32,7 @@ func (l *Locker) Lead(ctx context.Context, key string, fn func(context.Context) 
 	case c.waitSet:
 		err = invalidOption("Wait with Lead, which waits as long as its context")
 	}
-	c.within, c.wait, c.left = true, Forever, Forever
+	c.within, c.wait, c.left = true, Forever, Forever // E1, E4: a lock as any other
 	p := pauses{locker: l, key: key}
 	for {
 		begun := l.clock.now()
@@ -71,7 +71,7 @@ func (l *Locker) term(ctx context.Context, c call, fn func(context.Context) erro
 	case ctx.Err() != nil && (lost || err != nil):
 		return true, fmt.Errorf("lead %q: %w", c.key, contextError(ctx))
 	case lost:
-		return false, nil
+		return false, nil // E2
 	}
 	return err == nil, err
 }

@@ -13,7 +13,7 @@ import (
 
 // ruleID matches the id of a rule of docs/contract.md. One in quotes is an
 // example.
-var ruleID = regexp.MustCompile(`(?:^|[^"\w])([AGLPS][1-9]\d?)\b`)
+var ruleID = regexp.MustCompile(`(?:^|[^"\w])([AEGLOPS][1-9]\d?)\b`)
 
 // KeepsRules reports whether a file is code that keeps the rules of the
 // contract: the fronts, the drivers, boot and the packages below it, without their tests

@@ -151,6 +151,20 @@ func (s *store) Heal(ctx context.Context, key string, slot int, reason string, b
 	return s.Driver.(driver.PoolDriver).Heal(ctx, key, slot, reason, by)
 }
 
+func (s *store) BeginRun(ctx context.Context, g driver.Grant, every time.Duration, spend bool) (driver.Run, error) {
+	if err := s.check(g.Key); err != nil {
+		return driver.Run{}, err
+	}
+	return s.Driver.(driver.Runner).BeginRun(ctx, g, every, spend)
+}
+
+func (s *store) EndRun(ctx context.Context, g driver.Grant, r driver.Run) error {
+	if err := s.check(g.Key); err != nil {
+		return err
+	}
+	return s.Driver.(driver.Runner).EndRun(ctx, g, r)
+}
+
 func (s *store) Inspect(ctx context.Context, key string) (driver.State, error) {
 	if _, ok := s.fleet.alien.Load(key); ok {
 		return driver.State{Key: key, Skipped: notALock}, nil
@@ -267,6 +281,20 @@ func (w *wire) ForceSlot(ctx context.Context, key string, slot int, reason strin
 
 func (w *wire) Heal(ctx context.Context, key string, slot int, reason string, by driver.Holder) (err error) {
 	if lost := w.send(ctx, func() { err = w.drop.(driver.PoolDriver).Heal(ctx, key, slot, reason, by) }); lost != nil {
+		return lost
+	}
+	return err
+}
+
+func (w *wire) BeginRun(ctx context.Context, g driver.Grant, every time.Duration, spend bool) (r driver.Run, err error) {
+	if lost := w.send(ctx, func() { r, err = w.drop.(driver.Runner).BeginRun(ctx, g, every, spend) }); lost != nil {
+		return driver.Run{}, lost
+	}
+	return r, err
+}
+
+func (w *wire) EndRun(ctx context.Context, g driver.Grant, r driver.Run) (err error) {
+	if lost := w.send(ctx, func() { err = w.drop.(driver.Runner).EndRun(ctx, g, r) }); lost != nil {
 		return lost
 	}
 	return err

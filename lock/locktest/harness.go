@@ -134,7 +134,8 @@ func (h Harness) withDefaults() (Harness, error) {
 }
 
 // info opens the driver once to get its Info. A driver that does not implement
-// driver.PoolDriver lacks the rules of pools whose slots have states.
+// driver.PoolDriver lacks the rules of pools whose slots have states, and one
+// that does not implement driver.Runner lacks the first rule of runs.
 func (h Harness) info() (driver.Info, error) {
 	if err := h.Begin(); err != nil {
 		return driver.Info{}, fmt.Errorf("begin: %w", err)
@@ -150,6 +151,9 @@ func (h Harness) info() (driver.Info, error) {
 				info.Lacks = append(info.Lacks, driver.Lack{Rule: r.ID, Why: "the driver does not implement PoolDriver"})
 			}
 		}
+	}
+	if _, ok := d.(driver.Runner); !ok && !lacks(info, "O1") {
+		info.Lacks = append(info.Lacks, driver.Lack{Rule: "O1", Why: "the driver does not implement Runner"})
 	}
 	if err := closeBounded(d); err != nil {
 		return info, fmt.Errorf("close %s: %w", info.Name, err)

@@ -51,4 +51,13 @@ var rules = []Rule{
 	{"A3", "Two calls with common keys never wait for each other in a circle."},
 	{"A4", "One context: it ends when any of the leases is lost; the cause names the key. L4, L11, L19 hold for the set."},
 	{"A5", "Where every wait of a circle is visible on context chains of one Locker (A holds x and waits for y, B holds y and waits for x), the wait that would end first gets ErrDeadlock at once (on a tie the younger), with all keys and call sites of the circle; the others go on. Also for plain Acquire. TryAcquire and pools are never part of one; Detach and lock.WithoutLease(ctx) take work off the chain."},
+	{"E1", "`Lead` runs fn in one process of the driver's scope at a time, as long as fn returns when its context ends (L1, L4). The fence of its lease is the number of the term, and grows with each term (L2)."},
+	{"E2", "When fn has returned nil and its lease was live, the campaign ends. After a lost lease the process campaigns again, whatever fn returned. After an error of fn the key is released and the process campaigns again after a pause that grows from 1 s to 1 min; a term of 1 min starts the pauses anew. Each pause is reported with the error."},
+	{"E3", "When the context of the leader has ended and fn has returned, the next process leads at once. The campaign ends with the context's error."},
+	{"E4", "Followers cost what waiters cost (L9, L10)."},
+	{"E5", "An `OnPrimary` function runs on each node at its start, in one process of the node, and on one node of the fleet at a time if the scope of locks is the fleet. The boot report says which. Waiting does not count in the budget of the function; a lost lease fails the boot."},
+	{"O1", "`Once` starts fn at most once per key and tick in the driver's scope. A tick is floor(now / every) on the backend's clock, in the backend's operation, counted from 1970 UTC, so two runs may be close together. This holds as long as the backend keeps what it acknowledged and its clock does not step back by more than the interval. A stored tick that is more than one ahead is replaced. The drivers memory and cluster forget runs with their last process."},
+	{"O2", "A run that is longer than a tick keeps the key, and the ticks meanwhile are skipped: another call waits for at most the interval and at most its Wait, and then returns false without an error."},
+	{"O3", "The tick is spent when fn starts, so a crash spends it. With `AtLeastOnce` it is spent when fn has returned, with or without an error, so a crash or a lost lease leaves it due."},
+	{"O4", "Inspect shows the last run of a key: tick, start, end, outcome and holder. A run without an outcome is in progress, or its process has crashed or has lost its lease."},
 }

@@ -1,0 +1,132 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/megaframework/mega/lock"
+)
+
+var leadCases = []testCase{
+	{rule: "E1", claim: "one process leads at a time, and fences grow with the terms", run: oneLeader},
+	{rule: "E2", claim: "a campaign goes on after a loss, whatever fn returned", run: lossCampaignsOn},
+	{rule: "E2", claim: "an error releases the key and is retried after a pause", run: errorPauses},
+	{rule: "E3", claim: "the end of the leader's context hands over at once", run: leaderLeaves},
+	{rule: "E4", claim: "followers do not poll", also: []string{"L9"}, run: followersAreIdle},
+}
+
+func oneLeader(e *env) {
+	processes := e.processes(3)
+	var mu sync.Mutex // guards the variables below
+	var terms, leaders int
+	var last uint64
+	e.All(len(processes), func(i int) {
+		err := processes[i].Lead(e.Ctx, e.key("k"), func(ctx context.Context) error {
+			lease, _ := lock.LeaseFrom(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			if leaders != 0 || lease.Fence() <= last {
+				e.Report("term %d with fence %d after %d, beside %d leaders", terms, lease.Fence(), last, leaders)
+			}
+			leaders++
+			last = lease.Fence()
+			terms++
+			mu.Unlock()
+			e.Pass(0.1)
+			mu.Lock()
+			leaders--
+			return nil
+		}, e.ttl(100))
+		e.Must(err, "lead")
+	})
+	e.Want(terms == len(processes), "%d campaigns had %d terms", len(processes), terms)
+}
+
+func lossCampaignsOn(e *env) {
+	a, b := e.process(), e.process()
+	terms := 0
+	err := a.Lead(e.Ctx, e.key("k"), func(ctx context.Context) error {
+		if terms++; terms > 2 {
+			return nil
+		}
+		_, err := b.ForceRelease(e.Ctx, e.key("k"), "it hangs")
+		e.Must(err, "force")
+		<-ctx.Done()
+		if terms == 1 {
+			return nil
+		}
+		return ctx.Err()
+	})
+	e.Must(err, "lead")
+	e.Want(terms == 3, "the campaign had %d terms, want 3", terms)
+}
+
+func errorPauses(e *env) {
+	a, b := e.process(), e.process()
+	failed := errors.New("failed")
+	terms := 0
+	over := e.Async(func() {
+		e.Must(a.Lead(e.Ctx, e.key("k"), func(context.Context) error {
+			if terms++; terms == 1 {
+				return failed
+			}
+			return nil
+		}, e.ttl(100)), "lead")
+	})
+	e.Soon("the error is reported", func() bool { return len(eventsOf[lock.Retrying](a)) == 1 })
+	e.releases(b.acquire(e.key("k"), e.ttl(100)))
+	e.Await(over, "the second term is over")
+	r := eventsOf[lock.Retrying](a)
+	e.Want(len(r) == 1 && r[0].Key == e.key("k") && errors.Is(r[0].Err, failed), "reported %+v", r)
+	e.Want(r[0].Pause > time.Second/2 && r[0].Pause < 2*time.Second, "the first pause is %v, want about a second", r[0].Pause)
+}
+
+func leaderLeaves(e *env) {
+	a, b := e.process(), e.process()
+	ctx, leave := context.WithCancel(e.Ctx)
+	defer leave()
+	leads := make(chan struct{})
+	over := e.Async(func() {
+		err := a.Lead(ctx, e.key("k"), func(ctx context.Context) error {
+			close(leads)
+			<-ctx.Done()
+			return nil
+		}, lock.TTL(time.Hour))
+		e.Must(err, "lead")
+	})
+	e.Await(leads, "the first process leads")
+	next := e.Async(func() {
+		e.Must(b.Lead(e.Ctx, e.key("k"), succeed, lock.TTL(time.Hour), lock.Label("next")), "lead")
+	})
+	b.isQueued(e.key("k"), "next")
+	leave()
+	e.Await(over, "the first campaign has ended")
+	e.Await(next, "the second process has led")
+}
+
+func followersAreIdle(e *env) {
+	a, b := e.process(), e.process()
+	ctx, leave := context.WithCancel(e.Ctx)
+	defer leave()
+	holder := a.acquire(e.key("k"), lock.TTL(time.Hour))
+	var over []<-chan struct{}
+	for i := range 20 {
+		label := fmt.Sprint(i)
+		over = append(over, e.Async(func() {
+			e.Is(b.Lead(ctx, e.key("k"), succeed, lock.Label(label)), context.Canceled, "lead")
+		}))
+		b.isQueued(e.key("k"), label)
+	}
+	before := b.plan.Calls(Acquire)
+	e.Pass(8)
+	more := b.plan.Calls(Acquire) - before
+	e.Want(more <= 1, "20 followers have made %d requests", more)
+	leave()
+	for _, c := range over {
+		e.Await(c, "the campaign has ended")
+	}
+	e.releases(holder)
+}
