@@ -17,7 +17,7 @@ import (
 
 // Each defect is found by a case of its rule.
 func TestBrokenDriversAreCaught(t *testing.T) {
-	for _, defect := range slices.Concat(defects, queueDefects, slotDefects) {
+	for _, defect := range slices.Concat(defects, queueDefects, slotDefects, runDefects) {
 		t.Run(defect.rule+"/"+defect.is, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := new(fleet)
@@ -49,7 +49,7 @@ func TestBrokenDriversAreCaught(t *testing.T) {
 func names(err error) string {
 	var all []string
 	for line := range strings.Lines(err.Error()) {
-		if strings.HasPrefix(line, "L") || strings.HasPrefix(line, "P") {
+		if strings.HasPrefix(line, "L") || strings.HasPrefix(line, "P") || strings.HasPrefix(line, "O") {
 			all = append(all, strings.SplitN(line, ":", 2)[0])
 		}
 	}
@@ -98,6 +98,9 @@ type broken struct {
 	inspect func(d driver.Driver, ctx context.Context, key string) (driver.State, error)
 	list    func(d driver.Driver, ctx context.Context, prefix string) ([]driver.State, error)
 	close   func(d driver.Driver, ctx context.Context) error
+
+	beginRun func(d driver.Runner, ctx context.Context, g driver.Grant, every time.Duration, spend bool) (driver.Run, error)
+	endRun   func(d driver.Runner, ctx context.Context, g driver.Grant, r driver.Run) error
 }
 
 func (b *broken) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
@@ -151,6 +154,20 @@ func (b *broken) List(ctx context.Context, prefix string) ([]driver.State, error
 		return b.Driver.List(ctx, prefix)
 	}
 	return b.list(b.Driver, ctx, prefix)
+}
+
+func (b *broken) BeginRun(ctx context.Context, g driver.Grant, every time.Duration, spend bool) (driver.Run, error) {
+	if b.beginRun == nil {
+		return b.Driver.(driver.Runner).BeginRun(ctx, g, every, spend)
+	}
+	return b.beginRun(b.Driver.(driver.Runner), ctx, g, every, spend)
+}
+
+func (b *broken) EndRun(ctx context.Context, g driver.Grant, r driver.Run) error {
+	if b.endRun == nil {
+		return b.Driver.(driver.Runner).EndRun(ctx, g, r)
+	}
+	return b.endRun(b.Driver.(driver.Runner), ctx, g, r)
 }
 
 func (b *broken) Close(ctx context.Context) error {

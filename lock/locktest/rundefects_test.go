@@ -1,0 +1,98 @@
+package locktest_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/megaframework/mega/lock/driver"
+)
+
+// runDefects are mistakes of drivers that record runs.
+var runDefects = []defect{
+	{"O1", "counts ticks on the clock of the process", true, ownClocks()},
+	{"O1", "stores the tick in the process only", true, func() broken {
+		started := new(numbers)
+		return broken{beginRun: func(d driver.Runner, ctx context.Context, g driver.Grant, every time.Duration, spend bool) (driver.Run, error) {
+			r, err := d.BeginRun(ctx, g, every, spend)
+			r.Due = err == nil && started.raise(g.Key, r.Tick)
+			return r, err
+		}}
+	}},
+	{"O1", "does not replace a stored tick that is two ahead", false, func() broken {
+		ended := new(numbers)
+		return broken{beginRun: func(d driver.Runner, ctx context.Context, g driver.Grant, every time.Duration, spend bool) (driver.Run, error) {
+			r, err := d.BeginRun(ctx, g, every, spend)
+			r.Due = r.Due && ended.max(g.Key) <= r.Tick
+			return r, err
+		}, endRun: func(d driver.Runner, ctx context.Context, g driver.Grant, r driver.Run) error {
+			ended.raise(g.Key, r.Tick)
+			return d.EndRun(ctx, g, r)
+		}}
+	}},
+	{"O1", "takes a repeated request for another run", false, func() broken {
+		fences := new(numbers)
+		return broken{beginRun: func(d driver.Runner, ctx context.Context, g driver.Grant, every time.Duration, spend bool) (driver.Run, error) {
+			r, err := d.BeginRun(ctx, g, every, spend)
+			r.Due = fences.raise(g.Key, int64(g.Fence)) && r.Due
+			return r, err
+		}}
+	}},
+	{"O3", "does not spend the tick of a crash", false, func() broken {
+		return broken{beginRun: func(d driver.Runner, ctx context.Context, g driver.Grant, every time.Duration, _ bool) (driver.Run, error) {
+			return d.BeginRun(ctx, g, every, false)
+		}}
+	}},
+	{"O3", "spends the tick at the start, also under AtLeastOnce", false, func() broken {
+		return broken{beginRun: func(d driver.Runner, ctx context.Context, g driver.Grant, every time.Duration, _ bool) (driver.Run, error) {
+			return d.BeginRun(ctx, g, every, true)
+		}}
+	}},
+	{"O4", "loses the outcome of a run", false, func() broken {
+		return broken{endRun: func(d driver.Runner, ctx context.Context, g driver.Grant, r driver.Run) error {
+			r.Outcome = ""
+			return d.EndRun(ctx, g, r)
+		}}
+	}},
+}
+
+// ownClocks returns processes whose clocks are hours apart.
+func ownClocks() func() broken {
+	var opened atomic.Int64
+	return func() broken {
+		ahead := time.Duration(opened.Add(1)) * time.Hour
+		return broken{beginRun: func(d driver.Runner, ctx context.Context, g driver.Grant, every time.Duration, spend bool) (driver.Run, error) {
+			r, err := d.BeginRun(ctx, g, every, spend)
+			r.Tick, r.Left = driver.TickAt(time.Now().Add(ahead), every)
+			return r, err
+		}}
+	}
+}
+
+// numbers holds the greatest number of each key.
+type numbers struct {
+	mu       sync.Mutex // guards greatest
+	greatest map[string]int64
+}
+
+// raise reports whether n is greater than the numbers before it.
+func (s *numbers) raise(key string, n int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.greatest == nil {
+		s.greatest = make(map[string]int64)
+	}
+	if n <= s.greatest[key] {
+		return false
+	}
+	s.greatest[key] = n
+	return true
+}
+
+// max returns the greatest number of key.
+func (s *numbers) max(key string) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.greatest[key]
+}
