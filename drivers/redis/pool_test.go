@@ -2,6 +2,7 @@ package redis_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -171,6 +172,33 @@ func TestForceFreesEverySlotAndServesTheQueue(t *testing.T) {
 	for i, r := range a.Renew(t.Context(), g) {
 		if !errors.As(r.Err, &lost) || lost.Cause != driver.Forced || lost.Reason != "it hung" || lost.By != by {
 			t.Errorf("slot %d: renewal says %v", i, r.Err)
+		}
+	}
+}
+
+func TestAPoolIsKeptForItsWithdrawnSlot(t *testing.T) {
+	d := openShared(t)
+	for slot := range 2 {
+		key := fmt.Sprint(t.Name(), slot)
+		var held [2]driver.Grant // by slot
+		for range held {
+			r := seat(key, 2)
+			r.Pool = &driver.Pool{Prefer: -1, Avoid: -1}
+			g := acquire(t, d, r)
+			held[g.Slot] = g
+		}
+		held[slot].Handback = &driver.Handback{Status: driver.SlotWithdrawn, Reason: "the disk is full"}
+		held[1-slot].Handback = &driver.Handback{Status: driver.SlotFree}
+		for _, g := range held {
+			release(t, d, g)
+		}
+		kept := func() bool { return do(t, "PTTL", "mega:{"+key+"}:state") == int64(-1) }
+		if !kept() { // P8
+			t.Errorf("slot %d is withdrawn, and its pool will be forgotten", slot)
+		}
+		must(t, d.(driver.PoolDriver).Heal(t.Context(), key, slot, "repaired", driver.Holder{}))
+		if kept() { // P10
+			t.Errorf("the pool is kept after slot %d was healed", slot)
 		}
 	}
 }
