@@ -164,6 +164,10 @@ local function states()
     local slot = lowest(0) or lowest(dirty)
     if slot then return slot end
     if top + 1 < size and top + 1 ~= avoid then return top + 1 end
+    if top + 2 < size then -- the slot to avoid is passed over, and known from now on
+      move(avoid, dirty + avoid)
+      return avoid + 1
+    end
     score = avoid >= 0 and avoid < size and tonumber(call('zscore', S, avoid))
     if score and score >= 0 and score < dirty + size then return avoid end
     if top + 1 < size then return top + 1 end

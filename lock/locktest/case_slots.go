@@ -183,6 +183,12 @@ func avoidedSlot(e *env) {
 	p := e.pool(2).cleaned()
 	p.finds(p.take(avoiding(0), preferring(0)), 1, "")
 	p.finds(p.take(avoiding(0)), 0, "")
+
+	fresh := &pool{e, e.driver(), e.key("fresh"), 4}
+	for _, want := range []int{1, 2, 3, 0} { // nothing is known of the slots
+		g := fresh.take(avoiding(0))
+		e.Want(g.Slot == want, "slot %d was granted, want %d", g.Slot, want)
+	}
 }
 
 func withdrawnSlot(e *env) {
