@@ -180,7 +180,7 @@ var mutations = []struct {
 // file replaces its original for one build of this package's tests, by go's
 // -overlay; the tree is not touched.
 //
-// A build takes two seconds of a processor, so a third of the mutations have a
+// A build takes two seconds of a processor, so a fifth of the mutations have a
 // turn at a scale of 1, from a random one on, and the others say that they had
 // none. make mutants gives all of them a turn.
 func TestMutatedFrontsAreCaught(t *testing.T) {
@@ -190,7 +190,7 @@ func TestMutatedFrontsAreCaught(t *testing.T) {
 	}
 	builds := make(chan struct{}, 2) // at once
 	first := rand.IntN(len(mutations))
-	turns := bustest.Scaled(len(mutations) / 3)
+	turns := bustest.Scaled(len(mutations) / 5)
 	for i := range mutations {
 		m := mutations[(first+i)%len(mutations)]
 		t.Run(m.noticed, func(t *testing.T) {
