@@ -47,8 +47,14 @@ run: ## serve the sample shop on http://127.0.0.1:8080
 	@MEGA_ENV=$${MEGA_ENV:-dev} exec bin/crud
 
 .PHONY: test
-test: tools vet ## run every test of every module, and the core again under -race
+test: tools vet test-all test-core ## run every test of every module, and the core again under -race
+
+.PHONY: test-all
+test-all: tools vet
 	go test -p $(AT_ONCE) -timeout 10m $(LONGEST) $(PACKAGES)
+
+.PHONY: test-core
+test-core: tools vet
 	MEGA_TEST_SCALE=$(CORE_SCALE) go test -race -timeout 10m $(CORE)
 
 .PHONY: race
