@@ -65,6 +65,10 @@ func (h History) bySlot() map[string][]Belief {
 // the order of the beliefs, and within a key if one grant was known before the
 // next was requested.
 //
+// The grant of a pool may be older than the call that returns it: it was made
+// for a caller of the same process that had left, while other slots were
+// granted. Its deadline shows that; the order within its slot is not affected.
+//
 // For the duration allowed after a grant its slot may see a lower fence: a
 // process that does not know yet that its lease was lost may have handed it on.
 func (h History) FenceErrors(allowed time.Duration) []string {
@@ -117,11 +121,17 @@ func fallen(grants []Op) (found []string) {
 			}
 			known = known[1:]
 		}
-		if op.Fence <= highest.Fence {
+		if op.Fence <= highest.Fence && !op.isOlder(highest) {
 			found = append(found, fmt.Sprintf("key %q: a later grant has no higher fence:\n  %v\n  %v", op.Key, highest, op))
 		}
 	}
 	return found
+}
+
+// isOlder reports whether op's grant was made before that of another slot, by
+// their deadlines.
+func (o Op) isOlder(other Op) bool {
+	return o.Slots > 1 && o.Slot != other.Slot && o.Deadline < other.Deadline
 }
 
 // CheckBeliefs returns an error that names the places where two clients were
