@@ -116,6 +116,7 @@ func TestALeaseThatCannotBeRenewedEndsBeforeItsTTL(t *testing.T) {
 		if held := time.Since(start); held != ttl-driver.Margin(ttl) {
 			t.Errorf("held for %v of %v", held, ttl)
 		}
+		synctest.Wait() // the loss is counted after the context has ended
 		if events := eventsOf[lock.RenewFailed](&seen); len(events) < 3 {
 			t.Errorf("%d failed renewals reported, want several attempts", len(events))
 		}
