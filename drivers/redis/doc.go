@@ -20,7 +20,7 @@
 //	mega:{k}         string  the lease of slot 0: token, and JSON from '{' on; expires with the lease
 //	mega:{k}:state   hash    ticket -> "2 span slots tail"; !token -> why it is barred;
 //	                         pool -> "2 size top", s<slot> -> lease, h<token> -> slot,
-//	                         told -> what the head of a pool's queue has learnt
+//	                         told -> the head of a pool's queue and the time that it was given
 //	mega:{k}:order   zset    ticket -> number: server time in µs when it was first queued
 //	mega:{k}:due     zset    ticket or !token -> when it is removed, in ms
 //	mega:{k}:slots   zset    slot -> when its lease ends, in ms, or its number if it is free
@@ -36,8 +36,8 @@
 // token of its holder, why it is dirty, since when and by whom, its last holder,
 // note, strikes, and the reason of a withdrawal. The number of a slot in the last
 // key is its state: free, dirty, withdrawn, held until then, or resting until then.
-// The script that ends a lease changes both. What no call ends, the lease of slot
-// 0, the next call sees. These keys stay for a minute after the last lease and the
+// The script that ends a lease changes both. The lease of slot 0 can expire without
+// a call; the next call changes them then. These keys stay for a minute after the last lease and the
 // last rest, and for as long as a slot is withdrawn. slots.lua has the rest.
 //
 // Beside the locks there is the clock mark, mega:{}:clock: the highest fence that
@@ -87,9 +87,9 @@
 // two seconds is removed; silence does not count for a second after a time in which
 // no call about the lock was executed. A ticket that the server has lost is queued
 // again with its number. Where a lease or the rest of a slot will end by itself
-// before the next heartbeat, the heartbeat comes at that time: each answer to a
-// ticket says how long that is, and a script that makes it sooner, or that brings
-// another ticket to the head of a pool's queue, tells the head by a push.
+// before the next heartbeat, the heartbeat comes at that time. Each answer to a
+// ticket contains the time until then. A script that makes it sooner, or that
+// brings another ticket to the head of a pool's queue, informs the head by a push.
 //
 // # Calls
 //

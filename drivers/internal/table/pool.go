@@ -15,7 +15,7 @@ type pool struct {
 	forgetAt   time.Time     // of an unused pool; zero while it is used or has a withdrawn slot
 }
 
-// record is the record of one slot. The zero record is that of an unknown slot.
+// record is the state of one slot. The zero value is an unknown slot.
 type record struct {
 	status  driver.SlotStatus // "" means unknown
 	until   time.Time         // the end of the rest

@@ -101,8 +101,8 @@ func (t *Table) Renew(g *driver.Grant) (time.Time, error) {
 }
 
 // Release ends the grant or withdraws the request with this token, and stores
-// what becomes of its slot, h, which may be nil. If there is neither, the table
-// refuses the token from now on.
+// the handback h of its slot, which may be nil. Without a grant and a request,
+// the table refuses the token from now on.
 func (t *Table) Release(key, token string, h *driver.Handback) error {
 	return t.shard(key).release(key, token, h, t.now())
 }

@@ -26,7 +26,7 @@ const (
 // maxText bounds the texts of the record of a slot.
 const maxText = 4 << 10
 
-// addPool adds what a request says of a pool, if it says anything.
+// addPool adds the pool fields of a request. A request without them adds nothing.
 func addPool(f *Frame, r *driver.Request) {
 	if r.Pool == nil && !r.Fixed {
 		return
@@ -52,7 +52,7 @@ func readPool(d *Decoder, r *driver.Request) error {
 	return d.Err()
 }
 
-// addFound adds how a grant has found its slot, if it says so.
+// addFound adds the state in which a grant found its slot, if there is one.
 func addFound(f *Frame, g *driver.Grant) {
 	if g.Found == nil {
 		return
