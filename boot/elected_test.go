@@ -65,9 +65,7 @@ func TestEveryRunsOnceInAllNodesAndSurvivesPanics(t *testing.T) {
 			boot.Every("broken", 20*time.Millisecond, func(context.Context) { ticks.Add(1); panic("broken") }),
 		))
 	}
-	for runs.Load() == 0 || ticks.Load() < 3 {
-		time.Sleep(time.Millisecond)
-	}
+	until(t, "the work has run, and the broken work again after its panics", func() bool { return runs.Load() > 0 && ticks.Load() >= 3 })
 	if n := runs.Load(); n != 1 {
 		t.Errorf("%d runs in one tick", n)
 	}
