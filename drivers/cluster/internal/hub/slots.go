@@ -1,9 +1,11 @@
 package hub
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
+	"github.com/megaframework/mega/lock/driver"
 )
 
 // handback releases a slot of the client, with what becomes of it.
@@ -27,17 +29,11 @@ func (h *hubLocks) forceSlot(c *Client, d *protocol.Decoder) error {
 	if len(reason) > protocol.MaxReason {
 		return fmt.Errorf("a reason of %d bytes", len(reason))
 	}
-	by := protocol.ReadHolder(d, &c.locks.holder)
-	if err := d.Err(); err != nil {
+	by, err := readOperator(c, d, slot)
+	if err != nil {
 		return err
 	}
-	if err := protocol.CheckSlot(slot); err != nil {
-		return err
-	}
-	if err := protocol.CheckHolder(&by); err != nil {
-		return err
-	}
-	_, err := h.table.Force(key, int(slot), reason, by, func(n int) {
+	_, err = h.table.Force(key, int(slot), reason, by, func(n int) {
 		c.send(protocol.Begin(protocol.LockAnswer).Uint(number).Byte(protocol.VerdictDone).Uint(uint64(n)))
 		c.batch.flush()
 	})
@@ -47,17 +43,17 @@ func (h *hubLocks) forceSlot(c *Client, d *protocol.Decoder) error {
 	return nil
 }
 
+// readOperator reads who asks for a change of the slot, and checks both.
+func readOperator(c *Client, d *protocol.Decoder, slot uint64) (driver.Holder, error) {
+	by := protocol.ReadHolder(d, &c.locks.holder)
+	return by, cmp.Or(d.Err(), protocol.CheckSlot(slot), protocol.CheckHolder(&by))
+}
+
 // heal puts a slot back into circulation.
 func (h *hubLocks) heal(c *Client, d *protocol.Decoder) error {
 	number, key, slot := d.Uint(), d.String(), d.Uint()
-	by := protocol.ReadHolder(d, &c.locks.holder)
-	if err := d.Err(); err != nil {
-		return err
-	}
-	if err := protocol.CheckSlot(slot); err != nil {
-		return err
-	}
-	if err := protocol.CheckHolder(&by); err != nil {
+	by, err := readOperator(c, d, slot)
+	if err != nil {
 		return err
 	}
 	h.done(c, number, h.table.Heal(key, int(slot), by))
