@@ -125,17 +125,15 @@ func (h *hold) giveBack() error {
 // the key stays taken, and with what becomes of a slot.
 func (h *hold) returned() driver.Grant {
 	h.mu.Lock()
-	rest := h.cools - h.locker.clock.now().sub(h.since)
-	back := h.handback
-	h.mu.Unlock()
-	if h.cools == 0 || rest < time.Millisecond {
-		g := h.grant
-		g.Handback = back
+	defer h.mu.Unlock()
+	g := h.grant
+	g.Handback = h.handback
+	if h.cools == 0 {
 		return g
 	}
-	g := h.renewable()
-	g.Rest = rest
-	g.Rev++ // a renewal in flight changes nothing any more
+	if rest := h.cools - h.locker.clock.now().sub(h.since); rest >= time.Millisecond {
+		g.TTL, g.Rev, g.Rest = h.ttl, h.rev+1, rest // a renewal in flight changes nothing any more
+	}
 	return g
 }
 
