@@ -194,6 +194,7 @@ func TestNilFunctionIsInvalidForTheLocksOfACtx(t *testing.T) {
 	c := newCtx(t)
 	for call, err := range map[string]error{
 		"With":     c.Lock.With("x", nil),
+		"WithAll":  c.Lock.WithAll([]string{"x", "y"}, nil),
 		"WithSlot": c.Lock.WithSlot(&lock.Pool{Key: "boxes", Size: 1}, nil),
 	} {
 		if !errors.Is(err, lock.ErrInvalid) { // L14

@@ -45,6 +45,9 @@ func (l Lock) WithAll(keys []string, fn func(*Ctx) error, opts ...lock.Option) e
 	if l.locker == nil {
 		return ErrNotConfigured
 	}
+	if fn == nil {
+		return l.locker.WithAll(l.ctx, keys, nil, opts...) // L14
+	}
 	wait := l.beginWait(keys...)
 	err := l.locker.WithAll(l.ctx, keys, func(held context.Context) error {
 		c := l.ctx.WithContext(held)
