@@ -62,9 +62,6 @@ func TestSoundDriverPasses(t *testing.T) {
 		if rule.ID == "L24" {
 			continue // versions of formats are a matter of each driver's own tests
 		}
-		if rule.ID == "P2" {
-			continue // the order of Init, fn and Cleanup is tested in package lock
-		}
 		if rule.ID == "E5" {
 			continue // boot runs OnPrimary functions
 		}

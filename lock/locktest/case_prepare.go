@@ -1,0 +1,171 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/megaframework/mega/lock"
+)
+
+// prepareCases are the cases of slots that are prepared and cleaned, at the
+// front.
+var prepareCases = []testCase{
+	{rule: "P1", claim: "a slot is held until its Cleanup has returned, also after the end of the caller's context", run: heldUntilClean},
+	{rule: "P2", claim: "Init, fn and Cleanup run in this order, whatever the end of fn", run: cleanAfterAnyEnd},
+	{rule: "P2", claim: "Cleanup runs after a failed Init, whose error is the call's", run: cleanAfterFailedInit},
+	{rule: "P3", claim: "a holder that has lost its slot does not clean it", run: loserDoesNotClean},
+	{rule: "P4", claim: "a dirty slot is cleaned before it is prepared", run: dirtyIsCleanedFirst},
+	{rule: "P8", claim: "a Cleanup that fails withdraws its slot until Heal", run: failedCleanup},
+}
+
+// room is a pool of one slot that records the calls of its functions.
+type room struct {
+	lock.Pool
+
+	mu    sync.Mutex
+	steps []string // guarded by mu
+}
+
+// room returns a pool whose slot is clean.
+func (e *env) room() *room {
+	r := &room{Pool: lock.Pool{Key: e.key("room"), Size: 1}}
+	r.Init = func(context.Context, *lock.Slot) error { r.add("init"); return nil }
+	r.Cleanup = func(context.Context, *lock.Slot) error { r.add("cleanup"); return nil }
+	p := e.process()
+	e.Must(r.with(p, func(context.Context, *lock.Slot) error { return nil }), "the first use")
+	r.want(p, "cleanup", "init", "fn", "cleanup") // P10: nothing was known of the slot
+	return r
+}
+
+func (r *room) add(step string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.steps = append(r.steps, step)
+}
+
+// with runs fn in the room, and records it.
+func (r *room) with(p *process, fn func(context.Context, *lock.Slot) error, opts ...lock.Option) error {
+	return p.WithSlot(p.e.Ctx, &r.Pool, func(ctx context.Context, s *lock.Slot) error {
+		r.add("fn")
+		return fn(ctx, s)
+	}, append(opts, p.e.ttl(100))...)
+}
+
+// want fails the case unless these were the calls since the last want.
+func (r *room) want(p *process, steps ...string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p.e.Want(slices.Equal(r.steps, steps), "the calls were %q, want %q", r.steps, steps)
+	r.steps = nil
+}
+
+func heldUntilClean(e *env) {
+	a, b, r := e.process(), e.process(), e.room()
+	ctx, cancel := context.WithCancel(e.Ctx)
+	defer cancel()
+	clean, cleaning := make(chan struct{}), make(chan struct{})
+	finish := sync.OnceFunc(func() { close(clean) })
+	defer finish()
+	r.CleanupTimeout = e.Units(1000)
+	r.Cleanup = func(ctx context.Context, _ *lock.Slot) error {
+		close(cleaning)
+		select {
+		case <-clean:
+		case <-ctx.Done():
+			e.Report("the context of Cleanup has ended: %v", context.Cause(ctx))
+		}
+		return nil
+	}
+	over := e.Async(func() {
+		err := a.WithSlot(ctx, &r.Pool, func(ctx context.Context, _ *lock.Slot) error {
+			cancel()
+			e.Await(ctx.Done(), "the context of fn ends")
+			return ctx.Err()
+		}, e.ttl(100))
+		e.Is(err, context.Canceled, "the call")
+	})
+	e.Await(cleaning, "Cleanup runs")
+	if e.h.FakeTime {
+		e.Pass(300) // three TTLs: the lease is renewed
+	}
+	other := lock.Pool{Key: r.Key, Size: 1}
+	err := b.WithSlot(e.Ctx, &other, func(context.Context, *lock.Slot) error { return nil }, lock.Wait(0))
+	e.Is(err, lock.ErrNotAcquired, "the slot during Cleanup")
+	finish()
+	e.Await(over, "the call ends")
+}
+
+func cleanAfterAnyEnd(e *env) {
+	p, r, mine := e.process(), e.room(), errors.New("out of paper")
+	e.Must(r.with(p, func(context.Context, *lock.Slot) error { return nil }), "the call")
+	r.want(p, "init", "fn", "cleanup")
+	e.Is(r.with(p, func(context.Context, *lock.Slot) error { return mine }), mine, "the call")
+	r.want(p, "init", "fn", "cleanup")
+	func() {
+		defer func() { e.Want(recover() == "the work's panic", "the panic does not go on") }()
+		_ = r.with(p, func(context.Context, *lock.Slot) error { panic("the work's panic") })
+	}()
+	r.want(p, "init", "fn", "cleanup")
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		_ = r.with(p, func(context.Context, *lock.Slot) error { runtime.Goexit(); return nil })
+	}()
+	e.Await(gone, "the goroutine ends")
+	r.want(p, "init", "fn", "cleanup")
+}
+
+func cleanAfterFailedInit(e *env) {
+	p, r, mine := e.process(), e.room(), errors.New("no paper")
+	r.Init = func(context.Context, *lock.Slot) error { r.add("init"); return mine }
+	e.Is(r.with(p, func(context.Context, *lock.Slot) error { return nil }), mine, "the call")
+	r.want(p, "init", "cleanup")
+}
+
+func loserDoesNotClean(e *env) {
+	a, b, r := e.process(), e.process(), e.room()
+	err := r.with(a, func(ctx context.Context, _ *lock.Slot) error {
+		_, err := b.ForceRelease(e.Ctx, r.Key, "it hangs")
+		e.Must(err, "force")
+		e.Await(ctx.Done(), "the context of fn ends")
+		return nil
+	})
+	e.Is(err, lock.ErrLost, "the call")
+	r.want(a, "init", "fn")
+}
+
+func dirtyIsCleanedFirst(e *env) {
+	a, b, r := e.process(), e.process(), e.room()
+	_ = r.with(a, func(ctx context.Context, s *lock.Slot) error {
+		e.Want(s.Left() == nil, "a clean slot was left by %+v", s.Left())
+		_, err := b.ForceRelease(e.Ctx, r.Key, "it hangs")
+		e.Must(err, "force")
+		e.Await(ctx.Done(), "the context of fn ends")
+		return nil
+	}, lock.Label("the first"))
+	r.want(a, "init", "fn")
+	e.Must(r.with(b, func(_ context.Context, s *lock.Slot) error {
+		left := s.Left()
+		e.Want(left != nil && left.Why == lock.LeftForced && left.By.Label == "the first", "the slot was left by %+v", left)
+		return nil
+	}), "the next call")
+	r.want(b, "cleanup", "init", "fn", "cleanup")
+}
+
+func failedCleanup(e *env) {
+	a, b, r := e.process(), e.process(), e.room()
+	cleanup, mine := r.Cleanup, errors.New("the door is stuck")
+	r.Cleanup = func(context.Context, *lock.Slot) error { return mine }
+	e.Must(r.with(a, func(context.Context, *lock.Slot) error { return nil }), "the call") // the failure is the slot's
+	r.Cleanup = cleanup
+	var refused *lock.NotAcquiredError
+	err := r.with(b, func(context.Context, *lock.Slot) error { return nil })
+	e.Want(errors.As(err, &refused) && refused.Withdrawn, "the next call: %v", err)
+	e.Must(b.Heal(e.Ctx, r.Key, 0, "the door was repaired"), "heal")
+	r.want(b, "init", "fn")
+	e.Must(r.with(b, func(context.Context, *lock.Slot) error { return nil }), "the call after Heal")
+	r.want(b, "cleanup", "init", "fn", "cleanup")
+}
