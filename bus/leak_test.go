@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/internal/suite"
 )
 
 func heap() int64 {
@@ -37,12 +38,12 @@ func TestSubscriptionsAndRequestsLeaveNothing(t *testing.T) {
 		}
 	}
 	round(100)
-	before, goroutines := heap(), runtime.NumGoroutine()
+	before, goroutines := heap(), suite.Goroutines(0)
 	round(scale(20_000))
 	if grown := heap() - before; grown > 1<<20 {
 		t.Errorf("the heap grew by %d bytes", grown)
 	}
-	if n := runtime.NumGoroutine(); n > goroutines+3 { // a runner may be about to end
+	if n := suite.Goroutines(goroutines + 3); n > goroutines+3 { // a runner may be about to end
 		t.Errorf("%d goroutines, %d before", n, goroutines)
 	}
 	if st := b.Stats(); len(st.Subs) != 1 || st.InFlight != 0 {

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/megaframework/mega/internal/suite"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -42,15 +42,16 @@ func TestAnOutageCostsABoundedNumberOfGoroutines(t *testing.T) {
 		l := process(t, silence(&away, &releases), lock.Config{TTL: time.Minute})
 		release(t, acquire(t, l, "k"))
 		away.Store(true)
-		before, most := runtime.NumGoroutine(), 0
+		const bound = 40
+		before, most := suite.Goroutines(0), 0
 		for i := range 5000 {
 			if _, err := l.Acquire(t.Context(), fmt.Sprint("k", i)); !errors.Is(err, lock.ErrUnavailable) {
 				t.Fatal(err)
 			}
 			time.Sleep(2 * time.Millisecond)
-			most = max(most, runtime.NumGoroutine())
+			most = max(most, suite.Goroutines(before+bound))
 		}
-		if most-before > 40 {
+		if most-before > bound {
 			t.Errorf("5000 failed calls in an outage have %d goroutines", most-before)
 		}
 		away.Store(false)
@@ -63,7 +64,7 @@ func TestAnOutageCostsABoundedNumberOfGoroutines(t *testing.T) {
 		// The runtime counts its own goroutines for finalizers and cleanups while
 		// they run, and the garbage collector starts them at any time.
 		const ofTheRuntime = 8
-		if got := runtime.NumGoroutine() - before; got > ofTheRuntime {
+		if got := suite.Goroutines(before+ofTheRuntime) - before; got > ofTheRuntime {
 			t.Errorf("%d goroutines are left", got)
 		}
 	})

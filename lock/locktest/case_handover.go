@@ -3,10 +3,10 @@ package locktest
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"sync"
 	"time"
 
+	"github.com/megaframework/mega/internal/suite"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -163,24 +163,25 @@ func outageIsBounded(e *env) {
 	p := e.process()
 	p.free(e.key("k"))
 	heal := []func(){p.plan.Add(Step{Op: Release, Hang: true}), p.plan.Add(Step{Op: Acquire, Err: errUnreachable})}
-	before, most := runtime.NumGoroutine(), 0
+	const bound = 100
+	before, most := suite.Goroutines(0), 0
 	for i := range Scaled(2000) {
 		_, err := p.try(e.key(fmt.Sprint("k", i)), e.ttl(100))
 		e.Want(isUnavailable(err), "got %v, want ErrUnavailable", err)
-		most = max(most, runtime.NumGoroutine())
+		most = max(most, suite.Goroutines(before+bound))
 	}
 	// The clean-ups wait for their timeout: the next ones start while time
 	// passes.
 	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); e.Sleep(e.Unit / 64) {
-		most = max(most, runtime.NumGoroutine())
+		most = max(most, suite.Goroutines(before+bound))
 	}
 	// A clean-up costs up to two goroutines, its own and its context's, and 32 run
 	// at once; without a bound there is one for each of the failed calls.
-	e.Want(most-before <= 100, "%d goroutines clean up", most-before)
+	e.Want(most-before <= bound, "%d goroutines clean up", most-before)
 	for _, f := range heal {
 		f()
 	}
-	e.Soon("the goroutines are back", func() bool { return runtime.NumGoroutine() <= before+2 })
+	e.Soon("the goroutines are back", func() bool { return suite.Goroutines(before+2) <= before+2 })
 }
 
 func fullQueue(e *env) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 
+	"github.com/megaframework/mega/internal/suite"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -56,10 +57,10 @@ func everythingIsBack(e *env) {
 	p := e.process()
 	e.life(p, 800) // all pools and caches have reached their size
 	p.events.forget()
-	goroutines, heap := runtime.NumGoroutine(), heapInUse()
+	goroutines, heap := suite.Goroutines(0), heapInUse()
 	e.life(p, Scaled(8000))
 	p.events.forget()
-	e.Soon("the goroutines are back", func() bool { return runtime.NumGoroutine() <= goroutines+2 })
+	e.Soon("the goroutines are back", func() bool { return suite.Goroutines(goroutines+2) <= goroutines+2 })
 	e.Want(heapInUse() <= heap+1<<20, "%d bytes more are in use than before", heapInUse()-heap)
 	states, err := p.List(e.Ctx, e.key(""))
 	e.Must(err, "list")
@@ -72,9 +73,9 @@ func waitersLeaveNothing(e *env) {
 	a, b := e.process(), e.process()
 	n := Scaled(2000)
 	e.crowd(a, b, min(n, 200)) // opens the connections that a crowd needs
-	before := runtime.NumGoroutine()
+	before := suite.Goroutines(0)
 	e.crowd(a, b, n)
-	e.Soon("the goroutines are back", func() bool { return runtime.NumGoroutine() <= before+4 })
+	e.Soon("the goroutines are back", func() bool { return suite.Goroutines(before+4) <= before+4 })
 	b.free(e.key("k"))
 }
 
