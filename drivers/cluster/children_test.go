@@ -384,19 +384,6 @@ func (c *child) silent() {
 	}
 }
 
-// Pause stops the child, and returns when each of its threads stands still.
-func (c *child) Pause() error {
-	if err := c.Process.Pause(); err != nil {
-		return err
-	}
-	for end := time.Now().Add(bound); !standsStill(c.PID()); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			return fmt.Errorf("child %s does not stop", c.name)
-		}
-	}
-	return nil
-}
-
 // hubChild starts a hub in a process of its own, and returns what connects to it
 // as its workers are connected.
 func hubChild(t *testing.T) (*child, func() (net.Conn, error)) {

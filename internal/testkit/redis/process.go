@@ -84,8 +84,23 @@ func (p *Process) Stop(grace time.Duration) error {
 	}
 }
 
-// Pause stops the process (SIGSTOP) until Continue.
-func (p *Process) Pause() error { return pause(p.cmd) }
+// Pause stops the process (SIGSTOP) until Continue. It returns when each thread
+// of the process has stopped: a thread may answer for a while after the signal
+// was sent.
+func (p *Process) Pause() error {
+	if err := pause(p.cmd); err != nil {
+		return err
+	}
+	for end := time.Now().Add(stopTimeout); !isStopped(p.PID()) && !p.gone(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			return fmt.Errorf("process %d does not stop within %v", p.PID(), stopTimeout)
+		}
+	}
+	return nil
+}
+
+// stopTimeout is the maximum time from SIGSTOP until the threads have stopped.
+const stopTimeout = 20 * time.Second
 
 // Continue resumes a paused process (SIGCONT).
 func (p *Process) Continue() error { return proceed(p.cmd) }
