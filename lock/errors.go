@@ -64,6 +64,8 @@ type (
 	SlotState = driver.SlotState
 	// SlotStatus is free, held, dirty, resting or withdrawn.
 	SlotStatus = driver.SlotStatus
+	// Tally is the number of slots of a pool by status.
+	Tally = driver.Tally
 	// Leaving says who left a slot dirty, when and why.
 	Leaving = driver.Leaving
 )

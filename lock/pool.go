@@ -116,6 +116,26 @@ func (l *Locker) Heal(ctx context.Context, key string, slot int, reason string) 
 	return nil
 }
 
+// Pools returns the states of the pools that this Locker has used lately, at
+// most 256, sorted by key. It is made for metrics: it calls the driver once per
+// pool, for at most a second together, and leaves out the pools that the
+// backend has forgotten. With an error it returns the states before it.
+func (l *Locker) Pools(ctx context.Context) ([]State, error) {
+	ctx, cancel := context.WithTimeout(ctx, driver.CallTimeout)
+	defer cancel()
+	var all []State
+	for _, key := range l.lastSlots.keys() {
+		s, err := l.Inspect(ctx, key)
+		if err != nil {
+			return all, err
+		}
+		if s.Slots != nil {
+			all = append(all, s)
+		}
+	}
+	return all, nil
+}
+
 func checkSlot(slot int) error {
 	if slot < 0 || slot >= MaxSlots {
 		return invalidOption("the slot is %d, want 0 to %d", slot, MaxSlots-1)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"unicode/utf8"
 
@@ -34,6 +35,7 @@ func newSlot(ctx context.Context, lease *Lease, p *Pool) *Slot {
 		s.found, s.note, s.strikes = *f, f.Note, f.Strikes
 	}
 	lease.hold.handBack(nil)
+	lease.hold.locker.lastSlots.uses(p.Key, lease.hold.locker.clock.now())
 	s.work, s.end = workContext(ctx, lease)
 	return s
 }
@@ -263,7 +265,7 @@ type lastSlots struct {
 }
 
 type lastSlot struct {
-	slot   int
+	slot   int // -1 before the first is handed back
 	failed bool
 	at     instant
 }
@@ -271,11 +273,25 @@ type lastSlot struct {
 // maxLastSlots bounds the remembered pools. Forgetting one is harmless.
 const maxLastSlots = 256
 
+// uses records that the process has a slot of the pool, if it had none before.
+func (ls *lastSlots) uses(key string, now instant) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if _, known := ls.byKey[key]; !known {
+		ls.put(key, lastSlot{-1, false, now})
+	}
+}
+
 func (ls *lastSlots) had(key string, slot int, failed bool, now instant) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
+	ls.put(key, lastSlot{slot, failed, now})
+}
+
+// put stores s. The caller holds ls.mu.
+func (ls *lastSlots) put(key string, s lastSlot) {
 	if len(ls.byKey) >= maxLastSlots/4 { // L18
-		maps.DeleteFunc(ls.byKey, func(_ string, s lastSlot) bool { return now.sub(s.at) > driver.PoolMemory })
+		maps.DeleteFunc(ls.byKey, func(_ string, old lastSlot) bool { return s.at.sub(old.at) > driver.PoolMemory })
 	}
 	if _, known := ls.byKey[key]; !known && len(ls.byKey) >= maxLastSlots {
 		return
@@ -283,7 +299,7 @@ func (ls *lastSlots) had(key string, slot int, failed bool, now instant) {
 	if ls.byKey == nil {
 		ls.byKey = make(map[string]lastSlot)
 	}
-	ls.byKey[key] = lastSlot{slot, failed, now}
+	ls.byKey[key] = s
 }
 
 // of returns the slot to prefer and the slot to avoid; -1 for none.
@@ -298,4 +314,11 @@ func (ls *lastSlots) of(key string) (prefer, avoid int) {
 		return -1, s.slot
 	}
 	return s.slot, -1
+}
+
+// keys returns the sorted keys of the pools.
+func (ls *lastSlots) keys() []string {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return slices.Sorted(maps.Keys(ls.byKey))
 }

@@ -51,7 +51,7 @@ func (e *engine) List(ctx context.Context, prefix string) ([]driver.State, error
 			switch {
 			case s.Skipped != "":
 				skipped = append(skipped, s)
-			case len(s.Holders)+len(s.Waiters) > 0: // keys outlive their lock for a while
+			case len(s.Holders)+len(s.Waiters)+len(s.Slots) > 0: // the keys of a plain lock outlive it for a while
 				out = append(out, s)
 			}
 		}

@@ -110,8 +110,9 @@ type Driver interface {
 	Inspect(ctx context.Context, key string) (State, error)
 
 	// List returns the state of every key in use that begins with prefix,
-	// sorted by key. Data that is not a lock does not fail the list: its State
-	// has Skipped set. Neither Inspect nor List changes the backend or delays
+	// sorted by key. A pool whose slots have states is in use until the backend
+	// forgets it. Data that is not a lock does not fail the list: its State has
+	// Skipped set. Neither Inspect nor List changes the backend or delays
 	// another call (L23).
 	List(ctx context.Context, prefix string) ([]State, error)
 

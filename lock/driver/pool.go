@@ -152,6 +152,44 @@ func (s State) Free() int {
 	return n
 }
 
+// Tally is the number of slots of a pool by status.
+type Tally struct {
+	Size      int `json:"size"`
+	Held      int `json:"held"` // greater than Size while a pool that has shrunk drains
+	Free      int `json:"free"` // clean; State.Free also counts the dirty ones
+	Dirty     int `json:"dirty"`
+	Resting   int `json:"resting"`
+	Withdrawn int `json:"withdrawn"`
+}
+
+// Tally counts the slots of s by status. The slots of a key without states are
+// held or free.
+func (s State) Tally() Tally {
+	t := Tally{Size: s.Size}
+	if s.Slots == nil {
+		t.Held, t.Free = len(s.Holders), s.Free()
+		return t
+	}
+	for _, slot := range s.Slots {
+		switch slot.Status {
+		case SlotHeld:
+			t.Held++
+		case SlotFree:
+			t.Free++
+		case SlotDirty:
+			t.Dirty++
+		case SlotResting:
+			t.Resting++
+		case SlotWithdrawn:
+			t.Withdrawn++
+		}
+	}
+	return t
+}
+
+// IsPool reports whether the key has more than one slot, or slots with states.
+func (s State) IsPool() bool { return s.Size > 1 || s.Slots != nil }
+
 // PoolSizeError is an ErrPoolSize with both sizes.
 type PoolSizeError struct {
 	Key   string

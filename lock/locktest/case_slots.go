@@ -24,6 +24,7 @@ var slotCases = []testCase{
 	{rule: "P7", claim: "a slot to avoid is granted last", run: avoidedSlot},
 	{rule: "P8", claim: "a withdrawn slot is granted to nobody until it is healed", run: withdrawnSlot},
 	{rule: "P8", claim: "a pool with a withdrawn slot is not forgotten", fake: true, run: withdrawnSlotStays},
+	{rule: "P8", claim: "a pool is listed while a slot of it rests or is withdrawn", also: []string{"L23"}, run: idlePoolIsListed},
 	{rule: "P8", claim: "waiters are refused when the last slot is withdrawn", run: withdrawnPool},
 	{rule: "P8", claim: "strikes change by a handback only", run: strikesAreKept},
 	{rule: "P9", claim: "a fixed size is refused with both values", run: fixedSize},
@@ -218,6 +219,24 @@ func withdrawnSlotStays(e *env) {
 	p.heal(0)
 	p.finds(p.take(preferring(1)), 1, "")
 	p.finds(p.take(), 0, driver.LeftHealed)
+}
+
+func idlePoolIsListed(e *env) {
+	p := e.pool(3).cleaned()
+	operator := p.member()
+	e.Want(operator.listed() == driver.Tally{Size: 3, Free: 3}, "after its first use the pool is listed as %+v", operator.listed())
+	p.give(p.take(preferring(1)), withdraw)
+	p.give(p.take(preferring(2), resting(e.Units(1000))), nil)
+	want := driver.Tally{Size: 3, Free: 1, Resting: 1, Withdrawn: 1}
+	e.Want(operator.listed() == want, "the pool is listed as %+v, want %+v", operator.listed(), want)
+	p.give(p.take(), withdraw)
+	p.heal(2)
+	want = driver.Tally{Size: 3, Dirty: 1, Withdrawn: 2}
+	e.Want(operator.listed() == want, "the pool is listed as %+v, want %+v", operator.listed(), want)
+	g := p.take()
+	want = driver.Tally{Size: 3, Held: 1, Withdrawn: 2}
+	e.Want(operator.listed() == want, "the pool is listed as %+v, want %+v", operator.listed(), want)
+	p.give(g, clean)
 }
 
 func withdrawnPool(e *env) {

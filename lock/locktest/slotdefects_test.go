@@ -65,6 +65,12 @@ var slotDefects = []defect{
 			return h
 		})
 	}},
+	{"P8", "lists only keys that are held or waited for", false, func() broken {
+		return broken{list: func(d driver.Driver, ctx context.Context, prefix string) ([]driver.State, error) {
+			states, err := d.List(ctx, prefix)
+			return slices.DeleteFunc(states, func(s driver.State) bool { return len(s.Holders)+len(s.Waiters) == 0 }), err
+		}}
+	}},
 	{"P8", "does not heal", false, func() broken {
 		return broken{heal: func(driver.Driver, context.Context, string, int, string, driver.Holder) error { return nil }}
 	}},

@@ -120,6 +120,17 @@ func (p *pool) state(number int) driver.SlotState {
 	return s.Slots[i]
 }
 
+// listed returns the number of slots by status as List has them, and fails the
+// case unless the pool is listed.
+func (p *pool) listed() driver.Tally {
+	ctx, cancel := p.Bounded()
+	defer cancel()
+	all, err := p.List(ctx, p.name)
+	p.Must(err, "list")
+	p.Want(len(all) == 1 && all[0].Key == p.name, "listed %+v, want only the pool", all)
+	return all[0].Tally()
+}
+
 func (p *pool) is(slot int, status driver.SlotStatus, reason string) {
 	s := p.state(slot)
 	p.Want(s.Status == status && s.Reason == reason, "slot %d is %+v, want %s, %q", slot, s, status, reason)
