@@ -32,13 +32,18 @@ type Listing struct {
 // Entry is one lock, with its first waiters and their total number.
 type Entry struct {
 	lock.State
-	Waiting int `json:"waiting"`
+	Waiting int         `json:"waiting"`
+	Pool    *lock.Tally `json:"pool,omitempty"` // nil for a plain lock
 }
 
-// newEntry returns an Entry with at most shown waiters. Its lists are empty in
+// NewEntry returns an Entry with at most shown waiters. Its lists are empty in
 // place of null.
-func newEntry(s lock.State, shown int) Entry {
-	e := Entry{s, len(s.Waiters)}
+func NewEntry(s lock.State, shown int) Entry {
+	e := Entry{State: s, Waiting: len(s.Waiters)}
+	if s.IsPool() {
+		tally := s.Tally()
+		e.Pool = &tally
+	}
 	e.Holders = append([]lock.Holding{}, s.Holders...)
 	e.Waiters = append([]lock.Holder{}, s.Waiters[:min(len(s.Waiters), shown)]...)
 	return e
@@ -105,7 +110,7 @@ func (v views) locks(w http.ResponseWriter, r *http.Request) {
 func newListing(states []lock.State, limit int) Listing {
 	l := Listing{Locks: []Entry{}, Total: len(states), Truncated: len(states) > limit}
 	for _, s := range states[:min(len(states), limit)] {
-		l.Locks = append(l.Locks, newEntry(s, shownWaiters))
+		l.Locks = append(l.Locks, NewEntry(s, shownWaiters))
 	}
 	return l
 }
@@ -127,7 +132,7 @@ func (v views) lock(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
-	answer(w, http.StatusOK, newEntry(state, maxWaiters))
+	answer(w, http.StatusOK, NewEntry(state, maxWaiters))
 }
 
 // answer writes body as JSON in one piece, with its length, so that a server

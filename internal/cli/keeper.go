@@ -123,14 +123,14 @@ func (k lockerKeeper) Locks(ctx context.Context, prefix string, limit int) (admi
 	states, err := k.locker.List(ctx, prefix)
 	l := admin.Listing{Locks: []admin.Entry{}, Total: len(states), Truncated: len(states) > limit}
 	for _, s := range states[:min(len(states), limit)] {
-		l.Locks = append(l.Locks, admin.Entry{State: s, Waiting: len(s.Waiters)})
+		l.Locks = append(l.Locks, admin.NewEntry(s, len(s.Waiters)))
 	}
 	return l, err
 }
 
 func (k lockerKeeper) Lock(ctx context.Context, key string) (admin.Entry, error) {
 	s, err := k.locker.Inspect(ctx, key)
-	return admin.Entry{State: s, Waiting: len(s.Waiters)}, err
+	return admin.NewEntry(s, len(s.Waiters)), err
 }
 
 func (k lockerKeeper) Release(ctx context.Context, key, reason string) (int, error) {

@@ -116,10 +116,12 @@ func (l *locks) ls() *cobra.Command {
 	var watch bool
 	c := &cobra.Command{
 		Use: "ls [PREFIX]", Aliases: []string{"list"}, Short: "list the locks in use whose keys begin with PREFIX",
-		Long: "It lists every lock that has a holder or a waiter.\n\n" +
+		Long: "It lists every lock that has a holder or a waiter, and every pool with the number of its slots by state:\n" +
+			"held, free, dirty, resting, withdrawn. A pool whose slots have states stays in the list for a minute after\n" +
+			"its last use, and while a slot rests or is withdrawn.\n\n" +
 			"With --json: a list of {\"name\", \"pid\", \"worker\", \"for\", \"driver\", \"scope\", \"total\", \"truncated\", \"locks\",\n" +
-			"\"error\"}, one for each process or server; a lock is {\"key\", \"slots\", \"holders\", \"waiters\", \"waiting\"}. With\n" +
-			"--watch, too: one such list per line, every second.",
+			"\"error\"}, one for each process or server; a lock is {\"key\", \"slots\", \"holders\", \"waiters\", \"waiting\", \"pool\",\n" +
+			"\"slot_states\"}. With --watch, too: one such list per line, every second.",
 		Args:              arguments(0, "a prefix"),
 		ValidArgsFunction: l.completeKey,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -227,7 +229,7 @@ func (l *locks) show() *cobra.Command {
 	return &cobra.Command{
 		Use: "show KEY", Short: "show the holders of a lock, and the waiters in order",
 		Long: "With --json: a list of {\"name\", \"pid\", \"worker\", \"for\", \"driver\", \"scope\", \"key\", \"slots\", \"holders\",\n" +
-			"\"waiters\", \"waiting\", \"error\"}, one for each process or server.",
+			"\"waiters\", \"waiting\", \"pool\", \"slot_states\", \"error\"}, one for each process or server.",
 		Args:              arguments(1, "the key of a lock"),
 		ValidArgsFunction: l.completeKey,
 		RunE: func(c *cobra.Command, args []string) error {

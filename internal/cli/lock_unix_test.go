@@ -141,6 +141,8 @@ func TestLocksAreListedWithHoldersAndWaiters(t *testing.T) {
   sandbox  0 of 3  web@host:4121  <t>  <t>  0
   1 of 3  web@host:4121  <t>  <t>
   상품:1  -  web@host:4121  <t>  <t>  0
+  POOL  SIZE  HELD  FREE  DIRTY  RESTING  WITHDRAWN
+  sandbox  3  2  1  0  0  0
 `
 	if status != boot.ExitOK || stable(stdout) != want || stderr != "" {
 		t.Errorf("exit status %d\n%s%s\nwant\n%s", status, stable(stdout), stderr, want)

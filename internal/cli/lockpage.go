@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/plain"
 	"github.com/megaframework/mega/lock"
 )
@@ -26,15 +27,40 @@ func printListed(w io.Writer, all []listed) {
 			fmt.Fprintln(w, "  no lock is held")
 			continue
 		}
-		t := table{indent: "  "}
-		t.add("KEY", "SLOT", "HOLDER", "AGE", "LEFT", "WAITING", "LABEL")
-		for _, e := range l.Locks {
-			addHolders(&t, e.State, e.Waiting)
-		}
-		t.print(w)
+		printLocks(w, l.Locks)
+		printPools(w, l.Locks)
 		if l.Truncated {
 			fmt.Fprintf(w, "  %d of %d: --limit shows more, a prefix selects fewer\n", len(l.Locks), l.Total)
 		}
+	}
+}
+
+// printLocks writes the holders of each lock. A pool without holders and waiters
+// is left to printPools.
+func printLocks(w io.Writer, locks []admin.Entry) {
+	t := table{indent: "  "}
+	t.add("KEY", "SLOT", "HOLDER", "AGE", "LEFT", "WAITING", "LABEL")
+	for _, e := range locks {
+		if e.Pool == nil || len(e.Holders)+e.Waiting > 0 {
+			addHolders(&t, e.State, e.Waiting)
+		}
+	}
+	if len(t.rows) > 1 {
+		t.print(w)
+	}
+}
+
+// printPools writes the number of slots of each pool by status.
+func printPools(w io.Writer, locks []admin.Entry) {
+	t := table{indent: "  "}
+	t.add("POOL", "SIZE", "HELD", "FREE", "DIRTY", "RESTING", "WITHDRAWN")
+	for _, e := range locks {
+		if p := e.Pool; p != nil {
+			t.add(e.Key, fmt.Sprint(p.Size), fmt.Sprint(p.Held), fmt.Sprint(p.Free), fmt.Sprint(p.Dirty), fmt.Sprint(p.Resting), fmt.Sprint(p.Withdrawn))
+		}
+	}
+	if len(t.rows) > 1 {
+		t.print(w)
 	}
 }
 

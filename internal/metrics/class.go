@@ -32,12 +32,7 @@ func newClasses(create func(name string) *class) *classes {
 
 // of returns the class of key.
 func (c *classes) of(key string) *class {
-	// The part keeps its colon, so that it differs from a key that is the same
-	// word.
-	part := key[:strings.IndexByte(key, ':')+1]
-	if part == "" {
-		part = key
-	}
+	part := classOf(key)
 	known := *c.known.Load()
 	if found, ok := known[part]; ok {
 		return found
@@ -46,6 +41,15 @@ func (c *classes) of(key string) *class {
 		return c.other()
 	}
 	return c.add(part)
+}
+
+// classOf returns the part of key that is its class. The part keeps its colon, so
+// that it differs from a key that is the same word.
+func classOf(key string) string {
+	if part := key[:strings.IndexByte(key, ':')+1]; part != "" {
+		return part
+	}
+	return key
 }
 
 func (c *classes) add(part string) *class {

@@ -33,6 +33,7 @@ var (
 	lockActive    = Series{"mega_lock_active", "gauge", nil, "Leases held by this process."}
 	lockWaiting   = Series{"mega_lock_waiting", "gauge", nil, "Waiting acquire calls of this process."}
 	lockAvailable = Series{"mega_lock_available", "gauge", nil, "1 if the backend is available, else 0."}
+	poolSlots     = byClass("mega_lock_slots", "gauge", "Slots of the pools that this process has used, by state: held, free, dirty, resting or withdrawn. Each process that uses a pool reports all of its slots.", "state")
 	lockOutages   = Series{"mega_lock_outages_total", "counter", nil, "Outages of the backend."}
 	lockScope     = Series{"mega_lock_scope", "gauge", []string{"driver"}, "Scope of exclusion: 0 this process, 1 this node, 2 the fleet."}
 )
@@ -44,7 +45,7 @@ func byClass(name, kind, help string, more ...string) Series {
 func lockCatalogue() []Series {
 	return []Series{
 		lockAcquired, lockContended, lockRefused, lockLost, lockForced, lockForgotten,
-		renewFailed, releaseFailed, poolResized, slotWithdrawn, lockStale, lockRuns, lockRetries, lockWait, lockHeld, lockActive, lockWaiting, lockAvailable, lockOutages, lockScope,
+		renewFailed, releaseFailed, poolResized, slotWithdrawn, lockStale, lockRuns, lockRetries, lockWait, lockHeld, lockActive, lockWaiting, lockAvailable, poolSlots, lockOutages, lockScope,
 	}
 }
 
@@ -176,8 +177,56 @@ func (m *Metrics) Locker(l *lock.Locker) {
 			}
 			return 1
 		}),
+		poolCollector{l, poolSlots.desc()},
 	)
 	gauge(m.registry, lockScope).WithLabelValues(info.Name).Set(float64(info.Scope))
+}
+
+// poolCollector reads the states of slots from the backend, for each scrape.
+type poolCollector struct {
+	locker *lock.Locker
+	desc   *prometheus.Desc
+}
+
+// Describe is for the registry.
+func (c poolCollector) Describe(out chan<- *prometheus.Desc) { out <- c.desc }
+
+// Collect is for the registry. While the backend does not answer, the pools have
+// no series.
+func (c poolCollector) Collect(out chan<- prometheus.Metric) {
+	if c.locker.Unavailable() != nil {
+		return
+	}
+	pools, err := c.locker.Pools(context.Background())
+	if err != nil {
+		return
+	}
+	for name, t := range tallies(pools) {
+		for state, n := range map[lock.SlotStatus]int{
+			lock.SlotHeld: t.Held, lock.SlotFree: t.Free, lock.SlotDirty: t.Dirty, lock.SlotResting: t.Resting, lock.SlotWithdrawn: t.Withdrawn,
+		} {
+			out <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(n), name, string(state))
+		}
+	}
+}
+
+// tallies returns the slots by state of each class of pools.
+func tallies(pools []lock.State) map[string]lock.Tally {
+	all := map[string]lock.Tally{}
+	for _, s := range pools {
+		name := className(classOf(s.Key))
+		if _, known := all[name]; !known && len(all) >= maxClasses {
+			name = otherClass
+		}
+		sum, t := all[name], s.Tally()
+		sum.Held += t.Held
+		sum.Free += t.Free
+		sum.Dirty += t.Dirty
+		sum.Resting += t.Resting
+		sum.Withdrawn += t.Withdrawn
+		all[name] = sum
+	}
+	return all
 }
 
 // gaugeOf returns a gauge that each scrape reads. values are the values of the

@@ -117,7 +117,9 @@ func newLocker(t testing.TB, o lock.Observer) *lock.Locker {
 func TestCatalogueIsAllThatIsCounted(t *testing.T) {
 	m := newMetrics()
 	all(m)
-	m.Locker(newLocker(t, m))
+	l := newLocker(t, m)
+	m.Locker(l)
+	useSlot(t, l, "sandbox", nil)
 	b := newBus(t, m.Timed)
 	m.Bus(b)
 	m.ObserveBus(bus.Dropped{SubID: bus.SubID{Name: "ledger"}, Count: 1})
@@ -148,6 +150,53 @@ func TestCatalogueIsAllThatIsCounted(t *testing.T) {
 	}
 	if !slices.Equal(got, catalogue) {
 		t.Errorf("counted:\n%s\nin the catalogue:\n%s", strings.Join(got, "\n"), strings.Join(catalogue, "\n"))
+	}
+}
+
+// useSlot uses a slot of a pool of three, whose Init returns failed.
+func useSlot(t *testing.T, l *lock.Locker, key string, failed error) {
+	t.Helper()
+	pool := &lock.Pool{Key: key, Size: 3, Strikes: 1, Init: func(context.Context, *lock.Slot) error { return failed }}
+	err := l.WithSlot(t.Context(), pool, func(context.Context, *lock.Slot) error { return nil })
+	if !errors.Is(err, failed) {
+		t.Fatal(err)
+	}
+}
+
+func TestSlotsAreCountedByState(t *testing.T) {
+	m := newMetrics()
+	l := newLocker(t, m)
+	m.Locker(l)
+	useSlot(t, l, "repo:1", nil)
+	useSlot(t, l, "repo:2", errors.New("no disk"))
+	slot, err := l.AcquireSlot(t.Context(), &lock.Pool{Key: "sandbox", Size: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.With(t.Context(), "lamp", func(context.Context) error { return nil }, lock.Slots(2)); err != nil {
+		t.Fatal(err)
+	}
+	text := scrape(t, m)
+	want(t, text,
+		`mega_lock_slots{key_class="repo:*",state="dirty"} 4`,
+		`mega_lock_slots{key_class="repo:*",state="free"} 1`,
+		`mega_lock_slots{key_class="repo:*",state="held"} 0`,
+		`mega_lock_slots{key_class="repo:*",state="resting"} 0`,
+		`mega_lock_slots{key_class="repo:*",state="withdrawn"} 1`,
+		`mega_lock_slots{key_class="sandbox",state="held"} 1`,
+	)
+	if strings.Contains(text, `mega_lock_slots{key_class="lamp"`) {
+		t.Error("a pool without states is counted")
+	}
+	if err := slot.Release(); err != nil {
+		t.Fatal(err)
+	}
+	want(t, scrape(t, m), `mega_lock_slots{key_class="sandbox",state="free"} 1`)
+	if err := l.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(scrape(t, m), "mega_lock_slots{") {
+		t.Error("a closed Locker still has slots")
 	}
 }
 
