@@ -8,6 +8,7 @@ import (
 
 	"github.com/megaframework/mega/boot"
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/doctor"
 )
 
 type pages struct{ name string }
@@ -81,5 +82,35 @@ func TestRoutesThatNeedAValueAreNamed(t *testing.T) {
 	}
 	if _, err := listed(p); err == nil {
 		t.Error("a program without an app has routes")
+	}
+}
+
+func TestConflictingRoutesStopTheBoot(t *testing.T) {
+	var h *pages
+	p, _ := process()
+	options := []boot.Option{
+		boot.Routes(func(r megactx.Router) { r.Get("/p/{id}", h.home) }),
+		boot.App("main",
+			boot.Provide(func() *pages { return &pages{} }),
+			boot.Routes(func(r megactx.Router, p *pages) { r.Get("/p/{name}", p.home) })),
+	}
+	_, started := boot.Start(t.Context(), p, options...)
+	_, inList := listed(p, options...)
+	made, err := boot.Plan(p, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rehearsed := doctor.Rehearse(made)
+	for where, err := range map[string]error{"boot": started, "routes": inList, "dry run": rehearsed} {
+		f, ok := errors.AsType[*boot.Failure](err)
+		if !ok || f.Code != "boot.route_conflict" || len(f.Facts) != 2 {
+			t.Errorf("%s: got %+v", where, err)
+			continue
+		}
+		for i, pattern := range []string{"GET /p/{id} at ", "GET /p/{name} at "} {
+			if !strings.HasPrefix(f.Facts[i].Value, pattern) || !strings.Contains(f.Facts[i].Value, "routes_test.go:") {
+				t.Errorf("%s: fact %d is %+v", where, i, f.Facts[i])
+			}
+		}
 	}
 }

@@ -77,7 +77,11 @@ func (b Bound) AddRoutes(router megactx.Router) (err error) {
 		}
 	}
 	defer func() {
-		if value := recover(); value != nil {
+		switch value := recover().(type) {
+		case nil:
+		case conflict:
+			err = conflicting(value)
+		default:
 			err = refused(fmt.Errorf("%v", value))
 		}
 	}()
@@ -87,10 +91,27 @@ func (b Bound) AddRoutes(router megactx.Router) (err error) {
 	return nil
 }
 
+// conflict is the panic of a router whose app has the route already.
+type conflict interface {
+	error
+	Code() string
+	Places() (first, again string)
+}
+
+func conflicting(c conflict) error {
+	first, again := c.Places()
+	return &failure.Failure{
+		Code: c.Code(), Exit: failure.ExitInternal, Text: "Two routes of an app are in conflict.", Cause: c,
+		Facts:   []failure.Fact{{Name: "first", Value: first}, {Name: "again", Value: again}},
+		Actions: []string{"remove one of them, or change its pattern"},
+	}
+}
+
 // unlisted returns the error for a function whose routes cannot be listed:
 // either the routes are wrong, or they depend on a value that is not available.
 func unlisted(f Function, err error) error {
-	if len(f.Needs()) == 0 {
+	var c conflict
+	if len(f.Needs()) == 0 || errors.As(err, &c) {
 		return err
 	}
 	return &failure.Failure{
