@@ -255,6 +255,9 @@ func TestSectionsThatCannotBeAreRefused(t *testing.T) {
 			F string `key:"f" schemes:"http"`
 		}](), "the tag schemes has no effect for string"},
 		{"data", reflect.TypeFor[struct {
+			F config.URL `key:"f" schemes:"http,https"`
+		}](), `data.f: the tag schemes: "http,https" is not a scheme; several have | between them`},
+		{"data", reflect.TypeFor[struct {
 			F string `key:"f" pattern:"("`
 		}](), "data.f: its pattern"},
 		{"data", reflect.TypeFor[struct {

@@ -84,6 +84,11 @@ func (sc *schema) admitTags(f reflect.StructField, key string) error {
 	if err := field.misplaced(); err != nil {
 		return err
 	}
+	for _, scheme := range field.Schemes {
+		if !schemeRule.MatchString(scheme) {
+			return fmt.Errorf("the tag schemes: %q is not a scheme; several have | between them", scheme)
+		}
+	}
 	for _, bound := range []string{field.Min, field.Max} {
 		if bound == "" {
 			continue
@@ -102,6 +107,9 @@ func (sc *schema) admitTags(f reflect.StructField, key string) error {
 	sc.defaulted[key] = v
 	return nil
 }
+
+// schemeRule is the grammar of a scheme (RFC 3986, section 3.1).
+var schemeRule = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9+.-]*$`)
 
 // misplaced finds tags that have no effect on a key of this type.
 func (f Field) misplaced() error {

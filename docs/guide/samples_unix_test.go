@@ -102,9 +102,9 @@ func beside(t *testing.T, exe, sample string, addrs map[string]string, settings 
 }
 
 // started runs a sample until stop is called, which wants it to end in order.
-func started(t *testing.T, exe, sample string, environ, settings []string, ops string) (stop func()) {
+func started(t *testing.T, exe, sample string, environ, settings []string, ops string, args ...string) (stop func()) {
 	t.Helper()
-	cmd := exec.Command(exe)
+	cmd := exec.Command(exe, args...)
 	for _, s := range settings {
 		cmd.Args = append(cmd.Args, "--set", s)
 	}

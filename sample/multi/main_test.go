@@ -129,26 +129,49 @@ func TestStockAddsUp(t *testing.T) {
 	}
 }
 
-// An order made in one app is on the page of the other at once: the page
-// listens to a stream, and the stream to the bus.
-func TestOrderReachesTheAdminsPageAtOnce(t *testing.T) {
+// What is done in one app is on the page of the other at once: the page listens
+// to a stream, and the stream to the bus.
+func TestWhatOneAppDoesReachesThePageOfTheOther(t *testing.T) {
 	kit := open(t)
 	admin := kit.App("admin")
 	ctx, leave := context.WithCancel(t.Context())
-	page := &page{ResponseRecorder: httptest.NewRecorder(), flushed: make(chan string, 100)}
-	var watching sync.WaitGroup
-	watching.Go(func() { admin.Serve(page, admin.Request(http.MethodGet, "/orders/live", nil).WithContext(ctx)) })
-	defer watching.Wait()
 	defer leave()
-	page.begins(t) // the subscription follows the head of the answer
+	ofAdmin, ofWeb := watch(ctx, t, admin), watch(ctx, t, kit.App("web"))
 
-	for range 100 { // until the page listens
-		kit.Post("/orders", order("lamp", 1)).Status(http.StatusCreated)
-		if page.has(t, `"product":"lamp"`, 50*time.Millisecond) {
-			return
-		}
-	}
-	t.Error("no order arrived")
+	kit.Post("/orders", order("lamp", 2)).Status(http.StatusCreated)
+	ofAdmin.awaits(t, `"product":"lamp","quantity":2,"refunded":false`)
+	admin.Post("/refunds", map[string]int64{"order": 1}).Status(http.StatusOK)
+	ofWeb.awaits(t, `"product":"lamp","quantity":2,"refunded":true`)
+	admin.Post("/restocks", order("lamp", 5)).Status(http.StatusOK)
+	ofWeb.awaits(t, `"product":"lamp","stock":25`)
+}
+
+func TestLocksAreOnTheAdminsPageAtOnce(t *testing.T) {
+	kit := open(t, "picking.time=10s")
+	admin := kit.App("admin")
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	locks := watch(ctx, t, admin)
+	var ordering sync.WaitGroup
+	ordering.Go(func() { kit.Post("/orders", order("lamp", 1)).Status(http.StatusConflict) })
+	defer ordering.Wait()
+	locks.awaits(t, `"key":"product:lamp"`)
+	admin.Get("/", "Accept: text/html").Contains("web: order").Contains("Release")
+	admin.Post("/locks/release", map[string]string{"key": "product:lamp", "reason": "test"}).Status(http.StatusOK)
+	locks.awaits(t, "data: []\n")
+}
+
+// watch opens the stream of an app's page, and returns when it is subscribed.
+func watch(ctx context.Context, t *testing.T, app megatest.Client) *page {
+	t.Helper()
+	p := &page{ResponseRecorder: httptest.NewRecorder(), flushed: make(chan string, 1000)}
+	ctx, leave := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() { app.Serve(p, app.Request(http.MethodGet, "/live", nil).WithContext(ctx)) })
+	t.Cleanup(watching.Wait)
+	t.Cleanup(leave)
+	p.awaits(t, "event: ready")
+	return p
 }
 
 // page is a browser that reads a stream.
@@ -166,27 +189,17 @@ func (p *page) Flush() { p.flushed <- "" }
 
 func (p *page) SetWriteDeadline(time.Time) error { return nil }
 
-func (p *page) has(t *testing.T, text string, within time.Duration) bool {
+// awaits reads the stream until text has arrived.
+func (p *page) awaits(t *testing.T, text string) {
 	t.Helper()
-	late := time.After(within)
-	for {
+	late := time.After(30 * time.Second)
+	for got := ""; !strings.Contains(got, text); {
 		select {
-		case got := <-p.flushed:
-			if got != "" && strings.Contains(got, text) {
-				return true
-			}
+		case part := <-p.flushed:
+			got += part
 		case <-late:
-			return false
+			t.Fatalf("the stream has no %s:\n%s", text, got)
 		}
-	}
-}
-
-func (p *page) begins(t *testing.T) {
-	t.Helper()
-	select {
-	case <-p.flushed:
-	case <-time.After(5 * time.Second):
-		t.Fatal("the stream does not begin")
 	}
 }
 
@@ -204,5 +217,6 @@ func TestPagesShowAndDo(t *testing.T) {
 	admin.Get("/", page).Contains("refunded")
 	admin.Get("/style.css").Status(http.StatusOK)
 	admin.Get("/live.js").Status(http.StatusOK).Header("Content-Type", "text/javascript; charset=utf-8")
-	kit.Get("/live.js").Status(http.StatusNotFound) // the admin's own
+	kit.Get("/", page).Contains(`<a href="http://localhost:8082/">Admin</a>`)
+	admin.Get("/", page).Contains(`<a href="http://127.0.0.1:8081/">Shop</a>`)
 }

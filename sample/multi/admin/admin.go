@@ -4,22 +4,17 @@ package admin
 
 import (
 	"embed"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
 
 	"github.com/megaframework/mega"
-	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/sample/multi/shop"
 )
 
-var (
-	//go:embed views
-	views embed.FS
-	//go:embed public
-	public embed.FS
-)
+//go:embed views
+var views embed.FS
 
 // Module is the app.
 var Module = mega.Module(
@@ -29,28 +24,30 @@ var Module = mega.Module(
 		r.Post("/refunds", h.Refund)
 		r.Post("/restocks", h.Restock)
 		r.Get("/locks", h.Locks)
-		r.Get("/locks/live", h.Live)
-		r.Get("/orders/live", h.Orders)
+		r.Get("/live", h.Live)
 		r.Post("/locks/release", h.Release)
 	}),
 	mega.Views(views),
-	mega.Public(public),
 )
 
 // Handlers answer operators.
 type Handlers struct {
 	store *shop.Store
 	shop  *shop.Shop
+	web   string
 }
 
 // NewHandlers returns the handlers of the app.
-func NewHandlers(store *shop.Store, s *shop.Shop) *Handlers { return &Handlers{store, s} }
+func NewHandlers(store *shop.Store, s *shop.Shop, links shop.Links) *Handlers {
+	return &Handlers{store, s, links.Web.Reveal()}
+}
 
 type homePage struct {
 	Title    string
+	Web      string // its address, or ""
 	Products []shop.Product
 	Orders   []shop.Order
-	Locks    []row
+	Locks    []lock.State
 	Driver   string
 	Scope    string
 	Done     string
@@ -61,14 +58,14 @@ const newest = 20 // orders on the page
 // Home shows orders, stock and locks.
 func (h *Handlers) Home(ctx *mega.Ctx) (err error) {
 	info := ctx.Lock.Info()
-	page := homePage{Title: "Admin", Driver: info.Name, Scope: scopeName(info.Scope), Done: ctx.Query("done")}
+	page := homePage{Title: "Admin", Web: h.web, Driver: info.Name, Scope: scopeName(info.Scope), Done: ctx.Query("done")}
 	if page.Products, err = h.store.Products(ctx); err != nil {
 		return err
 	}
 	if page.Orders, err = h.store.Orders(ctx, newest); err != nil {
 		return err
 	}
-	if page.Locks, err = h.rows(ctx); err != nil {
+	if page.Locks, err = ctx.Lock.List(""); err != nil {
 		return err
 	}
 	return ctx.HTML(http.StatusOK, "home", page)
@@ -119,20 +116,6 @@ func (h *Handlers) Restock(ctx *mega.Ctx) error {
 		return err
 	}
 	return done(ctx, p, fmt.Sprintf("The stock of %s is %d.", p.Name, p.Stock))
-}
-
-// Orders streams each order when it is made, by any process on the bus.
-func (h *Handlers) Orders(ctx *mega.Ctx) error {
-	return ctx.SSE(func(s *mega.Stream) error {
-		_, err := s.Bus.Subscribe(string(shop.Ordered), func(_ *mega.Ctx, m *bus.Msg) error {
-			return s.Send("order", json.RawMessage(m.Data))
-		})
-		if err != nil {
-			return err
-		}
-		<-s.Done()
-		return nil
-	})
 }
 
 // done answers with the changed value, or redirects to the page that shows it.

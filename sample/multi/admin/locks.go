@@ -3,11 +3,12 @@ package admin
 import (
 	"fmt"
 	"net/http"
-	"reflect"
+	"slices"
 	"time"
 
 	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/sample/multi/shop"
 )
 
 // Locks answers with the locks, their holders and their waiters.
@@ -19,25 +20,30 @@ func (h *Handlers) Locks(ctx *mega.Ctx) error {
 	return ctx.JSON(http.StatusOK, states)
 }
 
-// look is the interval between two looks at the locks for a page.
+// look is the interval between two looks at the locks for a page: drivers notify
+// the waiters of a lock, not those who look on.
 const look = 250 * time.Millisecond
 
-// Live streams the locks after each change while the page is open.
+// Live streams orders, refunds and stock as they change, by any process on the
+// bus, and the locks after each change.
 func (h *Handlers) Live(ctx *mega.Ctx) error {
 	return ctx.SSE(func(s *mega.Stream) error {
+		if err := shop.Watch(s); err != nil {
+			return err
+		}
 		tick := time.NewTicker(look)
 		defer tick.Stop()
-		var shown []row
-		for first := true; ; first = false {
-			rows, err := h.rows(ctx)
+		var sent []who
+		for {
+			states, err := s.Lock.List("")
 			if err != nil {
 				return err
 			}
-			if first || !reflect.DeepEqual(rows, shown) {
-				if err := s.Send("locks", rows); err != nil {
+			if now := whoIsWhere(states); sent == nil || !slices.Equal(now, sent) {
+				if err := s.Send("locks", states); err != nil {
 					return err
 				}
-				shown = rows
+				sent = now
 			}
 			select {
 			case <-tick.C:
@@ -48,31 +54,25 @@ func (h *Handlers) Live(ctx *mega.Ctx) error {
 	})
 }
 
-// row is a lock on the page.
-type row struct {
-	Key     string   `json:"key"`
-	Holders []string `json:"holders"`
-	Waiting int      `json:"waiting"`
+// who is a holder with its fence, or a waiter. Unlike the time that is left, it
+// changes only when the lock changes hands.
+type who struct {
+	key    string
+	holder lock.Holder
+	fence  uint64
 }
 
-func (h *Handlers) rows(ctx *mega.Ctx) ([]row, error) {
-	states, err := ctx.Lock.List("")
-	if err != nil {
-		return nil, err
-	}
-	rows := []row{}
+func whoIsWhere(states []lock.State) []who {
+	all := []who{}
 	for _, s := range states {
-		r := row{Key: s.Key, Holders: []string{}, Waiting: len(s.Waiters)}
-		for _, by := range s.Holders {
-			process := fmt.Sprintf("pid %d", by.PID)
-			if by.Worker != 0 {
-				process = fmt.Sprintf("worker %d, %s", by.Worker, process)
-			}
-			r.Holders = append(r.Holders, fmt.Sprintf("%s: %s (%s)", by.App, by.Label, process))
+		for _, h := range s.Holders {
+			all = append(all, who{s.Key, h.Holder, h.Fence})
 		}
-		rows = append(rows, r)
+		for _, w := range s.Waiters {
+			all = append(all, who{key: s.Key, holder: w})
+		}
 	}
-	return rows, nil
+	return all
 }
 
 // ReleaseInput is a forced release with its reason.

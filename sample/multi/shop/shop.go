@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/megaframework/mega"
-	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -18,17 +17,22 @@ import (
 var Module = mega.Module(
 	mega.Config[Database]("database"),
 	mega.Config[Picking]("picking"),
+	mega.Config[Links]("links"),
 	mega.Provide(Open, New),
 	mega.OnPrimary("migrate", (*Store).Migrate),
 	mega.Ready("database", (*Store).Ping),
 )
 
-// Ordered is the topic of orders.
-const Ordered = bus.Topic[Order]("order.placed")
-
 // Picking is the time to fetch a product from its shelf.
 type Picking struct {
 	Time time.Duration `key:"time" default:"5ms" min:"0s" max:"1m" doc:"how long an order or a refund works under its lock"`
+}
+
+// Links are the addresses of the apps, for their links to each other. A page has
+// no link where there is no address.
+type Links struct {
+	Web   mega.URL `key:"web" schemes:"http|https" doc:"address of the app web, as its visitors write it"`
+	Admin mega.URL `key:"admin" schemes:"http|https" doc:"address of the app admin, as its visitors write it"`
 }
 
 // Shop sells and refunds products. It reads a stock, works, and writes the new
@@ -48,9 +52,7 @@ func (s *Shop) Order(ctx *mega.Ctx, product string, quantity int64) (Order, erro
 	if err != nil {
 		return order, err
 	}
-	if err := mega.Publish(ctx, Ordered, order); err != nil { // the order is valid even if the publish fails
-		ctx.Log.Error("order not published", "order", order.ID, "error", err)
-	}
+	announce(ctx, Ordered, order)
 	return order, nil
 }
 
@@ -72,8 +74,17 @@ func (s *Shop) sell(ctx *mega.Ctx, product string, quantity int64) (order Order,
 	return order, err
 }
 
-// Refund refunds an order, once.
-func (s *Shop) Refund(ctx *mega.Ctx, id int64) (order Order, err error) {
+// Refund refunds an order, once, and publishes it.
+func (s *Shop) Refund(ctx *mega.Ctx, id int64) (Order, error) {
+	order, err := s.takeBack(ctx, id)
+	if err != nil {
+		return order, err
+	}
+	announce(ctx, Refunded, order)
+	return order, nil
+}
+
+func (s *Shop) takeBack(ctx *mega.Ctx, id int64) (order Order, err error) {
 	if order, err = s.store.Order(ctx, id); err != nil {
 		return Order{}, err
 	}
@@ -97,8 +108,18 @@ func (s *Shop) Refund(ctx *mega.Ctx, id int64) (order Order, err error) {
 	return order, err
 }
 
-// Restock adds to the stock of a product, and creates a missing product.
-func (s *Shop) Restock(ctx *mega.Ctx, product string, quantity int64) (p Product, err error) {
+// Restock adds to the stock of a product, creates a missing product, and
+// publishes it.
+func (s *Shop) Restock(ctx *mega.Ctx, product string, quantity int64) (Product, error) {
+	p, err := s.add(ctx, product, quantity)
+	if err != nil {
+		return p, err
+	}
+	announce(ctx, Restocked, p)
+	return p, nil
+}
+
+func (s *Shop) add(ctx *mega.Ctx, product string, quantity int64) (p Product, err error) {
 	err = s.exclusive(ctx, product, "restock", func(ctx *mega.Ctx) error {
 		if err := s.store.Add(ctx, product); err != nil {
 			return err

@@ -20,6 +20,7 @@ var Module = mega.Module(
 		r.Get("/", h.Home)
 		r.Post("/orders", h.Order)
 		r.Get("/orders/{id}", h.Show)
+		r.Get("/live", h.Live)
 	}),
 	mega.Views(views),
 )
@@ -28,18 +29,25 @@ var Module = mega.Module(
 type Handlers struct {
 	store *shop.Store
 	shop  *shop.Shop
+	admin string
 }
 
 // NewHandlers returns the handlers of the app.
-func NewHandlers(store *shop.Store, s *shop.Shop) *Handlers { return &Handlers{store, s} }
+func NewHandlers(store *shop.Store, s *shop.Shop, links shop.Links) *Handlers {
+	return &Handlers{store, s, links.Admin.Reveal()}
+}
 
 type homePage struct {
 	Title    string
+	Admin    string // its address, or ""
 	Products []shop.Product
+	Orders   []shop.Order
 	Ordered  string
 }
 
-// Home shows the products, each with an order form.
+const newest = 10 // orders on the page
+
+// Home shows the products, each with an order form, and the newest orders.
 func (h *Handlers) Home(ctx *mega.Ctx) error {
 	products, err := h.store.Products(ctx)
 	if err != nil {
@@ -48,7 +56,25 @@ func (h *Handlers) Home(ctx *mega.Ctx) error {
 	if ctx.WantsJSON() {
 		return ctx.JSON(http.StatusOK, products)
 	}
-	return ctx.HTML(http.StatusOK, "home", homePage{Title: "Products", Products: products, Ordered: ctx.Query("ordered")})
+	orders, err := h.store.Orders(ctx, newest)
+	if err != nil {
+		return err
+	}
+	return ctx.HTML(http.StatusOK, "home", homePage{
+		Title: "Products", Admin: h.admin, Products: products, Orders: orders, Ordered: ctx.Query("ordered"),
+	})
+}
+
+// Live streams orders, refunds and stock as they change, by any process on the
+// bus.
+func (h *Handlers) Live(ctx *mega.Ctx) error {
+	return ctx.SSE(func(s *mega.Stream) error {
+		if err := shop.Watch(s); err != nil {
+			return err
+		}
+		<-s.Done()
+		return nil
+	})
 }
 
 // Order accepts an order.

@@ -1,0 +1,41 @@
+package shop
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/megaframework/mega"
+	"github.com/megaframework/mega/bus"
+)
+
+// The topics of what has been done.
+const (
+	Ordered   = bus.Topic[Order]("order.placed")
+	Refunded  = bus.Topic[Order]("order.refunded")
+	Restocked = bus.Topic[Product]("product.restocked")
+)
+
+// announce publishes what has been done, after the lock was released: it is done
+// even if nobody hears of it.
+func announce[T any](ctx *mega.Ctx, topic bus.Topic[T], v T) {
+	if err := mega.Publish(ctx, topic, v); err != nil {
+		ctx.Log.Error("change not published", "subject", string(topic), "error", err)
+	}
+}
+
+// Watch sends a page what any process on the bus does, until the stream ends:
+// the event "order" with each order that is placed or refunded, "product" with
+// each product whose stock is raised, and "gap" where some of them were lost.
+// The event "ready" comes first: what is read after it and changed by each later
+// event is complete.
+func Watch(s *mega.Stream) error {
+	for _, w := range []struct{ subjects, event string }{{"order.*", "order"}, {"product.*", "product"}} {
+		_, err := s.Bus.Subscribe(w.subjects,
+			func(_ *mega.Ctx, m *bus.Msg) error { return s.Send(w.event, json.RawMessage(m.Data)) },
+			bus.OnGap(func(context.Context, int) error { return s.Send("gap", "") }))
+		if err != nil {
+			return err
+		}
+	}
+	return s.Send("ready", "")
+}
