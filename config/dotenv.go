@@ -30,6 +30,8 @@ func (r *reader) dotEnv(path string) {
 		o := at(a.line)
 		o.Name = a.name
 		switch {
+		case r.schema.isLowerCase(a.name):
+			l.problems = append(l.problems, lowerCase(o))
 		case !strings.HasPrefix(a.name, prefix):
 		case a.name == "MEGA_ENV" || a.name == "MEGA_CONFIG":
 			l.problems = append(l.problems, Problem{Code: "config.too_late", Origin: o, Text: "decides which files are read, so no file can set it", Hint: "export it"})
@@ -73,7 +75,7 @@ func (r *dotEnvReader) take() (line string) {
 
 func (r *dotEnvReader) fault(line int, text, hint string) {
 	if len(r.faults) < maxFaults {
-		r.faults = append(r.faults, fault{"config.syntax", line, text, hint})
+		r.faults = append(r.faults, fault{code: "config.syntax", line: line, text: text, hint: hint})
 	}
 }
 

@@ -53,11 +53,33 @@ func (env environment) injected(name string) bool {
 func (sc *schema) readEnviron(env environment) *layer {
 	l := newLayer()
 	for _, name := range slices.Sorted(maps.Keys(env)) {
-		if strings.HasPrefix(name, prefix) && !env.injected(name) {
-			sc.putVariable(l, env[name], Origin{Layer: LayerEnv, Name: name})
+		o := Origin{Layer: LayerEnv, Name: name}
+		switch {
+		case strings.HasPrefix(name, prefix) && !env.injected(name):
+			sc.putVariable(l, env[name], o)
+		case sc.isLowerCase(name):
+			l.problems = append(l.problems, lowerCase(o))
 		}
 	}
 	return l
+}
+
+// isLowerCase reports whether a name would be the variable of a key in upper
+// case. Other variables in lower case belong to other programs.
+func (sc *schema) isLowerCase(name string) bool {
+	upper := strings.ToUpper(name)
+	if name == upper || !strings.HasPrefix(upper, prefix) || strings.HasPrefix(name, prefix) {
+		return false
+	}
+	_, key, _ := sc.keyOf(Origin{Name: upper})
+	return key != ""
+}
+
+func lowerCase(o Origin) Problem {
+	return Problem{
+		Code: "config.unknown_key", Origin: o, Text: "variables of keys are in upper case",
+		Hint: "write " + strings.ToUpper(o.Name),
+	}
 }
 
 // putVariable adds the value of the variable that o names.

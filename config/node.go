@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"sort"
+	"strings"
 )
 
 // node is a value of a file, in any format.
@@ -38,10 +39,11 @@ const (
 
 // fault is a syntax error of a file, found before its keys are interpreted.
 type fault struct {
-	code string
-	line int
-	text string
-	hint string
+	code    string
+	line    int
+	text    string
+	hint    string
+	excerpt excerpt
 }
 
 // Bounds on the contents of a file. No configuration comes near them; a file
@@ -89,7 +91,7 @@ func (b *builder) leave() { b.depth-- }
 
 func (b *builder) fault(code string, line int, text, hint string) {
 	if len(b.faults) < maxFaults {
-		b.faults = append(b.faults, fault{code, line, text, hint})
+		b.faults = append(b.faults, fault{code: code, line: line, text: text, hint: hint})
 	}
 }
 
@@ -129,6 +131,15 @@ func newLines(data []byte) lines {
 		at += i + 1
 		l = append(l, at)
 	}
+}
+
+// text returns a line without its end.
+func (l lines) text(data []byte, line int) string {
+	end := len(data)
+	if line < len(l) {
+		end = l[line]
+	}
+	return strings.TrimRight(string(data[l[line-1]:end]), "\r\n")
 }
 
 func (l lines) at(offset int) int {

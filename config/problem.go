@@ -17,6 +17,10 @@ type Problem struct {
 	Origin Origin // what set it
 	Text   string
 	Hint   string // the correction, if known
+	// Excerpt is the line of a syntax error, and below it a caret at the place of
+	// the error. It is empty if that place is unknown. Values that may be secrets
+	// are masked.
+	Excerpt string
 }
 
 // subject returns the key, variable or argument as the user wrote it.
@@ -35,11 +39,14 @@ func (p Problem) subject() string {
 }
 
 // String returns one line: mega.config.yaml:8: lock.ttl: "5" has no unit (write
-// 5s or 5ms).
+// 5s or 5ms). The excerpt follows on two lines of its own.
 func (p Problem) String() string {
 	s := p.subject() + ": " + p.Text
 	if p.Hint != "" {
 		s += " (" + p.Hint + ")"
+	}
+	if p.Excerpt != "" {
+		s += "\n  " + strings.ReplaceAll(p.Excerpt, "\n", "\n  ")
 	}
 	return s
 }
@@ -70,6 +77,9 @@ func invalid(key string, o Origin, err error) Problem {
 	p := Problem{Code: "config.invalid", Key: key, Origin: o, Text: err.Error()}
 	if u, ok := errors.AsType[*unitError](err); ok {
 		p.Code, p.Hint = "config.no_unit", u.hint()
+	}
+	if m, ok := errors.AsType[*mismatch](err); ok {
+		p.Hint = m.hint
 	}
 	return p
 }

@@ -62,7 +62,7 @@ func (r *reader) tree(path string, under []string) {
 	for _, f := range faults {
 		o := r.origin(path)
 		o.Line = f.line
-		l.problems = append(l.problems, Problem{Code: f.code, Origin: o, Text: f.text, Hint: f.hint})
+		l.problems = append(l.problems, Problem{Code: f.code, Origin: o, Text: f.text, Hint: f.hint, Excerpt: r.schema.show(f.excerpt)})
 	}
 	w := walk{schema: r.schema, layer: l, source: r.origin(path), under: under}
 	w.root(root)

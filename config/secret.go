@@ -132,7 +132,10 @@ type Addr string
 // UnmarshalText takes host:port or :port.
 func (a *Addr) UnmarshalText(text []byte) error {
 	_, port, err := net.SplitHostPort(string(text))
-	if err != nil {
+	switch {
+	case err != nil && portRule.Match(text):
+		return &mismatch{fmt.Sprintf("%q is a port, not an address", text), addrHint(string(text), "")}
+	case err != nil:
 		return fmt.Errorf("%q is not an address such as 127.0.0.1:8080 or :8080", text)
 	}
 	if err := checkPort(port, 0); err != nil {
@@ -140,6 +143,14 @@ func (a *Addr) UnmarshalText(text []byte) error {
 	}
 	*a = Addr(text)
 	return nil
+}
+
+// portRule matches a port in the place of an address.
+var portRule = regexp.MustCompile(`^[0-9]{1,5}$`)
+
+// addrHint returns the addresses with a port, each between two quotes.
+func addrHint(port, quote string) string {
+	return fmt.Sprintf("write %s127.0.0.1:%s%[1]s, or %[1]s:%[2]s%[1]s for every address of the machine", quote, port)
 }
 
 func checkPort(port string, low int) error {

@@ -22,7 +22,9 @@ func readTOML(data []byte) (node, []fault) {
 	if err := toml.Unmarshal(data, &values); err != nil {
 		f := fault{code: "config.syntax", line: 1, text: complaint("TOML", strings.TrimPrefix(err.Error(), "toml: "))}
 		if at, ok := errors.AsType[*toml.DecodeError](err); ok {
-			f.line, _ = at.Position()
+			var column int
+			f.line, column = at.Position()
+			f.excerpt = excerpt{newLines(data).text(data, f.line), column}
 		}
 		return node{kind: sectionKind}, []fault{f}
 	}

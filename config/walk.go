@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -135,11 +134,7 @@ func (w *walk) leaf(f Field, key string, p part) {
 		w.layer.put(f, key, v, w.at(p.line))
 		return
 	}
-	problem := invalid(key, w.at(p.line), err)
-	if m, ok := errors.AsType[*mismatch](err); ok {
-		problem.Hint = m.hint
-	}
-	w.layer.problems = append(w.layer.problems, problem)
+	w.layer.problems = append(w.layer.problems, invalid(key, w.at(p.line), err))
 }
 
 // mismatch is the error for a value of the wrong type. Nothing is converted:
@@ -194,14 +189,32 @@ func (f Field) mismatch(n node) error {
 	switch family := familyOf(f.Type); {
 	case family == listFamily && n.kind == textKind:
 		m.hint = "write a list: [" + strings.Join(f.parse(n.text).list, ", ") + "]"
+	case f.Type == reflect.TypeFor[Addr]() && portRule.MatchString(n.text):
+		m.hint = addrHint(n.text, `"`)
 	case family == textFamily && (n.kind == numberKind || n.kind == boolKind || n.kind == dateKind):
 		m.hint = f.quoted(n)
 	case family == boolFamily:
-		m.hint = "write true or false, without quotes"
+		m.hint = boolHint(n.text)
 	case (family == intFamily || family == floatFamily) && n.kind == textKind:
-		m.hint = "write it without quotes"
+		if _, err := f.check(f.parse(n.text)); err == nil {
+			m.hint = "write it without quotes"
+		}
 	}
 	return m
+}
+
+// boolHint returns the correction for a text in the place of true or false. YAML
+// reads yes and no as text.
+func boolHint(text string) string {
+	switch strings.ToLower(text) {
+	case "yes", "on", "y":
+		return "write true"
+	case "no", "off", "n":
+		return "write false"
+	case "true", "false":
+		return "write it without quotes"
+	}
+	return "write true or false"
 }
 
 func (f Field) quoted(n node) string {

@@ -31,7 +31,9 @@ func readYAML(data []byte) (node, []fault) {
 		}
 	}
 	if err == nil {
-		return node{kind: sectionKind}, []fault{{"config.syntax", min(more.Line, len(newLines(data))), "the file has a second document", "keep one document"}}
+		return node{kind: sectionKind}, []fault{{
+			code: "config.syntax", line: min(more.Line, len(newLines(data))), text: "the file has a second document", hint: "keep one document",
+		}}
 	}
 	return node{kind: sectionKind}, []fault{yamlFault(data, err)}
 }
@@ -59,8 +61,18 @@ func yamlFault(data []byte, err error) fault {
 	}
 	f.line = min(f.line, len(lines))
 	f.text = complaint("YAML", what)
+	for line := f.line; line <= min(f.line+1, len(lines)); line++ {
+		if tabbed.MatchString(lines.text(data, line)) {
+			f.line, f.text, f.hint = line, "is not YAML: a tab indents the line", "indent with spaces"
+			break
+		}
+	}
 	return f
 }
+
+// tabbed matches a line that a tab indents. The parser has several messages for
+// it, which name the line or the one before it.
+var tabbed = regexp.MustCompile(`^ *\t`)
 
 type yamlBuilder struct {
 	builder

@@ -27,6 +27,9 @@ func TestVerbsNeedNoApp(t *testing.T) {
 	if status != boot.ExitOK || stderr != "" {
 		t.Fatalf("exit status %d: %s", status, stderr)
 	}
+	if status, stdout, _ := mega("--version"); status != boot.ExitOK || !strings.HasPrefix(stdout, "mega  ") {
+		t.Errorf("--version: exit status %d: %s", status, stdout)
+	}
 	for _, verb := range []string{"completion", "explain", "lock", "new", "version"} {
 		if !strings.Contains(stdout, "\n  "+verb+"  ") {
 			t.Errorf("%s is missing:\n%s", verb, stdout)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -356,6 +357,54 @@ func (m *messages) described(ctx context.Context) ([]described, error) {
 		all[i] = described{s.about, s.failed(), append([]admin.Topic{}, answers[i]...)}
 	}
 	return all, err
+}
+
+// printTopics writes the processes, and the topics of all of them as one table.
+func printTopics(w io.Writer, all []described) {
+	t := table{indent: "  "}
+	pids := map[int]bool{}
+	for _, d := range all {
+		if d.Error == "" && !pids[d.PID] { // an error is reported on standard error
+			pids[d.PID] = true
+			d.about.Worker = 0
+			fmt.Fprintln(w, d.about.onBus())
+		}
+	}
+	row := func(pid, worker string, cells ...string) {
+		cells = append([]string{worker}, cells...)
+		if len(pids) > 1 {
+			cells = append([]string{pid}, cells...)
+		}
+		t.add(cells...)
+	}
+	row("PID", "WORKER", "PATTERN", "FOR", "SUBSCRIPTIONS", "GROUPS", "HANDLED", "FAILED", "DROPPED", "MISSED", "WAITING")
+	for _, d := range all {
+		worker := "-"
+		if d.Worker != 0 {
+			worker = fmt.Sprint(d.Worker)
+		}
+		for _, x := range d.Topics {
+			row(fmt.Sprint(d.PID), worker, topicCells(x)...)
+		}
+	}
+	switch {
+	case len(t.rows) > 1:
+		t.print(w)
+	case len(pids) > 0:
+		fmt.Fprintln(w, "  no subscriptions or responders")
+	}
+}
+
+func topicCells(x admin.Topic) []string {
+	what := "events"
+	if x.Answers {
+		what = "requests"
+	}
+	cells := []string{x.Pattern, what, fmt.Sprint(x.Subscriptions), cmp.Or(strings.Join(x.Groups, ", "), "-")}
+	for _, n := range []uint64{x.Handled, x.Failed, x.Dropped, x.Missed} {
+		cells = append(cells, fmt.Sprint(n))
+	}
+	return append(cells, fmt.Sprint(x.Pending))
 }
 
 // completeTopic completes the patterns in use, of requests or of events.

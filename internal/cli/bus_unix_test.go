@@ -94,7 +94,7 @@ func TestMessagesAreFollowedAndSentThroughARunningProcess(t *testing.T) {
 		t.Errorf("req --json: %v: %s", err, stdout)
 	}
 	_, stdout, _ = verb(t, "talker", environ, "bus", "topics")
-	for _, want := range []string{who + ": memory, scope process\n", "  product.sold  events  1  -  2  0  0  0  0\n", "  stock.*  requests  1  responders  2  0  0  0  0\n"} {
+	for _, want := range []string{who + ": memory, scope process\n", "  WORKER  PATTERN  FOR", "  -  product.sold  events  1  -  2  0  0  0  0\n", "  -  stock.*  requests  1  responders  2  0  0  0  0\n"} {
 		if !strings.Contains(squeezed(stdout), want) {
 			t.Errorf("topics lack %q:\n%s", want, stdout)
 		}
@@ -135,6 +135,18 @@ func TestProcessesWithTheirOwnBusAreDistinguished(t *testing.T) {
 	status, _, stderr := verb(t, "talker", environ, "bus", "pub", "product.sold")
 	if status != boot.ExitUsage || !strings.Contains(stderr, "cli.which_process") || !strings.Contains(stderr, fmt.Sprint("--pid ", first.cmd.Process.Pid)) && !strings.Contains(stderr, fmt.Sprint("--pid ", second.cmd.Process.Pid)) {
 		t.Errorf("pub: exit status %d: %s", status, stderr)
+	}
+	_, stdout, _ := verb(t, "talker", environ, "bus", "topics")
+	if n := strings.Count(stdout, "WORKER"); n != 1 {
+		t.Errorf("topics are in %d tables:\n%s", n, stdout)
+	}
+	for _, c := range []*child{first, second} {
+		pid := fmt.Sprint(c.cmd.Process.Pid)
+		for _, want := range []string{"shop, pid " + pid + ": memory, scope process\n", "  " + pid + "  -  product.sold  events  1  -  0  0  0  0  0\n"} {
+			if !strings.Contains(squeezed(stdout), want) {
+				t.Errorf("topics lack %q:\n%s", want, stdout)
+			}
+		}
 	}
 	follow, events := s.tail(t, environ, 2, "product.*", "--count", "2")
 	for _, c := range []*child{first, second} {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/signal"
@@ -219,36 +218,4 @@ func (m *messages) shown(d admin.Data) string {
 		return plain.Text(string(data))
 	}
 	return string(data)
-}
-
-// printTopics writes the topics of each process as a table.
-func printTopics(w io.Writer, all []described) {
-	for i, d := range all {
-		if i > 0 {
-			fmt.Fprintln(w)
-		}
-		fmt.Fprintln(w, d.about.onBus())
-		switch {
-		case d.Error != "":
-			continue // reported on standard error
-		case len(d.Topics) == 0:
-			fmt.Fprintln(w, "  no subscriptions or responders")
-			continue
-		}
-		t := table{indent: "  "}
-		t.add("PATTERN", "FOR", "SUBSCRIPTIONS", "GROUPS", "HANDLED", "FAILED", "DROPPED", "MISSED", "WAITING")
-		for _, x := range d.Topics {
-			what := "events"
-			if x.Answers {
-				what = "requests"
-			}
-			groups := strings.Join(x.Groups, ", ")
-			if groups == "" {
-				groups = "-"
-			}
-			t.add(x.Pattern, what, fmt.Sprint(x.Subscriptions), groups, fmt.Sprint(x.Handled), fmt.Sprint(x.Failed),
-				fmt.Sprint(x.Dropped), fmt.Sprint(x.Missed), fmt.Sprint(x.Pending))
-		}
-		t.print(w)
-	}
 }

@@ -81,6 +81,7 @@ func (l *line) root() *cobra.Command {
 	}
 	l.onlyFlag(root)
 	l.workersFlag(root)
+	versionFlag(l.shell, root)
 	all := root.PersistentFlags()
 	all.StringVar(&l.flags.config, "config", "", "read the configuration from `PATH`, a file or a folder, instead of searching for it")
 	all.StringArrayVar(&l.flags.set, "set", nil, "set a key of the configuration, as `KEY=VALUE`; repeatable")

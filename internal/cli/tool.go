@@ -34,6 +34,7 @@ func RunTool(p Process, t Tool) int {
 		RunE:        func(c *cobra.Command, _ []string) error { return c.Help() },
 		Annotations: map[string]string{statuses: toolStatuses},
 	}
+	versionFlag(s, root)
 	at := &target{tool: t, process: p}
 	defer at.close()
 	root.AddCommand(at.lockVerb(s), explainVerb(s), completionVerb(s), versionVerb(s))

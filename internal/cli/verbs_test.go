@@ -88,7 +88,13 @@ func TestVersionDescribesTheBuild(t *testing.T) {
 		t.Errorf("exit status %d: %s", status, page)
 	}
 	var v struct{ Program, Module, Version, Mega, Go, Platform string }
+	if status, flag, _ := shop(t, "--version"); status != boot.ExitOK || flag != page {
+		t.Errorf("--version: exit status %d: %s, want %s", status, flag, page)
+	}
 	_, doc, _ := shop(t, "version", "--json")
+	if _, flag, _ := shop(t, "--version", "--json"); flag != doc {
+		t.Errorf("--version --json: %s, want %s", flag, doc)
+	}
 	if err := json.Unmarshal([]byte(doc), &v); err != nil || v.Program != "shop" || v.Version == "" || v.Mega == "" || v.Go == "" || v.Platform == "" {
 		t.Errorf("got %+v, %v: %s", v, err, doc)
 	}

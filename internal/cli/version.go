@@ -27,11 +27,25 @@ func versionVerb(s *Shell) *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "show the version and the sources of this program",
 		Args: arguments(0),
-		RunE: func(*cobra.Command, []string) error {
-			v := versionOf(s.Name)
-			return s.Print(v, v.print)
-		},
+		RunE: func(*cobra.Command, []string) error { return printVersion(s) },
 	}
+}
+
+// versionFlag adds --version to a root command. It does the same as the verb.
+func versionFlag(s *Shell, root *cobra.Command) {
+	asked := root.Flags().Bool("version", false, "show the version and the sources of this program")
+	run := root.RunE
+	root.RunE = func(c *cobra.Command, args []string) error {
+		if *asked {
+			return printVersion(s)
+		}
+		return run(c, args)
+	}
+}
+
+func printVersion(s *Shell) error {
+	v := versionOf(s.Name)
+	return s.Print(v, v.print)
 }
 
 func versionOf(program string) version {

@@ -407,5 +407,11 @@ func TestTopicsAreThoseOfEachWorker(t *testing.T) {
 	if n := handled(1); n != 0 {
 		t.Errorf("worker 1 has handled %d", n)
 	}
+	_, stdout, _ := verb(t, "talker", environ, "bus", "topics")
+	for _, want := range []string{"  WORKER  PATTERN  FOR", "  1  product.sold  events  1  -  0", "  2  product.sold  events  1  -  1"} {
+		if strings.Count(squeezed(stdout), want) != 1 {
+			t.Errorf("topics lack %q:\n%s", want, stdout)
+		}
+	}
 	c.quits(t)
 }

@@ -63,7 +63,7 @@ func (p *Program) check() error {
 	}
 	// Shared routes and wrappers belong to each app, and may take its values.
 	base := Part{Provides: p.Shared.Provides, Hooks: p.Shared.Hooks, Messages: p.Shared.Messages}
-	if err := base.satisfied(shared); err != nil {
+	if err := p.satisfied(&base, shared); err != nil {
 		return err
 	}
 	for _, a := range p.Apps {
@@ -76,7 +76,7 @@ func (p *Program) check() error {
 		}
 		served := p.Served(a)
 		for _, part := range []*Part{a, &served} {
-			if err := part.satisfied(makers); err != nil {
+			if err := p.satisfied(part, makers); err != nil {
 				return err
 			}
 		}
@@ -128,23 +128,6 @@ func (p *Part) makers(outer ...map[reflect.Type]string) (map[reflect.Type]string
 		}
 	}
 	return all, nil
-}
-
-// satisfied returns an error if a function of the part takes a value without a
-// constructor.
-func (p *Part) satisfied(makers map[reflect.Type]string) error {
-	for _, f := range p.functions() {
-		for _, t := range f.Needs() {
-			if _, ok := makers[t]; !ok {
-				return &failure.Failure{
-					Code: "boot.not_provided", Exit: failure.ExitInternal, Text: fmt.Sprintf("Nothing provides %v.", t),
-					Facts:   []failure.Fact{{Name: "needed by", Value: "mega." + f.Option + " at " + f.Site}, {Name: "declared", Value: f.Declared()}},
-					Actions: []string{"add its constructor: mega.Provide(…)"},
-				}
-			}
-		}
-	}
-	return nil
 }
 
 // ClientTakers returns the functions that take the client of the default cache,
