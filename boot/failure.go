@@ -6,6 +6,7 @@ import (
 	"go.uber.org/dig"
 
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/stack"
 )
 
 // The exit statuses of a program.
@@ -38,14 +39,16 @@ func failureOf(err error) *Failure {
 // failureOf converts an error of a boot to a Failure. If fx is traced, the Failure
 // includes the error's path through the injector.
 func (p Process) failureOf(err error) *Failure {
-	f := failureOf(err)
-	if !p.traces() {
-		return f
+	f := *failureOf(err)
+	panicked, isPanic := errors.AsType[*panicError](err)
+	if isPanic {
+		f.Stack = stack.Text(stack.Parse(panicked.stack))
 	}
-	traced := *f
-	traced.Trace = err.Error()
-	if panicked, ok := errors.AsType[*panicError](err); ok {
-		traced.Trace += "\n" + string(panicked.stack)
+	if p.traces() {
+		f.Trace = err.Error()
+		if isPanic {
+			f.Trace += "\n" + string(panicked.stack)
+		}
 	}
-	return &traced
+	return &f
 }

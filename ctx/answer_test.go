@@ -15,7 +15,6 @@ import (
 )
 
 func TestRequestsAnsweredInJSON(t *testing.T) {
-	const browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 	for _, x := range []struct {
 		accept, content string
 		json            bool

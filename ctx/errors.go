@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 )
@@ -40,13 +41,16 @@ type statusError struct {
 	code, detail string
 	fields       FieldErrors
 	cause        error
+	callers      [4]uintptr // of Error, which package mega calls for the app
 }
 
 // Error returns an error that answers a request with this status, this dotted
 // code and this detail. It belongs to the application: nothing of it is hidden
 // from the client.
 func Error(status int, code, detail string) error {
-	return &statusError{status: status, code: code, detail: detail}
+	e := &statusError{status: status, code: code, detail: detail}
+	runtime.Callers(2, e.callers[:])
+	return e
 }
 
 func (e *statusError) Error() string {

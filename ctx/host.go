@@ -87,12 +87,15 @@ type record struct {
 	chosen     string
 
 	// The rest belongs to the goroutine that serves the request.
-	span  trace.Span // nil if no tracer records it
-	trace string     // its id, or ""
-	route string
-	err   error
-	code  string // of the error, if any
-	wrong int    // the status of the answer for err
+	span       trace.Span // nil if no tracer records it
+	trace      string     // its id, or ""
+	route      string
+	handler    Handler     // of the route, once it has been chosen
+	params     []param     // of the route
+	inspection *inspection // nil except in env dev and test
+	err        error
+	code       string // of the error, if any
+	wrong      int    // the status of the answer for err
 }
 
 func (h *Host) enter(rec *record) {
@@ -137,6 +140,7 @@ func (h *Host) access(rec *record, r Request) {
 	if rec.err != nil {
 		attrs = append(attrs, slog.String("code", rec.code), slog.String("error", rec.err.Error()))
 		level = severity(rec.wrong)
+		attrs = append(attrs, rec.places()...)
 	}
 	if p, ok := errors.AsType[*panicError](rec.err); ok {
 		attrs = append(attrs, slog.String("stack", string(p.stack)))

@@ -189,6 +189,10 @@ func (h *Host) fail(w http.ResponseWriter, r *http.Request, rec *record, err err
 		writeProblem(w, p)
 		return
 	}
+	if h.showsDevPage(r, p) {
+		h.writeDevPage(w, r, rec, p)
+		return
+	}
 	writeBody(w, p.Status, htmlType, h.errorPage(r, p))
 }
 

@@ -53,7 +53,7 @@ func (e *exchange) removeFiles() {
 func (h *Host) serve(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rules := h.limits()
-		rec := &record{id: requestID(r), method: r.Method, path: r.URL.Path, began: time.Now(), request: r}
+		rec := &record{id: requestID(r), method: r.Method, path: r.URL.Path, began: time.Now(), request: r, inspection: h.inspected()}
 		rec.out.w, rec.out.front = w, true
 		h.enter(rec)
 		defer h.leave(rec)
@@ -138,13 +138,14 @@ func (h *Host) adapt(fn Handler) http.HandlerFunc {
 			return
 		}
 		rec := outer.exchange.record
-		rec.route = r.Pattern
+		rec.route, rec.handler = r.Pattern, fn
 		std, end := context.WithCancelCause(r.Context())
 		defer end(ErrHandlerReturned) // ends forgotten leases and leftover goroutines
 
 		c := outer.WithContext(std)
 		c.Log = outer.Log.With("route", r.Pattern)
 		c.asked = askedOf(r, rec.id)
+		rec.params = c.asked.params
 		r = r.WithContext(c)
 		out := &response{w: w}
 		defer out.shut()

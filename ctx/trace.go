@@ -139,24 +139,29 @@ func traceOf(ctx context.Context) string {
 	return ""
 }
 
-// waiting is the span around a wait for a lock. The zero value records nothing.
-type waiting struct{ span trace.Span }
+// waiting is the span around a wait for a lock, and the record of the wait for
+// the page of an error. The zero value records nothing.
+type waiting struct {
+	span trace.Span
+	use  *lockUse
+}
 
 // beginWait begins a span beside the context, not on it: the work under the
 // lock is no part of the wait.
 func (l Lock) beginWait(keys ...string) waiting {
+	w := waiting{use: l.ctx.inspect(keys)}
 	if l.ctx.host == nil {
-		return waiting{}
+		return w
 	}
 	tracer := l.ctx.host.tracer()
 	if tracer == nil {
-		return waiting{}
+		return w
 	}
-	_, span := tracer.Start(l.ctx, "lock.acquire", trace.WithAttributes(
+	_, w.span = tracer.Start(l.ctx, "lock.acquire", trace.WithAttributes(
 		attribute.String("mega.lock.key_class", keyClass(keys...)),
 		attribute.String("mega.lock.driver", l.locker.Info().Name),
 	))
-	return waiting{span}
+	return w
 }
 
 // over ends the wait with its outcome.
@@ -170,6 +175,7 @@ func (w *waiting) over(lease *lock.Lease, err error) {
 
 // granted ends the wait with a lease.
 func (w *waiting) granted(lease *lock.Lease) {
+	w.use.granted(lease)
 	if w.span == nil {
 		return
 	}
@@ -180,8 +186,10 @@ func (w *waiting) granted(lease *lock.Lease) {
 	w.end()
 }
 
-// refused ends the wait without a lease, unless the wait has ended.
+// refused ends the wait without a lease, unless the wait has ended, and the work
+// under a lease with the result of With.
 func (w *waiting) refused(err error) {
+	w.use.over(err)
 	if w.span == nil {
 		return
 	}

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"html/template"
 	"io/fs"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 
@@ -21,9 +23,15 @@ import (
 // template "layout", the layout is rendered, with the blocks that the page
 // defines; otherwise the page itself is rendered. The page "error", if it
 // exists, shows a [Problem].
-type Views struct{ pages map[string]*template.Template }
+type Views struct {
+	pages map[string]*template.Template
+	texts map[string]string // of every file by its name, for excerpts
+}
 
-const layout = "layout"
+const (
+	layout    = "layout"
+	errorView = "error"
+)
 
 // ParseViews parses the pages of every file system. A later page replaces an
 // earlier page of the same name. A file system that has only one folder at its
@@ -31,12 +39,12 @@ const layout = "layout"
 func ParseViews(sources ...fs.FS) (*Views, error) {
 	shared := template.New("").Funcs((&Host{}).functions(""))
 	pages := map[string]string{}
+	v := &Views{pages: map[string]*template.Template{}, texts: map[string]string{}}
 	for _, source := range sources {
-		if err := readViews(embedded.Root(source), shared, pages); err != nil {
+		if err := v.read(embedded.Root(source), shared, pages); err != nil {
 			return nil, fmt.Errorf("parse views: %w", err)
 		}
 	}
-	v := &Views{pages: map[string]*template.Template{}}
 	for name, text := range pages {
 		page, err := template.Must(shared.Clone()).New(name).Parse(text)
 		if err != nil {
@@ -44,10 +52,10 @@ func ParseViews(sources ...fs.FS) (*Views, error) {
 		}
 		v.pages[name] = page
 	}
-	return v, nil
+	return v, v.complete()
 }
 
-func readViews(source fs.FS, shared *template.Template, pages map[string]string) error {
+func (v *Views) read(source fs.FS, shared *template.Template, pages map[string]string) error {
 	return fs.WalkDir(source, ".", func(file string, entry fs.DirEntry, err error) error {
 		name, isView := strings.CutSuffix(file, ".html")
 		if err != nil || entry.IsDir() || !isView {
@@ -57,6 +65,7 @@ func readViews(source fs.FS, shared *template.Template, pages map[string]string)
 		if err != nil {
 			return err
 		}
+		v.texts[name] = string(text)
 		if !strings.HasPrefix(file, "shared/") {
 			pages[name] = string(text)
 			return nil
@@ -116,7 +125,7 @@ func (h *Host) render(locale, name string, data any) ([]byte, error) {
 	}
 	page, err := h.page(locale, name)
 	if err == nil && page == nil {
-		err = errors.New("there is no such view")
+		err = errors.New("there is no such view" + meant(name, slices.Sorted(maps.Keys(h.Views.pages))))
 	}
 	var out bytes.Buffer
 	if err == nil {
@@ -134,13 +143,12 @@ var problemText string
 // errorPage renders a problem on the app's own error page, or on the plain
 // page.
 func (h *Host) errorPage(r *http.Request, p Problem) []byte {
-	const view = "error"
-	if h.Views != nil && h.Views.pages[view] != nil {
+	if h.Views != nil && h.Views.pages[errorView] != nil {
 		c, ok := From(r.Context())
 		if !ok {
 			c = h.New(r.Context())
 		}
-		body, err := h.render(c.Locale(), view, p)
+		body, err := h.render(c.Locale(), errorView, p)
 		if err == nil {
 			return body
 		}

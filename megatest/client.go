@@ -3,12 +3,15 @@ package megatest
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/megaframework/mega/internal/stack"
 )
 
 // Client sends requests to one app. A body is sent as JSON, except
@@ -19,6 +22,7 @@ import (
 type Client struct {
 	t       testing.TB
 	handler http.Handler
+	log     *Log
 }
 
 // Get sends a GET.
@@ -57,7 +61,7 @@ func (c Client) Do(method, target string, body any, headers ...string) *Response
 	r := c.Request(method, target, body, headers...)
 	w := httptest.NewRecorder()
 	c.handler.ServeHTTP(w, r)
-	return &Response{t: c.t, request: r.Method + " " + r.URL.RequestURI(), Recorded: w}
+	return &Response{t: c.t, request: r.Method + " " + r.URL.RequestURI(), Recorded: w, log: c.log}
 }
 
 // Request returns the request that Do sends, for a test that changes it or
@@ -100,12 +104,14 @@ func encode(body any) (io.Reader, string, error) {
 }
 
 // Response is an answer. Its methods fail the test and print the whole answer
-// if an expectation is not met. They return the Response for the next call.
+// if an expectation is not met, and the error that the handler returned, with its
+// code and its place. They return the Response for the next call.
 type Response struct {
 	Recorded *httptest.ResponseRecorder
 
 	t       testing.TB
 	request string
+	log     *Log
 }
 
 // Body returns the body.
@@ -161,5 +167,25 @@ func (r *Response) JSON(v any) *Response {
 
 func (r *Response) fail(format string, args ...any) {
 	r.t.Helper()
-	r.t.Errorf("%s: "+format+"\n%d %s\n%s", append(append([]any{r.request}, args...), r.Recorded.Code, r.Recorded.Header(), r.Body())...)
+	r.t.Errorf("%s: "+format+"\n%d %s\n%s%s", append(append([]any{r.request}, args...), r.Recorded.Code, r.Recorded.Header(), r.Body(), r.cause())...)
+}
+
+// cause returns the error of the handler, as the application has logged it: with
+// its code, its place or else the handler, and the stack of a panic.
+func (r *Response) cause() string {
+	id := r.Recorded.Header().Get("X-Request-Id")
+	logged, _ := r.log.find("request", []any{"request", id})
+	if logged == nil || logged["error"] == nil {
+		return ""
+	}
+	text := fmt.Sprintf("\nthe handler returned: %v  (%v)", logged["error"], logged["code"])
+	switch {
+	case logged["stack"] != nil:
+		text += "\n    " + strings.ReplaceAll(stack.Text(stack.Parse([]byte(fmt.Sprint(logged["stack"])))), "\n", "\n    ")
+	case logged["at"] != nil:
+		text += fmt.Sprintf("\n    at %v", logged["at"])
+	case logged["handler"] != nil:
+		text += fmt.Sprintf("\n    by %v", logged["handler"])
+	}
+	return text
 }

@@ -98,7 +98,7 @@ func (k *Kit) App(name string) Client {
 	if !ok {
 		k.t.Fatalf("there is no app %q", name)
 	}
-	return Client{t: k.t, handler: handler}
+	return Client{t: k.t, handler: handler, log: k.Log}
 }
 
 // Ctx returns a Ctx of the first app outside a request, for code that takes

@@ -51,7 +51,7 @@ func layers() map[string][]string {
 		"bus":         {"bus/driver", "internal/group"},
 		"bus/bustest": {"bus", "bus/driver", "internal/suite"},
 
-		"megatest": {"", "boot", "bus", "bus/driver", "lock", "lock/driver", "drivers/memory"},
+		"megatest": {"", "boot", "bus", "bus/driver", "lock", "lock/driver", "drivers/memory", "internal/stack"},
 
 		"drivers/cluster":                   {"lock/driver", "bus/driver", "drivers/cluster/...", "drivers/internal/...", "internal/private"},
 		"drivers/cluster/internal/hub":      {"lock/driver", "bus/driver", "drivers/internal/...", "drivers/cluster/internal/protocol", "drivers/cluster/internal/rendezvous", "internal/private"},
@@ -66,9 +66,9 @@ func layers() map[string][]string {
 		"drivers/redis/...":                   {"lock/driver", "drivers/redis/...", "internal/mask"},
 
 		"config":     {"internal/mask", "internal/spelling"},
-		"ctx":        {"lock", "lock/driver", "bus", "bus/driver", "ctx/locale", "internal/embedded"},
+		"ctx":        {"lock", "lock/driver", "bus", "bus/driver", "ctx/locale", "internal/embedded", "internal/mask", "internal/spelling", "internal/stack"},
 		"ctx/locale": {"internal/embedded"},
-		"boot/...":   {"config", "ctx", "ctx/locale", "lock", "lock/driver", "bus", "bus/driver", "boot/...", "internal/admin", "internal/failure", "internal/listen", "internal/logging", "internal/mask", "internal/metrics", "internal/ops", "internal/plan", "internal/secrets", "internal/selection", "internal/systemd", "internal/workers"},
+		"boot/...":   {"config", "ctx", "ctx/locale", "lock", "lock/driver", "bus", "bus/driver", "boot/...", "internal/admin", "internal/failure", "internal/listen", "internal/logging", "internal/mask", "internal/metrics", "internal/ops", "internal/plan", "internal/secrets", "internal/selection", "internal/stack", "internal/systemd", "internal/workers"},
 
 		"internal/cli": {"internal/doctor", "internal/mask", "internal/plan", "internal/plain", "internal/spelling", "internal/failure", "boot", "config", "ctx", "bus", "lock", "lock/driver", "internal/admin", "internal/selection"},
 		"":             {"internal/cli", "boot", "config", "ctx", "ctx/locale", "lock", "bus"},
@@ -88,7 +88,7 @@ func layers() map[string][]string {
 		"internal/group":    {},
 		"internal/failure":  {"internal/plain", "config", "internal/mask"},
 		"internal/listen":   {"config", "ctx", "internal/failure"},
-		"internal/logging":  {"bus", "config", "internal/secrets", "lock"},
+		"internal/logging":  {"bus", "config", "internal/secrets", "internal/stack", "lock"},
 		"internal/scaffold": {},
 		"internal/secrets":  {"config", "internal/mask"},
 		"internal/spelling": {},
@@ -99,6 +99,7 @@ func layers() map[string][]string {
 		"internal/plan":     {"bus", "config", "ctx", "ctx/locale", "internal/failure", "internal/mask", "lock", "lock/driver"},
 		"internal/private":  {},
 		"internal/workers":  {"config", "drivers/cluster", "internal/failure", "internal/listen", "internal/systemd"},
+		"internal/stack":    {},
 		"internal/suite":    {},
 		"internal/systemd":  {},
 

@@ -37,6 +37,7 @@ type Failure struct {
 	Problems config.Problems // the errors of the configuration, if they are the reason
 	Cause    error
 	Actions  []string // at most MaxActions
+	Stack    string   // of a panic, with the frames of mega and Go folded
 	Trace    string   // the injector's error and the stack of a panic; empty unless fx is traced
 
 	Mask func(string) string // masks secrets in what others report; nil masks the credentials of URLs
@@ -128,6 +129,9 @@ func (f *Failure) Lines() []Fact {
 	if f.Cause != nil {
 		lines = append(lines, Fact{"cause", f.Cause.Error()})
 	}
+	if f.Stack != "" {
+		lines = append(lines, Fact{"stack", f.Stack})
+	}
 	if f.Trace != "" {
 		lines = append(lines, Fact{"trace", f.Trace})
 	}
@@ -173,6 +177,7 @@ func (f *Failure) MarshalJSON() ([]byte, error) {
 		Problems []problem `json:"problems,omitempty"`
 		Cause    string    `json:"cause,omitempty"`
 		Actions  []string  `json:"actions,omitempty"`
+		Stack    string    `json:"stack,omitempty"`
 		Trace    string    `json:"trace,omitempty"`
-	}{f.Code, f.Exit, f.Text, f.maskedFacts(f.Facts), problems, cause, f.Actions, f.masked(f.Trace)})
+	}{f.Code, f.Exit, f.Text, f.maskedFacts(f.Facts), problems, cause, f.Actions, f.masked(f.Stack), f.masked(f.Trace)})
 }

@@ -45,10 +45,11 @@ func newHandler(w io.Writer, c *config.Config, v *secrets.Veil) slog.Handler {
 	if !Readable(w, c) {
 		return slog.NewJSONHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: v.Attr})
 	}
-	return tint.NewTextHandler(w, &tint.Options{
+	options := &tint.Options{
 		ReplaceAttr: v.Attr,
 		Level:       slog.LevelDebug, TimeFormat: time.TimeOnly, NoColor: !IsTerminal(w) || os.Getenv("NO_COLOR") != "",
-	})
+	}
+	return newStacked(w, v.Attr, func(w io.Writer) slog.Handler { return tint.NewTextHandler(w, options) })
 }
 
 // Apply sets the log levels of a configuration.
