@@ -219,8 +219,8 @@ func (rec *record) usedLocks() (all []usedLock) {
 		if u.lease != nil {
 			used.Fence = strconv.FormatUint(u.lease.Fence(), 10)
 		}
-		if u.at.File != "" {
-			used.Place = u.at.File + ":" + strconv.Itoa(u.at.Line)
+		if at, ok := stack.FirstOwn(u.calls); ok {
+			used.Place = at.File + ":" + strconv.Itoa(at.Line)
 		}
 		all = append(all, used)
 	}

@@ -111,6 +111,9 @@ func TestPageOfAPanicShowsItsPlaceItsLocksAndTheRequest(t *testing.T) {
 
 func TestPageOfAnErrorShowsItsCausesAndTheHandler(t *testing.T) {
 	s := developing(t)
+	s.router.Use(func(next megactx.Handler) megactx.Handler {
+		return func(ctx *megactx.Ctx) error { return next(ctx) }
+	})
 	s.router.Get("/", (&counter{}).Fail)
 	page := s.visit("/", nil).Body.String()
 	shows(t, page, "read the stock: ", "*fmt.wrapError", "*errors.joinError", "redis://***@db", "&lt;b&gt;disk&lt;/b&gt;",

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,7 +31,7 @@ type lockUse struct {
 	of    *inspection
 	keys  []string
 	began time.Time
-	at    stack.Frame // the call
+	calls []uintptr // the call, as from runtime.Callers
 
 	lease  *lock.Lease // nil until granted
 	waited time.Duration
@@ -46,15 +47,26 @@ func (h *Host) inspected() *inspection {
 	return nil
 }
 
-// inspect records a call for keys.
+// Bounds on an inspection: the frames of a call, and the calls of a request, of
+// which the last are kept.
+const (
+	maxCalls = 24
+	maxLocks = 100
+)
+
+// inspect records a call for keys. It resolves no frames: only the page of an
+// error needs them.
 func (c *Ctx) inspect(keys []string) *lockUse {
 	if c.exchange == nil || c.exchange.record.inspection == nil {
 		return nil
 	}
-	u := &lockUse{of: c.exchange.record.inspection, keys: slices.Clone(keys), began: time.Now()}
-	u.at, _ = stack.Own()
+	u := &lockUse{of: c.exchange.record.inspection, keys: slices.Clone(keys), began: time.Now(), calls: make([]uintptr, maxCalls)}
+	u.calls = u.calls[:runtime.Callers(3, u.calls)]
 	u.of.mu.Lock()
 	defer u.of.mu.Unlock()
+	if len(u.of.locks) == maxLocks {
+		u.of.locks = slices.Delete(u.of.locks, 0, 1)
+	}
 	u.of.locks = append(u.of.locks, u)
 	return u
 }
@@ -116,8 +128,8 @@ func (rec *record) where(err error) (stack.Frame, bool) {
 	rec.inspection.mu.Lock()
 	defer rec.inspection.mu.Unlock()
 	for _, u := range rec.inspection.locks {
-		if u.lease == nil && u.err != nil && errors.Is(err, u.err) && u.at.File != "" {
-			return u.at, true
+		if u.lease == nil && u.err != nil && errors.Is(err, u.err) {
+			return stack.FirstOwn(u.calls)
 		}
 	}
 	return stack.Frame{}, false

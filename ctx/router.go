@@ -190,10 +190,11 @@ func (g *group) handler(h Handler) http.HandlerFunc {
 		panic("mega: a route without a handler")
 	}
 	g.routed = true
+	own := h
 	for _, wrap := range slices.Backward(g.wraps) {
 		h = wrap(h)
 	}
-	return g.host.adapt(h)
+	return g.host.adaptRoute(h, own)
 }
 
 func (h *Host) notFound(c *Ctx) error {

@@ -130,15 +130,18 @@ func (h *Host) contain(r *http.Request, rec *record) {
 }
 
 // adapt returns an http.Handler behind the front door that calls fn.
-func (h *Host) adapt(fn Handler) http.HandlerFunc {
+func (h *Host) adapt(fn Handler) http.HandlerFunc { return h.adaptRoute(fn, nil) }
+
+// adaptRoute is adapt for a route whose handler is own, which fn may wrap.
+func (h *Host) adaptRoute(fn, own Handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		outer, ok := From(r.Context())
 		if !ok || outer.exchange == nil {
-			h.serve(h.adapt(fn)).ServeHTTP(w, r)
+			h.serve(h.adaptRoute(fn, own)).ServeHTTP(w, r)
 			return
 		}
 		rec := outer.exchange.record
-		rec.route, rec.handler = r.Pattern, fn
+		rec.route, rec.handler = r.Pattern, own
 		std, end := context.WithCancelCause(r.Context())
 		defer end(ErrHandlerReturned) // ends forgotten leases and leftover goroutines
 

@@ -87,16 +87,6 @@ func method(value *runtime.Func, name string) (file string, line int) {
 	return "", 0
 }
 
-// maxCallers bounds the search for a caller.
-const maxCallers = 64
-
-// Own returns the innermost frame of the calling goroutine that is the
-// program's own.
-func Own() (Frame, bool) {
-	pcs := make([]uintptr, maxCallers)
-	return FirstOwn(pcs[:runtime.Callers(2, pcs)])
-}
-
 // FirstOwn returns the first frame of the calls, as from runtime.Callers, that
 // is the program's own.
 func FirstOwn(pcs []uintptr) (Frame, bool) {
