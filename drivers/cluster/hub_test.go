@@ -69,6 +69,27 @@ func echo(_ context.Context, _ *Client, name string, body []byte) ([]byte, error
 	return append([]byte(name+" "), body...), nil
 }
 
+// A program calls its processes as soon as it has started them.
+func TestACallWaitsUntilItsClientHasConnected(t *testing.T) {
+	h := newHub(t, HubConfig{})
+	conn, peer := pipeTo(t, h, t.Name())
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := peer.Call(over, "early", nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("the call of a client that has not connected: %v", err)
+	}
+	n, err := Dial(t.Context(), Config{Conn: conn, Handle: echo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := peer.Call(t.Context(), "now", nil); string(answer) != "now " || err != nil {
+		t.Errorf("answer %q, %v", answer, err)
+	}
+	if err := n.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestCallsGoBothWays(t *testing.T) {
 	h := newHub(t, HubConfig{Handle: echo})
 	n, p := join(t, h, Config{Handle: echo})

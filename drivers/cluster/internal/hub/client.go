@@ -42,12 +42,13 @@ type Client struct {
 	pid int   // as reported by the process itself
 	err error // why the connection has ended
 
-	serving sync.WaitGroup
-	done    chan struct{}
+	serving  sync.WaitGroup
+	welcomed chan struct{} // closed when the welcome was written
+	done     chan struct{}
 }
 
 func newClient(h *Hub, conn net.Conn, name string) *Client {
-	c := &Client{hub: h, name: name, line: protocol.NewLine(conn), done: make(chan struct{})}
+	c := &Client{hub: h, name: name, line: protocol.NewLine(conn), welcomed: make(chan struct{}), done: make(chan struct{})}
 	c.calls.Open(c.line, h.handler(c), h.config.Log)
 	c.line.Limit(beforeHello)
 	return c
@@ -78,8 +79,15 @@ func (c *Client) Err() error {
 
 // Call calls the client's Handler and returns its answer. It fails with a
 // *CallError if the Handler fails. It also fails if ctx ends or the connection
-// ends; the Handler may then have executed the call or not.
+// ends; the Handler may then have executed the call or not. The call of a client
+// that has not connected yet waits for it.
 func (c *Client) Call(ctx context.Context, name string, body []byte) ([]byte, error) {
+	select {
+	case <-c.welcomed: // a client takes the first frame for the welcome
+	case <-c.done:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("call %q: %w", name, ctx.Err())
+	}
 	return c.calls.Call(ctx, name, body)
 }
 
@@ -191,6 +199,8 @@ func (c *Client) hello(t protocol.Type, d *protocol.Decoder) error {
 	c.line.Limit(afterHello)
 	c.hub.welcome(c)
 	c.hub.locks.introduce(c)
+	c.batch.flush()
+	close(c.welcomed)
 	return nil
 }
 
