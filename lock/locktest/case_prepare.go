@@ -18,6 +18,7 @@ var prepareCases = []testCase{
 	{rule: "P2", claim: "Cleanup runs after a failed Init, whose error is the call's", run: cleanAfterFailedInit},
 	{rule: "P3", claim: "a holder that has lost its slot does not clean it", run: loserDoesNotClean},
 	{rule: "P4", claim: "a dirty slot is cleaned before it is prepared", run: dirtyIsCleanedFirst},
+	{rule: "P7", claim: "a process gets the slot again that it had, at rest nine times in ten", run: stickySlots},
 	{rule: "P8", claim: "a Cleanup that fails withdraws its slot until Heal", run: failedCleanup},
 }
 
@@ -153,6 +154,36 @@ func dirtyIsCleanedFirst(e *env) {
 		return nil
 	}), "the next call")
 	r.want(b, "cleanup", "init", "fn", "cleanup")
+}
+
+// stickySlots has several processes take all slots and hand them back, each time
+// in another order.
+func stickySlots(e *env) {
+	const size, rounds = 4, 10
+	var processes [size]*process
+	var last [size]int
+	for i := range processes {
+		processes[i] = e.process()
+	}
+	pool, again := lock.Pool{Key: e.key("pool"), Size: size}, 0
+	for round := range rounds {
+		var held [size]*lock.Slot
+		for i := range size {
+			who := (i + round) % size
+			s, err := processes[who].AcquireSlot(e.Ctx, &pool, e.ttl(1000))
+			e.Must(err, "a slot")
+			held[who] = s
+			if round > 0 && s.Number() == last[who] {
+				again++
+			}
+			last[who] = s.Number()
+		}
+		for _, s := range held {
+			e.Must(s.Release(), "the release")
+		}
+	}
+	const all = size * (rounds - 1)
+	e.Want(10*again >= 9*all, "%d of %d times a process got the slot that it had", again, all)
 }
 
 func failedCleanup(e *env) {

@@ -38,6 +38,8 @@ var mutations = []struct {
 		"\tif !s.live() {\n\t\treturn nil, nil\n\t}\n\terr := s.runCleanup()", "\terr := s.runCleanup()"},
 	{"P4/a dirty slot is cleaned before it is prepared", "slot.go",
 		"if s.found.Left != nil { // P4", "if s.found.Left != nil && false {"},
+	{"P7/a process gets the slot again that it had, at rest nine times in ten", "pool.go",
+		"r.Pool.Prefer, r.Pool.Avoid = l.lastSlots.of(c.key)", "r.Pool.Prefer, r.Pool.Avoid = -1, -1"},
 	{"P8/a Cleanup that fails withdraws its slot until Heal", "slot.go",
 		"return s.withdrawn(err.Error()), err", "return &driver.Handback{Status: driver.SlotFree}, err"},
 	{"L4/a renewal counts from when it was sent", "renewal.go",
