@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/megaframework/mega/lock"
 )
 
 // Overlap is a period, or an instant, in which two clients were sure of the
@@ -134,15 +136,53 @@ func (o Op) isOlder(other Op) bool {
 	return o.Slots > 1 && o.Slot != other.Slot && o.Deadline < other.Deadline
 }
 
+// CleanErrors returns the grants of slots with a state that were found clean
+// although the last known holder of the slot had not handed it back clean. It
+// needs no search, and so no bound, and sees less than CheckServer.
+func (h History) CleanErrors() []string {
+	releases := map[string]Op{}
+	for _, op := range h.Ops {
+		if op.Kind == Release {
+			releases[op.Token] = op
+		}
+	}
+	slots := map[string][]Op{}
+	for key, grants := range h.grants() {
+		for _, op := range grants {
+			if op.Found != "" {
+				slot := fmt.Sprintf("%d %s", op.Slot, key)
+				slots[slot] = append(slots[slot], op)
+			}
+		}
+	}
+	var found []string
+	for _, grants := range slots {
+		slices.SortFunc(grants, func(a, b Op) int { return cmp.Compare(a.Fence, b.Fence) })
+		for i, op := range grants[1:] { // the first may follow one that was not recorded
+			if back := releases[grants[i].Token]; op.Found == Clean && !back.mayBeClean() {
+				found = append(found, fmt.Sprintf("key %q: a slot that was not handed back is clean:\n  %v\n  %v", op.Key, grants[i], op))
+			}
+		}
+	}
+	return found
+}
+
+// mayBeClean reports whether the release may have handed its slot back clean: not
+// if the server refused it, but if the holder's own clock did.
+func (o Op) mayBeClean() bool {
+	return o.Handback == lock.SlotFree && (o.Outcome != Lost || o.Deadline != 0 && o.Return >= o.Deadline)
+}
+
 // CheckBeliefs returns an error that names the places where two clients were
-// sure of the same slot for longer than allowed, or where fences did not grow
-// (see FenceErrors).
+// sure of the same slot for longer than allowed, where fences did not grow (see
+// FenceErrors), or where a slot was clean that nobody had cleaned (see
+// CleanErrors).
 //
 // allowed is 0 under partitions, delays, pauses and stalled renewals. After a
 // force, a flush or a failover that lost leases, it is one renewal period,
 // because the holder learns of the loss with its next renewal.
 func (h History) CheckBeliefs(allowed time.Duration) error {
-	found := h.FenceErrors(allowed)
+	found := slices.Concat(h.FenceErrors(allowed), h.CleanErrors())
 	for _, o := range h.Overlaps() {
 		if o.For > allowed {
 			found = append(found, o.String())

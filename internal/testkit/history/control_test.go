@@ -315,3 +315,97 @@ func TestGhostLeaseIsFlagged(t *testing.T) {
 	}
 	flagged(t, "server", read(t, path).CheckServer(bound), true)
 }
+
+// forgets reports slots as if nobody had left them dirty.
+type forgets struct{ driver.PoolDriver }
+
+func (f forgets) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	g, err := f.PoolDriver.Acquire(ctx, r)
+	if g.Found != nil {
+		g.Found = &driver.Found{}
+	}
+	return g, err
+}
+
+// losesHandbacks releases slots without what becomes of them.
+type losesHandbacks struct{ driver.PoolDriver }
+
+func (l losesHandbacks) Release(ctx context.Context, g driver.Grant) error {
+	g.Handback = nil
+	return l.PoolDriver.Release(ctx, g)
+}
+
+// takesForClean releases every slot as clean.
+type takesForClean struct{ driver.PoolDriver }
+
+func (l takesForClean) Release(ctx context.Context, g driver.Grant) error {
+	g.Handback = &driver.Handback{Status: driver.SlotFree}
+	return l.PoolDriver.Release(ctx, g)
+}
+
+// remote is fleet for a driver of pools.
+type remote struct{ driver.PoolDriver }
+
+func (r remote) Info() driver.Info { return fleet{r.PoolDriver}.Info() }
+
+// poolCrowd has several processes take turns at a pool of two.
+func poolCrowd(t *testing.T, d driver.Driver) history.History {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "history")
+	var clients sync.WaitGroup
+	for i := range 4 {
+		l := open(t, d)
+		r := record(t, path, fmt.Sprint("p", i))
+		c := history.NewClient(fmt.Sprint("c", i), l, r)
+		clients.Go(func() {
+			for range 30 {
+				_ = c.UseSlot(t.Context(), "boxes", 2, time.Minute)
+			}
+		})
+	}
+	operator := history.NewClient("operator", open(t, d), record(t, path, "operator"))
+	for range 5 {
+		time.Sleep(5 * time.Millisecond)
+		_, err := operator.ForceRelease(t.Context(), "boxes", "a test")
+		must(t, err)
+	}
+	clients.Wait()
+	return read(t, path)
+}
+
+func TestSoundPoolsPass(t *testing.T) {
+	for name, d := range map[string]driver.Driver{"memory": memory.NewLock(), "shared": remote{memory.NewLock()}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := poolCrowd(t, d)
+			if err := h.CheckServer(bound); err != nil {
+				t.Errorf("server: %v", err)
+			}
+			if found := h.CleanErrors(); len(found) > 0 {
+				t.Errorf("clean slots: %v", found)
+			}
+		})
+	}
+}
+
+func TestBrokenPoolsAreFlagged(t *testing.T) {
+	tests := []struct {
+		name          string
+		d             driver.Driver
+		server, clean bool // which of the checks must see it
+	}{
+		{"a driver that forgets who left a slot", remote{forgets{memory.NewLock()}}, true, true},
+		{"a driver that takes every slot for clean", remote{takesForClean{memory.NewLock()}}, true, true},
+		{"a driver that loses handbacks", remote{losesHandbacks{memory.NewLock()}}, true, false},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			h := poolCrowd(t, test.d)
+			flagged(t, "server", h.CheckServer(bound), test.server)
+			if found := h.CleanErrors(); (len(found) > 0) != test.clean {
+				t.Errorf("clean slots: %v, want flagged = %v", found, test.clean)
+			}
+		})
+	}
+}

@@ -16,6 +16,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/megaframework/mega/lock"
 )
 
 // Kind is the kind of an operation.
@@ -27,6 +29,7 @@ const (
 	Extend  Kind = "extend"
 	Release Kind = "release"
 	Force   Kind = "force"
+	Heal    Kind = "heal"
 	// Forget is not a call of a user: the backend may have lost its state, and
 	// returned with an older one, as after FLUSHALL or a failover to a replica
 	// that was behind.
@@ -45,6 +48,9 @@ const (
 	Unknown Outcome = "unknown"
 )
 
+// Clean is the Found of a slot that was handed back clean.
+const Clean = "clean"
+
 // Never is the Return of an operation that never returned.
 const Never = math.MaxInt64
 
@@ -61,6 +67,11 @@ type Op struct {
 	Token string `json:"token,omitempty"`
 	Fence uint64 `json:"fence,omitempty"`
 	Slot  int    `json:"slot,omitempty"`
+	// Found is how an acquire found a slot that has a state: Clean, or the
+	// reason why it was dirty. Handback is what a release made of such a slot;
+	// empty if the caller knew that it had lost the slot.
+	Found    string          `json:"found,omitempty"`
+	Handback lock.SlotStatus `json:"handback,omitempty"`
 	// Deadline is the time until which the caller could be sure of the lease;
 	// for a release, the last deadline that the caller knew.
 	Deadline int64  `json:"deadline,omitempty"`
@@ -71,6 +82,12 @@ func (o Op) String() string {
 	s := fmt.Sprintf("%s: %s %q", o.Client, o.Kind, o.Key)
 	if o.Token != "" {
 		s += fmt.Sprintf(" lease %.6s fence %d slot %d", o.Token, o.Fence, o.Slot)
+	}
+	if o.Found != "" {
+		s += " found " + o.Found
+	}
+	if o.Handback != "" {
+		s += " handed back " + string(o.Handback)
 	}
 	s += fmt.Sprintf(" -> %s [%s, %s]", o.Outcome, at(o.Call), at(o.Return))
 	if o.Deadline != 0 {

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/anishathalye/porcupine"
+
+	"github.com/megaframework/mega/lock"
 )
 
 // The model is a lock server that executes one operation at a time. It needs no
@@ -31,11 +33,24 @@ type held struct {
 	// doubtful reports that the lease may already be gone: its holder was told
 	// so, or the server may have forgotten it.
 	doubtful bool
+	// cleaned reports that the slot may be clean when the lease is gone: the
+	// holder's clock was over while it handed the slot back.
+	cleaned bool
+}
+
+// slot is the record of a slot with a state. While the slot is held, it is the
+// record that a loss of the slot leaves. The zero value is dirty.
+type slot struct {
+	status lock.SlotStatus // SlotFree is clean, SlotWithdrawn; empty is dirty
+	// doubtful reports that the slot may be dirty instead.
+	doubtful bool
+	fence    uint64 // the highest that was granted
 }
 
 // state is the server's state of one key.
 type state struct {
 	leases []held // by slot
+	slots  []slot // by number, as far as they were used
 	fence  uint64 // the highest that was granted
 	// ghost reports that unknown leases may exist from now on: the outcome of
 	// an acquire was lost.
@@ -84,6 +99,8 @@ func (s state) step(in input) (bool, state) {
 	case Force:
 		s.leases = nil
 		return true, s
+	case Heal:
+		return true, s.heal(in)
 	case Forget:
 		return true, s.doubtAll()
 	}
@@ -93,7 +110,8 @@ func (s state) step(in input) (bool, state) {
 func (s state) acquire(in input) (bool, state) {
 	switch in.Outcome {
 	case Busy:
-		return in.contended || s.ghost || len(s.leases) >= in.Slots, s
+		// A grant that crossed the end of the wait may have left a slot dirty.
+		return in.contended || s.ghost || len(s.leases)+s.withdrawn() >= in.Slots, s.doubtSlots()
 	case Unknown:
 		s.ghost = true
 		return true, s
@@ -106,9 +124,10 @@ func (s state) acquire(in input) (bool, state) {
 }
 
 func (s state) grant(in input) (bool, state) {
-	if in.Fence <= s.fence || in.Slot < 0 || in.Slot >= in.Slots {
+	if in.Slot < 0 || in.Slot >= in.Slots {
 		return false, s
 	}
+	record := s.slot(in.Slot)
 	rest := make([]held, 0, len(s.leases)+1)
 	for _, l := range s.leases {
 		switch live := !l.over(in); {
@@ -116,12 +135,42 @@ func (s state) grant(in input) (bool, state) {
 			return false, s
 		case l.slot != in.Slot:
 			rest = append(rest, l)
+		case l.cleaned:
+			record.status, record.doubtful = lock.SlotFree, true
 		}
 	}
-	s.fence = in.Fence
+	if in.Fence <= s.newest(in) || !record.fits(in, s.ghost) {
+		return false, s
+	}
+	s = s.withSlot(in.Slot, slot{fence: in.Fence})
+	s.fence = max(s.fence, in.Fence)
 	s.leases = append(rest, held{token: in.Token, fence: in.Fence, slot: in.Slot, until: in.Deadline})
 	slices.SortFunc(s.leases, func(a, b held) int { return a.slot - b.slot })
 	return true, s
+}
+
+// newest returns the fence that the grant in must exceed. The grant of a pool may
+// be older than its call, and than the grants of other slots; see FenceErrors.
+func (s state) newest(in input) uint64 {
+	if in.Slots > 1 {
+		return s.slot(in.Slot).fence
+	}
+	return s.fence
+}
+
+// fits reports whether a grant can find the slot in the state that it reports. A
+// lease that nobody knows of leaves its slot dirty, and nobody but its holder
+// makes a slot clean.
+func (r slot) fits(in input, ghost bool) bool {
+	switch {
+	case in.Found == "":
+		return true
+	case in.Found == Clean:
+		return r.status == lock.SlotFree
+	case r.status == lock.SlotFree:
+		return r.doubtful || ghost
+	}
+	return r.status != lock.SlotWithdrawn || r.doubtful
 }
 
 // over reports whether the lease may be gone at the time of in.
@@ -149,8 +198,56 @@ func (s state) release(in input) (bool, state) {
 	if i < 0 {
 		return in.Outcome == Unknown, s
 	}
+	if in.Handback != "" {
+		s = s.withSlot(s.leases[i].slot, slot{status: in.Handback, fence: s.slot(s.leases[i].slot).fence})
+	}
 	s.leases = slices.Delete(slices.Clone(s.leases), i, i+1)
 	return true, s
+}
+
+// heal puts a withdrawn slot back into circulation, dirty.
+func (s state) heal(in input) state {
+	if r := s.slot(in.Slot); r.status == lock.SlotWithdrawn {
+		return s.withSlot(in.Slot, slot{fence: r.fence})
+	}
+	return s
+}
+
+// slot returns the record of a slot.
+func (s state) slot(n int) slot {
+	if n < len(s.slots) {
+		return s.slots[n]
+	}
+	return slot{}
+}
+
+func (s state) withSlot(n int, r slot) state {
+	s.slots = slices.Clone(s.slots)
+	for len(s.slots) <= n {
+		s.slots = append(s.slots, slot{})
+	}
+	s.slots[n] = r
+	return s
+}
+
+// withdrawn returns the number of slots that may be withdrawn.
+func (s state) withdrawn() (n int) {
+	for _, r := range s.slots {
+		if r.status == lock.SlotWithdrawn {
+			n++
+		}
+	}
+	return n
+}
+
+// doubtSlots returns s with slots that may all be dirty, but those that are
+// withdrawn.
+func (s state) doubtSlots() state {
+	s.slots = slices.Clone(s.slots)
+	for i := range s.slots {
+		s.slots[i].doubtful = s.slots[i].doubtful || s.slots[i].status == lock.SlotFree
+	}
+	return s
 }
 
 // lost applies the loss of a lease to its holder. The loss may come from the
@@ -163,7 +260,10 @@ func (s state) lost(i int, in input) (bool, state) {
 	case i < 0:
 		return true, s
 	case in.Deadline != 0 && in.Return >= in.Deadline:
-		return true, s.with(i, func(l *held) { l.until = min(l.until, in.Deadline) })
+		return true, s.with(i, func(l *held) {
+			l.until = min(l.until, in.Deadline)
+			l.cleaned = l.cleaned || in.Handback == lock.SlotFree
+		})
 	case !s.leases[i].over(in):
 		return false, s
 	}
@@ -173,6 +273,10 @@ func (s state) lost(i int, in input) (bool, state) {
 func (s state) doubtAll() state {
 	for i := range s.leases {
 		s = s.with(i, func(l *held) { l.doubtful = true })
+	}
+	s.slots = slices.Clone(s.slots)
+	for i := range s.slots {
+		s.slots[i].doubtful = true
 	}
 	s.ghost = true
 	return s
@@ -189,12 +293,12 @@ func (s state) find(token string) int {
 }
 
 func (s state) equal(o state) bool {
-	return s.fence == o.fence && s.ghost == o.ghost && slices.Equal(s.leases, o.leases)
+	return s.fence == o.fence && s.ghost == o.ghost && slices.Equal(s.leases, o.leases) && slices.Equal(s.slots, o.slots)
 }
 
 func (s state) hash() uint64 {
 	h := fnv.New64a()
-	fmt.Fprint(h, s.fence, s.ghost)
+	fmt.Fprint(h, s.fence, s.ghost, s.slots)
 	for _, l := range s.leases {
 		_, _ = h.Write([]byte(l.token))
 	}
@@ -209,6 +313,11 @@ func (s state) String() string {
 			line += " or gone"
 		}
 		lines = append(lines, line)
+	}
+	for n, r := range s.slots {
+		if r.status != "" {
+			lines = append(lines, fmt.Sprintf("slot %d %s (doubtful: %v)", n, r.status, r.doubtful))
+		}
 	}
 	if s.ghost {
 		lines = append(lines, "perhaps a lease that nobody knows of")

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/internal/testkit/history"
+	"github.com/megaframework/mega/lock"
 )
 
 const bound = 20 * time.Second
@@ -45,12 +46,12 @@ func inSlot(op history.Op, slot, slots int) history.Op {
 	return op
 }
 
+func found(op history.Op, what string) history.Op { op.Found = what; return op }
+
+func back(op history.Op, status lock.SlotStatus) history.Op { op.Handback = status; return op }
+
 func TestServerHistories(t *testing.T) {
-	tests := []struct {
-		name string
-		ops  []history.Op
-		ok   bool
-	}{
+	checkServer(t, []serverHistory{
 		{"one after the other", []history.Op{
 			grant("a", 1, 2, "A", 1, 100), release("a", 3, 4, "A", history.OK), grant("b", 5, 6, "B", 2, 100),
 		}, true},
@@ -150,7 +151,74 @@ func TestServerHistories(t *testing.T) {
 		{"busy although a slot is free", []history.Op{
 			inSlot(grant("a", 1, 2, "A", 1, 100), 0, 2), inSlot(refused("c", 5, 6), 0, 2),
 		}, false},
-	}
+	})
+}
+
+const (
+	dirty     = lock.LeftExpired
+	clean     = lock.SlotFree
+	withdrawn = lock.SlotWithdrawn
+)
+
+// Slots with a state, of a pool of one.
+func TestServerHistoriesOfSlots(t *testing.T) {
+	first, second := found(grant("a", 1, 2, "A", 1, 100), lock.LeftUnknown), grant("b", 5, 6, "B", 2, 200)
+	leaves := release("a", 3, 4, "A", history.OK)
+	checkServer(t, []serverHistory{
+		{"a new slot that is clean", []history.Op{found(first, history.Clean)}, false},
+		{"a clean slot that was handed back", []history.Op{first, back(leaves, clean), found(second, history.Clean)}, true},
+		{"a dirty slot that was handed back clean", []history.Op{first, back(leaves, clean), found(second, dirty)}, false},
+		{"a clean slot that was left dirty", []history.Op{first, leaves, found(second, history.Clean)}, false},
+		{"a clean slot after its lease has expired", []history.Op{first, found(grant("b", 5, 101, "B", 2, 200), history.Clean)}, false},
+		{"a dirty slot after its lease has expired", []history.Op{first, found(grant("b", 5, 101, "B", 2, 200), dirty)}, true},
+		{"a clean slot after a force", []history.Op{first, event(history.Force, 3, 4), found(second, history.Clean)}, false},
+		{"a handback that was lost by the holder's clock may arrive", []history.Op{
+			first, back(until(release("a", 3, 20, "A", history.Lost), 10), clean), found(grant("b", 21, 22, "B", 2, 200), history.Clean),
+		}, true},
+		{"a handback that was refused", []history.Op{
+			first, event(history.Force, 3, 4), back(until(release("a", 5, 6, "A", history.Lost), 100), clean),
+			found(grant("b", 7, 8, "B", 2, 200), history.Clean),
+		}, false},
+		{"a handback of unknown outcome may have happened", []history.Op{
+			first, back(release("a", 3, history.Never, "A", history.Unknown), clean), found(second, history.Clean),
+		}, true},
+		{"a withdrawn slot", []history.Op{first, back(leaves, withdrawn), refused("b", 5, 6)}, true},
+		{"a withdrawn slot that is granted", []history.Op{first, back(leaves, withdrawn), found(second, dirty)}, false},
+		{"a withdrawn slot that is granted as clean", []history.Op{first, back(leaves, withdrawn), found(second, history.Clean)}, false},
+		{"a healed slot", []history.Op{
+			first, back(leaves, withdrawn), event(history.Heal, 5, 6), found(grant("b", 7, 8, "B", 2, 200), lock.LeftHealed),
+		}, true},
+		{"a healed slot that is clean", []history.Op{
+			first, back(leaves, withdrawn), event(history.Heal, 5, 6), found(grant("b", 7, 8, "B", 2, 200), history.Clean),
+		}, false},
+		{"a Heal of a clean slot", []history.Op{
+			first, back(leaves, clean), event(history.Heal, 5, 6), found(grant("b", 7, 8, "B", 2, 200), history.Clean),
+		}, true},
+		{"a clean slot that the server has forgotten", []history.Op{
+			first, back(leaves, clean), event(history.Forget, 4, 5), found(grant("b", 6, 7, "B", 2, 200), lock.LeftUnknown),
+		}, true},
+		{"a dirty slot that the server has forgotten", []history.Op{
+			first, leaves, event(history.Forget, 4, 5), found(grant("b", 6, 7, "B", 2, 200), history.Clean),
+		}, false},
+		{"a slot beside it", []history.Op{
+			inSlot(first, 0, 2), back(leaves, clean), found(inSlot(second, 1, 2), history.Clean),
+		}, false},
+		{"a grant of another slot that is older", []history.Op{
+			inSlot(grant("a", 1, 2, "A", 5, 100), 0, 2), inSlot(grant("b", 3, 4, "B", 4, 100), 1, 2),
+		}, true},
+	})
+}
+
+func until(op history.Op, deadline int64) history.Op { op.Deadline = deadline; return op }
+
+type serverHistory struct {
+	name string
+	ops  []history.Op
+	ok   bool
+}
+
+func checkServer(t *testing.T, tests []serverHistory) {
+	t.Helper()
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			err := history.History{Ops: test.ops}.CheckServer(bound)

@@ -15,8 +15,9 @@ const (
 	ttl     = time.Second // of a lease; a stop of a process may outlast it
 )
 
-// keys are few, so that every key has a queue; "pool" has three slots.
-var keys = []string{"a", "b", "c", "pool"}
+// keys are few, so that every key has a queue; "pool" has three slots, and so
+// has "boxes", whose slots have states.
+var keys = []string{"a", "b", "c", "pool", "boxes"}
 
 // lockAll takes and releases locks until ctx ends.
 func (w *Worker) lockAll(ctx context.Context, client *history.Client) {
@@ -37,8 +38,12 @@ func pause(ctx context.Context, d time.Duration) {
 
 func (w *Worker) lockOnce(client *history.Client) {
 	key, slots := keys[rand.IntN(len(keys))], 1
-	if key == "pool" {
+	switch key {
+	case "pool":
 		slots = 3
+	case "boxes":
+		w.useSlot(client)
+		return
 	}
 	ctx, opts := context.Background(), []lock.Option{lock.Wait(5 * time.Second)}
 	switch rand.IntN(12) {
@@ -60,5 +65,14 @@ func (w *Worker) lockOnce(client *history.Client) {
 	time.Sleep(time.Duration(rand.IntN(2000)) * time.Microsecond)
 	if err := lease.Release(); err != nil && !errors.Is(err, lock.ErrLost) {
 		w.tally.failed("release", err)
+	}
+}
+
+func (w *Worker) useSlot(client *history.Client) {
+	switch err := client.UseSlot(context.Background(), "boxes", 3, ttl); {
+	case err == nil:
+		w.tally.granted()
+	case !errors.Is(err, lock.ErrLost):
+		w.tally.failed("acquire", err)
 	}
 }
