@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega/internal/testkit/boxes"
 	"github.com/megaframework/mega/internal/testkit/history"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock"
@@ -33,6 +34,7 @@ type orders struct {
 	History string
 	Workers int
 	Rounds  int
+	Boxes   *boxes.Orders // of the task "boxes"
 }
 
 // inherited is the descriptor of a child's connection.
@@ -43,6 +45,7 @@ type report struct {
 	What  string
 	Fence uint64
 	PID   int
+	Slot  int
 	Text  string
 }
 
@@ -99,6 +102,8 @@ func (o orders) carryOut() error {
 		err = o.fork(l)
 	case "record":
 		err = o.record(l)
+	case "boxes":
+		err = o.Boxes.Serve(l, os.Stdin, func(slot int) { tell(report{What: holding, Slot: slot}) })
 	default:
 		err = fmt.Errorf("unknown task %q", o.Task)
 	}
@@ -265,7 +270,11 @@ func (o orders) record(l *lock.Locker) error {
 	return r.Close()
 }
 
+// boxesOf is the pool beside the key.
+func boxesOf(key string) string { return key + "-boxes" }
+
 // useKey takes the key n times: waits, gives up, extends, holds on for too long.
+// Every other time it also takes a slot of the pool beside the key.
 func useKey(ctx context.Context, c *history.Client, key string, ttl time.Duration, n int) {
 	for range n {
 		impatient, cancel := context.WithTimeout(ctx, time.Duration(50+rand.IntN(3000))*time.Millisecond)
@@ -277,6 +286,9 @@ func useKey(ctx context.Context, c *history.Client, key string, ttl time.Duratio
 			useLease(impatient, lease, ttl)
 		}
 		cancel()
+		if rand.IntN(2) == 0 {
+			_ = c.UseSlot(ctx, boxesOf(key), 2, ttl)
+		}
 	}
 }
 

@@ -315,10 +315,11 @@ func newWitness(t *testing.T) *witness {
 func (w *witness) kill(c *child, operator *history.Client, key string) {
 	w.t.Helper()
 	must(w.t, c.Pause())
-	done := operator.Forget(key) // the hub frees it before its TTL
+	done, boxes := operator.Forget(key), operator.Forget(boxesOf(key)) // the hub frees them before their TTL
 	w.recorder.Gone(c.name)
 	must(w.t, c.Kill())
 	done()
+	boxes()
 }
 
 // verify checks that no two clients were ever sure of the same lock, and that the

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/drivers/redis"
+	"github.com/megaframework/mega/internal/testkit/boxes"
 	"github.com/megaframework/mega/internal/testkit/history"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock"
@@ -36,12 +37,14 @@ type orders struct {
 	Workers int           `json:"workers,omitempty"`
 	Rounds  int           `json:"rounds,omitempty"`
 	FIFO    bool          `json:"fifo,omitempty"`
+	Boxes   *boxes.Orders `json:"boxes,omitempty"` // of the task "boxes"
 }
 
 // report is what a child tells its parent, as a line of JSON.
 type report struct {
 	What  string `json:"what"`
 	Fence uint64 `json:"fence,omitempty"`
+	Slot  int    `json:"slot,omitempty"`
 	Text  string `json:"text,omitempty"`
 }
 
@@ -93,6 +96,8 @@ func (o orders) carryOut() error {
 		err = o.count(l)
 	case "record":
 		err = o.record(l)
+	case "boxes":
+		err = o.Boxes.Serve(l, os.Stdin, func(slot int) { send(report{What: holding, Slot: slot}) })
 	default:
 		err = fmt.Errorf("unknown task %q", o.Task)
 	}
@@ -223,7 +228,7 @@ func (o orders) record(l *lock.Locker) error {
 }
 
 // useKey takes the key n times: waits, gives up, extends, holds on for too
-// long.
+// long. Every other time it also takes a slot of the pool beside the key.
 func useKey(ctx context.Context, c *history.Client, key string, ttl time.Duration, n int, also ...lock.Option) {
 	for range n {
 		impatient, cancel := context.WithTimeout(ctx, time.Duration(50+pick(3000))*time.Millisecond)
@@ -235,6 +240,9 @@ func useKey(ctx context.Context, c *history.Client, key string, ttl time.Duratio
 			useLease(impatient, lease, ttl)
 		}
 		cancel()
+		if pick(2) == 0 {
+			_ = c.UseSlot(ctx, key+"-boxes", 2, ttl)
+		}
 	}
 }
 

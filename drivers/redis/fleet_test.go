@@ -38,7 +38,7 @@ func scaled(n int) int {
 // such histories there are: the checker takes only so much in one, so that more
 // scale means more of them.
 func rounds(n int) (each, histories int) {
-	each = min(scaled(n), 3*n)
+	each = min(scaled(n), 2*n)
 	return each, max(1, scaled(n)/each)
 }
 

@@ -103,6 +103,7 @@ func layers() map[string][]string {
 		"internal/suite":    {},
 		"internal/systemd":  {},
 
+		"internal/testkit/boxes":   {"lock", "internal/testkit/history", "internal/testkit/redis"},
 		"internal/testkit/e2e":     {},
 		"internal/testkit/history": {"lock"},
 		"internal/testkit/nats":    {"internal/testkit/redis"},

@@ -1,0 +1,42 @@
+//go:build linux || darwin
+
+package cluster
+
+import (
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega/internal/testkit/boxes"
+	"github.com/megaframework/mega/lock/locktest"
+)
+
+// Arrived makes a child a victim of a storm.
+func (c *child) Arrived() (slot int, ok bool) {
+	select {
+	case r := <-c.reports:
+		if r.What != holding {
+			c.t.Errorf("child %s reports %+v", c.name, r)
+		}
+		return r.Slot, r.What == holding
+	default:
+		return 0, false
+	}
+}
+
+// Holders are killed while their own children live on: no box is prepared before
+// it is clean, and nobody cleans a box that he has lost.
+func TestNoBoxIsPreparedBeforeItIsCleanWhenHoldersAreKilled(t *testing.T) {
+	t.Parallel()
+	const batch = 50
+	for left := locktest.Scaled(batch); left > 0; left -= batch {
+		t.Run("", func(t *testing.T) {
+			h := newHub(t, HubConfig{})
+			boxes.Storm{
+				Kills: min(left, batch), Size: 6, TTL: 2 * time.Second, Locker: lockerOf(t, h),
+				Start: func(t *testing.T, o boxes.Orders) boxes.Victim {
+					return spawn(t, h, orders{Task: "boxes", Name: o.Name, Boxes: &o})
+				},
+			}.Run(t)
+		})
+	}
+}
