@@ -69,6 +69,27 @@ func migrations(s *schema) mega.Option {
 	return mega.OnPrimary("migrate", func(ctx *mega.Ctx) error { return migrateByHand(ctx, s) })
 }
 
+func announce(ctx context.Context, locks *lock.Locker, version string, send func(context.Context) error) error {
+	_, err := locks.Once(ctx, "announce:"+version, 365*24*time.Hour, send)
+	return err
+}
+
+func TestAVersionIsAnnouncedOnceByAnyNumberOfStarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		backend := memory.NewLock()
+		sent := 0
+		for _, version := range []string{"v1", "v1", "v2", "v2", "v2"} {
+			err := announce(t.Context(), newLocks(t, backend), version, func(context.Context) error { sent++; return nil })
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if sent != 2 {
+			t.Errorf("two versions were announced %d times", sent)
+		}
+	})
+}
+
 func TestAReportIsSentTwiceByHandAndOnceByOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := newLocks(t, memory.NewLock())
