@@ -51,6 +51,8 @@ type (
 	Router = megactx.Router
 	// AppInfo describes the app that a Ctx belongs to.
 	AppInfo = megactx.AppInfo
+	// BindOption changes how Ctx.Bind reads a body.
+	BindOption = megactx.BindOption
 	// FieldErrors contains the error messages of an input by field.
 	FieldErrors = megactx.FieldErrors
 	// Problem is the error response that a client receives: RFC 9457.
@@ -104,6 +106,10 @@ var (
 // Error returns an error that becomes the response of a request, with this
 // status, dotted code and detail.
 func Error(status int, code, detail string) error { return megactx.Error(status, code, detail) }
+
+// Lenient makes Ctx.Bind accept JSON with unknown fields, which it ignores, and
+// with duplicate members, of which the last one counts.
+func Lenient() BindOption { return megactx.Lenient() }
 
 // From returns the Ctx that ctx is or descends from, bound to ctx. It reports
 // whether there is one.

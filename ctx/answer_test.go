@@ -87,7 +87,7 @@ func TestBind(t *testing.T) {
 		status              int
 		says                string
 	}{
-		{"JSON", "application/json", `{"name":"lamp","count":2,"level":"high","unknown":1}`, 200, "lamp 2 0 false - 1"},
+		{"JSON", "application/json", `{"name":"lamp","count":2,"level":"high"}`, 200, "lamp 2 0 false - 1"},
 		{"a form", form, "name=+lamp+&count=2&weight=1.5&gift=on&remark=hi&level=high&hidden=1&Skip=x", 200, "lamp 2 1.5 true hi 1"},
 		{"a form of parts", "multipart/form-data; boundary=b", multipart, 200, "lamp 0 0 false - 0"},
 		{"a form with an empty number", form, "name=&count=", 200, " 0 0 false - 0"},
@@ -95,7 +95,8 @@ func TestBind(t *testing.T) {
 		{"an empty body that says it is JSON", "application/json", "", 400, "The body is empty."},
 		{"no JSON", "application/json", "{", 400, "not valid JSON"},
 		{"two values", "application/json", "{} {}", 400, "more than one"},
-		{"a wrong type", "application/json", `{"count":"two"}`, 400, `field \"count\" cannot be a string`},
+		{"a wrong type", "application/json", `{"count":"two"}`, 422, `"errors":{"count":"must be a whole number"}`},
+		{"an unknown field", "application/json", `{"nmae":"lamp"}`, 400, `"errors":{"nmae":"is unknown"}`},
 		{"a list", "application/json", `[]`, 400, "request.bad_body"},
 		{"an unknown type", "text/plain", "x", 415, "request.unsupported_media_type"},
 		{"no type", "", "x", 415, "request.unsupported_media_type"},

@@ -3,14 +3,13 @@ package megactx
 import (
 	"context"
 	"encoding"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"net/http"
 	"net/url"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -18,22 +17,31 @@ import (
 // formMemory is the number of bytes of a form's files that stay in memory.
 const formMemory = 1 << 20
 
+// BindOption changes how Bind reads a body.
+type BindOption struct{ lenient bool }
+
+// Lenient makes Bind accept JSON with unknown fields, which it ignores, and with
+// duplicate members, of which the last one counts.
+func Lenient() BindOption { return BindOption{lenient: true} }
+
 // Bind decodes the request's body, JSON or a form, into the struct that v
 // points to, and then calls the struct's method Validate() error, if it has
 // one. A form's field belongs to the struct field with the same name in its tag
 // form, or else in its tag json.
 //
-// Its errors are answers: 400 for a malformed body, 413 for a body larger than
-// the app's limit, 415 for an unknown type, 422 for an error of Validate.
-// Without a body Bind only validates.
-func (c *Ctx) Bind(v any) error {
+// Its errors are answers: 400 for a malformed body and for JSON with unknown
+// fields or duplicate members, 413 for a body larger than the app's limit, 415
+// for an unknown type and for a compressed body, 422 for values of the wrong
+// type and for an error of Validate. The answer names the fields. Without a body
+// Bind only validates.
+func (c *Ctx) Bind(v any, options ...BindOption) error {
 	if c.exchange == nil {
 		return ErrNoRequest
 	}
 	if t := reflect.TypeOf(v); t == nil || t.Kind() != reflect.Pointer || t.Elem().Kind() != reflect.Struct {
 		return fmt.Errorf("bind: want a pointer to a struct, got %T", v)
 	}
-	if err := c.exchange.readBody(v); err != nil {
+	if err := c.exchange.readBody(v, slices.Contains(options, Lenient())); err != nil {
 		return err
 	}
 	checked, ok := v.(interface{ Validate() error })
@@ -46,7 +54,7 @@ func (c *Ctx) Bind(v any) error {
 	return nil
 }
 
-func (e *exchange) readBody(v any) error {
+func (e *exchange) readBody(v any, lenient bool) error {
 	e.binding.Lock()
 	defer e.bound()
 	if e.over.Load() {
@@ -57,9 +65,13 @@ func (e *exchange) readBody(v any) error {
 	if header == "" && r.ContentLength == 0 {
 		return nil
 	}
+	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
+		return Error(http.StatusUnsupportedMediaType, "request.unsupported_media_type",
+			fmt.Sprintf("A body in the encoding %q is not understood; send it without compression.", encoding))
+	}
 	switch t := mediaType(header); {
 	case isJSON(t):
-		return readJSON(r.Body, v)
+		return readJSON(r.Body, v, lenient)
 	case t == "application/x-www-form-urlencoded" || t == "multipart/form-data":
 		return readForm(r, t, v)
 	}
@@ -74,19 +86,7 @@ func (e *exchange) bound() {
 	}
 }
 
-func readJSON(body io.Reader, v any) error {
-	dec := json.NewDecoder(body)
-	if err := dec.Decode(v); err != nil {
-		return badJSON(err)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return badBody("The body has more than one JSON value.", err)
-	}
-	return nil
-}
-
 func badJSON(err error) error {
-	var wrongType *json.UnmarshalTypeError
 	var tooLarge *http.MaxBytesError
 	var fields FieldErrors
 	switch {
@@ -96,10 +96,6 @@ func badJSON(err error) error {
 		return err
 	case errors.As(err, &fields): // from a field's own UnmarshalJSON
 		return invalidInput(err)
-	case errors.As(err, &wrongType):
-		return badBody(fmt.Sprintf("The field %q cannot be a %s.", wrongType.Field, wrongType.Value), err)
-	case errors.Is(err, io.EOF):
-		return badBody("The body is empty.", err)
 	}
 	return badBody("The body is not valid JSON.", err)
 }

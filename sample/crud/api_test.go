@@ -34,7 +34,7 @@ var exchanges = []struct {
 	{"create with a price of three places", "POST", "/products", `{"name":"x","price":1.005,"stock":1}`, asJSON, 422, "request.invalid"},
 	{"create from no JSON", "POST", "/products", `{"name":`, asJSON, 400, "request.bad_body"},
 	{"create from nothing", "POST", "/products", "", asJSON, 400, "request.bad_body"},
-	{"create with a name that is a number", "POST", "/products", `{"name":1,"price":1,"stock":1}`, asJSON, 400, "request.bad_body"},
+	{"create with a name that is a number", "POST", "/products", `{"name":1,"price":1,"stock":1}`, asJSON, 422, "request.invalid"},
 	{"create from something else", "POST", "/products", "<x/>", "Content-Type: text/xml", 415, "request.unsupported_media_type"},
 	{"create from a form with mistakes", "POST", "/products", "name=&price=x&stock=many", asForm, 422, `id="price-error"`},
 	{"replace", "PUT", "/products/1", `{"name":"Light","price":10,"stock":7}`, asJSON, 200, `{"id":1,"name":"Light","price":10.00,"stock":7}`},

@@ -1,0 +1,300 @@
+package megactx
+
+import (
+	"bytes"
+	"encoding"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"strings"
+	"time"
+)
+
+// readJSON decodes a body into v. It refuses unknown fields and duplicate
+// members unless lenient is set.
+func readJSON(body io.Reader, v any, lenient bool) error {
+	text, err := io.ReadAll(body)
+	if err != nil {
+		return badJSON(err)
+	}
+	if len(bytes.TrimSpace(text)) == 0 {
+		return badBody("The body is empty.", io.EOF)
+	}
+	dec := json.NewDecoder(bytes.NewReader(text))
+	failed := dec.Decode(v)
+	if _, syntax := errors.AsType[*json.SyntaxError](failed); syntax || errors.Is(failed, io.ErrUnexpectedEOF) {
+		return badJSON(failed)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return badBody("The body has more than one JSON value.", err)
+	}
+	if failed == nil && lenient {
+		return nil
+	}
+	in := inspection{dec: json.NewDecoder(bytes.NewReader(text)), lenient: lenient, failed: failed != nil, wrong: FieldErrors{}}
+	in.value(reflect.TypeOf(v), "")
+	switch {
+	case in.isNotObject:
+		return badBody("The body must be a JSON object.", failed)
+	case in.isStrange:
+		return &statusError{status: http.StatusBadRequest, code: "request.bad_body", detail: in.wrong.Error(), cause: in.wrong, fields: in.wrong}
+	case len(in.wrong) > 0:
+		return invalidInput(in.wrong)
+	case failed != nil:
+		return badJSON(failed)
+	}
+	return nil
+}
+
+// inspection compares a syntactically valid JSON text with a type. It reads the
+// text once, since a text may be nested as deep as it is long.
+type inspection struct {
+	dec     *json.Decoder
+	lenient bool
+	failed  bool // the text could not be decoded: inspect each value
+
+	wrong       FieldErrors
+	isNotObject bool // the text as a whole
+	isStrange   bool // it has unknown fields or duplicate members
+}
+
+// value reads one value that belongs to t, which is nil if any value fits.
+func (in *inspection) value(t reflect.Type, path string) {
+	for t != nil && t.Kind() == reflect.Pointer && !decodesItself(t) {
+		t = t.Elem()
+	}
+	switch {
+	case t == nil:
+	case decodesItself(t):
+		in.leaf(t, path)
+		return
+	case t.Kind() == reflect.Interface:
+		t = nil
+	case !isContainer(t) && in.failed:
+		in.leaf(t, path)
+		return
+	}
+	token, err := in.dec.Token()
+	if err != nil {
+		return // the text was decoded before: it has no error
+	}
+	switch token {
+	case json.Delim('{'):
+		in.object(t, path)
+	case json.Delim('['):
+		in.list(t, path)
+	case nil:
+	default:
+		if t != nil && isContainer(t) {
+			in.refuse(path, expected(t))
+		}
+	}
+}
+
+// leaf reads one value that is not a struct, a map or a list.
+func (in *inspection) leaf(t reflect.Type, path string) {
+	err := in.dec.Decode(reflect.New(t).Interface())
+	fields, isFields := errors.AsType[FieldErrors](err)
+	wrongType, isType := errors.AsType[*json.UnmarshalTypeError](err)
+	switch {
+	case err == nil || path == "":
+	case isFields: // from a field's own UnmarshalJSON
+		for name, text := range fields {
+			in.wrong[name] = text
+		}
+	case isType && t.Kind() != reflect.Bool && isWhole(wrongType.Value):
+		in.refuse(path, outOfRange(t, wrongType.Value))
+	case isType || t == reflect.TypeFor[time.Time]():
+		in.refuse(path, expected(t))
+	default:
+		in.refuse(path, err.Error())
+	}
+}
+
+// object reads the members of an object that belongs to t.
+func (in *inspection) object(t reflect.Type, path string) {
+	if t != nil && t.Kind() != reflect.Struct && t.Kind() != reflect.Map {
+		in.refuse(path, expected(t))
+		t = nil
+	}
+	var fields map[string]reflect.Type
+	if t != nil && t.Kind() == reflect.Struct {
+		fields = fieldsOf(t)
+	}
+	seen := map[string]bool{}
+	for in.dec.More() {
+		token, err := in.dec.Token()
+		if err != nil {
+			return
+		}
+		written := token.(string) // the decoder returns nothing else here
+		name, member := written, t
+		switch {
+		case fields != nil:
+			if name, member = lookUp(fields, written); member == nil && !in.lenient {
+				in.isStrange = true
+				in.refuse(below(path, written), "is unknown")
+			}
+		case t != nil:
+			member = t.Elem()
+		}
+		if seen[name] && !in.lenient {
+			in.isStrange = true
+			in.refuse(below(path, written), "is there twice")
+		}
+		seen[name] = true
+		in.value(member, below(path, written))
+	}
+	_, _ = in.dec.Token() // the brace that closes it
+}
+
+// list reads the values of a list that belongs to t.
+func (in *inspection) list(t reflect.Type, path string) {
+	if t != nil && t.Kind() != reflect.Slice && t.Kind() != reflect.Array {
+		in.refuse(path, expected(t))
+		t = nil
+	}
+	if t != nil {
+		t = t.Elem()
+	}
+	for i := 0; in.dec.More(); i++ {
+		in.value(t, item(path, i))
+	}
+	_, _ = in.dec.Token() // the bracket that closes it
+}
+
+// Bounds of an answer about a body: a client may send anything.
+const (
+	maxWrong = 50
+	maxPath  = 200
+)
+
+func (in *inspection) refuse(path, text string) {
+	switch {
+	case path == "":
+		in.isNotObject = true
+	case len(in.wrong) < maxWrong:
+		in.wrong[path] = text
+	}
+}
+
+// below returns the path of a member, or the path itself if it is long.
+func below(path, name string) string {
+	switch {
+	case path == "":
+		return name
+	case len(path)+len(name) > maxPath:
+		return path
+	}
+	return path + "." + name
+}
+
+func item(path string, i int) string {
+	if len(path) > maxPath {
+		return path
+	}
+	return fmt.Sprintf("%s[%d]", path, i)
+}
+
+// isWhole reports whether the value of an error is a whole number.
+func isWhole(value string) bool {
+	digits, isNumber := strings.CutPrefix(value, "number ")
+	return isNumber && strings.Trim(digits, "-0123456789") == ""
+}
+
+// outOfRange returns the text for a whole number that a type cannot hold.
+func outOfRange(t reflect.Type, value string) string {
+	if text := expected(t); strings.Contains(value, "-") || !strings.Contains(text, "number") {
+		return text
+	}
+	return "is too large"
+}
+
+// decodesItself reports whether a type has its own way to read JSON or text.
+func decodesItself(t reflect.Type) bool {
+	p := reflect.PointerTo(t)
+	return p.Implements(reflect.TypeFor[json.Unmarshaler]()) || p.Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
+}
+
+// isContainer reports whether values of a type contain values. Bytes are text
+// in JSON.
+func isContainer(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Struct, reflect.Map, reflect.Array:
+		return true
+	case reflect.Slice:
+		return t.Elem().Kind() != reflect.Uint8
+	}
+	return false
+}
+
+// fieldsOf returns the types of the fields of a struct by their names in JSON,
+// also of the structs that are embedded in it.
+func fieldsOf(t reflect.Type) map[string]reflect.Type {
+	fields := map[string]reflect.Type{}
+	for _, f := range reflect.VisibleFields(t) {
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case f.Tag.Get("json") == "-":
+		case f.Anonymous && name == "" && isContainer(elem(f.Type)): // its fields follow
+		case f.IsExported():
+			if name == "" {
+				name = f.Name
+			}
+			fields[name] = f.Type
+			if strings.Contains(options, "string") { // the value is text that contains one of the type
+				fields[name] = reflect.TypeFor[any]()
+			}
+		}
+	}
+	return fields
+}
+
+func elem(t reflect.Type) reflect.Type {
+	if t.Kind() == reflect.Pointer {
+		return t.Elem()
+	}
+	return t
+}
+
+// lookUp returns the field with a name, as encoding/json does: the case of
+// letters matters only if two names differ in nothing else.
+func lookUp(fields map[string]reflect.Type, name string) (string, reflect.Type) {
+	if t, ok := fields[name]; ok {
+		return name, t
+	}
+	for field, t := range fields {
+		if strings.EqualFold(field, name) {
+			return field, t
+		}
+	}
+	return name, nil
+}
+
+// expected returns what a field of a type has to be.
+func expected(t reflect.Type) string {
+	if t == reflect.TypeFor[time.Time]() {
+		return "must be a time such as 2006-01-02T15:04:05Z"
+	}
+	switch t.Kind() {
+	case reflect.String:
+		return "must be text"
+	case reflect.Bool:
+		return "must be true or false"
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return "must be a whole number"
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr:
+		return "must be a whole number, 0 or more"
+	case reflect.Float32, reflect.Float64:
+		return "must be a number"
+	case reflect.Slice, reflect.Array:
+		if t.Elem().Kind() == reflect.Uint8 {
+			return "must be text in base64"
+		}
+		return "must be a list"
+	}
+	return "must be an object"
+}

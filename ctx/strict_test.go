@@ -1,0 +1,115 @@
+package megactx_test
+
+import (
+	"encoding/json"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	megactx "github.com/megaframework/mega/ctx"
+)
+
+type address struct {
+	City string
+	Zip  *uint16 `json:"zip"`
+}
+
+type parcel struct {
+	address
+	ID     int             `json:"id"`
+	Weight float64         `json:"weight"`
+	Fast   bool            `json:"fast"`
+	Sent   time.Time       `json:"sent"`
+	Digits int             `json:"digits,string"`
+	Level  level           `json:"level"`
+	Tags   []string        `json:"tags"`
+	Image  []byte          `json:"image"`
+	To     []address       `json:"to"`
+	Extra  map[string]int8 `json:"extra"`
+	Any    any             `json:"any"`
+	Raw    json.RawMessage `json:"raw"`
+	Hidden int             `json:"-"`
+}
+
+// bound sends a JSON body and returns the status and the member errors of the
+// answer.
+func bound(t *testing.T, body string, options ...megactx.BindOption) (int, map[string]string) {
+	t.Helper()
+	s := newStage()
+	s.router.Post("/", func(c *megactx.Ctx) error {
+		var p parcel
+		return c.Bind(&p, options...)
+	})
+	w := s.ask("POST", "/", body, "Content-Type: application/json")
+	var problem megactx.Problem
+	if w.Code != 204 {
+		if err := json.Unmarshal(w.Body.Bytes(), &problem); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w.Code, problem.Errors
+}
+
+func TestAllWrongFieldsOfABodyAreNamed(t *testing.T) {
+	status, wrong := bound(t, `{"id":"7","weight":"heavy","fast":1,"sent":"today","level":"low","tags":{"a":1},"image":7,
+		"City":true,"nmae":"x","id":8,"to":[{"city":"Ulm","zip":70000},{"zip":-1,"street":"x"},[]],"extra":{"a":1.5,"b":300,"b":1},
+		"any":{"x":[{"y":1,"y":2}]},"digits":"7","Hidden":1}`)
+	want := map[string]string{
+		"id": "is there twice", "weight": "must be a number", "fast": "must be true or false", "sent": "must be a time such as 2006-01-02T15:04:05Z",
+		"level": "has to be high", "tags": "must be a list", "image": "must be text in base64", "City": "must be text", "nmae": "is unknown",
+		"to[0].zip": "is too large", "to[1].zip": "must be a whole number, 0 or more", "to[1].street": "is unknown", "to[2]": "must be an object",
+		"extra.a": "must be a whole number", "extra.b": "is there twice", "any.x[0].y": "is there twice", "Hidden": "is unknown",
+	}
+	if status != 400 || !maps.Equal(wrong, want) {
+		t.Errorf("got  %d %v\nwant 400 %v", status, wrong, want)
+	}
+}
+
+func TestWrongTypesAreInvalidInput(t *testing.T) {
+	status, wrong := bound(t, `{"id":"7","to":{}}`)
+	if want := map[string]string{"id": "must be a whole number", "to": "must be a list"}; status != 422 || !maps.Equal(wrong, want) {
+		t.Errorf("got  %d %v\nwant 422 %v", status, wrong, want)
+	}
+}
+
+func TestRightBodyIsBound(t *testing.T) {
+	status, wrong := bound(t, `{"ID":7,"weight":1,"fast":null,"sent":"2026-01-02T03:04:05Z","digits":"12","level":"high","tags":["a"],"image":"aGk=",
+		"city":"Ulm","zip":8907,"to":[{"zip":null}],"extra":{"a":1,"A":2},"any":{"a":[1,{}]},"raw":{"x":1}}`)
+	if status != 204 {
+		t.Errorf("got %d %v", status, wrong)
+	}
+}
+
+func TestLenientBindAllowsUnknownFieldsAndDuplicates(t *testing.T) {
+	if status, wrong := bound(t, `{"nmae":1,"id":1,"id":2}`, megactx.Lenient()); status != 204 {
+		t.Errorf("got %d %v", status, wrong)
+	}
+	if status, wrong := bound(t, `{"nmae":1,"id":"x"}`, megactx.Lenient()); status != 422 || len(wrong) != 1 || wrong["id"] == "" {
+		t.Errorf("a wrong type: got %d %v", status, wrong)
+	}
+}
+
+func TestHostileBodiesHaveSmallAnswers(t *testing.T) {
+	const deep = 9000
+	if status, wrong := bound(t, `{"any":`+strings.Repeat(`[`, deep)+`{"a":1,"a":2}`+strings.Repeat(`]`, deep)+`}`); status != 400 || len(wrong) != 1 {
+		t.Errorf("a deep body: %d, %d errors", status, len(wrong))
+	}
+	var many strings.Builder
+	for i := range 1000 {
+		many.WriteString(`"x` + str(i) + `":1,`)
+	}
+	if status, wrong := bound(t, `{`+many.String()+`"id":1}`); status != 400 || len(wrong) != 50 {
+		t.Errorf("many unknown fields: %d, %d errors", status, len(wrong))
+	}
+}
+
+func TestCompressedBodyIsRefused(t *testing.T) {
+	s := newStage()
+	s.router.Post("/", func(c *megactx.Ctx) error { return c.Bind(&parcel{}) })
+	for encoding, want := range map[string]int{"gzip": 415, "br": 415, "identity": 204} {
+		if w := s.ask("POST", "/", `{"id":1}`, "Content-Type: application/json", "Content-Encoding: "+encoding); w.Code != want {
+			t.Errorf("%s: got %d %s, want %d", encoding, w.Code, w.Body, want)
+		}
+	}
+}
