@@ -25,8 +25,9 @@ type BindOption struct{ lenient bool }
 func Lenient() BindOption { return BindOption{lenient: true} }
 
 // Bind decodes the request's body, JSON or a form, into the struct that v
-// points to, and then calls the struct's method Validate() error, if it has
-// one. A form's field belongs to the struct field with the same name in its tag
+// points to, and then calls the struct's method Validate, if it has one:
+// Validate() error, Validate(*Ctx) error or Validate(context.Context) error. A
+// form's field belongs to the struct field with the same name in its tag
 // form, or else in its tag json.
 //
 // Its errors are answers: 400 for a malformed body and for JSON with unknown
@@ -42,14 +43,23 @@ func (c *Ctx) Bind(v any, options ...BindOption) error {
 		return fmt.Errorf("bind: want a pointer to a struct, got %T", v)
 	}
 	if err := c.exchange.readBody(v, slices.Contains(options, Lenient())); err != nil {
-		return err
+		return c.worded(err)
 	}
-	checked, ok := v.(interface{ Validate() error })
-	if !ok {
-		return nil
+	if err := c.validate(v); err != nil {
+		return c.worded(invalidInput(err))
 	}
-	if err := checked.Validate(); err != nil {
-		return invalidInput(err)
+	return nil
+}
+
+// validate calls the method Validate of v, if it has one.
+func (c *Ctx) validate(v any) error {
+	switch v := v.(type) {
+	case interface{ Validate() error }:
+		return v.Validate()
+	case interface{ Validate(*Ctx) error }:
+		return v.Validate(c)
+	case interface{ Validate(context.Context) error }:
+		return v.Validate(c)
 	}
 	return nil
 }
@@ -66,8 +76,7 @@ func (e *exchange) readBody(v any, lenient bool) error {
 		return nil
 	}
 	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
-		return Error(http.StatusUnsupportedMediaType, "request.unsupported_media_type",
-			fmt.Sprintf("A body in the encoding %q is not understood; send it without compression.", encoding))
+		return refuse(http.StatusUnsupportedMediaType, "request.unsupported_media_type", nil, "problem.request.encoding", "encoding", encoding)
 	}
 	switch t := mediaType(header); {
 	case isJSON(t):
@@ -75,8 +84,7 @@ func (e *exchange) readBody(v any, lenient bool) error {
 	case t == "application/x-www-form-urlencoded" || t == "multipart/form-data":
 		return readForm(r, t, v)
 	}
-	return Error(http.StatusUnsupportedMediaType, "request.unsupported_media_type",
-		fmt.Sprintf("A body of type %q is not understood; send JSON or a form.", header))
+	return refuse(http.StatusUnsupportedMediaType, "request.unsupported_media_type", nil, "problem.request.media_type", "type", header)
 }
 
 func (e *exchange) bound() {
@@ -97,14 +105,11 @@ func badJSON(err error) error {
 	case errors.As(err, &fields): // from a field's own UnmarshalJSON
 		return invalidInput(err)
 	}
-	return badBody("The body is not valid JSON.", err)
+	return badBody("bad_json", err)
 }
 
 func bodyTooLarge(cause *http.MaxBytesError) error {
-	return &statusError{
-		status: http.StatusRequestEntityTooLarge, code: "request.too_large",
-		detail: fmt.Sprintf("The body has more than %d bytes.", cause.Limit), cause: cause,
-	}
+	return refuse(http.StatusRequestEntityTooLarge, "request.too_large", cause, "problem.request.too_large", "limit", cause.Limit)
 }
 
 func readForm(r *http.Request, mediaType string, v any) error {
@@ -120,7 +125,7 @@ func readForm(r *http.Request, mediaType string, v any) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return err
 	case err != nil:
-		return badBody("The body is not a valid form.", err)
+		return badBody("bad_form", err)
 	}
 	if wrong := setFields(reflect.ValueOf(v).Elem(), r.PostForm); len(wrong) > 0 {
 		return invalidInput(wrong)
@@ -177,13 +182,13 @@ func setField(v reflect.Value, text string) error {
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
 		n, err := strconv.ParseInt(text, 10, v.Type().Bits())
 		if err != nil {
-			return errors.New("must be a whole number")
+			return errors.New(aboutField("integer"))
 		}
 		v.SetInt(n)
 	case reflect.Float32, reflect.Float64:
 		n, err := strconv.ParseFloat(text, v.Type().Bits())
 		if err != nil {
-			return errors.New("must be a number")
+			return errors.New(aboutField("number"))
 		}
 		v.SetFloat(n)
 	default:

@@ -39,6 +39,7 @@ var (
 type statusError struct {
 	status       int
 	code, detail string
+	says         phrase // the text of the detail, if it is the framework's
 	fields       FieldErrors
 	cause        error
 	callers      [4]uintptr // of Error, which package mega calls for the app
@@ -46,7 +47,7 @@ type statusError struct {
 
 // Error returns an error that answers a request with this status, this dotted
 // code and this detail. It belongs to the application: nothing of it is hidden
-// from the client.
+// from the client. A detail that is a key of the app's texts is translated.
 func Error(status int, code, detail string) error {
 	e := &statusError{status: status, code: code, detail: detail}
 	runtime.Callers(2, e.callers[:])
@@ -64,8 +65,18 @@ func (e *statusError) Error() string {
 func (e *statusError) Code() string  { return e.code }
 func (e *statusError) Unwrap() error { return e.cause }
 
+// As finds the errors of fields in the language of the client.
+func (e *statusError) As(target any) bool {
+	fields, ok := target.(*FieldErrors)
+	if ok = ok && e.fields != nil; ok {
+		*fields = e.fields
+	}
+	return ok
+}
+
 // FieldErrors maps the invalid fields of an input to their messages. A Validate
-// method may return it; it becomes the member "errors" of the answer.
+// method may return it; it becomes the member "errors" of the answer. A message
+// that is a key of the app's texts is translated.
 type FieldErrors map[string]string
 
 // Error returns the fields in alphabetical order.
@@ -85,8 +96,16 @@ func (f FieldErrors) Or() error {
 	return f
 }
 
-func badBody(detail string, cause error) error {
-	return &statusError{status: http.StatusBadRequest, code: "request.bad_body", detail: detail, cause: cause}
+// refuse returns an error of the framework. Its detail is a text of the
+// framework.
+func refuse(status int, code string, cause error, key string, kv ...any) *statusError {
+	says := phrase{key, kv}
+	return &statusError{status: status, code: code, detail: says.english(), says: says, cause: cause}
+}
+
+// badBody returns the error for a body that cannot be read.
+func badBody(problem string, cause error) error {
+	return refuse(http.StatusBadRequest, "request.bad_body", cause, "problem.request."+problem)
 }
 
 // invalidInput returns the error for a body that was read but is invalid.

@@ -27,6 +27,8 @@ type Problem struct {
 	Errors  FieldErrors `json:"errors,omitempty"`
 
 	retry time.Duration // when to try again; 0 means never
+	says  phrase        // the text of Detail, if it is the framework's
+	lang  string        // of the texts
 }
 
 // A client is asked to try again after at least a second. Longer than a minute
@@ -51,38 +53,37 @@ type known struct {
 	err    error
 	status int
 	code   string
-	detail string
 	retry  bool
 }
 
 // answers maps errors to answers. The first matching row decides, so the most
 // specific row comes first: a lost lease comes before the result of the work
 // done under it, and a lock's own error comes before the context's error joined
-// to it. The texts never name holders; the log does.
+// to it. The texts, mega.problem.<code>, never name holders; the log does.
 func answers() []known {
 	return []known{
-		{lock.ErrNotAcquired, http.StatusConflict, "lock.not_acquired", "Someone else is working on this. Try again in a moment.", true},
-		{lock.ErrInvalid, http.StatusBadRequest, "lock.invalid", "The name or an option of a lock is not valid.", false},
-		{lock.ErrUnavailable, http.StatusServiceUnavailable, "lock.unavailable", "Locks are not available. Try again in a moment.", true},
-		{lock.ErrClosed, http.StatusServiceUnavailable, "lock.closed", "The service is shutting down. Try again in a moment.", true},
-		{lock.ErrDeadlock, http.StatusInternalServerError, "lock.deadlock", "The service waits for itself.", false},
-		{lock.ErrUnsupported, http.StatusInternalServerError, "lock.unsupported", "The service's locks cannot do this.", false},
-		{lock.ErrStale, http.StatusConflict, "lock.stale", "Someone else has changed this in the meantime. Look at it again before trying again.", false},
-		{lock.ErrNoLease, http.StatusInternalServerError, "lock.no_lease", "The service changes this without its lock.", false},
-		{bus.ErrNoResponders, http.StatusBadGateway, "bus.no_responders", "Nobody is there to answer this. Try again in a moment.", true},
-		{bus.ErrRefused, http.StatusBadGateway, "bus.refused", "A part of the service refused this.", false},
-		{bus.ErrTimeout, http.StatusGatewayTimeout, "bus.timeout", "The answer took too long.", false},
-		{bus.ErrOverloaded, http.StatusServiceUnavailable, "bus.overloaded", "The service has too much to do. Try again in a moment.", true},
-		{bus.ErrDisconnected, http.StatusServiceUnavailable, "bus.disconnected", "A part of the service cannot be reached. Try again in a moment.", true},
-		{bus.ErrClosed, http.StatusServiceUnavailable, "bus.closed", "The service is shutting down. Try again in a moment.", true},
-		{bus.ErrDraining, http.StatusServiceUnavailable, "bus.draining", "The service is shutting down. Try again in a moment.", true},
-		{bus.ErrTooLarge, http.StatusRequestEntityTooLarge, "bus.too_large", "This is too large to be passed on.", false},
-		{bus.ErrBadSubject, http.StatusBadRequest, "bus.bad_subject", "The name of a message is not valid.", false},
-		{bus.ErrBadHeader, http.StatusBadRequest, "bus.bad_header", "A header of a message is not valid.", false},
-		{bus.ErrDecode, http.StatusBadGateway, "bus.decode", "A part of the service answered with something else than was expected.", false},
-		{ErrNotConfigured, http.StatusInternalServerError, "mega.not_configured", "A part of the service is not configured.", false},
-		{ErrShuttingDown, http.StatusServiceUnavailable, "mega.shutting_down", "The service is shutting down. Try again in a moment.", true},
-		{context.DeadlineExceeded, http.StatusGatewayTimeout, "request.timeout", "This took too long.", false},
+		{lock.ErrNotAcquired, http.StatusConflict, "lock.not_acquired", true},
+		{lock.ErrInvalid, http.StatusBadRequest, "lock.invalid", false},
+		{lock.ErrUnavailable, http.StatusServiceUnavailable, "lock.unavailable", true},
+		{lock.ErrClosed, http.StatusServiceUnavailable, "lock.closed", true},
+		{lock.ErrDeadlock, http.StatusInternalServerError, "lock.deadlock", false},
+		{lock.ErrUnsupported, http.StatusInternalServerError, "lock.unsupported", false},
+		{lock.ErrStale, http.StatusConflict, "lock.stale", false},
+		{lock.ErrNoLease, http.StatusInternalServerError, "lock.no_lease", false},
+		{bus.ErrNoResponders, http.StatusBadGateway, "bus.no_responders", true},
+		{bus.ErrRefused, http.StatusBadGateway, "bus.refused", false},
+		{bus.ErrTimeout, http.StatusGatewayTimeout, "bus.timeout", false},
+		{bus.ErrOverloaded, http.StatusServiceUnavailable, "bus.overloaded", true},
+		{bus.ErrDisconnected, http.StatusServiceUnavailable, "bus.disconnected", true},
+		{bus.ErrClosed, http.StatusServiceUnavailable, "bus.closed", true},
+		{bus.ErrDraining, http.StatusServiceUnavailable, "bus.draining", true},
+		{bus.ErrTooLarge, http.StatusRequestEntityTooLarge, "bus.too_large", false},
+		{bus.ErrBadSubject, http.StatusBadRequest, "bus.bad_subject", false},
+		{bus.ErrBadHeader, http.StatusBadRequest, "bus.bad_header", false},
+		{bus.ErrDecode, http.StatusBadGateway, "bus.decode", false},
+		{ErrNotConfigured, http.StatusInternalServerError, "mega.not_configured", false},
+		{ErrShuttingDown, http.StatusServiceUnavailable, "mega.shutting_down", true},
+		{context.DeadlineExceeded, http.StatusGatewayTimeout, "request.timeout", false},
 	}
 }
 
@@ -95,16 +96,17 @@ func problemOf(err, end error) Problem {
 	case errors.Is(end, ErrShuttingDown) && errors.Is(err, context.Canceled):
 		return problemOf(ErrShuttingDown, nil)
 	case end != nil && !errors.Is(end, context.DeadlineExceeded) && errors.Is(err, context.Canceled):
-		return problem(clientClosed, codeCancelled, "")
+		return Problem{Type: "about:blank", Status: clientClosed, Code: codeCancelled}
 	case errors.Is(err, lock.ErrLost):
-		return problem(http.StatusConflict, "lock.lost", "The lock was lost while this was being done. Look at the outcome before trying again.")
+		return problem(http.StatusConflict, "lock.lost", "lock.lost")
 	case errors.As(err, &own):
-		p := problem(own.status, own.code, own.detail)
-		p.Errors = own.fields
-		return p
+		return Problem{
+			Type: "about:blank", Title: http.StatusText(own.status), Status: own.status, Code: own.code,
+			Detail: own.detail, says: own.says, Errors: own.fields,
+		}
 	}
 	if remote, ok := errors.AsType[*bus.RemoteError](err); ok {
-		p := problem(http.StatusBadGateway, remote.Code(), "A part of the service answered with an error.")
+		p := problem(http.StatusBadGateway, remote.Code(), "bus.remote")
 		if remote.Retryable {
 			p.retry = retrySoon
 		}
@@ -112,7 +114,7 @@ func problemOf(err, end error) Problem {
 	}
 	for _, a := range answers() {
 		if errors.Is(err, a.err) {
-			p := problem(a.status, codeOf(err, a.code), a.detail)
+			p := problem(a.status, codeOf(err, a.code), a.code)
 			if a.retry {
 				p.retry = retryAfter(err)
 			}
@@ -127,11 +129,13 @@ func problemOf(err, end error) Problem {
 	case errors.Is(end, context.DeadlineExceeded) && !errors.As(err, &panicked):
 		return problemOf(context.DeadlineExceeded, nil) // also for another error that the work returned when its context ended
 	}
-	return problem(http.StatusInternalServerError, "internal", "Something went wrong here.")
+	return problem(http.StatusInternalServerError, "internal", "internal")
 }
 
-func problem(status int, code, detail string) Problem {
-	return Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: code, Detail: detail}
+// problem returns an answer whose detail is the text mega.problem.<text>.
+func problem(status int, code, text string) Problem {
+	says := phrase{key: "problem." + text}
+	return Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: code, Detail: says.english(), says: says}
 }
 
 // retryAfter returns the time until a retry after err: for a busy lock, until
@@ -179,8 +183,10 @@ func (h *Host) fail(w http.ResponseWriter, r *http.Request, rec *record, err err
 	if p.Status == clientClosed || rec.out.begun() != 0 {
 		return
 	}
+	wordsOf(h.Locales, rec.locale(h.Locales), rec.request).translate(&p)
 	header := w.Header()
 	header.Set("Cache-Control", "no-store")
+	header.Set("Content-Language", p.lang)
 	header.Add("Vary", "Accept")
 	if p.retry > 0 {
 		header.Set("Retry-After", strconv.Itoa(int(math.Ceil(p.retry.Seconds()))))

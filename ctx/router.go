@@ -201,7 +201,7 @@ func (h *Host) notFound(c *Ctx) error {
 	if h.Public.serve(c.Writer(), c.Request()) {
 		return nil
 	}
-	return Error(http.StatusNotFound, "request.not_found", "There is nothing at this address.")
+	return refuse(http.StatusNotFound, "request.not_found", nil, "problem.request.not_found")
 }
 
 func methodNotAllowed(c *Ctx, routes chi.Routes) error {
@@ -216,5 +216,5 @@ func methodNotAllowed(c *Ctx, routes chi.Routes) error {
 		}
 	}
 	c.Writer().Header().Set("Allow", strings.Join(allowed, ", "))
-	return Error(http.StatusMethodNotAllowed, "request.method_not_allowed", "This address does not know the method "+c.Request().Method+".")
+	return refuse(http.StatusMethodNotAllowed, "request.method_not_allowed", nil, "problem.request.method_not_allowed", "method", c.Request().Method)
 }

@@ -73,10 +73,7 @@ func (h *Host) serve(next http.Handler) http.Handler {
 
 		defer h.contain(r, rec)
 		if err := rules.origins.Check(r); err != nil {
-			h.fail(&rec.out, r, rec, &statusError{
-				status: http.StatusForbidden, code: "request.cross_origin",
-				detail: "This request came from the page of another site.", cause: err,
-			})
+			h.fail(&rec.out, r, rec, refuse(http.StatusForbidden, "request.cross_origin", err, "problem.request.cross_origin"))
 			return
 		}
 		next.ServeHTTP(&rec.out, r)

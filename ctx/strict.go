@@ -21,7 +21,7 @@ func readJSON(body io.Reader, v any, lenient bool) error {
 		return badJSON(err)
 	}
 	if len(bytes.TrimSpace(text)) == 0 {
-		return badBody("The body is empty.", io.EOF)
+		return badBody("empty_body", io.EOF)
 	}
 	dec := json.NewDecoder(bytes.NewReader(text))
 	failed := dec.Decode(v)
@@ -29,7 +29,7 @@ func readJSON(body io.Reader, v any, lenient bool) error {
 		return badJSON(failed)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return badBody("The body has more than one JSON value.", err)
+		return badBody("two_values", err)
 	}
 	if failed == nil && lenient {
 		return nil
@@ -38,7 +38,7 @@ func readJSON(body io.Reader, v any, lenient bool) error {
 	in.value(reflect.TypeOf(v), "")
 	switch {
 	case in.isNotObject:
-		return badBody("The body must be a JSON object.", failed)
+		return badBody("not_object", failed)
 	case in.isStrange:
 		return &statusError{status: http.StatusBadRequest, code: "request.bad_body", detail: in.wrong.Error(), cause: in.wrong, fields: in.wrong}
 	case len(in.wrong) > 0:
@@ -136,14 +136,14 @@ func (in *inspection) object(t reflect.Type, path string) {
 		case fields != nil:
 			if name, member = lookUp(fields, written); member == nil && !in.lenient {
 				in.isStrange = true
-				in.refuse(below(path, written), "is unknown")
+				in.refuse(below(path, written), aboutField("unknown"))
 			}
 		case t != nil:
 			member = t.Elem()
 		}
 		if seen[name] && !in.lenient {
 			in.isStrange = true
-			in.refuse(below(path, written), "is there twice")
+			in.refuse(below(path, written), aboutField("twice"))
 		}
 		seen[name] = true
 		in.value(member, below(path, written))
@@ -210,7 +210,7 @@ func outOfRange(t reflect.Type, value string) string {
 	if text := expected(t); strings.Contains(value, "-") || !strings.Contains(text, "number") {
 		return text
 	}
-	return "is too large"
+	return aboutField("too_large")
 }
 
 // decodesItself reports whether a type has its own way to read JSON or text.
@@ -277,24 +277,24 @@ func lookUp(fields map[string]reflect.Type, name string) (string, reflect.Type) 
 // expected returns what a field of a type has to be.
 func expected(t reflect.Type) string {
 	if t == reflect.TypeFor[time.Time]() {
-		return "must be a time such as 2006-01-02T15:04:05Z"
+		return aboutField("time")
 	}
 	switch t.Kind() {
 	case reflect.String:
-		return "must be text"
+		return aboutField("text")
 	case reflect.Bool:
-		return "must be true or false"
+		return aboutField("boolean")
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		return "must be a whole number"
+		return aboutField("integer")
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr:
-		return "must be a whole number, 0 or more"
+		return aboutField("natural")
 	case reflect.Float32, reflect.Float64:
-		return "must be a number"
+		return aboutField("number")
 	case reflect.Slice, reflect.Array:
 		if t.Elem().Kind() == reflect.Uint8 {
-			return "must be text in base64"
+			return aboutField("base64")
 		}
-		return "must be a list"
+		return aboutField("list")
 	}
-	return "must be an object"
+	return aboutField("object")
 }

@@ -156,7 +156,11 @@ func (h *Host) errorPage(r *http.Request, p Problem) []byte {
 	}
 	h.plainOnce.Do(func() { h.plain = template.Must(template.New("problem").Parse(problemText)) })
 	var out bytes.Buffer
-	if err := h.plain.Execute(&out, p); err != nil { // embedded, and tested
+	page := struct {
+		Problem
+		Lang string
+	}{p, p.lang}
+	if err := h.plain.Execute(&out, page); err != nil { // embedded, and tested
 		panic(err)
 	}
 	return out.Bytes()
