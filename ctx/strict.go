@@ -34,7 +34,7 @@ func readJSON(body io.Reader, v any, lenient bool) error {
 	if failed == nil && lenient {
 		return nil
 	}
-	in := inspection{dec: json.NewDecoder(bytes.NewReader(text)), lenient: lenient, failed: failed != nil, wrong: FieldErrors{}}
+	in := bodyCheck{dec: json.NewDecoder(bytes.NewReader(text)), lenient: lenient, failed: failed != nil, wrong: FieldErrors{}}
 	in.value(reflect.TypeOf(v), "")
 	switch {
 	case in.isNotObject:
@@ -49,9 +49,9 @@ func readJSON(body io.Reader, v any, lenient bool) error {
 	return nil
 }
 
-// inspection compares a syntactically valid JSON text with a type. It reads the
+// bodyCheck compares a syntactically valid JSON text with a type. It reads the
 // text once, since a text may be nested as deep as it is long.
-type inspection struct {
+type bodyCheck struct {
 	dec     *json.Decoder
 	lenient bool
 	failed  bool // the text could not be decoded: inspect each value
@@ -62,7 +62,7 @@ type inspection struct {
 }
 
 // value reads one value that belongs to t, which is nil if any value fits.
-func (in *inspection) value(t reflect.Type, path string) {
+func (in *bodyCheck) value(t reflect.Type, path string) {
 	for t != nil && t.Kind() == reflect.Pointer && !decodesItself(t) {
 		t = t.Elem()
 	}
@@ -95,7 +95,7 @@ func (in *inspection) value(t reflect.Type, path string) {
 }
 
 // leaf reads one value that is not a struct, a map or a list.
-func (in *inspection) leaf(t reflect.Type, path string) {
+func (in *bodyCheck) leaf(t reflect.Type, path string) {
 	err := in.dec.Decode(reflect.New(t).Interface())
 	fields, isFields := errors.AsType[FieldErrors](err)
 	wrongType, isType := errors.AsType[*json.UnmarshalTypeError](err)
@@ -115,7 +115,7 @@ func (in *inspection) leaf(t reflect.Type, path string) {
 }
 
 // object reads the members of an object that belongs to t.
-func (in *inspection) object(t reflect.Type, path string) {
+func (in *bodyCheck) object(t reflect.Type, path string) {
 	if t != nil && t.Kind() != reflect.Struct && t.Kind() != reflect.Map {
 		in.refuse(path, expected(t))
 		t = nil
@@ -152,7 +152,7 @@ func (in *inspection) object(t reflect.Type, path string) {
 }
 
 // list reads the values of a list that belongs to t.
-func (in *inspection) list(t reflect.Type, path string) {
+func (in *bodyCheck) list(t reflect.Type, path string) {
 	if t != nil && t.Kind() != reflect.Slice && t.Kind() != reflect.Array {
 		in.refuse(path, expected(t))
 		t = nil
@@ -172,7 +172,7 @@ const (
 	maxPath  = 200
 )
 
-func (in *inspection) refuse(path, text string) {
+func (in *bodyCheck) refuse(path, text string) {
 	switch {
 	case path == "":
 		in.isNotObject = true
