@@ -9,6 +9,7 @@ import (
 	"github.com/megaframework/mega/config"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/console"
 	"github.com/megaframework/mega/internal/metrics"
 	"github.com/megaframework/mega/internal/ops"
 	"github.com/megaframework/mega/internal/plan"
@@ -50,12 +51,18 @@ func (b *booting) openOps(made *plan.Plan, log *slog.Logger) error {
 	if b.supervised() { // the supervisor has the listener, and calls this process
 		return nil
 	}
-	server, err := ops.Listen(made.Config, b.pages.Handler(), log)
+	pages := b.pages.Handler()
+	shown := console.New(console.Config{On: made.Config.Ops.Console, Program: made.Config.Name, Pages: pages})
+	server, err := ops.Listen(made.Config, shown.Mount(pages), log)
 	if err != nil {
 		return err
 	}
 	b.report.Ops = server.URL()
-	b.life.endWith(watching, hook{name: "ops", budget: hookBudget, run: server.Drain})
+	b.life.endWith(watching, hook{name: "ops", budget: hookBudget, run: func(ctx context.Context) error {
+		shown.Close() // ends the streams, for which the server waits
+		return server.Drain(ctx)
+	}})
+	shown.Start()
 	server.Serve(b.fail)
 	return nil
 }

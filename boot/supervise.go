@@ -14,6 +14,7 @@ import (
 
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/console"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/listen"
 	"github.com/megaframework/mega/internal/logging"
@@ -31,7 +32,8 @@ type supervisor struct {
 	process   Process
 	plan      *plan.Plan
 	began     time.Time
-	pages     ops.Supervisor   // of ops.addr
+	pages     ops.Supervisor // of ops.addr
+	console   *console.Console
 	ops       *listen.Server   // nil before it is open
 	admin     *admin.Server    // nil if it cannot be opened
 	pinned    selection.Pinned // the selected drivers and their addresses, fixed for the life of the program
@@ -236,7 +238,9 @@ func (s *supervisor) openOps() (err error) {
 	s.pages = ops.Supervisor{
 		Info: s.info, Longest: s.plan.Program.LongestCheck(), Build: ops.NewBuild(c.Name), Profile: c.Env == "dev", Log: s.log,
 	}
-	if s.ops, err = ops.Listen(c, s.pages.Handler(), s.log); err != nil {
+	pages := s.pages.Handler()
+	s.console = console.New(console.Config{On: c.Ops.Console, Program: c.Name, Supervised: true, Pages: pages})
+	if s.ops, err = ops.Listen(c, s.console.Mount(pages), s.log); err != nil {
 		return err
 	}
 	s.report.Ops = s.ops.URL()
@@ -247,6 +251,7 @@ func (s *supervisor) openOps() (err error) {
 // exist by then.
 func (s *supervisor) serveOps() {
 	s.pages.Workers = s.workers
+	s.console.Start()
 	s.ops.Serve(func(err error) { s.log.Error("ops listener stopped", "error", err) })
 	if s.admin = opened(s.log, noAdmin)(admin.OpenSupervisor(s.operated(), admin.Folders(s.process.Environ))); s.admin != nil {
 		s.mu.Lock()
@@ -265,6 +270,7 @@ func (s *supervisor) closeOps() {
 		err = s.admin.Close(ctx)
 	}
 	if s.ops != nil {
+		s.console.Close()
 		err = errors.Join(err, s.ops.Drain(ctx))
 	}
 	if err != nil {

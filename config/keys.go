@@ -79,8 +79,9 @@ type App struct {
 
 // Ops configures the listener for operators and monitoring.
 type Ops struct {
-	Addr  Addr   `key:"addr" default:"127.0.0.1:9090" required:"true" doc:"the address of /livez, /readyz and /metrics; if it is not set and the default is in use, a free port"`
-	Token Secret `key:"token" pattern:"^[!-~]{16,256}$" like:"the output of openssl rand -hex 32" doc:"the bearer token that /ops/* and /debug/* require; without it they are served on a loopback address only"`
+	Addr    Addr   `key:"addr" default:"127.0.0.1:9090" required:"true" doc:"the address of /livez, /readyz and /metrics; if it is not set and the default is in use, a free port"`
+	Console bool   `key:"console" default:"false" doc:"serve /console, the pages for people; default true in env dev"`
+	Token   Secret `key:"token" pattern:"^[!-~]{16,256}$" like:"the output of openssl rand -hex 32" doc:"the bearer token that /console, /ops/* and /debug/* require; without it they are served on a loopback address only"`
 }
 
 // Boot configures the start of the process.

@@ -68,7 +68,7 @@ func layers() map[string][]string {
 		"config":     {"internal/mask", "internal/spelling"},
 		"ctx":        {"lock", "lock/driver", "bus", "bus/driver", "ctx/locale", "internal/embedded", "internal/mask", "internal/spelling", "internal/stack"},
 		"ctx/locale": {"internal/embedded"},
-		"boot/...":   {"config", "ctx", "ctx/locale", "lock", "lock/driver", "bus", "bus/driver", "boot/...", "internal/admin", "internal/failure", "internal/listen", "internal/logging", "internal/mask", "internal/metrics", "internal/ops", "internal/plan", "internal/secrets", "internal/selection", "internal/stack", "internal/systemd", "internal/workers"},
+		"boot/...":   {"config", "ctx", "ctx/locale", "lock", "lock/driver", "bus", "bus/driver", "boot/...", "internal/admin", "internal/console", "internal/failure", "internal/listen", "internal/logging", "internal/mask", "internal/metrics", "internal/ops", "internal/plan", "internal/secrets", "internal/selection", "internal/stack", "internal/systemd", "internal/workers"},
 
 		"internal/cli": {"internal/doctor", "internal/mask", "internal/plan", "internal/plain", "internal/spelling", "internal/failure", "boot", "config", "ctx", "bus", "lock", "lock/driver", "internal/admin", "internal/selection"},
 		"":             {"internal/cli", "boot", "config", "ctx", "ctx/locale", "lock", "bus"},
@@ -83,6 +83,7 @@ func layers() map[string][]string {
 		"docs/guide":        {},
 		"internal/admin":    {"lock", "bus", "internal/private"},
 		"internal/arch":     {},
+		"internal/console":  {"lock", "bus", "internal/admin", "internal/ops", "internal/plain", "internal/plan"},
 		"internal/doctor":   {"config", "drivers/redis", "internal/admin", "internal/failure", "internal/listen", "internal/plan", "internal/secrets", "internal/selection", "lock/driver"},
 		"internal/embedded": {},
 		"internal/group":    {},

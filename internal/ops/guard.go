@@ -36,7 +36,10 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.next.ServeHTTP(w, r)
 	case !g.token.isSet():
 		refuse(w, http.StatusForbidden, "ops.token_not_set", errors.New("this address serves only probes and metrics; set ops.token to serve the other pages"))
-	case !g.token.allows(r):
+	case isConsole(r.URL.Path) && !g.token.allows(r) && !g.token.isPassword(r):
+		w.Header().Set("WWW-Authenticate", `Basic realm="ops.token is the password", charset="UTF-8"`)
+		refuse(w, http.StatusUnauthorized, "ops.unauthorized", errors.New("ops.token is required; any name with it as the password"))
+	case !isConsole(r.URL.Path) && !g.token.allows(r):
 		w.Header().Set("WWW-Authenticate", `Bearer realm="ops"`)
 		refuse(w, http.StatusUnauthorized, "ops.unauthorized", errors.New("ops.token is required; send the header Authorization: Bearer TOKEN"))
 	default:
@@ -55,6 +58,10 @@ func isPublic(path string) bool {
 	return false
 }
 
+// isConsole reports whether a page is one of the console. There the token may
+// also come as a password, because a browser has no other way to send it.
+func isConsole(path string) bool { return path == "/console" || strings.HasPrefix(path, "/console/") }
+
 // bearer is the token that a request has to carry. The zero bearer is not set,
 // and allows no request.
 type bearer struct {
@@ -70,6 +77,17 @@ func (b bearer) isSet() bool { return b.set }
 // constant time, so that neither the token nor its length can be measured.
 func (b bearer) allows(r *http.Request) bool {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	sum := sha256.Sum256([]byte(strings.TrimSpace(token)))
-	return b.set && strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(sum[:], b.sum[:]) == 1
+	return strings.EqualFold(scheme, "Bearer") && b.is(strings.TrimSpace(token))
+}
+
+// isPassword reports whether a request carries the token as the password of
+// any user.
+func (b bearer) isPassword(r *http.Request) bool {
+	_, password, ok := r.BasicAuth()
+	return ok && b.is(password)
+}
+
+func (b bearer) is(token string) bool {
+	sum := sha256.Sum256([]byte(token))
+	return b.set && subtle.ConstantTimeCompare(sum[:], b.sum[:]) == 1
 }

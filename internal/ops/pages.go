@@ -86,6 +86,7 @@ const Paths = `/livez          200 while the process runs
 /startupz       200 after the start
 /readyz         200 while the process is ready for traffic; ?verbose for each check
 /metrics        for Prometheus
+/console        the console, in env dev or with ops.console
 /ops/boot       report of the boot
 /ops/config     configuration, with the origin of each value
 /ops/locks      locks with their holders and waiters; ?prefix= and ?limit=

@@ -1,0 +1,148 @@
+package console
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/megaframework/mega/internal/admin"
+)
+
+// callTime is the timeout of one call. A worker that is stopped takes 1 s.
+const callTime = 3 * time.Second
+
+// get decodes the JSON of a page of the ops listener. A refusal is an error
+// with its text.
+func (c *Console) get(ctx context.Context, path string, query url.Values, v any) error {
+	status, body, err := c.call(ctx, path, query)
+	switch {
+	case err != nil:
+		return err
+	case status != http.StatusOK:
+		var no struct {
+			Text string `json:"error"`
+		}
+		_ = json.Unmarshal(body, &no) // else the status is the text
+		return fmt.Errorf("%s: %s", path, cmp.Or(no.Text, fmt.Sprintf("status %d", status)))
+	}
+	if err := json.Unmarshal(body, v); err != nil {
+		return fmt.Errorf("%s: decode: %w", path, err)
+	}
+	return nil
+}
+
+// call calls a page of the ops listener. The context of the call has no values
+// of the caller's, so that the page is not taken for a request of the browser.
+func (c *Console) call(ctx context.Context, path string, query url.Values) (status int, body []byte, err error) {
+	defer func() {
+		if p := recover(); p != nil { // such as http.ErrAbortHandler of a proxy
+			err = fmt.Errorf("%s: %v", path, p)
+		}
+	}()
+	own, cancel := context.WithTimeout(context.Background(), callTime)
+	defer cancel()
+	defer context.AfterFunc(ctx, cancel)()
+	r, err := http.NewRequestWithContext(own, http.MethodGet, "http://localhost"+path+"?"+query.Encode(), nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	w := &response{header: http.Header{}, status: http.StatusOK}
+	c.config.Pages.ServeHTTP(w, r)
+	return w.status, w.body.Bytes(), nil
+}
+
+// response is the response to a call inside the process.
+type response struct {
+	header http.Header
+	status int
+	wrote  bool
+	body   bytes.Buffer
+}
+
+// Header implements [http.ResponseWriter].
+func (w *response) Header() http.Header { return w.header }
+
+// WriteHeader implements [http.ResponseWriter].
+func (w *response) WriteHeader(status int) {
+	if !w.wrote && status >= 200 {
+		w.status, w.wrote = status, true
+	}
+}
+
+// Write implements [http.ResponseWriter].
+func (w *response) Write(b []byte) (int, error) {
+	w.wrote = true
+	return w.body.Write(b)
+}
+
+// Flush implements [http.Flusher]. A proxy flushes after each write.
+func (w *response) Flush() {}
+
+// source is a process that answers for itself: the program, or one worker of a
+// supervisor.
+type source struct {
+	Worker int // 0 without a supervisor
+	PID    int
+}
+
+// query returns the query that selects the process.
+func (s source) query() url.Values {
+	if s.Worker == 0 {
+		return url.Values{}
+	}
+	return url.Values{"worker": {strconv.Itoa(s.Worker)}}
+}
+
+// sources returns the processes that can answer.
+func (c *Console) sources(ctx context.Context) ([]source, error) {
+	if !c.config.Supervised {
+		return []source{{}}, nil
+	}
+	workers, err := c.workers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []source
+	for _, w := range admin.Serving(workers) {
+		all = append(all, source{w.ID, w.PID})
+	}
+	return all, nil
+}
+
+func (c *Console) workers(ctx context.Context) (all []admin.Worker, err error) {
+	return all, c.get(ctx, "/ops/workers", nil, &all)
+}
+
+// part is the answer of one process.
+type part[T any] struct {
+	source
+	Value T
+	Err   string // why it did not answer
+}
+
+// each calls a page of all sources concurrently.
+func each[T any](ctx context.Context, c *Console, sources []source, path string, query url.Values) []part[T] {
+	parts := make([]part[T], len(sources))
+	var calls sync.WaitGroup
+	for i, s := range sources {
+		calls.Go(func() {
+			parts[i].source = s
+			q := s.query()
+			for key, values := range query {
+				q[key] = values
+			}
+			if err := c.get(ctx, path, q, &parts[i].Value); err != nil {
+				parts[i].Err = err.Error()
+			}
+		})
+	}
+	calls.Wait()
+	return parts
+}

@@ -1,0 +1,284 @@
+package console_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/drivers/memory"
+	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/console"
+	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/lock"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// program is a program with locks and messages in memory, and its pages.
+type program struct {
+	locks *lock.Locker
+	bus   *bus.Bus
+	pages http.Handler
+}
+
+func newProgram(t *testing.T) program {
+	t.Helper()
+	locks, err := lock.New(memory.NewLock(), lock.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	messages, err := bus.New(memory.NewBus(), bus.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := messages.Drain(ctx); err != nil {
+			t.Error(err)
+		}
+		if err := locks.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	report := &plan.Report{
+		Program: "shop", Apps: []plan.Served{{App: "web", URL: "http://127.0.0.1:8080", Routes: 3}},
+		Lock: plan.Decision{Component: "lock", Chosen: "memory", Scope: "process", Why: "no server is configured", Origin: "default", Warnings: []string{"exclusion ends at this process"}},
+	}
+	views := admin.Views(admin.Process{
+		Info:  admin.Info{Name: "shop", PID: 4121, Env: "dev", Apps: []string{"web"}, Driver: "memory", Scope: "process", Since: time.Now(), Bus: admin.DriverScope{Driver: "memory", Scope: "process"}},
+		Locks: locks, Bus: messages,
+		Boot:   func() any { return report },
+		Config: func() any { return []plan.Setting{{Key: "lock.ttl", Value: "10s", Origin: "default"}} },
+		Routes: func() any { return []string{} },
+	})
+	mux := http.NewServeMux()
+	mux.Handle("/ops/", http.StripPrefix("/ops", views))
+	mux.HandleFunc("/ops/build", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"program":"shop","go":"go1.26"}`)
+	})
+	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = io.WriteString(w, `{"status":"not ready","reasons":{"disk":"no space <left>"}}`)
+	})
+	return program{locks, messages, mux}
+}
+
+// open serves the console of a program, and ends it with the test.
+func open(t *testing.T, p program) (*console.Console, *httptest.Server) {
+	t.Helper()
+	c := console.New(console.Config{On: true, Program: "shop", Pages: p.pages})
+	s := httptest.NewServer(c.Mount(p.pages))
+	t.Cleanup(s.Close)
+	t.Cleanup(c.Close)
+	return c, s
+}
+
+func see(t *testing.T, url string) (*http.Response, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = w.Body.Close() }()
+	body, err := io.ReadAll(w.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w, string(body)
+}
+
+// contains reports the texts that a page lacks.
+func contains(t *testing.T, page string, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if !strings.Contains(page, text) {
+			t.Errorf("%q is missing in\n%s", text, page)
+		}
+	}
+}
+
+const hostile = `x:<script>alert("1")</script>'&`
+
+func TestOverviewShowsWhatRunsAndWhyItIsNotReady(t *testing.T) {
+	_, s := open(t, newProgram(t))
+	w, page := see(t, s.URL+"/console")
+	if w.StatusCode != 200 {
+		t.Errorf("status %d", w.StatusCode)
+	}
+	contains(t, page, "shop, pid 4121", "memory, scope process", "not ready", "no space &lt;left&gt;", "exclusion ends at this process", `href="http://127.0.0.1:8080"`)
+}
+
+func TestLocksHaveTheirHoldersWaitersFencesAndSlots(t *testing.T) {
+	p := newProgram(t)
+	_, s := open(t, p)
+	held, err := p.locks.Acquire(t.Context(), hostile, lock.Label("<b>label</b>"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	slot, err := p.locks.Acquire(t.Context(), "pool", lock.Slots(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	waited := make(chan struct{})
+	go func() {
+		defer close(waited)
+		_, _ = p.locks.Acquire(ctx, hostile, lock.Wait(lock.Forever), lock.Label("in the queue"))
+	}()
+	waits(t, p.locks, hostile)
+	_, page := see(t, s.URL+"/console/locks")
+	contains(t, page, "x:&lt;script&gt;alert(&#34;1&#34;)&lt;/script&gt;", "&lt;b&gt;label&lt;/b&gt;", "in the queue", "2 of 3 free", "left</span>", "<meter")
+	if strings.Contains(page, "<script>alert") || strings.Contains(page, "<b>label") {
+		t.Errorf("a key or a label is not escaped:\n%s", page)
+	}
+	_, one := see(t, s.URL+"/console/lock?key=pool")
+	contains(t, one, "Slot 0", "1 of 3 slots, 2 free")
+	if _, none := see(t, s.URL+"/console/locks?prefix=nothing"); strings.Contains(none, "pool") {
+		t.Error("a prefix selects no keys")
+	}
+	if _, bad := see(t, s.URL+"/console/lock?key="); !strings.Contains(bad, "note bad") {
+		t.Errorf("a key that is not legal has no message:\n%s", bad)
+	}
+	cancel()
+	<-waited
+	for _, l := range []*lock.Lease{held, slot} {
+		if err := l.Release(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// waits returns when a call waits for key.
+func waits(t *testing.T, l *lock.Locker, key string) {
+	t.Helper()
+	for {
+		state, err := l.Inspect(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(state.Waiters) > 0 {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestEveryResponseForbidsInlineScriptsStylesAndOtherSites(t *testing.T) {
+	_, s := open(t, newProgram(t))
+	for _, path := range []string{"", "/locks", "/lock?key=a", "/style.css", "/console.js", "/nothing"} {
+		w, page := see(t, s.URL+"/console"+path)
+		policy := w.Header.Get("Content-Security-Policy")
+		contains(t, policy, "default-src 'none'", "script-src 'self'", "style-src 'self'", "frame-ancestors 'none'")
+		if strings.Contains(policy, "unsafe") || strings.Contains(page, " style=") || strings.Contains(page, " onclick=") || strings.Contains(page, "https://") {
+			t.Errorf("%s has something inline, or of another site", path)
+		}
+	}
+}
+
+func TestConsoleThatIsOffShowsNothing(t *testing.T) {
+	p := newProgram(t)
+	c := console.New(console.Config{Program: "shop", Pages: p.pages})
+	c.Start()
+	defer c.Close()
+	s := httptest.NewServer(c.Mount(p.pages))
+	defer s.Close()
+	for _, path := range []string{"/console", "/console/locks", "/console/style.css"} {
+		if w, page := see(t, s.URL+path); w.StatusCode != 404 || !strings.Contains(page, "ops.console") || strings.Contains(page, "4121") {
+			t.Errorf("%s: %d\n%s", path, w.StatusCode, page)
+		}
+	}
+	if w, _ := see(t, s.URL+"/ops/process"); w.StatusCode != 200 {
+		t.Errorf("the other pages answer %d", w.StatusCode)
+	}
+}
+
+// events opens the stream of a page.
+func events(t *testing.T, ctx context.Context, url string) (status int, lines *bufio.Scanner) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Accept", "text/event-stream")
+	w, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.Body.Close() })
+	return w.StatusCode, bufio.NewScanner(w.Body)
+}
+
+// until reads a stream up to a line with text.
+func until(t *testing.T, lines *bufio.Scanner, text string) {
+	t.Helper()
+	for lines.Scan() {
+		if strings.Contains(lines.Text(), text) {
+			return
+		}
+	}
+	t.Fatalf("the stream ended before %q", text)
+}
+
+func TestStreamSendsAChangeAndEndsWithTheConsole(t *testing.T) {
+	p := newProgram(t)
+	c, s := open(t, p)
+	status, lines := events(t, t.Context(), s.URL+"/console/locks")
+	if status != 200 {
+		t.Fatalf("status %d", status)
+	}
+	until(t, lines, "No lock is held")
+	lease, err := p.locks.Acquire(t.Context(), "product:42")
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, lines, "product:42")
+	if err := lease.Release(); err != nil {
+		t.Error(err)
+	}
+	until(t, lines, "No lock is held")
+	c.Close()
+	for lines.Scan() { // to its end
+	}
+	if err := lines.Err(); err != nil {
+		t.Errorf("the stream was cut off: %v", err)
+	}
+}
+
+func TestStreamsAreBoundedAndReturnTheirPlace(t *testing.T) {
+	_, s := open(t, newProgram(t))
+	var cancels []context.CancelFunc
+	for range console.MaxStreams {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		cancels = append(cancels, cancel)
+		if status, _ := events(t, ctx, s.URL+"/console"); status != 200 {
+			t.Fatalf("status %d", status)
+		}
+	}
+	if status, _ := events(t, t.Context(), s.URL+"/console"); status != 503 {
+		t.Errorf("one more: status %d", status)
+	}
+	cancels[0]()
+	for { // the server notices it a moment later
+		ctx, cancel := context.WithCancel(t.Context())
+		status, _ := events(t, ctx, s.URL+"/console")
+		cancel()
+		if status == 200 {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}

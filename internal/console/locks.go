@@ -1,0 +1,226 @@
+package console
+
+import (
+	"context"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/lock"
+)
+
+// locksPage is the content of the list of locks.
+type locksPage struct {
+	Prefix     string
+	Driver     string
+	Scope      string
+	Tables     []locksOf
+	Plots      []plot
+	Wait       bars
+	Hold       bars
+	Counters   lock.Stats // of all processes
+	Unanswered []part[lock.Stats]
+}
+
+// locksOf is the locks that one process listed: of the program, or, if locks end
+// at the process, of one worker.
+type locksOf struct {
+	source
+	Err       string
+	Locks     []lockRow
+	Total     int
+	Truncated bool
+}
+
+// lockRow is one lock.
+type lockRow struct {
+	Key     string
+	Href    string // of the page of the lock
+	Size    int
+	Free    int
+	Holders []holderRow
+	Waiters []waiterRow
+	Waiting int
+	Slots   []slotRow
+	Skipped string
+	LastRun *lock.Run
+}
+
+type holderRow struct {
+	lock.Holding
+	Full float64 // 0 to 100: how much of its TTL is left
+}
+
+type waiterRow struct {
+	lock.Holder
+	Place int
+}
+
+// slotRow is one slot of a pool.
+type slotRow struct {
+	Number int
+	State  string
+	Title  string
+}
+
+// The bounds of the list.
+const (
+	shownLocks = "100"
+	shownSlots = 256 // of a pool
+)
+
+func loadLocks(c *Console, ctx context.Context, query url.Values) any {
+	l := locksPage{Prefix: query.Get("prefix")}
+	ttl, err := c.describe(ctx, &l)
+	if err != nil {
+		l.Tables = []locksOf{{Err: err.Error()}}
+		return l
+	}
+	asked, all := []source{{}}, []source{{}}
+	if all, err = c.sources(ctx); err != nil || len(all) == 0 {
+		l.Tables = []locksOf{{Err: "no worker is ready"}}
+		return l
+	}
+	if l.Scope == "process" { // each process has locks of its own
+		asked = all
+	}
+	for _, p := range each[admin.Listing](ctx, c, asked, "/ops/locks", url.Values{"prefix": {l.Prefix}, "limit": {shownLocks}}) {
+		of := locksOf{source: p.source, Err: p.Err, Total: p.Value.Total, Truncated: p.Value.Truncated}
+		for _, e := range p.Value.Locks {
+			of.Locks = append(of.Locks, newLockRow(e, p.Worker, ttl))
+		}
+		l.Tables = append(l.Tables, of)
+	}
+	l.count(each[lock.Stats](ctx, c, all, "/ops/stats", nil))
+	l.Plots = c.history.lockPlots()
+	return l
+}
+
+// describe sets the driver and its scope, and returns the TTL of a lock by the
+// configuration.
+func (c *Console) describe(ctx context.Context, l *locksPage) (ttl time.Duration, err error) {
+	var info admin.Info
+	if err := c.get(ctx, "/ops/process", nil, &info); err != nil {
+		return 0, err
+	}
+	l.Driver, l.Scope = info.Driver, info.Scope
+	return c.ttl(ctx), nil
+}
+
+// ttl returns lock.ttl, by which the bars of leases are scaled.
+func (c *Console) ttl(ctx context.Context) time.Duration {
+	var settings []setting
+	if c.get(ctx, "/ops/config", nil, &settings) == nil {
+		for _, s := range settings {
+			if s.Key == "lock.ttl" {
+				d, _ := time.ParseDuration(s.Value) // 0 leaves the bars full
+				return d
+			}
+		}
+	}
+	return 0
+}
+
+// count adds up the counters of all processes.
+func (l *locksPage) count(parts []part[lock.Stats]) {
+	sum := &l.Counters
+	for _, p := range parts {
+		if p.Err != "" {
+			l.Unanswered = append(l.Unanswered, p)
+			continue
+		}
+		s := p.Value
+		sum.Active += s.Active
+		sum.Waiting += s.Waiting
+		sum.Acquired += s.Acquired
+		sum.Contended += s.Contended
+		sum.TimedOut += s.TimedOut
+		sum.Lost += s.Lost
+		sum.Forced += s.Forced
+		sum.Stale += s.Stale
+		sum.Unavailable = sum.Unavailable || s.Unavailable
+		for i := range s.Wait.Counts {
+			sum.Wait.Counts[i] += s.Wait.Counts[i]
+			sum.Hold.Counts[i] += s.Hold.Counts[i]
+		}
+	}
+	l.Wait, l.Hold = barsOf("Waits of granted calls", sum.Wait), barsOf("Hold times", sum.Hold)
+}
+
+func newLockRow(e admin.Entry, worker int, ttl time.Duration) lockRow {
+	q := url.Values{"key": {e.Key}}
+	if worker != 0 {
+		q.Set("worker", strconv.Itoa(worker))
+	}
+	r := lockRow{
+		Key: e.Key, Href: Root + "/lock?" + q.Encode(), Size: e.Size, Free: e.Free(), Waiting: e.Waiting, Skipped: e.Skipped, LastRun: e.LastRun,
+		Slots: slotRows(e.State),
+	}
+	for _, h := range e.Holders {
+		r.Holders = append(r.Holders, holderRow{h, 100 * float64(h.Left) / float64(max(ttl, h.Left, 1))})
+	}
+	for i, w := range e.Waiters {
+		r.Waiters = append(r.Waiters, waiterRow{w, i + 1})
+	}
+	return r
+}
+
+// slotRows returns the slots of a pool, held or not. A lock has none.
+func slotRows(s lock.State) (all []slotRow) {
+	if s.Size <= 1 && s.Slots == nil {
+		return nil
+	}
+	for _, slot := range s.Slots {
+		all = append(all, slotRow{slot.Number, string(slot.Status), slotTitle(slot)})
+	}
+	if s.Slots != nil {
+		return all
+	}
+	held := map[int]lock.Holding{}
+	for _, h := range s.Holders {
+		held[h.Slot] = h
+	}
+	for n := range min(s.Size, shownSlots) {
+		row := slotRow{Number: n, State: string(lock.SlotFree)}
+		if h, ok := held[n]; ok {
+			row.State, row.Title = string(lock.SlotHeld), h.String()
+		}
+		all = append(all, row)
+	}
+	return all
+}
+
+func slotTitle(s lock.SlotState) string {
+	if s.Reason != "" {
+		return s.Reason
+	}
+	if s.LastHolder != (lock.Holder{}) {
+		return s.LastHolder.String()
+	}
+	return ""
+}
+
+// lockPage is the content of the page of one lock.
+type lockPage struct {
+	Key    string
+	Worker string
+	Err    string
+	Lock   lockRow
+}
+
+func loadLock(c *Console, ctx context.Context, query url.Values) any {
+	l := lockPage{Key: query.Get("key"), Worker: query.Get("worker")}
+	q := url.Values{"key": {l.Key}}
+	if l.Worker != "" {
+		q.Set("worker", l.Worker)
+	}
+	var e admin.Entry
+	if err := c.get(ctx, "/ops/lock", q, &e); err != nil {
+		l.Err = err.Error()
+		return l
+	}
+	worker, _ := strconv.Atoi(l.Worker) // the page has accepted it
+	l.Lock = newLockRow(e, worker, c.ttl(ctx))
+	return l
+}

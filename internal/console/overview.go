@@ -1,0 +1,68 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"net/url"
+	"slices"
+
+	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/ops"
+	"github.com/megaframework/mega/internal/plan"
+)
+
+// overview is the content of the first page.
+type overview struct {
+	Info     admin.Info
+	Build    ops.Build
+	Report   plan.Report
+	Ready    ops.Readiness
+	Reasons  []check // of a program that is not ready
+	Warnings []string
+	Workers  []admin.Worker
+	Plots    []plot
+	Errs     []string // pages that did not answer
+}
+
+type check struct{ Name, Text string }
+
+func loadOverview(c *Console, ctx context.Context, _ url.Values) any {
+	var o overview
+	o.try(c.get(ctx, "/ops/process", nil, &o.Info))
+	o.try(c.get(ctx, "/ops/build", nil, &o.Build))
+	o.try(c.get(ctx, "/ops/boot", nil, &o.Report))
+	o.try(c.readiness(ctx, &o.Ready))
+	o.Workers = o.Info.Workers
+	for _, name := range slices.Sorted(maps.Keys(o.Ready.Reasons)) {
+		o.Reasons = append(o.Reasons, check{name, o.Ready.Reasons[name]})
+	}
+	o.Warnings = append(o.Warnings, o.Ready.Degraded...)
+	for _, d := range []plan.Decision{o.Report.Lock, o.Report.Bus} {
+		o.Warnings = append(o.Warnings, d.Warnings...)
+	}
+	slices.Sort(o.Warnings)
+	o.Warnings = slices.Compact(o.Warnings)
+	o.Plots = append(c.history.lockPlots()[:1], c.history.busPlots()[:1]...)
+	return o
+}
+
+// try keeps the error of a call. One line is enough for several calls with the
+// same error.
+func (o *overview) try(err error) {
+	if err != nil && !slices.Contains(o.Errs, err.Error()) {
+		o.Errs = append(o.Errs, err.Error())
+	}
+}
+
+// readiness reads /readyz, whose body is the same with status 503.
+func (c *Console) readiness(ctx context.Context, is *ops.Readiness) error {
+	_, body, err := c.call(ctx, "/readyz", url.Values{"verbose": {""}})
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(body, is)
+}
+
+// setting is a key of /ops/config.
+type setting = plan.Setting
