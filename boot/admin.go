@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/ops"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/lock/driver"
 )
 
 // Route is a route of an app.
@@ -36,7 +39,7 @@ func (b *booting) operated() admin.Process {
 	routes := b.routes()
 	return admin.Process{
 		Info: admin.Info{
-			Name: b.report.Program, PID: b.report.PID, Env: b.plan.Config.Env, Apps: b.plan.Program.Running(),
+			Name: b.report.Program, PID: b.report.PID, Main: admin.MainPackage(), Env: b.plan.Config.Env, Apps: b.plan.Program.Running(),
 			Driver: info.Name, Scope: info.Scope.String(), Since: b.began, Worker: b.process.worker(), Meets: b.plan.Config.Cluster.Socket,
 			Bus: admin.DriverScope{Driver: messages.Name, Scope: messages.Scope.String()},
 		},
@@ -77,7 +80,7 @@ func (b *booting) seen() any {
 
 // openAdmin opens the admin socket, or in a worker the socket for the
 // supervisor.
-func (b *booting) openAdmin(context.Context) error {
+func (b *booting) openAdmin(ctx context.Context) error {
 	folders := admin.Folders(b.process.Environ)
 	switch {
 	case b.process.Offline != nil:
@@ -88,8 +91,30 @@ func (b *booting) openAdmin(context.Context) error {
 		if b.admin = opened(b.log, noAdmin)(admin.Open(b.operated(), folders)); b.admin != nil {
 			b.report.Admin = b.admin.Path()
 		}
+		b.warnOfSiblings(ctx, folders)
 	}
 	return nil
+}
+
+// warnOfSiblings warns of other processes of this program whose locks, as those
+// of this process, end at the process. It comes after the admin socket is open,
+// so that of two processes that start at once at least one finds the other. The
+// readiness looks again each time, so that the first process learns of the
+// second, and both of its end.
+func (b *booting) warnOfSiblings(ctx context.Context, folders []string) {
+	if b.locker.Info().Scope != driver.Process || b.plan.Config.Env == "test" {
+		return
+	}
+	look := func(ctx context.Context) error {
+		if pids := admin.Siblings(ctx, folders, b.report.Program); len(pids) > 0 {
+			return errors.New(admin.Separate(pids))
+		}
+		return nil
+	}
+	if err := look(ctx); err != nil {
+		b.report.Lock.Warnings = append(slices.Clip(b.report.Lock.Warnings), err.Error())
+	}
+	b.probes.AddWarning(ops.Check{Name: "processes", Budget: 2 * time.Second, Run: look})
 }
 
 // noAdmin is the warning of a process without an admin socket.

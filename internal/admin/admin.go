@@ -50,6 +50,7 @@ var ErrUnsupported = errors.New("admin sockets are not supported on this system:
 type Info struct {
 	Name   string      `json:"name"`
 	PID    int         `json:"pid"`
+	Main   string      `json:"main,omitempty"` // the path of the main package
 	Env    string      `json:"env"`
 	Apps   []string    `json:"apps"`
 	Driver string      `json:"driver"` // of locks

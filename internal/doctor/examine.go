@@ -8,9 +8,11 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/secrets"
+	"github.com/megaframework/mega/lock/driver"
 )
 
 // Finding is the result of checking one thing that a program needs.
@@ -47,7 +49,7 @@ func Examine(ctx context.Context, environ []string, made *plan.Plan, err error) 
 	}
 	veil.Add(made.Config, made.Program.Sections())
 	report, err := Rehearse(made)
-	findings := []Finding{configured(report), decided(report.Lock), decided(report.Bus)}
+	findings := []Finding{configured(report), separate(ctx, environ, made, decided(report.Lock)), decided(report.Bus)}
 	looks := append(places(made), machine(environ)...)
 	if err != nil {
 		findings = refuted(findings, failure.Of(err))
@@ -144,6 +146,19 @@ func decided(d plan.Decision) Finding {
 	}
 	if len(d.Wider) > 0 {
 		f.Action = d.Wider[0]
+	}
+	return f
+}
+
+// separate adds to the finding about locks that several processes of the program
+// run whose locks end at the process.
+func separate(ctx context.Context, environ []string, made *plan.Plan, f Finding) Finding {
+	if made.Lock.Scope != driver.Process.String() || made.Config.Env == "test" {
+		return f
+	}
+	if pids := admin.Siblings(ctx, admin.Folders(environ), made.Config.Name); len(pids) > 1 {
+		f.Verdict = Warn
+		f.Text += "; " + admin.Separate(pids)
 	}
 	return f
 }

@@ -171,7 +171,8 @@ func TestChecksEndWithReadiness(t *testing.T) {
 		if err := p.Drain(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if r := p.attempt(p.all()[0]); r != nil {
+		checks, _ := p.all()
+		if r := p.attempt(checks[0]); r != nil {
 			t.Error("one more is begun")
 		}
 	})

@@ -22,6 +22,7 @@ type Probes struct {
 
 	mu       sync.Mutex // guards the fields below
 	checks   []*check
+	warnings []*check
 	degraded []string
 }
 
@@ -56,6 +57,14 @@ func (p *Probes) AddBackend(c Check, required bool) {
 	p.checks = append(p.checks, &check{Check: c, backend: true, required: required})
 }
 
+// AddWarning adds a check whose error is a limitation of the process. It does
+// not change the status, and only its error is listed.
+func (p *Probes) AddWarning(c Check) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.warnings = append(p.warnings, &check{Check: c})
+}
+
 // Degrade adds an entry to the list of limitations. It does not change the
 // status, since the configuration selected the limitation.
 func (p *Probes) Degrade(what string) {
@@ -78,11 +87,12 @@ func (p *Probes) End() {
 
 // Touch takes the locks that the probes take. It returns when the probes can
 // respond.
-func (p *Probes) Touch() { _ = p.all() }
+func (p *Probes) Touch() { p.all() }
 
 // Drain waits for the running checks. It follows End, which prevents new ones.
 func (p *Probes) Drain(ctx context.Context) error {
-	for _, c := range p.all() {
+	checks, warnings := p.all()
+	for _, c := range slices.Concat(checks, warnings) {
 		r := c.current()
 		if r == nil {
 			continue
@@ -96,10 +106,10 @@ func (p *Probes) Drain(ctx context.Context) error {
 	return nil
 }
 
-func (p *Probes) all() []*check {
+func (p *Probes) all() (checks, warnings []*check) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.checks
+	return p.checks, p.warnings
 }
 
 // Readiness is the response of /readyz.
@@ -147,7 +157,14 @@ func (p *Probes) Ready(ctx context.Context, verbose bool) (int, Readiness) {
 		return http.StatusServiceUnavailable, is
 	}
 	is.Status, is.Degraded = "ok", p.weaker()
-	results := p.run(ctx)
+	checks, warnings := p.all()
+	results := p.run(ctx, slices.Concat(checks, warnings))
+	for _, w := range results[len(checks):] {
+		if w.Error != "" {
+			is.Degraded = append(slices.Clip(is.Degraded), w.Error)
+		}
+	}
+	results = results[:len(checks)]
 	if verbose {
 		is.Checks = results
 	}
@@ -174,8 +191,7 @@ func (p *Probes) weaker() []string {
 	return p.degraded
 }
 
-func (p *Probes) run(ctx context.Context) []Result {
-	checks := p.all()
+func (p *Probes) run(ctx context.Context, checks []*check) []Result {
 	results := make([]Result, len(checks))
 	var wg sync.WaitGroup
 	for i, c := range checks {
