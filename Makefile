@@ -24,6 +24,10 @@ LONGEST = ./drivers/redis ./drivers/cluster ./lock/locktest ./bus/bustest ./inte
 # engines that the drivers share.
 CORE = ./bus ./bus/bustest ./lock ./lock/locktest ./drivers/memory ./drivers/internal/...
 
+# The tests in a browser are a module outside go.work: the browser's protocol takes
+# longer to compile than the framework.
+BROWSER = internal/testkit/browser
+
 # Most packages wait most of the time, for a TTL or for a process to end, so two of
 # them share a processor.
 AT_ONCE ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
@@ -61,6 +65,11 @@ test-core: tools vet
 race: tools ## run every test under -race, with a fifth of the counts (RACE_SCALE)
 	MEGA_TEST_SCALE=$(RACE_SCALE) go test -race -p $(AT_ONCE) -timeout 30m $(LONGEST) $(PACKAGES)
 
+.PHONY: e2e
+e2e: tools ## open every page of the samples in Chromium, pictures in bin/pages
+	@.ci/browser
+	cd $(BROWSER) && GOWORK=off go vet . && GOWORK=off go test -count=1 -timeout 20m .
+
 .PHONY: soak
 soak: tools ## run every test with twenty times the count (SOAK_SCALE), for hours
 	MEGA_TEST_SCALE=$(SOAK_SCALE) go test -count=1 -timeout 6h $(PACKAGES)
@@ -97,14 +106,14 @@ vet-all: vet
 .PHONY: lint
 lint: vet-all bin/golangci-lint-$(GOLANGCI_LINT) ## gofmt, vet of every module for every system, tidiness, golangci-lint
 	@test -z "$$(gofmt -l .)" || { gofmt -d .; exit 1; }
-	@for m in $(MODULES); do (cd "$$m" && GOWORK=off go mod tidy -diff); done
-	@for m in $(MODULES); do \
+	@for m in $(MODULES) $(BROWSER); do (cd "$$m" && GOWORK=off go mod tidy -diff); done
+	@for m in $(MODULES) $(BROWSER); do \
 		(cd "$$m" && GOWORK=off $(CURDIR)/bin/golangci-lint-$(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...); \
 	done
 
 .PHONY: tidy
 tidy: ## go mod tidy and gofmt, in every module
-	@for m in $(MODULES); do (cd "$$m" && GOWORK=off go mod tidy); done
+	@for m in $(MODULES) $(BROWSER); do (cd "$$m" && GOWORK=off go mod tidy); done
 	go work sync
 	gofmt -w .
 

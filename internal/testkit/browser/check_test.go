@@ -1,0 +1,100 @@
+package browser_test
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// faults returns what is wrong with the page of a tab.
+func (b *tab) faults(s screen) []string {
+	b.t.Helper()
+	return slices.Concat(b.overflow(s), b.violations(), b.outOfReach(), b.problems.take())
+}
+
+// overflow finds a page that is wider than the screen.
+func (b *tab) overflow(s screen) []string {
+	b.t.Helper()
+	width := get(b, chromedp.Evaluate[int64](`document.documentElement.scrollWidth`))
+	if width <= s.width {
+		return nil
+	}
+	beyond := get(b, chromedp.Evaluate[[]string](fmt.Sprintf(`[...document.querySelectorAll("body *")]
+		.filter((e) => e.checkVisibility() && e.getBoundingClientRect().right > %d + 1).map((e) => e.outerHTML.slice(0, 120))`, s.width)))
+	return []string{fmt.Sprintf("too wide: %d pixels on a screen of %d: %s", width, s.width, strings.Join(beyond, "\n"))}
+}
+
+// violation is what axe-core has against a page.
+type violation struct {
+	ID, Help string
+	Nodes    []struct {
+		HTML           string `json:"html"`
+		FailureSummary string `json:"failureSummary"`
+	}
+}
+
+// violations returns what axe-core finds.
+func (b *tab) violations() (all []string) {
+	b.t.Helper()
+	b.do("load axe-core", chromedp.Evaluate[chromedp.Void](axe(b.t)))
+	for _, v := range get(b, chromedp.Evaluate[[]violation](
+		`axe.run({ runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"] }).then((r) => r.violations)`, chromedp.EvalAwaitPromise)) {
+		for _, n := range v.Nodes {
+			all = append(all, fmt.Sprintf("%s: %s\n%s\n%s", v.ID, v.Help, n.HTML, n.FailureSummary))
+		}
+	}
+	return all
+}
+
+func axe(t *testing.T) string {
+	t.Helper()
+	script, err := os.ReadFile("../../../bin/axe.min.js")
+	if err != nil {
+		t.Fatalf("%v; make e2e downloads it", err)
+	}
+	return string(script)
+}
+
+// usable are the elements that can be used, without those that are hidden.
+const usable = `[...document.querySelectorAll("a[href], button:not(:disabled), input:not([type=hidden]):not(:disabled), select:not(:disabled), textarea:not(:disabled), summary")]
+	.filter((e) => e.checkVisibility())`
+
+// focused is the element that has the focus, if it does not show it.
+const focused = `(() => {
+	const e = document.activeElement;
+	if (!e || e === document.body) return "";
+	window.reached.add(e);
+	const s = getComputedStyle(e);
+	return (s.outlineStyle !== "none" && s.outlineWidth !== "0px") || s.boxShadow !== "none" ? "" : e.outerHTML.slice(0, 120);
+})()`
+
+// outOfReach finds what the tab key does not reach, and what does not show that
+// it has the focus.
+func (b *tab) outOfReach() (all []string) {
+	b.t.Helper()
+	n := get(b, chromedp.Evaluate[int](`document.activeElement?.blur(), window.reached = new Set(), `+usable+`.length`))
+	for range n + 5 { // more than once through the page hurts nobody
+		b.do("press tab", chromedp.KeyEvent(kb.Tab))
+		if unmarked := get(b, chromedp.Evaluate[string](focused)); unmarked != "" {
+			all = append(all, "the focus does not show on "+unmarked)
+		}
+	}
+	for _, missed := range get(b, chromedp.Evaluate[[]string](usable+`
+		.filter((e) => !window.reached.has(e) && e.type !== "radio") // of radio buttons one is reached
+		.map((e) => e.outerHTML.slice(0, 120))`)) {
+		all = append(all, "the tab key does not reach "+missed)
+	}
+	return all
+}
+
+// links returns the pages that a page links to, at the same address.
+func (b *tab) links() []string {
+	b.t.Helper()
+	return get(b, chromedp.Evaluate[[]string](`[...document.querySelectorAll("a[href]")]
+		.filter((a) => a.origin === location.origin && !a.hasAttribute("download")).map((a) => a.pathname + a.search)`))
+}

@@ -1,0 +1,104 @@
+package browser_test
+
+import (
+	"context"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// maxPages bounds the pages of one address that are looked at.
+const maxPages = 40
+
+// everyPage opens the pages of an address, from those that are named on along
+// their links, on every screen.
+func everyPage(t *testing.T, chromium context.Context, name, base string, known ...string) {
+	for _, s := range screens {
+		t.Run(s.String(), func(t *testing.T) {
+			b := open(t, chromium, s)
+			pages := slices.Clone(known)
+			seen := map[string]bool{} // by shape
+			for i := 0; i < len(pages) && len(seen) < maxPages; i++ {
+				u, err := url.Parse(pages[i])
+				if err != nil {
+					t.Fatal(err)
+				}
+				if seen[shapeOf(u)] {
+					continue
+				}
+				seen[shapeOf(u)] = true
+				t.Run(pages[i], func(t *testing.T) {
+					b := b.in(t)
+					b.visit(base + pages[i])
+					pages = append(pages, b.links()...)
+					for _, fault := range b.faults(s) {
+						t.Error(fault)
+					}
+					b.picture(name + pages[i] + "-" + s.String())
+				})
+			}
+		})
+	}
+}
+
+// shapeOf is the path of a page with a digit for each number in it, and the names
+// of its parameters: pages that differ in no more than this are of one kind.
+func shapeOf(u *url.URL) string {
+	var b strings.Builder
+	for part := range strings.SplitSeq(u.Path, "/") {
+		if strings.Trim(part, "0123456789") == "" && part != "" {
+			part = "0"
+		}
+		b.WriteString("/" + part)
+	}
+	for _, name := range slices.Sorted(maps.Keys(u.Query())) {
+		b.WriteString("?" + name)
+	}
+	return b.String()
+}
+
+func TestPagesOfCrud(t *testing.T) {
+	p := serve(t, "crud", []string{"main"})
+	everyPage(t, browser(t), "crud", p.addr["main"], "/")
+}
+
+func TestPagesOfMulti(t *testing.T) {
+	p := serve(t, "multi", []string{"web", "admin"})
+	order(t, p, "lamp")
+	order(t, p, "chair")
+	send(t, p.addr["admin"]+"/refunds", `{"order":1}`, http.StatusOK)
+	chromium := browser(t)
+	for _, app := range []string{"web", "admin"} {
+		t.Run(app, func(t *testing.T) { everyPage(t, chromium, "multi-"+app, p.addr[app], "/") })
+	}
+}
+
+// A page that is wrong in every way is found to be.
+func TestFaultsAreFound(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/" {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = io.WriteString(w, `<!doctype html><html lang="en"><title>x</title><style>a { outline: none }</style><main><h1>x</h1>
+			<div style="width: 2000px">wide</div> <img src="/none.png"> <p style="color: #bbb; background: #fff">pale</p>
+			<a href="/">home</a> <button tabindex="-1">out of reach</button> <script>console.error("broken")</script></main>`)
+	}))
+	defer server.Close()
+	b := open(t, browser(t), wide)
+	b.visit(server.URL)
+	found := strings.Join(b.faults(wide), "\n")
+	for _, want := range []string{
+		"too wide: 2", "image-alt", "color-contrast", "the focus does not show on <a", "the tab key does not reach <button", "error: broken", "404",
+	} {
+		if !strings.Contains(found, want) {
+			t.Errorf("%q is not among the faults:\n%s", want, found)
+		}
+	}
+}
