@@ -64,6 +64,8 @@ func shapeOf(u *url.URL) string {
 
 func TestPagesOfCrud(t *testing.T) {
 	p := serve(t, "crud", []string{"main"})
+	send(t, p.addr["main"]+"/products", `{"name":"A lamp with a rather long name, as shops have them","price":"49.50","stock":3}`, http.StatusCreated)
+	send(t, p.addr["main"]+"/products/1/buy", `{"quantity":2}`, http.StatusOK)
 	everyPage(t, browser(t), "crud", p.addr["main"], "/")
 }
 
