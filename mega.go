@@ -33,6 +33,8 @@ import (
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/ctx/locale"
 	"github.com/megaframework/mega/internal/cli"
+	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/lock/driver"
 )
 
 type (
@@ -58,15 +60,15 @@ type (
 	// Problem is the error response that a client receives: RFC 9457.
 	Problem = megactx.Problem
 	// Option is one part of a program.
-	Option = boot.Option
+	Option = plan.Option
 	// SubscribeOption changes a declared subscription: a bus.SubOption, or OnGap.
-	SubscribeOption = boot.SubscribeOption
+	SubscribeOption = plan.SubscribeOption
 	// HookOption changes how a named function runs.
-	HookOption = boot.HookOption
+	HookOption = plan.HookOption
 	// Scope is the range in which locks exclude and messages are delivered.
-	Scope = boot.Scope
+	Scope = driver.Scope
 	// Caches contains the clients of all configured caches by alias.
-	Caches = boot.Caches
+	Caches = plan.Caches
 	// URL is a URL in a section of the configuration. Its password is masked in
 	// all output.
 	URL = config.URL
@@ -81,8 +83,8 @@ type (
 
 // The scopes for RequireScope.
 const (
-	Node  = boot.Node  // the processes of one machine
-	Fleet = boot.Fleet // all processes that share the driver's server
+	Node  = driver.Node  // the processes of one machine
+	Fleet = driver.Fleet // all processes that share the driver's server
 )
 
 var (
@@ -145,10 +147,10 @@ func Main(options ...Option) {
 
 // App adds an app to the program. Its name is a lower-case word, and its
 // options are private to it.
-func App(name string, options ...Option) Option { return boot.App(name, options...) }
+func App(name string, options ...Option) Option { return plan.App(name, options...) }
 
 // Module combines several options into one.
-func Module(options ...Option) Option { return boot.Module(options...) }
+func Module(options ...Option) Option { return plan.Module(options...) }
 
 // Provide adds constructors. A constructor is a function that takes provided
 // values and returns one or more values, the last of which may be an error. The
@@ -162,13 +164,13 @@ func Module(options ...Option) Option { return boot.Module(options...) }
 // A constructor runs only if its values are needed. A value with a method
 // Close(context.Context) error, Close() error or Close() is closed when the
 // program ends, in reverse order.
-func Provide(constructors ...any) Option { return boot.Provide(constructors...) }
+func Provide(constructors ...any) Option { return plan.Provide(constructors...) }
 
 // Config adds the struct T to the configuration as a section, and provides it.
 // In the section "database", a field with the tag key:"url" is the key
 // database.url and the variable MEGA_DATABASE_URL. The tags default, enum, min,
 // max and required are checked before anything starts.
-func Config[T any](section string) Option { return boot.Section(reflect.TypeFor[T](), section) }
+func Config[T any](section string) Option { return plan.Section(reflect.TypeFor[T](), section) }
 
 // ConfigFrom adds a layer to the configuration, between the files and the
 // environment. The layer comes from any provider of github.com/knadh/koanf: a
@@ -180,17 +182,17 @@ func Config[T any](section string) Option { return boot.Section(reflect.TypeFor[
 // start, within boot.wait_for, and again at SIGHUP. Inside an App it sets the
 // keys of that app.
 func ConfigFrom(name string, provider config.Provider, parser config.Parser) Option {
-	return boot.ConfigFrom(name, provider, parser)
+	return plan.ConfigFrom(name, provider, parser)
 }
 
 // Routes adds the app's routes. The function takes a Router and provided
 // values.
-func Routes(fn any) Option { return boot.Routes(fn) }
+func Routes(fn any) Option { return plan.Routes(fn) }
 
 // Use wraps every handler of the app with fn, which takes provided values and a
 // Handler, and returns the wrapped Handler. With http.Handler in place of
 // Handler, fn wraps everything that the app serves.
-func Use(fn any) Option { return boot.Use(fn) }
+func Use(fn any) Option { return plan.Use(fn) }
 
 // Subscribe calls fn with every event of topic, which may be a pattern. The
 // function takes provided values, a *Ctx of its app, and a T or the *bus.Msg
@@ -202,7 +204,7 @@ func Use(fn any) Option { return boot.Use(fn) }
 //
 //	mega.Subscribe(Sold, (*Ledger).OnSold) // func(*Ledger, *mega.Ctx, Sale) error
 func Subscribe[T any](topic bus.Topic[T], fn any, options ...SubscribeOption) Option {
-	return boot.Subscribe(string(topic), reflect.TypeFor[T](), fn, options...)
+	return plan.Subscribe(string(topic), reflect.TypeFor[T](), fn, options...)
 }
 
 // OnGap calls fn where messages of the subscription were lost, as [bus.OnGap]
@@ -211,7 +213,7 @@ func Subscribe[T any](topic bus.Topic[T], fn any, options ...SubscribeOption) Op
 // the subscription's function keeps it up to date, the copy stays correct.
 //
 //	mega.Subscribe(Priced, (*Prices).Apply, mega.OnGap((*Prices).Fetch)) // func(*Prices, *mega.Ctx, int) error
-func OnGap(fn any) SubscribeOption { return boot.OnGap(fn) }
+func OnGap(fn any) SubscribeOption { return plan.OnGap(fn) }
 
 // Respond calls fn to respond to the requests whose subject matches pattern.
 // The function takes provided values, a *Ctx of its app and the payload of the
@@ -220,7 +222,7 @@ func OnGap(fn any) SubscribeOption { return boot.OnGap(fn) }
 //
 //	mega.Respond("stock.get", (*Shop).Stock) // func(*Shop, *mega.Ctx, StockOf) (Stock, error)
 func Respond(pattern string, fn any, options ...bus.SubOption) Option {
-	return boot.Respond(pattern, fn, options...)
+	return plan.Respond(pattern, fn, options...)
 }
 
 // Publish sends v as an event of topic to all subscribers. It does not wait for
@@ -248,7 +250,7 @@ func Call[Req, Resp any](ctx *Ctx, subject string, req Req, options ...bus.PubOp
 // budget does not include the wait for other nodes. If the lock is lost, fn's
 // context ends and the boot fails.
 func OnPrimary(name string, fn any, options ...HookOption) Option {
-	return boot.OnPrimary(name, fn, options...)
+	return plan.OnPrimary(name, fn, options...)
 }
 
 // OnStart runs fn before the program serves. The function takes provided values
@@ -256,17 +258,17 @@ func OnPrimary(name string, fn any, options ...HookOption) Option {
 // started is stopped again. Its budget is 15 seconds unless options contain a
 // Budget.
 func OnStart(name string, fn any, options ...HookOption) Option {
-	return boot.OnStart(name, fn, options...)
+	return plan.OnStart(name, fn, options...)
 }
 
 // OnStop runs fn after the last request has ended, while locks still work.
 func OnStop(name string, fn any, options ...HookOption) Option {
-	return boot.OnStop(name, fn, options...)
+	return plan.OnStop(name, fn, options...)
 }
 
 // Run runs fn in the background. Its context ends after the last request has
 // ended. An error that fn returns before then ends the program.
-func Run(name string, fn any, options ...HookOption) Option { return boot.Run(name, fn, options...) }
+func Run(name string, fn any, options ...HookOption) Option { return plan.Run(name, fn, options...) }
 
 // Lead runs fn in the background, as Run does, in one process at a time of those
 // that share the locks: see [lock.Locker.Lead]. If the process ends or loses its
@@ -276,7 +278,7 @@ func Run(name string, fn any, options ...HookOption) Option { return boot.Run(na
 //
 // The lock is mega:lead:<namespace>:<program>:<app>:<name>. Its fence, from
 // ctx.Lease, is the number of the term.
-func Lead(name string, fn any, options ...HookOption) Option { return boot.Lead(name, fn, options...) }
+func Lead(name string, fn any, options ...HookOption) Option { return plan.Lead(name, fn, options...) }
 
 // Every runs fn in the background once per tick in all processes that share the
 // locks: see [lock.Locker.Every]. Ticks have the length every and count from 1970
@@ -288,37 +290,37 @@ func Lead(name string, fn any, options ...HookOption) Option { return boot.Lead(
 // The lock is mega:every:<namespace>:<program>:<app>:<name>; mega lock show
 // shows the last run. The engine redislock does not support it.
 func Every(name string, every time.Duration, fn any, options ...HookOption) Option {
-	return boot.Every(name, every, fn, options...)
+	return plan.Every(name, every, fn, options...)
 }
 
 // Ready adds fn as a check of the readiness for traffic: /readyz on the address
 // of ops.addr. If fn returns an error, the program is not ready.
 func Ready(name string, fn any, options ...HookOption) Option {
-	return boot.Ready(name, fn, options...)
+	return plan.Ready(name, fn, options...)
 }
 
 // Budget returns an option that limits the time of a named function. When the
 // time is over, the function's context ends, and the program reports the
 // function by name.
-func Budget(d time.Duration) HookOption { return boot.Budget(d) }
+func Budget(d time.Duration) HookOption { return plan.Budget(d) }
 
 // RequireScope fails the boot if the scope of locks is smaller than s. For an
 // app that subscribes or responds, it also fails the boot if the scope of
 // messages is smaller.
-func RequireScope(s Scope) Option { return boot.RequireScope(s) }
+func RequireScope(s Scope) Option { return plan.RequireScope(s) }
 
 // Views adds pages for Ctx.HTML: html/template files that end in .html. Files
 // in the folder "shared" belong to all pages. If one of them defines the
 // template "layout", it is rendered around each page. The page "error" shows a
 // Problem.
-func Views(files fs.FS) Option { return boot.Views(files) }
+func Views(files fs.FS) Option { return plan.Views(files) }
 
 // Locales adds the app's texts for Ctx.T, in one or more languages. The files
 // have the format of go-i18n, and their names are their locales, such as
 // ko.yaml and en.yaml. The key apps.<name>.locales selects the locales that the
 // app offers; the default is all.
-func Locales(files fs.FS) Option { return boot.Locales(files) }
+func Locales(files fs.FS) Option { return plan.Locales(files) }
 
 // Public adds static files. The app serves each at its path if no route
 // matches.
-func Public(files fs.FS) Option { return boot.Public(files) }
+func Public(files fs.FS) Option { return plan.Public(files) }

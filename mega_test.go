@@ -15,6 +15,7 @@ import (
 
 	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/internal/failure"
 )
 
 func TestMain(m *testing.M) {
@@ -107,7 +108,7 @@ func TestComplaintsNameTheApplicationsLine(t *testing.T) {
 		"App":     mega.App("Not A Name"),
 	} {
 		p, stderr := process()
-		if status := boot.Main(t.Context(), p, mega.App("main", o)); status == boot.ExitOK || !strings.Contains(stderr.String(), "mega_test.go:") {
+		if status := boot.Main(t.Context(), p, mega.App("main", o)); status == failure.ExitOK || !strings.Contains(stderr.String(), "mega_test.go:") {
 			t.Errorf("%s: exit status %d:\n%s", name, status, stderr)
 		}
 	}

@@ -14,14 +14,9 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// Route is a route of an app.
-type Route = plan.Route
-
-// Routes returns the routes of the running program, app by app.
-func (r *Running) Routes() []Route { return r.b.routes() }
-
-func (b *booting) routes() []Route {
-	all := []Route{}
+// routes returns the routes of the running program, app by app.
+func (b *booting) routes() []plan.Route {
+	all := []plan.Route{}
 	for _, a := range b.apps {
 		all = append(all, b.plan.Listed(a.Name, a.Routes)...)
 	}

@@ -10,9 +10,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/boot"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -41,7 +43,7 @@ func dialAdmin(t *testing.T, p boot.Process) *admin.Client {
 func TestRunningProcessIsOperated(t *testing.T) {
 	p, stderr := process("XDG_RUNTIME_DIR=" + runtimeDir(t))
 	begun, lost := make(chan struct{}), make(chan error, 1)
-	r := start(t, p, boot.App("main", boot.Routes(hello), boot.Run("hold", func(c *megactx.Ctx) error {
+	r := start(t, p, mega.App("main", mega.Routes(hello), mega.Run("hold", func(c *megactx.Ctx) error {
 		_ = c.Lock.With("held:1", func(c *megactx.Ctx) error {
 			close(begun)
 			<-c.Done()
@@ -66,7 +68,7 @@ func TestRunningProcessIsOperated(t *testing.T) {
 	if cause, ok := errors.AsType[*lock.LostError](<-lost); !ok || cause.Reason != "stuck since noon" || !strings.Contains(cause.By.Label, "by the admin socket") {
 		t.Errorf("the holder was told %+v", cause)
 	}
-	var report boot.Report
+	var report plan.Report
 	if err := client.Get(ctx, "/boot", &report); err != nil || report.Admin == "" || report.Admin != r.Report().Admin {
 		t.Errorf("the report says %q, %v", report.Admin, err)
 	}
@@ -83,10 +85,10 @@ func TestRunningProcessIsOperated(t *testing.T) {
 
 func TestLevelOfAnAppChangesWhileItRuns(t *testing.T) {
 	p, stderr := process("XDG_RUNTIME_DIR="+runtimeDir(t), "MEGA_APPS_ADMIN_ADDR=127.0.0.1:0")
-	talk := boot.Routes(func(r megactx.Router) {
+	talk := mega.Routes(func(r megactx.Router) {
 		r.Get("/", func(c *megactx.Ctx) error { c.Log.Debug("said by " + c.App.Name); return c.Text(200, "") })
 	})
-	r := start(t, p, boot.App("main", talk), boot.App("admin", talk))
+	r := start(t, p, mega.App("main", talk), mega.App("admin", talk))
 	client := dialAdmin(t, p)
 	say := func() {
 		for _, a := range r.Report().Apps {
@@ -121,7 +123,7 @@ func TestProcessWithoutAnAdminSocketServesAndSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	p, stderr := process("XDG_RUNTIME_DIR="+dir, "TMPDIR="+filepath.Join(dir, "missing"))
-	r := start(t, p, boot.App("main", boot.Routes(hello)))
+	r := start(t, p, mega.App("main", mega.Routes(hello)))
 	if status, _ := get(t, r.Report().Apps[0].URL); status != 200 {
 		t.Errorf("got %d", status)
 	}
@@ -132,7 +134,7 @@ func TestProcessWithoutAnAdminSocketServesAndSaysSo(t *testing.T) {
 
 func TestFailedBootLeavesNoSocketBehind(t *testing.T) {
 	p, _ := process("XDG_RUNTIME_DIR=" + runtimeDir(t))
-	_ = fail(t, p, boot.App("main", boot.OnStart("warm up", func(context.Context) error { return errors.New("cold") })))
+	_ = fail(t, p, mega.App("main", mega.OnStart("warm up", func(context.Context) error { return errors.New("cold") })))
 	found, err := admin.Find(t.Context(), admin.Folders(p.Environ)[:1], "")
 	if err != nil || len(found) != 0 {
 		t.Errorf("found %+v, %v", found, err)

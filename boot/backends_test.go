@@ -6,7 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega"
+	"github.com/megaframework/mega/internal/failure"
 	natstest "github.com/megaframework/mega/internal/testkit/nats"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
@@ -38,7 +39,7 @@ func TestLossAndReturnOfServersAreReported(t *testing.T) {
 			locks, messages := redistest.Start(t, redistest.Options{}), natstest.Start(t, natstest.Options{})
 			p, stderr := process("MEGA_CACHE_MAIN_URL="+locks.URL(), "MEGA_NATS_URL="+messages.URL(), "MEGA_LOG_FORMAT=json",
 				"MEGA_LOCK_REQUIRE="+x.require, "MEGA_BUS_REQUIRE="+x.require)
-			ops := start(t, p, boot.App("main", boot.Routes(hello))).Report().Ops
+			ops := start(t, p, mega.App("main", mega.Routes(hello))).Report().Ops
 			eventually(t, ops+"/readyz", http.StatusOK, "lost", false)
 			if err := locks.Kill(); err != nil {
 				t.Fatal(err)
@@ -85,7 +86,7 @@ func TestLossIsFoundByAnIdleProcess(t *testing.T) {
 	t.Parallel()
 	locks := redistest.Start(t, redistest.Options{})
 	p, stderr := process("MEGA_CACHE_MAIN_URL="+locks.URL(), "MEGA_LOG_FORMAT=json")
-	start(t, p, boot.App("main", boot.Routes(hello)))
+	start(t, p, mega.App("main", mega.Routes(hello)))
 	if err := locks.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -109,8 +110,8 @@ func TestRefusalEndsTheBootAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p, stderr := process(x.setting, "MEGA_BOOT_WAIT_FOR=1h")
-			f := fail(t, p, boot.App("main", boot.Routes(hello)))
-			if f.Code != x.code || f.Exit != boot.ExitConfig || !strings.Contains(f.Error(), x.says) || strings.Contains(stderr.String(), "waiting for the server") {
+			f := fail(t, p, mega.App("main", mega.Routes(hello)))
+			if f.Code != x.code || f.Exit != failure.ExitConfig || !strings.Contains(f.Error(), x.says) || strings.Contains(stderr.String(), "waiting for the server") {
 				t.Errorf("%d %s: %v\n%s", f.Exit, f.Code, f, stderr)
 			}
 		})

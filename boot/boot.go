@@ -2,23 +2,38 @@
 // lock driver, the locks, the apps and the listeners in that order, and stops
 // them in reverse order.
 //
+// Package mega has the options that describe a program, and starts it from a
+// command line. Use package boot directly to run a program inside another one or
+// in a test kit (Start, Offline), for a command line of your own (OwnProcess,
+// Main), to test a configuration (Plan), or for options of fx (Fx).
+//
 // The configuration makes every choice. The boot report lists each choice with
 // its reason and the key that decided. If a requested service is unavailable,
 // the boot fails with a Failure, which names the request, its place in the
 // configuration, the cause and the remedy.
 //
-// Package boot is the only package that imports fx. Package selection names the
-// backends.
-//
 // # How it works
 //
-//	boot.go        Process.Start and Main: one start from the plan to its end
-//	planning.go    the plan, by internal/plan, internal/selection and config
-//	stages.go      the stages: configuration, drivers, locks, apps, listeners
-//	building.go    an app, from its options; providing.go its constructors
-//	lifecycle.go   hooks with names and budgets, and the order of their ends
-//	shutdown.go    the end of a program within shutdown.timeout
-//	supervise.go   the supervisor of `serve --workers`; worker.go the other side
+// fx resolves and calls constructors in two runs: one computes the plan, the
+// other builds the program from it and opens its resources. The lifecycle then
+// starts the steps that the second run has collected. Only this package imports
+// fx, and only internal/selection names the backends.
+//
+//	boot.go       Start, Main: one start, from the plan to the exit status
+//	process.go    what belongs to the process: its report, its environment
+//	planning.go   the first run: program, configuration, decisions
+//	stages.go     the second run: log, drivers, apps, listeners
+//	  backends.go   the drivers, with lock.Locker and bus.Bus on them
+//	  providing.go  constructors, sections and caches (cache.go); fx.go
+//	  building.go   an app: pages, texts, routes
+//	  hooks.go      OnStart and the like; primary.go, elected.go
+//	  messages.go   subscriptions; declared.go restores them
+//	  listening.go  addresses, and the last steps of a start
+//	  observe.go    metrics and probes; admin.go the admin socket
+//	lifecycle.go  hooks with names and budgets, and the phases of a shutdown
+//	shutdown.go   the end within shutdown.timeout
+//	reload.go     the configuration is read again
+//	supervise.go  the supervisor of serve --workers; worker.go the other side
 package boot
 
 import (
@@ -38,6 +53,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/logging"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/systemd"
@@ -77,6 +93,12 @@ type Process struct {
 
 	Offline *Offline // for test kits: the program runs without sockets
 }
+
+// Report describes a boot: in Lock and Bus the selected drivers with the reason
+// and the scope of each, in Apps the apps with their URLs, in Ops the URL of the
+// probes, in Set the keys that do not have their default. /ops/boot shows it as
+// JSON, the boot report as text.
+type Report = plan.Report
 
 // Running is a program that has started.
 type Running struct {
@@ -131,7 +153,7 @@ func (b *booting) gaveUp(err, cut error) error {
 	f := *b.process.failureOf(err)
 	f.Mask = b.veil.Text
 	if cut != nil {
-		f.Facts = append(slices.Clip(f.Facts), Fact{Name: "left behind", Value: cut.Error()})
+		f.Facts = append(slices.Clip(f.Facts), failure.Fact{Name: "left behind", Value: cut.Error()})
 	}
 	return &f
 }
@@ -179,8 +201,10 @@ func (r *Running) until(ctx context.Context, hangups <-chan os.Signal) error {
 func (r *Running) Stop() error { return r.stop() }
 
 // Main runs a whole program: it starts, serves until ctx ends, stops, and
-// returns the exit status. If the configuration has several workers, Main runs
-// the supervisor, and each worker calls Main in turn.
+// returns the exit status that mega.Main documents. If the configuration has
+// several workers, Main runs the supervisor, and each worker calls Main in turn.
+//
+// It is for a program with a command line of its own; others call mega.Main.
 func Main(ctx context.Context, p Process, options ...Option) int {
 	defer workers.Reap(slog.New(slog.NewTextHandler(p.Stderr, nil)))()
 	if p.isWorker() || p.Offline != nil {
@@ -236,15 +260,15 @@ func (p Process) notStarted(err error) int {
 		return p.writeFailure(failureOf(err))
 	case stopped.cut != nil:
 		fmt.Fprintf(p.Stderr, "%s was %v\n", p.name(), stopped)
-		return ExitCut
+		return failure.ExitCut
 	}
-	return ExitOK
+	return failure.ExitOK
 }
 
 func (p Process) writeFailure(f *Failure) int {
 	if n := p.worker(); n > 0 { // distinguishes the panels of the workers
 		of := *f
-		of.Facts = append([]Fact{{Name: "worker", Value: strconv.Itoa(n)}}, f.Facts...)
+		of.Facts = append([]failure.Fact{{Name: "worker", Value: strconv.Itoa(n)}}, f.Facts...)
 		f = &of
 	}
 	if !p.JSON {
@@ -263,11 +287,11 @@ func status(broken, cut error) int {
 	case isAsked:
 		return asked.code
 	case broken != nil:
-		return ExitInternal
+		return failure.ExitInternal
 	case cut != nil:
-		return ExitCut
+		return failure.ExitCut
 	}
-	return ExitOK
+	return failure.ExitOK
 }
 
 func (p Process) name() string {

@@ -18,8 +18,10 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/boot"
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/failure"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock"
 )
@@ -60,7 +62,7 @@ func process(environ ...string) (boot.Process, *notes) {
 }
 
 // start boots a program that the test ends.
-func start(t *testing.T, p boot.Process, options ...boot.Option) *boot.Running {
+func start(t *testing.T, p boot.Process, options ...mega.Option) *boot.Running {
 	t.Helper()
 	r, err := boot.Start(t.Context(), p, options...)
 	if err != nil {
@@ -71,7 +73,7 @@ func start(t *testing.T, p boot.Process, options ...boot.Option) *boot.Running {
 }
 
 // fail boots a program that must not start.
-func fail(t *testing.T, p boot.Process, options ...boot.Option) *boot.Failure {
+func fail(t *testing.T, p boot.Process, options ...mega.Option) *boot.Failure {
 	t.Helper()
 	r, err := boot.Start(t.Context(), p, options...)
 	if err == nil {
@@ -117,7 +119,7 @@ func hello(r megactx.Router) {
 func TestProgramServesAndSaysWhatItChose(t *testing.T) {
 	p, stderr := process("MEGA_LOG_FORMAT=text", "MEGA_LOCK_TTL=3s")
 	p.Verbose = true
-	r := start(t, p, boot.App("main", boot.Routes(hello)))
+	r := start(t, p, mega.App("main", mega.Routes(hello)))
 	if status, body := get(t, r.Report().Apps[0].URL+"/"); status != 200 || body != "hello from main" {
 		t.Errorf("got %d %s", status, body)
 	}
@@ -133,7 +135,7 @@ func TestProgramServesAndSaysWhatItChose(t *testing.T) {
 
 func TestReportIsOneRecordWhereMachinesRead(t *testing.T) {
 	p, stderr := process("MEGA_LOG_FORMAT=json")
-	r := start(t, p, boot.App("main", boot.Routes(hello)))
+	r := start(t, p, mega.App("main", mega.Routes(hello)))
 	want := `"lock":{"component":"lock","chosen":"memory"`
 	if !strings.Contains(stderr.String(), want) || !strings.Contains(stderr.String(), r.Report().Apps[0].URL) {
 		t.Errorf("no record with %s:\n%s", want, stderr)
@@ -143,10 +145,10 @@ func TestReportIsOneRecordWhereMachinesRead(t *testing.T) {
 func TestAppsShareLocksAndKeepTheirValues(t *testing.T) {
 	type store struct{ name string }
 	type shared struct{ n int }
-	app := func(name string) boot.Option {
-		return boot.App(name,
-			boot.Provide(func(s *shared, info megactx.AppInfo) *store { return &store{fmt.Sprint(info.Name, s.n)} }),
-			boot.Routes(func(r megactx.Router, s *store) {
+	app := func(name string) mega.Option {
+		return mega.App(name,
+			mega.Provide(func(s *shared, info megactx.AppInfo) *store { return &store{fmt.Sprint(info.Name, s.n)} }),
+			mega.Routes(func(r megactx.Router, s *store) {
 				r.Get("/", func(c *megactx.Ctx) error {
 					return c.Lock.With("key", func(c *megactx.Ctx) error {
 						state, err := c.Lock.Inspect("key")
@@ -157,8 +159,8 @@ func TestAppsShareLocksAndKeepTheirValues(t *testing.T) {
 	}
 	made := 0
 	p, _ := process("MEGA_APPS_ADMIN_ADDR=127.0.0.1:0")
-	r := start(t, p, boot.Provide(func() *shared { made++; return &shared{7} }), app("main"), app("admin"),
-		boot.Use(func(next megactx.Handler) megactx.Handler {
+	r := start(t, p, mega.Provide(func() *shared { made++; return &shared{7} }), app("main"), app("admin"),
+		mega.Use(func(next megactx.Handler) megactx.Handler {
 			return func(c *megactx.Ctx) error { c.Writer().Header().Set("Seen", "yes"); return next(c) }
 		}))
 	for i, want := range []string{"main7 main", "admin7 admin"} {
@@ -174,9 +176,9 @@ func TestAppsShareLocksAndKeepTheirValues(t *testing.T) {
 func TestWrappersViewsAndPublicFilesReachTheApp(t *testing.T) {
 	type key struct{ word string }
 	p, _ := process()
-	r := start(t, p, boot.App("main",
-		boot.Provide(func() *key { return &key{"open"} }),
-		boot.Use(func(k *key, next megactx.Handler) megactx.Handler {
+	r := start(t, p, mega.App("main",
+		mega.Provide(func() *key { return &key{"open"} }),
+		mega.Use(func(k *key, next megactx.Handler) megactx.Handler {
 			return func(c *megactx.Ctx) error {
 				if c.Query("word") != k.word {
 					return megactx.Error(401, "no.word", "Say the word.")
@@ -184,15 +186,15 @@ func TestWrappersViewsAndPublicFilesReachTheApp(t *testing.T) {
 				return next(c)
 			}
 		}),
-		boot.Use(func(next http.Handler) http.Handler {
+		mega.Use(func(next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Header().Set("Std", "yes"); next.ServeHTTP(w, r) })
 		}),
-		boot.Routes(func(r megactx.Router) error {
+		mega.Routes(func(r megactx.Router) error {
 			r.Get("/", func(c *megactx.Ctx) error { return c.HTML(200, "home", "sesame") })
 			return nil
 		}),
-		boot.Views(fstest.MapFS{"v/home.html": {Data: []byte("<p>{{.}}</p>")}}),
-		boot.Public(fstest.MapFS{"p/a.txt": {Data: []byte("a file")}}),
+		mega.Views(fstest.MapFS{"v/home.html": {Data: []byte("<p>{{.}}</p>")}}),
+		mega.Public(fstest.MapFS{"p/a.txt": {Data: []byte("a file")}}),
 	))
 	url := r.Report().Apps[0].URL
 	for target, want := range map[string]string{"/?word=open": "<p>sesame</p>", "/a.txt": "a file", "/": "Say the word."} {
@@ -204,37 +206,37 @@ func TestWrappersViewsAndPublicFilesReachTheApp(t *testing.T) {
 
 func TestFunctionsOfWrongShapesStopTheBoot(t *testing.T) {
 	type value struct{}
-	provide := boot.Provide(func() *value { return &value{} })
-	for name, o := range map[string]boot.Option{
-		"Routes without a router":            boot.Routes(func() {}),
-		"Routes that returns a number":       boot.Routes(func(megactx.Router) int { return 0 }),
-		"Routes that is no function":         boot.Routes(5),
-		"Routes that is nothing":             boot.Routes(nil),
-		"Routes that is a nil function":      boot.Routes((func(megactx.Router))(nil)),
-		"Routes with several":                boot.Routes(func(megactx.Router, ...int) {}),
-		"Use that returns nothing":           boot.Use(func(megactx.Handler) {}),
-		"Use of two kinds":                   boot.Use(func(http.Handler) megactx.Handler { return nil }),
-		"Ready without an error":             boot.Ready("x", func(context.Context) {}),
-		"OnPrimary of a router":              boot.OnPrimary("x", func(megactx.Router) {}),
-		"OnStart without a name":             boot.OnStart("", func(context.Context) {}),
-		"Run without a budget":               boot.Run("x", func(context.Context) {}, boot.Budget(0)),
-		"OnStart without a context":          boot.OnStart("x", func() error { return nil }),
-		"OnStop with two contexts":           boot.OnStop("x", func(context.Context, *megactx.Ctx) error { return nil }),
-		"Provide of nothing":                 boot.Provide(func() {}),
-		"Provide of an error alone":          boot.Provide(func() error { return nil }),
-		"Provide of an error in the middle":  boot.Provide(errorFirst),
-		"Provide that takes a context":       boot.Provide(func(context.Context) *value { return nil }),
-		"Provide with several":               boot.Provide(func(...int) *value { return nil }),
-		"Run with a value that nobody makes": boot.Run("x", func(*http.Client, context.Context) error { return nil }),
-		"Provide twice":                      boot.Module(provide, provide),
+	provide := mega.Provide(func() *value { return &value{} })
+	for name, o := range map[string]mega.Option{
+		"Routes without a router":            mega.Routes(func() {}),
+		"Routes that returns a number":       mega.Routes(func(megactx.Router) int { return 0 }),
+		"Routes that is no function":         mega.Routes(5),
+		"Routes that is nothing":             mega.Routes(nil),
+		"Routes that is a nil function":      mega.Routes((func(megactx.Router))(nil)),
+		"Routes with several":                mega.Routes(func(megactx.Router, ...int) {}),
+		"Use that returns nothing":           mega.Use(func(megactx.Handler) {}),
+		"Use of two kinds":                   mega.Use(func(http.Handler) megactx.Handler { return nil }),
+		"Ready without an error":             mega.Ready("x", func(context.Context) {}),
+		"OnPrimary of a router":              mega.OnPrimary("x", func(megactx.Router) {}),
+		"OnStart without a name":             mega.OnStart("", func(context.Context) {}),
+		"Run without a budget":               mega.Run("x", func(context.Context) {}, mega.Budget(0)),
+		"OnStart without a context":          mega.OnStart("x", func() error { return nil }),
+		"OnStop with two contexts":           mega.OnStop("x", func(context.Context, *megactx.Ctx) error { return nil }),
+		"Provide of nothing":                 mega.Provide(func() {}),
+		"Provide of an error alone":          mega.Provide(func() error { return nil }),
+		"Provide of an error in the middle":  mega.Provide(errorFirst),
+		"Provide that takes a context":       mega.Provide(func(context.Context) *value { return nil }),
+		"Provide with several":               mega.Provide(func(...int) *value { return nil }),
+		"Run with a value that nobody makes": mega.Run("x", func(*http.Client, context.Context) error { return nil }),
+		"Provide twice":                      mega.Module(provide, provide),
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, _ := process()
-			f := fail(t, p, boot.App("main", o))
+			f := fail(t, p, mega.App("main", o))
 			var shown bytes.Buffer
 			fmt.Fprint(&shown, f.Text, f.Facts)
-			if f.Exit != boot.ExitInternal || !strings.Contains(shown.String(), "boot_test.go:") {
-				t.Errorf("got %s: %s, want status %d and this file's name", f.Code, &shown, boot.ExitInternal)
+			if f.Exit != failure.ExitInternal || !strings.Contains(shown.String(), "boot_test.go:") {
+				t.Errorf("got %s: %s, want status %d and this file's name", f.Code, &shown, failure.ExitInternal)
 			}
 		})
 	}
@@ -244,23 +246,23 @@ func TestFunctionsOfWrongShapesStopTheBoot(t *testing.T) {
 func errorFirst() (error, *int) { return nil, nil }
 
 func TestProgramsThatCannotBeAreRefused(t *testing.T) {
-	main := boot.App("main", boot.Routes(hello))
+	main := mega.App("main", mega.Routes(hello))
 	for _, x := range []struct {
 		name    string
-		options []boot.Option
+		options []mega.Option
 		code    string
 	}{
 		{"without an app", nil, "boot.no_app"},
-		{"with an app twice", []boot.Option{main, main}, "boot.app"},
-		{"with an app of a strange name", []boot.Option{boot.App("Main")}, "boot.app"},
-		{"with an app inside another", []boot.Option{boot.App("main", boot.Module(main))}, "boot.app"},
-		{"with a broken page", []boot.Option{boot.App("main", boot.Views(fstest.MapFS{"a.html": {Data: []byte("{{")}, "b": {}}))}, "boot.views"},
-		{"with a broken route", []boot.Option{boot.App("main", boot.Routes(func(r megactx.Router) { r.Get("x", nil) }))}, "boot.routes"},
-		{"with routes that fail", []boot.Option{boot.App("main", boot.Routes(func(megactx.Router) error { return errors.New("x") }))}, "boot.routes"},
+		{"with an app twice", []mega.Option{main, main}, "boot.app"},
+		{"with an app of a strange name", []mega.Option{mega.App("Main")}, "boot.app"},
+		{"with an app inside another", []mega.Option{mega.App("main", mega.Module(main))}, "boot.app"},
+		{"with a broken page", []mega.Option{mega.App("main", mega.Views(fstest.MapFS{"a.html": {Data: []byte("{{")}, "b": {}}))}, "boot.views"},
+		{"with a broken route", []mega.Option{mega.App("main", mega.Routes(func(r megactx.Router) { r.Get("x", nil) }))}, "boot.routes"},
+		{"with routes that fail", []mega.Option{mega.App("main", mega.Routes(func(megactx.Router) error { return errors.New("x") }))}, "boot.routes"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			p, _ := process()
-			if f := fail(t, p, x.options...); f.Code != x.code || f.Exit != boot.ExitInternal {
+			if f := fail(t, p, x.options...); f.Code != x.code || f.Exit != failure.ExitInternal {
 				t.Errorf("got %+v, want %s", f, x.code)
 			}
 		})
@@ -273,11 +275,11 @@ func TestWhatCannotBeHadStopsTheBoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = taken.Close() }()
-	main := boot.App("main", boot.Routes(hello))
+	main := mega.App("main", mega.Routes(hello))
 	for _, x := range []struct {
 		name    string
 		environ []string
-		option  boot.Option
+		option  mega.Option
 		code    string
 		exit    int
 		says    string
@@ -290,8 +292,8 @@ func TestWhatCannotBeHadStopsTheBoot(t *testing.T) {
 		{"an address for probes that is taken", []string{"MEGA_OPS_ADDR=" + taken.Addr().String()}, main, "app.cannot_listen", 69, "env MEGA_OPS_ADDR"},
 		{"a constructor that fails", nil, constructed(func() (*int, error) { return nil, errors.New("no disk") }), "boot.constructor_failed", 69, "no disk"},
 		{"a constructor that panics", nil, constructed(func() (*int, error) { panic("no idea") }), "boot.constructor_panicked", 70, "no idea"},
-		{"a hook that fails", nil, boot.App("main", boot.OnStart("warm up", func(context.Context) error { return errors.New("cold") })), "boot.hook_failed", 70, "warm up"},
-		{"a hook that panics", nil, boot.App("main", boot.OnStart("warm up", func(context.Context) { panic("cold") })), "boot.hook_failed", 70, "cold"},
+		{"a hook that fails", nil, mega.App("main", mega.OnStart("warm up", func(context.Context) error { return errors.New("cold") })), "boot.hook_failed", 70, "warm up"},
+		{"a hook that panics", nil, mega.App("main", mega.OnStart("warm up", func(context.Context) { panic("cold") })), "boot.hook_failed", 70, "cold"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			p, stderr := process(x.environ...)
@@ -316,8 +318,8 @@ func listening(t *testing.T) string {
 	return taken.Addr().String()
 }
 
-func constructed(c func() (*int, error)) boot.Option {
-	return boot.App("main", boot.Provide(c), boot.Routes(func(megactx.Router, *int) {}))
+func constructed(c func() (*int, error)) mega.Option {
+	return mega.App("main", mega.Provide(c), mega.Routes(func(megactx.Router, *int) {}))
 }
 
 // diary writes down in which order things end.
@@ -343,16 +345,16 @@ func (u *upper) Close(context.Context) error { u.d.add("close upper"); return ni
 func TestEndIsTheBeginningInReverse(t *testing.T) {
 	d := &diary{}
 	p, _ := process()
-	r := start(t, p, boot.App("main",
-		boot.Provide(func() *lower { return &lower{d} }, func(*lower) *upper { return &upper{d} }),
-		boot.OnStart("first", func(context.Context) { d.add("start first") }),
-		boot.OnStart("second", func(_ *upper, c *megactx.Ctx) error { d.add("start second in " + c.App.Name); return nil }),
-		boot.OnStop("first", func(context.Context) { d.add("stop first") }),
-		boot.OnStop("second", func(_ *upper, c *megactx.Ctx) error {
+	r := start(t, p, mega.App("main",
+		mega.Provide(func() *lower { return &lower{d} }, func(*lower) *upper { return &upper{d} }),
+		mega.OnStart("first", func(context.Context) { d.add("start first") }),
+		mega.OnStart("second", func(_ *upper, c *megactx.Ctx) error { d.add("start second in " + c.App.Name); return nil }),
+		mega.OnStop("first", func(context.Context) { d.add("stop first") }),
+		mega.OnStop("second", func(_ *upper, c *megactx.Ctx) error {
 			return c.Lock.With("last", func(*megactx.Ctx) error { d.add("stop second, under a lock"); return nil })
 		}),
-		boot.Run("task", func(ctx context.Context) error { <-ctx.Done(); d.add("task ends"); return ctx.Err() }),
-		boot.Routes(hello),
+		mega.Run("task", func(ctx context.Context) error { <-ctx.Done(); d.add("task ends"); return ctx.Err() }),
+		mega.Routes(hello),
 	))
 	if err := r.Stop(); err != nil {
 		t.Fatal(err)
@@ -366,9 +368,9 @@ func TestEndIsTheBeginningInReverse(t *testing.T) {
 func TestLocksEndBeforeWhatTheyProtect(t *testing.T) {
 	d := &diary{}
 	p, _ := process()
-	r := start(t, p, boot.App("main",
-		boot.Provide(func() *lower { return &lower{d} }),
-		boot.OnStart("hold", func(_ *lower, l *lock.Locker, _ context.Context) {
+	r := start(t, p, mega.App("main",
+		mega.Provide(func() *lower { return &lower{d} }),
+		mega.OnStart("hold", func(_ *lower, l *lock.Locker, _ context.Context) {
 			lease, err := l.Acquire(context.Background(), "x")
 			if err != nil {
 				t.Error(err)
@@ -391,11 +393,11 @@ func TestLocksEndBeforeWhatTheyProtect(t *testing.T) {
 func TestBootThatFailsHalfwayEndsWhatItBegan(t *testing.T) {
 	d := &diary{}
 	p, _ := process()
-	_ = fail(t, p, boot.App("main",
-		boot.Provide(func() *lower { return &lower{d} }),
-		boot.OnStart("first", func(*lower, context.Context) { d.add("start") }),
-		boot.OnStop("first", func(context.Context) { d.add("stop") }),
-		boot.OnStart("second", func(context.Context) error { return errors.New("no") }),
+	_ = fail(t, p, mega.App("main",
+		mega.Provide(func() *lower { return &lower{d} }),
+		mega.OnStart("first", func(*lower, context.Context) { d.add("start") }),
+		mega.OnStop("first", func(context.Context) { d.add("stop") }),
+		mega.OnStart("second", func(context.Context) error { return errors.New("no") }),
 	))
 	if want := []string{"start", "stop", "close lower"}; !slices.Equal(d.pages, want) {
 		t.Errorf("got %q, want %q", d.pages, want)
@@ -405,9 +407,9 @@ func TestBootThatFailsHalfwayEndsWhatItBegan(t *testing.T) {
 func TestConstructorThatFailsLeavesNothingOpen(t *testing.T) {
 	d := &diary{}
 	p, _ := process()
-	_ = fail(t, p, boot.App("main",
-		boot.Provide(func() *lower { return &lower{d} }, func(*lower) (*upper, error) { return nil, errors.New("no") }),
-		boot.Routes(func(megactx.Router, *upper) {}),
+	_ = fail(t, p, mega.App("main",
+		mega.Provide(func() *lower { return &lower{d} }, func(*lower) (*upper, error) { return nil, errors.New("no") }),
+		mega.Routes(func(megactx.Router, *upper) {}),
 	))
 	if want := []string{"close lower"}; !slices.Equal(d.pages, want) {
 		t.Errorf("got %q, want %q", d.pages, want)
@@ -416,7 +418,7 @@ func TestConstructorThatFailsLeavesNothingOpen(t *testing.T) {
 
 func TestWhatNobodyNeedsIsNotMade(t *testing.T) {
 	p, _ := process()
-	start(t, p, boot.App("main", boot.Provide(func() (*int, error) { return nil, errors.New("nobody asked") }), boot.Routes(hello)))
+	start(t, p, mega.App("main", mega.Provide(func() (*int, error) { return nil, errors.New("nobody asked") }), mega.Routes(hello)))
 }
 
 func TestSectionReachesItsApp(t *testing.T) {
@@ -424,8 +426,8 @@ func TestSectionReachesItsApp(t *testing.T) {
 		From string `key:"from" default:"nobody"`
 	}
 	p, _ := process("MEGA_MAIL_FROM=me")
-	mails := boot.Section(typeOf[mail](), "mail")
-	r := start(t, p, boot.App("main", mails, boot.Module(mails), boot.Routes(func(r megactx.Router, m mail) {
+	mails := mega.Config[mail]("mail")
+	r := start(t, p, mega.App("main", mails, mega.Module(mails), mega.Routes(func(r megactx.Router, m mail) {
 		r.Get("/", func(c *megactx.Ctx) error { return c.Text(200, m.From) })
 	})))
 	if _, body := get(t, r.Report().Apps[0].URL); body != "me" {
@@ -438,7 +440,7 @@ func TestProbesFollowTheProgram(t *testing.T) {
 	var mu sync.Mutex
 	var state error
 	p, _ := process()
-	r := start(t, p, boot.App("main", boot.Routes(hello), boot.Ready("disk", func(context.Context) error {
+	r := start(t, p, mega.App("main", mega.Routes(hello), mega.Ready("disk", func(context.Context) error {
 		mu.Lock()
 		defer mu.Unlock()
 		return state
@@ -462,8 +464,8 @@ func TestDefaultAddressOfProbesGivesWay(t *testing.T) {
 	first, _ := process()
 	first.Environ = []string{"MEGA_APPS_MAIN_ADDR=127.0.0.1:0"}
 	second := first
-	a := start(t, first, boot.App("main", boot.Routes(hello)))
-	b := start(t, second, boot.App("main", boot.Routes(hello)))
+	a := start(t, first, mega.App("main", mega.Routes(hello)))
+	b := start(t, second, mega.App("main", mega.Routes(hello)))
 	if a.Report().Ops == b.Report().Ops {
 		t.Errorf("both answer probes on %s", a.Report().Ops)
 	}
@@ -474,8 +476,8 @@ func TestDefaultAddressOfProbesGivesWay(t *testing.T) {
 
 func TestTaskThatFailsEndsTheProgram(t *testing.T) {
 	p, stderr := process()
-	status := boot.Main(t.Context(), p, boot.App("main", boot.Run("pump", func(context.Context) error { return errors.New("dry") })))
-	if status != boot.ExitInternal || !strings.Contains(stderr.String(), "dry") {
+	status := boot.Main(t.Context(), p, mega.App("main", mega.Run("pump", func(context.Context) error { return errors.New("dry") })))
+	if status != failure.ExitInternal || !strings.Contains(stderr.String(), "dry") {
 		t.Errorf("exit status %d:\n%s", status, stderr)
 	}
 }
@@ -483,12 +485,12 @@ func TestTaskThatFailsEndsTheProgram(t *testing.T) {
 func TestStopBeforeTheStartIsNoFailure(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	p, stderr := process()
-	status := boot.Main(ctx, p, boot.App("main", boot.OnStart("wait", func(ctx context.Context) error {
+	status := boot.Main(ctx, p, mega.App("main", mega.OnStart("wait", func(ctx context.Context) error {
 		stop()
 		<-ctx.Done()
 		return ctx.Err()
 	})))
-	if status != boot.ExitOK {
+	if status != failure.ExitOK {
 		t.Errorf("exit status %d:\n%s", status, stderr)
 	}
 }
@@ -498,7 +500,7 @@ func TestLocksAreInTheRedisThatIsConfigured(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	for _, engine := range []string{"queue", "redislock"} {
 		p, stderr := process("MEGA_CACHE_MAIN_URL="+server.URL(), "MEGA_LOCK_REDIS_KEY=shop:{%s}", "MEGA_LOCK_REDIS_ENGINE="+engine, "MEGA_LOCK_REQUIRE=fleet")
-		r := start(t, p, boot.App("main", boot.Routes(func(r megactx.Router) {
+		r := start(t, p, mega.App("main", mega.Routes(func(r megactx.Router) {
 			r.Get("/", func(c *megactx.Ctx) error {
 				return c.Lock.With("x", func(c *megactx.Ctx) error {
 					held, err := server.Do("EXISTS", "shop:{x}")
@@ -529,7 +531,7 @@ func TestRedisMayComeUpLate(t *testing.T) {
 		}
 		back <- server.Restart()
 	}()
-	r := start(t, p, boot.App("main", boot.Routes(hello)))
+	r := start(t, p, mega.App("main", mega.Routes(hello)))
 	if err := <-back; err != nil {
 		t.Fatal(err)
 	}
@@ -545,8 +547,8 @@ func TestUnreachableRedisStopsTheBoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	p, stderr := process("MEGA_CACHE_MAIN_URL="+server.URL(), "MEGA_BOOT_WAIT_FOR=300ms")
-	if status := boot.Main(t.Context(), p, boot.App("main", boot.Routes(hello))); status != boot.ExitUnavailable {
-		t.Errorf("exit status %d, want %d", status, boot.ExitUnavailable)
+	if status := boot.Main(t.Context(), p, mega.App("main", mega.Routes(hello))); status != failure.ExitUnavailable {
+		t.Errorf("exit status %d, want %d", status, failure.ExitUnavailable)
 	}
 	for _, want := range []string{"(lock.driver_unavailable)", "cache.main.url = " + server.URL() + "  (env MEGA_CACHE_MAIN_URL)", "connection refused", "MEGA_BOOT_WAIT_FOR=60s"} {
 		if !strings.Contains(stderr.String(), want) {
@@ -557,7 +559,7 @@ func TestUnreachableRedisStopsTheBoot(t *testing.T) {
 
 func TestWhatHappensToLocksIsLogged(t *testing.T) {
 	p, stderr := process("MEGA_LOG_FORMAT=json")
-	r := start(t, p, boot.App("main", boot.Routes(func(r megactx.Router) {
+	r := start(t, p, mega.App("main", mega.Routes(func(r megactx.Router) {
 		r.Get("/", func(c *megactx.Ctx) error {
 			return c.Lock.With("x", func(inside *megactx.Ctx) error {
 				if _, err := c.Lock.ForceRelease("x", "stuck"); err != nil {

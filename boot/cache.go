@@ -30,8 +30,8 @@ func (c *caches) provide(shared *plan.Part) []fx.Option {
 	return options
 }
 
-func (c *caches) all(cfg *config.Config) (Caches, error) {
-	all := Caches{}
+func (c *caches) all(cfg *config.Config) (plan.Caches, error) {
+	all := plan.Caches{}
 	for _, alias := range cfg.Caches() {
 		client, err := c.client(cfg, alias)
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/boot"
 	megactx "github.com/megaframework/mega/ctx"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
@@ -32,9 +33,9 @@ func TestCacheIsProvidedAndClosedLast(t *testing.T) {
 	d := &diary{}
 	p, _ := process("MEGA_CACHE_MAIN_URL=" + server.URL())
 	var client goredis.UniversalClient
-	r := start(t, p, boot.App("main",
-		boot.Provide(func(r goredis.UniversalClient) *keeper { client = r; return &keeper{r, d} }),
-		boot.Routes(func(r megactx.Router, k *keeper) {
+	r := start(t, p, mega.App("main",
+		mega.Provide(func(r goredis.UniversalClient) *keeper { client = r; return &keeper{r, d} }),
+		mega.Routes(func(r megactx.Router, k *keeper) {
 			r.Get("/", func(c *megactx.Ctx) error {
 				return c.Lock.With("x", func(c *megactx.Ctx) error {
 					n, err := k.redis.Incr(c, "n").Result()
@@ -57,8 +58,8 @@ func TestCacheIsProvidedAndClosedLast(t *testing.T) {
 }
 
 // asks is an app that takes the cache.
-func asks(use func(goredis.UniversalClient)) boot.Option {
-	return boot.App("main", boot.OnStart("use", func(c goredis.UniversalClient, _ context.Context) { use(c) }))
+func asks(use func(goredis.UniversalClient)) mega.Option {
+	return mega.App("main", mega.OnStart("use", func(c goredis.UniversalClient, _ context.Context) { use(c) }))
 }
 
 func TestWhichCacheIsMeant(t *testing.T) {
@@ -85,7 +86,7 @@ func TestAllCachesCanBeTaken(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	p, _ := process("MEGA_CACHE_PAGES_URL="+server.URL(), "MEGA_CACHE_SESSIONS_URL="+server.URL(), "MEGA_LOCK_DRIVER=memory")
 	var aliases []string
-	start(t, p, boot.App("main", boot.OnStart("use", func(c boot.Caches, ctx context.Context) error {
+	start(t, p, mega.App("main", mega.OnStart("use", func(c mega.Caches, ctx context.Context) error {
 		aliases = slices.Sorted(maps.Keys(c))
 		return c["pages"].Ping(ctx).Err()
 	})))
@@ -127,16 +128,16 @@ func TestCacheThatCannotBeHadStopsTheBoot(t *testing.T) {
 // Nobody connects to what nobody asks for.
 func TestCacheThatNobodyAsksForMayBeDown(t *testing.T) {
 	p, _ := process("MEGA_CACHE_A_URL=redis://127.0.0.1:1", "MEGA_LOCK_DRIVER=memory")
-	start(t, p, boot.App("main", boot.Routes(hello)))
+	start(t, p, mega.App("main", mega.Routes(hello)))
 }
 
 func TestProgramMayHaveAClientOfItsOwn(t *testing.T) {
 	addr := ""
-	own := boot.Provide(func() goredis.UniversalClient { return goredis.NewClient(&goredis.Options{Addr: "own:1"}) })
+	own := mega.Provide(func() goredis.UniversalClient { return goredis.NewClient(&goredis.Options{Addr: "own:1"}) })
 	use := asks(func(c goredis.UniversalClient) { addr = c.(*goredis.Client).Options().Addr })
-	for name, options := range map[string][]boot.Option{
+	for name, options := range map[string][]mega.Option{
 		"shared":    {own, use},
-		"of an app": {boot.App("main", own, boot.OnStart("use", func(c goredis.UniversalClient, _ context.Context) { addr = c.(*goredis.Client).Options().Addr }))},
+		"of an app": {mega.App("main", own, mega.OnStart("use", func(c goredis.UniversalClient, _ context.Context) { addr = c.(*goredis.Client).Options().Addr }))},
 	} {
 		addr = ""
 		p, _ := process()

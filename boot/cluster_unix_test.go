@@ -14,8 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/internal/doctor"
+	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
@@ -94,7 +96,7 @@ func testStoppedHub(t *testing.T, require string) {
 }
 
 func rehearsed(p boot.Process) (plan.Report, error) {
-	made, err := boot.Plan(p, boot.App("main"))
+	made, err := boot.Plan(p, mega.App("main"))
 	if err != nil {
 		return plan.Report{}, err
 	}
@@ -132,8 +134,8 @@ func TestPlaceOfTheSocketIsRehearsed(t *testing.T) {
 func refused(t *testing.T, err error, code string) *boot.Failure {
 	t.Helper()
 	f, ok := errors.AsType[*boot.Failure](err)
-	if !ok || f.Code != code || f.Exit != boot.ExitConfig {
-		t.Fatalf("got %v, want %s with status %d", err, code, boot.ExitConfig)
+	if !ok || f.Code != code || f.Exit != failure.ExitConfig {
+		t.Fatalf("got %v, want %s with status %d", err, code, failure.ExitConfig)
 	}
 	return f
 }

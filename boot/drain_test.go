@@ -15,8 +15,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/boot"
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/failure"
 )
 
 func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }
@@ -29,8 +31,8 @@ func newGate() *gate {
 	return &gate{begun: make(chan struct{}, 100), leave: make(chan struct{})}
 }
 
-func (g *gate) app() boot.Option {
-	return boot.App("main", boot.Routes(func(r megactx.Router) {
+func (g *gate) app() mega.Option {
+	return mega.App("main", mega.Routes(func(r megactx.Router) {
 		r.Get("/", func(c *megactx.Ctx) error {
 			g.begun <- struct{}{}
 			select {
@@ -118,7 +120,7 @@ func TestRequestsThatTakeTooLongAreCutOffAndNamed(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan int, 1)
 	url := make(chan string, 1)
-	go func() { ended <- boot.Main(ctx, p, g.app(), boot.OnStart("x", func(context.Context) {})) }()
+	go func() { ended <- boot.Main(ctx, p, g.app(), mega.OnStart("x", func(context.Context) {})) }()
 	go func() { url <- served(stderr) }()
 	conn := dial(t, <-url)
 	ask(t, conn)
@@ -127,8 +129,8 @@ func TestRequestsThatTakeTooLongAreCutOffAndNamed(t *testing.T) {
 	if code, err := status(conn); code != 503 || err != nil {
 		t.Errorf("the request was answered %d, %v, want 503", code, err)
 	}
-	if code := <-ended; code != boot.ExitCut || !strings.Contains(stderr.String(), "main: cut off 1 in flight: GET / (") {
-		t.Errorf("exit status %d, want %d and the request's name:\n%s", code, boot.ExitCut, stderr)
+	if code := <-ended; code != failure.ExitCut || !strings.Contains(stderr.String(), "main: cut off 1 in flight: GET / (") {
+		t.Errorf("exit status %d, want %d and the request's name:\n%s", code, failure.ExitCut, stderr)
 	}
 }
 
@@ -148,7 +150,7 @@ func served(stderr *notes) string {
 func TestNoConnectionIsLostToTheShutdown(t *testing.T) {
 	for range 5 {
 		p, _ := process()
-		r := start(t, p, boot.App("main", boot.Routes(hello)))
+		r := start(t, p, mega.App("main", mega.Routes(hello)))
 		const many = 50
 		conns := make([]net.Conn, many)
 		for i := range conns {
@@ -176,7 +178,7 @@ func TestNoConnectionIsLostToTheShutdown(t *testing.T) {
 
 func TestIdleConnectionsDoNotHoldUpTheEnd(t *testing.T) {
 	p, _ := process()
-	r := start(t, p, boot.App("main", boot.Routes(hello)))
+	r := start(t, p, mega.App("main", mega.Routes(hello)))
 	idle, silent := dial(t, r.Report().Apps[0].URL), dial(t, r.Report().Apps[0].URL)
 	ask(t, idle)
 	if code, err := status(idle); code != 200 || err != nil {
@@ -199,7 +201,7 @@ func TestIdleConnectionsDoNotHoldUpTheEnd(t *testing.T) {
 func TestPipelinedRequestInFlightIsFinished(t *testing.T) {
 	g := newGate()
 	p, _ := process()
-	r := start(t, p, boot.App("main", boot.Routes(hello), boot.Routes(func(r megactx.Router) {
+	r := start(t, p, mega.App("main", mega.Routes(hello), mega.Routes(func(r megactx.Router) {
 		r.Get("/gate", func(c *megactx.Ctx) error {
 			g.begun <- struct{}{}
 			<-g.leave
@@ -235,7 +237,7 @@ func TestPipelinedRequestsAreDoneIfTheyAreAnswered(t *testing.T) {
 	var done atomic.Int32
 	begun := make(chan struct{}, many)
 	p, _ := process()
-	r := start(t, p, boot.App("main", boot.Routes(func(r megactx.Router) {
+	r := start(t, p, mega.App("main", mega.Routes(func(r megactx.Router) {
 		r.Get("/", func(c *megactx.Ctx) error {
 			begun <- struct{}{}
 			time.Sleep(20 * time.Millisecond)
@@ -270,7 +272,7 @@ func TestPipelinedRequestsAreDoneIfTheyAreAnswered(t *testing.T) {
 
 func TestKeptAliveHTTP10ConnectionEndsWithAnAnswer(t *testing.T) {
 	p, _ := process()
-	r := start(t, p, boot.App("main", boot.Routes(hello)))
+	r := start(t, p, mega.App("main", mega.Routes(hello)))
 	conn := dial(t, r.Report().Apps[0].URL)
 	answers := bufio.NewReader(conn)
 	ask10 := func() *http.Response {
@@ -306,7 +308,7 @@ func TestKeptAliveHTTP10ConnectionEndsWithAnAnswer(t *testing.T) {
 func TestIncompleteRequestsDoNotHoldUpTheEnd(t *testing.T) {
 	t.Parallel()
 	p, _ := process()
-	r := start(t, p, boot.App("main", boot.Routes(hello)))
+	r := start(t, p, mega.App("main", mega.Routes(hello)))
 	after, first := dial(t, r.Report().Apps[0].URL), dial(t, r.Report().Apps[0].URL)
 	ask(t, after)
 	if code, err := status(after); code != 200 || err != nil {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/boot"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/plan"
@@ -21,7 +22,7 @@ func TestOneNodeLeadsAndHandsOverAtShutdown(t *testing.T) {
 	leads := make(chan string)
 	node := func(name string) (shutdown func()) {
 		p, _ := process("MEGA_CACHE_MAIN_URL="+server.URL(), "MEGA_LOCK_NAMESPACE=blue", "MEGA_LOCK_TTL=1m")
-		r := start(t, p, boot.App("main", boot.Routes(hello), boot.Lead("the reaper", func(ctx *megactx.Ctx) error {
+		r := start(t, p, mega.App("main", mega.Routes(hello), mega.Lead("the reaper", func(ctx *megactx.Ctx) error {
 			if _, ok := ctx.Lease(); !ok {
 				return errors.New("no lease")
 			}
@@ -60,9 +61,9 @@ func TestEveryRunsOnceInAllNodesAndSurvivesPanics(t *testing.T) {
 	var runs, ticks atomic.Int64
 	for range 2 {
 		p, _ := process("MEGA_CACHE_MAIN_URL=" + server.URL())
-		start(t, p, boot.App("main", boot.Routes(hello),
-			boot.Every("cleanup", 365*24*time.Hour, func(context.Context) { runs.Add(1) }),
-			boot.Every("broken", 20*time.Millisecond, func(context.Context) { ticks.Add(1); panic("broken") }),
+		start(t, p, mega.App("main", mega.Routes(hello),
+			mega.Every("cleanup", 365*24*time.Hour, func(context.Context) { runs.Add(1) }),
+			mega.Every("broken", 20*time.Millisecond, func(context.Context) { ticks.Add(1); panic("broken") }),
 		))
 	}
 	until(t, "the work has run, and the broken work again after its panics", func() bool { return runs.Load() > 0 && ticks.Load() >= 3 })
@@ -75,7 +76,7 @@ func TestEveryWithAnImpossibleIntervalFailsTheBoot(t *testing.T) {
 	t.Parallel()
 	for _, every := range []time.Duration{0, -time.Second, time.Minute + 1} {
 		p, stderr := process()
-		status := boot.Main(t.Context(), p, boot.App("main", boot.Every("cleanup", every, func(context.Context) {})))
+		status := boot.Main(t.Context(), p, mega.App("main", mega.Every("cleanup", every, func(context.Context) {})))
 		if status == 0 || !slices.ContainsFunc(strings.Split(stderr.String(), "\n"), func(line string) bool { return strings.Contains(line, "interval") }) {
 			t.Errorf("%v: status %d, %s", every, status, stderr)
 		}

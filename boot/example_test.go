@@ -6,14 +6,17 @@ import (
 	"io"
 	"net/http"
 
+	"go.uber.org/fx"
+
+	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/boot"
-	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/drivers/memory"
 )
 
 // A program that runs an application inside itself, on its own configuration.
 func ExampleStart() {
-	hello := boot.App("web", boot.Routes(func(r megactx.Router) {
-		r.Get("/hello/{name}", func(ctx *megactx.Ctx) error {
+	hello := mega.App("web", mega.Routes(func(r mega.Router) {
+		r.Get("/hello/{name}", func(ctx *mega.Ctx) error {
 			return ctx.Text(http.StatusOK, "hello "+ctx.Param("name"))
 		})
 	}))
@@ -42,13 +45,12 @@ func ExampleStart() {
 	// <nil>
 }
 
-// Plan makes the decisions of a start, and opens nothing.
+// A test of a deployment: which drivers a configuration selects.
 func ExamplePlan() {
 	plan, err := boot.Plan(boot.Process{
 		Name:    "shop",
-		Stderr:  io.Discard,
 		Environ: []string{"MEGA_CACHE_MAIN_URL=redis://cache.example.org:6379"},
-	}, boot.App("web"))
+	}, mega.App("web"))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -58,4 +60,28 @@ func ExamplePlan() {
 	// Output:
 	// locks: redis fleet
 	// messages: memory process
+}
+
+// A value for the functions of an app, from an option of fx.
+func ExampleFx() {
+	type greeting string
+	running, err := boot.Start(context.Background(), boot.Process{
+		Name:    "greeter",
+		Stderr:  io.Discard,
+		Offline: &boot.Offline{Lock: memory.NewLock()},
+	}, mega.App("web",
+		boot.Fx(fx.Supply(greeting("hello"))),
+		mega.OnStart("greet", func(g greeting, _ context.Context) error {
+			fmt.Println(g)
+			return nil
+		}),
+	))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(running.Stop())
+	// Output:
+	// hello
+	// <nil>
 }

@@ -9,23 +9,10 @@ import (
 	"github.com/megaframework/mega/internal/stack"
 )
 
-// The exit statuses of a program.
-const (
-	ExitOK          = failure.ExitOK
-	ExitCut         = failure.ExitCut
-	ExitUsage       = failure.ExitUsage
-	ExitUnavailable = failure.ExitUnavailable
-	ExitInternal    = failure.ExitInternal
-	ExitOverrun     = failure.ExitOverrun
-	ExitConfig      = failure.ExitConfig
-)
-
-type (
-	// Failure explains why a program did not start.
-	Failure = failure.Failure
-	// Fact is a line of a Failure.
-	Fact = failure.Fact
-)
+// Failure is the error of a program that did not start: its dotted code, the
+// exit status, what failed and where it was requested, the cause, and what to
+// do. Its Print writes it as a panel, its JSON has the same content.
+type Failure = failure.Failure
 
 // failureOf converts any error of a boot to a Failure. The cause of an unknown
 // error is inside the injector's error.

@@ -6,9 +6,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/config"
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/failure"
 )
 
 func TestConstructorsThatNeedEachOtherAreNamed(t *testing.T) {
@@ -16,10 +18,10 @@ func TestConstructorsThatNeedEachOtherAreNamed(t *testing.T) {
 	type b struct{}
 	type c struct{}
 	p, _ := process()
-	f := fail(t, p, boot.Provide(func(*b) *a { return nil }), boot.App("main",
-		boot.Provide(func(*a) *int { return nil }, func(*c) *string { return nil }),
-	), boot.Provide(func(*c) *b { return nil }, func(*a) *c { return nil }))
-	if f.Code != "boot.circle" || f.Exit != boot.ExitInternal || len(f.Facts) != 3 {
+	f := fail(t, p, mega.Provide(func(*b) *a { return nil }), mega.App("main",
+		mega.Provide(func(*a) *int { return nil }, func(*c) *string { return nil }),
+	), mega.Provide(func(*c) *b { return nil }, func(*a) *c { return nil }))
+	if f.Code != "boot.circle" || f.Exit != failure.ExitInternal || len(f.Facts) != 3 {
 		t.Fatalf("got %+v, want the three that need each other", f)
 	}
 	for _, fact := range f.Facts {
@@ -46,8 +48,8 @@ func TestWayThroughTheInjectorIsToldOnlyIfTraced(t *testing.T) {
 	for _, topics := range [][]string{nil, {"fx"}} {
 		p, _ := process()
 		p.Trace = topics
-		f := fail(t, p, boot.App("main", boot.Provide(func() (*int, error) { return nil, errors.New("no disk") }),
-			boot.Routes(func(megactx.Router, *int) {})))
+		f := fail(t, p, mega.App("main", mega.Provide(func() (*int, error) { return nil, errors.New("no disk") }),
+			mega.Routes(func(megactx.Router, *int) {})))
 		var panel strings.Builder
 		f.Print(&panel, "shop")
 		if told := strings.Contains(panel.String(), "could not build arguments"); told != (topics != nil) {
@@ -61,9 +63,9 @@ func TestWayThroughTheInjectorIsToldOnlyIfTraced(t *testing.T) {
 
 func TestFailureIsTheSameAsJSON(t *testing.T) {
 	p, _ := process("MEGA_LOCK_TTL=5", "MEGA_LOK_WAIT=1s")
-	wrong := fail(t, p, boot.App("main", boot.Routes(hello)))
+	wrong := fail(t, p, mega.App("main", mega.Routes(hello)))
 	p, _ = process("MEGA_LOCK_REQUIRE=fleet")
-	small := fail(t, p, boot.App("main", boot.Routes(hello)))
+	small := fail(t, p, mega.App("main", mega.Routes(hello)))
 	p.Environ, p.Trace = nil, []string{"fx"}
 	failed := fail(t, p, constructed(func() (*int, error) { return nil, errors.New("no disk") }))
 	for _, f := range []*boot.Failure{wrong, small, failed} {
@@ -120,7 +122,7 @@ func texts(t *testing.T, document []byte) string {
 
 func TestFailureOfAConfigurationNamesItsProblemsAsAnError(t *testing.T) {
 	p, _ := process("MEGA_LOCK_TTL=5", "MEGA_LOK_WAIT=1s")
-	f := fail(t, p, boot.App("main"))
+	f := fail(t, p, mega.App("main"))
 	var problems config.Problems
 	if !errors.As(f, &problems) || len(problems) != 2 || !strings.Contains(f.Error(), "MEGA_LOK_WAIT") {
 		t.Errorf("got %v", f)

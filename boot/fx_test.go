@@ -9,8 +9,10 @@ import (
 
 	"go.uber.org/fx"
 
+	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/boot"
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/failure"
 )
 
 type gear struct{ teeth int }
@@ -19,9 +21,9 @@ func TestWhatTheInjectorIsGivenCanBeTaken(t *testing.T) {
 	p, _ := process()
 	r := start(t, p,
 		boot.Fx(fx.Supply(&gear{7})),
-		boot.App("main",
+		mega.App("main",
 			boot.Fx(fx.Decorate(func(g *gear) *gear { return &gear{g.teeth + 1} })),
-			boot.Routes(func(r megactx.Router, g *gear) {
+			mega.Routes(func(r megactx.Router, g *gear) {
 				r.Get("/", func(c *megactx.Ctx) error { return c.JSON(200, g.teeth) })
 			})))
 	if _, body := get(t, r.Report().Apps[0].URL); body != "8" {
@@ -32,9 +34,9 @@ func TestWhatTheInjectorIsGivenCanBeTaken(t *testing.T) {
 func TestHooksOfTheInjectorAreStepsOfTheBoot(t *testing.T) {
 	d := &diary{}
 	p, _ := process()
-	r := start(t, p, boot.App("main",
-		boot.OnPrimary("migrate", d.note("migrate")),
-		boot.OnStop("flush", d.note("flush")),
+	r := start(t, p, mega.App("main",
+		mega.OnPrimary("migrate", d.note("migrate")),
+		mega.OnStop("flush", d.note("flush")),
 		boot.Fx(fx.Invoke(func(l fx.Lifecycle) {
 			l.Append(fx.StartStopHook(func() { d.add("fx 1 starts") }, func() { d.add("fx 1 ends") }))
 			l.Append(fx.Hook{OnStop: func(context.Context) error { d.add("fx 2 ends"); return nil }})
@@ -52,7 +54,7 @@ func TestHooksOfTheInjectorAreStepsOfTheBoot(t *testing.T) {
 func TestHookOfTheInjectorThatFailsIsNamedAndUnwound(t *testing.T) {
 	d := &diary{}
 	p, _ := process()
-	f := fail(t, p, boot.App("main", boot.Fx(fx.Invoke(func(l fx.Lifecycle) {
+	f := fail(t, p, mega.App("main", boot.Fx(fx.Invoke(func(l fx.Lifecycle) {
 		l.Append(fx.StartStopHook(func() { d.add("starts") }, func() { d.add("ends") }))
 		l.Append(fx.StartHook(func() error { return errors.New("no") }))
 	}))))
@@ -62,9 +64,9 @@ func TestHookOfTheInjectorThatFailsIsNamedAndUnwound(t *testing.T) {
 }
 
 func TestProgramMayAskForItsOwnEnd(t *testing.T) {
-	for code, want := range map[int]int{0: boot.ExitOK, 3: 3} {
+	for code, want := range map[int]int{0: failure.ExitOK, 3: 3} {
 		p, stderr := process()
-		status := boot.Main(t.Context(), p, boot.App("main", boot.Fx(fx.Invoke(func(l fx.Lifecycle, s fx.Shutdowner) {
+		status := boot.Main(t.Context(), p, mega.App("main", boot.Fx(fx.Invoke(func(l fx.Lifecycle, s fx.Shutdowner) {
 			l.Append(fx.StartHook(func() error { return s.Shutdown(fx.ExitCode(code)) }))
 		}))))
 		if status != want {
@@ -77,11 +79,11 @@ func TestProgramMayAskForItsOwnEnd(t *testing.T) {
 // provided, and its root cause comes first.
 func TestWhatTheInjectorCannotDoIsToldByItsRootCause(t *testing.T) {
 	p, _ := process()
-	f := fail(t, p, boot.Fx(fx.Supply(&gear{})), boot.App("main", boot.Routes(func(megactx.Router, *strings.Builder) {})))
+	f := fail(t, p, boot.Fx(fx.Supply(&gear{})), mega.App("main", mega.Routes(func(megactx.Router, *strings.Builder) {})))
 	if f.Code != "boot.failed" || !strings.HasPrefix(f.Cause.Error(), "missing type: *strings.Builder") {
 		t.Errorf("got %v", f)
 	}
-	f = fail(t, p, boot.App("main", boot.Fx(fx.Invoke(func() error { return errors.New("the root") }))))
+	f = fail(t, p, mega.App("main", boot.Fx(fx.Invoke(func() error { return errors.New("the root") }))))
 	if f.Cause == nil || f.Cause.Error() != "the root" {
 		t.Errorf("got %v", f)
 	}

@@ -7,6 +7,7 @@ import (
 	"go.uber.org/fx"
 
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/ops"
 	"github.com/megaframework/mega/internal/plan"
 )
@@ -75,10 +76,10 @@ func (b *booting) task(runs hook) step {
 
 // placeOf returns where a function is declared and passed to an option, as
 // facts of a Failure.
-func placeOf(f plan.Function, host *megactx.Host) []Fact {
-	facts := []Fact{{Name: "declared", Value: f.Declared()}, {Name: "given at", Value: "mega." + f.Option + ", " + f.Site}}
+func placeOf(f plan.Function, host *megactx.Host) []failure.Fact {
+	facts := []failure.Fact{{Name: "declared", Value: f.Declared()}, {Name: "given at", Value: "mega." + f.Option + ", " + f.Site}}
 	if app := host.App.Name; app != "" {
-		facts = append(facts, Fact{Name: "app", Value: app})
+		facts = append(facts, failure.Fact{Name: "app", Value: app})
 	}
 	return facts
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
 )
 
@@ -26,7 +27,7 @@ type step struct {
 	start hook
 	end   hook
 	phase phase // when it ends
-	from  []Fact
+	from  []failure.Fact
 }
 
 // placed adds the step's declaration to a failure of the step.
@@ -119,12 +120,12 @@ func (l *lifecycle) startOne(ctx context.Context, h hook) error {
 	case ctx.Err() == nil && bounded.Err() != nil && errors.Is(err, context.DeadlineExceeded):
 		return overrun(h, err)
 	}
-	return &Failure{Code: "boot.hook_failed", Exit: ExitInternal, Cause: err, Text: fmt.Sprintf("%q did not start.", h.name)}
+	return &Failure{Code: "boot.hook_failed", Exit: failure.ExitInternal, Cause: err, Text: fmt.Sprintf("%q did not start.", h.name)}
 }
 
 func overrun(h hook, err error) error {
 	return &Failure{
-		Code: "boot.hook_overrun", Exit: ExitOverrun, Cause: err,
+		Code: "boot.hook_overrun", Exit: failure.ExitOverrun, Cause: err,
 		Text:    fmt.Sprintf("%q did not start within %v.", h.name, h.budget),
 		Actions: []string{"let it take longer:  mega.Budget(" + (2 * h.budget).String() + ") beside its function"},
 	}

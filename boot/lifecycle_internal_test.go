@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
 )
 
@@ -23,8 +24,8 @@ func TestHookThatOverrunsItsBudgetIsNamed(t *testing.T) {
 		began := time.Now()
 		err := l.start(t.Context())
 		f, ok := errors.AsType[*Failure](err)
-		if !ok || f.Exit != ExitOverrun || f.Code != "boot.hook_overrun" || !strings.Contains(f.Text, `"warm up" did not start within 1m0s`) {
-			t.Errorf("got %+v, want status %d and the hook's name", err, ExitOverrun)
+		if !ok || f.Exit != failure.ExitOverrun || f.Code != "boot.hook_overrun" || !strings.Contains(f.Text, `"warm up" did not start within 1m0s`) {
+			t.Errorf("got %+v, want status %d and the hook's name", err, failure.ExitOverrun)
 		}
 		if took := time.Since(began); took != time.Minute {
 			t.Errorf("it took %v", took)
@@ -97,7 +98,7 @@ func TestConstructorThatDoesNotReturnIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leave := make(chan struct{})
 		b := &booting{ctx: t.Context(), plan: &plan.Plan{Config: &config.Config{Boot: config.Boot{WaitFor: time.Minute}}}}
-		program, err := plan.NewProgram([]Option{Provide(func() *int { <-leave; return nil }), App("main")}, nil)
+		program, err := plan.NewProgram([]Option{plan.Provide(func() *int { <-leave; return nil }), plan.App("main")}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,7 +106,7 @@ func TestConstructorThatDoesNotReturnIsNamed(t *testing.T) {
 		began := time.Now()
 		_, err = b.construct(hang, nil)
 		f, ok := errors.AsType[*Failure](err)
-		if !ok || f.Code != "boot.constructor_overrun" || f.Exit != ExitOverrun || !strings.Contains(f.Facts[0].Value, "lifecycle_internal_test.go") {
+		if !ok || f.Code != "boot.constructor_overrun" || f.Exit != failure.ExitOverrun || !strings.Contains(f.Facts[0].Value, "lifecycle_internal_test.go") {
 			t.Errorf("got %+v", err)
 		}
 		if took := time.Since(began); took != time.Minute+hookBudget+noticeTime {

@@ -10,6 +10,7 @@ import (
 	"github.com/megaframework/mega/config"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/listen"
+	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/workers"
 )
 
@@ -50,7 +51,7 @@ func (b *booting) listenAt(c *config.Config, a listen.Address, host *megactx.Hos
 	server := listen.NewServer(strings.Join(a.Names(), ", "), l, a.Handler(megactx.NewRouter(host).Handler()), b.log, a.Hosts()...)
 	b.servers = append(b.servers, server)
 	for _, app := range a.Apps {
-		b.report.Apps = append(b.report.Apps, Served{
+		b.report.Apps = append(b.report.Apps, plan.Served{
 			App: app.Name, URL: server.URL() + app.Prefix, Host: app.Host, Routes: len(app.Routes), Locales: app.Context.App.Locales,
 		})
 	}

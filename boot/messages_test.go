@@ -6,13 +6,13 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/bus"
 	megactx "github.com/megaframework/mega/ctx"
@@ -38,20 +38,20 @@ func (l *ledger) Stock(_ *megactx.Ctx, s sold) (map[string]int, error) {
 	return map[string]int{s.Product: 3}, nil
 }
 
-func subscribed(l *ledger, more ...boot.Option) boot.Option {
-	return boot.App("web", append(more,
-		boot.Provide(func() *ledger { return l }),
-		boot.Subscribe("product.sold", reflect.TypeFor[sold](), (*ledger).OnSold),
-		boot.Respond("stock.get", (*ledger).Stock),
+func subscribed(l *ledger, more ...mega.Option) mega.Option {
+	return mega.App("web", append(more,
+		mega.Provide(func() *ledger { return l }),
+		mega.Subscribe(bus.Topic[sold]("product.sold"), (*ledger).OnSold),
+		mega.Respond("stock.get", (*ledger).Stock),
 	)...)
 }
 
-func offline(t *testing.T, environ []string, options ...boot.Option) *boot.Running {
+func offline(t *testing.T, environ []string, options ...mega.Option) *boot.Running {
 	t.Helper()
 	return logging(t, io.Discard, environ, options...)
 }
 
-func logging(t *testing.T, log io.Writer, environ []string, options ...boot.Option) *boot.Running {
+func logging(t *testing.T, log io.Writer, environ []string, options ...mega.Option) *boot.Running {
 	t.Helper()
 	r, err := boot.Start(t.Context(), boot.Process{
 		Name: "test", Environ: append(environ, "MEGA_APPS_WEB_ADDR=127.0.0.1:0", "MEGA_OPS_ADDR=127.0.0.1:0"), Stderr: log,
@@ -111,7 +111,7 @@ func TestMessagesAreHandledBeforeTheProgramEnds(t *testing.T) {
 			return nil
 		})
 	}
-	r := offline(t, nil, boot.App("web", boot.Subscribe("product.sold", reflect.TypeFor[sold](), slow)))
+	r := offline(t, nil, mega.App("web", mega.Subscribe(bus.Topic[sold]("product.sold"), slow)))
 	c, _ := r.Ctx(context.Background(), "web")
 	const n = 100
 	for range n {
@@ -131,22 +131,22 @@ func TestMessagesAreHandledBeforeTheProgramEnds(t *testing.T) {
 }
 
 func TestFunctionsForMessagesHaveTheirShape(t *testing.T) {
-	payload := reflect.TypeFor[sold]()
-	for says, o := range map[string]boot.Option{
-		"not a *mega.Ctx and":      boot.Subscribe("x", payload, func(sold) error { return nil }),
-		"its topic carries a":      boot.Subscribe("x", payload, func(*megactx.Ctx, int) error { return nil }),
-		"does not return an error": boot.Subscribe("x", payload, func(*megactx.Ctx, sold) {}),
-		"is not a provided value":  boot.Subscribe("x", payload, func(context.Context, *megactx.Ctx, sold) error { return nil }),
-		"the number of lost":       boot.Subscribe("x", payload, func(*megactx.Ctx, sold) error { return nil }, boot.OnGap(func(*megactx.Ctx, string) error { return nil })),
-		"mega.OnGap cannot use":    boot.Subscribe("x", payload, func(*megactx.Ctx, sold) error { return nil }, boot.OnGap(func(*megactx.Ctx, int) {})),
-		"Nothing provides string":  boot.Subscribe("x", payload, func(*megactx.Ctx, sold) error { return nil }, boot.OnGap(func(string, *megactx.Ctx, int) error { return nil })),
-		"an answer and an error":   boot.Respond("x", func(*megactx.Ctx, sold) error { return nil }),
-		"not a function":           boot.Respond("x", 7),
-		"Nothing provides int":     boot.Subscribe("x", payload, func(int, *megactx.Ctx, *bus.Msg) error { return nil }),
-		"bad subject":              boot.Subscribe("no spaces", payload, func(*megactx.Ctx, *bus.Msg) error { return nil }),
+	const soldAt = bus.Topic[sold]("x")
+	for says, o := range map[string]mega.Option{
+		"not a *mega.Ctx and":      mega.Subscribe(soldAt, func(sold) error { return nil }),
+		"its topic carries a":      mega.Subscribe(soldAt, func(*megactx.Ctx, int) error { return nil }),
+		"does not return an error": mega.Subscribe(soldAt, func(*megactx.Ctx, sold) {}),
+		"is not a provided value":  mega.Subscribe(soldAt, func(context.Context, *megactx.Ctx, sold) error { return nil }),
+		"the number of lost":       mega.Subscribe(soldAt, func(*megactx.Ctx, sold) error { return nil }, mega.OnGap(func(*megactx.Ctx, string) error { return nil })),
+		"mega.OnGap cannot use":    mega.Subscribe(soldAt, func(*megactx.Ctx, sold) error { return nil }, mega.OnGap(func(*megactx.Ctx, int) {})),
+		"Nothing provides string":  mega.Subscribe(soldAt, func(*megactx.Ctx, sold) error { return nil }, mega.OnGap(func(string, *megactx.Ctx, int) error { return nil })),
+		"an answer and an error":   mega.Respond("x", func(*megactx.Ctx, sold) error { return nil }),
+		"not a function":           mega.Respond("x", 7),
+		"Nothing provides int":     mega.Subscribe(soldAt, func(int, *megactx.Ctx, *bus.Msg) error { return nil }),
+		"bad subject":              mega.Subscribe(bus.Topic[sold]("no spaces"), func(*megactx.Ctx, *bus.Msg) error { return nil }),
 	} {
 		var log strings.Builder
-		_, err := boot.Start(t.Context(), boot.Process{Name: "test", Stderr: &log, Environ: []string{"MEGA_APPS_WEB_ADDR=127.0.0.1:0", "MEGA_OPS_ADDR=127.0.0.1:0"}}, boot.App("web", o))
+		_, err := boot.Start(t.Context(), boot.Process{Name: "test", Stderr: &log, Environ: []string{"MEGA_APPS_WEB_ADDR=127.0.0.1:0", "MEGA_OPS_ADDR=127.0.0.1:0"}}, mega.App("web", o))
 		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("got %v, want %q", err, says)
 		}
@@ -155,14 +155,14 @@ func TestFunctionsForMessagesHaveTheirShape(t *testing.T) {
 
 func TestScopeIsRequiredOfTheBusWhereAnAppListens(t *testing.T) {
 	var log strings.Builder
-	start := func(options ...boot.Option) error {
+	start := func(options ...mega.Option) error {
 		_, err := boot.Start(t.Context(), boot.Process{
 			Name: "test", Stderr: &log, Environ: []string{"MEGA_APPS_WEB_ADDR=127.0.0.1:0", "MEGA_OPS_ADDR=127.0.0.1:0", "MEGA_CACHE_MAIN_URL=redis://127.0.0.1:1", "MEGA_BOOT_WAIT_FOR=0"},
-		}, boot.App("web", append(options, boot.RequireScope(boot.Fleet))...))
+		}, mega.App("web", append(options, mega.RequireScope(mega.Fleet))...))
 		return err
 	}
 	var f *boot.Failure
-	if err := start(boot.Respond("x", two)); !errors.As(err, &f) || f.Code != "bus.scope_too_small" {
+	if err := start(mega.Respond("x", two)); !errors.As(err, &f) || f.Code != "bus.scope_too_small" {
 		t.Errorf("an app that responds: %v", err)
 	}
 	if err := start(); !errors.As(err, &f) || f.Code != "lock.driver_unavailable" { // its locks would do, if the server were there
@@ -215,9 +215,9 @@ func (p *prices) isRight() bool {
 // the copy that it keeps is right (S10, S23).
 func TestADeclaredSubscriptionIsMadeAgain(t *testing.T) {
 	p := &prices{now: map[string]int{}, store: map[string]int{}, turn: make(chan struct{})}
-	r := offline(t, nil, boot.App("web",
-		boot.Provide(func() *prices { return p }),
-		boot.Subscribe("priced", reflect.TypeFor[priced](), (*prices).Apply, bus.Buffer(3, 1<<20), bus.OnFull(bus.Terminate), boot.OnGap((*prices).Fetch)),
+	r := offline(t, nil, mega.App("web",
+		mega.Provide(func() *prices { return p }),
+		mega.Subscribe(bus.Topic[priced]("priced"), (*prices).Apply, bus.Buffer(3, 1<<20), bus.OnFull(bus.Terminate), mega.OnGap((*prices).Fetch)),
 	))
 	c, _ := r.Ctx(t.Context(), "web")
 	set := func(i int) {
@@ -259,9 +259,9 @@ func TestADeclaredSubscriptionIsMadeAgainAfterRefusals(t *testing.T) {
 	p := &prices{now: map[string]int{}, store: map[string]int{}, turn: make(chan struct{})}
 	close(p.turn)
 	log := &notes{}
-	r := logging(t, log, []string{"MEGA_NATS_URL=" + server.URL()}, boot.App("web",
-		boot.Provide(func() *prices { return p }),
-		boot.Subscribe("priced", reflect.TypeFor[priced](), (*prices).Apply, boot.OnGap((*prices).Fetch)),
+	r := logging(t, log, []string{"MEGA_NATS_URL=" + server.URL()}, mega.App("web",
+		mega.Provide(func() *prices { return p }),
+		mega.Subscribe(bus.Topic[priced]("priced"), (*prices).Apply, mega.OnGap((*prices).Fetch)),
 	))
 	c, _ := r.Ctx(t.Context(), "web")
 	set := func(i int) {

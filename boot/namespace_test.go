@@ -8,15 +8,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega"
 	megactx "github.com/megaframework/mega/ctx"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock"
 )
 
 // tries is an app that reports whether it gets a lock at once.
-func tries(held chan struct{}) boot.Option {
-	return boot.App("main", boot.Routes(func(r megactx.Router) {
+func tries(held chan struct{}) mega.Option {
+	return mega.App("main", mega.Routes(func(r megactx.Router) {
 		r.Get("/", func(c *megactx.Ctx) error {
 			_, err := c.Lock.TryAcquire("k")
 			if errors.Is(err, lock.ErrNotAcquired) {

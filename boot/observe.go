@@ -104,7 +104,7 @@ func (b *booting) served(r megactx.Request) {
 func (b *booting) degraded(d plan.Decisions) {
 	for _, x := range []struct {
 		what   string
-		chosen Decision
+		chosen plan.Decision
 	}{{"locks", d.Lock}, {"messages", d.Bus}} {
 		if x.chosen.Scope == driver.Process.String() {
 			b.probes.Degrade(x.what + " end at this process (driver " + x.chosen.Chosen + ")")

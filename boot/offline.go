@@ -8,6 +8,7 @@ import (
 	busdriver "github.com/megaframework/mega/bus/driver"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/listen"
+	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -23,24 +24,24 @@ type Offline struct {
 	Bus busdriver.Driver
 }
 
-func (o *Offline) lock() Decision {
+func (o *Offline) lock() plan.Decision {
 	info := o.Lock.Info()
 	return byCaller("lock", info.Name, info.Scope.String())
 }
 
-func (o *Offline) bus() Decision {
+func (o *Offline) bus() plan.Decision {
 	info := o.Bus.Info()
 	return byCaller("bus", info.Name, info.Scope.String())
 }
 
-func byCaller(component, name, scope string) Decision {
-	return Decision{Component: component, Chosen: name, Scope: scope, Why: "it was given to the boot", Origin: "its caller"}
+func byCaller(component, name, scope string) plan.Decision {
+	return plan.Decision{Component: component, Chosen: name, Scope: scope, Why: "it was given to the boot", Origin: "its caller"}
 }
 
 // placed replaces the step of the listeners in a program without listeners.
 func (b *booting) placed() {
 	for _, a := range b.apps {
-		b.report.Apps = append(b.report.Apps, Served{App: a.Name})
+		b.report.Apps = append(b.report.Apps, plan.Served{App: a.Name})
 	}
 }
 

@@ -4,13 +4,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega"
+	"github.com/megaframework/mega/internal/failure"
 )
 
 func TestOnlySomeAppsRun(t *testing.T) {
 	p, _ := process("MEGA_APPS_ADMIN_ADDR=127.0.0.1:0")
 	p.Only = []string{"admin"}
-	r := start(t, p, boot.App("main", boot.Routes(hello)), boot.App("admin", boot.Routes(hello)))
+	r := start(t, p, mega.App("main", mega.Routes(hello)), mega.App("admin", mega.Routes(hello)))
 	if apps := r.Report().Apps; len(apps) != 1 || apps[0].App != "admin" {
 		t.Fatalf("it runs %v", apps)
 	}
@@ -22,7 +23,7 @@ func TestOnlySomeAppsRun(t *testing.T) {
 func TestAppThatDoesNotExistCannotRunAlone(t *testing.T) {
 	p, _ := process()
 	p.Only = []string{"shop"}
-	if f := fail(t, p, boot.App("main")); f.Code != "boot.unknown_app" || f.Exit != boot.ExitUsage {
+	if f := fail(t, p, mega.App("main")); f.Code != "boot.unknown_app" || f.Exit != failure.ExitUsage {
 		t.Errorf("got %+v", f)
 	}
 }
@@ -31,14 +32,14 @@ func TestInjectorIsSilentUnlessTraced(t *testing.T) {
 	for _, topics := range [][]string{nil, {"fx"}} {
 		p, stderr := process()
 		p.Trace = topics
-		start(t, p, boot.App("main", boot.Routes(hello)))
+		start(t, p, mega.App("main", mega.Routes(hello)))
 		if told := strings.Contains(stderr.String(), "trace=fx"); told != (topics != nil) {
 			t.Errorf("traced %q: told is %v:\n%s", topics, told, stderr)
 		}
 	}
 	p, _ := process()
 	p.Trace = []string{"everything"}
-	if f := fail(t, p, boot.App("main")); f.Code != "boot.unknown_trace" || f.Exit != boot.ExitUsage {
+	if f := fail(t, p, mega.App("main")); f.Code != "boot.unknown_trace" || f.Exit != failure.ExitUsage {
 		t.Errorf("got %+v", f)
 	}
 }

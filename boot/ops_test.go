@@ -13,8 +13,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/boot"
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -43,7 +46,7 @@ func TestBootIsWatchedWhileItGoesOn(t *testing.T) {
 	p, _ := process("MEGA_OPS_ADDR=" + addr)
 	begun, leave, started := make(chan struct{}), make(chan struct{}), make(chan *boot.Running, 1)
 	go func() {
-		r, err := boot.Start(context.Background(), p, boot.App("main", boot.OnStart("warm up", func(context.Context) {
+		r, err := boot.Start(context.Background(), p, mega.App("main", mega.OnStart("warm up", func(context.Context) {
 			close(begun)
 			<-leave
 		})))
@@ -79,7 +82,7 @@ func TestProcessThatWaitsForItsServerIsAlive(t *testing.T) {
 	p, stderr := process("MEGA_OPS_ADDR="+ops, "MEGA_CACHE_MAIN_URL=redis://"+redis, "MEGA_BOOT_WAIT_FOR=60s")
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan int, 1)
-	go func() { ended <- boot.Main(ctx, p, boot.App("main", boot.Routes(hello))) }()
+	go func() { ended <- boot.Main(ctx, p, mega.App("main", mega.Routes(hello))) }()
 	for !strings.Contains(stderr.String(), "waiting for the server") {
 		time.Sleep(time.Millisecond)
 	}
@@ -89,7 +92,7 @@ func TestProcessThatWaitsForItsServerIsAlive(t *testing.T) {
 		}
 	}
 	stop()
-	if status := <-ended; status != boot.ExitOK {
+	if status := <-ended; status != failure.ExitOK {
 		t.Errorf("it ended with %d:\n%s", status, stderr)
 	}
 }
@@ -116,7 +119,7 @@ func TestLivenessOutlastsReadiness(t *testing.T) {
 func TestFailedBootLeavesNoListenerBehind(t *testing.T) {
 	addr := freeAddr(t)
 	p, _ := process("MEGA_OPS_ADDR=" + addr)
-	_ = fail(t, p, boot.App("main", boot.OnStart("warm up", func(context.Context) error { return errors.New("cold") })))
+	_ = fail(t, p, mega.App("main", mega.OnStart("warm up", func(context.Context) error { return errors.New("cold") })))
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		t.Fatalf("the address is not free again: %v", err)
@@ -126,11 +129,11 @@ func TestFailedBootLeavesNoListenerBehind(t *testing.T) {
 
 func TestProcessIsSeenFromOutside(t *testing.T) {
 	p, _ := process("MEGA_LOCK_TTL=3s")
-	r := start(t, p, boot.App("main", boot.Routes(func(r megactx.Router) {
+	r := start(t, p, mega.App("main", mega.Routes(func(r megactx.Router) {
 		r.Get("/orders/{id}", func(c *megactx.Ctx) error {
 			return c.Lock.With("order:"+c.Param("id"), func(c *megactx.Ctx) error { return c.Text(200, "ok") })
 		})
-	}), boot.Run("hold", func(l *lock.Locker, ctx context.Context) error {
+	}), mega.Run("hold", func(l *lock.Locker, ctx context.Context) error {
 		return l.With(ctx, "held:1", func(ctx context.Context) error { <-ctx.Done(); return nil }, lock.Label("by a test"))
 	})))
 	ops, app := r.Report().Ops, r.Report().Apps[0].URL
@@ -139,20 +142,20 @@ func TestProcessIsSeenFromOutside(t *testing.T) {
 	}
 	_, _ = get(t, app+"/nothing")
 
-	var report boot.Report
+	var report plan.Report
 	if decode(t, ops+"/ops/boot", &report); report.Lock.Chosen != "memory" || report.Ops != ops || report.Took == 0 {
 		t.Errorf("the report is %+v", report)
 	}
-	var settings []boot.Setting
+	var settings []plan.Setting
 	decode(t, ops+"/ops/config", &settings)
-	if !slices.ContainsFunc(settings, func(s boot.Setting) bool {
+	if !slices.ContainsFunc(settings, func(s plan.Setting) bool {
 		return s.Key == "lock.ttl" && s.Value == "3s" && s.Origin == "env MEGA_LOCK_TTL"
 	}) {
 		t.Errorf("the configuration is %+v", settings)
 	}
-	var routes []boot.Route
+	var routes []plan.Route
 	decode(t, ops+"/ops/routes", &routes)
-	if !slices.ContainsFunc(routes, func(r boot.Route) bool { return r.App == "main" && r.Method == "GET" && r.Pattern == "/orders/{id}" }) {
+	if !slices.ContainsFunc(routes, func(r plan.Route) bool { return r.App == "main" && r.Method == "GET" && r.Pattern == "/orders/{id}" }) {
 		t.Errorf("the routes are %+v", routes)
 	}
 	var locks struct{ Locks []lock.State }
@@ -188,16 +191,16 @@ func TestProcessIsSeenFromOutside(t *testing.T) {
 }
 
 func TestAppsCountWhatIsTheirOwn(t *testing.T) {
-	count := boot.Module(
-		boot.Provide(func(r prometheus.Registerer) prometheus.Counter {
+	count := mega.Module(
+		mega.Provide(func(r prometheus.Registerer) prometheus.Counter {
 			c := prometheus.NewCounter(prometheus.CounterOpts{Name: "shop_sales_total", Help: "Pieces sold."})
 			r.MustRegister(c)
 			return c
 		}),
-		boot.OnStart("sell", func(c prometheus.Counter, _ context.Context) { c.Inc() }),
+		mega.OnStart("sell", func(c prometheus.Counter, _ context.Context) { c.Inc() }),
 	)
 	p, _ := process("MEGA_APPS_ADMIN_ADDR=127.0.0.1:0")
-	r := start(t, p, boot.App("main", count), boot.App("admin", count))
+	r := start(t, p, mega.App("main", count), mega.App("admin", count))
 	_, text := get(t, r.Report().Ops+"/metrics")
 	for _, line := range []string{`shop_sales_total{app="main"} 1`, `shop_sales_total{app="admin"} 1`} {
 		if !strings.Contains(text, line+"\n") {
@@ -208,7 +211,7 @@ func TestAppsCountWhatIsTheirOwn(t *testing.T) {
 
 func TestNothingIsChangedFromOutside(t *testing.T) {
 	p, _ := process()
-	r := start(t, p, boot.App("main", boot.Routes(hello)))
+	r := start(t, p, mega.App("main", mega.Routes(hello)))
 	conn := dial(t, r.Report().Ops)
 	if _, err := fmt.Fprintf(conn, "POST /ops/lock/release HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"); err != nil {
 		t.Fatal(err)
@@ -220,7 +223,7 @@ func TestNothingIsChangedFromOutside(t *testing.T) {
 
 func TestStrangersPagesAreRefusedOnALoopbackAddress(t *testing.T) {
 	p, _ := process()
-	r := start(t, p, boot.App("main", boot.Routes(hello)))
+	r := start(t, p, mega.App("main", mega.Routes(hello)))
 	conn := dial(t, r.Report().Ops)
 	if _, err := fmt.Fprintf(conn, "GET /ops/config HTTP/1.1\r\nHost: evil.example\r\n\r\n"); err != nil {
 		t.Fatal(err)
@@ -233,7 +236,7 @@ func TestStrangersPagesAreRefusedOnALoopbackAddress(t *testing.T) {
 func TestChecksThatHangDoNotHoldUpTheEnd(t *testing.T) {
 	p, _ := process("MEGA_SHUTDOWN_TIMEOUT=5s")
 	let := make(chan struct{})
-	r := start(t, p, boot.App("main", boot.Routes(hello), boot.Ready("disk", func(context.Context) error { <-let; return nil }, boot.Budget(10*time.Millisecond))))
+	r := start(t, p, mega.App("main", mega.Routes(hello), mega.Ready("disk", func(context.Context) error { <-let; return nil }, mega.Budget(10*time.Millisecond))))
 	if status, body := get(t, r.Report().Ops+"/readyz"); status != 503 || !strings.Contains(body, "no result after") {
 		t.Errorf("got %d %s", status, body)
 	}
@@ -267,7 +270,7 @@ func TestOpsBeyondLoopbackNeedATokenForPrivatePages(t *testing.T) {
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			p, stderr := process("MEGA_OPS_ADDR="+x.addr, "MEGA_OPS_TOKEN="+x.token, "MEGA_ENV="+x.env)
-			r := start(t, p, boot.App("main", boot.Routes(hello)))
+			r := start(t, p, mega.App("main", mega.Routes(hello)))
 			asks := func(path, host string) int {
 				t.Helper()
 				conn := dial(t, r.Report().Ops)
@@ -319,7 +322,7 @@ func TestOpsBeyondLoopbackNeedATokenForPrivatePages(t *testing.T) {
 func TestWeakOpsTokenIsRefused(t *testing.T) {
 	for _, token := range []string{"short", "with a space in it", "tüüüüüüüüüüüüüüüken"} {
 		p, _ := process("MEGA_OPS_TOKEN=" + token)
-		if f := fail(t, p, boot.App("main", boot.Routes(hello))); f.Code != "config.invalid" || strings.Contains(f.Error(), token) {
+		if f := fail(t, p, mega.App("main", mega.Routes(hello))); f.Code != "config.invalid" || strings.Contains(f.Error(), token) {
 			t.Errorf("%s: %v", token, f)
 		}
 	}

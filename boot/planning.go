@@ -14,9 +14,13 @@ import (
 )
 
 // Plan computes the plan of the program that options describe: it checks the
-// program, loads the configuration and selects the drivers. It opens nothing.
-// Its error is a Failure. A selection that the program cannot start with is not
-// an error here: the plan contains the decision and the Failure.
+// program, loads the configuration and selects the drivers. It opens nothing, so
+// that a test can check the configuration of a deployment. The fields Config,
+// Lock and Bus are what a start would use, and Report returns its report.
+//
+// The error of Plan is a Failure. A selection that the program cannot start with
+// is not an error here: the plan contains the decision, and the Failure in
+// Refused.
 func Plan(p Process, options ...Option) (*plan.Plan, error) {
 	made, err := p.plan(options, workers.Inputs{})
 	if err != nil {
@@ -49,7 +53,7 @@ func (p Process) program(options []Option) (*plan.Program, error) {
 	for _, topic := range p.Trace {
 		if topic != traceFx {
 			return nil, &Failure{
-				Code: "boot.unknown_trace", Exit: ExitUsage, Text: fmt.Sprintf("There is nothing called %q to trace.", topic),
+				Code: "boot.unknown_trace", Exit: failure.ExitUsage, Text: fmt.Sprintf("There is nothing called %q to trace.", topic),
 				Actions: []string{"trace the injector: " + traceFx},
 			}
 		}
@@ -105,20 +109,6 @@ func (p Process) startable(made *plan.Plan) error {
 // traces reports whether the injector logs its steps.
 func (p Process) traces() bool { return slices.Contains(p.Trace, traceFx) }
 
-// ConfigSchema returns the JSON Schema of the configuration files of the
-// program that options describe.
-func ConfigSchema(p Process, options ...Option) ([]byte, error) {
-	program, err := p.program(options)
-	if err != nil {
-		return nil, err
-	}
-	schema, err := config.JSONSchema(p.source(program))
-	if err != nil {
-		return nil, failureOf(err)
-	}
-	return schema, nil
-}
-
 // decide selects the drivers of a process. The returned decisions are complete
 // even if decide returns an error.
 func (p Process) decide(program *plan.Program, c *config.Config) (d plan.Decisions, err error) {
@@ -140,9 +130,9 @@ func (p Process) decide(program *plan.Program, c *config.Config) (d plan.Decisio
 // share listeners.
 func supervisorMissing(c *config.Config, cause error) error {
 	return &Failure{
-		Code: "cluster.no_supervisor", Exit: ExitConfig, Cause: cause,
+		Code: "cluster.no_supervisor", Exit: failure.ExitConfig, Cause: cause,
 		Text:    "Several workers are configured, but this process has no supervisor for them.",
-		Facts:   []Fact{failure.Setting(c, "cluster.workers")},
+		Facts:   []failure.Fact{failure.Setting(c, "cluster.workers")},
 		Actions: failure.Actions("Run one process", failure.Unset(c, "cluster.workers")),
 	}
 }

@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"syscall"
 	"testing"
 	"unsafe"
 
+	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/internal/failure"
 )
 
 // noted is a value that adds a line to the file of that name when it is parsed.
@@ -95,9 +96,9 @@ func parses(t *testing.T, book string) int {
 func TestStartLoadsTheConfigurationOnce(t *testing.T) {
 	for _, start := range []struct {
 		name string
-		run  func(*testing.T, boot.Process, ...boot.Option) *notes
+		run  func(*testing.T, boot.Process, ...mega.Option) *notes
 	}{
-		{"started", func(t *testing.T, p boot.Process, options ...boot.Option) *notes {
+		{"started", func(t *testing.T, p boot.Process, options ...mega.Option) *notes {
 			t.Helper()
 			r, err := boot.Start(t.Context(), p, options...)
 			if err != nil {
@@ -108,13 +109,13 @@ func TestStartLoadsTheConfigurationOnce(t *testing.T) {
 			}
 			return p.Stderr.(*notes)
 		}},
-		{"served", func(t *testing.T, p boot.Process, options ...boot.Option) *notes {
+		{"served", func(t *testing.T, p boot.Process, options ...mega.Option) *notes {
 			t.Helper()
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
 			said := p.Stderr.(*notes)
 			p.Stderr = &watched{said, "ready in", stop} // the report is the last part of a start
-			if status := boot.Main(ctx, p, options...); status != boot.ExitOK {
+			if status := boot.Main(ctx, p, options...); status != failure.ExitOK {
 				t.Fatalf("status %d:\n%s", status, said)
 			}
 			return said
@@ -128,12 +129,12 @@ func TestStartLoadsTheConfigurationOnce(t *testing.T) {
 			}
 			p, _ := process("MEGA_ENV=dev")
 			p.Dir = dir
-			if _, err := boot.Plan(p, boot.Section(reflect.TypeFor[stocktaking](), "ledger"), boot.App("main")); err != nil {
+			if _, err := boot.Plan(p, mega.Config[stocktaking]("ledger"), mega.App("main")); err != nil {
 				t.Fatal(err)
 			}
 			ofOnePlan := parses(t, book)
 			opened, layer := opens(t, file), &counting{}
-			said := start.run(t, p, boot.Section(reflect.TypeFor[stocktaking](), "ledger"), boot.ConfigFrom("store", layer, nil), boot.App("main", boot.Routes(hello)))
+			said := start.run(t, p, mega.Config[stocktaking]("ledger"), mega.ConfigFrom("store", layer, nil), mega.App("main", mega.Routes(hello)))
 			if n := opened(); n != 1 {
 				t.Errorf("the file was opened %d times", n)
 			}

@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"strconv"
 
+	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -26,9 +28,9 @@ type primary struct {
 // the scope of locks is the fleet, one node at a time runs it. The waits for
 // the other workers and for the other nodes do not count in the function's
 // budget.
-func (b *booting) primary(does hook, from []Fact) (steps []step) {
+func (b *booting) primary(does hook, from []failure.Fact) (steps []step) {
 	p := &primary{booting: b, name: strconv.Itoa(len(b.first)) + " " + does.name, does: does, mine: b.line == nil}
-	shown := Primary{Name: does.name, Scope: driver.Node.String()}
+	shown := plan.Primary{Name: does.name, Scope: driver.Node.String()}
 	if b.line != nil {
 		steps = append(steps, step{start: hook{name: "turn to " + does.name, budget: longBudget, run: p.turn}})
 	}

@@ -8,8 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/boot"
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/plan"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock"
 )
@@ -22,7 +25,7 @@ func holder(t *testing.T, server *redistest.Server) *lock.Lease {
 	t.Helper()
 	p, _ := process("MEGA_CACHE_MAIN_URL="+server.URL(), "MEGA_LOCK_NAMESPACE=blue")
 	locker := make(chan *lock.Locker, 1)
-	start(t, p, boot.App("main", boot.Routes(hello)), boot.OnStart("take the locker", func(l *lock.Locker, _ context.Context) { locker <- l }))
+	start(t, p, mega.App("main", mega.Routes(hello)), mega.OnStart("take the locker", func(l *lock.Locker, _ context.Context) { locker <- l }))
 	lease, err := (<-locker).Acquire(t.Context(), migrateKey)
 	if err != nil {
 		t.Fatal(err)
@@ -47,18 +50,18 @@ func TestWaitForAnotherNodeIsNotInTheBudgetOfOnPrimary(t *testing.T) {
 	}()
 	var left time.Duration
 	var began time.Time
-	r := start(t, p, boot.App("main", boot.Routes(hello), boot.OnPrimary("migrate it", func(ctx *megactx.Ctx) error {
+	r := start(t, p, mega.App("main", mega.Routes(hello), mega.OnPrimary("migrate it", func(ctx *megactx.Ctx) error {
 		until, _ := ctx.Deadline()
 		began, left = time.Now(), time.Until(until)
 		if _, ok := ctx.Lease(); !ok {
 			return errors.New("no lease")
 		}
 		return nil
-	}, boot.Budget(budget))))
+	}, mega.Budget(budget))))
 	if at := <-released; began.Before(at) || left <= budget-2*time.Second {
 		t.Errorf("it began %v after the release, with %v left of %v", began.Sub(at), left, budget)
 	}
-	if got := r.Report().Primary; len(got) != 1 || got[0] != (boot.Primary{Name: "migrate it", Scope: "fleet", Lock: migrateKey}) {
+	if got := r.Report().Primary; len(got) != 1 || got[0] != (plan.Primary{Name: "migrate it", Scope: "fleet", Lock: migrateKey}) {
 		t.Errorf("reported: %+v", got)
 	}
 }
@@ -78,7 +81,7 @@ func TestOnPrimaryThatLosesItsLockFailsTheBoot(t *testing.T) {
 			t.Parallel()
 			p, _ := process("MEGA_CACHE_MAIN_URL="+server.URL(), "MEGA_NAME="+strings.ReplaceAll(name, " ", "-"))
 			began := time.Now()
-			f := fail(t, p, boot.App("main", boot.Routes(hello), boot.OnPrimary("migrate", func(ctx *megactx.Ctx) error {
+			f := fail(t, p, mega.App("main", mega.Routes(hello), mega.OnPrimary("migrate", func(ctx *megactx.Ctx) error {
 				running.Add(1)
 				defer running.Done()
 				lease, _ := ctx.Lease()
@@ -104,13 +107,13 @@ func TestOnPrimaryThatLosesItsLockFailsTheBoot(t *testing.T) {
 func TestOnPrimaryRunsOnEachNodeByItselfWithoutASharedServer(t *testing.T) {
 	p, _ := process()
 	ran := 0
-	r := start(t, p, boot.App("main", boot.Routes(hello), boot.OnPrimary("migrate", func(ctx *megactx.Ctx) {
+	r := start(t, p, mega.App("main", mega.Routes(hello), mega.OnPrimary("migrate", func(ctx *megactx.Ctx) {
 		ran++
 		if _, ok := ctx.Lease(); ok {
 			t.Error("it runs under a lock")
 		}
 	})))
-	if got := r.Report().Primary; ran != 1 || len(got) != 1 || got[0] != (boot.Primary{Name: "migrate", Scope: "node"}) {
+	if got := r.Report().Primary; ran != 1 || len(got) != 1 || got[0] != (plan.Primary{Name: "migrate", Scope: "node"}) {
 		t.Errorf("it ran %d times; reported: %+v", ran, got)
 	}
 }
@@ -123,13 +126,13 @@ func TestSignalEndsTheWaitForAnotherNode(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan int, 1)
 	go func() {
-		ended <- boot.Main(ctx, p, boot.App("main", boot.Routes(hello), boot.OnPrimary("migrate it", func(context.Context) { t.Error("it runs") })))
+		ended <- boot.Main(ctx, p, mega.App("main", mega.Routes(hello), mega.OnPrimary("migrate it", func(context.Context) { t.Error("it runs") })))
 	}()
 	for !strings.Contains(stderr.String(), "waiting for another node") {
 		time.Sleep(time.Millisecond)
 	}
 	stop()
-	if status := <-ended; status != boot.ExitOK {
+	if status := <-ended; status != failure.ExitOK {
 		t.Errorf("exit status %d:\n%s", status, stderr)
 	}
 }

@@ -66,12 +66,6 @@ func (p Process) worker() int {
 	return max(n, 0)
 }
 
-// Supervised reports whether a supervisor started the process and passed it a
-// line.
-func (p Process) Supervised() bool {
-	return slices.ContainsFunc(p.Environ, func(kv string) bool { return strings.HasPrefix(kv, "MEGA_WORKER_FD=") })
-}
-
 // isWorker reports whether a supervisor started the process. The supervisor
 // sets MEGA_WORKER_ variables for its workers.
 func (p Process) isWorker() bool {
@@ -85,7 +79,7 @@ func (p Process) report(r *Report, c *config.Config, log *slog.Logger) {
 		_, _ = io.WriteString(p.Stderr, "\n"+r.Text(p.paint(), p.Verbose)+"\n") // the program runs without a report, too
 		return
 	}
-	for _, d := range []Decision{r.Lock, r.Bus} {
+	for _, d := range []plan.Decision{r.Lock, r.Bus} {
 		for _, warning := range d.Warnings {
 			log.Warn(d.Component+": "+warning, "driver", d.Chosen)
 		}

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/fx"
 
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
 )
 
@@ -80,7 +81,7 @@ func (b *booting) construct(f plan.Function, in []reflect.Value) (values []refle
 		return values, nil
 	case errors.Is(err, errStuck) && b.ctx.Err() == nil:
 		return nil, &Failure{
-			Code: "boot.constructor_overrun", Exit: ExitOverrun, Text: fmt.Sprintf("A constructor did not return within %v.", budget),
+			Code: "boot.constructor_overrun", Exit: failure.ExitOverrun, Text: fmt.Sprintf("A constructor did not return within %v.", budget),
 			Facts: constructed(f), Actions: []string{"do what takes long later:  mega.OnStart, mega.Run", "wait longer for servers:   MEGA_BOOT_WAIT_FOR=60s"},
 		}
 	}
@@ -91,7 +92,7 @@ func construct(f plan.Function, in []reflect.Value) (values []reflect.Value, err
 	defer func() {
 		if value := recover(); value != nil {
 			values, err = nil, &Failure{
-				Code: "boot.constructor_panicked", Exit: ExitInternal, Text: "A constructor panicked.", Cause: panicked(value), Facts: constructed(f),
+				Code: "boot.constructor_panicked", Exit: failure.ExitInternal, Text: "A constructor panicked.", Cause: panicked(value), Facts: constructed(f),
 			}
 		}
 	}()
@@ -102,15 +103,15 @@ func construct(f plan.Function, in []reflect.Value) (values []reflect.Value, err
 	values = out[:len(out)-1]
 	if cause := plan.ErrorOf(out); cause != nil {
 		return nil, &Failure{
-			Code: "boot.constructor_failed", Exit: ExitUnavailable, Text: "A constructor returned an error.", Cause: cause, Facts: constructed(f),
+			Code: "boot.constructor_failed", Exit: failure.ExitUnavailable, Text: "A constructor returned an error.", Cause: cause, Facts: constructed(f),
 		}
 	}
 	return values, nil
 }
 
 // constructed returns the facts about a constructor that failed.
-func constructed(f plan.Function) []Fact {
-	return []Fact{{Name: "constructor", Value: f.Declared()}, {Name: "provided at", Value: f.Site}}
+func constructed(f plan.Function) []failure.Fact {
+	return []failure.Fact{{Name: "constructor", Value: f.Declared()}, {Name: "provided at", Value: f.Site}}
 }
 
 // closeLater registers the values that have a Close method, to close them in

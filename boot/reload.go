@@ -9,8 +9,8 @@ import (
 )
 
 // settings returns the configuration in force.
-func (b *booting) settings() []Setting {
-	all := []Setting{}
+func (b *booting) settings() []plan.Setting {
+	all := []plan.Setting{}
 	for _, v := range b.inForce.Load().Values() {
 		all = append(all, plan.NewSetting(v))
 	}
@@ -40,8 +40,8 @@ func (b *booting) reload(files *config.Files) ([]config.Change, error) {
 	return changes, err
 }
 
-func newReloaded(changes []config.Change, err error) *Reloaded {
-	r := &Reloaded{At: time.Now()}
+func newReloaded(changes []config.Change, err error) *plan.Reloaded {
+	r := &plan.Reloaded{At: time.Now()}
 	if err != nil {
 		r.Refused = err.Error()
 	}

@@ -16,9 +16,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/boot"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/plan"
 )
 
 // configured is a process with a file of configuration, and how to rewrite
@@ -41,8 +44,8 @@ func configured(t *testing.T, text string) (boot.Process, func(string), *notes) 
 
 // echoes is an app that reads what it is sent, and says at the level debug that
 // it has.
-func echoes() boot.Option {
-	return boot.App("main", boot.Routes(func(r megactx.Router) {
+func echoes() mega.Option {
+	return mega.App("main", mega.Routes(func(r megactx.Router) {
 		r.Post("/", func(c *megactx.Ctx) error {
 			var in struct {
 				Text string `json:"text"`
@@ -95,7 +98,7 @@ func TestWhatCanChangeChangesWithoutARestart(t *testing.T) {
 	if status := post(t, url, "short"); status != 200 || !strings.Contains(stderr.String(), "echoed") {
 		t.Errorf("%d, and the new level is not in force:\n%s", status, stderr)
 	}
-	var settings []boot.Setting
+	var settings []plan.Setting
 	if err := client.Get(t.Context(), "/config", &settings); err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +177,7 @@ func TestHangupReadsTheConfigurationAgain(t *testing.T) {
 		t.Errorf("%d, and the new level is not in force:\n%s", status, stderr)
 	}
 	stop()
-	if status := <-ended; status != boot.ExitOK {
+	if status := <-ended; status != failure.ExitOK {
 		t.Errorf("it ended with %d", status)
 	}
 }
@@ -184,7 +187,7 @@ func TestHangupInDevelopmentIsTheEnd(t *testing.T) {
 	hangups := make(chan os.Signal, 1)
 	hangups <- syscall.SIGHUP
 	p.Hangups = hangups
-	if status := boot.Main(t.Context(), p, echoes()); status != boot.ExitOK {
+	if status := boot.Main(t.Context(), p, echoes()); status != failure.ExitOK {
 		t.Errorf("it ended with %d", status)
 	}
 }
@@ -233,7 +236,7 @@ func TestProviderIsReadAtTheStartAndAgainByReload(t *testing.T) {
 	var s settings
 	s.values.Store(&map[string]any{"log": map[string]any{"level": "warn"}})
 	p, _, stderr := configured(t, "log: {level: info}\n")
-	r := start(t, p, echoes(), boot.ConfigFrom("settings service", &s, nil))
+	r := start(t, p, echoes(), mega.ConfigFrom("settings service", &s, nil))
 	client := dialAdmin(t, p)
 	if post(t, r.Report().Apps[0].URL, "quiet"); strings.Contains(stderr.String(), "quiet") {
 		t.Errorf("the level of the provider is not in force:\n%s", stderr)

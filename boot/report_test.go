@@ -10,47 +10,48 @@ import (
 	"testing"
 	"time"
 
-	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega"
+	"github.com/megaframework/mega/internal/plan"
 )
 
 // fullReport has something in every field.
-func fullReport() boot.Report {
-	return boot.Report{
+func fullReport() plan.Report {
+	return plan.Report{
 		Program: "shop", Version: "v1.4.2", Go: "go1.26.1", Env: "staging", PID: 4121, Took: 412 * time.Millisecond,
 		Files: []string{"mega.config.yaml", "mega.config.staging.yaml"}, Keys: 41,
-		Set: []boot.Setting{
+		Set: []plan.Setting{
 			{Key: "cache.main.url", Value: "redis://***@cache:6379/0", Origin: "env MEGA_CACHE_MAIN_URL", Over: []string{"mega.config.staging.yaml:3", "mega.config.yaml:8"}},
 			{Key: "lock.ttl", Value: "30s", Origin: "mega.config.yaml:4"},
 		},
-		Lock: boot.Decision{
+		Lock: plan.Decision{
 			Component: "lock", Chosen: "redis", Scope: "fleet", Cache: "main", Server: "redis://***@cache:6379/0",
 			Why: "a cache is configured", Key: "cache.main.url", Origin: "env MEGA_CACHE_MAIN_URL",
-			Candidates: []boot.Candidate{
-				{Name: "redis", Scope: "fleet", Outcome: boot.Chosen, Reason: "a cache is configured", Key: "cache.main.url", Origin: "env MEGA_CACHE_MAIN_URL"},
-				{Name: "cluster", Scope: "node", Outcome: boot.Rejected, Reason: "this process is not a worker, and cluster.socket is not set", Key: "cluster.socket", Origin: "not set", Needs: "cluster.socket"},
-				{Name: "memory", Scope: "process", Outcome: boot.Outdone, Reason: "redis has a wider scope", Key: "cache.main.url", Origin: "env MEGA_CACHE_MAIN_URL", Needs: "lock.driver: memory"},
+			Candidates: []plan.Candidate{
+				{Name: "redis", Scope: "fleet", Outcome: plan.Chosen, Reason: "a cache is configured", Key: "cache.main.url", Origin: "env MEGA_CACHE_MAIN_URL"},
+				{Name: "cluster", Scope: "node", Outcome: plan.Rejected, Reason: "this process is not a worker, and cluster.socket is not set", Key: "cluster.socket", Origin: "not set", Needs: "cluster.socket"},
+				{Name: "memory", Scope: "process", Outcome: plan.Outdone, Reason: "redis has a wider scope", Key: "cache.main.url", Origin: "env MEGA_CACHE_MAIN_URL", Needs: "lock.driver: memory"},
 			},
-			Lacks:    []boot.Lack{{Rule: "L9", Why: "it polls"}},
+			Lacks:    []plan.Lack{{Rule: "L9", Why: "it polls"}},
 			Warnings: []string{"there are 2 replicas: a failover may lose locks that were just granted"},
 		},
-		Bus: boot.Decision{
+		Bus: plan.Decision{
 			Component: "bus", Chosen: "memory", Scope: "process", Why: "neither a cache nor a cluster is configured", Origin: "not set",
-			Candidates: []boot.Candidate{
-				{Name: "nats", Scope: "fleet", Outcome: boot.Rejected, Reason: "nats.url is not set", Key: "nats.url", Origin: "not set", Needs: "nats.url"},
-				{Name: "cluster", Scope: "node", Outcome: boot.Rejected, Reason: "this process is not a worker, and cluster.socket is not set", Key: "cluster.socket", Origin: "not set", Needs: "cluster.socket"},
-				{Name: "memory", Scope: "process", Outcome: boot.Chosen, Reason: "neither a cache nor a cluster is configured", Origin: "not set"},
+			Candidates: []plan.Candidate{
+				{Name: "nats", Scope: "fleet", Outcome: plan.Rejected, Reason: "nats.url is not set", Key: "nats.url", Origin: "not set", Needs: "nats.url"},
+				{Name: "cluster", Scope: "node", Outcome: plan.Rejected, Reason: "this process is not a worker, and cluster.socket is not set", Key: "cluster.socket", Origin: "not set", Needs: "cluster.socket"},
+				{Name: "memory", Scope: "process", Outcome: plan.Chosen, Reason: "neither a cache nor a cluster is configured", Origin: "not set"},
 			},
 			Warnings: []string{"messages end at this process: another process does not receive them"},
 			Wider:    []string{"nats.url: nats://localhost:4222  in mega.config.yaml"},
 		},
-		Apps: []boot.Served{
+		Apps: []plan.Served{
 			{App: "web", URL: "http://127.0.0.1:8080", Host: "shop.example.org", Routes: 14, Locales: []string{"ko", "en"}},
 			{App: "admin", URL: "http://127.0.0.1:8080/admin", Routes: 1},
 		},
 		LeftOut: []string{"ledger"},
 		Ops:     "http://127.0.0.1:9090",
 		Admin:   "/run/user/1000/mega/shop.4121.sock",
-		Phases: []boot.Phase{
+		Phases: []plan.Phase{
 			{Name: "lock", Took: 118 * time.Millisecond}, {Name: "provide shop.NewStore", Took: 1400 * time.Microsecond},
 			{Name: "migrate", Took: 96 * time.Millisecond}, {Name: "warm up", Took: 97 * time.Millisecond}, {Name: "bus", Took: 20 * time.Microsecond},
 		},
@@ -107,7 +108,7 @@ func leaves(v reflect.Value) (all []string) {
 	switch v.Kind() {
 	case reflect.Struct:
 		for name, f := range v.Fields() {
-			if name.Name == "Outcome" || name.Name == "Component" || name.Name == "Scope" && v.Type() == reflect.TypeFor[boot.Candidate]() || name.Name == "Cache" {
+			if name.Name == "Outcome" || name.Name == "Component" || name.Name == "Scope" && v.Type() == reflect.TypeFor[plan.Candidate]() || name.Name == "Cache" {
 				continue
 			}
 			all = append(all, leaves(f)...)
@@ -124,7 +125,7 @@ func leaves(v reflect.Value) (all []string) {
 
 func TestColoursAreForTerminals(t *testing.T) {
 	p, stderr := process("MEGA_LOG_FORMAT=text")
-	start(t, p, boot.App("main", boot.Routes(hello)))
+	start(t, p, mega.App("main", mega.Routes(hello)))
 	if strings.Contains(stderr.String(), "\x1b[") {
 		t.Errorf("colours in a file:\n%q", stderr)
 	}
@@ -133,7 +134,7 @@ func TestColoursAreForTerminals(t *testing.T) {
 func TestWarningsAreRecordsOfTheirOwnWhereMachinesRead(t *testing.T) {
 	for _, format := range []string{"json", "text"} {
 		p, stderr := process("MEGA_LOG_FORMAT=" + format)
-		start(t, p, boot.App("main", boot.Routes(hello)))
+		start(t, p, mega.App("main", mega.Routes(hello)))
 		if alone := strings.Contains(stderr.String(), `"level":"WARN","msg":"lock: exclusion ends at this process`); alone != (format == "json") {
 			t.Errorf("%s: the warning is a record: %v\n%s", format, alone, stderr)
 		}

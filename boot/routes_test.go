@@ -6,9 +6,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/boot"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/doctor"
+	"github.com/megaframework/mega/internal/plan"
 )
 
 type pages struct{ name string }
@@ -20,18 +22,18 @@ func TestRoutesAreListedWithoutStarting(t *testing.T) {
 		Open bool `key:"open"`
 	}
 	made := false
-	options := []boot.Option{
-		boot.Routes(func(r megactx.Router) { r.Get("/about", func(*megactx.Ctx) error { return nil }) }),
-		boot.App("main",
-			boot.Section(typeOf[shelf](), "shelf"),
-			boot.Provide(func() *pages { made = true; return &pages{} }),
-			boot.Routes(func(r megactx.Router, p *pages, s shelf) {
+	options := []mega.Option{
+		mega.Routes(func(r megactx.Router) { r.Get("/about", func(*megactx.Ctx) error { return nil }) }),
+		mega.App("main",
+			mega.Config[shelf]("shelf"),
+			mega.Provide(func() *pages { made = true; return &pages{} }),
+			mega.Routes(func(r megactx.Router, p *pages, s shelf) {
 				r.Get("/", p.home)
 				if s.Open {
 					r.Route("/shelf", func(r megactx.Router) { r.Delete("/{id}", p.home) })
 				}
 			})),
-		boot.App("admin"),
+		mega.App("admin"),
 	}
 	p, _ := process("MEGA_SHELF_OPEN=true", "MEGA_APPS_ADMIN_PREFIX=/admin", "MEGA_APPS_ADMIN_HOST=x.example", "MEGA_APPS_ADMIN_ADDR=127.0.0.1:0")
 	all, err := listed(p, options...)
@@ -49,8 +51,10 @@ func TestRoutesAreListedWithoutStarting(t *testing.T) {
 	if !strings.Contains(all[1].Handler, "(*pages).home") {
 		t.Errorf("the handler is called %q", all[1].Handler)
 	}
-	if running := start(t, p, options...).Routes(); !slices.Equal(running, all) {
-		t.Errorf("running, they are %v", running)
+	start(t, p, options...)
+	var running []plan.Route
+	if err := dialAdmin(t, p).Get(t.Context(), "/routes", &running); err != nil || !slices.Equal(running, all) {
+		t.Errorf("running, they are %v, %v", running, err)
 	}
 	p.Only = []string{"admin"}
 	if all, err = listed(p, options...); err != nil || len(all) != 1 {
@@ -59,7 +63,7 @@ func TestRoutesAreListedWithoutStarting(t *testing.T) {
 }
 
 // listed returns the routes of a program that is not started.
-func listed(p boot.Process, options ...boot.Option) ([]boot.Route, error) {
+func listed(p boot.Process, options ...mega.Option) ([]plan.Route, error) {
 	made, err := boot.Plan(p, options...)
 	if err != nil {
 		return nil, err
@@ -69,14 +73,14 @@ func listed(p boot.Process, options ...boot.Option) ([]boot.Route, error) {
 
 func TestRoutesThatNeedAValueAreNamed(t *testing.T) {
 	p, _ := process()
-	_, err := listed(p, boot.App("main",
-		boot.Provide(func() *pages { return &pages{} }),
-		boot.Routes(func(r megactx.Router, p *pages) { r.Get("/"+p.name, p.home) })))
+	_, err := listed(p, mega.App("main",
+		mega.Provide(func() *pages { return &pages{} }),
+		mega.Routes(func(r megactx.Router, p *pages) { r.Get("/"+p.name, p.home) })))
 	f, ok := errors.AsType[*boot.Failure](err)
 	if !ok || f.Code != "boot.routes_unknown" || !strings.Contains(f.Facts[0].Value, "routes_test.go") || !strings.Contains(f.Actions[0], "/ops/routes") {
 		t.Errorf("got %+v", err)
 	}
-	_, err = listed(p, boot.App("main", boot.Routes(func(r megactx.Router) { r.Get("no slash", nil) })))
+	_, err = listed(p, mega.App("main", mega.Routes(func(r megactx.Router) { r.Get("no slash", nil) })))
 	if f, ok := errors.AsType[*boot.Failure](err); !ok || f.Code != "boot.routes" {
 		t.Errorf("got %+v", err)
 	}
@@ -88,11 +92,11 @@ func TestRoutesThatNeedAValueAreNamed(t *testing.T) {
 func TestConflictingRoutesStopTheBoot(t *testing.T) {
 	var h *pages
 	p, _ := process()
-	options := []boot.Option{
-		boot.Routes(func(r megactx.Router) { r.Get("/p/{id}", h.home) }),
-		boot.App("main",
-			boot.Provide(func() *pages { return &pages{} }),
-			boot.Routes(func(r megactx.Router, p *pages) { r.Get("/p/{name}", p.home) })),
+	options := []mega.Option{
+		mega.Routes(func(r megactx.Router) { r.Get("/p/{id}", h.home) }),
+		mega.App("main",
+			mega.Provide(func() *pages { return &pages{} }),
+			mega.Routes(func(r megactx.Router, p *pages) { r.Get("/p/{name}", p.home) })),
 	}
 	_, started := boot.Start(t.Context(), p, options...)
 	_, inList := listed(p, options...)

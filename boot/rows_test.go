@@ -11,7 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/plan"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
@@ -85,9 +86,9 @@ func (r run) start(t *testing.T) *started {
 }
 
 // report waits for the report of the boot.
-func (s *started) report(t *testing.T) boot.Report {
+func (s *started) report(t *testing.T) plan.Report {
 	t.Helper()
-	var record struct{ Report boot.Report }
+	var record struct{ Report plan.Report }
 	if !comes(s.stderr, `"msg":"boot.report"`) {
 		t.Fatalf("it does not report:\n%s", s.stderr)
 	}
@@ -150,8 +151,8 @@ func TestWaitingForAServerTellsWhyAndEndsAtOnceWhenAsked(t *testing.T) {
 				t.Errorf("the cause of the attempt is not told:\n%s", s.stderr)
 			}
 			asked := time.Now()
-			if status := s.stop(t); status != boot.ExitOK {
-				t.Errorf("exit status %d, want %d:\n%s", status, boot.ExitOK, s.stderr)
+			if status := s.stop(t); status != failure.ExitOK {
+				t.Errorf("exit status %d, want %d:\n%s", status, failure.ExitOK, s.stderr)
 			}
 			if took := time.Since(asked); took > 20*time.Second { // of five minutes
 				t.Errorf("it took %v to end", took)

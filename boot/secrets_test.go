@@ -11,8 +11,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/failure"
 )
 
 // vault is a section with every type of secret.
@@ -77,11 +79,11 @@ func TestNoSecretIsShownAnywhere(t *testing.T) {
 		environ = append(environ, name+"="+value)
 	}
 	p, stderr := process(environ...)
-	r := start(t, p, boot.App("main", boot.Routes(hello), boot.Section(reflect.TypeFor[vault](), "vault"),
-		boot.Ready("vault", func(v vault, _ context.Context) error {
+	r := start(t, p, mega.App("main", mega.Routes(hello), mega.Config[vault]("vault"),
+		mega.Ready("vault", func(v vault, _ context.Context) error {
 			return fmt.Errorf("dial %q with %s: connection refused", v.Link.Reveal(), v.Token.Reveal())
 		}),
-		boot.OnStart("log in", func(v vault, log *slog.Logger, _ context.Context) error {
+		mega.OnStart("log in", func(v vault, log *slog.Logger, _ context.Context) error {
 			log.Info("dialing "+v.Text, "url", v.Link.Reveal(), "error", fmt.Errorf("login %q with %s", v.Link.Reveal(), v.Token.Reveal()),
 				"all", []string{v.Text, v.Token.Reveal()}, slog.Group("to", "link", struct{ At *string }{&v.Text}))
 			return nil
@@ -115,13 +117,13 @@ func TestNoSecretIsShownAnywhere(t *testing.T) {
 
 func TestPanelShowsNoSecret(t *testing.T) {
 	p, stderr := process("MEGA_VAULT_TOKEN="+password, "MEGA_VAULT_TEXT=postgres://"+login+":"+password+"@db", "MEGA_OPS_ADDR=127.0.0.1:0", "MEGA_APPS_MAIN_ADDR=127.0.0.1:0")
-	options := []boot.Option{boot.App("main", boot.Routes(hello), boot.Section(reflect.TypeFor[vault](), "vault"),
-		boot.OnStart("log in", func(v vault, _ context.Context) error {
+	options := []mega.Option{mega.App("main", mega.Routes(hello), mega.Config[vault]("vault"),
+		mega.OnStart("log in", func(v vault, _ context.Context) error {
 			return fmt.Errorf("login %q with %q, then redis://%s@cache?x=%s", v.Text, v.Token.Reveal(), login, queried)
 		}),
 	)}
 	for _, p.JSON = range []bool{false, true} {
-		if status := boot.Main(t.Context(), p, options...); status != boot.ExitInternal {
+		if status := boot.Main(t.Context(), p, options...); status != failure.ExitInternal {
 			t.Errorf("exit status %d", status)
 		}
 	}

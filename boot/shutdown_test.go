@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/boot"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/lock"
@@ -37,7 +38,7 @@ func stop(t *testing.T, r *boot.Running) {
 
 func TestStreamsEndFirst(t *testing.T) {
 	p, _ := process()
-	r := start(t, p, boot.App("main", boot.Routes(func(r megactx.Router) {
+	r := start(t, p, mega.App("main", mega.Routes(func(r megactx.Router) {
 		r.Get("/", func(c *megactx.Ctx) error {
 			return c.SSE(func(s *megactx.Stream) error {
 				if err := s.Send("hello", "world"); err != nil {
@@ -85,7 +86,7 @@ func TestHoldersFinishAndWaitersAreServed(t *testing.T) {
 	g := newGate()
 	p, _ := process()
 	inside := 0
-	r := start(t, p, boot.App("main", boot.Routes(func(r megactx.Router) {
+	r := start(t, p, mega.App("main", mega.Routes(func(r megactx.Router) {
 		r.Get("/", func(c *megactx.Ctx) error {
 			g.begun <- struct{}{}
 			return c.Lock.With("product:1", func(c *megactx.Ctx) error {
@@ -118,10 +119,10 @@ func TestTasksAreWaitedForWhileLocksWork(t *testing.T) {
 	d := &diary{}
 	leave := make(chan struct{})
 	p, _ := process()
-	r := start(t, p, boot.App("main",
-		boot.OnStop("flush", d.note("OnStop")),
-		boot.Run("pump", func(ctx context.Context) { <-ctx.Done(); d.add("Run ends"); close(leave) }),
-		boot.Routes(func(r megactx.Router) {
+	r := start(t, p, mega.App("main",
+		mega.OnStop("flush", d.note("OnStop")),
+		mega.Run("pump", func(ctx context.Context) { <-ctx.Done(); d.add("Run ends"); close(leave) }),
+		mega.Routes(func(r megactx.Router) {
 			r.Get("/", func(c *megactx.Ctx) error {
 				c.Go("bill", func(c *megactx.Ctx) error {
 					<-leave
@@ -140,7 +141,7 @@ func TestTasksAreWaitedForWhileLocksWork(t *testing.T) {
 func TestTaskThatDoesNotEndIsCutOffAndNamed(t *testing.T) {
 	p, _ := process("MEGA_SHUTDOWN_TIMEOUT=200ms")
 	ended := make(chan error, 1)
-	r := start(t, p, boot.App("main", boot.Routes(func(r megactx.Router) {
+	r := start(t, p, mega.App("main", mega.Routes(func(r megactx.Router) {
 		r.Get("/", func(c *megactx.Ctx) error {
 			c.Go("bill", func(c *megactx.Ctx) error { <-c.Done(); ended <- context.Cause(c); return nil })
 			return nil
@@ -159,7 +160,7 @@ func TestTaskThatDoesNotEndIsCutOffAndNamed(t *testing.T) {
 // context ends at once, and what it leaves open is closed in the end.
 func TestConnectionsThatWereTakenOverEnd(t *testing.T) {
 	p, _ := process()
-	r := start(t, p, boot.App("main", boot.Routes(func(r megactx.Router) {
+	r := start(t, p, mega.App("main", mega.Routes(func(r megactx.Router) {
 		r.Get("/", func(c *megactx.Ctx) error {
 			conn, _, err := http.NewResponseController(c.Writer()).Hijack()
 			if err != nil {
@@ -185,7 +186,7 @@ func TestConnectionsThatWereTakenOverEnd(t *testing.T) {
 func TestConnectionThatNobodyEndsIsCutOffAndNamed(t *testing.T) {
 	p, _ := process("MEGA_SHUTDOWN_TIMEOUT=200ms")
 	left := make(chan net.Conn, 1)
-	r := start(t, p, boot.App("main", boot.Routes(func(r megactx.Router) {
+	r := start(t, p, mega.App("main", mega.Routes(func(r megactx.Router) {
 		r.Get("/", func(c *megactx.Ctx) error {
 			conn, _, err := http.NewResponseController(c.Writer()).Hijack()
 			left <- conn // and who cares for it now?
@@ -210,7 +211,7 @@ func TestHalfARequestIsWaitedForAndNamed(t *testing.T) {
 		"half a head": {"POST / HTTP/1.1\r\nHost: x\r\n", "Content-Length: 4\r\n\r\nbody", "connection from "},
 		"half a body": {"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbo", "dy", "POST / ("},
 	} {
-		app := boot.App("main", boot.Routes(func(r megactx.Router) {
+		app := mega.App("main", mega.Routes(func(r megactx.Router) {
 			r.Post("/", func(c *megactx.Ctx) error {
 				body, err := io.ReadAll(c.Request().Body)
 				return errors.Join(err, c.Text(200, string(body)))
@@ -264,7 +265,7 @@ func TestStuckHandlerIsNamedWithTheLocksThatItHolds(t *testing.T) {
 	g := newGate()
 	p, stderr := process("MEGA_SHUTDOWN_TIMEOUT=100ms")
 	stuck := make(chan struct{})
-	r := start(t, p, boot.App("main", boot.Routes(func(r megactx.Router) {
+	r := start(t, p, mega.App("main", mega.Routes(func(r megactx.Router) {
 		r.Post("/orders/{id}", func(c *megactx.Ctx) error {
 			return c.Lock.With("order:"+c.Param("id"), func(*megactx.Ctx) error {
 				g.begun <- struct{}{}
@@ -294,7 +295,7 @@ func TestStuckHandlerIsNamedWithTheLocksThatItHolds(t *testing.T) {
 // going: to whoever asks, and to clients that would use their connections again.
 func TestDelayIsForOthersToNotice(t *testing.T) {
 	p, _ := process("MEGA_SHUTDOWN_DELAY=300ms")
-	r := start(t, p, boot.App("main", boot.Routes(hello)))
+	r := start(t, p, mega.App("main", mega.Routes(hello)))
 	conn := dial(t, r.Report().Apps[0].URL)
 	lines := bufio.NewReader(conn)
 	answer := func() (status int, last bool) {
@@ -336,7 +337,7 @@ func TestDelayIsForOthersToNotice(t *testing.T) {
 // nobody listened, not reset.
 func TestNobodyIsLetInOnlyToBeReset(t *testing.T) {
 	p, _ := process()
-	r := start(t, p, boot.App("main", boot.Routes(hello)))
+	r := start(t, p, mega.App("main", mega.Routes(hello)))
 	addr := strings.TrimPrefix(r.Report().Apps[0].URL, "http://")
 	lost := make(chan error, 8)
 	over := make(chan struct{})
@@ -398,14 +399,14 @@ func unheard(err error) bool {
 // The budget is for the whole end: a delay leaves at least half of it.
 func TestDelayLeavesTimeForTheEnd(t *testing.T) {
 	p, _ := process("MEGA_SHUTDOWN_DELAY=1h", "MEGA_SHUTDOWN_TIMEOUT=600ms")
-	r := start(t, p, boot.App("main", boot.Routes(hello)))
+	r := start(t, p, mega.App("main", mega.Routes(hello)))
 	stop(t, r)
 }
 
 func TestHandlerMayGoOnWhenItHasClosedItsConnection(t *testing.T) {
 	over := make(chan error, 1)
 	p, _ := process()
-	r := start(t, p, boot.App("main", boot.Routes(func(r megactx.Router) {
+	r := start(t, p, mega.App("main", mega.Routes(func(r megactx.Router) {
 		r.Get("/", func(c *megactx.Ctx) error {
 			conn, _, err := http.NewResponseController(c.Writer()).Hijack()
 			if err != nil {
@@ -426,7 +427,7 @@ func TestHandlerMayGoOnWhenItHasClosedItsConnection(t *testing.T) {
 
 func TestHeadsHaveABound(t *testing.T) {
 	p, _ := process()
-	r := start(t, p, boot.App("main", boot.Routes(hello)))
+	r := start(t, p, mega.App("main", mega.Routes(hello)))
 	conn := dial(t, r.Report().Apps[0].URL)
 	write(t, conn, "GET / HTTP/1.1\r\nHost: x\r\nX: "+strings.Repeat("x", 100<<10)+"\r\n\r\n")
 	if code, err := status(conn); code != http.StatusRequestHeaderFieldsTooLarge || err != nil {

@@ -11,8 +11,10 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/boot"
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/failure"
 )
 
 // getFrom gets a page of a host.
@@ -36,7 +38,7 @@ func TestAppsShareAListener(t *testing.T) {
 		"MEGA_APPS_ADMIN_ADDR=127.0.0.1:0", "MEGA_APPS_ADMIN_PREFIX=/admin",
 		"MEGA_APPS_SHOP_ADDR=127.0.0.1:0", "MEGA_APPS_SHOP_HOST=*.example.org",
 	)
-	app := func(name string) boot.Option { return boot.App(name, boot.Routes(where)) }
+	app := func(name string) mega.Option { return mega.App(name, mega.Routes(where)) }
 	r := start(t, p, app("main"), app("admin"), app("shop"))
 	base := r.Report().Apps[0].URL
 	for i, url := range []string{base, base + "/admin", base} {
@@ -55,7 +57,7 @@ func TestAppsShareAListener(t *testing.T) {
 
 func TestWhatNoAppIsForIsNotFound(t *testing.T) {
 	p, _ := process("MEGA_APPS_MAIN_HOST=main.example.org")
-	r := start(t, p, boot.App("main", boot.Routes(where)))
+	r := start(t, p, mega.App("main", mega.Routes(where)))
 	url := r.Report().Apps[0].URL
 	if status, body := getFrom(t, "main.example.org:1", url+"/x"); status != 200 || body != "main /x" {
 		t.Errorf("its own host: got %d %s", status, body)
@@ -67,7 +69,7 @@ func TestWhatNoAppIsForIsNotFound(t *testing.T) {
 
 func TestPortZeroIsAnotherPortForEachApp(t *testing.T) {
 	p, _ := process("MEGA_APPS_ADMIN_ADDR=127.0.0.1:0")
-	r := start(t, p, boot.App("main", boot.Routes(where)), boot.App("admin", boot.Routes(where)))
+	r := start(t, p, mega.App("main", mega.Routes(where)), mega.App("admin", mega.Routes(where)))
 	if apps := r.Report().Apps; apps[0].URL == apps[1].URL {
 		t.Errorf("both are at %s", apps[0].URL)
 	}
@@ -80,8 +82,8 @@ func TestTwoAppsForTheSameRequestsAreRefused(t *testing.T) {
 		{"MEGA_APPS_ADMIN_ADDR=127.0.0.1:0", "MEGA_APPS_MAIN_HOST=x", "MEGA_APPS_ADMIN_HOST=x"},
 	} {
 		p, _ := process(environ...)
-		f := fail(t, p, boot.App("main", boot.Routes(where)), boot.App("admin", boot.Routes(where)))
-		if f.Code != "config.address_twice" || f.Exit != boot.ExitConfig {
+		f := fail(t, p, mega.App("main", mega.Routes(where)), mega.App("admin", mega.Routes(where)))
+		if f.Code != "config.address_twice" || f.Exit != failure.ExitConfig {
 			t.Errorf("%q: got %+v", environ, f)
 		}
 	}
@@ -89,7 +91,7 @@ func TestTwoAppsForTheSameRequestsAreRefused(t *testing.T) {
 
 func TestMountedAppLinksToItself(t *testing.T) {
 	p, _ := process("MEGA_APPS_ADMIN_ADDR=127.0.0.1:0", "MEGA_APPS_ADMIN_PREFIX=/admin")
-	r := start(t, p, boot.App("main"), boot.App("admin", boot.Routes(func(r megactx.Router) {
+	r := start(t, p, mega.App("main"), mega.App("admin", mega.Routes(func(r megactx.Router) {
 		r.Get("/", func(c *megactx.Ctx) error { return c.Redirect(303, "/users") })
 		r.Get("/users", func(c *megactx.Ctx) error { return c.Text(200, "users") })
 	})))
@@ -100,8 +102,8 @@ func TestMountedAppLinksToItself(t *testing.T) {
 
 func TestEachAppHasItsOwnLevelOfLog(t *testing.T) {
 	p, stderr := process("MEGA_APPS_ADMIN_ADDR=127.0.0.1:0", "MEGA_LOG_LEVEL=warn", "MEGA_APPS_ADMIN_LOG_LEVEL=debug")
-	app := func(name string) boot.Option {
-		return boot.App(name, boot.Routes(func(r megactx.Router) {
+	app := func(name string) mega.Option {
+		return mega.App(name, mega.Routes(func(r megactx.Router) {
 			r.Get("/", func(c *megactx.Ctx) error {
 				c.Log.Debug(name + " in detail")
 				c.Log.Warn(name + " at least")
@@ -122,7 +124,7 @@ func TestEachAppHasItsOwnLevelOfLog(t *testing.T) {
 
 func TestLimitsOfAnAppComeFromItsConfiguration(t *testing.T) {
 	p, _ := process("MEGA_APPS_MAIN_BODY_LIMIT=10B", "MEGA_APPS_MAIN_TIMEOUT=20ms")
-	r := start(t, p, boot.App("main", boot.Routes(func(r megactx.Router) {
+	r := start(t, p, mega.App("main", mega.Routes(func(r megactx.Router) {
 		r.Post("/", func(c *megactx.Ctx) error {
 			var body struct{ Text string }
 			return c.Bind(&body)
@@ -145,7 +147,7 @@ func TestLimitsOfAnAppComeFromItsConfiguration(t *testing.T) {
 
 func TestAppSpeaksItsLanguages(t *testing.T) {
 	texts := fstest.MapFS{"locales/en.yaml": {Data: []byte("hello: Hello")}, "locales/ko.yaml": {Data: []byte("hello: 안녕")}}
-	app := boot.App("main", boot.Locales(texts), boot.Routes(func(r megactx.Router, info megactx.AppInfo) {
+	app := mega.App("main", mega.Locales(texts), mega.Routes(func(r megactx.Router, info megactx.AppInfo) {
 		r.Get("/", func(c *megactx.Ctx) error {
 			return c.Text(200, c.T("hello")+" "+strings.Join(info.Locales, ",")+" "+strings.Join(c.App.Locales, ","))
 		})
@@ -176,7 +178,7 @@ func TestConfigurationIsFoundAboveTheFolder(t *testing.T) {
 	}
 	p, _ := process()
 	p.Dir, p.Set = below, []string{"lock.wait=4s"}
-	made, err := boot.Plan(p, boot.App("main"))
+	made, err := boot.Plan(p, mega.App("main"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +186,7 @@ func TestConfigurationIsFoundAboveTheFolder(t *testing.T) {
 		t.Errorf("got %v and %v", c.Lock.TTL, c.Lock.Wait)
 	}
 	p.Set = []string{"lock.wiat=4s"}
-	if _, err := boot.Plan(p, boot.App("main")); err == nil || !strings.Contains(err.Error(), "wrong") {
+	if _, err := boot.Plan(p, mega.App("main")); err == nil || !strings.Contains(err.Error(), "wrong") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -192,7 +194,7 @@ func TestConfigurationIsFoundAboveTheFolder(t *testing.T) {
 // A page whose own name resolves to a loopback address would read an app there
 // as its own.
 func TestAppInDevAnswersLocalNamesOnly(t *testing.T) {
-	apps := []boot.Option{boot.App("main", boot.Routes(where)), boot.App("admin", boot.Routes(where)), boot.App("shop", boot.Routes(where))}
+	apps := []mega.Option{mega.App("main", mega.Routes(where)), mega.App("admin", mega.Routes(where)), mega.App("shop", mega.Routes(where))}
 	environ := []string{
 		"MEGA_APPS_ADMIN_ADDR=127.0.0.1:0", "MEGA_APPS_ADMIN_PREFIX=/admin",
 		"MEGA_APPS_SHOP_ADDR=127.0.0.1:0", "MEGA_APPS_SHOP_HOST=shop.example.org",

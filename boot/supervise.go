@@ -57,7 +57,7 @@ func (p Process) supervise(ctx context.Context, made *plan.Plan) int {
 	defer s.close()
 	switch err := s.prepare(ctx); {
 	case err != nil && ctx.Err() != nil:
-		return ExitOK // stopped before anything had started
+		return failure.ExitOK // stopped before anything had started
 	case err != nil:
 		f := *failureOf(err)
 		f.Mask = s.veil.Text
@@ -93,7 +93,7 @@ func (s *supervisor) prepare(ctx context.Context) error {
 func (s *supervisor) newWorkers() error {
 	path, err := os.Executable()
 	if err != nil {
-		return &Failure{Code: "boot.failed", Exit: ExitInternal, Text: "Cannot find the executable of the program, which the workers need.", Cause: err}
+		return &Failure{Code: "boot.failed", Exit: failure.ExitInternal, Text: "Cannot find the executable of the program, which the workers need.", Cause: err}
 	}
 	s.workers = workers.New(workers.Config{
 		Workers: s.plan.Config.Cluster.Workers,
@@ -110,7 +110,7 @@ func (s *supervisor) newWorkers() error {
 
 // permanent reports whether a worker that ended with this status would fail in
 // the same way after a restart.
-func permanent(status int) bool { return status == ExitUsage || status == ExitConfig }
+func permanent(status int) bool { return status == failure.ExitUsage || status == failure.ExitConfig }
 
 // args returns the arguments of the workers, which are the arguments of this
 // process.
@@ -159,10 +159,10 @@ func (s *supervisor) run(ctx context.Context) int {
 		return s.process.writeFailure(s.spentFailure(spent))
 	case err != nil:
 		s.log.Error("stopped with work cut off", "error", err)
-		return ExitCut
+		return failure.ExitCut
 	}
 	s.log.Info("stopped")
-	return ExitOK
+	return failure.ExitOK
 }
 
 // close releases the resources that the workers shared.
@@ -214,17 +214,17 @@ func (s *supervisor) spentFailure(e *workers.SpentError) *Failure {
 		text = fmt.Sprintf("Worker %d ended before it was ready. A restart would fail in the same way.", e.Worker)
 	}
 	f := &Failure{
-		Code: "cluster.worker_died", Exit: ExitInternal, Text: text, Cause: e.Cause,
-		Facts: []Fact{failure.Setting(s.plan.Config, "cluster.workers")},
+		Code: "cluster.worker_died", Exit: failure.ExitInternal, Text: text, Cause: e.Cause,
+		Facts: []failure.Fact{failure.Setting(s.plan.Config, "cluster.workers")},
 		Actions: []string{
 			"find the reason:      read the log above",
 			"run a single process: " + strings.Join([]string{s.process.name(), "serve", "--workers", "1"}, " "),
 		},
 	}
 	if e.Cause == nil { // the worker was started, and ended
-		f.Facts = append([]Fact{{Name: "last exit", Value: e.Last}}, f.Facts...)
+		f.Facts = append([]failure.Fact{{Name: "last exit", Value: e.Last}}, f.Facts...)
 	}
-	if slices.Contains([]int{ExitUsage, ExitUnavailable, ExitOverrun, ExitConfig}, e.Status) {
+	if slices.Contains([]int{failure.ExitUsage, failure.ExitUnavailable, failure.ExitOverrun, failure.ExitConfig}, e.Status) {
 		f.Exit = e.Status
 	}
 	return f

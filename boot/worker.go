@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/listen"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/selection"
@@ -85,7 +86,7 @@ func (b *booting) afterSupervisor(fn func()) (off func()) {
 		case <-b.line.Lost():
 		}
 		fn()
-		time.AfterFunc(b.lastMoment(), func() { os.Exit(ExitCut) })
+		time.AfterFunc(b.lastMoment(), func() { os.Exit(failure.ExitCut) })
 	}()
 	return func() {
 		close(called)
@@ -166,7 +167,7 @@ func (b *booting) leftOver() error {
 // listeners.
 func moved(cause error) error {
 	return &Failure{
-		Code: "app.cannot_listen", Exit: ExitUnavailable, Cause: cause,
+		Code: "app.cannot_listen", Exit: failure.ExitUnavailable, Cause: cause,
 		Text:    "The listeners of the supervisor do not match the configuration. The addresses of the apps have changed.",
 		Actions: []string{"restart the whole program: the supervisor opens its listeners only once"},
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/boot"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/lock"
@@ -17,7 +18,7 @@ func asWorker(id string) (boot.Process, *notes) {
 
 func TestWorkerIsNamedAsHolderAndInEachRecordOfItsLog(t *testing.T) {
 	p, stderr := asWorker("2")
-	r := start(t, p, boot.App("main", boot.Routes(func(r megactx.Router) {
+	r := start(t, p, mega.App("main", mega.Routes(func(r megactx.Router) {
 		r.Get("/", func(c *megactx.Ctx) error {
 			return c.Lock.With("order:1", func(c *megactx.Ctx) error {
 				state, err := c.Lock.Inspect("order:1")
@@ -55,7 +56,7 @@ func TestWorkerIsNamedAsHolderAndInEachRecordOfItsLog(t *testing.T) {
 
 func TestProcessThatIsNoWorkerDoesNotSayThatItIsOne(t *testing.T) {
 	p, stderr := process("MEGA_LOG_FORMAT=json")
-	if err := start(t, p, boot.App("main", boot.Routes(hello))).Stop(); err != nil {
+	if err := start(t, p, mega.App("main", mega.Routes(hello))).Stop(); err != nil {
 		t.Error(err)
 	}
 	if strings.Contains(stderr.String(), `"worker"`) {

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/drivers/redis"
+	"github.com/megaframework/mega/internal/failure"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock"
 )
@@ -28,12 +28,12 @@ func TestLocksOfARedisAreListedAndForced(t *testing.T) {
 		at := []string{"--url", server.URL(), "--engine", engine, "--template", engine + ":{%s}"}
 		for verb, says := range map[string]string{"ls": "product:lamp  -", "show product:lamp": "holds"} {
 			status, stdout, stderr := mega(append(append([]string{"lock"}, strings.Fields(verb)...), at...)...)
-			if status != boot.ExitOK || !strings.Contains(stdout, says) || !strings.Contains(stdout, server.URL()) {
+			if status != failure.ExitOK || !strings.Contains(stdout, says) || !strings.Contains(stdout, server.URL()) {
 				t.Errorf("%s: exit status %d:\n%s%s", verb, status, stdout, stderr)
 			}
 		}
 		status, stdout, stderr := mega(append([]string{"lock", "release", "product:lamp", "--reason", "stuck"}, at...)...)
-		if status != boot.ExitOK || !strings.Contains(stdout, "released from 1 holder") {
+		if status != failure.ExitOK || !strings.Contains(stdout, "released from 1 holder") {
 			t.Errorf("release: exit status %d:\n%s%s", status, stdout, stderr)
 		}
 		<-lease.Context().Done()
@@ -47,10 +47,10 @@ func TestURLWithAPasswordComesFromAVariable(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{Password: "geheim"})
 	t.Setenv("SHOP_REDIS", server.URL())
 	status, stdout, stderr := mega("lock", "ls", "--url-env", "SHOP_REDIS")
-	if status != boot.ExitOK || !strings.Contains(stdout, "no lock is held") || strings.Contains(stdout, "geheim") {
+	if status != failure.ExitOK || !strings.Contains(stdout, "no lock is held") || strings.Contains(stdout, "geheim") {
 		t.Errorf("exit status %d: %s%s", status, stdout, stderr)
 	}
-	if status, _, stderr := mega("lock", "ls", "--url", server.URL()); status != boot.ExitUsage || strings.Contains(stderr, "geheim") {
+	if status, _, stderr := mega("lock", "ls", "--url", server.URL()); status != failure.ExitUsage || strings.Contains(stderr, "geheim") {
 		t.Errorf("on the command line: exit status %d: %s", status, stderr)
 	}
 }
@@ -60,10 +60,10 @@ func TestUnreachableRedisIsNamedWithItsAddress(t *testing.T) {
 		status int
 		says   string
 	}{
-		"redis://127.0.0.1:1/0":    {boot.ExitUnavailable, "cli.no_server"},
-		"http://127.0.0.1:1":       {boot.ExitUsage, "cli.wrong_flag"},
-		"redis://127.0.0.1:1/zero": {boot.ExitUsage, "cli.wrong_flag"},
-		"no url":                   {boot.ExitUsage, "cli.wrong_flag"},
+		"redis://127.0.0.1:1/0":    {failure.ExitUnavailable, "cli.no_server"},
+		"http://127.0.0.1:1":       {failure.ExitUsage, "cli.wrong_flag"},
+		"redis://127.0.0.1:1/zero": {failure.ExitUsage, "cli.wrong_flag"},
+		"no url":                   {failure.ExitUsage, "cli.wrong_flag"},
 	} {
 		status, stdout, stderr := mega("lock", "ls", "--url", url)
 		if status != x.status || !strings.Contains(stderr, x.says) || !strings.Contains(stderr, url) || stdout != "" {

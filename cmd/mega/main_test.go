@@ -9,8 +9,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/internal/cli"
+	"github.com/megaframework/mega/internal/failure"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -24,7 +24,7 @@ func mega(args ...string) (status int, stdout, stderr string) {
 
 func TestVerbsNeedNoApp(t *testing.T) {
 	status, stdout, stderr := mega()
-	if status != boot.ExitOK || stderr != "" {
+	if status != failure.ExitOK || stderr != "" {
 		t.Fatalf("exit status %d: %s", status, stderr)
 	}
 	if status, stdout, _ := mega("--version"); status != boot.ExitOK || !strings.HasPrefix(stdout, "mega  ") {
@@ -48,13 +48,13 @@ func TestWriteErrorsHaveACorrection(t *testing.T) {
 		status int
 		says   []string
 	}{
-		{[]string{"new"}, boot.ExitUsage, []string{"cli.missing_argument", "mega new shop"}},
-		{[]string{"new", "a", "b"}, boot.ExitUsage, []string{"cli.extra_argument", `"b"`}},
-		{[]string{"new", "Shop"}, boot.ExitUsage, []string{"new.name", "lower-case", "choose a word such as shop"}},
-		{[]string{"new", "func"}, boot.ExitUsage, []string{"new.name", "keyword"}},
-		{[]string{"new", "shop", "--dir", full}, boot.ExitUsage, []string{"new.not_empty", "letter", "--dir DIR"}},
-		{[]string{"new", "shop", "--dir", unwritable}, boot.ExitUnavailable, []string{"new.failed", "letter"}},
-		{[]string{"new", "shop", "--mega", full}, boot.ExitUsage, []string{"new.no_framework", "--mega DIR"}},
+		{[]string{"new"}, failure.ExitUsage, []string{"cli.missing_argument", "mega new shop"}},
+		{[]string{"new", "a", "b"}, failure.ExitUsage, []string{"cli.extra_argument", `"b"`}},
+		{[]string{"new", "Shop"}, failure.ExitUsage, []string{"new.name", "lower-case", "choose a word such as shop"}},
+		{[]string{"new", "func"}, failure.ExitUsage, []string{"new.name", "keyword"}},
+		{[]string{"new", "shop", "--dir", full}, failure.ExitUsage, []string{"new.not_empty", "letter", "--dir DIR"}},
+		{[]string{"new", "shop", "--dir", unwritable}, failure.ExitUnavailable, []string{"new.failed", "letter"}},
+		{[]string{"new", "shop", "--mega", full}, failure.ExitUsage, []string{"new.no_framework", "--mega DIR"}},
 	} {
 		status, stdout, stderr := mega(x.args...)
 		if status != x.status || stdout != "" {
@@ -71,7 +71,7 @@ func TestWriteErrorsHaveACorrection(t *testing.T) {
 func TestUntidiedApplicationMentionsGoModTidy(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "shop")
 	status, stdout, stderr := mega("new", "shop", "--no-tidy", "--dir", dir)
-	if status != boot.ExitOK || !strings.Contains(stdout, "\n  go mod tidy  ") || !strings.Contains(stdout, "\n  handlers_test.go\n") {
+	if status != failure.ExitOK || !strings.Contains(stdout, "\n  go mod tidy  ") || !strings.Contains(stdout, "\n  handlers_test.go\n") {
 		t.Errorf("exit status %d:\n%s%s", status, stdout, stderr)
 	}
 }

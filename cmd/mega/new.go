@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/internal/cli"
+	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/scaffold"
 )
 
@@ -39,11 +39,11 @@ func newVerb(s *cli.Shell) *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) (err error) {
 			a.Name = args[0]
 			if a.Framework, err = chosen(copyAt); err != nil {
-				return failure(a, err)
+				return notWritten(a, err)
 			}
 			have, err := scaffold.Write(c.Context(), a)
 			if err != nil {
-				return failure(a, err)
+				return notWritten(a, err)
 			}
 			w := written{Name: a.Name, Dir: have.Dir, Mega: a.Framework.String(), Files: have.Files, Tidy: have.Tidy}
 			return s.Print(w, w.print)
@@ -62,16 +62,16 @@ func chosen(dir string) (scaffold.Framework, error) {
 	return scaffold.Own()
 }
 
-// failure adds the corrections to the error of an application that could not be written.
-func failure(a scaffold.App, err error) error {
-	f := &boot.Failure{Code: "new.failed", Exit: boot.ExitUnavailable, Text: fmt.Sprintf("Cannot write the application %q.", a.Name), Cause: err}
+// notWritten adds the corrections to the error of an application that could not be written.
+func notWritten(a scaffold.App, err error) error {
+	f := &failure.Failure{Code: "new.failed", Exit: failure.ExitUnavailable, Text: fmt.Sprintf("Cannot write the application %q.", a.Name), Cause: err}
 	switch {
 	case errors.Is(err, scaffold.ErrName):
-		f.Code, f.Exit, f.Actions = "new.name", boot.ExitUsage, []string{"choose a word such as shop: it names the folder, the module and the program"}
+		f.Code, f.Exit, f.Actions = "new.name", failure.ExitUsage, []string{"choose a word such as shop: it names the folder, the module and the program"}
 	case errors.Is(err, scaffold.ErrNotEmpty):
-		f.Code, f.Exit, f.Actions = "new.not_empty", boot.ExitUsage, []string{"choose another folder: --dir DIR"}
+		f.Code, f.Exit, f.Actions = "new.not_empty", failure.ExitUsage, []string{"choose another folder: --dir DIR"}
 	case errors.Is(err, scaffold.ErrNoFramework):
-		f.Code, f.Exit, f.Actions = "new.no_framework", boot.ExitUsage, []string{"name the folder of a working copy of mega: --mega DIR"}
+		f.Code, f.Exit, f.Actions = "new.no_framework", failure.ExitUsage, []string{"name the folder of a working copy of mega: --mega DIR"}
 	case errors.Is(err, scaffold.ErrModules):
 		f.Code, f.Actions = "new.modules", []string{
 			"install go, check the network, and repeat the command",

@@ -70,10 +70,10 @@ func layers() map[string][]string {
 		"ctx/locale": {"internal/embedded"},
 		"boot/...":   {"config", "ctx", "ctx/locale", "lock", "lock/driver", "bus", "bus/driver", "boot/...", "internal/admin", "internal/console", "internal/failure", "internal/listen", "internal/logging", "internal/mask", "internal/metrics", "internal/ops", "internal/plan", "internal/secrets", "internal/selection", "internal/stack", "internal/systemd", "internal/workers"},
 
-		"internal/cli": {"internal/doctor", "internal/mask", "internal/plan", "internal/plain", "internal/spelling", "internal/failure", "boot", "config", "ctx", "bus", "lock", "lock/driver", "internal/admin", "internal/selection"},
-		"":             {"internal/cli", "boot", "config", "ctx", "ctx/locale", "lock", "bus"},
+		"internal/cli": {"internal/doctor", "internal/mask", "internal/plan", "internal/plain", "internal/spelling", "internal/failure", "boot", "config", "ctx", "bus", "lock", "lock/driver", "internal/admin", "internal/selection", "internal/workers"},
+		"":             {"internal/cli", "internal/plan", "boot", "config", "ctx", "ctx/locale", "lock", "lock/driver", "bus"},
 
-		"cmd/mega": {"internal/cli", "internal/scaffold", "boot", "lock", "drivers/redis"},
+		"cmd/mega": {"internal/cli", "internal/failure", "internal/scaffold", "lock", "drivers/redis"},
 
 		"sample/...": {"", "lock", "lock/guard", "bus", "sample/..."},
 		"bench/...":  {"lock", "lock/driver", "bus", "drivers/...", "internal/testkit/nats", "internal/testkit/redis", "bench/..."},

@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/internal/doctor"
+	"github.com/megaframework/mega/internal/failure"
 )
 
 // bootVerb explains a boot without performing it.
@@ -54,7 +54,7 @@ func (l *line) doctorVerb() *cobra.Command {
 			}
 			for _, f := range findings {
 				if f.Verdict == doctor.Fail {
-					return exit(boot.ExitCut)
+					return exit(failure.ExitCut)
 				}
 			}
 			return nil

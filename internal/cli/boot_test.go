@@ -6,15 +6,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/internal/doctor"
+	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
 )
 
 func TestBootIsRehearsed(t *testing.T) {
 	b := newBench(t, yaml, "MEGA_APPS_WEB_ADDR=127.0.0.1:8085")
 	status, stdout, stderr := b.run("boot --dry-run")
-	if status != boot.ExitOK || stderr != "" {
+	if status != failure.ExitOK || stderr != "" {
 		t.Fatalf("exit status %d: %s%s", status, stdout, stderr)
 	}
 	for _, want := range []string{"shop", "mega.config.yaml", "neither a cache nor a cluster is configured", "http://127.0.0.1:8085"} {
@@ -32,26 +32,26 @@ func TestBootIsRehearsed(t *testing.T) {
 func TestRehearsalFailsAsTheBootWould(t *testing.T) {
 	b := newBench(t, yaml)
 	status, stdout, stderr := b.run("boot --dry-run --set lock.require=fleet")
-	if status != boot.ExitConfig || !strings.Contains(stderr, "lock.scope_too_small") || !strings.Contains(stdout, "memory") {
+	if status != failure.ExitConfig || !strings.Contains(stderr, "lock.scope_too_small") || !strings.Contains(stdout, "memory") {
 		t.Errorf("exit status %d:\n%s%s", status, stdout, stderr)
 	}
 	status, stdout, stderr = b.run("boot --dry-run --json --set lock.require=fleet")
 	var report plan.Report
 	var f struct{ Code string }
-	if err := json.Unmarshal([]byte(stdout), &report); err != nil || status != boot.ExitConfig || report.Lock.Chosen != "memory" {
+	if err := json.Unmarshal([]byte(stdout), &report); err != nil || status != failure.ExitConfig || report.Lock.Chosen != "memory" {
 		t.Errorf("exit status %d, %v: %s", status, err, stdout)
 	}
 	if err := json.Unmarshal([]byte(stderr), &f); err != nil || f.Code != "lock.scope_too_small" {
 		t.Errorf("%v: %s", err, stderr)
 	}
-	if status, stdout, stderr := b.run("boot --dry-run --set lock.ttl=5"); status != boot.ExitConfig || stdout != "" || !strings.Contains(stderr, "config.no_unit") {
+	if status, stdout, stderr := b.run("boot --dry-run --set lock.ttl=5"); status != failure.ExitConfig || stdout != "" || !strings.Contains(stderr, "config.no_unit") {
 		t.Errorf("without a configuration: exit status %d:\n%s%s", status, stdout, stderr)
 	}
 	for line, says := range map[string]string{
 		"boot": "shop serve", "boot --dryrun": "--dry-run", "boot now": `"now"`, "boot --dry-run --only wbe": "boot.unknown_app", "doctor now": `"now"`,
 		"boot --dry-run --trace xf": "boot.unknown_trace",
 	} {
-		if status, _, stderr := b.run(line); status != boot.ExitUsage || !strings.Contains(stderr, says) {
+		if status, _, stderr := b.run(line); status != failure.ExitUsage || !strings.Contains(stderr, says) {
 			t.Errorf("%s: exit status %d, want %q: %s", line, status, says, stderr)
 		}
 	}
@@ -65,15 +65,15 @@ func TestDoctorFindsTheCausesOfAFailedStart(t *testing.T) {
 	defer taken.Close()
 	well := newBench(t, yaml, "MEGA_APPS_WEB_ADDR=127.0.0.1:0", "MEGA_OPS_ADDR=127.0.0.1:0")
 	ill := newBench(t, yaml, "MEGA_APPS_WEB_ADDR="+taken.Addr().String(), "MEGA_OPS_ADDR=127.0.0.1:0")
-	if status, stdout, stderr := well.run("doctor"); status != boot.ExitOK || !strings.Contains(stdout, "\nwarn  ") || strings.Contains(stdout, "\nfail") {
+	if status, stdout, stderr := well.run("doctor"); status != failure.ExitOK || !strings.Contains(stdout, "\nwarn  ") || strings.Contains(stdout, "\nfail") {
 		t.Errorf("of one that is well: exit status %d\n%s%s", status, stdout, stderr)
 	}
 	status, stdout, stderr := ill.run("doctor")
-	if status != boot.ExitCut || !strings.Contains(stdout, "\nfail  ") || !strings.Contains(stdout, taken.Addr().String()) || !strings.Contains(stdout, "-> ") {
+	if status != failure.ExitCut || !strings.Contains(stdout, "\nfail  ") || !strings.Contains(stdout, taken.Addr().String()) || !strings.Contains(stdout, "-> ") {
 		t.Errorf("of one whose address is taken: exit status %d\n%s%s", status, stdout, stderr)
 	}
 	var findings []doctor.Finding
-	if status, doc, _ := ill.run("doctor --json"); json.Unmarshal([]byte(doc), &findings) != nil || status != boot.ExitCut || len(findings) < 3 {
+	if status, doc, _ := ill.run("doctor --json"); json.Unmarshal([]byte(doc), &findings) != nil || status != failure.ExitCut || len(findings) < 3 {
 		t.Errorf("exit status %d: %s", status, doc)
 	}
 }
@@ -81,7 +81,7 @@ func TestDoctorFindsTheCausesOfAFailedStart(t *testing.T) {
 func TestRoutesAreListedWithoutABoot(t *testing.T) {
 	b := newBench(t, "apps:\n  web:\n    prefix: /shop\n")
 	status, stdout, stderr := b.run("routes")
-	if status != boot.ExitOK || !strings.Contains(squeezed(stdout), "\nweb  GET  /shop/") || stderr != "" {
+	if status != failure.ExitOK || !strings.Contains(squeezed(stdout), "\nweb  GET  /shop/") || stderr != "" {
 		t.Errorf("exit status %d: %s%s", status, stdout, stderr)
 	}
 	var routes []plan.Route

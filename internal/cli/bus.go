@@ -14,9 +14,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plain"
 	"github.com/megaframework/mega/internal/selection"
 	"github.com/megaframework/mega/lock/driver"
@@ -52,10 +52,10 @@ func (l *line) busProcesses(ctx context.Context) ([]source, error) {
 	sources = carriers(sources)
 	if err == nil && len(sources) == 0 {
 		d, _ := selection.Bus(c, selection.Surroundings{}) // complete, even if it is refused
-		err = &boot.Failure{
-			Code: "cli.no_process", Exit: boot.ExitUnavailable,
+		err = &failure.Failure{
+			Code: "cli.no_process", Exit: failure.ExitUnavailable,
 			Text:    fmt.Sprintf("No process of this user with the name %q runs on this machine.", c.Name),
-			Facts:   []boot.Fact{{Name: "messages", Value: fmt.Sprintf("%s: %s", d.Chosen, d.Why)}},
+			Facts:   []failure.Fact{{Name: "messages", Value: fmt.Sprintf("%s: %s", d.Chosen, d.Why)}},
 			Actions: []string{"start it: " + l.shell.Name + " serve"},
 		}
 	}
@@ -91,10 +91,10 @@ func numbered(all []source, pid int) ([]source, error) {
 		}
 		numbers = append(numbers, fmt.Sprint(s.about.PID))
 	}
-	return nil, &boot.Failure{
-		Code: "cli.no_process", Exit: boot.ExitUnavailable,
+	return nil, &failure.Failure{
+		Code: "cli.no_process", Exit: failure.ExitUnavailable,
 		Text:  fmt.Sprintf("No process of this program and user has the number %d on this machine.", pid),
-		Facts: []boot.Fact{{Name: "available", Value: strings.Join(numbers, ", ")}},
+		Facts: []failure.Fact{{Name: "available", Value: strings.Join(numbers, ", ")}},
 	}
 }
 
@@ -115,13 +115,13 @@ func (m *messages) one(ctx context.Context, c *cobra.Command) (source, error) {
 	if len(apart) == 1 {
 		return source{}, unanswered(apart)
 	}
-	f := &boot.Failure{
-		Code: "cli.which_process", Exit: boot.ExitUsage,
+	f := &failure.Failure{
+		Code: "cli.which_process", Exit: failure.ExitUsage,
 		Text:    "Each of these processes has its own bus: a message that one of them sends reaches no other.",
 		Actions: []string{"select a process: " + c.CommandPath() + apart[0].about.flags()},
 	}
 	for _, s := range apart {
-		f.Facts = append(f.Facts, boot.Fact{Name: "there is", Value: s.about.short()})
+		f.Facts = append(f.Facts, failure.Fact{Name: "there is", Value: s.about.short()})
 	}
 	return source{}, f
 }
@@ -214,7 +214,7 @@ func (m *messages) data(args []string) ([]byte, error) {
 }
 
 func unreadable(what string, err error) error {
-	return &boot.Failure{Code: "cli.no_data", Exit: boot.ExitUsage, Text: "Cannot read the data to send from " + what + ".", Cause: err}
+	return &failure.Failure{Code: "cli.no_data", Exit: failure.ExitUsage, Text: "Cannot read the data to send from " + what + ".", Cause: err}
 }
 
 // sent is the document of bus pub --json.
@@ -314,9 +314,9 @@ func (s source) refused(err error) error {
 		s.err = err
 		return unanswered([]source{s})
 	}
-	return &boot.Failure{
-		Code: "cli.message_failed", Exit: boot.ExitUnavailable, Text: "The publish or request failed at " + s.about.short() + ".",
-		Facts: []boot.Fact{{Name: "code", Value: no.Code()}, {Name: "cause", Value: no.Text}},
+	return &failure.Failure{
+		Code: "cli.message_failed", Exit: failure.ExitUnavailable, Text: "The publish or request failed at " + s.about.short() + ".",
+		Facts: []failure.Fact{{Name: "code", Value: no.Code()}, {Name: "cause", Value: no.Text}},
 	}
 }
 

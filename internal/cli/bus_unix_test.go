@@ -15,10 +15,10 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/failure"
 )
 
 // tail runs bus tail in a process of its own, and returns when it follows as
@@ -66,7 +66,7 @@ func TestMessagesAreFollowedAndSentThroughARunningProcess(t *testing.T) {
 		{[]string{"@" + file}, "a \x1b[31mred\x07 lamp", `a \u001b[31mred\u0007 lamp`},
 	} {
 		status, stdout, stderr := verb(t, "talker", environ, append([]string{"bus", "pub", "product.sold"}, x.args...)...)
-		if want := fmt.Sprintf("product.sold: published, %d bytes  (%s)\n", len(x.heard), who); status != boot.ExitOK || stdout != want {
+		if want := fmt.Sprintf("product.sold: published, %d bytes  (%s)\n", len(x.heard), who); status != failure.ExitOK || stdout != want {
 			t.Errorf("pub: exit status %d: %s%s", status, stdout, stderr)
 		}
 		c.until(t, "heard "+x.heard)
@@ -81,7 +81,7 @@ func TestMessagesAreFollowedAndSentThroughARunningProcess(t *testing.T) {
 		t.Errorf("tail ended with %v", err)
 	}
 
-	if status, stdout, stderr := verb(t, "talker", environ, "bus", "req", "stock.lamp"); status != boot.ExitOK || stdout != `{"left":3}`+"\n" {
+	if status, stdout, stderr := verb(t, "talker", environ, "bus", "req", "stock.lamp"); status != failure.ExitOK || stdout != `{"left":3}`+"\n" {
 		t.Errorf("req: exit status %d: %s%s", status, stdout, stderr)
 	}
 	var reply struct {
@@ -104,14 +104,14 @@ func TestMessagesAreFollowedAndSentThroughARunningProcess(t *testing.T) {
 		status int
 		want   string
 	}{
-		{"req stock.lost", boot.ExitUnavailable, "stock.unknown"},
-		{"req nobody.there", boot.ExitUnavailable, "bus.no_responders"},
-		{"pub product.*", boot.ExitUsage, "bus: bad subject"},
-		{"pub product.sold @/no/such/file", boot.ExitUsage, "cli.no_data"},
-		{"pub product.sold x -H nothing", boot.ExitUsage, "cli.wrong_flag"},
-		{"pub product.sold x --pid 1", boot.ExitUnavailable, "cli.no_process"},
-		{"tail", boot.ExitUsage, "cli.missing_argument"},
-		{"tail a..b", boot.ExitUsage, "bus: bad subject"},
+		{"req stock.lost", failure.ExitUnavailable, "stock.unknown"},
+		{"req nobody.there", failure.ExitUnavailable, "bus.no_responders"},
+		{"pub product.*", failure.ExitUsage, "bus: bad subject"},
+		{"pub product.sold @/no/such/file", failure.ExitUsage, "cli.no_data"},
+		{"pub product.sold x -H nothing", failure.ExitUsage, "cli.wrong_flag"},
+		{"pub product.sold x --pid 1", failure.ExitUnavailable, "cli.no_process"},
+		{"tail", failure.ExitUsage, "cli.missing_argument"},
+		{"tail a..b", failure.ExitUsage, "bus: bad subject"},
 	} {
 		status, stdout, stderr := verb(t, "talker", environ, strings.Fields("bus "+x.line)...)
 		if status != x.status || stdout != "" || !strings.Contains(stderr, x.want) {
@@ -120,7 +120,7 @@ func TestMessagesAreFollowedAndSentThroughARunningProcess(t *testing.T) {
 	}
 	c.signal(t)
 	c.end(t)
-	if status, _, stderr := verb(t, "talker", environ, "bus", "tail", ">"); status != boot.ExitUnavailable || !strings.Contains(stderr, "cli.no_process") {
+	if status, _, stderr := verb(t, "talker", environ, "bus", "tail", ">"); status != failure.ExitUnavailable || !strings.Contains(stderr, "cli.no_process") {
 		t.Errorf("tail of none: exit status %d: %s", status, stderr)
 	}
 }
@@ -133,7 +133,7 @@ func TestProcessesWithTheirOwnBusAreDistinguished(t *testing.T) {
 	first.until(t, "boot.report")
 	second.until(t, "boot.report")
 	status, _, stderr := verb(t, "talker", environ, "bus", "pub", "product.sold")
-	if status != boot.ExitUsage || !strings.Contains(stderr, "cli.which_process") || !strings.Contains(stderr, fmt.Sprint("--pid ", first.cmd.Process.Pid)) && !strings.Contains(stderr, fmt.Sprint("--pid ", second.cmd.Process.Pid)) {
+	if status != failure.ExitUsage || !strings.Contains(stderr, "cli.which_process") || !strings.Contains(stderr, fmt.Sprint("--pid ", first.cmd.Process.Pid)) && !strings.Contains(stderr, fmt.Sprint("--pid ", second.cmd.Process.Pid)) {
 		t.Errorf("pub: exit status %d: %s", status, stderr)
 	}
 	_, stdout, _ := verb(t, "talker", environ, "bus", "topics")
@@ -151,7 +151,7 @@ func TestProcessesWithTheirOwnBusAreDistinguished(t *testing.T) {
 	follow, events := s.tail(t, environ, 2, "product.*", "--count", "2")
 	for _, c := range []*child{first, second} {
 		pid := fmt.Sprint(c.cmd.Process.Pid)
-		if status, _, stderr := verb(t, "talker", environ, "bus", "pub", "product.sold", pid, "--pid", pid); status != boot.ExitOK {
+		if status, _, stderr := verb(t, "talker", environ, "bus", "pub", "product.sold", pid, "--pid", pid); status != failure.ExitOK {
 			t.Fatalf("pub --pid: exit status %d: %s", status, stderr)
 		}
 		c.until(t, "heard "+pid)
@@ -175,10 +175,10 @@ func TestTailReportsTheEndOfTheProcess(t *testing.T) {
 	c.until(t, "boot.report")
 	follow, _ := s.tail(t, environ, 1, "product.*")
 	c.signal(t)
-	if rest, status := c.end(t); status != boot.ExitOK {
+	if rest, status := c.end(t); status != failure.ExitOK {
 		t.Errorf("a process that is followed stops with %d: %s", status, rest)
 	}
-	if err := follow.Wait(); err == nil || follow.ProcessState.ExitCode() != boot.ExitUnavailable {
+	if err := follow.Wait(); err == nil || follow.ProcessState.ExitCode() != failure.ExitUnavailable {
 		t.Errorf("tail ended with %v", err)
 	}
 }
@@ -191,7 +191,7 @@ func TestProcessesOnOneBusAreAskedOnce(t *testing.T) {
 	b := s.speaks(t, admin.Info{Name: "shop", PID: 11, Bus: shared})
 	s.speaks(t, admin.Info{Name: "shop", PID: 12, Bus: shared})
 	status, stdout, stderr := verb(t, "talker", environ, "bus", "pub", "product.sold", "x")
-	if want := "product.sold: published, 1 byte  (shop, pid 11 and 12)\n"; status != boot.ExitOK || stdout != want {
+	if want := "product.sold: published, 1 byte  (shop, pid 11 and 12)\n"; status != failure.ExitOK || stdout != want {
 		t.Errorf("pub: exit status %d: %s%s", status, stdout, stderr)
 	}
 	if n := b.Stats().Published; n != 1 {

@@ -19,6 +19,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/plan"
 )
 
 // Process describes how a program was started.
@@ -43,7 +45,7 @@ func (p Process) name() string {
 type line struct {
 	shell   *Shell
 	process Process
-	options []boot.Option
+	options []plan.Option
 	flags   flags
 }
 
@@ -60,7 +62,7 @@ type flags struct {
 
 // Run executes the command line of an app's program and returns the exit
 // status.
-func Run(p Process, options ...boot.Option) int {
+func Run(p Process, options ...plan.Option) int {
 	l := &line{shell: newShell(p), process: p, options: options}
 	root := l.root()
 	root.AddCommand(
@@ -134,7 +136,7 @@ func execute(s *Shell, root *cobra.Command, args []string) int {
 		s.JSON = s.JSON || slices.Contains(beforeDashes(args), "--json") // the flag may follow the mistake
 		return s.fail(err)
 	}
-	return boot.ExitOK
+	return failure.ExitOK
 }
 
 func beforeDashes(args []string) []string {

@@ -16,10 +16,11 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/bus"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/cli"
+	"github.com/megaframework/mega/internal/failure"
 )
 
 // program, in the environment, makes the test's executable a program of that
@@ -45,31 +46,31 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-var programs = map[string]boot.Option{
-	"polite": boot.App("main", boot.Routes(func(megactx.Router) {})),
-	"stubborn": boot.App("main", boot.OnStop("never", func(context.Context) error {
+var programs = map[string]mega.Option{
+	"polite": mega.App("main", mega.Routes(func(megactx.Router) {})),
+	"stubborn": mega.App("main", mega.OnStop("never", func(context.Context) error {
 		select {} // what a second signal is for
 	})),
-	"booting": boot.App("main", boot.OnStart("wait", func(ctx context.Context) error {
+	"booting": mega.App("main", mega.OnStart("wait", func(ctx context.Context) error {
 		_, _ = io.WriteString(os.Stderr, "booting\n")
 		<-ctx.Done()
 		return ctx.Err()
 	})),
-	"deciding": boot.App("main",
-		boot.Provide(func() *string { path := "/decided"; return &path }),
-		boot.Routes(func(r megactx.Router, path *string) { r.Get(*path, func(*megactx.Ctx) error { return nil }) })),
-	"talker": boot.App("main",
-		boot.Subscribe("product.sold", nil, func(c *megactx.Ctx, m *bus.Msg) error {
+	"deciding": mega.App("main",
+		mega.Provide(func() *string { path := "/decided"; return &path }),
+		mega.Routes(func(r megactx.Router, path *string) { r.Get(*path, func(*megactx.Ctx) error { return nil }) })),
+	"talker": mega.App("main",
+		mega.Subscribe(bus.Topic[any]("product.sold"), func(c *megactx.Ctx, m *bus.Msg) error {
 			_, _ = fmt.Fprintf(os.Stderr, "heard %s\n", m.Data)
 			return nil
 		}),
-		boot.Respond("stock.*", func(_ *megactx.Ctx, m *bus.Msg) (any, error) {
+		mega.Respond("stock.*", func(_ *megactx.Ctx, m *bus.Msg) (any, error) {
 			if m.Subject == "stock.lost" {
 				return nil, &bus.RemoteError{Reason: "stock.unknown", Message: "no such product"}
 			}
 			return map[string]int{"left": 3}, nil
 		})),
-	"holder": boot.App("main", boot.Run("hold", func(c *megactx.Ctx) error {
+	"holder": mega.App("main", mega.Run("hold", func(c *megactx.Ctx) error {
 		return c.Lock.With("product:lamp", func(c *megactx.Ctx) error {
 			_, _ = io.WriteString(os.Stderr, "holding\n")
 			<-c.Done()
@@ -144,7 +145,7 @@ func TestSignalEndsTheProgramPolitely(t *testing.T) {
 	c.until(t, "boot.report")
 	c.signal(t)
 	c.signal(t) // at the same time: still one request
-	if rest, status := c.end(t); status != boot.ExitOK || !strings.Contains(rest, `"stopped"`) {
+	if rest, status := c.end(t); status != failure.ExitOK || !strings.Contains(rest, `"stopped"`) {
 		t.Errorf("exit status %d:\n%s", status, rest)
 	}
 }
@@ -153,7 +154,7 @@ func TestSignalDuringTheBootIsNotLost(t *testing.T) {
 	c := startChild(t, "booting")
 	c.until(t, "booting")
 	c.signal(t)
-	if rest, status := c.end(t); status != boot.ExitOK {
+	if rest, status := c.end(t); status != failure.ExitOK {
 		t.Errorf("exit status %d:\n%s", status, rest)
 	}
 }

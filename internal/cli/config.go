@@ -13,6 +13,7 @@ import (
 	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
 )
 
@@ -189,9 +190,13 @@ func (l *line) schemaVerb() *cobra.Command {
 		Example: "  " + l.shell.Name + " config schema > mega.schema.json",
 		Args:    arguments(0),
 		RunE: func(*cobra.Command, []string) error {
-			text, err := boot.ConfigSchema(l.boot(), l.options...)
+			program, err := plan.NewProgram(l.options, l.flags.only)
 			if err != nil {
 				return err
+			}
+			text, err := config.JSONSchema(config.Source{Apps: program.Names(), Sections: program.Sections()})
+			if err != nil {
+				return failure.Of(err)
 			}
 			return l.shell.write(strings.TrimSuffix(string(text), "\n") + "\n")
 		},

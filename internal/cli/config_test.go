@@ -9,9 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/cli"
+	"github.com/megaframework/mega/internal/failure"
 )
 
 // shelf is a section of the program under test.
@@ -41,8 +42,8 @@ func newBench(t *testing.T, yaml string, environ ...string) bench {
 func (b bench) run(line string) (status int, stdout, stderr string) {
 	var out, err bytes.Buffer
 	p := cli.Process{Args: append([]string{"shop"}, strings.Fields(line)...), Environ: b.environ, Dir: b.dir, Stdout: &out, Stderr: &err}
-	status = cli.Run(p, boot.Section(reflect.TypeFor[shelf](), "shelf"),
-		boot.App("web", boot.Routes(func(r megactx.Router) { r.Get("/", func(*megactx.Ctx) error { return nil }) })))
+	status = cli.Run(p, mega.Config[shelf]("shelf"),
+		mega.App("web", mega.Routes(func(r megactx.Router) { r.Get("/", func(*megactx.Ctx) error { return nil }) })))
 	return status, out.String(), err.String()
 }
 
@@ -67,7 +68,7 @@ func TestConfigurationIsPrintedWithItsOrigins(t *testing.T) {
 			t.Errorf("%q is not told:\n%s%s", want, squeezed(stdout), stderr)
 		}
 	}
-	if status != boot.ExitOK || strings.Contains(stdout, "geheim") {
+	if status != failure.ExitOK || strings.Contains(stdout, "geheim") {
 		t.Errorf("exit status %d\n%s", status, stdout)
 	}
 	if _, stdout, _ := b.run("config print shelf"); stdout != "shelf.stock  5\n" {
@@ -100,7 +101,7 @@ func TestDocumentsOfTheConfiguration(t *testing.T) {
 	} {
 		status, stdout, stderr := b.run(x.line)
 		var got, want any
-		if err := json.Unmarshal([]byte(stdout), &got); err != nil || status != boot.ExitOK {
+		if err := json.Unmarshal([]byte(stdout), &got); err != nil || status != failure.ExitOK {
 			t.Errorf("%s: exit status %d, %v: %s%s", x.line, status, err, stdout, stderr)
 			continue
 		}
@@ -125,7 +126,7 @@ func TestKeyIsExplained(t *testing.T) {
 selected for the lock: memory (neither a cache nor a cluster is configured)
 `
 	b := newBench(t, yaml)
-	if status, stdout, stderr := b.run("config explain lock.ttl"); status != boot.ExitOK || !strings.HasPrefix(squeezed(stdout), want) {
+	if status, stdout, stderr := b.run("config explain lock.ttl"); status != failure.ExitOK || !strings.HasPrefix(squeezed(stdout), want) {
 		t.Errorf("exit status %d, got\n%s%s\nwant\n%s", status, squeezed(stdout), stderr, want)
 	}
 	for line, says := range map[string]string{
@@ -150,7 +151,7 @@ func TestChoiceIsExplainedForOtherValues(t *testing.T) {
 		{"--set lock.require=fleet", "the boot stops: "},
 		{"--set lock.driver=redis", "(lock.no_cache)"},
 	} {
-		if status, stdout, stderr := b.run("config explain lock.driver " + x.set); status != boot.ExitOK || !strings.Contains(stdout, x.says) {
+		if status, stdout, stderr := b.run("config explain lock.driver " + x.set); status != failure.ExitOK || !strings.Contains(stdout, x.says) {
 			t.Errorf("%s: exit status %d, want %q:\n%s%s", x.set, status, x.says, stdout, stderr)
 		}
 	}
@@ -174,7 +175,7 @@ func TestWrongConfigurationIsCheckedWithoutABoot(t *testing.T) {
 			Code     string
 			Problems []struct{ Code, Origin, Hint string }
 		}
-		if err := json.Unmarshal([]byte(stderr), &f); err != nil || status != boot.ExitConfig || stdout != "" || len(f.Problems) != 2 {
+		if err := json.Unmarshal([]byte(stderr), &f); err != nil || status != failure.ExitConfig || stdout != "" || len(f.Problems) != 2 {
 			t.Errorf("%s: exit status %d, %v: %s%s", verb, status, err, stdout, stderr)
 			continue
 		}
@@ -182,7 +183,7 @@ func TestWrongConfigurationIsCheckedWithoutABoot(t *testing.T) {
 			t.Errorf("%s: got %+v", verb, f)
 		}
 	}
-	if status, stdout, stderr := newBench(t, yaml).run("config check"); status != boot.ExitOK ||
+	if status, stdout, stderr := newBench(t, yaml).run("config check"); status != failure.ExitOK ||
 		stdout != "The configuration is valid: env production, 4 keys set.\n  mega.config.yaml  3 keys\n" {
 		t.Errorf("of a right one: exit status %d: %s%s", status, stdout, stderr)
 	}
@@ -194,7 +195,7 @@ func TestUnknownKeySuggestsTheSimilarOne(t *testing.T) {
 		"config explain lock.tll": "lock.ttl", "config print shelv": "shelf", "config explain": "cli.missing_argument",
 		"config explain lock.ttl now": `"now"`, "config": "check, explain, print, reload, schema", "config show": "Unknown verb",
 	} {
-		if status, stdout, stderr := b.run(line); status != boot.ExitUsage || stdout != "" || !strings.Contains(stderr, says) {
+		if status, stdout, stderr := b.run(line); status != failure.ExitUsage || stdout != "" || !strings.Contains(stderr, says) {
 			t.Errorf("%s: exit status %d, want %q: %s%s", line, status, says, stdout, stderr)
 		}
 	}
@@ -203,7 +204,7 @@ func TestUnknownKeySuggestsTheSimilarOne(t *testing.T) {
 func TestSchemaKnowsTheProgramsOwnSections(t *testing.T) {
 	status, stdout, stderr := newBench(t, "").run("config schema")
 	var schema struct{ Properties map[string]any }
-	if err := json.Unmarshal([]byte(stdout), &schema); err != nil || status != boot.ExitOK || schema.Properties["shelf"] == nil {
+	if err := json.Unmarshal([]byte(stdout), &schema); err != nil || status != failure.ExitOK || schema.Properties["shelf"] == nil {
 		t.Errorf("exit status %d, %v: %s%s", status, err, stdout, stderr)
 	}
 }

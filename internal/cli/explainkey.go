@@ -9,8 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/selection"
 )
 
@@ -75,13 +76,13 @@ func listedValue(e config.Explanation) string {
 // choice is the selection that a key belongs to: the selected driver, every
 // candidate, and the failure of the boot, if the selection fails.
 type choice struct {
-	boot.Decision
-	Refused *boot.Failure `json:"refused,omitempty"`
+	plan.Decision
+	Refused *failure.Failure `json:"refused,omitempty"`
 }
 
 // choiceOf returns the selection that key belongs to, if there is one.
 func choiceOf(c *config.Config, key string) *choice {
-	var d boot.Decision
+	var d plan.Decision
 	var err error
 	switch section, _, _ := strings.Cut(key, "."); section {
 	case "lock", "cache", "cluster":
@@ -91,7 +92,7 @@ func choiceOf(c *config.Config, key string) *choice {
 	default:
 		return nil
 	}
-	refused, _ := errors.AsType[*boot.Failure](err)
+	refused, _ := errors.AsType[*failure.Failure](err)
 	return &choice{d, refused}
 }
 
@@ -153,8 +154,8 @@ func printDecision(w io.Writer, d *choice) {
 }
 
 // needs returns the conditions for the selection of a candidate.
-func needs(c boot.Candidate) string {
-	if c.Outcome == boot.Chosen || c.Needs == "" {
+func needs(c plan.Candidate) string {
+	if c.Outcome == plan.Chosen || c.Needs == "" {
 		return ""
 	}
 	return "needs " + c.Needs

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plain"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
@@ -146,7 +146,7 @@ func (k lockerKeeper) Heal(ctx context.Context, key string, slot int, reason str
 }
 
 func notFound(err error) error {
-	f := &boot.Failure{Code: "cli.no_socket", Exit: boot.ExitUnavailable, Text: "Cannot call the processes on this machine.", Cause: err}
+	f := &failure.Failure{Code: "cli.no_socket", Exit: failure.ExitUnavailable, Text: "Cannot call the processes on this machine.", Cause: err}
 	if errors.Is(err, admin.ErrUnsupported) {
 		f.Actions = []string{"show the locks of a Redis directly: mega lock ls --url redis://HOST:6379/0", "use the ops address of the process: /ops/locks"}
 	}

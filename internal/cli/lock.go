@@ -17,7 +17,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/failure"
 )
@@ -64,14 +63,14 @@ func ask[T any](ctx context.Context, sources []source, do func(context.Context, 
 // refusal has the code and the exit status of its reason, if the reason has
 // any.
 func unanswered(sources []source) error {
-	f := &boot.Failure{Code: "cli.unanswered", Exit: boot.ExitUnavailable}
+	f := &failure.Failure{Code: "cli.unanswered", Exit: failure.ExitUnavailable}
 	var silent []string
 	for _, s := range sources {
 		if s.err == nil {
 			continue
 		}
 		if no, ok := errors.AsType[*admin.Error](s.err); ok && no.Status < http.StatusInternalServerError {
-			f.Code, f.Exit = "cli.refused", boot.ExitUsage
+			f.Code, f.Exit = "cli.refused", failure.ExitUsage
 			if why, err := failure.Explain(no.Code()); err == nil && why.Exit != 0 {
 				f.Code, f.Exit = why.Name, why.Exit
 			}
@@ -80,7 +79,7 @@ func unanswered(sources []source) error {
 			f.Code = "cli.no_workers"
 		}
 		silent = append(silent, s.about.short())
-		f.Facts = append(f.Facts, boot.Fact{Name: s.about.short(), Value: s.err.Error()})
+		f.Facts = append(f.Facts, failure.Fact{Name: s.about.short(), Value: s.err.Error()})
 	}
 	switch {
 	case silent == nil:
@@ -212,7 +211,7 @@ func (l *locks) glimpse(all []listed, failed error) error {
 	}
 	fmt.Fprintf(&b, "%s\n\n", time.Now().Format(time.TimeOnly))
 	printListed(&b, all)
-	if f, ok := errors.AsType[*boot.Failure](failed); ok {
+	if f, ok := errors.AsType[*failure.Failure](failed); ok {
 		panel(&b, l.shell.Name, f)
 	}
 	return l.shell.write(b.String() + "\n")

@@ -18,10 +18,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/cli"
+	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -144,7 +144,7 @@ func TestLocksAreListedWithHoldersAndWaiters(t *testing.T) {
   POOL  SIZE  HELD  FREE  DIRTY  RESTING  WITHDRAWN
   sandbox  3  2  1  0  0  0
 `
-	if status != boot.ExitOK || stable(stdout) != want || stderr != "" {
+	if status != failure.ExitOK || stable(stdout) != want || stderr != "" {
 		t.Errorf("exit status %d\n%s%s\nwant\n%s", status, stable(stdout), stderr, want)
 	}
 	if _, stdout, _ := s.tool(t, "lock ls sand"); strings.Contains(stdout, "product") || !strings.Contains(stdout, "sandbox") {
@@ -188,7 +188,7 @@ func TestLockIsShownWithItsQueue(t *testing.T) {
   waits 1  web@host:4121  <t>  -  -  r1
   waits 2  web@host:4121  <t>  -  -  r1  refund
 `
-	if status, stdout, stderr := s.tool(t, "lock show product:lamp"); status != boot.ExitOK || stable(stdout) != want {
+	if status, stdout, stderr := s.tool(t, "lock show product:lamp"); status != failure.ExitOK || stable(stdout) != want {
 		t.Errorf("exit status %d\n%s%s\nwant\n%s", status, stable(stdout), stderr, want)
 	}
 	if _, stdout, _ := s.tool(t, "lock show product:chair"); !strings.Contains(stdout, "no holder and no waiters") {
@@ -200,14 +200,14 @@ func TestForcedReleaseNeedsAReason(t *testing.T) {
 	s := newSite(t)
 	l := s.run(t, "shop", 4121)
 	lease := hold(t, l, "product:lamp")
-	if status, _, stderr := s.tool(t, "lock release product:lamp"); status != boot.ExitUsage || !strings.Contains(stderr, "cli.no_reason") {
+	if status, _, stderr := s.tool(t, "lock release product:lamp"); status != failure.ExitUsage || !strings.Contains(stderr, "cli.no_reason") {
 		t.Errorf("without a reason: exit status %d: %s", status, stderr)
 	}
 	if err := lease.Context().Err(); err != nil {
 		t.Fatal("it was taken away without a reason")
 	}
 	status, stdout, stderr := s.tool(t, "lock release product:lamp --reason", "the till is stuck")
-	if status != boot.ExitOK || stdout != "product:lamp: released from 1 holder  (shop, pid 4121)\n" {
+	if status != failure.ExitOK || stdout != "product:lamp: released from 1 holder  (shop, pid 4121)\n" {
 		t.Errorf("exit status %d: %s%s", status, stdout, stderr)
 	}
 	<-lease.Context().Done()
@@ -234,7 +234,7 @@ func TestSlotsOfAPoolAreShownForcedAndHealed(t *testing.T) {
 	}
 	defer slot.Release()
 	status, stdout, stderr := s.tool(t, "lock show boxes")
-	if status != boot.ExitOK || !strings.Contains(stdout, "  1 of 3 free\n  slot 0 is withdrawn: cleanup of slot 0 of \"boxes\": disk full\n") {
+	if status != failure.ExitOK || !strings.Contains(stdout, "  1 of 3 free\n  slot 0 is withdrawn: cleanup of slot 0 of \"boxes\": disk full\n") {
 		t.Errorf("exit status %d: %s%s", status, stdout, stderr)
 	}
 	for _, c := range []struct {
@@ -242,11 +242,11 @@ func TestSlotsOfAPoolAreShownForcedAndHealed(t *testing.T) {
 		status int
 		want   string
 	}{
-		{"lock heal boxes 0", boot.ExitUsage, "cli.no_reason"},
-		{"lock heal boxes x --reason repaired", boot.ExitUsage, "cli.invalid_argument"},
-		{"lock heal boxes 0 --reason repaired", boot.ExitOK, "boxes: slot 0 is in circulation  (shop, pid 4121)\n"},
-		{"lock release boxes --slot 2 --reason stuck", boot.ExitOK, "boxes: no holder  (shop, pid 4121)\n"},
-		{"lock release boxes --slot 1 --reason stuck", boot.ExitOK, "boxes: released from 1 holder  (shop, pid 4121)\n"},
+		{"lock heal boxes 0", failure.ExitUsage, "cli.no_reason"},
+		{"lock heal boxes x --reason repaired", failure.ExitUsage, "cli.invalid_argument"},
+		{"lock heal boxes 0 --reason repaired", failure.ExitOK, "boxes: slot 0 is in circulation  (shop, pid 4121)\n"},
+		{"lock release boxes --slot 2 --reason stuck", failure.ExitOK, "boxes: no holder  (shop, pid 4121)\n"},
+		{"lock release boxes --slot 1 --reason stuck", failure.ExitOK, "boxes: released from 1 holder  (shop, pid 4121)\n"},
 	} {
 		if status, stdout, stderr := s.tool(t, c.verb); status != c.status || !strings.Contains(stdout+stderr, c.want) {
 			t.Errorf("%s: exit status %d: %s%s", c.verb, status, stdout, stderr)
@@ -329,7 +329,7 @@ func TestDocumentsOfLocks(t *testing.T) {
 		line, keys := x.line, x.keys
 		status, stdout, stderr := s.tool(t, line)
 		var all []map[string]any
-		if err := json.Unmarshal([]byte(stdout), &all); err != nil || status != boot.ExitOK || len(all) != 1 {
+		if err := json.Unmarshal([]byte(stdout), &all); err != nil || status != failure.ExitOK || len(all) != 1 {
 			t.Fatalf("%s: exit status %d, %v: %s%s", line, status, err, stdout, stderr)
 		}
 		for k, v := range about {
@@ -353,7 +353,7 @@ func TestMissingProcessIsReportedWithAlternatives(t *testing.T) {
 	s.run(t, "bank", 1)
 	for _, line := range []string{"lock ls", "lock show x", "lock release x --reason y"} {
 		status, stdout, stderr := s.tool(t, line+" --name shop")
-		if status != boot.ExitUnavailable || stdout != "" || !strings.Contains(stderr, `"shop"`) || !strings.Contains(stderr, "--url redis://") {
+		if status != failure.ExitUnavailable || stdout != "" || !strings.Contains(stderr, `"shop"`) || !strings.Contains(stderr, "--url redis://") {
 			t.Errorf("%s: exit status %d: %s%s", line, status, stdout, stderr)
 		}
 	}
@@ -367,7 +367,7 @@ func TestSocketOfADeadProcessIsPassedOver(t *testing.T) {
 	folder := admin.Folders(s.environ)[0]
 	leave(t, filepath.Join(folder, "shop.1.sock"))
 	status, stdout, stderr := s.tool(t, "lock ls")
-	if status != boot.ExitOK || !strings.HasPrefix(stdout, "shop, pid 4121:") || stderr != "" {
+	if status != failure.ExitOK || !strings.HasPrefix(stdout, "shop, pid 4121:") || stderr != "" {
 		t.Errorf("exit status %d: %s%s", status, stdout, stderr)
 	}
 }
@@ -380,7 +380,7 @@ func TestProcessThatDoesNotAnswerIsNamed(t *testing.T) {
 	path := filepath.Join(admin.Folders(s.environ)[0], "shop.1.sock")
 	deaf(t, path)
 	status, stdout, stderr := s.tool(t, "lock ls --name shop")
-	if status != boot.ExitUnavailable || !strings.Contains(stdout, "product:lamp") || !strings.Contains(stderr, path) || !strings.Contains(stderr, "cli.unanswered") {
+	if status != failure.ExitUnavailable || !strings.Contains(stdout, "product:lamp") || !strings.Contains(stderr, path) || !strings.Contains(stderr, "cli.unanswered") {
 		t.Errorf("exit status %d: %s%s", status, stdout, stderr)
 	}
 }
@@ -405,7 +405,7 @@ func TestWrongLockCommandLines(t *testing.T) {
 		{"lock ls --engine queue", "cli.wrong_flag", "--url"},
 	} {
 		status, stdout, stderr := s.tool(t, x.line)
-		if status != boot.ExitUsage || !strings.Contains(stderr, "("+x.code+")") || !strings.Contains(stderr, x.says) || strings.Contains(stderr, "geheim") {
+		if status != failure.ExitUsage || !strings.Contains(stderr, "("+x.code+")") || !strings.Contains(stderr, x.says) || strings.Contains(stderr, "geheim") {
 			t.Errorf("%s: exit status %d, want %s that says %q:\n%s%s", x.line, status, x.code, x.says, stdout, stderr)
 		}
 	}
@@ -483,7 +483,7 @@ func TestResultThatCannotBeWrittenIsAFailure(t *testing.T) {
 	var stderr bytes.Buffer
 	full := fmt.Errorf("the disk is full")
 	status := cli.RunTool(cli.Process{Args: []string{"mega", "lock", "ls"}, Environ: s.environ, Stdout: failing{full}, Stderr: &stderr}, cli.Tool{})
-	if status != boot.ExitUnavailable || !strings.Contains(stderr.String(), full.Error()) {
+	if status != failure.ExitUnavailable || !strings.Contains(stderr.String(), full.Error()) {
 		t.Errorf("exit status %d: %s", status, &stderr)
 	}
 }

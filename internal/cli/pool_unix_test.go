@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -68,7 +68,7 @@ func TestPoolsAreListedWithTheStatesOfTheirSlots(t *testing.T) {
   render  3  1  2  0  0  0
   sandbox  5  1  1  1  1  1
 `
-	if status != boot.ExitOK || stable(stdout) != want || stderr != "" {
+	if status != failure.ExitOK || stable(stdout) != want || stderr != "" {
 		t.Errorf("exit status %d\n%s%s\nwant\n%s", status, stable(stdout), stderr, want)
 	}
 	_, stdout, _ = s.tool(t, "lock show sandbox")

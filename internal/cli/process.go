@@ -9,7 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/internal/selection"
 )
 
@@ -40,7 +41,7 @@ func (l *line) processes(ctx context.Context) ([]source, error) {
 // has without its files. They are most useful while the files cannot be read.
 // If there is none, it returns refused.
 func (l *line) unconfigured(ctx context.Context, refused error) ([]source, error) {
-	f, ok := errors.AsType[*boot.Failure](refused)
+	f, ok := errors.AsType[*failure.Failure](refused)
 	if !ok || !strings.HasPrefix(f.Code, "config.") {
 		return nil, refused
 	}
@@ -79,11 +80,11 @@ func (l *line) strictly(ctx context.Context) ([]source, error) {
 
 // nobody returns the failure for a program without a running process, with the
 // consequence for its locks.
-func (l *line) nobody(name string, d boot.Decision) error {
-	f := &boot.Failure{
-		Code: "cli.no_process", Exit: boot.ExitUnavailable,
+func (l *line) nobody(name string, d plan.Decision) error {
+	f := &failure.Failure{
+		Code: "cli.no_process", Exit: failure.ExitUnavailable,
 		Text:    fmt.Sprintf("No process of this user with the name %q runs on this machine.", name),
-		Facts:   []boot.Fact{{Name: "locks", Value: fmt.Sprintf("%s: %s", d.Chosen, d.Why)}},
+		Facts:   []failure.Fact{{Name: "locks", Value: fmt.Sprintf("%s: %s", d.Chosen, d.Why)}},
 		Actions: []string{"start it: " + l.shell.Name + " serve"},
 	}
 	switch {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
 )
 
@@ -41,7 +41,7 @@ func (l *line) routes(ctx context.Context) (routes []plan.Route, from string, er
 		return nil, "", err
 	}
 	routes, err = made.Routes()
-	f, failed := errors.AsType[*boot.Failure](err)
+	f, failed := errors.AsType[*failure.Failure](err)
 	if !failed || f.Code != "boot.routes_unknown" {
 		return routes, "", err
 	}

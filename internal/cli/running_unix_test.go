@@ -14,8 +14,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/failure"
 )
 
 // verb runs a verb of the program's own binary, in a process of its own.
@@ -61,11 +61,11 @@ func TestLocksInTheMemoryOfARunningProcessAreListedAndForced(t *testing.T) {
 
 	status, stdout, stderr := verb(t, "holder", environ, "lock", "ls")
 	head := fmt.Sprintf("shop, pid %d: memory, scope process\n", pid)
-	if status != boot.ExitOK || !strings.HasPrefix(stdout, head) || !strings.Contains(stdout, fmt.Sprintf(":%d ", pid)) {
+	if status != failure.ExitOK || !strings.HasPrefix(stdout, head) || !strings.Contains(stdout, fmt.Sprintf(":%d ", pid)) {
 		t.Errorf("ls: exit status %d\n%s%s", status, stdout, stderr)
 	}
 	status, stdout, stderr = verb(t, "holder", environ, "lock", "release", "product:lamp", "--reason", "the till is stuck")
-	if want := fmt.Sprintf("product:lamp: released from 1 holder  (shop, pid %d)\n", pid); status != boot.ExitOK || stdout != want {
+	if want := fmt.Sprintf("product:lamp: released from 1 holder  (shop, pid %d)\n", pid); status != failure.ExitOK || stdout != want {
 		t.Errorf("release: exit status %d: %s%s", status, stdout, stderr)
 	}
 	c.until(t, "the till is stuck") // the holder is told
@@ -99,12 +99,12 @@ func TestKilledProcessIsNoLongerThere(t *testing.T) {
 		t.Errorf("it left %q, %v", left, err)
 	}
 	status, stdout, stderr := verb(t, "holder", environ, "lock", "ls")
-	if status != boot.ExitOK || strings.Count(stdout, "product:lamp") != 1 || stderr != "" {
+	if status != failure.ExitOK || strings.Count(stdout, "product:lamp") != 1 || stderr != "" {
 		t.Errorf("of the other: exit status %d\n%s%s", status, stdout, stderr)
 	}
 	kill(second)
 	status, stdout, stderr = verb(t, "holder", environ, "lock", "ls")
-	if status != boot.ExitUnavailable || stdout != "" || !strings.Contains(stderr, "cli.no_process") || !strings.Contains(stderr, "memory") {
+	if status != failure.ExitUnavailable || stdout != "" || !strings.Contains(stderr, "cli.no_process") || !strings.Contains(stderr, "memory") {
 		t.Errorf("of none: exit status %d\n%s%s", status, stdout, stderr)
 	}
 }
@@ -129,7 +129,7 @@ func TestHangUpReadsTheConfigurationAgain(t *testing.T) {
 			Live          bool
 		}
 	}
-	if err := json.Unmarshal([]byte(stdout), &all); err != nil || status != boot.ExitOK || len(all) != 1 || all[0].PID != c.cmd.Process.Pid {
+	if err := json.Unmarshal([]byte(stdout), &all); err != nil || status != failure.ExitOK || len(all) != 1 || all[0].PID != c.cmd.Process.Pid {
 		t.Fatalf("exit status %d, %v: %s%s", status, err, stdout, stderr)
 	}
 	if got := all[0].Changes; len(got) != 1 || got[0].Key != "log.level" || got[0].Old != "debug" || got[0].New != "warn" || !got[0].Live {
@@ -141,11 +141,11 @@ func TestHangUpReadsTheConfigurationAgain(t *testing.T) {
 	}
 	s.configured(t, "name: shop\nlog:\n  level: loud\n")
 	// The verb itself reads the configuration, to know whom to ask.
-	if status, _, stderr := verb(t, "polite", environ, "config", "reload"); status != boot.ExitConfig || !strings.Contains(stderr, "config.invalid") {
+	if status, _, stderr := verb(t, "polite", environ, "config", "reload"); status != failure.ExitConfig || !strings.Contains(stderr, "config.invalid") {
 		t.Errorf("of a wrong configuration: exit status %d: %s", status, stderr)
 	}
 	c.signal(t)
-	if rest, status := c.end(t); status != boot.ExitOK {
+	if rest, status := c.end(t); status != failure.ExitOK {
 		t.Errorf("exit status %d:\n%s", status, rest)
 	}
 }
@@ -164,7 +164,7 @@ func TestRefusedReloadHasTheStatusOfItsReason(t *testing.T) {
 		t.Fatal(err)
 	}
 	status, _, stderr := verb(t, "polite", environ, "config", "reload")
-	if status != boot.ExitConfig || !strings.Contains(stderr, "(config.invalid)") || !strings.Contains(stderr, "loud") {
+	if status != failure.ExitConfig || !strings.Contains(stderr, "(config.invalid)") || !strings.Contains(stderr, "loud") {
 		t.Errorf("exit status %d: %s", status, stderr)
 	}
 	c.signal(t)
@@ -179,7 +179,7 @@ func TestHangUpInDevEndsTheProgram(t *testing.T) {
 	if err := c.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	if rest, status := c.end(t); status != boot.ExitOK || !strings.Contains(rest, `"stopped"`) {
+	if rest, status := c.end(t); status != failure.ExitOK || !strings.Contains(rest, `"stopped"`) {
 		t.Errorf("exit status %d:\n%s", status, rest)
 	}
 }
@@ -192,10 +192,10 @@ func TestServeReportsItsFailureInJSON(t *testing.T) {
 		Code string
 		Exit int
 	}
-	if err := json.Unmarshal([]byte(stderr), &f); err != nil || status != boot.ExitConfig || f.Exit != status || f.Code != "lock.scope_too_small" || stdout != "" {
+	if err := json.Unmarshal([]byte(stderr), &f); err != nil || status != failure.ExitConfig || f.Exit != status || f.Code != "lock.scope_too_small" || stdout != "" {
 		t.Errorf("exit status %d, %v: %s%s", status, err, stdout, stderr)
 	}
-	if status, _, stderr := verb(t, "polite", environ, "serve"); status != boot.ExitConfig || !strings.Contains(stderr, "could not start") {
+	if status, _, stderr := verb(t, "polite", environ, "serve"); status != failure.ExitConfig || !strings.Contains(stderr, "could not start") {
 		t.Errorf("for people: exit status %d: %s", status, stderr)
 	}
 }
@@ -205,14 +205,14 @@ func TestRunningProcessListsRoutesThatNeedAValue(t *testing.T) {
 	s := newSite(t)
 	environ := s.configured(t, "name: shop\n")
 	status, stdout, stderr := verb(t, "deciding", environ, "routes")
-	if status != boot.ExitUnavailable || stdout != "" || !strings.Contains(stderr, "boot.routes_unknown") {
+	if status != failure.ExitUnavailable || stdout != "" || !strings.Contains(stderr, "boot.routes_unknown") {
 		t.Errorf("while none runs: exit status %d: %s%s", status, stdout, stderr)
 	}
 	c := startChild(t, "deciding", environ...)
 	c.until(t, "boot.report")
 	want := fmt.Sprintf("reported by shop, pid %d\n", c.cmd.Process.Pid)
 	status, stdout, stderr = verb(t, "deciding", environ, "routes")
-	if status != boot.ExitOK || !strings.Contains(squeezed(stdout), "\nmain  GET  /decided") || !strings.HasSuffix(stdout, want) {
+	if status != failure.ExitOK || !strings.Contains(squeezed(stdout), "\nmain  GET  /decided") || !strings.HasSuffix(stdout, want) {
 		t.Errorf("exit status %d: %s%s", status, stdout, stderr)
 	}
 	c.signal(t)

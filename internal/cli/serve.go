@@ -15,6 +15,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/workers"
 )
 
 func (l *line) serveVerb() *cobra.Command {
@@ -32,7 +35,7 @@ func (l *line) serveVerb() *cobra.Command {
 			if p.JSON = l.shell.JSON; p.JSON {
 				p.Set = append(p.Set, "log.format=json")
 			}
-			if status := serve(p, l.options); status != boot.ExitOK {
+			if status := serve(p, l.options); status != failure.ExitOK {
 				return exit(status)
 			}
 			return nil
@@ -63,9 +66,9 @@ const together = 200 * time.Millisecond
 // A worker obeys its supervisor: it shuts down at SIGTERM, also if that is
 // repeated, and ignores the signals that a terminal sends to all processes,
 // because the supervisor handles them.
-func serve(p boot.Process, options []boot.Option) int {
+func serve(p boot.Process, options []plan.Option) int {
 	signals := make(chan os.Signal, 2)
-	h := hearing{signals: signals, over: make(chan struct{}), stderr: p.Stderr, worker: p.Supervised()}
+	h := hearing{signals: signals, over: make(chan struct{}), stderr: p.Stderr, worker: workers.Supervised(p.Environ)}
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	hangups := make(chan os.Signal, 1)
 	if !signal.Ignored(syscall.SIGHUP) { // nohup ignores it

@@ -7,7 +7,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plain"
 )
 
@@ -41,7 +41,7 @@ func (s *Shell) printJSON(v any) error {
 
 func (s *Shell) write(text string) error {
 	if _, err := io.WriteString(s.Stdout, text); err != nil {
-		return &boot.Failure{Code: "cli.output", Exit: boot.ExitUnavailable, Text: "Cannot write the result.", Cause: err}
+		return &failure.Failure{Code: "cli.output", Exit: failure.ExitUnavailable, Text: "Cannot write the result.", Cause: err}
 	}
 	return nil
 }
@@ -57,9 +57,9 @@ func encode(v any) ([]byte, error) {
 
 // fail reports why a verb failed, and returns the exit status.
 func (s *Shell) fail(err error) int {
-	f, ok := errors.AsType[*boot.Failure](err)
+	f, ok := errors.AsType[*failure.Failure](err)
 	if !ok {
-		f = &boot.Failure{Code: "cli.failed", Exit: boot.ExitInternal, Text: "The command failed.", Cause: err}
+		f = &failure.Failure{Code: "cli.failed", Exit: failure.ExitInternal, Text: "The command failed.", Cause: err}
 	}
 	if s.JSON {
 		if text, err := encode(f); err == nil {
@@ -73,7 +73,7 @@ func (s *Shell) fail(err error) int {
 
 // panel writes a failure as a panel. The panel of a boot reports that the
 // program could not start; the panel of a verb reports only the verb's failure.
-func panel(w io.Writer, program string, f *boot.Failure) {
+func panel(w io.Writer, program string, f *failure.Failure) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s  (%s)\n", program, f.Text, f.Code)
 	t := table{indent: "  "}
@@ -86,7 +86,7 @@ func panel(w io.Writer, program string, f *boot.Failure) {
 	for _, action := range f.Actions {
 		fmt.Fprintf(&b, "  • %s\n", action)
 	}
-	if f.Exit != boot.ExitUsage {
+	if f.Exit != failure.ExitUsage {
 		fmt.Fprintf(&b, "  more: %s explain %s\n", program, f.Code)
 	}
 	_, _ = io.WriteString(w, plain.Text(b.String())) // nothing can report a failed write

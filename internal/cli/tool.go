@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/mask"
 	"github.com/megaframework/mega/lock"
 )
@@ -100,7 +100,7 @@ func (t *target) open(ctx context.Context) ([]source, error) {
 // url returns the URL of the Redis, or "" for the processes of this machine.
 func (t *target) url() (string, error) {
 	wrong := func(text string, actions ...string) (string, error) {
-		return "", &boot.Failure{Code: "cli.wrong_flag", Exit: boot.ExitUsage, Text: text, Actions: actions}
+		return "", &failure.Failure{Code: "cli.wrong_flag", Exit: failure.ExitUsage, Text: text, Actions: actions}
 	}
 	at := t.server.URL
 	switch {
@@ -141,8 +141,8 @@ func (t *target) nobody() error {
 	if t.name != "" {
 		who = fmt.Sprintf("with the name %q", t.name)
 	}
-	return &boot.Failure{
-		Code: "cli.no_process", Exit: boot.ExitUnavailable,
+	return &failure.Failure{
+		Code: "cli.no_process", Exit: failure.ExitUnavailable,
 		Text: "No program " + who + " of this user runs on this machine.",
 		Actions: []string{
 			"locks in the memory of a process end with it: while no process runs, no lock is held",
@@ -169,9 +169,9 @@ func (t *target) openServer(ctx context.Context, at string) (_ []source, err err
 }
 
 func cannotOpen(shown string, err error) error {
-	f := &boot.Failure{Code: "cli.no_server", Exit: boot.ExitUnavailable, Text: "Cannot read the locks at " + shown + ".", Cause: err}
+	f := &failure.Failure{Code: "cli.no_server", Exit: failure.ExitUnavailable, Text: "Cannot read the locks at " + shown + ".", Cause: err}
 	if errors.Is(err, lock.ErrInvalid) || errors.Is(err, lock.ErrUnsupported) {
-		f.Code, f.Exit = "cli.wrong_flag", boot.ExitUsage
+		f.Code, f.Exit = "cli.wrong_flag", failure.ExitUsage
 	}
 	return f
 }

@@ -8,15 +8,15 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/spelling"
 )
 
 // usage returns the failure for a wrong command line: the mistake and the
 // correction.
 func usage(c *cobra.Command, code, text string, actions ...string) error {
-	return &boot.Failure{
-		Code: code, Exit: boot.ExitUsage, Text: text,
+	return &failure.Failure{
+		Code: code, Exit: failure.ExitUsage, Text: text,
 		Actions: append(actions, "show the help: "+c.CommandPath()+" --help"),
 	}
 }

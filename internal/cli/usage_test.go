@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/cli"
 	"github.com/megaframework/mega/internal/failure"
@@ -17,7 +17,7 @@ func shop(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
 	var out, err bytes.Buffer
 	status = cli.Run(cli.Process{Args: append([]string{"/usr/bin/shop"}, args...), Stdout: &out, Stderr: &err},
-		boot.App("web", boot.Routes(func(megactx.Router) {})))
+		mega.App("web", mega.Routes(func(megactx.Router) {})))
 	return status, out.String(), err.String()
 }
 
@@ -48,10 +48,10 @@ func TestWrongCommandLineSuggestsACorrection(t *testing.T) {
 	} {
 		args := strings.Fields(x.line)
 		status, stdout, stderr := shop(t, args...)
-		if status != boot.ExitUsage || stdout != "" || !strings.Contains(stderr, "("+x.code+")") || !strings.Contains(stderr, x.says) {
+		if status != failure.ExitUsage || stdout != "" || !strings.Contains(stderr, "("+x.code+")") || !strings.Contains(stderr, x.says) {
 			t.Errorf("%s: exit status %d, want %s that says %q:\n%s%s", x.line, status, x.code, x.says, stdout, stderr)
 		}
-		if c, err := failure.Explain(x.code); err != nil || c.Exit != boot.ExitUsage {
+		if c, err := failure.Explain(x.code); err != nil || c.Exit != failure.ExitUsage {
 			t.Errorf("%s is explained by %+v, %v", x.code, c, err)
 		}
 	}
@@ -68,7 +68,7 @@ func TestFailureIsJSONWhereThatIsAskedFor(t *testing.T) {
 			Actions []string
 		}
 		err := json.Unmarshal([]byte(stderr), &f)
-		if err != nil || status != boot.ExitUsage || f.Exit != status || f.Text == "" || len(f.Actions) == 0 || stdout != "" {
+		if err != nil || status != failure.ExitUsage || f.Exit != status || f.Text == "" || len(f.Actions) == 0 || stdout != "" {
 			t.Errorf("%s: exit status %d, %v: %s%s", line, status, err, stdout, stderr)
 		}
 	}
@@ -81,7 +81,7 @@ func TestProgramWithoutAnAppIsRefused(t *testing.T) {
 	for _, args := range [][]string{{"shop", "serve"}, {"shop"}, nil} {
 		var stderr bytes.Buffer
 		status := cli.Run(cli.Process{Args: args, Stderr: &stderr})
-		if status != boot.ExitInternal || !strings.Contains(stderr.String(), "has no app") {
+		if status != failure.ExitInternal || !strings.Contains(stderr.String(), "has no app") {
 			t.Errorf("%q: exit status %d: %s", args, status, &stderr)
 		}
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/internal/failure"
 )
 
@@ -42,7 +41,7 @@ func TestHelpOfEveryVerb(t *testing.T) {
 		"help config reload", "help lock", "help lock ls", "help lock release", "help bus", "help bus tail", "help bus pub", "help bus req", "help worker", "help worker ls", "help worker restart", "help explain", "help completion", "help version",
 	} {
 		status, stdout, stderr := shop(t, strings.Fields(line)...)
-		if status != boot.ExitOK || stderr != "" {
+		if status != failure.ExitOK || stderr != "" {
 			t.Errorf("%s: exit status %d: %s", line, status, stderr)
 		}
 		all.WriteString("$ shop " + line + "\n" + stdout + "\n")
@@ -66,7 +65,7 @@ func TestCodesAreListedAndExplained(t *testing.T) {
 			t.Errorf("%s is not listed", c.Name)
 		}
 	}
-	if status, page, _ := shop(t, "explain", "lock.lost"); status != boot.ExitOK || !strings.HasPrefix(page, "lock.lost: ") {
+	if status, page, _ := shop(t, "explain", "lock.lost"); status != failure.ExitOK || !strings.HasPrefix(page, "lock.lost: ") {
 		t.Errorf("exit status %d: %s", status, page)
 	}
 	var one failure.Code
@@ -84,7 +83,7 @@ func TestCodesAreListedAndExplained(t *testing.T) {
 
 func TestVersionDescribesTheBuild(t *testing.T) {
 	status, page, _ := shop(t, "version")
-	if status != boot.ExitOK || !strings.HasPrefix(page, "shop") || !strings.Contains(page, "go1.") {
+	if status != failure.ExitOK || !strings.HasPrefix(page, "shop") || !strings.Contains(page, "go1.") {
 		t.Errorf("exit status %d: %s", status, page)
 	}
 	var v struct{ Program, Module, Version, Mega, Go, Platform string }
@@ -102,7 +101,7 @@ func TestVersionDescribesTheBuild(t *testing.T) {
 
 func TestCompletionScriptsAreWritten(t *testing.T) {
 	for shell, says := range map[string]string{"bash": "__start_shop", "zsh": "#compdef shop", "fish": "complete -c shop", "powershell": "Register-ArgumentCompleter"} {
-		if status, script, stderr := shop(t, "completion", shell); status != boot.ExitOK || !strings.Contains(script, says) {
+		if status, script, stderr := shop(t, "completion", shell); status != failure.ExitOK || !strings.Contains(script, says) {
 			t.Errorf("%s: exit status %d: %s%s", shell, status, script, stderr)
 		}
 	}

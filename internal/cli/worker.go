@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -100,12 +100,12 @@ func (v *supervised) supervisors(ctx context.Context) ([]source, error) {
 	if len(with) > 0 {
 		return with, nil
 	}
-	f := &boot.Failure{
-		Code: "cli.no_workers", Exit: boot.ExitUnavailable, Text: "The program serves in one process, without a supervisor and workers.",
+	f := &failure.Failure{
+		Code: "cli.no_workers", Exit: failure.ExitUnavailable, Text: "The program serves in one process, without a supervisor and workers.",
 		Actions: []string{"start workers: " + v.shell.Name + " serve --workers 4"},
 	}
 	for _, s := range all {
-		f.Facts = append(f.Facts, boot.Fact{Name: "there is", Value: s.about.short()})
+		f.Facts = append(f.Facts, failure.Fact{Name: "there is", Value: s.about.short()})
 	}
 	return nil, f
 }
@@ -226,12 +226,12 @@ func (v *supervised) one(c *cobra.Command) (source, error) {
 	case len(all) == 1:
 		return source{}, unanswered(all)
 	}
-	f := &boot.Failure{
-		Code: "cli.which_process", Exit: boot.ExitUsage, Text: "Several supervisors of this program run on this machine.",
+	f := &failure.Failure{
+		Code: "cli.which_process", Exit: failure.ExitUsage, Text: "Several supervisors of this program run on this machine.",
 		Actions: []string{fmt.Sprintf("select one: %s --pid %d", c.CommandPath(), all[0].about.PID)},
 	}
 	for _, s := range all {
-		f.Facts = append(f.Facts, boot.Fact{Name: "there is", Value: s.about.short()})
+		f.Facts = append(f.Facts, failure.Fact{Name: "there is", Value: s.about.short()})
 	}
 	return source{}, f
 }
@@ -244,9 +244,9 @@ func (v *supervised) notRestarted(s source, err error) error {
 		s.err = err
 		return unanswered([]source{s})
 	}
-	return &boot.Failure{
-		Code: "cli.not_restarted", Exit: boot.ExitUnavailable, Text: "The workers of " + head(s) + " were not all replaced.",
-		Facts:   []boot.Fact{{Name: "cause", Value: no.Text}},
+	return &failure.Failure{
+		Code: "cli.not_restarted", Exit: failure.ExitUnavailable, Text: "The workers of " + head(s) + " were not all replaced.",
+		Facts:   []failure.Fact{{Name: "cause", Value: no.Text}},
 		Actions: []string{"list the workers: " + v.shell.Name + " worker ls", "read the log"},
 	}
 }

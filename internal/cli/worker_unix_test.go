@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/megaframework/mega/boot"
+	"github.com/megaframework/mega/internal/failure"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
@@ -39,7 +39,7 @@ func (c *child) quits(t *testing.T) {
 	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	if rest, status := c.end(t); status != boot.ExitOK {
+	if rest, status := c.end(t); status != failure.ExitOK {
 		t.Errorf("exit status %d:\n%s", status, rest)
 	}
 }
@@ -49,7 +49,7 @@ func workersOf(t *testing.T, environ []string, kind string) (all []worker) {
 	t.Helper()
 	status, stdout, stderr := verb(t, kind, environ, "worker", "ls", "--json")
 	var programs []struct{ Workers []worker }
-	if err := json.Unmarshal([]byte(stdout), &programs); err != nil || status != boot.ExitOK || len(programs) != 1 {
+	if err := json.Unmarshal([]byte(stdout), &programs); err != nil || status != failure.ExitOK || len(programs) != 1 {
 		t.Fatalf("exit status %d, %v: %s%s", status, err, stdout, stderr)
 	}
 	return programs[0].Workers
@@ -70,12 +70,12 @@ func TestWorkersAreListedAndRestarted(t *testing.T) {
 	for i, w := range before {
 		want += fmt.Sprintf("  %d  %d  ready  <t>  1  0\n", i+1, w.PID)
 	}
-	if status != boot.ExitOK || stable(stdout) != want || stderr != "" {
+	if status != failure.ExitOK || stable(stdout) != want || stderr != "" {
 		t.Errorf("exit status %d\n%s%s\nwant\n%s", status, stable(stdout), stderr, want)
 	}
 
 	status, stdout, stderr = verb(t, "polite", environ, "worker", "restart", "2")
-	if want := fmt.Sprintf("shop, pid %d: 1 worker restarted\n", pid); status != boot.ExitOK || stdout != want {
+	if want := fmt.Sprintf("shop, pid %d: 1 worker restarted\n", pid); status != failure.ExitOK || stdout != want {
 		t.Errorf("restart of one: exit status %d: %s%s", status, stdout, stderr)
 	}
 	one := workersOf(t, environ, "polite")
@@ -84,7 +84,7 @@ func TestWorkersAreListedAndRestarted(t *testing.T) {
 	}
 
 	status, stdout, stderr = verb(t, "polite", environ, "worker", "restart", "--json")
-	if want := fmt.Sprintf(`"pid": %d`, pid); status != boot.ExitOK || !strings.Contains(stdout, want) || !strings.Contains(stdout, `"restarted": 2`) {
+	if want := fmt.Sprintf(`"pid": %d`, pid); status != failure.ExitOK || !strings.Contains(stdout, want) || !strings.Contains(stdout, `"restarted": 2`) {
 		t.Errorf("restart of all: exit status %d: %s%s", status, stdout, stderr)
 	}
 	all := workersOf(t, environ, "polite")
@@ -97,11 +97,11 @@ func TestWorkersAreListedAndRestarted(t *testing.T) {
 		status int
 		says   string
 	}{
-		{"worker restart 7", boot.ExitUsage, "unknown worker 7"},
-		{"worker restart two", boot.ExitUsage, "cli.wrong_flag"},
-		{"worker restart 0", boot.ExitUsage, "cli.wrong_flag"},
-		{"worker ls --pid 1", boot.ExitUnavailable, "cli.no_process"},
-		{"lock ls --worker 7", boot.ExitUsage, `unknown worker "7"; the workers are 1, 2`},
+		{"worker restart 7", failure.ExitUsage, "unknown worker 7"},
+		{"worker restart two", failure.ExitUsage, "cli.wrong_flag"},
+		{"worker restart 0", failure.ExitUsage, "cli.wrong_flag"},
+		{"worker ls --pid 1", failure.ExitUnavailable, "cli.no_process"},
+		{"lock ls --worker 7", failure.ExitUsage, `unknown worker "7"; the workers are 1, 2`},
 	} {
 		status, _, stderr := verb(t, "polite", environ, strings.Fields(x.args)...)
 		if status != x.status || !strings.Contains(strings.ToLower(stderr), strings.ToLower(x.says)) {
@@ -131,7 +131,7 @@ func TestLocksInTheMemoryOfEachWorkerAreListedAndForced(t *testing.T) {
 		}
 	}
 	status, stdout, stderr := verb(t, "holder", environ, "lock", "release", "product:lamp", "--worker", "2", "--reason", "the till is stuck")
-	if want := fmt.Sprintf("product:lamp: released from 1 holder  (shop, pid %d, worker 2)\n", pid); status != boot.ExitOK || stdout != want {
+	if want := fmt.Sprintf("product:lamp: released from 1 holder  (shop, pid %d, worker 2)\n", pid); status != failure.ExitOK || stdout != want {
 		t.Errorf("release: exit status %d: %s%s", status, stdout, stderr)
 	}
 	// Who has asked is the verb's process, not the supervisor's.
@@ -147,7 +147,7 @@ func TestLocksInTheMemoryOfEachWorkerAreListedAndForced(t *testing.T) {
 		t.Errorf("of worker 2: %s", stdout)
 	}
 	status, stdout, _ = verb(t, "holder", environ, "lock", "ls", "--worker", "1", "--json")
-	if status != boot.ExitOK || strings.Count(stdout, "product:lamp") != 1 || strings.Count(stdout, `"worker": 1`) != 2 {
+	if status != failure.ExitOK || strings.Count(stdout, "product:lamp") != 1 || strings.Count(stdout, `"worker": 1`) != 2 {
 		t.Errorf("of worker 1: exit status %d: %s", status, stdout)
 	}
 	workers := workersOf(t, environ, "holder")
@@ -167,14 +167,14 @@ func TestRunningProcessIsFoundWhileTheConfigurationIsBroken(t *testing.T) {
 	s.configured(t, "name: [\n")
 	for _, args := range []string{"worker ls", "lock ls", "bus topics"} {
 		status, stdout, stderr := verb(t, "talker", environ, strings.Fields(args)...)
-		if status == boot.ExitConfig || stdout == "" || !strings.Contains(stderr, `(config.syntax); calling the process with the name "shop"`) {
+		if status == failure.ExitConfig || stdout == "" || !strings.Contains(stderr, `(config.syntax); calling the process with the name "shop"`) {
 			t.Errorf("%s: exit status %d: %s%s", args, status, stdout, stderr)
 		}
 	}
 	s.configured(t, "name: shop\n")
 	c.quits(t)
 	s.configured(t, "name: [\n")
-	if status, _, stderr := verb(t, "talker", environ, "worker", "ls"); status != boot.ExitConfig || !strings.Contains(stderr, "(config.syntax)") {
+	if status, _, stderr := verb(t, "talker", environ, "worker", "ls"); status != failure.ExitConfig || !strings.Contains(stderr, "(config.syntax)") {
 		t.Errorf("while none runs: exit status %d: %s", status, stderr)
 	}
 }
@@ -189,7 +189,7 @@ func TestLockIsListedWithTheWorkerThatHoldsIt(t *testing.T) {
 		t.Helper()
 		status, stdout, stderr := verb(t, "holder", environ, append([]string{"lock", "show", "product:lamp", "--json"}, args...)...)
 		var all []struct{ Holders, Waiters []struct{ Worker, PID int } }
-		if err := json.Unmarshal([]byte(stdout), &all); err != nil || status != boot.ExitOK || len(all) != 1 {
+		if err := json.Unmarshal([]byte(stdout), &all); err != nil || status != failure.ExitOK || len(all) != 1 {
 			t.Fatalf("exit status %d, %v: %s%s", status, err, stdout, stderr)
 		}
 		for _, h := range all[0].Holders {
@@ -235,7 +235,7 @@ func TestLockIsListedWithTheWorkerThatHoldsIt(t *testing.T) {
 		}
 	}
 	status, stdout, stderr := verb(t, "holder", environ, "lock", "release", "product:lamp", "--reason", "the till is stuck")
-	if status != boot.ExitOK || !strings.Contains(stdout, "released from 1 holder") {
+	if status != failure.ExitOK || !strings.Contains(stdout, "released from 1 holder") {
 		t.Errorf("release: exit status %d: %s%s", status, stdout, stderr)
 	}
 	workers = workersOf(t, environ, "holder")
@@ -254,20 +254,20 @@ func TestTailShowsEventsOfAnotherWorker(t *testing.T) {
 	c, environ := s.sharing(t, "talker")
 	lines := follow(t, environ)
 	for _, from := range []string{"1", "2"} {
-		if status, _, stderr := verb(t, "talker", environ, "bus", "pub", "product.sold", "by "+from, "--worker", from); status != boot.ExitOK {
+		if status, _, stderr := verb(t, "talker", environ, "bus", "pub", "product.sold", "by "+from, "--worker", from); status != failure.ExitOK {
 			t.Fatalf("exit status %d: %s", status, stderr)
 		}
 		next(t, lines, "product.sold  by "+from)
 	}
 	// The one that is followed is replaced, and then the other.
-	if status, _, stderr := verb(t, "talker", environ, "worker", "restart"); status != boot.ExitOK {
+	if status, _, stderr := verb(t, "talker", environ, "worker", "restart"); status != failure.ExitOK {
 		t.Fatalf("exit status %d: %s", status, stderr)
 	}
 	next(t, lines, "events may have been missed")
-	if status, stdout, stderr := verb(t, "talker", environ, "bus", "req", "stock.lamp"); status != boot.ExitOK || stdout != "{\"left\":3}\n" {
+	if status, stdout, stderr := verb(t, "talker", environ, "bus", "req", "stock.lamp"); status != failure.ExitOK || stdout != "{\"left\":3}\n" {
 		t.Errorf("exit status %d: %s%s", status, stdout, stderr)
 	}
-	if status, _, stderr := verb(t, "talker", environ, "bus", "pub", "product.sold", "after"); status != boot.ExitOK {
+	if status, _, stderr := verb(t, "talker", environ, "bus", "pub", "product.sold", "after"); status != failure.ExitOK {
 		t.Fatalf("exit status %d: %s", status, stderr)
 	}
 	next(t, lines, "product.sold  after")
@@ -280,7 +280,7 @@ func TestConfigurationIsReadAgainByAllWorkers(t *testing.T) {
 	s.configured(t, "name: shop\nlog:\n  level: debug\n")
 	status, stdout, stderr := verb(t, "polite", environ, "config", "reload")
 	want := fmt.Sprintf("shop, pid %d: 1 key changed\n  log.level  info -> debug  in force  mega.config.yaml:3\n", c.cmd.Process.Pid)
-	if status != boot.ExitOK || stable(stdout) != want {
+	if status != failure.ExitOK || stable(stdout) != want {
 		t.Errorf("exit status %d: %s%s\nwant %s", status, stable(stdout), stderr, want)
 	}
 	var told []int
@@ -304,7 +304,7 @@ func TestProcessWithoutWorkersIsReported(t *testing.T) {
 	c.until(t, "boot.report")
 	for _, args := range []string{"worker ls", "worker restart", "worker restart 1", "lock ls --worker 1", "bus topics --worker 1"} {
 		status, stdout, stderr := verb(t, "polite", environ, strings.Fields(args)...)
-		if status != boot.ExitUnavailable || !strings.Contains(stderr, "cli.no_workers") || !strings.Contains(stderr, fmt.Sprint(c.cmd.Process.Pid)) {
+		if status != failure.ExitUnavailable || !strings.Contains(stderr, "cli.no_workers") || !strings.Contains(stderr, fmt.Sprint(c.cmd.Process.Pid)) {
 			t.Errorf("%s: exit status %d: %s%s", args, status, stdout, stderr)
 		}
 	}
@@ -352,13 +352,13 @@ func TestTailOutlivesTheWorkerThatItFollows(t *testing.T) {
 	lines := follow(t, environ, "--worker", "1")
 	publish := func(text string) {
 		t.Helper()
-		if status, _, stderr := verb(t, "talker", environ, "bus", "pub", "product.sold", text, "--worker", "1"); status != boot.ExitOK {
+		if status, _, stderr := verb(t, "talker", environ, "bus", "pub", "product.sold", text, "--worker", "1"); status != failure.ExitOK {
 			t.Fatalf("exit status %d: %s", status, stderr)
 		}
 	}
 	publish("before")
 	next(t, lines, "product.sold  before")
-	if status, _, stderr := verb(t, "talker", environ, "worker", "restart", "1"); status != boot.ExitOK {
+	if status, _, stderr := verb(t, "talker", environ, "worker", "restart", "1"); status != failure.ExitOK {
 		t.Fatalf("exit status %d: %s", status, stderr)
 	}
 	next(t, lines, "events may have been missed")
@@ -374,10 +374,10 @@ func TestTailOutlivesTheWorkerThatItFollows(t *testing.T) {
 func TestTopicsAreThoseOfEachWorker(t *testing.T) {
 	s := newSite(t)
 	c, environ := s.withWorkers(t, "talker")
-	if status, _, stderr := verb(t, "talker", environ, "bus", "pub", "product.sold", "x"); status != boot.ExitUsage || !strings.Contains(stderr, "--worker 1") {
+	if status, _, stderr := verb(t, "talker", environ, "bus", "pub", "product.sold", "x"); status != failure.ExitUsage || !strings.Contains(stderr, "--worker 1") {
 		t.Errorf("nobody said which worker: exit status %d: %s", status, stderr)
 	}
-	if status, _, stderr := verb(t, "talker", environ, "bus", "pub", "product.sold", "x", "--worker", "2"); status != boot.ExitOK {
+	if status, _, stderr := verb(t, "talker", environ, "bus", "pub", "product.sold", "x", "--worker", "2"); status != failure.ExitOK {
 		t.Errorf("exit status %d: %s", status, stderr)
 	}
 	handled := func(worker int) int {

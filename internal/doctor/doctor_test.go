@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +12,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/bus"
 	megactx "github.com/megaframework/mega/ctx"
@@ -34,7 +34,7 @@ func hello(r megactx.Router) {
 	r.Get("/", func(c *megactx.Ctx) error { return c.Text(200, "hello from "+c.App.Name) })
 }
 
-func rehearse(t *testing.T, p boot.Process, options ...boot.Option) (plan.Report, *failure.Failure) {
+func rehearse(t *testing.T, p boot.Process, options ...mega.Option) (plan.Report, *failure.Failure) {
 	t.Helper()
 	r, err := rehearsed(p, options...)
 	var f *failure.Failure
@@ -44,7 +44,7 @@ func rehearse(t *testing.T, p boot.Process, options ...boot.Option) (plan.Report
 	return r, f
 }
 
-func rehearsed(p boot.Process, options ...boot.Option) (plan.Report, error) {
+func rehearsed(p boot.Process, options ...mega.Option) (plan.Report, error) {
 	made, err := boot.Plan(p, options...)
 	if err != nil {
 		return plan.Report{}, err
@@ -52,7 +52,7 @@ func rehearsed(p boot.Process, options ...boot.Option) (plan.Report, error) {
 	return doctor.Rehearse(made)
 }
 
-func examined(t *testing.T, p boot.Process, options ...boot.Option) []doctor.Finding {
+func examined(t *testing.T, p boot.Process, options ...mega.Option) []doctor.Finding {
 	t.Helper()
 	made, err := boot.Plan(p, options...)
 	return doctor.Examine(t.Context(), p.Environ, made, err)
@@ -82,7 +82,7 @@ func TestRehearsalDecidesAndOpensNothing(t *testing.T) {
 	addr, came := silent(t)
 	p := process("MEGA_CACHE_MAIN_URL=redis://"+addr, "MEGA_APPS_MAIN_ADDR="+addr, "MEGA_APPS_ADMIN_PREFIX=/admin", "MEGA_APPS_MAIN_LOCALES=ko,en")
 	made := func() *int { t.Error("a constructor is called"); return nil }
-	r, f := rehearse(t, p, boot.App("main", boot.Provide(made), boot.Routes(func(megactx.Router, *int) {})), boot.App("admin"))
+	r, f := rehearse(t, p, mega.App("main", mega.Provide(made), mega.Routes(func(megactx.Router, *int) {})), mega.App("admin"))
 	if f != nil {
 		t.Fatal(f)
 	}
@@ -102,31 +102,31 @@ func TestRehearsalDecidesAndOpensNothing(t *testing.T) {
 }
 
 func TestRehearsalEndsAsTheBootWould(t *testing.T) {
-	main := boot.App("main", boot.Routes(hello))
-	client := boot.Routes(func(megactx.Router, goredis.UniversalClient) {})
+	main := mega.App("main", mega.Routes(hello))
+	client := mega.Routes(func(megactx.Router, goredis.UniversalClient) {})
 	for _, x := range []struct {
 		name    string
 		environ []string
-		options []boot.Option
+		options []mega.Option
 		code    string
 	}{
-		{"a mistake", []string{"MEGA_LOCK_TTL=5"}, []boot.Option{main}, "config.no_unit"},
+		{"a mistake", []string{"MEGA_LOCK_TTL=5"}, []mega.Option{main}, "config.no_unit"},
 		{"no app", nil, nil, "boot.no_app"},
-		{"no cache", []string{"MEGA_LOCK_DRIVER=redis"}, []boot.Option{main}, "lock.no_cache"},
-		{"a scope", nil, []boot.Option{boot.App("main", boot.RequireScope(driver.Fleet))}, "lock.scope_too_small"},
-		{"the cluster is asked for outside one", []string{"MEGA_LOCK_DRIVER=cluster"}, []boot.Option{main}, "lock.no_cluster"},
-		{"a page", nil, []boot.Option{boot.App("main", boot.Views(fstest.MapFS{"a.html": {Data: []byte("{{")}}))}, "boot.views"},
-		{"a client that nobody configured", nil, []boot.Option{boot.App("main", client)}, "cache.not_configured"},
-		{"a client by way of a constructor", nil, []boot.Option{boot.App("main",
-			boot.Provide(func(goredis.UniversalClient) *int { return nil }), boot.Routes(func(megactx.Router, *int) {}))}, "cache.not_configured"},
-		{"a constructor that nobody needs", nil, []boot.Option{boot.App("main", boot.Provide(func(goredis.UniversalClient) *int { return nil }))}, ""},
-		{"a client by way of shared routes", nil, []boot.Option{
-			boot.Routes(func(megactx.Router, *int) {}),
-			boot.App("main", boot.Provide(func(goredis.UniversalClient) *int { return nil })),
+		{"no cache", []string{"MEGA_LOCK_DRIVER=redis"}, []mega.Option{main}, "lock.no_cache"},
+		{"a scope", nil, []mega.Option{mega.App("main", mega.RequireScope(driver.Fleet))}, "lock.scope_too_small"},
+		{"the cluster is asked for outside one", []string{"MEGA_LOCK_DRIVER=cluster"}, []mega.Option{main}, "lock.no_cluster"},
+		{"a page", nil, []mega.Option{mega.App("main", mega.Views(fstest.MapFS{"a.html": {Data: []byte("{{")}}))}, "boot.views"},
+		{"a client that nobody configured", nil, []mega.Option{mega.App("main", client)}, "cache.not_configured"},
+		{"a client by way of a constructor", nil, []mega.Option{mega.App("main",
+			mega.Provide(func(goredis.UniversalClient) *int { return nil }), mega.Routes(func(megactx.Router, *int) {}))}, "cache.not_configured"},
+		{"a constructor that nobody needs", nil, []mega.Option{mega.App("main", mega.Provide(func(goredis.UniversalClient) *int { return nil }))}, ""},
+		{"a client by way of shared routes", nil, []mega.Option{
+			mega.Routes(func(megactx.Router, *int) {}),
+			mega.App("main", mega.Provide(func(goredis.UniversalClient) *int { return nil })),
 		}, "cache.not_configured"},
-		{"a client for a subscription", nil, []boot.Option{boot.App("main",
-			boot.Subscribe("x", reflect.TypeFor[*bus.Msg](), func(goredis.UniversalClient, *megactx.Ctx, *bus.Msg) error { return nil }))}, "cache.not_configured"},
-		{"a client that the program makes itself", nil, []boot.Option{boot.Provide(func() goredis.UniversalClient { return nil }), boot.App("main", client)}, ""},
+		{"a client for a subscription", nil, []mega.Option{mega.App("main",
+			mega.Subscribe(bus.Topic[*bus.Msg]("x"), func(goredis.UniversalClient, *megactx.Ctx, *bus.Msg) error { return nil }))}, "cache.not_configured"},
+		{"a client that the program makes itself", nil, []mega.Option{mega.Provide(func() goredis.UniversalClient { return nil }), mega.App("main", client)}, ""},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			p := process(x.environ...)
@@ -142,7 +142,7 @@ func TestRehearsalEndsAsTheBootWould(t *testing.T) {
 
 func TestRehearsalTellsWhatItDecidedWhereItFails(t *testing.T) {
 	p := process("MEGA_LOCK_REQUIRE=fleet")
-	r, f := rehearse(t, p, boot.App("main"))
+	r, f := rehearse(t, p, mega.App("main"))
 	if f == nil || f.Code != "lock.scope_too_small" || r.Lock.Chosen != "memory" || len(r.Lock.Candidates) != 3 || len(r.Apps) != 1 {
 		t.Errorf("got %+v, %v", r, f)
 	}
@@ -162,7 +162,7 @@ func TestExaminationFindsAllIsWell(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{Persistence: redistest.AOF})
 	p := process("MEGA_CACHE_MAIN_URL="+server.URL(), "XDG_RUNTIME_DIR="+t.TempDir(), "MEGA_BUS_DRIVER=memory")
-	all := examined(t, p, boot.App("main", boot.Routes(hello)))
+	all := examined(t, p, mega.App("main", mega.Routes(hello)))
 	var names []string
 	for _, f := range all {
 		names = append(names, f.Name)
@@ -192,7 +192,7 @@ func TestExaminationFindsEverythingThatIsWrongAtOnce(t *testing.T) {
 	taken, _ := silent(t)
 	p := process("MEGA_CACHE_MAIN_URL="+forgetful.URL(), "MEGA_CACHE_OTHER_URL="+gone.URL(), "MEGA_LOCK_CACHE=main",
 		"MEGA_APPS_MAIN_ADDR="+taken, "XDG_RUNTIME_DIR="+filepath.Join(t.TempDir(), "gone"), "TMPDIR="+filepath.Join(t.TempDir(), "gone"))
-	all := examined(t, p, boot.App("main", boot.Routes(hello)))
+	all := examined(t, p, mega.App("main", mega.Routes(hello)))
 	for _, x := range []struct {
 		name    string
 		verdict doctor.Verdict
@@ -214,7 +214,7 @@ func TestExaminationFindsEverythingThatIsWrongAtOnce(t *testing.T) {
 func TestExaminationOfAConfigurationThatIsWrongTellsEachMistake(t *testing.T) {
 	t.Parallel()
 	p := process("MEGA_LOCK_TTL=5", "MEGA_LOK_WAIT=1s")
-	all := examined(t, p, boot.App("main"))
+	all := examined(t, p, mega.App("main"))
 	var wrong []string
 	for _, f := range all {
 		if f.Name == "configuration" && f.Verdict == doctor.Fail {
@@ -226,7 +226,7 @@ func TestExaminationOfAConfigurationThatIsWrongTellsEachMistake(t *testing.T) {
 	}
 	found(t, all, "open files") // the machine is looked at all the same
 	p = process("MEGA_LOCK_DRIVER=redis")
-	all = examined(t, p, boot.App("main"))
+	all = examined(t, p, mega.App("main"))
 	if f := found(t, all, "lock"); f.Verdict != doctor.Fail || !strings.Contains(f.Action, "MEGA_CACHE_MAIN_URL") {
 		t.Errorf("got %+v", f)
 	}
@@ -242,7 +242,7 @@ func TestExaminationDoesNotWaitForLong(t *testing.T) {
 	queue, _ := silent(t)
 	p := process("MEGA_CACHE_MAIN_URL=redis://"+redis, "MEGA_LOCK_DRIVER=memory", "MEGA_NATS_URL=nats://"+queue, "MEGA_BUS_DRIVER=memory")
 	began := time.Now()
-	all := examined(t, p, boot.App("main"))
+	all := examined(t, p, mega.App("main"))
 	if took := time.Since(began); took > 20*time.Second {
 		t.Errorf("it took %v", took)
 	}

@@ -28,6 +28,12 @@ func without(environ []string) []string {
 // Descriptors returns the names of the variables that hold passed descriptors.
 func Descriptors() []string { return []string{envLine, envListeners} }
 
+// Supervised reports whether the environment is that of a process to which a
+// supervisor has passed a line.
+func Supervised(environ []string) bool {
+	return slices.ContainsFunc(environ, func(kv string) bool { return strings.HasPrefix(kv, envLine+"=") })
+}
+
 // Inherited holds the settings and the files of a worker that come from its
 // supervisor.
 type Inherited struct {

@@ -94,7 +94,7 @@ func main() {
 	case "with a hook that fails":
 		mega.Main(web(mega.OnStart("migrate", func(context.Context) error { return errors.New("table products exists already") })))
 	case "with a hook that takes too long":
-		mega.Main(web(mega.OnStart("migrate", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, boot.Budget(budget))))
+		mega.Main(web(mega.OnStart("migrate", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, mega.Budget(budget))))
 	case "with routes that cannot be":
 		mega.Main(web(mega.Routes(func(r mega.Router) { r.Get("products", home) })))
 	case "with a page that does not parse":
@@ -114,7 +114,7 @@ func main() {
 	case "with an option of the injector that fails":
 		mega.Main(web(boot.Fx(fx.Invoke(func() error { return errors.New("no route to the broker") }))))
 	case "with an app that needs the whole fleet":
-		mega.Main(web(), mega.App("admin", mega.RequireScope(boot.Fleet), mega.Routes(routes)))
+		mega.Main(web(), mega.App("admin", mega.RequireScope(mega.Fleet), mega.Routes(routes)))
 	default:
 		panic("there is no shop " + what)
 	}
