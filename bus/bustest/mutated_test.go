@@ -1,26 +1,18 @@
 package bustest_test
 
 import (
-	"context"
-	"encoding/json"
-	"math/rand/v2"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"regexp"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/megaframework/mega/bus/bustest"
+	"github.com/megaframework/mega/internal/testkit/mutants"
 )
 
 // mutations are changes of the front that break a rule, and the case that has
 // to notice. The old text must stand in the file exactly once.
 var mutations = []struct {
-	noticed  string // rule/claim
-	file     string // in package bus
-	old, new string
+	Case     string // rule/claim
+	File     string // in package bus
+	Old, New string
 }{
 	{"S1/every call refuses a bad subject before the driver is called, and the bus continues", "subject.go",
 		"c := byte('!'); c <= '~'; c++", "c := byte(' '); c <= '~'; c++"},
@@ -176,101 +168,12 @@ var mutations = []struct {
 		"o.concurrency < 1 || ", ""},
 }
 
-// Each mutation of the front makes the case fail that is about it. The changed
-// file replaces its original for one build of this package's tests, by go's
-// -overlay; the tree is not touched.
-//
-// A build takes two seconds of a processor, so a fifth of the mutations have a
-// turn at a scale of 1, from a random one on, and the others say that they had
-// none. make mutants gives all of them a turn.
+// Each mutation of the front makes the case fail that is about it. A fifth of the
+// mutations have a turn at a scale of 1; make mutants gives all of them a turn.
 func TestMutatedFrontsAreCaught(t *testing.T) {
-	front, err := filepath.Abs("..")
-	if err != nil {
-		t.Fatal(err)
+	var all []mutants.Mutant
+	for _, m := range mutations {
+		all = append(all, m)
 	}
-	builds := make(chan struct{}, 2) // at once
-	first := rand.IntN(len(mutations))
-	turns := bustest.Scaled(len(mutations) / 5)
-	for i := range mutations {
-		m := mutations[(first+i)%len(mutations)]
-		t.Run(m.noticed, func(t *testing.T) {
-			t.Parallel()
-			file := filepath.Join(front, m.file)
-			source := mutated(t, file, m.old, m.new)
-			if i >= turns {
-				t.Log("no turn in this run")
-				return
-			}
-			builds <- struct{}{}
-			defer func() { <-builds }()
-			bin := buildMutated(t, file, source)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			run := exec.CommandContext(ctx, bin, "-test.run", runPattern("TestFleet/"+m.noticed), "-test.timeout", "30s")
-			run.Env = append(os.Environ(), "MEGA_TEST_SCALE=1") // what breaks now and then is not seen in a few messages
-			out, err := run.CombinedOutput()
-			if err == nil || !noticed(string(out), m.noticed) {
-				t.Errorf("in %s\n%s\nbecame\n%s\nand nothing was noticed: %v\n%s", m.file, m.old, m.new, err, tail(out))
-			}
-		})
-	}
+	mutants.Catch(t, bustest.Scaled(len(all)/5), all)
 }
-
-// noticed reports whether the case has failed, or that it hangs: a mutant may spin
-// where fake time stands still.
-func noticed(out, name string) bool {
-	test := "TestFleet/" + strings.ReplaceAll(name, " ", "_")
-	return strings.Contains(out, "--- FAIL: "+test+" ") || strings.Contains(out, "panic: ") && strings.Contains(out, test)
-}
-
-// mutated is the file with before replaced by after.
-func mutated(t *testing.T, file, before, after string) string {
-	t.Helper()
-	source, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := strings.Count(string(source), before); n != 1 {
-		t.Fatalf("%s has the text to be changed %d times, want once; bring the table up to date:\n%s", file, n, before)
-	}
-	return strings.Replace(string(source), before, after, 1)
-}
-
-// buildMutated builds the tests of this package over a front in which the file
-// has another source.
-func buildMutated(t *testing.T, file, source string) (bin string) {
-	t.Helper()
-	dir := t.TempDir()
-	changed := filepath.Join(dir, filepath.Base(file))
-	overlay := filepath.Join(dir, "overlay.json")
-	replace, err := json.Marshal(map[string]map[string]string{"Replace": {file: changed}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	write(t, changed, []byte(source))
-	write(t, overlay, replace)
-	bin = filepath.Join(dir, "mutated.test")
-	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-overlay", overlay, "-ldflags", "-s -w", "-o", bin, ".")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("the mutation does not compile: %v\n%s", err, out)
-	}
-	return bin
-}
-
-func write(t *testing.T, file string, content []byte) {
-	t.Helper()
-	if err := os.WriteFile(file, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// runPattern is the -test.run that selects exactly the test with name.
-func runPattern(name string) string {
-	parts := strings.Split(strings.ReplaceAll(name, " ", "_"), "/")
-	for i, p := range parts {
-		parts[i] = "^" + regexp.QuoteMeta(p) + "$"
-	}
-	return strings.Join(parts, "/")
-}
-
-func tail(out []byte) []byte { return out[max(0, len(out)-2000):] }

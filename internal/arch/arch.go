@@ -107,6 +107,7 @@ func layers() map[string][]string {
 		"internal/testkit/boxes":   {"lock", "internal/testkit/history", "internal/testkit/redis"},
 		"internal/testkit/e2e":     {},
 		"internal/testkit/history": {"lock"},
+		"internal/testkit/mutants": {},
 		"internal/testkit/nats":    {"internal/testkit/redis"},
 		"internal/testkit/page":    {},
 		"internal/testkit/redis":   {},

@@ -1,26 +1,18 @@
 package locktest_test
 
 import (
-	"context"
-	"encoding/json"
-	"math/rand/v2"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"regexp"
-	"strings"
 	"testing"
-	"time"
 
+	"github.com/megaframework/mega/internal/testkit/mutants"
 	"github.com/megaframework/mega/lock/locktest"
 )
 
 // mutations are changes of the front that break a rule, and the case that has
 // to notice. The old text must stand in the file exactly once.
 var mutations = []struct {
-	noticed  string // rule/claim
-	file     string // in package lock
-	old, new string
+	Case     string // rule/claim
+	File     string // in package lock
+	Old, New string
 }{
 	{"L1/many processes count one number exactly", "release.go",
 		"\t\t\tw.ready <- o\n\t\t\treturn nil\n", "\t\t\tw.ready <- o\n\t\t\treturn h.giveBack()\n"},
@@ -166,95 +158,12 @@ var mutations = []struct {
 		"ctx.Err() != nil && !errors.Is(err, ErrNotAcquired):", "ctx.Err() == nil && !errors.Is(err, ErrNotAcquired):"},
 }
 
-// Each mutation of the front makes the case fail that is about it. The changed
-// file replaces its original for one build of this package's tests, by go's
-// -overlay; the tree is not touched.
-//
-// A build takes two seconds of a processor, so a fifth of the mutations have a
-// turn at a scale of 1, from a random one on, and the others say that they had
-// none. make mutants gives all of them a turn.
+// Each mutation of the front makes the case fail that is about it. A fifth of the
+// mutations have a turn at a scale of 1; make mutants gives all of them a turn.
 func TestMutatedFrontsAreCaught(t *testing.T) {
-	front, err := filepath.Abs("..")
-	if err != nil {
-		t.Fatal(err)
+	var all []mutants.Mutant
+	for _, m := range mutations {
+		all = append(all, m)
 	}
-	builds := make(chan struct{}, 2) // at once
-	first := rand.IntN(len(mutations))
-	turns := locktest.Scaled(len(mutations) / 5)
-	for i := range mutations {
-		m := mutations[(first+i)%len(mutations)]
-		t.Run(m.noticed, func(t *testing.T) {
-			t.Parallel()
-			file := filepath.Join(front, m.file)
-			source := mutated(t, file, m.old, m.new)
-			if i >= turns {
-				t.Log("no turn in this run")
-				return
-			}
-			builds <- struct{}{}
-			defer func() { <-builds }()
-			bin := buildMutated(t, file, source)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			run := exec.CommandContext(ctx, bin, "-test.run", runPattern("TestFleet/"+m.noticed))
-			// A case that counts what has leaked sees nothing in a few leases.
-			run.Env = append(os.Environ(), "MEGA_TEST_SCALE=1")
-			out, err := run.CombinedOutput()
-			if err == nil || !strings.Contains(string(out), "--- FAIL: TestFleet/"+strings.ReplaceAll(m.noticed, " ", "_")+" ") {
-				t.Errorf("in %s\n%s\nbecame\n%s\nand nothing was noticed: %v\n%s", m.file, m.old, m.new, err, tail(out))
-			}
-		})
-	}
+	mutants.Catch(t, locktest.Scaled(len(all)/5), all)
 }
-
-// mutated is the file with before replaced by after.
-func mutated(t *testing.T, file, before, after string) string {
-	t.Helper()
-	source, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := strings.Count(string(source), before); n != 1 {
-		t.Fatalf("%s has the text to be changed %d times, want once; bring the table up to date:\n%s", file, n, before)
-	}
-	return strings.Replace(string(source), before, after, 1)
-}
-
-// buildMutated builds the tests of this package over a front in which the file
-// has another source.
-func buildMutated(t *testing.T, file, source string) (bin string) {
-	t.Helper()
-	dir := t.TempDir()
-	changed := filepath.Join(dir, filepath.Base(file))
-	overlay := filepath.Join(dir, "overlay.json")
-	replace, err := json.Marshal(map[string]map[string]string{"Replace": {file: changed}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	write(t, changed, []byte(source))
-	write(t, overlay, replace)
-	bin = filepath.Join(dir, "mutated.test")
-	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-overlay", overlay, "-ldflags", "-s -w", "-o", bin, ".")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("the mutation does not compile: %v\n%s", err, out)
-	}
-	return bin
-}
-
-func write(t *testing.T, file string, content []byte) {
-	t.Helper()
-	if err := os.WriteFile(file, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// runPattern is the -test.run that selects exactly the test with name.
-func runPattern(name string) string {
-	parts := strings.Split(strings.ReplaceAll(name, " ", "_"), "/")
-	for i, p := range parts {
-		parts[i] = "^" + regexp.QuoteMeta(p) + "$"
-	}
-	return strings.Join(parts, "/")
-}
-
-func tail(out []byte) []byte { return out[max(0, len(out)-2000):] }

@@ -1,0 +1,128 @@
+// Package mutants tests the suite of a contract: it changes the front at one
+// place, and expects the case about that place to fail.
+package mutants
+
+import (
+	"context"
+	"encoding/json"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Mutant is a change of the front that breaks a rule.
+type Mutant struct {
+	Case     string // rule/claim of the case that has to fail
+	File     string // in the folder above the tests
+	Old, New string // Old must stand in the file exactly once
+}
+
+// Catch fails t for each mutant that its case does not notice. The cases are the
+// subtests of TestFleet in the package of t. The changed file replaces its
+// original for one build of that package's tests, by go's -overlay; the tree is
+// not touched.
+//
+// A build takes two seconds of a processor, so that only some mutants have their
+// turn, from a random one on; the others are only compared with their files.
+func Catch(t *testing.T, turns int, all []Mutant) {
+	front, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	builds := make(chan struct{}, 2) // at once
+	first := rand.IntN(len(all))
+	for i := range all {
+		m := all[(first+i)%len(all)]
+		t.Run(m.Case, func(t *testing.T) {
+			t.Parallel()
+			m.File = filepath.Join(front, m.File)
+			source := m.source(t)
+			if i >= turns {
+				t.Log("no turn in this run")
+				return
+			}
+			builds <- struct{}{}
+			defer func() { <-builds }()
+			out, err := m.run(t, m.build(t, source))
+			if err == nil || !m.noticed(string(out)) {
+				t.Errorf("in %s\n%s\nbecame\n%s\nand nothing was noticed: %v\n%s", m.File, m.Old, m.New, err, tail(out))
+			}
+		})
+	}
+}
+
+// source returns the changed file.
+func (m Mutant) source(t *testing.T) string {
+	t.Helper()
+	source, err := os.ReadFile(m.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(source), m.Old); n != 1 {
+		t.Fatalf("%s has the text to be changed %d times, want once; bring the table up to date:\n%s", m.File, n, m.Old)
+	}
+	return strings.Replace(string(source), m.Old, m.New, 1)
+}
+
+// build builds the tests of the package over a front in which the file has
+// another source.
+func (m Mutant) build(t *testing.T, source string) (bin string) {
+	t.Helper()
+	dir := t.TempDir()
+	changed := filepath.Join(dir, filepath.Base(m.File))
+	overlay := filepath.Join(dir, "overlay.json")
+	replace, err := json.Marshal(map[string]map[string]string{"Replace": {m.File: changed}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, changed, []byte(source))
+	write(t, overlay, replace)
+	bin = filepath.Join(dir, "mutated.test")
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-overlay", overlay, "-ldflags", "-s -w", "-o", bin, ".")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("the mutant does not compile: %v\n%s", err, out)
+	}
+	return bin
+}
+
+// run runs the case of the mutant.
+func (m Mutant) run(t *testing.T, bin string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	run := exec.CommandContext(ctx, bin, "-test.run", pattern(m.test()), "-test.timeout", "30s")
+	run.Env = append(os.Environ(), "MEGA_TEST_SCALE=1") // what breaks now and then is not seen in a few calls
+	return run.CombinedOutput()
+}
+
+// test returns the name of the case's test.
+func (m Mutant) test() string { return "TestFleet/" + strings.ReplaceAll(m.Case, " ", "_") }
+
+// noticed reports whether the case has failed, or hangs: a mutant may spin where
+// fake time stands still.
+func (m Mutant) noticed(out string) bool {
+	return strings.Contains(out, "--- FAIL: "+m.test()+" ") || strings.Contains(out, "panic: ") && strings.Contains(out, m.test())
+}
+
+// pattern returns the -test.run that selects only the test with this name.
+func pattern(name string) string {
+	parts := strings.Split(name, "/")
+	for i, p := range parts {
+		parts[i] = "^" + regexp.QuoteMeta(p) + "$"
+	}
+	return strings.Join(parts, "/")
+}
+
+func write(t *testing.T, file string, content []byte) {
+	t.Helper()
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tail returns the end of a long output.
+func tail(out []byte) []byte { return out[max(0, len(out)-2000):] }
