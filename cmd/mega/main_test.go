@@ -27,7 +27,7 @@ func TestVerbsNeedNoApp(t *testing.T) {
 	if status != failure.ExitOK || stderr != "" {
 		t.Fatalf("exit status %d: %s", status, stderr)
 	}
-	if status, stdout, _ := mega("--version"); status != boot.ExitOK || !strings.HasPrefix(stdout, "mega  ") {
+	if status, stdout, _ := mega("--version"); status != failure.ExitOK || !strings.HasPrefix(stdout, "mega  ") {
 		t.Errorf("--version: exit status %d: %s", status, stdout)
 	}
 	for _, verb := range []string{"completion", "explain", "lock", "new", "version"} {

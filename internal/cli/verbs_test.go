@@ -87,7 +87,7 @@ func TestVersionDescribesTheBuild(t *testing.T) {
 		t.Errorf("exit status %d: %s", status, page)
 	}
 	var v struct{ Program, Module, Version, Mega, Go, Platform string }
-	if status, flag, _ := shop(t, "--version"); status != boot.ExitOK || flag != page {
+	if status, flag, _ := shop(t, "--version"); status != failure.ExitOK || flag != page {
 		t.Errorf("--version: exit status %d: %s, want %s", status, flag, page)
 	}
 	_, doc, _ := shop(t, "version", "--json")
