@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/boot"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/lock"
@@ -25,7 +26,7 @@ func TestConsoleIsServedInDevAndWhereItIsConfigured(t *testing.T) {
 		{"test", "", 404},
 	} {
 		p, _ := process("MEGA_ENV="+x.env, "MEGA_OPS_CONSOLE="+x.on)
-		r := start(t, p, boot.App("main", boot.Routes(hello)))
+		r := start(t, p, mega.App("main", mega.Routes(hello)))
 		if status, page := get(t, r.Report().Ops+"/console"); status != x.want {
 			t.Errorf("env %s, ops.console %q: %d, want %d\n%s", x.env, x.on, status, x.want, page)
 		}
@@ -72,7 +73,7 @@ func TestConsoleHasTheRulesOfTheOpsListener(t *testing.T) {
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			p, _ := process("MEGA_ENV=dev", "MEGA_OPS_ADDR="+x.addr, "MEGA_OPS_TOKEN="+x.token)
-			r := start(t, p, boot.App("main", boot.Routes(hello)))
+			r := start(t, p, mega.App("main", mega.Routes(hello)))
 			for _, path := range []string{"/console", "/console/locks", "/console/console.js"} {
 				if status, page := consoleAs(t, r, path, x.headers); status != x.want {
 					t.Errorf("%s: %d, want %d\n%s", path, status, x.want, page)
@@ -90,7 +91,7 @@ func TestConsoleHasTheRulesOfTheOpsListener(t *testing.T) {
 func TestConsoleFollowsTheProgramUntilItsEnd(t *testing.T) {
 	p, _ := process("MEGA_ENV=dev", "MEGA_SHUTDOWN_TIMEOUT=60s")
 	hold, held := make(chan struct{}), make(chan struct{})
-	r := start(t, p, boot.App("main", boot.Routes(hello), boot.Run("hold", func(c *megactx.Ctx) error {
+	r := start(t, p, mega.App("main", mega.Routes(hello), mega.Run("hold", func(c *megactx.Ctx) error {
 		<-hold
 		return c.Lock.With("product:42", func(c *megactx.Ctx) error {
 			close(held)
