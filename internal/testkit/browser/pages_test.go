@@ -64,7 +64,7 @@ func shapeOf(u *url.URL) string {
 
 func TestPagesOfCrud(t *testing.T) {
 	p := serve(t, "crud", []string{"main"})
-	send(t, p.addr["main"]+"/products", `{"name":"A lamp with a rather long name, as shops have them","price":"49.50","stock":3}`, http.StatusCreated)
+	send(t, p.addr["main"]+"/products", `{"name":"A lamp with a rather long name, as shops have them","price":49.5,"stock":3}`, http.StatusCreated)
 	send(t, p.addr["main"]+"/products/1/buy", `{"quantity":2}`, http.StatusOK)
 	everyPage(t, browser(t), "crud", p.addr["main"], "/")
 }
@@ -102,5 +102,25 @@ func TestFaultsAreFound(t *testing.T) {
 		if !strings.Contains(found, want) {
 			t.Errorf("%q is not among the faults:\n%s", want, found)
 		}
+	}
+}
+
+func TestPagesOfTheConsole(t *testing.T) {
+	p := serve(t, "multi", []string{"web", "admin"}, "MEGA_PICKING_TIME=1m")
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	go abandon(ctx, p.addr["web"]+"/orders", `{"product":"lamp","quantity":1}`) // holds its lock meanwhile
+	everyPage(t, browser(t), "console", p.addr["ops"], "/console")
+}
+
+// abandon posts JSON, and leaves with ctx.
+func abandon(ctx context.Context, url, body string) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		return
+	}
+	request.Header.Set("Content-Type", "application/json")
+	if answer, err := http.DefaultClient.Do(request); err == nil {
+		_ = answer.Body.Close()
 	}
 }
