@@ -50,7 +50,7 @@ func (d *decoder) named(m reflect.Value, key string) {
 	}
 }
 
-func (d *decoder) leaf(v reflect.Value, f Field, key string) {
+func (d *decoder) leaf(v reflect.Value, f field, key string) {
 	value, ok := d.config.lookup(key)
 	if f.Required && value.Text == "" {
 		d.problems = append(d.problems, Problem{

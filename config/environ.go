@@ -94,7 +94,7 @@ func (sc *schema) putVariable(l *layer, text string, o Origin) {
 }
 
 // keyOf returns the key that a variable sets, or the problem if there is none.
-func (sc *schema) keyOf(o Origin) (Field, string, Problem) {
+func (sc *schema) keyOf(o Origin) (field, string, Problem) {
 	if key, ok := sc.variable[o.Name]; ok && !strings.Contains(key, "*") {
 		f, _ := sc.find(key)
 		return f, key, Problem{}
@@ -105,14 +105,14 @@ func (sc *schema) keyOf(o Origin) (Field, string, Problem) {
 		}
 	}
 	if app, ok := sc.foreignApp(o.Name); ok {
-		return Field{}, "", sc.unknownApp(app, o)
+		return field{}, "", sc.unknownApp(app, o)
 	}
-	return Field{}, "", sc.unknownVariable(o)
+	return field{}, "", sc.unknownVariable(o)
 }
 
 // named returns the key that a variable sets, if f is a key of every cache and
 // the variable belongs to one of them.
-func (f Field) named(variable string) (string, bool) {
+func (f field) named(variable string) (string, bool) {
 	before, after, ok := strings.Cut(EnvName(f.Key()), "*")
 	if !ok {
 		return "", false

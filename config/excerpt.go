@@ -76,8 +76,8 @@ func masked(value string) string {
 // isOpen reports whether there are keys with this last word, and none of them
 // may hold a secret.
 func (sc *schema) isOpen(word string) bool {
-	named := slices.DeleteFunc(slices.Clone(sc.fields), func(f Field) bool { return f.Path[len(f.Path)-1] != word })
-	return len(named) > 0 && !slices.ContainsFunc(named, func(f Field) bool {
+	named := slices.DeleteFunc(slices.Clone(sc.fields), func(f field) bool { return f.Path[len(f.Path)-1] != word })
+	return len(named) > 0 && !slices.ContainsFunc(named, func(f field) bool {
 		return f.Type == reflect.TypeFor[Secret]() || f.Type == reflect.TypeFor[URL]()
 	})
 }

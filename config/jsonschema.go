@@ -67,7 +67,7 @@ func (b *branch) describe() object {
 }
 
 // describe describes the values that a file may set for a key.
-func (f Field) describe() object {
+func (f field) describe() object {
 	d := f.describeKind()
 	if f.Doc != "" {
 		d["description"] = f.Doc
@@ -78,7 +78,7 @@ func (f Field) describe() object {
 	return d
 }
 
-func (f Field) describeKind() object {
+func (f field) describeKind() object {
 	switch familyOf(f.Type) {
 	case boolFamily:
 		return object{"type": "boolean"}
@@ -97,7 +97,7 @@ func (f Field) describeKind() object {
 	return f.describeText()
 }
 
-func (f Field) describeNumber(kind string) object {
+func (f field) describeNumber(kind string) object {
 	d := object{"type": kind}
 	if f.Min != "" {
 		d["minimum"] = json.Number(f.Min)
@@ -111,7 +111,7 @@ func (f Field) describeNumber(kind string) object {
 // durationForm matches the syntax of time.ParseDuration.
 const durationForm = `^([+-]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+|0)$`
 
-func (f Field) describeText() object {
+func (f field) describeText() object {
 	d := object{"type": "string"}
 	switch {
 	case isDuration(f.Type):
@@ -138,14 +138,14 @@ func (f Field) describeText() object {
 
 // orNothing returns a pattern that also matches empty text if the key may be
 // empty.
-func (f Field) orNothing(pattern string) string {
+func (f field) orNothing(pattern string) string {
 	if f.Required || familyOf(f.Type) == listFamily {
 		return pattern
 	}
 	return "^$|" + pattern
 }
 
-func (f Field) describeSchemes() string {
+func (f field) describeSchemes() string {
 	if f.Schemes == nil {
 		return urlRule.String()
 	}
@@ -153,7 +153,7 @@ func (f Field) describeSchemes() string {
 }
 
 // literal returns a default in the form that a file uses.
-func (f Field) literal(text string) any {
+func (f field) literal(text string) any {
 	switch familyOf(f.Type) {
 	case boolFamily:
 		return text == "true"

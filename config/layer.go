@@ -20,7 +20,7 @@ func newLayer() *layer { return &layer{values: map[string]Value{}} }
 
 // put adds the value of a key, or a problem if the value is illegal. It parses
 // the value; everything else uses the result.
-func (l *layer) put(f Field, key string, v Value, o Origin) {
+func (l *layer) put(f field, key string, v Value, o Origin) {
 	v, err := f.check(v)
 	if err != nil {
 		l.problems = append(l.problems, invalid(key, o, err))

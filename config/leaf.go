@@ -49,13 +49,13 @@ func familyOf(t reflect.Type) family {
 func isDuration(t reflect.Type) bool { return t == reflect.TypeFor[time.Duration]() }
 
 // measured reports whether values have a magnitude, which min and max bound.
-func (f Field) measured() bool {
+func (f field) measured() bool {
 	family := familyOf(f.Type)
 	return isDuration(f.Type) || f.Type == reflect.TypeFor[Size]() || family == intFamily || family == floatFamily
 }
 
 // parse returns the value of a text from a variable, an argument or a default.
-func (f Field) parse(text string) Value {
+func (f field) parse(text string) Value {
 	v := Value{Key: f.Key(), Text: text, secret: f.Type == reflect.TypeFor[Secret](), url: f.Type == reflect.TypeFor[URL]()}
 	if familyOf(f.Type) == listFamily && text != "" {
 		for item := range strings.SplitSeq(text, ",") {
@@ -66,14 +66,14 @@ func (f Field) parse(text string) Value {
 }
 
 // check parses v, or returns an error if v is illegal.
-func (f Field) check(v Value) (Value, error) {
+func (f field) check(v Value) (Value, error) {
 	v.parsed = reflect.New(f.Type).Elem()
 	return v, f.set(v.parsed, v)
 }
 
 // set assigns v to the field to. Empty text was set on purpose; it means the
 // zero value, if the key may be empty.
-func (f Field) set(to reflect.Value, v Value) error {
+func (f field) set(to reflect.Value, v Value) error {
 	if familyOf(f.Type) == listFamily {
 		return f.setList(to, v.list)
 	}
@@ -94,7 +94,7 @@ func (f Field) set(to reflect.Value, v Value) error {
 	return f.setInt(to, v.Text)
 }
 
-func (f Field) setText(to reflect.Value, u encoding.TextUnmarshaler, v Value) error {
+func (f field) setText(to reflect.Value, u encoding.TextUnmarshaler, v Value) error {
 	if v.Text == "" && !f.measured() {
 		to.SetZero()
 		return nil
@@ -112,7 +112,7 @@ func (f Field) setText(to reflect.Value, u encoding.TextUnmarshaler, v Value) er
 }
 
 // show returns a text in the form in which an error may quote it.
-func (f Field) show(text string) string {
+func (f field) show(text string) string {
 	switch f.Type {
 	case reflect.TypeFor[Secret]():
 		return "the secret"
@@ -122,7 +122,7 @@ func (f Field) show(text string) string {
 	return quote(text)
 }
 
-func (f Field) setList(to reflect.Value, items []string) error {
+func (f field) setList(to reflect.Value, items []string) error {
 	list := reflect.MakeSlice(f.Type, 0, len(items))
 	for _, item := range items {
 		if item == "" {
@@ -139,10 +139,10 @@ func (f Field) setList(to reflect.Value, items []string) error {
 
 // mayBeEmpty reports whether empty text means no value, and is not checked
 // against enum and pattern.
-func (f Field) mayBeEmpty() bool { return f.Default == "" && f.Inherits == "" }
+func (f field) mayBeEmpty() bool { return f.Default == "" && f.Inherits == "" }
 
 // match checks a text against enum and pattern.
-func (f Field) match(text string) error {
+func (f field) match(text string) error {
 	if text == "" && f.mayBeEmpty() {
 		return nil
 	}
@@ -191,7 +191,7 @@ func notNumber(text, want string) error {
 	return fmt.Errorf("%s is not %s", quote(text), want)
 }
 
-func (f Field) setInt(to reflect.Value, text string) error {
+func (f field) setInt(to reflect.Value, text string) error {
 	if !wholeRule.MatchString(text) {
 		return notNumber(text, "a whole number")
 	}
@@ -208,7 +208,7 @@ func (f Field) setInt(to reflect.Value, text string) error {
 	return f.bounded(to, text)
 }
 
-func (f Field) setFloat(to reflect.Value, text string) error {
+func (f field) setFloat(to reflect.Value, text string) error {
 	n, err := strconv.ParseFloat(text, to.Type().Bits())
 	if err != nil || !floatRule.MatchString(text) {
 		return notNumber(text, "a number")
@@ -226,7 +226,7 @@ func (e *unitError) hint() string {
 	return "write " + e.text + e.unit + " or " + e.text + e.other
 }
 
-func (f Field) setDuration(to reflect.Value, text string) error {
+func (f field) setDuration(to reflect.Value, text string) error {
 	if isNumber(text) && text != "0" {
 		return &unitError{text, "s", "ms"}
 	}
@@ -239,7 +239,7 @@ func (f Field) setDuration(to reflect.Value, text string) error {
 }
 
 // bounded checks a magnitude against min and max.
-func (f Field) bounded(v reflect.Value, text string) error {
+func (f field) bounded(v reflect.Value, text string) error {
 	if low, err := f.magnitude(f.Min); err == nil && less(v, low) {
 		return fmt.Errorf("%s is less than %s", text, f.Min)
 	}
@@ -260,7 +260,7 @@ func less(a, b reflect.Value) bool {
 }
 
 // magnitude returns the value of a bound.
-func (f Field) magnitude(bound string) (reflect.Value, error) {
+func (f field) magnitude(bound string) (reflect.Value, error) {
 	if bound == "" {
 		return reflect.Value{}, errors.New("there is no bound")
 	}
@@ -269,7 +269,7 @@ func (f Field) magnitude(bound string) (reflect.Value, error) {
 	return v, f.set(v, Value{Text: bound})
 }
 
-func (f Field) checkScheme(v any) error {
+func (f field) checkScheme(v any) error {
 	u, ok := v.(URL)
 	if !ok || f.Schemes == nil || slices.Contains(f.Schemes, u.Scheme()) {
 		return nil

@@ -31,7 +31,7 @@ func Reference(s Source) (string, error) {
 
 // listed returns the keys for a reference: the keys of apps and of caches once,
 // with a placeholder for the name.
-func (sc *schema) listed() (all []Field) {
+func (sc *schema) listed() (all []field) {
 	apps := false
 	for _, f := range sc.fields {
 		f.Path = slices.Clone(f.Path)
@@ -47,13 +47,13 @@ func (sc *schema) listed() (all []Field) {
 		}
 	}
 	if !apps { // the program may have no app
-		at := slices.IndexFunc(all, func(f Field) bool { return f.Path[0] == "ops" })
+		at := slices.IndexFunc(all, func(f field) bool { return f.Path[0] == "ops" })
 		all = slices.Insert(all, at, listedApps()...)
 	}
 	return all
 }
 
-func listedApps() (all []Field) {
+func listedApps() (all []field) {
 	for _, f := range appFields() {
 		f.Path = append([]string{"apps", "<name>"}, f.Path...)
 		all = append(all, f)
@@ -77,7 +77,7 @@ func (sc *schema) ownNote(section string) string {
 }
 
 // legal returns the legal values of a key, for a table.
-func (f Field) legal() string {
+func (f field) legal() string {
 	parts := []string{f.takes()}
 	switch {
 	case f.Enum != nil:
@@ -94,7 +94,7 @@ func (f Field) legal() string {
 }
 
 // bounds returns min and max as a phrase.
-func (f Field) bounds() string {
+func (f field) bounds() string {
 	switch {
 	case f.Min != "" && f.Max != "":
 		return f.Min + " to " + f.Max
@@ -106,7 +106,7 @@ func (f Field) bounds() string {
 	return ""
 }
 
-func (f Field) preset() string {
+func (f field) preset() string {
 	switch {
 	case f.Default != "":
 		return "`" + f.Default + "`"
@@ -116,7 +116,7 @@ func (f Field) preset() string {
 	return ""
 }
 
-func (f Field) remarks() string {
+func (f field) remarks() string {
 	var remarks []string
 	if f.Doc != "" {
 		remarks = append(remarks, f.Doc)

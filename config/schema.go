@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// Field is one key of the schema. A part "*" of its Path stands for the alias
+// field is one key of the schema. A part "*" of its Path stands for the alias
 // of a cache.
-type Field struct {
+type field struct {
 	Path     []string
 	Type     reflect.Type
 	Default  string
@@ -29,7 +29,7 @@ type Field struct {
 }
 
 // Key returns the dotted key, such as lock.ttl.
-func (f Field) Key() string { return strings.Join(f.Path, ".") }
+func (f field) Key() string { return strings.Join(f.Path, ".") }
 
 // EnvName returns the variable that sets key: lock.ttl is MEGA_LOCK_TTL.
 func EnvName(key string) string {
@@ -38,7 +38,7 @@ func EnvName(key string) string {
 
 // schema is the set of all keys, apps and sections.
 type schema struct {
-	fields   []Field // as declared, the keys of apps once for each app
+	fields   []field // as declared, the keys of apps once for each app
 	apps     []string
 	sections []Section         // each app and name once
 	variable map[string]string // the key of each variable, without the keys of caches
@@ -49,7 +49,7 @@ type schema struct {
 
 // branch is a node in the tree of keys: a key, or a section of keys.
 type branch struct {
-	field *Field
+	field *field
 	parts map[string]*branch
 	names *branch // the branch below every name, such as the alias of a cache
 }
@@ -99,17 +99,17 @@ func (sc *schema) add(t reflect.Type, path []string) (p Problems) {
 	return p
 }
 
-func newField(f reflect.StructField, path []string) Field {
-	field := Field{
+func newField(f reflect.StructField, path []string) field {
+	made := field{
 		Path: path, Type: f.Type, Default: f.Tag.Get("default"), Doc: f.Tag.Get("doc"),
 		Enum: alternatives(f.Tag.Get("enum")), Min: f.Tag.Get("min"), Max: f.Tag.Get("max"),
 		Schemes: alternatives(f.Tag.Get("schemes")), Like: f.Tag.Get("like"), Inherits: f.Tag.Get("inherits"),
 		Required: f.Tag.Get("required") == "true", Live: f.Tag.Get("reload") == "live", InFiles: f.Tag.Get("file") != "no",
 	}
 	if pattern := f.Tag.Get("pattern"); pattern != "" {
-		field.pattern = regexp.MustCompile(pattern) // a section's pattern was compiled before
+		made.pattern = regexp.MustCompile(pattern) // a section's pattern was compiled before
 	}
-	return field
+	return made
 }
 
 func alternatives(tag string) []string {
@@ -120,7 +120,7 @@ func alternatives(tag string) []string {
 }
 
 // put adds one key. Two keys with the same variable are a problem.
-func (sc *schema) put(f Field) Problems {
+func (sc *schema) put(f field) Problems {
 	name := EnvName(f.Key())
 	if first, taken := sc.variable[name]; taken && first != f.Key() {
 		return Problems{{
@@ -173,7 +173,7 @@ func (b *branch) below(name string) *branch {
 }
 
 // find returns the field of a key.
-func (sc *schema) find(key string) (Field, bool) {
+func (sc *schema) find(key string) (field, bool) {
 	b := sc.root
 	for part := range strings.SplitSeq(key, ".") {
 		if part == "*" {
@@ -182,11 +182,11 @@ func (sc *schema) find(key string) (Field, bool) {
 			b = b.below(part)
 		}
 		if b == nil {
-			return Field{}, false
+			return field{}, false
 		}
 	}
 	if b.field == nil {
-		return Field{}, false
+		return field{}, false
 	}
 	return *b.field, true
 }
@@ -220,7 +220,7 @@ func (sc *schema) own(sec Section) (p Problems) {
 	if !slices.Contains(sc.apps, sec.App) {
 		return sec.problem(errors.New("unknown app " + quote(sec.App)))
 	}
-	shared := slices.DeleteFunc(slices.Clone(sc.fields), func(f Field) bool { return f.Path[0] != sec.Name })
+	shared := slices.DeleteFunc(slices.Clone(sc.fields), func(f field) bool { return f.Path[0] != sec.Name })
 	for _, f := range shared {
 		f.Inherits, f.Default, f.Required = f.Key(), "", false
 		f.Path = append([]string{"apps", sec.App}, f.Path...)

@@ -27,7 +27,7 @@ func (sc *schema) admit(sec Section) error {
 }
 
 func isAppKey(name string) bool {
-	return slices.ContainsFunc(appFields(), func(f Field) bool { return f.Path[0] == name })
+	return slices.ContainsFunc(appFields(), func(f field) bool { return f.Path[0] == name })
 }
 
 func (sc *schema) admitStruct(t reflect.Type, at string) error {
@@ -112,7 +112,7 @@ func (sc *schema) admitTags(f reflect.StructField, key string) error {
 var schemeRule = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9+.-]*$`)
 
 // misplaced finds tags that have no effect on a key of this type.
-func (f Field) misplaced() error {
+func (f field) misplaced() error {
 	family := familyOf(f.Type)
 	formed := family == textFamily && !f.measured() || family == listFamily
 	for _, x := range []struct {
@@ -134,7 +134,7 @@ func (f Field) misplaced() error {
 
 // appFields returns the keys that every app has, without the prefix
 // apps.<name>.
-func appFields() (all []Field) {
+func appFields() (all []field) {
 	for f := range reflect.TypeFor[App]().Fields() {
 		all = append(all, newField(f, []string{f.Tag.Get("key")}))
 	}

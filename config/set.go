@@ -53,7 +53,7 @@ func (sc *schema) putArgument(l *layer, key, text string, o Origin) {
 
 // secretive reports whether v contains a credential. A user name and the other
 // values of a query are masked, but may stand on a command line.
-func (f Field) secretive(v Value) bool {
+func (f field) secretive(v Value) bool {
 	if f.Type == reflect.TypeFor[Secret]() {
 		return v.Text != ""
 	}

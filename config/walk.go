@@ -125,7 +125,7 @@ func (w *walk) misplaced(key string, p part) Problem {
 	return problem
 }
 
-func (w *walk) leaf(f Field, key string, p part) {
+func (w *walk) leaf(f field, key string, p part) {
 	v, err := f.accept(p.value)
 	if w.texts && p.value.kind == textKind {
 		v, err = f.parse(p.value.text), nil
@@ -144,7 +144,7 @@ type mismatch struct{ text, hint string }
 func (m *mismatch) Error() string { return m.text }
 
 // accept returns the value that a file sets for f.
-func (f Field) accept(n node) (Value, error) {
+func (f field) accept(n node) (Value, error) {
 	family := familyOf(f.Type)
 	switch {
 	case n.kind == nullKind:
@@ -160,7 +160,7 @@ func (f Field) accept(n node) (Value, error) {
 	return Value{}, f.mismatch(n)
 }
 
-func (f Field) acceptList(n node) (Value, error) {
+func (f field) acceptList(n node) (Value, error) {
 	v := f.parse("")
 	v.list = []string{}
 	for _, item := range n.items {
@@ -181,7 +181,7 @@ func (n node) asItem() string {
 	return fmt.Sprintf("the item in line %d", n.line)
 }
 
-func (f Field) mismatch(n node) error {
+func (f field) mismatch(n node) error {
 	m := &mismatch{text: fmt.Sprintf("is %s, but the key takes %s", n.kind, f.takes())}
 	if n.text != "" && f.Type != reflect.TypeFor[Secret]() {
 		m.text = f.show(n.text) + " " + m.text
@@ -217,7 +217,7 @@ func boolHint(text string) string {
 	return "write true or false"
 }
 
-func (f Field) quoted(n node) string {
+func (f field) quoted(n node) string {
 	if f.Type == reflect.TypeFor[Secret]() {
 		return "put it in quotes"
 	}
@@ -232,7 +232,7 @@ func inQuotes(n node) string {
 }
 
 // takes describes the legal values of a key, as a phrase.
-func (f Field) takes() string {
+func (f field) takes() string {
 	switch family := familyOf(f.Type); {
 	case isDuration(f.Type):
 		return "a duration such as 10s"

@@ -17,6 +17,13 @@ import (
 // the frames wait here, in order, and a pump passes them on. Without a line all
 // of them wait: events for the next hub (S23), while requests and answers end
 // with their own line.
+//
+// The outbox of drivers/nats keeps the same rules by other means. There an entry
+// is a copy of a message, which one writer encodes and gives to the client; here
+// it is a frame in its final form, which the publisher itself gives to the line.
+// Here entries leave early (withdraw, cut) and deliver to the process's own
+// subscriptions; there the writer skips an entry that is over, and the server
+// delivers. They have in common only the wait for room.
 type outbox struct {
 	bus   *Bus
 	limit int

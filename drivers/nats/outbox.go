@@ -12,7 +12,7 @@ import (
 // outbox is the queue of accepted messages, in order, bounded in bytes. Any
 // number of goroutines put, only the writer takes. It belongs to the Bus and
 // outlives connections: a message that was not handed to a connection survives
-// its end (S28).
+// its end (S28). The outbox of drivers/cluster describes how the two differ.
 type outbox struct {
 	limit int // bytes
 	wake  chan struct{}

@@ -17,10 +17,10 @@ import (
 // much as the connection takes at once. A goroutine of the line writes the
 // rest, so that neither Queue nor Flush ever waits for the other side.
 //
-// The outbound queue of drivers/nats shares nothing with it but the purpose: there
-// nats.go owns the socket and takes whole messages, which stay in the queue until
-// the window has room, and one goroutine writes. Here the bytes of a frame are
-// final, and the caller writes them, which saves a switch of goroutines.
+// It has no counterpart in drivers/nats, where nats.go owns the socket, one
+// goroutine calls it, and a blocked write is cut by a watchdog. Here the caller
+// writes, which saves a switch of goroutines, and a write that would block is
+// left to the line's goroutine.
 //
 // Its methods may be called concurrently, except Read, which one goroutine
 // calls.
