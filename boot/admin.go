@@ -43,6 +43,7 @@ func (b *booting) operated() admin.Process {
 		Boot:     b.seen,
 		Config:   func() any { return b.settings() },
 		Routes:   func() any { return routes },
+		Errors:   func() any { return b.logs.Recent() },
 		Reload:   func(context.Context) ([]admin.Change, error) { return changed(b.reloadAlone()) },
 		SetLevel: b.logs.Set,
 		Log:      b.log,

@@ -237,6 +237,7 @@ func (s *supervisor) openOps() (err error) {
 	c := s.plan.Config
 	s.pages = ops.Supervisor{
 		Info: s.info, Longest: s.plan.Program.LongestCheck(), Build: ops.NewBuild(c.Name), Profile: c.Env == "dev", Log: s.log,
+		Errors: func() any { return s.logs.Recent() },
 	}
 	pages := s.pages.Handler()
 	s.console = console.New(console.Config{On: c.Ops.Console, Program: c.Name, Supervised: true, Pages: pages})

@@ -10,6 +10,7 @@
 //	GET  /boot            the report of the boot
 //	GET  /config          the configuration, secrets masked, with origins
 //	GET  /routes          of every app
+//	GET  /errors          the last warnings and errors of the log, and lost leases
 //	GET  /bus             Messages
 //	GET  /bus/topics      []Topic
 //	GET  /bus/tail        ?pattern=: Event, one on a line, until the client or the process ends
@@ -81,6 +82,7 @@ type Process struct {
 	Boot   func() any // encodes as JSON; returns nil before the boot has a report
 	Config func() any // encodes as JSON, with secrets masked
 	Routes func() any // encodes as JSON
+	Errors func() any // the last warnings and errors; encodes as JSON; nil without
 
 	// Reload reads the configuration again and returns the changes.
 	Reload func(context.Context) ([]Change, error)

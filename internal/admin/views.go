@@ -64,7 +64,10 @@ func addViews(mux *http.ServeMux, p Process) {
 	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, p.Locks.Stats()) })
 	mux.HandleFunc("GET /bus", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, newMessages(p.Bus)) })
 	mux.HandleFunc("GET /bus/topics", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, newTopics(p.Bus.Stats().Subs)) })
-	for path, see := range map[string]func() any{"/boot": p.Boot, "/config": p.Config, "/routes": p.Routes} {
+	for path, see := range map[string]func() any{"/boot": p.Boot, "/config": p.Config, "/routes": p.Routes, "/errors": p.Errors} {
+		if see == nil {
+			continue
+		}
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) { show(w, see()) })
 	}
 }

@@ -83,7 +83,7 @@ func layers() map[string][]string {
 		"docs/guide":        {},
 		"internal/admin":    {"lock", "bus", "internal/private"},
 		"internal/arch":     {},
-		"internal/console":  {"lock", "bus", "internal/admin", "internal/ops", "internal/plain", "internal/plan"},
+		"internal/console":  {"lock", "bus", "internal/admin", "internal/logging", "internal/ops", "internal/plain", "internal/plan"},
 		"internal/doctor":   {"config", "drivers/redis", "internal/admin", "internal/failure", "internal/listen", "internal/plan", "internal/secrets", "internal/selection", "lock/driver"},
 		"internal/embedded": {},
 		"internal/group":    {},

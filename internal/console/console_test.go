@@ -16,6 +16,7 @@ import (
 	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/console"
+	"github.com/megaframework/mega/internal/logging"
 	"github.com/megaframework/mega/internal/plan"
 	"github.com/megaframework/mega/lock"
 )
@@ -51,14 +52,23 @@ func newProgram(t *testing.T) program {
 	})
 	report := &plan.Report{
 		Program: "shop", Apps: []plan.Served{{App: "web", URL: "http://127.0.0.1:8080", Routes: 3}},
-		Lock: plan.Decision{Component: "lock", Chosen: "memory", Scope: "process", Why: "no server is configured", Origin: "default", Warnings: []string{"exclusion ends at this process"}},
+		Lock: plan.Decision{Component: "lock", Chosen: "memory", Scope: "process", Why: "no server is configured", Origin: "default", Warnings: []string{"exclusion ends at this process"},
+			Candidates: []plan.Candidate{{Name: "redis", Scope: "fleet", Outcome: plan.Rejected, Reason: "no cache is configured", Needs: "cache.main.url"}, {Name: "memory", Scope: "process", Outcome: plan.Chosen}},
+		},
 	}
 	views := admin.Views(admin.Process{
 		Info:  admin.Info{Name: "shop", PID: 4121, Env: "dev", Apps: []string{"web"}, Driver: "memory", Scope: "process", Since: time.Now(), Bus: admin.DriverScope{Driver: "memory", Scope: "process"}},
 		Locks: locks, Bus: messages,
-		Boot:   func() any { return report },
-		Config: func() any { return []plan.Setting{{Key: "lock.ttl", Value: "10s", Origin: "default"}} },
+		Boot: func() any { return report },
+		Config: func() any {
+			return []plan.Setting{{Key: "lock.ttl", Value: "10s", Origin: "default"}, {Key: "nats.url", Value: "nats://***@<host>", Origin: "mega.config.yaml:3", Over: []string{"default"}}}
+		},
 		Routes: func() any { return []string{} },
+		Errors: func() any {
+			return logging.Recent{
+				Lost: []logging.Record{{Time: time.Now(), Level: "WARN", Message: "lock lost", Attrs: []logging.Attr{{Key: "key", Value: "<order>:7"}}}},
+			}
+		},
 	})
 	mux := http.NewServeMux()
 	mux.Handle("/ops/", http.StripPrefix("/ops", views))
@@ -161,6 +171,44 @@ func TestLocksHaveTheirHoldersWaitersFencesAndSlots(t *testing.T) {
 	}
 }
 
+func TestMessagesHaveTheirPatternsAndLosses(t *testing.T) {
+	p := newProgram(t)
+	_, s := open(t, p)
+	handled := make(chan struct{})
+	sub, err := p.bus.Subscribe(t.Context(), "product.*", func(context.Context, *bus.Msg) error { close(handled); return nil }, bus.Group("ledger"), bus.Name("<b>sales</b>"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Stop()
+	if err := p.bus.Publish(t.Context(), "product.sold", nil); err != nil {
+		t.Fatal(err)
+	}
+	<-handled
+	_, page := see(t, s.URL+"/console/bus")
+	contains(t, page, "product.*", "group ledger", "&lt;b&gt;sales&lt;/b&gt;", "Published per second", "Dropped")
+}
+
+func TestBootShowsEachCandidateAndConfigurationEachOrigin(t *testing.T) {
+	_, s := open(t, newProgram(t))
+	_, boot := see(t, s.URL+"/console/boot")
+	contains(t, boot, "no cache is configured", "cache.main.url", "rejected", "chosen", "exclusion ends at this process")
+	_, page := see(t, s.URL+"/console/config")
+	contains(t, page, "nats://***@&lt;host&gt;", "mega.config.yaml:3", "instead of default", "Set: 1", "Defaults: 1")
+}
+
+func TestErrorsShowLostLeases(t *testing.T) {
+	_, s := open(t, newProgram(t))
+	_, page := see(t, s.URL+"/console/errors")
+	contains(t, page, "lock lost", "&lt;order&gt;:7", "None since the start.")
+}
+
+func TestWorkersArePagesOfASupervisorAlone(t *testing.T) {
+	_, s := open(t, newProgram(t))
+	if w, page := see(t, s.URL+"/console/workers"); w.StatusCode != 404 || strings.Contains(page, "/console/workers") {
+		t.Errorf("status %d", w.StatusCode)
+	}
+}
+
 // waits returns when a call waits for key.
 func waits(t *testing.T, l *lock.Locker, key string) {
 	t.Helper()
@@ -178,7 +226,7 @@ func waits(t *testing.T, l *lock.Locker, key string) {
 
 func TestEveryResponseForbidsInlineScriptsStylesAndOtherSites(t *testing.T) {
 	_, s := open(t, newProgram(t))
-	for _, path := range []string{"", "/locks", "/lock?key=a", "/style.css", "/console.js", "/nothing"} {
+	for _, path := range []string{"", "/locks", "/lock?key=a", "/bus", "/errors", "/boot", "/config", "/style.css", "/console.js", "/nothing"} {
 		w, page := see(t, s.URL+"/console"+path)
 		policy := w.Header.Get("Content-Security-Policy")
 		contains(t, policy, "default-src 'none'", "script-src 'self'", "style-src 'self'", "frame-ancestors 'none'")

@@ -17,7 +17,7 @@ type LockEvents struct{ Log *slog.Logger }
 func (l LockEvents) Observe(e lock.Event) {
 	switch e := e.(type) {
 	case lock.Lost:
-		l.warn("lock lost", e.Key, slog.Uint64("fence", e.Fence), slog.Duration("held", e.Held), failed(e.Err))
+		l.warn(lostLease, e.Key, slog.Uint64("fence", e.Fence), slog.Duration("held", e.Held), failed(e.Err))
 	case lock.NotAcquired:
 		if errors.Is(e.Err, lock.ErrDeadlock) { // a defect of the program
 			l.warn("lock deadlock", e.Key, failed(e.Err))

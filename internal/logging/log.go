@@ -24,12 +24,14 @@ type Logs struct {
 	handler slog.Handler // writes records of all levels
 	level   slog.LevelVar
 	apps    map[string]*slog.LevelVar
+	memory  memory // the last warnings and errors
 }
 
 // New creates the loggers. They write text on a terminal and in env dev,
 // and JSON elsewhere. Each line of a worker contains the worker's number.
 func New(w io.Writer, c *config.Config, worker int, v *secrets.Veil) *Logs {
-	l := &Logs{handler: newHandler(w, c, v), apps: map[string]*slog.LevelVar{}}
+	l := &Logs{apps: map[string]*slog.LevelVar{}}
+	l.handler = remembering{Handler: newHandler(w, c, v), memory: &l.memory, veil: v}
 	if worker != 0 {
 		l.handler = l.handler.WithAttrs([]slog.Attr{slog.Int("worker", worker)})
 	}
@@ -91,6 +93,9 @@ func levelOf(text string) slog.Level {
 	}
 	return level
 }
+
+// Recent returns the last warnings and errors of all loggers.
+func (l *Logs) Recent() Recent { return l.memory.recent() }
 
 // Process returns the logger for records that belong to no app.
 func (l *Logs) Process() *slog.Logger { return slog.New(leveled{l.handler, &l.level}) }

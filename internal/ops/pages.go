@@ -94,6 +94,7 @@ const Paths = `/livez          200 while the process runs
 /ops/stats      counters of locks
 /ops/bus        counters of messages, and of each subscription
 /ops/bus/topics subscriptions and responders, by pattern
+/ops/errors     last warnings and errors of the log, and lost leases
 /ops/routes     routes of all apps
 /ops/process    name, process id and drivers
 /ops/build      version, revision and Go version

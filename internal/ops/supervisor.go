@@ -18,7 +18,8 @@ type Supervisor struct {
 	Info    func() admin.Info   // describes the supervisor
 	Longest time.Duration       // the longest budget of a readiness check
 	Build   Build
-	Profile bool // serve pprof
+	Profile bool       // serve pprof
+	Errors  func() any // the last warnings and errors of the supervisor
 	Log     *slog.Logger
 }
 
@@ -37,7 +38,7 @@ func (s *Supervisor) Seen() (all []admin.Worker) {
 // supervisor.
 const supervisorPaths = Paths + `/ops/workers    workers with their states
 With ?worker=N worker N answers, otherwise a ready one; the header Mega-Worker names it.
-Without ?worker=N /ops/process describes the supervisor.
+Without ?worker=N /ops/process and /ops/errors describe the supervisor.
 `
 
 // Handler returns the handler of ops.addr.
@@ -61,6 +62,13 @@ func (s *Supervisor) Handler() http.Handler {
 		info := s.Info()
 		info.Workers = s.Seen()
 		WriteJSON(out, http.StatusOK, info)
+	})
+	mux.HandleFunc("/ops/errors", func(out http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("worker") {
+			ask.ServeHTTP(out, r)
+			return
+		}
+		WriteJSON(out, http.StatusOK, s.Errors())
 	})
 	mux.Handle("/ops/", ask)
 	mux.HandleFunc("/{$}", func(out http.ResponseWriter, _ *http.Request) { WriteText(out, supervisorPaths) })

@@ -1,0 +1,97 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"net/url"
+	"slices"
+
+	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/internal/admin"
+)
+
+// busPage is the content of the page of the messages.
+type busPage struct {
+	Err       string
+	Driver    string
+	Scope     string
+	Processes []part[admin.Messages]
+	Events    []topicRow
+	Requests  []topicRow
+	Total     bus.Stats // of all processes; its Subs are empty
+	Plots     []plot
+}
+
+// topicRow is the sum of the subscriptions, or of the responders, with one
+// pattern and group, in all processes.
+type topicRow struct {
+	bus.SubStats
+	Subscriptions int
+	Rate          float64 // received per second by the pattern
+}
+
+func loadBus(c *Console, ctx context.Context, _ url.Values) any {
+	var p busPage
+	sources, err := c.sources(ctx)
+	if err != nil {
+		p.Err = err.Error()
+		return p
+	}
+	p.Processes = each[admin.Messages](ctx, c, sources, "/ops/bus", nil)
+	rows := map[bus.SubID]*topicRow{}
+	for _, m := range p.Processes {
+		if m.Err != "" {
+			continue
+		}
+		p.Driver, p.Scope = m.Value.Driver, m.Value.Scope
+		p.count(m.Value.Stats)
+		for _, s := range m.Value.Subs {
+			key := bus.SubID{Pattern: s.Pattern, Group: s.Group, Answers: s.Answers}
+			if rows[key] == nil {
+				rows[key] = &topicRow{SubStats: bus.SubStats{SubID: s.SubID}, Rate: c.history.perSecond(s.Pattern, s.Answers)}
+			}
+			rows[key].count(s)
+		}
+	}
+	for _, r := range rows {
+		if r.Answers {
+			p.Requests = append(p.Requests, *r)
+		} else {
+			p.Events = append(p.Events, *r)
+		}
+	}
+	byPattern := func(a, b topicRow) int {
+		return cmp.Or(cmp.Compare(a.Pattern, b.Pattern), cmp.Compare(a.Group, b.Group))
+	}
+	slices.SortFunc(p.Events, byPattern)
+	slices.SortFunc(p.Requests, byPattern)
+	p.Plots = c.history.busPlots()
+	return p
+}
+
+func (p *busPage) count(s bus.Stats) {
+	t := &p.Total
+	t.Published += s.Published
+	t.Lost += s.Lost
+	t.Refused += s.Refused
+	t.Requested += s.Requested
+	t.InFlight += s.InFlight
+	t.NoResponders += s.NoResponders
+	t.TimedOut += s.TimedOut
+	t.Cuts += s.Cuts
+	t.Total.Received += s.Total.Received
+	t.Total.Dropped += s.Total.Dropped
+	t.Total.Missed += s.Total.Missed
+	t.Total.Gaps += s.Total.Gaps
+}
+
+func (r *topicRow) count(s bus.SubStats) {
+	r.Subscriptions++
+	r.Handled += s.Handled
+	r.Failed += s.Failed
+	r.Dropped += s.Dropped
+	r.Missed += s.Missed
+	r.Gaps += s.Gaps
+	r.Pending += s.Pending
+	r.Running += s.Running
+}

@@ -1,0 +1,134 @@
+package logging
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/megaframework/mega/internal/secrets"
+)
+
+// Recent is the last warnings and errors of a process's log, the newest first.
+// Records of lost leases are in a list of their own, so that a flood of others
+// does not displace them.
+type Recent struct {
+	Lost   []Record `json:"lost"`
+	Errors []Record `json:"errors"`
+}
+
+// Record is one record of the log. Secrets are masked.
+type Record struct {
+	Time    time.Time `json:"time"`
+	Level   string    `json:"level"` // WARN or ERROR
+	Message string    `json:"message"`
+	Attrs   []Attr    `json:"attrs,omitempty"`
+}
+
+// Attr is an attribute of a record; Key has its groups before it.
+type Attr struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+// The bounds of Recent.
+const (
+	recentLost   = 50
+	recentErrors = 100
+	recentValue  = 2 << 10 // bytes of a value; a stack is longer
+)
+
+// lostLease is the message of the record of a lost lease.
+const lostLease = "lock lost"
+
+// memory keeps the last records.
+type memory struct {
+	mu     sync.Mutex // guards the fields below, oldest first
+	lost   []Record
+	errors []Record
+}
+
+func (m *memory) add(r Record) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r.Message == lostLease {
+		m.lost = last(append(m.lost, r), recentLost)
+		return
+	}
+	m.errors = last(append(m.errors, r), recentErrors)
+}
+
+func last(all []Record, n int) []Record { return slices.Delete(all, 0, max(len(all)-n, 0)) }
+
+func (m *memory) recent() Recent {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := Recent{append([]Record{}, m.lost...), append([]Record{}, m.errors...)}
+	slices.Reverse(r.Lost)
+	slices.Reverse(r.Errors)
+	return r
+}
+
+// remembering is a handler that also keeps warnings and errors.
+type remembering struct {
+	slog.Handler
+	memory *memory
+	veil   *secrets.Veil
+	attrs  []Attr // of the logger
+	prefix string // its groups
+}
+
+// Handle keeps a record and passes it on.
+func (h remembering) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level >= slog.LevelWarn {
+		kept := Record{Time: r.Time, Level: r.Level.String(), Message: h.veil.Text(r.Message), Attrs: slices.Clone(h.attrs)}
+		r.Attrs(func(a slog.Attr) bool {
+			kept.Attrs = h.flat(kept.Attrs, h.prefix, a)
+			return true
+		})
+		h.memory.add(kept)
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+// flat appends an attribute, or those of a group, to all.
+func (h remembering) flat(all []Attr, prefix string, a slog.Attr) []Attr {
+	v := a.Value.Resolve()
+	if v.Kind() == slog.KindGroup {
+		if a.Key != "" {
+			prefix += a.Key + "."
+		}
+		for _, of := range v.Group() {
+			all = h.flat(all, prefix, of)
+		}
+		return all
+	}
+	if a.Equal(slog.Attr{}) {
+		return all
+	}
+	text := h.veil.Text(v.String()) // before it is cut: a part of a secret is not masked
+	if len(text) > recentValue {
+		text = text[:recentValue] + "…"
+	}
+	return append(all, Attr{prefix + a.Key, text})
+}
+
+// WithAttrs implements [slog.Handler].
+func (h remembering) WithAttrs(attrs []slog.Attr) slog.Handler {
+	h.Handler = h.Handler.WithAttrs(attrs)
+	h.attrs = slices.Clone(h.attrs)
+	for _, a := range attrs {
+		h.attrs = h.flat(h.attrs, h.prefix, a)
+	}
+	return h
+}
+
+// WithGroup implements [slog.Handler].
+func (h remembering) WithGroup(name string) slog.Handler {
+	h.Handler = h.Handler.WithGroup(name)
+	if name != "" {
+		h.prefix += name + "."
+	}
+	return h
+}

@@ -1,0 +1,51 @@
+package logging
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/megaframework/mega/internal/secrets"
+)
+
+func newRemembering() (*slog.Logger, *memory, *bytes.Buffer) {
+	var out bytes.Buffer
+	m := &memory{}
+	return slog.New(remembering{Handler: slog.NewTextHandler(&out, nil), memory: m, veil: &secrets.Veil{}}), m, &out
+}
+
+func TestWarningsAndErrorsAreKeptWithTheirAttributes(t *testing.T) {
+	log, m, out := newRemembering()
+	log.Info("request")
+	log.With("app", "web").WithGroup("g").Warn("slow", "took", "3s", slog.Group("by", "user", "ann"), "url", "redis://u:secret@host/1")
+	got := m.recent()
+	want := []Attr{{"app", "web"}, {"g.took", "3s"}, {"g.by.user", "ann"}, {"g.url", "redis://***@host/1"}}
+	if len(got.Errors) != 1 || got.Errors[0].Message != "slow" || got.Errors[0].Level != "WARN" {
+		t.Fatalf("kept %+v", got)
+	}
+	if diff := cmp.Diff(want, got.Errors[0].Attrs); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if !strings.Contains(out.String(), "request") || !strings.Contains(out.String(), "slow") {
+		t.Errorf("logged: %s", out)
+	}
+}
+
+func TestFloodOfErrorsDisplacesNoLostLease(t *testing.T) {
+	log, m, _ := newRemembering()
+	LockEvents{log}.warn(lostLease, "product:42")
+	for i := range 3 * recentErrors {
+		log.Error(fmt.Sprint(i), "stack", strings.Repeat("x", 2*recentValue))
+	}
+	got := m.recent()
+	if len(got.Lost) != 1 || got.Lost[0].Attrs[0] != (Attr{"key", "product:42"}) {
+		t.Errorf("lost leases: %+v", got.Lost)
+	}
+	if len(got.Errors) != recentErrors || got.Errors[0].Message != fmt.Sprint(3*recentErrors-1) || len(got.Errors[0].Attrs[0].Value) > recentValue+len("…") {
+		t.Errorf("%d errors, the newest %q", len(got.Errors), got.Errors[0].Message)
+	}
+}
