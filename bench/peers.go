@@ -18,7 +18,7 @@ const (
 	lasting = 10 * time.Minute
 )
 
-// locker is a lock that somebody could take, on a server.
+// locker is one of the compared locks on a server.
 type locker interface {
 	// acquire waits until key is held and returns what releases it.
 	acquire(ctx context.Context, key string) (release func() error, err error)

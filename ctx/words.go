@@ -79,8 +79,9 @@ func (w words) phrase(p phrase) string {
 	return text
 }
 
-// message returns the text of an app's message: that of its key in the app's
-// catalogues, a translated text of the framework, or the message itself.
+// message returns the text of an app's message. If the message is a key of the
+// app's catalogues, that is the key's text; if it is a text of the framework, its
+// translation; otherwise the message itself.
 func (w words) message(m string) string {
 	if text, err := w.app.Text(w.locale, m, nil); err == nil {
 		return text

@@ -93,7 +93,8 @@ func (w written) print(out io.Writer) {
 	fmt.Fprint(out, "  make run     # http://127.0.0.1:8080\n  make test\n")
 }
 
-// shortest is a folder as one would type it here.
+// shortest returns the path of dir for a command line: relative to the working
+// directory if that is shorter.
 func shortest(dir string) string {
 	here, err := os.Getwd()
 	if err != nil {

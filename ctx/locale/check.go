@@ -49,10 +49,10 @@ func (l *Texts) checkPlaceholders(keys map[string]string) (wrong []error) {
 				continue
 			}
 			for _, missing := range without(first, m.placeholders()) {
-				wrong = append(wrong, fmt.Errorf("%s: %s has no {%s}; in %s it has", name, key, missing, keys[key]))
+				wrong = append(wrong, fmt.Errorf("%s: %s has no {%s}, but has it in %s", name, key, missing, keys[key]))
 			}
 			for _, more := range without(m.placeholders(), first) {
-				wrong = append(wrong, fmt.Errorf("%s: %s has {%s}; in %s it has not", name, key, more, keys[key]))
+				wrong = append(wrong, fmt.Errorf("%s: %s has {%s}, but not in %s", name, key, more, keys[key]))
 			}
 		}
 	}

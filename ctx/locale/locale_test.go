@@ -42,7 +42,7 @@ func TestCatalogsHaveToAgree(t *testing.T) {
 			"ko: b is missing; en has it", "ko: c.d is missing; en has it",
 		}},
 		{"a placeholder that one lacks", []string{"ko.yaml", `a: "{x} {y}"`, "en.yaml", `a: "{x} {z}"`}, []string{
-			"ko: a has no {z}; in en it has", "ko: a has {y}; in en it has not",
+			"ko: a has no {z}, but has it in en", "ko: a has {y}, but not in en",
 		}},
 		{"a bare particle", []string{"ko.yaml", `a: "{name}을 담았습니다."`}, []string{"ko: a: {name}을 is right for some values only; write {name|을/를}"}},
 		{"a bare particle behind a mark", []string{"ko.yaml", `a: "'{name}'로 갑니다"`}, []string{"ko: a: {name}'로 is right for some values only; write {name}'{|으로/로}"}},

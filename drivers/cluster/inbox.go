@@ -40,7 +40,7 @@ func (b *Bus) deliver(line *protocol.Line, k driver.Kind, a *received, d *protoc
 	r := b.tables[k].FindBytes(d.Bytes())
 	m := protocol.ReadMessage(k, r.subject, d)
 	if d.Err() != nil {
-		b.node.config.Log.Debug("cluster: a message makes no sense", "subject", r.subject)
+		b.node.config.Log.Debug("cluster: malformed message refused", "subject", r.subject)
 		a.refuse()
 		return
 	}

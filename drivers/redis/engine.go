@@ -84,7 +84,7 @@ func (e *engine) leaving(holder, token string, loose bool, notice any, h *driver
 	return e.scripts.release.on(holder, append([]any{token, bar, notice}, handback(h)...)...)
 }
 
-// Renew is described by the boundary.
+// Renew implements [driver.Driver].
 func (e *engine) Renew(ctx context.Context, grants []driver.Grant) []driver.Renewal {
 	if e.closing.Load() {
 		return slices.Repeat([]driver.Renewal{{Err: driver.ErrClosed}}, len(grants))
@@ -92,7 +92,7 @@ func (e *engine) Renew(ctx context.Context, grants []driver.Grant) []driver.Rene
 	return e.renew(ctx, grants)
 }
 
-// Release is described by the boundary.
+// Release implements [driver.Driver].
 func (e *engine) Release(ctx context.Context, g driver.Grant) error {
 	if e.closing.Load() {
 		return driver.ErrClosed
@@ -147,7 +147,7 @@ func (e *engine) rest(ctx context.Context, g driver.Grant) error {
 	return nil
 }
 
-// ForceRelease is described by the boundary.
+// ForceRelease implements [driver.Driver].
 func (e *engine) ForceRelease(ctx context.Context, key, reason string, by driver.Holder) (int, error) {
 	return e.force(ctx, key, "", reason, by)
 }
@@ -172,7 +172,7 @@ func (e *engine) force(ctx context.Context, key, slot, reason string, by driver.
 	return int(n), nil
 }
 
-// Inspect is described by the boundary.
+// Inspect implements [driver.Driver].
 func (e *engine) Inspect(ctx context.Context, key string) (driver.State, error) {
 	if e.closing.Load() {
 		return driver.State{}, driver.ErrClosed

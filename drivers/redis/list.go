@@ -25,7 +25,7 @@ const (
 	maxSkipped = 100
 )
 
-// List is described by the boundary. It has its own connection, so that no call
+// List implements [driver.Driver]. It has its own connection, so that no call
 // of a lease or a waiter queues behind it. L23
 func (e *engine) List(ctx context.Context, prefix string) ([]driver.State, error) {
 	if e.closing.Load() {

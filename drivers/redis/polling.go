@@ -63,7 +63,7 @@ func (p *polling) rehearse(ctx context.Context) error {
 	return p.Release(ctx, g)
 }
 
-// Acquire is described by the boundary.
+// Acquire implements [driver.Driver].
 func (p *polling) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	switch {
 	case r.Slots > 1:
@@ -98,7 +98,7 @@ func (p *polling) Acquire(ctx context.Context, r driver.Request) (driver.Grant, 
 	return g, err
 }
 
-// Release is described by the boundary.
+// Release implements [driver.Driver].
 func (p *polling) Release(ctx context.Context, g driver.Grant) error {
 	p.claims.bar(g.Token)
 	return p.engine.Release(ctx, g)
@@ -241,7 +241,7 @@ func (p *polling) obtain(ctx context.Context, c *claim) (driver.Grant, error) {
 	return g, nil
 }
 
-// Close is described by the boundary.
+// Close implements [driver.Driver].
 func (p *polling) Close(ctx context.Context) error { return p.close(ctx, func() {}) }
 
 // scripter executes the scripts of redislock: it classifies errors and retries,

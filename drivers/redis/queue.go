@@ -32,7 +32,7 @@ var (
 	_ driver.Asker  = (*queue)(nil)
 )
 
-// Acquire is described by the boundary.
+// Acquire implements [driver.Driver].
 func (q *queue) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	g, wait, err := q.Ask(ctx, r)
 	if wait != nil {
@@ -44,7 +44,7 @@ func (q *queue) Acquire(ctx context.Context, r driver.Request) (driver.Grant, er
 // waiting is the part of Acquire after its request is queued.
 type waiting = func(context.Context) (driver.Grant, error)
 
-// Ask is described by the boundary.
+// Ask implements [driver.Asker].
 func (q *queue) Ask(ctx context.Context, r driver.Request) (driver.Grant, waiting, error) {
 	if err := ctx.Err(); err != nil {
 		return driver.Grant{}, nil, err
@@ -341,7 +341,7 @@ func (q *queue) received(m message) {
 	q.refuse(m.name, m.token)
 }
 
-// Close is described by the boundary.
+// Close implements [driver.Driver].
 func (q *queue) Close(ctx context.Context) error { return q.close(ctx, q.shut) }
 
 // shut ends the goroutines beside the calls: first the one for pushes, so that

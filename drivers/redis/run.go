@@ -32,7 +32,7 @@ func (q *queue) onRun(g driver.Grant, argv ...any) request {
 
 func recordLife(every time.Duration) int64 { return millis(2*every + runLife) }
 
-// BeginRun is described by the boundary.
+// BeginRun implements [driver.Runner].
 func (q *queue) BeginRun(ctx context.Context, g driver.Grant, every time.Duration, spend bool) (driver.Run, error) {
 	if q.closing.Load() {
 		return driver.Run{}, driver.ErrClosed
@@ -65,7 +65,7 @@ func (q *queue) BeginRun(ctx context.Context, g driver.Grant, every time.Duratio
 	return r, nil
 }
 
-// EndRun is described by the boundary.
+// EndRun implements [driver.Runner].
 func (q *queue) EndRun(ctx context.Context, g driver.Grant, r driver.Run) error {
 	if q.closing.Load() {
 		return driver.ErrClosed

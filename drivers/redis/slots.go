@@ -154,12 +154,12 @@ func (c *claim) refused(t tried, waited time.Duration) error {
 	return nil
 }
 
-// ForceSlot is described by the boundary.
+// ForceSlot implements [driver.PoolDriver].
 func (q *queue) ForceSlot(ctx context.Context, key string, slot int, reason string, by driver.Holder) (int, error) {
 	return q.force(ctx, key, strconv.Itoa(slot), reason, by)
 }
 
-// Heal is described by the boundary.
+// Heal implements [driver.PoolDriver].
 func (q *queue) Heal(ctx context.Context, key string, slot int, _ string, by driver.Holder) error {
 	if q.closing.Load() {
 		return driver.ErrClosed

@@ -38,7 +38,7 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusForbidden, "ops.token_not_set", errors.New("this address serves only probes and metrics; set ops.token to serve the other pages"))
 	case isConsole(r.URL.Path) && !g.token.allows(r) && !g.token.isPassword(r):
 		w.Header().Set("WWW-Authenticate", `Basic realm="ops.token is the password", charset="UTF-8"`)
-		refuse(w, http.StatusUnauthorized, "ops.unauthorized", errors.New("ops.token is required; any name with it as the password"))
+		refuse(w, http.StatusUnauthorized, "ops.unauthorized", errors.New("ops.token is required; log in with any user name, and with the token as the password"))
 	case !isConsole(r.URL.Path) && !g.token.allows(r):
 		w.Header().Set("WWW-Authenticate", `Bearer realm="ops"`)
 		refuse(w, http.StatusUnauthorized, "ops.unauthorized", errors.New("ops.token is required; send the header Authorization: Bearer TOKEN"))

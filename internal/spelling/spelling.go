@@ -1,11 +1,14 @@
-// Package spelling finds the name that somebody meant who wrote another one.
+// Package spelling suggests the known name that a misspelled one most likely
+// stands for.
 package spelling
 
-// longest is the length of what is compared: nobody meant a name by more.
+// longest is the maximum length of a word that is compared. A longer one is not a
+// misspelled name.
 const longest = 120
 
-// Nearest returns the name that word was most likely meant to be, or "": one
-// that has more letters right than wrong, and of several the first.
+// Nearest returns the name that is most similar to word, and of several the
+// first, or "" if none is similar. A similar name differs in at most a quarter of
+// the letters of word, or two letters, and in fewer than half.
 func Nearest(word string, names []string) string {
 	if len(word) > longest {
 		return ""

@@ -34,14 +34,15 @@ type Holder struct {
 
 	dir  string
 	log  *log
-	life *os.File // a resident lives until life is at its end
+	life *os.File // residents inherit it, and end at its end of file
 
 	prepared uint64 // the fence of the last lease that was prepared
 	children sync.WaitGroup
 }
 
 // Open returns a holder of the boxes in the folder dir, with a name of its own.
-// Its residents live until they are ended, or life is at its end. The caller must
+// Its residents run until they are ended, or until life is at its end of file. The
+// caller must
 // close the holder.
 func Open(dir, name string, life *os.File) (*Holder, error) {
 	l, err := openLog(dir, name)

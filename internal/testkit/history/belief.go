@@ -67,12 +67,13 @@ func (h History) bySlot() map[string][]Belief {
 // the order of the beliefs, and within a key if one grant was known before the
 // next was requested.
 //
-// The grant of a pool may be older than the call that returns it: it was made
-// for a caller of the same process that had left, while other slots were
-// granted. Its deadline shows that; the order within its slot is not affected.
+// The grant of a pool may be older than the call that returns it: the driver made
+// it for an earlier caller of the same process, who had left. Other slots may have
+// been granted in between, with higher fences. Such a grant is recognised by its
+// deadline, and is compared within its slot only.
 //
-// For the duration allowed after a grant its slot may see a lower fence: a
-// process that does not know yet that its lease was lost may have handed it on.
+// Within allowed after a grant, its slot may show a lower fence: a process that
+// has not noticed the loss of its lease may hand the lease on to its own waiter.
 func (h History) FenceErrors(allowed time.Duration) []string {
 	var found []string
 	for _, beliefs := range h.bySlot() {
