@@ -56,6 +56,7 @@ func breakages() []broken {
 		{code: "boot.public", exit: 70, run: in("with a file that cannot be read")},
 		{code: "boot.locales", exit: 70, run: in("with texts in too few languages")},
 		{code: "boot.routes", exit: 70, run: in("with routes that cannot be")},
+		{code: "boot.route_conflict", exit: 70, run: in("with two routes of which one cannot be reached")},
 		{code: "boot.failed", exit: 70, run: in("with an option of the injector that fails")},
 		{code: "boot.unknown_trace", exit: 64, run: run{args: []string{"serve", "--trace", "everything"}}},
 		{code: "app.cannot_listen", name: "taken", exit: 69, needs: taken("MEGA_APPS_WEB_ADDR")},

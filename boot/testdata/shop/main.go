@@ -97,6 +97,8 @@ func main() {
 		mega.Main(web(mega.OnStart("migrate", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, mega.Budget(budget))))
 	case "with routes that cannot be":
 		mega.Main(web(mega.Routes(func(r mega.Router) { r.Get("products", home) })))
+	case "with two routes of which one cannot be reached":
+		mega.Main(web(mega.Routes(func(r mega.Router) { r.Get("/{page}", home) }), mega.Routes(func(r mega.Router) { r.Get("/{name}", home) })))
 	case "with a page that does not parse":
 		mega.Main(web(mega.Views(pages)))
 	case "with texts in too few languages":
