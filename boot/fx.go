@@ -43,7 +43,7 @@ type shutdowner struct{ b *booting }
 // itself.
 type shutdownError struct{ code int }
 
-func (e shutdownError) Error() string { return fmt.Sprintf("fx.Shutdowner, with exit code %d", e.code) }
+func (e shutdownError) Error() string { return fmt.Sprintf("shutdown with exit code %d", e.code) }
 
 // Shutdown ends the program as a signal would. It uses the given exit code, or
 // 0 without one.

@@ -52,8 +52,13 @@ func (b *booting) task(runs hook) step {
 		ctx, cancel = context.WithCancel(context.WithoutCancel(ctx))
 		go func() {
 			defer close(done)
-			if err := contained(ctx, runs.run); err != nil && ctx.Err() == nil {
+			switch err := contained(ctx, runs.run); {
+			case ctx.Err() != nil: // the program stops
+			case err != nil:
 				b.fail(fmt.Errorf("run %q: %w", runs.name, err))
+			case b.unfinished.Add(-1) == 0 && b.ends():
+				b.log.Info("all Run functions have returned")
+				b.fail(shutdownError{failure.ExitOK})
 			}
 		}()
 		return nil
@@ -72,6 +77,12 @@ func (b *booting) task(runs hook) step {
 		end:   hook{name: runs.name, budget: runs.budget, run: end},
 		phase: working,
 	}
+}
+
+// ends reports whether the process ends when its Run functions have returned. A
+// supervisor would start a worker again.
+func (b *booting) ends() bool {
+	return b.plan.Program.Ends() && !b.supervised() && b.process.Offline == nil
 }
 
 // placeOf returns where a function is declared and passed to an option, as

@@ -23,7 +23,7 @@ func (b *booting) listen(c *config.Config, log *slog.Logger) error {
 	}
 	b.life.endWith(serving, hook{name: "listeners", budget: longBudget, run: b.intake})
 	host := &megactx.Host{App: megactx.AppInfo{Env: c.Env}, Log: log}
-	all := listen.Addresses(b.apps)
+	all := listen.Addresses(b.answering())
 	for _, a := range all {
 		if err := b.listenAt(c, a, host); err != nil {
 			return err
@@ -33,6 +33,18 @@ func (b *booting) listen(c *config.Config, log *slog.Logger) error {
 		s.Limit(listen.AppConnections(len(all)), log)
 	}
 	return b.leftOver()
+}
+
+// answering returns the apps that need a listener. The others are only listed.
+func (b *booting) answering() (all []listen.App) {
+	for _, a := range b.apps {
+		if b.plan.Program.Listens(a.Name) {
+			all = append(all, a)
+			continue
+		}
+		b.report.Apps = append(b.report.Apps, plan.Served{App: a.Name, Locales: a.Context.App.Locales})
+	}
+	return all
 }
 
 // listenAt opens the listener of an address. host answers requests that match none

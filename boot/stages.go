@@ -57,11 +57,12 @@ type booting struct {
 	inForce   atomic.Pointer[config.Config] // config with the later live changes
 
 	// The steps, until they are in order.
-	injections []step // hooks of the injector
-	first      []step // OnPrimary
-	hooks      []step // OnStart and OnStop
-	listeners  []step // Subscribe and Respond
-	tasks      []step // Run
+	injections []step       // hooks of the injector
+	first      []step       // OnPrimary
+	hooks      []step       // OnStart and OnStop
+	listeners  []step       // Subscribe and Respond
+	tasks      []step       // Run
+	unfinished atomic.Int32 // the tasks that have not returned
 }
 
 func newBooting(ctx context.Context, p Process, began time.Time) *booting {
@@ -141,6 +142,7 @@ func (b *booting) follow(made *plan.Plan) {
 // order sorts the collected steps: hooks of the injector, OnPrimary, OnStart,
 // subscriptions, Run, and finally the listeners and the readiness.
 func (b *booting) order() {
+	b.unfinished.Store(int32(len(b.tasks)))
 	b.life.steps = slices.Concat(b.injections, b.first, b.hooks, b.listeners, b.tasks, b.serves())
 }
 

@@ -126,6 +126,9 @@ func (p Process) args(path string) []string {
 func (s *supervisor) addresses() []listen.Address {
 	var apps []listen.App
 	for _, a := range s.plan.Program.Runs {
+		if !s.plan.Program.Listens(a.Name) {
+			continue
+		}
 		app := s.plan.Config.Apps[a.Name]
 		apps = append(apps, listen.App{Name: a.Name, Addr: string(app.Addr), Host: app.Host, Prefix: app.Prefix})
 	}

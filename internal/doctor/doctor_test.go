@@ -82,7 +82,8 @@ func TestRehearsalDecidesAndOpensNothing(t *testing.T) {
 	addr, came := silent(t)
 	p := process("MEGA_CACHE_MAIN_URL=redis://"+addr, "MEGA_APPS_MAIN_ADDR="+addr, "MEGA_APPS_ADMIN_PREFIX=/admin", "MEGA_APPS_MAIN_LOCALES=ko,en")
 	made := func() *int { t.Error("a constructor is called"); return nil }
-	r, f := rehearse(t, p, mega.App("main", mega.Provide(made), mega.Routes(func(megactx.Router, *int) {})), mega.App("admin"))
+	r, f := rehearse(t, p, mega.App("main", mega.Provide(made), mega.Routes(func(megactx.Router, *int) {})),
+		mega.App("admin", mega.Routes(func(megactx.Router) {})))
 	if f != nil {
 		t.Fatal(f)
 	}

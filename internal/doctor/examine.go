@@ -168,7 +168,7 @@ func places(made *plan.Plan) (looks []look) {
 	c := made.Config
 	listened := map[config.Addr]bool{}
 	for _, a := range made.Program.Runs {
-		if addr := c.Apps[a.Name].Addr; !listened[addr] {
+		if addr := c.Apps[a.Name].Addr; !listened[addr] && made.Program.Listens(a.Name) {
 			listened[addr] = true
 			looks = append(looks, look{"address of " + a.Name, addressed(c, "apps."+a.Name+".addr", string(addr))})
 		}

@@ -43,6 +43,10 @@ func announced(made *plan.Plan) plan.Report {
 	}
 	for _, a := range made.Program.Runs {
 		app := made.Config.Apps[a.Name]
+		if !made.Program.Listens(a.Name) {
+			report.Apps = append(report.Apps, plan.Served{App: a.Name, Locales: app.Locales})
+			continue
+		}
 		report.Apps = append(report.Apps, plan.Served{App: a.Name, URL: listen.URL(string(app.Addr)) + app.Prefix, Host: app.Host, Locales: app.Locales})
 	}
 	report.Ops = listen.URL(string(made.Config.Ops.Addr))

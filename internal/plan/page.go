@@ -130,7 +130,10 @@ func (r *Report) appRows() (rows []row) {
 			routes = "1 route"
 		}
 		cells := []string{a.App, a.URL}
-		if !r.Rehearsed {
+		switch {
+		case a.URL == "":
+			cells[1] = "no listener"
+		case !r.Rehearsed:
 			cells = append(cells, routes)
 		}
 		if a.Host != "" {
