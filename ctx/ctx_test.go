@@ -190,6 +190,23 @@ func TestWithSlotBindsTheFunctionToItsSlot(t *testing.T) {
 	}
 }
 
+func TestHealPutsASlotBackIntoCirculation(t *testing.T) {
+	c := newCtx(t)
+	broken := errors.New("no disk")
+	p := &lock.Pool{Key: "boxes", Size: 1, Strikes: 1, Init: func(context.Context, *lock.Slot) error { return broken }}
+	work := func(*megactx.Ctx, *lock.Slot) error { return nil }
+	if err := c.Lock.WithSlot(p, work); !errors.Is(err, broken) {
+		t.Fatalf("got %v, want %v", err, broken)
+	}
+	if err := c.Lock.WithSlot(p, work); !errors.Is(err, lock.ErrNotAcquired) {
+		t.Fatalf("a withdrawn slot: got %v, want %v", err, lock.ErrNotAcquired)
+	}
+	broken = nil
+	if err := errors.Join(c.Lock.Heal("boxes", 0, "repaired"), c.Lock.WithSlot(p, work)); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestNilFunctionIsInvalidForTheLocksOfACtx(t *testing.T) {
 	c := newCtx(t)
 	for call, err := range map[string]error{
@@ -253,6 +270,7 @@ func TestZeroViewIsNotConfigured(t *testing.T) {
 		"With":    c.Lock.With("x", func(*megactx.Ctx) error { return nil }),
 		"WithAll": c.Lock.WithAll([]string{"x", "y"}, func(*megactx.Ctx) error { return nil }),
 		"Acquire": acquire, "TryAcquire": try, "ForceRelease": force, "Inspect": inspect, "List": list,
+		"Heal":         c.Lock.Heal("x", 0, "why"),
 		"the zero Ctx": copied.Lock.With("x", func(*megactx.Ctx) error { return nil }),
 	} {
 		if !errors.Is(err, megactx.ErrNotConfigured) {

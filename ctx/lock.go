@@ -98,6 +98,15 @@ func (l Lock) ForceRelease(key, reason string, opts ...lock.ForceOption) (releas
 	return l.locker.ForceRelease(l.ctx, key, reason, opts...)
 }
 
+// Heal puts a withdrawn or resting slot of the pool key back into circulation,
+// for an operator's reason.
+func (l Lock) Heal(key string, slot int, reason string) error {
+	if l.locker == nil {
+		return ErrNotConfigured
+	}
+	return l.locker.Heal(l.ctx, key, slot, reason)
+}
+
 // Stats returns the counters of this process's locks, or zero without
 // configured locks.
 func (l Lock) Stats() lock.Stats {

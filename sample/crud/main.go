@@ -22,7 +22,7 @@ func main() { mega.Main(program(NewHandlers)) }
 func program(newHandlers func(*Store) *Handlers) mega.Option {
 	return mega.App("main",
 		mega.Config[Database]("database"),
-		mega.Provide(OpenStore, newHandlers, NewLedger),
+		mega.Provide(OpenStore, newHandlers, NewLedger, NewJournal, NewSandboxes),
 		mega.Routes(routes),
 		mega.Subscribe(Sold, (*Ledger).OnSold, bus.Group("ledger")),
 		mega.Respond(stockOf, (*Handlers).AnswerStock),
@@ -32,7 +32,7 @@ func program(newHandlers func(*Store) *Handlers) mega.Option {
 	)
 }
 
-func routes(r mega.Router, h *Handlers, l *Ledger) {
+func routes(r mega.Router, h *Handlers, l *Ledger, b *Sandboxes) {
 	r.Get("/", h.Home)
 	r.Get("/products", h.List)
 	r.Post("/products", h.Create)
@@ -42,6 +42,10 @@ func routes(r mega.Router, h *Handlers, l *Ledger) {
 	r.Post("/products/{id}/buy", h.Buy)
 	r.Get("/products/{id}/stock", h.AskStock)
 	r.Get("/ledger", l.List)
+	r.Get("/sandboxes", b.List)
+	r.Post("/sandboxes", b.Start)
+	r.Post("/sandboxes/{number}/free", b.Free)
+	r.Post("/sandboxes/{number}/heal", b.Heal)
 
 	// The actions of a form without scripts.
 	r.Post("/products/{id}", h.Update)

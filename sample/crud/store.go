@@ -98,7 +98,9 @@ const ledgerSchema = `CREATE TABLE ledger (
 
 // migrations are the steps of the schema. The version of a database is the
 // number of applied steps.
-func migrations() []string { return []string{schema, ledgerSchema, guard.Schema(guard.SQLite)} }
+func migrations() []string {
+	return []string{schema, ledgerSchema, guard.Schema(guard.SQLite), journalSchema}
+}
 
 // maxConns bounds the open files, not the work: SQLite has one writer anyway.
 const maxConns = 16
