@@ -1,8 +1,10 @@
 package boot
 
 import (
+	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 	"reflect"
 
 	"github.com/megaframework/mega/bus"
@@ -18,9 +20,32 @@ type building struct {
 	*booting
 	name   string
 	part   plan.Part
+	live   bool // its files are read from disk
 	wraps  []func(megactx.Handler) megactx.Handler
 	std    []func(http.Handler) http.Handler
 	routes []plan.Bound
+}
+
+// readFromDisk makes the app read its embedded files from disk, under mega dev:
+// after a change it needs neither a build nor a restart. It reports the paths to
+// mega dev.
+func (a *building) readFromDisk() {
+	report := a.process.variable("MEGA_RUN_DEV")
+	if report == "" || a.plan.Config.Env != "dev" {
+		return
+	}
+	part, paths := a.part.OnDisk()
+	f, err := os.OpenFile(report, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return // without mega dev the files stay embedded
+	}
+	defer func() { _ = f.Close() }() // each line is one write
+	for _, path := range paths {
+		if _, err := fmt.Fprintln(f, path); err != nil {
+			return
+		}
+	}
+	a.part, a.live = part, true
 }
 
 func (a *building) texts(p *plan.Plan) (*locale.Texts, error) { return p.Texts(a.part) }
@@ -28,11 +53,15 @@ func (a *building) texts(p *plan.Plan) (*locale.Texts, error) { return p.Texts(a
 func (a *building) info(p *plan.Plan, l *locale.Texts) megactx.AppInfo { return p.AppInfo(a.name, l) }
 
 func (a *building) newHost(p *plan.Plan, info megactx.AppInfo, log *slog.Logger, l *lock.Locker, messages *bus.Bus, texts *locale.Texts) (*megactx.Host, error) {
+	var refresh func() (*megactx.Files, error)
+	if a.live {
+		refresh = p.Fresh(a.part) // first, so that it notices a change during the next line
+	}
 	host, err := p.Host(a.part, info, texts)
 	if err != nil {
 		return nil, err
 	}
-	host.Log, host.Locker, host.Bus, host.Served = log, l, messages, a.served
+	host.Log, host.Locker, host.Bus, host.Served, host.Refresh = log, l, messages, a.served, refresh
 	a.metrics.App(a.name, host.InFlight)
 	a.hosts = append(a.hosts, host)
 	return host, nil

@@ -66,6 +66,16 @@ func (p Process) worker() int {
 	return max(n, 0)
 }
 
+// variable returns the last value of a variable, or "".
+func (p Process) variable(name string) (value string) {
+	for _, kv := range p.Environ {
+		if text, ok := strings.CutPrefix(kv, name+"="); ok {
+			value = text
+		}
+	}
+	return value
+}
+
 // isWorker reports whether a supervisor started the process. The supervisor
 // sets MEGA_WORKER_ variables for its workers.
 func (p Process) isWorker() bool {

@@ -171,6 +171,7 @@ func (b *booting) sharedHost(c *config.Config, log *slog.Logger, l *lock.Locker,
 func (b *booting) appStage(a *plan.Part) fx.Option {
 	served := b.plan.Program.Served(a)
 	building := &building{booting: b, name: a.Name, part: served}
+	building.readFromDisk()
 	options := []fx.Option{
 		fx.Decorate(func(log *slog.Logger) *slog.Logger { return b.logs.App(a.Name, log) }, labeled(a.Name)),
 		fx.Provide(fx.Private, building.texts, building.info, building.newHost),

@@ -45,7 +45,7 @@ const htmlType = "text/html; charset=utf-8"
 
 // pageHeader returns the Vary header of a page, for caches.
 func (c *Ctx) pageHeader() http.Header {
-	if c.host.Locales == nil {
+	if c.host.files().Locales == nil {
 		return http.Header{"Vary": {"Accept"}}
 	}
 	return http.Header{"Vary": {"Accept, Accept-Language, Cookie"}, "Content-Language": {c.Locale()}}

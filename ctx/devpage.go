@@ -70,7 +70,7 @@ func (h *Host) showsDevPage(r *http.Request, p Problem) bool {
 	if h.App.Env != "dev" || !isLocal(r) || !acceptsHTML(r) {
 		return false
 	}
-	return p.Status >= 500 || h.Views == nil || h.Views.pages[errorView] == nil
+	return p.Status >= 500 || !h.files().Views.has(errorView)
 }
 
 func acceptsHTML(r *http.Request) bool {
@@ -145,7 +145,7 @@ func (h *Host) sources(rec *record) (all []source) {
 	if f, ok := rec.where(rec.err); ok {
 		all = append(all, newSource("the error", f))
 	}
-	if s, ok := h.Views.source(rec.err); ok {
+	if s, ok := h.files().Views.source(rec.err); ok {
 		all = append(all, s)
 	}
 	if len(all) == 0 && rec.handler != nil {

@@ -3,6 +3,7 @@ package megactx
 import (
 	"context"
 	"errors"
+	"fmt"
 	"html/template"
 	"log/slog"
 	"net/http"
@@ -31,6 +32,12 @@ type Host struct {
 	Locales *locale.Texts // without them, T returns the key
 	Served  func(Request) // called after every request; may be nil
 	Tracer  trace.Tracer  // default: the global provider's
+	// Refresh returns the files of the app after a change, which replace those
+	// above, and nil without a change. It is called at each request; its error is
+	// the answer. Nil for files that do not change.
+	Refresh func() (*Files, error)
+
+	fresh atomic.Pointer[Files] // from Refresh
 
 	rules      atomic.Pointer[rules] // see SetLimits
 	tasks      tasks
@@ -44,6 +51,36 @@ type Host struct {
 
 	mu     sync.Mutex // guards active
 	active map[*record]struct{}
+}
+
+// Files are the files of an app.
+type Files struct {
+	Views   *Views
+	Public  *Public
+	Locales *locale.Texts
+}
+
+// files returns the files to use now.
+func (h *Host) files() Files {
+	if fresh := h.fresh.Load(); fresh != nil {
+		return *fresh
+	}
+	return Files{h.Views, h.Public, h.Locales}
+}
+
+// refresh replaces the files after a change.
+func (h *Host) refresh() error {
+	if h.Refresh == nil {
+		return nil
+	}
+	files, err := h.Refresh()
+	if err != nil {
+		return fmt.Errorf("read the changed files: %w", err)
+	}
+	if files != nil {
+		h.fresh.Store(files)
+	}
+	return nil
 }
 
 // Request is a finished request, for metrics.
@@ -61,7 +98,7 @@ func (h *Host) New(ctx context.Context) *Ctx {
 	c := &Ctx{Context: ctx, Log: h.log(), App: h.App, Lock: Lock{locker: h.Locker}, Bus: Bus{bus: h.Bus}, host: h}
 	c.Lock.ctx, c.Bus.ctx = c, c
 	if len(c.App.Locales) == 0 {
-		c.App.Locales = h.Locales.Names()
+		c.App.Locales = h.files().Locales.Names()
 	}
 	return c
 }

@@ -198,7 +198,7 @@ func (g *group) handler(h Handler) http.HandlerFunc {
 }
 
 func (h *Host) notFound(c *Ctx) error {
-	if h.Public.serve(c.Writer(), c.Request()) {
+	if h.files().Public.serve(c.Writer(), c.Request()) {
 		return nil
 	}
 	return refuse(http.StatusNotFound, "request.not_found", nil, "problem.request.not_found")

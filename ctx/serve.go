@@ -76,6 +76,10 @@ func (h *Host) serve(next http.Handler) http.Handler {
 			h.fail(&rec.out, r, rec, refuse(http.StatusForbidden, "request.cross_origin", err, "problem.request.cross_origin"))
 			return
 		}
+		if err := h.refresh(); err != nil {
+			h.fail(&rec.out, r, rec, err)
+			return
+		}
 		next.ServeHTTP(&rec.out, r)
 		if rec.code != codeCancelled {
 			rec.out.begin() // net/http sends 200 for an empty answer

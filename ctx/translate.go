@@ -16,9 +16,9 @@ func (c *Ctx) Locale() string {
 	case c.asked.locale != "":
 		return c.asked.locale
 	case c.exchange != nil:
-		return c.exchange.record.locale(c.host.Locales)
+		return c.exchange.record.locale(c.host.files().Locales)
 	case c.host != nil:
-		return c.host.Locales.Match()
+		return c.host.files().Locales.Match()
 	}
 	return ""
 }
@@ -29,7 +29,7 @@ func (c *Ctx) Locale() string {
 func (c *Ctx) WithLocale(wanted string) *Ctx {
 	d := c.WithContext(c.std())
 	if c.host != nil {
-		d.asked.locale = c.host.Locales.Match(wanted)
+		d.asked.locale = c.host.files().Locales.Match(wanted)
 	}
 	return d
 }
@@ -61,7 +61,7 @@ func wantedLocales(r *http.Request) []string {
 }
 
 func (h *Host) translate(locale, key string, kv []any) string {
-	text, err := h.Locales.Text(locale, key, kv)
+	text, err := h.files().Locales.Text(locale, key, kv)
 	if err != nil && h.complaints.first(locale+" "+key) {
 		h.log().Warn("text not translated", "locale", locale, "key", key, "error", err)
 	}

@@ -81,7 +81,13 @@ type pages struct {
 	made map[pageKey]*template.Template
 }
 
-type pageKey struct{ locale, name string }
+type pageKey struct {
+	locale string
+	master *template.Template // of the page
+}
+
+// has reports whether there is a page of that name.
+func (v *Views) has(name string) bool { return v != nil && v.pages[name] != nil }
 
 // functions returns the functions of a page in a locale.
 func (h *Host) functions(locale string) template.FuncMap {
@@ -92,15 +98,19 @@ func (h *Host) functions(locale string) template.FuncMap {
 	}
 }
 
-// page returns the template to execute for a view, or nil if there is none.
+// page returns the template to execute for a view.
 func (h *Host) page(locale, name string) (*template.Template, error) {
-	master := h.Views.pages[name]
-	if master == nil {
-		return nil, nil
+	v := h.files().Views
+	switch {
+	case v == nil:
+		return nil, ErrNotConfigured
+	case !v.has(name):
+		return nil, errors.New("there is no such view" + meant(name, slices.Sorted(maps.Keys(v.pages))))
 	}
+	master := v.pages[name]
 	h.pages.mu.Lock()
 	defer h.pages.mu.Unlock()
-	key := pageKey{locale, name}
+	key := pageKey{locale, master}
 	if made := h.pages.made[key]; made != nil {
 		return made, nil
 	}
@@ -120,13 +130,7 @@ func (h *Host) page(locale, name string) (*template.Template, error) {
 }
 
 func (h *Host) render(locale, name string, data any) ([]byte, error) {
-	if h.Views == nil {
-		return nil, fmt.Errorf("render %q: %w", name, ErrNotConfigured)
-	}
 	page, err := h.page(locale, name)
-	if err == nil && page == nil {
-		err = errors.New("there is no such view" + meant(name, slices.Sorted(maps.Keys(h.Views.pages))))
-	}
 	var out bytes.Buffer
 	if err == nil {
 		err = page.Execute(&out, data)
@@ -143,7 +147,7 @@ var problemText string
 // errorPage renders a problem on the app's own error page, or on the plain
 // page.
 func (h *Host) errorPage(r *http.Request, p Problem) []byte {
-	if h.Views != nil && h.Views.pages[errorView] != nil {
+	if h.files().Views.has(errorView) {
 		c, ok := From(r.Context())
 		if !ok {
 			c = h.New(r.Context())

@@ -1,6 +1,6 @@
-// Command mega has the verbs that need no app: it writes new applications,
-// explains codes, and shows the locks of running programs and of servers. All
-// other verbs are in the binary of each application.
+// Command mega has the verbs that need no app: it writes new applications, runs
+// them while they are developed, explains codes, and shows the locks of running
+// programs and of servers. All other verbs are in the binary of each application.
 package main
 
 import (
@@ -17,9 +17,9 @@ func main() {
 
 func run(p cli.Process) int {
 	return cli.RunTool(p, cli.Tool{
-		Long: "mega writes new applications and shows locks. All other verbs are in the binary of\n" +
+		Long: "mega writes and runs new applications and shows locks. All other verbs are in the binary of\n" +
 			"each application: see `go run . help` in its folder.",
-		Verbs:     []func(*cli.Shell) *cobra.Command{newVerb},
+		Verbs:     []func(*cli.Shell) *cobra.Command{newVerb, devVerb(p.Environ, p.Stdout)},
 		OpenLocks: openLocks,
 	})
 }

@@ -30,7 +30,7 @@ func TestVerbsNeedNoApp(t *testing.T) {
 	if status, stdout, _ := mega("--version"); status != failure.ExitOK || !strings.HasPrefix(stdout, "mega  ") {
 		t.Errorf("--version: exit status %d: %s", status, stdout)
 	}
-	for _, verb := range []string{"completion", "explain", "lock", "new", "version"} {
+	for _, verb := range []string{"completion", "dev", "explain", "lock", "new", "version"} {
 		if !strings.Contains(stdout, "\n  "+verb+"  ") {
 			t.Errorf("%s is missing:\n%s", verb, stdout)
 		}
@@ -70,7 +70,7 @@ func TestWriteErrorsHaveACorrection(t *testing.T) {
 
 func TestUntidiedApplicationMentionsGoModTidy(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "shop")
-	status, stdout, stderr := mega("new", "shop", "--no-tidy", "--dir", dir)
+	status, stdout, stderr := mega("new", "shop", "--no-tidy", "--link", "--dir", dir)
 	if status != failure.ExitOK || !strings.Contains(stdout, "\n  go mod tidy  ") || !strings.Contains(stdout, "\n  handlers_test.go\n") {
 		t.Errorf("exit status %d:\n%s%s", status, stdout, stderr)
 	}

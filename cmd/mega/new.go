@@ -21,16 +21,20 @@ type written struct {
 	Mega  string   `json:"mega"` // the version that it requires, or the working copy that it is built with
 	Files []string `json:"files"`
 	Tidy  bool     `json:"tidy"` // go mod tidy would change nothing
+
+	copied bool // it contains the sources of mega
 }
 
 func newVerb(s *cli.Shell) *cobra.Command {
 	var a scaffold.App
 	var copyAt string
+	var link bool
 	c := &cobra.Command{
 		Use: "new NAME", Short: "write a new application with a test",
 		Long: "The application is a small shop in a folder NAME: a program, a handler that sells under a lock, its\n" +
-			"test, and a configuration with comments. NAME is a word of lower-case letters and digits. After an error\n" +
-			"nothing is left behind.\n\nWith --json: {\"name\", \"dir\", \"mega\", \"files\", \"tidy\"}.",
+			"test, a configuration with comments, a Dockerfile, and the checks of a push. NAME is a word of lower-case\n" +
+			"letters and digits. If mega was built from a working copy, the application contains the sources of mega, so\n" +
+			"that it builds on every machine. After an error nothing is left behind.\n\nWith --json: {\"name\", \"dir\", \"mega\", \"files\", \"tidy\"}.",
 		Example: "  mega new shop && cd shop && make run",
 		Args: func(c *cobra.Command, args []string) error {
 			return cli.Arguments(c, args, 1, "a name, as in: "+c.CommandPath()+" shop")
@@ -41,16 +45,18 @@ func newVerb(s *cli.Shell) *cobra.Command {
 			if a.Framework, err = chosen(copyAt); err != nil {
 				return notWritten(a, err)
 			}
+			a.Framework.Linked = link
 			have, err := scaffold.Write(c.Context(), a)
 			if err != nil {
 				return notWritten(a, err)
 			}
-			w := written{Name: a.Name, Dir: have.Dir, Mega: a.Framework.String(), Files: have.Files, Tidy: have.Tidy}
+			w := written{Name: a.Name, Dir: have.Dir, Mega: a.Framework.String(), Files: have.Files, Tidy: have.Tidy, copied: a.Framework.Copied()}
 			return s.Print(w, w.print)
 		},
 	}
 	c.Flags().StringVar(&a.Dir, "dir", "", "write into `DIR` (default NAME), which must be missing or empty")
 	c.Flags().StringVar(&copyAt, "mega", "", "build with the working copy of mega in `DIR` (default: the version of this mega)")
+	c.Flags().BoolVar(&link, "link", false, "use the working copy in its place, for work on mega: only this machine can build the application")
 	c.Flags().BoolVar(&a.Bare, "no-tidy", false, "do not run the go command, which may need the network")
 	return c
 }
@@ -86,11 +92,15 @@ func (w written) print(out io.Writer) {
 	for _, file := range w.Files {
 		fmt.Fprintf(out, "  %s\n", file)
 	}
+	if w.copied {
+		fmt.Fprint(out, "  mega/\n\nmega has no published version yet: mega/ contains its sources, so that the application builds everywhere.\n"+
+			"README.md says how to replace them by a version.\n")
+	}
 	fmt.Fprintf(out, "\nnext:\n  cd %s\n", shortest(w.Dir))
 	if !w.Tidy {
 		fmt.Fprintln(out, "  go mod tidy  # with a network")
 	}
-	fmt.Fprint(out, "  make run     # http://127.0.0.1:8080\n  make test\n")
+	fmt.Fprint(out, "  make dev     # http://127.0.0.1:8080, built and started again after each change\n  make test\n")
 }
 
 // shortest returns the path of dir for a command line: relative to the working

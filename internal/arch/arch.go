@@ -73,7 +73,7 @@ func layers() map[string][]string {
 		"internal/cli": {"internal/doctor", "internal/mask", "internal/plan", "internal/plain", "internal/spelling", "internal/failure", "boot", "config", "ctx", "bus", "lock", "lock/driver", "internal/admin", "internal/selection", "internal/workers"},
 		"":             {"internal/cli", "internal/plan", "boot", "config", "ctx", "ctx/locale", "lock", "lock/driver", "bus"},
 
-		"cmd/mega": {"internal/cli", "internal/failure", "internal/scaffold", "lock", "drivers/redis"},
+		"cmd/mega": {"internal/cli", "internal/dev", "internal/failure", "internal/scaffold", "lock", "drivers/redis"},
 
 		"sample/...": {"", "lock", "lock/guard", "bus", "sample/..."},
 		"bench/...":  {"lock", "lock/driver", "bus", "drivers/...", "internal/testkit/nats", "internal/testkit/redis", "bench/..."},
@@ -83,6 +83,7 @@ func layers() map[string][]string {
 		"docs/guide":        {},
 		"internal/admin":    {"lock", "bus", "internal/private"},
 		"internal/arch":     {},
+		"internal/dev":      {},
 		"internal/console":  {"lock", "bus", "internal/admin", "internal/logging", "internal/ops", "internal/plain", "internal/plan"},
 		"internal/doctor":   {"config", "drivers/redis", "internal/admin", "internal/failure", "internal/listen", "internal/plan", "internal/secrets", "internal/selection", "lock/driver"},
 		"internal/embedded": {},

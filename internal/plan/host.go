@@ -14,7 +14,7 @@ func (p *Plan) Texts(a Part) (*locale.Texts, error) {
 	if len(a.Locales) == 0 {
 		return nil, nil
 	}
-	l, err := locale.Parse(p.Config.Apps[a.Name].Locales, a.Locales...)
+	l, err := locale.Parse(p.Config.Apps[a.Name].Locales, systems(a.Locales)...)
 	if err != nil {
 		return nil, a.failure("boot.locales", "Its texts cannot be used.", err)
 	}
@@ -33,16 +33,25 @@ func (p *Plan) AppInfo(name string, texts *locale.Texts) megactx.AppInfo {
 // Host reads the pages and public files of an app. The returned host has no
 // logger, no locks and no bus.
 func (p *Plan) Host(a Part, info megactx.AppInfo, texts *locale.Texts) (*megactx.Host, error) {
-	views, err := megactx.ParseViews(a.Views...)
+	views, public, err := a.pages()
 	if err != nil {
-		return nil, a.failure("boot.views", "Its pages cannot be used.", err)
-	}
-	public, err := megactx.ReadPublic(a.Public...)
-	if err != nil {
-		return nil, a.failure("boot.public", "Its public files cannot be read.", err)
+		return nil, err
 	}
 	host := &megactx.Host{App: info, Views: views, Public: public, Locales: texts}
 	return host, host.SetLimits(Limits(p.Config.Apps[a.Name]))
+}
+
+// pages reads the pages and public files.
+func (p Part) pages() (*megactx.Views, *megactx.Public, error) {
+	views, err := megactx.ParseViews(systems(p.Views)...)
+	if err != nil {
+		return nil, nil, p.failure("boot.views", "Its pages cannot be used.", err)
+	}
+	public, err := megactx.ReadPublic(systems(p.Public)...)
+	if err != nil {
+		return nil, nil, p.failure("boot.public", "Its public files cannot be read.", err)
+	}
+	return views, public, nil
 }
 
 // Limits returns the limits of an app's requests.

@@ -30,9 +30,9 @@ type (
 	layerOption   struct{ layer config.Layer }
 	routesOption  struct{ fn Function }
 	useOption     struct{ fn Function }
-	viewsOption   struct{ files fs.FS }
-	publicOption  struct{ files fs.FS }
-	localesOption struct{ files fs.FS }
+	viewsOption   struct{ files Files }
+	publicOption  struct{ files Files }
+	localesOption struct{ files Files }
 	scopeOption   struct {
 		site  string
 		scope driver.Scope
@@ -228,13 +228,13 @@ func RequireScope(s driver.Scope) Option { return scopeOption{callSite(), s} }
 func Opaque(values ...any) Option { return opaqueOption{values} }
 
 // Views adds html/template pages to the app.
-func Views(files fs.FS) Option { return viewsOption{files} }
+func Views(files fs.FS) Option { return viewsOption{Files{files, callSite()}} }
 
 // Public adds files that the app serves at their paths.
-func Public(files fs.FS) Option { return publicOption{files} }
+func Public(files fs.FS) Option { return publicOption{Files{files, callSite()}} }
 
 // Locales adds the app's texts in one or more languages.
-func Locales(files fs.FS) Option { return localesOption{files} }
+func Locales(files fs.FS) Option { return localesOption{Files{files, callSite()}} }
 
 // callSite returns the call site of an option, for errors about it.
 func callSite() string {

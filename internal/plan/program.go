@@ -2,7 +2,6 @@ package plan
 
 import (
 	"fmt"
-	"io/fs"
 	"slices"
 	"strings"
 	"time"
@@ -29,9 +28,9 @@ type Part struct {
 	Uses     []Function
 	Hooks    []Hook
 	Messages []Message
-	Views    []fs.FS
-	Public   []fs.FS
-	Locales  []fs.FS
+	Views    []Files
+	Public   []Files
+	Locales  []Files
 	Opaque   []any // options that go to the injector unchanged
 
 	scopes []scopeOption

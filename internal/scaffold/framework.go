@@ -25,15 +25,26 @@ var ErrNoFramework = errors.New("the version of mega is unknown")
 type Framework struct {
 	Version string
 	Dir     string // absolute path of a working copy; takes precedence over Version
+	// Linked makes the application use the working copy in its place. Such an
+	// application can be built on this machine alone. Otherwise the application
+	// contains the sources of the working copy.
+	Linked bool
 }
+
+// Copied reports whether the application contains the sources of mega.
+func (f Framework) Copied() bool { return f.Dir != "" && !f.Linked }
 
 // String returns the version, or the folder of the working copy.
 func (f Framework) String() string { return cmp.Or(f.Dir, f.version()) }
 
 func (f Framework) version() string { return cmp.Or(f.Version, "v0.0.0") }
 
-// replacement returns Dir in the form that go.mod expects.
+// replacement returns the folder of the sources in the form that go.mod expects,
+// or "" for a version.
 func (f Framework) replacement() string {
+	if f.Copied() {
+		return "./" + copied
+	}
 	if strings.ContainsAny(f.Dir, " \t'`\"()[],") {
 		return fmt.Sprintf("%q", f.Dir)
 	}

@@ -46,7 +46,7 @@ type App struct {
 // Written describes a written application.
 type Written struct {
 	Dir   string
-	Files []string // in Dir, sorted
+	Files []string // in Dir, sorted, without the sources of mega
 	// Tidy reports that go mod tidy would change nothing. It is false if tidy
 	// could not run, because it needs more than the application: the modules
 	// that only the tests of other modules use.
@@ -127,6 +127,10 @@ func (a App) fill(dir string) error {
 		}
 		return os.WriteFile(target, text, 0o644)
 	})
+	if err == nil && a.Framework.Copied() {
+		to := filepath.Join(dir, copied)
+		err = errors.Join(a.Framework.copySources(to), removeEmpty(to))
+	}
 	sums, unread := a.Framework.sums()
 	if err := errors.Join(err, unread); err != nil || sums == nil {
 		return err
@@ -139,16 +143,21 @@ func (a App) values() (map[string]any, error) {
 	requires, err := a.Framework.requires()
 	return map[string]any{
 		"Name": a.Name, "Upper": strings.ToUpper(a.Name), "Module": Module, "Go": goVersion,
+		"GoMinor": goVersion[:strings.LastIndexByte(goVersion, '.')], "Copied": a.Framework.Copied(),
 		"Version": a.Framework.version(), "Replace": a.Framework.replacement(), "Requires": requires,
 	}, err
 }
+
+// dotted are the names that begin with a dot in the application: go:embed
+// ignores such names.
+var dotted = []string{"dockerignore", "github", "gitignore"}
 
 // written returns the path of a template's file in the application.
 func written(name string) string {
 	name = strings.TrimPrefix(strings.TrimPrefix(name, "templates"), "/")
 	name = strings.TrimSuffix(name, ".tmpl")
-	if name == "gitignore" { // go:embed ignores names that begin with a dot
-		return ".gitignore"
+	if slices.Contains(dotted, strings.Split(name, "/")[0]) {
+		return "." + name
 	}
 	return name
 }
@@ -167,9 +176,12 @@ func render(name string, values map[string]any) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// list returns the files in dir, sorted.
+// list returns the files in dir, sorted, without the sources of mega.
 func list(dir string) (files []string, err error) {
 	err = fs.WalkDir(os.DirFS(dir), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err == nil && name == copied {
+			return fs.SkipDir
+		}
 		if err == nil && !entry.IsDir() {
 			files = append(files, name)
 		}

@@ -22,6 +22,7 @@ func app(t *testing.T, dir string) scaffold.App {
 	if err != nil {
 		t.Fatal(err)
 	}
+	framework.Linked = true // a copy would be compiled again
 	return scaffold.App{Name: "shop", Dir: dir, Framework: framework, Bare: true}
 }
 
@@ -40,8 +41,8 @@ func entries(t *testing.T, dir string) (names []string) {
 
 func TestWrittenFiles(t *testing.T) {
 	want := []string{
-		".gitignore", "Makefile", "README.md", "go.mod", "go.sum", "handlers.go", "handlers_test.go", "main.go",
-		"mega.config.yaml", "store.go", "views/error.html", "views/home.html", "views/shared/layout.html",
+		".dockerignore", ".github/workflows/ci.yml", ".gitignore", "Dockerfile", "Makefile", "README.md", "go.mod", "go.sum", "handlers.go",
+		"handlers_test.go", "main.go", "mega.config.yaml", "public/style.css", "store.go", "views/error.html", "views/home.html", "views/shared/layout.html",
 	}
 	dir := filepath.Join(t.TempDir(), "new", "shop")
 	got, err := scaffold.Write(t.Context(), app(t, dir))
@@ -56,6 +57,40 @@ func TestWrittenFiles(t *testing.T) {
 	}
 	if names := entries(t, filepath.Dir(dir)); !slices.Equal(names, []string{"shop"}) {
 		t.Errorf("beside it there is %q", names)
+	}
+}
+
+// A copy has what the packages are built from, and nothing of this machine.
+func TestApplicationContainsTheSourcesOfMega(t *testing.T) {
+	a := app(t, filepath.Join(t.TempDir(), "shop"))
+	a.Framework.Linked = false
+	w, err := scaffold.Write(t.Context(), a)
+	if err != nil || slices.ContainsFunc(w.Files, func(file string) bool { return strings.HasPrefix(file, "mega/") }) {
+		t.Fatalf("got %+v, %v", w, err)
+	}
+	have := func(name string) bool {
+		_, err := os.Stat(filepath.Join(w.Dir, filepath.FromSlash(name)))
+		return err == nil
+	}
+	for _, name := range []string{"mega/go.mod", "mega/go.sum", "mega/LICENSE", "mega/mega.go", "mega/lock/lease.go", "mega/ctx/problem.html", "mega/internal/failure/catalogue.yaml"} {
+		if !have(name) {
+			t.Errorf("%s is missing", name)
+		}
+	}
+	for _, name := range []string{"mega/.git", "mega/sample", "mega/docs", "mega/bench", "mega/mega_test.go", "mega/boot/testdata", "mega/go.work", "mega/Makefile"} {
+		if have(name) {
+			t.Errorf("%s was copied", name)
+		}
+	}
+	for _, name := range []string{"go.mod", "README.md", "Makefile", "Dockerfile"} {
+		text, err := os.ReadFile(filepath.Join(w.Dir, name))
+		if err != nil || strings.Contains(string(text), a.Framework.Dir) {
+			t.Errorf("%s names a folder of this machine, or %v:\n%s", name, err, text)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(w.Dir, "README.md"))
+	if err != nil || !strings.Contains(string(text), "go mod edit -dropreplace "+scaffold.Module) {
+		t.Errorf("the README does not say how to use a version: %v\n%s", err, text)
 	}
 }
 
@@ -198,8 +233,9 @@ func TestFrameworkIsAVersionOrAWorkingCopy(t *testing.T) {
 		want      string
 	}{
 		{scaffold.Framework{Version: "v0.3.0"}, head + "v0.3.0\n"},
-		{scaffold.Framework{Dir: plain}, head + all + plain + "\n"},
-		{scaffold.Framework{Dir: spaced}, head + all + "\"" + spaced + "\"\n"},
+		{scaffold.Framework{Dir: plain, Linked: true}, head + all + plain + "\n"},
+		{scaffold.Framework{Dir: spaced, Linked: true}, head + all + "\"" + spaced + "\"\n"},
+		{scaffold.Framework{Dir: spaced}, head + all + "./mega\n"},
 	} {
 		if got := gomod(x.framework); got != x.want {
 			t.Errorf("%+v: got\n%s\nwant\n%s", x.framework, got, x.want)

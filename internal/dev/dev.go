@@ -1,0 +1,217 @@
+// Package dev runs an application while it is developed: it builds the program,
+// starts it, and does both again after a change of the sources. The files that
+// the program reads from disk itself need neither.
+//
+// A build that fails is reported, and the program that runs keeps running. The
+// sources are compared a few times a second instead of by notifications of the
+// system: these are missing on network and container mounts, are limited in
+// number, and are lost by editors that replace files.
+package dev
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Config describes what to run.
+type Config struct {
+	Dir     string   // the folder of the program; default: the current one
+	Args    []string // of the program
+	Environ []string // of the go command and the program
+	Stdout  io.Writer
+	Stderr  io.Writer
+}
+
+// Intervals between comparisons of the sources, and the limit of a series of
+// changes that are taken together.
+const (
+	interval = 200 * time.Millisecond
+	settle   = 100 * time.Millisecond
+	longest  = 2 * time.Second
+)
+
+// Run builds and runs the program until ctx ends, and leaves no process and no
+// file behind. It returns an error only if it cannot work at all.
+func Run(ctx context.Context, c Config) (err error) {
+	if c.Dir, err = filepath.Abs(c.Dir); err != nil {
+		return err
+	}
+	root, err := moduleOf(c.Dir)
+	if err != nil {
+		return err
+	}
+	temp, err := os.MkdirTemp("", "mega-dev-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(temp) }()
+	d := &developing{Config: c, root: root, temp: temp}
+	defer d.stop()
+	return d.run(ctx)
+}
+
+// moduleOf returns the folder with the go.mod of a folder.
+func moduleOf(dir string) (string, error) {
+	for at := dir; ; at = filepath.Dir(at) {
+		if _, err := os.Stat(filepath.Join(at, "go.mod")); err == nil {
+			return at, nil
+		}
+		if at == filepath.Dir(at) {
+			return "", fmt.Errorf("%s is in no module: there is no go.mod in it or above it", dir)
+		}
+	}
+}
+
+// developing is one run of mega dev. It belongs to one goroutine.
+type developing struct {
+	Config
+	root, temp string
+	builds     int
+	program    *program // nil before the first build that succeeds
+}
+
+func (d *developing) run(ctx context.Context) error {
+	seen := scan(d.root)
+	d.rebuild(ctx, nil)
+	for {
+		now, changed := d.await(ctx, seen)
+		if ctx.Err() != nil {
+			return nil
+		}
+		seen = now
+		if d.readsItself(changed) {
+			d.say("%s changed; the program reads it from disk", summary(changed))
+			continue
+		}
+		d.say("%s changed", summary(changed))
+		d.rebuild(ctx, changed)
+	}
+}
+
+// await returns the sources and the files that have changed, once they have
+// stopped changing.
+func (d *developing) await(ctx context.Context, seen sources) (sources, []string) {
+	for {
+		began := time.Now()
+		now := scan(d.root)
+		if len(seen.changed(now)) > 0 {
+			now = d.settled(ctx, now)
+			return now, seen.changed(now)
+		}
+		// A large tree is compared less often, so that it costs a tenth of a core.
+		if !sleep(ctx, max(interval, 9*time.Since(began))) {
+			return seen, nil
+		}
+	}
+}
+
+// settled returns the sources when two comparisons agree.
+func (d *developing) settled(ctx context.Context, last sources) sources {
+	for until := time.Now().Add(longest); time.Now().Before(until) && sleep(ctx, settle); {
+		now := scan(d.root)
+		if len(last.changed(now)) == 0 {
+			return now
+		}
+		last = now
+	}
+	return last
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// readsItself reports whether the running program reads all these files from
+// disk when they change.
+func (d *developing) readsItself(changed []string) bool {
+	if d.program == nil || !d.program.isRunning() {
+		return false
+	}
+	paths := d.program.readPaths()
+	return !slices.ContainsFunc(changed, func(file string) bool {
+		return !slices.ContainsFunc(paths, func(path string) bool {
+			return file == path || strings.HasPrefix(file, path+string(filepath.Separator))
+		})
+	})
+}
+
+// rebuild builds the program and replaces the running one by the result. If both
+// are the same, the changed files are no sources, such as files that the program
+// writes itself, and it keeps running, unless its configuration has changed.
+func (d *developing) rebuild(ctx context.Context, changed []string) {
+	d.builds++
+	began := time.Now()
+	next := &program{
+		path:   filepath.Join(d.temp, fmt.Sprint(d.builds), executable(filepath.Base(d.Dir))),
+		report: filepath.Join(d.temp, fmt.Sprint("paths-", d.builds)),
+	}
+	if err := d.build(ctx, next.path); err != nil {
+		if ctx.Err() != nil {
+			return
+		}
+		if d.program != nil && d.program.isRunning() {
+			d.say("the build failed; the program from before keeps running")
+		} else {
+			d.say("the build failed; waiting for a change")
+		}
+		return
+	}
+	if err := next.identify(); err != nil {
+		d.say("cannot read the build: %v", err)
+		return
+	}
+	if d.program != nil && d.program.isRunning() && d.program.sum == next.sum && !slices.ContainsFunc(changed, isConfig) {
+		d.say("the program is the same and keeps running")
+		_ = os.RemoveAll(filepath.Dir(next.path)) // the rest goes with the folder of the run
+		return
+	}
+	d.say("built in %v", time.Since(began).Round(10*time.Millisecond))
+	d.stop()
+	if ctx.Err() != nil {
+		return
+	}
+	if err := next.start(d.Config, d.say); err != nil {
+		d.say("cannot start the program: %v", err)
+		return
+	}
+	d.program = next
+}
+
+// stop ends the running program and removes its file.
+func (d *developing) stop() {
+	if d.program == nil {
+		return
+	}
+	d.program.stop(d.say)
+	_ = os.RemoveAll(filepath.Dir(d.program.path)) // the rest goes with the folder of the run
+	d.program = nil
+}
+
+func (d *developing) say(format string, args ...any) {
+	fmt.Fprintf(d.Stderr, "mega dev: "+format+"\n", args...)
+}
+
+// summary names files for a person.
+func summary(files []string) string {
+	name := filepath.Base(files[0])
+	switch len(files) {
+	case 1:
+		return name
+	case 2:
+		return name + " and one more file"
+	}
+	return fmt.Sprintf("%s and %d more files", name, len(files)-1)
+}

@@ -1,0 +1,82 @@
+package dev
+
+import (
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// sources are the files below a folder that can change a program, with their
+// size and time.
+type sources map[string]state
+
+type state struct {
+	size int64
+	at   time.Time
+}
+
+// elsewhere are folders whose files are not sources of the program.
+var elsewhere = []string{"node_modules", "testdata", "vendor"}
+
+// data are the endings of files that programs write.
+var data = []string{"~", ".db", ".db-journal", ".db-shm", ".db-wal", ".log", ".out", ".pid", ".sqlite", ".sqlite3", ".swp", ".tmp"}
+
+// isConfig reports whether a program reads a file when it starts.
+func isConfig(path string) bool {
+	name := filepath.Base(path)
+	return name == ".env" || strings.HasPrefix(name, "mega.config.") || strings.HasPrefix(name, "app.config.")
+}
+
+// isSource reports whether a file can change a program. An executable without an
+// ending is the result of a build.
+func isSource(name string, mode fs.FileMode) bool {
+	return mode.IsRegular() && !strings.HasSuffix(name, "_test.go") && (mode&0o111 == 0 || filepath.Ext(name) != "") &&
+		!slices.ContainsFunc(data, func(ending string) bool { return strings.HasSuffix(name, ending) })
+}
+
+// scan returns the sources below root. It leaves out what the go command leaves
+// out, tests, and other modules. A file that disappears meanwhile is left out.
+func scan(root string) sources {
+	found := sources{}
+	_ = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return nil // it has disappeared, or cannot be read: the build reports it
+		}
+		name := entry.Name()
+		hidden := strings.HasPrefix(name, ".") && name != ".env" || strings.HasPrefix(name, "_")
+		if entry.IsDir() {
+			if path != root && (hidden || slices.Contains(elsewhere, name) || isModule(path)) {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if info, err := entry.Info(); err == nil && !hidden && isSource(name, info.Mode()) {
+			found[path] = state{info.Size(), info.ModTime()}
+		}
+		return nil
+	})
+	return found
+}
+
+func isModule(dir string) bool {
+	matches, err := filepath.Glob(filepath.Join(dir, "go.mod"))
+	return err == nil && len(matches) > 0
+}
+
+// changed returns the files that differ, that are new or that are gone, sorted.
+func (s sources) changed(now sources) (files []string) {
+	for path, state := range now {
+		if s[path] != state {
+			files = append(files, path)
+		}
+	}
+	for path := range s {
+		if _, ok := now[path]; !ok {
+			files = append(files, path)
+		}
+	}
+	slices.Sort(files)
+	return files
+}

@@ -1,0 +1,72 @@
+package scaffold
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// copied is the folder of an application with the sources of mega.
+const copied = "mega"
+
+// notCopied are the folders of the framework's repository that an application
+// does not need.
+var notCopied = []string{"bench", "docs", "sample", "testdata"}
+
+// copySources copies the sources of a working copy: what the go command needs to
+// build the packages of the framework, and the license.
+func (f Framework) copySources(to string) error {
+	return filepath.WalkDir(f.Dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(f.Dir, path)
+		if err != nil {
+			return err
+		}
+		name := entry.Name()
+		switch hidden := strings.HasPrefix(name, ".") && rel != "."; {
+		case entry.IsDir() && (hidden || slices.Contains(notCopied, name)):
+			return filepath.SkipDir
+		case entry.IsDir():
+			return os.MkdirAll(filepath.Join(to, rel), 0o755)
+		case hidden || !entry.Type().IsRegular() || strings.HasSuffix(name, "_test.go") || !isSource(rel):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(to, rel), text, 0o644)
+	})
+}
+
+// isSource reports whether a file is a source: every file in a folder, since
+// packages embed files of many kinds, but few of those beside go.mod.
+func isSource(rel string) bool {
+	if strings.ContainsRune(rel, filepath.Separator) {
+		return true
+	}
+	return strings.HasSuffix(rel, ".go") || slices.Contains([]string{"go.mod", "go.sum", "LICENSE"}, rel)
+}
+
+// removeEmpty removes the empty folders below dir.
+func removeEmpty(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if entry.IsDir() {
+			if err := removeEmpty(filepath.Join(dir, entry.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	if entries, err = os.ReadDir(dir); err != nil || len(entries) > 0 {
+		return err
+	}
+	return os.Remove(dir)
+}
