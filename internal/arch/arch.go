@@ -113,6 +113,7 @@ func layers() map[string][]string {
 		"internal/testkit/page":    {},
 		"internal/testkit/redis":   {},
 		"internal/testkit/soak":    {"bus", "lock", "drivers/cluster", "internal/testkit/history"},
+		"internal/testkit/ticks":   {},
 	}
 }
 

@@ -47,6 +47,15 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// inRounds runs a test for each round. Its connections end with the round: a
+// server accepts about a hundred.
+func inRounds(t *testing.T, test func(t *testing.T, round string)) {
+	t.Helper()
+	for round := range rounds() {
+		t.Run(strconv.Itoa(round), func(t *testing.T) { test(t, strconv.Itoa(round)) })
+	}
+}
+
 // The moments at which a holder is stopped.
 const (
 	beforeCheck  = "before the check" // its own look at the lease has passed
@@ -267,17 +276,17 @@ func TestAHolderThatWasStoppedBeforeTheCheckIsRefusedByTheStore(t *testing.T) {
 	for _, e := range all {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
-			for round := range rounds() {
-				key := fmt.Sprint(e.driver, ":check:", round)
+			inRounds(t, func(t *testing.T, round string) {
+				key := e.driver + ":check:" + round
 				h := newHolder(t, server.URL(), e, key, beforeCheck)
 				h.stop()
 				successor := take(t, l, key)
 				e.mustSave(t, successor)
 				if got := h.resume(); got != "stale" {
-					t.Errorf("round %d: the write of the stopped holder: %s, want stale", round, got)
+					t.Errorf("the write of the stopped holder: %s, want stale", got)
 				}
 				e.wantOnly(t, key, successor.Fence())
-			}
+			})
 		})
 	}
 }
@@ -294,8 +303,8 @@ func TestAHolderThatWasStoppedBeforeTheCommitWritesNothingAfterItsSuccessor(t *t
 		}
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
-			for round := range rounds() {
-				key := fmt.Sprint(e.driver, ":commit:", round)
+			inRounds(t, func(t *testing.T, round string) {
+				key := e.driver + ":commit:" + round
 				h := newHolder(t, server.URL(), e, key, beforeCommit)
 				h.stop()
 				successor := take(t, l, key)
@@ -306,19 +315,19 @@ func TestAHolderThatWasStoppedBeforeTheCommitWritesNothingAfterItsSuccessor(t *t
 				go func() { saved <- e.save(e.open(t), successor) }()
 				if e.dialect != guard.SQLite {
 					if err := <-saved; err != nil {
-						t.Fatalf("round %d: the successor: %v", round, err)
+						t.Fatalf("the successor: %v", err)
 					}
 				}
 				if got := h.resume(); !strings.HasPrefix(got, "refused:") {
-					t.Errorf("round %d: the commit of the stopped holder: %s, want it refused", round, got)
+					t.Errorf("the commit of the stopped holder: %s, want it refused", got)
 				}
 				if e.dialect == guard.SQLite {
 					if err := <-saved; err != nil {
-						t.Fatalf("round %d: the successor: %v", round, err)
+						t.Fatalf("the successor: %v", err)
 					}
 				}
 				e.wantOnly(t, key, successor.Fence())
-			}
+			})
 		})
 	}
 }
