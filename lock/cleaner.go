@@ -39,6 +39,7 @@ const (
 // expired at the backend.
 type cleanUp struct {
 	grant driver.Grant
+	rests instant // until when the key stays taken, if grant.Rest is set
 	until instant // when the grant expires at the backend
 	due   instant // when the next attempt is due
 	pause time.Duration
@@ -51,7 +52,7 @@ func (c *cleaner) init(l *Locker) { c.locker, c.wake = l, make(chan struct{}, 1)
 // the first attempt is made at once, even after until.
 func (c *cleaner) add(g driver.Grant, until instant, failed error) {
 	now := c.locker.clock.now()
-	e := cleanUp{grant: g, until: until, due: now, pause: cleanUpPause}
+	e := cleanUp{grant: g, rests: now.add(g.Rest), until: until, due: now, pause: cleanUpPause}
 	if failed == nil {
 		e.until = max(until, now.add(driver.CallTimeout))
 	} else if !c.postpone(&e, failed, now) {
@@ -163,6 +164,12 @@ func (c *cleaner) take() (batch []cleanUp, wait time.Duration, more bool) {
 // release tries all entries of batch once, concurrently, and reports whether
 // any release succeeded.
 func (c *cleaner) release(ctx context.Context, batch []cleanUp) (any bool) {
+	now := c.locker.clock.now()
+	for i := range batch {
+		if g := &batch[i].grant; g.Rest > 0 {
+			g.Rest = max(batch[i].rests.sub(now), time.Millisecond)
+		}
+	}
 	errs := make([]error, len(batch))
 	var work sync.WaitGroup
 	for i := 1; i < len(batch); i++ {
@@ -170,7 +177,7 @@ func (c *cleaner) release(ctx context.Context, batch []cleanUp) (any bool) {
 	}
 	errs[0] = c.locker.releaseOnce(ctx, batch[0].grant)
 	work.Wait()
-	now := c.locker.clock.now()
+	now = c.locker.clock.now()
 	for i, err := range errs {
 		switch {
 		case err == nil:

@@ -330,3 +330,25 @@ func (f *failing) BeginRun(ctx context.Context, g driver.Grant, every time.Durat
 	}
 	return f.Lock.BeginRun(ctx, g, every, spend)
 }
+
+// The key stays taken until the end of the cooldown, not longer by the pauses
+// between the attempts.
+func TestCooldownOfAReleaseThatIsRetriedCountsFromTheGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var away atomic.Bool
+		d := silence(&away, new(atomic.Int64))
+		a, b := process(t, d, lock.Config{}), process(t, d, lock.Config{})
+		lease := acquire(t, a, "k", lock.Cooldown(20*time.Second), lock.TTL(10*time.Second))
+		granted := time.Now()
+		away.Store(true)
+		if err := lease.Release(); !errors.Is(err, lock.ErrUnavailable) {
+			t.Fatal(err)
+		}
+		time.Sleep(4 * time.Second)
+		away.Store(false)
+		release(t, acquire(t, b, "k", lock.Wait(time.Minute)))
+		if after := time.Since(granted); after < 20*time.Second || after > 21*time.Second {
+			t.Errorf("the key was free %v after the grant", after)
+		}
+	})
+}

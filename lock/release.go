@@ -109,14 +109,17 @@ func (h *hold) pass() error {
 // is retried in the background until the TTL has passed.
 func (h *hold) giveBack() error {
 	l := h.locker
-	err := l.releaseBounded(h.returned())
+	sent := h.returned()
+	err := l.releaseBounded(sent)
 	if err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrClosed) {
 		return err
 	}
 	err = l.unavailable(err, driver.CallTimeout)
 	l.health.failed(err)
 	g, until := h.keptUntil()
-	g.Rest = h.returned().Rest
+	if sent.Rest > 0 {
+		g = sent // the backend ignores a rest with the number of a renewal
+	}
 	l.cleaner.add(g, until, err)
 	return err
 }
