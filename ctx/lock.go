@@ -83,9 +83,15 @@ func (l Lock) TryAcquire(key string, opts ...lock.Option) (*lock.Lease, error) {
 	return lease, err
 }
 
+// noOptions are the options of a call without options, which so allocates none.
+var noOptions = [...]lock.Option{lock.Forwarded()}
+
 // forwarded adds the option with which the lock records the caller of a method
 // of Lock as the call site.
 func forwarded(opts []lock.Option) []lock.Option {
+	if len(opts) == 0 {
+		return noOptions[:]
+	}
 	return append([]lock.Option{lock.Forwarded()}, opts...)
 }
 

@@ -20,7 +20,8 @@ const MaxKeys = 64
 // use them.
 type Leases struct {
 	locker *Locker
-	all    []*Lease // in byte order of their keys; each lives on the context of the previous one
+	all    []*Lease  // in byte order of their keys; each lives on the context of the previous one
+	few    [4]*Lease // the room of all, for most sets
 }
 
 // WithAll runs fn under leases of all keys, as [Locker.With] does for one key.
@@ -73,7 +74,8 @@ func (l *Locker) acquireAll(ctx context.Context, keys []string, c call, opts []O
 	if err != nil {
 		return nil, fmt.Errorf("acquire all: %w", err)
 	}
-	set := &Leases{locker: l, all: make([]*Lease, 0, len(keys))}
+	set := &Leases{locker: l}
+	set.all = set.few[:0]
 	complete := false
 	defer func() { // also when a driver, an Identify or a context panics
 		if !complete {
@@ -119,9 +121,11 @@ func (c *call) forAll(keys []string, opts []Option) ([]string, error) {
 		return nil, invalidOption("Slots given for several keys")
 	}
 	c.slots = 1
-	keys = slices.Clone(keys)
-	slices.Sort(keys)           // A3
-	keys = slices.Compact(keys) // A1
+	if !ascending(keys) {
+		keys = slices.Clone(keys)
+		slices.Sort(keys)           // A3
+		keys = slices.Compact(keys) // A1
+	}
 	if len(keys) == 0 || len(keys) > MaxKeys {
 		return nil, invalid("lock.invalid_key", "%d keys, want 1 to %d", len(keys), MaxKeys)
 	}
@@ -131,6 +135,16 @@ func (c *call) forAll(keys []string, opts []Option) ([]string, error) {
 		}
 	}
 	return keys, nil
+}
+
+// ascending reports whether keys are in byte order and all different.
+func ascending(keys []string) bool {
+	for i := 1; i < len(keys); i++ {
+		if keys[i-1] >= keys[i] {
+			return false
+		}
+	}
+	return true
 }
 
 // findDeadlocks returns ErrDeadlock if a live lease on ctx holds one of the
