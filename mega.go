@@ -299,6 +299,11 @@ func Ready(name string, fn any, options ...HookOption) Option {
 	return plan.Ready(name, fn, options...)
 }
 
+// AtLeastOnce returns an option of Every: when the process of a run has crashed or
+// has lost its lock, another process runs the function again in the same tick.
+// Without it a crash spends the tick. See [lock.AtLeastOnce].
+func AtLeastOnce() HookOption { return plan.AtLeastOnce() }
+
 // Budget returns an option that limits the time of a named function. When the
 // time is over, the function's context ends, and the program reports the
 // function by name.

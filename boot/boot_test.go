@@ -220,6 +220,7 @@ func TestFunctionsOfWrongShapesStopTheBoot(t *testing.T) {
 		"OnPrimary of a router":              mega.OnPrimary("x", func(megactx.Router) {}),
 		"OnStart without a name":             mega.OnStart("", func(context.Context) {}),
 		"Run without a budget":               mega.Run("x", func(context.Context) {}, mega.Budget(0)),
+		"Run with AtLeastOnce":               mega.Run("x", func(context.Context) {}, mega.AtLeastOnce()),
 		"OnStart without a context":          mega.OnStart("x", func() error { return nil }),
 		"OnStop with two contexts":           mega.OnStop("x", func(context.Context, *megactx.Ctx) error { return nil }),
 		"Provide of nothing":                 mega.Provide(func() {}),

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/lock"
 )
 
 // elected returns the background function of a Lead or Every: it campaigns for
@@ -19,7 +20,11 @@ func (b *booting) elected(h plan.Hook, does hook, app string) hook {
 	work := contain(does.run)
 	does.run = func(ctx context.Context) error {
 		if h.Kind == plan.KindEvery {
-			return b.locker.Every(ctx, key, h.Every, work)
+			var opts []lock.Option
+			if h.AtLeastOnce {
+				opts = append(opts, lock.AtLeastOnce()) // O3
+			}
+			return b.locker.Every(ctx, key, h.Every, work, opts...)
 		}
 		return b.locker.Lead(ctx, key, work)
 	}

@@ -72,6 +72,27 @@ func TestEveryRunsOnceInAllNodesAndSurvivesPanics(t *testing.T) {
 	}
 }
 
+func TestEveryAtLeastOnceRepeatsATickWhoseLockWasLost(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	p, _ := process("MEGA_CACHE_MAIN_URL=" + server.URL())
+	var runs atomic.Int64
+	again := make(chan struct{})
+	start(t, p, mega.App("main", mega.Routes(hello), mega.Every("nightly", 365*24*time.Hour, func(ctx *megactx.Ctx) error {
+		if runs.Add(1) == 2 {
+			close(again)
+			return nil
+		}
+		lease, _ := ctx.Lease()
+		if _, err := ctx.Lock.ForceRelease(lease.Key(), "the node is taken out"); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}, mega.AtLeastOnce())))
+	<-again
+}
+
 func TestEveryWithAnImpossibleIntervalFailsTheBoot(t *testing.T) {
 	t.Parallel()
 	for _, every := range []time.Duration{0, -time.Second, time.Minute + 1} {

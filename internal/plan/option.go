@@ -77,6 +77,8 @@ type Hook struct {
 	Fn     Function
 	Budget time.Duration
 	Every  time.Duration // of KindEvery
+
+	AtLeastOnce bool // of KindEvery
 }
 
 // Default budgets of hooks.
@@ -97,6 +99,14 @@ func (b budgetOption) change(h *Hook) { h.Budget = time.Duration(b) }
 // OnPrimary, 15 seconds for OnStart, OnStop and the end of a Run, and 2 seconds
 // for Ready.
 func Budget(d time.Duration) HookOption { return budgetOption(d) }
+
+type atLeastOnce struct{}
+
+func (atLeastOnce) change(h *Hook) { h.AtLeastOnce = true }
+
+// AtLeastOnce spends a tick of Every when its function has returned, so that
+// another process repeats it after a crash.
+func AtLeastOnce() HookOption { return atLeastOnce{} }
 
 // App adds an app to the program. Its options are private to it.
 func App(name string, options ...Option) Option {
@@ -208,6 +218,8 @@ func (h Hook) check() error {
 		return h.Fn.wrong(fmt.Sprintf("its budget is %v", h.Budget), "a budget above 0, or none for the default")
 	case h.Kind == KindEvery && (h.Every < minEvery || h.Every > maxEvery || h.Every%time.Microsecond != 0):
 		return h.Fn.wrong(fmt.Sprintf("its interval is %v", h.Every), fmt.Sprintf("%v to %v, in whole microseconds", minEvery, maxEvery))
+	case h.Kind != KindEvery && h.AtLeastOnce:
+		return h.Fn.wrong("it has the option AtLeastOnce, but no ticks", "AtLeastOnce beside Every only")
 	}
 	return nil
 }
