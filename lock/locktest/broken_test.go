@@ -49,7 +49,7 @@ func TestBrokenDriversAreCaught(t *testing.T) {
 func names(err error) string {
 	var all []string
 	for line := range strings.Lines(err.Error()) {
-		if strings.HasPrefix(line, "L") || strings.HasPrefix(line, "P") || strings.HasPrefix(line, "O") {
+		if strings.ContainsAny(line[:1], "LPEO") {
 			all = append(all, strings.SplitN(line, ":", 2)[0])
 		}
 	}

@@ -54,7 +54,7 @@ func lossCampaignsOn(e *env) {
 		}
 		_, err := b.ForceRelease(e.Ctx, e.key("k"), "it hangs")
 		e.Must(err, "force")
-		<-ctx.Done()
+		e.Await(ctx.Done(), "the lease ends")
 		if terms == 1 {
 			return nil
 		}

@@ -164,8 +164,12 @@ func longRun(e *env) {
 		e.Must(err, "once during or after a long run")
 		return ran
 	}
-	for range 3 { // each call waits for an interval
+	for range 3 {
+		start := time.Now()
 		e.Want(!next(), "a tick was run during a longer run")
+		waited := time.Since(start)
+		e.Want(!e.h.FakeTime || waited <= e.Units(1), "the call has waited %v for a tick of %v", waited, e.Units(1))
+		e.Sleep(e.Units(1) - waited) // to the next tick
 	}
 	close(finish)
 	e.Await(over, "the long run is over")
@@ -194,7 +198,7 @@ func lossSpends(e *env) {
 		ran, err := a.Once(e.Ctx, key, aTick, func(ctx context.Context) error {
 			_, err := b.ForceRelease(e.Ctx, key, "it hangs")
 			e.Must(err, "force")
-			<-ctx.Done()
+			e.Await(ctx.Done(), "the lease ends")
 			return nil
 		}, opts...)
 		e.Is(err, lock.ErrLost, "a run that was forced")

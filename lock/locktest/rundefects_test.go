@@ -2,6 +2,7 @@ package locktest_test
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -9,7 +10,7 @@ import (
 	"github.com/megaframework/mega/lock/driver"
 )
 
-// runDefects are mistakes of drivers that record runs.
+// runDefects are mistakes of drivers under Lead, Once and Every.
 var runDefects = []defect{
 	{"O1", "counts ticks on the clock of the process", true, ownClocks()},
 	{"O1", "stores the tick in the process only", true, func() broken {
@@ -55,6 +56,22 @@ var runDefects = []defect{
 			return d.EndRun(ctx, g, r)
 		}}
 	}},
+	borrowed("O2", "lends a lock twice"),
+	borrowed("E1", "lends a lock twice"),
+	borrowed("E1", "counts fences anew for each process"),
+	borrowed("E2", "does nothing when it is forced"),
+	borrowed("E2", "reports a release that did not happen"),
+	borrowed("E3", "reports a release that did not happen"),
+	borrowed("E4", "polls"),
+}
+
+// borrowed returns a mistake of drivers of locks, which breaks another rule too.
+func borrowed(rule, is string) defect {
+	all := slices.Concat(defects, queueDefects)
+	i := slices.IndexFunc(all, func(d defect) bool { return d.is == is })
+	d := all[i]
+	d.rule = rule
+	return d
 }
 
 // ownClocks returns processes whose clocks are hours apart.
