@@ -12,12 +12,15 @@ type row struct {
 func allRows() []row {
 	return []row{
 		{"memory-alone", "Acquire and Release of a free key, beside a keyed mutex and a semaphore", memoryAlone},
+		{"memory-primitives", "a pool of 10 slots and WithAll of 3 keys, beside a plain lock", memoryPrimitives},
 		{"bus-memory", "an event for one subscription, beside a channel and watermill's gochannel", busMemory},
 		{"redis-alone", "acquire and whole cycle of a free key, one after the other", redisAlone},
+		{"redis-primitives", "a pool of 10 slots and WithAll of 3 keys, beside a plain lock", redisPrimitives},
 		{"redis-32-keys", "32 goroutines, each with its own key", redisManyKeys},
 		{"redis-handover", "from Release here to Acquire there, in another process", redisHandover},
 		{"redis-contended", "4 processes of 8 goroutines want one key", redisContended},
 		{"redis-idle", "200 goroutines wait for a key that is not released", redisIdle},
+		{"guard-sql", "a transaction on SQLite under guard.SQL, beside the same one without it", guardSQL},
 		{"nats-publish", "events of 128 bytes, without and with a header, beside nats.go", natsPublish},
 		{"cluster-alone", "Acquire and Release of a free key, beside two echoes and flock", clusterAlone},
 		{"cluster-kill9", "from the death of a holder to the next one's lock, beside flock", clusterKill9},
