@@ -1,6 +1,8 @@
 package redis_test
 
 import (
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -9,14 +11,17 @@ import (
 	"github.com/megaframework/mega/lock/locktest"
 )
 
-// mutants are changes of the scripts that break a rule, as somebody might make
-// them, and the case that has to notice.
-var mutants = []struct {
+// mutant is a change of the scripts that breaks a rule, as somebody might make
+// it, and the case that has to notice.
+type mutant struct {
 	name     string
 	noticed  string // rule/claim
 	old, new string
 	clock    bool // the case sets the clock of the server
-}{
+}
+
+// mutants are mutants of the scripts for all locks.
+var mutants = []mutant{
 	{name: "loses one push in 20", noticed: "L9/at most three of two thousand hand-overs wait for a repair",
 		old: `local heard = redis.pcall('publish', inbox`, new: `local heard = first % 20 == 0 and 1 or redis.pcall('publish', inbox`},
 	{name: "never pushes at a release", noticed: "L9/at most three of two thousand hand-overs wait for a repair",
@@ -42,8 +47,11 @@ var mutants = []struct {
 		old: `if rev < tonumber(had) then return false end`, new: ``},
 }
 
+// Half of the mutants of pools have a turn at a scale of 1, from a random one on.
 func TestMutatedScriptsAreCaught(t *testing.T) {
-	for _, m := range mutants {
+	first, turns := rand.IntN(len(slotMutants)), scaled(len(slotMutants)/2)
+	ofPools := slices.Concat(slotMutants[first:], slotMutants[:first])[:min(turns, len(slotMutants))]
+	for _, m := range slices.Concat(mutants, ofPools) {
 		if m.clock && !redistest.CanStepClock() {
 			continue // the case does not exist here
 		}

@@ -157,7 +157,9 @@ func longRun(e *env) {
 	})
 	e.Await(inside, "fn runs")
 	next := func() bool {
-		ran, err := b.Once(e.Ctx, e.key("k"), e.Units(1), func(context.Context) error {
+		ctx, cancel := e.Bounded()
+		defer cancel()
+		ran, err := b.Once(ctx, e.key("k"), e.Units(1), func(context.Context) error {
 			e.Want(!live.Load(), "two runs at the same time")
 			return nil
 		}, e.ttl(100))

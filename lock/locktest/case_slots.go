@@ -32,6 +32,7 @@ var slotCases = []testCase{
 	{rule: "P10", claim: "a slot of which nothing is known is dirty", run: unknownSlots},
 	{rule: "P10", claim: "slots are unknown after their data was lost", run: unknownAfterLoss, needs: []fault{"Flush"}},
 	{rule: "P11", claim: "a waiter is served when a slot has rested", run: servedAfterRest},
+	{rule: "P11", claim: "a waiter is served when a slot expires", run: servedWhenOneExpires},
 	{rule: "P11", claim: "the waiters of several processes are served as slots expire", run: servedAtExpiry},
 }
 
@@ -332,6 +333,24 @@ func servedAfterRest(e *env) {
 			granted := next.gets()
 			e.Want(next.when.Sub(before) >= rest-e.Unit/10, "a slot was granted %v after its loss", next.when.Sub(before))
 			late = append(late, next.when.Sub(seen)-rest)
+			other.give(granted, clean)
+		}
+		e.punctual(late)
+	})
+}
+
+// servedWhenOneExpires has one process wait, whose heartbeats alone are too rare.
+func servedWhenOneExpires(e *env) {
+	ttl := e.Units(2)
+	e.eachSlot(func(p *pool, _ int) {
+		other := p.member()
+		var late []time.Duration
+		for range 3 {
+			p.take(dying(ttl), waiting)
+			end := time.Now().Add(ttl)
+			next := other.wait()
+			granted := next.gets()
+			late = append(late, next.when.Sub(end))
 			other.give(granted, clean)
 		}
 		e.punctual(late)
