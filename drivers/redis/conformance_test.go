@@ -65,10 +65,24 @@ func (y *yard) open() (driver.Driver, error) {
 	return c, nil
 }
 
-// asking is a closing driver that can be asked in two parts, and has pools.
+// asking is a closing driver that can be asked in two parts, has pools and
+// records runs. The suite skips the rules of what it does not implement.
 type asking struct {
 	closing
 	driver.Asker
+}
+
+var (
+	_ driver.PoolDriver = asking{}
+	_ driver.Runner     = asking{}
+)
+
+func (a asking) BeginRun(ctx context.Context, g driver.Grant, every time.Duration, spend bool) (driver.Run, error) {
+	return a.closing.Driver.(driver.Runner).BeginRun(ctx, g, every, spend)
+}
+
+func (a asking) EndRun(ctx context.Context, g driver.Grant, r driver.Run) error {
+	return a.closing.Driver.(driver.Runner).EndRun(ctx, g, r)
 }
 
 func (a asking) ForceSlot(ctx context.Context, key string, slot int, reason string, by driver.Holder) (int, error) {

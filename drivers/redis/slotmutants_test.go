@@ -1,6 +1,7 @@
 package redis_test
 
-// slotMutants are mutants of the scripts for pools whose slots have states.
+// slotMutants are mutants of the scripts for pools whose slots have states, and of
+// the script for runs.
 var slotMutants = []mutant{
 	{name: "keeps a held slot among the free ones", noticed: "P1/a slot has one holder at a time, whatever its state",
 		old: "    call('zadd', S, format('%.0f', ms + ttl), slot)\n  end\n  if size", new: "    call('zadd', S, slot, slot)\n  end\n  if size"},
@@ -52,4 +53,14 @@ var slotMutants = []mutant{
 		old: "  function T.rested()\n", new: "  function T.rested()\n    if size then return nil end\n"},
 	{name: "tells no waiter when a slot expires", noticed: "P11/a waiter is served when a slot expires",
 		old: `if soonest then l =`, new: `if soonest and not size then l =`},
+	{name: "runs a spent tick again", noticed: "O1/of many calls in all processes one runs in a tick",
+		old: `not (start > spent or spent - start > every)`, new: `start < 0`},
+	{name: "does not replace a tick that is two ahead", noticed: "O1/a stored tick that is two ahead is replaced",
+		old: `start > spent or spent - start > every`, new: `start > spent`},
+	{name: "takes a repeated request for another run", noticed: "O1/the driver starts a run again for a repeated request",
+		old: `if last == fence then return`, new: `if last == 0 then return`},
+	{name: "does not spend the tick of a crash", noticed: "O3/a crash spends the tick, except under AtLeastOnce",
+		old: `if spend == '1' then`, new: `if spend == '2' then`},
+	{name: "loses the outcome of a run", noticed: "O4/Inspect shows the last run",
+		old: `us, outcome, r.by, life)`, new: `us, '-', r.by, life)`},
 }
