@@ -30,7 +30,7 @@ type devPage struct {
 	Problem
 	Style   template.CSS
 	Chain   []cause
-	Sources []source
+	Sources []source // of an error that is no panic
 	Frames  []frames
 	Method  string
 	Path    string
@@ -107,11 +107,12 @@ func (h *Host) newDevPage(r *http.Request, rec *record, p Problem) devPage {
 		Path: r.URL.Path, Took: time.Since(rec.began).Round(time.Microsecond).String(),
 	}
 	d.Chain = appendCauses(nil, rec.err, 0)
-	d.Sources = h.sources(rec)
 	if p, ok := errors.AsType[*panicError](rec.err); ok {
 		for _, part := range stack.Fold(stack.Parse(p.stack)) {
 			d.Frames = append(d.Frames, newFrames(part))
 		}
+	} else {
+		d.Sources = h.sources(rec)
 	}
 	for _, param := range rec.params {
 		d.Params = append(d.Params, pair{param.name, param.value})

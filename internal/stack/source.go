@@ -38,9 +38,10 @@ func Source(file string, line int) []Line {
 	return Excerpt(string(text), line)
 }
 
-// Excerpt returns the lines of a text around a line, or nil without that line.
+// Excerpt returns the lines of a text around a line, with four spaces for each
+// tab, or nil without that line.
 func Excerpt(text string, line int) (lines []Line) {
-	all := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	all := strings.Split(strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\t", "    "), "\n")
 	if line < 1 || line > len(all) {
 		return nil
 	}

@@ -147,6 +147,9 @@ func TestOnlyGoFilesAreRead(t *testing.T) {
 	if lines := stack.Excerpt("a\nb\n", 3); lines != nil {
 		t.Errorf("got %+v", lines)
 	}
+	if lines := stack.Excerpt("\ta\n", 1); len(lines) != 1 || lines[0].Text != "    a" {
+		t.Errorf("got %+v", lines)
+	}
 	if lines := stack.Excerpt("a\r\nb\n", 1); len(lines) != 2 || lines[0] != (stack.Line{Number: 1, Text: "a", Here: true}) {
 		t.Errorf("got %+v", lines)
 	}
