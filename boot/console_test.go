@@ -4,6 +4,9 @@ import (
 	"bufio"
 	"context"
 	"encoding/base64"
+	"errors"
+	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -130,5 +133,129 @@ func TestConsoleFollowsTheProgramUntilItsEnd(t *testing.T) {
 	}
 	if err := lines.Err(); err != nil {
 		t.Errorf("the stream was cut off: %v", err)
+	}
+}
+
+func TestActionsOfTheConsoleAreAllowedByConfiguration(t *testing.T) {
+	same := map[string]string{"Sec-Fetch-Site": "same-origin"}
+	authorized := map[string]string{"Sec-Fetch-Site": "same-origin", "Authorization": basic(opsToken)}
+	for _, x := range []struct {
+		name     string
+		environ  []string
+		headers  map[string]string
+		want     int
+		released bool
+	}{
+		{"dev, loopback", []string{"MEGA_ENV=dev"}, same, 303, true},
+		{"dev, loopback, by the origin alone", []string{"MEGA_ENV=dev"}, map[string]string{"Origin": "self"}, 303, true},
+		{"dev, loopback, no statement of the browser", []string{"MEGA_ENV=dev"}, nil, 403, false},
+		{"dev, loopback, a page of another site", []string{"MEGA_ENV=dev"}, map[string]string{"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, 403, false},
+		{"dev, loopback, a page of a neighbour", []string{"MEGA_ENV=dev"}, map[string]string{"Sec-Fetch-Site": "same-site"}, 403, false},
+		{"dev, loopback, another origin", []string{"MEGA_ENV=dev"}, map[string]string{"Origin": "http://evil.example"}, 403, false},
+		{"dev, loopback, no origin", []string{"MEGA_ENV=dev"}, map[string]string{"Origin": "null"}, 403, false},
+		{"dev, loopback, a foreign host", []string{"MEGA_ENV=dev"}, map[string]string{"Sec-Fetch-Site": "same-origin", "Host": "evil.example"}, 403, false},
+		{"dev, loopback, a token that is not sent", []string{"MEGA_ENV=dev", "MEGA_OPS_TOKEN=" + opsToken}, same, 401, false},
+		{"dev, loopback, the token", []string{"MEGA_ENV=dev", "MEGA_OPS_TOKEN=" + opsToken}, authorized, 303, true},
+		{"dev, loopback, off", []string{"MEGA_ENV=dev", "MEGA_OPS_ACTIONS=false"}, same, 403, false},
+		{"dev, everywhere, the token", []string{"MEGA_ENV=dev", "MEGA_OPS_ADDR=0.0.0.0:0", "MEGA_OPS_TOKEN=" + opsToken}, authorized, 403, false},
+		{"dev, everywhere, on, no token is set", []string{"MEGA_ENV=dev", "MEGA_OPS_ADDR=0.0.0.0:0", "MEGA_OPS_ACTIONS=true"}, same, 403, false},
+		{"dev, everywhere, on, no token", []string{"MEGA_ENV=dev", "MEGA_OPS_ADDR=0.0.0.0:0", "MEGA_OPS_ACTIONS=true", "MEGA_OPS_TOKEN=" + opsToken}, same, 401, false},
+		{"dev, everywhere, on, the token", []string{"MEGA_ENV=dev", "MEGA_OPS_ADDR=0.0.0.0:0", "MEGA_OPS_ACTIONS=true", "MEGA_OPS_TOKEN=" + opsToken}, authorized, 303, true},
+		{"production, console", []string{"MEGA_ENV=production", "MEGA_OPS_CONSOLE=true"}, same, 403, false},
+		{"production, actions", []string{"MEGA_ENV=production", "MEGA_OPS_ACTIONS=true"}, same, 403, false},
+		{"production, both", []string{"MEGA_ENV=production", "MEGA_OPS_CONSOLE=true", "MEGA_OPS_ACTIONS=true"}, same, 303, true},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			p, stderr := process(append([]string{"MEGA_LOG_FORMAT=text"}, x.environ...)...)
+			held, lost := make(chan struct{}), make(chan error, 1)
+			r := start(t, p, mega.App("main", mega.Routes(hello), mega.Run("hold", func(c *megactx.Ctx) error {
+				lost <- c.Lock.With("product:42", func(c *megactx.Ctx) error {
+					close(held)
+					<-c.Done()
+					return context.Cause(c)
+				})
+				return nil
+			})))
+			<-held
+			status, body := postForm(t, r, x.headers, "key=product:42&reason=stuck+since+noon")
+			if status != x.want {
+				t.Errorf("%d, want %d\n%s", status, x.want, body)
+			}
+			_, page := consoleAs(t, r, "/console/lock?key=product:42", x.headers)
+			if form := strings.Contains(page, `<form method="post"`); form != (x.want == 303) && maps.Equal(x.headers, same) {
+				t.Errorf("the form is on the page: %v\n%s", form, page)
+			}
+			if !x.released {
+				if err := r.Stop(); err != nil || strings.Contains(stderr.String(), "by force") {
+					t.Errorf("%v, or it was released:\n%s", err, stderr)
+				}
+				return
+			}
+			cause, ok := errors.AsType[*lock.LostError](<-lost)
+			if !ok || cause.Reason != "stuck since noon" || !strings.Contains(cause.By.Label, "by the console") {
+				t.Errorf("the holder receives %+v", cause)
+			}
+			if err := r.Stop(); err != nil {
+				t.Error(err)
+			}
+			if text := stderr.String(); !strings.Contains(text, "lock released by force") || !strings.Contains(text, "by.console") || !strings.Contains(text, "stuck since noon") {
+				t.Errorf("logged:\n%s", text)
+			}
+		})
+	}
+}
+
+// postForm sends the form of a release. The origin "self" is the one of the listener.
+func postForm(t *testing.T, r *boot.Running, headers map[string]string, form string) (int, string) {
+	t.Helper()
+	q, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.Report().Ops+"/console/release", strings.NewReader(form))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	for name, value := range headers {
+		q.Header.Set(name, strings.ReplaceAll(value, "self", "http://"+q.URL.Host))
+	}
+	if host := headers["Host"]; host != "" {
+		q.Host = host
+	}
+	w, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(q) // follows no redirection
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = w.Body.Close() }()
+	body, err := io.ReadAll(w.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w.StatusCode, string(body)
+}
+
+func TestReleaseByTheConsoleNeedsAReason(t *testing.T) {
+	p, _ := process("MEGA_ENV=dev")
+	r := start(t, p, mega.App("main", mega.Routes(hello)))
+	same := map[string]string{"Sec-Fetch-Site": "same-origin"}
+	for form, want := range map[string]int{
+		"key=a&reason=":                               422,
+		"key=a&reason=+":                              422,
+		"reason=stuck":                                422,
+		"key=a&reason=stuck":                          303,
+		"key=a&reason=stuck&slot=x":                   400,
+		"key=a&reason=stuck&worker=2":                 303, // a process without workers has none to choose
+		"key=a&reason=" + strings.Repeat("x", 17<<10): 400,
+	} {
+		if status, body := postForm(t, r, same, form); status != want {
+			t.Errorf("%.40s: %d, want %d\n%s", form, status, want, body)
+		}
+	}
+	for _, path := range []string{"/ops/lock/release", "/console", "/console/lock"} {
+		q, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.Report().Ops+path, strings.NewReader(`{"key":"a","reason":"b"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Header.Set("Sec-Fetch-Site", "same-origin")
+		if status, _ := send(t, q); status != 405 {
+			t.Errorf("POST %s: %d", path, status)
+		}
 	}
 }

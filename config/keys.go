@@ -81,6 +81,7 @@ type App struct {
 type Ops struct {
 	Addr    Addr   `key:"addr" default:"127.0.0.1:9090" required:"true" doc:"the address of /livez, /readyz and /metrics; if it is not set and the default is in use, a free port"`
 	Console bool   `key:"console" default:"false" doc:"serve /console, the pages for people; default true in env dev"`
+	Actions bool   `key:"actions" default:"false" doc:"let the console release locks by force; default true in env dev on a loopback address"`
 	Token   Secret `key:"token" pattern:"^[!-~]{16,256}$" like:"the output of openssl rand -hex 32" doc:"the bearer token that /console, /ops/* and /debug/* require; without it they are served on a loopback address only"`
 }
 

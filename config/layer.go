@@ -127,6 +127,7 @@ func (sc *schema) defaults(s Source, env string) *layer {
 	if env == "dev" {
 		values["cluster.hang_timeout"] = "0s" // a debugger may pause a worker without limit
 		values["ops.console"] = "true"
+		values["ops.actions"] = "true"
 	}
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		put(key, values[key])

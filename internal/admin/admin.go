@@ -107,16 +107,33 @@ type Peer = private.Peer
 
 type peerKey struct{}
 
+type operatorKey struct{}
+
+// WithOperator returns a context for work that a user of the console has
+// requested. The operator describes the user, as far as that is known.
+func WithOperator(ctx context.Context, operator string) context.Context {
+	return context.WithValue(ctx, operatorKey{}, operator)
+}
+
+func operatorFrom(ctx context.Context) (operator string, ok bool) {
+	operator, ok = ctx.Value(operatorKey{}).(string)
+	return operator, ok
+}
+
 // PeerFrom returns the peer that requested the work of ctx.
 func PeerFrom(ctx context.Context) (Peer, bool) {
 	p, ok := ctx.Value(peerKey{}).(Peer)
 	return p, ok
 }
 
-// Identify adds the requesting peer to a lock's Holder, for use in
+// Identify adds the requesting operator or peer to a lock's Holder, for use in
 // [lock.Config].Identify, so that the holder of a lost lease learns the name of
 // the operator.
 func Identify(ctx context.Context, h *lock.Holder) {
+	if operator, ok := operatorFrom(ctx); ok {
+		h.Label = operator + ", by the console"
+		return
+	}
 	p, ok := PeerFrom(ctx)
 	if !ok {
 		return

@@ -92,8 +92,12 @@ func (d doing) level(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, in)
 }
 
-// log logs a change with the peer that requested it.
+// log logs a change with the operator or the peer that requested it.
 func (d doing) log(r *http.Request, text string, attrs ...slog.Attr) {
+	if operator, ok := operatorFrom(r.Context()); ok {
+		d.process.Log.LogAttrs(r.Context(), slog.LevelWarn, text, append(attrs, slog.Group("by", slog.String("console", operator)))...)
+		return
+	}
 	p, _ := PeerFrom(r.Context())
 	attrs = append(attrs, slog.Group("by", slog.String("user", p.User()), slog.Int("uid", p.UID), slog.Int("pid", p.PID)))
 	d.process.Log.LogAttrs(r.Context(), slog.LevelWarn, text, attrs...)

@@ -49,10 +49,19 @@ func NewEntry(s lock.State, shown int) Entry {
 	return e
 }
 
-// Views returns a handler that shows the process and changes nothing.
+// Views returns a handler that shows the process. It changes nothing, except
+// that it releases a lock by force if the context of the request has an
+// operator: see WithOperator.
 func Views(p Process) http.Handler {
 	mux := http.NewServeMux()
 	addViews(mux, p)
+	mux.HandleFunc("POST /lock/release", func(w http.ResponseWriter, r *http.Request) {
+		if _, ok := operatorFrom(r.Context()); !ok {
+			refuse(w, http.StatusForbidden, "admin.forbidden", errors.New("only the console and the admin socket release locks"))
+			return
+		}
+		doing{p}.release(w, r)
+	})
 	return mux
 }
 

@@ -44,6 +44,10 @@ const watchPath = "/watch"
 // and pid.
 const peerHeader = "Mega-Peer"
 
+// operatorHeader describes the user of the console on whose behalf a supervisor
+// calls its worker.
+const operatorHeader = "Mega-Operator"
+
 // OpenWorker opens the socket by which a supervisor reaches a worker. It serves
 // the paths of an admin socket, and watch below /watch. No other process looks
 // for it. The caller must Close it.
@@ -57,7 +61,8 @@ func OpenWorker(p Process, watch http.Handler, folders []string) (*Server, error
 	return open(place{folders, p.Info.Name, p.Info.PID, workerSuffix}, serves, p.Log)
 }
 
-// onBehalf accepts the peer that one process, the supervisor, names.
+// onBehalf accepts the peer and the operator that one process, the supervisor,
+// names.
 func onBehalf(next http.Handler, supervisor int) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var of Peer
@@ -65,13 +70,21 @@ func onBehalf(next http.Handler, supervisor int) http.Handler {
 		if _, err := fmt.Sscanf(r.Header.Get(peerHeader), "%d %d", &of.UID, &of.PID); err == nil && p.PID == supervisor {
 			r = r.WithContext(context.WithValue(r.Context(), peerKey{}, of))
 		}
+		if operator := r.Header.Get(operatorHeader); operator != "" && p.PID == supervisor {
+			r = r.WithContext(WithOperator(r.Context(), operator))
+		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// behalf adds the peer to a request to a worker.
+// behalf adds the peer and the operator to a request to a worker. It removes
+// those that the client has named.
 func behalf(ctx context.Context, h http.Header) {
 	h.Del(peerHeader)
+	h.Del(operatorHeader)
+	if operator, ok := operatorFrom(ctx); ok {
+		h.Set(operatorHeader, operator)
+	}
 	if p, ok := PeerFrom(ctx); ok {
 		h.Set(peerHeader, fmt.Sprintf("%d %d", p.UID, p.PID))
 	}

@@ -21,11 +21,22 @@ const callTime = 3 * time.Second
 // get decodes the JSON of a page of the ops listener. A refusal is an error
 // with its text.
 func (c *Console) get(ctx context.Context, path string, query url.Values, v any) error {
-	status, body, err := c.call(ctx, path, query)
-	switch {
-	case err != nil:
+	own, cancel := alone(ctx)
+	defer cancel()
+	r, err := http.NewRequestWithContext(own, http.MethodGet, address(path, query), nil)
+	if err != nil {
 		return err
-	case status != http.StatusOK:
+	}
+	status, body, err := c.call(r)
+	if err != nil {
+		return err
+	}
+	return decode(path, status, body, v)
+}
+
+// decode decodes a response. A refusal is an error with its text.
+func decode(path string, status int, body []byte, v any) error {
+	if status != http.StatusOK {
 		var no struct {
 			Text string `json:"error"`
 		}
@@ -38,21 +49,29 @@ func (c *Console) get(ctx context.Context, path string, query url.Values, v any)
 	return nil
 }
 
-// call calls a page of the ops listener. The context of the call has no values
-// of the caller's, so that the page is not taken for a request of the browser.
-func (c *Console) call(ctx context.Context, path string, query url.Values) (status int, body []byte, err error) {
+func address(path string, query url.Values) string {
+	return "http://localhost" + path + "?" + query.Encode()
+}
+
+// alone returns the context of a call, which ends with ctx or after callTime. It
+// has none of the values of ctx, so that the page is not taken for a request of
+// the browser.
+func alone(ctx context.Context) (context.Context, context.CancelFunc) {
+	own, cancel := context.WithTimeout(context.Background(), callTime)
+	stop := context.AfterFunc(ctx, cancel)
+	return own, func() {
+		stop()
+		cancel()
+	}
+}
+
+// call calls a page of the ops listener.
+func (c *Console) call(r *http.Request) (status int, body []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil { // such as http.ErrAbortHandler of a proxy
-			err = fmt.Errorf("%s: %v", path, p)
+			err = fmt.Errorf("%s: %v", r.URL.Path, p)
 		}
 	}()
-	own, cancel := context.WithTimeout(context.Background(), callTime)
-	defer cancel()
-	defer context.AfterFunc(ctx, cancel)()
-	r, err := http.NewRequestWithContext(own, http.MethodGet, "http://localhost"+path+"?"+query.Encode(), nil)
-	if err != nil {
-		return 0, nil, err
-	}
 	w := &response{header: http.Header{}, status: http.StatusOK}
 	c.config.Pages.ServeHTTP(w, r)
 	return w.status, w.body.Bytes(), nil

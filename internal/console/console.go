@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+
+	"github.com/megaframework/mega/internal/ops"
 )
 
 // Root is the path of the console.
@@ -97,6 +99,8 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.problem(w, http.StatusNotFound, "The console is off", "Set ops.console: true, or run the program in env dev.")
 	case r.URL.Path == Root+"/":
 		http.Redirect(w, r, Root, http.StatusSeeOther)
+	case r.URL.Path == ops.Release:
+		c.release(w, r)
 	case !known:
 		c.file(w, r)
 	case p.live && isStream(r):

@@ -207,10 +207,16 @@ type lockPage struct {
 	Worker string
 	Err    string
 	Lock   lockRow
+	// Released is the number of leases that the action before has ended, or
+	// empty without one.
+	Released string
 }
 
 func loadLock(c *Console, ctx context.Context, query url.Values) any {
 	l := lockPage{Key: query.Get("key"), Worker: query.Get("worker")}
+	if n, err := strconv.ParseUint(query.Get("released"), 10, 31); err == nil {
+		l.Released = strconv.FormatUint(n, 10)
+	}
 	q := url.Values{"key": {l.Key}}
 	if l.Worker != "" {
 		q.Set("worker", l.Worker)

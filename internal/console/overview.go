@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"net/http"
 	"net/url"
 	"slices"
 
@@ -57,7 +58,13 @@ func (o *overview) try(err error) {
 
 // readiness reads /readyz, whose body is the same with status 503.
 func (c *Console) readiness(ctx context.Context, is *ops.Readiness) error {
-	_, body, err := c.call(ctx, "/readyz", url.Values{"verbose": {""}})
+	own, cancel := alone(ctx)
+	defer cancel()
+	r, err := http.NewRequestWithContext(own, http.MethodGet, address("/readyz", url.Values{"verbose": {""}}), nil)
+	if err != nil {
+		return err
+	}
+	_, body, err := c.call(r)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/megaframework/mega/internal/ops"
 	"github.com/megaframework/mega/internal/plain"
 )
 
@@ -46,6 +47,7 @@ type frame struct {
 	Title   string
 	Path    string
 	Live    bool
+	Acts    bool // the listener accepts actions
 	Nav     []page
 	Page    any
 }
@@ -75,7 +77,7 @@ func functions() template.FuncMap {
 // show writes a whole page.
 func (c *Console) show(w http.ResponseWriter, r *http.Request, p page) {
 	c.write(w, http.StatusOK, p.file, "layout.html", frame{
-		Program: c.config.Program, Title: p.title, Path: p.path, Live: p.live, Nav: c.order,
+		Program: c.config.Program, Title: p.title, Path: p.path, Live: p.live, Acts: ops.MayAct(r), Nav: c.order,
 		Page: p.load(c, r.Context(), r.URL.Query()),
 	})
 }

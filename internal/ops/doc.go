@@ -1,5 +1,5 @@
 // Package ops serves the probes, the metrics and the views of a process to its
-// operators. It is read-only: changes go through the admin socket.
+// operators. It changes nothing, except by the actions of the console.
 //
 //   - probes.go: whether the process lives, has started and is ready
 //   - pages.go: the listener of ops.addr and its pages

@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
@@ -10,28 +11,43 @@ import (
 	"github.com/megaframework/mega/internal/listen"
 )
 
-// guard refuses requests that would change something, requests that a browser
-// makes for the page of another site, and requests for private pages without
-// permission.
+// guard refuses requests that would change something, except actions of the
+// console, requests that a browser makes for the page of another site, and
+// requests for private pages without permission.
 type guard struct {
-	next  http.Handler
-	local bool   // the listener is on a loopback address
-	token bearer // that private pages need
+	next    http.Handler
+	local   bool   // the listener is on a loopback address
+	actions bool   // the console may change something
+	token   bearer // that private pages need
 }
+
+// Release is the path of the console's action: POST ends the leases of a lock.
+const Release = "/console/release"
+
+type actionsKey struct{}
+
+// MayAct reports whether the ops listener accepts actions of the console.
+func MayAct(r *http.Request) bool { return r.Context().Value(actionsKey{}) != nil }
 
 func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("X-Frame-Options", "DENY")
+	if g.actions {
+		r = r.WithContext(context.WithValue(r.Context(), actionsKey{}, true))
+	}
+	changes := r.Method != http.MethodGet && r.Method != http.MethodHead
 	switch {
-	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+	case changes && (r.Method != http.MethodPost || r.URL.Path != Release):
 		w.Header().Set("Allow", "GET, HEAD")
 		refuse(w, http.StatusMethodNotAllowed, "request.method_not_allowed", errors.New("the ops listener is read-only; use the admin socket"))
 	case g.local && !listen.LocalName(r.Host):
 		// A page whose own name resolves to a loopback address could read these
 		// pages as its own.
 		refuse(w, http.StatusForbidden, "ops.foreign_host", errors.New("the host of the request is not localhost or a loopback address"))
-	case listen.CrossSite(r):
+	case listen.CrossSite(r), changes && !sameOrigin(r):
 		refuse(w, http.StatusForbidden, "request.cross_origin", errors.New("a page of another site made this request"))
+	case changes && !g.actions:
+		refuse(w, http.StatusForbidden, "ops.actions_off", errors.New("the console changes nothing here; set ops.actions: true, or use the admin socket"))
 	case isPublic(r.URL.Path) || g.local && !g.token.isSet():
 		g.next.ServeHTTP(w, r)
 	case !g.token.isSet():
@@ -45,6 +61,17 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		g.next.ServeHTTP(w, r)
 	}
+}
+
+// sameOrigin reports whether a browser states that a page of this listener makes
+// the request. A request without a statement is refused: every browser that runs
+// the console makes one for a form.
+func sameOrigin(r *http.Request) bool {
+	site := r.Header.Get("Sec-Fetch-Site")
+	if site != "" {
+		return site == "same-origin"
+	}
+	return r.Header.Get("Origin") != "" // CrossSite has compared it
 }
 
 // isPublic reports whether a page is open to everyone: the probes, the metrics

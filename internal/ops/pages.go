@@ -15,8 +15,7 @@ import (
 )
 
 // Pages serves the probes, the metrics and the views of the process, at the
-// listener of ops.addr or through its supervisor. It is read-only: changes go
-// through the admin socket.
+// listener of ops.addr or through its supervisor.
 type Pages struct {
 	probes  *Probes
 	metrics *metrics.Metrics
@@ -34,7 +33,8 @@ func NewPages(p *Probes, m *metrics.Metrics, b Build, profile bool) *Pages {
 // Publish makes the views of the started process available.
 func (l *Pages) Publish(views http.Handler) { l.views.Store(&views) }
 
-// Listen opens the listener of ops.addr in front of watch, which is read-only.
+// Listen opens the listener of ops.addr in front of watch. Only actions of the
+// console change something, if ops.actions allows them.
 func Listen(c *config.Config, watch http.Handler, log *slog.Logger) (*listen.Server, error) {
 	addr := string(c.Ops.Addr)
 	g := &guard{next: watch, token: newBearer(c.Ops.Token.Reveal())}
@@ -46,6 +46,7 @@ func Listen(c *config.Config, watch http.Handler, log *slog.Logger) (*listen.Ser
 		return nil, listen.Failure(c, "ops.addr", addr, err)
 	}
 	g.local = listen.IsLoopback(l.Addr())
+	g.actions = c.Ops.Console && c.Ops.Actions && (g.local || !c.Origin("ops.actions").IsDefault())
 	server := listen.NewServer("ops", l, g, log)
 	l.ReserveDescriptors()
 	server.Limit(listen.OpsConnections(), log)

@@ -86,10 +86,12 @@ func children() map[string]mega.Option {
 		"fleet": mega.App("main", mega.Provide(arrive), mega.OnPrimary("migrate", migrateFleet),
 			mega.Routes(func(r mega.Router) { r.Get("/", tellSettings) })),
 		"consoled": mega.App("main", mega.Routes(func(r mega.Router) { r.Get("/", tellSettings) }), mega.Run("hold", func(ctx *mega.Ctx) error {
-			return ctx.Lock.With("held:"+os.Getenv("MEGA_WORKER_ID"), func(ctx *mega.Ctx) error {
+			_ = ctx.Lock.With("held:"+os.Getenv("MEGA_WORKER_ID"), func(ctx *mega.Ctx) error {
 				<-ctx.Done()
 				return nil
 			})
+			<-ctx.Done() // also if the lock was released by force
+			return nil
 		})),
 		"watched": mega.App("main", mega.Routes(func(r mega.Router) { r.Get("/", tellSettings) }), mega.Ready("disk", diskOfWorker)),
 		"constructor": mega.App("main", never,

@@ -4,7 +4,9 @@ package e2e_test
 
 import (
 	"fmt"
+	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 )
@@ -31,10 +33,31 @@ func (w watched) shows(t *testing.T, path string, texts ...string) (page string)
 	return ""
 }
 
+// releases releases a lock by the form of the console.
+func (w watched) releases(t *testing.T, key, worker string) {
+	t.Helper()
+	form := url.Values{"key": {key}, "worker": {worker}, "reason": {"it is stuck"}}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.ops+"/console/release", strings.NewReader(form.Encode()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.Header.Set("Origin", w.ops)
+	a, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = a.Body.Close() }()
+	page, err := io.ReadAll(a.Body)
+	if err != nil || a.StatusCode != http.StatusOK || !strings.Contains(string(page), "Released by force: 1 lease.") {
+		t.Errorf("%d, %v\n%s", a.StatusCode, err, page)
+	}
+}
+
 func TestConsoleOfASupervisorShowsItsWorkers(t *testing.T) {
 	for _, driver := range []string{"cluster", "memory"} {
 		t.Run(driver, func(t *testing.T) {
-			w := startWatched(t, "consoled", "2", "MEGA_OPS_CONSOLE=true", "MEGA_LOCK_DRIVER="+driver)
+			w := startWatched(t, "consoled", "2", "MEGA_OPS_CONSOLE=true", "MEGA_OPS_ACTIONS=true", "MEGA_LOCK_DRIVER="+driver)
 			w.shows(t, "/console/locks", "held:1", "held:2", "worker 1, pid", "worker 2, pid")
 			pids := w.pids(t)
 			one, two := fmt.Sprint(pids[1]), fmt.Sprint(pids[2])
@@ -44,6 +67,8 @@ func TestConsoleOfASupervisorShowsItsWorkers(t *testing.T) {
 			w.shows(t, "/console/boot", "chosen", "lock.driver")
 			w.shows(t, "/console/config", "MEGA_OPS_CONSOLE")
 			w.shows(t, "/console/bus", "Subscriptions")
+			w.releases(t, "held:2", "2")
+			w.shows(t, "/console/errors", "lock lost", "held:2", "by the console")
 			w.quits(t)
 		})
 	}

@@ -1,0 +1,98 @@
+package console
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/ops"
+	"github.com/megaframework/mega/internal/plain"
+)
+
+// maxForm bounds the form of an action, in bytes.
+const maxForm = 16 << 10
+
+// releaseForm is the body of a release, as the admin socket takes it.
+type releaseForm struct {
+	Key    string `json:"key"`
+	Reason string `json:"reason"`
+	Slot   *int   `json:"slot,omitempty"` // nil for every slot
+}
+
+// release ends the leases of a lock by force. The ops listener has checked the
+// origin of the form and ops.actions; the locks require a reason, which the
+// holder receives, and log the release with the operator.
+func (c *Console) release(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		http.Redirect(w, r, Root+"/locks", http.StatusSeeOther)
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	if err := r.ParseForm(); err != nil || !ops.MayAct(r) {
+		c.problem(w, http.StatusBadRequest, "Not released", "The form cannot be read.")
+		return
+	}
+	in := releaseForm{Key: r.PostForm.Get("key"), Reason: r.PostForm.Get("reason")}
+	if text := r.PostForm.Get("slot"); text != "" {
+		slot, err := strconv.Atoi(text)
+		if err != nil {
+			c.problem(w, http.StatusBadRequest, "Not released", "The slot is not a number.")
+			return
+		}
+		in.Slot = &slot
+	}
+	page := url.Values{"key": {in.Key}}
+	if worker := r.PostForm.Get("worker"); worker != "" {
+		page.Set("worker", worker)
+	}
+	n, err := c.post(r, in, page)
+	if err != nil {
+		c.problem(w, http.StatusUnprocessableEntity, "Not released", err.Error())
+		return
+	}
+	page.Set("released", strconv.Itoa(n))
+	http.Redirect(w, r, Root+"/lock?"+page.Encode(), http.StatusSeeOther)
+}
+
+// post releases the lock in the process of page, and returns the number of
+// leases that ended.
+func (c *Console) post(r *http.Request, in releaseForm, page url.Values) (released int, err error) {
+	const path = "/ops/lock/release"
+	body, err := json.Marshal(in)
+	if err != nil {
+		return 0, err
+	}
+	own, cancel := alone(r.Context())
+	defer cancel()
+	query := url.Values{}
+	if page.Has("worker") {
+		query.Set("worker", page.Get("worker"))
+	}
+	call, err := http.NewRequestWithContext(admin.WithOperator(own, operator(r)), http.MethodPost, address(path, query), bytes.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	status, text, err := c.call(call)
+	if err != nil {
+		return 0, err
+	}
+	var out struct {
+		Released int `json:"released"`
+	}
+	return out.Released, decode(path, status, text, &out)
+}
+
+// operator describes the user of a browser: the address, and the name that the
+// user gave beside the token. Nobody has checked the name.
+func operator(r *http.Request) string {
+	name, _, _ := r.BasicAuth()
+	if name == "" {
+		return r.RemoteAddr
+	}
+	name = plain.Line(name)
+	return strings.ToValidUTF8(name[:min(len(name), 64)], "") + " at " + r.RemoteAddr
+}
