@@ -3,7 +3,9 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +18,54 @@ import (
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/locktest"
 )
+
+// A circle of two is reported within 50 ms of its last wait, with both keys and
+// both call sites, however long the waits may last. A busy machine delays some.
+func TestACircleOfTwoIsReportedAtOnceWithBothCallSites(t *testing.T) {
+	l := newMemoryLocker(t)
+	quickest := time.Hour
+	for range 20 {
+		quickest = min(quickest, circleOfTwo(t, l))
+	}
+	if quickest > 50*time.Millisecond {
+		t.Errorf("the quickest of 20 reports took %v", quickest)
+	}
+}
+
+// circleOfTwo makes two calls wait for each other and returns how long it took to
+// break the circle.
+func circleOfTwo(t *testing.T, l *lock.Locker) time.Duration {
+	t.Helper()
+	var errs [2]error
+	var sites [2]string // of the waits
+	var began [2]time.Time
+	var all, held sync.WaitGroup
+	held.Add(2)
+	for i, keys := range [][2]string{{"a", "b"}, {"b", "a"}} {
+		all.Go(func() {
+			errs[i] = l.With(t.Context(), keys[0], func(ctx context.Context) error {
+				held.Done()
+				held.Wait()
+				began[i] = time.Now()
+				_, file, line, _ := runtime.Caller(0)
+				sites[i] = fmt.Sprintf("%s:%d", file, line+2)
+				return l.With(ctx, keys[1], func(context.Context) error { return nil }, lock.Wait(time.Hour))
+			})
+		})
+	}
+	all.Wait()
+	took := time.Since(slices.MaxFunc(began[:], time.Time.Compare))
+	circle, ok := errors.AsType[*lock.DeadlockError](errors.Join(errs[:]...))
+	if !ok || len(circle.Circle) != 2 || (errs[0] == nil) == (errs[1] == nil) {
+		t.Fatalf("the calls got %v and %v", errs[0], errs[1])
+	}
+	for _, w := range circle.Circle {
+		if i := slices.Index([]string{"a", "b"}, w.Holds); i < 0 || w.Site != sites[i] || w.Key == w.Holds {
+			t.Errorf("the circle has %+v, want one of %q", w, sites)
+		}
+	}
+	return took
+}
 
 func TestOfACircleOfThreeTheWaitThatEndsFirstGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
