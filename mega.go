@@ -293,6 +293,20 @@ func Every(name string, every time.Duration, fn any, options ...HookOption) Opti
 	return plan.Every(name, every, fn, options...)
 }
 
+// Command adds the verb name to the command line of the program: for an import,
+// a report, a repair. The verb runs fn and ends. fn takes provided values, a
+// context or a *Ctx, and, if it wants them, the arguments of the command line as
+// a []string. Its error is printed.
+//
+//	mega.Command("import", (*Store).Import) // func(*Store, *mega.Ctx, []string) error
+//
+// A command runs in a process of its own, with the configuration, the locks and
+// the bus of the program, and with the values that fn takes. Nothing else runs:
+// no listener, no OnStart, OnPrimary, Run or subscription. A signal ends the
+// context. The exit status is 0, or 1 after an error, or the ExitCode() of the
+// error if it has one.
+func Command(name string, fn any) Option { return plan.Command(name, fn) }
+
 // Ready adds fn as a check of the readiness for traffic: /readyz on the address
 // of ops.addr. If fn returns an error, the program is not ready.
 func Ready(name string, fn any, options ...HookOption) Option {

@@ -91,6 +91,11 @@ type Process struct {
 	Restarts       func() (signals <-chan os.Signal, off func())
 	AtSecondSignal func(do func())
 
+	// Command is the name of the command that Main runs instead of the program,
+	// with the arguments Words. It is empty to serve.
+	Command string
+	Words   []string
+
 	Offline *Offline // for test kits: the program runs without sockets
 }
 
@@ -121,7 +126,9 @@ func start(ctx context.Context, p Process, began time.Time, planned func(workers
 		return nil, b.gaveUp(err, b.unwind())
 	}
 	b.report.Took = time.Since(b.began)
-	if !b.supervised() { // for workers, the supervisor writes the report
+	if p.Command != "" {
+		p.warn(&b.report, b.log)
+	} else if !b.supervised() { // for workers, the supervisor writes the report
 		p.report(&b.report, b.plan.Config, b.log)
 	}
 	b.publish()
@@ -207,6 +214,9 @@ func (r *Running) Stop() error { return r.stop() }
 // It is for a program with a command line of its own; others call mega.Main.
 func Main(ctx context.Context, p Process, options ...Option) int {
 	defer workers.Reap(slog.New(slog.NewTextHandler(p.Stderr, nil)))()
+	if p.Command != "" {
+		return p.command(ctx, options)
+	}
 	if p.isWorker() || p.Offline != nil {
 		running, err := Start(ctx, p, options...)
 		return p.serve(ctx, running, err)

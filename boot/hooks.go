@@ -15,6 +15,9 @@ import (
 // bindHooks passes the hooks their values, and adds them to the lifecycle.
 func (b *booting) bindHooks(hooks []plan.Hook) (options []fx.Option) {
 	for _, h := range hooks {
+		if !b.isWanted(h) {
+			continue
+		}
 		var have plan.Bound
 		options = append(options,
 			fx.Invoke(h.Fn.Invocation(func(f plan.Bound) { have = f })),
@@ -28,6 +31,8 @@ func (b *booting) bind(h plan.Hook, f plan.Bound, host *megactx.Host) {
 	does := hook{name: h.Name, budget: h.Budget, run: func(ctx context.Context) error { return f.Run(ctx, host) }}
 	from := placeOf(h.Fn, host)
 	switch h.Kind {
+	case plan.KindCommand:
+		b.bindCommand(does, f, host)
 	case plan.KindPrimary:
 		b.first = append(b.first, b.primary(does, from)...)
 	case plan.KindStart:

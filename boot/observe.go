@@ -46,6 +46,9 @@ func (b *booting) openOps(made *plan.Plan, log *slog.Logger) error {
 	if b.process.Offline != nil {
 		return nil
 	}
+	if b.process.Command != "" {
+		return nil
+	}
 	b.degraded(made.Decisions)
 	b.life.endWith(watching, hook{name: "checks", budget: lastWord, run: b.probes.Drain})
 	if b.supervised() { // the supervisor has the listener, and calls this process

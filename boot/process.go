@@ -89,12 +89,17 @@ func (p Process) report(r *Report, c *config.Config, log *slog.Logger) {
 		_, _ = io.WriteString(p.Stderr, "\n"+r.Text(p.paint(), p.Verbose)+"\n") // the program runs without a report, too
 		return
 	}
+	p.warn(r, log)
+	log.LogAttrs(context.Background(), slog.LevelInfo, "boot.report", slog.Any("report", r))
+}
+
+// warn logs the warnings of the report.
+func (p Process) warn(r *Report, log *slog.Logger) {
 	for _, d := range []plan.Decision{r.Lock, r.Bus} {
 		for _, warning := range d.Warnings {
 			log.Warn(d.Component+": "+warning, "driver", d.Chosen)
 		}
 	}
-	log.LogAttrs(context.Background(), slog.LevelInfo, "boot.report", slog.Any("report", r))
 }
 
 // paint returns a paint with colours for a terminal, unless its user has

@@ -14,6 +14,7 @@ import (
 	"github.com/megaframework/mega/config"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/listen"
 	"github.com/megaframework/mega/internal/logging"
 	"github.com/megaframework/mega/internal/metrics"
@@ -57,12 +58,14 @@ type booting struct {
 	inForce   atomic.Pointer[config.Config] // config with the later live changes
 
 	// The steps, until they are in order.
-	injections []step       // hooks of the injector
-	first      []step       // OnPrimary
-	hooks      []step       // OnStart and OnStop
-	listeners  []step       // Subscribe and Respond
-	tasks      []step       // Run
-	unfinished atomic.Int32 // the tasks that have not returned
+	injections  []step         // hooks of the injector
+	first       []step         // OnPrimary
+	hooks       []step         // OnStart and OnStop
+	listeners   []step         // Subscribe and Respond
+	tasks       []step         // Run
+	work        hook           // of a command
+	commandFrom []failure.Fact // its declaration
+	unfinished  atomic.Int32   // the tasks that have not returned
 }
 
 func newBooting(ctx context.Context, p Process, began time.Time) *booting {
@@ -124,6 +127,9 @@ func (b *booting) stages() fx.Option {
 		),
 		b.sharedStage(),
 	}
+	if b.process.Command != "" {
+		return fx.Options(append(stages, b.commandStage())...)
+	}
 	for _, a := range b.plan.Program.Runs {
 		stages = append(stages, b.appStage(a))
 	}
@@ -142,6 +148,10 @@ func (b *booting) follow(made *plan.Plan) {
 // order sorts the collected steps: hooks of the injector, OnPrimary, OnStart,
 // subscriptions, Run, and finally the listeners and the readiness.
 func (b *booting) order() {
+	if b.process.Command != "" {
+		b.life.steps = append(b.injections, step{start: hook{"processes", hookBudget, b.lookForSiblings}})
+		return
+	}
 	b.unfinished.Store(int32(len(b.tasks)))
 	b.life.steps = slices.Concat(b.injections, b.first, b.hooks, b.listeners, b.tasks, b.serves())
 }
@@ -151,6 +161,9 @@ func (b *booting) sharedStage() fx.Option {
 	shared := b.plan.Program.Shared
 	options := append(b.provided("", &shared), b.caches.provide(&shared)...)
 	options = append(options, opaque(&shared)...)
+	if b.process.Command != "" {
+		shared.Messages = nil
+	}
 	if len(shared.Hooks)+len(shared.Messages) > 0 {
 		calls := append([]fx.Option{fx.Provide(fx.Private, b.sharedHost)}, b.bindHooks(shared.Hooks)...)
 		options = append(options, fx.Module("shared", append(calls, b.bindMessages(shared.Messages)...)...))
@@ -166,16 +179,34 @@ func (b *booting) sharedHost(c *config.Config, log *slog.Logger, l *lock.Locker,
 	return host
 }
 
+// commandStage returns the module of the app that has the command. It contains
+// the command and the values that it takes, and nothing that serves.
+func (b *booting) commandStage() fx.Option {
+	i := slices.IndexFunc(b.plan.Program.Runs, b.has)
+	if i < 0 {
+		return fx.Options() // the command is a shared one
+	}
+	only := *b.plan.Program.Runs[i]
+	only.Messages = nil
+	building := &building{booting: b, name: only.Name, part: b.plan.Program.Served(&only)}
+	return fx.Module("app."+only.Name, slices.Concat(b.base(building), b.provided(only.Name, &only), opaque(&only), b.bindHooks(only.Hooks))...)
+}
+
+// base returns the values that the framework provides to an app.
+func (b *booting) base(a *building) []fx.Option {
+	return []fx.Option{
+		fx.Decorate(func(log *slog.Logger) *slog.Logger { return b.logs.App(a.name, log) }, labeled(a.name)),
+		fx.Provide(fx.Private, a.texts, a.info, a.newHost),
+	}
+}
+
 // appStage returns the module of one app: its private values, its routes and
 // hooks.
 func (b *booting) appStage(a *plan.Part) fx.Option {
 	served := b.plan.Program.Served(a)
 	building := &building{booting: b, name: a.Name, part: served}
 	building.readFromDisk()
-	options := []fx.Option{
-		fx.Decorate(func(log *slog.Logger) *slog.Logger { return b.logs.App(a.Name, log) }, labeled(a.Name)),
-		fx.Provide(fx.Private, building.texts, building.info, building.newHost),
-	}
+	options := b.base(building)
 	options = append(options, b.provided(a.Name, a)...)
 	options = append(options, opaque(a)...)
 	for _, f := range served.Uses {

@@ -69,6 +69,11 @@ func Run(p Process, options ...plan.Option) int {
 		l.serveVerb(), l.bootVerb(), l.doctorVerb(), l.routesVerb(),
 		l.configVerb(), l.lockVerb(), l.busVerb(), l.workerVerb(), explainVerb(l.shell), completionVerb(l.shell), versionVerb(l.shell),
 	)
+	for _, h := range plan.Commands(options) {
+		if !slices.Contains(plan.Verbs(), h.Name) { // a wrong name stops every start
+			root.AddCommand(l.commandVerb(h))
+		}
+	}
 	return execute(l.shell, root, p.Args)
 }
 

@@ -40,6 +40,8 @@ type Failure struct {
 	Stack    string   // of a panic, with the frames of mega and Go folded
 	Trace    string   // the injector's error and the stack of a panic; empty unless fx is traced
 
+	Started bool // the program had started, and failed later
+
 	Mask func(string) string // masks secrets in what others report; nil masks the credentials of URLs
 }
 
@@ -94,7 +96,11 @@ func (f *Failure) Unwrap() error {
 // Print writes the failure as a panel.
 func (f *Failure) Print(w io.Writer, program string) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n%s could not start  (%s)\n\n  %s\n", program, f.Code, f.Text)
+	heading := "could not start"
+	if f.Started {
+		heading = "failed"
+	}
+	fmt.Fprintf(&b, "\n%s %s  (%s)\n\n  %s\n", program, heading, f.Code, f.Text)
 	f.printFacts(&b)
 	if len(f.Actions) > 0 {
 		b.WriteString("\n  Do one of\n")

@@ -43,7 +43,12 @@ func isArgument(t reflect.Type) bool {
 // isArgument reports whether parameter i is the option's own argument.
 func (f Function) isArgument(i int) bool {
 	t := f.Value.Type()
-	return isArgument(t.In(i)) || f.message && i == t.NumIn()-1
+	return isArgument(t.In(i)) || f.message && i == t.NumIn()-1 || f.isWords(t.In(i))
+}
+
+// isWords reports whether a parameter takes the arguments of a command.
+func (f Function) isWords(t reflect.Type) bool {
+	return f.Option == string(KindCommand) && t == reflect.TypeFor[[]string]()
 }
 
 func isError(t reflect.Type) bool { return t == reflect.TypeFor[error]() }
@@ -66,6 +71,9 @@ func shapeOf(option string) shape {
 		return shape{handlers, handlers, false, "func(provided values…, mega.Handler) mega.Handler, or the same with http.Handler"}
 	}
 	contexts := []reflect.Type{reflect.TypeFor[context.Context](), reflect.TypeFor[*megactx.Ctx]()}
+	if option == string(KindCommand) {
+		return shape{contexts, failing, false, "func(provided values…, *mega.Ctx, []string) error, or the same with context.Context, and without the arguments"}
+	}
 	mayBeSilent := option != string(KindReady)
 	return shape{contexts, failing, mayBeSilent, "func(provided values…, context.Context) error, or the same with *mega.Ctx"}
 }
@@ -236,6 +244,22 @@ func (b Bound) Call(arguments ...any) []reflect.Value {
 func (b Bound) Run(ctx context.Context, h *megactx.Host) error {
 	var argument any = h.New(ctx) // is a context.Context too
 	return ErrorOf(b.Call(argument))
+}
+
+// RunCommand calls the function of a command with the arguments of its command
+// line.
+func (b Bound) RunCommand(ctx context.Context, h *megactx.Host, words []string) error {
+	var arguments []any
+	for i, v := range b.values {
+		switch {
+		case v.IsValid():
+		case b.isWords(b.Value.Type().In(i)):
+			arguments = append(arguments, words)
+		default:
+			arguments = append(arguments, h.New(ctx))
+		}
+	}
+	return ErrorOf(b.Call(arguments...))
 }
 
 // ErrorOf returns the error among the results of a call, which is the last one.

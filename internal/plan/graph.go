@@ -54,6 +54,9 @@ func (p *Program) check() error {
 			}
 		}
 	}
+	if err := p.checkCommands(); err != nil {
+		return err
+	}
 	shared, err := p.Shared.makers(framework(frameworkTypes()))
 	if err != nil {
 		return err

@@ -68,6 +68,7 @@ const (
 	KindReady   Kind = "Ready"
 	KindLead    Kind = "Lead"
 	KindEvery   Kind = "Every"
+	KindCommand Kind = "Command"
 )
 
 // Hook is a named function with its place in the lifecycle.
@@ -200,6 +201,9 @@ func Every(name string, every time.Duration, fn any, options ...HookOption) Opti
 	h.Every = every
 	return h
 }
+
+// Command adds a verb to the command line of the program.
+func Command(name string, fn any) Option { return named(KindCommand, name, fn, HookBudget, nil) }
 
 func named(kind Kind, name string, fn any, budget time.Duration, options []HookOption) Hook {
 	h := Hook{Kind: kind, Name: name, Fn: newFunction(string(kind), fn), Budget: budget}

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 
 	"github.com/redis/go-redis/v9"
@@ -42,6 +43,11 @@ func MapStore() *Store {
 	var products map[string]int
 	products["apple"]++
 	return &Store{}
+}
+
+// load is a command that fails.
+func load(_ context.Context, files []string) error {
+	return fmt.Errorf("open %s: no such file or directory", files[0])
 }
 
 // Database is a section of the configuration.
@@ -99,6 +105,10 @@ func main() {
 		mega.Main(web(mega.Routes(func(r mega.Router) { r.Get("products", home) })))
 	case "with two routes of which one cannot be reached":
 		mega.Main(web(mega.Routes(func(r mega.Router) { r.Get("/{page}", home) }), mega.Routes(func(r mega.Router) { r.Get("/{name}", home) })))
+	case "with a command that is a verb":
+		mega.Main(web(mega.Command("routes", load)))
+	case "with a command":
+		mega.Main(web(mega.Provide(NewStore), mega.Command("import", load)))
 	case "with a page that does not parse":
 		mega.Main(web(mega.Views(pages)))
 	case "with texts in too few languages":

@@ -1,0 +1,63 @@
+package plan
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+
+	"github.com/megaframework/mega/internal/failure"
+)
+
+// Verbs returns the verbs that every program has. A command has another name.
+func Verbs() []string {
+	return []string{"boot", "bus", "completion", "config", "doctor", "explain", "help", "lock", "routes", "serve", "version", "worker"}
+}
+
+// Commands returns the commands in options, without checking anything.
+func Commands(options []Option) (all []Hook) {
+	for _, o := range options {
+		switch o := o.(type) {
+		case appOption:
+			all = append(all, Commands(o.options)...)
+		case moduleOption:
+			all = append(all, Commands(o.options)...)
+		case Hook:
+			if o.Kind == KindCommand {
+				all = append(all, o)
+			}
+		}
+	}
+	return all
+}
+
+var commandRule = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
+
+// checkCommands returns an error for a command whose name is not that of one
+// verb.
+func (p *Program) checkCommands() error {
+	sites := map[string]string{}
+	for _, part := range p.parts() {
+		for _, h := range part.Hooks {
+			if h.Kind != KindCommand {
+				continue
+			}
+			wrong := ""
+			switch first, taken := sites[h.Name]; {
+			case !commandRule.MatchString(h.Name):
+				wrong = "A name has lower-case letters, digits and dashes."
+			case slices.Contains(Verbs(), h.Name):
+				wrong = "Every program has this verb."
+			case taken:
+				wrong = "The program has this command: " + first + "."
+			}
+			if wrong != "" {
+				return &failure.Failure{
+					Code: "boot.command_name", Exit: failure.ExitInternal, Text: fmt.Sprintf("A command cannot be called %q. %s", h.Name, wrong),
+					Facts: []failure.Fact{{Name: "given at", Value: h.Fn.Site}},
+				}
+			}
+			sites[h.Name] = h.Fn.Site
+		}
+	}
+	return nil
+}
