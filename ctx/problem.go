@@ -106,7 +106,7 @@ func problemOf(err, end error) Problem {
 		}
 	}
 	if remote, ok := errors.AsType[*bus.RemoteError](err); ok {
-		p := problem(http.StatusBadGateway, remote.Code(), "bus.remote")
+		p := problem(http.StatusBadGateway, remote.Code(), "remote")
 		if remote.Retryable {
 			p.retry = retrySoon
 		}
