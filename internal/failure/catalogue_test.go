@@ -21,7 +21,7 @@ import (
 // exits are the names of the exit statuses in the sources.
 var exits = map[string]int{
 	"ExitUsage": failure.ExitUsage, "ExitUnavailable": failure.ExitUnavailable, "ExitInternal": failure.ExitInternal,
-	"ExitOverrun": failure.ExitOverrun, "ExitConfig": failure.ExitConfig,
+	"ExitOverrun": failure.ExitOverrun, "ExitConfig": failure.ExitConfig, "ExitCut": failure.ExitCut,
 }
 
 // notCodes are words of the sources that look like a code and are none.
