@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -138,5 +139,22 @@ func TestFailedBootLeavesNoSocketBehind(t *testing.T) {
 	found, err := admin.Find(t.Context(), admin.Folders(p.Environ)[:1], "")
 	if err != nil || len(found) != 0 {
 		t.Errorf("found %+v, %v", found, err)
+	}
+}
+
+func TestRunningProcessHasTheRoutesThatAreListedWithoutStarting(t *testing.T) {
+	options := []mega.Option{
+		mega.App("main", mega.Routes(func(r megactx.Router) { r.Get("/about", func(*megactx.Ctx) error { return nil }) })),
+		mega.App("admin", mega.Routes(func(r megactx.Router) { r.Delete("/shelf/{id}", func(*megactx.Ctx) error { return nil }) })),
+	}
+	p, _ := process("MEGA_APPS_ADMIN_PREFIX=/admin")
+	all, err := listed(p, options...)
+	if err != nil || len(all) != 2 {
+		t.Fatalf("listed: %v, %v", all, err)
+	}
+	start(t, p, options...)
+	var running []plan.Route
+	if err := dialAdmin(t, p).Get(t.Context(), "/routes", &running); err != nil || !slices.Equal(running, all) {
+		t.Errorf("running, they are %v, %v, want %v", running, err, all)
 	}
 }
