@@ -22,7 +22,7 @@ func main() { mega.Main(program(NewHandlers)) }
 func program(newHandlers func(*Store) *Handlers) mega.Option {
 	return mega.App("main",
 		mega.Config[Database]("database"),
-		mega.Provide(OpenStore, newHandlers, NewLedger, NewJournal, NewSandboxes),
+		mega.Provide(OpenStore, newHandlers, NewLedger, NewJournal, NewSandboxes, NewLockPage),
 		mega.Routes(routes),
 		mega.Subscribe(Sold, (*Ledger).OnSold, bus.Group("ledger")),
 		mega.Respond(stockOf, (*Handlers).AnswerStock),
@@ -32,7 +32,7 @@ func program(newHandlers func(*Store) *Handlers) mega.Option {
 	)
 }
 
-func routes(r mega.Router, h *Handlers, l *Ledger, b *Sandboxes) {
+func routes(r mega.Router, h *Handlers, l *Ledger, b *Sandboxes, p *LockPage) {
 	r.Get("/", h.Home)
 	r.Get("/products", h.List)
 	r.Post("/products", h.Create)
@@ -42,6 +42,11 @@ func routes(r mega.Router, h *Handlers, l *Ledger, b *Sandboxes) {
 	r.Post("/products/{id}/buy", h.Buy)
 	r.Get("/products/{id}/stock", h.AskStock)
 	r.Get("/ledger", l.List)
+	r.Get("/locks", p.List)
+	r.Post("/locks/race", p.Race)
+	r.Post("/locks/hold", p.Hold)
+	r.Post("/locks/try", p.Try)
+	r.Post("/locks/force", p.Force)
 	r.Get("/sandboxes", b.List)
 	r.Post("/sandboxes", b.Start)
 	r.Post("/sandboxes/{number}/free", b.Free)
