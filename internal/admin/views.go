@@ -70,7 +70,7 @@ func addViews(mux *http.ServeMux, p Process) {
 	mux.HandleFunc("GET /process", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, p.Info) })
 	mux.HandleFunc("GET /locks", v.locks)
 	mux.HandleFunc("GET /lock", v.lock)
-	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, p.Locks.Stats()) })
+	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, newStatsView(p.Locks.Stats())) })
 	mux.HandleFunc("GET /bus", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, newMessages(p.Bus)) })
 	mux.HandleFunc("GET /bus/topics", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, newTopics(p.Bus.Stats().Subs)) })
 	for path, see := range map[string]func() any{"/boot": p.Boot, "/config": p.Config, "/routes": p.Routes, "/errors": p.Errors} {
@@ -116,7 +116,7 @@ func (v views) locks(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
-	answer(w, http.StatusOK, newListing(states, limit))
+	answer(w, http.StatusOK, newListingView(newListing(states, limit)))
 }
 
 func newListing(states []lock.State, limit int) Listing {
@@ -144,7 +144,7 @@ func (v views) lock(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
-	answer(w, http.StatusOK, NewEntry(state, maxWaiters))
+	answer(w, http.StatusOK, newEntryView(NewEntry(state, maxWaiters)))
 }
 
 // answer writes body as JSON in one piece, with its length, so that a server

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"encoding/json"
 	"io"
 	"os"
 	"runtime"
@@ -12,7 +13,8 @@ import (
 )
 
 // Report describes the result of a boot, for people and for machines. Its
-// fields have stable names in JSON; times are in nanoseconds.
+// fields have stable names in JSON; durations are in nanoseconds, and as
+// text beside them.
 type Report struct {
 	Program string        `json:"program"`
 	Version string        `json:"version,omitempty"` // of the program; empty if the build has none
@@ -38,6 +40,37 @@ type Report struct {
 	// Rehearsed reports that nothing was opened: addresses are as configured,
 	// and routes are not counted.
 	Rehearsed bool `json:"rehearsed,omitempty"`
+}
+
+// MarshalJSON adds took_text, the duration as text.
+func (r Report) MarshalJSON() ([]byte, error) {
+	type report Report
+	return json.Marshal(struct {
+		report
+		TookText string `json:"took_text"`
+	}{report(r), r.Took.String()})
+}
+
+// MarshalJSON adds took_text, the duration as text.
+func (p Phase) MarshalJSON() ([]byte, error) {
+	type phase Phase
+	return json.Marshal(struct {
+		phase
+		TookText string `json:"took_text"`
+	}{phase(p), p.Took.String()})
+}
+
+// MarshalJSON adds every_text, the interval as text.
+func (e Elected) MarshalJSON() ([]byte, error) {
+	type elected Elected
+	text := ""
+	if e.Every != 0 {
+		text = e.Every.String()
+	}
+	return json.Marshal(struct {
+		elected
+		EveryText string `json:"every_text,omitempty"`
+	}{elected(e), text})
 }
 
 // Setting is a key of the configuration with the origin of its value. A secret
