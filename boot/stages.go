@@ -42,7 +42,6 @@ type booting struct {
 	probes   *ops.Probes
 	metrics  *metrics.Metrics
 	pages    *ops.Pages
-	caches   *caches
 	locker   *lock.Locker
 	bus      *bus.Bus
 	hosts    []*megactx.Host
@@ -74,7 +73,6 @@ func newBooting(ctx context.Context, p Process, began time.Time) *booting {
 		failed: make(chan error, 1),
 	}
 	b.probes = ops.NewProbes(b.veil.Text)
-	b.caches = &caches{booting: b}
 	b.life.took = b.report.Record
 	b.life.endWith(locking, hook{name: "cluster", budget: lockTime, run: b.backends.Close}) // after everything that uses it
 	b.life.endWith(working, hook{name: "background", budget: longBudget, run: b.background})
@@ -159,7 +157,8 @@ func (b *booting) order() {
 // sharedStage returns the options that all apps share.
 func (b *booting) sharedStage() fx.Option {
 	shared := b.plan.Program.Shared
-	options := append(b.provided("", &shared), b.caches.provide(&shared)...)
+	clients := &caches{booting: b}
+	options := append(b.provided("", &shared), clients.provide(&shared)...)
 	options = append(options, opaque(&shared)...)
 	if b.process.Command != "" {
 		shared.Messages = nil
