@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -206,25 +205,13 @@ func (o orders) hold(l *lock.Locker) error {
 	return nil
 }
 
-// believe looks at the lease all the time until it has ended or done is closed.
-// Whatever has stopped this process in between: a lease that is over by the clock
-// must not look alive.
+// believe reports the end of the lease, until done is closed.
 func believe(lease *history.Lease, done <-chan struct{}) {
-	for {
-		now := time.Now() // before the look, so that the look is not older
-		if lease.Context().Err() != nil {
-			tell(report{What: lost, Fence: lease.Fence(), Text: context.Cause(lease.Context()).Error()})
-			return
-		}
-		if late := now.Sub(lease.Deadline()); late > 0 {
-			tell(report{What: broken, Text: fmt.Sprintf("the context was alive %v after the deadline", late)})
-			return
-		}
-		select {
-		case <-done:
-			return
-		case <-time.After(time.Millisecond):
-		}
+	switch ended, late := lease.Watch(done); {
+	case ended != nil:
+		tell(report{What: lost, Fence: lease.Fence(), Text: ended.Error()})
+	case late > 0:
+		tell(report{What: broken, Text: fmt.Sprintf("the context was alive %v after the deadline", late)})
 	}
 }
 
@@ -260,7 +247,7 @@ func (o orders) record(l *lock.Locker) error {
 	for i := range o.Workers {
 		c := history.NewClient(fmt.Sprint(o.Name, ".", i), l, r)
 		go func() {
-			useKey(context.Background(), c, o.Key, o.TTL, o.Rounds)
+			c.Use(context.Background(), o.Key, o.TTL, o.Rounds)
 			done <- struct{}{}
 		}()
 	}
@@ -268,43 +255,6 @@ func (o orders) record(l *lock.Locker) error {
 		<-done
 	}
 	return r.Close()
-}
-
-// boxesOf is the pool beside the key.
-func boxesOf(key string) string { return key + "-boxes" }
-
-// useKey takes the key n times: waits, gives up, extends, holds on for too long.
-// Every other time it also takes a slot of the pool beside the key.
-func useKey(ctx context.Context, c *history.Client, key string, ttl time.Duration, n int) {
-	for range n {
-		impatient, cancel := context.WithTimeout(ctx, time.Duration(50+rand.IntN(3000))*time.Millisecond)
-		opts := []lock.Option{lock.TTL(ttl), lock.Wait(time.Duration(rand.IntN(2000)) * time.Millisecond)}
-		if rand.IntN(3) == 0 {
-			opts = append(opts, lock.NoRenew())
-		}
-		if lease, err := c.Acquire(impatient, key, 1, opts...); err == nil {
-			useLease(impatient, lease, ttl)
-		}
-		cancel()
-		if rand.IntN(2) == 0 {
-			_ = c.UseSlot(ctx, boxesOf(key), 2, ttl)
-		}
-	}
-}
-
-func useLease(ctx context.Context, lease *history.Lease, ttl time.Duration) {
-	hold := time.Duration(rand.IntN(30)) * time.Millisecond
-	if rand.IntN(10) == 0 {
-		hold = ttl
-	}
-	select {
-	case <-time.After(hold):
-	case <-lease.Context().Done():
-	}
-	if rand.IntN(4) == 0 {
-		_ = lease.Extend(ctx, ttl)
-	}
-	_ = lease.Release()
 }
 
 // child is a process that carries out orders.

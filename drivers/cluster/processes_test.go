@@ -315,7 +315,7 @@ func newWitness(t *testing.T) *witness {
 func (w *witness) kill(c *child, operator *history.Client, key string) {
 	w.t.Helper()
 	must(w.t, c.Pause())
-	done, boxes := operator.Forget(key), operator.Forget(boxesOf(key)) // the hub frees them before their TTL
+	done, boxes := operator.Forget(key), operator.Forget(history.BoxesOf(key)) // the hub frees them before their TTL
 	w.recorder.Gone(c.name)
 	must(w.t, c.Kill())
 	done()

@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -131,33 +130,20 @@ func (o orders) hold(l *lock.Locker) error {
 		defer close(done)
 		_, _ = io.Copy(io.Discard, os.Stdin)
 	}()
-	o.believe(lease, done)
+	believe(lease, done)
 	if err := lease.Release(); err == nil {
 		send(report{What: released, Fence: lease.Fence()})
 	}
 	return nil
 }
 
-// believe looks at the lease all the time until it has ended or done is
-// closed. Whatever has stopped this process in between: a lease that is over
-// by the clock must not look alive.
-func (o orders) believe(lease *history.Lease, done <-chan struct{}) {
-	for {
-		now := time.Now() // before the look, so that the look is not older
-		err := lease.Context().Err()
-		if err != nil {
-			send(report{What: lost, Fence: lease.Fence(), Text: context.Cause(lease.Context()).Error()})
-			return
-		}
-		if late := now.Sub(lease.Deadline()); late > 0 {
-			send(report{What: broken, Text: fmt.Sprintf("the context was alive %v after the deadline", late)})
-			return
-		}
-		select {
-		case <-done:
-			return
-		case <-time.After(time.Millisecond):
-		}
+// believe reports the end of the lease, until done is closed.
+func believe(lease *history.Lease, done <-chan struct{}) {
+	switch ended, late := lease.Watch(done); {
+	case ended != nil:
+		send(report{What: lost, Fence: lease.Fence(), Text: ended.Error()})
+	case late > 0:
+		send(report{What: broken, Text: fmt.Sprintf("the context was alive %v after the deadline", late)})
 	}
 }
 
@@ -221,44 +207,10 @@ func (o orders) record(l *lock.Locker) error {
 	var clients []func()
 	for i := range o.Workers {
 		c := history.NewClient(fmt.Sprint(o.Name, ".", i), l, r)
-		clients = append(clients, func() { useKey(context.Background(), c, o.Key, o.TTL, o.Rounds, o.options()...) })
+		clients = append(clients, func() { c.Use(context.Background(), o.Key, o.TTL, o.Rounds, o.options()...) })
 	}
 	together(clients...)
 	return r.Close()
-}
-
-// useKey takes the key n times: waits, gives up, extends, holds on for too
-// long. Every other time it also takes a slot of the pool beside the key.
-func useKey(ctx context.Context, c *history.Client, key string, ttl time.Duration, n int, also ...lock.Option) {
-	for range n {
-		impatient, cancel := context.WithTimeout(ctx, time.Duration(50+pick(3000))*time.Millisecond)
-		opts := append(slices.Clip(also), lock.TTL(ttl), lock.Wait(time.Duration(pick(2000))*time.Millisecond))
-		if pick(3) == 0 {
-			opts = append(opts, lock.NoRenew())
-		}
-		if lease, err := c.Acquire(impatient, key, 1, opts...); err == nil {
-			useLease(impatient, lease, ttl)
-		}
-		cancel()
-		if pick(2) == 0 {
-			_ = c.UseSlot(ctx, key+"-boxes", 2, ttl)
-		}
-	}
-}
-
-func useLease(ctx context.Context, lease *history.Lease, ttl time.Duration) {
-	hold := time.Duration(pick(30)) * time.Millisecond
-	if pick(10) == 0 {
-		hold = ttl
-	}
-	select {
-	case <-time.After(hold):
-	case <-lease.Context().Done():
-	}
-	if pick(4) == 0 {
-		_ = lease.Extend(ctx, ttl)
-	}
-	_ = lease.Release()
 }
 
 // child is a process that carries out orders.

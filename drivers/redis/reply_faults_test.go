@@ -462,7 +462,7 @@ func underWayFaults(t *testing.T, each int) {
 		p := redistest.StartProxy(t, s, namer())
 		proxies = append(proxies, p)
 		c := w.join(fmt.Sprint("c", i), redis.Config{URL: p.URL()})
-		clients = append(clients, func() { useKey(t.Context(), c.Client, "k", 600*time.Millisecond, each) })
+		clients = append(clients, func() { c.Use(t.Context(), "k", 600*time.Millisecond, each) })
 	}
 	stop := repeat(func() { troubleSome(t, proxies) })
 	together(clients...)
