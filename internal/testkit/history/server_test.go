@@ -261,10 +261,10 @@ func TestHistoryThatIsTooLargeIsRefused(t *testing.T) {
 // What cannot be decided in time is not called right.
 func TestCheckIsBoundedInTime(t *testing.T) {
 	var h history.History
-	for i := range 400 { // all at once, with a fence that fits nowhere
+	for i := range 400 { // all at once, and two of them get the same slot
 		h.Ops = append(h.Ops, history.Op{
-			Client: fmt.Sprint(i % 8), Kind: history.Acquire, Key: "k", Slots: 400, Slot: i, Call: 1, Return: 1000,
-			Outcome: history.OK, Token: fmt.Sprint(i), Fence: uint64(1 + i%399), Deadline: 2000,
+			Client: fmt.Sprint(i % 8), Kind: history.Acquire, Key: "k", Slots: 400, Slot: i % 399, Call: 1, Return: 1000,
+			Outcome: history.OK, Token: fmt.Sprint(i), Fence: uint64(1 + i), Deadline: 2000,
 		})
 	}
 	start := time.Now()
