@@ -131,7 +131,7 @@ func start(ctx context.Context, p Process, began time.Time, planned func(workers
 	} else if !b.supervised() { // for workers, the supervisor writes the report
 		p.report(&b.report, b.plan.Config, b.log)
 	}
-	b.publish()
+	b.publish() // before the supervisor counts this worker as ready, since it asks for the report then
 	b.reportReady()
 	return &Running{b, sync.OnceValue(b.shutdown)}, nil
 }

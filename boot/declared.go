@@ -77,7 +77,7 @@ func (d *declared) keep(ctx, staying context.Context) {
 			pause = firstRenewal
 		}
 		for renewed := false; !renewed; renewed = d.renew(ctx, pause) {
-			if sleep(staying, pause+rand.N(pause/4)) != nil {
+			if sleep(staying, pause+rand.N(pause/4)) != nil { // the subscriptions of a fleet end together, at an outage
 				return
 			}
 			pause = min(2*pause, lastRenewal)

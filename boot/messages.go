@@ -36,7 +36,7 @@ func (b *booting) subscription(m plan.Message, f, gap plan.Bound, host *megactx.
 	}}
 	return step{
 		start: hook{name: "subscription " + name, budget: hookBudget, run: func(ctx context.Context) error {
-			return d.start(context.WithoutCancel(ctx))
+			return d.start(context.WithoutCancel(ctx)) // ctx ends with this step
 		}},
 		end:   hook{name: "subscription " + name, budget: longBudget, run: d.drain},
 		phase: working,

@@ -57,7 +57,7 @@ func (b *booting) constructor(f plan.Function) any {
 		for _, t := range made {
 			out = append(out, reflect.Zero(t))
 		}
-		return append(out, reflect.ValueOf(&err).Elem())
+		return append(out, reflect.ValueOf(&err).Elem()) // of type error: reflect.ValueOf(err) has the type inside it
 	}).Interface()
 }
 

@@ -2,7 +2,10 @@
 // together with its locks, its logger and its app, and net/http on both sides
 // of it.
 //
-// Applications import it as package mega, where every name has an alias.
+// Applications import package mega, which has an alias for each name that a
+// handler needs. [Host] and what it takes, such as [Views], [Limits], [Inject] and
+// [Identify], are for the code that serves an app: package boot does so, and a
+// program with a net/http server of its own can; see the examples.
 //
 // # Errors as answers
 //
