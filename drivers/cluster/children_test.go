@@ -1,9 +1,7 @@
 package cluster
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,12 +14,9 @@ import (
 
 	"github.com/megaframework/mega/internal/testkit/boxes"
 	"github.com/megaframework/mega/internal/testkit/history"
-	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	"github.com/megaframework/mega/internal/testkit/subprocess"
 	"github.com/megaframework/mega/lock"
 )
-
-// childEnv makes this test binary a child of itself: it holds the orders.
-const childEnv = "MEGA_TEST_CHILD"
 
 // orders tell a child what to do. Without a socket it inherits its connection.
 type orders struct {
@@ -39,52 +34,6 @@ type orders struct {
 // inherited is the descriptor of a child's connection.
 const inherited = 3
 
-// report is what a child tells its parent, as a line of JSON.
-type report struct {
-	What  string
-	Fence uint64
-	PID   int
-	Slot  int
-	Text  string
-}
-
-// What a child reports.
-const (
-	ready    = "ready" // it is connected, or can be connected to
-	holding  = "holding"
-	forked   = "forked"
-	lost     = "lost"
-	released = "released"
-	broken   = "broken" // a promise was broken
-	failed   = "failed"
-	finished = "finished"
-)
-
-// runChild is the main function of a child. In the test binary itself it
-// returns at once.
-func runChild() {
-	text, isChild := os.LookupEnv(childEnv)
-	if !isChild {
-		return
-	}
-	var o orders
-	err := json.Unmarshal([]byte(text), &o)
-	if err == nil {
-		err = o.carryOut()
-	}
-	if err != nil {
-		tell(report{What: failed, Text: err.Error()})
-		os.Exit(1)
-	}
-	tell(report{What: finished})
-	os.Exit(0)
-}
-
-func tell(r report) {
-	text, _ := json.Marshal(r) // it has nothing that could fail
-	_, _ = os.Stdout.Write(append(text, '\n'))
-}
-
 func (o orders) carryOut() error {
 	if o.Task == "hub" {
 		return o.serve()
@@ -93,7 +42,7 @@ func (o orders) carryOut() error {
 	if err != nil {
 		return err
 	}
-	tell(report{What: ready})
+	subprocess.Tell(subprocess.Report{What: subprocess.Ready})
 	switch o.Task {
 	case "hold":
 		err = o.hold(l)
@@ -102,7 +51,7 @@ func (o orders) carryOut() error {
 	case "record":
 		err = o.record(l)
 	case "boxes":
-		err = o.Boxes.Serve(l, os.Stdin, func(slot int) { tell(report{What: holding, Slot: slot}) })
+		err = o.Boxes.Serve(l, os.Stdin, func(slot int) { subprocess.Tell(subprocess.Report{What: subprocess.Holding, Slot: slot}) })
 	default:
 		err = fmt.Errorf("unknown task %q", o.Task)
 	}
@@ -128,7 +77,7 @@ func (o orders) serve() error {
 			h.Join(conn, "test")
 		}
 	}()
-	tell(report{What: ready})
+	subprocess.Tell(subprocess.Report{What: subprocess.Ready})
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	_ = l.Close() // the process ends
 	return h.Close(context.Background())
@@ -192,7 +141,7 @@ func (o orders) hold(l *lock.Locker) error {
 	if err != nil {
 		return err
 	}
-	tell(report{What: holding, Fence: lease.Fence()})
+	subprocess.Tell(subprocess.Report{What: subprocess.Holding, Fence: lease.Fence()})
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -200,7 +149,7 @@ func (o orders) hold(l *lock.Locker) error {
 	}()
 	believe(lease, done)
 	if err := lease.Release(); err == nil {
-		tell(report{What: released, Fence: lease.Fence()})
+		subprocess.Tell(subprocess.Report{What: subprocess.Released, Fence: lease.Fence()})
 	}
 	return nil
 }
@@ -209,9 +158,9 @@ func (o orders) hold(l *lock.Locker) error {
 func believe(lease *history.Lease, done <-chan struct{}) {
 	switch ended, late := lease.Watch(done); {
 	case ended != nil:
-		tell(report{What: lost, Fence: lease.Fence(), Text: ended.Error()})
+		subprocess.Tell(subprocess.Report{What: subprocess.Lost, Fence: lease.Fence(), Text: ended.Error()})
 	case late > 0:
-		tell(report{What: broken, Text: fmt.Sprintf("the context was alive %v after the deadline", late)})
+		subprocess.Tell(subprocess.Report{What: subprocess.Broken, Text: fmt.Sprintf("the context was alive %v after the deadline", late)})
 	}
 }
 
@@ -232,7 +181,7 @@ func (o orders) fork(l *lock.Locker) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	tell(report{What: forked, Fence: lease.Fence(), PID: cmd.Process.Pid})
+	subprocess.Tell(subprocess.Report{What: subprocess.Forked, Fence: lease.Fence(), PID: cmd.Process.Pid})
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	return nil
 }
@@ -258,92 +207,32 @@ func (o orders) record(l *lock.Locker) error {
 }
 
 // child is a process that carries out orders.
-type child struct {
-	*redistest.Process
-	t       *testing.T
-	name    string
-	reports chan report // closed when the process has closed its output
-	stdin   *os.File
-}
+type child struct{ *subprocess.Process }
 
 // spawn starts a child that does not outlive the test, with a connection to h
 // unless h is nil, and waits until it is ready.
 func spawn(t *testing.T, h *Hub, o orders) *child {
 	t.Helper()
-	text, err := json.Marshal(o)
-	must(t, err)
-	in, stdin, err := os.Pipe()
-	must(t, err)
-	stdout, out, err := os.Pipe()
-	must(t, err)
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childEnv+"="+string(text))
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, os.Stderr
+	var files []*os.File
 	if h != nil {
 		here, there, err := Pair()
 		must(t, err)
 		defer there.Close()
-		cmd.ExtraFiles = []*os.File{there}
+		files = append(files, there)
 		h.Join(here, o.Name)
 	}
-	p, err := redistest.StartProcess(cmd)
-	_, _ = in.Close(), out.Close() // the child has them
-	must(t, err)
-	c := &child{Process: p, t: t, name: o.Name, reports: make(chan report, 1000), stdin: stdin}
-	go c.listen(stdout)
-	t.Cleanup(func() {
-		_ = stdin.Close()
-		_ = p.Kill()
-		for range c.reports { // until listen has ended
-		}
-	})
-	c.expect(ready)
+	c := &child{subprocess.Start(t, o.Name, o, files...)}
+	c.expect(subprocess.Ready)
 	return c
-}
-
-func (c *child) listen(stdout *os.File) {
-	defer close(c.reports)
-	defer func() { _ = stdout.Close() }()
-	lines := bufio.NewScanner(stdout)
-	for lines.Scan() {
-		var r report
-		if json.Unmarshal(lines.Bytes(), &r) == nil {
-			c.reports <- r
-		}
-	}
 }
 
 // bound is how long a test waits for what should happen at once.
 const bound = 20 * time.Second
 
 // expect waits for the child's next report, which has to be what is expected.
-func (c *child) expect(what string) report {
-	c.t.Helper()
-	return c.expectWithin(what, bound)
-}
-
-func (c *child) expectWithin(what string, bound time.Duration) report {
-	c.t.Helper()
-	select {
-	case r, ok := <-c.reports:
-		if !ok || r.What != what {
-			c.t.Fatalf("child %s reports %+v, want %q", c.name, r, what)
-		}
-		return r
-	case <-time.After(bound):
-		c.t.Fatalf("child %s did not report %q within %v", c.name, what, bound)
-	}
-	panic("unreachable")
-}
-
-// silent checks that the child has reported nothing so far.
-func (c *child) silent() {
-	c.t.Helper()
-	select {
-	case r := <-c.reports:
-		c.t.Errorf("child %s reports %+v, want nothing yet", c.name, r)
-	default:
-	}
+func (c *child) expect(what string) subprocess.Report {
+	c.T.Helper()
+	return c.Expect(what, bound)
 }
 
 // hubChild starts a hub in a process of its own, and returns what connects to it

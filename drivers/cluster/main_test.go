@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/megaframework/mega/internal/testkit/subprocess"
 )
 
 // busTask is the variable that makes a test binary a worker on the bus.
@@ -15,7 +17,7 @@ const busTask = "MEGA_TEST_CLUSTER_BUS"
 
 func TestMain(m *testing.M) {
 	runSocketChild()
-	runChild()
+	subprocess.Main(orders.carryOut)
 	if task := os.Getenv(busTask); task != "" {
 		os.Exit(busWorker(task))
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/megaframework/mega/drivers/cluster/internal/hub"
 	"github.com/megaframework/mega/internal/testkit/history"
+	"github.com/megaframework/mega/internal/testkit/subprocess"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 	"github.com/megaframework/mega/lock/locktest"
@@ -87,15 +88,14 @@ func TestAKilledHolderIsFollowedWithinMilliseconds(t *testing.T) {
 	var after []time.Duration
 	for i := range max(5, locktest.Scaled(20)) {
 		victim := spawn(t, h, toHold(fmt.Sprint("victim", i), time.Minute))
-		first := victim.expect(holding)
+		first := victim.expect(subprocess.Holding)
 		got := make(chan time.Time, 1)
 		next := waiting(t, l, "k", 0)
 		leases := make(chan *lock.Lease, 1)
 		go func() { lease := <-next; got <- time.Now(); leases <- lease }()
 		killed := time.Now()
 		must(t, victim.Kill())
-		for range victim.reports {
-		}
+		victim.Ended()
 		yardstick := time.Since(killed)
 		lease := receive(t, leases, bound)
 		after = append(after, (<-got).Sub(killed)-yardstick)
@@ -117,7 +117,7 @@ func TestAllThatADeadProcessHadIsFree(t *testing.T) {
 	queued, err := l.Acquire(t.Context(), "k-queue")
 	must(t, err)
 	victim := spawn(t, h, orders{Task: "fork", Name: "victim", Key: "k", TTL: time.Hour})
-	endForked(t, victim.expect(forked).PID)
+	endForked(t, victim.expect(subprocess.Forked).PID)
 	eventually(t, "it to queue", func() bool { return len(stateOf(t, l, "k-queue").Waiters) == 1 })
 	if s := stateOf(t, l, "k-pool"); len(s.Holders) != 1 || s.Holders[0].PID != victim.PID() {
 		t.Fatalf("the pool is held by %+v", s.Holders)
@@ -155,7 +155,7 @@ func TestAStoppedHolderWakesUpWithoutItsLease(t *testing.T) {
 	h := newHub(t, HubConfig{})
 	l := lockerOf(t, h)
 	sleeper := spawn(t, h, toHold("sleeper", ttl))
-	first := sleeper.expect(holding)
+	first := sleeper.expect(subprocess.Holding)
 	next := waiting(t, l, "k", 0)
 	must(t, sleeper.Pause())
 	stopped := time.Now()
@@ -167,12 +167,12 @@ func TestAStoppedHolderWakesUpWithoutItsLease(t *testing.T) {
 		t.Errorf("fence %d after %d", lease.Fence(), first.Fence)
 	}
 	time.Sleep(time.Until(stopped.Add(2 * ttl)))
-	sleeper.silent()
+	sleeper.Silent()
 	must(t, sleeper.Continue())
-	if woke := sleeper.expect(lost); woke.Fence != first.Fence { // and not broken
+	if woke := sleeper.expect(subprocess.Lost); woke.Fence != first.Fence { // and not broken
 		t.Errorf("lost fence %d, held %d", woke.Fence, first.Fence)
 	}
-	sleeper.expect(finished)
+	sleeper.expect(subprocess.Finished)
 	if s := stateOf(t, l, "k"); len(s.Holders) != 1 || s.Holders[0].Fence != lease.Fence() {
 		t.Errorf("its waking has disturbed the next holder: %+v", s.Holders)
 	}
@@ -184,17 +184,17 @@ func TestAHolderThatIsStoppedForLessThanItsTTLKeepsItsLease(t *testing.T) {
 	h := newHub(t, HubConfig{})
 	l := lockerOf(t, h)
 	holds := spawn(t, h, toHold("holder", 10*time.Second))
-	holds.expect(holding)
+	holds.expect(subprocess.Holding)
 	must(t, holds.Pause())
 	time.Sleep(500 * time.Millisecond)
 	must(t, holds.Continue())
 	if _, err := l.TryAcquire(t.Context(), "k"); err == nil {
 		t.Error("its key was free")
 	}
-	holds.silent()
-	must(t, holds.stdin.Close())
-	holds.expect(released)
-	holds.expect(finished)
+	holds.Silent()
+	must(t, holds.Stdin.Close())
+	holds.expect(subprocess.Released)
+	holds.expect(subprocess.Finished)
 }
 
 // A waiter that stands still when its turn comes costs the next one the window of
@@ -213,7 +213,7 @@ func TestAStoppedWaiterCostsOneWindow(t *testing.T) {
 	lease := receive(t, next, 2*time.Second+5*time.Second)
 	must(t, lease.Release())
 	must(t, still.Continue()) // it asks again: its grant was lost before it came
-	still.expect(holding)
+	still.expect(subprocess.Holding)
 }
 
 // A process that does not read hurts nobody else, however much there is for it.
@@ -221,7 +221,7 @@ func TestAStoppedProcessHoldsUpNobody(t *testing.T) {
 	h := newHub(t, HubConfig{})
 	l := lockerOf(t, h)
 	still := spawn(t, h, toHold("still", 2*time.Second))
-	still.expect(holding)
+	still.expect(subprocess.Holding)
 	must(t, still.Pause())
 	defer func() { must(t, still.Continue()) }()
 	peer := hub.Clients(h)[1]
@@ -316,7 +316,7 @@ func (w *witness) kill(c *child, operator *history.Client, key string) {
 	w.t.Helper()
 	must(w.t, c.Pause())
 	done, boxes := operator.Forget(key), operator.Forget(history.BoxesOf(key)) // the hub frees them before their TTL
-	w.recorder.Gone(c.name)
+	w.recorder.Gone(c.Name)
 	must(w.t, c.Kill())
 	done()
 	boxes()
@@ -361,7 +361,7 @@ func TestHistoriesOfProcessesThatAreKilled(t *testing.T) {
 		time.Sleep(600 * time.Millisecond)
 		must(t, children[2].Continue())
 		for _, c := range children[2:] {
-			c.expectWithin(finished, 5*time.Minute)
+			c.Expect(subprocess.Finished, 5*time.Minute)
 		}
 		w.verify()
 		if s := stateOf(t, l, "k"); len(s.Holders)+len(s.Waiters) != 0 {

@@ -1,14 +1,11 @@
 package redis_test
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,12 +14,9 @@ import (
 	"github.com/megaframework/mega/drivers/redis"
 	"github.com/megaframework/mega/internal/testkit/boxes"
 	"github.com/megaframework/mega/internal/testkit/history"
-	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	"github.com/megaframework/mega/internal/testkit/subprocess"
 	"github.com/megaframework/mega/lock"
 )
-
-// childEnv makes this test binary a child of itself: it holds the orders.
-const childEnv = "MEGA_TEST_CHILD"
 
 // orders tell a child what to do.
 type orders struct {
@@ -39,55 +33,12 @@ type orders struct {
 	Boxes   *boxes.Orders `json:"boxes,omitempty"` // of the task "boxes"
 }
 
-// report is what a child tells its parent, as a line of JSON.
-type report struct {
-	What  string `json:"what"`
-	Fence uint64 `json:"fence,omitempty"`
-	Slot  int    `json:"slot,omitempty"`
-	Text  string `json:"text,omitempty"`
-}
-
-// What a child reports.
-const (
-	ready    = "ready" // it is connected
-	holding  = "holding"
-	lost     = "lost"
-	released = "released"
-	broken   = "broken" // a promise was broken
-	failed   = "failed"
-	finished = "finished"
-)
-
-// runChild is the main function of a child. In the test binary itself it
-// returns at once.
-func runChild() {
-	text, isChild := os.LookupEnv(childEnv)
-	if !isChild {
-		return
-	}
-	var o orders
-	err := json.Unmarshal([]byte(text), &o)
-	if err == nil {
-		err = o.carryOut()
-	}
-	if err != nil {
-		send(report{What: failed, Text: err.Error()})
-		os.Exit(1)
-	}
-	os.Exit(0)
-}
-
-func send(r report) {
-	text, _ := json.Marshal(r)
-	_, _ = os.Stdout.Write(append(text, '\n'))
-}
-
 func (o orders) carryOut() error {
 	l, err := newMember(openLock(context.Background(), redis.Config{URL: o.URL}))
 	if err != nil {
 		return err
 	}
-	send(report{What: ready})
+	subprocess.Tell(subprocess.Report{What: subprocess.Ready})
 	switch o.Task {
 	case "hold":
 		err = o.hold(l)
@@ -96,7 +47,7 @@ func (o orders) carryOut() error {
 	case "record":
 		err = o.record(l)
 	case "boxes":
-		err = o.Boxes.Serve(l, os.Stdin, func(slot int) { send(report{What: holding, Slot: slot}) })
+		err = o.Boxes.Serve(l, os.Stdin, func(slot int) { subprocess.Tell(subprocess.Report{What: subprocess.Holding, Slot: slot}) })
 	default:
 		err = fmt.Errorf("unknown task %q", o.Task)
 	}
@@ -106,10 +57,7 @@ func (o orders) carryOut() error {
 	if errors.Is(closed, context.DeadlineExceeded) { // the server stands still: its driver has a second
 		closed = nil
 	}
-	if err = errors.Join(err, closed); err == nil {
-		send(report{What: finished})
-	}
-	return err
+	return errors.Join(err, closed)
 }
 
 // hold takes the key, as soon as it can, and holds it until it is lost or
@@ -124,7 +72,7 @@ func (o orders) hold(l *lock.Locker) error {
 	if err != nil {
 		return err
 	}
-	send(report{What: holding, Fence: lease.Fence()})
+	subprocess.Tell(subprocess.Report{What: subprocess.Holding, Fence: lease.Fence()})
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -132,7 +80,7 @@ func (o orders) hold(l *lock.Locker) error {
 	}()
 	believe(lease, done)
 	if err := lease.Release(); err == nil {
-		send(report{What: released, Fence: lease.Fence()})
+		subprocess.Tell(subprocess.Report{What: subprocess.Released, Fence: lease.Fence()})
 	}
 	return nil
 }
@@ -141,9 +89,9 @@ func (o orders) hold(l *lock.Locker) error {
 func believe(lease *history.Lease, done <-chan struct{}) {
 	switch ended, late := lease.Watch(done); {
 	case ended != nil:
-		send(report{What: lost, Fence: lease.Fence(), Text: ended.Error()})
+		subprocess.Tell(subprocess.Report{What: subprocess.Lost, Fence: lease.Fence(), Text: ended.Error()})
 	case late > 0:
-		send(report{What: broken, Text: fmt.Sprintf("the context was alive %v after the deadline", late)})
+		subprocess.Tell(subprocess.Report{What: subprocess.Broken, Text: fmt.Sprintf("the context was alive %v after the deadline", late)})
 	}
 }
 
@@ -214,83 +162,27 @@ func (o orders) record(l *lock.Locker) error {
 }
 
 // child is a process that carries out orders.
-type child struct {
-	*redistest.Process
-	t       *testing.T
-	name    string
-	reports chan report
-	stdin   *os.File
-}
+type child struct{ *subprocess.Process }
 
 // spawn starts a child that does not outlive the test, and waits until it is
 // connected.
 func spawn(t *testing.T, o orders) *child {
 	t.Helper()
-	text, err := json.Marshal(o)
-	must(t, err)
-	in, stdin, err := os.Pipe()
-	must(t, err)
-	stdout, out, err := os.Pipe()
-	must(t, err)
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childEnv+"="+string(text))
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, os.Stderr
-	p, err := redistest.StartProcess(cmd)
-	_, _ = in.Close(), out.Close() // the child has them
-	must(t, err)
-	c := &child{Process: p, t: t, name: o.Name, reports: make(chan report, 1000), stdin: stdin}
-	go c.listen(stdout)
-	t.Cleanup(func() {
-		_ = stdin.Close()
-		_ = p.Kill()
-		for range c.reports { // until listen has ended
-		}
-	})
-	c.expect(ready, 20*time.Second)
+	c := &child{subprocess.Start(t, o.Name, o)}
+	c.expect(subprocess.Ready, 20*time.Second)
 	return c
 }
 
-func (c *child) listen(stdout *os.File) {
-	defer close(c.reports)
-	defer func() { _ = stdout.Close() }()
-	lines := bufio.NewScanner(stdout)
-	for lines.Scan() {
-		var r report
-		if json.Unmarshal(lines.Bytes(), &r) == nil {
-			c.reports <- r
-		}
-	}
-}
-
 // expect waits for the child's next report, which has to be what is expected.
-func (c *child) expect(what string, bound time.Duration) report {
-	c.t.Helper()
-	select {
-	case r, ok := <-c.reports:
-		if !ok || r.What != what {
-			c.t.Fatalf("child %s reports %+v, want %q", c.name, r, what)
-		}
-		return r
-	case <-time.After(generous(bound)):
-		c.t.Fatalf("child %s did not report %q within %v", c.name, what, bound)
-	}
-	panic("unreachable")
-}
-
-// silent checks that the child has reported nothing so far.
-func (c *child) silent() {
-	c.t.Helper()
-	select {
-	case r := <-c.reports:
-		c.t.Errorf("child %s reports %+v, want nothing yet", c.name, r)
-	default:
-	}
+func (c *child) expect(what string, bound time.Duration) subprocess.Report {
+	c.T.Helper()
+	return c.Expect(what, generous(bound))
 }
 
 // letGo has a child release what it holds, and end.
 func (c *child) letGo() {
-	c.t.Helper()
-	must(c.t, c.stdin.Close())
-	c.expect(released, 5*time.Second)
-	c.expect(finished, 10*time.Second)
+	c.T.Helper()
+	must(c.T, c.Stdin.Close())
+	c.expect(subprocess.Released, 5*time.Second)
+	c.expect(subprocess.Finished, 10*time.Second)
 }

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	"github.com/megaframework/mega/internal/testkit/subprocess"
 )
 
 // shared is the server of the tests that leave a server as they found it.
@@ -20,7 +21,7 @@ var shared *redistest.Server
 
 func TestMain(m *testing.M) {
 	goredis.SetLogger(muted{}) // the faults are the tests' own
-	runChild()
+	subprocess.Main(orders.carryOut)
 	flag.Parse()
 	manyAtOnce()
 	os.Exit(run(m))

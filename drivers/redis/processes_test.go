@@ -8,6 +8,7 @@ import (
 	"time"
 
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	"github.com/megaframework/mega/internal/testkit/subprocess"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -27,10 +28,10 @@ func TestKilledHolderCostsItsTTL(t *testing.T) {
 	o := holder(s.URL(), "victim", ttl)
 	o.History = w.path
 	victim := spawn(t, o)
-	first := victim.expect(holding, 5*time.Second)
+	first := victim.expect(subprocess.Holding, 5*time.Second)
 	got := w.client("next", l).wait(t)
 	time.Sleep(ttl) // its renewals go on: that it lives is what keeps the lock
-	victim.silent()
+	victim.Silent()
 	must(t, victim.Kill())
 	w.recorder.Gone("victim")
 	killed := time.Now()
@@ -68,9 +69,6 @@ func queueChild(t *testing.T, l *lock.Locker, c *child, n int, strike func(*chil
 	eventually(t, "the child to queue", func() bool { return waiters(t, l, "k") == n })
 	must(t, strike(c))
 }
-
-func (c *child) Kill() error  { return c.Process.Kill() }
-func (c *child) Pause() error { return c.Process.Pause() }
 
 // Waiters that stand still look alive to the server: however many there are,
 // together they cost one grant window.
@@ -131,7 +129,7 @@ func TestWaiterKilledRightAfterItsGrantCostsItsTTL(t *testing.T) {
 	eventually(t, "the child to queue", func() bool { return waiters(t, l, "k") == 1 })
 	got := w.client("next", other).wait(t)
 	must(t, held.Release())
-	first := victim.expect(holding, 5*time.Second)
+	first := victim.expect(subprocess.Holding, 5*time.Second)
 	must(t, victim.Kill())
 	w.recorder.Gone("victim")
 	killed := time.Now()
@@ -157,7 +155,7 @@ func TestStoppedHolderWakesUpWithoutItsLease(t *testing.T) {
 		o := holder(s.URL(), fmt.Sprint("sleeper", i), ttl)
 		o.History = w.path
 		sleeper := spawn(t, o)
-		first := sleeper.expect(holding, 5*time.Second)
+		first := sleeper.expect(subprocess.Holding, 5*time.Second)
 		got := w.client(fmt.Sprint("next", i), l).wait(t)
 		must(t, sleeper.Pause())
 		stopped := time.Now()
@@ -166,13 +164,13 @@ func TestStoppedHolderWakesUpWithoutItsLease(t *testing.T) {
 			t.Errorf("fence %d after %d", next.Fence(), first.Fence)
 		}
 		time.Sleep(time.Until(stopped.Add(2 * ttl)))
-		sleeper.silent()
+		sleeper.Silent()
 		must(t, sleeper.Continue())
-		woke := sleeper.expect(lost, time.Second) // and not broken
+		woke := sleeper.expect(subprocess.Lost, time.Second) // and not broken
 		if woke.Fence != first.Fence {
 			t.Errorf("lost fence %d, held %d", woke.Fence, first.Fence)
 		}
-		sleeper.expect(finished, 10*time.Second)
+		sleeper.expect(subprocess.Finished, 10*time.Second)
 		busy(t, l, "k") // its waking has disturbed nobody
 		must(t, next.Release())
 	}
@@ -188,12 +186,12 @@ func TestHolderStoppedForLessThanItsTTLKeepsItsLease(t *testing.T) {
 	s := redistest.Start(t, redistest.Options{})
 	l := member(t, s.URL())
 	holds := spawn(t, holder(s.URL(), "holder", 3*time.Second))
-	holds.expect(holding, 5*time.Second)
+	holds.expect(subprocess.Holding, 5*time.Second)
 	must(t, holds.Pause())
 	time.Sleep(time.Second)
 	must(t, holds.Continue())
 	busy(t, l, "k")
-	holds.silent()
+	holds.Silent()
 	holds.letGo()
 	unused(t, l, "k")
 }
@@ -217,7 +215,7 @@ func TestProcessesCountExactly(t *testing.T) {
 			}
 			start := time.Now()
 			for _, c := range children {
-				c.expect(finished, time.Duration(scaled(60))*time.Second)
+				c.expect(subprocess.Finished, time.Duration(scaled(60))*time.Second)
 			}
 			n, err := counted(path)
 			must(t, err)
@@ -251,7 +249,7 @@ func runRecorders(t *testing.T, w *witness, o orders, processes int) {
 func waitRecorders(t *testing.T, children []*child) {
 	t.Helper()
 	for _, c := range children {
-		c.expect(finished, 5*time.Minute)
+		c.expect(subprocess.Finished, 5*time.Minute)
 	}
 }
 
@@ -280,11 +278,11 @@ func TestHistoriesOfProcessesUnderFaults(t *testing.T) {
 		time.Sleep(200 * time.Millisecond)
 		must(t, children[0].Kill())
 		w.recorder.Gone("p0")
-		stopFor(t, children[1].Process, time.Second)
+		stopFor(t, children[1].Process.Process, time.Second)
 		must(t, s.Kill())
 		must(t, s.Restart())
 		must(t, s.Pause())
-		stopFor(t, children[2].Process, 700*time.Millisecond)
+		stopFor(t, children[2].Process.Process, 700*time.Millisecond)
 		must(t, s.Continue())
 		waitRecorders(t, children[1:])
 		if o := w.verify(0); o != 0 {

@@ -10,19 +10,6 @@ import (
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
-// Arrived makes a child a victim of a storm.
-func (c *child) Arrived() (slot int, ok bool) {
-	select {
-	case r := <-c.reports:
-		if r.What != holding {
-			c.t.Errorf("child %s reports %+v", c.name, r)
-		}
-		return r.Slot, r.What == holding
-	default:
-		return 0, false
-	}
-}
-
 // Holders are killed while their own children live on: no box is prepared before
 // it is clean, and nobody cleans a box that he has lost. The slot of a killed
 // holder costs its TTL, so the pool is larger than on a node.

@@ -105,15 +105,16 @@ func layers() map[string][]string {
 		"internal/suite":    {},
 		"internal/systemd":  {},
 
-		"internal/testkit/boxes":   {"lock", "internal/testkit/history", "internal/testkit/redis"},
-		"internal/testkit/e2e":     {},
-		"internal/testkit/history": {"lock"},
-		"internal/testkit/mutants": {},
-		"internal/testkit/nats":    {"internal/testkit/redis"},
-		"internal/testkit/page":    {},
-		"internal/testkit/redis":   {},
-		"internal/testkit/soak":    {"bus", "lock", "drivers/cluster", "internal/testkit/history"},
-		"internal/testkit/ticks":   {},
+		"internal/testkit/boxes":      {"lock", "internal/testkit/history", "internal/testkit/redis"},
+		"internal/testkit/e2e":        {},
+		"internal/testkit/history":    {"lock"},
+		"internal/testkit/mutants":    {},
+		"internal/testkit/nats":       {"internal/testkit/redis"},
+		"internal/testkit/page":       {},
+		"internal/testkit/redis":      {},
+		"internal/testkit/soak":       {"bus", "lock", "drivers/cluster", "internal/testkit/history"},
+		"internal/testkit/subprocess": {"internal/testkit/redis"},
+		"internal/testkit/ticks":      {},
 	}
 }
 
