@@ -147,7 +147,7 @@ func TestRunningProcessHasTheRoutesThatAreListedWithoutStarting(t *testing.T) {
 		mega.App("main", mega.Routes(func(r megactx.Router) { r.Get("/about", func(*megactx.Ctx) error { return nil }) })),
 		mega.App("admin", mega.Routes(func(r megactx.Router) { r.Delete("/shelf/{id}", func(*megactx.Ctx) error { return nil }) })),
 	}
-	p, _ := process("MEGA_APPS_ADMIN_PREFIX=/admin")
+	p, _ := process("MEGA_APPS_ADMIN_PREFIX=/admin", "XDG_RUNTIME_DIR="+runtimeDir(t))
 	all, err := listed(p, options...)
 	if err != nil || len(all) != 2 {
 		t.Fatalf("listed: %v, %v", all, err)
