@@ -50,6 +50,10 @@ func (b *booting) answering() (all []listen.App) {
 // listenAt opens the listener of an address. host answers requests that match none
 // of its apps.
 func (b *booting) listenAt(c *config.Config, a listen.Address, host *megactx.Host) error {
+	certificates, err := listen.LoadCertificates(c, a.Names()...)
+	if err != nil {
+		return err
+	}
 	l, err := b.open(a)
 	if known, ok := errors.AsType[*Failure](err); ok {
 		return known
@@ -61,6 +65,8 @@ func (b *booting) listenAt(c *config.Config, a listen.Address, host *megactx.Hos
 		a = a.LocalOnly(refusing(host))
 	}
 	server := listen.NewServer(strings.Join(a.Names(), ", "), l, a.Handler(megactx.NewRouter(host).Handler()), b.log, a.Hosts()...)
+	server.Secure(certificates)
+	b.certificates = append(b.certificates, certificates)
 	b.servers = append(b.servers, server)
 	for _, app := range a.Apps {
 		b.report.Apps = append(b.report.Apps, plan.Served{

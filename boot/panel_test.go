@@ -64,6 +64,7 @@ func breakages() []broken {
 		{code: "app.cannot_listen", name: "taken", exit: 69, needs: taken("MEGA_APPS_WEB_ADDR")},
 		{code: "app.cannot_listen", name: "ops", exit: 69, needs: taken("MEGA_OPS_ADDR")},
 		{code: "app.cannot_listen", name: "not ours", exit: 69, run: with("MEGA_APPS_ADMIN_ADDR=192.0.2.1:80")},
+		{code: "app.bad_certificate", exit: 78, run: with("MEGA_APPS_WEB_TLS_CERT=/nowhere/cert.pem", "MEGA_APPS_WEB_TLS_KEY=/nowhere/key.pem")},
 		{code: "cache.not_configured", exit: 78, run: in("with a client of redis")},
 		{code: "cache.ambiguous", exit: 78, run: in("with a client of redis").and("MEGA_CACHE_PAGES_URL=redis://a", "MEGA_CACHE_USERS_URL=redis://b", "MEGA_LOCK_DRIVER=memory")},
 		{code: "cache.refused", exit: 78, run: in("with a client of redis").and("MEGA_CACHE_MAIN_URL=redis://cache/shop", "MEGA_LOCK_DRIVER=memory")},

@@ -62,6 +62,11 @@ func (b *booting) readAgain(files *config.Files) ([]config.Change, error) {
 	if err != nil {
 		return nil, err
 	}
+	renew, err := b.readCertificates()
+	if err != nil {
+		return nil, err
+	}
+	renew()
 	b.veil.Add(next, b.plan.Program.Sections()) // before a log message can contain its secrets
 	b.logs.Apply(next)
 	for _, h := range b.hosts {
@@ -74,6 +79,24 @@ func (b *booting) readAgain(files *config.Files) ([]config.Change, error) {
 	b.inForce.Store(next)
 	b.logChanges(changes)
 	return changes, nil
+}
+
+// readCertificates reads the files of all certificates again, since a file
+// changes without its key. The returned function puts them into use.
+func (b *booting) readCertificates() (apply func(), err error) {
+	var all []func()
+	for _, c := range b.certificates {
+		renew, err := c.Read()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, renew)
+	}
+	return func() {
+		for _, renew := range all {
+			renew()
+		}
+	}, nil
 }
 
 func (b *booting) logChanges(changes []config.Change) {

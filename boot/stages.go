@@ -53,6 +53,8 @@ type booting struct {
 	report   Report
 	reported atomic.Pointer[Report] // the report that the running process serves
 
+	certificates []*listen.Certificates // of the servers; nil for one without TLS
+
 	reloading sync.Mutex                    // held while the configuration is read again
 	inForce   atomic.Pointer[config.Config] // config with the later live changes
 

@@ -95,7 +95,12 @@ func (c *Config) manyIdentities() Problems {
 
 // halfIdentity finds keys that have no effect without another.
 func (c *Config) halfIdentity() (p Problems) {
-	for key, with := range map[string]string{"nats.password": "nats.user", "nats.tls.cert": "nats.tls.key", "nats.tls.key": "nats.tls.cert"} {
+	pairs := map[string]string{"nats.password": "nats.user", "nats.tls.cert": "nats.tls.key", "nats.tls.key": "nats.tls.cert"}
+	for _, app := range c.schema.apps {
+		cert, key := "apps."+app+".tls.cert", "apps."+app+".tls.key"
+		pairs[cert], pairs[key] = key, cert
+	}
+	for key, with := range pairs {
 		if c.values[key].Text != "" && c.values[with].Text == "" {
 			p = append(p, Problem{
 				Code: "config.contradiction", Key: key, Origin: c.Origin(key),

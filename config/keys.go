@@ -71,10 +71,17 @@ type App struct {
 	Host           string        `key:"host" pattern:"^(\\*\\.)?[a-z0-9]([a-z0-9-]*[a-z0-9])?(\\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$" like:"admin.example.org or *.example.org" doc:"the app answers only requests for this host, or with *. in front for any host below it"`
 	Prefix         string        `key:"prefix" pattern:"^(/[A-Za-z0-9._~-]+)+$" like:"/admin" doc:"the app answers only requests for paths below this one"`
 	Locales        []string      `key:"locales" pattern:"^[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*$" like:"en or ko-KR" doc:"the locales of the app, the preferred one first"`
+	TLS            AppTLS        `key:"tls"`
 	LogLevel       string        `key:"log_level" inherits:"log.level" enum:"debug|info|warn|error" reload:"live" doc:"the lowest log level of the app"`
 	BodyLimit      Size          `key:"body_limit" default:"1MiB" min:"1B" reload:"live" doc:"the largest body of a request"`
 	Timeout        time.Duration `key:"timeout" default:"30s" min:"0s" reload:"live" doc:"how long a request may take; 0 for no limit"`
 	TrustedOrigins []string      `key:"trusted_origins" pattern:"^https?://[A-Za-z0-9.-]+(:[0-9]+)?$" like:"https://shop.example.org" doc:"other sites whose pages may send forms to the app"`
+}
+
+// AppTLS configures TLS on the listener of an app.
+type AppTLS struct {
+	Cert string `key:"cert" doc:"a file with the certificate of the app and its chain, in PEM; the listener of the app serves HTTPS; read again at SIGHUP"`
+	Key  string `key:"key" doc:"a file with the private key of tls.cert, in PEM"`
 }
 
 // Ops configures the listener for operators and monitoring.

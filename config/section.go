@@ -136,7 +136,14 @@ func (f field) misplaced() error {
 // apps.<name>.
 func appFields() (all []field) {
 	for f := range reflect.TypeFor[App]().Fields() {
-		all = append(all, newField(f, []string{f.Tag.Get("key")}))
+		key := f.Tag.Get("key")
+		if f.Type != reflect.TypeFor[AppTLS]() {
+			all = append(all, newField(f, []string{key}))
+			continue
+		}
+		for inner := range f.Type.Fields() {
+			all = append(all, newField(inner, []string{key, inner.Tag.Get("key")}))
+		}
 	}
 	return all
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/config"
 	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/doctor"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
 )
@@ -159,6 +160,9 @@ func (l *line) checkVerb() *cobra.Command {
 		Args: arguments(0),
 		RunE: func(*cobra.Command, []string) error {
 			c, err := l.load()
+			if err == nil {
+				err = doctor.CheckCertificates(c)
+			}
 			if err != nil {
 				return err
 			}

@@ -173,6 +173,11 @@ func places(made *plan.Plan) (looks []look) {
 			looks = append(looks, look{"address of " + a.Name, addressed(c, "apps."+a.Name+".addr", string(addr))})
 		}
 	}
+	for _, a := range made.Program.Runs {
+		if c.Apps[a.Name].TLS.Cert != "" && made.Program.Listens(a.Name) {
+			looks = append(looks, look{"certificate of " + a.Name, certified(c, a.Name)})
+		}
+	}
 	looks = append(looks, look{"address of ops", addressed(c, "ops.addr", string(c.Ops.Addr))})
 	for _, alias := range c.Caches() {
 		looks = append(looks, look{"cache " + alias, cached(c, alias)})

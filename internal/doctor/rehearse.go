@@ -24,6 +24,7 @@ func Rehearse(made *plan.Plan) (plan.Report, error) {
 		func() error { return made.Refused },
 		func() error { return selection.CheckSocket(made.Config, made.Decisions) },
 		func() error { return chooseCache(made) },
+		func() error { return readCertificates(made) },
 		func() error { return readFiles(made) },
 		func() error { return readRoutes(made) },
 	} {
@@ -47,7 +48,8 @@ func announced(made *plan.Plan) plan.Report {
 			report.Apps = append(report.Apps, plan.Served{App: a.Name, Locales: app.Locales})
 			continue
 		}
-		report.Apps = append(report.Apps, plan.Served{App: a.Name, URL: listen.URL(string(app.Addr)) + app.Prefix, Host: app.Host, Locales: app.Locales})
+		certificates, _ := certificatesOf(made, a.Name) // Rehearse returns the error
+		report.Apps = append(report.Apps, plan.Served{App: a.Name, URL: certificates.URL(string(app.Addr)) + app.Prefix, Host: app.Host, Locales: app.Locales})
 	}
 	report.Ops = listen.URL(string(made.Config.Ops.Addr))
 	return report

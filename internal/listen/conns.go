@@ -2,6 +2,7 @@ package listen
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"net/http"
 	"sync"
@@ -47,7 +48,7 @@ func newConnections(patience time.Duration) *connections {
 
 // context is an http.Server's ConnContext.
 func (c *connections) context(ctx context.Context, raw net.Conn) context.Context {
-	k, ok := raw.(*conn)
+	k, ok := plainConn(raw)
 	if !ok {
 		return ctx
 	}
@@ -57,9 +58,18 @@ func (c *connections) context(ctx context.Context, raw net.Conn) context.Context
 
 type connKey struct{}
 
+// plainConn returns the connection below TLS.
+func plainConn(raw net.Conn) (*conn, bool) {
+	if secure, ok := raw.(*tls.Conn); ok {
+		raw = secure.NetConn()
+	}
+	k, ok := raw.(*conn)
+	return k, ok
+}
+
 // track is an http.Server's ConnState.
 func (c *connections) track(raw net.Conn, state http.ConnState) {
-	k, ok := raw.(*conn)
+	k, ok := plainConn(raw)
 	if !ok {
 		return
 	}

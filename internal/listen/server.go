@@ -28,6 +28,7 @@ type Server struct {
 	name     string // names of the apps, or "ops"
 	hosts    []*megactx.Host
 	listener *Listener
+	secure   *Certificates // nil without TLS
 	http     *http.Server
 	conns    *connections
 	cancel   context.CancelCauseFunc // ends every request
@@ -57,8 +58,12 @@ func NewServer(name string, l *Listener, handler http.Handler, log *slog.Logger,
 	return s
 }
 
+// Secure makes the server serve HTTPS. It is called before Serve; nil changes
+// nothing.
+func (s *Server) Secure(c *Certificates) { s.secure = c }
+
 // URL returns the URL of the server, as seen from this machine.
-func (s *Server) URL() string { return URL(s.listener.Addr().String()) }
+func (s *Server) URL() string { return s.secure.URL(s.listener.Addr().String()) }
 
 // Addr returns the address of the server's listener.
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }
@@ -80,7 +85,7 @@ func (s *Server) Serve(failed func(error)) {
 	s.served = make(chan struct{})
 	go func() {
 		defer close(s.served)
-		err := s.http.Serve(s.listener)
+		err := s.http.Serve(s.secure.listener(s.listener))
 		if !errors.Is(err, errDraining) && !errors.Is(err, http.ErrServerClosed) {
 			failed(fmt.Errorf("serve %s: %w", s.name, err))
 		}

@@ -1,0 +1,154 @@
+package boot_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/megaframework/mega"
+	"github.com/megaframework/mega/boot"
+	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/doctor"
+	"github.com/megaframework/mega/internal/failure"
+)
+
+// certify writes a new certificate for 127.0.0.1 to the two files.
+func certify(t *testing.T, cert, key string, serial int64, until time.Time) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "shop"}, DNSNames: []string{"shop.example.org"},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: until,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: secret}} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// serial asks a server over a new connection, and returns the number of its
+// certificate.
+func serial(t *testing.T, url string) string {
+	t.Helper()
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the test compares the number
+	}}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = w.Body.Close() }()
+	if w.StatusCode != http.StatusNoContent {
+		t.Errorf("got %s", w.Status)
+	}
+	return w.TLS.PeerCertificates[0].SerialNumber.String()
+}
+
+func TestListenerServesTLSAndReadsItsFilesAgain(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	certify(t, cert, key, 1, time.Now().Add(time.Hour))
+	p, _ := process("MEGA_APPS_MAIN_TLS_CERT="+cert, "MEGA_APPS_MAIN_TLS_KEY="+key)
+	app := mega.App("main", mega.Routes(func(r megactx.Router) { r.Get("/", func(*megactx.Ctx) error { return nil }) }))
+	r := start(t, p, app)
+	url := r.Report().Apps[0].URL
+	if !strings.HasPrefix(url, "https://127.0.0.1:") {
+		t.Fatalf("it serves %s", url)
+	}
+	if got := serial(t, url); got != "1" {
+		t.Errorf("the certificate is number %s", got)
+	}
+
+	certify(t, cert, key, 2, time.Now().Add(time.Hour))
+	if _, err := r.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	if got := serial(t, url); got != "2" {
+		t.Errorf("after a reload, the certificate is number %s", got)
+	}
+	if err := os.WriteFile(key, []byte("no key"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Reload(); err == nil {
+		t.Error("a bad key is accepted")
+	}
+	if got := serial(t, url); got != "2" {
+		t.Errorf("after a refused reload, the certificate is number %s", got)
+	}
+	if err := r.Stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestBadCertificateStopsTheBoot(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	certify(t, file("cert"), file("key"), 1, time.Now().Add(time.Hour))
+	certify(t, file("other"), file("other.key"), 2, time.Now().Add(time.Hour))
+	certify(t, file("old"), file("old.key"), 3, time.Now().Add(-24*time.Hour))
+	app := mega.App("main", mega.Routes(func(r megactx.Router) { r.Get("/", func(*megactx.Ctx) error { return nil }) }))
+	for name, x := range map[string]struct{ cert, key, code string }{
+		"no file":         {file("nowhere"), file("key"), "app.bad_certificate"},
+		"another's key":   {file("cert"), file("other.key"), "app.bad_certificate"},
+		"no certificate":  {file("key"), file("key"), "app.bad_certificate"},
+		"an expired one":  {file("old"), file("old.key"), "app.bad_certificate"},
+		"without its key": {file("cert"), "", "config.contradiction"},
+	} {
+		p, _ := process("MEGA_APPS_MAIN_TLS_CERT="+x.cert, "MEGA_APPS_MAIN_TLS_KEY="+x.key)
+		made, err := boot.Plan(p, app)
+		if err == nil {
+			_, err = doctor.Rehearse(made)
+			if err == nil || doctor.CheckCertificates(made.Config) == nil {
+				t.Errorf("%s: the dry run or config check accepts it: %v", name, err)
+			}
+			findings := doctor.Examine(context.Background(), nil, made, nil)
+			if !strings.Contains(strings.ToLower(textOf(findings)), "certificate") {
+				t.Errorf("%s: doctor does not find it: %+v", name, findings)
+			}
+			_, err = boot.Start(t.Context(), p, app)
+		}
+		if f, ok := errors.AsType[*failure.Failure](err); !ok || f.Code != x.code || f.Exit != failure.ExitConfig {
+			t.Errorf("%s: got %+v", name, err)
+		}
+	}
+}
+
+func textOf(findings []doctor.Finding) string {
+	var all []string
+	for _, f := range findings {
+		if f.Verdict == doctor.Fail {
+			all = append(all, f.Name, f.Text)
+		}
+	}
+	return strings.Join(all, "; ")
+}

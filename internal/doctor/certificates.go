@@ -1,0 +1,60 @@
+package doctor
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/listen"
+	"github.com/megaframework/mega/internal/plan"
+)
+
+// CheckCertificates reads the certificates of all apps in the configuration.
+func CheckCertificates(c *config.Config) error {
+	for _, app := range slices.Sorted(maps.Keys(c.Apps)) {
+		if _, err := listen.LoadCertificates(c, app); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readCertificates reads the certificates of the apps that listen.
+func readCertificates(made *plan.Plan) error {
+	for _, a := range made.Program.Runs {
+		if _, err := certificatesOf(made, a.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func certificatesOf(made *plan.Plan, app string) (*listen.Certificates, error) {
+	if !made.Program.Listens(app) {
+		return nil, nil
+	}
+	return listen.LoadCertificates(made.Config, app)
+}
+
+// soon is the time before the end of a certificate from which on doctor warns.
+const soon = 14 * 24 * time.Hour
+
+// certified returns a check of the certificate of an app.
+func certified(c *config.Config, app string) func(context.Context) Finding {
+	return func(context.Context) Finding {
+		s, err := listen.LoadCertificates(c, app)
+		if err != nil {
+			return refusal("", failure.Of(err))
+		}
+		leaf := s.Leaves()[0]
+		f := fine("for %s, until %s", strings.Join(leaf.DNSNames, ", "), leaf.NotAfter.Format(time.DateOnly))
+		if time.Until(leaf.NotAfter) < soon {
+			f.Verdict, f.Action = Warn, "renew it, and send SIGHUP: mega reads the files again"
+		}
+		return f
+	}
+}

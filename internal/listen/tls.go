@@ -1,0 +1,134 @@
+package listen
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/megaframework/mega/config"
+	"github.com/megaframework/mega/internal/failure"
+)
+
+// Certificates are the certificates of a listener, one for each of its apps that
+// has one. A nil Certificates is a listener without TLS.
+type Certificates struct {
+	files   []files
+	current atomic.Pointer[[]tls.Certificate]
+}
+
+// files are the files of the certificate of an app.
+type files struct{ app, cert, key string }
+
+// LoadCertificates reads the certificates of the apps of one listener. It
+// returns nil if none of them has one.
+func LoadCertificates(c *config.Config, apps ...string) (*Certificates, error) {
+	var s Certificates
+	for _, app := range apps {
+		if of := c.Apps[app].TLS; of.Cert != "" {
+			s.files = append(s.files, files{app, of.Cert, of.Key})
+		}
+	}
+	if len(s.files) == 0 {
+		return nil, nil
+	}
+	apply, err := s.Read()
+	if err != nil {
+		bad, _ := errors.AsType[*fileError](err) // Read returns no other error
+		return nil, bad.failure(c)
+	}
+	apply()
+	return &s, nil
+}
+
+// Read reads the files again, and returns a function that makes the listener use
+// them for new connections. After an error the certificates are unchanged.
+func (s *Certificates) Read() (apply func(), err error) {
+	if s == nil {
+		return func() {}, nil
+	}
+	var all []tls.Certificate
+	for _, f := range s.files {
+		pair, err := tls.LoadX509KeyPair(f.cert, f.key)
+		if err == nil && time.Now().After(pair.Leaf.NotAfter) {
+			err = fmt.Errorf("the certificate expired on %s", pair.Leaf.NotAfter.Format(time.DateOnly))
+		}
+		if err != nil {
+			return nil, &fileError{f.app, err}
+		}
+		all = append(all, pair)
+	}
+	return func() { s.current.Store(&all) }, nil
+}
+
+// fileError is the error of an app's certificate.
+type fileError struct {
+	app string
+	err error
+}
+
+func (e *fileError) Error() string {
+	return fmt.Sprintf("read the certificate of the app %s: %v", e.app, strings.TrimPrefix(e.err.Error(), "tls: "))
+}
+
+func (e *fileError) Unwrap() error { return e.err }
+
+func (e *fileError) failure(c *config.Config) error {
+	cert, key := "apps."+e.app+".tls.cert", "apps."+e.app+".tls.key"
+	return &failure.Failure{
+		Code: "app.bad_certificate", Exit: failure.ExitConfig, Cause: e.err,
+		Text:    fmt.Sprintf("Cannot use the certificate of the app %q.", e.app),
+		Facts:   []failure.Fact{failure.Setting(c, cert), failure.Setting(c, key)},
+		Actions: []string{"serve HTTP instead: remove " + cert + " and " + key},
+	}
+}
+
+// listener returns the listener of net/http.
+func (s *Certificates) listener(l net.Listener) net.Listener {
+	if s == nil {
+		return l
+	}
+	return tls.NewListener(l, &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		// The state of a connection is that of one request (conn), which HTTP/2
+		// does not have.
+		NextProtos:     []string{"http/1.1"},
+		GetCertificate: s.certificate,
+	})
+}
+
+// certificate returns the certificate for the host that a client asks for, or
+// the first one.
+func (s *Certificates) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	all := *s.current.Load()
+	for i := range all {
+		if hello.SupportsCertificate(&all[i]) == nil {
+			return &all[i], nil
+		}
+	}
+	return &all[0], nil
+}
+
+// Leaves returns the certificates of the apps, without their chains.
+func (s *Certificates) Leaves() (all []*x509.Certificate) {
+	if s == nil {
+		return nil
+	}
+	for _, c := range *s.current.Load() {
+		all = append(all, c.Leaf)
+	}
+	return all
+}
+
+// URL returns the URL of a listen address, as seen from this machine.
+func (s *Certificates) URL(addr string) string {
+	url := URL(addr)
+	if s == nil {
+		return url
+	}
+	return "https" + strings.TrimPrefix(url, "http")
+}
