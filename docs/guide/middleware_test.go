@@ -1,0 +1,44 @@
+package guide_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/go-chi/chi/v5/middleware"
+	"github.com/go-chi/cors"
+
+	"github.com/megaframework/mega"
+	megactx "github.com/megaframework/mega/ctx"
+)
+
+func publicAPI(r mega.Router) {
+	r.UseStd(cors.Handler(cors.Options{AllowedOrigins: []string{"https://shop.example.org"}, AllowedMethods: []string{"GET", "POST", "DELETE"}, AllowedHeaders: []string{"Content-Type"}}))
+	r.UseStd(middleware.Compress(5))
+	r.Get("/", func(ctx *mega.Ctx) error { return ctx.JSON(http.StatusOK, strings.Repeat("mega ", 500)) })
+}
+
+func TestMiddlewareOfThePage(t *testing.T) {
+	router := megactx.NewRouter(&megactx.Host{})
+	publicAPI(router)
+	ask := func(method string, header ...string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(method, "/", nil)
+		for i := 0; i < len(header); i += 2 {
+			r.Header.Set(header[i], header[i+1])
+		}
+		w := httptest.NewRecorder()
+		router.Handler().ServeHTTP(w, r)
+		return w
+	}
+	before := ask("OPTIONS", "Origin", "https://shop.example.org", "Access-Control-Request-Method", "DELETE")
+	if before.Code != http.StatusOK || before.Header().Get("Access-Control-Allow-Methods") != "DELETE" {
+		t.Errorf("a preflight request is answered %d %v", before.Code, before.Header())
+	}
+	if w := ask("GET", "Origin", "https://evil.example.org"); w.Header().Get("Access-Control-Allow-Origin") != "" {
+		t.Errorf("another site is allowed: %v", w.Header())
+	}
+	if w := ask("GET", "Accept-Encoding", "gzip"); w.Header().Get("Content-Encoding") != "gzip" || w.Body.Len() > 500 {
+		t.Errorf("the answer has %d bytes: %v", w.Body.Len(), w.Header())
+	}
+}
