@@ -75,7 +75,7 @@ func TestDatabaseFromBeforeTheLedgerIsBroughtUpToDate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.db.ExecContext(t.Context(), "DROP TABLE ledger; PRAGMA user_version = 1"); err != nil {
+	if _, err := s.db.ExecContext(t.Context(), "DROP TABLE ledger; DROP TABLE journal; PRAGMA user_version = 1"); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
