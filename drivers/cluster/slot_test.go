@@ -5,6 +5,8 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -123,5 +125,76 @@ func TestPoolsOfANode(t *testing.T) {
 	}
 	if cleaned != 4 { // once before the first use, and after each
 		t.Errorf("cleaned %d times", cleaned)
+	}
+}
+
+// A hub knows of a pool what the holders of its slots report. The other slots are
+// unknown to it, whatever they were before (P10).
+func TestAPoolOverATakeOver(t *testing.T) {
+	p := openPost(t)
+	open := func() locksOf {
+		d, err := p.open()
+		must(t, err)
+		t.Cleanup(func() { _ = d.Close(context.Background()) })
+		return d.(locksOf)
+	}
+	request := func(token string) driver.Request {
+		r := slotRequest(token)
+		r.Slots = 5
+		return r
+	}
+	take := func(d locksOf, token string) driver.Grant {
+		g, err := d.Acquire(t.Context(), request(token))
+		must(t, err)
+		return g
+	}
+	holder, mortal, other := open(), open(), open()
+	kept := take(holder, "kept")
+	take(mortal, "dies")
+	leaves := []driver.Grant{take(other, "clean"), take(other, "withdrawn"), take(other, "rests")}
+	leaves[0].Handback = &driver.Handback{Status: driver.SlotFree}
+	leaves[1].Handback = &driver.Handback{Status: driver.SlotWithdrawn, Reason: "a test"}
+	for _, g := range leaves {
+		must(t, other.Release(t.Context(), g))
+	}
+	states := func() (all []driver.SlotStatus) {
+		s, err := other.Inspect(t.Context(), kept.Key)
+		if err != nil {
+			return nil
+		}
+		for _, slot := range s.Slots {
+			all = append(all, slot.Status)
+		}
+		return all
+	}
+	const held, dirty = driver.SlotHeld, driver.SlotDirty
+	if got, want := states(), []driver.SlotStatus{held, held, driver.SlotFree, driver.SlotWithdrawn, driver.SlotResting}; !slices.Equal(got, want) {
+		t.Fatalf("before: %v, want %v", got, want)
+	}
+	must(t, p.kill())
+	must(t, p.restart())
+	eventually(t, "the holders to report", func() bool { return slices.Equal(states(), []driver.SlotStatus{held, held, dirty, dirty, dirty}) })
+	must(t, p.crash(mortal))
+	eventually(t, "the slot of the dead process to rest", func() bool {
+		return slices.Equal(states(), []driver.SlotStatus{held, driver.SlotResting, dirty, dirty, dirty})
+	})
+	kept.Handback = &driver.Handback{Status: driver.SlotFree}
+	must(t, holder.Release(t.Context(), kept))
+	if g := take(other, "after the clean one"); g.Slot != 0 || g.Found.Left != nil {
+		t.Errorf("slot %d is %+v, want slot 0, clean", g.Slot, g.Found)
+	}
+	for slot := 2; slot < 5; slot++ {
+		if g := take(other, fmt.Sprint("after ", slot)); g.Slot != slot || g.Found.Left == nil || g.Found.Left.Why != driver.LeftUnknown {
+			t.Errorf("slot %d is %+v, want slot %d, unknown", g.Slot, g.Found, slot)
+		}
+	}
+	r := request("one too many")
+	r.Wait = 0
+	if g, err := other.Acquire(t.Context(), r); !errors.Is(err, driver.ErrNotAcquired) {
+		t.Errorf("beside a slot that rests: slot %d, %v", g.Slot, err)
+	}
+	must(t, other.Heal(t.Context(), kept.Key, 1, "it has ended", driver.Holder{}))
+	if g := take(other, "after the dead one"); g.Slot != 1 || g.Found.Left == nil || g.Found.Left.Why != driver.LeftHealed {
+		t.Errorf("slot %d is %+v, want slot 1, healed", g.Slot, g.Found)
 	}
 }

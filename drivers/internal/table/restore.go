@@ -14,7 +14,8 @@ import (
 // Lease is a grant that an owner reports.
 type Lease struct {
 	Grant   driver.Grant
-	Slots   int // the size of the pool
+	Slots   int          // the size of the pool
+	Pool    *driver.Pool // of the request, if the slots have states
 	Holder  driver.Holder
 	Expires time.Time // on the table's clock
 }
@@ -80,6 +81,9 @@ func (s *shard) reinstate(e *entry, l *Lease, o *Owner, now time.Time) (driver.G
 		s.gone.add(other.grant.Token, lost, now)
 		s.notify(Lost, other, lost)
 		s.own(other, nil)
+	}
+	if l.Pool != nil {
+		e.track().quarantine = l.Pool.Quarantine
 	}
 	t := s.restored(l)
 	s.own(t, o)

@@ -191,6 +191,7 @@ func AddLease(f *Frame, g *driver.Grant, r *driver.Request, c Clock) {
 	f.String(g.Key).String(g.Token).Uint(g.Fence).Uint(uint64(g.Fences)).Uint(uint64(g.Slot))
 	f.Uint(uint64(r.Slots)).Int(int64(g.TTL)).Bool(g.NoRenew).Uint(g.Rev).Int(c.Nanos(g.Deadline))
 	AddHolder(f, &r.Holder)
+	addPool(f, r)
 }
 
 // ReadLease reads a value that addLease has written. It limits the expiry of
@@ -202,9 +203,11 @@ func ReadLease(d *Decoder, c Clock, last *driver.Holder) (l table.Lease, err err
 	g.TTL, g.NoRenew, g.Rev = time.Duration(d.Int()), d.Bool(), d.Uint()
 	deadline := c.Time(d.Int())
 	l.Holder = ReadHolder(d, last)
-	if err := d.Err(); err != nil {
+	var r driver.Request
+	if err := errors.Join(d.Err(), readPool(d, &r)); err != nil {
 		return l, err
 	}
+	l.Pool = r.Pool
 	if g.Fence > highest() || fences > maxFences || slot >= maxSlots || slots < 1 || slots > maxSlots {
 		return l, fmt.Errorf("a lease with fence %d and %d more, of slot %d in %d", g.Fence, fences, slot, slots)
 	}
