@@ -66,8 +66,13 @@ func (m *moving) do(ctx context.Context, source *goredis.Client, cmd *goredis.Cm
 	case len(where.here) == 0:
 	case slices.Equal(where.here, keys[:1]):
 		if s.name == "release" {
-			if done, err := m.releaseAtSource(ctx, source, keys[0], argv[0], cmd); done || err != nil {
+			keep := len(argv) > plainRelease // P5: the record of the slot is at the target
+			held, err := m.releaseAtSource(ctx, source, keys[0], argv[0], keep, cmd)
+			switch {
+			case err != nil || held && !keep:
 				return err
+			case held:
+				return where.refuse(source, refusal)
 			}
 		} else if s.name != "acquire" && s.name != "beat" {
 			return where.refuse(source, refusal)
@@ -113,16 +118,20 @@ func locate(ctx context.Context, source *goredis.Client, keys []string) (side, e
 	return w, nil
 }
 
+// plainRelease is the number of arguments of a release that hands no slot back.
+const plainRelease = 3
+
 // compareAndDelete is the release for a lock of which only the holder key can
 // be used.
 const compareAndDelete = `local v = redis.call('get', KEYS[1])
-if v and string.sub(v, 1, #ARGV[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end
-return 0`
+if not v or string.sub(v, 1, #ARGV[1]) ~= ARGV[1] then return 0 end
+return ARGV[2] == '1' and 1 or redis.call('del', KEYS[1])`
 
-// releaseAtSource deletes a lease that was not moved yet, and reports whether
-// it existed. The queue is at the target, where the next heartbeat serves it.
-func (m *moving) releaseAtSource(ctx context.Context, source *goredis.Client, holder string, token any, cmd *goredis.Cmd) (bool, error) {
-	n, err := source.Eval(ctx, compareAndDelete, []string{holder}, token).Int64()
+// releaseAtSource deletes a lease that was not moved yet, unless keep is set, and
+// reports whether it existed. The queue is at the target, where the next heartbeat
+// serves it.
+func (m *moving) releaseAtSource(ctx context.Context, source *goredis.Client, holder string, token any, keep bool, cmd *goredis.Cmd) (bool, error) {
+	n, err := source.Eval(ctx, compareAndDelete, []string{holder}, token, keep).Int64()
 	if n == 0 || err != nil {
 		return false, err
 	}

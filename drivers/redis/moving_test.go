@@ -96,9 +96,84 @@ func TestLocksInASlotThatIsBeingMoved(t *testing.T) {
 		if !errors.Is(err, driver.ErrUnavailable) || !contains(err, "is being moved from") || !contains(err, "redis-cli --cluster fix") {
 			t.Errorf("acquire: %v, want %v with what to do", err, driver.ErrUnavailable)
 		}
-		must(t, move.Finish())
+		if move != nil {
+			must(t, move.Finish())
+		}
 		soon(t, "the release", func() bool { return a.Release(t.Context(), held) == nil })
 		release(t, b, next.granted(t, 3*slack))
+	})
+}
+
+// A pool keeps the states of its slots while its hash slot is moved.
+func TestPoolsInASlotThatIsBeingMoved(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, redistest.Options{})
+	a, b := open(t, redis.Config{URL: c.URL()}), open(t, redis.Config{URL: c.URL()})
+	clean := &driver.Handback{Status: driver.SlotFree}
+	seat := func(key string) driver.Request {
+		r := seat(key, 2)
+		r.TTL, r.Pool = time.Minute, &driver.Pool{Prefer: -1, Avoid: -1}
+		return r
+	}
+	// begin returns the holder of slot 0 beside a slot 1 that is clean, and the
+	// move of both.
+	begin := func(t *testing.T, key string) (driver.Grant, *redistest.Move) {
+		held, other := acquire(t, a, seat(key)), acquire(t, a, seat(key))
+		other.Handback = clean
+		release(t, a, other)
+		move, err := c.OpenSlot("mega:{" + key + "}")
+		must(t, err)
+		held.Handback = clean
+		return held, move
+	}
+	refused := func(t *testing.T, err error) {
+		t.Helper()
+		if !errors.Is(err, driver.ErrUnavailable) || !contains(err, "redis-cli --cluster fix") {
+			t.Errorf("got %v, want %v with what to do", err, driver.ErrUnavailable)
+		}
+	}
+	// end returns the pool to use, with slot 0 handed back clean.
+	end := func(t *testing.T, held driver.Grant, move *redistest.Move) {
+		if move != nil {
+			must(t, move.Finish())
+		}
+		soon(t, "the release", func() bool { return a.Release(t.Context(), held) == nil })
+		if g := acquire(t, b, seat(held.Key)); g.Slot != 0 || g.Found.Left != nil {
+			t.Errorf("slot %d is %+v, want slot 0, clean", g.Slot, g.Found)
+		}
+	}
+
+	t.Run("at the source", func(t *testing.T) {
+		held, move := begin(t, "source")
+		_, err := b.Acquire(t.Context(), seat("source"))
+		refused(t, err)
+		refused(t, b.(driver.PoolDriver).Heal(t.Context(), "source", 1, "a test", driver.Holder{}))
+		end(t, held, move)
+		if g := acquire(t, b, seat("source")); g.Slot != 1 || g.Found.Left != nil {
+			t.Errorf("slot %d is %+v, want slot 1, clean", g.Slot, g.Found)
+		}
+	})
+
+	t.Run("with the lease of slot 0 at the source", func(t *testing.T) {
+		held, move := begin(t, "between")
+		must(t, move.MoveKeys("mega:{between}"))
+		r := seat("between")
+		r.Wait = -1 // nobody is served before the move ends
+		waiting := make(chan driver.Grant, 1)
+		go func() {
+			g, err := b.Acquire(t.Context(), r)
+			if err != nil {
+				t.Error(err)
+			}
+			waiting <- g
+		}()
+		soon(t, "the waiter to be queued at the target", func() bool { return redis.Queued(b, "between") == 1 })
+		refused(t, a.Release(t.Context(), held)) // P5: the record is elsewhere
+		must(t, move.Finish())
+		if g := <-waiting; g.Slot != 1 || g.Found == nil || g.Found.Left != nil {
+			t.Errorf("slot %d is %+v, want slot 1, clean", g.Slot, g.Found)
+		}
+		end(t, held, nil)
 	})
 }
 

@@ -146,12 +146,13 @@ func (c *Cluster) OpenSlot(key string) (*Move, error) {
 		m.Source.do("CLUSTER", "SETSLOT", slot, "MIGRATING", m.destID))
 }
 
-// MoveKeys moves the keys that the source still has.
-func (m *Move) MoveKeys() error {
+// MoveKeys moves the keys that the source still has, except some.
+func (m *Move) MoveKeys(except ...string) error {
 	host, port, _ := net.SplitHostPort(m.Target.Addr())
 	for {
 		v, err := m.Source.Do("CLUSTER", "GETKEYSINSLOT", m.Slot, 100)
 		keys, _ := v.([]any)
+		keys = slices.DeleteFunc(keys, func(key any) bool { return slices.Contains(except, fmt.Sprintf("%s", key)) })
 		if err != nil || len(keys) == 0 {
 			return err
 		}
