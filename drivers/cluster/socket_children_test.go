@@ -310,7 +310,7 @@ func (p *user) try(key string) {
 	announce("tried", key, err)
 }
 
-// work uses a few keys, pools and queues all the time.
+// work uses a few keys, pools, slots with states and queues all the time.
 func (p *user) work() {
 	use := func(key string, slots int, opts ...lock.Option) {
 		c := history.NewClient(p.orders.Name+"."+key, p.locker, p.recorder)
@@ -331,6 +331,12 @@ func (p *user) work() {
 	go use("plain", 1)
 	go use("queue", 1, lock.FIFO())
 	go use("pool", 2)
+	go func() {
+		c := history.NewClient(p.orders.Name+".boxes", p.locker, p.recorder)
+		for !errors.Is(c.UseSlot(context.Background(), "boxes", 2, p.orders.TTL), lock.ErrClosed) {
+			time.Sleep(time.Millisecond)
+		}
+	}()
 }
 
 // proc is such a process, seen from the test.
