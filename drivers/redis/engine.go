@@ -42,7 +42,7 @@ func (o opening) engine(l look, name string) *engine {
 	}
 	return &engine{
 		caller:  caller{o.backend},
-		info:    driver.Info{Name: "redis", Engine: name, Scope: driver.Fleet, Format: format, Warnings: l.warnings},
+		info:    driver.Info{Name: "redis", Engine: name, Scope: driver.Fleet, Format: format, Warnings: l.warnings, Lacks: l.lacks},
 		layout:  l.layout,
 		scripts: all,
 		client:  o.client,

@@ -19,6 +19,7 @@ type look struct {
 	template template
 	layout   *layout // set by at
 	warnings []string
+	lacks    []driver.Lack
 }
 
 // at reads the server's description. A server that refuses INFO is used anyway.
@@ -77,6 +78,12 @@ func (l *look) warn(format string, args ...any) {
 	l.warnings = append(l.warnings, fmt.Sprintf(format, args...))
 }
 
+// stale adds that the server may come back with old data, in which a slot is
+// clean that was given since (P10).
+func (l *look) stale(when string) {
+	l.lacks = append(l.lacks, driver.Lack{Rule: "P10", Why: when + " may show a slot of a pool as clean that was used since"})
+}
+
 func (l *look) judge(info map[string]string) {
 	if v := info["redis_version"]; v != "" && older(v, 6, 2) {
 		l.warn("Redis %s is older than 6.2: it receives no fixes and is not tested", v)
@@ -88,6 +95,7 @@ func (l *look) judge(info map[string]string) {
 	}
 	if n := info["connected_slaves"]; n != "" && n != "0" {
 		l.warn("the server has %s replicas: replication is asynchronous, so a failover may lose new locks; guard writes with the fence", n)
+		l.stale("a replica that was behind")
 	}
 }
 
@@ -104,6 +112,7 @@ func (l *look) persistence(ctx context.Context, info map[string]string) {
 		l.warn("the server has no persistence: a restart frees all locks at once; use appendonly yes")
 	default:
 		l.warn("the server has snapshots only: a restart loses the locks since the last snapshot; use appendonly yes")
+		l.stale("a snapshot")
 	}
 }
 

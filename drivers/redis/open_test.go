@@ -121,6 +121,22 @@ func TestReplicaIsRefused(t *testing.T) {
 	refused(t, redis.Config{URL: replica.URL()}, driver.ErrUnavailable, "replica", "redis-sentinel://")
 	d := open(t, redis.Config{URL: master.URL()})
 	warned(t, d, "replicas")
+	lacks(t, d, "a replica that was behind")
+}
+
+// A server that may come back with old data says that it does not keep P10.
+func TestSnapshotsMayShowAUsedSlotAsClean(t *testing.T) {
+	s := redistest.Start(t, redistest.Options{Config: []string{"save 3600 1"}})
+	d := open(t, redis.Config{URL: s.URL()})
+	warned(t, d, "snapshots only")
+	lacks(t, d, "a snapshot")
+}
+
+func lacks(t *testing.T, d driver.Driver, why string) {
+	t.Helper()
+	if got := d.Info().Lacks; len(got) != 1 || got[0].Rule != "P10" || !strings.Contains(got[0].Why, why) {
+		t.Errorf("the driver lacks %+v, want P10 because of %s", got, why)
+	}
 }
 
 func warned(t *testing.T, d driver.Driver, of string) {
