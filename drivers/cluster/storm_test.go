@@ -3,6 +3,8 @@
 package cluster
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -26,4 +28,20 @@ func TestNoBoxIsPreparedBeforeItIsCleanWhenHoldersAreKilled(t *testing.T) {
 			}.Run(t)
 		})
 	}
+}
+
+// The same while the hub is killed too, and followed by another one.
+func TestNoBoxIsPreparedBeforeItIsCleanWhenHubsAreKilled(t *testing.T) {
+	t.Parallel()
+	p := openPost(t)
+	l, err := openMember(t.Context(), Config{Socket: p.socket})
+	must(t, err)
+	t.Cleanup(func() { must(t, l.Close(context.Background())) })
+	boxes.Storm{
+		Kills: locktest.Scaled(16), Size: 6, TTL: 2 * time.Second, Locker: l,
+		Start: func(t *testing.T, o boxes.Orders) boxes.Victim {
+			return spawn(t, nil, orders{Task: "boxes", Name: o.Name, Socket: p.socket, Boxes: &o})
+		},
+		Restart: func() error { return errors.Join(p.kill(), p.restart()) },
+	}.Run(t)
 }

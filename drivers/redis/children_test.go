@@ -35,6 +35,9 @@ type orders struct {
 
 func (o orders) carryOut() error {
 	l, err := newMember(openLock(context.Background(), redis.Config{URL: o.URL}))
+	for errors.Is(err, lock.ErrUnavailable) { // until the parent kills it: the server got no processor for a second
+		l, err = newMember(openLock(context.Background(), redis.Config{URL: o.URL}))
+	}
 	if err != nil {
 		return err
 	}

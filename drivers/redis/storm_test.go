@@ -3,6 +3,7 @@
 package redis_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -18,13 +19,26 @@ func TestNoBoxIsPreparedBeforeItIsCleanWhenHoldersAreKilled(t *testing.T) {
 	const batch = 50
 	for left := scaled(batch); left > 0; left -= batch {
 		t.Run("", func(t *testing.T) {
-			s := redistest.Start(t, redistest.Options{})
-			boxes.Storm{
-				Kills: min(left, batch), Size: 16, TTL: time.Second, Locker: member(t, s.URL()),
-				Start: func(t *testing.T, o boxes.Orders) boxes.Victim {
-					return spawn(t, orders{Task: "boxes", Name: o.Name, URL: s.URL(), Boxes: &o})
-				},
-			}.Run(t)
+			stormAt(t, redistest.Start(t, redistest.Options{}), min(left, batch)).Run(t)
 		})
+	}
+}
+
+// The same while the server is killed too, which keeps its data.
+func TestNoBoxIsPreparedBeforeItIsCleanWhenTheServerIsKilled(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.Options{Persistence: redistest.AOF})
+	storm := stormAt(t, s, scaled(12))
+	storm.Restart = func() error { return errors.Join(s.Kill(), s.Restart()) }
+	storm.Run(t)
+}
+
+func stormAt(t *testing.T, s *redistest.Server, kills int) boxes.Storm {
+	t.Helper()
+	return boxes.Storm{
+		Kills: kills, Size: 16, TTL: time.Second, Locker: member(t, s.URL()),
+		Start: func(t *testing.T, o boxes.Orders) boxes.Victim {
+			return spawn(t, orders{Task: "boxes", Name: o.Name, URL: s.URL(), Boxes: &o})
+		},
 	}
 }

@@ -19,7 +19,8 @@ type Orders struct {
 	Size int
 	TTL  time.Duration
 	// Point is the point at which the holder stays until it is killed or loses
-	// its slot. A holder without one takes and leaves boxes all the time.
+	// its slot. A holder without one takes and leaves boxes a few times before it
+	// stays at work.
 	Point Point
 }
 
@@ -53,21 +54,30 @@ func (o Orders) Serve(l *lock.Locker, life *os.File, report func(slot int)) erro
 }
 
 func (o Orders) stay(ctx context.Context, report func(slot int)) func(Point, *lock.Slot) {
-	reported := false
+	const few = 8
+	turns := 0
+	wait := func(s *lock.Slot) {
+		select {
+		case <-s.Lease.Context().Done():
+		case <-ctx.Done():
+		}
+	}
 	return func(p Point, s *lock.Slot) {
 		switch {
-		case o.Point == "":
-			if p == Working && !reported {
-				reported = true
-				report(s.Number())
-			}
-			time.Sleep(time.Duration(rand.IntN(5000)) * time.Microsecond)
 		case p == o.Point, p == Working && o.Point == Cleaning: // its slot was clean
 			report(s.Number())
-			select {
-			case <-s.Lease.Context().Done():
-			case <-ctx.Done():
+			wait(s)
+		case o.Point != "":
+		case p == Working && turns == few:
+			wait(s)
+		default:
+			if p == Working {
+				if turns == 0 {
+					report(s.Number())
+				}
+				turns++
 			}
+			time.Sleep(time.Duration(rand.IntN(5000)) * time.Microsecond)
 		}
 	}
 }

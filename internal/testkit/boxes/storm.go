@@ -2,6 +2,7 @@ package boxes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -38,13 +39,16 @@ type Storm struct {
 	TTL    time.Duration
 	Locker *lock.Locker                    // sees the same pool
 	Start  func(*testing.T, Orders) Victim // starts a holder; Orders.Serve is its work
+	// Restart, if set, kills the backend and starts it again. Of eight kills one
+	// is followed by it.
+	Restart func() error
 }
 
 const key = "boxes"
 
 // Run runs the storm, checks that each slot can be used after it, and judges the
 // log.
-func (s Storm) Run(t *testing.T) Figures {
+func (s Storm) Run(t *testing.T) {
 	t.Helper()
 	r := &run{Storm: s, t: t, dir: t.TempDir()}
 	r.rage()
@@ -54,7 +58,6 @@ func (s Storm) Run(t *testing.T) Figures {
 		t.Error(err)
 	}
 	t.Logf("%d kills: %v", r.killed, figures)
-	return figures
 }
 
 type run struct {
@@ -71,7 +74,8 @@ type victim struct {
 	Victim
 	point Point
 	slot  int
-	loses string // what happens to it before it is killed
+	loses string    // what happens to it before it is killed
+	since time.Time // of its stop
 }
 
 const (
@@ -96,6 +100,17 @@ func (r *run) must(err error) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+}
+
+// persist calls f until the backend answers: it may have been restarted, or have
+// no processor.
+func (r *run) persist(f func() error) {
+	r.t.Helper()
+	err := f()
+	for end := time.Now().Add(patience); errors.Is(err, lock.ErrUnavailable) && time.Now().Before(end); {
+		err = f()
+	}
+	r.must(err)
 }
 
 func (r *run) start() {
@@ -125,10 +140,13 @@ func (r *run) strike() {
 	p, isProcess := v.Victim.(process)
 	switch {
 	case v.loses == byForce:
-		_, err := r.Locker.ForceRelease(r.t.Context(), key, "the storm", lock.OnlySlot(v.slot))
-		r.must(err)
+		r.persist(func() error {
+			_, err := r.Locker.ForceRelease(r.t.Context(), key, "the storm", lock.OnlySlot(v.slot))
+			return err
+		})
 	case v.loses == byStop && isProcess:
 		r.must(p.Pause())
+		v.since = time.Now()
 		r.alive = slices.DeleteFunc(r.alive, func(o *victim) bool { return o == v })
 		r.stopped = append(r.stopped, v)
 	default:
@@ -137,6 +155,9 @@ func (r *run) strike() {
 		}
 		r.must(v.Kill())
 		r.killed++
+		if r.Restart != nil && r.killed%8 == 4 {
+			r.must(r.Restart())
+		}
 		r.alive = slices.DeleteFunc(r.alive, func(o *victim) bool { return o == v })
 	}
 	v.loses = ""
@@ -157,7 +178,8 @@ func (r *run) arrived() *victim {
 			return nil
 		}
 	}
-	r.t.Fatalf("of %d holders none has arrived at its point", len(r.alive))
+	state, err := r.Locker.Inspect(r.t.Context(), key)
+	r.t.Fatalf("of %d holders none has arrived at its point: %+v, %v", len(r.alive), state, err)
 	return nil
 }
 
@@ -168,10 +190,13 @@ func (r *run) wake() {
 		return
 	}
 	state, err := r.Locker.Inspect(r.t.Context(), key)
-	r.must(err)
+	if err != nil {
+		return // the backend has just been restarted
+	}
 	r.stopped = slices.DeleteFunc(r.stopped, func(v *victim) bool {
 		p := v.Victim.(process)
-		if slices.ContainsFunc(state.Holders, func(h lock.Holding) bool { return h.Slot == v.slot && h.PID == p.PID() }) {
+		// A hub that has just begun does not know the lease of a stopped holder.
+		if time.Since(v.since) < r.TTL || slices.ContainsFunc(state.Holders, func(h lock.Holding) bool { return h.Slot == v.slot && h.PID == p.PID() }) {
 			return false
 		}
 		r.must(p.Continue())
@@ -193,20 +218,30 @@ func (r *run) sweep() {
 	for i := range r.Size {
 		h, err := Open(r.dir, fmt.Sprint("sweeper", i), life)
 		r.must(err)
-		s, err := r.Locker.AcquireSlot(ctx, h.Pool(key, r.Size), lock.TTL(time.Minute), lock.Wait(lock.Forever))
-		r.must(err)
-		holders, slots = append(holders, h), append(slots, s)
+		r.persist(func() error {
+			s, err := r.Locker.AcquireSlot(ctx, h.Pool(key, r.Size), lock.TTL(time.Minute), lock.Wait(lock.Forever))
+			slots = append(slots, s)
+			return err
+		})
+		holders = append(holders, h)
 	}
 	for _, s := range slots {
-		r.must(s.Release())
+		if s != nil {
+			r.persist(s.Release) // what has no answer is done in the background
+		}
 	}
 	r.must(end.Close())
 	for _, h := range holders {
 		r.must(h.Close())
 	}
-	state, err := r.Locker.Inspect(r.t.Context(), key)
-	r.must(err)
-	if len(state.Holders)+len(state.Waiters) > 0 || state.Free() != r.Size {
-		r.t.Errorf("after the storm: %+v", state)
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		state, err := r.Locker.Inspect(r.t.Context(), key)
+		switch {
+		case err == nil && len(state.Holders)+len(state.Waiters) == 0 && state.Free() == r.Size:
+			return
+		case time.Now().After(end):
+			r.t.Errorf("after the storm: %+v, %v", state, err)
+			return
+		}
 	}
 }
