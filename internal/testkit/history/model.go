@@ -158,9 +158,10 @@ func (s state) newest(in input) uint64 {
 	return s.fence
 }
 
-// fits reports whether a grant can find the slot in the state that it reports. A
-// lease that nobody knows of leaves its slot dirty, and nobody but its holder
-// makes a slot clean.
+// fits reports whether a grant can find the slot in the state that it reports.
+// Nobody but its holder makes a slot clean. A clean slot can become dirty by a
+// grant that its process never received: it was stopped until the grant expired,
+// and the same call was granted another. Such a slot was not released.
 func (r slot) fits(in input, ghost bool) bool {
 	switch {
 	case in.Found == "":
@@ -168,7 +169,7 @@ func (r slot) fits(in input, ghost bool) bool {
 	case in.Found == Clean:
 		return r.status == lock.SlotFree
 	case r.status == lock.SlotFree:
-		return r.doubtful || ghost
+		return r.doubtful || ghost || in.Found != lock.LeftReleased
 	}
 	return r.status != lock.SlotWithdrawn || r.doubtful
 }

@@ -167,7 +167,8 @@ func TestServerHistoriesOfSlots(t *testing.T) {
 	checkServer(t, []serverHistory{
 		{"a new slot that is clean", []history.Op{found(first, history.Clean)}, false},
 		{"a clean slot that was handed back", []history.Op{first, back(leaves, clean), found(second, history.Clean)}, true},
-		{"a dirty slot that was handed back clean", []history.Op{first, back(leaves, clean), found(second, dirty)}, false},
+		{"a slot that was handed back clean and counts as released", []history.Op{first, back(leaves, clean), found(second, lock.LeftReleased)}, false},
+		{"a clean slot that was granted to a call that was never answered", []history.Op{first, back(leaves, clean), found(second, dirty)}, true},
 		{"a clean slot that was left dirty", []history.Op{first, leaves, found(second, history.Clean)}, false},
 		{"a clean slot after its lease has expired", []history.Op{first, found(grant("b", 5, 101, "B", 2, 200), history.Clean)}, false},
 		{"a dirty slot after its lease has expired", []history.Op{first, found(grant("b", 5, 101, "B", 2, 200), dirty)}, true},
