@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 )
 
 // shows gets a page of the console until it has all texts: what a worker does at
@@ -23,7 +24,7 @@ func (w watched) shows(t *testing.T, path string, texts ...string) (page string)
 		}
 		return ""
 	}
-	for range 1000 {
+	for late := time.Now().Add(time.Minute); time.Now().Before(late); {
 		status, _, body := w.see(t, path)
 		if page = body; status == http.StatusOK && missing() == "" {
 			return page
