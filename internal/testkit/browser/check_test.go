@@ -64,11 +64,14 @@ func axe(t *testing.T) string {
 const usable = `[...document.querySelectorAll("a[href], button:not(:disabled), input:not([type=hidden]):not(:disabled), select:not(:disabled), textarea:not(:disabled), summary")]
 	.filter((e) => e.checkVisibility())`
 
+// nameOf names an element, also after a live page has made it anew.
+const nameOf = `(window.nameOf = (e) => [e.tagName, e.id, e.name, e.value, e.href, e.textContent.trim()].join("|"))`
+
 // focused is the element that has the focus, if it does not show it.
 const focused = `(() => {
 	const e = document.activeElement;
 	if (!e || e === document.body) return "";
-	window.reached.add(e);
+	window.reached.add(window.nameOf(e));
 	const s = getComputedStyle(e);
 	return (s.outlineStyle !== "none" && s.outlineWidth !== "0px") || s.boxShadow !== "none" ? "" : e.outerHTML.slice(0, 120);
 })()`
@@ -77,7 +80,7 @@ const focused = `(() => {
 // it has the focus.
 func (b *tab) outOfReach() (all []string) {
 	b.t.Helper()
-	n := get(b, chromedp.Evaluate[int](`document.activeElement?.blur(), window.reached = new Set(), `+usable+`.length`))
+	n := get(b, chromedp.Evaluate[int](`document.activeElement?.blur(), window.reached = new Set(), `+nameOf+`, `+usable+`.length`))
 	for range n + 5 { // more than once through the page hurts nobody
 		b.do("press tab", chromedp.KeyEvent(kb.Tab))
 		if unmarked := get(b, chromedp.Evaluate[string](focused)); unmarked != "" {
@@ -85,7 +88,7 @@ func (b *tab) outOfReach() (all []string) {
 		}
 	}
 	for _, missed := range get(b, chromedp.Evaluate[[]string](usable+`
-		.filter((e) => !window.reached.has(e) && e.type !== "radio") // of radio buttons one is reached
+		.filter((e) => !window.reached.has(window.nameOf(e)) && e.type !== "radio") // of radio buttons one is reached
 		.map((e) => e.outerHTML.slice(0, 120))`)) {
 		all = append(all, "the tab key does not reach "+missed)
 	}
