@@ -28,6 +28,7 @@ func shrunk(e *env) {
 	lost := eventsOf[bus.PublishLost](a)[0]
 	e.Want(lost.Messages == 1 && lost.Bytes >= len(large), "reported %+v", lost)
 	e.Soon("the bus is back", func() bool { state, _ := a.State(); return a.Stats().Cuts == 1 && state == bus.StateConnected })
+	e.Soon("the disconnect is reported", func() bool { return len(eventsOf[bus.Disconnected](a)) > 0 })
 	e.Want(len(eventsOf[bus.Disconnected](a)) == 1, "%d disconnects are reported", len(eventsOf[bus.Disconnected](a)))
 	err := a.Publish(e.Ctx, "y", []byte(large))
 	e.Is(err, bus.ErrTooLarge, "the next message as large")
