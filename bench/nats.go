@@ -190,7 +190,8 @@ type contestant struct {
 	do   batch
 }
 
-// publishRep adds the rate of each contestant, the rate of its median slice.
+// publishRep adds the publish rate of each contestant: the size of a batch divided
+// by the median duration of its batches.
 func publishRep(l *lab, who []contestant, rates samples) error {
 	const size = 10_000
 	slices := make([][]time.Duration, len(who))

@@ -1,6 +1,6 @@
-// Package boot starts and stops a program. It starts the configuration, the
-// lock driver, the locks, the apps and the listeners in that order, and stops
-// them in reverse order.
+// Package boot starts and stops a program. It reads the configuration and starts
+// the drivers, the locks, the bus, the apps and the listeners in that order, and
+// stops them in reverse order.
 //
 // Package mega has the options that describe a program, and starts it from a
 // command line. Use package boot directly to run a program inside another one or
@@ -17,7 +17,7 @@
 // fx resolves and calls constructors in two runs: one computes the plan, the
 // other builds the program from it and opens its resources. The lifecycle then
 // starts the steps that the second run has collected. Only this package imports
-// fx, and only internal/selection names the backends.
+// fx, and of what a start runs only internal/selection chooses among the drivers.
 //
 //	boot.go       Start, Main: one start, from the plan to the exit status
 //	process.go    what belongs to the process: its report, its environment

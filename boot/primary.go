@@ -24,10 +24,10 @@ type primary struct {
 	lease   *lock.Lease // nil without a key
 }
 
-// primary returns the steps of a function that one process of a node runs. If
-// the scope of locks is the fleet, one node at a time runs it. The waits for
-// the other workers and for the other nodes do not count in the function's
-// budget.
+// primary returns the steps of an OnPrimary function. One process of each node
+// runs it. If the scope of locks is the fleet, the nodes run it one after the
+// other. The waits for other workers and for other nodes do not use up the
+// function's budget.
 func (b *booting) primary(does hook, from []failure.Fact) (steps []step) {
 	p := &primary{booting: b, name: strconv.Itoa(len(b.first)) + " " + does.name, does: does, mine: b.line == nil}
 	shown := plan.Primary{Name: does.name, Scope: driver.Node.String()}

@@ -27,7 +27,7 @@ func (b *booting) shutdown() error {
 	b.probes.End()
 	c := b.plan.Config.Shutdown
 	if delay := min(c.Delay, c.Timeout/2); delay > 0 && !b.line.OthersServe() { // half: the rest is for the phases
-		b.log.Info("going away", "after", delay)
+		b.log.Info("shutdown delayed", "delay", delay)
 		for _, s := range b.servers {
 			s.CloseAfterResponse()
 		}

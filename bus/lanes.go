@@ -31,9 +31,9 @@ type parked struct {
 }
 
 // pickInOrder returns the next message whose key no runner handles. If there is
-// none it puts the oldest message of the queue into its lane, one runner at a
-// time, so that their order is kept, and reports that the caller has to look
-// again. The caller holds s.mu, which is given up while the key is computed.
+// none it puts the oldest message of the queue into its lane, and again is true:
+// the caller has to look again. One runner at a time does this, which keeps the
+// order of messages. The caller holds s.mu, which is given up while the key is computed.
 func (s *Sub) pickInOrder(r *runner) (d *delivery, again bool) {
 	ls := &s.lanes
 	if l := ls.takeReady(); l != nil {

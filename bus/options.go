@@ -275,7 +275,7 @@ func Expires(d time.Duration) PubOption { return PubOption{asks: anExpiry, expir
 func ID(s string) PubOption { return PubOption{asks: anID, key: KeyID, value: s} }
 
 // Fail makes the call return err, which is not nil, before anything is sent. It
-// is for functions that build an option and cannot.
+// is for functions that return an option and find that they cannot build it.
 func Fail(err error) PubOption { return PubOption{asks: aFailure, err: err} }
 
 // check validates the header line of the option, and returns its size.

@@ -293,7 +293,7 @@ func (s *Sub) call(d *delivery) error {
 	return s.handler(ctx, &d.msg)
 }
 
-var errChangedData = errors.New("bus: the handler has changed the data of its message, which others share; it has to copy them first")
+var errChangedData = errors.New("bus: a handler changed the data of its message, which other handlers share; copy the data before a change")
 
 // callChecked finds handlers that change what they share.
 func (s *Sub) callChecked(ctx context.Context, d *delivery) error {

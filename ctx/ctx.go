@@ -16,11 +16,11 @@
 //	403  request.cross_origin
 //	404  request.not_found
 //	405  request.method_not_allowed
-//	409  lock.not_acquired (with Retry-After), lock.lost
+//	409  lock.not_acquired, lock.queue_full, lock.pool_withdrawn (with Retry-After), lock.lost, lock.stale
 //	413  request.too_large, bus.too_large
 //	415  request.unsupported_media_type
 //	422  request.invalid
-//	500  lock.deadlock, lock.unsupported, mega.not_configured, internal
+//	500  lock.deadlock, lock.unsupported, lock.pool_size, lock.no_lease, mega.not_configured, internal
 //	502  bus.no_responders (with Retry-After), bus.refused, bus.decode, and the code of a responder's error
 //	503  lock.unavailable, lock.closed, bus.overloaded, bus.disconnected, bus.closed, bus.draining, mega.shutting_down
 //	504  request.timeout, bus.timeout

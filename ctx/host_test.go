@@ -103,6 +103,7 @@ func TestErrorsBecomeAnswers(t *testing.T) {
 		{"a guarded write without a lease", lock.ErrNoLease, 500, "lock.no_lease", false},
 		{"deadlock", lock.ErrDeadlock, 500, "lock.deadlock", false},
 		{"unsupported", lock.ErrUnsupported, 500, "lock.unsupported", false},
+		{"pool size", fmt.Errorf("acquire: %w", lock.ErrPoolSize), 500, "lock.pool_size", false},
 		{"not configured", megactx.ErrNotConfigured, 500, "mega.not_configured", false},
 		{"a deadline", fmt.Errorf("query: %w", context.DeadlineExceeded), 504, "request.timeout", false},
 		{"the app's own", megactx.Error(402, "card.declined", "No money."), 402, "card.declined", false},

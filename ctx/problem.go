@@ -68,6 +68,7 @@ func answers() []known {
 		{lock.ErrClosed, http.StatusServiceUnavailable, "lock.closed", true},
 		{lock.ErrDeadlock, http.StatusInternalServerError, "lock.deadlock", false},
 		{lock.ErrUnsupported, http.StatusInternalServerError, "lock.unsupported", false},
+		{lock.ErrPoolSize, http.StatusInternalServerError, "lock.pool_size", false},
 		{lock.ErrStale, http.StatusConflict, "lock.stale", false},
 		{lock.ErrNoLease, http.StatusInternalServerError, "lock.no_lease", false},
 		{bus.ErrNoResponders, http.StatusBadGateway, "bus.no_responders", true},

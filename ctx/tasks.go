@@ -40,7 +40,7 @@ type task struct {
 func (c *Ctx) Go(name string, fn func(*Ctx) error) {
 	log := c.logger().With("task", name)
 	if c.host == nil {
-		log.Error("not begun", "error", ErrNotConfigured)
+		log.Error("task not begun", "error", ErrNotConfigured)
 		return
 	}
 	d := c.Detach()
@@ -50,7 +50,7 @@ func (c *Ctx) Go(name string, fn func(*Ctx) error) {
 	t := &task{name: name, began: time.Now(), end: end}
 	if !c.host.tasks.add(t) {
 		end(ErrShuttingDown)
-		log.Error("not begun", "error", ErrShuttingDown)
+		log.Error("task not begun", "error", ErrShuttingDown)
 		return
 	}
 	go func() {

@@ -110,7 +110,7 @@ func (l *Locker) Every(ctx context.Context, key string, every time.Duration, fn 
 		}, err)
 		switch {
 		case ctx.Err() != nil:
-			return fmt.Errorf("every %v, %q: %w", every, key, contextError(ctx))
+			return fmt.Errorf("run %q every %v: %w", key, every, contextError(ctx))
 		case failed == nil, called && !errors.Is(failed, ErrLost):
 			p.last = 0
 			next = l.tickAfter(max(next, round.nextTick), every)

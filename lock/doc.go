@@ -61,7 +61,13 @@
 // cleaner retries releases that failed or whose grant is unknown (cleaner.go).
 // The health watches a backend that has stopped answering (health.go).
 //
-// The mutexes are taken in this order: the queues' (one for all keys of a
-// Locker), a hold's, the schedule's. None is held during a call of the driver or
-// of the Observer. The cleaner and the health have their own.
+// Calls of several keys are in several.go, and the search for circles of waits
+// in circle.go. A pool's Init and Cleanup are in pool.go and slot.go. Once and
+// Cooldown are in once.go, Lead and Every in campaign.go. A Locker begins in
+// locker.go, and ends in close.go.
+//
+// The mutexes are taken in this order: the circles' or the queues' (each one for
+// all keys of a Locker), a hold's, then the schedule's or the stragglers'. None
+// is held during a call of the driver or of the Observer. The cleaner and the
+// health have their own.
 package lock

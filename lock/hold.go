@@ -183,7 +183,7 @@ func (h *hold) lose(e *LostError) {
 		l.stragglers.add(h) // under the mutex: its function may return at once
 	}
 	h.mu.Unlock()
-	ending.end(e)
+	ending.end(e) // L4: the contexts of the leases end
 	h.discard()
 	if !had {
 		if e.Cause == Expired || e.Cause == Unreachable {

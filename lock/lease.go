@@ -121,7 +121,7 @@ func (l *Lease) end() (over bool, cause error) {
 	h := l.hold
 	now := h.locker.clock.now()
 	h.mu.Lock()
-	if !l.over && !h.ended && now >= h.deadline {
+	if !l.over && !h.ended && now >= h.deadline { // L4
 		h.mu.Unlock()
 		h.lose(h.expiry())
 		h.mu.Lock()

@@ -29,7 +29,7 @@ func receive[T any](e *env, c <-chan T, what string) T {
 	panic("unreachable")
 }
 
-// listen keeps a handler until its context ends, at the latest when the case
+// listen blocks a handler until its context ends, at the latest when the case
 // is over.
 func (e *env) listen(ctx context.Context) {
 	select {
@@ -54,8 +54,8 @@ func (e *env) within(n float64) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(e.Ctx, e.Units(n))
 }
 
-// took fails the case if it is more than n units since then, and on fake time
-// if it is anything at all beyond exactly.
+// took fails the case unless the time since then is between exactly and exactly
+// plus slack units. On fake time it has to be exactly.
 func (e *env) took(since time.Time, exactly time.Duration, slack float64, what string) {
 	d := time.Since(since)
 	if e.h.FakeTime {

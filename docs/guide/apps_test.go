@@ -64,6 +64,7 @@ func TestFilesOfThePageOnAppsSayWhereTheyListen(t *testing.T) {
 	want := []map[string]config.App{
 		{"web": {Addr: "127.0.0.1:8081"}},
 		{"web": {Addr: ":8080"}, "admin": {Addr: ":8080", Host: "admin.example.org"}, "docs": {Addr: ":8080", Prefix: "/docs"}},
+		{"web": {Addr: ":8443", TLS: config.AppTLS{Cert: "/etc/shop/tls/fullchain.pem", Key: "/etc/shop/tls/privkey.pem"}}},
 	}
 	blocks := pagetest.Blocks(read(t, appsPage), "yaml")
 	if len(blocks) != len(want) {
@@ -77,7 +78,7 @@ func TestFilesOfThePageOnAppsSayWhereTheyListen(t *testing.T) {
 			continue
 		}
 		for app, want := range want[i] {
-			if got := c.Apps[app]; got.Addr != want.Addr || got.Host != want.Host || got.Prefix != want.Prefix {
+			if got := c.Apps[app]; got.Addr != want.Addr || got.Host != want.Host || got.Prefix != want.Prefix || got.TLS != want.TLS {
 				t.Errorf("%s: %s has %+v", name, app, got)
 			}
 		}

@@ -86,7 +86,7 @@ func (b *Bus) Attach(f driver.Front) error {
 	b.mu.Lock()
 	if b.front != nil {
 		b.mu.Unlock()
-		return fmt.Errorf("%w: the bus of a node serves one front", driver.ErrInvalid)
+		return fmt.Errorf("%w: the bus of a node belongs to one bus.Bus", driver.ErrInvalid)
 	}
 	b.front = f
 	down := b.down

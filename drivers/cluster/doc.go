@@ -36,6 +36,9 @@
 //	internal/protocol     connections (Line), frames, the clock of the node
 //	internal/rendezvous   the files at a socket, which show the hub and the living clients
 //
+// Of the client, node.go connects to the hub and finds the next one; lock.go and
+// claim.go are the locks, bus.go, outbox.go and inbox.go the messages.
+//
 // # Goroutines
 //
 // Each side of a connection has two goroutines: a reader, which handles the
@@ -60,8 +63,8 @@
 //	         Client.bus.mu → Line.mu
 //	         Hub.mu → Line.mu
 //
-// Every other mutex, such as Node.mu and the table's, is held alone: the table reports
-// its events after it has released its mutex. No mutex is held while a front is
+// Every other mutex, such as Node.mu and the table's, is held alone: the table
+// reports its events after it has released its mutex. No mutex is held while a front is
 // called, except Bus.calls, for reading: Bus.Close takes it to wait for these
 // calls.
 //
@@ -75,8 +78,8 @@
 //     their messages, and delivers the messages that it has (S21). Otherwise
 //     these messages are lost. The kernel releases the flock either way.
 //  2. Each client sees the end of its connection. It keeps its requests for the
-//     next hub, reports the disconnection to the front of the bus, and counts the events that the hub had not confirmed
-//     (S28). Its leases go on.
+//     next hub, reports the disconnection to the front of the bus, and counts the
+//     events that the hub had not confirmed (S28). Its leases go on.
 //  3. Each client tries to take the flock. One succeeds and becomes the hub; the
 //     others connect when it listens.
 //  4. The new hub reads the record in the lock file: the latest expiry and the

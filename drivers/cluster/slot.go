@@ -62,5 +62,5 @@ func (x *Lock) checkFound(r *driver.Request, g driver.Grant) error {
 	ctx, cancel := context.WithTimeout(context.Background(), driver.CallTimeout)
 	defer cancel()
 	_ = x.Release(ctx, g) // after a failure, the TTL ends the grant
-	return fmt.Errorf("%w: the hub is of an earlier build, which keeps no states of slots", driver.ErrUnavailable)
+	return fmt.Errorf("%w: the hub runs an earlier build, which does not store the states of slots", driver.ErrUnavailable)
 }

@@ -18,8 +18,8 @@ type syncs struct {
 	waiting map[uint64]func(error)
 }
 
-// wait waits until the hub has handled all frames that were sent on line
-// before.
+// wait waits until the hub has handled all frames that were sent on line before
+// this call.
 func (s *syncs) wait(ctx context.Context, line *protocol.Line) error {
 	return s.waitBy(ctx, line.Send)
 }
@@ -41,25 +41,25 @@ func (s *syncs) waitBy(ctx context.Context, send func(*protocol.Frame) error) er
 	}
 }
 
-// begin sends a question to the hub. It calls then when the hub has answered,
+// begin sends a question to the hub. It calls done when the hub has answered,
 // or with an error when the line has ended.
-func (s *syncs) begin(line *protocol.Line, then func(error)) {
-	number := s.expect(then)
+func (s *syncs) begin(line *protocol.Line, done func(error)) {
+	number := s.expect(done)
 	if err := line.Send(protocol.Begin(protocol.TypeSync).Uint(number)); err != nil {
 		s.answer(number, ended(err))
 	}
 }
 
-// expect registers then for the answer to a new question, and returns the
-// number of the question.
-func (s *syncs) expect(then func(error)) uint64 {
+// expect registers done, which is called with the answer to a new question, and
+// returns the number of the question.
+func (s *syncs) expect(done func(error)) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.last++
 	if s.waiting == nil {
 		s.waiting = make(map[uint64]func(error))
 	}
-	s.waiting[s.last] = then
+	s.waiting[s.last] = done
 	return s.last
 }
 

@@ -32,7 +32,7 @@ func (b *Bus) Info() driver.Info { return driver.Info{Name: "memory", Scope: dri
 // Attach implements [driver.Driver].
 func (b *Bus) Attach(f driver.Front) error {
 	if b.front != nil {
-		return fmt.Errorf("%w: a memory.Bus serves one front; make another one", driver.ErrInvalid)
+		return fmt.Errorf("%w: a memory.Bus belongs to one bus.Bus; make another one with NewBus", driver.ErrInvalid)
 	}
 	b.front = f
 	return nil

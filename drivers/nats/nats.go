@@ -127,7 +127,7 @@ func (c Config) withDefaults() Config {
 func (c Config) check() error {
 	for _, prefix := range []string{c.Prefix, c.EventPrefix, c.RequestPrefix, c.InboxPrefix + "."} {
 		if prefix != "" && prefix != "." && !isPrefix(prefix) {
-			return fmt.Errorf("the prefix %q is not made of words, each with a dot behind it: %w", prefix, driver.ErrInvalid)
+			return fmt.Errorf("the prefix %q: want words that each end with a dot, such as a.b.: %w", prefix, driver.ErrInvalid)
 		}
 	}
 	if c.EventPrefix == c.RequestPrefix {

@@ -82,7 +82,7 @@ func (o *outbox) put(ctx context.Context, m *driver.Message, it *item, header []
 	if room == nil {
 		return nil
 	}
-	ctx, cancel := driver.RoomContext(ctx, m)
+	ctx, cancel := driver.RoomContext(ctx, m) // S6
 	defer cancel()
 	for room != nil {
 		select {

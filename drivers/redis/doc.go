@@ -84,8 +84,8 @@
 //
 // Every ticket has a heartbeat each 600 ms, give or take a fifth, all in one call.
 // That bounds everything that a push may miss. A ticket without a heartbeat for
-// two seconds is removed; silence does not count for a second after a time in which
-// no call about the lock was executed. A ticket that the server has lost is queued
+// two seconds is removed. Where the server has executed no call about the lock for a
+// time, as in a stall, missing heartbeats remove no ticket for one second more. A ticket that the server has lost is queued
 // again with its number. Where a lease or the rest of a slot will end by itself
 // before the next heartbeat, the heartbeat comes at that time. Each answer to a
 // ticket contains the time until then. A script that makes it sooner, or that

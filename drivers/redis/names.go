@@ -73,7 +73,7 @@ func newTemplate(s, namespace string) (template, error) {
 	t.tagged = strings.Count(before, "{") == 1 && strings.Count(after, "}") == 1 &&
 		!strings.Contains(before, "}") && !strings.Contains(after, "{")
 	if !t.tagged {
-		return template{}, fmt.Errorf("key template %q: want braces around %%s or none, as in %q", s, DefaultKey)
+		return template{}, fmt.Errorf("key template %q: braces belong around %%s alone, as in %q", s, DefaultKey)
 	}
 	return t, nil
 }

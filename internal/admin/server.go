@@ -50,9 +50,9 @@ func alone(next http.Handler) http.Handler {
 	})
 }
 
-// open opens a socket. serves receives a context that ends with the server, for
-// its streams.
-func open(at place, serves func(ending context.Context) http.Handler, log *slog.Logger) (*Server, error) {
+// open opens a socket. newHandler returns its handler; ending ends with the
+// server, so that streams end too.
+func open(at place, newHandler func(ending context.Context) http.Handler, log *slog.Logger) (*Server, error) {
 	if !private.Supported {
 		return nil, ErrUnsupported
 	}
@@ -64,7 +64,7 @@ func open(at place, serves func(ending context.Context) http.Handler, log *slog.
 	s := &Server{path: path, listener: l, served: make(chan struct{}), end: end}
 	s.door.idle = make(chan struct{})
 	s.http = &http.Server{
-		Handler:           s.door.guard(serves(ending), os.Geteuid()),
+		Handler:           s.door.guard(newHandler(ending), os.Geteuid()),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		IdleTimeout:       time.Minute,

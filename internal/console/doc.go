@@ -6,7 +6,7 @@
 // serve, and one implementation shows a single process and a supervisor with
 // its workers: there ?worker= names the worker that answers.
 //
-//   - console.go: the paths, and the headers of each response
+//   - console.go: New, the paths, and the headers of each response
 //   - client.go: the calls of the pages
 //   - page.go: the pages, and their templates in web
 //   - overview.go, boot.go, locks.go, …: the content of each page

@@ -12,7 +12,7 @@
 // # Map
 //
 //	supervisor.go  Supervisor: the workers with their lines, and their calls
-//	signals.go     SIGUSR2 (restart), SIGHUP (reload)
+//	signals.go     SIGUSR2 (restart), SIGHUP (reload), received by internal/cli
 //	reload.go      reload of the configuration in all workers
 //	inputs.go      the configuration files of each generation of workers
 //	check.go       readiness of all workers

@@ -55,7 +55,7 @@ func OpenAddress(ctx context.Context, addr string, wait time.Duration, log *slog
 		case by.Parent > 0 || !time.Now().Before(until):
 			return nil, &TakenError{by, err}
 		case !waiting:
-			log.Warn("waiting for an address", "address", addr, "worker", by.Worker, "pid", by.PID, "reason", "its supervisor has ended")
+			log.Warn("waiting for an address", "address", addr, "worker", by.Worker, "pid", by.PID, "reason", "a worker of an ended supervisor still has it")
 			waiting = true
 		}
 		select {

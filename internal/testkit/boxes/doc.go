@@ -5,5 +5,6 @@
 //
 // Every step is a line of a log that the holders of all processes share. [Judge]
 // checks the log afterwards, and [Storm] kills holders while they are in each of
-// the steps.
+// the steps. A test of a driver calls [Storm.Run]; each child process that it
+// starts calls [Orders.Serve].
 package boxes

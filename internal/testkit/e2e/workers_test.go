@@ -212,11 +212,11 @@ func TestDelayOfTheShutdownIsForTheWholeProgram(t *testing.T) {
 	began := time.Now()
 	c.signal(t, syscall.SIGUSR2)
 	c.await(t, "worker restart finished", 1)
-	if n := len(c.records("going away")); n > 0 {
+	if n := len(c.records("shutdown delayed")); n > 0 {
 		t.Errorf("%d of those that were replaced waited, %v in all", n, time.Since(began))
 	}
 	c.signal(t, syscall.SIGTERM)
-	if status := c.end(t); status != 0 || len(c.records("going away")) != 2 {
+	if status := c.end(t); status != 0 || len(c.records("shutdown delayed")) != 2 {
 		t.Errorf("exit status %d:\n%s", status, c)
 	}
 }
