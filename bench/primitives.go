@@ -38,7 +38,7 @@ func cycles(ctx context.Context, locks *lock.Locker) map[string]func() error {
 	}
 }
 
-// beside returns the figures of one contestant beside those of another one.
+// beside returns the figures of two contestants, the first one as mega's.
 func (s samples) beside(name, other string) samples { return samples{mega: s[name], other: s[other]} }
 
 // primitiveClaims are the promises about a cycle of a pool and of three keys.

@@ -92,11 +92,10 @@ func (b *booting) openAdmin(ctx context.Context) error {
 	return nil
 }
 
-// warnOfSiblings warns of other processes of this program whose locks, as those
-// of this process, end at the process. It comes after the admin socket is open,
-// so that of two processes that start at once at least one finds the other. The
-// readiness looks again each time, so that the first process learns of the
-// second, and both of its end.
+// warnOfSiblings warns of other processes of this program if the locks of all of
+// them end at the process. It follows the opening of the admin socket: if two
+// processes start at once, at least one finds the other. Each readiness check
+// looks again, so the first process finds the second, and each the other's end.
 func (b *booting) warnOfSiblings(ctx context.Context, folders []string) {
 	if b.locker.Info().Scope != driver.Process || b.plan.Config.Env == "test" {
 		return

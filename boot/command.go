@@ -13,8 +13,7 @@ import (
 )
 
 // command runs one command of the program and returns the exit status. The
-// process has no supervisor, so that its locks and messages are those of a
-// single process.
+// process has no supervisor: it selects drivers as a single process does.
 func (p Process) command(ctx context.Context, options []Option) int {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
