@@ -50,6 +50,7 @@ func fullReport() plan.Report {
 		},
 		LeftOut: []string{"ledger"},
 		Ops:     "http://127.0.0.1:9090",
+		Console: true,
 		Admin:   "/run/user/1000/mega/shop.4121.sock",
 		Phases: []plan.Phase{
 			{Name: "lock", Took: 118 * time.Millisecond}, {Name: "provide shop.NewStore", Took: 1400 * time.Microsecond},
@@ -86,7 +87,7 @@ func TestReportIsTheSameAsARecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	told := texts(t, record.Report)
-	words := "env pid config keys of them set lock bus apps ops slowest ready in 412ms scope at no needs without over routes 1 route for left out wider scope or /livez /readyz /metrics admin socket 97ms 118ms 96ms · !"
+	words := "env pid config keys of them set lock bus apps ops slowest ready in 412ms scope at no needs without over routes 1 route for left out wider scope or /livez /readyz /metrics /console admin socket 97ms 118ms 96ms · !"
 	for word := range strings.FieldsSeq(page.String()) {
 		word = strings.Trim(word, "():,")
 		if !strings.Contains(told, word) && !strings.Contains(words, word) {

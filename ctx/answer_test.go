@@ -189,7 +189,7 @@ func TestPagesShareALayout(t *testing.T) {
 		"/one":     "<title>One</title>[m]&lt;b&gt;",
 		"/two":     "<title>none</title>[m]two",
 		"/broken":  "<title>none</title>[m]500 internal",
-		"/missing": "<title>none</title>[m]500 internal",
+		"/missing": "<title>none</title>[m]500 mega.unknown_view",
 		"/nowhere": "<title>none</title>[m]404 request.not_found",
 	} {
 		if w := s.ask("GET", target, ""); w.Body.String() != want || w.Header().Get("Content-Type") != "text/html; charset=utf-8" {

@@ -20,7 +20,7 @@
 //	413  request.too_large, bus.too_large
 //	415  request.unsupported_media_type
 //	422  request.invalid
-//	500  lock.deadlock, lock.unsupported, lock.pool_size, lock.no_lease, mega.not_configured, internal
+//	500  lock.deadlock, lock.unsupported, lock.pool_size, lock.no_lease, mega.not_configured, mega.unknown_view, internal
 //	502  bus.no_responders (with Retry-After), bus.refused, bus.decode, and the code of a responder's error
 //	503  lock.unavailable, lock.closed, bus.overloaded, bus.disconnected, bus.closed, bus.draining, mega.shutting_down
 //	504  request.timeout, bus.timeout

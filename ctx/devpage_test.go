@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"html"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -239,5 +240,21 @@ func TestUnknownTemplateOfAViewIsFoundWhenItIsParsed(t *testing.T) {
 	}
 	if _, err := megactx.ParseViews(unused); err != nil {
 		t.Errorf("a template that no page calls is refused: %v", err)
+	}
+}
+
+// The name that a handler gives is known at its call alone.
+func TestUnknownViewOfAHandlerNamesTheViews(t *testing.T) {
+	s := developing(t)
+	views, err := megactx.ParseViews(fstest.MapFS{"home.html": {}, "products.html": {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.host.Views = views
+	s.router.Get("/", func(c *megactx.Ctx) error { return c.HTML(http.StatusOK, "prodcts", nil) })
+	w := s.visit("/", nil)
+	shows(t, html.UnescapeString(w.Body.String()), "mega.unknown_view", `there is no such view; did you mean "products"? The views: home, products`)
+	if w.Code != http.StatusInternalServerError {
+		t.Errorf("got the status %d", w.Code)
 	}
 }

@@ -33,6 +33,8 @@ var (
 	// tasks that are not finished at the shutdown timeout:
 	// mega.shutting_down.
 	ErrShuttingDown error = &fact{"mega.shutting_down", "mega: shutting down"}
+
+	errUnknownView error = &fact{"mega.unknown_view", "there is no such view"}
 )
 
 // statusError is an error with its own status and code.

@@ -83,6 +83,7 @@ func answers() []known {
 		{bus.ErrBadHeader, http.StatusBadRequest, "bus.bad_header", false},
 		{bus.ErrDecode, http.StatusBadGateway, "bus.decode", false},
 		{ErrNotConfigured, http.StatusInternalServerError, "mega.not_configured", false},
+		{errUnknownView, http.StatusInternalServerError, "mega.unknown_view", false},
 		{ErrShuttingDown, http.StatusServiceUnavailable, "mega.shutting_down", true},
 		{context.DeadlineExceeded, http.StatusGatewayTimeout, "request.timeout", false},
 	}

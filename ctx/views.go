@@ -2,8 +2,8 @@ package megactx
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
-	"errors"
 	"fmt"
 	"html/template"
 	"io/fs"
@@ -105,7 +105,8 @@ func (h *Host) page(locale, name string) (*template.Template, error) {
 	case v == nil:
 		return nil, ErrNotConfigured
 	case !v.has(name):
-		return nil, errors.New("there is no such view" + meant(name, slices.Sorted(maps.Keys(v.pages))))
+		names := slices.Sorted(maps.Keys(v.pages))
+		return nil, fmt.Errorf("%w%s The views: %s", errUnknownView, cmp.Or(meant(name, names), "."), strings.Join(names, ", "))
 	}
 	master := v.pages[name]
 	h.pages.mu.Lock()

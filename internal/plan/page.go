@@ -83,7 +83,11 @@ func (r *Report) electedRows() (rows []row) {
 }
 
 func (r *Report) opsRows(verbose bool) []row {
-	rows := []row{{cells: []string{r.Ops, "/livez", "/readyz", "/metrics"}}}
+	cells := []string{r.Ops, "/livez", "/readyz", "/metrics"}
+	if r.Console {
+		cells = append(cells, "/console")
+	}
+	rows := []row{{cells: cells}}
 	if verbose && r.Admin != "" {
 		rows = append(rows, row{cells: []string{"admin socket " + r.Admin}})
 	}

@@ -33,6 +33,7 @@ type Report struct {
 	Elected []Elected     `json:"elected,omitempty"`  // Lead and Every functions
 	LeftOut []string      `json:"left_out,omitempty"` // apps that this process does not run
 	Ops     string        `json:"ops"`                // URL of the probes
+	Console bool          `json:"console,omitempty"`  // Ops has /console
 	Admin   string        `json:"admin,omitempty"`    // path of the admin socket
 	Phases  []Phase       `json:"phases,omitempty"`   // of the boot, in order
 	Reload  *Reloaded     `json:"reload,omitempty"`   // the last reload of the configuration
@@ -126,7 +127,7 @@ type Reloaded struct {
 func newReport(c *config.Config) Report {
 	r := Report{
 		Program: c.Name, Version: version(), Go: runtime.Version(), Env: c.Env, PID: os.Getpid(),
-		Files: files(c), Keys: len(c.Values()),
+		Files: files(c), Keys: len(c.Values()), Console: c.Ops.Console,
 	}
 	for _, v := range c.Values() {
 		if v.Origin.IsDefault() {
