@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -107,23 +106,5 @@ func isNoticed(t *testing.T, where, says string) {
 	out, err := exec.CommandContext(t.Context(), os.Args[0], "-oversell", "-test.run="+where, "-test.count=1").CombinedOutput()
 	if err == nil || !strings.Contains(string(out), says) {
 		t.Errorf("%s: nobody noticed (%v):\n%s", where, err, out)
-	}
-}
-
-// Processes that start on one new database at the same instant agree on who
-// creates it.
-func TestOneNewDatabaseIsOpenedByManyAtOnce(t *testing.T) {
-	for range scaled(t, 5, 1) {
-		file := filepath.Join(t.TempDir(), "new folder", "shop #%.db")
-		const many = 8
-		errs := make([]error, many)
-		var all sync.WaitGroup
-		for i := range many {
-			all.Go(func() { errs[i] = openAndWrite(file) })
-		}
-		all.Wait()
-		if err := errors.Join(errs...); err != nil {
-			t.Fatal(err)
-		}
 	}
 }

@@ -2,13 +2,14 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/megaframework/mega/megatest"
+	"github.com/megaframework/mega/sample/crud/apps/main/services"
+	"github.com/megaframework/mega/sample/crud/apps/main/store"
 )
 
 // offline is the shop without sockets.
@@ -16,7 +17,7 @@ func offline(t *testing.T) *megatest.Kit {
 	t.Helper()
 	return megatest.New(t, megatest.Config{
 		Set: []string{"database.url=sqlite://" + filepath.Join(t.TempDir(), "shop.db")},
-	}, program(NewHandlers))
+	}, program(services.UnderLock))
 }
 
 // What was sold is in the ledger in a moment: the seller does not wait for it.
@@ -28,9 +29,9 @@ func TestEverySaleIsEntered(t *testing.T) {
 	}
 	kit.Post("/products/1/buy", map[string]int{"quantity": 3}).Status(http.StatusConflict)
 
-	megatest.Published(kit.Bus, Sold, 2) // and not a third one
+	megatest.Published(kit.Bus, services.Sold, 2) // and not a third one
 	kit.Bus.Settle()
-	var sales []Sale
+	var sales []store.Sale
 	kit.Get("/ledger").Status(http.StatusOK).JSON(&sales)
 	total := int64(0)
 	for _, s := range sales {
@@ -48,7 +49,7 @@ func TestEverySaleIsEntered(t *testing.T) {
 // A sale that another process tells of is entered by this one.
 func TestSaleOfAnotherProcessIsEntered(t *testing.T) {
 	kit := offline(t)
-	kit.Bus.Publish(string(Sold), Sale{Product: 7, Quantity: 2, At: time.Now()})
+	kit.Bus.Publish(string(services.Sold), store.Sale{Product: 7, Quantity: 2, At: time.Now()})
 	kit.Bus.Settle()
 	kit.Get("/ledger").Status(http.StatusOK).Contains(`"product":7,"quantity":2`)
 	kit.Bus.Never(">")
@@ -59,37 +60,12 @@ func TestStockIsAnsweredOverTheBus(t *testing.T) {
 	kit.Post("/products", map[string]any{"name": "Lamp", "price": 9.5, "stock": 5}).Status(http.StatusCreated)
 	kit.Get("/products/1/stock").Status(http.StatusOK).Contains(`{"stock":5}`)
 	kit.Get("/products/2/stock").Status(http.StatusNotFound).Code("product.not_found")
-	answer, err := kit.Bus.Request(stockOf, StockRequest{1})
+	answer, err := kit.Bus.Request(services.StockOf, services.StockRequest{ID: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var stock Stock
+	var stock services.Stock
 	if err := json.Unmarshal(answer.Data, &stock); err != nil || stock.Stock != 5 {
 		t.Errorf("the answer is %s, %v", answer.Data, err)
-	}
-}
-
-func TestDatabaseFromBeforeTheLedgerIsBroughtUpToDate(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "shop.db")
-	s, err := openFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.db.ExecContext(t.Context(), "DROP TABLE ledger; DROP TABLE journal; PRAGMA user_version = 1"); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	s, err = openFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = s.Close() }()
-	if err := s.Enter(t.Context(), Sale{Product: 1, Quantity: 2, At: time.Now()}); err != nil {
-		t.Error(err)
-	}
-	if sales, err := s.Sales(t.Context()); err != nil || len(sales) != 1 {
-		t.Error(fmt.Sprint(sales), err)
 	}
 }

@@ -7,10 +7,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/megaframework/mega/sample/crud/apps/main/handlers"
+	"github.com/megaframework/mega/sample/crud/apps/main/services"
 )
 
 // locks returns what the page of locks shows.
-func (s *shop) locks(t *testing.T) (p lockPage) {
+func (s *shop) locks(t *testing.T) (p handlers.LocksPage) {
 	t.Helper()
 	a, err := s.send("GET", "/locks", "", "Accept: application/json")
 	if err != nil || a.status != http.StatusOK || json.Unmarshal([]byte(a.body), &p) != nil {
@@ -23,17 +26,17 @@ func (s *shop) locks(t *testing.T) (p lockPage) {
 // number is only checked against what was sold.
 func TestARaceWithTheLockSellsExactlyThePieces(t *testing.T) {
 	s := openShop(t)
-	for _, way := range []string{raceLock, raceFIFO, raceNone} {
+	for _, way := range []string{services.RaceLock, services.RaceFIFO, services.RaceNone} {
 		a, err := s.send("POST", "/locks/race", fmt.Sprintf(`{"buyers":30,"way":%q}`, way), asJSON)
-		var p lockPage
+		var p handlers.LocksPage
 		if err != nil || a.status != http.StatusOK || json.Unmarshal([]byte(a.body), &p) != nil || p.Race == nil {
 			t.Fatalf("%s: %d %s, %v", way, a.status, a.body, err)
 		}
 		r := p.Race
-		if r.Pieces != 15 || r.Sold < r.Pieces || r.Oversold != r.Sold-r.Pieces || way != raceNone && r.Oversold != 0 {
+		if r.Pieces != 15 || r.Sold < r.Pieces || r.Oversold != r.Sold-r.Pieces || way != services.RaceNone && r.Oversold != 0 {
 			t.Errorf("%s: %+v", way, r)
 		}
-		for name, h := range map[string]histogram{"wait": r.Wait, "hold": r.Hold} {
+		for name, h := range map[string]services.Histogram{"wait": r.Wait, "hold": r.Hold} {
 			n := 0
 			for _, b := range h.Bars {
 				n += b.Count
@@ -55,11 +58,11 @@ func TestTheDemoLockIsHeldTriedAndTaken(t *testing.T) {
 		t.Errorf("try the free lock: %d %s, %v", a.status, a.body, err)
 	}
 	for range 2 {
-		if a, err := s.send("POST", "/locks/hold", fmt.Sprintf(`{"seconds":%d}`, maxHold), asJSON); err != nil || a.status != http.StatusAccepted {
+		if a, err := s.send("POST", "/locks/hold", fmt.Sprintf(`{"seconds":%d}`, 120), asJSON); err != nil || a.status != http.StatusAccepted {
 			t.Fatalf("hold: %d %s, %v", a.status, a.body, err)
 		}
 	}
-	var p lockPage
+	var p handlers.LocksPage
 	for began := time.Now(); len(p.Holders) != 1 || len(p.Waiters) != 1; time.Sleep(10 * time.Millisecond) {
 		if p = s.locks(t); time.Since(began) > startTime {
 			t.Fatalf("holders and waiters: %+v", p)

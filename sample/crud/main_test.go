@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/megaframework/mega"
+	"github.com/megaframework/mega/sample/crud/apps/main/services"
 )
 
 var oversell = flag.Bool("oversell", false, "take the lock away from the shop that TestBuyers buys from, to see the test fail")
@@ -25,12 +26,11 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// withoutLock makes handlers that run at once what they should run alone: each
-// call has a lock of its own. A call without any lock would be refused by the
-// store.
-func withoutLock(store *Store) *Handlers {
+// withoutLock runs at once what has to run alone: each call has a lock of its own.
+// A call without any lock would be refused by the store.
+func withoutLock() services.Exclusive {
 	var calls atomic.Int64
-	return &Handlers{store, func(ctx *mega.Ctx, _ string, fn func(*mega.Ctx) error) error {
+	return func(ctx *mega.Ctx, _ string, fn func(*mega.Ctx) error) error {
 		return ctx.Lock.With(fmt.Sprintf("nobody-else:%d:%d", os.Getpid(), calls.Add(1)), fn)
-	}}
+	}
 }

@@ -10,25 +10,34 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/sample/crud/apps/main/handlers"
+	"github.com/megaframework/mega/sample/crud/apps/main/services"
+	"github.com/megaframework/mega/sample/crud/apps/main/store"
 )
 
+// longest is the time of a job that does not end by itself, in seconds.
+const longest = 120
+
+// sandboxesPage is what the page of sandboxes shows.
+type sandboxesPage struct{ handlers.SandboxesPage }
+
 // sandboxes returns what the page shows, from a worker that answers.
-func (s *shop) sandboxes(t *testing.T) (p sandboxPage) {
+func (s *shop) sandboxes(t *testing.T) (p sandboxesPage) {
 	t.Helper()
 	a, err := persist(s, "GET", "/sandboxes", "")
 	if err != nil || a.status != http.StatusOK {
 		t.Fatalf("the sandboxes: %d %s, %v", a.status, a.body, err)
 	}
-	if err := json.Unmarshal([]byte(a.body), &p); err != nil || len(p.Sandboxes) != sandboxCount {
+	if err := json.Unmarshal([]byte(a.body), &p); err != nil || len(p.Sandboxes) != services.SandboxCount {
 		t.Fatalf("the sandboxes: %v in %s", err, a.body)
 	}
 	return p
 }
 
 // until returns the sandboxes as soon as they are as wanted.
-func (s *shop) until(t *testing.T, what string, wanted func(sandboxPage) bool) sandboxPage {
+func (s *shop) until(t *testing.T, what string, wanted func(sandboxesPage) bool) sandboxesPage {
 	t.Helper()
-	var p sandboxPage
+	var p sandboxesPage
 	for began := time.Now(); time.Since(began) < startTime; time.Sleep(10 * time.Millisecond) {
 		if p = s.sandboxes(t); wanted(p) {
 			return p
@@ -50,17 +59,17 @@ func (s *shop) job(t *testing.T, seconds int, end string) int64 {
 }
 
 // has reports whether the job has an event that begins with text.
-func (p sandboxPage) has(job int64, text string) bool {
-	return slices.ContainsFunc(p.Events, func(e JobEvent) bool { return e.Job == job && strings.HasPrefix(e.Text, text) })
+func (p sandboxesPage) has(job int64, text string) bool {
+	return slices.ContainsFunc(p.Events, func(e store.JobEvent) bool { return e.Job == job && strings.HasPrefix(e.Text, text) })
 }
 
 // ended reports whether the job wrote its last event.
-func ended(job int64) func(sandboxPage) bool {
-	return func(p sandboxPage) bool { return p.has(job, "done") || p.has(job, "failed") }
+func ended(job int64) func(sandboxesPage) bool {
+	return func(p sandboxesPage) bool { return p.has(job, "done") || p.has(job, "failed") }
 }
 
 // texts are the events of a job, the oldest first.
-func (p sandboxPage) texts(job int64) (all []string) {
+func (p sandboxesPage) texts(job int64) (all []string) {
 	for _, e := range slices.Backward(p.Events) {
 		if e.Job == job {
 			all = append(all, e.Text)
@@ -79,7 +88,7 @@ func TestAJobHasASandboxThatIsPreparedAndCleaned(t *testing.T) {
 		{"asks for a sandbox", first, begin, "works for 0 s", end, "done"}, // nothing was known of it
 		{"asks for a sandbox", begin, "works for 0 s", end, "done"},
 	} {
-		job := s.job(t, 0, endsWell)
+		job := s.job(t, 0, services.EndsWell)
 		p := s.until(t, "the job ends", ended(job))
 		if got := p.texts(job); !slices.Equal(got, want) {
 			t.Errorf("job %d: %q, want %q", job, got, want)
@@ -92,17 +101,17 @@ func TestAJobHasASandboxThatIsPreparedAndCleaned(t *testing.T) {
 
 func TestASandboxThatCannotBeCleanedIsWithdrawnUntilItIsHealed(t *testing.T) {
 	s := openShop(t)
-	s.job(t, 0, endsBroken)
-	p := s.until(t, "the sandbox is withdrawn", func(p sandboxPage) bool { return p.Tally.Withdrawn == 1 })
+	s.job(t, 0, services.EndsBroken)
+	p := s.until(t, "the sandbox is withdrawn", func(p sandboxesPage) bool { return p.Tally.Withdrawn == 1 })
 	if is := p.Sandboxes[0]; is.Status != lock.SlotWithdrawn || !strings.Contains(is.Reason, "cannot be removed") {
 		t.Errorf("sandbox 0 is %+v", is)
 	}
 	if page := s.page(t, "/sandboxes"); !strings.Contains(page, `the file &#34;broken&#34; cannot be removed`) || !strings.Contains(page, `action="/sandboxes/0/heal"`) {
 		t.Errorf("the page does not show the reason, escaped, and the button:\n%s", page)
 	}
-	other := s.job(t, 0, endsWell)
+	other := s.job(t, 0, services.EndsWell)
 	p = s.until(t, "the other job ends", ended(other))
-	if i := slices.IndexFunc(p.Events, func(e JobEvent) bool { return e.Job == other && e.InSandbox() }); p.Events[i].Sandbox != 1 {
+	if i := slices.IndexFunc(p.Events, func(e store.JobEvent) bool { return e.Job == other && e.InSandbox() }); p.Events[i].Sandbox != 1 {
 		t.Errorf("the next job has sandbox %d", p.Events[i].Sandbox)
 	}
 	if a, err := s.send("POST", "/sandboxes/0/heal", "", asForm); err != nil || a.status != http.StatusSeeOther || a.header.Get("Location") != "/sandboxes?done=healed" {
@@ -115,8 +124,8 @@ func TestASandboxThatCannotBeCleanedIsWithdrawnUntilItIsHealed(t *testing.T) {
 
 func TestASandboxIsTakenFromItsJob(t *testing.T) {
 	s := openShop(t)
-	job := s.job(t, maxSeconds, endsWell)
-	s.until(t, "the job works", func(p sandboxPage) bool { return p.has(job, "works") })
+	job := s.job(t, longest, services.EndsWell)
+	s.until(t, "the job works", func(p sandboxesPage) bool { return p.has(job, "works") })
 	if page := s.page(t, "/sandboxes"); !strings.Contains(page, `action="/sandboxes/0/free"`) || !strings.Contains(page, "(job 1)") {
 		t.Errorf("the page does not show the holder and the button:\n%s", page)
 	}
@@ -134,9 +143,9 @@ func TestASandboxIsTakenFromItsJob(t *testing.T) {
 
 func TestAShopWithoutWorkersIsNotKilled(t *testing.T) {
 	s := openShop(t)
-	job := s.job(t, 0, endsKilled)
+	job := s.job(t, 0, services.EndsKilled)
 	p := s.until(t, "the job ends", ended(job))
-	if got := p.texts(job); !strings.Contains(got[len(got)-1], errNoWorker.Error()) {
+	if got := p.texts(job); !strings.Contains(got[len(got)-1], services.ErrNoWorker.Error()) {
 		t.Errorf("the events of the job are %q", got)
 	}
 }

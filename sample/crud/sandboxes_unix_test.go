@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/sample/crud/apps/main/services"
+	"github.com/megaframework/mega/sample/crud/apps/main/store"
 )
 
 // A worker that is killed leaves its folder. The next holder, in another
@@ -29,8 +31,8 @@ func TestTheNextHolderCleansTheSandboxOfAKilledWorker(t *testing.T) {
 	for way, die := range map[string]func() (job int64){
 		"by the button": func() (job int64) {
 			_, _ = s.send("POST", "/sandboxes", `{"end":"killed"}`, asJSON) // the worker may die before it answers
-			s.until(t, "a job kills its worker", func(p sandboxPage) bool {
-				i := slices.IndexFunc(p.Events, func(e JobEvent) bool { return e.Text == "kills its worker" })
+			s.until(t, "a job kills its worker", func(p sandboxesPage) bool {
+				i := slices.IndexFunc(p.Events, func(e store.JobEvent) bool { return e.Text == "kills its worker" })
 				if i >= 0 {
 					job = p.Events[i].Job
 				}
@@ -39,8 +41,8 @@ func TestTheNextHolderCleansTheSandboxOfAKilledWorker(t *testing.T) {
 			return job
 		},
 		"by kill -9": func() int64 {
-			job := s.job(t, maxSeconds, endsWell)
-			p := s.until(t, "the job works", func(p sandboxPage) bool { return p.has(job, "works") })
+			job := s.job(t, longest, services.EndsWell)
+			p := s.until(t, "the job works", func(p sandboxesPage) bool { return p.has(job, "works") })
 			pid := p.Sandboxes[0].LastHolder.PID
 			if pid <= 1 || pid == os.Getpid() || pid == s.cmd.Process.Pid {
 				t.Fatalf("the holder is process %d", pid)
@@ -52,11 +54,11 @@ func TestTheNextHolderCleansTheSandboxOfAKilledWorker(t *testing.T) {
 		},
 	} {
 		dead := die()
-		p := s.until(t, "the sandbox is left dirty", func(p sandboxPage) bool {
+		p := s.until(t, "the sandbox is left dirty", func(p sandboxesPage) bool {
 			return p.Sandboxes[0].Status == lock.SlotDirty && p.Sandboxes[0].Reason == lock.LeftDied
 		})
 		victim := p.Sandboxes[0].LastHolder.PID
-		next := s.job(t, 0, endsWell)
+		next := s.job(t, 0, services.EndsWell)
 		p = s.until(t, "the next job ends", ended(next))
 		got := p.texts(next)
 		if len(got) < 3 || !strings.HasPrefix(got[1], fmt.Sprintf("Cleanup: removes the folder of job %d, left by ", dead)) || !strings.Contains(got[1], "(died)") || !strings.HasPrefix(got[2], "Init: ") || got[len(got)-1] != "done" {

@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/megaframework/mega/sample/crud/apps/main/store"
 )
 
 // startTime bounds how long a process may take to serve.
@@ -226,7 +228,7 @@ func (s *shop) stock(t *testing.T, n int) string {
 	if err != nil || a.status != http.StatusCreated {
 		t.Fatalf("create a product: %v, %v", a, err)
 	}
-	var p Product
+	var p store.Product
 	if err := json.Unmarshal([]byte(a.body), &p); err != nil {
 		t.Fatalf("create a product: %v in %s", err, a.body)
 	}

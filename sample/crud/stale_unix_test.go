@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -34,12 +35,12 @@ func TestASaleThatWasPausedIsRefusedAfterTheNextOne(t *testing.T) {
 	}
 	path := shops[0].stock(t, 5)
 
-	database, err := openFile(file)
+	database, err := sql.Open("sqlite", "file:"+file+"?_txlock=immediate&_pragma=busy_timeout(10000)")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = database.Close() }()
-	writing, err := database.db.BeginTx(t.Context(), nil) // nobody else writes now
+	writing, err := database.BeginTx(t.Context(), nil) // nobody else writes now
 	if err != nil {
 		t.Fatal(err)
 	}

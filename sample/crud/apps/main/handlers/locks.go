@@ -1,4 +1,4 @@
-package main
+package handlers
 
 import (
 	"errors"
@@ -9,40 +9,41 @@ import (
 
 	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/sample/crud/apps/main/services"
 )
 
-// LockPage shows what the locks promise, on a key of its own.
-type LockPage struct{}
+// Locks shows what the locks promise, on a key of its own.
+type Locks struct{}
 
-// NewLockPage returns the handlers of the page.
-func NewLockPage() *LockPage { return &LockPage{} }
+// NewLocks returns the handlers of the page.
+func NewLocks() *Locks { return &Locks{} }
 
 // demoKey is the lock that the page holds, tries and forces.
 const demoKey = "demo"
 
-// lockPage is the data of the page, and of its JSON.
-type lockPage struct {
+// LocksPage is the data of the page, and of its JSON.
+type LocksPage struct {
 	Title string `json:"-"`
 	Done  string `json:"-"` // what the page's last action did
 
-	Driver   string         `json:"driver"`
-	Scope    string         `json:"scope"`
-	Warnings []string       `json:"warnings,omitempty"`
-	Holders  []lock.Holding `json:"holders"`
-	Waiters  []lock.Holder  `json:"waiters"`
-	Race     *raceResult    `json:"race,omitempty"`
+	Driver   string               `json:"driver"`
+	Scope    string               `json:"scope"`
+	Warnings []string             `json:"warnings,omitempty"`
+	Holders  []lock.Holding       `json:"holders"`
+	Waiters  []lock.Holder        `json:"waiters"`
+	Race     *services.RaceResult `json:"race,omitempty"`
 }
 
 // List shows the holder and the waiters of the demo lock.
-func (l *LockPage) List(ctx *mega.Ctx) error { return l.show(ctx, lockNotice(ctx), nil) }
+func (l *Locks) List(ctx *mega.Ctx) error { return l.show(ctx, lockNotice(ctx), nil) }
 
-func (l *LockPage) show(ctx *mega.Ctx, notice string, race *raceResult) error {
+func (l *Locks) show(ctx *mega.Ctx, notice string, race *services.RaceResult) error {
 	state, err := ctx.Lock.Inspect(demoKey)
 	if err != nil {
 		return err
 	}
 	info := ctx.Lock.Info()
-	p := lockPage{
+	p := LocksPage{
 		Title: "Locks", Done: notice, Driver: info.Name, Scope: info.Scope.String(), Warnings: info.Warnings,
 		Holders: state.Holders, Waiters: state.Waiters, Race: race,
 	}
@@ -63,6 +64,43 @@ func lockNotice(ctx *mega.Ctx) string {
 	return ""
 }
 
+// RaceInput describes a race.
+type RaceInput struct {
+	Buyers int    `json:"buyers"`
+	Way    string `json:"way"`
+}
+
+// maxBuyers bounds the buyers of a race.
+const maxBuyers = 200
+
+// Validate reports invalid fields.
+func (in *RaceInput) Validate() error {
+	wrong := mega.FieldErrors{}
+	if in.Buyers < 2 || in.Buyers > maxBuyers {
+		wrong["buyers"] = fmt.Sprintf("has to be 2 to %d", maxBuyers)
+	}
+	if in.Way != services.RaceLock && in.Way != services.RaceNone && in.Way != services.RaceFIFO {
+		wrong["way"] = fmt.Sprintf("has to be %s, %s or %s", services.RaceLock, services.RaceNone, services.RaceFIFO)
+	}
+	if len(wrong) > 0 {
+		return wrong
+	}
+	return nil
+}
+
+// Race has buyers of this process compete for one product, and shows the result.
+func (l *Locks) Race(ctx *mega.Ctx) error {
+	in := RaceInput{Buyers: 40, Way: services.RaceLock}
+	if err := ctx.Bind(&in); err != nil {
+		return err
+	}
+	result, err := services.Race(ctx, in.Buyers, in.Way)
+	if err != nil {
+		return err
+	}
+	return l.show(ctx, "", result)
+}
+
 // HoldInput describes a holder of the demo lock.
 type HoldInput struct {
 	Seconds int `json:"seconds"`
@@ -80,7 +118,7 @@ func (in *HoldInput) Validate() error {
 }
 
 // Hold holds the demo lock in the background, which outlives the request.
-func (l *LockPage) Hold(ctx *mega.Ctx) error {
+func (l *Locks) Hold(ctx *mega.Ctx) error {
 	in := HoldInput{Seconds: 10}
 	if err := ctx.Bind(&in); err != nil {
 		return err
@@ -93,7 +131,7 @@ func (l *LockPage) Hold(ctx *mega.Ctx) error {
 			case <-ctx.Done(): // the lock was lost
 				return nil
 			}
-		}, lock.Label(fmt.Sprintf("%d s", in.Seconds)), lock.Wait(jobWait))
+		}, lock.Label(fmt.Sprintf("%d s", in.Seconds)), lock.Wait(services.JobWait))
 	})
 	if ctx.WantsJSON() {
 		return ctx.JSON(http.StatusAccepted, in)
@@ -102,7 +140,7 @@ func (l *LockPage) Hold(ctx *mega.Ctx) error {
 }
 
 // Try takes the demo lock without waiting, and gives it back at once.
-func (l *LockPage) Try(ctx *mega.Ctx) error {
+func (l *Locks) Try(ctx *mega.Ctx) error {
 	lease, err := ctx.Lock.TryAcquire(demoKey)
 	if busy, ok := errors.AsType[*lock.NotAcquiredError](err); ok && !ctx.WantsJSON() {
 		return l.show(ctx, "Busy. It is held by "+holderNames(busy.Holders)+".", nil)
@@ -142,7 +180,7 @@ func (in *ForceInput) Validate() error {
 }
 
 // Force takes the demo lock from its holder.
-func (l *LockPage) Force(ctx *mega.Ctx) error {
+func (l *Locks) Force(ctx *mega.Ctx) error {
 	var in ForceInput
 	if err := ctx.Bind(&in); err != nil {
 		return err

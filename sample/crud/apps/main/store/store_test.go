@@ -1,11 +1,14 @@
-package main
+package store
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"path/filepath"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/drivers/memory"
@@ -31,7 +34,7 @@ func openFile(file string) (*Store, error) {
 	if err := d.URL.UnmarshalText([]byte("sqlite://" + file)); err != nil {
 		return nil, err
 	}
-	return OpenStore(d, slog.New(slog.DiscardHandler))
+	return Open(d, slog.New(slog.DiscardHandler))
 }
 
 func openAndWrite(file string) error {
@@ -52,7 +55,7 @@ func lease(t *testing.T, id int64) context.Context {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = locks.Close(context.Background()) })
-	l, err := locks.Acquire(t.Context(), lockKey(id))
+	l, err := locks.Acquire(t.Context(), fmt.Sprint("product:", id))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,9 +111,52 @@ func TestDatabaseHasToBeAFile(t *testing.T) {
 		if err := u.UnmarshalText([]byte(text)); err != nil {
 			t.Fatal(err)
 		}
-		if file, err := (Database{URL: u}).file(); err == nil {
+		if file, err := (Database{URL: u}).File(); err == nil {
 			t.Errorf("%s: got %s, want an error", text, file)
 		}
+	}
+}
+
+// Processes that start on one new database at the same instant agree on who
+// creates it.
+func TestOneNewDatabaseIsOpenedByManyAtOnce(t *testing.T) {
+	for range 3 {
+		file := filepath.Join(t.TempDir(), "new folder", "shop #%.db")
+		const many = 8
+		errs := make([]error, many)
+		var all sync.WaitGroup
+		for i := range many {
+			all.Go(func() { errs[i] = openAndWrite(file) })
+		}
+		all.Wait()
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestDatabaseFromBeforeTheLedgerIsBroughtUpToDate(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "shop.db")
+	s, err := openFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.db.ExecContext(t.Context(), "DROP TABLE ledger; DROP TABLE journal; PRAGMA user_version = 1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s, err = openFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	if err := s.Enter(t.Context(), Sale{Product: 1, Quantity: 2, At: time.Now()}); err != nil {
+		t.Error(err)
+	}
+	if sales, err := s.Sales(t.Context()); err != nil || len(sales) != 1 {
+		t.Error(fmt.Sprint(sales), err)
 	}
 }
 

@@ -1,41 +1,37 @@
-package main
+// Package handlers answers the requests of the shop with JSON or with a page, as
+// the request accepts.
+package handlers
 
 import (
 	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/megaframework/mega"
+	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/sample/crud/apps/main/services"
+	"github.com/megaframework/mega/sample/crud/apps/main/store"
 )
 
-// Handlers answer the requests of the shop with JSON or with a page, as the
-// request accepts.
-type Handlers struct {
-	store     *Store
-	exclusive exclusive
+// Products shows, changes and sells products.
+type Products struct {
+	store *store.Store
+	shop  *services.Shop
 }
 
-// exclusive runs fn while no other caller runs one for the same key.
-type exclusive func(ctx *mega.Ctx, key string, fn func(*mega.Ctx) error) error
-
-// NewHandlers returns handlers that change a product under its lock.
-func NewHandlers(store *Store) *Handlers {
-	return &Handlers{store, func(ctx *mega.Ctx, key string, fn func(*mega.Ctx) error) error {
-		return ctx.Lock.With(key, fn)
-	}}
-}
+// NewProducts returns the handlers of the products.
+func NewProducts(s *store.Store, shop *services.Shop) *Products { return &Products{s, shop} }
 
 // Home redirects to the products.
-func (h *Handlers) Home(ctx *mega.Ctx) error { return ctx.Redirect(http.StatusFound, "/products") }
+func (h *Products) Home(ctx *mega.Ctx) error { return ctx.Redirect(http.StatusFound, "/products") }
 
 // List shows all products.
-func (h *Handlers) List(ctx *mega.Ctx) error {
+func (h *Products) List(ctx *mega.Ctx) error {
 	return h.list(ctx, http.StatusOK, form{Stock: "1"})
 }
 
-func (h *Handlers) list(ctx *mega.Ctx, status int, f form) error {
+func (h *Products) list(ctx *mega.Ctx, status int, f form) error {
 	products, err := h.store.List(ctx)
 	if err != nil {
 		return err
@@ -47,7 +43,7 @@ func (h *Handlers) list(ctx *mega.Ctx, status int, f form) error {
 }
 
 // Show shows one product.
-func (h *Handlers) Show(ctx *mega.Ctx) error {
+func (h *Products) Show(ctx *mega.Ctx) error {
 	p, err := h.find(ctx)
 	if err != nil {
 		return err
@@ -59,7 +55,7 @@ func (h *Handlers) Show(ctx *mega.Ctx) error {
 }
 
 // Create adds a product.
-func (h *Handlers) Create(ctx *mega.Ctx) error {
+func (h *Products) Create(ctx *mega.Ctx) error {
 	var in ProductInput
 	if err := ctx.Bind(&in); err != nil {
 		if f, ok := refilled(ctx, err); ok {
@@ -72,15 +68,14 @@ func (h *Handlers) Create(ctx *mega.Ctx) error {
 		return err
 	}
 	if !ctx.WantsJSON() {
-		return ctx.Redirect(http.StatusSeeOther, p.path())
+		return ctx.Redirect(http.StatusSeeOther, pathOf(p))
 	}
-	ctx.Writer().Header().Set("Location", p.path())
+	ctx.Writer().Header().Set("Location", pathOf(p))
 	return ctx.JSON(http.StatusCreated, p)
 }
 
-// Update replaces a product. It takes the lock that buyers take, so no buyer
-// overwrites the new stock with an old one.
-func (h *Handlers) Update(ctx *mega.Ctx) error {
+// Update replaces a product.
+func (h *Products) Update(ctx *mega.Ctx) error {
 	id, err := productID(ctx)
 	if err != nil {
 		return err
@@ -90,18 +85,18 @@ func (h *Handlers) Update(ctx *mega.Ctx) error {
 		return h.refuse(ctx, err)
 	}
 	p := in.product(id)
-	err = h.exclusive(ctx, lockKey(id), func(ctx *mega.Ctx) error { return h.store.Put(ctx, p) })
+	err = h.shop.Replace(ctx, p)
 	switch {
 	case err != nil:
 		return err
 	case ctx.WantsJSON():
 		return ctx.JSON(http.StatusOK, p)
 	}
-	return ctx.Redirect(http.StatusSeeOther, p.path())
+	return ctx.Redirect(http.StatusSeeOther, pathOf(p))
 }
 
 // refuse shows the page of the product again with the errors of its form.
-func (h *Handlers) refuse(ctx *mega.Ctx, err error) error {
+func (h *Products) refuse(ctx *mega.Ctx, err error) error {
 	f, ok := refilled(ctx, err)
 	if !ok {
 		return err
@@ -114,24 +109,20 @@ func (h *Handlers) refuse(ctx *mega.Ctx, err error) error {
 }
 
 // Delete removes a product.
-func (h *Handlers) Delete(ctx *mega.Ctx) error {
+func (h *Products) Delete(ctx *mega.Ctx) error {
 	id, err := productID(ctx)
 	if err != nil {
 		return err
 	}
-	err = h.exclusive(ctx, lockKey(id), func(ctx *mega.Ctx) error { return h.store.Delete(ctx, id) })
+	err = h.shop.Remove(ctx, id)
 	if err != nil || ctx.Request().Method == http.MethodDelete || ctx.WantsJSON() {
 		return err // without an error and without a body: 204
 	}
 	return ctx.Redirect(http.StatusSeeOther, "/products?deleted=1")
 }
 
-// work is the time to fetch a product from its shelf.
-const work = 5 * time.Millisecond
-
-// Buy sells a product. It reads the stock, works, and writes the new stock,
-// which is correct only while no other caller does the same.
-func (h *Handlers) Buy(ctx *mega.Ctx) error {
+// Buy sells a product.
+func (h *Products) Buy(ctx *mega.Ctx) error {
 	id, err := productID(ctx)
 	if err != nil {
 		return err
@@ -140,11 +131,7 @@ func (h *Handlers) Buy(ctx *mega.Ctx) error {
 	if err := ctx.Bind(&in); err != nil {
 		return err
 	}
-	var left int64
-	err = h.exclusive(ctx, lockKey(id), func(ctx *mega.Ctx) error { // this ctx ends if the lock is lost
-		left, err = h.sell(ctx, id, in.Quantity)
-		return err
-	})
+	left, err := h.shop.Buy(ctx, id, in.Quantity)
 	switch {
 	case err != nil:
 		return err
@@ -154,31 +141,26 @@ func (h *Handlers) Buy(ctx *mega.Ctx) error {
 	return ctx.Redirect(http.StatusSeeOther, fmt.Sprintf("/products/%d?bought=%d", id, in.Quantity))
 }
 
-func (h *Handlers) sell(ctx *mega.Ctx, id, quantity int64) (left int64, err error) {
-	p, err := h.store.Get(ctx, id)
-	if err != nil {
-		return 0, err
-	}
-	if p.Stock < quantity {
-		return 0, mega.Error(http.StatusConflict, "product.sold_out", fmt.Sprintf("There is not enough of it: the stock is %d.", p.Stock))
-	}
-	select {
-	case <-time.After(work):
-	case <-ctx.Done():
-		return 0, ctx.Err()
-	}
-	p.Stock -= quantity
-	if err := h.store.Put(ctx, p); err != nil {
-		return 0, err
-	}
-	h.publish(ctx, id, quantity)
-	return p.Stock, nil
-}
-
-func (h *Handlers) find(ctx *mega.Ctx) (Product, error) {
+// AskStock requests the stock of a product as another service would.
+func (h *Products) AskStock(ctx *mega.Ctx) error {
 	id, err := productID(ctx)
 	if err != nil {
-		return Product{}, err
+		return err
+	}
+	stock, err := mega.Call[services.StockRequest, services.Stock](ctx, services.StockOf, services.StockRequest{ID: id})
+	if remote, ok := errors.AsType[*bus.RemoteError](err); ok && remote.Code() == store.CodeNotFound {
+		return store.ErrNotFound // the product of this address does not exist
+	}
+	if err != nil {
+		return err
+	}
+	return ctx.JSON(http.StatusOK, stock)
+}
+
+func (h *Products) find(ctx *mega.Ctx) (store.Product, error) {
+	id, err := productID(ctx)
+	if err != nil {
+		return store.Product{}, err
 	}
 	return h.store.Get(ctx, id)
 }
@@ -187,26 +169,24 @@ func (h *Handlers) find(ctx *mega.Ctx) (Product, error) {
 func productID(ctx *mega.Ctx) (int64, error) {
 	id, err := strconv.ParseInt(ctx.Param("id"), 10, 64)
 	if err != nil || id < 1 {
-		return 0, errNotFound
+		return 0, store.ErrNotFound
 	}
 	return id, nil
 }
 
-func lockKey(id int64) string { return "product:" + strconv.FormatInt(id, 10) }
-
-func (p Product) path() string { return "/products/" + strconv.FormatInt(p.ID, 10) }
+func pathOf(p store.Product) string { return "/products/" + strconv.FormatInt(p.ID, 10) }
 
 // listPage and productPage are the data of the views.
 type (
 	listPage struct {
 		Title    string
-		Products []Product
+		Products []store.Product
 		Form     form
 		Deleted  string
 	}
 	productPage struct {
 		Title   string
-		Product Product
+		Product store.Product
 		Form    form
 		Bought  string
 	}
@@ -218,7 +198,7 @@ type form struct {
 	Errors             mega.FieldErrors
 }
 
-func formOf(p Product) form {
+func formOf(p store.Product) form {
 	return form{Name: p.Name, Price: p.Price.String(), Stock: strconv.FormatInt(p.Stock, 10)}
 }
 

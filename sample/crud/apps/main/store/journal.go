@@ -1,4 +1,4 @@
-package main
+package store
 
 import (
 	"context"
@@ -16,21 +16,22 @@ type Journal struct {
 }
 
 // NewJournal returns the journal in the database of the shop.
-func NewJournal(store *Store, log *slog.Logger) *Journal { return &Journal{store, log} }
+func NewJournal(s *Store, log *slog.Logger) *Journal { return &Journal{s, log} }
 
 // JobEvent is an event of a job.
 type JobEvent struct {
 	Job     int64     `json:"job"`
-	Sandbox int       `json:"sandbox"` // noSandbox for none
+	Sandbox int       `json:"sandbox"` // NoSandbox for none
 	PID     int       `json:"pid"`
 	At      time.Time `json:"at"`
 	Text    string    `json:"text"`
 }
 
 // InSandbox reports whether the event has a sandbox.
-func (e JobEvent) InSandbox() bool { return e.Sandbox != noSandbox }
+func (e JobEvent) InSandbox() bool { return e.Sandbox != NoSandbox }
 
-const noSandbox = -1
+// NoSandbox is the sandbox of an event without one.
+const NoSandbox = -1
 
 const journalSchema = `CREATE TABLE journal (
 	id      INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -49,14 +50,14 @@ const (
 
 type jobKey struct{}
 
-// withJob returns a context that carries the number of a job, also to Init and
+// WithJob returns a context that carries the number of a job, also to Init and
 // Cleanup.
-func withJob(ctx context.Context, job int64) context.Context {
+func WithJob(ctx context.Context, job int64) context.Context {
 	return context.WithValue(ctx, jobKey{}, job)
 }
 
-// jobOf returns the number of the job of ctx, or 0.
-func jobOf(ctx context.Context) int64 {
+// JobOf returns the number of the job of ctx, or 0.
+func JobOf(ctx context.Context) int64 {
 	job, _ := ctx.Value(jobKey{}).(int64)
 	return job
 }
@@ -65,7 +66,7 @@ func jobOf(ctx context.Context) int64 {
 func (j *Journal) Begin(ctx context.Context) (job int64, err error) {
 	row := j.store.db.QueryRowContext(ctx, `INSERT INTO journal (job, sandbox, pid, at, text)
 		SELECT COALESCE(MAX(job), 0) + 1, ?, ?, ?, ? FROM journal RETURNING job`,
-		noSandbox, os.Getpid(), time.Now().UnixMilli(), "asks for a sandbox")
+		NoSandbox, os.Getpid(), time.Now().UnixMilli(), "asks for a sandbox")
 	if err := row.Scan(&job); err != nil {
 		return 0, fmt.Errorf("begin a job: %w", err)
 	}
@@ -78,7 +79,7 @@ func (j *Journal) Begin(ctx context.Context) (job int64, err error) {
 // Write records an event of the job of ctx. The job continues without its
 // journal, also after the end of ctx.
 func (j *Journal) Write(ctx context.Context, sandbox int, text string) {
-	job := jobOf(ctx)
+	job := JobOf(ctx)
 	_, err := j.store.db.ExecContext(context.WithoutCancel(ctx), "INSERT INTO journal (job, sandbox, pid, at, text) VALUES (?, ?, ?, ?, ?)",
 		job, sandbox, os.Getpid(), time.Now().UnixMilli(), text)
 	if err != nil {

@@ -1,4 +1,5 @@
-package main
+// Package store keeps the products, the ledger and the journal in a database.
+package store
 
 import (
 	"context"
@@ -26,8 +27,8 @@ type Database struct {
 	URL mega.URL `key:"url" schemes:"sqlite" doc:"sqlite://path"`
 }
 
-// file returns the path of the database.
-func (d Database) file() (string, error) {
+// File returns the path of the database.
+func (d Database) File() (string, error) {
 	if d.URL.IsZero() {
 		folder, err := os.UserCacheDir()
 		if err != nil { // the user has no home folder
@@ -47,14 +48,16 @@ func (d Database) file() (string, error) {
 // caller without a lease, or with one that is over, is refused.
 type Store struct{ db *sql.DB }
 
-const codeNotFound = "product.not_found"
+// CodeNotFound is the code of ErrNotFound.
+const CodeNotFound = "product.not_found"
 
-var errNotFound = mega.Error(http.StatusNotFound, codeNotFound, "There is no such product.")
+// ErrNotFound is the error for a product that does not exist.
+var ErrNotFound = mega.Error(http.StatusNotFound, CodeNotFound, "There is no such product.")
 
-// OpenStore opens the database and creates its schema. Several processes may
+// Open opens the database and creates its schema. Several processes may
 // call it at once.
-func OpenStore(d Database, log *slog.Logger) (*Store, error) {
-	file, err := d.file()
+func Open(d Database, log *slog.Logger) (*Store, error) {
+	file, err := d.File()
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +195,7 @@ func (s *Store) Get(ctx context.Context, id int64) (Product, error) {
 	row := s.db.QueryRowContext(ctx, "SELECT name, price, stock FROM products WHERE id = ?", id)
 	switch err := row.Scan(&p.Name, &p.Price, &p.Stock); {
 	case errors.Is(err, sql.ErrNoRows):
-		return Product{}, errNotFound
+		return Product{}, ErrNotFound
 	case err != nil:
 		return Product{}, fmt.Errorf("get product %d: %w", id, err)
 	}
@@ -229,7 +232,7 @@ func (s *Store) change(ctx context.Context, id int64, query string, args ...any)
 		if n, err := result.RowsAffected(); err != nil || n > 0 {
 			return err
 		}
-		return errNotFound
+		return ErrNotFound
 	})
 	if err != nil {
 		return fmt.Errorf("change product %d: %w", id, err)

@@ -1,0 +1,58 @@
+// Package app is the app main: a shop that never oversells, with pages of its
+// ledger, its locks and its sandboxes.
+package app
+
+import (
+	"embed"
+
+	"github.com/megaframework/mega"
+	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/sample/crud/apps/main/handlers"
+	"github.com/megaframework/mega/sample/crud/apps/main/services"
+	"github.com/megaframework/mega/sample/crud/apps/main/store"
+)
+
+//go:embed views
+var views embed.FS
+
+//go:embed public
+var public embed.FS
+
+// Module is the app. It takes a services.Exclusive from the program.
+var Module = mega.Module(
+	mega.Config[store.Database]("database"),
+	mega.Provide(store.Open, store.NewJournal),
+	mega.Provide(services.NewShop, services.NewLedger, services.NewSandboxes),
+	mega.Provide(handlers.NewProducts, handlers.NewLedger, handlers.NewLocks, handlers.NewSandboxes),
+	mega.Routes(routes),
+	mega.Subscribe(services.Sold, (*services.Ledger).OnSold, bus.Group("ledger")),
+	mega.Respond(services.StockOf, (*services.Shop).AnswerStock),
+	mega.Ready("database", (*store.Store).Ping),
+	mega.Views(views),
+	mega.Public(public),
+)
+
+func routes(r mega.Router, p *handlers.Products, g *handlers.Ledger, l *handlers.Locks, b *handlers.Sandboxes) {
+	r.Get("/", p.Home)
+	r.Get("/products", p.List)
+	r.Post("/products", p.Create)
+	r.Get("/products/{id}", p.Show)
+	r.Put("/products/{id}", p.Update)
+	r.Delete("/products/{id}", p.Delete)
+	r.Post("/products/{id}/buy", p.Buy)
+	r.Get("/products/{id}/stock", p.AskStock)
+	r.Get("/ledger", g.List)
+	r.Get("/locks", l.List)
+	r.Post("/locks/race", l.Race)
+	r.Post("/locks/hold", l.Hold)
+	r.Post("/locks/try", l.Try)
+	r.Post("/locks/force", l.Force)
+	r.Get("/sandboxes", b.List)
+	r.Post("/sandboxes", b.Start)
+	r.Post("/sandboxes/{number}/free", b.Free)
+	r.Post("/sandboxes/{number}/heal", b.Heal)
+
+	// The actions of a form without scripts.
+	r.Post("/products/{id}", p.Update)
+	r.Post("/products/{id}/delete", p.Delete)
+}
