@@ -2,6 +2,7 @@ package locktest
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/megaframework/mega/lock/driver"
@@ -339,19 +340,29 @@ func servedAfterRest(e *env) {
 	})
 }
 
-// servedWhenOneExpires has one process wait, whose heartbeats alone are too rare.
+// servedWhenOneExpires has one process wait for the slots of several pools, whose
+// heartbeats alone are too rare. The slots expire at instants that are spread over
+// the time between two heartbeats, so that most of them are far from the next one.
 func servedWhenOneExpires(e *env) {
-	ttl := e.Units(2)
-	e.eachSlot(func(p *pool, _ int) {
-		other := p.member()
+	const n = 5
+	e.eachSlot(func(p *pool, slot int) {
+		other := e.driver()
+		var ends []time.Time
+		var all []*seated
+		for i := range n {
+			at := &pool{e, p.Driver, fmt.Sprintf("%s-%d", p.name, i), p.size}
+			for range slot {
+				at.take()
+			}
+			ttl := e.Units(3) + time.Duration(i)*e.h.Repair/n
+			at.take(dying(ttl), waiting)
+			ends = append(ends, time.Now().Add(ttl))
+			all = append(all, (&pool{e, other, at.name, at.size}).wait())
+		}
 		var late []time.Duration
-		for range 3 {
-			p.take(dying(ttl), waiting)
-			end := time.Now().Add(ttl)
-			next := other.wait()
-			granted := next.gets()
-			late = append(late, next.when.Sub(end))
-			other.give(granted, clean)
+		for i, s := range all {
+			s.give(s.gets(), clean)
+			late = append(late, s.when.Sub(ends[i]))
 		}
 		e.punctual(late)
 	})
