@@ -158,6 +158,7 @@ func TestOtherFormatIsAnErrorThatNamesBoth(t *testing.T) {
 	do(t, "HSET", "mega:{"+t.Name()+"}:state", "pool", "3 something else")
 	_, err = d.Acquire(t.Context(), request(t.Name()))
 	names("pool", err)
+	do(t, "DEL", "mega:{"+t.Name()+"}:state")
 }
 
 // Whoever calls first after a holder has expired serves the queue: here a call
