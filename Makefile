@@ -48,7 +48,7 @@ help: ## list the targets
 .PHONY: run
 run: ## serve the sample shop on http://127.0.0.1:8080
 	go build -buildvcs=false -o bin/crud ./sample/crud
-	@MEGA_ENV=$${MEGA_ENV:-dev} exec bin/crud
+	@cd sample/crud && MEGA_ENV=$${MEGA_ENV:-dev} exec ../../bin/crud
 
 .PHONY: test
 test: tools vet test-all test-core ## run every test of every module, and the core again under -race

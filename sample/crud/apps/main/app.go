@@ -18,6 +18,9 @@ var views embed.FS
 //go:embed public
 var public embed.FS
 
+//go:embed locales
+var locales embed.FS
+
 // Module is the app. It takes a services.Exclusive from the program.
 var Module = mega.Module(
 	mega.Config[store.Database]("database"),
@@ -30,6 +33,7 @@ var Module = mega.Module(
 	mega.Ready("database", (*store.Store).Ping),
 	mega.Views(views),
 	mega.Public(public),
+	mega.Locales(locales),
 )
 
 func routes(r mega.Router, p *handlers.Products, g *handlers.Ledger, l *handlers.Locks, b *handlers.Sandboxes) {
@@ -41,6 +45,7 @@ func routes(r mega.Router, p *handlers.Products, g *handlers.Ledger, l *handlers
 	r.Delete("/products/{id}", p.Delete)
 	r.Post("/products/{id}/buy", p.Buy)
 	r.Get("/products/{id}/stock", p.AskStock)
+	r.Post("/language", handlers.Language)
 	r.Get("/ledger", g.List)
 	r.Get("/locks", l.List)
 	r.Post("/locks/race", l.Race)

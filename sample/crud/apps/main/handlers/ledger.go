@@ -22,10 +22,7 @@ func (h *Ledger) List(ctx *mega.Ctx) error {
 	if ctx.WantsJSON() {
 		return ctx.JSON(http.StatusOK, sales)
 	}
-	return ctx.HTML(http.StatusOK, "ledger", ledgerPage{Title: "Ledger", Sales: sales})
+	return ctx.HTML(http.StatusOK, "ledger", ledgerPage{sales})
 }
 
-type ledgerPage struct {
-	Title string
-	Sales []store.Sale
-}
+type ledgerPage struct{ Sales []store.Sale }

@@ -135,7 +135,7 @@ func (b *Sandboxes) changed(ctx *mega.Ctx, how string) error {
 	return ctx.Redirect(http.StatusSeeOther, "/sandboxes?done="+how)
 }
 
-var errNoSandbox = mega.Error(http.StatusNotFound, "sandbox.not_found", "There is no such sandbox.")
+var errNoSandbox = mega.Error(http.StatusNotFound, "sandbox.not_found", "problem.no_sandbox")
 
 func sandboxNumber(ctx *mega.Ctx) (int, error) {
 	number, err := strconv.Atoi(ctx.Param("number"))

@@ -3,7 +3,6 @@
 package services
 
 import (
-	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -63,7 +62,7 @@ func (s *Shop) sell(ctx *mega.Ctx, id, quantity int64) (left int64, err error) {
 		return 0, err
 	}
 	if p.Stock < quantity {
-		return 0, mega.Error(http.StatusConflict, "product.sold_out", fmt.Sprintf("There is not enough of it: the stock is %d.", p.Stock))
+		return 0, mega.Error(http.StatusConflict, "product.sold_out", ctx.T("problem.sold_out", "stock", p.Stock))
 	}
 	select {
 	case <-time.After(work):

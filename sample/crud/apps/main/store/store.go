@@ -51,8 +51,9 @@ type Store struct{ db *sql.DB }
 // CodeNotFound is the code of ErrNotFound.
 const CodeNotFound = "product.not_found"
 
-// ErrNotFound is the error for a product that does not exist.
-var ErrNotFound = mega.Error(http.StatusNotFound, CodeNotFound, "There is no such product.")
+// ErrNotFound is the error for a product that does not exist. Its text is in the
+// catalogues of the app.
+var ErrNotFound = mega.Error(http.StatusNotFound, CodeNotFound, "problem.no_product")
 
 // Open opens the database and creates its schema. Several processes may
 // call it at once.

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+func TestLanguageIsTheBrowsersUntilItIsChosen(t *testing.T) {
+	kit := offline(t)
+	page := []string{"Accept: text/html", "Accept-Language: ko-KR,ko;q=0.9,en;q=0.5"}
+	kit.Get("/ledger", page...).Status(http.StatusOK).Contains(`<html lang="ko">`).Contains("<h1>판매 장부</h1>")
+	kit.Get("/products/9", page...).Status(http.StatusNotFound).Contains("그런 상품이 없습니다.")
+
+	chosen := kit.Post("/language", strings.NewReader("to=en"), asForm, "Referer: http://shop.example/ledger?page=2").
+		Status(http.StatusSeeOther).Header("Location", "/ledger?page=2").Recorded.Header().Get("Set-Cookie")
+	cookie, _, _ := strings.Cut(chosen, ";")
+	kit.Get("/ledger", append(page, "Cookie: "+cookie)...).Status(http.StatusOK).Contains(`<html lang="en">`)
+}
+
+// The answer to an action has no address of its own, and another site is no page
+// of the shop.
+func TestLanguageReturnsToAPage(t *testing.T) {
+	kit := offline(t)
+	for referer, want := range map[string]string{
+		"":                                       "/",
+		"http://shop.example/":                   "/",
+		"http://shop.example/products/7":         "/products/7",
+		"http://shop.example/products/7/buy?x=1": "/products/7",
+		"http://shop.example/locks/race":         "/locks",
+		"http://shop.example//evil.example":      "/",
+		"%":                                      "/",
+	} {
+		kit.Post("/language", strings.NewReader("to=tlh"), asForm, "Referer: "+referer).Status(http.StatusSeeOther).Header("Location", want)
+	}
+}
