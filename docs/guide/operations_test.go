@@ -27,11 +27,16 @@ const operatedEnv = "GUIDE_TEST_OPERATED"
 
 func TestMain(m *testing.M) {
 	if name := os.Getenv(operatedEnv); name != "" { // its workers, too
-		mega.Main(map[string]mega.Option{"operated": operated(), "withWorkers": withWorkers()}[name])
+		mega.Main(programs()[name])
 	}
 	// A child ignores a hangup that its parent ignores, as under nohup.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	os.Exit(m.Run())
+}
+
+// programs returns the programs that the test's executable can be.
+func programs() map[string]mega.Option {
+	return map[string]mega.Option{"operated": operated(), "withWorkers": withWorkers(), "eventful": eventful()}
 }
 
 // What 10-operations.md shows.
