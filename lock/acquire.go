@@ -84,13 +84,10 @@ func (l *Locker) obtain(ctx context.Context, c *call, start instant) (*Lease, er
 		if err != nil {
 			return nil, err
 		}
-		parent := ctx
-		if c.pool != nil {
-			parent = context.WithoutCancel(ctx) // P1
-		}
-		lease := newLease(parent, c, o)
+		lease := newLease(ctx, c, o)
 		if o.hold.attach(lease, c) {
-			l.granted(c, lease, o, lease.since.sub(start))
+			c.waited = lease.since.sub(start)
+			l.granted(c, lease, o, c.waited)
 			return lease, nil
 		}
 		if l.gate.shut() {

@@ -53,3 +53,29 @@ func BenchmarkWithAll(b *testing.B) {
 		}
 	})
 }
+
+func BenchmarkWithSlot(b *testing.B) {
+	l, err := lock.New(memory.NewLock(), lock.Config{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	fn := func(context.Context) error { return nil }
+	b.Run("a plain lock", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := l.With(b.Context(), "a", fn); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("a pool", func(b *testing.B) {
+		work := func(context.Context, *lock.Slot) error { return nil }
+		pool := &lock.Pool{Key: "sandbox", Size: 10, Init: work, Cleanup: work}
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := l.WithSlot(b.Context(), pool, work); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}

@@ -76,9 +76,17 @@ type inner struct {
 	end context.CancelCauseFunc
 }
 
-// Deadline returns the parent's deadline: the lease's deadline moves with every
-// renewal.
-func (c *leaseContext) Deadline() (time.Time, bool) { return c.parent.Deadline() }
+// above returns the context that l lives on.
+func (l *Lease) above() context.Context {
+	if l.ofPool {
+		return context.WithoutCancel(l.parent) // P1
+	}
+	return l.parent
+}
+
+// Deadline returns the deadline of the context above: the lease's deadline moves
+// with every renewal.
+func (c *leaseContext) Deadline() (time.Time, bool) { return (*Lease)(c).above().Deadline() }
 
 func (c *leaseContext) Done() <-chan struct{} { return (*Lease)(c).innerContext().Done() }
 
@@ -88,7 +96,7 @@ func (c *leaseContext) Err() error {
 	l.hold.heed()
 	over, cause := l.end()
 	if !over {
-		err := l.parent.Err() // ends an outer lease whose time is over, too
+		err := l.above().Err() // ends an outer lease whose time is over, too
 		if l.inner.Load() == nil {
 			return err
 		}
@@ -107,7 +115,7 @@ func (c *leaseContext) Value(key any) any {
 	if in := (*Lease)(c).inner.Load(); in != nil {
 		return in.Value(key)
 	}
-	return c.parent.Value(key)
+	return (*Lease)(c).above().Value(key)
 }
 
 // String returns the name of the context in the texts of derived contexts.
@@ -119,7 +127,7 @@ func (l *Lease) innerContext() *inner {
 	if in := l.inner.Load(); in != nil {
 		return in
 	}
-	ctx, end := context.WithCancelCause(l.parent)
+	ctx, end := context.WithCancelCause(l.above())
 	in := &inner{ctx, end}
 	if !l.inner.CompareAndSwap(nil, in) {
 		end(nil)

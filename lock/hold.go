@@ -46,6 +46,7 @@ type hold struct {
 	failing   error            // of the last renewal, if it failed
 	forgetAt  instant          // when to take back a lease whose context has ended, or zero
 	listening chan struct{}    // closed to end the listener; nil without one
+	touched   bool             // there was a lease
 	handback  *driver.Handback // what the release makes of a slot with a state
 
 	// The place in the schedule, guarded by its mutex.
@@ -70,9 +71,6 @@ func (l *Locker) newHold(g driver.Grant, now instant) *hold {
 		idle:      true,
 		index:     -1,
 	}
-	if g.Found != nil {
-		h.handback = untouched(g.Found)
-	}
 	h.shorten(now)
 	h.renewAt = now.add(firstRenewal(g.TTL, h.deadline.sub(now)))
 	l.reschedule(h)
@@ -88,11 +86,13 @@ func untouched(f *driver.Found) *driver.Handback {
 	return h
 }
 
-// handBack sets what the release makes of the slot; nil leaves it dirty.
-func (h *hold) handBack(b *driver.Handback) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.handback = b
+// handedBack returns the Handback of the slot for a release; nil leaves it dirty.
+// The caller holds h.mu.
+func (h *hold) handedBack() *driver.Handback {
+	if h.handback == nil && !h.touched && h.grant.Found != nil {
+		return untouched(h.grant.Found)
+	}
+	return h.handback
 }
 
 // shorten lowers the deadline to the deadline of a renewal sent now. A pushed
@@ -112,6 +112,7 @@ func (h *hold) attach(lease *Lease, c *call) bool {
 		return false
 	}
 	h.lease, h.faint, h.idle, h.ending = lease, weak.Pointer[Lease]{}, false, ending{}
+	h.touched = true
 	h.with, h.fence, h.taken, h.site, h.cools = c.within, lease.fence, lease.since, c.from.site(c.forwarded), c.cooldown
 	return true
 }
@@ -235,14 +236,16 @@ func (h *hold) discard() {
 }
 
 // heed checks whether the driver has reported that the grant was taken away.
-func (h *hold) heed() {
+func (h *hold) heed() bool {
 	if h.grant.Lost == nil {
-		return
+		return false
 	}
 	select {
 	case err := <-h.grant.Lost:
 		h.hint(err)
+		return true
 	default:
+		return false
 	}
 }
 

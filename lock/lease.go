@@ -12,11 +12,12 @@ import (
 // unless NoRenew was given. Any number of goroutines may use it.
 type Lease struct {
 	hold   *hold
-	parent context.Context
+	parent context.Context // of the call
 	fence  uint64
 	since  instant
 	waited bool   // the key was busy when the call began
 	slots  uint16 // the size of the pool, 1 for a plain key
+	ofPool bool   // the slot of a Pool, which does not end with parent (P1)
 
 	inner atomic.Pointer[inner] // made when something first waits for the context
 
@@ -30,7 +31,18 @@ type Lease struct {
 // newLease returns a lease of c on the grant of o. The lease is not live before
 // hold.attach.
 func newLease(ctx context.Context, c *call, o outcome) *Lease {
-	return &Lease{hold: o.hold, parent: ctx, fence: o.fence, since: o.at, waited: o.contended, slots: uint16(c.slots)}
+	var lease *Lease
+	if c.pool == nil {
+		lease = new(Lease)
+	} else {
+		both := new(slotAndLease) // one allocation instead of two
+		lease, c.slot = &both.lease, &both.slot
+	}
+	*lease = Lease{
+		hold: o.hold, parent: ctx, fence: o.fence, since: o.at, waited: o.contended,
+		slots: uint16(c.slots), ofPool: c.pool != nil,
+	}
+	return lease
 }
 
 // Key returns the key of the lease.
@@ -106,6 +118,13 @@ func (l *Lease) live() bool {
 	return !over
 }
 
+// liveNow is live, and returns the time.
+func (l *Lease) liveNow() (instant, bool) {
+	now := l.hold.locker.clock.now()
+	over, _ := l.endAt(now)
+	return now, !over
+}
+
 // holds reports whether the lease is live, without an effect on it.
 func (l *Lease) holds() bool {
 	h := l.hold
@@ -117,9 +136,10 @@ func (l *Lease) holds() bool {
 
 // end reports whether the lease is over, and returns the cause. A lease whose
 // deadline has passed by the clock ends here, even if no timer has fired yet.
-func (l *Lease) end() (over bool, cause error) {
+func (l *Lease) end() (over bool, cause error) { return l.endAt(l.hold.locker.clock.now()) }
+
+func (l *Lease) endAt(now instant) (over bool, cause error) {
 	h := l.hold
-	now := h.locker.clock.now()
 	h.mu.Lock()
 	if !l.over && !h.ended && now >= h.deadline { // L4
 		h.mu.Unlock()

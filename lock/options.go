@@ -110,15 +110,18 @@ type call struct {
 	left          time.Duration // of wait
 	waitSet       bool
 	slots         int
-	fixed         bool  // refuse a pool of another size
-	pool          *Pool // of WithSlot and AcquireSlot, else nil
+	fixed         bool      // refuse a pool of another size
+	pool          *Pool     // of WithSlot and AcquireSlot, else nil
+	last          *lastSlot // of pool
+	slot          *Slot     // the room for a slot of pool
 	fifo, noRenew bool
 	cooldown      time.Duration
 	atLeast       bool
 	nextTick      instant // the beginning of the next tick, as the backend has reported it
 	label         string
-	within        bool // the lease belongs to With and ends with its function
-	forwarded     bool // the caller's caller is the call site
+	waited        time.Duration // until the grant
+	within        bool          // the lease belongs to With and ends with its function
+	forwarded     bool          // the caller's caller is the call site
 	from          callers
 }
 

@@ -78,7 +78,7 @@ func (l *Locker) WithSlot(ctx context.Context, p *Pool, fn func(ctx context.Cont
 		loss, _ := s.leave()
 		err = joinLoss(p.Key, err, loss)
 	}()
-	return fn(s.work, s)
+	return fn(&s.work, s)
 }
 
 // AcquireSlot waits for a slot of p, prepares it with Init and returns it. The
@@ -178,6 +178,7 @@ func (l *Locker) newPoolCall(p *Pool, opts []Option) (call, error) {
 	case p.Strikes < 0:
 		return c, invalidOption("Strikes is %d, want 0 or more", p.Strikes)
 	}
+	c.last = l.lastSlots.of(c.key, &l.clock)
 	return c, nil
 }
 
@@ -189,21 +190,20 @@ func (p *Pool) strikes() int { return cmp.Or(p.Strikes, defaultStrikes) }
 // withdrawn, and takes another one within what is left of the wait (P4).
 func (l *Locker) takeSlot(ctx context.Context, c *call, invalid error) (*Slot, error) {
 	for {
-		start := l.clock.now()
 		lease, err := l.acquire(ctx, c, invalid)
 		if err != nil {
 			return nil, err
 		}
-		if c.wait != Forever {
-			c.wait = max(c.wait-l.clock.now().sub(start), 0)
-			c.left = c.wait
-		}
-		s := newSlot(ctx, lease, c.pool)
+		s := newSlot(lease, c)
 		switch err := s.prepare(ctx); {
 		case err == nil:
 			return s, nil
 		case !errors.Is(err, errUnclean):
 			return nil, err
+		}
+		if c.wait != Forever {
+			c.wait = max(c.wait-c.waited, 0)
+			c.left = c.wait
 		}
 	}
 }
@@ -215,7 +215,6 @@ var errUnclean = errors.New("lock: slot could not be cleaned")
 func (l *Locker) describe(r *driver.Request, c *call) {
 	r.Fixed = c.fixed
 	if c.pool != nil {
-		r.Pool = &driver.Pool{Quarantine: c.pool.Quarantine}
-		r.Pool.Prefer, r.Pool.Avoid = l.lastSlots.of(c.key)
+		r.Pool = c.last.wants(c.pool.Quarantine)
 	}
 }

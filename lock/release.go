@@ -12,7 +12,11 @@ import (
 )
 
 // leave releases the lease once; see [Lease.Release].
-func (l *Lease) leave() error {
+func (l *Lease) leave() error { return l.leaveAs(nil) }
+
+// leaveAs is leave with what becomes of the slot. It has no effect on a slot that
+// was lost, which stays dirty (P3).
+func (l *Lease) leaveAs(b *driver.Handback) error {
 	h := l.hold
 	now := h.locker.clock.now()
 	h.mu.Lock()
@@ -31,6 +35,9 @@ func (l *Lease) leave() error {
 		return h.leaveLost(l)
 	}
 	l.over, l.cause = true, errReleased
+	if b != nil {
+		h.handback = b
+	}
 	e := h.detach()
 	h.mu.Unlock()
 	e.end(errReleased)
@@ -130,7 +137,7 @@ func (h *hold) returned() driver.Grant {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	g := h.grant
-	g.Handback = h.handback
+	g.Handback = h.handedBack()
 	if h.cools == 0 {
 		return g
 	}

@@ -75,7 +75,7 @@ func (h *hold) renewable() driver.Grant {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	g := h.grant
-	g.TTL, g.Rev, g.Handback = h.ttl, h.rev, h.handback
+	g.TTL, g.Rev, g.Handback = h.ttl, h.rev, h.handedBack()
 	return g
 }
 
@@ -135,6 +135,14 @@ func (h *hold) live(deadline, now instant) {
 	if h.doubted {
 		h.renewAt = now
 	}
+}
+
+// confirm renews the hold at once and keeps its TTL.
+func (h *hold) confirm(lease *Lease) error {
+	h.mu.Lock()
+	ttl := h.ttl
+	h.mu.Unlock()
+	return h.extend(context.Background(), lease, ttl)
 }
 
 // extend renews the hold to ttl at once, for lease.

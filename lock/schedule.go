@@ -187,16 +187,17 @@ func (h *hold) watch(fence uint64) {
 	}
 	h.faint, h.lease = weak.Make(lease), nil
 	h.mu.Unlock()
-	if lease.parent.Done() == nil {
+	above := lease.above()
+	if above.Done() == nil {
 		return
 	}
-	if lease.parent.Err() != nil {
+	if above.Err() != nil {
 		h.abandon(fence) // before it is renewed once more
 		return
 	}
 	// AfterFunc may run code of a user's context, so it is called without the
 	// mutex. The watch must not keep the lease reachable.
-	unbind := context.AfterFunc(lease.parent, func() { h.abandon(fence) })
+	unbind := context.AfterFunc(above, func() { h.abandon(fence) })
 	h.mu.Lock()
 	current := !h.ended && !h.idle && h.fence == fence
 	if current {

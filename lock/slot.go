@@ -2,11 +2,12 @@ package lock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 	"unicode/utf8"
 
 	"github.com/megaframework/mega/lock/driver"
@@ -16,48 +17,37 @@ import (
 type Slot struct {
 	*Lease
 
-	pool  *Pool
-	found driver.Found
-	work  context.Context // of Init and the work
-	end   context.CancelCauseFunc
+	pool    *Pool
+	last    *lastSlot
+	found   *driver.Found // as the driver granted it; not changed
+	work    phase         // Init and the work
+	cleanup phase         // the Cleanup after the work
+	back    driver.Handback
 
-	mu       sync.Mutex // guards the fields below
-	note     string
-	strikes  int // failed Inits in a row, as it will be handed back
-	released bool
+	released atomic.Bool
+	seen     instant // the last look at the clock
+
+	mu      sync.Mutex // guards the fields below
+	note    string
+	strikes int // failed Inits in a row, as it will be handed back
 }
 
-// newSlot returns the slot of lease. From now on the backend must assume that it
-// was touched.
-func newSlot(ctx context.Context, lease *Lease, p *Pool) *Slot {
-	s := &Slot{Lease: lease, pool: p}
-	if f := lease.hold.grant.Found; f != nil {
-		s.found, s.note, s.strikes = *f, f.Note, f.Strikes
+// slotAndLease is the room for both: a slot costs no allocation more than a lease.
+type slotAndLease struct {
+	slot  Slot
+	lease Lease
+}
+
+// newSlot returns the slot of lease, in the room that newLease has made for it.
+func newSlot(lease *Lease, c *call) *Slot {
+	s := c.slot
+	s.Lease, s.pool, s.last, s.found, s.seen = lease, c.pool, c.last, lease.hold.grant.Found, lease.since
+	if s.found == nil {
+		s.found = &driver.Found{}
 	}
-	lease.hold.handBack(nil)
-	lease.hold.locker.lastSlots.uses(p.Key, lease.hold.locker.clock.now())
-	s.work, s.end = workContext(ctx, lease)
+	s.note, s.strikes = s.found.Note, s.found.Strikes
+	s.work.slot, s.cleanup.slot = s, s
 	return s
-}
-
-// workContext returns a context that ends with ctx and with the lease. The
-// lease itself does not end with ctx (P1).
-func workContext(ctx context.Context, lease *Lease) (context.Context, context.CancelCauseFunc) {
-	held, cancel := lease.Context(), context.CancelFunc(func() {})
-	if d, ok := ctx.Deadline(); ok {
-		held, cancel = context.WithDeadline(held, d)
-	}
-	work, end := context.WithCancelCause(held)
-	stop := context.AfterFunc(ctx, func() {
-		if !errors.Is(ctx.Err(), context.DeadlineExceeded) { // else the deadline of work itself has passed
-			end(context.Cause(ctx))
-		}
-	})
-	return work, func(cause error) {
-		stop()
-		end(cause)
-		cancel()
-	}
 }
 
 // Number returns the number of the slot, 0 to Size-1.
@@ -65,7 +55,7 @@ func (s *Slot) Number() int { return s.Slot() }
 
 // Context returns the context of the work: it ends with the context of the
 // call, when the lease is lost, and before Cleanup runs.
-func (s *Slot) Context() context.Context { return s.work }
+func (s *Slot) Context() context.Context { return &s.work }
 
 // Left returns who left the slot dirty, when and why, or nil if the slot was
 // handed back clean. Cleanup and Init see it.
@@ -112,60 +102,66 @@ func (s *Slot) Release() error {
 // leave cleans the slot and hands it back, once. It returns the error of the
 // release and the error of the Cleanup.
 func (s *Slot) leave() (release, cleanup error) {
-	s.mu.Lock()
-	again := s.released
-	s.released = true
-	s.mu.Unlock()
-	if again {
+	if s.released.Swap(true) {
 		return nil, nil
 	}
-	s.end(errReleased)
-	// The Handback of a Cleanup that calls runtime.Goexit.
-	h := s.withdrawn("Cleanup called runtime.Goexit")
-	defer func() { release = s.handBack(h) }()
-	h, cleanup = s.clean()
+	s.work.end()
+	b := s.becomes(driver.SlotWithdrawn, unfinished)
+	defer func() { release = s.handBack(b) }()
+	b, cleanup = s.clean(&s.cleanup)
 	return nil, cleanup
 }
 
+// unfinished is the reason of a slot whose Cleanup did not return.
+const unfinished = "Cleanup called runtime.Goexit"
+
 // clean runs Cleanup and returns what becomes of the slot: clean or withdrawn,
 // or nil if the lease was lost (P3).
-func (s *Slot) clean() (*driver.Handback, error) {
-	if !s.live() {
+func (s *Slot) clean(p *phase) (*driver.Handback, error) {
+	if !s.sure() {
 		return nil, nil
 	}
-	err := s.runCleanup()
-	switch {
-	case !s.live():
-		return nil, nil // P8: cut by the loss, which is no failure
-	case err != nil:
-		return s.withdrawn(err.Error()), err
+	p.until = s.seen.add(s.pool.cleanupTimeout())
+	if err := s.runCleanup(p); err != nil {
+		if !s.live() {
+			return nil, nil // P8: cut by the loss, which is no failure
+		}
+		return s.becomes(driver.SlotWithdrawn, err.Error()), err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return &driver.Handback{Status: driver.SlotFree, Note: s.note, Strikes: s.strikes}, nil
+	return s.becomes(driver.SlotFree, ""), nil
 }
 
-func (s *Slot) runCleanup() (err error) {
+// sure reports whether the lease is live. If the driver has hinted at a loss that
+// nothing has noticed, it asks the driver: the next holder may have the slot.
+func (s *Slot) sure() (live bool) {
+	if s.hold.heed() {
+		_ = s.hold.confirm(s.Lease) // only a loss counts
+	}
+	s.seen, live = s.liveNow()
+	return live
+}
+
+func (s *Slot) runCleanup(p *phase) (err error) {
 	if s.pool.Cleanup == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(s.Lease.Context(), s.pool.cleanupTimeout())
-	defer cancel()
+	defer p.end()
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("cleanup of slot %d of %q panicked: %v", s.Number(), s.Key(), p)
 		}
 	}()
-	if err := s.pool.Cleanup(ctx, s); err != nil {
+	if err := s.pool.Cleanup(p, s); err != nil {
 		return fmt.Errorf("cleanup of slot %d of %q: %w", s.Number(), s.Key(), err)
 	}
 	return nil
 }
 
-func (s *Slot) withdrawn(reason string) *driver.Handback {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return &driver.Handback{Status: driver.SlotWithdrawn, Reason: truncate(reason, MaxReason), Note: s.note, Strikes: s.strikes}
+// becomes sets what the release makes of the slot. handBack adds the note and the
+// strikes.
+func (s *Slot) becomes(status driver.SlotStatus, reason string) *driver.Handback {
+	s.back.Status, s.back.Reason = status, truncate(reason, MaxReason)
+	return &s.back
 }
 
 // truncate returns at most n bytes of s, without half a character at the end.
@@ -179,18 +175,23 @@ func truncate(s string, n int) string {
 	return s[:n]
 }
 
-// handBack releases the lease, with h in the same operation (P5).
-func (s *Slot) handBack(h *driver.Handback) error {
-	l := s.hold.locker
-	if h != nil && h.Status == driver.SlotFree && h.Strikes >= s.pool.strikes() { // P8
-		h.Status = driver.SlotWithdrawn
-		h.Reason = fmt.Sprintf("%d Inits in a row have failed", h.Strikes)
+// handBack releases the lease, with b in the same operation (P5). After a loss the
+// slot stays dirty, whatever b says.
+func (s *Slot) handBack(b *driver.Handback) error {
+	s.mu.Lock()
+	note, strikes := s.note, s.strikes
+	s.mu.Unlock()
+	if b != nil {
+		b.Note, b.Strikes = note, strikes
+		if b.Status == driver.SlotFree && strikes >= s.pool.strikes() { // P8
+			b.Status = driver.SlotWithdrawn
+			b.Reason = fmt.Sprintf("%d Inits in a row have failed", strikes)
+		}
 	}
-	s.hold.handBack(h)
-	l.lastSlots.had(s.Key(), s.Number(), h != nil && h.Strikes > 0, l.clock.now())
-	err := s.Lease.leave()
-	if err == nil && h != nil && h.Status == driver.SlotWithdrawn {
-		l.observe(Withdrawn{Key: s.Key(), Slot: s.Number(), Reason: h.Reason})
+	s.last.had(s.Number(), b != nil && strikes > 0, s.seen)
+	err := s.Lease.leaveAs(b)
+	if err == nil && b != nil && b.Status == driver.SlotWithdrawn {
+		s.hold.locker.observe(Withdrawn{Key: s.Key(), Slot: s.Number(), Reason: b.Reason})
 	}
 	return err
 }
@@ -200,7 +201,7 @@ func (s *Slot) handBack(h *driver.Handback) error {
 // take another slot.
 func (s *Slot) prepare(ctx context.Context) (err error) {
 	ready := false
-	h := s.withdrawn("Cleanup called runtime.Goexit")
+	b := s.becomes(driver.SlotWithdrawn, unfinished)
 	cleaned := false
 	defer func() {
 		switch {
@@ -209,20 +210,21 @@ func (s *Slot) prepare(ctx context.Context) (err error) {
 			loss, _ := s.leave() // P2: Cleanup also runs after a failed Init
 			err = joinLoss(s.Key(), err, loss)
 		default:
-			s.end(errReleased)
-			err = joinLoss(s.Key(), err, s.handBack(h))
+			s.released.Store(true)
+			s.work.end()
+			err = joinLoss(s.Key(), err, s.handBack(b))
 		}
 	}()
-	if s.found.Left != nil { // P4
+	if s.found.Left == nil {
+		b = s.becomes(driver.SlotFree, "")
+	} else { // P4
 		var unclean error
-		if h, unclean = s.clean(); unclean != nil {
+		if b, unclean = s.clean(&phase{slot: s}); unclean != nil {
 			return errUnclean
 		}
-		if h == nil {
-			return fmt.Errorf("acquire %q: %w", s.Key(), s.Err())
+		if err := s.Err(); err != nil {
+			return fmt.Errorf("acquire %q: %w", s.Key(), err)
 		}
-	} else {
-		h = &driver.Handback{Status: driver.SlotFree, Note: s.note, Strikes: s.strikes}
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("acquire %q: %w", s.Key(), contextError(ctx))
@@ -241,6 +243,9 @@ func (s *Slot) init() (err error) {
 	}
 	failed := true // also by a panic or runtime.Goexit
 	defer func() {
+		if !failed && s.found.Strikes == 0 {
+			return
+		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		switch {
@@ -250,70 +255,78 @@ func (s *Slot) init() (err error) {
 			s.strikes++
 		}
 	}()
-	if err := s.pool.Init(s.work, s); err != nil {
+	if err := s.pool.Init(&s.work, s); err != nil {
 		return fmt.Errorf("init of slot %d of %q: %w", s.Number(), s.Key(), err)
 	}
 	failed = false
 	return nil
 }
 
-// lastSlots remembers, for each pool of this process, the slot that it had last,
-// and whether the last Init of that slot failed (P7).
+// lastSlots remembers the pools of this process.
 type lastSlots struct {
 	mu    sync.Mutex // guards byKey
-	byKey map[string]lastSlot
+	byKey map[string]*lastSlot
 }
 
+// lastSlot remembers, for one pool, the slot that this process had last, and
+// whether the last Init of that slot failed (P7). Of two goroutines that change
+// it at once, one wins.
 type lastSlot struct {
-	slot   int // -1 before the first is handed back
-	failed bool
-	at     instant
+	next atomic.Pointer[driver.Pool] // for the next request; replaced and not changed
+	at   atomic.Int64                // the instant of its last use
 }
 
 // maxLastSlots bounds the remembered pools. Forgetting one is harmless.
 const maxLastSlots = 256
 
-// uses records that the process has a slot of the pool, if it had none before.
-func (ls *lastSlots) uses(key string, now instant) {
+// of returns the memory of a pool.
+func (ls *lastSlots) of(key string, c *clock) *lastSlot {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if _, known := ls.byKey[key]; !known {
-		ls.put(key, lastSlot{-1, false, now})
+	s := ls.byKey[key]
+	if s == nil {
+		s = &lastSlot{}
+		s.next.Store(&driver.Pool{Prefer: -1, Avoid: -1})
+		ls.add(key, s, c.now())
 	}
+	return s
 }
 
-func (ls *lastSlots) had(key string, slot int, failed bool, now instant) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	ls.put(key, lastSlot{slot, failed, now})
-}
-
-// put stores s. The caller holds ls.mu.
-func (ls *lastSlots) put(key string, s lastSlot) {
+// add stores s if there is room. The caller holds ls.mu.
+func (ls *lastSlots) add(key string, s *lastSlot, now instant) {
+	s.at.Store(int64(now))
 	if len(ls.byKey) >= maxLastSlots/4 { // L18
-		maps.DeleteFunc(ls.byKey, func(_ string, old lastSlot) bool { return s.at.sub(old.at) > driver.PoolMemory })
+		maps.DeleteFunc(ls.byKey, func(_ string, old *lastSlot) bool { return now.sub(instant(old.at.Load())) > driver.PoolMemory })
 	}
-	if _, known := ls.byKey[key]; !known && len(ls.byKey) >= maxLastSlots {
+	if len(ls.byKey) >= maxLastSlots {
 		return
 	}
 	if ls.byKey == nil {
-		ls.byKey = make(map[string]lastSlot)
+		ls.byKey = make(map[string]*lastSlot)
 	}
 	ls.byKey[key] = s
 }
 
-// of returns the slot to prefer and the slot to avoid; -1 for none.
-func (ls *lastSlots) of(key string) (prefer, avoid int) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	s, ok := ls.byKey[key]
-	switch {
-	case !ok:
-		return -1, -1
-	case s.failed:
-		return -1, s.slot
+// wants returns the part of a request about its slot. Requests share it.
+func (s *lastSlot) wants(quarantine time.Duration) *driver.Pool {
+	w := s.next.Load()
+	if w.Quarantine != quarantine {
+		w = &driver.Pool{Quarantine: quarantine, Prefer: w.Prefer, Avoid: w.Avoid}
+		s.next.Store(w)
 	}
-	return s.slot, -1
+	return w
+}
+
+// had records that the process has handed slot back.
+func (s *lastSlot) had(slot int, failed bool, now instant) {
+	prefer, avoid := slot, -1
+	if failed {
+		prefer, avoid = -1, slot
+	}
+	s.at.Store(int64(now))
+	if w := s.next.Load(); w.Prefer != prefer || w.Avoid != avoid {
+		s.next.Store(&driver.Pool{Quarantine: w.Quarantine, Prefer: prefer, Avoid: avoid})
+	}
 }
 
 // keys returns the sorted keys of the pools.

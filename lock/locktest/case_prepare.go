@@ -17,6 +17,7 @@ var prepareCases = []testCase{
 	{rule: "P2", claim: "Init, fn and Cleanup run in this order, whatever the end of fn", run: cleanAfterAnyEnd},
 	{rule: "P2", claim: "Cleanup runs after a failed Init, whose error is the call's", run: cleanAfterFailedInit},
 	{rule: "P3", claim: "a holder that has lost its slot does not clean it", run: loserDoesNotClean},
+	{rule: "P3", claim: "a holder that has not looked at its context does not clean a lost slot", fake: true, run: carelessLoserDoesNotClean},
 	{rule: "P4", claim: "a dirty slot is cleaned before it is prepared", run: dirtyIsCleanedFirst},
 	{rule: "P7", claim: "a process gets the slot again that it had, at rest nine times in ten", run: stickySlots},
 	{rule: "P8", claim: "a Cleanup that fails withdraws its slot until Heal", run: failedCleanup},
@@ -132,6 +133,18 @@ func loserDoesNotClean(e *env) {
 		_, err := b.ForceRelease(e.Ctx, r.Key, "it hangs")
 		e.Must(err, "force")
 		e.Await(ctx.Done(), "the context of fn ends")
+		return nil
+	})
+	e.Is(err, lock.ErrLost, "the call")
+	r.want(a, "init", "fn")
+}
+
+func carelessLoserDoesNotClean(e *env) {
+	a, b, r := e.process(), e.process(), e.room()
+	err := r.with(a, func(context.Context, *lock.Slot) error {
+		_, err := b.ForceRelease(e.Ctx, r.Key, "it hangs")
+		e.Must(err, "force")
+		e.Pass(0.1) // the driver's report arrives
 		return nil
 	})
 	e.Is(err, lock.ErrLost, "the call")

@@ -111,7 +111,7 @@ func (e *entry) settle(now time.Time) {
 		case now.Before(t.expires):
 			e.dueBy(t.expires)
 		default:
-			e.free(t)
+			e.free(t, now)
 			e.abandoned(t, driver.LeftExpired, now)
 			e.shard.own(t, nil)
 		}
@@ -201,7 +201,7 @@ func (e *entry) put(t *ticket) {
 
 // free takes back the slot of t. The caller must then note the state of the
 // slot, and serve the queue.
-func (e *entry) free(t *ticket) {
+func (e *entry) free(t *ticket, now time.Time) {
 	slot := t.grant.Slot
 	e.slots[slot] = nil
 	e.low = min(e.low, slot)
@@ -210,7 +210,7 @@ func (e *entry) free(t *ticket) {
 	if e.held == 0 {
 		e.due = time.Time{}
 		if e.pool != nil {
-			e.endRests(e.shard.now())
+			e.endRests(now)
 		}
 	}
 }
@@ -221,7 +221,7 @@ func (e *entry) freeByForce(slot int, now time.Time) []*ticket {
 	for i, t := range e.slots {
 		if t != nil && (slot < 0 || slot == i) {
 			taken = append(taken, t)
-			e.free(t)
+			e.free(t, now)
 			e.abandoned(t, driver.LeftForced, now)
 		}
 	}
@@ -319,7 +319,7 @@ func (s *shard) expire(e *entry, generation uint64) {
 	now := s.now()
 	e.timerAt = time.Time{}
 	e.settle(now)
-	if !s.tidy(e) {
+	if !s.tidy(e, now) {
 		e.watch(now)
 	}
 }

@@ -64,11 +64,11 @@ func (s *shard) disown(o *Owner, free bool, now time.Time) {
 			continue
 		}
 		e := t.entry
-		e.free(t)
+		e.free(t, now)
 		e.abandoned(t, driver.LeftDied, now)
 		s.recycle(t)
 		e.serve(now)
-		s.tidy(e)
+		s.tidy(e, now)
 	}
 }
 
@@ -81,7 +81,7 @@ func (s *shard) withdrawAll(o *Owner) {
 		if t.state == queued {
 			e := t.entry
 			e.withdraw(t, driver.ErrClosed)
-			s.tidy(e)
+			s.tidy(e, s.now())
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 type pool struct {
 	quarantine time.Duration // of the newest request
 	records    []record      // by number; a number beyond has no record and is unknown
+	lasting    bool          // a slot may be resting or withdrawn
 	forgetAt   time.Time     // of an unused pool; zero while it is used or has a withdrawn slot
 }
 
@@ -20,6 +21,7 @@ type record struct {
 	status  driver.SlotStatus // "" means unknown
 	until   time.Time         // the end of the rest
 	left    *driver.Leaving   // of a dirty or resting slot
+	found   *driver.Found     // of the last grant, which the next one shares if nothing has changed
 	reason  string            // of a withdrawal
 	note    string
 	strikes int
@@ -105,7 +107,7 @@ func (p *pool) available(slot int) bool {
 
 // exhausted reports whether every slot below size is withdrawn (P8).
 func (p *pool) exhausted(size int) bool {
-	if len(p.records) < size {
+	if !p.lasting || len(p.records) < size {
 		return false
 	}
 	for i := range size {
@@ -120,17 +122,21 @@ func (p *pool) exhausted(size int) bool {
 func (p *pool) lend(t *ticket, now time.Time) {
 	r := p.record(t.grant.Slot)
 	if t.pool != nil {
-		t.grant.Found = &driver.Found{Left: r.found(t.entry.shard.wall(now)), Note: r.note, Strikes: r.strikes}
+		t.grant.Found = r.seen(t.entry.shard, now)
 	}
 	r.status, r.left, r.last = driver.SlotHeld, nil, t.holder
 }
 
-// found returns why the slot is dirty, or nil if it is clean.
-func (r *record) found(wall time.Time) *driver.Leaving {
+// seen returns the record as a grant has it.
+func (r *record) seen(s *shard, now time.Time) *driver.Found {
+	left := r.left
 	if r.status == "" {
-		return &driver.Leaving{At: wall, Why: driver.LeftUnknown} // P10
+		left = &driver.Leaving{At: s.wall(now), Why: driver.LeftUnknown} // P10
 	}
-	return r.left
+	if f := r.found; f == nil || f.Left != left || f.Note != r.note || f.Strikes != r.strikes {
+		r.found = &driver.Found{Left: left, Note: r.note, Strikes: r.strikes}
+	}
+	return r.found
 }
 
 // abandoned notes that the slot of t was lost or released without a Handback.
@@ -142,7 +148,7 @@ func (e *entry) abandoned(t *ticket, why string, now time.Time) {
 	r := e.pool.record(t.grant.Slot)
 	r.leave(driver.SlotDirty, t.holder, e.shard.wall(now), why)
 	if e.pool.quarantine > 0 {
-		r.status, r.until = driver.SlotResting, now.Add(e.pool.quarantine)
+		r.status, r.until, e.pool.lasting = driver.SlotResting, now.Add(e.pool.quarantine), true
 		e.dueBy(r.until)
 	}
 }
@@ -158,10 +164,13 @@ func (e *entry) handedBack(t *ticket, h *driver.Handback, now time.Time) {
 		r.leave(driver.SlotDirty, driver.Holder{}, e.shard.wall(now), driver.LeftUnknown)
 		return
 	}
-	r.last, r.note, r.strikes = t.holder, h.Note, h.Strikes
+	if r.status != driver.SlotHeld { // else its grant has recorded the holder
+		r.last = t.holder
+	}
+	r.note, r.strikes = h.Note, h.Strikes
 	switch {
 	case h.Status == driver.SlotWithdrawn:
-		r.status, r.left, r.reason = driver.SlotWithdrawn, nil, h.Reason
+		r.status, r.left, r.reason, e.pool.lasting = driver.SlotWithdrawn, nil, h.Reason, true
 	case h.Status == driver.SlotDirty:
 		r.status, r.left = driver.SlotDirty, h.Left
 	case t.grant.Slot >= e.size: // P9: the number may come back
@@ -182,11 +191,18 @@ func (p *pool) shrink(size int, wall time.Time) {
 
 // endRests ends the rests that are over, and sets e.due for the others.
 func (e *entry) endRests(now time.Time) {
+	if !e.pool.lasting {
+		return
+	}
+	e.pool.lasting = false
 	for i := range e.pool.records {
 		r := &e.pool.records[i]
 		switch {
+		case r.status == driver.SlotWithdrawn:
+			e.pool.lasting = true
 		case r.status != driver.SlotResting:
 		case now.Before(r.until):
+			e.pool.lasting = true
 			e.dueBy(r.until)
 		default:
 			r.status = driver.SlotDirty
@@ -221,19 +237,31 @@ func (e *entry) refuseAll(now time.Time) {
 func (e *entry) remembers(now time.Time) bool {
 	p := e.pool
 	if p.forgetAt.IsZero() {
-		at := now.Add(driver.PoolMemory)
-		for i := range p.records {
-			switch r := &p.records[i]; {
-			case r.status == driver.SlotWithdrawn:
-				return true // P8
-			case r.status == driver.SlotResting && r.until.After(at):
-				at = r.until
-			}
+		at, withdrawn := p.lasts(now.Add(driver.PoolMemory))
+		if withdrawn {
+			return true // P8
 		}
 		p.forgetAt = at
 		e.shard.sweepBy(at)
 	}
 	return now.Before(p.forgetAt)
+}
+
+// lasts returns the end of the last rest, at least at, or reports that a slot is
+// withdrawn.
+func (p *pool) lasts(at time.Time) (end time.Time, withdrawn bool) {
+	if !p.lasting {
+		return at, false
+	}
+	for i := range p.records {
+		switch r := &p.records[i]; {
+		case r.status == driver.SlotWithdrawn:
+			return at, true
+		case r.status == driver.SlotResting && r.until.After(at):
+			at = r.until
+		}
+	}
+	return at, false
 }
 
 // states returns the states of the slots below size, and of those above it that

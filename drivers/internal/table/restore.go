@@ -76,7 +76,7 @@ func (s *shard) reinstate(e *entry, l *Lease, o *Owner, now time.Time) (driver.G
 		if other.grant.Fence > l.Grant.Fence {
 			return driver.Grant{}, lost
 		}
-		e.free(other)
+		e.free(other, now)
 		e.abandoned(other, driver.LeftExpired, now)
 		s.gone.add(other.grant.Token, lost, now)
 		s.notify(Lost, other, lost)
@@ -130,7 +130,7 @@ func (s *shard) admit(now time.Time) {
 		e.settle(now)
 		e.serve(now)
 		e.refuseHasty(now)
-		s.tidy(e)
+		s.tidy(e, now)
 	}
 }
 

@@ -168,10 +168,11 @@ func (s *shard) leave(t *ticket, since time.Time, cause error) (driver.Grant, er
 		return driver.Grant{}, t.err
 	}
 	e := t.entry
-	err := e.busy(t, since, s.now(), cause)
+	now := s.now()
+	err := e.busy(t, since, now, cause)
 	if t.calls--; t.calls == 0 {
 		e.withdraw(t, err)
-		s.tidy(e)
+		s.tidy(e, now)
 	}
 	return driver.Grant{}, err
 }
@@ -193,7 +194,7 @@ func (s *shard) giveUp(key, token string, now time.Time) (driver.Grant, error) {
 	}
 	err := e.busy(t, now, now, nil)
 	e.withdraw(t, err)
-	s.tidy(e)
+	s.tidy(e, now)
 	return driver.Grant{}, err
 }
 
@@ -233,7 +234,7 @@ func (s *shard) release(key, token string, h *driver.Handback, now time.Time) er
 	if t.state == queued {
 		e.withdraw(t, &driver.LostError{Key: key, Cause: driver.Expired})
 	} else {
-		e.free(t)
+		e.free(t, now)
 		if e.pool != nil || h != nil {
 			e.handedBack(t, h, now)
 		}
@@ -243,7 +244,7 @@ func (s *shard) release(key, token string, h *driver.Handback, now time.Time) er
 		e.serve(now)
 		s.recycle(t)
 	}
-	s.tidy(e)
+	s.tidy(e, now)
 	return nil
 }
 
@@ -287,7 +288,7 @@ func (s *shard) force(lost *driver.LostError, slot int, now time.Time) (int, []E
 	}
 	s.sweepBy(now.Add(remembered))
 	e.serve(now)
-	s.tidy(e)
+	s.tidy(e, now)
 	return len(taken), s.takeEvents(), nil
 }
 
@@ -299,7 +300,7 @@ func (s *shard) heal(key string, slot int, by driver.Holder, now time.Time) erro
 	}
 	if e := s.settled(key, now); e != nil {
 		e.heal(slot, by, now)
-		s.tidy(e) // a pool without a withdrawn slot is forgotten again
+		s.tidy(e, now) // a pool without a withdrawn slot is forgotten again
 	}
 	return nil
 }
@@ -343,7 +344,7 @@ func (s *shard) close() {
 	}
 	for _, e := range s.entries {
 		e.close()
-		s.tidy(e)
+		s.tidy(e, s.now())
 	}
 }
 

@@ -17,7 +17,7 @@ func (s *shard) settled(key string, now time.Time) *entry {
 		return nil
 	}
 	e.settle(now)
-	if s.tidy(e) {
+	if s.tidy(e, now) {
 		return nil
 	}
 	return e
@@ -37,8 +37,8 @@ func (s *shard) add(key string, slots int) *entry {
 }
 
 // tidy removes e if it is unused, and reports whether it did.
-func (s *shard) tidy(e *entry) bool {
-	if e.used() || e.pool != nil && e.remembers(s.now()) {
+func (s *shard) tidy(e *entry, now time.Time) bool {
+	if e.used() || e.pool != nil && e.remembers(now) {
 		return false
 	}
 	delete(s.entries, e.key)

@@ -1,0 +1,124 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+)
+
+// phase is the context of a part of a slot's life: of Init and the work, or of
+// one Cleanup. It ends with the lease and with its part. The work also ends with
+// the caller's context, and a Cleanup at its deadline. Like a leaseContext, it
+// has no state until something waits for its end: a cycle of a pool then makes
+// no context of the standard library.
+type phase struct {
+	slot  *Slot
+	until instant // the deadline of a Cleanup; 0 for the work
+	over  atomic.Bool
+	inner atomic.Pointer[inner] // made when something first waits
+}
+
+// end ends the phase.
+func (p *phase) end() {
+	// innerContext stores inner before it reads over, so one of the two ends it.
+	p.over.Store(true)
+	if in := p.inner.Load(); in != nil {
+		in.end(p.cause())
+	}
+}
+
+// cause returns the cause of a phase that ended in time.
+func (p *phase) cause() error {
+	if p.until == 0 {
+		return errReleased
+	}
+	return context.Canceled
+}
+
+func (p *phase) Deadline() (time.Time, bool) {
+	if p.until == 0 {
+		return p.slot.parent.Deadline()
+	}
+	return p.slot.hold.locker.clock.time(p.until), true
+}
+
+func (p *phase) Done() <-chan struct{} { return p.innerContext().Done() }
+
+// Err checks the clock and the caller's context too: the goroutine or the timer
+// that ends the inner context may be late.
+func (p *phase) Err() error {
+	lost := p.slot.Lease.Context().Err()
+	if p.inner.Load() == nil && lost == nil && !p.over.Load() && !p.passed() {
+		return nil
+	}
+	return p.innerContext().Err()
+}
+
+// passed reports whether the caller's context has ended, or the time of the
+// Cleanup is over.
+func (p *phase) passed() bool {
+	if p.until == 0 {
+		return p.slot.parent.Err() != nil
+	}
+	return p.slot.hold.locker.clock.now() >= p.until
+}
+
+func (p *phase) Value(key any) any {
+	if in := p.inner.Load(); in != nil {
+		return in.Value(key)
+	}
+	return p.slot.Lease.Context().Value(key)
+}
+
+// String returns the name of the context in the texts of derived contexts.
+func (p *phase) String() string { return "lock.Slot(" + p.slot.Key() + ")" }
+
+// innerContext returns the inner context and makes it at the first call.
+func (p *phase) innerContext() *inner {
+	if in := p.inner.Load(); in != nil {
+		return in
+	}
+	in := p.open()
+	if !p.inner.CompareAndSwap(nil, in) {
+		in.end(nil)
+		return p.inner.Load()
+	}
+	if p.over.Load() {
+		in.end(p.cause())
+	}
+	return in
+}
+
+func (p *phase) open() *inner {
+	lease := p.slot.Lease
+	if p.until == 0 {
+		return workContext(lease.parent, lease.Context())
+	}
+	ctx, cancel := context.WithTimeout(lease.Context(), p.until.sub(lease.hold.locker.clock.now()))
+	return &inner{ctx, func(error) { cancel() }}
+}
+
+// workContext returns a context that ends with caller and with held, the context
+// of a lease that does not end with caller (P1).
+func workContext(caller, held context.Context) *inner {
+	cancel := context.CancelFunc(func() {})
+	if d, ok := caller.Deadline(); ok {
+		held, cancel = context.WithDeadline(held, d)
+	}
+	work, end := context.WithCancelCause(held)
+	follow := func() {
+		if !errors.Is(caller.Err(), context.DeadlineExceeded) { // else the deadline of work itself has passed
+			end(context.Cause(caller))
+		}
+	}
+	stop := context.AfterFunc(caller, follow)
+	if caller.Err() != nil {
+		follow() // AfterFunc calls it on a goroutine, later
+	}
+	return &inner{work, func(cause error) {
+		stop()
+		end(cause)
+		cancel()
+	}}
+}
