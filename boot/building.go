@@ -12,6 +12,8 @@ import (
 	"github.com/megaframework/mega/ctx/locale"
 	"github.com/megaframework/mega/internal/listen"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/request"
+	"github.com/megaframework/mega/internal/router"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -52,8 +54,8 @@ func (a *building) texts(p *plan.Plan) (*locale.Texts, error) { return p.Texts(a
 
 func (a *building) info(p *plan.Plan, l *locale.Texts) megactx.AppInfo { return p.AppInfo(a.name, l) }
 
-func (a *building) newHost(p *plan.Plan, info megactx.AppInfo, log *slog.Logger, l *lock.Locker, messages *bus.Bus, texts *locale.Texts) (*megactx.Host, error) {
-	var refresh func() (*megactx.Files, error)
+func (a *building) newHost(p *plan.Plan, info megactx.AppInfo, log *slog.Logger, l *lock.Locker, messages *bus.Bus, texts *locale.Texts) (*request.Host, error) {
+	var refresh func() (*request.Files, error)
 	if a.live {
 		refresh = p.Fresh(a.part) // first, so that it notices a change during the next line
 	}
@@ -81,8 +83,8 @@ func (a *building) use(f plan.Bound) {
 func (a *building) route(f plan.Bound) { a.routes = append(a.routes, f) }
 
 // finish builds the app's handler.
-func (a *building) finish(host *megactx.Host) error {
-	router := megactx.NewRouter(host, a.wraps...)
+func (a *building) finish(host *request.Host) error {
+	router := router.New(host, a.wraps...)
 	for _, wrap := range a.std {
 		router.UseStd(wrap)
 	}

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"slices"
 
-	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/request"
 )
 
 // command runs one command of the program and returns the exit status. The
@@ -70,7 +70,7 @@ func (b *booting) isWanted(h plan.Hook) bool {
 func (b *booting) has(p *plan.Part) bool { return slices.ContainsFunc(p.Hooks, b.isWanted) }
 
 // bindCommand makes f the work of this process.
-func (b *booting) bindCommand(does hook, f plan.Bound, host *megactx.Host) {
+func (b *booting) bindCommand(does hook, f plan.Bound, host *request.Host) {
 	b.commandFrom = placeOf(f.Function, host)
 	does.run = func(ctx context.Context) error { return f.RunCommand(ctx, host, b.process.Words) }
 	b.work = does

@@ -6,10 +6,10 @@ import (
 
 	"go.uber.org/fx"
 
-	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/ops"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/request"
 )
 
 // bindHooks passes the hooks their values, and adds them to the lifecycle.
@@ -21,13 +21,13 @@ func (b *booting) bindHooks(hooks []plan.Hook) (options []fx.Option) {
 		var have plan.Bound
 		options = append(options,
 			fx.Invoke(h.Fn.Invocation(func(f plan.Bound) { have = f })),
-			fx.Invoke(func(host *megactx.Host) { b.bind(h, have, host) }),
+			fx.Invoke(func(host *request.Host) { b.bind(h, have, host) }),
 		)
 	}
 	return options
 }
 
-func (b *booting) bind(h plan.Hook, f plan.Bound, host *megactx.Host) {
+func (b *booting) bind(h plan.Hook, f plan.Bound, host *request.Host) {
 	does := hook{name: h.Name, budget: h.Budget, run: func(ctx context.Context) error { return f.Run(ctx, host) }}
 	from := placeOf(h.Fn, host)
 	switch h.Kind {
@@ -92,7 +92,7 @@ func (b *booting) ends() bool {
 
 // placeOf returns where a function is declared and passed to an option, as
 // facts of a Failure.
-func placeOf(f plan.Function, host *megactx.Host) []failure.Fact {
+func placeOf(f plan.Function, host *request.Host) []failure.Fact {
 	facts := []failure.Fact{{Name: "declared", Value: f.Declared()}, {Name: "given at", Value: "mega." + f.Option + ", " + f.Site}}
 	if app := host.App.Name; app != "" {
 		facts = append(facts, failure.Fact{Name: "app", Value: app})

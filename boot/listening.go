@@ -11,6 +11,8 @@ import (
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/listen"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/request"
+	"github.com/megaframework/mega/internal/router"
 	"github.com/megaframework/mega/internal/workers"
 )
 
@@ -22,7 +24,7 @@ func (b *booting) listen(c *config.Config, log *slog.Logger) error {
 		return nil
 	}
 	b.life.endWith(serving, hook{name: "listeners", budget: longBudget, run: b.intake})
-	host := &megactx.Host{App: megactx.AppInfo{Env: c.Env}, Log: log}
+	host := &request.Host{App: request.App{Env: c.Env}, Log: log}
 	all := listen.Addresses(b.answering())
 	for _, a := range all {
 		if err := b.listenAt(c, a, host); err != nil {
@@ -49,7 +51,7 @@ func (b *booting) answering() (all []listen.App) {
 
 // listenAt opens the listener of an address. host answers requests that match none
 // of its apps.
-func (b *booting) listenAt(c *config.Config, a listen.Address, host *megactx.Host) error {
+func (b *booting) listenAt(c *config.Config, a listen.Address, host *request.Host) error {
 	certificates, err := listen.LoadCertificates(c, a.Names()...)
 	if err != nil {
 		return err
@@ -64,7 +66,7 @@ func (b *booting) listenAt(c *config.Config, a listen.Address, host *megactx.Hos
 	if c.Env == "dev" && listen.IsLoopback(l.Addr()) { // elsewhere a proxy may pass on the public name
 		a = a.LocalOnly(refusing(host))
 	}
-	server := listen.NewServer(strings.Join(a.Names(), ", "), l, a.Handler(megactx.NewRouter(host).Handler()), b.log, a.Hosts()...)
+	server := listen.NewServer(strings.Join(a.Names(), ", "), l, a.Handler(router.New(host).Handler()), b.log, a.Hosts()...)
 	server.Secure(certificates)
 	b.certificates = append(b.certificates, certificates)
 	b.servers = append(b.servers, server)
@@ -77,8 +79,8 @@ func (b *booting) listenAt(c *config.Config, a listen.Address, host *megactx.Hos
 }
 
 // refusing returns a handler that refuses requests for a foreign host name.
-func refusing(host *megactx.Host) http.Handler {
-	r := megactx.NewRouter(host)
+func refusing(host *request.Host) http.Handler {
+	r := router.New(host)
 	r.Handle("/*", func(*megactx.Ctx) error {
 		return megactx.Error(http.StatusForbidden, "request.foreign_host",
 			"In env dev an app without a host answers to localhost and loopback addresses only. Set apps.<name>.host to serve it by another name.")

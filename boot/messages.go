@@ -9,6 +9,7 @@ import (
 	"github.com/megaframework/mega/bus"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/request"
 )
 
 // bindMessages gives the functions their values and their place in the
@@ -20,12 +21,12 @@ func (b *booting) bindMessages(messages []plan.Message) (options []fx.Option) {
 		if m.Gap != nil {
 			options = append(options, fx.Invoke(m.Gap.Invocation(func(f plan.Bound) { gap = f })))
 		}
-		options = append(options, fx.Invoke(func(host *megactx.Host) { b.listeners = append(b.listeners, b.subscription(m, have, gap, host)) }))
+		options = append(options, fx.Invoke(func(host *request.Host) { b.listeners = append(b.listeners, b.subscription(m, have, gap, host)) }))
 	}
 	return options
 }
 
-func (b *booting) subscription(m plan.Message, f, gap plan.Bound, host *megactx.Host) step {
+func (b *booting) subscription(m plan.Message, f, gap plan.Bound, host *request.Host) step {
 	name := m.Fn.Name()
 	options := append([]bus.SubOption{bus.Name(name), bus.Site(m.Fn.Site)}, m.Options...)
 	if m.Gap != nil {
@@ -45,18 +46,18 @@ func (b *booting) subscription(m plan.Message, f, gap plan.Bound, host *megactx.
 }
 
 // subscribe makes a subscription that lasts as long as the program runs.
-func subscribe(ctx context.Context, m plan.Message, f plan.Bound, host *megactx.Host, options []bus.SubOption) (*bus.Sub, error) {
+func subscribe(ctx context.Context, m plan.Message, f plan.Bound, host *request.Host, options []bus.SubOption) (*bus.Sub, error) {
 	if m.Fn.Option == "Respond" {
-		return host.Bus.RespondValue(ctx, m.Pattern, host.Answer(func(c *megactx.Ctx, msg *bus.Msg) (any, error) {
-			out, err := receive(f, c, msg)
+		return host.Bus.RespondValue(ctx, m.Pattern, host.Answer(func(ctx context.Context, msg *bus.Msg) (any, error) {
+			out, err := receive(ctx, f, msg)
 			if err != nil {
 				return nil, err
 			}
 			return out[0].Interface(), plan.ErrorOf(out)
 		}), options...)
 	}
-	return host.Bus.Subscribe(ctx, m.Pattern, host.Handle(func(c *megactx.Ctx, msg *bus.Msg) error {
-		out, err := receive(f, c, msg)
+	return host.Bus.Subscribe(ctx, m.Pattern, host.Handle(func(ctx context.Context, msg *bus.Msg) error {
+		out, err := receive(ctx, f, msg)
 		if err != nil {
 			return err
 		}
@@ -65,14 +66,16 @@ func subscribe(ctx context.Context, m plan.Message, f plan.Bound, host *megactx.
 }
 
 // onGap returns the function as an option of the bus.
-func onGap(f plan.Bound, host *megactx.Host) bus.SubOption {
+func onGap(f plan.Bound, host *request.Host) bus.SubOption {
 	return bus.OnGap(func(ctx context.Context, missed int) error {
-		return plan.ErrorOf(f.Call(host.New(ctx), missed))
+		c, _ := megactx.From(host.Context(ctx))
+		return plan.ErrorOf(f.Call(c, missed))
 	})
 }
 
 // receive calls the function with the message or with its decoded payload.
-func receive(f plan.Bound, c *megactx.Ctx, m *bus.Msg) ([]reflect.Value, error) {
+func receive(ctx context.Context, f plan.Bound, m *bus.Msg) ([]reflect.Value, error) {
+	c, _ := megactx.From(ctx)
 	t := f.Value.Type()
 	takes := t.In(t.NumIn() - 1)
 	if takes == plan.MessageType() {

@@ -13,6 +13,7 @@ import (
 	"github.com/megaframework/mega/internal/metrics"
 	"github.com/megaframework/mega/internal/ops"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/request"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -98,7 +99,7 @@ func labeled(app string) func(prometheus.Registerer) prometheus.Registerer {
 }
 
 // served counts one request of an app.
-func (b *booting) served(r megactx.Request) {
+func (b *booting) served(r request.Finished) {
 	b.metrics.Served(metrics.Request{App: r.App, Route: r.Route, Method: r.Method, Status: r.Status, Took: r.Took})
 }
 

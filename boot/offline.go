@@ -59,7 +59,7 @@ func (r *Running) Ctx(ctx context.Context, app string) (*megactx.Ctx, bool) {
 	if !ok {
 		return nil, false
 	}
-	return a.Context.New(ctx), true
+	return megactx.From(a.Context.Context(ctx))
 }
 
 // Bus returns the bus of the program.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/config"
-	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/listen"
@@ -20,6 +19,7 @@ import (
 	"github.com/megaframework/mega/internal/metrics"
 	"github.com/megaframework/mega/internal/ops"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/request"
 	"github.com/megaframework/mega/internal/secrets"
 	"github.com/megaframework/mega/internal/selection"
 	"github.com/megaframework/mega/internal/workers"
@@ -44,7 +44,7 @@ type booting struct {
 	pages    *ops.Pages
 	locker   *lock.Locker
 	bus      *bus.Bus
-	hosts    []*megactx.Host
+	hosts    []*request.Host
 	apps     []listen.App
 	servers  []*listen.Server
 	admin    *admin.Server // nil if it cannot be opened
@@ -174,8 +174,8 @@ func (b *booting) sharedStage() fx.Option {
 
 // sharedHost returns the host of hooks and subscriptions that do not belong to
 // an app.
-func (b *booting) sharedHost(c *config.Config, log *slog.Logger, l *lock.Locker, messages *bus.Bus) *megactx.Host {
-	host := &megactx.Host{App: megactx.AppInfo{Env: c.Env}, Log: log, Locker: l, Bus: messages}
+func (b *booting) sharedHost(c *config.Config, log *slog.Logger, l *lock.Locker, messages *bus.Bus) *request.Host {
+	host := &request.Host{App: request.App{Env: c.Env}, Log: log, Locker: l, Bus: messages}
 	b.hosts = append(b.hosts, host)
 	return host
 }

@@ -5,15 +5,19 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+
+	"github.com/megaframework/mega/internal/request"
 )
 
 // WantsJSON reports whether the answer should be JSON: the request's body is
 // JSON, or its Accept header prefers JSON.
-func (c *Ctx) WantsJSON() bool { return c.exchange != nil && wantsJSON(c.exchange.request) }
+func (c *Ctx) WantsJSON() bool {
+	return c.exchange() != nil && request.WantsJSON(c.work.Exchange.Request)
+}
 
 // JSON answers with v.
 func (c *Ctx) JSON(status int, v any) error {
-	if c.exchange == nil {
+	if c.exchange() == nil {
 		return ErrNoRequest
 	}
 	body, err := json.Marshal(v)
@@ -33,21 +37,19 @@ func (c *Ctx) Text(status int, s string) error {
 // call, but not the names that handlers give to HTML: an unknown one is an error
 // with the code mega.unknown_view and the names of all views.
 func (c *Ctx) HTML(status int, name string, data any) error {
-	if c.exchange == nil {
+	if c.exchange() == nil {
 		return ErrNoRequest
 	}
-	body, err := c.host.render(c.Locale(), name, data)
+	body, err := c.work.Host.Render(c.Locale(), name, data)
 	if err != nil {
 		return err
 	}
-	return c.exchange.writer.answer(answer{status: status, contentType: htmlType, header: c.pageHeader(), body: body})
+	return c.work.Exchange.Writer.Answer(request.Answer{Status: status, Type: "text/html; charset=utf-8", Header: c.pageHeader(), Body: body})
 }
-
-const htmlType = "text/html; charset=utf-8"
 
 // pageHeader returns the Vary header of a page, for caches.
 func (c *Ctx) pageHeader() http.Header {
-	if c.host.files().Locales == nil {
+	if c.work.Host.Files().Locales == nil {
 		return http.Header{"Vary": {"Accept"}}
 	}
 	return http.Header{"Vary": {"Accept, Accept-Language, Cookie"}, "Content-Language": {c.Locale()}}
@@ -56,14 +58,14 @@ func (c *Ctx) pageHeader() http.Header {
 // Redirect sends the client to target with a status of 300 to 399. An absolute
 // path is a path of this app: see [Ctx.URL].
 func (c *Ctx) Redirect(status int, target string) error {
-	if c.exchange == nil {
+	if c.exchange() == nil {
 		return ErrNoRequest
 	}
 	if status < 300 || status > 399 {
 		return fmt.Errorf("redirect to %q: the status %d is not one of a redirect", target, status)
 	}
 	location := asciiOnly(c.URL(target))
-	return c.exchange.writer.answer(answer{status: status, header: http.Header{"Location": {location}}})
+	return c.work.Exchange.Writer.Answer(request.Answer{Status: status, Header: http.Header{"Location": {location}}})
 }
 
 // asciiOnly percent-encodes the bytes that a header must not contain.
@@ -80,11 +82,27 @@ func asciiOnly(target string) string {
 }
 
 func (c *Ctx) answer(status int, contentType string, body []byte) error {
-	if c.exchange == nil {
+	if c.exchange() == nil {
 		return ErrNoRequest
 	}
-	return c.exchange.writer.answer(answer{
-		status: status, contentType: contentType, body: body,
-		header: http.Header{"Vary": {"Accept"}}, // a page and its JSON may share an address
+	return c.work.Exchange.Writer.Answer(request.Answer{
+		Status: status, Type: contentType, Body: body,
+		Header: http.Header{"Vary": {"Accept"}}, // a page and its JSON may share an address
 	})
+}
+
+// WrapHandler makes an http.Handler a Handler. The request it is given carries
+// the Ctx; see From. Its parameters are the request's PathValue.
+//
+//go:noinline // the list of routes knows it by its name
+func WrapHandler(std http.Handler) Handler {
+	return func(c *Ctx) error {
+		x := c.exchange()
+		if x == nil {
+			return ErrNoRequest
+		}
+		std.ServeHTTP(x.Writer, x.Request)
+		x.Writer.Begin()
+		return nil
+	}
 }

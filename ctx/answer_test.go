@@ -12,6 +12,7 @@ import (
 	"testing/fstest"
 
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/request"
 )
 
 func TestRequestsAnsweredInJSON(t *testing.T) {
@@ -176,7 +177,7 @@ var pages = fstest.MapFS{
 
 func TestPagesShareALayout(t *testing.T) {
 	s := newStage()
-	views, err := megactx.ParseViews(pages)
+	views, err := request.ParseViews(pages)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +201,7 @@ func TestPagesShareALayout(t *testing.T) {
 
 func TestViewsThatDoNotParseAreRefused(t *testing.T) {
 	for _, file := range []string{"one.html", "shared/one.html"} {
-		_, err := megactx.ParseViews(fstest.MapFS{file: {Data: []byte("{{")}, "other.html": {}})
+		_, err := request.ParseViews(fstest.MapFS{file: {Data: []byte("{{")}, "other.html": {}})
 		if err == nil || !strings.Contains(err.Error(), strings.TrimSuffix(file, ".html")) {
 			t.Errorf("%s: got %v", file, err)
 		}
@@ -223,7 +224,7 @@ func TestErrorsHaveAPlainPage(t *testing.T) {
 
 func TestPublicFilesAreServedWhereNoRouteIs(t *testing.T) {
 	s := newStage()
-	public, err := megactx.ReadPublic(fstest.MapFS{"public/app.css": {Data: []byte("body{}")}, "public/a/b.txt": {Data: []byte("b")}})
+	public, err := request.ReadPublic(fstest.MapFS{"public/app.css": {Data: []byte("body{}")}, "public/a/b.txt": {Data: []byte("b")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +251,7 @@ func TestFilesOfAnUploadAreRemoved(t *testing.T) {
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
 	t.Setenv("TMP", temp)
-	s := limited(t, megactx.Limits{Body: 8 << 20})
+	s := limited(t, request.Limits{Body: 8 << 20})
 	var late *megactx.Ctx
 	read := func(c *megactx.Ctx) error {
 		late = c

@@ -33,9 +33,9 @@ func (b Bus) Publish(subject string, v any, opts ...bus.PubOption) (err error) {
 	if err != nil {
 		return fmt.Errorf("publish %s: %w", subject, err)
 	}
-	hop := b.ctx.beginHop(sending, subject)
-	err = b.bus.Publish(hop.on(b.ctx), subject, data, opts...)
-	hop.over(err)
+	hop := b.ctx.work.BeginSend(b.ctx, subject)
+	err = b.bus.Publish(hop.On(b.ctx), subject, data, opts...)
+	hop.Over(err)
 	return err
 }
 
@@ -48,9 +48,9 @@ func (b Bus) Request(subject string, v any, opts ...bus.PubOption) (answer *bus.
 	if err != nil {
 		return nil, fmt.Errorf("request %s: %w", subject, err)
 	}
-	hop := b.ctx.beginHop(asking, subject)
-	answer, err = b.bus.Request(hop.on(b.ctx), subject, data, opts...)
-	hop.over(err)
+	hop := b.ctx.work.BeginAsk(b.ctx, subject)
+	answer, err = b.bus.Request(hop.On(b.ctx), subject, data, opts...)
+	hop.Over(err)
 	return answer, err
 }
 

@@ -1,6 +1,7 @@
 package megactx_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,8 @@ import (
 	"github.com/megaframework/mega/bus"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/drivers/memory"
+	"github.com/megaframework/mega/internal/request"
+	"github.com/megaframework/mega/internal/router"
 )
 
 type sale struct {
@@ -31,9 +34,9 @@ func newBus(t *testing.T) *bus.Bus {
 }
 
 // answerOf serves one request by h and returns the answer.
-func answerOf(t *testing.T, host *megactx.Host, h megactx.Handler, headers ...string) *httptest.ResponseRecorder {
+func answerOf(t *testing.T, host *request.Host, h megactx.Handler, headers ...string) *httptest.ResponseRecorder {
 	t.Helper()
-	r := megactx.NewRouter(host)
+	r := router.New(host)
 	r.Post("/", h)
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
 	request.Header.Set("Accept", "application/json")
@@ -48,10 +51,11 @@ func answerOf(t *testing.T, host *megactx.Host, h megactx.Handler, headers ...st
 
 func TestEventContinuesItsRequest(t *testing.T) {
 	const trace = "0af7651916cd43dd8448eb211c80319c"
-	host := &megactx.Host{Bus: newBus(t), App: megactx.AppInfo{Name: "web"}}
+	host := &request.Host{Bus: newBus(t), App: request.App{Name: "web"}}
 	type seen struct{ request, trace, product, app string }
 	got := make(chan seen, 1)
-	_, err := host.Bus.Subscribe(t.Context(), string(sold), host.Handle(func(c *megactx.Ctx, m *bus.Msg) error {
+	_, err := host.Bus.Subscribe(t.Context(), string(sold), host.Handle(func(ctx context.Context, m *bus.Msg) error {
+		c, _ := megactx.From(ctx)
 		var s sale
 		err := m.Decode(&s)
 		got <- seen{m.Header.Get("X-Request-Id"), m.Header.Get("traceparent"), s.Product, c.App.Name}
@@ -72,8 +76,8 @@ func TestEventContinuesItsRequest(t *testing.T) {
 }
 
 func TestCallIsAnswered(t *testing.T) {
-	host := &megactx.Host{Bus: newBus(t)}
-	c := host.New(t.Context())
+	host := &request.Host{Bus: newBus(t)}
+	c := outside(t.Context(), host)
 	_, err := c.Bus.Respond("stock.get", func(_ *megactx.Ctx, m *bus.Msg) (any, error) {
 		var s sale
 		if err := m.Decode(&s); err != nil {
@@ -91,7 +95,7 @@ func TestCallIsAnswered(t *testing.T) {
 }
 
 func TestSubscriptionOfARequestEndsWithIt(t *testing.T) {
-	host := &megactx.Host{Bus: newBus(t)}
+	host := &request.Host{Bus: newBus(t)}
 	var sub *bus.Sub
 	answerOf(t, host, func(c *megactx.Ctx) (err error) {
 		sub, err = c.Bus.Subscribe("product.>", func(*megactx.Ctx, *bus.Msg) error { return nil })
@@ -105,11 +109,11 @@ func TestSubscriptionOfARequestEndsWithIt(t *testing.T) {
 }
 
 func TestErrorsOfTheBusAreAnswers(t *testing.T) {
-	host := &megactx.Host{Bus: newBus(t)}
+	host := &request.Host{Bus: newBus(t)}
 	fails := func(err error) func(*megactx.Ctx, *bus.Msg) (any, error) {
 		return func(*megactx.Ctx, *bus.Msg) (any, error) { return nil, err }
 	}
-	c := host.New(t.Context())
+	c := outside(t.Context(), host)
 	if _, err := c.Bus.Respond("fails", fails(&bus.RemoteError{Reason: "stock.unknown", Message: "secret"})); err != nil {
 		t.Fatal(err)
 	}
@@ -156,8 +160,8 @@ func TestMissingBusIsAnError(t *testing.T) {
 }
 
 func TestSubscriberIsKnownByTheHandlersLine(t *testing.T) {
-	host := &megactx.Host{Bus: newBus(t)}
-	if _, err := host.New(t.Context()).Bus.Subscribe("x", func(*megactx.Ctx, *bus.Msg) error { return nil }); err != nil {
+	host := &request.Host{Bus: newBus(t)}
+	if _, err := outside(t.Context(), host).Bus.Subscribe("x", func(*megactx.Ctx, *bus.Msg) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	subs := host.Bus.Stats().Subs

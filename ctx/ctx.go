@@ -3,9 +3,8 @@
 // of it.
 //
 // Applications import package mega, which has an alias for each name that a
-// handler needs. [Host] and what it takes, such as [Views], [Limits], [Inject] and
-// [Identify], are for the code that serves an app: package boot does so, and a
-// program with a net/http server of its own can; see the examples.
+// handler needs. [Identify], [Inject] and [Extract] are for locks and buses that a
+// program opens itself.
 //
 // # Errors as answers
 //
@@ -31,34 +30,32 @@
 //
 // # How it works
 //
-// Package boot fills one [Host] for each app and builds a [Router] on it. The
-// Host's front door gives every request an id, a span, limits and a Ctx, and
+// The front door of an app gives every request an id, a span, limits and a Ctx, and
 // logs its end:
 //
-//	request ── front door ── router ── wrappers ── Handler      serve.go, router.go, limits.go, trace.go
+//	request ── front door ── router ── wrappers ── Handler
 //	                                                  │
-//	              answer: JSON, HTML, SSE, or error ──┘         answer.go, views.go, stream.go, problem.go
+//	              answer: JSON, HTML, SSE, or error ──┘
 //
-// A message takes the same way without the router: [Host.Handle] and
-// [Host.Answer] make the handlers of an app's subscriptions (hop.go). Work that
-// outlives its request is a task of the Host (tasks.go). At the shutdown the Host
-// ends the streams first, then waits for requests and tasks.
+// A message takes the same way without the router. Work that outlives its request
+// is a task: [Ctx.Go]. At the shutdown the streams end first; then the program
+// waits for requests and tasks.
 //
-// A Ctx is a standard context with four views: Lock (lock.go), Bus (bus.go), Log
-// and App. [From] finds it on every descendant, and binds it to that descendant.
+// The framework keeps a request, its answer and the state of its app in
+// internal/request, and the routes in internal/router. A Ctx is a standard context
+// with that request and four views: Lock (lock.go), Bus (bus.go), Log and App.
+// [From] finds it on every descendant, and binds it to that descendant.
 package megactx
 
 import (
 	"context"
 	"log/slog"
 	"net/http"
-	"net/url"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/megaframework/mega/internal/request"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -79,9 +76,7 @@ type Ctx struct {
 	Log  *slog.Logger // with the app, the request's id, its trace and the route
 	App  AppInfo
 
-	host     *Host
-	asked    asked     // remains valid after the request
-	exchange *exchange // nil outside a request
+	work *request.Work // nil for the zero Ctx
 }
 
 // AppInfo describes the app that the work belongs to.
@@ -93,16 +88,6 @@ type AppInfo struct {
 	// server strips it from requests; [Ctx.URL] adds it.
 	Prefix string
 }
-
-// asked is the data of a request that remains valid after it.
-type asked struct {
-	id     string
-	query  string
-	params []param
-	locale string // "" until negotiated
-}
-
-type param struct{ name, value string }
 
 // Handler answers a request. An error that it returns becomes the answer. A
 // handler that wrote nothing and returned nil answers 204. An error after a
@@ -121,13 +106,15 @@ func (c *Ctx) Done() <-chan struct{} { return c.std().Done() }
 // Err returns the wrapped context's error.
 func (c *Ctx) Err() error { return c.std().Err() }
 
-// Value returns the Ctx itself for the key of this package, and nil for the key
+// Value returns the Ctx or its work for the keys of this framework, and nil for the key
 // of the router, because the router reuses its value for the next request. For
 // other keys it returns the value of the wrapped context.
 func (c *Ctx) Value(key any) any {
 	switch key {
 	case ctxKey{}:
 		return c
+	case request.Key{}:
+		return c.work
 	case chi.RouteCtxKey:
 		return nil
 	}
@@ -151,11 +138,41 @@ func (c *Ctx) logger() *slog.Logger {
 // From returns the innermost Ctx of ctx and its ancestors. The result is bound
 // to ctx: to its deadline, its end and its lease.
 func From(ctx context.Context) (*Ctx, bool) {
-	c, ok := ctx.Value(ctxKey{}).(*Ctx)
-	if !ok || c == ctx {
-		return c, ok
+	c, _ := ctx.Value(ctxKey{}).(*Ctx)
+	work := request.Of(ctx)
+	switch {
+	case c != nil && (work == c.work || work == nil):
+		if c == ctx {
+			return c, true
+		}
+		return c.WithContext(ctx), true
+	case work == nil:
+		return nil, false
+	case c != nil && work.Continues(c.work):
+		c = c.WithContext(ctx)
+	default:
+		c = newCtx(ctx, work.Host)
 	}
-	return c.WithContext(ctx), true
+	c.work, c.Log = work, work.Log(c.Log)
+	return c, true
+}
+
+// newCtx returns the Ctx of an app whose work the framework has begun on std.
+func newCtx(std context.Context, h *request.Host) *Ctx {
+	c := &Ctx{Context: std, Log: h.Logger(), App: AppInfo(h.App), Lock: Lock{locker: h.Locker}, Bus: Bus{bus: h.Bus}}
+	c.Lock.ctx, c.Bus.ctx = c, c
+	if len(c.App.Locales) == 0 {
+		c.App.Locales = h.Files().Locales.Names()
+	}
+	return c
+}
+
+// exchange returns the request and its answer, or nil outside a request.
+func (c *Ctx) exchange() *request.Exchange {
+	if c.work == nil {
+		return nil
+	}
+	return c.work.Exchange
 }
 
 // WithContext returns a copy of c whose context is std, which should descend
@@ -181,8 +198,7 @@ func (c *Ctx) WithTimeout(d time.Duration) (*Ctx, context.CancelFunc) {
 // Nothing waits for such work; see [Ctx.Go].
 func (c *Ctx) Detach() *Ctx {
 	d := c.WithContext(lock.WithoutLease(context.WithoutCancel(c)))
-	d.asked.locale = c.Locale()
-	d.exchange = nil
+	d.work = c.work.Detached()
 	return d
 }
 
@@ -192,51 +208,31 @@ func (c *Ctx) Lease() (*lock.Lease, bool) { return lock.LeaseFrom(c) }
 
 // Request returns the request, or nil outside one. Its context is this Ctx.
 func (c *Ctx) Request() *http.Request {
-	if c.exchange == nil {
-		return nil
+	if x := c.exchange(); x != nil {
+		return x.Request
 	}
-	return c.exchange.request
+	return nil
 }
 
 // Writer returns the writer of the response. Its Write returns ErrNoRequest
 // outside a request, and ErrHandlerReturned after the request.
 func (c *Ctx) Writer() http.ResponseWriter {
-	if c.exchange == nil {
-		return nowhere{}
+	if x := c.exchange(); x != nil {
+		return x.Writer
 	}
-	return c.exchange.writer
+	return nowhere{}
 }
 
 // Param returns the value of a parameter of the route, unescaped, or "".
-func (c *Ctx) Param(name string) string {
-	for _, p := range slices.Backward(c.asked.params) { // of nested routes, the inner one
-		if p.name == name {
-			return p.value
-		}
-	}
-	return ""
-}
+func (c *Ctx) Param(name string) string { return c.work.Param(name) }
 
 // Query returns the first value of a query parameter, or "".
-func (c *Ctx) Query(name string) string {
-	if c.asked.query == "" {
-		return ""
-	}
-	values, _ := url.ParseQuery(c.asked.query) // malformed parameters are left out
-	return values.Get(name)
-}
+func (c *Ctx) Query(name string) string { return c.work.Query(name) }
 
 // URL returns the address of a path of this app: the path with the prefix below
 // which the app is mounted. It returns any other text unchanged, if it is not
 // an absolute path.
-func (c *Ctx) URL(path string) string { return c.App.url(path) }
-
-func (a AppInfo) url(path string) string {
-	if !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") {
-		return path
-	}
-	return a.Prefix + path
-}
+func (c *Ctx) URL(path string) string { return request.App(c.App).URL(path) }
 
 // nowhere is the writer of a Ctx without a request.
 type nowhere struct{}
@@ -244,11 +240,3 @@ type nowhere struct{}
 func (nowhere) Header() http.Header       { return http.Header{} }
 func (nowhere) Write([]byte) (int, error) { return 0, ErrNoRequest }
 func (nowhere) WriteHeader(int)           {}
-
-// Identify adds the app and the request of ctx to a lock's Holder, for use as
-// [lock.Config].Identify.
-func Identify(ctx context.Context, h *lock.Holder) {
-	if c, ok := ctx.Value(ctxKey{}).(*Ctx); ok {
-		h.App, h.Request = c.App.Name, c.asked.id
-	}
-}

@@ -12,6 +12,7 @@ import (
 
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/drivers/memory"
+	"github.com/megaframework/mega/internal/request"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -61,8 +62,8 @@ func newLocker(t *testing.T) (*lock.Locker, *events) {
 func newCtx(t *testing.T) *megactx.Ctx {
 	t.Helper()
 	locker, _ := newLocker(t)
-	h := &megactx.Host{App: megactx.AppInfo{Name: "web"}, Locker: locker}
-	return h.New(t.Context())
+	h := &request.Host{App: request.App{Name: "web"}, Locker: locker}
+	return outside(t.Context(), h)
 }
 
 type word struct{} // a context key
@@ -258,8 +259,8 @@ func TestViewsAnswerLikeTheLocker(t *testing.T) {
 }
 
 func TestZeroViewIsNotConfigured(t *testing.T) {
-	var h megactx.Host
-	c := h.New(t.Context())
+	var h request.Host
+	c := outside(t.Context(), &h)
 	_, acquire := c.Lock.Acquire("x")
 	_, try := c.Lock.TryAcquire("x")
 	_, force := c.Lock.ForceRelease("x", "why")
@@ -314,4 +315,10 @@ func TestCtxIsSafeForGoroutines(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// outside returns a Ctx of an app for work outside a request.
+func outside(ctx context.Context, h *request.Host) *megactx.Ctx {
+	c, _ := megactx.From(h.Context(ctx))
+	return c
 }

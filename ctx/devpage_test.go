@@ -16,6 +16,7 @@ import (
 
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/drivers/memory"
+	"github.com/megaframework/mega/internal/request"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -155,7 +156,7 @@ func TestPageOfTheAppsOwnErrorShowsWhereItWasMade(t *testing.T) {
 
 func TestPageOfABrokenViewShowsItsLine(t *testing.T) {
 	s := developing(t)
-	views, err := megactx.ParseViews(fstest.MapFS{"home.html": {Data: []byte("<p>\n{{.Missing.Name}}\n</p>")}})
+	views, err := request.ParseViews(fstest.MapFS{"home.html": {Data: []byte("<p>\n{{.Missing.Name}}\n</p>")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +194,7 @@ func TestPageForDevelopersIsForTheirBrowserAlone(t *testing.T) {
 
 func TestErrorsOfClientsHaveTheAppsOwnPage(t *testing.T) {
 	s := developing(t)
-	views, err := megactx.ParseViews(fstest.MapFS{"error.html": {Data: []byte("ours: {{.Code}}")}})
+	views, err := request.ParseViews(fstest.MapFS{"error.html": {Data: []byte("ours: {{.Code}}")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +231,7 @@ func TestUnknownTemplateOfAViewIsFoundWhenItIsParsed(t *testing.T) {
 		for file, text := range x.files {
 			files[file] = &fstest.MapFile{Data: []byte(text)}
 		}
-		if _, err := megactx.ParseViews(files); err == nil || err.Error() != "parse views: "+x.want {
+		if _, err := request.ParseViews(files); err == nil || err.Error() != "parse views: "+x.want {
 			t.Errorf("%s: got %v, want %s", name, err, x.want)
 		}
 	}
@@ -238,7 +239,7 @@ func TestUnknownTemplateOfAViewIsFoundWhenItIsParsed(t *testing.T) {
 		"home.html":     {Data: []byte(`{{block "own" .}}{{end}}{{template "used"}}`)},
 		"shared/x.html": {Data: []byte(`{{define "used"}}{{end}}{{define "unused"}}{{template "of another page"}}{{end}}`)},
 	}
-	if _, err := megactx.ParseViews(unused); err != nil {
+	if _, err := request.ParseViews(unused); err != nil {
 		t.Errorf("a template that no page calls is refused: %v", err)
 	}
 }
@@ -246,7 +247,7 @@ func TestUnknownTemplateOfAViewIsFoundWhenItIsParsed(t *testing.T) {
 // The name that a handler gives is known at its call alone.
 func TestUnknownViewOfAHandlerNamesTheViews(t *testing.T) {
 	s := developing(t)
-	views, err := megactx.ParseViews(fstest.MapFS{"home.html": {}, "products.html": {}})
+	views, err := request.ParseViews(fstest.MapFS{"home.html": {}, "products.html": {}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,8 @@ import (
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/ctx/locale"
 	"github.com/megaframework/mega/drivers/memory"
+	"github.com/megaframework/mega/internal/request"
+	"github.com/megaframework/mega/internal/router"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -22,7 +24,7 @@ func ExampleLock_With() {
 	defer func() { _ = locker.Close(context.Background()) }()
 
 	stock := map[string]int{"lamp": 1}
-	app := megactx.NewRouter(&megactx.Host{Locker: locker})
+	app := router.New(&request.Host{Locker: locker}) // as mega.Main does
 	app.Post("/products/{id}/buy", func(ctx *megactx.Ctx) error {
 		id := ctx.Param("id")
 		return ctx.Lock.With("product:"+id, func(ctx *megactx.Ctx) error { // this ctx ends if the lock is lost
@@ -48,7 +50,7 @@ func ExampleLock_With() {
 }
 
 func ExampleCtx_SSE() {
-	app := megactx.NewRouter(&megactx.Host{})
+	app := router.New(&request.Host{}) // as mega.Main does
 	app.Get("/countdown", func(ctx *megactx.Ctx) error {
 		return ctx.SSE(func(stream *megactx.Stream) error {
 			for n := 2; n > 0; n-- {
@@ -82,8 +84,8 @@ func ExampleCtx_T() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	host := &megactx.Host{Locales: locales}
-	ctx := host.New(context.Background())
+	host := &request.Host{Locales: locales}
+	ctx := outside(context.Background(), host)
 
 	fmt.Println(ctx.T("cart", "product", "의자", "count", 2))
 	fmt.Println(ctx.T("cart", "product", "책", "count", 1))

@@ -22,20 +22,22 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/request"
+	"github.com/megaframework/mega/internal/router"
 	"github.com/megaframework/mega/lock"
 )
 
 // stage is an app under test and its log.
 type stage struct {
-	host   *megactx.Host
-	router megactx.Router
+	host   *request.Host
+	router *router.Router
 	log    *bytes.Buffer
 }
 
 func newStage(wraps ...func(megactx.Handler) megactx.Handler) *stage {
 	s := &stage{log: &bytes.Buffer{}}
-	s.host = &megactx.Host{App: megactx.AppInfo{Name: "web", Env: "test"}, Log: slog.New(slog.NewJSONHandler(s.log, nil))}
-	s.router = megactx.NewRouter(s.host, wraps...)
+	s.host = &request.Host{App: request.App{Name: "web", Env: "test"}, Log: slog.New(slog.NewJSONHandler(s.log, nil))}
+	s.router = router.New(s.host, wraps...)
 	return s
 }
 
@@ -367,8 +369,8 @@ func TestRequestsInFlightAreListed(t *testing.T) {
 
 func TestEveryRequestIsCountedOnce(t *testing.T) {
 	s := newStage()
-	var told []megactx.Request
-	s.host.Served = func(r megactx.Request) {
+	var told []request.Finished
+	s.host.Served = func(r request.Finished) {
 		if n := s.host.InFlight(); n != 0 {
 			t.Errorf("%d requests are in flight when the last is told", n)
 		}
@@ -386,7 +388,7 @@ func TestEveryRequestIsCountedOnce(t *testing.T) {
 			s.ask(method, target, "", wantJSON)
 		}()
 	}
-	want := []megactx.Request{
+	want := []request.Finished{
 		{App: "web", Route: "/a/{id}", Method: "GET", Status: 201, Bytes: 3},
 		{App: "web", Route: "/fail", Method: "POST", Status: 500},
 		{App: "web", Method: "GET", Status: 404},
@@ -445,8 +447,8 @@ func TestMountedAppsAddTheirPrefix(t *testing.T) {
 func TestTheConnectionCanBeTakenOver(t *testing.T) {
 	s := newStage()
 	over := make(chan struct{})
-	s.host.Served = func(megactx.Request) { close(over) }
-	if err := s.host.SetLimits(megactx.Limits{Timeout: 20 * time.Millisecond}); err != nil {
+	s.host.Served = func(request.Finished) { close(over) }
+	if err := s.host.SetLimits(request.Limits{Timeout: 20 * time.Millisecond}); err != nil {
 		t.Fatal(err)
 	}
 	s.router.Get("/", func(c *megactx.Ctx) error {
@@ -555,7 +557,7 @@ func TestPartialAnswerIsNotACompleteOne(t *testing.T) {
 			s := newStage()
 			s.router.Get("/", x.do)
 			over := make(chan struct{})
-			s.host.Served = func(megactx.Request) { close(over) }
+			s.host.Served = func(request.Finished) { close(over) }
 			server := httptest.NewServer(s.router.Handler())
 			defer server.Close()
 			answer, err := server.Client().Get(server.URL)

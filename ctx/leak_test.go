@@ -17,6 +17,8 @@ import (
 
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/ctx/locale"
+	"github.com/megaframework/mega/internal/request"
+	"github.com/megaframework/mega/internal/router"
 )
 
 // scaled is n times MEGA_TEST_SCALE, at least 1.
@@ -122,19 +124,19 @@ func TestACtxThatLeaksIsHarmless(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	views, err := megactx.ParseViews(files("page.html", `{{t "hello" "name" .}}`))
+	views, err := request.ParseViews(files("page.html", `{{t "hello" "name" .}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var served atomic.Int64
-	h := &megactx.Host{
+	h := &request.Host{
 		Log: slog.New(slog.NewJSONHandler(nowhere{}, nil)), Locker: locker, Locales: locales, Views: views,
-		Served: func(megactx.Request) { served.Add(1) },
+		Served: func(request.Finished) { served.Add(1) },
 	}
-	if err := h.SetLimits(megactx.Limits{Timeout: time.Minute}); err != nil {
+	if err := h.SetLimits(request.Limits{Timeout: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
-	router := megactx.NewRouter(h)
+	router := router.New(h)
 	router.UseStd(func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			outer, _ := megactx.From(r.Context())

@@ -13,10 +13,11 @@ import (
 	"time"
 
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/request"
 )
 
 // limited is a stage with limits.
-func limited(t *testing.T, l megactx.Limits) *stage {
+func limited(t *testing.T, l request.Limits) *stage {
 	t.Helper()
 	s := newStage()
 	if err := s.host.SetLimits(l); err != nil {
@@ -29,7 +30,7 @@ func limited(t *testing.T, l megactx.Limits) *stage {
 type chunked struct{ io.Reader }
 
 func TestBodiesAreBoundedHoweverTheyAreReadAndSent(t *testing.T) {
-	s := limited(t, megactx.Limits{Body: 16})
+	s := limited(t, request.Limits{Body: 16})
 	s.router.Post("/bind", func(c *megactx.Ctx) error {
 		var v struct{ Name string }
 		return errors.Join(c.Bind(&v))
@@ -77,7 +78,7 @@ func TestBodiesAreBoundedHoweverTheyAreReadAndSent(t *testing.T) {
 }
 
 func TestBodyAnnouncedAsTooLargeIsNotRead(t *testing.T) {
-	s := limited(t, megactx.Limits{Body: 16})
+	s := limited(t, request.Limits{Body: 16})
 	s.router.Post("/", func(c *megactx.Ctx) error {
 		_, err := io.ReadAll(c.Request().Body)
 		return err
@@ -91,7 +92,7 @@ func TestBodyAnnouncedAsTooLargeIsNotRead(t *testing.T) {
 }
 
 func TestLimitsChangeForTheNextRequest(t *testing.T) {
-	s := limited(t, megactx.Limits{Body: 4})
+	s := limited(t, request.Limits{Body: 4})
 	s.router.Post("/", func(c *megactx.Ctx) error {
 		_, err := io.ReadAll(c.Request().Body)
 		return err
@@ -100,7 +101,7 @@ func TestLimitsChangeForTheNextRequest(t *testing.T) {
 		body   int64
 		status int
 	}{{4, 413}, {8, 204}, {-1, 204}, {0, 204}} {
-		if err := s.host.SetLimits(megactx.Limits{Body: x.body}); err != nil {
+		if err := s.host.SetLimits(request.Limits{Body: x.body}); err != nil {
 			t.Fatal(err)
 		}
 		if w := s.ask("POST", "/", "12345"); w.Code != x.status {
@@ -110,8 +111,8 @@ func TestLimitsChangeForTheNextRequest(t *testing.T) {
 }
 
 func TestLimitsThatCannotBeAreRefused(t *testing.T) {
-	s := limited(t, megactx.Limits{Body: 4})
-	for _, l := range []megactx.Limits{{Timeout: -1}, {Origins: []string{"shop.example"}}, {Origins: []string{"https://a.example/path"}}} {
+	s := limited(t, request.Limits{Body: 4})
+	for _, l := range []request.Limits{{Timeout: -1}, {Origins: []string{"shop.example"}}, {Origins: []string{"https://a.example/path"}}} {
 		if err := s.host.SetLimits(l); err == nil {
 			t.Errorf("%+v was taken", l)
 		}
@@ -126,7 +127,7 @@ func TestLimitsThatCannotBeAreRefused(t *testing.T) {
 }
 
 func TestTrustedSitesMayPost(t *testing.T) {
-	s := limited(t, megactx.Limits{Origins: []string{"https://shop.example"}})
+	s := limited(t, request.Limits{Origins: []string{"https://shop.example"}})
 	s.router.Post("/", func(*megactx.Ctx) error { return nil })
 	for origin, status := range map[string]int{"https://shop.example": 204, "https://evil.example": 403, "http://shop.example": 403} {
 		if w := s.ask("POST", "/", "", "Origin: "+origin, "Sec-Fetch-Site: cross-site"); w.Code != status {
@@ -152,7 +153,7 @@ func TestARequestThatTakesTooLongIs504(t *testing.T) {
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := limited(t, megactx.Limits{Timeout: 2 * time.Second})
+				s := limited(t, request.Limits{Timeout: 2 * time.Second})
 				s.router.Get("/", func(c *megactx.Ctx) error {
 					if d, ok := c.Deadline(); !ok || time.Until(d) != 2*time.Second {
 						t.Errorf("its deadline is in %v, %v", time.Until(d), ok)
@@ -173,7 +174,7 @@ func TestARequestThatTakesTooLongIs504(t *testing.T) {
 
 func TestALateAnswerIsStillTheAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := limited(t, megactx.Limits{Timeout: time.Second})
+		s := limited(t, request.Limits{Timeout: time.Second})
 		s.router.Get("/", func(c *megactx.Ctx) error {
 			time.Sleep(time.Minute)
 			return c.Text(200, "done")
@@ -186,7 +187,7 @@ func TestALateAnswerIsStillTheAnswer(t *testing.T) {
 
 func TestAPanicAfterTheTimeIsStillAPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := limited(t, megactx.Limits{Timeout: time.Second})
+		s := limited(t, request.Limits{Timeout: time.Second})
 		s.router.Get("/", func(c *megactx.Ctx) error { <-c.Done(); panic("x") })
 		if w := s.ask("GET", "/", ""); w.Code != 500 {
 			t.Errorf("got %d", w.Code)
@@ -195,7 +196,7 @@ func TestAPanicAfterTheTimeIsStillAPanic(t *testing.T) {
 }
 
 func TestAClientThatStopsSendingIsNotWaitedForLonger(t *testing.T) {
-	s := limited(t, megactx.Limits{Timeout: 50 * time.Millisecond})
+	s := limited(t, request.Limits{Timeout: 50 * time.Millisecond})
 	s.router.Post("/raw", func(c *megactx.Ctx) error {
 		_, err := io.ReadAll(c.Request().Body)
 		return err

@@ -11,6 +11,7 @@ import (
 
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/ctx/locale"
+	"github.com/megaframework/mega/internal/request"
 )
 
 // files makes a file system of names and contents by turns.
@@ -79,7 +80,7 @@ func TestTextsAreFilledIn(t *testing.T) {
 		{"en", "Hello, .", "hello", []any{"name", nil}},
 		{"en", "Hello, 7.", "hello", []any{"other", "x", "name", 7}},
 	} {
-		if got := s.host.New(t.Context()).WithLocale(x.locale).T(x.key, x.kv...); got != x.want {
+		if got := outside(t.Context(), s.host).WithLocale(x.locale).T(x.key, x.kv...); got != x.want {
 			t.Errorf("%s %s %v: got %s, want %s", x.locale, x.key, x.kv, got, x.want)
 		}
 	}
@@ -102,7 +103,7 @@ func TestMissingTextIsShownAndLoggedOnce(t *testing.T) {
 		{"cart.items", []any{"count", []int{1}}, "[1] items", "count is a []int, not a number"},
 	} {
 		s := speaking(t)
-		c := s.host.New(t.Context())
+		c := outside(t.Context(), s.host)
 		for range 3 {
 			if got := c.T(x.key, x.kv...); got != x.want {
 				t.Errorf("%s: got %s, want %s", x.key, got, x.want)
@@ -116,7 +117,7 @@ func TestMissingTextIsShownAndLoggedOnce(t *testing.T) {
 
 func TestKeysFromClientsDoNotFillTheMemory(t *testing.T) {
 	s := speaking(t)
-	c := s.host.New(t.Context())
+	c := outside(t.Context(), s.host)
 	for i := range 2000 {
 		c.T("no." + str(i))
 	}
@@ -159,7 +160,7 @@ func TestAppsListTheirLocales(t *testing.T) {
 		if got := strings.Join(s.host.Locales.Names(), " "); got != want {
 			t.Errorf("offered %v: got %s", offered, got)
 		}
-		if got := s.host.New(t.Context()).App.Locales; strings.Join(got, " ") != want {
+		if got := outside(t.Context(), s.host).App.Locales; strings.Join(got, " ") != want {
 			t.Errorf("the Ctx says %v", got)
 		}
 	}
@@ -189,7 +190,7 @@ func TestALocaleOutlivesItsRequest(t *testing.T) {
 func TestPagesSpeakTheLocaleOfTheirRequest(t *testing.T) {
 	s := speaking(t)
 	s.host.App.Prefix = "/shop"
-	views, err := megactx.ParseViews(files(
+	views, err := request.ParseViews(files(
 		"shared/layout.html", `{{define "layout"}}<html lang="{{locale}}">{{template "content" .}}</html>{{end}}`,
 		"cart.html", `{{define "content"}}<a href="{{url "/cart"}}" title="{{t "hello" "name" .}}">{{t "hello" "name" .}}</a>{{end}}`,
 		"error.html", `{{define "content"}}{{t .Code}} {{t "cart.items" "count" .Status}}{{end}}`,

@@ -26,15 +26,15 @@ func (l Lock) With(key string, fn func(*Ctx) error, opts ...lock.Option) error {
 	if fn == nil {
 		return l.locker.With(l.ctx, key, nil, opts...) // L14
 	}
-	wait := l.beginWait(key)
+	wait := l.ctx.work.BeginWait(l.ctx, l.locker, key)
 	err := l.locker.With(l.ctx, key, func(held context.Context) error {
 		c := l.ctx.WithContext(held)
 		if lease, ok := c.Lease(); ok {
-			wait.granted(lease)
+			wait.Granted(lease)
 		}
 		return fn(c)
 	}, forwarded(opts)...)
-	wait.refused(err)
+	wait.Refused(err)
 	return err
 }
 
@@ -48,15 +48,15 @@ func (l Lock) WithAll(keys []string, fn func(*Ctx) error, opts ...lock.Option) e
 	if fn == nil {
 		return l.locker.WithAll(l.ctx, keys, nil, opts...) // L14
 	}
-	wait := l.beginWait(keys...)
+	wait := l.ctx.work.BeginWait(l.ctx, l.locker, keys...)
 	err := l.locker.WithAll(l.ctx, keys, func(held context.Context) error {
 		c := l.ctx.WithContext(held)
 		if lease, ok := c.Lease(); ok {
-			wait.granted(lease)
+			wait.Granted(lease)
 		}
 		return fn(c)
 	}, forwarded(opts)...)
-	wait.refused(err)
+	wait.Refused(err)
 	return err
 }
 
@@ -66,9 +66,9 @@ func (l Lock) Acquire(key string, opts ...lock.Option) (*lock.Lease, error) {
 	if l.locker == nil {
 		return nil, ErrNotConfigured
 	}
-	wait := l.beginWait(key)
+	wait := l.ctx.work.BeginWait(l.ctx, l.locker, key)
 	lease, err := l.locker.Acquire(l.ctx, key, forwarded(opts)...)
-	wait.over(lease, err)
+	wait.Over(lease, err)
 	return lease, err
 }
 
@@ -77,9 +77,9 @@ func (l Lock) TryAcquire(key string, opts ...lock.Option) (*lock.Lease, error) {
 	if l.locker == nil {
 		return nil, ErrNotConfigured
 	}
-	wait := l.beginWait(key)
+	wait := l.ctx.work.BeginWait(l.ctx, l.locker, key)
 	lease, err := l.locker.TryAcquire(l.ctx, key, forwarded(opts)...)
-	wait.over(lease, err)
+	wait.Over(lease, err)
 	return lease, err
 }
 

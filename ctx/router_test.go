@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/router"
 )
 
 func str(v any) string { return fmt.Sprint(v) }
@@ -135,12 +136,12 @@ func TestRoutesAreListedAsTheyWereAdded(t *testing.T) {
 		r.Handle("/any", megactx.WrapHandler(http.NotFoundHandler()))
 	})
 	r.Get("/", func(*megactx.Ctx) error { return nil })
-	want := []megactx.Route{
-		{"POST", "/products/{id}/buy", "ctx_test.(*handlers).Buy"},
-		{"GET", "/admin", "ctx_test.list"},
-		{"DELETE", "/admin/v1/x", "ctx_test.list"},
-		{"*", "/admin/any", "http.Handler"},
-		{"GET", "/", "ctx_test.TestRoutesAreListedAsTheyWereAdded.func2"},
+	want := []router.Route{
+		{Method: "POST", Pattern: "/products/{id}/buy", Handler: "ctx_test.(*handlers).Buy"},
+		{Method: "GET", Pattern: "/admin", Handler: "ctx_test.list"},
+		{Method: "DELETE", Pattern: "/admin/v1/x", Handler: "ctx_test.list"},
+		{Method: "*", Pattern: "/admin/any", Handler: "http.Handler"},
+		{Method: "GET", Pattern: "/", Handler: "ctx_test.TestRoutesAreListedAsTheyWereAdded.func2"},
 	}
 	if diff := cmp.Diff(want, r.Routes()); diff != "" {
 		t.Error(diff)

@@ -20,11 +20,11 @@ func (l Lock) WithSlot(p *lock.Pool, fn func(*Ctx, *lock.Slot) error, opts ...lo
 	if p != nil {
 		key = p.Key
 	}
-	wait := l.beginWait(key)
+	wait := l.ctx.work.BeginWait(l.ctx, l.locker, key)
 	err := l.locker.WithSlot(l.ctx, p, func(held context.Context, s *lock.Slot) error {
-		wait.granted(s.Lease)
+		wait.Granted(s.Lease)
 		return fn(l.ctx.WithContext(held), s)
 	}, forwarded(opts)...)
-	wait.refused(err)
+	wait.Refused(err)
 	return err
 }

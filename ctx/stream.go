@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/megaframework/mega/internal/request"
 )
 
 const (
@@ -25,50 +27,8 @@ const (
 // safe for use by several goroutines.
 type Stream struct {
 	*Ctx
-	out *response
+	out *request.Response
 	end context.CancelCauseFunc
-}
-
-// streams are the open streams.
-type streams struct {
-	mu   sync.Mutex // guards the fields below
-	open map[*Stream]context.CancelCauseFunc
-	over bool
-}
-
-func (ss *streams) add(s *Stream, end context.CancelCauseFunc) {
-	ss.mu.Lock()
-	over := ss.over
-	if !over {
-		if ss.open == nil {
-			ss.open = map[*Stream]context.CancelCauseFunc{}
-		}
-		ss.open[s] = end
-	}
-	ss.mu.Unlock()
-	if over {
-		end(ErrShuttingDown)
-	}
-}
-
-func (ss *streams) remove(s *Stream) {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	delete(ss.open, s)
-}
-
-// EndStreams ends every stream, with ErrShuttingDown as the cause, and each
-// later stream as soon as it begins: its client reconnects to another process.
-// The shutdown calls it first, because a stream does not end by itself.
-func (h *Host) EndStreams() {
-	h.streams.mu.Lock()
-	h.streams.over = true
-	open := h.streams.open
-	h.streams.open = nil
-	h.streams.mu.Unlock()
-	for _, end := range open {
-		end(ErrShuttingDown)
-	}
 }
 
 // SSE answers with a stream of server-sent events, which fn sends until it
@@ -79,11 +39,12 @@ func (h *Host) EndStreams() {
 // and of the stream end, and sending fails. SSE returns nil if fn returns for
 // that reason. It logs any other error of fn.
 func (c *Ctx) SSE(fn func(*Stream) error) error {
-	if c.exchange == nil {
+	x := c.exchange()
+	if x == nil {
 		return ErrNoRequest
 	}
-	if c.exchange.request.Method == http.MethodHead {
-		return c.exchange.writer.answer(answer{status: http.StatusOK, header: streamHeader()})
+	if x.Request.Method == http.MethodHead {
+		return x.Writer.Answer(request.Answer{Status: http.StatusOK, Header: streamHeader()})
 	}
 	if err := c.Err(); err != nil {
 		return err
@@ -93,14 +54,14 @@ func (c *Ctx) SSE(fn func(*Stream) error) error {
 	if err := s.begin(); err != nil {
 		return err
 	}
-	c.host.streams.add(s, c.exchange.end)
-	defer c.host.streams.remove(s)
+	c.work.Host.OpenStream(x)
+	defer c.work.Host.CloseStream(x)
 	var helpers sync.WaitGroup
 	defer s.restore(&helpers)
 	defer s.end(ErrHandlerReturned)
 	helpers.Go(s.beat)
 	helpers.Add(1)
-	context.AfterFunc(s, func() { defer helpers.Done(); s.hurry() })
+	context.AfterFunc(s, func() { defer helpers.Done(); x.Hurry() })
 
 	err := fn(s)
 	if s.Err() != nil && (errors.Is(err, s.Err()) || errors.Is(err, context.Cause(s))) {
@@ -111,13 +72,9 @@ func (c *Ctx) SSE(fn func(*Stream) error) error {
 
 // newStream returns a Stream on a Ctx without the request's timeout.
 func (c *Ctx) newStream() *Stream {
-	var std context.Context = c
-	if limit := c.exchange.record.allowance; limit != nil {
-		limit.lift()
-		std = unhurried{c, limit.deadline}
-	}
-	std, end := context.WithCancelCause(std)
-	return &Stream{Ctx: c.WithContext(std), out: c.exchange.writer, end: end}
+	x := c.exchange()
+	std, end := context.WithCancelCause(x.Unhurried(c))
+	return &Stream{Ctx: c.WithContext(std), out: x.Writer, end: end}
 }
 
 func streamHeader() http.Header {
@@ -130,7 +87,7 @@ func streamHeader() http.Header {
 }
 
 func (s *Stream) begin() error {
-	if err := s.out.answer(answer{status: http.StatusOK, header: streamHeader()}); err != nil {
+	if err := s.out.Answer(request.Answer{Status: http.StatusOK, Header: streamHeader()}); err != nil {
 		return err
 	}
 	// The server's timeouts are meant for answers that end.
@@ -140,13 +97,6 @@ func (s *Stream) begin() error {
 		return fmt.Errorf("begin a stream: the connection cannot send in pieces: %w", err)
 	}
 	return nil
-}
-
-// hurry ends a write in progress when the stream ends, so that the shutdown
-// does not wait for a client that receives nothing. It sets the connection's
-// deadline without the writer's lock.
-func (s *Stream) hurry() {
-	_ = http.NewResponseController(s.exchange.record.out.w).SetWriteDeadline(time.Now().Add(grace))
 }
 
 // restore waits for the stream's goroutines and resets the connection's
@@ -173,10 +123,10 @@ func (s *Stream) beat() {
 // LastEventID returns the id of the last event that the client received before
 // it reconnected, or "".
 func (s *Stream) LastEventID() string {
-	if s.Ctx == nil || s.exchange == nil {
+	if s.Ctx == nil || s.exchange() == nil {
 		return ""
 	}
-	return s.exchange.request.Header.Get("Last-Event-ID")
+	return s.exchange().Request.Header.Get("Last-Event-ID")
 }
 
 // Send sends an event with v as its data: a string or bytes unchanged, any
@@ -238,34 +188,16 @@ func writeLines(b *bytes.Buffer, prefix, text string) {
 // send writes and flushes one event. A client that does not receive it within
 // stall ends the stream, and with it the handler's Ctx.
 func (s *Stream) send(event []byte) error {
-	if s.Ctx == nil || s.exchange == nil {
+	if s.Ctx == nil || s.exchange() == nil {
 		return ErrNoRequest
 	}
 	if err := context.Cause(s); err != nil {
 		return err
 	}
-	err := s.out.push(event, stall)
+	err := s.out.Push(event, stall)
 	if err != nil {
 		err = fmt.Errorf("send an event: %w", err)
-		s.exchange.end(err)
+		s.exchange().End(err)
 	}
-	return err
-}
-
-// push writes b and flushes, with a timeout.
-func (r *response) push(b []byte, within time.Duration) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.over {
-		return ErrHandlerReturned
-	}
-	control := http.NewResponseController(r.w)
-	// A writer that cannot set a deadline, as in a test, has no connection.
-	_ = control.SetWriteDeadline(time.Now().Add(within))
-	_, err := r.writeLocked(b)
-	if err == nil {
-		err = control.Flush()
-	}
-	_ = control.SetWriteDeadline(time.Time{})
 	return err
 }

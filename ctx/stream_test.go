@@ -14,6 +14,7 @@ import (
 	"time"
 
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/request"
 )
 
 func TestEventsAreSentAsTheStandardHasIt(t *testing.T) {
@@ -74,7 +75,7 @@ func TestAStreamKnowsWhereItsClientStopped(t *testing.T) {
 
 func TestSilentStreamSendsKeepAlives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := limited(t, megactx.Limits{Timeout: time.Second})
+		s := limited(t, request.Limits{Timeout: time.Second})
 		s.router.Get("/", func(c *megactx.Ctx) error {
 			return c.SSE(func(s *megactx.Stream) error {
 				if d, ok := s.Deadline(); ok {
@@ -95,7 +96,7 @@ func TestSilentStreamSendsKeepAlives(t *testing.T) {
 
 func TestAStreamKeepsTheDeadlinesOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := limited(t, megactx.Limits{Timeout: time.Second})
+		s := limited(t, request.Limits{Timeout: time.Second})
 		s.router.Get("/", func(c *megactx.Ctx) error {
 			c, cancel := c.WithTimeout(500 * time.Millisecond)
 			defer cancel()
@@ -116,7 +117,7 @@ func TestAStreamKeepsTheDeadlinesOfOthers(t *testing.T) {
 
 func TestAStreamThatComesTooLateIsATimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := limited(t, megactx.Limits{Timeout: time.Second})
+		s := limited(t, request.Limits{Timeout: time.Second})
 		s.router.Get("/", func(c *megactx.Ctx) error {
 			time.Sleep(time.Minute)
 			return c.SSE(func(*megactx.Stream) error { t.Error("it began"); return nil })

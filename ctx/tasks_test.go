@@ -67,7 +67,7 @@ func TestTasksThatFailAreLogged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStage()
-				s.host.New(t.Context()).Go("print", x.fn)
+				outside(t.Context(), s.host).Go("print", x.fn)
 				if err := s.host.Drain(t.Context()); err != nil {
 					t.Error(err)
 				}
@@ -83,7 +83,7 @@ func TestDrainWaitsForTasks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage()
 		began := time.Now()
-		s.host.New(t.Context()).Go("slow", func(*megactx.Ctx) error { time.Sleep(3 * time.Second); return nil })
+		outside(t.Context(), s.host).Go("slow", func(*megactx.Ctx) error { time.Sleep(3 * time.Second); return nil })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if err := s.host.Drain(ctx); err != nil || time.Since(began) != 3*time.Second {
@@ -98,7 +98,7 @@ func TestDrainWaitsForTasks(t *testing.T) {
 func TestDrainEndsAndNamesUnfinishedTasks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage()
-		c, stuck := s.host.New(t.Context()), make(chan struct{})
+		c, stuck := outside(t.Context(), s.host), make(chan struct{})
 		c.Go("heeds", func(c *megactx.Ctx) error {
 			<-c.Done()
 			if !errors.Is(context.Cause(c), megactx.ErrShuttingDown) {
@@ -122,7 +122,7 @@ func TestDrainEndsAndNamesUnfinishedTasks(t *testing.T) {
 func TestNoTaskBeginsOnceTheDrainHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage()
-		c := s.host.New(t.Context())
+		c := outside(t.Context(), s.host)
 		if err := s.host.Drain(t.Context()); err != nil {
 			t.Fatal(err)
 		}

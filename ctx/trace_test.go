@@ -20,6 +20,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/request"
+	"github.com/megaframework/mega/internal/router"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -139,7 +141,7 @@ func TestAWaitForALockIsASpan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, spans := traced(t)
 		s.host.Locker, _ = newLocker(t)
-		c := s.host.New(t.Context())
+		c := outside(t.Context(), s.host)
 		ways := map[string]func(key string) error{
 			"With": func(key string) error {
 				return c.Lock.With(key, func(c *megactx.Ctx) error { time.Sleep(time.Minute); return errors.New("of the work") }, lock.Wait(time.Second))
@@ -217,21 +219,21 @@ func TestAnAbortedRequestIsAnErrorOfItsSpan(t *testing.T) {
 }
 
 func BenchmarkRequest(b *testing.B) {
-	for name, prepare := range map[string]func(h *megactx.Host){
-		"without an SDK": func(*megactx.Host) {},
-		"with an SDK": func(h *megactx.Host) {
+	for name, prepare := range map[string]func(h *request.Host){
+		"without an SDK": func(*request.Host) {},
+		"with an SDK": func(h *request.Host) {
 			h.Tracer = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(dropped{})).Tracer("bench")
 		},
-		"with a timeout": func(h *megactx.Host) {
-			if err := h.SetLimits(megactx.Limits{Timeout: time.Minute}); err != nil {
+		"with a timeout": func(h *request.Host) {
+			if err := h.SetLimits(request.Limits{Timeout: time.Minute}); err != nil {
 				b.Fatal(err)
 			}
 		},
 	} {
 		b.Run(name, func(b *testing.B) {
-			h := &megactx.Host{Log: slog.New(slog.NewJSONHandler(nowhere{}, nil))}
+			h := &request.Host{Log: slog.New(slog.NewJSONHandler(nowhere{}, nil))}
 			prepare(h)
-			router := megactx.NewRouter(h)
+			router := router.New(h)
 			router.Get("/products/{id}", func(c *megactx.Ctx) error { return c.Text(200, c.Param("id")) })
 			handler := router.Handler()
 			r := httptest.NewRequest("GET", "/products/7", nil)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/request"
 )
 
 // Every method of every value that a program can come to hold without having
@@ -18,7 +19,7 @@ func TestZeroValuesAnswer(t *testing.T) {
 		exempt []string // methods that work even so
 	}{
 		"a Ctx":                {&megactx.Ctx{}, []string{"Err"}},
-		"a Ctx of a zero Host": {(&megactx.Host{}).New(t.Context()), []string{"Err", "Go"}},
+		"a Ctx of a zero Host": {outside(t.Context(), &request.Host{}), []string{"Err", "Go"}},
 		"a Lock":               {megactx.Lock{}, nil},
 		"a Bus":                {megactx.Bus{}, nil},
 		"a Stream":             {&megactx.Stream{}, nil},
@@ -91,9 +92,9 @@ func TestZeroValuesSayNothing(t *testing.T) {
 	if found, ok := megactx.From(&c); !ok || found != &c {
 		t.Error("a zero Ctx is not found")
 	}
-	var h megactx.Host
+	var h request.Host
 	h.EndStreams()
-	if err := errors.Join(h.Drain(t.Context()), h.SetLimits(megactx.Limits{})); err != nil || h.Active() != nil || h.InFlight() != 0 {
+	if err := errors.Join(h.Drain(t.Context()), h.SetLimits(request.Limits{})); err != nil || h.Active() != nil || h.InFlight() != 0 {
 		t.Errorf("a zero Host: %v", err)
 	}
 }

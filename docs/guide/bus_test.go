@@ -22,6 +22,8 @@ import (
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/drivers/nats"
+	"github.com/megaframework/mega/internal/request"
+	"github.com/megaframework/mega/internal/router"
 	natstest "github.com/megaframework/mega/internal/testkit/nats"
 )
 
@@ -116,16 +118,16 @@ func TestHandlersTellAndAskEachOther(t *testing.T) {
 	_ = accounts() // a wrong shape of a function would be found at boot
 	b := newBus(t)
 	a := NewAccounts()
-	host := &megactx.Host{Bus: b}
-	told, err := Sold.Subscribe(t.Context(), b, func(ctx context.Context, s Sale) error { return a.OnSold(host.New(ctx), s) })
+	host := &request.Host{Bus: b}
+	told, err := Sold.Subscribe(t.Context(), b, func(ctx context.Context, s Sale) error { return a.OnSold(outside(ctx, host), s) })
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = bus.Answer(t.Context(), b, "stock.get", func(ctx context.Context, q StockOf) (Stock, error) { return a.Stock(host.New(ctx), q) })
+	_, err = bus.Answer(t.Context(), b, "stock.get", func(ctx context.Context, q StockOf) (Stock, error) { return a.Stock(outside(ctx, host), q) })
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := megactx.NewRouter(host)
+	r := router.New(host)
 	r.Post("/products/{id}/sell", sell)
 	r.Get("/products/{id}/left", left)
 
@@ -144,7 +146,7 @@ func TestHandlersTellAndAskEachOther(t *testing.T) {
 func TestABoardEndsWithItsRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBus(t)
-		r := megactx.NewRouter(&megactx.Host{Bus: b})
+		r := router.New(&request.Host{Bus: b})
 		r.Get("/board", board)
 		ctx, leave := context.WithCancel(t.Context())
 		defer leave()

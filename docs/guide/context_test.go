@@ -18,6 +18,8 @@ import (
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/ctx/locale"
 	"github.com/megaframework/mega/drivers/memory"
+	"github.com/megaframework/mega/internal/request"
+	"github.com/megaframework/mega/internal/router"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -178,7 +180,7 @@ func TestCatalogsAgree(t *testing.T) {
 }
 
 // shop is the app of the page, without sockets.
-func shop(t *testing.T) (*Shop, *megactx.Host, http.Handler, *bytes.Buffer) {
+func shop(t *testing.T) (*Shop, *request.Host, http.Handler, *bytes.Buffer) {
 	t.Helper()
 	locks, err := lock.New(memory.NewLock(), lock.Config{})
 	if err != nil {
@@ -189,17 +191,17 @@ func shop(t *testing.T) (*Shop, *megactx.Host, http.Handler, *bytes.Buffer) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	views, err := megactx.ParseViews(fstest.MapFS{"order.html": {Data: []byte(
+	views, err := request.ParseViews(fstest.MapFS{"order.html": {Data: []byte(
 		`<html lang="{{locale}}"><a href="{{url "/orders"}}">{{t "order.thanks" "product" .Product "count" .Quantity}}</a></html>`)}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	log := &bytes.Buffer{}
-	host := &megactx.Host{
-		App: megactx.AppInfo{Name: "web"}, Locker: locks, Locales: spoken, Views: views, Log: slog.New(slog.NewTextHandler(log, nil)),
+	host := &request.Host{
+		App: request.App{Name: "web"}, Locker: locks, Locales: spoken, Views: views, Log: slog.New(slog.NewTextHandler(log, nil)),
 	}
 	s := &Shop{orders: map[string]*Order{"1": {ID: "1", Product: "의자", Quantity: 2, paid: make(chan struct{})}}}
-	r := megactx.NewRouter(host)
+	r := router.New(host)
 	s.Routes(r)
 	r.Get("/orders/{id}/events", s.Watch)
 	r.Get("/report", s.Report)
@@ -249,7 +251,7 @@ func TestHandlersOfTheContextPage(t *testing.T) {
 	if !strings.Contains(log.String(), `msg="still in use"`) {
 		t.Errorf("the log has %s", log)
 	}
-	if got := host.New(t.Context()).WithLocale("ko").T("order.moved", "product", "책", "place", "서울"); got != "‘책’은 서울로 옮겼습니다." {
+	if got := outside(t.Context(), host).WithLocale("ko").T("order.moved", "product", "책", "place", "서울"); got != "‘책’은 서울로 옮겼습니다." {
 		t.Errorf("got %s", got)
 	}
 }
@@ -277,7 +279,7 @@ func TestLeakedCtxOfTheContextPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = locks.Close(context.Background()) })
-	r := megactx.NewRouter(&megactx.Host{Locker: locks})
+	r := router.New(&request.Host{Locker: locks})
 	late := make(chan error, 1)
 	r.Get("/{id}", func(ctx *mega.Ctx) error {
 		go func() {
@@ -292,4 +294,10 @@ func TestLeakedCtxOfTheContextPage(t *testing.T) {
 	if err := <-late; !errors.Is(err, mega.ErrHandlerReturned) {
 		t.Errorf("got %v", err)
 	}
+}
+
+// outside returns a Ctx of an app for work outside a request.
+func outside(ctx context.Context, h *request.Host) *megactx.Ctx {
+	c, _ := megactx.From(h.Context(ctx))
+	return c
 }

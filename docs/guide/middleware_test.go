@@ -10,7 +10,8 @@ import (
 	"github.com/go-chi/cors"
 
 	"github.com/megaframework/mega"
-	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/request"
+	"github.com/megaframework/mega/internal/router"
 )
 
 func publicAPI(r mega.Router) {
@@ -20,7 +21,7 @@ func publicAPI(r mega.Router) {
 }
 
 func TestMiddlewareOfThePage(t *testing.T) {
-	router := megactx.NewRouter(&megactx.Host{})
+	router := router.New(&request.Host{})
 	publicAPI(router)
 	ask := func(method string, header ...string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(method, "/", nil)

@@ -8,9 +8,10 @@ import (
 	"time"
 
 	"github.com/megaframework/mega"
-	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/drivers/redis"
+	"github.com/megaframework/mega/internal/request"
+	"github.com/megaframework/mega/internal/router"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock"
 )
@@ -35,7 +36,7 @@ func TestHandlerOfTheReadmeSells(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = locks.Close(context.Background()) })
 	h := &Handlers{&store{stock: map[string]int{"42": 50}}}
-	r := megactx.NewRouter(&megactx.Host{Locker: locks})
+	r := router.New(&request.Host{Locker: locks})
 	r.Post("/products/{id}/buy", h.Buy)
 
 	w := httptest.NewRecorder()

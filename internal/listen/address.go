@@ -7,7 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/request"
+	"github.com/megaframework/mega/internal/router"
 )
 
 // App is an app at its address.
@@ -15,8 +16,8 @@ type App struct {
 	Name         string
 	Addr         string // of its listener
 	Host, Prefix string // that requests need to match; "" matches all
-	Routes       []megactx.Route
-	Context      *megactx.Host
+	Routes       []router.Route
+	Context      *request.Host
 	Handler      http.Handler
 }
 
@@ -55,7 +56,7 @@ func (a Address) Names() (all []string) {
 }
 
 // Hosts returns the hosts of the apps.
-func (a Address) Hosts() (all []*megactx.Host) {
+func (a Address) Hosts() (all []*request.Host) {
 	for _, app := range a.Apps {
 		all = append(all, app.Context)
 	}

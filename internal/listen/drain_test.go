@@ -15,6 +15,8 @@ import (
 
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/listen"
+	"github.com/megaframework/mega/internal/request"
+	"github.com/megaframework/mega/internal/router"
 )
 
 // serve serves an app with these routes.
@@ -25,8 +27,8 @@ func serve(t *testing.T, routes func(megactx.Router)) *listen.Server {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	host := &megactx.Host{App: megactx.AppInfo{Name: "main"}, Log: log}
-	router := megactx.NewRouter(host)
+	host := &request.Host{App: request.App{Name: "main"}, Log: log}
+	router := router.New(host)
 	routes(router)
 	s := listen.NewServer("main", l, router.Handler(), log, host)
 	s.Serve(func(err error) { t.Error(err) })
@@ -54,8 +56,8 @@ func drain(t *testing.T, s *listen.Server) {
 	}
 }
 
-// request sends the head of a request on a new connection.
-func request(t *testing.T, s *listen.Server, head string) (net.Conn, *bufio.Reader) {
+// dial sends the head of a request on a new connection.
+func dial(t *testing.T, s *listen.Server, head string) (net.Conn, *bufio.Reader) {
 	t.Helper()
 	conn, err := net.Dial("tcp", s.Addr().String())
 	if err != nil {
@@ -124,7 +126,7 @@ func TestDrainEndsAStreamWhoseClientReadsNothing(t *testing.T) {
 			})
 		})
 	})
-	conn, _ := request(t, s, "GET /")
+	conn, _ := dial(t, s, "GET /")
 	send(t, conn, "\r\n")
 	<-blocked
 	drain(t, s)
@@ -140,7 +142,7 @@ func TestStreamThatBeginsDuringADrainEndsAtOnce(t *testing.T) {
 			return c.SSE(func(s *megactx.Stream) error { <-s.Done(); return s.Err() })
 		})
 	})
-	conn, lines := request(t, s, "GET /")
+	conn, lines := dial(t, s, "GET /")
 	send(t, conn, "\r\n")
 	<-begun
 	time.AfterFunc(300*time.Millisecond, func() { close(leave) })
@@ -183,7 +185,7 @@ func TestDrainEndsTheContextOfAHijackedConnection(t *testing.T) {
 			return errors.Join(err, conn.Close())
 		})
 	})
-	conn, lines := request(t, s, "GET /")
+	conn, lines := dial(t, s, "GET /")
 	send(t, conn, "\r\n")
 	switched(t, lines)
 	drain(t, s)
@@ -202,7 +204,7 @@ func TestHijackedConnectionIsClosedWhenTheBudgetEnds(t *testing.T) {
 			return err
 		})
 	})
-	conn, lines := request(t, s, "GET /")
+	conn, lines := dial(t, s, "GET /")
 	send(t, conn, "\r\n")
 	switched(t, lines)
 	err := s.Drain(ended())
@@ -221,13 +223,13 @@ func TestHijackedConnectionIsClosedWhenTheBudgetEnds(t *testing.T) {
 // were cut off.
 func TestOnlyConnectionsInUseAreCutOff(t *testing.T) {
 	s := serve(t, func(r megactx.Router) { r.Get("/", func(c *megactx.Ctx) error { return c.Text(200, "hello") }) })
-	idle, lines := request(t, s, "GET /")
+	idle, lines := dial(t, s, "GET /")
 	send(t, idle, "\r\n")
 	if w, err := http.ReadResponse(lines, nil); err != nil || w.StatusCode != 200 {
 		t.Fatal(w, err)
 	}
-	half, _ := request(t, s, "GET /")
-	other, otherLines := request(t, s, "GET /") // its response shows that the half request has arrived
+	half, _ := dial(t, s, "GET /")
+	other, otherLines := dial(t, s, "GET /") // its response shows that the half request has arrived
 	send(t, other, "\r\n")
 	if w, err := http.ReadResponse(otherLines, nil); err != nil || w.StatusCode != 200 {
 		t.Fatal(w, err)

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/request"
 )
 
 // The limits of a server for its clients. Each app has its own limits for the
@@ -26,7 +26,7 @@ const (
 // it and waits for it.
 type Server struct {
 	name     string // names of the apps, or "ops"
-	hosts    []*megactx.Host
+	hosts    []*request.Host
 	listener *Listener
 	secure   *Certificates // nil without TLS
 	http     *http.Server
@@ -38,7 +38,7 @@ type Server struct {
 // NewServer returns the server of a listener. name appears in errors and log
 // records. hosts belong to its apps. A server without hosts, such as the one of
 // ops, closes idle connections at once when it drains.
-func NewServer(name string, l *Listener, handler http.Handler, log *slog.Logger, hosts ...*megactx.Host) *Server {
+func NewServer(name string, l *Listener, handler http.Handler, log *slog.Logger, hosts ...*request.Host) *Server {
 	base, cancel := context.WithCancelCause(context.Background())
 	s := &Server{name: name, hosts: hosts, listener: l, conns: newConnections(0), cancel: cancel}
 	if len(hosts) > 0 { // only clients of apps are promised a response
@@ -100,7 +100,7 @@ func (s *Server) CloseAfterResponse() { s.conns.ending.Store(true) }
 // it ends the contexts of the remaining requests, waits for cutGrace, closes
 // their connections, and names them in its error.
 func (s *Server) Drain(ctx context.Context) error {
-	defer s.cancel(megactx.ErrShuttingDown)
+	defer s.cancel(request.ErrShuttingDown)
 	if s.served == nil {
 		_ = s.listener.Close() // it has never served
 		return nil
@@ -108,7 +108,7 @@ func (s *Server) Drain(ctx context.Context) error {
 	for _, h := range s.hosts {
 		h.EndStreams()
 	}
-	s.conns.drain(s.conns.patience, megactx.ErrShuttingDown)
+	s.conns.drain(s.conns.patience, request.ErrShuttingDown)
 	s.listener.drain()
 	<-s.served // from here on there are no new connections
 	if s.conns.wait(ctx) != nil {
@@ -124,9 +124,9 @@ const cutGrace = 250 * time.Millisecond
 // cut ends the remaining requests. Its error names them, also those that end
 // within cutGrace. Connections that wait for a request are not cut off.
 func (s *Server) cut() error {
-	s.conns.drain(0, megactx.ErrShuttingDown)
+	s.conns.drain(0, request.ErrShuttingDown)
 	cut, held := s.active(), s.held()
-	s.cancel(megactx.ErrShuttingDown)
+	s.cancel(request.ErrShuttingDown)
 	grace, done := context.WithTimeout(context.Background(), cutGrace)
 	defer done()
 	_ = s.conns.wait(grace)

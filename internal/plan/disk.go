@@ -12,7 +12,7 @@ import (
 	"strings"
 	"sync"
 
-	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/request"
 )
 
 // Files are the files of an option and the call site of the option.
@@ -113,11 +113,11 @@ func (d disk) ReadDir(name string) ([]fs.DirEntry, error) {
 // Fresh returns a function that reads the files of an app again after a change,
 // and returns nil without one. It returns the error of files that cannot be used
 // until they change.
-func (p *Plan) Fresh(a Part) func() (*megactx.Files, error) {
+func (p *Plan) Fresh(a Part) func() (*request.Files, error) {
 	var mu sync.Mutex // guards seen and failed
 	seen := stateOf(a)
 	var failed error
-	return func() (*megactx.Files, error) {
+	return func() (*request.Files, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		now := stateOf(a)
@@ -134,7 +134,7 @@ func (p *Plan) Fresh(a Part) func() (*megactx.Files, error) {
 }
 
 // files reads all files of an app.
-func (p *Plan) files(a Part) (*megactx.Files, error) {
+func (p *Plan) files(a Part) (*request.Files, error) {
 	texts, err := p.Texts(a)
 	if err != nil {
 		return nil, err
@@ -143,7 +143,7 @@ func (p *Plan) files(a Part) (*megactx.Files, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &megactx.Files{Views: views, Public: public, Locales: texts}, nil
+	return &request.Files{Views: views, Public: public, Locales: texts}, nil
 }
 
 // stateOf describes the files on disk of an app by name, size and time.

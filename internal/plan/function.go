@@ -11,6 +11,7 @@ import (
 
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/request"
 )
 
 // Function is a function that was passed to an option. It has two kinds of
@@ -241,22 +242,23 @@ func (b Bound) Call(arguments ...any) []reflect.Value {
 
 // Run calls a function that takes a context, either the context of the process
 // or of the app that h hosts.
-func (b Bound) Run(ctx context.Context, h *megactx.Host) error {
-	var argument any = h.New(ctx) // is a context.Context too
-	return ErrorOf(b.Call(argument))
+func (b Bound) Run(ctx context.Context, h *request.Host) error {
+	c, _ := megactx.From(h.Context(ctx)) // is a context.Context too
+	return ErrorOf(b.Call(c))
 }
 
 // RunCommand calls the function of a command with the arguments of its command
 // line.
-func (b Bound) RunCommand(ctx context.Context, h *megactx.Host, words []string) error {
+func (b Bound) RunCommand(ctx context.Context, h *request.Host, words []string) error {
 	var arguments []any
+	c, _ := megactx.From(h.Context(ctx))
 	for i, v := range b.values {
 		switch {
 		case v.IsValid():
 		case b.isWords(b.Value.Type().In(i)):
 			arguments = append(arguments, words)
 		default:
-			arguments = append(arguments, h.New(ctx))
+			arguments = append(arguments, c)
 		}
 	}
 	return ErrorOf(b.Call(arguments...))

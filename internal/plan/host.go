@@ -7,6 +7,7 @@ import (
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/ctx/locale"
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/request"
 )
 
 // Texts reads the texts of an app. It returns nil if the app has none.
@@ -32,22 +33,22 @@ func (p *Plan) AppInfo(name string, texts *locale.Texts) megactx.AppInfo {
 
 // Host reads the pages and public files of an app. The returned host has no
 // logger, no locks and no bus.
-func (p *Plan) Host(a Part, info megactx.AppInfo, texts *locale.Texts) (*megactx.Host, error) {
+func (p *Plan) Host(a Part, info megactx.AppInfo, texts *locale.Texts) (*request.Host, error) {
 	views, public, err := a.pages()
 	if err != nil {
 		return nil, err
 	}
-	host := &megactx.Host{App: info, Views: views, Public: public, Locales: texts}
+	host := &request.Host{App: request.App(info), Views: views, Public: public, Locales: texts}
 	return host, host.SetLimits(Limits(p.Config.Apps[a.Name]))
 }
 
 // pages reads the pages and public files.
-func (p Part) pages() (*megactx.Views, *megactx.Public, error) {
-	views, err := megactx.ParseViews(systems(p.Views)...)
+func (p Part) pages() (*request.Views, *request.Public, error) {
+	views, err := request.ParseViews(systems(p.Views)...)
 	if err != nil {
 		return nil, nil, p.failure("boot.views", "Its pages cannot be used.", err)
 	}
-	public, err := megactx.ReadPublic(systems(p.Public)...)
+	public, err := request.ReadPublic(systems(p.Public)...)
 	if err != nil {
 		return nil, nil, p.failure("boot.public", "Its public files cannot be read.", err)
 	}
@@ -55,8 +56,8 @@ func (p Part) pages() (*megactx.Views, *megactx.Public, error) {
 }
 
 // Limits returns the limits of an app's requests.
-func Limits(app config.App) megactx.Limits {
-	return megactx.Limits{Body: int64(app.BodyLimit), Timeout: app.Timeout, Origins: app.TrustedOrigins}
+func Limits(app config.App) request.Limits {
+	return request.Limits{Body: int64(app.BodyLimit), Timeout: app.Timeout, Origins: app.TrustedOrigins}
 }
 
 func (p Part) failure(code, text string, err error) error {

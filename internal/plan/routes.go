@@ -9,6 +9,8 @@ import (
 
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/request"
+	"github.com/megaframework/mega/internal/router"
 )
 
 // Route is a route of an app, with the host, method and pattern that clients
@@ -39,7 +41,7 @@ func (p *Plan) Routes() ([]Route, error) {
 }
 
 // Listed returns the routes of an app as its clients see them.
-func (p *Plan) Listed(name string, routes []megactx.Route) (all []Route) {
+func (p *Plan) Listed(name string, routes []router.Route) (all []Route) {
 	app := p.Config.Apps[name]
 	for _, r := range routes {
 		all = append(all, Route{App: name, Host: app.Host, Method: r.Method, Pattern: app.Prefix + r.Pattern, Handler: r.Handler})
@@ -47,7 +49,7 @@ func (p *Plan) Listed(name string, routes []megactx.Route) (all []Route) {
 	return all
 }
 
-func (p *Plan) routesOf(a *Part) ([]megactx.Route, error) {
+func (p *Plan) routesOf(a *Part) ([]router.Route, error) {
 	info := p.AppInfo(a.Name, nil)
 	known := map[reflect.Type]reflect.Value{
 		reflect.TypeOf(info):            reflect.ValueOf(info),
@@ -58,7 +60,7 @@ func (p *Plan) routesOf(a *Part) ([]megactx.Route, error) {
 			known[s.Type] = reflect.ValueOf(v)
 		}
 	}
-	router := megactx.NewRouter(&megactx.Host{App: info})
+	router := router.New(&request.Host{App: request.App(info)})
 	for _, f := range p.Program.Served(a).Routes {
 		if err := f.Unbound(known).AddRoutes(router); err != nil {
 			return nil, unlisted(f, err)

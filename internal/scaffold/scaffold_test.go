@@ -72,7 +72,7 @@ func TestApplicationContainsTheSourcesOfMega(t *testing.T) {
 		_, err := os.Stat(filepath.Join(w.Dir, filepath.FromSlash(name)))
 		return err == nil
 	}
-	for _, name := range []string{"mega/go.mod", "mega/go.sum", "mega/LICENSE", "mega/mega.go", "mega/lock/lease.go", "mega/ctx/problem.html", "mega/internal/failure/catalogue.yaml"} {
+	for _, name := range []string{"mega/go.mod", "mega/go.sum", "mega/LICENSE", "mega/mega.go", "mega/lock/lease.go", "mega/internal/request/problem.html", "mega/internal/failure/catalogue.yaml"} {
 		if !have(name) {
 			t.Errorf("%s is missing", name)
 		}

@@ -1,56 +1,29 @@
-package megactx
+package request
 
 import (
 	"context"
 	"crypto/rand"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"regexp"
 	"runtime/debug"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-chi/chi/v5"
 )
 
-// exchange is a request and its answer, as a handler sees them.
-type exchange struct {
-	host    *Host
-	request *http.Request
-	writer  *response
-	record  *record
-	end     context.CancelCauseFunc // ends the handler's Ctx
-
-	binding sync.Mutex // held while the body is decoded; guards the request's form
-	over    atomic.Bool
+// Door is the front door of an app. Bind returns the Ctx for the innermost Work of
+// a context.
+type Door struct {
+	Host *Host
+	Bind func(context.Context) context.Context
 }
 
-// discard ends the use of the body. It does not wait for a Bind in progress:
-// the client may send the rest only after it has received its answer.
-func (e *exchange) discard() {
-	e.over.Store(true)
-	e.removeFiles()
-}
-
-// removeFiles removes the temporary files of an upload. net/http does not, since
-// the form belongs to a copy of its request. If Bind is in progress, Bind removes
-// them when it returns.
-func (e *exchange) removeFiles() {
-	if !e.binding.TryLock() {
-		return
-	}
-	defer e.binding.Unlock()
-	if form := e.request.MultipartForm; form != nil {
-		_ = form.RemoveAll() // a file that cannot be removed stays in the temporary folder
-	}
-}
-
-// serve is the front door of an app: it gives every request an id, a timeout
+// Handler returns the handler of the app: it gives every request an id, a timeout
 // and a Ctx, refuses posts from other sites' pages, recovers panics, and logs.
-func (h *Host) serve(next http.Handler) http.Handler {
+func (d Door) Handler(next http.Handler) http.Handler {
+	h := d.Host
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rules := h.limits()
 		rec := &record{id: requestID(r), method: r.Method, path: r.URL.Path, began: time.Now(), request: r, inspection: h.inspected()}
@@ -62,18 +35,18 @@ func (h *Host) serve(next http.Handler) http.Handler {
 		defer rec.out.shut()
 
 		std, rec.span = h.beginSpan(std, r)
-		c := h.New(std)
-		c.Log = rec.logOn(c.Log, traceOf(std))
-		c.asked = asked{id: rec.id, query: r.URL.RawQuery}
-		r = r.WithContext(c)
+		rec.trace = traceOf(std)
+		x := &Exchange{Writer: &rec.out, End: end, record: rec}
+		work := &Work{Host: h, ID: rec.id, Exchange: x, query: r.URL.RawQuery, attrs: rec.attrs()}
+		r = r.WithContext(d.Bind(carrier{std, work}))
 		limitBody(r, rules.body, rec)
-		c.exchange = &exchange{host: h, request: r, writer: &rec.out, record: rec, end: end}
-		defer c.exchange.discard()
+		x.Request = r
+		defer x.discard()
 		rec.out.Header().Set("X-Request-Id", rec.id)
 
 		defer h.contain(r, rec)
 		if err := rules.origins.Check(r); err != nil {
-			h.fail(&rec.out, r, rec, refuse(http.StatusForbidden, "request.cross_origin", err, "problem.request.cross_origin"))
+			h.fail(&rec.out, r, rec, Refuse(http.StatusForbidden, "request.cross_origin", err, "problem.request.cross_origin"))
 			return
 		}
 		if err := h.refresh(); err != nil {
@@ -82,7 +55,7 @@ func (h *Host) serve(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(&rec.out, r)
 		if rec.code != codeCancelled {
-			rec.out.begin() // net/http sends 200 for an empty answer
+			rec.out.Begin() // net/http sends 200 for an empty answer
 		}
 	})
 }
@@ -102,13 +75,12 @@ func (rec *record) allow(parent context.Context, d time.Duration) (context.Conte
 	}
 }
 
-// logOn returns a logger with the attributes of the request and its trace.
-func (rec *record) logOn(log *slog.Logger, traceID string) *slog.Logger {
-	rec.trace = traceID
-	if traceID == "" {
-		return log.With("request", rec.id)
+// attrs returns the attributes of the request and its trace for the log.
+func (rec *record) attrs() []any {
+	if rec.trace == "" {
+		return []any{"request", rec.id}
 	}
-	return log.With("request", rec.id, "trace_id", traceID)
+	return []any{"request", rec.id, "trace_id", rec.trace}
 }
 
 // contain turns a panic of a middleware or a plain http.Handler into an answer.
@@ -130,31 +102,33 @@ func (h *Host) contain(r *http.Request, rec *record) {
 	}
 }
 
-// adapt returns an http.Handler behind the front door that calls fn.
-func (h *Host) adapt(fn Handler) http.HandlerFunc { return h.adaptRoute(fn, nil) }
-
-// adaptRoute is adapt for a route whose handler is own, which fn may wrap.
-func (h *Host) adaptRoute(fn, own Handler) http.HandlerFunc {
+// Route returns an http.Handler that calls fn with the Ctx of the request, in front
+// of the door if the request has not passed it. own is the function whose place
+// is shown with an error, which fn may wrap, or nil.
+func (d Door) Route(fn func(context.Context) error, own any) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		outer, ok := From(r.Context())
-		if !ok || outer.exchange == nil {
-			h.serve(h.adaptRoute(fn, own)).ServeHTTP(w, r)
+		outer := Of(r.Context())
+		if outer == nil || outer.Exchange == nil {
+			d.Handler(d.Route(fn, own)).ServeHTTP(w, r)
 			return
 		}
-		rec := outer.exchange.record
+		rec := outer.Exchange.record
 		rec.route, rec.handler = r.Pattern, own
 		std, end := context.WithCancelCause(r.Context())
 		defer end(ErrHandlerReturned) // ends forgotten leases and leftover goroutines
 
-		c := outer.WithContext(std)
-		c.Log = outer.Log.With("route", r.Pattern)
-		c.asked = askedOf(r, rec.id)
-		rec.params = c.asked.params
-		r = r.WithContext(c)
-		out := &response{w: w}
+		out := &Response{w: w}
 		defer out.shut()
-		c.exchange = &exchange{host: h, request: r, writer: out, record: rec, end: end}
-		defer c.exchange.discard()
+		x := &Exchange{Writer: out, End: end, record: rec}
+		work := &Work{
+			Host: outer.Host, ID: rec.id, Exchange: x, outer: outer,
+			query: r.URL.RawQuery, params: paramsOf(r), attrs: []any{"route", r.Pattern},
+		}
+		rec.params = work.params
+		c := d.Bind(carrier{std, work})
+		r = r.WithContext(c)
+		x.Request = r
+		defer x.discard()
 		err := protect(fn, c)
 		out.shut()
 		switch answered := out.status != 0 || rec.out.begun() != 0; {
@@ -164,20 +138,19 @@ func (h *Host) adaptRoute(fn, own Handler) http.HandlerFunc {
 				panic(http.ErrAbortHandler) // otherwise the client would take a part for the whole
 			}
 		case err != nil:
-			h.fail(w, r, rec, err)
+			d.Host.fail(w, r, rec, err)
 		case !answered:
 			w.WriteHeader(http.StatusNoContent)
 		}
 	}
 }
 
-// askedOf copies the router's result, because the router reuses its memory for
+// paramsOf copies the router's result, because the router reuses its memory for
 // the next request.
-func askedOf(r *http.Request, id string) asked {
-	a := asked{id: id, query: r.URL.RawQuery}
+func paramsOf(r *http.Request) (all []param) {
 	route := chi.RouteContext(r.Context())
 	if route == nil {
-		return a
+		return nil
 	}
 	for i, name := range route.URLParams.Keys {
 		value := route.URLParams.Values[i]
@@ -186,14 +159,14 @@ func askedOf(r *http.Request, id string) asked {
 				value = plain
 			}
 		}
-		a.params = append(a.params, param{name, value})
+		all = append(all, param{name, value})
 	}
-	return a
+	return all
 }
 
 // protect calls fn and returns its panic as an error, except
 // http.ErrAbortHandler, which net/http handles.
-func protect(fn Handler, c *Ctx) (err error) {
+func protect(fn func(context.Context) error, c context.Context) (err error) {
 	defer func() {
 		switch value := recover(); value {
 		case nil:
@@ -204,21 +177,6 @@ func protect(fn Handler, c *Ctx) (err error) {
 		}
 	}()
 	return fn(c)
-}
-
-// WrapHandler makes an http.Handler a Handler. The request it is given carries
-// the Ctx; see From. Its parameters are the request's PathValue.
-//
-//go:noinline // the list of routes knows it by its name
-func WrapHandler(std http.Handler) Handler {
-	return func(c *Ctx) error {
-		if c.exchange == nil {
-			return ErrNoRequest
-		}
-		std.ServeHTTP(c.exchange.writer, c.exchange.request)
-		c.exchange.writer.begin()
-		return nil
-	}
 }
 
 var idRule = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)

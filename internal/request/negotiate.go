@@ -1,4 +1,4 @@
-package megactx
+package request
 
 import (
 	"mime"
@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// wantsJSON reports whether the answer should be JSON: the request's body is
+// WantsJSON reports whether the answer should be JSON: the request's body is
 // JSON, or its Accept header prefers JSON to HTML.
-func wantsJSON(r *http.Request) bool {
-	if isJSON(mediaType(r.Header.Get("Content-Type"))) {
+func WantsJSON(r *http.Request) bool {
+	if IsJSON(MediaType(r.Header.Get("Content-Type"))) {
 		return true
 	}
 	var json, page float64
@@ -18,7 +18,7 @@ func wantsJSON(r *http.Request) bool {
 		for item := range strings.SplitSeq(header, ",") {
 			t, q := weighted(item)
 			switch {
-			case isJSON(t):
+			case IsJSON(t):
 				json = max(json, q)
 			case t == "text/html" || t == "application/xhtml+xml":
 				page = max(page, q)
@@ -28,12 +28,13 @@ func wantsJSON(r *http.Request) bool {
 	return json > 0 && json >= page
 }
 
-func isJSON(mediaType string) bool {
+// IsJSON reports whether a bare media type is JSON.
+func IsJSON(mediaType string) bool {
 	return mediaType == "application/json" || strings.HasPrefix(mediaType, "application/") && strings.HasSuffix(mediaType, "+json")
 }
 
-// mediaType returns the bare type in lower case, or "" if there is none.
-func mediaType(header string) string {
+// MediaType returns the bare type in lower case, or "" if there is none.
+func MediaType(header string) string {
 	t, _, err := mime.ParseMediaType(header)
 	if err != nil {
 		return ""

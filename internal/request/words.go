@@ -1,9 +1,8 @@
-package megactx
+package request
 
 import (
 	"cmp"
 	"embed"
-	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -44,13 +43,13 @@ var fieldTexts = sync.OnceValue(func() map[string]string {
 	for _, name := range []string{
 		"text", "boolean", "integer", "natural", "number", "base64", "list", "object", "time", "too_large", "unknown", "twice",
 	} {
-		keys[aboutField(name)] = "mega.field." + name
+		keys[AboutField(name)] = "mega.field." + name
 	}
 	return keys
 })
 
-// aboutField returns the English text about a field of an input.
-func aboutField(name string) string { return phrase{key: "field." + name}.english() }
+// AboutField returns the English text about a field of an input.
+func AboutField(name string) string { return phrase{key: "field." + name}.english() }
 
 // words translates the texts of one answer.
 type words struct {
@@ -102,7 +101,7 @@ func (w words) title(status int) string {
 }
 
 // translate words an answer for its client.
-func (w words) translate(p *Problem) {
+func (w words) translate(p *problem) {
 	p.lang = cmp.Or(w.locale, w.own)
 	if p.Title == http.StatusText(p.Status) {
 		p.Title = w.title(p.Status)
@@ -115,18 +114,13 @@ func (w words) translate(p *Problem) {
 	}
 }
 
-// worded translates the messages about fields in an error of Bind. The cause
-// keeps them as they were, for the log.
-func (c *Ctx) worded(err error) error {
-	e, ok := errors.AsType[*statusError](err)
-	if !ok || e.fields == nil {
-		return err
-	}
-	w := wordsOf(c.host.Locales, c.Locale(), c.exchange.record.request)
-	translated := FieldErrors{}
+// Word translates the messages about fields in an error of Bind, whose work this
+// is. The cause keeps them as they were, for the log.
+func (w *Work) Word(e *Error) {
+	words := wordsOf(w.Host.Locales, w.Locale(), w.Exchange.record.request)
+	translated := Fields{}
 	for name, text := range e.fields {
-		translated[name] = w.message(text)
+		translated[name] = words.message(text)
 	}
 	e.fields, e.detail = translated, translated.Error()
-	return err
 }

@@ -1,4 +1,4 @@
-package megactx
+package request
 
 import (
 	"bufio"
@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// response is a writer that one goroutine uses at a time and that can be shut:
+// Response is a writer that one goroutine uses at a time and that can be shut:
 // the server reuses the connection when the handler has returned, and a later
 // write returns an error. The front door has a response that counts, and each
 // handler has a separate one.
 //
 // It has all methods that [http.ResponseController] uses and no Unwrap, so that
 // no call bypasses it.
-type response struct {
+type Response struct {
 	mu     sync.Mutex // guards all fields and the connection: it is held during a write
 	w      http.ResponseWriter
 	status int // 0 until an answer has begun
@@ -33,7 +33,7 @@ type response struct {
 
 // Header returns the header of the answer. After the handler has returned, it
 // returns an unused header.
-func (r *response) Header() http.Header {
+func (r *Response) Header() http.Header {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.over {
@@ -43,7 +43,7 @@ func (r *response) Header() http.Header {
 }
 
 // WriteHeader records the status. An informational status is not an answer yet.
-func (r *response) WriteHeader(status int) {
+func (r *Response) WriteHeader(status int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.over {
@@ -51,7 +51,7 @@ func (r *response) WriteHeader(status int) {
 	}
 }
 
-func (r *response) writeHeaderLocked(status int) {
+func (r *Response) writeHeaderLocked(status int) {
 	if r.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
 		r.status = status
 		r.guardPageLocked()
@@ -60,7 +60,7 @@ func (r *response) writeHeaderLocked(status int) {
 }
 
 // Write returns ErrHandlerReturned after the handler has returned.
-func (r *response) Write(b []byte) (int, error) {
+func (r *Response) Write(b []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.over {
@@ -69,7 +69,7 @@ func (r *response) Write(b []byte) (int, error) {
 	return r.writeLocked(b)
 }
 
-func (r *response) writeLocked(b []byte) (int, error) {
+func (r *Response) writeLocked(b []byte) (int, error) {
 	r.beginLocked()
 	n, err := r.w.Write(b)
 	r.bytes += int64(n)
@@ -78,7 +78,7 @@ func (r *response) writeLocked(b []byte) (int, error) {
 
 // ReadFrom uses sendfile for files. A source that may never end is copied piece
 // by piece, so that it does not hold the lock for the whole copy.
-func (r *response) ReadFrom(src io.Reader) (int64, error) {
+func (r *Response) ReadFrom(src io.Reader) (int64, error) {
 	if !isFile(src) {
 		return io.Copy(struct{ io.Writer }{r}, src)
 	}
@@ -106,10 +106,10 @@ func isFile(src io.Reader) bool {
 }
 
 // Flush sends the data written so far, if the connection can.
-func (r *response) Flush() { _ = r.FlushError() }
+func (r *Response) Flush() { _ = r.FlushError() }
 
 // FlushError is Flush for [http.ResponseController].
-func (r *response) FlushError() error {
+func (r *Response) FlushError() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.over {
@@ -120,7 +120,7 @@ func (r *response) FlushError() error {
 }
 
 // Hijack takes the connection away from the server, for [http.Hijacker].
-func (r *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (r *Response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.over {
@@ -138,21 +138,21 @@ func (r *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 }
 
 // SetReadDeadline is for [http.ResponseController].
-func (r *response) SetReadDeadline(t time.Time) error {
+func (r *Response) SetReadDeadline(t time.Time) error {
 	return r.control(func(c *http.ResponseController) error { return c.SetReadDeadline(t) })
 }
 
 // SetWriteDeadline is for [http.ResponseController].
-func (r *response) SetWriteDeadline(t time.Time) error {
+func (r *Response) SetWriteDeadline(t time.Time) error {
 	return r.control(func(c *http.ResponseController) error { return c.SetWriteDeadline(t) })
 }
 
 // EnableFullDuplex is for [http.ResponseController].
-func (r *response) EnableFullDuplex() error {
+func (r *Response) EnableFullDuplex() error {
 	return r.control((*http.ResponseController).EnableFullDuplex)
 }
 
-func (r *response) control(do func(*http.ResponseController) error) error {
+func (r *Response) control(do func(*http.ResponseController) error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.over {
@@ -161,8 +161,8 @@ func (r *response) control(do func(*http.ResponseController) error) error {
 	return do(http.NewResponseController(r.w))
 }
 
-// answer writes a whole answer in one call.
-func (r *response) answer(a answer) error {
+// Answer writes a whole answer in one call.
+func (r *Response) Answer(a Answer) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -172,19 +172,19 @@ func (r *response) answer(a answer) error {
 		return ErrAnswered
 	}
 	a.writeHeader(r.w.Header())
-	r.writeHeaderLocked(a.status)
+	r.writeHeaderLocked(a.Status)
 	r.ends = true
-	if len(a.body) > 0 {
+	if len(a.Body) > 0 {
 		// A failed write means that the client disconnected; the request's
 		// context reports that.
-		_, _ = r.writeLocked(a.body)
+		_, _ = r.writeLocked(a.Body)
 	}
 	return nil
 }
 
 // whole reports whether the answer is complete: it was written in one call, or
 // has no body, or has the announced length.
-func (r *response) whole() bool {
+func (r *Response) whole() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch r.status {
@@ -195,14 +195,14 @@ func (r *response) whole() bool {
 }
 
 // begun returns the status of the answer, or 0.
-func (r *response) begun() int {
+func (r *Response) begun() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.status
 }
 
-// begin sets the status 200 if no status was set, as net/http does.
-func (r *response) begin() {
+// Begin sets the status 200 if no status was set, as net/http does.
+func (r *Response) Begin() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.status == 0 && !r.over {
@@ -210,7 +210,7 @@ func (r *response) begin() {
 	}
 }
 
-func (r *response) beginLocked() {
+func (r *Response) beginLocked() {
 	if r.status == 0 {
 		r.status = http.StatusOK
 		r.guardPageLocked()
@@ -229,7 +229,7 @@ var (
 // guardPageLocked adds the default headers of a page. A value that the app has
 // set stays, also an empty one. An answer without a type gets them too, because
 // it may be a page: net/http detects its type when the header is complete.
-func (r *response) guardPageLocked() {
+func (r *Response) guardPageLocked() {
 	if !r.front {
 		return
 	}
@@ -255,31 +255,31 @@ func isPage(contentType string) bool {
 }
 
 // shut waits for a write in progress and refuses every later one.
-func (r *response) shut() {
+func (r *Response) shut() {
 	r.mu.Lock()
 	r.over = true
 	r.mu.Unlock()
 }
 
-// answer is a whole answer.
-type answer struct {
-	status      int
-	contentType string
-	header      http.Header // more headers; Vary values are added
-	body        []byte
+// Answer is a whole answer.
+type Answer struct {
+	Status int
+	Type   string
+	Header http.Header // more headers; Vary values are added
+	Body   []byte
 }
 
-func (a answer) writeHeader(h http.Header) {
-	for name, values := range a.header {
+func (a Answer) writeHeader(h http.Header) {
+	for name, values := range a.Header {
 		if name == "Vary" {
 			values = append(h[name], values...)
 		}
 		h[name] = values
 	}
-	if a.contentType == "" {
+	if a.Type == "" {
 		return
 	}
-	h.Set("Content-Type", a.contentType)
-	h.Set("Content-Length", strconv.Itoa(len(a.body)))
+	h.Set("Content-Type", a.Type)
+	h.Set("Content-Length", strconv.Itoa(len(a.Body)))
 	h.Set("X-Content-Type-Options", "nosniff")
 }

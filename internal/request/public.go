@@ -1,4 +1,4 @@
-package megactx
+package request
 
 import (
 	"bytes"
@@ -50,8 +50,8 @@ func (p *Public) read(source fs.FS) error {
 	})
 }
 
-// serve answers with the file at the request's path, if there is one.
-func (p *Public) serve(w http.ResponseWriter, r *http.Request) bool {
+// Serve answers with the file at the request's path, if there is one.
+func (p *Public) Serve(w http.ResponseWriter, r *http.Request) bool {
 	if p == nil || r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return false
 	}

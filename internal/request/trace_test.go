@@ -1,4 +1,4 @@
-package megactx
+package request
 
 import (
 	"net/http/httptest"
@@ -17,14 +17,15 @@ func TestTheProviderBeforeAnySDKIsRecognised(t *testing.T) {
 func TestSpansThatNobodyReceivesCostNothing(t *testing.T) {
 	h := &Host{}
 	r := httptest.NewRequest("GET", "/", nil)
-	c := h.New(r.Context())
+	std := h.Context(r.Context())
+	work := Of(std)
 	allocated := testing.AllocsPerRun(100, func() {
-		if _, span := h.beginSpan(c, r); span != nil {
+		if _, span := h.beginSpan(std, r); span != nil {
 			t.Error("there is a span")
 		}
-		wait := c.Lock.beginWait("order:42")
-		wait.refused(nil)
-		_ = traceOf(c)
+		wait := work.BeginWait(std, nil, "order:42")
+		wait.Refused(nil)
+		_ = traceOf(std)
 	})
 	if allocated != 0 {
 		t.Errorf("%v allocations", allocated)
@@ -34,11 +35,12 @@ func TestSpansThatNobodyReceivesCostNothing(t *testing.T) {
 func BenchmarkSpanThatNobodyReceives(b *testing.B) {
 	h := &Host{}
 	r := httptest.NewRequest("GET", "/", nil)
-	c := h.New(r.Context())
+	std := h.Context(r.Context())
+	work := Of(std)
 	b.ReportAllocs()
 	for b.Loop() {
-		_, _ = h.beginSpan(c, r)
-		wait := c.Lock.beginWait("order:42")
-		wait.refused(nil)
+		_, _ = h.beginSpan(std, r)
+		wait := work.BeginWait(std, nil, "order:42")
+		wait.Refused(nil)
 	}
 }

@@ -1,4 +1,4 @@
-package megactx
+package request
 
 import (
 	"context"
@@ -107,7 +107,7 @@ func (h *Host) requestAttributes(r *http.Request) []attribute.KeyValue {
 }
 
 // endSpan ends the span of a request with its outcome.
-func (rec *record) endSpan(r Request) {
+func (rec *record) endSpan(r Finished) {
 	if rec.span == nil {
 		return
 	}
@@ -139,42 +139,42 @@ func traceOf(ctx context.Context) string {
 	return ""
 }
 
-// waiting is the span around a wait for a lock, and the record of the wait for
+// Wait is the span around a wait for a lock, and the record of the wait for
 // the page of an error. The zero value records nothing.
-type waiting struct {
+type Wait struct {
 	span trace.Span
 	use  *lockUse
 }
 
-// beginWait begins a span beside the context, not on it: the work under the
-// lock is no part of the wait.
-func (l Lock) beginWait(keys ...string) waiting {
-	w := waiting{use: l.ctx.inspect(keys)}
-	if l.ctx.host == nil {
-		return w
+// BeginWait begins a span beside ctx, not on it: the work under the lock is no
+// part of the wait. Its caller is a method of the Ctx.
+func (w *Work) BeginWait(ctx context.Context, l *lock.Locker, keys ...string) Wait {
+	if w == nil {
+		return Wait{}
 	}
-	tracer := l.ctx.host.tracer()
+	wait := Wait{use: w.inspect(keys)}
+	tracer := w.Host.tracer()
 	if tracer == nil {
-		return w
+		return wait
 	}
-	_, w.span = tracer.Start(l.ctx, "lock.acquire", trace.WithAttributes(
+	_, wait.span = tracer.Start(ctx, "lock.acquire", trace.WithAttributes(
 		attribute.String("mega.lock.key_class", keyClass(keys...)),
-		attribute.String("mega.lock.driver", l.locker.Info().Name),
+		attribute.String("mega.lock.driver", l.Info().Name),
 	))
-	return w
+	return wait
 }
 
-// over ends the wait with its outcome.
-func (w *waiting) over(lease *lock.Lease, err error) {
+// Over ends the wait with its outcome.
+func (w *Wait) Over(lease *lock.Lease, err error) {
 	if err != nil {
-		w.refused(err)
+		w.Refused(err)
 		return
 	}
-	w.granted(lease)
+	w.Granted(lease)
 }
 
-// granted ends the wait with a lease.
-func (w *waiting) granted(lease *lock.Lease) {
+// Granted ends the wait with a lease.
+func (w *Wait) Granted(lease *lock.Lease) {
 	w.use.granted(lease)
 	if w.span == nil {
 		return
@@ -186,9 +186,9 @@ func (w *waiting) granted(lease *lock.Lease) {
 	w.end()
 }
 
-// refused ends the wait without a lease, unless the wait has ended, and the work
+// Refused ends the wait without a lease, unless the wait has ended, and the work
 // under a lease with the result of With.
-func (w *waiting) refused(err error) {
+func (w *Wait) Refused(err error) {
 	w.use.over(err)
 	if w.span == nil {
 		return
@@ -201,7 +201,7 @@ func (w *waiting) refused(err error) {
 	w.end()
 }
 
-func (w *waiting) end() {
+func (w *Wait) end() {
 	w.span.End()
 	w.span = nil
 }

@@ -1,4 +1,4 @@
-package megactx
+package request
 
 import (
 	"errors"
@@ -56,11 +56,11 @@ const (
 
 // inspect records a call for keys. It resolves no frames: only the page of an
 // error needs them.
-func (c *Ctx) inspect(keys []string) *lockUse {
-	if c.exchange == nil || c.exchange.record.inspection == nil {
+func (w *Work) inspect(keys []string) *lockUse {
+	if w.Exchange == nil || w.Exchange.record.inspection == nil {
 		return nil
 	}
-	u := &lockUse{of: c.exchange.record.inspection, keys: slices.Clone(keys), began: time.Now(), calls: make([]uintptr, maxCalls)}
+	u := &lockUse{of: w.Exchange.record.inspection, keys: slices.Clone(keys), began: time.Now(), calls: make([]uintptr, maxCalls)}
 	u.calls = u.calls[:runtime.Callers(3, u.calls)]
 	u.of.mu.Lock()
 	defer u.of.mu.Unlock()
@@ -117,7 +117,7 @@ func (rec *record) where(err error) (stack.Frame, bool) {
 		}
 		return stack.Frame{}, false
 	}
-	if own, ok := errors.AsType[*statusError](err); ok {
+	if own, ok := errors.AsType[*Error](err); ok {
 		if f, ok := stack.FirstOwn(own.callers[:]); ok {
 			return f, true
 		}

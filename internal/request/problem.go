@@ -1,4 +1,4 @@
-package megactx
+package request
 
 import (
 	"cmp"
@@ -15,16 +15,16 @@ import (
 	"github.com/megaframework/mega/lock"
 )
 
-// Problem is an error as a client sees it: RFC 9457. The view "error" of an
-// app, if it has one, renders it as a page.
-type Problem struct {
-	Type    string      `json:"type"`
-	Title   string      `json:"title"`
-	Status  int         `json:"status"`
-	Code    string      `json:"code"`
-	Detail  string      `json:"detail,omitempty"`
-	Request string      `json:"request,omitempty"` // the request's id, to be quoted to an operator
-	Errors  FieldErrors `json:"errors,omitempty"`
+// problem is an error as a client sees it: RFC 9457. Its fields are those of
+// megactx.Problem, for the view "error".
+type problem struct {
+	Type    string `json:"type"`
+	Title   string `json:"title"`
+	Status  int    `json:"status"`
+	Code    string `json:"code"`
+	Detail  string `json:"detail,omitempty"`
+	Request string `json:"request,omitempty"` // the request's id, to be quoted to an operator
+	Errors  Fields `json:"errors,omitempty"`
 
 	retry time.Duration // when to try again; 0 means never
 	says  phrase        // the text of Detail, if it is the framework's
@@ -92,23 +92,23 @@ func answers() []known {
 // problemOf returns the answer for err. end is the reason why the request
 // itself has ended: its timeout, a disconnected client, or the shutdown; nil if
 // it has not ended.
-func problemOf(err, end error) Problem {
-	var own *statusError
+func problemOf(err, end error) problem {
+	var own *Error
 	switch {
 	case errors.Is(end, ErrShuttingDown) && errors.Is(err, context.Canceled):
 		return problemOf(ErrShuttingDown, nil)
 	case end != nil && !errors.Is(end, context.DeadlineExceeded) && errors.Is(err, context.Canceled):
-		return Problem{Type: "about:blank", Status: clientClosed, Code: codeCancelled}
+		return problem{Type: "about:blank", Status: clientClosed, Code: codeCancelled}
 	case errors.Is(err, lock.ErrLost):
-		return problem(http.StatusConflict, "lock.lost", "lock.lost")
+		return newProblem(http.StatusConflict, "lock.lost", "lock.lost")
 	case errors.As(err, &own):
-		return Problem{
+		return problem{
 			Type: "about:blank", Title: http.StatusText(own.status), Status: own.status, Code: own.code,
 			Detail: own.detail, says: own.says, Errors: own.fields,
 		}
 	}
 	if remote, ok := errors.AsType[*bus.RemoteError](err); ok {
-		p := problem(http.StatusBadGateway, remote.Code(), "remote")
+		p := newProblem(http.StatusBadGateway, remote.Code(), "remote")
 		if remote.Retryable {
 			p.retry = retrySoon
 		}
@@ -116,7 +116,7 @@ func problemOf(err, end error) Problem {
 	}
 	for _, a := range answers() {
 		if errors.Is(err, a.err) {
-			p := problem(a.status, codeOf(err, a.code), a.code)
+			p := newProblem(a.status, codeOf(err, a.code), a.code)
 			if a.retry {
 				p.retry = retryAfter(err)
 			}
@@ -127,17 +127,17 @@ func problemOf(err, end error) Problem {
 	var panicked *panicError
 	switch {
 	case errors.As(err, &tooLarge):
-		return problemOf(bodyTooLarge(tooLarge), end)
+		return problemOf(TooLarge(tooLarge), end)
 	case errors.Is(end, context.DeadlineExceeded) && !errors.As(err, &panicked):
 		return problemOf(context.DeadlineExceeded, nil) // also for another error that the work returned when its context ended
 	}
-	return problem(http.StatusInternalServerError, "internal", "internal")
+	return newProblem(http.StatusInternalServerError, "internal", "internal")
 }
 
-// problem returns an answer whose detail is the text mega.problem.<text>.
-func problem(status int, code, text string) Problem {
+// newProblem returns an answer whose detail is the text mega.problem.<text>.
+func newProblem(status int, code, text string) problem {
 	says := phrase{key: "problem." + text}
-	return Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: code, Detail: says.english(), says: says}
+	return problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: code, Detail: says.english(), says: says}
 }
 
 // retryAfter returns the time until a retry after err: for a busy lock, until
@@ -162,7 +162,7 @@ func codeOf(err error, code string) string {
 }
 
 // note records an error for the log, and returns its answer.
-func (rec *record) note(err error) Problem {
+func (rec *record) note(err error) problem {
 	p := problemOf(err, rec.ended())
 	p.Request = rec.id
 	rec.err, rec.code, rec.wrong = err, p.Code, p.Status
@@ -193,7 +193,7 @@ func (h *Host) fail(w http.ResponseWriter, r *http.Request, rec *record, err err
 	if p.retry > 0 {
 		header.Set("Retry-After", strconv.Itoa(int(math.Ceil(p.retry.Seconds()))))
 	}
-	if wantsJSON(r) {
+	if WantsJSON(r) {
 		writeProblem(w, p)
 		return
 	}
@@ -201,10 +201,10 @@ func (h *Host) fail(w http.ResponseWriter, r *http.Request, rec *record, err err
 		h.writeDevPage(w, r, rec, p)
 		return
 	}
-	writeBody(w, p.Status, htmlType, h.errorPage(r, p))
+	writeBody(w, p.Status, pageType, h.errorPage(r, p))
 }
 
-func writeProblem(w http.ResponseWriter, p Problem) {
+func writeProblem(w http.ResponseWriter, p problem) {
 	body, err := json.Marshal(p)
 	if err != nil { // its fields are strings and numbers
 		panic(err)
@@ -213,7 +213,7 @@ func writeProblem(w http.ResponseWriter, p Problem) {
 }
 
 func writeBody(w http.ResponseWriter, status int, contentType string, body []byte) {
-	answer{contentType: contentType, body: body}.writeHeader(w.Header())
+	Answer{Type: contentType, Body: body}.writeHeader(w.Header())
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // a failed write means that the client disconnected
 }

@@ -1,4 +1,4 @@
-package megactx
+package router
 
 import (
 	"fmt"
@@ -7,12 +7,12 @@ import (
 
 // claim is a route, or the area of a group, with its place in the program.
 type claim struct {
-	method  string // "*" for every one
-	pattern string // as written, with the prefixes of its groups
-	site    string // file:line
-	in      *group // the router that has it
-	area    *group // the group that has the paths below the pattern; nil for a route
-	shape   string // the pattern without the names of its parameters
+	method  string  // "*" for every one
+	pattern string  // as written, with the prefixes of its groups
+	site    string  // file:line
+	in      *Router // the router that has it
+	area    *Router // the group that has the paths below the pattern; nil for a route
+	shape   string  // the pattern without the names of its parameters
 }
 
 // claims are all routes and groups of an app.
@@ -58,7 +58,7 @@ func (c claim) hides(d claim) bool {
 }
 
 // isWithin reports whether g is the group area or a group inside it.
-func (g *group) isWithin(area *group) bool {
+func (g *Router) isWithin(area *Router) bool {
 	for ; g != nil; g = g.parent {
 		if g == area {
 			return true

@@ -1,4 +1,4 @@
-package megactx
+package request
 
 import (
 	"errors"

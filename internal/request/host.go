@@ -1,4 +1,4 @@
-package megactx
+package request
 
 import (
 	"context"
@@ -23,15 +23,15 @@ import (
 // Host is the state that every Ctx of one app shares. Fill it before the first
 // use and do not change it afterwards, except for its limits.
 type Host struct {
-	App     AppInfo
-	Log     *slog.Logger  // default: nowhere
-	Locker  *lock.Locker  // without one, locks return ErrNotConfigured
-	Bus     *bus.Bus      // likewise
-	Views   *Views        // without them, HTML returns ErrNotConfigured
-	Public  *Public       // may be nil
-	Locales *locale.Texts // without them, T returns the key
-	Served  func(Request) // called after every request; may be nil
-	Tracer  trace.Tracer  // default: the global provider's
+	App     App
+	Log     *slog.Logger   // default: nowhere
+	Locker  *lock.Locker   // without one, locks return ErrNotConfigured
+	Bus     *bus.Bus       // likewise
+	Views   *Views         // without them, HTML returns ErrNotConfigured
+	Public  *Public        // may be nil
+	Locales *locale.Texts  // without them, T returns the key
+	Served  func(Finished) // called after every request; may be nil
+	Tracer  trace.Tracer   // default: the global provider's
 	// Refresh returns the files of the app after a change, which replace those
 	// above, and nil without a change. It is called at each request; its error is
 	// the answer. Nil for files that do not change.
@@ -60,8 +60,8 @@ type Files struct {
 	Locales *locale.Texts
 }
 
-// files returns the files to use now.
-func (h *Host) files() Files {
+// Files returns the files to use now.
+func (h *Host) Files() Files {
 	if fresh := h.fresh.Load(); fresh != nil {
 		return *fresh
 	}
@@ -83,8 +83,8 @@ func (h *Host) refresh() error {
 	return nil
 }
 
-// Request is a finished request, for metrics.
-type Request struct {
+// Finished is a finished request, for metrics.
+type Finished struct {
 	App    string
 	Route  string // the pattern, or "" where there is none
 	Method string
@@ -93,17 +93,8 @@ type Request struct {
 	Bytes  int64 // of the answer's body
 }
 
-// New returns a Ctx for work outside a request.
-func (h *Host) New(ctx context.Context) *Ctx {
-	c := &Ctx{Context: ctx, Log: h.log(), App: h.App, Lock: Lock{locker: h.Locker}, Bus: Bus{bus: h.Bus}, host: h}
-	c.Lock.ctx, c.Bus.ctx = c, c
-	if len(c.App.Locales) == 0 {
-		c.App.Locales = h.files().Locales.Names()
-	}
-	return c
-}
-
-func (h *Host) log() *slog.Logger {
+// Logger returns the logger of the app.
+func (h *Host) Logger() *slog.Logger {
 	if h.Log == nil {
 		return slog.New(slog.DiscardHandler)
 	}
@@ -117,7 +108,7 @@ type record struct {
 	method, path string
 	began        time.Time
 	request      *http.Request // as received; its context ends when the client disconnects
-	out          response      // to the connection
+	out          Response      // to the connection
 	allowance    *allowance    // nil without a time limit
 
 	localeOnce sync.Once // chooses the locale
@@ -127,7 +118,7 @@ type record struct {
 	span       trace.Span // nil if no tracer records it
 	trace      string     // its id, or ""
 	route      string
-	handler    Handler     // of the route, once it has been chosen
+	handler    any         // the function of the route, once it has been chosen
 	params     []param     // of the route
 	inspection *inspection // nil except in env dev and test
 	err        error
@@ -149,7 +140,7 @@ func (h *Host) leave(rec *record) {
 	h.mu.Lock()
 	delete(h.active, rec)
 	h.mu.Unlock()
-	r := Request{
+	r := Finished{
 		App: h.App.Name, Route: rec.route, Method: rec.method,
 		Status: rec.out.status, Took: time.Since(rec.began), Bytes: rec.out.bytes,
 	}
@@ -164,7 +155,7 @@ func (h *Host) leave(rec *record) {
 }
 
 // access writes the line of a request in the log.
-func (h *Host) access(rec *record, r Request) {
+func (h *Host) access(rec *record, r Finished) {
 	attrs := []slog.Attr{
 		slog.String("request", rec.id), slog.String("method", r.Method), slog.String("path", rec.path),
 		slog.String("route", r.Route), slog.Int("status", r.Status), slog.Int64("bytes", r.Bytes),
@@ -183,10 +174,10 @@ func (h *Host) access(rec *record, r Request) {
 		attrs = append(attrs, slog.String("stack", string(p.stack)))
 		level = slog.LevelError
 	}
-	h.log().LogAttrs(context.Background(), level, "request", attrs...)
+	h.Logger().LogAttrs(context.Background(), level, "request", attrs...)
 }
 
-// severity returns the log level for a status: an error for a mistake of the
+// severity returns the log level for a Status: an error for a mistake of the
 // service, a warning for a timeout or overload. A client's mistake is neither.
 func severity(status int) slog.Level {
 	switch {

@@ -1,4 +1,4 @@
-package megactx
+package request
 
 import (
 	"bytes"
@@ -27,7 +27,7 @@ var devPageStyle string
 
 // devPage is the page of an error in env dev.
 type devPage struct {
-	Problem
+	problem
 	Style   template.CSS
 	Chain   []cause
 	Sources []source // of an error that is no panic
@@ -66,11 +66,11 @@ type (
 // showsDevPage reports whether an error is answered with the page for
 // developers: in env dev, to a browser on this machine. Errors of clients have
 // the app's own page, if there is one.
-func (h *Host) showsDevPage(r *http.Request, p Problem) bool {
+func (h *Host) showsDevPage(r *http.Request, p problem) bool {
 	if h.App.Env != "dev" || !isLocal(r) || !acceptsHTML(r) {
 		return false
 	}
-	return p.Status >= 500 || !h.files().Views.has(errorView)
+	return p.Status >= 500 || !h.Files().Views.has(errorView)
 }
 
 func acceptsHTML(r *http.Request) bool {
@@ -86,7 +86,7 @@ func acceptsHTML(r *http.Request) bool {
 
 // writeDevPage answers with the page. It has no script, and its style alone is
 // allowed.
-func (h *Host) writeDevPage(w http.ResponseWriter, r *http.Request, rec *record, p Problem) {
+func (h *Host) writeDevPage(w http.ResponseWriter, r *http.Request, rec *record, p problem) {
 	d := h.newDevPage(r, rec, p)
 	page := template.Must(template.New("dev").Parse(devPageText)) // embedded, and tested
 	var out bytes.Buffer
@@ -98,12 +98,12 @@ func (h *Host) writeDevPage(w http.ResponseWriter, r *http.Request, rec *record,
 	header.Set("Content-Security-Policy", "default-src 'none'; style-src 'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+
 		"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 	header.Set("Referrer-Policy", "no-referrer")
-	writeBody(w, p.Status, htmlType, out.Bytes())
+	writeBody(w, p.Status, pageType, out.Bytes())
 }
 
-func (h *Host) newDevPage(r *http.Request, rec *record, p Problem) devPage {
+func (h *Host) newDevPage(r *http.Request, rec *record, p problem) devPage {
 	d := devPage{
-		Problem: p, Style: template.CSS(devPageStyle), Method: r.Method, Route: rec.route,
+		problem: p, Style: template.CSS(devPageStyle), Method: r.Method, Route: rec.route,
 		Path: r.URL.Path, Took: time.Since(rec.began).Round(time.Microsecond).String(),
 	}
 	d.Chain = appendCauses(nil, rec.err, 0)
@@ -146,7 +146,7 @@ func (h *Host) sources(rec *record) (all []source) {
 	if f, ok := rec.where(rec.err); ok {
 		all = append(all, newSource("the error", f))
 	}
-	if s, ok := h.files().Views.source(rec.err); ok {
+	if s, ok := h.Files().Views.source(rec.err); ok {
 		all = append(all, s)
 	}
 	if len(all) == 0 && rec.handler != nil {

@@ -1,4 +1,4 @@
-package megactx
+package request
 
 import (
 	"bytes"
@@ -92,15 +92,15 @@ func (v *Views) has(name string) bool { return v != nil && v.pages[name] != nil 
 // functions returns the functions of a page in a locale.
 func (h *Host) functions(locale string) template.FuncMap {
 	return template.FuncMap{
-		"t":      func(key string, kv ...any) string { return h.translate(locale, key, kv) },
-		"url":    h.App.url,
+		"t":      func(key string, kv ...any) string { return h.Translate(locale, key, kv) },
+		"url":    h.App.URL,
 		"locale": func() string { return locale },
 	}
 }
 
 // page returns the template to execute for a view.
 func (h *Host) page(locale, name string) (*template.Template, error) {
-	v := h.files().Views
+	v := h.Files().Views
 	switch {
 	case v == nil:
 		return nil, ErrNotConfigured
@@ -130,7 +130,8 @@ func (h *Host) page(locale, name string) (*template.Template, error) {
 	return page, nil
 }
 
-func (h *Host) render(locale, name string, data any) ([]byte, error) {
+// Render returns a view in a locale.
+func (h *Host) Render(locale, name string, data any) ([]byte, error) {
 	page, err := h.page(locale, name)
 	var out bytes.Buffer
 	if err == nil {
@@ -142,27 +143,29 @@ func (h *Host) render(locale, name string, data any) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
+const pageType = "text/html; charset=utf-8"
+
 //go:embed problem.html
 var problemText string
 
 // errorPage renders a problem on the app's own error page, or on the plain
 // page.
-func (h *Host) errorPage(r *http.Request, p Problem) []byte {
-	if h.files().Views.has(errorView) {
-		c, ok := From(r.Context())
-		if !ok {
-			c = h.New(r.Context())
+func (h *Host) errorPage(r *http.Request, p problem) []byte {
+	if h.Files().Views.has(errorView) {
+		work := Of(r.Context())
+		if work == nil {
+			work = &Work{Host: h}
 		}
-		body, err := h.render(c.Locale(), errorView, p)
+		body, err := h.Render(work.Locale(), errorView, p)
 		if err == nil {
 			return body
 		}
-		h.log().Error("the error page cannot be rendered", "error", err)
+		h.Logger().Error("the error page cannot be rendered", "error", err)
 	}
 	h.plainOnce.Do(func() { h.plain = template.Must(template.New("problem").Parse(problemText)) })
 	var out bytes.Buffer
 	page := struct {
-		Problem
+		problem
 		Lang string
 	}{p, p.lang}
 	if err := h.plain.Execute(&out, page); err != nil { // embedded, and tested

@@ -1,4 +1,4 @@
-package megactx
+package input
 
 import (
 	"bytes"
@@ -7,10 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"reflect"
 	"strings"
 	"time"
+
+	"github.com/megaframework/mega/internal/request"
 )
 
 // readJSON decodes a body into v. It refuses unknown fields and duplicate
@@ -21,7 +22,7 @@ func readJSON(body io.Reader, v any, lenient bool) error {
 		return badJSON(err)
 	}
 	if len(bytes.TrimSpace(text)) == 0 {
-		return badBody("empty_body", io.EOF)
+		return request.BadBody("empty_body", io.EOF)
 	}
 	dec := json.NewDecoder(bytes.NewReader(text))
 	failed := dec.Decode(v)
@@ -29,20 +30,20 @@ func readJSON(body io.Reader, v any, lenient bool) error {
 		return badJSON(failed)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return badBody("two_values", err)
+		return request.BadBody("two_values", err)
 	}
 	if failed == nil && lenient {
 		return nil
 	}
-	in := bodyCheck{dec: json.NewDecoder(bytes.NewReader(text)), lenient: lenient, failed: failed != nil, wrong: FieldErrors{}}
+	in := bodyCheck{dec: json.NewDecoder(bytes.NewReader(text)), lenient: lenient, failed: failed != nil, wrong: request.Fields{}}
 	in.value(reflect.TypeOf(v), "")
 	switch {
 	case in.isNotObject:
-		return badBody("not_object", failed)
+		return request.BadBody("not_object", failed)
 	case in.isStrange:
-		return &statusError{status: http.StatusBadRequest, code: "request.bad_body", detail: in.wrong.Error(), cause: in.wrong, fields: in.wrong}
+		return request.BadFields(in.wrong)
 	case len(in.wrong) > 0:
-		return invalidInput(in.wrong)
+		return request.Invalid(in.wrong, in.wrong)
 	case failed != nil:
 		return badJSON(failed)
 	}
@@ -56,7 +57,7 @@ type bodyCheck struct {
 	lenient bool
 	failed  bool // the text could not be decoded: inspect each value
 
-	wrong       FieldErrors
+	wrong       request.Fields
 	isNotObject bool // the text as a whole
 	isStrange   bool // it has unknown fields or duplicate members
 }
@@ -97,7 +98,7 @@ func (in *bodyCheck) value(t reflect.Type, path string) {
 // leaf reads one value that is not a struct, a map or a list.
 func (in *bodyCheck) leaf(t reflect.Type, path string) {
 	err := in.dec.Decode(reflect.New(t).Interface())
-	fields, isFields := errors.AsType[FieldErrors](err)
+	fields, isFields := errors.AsType[request.Fields](err)
 	wrongType, isType := errors.AsType[*json.UnmarshalTypeError](err)
 	switch {
 	case err == nil || path == "":
@@ -136,14 +137,14 @@ func (in *bodyCheck) object(t reflect.Type, path string) {
 		case fields != nil:
 			if name, member = lookUp(fields, written); member == nil && !in.lenient {
 				in.isStrange = true
-				in.refuse(below(path, written), aboutField("unknown"))
+				in.refuse(below(path, written), request.AboutField("unknown"))
 			}
 		case t != nil:
 			member = t.Elem()
 		}
 		if seen[name] && !in.lenient {
 			in.isStrange = true
-			in.refuse(below(path, written), aboutField("twice"))
+			in.refuse(below(path, written), request.AboutField("twice"))
 		}
 		seen[name] = true
 		in.value(member, below(path, written))
@@ -210,7 +211,7 @@ func outOfRange(t reflect.Type, value string) string {
 	if text := expected(t); strings.Contains(value, "-") || !strings.Contains(text, "number") {
 		return text
 	}
-	return aboutField("too_large")
+	return request.AboutField("too_large")
 }
 
 // decodesItself reports whether a type has its own way to read JSON or text.
@@ -277,24 +278,24 @@ func lookUp(fields map[string]reflect.Type, name string) (string, reflect.Type) 
 // expected returns what a field of a type has to be.
 func expected(t reflect.Type) string {
 	if t == reflect.TypeFor[time.Time]() {
-		return aboutField("time")
+		return request.AboutField("time")
 	}
 	switch t.Kind() {
 	case reflect.String:
-		return aboutField("text")
+		return request.AboutField("text")
 	case reflect.Bool:
-		return aboutField("boolean")
+		return request.AboutField("boolean")
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		return aboutField("integer")
+		return request.AboutField("integer")
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr:
-		return aboutField("natural")
+		return request.AboutField("natural")
 	case reflect.Float32, reflect.Float64:
-		return aboutField("number")
+		return request.AboutField("number")
 	case reflect.Slice, reflect.Array:
 		if t.Elem().Kind() == reflect.Uint8 {
-			return aboutField("base64")
+			return request.AboutField("base64")
 		}
-		return aboutField("list")
+		return request.AboutField("list")
 	}
-	return aboutField("object")
+	return request.AboutField("object")
 }

@@ -1,4 +1,4 @@
-package megactx
+package request
 
 import (
 	"context"
@@ -158,7 +158,7 @@ type body struct {
 	limit     int64
 	length    int64 // as announced, or -1
 	allowance *allowance
-	control   *response // of the connection
+	control   *Response // of the connection
 
 	mu    sync.Mutex // guards the fields below; held during a read, as in net/http
 	left  int64

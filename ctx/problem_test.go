@@ -1,0 +1,48 @@
+package megactx_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+	"testing/fstest"
+
+	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/request"
+)
+
+// A Problem is what the view of errors receives and what a client decodes.
+func TestProblemHasTheFieldsOfAnErrorAsAnswered(t *testing.T) {
+	s := newStage()
+	s.router.Post("/", func(c *megactx.Ctx) error { return c.Bind(&struct{ Age int }{}) })
+	w := s.ask("POST", "/", `{"Age": "ten"}`, "Content-Type: application/json", wantJSON)
+	sent := map[string]any{}
+	if err := json.Unmarshal(w.Body.Bytes(), &sent); err != nil {
+		t.Fatal(err)
+	}
+	again, err := json.Marshal(problemIn(t, w))
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]any{}
+	if err := json.Unmarshal(again, &known); err != nil {
+		t.Fatal(err)
+	}
+	if len(sent) != 7 || len(known) != len(sent) {
+		t.Errorf("the answer has %v, a Problem of it %v", sent, known)
+	}
+}
+
+func TestViewOfErrorsHasTheFieldsOfAProblem(t *testing.T) {
+	s := newStage()
+	views, err := request.ParseViews(fstest.MapFS{"error.html": {Data: []byte(
+		`{{.Type}} {{.Title}} {{.Status}} {{.Code}} {{.Detail}} {{.Request}} {{len .Errors}} {{.Errors.Error}}`)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.host.Views = views
+	s.router.Get("/", func(*megactx.Ctx) error { return megactx.Error(http.StatusTeapot, "tea.pot", "Short and stout.") })
+	w := s.ask("GET", "/", "", "X-Request-Id: r-1")
+	if want := "about:blank I&#39;m a teapot 418 tea.pot Short and stout. r-1 0 "; w.Body.String() != want {
+		t.Errorf("got %q, want %q", w.Body, want)
+	}
+}

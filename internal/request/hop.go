@@ -1,0 +1,119 @@
+package request
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/megaframework/mega/bus"
+)
+
+// IDHeader is the header of the id of a request, of HTTP and of the messages that
+// the request leads to.
+const IDHeader = "X-Request-Id"
+
+// Handle returns a subscription handler of the app that calls fn. The context of fn
+// has the work on the message, which continues the request that the message comes
+// from, in its log and its trace.
+func (h *Host) Handle(fn bus.Handler) bus.Handler {
+	return func(std context.Context, m *bus.Msg) error {
+		std, hop := h.receive(std, m)
+		err := fn(std, m)
+		hop.Over(err)
+		return err
+	}
+}
+
+// Answer returns a responder of the app that calls fn, for [bus.Bus.RespondValue],
+// with the context of Handle.
+func (h *Host) Answer(fn func(context.Context, *bus.Msg) (any, error)) func(context.Context, *bus.Msg) (any, error) {
+	return func(std context.Context, m *bus.Msg) (any, error) {
+		std, hop := h.receive(std, m)
+		v, err := fn(std, m)
+		hop.Over(err)
+		return v, err
+	}
+}
+
+func (h *Host) receive(std context.Context, m *bus.Msg) (context.Context, Hop) {
+	hop := h.beginHop(std, receiving, m.Subject)
+	std = hop.On(std)
+	work := &Work{Host: h, attrs: []any{"subject", m.Subject}}
+	if id := m.Header.Get(IDHeader); idRule.MatchString(id) {
+		work.ID = id
+		work.attrs = append(work.attrs, "request", id)
+	}
+	if id := traceOf(std); id != "" {
+		work.attrs = append(work.attrs, "trace", id)
+	}
+	return carrier{std, work}, hop
+}
+
+// BeginSend begins the span of an event.
+func (w *Work) BeginSend(ctx context.Context, subject string) Hop {
+	return w.beginHop(ctx, sending, subject)
+}
+
+// BeginAsk begins the span of a request over the bus.
+func (w *Work) BeginAsk(ctx context.Context, subject string) Hop {
+	return w.beginHop(ctx, asking, subject)
+}
+
+// direction is the side of a message that a hop is on.
+type direction struct {
+	verb string
+	kind trace.SpanKind
+}
+
+var (
+	sending   = direction{"send", trace.SpanKindProducer}
+	asking    = direction{"request", trace.SpanKindClient}
+	receiving = direction{"process", trace.SpanKindConsumer}
+)
+
+// Hop is the span around a message on one of its sides. The zero Hop records
+// nothing, for a tracer without a receiver.
+type Hop struct{ span trace.Span }
+
+func (w *Work) beginHop(ctx context.Context, d direction, subject string) Hop {
+	if w == nil {
+		return Hop{}
+	}
+	return w.Host.beginHop(ctx, d, subject)
+}
+
+func (h *Host) beginHop(ctx context.Context, d direction, subject string) Hop {
+	tracer := h.tracer()
+	if tracer == nil {
+		return Hop{}
+	}
+	_, span := tracer.Start(ctx, d.verb+" "+subject, trace.WithSpanKind(d.kind), trace.WithAttributes(
+		attribute.String("messaging.operation.name", d.verb),
+		attribute.String("messaging.destination.name", subject),
+		attribute.String("mega.app.name", h.App.Name),
+	))
+	return Hop{span}
+}
+
+// On returns ctx under the hop's span.
+func (h Hop) On(ctx context.Context) context.Context {
+	if h.span == nil {
+		return ctx
+	}
+	return trace.ContextWithSpan(ctx, h.span)
+}
+
+// Over ends the hop with its outcome.
+func (h Hop) Over(err error) {
+	if h.span == nil {
+		return
+	}
+	if err != nil {
+		code := problemOf(err, nil).Code
+		h.span.SetAttributes(attribute.String("error.type", code))
+		h.span.SetStatus(codes.Error, code)
+	}
+	h.span.End()
+}

@@ -1,0 +1,88 @@
+package request
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// streams are the open streams.
+type streams struct {
+	mu   sync.Mutex // guards the fields below
+	open map[*Exchange]struct{}
+	over bool
+}
+
+// OpenStream adds the stream of e to those that the shutdown ends. The caller must
+// close it.
+func (h *Host) OpenStream(e *Exchange) {
+	h.streams.mu.Lock()
+	over := h.streams.over
+	if !over {
+		if h.streams.open == nil {
+			h.streams.open = map[*Exchange]struct{}{}
+		}
+		h.streams.open[e] = struct{}{}
+	}
+	h.streams.mu.Unlock()
+	if over {
+		e.End(ErrShuttingDown)
+	}
+}
+
+// CloseStream removes the stream of e.
+func (h *Host) CloseStream(e *Exchange) {
+	h.streams.mu.Lock()
+	defer h.streams.mu.Unlock()
+	delete(h.streams.open, e)
+}
+
+// EndStreams ends every stream, with ErrShuttingDown as the cause, and each
+// later stream as soon as it begins: its client reconnects to another process.
+// The shutdown calls it first, because a stream does not end by itself.
+func (h *Host) EndStreams() {
+	h.streams.mu.Lock()
+	h.streams.over = true
+	open := h.streams.open
+	h.streams.open = nil
+	h.streams.mu.Unlock()
+	for e := range open {
+		e.End(ErrShuttingDown)
+	}
+}
+
+// Unhurried removes the timeout of the request and returns ctx without it.
+func (e *Exchange) Unhurried(ctx context.Context) context.Context {
+	limit := e.record.allowance
+	if limit == nil {
+		return ctx
+	}
+	limit.lift()
+	return unhurried{ctx, limit.deadline}
+}
+
+// Hurry ends a write in progress within grace, so that the shutdown does not wait
+// for a client that receives nothing. It sets the connection's deadline without
+// the writer's lock.
+func (e *Exchange) Hurry() {
+	_ = http.NewResponseController(e.record.out.w).SetWriteDeadline(time.Now().Add(grace))
+}
+
+// Push writes b and flushes, with a timeout.
+func (r *Response) Push(b []byte, within time.Duration) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return ErrHandlerReturned
+	}
+	control := http.NewResponseController(r.w)
+	// A writer that cannot set a deadline, as in a test, has no connection.
+	_ = control.SetWriteDeadline(time.Now().Add(within))
+	_, err := r.writeLocked(b)
+	if err == nil {
+		err = control.Flush()
+	}
+	_ = control.SetWriteDeadline(time.Time{})
+	return err
+}

@@ -1,0 +1,198 @@
+package request
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/megaframework/mega/ctx/locale"
+)
+
+// Work is one request, or one piece of work outside a request, as a context
+// carries it. A Ctx is made of the innermost Work of its context. A Work does not
+// change; a copy with other values is another Work. The methods of a nil Work
+// return zero values.
+type Work struct {
+	Host     *Host
+	ID       string    // of the request that the work belongs to, or ""
+	Exchange *Exchange // nil outside a request
+
+	query  string
+	params []param
+	locale string // "" until negotiated
+	outer  *Work  // the work that this one continues, or nil
+	attrs  []any  // what the log of a Ctx says of the work beside that of outer
+}
+
+type param struct{ name, value string }
+
+// App describes the app that the work belongs to.
+type App struct {
+	Name    string
+	Env     string   // dev, test, production or a name that the operator chose
+	Locales []string // the first is the default
+	Prefix  string   // the path below which the app is mounted, "/admin", or ""
+}
+
+// URL returns the address of a path of the app. It returns any other text
+// unchanged, if it is not an absolute path.
+func (a App) URL(path string) string {
+	if !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") {
+		return path
+	}
+	return a.Prefix + path
+}
+
+// Key is the key under which a context has its Work.
+type Key struct{}
+
+// carrier is a context with a Work.
+type carrier struct {
+	context.Context
+	work *Work
+}
+
+func (c carrier) Value(key any) any {
+	if key == (Key{}) {
+		return c.work
+	}
+	return c.Context.Value(key)
+}
+
+// Of returns the innermost Work of ctx, or nil.
+func Of(ctx context.Context) *Work {
+	w, _ := ctx.Value(Key{}).(*Work)
+	return w
+}
+
+// Context returns ctx with work of the app outside a request.
+func (h *Host) Context(ctx context.Context) context.Context {
+	return carrier{ctx, &Work{Host: h}}
+}
+
+// Continues reports whether w is a part of the work outer, whose Ctx is the
+// origin of the Ctx for w.
+func (w *Work) Continues(outer *Work) bool { return w.outer != nil && w.outer == outer }
+
+// Log returns a logger that also says what the work is.
+func (w *Work) Log(log *slog.Logger) *slog.Logger {
+	if len(w.attrs) == 0 {
+		return log
+	}
+	return log.With(w.attrs...)
+}
+
+// Param returns the value of a parameter of the route, unescaped, or "".
+func (w *Work) Param(name string) string {
+	if w == nil {
+		return ""
+	}
+	for _, p := range slices.Backward(w.params) { // of nested routes, the inner one
+		if p.name == name {
+			return p.value
+		}
+	}
+	return ""
+}
+
+// Query returns the first value of a query parameter, or "".
+func (w *Work) Query(name string) string {
+	if w == nil || w.query == "" {
+		return ""
+	}
+	values, _ := url.ParseQuery(w.query) // malformed parameters are left out
+	return values.Get(name)
+}
+
+// Detached returns the work without its request. It keeps the locale.
+func (w *Work) Detached() *Work {
+	if w == nil {
+		return nil
+	}
+	d := *w
+	d.locale, d.Exchange, d.outer = w.Locale(), nil, nil
+	return &d
+}
+
+// In returns the work in the locale of the app that matches wanted best.
+func (w *Work) In(wanted string) *Work {
+	if w == nil {
+		return nil
+	}
+	d := *w
+	d.locale, d.outer = w.Host.Files().Locales.Match(wanted), nil
+	return &d
+}
+
+// Locale returns the locale of the work, or "" if its app has no texts.
+func (w *Work) Locale() string {
+	switch {
+	case w == nil:
+		return ""
+	case w.locale != "":
+		return w.locale
+	case w.Exchange != nil:
+		return w.Exchange.record.locale(w.Host.Files().Locales)
+	}
+	return w.Host.Files().Locales.Match()
+}
+
+// locale matches the locale of a request, once.
+func (rec *record) locale(l *locale.Texts) string {
+	rec.localeOnce.Do(func() { rec.chosen = l.Match(wantedLocales(rec.request)...) })
+	return rec.chosen
+}
+
+// Exchange is a request and its answer, as a handler sees them.
+type Exchange struct {
+	Request *http.Request // its context is the handler's Ctx
+	Writer  *Response
+	End     context.CancelCauseFunc // ends the handler's Ctx
+
+	record  *record
+	binding sync.Mutex // held while the body is decoded; guards the request's form
+	over    atomic.Bool
+}
+
+// Read calls fn to decode the body. It returns ErrHandlerReturned once the handler
+// has returned.
+func (e *Exchange) Read(fn func(*http.Request) error) error {
+	e.binding.Lock()
+	defer e.read()
+	if e.over.Load() {
+		return ErrHandlerReturned
+	}
+	return fn(e.Request)
+}
+
+func (e *Exchange) read() {
+	e.binding.Unlock()
+	if e.over.Load() {
+		e.removeFiles()
+	}
+}
+
+// discard ends the use of the body. It does not wait for a Bind in progress:
+// the client may send the rest only after it has received its answer.
+func (e *Exchange) discard() {
+	e.over.Store(true)
+	e.removeFiles()
+}
+
+// removeFiles removes the temporary files of an upload. net/http does not, since
+// the form belongs to a copy of its request. If Bind is in progress, Bind removes
+// them when it returns.
+func (e *Exchange) removeFiles() {
+	if !e.binding.TryLock() {
+		return
+	}
+	defer e.binding.Unlock()
+	if form := e.Request.MultipartForm; form != nil {
+		_ = form.RemoveAll() // a file that cannot be removed stays in the temporary folder
+	}
+}
