@@ -112,6 +112,7 @@ func layers() map[string][]string {
 		"internal/systemd":  {},
 
 		"internal/testkit/boxes":      {"lock", "internal/testkit/history", "internal/testkit/redis"},
+		"internal/testkit/database":   {"internal/testkit/redis"},
 		"internal/testkit/e2e":        {},
 		"internal/testkit/history":    {"lock"},
 		"internal/testkit/mutants":    {},

@@ -145,7 +145,7 @@ func TestAShopWithoutWorkersIsNotKilled(t *testing.T) {
 	s := openShop(t)
 	job := s.job(t, 0, services.EndsKilled)
 	p := s.until(t, "the job ends", ended(job))
-	if got := p.texts(job); !strings.Contains(got[len(got)-1], services.ErrNoWorker.Error()) {
+	if got := p.texts(job); !strings.Contains(got[len(got)-1], "only a worker is killed") {
 		t.Errorf("the events of the job are %q", got)
 	}
 }

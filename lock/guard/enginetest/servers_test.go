@@ -4,11 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"math/rand/v2"
-	"net"
-	"os"
-	"os/exec"
-	"os/user"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -18,7 +13,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite"
 
-	redistest "github.com/megaframework/mega/internal/testkit/redis"
+	databasetest "github.com/megaframework/mega/internal/testkit/database"
 	"github.com/megaframework/mega/lock/guard"
 )
 
@@ -62,117 +57,22 @@ func sqlite(t *testing.T) engine {
 	return e
 }
 
-// postgres starts a PostgreSQL server. It refuses to run as root, so root starts
-// it as the user postgres.
 func postgres(t *testing.T) engine {
 	t.Helper()
-	dir := serverDir(t, "postgres")
-	run(t, "postgres", binary(t, "initdb"), "--auth=trust", "--username=mega", "--no-sync", "--encoding=UTF8", "--locale=C", "-D", filepath.Join(dir, "data"))
-	port := freePort(t)
-	start(t, as("postgres", binary(t, "postgres"), "-D", filepath.Join(dir, "data"), "-k", dir, "-p", port, "-c", "listen_addresses=127.0.0.1",
-		"-c", "fsync=off"))
-	e := engine{"PostgreSQL", "pgx", "postgres://mega@127.0.0.1:" + port + "/postgres?sslmode=disable", guard.Postgres}
-	e.waitReady(t)
-	e.migrate(t)
-	return e
+	return served(t, engine{"PostgreSQL", "pgx", databasetest.Postgres(t), guard.Postgres})
 }
 
-// mariadb starts a MariaDB server, which stands for MySQL.
 func mariadb(t *testing.T) engine {
 	t.Helper()
-	dir := serverDir(t, "mysql")
-	data := filepath.Join(dir, "data")
-	run(t, "mysql", binary(t, "mariadb-install-db"), "--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db", "--datadir="+data)
-	port := freePort(t)
-	start(t, as("mysql", binary(t, "mariadbd"), "--no-defaults", "--datadir="+data, "--socket="+filepath.Join(dir, "s"), "--pid-file="+filepath.Join(dir, "pid"),
-		"--port="+port, "--bind-address=127.0.0.1", "--innodb-flush-log-at-trx-commit=0"))
-	e := engine{"MariaDB", "mysql", "root@tcp(127.0.0.1:" + port + ")/mysql", guard.MySQL}
+	return served(t, engine{"MariaDB", "mysql", databasetest.MariaDB(t), guard.MySQL})
+}
+
+// served returns the engine of a server once it answers.
+func served(t *testing.T, e engine) engine {
+	t.Helper()
 	e.waitReady(t)
 	e.migrate(t)
 	return e
-}
-
-// serverDir returns a folder that the account of a server can use.
-func serverDir(t *testing.T, account string) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", account)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if os.Getuid() != 0 {
-		return dir
-	}
-	u, err := user.Lookup(account)
-	if err != nil {
-		t.Fatal(err)
-	}
-	uid, _ := strconv.Atoi(u.Uid) // of the system
-	gid, _ := strconv.Atoi(u.Gid)
-	if err := os.Chown(dir, uid, gid); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
-// as returns a command that root runs as the account of a server. The command
-// does not outlive this process.
-func as(account string, command ...string) *exec.Cmd {
-	if os.Getuid() == 0 {
-		command = append([]string{"setpriv", "--reuid=" + account, "--regid=" + account, "--init-groups", "--pdeathsig=KILL"}, command...)
-	}
-	return exec.Command(command[0], command[1:]...)
-}
-
-func run(t *testing.T, account string, command ...string) {
-	t.Helper()
-	if out, err := as(account, command...).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %v\n%s", command, err, out)
-	}
-}
-
-func start(t *testing.T, cmd *exec.Cmd) {
-	t.Helper()
-	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
-	p, err := redistest.StartProcess(cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = p.Stop(20 * time.Second) })
-}
-
-// binary returns the path of a server's program: Debian keeps PostgreSQL's out
-// of PATH.
-func binary(t *testing.T, name string) string {
-	t.Helper()
-	if path, err := exec.LookPath(name); err == nil {
-		return path
-	}
-	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
-	if err != nil || len(found) == 0 {
-		t.Fatalf("%s is not installed: make tools installs it", name)
-	}
-	return found[len(found)-1]
-}
-
-// freePort returns a loopback port that nobody uses now. It lies below the range
-// from which systems take the ports of outgoing connections, so that none of those
-// has it before the server listens.
-func freePort(t *testing.T) string {
-	t.Helper()
-	var l net.Listener
-	var err error
-	for range 100 {
-		if l, err = net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10_000+rand.IntN(20_000))); err == nil {
-			break
-		}
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return port
 }
 
 func (e engine) waitReady(t *testing.T) {

@@ -17,8 +17,8 @@ func TestCatalogsAgree(t *testing.T) {
 	}
 }
 
-// The keys of texts in views, in Go and as the details of errors.
-var written = regexp.MustCompile(`\bt "([a-z_.]+)"|\bT\("([a-z_.]+)"|"(problem\.[a-z_]+)"`)
+// The keys that are written out: of texts in views, in Go and of errors.
+var written = regexp.MustCompile(`\bt "([a-z_.]+)"|\bT\("([a-z_.]+)"[,)]|"(problem\.[a-z_]+)"`)
 
 // A key that is only written in the program would be shown to a visitor.
 func TestEveryKeyHasATextInBothLanguages(t *testing.T) {

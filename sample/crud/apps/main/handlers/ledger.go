@@ -15,14 +15,18 @@ func NewLedger(s *store.Store) *Ledger { return &Ledger{s} }
 
 // List shows the sales, the newest first.
 func (h *Ledger) List(ctx *mega.Ctx) error {
-	sales, err := h.store.Sales(ctx)
+	page := asked(ctx)
+	sales, total, err := h.store.Sales(ctx, perPage, skipped(page))
 	if err != nil {
 		return err
 	}
 	if ctx.WantsJSON() {
 		return ctx.JSON(http.StatusOK, sales)
 	}
-	return ctx.HTML(http.StatusOK, "ledger", ledgerPage{sales})
+	return ctx.HTML(http.StatusOK, "ledger", ledgerPage{sales, newPaging(ctx, page, total)})
 }
 
-type ledgerPage struct{ Sales []store.Sale }
+type ledgerPage struct {
+	Sales  []store.Sale
+	Paging paging
+}

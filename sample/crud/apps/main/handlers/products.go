@@ -131,14 +131,20 @@ func (h *Products) Buy(ctx *mega.Ctx) error {
 	if err := ctx.Bind(&in); err != nil {
 		return err
 	}
-	left, err := h.shop.Buy(ctx, id, in.Quantity)
+	sale, err := h.shop.Buy(ctx, id, in.Quantity)
 	switch {
 	case err != nil:
 		return err
 	case ctx.WantsJSON():
-		return ctx.JSON(http.StatusOK, map[string]int64{"stock": left})
+		return ctx.JSON(http.StatusOK, purchase{sale.Left, sale.ID})
 	}
 	return ctx.Redirect(http.StatusSeeOther, fmt.Sprintf("/products/%d?bought=%d", id, in.Quantity))
+}
+
+// purchase is the answer to a buyer.
+type purchase struct {
+	Stock int64 `json:"stock"` // what is left
+	Sale  int64 `json:"sale"`  // the number of the entry in the ledger
 }
 
 // AskStock requests the stock of a product as another service would.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/megaframework/mega"
@@ -25,8 +26,7 @@ func NewSandboxes(b *services.Sandboxes, journal *store.Journal) *Sandboxes {
 
 // SandboxesPage is the data of the page, and of its JSON.
 type SandboxesPage struct {
-	Title string `json:"-"`
-	Done  string `json:"-"` // what the page's last action did
+	Done string `json:"-"` // what the page's last action did
 
 	Driver    string           `json:"driver"`
 	Scope     string           `json:"scope"`
@@ -49,9 +49,12 @@ func (b *Sandboxes) List(ctx *mega.Ctx) error {
 	if err != nil {
 		return err
 	}
+	for i, e := range events {
+		events[i].Text = ctx.T("job."+e.Event, e.Details...)
+	}
 	info := ctx.Lock.Info()
 	p := SandboxesPage{
-		Title: "Sandboxes", Done: done(ctx), Driver: info.Name, Scope: info.Scope.String(),
+		Done: done(ctx), Driver: info.Name, Scope: info.Scope.String(),
 		Tally: state.Tally(), Waiting: len(state.Waiters), Events: events,
 	}
 	for _, s := range state.Slots {
@@ -73,18 +76,15 @@ type JobInput struct {
 const maxSeconds = 120
 
 // Validate reports invalid fields.
-func (in *JobInput) Validate() error {
+func (in *JobInput) Validate(ctx *mega.Ctx) error {
 	wrong := mega.FieldErrors{}
 	if in.Seconds < 0 || in.Seconds > maxSeconds {
-		wrong["seconds"] = fmt.Sprintf("has to be 0 to %d", maxSeconds)
+		wrong["seconds"] = ctx.T("invalid.range", "min", 0, "max", maxSeconds)
 	}
 	if in.End != services.EndsWell && in.End != services.EndsBroken && in.End != services.EndsKilled {
-		wrong["end"] = fmt.Sprintf("has to be %s, %s or %s", services.EndsWell, services.EndsBroken, services.EndsKilled)
+		wrong["end"] = ctx.T("invalid.choice", "choices", strings.Join([]string{services.EndsWell, services.EndsBroken, services.EndsKilled}, ", "))
 	}
-	if len(wrong) > 0 {
-		return wrong
-	}
-	return nil
+	return wrong.Or()
 }
 
 // Start starts a job in the background, which outlives the request.
@@ -149,30 +149,22 @@ func sandboxNumber(ctx *mega.Ctx) (int, error) {
 func done(ctx *mega.Ctx) string {
 	switch how := ctx.Query("done"); {
 	case how == "freed":
-		return "The sandbox was taken from its job. Its next holder cleans it."
+		return ctx.T("sandboxes.freed")
 	case how == "healed":
-		return "The sandbox is in circulation again. Its next holder cleans it."
+		return ctx.T("sandboxes.healed")
 	case ctx.Query("started") != "":
-		return "Job " + ctx.Query("started") + " was started."
+		return ctx.T("sandboxes.started", "job", ctx.Query("started"))
 	}
 	return ""
 }
 
-// Why returns why the sandbox is dirty, as a sentence.
+// Why returns the key of the text that says why the sandbox is dirty.
 func (s SandboxState) Why() string {
 	switch s.Reason {
-	case lock.LeftUnknown:
-		return "Nothing is known of it."
-	case lock.LeftDied:
-		return "The worker of its last job died."
-	case lock.LeftExpired:
-		return "The lease of its last job expired."
-	case lock.LeftForced:
-		return "It was taken from its last job."
-	case lock.LeftHealed:
-		return "It was healed."
+	case lock.LeftUnknown, lock.LeftDied, lock.LeftExpired, lock.LeftForced, lock.LeftHealed:
+		return "sandboxes.left." + s.Reason
 	}
-	return "Its last job did not hand it back clean."
+	return "sandboxes.left.unclean"
 }
 
 // Rest returns the rest of a resting sandbox.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/megaframework/mega"
@@ -35,10 +36,10 @@ const (
 	jobFile = "job"
 )
 
-// NewSandboxes returns the sandboxes beside the database. The folders belong to
-// this machine and this database, so their key does, too.
+// NewSandboxes returns the sandboxes of the database on this machine. The folders
+// belong to both, so their key does, too.
 func NewSandboxes(d store.Database, journal *store.Journal) (*Sandboxes, error) {
-	file, err := d.File()
+	dir, err := d.Folder()
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +47,7 @@ func NewSandboxes(d store.Database, journal *store.Journal) (*Sandboxes, error) 
 	if err != nil {
 		return nil, fmt.Errorf("name the sandboxes: %w", err)
 	}
-	b := &Sandboxes{journal: journal, dir: file + ".sandboxes"}
+	b := &Sandboxes{journal: journal, dir: dir}
 	name := fnv.New64a()
 	_, _ = fmt.Fprint(name, host, "\x00", b.dir)
 	b.pool = &lock.Pool{
@@ -63,7 +64,7 @@ func (b *Sandboxes) folder(number int) string { return filepath.Join(b.dir, strc
 
 // prepare is Init of the pool. It fails if the folder of another job is there.
 func (b *Sandboxes) prepare(ctx context.Context, s *lock.Slot) error {
-	b.journal.Write(ctx, s.Number(), "Init: makes the folder")
+	b.journal.Write(ctx, s.Number(), "init")
 	folder := b.folder(s.Number())
 	if err := os.Mkdir(folder, 0o750); err != nil {
 		return err
@@ -78,11 +79,11 @@ func (b *Sandboxes) clean(ctx context.Context, s *lock.Slot) error {
 	job, err := os.ReadFile(filepath.Join(folder, jobFile))
 	switch left := s.Left(); {
 	case errors.Is(err, fs.ErrNotExist):
-		b.journal.Write(ctx, s.Number(), "Cleanup: finds no job in the folder")
+		b.journal.Write(ctx, s.Number(), "clean_none")
 	case left != nil && string(job) != fmt.Sprintf("job %d", store.JobOf(ctx)):
-		b.journal.Write(ctx, s.Number(), fmt.Sprintf("Cleanup: removes the folder of %s, left by %s (%s)", job, left.By, left.Why))
+		b.journal.Write(ctx, s.Number(), "clean_left", "job", strings.TrimPrefix(string(job), "job "), "by", left.By.String(), "why", left.Why)
 	default:
-		b.journal.Write(ctx, s.Number(), "Cleanup: removes the folder")
+		b.journal.Write(ctx, s.Number(), "clean")
 	}
 	if _, err := os.Stat(filepath.Join(folder, brokenFile)); err == nil {
 		return fmt.Errorf("the file %q cannot be removed", brokenFile)
@@ -111,8 +112,12 @@ func (b *Sandboxes) Start(ctx *mega.Ctx, seconds int, end string) (job int64, er
 func (b *Sandboxes) run(ctx *mega.Ctx, job int64, seconds int, end string) error {
 	err := ctx.Lock.WithSlot(b.pool, func(ctx *mega.Ctx, s *lock.Slot) error { return b.do(ctx, s, seconds, end) },
 		lock.Label(fmt.Sprintf("job %d", job)), lock.Wait(JobWait))
-	if err != nil {
-		b.journal.Write(ctx, store.NoSandbox, "failed: "+err.Error())
+	switch {
+	case errors.Is(err, errNoWorker):
+		b.journal.Write(ctx, store.NoSandbox, "no_worker")
+		return err
+	case err != nil:
+		b.journal.Write(ctx, store.NoSandbox, "failed", "error", err.Error())
 		return err
 	}
 	b.journal.Write(ctx, store.NoSandbox, "done")
@@ -120,7 +125,7 @@ func (b *Sandboxes) run(ctx *mega.Ctx, job int64, seconds int, end string) error
 }
 
 func (b *Sandboxes) do(ctx *mega.Ctx, s *lock.Slot, seconds int, end string) error {
-	b.journal.Write(ctx, s.Number(), fmt.Sprintf("works for %d s", seconds))
+	b.journal.Write(ctx, s.Number(), "works", "seconds", seconds)
 	if err := os.WriteFile(filepath.Join(b.folder(s.Number()), "result"), []byte("42\n"), 0o600); err != nil {
 		return err
 	}
@@ -131,7 +136,7 @@ func (b *Sandboxes) do(ctx *mega.Ctx, s *lock.Slot, seconds int, end string) err
 	}
 	switch end {
 	case EndsBroken:
-		b.journal.Write(ctx, s.Number(), "leaves a folder that cannot be cleaned")
+		b.journal.Write(ctx, s.Number(), "breaks")
 		return os.WriteFile(filepath.Join(b.folder(s.Number()), brokenFile), nil, 0o600)
 	case EndsKilled:
 		return b.kill(ctx, s)
@@ -139,7 +144,7 @@ func (b *Sandboxes) do(ctx *mega.Ctx, s *lock.Slot, seconds int, end string) err
 	return nil
 }
 
-var ErrNoWorker = errors.New("only a worker is killed; start the shop with serve --workers 4")
+var errNoWorker = errors.New("only a worker is killed; start the shop with serve --workers 4")
 
 // kill ends this process as kill -9 does, if a supervisor replaces it.
 func (b *Sandboxes) kill(ctx *mega.Ctx, s *lock.Slot) error {
@@ -149,10 +154,10 @@ func (b *Sandboxes) kill(ctx *mega.Ctx, s *lock.Slot) error {
 	}
 	for _, h := range state.Holders {
 		if h.Slot == s.Number() && h.Worker == 0 {
-			return ErrNoWorker
+			return errNoWorker
 		}
 	}
-	b.journal.Write(ctx, s.Number(), "kills its worker")
+	b.journal.Write(ctx, s.Number(), "kills")
 	process, err := os.FindProcess(os.Getpid())
 	if err != nil {
 		return err

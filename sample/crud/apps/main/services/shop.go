@@ -46,48 +46,40 @@ func (s *Shop) Remove(ctx *mega.Ctx, id int64) error {
 // work is the time to fetch a product from its shelf.
 const work = 5 * time.Millisecond
 
-// Buy sells a product and returns the new stock. It reads the stock, works, and
-// writes the new stock, which is correct only while no other caller does the same.
-func (s *Shop) Buy(ctx *mega.Ctx, id, quantity int64) (left int64, err error) {
+// Buy sells a product. It reads the stock, works, and writes the new stock together
+// with the entry in the ledger, which is correct only while no other caller does
+// the same.
+func (s *Shop) Buy(ctx *mega.Ctx, id, quantity int64) (sale Sale, err error) {
 	err = s.exclusive(ctx, LockKey(id), func(ctx *mega.Ctx) error { // this ctx ends if the lock is lost
-		left, err = s.sell(ctx, id, quantity)
+		sale, err = s.sell(ctx, id, quantity)
 		return err
 	})
-	return left, err
+	if err == nil {
+		s.publish(ctx, sale)
+	}
+	return sale, err
 }
 
-func (s *Shop) sell(ctx *mega.Ctx, id, quantity int64) (left int64, err error) {
+func (s *Shop) sell(ctx *mega.Ctx, id, quantity int64) (Sale, error) {
 	p, err := s.store.Get(ctx, id)
 	if err != nil {
-		return 0, err
+		return Sale{}, err
 	}
 	if p.Stock < quantity {
-		return 0, mega.Error(http.StatusConflict, "product.sold_out", ctx.T("problem.sold_out", "stock", p.Stock))
+		return Sale{}, mega.Error(http.StatusConflict, "product.sold_out", ctx.T("problem.sold_out", "stock", p.Stock))
 	}
 	select {
 	case <-time.After(work):
 	case <-ctx.Done():
-		return 0, ctx.Err()
+		return Sale{}, ctx.Err()
 	}
-	p.Stock -= quantity
-	if err := s.store.Put(ctx, p); err != nil {
-		return 0, err
-	}
-	s.publish(ctx, id, quantity)
-	return p.Stock, nil
+	sale, err := s.store.Sell(ctx, p, quantity)
+	return Sale{sale, p.Stock - quantity}, err
 }
 
 // publish publishes a sale. The sale is valid even if the publish fails.
-func (s *Shop) publish(ctx *mega.Ctx, id, quantity int64) {
-	err := mega.Publish(ctx, Sold, store.Sale{Product: id, Quantity: quantity, At: time.Now().UTC()})
-	if err != nil {
-		ctx.Log.Error("sale not published", "product", id, "error", err)
+func (s *Shop) publish(ctx *mega.Ctx, sale Sale) {
+	if err := mega.Publish(ctx, Sold, sale); err != nil {
+		ctx.Log.Error("sale not published", "sale", sale.ID, "error", err)
 	}
-}
-
-// AnswerStock answers StockRequests. Its errors reach the caller with their
-// codes.
-func (s *Shop) AnswerStock(ctx *mega.Ctx, in StockRequest) (Stock, error) {
-	p, err := s.store.Get(ctx, in.ID)
-	return Stock{p.Stock}, err
 }

@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"database/sql"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"os"
@@ -24,7 +26,9 @@ type JobEvent struct {
 	Sandbox int       `json:"sandbox"` // NoSandbox for none
 	PID     int       `json:"pid"`
 	At      time.Time `json:"at"`
-	Text    string    `json:"text"`
+	Event   string    `json:"event"`
+	Details []any     `json:"-"`    // of the text of the event: names and values
+	Text    string    `json:"text"` // in the language of the reader, who fills it in
 }
 
 // InSandbox reports whether the event has a sandbox.
@@ -32,15 +36,6 @@ func (e JobEvent) InSandbox() bool { return e.Sandbox != NoSandbox }
 
 // NoSandbox is the sandbox of an event without one.
 const NoSandbox = -1
-
-const journalSchema = `CREATE TABLE journal (
-	id      INTEGER PRIMARY KEY AUTOINCREMENT,
-	job     INTEGER NOT NULL,
-	sandbox INTEGER NOT NULL,
-	pid     INTEGER NOT NULL,
-	at      INTEGER NOT NULL,
-	text    TEXT    NOT NULL
-) STRICT`
 
 // The numbers of events that are shown, and kept.
 const (
@@ -62,47 +57,46 @@ func JobOf(ctx context.Context) int64 {
 	return job
 }
 
-// Begin records a new job and returns its number.
+// Begin records a new job and returns its number, which is the number of its
+// first event.
 func (j *Journal) Begin(ctx context.Context) (job int64, err error) {
-	row := j.store.db.QueryRowContext(ctx, `INSERT INTO journal (job, sandbox, pid, at, text)
-		SELECT COALESCE(MAX(job), 0) + 1, ?, ?, ?, ? FROM journal RETURNING job`,
-		NoSandbox, os.Getpid(), time.Now().UnixMilli(), "asks for a sandbox")
+	row := j.store.db.QueryRowContext(ctx, "INSERT INTO journal (job, sandbox, pid, at, event, details) VALUES (0, $1, $2, $3, $4, '[]') RETURNING id",
+		NoSandbox, os.Getpid(), time.Now().UnixMilli(), "begin")
 	if err := row.Scan(&job); err != nil {
 		return 0, fmt.Errorf("begin a job: %w", err)
 	}
-	if _, err := j.store.db.ExecContext(ctx, "DELETE FROM journal WHERE id <= (SELECT MAX(id) FROM journal) - ?", keptEvents); err != nil {
+	if _, err := j.store.db.ExecContext(ctx, "UPDATE journal SET job = id WHERE id = $1", job); err != nil {
+		return 0, fmt.Errorf("begin job %d: %w", job, err)
+	}
+	if _, err := j.store.db.ExecContext(ctx, "DELETE FROM journal WHERE id <= $1", job-keptEvents); err != nil {
 		return 0, fmt.Errorf("shorten the journal: %w", err)
 	}
 	return job, nil
 }
 
-// Write records an event of the job of ctx. The job continues without its
-// journal, also after the end of ctx.
-func (j *Journal) Write(ctx context.Context, sandbox int, text string) {
+// Write records an event of the job of ctx with the names and values of its text.
+// The job continues without its journal, also after the end of ctx.
+func (j *Journal) Write(ctx context.Context, sandbox int, event string, details ...any) {
 	job := JobOf(ctx)
-	_, err := j.store.db.ExecContext(context.WithoutCancel(ctx), "INSERT INTO journal (job, sandbox, pid, at, text) VALUES (?, ?, ?, ?, ?)",
-		job, sandbox, os.Getpid(), time.Now().UnixMilli(), text)
+	text, err := json.Marshal(append([]any{}, details...))
+	if err == nil {
+		_, err = j.store.db.ExecContext(context.WithoutCancel(ctx), "INSERT INTO journal (job, sandbox, pid, at, event, details) VALUES ($1, $2, $3, $4, $5, $6)",
+			job, sandbox, os.Getpid(), time.Now().UnixMilli(), event, string(text))
+	}
 	if err != nil {
-		j.log.Error("journal not written", "job", job, "text", text, "err", err)
+		j.log.Error("journal not written", "job", job, "event", event, "err", err)
 	}
 }
 
 // Newest returns the newest events.
 func (j *Journal) Newest(ctx context.Context) ([]JobEvent, error) {
-	rows, err := j.store.db.QueryContext(ctx, "SELECT job, sandbox, pid, at, text FROM journal ORDER BY id DESC LIMIT ?", shownEvents)
-	if err != nil {
-		return nil, fmt.Errorf("read the journal: %w", err)
-	}
-	defer func() { _ = rows.Close() }()
-	events := []JobEvent{}
-	for rows.Next() {
-		var e JobEvent
+	return list(ctx, j.store.db, "events", func(rows *sql.Rows, e *JobEvent) error {
 		var at int64
-		if err := rows.Scan(&e.Job, &e.Sandbox, &e.PID, &at, &e.Text); err != nil {
-			return nil, fmt.Errorf("read the journal: %w", err)
+		var details []byte
+		if err := rows.Scan(&e.Job, &e.Sandbox, &e.PID, &at, &e.Event, &details); err != nil {
+			return err
 		}
 		e.At = time.UnixMilli(at).UTC()
-		events = append(events, e)
-	}
-	return events, rows.Err()
+		return json.Unmarshal(details, &e.Details)
+	}, "SELECT job, sandbox, pid, at, event, details FROM journal ORDER BY id DESC LIMIT $1", shownEvents)
 }

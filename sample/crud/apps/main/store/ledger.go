@@ -2,45 +2,50 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"time"
 )
 
-// Sale is the event of a sale.
+// Sale is a sale in the ledger.
 type Sale struct {
+	ID       int64     `json:"id"`
 	Product  int64     `json:"product"`
+	Name     string    `json:"name"` // of the product when it was sold
 	Quantity int64     `json:"quantity"`
 	At       time.Time `json:"at"`
+
+	Listed bool `json:"-"` // the product is still there
 }
 
-// Enter writes a sale to the ledger.
-func (s *Store) Enter(ctx context.Context, sale Sale) error {
-	_, err := s.db.ExecContext(ctx, "INSERT INTO ledger (product, quantity, at) VALUES (?, ?, ?)", sale.Product, sale.Quantity, sale.At.UnixMilli())
-	if err != nil {
-		return fmt.Errorf("enter a sale of product %d: %w", sale.Product, err)
-	}
-	return nil
-}
-
-// listed is the number of sales on the page.
-const listed = 1000
-
-// Sales returns the newest entries of the ledger.
-func (s *Store) Sales(ctx context.Context) ([]Sale, error) {
-	rows, err := s.db.QueryContext(ctx, "SELECT product, quantity, at FROM ledger ORDER BY at DESC, rowid DESC LIMIT ?", listed)
-	if err != nil {
-		return nil, fmt.Errorf("list sales: %w", err)
-	}
-	defer func() { _ = rows.Close() }()
-	sales := []Sale{}
-	for rows.Next() {
-		var sale Sale
-		var at int64
-		if err := rows.Scan(&sale.Product, &sale.Quantity, &at); err != nil {
-			return nil, fmt.Errorf("list sales: %w", err)
+// Sell takes a quantity from the stock of a product and enters the sale in the
+// ledger, both or neither. p is the product as the holder of its lock has read it.
+func (s *Store) Sell(ctx context.Context, p Product, quantity int64) (Sale, error) {
+	sale := Sale{Product: p.ID, Name: p.Name, Quantity: quantity, At: time.Now().UTC().Truncate(time.Millisecond)}
+	p.Stock -= quantity
+	err := s.change(ctx, p.ID, func(tx *sql.Tx) error {
+		if err := put(ctx, tx, p); err != nil {
+			return err
 		}
-		sale.At = time.UnixMilli(at).UTC()
-		sales = append(sales, sale)
+		return tx.QueryRowContext(ctx, "INSERT INTO sales (product, name, quantity, at) VALUES ($1, $2, $3, $4) RETURNING id",
+			sale.Product, sale.Name, sale.Quantity, sale.At.UnixMilli()).Scan(&sale.ID)
+	})
+	return sale, err
+}
+
+// Sales returns entries of the ledger, the newest first, and the number of all
+// entries.
+func (s *Store) Sales(ctx context.Context, limit, offset int) ([]Sale, int, error) {
+	total := 0
+	if err := s.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM sales").Scan(&total); err != nil {
+		return nil, 0, fmt.Errorf("count sales: %w", err)
 	}
-	return sales, rows.Err()
+	sales, err := list(ctx, s.db, "sales", func(rows *sql.Rows, sale *Sale) error {
+		var at int64
+		err := rows.Scan(&sale.ID, &sale.Product, &sale.Name, &sale.Quantity, &at, &sale.Listed)
+		sale.At = time.UnixMilli(at).UTC()
+		return err
+	}, `SELECT id, product, name, quantity, at, EXISTS (SELECT 1 FROM products WHERE products.id = sales.product)
+		FROM sales ORDER BY id DESC LIMIT $1 OFFSET $2`, limit, offset)
+	return sales, total, err
 }

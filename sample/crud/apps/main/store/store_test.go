@@ -2,22 +2,70 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/drivers/memory"
+	databasetest "github.com/megaframework/mega/internal/testkit/database"
 	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/guard"
 )
 
-func newStore(t *testing.T) *Store {
+// TestStore makes every claim about the store on SQLite and on a PostgreSQL server
+// of its own, each on a new database.
+func TestStore(t *testing.T) {
+	server := databasetest.Postgres(t)
+	for i, claim := range []struct {
+		name string
+		test func(t *testing.T, url string)
+	}{
+		{"a new database is opened by many at once", newDatabaseIsOpenedByManyAtOnce},
+		{"a change under an older fence is refused", changeUnderAnOlderFenceIsRefused},
+		{"the journal shows the newest events", journalShowsTheNewestEvents},
+	} {
+		t.Run(claim.name, func(t *testing.T) {
+			t.Run("SQLite", func(t *testing.T) {
+				claim.test(t, "sqlite://"+filepath.Join(t.TempDir(), "new folder", "shop #%.db"))
+			})
+			t.Run("PostgreSQL", func(t *testing.T) { claim.test(t, newDatabase(t, server, fmt.Sprint("claim", i))) })
+		})
+	}
+}
+
+// newDatabase creates a database on a server that may still be starting.
+func newDatabase(t *testing.T, server, name string) (url string) {
 	t.Helper()
-	s, err := openFile(filepath.Join(t.TempDir(), "shop.db"))
+	db, err := sql.Open("pgx", server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		if err = db.PingContext(t.Context()); err == nil {
+			break
+		}
+		if time.Since(began) > time.Minute {
+			t.Fatalf("the server does not answer: %v", err)
+		}
+	}
+	if _, err := db.ExecContext(t.Context(), "CREATE DATABASE "+name); err != nil {
+		t.Fatal(err)
+	}
+	return strings.Replace(server, "/postgres?", "/"+name+"?", 1)
+}
+
+// opened opens a database until the test ends.
+func opened(t *testing.T, url string) *Store {
+	t.Helper()
+	s, err := open(url)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,16 +77,21 @@ func newStore(t *testing.T) *Store {
 	return s
 }
 
-func openFile(file string) (*Store, error) {
+// open opens a database and creates its tables.
+func open(url string) (*Store, error) {
 	var d Database
-	if err := d.URL.UnmarshalText([]byte("sqlite://" + file)); err != nil {
+	if err := d.URL.UnmarshalText([]byte(url)); err != nil {
 		return nil, err
 	}
-	return Open(d, slog.New(slog.DiscardHandler))
+	s, err := Open(d, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
+	}
+	return s, s.Migrate(context.Background())
 }
 
-func openAndWrite(file string) error {
-	s, err := openFile(file)
+func openAndWrite(url string) error {
+	s, err := open(url)
 	if err != nil {
 		return err
 	}
@@ -64,18 +117,19 @@ func lease(t *testing.T, id int64) context.Context {
 }
 
 // A holder that has lost its lock without noticing it has the older fence.
-func TestChangeUnderAnOlderFenceIsRefused(t *testing.T) {
-	s := newStore(t)
+func changeUnderAnOlderFenceIsRefused(t *testing.T, url string) {
+	s := opened(t, url)
 	p, err := s.Create(t.Context(), Product{Name: "Lamp", Stock: 5})
 	if err != nil {
 		t.Fatal(err)
 	}
 	early, late := lease(t, p.ID), lease(t, p.ID)
-	p.Stock = 4
-	if err := s.Put(late, p); err != nil {
+	if _, err := s.Sell(late, p, 1); err != nil {
 		t.Fatal(err)
 	}
-	p.Stock = 3
+	if _, err := s.Sell(early, p, 2); !errors.Is(err, lock.ErrStale) {
+		t.Errorf("sell under an older fence: got %v, want ErrStale", err)
+	}
 	if err := s.Put(early, p); !errors.Is(err, lock.ErrStale) {
 		t.Errorf("put under an older fence: got %v, want ErrStale", err)
 	}
@@ -87,6 +141,43 @@ func TestChangeUnderAnOlderFenceIsRefused(t *testing.T) {
 	}
 	if got, err := s.Get(t.Context(), p.ID); err != nil || got.Stock != 4 {
 		t.Errorf("got %+v, %v, want a stock of 4", got, err)
+	}
+	if sales, total, err := s.Sales(t.Context(), 10, 0); err != nil || total != 1 || len(sales) != 1 || sales[0].Quantity != 1 {
+		t.Errorf("the ledger has %+v of %d, %v; want the first sale alone", sales, total, err)
+	}
+}
+
+func journalShowsTheNewestEvents(t *testing.T, url string) {
+	s := opened(t, url)
+	j := NewJournal(s, slog.New(slog.DiscardHandler))
+	first, err := j.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.Write(WithJob(t.Context(), first), 2, "works", "seconds", 5)
+	second, err := j.Begin(t.Context())
+	if err != nil || second <= first {
+		t.Fatalf("jobs %d and %d, %v", first, second, err)
+	}
+	events, err := j.Newest(t.Context())
+	if err != nil || len(events) != 3 {
+		t.Fatalf("%+v, %v", events, err)
+	}
+	if e := events[1]; e.Job != first || e.Sandbox != 2 || e.Event != "works" || fmt.Sprint(e.Details) != "[seconds 5]" {
+		t.Errorf("the event is %+v", e)
+	}
+	if e := events[2]; e.Job != first || e.InSandbox() || e.Event != "begin" || len(e.Details) != 0 {
+		t.Errorf("the first event is %+v", e)
+	}
+}
+
+// The guard's own text is what a migration of an application has to create.
+func TestMigrationsCreateTheTableOfTheGuard(t *testing.T) {
+	for folder, dialect := range map[string]guard.Dialect{"sqlite": guard.SQLite, "postgres": guard.Postgres} {
+		text, err := migrations.ReadFile("migrations/" + folder + "/00001_shop.sql")
+		if err != nil || !strings.Contains(string(text), guard.Schema(dialect)) {
+			t.Errorf("%s, %v: the table is not that of the guard", folder, err)
+		}
 	}
 }
 
@@ -111,7 +202,7 @@ func TestDatabaseHasToBeAFile(t *testing.T) {
 		if err := u.UnmarshalText([]byte(text)); err != nil {
 			t.Fatal(err)
 		}
-		if file, err := (Database{URL: u}).File(); err == nil {
+		if file, err := (Database{URL: u}).file(); err == nil {
 			t.Errorf("%s: got %s, want an error", text, file)
 		}
 	}
@@ -119,44 +210,41 @@ func TestDatabaseHasToBeAFile(t *testing.T) {
 
 // Processes that start on one new database at the same instant agree on who
 // creates it.
-func TestOneNewDatabaseIsOpenedByManyAtOnce(t *testing.T) {
-	for range 3 {
-		file := filepath.Join(t.TempDir(), "new folder", "shop #%.db")
-		const many = 8
-		errs := make([]error, many)
-		var all sync.WaitGroup
-		for i := range many {
-			all.Go(func() { errs[i] = openAndWrite(file) })
-		}
-		all.Wait()
-		if err := errors.Join(errs...); err != nil {
-			t.Fatal(err)
-		}
+func newDatabaseIsOpenedByManyAtOnce(t *testing.T, url string) {
+	errs := make([]error, 6)
+	var all sync.WaitGroup
+	for i := range errs {
+		all.Go(func() { errs[i] = openAndWrite(url) })
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Error(err)
 	}
 }
 
-func TestDatabaseFromBeforeTheLedgerIsBroughtUpToDate(t *testing.T) {
+// The shop once kept its version in the file itself.
+func TestDatabaseFromBeforeTheMigrationsIsBroughtUpToDate(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "shop.db")
-	s, err := openFile(file)
+	old, err := sql.Open("sqlite", file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.db.ExecContext(t.Context(), "DROP TABLE ledger; DROP TABLE journal; PRAGMA user_version = 1"); err != nil {
+	_, err = old.ExecContext(t.Context(), `CREATE TABLE products (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, price INTEGER NOT NULL, stock INTEGER NOT NULL) STRICT;
+		CREATE TABLE ledger (product INTEGER NOT NULL, quantity INTEGER NOT NULL, at INTEGER NOT NULL) STRICT;
+		INSERT INTO products (name, price, stock) VALUES ('Lamp', 950, 3);
+		INSERT INTO ledger (product, quantity, at) VALUES (1, 2, 1000), (7, 1, 2000);
+		PRAGMA user_version = 2`)
+	if err := errors.Join(err, old.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	s, err = openFile(file)
+	s, err := open("sqlite://" + file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = s.Close() }()
-	if err := s.Enter(t.Context(), Sale{Product: 1, Quantity: 2, At: time.Now()}); err != nil {
-		t.Error(err)
-	}
-	if sales, err := s.Sales(t.Context()); err != nil || len(sales) != 1 {
-		t.Error(fmt.Sprint(sales), err)
+	sales, total, err := s.Sales(t.Context(), 10, 0)
+	if err != nil || total != 2 || sales[1].Name != "Lamp" || sales[1].Quantity != 2 || !sales[1].Listed || sales[0].Listed {
+		t.Errorf("the ledger has %+v of %d, %v", sales, total, err)
 	}
 }
 
