@@ -17,7 +17,8 @@ type Lease struct {
 	since  instant
 	waited bool   // the key was busy when the call began
 	slots  uint16 // the size of the pool, 1 for a plain key
-	ofPool bool   // the slot of a Pool, which does not end with parent (P1)
+	isSlot bool
+	ofPool bool // the slot of a Pool, which does not end with parent (P1)
 
 	inner atomic.Pointer[inner] // made when something first waits for the context
 
@@ -40,7 +41,7 @@ func newLease(ctx context.Context, c *call, o outcome) *Lease {
 	}
 	*lease = Lease{
 		hold: o.hold, parent: ctx, fence: o.fence, since: o.at, waited: o.contended,
-		slots: uint16(c.slots), ofPool: c.pool != nil,
+		slots: uint16(c.slots), isSlot: c.sized, ofPool: c.pool != nil,
 	}
 	return lease
 }
@@ -69,6 +70,11 @@ func (l *Lease) Slot() int { return l.hold.grant.Slot }
 // Slots returns the size of the pool that the call named: n under Slots(n),
 // else 1.
 func (l *Lease) Slots() int { return int(l.slots) }
+
+// IsSlot reports whether the lease is a slot of a pool: it came from a [Pool], or
+// from a call with Slots or FixedSlots, of any size. Other leases are of a plain
+// key.
+func (l *Lease) IsSlot() bool { return l.isSlot }
 
 // Contended reports whether the key was busy when the call for this lease
 // began.

@@ -70,12 +70,15 @@ func Wait(d time.Duration) Option { return Option{func(c *call) { c.wait, c.wait
 
 // Slots makes the key a pool of n numbered slots, 1 to 4096, of which the lease
 // has one: see [Lease.Slot]. All callers of a key should use the same n; the n
-// of the newest call applies.
-func Slots(n int) Option { return Option{func(c *call) { c.slots = n }} }
+// of the newest call applies. Under Slots(1) the key is locked as without the
+// option; only package guard tells the slot of such a pool from a plain key.
+func Slots(n int) Option { return Option{func(c *call) { c.slots, c.sized = n, true }} }
 
 // FixedSlots is Slots for a pool whose size nobody may change: while the pool is
 // in use with another size, the call returns a *PoolSizeError.
-func FixedSlots(n int) Option { return Option{func(c *call) { c.slots, c.fixed = n, true }} }
+func FixedSlots(n int) Option {
+	return Option{func(c *call) { c.slots, c.sized, c.fixed = n, true, true }}
+}
 
 // FIFO makes the order strict across processes. It costs throughput under
 // contention.
@@ -110,6 +113,7 @@ type call struct {
 	left          time.Duration // of wait
 	waitSet       bool
 	slots         int
+	sized         bool      // the call is for a slot of a pool, of any size
 	fixed         bool      // refuse a pool of another size
 	pool          *Pool     // of WithSlot and AcquireSlot, else nil
 	last          *lastSlot // of pool

@@ -156,7 +156,7 @@ func (l *Locker) newPoolCall(p *Pool, opts []Option) (call, error) {
 	if p == nil {
 		return call{slots: 1}, invalidOption("the pool is nil")
 	}
-	c := call{key: p.Key, ttl: l.config.TTL, wait: l.config.Wait, slots: p.Size, fifo: l.config.FIFO, fixed: !p.Resize, pool: p}
+	c := call{key: p.Key, ttl: l.config.TTL, wait: l.config.Wait, slots: p.Size, sized: true, fifo: l.config.FIFO, fixed: !p.Resize, pool: p}
 	if len(opts) > 0 {
 		c = c.with(opts)
 	}

@@ -27,7 +27,7 @@ func (e *StaleError) Is(target error) bool { return target == ErrStale }
 // guard calls it; a store with a check of its own may call it too.
 func (l *Lease) Stale() *StaleError {
 	e := &StaleError{Key: l.Key(), Fence: l.fence, Slot: -1}
-	if l.slots > 1 {
+	if l.isSlot {
 		e.Slot = l.Slot()
 	}
 	locker := l.hold.locker

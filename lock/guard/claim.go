@@ -66,7 +66,7 @@ func claims(ctx context.Context) ([]claim, error) {
 
 func claimOf(l *lock.Lease) claim {
 	c := claim{key: l.Key(), slot: plain, fence: l.Fence(), lease: l}
-	if l.Slots() > 1 {
+	if l.IsSlot() { // G6
 		c.slot = l.Slot()
 	}
 	return c

@@ -36,9 +36,11 @@
 // has seen for the key is lock.ErrStale, an equal one passes, and a greater one
 // passes and is recorded.
 //
-// A pool has a fence for each slot. Before a key changes from a plain lock to a
-// pool, or back, wait until no earlier holder can write any more: a plain
-// fence is not compared with the fences of slots.
+// A pool has a fence for each slot, also a pool of one: a lock.Pool of size 1, and
+// a call with lock.Slots(1), have slot 0. So a pool may grow and shrink while
+// holders write. Before a key changes from a plain lock to a pool, or back, wait
+// until no earlier holder can write any more: the fence of a plain key, locked
+// without Slots, is not compared with the fences of slots.
 //
 // A store must keep the fences that it has acknowledged, and compare them at one
 // place: a database with several writers that resolve conflicts later (MariaDB

@@ -257,6 +257,28 @@ func TestSlotsOfAPoolHaveFencesOfTheirOwn(t *testing.T) {
 	}
 }
 
+func TestASlotOfAPoolOfOneIsNoPlainKey(t *testing.T) {
+	l := newLocker(t)
+	slot, err := l.AcquireSlot(t.Context(), &lock.Pool{Key: "pool", Size: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = slot.Release() })
+	for want, lease := range map[string]*lock.Lease{
+		"pool/0":  slot.Lease,
+		"one/0":   acquire(t, l, t.Context(), "one", lock.Slots(1)),
+		"fixed/0": acquire(t, l, t.Context(), "fixed", lock.FixedSlots(1)),
+		"plain":   acquire(t, l, t.Context(), "plain"),
+	} {
+		if got := guard.ID(lease); got != want {
+			t.Errorf("the fence of %s is kept as %q", want, got)
+		}
+		if slot := lease.Stale().Slot; (slot == 0) != lease.IsSlot() || lease.IsSlot() != strings.HasSuffix(want, "/0") {
+			t.Errorf("%s is stale as slot %d", want, slot)
+		}
+	}
+}
+
 func TestAConsumerRefusesTheMessageOfAnEarlierHolder(t *testing.T) {
 	l, other, b := newLocker(t), newLocker(t), newBus(t)
 	if _, err := b.Respond(t.Context(), "pay", func(context.Context, *bus.Msg) ([]byte, error) { return []byte("paid"), nil },

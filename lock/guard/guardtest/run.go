@@ -59,6 +59,7 @@ var cases = []testCase{
 	{"G3", "a live lease is needed", false, liveLease},
 	{"G3", "a lease that ends before the commit ends the write", true, lostInside},
 	{"G6", "slots have fences of their own", false, slots},
+	{"G6", "a slot keeps its fence when a pool of one grows", false, slotOfOne},
 	{"G7", "a refusal is counted and a reset forgets the key", false, reset},
 }
 
@@ -212,6 +213,22 @@ func slots(e env) {
 	e.save(leases[1], nil, nil)
 	e.save(leases[0], nil, nil) // the older fence of another slot
 	e.wantLedger(e.key, leases[1].Fence(), leases[0].Fence())
+}
+
+// slotOfOne has a pool of one whose holder does not know that the pool has grown.
+func slotOfOne(e env) {
+	named := e.acquire(e.Context(), e.key, lock.Slots(1))
+	one, err := e.locker().AcquireSlot(e.Context(), &lock.Pool{Key: e.key, Size: 1})
+	if err != nil {
+		e.Fatal(err)
+	}
+	e.Cleanup(func() { _ = one.Release() })
+	grown := e.acquire(e.Context(), e.key, lock.Slots(2))
+	e.save(one.Lease, nil, nil)
+	e.save(grown, nil, nil)
+	e.save(one.Lease, nil, lock.ErrStale)
+	e.save(named, nil, lock.ErrStale)
+	e.wantLedger(e.key, one.Fence(), grown.Fence())
 }
 
 func reset(e env) {
