@@ -1,7 +1,6 @@
 package boot
 
 import (
-	"fmt"
 	"slices"
 
 	"go.uber.org/fx"
@@ -50,13 +49,8 @@ func (p Process) plan(options []Option, in workers.Inputs) (made *plan.Plan, err
 // program returns the program that options describe, as far as this process
 // runs it.
 func (p Process) program(options []Option) (*plan.Program, error) {
-	for _, topic := range p.Trace {
-		if topic != traceFx {
-			return nil, &Failure{
-				Code: "boot.unknown_trace", Exit: failure.ExitUsage, Text: fmt.Sprintf("There is nothing called %q to trace.", topic),
-				Actions: []string{"trace the injector: " + traceFx},
-			}
-		}
+	if err := plan.CheckTrace(p.Trace); err != nil {
+		return nil, err
 	}
 	return plan.NewProgram(options, p.Only)
 }
@@ -107,7 +101,7 @@ func (p Process) startable(made *plan.Plan) error {
 }
 
 // traces reports whether the injector logs its steps.
-func (p Process) traces() bool { return slices.Contains(p.Trace, traceFx) }
+func (p Process) traces() bool { return slices.Contains(p.Trace, plan.TraceFx) }
 
 // decide selects the drivers of a process. The returned decisions are complete
 // even if decide returns an error.

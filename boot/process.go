@@ -38,19 +38,15 @@ type muted struct{}
 
 func (muted) Printf(context.Context, string, ...any) {}
 
-// traceFx is the name in Process.Trace that makes the injector log each of its
-// steps.
-const traceFx = "fx"
-
 // injectorLog returns the logger of the injector: none, unless Trace contains
-// traceFx. The injector runs before there is a configuration, and so has a
+// plan.TraceFx. The injector runs before there is a configuration, and so has a
 // separate plain log.
 func (p Process) injectorLog() fx.Option {
 	if !p.traces() {
 		return fx.NopLogger
 	}
 	return fx.WithLogger(func() fxevent.Logger {
-		return &fxevent.SlogLogger{Logger: slog.New(slog.NewTextHandler(p.Stderr, nil)).With("trace", traceFx)}
+		return &fxevent.SlogLogger{Logger: slog.New(slog.NewTextHandler(p.Stderr, nil)).With("trace", plan.TraceFx)}
 	})
 }
 

@@ -85,6 +85,8 @@ func (l *line) root() *cobra.Command {
 		Args:        noVerb,
 		RunE:        l.serveVerb().RunE,
 		Annotations: map[string]string{statuses: programStatuses},
+		// Verbs that do not boot refuse a wrong topic too.
+		PersistentPreRunE: func(*cobra.Command, []string) error { return plan.CheckTrace(l.flags.trace) },
 	}
 	l.onlyFlag(root)
 	l.workersFlag(root)

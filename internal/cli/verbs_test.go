@@ -58,6 +58,19 @@ func TestHelpOfEveryVerb(t *testing.T) {
 	golden(t, "help.txt", all.String())
 }
 
+// Not every verb boots, or looks at the topic when it does.
+func TestEveryVerbRefusesAnUnknownTopicOfTrace(t *testing.T) {
+	for _, line := range []string{
+		"serve", "boot --dry-run", "doctor", "routes", "config print", "config check", "config schema", "config explain lock.ttl",
+		"lock ls", "bus topics", "worker ls", "explain", "completion bash", "version", "help",
+	} {
+		status, stdout, stderr := shop(t, append(strings.Fields(line), "--trace", "everything")...)
+		if status != failure.ExitUsage || stdout != "" || !strings.Contains(stderr, "(boot.unknown_trace)") {
+			t.Errorf("%s: exit status %d\n%s%s", line, status, stdout, stderr)
+		}
+	}
+}
+
 func TestCodesAreListedAndExplained(t *testing.T) {
 	_, list, _ := shop(t, "explain")
 	for _, c := range failure.Codes() {
