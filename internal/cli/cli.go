@@ -85,8 +85,14 @@ func (l *line) root() *cobra.Command {
 		Args:        noVerb,
 		RunE:        l.serveVerb().RunE,
 		Annotations: map[string]string{statuses: programStatuses},
-		// Verbs that do not boot refuse a wrong topic too.
-		PersistentPreRunE: func(*cobra.Command, []string) error { return plan.CheckTrace(l.flags.trace) },
+		// Verbs that do not boot refuse a wrong topic too. A start refuses it by
+		// itself, with a panel.
+		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
+			if !c.HasParent() || c.Name() == "serve" {
+				return nil
+			}
+			return plan.CheckTrace(l.flags.trace)
+		},
 	}
 	l.onlyFlag(root)
 	l.workersFlag(root)

@@ -61,7 +61,7 @@ func TestHelpOfEveryVerb(t *testing.T) {
 // Not every verb boots, or looks at the topic when it does.
 func TestEveryVerbRefusesAnUnknownTopicOfTrace(t *testing.T) {
 	for _, line := range []string{
-		"serve", "boot --dry-run", "doctor", "routes", "config print", "config check", "config schema", "config explain lock.ttl",
+		"boot --dry-run", "doctor", "routes", "config print", "config check", "config schema", "config explain lock.ttl",
 		"lock ls", "bus topics", "worker ls", "explain", "completion bash", "version", "help",
 	} {
 		status, stdout, stderr := shop(t, append(strings.Fields(line), "--trace", "everything")...)
