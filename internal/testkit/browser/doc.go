@@ -8,4 +8,8 @@
 // colours. It must log no error, be no wider than the screen, be usable with the
 // keyboard alone, and have no violation that axe-core finds. A picture of each is
 // left in bin/pages.
+//
+// It also checks files that deploy a program: the manifests of docs/guide/deploy
+// with the types of Kubernetes, and the Dockerfile of mega new with Docker's
+// parser. They are as heavy as the browser.
 package browser
