@@ -17,7 +17,7 @@ import (
 
 // The bounds of the arguments of a call.
 const (
-	MaxKey   = 512 // bytes
+	MaxKey   = driver.MaxKey // bytes
 	MinTTL   = 100 * time.Millisecond
 	MaxTTL   = 24 * time.Hour
 	MaxSlots = 4096
@@ -175,32 +175,10 @@ func (c *call) check() error {
 // checkKey refuses a key that is out of bounds or has an invisible character
 // (L14).
 func checkKey(key string) error {
-	switch {
-	case key == "":
-		return invalid("lock.invalid_key", "key is empty")
-	case len(key) > MaxKey:
-		return invalid("lock.invalid_key", "key %.40q… has %d bytes, want at most %d", key, len(key), MaxKey)
-	case isPlain(key):
-		return nil
-	case !utf8.ValidString(key):
-		return invalid("lock.invalid_key", "key %q is not valid UTF-8", key)
-	}
-	for _, r := range key {
-		if unicode.In(r, unicode.Z, unicode.Cc, unicode.Cf) {
-			return invalid("lock.invalid_key", "key %q contains %q; white space, control and format characters are not allowed", key, r)
-		}
+	if fault := driver.KeyFault(key); fault != "" {
+		return invalid("lock.invalid_key", "%s", fault)
 	}
 	return nil
-}
-
-// isPlain reports whether key is visible ASCII, as nearly every key is.
-func isPlain(key string) bool {
-	for i := range len(key) {
-		if key[i] <= ' ' || key[i] > '~' {
-			return false
-		}
-	}
-	return true
 }
 
 // invalidError is an ErrInvalid with a specific code and text.

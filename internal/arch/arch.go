@@ -52,6 +52,7 @@ func layers() map[string][]string {
 		"bus/bustest": {"bus", "bus/driver", "internal/suite"},
 
 		"limit/driver": {"lock/driver"},
+		"limit":        {"limit/driver", "lock", "lock/driver", "internal/group", "internal/windows"},
 
 		"megatest": {"", "boot", "bus", "bus/driver", "lock", "lock/driver", "drivers/memory", "internal/stack"},
 

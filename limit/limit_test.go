@@ -1,0 +1,655 @@
+package limit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/megaframework/mega/drivers/memory"
+	"github.com/megaframework/mega/limit"
+	"github.com/megaframework/mega/limit/driver"
+	"github.com/megaframework/mega/lock"
+)
+
+// inTime runs f on fake time with a Limiter in memory.
+func inTime(t *testing.T, c limit.Config, f func(t *testing.T, l *limit.Limiter)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		l := open(t, memory.NewLimit(), c)
+		f(t, l)
+	})
+}
+
+func open(t *testing.T, d driver.Driver, c limit.Config) *limit.Limiter {
+	t.Helper()
+	l, err := limit.New(d, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+func rates(r ...limit.Rate) limit.Limit { return limit.Limit{Rates: r} }
+
+func allow(t *testing.T, l *limit.Limiter, m limit.Limit, opts ...limit.Option) limit.Result {
+	t.Helper()
+	r, err := l.Allow(t.Context(), "k", m, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func wait(t *testing.T, l *limit.Limiter, m limit.Limit, opts ...limit.Option) *limit.Permit {
+	t.Helper()
+	p, err := l.Wait(t.Context(), "k", m, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestAllowReportsWhatIsLeft(t *testing.T) {
+	inTime(t, limit.Config{}, func(t *testing.T, l *limit.Limiter) {
+		m := rates(limit.PerSecond(3), limit.PerMinute(100))
+		got := allow(t, l, m, limit.Cost(2))
+		want := limit.Result{Allowed: true, Remaining: 1, ResetAfter: time.Second, By: limit.PerSecond(3)}
+		if got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+		time.Sleep(400 * time.Millisecond)
+		got = allow(t, l, m, limit.Cost(2))
+		want = limit.Result{Remaining: 1, RetryAfter: 600 * time.Millisecond, ResetAfter: 600 * time.Millisecond, By: limit.PerSecond(3)}
+		if got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+		if got := allow(t, l, m, limit.Cost(0)); !got.Allowed || got.Remaining != 1 {
+			t.Errorf("a look: got %+v", got)
+		}
+	})
+}
+
+func TestArgumentsOutOfBoundsAreInvalid(t *testing.T) {
+	good := rates(limit.PerSecond(5))
+	many := make([]limit.Rate, limit.MaxRates+1)
+	for i := range many {
+		many[i] = limit.Rate{N: 1, Per: time.Duration(i+1) * time.Second}
+	}
+	inTime(t, limit.Config{}, func(t *testing.T, l *limit.Limiter) {
+		for _, tt := range []struct {
+			name, key string
+			m         limit.Limit
+			opts      []limit.Option
+			code      string
+		}{
+			{"an empty key", "", good, nil, "limit.invalid_key"},
+			{"a space in the key", "a b", good, nil, "limit.invalid_key"},
+			{"a long key", strings.Repeat("k", limit.MaxKey+1), good, nil, "limit.invalid_key"},
+			{"no rate", "k", limit.Limit{}, nil, "limit.invalid_option"},
+			{"too many rates", "k", rates(many...), nil, "limit.invalid_option"},
+			{"N of 0", "k", rates(limit.PerSecond(0)), nil, "limit.invalid_option"},
+			{"a large N", "k", rates(limit.PerSecond(limit.MaxN + 1)), nil, "limit.invalid_option"},
+			{"a short Per", "k", rates(limit.Rate{N: 1, Per: limit.MinPer - 1}), nil, "limit.invalid_option"},
+			{"a long Per", "k", rates(limit.Rate{N: 1, Per: limit.MaxPer + 1}), nil, "limit.invalid_option"},
+			{"a Per twice", "k", rates(limit.PerSecond(1), limit.PerSecond(2)), nil, "limit.invalid_option"},
+			{"a cost above N", "k", good, []limit.Option{limit.Cost(6)}, "limit.invalid_option"},
+			{"a cost below 0", "k", good, []limit.Option{limit.Cost(-1)}, "limit.invalid_option"},
+			{"a slack below 0", "k", limit.Limit{Rates: good.Rates, Slack: -1}, nil, "limit.invalid_option"},
+			{"Concurrent below 0", "k", limit.Limit{Rates: good.Rates, Concurrent: -1}, nil, "limit.invalid_option"},
+			{"a share of 0", "k", limit.Limit{Rates: good.Rates, Outage: limit.Share(0)}, nil, "limit.invalid_option"},
+			{"a share above 1", "k", limit.Limit{Rates: good.Rates, Outage: limit.Share(1.1)}, nil, "limit.invalid_option"},
+		} {
+			_, allowErr := l.Allow(t.Context(), tt.key, tt.m, tt.opts...)
+			_, waitErr := l.Wait(t.Context(), tt.key, tt.m, tt.opts...)
+			for _, err := range []error{allowErr, waitErr} {
+				var code interface{ Code() string }
+				if !errors.Is(err, limit.ErrInvalid) || !errors.As(err, &code) || code.Code() != tt.code {
+					t.Errorf("%s: got %v, want %s", tt.name, err, tt.code)
+				}
+			}
+		}
+		for name, err := range map[string]error{
+			"MaxWait of Allow":  second(l.Allow(t.Context(), "k", good, limit.MaxWait(1))),
+			"MaxWait below 0":   second(l.Wait(t.Context(), "k", good, limit.MaxWait(-1))),
+			"Cost 0 of Wait":    second(l.Wait(t.Context(), "k", good, limit.Cost(0))),
+			"no function":       l.With(t.Context(), "k", good, nil),
+			"no reason":         l.Pause(t.Context(), "k", time.Second, ""),
+			"no pause":          l.Pause(t.Context(), "k", 0, "reason"),
+			"a space in Peek":   second(l.Peek(t.Context(), "a b", good)),
+			"an empty key":      l.Reset(t.Context(), ""),
+			"a negative actual": wait(t, l, good).Settle(t.Context(), -1),
+		} {
+			if !errors.Is(err, limit.ErrInvalid) {
+				t.Errorf("%s: got %v, want ErrInvalid", name, err)
+			}
+		}
+		if states, err := l.List(t.Context(), ""); err != nil || len(states) != 1 || states[0].Rates[0].Used != 1 {
+			t.Errorf("got %+v, %v, want the one valid call", states, err)
+		}
+	})
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func TestWaitServesInOrderAndNeverEarly(t *testing.T) {
+	inTime(t, limit.Config{}, func(t *testing.T, l *limit.Limiter) {
+		m, start := rates(limit.Rate{N: 2, Per: time.Second}), time.Now()
+		var mu sync.Mutex
+		var order []int
+		var all sync.WaitGroup
+		for i := range 7 {
+			all.Go(func() {
+				wait(t, l, m)
+				mu.Lock()
+				defer mu.Unlock()
+				order = append(order, i)
+				if at := time.Since(start); at < time.Duration(i/2)*time.Second {
+					t.Errorf("call %d was served after %v", i, at)
+				}
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+		if !slices.IsSorted(order) {
+			t.Errorf("served in the order %v", order)
+		}
+		if took := time.Since(start); took > 3*time.Second+10*time.Millisecond {
+			t.Errorf("took %v, want 3 s", took)
+		}
+		if s := l.Stats(); s.Allowed != 7 || s.Waiting != 0 || s.Wait.Count() != 7 {
+			t.Errorf("got %+v", s)
+		}
+	})
+}
+
+func TestTooLateIsRefusedAtOnceAndConsumesNothing(t *testing.T) {
+	inTime(t, limit.Config{}, func(t *testing.T, l *limit.Limiter) {
+		m := rates(limit.PerSecond(1))
+		wait(t, l, m)
+		start := time.Now()
+		_, err := l.Wait(t.Context(), "k", m, limit.MaxWait(900*time.Millisecond))
+		var late *limit.LimitedError
+		if !errors.As(err, &late) || late.RetryAfter != time.Second || late.Rate != m.Rates[0] || late.Code() != "limit.limited" {
+			t.Errorf("got %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 900*time.Millisecond)
+		defer cancel()
+		if _, err := l.Wait(ctx, "k", m); !errors.Is(err, limit.ErrLimited) {
+			t.Errorf("got %v", err)
+		}
+		if took := time.Since(start); took != 0 {
+			t.Errorf("refused after %v", took)
+		}
+		wait(t, l, m, limit.MaxWait(time.Second)) // just in time
+		if took := time.Since(start); took != time.Second {
+			t.Errorf("granted after %v", took)
+		}
+	})
+}
+
+func TestWaitersThatGiveUpCostNothing(t *testing.T) {
+	inTime(t, limit.Config{}, func(t *testing.T, l *limit.Limiter) {
+		m := rates(limit.PerSecond(1))
+		wait(t, l, m)
+		start := time.Now()
+		ctx, cancel := context.WithCancelCause(t.Context())
+		var all sync.WaitGroup
+		for range 5 {
+			all.Go(func() {
+				if _, err := l.Wait(ctx, "k", m); !errors.Is(err, context.Canceled) || !errors.Is(err, limit.ErrLimited) {
+					t.Errorf("got %v", err)
+				}
+			})
+		}
+		synctest.Wait()
+		all.Go(func() {
+			if wait(t, l, m); time.Since(start) != time.Second {
+				t.Errorf("granted after %v", time.Since(start))
+			}
+		})
+		time.Sleep(500 * time.Millisecond)
+		cancel(errors.New("gave up"))
+		all.Wait()
+		if s, err := l.Inspect(t.Context(), "k"); err != nil || len(s.Waiters) != 0 || s.Rates[0].Used != 1 {
+			t.Errorf("got %+v, %v", s, err)
+		}
+		ctx, cancel2 := context.WithTimeout(t.Context(), time.Nanosecond)
+		defer cancel2()
+		_, _ = l.Wait(ctx, "k", m)
+		if r := allow(t, l, m); r.Allowed || r.RetryAfter != time.Second {
+			t.Errorf("got %+v, want nobody ahead", r)
+		}
+	})
+}
+
+func TestSettleAndCancelReturnUnits(t *testing.T) {
+	inTime(t, limit.Config{}, func(t *testing.T, l *limit.Limiter) {
+		m := rates(limit.PerMinute(10))
+		p := wait(t, l, m, limit.Cost(8))
+		if r := allow(t, l, m, limit.Cost(5)); r.Allowed {
+			t.Error("allowed too much")
+		}
+		if err := p.Settle(t.Context(), 3); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Cancel(t.Context()); err != nil { // settled already
+			t.Fatal(err)
+		}
+		if r := allow(t, l, m, limit.Cost(5)); !r.Allowed || r.Remaining != 2 { // the refusal is forgotten (W12)
+			t.Errorf("got %+v", r)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		p = wait(t, l, m, limit.Cost(2))
+		cancel()
+		if err := p.Cancel(ctx); err != nil { // also after the end of the context
+			t.Fatal(err)
+		}
+		if r := allow(t, l, m, limit.Cost(2)); !r.Allowed {
+			t.Errorf("got %+v", r)
+		}
+	})
+}
+
+func TestReturnedUnitsWakeTheFirstWaiter(t *testing.T) {
+	inTime(t, limit.Config{}, func(t *testing.T, l *limit.Limiter) {
+		m := rates(limit.PerHour(1))
+		p := wait(t, l, m)
+		start := time.Now()
+		var all sync.WaitGroup
+		all.Go(func() { wait(t, l, m) })
+		time.Sleep(10 * time.Minute)
+		if err := p.Cancel(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		all.Wait()
+		if took := time.Since(start); took != 10*time.Minute {
+			t.Errorf("granted after %v", took)
+		}
+	})
+}
+
+func TestSlackLengthensTheWindow(t *testing.T) {
+	inTime(t, limit.Config{}, func(t *testing.T, l *limit.Limiter) {
+		m := limit.Limit{Rates: []limit.Rate{limit.PerSecond(1)}, Slack: 50 * time.Millisecond}
+		allow(t, l, m)
+		if r := allow(t, l, m); r.Allowed || r.RetryAfter != 1050*time.Millisecond || r.By != m.Rates[0] {
+			t.Errorf("got %+v", r)
+		}
+		if s, err := l.Peek(t.Context(), "k", m); err != nil || s.Rates[0].Used != 1 || s.Rates[0].Rate != m.Rates[0] {
+			t.Errorf("got %+v, %v", s, err)
+		}
+	})
+}
+
+func TestPauseAndReset(t *testing.T) {
+	inTime(t, limit.Config{}, func(t *testing.T, l *limit.Limiter) {
+		m := rates(limit.PerSecond(10))
+		if err := l.Pause(t.Context(), "k", time.Hour, "the partner said so"); err != nil {
+			t.Fatal(err)
+		}
+		if r := allow(t, l, m); r.Allowed || r.RetryAfter != time.Hour || r.By != (limit.Rate{}) {
+			t.Errorf("got %+v", r)
+		}
+		_, err := l.Wait(t.Context(), "k", m, limit.MaxWait(time.Minute))
+		var late *limit.LimitedError
+		if !errors.As(err, &late) || late.RetryAfter != time.Hour {
+			t.Errorf("got %v", err)
+		}
+		if s, err := l.Peek(t.Context(), "k", m); err != nil || s.Paused == nil || s.Paused.Reason != "the partner said so" || s.Paused.By.PID == 0 {
+			t.Errorf("got %+v, %v", s, err)
+		}
+		if err := l.Reset(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		if r := allow(t, l, m); !r.Allowed {
+			t.Errorf("got %+v", r)
+		}
+	})
+}
+
+func TestConcurrentNeedsALockerAndAFunction(t *testing.T) {
+	inTime(t, limit.Config{}, func(t *testing.T, l *limit.Limiter) {
+		m := limit.Limit{Rates: []limit.Rate{limit.PerSecond(100)}, Concurrent: 2}
+		if _, err := l.Wait(t.Context(), "k", m); !errors.Is(err, limit.ErrUnsupported) {
+			t.Errorf("got %v", err)
+		}
+		if _, err := l.Allow(t.Context(), "k", m); !errors.Is(err, limit.ErrUnsupported) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// withSlots runs f with a Limiter that has a Locker.
+func withSlots(t *testing.T, f func(t *testing.T, l *limit.Limiter, locker *lock.Locker)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		locker, err := lock.New(memory.NewLock(), lock.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := locker.Close(context.Background()); err != nil {
+				t.Error(err)
+			}
+		}()
+		l, err := limit.New(memory.NewLimit(), limit.Config{Locker: locker})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := l.Close(context.Background()); err != nil {
+				t.Error(err)
+			}
+		}()
+		f(t, l, locker)
+	})
+}
+
+func TestConcurrentBoundsTheWork(t *testing.T) {
+	withSlots(t, func(t *testing.T, l *limit.Limiter, locker *lock.Locker) {
+		m := limit.Limit{Rates: []limit.Rate{limit.PerSecond(100)}, Concurrent: 2}
+		var mu sync.Mutex
+		inside, most := 0, 0
+		var all sync.WaitGroup
+		for range 10 {
+			all.Go(func() {
+				err := l.With(t.Context(), "k", m, func(ctx context.Context, _ *limit.Permit) error {
+					mu.Lock()
+					inside++
+					most = max(most, inside)
+					mu.Unlock()
+					time.Sleep(time.Second)
+					mu.Lock()
+					inside--
+					mu.Unlock()
+					return ctx.Err()
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if most != 2 {
+			t.Errorf("%d at once, want 2", most)
+		}
+		if held := locker.Held(); len(held) != 0 {
+			t.Errorf("%q are held", held)
+		}
+	})
+}
+
+func TestSlotIsGivenBack(t *testing.T) {
+	withSlots(t, func(t *testing.T, l *limit.Limiter, locker *lock.Locker) {
+		m := limit.Limit{Rates: []limit.Rate{limit.PerHour(3)}, Concurrent: 1}
+		free := func(after string) {
+			t.Helper()
+			if held := locker.Held(); len(held) != 0 {
+				t.Errorf("after %s: %q are held", after, held)
+			}
+		}
+		func() {
+			defer func() { _ = recover() }()
+			_ = l.With(t.Context(), "k", m, func(context.Context, *limit.Permit) error { panic("a panic") })
+		}()
+		free("a panic")
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			_ = l.With(t.Context(), "k", m, func(context.Context, *limit.Permit) error { runtime.Goexit(); return nil })
+		}()
+		<-over
+		free("runtime.Goexit")
+		if err := wait(t, l, m).Settle(t.Context(), 1); err != nil {
+			t.Error(err)
+		}
+		free("Settle")
+		if _, err := l.Wait(t.Context(), "k", m, limit.MaxWait(time.Minute)); !errors.Is(err, limit.ErrLimited) {
+			t.Errorf("got %v", err)
+		}
+		free("a refusal by the rate") // W16
+		if s, err := l.Inspect(t.Context(), "k"); err != nil || s.Rates[0].Used != 3 {
+			t.Errorf("got %+v, %v, want 3 units used", s, err)
+		}
+	})
+}
+
+func TestBusySlotsAreALimit(t *testing.T) {
+	withSlots(t, func(t *testing.T, l *limit.Limiter, _ *lock.Locker) {
+		m := limit.Limit{Rates: []limit.Rate{limit.PerSecond(100)}, Concurrent: 1}
+		held := wait(t, l, m)
+		_, err := l.Wait(t.Context(), "k", m, limit.MaxWait(time.Second))
+		if !errors.Is(err, limit.ErrLimited) || !errors.Is(err, lock.ErrNotAcquired) {
+			t.Errorf("got %v", err)
+		}
+		if err := held.Cancel(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if s, err := l.Inspect(t.Context(), "k"); err != nil || len(s.Rates) > 0 && s.Rates[0].Used != 0 {
+			t.Errorf("got %+v, %v, want no unit used", s, err)
+		}
+	})
+}
+
+func TestCloseEndsWaiters(t *testing.T) {
+	withSlots(t, func(t *testing.T, l *limit.Limiter, _ *lock.Locker) {
+		m := rates(limit.PerHour(1))
+		slots := limit.Limit{Rates: []limit.Rate{limit.PerSecond(100)}, Concurrent: 1}
+		wait(t, l, m)
+		held, err := l.Wait(t.Context(), "s", slots)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(func() {
+				if _, err := l.Wait(t.Context(), "k", m); !errors.Is(err, limit.ErrClosed) {
+					t.Errorf("got %v", err)
+				}
+			})
+		}
+		all.Go(func() {
+			if _, err := l.Wait(t.Context(), "s", slots); !errors.Is(err, limit.ErrClosed) {
+				t.Errorf("got %v", err)
+			}
+		})
+		synctest.Wait()
+		for range 2 {
+			if err := l.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		all.Wait()
+		if _, err := l.Allow(t.Context(), "k", m); !errors.Is(err, limit.ErrClosed) {
+			t.Errorf("got %v", err)
+		}
+		if _, err := l.Wait(t.Context(), "k", m); !errors.Is(err, limit.ErrClosed) {
+			t.Errorf("got %v", err)
+		}
+		_ = held.Settle(t.Context(), 1)
+	})
+}
+
+// A counting driver shows which calls reach the backend.
+type counting struct {
+	driver.Driver
+	mu    sync.Mutex // guards takes
+	takes int
+}
+
+func (c *counting) Take(ctx context.Context, r driver.Request) (driver.Answer, error) {
+	c.mu.Lock()
+	c.takes++
+	c.mu.Unlock()
+	return c.Driver.Take(ctx, r)
+}
+
+func (c *counting) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.takes
+	c.takes = 0
+	return n
+}
+
+func TestRefusalsAreRemembered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &counting{Driver: memory.NewLimit()}
+		l := open(t, d, limit.Config{Cache: 2})
+		m := rates(limit.Rate{N: 4, Per: 10 * time.Second})
+		allow(t, l, m, limit.Cost(3))
+		if r := allow(t, l, m, limit.Cost(3)); r.Allowed {
+			t.Fatal("allowed")
+		}
+		d.count()
+		for range 3 {
+			time.Sleep(300 * time.Millisecond)
+			allow(t, l, m, limit.Cost(3))
+			allow(t, l, m, limit.Cost(4))
+		}
+		if n := d.count(); n != 0 {
+			t.Errorf("%d calls for what was refused", n)
+		}
+		if r := allow(t, l, m, limit.Cost(3)); r.RetryAfter != 9100*time.Millisecond || r.By != m.Rates[0] {
+			t.Errorf("got %+v", r)
+		}
+		if r := allow(t, l, rates(limit.Rate{N: 10, Per: 10 * time.Second}), limit.Cost(3)); !r.Allowed || d.count() != 1 {
+			t.Errorf("another limit: got %+v", r)
+		}
+		allow(t, l, m, limit.Cost(1))
+		if n := d.count(); n != 1 {
+			t.Errorf("%d calls for a smaller cost", n)
+		}
+		time.Sleep(time.Second)
+		allow(t, l, m, limit.Cost(3))
+		if n := d.count(); n != 1 {
+			t.Errorf("%d calls after a second", n)
+		}
+		for i := range 10 {
+			key := fmt.Sprint("other", i)
+			for range 2 {
+				if _, err := l.Allow(t.Context(), key, rates(limit.PerHour(1))); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		d.count()
+		for i := range 10 {
+			if _, err := l.Allow(t.Context(), fmt.Sprint("other", i), rates(limit.PerHour(1))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := d.count(); n < 8 {
+			t.Errorf("%d calls, want the memory bounded to 2 keys", n)
+		}
+	})
+}
+
+func TestWaitingCallsAskSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &counting{Driver: memory.NewLimit()}
+		l := open(t, d, limit.Config{})
+		m := rates(limit.Rate{N: 1, Per: 10 * time.Second})
+		wait(t, l, m)
+		d.count()
+		var all sync.WaitGroup
+		for range 50 {
+			all.Go(func() { _, _ = l.Wait(t.Context(), "k", m, limit.MaxWait(10*time.Second)) })
+		}
+		all.Wait()
+		if n := d.count(); n > 80 {
+			t.Errorf("%d calls of 50 waiters in 10 s", n)
+		}
+	})
+}
+
+func TestEventsAndStats(t *testing.T) {
+	var mu sync.Mutex
+	var events []limit.Event
+	observer := observe(func(e limit.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		events = append(events, e)
+		panic("dropped")
+	})
+	inTime(t, limit.Config{Observer: observer}, func(t *testing.T, l *limit.Limiter) {
+		m := rates(limit.PerSecond(1))
+		p := wait(t, l, m)
+		allow(t, l, m)
+		allow(t, l, m)
+		_, err := l.Wait(t.Context(), "k", m, limit.MaxWait(0))
+		_ = p.Cancel(t.Context())
+		_ = l.Pause(t.Context(), "k", time.Second, "why")
+		_ = l.Reset(t.Context(), "k")
+		want := []limit.Event{
+			limit.Granted{Key: "k", Cost: 1},
+			limit.Refused{Key: "k", Cost: 1, By: m.Rates[0], RetryAfter: time.Second},
+			limit.Refused{Key: "k", Cost: 1, By: m.Rates[0], RetryAfter: time.Second, Local: true},
+			limit.Refused{Key: "k", Cost: 1, By: m.Rates[0], RetryAfter: time.Second, Err: errors.Unwrap(err)},
+			limit.Settled{Key: "k", Cost: 1},
+			limit.Paused{Key: "k", For: time.Second, Reason: "why"},
+			limit.WasReset{Key: "k"},
+		}
+		if !slices.Equal(events, want) {
+			t.Errorf("got  %+v\nwant %+v", events, want)
+		}
+		if s := l.Stats(); s.Driver != "memory" || s.Allowed != 1 || s.Refused != 3 || s.Local != 2 || s.Settled != 1 {
+			t.Errorf("got %+v", s)
+		}
+	})
+}
+
+type observe func(limit.Event)
+
+func (f observe) Observe(e limit.Event) { f(e) }
+
+func TestWithReturnsTheErrorOfTheFunction(t *testing.T) {
+	inTime(t, limit.Config{}, func(t *testing.T, l *limit.Limiter) {
+		failed := errors.New("failed")
+		err := l.With(t.Context(), "k", rates(limit.PerSecond(1)), func(_ context.Context, p *limit.Permit) error {
+			if p.Cost() != 1 || p.At().IsZero() || p.Degraded() {
+				t.Errorf("got %+v", p)
+			}
+			return failed
+		})
+		if err != failed {
+			t.Errorf("got %v", err)
+		}
+		err = l.With(t.Context(), "k", rates(limit.PerSecond(1)), func(context.Context, *limit.Permit) error { return nil }, limit.MaxWait(0))
+		if !errors.Is(err, limit.ErrLimited) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func BenchmarkAllow(b *testing.B) {
+	l, err := limit.New(memory.NewLimit(), limit.Config{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = l.Close(context.Background()) }()
+	for name, m := range map[string]limit.Limit{
+		"allowed": rates(limit.Rate{N: limit.MaxN, Per: time.Second}),
+		"two":     rates(limit.Rate{N: limit.MaxN, Per: time.Second}, limit.PerDay(limit.MaxN)),
+		"refused": rates(limit.PerHour(1)),
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				_, _ = l.Allow(b.Context(), name, m)
+			}
+		})
+	}
+}

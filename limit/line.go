@@ -1,0 +1,98 @@
+package limit
+
+import (
+	"container/list"
+	"sync"
+)
+
+// lines are the waiting calls of this process by key, first come, first served.
+// The first call of a line has the ticket of the process; the others wait for
+// their turn without the backend (W5).
+type lines struct {
+	mu    sync.Mutex // guards the fields below and the lines
+	byKey map[string]*line
+}
+
+type line struct {
+	calls     list.List // of *waiting
+	notBefore instant   // when the first call may be granted, as the backend estimates
+}
+
+// waiting is a place in a line.
+type waiting struct {
+	key   string
+	line  *line
+	place *list.Element
+	turn  chan struct{} // closed when the call is the first of the line
+	poked chan struct{} // has an element when it should ask again now
+}
+
+// join puts a call at the end of the line of key.
+func (ls *lines) join(key string) *waiting {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if ls.byKey == nil {
+		ls.byKey = make(map[string]*line)
+	}
+	w := &waiting{key: key, line: ls.byKey[key], turn: make(chan struct{}), poked: make(chan struct{}, 1)}
+	if w.line == nil {
+		w.line = new(line)
+		ls.byKey[key] = w.line
+	}
+	w.place = w.line.calls.PushBack(w)
+	if w.line.calls.Len() == 1 {
+		close(w.turn)
+	}
+	return w
+}
+
+// leave takes w out of its line. It reports whether w was the last call of the
+// line.
+func (ls *lines) leave(w *waiting) (last bool) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	wasFirst := w.line.calls.Front() == w.place
+	w.line.calls.Remove(w.place)
+	first := w.line.calls.Front()
+	if first == nil {
+		delete(ls.byKey, w.key)
+		return true
+	}
+	if wasFirst {
+		close(first.Value.(*waiting).turn)
+	}
+	return false
+}
+
+// alone reports whether no other call is in the line of w.
+func (ls *lines) alone(w *waiting) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return w.line.calls.Len() == 1
+}
+
+// estimate records when the first call of the line may be granted.
+func (ls *lines) estimate(w *waiting, at instant) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	w.line.notBefore = at
+}
+
+// notBefore returns the estimate for the first call of the line of w.
+func (ls *lines) notBefore(w *waiting) instant {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return w.line.notBefore
+}
+
+// poke makes the first call of the line of key ask again.
+func (ls *lines) poke(key string) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if l := ls.byKey[key]; l != nil {
+		select {
+		case l.calls.Front().Value.(*waiting).poked <- struct{}{}:
+		default:
+		}
+	}
+}

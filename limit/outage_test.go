@@ -1,0 +1,273 @@
+package limit_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/megaframework/mega/drivers/memory"
+	"github.com/megaframework/mega/limit"
+	"github.com/megaframework/mega/limit/driver"
+)
+
+// remote is a driver in memory that acts like one with a network.
+type remote struct {
+	driver.Driver
+	mu    sync.Mutex                                                                           // guards the field below
+	fault func(ctx context.Context, take func() (driver.Answer, error)) (driver.Answer, error) // nil for none
+}
+
+func newRemote() *remote { return &remote{Driver: memory.NewLimit()} }
+
+func (r *remote) Info() driver.Info { return driver.Info{Name: "remote", Scope: driver.Fleet} }
+
+func (r *remote) set(fault func(context.Context, func() (driver.Answer, error)) (driver.Answer, error)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fault = fault
+}
+
+func (r *remote) Take(ctx context.Context, q driver.Request) (driver.Answer, error) {
+	r.mu.Lock()
+	fault := r.fault
+	r.mu.Unlock()
+	take := func() (driver.Answer, error) { return r.Driver.Take(ctx, q) }
+	if fault == nil {
+		return take()
+	}
+	return fault(ctx, take)
+}
+
+var errBroken = errors.New("broken pipe")
+
+// refuse fails at once.
+func refuse(context.Context, func() (driver.Answer, error)) (driver.Answer, error) {
+	return driver.Answer{}, errBroken
+}
+
+// hang does not answer.
+func hang(ctx context.Context, _ func() (driver.Answer, error)) (driver.Answer, error) {
+	<-ctx.Done()
+	return driver.Answer{}, ctx.Err()
+}
+
+// loseReply executes the call and loses the answer.
+func loseReply(_ context.Context, take func() (driver.Answer, error)) (driver.Answer, error) {
+	_, _ = take()
+	return driver.Answer{}, errBroken
+}
+
+// far runs f on fake time with a Limiter on a remote driver.
+func far(t *testing.T, f func(t *testing.T, l *limit.Limiter, r *remote, events func() []limit.Event)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var seen []limit.Event
+		r := newRemote()
+		l := open(t, r, limit.Config{Observer: observe(func(e limit.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			seen = append(seen, e)
+		})})
+		f(t, l, r, func() []limit.Event {
+			mu.Lock()
+			defer mu.Unlock()
+			return seen
+		})
+	})
+}
+
+func TestClosedFailsWithinASecond(t *testing.T) {
+	for name, fault := range map[string]func(context.Context, func() (driver.Answer, error)) (driver.Answer, error){"refuse": refuse, "hang": hang} {
+		t.Run(name, func(t *testing.T) {
+			far(t, func(t *testing.T, l *limit.Limiter, r *remote, _ func() []limit.Event) {
+				r.set(fault)
+				m, start := rates(limit.PerSecond(1)), time.Now()
+				if _, err := l.Allow(t.Context(), "k", m); !errors.Is(err, limit.ErrUnavailable) {
+					t.Errorf("got %v", err)
+				}
+				if took := time.Since(start); took > time.Second {
+					t.Errorf("Allow took %v", took)
+				}
+				start = time.Now()
+				if _, err := l.Wait(t.Context(), "k", m); !errors.Is(err, limit.ErrUnavailable) {
+					t.Errorf("got %v", err)
+				}
+				if took := time.Since(start); took > time.Second {
+					t.Errorf("Wait took %v", took)
+				}
+			})
+		})
+	}
+}
+
+func TestOutageIsReportedOnceAndEndsByItself(t *testing.T) {
+	far(t, func(t *testing.T, l *limit.Limiter, r *remote, events func() []limit.Event) {
+		m := limit.Limit{Rates: []limit.Rate{limit.PerHour(1)}, Outage: limit.Open}
+		r.set(hang)
+		for range 5 {
+			if got := allow(t, l, m); !got.Allowed || !got.Degraded {
+				t.Errorf("got %+v", got)
+			}
+			time.Sleep(time.Second)
+		}
+		if l.Unavailable() == nil || !l.Stats().Unavailable {
+			t.Error("the outage is not shown")
+		}
+		start := time.Now()
+		if p := wait(t, l, m); !p.Degraded() || p.Cancel(t.Context()) != nil || time.Since(start) != 0 {
+			t.Errorf("got %+v after %v", p, time.Since(start))
+		}
+		r.set(nil)
+		time.Sleep(2 * time.Second)
+		if got := allow(t, l, m); !got.Allowed || got.Degraded {
+			t.Errorf("got %+v", got)
+		}
+		if got := allow(t, l, m); got.Allowed {
+			t.Errorf("got %+v", got)
+		}
+		var lost, back []limit.Event
+		for _, e := range events() {
+			switch e := e.(type) {
+			case limit.Unavailable:
+				lost = append(lost, e)
+			case limit.Available:
+				back = append(back, e)
+				if e.Degraded == 0 || e.After == 0 {
+					t.Errorf("got %+v", e)
+				}
+			}
+		}
+		if len(lost) != 1 || len(back) != 1 {
+			t.Errorf("reported %v and %v", lost, back)
+		}
+		if s := l.Stats(); s.Degraded != 6 || s.Unavailable {
+			t.Errorf("got %+v", s)
+		}
+	})
+}
+
+func TestShareAllowsAPartInEachProcess(t *testing.T) {
+	far(t, func(t *testing.T, l *limit.Limiter, r *remote, _ func() []limit.Event) {
+		m := limit.Limit{Rates: []limit.Rate{limit.PerMinute(10), limit.PerHour(100)}, Outage: limit.Share(0.35)}
+		r.set(refuse)
+		for i := range 5 {
+			if got := allow(t, l, m); got.Allowed != (i < 3) || !got.Degraded {
+				t.Errorf("call %d: got %+v", i, got)
+			}
+		}
+		start := time.Now()
+		p, err := l.Wait(t.Context(), "k", m)
+		if err != nil || !p.Degraded() || time.Since(start) != time.Minute {
+			t.Errorf("got %+v, %v after %v", p, err, time.Since(start))
+		}
+		one := limit.Limit{Rates: []limit.Rate{limit.PerMinute(10)}, Outage: limit.Share(0.01)}
+		got, err := l.Allow(t.Context(), "other", one, limit.Cost(10))
+		if err != nil || !got.Allowed {
+			t.Errorf("got %+v, %v, want at least one", got, err)
+		}
+	})
+}
+
+func TestCallOfAPresentBackendIsNotDegraded(t *testing.T) {
+	far(t, func(t *testing.T, l *limit.Limiter, r *remote, events func() []limit.Event) {
+		m := limit.Limit{Rates: []limit.Rate{limit.PerSecond(1)}, Outage: limit.Open}
+		var once sync.Once
+		r.set(func(ctx context.Context, take func() (driver.Answer, error)) (driver.Answer, error) {
+			broken := false
+			once.Do(func() { broken = true })
+			if broken {
+				return driver.Answer{}, errBroken
+			}
+			return take()
+		})
+		if got := allow(t, l, m); !got.Degraded { // this call has failed
+			t.Errorf("got %+v", got)
+		}
+		synctest.Wait()
+		for _, e := range events() {
+			if _, lost := e.(limit.Unavailable); lost {
+				t.Errorf("an outage was reported: %+v", e)
+			}
+		}
+		if got := allow(t, l, m); got.Degraded {
+			t.Errorf("got %+v", got)
+		}
+	})
+}
+
+func TestLostReplyIsAskedForAgain(t *testing.T) {
+	far(t, func(t *testing.T, l *limit.Limiter, r *remote, _ func() []limit.Event) {
+		var once sync.Once
+		r.set(func(ctx context.Context, take func() (driver.Answer, error)) (driver.Answer, error) {
+			a, err := take()
+			once.Do(func() { a, err = driver.Answer{}, errBroken })
+			return a, err
+		})
+		wait(t, l, rates(limit.PerMinute(2)))
+		if s, err := l.Inspect(t.Context(), "k"); err != nil || s.Rates[0].Used != 1 {
+			t.Errorf("got %+v, %v, want one unit used", s, err)
+		}
+	})
+}
+
+func TestUnseenGrantIsReturned(t *testing.T) {
+	far(t, func(t *testing.T, l *limit.Limiter, r *remote, _ func() []limit.Event) {
+		ctx, cancel := context.WithCancel(t.Context())
+		r.set(func(ctx context.Context, take func() (driver.Answer, error)) (driver.Answer, error) {
+			_, _ = take()
+			cancel()
+			<-ctx.Done()
+			return driver.Answer{}, ctx.Err()
+		})
+		if _, err := l.Wait(ctx, "k", rates(limit.PerMinute(1))); !errors.Is(err, context.Canceled) || !errors.Is(err, limit.ErrLimited) {
+			t.Errorf("got %v", err)
+		}
+		r.set(nil)
+		synctest.Wait()
+		if got := allow(t, l, rates(limit.PerMinute(1))); !got.Allowed {
+			t.Errorf("got %+v, want the unit back", got)
+		}
+	})
+}
+
+func TestUnknownOutcomeOfAllowIsConsumed(t *testing.T) {
+	far(t, func(t *testing.T, l *limit.Limiter, r *remote, _ func() []limit.Event) {
+		r.set(loseReply)
+		if _, err := l.Allow(t.Context(), "k", rates(limit.PerMinute(1))); !errors.Is(err, limit.ErrUnavailable) || !errors.Is(err, errBroken) {
+			t.Errorf("got %v", err)
+		}
+		r.set(nil)
+		if got := allow(t, l, rates(limit.PerMinute(1))); got.Allowed {
+			t.Errorf("got %+v", got)
+		}
+	})
+}
+
+func TestCallersEndIsNotAnOutage(t *testing.T) {
+	far(t, func(t *testing.T, l *limit.Limiter, r *remote, _ func() []limit.Event) {
+		r.set(hang)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		for _, policy := range []limit.Outage{limit.Closed, limit.Open} {
+			_, err := l.Allow(ctx, "k", limit.Limit{Rates: []limit.Rate{limit.PerSecond(1)}, Outage: policy})
+			if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, limit.ErrUnavailable) {
+				t.Errorf("%v: got %v", policy, err)
+			}
+		}
+		if l.Unavailable() != nil {
+			t.Error("the backend counts as lost")
+		}
+	})
+}
+
+func TestOutagesHaveNames(t *testing.T) {
+	for want, o := range map[string]limit.Outage{"closed": limit.Closed, "open": limit.Open, "share(0.25)": limit.Share(0.25)} {
+		if o.String() != want {
+			t.Errorf("got %q, want %q", o, want)
+		}
+	}
+}

@@ -1,0 +1,386 @@
+package limit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/megaframework/mega/limit/driver"
+	"github.com/megaframework/mega/lock"
+)
+
+// Wait waits until m allows the call, and returns what was granted. A permit is
+// never early. Calls of this process are served first come, first served;
+// processes take turns, one call each.
+//
+// If the call cannot be allowed within MaxWait or before the deadline of ctx,
+// Wait returns a *LimitedError: at once if the backend already knows it, else at
+// that time. It also returns a *LimitedError, which wraps ctx's error, when ctx
+// ends. In neither case is anything consumed. Wait returns ErrUnavailable when
+// the backend does not answer for a second and the Outage of m is Closed, and
+// may return ErrInvalid, ErrUnsupported and ErrClosed.
+//
+// With Concurrent, Wait takes a slot first, and keeps it until Settle, Cancel or
+// the end of ctx. [Limiter.With] is simpler.
+func (l *Limiter) Wait(ctx context.Context, key string, m Limit, opts ...Option) (*Permit, error) {
+	p, err := l.wait(ctx, key, &m, opts)
+	if err != nil {
+		return nil, fmt.Errorf("wait for %q: %w", shorten(key), err)
+	}
+	return p, nil
+}
+
+// With waits as Wait does, and runs fn with the permit. With Concurrent, the
+// slot is given back when fn has returned, panicked or called runtime.Goexit,
+// and the context given to fn ends when the slot is lost.
+//
+// With returns fn's error, and joins lock.ErrLost to it if the slot was lost.
+// If the call was not allowed, fn is not called; see [Limiter.Wait] for the
+// errors. The units stay consumed, whatever fn returns, unless fn settles or
+// cancels the permit.
+func (l *Limiter) With(ctx context.Context, key string, m Limit, fn func(context.Context, *Permit) error, opts ...Option) (err error) {
+	if fn == nil {
+		return fmt.Errorf("with %q: %w", shorten(key), invalidOption("the function is nil"))
+	}
+	p, err := l.wait(ctx, key, &m, opts)
+	if err != nil {
+		return fmt.Errorf("with %q: %w", shorten(key), err)
+	}
+	if p.slot.lease == nil {
+		return fn(ctx, p)
+	}
+	defer func() { err = joinLoss(key, err, p.slot.release()) }()
+	return fn(p.slot.lease.Context(), p)
+}
+
+// joinLoss joins the loss of the slot with the error of the work.
+func joinLoss(key string, work, release error) error {
+	switch {
+	case release == nil:
+		return work
+	case work == nil:
+		return fmt.Errorf("with %q: %w", key, release)
+	}
+	return fmt.Errorf("with %q: %w: %w", key, release, work)
+}
+
+func (l *Limiter) wait(ctx context.Context, key string, m *Limit, opts []Option) (*Permit, error) {
+	c, err := newCall(key, m, opts)
+	switch {
+	case err != nil:
+	case c.cost == 0:
+		err = invalidOption("Cost is 0; use Peek")
+	case m.Concurrent > 0 && l.config.Locker == nil:
+		err = fmt.Errorf("%w: Concurrent without Config.Locker", ErrUnsupported) // W15
+	default:
+		err = l.ready(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !l.group.Begin() {
+		return nil, ErrClosed
+	}
+	defer l.group.Done()
+	l.counters.waiting.Add(1)
+	defer l.counters.waiting.Add(-1)
+	t := l.newTurn(ctx, &c)
+	p, err := t.permit(ctx)
+	if err != nil {
+		t.failed(err)
+		return nil, err
+	}
+	waited := l.now().sub(t.began)
+	l.counters.wait.add(waited)
+	l.granted(&c, waited, p.degraded)
+	return p, nil
+}
+
+// turn is one call of Wait.
+type turn struct {
+	limiter  *Limiter
+	call     *call
+	request  driver.Request
+	began    instant
+	deadline instant // 0 for none
+
+	place  *waiting
+	asked  bool          // the backend may have a ticket
+	unsure bool          // the outcome of the last request is not known
+	last   driver.Answer // the last one
+	at     instant       // before last was asked for
+}
+
+func (l *Limiter) newTurn(ctx context.Context, c *call) *turn {
+	t := &turn{limiter: l, call: c, request: c.request(), began: l.now()}
+	if c.maxWait != forever {
+		t.deadline = t.began.add(c.maxWait)
+	}
+	if at, ok := ctx.Deadline(); ok {
+		if end := t.began.add(time.Until(at)); t.deadline == 0 || end < t.deadline {
+			t.deadline = end
+		}
+	}
+	t.request.Ticket = l.ticket
+	return t
+}
+
+// permit takes a slot, waits for the rates, and gives the slot back if they
+// refuse (W16).
+func (t *turn) permit(ctx context.Context) (*Permit, error) {
+	if err := t.known(); err != nil {
+		return nil, err
+	}
+	s, err := t.slot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	a, degraded, err := t.wait(ctx)
+	if err != nil {
+		_ = s.release()
+		return nil, err
+	}
+	c := t.call
+	return &Permit{limiter: t.limiter, key: c.key, rates: c.rates, cost: c.cost, at: a.At, degraded: degraded, slot: s}, nil
+}
+
+// known refuses a call of which the process knows that it is too late (W12).
+func (t *turn) known() error {
+	r, known := t.limiter.refusals.find(t.call, t.began)
+	if !known || t.deadline == 0 || t.began.add(r.RetryAfter) <= t.deadline {
+		return nil
+	}
+	t.limiter.counters.local.Add(1)
+	return &LimitedError{Key: t.call.key, RetryAfter: r.RetryAfter, Rate: r.By}
+}
+
+// slot is a slot of Concurrent. The zero slot is none.
+type slot struct {
+	lease *lock.Lease
+	end   context.CancelFunc // of the context on which the lease lives
+}
+
+// slot takes a slot of Concurrent, if the limit has that.
+func (t *turn) slot(ctx context.Context) (slot, error) {
+	n := t.call.limit.Concurrent
+	if n == 0 {
+		return slot{}, nil
+	}
+	wait := lock.Forever
+	if t.deadline != 0 {
+		wait = max(t.deadline.sub(t.limiter.now()), 0)
+	}
+	ctx, end := context.WithCancel(ctx)
+	stop := context.AfterFunc(t.limiter.group.Context(), end)
+	lease, err := t.limiter.config.Locker.Acquire(ctx, "limit:"+t.call.key, lock.Slots(n), lock.Wait(wait))
+	stop() // the end of the Limiter ends the wait, and not the lease
+	if err == nil {
+		return slot{lease, end}, nil
+	}
+	defer end()
+	if errors.Is(err, lock.ErrNotAcquired) || ctx.Err() != nil {
+		return slot{}, t.endedBy(err)
+	}
+	return slot{}, err
+}
+
+// release gives the slot back, if there is one. It returns lock.ErrLost if the
+// slot was lost; what fails otherwise is tried again in the background.
+func (s slot) release() error {
+	if s.lease == nil {
+		return nil
+	}
+	defer s.end()
+	if err := s.lease.Release(); errors.Is(err, lock.ErrLost) {
+		return err
+	}
+	return nil
+}
+
+// wait waits for the turn of the call in this process, and then for its ticket.
+func (t *turn) wait(ctx context.Context) (driver.Answer, bool, error) {
+	l := t.limiter
+	t.place = l.lines.join(t.call.key)
+	if err := t.first(ctx); err != nil {
+		l.lines.leave(t.place)
+		return driver.Answer{}, false, err
+	}
+	t.request.Seq = l.seq.Add(1)
+	for {
+		a, degraded, err := t.ask(ctx)
+		switch {
+		case err != nil:
+			t.giveUp()
+			return a, false, err
+		case a.Granted:
+			l.lines.leave(t.place)
+			return a, degraded, nil
+		case a.Again == 0: // W6
+			l.lines.leave(t.place)
+			return a, false, t.limited(nil)
+		case t.request.MaxWait == 0 || !t.sleep(ctx, a.Again):
+			t.giveUp()
+			return a, false, t.ended(ctx)
+		}
+	}
+}
+
+// first waits until the call is the first of its line.
+func (t *turn) first(ctx context.Context) error {
+	l := t.limiter
+	select {
+	case <-t.place.turn:
+		return nil
+	default:
+	}
+	if t.deadline != 0 && l.lines.notBefore(t.place) > t.deadline { // W6
+		return t.limited(nil)
+	}
+	var late <-chan time.Time
+	if t.deadline != 0 {
+		timer := time.NewTimer(t.deadline.sub(l.now()))
+		defer timer.Stop()
+		late = timer.C
+	}
+	select {
+	case <-t.place.turn:
+		return nil
+	case <-late:
+	case <-ctx.Done():
+	case <-l.group.Context().Done():
+	}
+	return t.ended(ctx)
+}
+
+// askPause is the pause between requests that got no answer.
+const askPause = 50 * time.Millisecond
+
+// ask makes the request, and repeats it for at most a second while it gets no
+// answer: a request with the same Ticket and Seq is the same request (W9).
+func (t *turn) ask(ctx context.Context) (driver.Answer, bool, error) {
+	l := t.limiter
+	start := time.Now()
+	a, degraded, err := t.askOnce(ctx)
+	if !errors.Is(err, ErrUnavailable) {
+		return a, degraded, err
+	}
+	bounded, cancel := context.WithDeadline(ctx, start.Add(driver.CallTimeout)) // W11
+	defer cancel()
+	for sleep(bounded, askPause) && l.group.Context().Err() == nil {
+		a, degraded, again := t.askOnce(bounded)
+		if !errors.Is(again, ErrUnavailable) && (bounded.Err() == nil || again == nil) {
+			return a, degraded, again
+		}
+	}
+	if ctx.Err() != nil {
+		return a, false, t.ended(ctx)
+	}
+	return a, false, err
+}
+
+func (t *turn) askOnce(ctx context.Context) (driver.Answer, bool, error) {
+	l := t.limiter
+	sent := l.now()
+	t.request.MaxWait = forever
+	if t.deadline != 0 {
+		t.request.MaxWait = max(t.deadline.sub(sent), 0)
+	}
+	if t.request.Waiter.PID == 0 {
+		t.request.Waiter = l.holder(ctx)
+	}
+	t.asked, t.unsure = true, true
+	a, degraded, err := l.decide(ctx, t.call, t.request)
+	if err != nil {
+		if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+			err = t.ended(ctx)
+		}
+		return a, false, err
+	}
+	t.unsure = degraded
+	t.last, t.at = a, sent
+	l.lines.estimate(t.place, sent.add(a.Wait))
+	return a, degraded, nil
+}
+
+// sleep waits until the request is to be repeated. It returns false when ctx or
+// the Limiter has ended.
+func (t *turn) sleep(ctx context.Context, d time.Duration) bool {
+	if t.deadline != 0 { // one last request at the deadline
+		d = min(d, max(t.deadline.sub(t.limiter.now()), 0))
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-t.place.poked:
+	case <-ctx.Done():
+	case <-t.limiter.group.Context().Done():
+	}
+	return ctx.Err() == nil && t.limiter.group.Context().Err() == nil
+}
+
+// giveUp ends the place of the first call of a line. The next call inherits the
+// ticket; without a next one, or if the request may have been granted unseen,
+// it is withdrawn (W7). The line waits for that, and the caller does not, except
+// when the Limiter closes.
+func (t *turn) giveUp() {
+	l := t.limiter
+	if !t.unsure && !l.lines.alone(t.place) {
+		l.lines.leave(t.place)
+		return
+	}
+	end := func(context.Context) {
+		ctx, cancel := context.WithTimeout(context.Background(), driver.CallTimeout)
+		defer cancel()
+		l.shares.withdraw(&t.request)
+		_ = l.driver.Withdraw(ctx, t.request) // if it fails, the ticket dies (W7) or the units count as consumed (W9)
+		l.lines.leave(t.place)
+	}
+	if l.info.Scope == driver.Process || !l.group.Go(end) {
+		end(nil)
+	}
+}
+
+// ended returns the error of a call whose time, context or Limiter has ended.
+func (t *turn) ended(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return t.endedBy(contextError(ctx))
+	}
+	return t.endedBy(nil)
+}
+
+func (t *turn) endedBy(cause error) error {
+	if t.limiter.group.Context().Err() != nil {
+		return ErrClosed
+	}
+	return t.limited(cause)
+}
+
+// limited returns the error of a call that is not allowed in time.
+func (t *turn) limited(cause error) error {
+	l := t.limiter
+	now := l.now()
+	e := &LimitedError{Key: t.call.key, Waited: now.sub(t.began), Err: cause}
+	switch {
+	case t.asked:
+		e.RetryAfter = max(t.at.add(t.last.Wait).sub(now), 0)
+		e.Full, e.Paused = t.last.Full, t.last.Paused
+		if e.RetryAfter > 0 {
+			e.Rate = t.call.by(t.last.By)
+		}
+	case t.place != nil:
+		e.RetryAfter = max(l.lines.notBefore(t.place).sub(now), 0)
+	}
+	return e
+}
+
+// failed counts and reports a call that was not allowed.
+func (t *turn) failed(err error) {
+	var limited *LimitedError
+	if !errors.As(err, &limited) {
+		return
+	}
+	t.limiter.counters.refused.Add(1)
+	t.limiter.observe(Refused{Key: t.call.key, Cost: t.call.cost, By: limited.Rate, RetryAfter: limited.RetryAfter, Err: err})
+}
