@@ -26,6 +26,11 @@ type Config struct {
 	// Socket is the path at which unrelated processes connect, used instead of
 	// Conn.
 	Socket string
+	// Recruit, if not nil, keeps this process from becoming the hub of Socket:
+	// Dial, and a node that has lost its hub, call it while there is no hub. It
+	// returns when another process has become the hub, or an error that ends
+	// Dial. It may be called although there is a hub by now.
+	Recruit func(ctx context.Context) error
 
 	// Buffer is the maximum number of bytes of messages that wait for the hub;
 	// 8 MiB by default.
@@ -220,6 +225,15 @@ func (n *Node) mayReturn() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.hub != nil || n.came != nil
+}
+
+// Clients returns the number of clients of the hub at the socket, this node
+// included, and whether the hub is in this process. It returns 0 otherwise.
+func (n *Node) Clients() (count int, here bool) {
+	if n.presence == nil {
+		return 0, false
+	}
+	return n.presence.clients()
 }
 
 // Call calls the hub's Handler and returns its answer. It returns the same

@@ -30,6 +30,8 @@ func (*presence) enter(context.Context) (net.Conn, identity, error) {
 	return nil, identity{}, errors.ErrUnsupported
 }
 
+func (*presence) clients() (int, bool) { return 0, false }
+
 func (*presence) seen() error { return nil }
 
 func (*presence) bound(time.Duration) error { return nil }

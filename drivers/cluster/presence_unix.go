@@ -108,6 +108,10 @@ func (m *presence) enter(ctx context.Context) (net.Conn, identity, error) {
 		return nil, identity{}, err
 	}
 	for {
+		if m.config.Recruit != nil {
+			conn, err := m.recruit(ctx)
+			return conn, as, err
+		}
 		conn, lock, err := m.socket.Enter(ctx)
 		if err != nil || conn != nil {
 			return conn, as, err
@@ -116,6 +120,34 @@ func (m *presence) enter(ctx context.Context) (net.Conn, identity, error) {
 			return nil, identity{}, err
 		}
 	}
+}
+
+// recruit returns a connection to the hub. While there is none, it has another
+// process become the hub.
+func (m *presence) recruit(ctx context.Context) (net.Conn, error) {
+	for {
+		conn, err := m.socket.Find(ctx)
+		if conn != nil || err != nil {
+			return conn, err
+		}
+		if err := m.config.Recruit(ctx); err != nil {
+			return nil, err
+		}
+		if err := sleep(ctx, time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// clients returns the number of clients of the hub in this process, and whether
+// it is in this process.
+func (m *presence) clients() (n int, here bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.host == nil || m.host.Failed() {
+		return 0, false
+	}
+	return m.host.Clients(), true
 }
 
 // present makes sure that other processes see this one as living, and that no

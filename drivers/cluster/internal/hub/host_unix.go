@@ -198,6 +198,9 @@ func (h *Host) Fail(why error) {
 // Failed reports whether the hub has ended, by an error or by Close.
 func (h *Host) Failed() bool { return h.ctx.Err() != nil }
 
+// Clients returns the number of connected clients.
+func (h *Host) Clients() int { return len(h.hub.list()) }
+
 // Close ends the hub and gives up the hub lock. It is idempotent.
 func (h *Host) Close(ctx context.Context) error {
 	if !h.Failed() {

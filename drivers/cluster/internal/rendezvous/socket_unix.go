@@ -193,6 +193,16 @@ func absent(err error) bool {
 	return os.IsTimeout(err)
 }
 
+// Find connects to the hub. It returns nil without an error if there is no hub
+// at the moment.
+func (p *Socket) Find(ctx context.Context) (net.Conn, error) {
+	conn, _, err := p.Dial(ctx)
+	if err != nil && ctx.Err() == nil && absent(err) {
+		return nil, nil //nolint:nilnil // no hub is not an error
+	}
+	return conn, err
+}
+
 // Enter connects to the hub, or takes the hub lock if there is no hub: either
 // the connection or the hub lock is not nil. While another process is becoming the hub, Enter
 // retries every 1 to 10 ms until ctx ends. It returns at once if a retry cannot

@@ -1,0 +1,54 @@
+package lock_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/megaframework/mega/lock"
+	"github.com/megaframework/mega/lock/driver"
+)
+
+func given(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+func TestWarnComesBeforeTheDeadlineUnlessTheLeaseIsRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newRenewals()
+		l := process(t, d, lock.Config{TTL: 9 * time.Second})
+		lease := acquire(t, l, "k")
+		warned := lease.Warn(2 * time.Second)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if given(warned) {
+			t.Fatal("a lease that is renewed has warned")
+		}
+		d.failWith(driver.ErrUnavailable)
+		<-warned
+		if left := time.Until(lease.Deadline()); left <= 0 || left > 2*time.Second {
+			t.Errorf("warned %v before the deadline, want 2s", left)
+		}
+		if err := lease.Err(); err != nil {
+			t.Error(err)
+		}
+		d.failWith(nil)
+		release(t, lease)
+	})
+}
+
+func TestWarnComesWhenTheLeaseIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := process(t, newRenewals(), lock.Config{TTL: 9 * time.Second})
+		lease := acquire(t, l, "k")
+		warned := lease.Warn(time.Second)
+		release(t, lease)
+		<-warned
+		<-lease.Warn(time.Second)
+	})
+}
