@@ -43,7 +43,7 @@ func sellOut(t *testing.T, shops []*shop, driver string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if sold != pieces || !strings.Contains(left.body, `"stock":0}`) {
+	if sold != pieces || !strings.Contains(left.body, `"stock":0,`) {
 		t.Errorf("%d buyers bought %d of %d pieces, and what is left is %s", buyers, sold, pieces, left.body)
 	}
 }

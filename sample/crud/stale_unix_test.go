@@ -81,7 +81,7 @@ func TestASaleThatWasPausedIsRefusedAfterTheNextOne(t *testing.T) {
 		t.Errorf("the paused sale: %d %s, %v; want 409 lock.stale or lock.lost", late.status, late.body, late.error)
 	}
 	left, err := shops[1].send("GET", path, "", "Accept: application/json")
-	if err != nil || !strings.Contains(left.body, `"stock":3}`) {
+	if err != nil || !strings.Contains(left.body, `"stock":3,`) {
 		t.Errorf("%s is left, %v; want a stock of 3", left.body, err)
 	}
 }

@@ -1,7 +1,6 @@
 package handlers
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/megaframework/mega"
@@ -15,7 +14,7 @@ const (
 	maxStock = 1_000_000_000
 )
 
-// ProductInput is a complete product as a client sends it.
+// ProductInput is a new product as a client sends it.
 type ProductInput struct {
 	Name  string       `json:"name"`
 	Price *store.Price `json:"price"`
@@ -23,32 +22,50 @@ type ProductInput struct {
 }
 
 // Validate reports the fields that cannot be stored.
-func (in *ProductInput) Validate() error {
-	wrong := mega.FieldErrors{}
+func (in *ProductInput) Validate(ctx *mega.Ctx) error {
 	in.Name = strings.TrimSpace(in.Name)
-	switch n := len([]rune(in.Name)); {
-	case n == 0:
-		wrong["name"] = "is required"
-	case n > maxName:
-		wrong["name"] = fmt.Sprintf("has %d characters, at most %d are possible", n, maxName)
-	}
-	switch {
-	case in.Price == nil:
-		wrong["price"] = "is required"
-	case *in.Price < 0 || *in.Price > maxPrice:
-		wrong["price"] = fmt.Sprintf("has to be 0 to %v", maxPrice)
-	}
-	switch {
-	case in.Stock == nil:
-		wrong["stock"] = "is required"
-	case *in.Stock < 0 || *in.Stock > maxStock:
-		wrong["stock"] = fmt.Sprintf("has to be 0 to %d", maxStock)
+	return wrongFields(ctx, in.Name, in.Price, in.Stock).Or()
+}
+
+// EditInput is a changed product, with the version that its author has seen.
+type EditInput struct {
+	Name    string       `json:"name"`
+	Price   *store.Price `json:"price"`
+	Stock   *int64       `json:"stock"`
+	Version *int64       `json:"version"`
+}
+
+// Validate reports the fields that cannot be stored.
+func (in *EditInput) Validate(ctx *mega.Ctx) error {
+	in.Name = strings.TrimSpace(in.Name)
+	wrong := wrongFields(ctx, in.Name, in.Price, in.Stock)
+	if in.Version == nil {
+		wrong["version"] = ctx.T("invalid.required")
 	}
 	return wrong.Or()
 }
 
-func (in *ProductInput) product(id int64) store.Product {
-	return store.Product{ID: id, Name: in.Name, Price: *in.Price, Stock: *in.Stock}
+func wrongFields(ctx *mega.Ctx, name string, price *store.Price, stock *int64) mega.FieldErrors {
+	wrong := mega.FieldErrors{}
+	switch n := len([]rune(name)); {
+	case n == 0:
+		wrong["name"] = ctx.T("invalid.required")
+	case n > maxName:
+		wrong["name"] = ctx.T("invalid.length", "max", maxName)
+	}
+	switch {
+	case price == nil:
+		wrong["price"] = ctx.T("invalid.required")
+	case *price < 0 || *price > maxPrice:
+		wrong["price"] = ctx.T("invalid.range", "min", 0, "max", maxPrice)
+	}
+	switch {
+	case stock == nil:
+		wrong["stock"] = ctx.T("invalid.required")
+	case *stock < 0 || *stock > maxStock:
+		wrong["stock"] = ctx.T("invalid.range", "min", 0, "max", maxStock)
+	}
+	return wrong
 }
 
 // PurchaseInput is the quantity that a client orders.
@@ -57,9 +74,9 @@ type PurchaseInput struct {
 }
 
 // Validate reports an invalid quantity.
-func (in *PurchaseInput) Validate() error {
+func (in *PurchaseInput) Validate(ctx *mega.Ctx) error {
 	if in.Quantity < 1 || in.Quantity > maxStock {
-		return mega.FieldErrors{"quantity": fmt.Sprintf("has to be 1 to %d", maxStock)}
+		return mega.FieldErrors{"quantity": ctx.T("invalid.range", "min", 1, "max", maxStock)}
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ func Language(ctx *mega.Ctx) error {
 }
 
 // page matches the paths of pages. What may follow is an action.
-var page = regexp.MustCompile(`^/(products(/\d+)?|[a-z]+)`)
+var page = regexp.MustCompile(`^/(products(/new|/\d+(/edit)?)?|[a-z]+)`)
 
 // pageOf returns the page of an address of the shop: of an action, the page with
 // its form.

@@ -4,9 +4,9 @@ package handlers
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/bus"
@@ -26,20 +26,35 @@ func NewProducts(s *store.Store, shop *services.Shop) *Products { return &Produc
 // Home redirects to the products.
 func (h *Products) Home(ctx *mega.Ctx) error { return ctx.Redirect(http.StatusFound, "/products") }
 
-// List shows all products.
-func (h *Products) List(ctx *mega.Ctx) error {
-	return h.list(ctx, http.StatusOK, form{Stock: "1"})
+type listPage struct {
+	Flash    string
+	Search   string
+	Products []store.Product
+	Total    int
+	Paging   paging
 }
 
-func (h *Products) list(ctx *mega.Ctx, status int, f form) error {
-	products, err := h.store.List(ctx)
+// List shows the products, or those with the text ?q= in their name.
+func (h *Products) List(ctx *mega.Ctx) error {
+	text, page := strings.TrimSpace(ctx.Query("q")), asked(ctx)
+	products, total, err := h.store.List(ctx, text, perPage, skipped(page))
 	if err != nil {
 		return err
 	}
 	if ctx.WantsJSON() {
-		return ctx.JSON(status, products)
+		ctx.Writer().Header().Set("X-Total-Count", strconv.Itoa(total))
+		return ctx.JSON(http.StatusOK, products)
 	}
-	return ctx.HTML(status, "products", listPage{Title: "Products", Products: products, Form: f, Deleted: ctx.Query("deleted")})
+	return ctx.HTML(http.StatusOK, "products", listPage{flashed(ctx), text, products, total, newPaging(ctx, page, total)})
+}
+
+// productPage shows a product, and what was wrong with an order of it.
+type productPage struct {
+	Flash    string
+	Product  store.Product
+	Quantity string
+	Wrong    string // with the order
+	Errors   mega.FieldErrors
 }
 
 // Show shows one product.
@@ -51,7 +66,12 @@ func (h *Products) Show(ctx *mega.Ctx) error {
 	if ctx.WantsJSON() {
 		return ctx.JSON(http.StatusOK, p)
 	}
-	return ctx.HTML(http.StatusOK, "product", productPage{Title: p.Name, Product: p, Form: formOf(p), Bought: ctx.Query("bought")})
+	return ctx.HTML(http.StatusOK, "product", productPage{Flash: flashed(ctx), Product: p, Quantity: "1"})
+}
+
+// New shows the form for a product.
+func (h *Products) New(ctx *mega.Ctx) error {
+	return ctx.HTML(http.StatusOK, "new", form{Stock: "1"})
 }
 
 // Create adds a product.
@@ -59,19 +79,35 @@ func (h *Products) Create(ctx *mega.Ctx) error {
 	var in ProductInput
 	if err := ctx.Bind(&in); err != nil {
 		if f, ok := refilled(ctx, err); ok {
-			return h.list(ctx, http.StatusUnprocessableEntity, f)
+			return ctx.HTML(http.StatusUnprocessableEntity, "new", f)
 		}
 		return err
 	}
-	p, err := h.store.Create(ctx, in.product(0))
+	p, err := h.store.Create(ctx, store.Product{Name: in.Name, Price: *in.Price, Stock: *in.Stock})
 	if err != nil {
 		return err
 	}
 	if !ctx.WantsJSON() {
-		return ctx.Redirect(http.StatusSeeOther, pathOf(p))
+		flash(ctx, "flash.created", "name", p.Name)
+		return ctx.Redirect(http.StatusSeeOther, pathOf(p.ID))
 	}
-	ctx.Writer().Header().Set("Location", pathOf(p))
+	ctx.Writer().Header().Set("Location", pathOf(p.ID))
 	return ctx.JSON(http.StatusCreated, p)
+}
+
+// editPage shows a product and the form for it.
+type editPage struct {
+	Product store.Product
+	Form    form
+}
+
+// Edit shows the form of a product.
+func (h *Products) Edit(ctx *mega.Ctx) error {
+	p, err := h.find(ctx)
+	if err != nil {
+		return err
+	}
+	return ctx.HTML(http.StatusOK, "edit", editPage{p, formOf(p)})
 }
 
 // Update replaces a product.
@@ -80,45 +116,72 @@ func (h *Products) Update(ctx *mega.Ctx) error {
 	if err != nil {
 		return err
 	}
-	var in ProductInput
+	var in EditInput
 	if err := ctx.Bind(&in); err != nil {
-		return h.refuse(ctx, err)
+		return h.refuse(ctx, id, err)
 	}
-	p := in.product(id)
-	err = h.shop.Replace(ctx, p)
+	mine := store.Product{ID: id, Name: in.Name, Price: *in.Price, Stock: *in.Stock, Version: *in.Version}
+	p, err := h.shop.Replace(ctx, mine)
+	if changed, ok := errors.AsType[*services.ChangedError](err); ok {
+		return conflict(ctx, mine, changed.Now)
+	}
 	switch {
 	case err != nil:
 		return err
 	case ctx.WantsJSON():
 		return ctx.JSON(http.StatusOK, p)
 	}
-	return ctx.Redirect(http.StatusSeeOther, pathOf(p))
+	flash(ctx, "flash.saved", "name", p.Name)
+	return ctx.Redirect(http.StatusSeeOther, pathOf(id))
 }
 
-// refuse shows the page of the product again with the errors of its form.
-func (h *Products) refuse(ctx *mega.Ctx, err error) error {
+// refuse shows the form of a product again with its errors.
+func (h *Products) refuse(ctx *mega.Ctx, id int64, err error) error {
 	f, ok := refilled(ctx, err)
 	if !ok {
 		return err
 	}
-	p, err := h.find(ctx)
+	p, err := h.store.Get(ctx, id)
 	if err != nil {
 		return err
 	}
-	return ctx.HTML(http.StatusUnprocessableEntity, "product", productPage{Title: p.Name, Product: p, Form: f})
+	return ctx.HTML(http.StatusUnprocessableEntity, "edit", editPage{p, f})
+}
+
+// conflictPage shows an edit beside the product that has changed since.
+type conflictPage struct {
+	Mine, Now store.Product
+	Form      form // the edit, on the version of now
+}
+
+// conflict refuses an edit of an old version.
+func conflict(ctx *mega.Ctx, mine, now store.Product) error {
+	if ctx.WantsJSON() {
+		return mega.Error(http.StatusConflict, "product.changed", ctx.T("problem.changed", "version", now.Version))
+	}
+	f := formOf(mine)
+	f.Version = strconv.FormatInt(now.Version, 10)
+	return ctx.HTML(http.StatusConflict, "conflict", conflictPage{mine, now, f})
 }
 
 // Delete removes a product.
 func (h *Products) Delete(ctx *mega.Ctx) error {
-	id, err := productID(ctx)
+	p, err := h.find(ctx)
 	if err != nil {
 		return err
 	}
-	err = h.shop.Remove(ctx, id)
+	err = h.shop.Remove(ctx, p.ID)
 	if err != nil || ctx.Request().Method == http.MethodDelete || ctx.WantsJSON() {
 		return err // without an error and without a body: 204
 	}
-	return ctx.Redirect(http.StatusSeeOther, "/products?deleted=1")
+	flash(ctx, "flash.removed", "name", p.Name)
+	return ctx.Redirect(http.StatusSeeOther, "/products")
+}
+
+// purchase is the answer to a buyer.
+type purchase struct {
+	Stock int64 `json:"stock"` // what is left
+	Sale  int64 `json:"sale"`  // the number of the entry in the ledger
 }
 
 // Buy sells a product.
@@ -129,22 +192,35 @@ func (h *Products) Buy(ctx *mega.Ctx) error {
 	}
 	in := PurchaseInput{Quantity: 1}
 	if err := ctx.Bind(&in); err != nil {
-		return err
+		return h.refuseOrder(ctx, id, err)
 	}
 	sale, err := h.shop.Buy(ctx, id, in.Quantity)
 	switch {
 	case err != nil:
-		return err
+		return h.refuseOrder(ctx, id, err)
 	case ctx.WantsJSON():
 		return ctx.JSON(http.StatusOK, purchase{sale.Left, sale.ID})
 	}
-	return ctx.Redirect(http.StatusSeeOther, fmt.Sprintf("/products/%d?bought=%d", id, in.Quantity))
+	flash(ctx, "flash.bought", "name", sale.Name, "count", strconv.FormatInt(sale.Quantity, 10))
+	return ctx.Redirect(http.StatusSeeOther, pathOf(id))
 }
 
-// purchase is the answer to a buyer.
-type purchase struct {
-	Stock int64 `json:"stock"` // what is left
-	Sale  int64 `json:"sale"`  // the number of the entry in the ledger
+// refuseOrder shows the product again with what is wrong with the order.
+func (h *Products) refuseOrder(ctx *mega.Ctx, id int64, err error) error {
+	page, status := productPage{}, http.StatusUnprocessableEntity
+	soldOut, isSoldOut := errors.AsType[*services.SoldOutError](err)
+	if isSoldOut {
+		page.Wrong, status = ctx.T("problem.sold_out", "count", soldOut.Stock), http.StatusConflict
+		err = mega.Error(status, "product.sold_out", page.Wrong)
+	}
+	if ctx.WantsJSON() || !isSoldOut && !errors.As(err, &page.Errors) {
+		return err
+	}
+	if page.Product, err = h.store.Get(ctx, id); err != nil {
+		return err
+	}
+	page.Quantity = ctx.Request().PostForm.Get("quantity")
+	return ctx.HTML(status, "product", page)
 }
 
 // AskStock requests the stock of a product as another service would.
@@ -180,32 +256,16 @@ func productID(ctx *mega.Ctx) (int64, error) {
 	return id, nil
 }
 
-func pathOf(p store.Product) string { return "/products/" + strconv.FormatInt(p.ID, 10) }
-
-// listPage and productPage are the data of the views.
-type (
-	listPage struct {
-		Title    string
-		Products []store.Product
-		Form     form
-		Deleted  string
-	}
-	productPage struct {
-		Title   string
-		Product store.Product
-		Form    form
-		Bought  string
-	}
-)
+func pathOf(id int64) string { return "/products/" + strconv.FormatInt(id, 10) }
 
 // form is a product as the user typed it, with its errors.
 type form struct {
-	Name, Price, Stock string
-	Errors             mega.FieldErrors
+	Name, Price, Stock, Version string
+	Errors                      mega.FieldErrors
 }
 
 func formOf(p store.Product) form {
-	return form{Name: p.Name, Price: p.Price.String(), Stock: strconv.FormatInt(p.Stock, 10)}
+	return form{Name: p.Name, Price: p.Price.String(), Stock: strconv.FormatInt(p.Stock, 10), Version: strconv.FormatInt(p.Version, 10)}
 }
 
 // refilled returns the submitted form with its errors, if the answer is a page.
@@ -215,5 +275,5 @@ func refilled(ctx *mega.Ctx, err error) (form, bool) {
 		return form{}, false
 	}
 	sent := ctx.Request().PostForm
-	return form{Name: sent.Get("name"), Price: sent.Get("price"), Stock: sent.Get("stock"), Errors: wrong}, true
+	return form{sent.Get("name"), sent.Get("price"), sent.Get("stock"), sent.Get("version"), wrong}, true
 }

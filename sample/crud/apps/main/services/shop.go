@@ -3,7 +3,7 @@
 package services
 
 import (
-	"net/http"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -32,10 +32,35 @@ func NewShop(s *store.Store, exclusive Exclusive) *Shop { return &Shop{s, exclus
 // LockKey returns the key of the lock of a product.
 func LockKey(id int64) string { return "product:" + strconv.FormatInt(id, 10) }
 
-// Replace replaces a product. It takes the lock that buyers take, so no buyer
-// overwrites the new stock with an old one.
-func (s *Shop) Replace(ctx *mega.Ctx, p store.Product) error {
-	return s.exclusive(ctx, LockKey(p.ID), func(ctx *mega.Ctx) error { return s.store.Put(ctx, p) })
+// ChangedError is the error for an edit of a product that has changed since.
+type ChangedError struct{ Now store.Product }
+
+func (e *ChangedError) Error() string {
+	return fmt.Sprintf("product %d has version %d now", e.Now.ID, e.Now.Version)
+}
+
+// SoldOutError is the error for a quantity that is not there.
+type SoldOutError struct{ Stock int64 }
+
+func (e *SoldOutError) Error() string { return fmt.Sprintf("the stock is %d", e.Stock) }
+
+// Replace replaces the version of a product that the caller has seen, and returns
+// the new one. A later version, also that of a sale, is a ChangedError. It takes
+// the lock that buyers take, so that nothing changes between the look and the
+// write.
+func (s *Shop) Replace(ctx *mega.Ctx, p store.Product) (store.Product, error) {
+	err := s.exclusive(ctx, LockKey(p.ID), func(ctx *mega.Ctx) error {
+		now, err := s.store.Get(ctx, p.ID)
+		if err != nil {
+			return err
+		}
+		if now.Version != p.Version {
+			return &ChangedError{now}
+		}
+		p, err = s.store.Put(ctx, p)
+		return err
+	})
+	return p, err
 }
 
 // Remove removes a product.
@@ -66,7 +91,7 @@ func (s *Shop) sell(ctx *mega.Ctx, id, quantity int64) (Sale, error) {
 		return Sale{}, err
 	}
 	if p.Stock < quantity {
-		return Sale{}, mega.Error(http.StatusConflict, "product.sold_out", ctx.T("problem.sold_out", "stock", p.Stock))
+		return Sale{}, &SoldOutError{p.Stock}
 	}
 	select {
 	case <-time.After(work):

@@ -24,7 +24,7 @@ func (s *Store) Sell(ctx context.Context, p Product, quantity int64) (Sale, erro
 	sale := Sale{Product: p.ID, Name: p.Name, Quantity: quantity, At: time.Now().UTC().Truncate(time.Millisecond)}
 	p.Stock -= quantity
 	err := s.change(ctx, p.ID, func(tx *sql.Tx) error {
-		if err := put(ctx, tx, p); err != nil {
+		if err := p.put(ctx, tx); err != nil {
 			return err
 		}
 		return tx.QueryRowContext(ctx, "INSERT INTO sales (product, name, quantity, at) VALUES ($1, $2, $3, $4) RETURNING id",

@@ -11,17 +11,19 @@ import (
 
 // Product is a product of the shop.
 type Product struct {
-	ID    int64  `json:"id"`
-	Name  string `json:"name"`
-	Price Price  `json:"price"`
-	Stock int64  `json:"stock"`
+	ID      int64  `json:"id"`
+	Name    string `json:"name"`
+	Price   Price  `json:"price"`
+	Stock   int64  `json:"stock"`
+	Version int64  `json:"version"` // grows with each change
 }
 
 // Price is an amount in hundredths. Its text is a decimal number with at most
 // two places; it is never rounded.
 type Price int64
 
-var errPrice = errors.New("has to be a number with at most two decimal places")
+// errPrice has its text in the catalogues of the app.
+var errPrice = errors.New("invalid.price")
 
 // String returns both places: "9.50".
 func (p Price) String() string {

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/lock/guard"
@@ -35,18 +36,30 @@ func (s *Store) Close() error { return s.db.Close() }
 // Ping reports whether the database answers.
 func (s *Store) Ping(ctx context.Context) error { return s.db.PingContext(ctx) }
 
-// List returns all products, by name.
-func (s *Store) List(ctx context.Context) ([]Product, error) {
-	return list(ctx, s.db, "products", func(rows *sql.Rows, p *Product) error {
-		return rows.Scan(&p.ID, &p.Name, &p.Price, &p.Stock)
-	}, "SELECT id, name, price, stock FROM products ORDER BY name, id")
+// List returns products by name, and the number of all of them: those whose name
+// has a text in it, in upper or lower case.
+func (s *Store) List(ctx context.Context, text string, limit, offset int) ([]Product, int, error) {
+	pattern, total := "%"+strings.NewReplacer(`\`, `\\`, "%", `\%`, "_", `\_`).Replace(folded(text))+"%", 0
+	if err := s.db.QueryRowContext(ctx, `SELECT COUNT(*) FROM products WHERE folded LIKE $1 ESCAPE '\'`, pattern).Scan(&total); err != nil {
+		return nil, 0, fmt.Errorf("count products: %w", err)
+	}
+	products, err := list(ctx, s.db, "products", func(rows *sql.Rows, p *Product) error { return p.scan(rows) },
+		columns+`WHERE folded LIKE $1 ESCAPE '\' ORDER BY folded, id LIMIT $2 OFFSET $3`, pattern, limit, offset)
+	return products, total, err
+}
+
+// folded returns a name as the search compares it.
+func folded(name string) string { return strings.ToLower(name) }
+
+const columns = "SELECT id, name, price, stock, version FROM products "
+
+func (p *Product) scan(row interface{ Scan(...any) error }) error {
+	return row.Scan(&p.ID, &p.Name, &p.Price, &p.Stock, &p.Version)
 }
 
 // Get returns a product.
-func (s *Store) Get(ctx context.Context, id int64) (Product, error) {
-	p := Product{ID: id}
-	row := s.db.QueryRowContext(ctx, "SELECT name, price, stock FROM products WHERE id = $1", id)
-	switch err := row.Scan(&p.Name, &p.Price, &p.Stock); {
+func (s *Store) Get(ctx context.Context, id int64) (p Product, err error) {
+	switch err := p.scan(s.db.QueryRowContext(ctx, columns+"WHERE id = $1", id)); {
 	case errors.Is(err, sql.ErrNoRows):
 		return Product{}, ErrNotFound
 	case err != nil:
@@ -55,35 +68,37 @@ func (s *Store) Get(ctx context.Context, id int64) (Product, error) {
 	return p, nil
 }
 
-// Create stores a new product and returns it with its id.
+// Create stores a new product and returns it with its id and version.
 func (s *Store) Create(ctx context.Context, p Product) (Product, error) {
-	row := s.db.QueryRowContext(ctx, "INSERT INTO products (name, price, stock) VALUES ($1, $2, $3) RETURNING id", p.Name, p.Price, p.Stock)
-	if err := row.Scan(&p.ID); err != nil {
+	row := s.db.QueryRowContext(ctx, "INSERT INTO products (name, folded, price, stock) VALUES ($1, $2, $3, $4) RETURNING id, version",
+		p.Name, folded(p.Name), p.Price, p.Stock)
+	if err := row.Scan(&p.ID, &p.Version); err != nil {
 		return Product{}, fmt.Errorf("create product: %w", err)
 	}
 	return p, nil
 }
 
-// Put replaces a product.
-func (s *Store) Put(ctx context.Context, p Product) error {
-	return s.change(ctx, p.ID, func(tx *sql.Tx) error { return put(ctx, tx, p) })
+// Put replaces a product and returns it with its new version.
+func (s *Store) Put(ctx context.Context, p Product) (Product, error) {
+	err := s.change(ctx, p.ID, func(tx *sql.Tx) error { return p.put(ctx, tx) })
+	return p, err
 }
 
 // Delete removes a product.
 func (s *Store) Delete(ctx context.Context, id int64) error {
-	return s.change(ctx, id, func(tx *sql.Tx) error { return one(tx.ExecContext(ctx, "DELETE FROM products WHERE id = $1", id)) })
-}
-
-func put(ctx context.Context, tx *sql.Tx, p Product) error {
-	return one(tx.ExecContext(ctx, "UPDATE products SET name = $1, price = $2, stock = $3 WHERE id = $4", p.Name, p.Price, p.Stock, p.ID))
-}
-
-// one returns ErrNotFound if a statement changed no row.
-func one(result sql.Result, err error) error {
-	if err != nil {
+	return s.change(ctx, id, func(tx *sql.Tx) error {
+		err := tx.QueryRowContext(ctx, "DELETE FROM products WHERE id = $1 RETURNING id", id).Scan(&id)
+		if errors.Is(err, sql.ErrNoRows) {
+			return ErrNotFound
+		}
 		return err
-	}
-	if n, err := result.RowsAffected(); err != nil || n > 0 {
+	})
+}
+
+func (p *Product) put(ctx context.Context, tx *sql.Tx) error {
+	row := tx.QueryRowContext(ctx, "UPDATE products SET name = $1, folded = $2, price = $3, stock = $4, version = version + 1 WHERE id = $5 RETURNING version",
+		p.Name, folded(p.Name), p.Price, p.Stock, p.ID)
+	if err := row.Scan(&p.Version); !errors.Is(err, sql.ErrNoRows) {
 		return err
 	}
 	return ErrNotFound

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -29,6 +30,8 @@ func TestStore(t *testing.T) {
 	}{
 		{"a new database is opened by many at once", newDatabaseIsOpenedByManyAtOnce},
 		{"a change under an older fence is refused", changeUnderAnOlderFenceIsRefused},
+		{"the search finds a part of a name", searchFindsAPartOfAName},
+		{"each change has a version of its own", eachChangeHasAVersion},
 		{"the journal shows the newest events", journalShowsTheNewestEvents},
 	} {
 		t.Run(claim.name, func(t *testing.T) {
@@ -130,13 +133,13 @@ func changeUnderAnOlderFenceIsRefused(t *testing.T, url string) {
 	if _, err := s.Sell(early, p, 2); !errors.Is(err, lock.ErrStale) {
 		t.Errorf("sell under an older fence: got %v, want ErrStale", err)
 	}
-	if err := s.Put(early, p); !errors.Is(err, lock.ErrStale) {
+	if _, err := s.Put(early, p); !errors.Is(err, lock.ErrStale) {
 		t.Errorf("put under an older fence: got %v, want ErrStale", err)
 	}
 	if err := s.Delete(early, p.ID); !errors.Is(err, lock.ErrStale) {
 		t.Errorf("delete under an older fence: got %v, want ErrStale", err)
 	}
-	if err := s.Put(t.Context(), p); !errors.Is(err, lock.ErrNoLease) {
+	if _, err := s.Put(t.Context(), p); !errors.Is(err, lock.ErrNoLease) {
 		t.Errorf("put without the lock: got %v, want ErrNoLease", err)
 	}
 	if got, err := s.Get(t.Context(), p.ID); err != nil || got.Stock != 4 {
@@ -144,6 +147,60 @@ func changeUnderAnOlderFenceIsRefused(t *testing.T, url string) {
 	}
 	if sales, total, err := s.Sales(t.Context(), 10, 0); err != nil || total != 1 || len(sales) != 1 || sales[0].Quantity != 1 {
 		t.Errorf("the ledger has %+v of %d, %v; want the first sale alone", sales, total, err)
+	}
+}
+
+// Signs that mean something in a pattern are text in a search.
+func searchFindsAPartOfAName(t *testing.T, url string) {
+	s := opened(t, url)
+	for _, name := range []string{"Desk Lamp", "Über-Lampe", "책상 램프", "100% cotton", "a_b", `back\slash`, "chair"} {
+		if _, err := s.Create(t.Context(), Product{Name: name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for text, want := range map[string][]string{
+		"lamp": {"Desk Lamp", "Über-Lampe"}, "ÜBER": {"Über-Lampe"}, "램프": {"책상 램프"}, "%": {"100% cotton"}, "_": {"a_b"}, `\`: {`back\slash`}, "sofa": {},
+	} {
+		found, total, err := s.List(t.Context(), text, 10, 0)
+		names := []string{}
+		for _, p := range found {
+			names = append(names, p.Name)
+		}
+		if err != nil || total != len(want) || !slices.Equal(names, want) {
+			t.Errorf("%q: found %q of %d, %v, want %q", text, names, total, err, want)
+		}
+	}
+	page, total, err := s.List(t.Context(), "", 3, 6)
+	if err != nil || total != 7 || len(page) != 1 || page[0].Name != "책상 램프" {
+		t.Errorf("the last page has %+v of %d, %v", page, total, err)
+	}
+}
+
+func eachChangeHasAVersion(t *testing.T, url string) {
+	s := opened(t, url)
+	p, err := s.Create(t.Context(), Product{Name: "Lamp", Stock: 5})
+	if err != nil || p.Version != 1 {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	held := lease(t, p.ID)
+	if _, err := s.Sell(held, p, 2); err != nil {
+		t.Fatal(err)
+	}
+	if p, err = s.Get(t.Context(), p.ID); err != nil || p.Version != 2 || p.Stock != 3 {
+		t.Fatalf("after the sale: %+v, %v", p, err)
+	}
+	p.Name = "Light"
+	if p, err = s.Put(held, p); err != nil || p.Version != 3 {
+		t.Errorf("after the edit: %+v, %v", p, err)
+	}
+	if err := s.Delete(held, p.ID); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Put(held, p); !errors.Is(err, ErrNotFound) {
+		t.Errorf("put what is not there: %v", err)
+	}
+	if err := s.Delete(held, p.ID); !errors.Is(err, ErrNotFound) {
+		t.Errorf("delete what is not there: %v", err)
 	}
 }
 

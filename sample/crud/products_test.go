@@ -1,0 +1,106 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/megaframework/mega/megatest"
+)
+
+// browser sends forms and wants pages, in a language.
+type browser struct {
+	*megatest.Kit
+	language string
+}
+
+func (b browser) headers(more ...string) []string {
+	return append(more, "Accept: text/html", "Accept-Language: "+b.language)
+}
+
+func (b browser) get(path string) *megatest.Response { return b.Get(path, b.headers()...) }
+
+func (b browser) post(path, form string) *megatest.Response {
+	return b.Post(path, strings.NewReader(form), b.headers(asForm)...)
+}
+
+// after returns the page to which an action leads, with what the action tells.
+func (b browser) after(action *megatest.Response) *megatest.Response {
+	header := action.Status(http.StatusSeeOther).Recorded.Header()
+	cookie, _, _ := strings.Cut(header.Get("Set-Cookie"), ";")
+	return b.Get(header.Get("Location"), b.headers("Cookie: "+cookie)...)
+}
+
+// Both pages of a form were opened at version 1, and one was sent.
+func TestEditOfAnOldVersionIsRefusedWithBothValues(t *testing.T) {
+	b := browser{offline(t), "en"}
+	b.Post("/products", lamp(5)).Status(http.StatusCreated)
+	b.post("/products/1", "name=Light&price=10&stock=5&version=1").Status(http.StatusSeeOther)
+	page := b.post("/products/1", "name=Lantern&price=9.50&stock=7&version=1").Status(http.StatusConflict)
+	for _, want := range []string{"<td>Light</td><td>Lantern</td>", "<td>10.00</td><td>9.50</td>", "<td>5</td><td>7</td>", `name="version" value="2"`, `value="Lantern"`} {
+		page.Contains(want)
+	}
+	b.post("/products/1/buy", "quantity=1").Status(http.StatusSeeOther) // a sale is a later version, too
+	b.post("/products/1", "name=Lantern&price=9.50&stock=7&version=2").Status(http.StatusConflict).Contains("<td>4</td><td>7</td>")
+	b.post("/products/1", "name=Lantern&price=9.50&stock=7&version=3").Status(http.StatusSeeOther)
+	b.get("/products/1").Contains("<h1>Lantern</h1>")
+}
+
+func TestActionsTellWhatTheyHaveDone(t *testing.T) {
+	for language, texts := range map[string][]string{
+		"en": {"책상 was added.", "One piece of 책상 was bought.", "2 pieces of 책상 were bought.", "램프 was saved.", "램프 was removed."},
+		"ko": {"책상을 추가했습니다.", "책상을 1개 구매했습니다.", "책상을 2개 구매했습니다.", "램프를 저장했습니다.", "램프를 삭제했습니다."},
+	} {
+		b := browser{offline(t), language}
+		for i, action := range []func() *megatest.Response{
+			func() *megatest.Response { return b.post("/products", "name=책상&price=9.50&stock=9") },
+			func() *megatest.Response { return b.post("/products/1/buy", "quantity=1") },
+			func() *megatest.Response { return b.post("/products/1/buy", "quantity=2") },
+			func() *megatest.Response { return b.post("/products/1", "name=램프&price=9.50&stock=9&version=3") },
+			func() *megatest.Response { return b.post("/products/1/delete", "") },
+		} {
+			b.after(action()).Status(http.StatusOK).Contains(fmt.Sprintf(`role="status">%s</p>`, texts[i]))
+		}
+		if again := b.get("/products").Body(); strings.Contains(again, `role="status"`) {
+			t.Errorf("a second page tells it again:\n%s", again)
+		}
+	}
+}
+
+// A cookie of another origin can have any content.
+func TestForeignFlashIsNotShown(t *testing.T) {
+	b := browser{offline(t), "en"}
+	for _, cookie := range []string{"!", "bnVsbA", "WyJlcnJvci5iYWNrIl0", "W10", "WyJmbGFzaC5ib3VnaHQiXQ"} { // null, ["error.back"], [], ["flash.bought"]
+		b.Get("/products", b.headers("Cookie: flash="+cookie)...).Status(http.StatusOK)
+	}
+}
+
+func TestFieldErrorsAreBesideTheirFields(t *testing.T) {
+	for language, texts := range map[string][3]string{
+		"en": {"is required", "must be a number with at most two decimal places", "must be a whole number"},
+		"ko": {"입력해 주세요", "소수점 아래 두 자리까지의 숫자여야 합니다", "정수여야 합니다"},
+	} {
+		b := browser{offline(t), language}
+		b.Post("/products", lamp(3)).Status(http.StatusCreated)
+		for _, path := range []string{"/products", "/products/1"} {
+			page := b.post(path, "name=+&price=1&stock=1&version=1").Status(http.StatusUnprocessableEntity)
+			page.Contains(fmt.Sprintf(`id="name-error">%s</span>`, texts[0]))
+			page = b.post(path, "name=x&price=1.005&stock=many&version=1").Status(http.StatusUnprocessableEntity)
+			page.Contains(fmt.Sprintf(`id="price-error">%s</span>`, texts[1])).Contains(fmt.Sprintf(`id="stock-error">%s</span>`, texts[2])).Contains(`value="1.005"`)
+		}
+	}
+}
+
+func TestListIsSearchedAndPaged(t *testing.T) {
+	b := browser{offline(t), "en"}
+	for i := range 21 {
+		b.Post("/products", map[string]any{"name": fmt.Sprintf("Lamp %02d", i), "price": 1, "stock": 1}).Status(http.StatusCreated)
+	}
+	b.Post("/products", map[string]any{"name": "Chair <b>", "price": 1, "stock": 0}).Status(http.StatusCreated)
+	b.get("/products").Contains("Page 1 of 2").Contains("Chair &lt;b&gt;").Contains("sold out")
+	b.get("/products?q=LAMP").Contains("21 products have “LAMP” in their name.").Contains(`<a href="?page=2&amp;q=LAMP" rel="next">`)
+	b.get("/products?q=LAMP&page=2").Contains("Lamp 20")
+	b.get("/products?q=<b>").Contains("One product has “&lt;b&gt;” in its name.")
+	b.Get("/products?q=chair").Header("X-Total-Count", "1").Contains(`[{"id":22,"name":"Chair`)
+}
