@@ -27,6 +27,7 @@ type log struct {
 	n       int64 // of the last grant, for Inspect
 	marks   []mark
 	first   int   // index of the first mark in the window; those before it are forgotten
+	left    int64 // time of the last forgotten mark
 	base    int64 // sum before the first mark
 	total   int64 // sum of the last mark, or base
 	last    int64 // time of the last grant
@@ -42,7 +43,7 @@ const compactFrom = 64
 // trim forgets the marks that have left the window.
 func (l *log) trim(now int64) {
 	for l.first < len(l.marks) && l.marks[l.first].at+l.per <= now {
-		l.base = l.marks[l.first].sum
+		l.base, l.left = l.marks[l.first].sum, l.marks[l.first].at
 		l.first++
 	}
 	switch {
@@ -124,7 +125,7 @@ func (l *log) stamp(n, now int64) int64 {
 // up. A grant that has left the window has nothing to return.
 func (l *log) refund(units, at int64) {
 	i := l.find(func(m mark) bool { return m.at >= at })
-	if i == len(l.marks) {
+	if i == len(l.marks) || at <= l.left {
 		return
 	}
 	before := l.base

@@ -175,6 +175,15 @@ func TestReturnedUnitsBelongToTheirOwnWindow(t *testing.T) {
 	b.refused(b.take(1, rate...), time.Second)
 }
 
+func TestUnitsOfAPastWindowAreNotReturnedToALaterGrant(t *testing.T) {
+	b, rate := newBench(t), per(4, time.Second)
+	first := b.granted(b.take(4, rate...))
+	b.pass(time.Second)
+	b.granted(b.take(4, rate...))
+	b.settle(first, 4, 0, rate...)
+	b.refused(b.take(1, rate...), time.Second)
+}
+
 func TestDebtDelaysLaterGrants(t *testing.T) {
 	b, rate := newBench(t), per(4, time.Second)
 	a := b.granted(b.take(1, rate...))
