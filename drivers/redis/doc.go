@@ -1,5 +1,5 @@
-// Package redis keeps locks in Redis: one server, the master of a Sentinel set,
-// or a Cluster.
+// Package redis keeps locks and limits in Redis: one server, the master of a
+// Sentinel set, or a Cluster.
 //
 //	d, err := redis.OpenLock(ctx, redis.Config{URL: "redis://localhost:6379"})
 //	if err != nil {
@@ -12,6 +12,9 @@
 // polls: for a Redis without pub/sub, and as a first step in a fleet whose other
 // services use redislock. On one key both engines and plain redislock clients
 // exclude each other.
+//
+// [OpenLimit] returns a driver of limits with the same configuration, and
+// [ShareLimit] one on the connections of a lock driver.
 //
 // # Data
 //
@@ -99,4 +102,37 @@
 // comes while another is in flight gathers and goes as one pipeline. The number
 // of connections is fixed: four to a server, and a fifth while something is
 // listed.
+//
+// # Limits
+//
+// A limit has four keys, and a log for each Per, all in one hash slot; every call
+// names those that its script may touch:
+//
+//	mega:{k}:rate          hash    head -> "1 latest lead expires", pause -> "until JSON",
+//	                               Per -> "N seen", and " last units" where grants are spaced
+//	mega:{k}:rate:tickets  hash    ticket -> "w seq cost JSON" while it waits, "g seq cost at"
+//	                               after its grant; settlement -> "s"
+//	mega:{k}:rate:queue    zset    ticket -> number
+//	mega:{k}:rate:due      zset    ticket or settlement -> when it is dead or forgotten
+//	mega:{k}:rate:<Per>    zset    time of a grant -> units granted until then
+//
+// All times are microseconds. Units in a window are the difference of two scores of
+// a log, so that take, the decision, reads a few entries whatever N is: the last one,
+// the first one of the window, and by its score the one that has to leave the window
+// before more units fit. Above N = 128 the times are rounded up to Per/128, and a log
+// has at most 130 entries. The other scripts are withdraw, settle, pause, reset and
+// inspect. take with a cost of 0 and inspect write nothing.
+//
+// The time of a key is the server's clock and a lead. After the clock has stepped
+// back, the next call finds a time in the log or in the head that is later, and makes
+// the lead as long. The times of grants, tickets and the pause stay comparable. W10
+//
+// A ticket keeps the record of its last grant for ten seconds, and a settlement its
+// id, so that a second copy has no effect. A request without a ticket has no record:
+// if its answer is lost, the repetition may consume more units, and a refusal then is
+// ErrUnavailable. W9
+//
+// The keys of a log and of the state expire Per and some seconds after the last
+// grant, those of the tickets 15 seconds after their last use. A reset removes the
+// fields of the state; a log without its field counts as empty.
 package redis

@@ -24,7 +24,7 @@ type engine struct {
 	layout  *layout
 	scripts *scripts
 	client  goredis.UniversalClient
-	owned   bool // the client is closed with the driver
+	opening opening
 	// side has room for one user of the client beside the lanes, so that the
 	// number of connections is fixed.
 	side chan struct{}
@@ -37,16 +37,16 @@ type engine struct {
 
 func (o opening) engine(l look, name string) *engine {
 	all := newScripts(l.layout, false)
-	if c, ok := o.backend.(*cluster); ok {
+	if c, ok := o.connection.backend.(*cluster); ok {
 		c.moving = newMoving(all, newScripts(l.layout, true))
 	}
 	return &engine{
-		caller:  caller{o.backend},
+		caller:  caller{o.connection.backend},
 		info:    driver.Info{Name: "redis", Engine: name, Scope: driver.Fleet, Format: format, Warnings: l.warnings, Lacks: l.lacks},
 		layout:  l.layout,
 		scripts: all,
-		client:  o.client,
-		owned:   o.config.Client == nil,
+		client:  o.connection.client,
+		opening: o,
 		side:    make(chan struct{}, 1),
 		claims:  newClaims(),
 		closed:  make(chan struct{}),
@@ -59,6 +59,9 @@ func (e *engine) Info() driver.Info {
 	info.Warnings, info.Lacks = slices.Clone(info.Warnings), slices.Clone(info.Lacks)
 	return info
 }
+
+// opened returns the parts of which the engine was made, for [ShareLimit].
+func (e *engine) opened() opening { return e.opening }
 
 // begin counts a call in, unless the driver is closed.
 func (e *engine) begin() error {
@@ -179,7 +182,7 @@ func (e *engine) Inspect(ctx context.Context, key string) (driver.State, error) 
 	}
 	o, err := e.run(ctx, e.scripts.inspect.on(e.layout.holder(key)))
 	if err != nil {
-		if why, foreign := notALock(err); foreign {
+		if why, foreign := unreadable("lock", err); foreign {
 			return driver.State{Key: key, Skipped: why}, nil // L23
 		}
 		return driver.State{}, err
@@ -249,11 +252,7 @@ func (e *engine) close(ctx context.Context, shut func()) error {
 			e.calls.Wait()
 			e.tidy()
 			shut()
-			e.backend.close()
-			if e.owned {
-				_ = e.client.Close()
-			}
-			e.backend.wait()
+			e.opening.connection.leave()
 		}()
 	}
 	select {

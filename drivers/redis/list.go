@@ -37,7 +37,10 @@ func (e *engine) List(ctx context.Context, prefix string) ([]driver.State, error
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	keys, err := scan(ctx, e.client, e.layout.template, prefix)
+	keys, err := scan(ctx, e.client, e.layout.match(prefix), func(name string) (string, bool) {
+		key, ok := e.layout.key(name)
+		return key, ok && strings.HasPrefix(key, prefix)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +88,7 @@ func (e *engine) inspectAll(ctx context.Context, keys []string) ([]driver.State,
 		var err error
 		if cmd.Err() == nil {
 			states[i], err = decodeState(keys[i], cmd.Val())
-		} else if why, foreign := notALock(cmd.Err()); foreign {
+		} else if why, foreign := unreadable("lock", cmd.Err()); foreign {
 			states[i] = driver.State{Key: keys[i], Skipped: why}
 		} else {
 			states[i], err = e.Inspect(ctx, keys[i]) // the caller retries the repeatable ones
@@ -97,13 +100,13 @@ func (e *engine) inspectAll(ctx context.Context, keys []string) ([]driver.State,
 	return states, nil
 }
 
-// notALock returns the reason why the data of a key cannot be read, if err is
-// such an error.
-func notALock(err error) (why string, ok bool) {
+// unreadable returns the reason why the data of a key, a lock or a limit, cannot be
+// read, if err is such an error.
+func unreadable(what string, err error) (why string, ok bool) {
 	if answer, isAnswer := errors.AsType[goredis.Error](err); isAnswer {
 		switch text := answer.Error(); {
 		case strings.Contains(text, "WRONGTYPE"):
-			return "a key beside the lock has another type", true
+			return "a key beside the " + what + " has another type", true
 		case strings.Contains(text, formatError):
 			return formatText(text), true
 		}
@@ -124,20 +127,20 @@ func scanPage(ctx context.Context, node *goredis.Client, cursor uint64, match st
 	}
 }
 
-// scan finds the keys in use that begin with prefix, by SCAN: its cost is spread
-// over many short calls.
-func scan(ctx context.Context, client goredis.UniversalClient, t template, prefix string) ([]string, error) {
+// scan finds the keys of the names that match, by SCAN: its cost is spread over many
+// short calls.
+func scan(ctx context.Context, client goredis.UniversalClient, match string, keyOf func(name string) (string, bool)) ([]string, error) {
 	var mu sync.Mutex // guards found
 	found := map[string]bool{}
 	one := func(ctx context.Context, node *goredis.Client) error {
 		for cursor := uint64(0); ; {
-			page, next, err := scanPage(ctx, node, cursor, t.match(prefix))
+			page, next, err := scanPage(ctx, node, cursor, match)
 			if err != nil {
 				return err
 			}
 			mu.Lock()
 			for _, name := range page {
-				if key, ok := t.key(name); ok && strings.HasPrefix(key, prefix) {
+				if key, ok := keyOf(name); ok {
 					found[key] = true
 				}
 			}

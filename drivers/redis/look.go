@@ -17,9 +17,27 @@ import (
 type look struct {
 	client   goredis.UniversalClient
 	template template
+	losses   losses
 	layout   *layout // set by at
 	warnings []string
 	lacks    []driver.Lack
+}
+
+// losses are the consequences of a server that loses data, for operators.
+type losses struct{ full, failover, restart, snapshot string }
+
+func lossesOfLocks() losses {
+	return losses{
+		full: "a full server deletes held locks", failover: "a failover may lose new locks; guard writes with the fence",
+		restart: "a restart frees all locks at once", snapshot: "a restart loses the locks since the last snapshot",
+	}
+}
+
+func lossesOfLimits() losses {
+	return losses{
+		full: "a full server forgets grants, and allows their units again", failover: "a failover may forget new grants and allow their units again",
+		restart: "a restart allows the units of all windows again", snapshot: "a restart allows the units since the last snapshot again",
+	}
 }
 
 // at reads the server's description. A server that refuses INFO is used anyway.
@@ -90,11 +108,11 @@ func (l *look) judge(info map[string]string) {
 	}
 	if p := info["maxmemory_policy"]; strings.HasPrefix(p, "allkeys-") || strings.HasPrefix(p, "volatile-") {
 		if info["maxmemory"] != "0" {
-			l.warn("maxmemory-policy is %s: a full server deletes held locks; use noeviction", p)
+			l.warn("maxmemory-policy is %s: %s; use noeviction", p, l.losses.full)
 		}
 	}
 	if n := info["connected_slaves"]; n != "" && n != "0" {
-		l.warn("the server has %s replicas: replication is asynchronous, so a failover may lose new locks; guard writes with the fence", n)
+		l.warn("the server has %s replicas: replication is asynchronous, so %s", n, l.losses.failover)
 		l.stale("a replica that was behind")
 	}
 }
@@ -109,9 +127,9 @@ func (l *look) persistence(ctx context.Context, info map[string]string) {
 	switch {
 	case err != nil:
 	case save["save"] == "":
-		l.warn("the server has no persistence: a restart frees all locks at once; use appendonly yes")
+		l.warn("the server has no persistence: %s; use appendonly yes", l.losses.restart)
 	default:
-		l.warn("the server has snapshots only: a restart loses the locks since the last snapshot; use appendonly yes")
+		l.warn("the server has snapshots only: %s; use appendonly yes", l.losses.snapshot)
 		l.stale("a snapshot")
 	}
 }

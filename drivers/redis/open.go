@@ -38,32 +38,38 @@ func where(c Config) string {
 }
 
 func open(ctx context.Context, c Config) (driver.Driver, error) {
+	o, err := prepare(c)
+	if err != nil {
+		return nil, err
+	}
+	d, err := o.open(ctx)
+	if err != nil {
+		o.connection.leave()
+		return nil, err
+	}
+	return d, nil
+}
+
+// prepare checks c and makes its client, which does not connect yet.
+func prepare(c Config) (opening, error) {
 	if err := c.check(); err != nil {
-		return nil, invalid(err)
+		return opening{}, invalid(err)
 	}
 	t, err := newTemplate(c.Key, c.Namespace)
 	if err != nil {
-		return nil, invalid(err)
+		return opening{}, invalid(err)
 	}
 	client, alone := c.Client, (*solo)(nil)
 	if client == nil {
 		if client, alone, err = dial(c.URL); err != nil {
-			return nil, invalid(err)
+			return opening{}, invalid(err)
 		}
 	}
 	b, err := newBackend(client, alone, t)
 	if err != nil {
-		return nil, errors.Join(err, closeOwned(c, client))
+		return opening{}, errors.Join(err, closeOwned(c, client))
 	}
-	o := opening{config: c, template: t, client: client, backend: b}
-	d, err := o.open(ctx)
-	if err != nil {
-		b.close()
-		err = errors.Join(err, closeOwned(c, client))
-		b.wait()
-		return nil, err
-	}
-	return d, nil
+	return opening{c, t, &connection{client: client, backend: b, owned: c.Client == nil, users: 1}}, nil
 }
 
 func closeOwned(c Config, client goredis.UniversalClient) error {
@@ -91,19 +97,18 @@ func newBackend(client goredis.UniversalClient, alone *solo, t template) (backen
 
 // opening holds the parts of which an engine is made.
 type opening struct {
-	config   Config
-	template template
-	client   goredis.UniversalClient
-	backend  backend
+	config     Config
+	template   template
+	connection *connection
 }
 
 func (o opening) open(ctx context.Context) (driver.Driver, error) {
-	l := look{client: o.client, template: o.template}
+	l := look{client: o.connection.client, template: o.template, losses: lossesOfLocks()}
 	if err := l.at(ctx); err != nil {
 		return nil, err
 	}
 	l.layout.edit = o.config.edit
-	if o.backend.repeats() {
+	if o.connection.backend.repeats() {
 		l.warn("the client retries commands: each release leaves an entry for %v; set MaxRetries to -1, because the driver retries", barring)
 	}
 	if o.config.Engine == EngineRedislock {
@@ -114,7 +119,7 @@ func (o opening) open(ctx context.Context) (driver.Driver, error) {
 
 func (o opening) openQueue(ctx context.Context, l look) (driver.Driver, error) {
 	q := &queue{engine: o.engine(l, EngineQueue), refusing: make(chan struct{}, maxRefusals)}
-	q.inbox = newInbox(o.client, q.received, q.subscribed, q.claims.disconnected)
+	q.inbox = newInbox(o.connection.client, q.received, q.subscribed, q.claims.disconnected)
 	q.heartbeater = newHeartbeater(q.sendAll)
 	if err := q.inbox.open(ctx); err != nil {
 		return nil, explain(err, o)

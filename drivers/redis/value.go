@@ -24,6 +24,9 @@ const formatError = "MEGAFORMAT "
 func formatText(text string) string {
 	_, rest, _ := strings.Cut(text, formatError)
 	other := strings.FieldsFunc(rest, func(r rune) bool { return !isWord(r) })
+	if len(other) > 1 && other[1] == "limit" {
+		return fmt.Sprintf("the limit has format %s, this program uses format %s", other[0], limitFormat)
+	}
 	return fmt.Sprintf("the lock has format %s, this program uses format %s", append(other, "unknown")[0], format)
 }
 

@@ -65,8 +65,8 @@ func layers() map[string][]string {
 		"drivers/memory":                      {"lock/driver", "bus/driver", "limit/driver", "drivers/internal/...", "internal/windows"},
 		"drivers/cluster/internal/rendezvous": {"internal/private"},
 		"drivers/nats":                        {"bus/driver"},
-		"drivers/redis":                       {"lock/driver", "drivers/redis/...", "internal/mask"},
-		"drivers/redis/...":                   {"lock/driver", "drivers/redis/...", "internal/mask"},
+		"drivers/redis":                       {"lock/driver", "limit/driver", "drivers/redis/...", "internal/mask"},
+		"drivers/redis/...":                   {"lock/driver", "limit/driver", "drivers/redis/...", "internal/mask"},
 
 		"config":     {"internal/mask", "internal/spelling"},
 		"ctx":        {"lock", "lock/driver", "bus", "bus/driver", "internal/input", "internal/request"},

@@ -1,0 +1,119 @@
+-- What the scripts that change a limit have in common.
+
+-- save writes the state, which lives for at least ms from now on, and fields of it.
+local function save(ms, ...)
+  local had = expires
+  latest, expires = max(latest, now), max(expires, now + ms * 1000)
+  call('hset', S, 'head', format('1 %.0f %.0f %.0f', latest, lead, expires), ...)
+  if expires > had then call('pexpire', S, int(ceil((expires - now) / 1000))) end
+end
+
+-- described returns the field of a log in the state.
+local function described(l)
+  if l.last then return format('%.0f %.0f %.0f %.0f', l.n, l.seen, l.last, l.units) end
+  return format('%.0f %.0f', l.n, l.seen)
+end
+
+-- shift takes units off all entries from rank on.
+local function shift(l, rank, units)
+  local e = call('zrange', l.key, rank, -1, 'withscores')
+  for i = 1, #e, 2 do e[i], e[i + 1] = int(e[i + 1] - units), e[i] end
+  if e[1] then call('zadd', l.key, unpack(e)) end
+  l.total = l.total - units
+end
+
+-- add appends units to the log. The times of a log never decrease. It drops the
+-- entries that have left the window, but the last of them.
+local function add(l, units)
+  if not l.known then call('del', l.key) end
+  l.total = l.total + units
+  l.newest = max(l.newest, l.coarse and ceil(now / l.tick) * l.tick or now)
+  call('zadd', l.key, int(l.total), int(l.newest))
+  if l.ended then
+    call('zremrangebyrank', l.key, 0, -3)
+  elseif l.first > 1 then
+    call('zremrangebyrank', l.key, 0, l.first - 2)
+  end
+  l.ended = false
+  if l.total > 4e15 then -- scores are exact below 2^53
+    shift(l, 0, l.base)
+    l.base = 0
+  end
+end
+
+-- prune forgets the rates whose logs are over.
+local function prune()
+  local all, gone = call('hgetall', S), {}
+  for i = 1, #all, 2 do
+    local per, seen = tonumber(all[i]), match(all[i + 1], '^%d+ (%d+)')
+    if per and seen + 2 * per + 3 * refresh < now then gone[#gone + 1] = all[i] end
+  end
+  if gone[1] then call('hdel', S, unpack(gone)) end
+end
+
+-- grow adds units to all logs (W3), and writes what has changed of the state. A
+-- log and the state get a new life only now and then, because each costs a write.
+-- spaced is true if the grants are spaced, and nil for a debt.
+local function grow(units, spaced)
+  local changed, longest = {}, 0
+  for _, l in ipairs(logs) do
+    local was = l.known
+    add(l, units)
+    if not was or now - l.seen >= refresh then
+      local life = ceil((l.per + l.tick + 2 * refresh) / 1000)
+      call('pexpire', l.key, int(life))
+      if not was then prune() end
+      longest, was, l.seen = max(longest, life), nil, now
+    end
+    if spaced or spaced == false and l.last then l.last, l.units = now, units end
+    if was ~= l.n or l.last then
+      changed[#changed + 1] = l.field
+      changed[#changed + 1] = described(l)
+    end
+  end
+  if changed[1] or stepped then save(longest, unpack(changed)) end
+end
+
+-- refund returns units of the grant at the time at to its own window. The entry
+-- of a grant is the first one that is not before it. A grant that has left the
+-- window has nothing to return. W7
+local function refund(l, units, at)
+  if not l.known or l.ended then return end
+  local rank = search(l, 0, at)
+  local time, sum = entry(l, rank)
+  if not time or time + l.per <= now then return end
+  local before = rank > 0 and select(2, entry(l, rank - 1)) or 0
+  units = min(units, sum - before)
+  shift(l, rank, units)
+  if sum - units == before then call('zremrangebyrank', l.key, rank, rank) end
+  if l.last == at then
+    l.units, l.n = max(l.units - units, 0), l.known
+    save(0, l.field, described(l))
+  end
+end
+
+-- forget removes dead tickets (W7), and what was remembered for long enough.
+local function forget()
+  repeat
+    local gone = call('zrangebyscore', D, '-inf', int(now), 'limit', 0, 500)
+    if gone[1] then
+      call('zrem', D, unpack(gone))
+      call('zrem', Q, unpack(gone))
+      call('hdel', T, unpack(gone))
+    end
+  until not gone[500]
+end
+
+local function leave(ticket)
+  call('zrem', Q, ticket)
+  call('zrem', D, ticket)
+  call('hdel', T, ticket)
+end
+
+-- remember keeps the record of a ticket or of a settlement until due.
+local function remember(name, record, due)
+  call('hset', T, name, record)
+  call('zadd', D, int(due), name)
+  for _, key in ipairs({T, Q, D}) do call('pexpire', key, keeping) end
+  save(keeping)
+end

@@ -1,0 +1,10 @@
+-- reset: forgets the logs and the pause. A log without a field in the state counts
+-- as empty, and expires.
+if not state[1] then return 0 end
+local gone = {}
+for _, field in ipairs(call('hkeys', S)) do
+  if field ~= 'head' then gone[#gone + 1] = field end
+end
+if gone[1] then call('hdel', S, unpack(gone)) end
+save(keeping)
+return 1
