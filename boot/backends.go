@@ -11,6 +11,7 @@ import (
 	busdriver "github.com/megaframework/mega/bus/driver"
 	"github.com/megaframework/mega/config"
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/group"
 	"github.com/megaframework/mega/internal/logging"
 	"github.com/megaframework/mega/internal/metrics"
 	"github.com/megaframework/mega/internal/ops"
@@ -98,7 +99,7 @@ func (b *booting) pulse(name string, ping func(context.Context) error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for sleep(ctx, pulseEvery) == nil {
+		for group.Sleep(ctx, pulseEvery) {
 			bounded, end := context.WithTimeout(ctx, pingTime)
 			_ = ping(bounded)
 			end()
@@ -113,17 +114,6 @@ func (b *booting) pulse(name string, ping func(context.Context) error) {
 			return ctx.Err()
 		}
 	}})
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 func (b *booting) openBus(made *plan.Plan, log *slog.Logger) (busdriver.Driver, error) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/bus"
+	"github.com/megaframework/mega/internal/group"
 )
 
 // Limits of the back-off before a declared subscription is restored.
@@ -77,7 +78,7 @@ func (d *declared) keep(ctx, staying context.Context) {
 			pause = firstRenewal
 		}
 		for renewed := false; !renewed; renewed = d.renew(ctx, pause) {
-			if sleep(staying, pause+rand.N(pause/4)) != nil { // the subscriptions of a fleet end together, at an outage
+			if !group.Sleep(staying, pause+rand.N(pause/4)) { // the subscriptions of a fleet end together, at an outage
 				return
 			}
 			pause = min(2*pause, lastRenewal)

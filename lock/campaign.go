@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"time"
+
+	"github.com/megaframework/mega/internal/group"
 )
 
 // Lead runs fn in one process of the driver's scope at a time: it waits for a
@@ -161,7 +163,7 @@ func (p *pauses) pause(ctx context.Context, failed error, most time.Duration) {
 // minute, because timers do not count the time of a suspended machine.
 func (l *Locker) sleepUntil(ctx context.Context, t instant) {
 	for left := t.sub(l.clock.now()); left > 0; left = t.sub(l.clock.now()) {
-		if !sleep(ctx, min(left, time.Minute)) {
+		if !group.Sleep(ctx, min(left, time.Minute)) {
 			return
 		}
 	}

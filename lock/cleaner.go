@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/megaframework/mega/internal/group"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -132,7 +133,7 @@ func (c *cleaner) run(ctx context.Context) {
 		default:
 			// No release succeeded, so the backend is down. The pause keeps the
 			// job from spinning over thousands of entries.
-			sleep(ctx, jitter(pause))
+			group.Sleep(ctx, jitter(pause))
 			pause = min(2*pause, cleanUpPauseMax)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/megaframework/mega/internal/group"
 	"github.com/megaframework/mega/lock/driver"
 )
 
@@ -59,7 +60,7 @@ func (h *health) watch(ctx context.Context) {
 			return
 		}
 		h.missed(err)
-		if !sleep(ctx, jitter(pause)) {
+		if !group.Sleep(ctx, jitter(pause)) {
 			h.returned()
 			return
 		}

@@ -219,18 +219,6 @@ func jitter(d time.Duration) time.Duration {
 	return d*4/5 + rand.N(d*2/5+1)
 }
 
-// sleep reports whether it slept for all of d.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // maxGrace is the time after the end of its context in which a lease from
 // Acquire can be released without being reported as forgotten: a cancelled
 // function needs a moment to run its deferred calls.

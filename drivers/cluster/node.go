@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/drivers/cluster/internal/protocol"
+	"github.com/megaframework/mega/internal/group"
 	"github.com/megaframework/mega/internal/private"
 	"github.com/megaframework/mega/lock/driver"
 )
@@ -141,7 +142,7 @@ func (n *Node) awaitOpen(ctx context.Context) error {
 		case <-s.opened:
 			return nil
 		case <-s.line.Ended():
-			_ = sleep(ctx, time.Millisecond) // until the node has noticed; ctx is checked above
+			group.Sleep(ctx, time.Millisecond) // until the node has noticed; ctx is checked above
 		case <-ctx.Done():
 			return fmt.Errorf("%s waits for the other processes: %w", s.hub, ctx.Err())
 		}
@@ -159,18 +160,9 @@ func (n *Node) connect(ctx context.Context) error {
 		if err = n.handshake(ctx, conn, as); err == nil || !protocol.HasEnded(err) {
 			return err
 		}
-		if err := sleep(ctx, time.Millisecond); err != nil {
-			return err
+		if !group.Sleep(ctx, time.Millisecond) {
+			return ctx.Err()
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 
@@ -197,7 +189,7 @@ func (n *Node) reconnect() {
 			n.config.Log.Warn("cluster: hub lost, looking for another", "socket", n.config.Socket, "err", err)
 			reported = true
 		}
-		_ = sleep(n.ctx, wait) // the end of the context is checked above
+		group.Sleep(n.ctx, wait) // the end of the context is checked above
 	}
 }
 

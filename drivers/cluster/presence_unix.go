@@ -18,6 +18,7 @@ import (
 
 	"github.com/megaframework/mega/drivers/cluster/internal/hub"
 	"github.com/megaframework/mega/drivers/cluster/internal/rendezvous"
+	"github.com/megaframework/mega/internal/group"
 	"github.com/megaframework/mega/internal/private"
 )
 
@@ -133,8 +134,8 @@ func (m *presence) recruit(ctx context.Context) (net.Conn, error) {
 		if err := m.config.Recruit(ctx); err != nil {
 			return nil, err
 		}
-		if err := sleep(ctx, time.Millisecond); err != nil {
-			return nil, err
+		if !group.Sleep(ctx, time.Millisecond) {
+			return nil, ctx.Err()
 		}
 	}
 }

@@ -56,7 +56,7 @@ func layers() map[string][]string {
 
 		"megatest": {"", "boot", "bus", "bus/driver", "lock", "lock/driver", "drivers/memory", "internal/stack"},
 
-		"drivers/cluster":                   {"lock/driver", "bus/driver", "drivers/cluster/...", "drivers/internal/...", "internal/private"},
+		"drivers/cluster":                   {"lock/driver", "bus/driver", "drivers/cluster/...", "drivers/internal/...", "internal/group", "internal/private"},
 		"drivers/cluster/internal/hub":      {"lock/driver", "bus/driver", "drivers/internal/...", "drivers/cluster/internal/protocol", "drivers/cluster/internal/rendezvous", "internal/private"},
 		"drivers/cluster/internal/protocol": {"lock/driver", "bus/driver", "drivers/internal/table"},
 		"drivers/internal/routes":           {},
@@ -71,7 +71,7 @@ func layers() map[string][]string {
 		"config":     {"internal/mask", "internal/spelling"},
 		"ctx":        {"lock", "lock/driver", "bus", "bus/driver", "internal/input", "internal/request"},
 		"ctx/locale": {"internal/embedded"},
-		"boot/...":   {"config", "ctx", "ctx/locale", "lock", "lock/driver", "bus", "bus/driver", "boot/...", "internal/admin", "internal/console", "internal/failure", "internal/listen", "internal/logging", "internal/mask", "internal/metrics", "internal/ops", "internal/plan", "internal/request", "internal/router", "internal/secrets", "internal/selection", "internal/stack", "internal/systemd", "internal/workers"},
+		"boot/...":   {"config", "ctx", "ctx/locale", "lock", "lock/driver", "bus", "bus/driver", "boot/...", "internal/admin", "internal/console", "internal/failure", "internal/group", "internal/listen", "internal/logging", "internal/mask", "internal/metrics", "internal/ops", "internal/plan", "internal/request", "internal/router", "internal/secrets", "internal/selection", "internal/stack", "internal/systemd", "internal/workers"},
 
 		"internal/cli": {"internal/doctor", "internal/mask", "internal/plan", "internal/plain", "internal/spelling", "internal/failure", "boot", "config", "ctx", "bus", "lock", "lock/driver", "internal/admin", "internal/selection", "internal/workers"},
 		"":             {"internal/cli", "internal/plan", "boot", "config", "ctx", "ctx/locale", "lock", "lock/driver", "bus"},
@@ -86,7 +86,7 @@ func layers() map[string][]string {
 		"docs/guide":        {},
 		"internal/admin":    {"lock", "bus", "internal/private"},
 		"internal/arch":     {},
-		"internal/dev":      {},
+		"internal/dev":      {"internal/group"},
 		"internal/console":  {"lock", "bus", "internal/admin", "internal/logging", "internal/ops", "internal/plain", "internal/plan"},
 		"internal/doctor":   {"config", "drivers/redis", "internal/admin", "internal/failure", "internal/listen", "internal/plan", "internal/secrets", "internal/selection", "lock/driver"},
 		"internal/embedded": {},
@@ -115,9 +115,10 @@ func layers() map[string][]string {
 		"internal/testkit/boxes":      {"lock", "internal/testkit/history", "internal/testkit/redis"},
 		"internal/testkit/database":   {"internal/testkit/redis"},
 		"internal/testkit/e2e":        {},
-		"internal/testkit/history":    {"lock"},
+		"internal/testkit/history":    {"lock", "lock/driver"},
 		"internal/testkit/mutants":    {},
 		"internal/testkit/nats":       {"internal/testkit/redis"},
+		"internal/testkit/output":     {},
 		"internal/testkit/page":       {},
 		"internal/testkit/redis":      {},
 		"internal/testkit/soak":       {"bus", "lock", "drivers/cluster", "internal/testkit/history"},

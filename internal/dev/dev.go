@@ -17,6 +17,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/megaframework/mega/internal/group"
 )
 
 // Config describes what to run.
@@ -105,7 +107,7 @@ func (d *developing) await(ctx context.Context, seen sources) (sources, []string
 			return now, seen.changed(now)
 		}
 		// A large tree is compared less often, so that it costs a tenth of a core.
-		if !sleep(ctx, max(interval, 9*time.Since(began))) {
+		if !group.Sleep(ctx, max(interval, 9*time.Since(began))) {
 			return seen, nil
 		}
 	}
@@ -113,7 +115,7 @@ func (d *developing) await(ctx context.Context, seen sources) (sources, []string
 
 // settled returns the sources when two comparisons agree.
 func (d *developing) settled(ctx context.Context, last sources) sources {
-	for until := time.Now().Add(longest); time.Now().Before(until) && sleep(ctx, settle); {
+	for until := time.Now().Add(longest); time.Now().Before(until) && group.Sleep(ctx, settle); {
 		now := scan(d.root)
 		if len(last.changed(now)) == 0 {
 			return now
@@ -121,17 +123,6 @@ func (d *developing) settled(ctx context.Context, last sources) sources {
 		last = now
 	}
 	return last
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // readsItself reports whether the running program reads all these files from
