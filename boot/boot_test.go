@@ -22,6 +22,7 @@ import (
 	"github.com/megaframework/mega/boot"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/testkit/output"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock"
 )
@@ -34,27 +35,9 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// notes is a writer for several goroutines.
-type notes struct {
-	mu   sync.Mutex // guards text
-	text bytes.Buffer
-}
-
-func (n *notes) Write(b []byte) (int, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.text.Write(b)
-}
-
-func (n *notes) String() string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.text.String()
-}
-
 // process is one that listens on free ports.
-func process(environ ...string) (boot.Process, *notes) {
-	stderr := &notes{}
+func process(environ ...string) (boot.Process, *output.Buffer) {
+	stderr := &output.Buffer{}
 	return boot.Process{
 		Name: "shop", Stderr: stderr,
 		Environ: append([]string{"MEGA_APPS_MAIN_ADDR=127.0.0.1:0", "MEGA_OPS_ADDR=127.0.0.1:0"}, environ...),
@@ -96,10 +79,16 @@ func get(t *testing.T, url string) (int, string) {
 	return send(t, r)
 }
 
-// send sends a request on a connection of its own.
+// send sends a request on a connection of its own. It follows the redirection of a
+// page, not the one of a form.
 func send(t *testing.T, r *http.Request) (int, string) {
 	t.Helper()
-	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, CheckRedirect: func(*http.Request, []*http.Request) error {
+		if r.Method != http.MethodGet {
+			return http.ErrUseLastResponse
+		}
+		return nil
+	}}
 	w, err := c.Do(r)
 	if err != nil {
 		t.Fatal(err)
@@ -582,7 +571,7 @@ func TestWhatHappensToLocksIsLogged(t *testing.T) {
 }
 
 // comes waits for a text.
-func comes(stderr *notes, text string) bool {
+func comes(stderr *output.Buffer, text string) bool {
 	for began := time.Now(); time.Since(began) < 10*time.Second; time.Sleep(time.Millisecond) {
 		if strings.Contains(stderr.String(), text) {
 			return true

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
-	"io"
 	"maps"
 	"net/http"
 	"strings"
@@ -219,16 +218,7 @@ func postForm(t *testing.T, r *boot.Running, headers map[string]string, form str
 	if host := headers["Host"]; host != "" {
 		q.Host = host
 	}
-	w, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(q) // follows no redirection
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = w.Body.Close() }()
-	body, err := io.ReadAll(w.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w.StatusCode, string(body)
+	return send(t, q)
 }
 
 func TestReleaseByTheConsoleNeedsAReason(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	"github.com/megaframework/mega/boot"
 	megactx "github.com/megaframework/mega/ctx"
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/testkit/output"
 )
 
 func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }
@@ -135,7 +136,7 @@ func TestRequestsThatTakeTooLongAreCutOffAndNamed(t *testing.T) {
 }
 
 // served waits for the report and returns where the app is.
-func served(stderr *notes) string {
+func served(stderr *output.Buffer) string {
 	for {
 		if _, after, ok := strings.Cut(stderr.String(), `"app":"main","url":"`); ok {
 			url, _, _ := strings.Cut(after, `"`)

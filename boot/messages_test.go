@@ -17,6 +17,7 @@ import (
 	"github.com/megaframework/mega/bus"
 	megactx "github.com/megaframework/mega/ctx"
 	natstest "github.com/megaframework/mega/internal/testkit/nats"
+	"github.com/megaframework/mega/internal/testkit/output"
 )
 
 type sold struct {
@@ -258,7 +259,7 @@ func TestADeclaredSubscriptionIsMadeAgainAfterRefusals(t *testing.T) {
 	}
 	p := &prices{now: map[string]int{}, store: map[string]int{}, turn: make(chan struct{})}
 	close(p.turn)
-	log := &notes{}
+	log := &output.Buffer{}
 	r := logging(t, log, []string{"MEGA_NATS_URL=" + server.URL()}, mega.App("web",
 		mega.Provide(func() *prices { return p }),
 		mega.Subscribe(bus.Topic[priced]("priced"), (*prices).Apply, mega.OnGap((*prices).Fetch)),

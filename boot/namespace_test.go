@@ -10,6 +10,7 @@ import (
 
 	"github.com/megaframework/mega"
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/testkit/output"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 	"github.com/megaframework/mega/lock"
 )
@@ -37,7 +38,7 @@ func TestNamespaceSeparatesEnvironments(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	for driver, at := range map[string]string{"redis": "MEGA_CACHE_MAIN_URL=" + server.URL(), "cluster": "MEGA_CLUSTER_SOCKET=" + filepath.Join(runtimeDir(t), "s")} {
 		t.Run(driver, func(t *testing.T) {
-			running := func(namespace string) (string, *notes) {
+			running := func(namespace string) (string, *output.Buffer) {
 				p, log := process(at, "MEGA_LOCK_NAMESPACE="+namespace, "MEGA_LOG_FORMAT=text")
 				return start(t, p, tries(nil)).Report().Apps[0].URL, log
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/boot"
 	"github.com/megaframework/mega/internal/failure"
+	"github.com/megaframework/mega/internal/testkit/output"
 )
 
 // noted is a value that adds a line to the file of that name when it is parsed.
@@ -45,7 +46,7 @@ func (c *counting) Read() (map[string]any, error) {
 
 // watched calls do when a text is written.
 type watched struct {
-	to   *notes
+	to   *output.Buffer
 	text string
 	do   func()
 }
@@ -96,9 +97,9 @@ func parses(t *testing.T, book string) int {
 func TestStartLoadsTheConfigurationOnce(t *testing.T) {
 	for _, start := range []struct {
 		name string
-		run  func(*testing.T, boot.Process, ...mega.Option) *notes
+		run  func(*testing.T, boot.Process, ...mega.Option) *output.Buffer
 	}{
-		{"started", func(t *testing.T, p boot.Process, options ...mega.Option) *notes {
+		{"started", func(t *testing.T, p boot.Process, options ...mega.Option) *output.Buffer {
 			t.Helper()
 			r, err := boot.Start(t.Context(), p, options...)
 			if err != nil {
@@ -107,13 +108,13 @@ func TestStartLoadsTheConfigurationOnce(t *testing.T) {
 			if err := r.Stop(); err != nil {
 				t.Fatal(err)
 			}
-			return p.Stderr.(*notes)
+			return p.Stderr.(*output.Buffer)
 		}},
-		{"served", func(t *testing.T, p boot.Process, options ...mega.Option) *notes {
+		{"served", func(t *testing.T, p boot.Process, options ...mega.Option) *output.Buffer {
 			t.Helper()
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
-			said := p.Stderr.(*notes)
+			said := p.Stderr.(*output.Buffer)
 			p.Stderr = &watched{said, "ready in", stop} // the report is the last part of a start
 			if status := boot.Main(ctx, p, options...); status != failure.ExitOK {
 				t.Fatalf("status %d:\n%s", status, said)

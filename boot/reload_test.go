@@ -22,11 +22,12 @@ import (
 	"github.com/megaframework/mega/internal/admin"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/testkit/output"
 )
 
 // configured is a process with a file of configuration, and how to rewrite
 // that.
-func configured(t *testing.T, text string) (boot.Process, func(string), *notes) {
+func configured(t *testing.T, text string) (boot.Process, func(string), *output.Buffer) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "mega.config.yaml")
 	write := func(text string) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/plan"
+	"github.com/megaframework/mega/internal/testkit/output"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
@@ -67,7 +68,7 @@ func TestTellingRowsThroughTheRealBinary(t *testing.T) {
 // started is a shop that runs.
 type started struct {
 	cmd    *exec.Cmd
-	stderr *notes
+	stderr *output.Buffer
 	ended  chan error
 }
 
@@ -75,7 +76,7 @@ type started struct {
 func (r run) start(t *testing.T) *started {
 	t.Helper()
 	cmd, _ := r.and("MEGA_LOG_LEVEL=info", "MEGA_LOG_FORMAT=json").command(t.Context(), t)
-	s := &started{cmd: cmd, stderr: &notes{}, ended: make(chan error, 1)}
+	s := &started{cmd: cmd, stderr: &output.Buffer{}, ended: make(chan error, 1)}
 	cmd.Stderr = s.stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -8,11 +8,12 @@ import (
 	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/boot"
 	megactx "github.com/megaframework/mega/ctx"
+	"github.com/megaframework/mega/internal/testkit/output"
 	"github.com/megaframework/mega/lock"
 )
 
 // asWorker is a worker that keeps locks and messages in its own memory.
-func asWorker(id string) (boot.Process, *notes) {
+func asWorker(id string) (boot.Process, *output.Buffer) {
 	return process("MEGA_WORKER_ID="+id, "MEGA_LOCK_DRIVER=memory", "MEGA_BUS_DRIVER=memory", "MEGA_LOG_FORMAT=json")
 }
 

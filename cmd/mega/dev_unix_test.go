@@ -15,6 +15,7 @@ import (
 	"github.com/megaframework/mega/internal/dev"
 	"github.com/megaframework/mega/internal/failure"
 	"github.com/megaframework/mega/internal/scaffold"
+	"github.com/megaframework/mega/internal/testkit/output"
 )
 
 // browse returns the answer to a browser's GET or POST, or "".
@@ -57,7 +58,7 @@ func TestNewApplicationIsDeveloped(t *testing.T) {
 		r.replace(file, was, is)
 	}
 	replace("mega.config.yaml", ":8080", ":"+r.port)
-	out := &program{}
+	out := &output.Buffer{}
 	ctx, end := context.WithCancel(t.Context())
 	defer end()
 	ended := make(chan error, 1)
@@ -76,7 +77,7 @@ func TestNewApplicationIsDeveloped(t *testing.T) {
 				return
 			}
 			if time.Since(began) > 3*time.Minute {
-				t.Fatalf("the page never contains %q:\n%s\n%s", what, body, out.said())
+				t.Fatalf("the page never contains %q:\n%s\n%s", what, body, out.String())
 			}
 		}
 	}
@@ -93,8 +94,8 @@ func TestNewApplicationIsDeveloped(t *testing.T) {
 	replace("views/home.html", "<h1>{{.Wares</h1>", "<h1>Goods</h1>")
 	serves("<h1>Goods</h1>")
 	serves("<td>9</td>")
-	if n := strings.Count(out.said(), "ready in"); n != 1 {
-		t.Errorf("the program has started %d times:\n%s", n, out.said())
+	if n := strings.Count(out.String(), "ready in"); n != 1 {
+		t.Errorf("the program has started %d times:\n%s", n, out.String())
 	}
 
 	replace("store.go", `"Lamp"`, `"Lantern"`)

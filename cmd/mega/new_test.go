@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"flag"
 	"fmt"
@@ -20,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega/internal/testkit/output"
 	pagetest "github.com/megaframework/mega/internal/testkit/page"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
@@ -234,21 +234,7 @@ type program struct {
 	cmd   *exec.Cmd
 	ended chan struct{}
 	err   error // why, once ended
-
-	mu  sync.Mutex // guards out
-	out bytes.Buffer
-}
-
-func (p *program) Write(b []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.out.Write(b)
-}
-
-func (p *program) said() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.out.String()
+	out   output.Buffer
 }
 
 var (
@@ -263,7 +249,7 @@ func (r *reader) run(typed string) string {
 	r.t.Helper()
 	r.stop()
 	p := &program{cmd: r.command(typed), ended: make(chan struct{})}
-	p.cmd.Stdout, p.cmd.Stderr = p, p
+	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
 	if err := p.cmd.Start(); err != nil {
 		r.t.Fatal(err)
 	}
@@ -275,14 +261,14 @@ func (r *reader) run(typed string) string {
 	for {
 		select {
 		case <-p.ended:
-			return p.said()
+			return p.out.String()
 		case <-late:
 			_ = p.cmd.Process.Kill()
-			r.t.Fatalf("%s does not get ready:\n%s", typed, p.said())
+			r.t.Fatalf("%s does not get ready:\n%s", typed, p.out.String())
 		case <-time.After(5 * time.Millisecond):
-			if ready.MatchString(p.said()) {
+			if ready.MatchString(p.out.String()) {
 				r.program = p
-				return p.said()
+				return p.out.String()
 			}
 		}
 	}
@@ -307,7 +293,7 @@ func (r *reader) stop() {
 	}
 	<-r.program.ended
 	if r.program.err != nil {
-		r.t.Errorf("the shop ended with %v\n%s", r.program.err, r.program.said())
+		r.t.Errorf("the shop ended with %v\n%s", r.program.err, r.program.out.String())
 	}
 	r.program = nil
 }
@@ -317,12 +303,12 @@ func (p *program) pid() string {
 	if p == nil {
 		return "-"
 	}
-	return pidLine.FindStringSubmatch(p.said())[1]
+	return pidLine.FindStringSubmatch(p.out.String())[1]
 }
 
 func (p *program) ops(t *testing.T, path string) string {
 	t.Helper()
-	req, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), http.MethodGet, opsLine.FindStringSubmatch(p.said())[1]+path, nil)
+	req, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), http.MethodGet, opsLine.FindStringSubmatch(p.out.String())[1]+path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,6 @@
 package admin_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/megaframework/mega/drivers/memory"
 	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/testkit/output"
 	"github.com/megaframework/mega/lock"
 )
 
@@ -45,33 +45,15 @@ func runtimeDir(t *testing.T) string {
 
 func folders(dir string) []string { return admin.Folders([]string{"XDG_RUNTIME_DIR=" + dir})[:1] }
 
-// notes is a writer for several goroutines.
-type notes struct {
-	mu   sync.Mutex // guards text
-	text bytes.Buffer
-}
-
-func (n *notes) Write(b []byte) (int, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.text.Write(b)
-}
-
-func (n *notes) String() string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.text.String()
-}
-
 // process is one called shop, with locks in memory, and what it logs.
-func process(t testing.TB) (admin.Process, *notes) {
+func process(t testing.TB) (admin.Process, *output.Buffer) {
 	t.Helper()
 	locks, err := lock.New(memory.NewLock(), lock.Config{Identify: admin.Identify})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = locks.Close(context.Background()) })
-	log := &notes{}
+	log := &output.Buffer{}
 	return admin.Process{
 		Info:   admin.Info{Name: "shop", PID: os.Getpid(), Env: "test", Apps: []string{"web"}, Driver: "memory", Scope: "process", Since: time.Unix(1e9, 0).UTC()},
 		Locks:  locks,

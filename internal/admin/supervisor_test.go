@@ -23,6 +23,7 @@ import (
 
 	"github.com/megaframework/mega/bus"
 	"github.com/megaframework/mega/internal/admin"
+	"github.com/megaframework/mega/internal/testkit/output"
 )
 
 // workerSet is a supervisor with workers, all of them in this process.
@@ -30,7 +31,7 @@ type workerSet struct {
 	dir     string
 	path    string // of the supervisor's socket
 	workers atomic.Pointer[[]admin.Worker]
-	log     *notes
+	log     *output.Buffer
 
 	mu       sync.Mutex // guards the fields below
 	restarts []int
@@ -39,7 +40,7 @@ type workerSet struct {
 
 func newWorkers(t *testing.T, workers ...admin.Worker) *workerSet {
 	t.Helper()
-	c := &workerSet{dir: runtimeDir(t), log: &notes{}}
+	c := &workerSet{dir: runtimeDir(t), log: &output.Buffer{}}
 	c.workers.Store(&workers)
 	s, err := admin.OpenSupervisor(admin.Supervisor{
 		Info:    func() admin.Info { return admin.Info{Name: "shop", PID: 4000, Driver: "cluster", Scope: "node"} },
@@ -71,7 +72,7 @@ func newWorkers(t *testing.T, workers ...admin.Worker) *workerSet {
 }
 
 // join opens the socket of a worker, which tells its number as its driver.
-func (c *workerSet) join(t *testing.T, id, pid int) (admin.Process, *notes, *admin.Server) {
+func (c *workerSet) join(t *testing.T, id, pid int) (admin.Process, *output.Buffer, *admin.Server) {
 	t.Helper()
 	p, log := process(t)
 	p.Info.PID, p.Info.Worker, p.Info.Driver = pid, id, fmt.Sprint("driver of ", id)

@@ -3,7 +3,6 @@
 package dev_test
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"net/http"
@@ -11,12 +10,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/megaframework/mega/internal/dev"
+	"github.com/megaframework/mega/internal/testkit/output"
 	redistest "github.com/megaframework/mega/internal/testkit/redis"
 )
 
@@ -25,21 +24,7 @@ type site struct {
 	t    *testing.T
 	dir  string
 	addr string // the file with the address of the running program
-
-	mu  sync.Mutex // guards out
-	out bytes.Buffer
-}
-
-func (s *site) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.out.Write(p)
-}
-
-func (s *site) said() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.out.String()
+	out  output.Buffer
 }
 
 func (s *site) write(name, text string) {
@@ -54,14 +39,14 @@ func (s *site) until(what string, holds func() bool) {
 	s.t.Helper()
 	for began := time.Now(); !holds(); time.Sleep(10 * time.Millisecond) {
 		if time.Since(began) > 3*time.Minute {
-			s.t.Fatalf("not within 3 minutes: %s\n%s", what, s.said())
+			s.t.Fatalf("not within 3 minutes: %s\n%s", what, s.out.String())
 		}
 	}
 }
 
 func (s *site) says(text string) {
 	s.t.Helper()
-	s.until("the output "+text, func() bool { return strings.Contains(s.said(), text) })
+	s.until("the output "+text, func() bool { return strings.Contains(s.out.String(), text) })
 }
 
 // source is a program that serves a text, its process id, and that of a process
@@ -164,7 +149,7 @@ func TestProgramIsBuiltAndStartedAgainAfterChanges(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- dev.Run(ctx, dev.Config{
-			Dir: s.dir, Args: []string{"--flag"}, Stdout: s, Stderr: s,
+			Dir: s.dir, Args: []string{"--flag"}, Stdout: &s.out, Stderr: &s.out,
 			Environ: append(os.Environ(), "ADDR="+s.addr, "GOWORK=off", "GOFLAGS=", "MEGA_ENV="),
 		})
 	}()
@@ -175,8 +160,8 @@ func TestProgramIsBuiltAndStartedAgainAfterChanges(t *testing.T) {
 
 	s.write("main.go", "package main\n\nfunc main() { undefined() }\n")
 	s.says("the build failed; the program from before keeps running")
-	if !strings.Contains(s.said(), "undefined: undefined") {
-		t.Errorf("the error of the build is not shown:\n%s", s.said())
+	if !strings.Contains(s.out.String(), "undefined: undefined") {
+		t.Errorf("the error of the build is not shown:\n%s", s.out.String())
 	}
 	if got := s.ask(); len(got) < 2 || got[1] != first[1] {
 		t.Errorf("after a build that failed, %v answers in place of %v", got, first)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/megaframework/mega/drivers/memory"
+	"github.com/megaframework/mega/internal/testkit/history"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/lock/driver"
 	"github.com/megaframework/mega/lock/locktest"
@@ -81,27 +82,11 @@ func TestNoBoxOfMemoryIsPreparedBeforeItIsClean(t *testing.T) {
 	inProcess(t, memory.NewLock(), locktest.Scaled(50)).Run(t)
 }
 
-// forgetful grants a slot as clean whatever its last holder has left.
-type forgetful struct{ driver.PoolDriver }
-
-func (f forgetful) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
-	g, err := f.PoolDriver.Acquire(ctx, r)
-	if g.Found != nil {
-		g.Found = &driver.Found{}
-	}
-	return g, err
-}
-
-// lenient takes every slot that is released for clean.
-type lenient struct{ driver.PoolDriver }
-
-func (l lenient) Release(ctx context.Context, g driver.Grant) error {
-	g.Handback = &driver.Handback{Status: driver.SlotFree}
-	return l.PoolDriver.Release(ctx, g)
-}
-
 func TestAStormFindsABrokenDriver(t *testing.T) {
-	for name, d := range map[string]driver.Driver{"forgetful": forgetful{memory.NewLock()}, "lenient": lenient{memory.NewLock()}} {
+	for name, d := range map[string]driver.Driver{
+		"forgets":         history.Forgets{PoolDriver: memory.NewLock()},
+		"takes for clean": history.TakesForClean{PoolDriver: memory.NewLock()},
+	} {
 		t.Run(name, func(t *testing.T) {
 			r := &run{Storm: inProcess(t, d, 20), t: t, dir: t.TempDir()}
 			r.rage()

@@ -316,30 +316,11 @@ func TestGhostLeaseIsFlagged(t *testing.T) {
 	flagged(t, "server", read(t, path).CheckServer(bound), true)
 }
 
-// forgets reports slots as if nobody had left them dirty.
-type forgets struct{ driver.PoolDriver }
-
-func (f forgets) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
-	g, err := f.PoolDriver.Acquire(ctx, r)
-	if g.Found != nil {
-		g.Found = &driver.Found{}
-	}
-	return g, err
-}
-
 // losesHandbacks releases slots without what becomes of them.
 type losesHandbacks struct{ driver.PoolDriver }
 
 func (l losesHandbacks) Release(ctx context.Context, g driver.Grant) error {
 	g.Handback = nil
-	return l.PoolDriver.Release(ctx, g)
-}
-
-// takesForClean releases every slot as clean.
-type takesForClean struct{ driver.PoolDriver }
-
-func (l takesForClean) Release(ctx context.Context, g driver.Grant) error {
-	g.Handback = &driver.Handback{Status: driver.SlotFree}
 	return l.PoolDriver.Release(ctx, g)
 }
 
@@ -394,8 +375,8 @@ func TestBrokenPoolsAreFlagged(t *testing.T) {
 		d             driver.Driver
 		server, clean bool // which of the checks must see it
 	}{
-		{"a driver that forgets who left a slot", remote{forgets{memory.NewLock()}}, true, true},
-		{"a driver that takes every slot for clean", remote{takesForClean{memory.NewLock()}}, true, true},
+		{"a driver that forgets who left a slot", remote{history.Forgets{PoolDriver: memory.NewLock()}}, true, true},
+		{"a driver that takes every slot for clean", remote{history.TakesForClean{PoolDriver: memory.NewLock()}}, true, true},
 		{"a driver that loses handbacks", remote{losesHandbacks{memory.NewLock()}}, true, false},
 	}
 	for _, test := range tests {
