@@ -28,7 +28,10 @@ func (p *Plan) AppInfo(name string, texts *locale.Texts) megactx.AppInfo {
 	if texts != nil {
 		app.Locales = texts.Names()
 	}
-	return megactx.AppInfo{Name: name, Env: p.Config.Env, Locales: app.Locales, Prefix: app.Prefix}
+	return megactx.AppInfo{
+		Name: name, Env: p.Config.Env, Locales: app.Locales, Prefix: app.Prefix,
+		LockReason: p.Lock.Because(), BusReason: p.Bus.Because(),
+	}
 }
 
 // Host reads the pages and public files of an app. The returned host has no
