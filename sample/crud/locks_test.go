@@ -4,12 +4,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/sample/crud/apps/main/handlers"
 	"github.com/megaframework/mega/sample/crud/apps/main/services"
+	"github.com/megaframework/mega/sample/crud/apps/main/store"
 )
 
 // locks returns what the page of locks shows.
@@ -36,6 +39,9 @@ func TestARaceWithTheLockSellsExactlyThePieces(t *testing.T) {
 		if r.Pieces != 15 || r.Sold < r.Pieces || r.Oversold != r.Sold-r.Pieces || way != services.RaceNone && r.Oversold != 0 {
 			t.Errorf("%s: %+v", way, r)
 		}
+		if way != services.RaceNone && r.Peak != 1 {
+			t.Errorf("%s: %d buyers held the lock at once", way, r.Peak)
+		}
 		for name, h := range map[string]services.Histogram{"wait": r.Wait, "hold": r.Hold} {
 			n := 0
 			for _, b := range h.Bars {
@@ -47,7 +53,7 @@ func TestARaceWithTheLockSellsExactlyThePieces(t *testing.T) {
 		}
 	}
 	a, err := s.send("POST", "/locks/race", "buyers=10&way=lock", asForm)
-	if err != nil || a.status != http.StatusOK || !strings.Contains(a.body, "With the lock: 5 of 5 pieces were sold to 10 buyers.") {
+	if err != nil || a.status != http.StatusOK || !strings.Contains(a.body, "With the lock: 5 of 5 pieces were sold to 10 buyers.") || strings.Count(a.body, `class="works"`) != 10 {
 		t.Errorf("as a page: %d %s, %v", a.status, a.body, err)
 	}
 }
@@ -87,11 +93,114 @@ func TestTheDemoLockIsHeldTriedAndTaken(t *testing.T) {
 	}
 }
 
+// awaitLocks returns the page of locks as soon as it is as wanted.
+func (s *shop) awaitLocks(t *testing.T, what string, wanted func(handlers.LocksPage) bool) (p handlers.LocksPage) {
+	t.Helper()
+	for began := time.Now(); time.Since(began) < startTime; time.Sleep(10 * time.Millisecond) {
+		a, err := persist(s, "GET", "/locks", "")
+		if err != nil || a.status != http.StatusOK || json.Unmarshal([]byte(a.body), &p) != nil {
+			t.Fatalf("the locks: %d %s, %v", a.status, a.body, err)
+		}
+		if wanted(p) {
+			return p
+		}
+	}
+	t.Fatalf("it did not happen that %s: %+v\n%s", what, p, s.log)
+	return p
+}
+
+// has reports whether the holder with a fence has made a step.
+func has(p handlers.LocksPage, what string, fence uint64) bool {
+	return slices.ContainsFunc(p.Steps, func(s store.Step) bool { return s.What == what && s.Fence == fence })
+}
+
+// hold has the demo lock held until the test ends, and returns the holder.
+func (s *shop) hold(t *testing.T) lock.Holding {
+	t.Helper()
+	if a, err := s.send("POST", "/locks/hold", `{"seconds":120}`, asJSON); err != nil || a.status != http.StatusAccepted {
+		t.Fatalf("hold: %d %s, %v", a.status, a.body, err)
+	}
+	t.Cleanup(func() { _, _ = s.send("POST", "/locks/force", `{"reason":"the test ends"}`, asJSON) })
+	return s.awaitLocks(t, "the lock is held", func(p handlers.LocksPage) bool {
+		return len(p.Holders) == 1 && has(p, "wrote", p.Holders[0].Fence)
+	}).Holders[0]
+}
+
+func TestAHolderIsExtendedAndReleased(t *testing.T) {
+	s := openShop(t)
+	for _, path := range []string{"/locks/extend", "/locks/release"} {
+		if a, err := s.send("POST", path, "", asJSON); err != nil || a.status != http.StatusConflict || a.code() != "demo.not_held" {
+			t.Errorf("%s without a holder: %d %s, %v", path, a.status, a.body, err)
+		}
+	}
+	if p := s.locks(t); p.Reason != "neither a cache nor a cluster is configured  (cache.<alias>.url: not set)" {
+		t.Errorf("the driver was chosen because %q", p.Reason)
+	}
+	held := s.hold(t)
+	if a, err := s.send("POST", "/locks/extend", "", asForm); err != nil || a.status != http.StatusSeeOther {
+		t.Fatalf("extend: %d %s, %v", a.status, a.body, err)
+	}
+	s.awaitLocks(t, "the lease lives longer", func(p handlers.LocksPage) bool {
+		return has(p, "extended", held.Fence) && len(p.Holders) == 1 && p.Holders[0].Left > 2*time.Second
+	})
+	if a, err := s.send("POST", "/locks/release", "", asForm); err != nil || a.status != http.StatusSeeOther {
+		t.Fatalf("release: %d %s, %v", a.status, a.body, err)
+	}
+	s.awaitLocks(t, "the lock is free", func(p handlers.LocksPage) bool { return has(p, "released", held.Fence) && len(p.Holders) == 0 })
+	held = s.hold(t)
+	if a, err := s.send("POST", "/locks/force", `{"reason":"it hangs"}`, asJSON); err != nil || a.body != `{"released":1}` {
+		t.Fatalf("force: %d %s, %v", a.status, a.body, err)
+	}
+	p := s.awaitLocks(t, "the holder lost the lock", func(p handlers.LocksPage) bool { return has(p, "lost", held.Fence) })
+	if i := slices.IndexFunc(p.Steps, func(s store.Step) bool { return s.What == "lost" }); p.Steps[i].Text != "lock.lost: it hangs" {
+		t.Errorf("the loss is %+v", p.Steps[i])
+	}
+}
+
+func TestNobodyIsKilledOutsideDevOrWithoutWorkers(t *testing.T) {
+	executable, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		env, code, page string
+		status          int
+	}{
+		{"production", "demo.only_in_dev", "MEGA_ENV=dev", http.StatusForbidden},
+		{"dev", "demo.no_workers", "Kill the holder", http.StatusConflict},
+	} {
+		s := open(t, executable, 1, "MEGA_ENV="+x.env)[0]
+		s.hold(t)
+		for _, path := range []string{"/locks/kill", "/locks/freeze"} {
+			if a, err := s.send("POST", path, "", asJSON); err != nil || a.status != x.status || a.code() != x.code {
+				t.Errorf("%s %s: %d %s, %v; want %d %s", x.env, path, a.status, a.body, err, x.status, x.code)
+			}
+		}
+		if page := s.page(t, "/locks"); !strings.Contains(page, x.page) {
+			t.Errorf("%s: the page lacks %q", x.env, x.page)
+		}
+	}
+}
+
+// A page hears of a change, and of a race, without asking.
+func TestThePageOfLocksIsLive(t *testing.T) {
+	s := openShop(t)
+	events := s.events(t, "/locks/live")
+	events.await(t, "changed", "")
+	if a, err := s.send("POST", "/locks/race", `{"buyers":4}`, asJSON); err != nil || a.status != http.StatusOK {
+		t.Fatalf("race: %d %s, %v", a.status, a.body, err)
+	}
+	events.await(t, "race", `"buyers":4,"pieces":2,"waiting":0,"working":0,"sold":2`)
+	s.hold(t)
+	events.await(t, "left", `{"millis":`)
+}
+
 func TestWrongRequestsOfLocks(t *testing.T) {
 	s := openShop(t)
 	for _, x := range []struct{ path, body string }{
 		{"/locks/race", `{"buyers":1}`},
 		{"/locks/race", `{"buyers":10,"way":"luck"}`},
+		{"/locks/race", `{"work":51}`},
 		{"/locks/hold", `{"seconds":0}`},
 		{"/locks/force", `{"reason":" "}`},
 	} {

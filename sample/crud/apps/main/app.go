@@ -26,8 +26,9 @@ var Module = mega.Module(
 	mega.Config[store.Database]("database"),
 	mega.Provide(store.Open, store.NewJournal),
 	mega.Provide(services.NewShop, services.NewWatch, services.NewSandboxes),
-	mega.Provide(handlers.NewProducts, handlers.NewLedger, handlers.NewLocks, handlers.NewSandboxes),
+	mega.Provide(handlers.NewProducts, handlers.NewLedger, handlers.NewSandboxes),
 	mega.Routes(routes),
+	demo,
 	mega.Subscribe(services.Sold, (*services.Watch).OnSold, bus.Group("watch")),
 	mega.Respond(services.StockOf, (*services.Shop).AnswerStock),
 	mega.OnPrimary("migrate", (*store.Store).Migrate),
@@ -37,7 +38,7 @@ var Module = mega.Module(
 	mega.Locales(locales),
 )
 
-func routes(r mega.Router, p *handlers.Products, g *handlers.Ledger, l *handlers.Locks, b *handlers.Sandboxes) {
+func routes(r mega.Router, p *handlers.Products, g *handlers.Ledger, b *handlers.Sandboxes) {
 	r.Get("/", p.Home)
 	r.Get("/products", p.List)
 	r.Post("/products", p.Create)
@@ -50,11 +51,6 @@ func routes(r mega.Router, p *handlers.Products, g *handlers.Ledger, l *handlers
 	r.Get("/products/{id}/stock", p.AskStock)
 	r.Post("/language", handlers.Language)
 	r.Get("/ledger", g.List)
-	r.Get("/locks", l.List)
-	r.Post("/locks/race", l.Race)
-	r.Post("/locks/hold", l.Hold)
-	r.Post("/locks/try", l.Try)
-	r.Post("/locks/force", l.Force)
 	r.Get("/sandboxes", b.List)
 	r.Post("/sandboxes", b.Start)
 	r.Post("/sandboxes/{number}/free", b.Free)

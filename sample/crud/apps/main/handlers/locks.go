@@ -2,7 +2,7 @@ package handlers
 
 import (
 	"errors"
-	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -10,42 +10,58 @@ import (
 	"github.com/megaframework/mega"
 	"github.com/megaframework/mega/lock"
 	"github.com/megaframework/mega/sample/crud/apps/main/services"
+	"github.com/megaframework/mega/sample/crud/apps/main/store"
 )
 
 // Locks shows what the locks promise, on a key of its own.
-type Locks struct{}
+type Locks struct {
+	demo  *services.LockDemo
+	trail *store.Trail
+}
 
 // NewLocks returns the handlers of the page.
-func NewLocks() *Locks { return &Locks{} }
-
-// demoKey is the lock that the page holds, tries and forces.
-const demoKey = "demo"
+func NewLocks(d *services.LockDemo, t *store.Trail) *Locks { return &Locks{d, t} }
 
 // LocksPage is the data of the page, and of its JSON.
 type LocksPage struct {
 	Title string `json:"-"`
 	Done  string `json:"-"` // what the page's last action did
 
-	Driver   string               `json:"driver"`
-	Scope    string               `json:"scope"`
-	Warnings []string             `json:"warnings,omitempty"`
-	Holders  []lock.Holding       `json:"holders"`
-	Waiters  []lock.Holder        `json:"waiters"`
-	Race     *services.RaceResult `json:"race,omitempty"`
+	Driver   string         `json:"driver"`
+	Scope    string         `json:"scope"`
+	Reason   string         `json:"reason"` // of the choice of the driver
+	Warnings []string       `json:"warnings,omitempty"`
+	Holders  []lock.Holding `json:"holders"`
+	Waiters  []lock.Holder  `json:"waiters"`
+	Steps    []store.Step   `json:"steps"` // the newest first
+
+	In     RaceInput            `json:"-"`
+	Race   *services.RaceResult `json:"race,omitempty"`
+	Strike string               `json:"-"` // why nothing can be killed here, a key of the texts
 }
 
 // List shows the holder and the waiters of the demo lock.
-func (l *Locks) List(ctx *mega.Ctx) error { return l.show(ctx, lockNotice(ctx), nil) }
+func (l *Locks) List(ctx *mega.Ctx) error {
+	return l.show(ctx, lockNotice(ctx), newRaceInput(), nil)
+}
 
-func (l *Locks) show(ctx *mega.Ctx, notice string, race *services.RaceResult) error {
-	state, err := ctx.Lock.Inspect(demoKey)
+func (l *Locks) show(ctx *mega.Ctx, notice string, in RaceInput, race *services.RaceResult) error {
+	state, err := ctx.Lock.Inspect(services.DemoKey)
+	if err != nil {
+		return err
+	}
+	steps, err := l.trail.Newest(ctx)
 	if err != nil {
 		return err
 	}
 	info := ctx.Lock.Info()
 	p := LocksPage{
-		Title: "Locks", Done: notice, Driver: info.Name, Scope: info.Scope.String(), Warnings: info.Warnings,
-		Holders: state.Holders, Waiters: state.Waiters, Race: race,
+		Title: ctx.T("locks.title"), Done: notice,
+		Driver: info.Name, Scope: info.Scope.String(), Reason: ctx.App.LockReason, Warnings: info.Warnings,
+		Holders: state.Holders, Waiters: state.Waiters, Steps: steps, In: in, Race: race,
+	}
+	if err := mayStrike(ctx); err != nil {
+		p.Strike = err.key
 	}
 	if ctx.WantsJSON() {
 		return ctx.JSON(http.StatusOK, p)
@@ -55,11 +71,9 @@ func (l *Locks) show(ctx *mega.Ctx, notice string, race *services.RaceResult) er
 
 // lockNotice returns the notice for the redirect of an action.
 func lockNotice(ctx *mega.Ctx) string {
-	switch ctx.Query("done") {
-	case "asked":
-		return "The lock is held, or its waiter is in the queue."
-	case "forced":
-		return "The lock was taken from its holder. The next waiter has it."
+	switch done := ctx.Query("done"); done {
+	case "asked", "forced", "ordered", "struck":
+		return ctx.T("locks.done." + done)
 	}
 	return ""
 }
@@ -67,38 +81,49 @@ func lockNotice(ctx *mega.Ctx) string {
 // RaceInput describes a race.
 type RaceInput struct {
 	Buyers int    `json:"buyers"`
+	Work   int    `json:"work"` // milliseconds
 	Way    string `json:"way"`
 }
 
-// maxBuyers bounds the buyers of a race.
-const maxBuyers = 200
+func newRaceInput() RaceInput { return RaceInput{Buyers: 40, Work: 10, Way: services.RaceLock} }
+
+// The bounds of a race. The longest one takes 10 s.
+const (
+	maxBuyers = 200
+	maxWork   = 50
+)
 
 // Validate reports invalid fields.
-func (in *RaceInput) Validate() error {
+func (in *RaceInput) Validate(ctx *mega.Ctx) error {
 	wrong := mega.FieldErrors{}
 	if in.Buyers < 2 || in.Buyers > maxBuyers {
-		wrong["buyers"] = fmt.Sprintf("has to be 2 to %d", maxBuyers)
+		wrong["buyers"] = between(ctx, 2, maxBuyers)
+	}
+	if in.Work < 0 || in.Work > maxWork {
+		wrong["work"] = between(ctx, 0, maxWork)
 	}
 	if in.Way != services.RaceLock && in.Way != services.RaceNone && in.Way != services.RaceFIFO {
-		wrong["way"] = fmt.Sprintf("has to be %s, %s or %s", services.RaceLock, services.RaceNone, services.RaceFIFO)
+		wrong["way"] = ctx.T("locks.wrong.way")
 	}
-	if len(wrong) > 0 {
-		return wrong
-	}
-	return nil
+	return wrong.Or()
+}
+
+// between returns the text of a number out of bounds.
+func between(ctx *mega.Ctx, low, high int) string {
+	return ctx.T("locks.wrong.between", "low", low, "high", high)
 }
 
 // Race has buyers of this process compete for one product, and shows the result.
 func (l *Locks) Race(ctx *mega.Ctx) error {
-	in := RaceInput{Buyers: 40, Way: services.RaceLock}
+	in := newRaceInput()
 	if err := ctx.Bind(&in); err != nil {
 		return err
 	}
-	result, err := services.Race(ctx, in.Buyers, in.Way)
+	result, err := services.Race(ctx, in.Buyers, time.Duration(in.Work)*time.Millisecond, in.Way)
 	if err != nil {
 		return err
 	}
-	return l.show(ctx, "", result)
+	return l.show(ctx, "", in, result)
 }
 
 // HoldInput describes a holder of the demo lock.
@@ -110,9 +135,9 @@ type HoldInput struct {
 const maxHold = 120
 
 // Validate reports an invalid time.
-func (in *HoldInput) Validate() error {
+func (in *HoldInput) Validate(ctx *mega.Ctx) error {
 	if in.Seconds < 1 || in.Seconds > maxHold {
-		return mega.FieldErrors{"seconds": fmt.Sprintf("has to be 1 to %d", maxHold)}
+		return mega.FieldErrors{"seconds": between(ctx, 1, maxHold)}
 	}
 	return nil
 }
@@ -123,27 +148,24 @@ func (l *Locks) Hold(ctx *mega.Ctx) error {
 	if err := ctx.Bind(&in); err != nil {
 		return err
 	}
-	ctx.Go("hold the demo lock", func(ctx *mega.Ctx) error {
-		return ctx.Lock.With(demoKey, func(ctx *mega.Ctx) error {
-			select {
-			case <-time.After(time.Duration(in.Seconds) * time.Second):
-				return nil
-			case <-ctx.Done(): // the lock was lost
-				return nil
-			}
-		}, lock.Label(fmt.Sprintf("%d s", in.Seconds)), lock.Wait(services.JobWait))
-	})
+	span := time.Duration(in.Seconds) * time.Second
+	l.demo.Hold(ctx, span, span.String())
+	return accepted(ctx, in, "asked")
+}
+
+// accepted answers an action whose result the page shows later.
+func accepted(ctx *mega.Ctx, v any, done string) error {
 	if ctx.WantsJSON() {
-		return ctx.JSON(http.StatusAccepted, in)
+		return ctx.JSON(http.StatusAccepted, v)
 	}
-	return ctx.Redirect(http.StatusSeeOther, "/locks?done=asked")
+	return ctx.Redirect(http.StatusSeeOther, "/locks?done="+done)
 }
 
 // Try takes the demo lock without waiting, and gives it back at once.
 func (l *Locks) Try(ctx *mega.Ctx) error {
-	lease, err := ctx.Lock.TryAcquire(demoKey)
+	lease, err := ctx.Lock.TryAcquire(services.DemoKey)
 	if busy, ok := errors.AsType[*lock.NotAcquiredError](err); ok && !ctx.WantsJSON() {
-		return l.show(ctx, "Busy. It is held by "+holderNames(busy.Holders)+".", nil)
+		return l.show(ctx, ctx.T("locks.busy", "holders", holderNames(busy.Holders)), newRaceInput(), nil)
 	}
 	if err != nil {
 		return err
@@ -155,7 +177,7 @@ func (l *Locks) Try(ctx *mega.Ctx) error {
 	if ctx.WantsJSON() {
 		return ctx.JSON(http.StatusOK, map[string]uint64{"fence": fence})
 	}
-	return l.show(ctx, fmt.Sprintf("Free. It was taken with fence %d and released.", fence), nil)
+	return l.show(ctx, ctx.T("locks.free", "fence", fence), newRaceInput(), nil)
 }
 
 func holderNames(holders []lock.Holding) string {
@@ -172,9 +194,9 @@ type ForceInput struct {
 }
 
 // Validate reports a missing reason.
-func (in *ForceInput) Validate() error {
+func (in *ForceInput) Validate(ctx *mega.Ctx) error {
 	if in.Reason = strings.TrimSpace(in.Reason); in.Reason == "" || len(in.Reason) > lock.MaxReason {
-		return mega.FieldErrors{"reason": fmt.Sprintf("has to have 1 to %d bytes", lock.MaxReason)}
+		return mega.FieldErrors{"reason": ctx.T("locks.wrong.reason", "high", lock.MaxReason)}
 	}
 	return nil
 }
@@ -185,14 +207,101 @@ func (l *Locks) Force(ctx *mega.Ctx) error {
 	if err := ctx.Bind(&in); err != nil {
 		return err
 	}
-	released, err := ctx.Lock.ForceRelease(demoKey, in.Reason)
+	released, err := ctx.Lock.ForceRelease(services.DemoKey, in.Reason)
 	switch {
 	case err != nil:
 		return err
 	case ctx.WantsJSON():
 		return ctx.JSON(http.StatusOK, map[string]int{"released": released})
 	case released == 0:
-		return l.show(ctx, "Nobody held it.", nil)
+		return l.show(ctx, ctx.T("locks.nobody"), newRaceInput(), nil)
 	}
 	return ctx.Redirect(http.StatusSeeOther, "/locks?done=forced")
+}
+
+var errNotHeld = mega.Error(http.StatusConflict, "demo.not_held", "locks.nobody")
+
+// holder returns the holder of the demo lock.
+func (l *Locks) holder(ctx *mega.Ctx) (lock.Holding, error) {
+	state, err := ctx.Lock.Inspect(services.DemoKey)
+	if err == nil && len(state.Holders) == 0 {
+		err = errNotHeld
+	}
+	if err != nil {
+		return lock.Holding{}, err
+	}
+	return state.Holders[0], nil
+}
+
+// Order orders the holder to extend its lease, or to release it.
+func (l *Locks) Order(do string) mega.Handler {
+	return func(ctx *mega.Ctx) error {
+		h, err := l.holder(ctx)
+		if err != nil {
+			return l.refused(ctx, err)
+		}
+		order := services.HoldOrder{Fence: h.Fence, Do: do}
+		if err := mega.Publish(ctx, services.HoldOrders, order); err != nil {
+			return err
+		}
+		return accepted(ctx, order, "ordered")
+	}
+}
+
+// refused shows the page with the reason why nothing was done.
+func (l *Locks) refused(ctx *mega.Ctx, err error) error {
+	if ctx.WantsJSON() || !errors.Is(err, errNotHeld) {
+		return err
+	}
+	return l.show(ctx, ctx.T("locks.nobody"), newRaceInput(), nil)
+}
+
+// Strike kills or freezes the process of the holder.
+func (l *Locks) Strike(do string) mega.Handler {
+	return func(ctx *mega.Ctx) error {
+		if err := mayStrike(ctx); err != nil {
+			return err.answer()
+		}
+		h, err := l.holder(ctx)
+		if err != nil {
+			return l.refused(ctx, err)
+		}
+		if h.Worker == 0 {
+			return (&noStrike{http.StatusConflict, "demo.no_workers", "locks.no_workers"}).answer()
+		}
+		strike := services.Strike{Fence: h.Fence, PID: h.PID, Do: do}
+		if err := mega.Publish(ctx, services.Strikes, strike); err != nil {
+			return err
+		}
+		return accepted(ctx, strike, "struck")
+	}
+}
+
+// noStrike is why no process is killed or frozen.
+type noStrike struct {
+	status    int
+	code, key string
+}
+
+func (n *noStrike) answer() error { return mega.Error(n.status, n.code, n.key) }
+
+// mayStrike returns why this client may not kill or freeze processes, or nil.
+func mayStrike(ctx *mega.Ctx) *noStrike {
+	local, _ := ctx.Request().Context().Value(http.LocalAddrContextKey).(net.Addr)
+	switch {
+	case ctx.App.Env != "dev":
+		return &noStrike{http.StatusForbidden, "demo.only_in_dev", "locks.only_in_dev"}
+	case local == nil || !isLoopback(local.String()) || !isLoopback(ctx.Request().RemoteAddr):
+		return &noStrike{http.StatusForbidden, "demo.only_on_loopback", "locks.only_on_loopback"}
+	}
+	return nil
+}
+
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
 }

@@ -33,6 +33,8 @@ func TestStore(t *testing.T) {
 		{"the search finds a part of a name", searchFindsAPartOfAName},
 		{"each change has a version of its own", eachChangeHasAVersion},
 		{"the journal shows the newest events", journalShowsTheNewestEvents},
+		{"a late write is refused", lateWriteIsRefused},
+		{"the trail is bounded", trailIsBounded},
 	} {
 		t.Run(claim.name, func(t *testing.T) {
 			t.Run("SQLite", func(t *testing.T) {

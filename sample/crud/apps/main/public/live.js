@@ -1,0 +1,112 @@
+// Keeps the pages of locks and messages current. The server writes all of a page:
+// after an event of the stream, the elements marked data-live are taken from the
+// page as it is now, and after a form marked data-stay, those of its section that
+// are marked data-outcome are taken from its answer. Without scripts, forms load the page anew.
+const pause = 100; // ms between two loads, however many events arrive
+const root = document.querySelector("[data-stream]");
+
+let loading = false;
+let again = false;
+
+async function refresh() {
+  again = true;
+  if (loading) return;
+  loading = true;
+  while (again) {
+    again = false;
+    try {
+      const answer = await fetch(location.pathname, { headers: { Accept: "text/html" } });
+      if (answer.ok) take(await answer.text(), live());
+    } catch {
+      // The server is gone. The stream connects again, and begins with an event.
+    }
+    await new Promise((done) => setTimeout(done, pause));
+  }
+  loading = false;
+}
+
+const live = () => document.querySelectorAll("[data-live]");
+
+// take replaces the content of elements by that of another version of the page.
+function take(text, elements) {
+  const page = new DOMParser().parseFromString(text, "text/html");
+  for (const element of elements) {
+    const next = page.getElementById(element.id);
+    if (next && next.innerHTML !== element.innerHTML) element.replaceChildren(...next.childNodes);
+  }
+  return page;
+}
+
+for (const form of document.querySelectorAll("form[data-stay]")) {
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const body = new URLSearchParams(new FormData(form, event.submitter));
+    form.setAttribute("aria-busy", "true");
+    try {
+      const answer = await fetch(form.action, { method: "POST", body, headers: { Accept: "text/html" } });
+      const own = form.closest("section").querySelectorAll("[data-outcome]");
+      const page = take(await answer.text(), [...own, ...live(), document.getElementById("notice")]);
+      const failed = page.querySelector("[role=alert]"); // of the page of errors
+      if (failed) notice(failed.textContent);
+    } catch {
+      notice(root.dataset.lost); // the process that was to answer is gone
+    }
+    form.removeAttribute("aria-busy");
+    document.getElementById("running")?.setAttribute("hidden", "");
+  });
+}
+
+function notice(text) {
+  const p = document.createElement("p");
+  p.className = "notice bad";
+  p.textContent = text;
+  document.getElementById("notice").replaceChildren(p);
+}
+
+// race shows the progress of a race, in whichever process it is.
+function race(state) {
+  const over = state.waiting + state.working === 0;
+  document.getElementById("running").hidden = over;
+  const limits = { waiting: state.buyers, working: state.buyers, sold: state.buyers, oversold: state.buyers - state.pieces };
+  for (const [name, max] of Object.entries(limits)) {
+    const meter = document.getElementById("m-" + name);
+    meter.max = max;
+    meter.value = state[name];
+    document.getElementById("n-" + name).textContent = `${state[name]} / ${max}`;
+  }
+}
+
+// note adds an event to the list, the newest first.
+function note(n) {
+  const list = document.getElementById("notes");
+  const entry = document.createElement("li");
+  const at = document.createElement("time");
+  at.className = "small";
+  at.dateTime = n.at;
+  at.textContent = n.at.slice(11, 23);
+  const text = document.createElement("strong");
+  text.textContent = n.text;
+  const from = document.createElement("span");
+  from.className = "small";
+  from.textContent = `${list.dataset.from} ${n.pid}`;
+  entry.append(at, " ", text, " ", from);
+  list.prepend(entry);
+  while (list.children.length > 10) list.lastElementChild.remove();
+}
+
+const stream = new EventSource(root.dataset.stream);
+const on = (event, handle) => stream.addEventListener(event, (e) => handle(e.data && JSON.parse(e.data)));
+on("changed", refresh);
+on("job", refresh);
+on("gap", refresh);
+on("race", race);
+on("note", note);
+on("left", ({ millis }) => {
+  const meter = document.getElementById("left");
+  if (meter) meter.value = millis;
+});
+on("ready", ({ pid }) => {
+  const state = document.getElementById("stream-state");
+  if (state) state.textContent = `${state.dataset.liveText} ${pid}`;
+  refresh();
+});
