@@ -119,7 +119,8 @@
 // All times are microseconds. Units in a window are the difference of two scores of
 // a log, so that take, the decision, reads a few entries whatever N is: the last one,
 // the first one of the window, and by its score the one that has to leave the window
-// before more units fit. Above N = 128 the times are rounded up to Per/128, and a log
+// before more units fit. (The usual case, a grant without waiters, has a short way
+// in front, limit_plain.lua.) Above N = 128 the times are rounded up to Per/128, and a log
 // has at most 130 entries. The other scripts are withdraw, settle, pause, reset and
 // inspect. take with a cost of 0 and inspect write nothing.
 //

@@ -3,6 +3,7 @@ package redis
 import (
 	_ "embed"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -26,6 +27,8 @@ var (
 	limitLua string
 	//go:embed limit_change.lua
 	limitChangeLua string
+	//go:embed limit_plain.lua
+	limitPlainLua string
 	//go:embed limit_take.lua
 	limitTakeLua string
 	//go:embed limit_withdraw.lua
@@ -48,19 +51,19 @@ func newLimitScripts(edit func(source string) string) *limitScripts {
 		driver.Exact, driver.MaxTickets, limitRefresh.Microseconds(), limitKeeping.Milliseconds(),
 		driver.TicketGrace.Microseconds(), driver.TicketMemory.Microseconds())
 	of := func(name string, parts ...string) *script {
-		source := head + limitLua + strings.Join(parts, "")
+		source := head + strings.Join(parts, "")
 		if edit != nil {
 			source = edit(source)
 		}
 		return newScript(name, source, nil)
 	}
 	return &limitScripts{
-		take:     of("take", limitChangeLua, limitTakeLua),
-		withdraw: of("withdraw", limitChangeLua, limitWithdrawLua),
-		settle:   of("settle", limitChangeLua, limitSettleLua),
-		pause:    of("pause", limitChangeLua, limitPauseLua),
-		reset:    of("reset", limitChangeLua, limitResetLua),
-		inspect:  of("inspect", limitInspectLua),
+		take:     of("take", limitPlainLua, limitLua, limitChangeLua, limitTakeLua),
+		withdraw: of("withdraw", limitLua, limitChangeLua, limitWithdrawLua),
+		settle:   of("settle", limitLua, limitChangeLua, limitSettleLua),
+		pause:    of("pause", limitLua, limitChangeLua, limitPauseLua),
+		reset:    of("reset", limitLua, limitChangeLua, limitResetLua),
+		inspect:  of("inspect", limitLua, limitInspectLua),
 	}
 }
 
@@ -81,7 +84,7 @@ func (t template) limitKeys(key string, rates []driver.Rate) []string {
 	keys := make([]string, perLimit, perLimit+len(rates))
 	keys[0], keys[1], keys[2], keys[3] = state, state+rateTickets, state+rateQueue, state+rateDue
 	for _, r := range rates {
-		keys = append(keys, fmt.Sprintf("%s:%d", state, r.Per.Microseconds()))
+		keys = append(keys, state+":"+strconv.FormatInt(r.Per.Microseconds(), 10))
 	}
 	return keys
 }
