@@ -53,6 +53,7 @@ func queries(t *testing.T) (all []string) {
 // promtool runs it, and fails the test unless it accepts the file.
 func promtool(t *testing.T, args ...string) {
 	t.Helper()
+	t.Helper()
 	tool, err := exec.LookPath("promtool")
 	if err != nil {
 		tool = "../../bin/promtool" // .ci/tools has put it there
